@@ -1,0 +1,110 @@
+# Carillon: every habit of the project is a target here; `make help` explains them.
+SHELL := /usr/bin/env bash
+.DEFAULT_GOAL := help
+
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.0.0-dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+# Tools are built once, outside the clone, at pinned versions.
+CACHE ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/carillon
+TOOLS := $(CACHE)/tools
+CONTROLLER_GEN_VERSION := v0.23.0
+HELM_VERSION := v4.3.1
+STATICCHECK_VERSION := v0.8.2
+NATS_SERVER_VERSION := v2.15.2
+CONTROLLER_GEN := $(TOOLS)/controller-gen@$(CONTROLLER_GEN_VERSION)
+HELM := $(TOOLS)/helm@$(HELM_VERSION)
+STATICCHECK := $(TOOLS)/staticcheck@$(STATICCHECK_VERSION)
+NATS_SERVER := $(TOOLS)/nats-server@$(NATS_SERVER_VERSION)
+
+# install-tool builds $(1) and names the result after its version, so that a new pin is a new file.
+define install-tool
+@mkdir -p $(TOOLS)/build
+GOBIN=$(TOOLS)/build GOFLAGS=-buildvcs=false CGO_ENABLED=0 $(GO) install -ldflags '-s -w' $(1)
+@mv $(TOOLS)/build/$(firstword $(subst @, ,$(notdir $@))) $@
+endef
+
+##@ Build
+
+.PHONY: build
+build: ## Build bin/carillon for this machine
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/carillon ./cmd/carillon
+
+.PHONY: dist
+dist: ## Build the static binaries for the images: dist/linux/{amd64,arm64}/carillon
+	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o dist/linux/$$arch/carillon ./cmd/carillon || exit 1; done
+
+.PHONY: generate
+generate: $(CONTROLLER_GEN) ## Write what controller-gen makes: deepcopy, apply configurations, CRDs, RBAC
+	hack/generate $(CONTROLLER_GEN)
+
+##@ Check
+
+.PHONY: test
+test: $(HELM) test-assets ## Run every test that needs no root
+	HELM=$(HELM) hack/test
+
+.PHONY: test-assets
+test-assets: ## Build the API server and etcd that the controller tests run (slow the first time)
+	hack/cluster/cluster build-assets
+
+.PHONY: test-e2e
+test-e2e: ## Run the end-to-end tests on a local cluster (takes root for the cluster)
+	test/e2e/run
+
+.PHONY: lint
+lint: $(STATICCHECK) ## gofmt, go vet, staticcheck, shell syntax
+	hack/lint $(STATICCHECK)
+
+.PHONY: check-generated
+check-generated: generate ## Fail if generated files are not up to date
+	hack/check-generated
+
+.PHONY: bench
+bench: ## Run the Go benchmarks beside the code
+	$(GO) test -run '^$$' -bench . -benchmem ./broker/...
+
+##@ Local cluster
+
+.PHONY: cluster-up
+cluster-up: ## Start a three-node Kubernetes on this machine (Linux; takes root)
+	hack/cluster/up
+
+.PHONY: cluster-down
+cluster-down: ## Remove the local cluster and everything it made
+	hack/cluster/down
+
+.PHONY: image
+image: ## Build the image as an archive, tagged by its content; prints its name
+	hack/image
+
+.PHONY: cluster-load
+cluster-load: ## Build the image and put it onto every node of the local cluster
+	hack/image --load
+
+.PHONY: demo
+demo: $(HELM) ## From nothing to latency percentiles in a real cluster on this machine
+	HELM=$(HELM) hack/demo
+
+##@ Tools
+
+$(CONTROLLER_GEN):
+	$(call install-tool,sigs.k8s.io/controller-tools/cmd/controller-gen@$(CONTROLLER_GEN_VERSION))
+$(HELM):
+	$(call install-tool,helm.sh/helm/v4/cmd/helm@$(HELM_VERSION))
+$(STATICCHECK):
+	$(call install-tool,honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION))
+$(NATS_SERVER):
+	$(call install-tool,github.com/nats-io/nats-server/v2@$(NATS_SERVER_VERSION))
+
+.PHONY: tools
+tools: $(CONTROLLER_GEN) $(HELM) $(STATICCHECK) ## Build the pinned tools into the cache
+
+.PHONY: peers
+peers: $(NATS_SERVER) ## Build the servers that benchmarks compare with; prints their paths
+	@echo $(NATS_SERVER)
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
