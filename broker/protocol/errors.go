@@ -1,0 +1,69 @@
+package protocol
+
+// Error is a mistake of a client that the protocol has a word for. The texts are those of nats-server: client
+// libraries compare them, and most close the connection on a text they do not know.
+type Error struct {
+	text   string
+	detail string
+	closes bool
+}
+
+// Text is what stands between the quotes of the -ERR line.
+func (e *Error) Text() string { return e.text }
+
+// Closes says whether the connection ends after the -ERR line.
+func (e *Error) Closes() bool { return e.closes }
+
+// Error is for logs: the text, and where it says little, what was wrong.
+func (e *Error) Error() string {
+	if e.detail == "" {
+		return e.text
+	}
+	return e.text + ": " + e.detail
+}
+
+// Is makes errors.Is compare texts: details are for people.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.text == e.text
+}
+
+// The errors of Next and ParseConnect; ErrParser stands for all that share its text.
+var (
+	ErrUnknownOperation = &Error{text: "Unknown Protocol Operation", closes: true}
+	ErrMaxControlLine   = &Error{text: "maximum control line exceeded", closes: true}
+	ErrMaxPayload       = &Error{text: "Maximum Payload Violation", closes: true}
+	ErrParser           = parserError("")
+
+	errPayloadEnd   = &Error{text: "Unknown Protocol Operation", detail: "no CRLF after the payload: does its size match?", closes: true}
+	errArgumentCR   = parserError("carriage return inside a control line")
+	errPubArgs      = parserError("PUB takes <subject> [reply] <size>")
+	errPubSize      = parserError("PUB: the size is not a number of at most nine digits")
+	errHPubArgs     = parserError("HPUB takes <subject> [reply] <header size> <total size>")
+	errHPubHeader   = parserError("HPUB: the header size is not a number of at most nine digits")
+	errHPubTotal    = parserError("HPUB: the total size is not a number of at most nine digits")
+	errHPubExceeds  = parserError("HPUB: the header size is larger than the total size")
+	errSubArgs      = parserError("SUB takes <subject> [queue group] <sid>")
+	errUnsubArgs    = parserError("UNSUB takes <sid> [max]")
+	errConnectJSON  = parserError("CONNECT: not a JSON object with fields of the right types")
+	errConnectEmpty = parserError("CONNECT takes a JSON object")
+)
+
+func parserError(detail string) *Error {
+	return &Error{text: "Parser Error", detail: detail, closes: true}
+}
+
+// Errors that only a session can find, kept here so that all texts stand in one place.
+var (
+	ErrAuthorization              = &Error{text: "Authorization Violation", closes: true}
+	ErrAuthTimeout                = &Error{text: "Authentication Timeout", closes: true}
+	ErrStaleConnection            = &Error{text: "Stale Connection", closes: true}
+	ErrMaxConnections             = &Error{text: "maximum connections exceeded", closes: true}
+	ErrMaxSubscriptions           = &Error{text: "maximum subscriptions exceeded"}
+	ErrInvalidSubject             = &Error{text: "Invalid Subject"}
+	ErrInvalidPublishSubject      = &Error{text: "Invalid Publish Subject"}
+	ErrInvalidClientProtocol      = &Error{text: "invalid client protocol", closes: true}
+	ErrHeadersNotSupported        = &Error{text: "message headers not supported", closes: true}
+	ErrNoRespondersRequireHeaders = &Error{text: "no responders requires headers support", closes: true}
+	ErrTLSRequired                = &Error{text: "Secure Connection - TLS Required", closes: true}
+)

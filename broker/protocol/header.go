@@ -1,0 +1,93 @@
+package protocol
+
+import (
+	"bytes"
+	"iter"
+)
+
+// headerVersion starts every header block.
+const headerVersion = "NATS/1.0"
+
+// Header is a message's header block as it came: a version line, which may carry a status, then
+// lines of "Key: Value", then a blank line. Reading it allocates nothing. What is malformed
+// is passed over, never reported: servers pass headers on, they do not judge them.
+type Header []byte
+
+// SplitData parts a message's data, of which the first header bytes are its header block.
+func SplitData(data []byte, header int) (Header, []byte) {
+	if header <= 0 || header > len(data) {
+		return nil, data
+	}
+	return Header(data[:header:header]), data[header:]
+}
+
+// Get returns the first value of key, without the spaces around it. Keys are compared as they stand, case included, as in nats-server.
+func (h Header) Get(key string) (value []byte, ok bool) {
+	for k, v := range h.All() {
+		if string(k) == key {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+// All yields the keys and values in their order.
+func (h Header) All() iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, value []byte) bool) {
+		_, rest, found := h.version()
+		for found && len(rest) > 0 {
+			var line []byte
+			line, rest = cutLine(rest)
+			if len(line) == 0 {
+				return
+			}
+			colon := bytes.IndexByte(line, ':')
+			if colon <= 0 {
+				continue
+			}
+			if !yield(line[:colon], trim(line[colon+1:])) {
+				return
+			}
+		}
+	}
+}
+
+// Status returns the status of the version line and the description after it; code is 0 when there is none.
+func (h Header) Status() (code int, description []byte) {
+	status, _, found := h.version()
+	if !found {
+		return 0, nil
+	}
+	status = trim(status)
+	digits := status
+	if i := bytes.IndexByte(status, ' '); i >= 0 {
+		digits, description = status[:i], trim(status[i:])
+	}
+	if len(digits) != 3 {
+		return 0, nil
+	}
+	if code = parseSize(digits); code < 0 {
+		return 0, nil
+	}
+	return code, description
+}
+
+// version returns what follows the version on the first line, and the lines after it.
+func (h Header) version() (status, rest []byte, found bool) {
+	first, rest := cutLine(h)
+	status, found = bytes.CutPrefix(first, []byte(headerVersion))
+	return status, rest, found
+}
+
+// cutLine returns the bytes before the next LF or CRLF and those after it.
+func cutLine(b []byte) (line, rest []byte) {
+	i := bytes.IndexByte(b, '\n')
+	if i < 0 {
+		return b, nil
+	}
+	line, rest = b[:i], b[i+1:]
+	if i > 0 && line[i-1] == '\r' {
+		line = line[:i-1]
+	}
+	return line, rest
+}
