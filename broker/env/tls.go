@@ -1,0 +1,203 @@
+package env
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// The files of a TLS directory, named as Kubernetes names them in a Secret of type
+// kubernetes.io/tls.
+const (
+	CAFile   = "ca.crt"
+	CertFile = "tls.crt"
+	KeyFile  = "tls.key"
+)
+
+// maxTLSFile bounds what is read of one file: a bundle of a hundred CAs is about 200 KiB.
+const maxTLSFile = 1 << 20
+
+// TLS is a node's identity on the cluster's own network, kept current with the files that
+// it came from: they are looked at (three stat calls) when a handshake begins and read
+// again when they changed, the CA included. So renewing a certificate, or a CA while its
+// bundle holds the old and the new one, restarts nothing.
+type TLS struct {
+	dir string
+
+	mu       sync.Mutex
+	current  *identity
+	refused  [3]os.FileInfo // the set of files that was last found unusable, to be judged once
+	failures uint64
+	lastErr  error
+}
+
+// identity is one good reading of the three files.
+type identity struct {
+	files  [3]os.FileInfo
+	cert   tls.Certificate
+	roots  *x509.CertPool
+	server *tls.Config
+}
+
+// LoadTLS reads ca.crt, tls.crt and tls.key of dir.
+func LoadTLS(dir string) (*TLS, error) {
+	files, err := statTLS(dir)
+	if err != nil {
+		return nil, err
+	}
+	current, err := readTLS(dir, files)
+	if err != nil {
+		return nil, err
+	}
+	return &TLS{dir: dir, current: current}, nil
+}
+
+// Dir is the directory that the files are in.
+func (t *TLS) Dir() string { return t.dir }
+
+// Server is the configuration of a listener, for as long as it listens. It takes TLS 1.3
+// only, and demands of every client a certificate that the CA signed for client use.
+//
+// There are no session tickets: a client comes back only with a certificate that the CA of
+// that moment accepts.
+func (t *TLS) Server() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		// Used by nobody, since the callback below always answers; it makes a server that
+		// loses the callback fail closed.
+		ClientAuth:             tls.RequireAndVerifyClientCert,
+		SessionTicketsDisabled: true,
+		GetConfigForClient:     func(*tls.ClientHelloInfo) (*tls.Config, error) { return t.fresh().server, nil },
+	}
+}
+
+// Client is the configuration of one connection to serverName, the host name that the
+// server's certificate must be for. Take a new one for each connection: the CA in it is
+// the one of this moment. With an empty serverName the dialer must set it.
+func (t *TLS) Client(serverName string) *tls.Config {
+	id := t.fresh()
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		ServerName:   serverName,
+		RootCAs:      id.roots,
+		Certificates: []tls.Certificate{id.cert},
+	}
+}
+
+// NotAfter is when the certificate in use ends.
+func (t *TLS) NotAfter() time.Time { return t.fresh().cert.Leaf.NotAfter }
+
+// ReloadFailures is how many changed sets of files were refused since the start, and why
+// the last one was; nil when the files in place are the ones in use.
+func (t *TLS) ReloadFailures() (count uint64, last error) {
+	t.fresh()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failures, t.lastErr
+}
+
+// fresh answers with the identity in the files, or the last good one.
+func (t *TLS) fresh() *identity {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	files, err := statTLS(t.dir)
+	if err == nil && sameFiles(files, t.current.files) {
+		t.lastErr = nil
+		return t.current
+	}
+	if t.lastErr != nil && sameFiles(files, t.refused) {
+		return t.current
+	}
+	var next *identity
+	if err == nil {
+		next, err = readTLS(t.dir, files)
+	}
+	if err != nil {
+		t.refused, t.lastErr = files, err
+		t.failures++
+		return t.current
+	}
+	t.current, t.lastErr = next, nil
+	return next
+}
+
+// statTLS looks at the files before they are read, so that a change while they are being
+// read shows as a difference the next time.
+func statTLS(dir string) (files [3]os.FileInfo, err error) {
+	for i, name := range []string{CAFile, CertFile, KeyFile} {
+		info, statErr := os.Stat(filepath.Join(dir, name))
+		if statErr != nil && err == nil {
+			err = fmt.Errorf("read TLS directory: %w (mount the Secret or directory that holds %s, %s and %s there)",
+				statErr, CAFile, CertFile, KeyFile)
+		}
+		files[i] = info
+	}
+	return files, err
+}
+
+func sameFiles(a, b [3]os.FileInfo) bool {
+	for i := range a {
+		if a[i] == nil || b[i] == nil {
+			if a[i] != b[i] {
+				return false
+			}
+			continue
+		}
+		if !os.SameFile(a[i], b[i]) || a[i].Size() != b[i].Size() || !a[i].ModTime().Equal(b[i].ModTime()) {
+			return false
+		}
+	}
+	return true
+}
+
+func readTLS(dir string, files [3]os.FileInfo) (*identity, error) {
+	var pem [3][]byte
+	for i, name := range []string{CAFile, CertFile, KeyFile} {
+		data, err := readBounded(filepath.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		pem[i] = data
+	}
+	id := &identity{files: files, roots: x509.NewCertPool()}
+	if !id.roots.AppendCertsFromPEM(pem[0]) {
+		return nil, fmt.Errorf("read %s: no certificate in it (it must hold the CA, PEM encoded)", filepath.Join(dir, CAFile))
+	}
+	var err error
+	if id.cert, err = tls.X509KeyPair(pem[1], pem[2]); err != nil {
+		return nil, fmt.Errorf("read %s and %s: %w (they must be a PEM certificate and the key it was made for)",
+			filepath.Join(dir, CertFile), filepath.Join(dir, KeyFile), err)
+	}
+	if id.cert.Leaf == nil {
+		return nil, fmt.Errorf("read %s: no leaf certificate in it", filepath.Join(dir, CertFile))
+	}
+	id.server = &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		ClientAuth:             tls.RequireAndVerifyClientCert,
+		ClientCAs:              id.roots,
+		Certificates:           []tls.Certificate{id.cert},
+		SessionTicketsDisabled: true,
+	}
+	return id, nil
+}
+
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read TLS file: %w (make it readable for the user that runs this)", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxTLSFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read TLS file %s: %w", path, err)
+	}
+	if len(data) > maxTLSFile {
+		return nil, fmt.Errorf("read TLS file %s: larger than %d bytes (it must hold certificates or a key only)", path, maxTLSFile)
+	}
+	return data, nil
+}

@@ -1,0 +1,287 @@
+package env_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/env"
+)
+
+// authority signs certificates for a test.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial(t), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+}
+
+func serial(t *testing.T) *big.Int {
+	t.Helper()
+	n, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// issue puts a new identity into dir; trust is the bundle that becomes its ca.crt.
+func (a *authority) issue(t *testing.T, dir string, notAfter time.Time, trust ...*authority) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial(t), Subject: pkix.Name{CommonName: "node"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: notAfter,
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bundle []byte
+	for _, ca := range trust {
+		bundle = append(bundle, ca.pem...)
+	}
+	replace(t, dir, env.CAFile, bundle)
+	replace(t, dir, env.CertFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	replace(t, dir, env.KeyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
+}
+
+// replace changes a file as kubelet does: by a new one under the same name.
+func replace(t *testing.T, dir, name string, data []byte) {
+	t.Helper()
+	tmp := filepath.Join(dir, name+".new")
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(tmp, filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func load(t *testing.T, dir string) *env.TLS {
+	t.Helper()
+	got, err := env.LoadTLS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// handshake connects the two configurations over loopback and says what each side thought.
+func handshake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	done := make(chan error, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			done <- err
+			return
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+		tlsConn := tls.Server(conn, server)
+		err = tlsConn.Handshake()
+		if err == nil {
+			_, err = tlsConn.Write([]byte("x"))
+		}
+		done <- err
+	}()
+	conn, err := net.DialTimeout("tcp", listener.Addr().String(), 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	tlsConn := tls.Client(conn, client)
+	clientErr = tlsConn.Handshake()
+	if clientErr == nil {
+		// With TLS 1.3 a server's refusal reaches the client with the first read.
+		_, clientErr = tlsConn.Read(make([]byte, 1))
+	}
+	conn.Close()
+	return <-done, clientErr
+}
+
+func mustConnect(t *testing.T, server, client *tls.Config) {
+	t.Helper()
+	if s, c := handshake(t, server, client); s != nil || c != nil {
+		t.Fatalf("the handshake failed: server %v, client %v", s, c)
+	}
+}
+
+func TestBothSidesProveThemselves(t *testing.T) {
+	ca, stranger := newAuthority(t, "ca"), newAuthority(t, "stranger")
+	dir, strange := t.TempDir(), t.TempDir()
+	ca.issue(t, dir, time.Now().Add(time.Hour), ca)
+	// The stranger trusts our CA, but ours did not sign it.
+	stranger.issue(t, strange, time.Now().Add(time.Hour), ca, stranger)
+	ours, theirs := load(t, dir), load(t, strange)
+
+	mustConnect(t, ours.Server(), ours.Client("localhost"))
+	mustConnect(t, ours.Server(), ours.Client("127.0.0.1"))
+	if s, c := handshake(t, ours.Server(), theirs.Client("localhost")); s == nil || c == nil {
+		t.Errorf("a stranger's certificate was accepted: server %v, client %v", s, c)
+	}
+	if _, c := handshake(t, theirs.Server(), ours.Client("localhost")); c == nil {
+		t.Error("a client believed a stranger")
+	}
+	if _, c := handshake(t, ours.Server(), ours.Client("elsewhere.example")); c == nil {
+		t.Error("a client believed a server of another name")
+	}
+	anonymous := ours.Client("localhost")
+	anonymous.Certificates = nil
+	if s, _ := handshake(t, ours.Server(), anonymous); s == nil {
+		t.Error("a client without certificate was accepted")
+	}
+	old := ours.Client("localhost")
+	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
+	if s, _ := handshake(t, ours.Server(), old); s == nil {
+		t.Error("TLS 1.2 was accepted")
+	}
+}
+
+// A CA is replaced in three steps while everything runs: trust both, sign with the new one,
+// forget the old one. The listener's configuration is made once, before all of it.
+func TestRenewalNeedsNoRestart(t *testing.T) {
+	before, after := newAuthority(t, "before"), newAuthority(t, "after")
+	serverDir, clientDir := t.TempDir(), t.TempDir()
+	end := time.Now().Add(time.Hour).Truncate(time.Second)
+	before.issue(t, serverDir, end, before)
+	before.issue(t, clientDir, end, before)
+	server, client := load(t, serverDir), load(t, clientDir)
+	listener := server.Server()
+	mustConnect(t, listener, client.Client("localhost"))
+
+	before.issue(t, serverDir, end, before, after)
+	before.issue(t, clientDir, end, before, after)
+	mustConnect(t, listener, client.Client("localhost"))
+
+	later := end.Add(time.Hour)
+	after.issue(t, serverDir, later, before, after)
+	mustConnect(t, listener, client.Client("localhost"))
+	if got := server.NotAfter(); !got.Equal(later) {
+		t.Errorf("NotAfter is %v, want the new certificate's %v", got, later)
+	}
+	after.issue(t, clientDir, later, after)
+	mustConnect(t, listener, client.Client("localhost"))
+
+	after.issue(t, serverDir, later, after)
+	before.issue(t, clientDir, later, after)
+	if s, _ := handshake(t, listener, client.Client("localhost")); s == nil {
+		t.Error("a certificate of the forgotten CA was accepted")
+	}
+}
+
+func TestABrokenRenewalIsCountedAndTheLastGoodOneStays(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	dir := t.TempDir()
+	ca.issue(t, dir, time.Now().Add(time.Hour), ca)
+	node := load(t, dir)
+	listener := node.Server()
+	good, err := os.ReadFile(filepath.Join(dir, env.KeyFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	replace(t, dir, env.KeyFile, []byte("half a k"))
+	mustConnect(t, listener, node.Client("localhost"))
+	mustConnect(t, listener, node.Client("localhost"))
+	count, last := node.ReloadFailures()
+	if count != 1 || last == nil || !strings.Contains(last.Error(), filepath.Join(dir, env.KeyFile)) {
+		t.Fatalf("after one broken renewal: %d failures, last %v; want one that names the key file", count, last)
+	}
+
+	if err := os.Remove(filepath.Join(dir, env.CAFile)); err != nil {
+		t.Fatal(err)
+	}
+	mustConnect(t, listener, node.Client("localhost"))
+	if count, _ := node.ReloadFailures(); count != 2 {
+		t.Fatalf("a vanished CA makes %d failures, want 2", count)
+	}
+
+	replace(t, dir, env.KeyFile, good)
+	replace(t, dir, env.CAFile, ca.pem)
+	mustConnect(t, listener, node.Client("localhost"))
+	if count, last := node.ReloadFailures(); count != 2 || last != nil {
+		t.Fatalf("after the repair: %d failures, last %v; want 2 and nil", count, last)
+	}
+}
+
+func TestErrorsNameTheFile(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	for name, test := range map[string]struct {
+		spoil func(dir string)
+		want  []string
+	}{
+		"missing": {func(dir string) { os.Remove(filepath.Join(dir, env.CertFile)) }, []string{env.CertFile, "Secret"}},
+		"no CA":   {func(dir string) { replace(t, dir, env.CAFile, []byte("hello")) }, []string{env.CAFile, "PEM"}},
+		"foreign key": {func(dir string) {
+			other := t.TempDir()
+			ca.issue(t, other, time.Now().Add(time.Hour), ca)
+			os.Rename(filepath.Join(other, env.KeyFile), filepath.Join(dir, env.KeyFile))
+		}, []string{env.KeyFile, "made for"}},
+		"huge": {func(dir string) { replace(t, dir, env.CAFile, make([]byte, 2<<20)) }, []string{env.CAFile, "larger"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			ca.issue(t, dir, time.Now().Add(time.Hour), ca)
+			test.spoil(dir)
+			_, err := env.LoadTLS(dir)
+			if err == nil {
+				t.Fatal("it was accepted")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q lacks %q", err, want)
+				}
+			}
+		})
+	}
+}
