@@ -1,0 +1,104 @@
+package protocol
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestMessageLines(t *testing.T) {
+	deliver := func(prefix, suffix []byte, data string) string {
+		return string(prefix) + "7" + string(suffix) + data + CRLF
+	}
+	for _, c := range []struct{ name, got, want string }{
+		{
+			"plain",
+			deliver(AppendMsgPrefix(nil, []byte("a.b")), AppendMsgSuffix(nil, nil, 5), "hello"),
+			"MSG a.b 7 5\r\nhello\r\n",
+		},
+		{
+			"with a reply",
+			deliver(AppendMsgPrefix(nil, []byte("a.b")), AppendMsgSuffix(nil, []byte("r"), 0), ""),
+			"MSG a.b 7 r 0\r\n\r\n",
+		},
+		{
+			"with headers",
+			deliver(AppendHMsgPrefix(nil, []byte("a")), AppendHMsgSuffix(nil, nil, 12, 14), "NATS/1.0\r\n\r\nhi"),
+			"HMSG a 7 12 14\r\nNATS/1.0\r\n\r\nhi\r\n",
+		},
+		{
+			"with headers and a reply",
+			deliver(AppendHMsgPrefix(nil, []byte("a")), AppendHMsgSuffix(nil, []byte("r"), 12, 12), "NATS/1.0\r\n\r\n"),
+			"HMSG a 7 r 12 12\r\nNATS/1.0\r\n\r\n\r\n",
+		},
+		{"an error", string(AppendErr(nil, ErrInvalidSubject.Text())), "-ERR 'Invalid Subject'\r\n"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, c.got, c.want)
+		}
+	}
+}
+
+// The lengths that a client reads in the HMSG line of a missing responder are those of nats-server.
+func TestNoRespondersBlock(t *testing.T) {
+	block := AppendNoResponders(nil, []byte("orders.new"))
+	if want := "NATS/1.0 503\r\nNats-Subject: orders.new\r\n\r\n"; string(block) != want {
+		t.Errorf("block %q, want %q", block, want)
+	}
+	if len(block) != 32+len("orders.new") {
+		t.Errorf("the block has %d bytes", len(block))
+	}
+	h := Header(block)
+	if code, _ := h.Status(); code != 503 {
+		t.Errorf("status %d", code)
+	}
+	if s, _ := h.Get("Nats-Subject"); string(s) != "orders.new" {
+		t.Errorf("subject %q", s)
+	}
+}
+
+func TestMessageLinesAllocateNothing(t *testing.T) {
+	buf := make([]byte, 0, 1024)
+	subject, reply := []byte("a.b.c"), []byte("_INBOX.x.y")
+	if allocs := testing.AllocsPerRun(100, func() {
+		b := AppendMsgPrefix(buf, subject)
+		b = AppendMsgSuffix(b, reply, 1234)
+		b = AppendHMsgPrefix(b, subject)
+		b = AppendHMsgSuffix(b, reply, 12, 1234)
+		b = AppendNoResponders(b, subject)
+		_ = AppendErr(b, "Invalid Subject")
+	}); allocs != 0 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
+
+func TestInfoLeavesOutWhatIsNotSet(t *testing.T) {
+	got := string(AppendInfo(nil, &Info{ServerID: "id", ServerName: "main-0", Version: "2.12.0", Proto: 1, Go: "go1.26", Host: "0.0.0.0", Port: 4222, Headers: true, MaxPayload: 1024}))
+	want := `INFO {"server_id":"id","server_name":"main-0","version":"2.12.0","proto":1,"go":"go1.26","host":"0.0.0.0","port":4222,"headers":true,"max_payload":1024} ` + "\r\n"
+	if got != want {
+		t.Errorf("\n got %q\nwant %q", got, want)
+	}
+}
+
+func TestInfoTellsAllThatIsSet(t *testing.T) {
+	line := string(AppendInfo([]byte("before "), &Info{
+		ClientID: 7, ClientIP: "10.0.0.1", AuthRequired: true, TLSRequired: true, TLSVerify: true, TLSAvailable: true, Nonce: "n", Cluster: "c",
+		ConnectURLs: []string{"a:4222", "b:4222"}, LameDuck: true, JetStream: true, GitCommit: "abc", ConnectInfo: true, Domain: "d", Account: "$G", IP: "i", APILevel: 1, IsSystem: true, WSURLs: []string{"w"},
+	}))
+	text, ok := strings.CutPrefix(line, "before INFO ")
+	if !ok {
+		t.Fatalf("line %q", line)
+	}
+	var got map[string]any
+	if err := json.Unmarshal([]byte(text), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{
+		"client_id", "client_ip", "auth_required", "tls_required", "tls_verify", "tls_available", "nonce", "cluster", "connect_urls", "ldm", "jetstream", "git_commit",
+		"connect_info", "domain", "remote_account", "ip", "api_lvl", "acc_is_sys", "ws_connect_urls",
+	} {
+		if _, ok := got[key]; !ok {
+			t.Errorf("%q is missing in %s", key, text)
+		}
+	}
+}
