@@ -1,0 +1,20 @@
+package v1alpha1
+
+// The types of conditions. A condition that says nothing is absent: Reconciling, Stalled,
+// RestartPending and Open are there only while they are True.
+const (
+	// ConditionReady is True when the object does what its spec asks for; else its message says why not.
+	ConditionReady = "Ready"
+	// ConditionReconciling is True while the operator is at work towards the spec.
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled is True when the operator can't go on before a person changes something.
+	ConditionStalled = "Stalled"
+	// ConditionRestartPending is True when pods wait for AnnotationRestart before they are replaced.
+	ConditionRestartPending = "RestartPending"
+	// ConditionOpen is True when anyone who reaches the brokers may publish and subscribe.
+	ConditionOpen = "Open"
+)
+
+// AnnotationRestart on a Broker with spec.update OnRequest lets the changes go ahead that wait as
+// RestartPending; a new value asks for a restart of every pod. Its value is free; the time is usual.
+const AnnotationRestart = Group + "/restart"

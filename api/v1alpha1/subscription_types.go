@@ -1,0 +1,198 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// StartFrom says where a Subscription begins to read.
+// +kubebuilder:validation:Enum=Earliest;Latest;Time;Offset
+type StartFrom string
+
+const (
+	// StartEarliest begins with the oldest record that is kept.
+	StartEarliest StartFrom = "Earliest"
+	// StartLatest begins with what comes after the Subscription was made.
+	StartLatest StartFrom = "Latest"
+	// StartTime begins with the first record that is not older than start.time.
+	StartTime StartFrom = "Time"
+	// StartOffset begins with start.offset of each shard.
+	StartOffset StartFrom = "Offset"
+)
+
+// SubscriptionPolicy says what becomes of the cursor when the manifest of its Subscription is deleted.
+// +kubebuilder:validation:Enum=Retain;Delete
+type SubscriptionPolicy string
+
+const (
+	// SubscriptionRetained goes on serving the Subscription; a manifest of the same namespace and name adopts it.
+	SubscriptionRetained SubscriptionPolicy = "Retain"
+	// SubscriptionDeleted deletes the Subscription with its cursor.
+	SubscriptionDeleted SubscriptionPolicy = "Delete"
+)
+
+// SubscriptionSpec is the durable reader that is asked for.
+// +kubebuilder:validation:XValidation:rule="!has(self.deadLetter) || has(self.ack.maxDeliver)",message="deadLetter needs ack.maxDeliver, the number of attempts after which a record goes there; write for example ack: {maxDeliver: 5}"
+// +kubebuilder:validation:XValidation:rule="!has(self.deadLetter) || self.deadLetter.topicRef.name != self.topicRef.name",message="deadLetter.topicRef can't be the Topic that is read, or dead letters would be delivered for ever; name another Topic, for example orders-dead"
+type SubscriptionSpec struct {
+	// TopicRef names the Topic that is read.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="topicRef can't change: the cursor belongs to that Topic's log; write the former value, or make a new Subscription"
+	TopicRef TopicReference `json:"topicRef"`
+
+	// Start is where reading begins when the Subscription is made.
+	// +kubebuilder:default={from: Latest}
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="start can't change: it was used when the Subscription was made; write the former value, or make a new Subscription"
+	// +optional
+	Start StartSpec `json:"start,omitzero"`
+
+	// Filter leaves out records that it does not match.
+	// +optional
+	Filter *FilterSpec `json:"filter,omitempty"`
+
+	// Ack says how long, how often and how many records may be on their way.
+	// +kubebuilder:default={}
+	// +optional
+	Ack AckSpec `json:"ack,omitzero"`
+
+	// Delivery is how records are brought to a receiver. Without it clients pull, by the Subscription's name.
+	// +optional
+	Delivery *DeliverySpec `json:"delivery,omitempty"`
+
+	// DeadLetter is where records go that nobody acknowledged.
+	// +optional
+	DeadLetter *DeadLetterSpec `json:"deadLetter,omitempty"`
+
+	// DeletionPolicy says what becomes of the cursor when this manifest is deleted.
+	// +kubebuilder:default=Delete
+	// +optional
+	DeletionPolicy SubscriptionPolicy `json:"deletionPolicy,omitempty"`
+}
+
+// StartSpec is where reading begins.
+// +kubebuilder:validation:XValidation:rule="(self.from == 'Time') == has(self.time)",message="write start.from: Time together with start.time, for example 2026-01-31T00:00:00Z, or neither"
+// +kubebuilder:validation:XValidation:rule="(self.from == 'Offset') == has(self.offset)",message="write start.from: Offset together with start.offset, for example 0, or neither"
+type StartSpec struct {
+	// From is the oldest record (Earliest), what comes after (Latest), a time or an offset.
+	// +kubebuilder:default=Latest
+	// +optional
+	From StartFrom `json:"from,omitempty"`
+
+	// Time of the first record, with from: Time.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+
+	// Offset of the first record in each shard, with from: Offset.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Offset *int64 `json:"offset,omitempty"`
+}
+
+// FilterSpec says which records are delivered.
+// +kubebuilder:validation:XValidation:rule="has(self.subjects) || has(self.where)",message="filter needs subjects or where; write for example subjects: [\"orders.eu.>\"], or leave filter out to get everything"
+type FilterSpec struct {
+	// Subjects of the records, as patterns.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=set
+	// +optional
+	Subjects []Subject `json:"subjects,omitempty"`
+
+	// Where is a CEL expression over subject, headers, attributes and json.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	// +optional
+	Where string `json:"where,omitempty"`
+}
+
+// AckSpec bounds what is on its way to receivers.
+// +kubebuilder:validation:XValidation:rule="!has(self.backoff) || !has(self.maxDeliver) || size(self.backoff) < self.maxDeliver",message="ack.backoff must have fewer entries than ack.maxDeliver has attempts, since the first attempt waits for nothing; shorten backoff or raise maxDeliver"
+type AckSpec struct {
+	// Wait for an ack before a record is delivered again.
+	// +kubebuilder:default="30s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('100ms') && duration(self) <= duration('24h')",message="ack.wait must be between 100ms and 24h; write for example 30s"
+	// +optional
+	Wait Duration `json:"wait,omitempty"`
+
+	// MaxDeliver is the number of attempts for each record; without it there is no limit.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	MaxDeliver *int32 `json:"maxDeliver,omitempty"`
+
+	// MaxPending is the number of records that may be on their way at once.
+	// +kubebuilder:default=1000
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	// +optional
+	MaxPending int32 `json:"maxPending,omitempty"`
+
+	// Backoff before the second attempt, the third, and so on; the last entry holds for all that follow.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(d, duration(d) >= duration('0s') && duration(d) <= duration('24h'))",message="each entry of ack.backoff must be at most 24h; write for example [1s, 5s, 30s]"
+	// +listType=atomic
+	// +optional
+	Backoff []Duration `json:"backoff,omitempty"`
+}
+
+// DeliverySpec is how records are brought to a receiver.
+type DeliverySpec struct {
+	// Push sends each record to an HTTP endpoint.
+	Push PushSpec `json:"push"`
+}
+
+// PushSpec is an HTTP endpoint that takes records.
+type PushSpec struct {
+	// URL that records are sent to by POST; an answer of 2xx acknowledges.
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="isURL(self) && (self.startsWith('http://') || self.startsWith('https://'))",message="delivery.push.url must begin with http:// or https://; write for example http://billing.default.svc/events"
+	URL string `json:"url"`
+}
+
+// DeadLetterSpec is where records go that nobody acknowledged.
+type DeadLetterSpec struct {
+	// TopicRef names the Topic that takes them.
+	TopicRef TopicReference `json:"topicRef"`
+}
+
+// SubscriptionStatus is what there is.
+type SubscriptionStatus struct {
+	// ObservedGeneration is the generation of the spec that this status answers.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Conditions are Ready; Reconciling and Stalled while they hold.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Subscription is a durable reader of a Topic. Brokers can't serve it yet; its status says so.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=csub,categories=carillon
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Topic",type=string,JSONPath=`.spec.topicRef.name`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9-]{1,128}$')",message="the name of a Subscription has no dots and at most 128 characters, since it is a JetStream consumer name; write for example billing"
+type Subscription struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec SubscriptionSpec `json:"spec"`
+
+	// +default={"observedGeneration": -1}
+	// +optional
+	Status SubscriptionStatus `json:"status,omitzero"`
+}
+
+// SubscriptionList is a list of Subscriptions.
+// +kubebuilder:object:root=true
+type SubscriptionList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Subscription `json:"items"`
+}

@@ -1,0 +1,272 @@
+package controllers_test
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+)
+
+// object reads a manifest; the namespace is the test's.
+func object(t *testing.T, kind, namespace, name, spec string) *unstructured.Unstructured {
+	t.Helper()
+	fields := map[string]any{}
+	if err := yaml.Unmarshal([]byte(spec), &fields); err != nil {
+		t.Fatalf("reading %q: %v", spec, err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": fields}}
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	return u
+}
+
+// What the API server refuses, and what it says to write instead.
+func TestWrongManifestsAreRefusedWithTheWayOut(t *testing.T) {
+	namespace := newNamespace(t)
+	const topic, subscription = "brokerRef: {name: main}\n", "topicRef: {name: orders}\n"
+	for _, c := range []struct {
+		kind, name, spec string
+		want             string
+	}{
+		{"Broker", "Main.1", `{}`, "must consist of lower case"},
+		{"Broker", "1main", `{}`, "begins with a letter"},
+		{"Broker", "main.eu", `{}`, "write for example main"},
+		{"Broker", strings.Repeat("a", 41), `{}`, "at most 40 lower-case letters"},
+		{"Broker", "main-coordinator", `{}`, "can't end in -brokers, -coordinator or -coordinators"},
+		{"Broker", "main-brokers", `{}`, "can't end in -brokers, -coordinator or -coordinators"},
+		{"Broker", "b", `replicas: 0`, "greater than or equal to 1"},
+		{"Broker", "b", `replicas: 33`, "less than or equal to 32"},
+		{"Broker", "b", `profile: huge`, `supported values: "small", "medium", "large", "xlarge"`},
+		{"Broker", "b", `storage: {size: 1Mi}`, "storage.size must be at least 1Gi; write for example 20Gi"},
+		{"Broker", "b", `storage: {size: 20GB}`, "spec.storage.size"},
+		{"Broker", "b", `storage: {size: 5}`, "storage.size must be at least 1Gi"},
+		{"Broker", "b", `storage: {className: ""}`, "spec.storage.className"},
+		{"Broker", "b", `coordination: {managed: {replicas: 2}}`, "coordination.managed.replicas must be 1, 3 or 5"},
+		{"Broker", "b", `coordination: {managed: {storage: {size: 100Mi}}}`, "coordination.managed.storage.size must be at least 1Gi; write for example 2Gi"},
+		{"Broker", "b", `coordination: {external: {endpoints: [a]}}`, `unknown field "spec.coordination.external"`},
+		{"Broker", "b", `tls: {secretName: a}`, `unknown field "spec.tls"`},
+		{"Broker", "b", `auth: {}`, "spec.auth.secretRef: Required value"},
+		{"Broker", "b", `auth: {secretRef: {name: ""}}`, "spec.auth.secretRef.name"},
+		{"Broker", "b", `auth: {users: [{user: a}], secretRef: {name: a}}`, `unknown field "spec.auth.users"`},
+		{"Broker", "b", `placement: {labels: {app.kubernetes.io/name: mine}}`, "placement.labels can't set"},
+		{"Broker", "b", `placement: {labels: {topology.kubernetes.io/zone: mine}}`, "placement.labels can't set"},
+		{"Broker", "b", `placement: {annotations: {carillon.dev/x: mine}}`, "placement.annotations can't set"},
+		{"Broker", "b", `update: Never`, `supported values: "Automatic", "OnRequest"`},
+		{"Broker", "b", `deletionPolicy: Keep`, `supported values: "Retain", "Delete"`},
+
+		{"Topic", "orders.eu", topic, "set spec.name, or write for example orders"},
+		{"Topic", "orders--1", topic, "set spec.name, or write for example orders"},
+		{"Topic", "t", `{}`, "spec.brokerRef: Required value"},
+		{"Topic", "t", topic + `name: a.b`, "spec.name is made of at most 128 letters"},
+		{"Topic", "t", topic + `name: a--7`, "spec.name can't end in two hyphens and a number"},
+		{"Topic", "t", topic + `subjects: []`, "spec.subjects"},
+		{"Topic", "t", topic + `subjects: ["a b"]`, "a subject is made of tokens"},
+		{"Topic", "t", topic + `subjects: ["a..b"]`, "a subject is made of tokens"},
+		{"Topic", "t", topic + `subjects: ["a.>.b"]`, "a subject is made of tokens"},
+		{"Topic", "t", topic + `subjects: ["a.b*"]`, "a subject is made of tokens"},
+		{"Topic", "t", topic + `subjects: [">"]`, "a Topic can't keep >"},
+		{"Topic", "t", topic + `subjects: ["$JS.API.>"]`, "a Topic can't keep >"},
+		{"Topic", "t", topic + `subjects: [a, a]`, "Duplicate value"},
+		{"Topic", "t", topic + `shards: 0`, "greater than or equal to 1"},
+		{"Topic", "t", topic + `shards: 1025`, "less than or equal to 1024"},
+		{"Topic", "t", topic + `partitionBy: Tokens`, "write partitionBy: Tokens together with partitionTokens"},
+		{"Topic", "t", topic + `partitionTokens: [1]`, "write partitionBy: Tokens together with partitionTokens"},
+		{"Topic", "t", topic + "partitionBy: Tokens\npartitionTokens: [0]", "greater than or equal to 1"},
+		{"Topic", "t", topic + "replicas: 1\nminInSync: 2", "minInSync can't be more than replicas"},
+		{"Topic", "t", topic + `replicas: 8`, "less than or equal to 7"},
+		{"Topic", "t", topic + `durability: Maybe`, `supported values: "Synced", "Replicated", "Memory"`},
+		{"Topic", "t", topic + `retention: {}`, "retention needs age, bytes or messages"},
+		{"Topic", "t", topic + `retention: {age: 7d}`, "spec.retention.age"},
+		{"Topic", "t", topic + `retention: {age: 10ms}`, "retention.age must be at least 1s; write for example 168h"},
+		{"Topic", "t", topic + `retention: {age: 99999999999999h}`, "spec.retention.age"},
+		{"Topic", "t", topic + `retention: {bytes: 10}`, "retention.bytes must be at least 1Mi"},
+		{"Topic", "t", topic + `retention: {messages: 0}`, "greater than or equal to 1"},
+		{"Topic", "t", topic + `compaction: Some`, `supported values: "None", "Latest"`},
+		{"Topic", "t", topic + `deduplication: {window: 48h}`, "deduplication.window must be between 100ms and 24h"},
+		{"Topic", "t", topic + `uncleanElection: Perhaps`, `supported values: "Forbidden", "Allowed"`},
+		{"Topic", "t", topic + `deletionPolicy: Keep`, `supported values: "Retain", "DeleteIfEmpty", "Delete"`},
+
+		{"Subscription", "a.b", subscription, "the name of a Subscription has no dots"},
+		{"Subscription", "s", `{}`, "spec.topicRef: Required value"},
+		{"Subscription", "s", subscription + `start: {from: Yesterday}`, `supported values: "Earliest", "Latest", "Time", "Offset"`},
+		{"Subscription", "s", subscription + `start: {from: Time}`, "write start.from: Time together with start.time"},
+		{"Subscription", "s", subscription + `start: {offset: 3}`, "write start.from: Offset together with start.offset"},
+		{"Subscription", "s", subscription + `filter: {}`, "filter needs subjects or where"},
+		{"Subscription", "s", subscription + `filter: {subjects: ["a."]}`, "a subject is made of tokens"},
+		{"Subscription", "s", subscription + `ack: {wait: 1ms}`, "ack.wait must be between 100ms and 24h"},
+		{"Subscription", "s", subscription + `ack: {maxDeliver: 0}`, "greater than or equal to 1"},
+		{"Subscription", "s", subscription + `ack: {maxDeliver: 2, backoff: [1s, 2s]}`, "ack.backoff must have fewer entries"},
+		{"Subscription", "s", subscription + `ack: {backoff: [48h]}`, "each entry of ack.backoff must be at most 24h"},
+		{"Subscription", "s", subscription + `delivery: {}`, "spec.delivery.push: Required value"},
+		{"Subscription", "s", subscription + `delivery: {push: {url: "ftp://a/b"}}`, "delivery.push.url must begin with http:// or https://"},
+		{"Subscription", "s", subscription + `deadLetter: {topicRef: {name: dead}}`, "deadLetter needs ack.maxDeliver"},
+		{"Subscription", "s", subscription + "ack: {maxDeliver: 3}\ndeadLetter: {topicRef: {name: orders}}", "deadLetter.topicRef can't be the Topic that is read"},
+		{"Subscription", "s", subscription + `deletionPolicy: Keep`, `supported values: "Retain", "Delete"`},
+	} {
+		err := k8s.Create(t.Context(), object(t, c.kind, namespace, c.name, c.spec), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
+		refused(t, c.kind+" "+c.name+" "+strings.TrimSpace(c.spec), err, c.want)
+	}
+}
+
+// What can't change after an object was made, and what may.
+func TestWrongChangesAreRefusedWithTheWayOut(t *testing.T) {
+	namespace := newNamespace(t)
+	const topic, subscription = "brokerRef: {name: main}\n", "topicRef: {name: orders}\n"
+	for _, c := range []struct {
+		kind, before, after string
+		want                string // empty: allowed
+	}{
+		{"Broker", `storage: {size: 20Gi}`, `storage: {size: 10Gi}`, "storage.size can only grow"},
+		{"Broker", `storage: {size: 20Gi}`, `storage: {size: 20480Mi}`, ""},
+		{"Broker", `storage: {size: 20Gi}`, `storage: {size: 21474836480}`, ""},
+		{"Broker", `storage: {size: 20Gi}`, `storage: {size: 1Ti}`, ""},
+		{"Broker", `{}`, `storage: {className: fast}`, "storage.className can't change"},
+		{"Broker", `storage: {className: fast}`, `storage: {className: slow}`, "storage.className can't change"},
+		{"Broker", `storage: {className: fast}`, `{}`, "storage.className can't change"},
+		{"Broker", `{}`, `coordination: {managed: {replicas: 5}}`, "coordination.managed.replicas can't change"},
+		{"Broker", `{}`, `coordination: {managed: {storage: {size: 1Gi}}}`, "coordination.managed.storage.size can only grow"},
+		{"Broker", `{}`, `coordination: {managed: {storage: {className: fast}}}`, "coordination.managed.storage.className can't change"},
+		{"Broker", `{}`, "profile: small\nreplicas: 5\nupdate: OnRequest\ndeletionPolicy: Delete", ""},
+
+		{"Topic", topic, `brokerRef: {name: other}`, "brokerRef can't change"},
+		{"Topic", topic, topic + `name: other`, "spec.name can't change"},
+		{"Topic", topic, topic + `shards: 2`, "shards can't change"},
+		{"Topic", topic, topic + "partitionBy: Tokens\npartitionTokens: [1]", "partitionBy and partitionTokens can't change"},
+		{"Topic", topic + "partitionBy: Tokens\npartitionTokens: [1]", topic + "partitionBy: Tokens\npartitionTokens: [2]", "partitionBy and partitionTokens can't change"},
+		{"Topic", topic, topic + "subjects: [\"orders.*\", \"*.late\", eu.>]\nretention: {age: 1h30m, bytes: 10Gi, messages: 5}\nreplicas: 3\nminInSync: 2", ""},
+
+		{"Subscription", subscription, `topicRef: {name: other}`, "topicRef can't change"},
+		{"Subscription", subscription, subscription + `start: {from: Earliest}`, "start can't change"},
+		{"Subscription", subscription, subscription + "ack: {maxDeliver: 5, backoff: [1s, 5s]}\ndeadLetter: {topicRef: {name: dead}}\nfilter: {where: \"true\"}\ndelivery: {push: {url: \"http://billing.default.svc/events\"}}", ""},
+	} {
+		what := c.kind + " from " + strings.TrimSpace(c.before) + " to " + strings.TrimSpace(c.after)
+		o := object(t, c.kind, namespace, "changed", c.before)
+		if err := k8s.Create(t.Context(), o); err != nil {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		after := object(t, c.kind, namespace, "changed", c.after)
+		after.SetResourceVersion(o.GetResourceVersion())
+		err := k8s.Update(t.Context(), after)
+		if c.want == "" && err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if c.want != "" {
+			refused(t, what, err, c.want)
+		}
+		if err := k8s.Delete(t.Context(), o); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// One manifest with every field wrong is answered with every mistake at once.
+func TestManifestWithEveryFieldWrong(t *testing.T) {
+	namespace := newNamespace(t)
+	err := k8s.Create(t.Context(), object(t, "Broker", namespace, "b", `
+replicas: -1
+profile: gigantic
+storage: {size: a lot, className: ""}
+coordination: {managed: {replicas: 4, storage: {size: a little}}}
+auth: {secretRef: {name: ""}}
+placement: {nodeSelector: [], tolerations: everything, priorityClassName: 7, labels: {a: 1}, annotations: no}
+update: Sometimes
+deletionPolicy: Burn
+`), client.DryRunAll)
+	for _, want := range []string{
+		"spec.replicas", "spec.profile", "spec.storage.size", "spec.storage.className", "spec.coordination.managed.storage.size",
+		"spec.auth.secretRef.name", "spec.placement.nodeSelector", "spec.placement.tolerations", "spec.placement.priorityClassName",
+		"spec.placement.labels", "spec.placement.annotations", "spec.update", "spec.deletionPolicy",
+	} {
+		refused(t, "everything wrong", err, want)
+	}
+}
+
+// What a user leaves out is filled in where it depends on nothing else, and a new object is not yet "well".
+func TestDefaults(t *testing.T) {
+	namespace := newNamespace(t)
+	for _, c := range []struct {
+		kind, spec, want string
+	}{
+		{"Broker", `{}`, `
+replicas: 3
+profile: medium
+storage: {size: 10Gi}
+coordination: {managed: {replicas: 3, storage: {size: 2Gi}}}
+update: Automatic
+deletionPolicy: Retain`},
+		{"Broker", `coordination: {managed: {replicas: 1}}`, `
+replicas: 3
+profile: medium
+storage: {size: 10Gi}
+coordination: {managed: {replicas: 1, storage: {size: 2Gi}}}
+update: Automatic
+deletionPolicy: Retain`},
+		{"Topic", `brokerRef: {name: main}`, `
+brokerRef: {name: main}
+shards: 1
+partitionBy: Subject
+durability: Synced
+compaction: None
+uncleanElection: Forbidden
+deletionPolicy: Retain`},
+		{"Subscription", `topicRef: {name: orders}`, `
+topicRef: {name: orders}
+start: {from: Latest}
+ack: {wait: 30s, maxPending: 1000}
+deletionPolicy: Delete`},
+	} {
+		o := object(t, c.kind, namespace, "defaults", c.spec)
+		if err := k8s.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		if err := k8s.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			t.Fatal(err)
+		}
+		got, _ := yaml.Marshal(o.Object["spec"])
+		want, _ := yaml.Marshal(object(t, c.kind, namespace, "defaults", c.want).Object["spec"])
+		if string(got) != string(want) {
+			t.Errorf("%s %s became\n%s\nwant\n%s", c.kind, c.spec, got, want)
+		}
+		if observed, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration"); observed != -1 {
+			t.Errorf("%s: status.observedGeneration of a new object is %d, want -1: tools would take it for Current", c.kind, observed)
+		}
+		if err := k8s.Delete(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// CRDs that outgrow the annotation of client-side apply can't be installed with kubectl apply.
+func TestCRDsStaySmall(t *testing.T) {
+	for _, name := range []string{"brokers", "topics", "subscriptions"} {
+		crd := &unstructured.Unstructured{}
+		crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+		if err := k8s.Get(t.Context(), client.ObjectKey{Name: name + ".carillon.dev"}, crd); err != nil {
+			t.Fatal(err)
+		}
+		text, err := yaml.Marshal(crd.Object["spec"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if limit := 40 << 10; len(text) > limit {
+			t.Errorf("the CRD of %s has %d bytes, more than %d", name, len(text), limit)
+		}
+	}
+}
+
+func refused(t *testing.T, what string, err error, want string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("%s: accepted, want it refused with %q", what, want)
+	} else if !strings.Contains(err.Error(), want) {
+		t.Errorf("%s: refused with\n  %v\nwant %q", what, err, want)
+	}
+}
