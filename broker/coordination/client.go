@@ -1,0 +1,176 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/grpclog"
+
+	"github.com/carillon-mq/carillon/broker/env"
+)
+
+// DefaultLeaseTTL is how long a silent broker still counts as a member. etcd grants nothing
+// shorter than one and a half election timeouts, which our coordinators set to 2 s.
+const DefaultLeaseTTL = 3 * time.Second
+
+const (
+	// requestTimeout bounds one request: more than an election takes, so that a request
+	// that meets one still succeeds.
+	requestTimeout = 5 * time.Second
+	// farewellTimeout bounds what is done when the caller has already been told to stop.
+	farewellTimeout = 2 * time.Second
+	// A connection whose other end vanished is noticed after the sum of these two; grpc
+	// allows no shorter keepalive. What must be noticed sooner has a timeout of its own.
+	dialKeepAlive        = 10 * time.Second
+	dialKeepAliveTimeout = 3 * time.Second
+	// Attempts that failed are repeated after a pause that doubles between these.
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 2 * time.Second
+)
+
+// Config says which etcd, and what in it.
+type Config struct {
+	Endpoints []string      // https://host:port with TLS; http://host:port or unix:///path without
+	TLS       *env.TLS      // nil: no TLS, for a coordinator in the same process
+	Cluster   string        // namespace/name of the Broker resource
+	LeaseTTL  time.Duration // 0: DefaultLeaseTTL; whole seconds
+	Logger    *slog.Logger  // nil: no log
+}
+
+// Client is the way to one Broker's keys. Its methods may be called at the same time.
+type Client struct {
+	etcd   *clientv3.Client
+	prefix string // ends with a slash
+	ttl    time.Duration
+	log    *slog.Logger
+}
+
+// Open prepares a client. It does not wait for etcd, which may not even have been started.
+func Open(cfg Config) (*Client, error) {
+	prefix, err := keyPrefix(cfg.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	etcd, err := dial(cfg.Endpoints, cfg.TLS)
+	if err != nil {
+		return nil, err
+	}
+	ttl := cfg.LeaseTTL
+	if ttl == 0 {
+		ttl = DefaultLeaseTTL
+	}
+	if ttl < time.Second || ttl%time.Second != 0 {
+		_ = etcd.Close()
+		return nil, fmt.Errorf("open coordination of %s: lease of %v (use whole seconds, at least one)", cfg.Cluster, ttl)
+	}
+	return &Client{etcd: etcd, prefix: prefix, ttl: ttl, log: loggerOf(cfg.Logger).With("cluster", cfg.Cluster)}, nil
+}
+
+// Close ends the connections. What still runs on this client fails; it is the caller's to
+// have ended it before.
+func (c *Client) Close() error {
+	if err := c.etcd.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("close the etcd client: %w", err)
+	}
+	return nil
+}
+
+func loggerOf(log *slog.Logger) *slog.Logger {
+	if log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return log
+}
+
+// keyPrefix is the home of one Broker's keys.
+func keyPrefix(cluster string) (string, error) {
+	namespace, name, ok := strings.Cut(cluster, "/")
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return "", fmt.Errorf("cluster %q: want namespace/name of the Broker", cluster)
+	}
+	return "/carillon/" + cluster + "/", nil
+}
+
+// grpc reports to standard error by itself, in a form of its own, what its callers are
+// told anyway.
+var silenceGRPC = sync.OnceFunc(func() {
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
+})
+
+func dial(endpoints []string, tls *env.TLS) (*clientv3.Client, error) {
+	if err := checkEndpoints(endpoints, tls != nil); err != nil {
+		return nil, err
+	}
+	silenceGRPC()
+	var options []grpc.DialOption
+	if tls != nil {
+		options = append(options, grpc.WithTransportCredentials(credentials{tls}))
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:            endpoints,
+		DialKeepAliveTime:    dialKeepAlive,
+		DialKeepAliveTimeout: dialKeepAliveTimeout,
+		DialTimeout:          requestTimeout,
+		DialOptions:          options,
+		Logger:               zap.NewNop(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open an etcd client for %s: %w", strings.Join(endpoints, ","), err)
+	}
+	return client, nil
+}
+
+func checkEndpoints(endpoints []string, secure bool) error {
+	if len(endpoints) == 0 {
+		return errors.New("no etcd endpoint given (for example https://main-coordinator-0.main-coordinators.default.svc:2379)")
+	}
+	for _, endpoint := range endpoints {
+		u, err := url.Parse(endpoint)
+		switch {
+		case err != nil:
+			return fmt.Errorf("etcd endpoint %q: %w", endpoint, err)
+		case u.Scheme == "unix" && u.Host == "" && u.Path != "":
+			if secure {
+				return fmt.Errorf("etcd endpoint %q: a unix socket takes no TLS (use https, or leave the TLS directory out)", endpoint)
+			}
+		case (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.Port() != "" && strings.Trim(u.Path, "/") == "":
+			if want := map[bool]string{true: "https", false: "http"}[secure]; u.Scheme != want {
+				return fmt.Errorf("etcd endpoint %q: want %s, since a TLS directory is %s", endpoint, want,
+					map[bool]string{true: "given", false: "not given"}[secure])
+			}
+		default:
+			return fmt.Errorf("etcd endpoint %q: want https://host:port, http://host:port or unix:///path", endpoint)
+		}
+	}
+	return nil
+}
+
+// backoff is a pause that grows from failure to failure.
+type backoff struct{ next time.Duration }
+
+// wait pauses, and says false if the context ended.
+func (b *backoff) wait(ctx context.Context) bool {
+	b.next = min(max(2*b.next, minBackoff), maxBackoff)
+	// Between half and all of it, so that brokers that lost etcd together come back apart.
+	timer := time.NewTimer(b.next/2 + rand.N(b.next/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (b *backoff) reset() { b.next = 0 }

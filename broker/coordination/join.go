@@ -1,0 +1,228 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// SupersededError says that a newer process has registered with this broker's identity.
+type SupersededError struct {
+	ID    string
+	Newer int64 // its incarnation
+}
+
+func (e *SupersededError) Error() string {
+	return fmt.Sprintf("broker %s: a newer process has registered with this identity (incarnation %d); "+
+		"two processes use copies of one data volume: give one of them a volume of its own", e.ID, e.Newer)
+}
+
+// Join keeps self registered until ctx ends, and then takes it away again, so that the
+// others see a leaving broker at once. onJoined is called, on the caller's goroutine, with
+// the incarnation of each registration: the first, and one after each loss of the lease.
+//
+// While etcd can't be reached it goes on trying. It returns nil when ctx ended; an error
+// means that self can't be registered by trying again.
+func (c *Client) Join(ctx context.Context, self Broker, onJoined func(incarnation int64)) error {
+	value, err := self.encode()
+	if err != nil {
+		return err
+	}
+	r := &registration{c: c, key: c.brokerKey(self.ID), value: string(value)}
+	defer r.leave()
+	var pause backoff
+	for {
+		err := r.register(ctx)
+		switch superseded := (*SupersededError)(nil); {
+		case ctx.Err() != nil:
+			return nil
+		case errors.As(err, &superseded):
+			return err
+		case err != nil:
+			c.log.Warn("registering with etcd failed; trying again", "broker", self.ID, "error", err)
+			if !pause.wait(ctx) {
+				return nil
+			}
+			continue
+		}
+		pause.reset()
+		c.log.Info("registered", "broker", self.ID, "name", self.Name, "incarnation", r.incarnation)
+		onJoined(r.incarnation)
+		reason := r.hold(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		c.log.Warn("the registration was lost; registering again", "broker", self.ID, "error", reason)
+	}
+}
+
+// registration is one broker's key and the lease that it hangs on.
+type registration struct {
+	c           *Client
+	key, value  string
+	lease       clientv3.LeaseID // 0: none is held or half-made
+	incarnation int64            // of the last time that it stood; 0: never yet
+}
+
+// register makes the key anew under a new lease. It begins by ending whatever an earlier
+// attempt of this process left, so what it then finds at the key is somebody else's.
+func (r *registration) register(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if err := r.end(ctx); err != nil {
+		return err
+	}
+	if err := r.clear(ctx); err != nil {
+		return err
+	}
+	grant, err := r.c.etcd.Grant(ctx, int64(r.c.ttl/time.Second))
+	if err != nil {
+		return fmt.Errorf("grant a lease: %w", err)
+	}
+	r.lease = grant.ID
+	put, err := r.c.etcd.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(r.key), "=", 0)).
+		Then(clientv3.OpPut(r.key, r.value, clientv3.WithLease(r.lease))).
+		Commit()
+	if err != nil {
+		return fmt.Errorf("put %s: %w", r.key, err)
+	}
+	if !put.Succeeded {
+		return fmt.Errorf("put %s: another process registered with this identity at the same time", r.key)
+	}
+	r.incarnation = put.Header.Revision
+	return nil
+}
+
+// clear takes away the key of a process that had this identity before us. Its key is never
+// overwritten, since it would keep its create revision, which is the incarnation; nor left
+// to run out. The lease goes with all that the dead process held by it.
+func (r *registration) clear(ctx context.Context) error {
+	got, err := r.c.etcd.Get(ctx, r.key)
+	if err != nil {
+		return fmt.Errorf("get %s: %w", r.key, err)
+	}
+	if len(got.Kvs) == 0 {
+		return nil
+	}
+	found := got.Kvs[0]
+	if r.incarnation != 0 && found.CreateRevision > r.incarnation {
+		return &SupersededError{ID: r.c.brokerID([]byte(r.key)), Newer: found.CreateRevision}
+	}
+	if found.Lease != 0 {
+		if _, err := r.c.etcd.Revoke(ctx, clientv3.LeaseID(found.Lease)); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return fmt.Errorf("revoke the lease of the life before (%s): %w", r.key, err)
+		}
+	}
+	_, err = r.c.etcd.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(r.key), "=", found.ModRevision)).
+		Then(clientv3.OpDelete(r.key)).
+		Commit()
+	if err != nil {
+		return fmt.Errorf("delete the key of the life before (%s): %w", r.key, err)
+	}
+	return nil
+}
+
+// end revokes the lease that this process holds, if any.
+func (r *registration) end(ctx context.Context) error {
+	if r.lease == 0 {
+		return nil
+	}
+	if _, err := r.c.etcd.Revoke(ctx, r.lease); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return fmt.Errorf("revoke the lease of the last registration: %w", err)
+	}
+	r.lease = 0
+	return nil
+}
+
+// leave is end for when the caller's context is over. If etcd can't be reached in time the
+// lease runs out by itself.
+func (r *registration) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), farewellTimeout)
+	defer cancel()
+	if err := r.end(ctx); err != nil {
+		r.c.log.Warn("leaving without telling etcd; the lease runs out by itself", "key", r.key, "error", err)
+	}
+}
+
+// inspectEvery is how many beats pass between two looks at whether the key is still there:
+// a person may have deleted it.
+const inspectEvery = 5
+
+// hold keeps the lease alive and returns why it can't any longer: the lease is gone, the
+// key is gone, or ctx ended.
+//
+// Each beat is a request of its own with a short deadline, and goes to the next endpoint
+// in turn. (The client's own KeepAlive sits on one connection, and would lose the lease
+// when the coordinator at its other end vanishes without closing it.)
+func (r *registration) hold(ctx context.Context) error {
+	var (
+		interval = r.c.ttl / 3
+		deadline = r.c.ttl / 5
+		retry    = r.c.ttl / 30
+		wait     = interval
+		last     = time.Now()
+		warned   bool
+	)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for beat := 1; ; beat++ {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		}
+		alive, err := r.beat(ctx, deadline)
+		switch {
+		case err == nil && !alive:
+			return errors.New("the lease ran out or was revoked")
+		case err == nil:
+			last, warned, wait = time.Now(), false, interval
+			if beat%inspectEvery == 0 && r.gone(ctx) {
+				return errors.New("the key was deleted")
+			}
+		default:
+			wait = retry
+			// etcd may be electing, and a new leader grants every lease its full time
+			// again; only etcd's own answer ends the registration.
+			if !warned && time.Since(last) > r.c.ttl {
+				warned = true
+				r.c.log.Warn("etcd has not answered for longer than the lease lasts; going on", "key", r.key, "error", err)
+			}
+		}
+		timer.Reset(wait)
+	}
+}
+
+// beat renews the lease once. alive is false if etcd says that there is no such lease.
+func (r *registration) beat(ctx context.Context, deadline time.Duration) (alive bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	stream, err := etcdserverpb.NewLeaseClient(r.c.etcd.ActiveConnection()).LeaseKeepAlive(ctx)
+	if err != nil {
+		return false, err
+	}
+	if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(r.lease)}); err != nil {
+		return false, err
+	}
+	answer, err := stream.Recv()
+	if err != nil {
+		return false, err
+	}
+	_ = stream.CloseSend()
+	return answer.GetTTL() > 0, nil
+}
+
+// gone says whether the key, as far as etcd answers, is not the one that was put.
+func (r *registration) gone(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, r.c.ttl/3)
+	defer cancel()
+	got, err := r.c.etcd.Get(ctx, r.key)
+	return err == nil && (len(got.Kvs) == 0 || got.Kvs[0].CreateRevision != r.incarnation)
+}

@@ -1,0 +1,158 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// probeWatch is how often a watch is asked for a sign of life, and silentWatch how
+	// long it may give none before it is replaced. Without that a watch whose coordinator
+	// vanished would miss what happens until the connection's keepalive fails.
+	probeWatch  = 2 * time.Second
+	silentWatch = 6 * time.Second
+)
+
+// WatchBrokers calls changed with all members, sorted by id, at first and after each
+// change, until ctx ends; then it returns nil. The calls come one after the other on the
+// caller's goroutine, and each slice is the receiver's to keep.
+//
+// While etcd can't be reached the last membership stands: changed is not called.
+func (c *Client) WatchBrokers(ctx context.Context, changed func([]Broker)) error {
+	members := map[string]Broker{}
+	refused := map[string]int64{} // key -> revision of a value that was reported as unreadable
+	known := false
+	m := mirror{
+		c: c, prefix: c.brokersPrefix(),
+		put: func(key, value []byte, createRevision, modRevision int64) {
+			id := c.brokerID(key)
+			broker, err := decodeBroker(id, createRevision, value)
+			if err != nil {
+				delete(members, id)
+				if refused[id] != modRevision {
+					refused[id] = modRevision
+					c.log.Warn("a broker's registration is unreadable; it is left out", "key", string(key), "error", err)
+				}
+				return
+			}
+			delete(refused, id)
+			members[id] = broker
+		},
+		remove: func(key []byte) { delete(members, c.brokerID(key)); delete(refused, c.brokerID(key)) },
+	}
+	var before map[string]Broker
+	m.settled = func() {
+		if known && maps.Equal(before, members) {
+			return
+		}
+		known, before = true, maps.Clone(members)
+		changed(slices.SortedFunc(maps.Values(members), func(a, b Broker) int { return strings.Compare(a.ID, b.ID) }))
+	}
+	m.keys = func() []string {
+		keys := make([]string, 0, len(members))
+		for id := range members {
+			keys = append(keys, c.brokerKey(id))
+		}
+		return keys
+	}
+	m.run(ctx)
+	return nil
+}
+
+// mirror follows all keys under a prefix: it reads them at a revision, then watches from
+// there, and begins again whenever the watch ends.
+type mirror struct {
+	c      *Client
+	prefix string
+
+	put     func(key, value []byte, createRevision, modRevision int64)
+	remove  func(key []byte)
+	keys    func() []string // those that were put and not removed
+	settled func()          // all that belongs together was put and removed
+}
+
+func (m *mirror) run(ctx context.Context) {
+	var pause backoff
+	for ctx.Err() == nil {
+		revision, err := m.read(ctx)
+		if err == nil {
+			pause.reset()
+			err = m.watch(ctx, revision+1)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		m.c.log.Warn("following etcd was interrupted; what is known stands", "prefix", m.prefix, "error", err)
+		if !pause.wait(ctx) {
+			return
+		}
+	}
+}
+
+func (m *mirror) read(ctx context.Context) (revision int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	got, err := m.c.etcd.Get(ctx, m.prefix, clientv3.WithPrefix())
+	if err != nil {
+		return 0, fmt.Errorf("get %s: %w", m.prefix, err)
+	}
+	present := make(map[string]bool, len(got.Kvs))
+	for _, kv := range got.Kvs {
+		present[string(kv.Key)] = true
+		m.put(kv.Key, kv.Value, kv.CreateRevision, kv.ModRevision)
+	}
+	for _, key := range m.keys() {
+		if !present[key] {
+			m.remove([]byte(key))
+		}
+	}
+	m.settled()
+	return got.Header.Revision, nil
+}
+
+// watch follows the changes from a revision on and returns why it can't any longer.
+func (m *mirror) watch(ctx context.Context, from int64) error {
+	// A member that lost its leader would leave the watch open and silent otherwise.
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	changes := m.c.etcd.Watch(ctx, m.prefix, clientv3.WithPrefix(), clientv3.WithRev(from))
+	probe := time.NewTicker(probeWatch)
+	defer probe.Stop()
+	heard := time.Now()
+	for {
+		select {
+		case answer, ok := <-changes:
+			if !ok {
+				return errors.New("the watch was closed")
+			}
+			if err := answer.Err(); err != nil {
+				return fmt.Errorf("watch %s: %w", m.prefix, err)
+			}
+			heard = time.Now()
+			for _, event := range answer.Events {
+				if event.Type == clientv3.EventTypeDelete {
+					m.remove(event.Kv.Key)
+				} else {
+					m.put(event.Kv.Key, event.Kv.Value, event.Kv.CreateRevision, event.Kv.ModRevision)
+				}
+			}
+			if len(answer.Events) > 0 {
+				m.settled()
+			}
+		case <-probe.C:
+			if time.Since(heard) > silentWatch {
+				return fmt.Errorf("watch %s: nothing was heard for %v", m.prefix, silentWatch)
+			}
+			asking, stop := context.WithTimeout(ctx, probeWatch/4)
+			_ = m.c.etcd.RequestProgress(asking) // not answered counts as silence
+			stop()
+		}
+	}
+}
