@@ -5,5 +5,7 @@ import "github.com/spf13/cobra"
 // subcommands lists them in the order in which a reader meets them; each is made in the
 // file of its name.
 func subcommands() []*cobra.Command {
-	return []*cobra.Command{}
+	return []*cobra.Command{
+		newSelftestCommand(),
+	}
 }
