@@ -1,0 +1,3 @@
+module carillon.dev/hack/cluster/toolbox
+
+go 1.26
