@@ -1,0 +1,101 @@
+package samples
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+)
+
+func TestSamplesAreWhatTheAPIKnows(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
+
+	kinds := map[string]bool{}
+	for file, docs := range samples(t) {
+		for _, doc := range docs {
+			object, kind, err := decoder.Decode([]byte(doc), nil, nil)
+			if err != nil {
+				t.Errorf("%s: %v", file, err)
+				continue
+			}
+			kinds[kind.Kind] = true
+			if b, ok := object.(*v1alpha1.Broker); ok && b.Spec.Replicas == nil {
+				t.Errorf("%s: Broker %s does not say how many replicas it wants", file, b.Name)
+			}
+		}
+	}
+	for _, kind := range []string{"Broker", "Topic", "Subscription"} {
+		if !kinds[kind] {
+			t.Errorf("no sample shows a %s", kind)
+		}
+	}
+}
+
+// The samples are applied together: whatever one refers to, another one makes.
+func TestSamplesReferToEachOther(t *testing.T) {
+	made := map[string]string{} // kind/name -> file
+	refers := map[string]string{}
+	for file, docs := range samples(t) {
+		for _, doc := range docs {
+			object := unstructured.Unstructured{}
+			if err := yaml.Unmarshal([]byte(doc), &object.Object); err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			id := object.GetKind() + "/" + object.GetName()
+			if other, twice := made[id]; twice {
+				t.Errorf("%s is made by %s and by %s", id, other, file)
+			}
+			made[id] = file
+			for kind, field := range map[string]string{"Broker": "brokerRef", "Topic": "topicRef"} {
+				if name, found, _ := unstructured.NestedString(object.Object, "spec", field, "name"); found {
+					refers[kind+"/"+name] = file
+				}
+			}
+		}
+	}
+	for id, file := range refers {
+		if _, ok := made[id]; !ok {
+			t.Errorf("%s refers to %s, which no sample makes", file, id)
+		}
+	}
+}
+
+// samples are the YAML documents of config/samples by file.
+func samples(t *testing.T) map[string][]string {
+	t.Helper()
+	files, err := filepath.Glob("../../config/samples/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files in config/samples (%v)", err)
+	}
+	all := map[string][]string{}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for doc := range strings.SplitSeq("\n"+string(raw), "\n---") {
+			object := map[string]any{}
+			if err := yaml.Unmarshal([]byte(doc), &object); err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			if len(object) > 0 {
+				all[filepath.Base(file)] = append(all[filepath.Base(file)], doc)
+			}
+		}
+	}
+	return all
+}
