@@ -1,0 +1,311 @@
+package coordination
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// etcdServer is a real etcd of one member that a test may stop and start again.
+type etcdServer struct {
+	t      *testing.T
+	dir    string
+	socket string
+	server *embed.Etcd
+	grpc   *grpc.Server
+}
+
+func startEtcd(t *testing.T) *etcdServer {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "etcd") // t.TempDir is too long for a socket's path
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &etcdServer{t: t, dir: dir, socket: filepath.Join(dir, "c")}
+	t.Cleanup(func() { e.stop(); os.RemoveAll(dir) })
+	e.start()
+	return e
+}
+
+func (e *etcdServer) start() {
+	e.t.Helper()
+	cfg := embed.NewConfig()
+	cfg.Name, cfg.Dir = "only", filepath.Join(e.dir, "data")
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	cfg.UnsafeNoFsync = true
+	cfg.TickMs, cfg.ElectionMs = 20, 100
+	peer, client := url.URL{Scheme: "unix", Path: filepath.Join(e.dir, "p")}, url.URL{Scheme: "unix", Path: e.socket}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	cfg.InitialCluster = "only=" + peer.String()
+	serving := make(chan *grpc.Server, 1)
+	cfg.ServiceRegister = func(s *grpc.Server) { serving <- s }
+	server, err := embed.StartEtcd(cfg)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	select {
+	case e.grpc = <-serving:
+	case <-time.After(20 * time.Second):
+		e.t.Fatal("etcd did not start")
+	}
+	e.server = server
+}
+
+// stop is as sudden as a crash: a graceful one would let leases run out under the eyes of
+// those who watch, while it refuses to renew them.
+func (e *etcdServer) stop() {
+	if e.server != nil {
+		e.grpc.Stop()
+		e.server.Close()
+		e.server = nil
+	}
+}
+
+func (e *etcdServer) endpoint() string { return "unix://" + e.socket }
+
+func (e *etcdServer) open(endpoint ...string) *Client {
+	e.t.Helper()
+	if endpoint == nil {
+		endpoint = []string{e.endpoint()}
+	}
+	c, err := Open(Config{Endpoints: endpoint, Cluster: "default/main", LeaseTTL: time.Second, Logger: testLogger(e.t)})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func testLogger(t *testing.T) *slog.Logger {
+	if !testing.Verbose() {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("test", t.Name())
+}
+
+// cable stands between a client and etcd, and can be cut and frozen.
+type cable struct {
+	listener net.Listener
+	target   string
+
+	mu     sync.Mutex
+	state  cableState
+	change chan struct{} // closed when state changes
+	conns  map[net.Conn]bool
+	wg     sync.WaitGroup
+}
+
+type cableState int
+
+const (
+	whole  cableState = iota
+	cut               // connections are closed and refused
+	frozen            // connections stay and carry nothing
+)
+
+func (e *etcdServer) cable() *cable {
+	e.t.Helper()
+	listener, err := net.Listen("unix", filepath.Join(e.dir, "cable"))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	c := &cable{listener: listener, target: e.socket, change: make(chan struct{}), conns: map[net.Conn]bool{}}
+	c.wg.Go(c.accept)
+	e.t.Cleanup(func() {
+		listener.Close()
+		c.set(cut)
+		c.wg.Wait()
+	})
+	return c
+}
+
+func (c *cable) endpoint() string { return "unix://" + c.listener.Addr().String() }
+
+func (c *cable) set(state cableState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.state = state
+	close(c.change)
+	c.change = make(chan struct{})
+	if state == cut {
+		for conn := range c.conns {
+			conn.Close()
+		}
+	}
+}
+
+func (c *cable) accept() {
+	for {
+		near, err := c.listener.Accept()
+		if err != nil {
+			return
+		}
+		far, err := net.Dial("unix", c.target)
+		c.mu.Lock()
+		if err != nil || c.state == cut {
+			near.Close()
+			if far != nil {
+				far.Close()
+			}
+			c.mu.Unlock()
+			continue
+		}
+		c.conns[near], c.conns[far] = true, true
+		c.mu.Unlock()
+		c.wg.Go(func() { c.carry(near, far) })
+		c.wg.Go(func() { c.carry(far, near) })
+	}
+}
+
+func (c *cable) carry(from, to net.Conn) {
+	defer from.Close()
+	defer to.Close()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		c.mu.Lock()
+		for c.state == frozen {
+			change := c.change
+			c.mu.Unlock()
+			<-change
+			c.mu.Lock()
+		}
+		c.mu.Unlock()
+		if _, err := to.Write(buffer[:n]); err != nil && err != io.ErrShortWrite {
+			return
+		}
+	}
+}
+
+// view is what a WatchBrokers reported last.
+type view struct {
+	t     *testing.T
+	mu    sync.Mutex
+	last  []Broker
+	calls int
+}
+
+func (c *Client) follow(t *testing.T) *view {
+	t.Helper()
+	v := &view{t: t}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- c.WatchBrokers(ctx, func(members []Broker) {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			v.last, v.calls = members, v.calls+1
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("WatchBrokers ended with %v", err)
+		}
+	})
+	return v
+}
+
+func (v *view) get() (members []Broker, calls int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.last, v.calls
+}
+
+func (v *view) names() string {
+	members, calls := v.get()
+	if calls == 0 {
+		return "?"
+	}
+	names := ""
+	for _, b := range members {
+		names += b.Name + " "
+	}
+	return names
+}
+
+// wait waits until the members' names, in the order of their ids, are these.
+func (v *view) wait(want string) []Broker {
+	v.t.Helper()
+	eventually(v.t, "members "+want, func() bool { return v.names() == want })
+	members, _ := v.get()
+	return members
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for: %s", what)
+		}
+	}
+}
+
+// joined is a broker that a test has registered.
+type joined struct {
+	t            *testing.T
+	stop         context.CancelFunc
+	done         chan error
+	incarnations chan int64
+}
+
+func broker(id string) Broker {
+	return Broker{ID: id, Name: "pod-" + id, Client: id + ":4222", Route: id + ":6222", HTTP: id + ":8222", Zone: "z1", Version: "1"}
+}
+
+func (c *Client) join(t *testing.T, b Broker) *joined {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	j := &joined{t, cancel, make(chan error, 1), make(chan int64, 16)}
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		j.done <- c.Join(ctx, b, func(incarnation int64) { j.incarnations <- incarnation })
+	}()
+	t.Cleanup(func() { cancel(); <-finished })
+	return j
+}
+
+func (j *joined) incarnation() int64 {
+	j.t.Helper()
+	select {
+	case i := <-j.incarnations:
+		return i
+	case err := <-j.done:
+		j.t.Fatalf("Join ended with %v", err)
+	case <-time.After(20 * time.Second):
+		j.t.Fatal("the broker did not register")
+	}
+	return 0
+}
+
+func (j *joined) leave() {
+	j.t.Helper()
+	j.stop()
+	select {
+	case err := <-j.done:
+		if err != nil {
+			j.t.Fatalf("Join ended with %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		j.t.Fatal("Join did not end")
+	}
+}

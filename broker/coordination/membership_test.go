@@ -1,0 +1,296 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func TestBrokersComeAndGo(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	c := etcd.open()
+	seen := etcd.open().follow(t)
+	seen.wait("") // an empty cluster is reported as one
+
+	b := c.join(t, broker("b"))
+	a := c.join(t, broker("a"))
+	first, second := b.incarnation(), a.incarnation()
+	members := seen.wait("pod-a pod-b ")
+	want := broker("a")
+	want.Incarnation = second
+	if members[0] != want || members[1].Incarnation != first {
+		t.Fatalf("members are %+v; want incarnations %d and %d and all fields of %+v", members, second, first, want)
+	}
+
+	// A broker that leaves is gone at once, long before its lease would run out.
+	began := time.Now()
+	b.leave()
+	seen.wait("pod-a ")
+	if took := time.Since(began); took > 700*time.Millisecond {
+		t.Errorf("a leaving broker was seen for another %v", took)
+	}
+}
+
+func TestASilentBrokerRunsOut(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	seen := etcd.open().follow(t)
+	cable := etcd.cable()
+	a := etcd.open(cable.endpoint()).join(t, broker("a"))
+	first := a.incarnation()
+	seen.wait("pod-a ")
+
+	cable.set(cut)
+	seen.wait("")
+
+	// It comes back by itself, as a later incarnation.
+	cable.set(whole)
+	again := a.incarnation()
+	members := seen.wait("pod-a ")
+	if again <= first || members[0].Incarnation != again {
+		t.Fatalf("after its return: incarnation %d, seen %d; want one above %d", again, members[0].Incarnation, first)
+	}
+}
+
+func TestARevokedBrokerRegistersAgain(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	c := etcd.open()
+	a := c.join(t, broker("a"))
+	first := a.incarnation()
+
+	got, err := c.etcd.Get(context.Background(), c.brokerKey("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.etcd.Revoke(context.Background(), clientv3.LeaseID(got.Kvs[0].Lease)); err != nil {
+		t.Fatal(err)
+	}
+	second := a.incarnation()
+	if second <= first {
+		t.Fatalf("incarnation %d after %d", second, first)
+	}
+	// The same when only the key was deleted, which leaves the lease alive.
+	if _, err := c.etcd.Delete(context.Background(), c.brokerKey("a")); err != nil {
+		t.Fatal(err)
+	}
+	if third := a.incarnation(); third <= second {
+		t.Fatalf("incarnation %d after %d", third, second)
+	}
+}
+
+// A process is killed and started again before its lease ran out: the key of the life
+// before is in the way, and must neither delay nor outlive nor lend its revision to the new one.
+func TestANewLifeReplacesTheOldOne(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	c := etcd.open()
+	seen := etcd.open().follow(t)
+	old, err := c.etcd.Grant(context.Background(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, _ := broker("a").encode()
+	put, err := c.etcd.Put(context.Background(), c.brokerKey("a"), string(value), clientv3.WithLease(old.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen.wait("pod-a ")
+
+	began := time.Now()
+	a := c.join(t, broker("a"))
+	incarnation := a.incarnation()
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("the new life waited %v for the old one's lease", took)
+	}
+	if incarnation <= put.Header.Revision {
+		t.Fatalf("incarnation %d is not above the old life's %d", incarnation, put.Header.Revision)
+	}
+	eventually(t, "the new incarnation is seen", func() bool {
+		members, _ := seen.get()
+		return len(members) == 1 && members[0].Incarnation == incarnation
+	})
+	// The old lease would have run out after 3 s; the new key must not go with it.
+	ttl, err := c.etcd.TimeToLive(context.Background(), old.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ttl.TTL > 0 {
+		t.Errorf("the old life's lease is still there, with %d s to go", ttl.TTL)
+	}
+}
+
+// Two processes run on copies of one volume: the newer one stays, the older one is told.
+func TestTwoProcessesOfOneIdentity(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	older := etcd.open().join(t, broker("a"))
+	first := older.incarnation()
+	newer := etcd.open().join(t, broker("a"))
+	second := newer.incarnation()
+	if second <= first {
+		t.Fatalf("incarnation %d after %d", second, first)
+	}
+	select {
+	case err := <-older.done:
+		superseded := (*SupersededError)(nil)
+		if !errors.As(err, &superseded) || superseded.ID != "a" || superseded.Newer != second {
+			t.Fatalf("the older process ended with %v, want superseded by %d", err, second)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the older process was not told")
+	}
+	select {
+	case err := <-newer.done:
+		t.Fatalf("the newer process ended with %v", err)
+	case i := <-newer.incarnations:
+		t.Fatalf("the newer process had to register again, as %d", i)
+	default:
+	}
+}
+
+func TestMembershipStandsWhileEtcdIsDown(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	c := etcd.open()
+	seen := etcd.open().follow(t)
+	a, b := c.join(t, broker("a")), c.join(t, broker("b"))
+	a.incarnation()
+	first := b.incarnation()
+	seen.wait("pod-a pod-b ")
+	_, calls := seen.get()
+
+	etcd.stop()
+	b.leave() // can't tell etcd; must end in time all the same
+	deadline := time.Now().Add(1500 * time.Millisecond)
+	for time.Now().Before(deadline) {
+		if _, now := seen.get(); now != calls {
+			t.Fatalf("members became %q while etcd was down", seen.names())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+
+	etcd.start()
+	seen.wait("pod-a ")
+	again := c.join(t, broker("b"))
+	if second := again.incarnation(); second <= first {
+		t.Fatalf("incarnation %d after %d", second, first)
+	}
+	seen.wait("pod-a pod-b ")
+}
+
+func TestAJoinThatEtcdMisses(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	etcd.stop()
+	c := etcd.open() // does not wait
+	a := c.join(t, broker("a"))
+	seen := c.follow(t)
+	time.Sleep(300 * time.Millisecond) // several failed attempts
+	if got := seen.names(); got != "?" {
+		t.Fatalf("members %q were reported before etcd was ever reached", got)
+	}
+	etcd.start()
+	a.incarnation()
+	seen.wait("pod-a ")
+}
+
+// While the watch is cut, brokers come and go and etcd forgets the revisions in between.
+func TestACompactedWatchReadsAgain(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	c := etcd.open()
+	cable := etcd.cable()
+	seen := etcd.open(cable.endpoint()).follow(t)
+	a, b := c.join(t, broker("a")), c.join(t, broker("b"))
+	a.incarnation()
+	b.incarnation()
+	seen.wait("pod-a pod-b ")
+
+	cable.set(cut)
+	a.leave()
+	d := c.join(t, broker("d"))
+	d.incarnation()
+	now, err := c.etcd.Get(context.Background(), "none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.etcd.Compact(context.Background(), now.Header.Revision); err != nil {
+		t.Fatal(err)
+	}
+	if got := seen.names(); got != "pod-a pod-b " {
+		t.Fatalf("members became %q while the watch was cut", got)
+	}
+	cable.set(whole)
+	seen.wait("pod-b pod-d ")
+	b.leave()
+	seen.wait("pod-d ")
+}
+
+// The coordinator at the other end vanishes without closing anything; another one answers.
+func TestAFrozenConnectionCostsNeitherLeaseNorChanges(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	cable := etcd.cable()
+	both := []string{cable.endpoint(), etcd.endpoint()}
+	a := etcd.open(both...).join(t, broker("a"))
+	a.incarnation()
+	frail := etcd.open(cable.endpoint()).follow(t)
+	frail.wait("pod-a ")
+
+	cable.set(frozen)
+	b := etcd.open().join(t, broker("b"))
+	b.incarnation()
+	select {
+	case i := <-a.incarnations:
+		t.Fatalf("a lost its lease and came back as %d", i)
+	case <-time.After(2500 * time.Millisecond):
+	}
+	cable.set(whole)
+	frail.wait("pod-a pod-b ")
+}
+
+func TestAnUnreadableRegistrationIsLeftOut(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	c := etcd.open()
+	for id, value := range map[string]string{
+		"garbage": "{", "newer": `{"v":2}`, "odd id!": `{"v":1,"client":"a:1","route":"a:1","http":"a:1"}`,
+		"no-port": `{"v":1,"client":"a","route":"a:1","http":"a:1"}`,
+	} {
+		if _, err := c.etcd.Put(context.Background(), c.brokerKey(id), value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := c.follow(t)
+	seen.wait("")
+	a := c.join(t, broker("a"))
+	a.incarnation()
+	seen.wait("pod-a ")
+}
+
+func TestABrokerThatCantBeRegistered(t *testing.T) {
+	t.Parallel()
+	c, err := Open(Config{Endpoints: []string{"unix:///nowhere"}, Cluster: "default/main"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, spoil := range []func(*Broker){
+		func(b *Broker) { b.ID = "" },
+		func(b *Broker) { b.ID = "a/b" },
+		func(b *Broker) { b.ID = strings.Repeat("a", 65) },
+		func(b *Broker) { b.Route = "host" },
+	} {
+		b := broker("a")
+		spoil(&b)
+		if err := c.Join(context.Background(), b, nil); err == nil {
+			t.Errorf("%+v was accepted", b)
+		}
+	}
+}
