@@ -1,0 +1,349 @@
+package subject
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// Subscriber is what the index holds. Listed says whether it still belongs to the lists of plain
+// subscribers: its owner lets it answer false before it calls Remove or Count.
+type Subscriber interface {
+	comparable
+	Listed() bool
+}
+
+// Index maps subjects to local subscribers S, kept apart by the sink (the sender loop) that
+// serves them, and to peers P, the brokers that have subscribers of their own.
+//
+// The caller guards it: Match and what a Match leads to under a read lock, the rest under
+// the write lock.
+type Index[S Subscriber, P comparable] struct {
+	sinks int
+	root  *node[S, P]
+	gen   atomic.Uint64
+	size  int
+}
+
+// NewIndex makes an index for subscribers on so many sinks.
+func NewIndex[S Subscriber, P comparable](sinks int) *Index[S, P] {
+	return &Index[S, P]{sinks: sinks, root: &node[S, P]{}}
+}
+
+// node is one token deep in the trie of patterns.
+type node[S Subscriber, P comparable] struct {
+	next map[string]*node[S, P] // by literal token
+	any  *node[S, P]            // *
+	rest *Leaf[S, P]            // >
+	leaf *Leaf[S, P]            // patterns that end here
+}
+
+// Leaf holds everything that subscribes to one pattern.
+type Leaf[S Subscriber, P comparable] struct {
+	Pattern string
+	// Matched counts the messages that reached the plain subscribers, so that how many one of
+	// them has been given is known without touching it: Matched now less Matched when it came.
+	Matched atomic.Uint64
+	plain   []list[S] // by sink
+	listed  int       // subscribers in plain that are not removed
+	counted []S       // plain subscribers whose deliveries are counted one by one
+	groups  []*Group[S, P]
+	peers   []P // peers with plain interest
+}
+
+// Plain returns the plain subscribers of one sink, some of them perhaps removed since.
+func (l *Leaf[S, P]) Plain(sink int) []S { return l.plain[sink].items }
+
+// Counted returns the subscribers whose deliveries are counted as they are matched.
+func (l *Leaf[S, P]) Counted() []S { return l.counted }
+
+// Listed says how many subscribers the plain lists hold together.
+func (l *Leaf[S, P]) Listed() int { return l.listed }
+
+// Size is the number of local subscribers outside of groups.
+func (l *Leaf[S, P]) Size() int { return l.listed + len(l.counted) }
+
+func (l *Leaf[S, P]) empty() bool { return l.Size() == 0 && len(l.groups) == 0 && len(l.peers) == 0 }
+
+// list only ever grows at its end, or is made anew: see the package's invariants.
+type list[S Subscriber] struct {
+	items []S
+	dead  int
+}
+
+func (l *list[S]) remove() {
+	l.dead++
+	if l.dead*2 <= len(l.items) && len(l.items) > 8 {
+		return
+	}
+	kept := make([]S, 0, len(l.items)-l.dead)
+	for _, s := range l.items {
+		if s.Listed() {
+			kept = append(kept, s)
+		}
+	}
+	l.items, l.dead = kept, 0
+}
+
+// Group is one queue group on one pattern.
+type Group[S Subscriber, P comparable] struct {
+	Queue  string
+	local  []S
+	remote []share[P]
+	weight int // of all remote shares
+}
+
+type share[P comparable] struct {
+	peer   P
+	weight int
+}
+
+// Size is the number of local members.
+func (g *Group[S, P]) Size() int { return len(g.local) }
+
+// Len is the number of local subscriptions in the index.
+func (x *Index[S, P]) Len() int { return x.size }
+
+// Insert adds s and returns its leaf; for a member of a queue group also the group. A plain
+// subscriber that is counted stands apart from the lists that Plain returns.
+func (x *Index[S, P]) Insert(pattern, queue string, sink int, counted bool, s S) (*Leaf[S, P], *Group[S, P]) {
+	leaf := x.leaf(pattern)
+	x.size++
+	switch {
+	case queue != "":
+		g := x.group(leaf, queue)
+		g.local = append(g.local, s)
+		return leaf, g
+	case counted:
+		leaf.counted = append(leaf.counted, s)
+	default:
+		l := &leaf.plain[sink]
+		l.items = append(l.items, s)
+		leaf.listed++
+	}
+	return leaf, nil
+}
+
+// Count moves a plain subscriber, which says that it is no longer listed, to those that are counted.
+func (x *Index[S, P]) Count(leaf *Leaf[S, P], sink int, s S) {
+	leaf.plain[sink].remove()
+	leaf.listed--
+	leaf.counted = append(leaf.counted, s)
+}
+
+// Remove takes out s, which was inserted with these values and says that it is no longer listed.
+func (x *Index[S, P]) Remove(pattern, queue string, sink int, s S) (*Leaf[S, P], *Group[S, P]) {
+	leaf := x.find(pattern)
+	if leaf == nil {
+		return nil, nil
+	}
+	if queue == "" {
+		if i := slices.Index(leaf.counted, s); i >= 0 {
+			leaf.counted = slices.Delete(leaf.counted, i, i+1)
+		} else {
+			leaf.plain[sink].remove()
+			leaf.listed--
+		}
+		x.size--
+		x.prune(leaf)
+		return leaf, nil
+	}
+	for _, g := range leaf.groups {
+		if g.Queue != queue {
+			continue
+		}
+		if i := slices.Index(g.local, s); i >= 0 {
+			g.local = slices.Delete(g.local, i, i+1)
+			x.size--
+		}
+		x.pruneGroup(leaf, g)
+		return leaf, g
+	}
+	return leaf, nil
+}
+
+// SetPeer records how many subscribers a peer has for a pattern and queue group; 0 forgets it.
+func (x *Index[S, P]) SetPeer(pattern, queue string, peer P, count int) {
+	if count <= 0 {
+		x.dropPeer(pattern, queue, peer)
+		return
+	}
+	leaf := x.leaf(pattern)
+	if queue == "" {
+		if !slices.Contains(leaf.peers, peer) {
+			leaf.peers = append(leaf.peers, peer)
+			x.gen.Add(1)
+		}
+		return
+	}
+	g := x.group(leaf, queue)
+	g.setRemote(append(g.without(peer), share[P]{peer, count}))
+}
+
+func (x *Index[S, P]) dropPeer(pattern, queue string, peer P) {
+	leaf := x.find(pattern)
+	if leaf == nil {
+		return
+	}
+	if queue == "" {
+		if i := slices.Index(leaf.peers, peer); i >= 0 {
+			leaf.peers = slices.Delete(leaf.peers, i, i+1)
+			x.gen.Add(1)
+		}
+		x.prune(leaf)
+		return
+	}
+	for _, g := range leaf.groups {
+		if g.Queue == queue {
+			g.setRemote(g.without(peer))
+			x.pruneGroup(leaf, g)
+			return
+		}
+	}
+}
+
+func (g *Group[S, P]) without(peer P) []share[P] {
+	return slices.DeleteFunc(g.remote, func(s share[P]) bool { return s.peer == peer })
+}
+
+func (g *Group[S, P]) setRemote(shares []share[P]) {
+	g.remote, g.weight = shares, 0
+	for _, s := range shares {
+		g.weight += s.weight
+	}
+}
+
+// Each calls f with every pattern's leaf, for the interest of the whole node.
+func (x *Index[S, P]) Each(f func(leaf *Leaf[S, P], groups []*Group[S, P])) { x.root.each(f) }
+
+func (n *node[S, P]) each(f func(*Leaf[S, P], []*Group[S, P])) {
+	for _, l := range []*Leaf[S, P]{n.leaf, n.rest} {
+		if l != nil {
+			f(l, l.groups)
+		}
+	}
+	for _, child := range n.next {
+		child.each(f)
+	}
+	if n.any != nil {
+		n.any.each(f)
+	}
+}
+
+// leaf finds the pattern's leaf or makes it.
+func (x *Index[S, P]) leaf(pattern string) *Leaf[S, P] {
+	n, rest, more := x.root, pattern, true
+	for more {
+		var token string
+		token, rest, more = strings.Cut(rest, ".")
+		if token == ">" && !more {
+			return x.ensure(&n.rest, pattern)
+		}
+		if token == "*" {
+			if n.any == nil {
+				n.any = &node[S, P]{}
+			}
+			n = n.any
+			continue
+		}
+		child := n.next[token]
+		if child == nil {
+			if n.next == nil {
+				n.next = make(map[string]*node[S, P], 1)
+			}
+			child = &node[S, P]{}
+			n.next[strings.Clone(token)] = child
+		}
+		n = child
+	}
+	return x.ensure(&n.leaf, pattern)
+}
+
+func (x *Index[S, P]) ensure(at **Leaf[S, P], pattern string) *Leaf[S, P] {
+	if *at == nil {
+		*at = &Leaf[S, P]{Pattern: pattern, plain: make([]list[S], x.sinks)}
+		x.gen.Add(1)
+	}
+	return *at
+}
+
+func (x *Index[S, P]) find(pattern string) *Leaf[S, P] {
+	n, rest, more := x.root, pattern, true
+	for more {
+		var token string
+		token, rest, more = strings.Cut(rest, ".")
+		switch {
+		case token == ">" && !more:
+			return n.rest
+		case token == "*":
+			n = n.any
+		default:
+			n = n.next[token]
+		}
+		if n == nil {
+			return nil
+		}
+	}
+	return n.leaf
+}
+
+func (x *Index[S, P]) group(leaf *Leaf[S, P], queue string) *Group[S, P] {
+	for _, g := range leaf.groups {
+		if g.Queue == queue {
+			return g
+		}
+	}
+	g := &Group[S, P]{Queue: queue}
+	leaf.groups = append(leaf.groups, g)
+	x.gen.Add(1)
+	return g
+}
+
+func (x *Index[S, P]) pruneGroup(leaf *Leaf[S, P], g *Group[S, P]) {
+	if len(g.local) > 0 || len(g.remote) > 0 {
+		return
+	}
+	i := slices.Index(leaf.groups, g)
+	leaf.groups = slices.Delete(leaf.groups, i, i+1)
+	x.gen.Add(1)
+	x.prune(leaf)
+}
+
+// prune removes an empty leaf and the nodes that only led to it.
+func (x *Index[S, P]) prune(leaf *Leaf[S, P]) {
+	if !leaf.empty() {
+		return
+	}
+	x.root.prune(leaf.Pattern)
+	x.gen.Add(1)
+}
+
+func (n *node[S, P]) prune(pattern string) {
+	token, rest, more := strings.Cut(pattern, ".")
+	var child *node[S, P]
+	switch {
+	case token == ">" && !more:
+		n.rest = nil
+		return
+	case token == "*":
+		child = n.any
+	default:
+		child = n.next[token]
+	}
+	if child == nil {
+		return
+	}
+	if more {
+		child.prune(rest)
+	} else {
+		child.leaf = nil
+	}
+	if child.leaf != nil || child.rest != nil || child.any != nil || len(child.next) > 0 {
+		return
+	}
+	if token == "*" {
+		n.any = nil
+	} else {
+		delete(n.next, token)
+	}
+}

@@ -1,0 +1,112 @@
+package subject
+
+import (
+	"bytes"
+	"hash/maphash"
+	"slices"
+)
+
+// Match is what one subject reaches.
+type Match[S Subscriber, P comparable] struct {
+	Leaves []*Leaf[S, P]        // those with plain local subscribers, or that had some
+	Groups []MatchedGroup[S, P] // each queue group once
+	Peers  []P                  // each peer with plain interest once
+}
+
+// MatchedGroup is a queue group as one subject reaches it.
+type MatchedGroup[S Subscriber, P comparable] struct {
+	first *Group[S, P]
+	more  []*Group[S, P] // the same group under other patterns
+}
+
+// Queue is the group's name.
+func (g *MatchedGroup[S, P]) Queue() string { return g.first.Queue }
+
+// Match fills m with what the subject reaches. A subject with an empty token reaches nothing.
+func (x *Index[S, P]) Match(subject []byte, m *Match[S, P]) {
+	m.Leaves, m.Groups, m.Peers = m.Leaves[:0], m.Groups[:0], m.Peers[:0]
+	if emptyToken(subject) {
+		return
+	}
+	x.root.match(subject, m)
+}
+
+func (n *node[S, P]) match(subject []byte, m *Match[S, P]) {
+	for {
+		if n.rest != nil {
+			m.add(n.rest)
+		}
+		token, rest, more := bytes.Cut(subject, dot)
+		literal := n.next[string(token)]
+		switch {
+		case !more:
+			if literal != nil && literal.leaf != nil {
+				m.add(literal.leaf)
+			}
+			if n.any != nil && n.any.leaf != nil {
+				m.add(n.any.leaf)
+			}
+			return
+		case n.any == nil && literal == nil:
+			return
+		case n.any == nil:
+			n = literal
+		case literal == nil:
+			n = n.any
+		default:
+			literal.match(rest, m)
+			n = n.any
+		}
+		subject = rest
+	}
+}
+
+func (m *Match[S, P]) add(l *Leaf[S, P]) {
+	m.Leaves = append(m.Leaves, l)
+	for _, p := range l.peers {
+		if !slices.Contains(m.Peers, p) {
+			m.Peers = append(m.Peers, p)
+		}
+	}
+next:
+	for _, g := range l.groups {
+		for i := range m.Groups {
+			if m.Groups[i].first.Queue == g.Queue {
+				m.Groups[i].more = append(m.Groups[i].more, g)
+				continue next
+			}
+		}
+		m.Groups = append(m.Groups, MatchedGroup[S, P]{first: g})
+	}
+}
+
+// Cache remembers the matches of the subjects seen last. It belongs to one goroutine at a time,
+// allocates nothing once warm, and is right for as long as the index' generation stands.
+type Cache[S Subscriber, P comparable] struct {
+	gen     uint64
+	entries [cacheEntries]cached[S, P]
+}
+
+// cacheEntries is a direct-mapped table: as many subjects as a busy publisher mixes, 50 KiB.
+const cacheEntries = 512
+
+type cached[S Subscriber, P comparable] struct {
+	gen     uint64 // of the index, when this was filled; 0 never
+	subject []byte
+	match   Match[S, P]
+}
+
+var seed = maphash.MakeSeed()
+
+// Match returns what the subject reaches. The answer holds until the next call.
+func (c *Cache[S, P]) Match(x *Index[S, P], subject []byte) *Match[S, P] {
+	gen := x.gen.Load() + 1
+	e := &c.entries[maphash.Bytes(seed, subject)%cacheEntries]
+	if e.gen == gen && bytes.Equal(e.subject, subject) {
+		return &e.match
+	}
+	e.gen = gen
+	e.subject = append(e.subject[:0], subject...)
+	x.Match(subject, &e.match)
+	return &e.match
+}

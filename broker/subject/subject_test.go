@@ -1,0 +1,267 @@
+package subject
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestValid(t *testing.T) {
+	for s, want := range map[string][2]bool{ // publish, subscribe
+		"a": {true, true}, "a.b": {true, true}, "": {false, false}, ".": {false, false}, ".a": {false, false}, "a.": {false, false},
+		"a..b": {false, false}, "*": {false, true}, ">": {false, true}, "a.*": {false, true}, "a.>": {false, true}, "a.>.b": {false, false},
+		"a*": {true, true}, "a.b>": {true, true}, "a b": {false, false}, "a\t": {false, false}, "$SYS.x": {true, true}, "größe": {true, true},
+	} {
+		if got := [2]bool{Valid([]byte(s)), ValidPattern([]byte(s))}; got != want {
+			t.Errorf("%q: publish, subscribe = %v, want %v", s, got, want)
+		}
+	}
+}
+
+// matches is the definition, token by token.
+func matches(pattern, subject []string) bool {
+	if len(pattern) == 0 || len(subject) == 0 {
+		return len(pattern) == len(subject)
+	}
+	if pattern[0] == ">" {
+		return true
+	}
+	return (pattern[0] == "*" || pattern[0] == subject[0]) && matches(pattern[1:], subject[1:])
+}
+
+type sub struct {
+	pattern, queue string
+	counted, gone  bool
+	sink           int
+}
+
+func (s *sub) Listed() bool { return !s.gone && !s.counted }
+
+var (
+	tokens   = rapid.SampledFrom([]string{"a", "b", "c"})
+	literals = rapid.SliceOfN(tokens, 1, 4)
+	patterns = rapid.Custom(func(t *rapid.T) string {
+		p := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "*"}), 0, 3).Draw(t, "tokens")
+		return strings.Join(append(p, rapid.SampledFrom([]string{"a", "c", "*", ">"}).Draw(t, "last")), ".")
+	})
+)
+
+// The index says the same as a list of all subscriptions does, whatever was added and removed before, also
+// through the cache, and leaves nothing behind.
+func TestIndexAgreesWithAList(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const sinks = 3
+		x := NewIndex[*sub, string](sinks)
+		var cache Cache[*sub, string]
+		var all []*sub
+		peers := map[[3]string]int{} // peer, pattern, queue
+		t.Repeat(map[string]func(*rapid.T){
+			"insert": func(t *rapid.T) {
+				s := &sub{pattern: patterns.Draw(t, "pattern"), queue: rapid.SampledFrom([]string{"", "", "q", "r"}).Draw(t, "queue"), sink: rapid.IntRange(0, sinks-1).Draw(t, "sink")}
+				s.counted = s.queue == "" && rapid.Bool().Draw(t, "counted")
+				x.Insert(s.pattern, s.queue, s.sink, s.counted, s)
+				all = append(all, s)
+			},
+			"count": func(t *rapid.T) {
+				for _, s := range all {
+					if s.queue == "" && !s.counted {
+						s.counted = true
+						x.Count(x.find(s.pattern), s.sink, s)
+						return
+					}
+				}
+			},
+			"remove": func(t *rapid.T) {
+				if len(all) == 0 {
+					return
+				}
+				i := rapid.IntRange(0, len(all)-1).Draw(t, "which")
+				s := all[i]
+				s.gone = true
+				x.Remove(s.pattern, s.queue, s.sink, s)
+				all = slices.Delete(all, i, i+1)
+			},
+			"peer": func(t *rapid.T) {
+				key := [3]string{rapid.SampledFrom([]string{"x", "y"}).Draw(t, "peer"), patterns.Draw(t, "pattern"), rapid.SampledFrom([]string{"", "q"}).Draw(t, "queue")}
+				peers[key] = rapid.IntRange(0, 2).Draw(t, "count")
+				x.SetPeer(key[1], key[2], key[0], peers[key])
+			},
+			"": func(t *rapid.T) {
+				subject := literals.Draw(t, "subject")
+				m := cache.Match(x, []byte(strings.Join(subject, ".")))
+				want, got := map[string]int{}, map[string]int{}
+				for _, s := range all {
+					if matches(strings.Split(s.pattern, "."), subject) {
+						want[fmt.Sprintf("%s:%p", s.queue, s)]++
+					}
+				}
+				for key, n := range peers {
+					if n > 0 && matches(strings.Split(key[1], "."), subject) {
+						if key[2] == "" {
+							want["peer "+key[0]] = 1
+						} else {
+							want["weight "+key[2]+" "+key[0]] += n
+						}
+					}
+				}
+				for _, leaf := range m.Leaves {
+					for sink := range sinks {
+						for _, s := range leaf.Plain(sink) {
+							if s.Listed() {
+								got[fmt.Sprintf(":%p", s)]++
+							}
+						}
+					}
+					for _, s := range leaf.Counted() {
+						got[fmt.Sprintf(":%p", s)]++
+					}
+				}
+				for _, p := range m.Peers {
+					got["peer "+p]++
+				}
+				for _, g := range m.Groups {
+					for _, part := range append([]*Group[*sub, string]{g.first}, g.more...) {
+						for _, s := range part.local {
+							got[fmt.Sprintf("%s:%p", g.Queue(), s)]++
+						}
+						for _, r := range part.remote {
+							got["weight "+g.Queue()+" "+r.peer] += r.weight
+						}
+					}
+				}
+				if fmt.Sprint(want) != fmt.Sprint(got) {
+					t.Fatalf("%v reaches %v, want %v", subject, got, want)
+				}
+				if x.Len() != len(all) {
+					t.Fatalf("%d subscriptions, want %d", x.Len(), len(all))
+				}
+			},
+		})
+		for _, s := range all {
+			s.gone = true
+			x.Remove(s.pattern, s.queue, s.sink, s)
+		}
+		for key := range peers {
+			x.SetPeer(key[1], key[2], key[0], 0)
+		}
+		if r := x.root; len(r.next) > 0 || r.any != nil || r.rest != nil || r.leaf != nil {
+			t.Fatal("the empty index is not empty")
+		}
+	})
+}
+
+func TestMatchesIsTheDefinition(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pattern, subject := patterns.Draw(t, "pattern"), literals.Draw(t, "subject")
+		if got, want := Matches([]byte(pattern), []byte(strings.Join(subject, "."))), matches(strings.Split(pattern, "."), subject); got != want {
+			t.Fatalf("%s ~ %v = %v", pattern, subject, got)
+		}
+	})
+}
+
+func TestListThatWasMatchedDoesNotChange(t *testing.T) {
+	x := NewIndex[*sub, string](1)
+	var subs []*sub
+	for range 100 {
+		s := &sub{pattern: "a"}
+		x.Insert("a", "", 0, false, s)
+		subs = append(subs, s)
+	}
+	var m Match[*sub, string]
+	x.Match([]byte("a"), &m)
+	seen := m.Leaves[0].Plain(0)
+	before := slices.Clone(seen)
+	for _, s := range subs[:90] {
+		s.gone = true
+		x.Remove("a", "", 0, s)
+	}
+	x.Insert("a", "", 0, false, &sub{pattern: "a"})
+	if !slices.Equal(seen, before) {
+		t.Fatal("a removal or an addition changed a list that a publisher still walks")
+	}
+	if n := len(m.Leaves[0].Plain(0)); n > 30 {
+		t.Fatalf("%d places are kept for 11 subscribers", n)
+	}
+}
+
+func TestGroupIsServedEvenlyAndPrefersThisNode(t *testing.T) {
+	x := NewIndex[*sub, string](1)
+	x.SetPeer("a", "q", "far", 3)
+	x.SetPeer("a", "q", "near", 1)
+	subject, taken := []byte("a"), map[string]int{}
+	var cache Cache[*sub, string]
+	always := func(*sub) bool { return true }
+	for range 4000 {
+		_, p, found := cache.Match(x, subject).Groups[0].Pick(always)
+		if found != Remote {
+			t.Fatalf("found %v", found)
+		}
+		taken[p]++
+	}
+	if n := taken["far"]; n < 2700 || n > 3300 {
+		t.Fatalf("3 of 4 members got %d of 4000", n)
+	}
+	local := []*sub{{pattern: "a", queue: "q"}, {pattern: "*", queue: "q"}}
+	for _, s := range local {
+		x.Insert(s.pattern, s.queue, 0, false, s)
+	}
+	count := map[*sub]int{}
+	for range 2000 {
+		s, _, found := cache.Match(x, subject).Groups[0].Pick(always)
+		if found != Local {
+			t.Fatalf("found %v", found)
+		}
+		count[s]++
+	}
+	if n := count[local[0]]; n < 800 || n > 1200 {
+		t.Fatalf("one of two members got %d of 2000", n)
+	}
+	_, p, found := cache.Match(x, subject).Groups[0].Pick(func(*sub) bool { return false })
+	if found != Remote || p == "" {
+		t.Fatal("members that refuse leave the message to a peer")
+	}
+}
+
+func TestCachedMatchAllocatesNothing(t *testing.T) {
+	x := NewIndex[*sub, string](1)
+	x.Insert("a.*.c", "", 0, false, &sub{})
+	var cache Cache[*sub, string]
+	fresh := make([][]byte, 4096)
+	for i := range fresh {
+		fresh[i] = fmt.Appendf(nil, "a.%08d.c", i)
+		cache.Match(x, fresh[i])
+	}
+	i := 0
+	if n := testing.AllocsPerRun(2000, func() { cache.Match(x, fresh[i%len(fresh)]); i++ }); n > 0.1 {
+		t.Errorf("%v allocations for subjects seen before or not", n)
+	}
+}
+
+func BenchmarkMatch(b *testing.B) {
+	x := NewIndex[*sub, string](2)
+	for i := range 10_000 {
+		x.Insert(fmt.Sprintf("orders.%d.created", i), "", i%2, false, &sub{})
+	}
+	x.Insert("orders.*.created", "", 0, false, &sub{})
+	x.Insert("orders.>", "q", 0, false, &sub{})
+	subjects := make([][]byte, 10_000)
+	for i := range subjects {
+		subjects[i] = fmt.Appendf(nil, "orders.%d.created", i)
+	}
+	var cache Cache[*sub, string]
+	b.Run("cached", func(b *testing.B) {
+		for b.Loop() {
+			cache.Match(x, subjects[1])
+		}
+	})
+	b.Run("walked", func(b *testing.B) {
+		i := 0
+		for b.Loop() {
+			cache.Match(x, subjects[i%len(subjects)])
+			i++
+		}
+	})
+}
