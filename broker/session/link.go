@@ -11,12 +11,15 @@ type Message struct {
 }
 
 // Link is the way to one other broker, as this node sees it; package route implements it.
-// Neither method may block, call back into the Hub or keep what it is given.
+// Forward and Announce may not block, call back into the Hub or keep what they are given.
 type Link interface {
 	// Forward queues the message for that broker. It is called at most once per message and
 	// link, and in each publisher's order. If plain, the broker delivers it to all of its
 	// matching plain subscriptions; for each of queues, to one member of that group.
-	Forward(m *Message, plain bool, queues []string)
+	// behind says that more waits on the link than its bound, so that the publisher must Wait.
+	Forward(m *Message, plain bool, queues []string) (behind bool)
+	// Wait blocks while the link is behind; it returns at once when the link is down.
+	Wait()
 	// Announce queues a change of this node's interest. It precedes, on the link, whatever the
 	// client that caused it publishes later.
 	Announce(change Interest)

@@ -1,0 +1,32 @@
+package session
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// Auth is who may connect: anyone (the zero value), one user, or the bearer of a token.
+type Auth struct {
+	User, Password string
+	Token          string
+}
+
+// Required says whether a client must say who it is.
+func (a Auth) Required() bool { return a.User != "" || a.Token != "" }
+
+// Allows says whether these credentials are right, in time that does not depend on them.
+func (a Auth) Allows(c *protocol.Connect) bool {
+	if !a.Required() {
+		return true
+	}
+	byUser := a.User != "" && same(a.User, c.User)&same(a.Password, c.Password) == 1
+	byToken := a.Token != "" && same(a.Token, c.Token) == 1
+	return byUser || byToken
+}
+
+func same(want, got string) int {
+	w, g := sha256.Sum256([]byte(want)), sha256.Sum256([]byte(got))
+	return subtle.ConstantTimeCompare(w[:], g[:])
+}

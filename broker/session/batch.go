@@ -1,0 +1,266 @@
+package session
+
+import (
+	"slices"
+
+	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/subject"
+)
+
+// batch is what one read of one connection or link brings about. Between begin and end it holds
+// the index' read lock; what it adds is in the loops' queues before that is released (S1).
+type batch struct {
+	hub    *Hub
+	origin *Conn // nil: a link
+	cache  subject.Cache[*Sub, *Peer]
+	from   *slab // what the messages point into
+
+	perLoop   [][]entry
+	bytes     []int
+	receivers int
+	own       int     // the origin's loop, which is served last
+	spent     []*Sub  // have had their maximum
+	hurried   []*Peer // whose links are behind
+	outpaced  *Conn   // a receiver that is close to its bound
+	forwards  []forward
+
+	claim func(*Sub) bool // b.take, made once
+}
+
+// forward is what one peer gets of one message.
+type forward struct {
+	peer   *Peer
+	plain  bool
+	queues []string
+}
+
+func (h *Hub) newBatch() *batch {
+	b := &batch{hub: h, perLoop: make([][]entry, len(h.loops)), bytes: make([]int, len(h.loops))}
+	b.claim = b.take
+	return b
+}
+
+func (b *batch) begin() { b.hub.lock.RLock() }
+
+// end queues what was added, releases the lock, and sees to it that somebody serves the loops.
+func (b *batch) end() {
+	var touched uint64 // more than 64 loops share bits, which only costs a needless look
+	few := b.receivers <= limits.InlineReceivers
+	for i := range b.perLoop {
+		if i != b.own && len(b.perLoop[i]) > 0 {
+			b.queue(i)
+			touched |= 1 << (i % 64)
+		}
+	}
+	if len(b.perLoop[b.own]) > 0 { // last, since a PONG says that all else is queued
+		b.queue(b.own)
+		touched |= 1 << (b.own % 64)
+	}
+	b.hub.lock.RUnlock()
+	for i, l := range b.hub.loops {
+		switch {
+		case touched&(1<<(i%64)) == 0:
+		case few:
+			l.inline()
+		default:
+			l.signal()
+		}
+	}
+	b.receivers = 0
+	if len(b.spent) > 0 {
+		b.hub.retire(b.spent)
+		clear(b.spent)
+		b.spent = b.spent[:0]
+	}
+}
+
+// queue hands a loop its entries. They share one reference to the memory they point into.
+func (b *batch) queue(i int) {
+	entries := b.perLoop[i]
+	if b.from != nil && b.bytes[i] > 0 {
+		b.from.retain()
+		last := &entries[len(entries)-1]
+		last.from, last.held = b.from, true
+	}
+	b.hub.loops[i].push(entries, b.bytes[i])
+	clear(entries)
+	b.perLoop[i], b.bytes[i] = entries[:0], 0
+}
+
+// pause releases the lock between two operations, for one that needs to change the index.
+func (b *batch) pause()  { b.end() }
+func (b *batch) resume() { b.begin() }
+
+func (b *batch) add(e entry, receivers int) {
+	i := b.own
+	switch {
+	case e.kind == deliverOne:
+		i = e.sub.conn.loop.sink
+	case e.conn != nil:
+		i = e.conn.loop.sink
+	}
+	b.addTo(i, e, receivers)
+}
+
+func (b *batch) addTo(i int, e entry, receivers int) {
+	if receivers <= limits.StallReceivers {
+		b.look(&e)
+	}
+	b.perLoop[i] = append(b.perLoop[i], e)
+	b.bytes[i] += len(e.msg.Subject) + len(e.msg.Data)
+	b.receivers += receivers
+}
+
+// look finds a receiver that cannot keep up. Only a small circle slows its publishers down: of
+// many receivers, one must not hold back the rest.
+func (b *batch) look(e *entry) {
+	if e.sub != nil && e.sub.conn.pressed.Load() {
+		b.outpaced = e.sub.conn
+	}
+	for _, s := range e.subs {
+		if s.conn.pressed.Load() {
+			b.outpaced = s.conn
+		}
+	}
+}
+
+// tell queues bytes for a client as they are. They are not copied.
+func (b *batch) tell(c *Conn, data []byte, thenClose bool) {
+	kind := tell
+	if thenClose {
+		kind = tellAndClose
+	}
+	b.perLoop[c.loop.sink] = append(b.perLoop[c.loop.sink], entry{kind: kind, conn: c, msg: Message{Data: data}})
+	b.receivers++
+}
+
+// take is asked for each member of a group and each counted subscription.
+func (b *batch) take(s *Sub) bool {
+	if s.conn == b.origin && !s.conn.echo {
+		return false
+	}
+	switch s.take() {
+	case refused:
+		return false
+	case last:
+		b.spent = append(b.spent, s)
+	}
+	return true
+}
+
+// publish matches a client's message and queues it for everyone it reaches. It says whether it
+// reached anyone.
+func (b *batch) publish(m *Message) bool {
+	match := b.cache.Match(b.hub.index, m.Subject)
+	reached := b.plain(match, m)
+	for i := range match.Groups {
+		g := &match.Groups[i]
+		sub, peer, found := g.Pick(b.claim)
+		switch found {
+		case subject.Local:
+			b.add(entry{kind: deliverOne, sub: sub, msg: *m, from: b.from}, 1)
+			reached = true
+		case subject.Remote:
+			f := b.forwardTo(peer)
+			f.queues = append(f.queues, g.Queue())
+			reached = true
+		}
+	}
+	for _, p := range match.Peers {
+		b.forwardTo(p).plain = true
+		reached = true
+	}
+	for i := range b.forwards {
+		f := &b.forwards[i]
+		if f.peer.link.Forward(m, f.plain, f.queues) && !slices.Contains(b.hurried, f.peer) {
+			b.hurried = append(b.hurried, f.peer)
+		}
+		f.queues = f.queues[:0]
+	}
+	b.forwards = b.forwards[:0]
+	return reached
+}
+
+// plain queues a message for the subscriptions outside of groups.
+func (b *batch) plain(match *subject.Match[*Sub, *Peer], m *Message) (reached bool) {
+	for _, leaf := range match.Leaves {
+		if leaf.Listed() > 0 {
+			leaf.Matched.Add(1)
+			for i := range b.hub.loops {
+				if subs := leaf.Plain(i); len(subs) > 0 {
+					b.addTo(i, entry{kind: deliverMany, subs: subs, msg: *m, from: b.from}, len(subs))
+				}
+			}
+			reached = true
+		}
+		for _, s := range leaf.Counted() {
+			if b.take(s) {
+				b.add(entry{kind: deliverOne, sub: s, msg: *m, from: b.from}, 1)
+				reached = true
+			}
+		}
+	}
+	return reached
+}
+
+func (b *batch) forwardTo(p *Peer) *forward {
+	for i := range b.forwards {
+		if b.forwards[i].peer == p {
+			return &b.forwards[i]
+		}
+	}
+	if n := len(b.forwards); n < cap(b.forwards) {
+		b.forwards = b.forwards[:n+1] // with the queue list of an earlier message, emptied
+		b.forwards[n].peer, b.forwards[n].plain = p, false
+	} else {
+		b.forwards = append(b.forwards, forward{peer: p})
+	}
+	return &b.forwards[len(b.forwards)-1]
+}
+
+// deliver queues a message that came over a link for this node's clients only.
+func (b *batch) deliver(m *Message, plain bool, queues []string) {
+	match := b.cache.Match(b.hub.index, m.Subject)
+	if plain {
+		b.plain(match, m)
+	}
+	for _, queue := range queues {
+		for i := range match.Groups {
+			g := &match.Groups[i]
+			if g.Queue() != queue {
+				continue
+			}
+			if sub, _, found := g.Pick(b.claim); found == subject.Local {
+				b.add(entry{kind: deliverOne, sub: sub, msg: *m, from: b.from}, 1)
+			}
+		}
+	}
+}
+
+// noResponders tells a requester, on its own subscription to the reply subject, that nobody listens.
+func (b *batch) noResponders(m *Message, block []byte) {
+	notice := Message{Subject: m.Reply, Header: len(block), Data: block}
+	match := b.cache.Match(b.hub.index, m.Reply)
+	for _, leaf := range match.Leaves {
+		for _, s := range leaf.Plain(b.own) {
+			if s.conn == b.origin && s.Listed() {
+				s.base-- // only its own reader looks at it while the index is not locked
+				b.add(entry{kind: deliverOne, sub: s, msg: notice}, 1)
+				return
+			}
+		}
+		for _, s := range leaf.Counted() {
+			if s.conn != b.origin {
+				continue
+			}
+			switch s.take() {
+			case refused:
+				continue
+			case last:
+				b.spent = append(b.spent, s)
+			}
+			b.add(entry{kind: deliverOne, sub: s, msg: notice}, 1)
+			return
+		}
+	}
+}

@@ -1,0 +1,383 @@
+package session
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// Reason says why a connection ended. It is shown by /connz and counted by the metrics.
+type Reason string
+
+// The closed list of reasons.
+const (
+	ClientClosed  Reason = "Client Closed"
+	ReadError     Reason = "Read Error"
+	WriteError    Reason = "Write Error"
+	ProtocolError Reason = "Protocol Violation"
+	NotAuthorized Reason = "Authentication Failure"
+	AuthTimedOut  Reason = "Authentication Timeout"
+	Stale         Reason = "Stale Connection"
+	SlowPending   Reason = "Slow Consumer (Pending Bytes)"
+	SlowNode      Reason = "Slow Consumer (Node Pending Bytes)"
+	SlowDeadline  Reason = "Slow Consumer (Write Deadline)"
+	Full          Reason = "Maximum Connections Exceeded"
+	LameDuck      Reason = "Lame Duck"
+	Stopped       Reason = "Server Shutdown"
+)
+
+// Conn is one client.
+type Conn struct {
+	hub  *Hub
+	loop *loop
+	id   uint64
+	nc   net.Conn
+	raw  syscall.RawConn // nil: not a plain socket, so a writer goroutine does all writing
+	born time.Time
+
+	closed atomic.Bool
+	reason atomic.Pointer[Reason]
+
+	// What CONNECT said. Written by the reader; headers also read by the loop.
+	connected    atomic.Bool
+	echo         bool
+	verbose      bool
+	pedantic     bool
+	noResponders bool
+	headers      atomic.Bool
+	about        atomic.Pointer[protocol.Connect]
+
+	subs map[string]*Sub // by sid; guarded by the index lock
+
+	// Owned by the reader.
+	hurried  []*Peer // whose links the last read's messages went to, and that are behind
+	outpaced *Conn   // a receiver of them that is close to its bound
+	in       *slab   // what was read, from start to end still to be parsed
+	start    int
+	end      int
+	readSize int
+	small    int // reads in a row that needed far less than readSize
+	readN    int
+	readErr  error
+	readFn   func(fd uintptr) bool
+
+	// Owned by the loop.
+	out       outbox
+	dirty     bool
+	closing   bool
+	sent      uint64
+	sentBytes uint64
+	wroteN    int
+	wroteErr  error
+	writeFn   func(fd uintptr) bool
+
+	// What waits for a full socket. Guarded by parking.
+	parking sync.Mutex
+	parked  bool // a writer goroutine is at work
+	finish  bool // end the connection when it is done
+	waiting outbox
+
+	// Read by anyone.
+	pending  atomic.Int64 // bytes in waiting or being written by the writer goroutine
+	pressed  atomic.Bool  // close to its bound: small circles of publishers slow down
+	inMsgs   atomic.Uint64
+	inBytes  atomic.Uint64
+	outMsgs  atomic.Uint64
+	outBytes atomic.Uint64
+	subCount atomic.Int64
+	active   atomic.Int64           // UnixNano of the last read
+	pings    atomic.Int32           // sent and not answered
+	ponged   atomic.Bool            // the first PONG was sent: INFO may follow at any time
+	expelled atomic.Pointer[Reason] // it was told to go for this reason
+}
+
+// firstRead is how much an idle connection's next read may take at first; it follows demand up to fullChunk.
+const firstRead = 4 << 10
+
+func newConn(h *Hub, id uint64, nc net.Conn) *Conn {
+	c := &Conn{
+		hub: h, loop: h.loops[int(id)%len(h.loops)], id: id, nc: nc, born: time.Now(),
+		echo: true, verbose: true, pedantic: true, readSize: firstRead,
+	}
+	c.active.Store(c.born.UnixNano())
+	if socket, ok := nc.(interface {
+		syscall.Conn
+		CloseWrite() error
+	}); ok && nonblockingIO {
+		if raw, err := socket.SyscallConn(); err == nil {
+			c.raw, c.readFn, c.writeFn = raw, c.readSocket, c.writeSocket
+		}
+	}
+	return c
+}
+
+// close ends the connection at once. The reader then cleans up.
+func (c *Conn) close(why Reason) {
+	if c.closed.CompareAndSwap(false, true) {
+		c.reason.Store(&why)
+		c.nc.Close()
+	}
+}
+
+// expel tells the client why it has to go, and sees to it that it goes.
+func (c *Conn) expel(text string, why Reason) {
+	if !c.expelled.CompareAndSwap(nil, &why) {
+		return
+	}
+	c.tell(protocol.AppendErr(nil, text), true)
+	_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime))
+}
+
+// tell queues bytes for the client from outside of a batch.
+func (c *Conn) tell(data []byte, thenClose bool) {
+	kind := tell
+	if thenClose {
+		kind = tellAndClose
+	}
+	c.loop.push([]entry{{kind: kind, conn: c, msg: Message{Data: data}}}, 0)
+	c.loop.signal()
+}
+
+// flush is the loop's last word to a connection in one round.
+func (c *Conn) flush() {
+	c.dirty = false
+	c.outMsgs.Store(c.sent)
+	c.outBytes.Store(c.sentBytes)
+	c.write()
+}
+
+// write sends what the socket takes now, and leaves the rest to a writer goroutine.
+func (c *Conn) write() {
+	if c.closed.Load() {
+		c.out.reset()
+		return
+	}
+	c.parking.Lock()
+	parked := c.parked
+	if parked {
+		c.park()
+	}
+	c.parking.Unlock()
+	if parked {
+		return
+	}
+	if c.raw != nil {
+		if err := c.raw.Write(c.writeFn); err != nil || c.wroteErr != nil {
+			c.out.reset()
+			c.close(WriteError)
+			return
+		}
+		if c.out.empty() {
+			if c.closing {
+				c.closeWrite()
+			}
+			return
+		}
+	}
+	c.parking.Lock()
+	c.parked = true
+	c.park()
+	c.parking.Unlock()
+	c.hub.parked.Add(1)
+	c.hub.writing.Go(c.unpark)
+}
+
+// writeSocket is called by the runtime's poller with the socket held.
+func (c *Conn) writeSocket(fd uintptr) bool {
+	c.wroteErr = nil
+	for !c.out.empty() {
+		n, err := writeSegments(int(fd), c.out.segments)
+		if n > 0 {
+			c.out.consume(n)
+		}
+		switch {
+		case errors.Is(err, syscall.EAGAIN):
+			return true
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			c.wroteErr = err
+			return true
+		}
+	}
+	return true
+}
+
+// park hands everything to the writer goroutine, within the bounds. The caller holds parking.
+func (c *Conn) park() {
+	n := int64(c.out.size)
+	c.out.moveTo(&c.waiting)
+	c.finish = c.finish || c.closing
+	mine, all := c.pending.Add(n), c.hub.pending.Add(n)
+	if mine > c.hub.profile.Pending*3/4 {
+		c.pressed.Store(true)
+	}
+	switch {
+	case mine > c.hub.profile.Pending:
+		c.hub.slow(c, SlowPending)
+	case all > c.hub.profile.NodePending && mine*max(c.hub.parked.Load(), 1) >= all:
+		c.hub.slow(c, SlowNode)
+	}
+}
+
+// unpark writes until nothing waits any more.
+func (c *Conn) unpark() {
+	defer c.hub.parked.Add(-1)
+	var out outbox
+	for {
+		c.parking.Lock()
+		if c.closed.Load() {
+			c.forget(&c.waiting)
+		}
+		if c.waiting.empty() {
+			finish := c.finish
+			if !c.closed.Load() {
+				_ = c.nc.SetWriteDeadline(time.Time{})
+			}
+			c.parked = false
+			c.parking.Unlock()
+			if finish {
+				c.closeWrite()
+			}
+			return
+		}
+		c.waiting.moveTo(&out)
+		c.parking.Unlock()
+		for !out.empty() {
+			part := out.segments[0].bytes
+			part = part[:min(len(part), fullChunk)]
+			_ = c.nc.SetWriteDeadline(time.Now().Add(limits.WriteDeadline))
+			n, err := c.nc.Write(part)
+			out.consume(n)
+			c.hub.pending.Add(int64(-n))
+			if c.pending.Add(int64(-n)) < c.hub.profile.Pending/2 {
+				c.pressed.Store(false)
+			}
+			if err == nil {
+				continue
+			}
+			if errors.Is(err, os.ErrDeadlineExceeded) && n > 0 {
+				continue // it took something: slow, but alive
+			}
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				c.hub.slow(c, SlowDeadline)
+			} else {
+				c.close(WriteError)
+			}
+			c.forget(&out)
+		}
+	}
+}
+
+func (c *Conn) forget(o *outbox) {
+	c.pending.Add(int64(-o.size))
+	c.hub.pending.Add(int64(-o.size))
+	o.reset()
+	c.pressed.Store(false)
+}
+
+// closeWrite ends what we say. The reader still takes what the client has sent for a moment: a socket
+// closed with unread input is reset, and the client would never see the last -ERR.
+func (c *Conn) closeWrite() {
+	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+		return
+	}
+	c.close(ProtocolError)
+}
+
+// fill reads more input behind what is there.
+func (c *Conn) fill() error {
+	if c.raw == nil {
+		if c.in == nil {
+			c.in, c.start, c.end = newSlab(c.readSize), 0, 0
+		}
+		n, err := c.nc.Read(c.in.buf[c.end:])
+		c.end += n
+		c.readN = n
+		if n > 0 {
+			return nil
+		}
+		return err
+	}
+	if err := c.raw.Read(c.readFn); err != nil {
+		return err
+	}
+	if c.readErr != nil {
+		return c.readErr
+	}
+	if c.readN == 0 {
+		return io.EOF
+	}
+	c.end += c.readN
+	return nil
+}
+
+// readSocket borrows memory only once there is something to read, so that an idle connection
+// holds none.
+func (c *Conn) readSocket(fd uintptr) bool {
+	if c.in == nil {
+		c.in, c.start, c.end = newSlab(c.readSize), 0, 0
+	}
+	for {
+		c.readN, c.readErr = syscall.Read(int(fd), c.in.buf[c.end:])
+		switch {
+		case errors.Is(c.readErr, syscall.EINTR):
+			continue
+		case errors.Is(c.readErr, syscall.EAGAIN):
+			if c.start == c.end {
+				c.in.release()
+				c.in = nil
+			}
+			return false
+		}
+		c.readN = max(c.readN, 0)
+		return true
+	}
+}
+
+// makeRoom keeps what is not parsed yet and finds memory for what follows; need is the length of the
+// operation that has begun, 0 if not known. Memory grows with what has come, not with what is announced.
+func (c *Conn) makeRoom(need int) {
+	rest := c.end - c.start
+	full := c.end == len(c.in.buf)
+	switch {
+	case full && c.readSize < fullChunk:
+		c.readSize *= 2
+		c.small = 0
+	case c.readN < c.readSize/8 && c.readSize > firstRead:
+		if c.small++; c.small >= 8 {
+			c.readSize, c.small = c.readSize/2, 0
+		}
+	default:
+		c.small = 0
+	}
+	if rest == 0 {
+		c.in.release()
+		c.in = nil
+		return
+	}
+	want := max(need, rest+firstRead/4)
+	if want > fullChunk {
+		want = max(min(want, 4*rest), fullChunk)
+	}
+	if c.start+want <= len(c.in.buf) && len(c.in.buf)-c.end >= firstRead/4 {
+		return
+	}
+	if want <= len(c.in.buf) && c.in.refs.Load() == 1 {
+		copy(c.in.buf, c.in.buf[c.start:c.end])
+		c.start, c.end = 0, rest
+		return
+	}
+	s := newSlab(max(want, c.readSize))
+	copy(s.buf, c.in.buf[c.start:c.end])
+	c.in.release()
+	c.in, c.start, c.end = s, 0, rest
+}

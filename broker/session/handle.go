@@ -1,0 +1,245 @@
+package session
+
+import (
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/subject"
+)
+
+// lingering bounds what is still taken from a client that was told to go: see closeWrite.
+const (
+	lingerTime  = time.Second
+	lingerBytes = 1 << 20
+)
+
+// serve reads the connection to its end. It is the connection's own goroutine.
+func (c *Conn) serve() {
+	defer c.hub.remove(c)
+	err := c.readAll()
+	if mistake := (*protocol.Error)(nil); errors.As(err, &mistake) {
+		c.hub.log.Debug("Closing a connection that broke the protocol", "client", c.id, "address", c.nc.RemoteAddr().String(), "error", err)
+		c.linger()
+		c.close(reasonFor(mistake))
+		return
+	}
+	if why := c.expelled.Load(); why != nil {
+		c.close(*why)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
+		c.close(ClientClosed)
+	}
+	c.close(ReadError)
+}
+
+func reasonFor(e *protocol.Error) Reason {
+	switch e {
+	case protocol.ErrAuthorization:
+		return NotAuthorized
+	case protocol.ErrAuthTimeout:
+		return AuthTimedOut
+	case protocol.ErrMaxConnections:
+		return Full
+	}
+	return ProtocolError
+}
+
+func (c *Conn) linger() {
+	_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime))
+	_, _ = io.CopyN(io.Discard, c.nc, lingerBytes)
+}
+
+func (c *Conn) readAll() error {
+	var op protocol.Op
+	limit := protocol.Limits{ControlLine: limits.ControlLine, Payload: c.hub.profile.Payload}
+	for {
+		if err := c.fill(); err != nil {
+			return err
+		}
+		now := time.Now().UnixNano()
+		c.active.Store(now)
+		need, err := c.parse(limit, &op)
+		if err != nil {
+			return err
+		}
+		c.makeRoom(need)
+		c.waitForRoom()
+	}
+}
+
+// waitForRoom holds this publisher back while what it publishes to is behind (S4).
+func (c *Conn) waitForRoom() {
+	for _, l := range c.hub.loops {
+		l.wait()
+	}
+	for i, p := range c.hurried {
+		p.link.Wait()
+		c.hurried[i] = nil
+	}
+	c.hurried = c.hurried[:0]
+	if slow := c.outpaced; slow != nil {
+		c.outpaced = nil
+		for range limits.StallSteps {
+			if !slow.pressed.Load() || slow.closed.Load() {
+				return
+			}
+			time.Sleep(limits.StallStep)
+		}
+	}
+}
+
+// parse handles all whole operations that were read. An error has been told to the client already.
+func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err error) {
+	b := c.hub.batches.Get().(*batch)
+	b.origin, b.from, b.own = c, c.in, c.loop.sink
+	var msgs, bytes uint64
+	b.begin()
+	for {
+		var n int
+		n, need, err = protocol.Next(c.in.buf[c.start:c.end], limit, op)
+		if err == nil && n == 0 {
+			break
+		}
+		c.start += n
+		if err == nil {
+			if op.Verb == protocol.VerbPub {
+				msgs++
+				bytes += uint64(len(op.Data))
+			}
+			err = c.handle(b, op)
+		}
+		if err == nil {
+			continue
+		}
+		mistake := (*protocol.Error)(nil)
+		if !errors.As(err, &mistake) {
+			break
+		}
+		b.tell(c, protocol.AppendErr(nil, mistake.Text()), mistake.Closes())
+		if mistake.Closes() {
+			break
+		}
+		err = nil
+	}
+	b.end()
+	c.hurried, c.outpaced = append(c.hurried, b.hurried...), b.outpaced
+	b.origin, b.from, b.outpaced, b.hurried = nil, nil, nil, b.hurried[:0]
+	c.hub.batches.Put(b)
+	if msgs > 0 {
+		c.inMsgs.Add(msgs)
+		c.inBytes.Add(bytes)
+	}
+	return need, err
+}
+
+func (c *Conn) handle(b *batch, op *protocol.Op) error {
+	if !c.connected.Load() && c.hub.auth.Required() && op.Verb != protocol.VerbConnect {
+		return protocol.ErrAuthorization
+	}
+	switch op.Verb {
+	case protocol.VerbPub:
+		return c.publish(b, op)
+	case protocol.VerbSub:
+		return c.subscribe(b, op)
+	case protocol.VerbUnsub:
+		c.unsubscribe(b, op)
+	case protocol.VerbPing:
+		b.tell(c, linePong, false)
+		if !c.ponged.Load() {
+			c.ponged.Store(true)
+			if about := c.about.Load(); about != nil && about.Protocol >= 1 {
+				b.tell(c, c.hub.infoLine(c, true), false)
+			}
+		}
+		return nil
+	case protocol.VerbPong:
+		c.pings.Store(0)
+		return nil
+	case protocol.VerbConnect:
+		if err := c.connect(b, op.JSON); err != nil {
+			return err
+		}
+	case protocol.VerbErr:
+		return io.EOF // a client that reports an error is gone
+	default:
+		return nil
+	}
+	c.confirm(b)
+	return nil
+}
+
+func (c *Conn) confirm(b *batch) {
+	if c.verbose {
+		b.tell(c, lineOK, false)
+	}
+}
+
+func (c *Conn) connect(b *batch, text []byte) error {
+	about, err := protocol.ParseConnect(text)
+	if err != nil {
+		return err
+	}
+	if !c.hub.auth.Allows(&about) {
+		c.hub.refusals.Add(1)
+		return protocol.ErrAuthorization
+	}
+	if about.Protocol < 0 || about.Protocol > 1 {
+		return protocol.ErrInvalidClientProtocol
+	}
+	if about.NoResponders && !about.Headers {
+		return protocol.ErrNoRespondersRequireHeaders
+	}
+	if c.connected.Load() { // somebody else speaks now: nothing of the first one's stays
+		b.pause()
+		c.hub.drop(c)
+		b.resume()
+	}
+	about.Password, about.Token, about.JWT, about.Signature = "", "", "", ""
+	c.connected.Store(true)
+	c.echo, c.verbose, c.pedantic, c.noResponders = about.Echo, about.Verbose, about.Pedantic, about.NoResponders
+	c.headers.Store(about.Headers)
+	c.about.Store(&about)
+	return nil
+}
+
+func (c *Conn) publish(b *batch, op *protocol.Op) error {
+	if op.HasHeader && !c.headers.Load() {
+		return protocol.ErrHeadersNotSupported
+	}
+	if c.pedantic && !subject.Valid(op.Subject) {
+		return protocol.ErrInvalidPublishSubject
+	}
+	c.confirm(b) // before what the client itself may receive of it, as with nats-server
+	m := Message{Subject: op.Subject, Reply: op.Reply, Header: op.Header, Data: op.Data}
+	if !b.publish(&m) && len(m.Reply) > 0 && c.noResponders {
+		b.noResponders(&m, protocol.AppendNoResponders(nil, m.Subject))
+	}
+	return nil
+}
+
+func (c *Conn) subscribe(b *batch, op *protocol.Op) error {
+	if !subject.ValidPattern(op.Subject) {
+		return protocol.ErrInvalidSubject
+	}
+	s := &Sub{
+		conn: c, sid: string(op.SID), queue: string(op.Queue), pattern: string(op.Subject),
+		counted: !c.echo, // to leave out its own messages, each one is looked at
+	}
+	b.pause()
+	err := c.hub.insert(s)
+	b.resume()
+	if err == nil {
+		c.confirm(b)
+	}
+	return err
+}
+
+func (c *Conn) unsubscribe(b *batch, op *protocol.Op) {
+	b.pause()
+	c.hub.limit(c, op.SID, int64(op.Max))
+	b.resume()
+}

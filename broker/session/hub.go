@@ -1,0 +1,443 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/subject"
+)
+
+// Config describes a Hub.
+type Config struct {
+	ServerID   string // of this process
+	ServerName string
+	Version    string // as clients see it, see broker.ProtocolVersion
+	Cluster    string
+	Advertise  string // host:port for INFO; empty: each listener's own
+	Profile    limits.Profile
+	Auth       Auth
+	Loops      int           // sender loops; 0: one per core that Go uses
+	Ping       time.Duration // between PINGs to a silent client; 0: limits.PingInterval
+	AuthWait   time.Duration // before CONNECT; 0: limits.AuthTimeout
+	Logger     *slog.Logger  // nil: discard
+}
+
+// Hub is the meeting point of all clients of one node, and of the links to others.
+type Hub struct {
+	config  Config
+	profile limits.Profile
+	auth    Auth
+	log     *slog.Logger
+	loops   []*loop
+	batches sync.Pool
+	ids     atomic.Uint64
+
+	// The index lock: see the package's invariants.
+	lock  sync.RWMutex
+	index *subject.Index[*Sub, *Peer]
+	peers []*Peer
+
+	// Connections, listeners, and what INFO says. Guarded by mu.
+	mu        sync.Mutex
+	conns     map[uint64]*Conn
+	listeners []net.Listener
+	urls      []string // of the other nodes
+	leaving   bool
+	stopping  bool
+	past      Totals // of connections that have ended
+	ended     map[Reason]uint64
+
+	pending  atomic.Int64 // bytes waiting for slow clients
+	parked   atomic.Int64 // connections with a writer goroutine
+	stalls   atomic.Uint64
+	refusals atomic.Uint64
+
+	running sync.WaitGroup // readers, sweeper
+	writing sync.WaitGroup // writer goroutines of parked connections
+	sending sync.WaitGroup // loops
+	quit    chan struct{}
+}
+
+// NewHub starts the sender loops and the sweeper; Close ends them.
+func NewHub(config Config) *Hub {
+	if config.Loops <= 0 {
+		config.Loops = runtime.GOMAXPROCS(0)
+	}
+	if config.Ping <= 0 {
+		config.Ping = limits.PingInterval
+	}
+	if config.AuthWait <= 0 {
+		config.AuthWait = limits.AuthTimeout
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	h := &Hub{
+		config: config, profile: config.Profile, auth: config.Auth, log: config.Logger,
+		index: subject.NewIndex[*Sub, *Peer](config.Loops),
+		conns: make(map[uint64]*Conn), ended: make(map[Reason]uint64), quit: make(chan struct{}),
+	}
+	h.batches.New = func() any { return h.newBatch() }
+	for i := range config.Loops {
+		l := newLoop(h, i)
+		h.loops = append(h.loops, l)
+		h.sending.Go(l.run)
+	}
+	h.running.Go(h.sweep)
+	return h
+}
+
+// Serve accepts clients until the listener or the hub is closed.
+func (h *Hub) Serve(ln net.Listener) error {
+	h.mu.Lock()
+	if h.stopping || h.leaving {
+		h.mu.Unlock()
+		return ln.Close()
+	}
+	h.listeners = append(h.listeners, ln)
+	h.mu.Unlock()
+	for {
+		nc, err := ln.Accept()
+		switch {
+		case err == nil:
+			h.accept(nc)
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		default: // too many open files, for one: it passes
+			h.log.Warn("Could not accept a client connection; trying again", "error", err)
+			select {
+			case <-h.quit:
+				return nil
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}
+}
+
+func (h *Hub) accept(nc net.Conn) {
+	c := newConn(h, h.ids.Add(1), nc)
+	h.mu.Lock()
+	full := len(h.conns) >= h.profile.Connections
+	stopping := h.stopping
+	if !full && !stopping {
+		h.conns[c.id] = c
+		h.running.Add(1)
+	} else {
+		h.ended[Full]++
+	}
+	h.mu.Unlock()
+	greeting := h.infoLine(c, false)
+	if full || stopping {
+		_ = nc.SetDeadline(time.Now().Add(lingerTime))
+		_, _ = nc.Write(protocol.AppendErr(greeting, protocol.ErrMaxConnections.Text()))
+		nc.Close()
+		return
+	}
+	c.tell(greeting, false)
+	go func() {
+		defer h.running.Done()
+		c.serve()
+	}()
+}
+
+// remove cleans up after a connection whose reader has ended.
+func (h *Hub) remove(c *Conn) {
+	h.drop(c)
+	if c.in != nil {
+		c.in.release()
+		c.in = nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.conns, c.id)
+	h.past.add(c)
+	h.ended[*c.reason.Load()]++
+}
+
+// slow ends a client that does not take what it is sent.
+func (h *Hub) slow(c *Conn, why Reason) {
+	if !c.closed.Load() {
+		h.log.Warn("Closing a slow consumer", "client", c.id, "name", c.name(), "address", c.nc.RemoteAddr().String(), "reason", string(why), "pending", c.pending.Load())
+	}
+	c.close(why)
+}
+
+// insert adds a subscription, unless the client has one with this id already.
+func (h *Hub) insert(s *Sub) error {
+	c := s.conn
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	if c.subs[s.sid] != nil {
+		return nil
+	}
+	if len(c.subs) >= limits.SubscriptionsPerConnection {
+		return protocol.ErrMaxSubscriptions
+	}
+	if c.subs == nil {
+		c.subs = make(map[string]*Sub, 1)
+	}
+	c.subs[s.sid] = s
+	c.subCount.Store(int64(len(c.subs)))
+	leaf, group := h.index.Insert(s.pattern, s.queue, c.loop.sink, s.counted, s)
+	s.leaf, s.base = leaf, leaf.Matched.Load()
+	switch {
+	case group != nil:
+		h.announce(Interest{s.pattern, s.queue, group.Size()})
+	case leaf.Size() == 1:
+		h.announce(Interest{s.pattern, "", 1})
+	}
+	return nil
+}
+
+// limit ends a subscription after so many messages, counted from its beginning; 0: now.
+func (h *Hub) limit(c *Conn, sid []byte, after int64) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	s := c.subs[string(sid)]
+	if s == nil {
+		return
+	}
+	plain := s.queue == "" && !s.counted
+	had := s.taken.Load()
+	if plain {
+		had = int64(s.leaf.Matched.Load() - s.base)
+	}
+	if after <= had {
+		h.end(s)
+		return
+	}
+	s.max.Store(after)
+	if plain {
+		s.taken.Store(had)
+		s.counted = true
+		h.index.Count(s.leaf, c.loop.sink, s)
+		c.loop.push([]entry{{kind: moveSub, sub: s}}, 0)
+	}
+}
+
+// end takes a subscription out. The caller holds the index lock, so what it matched is queued before its end.
+func (h *Hub) end(s *Sub) {
+	if s.removed {
+		return
+	}
+	s.removed = true
+	c := s.conn
+	delete(c.subs, s.sid)
+	c.subCount.Store(int64(len(c.subs)))
+	leaf, group := h.index.Remove(s.pattern, s.queue, c.loop.sink, s)
+	c.loop.push([]entry{{kind: endSub, sub: s}}, 0)
+	switch {
+	case group != nil:
+		h.announce(Interest{s.pattern, s.queue, group.Size()})
+	case leaf.Size() == 0:
+		h.announce(Interest{s.pattern, "", 0})
+	}
+}
+
+// retire ends subscriptions that have had their maximum.
+func (h *Hub) retire(subs []*Sub) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	for _, s := range subs {
+		h.end(s)
+	}
+}
+
+// dropChunk is how many subscriptions of a client that left go at once, so that publishers
+// need not wait for all of them.
+const dropChunk = 1000
+
+func (h *Hub) drop(c *Conn) {
+	for more := true; more; {
+		h.lock.Lock()
+		n := 0
+		for _, s := range c.subs {
+			h.end(s)
+			if n++; n == dropChunk {
+				break
+			}
+		}
+		more = len(c.subs) > 0
+		h.lock.Unlock()
+	}
+	c.loop.signal()
+}
+
+func (h *Hub) announce(i Interest) {
+	for _, p := range h.peers {
+		p.link.Announce(i)
+	}
+}
+
+func (h *Hub) interest() []Interest {
+	var all []Interest
+	h.index.Each(func(leaf *subject.Leaf[*Sub, *Peer], groups []*subject.Group[*Sub, *Peer]) {
+		if leaf.Size() > 0 {
+			all = append(all, Interest{leaf.Pattern, "", 1})
+		}
+		for _, g := range groups {
+			if g.Size() > 0 {
+				all = append(all, Interest{leaf.Pattern, g.Queue, g.Size()})
+			}
+		}
+	})
+	return all
+}
+
+// SetURLs says where else clients can go: host:port of the other nodes. Clients are told at once.
+func (h *Hub) SetURLs(urls []string) {
+	h.mu.Lock()
+	h.urls = urls
+	h.mu.Unlock()
+	h.inform()
+}
+
+// inform sends INFO to all clients that understand it at any time.
+func (h *Hub) inform() {
+	for _, c := range h.list() {
+		if about := c.about.Load(); c.ponged.Load() && about != nil && about.Protocol >= 1 {
+			c.tell(h.infoLine(c, false), false)
+		}
+	}
+}
+
+func (h *Hub) infoLine(c *Conn, connectInfo bool) []byte {
+	host, port := "", 0
+	advertise := h.config.Advertise
+	if advertise == "" {
+		advertise = c.nc.LocalAddr().String()
+	}
+	if name, number, err := net.SplitHostPort(advertise); err == nil {
+		host = name
+		port, _ = strconv.Atoi(number)
+	}
+	client, _, _ := net.SplitHostPort(c.nc.RemoteAddr().String())
+	h.mu.Lock()
+	urls, leaving := h.urls, h.leaving
+	h.mu.Unlock()
+	if h.config.Advertise != "" && !leaving && len(urls) > 0 {
+		urls = append([]string{h.config.Advertise}, urls...)
+	}
+	return protocol.AppendInfo(nil, &protocol.Info{
+		ServerID: h.config.ServerID, ServerName: h.config.ServerName, Version: h.config.Version, Proto: 1, Go: runtime.Version(),
+		Host: host, Port: port, Headers: true, AuthRequired: h.auth.Required(), MaxPayload: h.profile.Payload,
+		ClientID: c.id, ClientIP: client, Cluster: h.config.Cluster, ConnectURLs: urls, LameDuck: leaving, ConnectInfo: connectInfo,
+	})
+}
+
+func (h *Hub) list() []*Conn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]*Conn, 0, len(h.conns))
+	for _, c := range h.conns {
+		all = append(all, c)
+	}
+	return all
+}
+
+// sweep looks for clients that have gone silent.
+func (h *Hub) sweep() {
+	tick := time.NewTicker(min(time.Second, h.config.Ping/4, h.config.AuthWait/4))
+	defer tick.Stop()
+	for {
+		select {
+		case <-h.quit:
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		for _, c := range h.list() {
+			silent := now.Sub(time.Unix(0, c.active.Load()))
+			pings := c.pings.Load()
+			switch {
+			case h.auth.Required() && !c.connected.Load() && now.Sub(c.born) >= h.config.AuthWait:
+				h.refusals.Add(1)
+				c.expel(protocol.ErrAuthTimeout.Text(), AuthTimedOut)
+			case silent < h.config.Ping*time.Duration(pings+1):
+			case pings >= limits.PingsOutstanding:
+				c.expel(protocol.ErrStaleConnection.Text(), Stale)
+			default:
+				c.pings.Add(1)
+				c.tell(linePing, false)
+			}
+		}
+	}
+}
+
+// lameDuckGrace is how long clients have, after they were told, to go by themselves.
+const lameDuckGrace = time.Second
+
+// Leave stops taking clients, tells those that are here where else to go, and then closes them spread
+// over the given time, so that the others are not stormed. It returns when none is left, or with ctx.
+func (h *Hub) Leave(ctx context.Context, over time.Duration) error {
+	h.mu.Lock()
+	h.leaving = true
+	for _, ln := range h.listeners {
+		ln.Close()
+	}
+	h.mu.Unlock()
+	h.inform()
+	all := h.list()
+	if len(all) == 0 {
+		return nil
+	}
+	h.log.Info("Lame duck: clients are asked to go elsewhere", "clients", len(all), "over", over)
+	grace := min(lameDuckGrace, over/4)
+	step := (over - grace) / time.Duration(len(all)+1)
+	next := time.NewTimer(grace)
+	defer next.Stop()
+	due := time.Now().Add(grace)
+	for _, c := range all {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("lame duck cut short with %d clients left: %w", h.Connections(), ctx.Err())
+		case <-next.C:
+		}
+		c.close(LameDuck)
+		due = due.Add(step)
+		next.Reset(time.Until(due))
+	}
+	return nil
+}
+
+// Connections is the number of clients.
+func (h *Hub) Connections() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.conns)
+}
+
+// Close ends all connections and waits for everything that the hub has started. Links are
+// detached by their owner before.
+func (h *Hub) Close() {
+	h.mu.Lock()
+	if h.stopping {
+		h.mu.Unlock()
+		return
+	}
+	h.stopping = true
+	for _, ln := range h.listeners {
+		ln.Close()
+	}
+	h.mu.Unlock()
+	close(h.quit)
+	for _, c := range h.list() {
+		c.close(Stopped)
+	}
+	h.running.Wait()
+	for _, l := range h.loops {
+		l.stop()
+	}
+	h.sending.Wait()
+	h.writing.Wait()
+}

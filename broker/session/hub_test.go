@@ -1,0 +1,185 @@
+package session_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/session"
+)
+
+func newTestHub(t testing.TB, change func(*session.Config)) (*session.Hub, string) {
+	t.Helper()
+	profile, err := limits.ForProfile(limits.DefaultProfile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := session.Config{ServerID: "ID", ServerName: "test", Version: "2.12.0-test", Profile: profile, Loops: 2}
+	if change != nil {
+		change(&config)
+	}
+	h := session.NewHub(config)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- h.Serve(ln) }()
+	t.Cleanup(func() {
+		h.Close()
+		if err := <-served; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return h, ln.Addr().String()
+}
+
+// wire speaks the protocol by hand.
+type wire struct {
+	t    testing.TB
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+func dial(t testing.TB, address, options string) *wire {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	c := &wire{t: t, conn: conn, in: bufio.NewReader(conn)}
+	if got := c.line(); !strings.HasPrefix(got, "INFO {") {
+		t.Fatalf("greeted with %q", got)
+	}
+	c.send("CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true%s}\r\n", options)
+	c.sync()
+	return c
+}
+
+func (c *wire) send(format string, args ...any) {
+	c.t.Helper()
+	if _, err := fmt.Fprintf(c.conn, format, args...); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *wire) line() string {
+	c.t.Helper()
+	c.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	line, err := c.in.ReadString('\n')
+	if err != nil {
+		c.t.Fatalf("read: %v (after %.80q)", err, line)
+	}
+	return strings.TrimSuffix(line, "\r\n")
+}
+
+func (c *wire) expect(lines ...string) {
+	c.t.Helper()
+	for _, want := range lines {
+		if got := c.line(); got != want {
+			c.t.Fatalf("got %.200q, want %.200q", got, want)
+		}
+	}
+}
+
+// sync waits until everything that was sent has been handled.
+func (c *wire) sync() {
+	c.t.Helper()
+	c.send("PING\r\n")
+	c.expect("PONG")
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestMaximumCountsFromTheBeginning(t *testing.T) {
+	for _, tc := range []struct{ name, options, queue string }{
+		{"plain", "", ""},
+		{"queue group", "", "workers "},
+		{"no echo", `,"echo":false`, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, address := newTestHub(t, nil)
+			sub, pub := dial(t, address, tc.options), dial(t, address, "")
+			sub.send("SUB a %s1\r\n", tc.queue)
+			sub.sync()
+			pub.send("PUB a 1\r\n1\r\nPUB a 1\r\n2\r\n")
+			pub.sync()
+			sub.send("UNSUB 1 3\r\n")
+			sub.expect("MSG a 1 1", "1", "MSG a 1 1", "2")
+			sub.sync()
+			pub.send("SUB r 9\r\nPUB a 1\r\n3\r\nPUB a r 1\r\n4\r\n")
+			sub.expect("MSG a 1 1", "3")
+			pub.expect("HMSG r 9 33 33", "NATS/1.0 503", "Nats-Subject: a", "", "")
+			sub.send("SUB b 1\r\n") // its id is free again
+			sub.sync()
+			pub.send("PUB b 1\r\nx\r\n")
+			sub.expect("MSG b 1 1", "x")
+		})
+	}
+}
+
+func TestWhatWasMatchedBeforeUnsubArrives(t *testing.T) {
+	_, address := newTestHub(t, nil)
+	sub, pub := dial(t, address, ""), dial(t, address, "")
+	sub.send("SUB a 1\r\n")
+	sub.sync()
+	const n = 1000
+	pub.send("%s", strings.Repeat("PUB a 1\r\nx\r\n", n))
+	pub.sync()
+	sub.send("UNSUB 1\r\nPING\r\n")
+	for range n {
+		sub.expect("MSG a 1 1", "x")
+	}
+	sub.expect("PONG")
+}
+
+func TestLargePayloadsInAllSizes(t *testing.T) {
+	_, address := newTestHub(t, nil)
+	sub, pub := dial(t, address, ""), dial(t, address, "")
+	sub.send("SUB a 1\r\n")
+	sub.sync()
+	for _, size := range []int{0, 1, 1000, 4095, 4096, 16 << 10, 65535, 65536, 100_000, 1 << 20, 8 << 20} {
+		body := strings.Repeat("0123456789abcdef", size/16+1)[:size]
+		go fmt.Fprintf(pub.conn, "PUB a %d\r\n%s\r\n", size, body)
+		sub.expect(fmt.Sprintf("MSG a 1 %d", size))
+		got := make([]byte, size+2)
+		sub.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.ReadFull(sub.in, got); err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != body+"\r\n" {
+			t.Fatalf("%d bytes arrived changed", size)
+		}
+		pub.sync()
+	}
+}
+
+func TestClientThatNeverReadsIsClosedAloneWithinItsBound(t *testing.T) {
+	h, address := newTestHub(t, func(c *session.Config) { c.Profile.Pending = 1 << 20 })
+	idle, good, pub := dial(t, address, ""), dial(t, address, ""), dial(t, address, "")
+	idle.send("SUB a 1\r\n")
+	idle.sync()
+	good.send("SUB a 1\r\n")
+	good.sync()
+	const n, size = 4000, 8 << 10
+	body := strings.Repeat("x", size)
+	for range n { // at the pace of the one that reads
+		pub.send("PUB a %d\r\n%s\r\n", size, body)
+		good.expect(fmt.Sprintf("MSG a 1 %d", size), body)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for h.Stats().SlowConsumers() != 1 || h.Stats().PendingBytes != 0 {
+		if time.Now().After(deadline) {
+			t.Fatalf("stats: %+v", h.Stats())
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,123 @@
+package session
+
+// outbox is what one connection is still to be sent, in order: small things copied into
+// chunks of its own, large payloads by reference.
+type outbox struct {
+	segments []segment
+	size     int
+	open     bool // the last segment is a chunk with room behind it
+}
+
+type segment struct {
+	bytes []byte // into slab
+	slab  *slab
+}
+
+const (
+	firstChunk = 1 << 10
+	fullChunk  = 64 << 10
+	// shareAbove is the payload size from which a reference is cheaper than a copy. Measured
+	// break-even is about 1 KiB; a payload must also fill a quarter of its slab, lest a slow
+	// reader hold much more memory than what is counted for it.
+	shareAbove = 4 << 10
+)
+
+func (o *outbox) empty() bool { return o.size == 0 }
+
+// room returns the free end of the open chunk, which holds at least n bytes.
+func (o *outbox) room(n int) []byte {
+	if o.open {
+		last := &o.segments[len(o.segments)-1]
+		if free := last.bytes[len(last.bytes):cap(last.bytes)]; len(free) >= n || cap(free) >= n {
+			return free[:0]
+		}
+	}
+	size := firstChunk
+	if o.size > 0 {
+		size = min(max(2*o.size, firstChunk), fullChunk)
+	}
+	s := newSlab(max(size, n))
+	o.segments = append(o.segments, segment{s.buf[:0], s})
+	o.open = true
+	return s.buf[:0]
+}
+
+func (o *outbox) grow(n int) {
+	last := &o.segments[len(o.segments)-1]
+	last.bytes = last.bytes[:len(last.bytes)+n]
+	o.size += n
+}
+
+// write appends a copy of b.
+func (o *outbox) write(b []byte) {
+	_ = append(o.room(len(b)), b...)
+	o.grow(len(b))
+}
+
+// message appends head, sid, tail, data and the closing CRLF. Data lies in from.
+func (o *outbox) message(head []byte, sid string, tail, data []byte, from *slab) {
+	line := len(head) + len(sid) + len(tail)
+	if len(data) >= shareAbove && from != nil && len(data)*4 >= len(from.buf) {
+		b := append(o.room(line), head...)
+		b = append(b, sid...)
+		_ = append(b, tail...)
+		o.grow(line)
+		from.retain()
+		o.segments = append(o.segments, segment{data, from})
+		o.size += len(data)
+		o.open = false
+		o.write(crlf)
+		return
+	}
+	n := line + len(data) + len(crlf)
+	b := append(o.room(n), head...)
+	b = append(b, sid...)
+	b = append(b, tail...)
+	b = append(b, data...)
+	_ = append(b, crlf...)
+	o.grow(n)
+}
+
+// consume drops the first n bytes.
+func (o *outbox) consume(n int) {
+	o.size -= n
+	i := 0
+	for ; n > 0 && n >= len(o.segments[i].bytes); i++ {
+		n -= len(o.segments[i].bytes)
+		o.segments[i].slab.release()
+	}
+	if n > 0 {
+		o.segments[i].bytes = o.segments[i].bytes[n:]
+	}
+	left := copy(o.segments, o.segments[i:])
+	clear(o.segments[left:])
+	o.segments = o.segments[:left]
+	if left == 0 {
+		o.segments, o.open = keepSmall(o.segments), false
+	}
+}
+
+// keepSmall lets go of the list of a connection that was far behind once.
+func keepSmall(s []segment) []segment {
+	if cap(s) > 4 {
+		return nil
+	}
+	return s
+}
+
+func (o *outbox) reset() {
+	if o.size > 0 {
+		o.consume(o.size)
+	}
+}
+
+// moveTo appends everything to another outbox and leaves this one empty.
+func (o *outbox) moveTo(to *outbox) {
+	to.segments = append(to.segments, o.segments...)
+	to.size += o.size
+	to.open = o.open
+	clear(o.segments)
+	o.segments, o.size, o.open = keepSmall(o.segments[:0]), 0, false
+}
+
+var crlf = []byte("\r\n")

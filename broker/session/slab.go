@@ -1,0 +1,55 @@
+package session
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+)
+
+// slab is a piece of memory that messages are read into and referenced from. It holds no
+// pointers, so the garbage collector never looks inside, and it is used again when the last
+// reference is gone.
+type slab struct {
+	refs  atomic.Int32
+	class int
+	buf   []byte
+}
+
+// Slabs come in powers of two, from smallestSlab up. A larger one is made for whoever needs it and not kept.
+const (
+	smallestSlab = 1 << 10
+	largestSlab  = 16 << 20
+)
+
+var slabs [15]sync.Pool // 1 KiB << class
+
+func slabClass(n int) int {
+	if n <= smallestSlab {
+		return 0
+	}
+	return bits.Len(uint(n-1)) - 10
+}
+
+// newSlab returns a slab of at least n bytes with one reference.
+func newSlab(n int) *slab {
+	class := slabClass(n)
+	if class >= len(slabs) {
+		s := &slab{class: -1, buf: make([]byte, n)}
+		s.refs.Store(1)
+		return s
+	}
+	s, _ := slabs[class].Get().(*slab)
+	if s == nil {
+		s = &slab{class: class, buf: make([]byte, smallestSlab<<class)}
+	}
+	s.refs.Store(1)
+	return s
+}
+
+func (s *slab) retain() { s.refs.Add(1) }
+
+func (s *slab) release() {
+	if s.refs.Add(-1) == 0 && s.class >= 0 {
+		slabs[s.class].Put(s)
+	}
+}

@@ -1,0 +1,56 @@
+package session
+
+import (
+	"sync/atomic"
+
+	"github.com/carillon-mq/carillon/broker/subject"
+)
+
+// Sub is one subscription of one client.
+type Sub struct {
+	conn    *Conn
+	pattern string
+	queue   string
+	sid     string
+
+	// Guarded by the index lock.
+	leaf    *subject.Leaf[*Sub, *Peer]
+	base    uint64 // leaf.Matched when the subscription came
+	counted bool   // deliveries are counted in taken, at the match
+	removed bool   // no longer in the index
+
+	// Counted at the match, under the index' read lock, by any publisher.
+	taken atomic.Int64
+	max   atomic.Int64 // messages after which the subscription ends; 0: none
+
+	// Owned by the connection's loop.
+	ended bool // nothing more is delivered
+	moved bool // deliveries come one by one, no longer with the plain ones
+}
+
+// Listed implements subject.Subscriber.
+func (s *Sub) Listed() bool { return !s.removed && !s.counted }
+
+// Reasons why take refuses, and what the last permitted delivery asks for.
+type share int
+
+const (
+	refused share = iota
+	granted
+	last // granted, and the subscription has had its maximum now
+)
+
+// take claims one delivery of a counted subscription or a member of a queue group.
+func (s *Sub) take() share {
+	if s.conn.closed.Load() {
+		return refused
+	}
+	n := s.taken.Add(1)
+	switch limit := s.max.Load(); {
+	case limit == 0 || n < limit:
+		return granted
+	case n == limit:
+		return last
+	}
+	return refused
+}
