@@ -1,0 +1,161 @@
+package route
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+// accept takes connections until the mesh closes.
+func (m *Mesh) accept() {
+	pause := redialMin
+	for {
+		select {
+		case m.greets <- struct{}{}:
+		case <-m.ctx.Done():
+			return
+		}
+		raw, err := m.config.Listener.Accept()
+		if err != nil {
+			<-m.greets
+			if m.ctx.Err() != nil {
+				return
+			}
+			// Out of file descriptors, most likely: others may give some back.
+			m.log.Error("Could not accept a connection on the route port; trying again", "error", err)
+			select {
+			case <-time.After(pause):
+			case <-m.ctx.Done():
+				return
+			}
+			pause = min(2*pause, redialMax)
+			continue
+		}
+		pause = redialMin
+		m.workers.Go(func() {
+			defer func() { <-m.greets }()
+			if err := m.greet(raw); err != nil {
+				raw.Close()
+				m.complain(raw, err)
+			}
+		})
+	}
+}
+
+// greet exchanges hellos on a connection that this broker accepted.
+func (m *Mesh) greet(raw net.Conn) error {
+	ctx, cancel := context.WithTimeout(m.ctx, greetTimeout)
+	defer cancel()
+	release := context.AfterFunc(m.ctx, func() { raw.Close() })
+	defer release()
+	if err := raw.SetDeadline(time.Now().Add(greetTimeout)); err != nil {
+		return err
+	}
+	conn := raw
+	if m.config.ServerTLS != nil {
+		secure := tls.Server(raw, wholeRecords(m.config.ServerTLS()))
+		if err := secure.HandshakeContext(ctx); err != nil {
+			return tlsRefusal(err)
+		}
+		conn = secure
+	}
+	in := newReader(conn)
+	peer, err := m.readHello(in)
+	if err != nil {
+		// The peer's refusal of us needs no answer; ours of it does, so that it can say why.
+		if r, ok := errors.AsType[*Refusal](err); ok {
+			m.answerRefusal(conn, r)
+		}
+		return err
+	}
+	mine, err := jsonFrame(frameHello, m.own)
+	if err != nil {
+		return err
+	}
+	l := newLink(m, raw, conn, in, peer, false)
+	l.out.control(func(f *frames) { f.put(mine) })
+	if !release() {
+		return m.ctx.Err()
+	}
+	if err := raw.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	if refused := m.claim(l); refused != nil {
+		_ = raw.SetDeadline(time.Now().Add(greetTimeout)) // A write without one would be worse than a failed one.
+		m.answerRefusal(conn, refused)
+		return refused
+	}
+	m.mu.Lock()
+	m.accepted++
+	m.mu.Unlock()
+	return nil
+}
+
+// answerRefusal tells the peer, if it will listen.
+func (m *Mesh) answerRefusal(conn net.Conn, r *Refusal) {
+	text := *r
+	text.Text = text.Text[:min(len(text.Text), 512)]
+	if frame, err := jsonFrame(frameRefused, text); err == nil {
+		_, _ = conn.Write(frame) // It is closed next, whether or not this arrives.
+	}
+}
+
+// wholeRecords makes TLS send full records from the start, since links carry batches.
+func wholeRecords(config *tls.Config) *tls.Config {
+	config = config.Clone()
+	config.DynamicRecordSizingDisabled = true
+	if choose := config.GetConfigForClient; choose != nil {
+		config.GetConfigForClient = func(info *tls.ClientHelloInfo) (*tls.Config, error) {
+			chosen, err := choose(info)
+			if chosen != nil {
+				chosen = chosen.Clone()
+				chosen.DynamicRecordSizingDisabled = true
+			}
+			return chosen, err
+		}
+	}
+	return config
+}
+
+// tlsRefusal leaves errors of the connection as they are and makes the others refusals.
+func tlsRefusal(err error) error {
+	if quiet(err) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return refuse(CauseTLS, "TLS handshake: %v", err)
+}
+
+// quiet says that somebody connected and went away without a word, as port probes do.
+func quiet(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET)
+}
+
+// complain counts and logs a connection that came to nothing: each cause once a minute.
+func (m *Mesh) complain(raw net.Conn, err error) {
+	if m.ctx.Err() != nil || quiet(err) {
+		return
+	}
+	cause := CauseMalformed
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		cause = r.Cause
+	} else if t, ok := errors.AsType[net.Error](err); (ok && t.Timeout()) || errors.Is(err, context.DeadlineExceeded) {
+		cause = CauseTimeout
+	}
+	level := slog.LevelWarn
+	m.mu.Lock()
+	if cause == CauseLinked || cause == CauseClosing || time.Since(m.complained[cause]) < complainEvery {
+		level = slog.LevelDebug
+	} else {
+		m.complained[cause] = time.Now()
+	}
+	m.refusals[cause]++
+	count := m.refusals[cause]
+	m.mu.Unlock()
+	m.log.Log(m.ctx, level, "Refused a connection on the route port", "remote", raw.RemoteAddr().String(), "cause", string(cause), "error", err, "total", count)
+}

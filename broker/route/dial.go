@@ -1,0 +1,225 @@
+package route
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"time"
+)
+
+// causeUnreachable stands for every failure to get as far as the peer's hello. It is not among
+// the refusals that are counted.
+const causeUnreachable Cause = "unreachable"
+
+func causeOf(err error) Cause {
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		return r.Cause
+	}
+	return causeUnreachable
+}
+
+// jitter spreads d over its upper half, so that brokers do not dial in step.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }
+
+// dial keeps a member linked until it is no member any more.
+func (m *Mesh) dial(n *neighbour) {
+	first := m.dialsFirst(n.id)
+	pause := redialMin
+	var next time.Time
+	if !first {
+		next = time.Now().Add(yieldToDialer + jitter(redialMin))
+	}
+	for {
+		m.mu.Lock()
+		if m.closed || !n.member {
+			n.dialling = false
+			m.forgetLocked(n)
+			m.mu.Unlock()
+			return
+		}
+		if n.fresh {
+			n.fresh = false
+			pause = redialMin
+			if first {
+				next = time.Time{}
+			}
+		}
+		current, leaving := n.link, n.leaving
+		target := Member{ID: n.id, Name: n.name, Route: n.address}
+		m.mu.Unlock()
+
+		if current != nil && current.alive() && (!first || !current.suspect.Load()) {
+			began := time.Now()
+			select {
+			case <-current.stop:
+			case <-n.wake:
+				continue
+			case <-m.ctx.Done():
+				continue
+			}
+			if time.Since(began) > steadyAfter {
+				pause = redialMin
+			}
+			next = time.Now().Add(jitter(pause))
+			if !first {
+				next = next.Add(yieldToDialer)
+			}
+			pause = min(2*pause, redialMax)
+			continue
+		}
+		if leaving {
+			next = later(next, time.Now().Add(refusedPause))
+		}
+		if wait := time.Until(next); wait > 0 {
+			m.rest(n, wait)
+			continue
+		}
+
+		began := time.Now()
+		err := m.connect(n, target)
+		if err == nil {
+			continue
+		}
+		m.dialFailed(n, target, err)
+		next = began.Add(jitter(pause))
+		pause = min(2*pause, redialMax)
+		switch causeOf(err) {
+		case causeUnreachable, CauseLinked, CauseClosing, CauseTimeout:
+		default:
+			next = began.Add(jitter(2 * refusedPause))
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// rest waits for d, or until there is reason to look again.
+func (m *Mesh) rest(n *neighbour, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-n.wake:
+	case <-m.ctx.Done():
+	}
+}
+
+// connect makes one attempt to link with a member.
+func (m *Mesh) connect(n *neighbour, target Member) error {
+	m.mu.Lock()
+	n.attempts++
+	m.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(m.ctx, attemptTimeout)
+	defer cancel()
+	dialCtx, dialed := context.WithTimeout(ctx, connectTimeout)
+	defer dialed()
+	raw, err := m.config.Dial(dialCtx, target.Route)
+	if err != nil {
+		return fmt.Errorf("dial broker %q: %w", target.Name, err)
+	}
+	err = m.introduce(ctx, raw, target)
+	if err != nil {
+		raw.Close()
+	}
+	return err
+}
+
+// introduce exchanges hellos on a connection that this broker opened.
+func (m *Mesh) introduce(ctx context.Context, raw net.Conn, target Member) error {
+	release := context.AfterFunc(ctx, func() { raw.Close() })
+	defer release()
+	conn := raw
+	if m.config.ClientTLS != nil {
+		host, _, err := net.SplitHostPort(target.Route)
+		if err != nil {
+			return refuse(CauseIdentity, "the route address %q of broker %q is not host:port", target.Route, target.Name)
+		}
+		config := m.config.ClientTLS(host).Clone()
+		config.DynamicRecordSizingDisabled = true
+		secure := tls.Client(raw, config)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			if ctx.Err() != nil {
+				return fmt.Errorf("TLS handshake with broker %q at %s: %w", target.Name, target.Route, ctx.Err())
+			}
+			return refuse(CauseTLS, "TLS handshake with broker %q at %s: %v", target.Name, target.Route, err)
+		}
+		conn = secure
+	}
+	mine, err := jsonFrame(frameHello, m.own)
+	if err != nil {
+		return err
+	}
+	if _, err := conn.Write(mine); err != nil {
+		return fmt.Errorf("write hello to broker %q at %s: %w", target.Name, target.Route, err)
+	}
+	in := newReader(conn)
+	peer, err := m.readHello(in)
+	if err != nil {
+		return fmt.Errorf("hello of broker %q at %s: %w", target.Name, target.Route, err)
+	}
+	if peer.ID != target.ID {
+		return refuse(CauseIdentity, "the address %s of broker %q (%s) is answered by broker %q (%s)", target.Route, target.Name, target.ID, peer.Name, peer.ID)
+	}
+	if !release() {
+		return ctx.Err()
+	}
+	if refused := m.claim(newLink(m, raw, conn, in, peer, true)); refused != nil {
+		return refused
+	}
+	return nil
+}
+
+// readHello reads the first frame of the other side and judges it.
+func (m *Mesh) readHello(in *reader) (hello, error) {
+	t, body, err := in.one()
+	if err != nil {
+		return hello{}, err
+	}
+	switch t {
+	case frameHello:
+	case frameRefused:
+		return hello{}, parseRefusal(body)
+	default:
+		return hello{}, refuse(CauseMalformed, "the first frame has type %d, not a hello", t)
+	}
+	peer, refused := parseHello(body)
+	if refused == nil {
+		refused = m.own.judge(peer)
+	}
+	if refused != nil {
+		return hello{}, refused
+	}
+	return peer, nil
+}
+
+// dialFailed remembers why there is no link, and logs it once until it changes.
+func (m *Mesh) dialFailed(n *neighbour, target Member, err error) {
+	if m.ctx.Err() != nil {
+		return
+	}
+	cause := causeOf(err)
+	m.mu.Lock()
+	level := slog.LevelWarn
+	if n.told == cause || n.leaving || cause == CauseLinked || cause == CauseClosing {
+		level = slog.LevelDebug
+	}
+	n.told = cause
+	if n.link == nil {
+		n.trouble, n.troubled = err, time.Now()
+	}
+	if cause != causeUnreachable && cause != CauseLinked && cause != CauseClosing {
+		m.refusals[cause]++
+	}
+	m.mu.Unlock()
+	m.log.Log(m.ctx, level, "No link", "peer", target.Name, "id", target.ID, "address", target.Route, "cause", string(cause), "error", err)
+}

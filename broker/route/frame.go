@@ -1,0 +1,129 @@
+package route
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/carillon-mq/carillon/broker/session"
+)
+
+// A frame is four bytes of length (of what follows them), one byte of type, and a body.
+// Numbers are big-endian.
+type frameType byte
+
+const (
+	frameHello       frameType = 1 // JSON, see hello
+	frameRefused     frameType = 2 // JSON, see refusal; the last frame of its connection
+	frameInterest    frameType = 3 // count u32, length of queue u16, queue, pattern
+	frameInterestEnd frameType = 4 // empty: that was my whole interest
+	frameReady       frameType = 5 // empty: I have your whole interest
+	frameMessage     frameType = 6 // see parseMessage
+	framePing        frameType = 7 // u64 that the pong repeats
+	framePong        frameType = 8
+	frameLeaving     frameType = 9 // empty: I am going away on purpose
+)
+
+const (
+	lengthSize  = 4
+	headerSize  = lengthSize + 1
+	messageSize = 1 + 2 + 2 + 2 + 4 // flags, groups, subject, reply, header
+	flagPlain   = 1
+
+	maxString = 1<<16 - 1
+)
+
+var (
+	errFrameEmpty = errors.New("frame without a type")
+	errTruncated  = errors.New("frame shorter than what it announces")
+)
+
+// splitFrame finds the first frame in b. n is its whole size, or 0 if b holds only a part of it.
+func splitFrame(b []byte, limit int) (t frameType, body []byte, n int, err error) {
+	if len(b) < lengthSize {
+		return 0, nil, 0, nil
+	}
+	size := binary.BigEndian.Uint32(b)
+	if size == 0 {
+		return 0, nil, 0, errFrameEmpty
+	}
+	if int64(size) > int64(limit) {
+		return 0, nil, 0, fmt.Errorf("frame of %d bytes exceeds the limit of %d", size, limit)
+	}
+	n = lengthSize + int(size)
+	if len(b) < n {
+		return 0, nil, 0, nil
+	}
+	return frameType(b[lengthSize]), b[headerSize:n:n], n, nil
+}
+
+// parseInterest reads the body of an interest frame. Its strings are copies.
+func parseInterest(body []byte) (session.Interest, error) {
+	if len(body) < 6 {
+		return session.Interest{}, errTruncated
+	}
+	count := binary.BigEndian.Uint32(body)
+	queue := int(binary.BigEndian.Uint16(body[4:]))
+	body = body[6:]
+	if len(body) < queue {
+		return session.Interest{}, errTruncated
+	}
+	both := string(body)
+	change := session.Interest{Pattern: both[queue:], Queue: both[:queue], Count: int(count)}
+	if change.Pattern == "" || strings.ContainsAny(both, " \t\r\n") {
+		return session.Interest{}, fmt.Errorf("interest in the impossible subject %.80q, queue group %.80q", change.Pattern, change.Queue)
+	}
+	return change, nil
+}
+
+// parseMessage reads the body of a message frame into m, whose slices then point into body, and
+// returns the packed names of the queue groups for nextName.
+func parseMessage(body []byte, m *session.Message) (plain bool, groups int, names []byte, err error) {
+	if len(body) < messageSize {
+		return false, 0, nil, errTruncated
+	}
+	plain = body[0]&flagPlain != 0
+	groups = int(binary.BigEndian.Uint16(body[1:]))
+	subject := int(binary.BigEndian.Uint16(body[3:]))
+	reply := int(binary.BigEndian.Uint16(body[5:]))
+	header := binary.BigEndian.Uint32(body[7:])
+	rest := body[messageSize:]
+	if subject == 0 {
+		return false, 0, nil, errors.New("message without a subject")
+	}
+	if len(rest) < subject+reply {
+		return false, 0, nil, errTruncated
+	}
+	m.Subject, m.Reply, rest = rest[:subject:subject], rest[subject:subject+reply:subject+reply], rest[subject+reply:]
+	end := 0
+	for range groups {
+		if len(rest)-end < 2 {
+			return false, 0, nil, errTruncated
+		}
+		end += 2 + int(binary.BigEndian.Uint16(rest[end:]))
+		if end > len(rest) {
+			return false, 0, nil, errTruncated
+		}
+	}
+	names, m.Data = rest[:end], rest[end:]
+	if int64(header) > int64(len(m.Data)) {
+		return false, 0, nil, fmt.Errorf("message with %d bytes of headers in %d bytes of data", header, len(m.Data))
+	}
+	m.Header = int(header)
+	return plain, groups, names, nil
+}
+
+// nextName takes the first name from what parseMessage returned.
+func nextName(names []byte) (name, rest []byte) {
+	end := 2 + int(binary.BigEndian.Uint16(names))
+	return names[2:end], names[end:]
+}
+
+// parseToken reads the body of a ping or pong.
+func parseToken(body []byte) (uint64, error) {
+	if len(body) != 8 {
+		return 0, errTruncated
+	}
+	return binary.BigEndian.Uint64(body), nil
+}

@@ -1,0 +1,360 @@
+package route
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/session"
+)
+
+var (
+	errReplaced = errors.New("a newer connection of the same broker took its place")
+	errSilent   = fmt.Errorf("nothing was heard for %v", deadAfter)
+	errClosing  = errors.New("this broker is shutting down")
+	errGone     = errors.New("the peer closed the connection")
+)
+
+// link is one connection to a peer, from its hellos to its end. It implements session.Link.
+//
+// Three goroutines serve it: the reader, which alone talks to the hub, the writer, and the
+// keeper, which pings and watches for silence. run owns them; done is closed when all have
+// ended and nothing more reaches the hub.
+type link struct {
+	mesh   *Mesh
+	raw    net.Conn // under conn; closing it never blocks
+	conn   net.Conn // TLS, or raw itself
+	peer   hello
+	dialed bool // by this broker
+
+	neighbour *neighbour // set with the claim
+	previous  *link      // what this one replaces; only run uses it
+
+	in      *reader
+	out     *outbox
+	parting chan struct{} // closed: write what is queued, then say goodbye
+	stop    chan struct{} // closed: failed, err says why
+	done    chan struct{}
+	failing sync.Once
+	partOne sync.Once
+	err     error
+
+	up       atomic.Bool
+	leaving  atomic.Bool  // the peer said so
+	suspect  atomic.Bool  // silent for a while
+	busy     atomic.Bool  // the reader is at work, not waiting for the peer
+	waiting  atomic.Int64 // since when the reader waits for the peer; on the mesh's clock
+	rtt      atomic.Int64
+	plain    atomic.Int64 // patterns the peer wants
+	groups   atomic.Int64 // queue groups the peer has members of
+	oversize atomic.Uint64
+}
+
+func newLink(m *Mesh, raw, conn net.Conn, in *reader, peer hello, dialed bool) *link {
+	limit := max(m.config.MaxPayload, peer.MaxPayload)
+	in.limit = limit + frameOverhead
+	return &link{
+		mesh: m, raw: raw, conn: conn, peer: peer, dialed: dialed, in: in,
+		out:     newOutbox(limit),
+		parting: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+// Forward queues a message for the peer. behind asks the publisher to Wait.
+func (l *link) Forward(m *session.Message, plain bool, queues []string) (behind bool) {
+	v := l.out.forward(m, plain, queues)
+	if v.oversize {
+		l.oversize.Add(1)
+	}
+	if v.overflow {
+		l.fail(errOverflow)
+	}
+	return v.behind
+}
+
+// Wait blocks while the link is behind; it returns when the link is down.
+func (l *link) Wait() { l.out.wait() }
+
+// Announce queues a change of this broker's interest.
+func (l *link) Announce(change session.Interest) {
+	if !l.out.announce(change) {
+		l.fail(errOverflow)
+	}
+}
+
+// Pending is how many bytes wait for the peer.
+func (l *link) Pending() int { return l.out.pending() }
+
+// fail ends the link. Only the first reason counts. It does not wait, so that anybody may call it.
+func (l *link) fail(err error) {
+	l.failing.Do(func() {
+		l.err = err
+		close(l.stop)
+		l.raw.Close()
+	})
+}
+
+func (l *link) alive() bool {
+	select {
+	case <-l.stop:
+		return false
+	default:
+		return true
+	}
+}
+
+// part asks the link to write what is queued and to say goodbye.
+func (l *link) part() { l.partOne.Do(func() { close(l.parting) }) }
+
+func (l *link) run() {
+	defer close(l.done)
+	if l.previous != nil {
+		<-l.previous.done
+		l.previous = nil
+	}
+	if l.alive() {
+		peer, interest := l.mesh.config.Hub.Attach(l)
+		l.out.release(interest)
+		if l.mesh.leaving.Load() {
+			l.sayLeaving()
+		}
+		var workers sync.WaitGroup
+		workers.Go(l.write)
+		workers.Go(l.keep)
+		l.fail(l.read(peer))
+		peer.Detach()
+		workers.Wait()
+	}
+	l.out.close(nil)
+}
+
+// say queues a small frame. Even these are bounded: a peer that pings and never reads must not
+// make its pongs pile up.
+func (l *link) say(put func(*frames)) {
+	if !l.out.control(put) {
+		l.fail(errOverflow)
+	}
+}
+
+func (l *link) sayLeaving() { l.say(func(f *frames) { f.empty(frameLeaving) }) }
+
+// write sends what gathers in the outbox: all that came while the previous write was under way
+// goes together, so batching needs no timer.
+func (l *link) write() {
+	var rest *chunk
+	defer func() { l.out.close(rest) }()
+	traffic := &l.neighbour.traffic
+	for {
+		parted := false
+		select {
+		case <-l.stop:
+			return
+		case <-l.out.wake:
+		case <-l.parting:
+			parted = true
+		}
+		for rest = l.out.take(); rest != nil; {
+			if err := l.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+				l.fail(fmt.Errorf("set write deadline: %w", err))
+				return
+			}
+			if _, err := l.conn.Write(rest.data[:rest.used]); err != nil {
+				l.fail(fmt.Errorf("write: %w", err))
+				return
+			}
+			traffic.outMessages.Add(uint64(rest.messages))
+			traffic.outBytes.Add(uint64(rest.used))
+			l.out.wrote(rest.used)
+			sent := rest
+			rest = rest.next
+			sent.free()
+			if rest == nil {
+				rest = l.out.take()
+			}
+		}
+		if parted {
+			l.closeWrite()
+			<-l.stop // The peer answers with its end, or whoever asked to part loses patience.
+			return
+		}
+	}
+}
+
+// closeWrite ends this direction only: closing both while the peer still sends would make the
+// kernel reset the connection and lose what we have just written.
+func (l *link) closeWrite() {
+	if t, ok := l.conn.(*tls.Conn); ok {
+		_ = t.CloseWrite() // The end of the TCP stream follows anyway.
+	}
+	if t, ok := l.raw.(interface{ CloseWrite() error }); ok {
+		_ = t.CloseWrite()
+		return
+	}
+	l.fail(errClosing)
+}
+
+// keep pings and notices silence.
+func (l *link) keep() {
+	ticker := time.NewTicker(keeperTick)
+	defer ticker.Stop()
+	last := l.mesh.now()
+	pinged := last - pingEvery
+	for {
+		select {
+		case <-l.stop:
+			return
+		case <-ticker.C:
+		}
+		now := l.mesh.now()
+		if now-last > 2*keeperTick {
+			// This process did not run for a while, so the silence may be its own.
+			l.waiting.Store(int64(now))
+		}
+		last = now
+		if now-pinged >= pingEvery {
+			pinged = now
+			l.say(func(f *frames) { f.token(framePing, uint64(now)) })
+		}
+		silence := time.Duration(0)
+		if !l.busy.Load() {
+			silence = now - time.Duration(l.waiting.Load())
+		}
+		if silence >= deadAfter {
+			l.fail(errSilent)
+			return
+		}
+		if silence >= suspectAfter {
+			if !l.suspect.Swap(true) {
+				l.neighbour.nudge()
+			}
+		} else {
+			l.suspect.Store(false)
+		}
+	}
+}
+
+func (l *link) read(peer Peer) error {
+	var d decoder
+	var progress exchange
+	traffic := &l.neighbour.traffic
+	for {
+		messages := uint64(0)
+		for {
+			t, body, ok, err := l.in.next()
+			if err != nil {
+				return refuse(CauseMalformed, "broker %q sent a broken frame: %v", l.peer.Name, err)
+			}
+			if !ok {
+				break
+			}
+			if t == frameMessage {
+				m, plain, queues, err := d.decode(body)
+				if err != nil {
+					return refuse(CauseMalformed, "broker %q sent a broken message: %v", l.peer.Name, err)
+				}
+				messages++
+				peer.Deliver(m, plain, queues)
+				continue
+			}
+			if err := l.control(peer, t, body, &progress); err != nil {
+				return err
+			}
+		}
+		if messages > 0 {
+			peer.Flush()
+			traffic.inMessages.Add(messages)
+			peer.Wait()
+		}
+		l.waiting.Store(int64(l.mesh.now()))
+		l.busy.Store(false)
+		n, err := l.in.fill()
+		l.busy.Store(true)
+		traffic.inBytes.Add(uint64(n))
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				return errGone
+			}
+			return fmt.Errorf("read: %w", err)
+		}
+	}
+}
+
+// exchange is how far the two exchanges of interest have come.
+type exchange struct {
+	theirs, ours bool
+	queues       map[session.Interest]struct{} // what l.groups counts
+}
+
+func (l *link) control(peer Peer, t frameType, body []byte, s *exchange) error {
+	switch t {
+	case frameInterest:
+		change, err := parseInterest(body)
+		if err != nil {
+			return refuse(CauseMalformed, "broker %q sent a broken frame: %v", l.peer.Name, err)
+		}
+		l.count(change, s)
+		peer.SetInterest(change)
+	case frameInterestEnd:
+		s.theirs = true
+		l.say(func(f *frames) { f.empty(frameReady) })
+		l.risen(s)
+	case frameReady:
+		s.ours = true
+		l.risen(s)
+	case framePing:
+		token, err := parseToken(body)
+		if err != nil {
+			return refuse(CauseMalformed, "broker %q sent a broken ping: %v", l.peer.Name, err)
+		}
+		l.say(func(f *frames) { f.token(framePong, token) })
+	case framePong:
+		token, err := parseToken(body)
+		if err != nil {
+			return refuse(CauseMalformed, "broker %q sent a broken pong: %v", l.peer.Name, err)
+		}
+		if sent, now := time.Duration(token), l.mesh.now(); sent >= 0 && sent <= now {
+			l.rtt.Store(int64(now - sent))
+		}
+	case frameLeaving:
+		l.leaving.Store(true)
+		l.mesh.peerLeaves(l)
+	case frameRefused:
+		return parseRefusal(body)
+	default:
+		return refuse(CauseMalformed, "broker %q sent a frame of the unknown type %d", l.peer.Name, t)
+	}
+	return nil
+}
+
+// count keeps the figures for Stats. A plain pattern begins and ends once; a group's size
+// changes many times, so groups need to be remembered.
+func (l *link) count(change session.Interest, s *exchange) {
+	switch {
+	case change.Queue == "" && change.Count > 0:
+		l.plain.Add(1)
+	case change.Queue == "":
+		l.plain.Add(-1)
+	default:
+		group := session.Interest{Pattern: change.Pattern, Queue: change.Queue}
+		if change.Count == 0 {
+			delete(s.queues, group)
+		} else {
+			if s.queues == nil {
+				s.queues = make(map[session.Interest]struct{})
+			}
+			s.queues[group] = struct{}{}
+		}
+		l.groups.Store(int64(len(s.queues)))
+	}
+}
+
+func (l *link) risen(s *exchange) {
+	if s.theirs && s.ours && !l.up.Swap(true) {
+		l.mesh.linkUp(l)
+	}
+}

@@ -1,0 +1,417 @@
+package route
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/session"
+)
+
+func TestThreeBrokersLearnEachOthersInterest(t *testing.T) {
+	ca := newAuthority(t)
+	a, b, c := startNode(t, "a", ca), startNode(t, "b", ca), startNode(t, "c", ca)
+	a.hub.set("before.a", "", 1)
+	b.hub.set("before.b", "workers", 7)
+	introduceAll(a, b, c)
+	waitUp(t, a, b, c)
+	c.hub.set("after.c", "", 1)
+	c.hub.set("gone", "", 1)
+	c.hub.set("gone", "", 0)
+	eventually(t, "everybody knows everybody's interest", func() bool {
+		return a.hub.sees(b.hub, c.hub) && b.hub.sees(a.hub, c.hub) && c.hub.sees(a.hub, b.hub)
+	})
+	if p := a.peerOf("b"); p.Groups != 1 || p.Patterns != 0 || !p.Dialed || !p.Up || p.Name != "main-b" {
+		t.Errorf("a's picture of b: %+v", p)
+	}
+	if p := c.peerOf("a"); p.Patterns != 1 || p.Groups != 0 || p.Dialed {
+		t.Errorf("c's picture of a: %+v", p)
+	}
+	eventually(t, "round trips are measured", func() bool { return a.peerOf("b").RTT > 0 && b.peerOf("a").RTT > 0 })
+}
+
+func TestEveryPartOfAMessageArrives(t *testing.T) {
+	ca := newAuthority(t)
+	a, b := startNode(t, "a", ca), startNode(t, "b", ca)
+	introduceAll(a, b)
+	waitUp(t, a, b)
+	a.hub.all(&session.Message{Subject: []byte("s.1"), Reply: []byte("r"), Header: 4, Data: []byte("H\r\n\nbody")}, true, []string{"q1", "q2"})
+	a.hub.all(&session.Message{Subject: []byte("s.2")}, false, []string{"q2"})
+	a.hub.all(&session.Message{Subject: []byte("s.3"), Data: []byte("x")}, true, nil)
+	large := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB: many chunks, more than one read
+	a.hub.all(&session.Message{Subject: []byte("s.4"), Data: []byte(large)}, true, nil)
+	a.hub.all(&session.Message{Subject: []byte("s.5"), Data: []byte(large + "!")}, true, nil) // over max_payload
+	var many []string
+	for i := range 5000 {
+		many = append(many, fmt.Sprintf("group-%020d", i)) // more names than one frame may hold
+	}
+	a.hub.all(&session.Message{Subject: []byte("s.6"), Data: []byte("y")}, true, many)
+	a.hub.all(&session.Message{Subject: []byte("end")}, true, nil)
+	eventually(t, "the last one arrives", func() bool {
+		got := b.hub.messages()
+		return len(got) > 0 && strings.HasPrefix(got[len(got)-1], "end|")
+	})
+	got := b.hub.messages()
+	for i, want := range []string{"s.1|r|H\r\n\n|body|true|q1,q2", "s.2||||false|q2", "s.3|||x|true|", "s.4|||" + large + "|true|"} {
+		if got[i] != want {
+			t.Errorf("message %d: got %.200q, want %.200q", i, got[i], want)
+		}
+	}
+	var groups []string
+	plain := 0
+	for _, m := range got[4 : len(got)-1] {
+		parts := strings.Split(m, "|")
+		if parts[0] != "s.6" || parts[3] != "y" {
+			t.Fatalf("unexpected message %.100q", m)
+		}
+		if parts[4] == "true" {
+			plain++
+		}
+		groups = append(groups, strings.Split(parts[5], ",")...)
+	}
+	if plain != 1 || strings.Join(groups, ",") != strings.Join(many, ",") {
+		t.Errorf("a message for %d groups: plain %d times, %d groups named", len(many), plain, len(groups))
+	}
+	if p := a.peerOf("b"); p.Oversize != 1 {
+		t.Errorf("messages too large: %d, want 1", p.Oversize)
+	}
+}
+
+func TestInterestPrecedesWhatItsClientPublishes(t *testing.T) {
+	ca := newAuthority(t)
+	a, b := startNode(t, "a", ca), startNode(t, "b", ca)
+	b.hub.set("work", "", 1)
+	// Changes and messages from the very first instant, so that some fall into the exchange of
+	// the whole interest.
+	done := make(chan int)
+	stop := make(chan struct{})
+	go func() {
+		i := 0
+		for ; ; i++ {
+			select {
+			case <-stop:
+				done <- i
+				return
+			default:
+			}
+			inbox := fmt.Sprintf("inbox.%d", i)
+			a.hub.set(inbox, "", 1)
+			a.hub.publish("work", inbox)
+		}
+	}()
+	introduceAll(a, b)
+	waitUp(t, a, b)
+	eventually(t, "traffic flows", func() bool { return len(b.hub.messages()) > 1000 })
+	close(stop)
+	sent := <-done
+	eventually(t, "all has arrived", func() bool { return b.hub.sees(a.hub) })
+	a.hub.publish("work", "last")
+	eventually(t, "the last message", func() bool {
+		got := b.hub.messages()
+		return strings.Contains(got[len(got)-1], "|last|")
+	})
+	b.hub.mu.Lock()
+	defer b.hub.mu.Unlock()
+	known := make(map[string]bool)
+	before := -1
+	for _, r := range b.hub.received {
+		if pattern, ok := strings.CutPrefix(r, "interest "); ok {
+			known[pattern] = true
+			continue
+		}
+		inbox := strings.Split(r, "|")[3]
+		if inbox == "last" {
+			break
+		}
+		if !known[inbox] {
+			t.Fatalf("a request arrived before the interest in its reply subject %q", inbox)
+		}
+		var n int
+		if _, err := fmt.Sscanf(inbox, "inbox.%d", &n); err != nil || n <= before || n >= sent {
+			t.Fatalf("%q after inbox.%d", inbox, before)
+		}
+		before = n
+	}
+}
+
+func TestALostConnectionResynchronises(t *testing.T) {
+	ca := newAuthority(t)
+	a, b := startNode(t, "a", ca), startNode(t, "b", ca)
+	a.hub.set("kept", "", 1)
+	introduceAll(a, b)
+	waitUp(t, a, b)
+	for round := range 5 {
+		for _, l := range a.links() {
+			l.raw.Close()
+		}
+		a.hub.set(fmt.Sprintf("new.%d", round), "", 1)
+		eventually(t, "a new generation", func() bool { return a.peerOf("b").Generation == uint64(round+2) })
+		eventually(t, "exact interest", func() bool { return b.hub.sees(a.hub) && a.hub.sees(b.hub) })
+	}
+	eventually(t, "up again", func() bool { return a.peerOf("b").Up && a.peerOf("b").LastError == "" })
+}
+
+func TestADeadBrokersInterestVanishesAndItsSuccessorTakesOver(t *testing.T) {
+	ca := newAuthority(t)
+	a, b, c := startNode(t, "a", ca), startNode(t, "b", ca), startNode(t, "c", ca)
+	introduceAll(a, b, c)
+	waitUp(t, a, b, c)
+	b.hub.set("old", "", 1)
+	eventually(t, "b's interest is known", func() bool { return a.hub.sees(b.hub, c.hub) && c.hub.sees(a.hub, b.hub) })
+	b.Close()
+	eventually(t, "b's interest is gone", func() bool { return a.hub.sees(c.hub) && c.hub.sees(a.hub) })
+
+	// The same id and name, another process, another address, which only the process itself
+	// knows: the others still have the old one.
+	again := startNode(t, "b", ca)
+	again.hub.set("new", "", 1)
+	again.SetMembers([]Member{a.member(), again.member(), c.member()})
+	waitUp(t, again, a, c)
+	eventually(t, "the successor's interest is known", func() bool { return a.hub.sees(again.hub, c.hub) && c.hub.sees(a.hub, again.hub) })
+}
+
+func TestANewProcessReplacesAnOldOneThatSeemsAlive(t *testing.T) {
+	ca := newAuthority(t)
+	a, b := startNode(t, "a", ca), startNode(t, "b", ca)
+	b.hub.set("old", "", 1)
+	introduceAll(a, b)
+	waitUp(t, a, b)
+	again := startNode(t, "b", ca)
+	again.hub.set("new", "", 1)
+	b.SetMembers(nil) // The old process does not fight back.
+	again.SetMembers([]Member{a.member()})
+	eventually(t, "the new process is the peer", func() bool { return a.hub.sees(again.hub) && again.hub.sees(a.hub) })
+	eventually(t, "the old one has no link", func() bool { return b.hub.sees() })
+}
+
+func TestBothMayDialAtOnceAndOneLinkStays(t *testing.T) {
+	for range 20 {
+		a, b := startNode(t, "a", nil), startNode(t, "b", nil)
+		a.hub.set("of.a", "", 1)
+		b.hub.set("of.b", "", 1)
+		n := &neighbour{}
+		done := make(chan error, 2)
+		go func() { done <- a.connect(n, b.member()) }()
+		go func() { done <- b.connect(&neighbour{}, a.member()) }()
+		<-done
+		<-done
+		introduceAll(a, b)
+		waitUp(t, a, b)
+		eventually(t, "interest is exact", func() bool { return a.hub.sees(b.hub) && b.hub.sees(a.hub) })
+		a.hub.publish("of.b", "once")
+		a.hub.publish("of.b", "end")
+		eventually(t, "the messages", func() bool { return len(b.hub.messages()) >= 2 })
+		if got := b.hub.messages(); len(got) != 2 {
+			t.Fatalf("forwarded twice: %q", got)
+		}
+		a.Close()
+		b.Close()
+	}
+}
+
+func TestAMemberThatDisappearsKeepsItsLinkWhileItLives(t *testing.T) {
+	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
+	introduceAll(a, b)
+	waitUp(t, a, b)
+	a.SetMembers(nil)
+	b.SetMembers(nil)
+	b.hub.set("still", "", 1)
+	eventually(t, "interest still travels", func() bool { return a.hub.sees(b.hub) })
+	a.hub.publish("still", "here")
+	eventually(t, "messages still travel", func() bool { return len(b.hub.messages()) == 1 })
+	if p := a.peerOf("b"); p.Member || !p.Up {
+		t.Errorf("a's picture of b: %+v", p)
+	}
+	b.Close()
+	eventually(t, "b is forgotten", func() bool { return len(a.Stats().Peers) == 0 })
+}
+
+func TestStrangersAreRefusedOnceClearly(t *testing.T) {
+	ca := newAuthority(t)
+	a := startNode(t, "a", ca)
+	cases := []struct {
+		cause Cause
+		says  string
+		node  *testNode
+	}{
+		{CauseCluster, `belongs to cluster \"default/other\"`, startNode(t, "b", ca, func(c *Config) { c.Cluster = "default/other" })},
+		{CauseSelf, "this broker's own id", startNode(t, "a", ca)},
+		{CauseTLS, "TLS handshake", startNode(t, "d", newAuthority(t))},
+		{CauseTLS, "TLS handshake", startNode(t, "e", nil)},
+	}
+	for _, c := range cases {
+		t.Run(string(c.cause)+" "+c.node.config.ID, func(t *testing.T) {
+			before := a.Stats().Refused[c.cause]
+			target := a.member()
+			if c.cause == CauseSelf {
+				target.ID = "0" // As if the address of another member led here.
+			}
+			c.node.SetMembers([]Member{target})
+			eventually(t, "a counts the refusal", func() bool { return a.Stats().Refused[c.cause] > before || c.node.config.ServerTLS == nil })
+			eventually(t, "the stranger knows why", func() bool { return len(c.node.logs.lines("WARN", "No link")) == 1 })
+			if c.node.config.ServerTLS != nil && len(c.node.logs.lines(c.says)) == 0 {
+				t.Errorf("the stranger's log does not say %q: %s", c.says, c.node.logs.lines("No link"))
+			}
+			if attempts := c.node.Stats().Peers[0].Attempts; attempts > 20 {
+				t.Errorf("%d attempts: a storm", attempts)
+			}
+			if !a.hub.sees() || !c.node.hub.sees() {
+				t.Error("somebody was attached")
+			}
+		})
+	}
+	if got := a.logs.lines("cause=cluster"); len(got) != 1 {
+		t.Errorf("a complains %d times of the wrong cluster: %q", len(got), got)
+	}
+}
+
+func TestAnotherVersionIsRefused(t *testing.T) {
+	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
+	b.own.Newest, b.own.Oldest = 9, 8
+	a.SetMembers([]Member{b.member()})
+	eventually(t, "a knows why", func() bool { return strings.Contains(a.peerOf("b").LastError, "speaks versions 8 to 9") })
+}
+
+func TestAnAddressThatLeadsToAnotherBrokerIsNoLink(t *testing.T) {
+	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
+	wrong := b.member()
+	wrong.ID = "c"
+	a.SetMembers([]Member{wrong})
+	eventually(t, "a knows why", func() bool { return strings.Contains(a.peerOf("c").LastError, "is answered by broker") })
+	if !a.hub.sees() {
+		t.Error("a linked with a broker that it did not mean")
+	}
+}
+
+func TestLeavingIsAnnouncedAndQuiet(t *testing.T) {
+	ca := newAuthority(t)
+	a, b := startNode(t, "a", ca), startNode(t, "b", ca)
+	introduceAll(a, b)
+	waitUp(t, a, b)
+	b.hub.set("late", "", 1)
+	eventually(t, "interest", func() bool { return a.hub.sees(b.hub) })
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := b.Leave(ctx); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a knows that b leaves", func() bool { return a.peerOf("b").Leaving })
+	a.hub.publish("late", "still served")
+	eventually(t, "b's last clients are served", func() bool { return len(b.hub.messages()) == 1 })
+
+	// What is queued when the links close still arrives.
+	a.hub.set("bye", "", 1)
+	eventually(t, "interest", func() bool { return b.hub.sees(a.hub) })
+	for i := range 1000 {
+		b.hub.publish("bye", fmt.Sprint(i))
+	}
+	b.Close()
+	eventually(t, "a has no peer", func() bool { return a.hub.sees() })
+	if got := len(a.hub.messages()); got != 1000 {
+		t.Errorf("%d of the last 1000 messages arrived", got)
+	}
+	attempts := a.peerOf("b").Attempts
+	if warnings := a.logs.lines("WARN"); len(warnings) > 0 {
+		t.Errorf("a warns of a peer that left on purpose: %q", warnings)
+	}
+
+	// Its successor is dialled at once.
+	again := startNode(t, "b", ca)
+	member := again.member()
+	member.Incarnation = 2
+	began := time.Now()
+	a.SetMembers([]Member{member})
+	eventually(t, "the successor is linked", func() bool { return a.peerOf("b").Up })
+	if took := time.Since(began); took > refusedPause {
+		t.Errorf("the successor was linked after %v", took)
+	}
+	if now := a.peerOf("b").Attempts; now > attempts+3 {
+		t.Errorf("a dialled %d times", now-attempts)
+	}
+}
+
+func TestABacklogIsVisibleAndBounded(t *testing.T) {
+	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
+	introduceAll(a, b)
+	waitUp(t, a, b)
+	gate := make(chan struct{})
+	b.hub.mu.Lock()
+	b.hub.gate = gate // b's clients take nothing
+	b.hub.mu.Unlock()
+	l := a.links()[0]
+	m := session.Message{Subject: []byte("s"), Data: make([]byte, 1<<20)}
+	a.hub.all(&m, true, nil)
+	for !l.Forward(&m, true, nil) {
+	}
+	waited := make(chan struct{})
+	go func() {
+		l.Wait()
+		close(waited)
+	}()
+	if p := a.peerOf("b"); p.Pending <= maxPending || p.Pending > maxPending+8<<20 || !p.Up {
+		t.Errorf("a's picture of b: %+v", p)
+	}
+	select {
+	case <-waited:
+		t.Error("publishers do not wait")
+	default:
+	}
+	most := 0
+	for l.alive() {
+		a.hub.all(&m, true, nil)
+		most = max(most, l.Pending())
+	}
+	if most > maxPendingHard+2<<20 {
+		t.Errorf("%d bytes were pending", most)
+	}
+	<-waited // They don't wait for a link that is down.
+	close(gate)
+	eventually(t, "the link is made again", func() bool { p := a.peerOf("b"); return p.Up && p.Generation == 2 })
+	if p := a.peerOf("b"); p.Overflows != 1 || p.LostMessages < 60 || p.Pending > 1<<20 {
+		t.Errorf("a's picture of b: %+v", p)
+	}
+	if len(a.logs.lines("WARN", "more is pending", "lost_messages=")) != 1 {
+		t.Error("the overflow is not in the log")
+	}
+}
+
+func TestAReaderHeldBackBySlowClientsIsNotDead(t *testing.T) {
+	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
+	introduceAll(a, b)
+	waitUp(t, a, b)
+	gate := make(chan struct{})
+	b.hub.mu.Lock()
+	b.hub.gate = gate
+	b.hub.mu.Unlock()
+	a.hub.all(&session.Message{Subject: []byte("s")}, true, nil)
+	timer := time.NewTimer(deadAfter + time.Second)
+	defer timer.Stop()
+	<-timer.C
+	close(gate)
+	if p, q := a.peerOf("b"), b.peerOf("a"); p.Generation != 1 || !p.Up || q.Generation != 1 || !q.Up {
+		t.Errorf("the link did not survive: %+v, %+v", p, q)
+	}
+}
+
+func TestCloseEndsEverythingAtAnyMoment(t *testing.T) {
+	for i := range 20 {
+		a, b := startNode(t, "a", nil), startNode(t, "b", nil)
+		silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, in its backlog, and never answers
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.SetMembers([]Member{b.member(), {ID: "x", Name: "x", Route: silent.Addr().String()}, {ID: "y", Name: "y", Route: "127.0.0.1:1"}})
+		if i%2 == 0 {
+			eventually(t, "linked", func() bool { return a.peerOf("b").Up })
+		}
+		a.Close()
+		b.Close()
+		silent.Close()
+		if !a.hub.sees() || !b.hub.sees() {
+			t.Fatal("a peer is still attached")
+		}
+	}
+}

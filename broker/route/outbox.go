@@ -1,0 +1,176 @@
+package route
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/carillon-mq/carillon/broker/session"
+)
+
+var errOverflow = errors.New("more is pending than a link may hold")
+
+// outbox is the queue of one link: callers append encoded frames in the order of their calls
+// and never wait; the link's writer takes all that has gathered. While it is held, which it is
+// from before the hub knows the link until the whole interest is queued, changes of interest
+// wait behind the snapshot they follow.
+type outbox struct {
+	maxPayload int
+	wake       chan struct{} // holds one token while there may be something to take
+
+	mu      sync.Mutex
+	eased   sync.Cond // pending fell to its bound, or the link is down
+	queued  frames
+	written int // of queued.bytes, what the writer is done with
+	hard    int // bound of pending bytes
+	held    bool
+	early   []session.Interest
+	closed  bool
+	lost    uint64 // messages that were queued and not written
+}
+
+func newOutbox(maxPayload int) *outbox {
+	o := &outbox{maxPayload: maxPayload, wake: make(chan struct{}, 1), hard: maxPendingHard, held: true}
+	o.eased.L = &o.mu
+	return o
+}
+
+func (o *outbox) signal() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// verdict is what came of a message for the link.
+type verdict struct {
+	behind   bool // more is pending than publishers should add to
+	overflow bool // more is pending than a link may hold
+	oversize bool // no frame can hold the message; it is left out
+}
+
+func (o *outbox) forward(m *session.Message, plain bool, queues []string) (v verdict) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		o.lost++
+		return verdict{}
+	}
+	idle := o.queued.head == nil // else the writer has been told already
+	v.oversize = o.queued.message(m, plain, queues, o.maxPayload) == 0
+	v.behind, v.overflow = o.pendingLocked() > maxPending, o.pendingLocked() > o.hard
+	if idle {
+		o.signal()
+	}
+	return v
+}
+
+// wait blocks while the link is behind.
+func (o *outbox) wait() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.closed && o.pendingLocked() > maxPending {
+		o.eased.Wait()
+	}
+}
+
+func (o *outbox) announce(change session.Interest) (ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.closed:
+	case o.held:
+		o.early = append(o.early, change)
+	default:
+		o.queued.interest(change)
+		o.signal()
+	}
+	return o.pendingLocked() <= o.hard
+}
+
+// control queues a small frame built by put.
+func (o *outbox) control(put func(*frames)) (ok bool) {
+	o.mu.Lock()
+	if !o.closed {
+		put(&o.queued)
+	}
+	ok = o.pendingLocked() <= o.hard
+	o.mu.Unlock()
+	o.signal()
+	return ok
+}
+
+// release queues the whole interest, then the changes that came since it was taken. The
+// snapshot does not count against the hard bound: it is as large as this broker's interest.
+func (o *outbox) release(interest []session.Interest) {
+	var snapshot frames
+	for _, i := range interest {
+		snapshot.interest(i)
+	}
+	snapshot.empty(frameInterestEnd)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		discard(snapshot.take())
+		return
+	}
+	o.hard += snapshot.bytes
+	o.queued.splice(&snapshot)
+	for _, change := range o.early {
+		o.queued.interest(change)
+	}
+	o.early, o.held = nil, false
+	o.signal()
+}
+
+func (o *outbox) take() *chunk {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.queued.take()
+}
+
+// wrote counts bytes that the connection has taken.
+func (o *outbox) wrote(n int) {
+	o.mu.Lock()
+	was := o.pendingLocked()
+	o.written += n
+	if was > maxPending && o.pendingLocked() <= maxPending {
+		o.eased.Broadcast()
+	}
+	o.mu.Unlock()
+}
+
+func (o *outbox) pendingLocked() int { return o.queued.bytes - o.written }
+
+// pending is what is queued or being written.
+func (o *outbox) pending() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.pendingLocked()
+}
+
+// close drops what is queued, together with rest, which the writer had taken.
+func (o *outbox) close(rest *chunk) {
+	o.mu.Lock()
+	o.closed = true
+	o.lost += uint64(discard(rest) + discard(o.queued.take()))
+	o.queued.bytes, o.written, o.early = 0, 0, nil
+	o.eased.Broadcast()
+	o.mu.Unlock()
+}
+
+func (o *outbox) lostMessages() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.lost
+}
+
+// discard frees a list of chunks and returns how many messages began in it.
+func discard(c *chunk) (messages int) {
+	for c != nil {
+		next := c.next
+		messages += c.messages
+		c.free()
+		c = next
+	}
+	return messages
+}

@@ -1,0 +1,87 @@
+package route
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Stats is a picture of the mesh, for /varz, /metrics and the command line.
+type Stats struct {
+	Peers    []PeerStats // by name, then id
+	Accepted uint64      // connections that became links
+	Refused  map[Cause]uint64
+}
+
+// PeerStats is a picture of one other broker. Counts are of this process's lifetime, over all
+// connections to that broker.
+type PeerStats struct {
+	ID, Name, Address string
+	Incarnation       int64
+	Member            bool // of the cluster, by the membership
+	Up                bool // linked, and both have the other's whole interest
+	Leaving           bool // it said that it is going away
+	Dialed            bool // the current connection was opened by this broker
+	Generation        uint64
+	Attempts          uint64    // dials begun by this broker
+	Since             time.Time // since when it is up, or not
+	RTT               time.Duration
+	Pending           int    // bytes waiting for it
+	Patterns          int64  // subjects it is interested in, plain
+	Groups            int64  // queue groups that it has members of
+	InMessages        uint64 // arrived from it
+	InBytes           uint64
+	OutMessages       uint64 // written to it
+	OutBytes          uint64
+	LostMessages      uint64 // queued for it and dropped with a link that ended
+	Overflows         uint64 // links closed for what was pending
+	Oversize          uint64 // messages too large for the current link
+	LastError         string // why there is no link, or why there was none; empty when up
+	LastErrorAt       time.Time
+}
+
+// Stats returns a picture of the mesh.
+func (m *Mesh) Stats() Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := Stats{Accepted: m.accepted, Refused: maps.Clone(m.refusals)}
+	for _, n := range m.neighbours {
+		p := PeerStats{
+			ID: n.id, Name: n.name, Address: n.address, Incarnation: n.incarnation, Member: n.member, Leaving: n.leaving,
+			Generation: n.generation, Attempts: n.attempts, Since: n.changed,
+			InMessages: n.traffic.inMessages.Load(), InBytes: n.traffic.inBytes.Load(),
+			OutMessages: n.traffic.outMessages.Load(), OutBytes: n.traffic.outBytes.Load(),
+			LostMessages: n.lost, Overflows: n.overflows,
+		}
+		if l := n.link; l != nil && l.alive() {
+			p.Up, p.Dialed = l.up.Load(), l.dialed
+			p.RTT, p.Pending = time.Duration(l.rtt.Load()), l.Pending()
+			p.Patterns, p.Groups, p.Oversize = l.plain.Load(), l.groups.Load(), l.oversize.Load()
+		}
+		if n.trouble != nil {
+			p.LastError, p.LastErrorAt = n.trouble.Error(), n.troubled
+		}
+		s.Peers = append(s.Peers, p)
+	}
+	slices.SortFunc(s.Peers, func(a, b PeerStats) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+	return s
+}
+
+// Linked counts the members to which there is a link that is up, and all members but this one.
+func (m *Mesh) Linked() (up, members int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range m.neighbours {
+		if !n.member {
+			continue
+		}
+		members++
+		if n.link != nil && n.link.alive() && n.link.up.Load() {
+			up++
+		}
+	}
+	return up, members
+}
