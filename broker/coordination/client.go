@@ -48,9 +48,10 @@ type Config struct {
 	Logger    *slog.Logger  // nil: no log
 }
 
-// Client is the way to one Broker's keys. Its methods may be called at the same time.
+// Client is the way to one Broker's keys, and to the coordinators that keep them. Its
+// methods may be called at the same time.
 type Client struct {
-	etcd   *clientv3.Client
+	*Coordinators
 	prefix string // ends with a slash
 	ttl    time.Duration
 	log    *slog.Logger
@@ -62,7 +63,7 @@ func Open(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	etcd, err := dial(cfg.Endpoints, cfg.TLS)
+	coordinators, err := OpenCoordinators(cfg.Endpoints, cfg.TLS)
 	if err != nil {
 		return nil, err
 	}
@@ -71,19 +72,10 @@ func Open(cfg Config) (*Client, error) {
 		ttl = DefaultLeaseTTL
 	}
 	if ttl < time.Second || ttl%time.Second != 0 {
-		_ = etcd.Close()
+		_ = coordinators.Close()
 		return nil, fmt.Errorf("open coordination of %s: lease of %v (use whole seconds, at least one)", cfg.Cluster, ttl)
 	}
-	return &Client{etcd: etcd, prefix: prefix, ttl: ttl, log: loggerOf(cfg.Logger).With("cluster", cfg.Cluster)}, nil
-}
-
-// Close ends the connections. What still runs on this client fails; it is the caller's to
-// have ended it before.
-func (c *Client) Close() error {
-	if err := c.etcd.Close(); err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("close the etcd client: %w", err)
-	}
-	return nil
+	return &Client{Coordinators: coordinators, prefix: prefix, ttl: ttl, log: loggerOf(cfg.Logger).With("cluster", cfg.Cluster)}, nil
 }
 
 func loggerOf(log *slog.Logger) *slog.Logger {

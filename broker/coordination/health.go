@@ -2,15 +2,12 @@ package coordination
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 // healthTimeout bounds the question to one endpoint; all are asked at once.
@@ -51,7 +48,7 @@ func (h Health) Reachable() (n int) {
 
 // Health asks every endpoint and, for what only a quorum knows, the cluster. It never
 // fails as a whole: what could not be learned is in the answer.
-func (c *Client) Health(ctx context.Context) Health {
+func (c *Coordinators) Health(ctx context.Context) Health {
 	ctx, cancel := context.WithTimeout(ctx, 2*healthTimeout)
 	defer cancel()
 	endpoints := c.etcd.Endpoints()
@@ -98,7 +95,7 @@ func (c *Client) Health(ctx context.Context) Health {
 	return health
 }
 
-func (c *Client) endpointHealth(ctx context.Context, endpoint string) EndpointHealth {
+func (c *Coordinators) endpointHealth(ctx context.Context, endpoint string) EndpointHealth {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	status, err := c.etcd.Status(ctx, endpoint)
@@ -110,55 +107,4 @@ func (c *Client) endpointHealth(ctx context.Context, endpoint string) EndpointHe
 		Leads: status.Leader != 0 && status.Leader == status.Header.GetMemberId(), Learner: status.IsLearner,
 		Size: status.DbSize, SizeInUse: status.DbSizeInUse, Quota: status.DbSizeQuota,
 	}
-}
-
-// Member is one coordinator, as the others know it.
-type Member struct {
-	ID         uint64
-	Name       string // empty: added, but never started
-	PeerURLs   []string
-	ClientURLs []string // empty: never started
-	Learner    bool     // it copies, and does not vote yet
-}
-
-// Members asks a quorum who the coordinators are; sorted by name.
-func (c *Client) Members(ctx context.Context) ([]Member, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	list, err := c.etcd.MemberList(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list coordinators: %w", err)
-	}
-	members := make([]Member, 0, len(list.Members))
-	for _, m := range list.Members {
-		members = append(members, memberOf(m))
-	}
-	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
-	return members, nil
-}
-
-func memberOf(m *etcdserverpb.Member) Member {
-	return Member{ID: m.GetID(), Name: m.GetName(), PeerURLs: m.GetPeerURLs(), ClientURLs: m.GetClientURLs(), Learner: m.GetIsLearner()}
-}
-
-// RemoveMember takes a coordinator out of the quorum. That it is not there is no error.
-func (c *Client) RemoveMember(ctx context.Context, id uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	_, err := c.etcd.MemberRemove(ctx, id)
-	if err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
-		return fmt.Errorf("remove coordinator %x: %w", id, err)
-	}
-	return nil
-}
-
-// AddLearner announces a coordinator that will copy before it votes.
-func (c *Client) AddLearner(ctx context.Context, peerURL string) (Member, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	added, err := c.etcd.MemberAddAsLearner(ctx, []string{peerURL})
-	if err != nil {
-		return Member{}, fmt.Errorf("add coordinator %s as a learner: %w", peerURL, err)
-	}
-	return memberOf(added.Member), nil
 }

@@ -1,0 +1,87 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/carillon-mq/carillon/broker/env"
+)
+
+// Coordinators is the way to the etcd members themselves, whatever they hold.
+type Coordinators struct{ etcd *clientv3.Client }
+
+// OpenCoordinators prepares a client. It does not wait for etcd.
+func OpenCoordinators(endpoints []string, tls *env.TLS) (*Coordinators, error) {
+	etcd, err := dial(endpoints, tls)
+	if err != nil {
+		return nil, err
+	}
+	return &Coordinators{etcd}, nil
+}
+
+// Close ends the connections. What still runs on them fails; it is the caller's to have
+// ended it before.
+func (c *Coordinators) Close() error {
+	if err := c.etcd.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("close the etcd client: %w", err)
+	}
+	return nil
+}
+
+// Member is one coordinator, as the others know it.
+type Member struct {
+	ID         uint64
+	Name       string // empty: added, but never started
+	PeerURLs   []string
+	ClientURLs []string // empty: never started
+	Learner    bool     // it copies, and does not vote yet
+}
+
+// Members asks a quorum who the coordinators are; sorted by name.
+func (c *Coordinators) Members(ctx context.Context) ([]Member, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	list, err := c.etcd.MemberList(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list coordinators: %w", err)
+	}
+	members := make([]Member, 0, len(list.Members))
+	for _, m := range list.Members {
+		members = append(members, memberOf(m))
+	}
+	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
+	return members, nil
+}
+
+func memberOf(m *etcdserverpb.Member) Member {
+	return Member{ID: m.GetID(), Name: m.GetName(), PeerURLs: m.GetPeerURLs(), ClientURLs: m.GetClientURLs(), Learner: m.GetIsLearner()}
+}
+
+// RemoveMember takes a coordinator out of the quorum. That it is not there is no error.
+func (c *Coordinators) RemoveMember(ctx context.Context, id uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err := c.etcd.MemberRemove(ctx, id)
+	if err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
+		return fmt.Errorf("remove coordinator %x: %w", id, err)
+	}
+	return nil
+}
+
+// AddLearner announces a coordinator that will copy before it votes.
+func (c *Coordinators) AddLearner(ctx context.Context, peerURL string) (Member, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	added, err := c.etcd.MemberAddAsLearner(ctx, []string{peerURL})
+	if err != nil {
+		return Member{}, fmt.Errorf("add coordinator %s as a learner: %w", peerURL, err)
+	}
+	return memberOf(added.Member), nil
+}
