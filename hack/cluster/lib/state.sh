@@ -42,7 +42,7 @@ refuse_other_kubelet() {
     die "/var/lib/kubelet/device-plugins/kubelet.sock is there: this machine is, or was, a Kubernetes node, whose kubelet the cluster's would disturb. If none runs any more, remove that file"
 }
 
-setting() { awk -v key="$1" '$1 == key {sub(/^[^ ]* /, ""); print}' "$state/settings" 2>/dev/null; }
+setting() { [ ! -f "$state/settings" ] || awk -v key="$1" '$1 == key {sub(/^[^ ]* /, ""); print}' "$state/settings"; }
 
 # settings_of_running: what `up` was called with holds for every later call
 settings_of_running() {
@@ -99,13 +99,16 @@ leftovers_outside() {
 # without the folder. It goes on after a failure, and tells.
 remove() {
   local path failed=0 file owner
-  refuse_foreign_state
+  [ -n "$(namespaces)" ] || refuse_foreign_state # marked namespaces are proof enough for all but the folder itself
   kill_all cluster_processes || failed=1
   while read -r path; do umount -l "$path" || failed=1; done < <(mounts_below)
   network_remove || { say "network namespaces or links are left: ip netns, ip link"; failed=1; }
   wait_for 10 "the end of the control groups" "" cgroup_remove || failed=1
   leftovers_outside
-  if state_exists; then
+  if state_exists && ! state_is_ours; then
+    say "$state has lost its mark $(basename "$mark"), so it is left for you to remove"
+    failed=1
+  elif state_exists; then
     file=$(setting kubeconfig) owner=$(setting user)
     if [ -n "$file" ] && [ "$owner" = "$user_id" ]; then as_user rm -f "$file"; fi
     if [ -z "$(mounts_below)" ]; then rm -rf --one-file-system "${state:?}" || failed=1; else say "still mounted: $(mounts_below)"; failed=1; fi

@@ -60,7 +60,7 @@ spec:
         - name: provisioner
           image: localhost/local-path-provisioner:1
           imagePullPolicy: Never
-          args: [start, --config, /etc/config/config.json, --helper-image, "localhost/toolbox:1"]
+          args: [start, --config, /etc/config/config.json, --helper-image, "localhost/toolbox:1", --service-account-name, local-path-provisioner]
           env: [{name: POD_NAMESPACE, value: local-path-storage}]
           volumeMounts: [{name: config, mountPath: /etc/config}]
       volumes: [{name: config, configMap: {name: local-path-config}}]

@@ -3,7 +3,8 @@
 //
 //	toolbox hold          hold a pod's namespaces open and reap the orphans that land on it
 //	toolbox sh SCRIPT     make or remove a volume, as the provisioner's helper pod asks
-//	toolbox probe ADDR    serve the checks of test/cluster: files on a volume, names in DNS
+//	toolbox probe ADDR    serve the checks of test/cluster: files on a volume, pods by name
+//	toolbox write FILE TEXT
 //
 // Called through a link named sh it acts as "toolbox sh".
 package main
@@ -42,8 +43,10 @@ func run(args []string) error {
 		return volume(filepath.Base(args[1]), os.Getenv("VOL_DIR"))
 	case len(args) == 2 && args[0] == "probe":
 		return probe(args[1])
+	case len(args) == 3 && args[0] == "write":
+		return os.WriteFile(args[1], []byte(args[2]), 0o600)
 	default:
-		return errors.New("usage: toolbox hold | sh SCRIPT | probe ADDRESS")
+		return errors.New("usage: toolbox hold | sh SCRIPT | probe ADDRESS | write FILE TEXT")
 	}
 }
 
@@ -85,7 +88,7 @@ func volume(script, dir string) error {
 	}
 }
 
-// probe answers GET and PUT /file?path=P, GET /resolve?name=N and GET /hostname.
+// probe answers GET /file?path=P, GET /resolve?name=N, GET /fetch?url=U and GET /hostname.
 func probe(address string) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /hostname", func(w http.ResponseWriter, _ *http.Request) {
@@ -96,28 +99,44 @@ func probe(address string) error {
 		data, err := os.ReadFile(r.FormValue("path"))
 		answer(w, string(data), err)
 	})
-	mux.HandleFunc("PUT /file", func(w http.ResponseWriter, r *http.Request) {
-		data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
-		if err == nil {
-			err = os.WriteFile(r.URL.Query().Get("path"), data, 0o600)
-		}
-		answer(w, "", err)
-	})
 	mux.HandleFunc("GET /resolve", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
 		defer cancel()
 		addresses, err := net.DefaultResolver.LookupHost(ctx, r.FormValue("name"))
 		answer(w, fmt.Sprint(addresses), err)
 	})
+	mux.HandleFunc("GET /fetch", func(w http.ResponseWriter, r *http.Request) {
+		body, err := fetch(r.Context(), r.FormValue("url"))
+		answer(w, body, err)
+	})
 	server := &http.Server{Addr: address, Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	fmt.Println("serving", address)
 	closed := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer closed()
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// fetch opens a connection of its own, so that a cut shows at once.
+func fetch(ctx context.Context, url string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	return string(body), err
 }
 
 func answer(w http.ResponseWriter, text string, err error) {
