@@ -1,14 +1,7 @@
 package env_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,88 +10,8 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/env/testca"
 )
-
-// authority signs certificates for a test.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
-}
-
-func newAuthority(t *testing.T, name string) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial(t), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &authority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
-}
-
-func serial(t *testing.T) *big.Int {
-	t.Helper()
-	n, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-// issue puts a new identity into dir; trust is the bundle that becomes its ca.crt.
-func (a *authority) issue(t *testing.T, dir string, notAfter time.Time, trust ...*authority) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial(t), Subject: pkix.Name{CommonName: "node"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: notAfter,
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var bundle []byte
-	for _, ca := range trust {
-		bundle = append(bundle, ca.pem...)
-	}
-	replace(t, dir, env.CAFile, bundle)
-	replace(t, dir, env.CertFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	replace(t, dir, env.KeyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
-}
-
-// replace changes a file as kubelet does: by a new one under the same name.
-func replace(t *testing.T, dir, name string, data []byte) {
-	t.Helper()
-	tmp := filepath.Join(dir, name+".new")
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(tmp, filepath.Join(dir, name)); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func load(t *testing.T, dir string) *env.TLS {
 	t.Helper()
@@ -157,11 +70,11 @@ func mustConnect(t *testing.T, server, client *tls.Config) {
 }
 
 func TestBothSidesProveThemselves(t *testing.T) {
-	ca, stranger := newAuthority(t, "ca"), newAuthority(t, "stranger")
+	ca, stranger := testca.New(t), testca.New(t)
 	dir, strange := t.TempDir(), t.TempDir()
-	ca.issue(t, dir, time.Now().Add(time.Hour), ca)
+	ca.Issue(t, dir)
 	// The stranger trusts our CA, but ours did not sign it.
-	stranger.issue(t, strange, time.Now().Add(time.Hour), ca, stranger)
+	stranger.Issue(t, strange, testca.Options{Trust: []*testca.CA{ca, stranger}})
 	ours, theirs := load(t, dir), load(t, strange)
 
 	mustConnect(t, ours.Server(), ours.Client("localhost"))
@@ -190,39 +103,39 @@ func TestBothSidesProveThemselves(t *testing.T) {
 // A CA is replaced in three steps while everything runs: trust both, sign with the new one,
 // forget the old one. The listener's configuration is made once, before all of it.
 func TestRenewalNeedsNoRestart(t *testing.T) {
-	before, after := newAuthority(t, "before"), newAuthority(t, "after")
+	before, after := testca.New(t), testca.New(t)
 	serverDir, clientDir := t.TempDir(), t.TempDir()
 	end := time.Now().Add(time.Hour).Truncate(time.Second)
-	before.issue(t, serverDir, end, before)
-	before.issue(t, clientDir, end, before)
+	before.Issue(t, serverDir, testca.Options{NotAfter: end})
+	before.Issue(t, clientDir, testca.Options{NotAfter: end})
 	server, client := load(t, serverDir), load(t, clientDir)
 	listener := server.Server()
 	mustConnect(t, listener, client.Client("localhost"))
 
-	before.issue(t, serverDir, end, before, after)
-	before.issue(t, clientDir, end, before, after)
+	before.Issue(t, serverDir, testca.Options{NotAfter: end, Trust: []*testca.CA{before, after}})
+	before.Issue(t, clientDir, testca.Options{NotAfter: end, Trust: []*testca.CA{before, after}})
 	mustConnect(t, listener, client.Client("localhost"))
 
 	later := end.Add(time.Hour)
-	after.issue(t, serverDir, later, before, after)
+	after.Issue(t, serverDir, testca.Options{NotAfter: later, Trust: []*testca.CA{before, after}})
 	mustConnect(t, listener, client.Client("localhost"))
 	if got := server.NotAfter(); !got.Equal(later) {
 		t.Errorf("NotAfter is %v, want the new certificate's %v", got, later)
 	}
-	after.issue(t, clientDir, later, after)
+	after.Issue(t, clientDir, testca.Options{NotAfter: later})
 	mustConnect(t, listener, client.Client("localhost"))
 
-	after.issue(t, serverDir, later, after)
-	before.issue(t, clientDir, later, after)
+	after.Issue(t, serverDir, testca.Options{NotAfter: later})
+	before.Issue(t, clientDir, testca.Options{NotAfter: later, Trust: []*testca.CA{after}})
 	if s, _ := handshake(t, listener, client.Client("localhost")); s == nil {
 		t.Error("a certificate of the forgotten CA was accepted")
 	}
 }
 
 func TestABrokenRenewalIsCountedAndTheLastGoodOneStays(t *testing.T) {
-	ca := newAuthority(t, "ca")
+	ca := testca.New(t)
 	dir := t.TempDir()
-	ca.issue(t, dir, time.Now().Add(time.Hour), ca)
+	ca.Issue(t, dir)
 	node := load(t, dir)
 	listener := node.Server()
 	good, err := os.ReadFile(filepath.Join(dir, env.KeyFile))
@@ -230,7 +143,7 @@ func TestABrokenRenewalIsCountedAndTheLastGoodOneStays(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	replace(t, dir, env.KeyFile, []byte("half a k"))
+	testca.Replace(t, dir, env.KeyFile, []byte("half a k"))
 	mustConnect(t, listener, node.Client("localhost"))
 	mustConnect(t, listener, node.Client("localhost"))
 	count, last := node.ReloadFailures()
@@ -246,8 +159,8 @@ func TestABrokenRenewalIsCountedAndTheLastGoodOneStays(t *testing.T) {
 		t.Fatalf("a vanished CA makes %d failures, want 2", count)
 	}
 
-	replace(t, dir, env.KeyFile, good)
-	replace(t, dir, env.CAFile, ca.pem)
+	testca.Replace(t, dir, env.KeyFile, good)
+	testca.Replace(t, dir, env.CAFile, ca.PEM)
 	mustConnect(t, listener, node.Client("localhost"))
 	if count, last := node.ReloadFailures(); count != 2 || last != nil {
 		t.Fatalf("after the repair: %d failures, last %v; want 2 and nil", count, last)
@@ -255,23 +168,23 @@ func TestABrokenRenewalIsCountedAndTheLastGoodOneStays(t *testing.T) {
 }
 
 func TestErrorsNameTheFile(t *testing.T) {
-	ca := newAuthority(t, "ca")
+	ca := testca.New(t)
 	for name, test := range map[string]struct {
 		spoil func(dir string)
 		want  []string
 	}{
 		"missing": {func(dir string) { os.Remove(filepath.Join(dir, env.CertFile)) }, []string{env.CertFile, "Secret"}},
-		"no CA":   {func(dir string) { replace(t, dir, env.CAFile, []byte("hello")) }, []string{env.CAFile, "PEM"}},
+		"no CA":   {func(dir string) { testca.Replace(t, dir, env.CAFile, []byte("hello")) }, []string{env.CAFile, "PEM"}},
 		"foreign key": {func(dir string) {
 			other := t.TempDir()
-			ca.issue(t, other, time.Now().Add(time.Hour), ca)
+			ca.Issue(t, other)
 			os.Rename(filepath.Join(other, env.KeyFile), filepath.Join(dir, env.KeyFile))
 		}, []string{env.KeyFile, "made for"}},
-		"huge": {func(dir string) { replace(t, dir, env.CAFile, make([]byte, 2<<20)) }, []string{env.CAFile, "larger"}},
+		"huge": {func(dir string) { testca.Replace(t, dir, env.CAFile, make([]byte, 2<<20)) }, []string{env.CAFile, "larger"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			ca.issue(t, dir, time.Now().Add(time.Hour), ca)
+			ca.Issue(t, dir)
 			test.spoil(dir)
 			_, err := env.LoadTLS(dir)
 			if err == nil {
