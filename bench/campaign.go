@@ -1,0 +1,230 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Campaign takes workloads to one target, or to two in turn.
+type Campaign struct {
+	Workloads []Workload
+	Server    Target
+	Against   *Target
+	Repeat    int           // runs of each workload on each target
+	Wait      time.Duration // for the targets to answer at all
+	Limits    Limits
+	Seed      uint64
+	Command   []string // the command line, for the report; without secrets
+	Version   string   // of this program
+	Status    func(string)
+}
+
+// breather is the pause between runs, in which a server closes what the last one left.
+const breather = 500 * time.Millisecond
+
+// ErrUnreachable marks a target that did not answer, or did not let us in.
+var ErrUnreachable = errors.New("server unreachable")
+
+// Run measures everything and reports it. It returns an error only when there is nothing to
+// report; faults and an interrupt are in the Report (see Report.Err).
+func (c Campaign) Run(ctx context.Context) (*Report, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	report := &Report{Schema: Schema, Environment: readEnvironment(c)}
+	targets := []Target{c.Server}
+	if c.Against != nil {
+		targets = append(targets, *c.Against)
+	}
+	for _, t := range targets {
+		c.Status("waiting for " + t.Name)
+		server, err := t.Reach(ctx, c.Wait)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+		}
+		report.Servers = append(report.Servers, server)
+	}
+	total, done := len(c.Workloads)*c.Repeat*len(targets), 0
+	for _, w := range c.Workloads {
+		result := newResult(w, targets)
+		for repeat := range c.Repeat {
+			for _, which := range order(repeat, len(targets)) {
+				if ctx.Err() != nil {
+					break
+				}
+				if done > 0 && sleep(ctx, breather) != nil {
+					break
+				}
+				done++
+				label := fmt.Sprintf("[%d/%d] %s %d %s", done, total, w.Scenario, w.Size, result.unit())
+				if len(targets) > 1 {
+					label += " on " + targets[which].Name
+				}
+				// What the last run left is not this one's to collect.
+				runtime.GC()
+				run := measure(ctx, targets[which], w, c.Limits, func(phase string) { c.Status(label + ": " + phase) })
+				run.Repeat = repeat + 1
+				result.Measured[which].Runs = append(result.Measured[which].Runs, run)
+			}
+		}
+		result.summarize()
+		report.Results = append(report.Results, result)
+	}
+	report.Partial = ctx.Err() != nil
+	return report, nil
+}
+
+// Validate says what is wrong with the campaign, if anything.
+func (c Campaign) Validate() error {
+	if len(c.Workloads) == 0 {
+		return errors.New("there is nothing to measure")
+	}
+	if c.Repeat < 1 || c.Repeat > 1000 {
+		return fmt.Errorf("repeat is %d; give 1 to 1000", c.Repeat)
+	}
+	if c.Against != nil && c.Against.Name == c.Server.Name {
+		return fmt.Errorf("both servers are called %q; give one another name (--name, --against-name)", c.Server.Name)
+	}
+	return nil
+}
+
+// order alternates which target goes first (A B B A ...), so that neither always has the
+// warmer machine.
+func order(repeat, targets int) []int {
+	turn := make([]int, targets)
+	for i := range turn {
+		turn[i] = i
+	}
+	if repeat%2 == 1 {
+		slices.Reverse(turn)
+	}
+	return turn
+}
+
+func (r *Result) summarize() {
+	for i := range r.Measured {
+		r.Measured[i].summarize()
+	}
+	if len(r.Measured) == 2 {
+		r.Ratio = ratioOf(r.Measured[0].Median, r.Measured[1].Median)
+	}
+}
+
+func (m *Measured) summarize() {
+	m.Deliveries, m.Dropped = Deliveries{}, 0
+	for _, run := range m.Runs {
+		m.Deliveries = m.Deliveries.plus(run.Deliveries)
+		m.Dropped += run.Dropped
+	}
+	counted := m.counted()
+	m.Median = medianOf(counted, func(r Run) Latency { return r.Latency })
+	m.Late = medianOf(counted, func(r Run) Latency { return r.Late })
+}
+
+// counted is the runs that measured anything.
+func (m *Measured) counted() (runs []Run) {
+	for _, run := range m.Runs {
+		if run.Latency.Count > 0 {
+			runs = append(runs, run)
+		}
+	}
+	return runs
+}
+
+func medianOf(runs []Run, of func(Run) Latency) Latency {
+	if len(runs) == 0 {
+		return Latency{}
+	}
+	whole := func(f func(Latency) int64) int64 {
+		return median(runs, func(r Run) int64 { return f(of(r)) })
+	}
+	return Latency{
+		Count: whole(func(l Latency) int64 { return l.Count }),
+		Min:   whole(func(l Latency) int64 { return l.Min }),
+		Mean:  median(runs, func(r Run) float64 { return of(r).Mean }),
+		SD:    median(runs, func(r Run) float64 { return of(r).SD }),
+		P50:   whole(func(l Latency) int64 { return l.P50 }),
+		P95:   whole(func(l Latency) int64 { return l.P95 }),
+		P99:   whole(func(l Latency) int64 { return l.P99 }),
+		P999:  whole(func(l Latency) int64 { return l.P999 }),
+		Max:   whole(func(l Latency) int64 { return l.Max }),
+	}
+}
+
+// median of an even number of values is the mean of the middle two.
+func median[N int64 | float64](runs []Run, of func(Run) N) N {
+	values := make([]N, len(runs))
+	for i, run := range runs {
+		values[i] = of(run)
+	}
+	slices.Sort(values)
+	middle := len(values) / 2
+	if len(values)%2 == 1 {
+		return values[middle]
+	}
+	return (values[middle-1] + values[middle]) / 2
+}
+
+func ratioOf(a, b Latency) *Ratio {
+	over := func(x, y float64) float64 {
+		if y == 0 {
+			return 0
+		}
+		return x / y
+	}
+	if a.Count == 0 || b.Count == 0 {
+		return nil
+	}
+	return &Ratio{
+		Mean: over(a.Mean, b.Mean), SD: over(a.SD, b.SD), P50: over(float64(a.P50), float64(b.P50)),
+		P95: over(float64(a.P95), float64(b.P95)), P99: over(float64(a.P99), float64(b.P99)),
+		P999: over(float64(a.P999), float64(b.P999)), Max: over(float64(a.Max), float64(b.Max)),
+	}
+}
+
+// Err says what a user must know besides the figures: nil if every run was whole and
+// faultless.
+func (r *Report) Err() error {
+	var faults []string
+	for _, result := range r.Results {
+		for _, m := range result.Measured {
+			if text := m.faults(); text != "" {
+				faults = append(faults, fmt.Sprintf("%s %d %s on %s: %s", result.Scenario, result.Size, result.unit(), m.Server, text))
+			}
+		}
+	}
+	switch {
+	case len(faults) > 0:
+		return errors.New(strings.Join(faults, "; "))
+	case r.Partial:
+		return errors.New("interrupted: the figures are partial")
+	}
+	return nil
+}
+
+// faults is empty for a faultless measurement.
+func (m Measured) faults() string {
+	var parts []string
+	add := func(n int64, what string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	add(m.Deliveries.Lost, "lost")
+	add(m.Deliveries.Duplicated, "duplicated")
+	add(m.Deliveries.OutOfOrder, "out of order")
+	add(m.Deliveries.Unexpected, "damaged or misrouted")
+	add(int64(m.Dropped), "subscribers cut off")
+	for _, run := range m.Runs {
+		if run.Error != "" {
+			parts = append(parts, run.Error)
+			break
+		}
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package bench
+
+func newReaders(loops int) readers { return newGoroutineReaders(loops) }

@@ -1,0 +1,217 @@
+package bench
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// fakeServer speaks just enough of the protocol to be measured, and can be told to do wrong.
+type fakeServer struct {
+	listener net.Listener
+	// fate decides what happens to each message that is not a probe.
+	fate func(stamp) fate
+	// deafFor is how many probes of each publisher get lost before its interest "arrives".
+	deafFor int
+	// dribble writes every byte by itself.
+	dribble bool
+
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	conns  map[*fakeConn]bool
+	held   map[uint32]fakeMessage
+	probes map[uint32]int
+}
+
+type fate int
+
+const (
+	deliverOnce fate = iota
+	drop
+	deliverTwice
+	swapWithNext
+	damage
+	misroute
+	cutOff // one subscriber that should get it is disconnected instead
+)
+
+type fakeMessage struct {
+	subject string
+	payload []byte
+}
+
+type fakeConn struct {
+	net.Conn
+	mu   sync.Mutex
+	subs map[string]string // sid to subject
+}
+
+func startFakeServer(t *testing.T, s *fakeServer) Target {
+	t.Helper()
+	var err error
+	if s.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	s.conns, s.held, s.probes = map[*fakeConn]bool{}, map[uint32]fakeMessage{}, map[uint32]int{}
+	s.wg.Go(func() {
+		for {
+			c, err := s.listener.Accept()
+			if err != nil {
+				return
+			}
+			fc := &fakeConn{Conn: c, subs: map[string]string{}}
+			s.mu.Lock()
+			s.conns[fc] = true
+			s.mu.Unlock()
+			s.wg.Go(func() { s.serve(fc) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = s.listener.Close()
+		s.mu.Lock()
+		for c := range s.conns {
+			_ = c.Close()
+		}
+		s.mu.Unlock()
+		s.wg.Wait()
+	})
+	target, err := ParseTarget("fake", s.listener.Addr().String(), "", "", "", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return target
+}
+
+func (s *fakeServer) serve(c *fakeConn) {
+	defer func() {
+		_ = c.Close()
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+	}()
+	s.write(c, `INFO {"server_id":"FAKE","server_name":"fake","version":"2.12.0","proto":1,"headers":true,"max_payload":1048576}`+"\r\n")
+	in := bufio.NewReader(c)
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return
+		}
+		f := strings.Fields(line)
+		switch f[0] {
+		case "PING":
+			s.write(c, "PONG\r\n")
+		case "SUB":
+			s.mu.Lock()
+			c.subs[f[len(f)-1]] = f[1]
+			s.mu.Unlock()
+		case "PUB":
+			size, _ := strconv.Atoi(f[len(f)-1])
+			payload := make([]byte, size+2)
+			if _, err := io.ReadFull(in, payload); err != nil {
+				return
+			}
+			s.publish(fakeMessage{f[1], payload[:size]})
+		}
+	}
+}
+
+func (s *fakeServer) write(c *fakeConn, text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !s.dribble {
+		_, _ = io.WriteString(c, text)
+		return
+	}
+	for i := range len(text) {
+		_, _ = io.WriteString(c, text[i:i+1])
+	}
+}
+
+func (s *fakeServer) publish(m fakeMessage) {
+	st, ours := readStamp(m.payload)
+	if !ours || s.fate == nil && s.deafFor == 0 {
+		s.route(m, false)
+		return
+	}
+	if st.kind == kindProbe {
+		s.mu.Lock()
+		s.probes[st.publisher]++
+		deaf := s.probes[st.publisher] <= s.deafFor
+		s.mu.Unlock()
+		if !deaf {
+			s.route(m, false)
+		}
+		return
+	}
+	what := deliverOnce
+	if s.fate != nil {
+		what = s.fate(st)
+	}
+	s.mu.Lock()
+	held, swapped := s.held[st.publisher]
+	delete(s.held, st.publisher)
+	if what == swapWithNext {
+		s.held[st.publisher] = m
+	}
+	s.mu.Unlock()
+	switch what {
+	case deliverOnce:
+		s.route(m, false)
+	case deliverTwice:
+		s.route(m, false)
+		s.route(m, false)
+	case damage:
+		m.payload[headerBytes-8] ^= 1
+		s.route(m, false)
+	case misroute:
+		s.route(m, true)
+	case cutOff:
+		if all := s.receivers(m, false); len(all) > 0 {
+			_ = all[0].conn.Close()
+		}
+	}
+	if swapped {
+		s.route(held, false)
+	}
+}
+
+type fakeReceiver struct {
+	conn *fakeConn
+	sid  string
+}
+
+func (s *fakeServer) receivers(m fakeMessage, everybody bool) (list []fakeReceiver) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		for sid, subject := range c.subs {
+			if everybody || subject == m.subject ||
+				strings.HasSuffix(subject, ".*") && strings.HasPrefix(m.subject, strings.TrimSuffix(subject, "*")) {
+				list = append(list, fakeReceiver{c, sid})
+			}
+		}
+	}
+	return list
+}
+
+func (s *fakeServer) route(m fakeMessage, everybody bool) {
+	for _, r := range s.receivers(m, everybody) {
+		s.write(r.conn, fmt.Sprintf("MSG %s %s %d\r\n%s\r\n", m.subject, r.sid, len(m.payload), m.payload))
+	}
+}
+
+// stallOnce returns a fate that holds the server up when it meets one message.
+func stallOnce(publisher, sequence uint32, d time.Duration) func(stamp) fate {
+	return func(s stamp) fate {
+		if s.publisher == publisher && s.sequence == sequence {
+			time.Sleep(d)
+		}
+		return deliverOnce
+	}
+}

@@ -1,0 +1,103 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+)
+
+// Schema names the layout of the JSON report; docs/benchmark.md describes it.
+const Schema = "carillon.dev/bench/v1"
+
+// A Report is everything that a campaign found. Times are in nanoseconds unless a field's
+// name says otherwise.
+type Report struct {
+	Schema      string      `json:"schema"`
+	Partial     bool        `json:"partial"`
+	Environment Environment `json:"environment"`
+	Servers     []Server    `json:"servers"`
+	Results     []Result    `json:"results"`
+}
+
+// Environment is where and how it was measured.
+type Environment struct {
+	Date       time.Time `json:"date"`
+	Version    string    `json:"carillon_version"`
+	Go         string    `json:"go_version"`
+	Platform   string    `json:"platform"`
+	Kernel     string    `json:"kernel"`
+	CPUs       int       `json:"cpus"`
+	GOMAXPROCS int       `json:"gomaxprocs"`
+	CPUModel   string    `json:"cpu_model,omitempty"`
+	Command    []string  `json:"command"`
+	Repeat     int       `json:"repeat"`
+	Seed       uint64    `json:"seed"`
+}
+
+func readEnvironment(c Campaign) Environment {
+	return Environment{
+		Date: time.Now().UTC().Truncate(time.Second), Version: c.Version, Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH, Kernel: kernel(), CPUs: runtime.NumCPU(),
+		GOMAXPROCS: runtime.GOMAXPROCS(0), CPUModel: cpuModel(), Command: c.Command, Repeat: c.Repeat, Seed: c.Seed,
+	}
+}
+
+// A Result is one workload on every target.
+type Result struct {
+	Scenario   string     `json:"scenario"`
+	Size       int        `json:"size"`
+	Client     string     `json:"client"`
+	Parameters Parameters `json:"parameters"`
+	Measured   []Measured `json:"measured"`
+	Ratio      *Ratio     `json:"ratio,omitempty"`
+}
+
+// Measured is one workload on one target: the median of each figure over the runs, and the
+// sum of what went wrong in them.
+type Measured struct {
+	Server     string     `json:"server"`
+	Median     Latency    `json:"median"`
+	Late       Latency    `json:"median_publisher_late"`
+	Deliveries Deliveries `json:"deliveries"`
+	Dropped    int        `json:"dropped_subscribers"`
+	Runs       []Run      `json:"runs"`
+}
+
+// A Ratio is the first server's medians over the second's: below 1, the first is quicker.
+type Ratio struct {
+	Mean float64 `json:"mean"`
+	SD   float64 `json:"sd"`
+	P50  float64 `json:"p50"`
+	P95  float64 `json:"p95"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p99_9"`
+	Max  float64 `json:"max"`
+}
+
+func newResult(w Workload, targets []Target) Result {
+	r := Result{Scenario: w.Scenario, Size: w.Size, Client: w.Client, Parameters: w.Parameters}
+	for _, t := range targets {
+		r.Measured = append(r.Measured, Measured{Server: t.Name, Runs: []Run{}})
+	}
+	return r
+}
+
+func (r Result) unit() string {
+	if r.Scenario == "forward" {
+		return "groups"
+	}
+	return "subscribers"
+}
+
+// WriteJSON writes the report as indented JSON.
+func (r *Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	if err := e.Encode(r); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}

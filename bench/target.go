@@ -1,0 +1,152 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// A Target is a server, or several addresses of one cluster over which the connections are
+// spread in turn.
+type Target struct {
+	Name      string // in the report
+	Addresses []Address
+	PID       int // 0, or the server's process on this machine, whose CPU and memory are read
+}
+
+// An Address is one place to connect to, and as whom.
+type Address struct {
+	HostPort              string
+	TLS                   bool
+	User, Password, Token string
+}
+
+const defaultPort = "4222"
+
+// ParseTarget reads a comma-separated list of nats:// URLs. Credentials inside a URL win
+// over those given beside it. No error repeats what might be a secret.
+func ParseTarget(name, list, user, password, token string, pid int) (Target, error) {
+	t := Target{Name: name, PID: pid}
+	for _, text := range strings.Split(list, ",") {
+		a, err := parseAddress(strings.TrimSpace(text))
+		if err != nil {
+			return Target{}, err
+		}
+		if a.User == "" && a.Token == "" {
+			a.User, a.Password, a.Token = user, password, token
+		}
+		t.Addresses = append(t.Addresses, a)
+	}
+	if t.Name == "" {
+		t.Name = t.Addresses[0].HostPort
+	}
+	return t, nil
+}
+
+func parseAddress(text string) (Address, error) {
+	if text == "" {
+		return Address{}, errors.New("a server URL is empty; give nats://host:port")
+	}
+	if !strings.Contains(text, "://") {
+		text = "nats://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" {
+		return Address{}, errors.New("a server URL can't be read; give nats://[user:password@]host[:port]")
+	}
+	if u.Scheme != "nats" && u.Scheme != "tls" {
+		return Address{}, fmt.Errorf("server URL of %s has scheme %q; give nats:// or tls://", u.Host, u.Scheme)
+	}
+	port := u.Port()
+	if port == "" {
+		port = defaultPort
+	}
+	a := Address{HostPort: net.JoinHostPort(u.Hostname(), port), TLS: u.Scheme == "tls"}
+	if u.User != nil {
+		if password, both := u.User.Password(); both {
+			a.User, a.Password = u.User.Username(), password
+		} else {
+			a.Token = u.User.Username()
+		}
+	}
+	return a, nil
+}
+
+func (a Address) scheme() string {
+	if a.TLS {
+		return "tls://"
+	}
+	return "nats://"
+}
+
+// URLs is the list without credentials.
+func (t Target) URLs() string {
+	list := make([]string, len(t.Addresses))
+	for i, a := range t.Addresses {
+		list[i] = a.scheme() + a.HostPort
+	}
+	return strings.Join(list, ",")
+}
+
+// address spreads connections over the addresses.
+func (t Target) address(i int) Address { return t.Addresses[i%len(t.Addresses)] }
+
+// A Server is what a target said of itself.
+type Server struct {
+	Name    string `json:"name"` // the name in the report
+	URL     string `json:"url"`
+	Server  string `json:"server_name"`
+	Version string `json:"server_version"`
+	ID      string `json:"server_id"`
+	Cluster string `json:"cluster,omitempty"`
+	Payload int64  `json:"max_payload_bytes"`
+}
+
+const probeRetry = 500 * time.Millisecond
+
+// Reach waits until every address of the target answers, for as long as wait, and returns
+// what the first of them says of itself.
+func (t Target) Reach(ctx context.Context, wait time.Duration) (Server, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	var first Server
+	for i, a := range t.Addresses {
+		for {
+			s, err := a.identify(ctx)
+			if err == nil {
+				if i == 0 {
+					first = s
+				}
+				break
+			}
+			if errors.Is(err, nats.ErrAuthorization) {
+				return Server{}, fmt.Errorf("connect to %s: %w; check --user, --password and --token", a.HostPort, err)
+			}
+			select {
+			case <-ctx.Done():
+				return Server{}, fmt.Errorf("connect to %s: %w (tried for %v; is the server running?)", a.HostPort, err, wait)
+			case <-time.After(probeRetry):
+			}
+		}
+	}
+	first.Name, first.URL = t.Name, t.URLs()
+	return first, nil
+}
+
+func (a Address) identify(ctx context.Context) (Server, error) {
+	nc, err := a.connect(ctx, "carillon-bench", nil)
+	if err != nil {
+		return Server{}, err
+	}
+	defer nc.Close()
+	return Server{
+		Server: nc.ConnectedServerName(), Version: nc.ConnectedServerVersion(), ID: nc.ConnectedServerId(),
+		Cluster: nc.ConnectedClusterName(), Payload: nc.MaxPayload(),
+	}, nil
+}

@@ -1,0 +1,304 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/carillon-mq/carillon/bench"
+)
+
+const defaultServer = "nats://127.0.0.1:4222"
+
+// benchFlags are those of every scenario.
+type benchFlags struct {
+	server, against         string
+	name, againstName       string
+	user, password, token   string
+	serverPID, againstPID   int
+	repeat                  int
+	wait, connect, drain    time.Duration
+	seed                    uint64
+	output, jsonFile        string
+	originals               bool
+	client                  string
+	warmup, duration        time.Duration
+	groups, subscribers     []int
+	publishers, perTopic    int
+	rate                    float64
+	forwardSize, fanoutSize int
+	pace                    time.Duration
+	rounds                  int
+	short                   bool
+}
+
+func newBenchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure a server: open-loop load, latency percentiles, losses and duplicates",
+		Long: `Measure a server that speaks the NATS protocol.
+
+The load is open loop: every message is due at a time fixed beforehand, and latency counts
+from then, so a server that stalls can't hide it. Lost, duplicated and reordered messages
+are counted exactly. The table goes to standard output; on a terminal, progress goes to
+standard error. Ctrl-C prints what was measured until then.
+
+The exit code is 0 if every message arrived once and in order, 1 if not, or if a server
+could not be reached, or after an interrupt; 2 for a wrong command line.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newBenchForwardCommand(), newBenchFanoutCommand(), newBenchAllCommand())
+	return cmd
+}
+
+func newBenchForwardCommand() *cobra.Command {
+	f := &benchFlags{}
+	cmd := &cobra.Command{
+		Use:   "forward",
+		Short: "Groups of publishers with one subscriber each, at a steady rate",
+		Example: `  carillon bench forward --server nats://127.0.0.1:4222
+  carillon bench forward --against nats://127.0.0.1:4223 --against-name nats-server --repeat 5`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd, func() ([]bench.Workload, error) { return f.forward(bench.ClientNATS).Workloads() })
+		},
+	}
+	f.common(cmd)
+	f.forwardFlags(cmd)
+	f.times(cmd, 5*time.Second, 30*time.Second, "nats")
+	cmd.Flags().IntVar(&f.forwardSize, "size", 32, "payload `bytes`, at least 32")
+	return cmd
+}
+
+func newBenchFanoutCommand() *cobra.Command {
+	f := &benchFlags{}
+	cmd := &cobra.Command{
+		Use:   "fanout",
+		Short: "Many subscribers over three topics",
+		Example: `  carillon bench fanout --subscribers 10,100,1000
+  carillon bench fanout --subscribers 10000 --pace 200ms --rounds 5 --server-pid $(pidof carillon)`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd, func() ([]bench.Workload, error) { return f.fanout(bench.ClientLight).Workloads() })
+		},
+	}
+	f.common(cmd)
+	f.fanoutFlags(cmd)
+	f.times(cmd, 2*time.Second, 20*time.Second, "light")
+	cmd.Flags().IntVar(&f.fanoutSize, "size", 50, "payload `bytes`, at least 32")
+	return cmd
+}
+
+func newBenchAllCommand() *cobra.Command {
+	f := &benchFlags{}
+	cmd := &cobra.Command{
+		Use:     "all",
+		Short:   "Every scenario, in one report",
+		Example: `  carillon bench all --short --server nats://main.default.svc:4222`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd, func() ([]bench.Workload, error) {
+				f.shorten(cmd.Flags())
+				forward, err := f.forward(bench.ClientNATS).Workloads()
+				if err != nil {
+					return nil, fmt.Errorf("forward: %w", err)
+				}
+				fanout, err := f.fanout(bench.ClientLight).Workloads()
+				if err != nil {
+					return nil, fmt.Errorf("fanout: %w", err)
+				}
+				return append(forward, fanout...), nil
+			})
+		},
+	}
+	f.common(cmd)
+	f.forwardFlags(cmd)
+	f.fanoutFlags(cmd)
+	f.times(cmd, 3*time.Second, 20*time.Second, "nats for forward, light for fanout")
+	cmd.Flags().IntVar(&f.forwardSize, "forward-size", 32, "payload `bytes` of forward, at least 32")
+	cmd.Flags().IntVar(&f.fanoutSize, "fanout-size", 50, "payload `bytes` of fanout, at least 32")
+	cmd.Flags().BoolVar(&f.short, "short", false, "about 70 seconds: 2s of warm-up, 9s measured, at most 1000 subscribers")
+	return cmd
+}
+
+func (f *benchFlags) common(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.server, "server", orDefault(os.Getenv("NATS_URL"), defaultServer), "server `URL`, or several of one cluster with commas between them (env NATS_URL)")
+	// Help must not show the environment's value, which may hold a password.
+	flags.Lookup("server").DefValue = defaultServer
+	flags.StringVar(&f.name, "name", "", "what to call the server in the report (default its address)")
+	flags.StringVar(&f.against, "against", "", "`URL` of a second server, measured in turn; credentials go into the URL")
+	flags.StringVar(&f.againstName, "against-name", "", "what to call the second server in the report (default its address)")
+	flags.IntVar(&f.repeat, "repeat", 1, "runs of each size on each server, in the order A B B A; medians are shown")
+	flags.StringVar(&f.user, "user", "", "user for --server (env CARILLON_USER)")
+	flags.StringVar(&f.password, "password", "", "password for --server (env CARILLON_PASSWORD, which other users of the machine can't see)")
+	flags.StringVar(&f.token, "token", "", "token for --server (env CARILLON_TOKEN)")
+	flags.IntVar(&f.serverPID, "server-pid", 0, "process of the server on this machine: shows its CPU and memory (Linux)")
+	flags.IntVar(&f.againstPID, "against-pid", 0, "process of the second server on this machine")
+	flags.DurationVar(&f.wait, "wait", time.Minute, "how long to wait for a server to answer at the start")
+	flags.DurationVar(&f.connect, "connect-timeout", bench.DefaultLimits.Connect, "limit for making all connections, and again for all subscribers to hear a first message")
+	flags.DurationVar(&f.drain, "drain-timeout", bench.DefaultLimits.Drain, "how long after the last message one that has not come counts as lost")
+	flags.Uint64Var(&f.seed, "seed", 1, "chooses the publishers' phases; the same seed gives the same schedule")
+	flags.StringVarP(&f.output, "output", "o", "table", "what to print: table or json")
+	flags.StringVar(&f.jsonFile, "json", "", "also write the JSON report to this `file`")
+	flags.BoolVar(&f.originals, "published", false, "show what the systems that the workloads come from reported, beside ours")
+}
+
+func (f *benchFlags) forwardFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntSliceVar(&f.groups, "groups", []int{1, 10, 100}, "numbers of groups to measure with")
+	flags.IntVar(&f.publishers, "publishers", 10, "publishers of each group")
+	flags.Float64Var(&f.rate, "rate", 5, "messages per second of each publisher")
+}
+
+func (f *benchFlags) fanoutFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntSliceVar(&f.subscribers, "subscribers", []int{10, 100, 1000, 10_000}, "numbers of subscribers to measure with")
+	flags.IntVar(&f.perTopic, "messages", 10, "messages on each topic per round")
+	flags.DurationVar(&f.pace, "pace", 0, "time between messages (default 20µs per subscriber, at least 10ms)")
+	flags.IntVar(&f.rounds, "rounds", 0, "rounds to measure (default as many as --duration holds)")
+}
+
+func (f *benchFlags) times(cmd *cobra.Command, warmup, duration time.Duration, client string) {
+	flags := cmd.Flags()
+	flags.DurationVar(&f.warmup, "warmup", warmup, "load before the measurement, left out of the latencies")
+	flags.DurationVar(&f.duration, "duration", duration, "how long to measure each size")
+	flags.StringVar(&f.client, "client", "", "nats (nats.go) or light (made for thousands of subscribers) (default "+client+")")
+}
+
+// shorten applies --short to what the command line does not say itself.
+func (f *benchFlags) shorten(flags *pflag.FlagSet) {
+	if !f.short {
+		return
+	}
+	if !flags.Changed("warmup") {
+		f.warmup = 2 * time.Second
+	}
+	if !flags.Changed("duration") {
+		f.duration = 9 * time.Second
+	}
+	if !flags.Changed("subscribers") {
+		f.subscribers = []int{10, 100, 1000}
+	}
+}
+
+func (f *benchFlags) forward(client string) bench.Forward {
+	return bench.Forward{
+		Groups: f.groups, PublishersPerGroup: f.publishers, Rate: f.rate, PayloadBytes: f.forwardSize,
+		Warmup: f.warmup, Duration: f.duration, Client: orDefault(f.client, client), Seed: f.seed,
+	}
+}
+
+func (f *benchFlags) fanout(client string) bench.Fanout {
+	return bench.Fanout{
+		Subscribers: f.subscribers, MessagesPerTopic: f.perTopic, Pace: f.pace, Rounds: f.rounds,
+		PayloadBytes: f.fanoutSize, Warmup: f.warmup, Duration: f.duration, Client: orDefault(f.client, client),
+	}
+}
+
+func (f *benchFlags) run(cmd *cobra.Command, workloads func() ([]bench.Workload, error)) error {
+	made, err := workloads()
+	if err != nil {
+		return usageError{err}
+	}
+	c, err := f.campaign(cmd)
+	if err != nil {
+		return usageError{err}
+	}
+	c.Workloads = made
+	if err := c.Validate(); err != nil {
+		return usageError{err}
+	}
+	// The file is opened first, so that a path that can't be written costs no measurement.
+	var file *os.File
+	if f.jsonFile != "" {
+		if file, err = os.Create(f.jsonFile); err != nil {
+			return usageError{fmt.Errorf("--json: %w", err)}
+		}
+	}
+	report, err := runWithProgress(cmd.Context(), c, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.print(cmd.OutOrStdout(), file, report), report.Err())
+}
+
+func (f *benchFlags) campaign(cmd *cobra.Command) (bench.Campaign, error) {
+	if f.output != "table" && f.output != "json" {
+		return bench.Campaign{}, fmt.Errorf("--output is %q; give table or json", f.output)
+	}
+	user, password, token := orDefault(f.user, os.Getenv("CARILLON_USER")), orDefault(f.password, os.Getenv("CARILLON_PASSWORD")), orDefault(f.token, os.Getenv("CARILLON_TOKEN"))
+	server, err := bench.ParseTarget(f.name, f.server, user, password, token, f.serverPID)
+	if err != nil {
+		return bench.Campaign{}, fmt.Errorf("--server: %w", err)
+	}
+	c := bench.Campaign{
+		Server: server, Repeat: f.repeat, Wait: f.wait, Seed: f.seed, Version: version,
+		Limits: bench.Limits{Connect: f.connect, Drain: f.drain},
+	}
+	if f.against != "" {
+		against, err := bench.ParseTarget(f.againstName, f.against, "", "", "", f.againstPID)
+		if err != nil {
+			return bench.Campaign{}, fmt.Errorf("--against: %w", err)
+		}
+		c.Against = &against
+	}
+	c.Command = commandLine(cmd, c)
+	return c, nil
+}
+
+// commandLine repeats the flags that were given, without what is secret.
+func commandLine(cmd *cobra.Command, c bench.Campaign) []string {
+	line := strings.Fields(cmd.CommandPath())
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		value := strings.Trim(flag.Value.String(), "[]") // as lists were given
+		switch flag.Name {
+		case "server":
+			value = c.Server.URLs()
+		case "against":
+			value = c.Against.URLs()
+		case "password", "token":
+			value = "(hidden)"
+		}
+		line = append(line, "--"+flag.Name+"="+value)
+	})
+	return line
+}
+
+// runWithProgress shows progress if standard error is a terminal.
+func runWithProgress(ctx context.Context, c bench.Campaign, stderr io.Writer) (*bench.Report, error) {
+	c.Status = func(string) {}
+	if file, ok := stderr.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		progress := bench.StartProgress(file)
+		defer progress.Stop()
+		c.Status = progress.Set
+	}
+	return c.Run(ctx)
+}
+
+func (f *benchFlags) print(out io.Writer, file *os.File, report *bench.Report) error {
+	var errs []error
+	if file != nil {
+		errs = append(errs, report.WriteJSON(file), file.Close())
+	}
+	if f.output == "json" {
+		return errors.Join(append(errs, report.WriteJSON(out))...)
+	}
+	return errors.Join(append(errs, report.WriteTable(out, f.originals))...)
+}
+
+func orDefault(value, otherwise string) string {
+	if value == "" {
+		return otherwise
+	}
+	return value
+}
