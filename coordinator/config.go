@@ -1,0 +1,203 @@
+package coordinator
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/carillon-mq/carillon/broker/env"
+)
+
+// The bounds of one member, and why they are what they are.
+const (
+	// A leader is missed after electionMillis; leases of brokers can't be shorter than one
+	// and a half times that. Ten heartbeats to an election let a busy 2-core node skip a few.
+	heartbeatMillis = 200
+	electionMillis  = 2000
+
+	// quotaBytes is where etcd stops taking writes. 10,000 shards and their history are
+	// about 50 MB; the file is mapped, so a coordinator of 512 MiB can hold it in memory.
+	quotaBytes = 512 << 20
+
+	// History is kept by number, not by time, so that a burst of writes can't fill the
+	// quota before it ages; who watches from further back reads again.
+	keptRevisions = "10000"
+
+	// Entries are kept in memory from one snapshot to the next, and snapshotKept more, for
+	// followers that lag. etcd's own 10,000 and 5,000 are for larger machines.
+	snapshotEvery = 5000
+	snapshotKept  = 2000
+
+	// defragmentMiB is how much space a start must win back to be worth rewriting the file.
+	defragmentMiB = 64
+)
+
+// Config is one member of a cluster of coordinators. All addresses are https.
+type Config struct {
+	Name          string // the pod's: main-coordinator-0
+	DataDir       string
+	TLSDir        string // ca.crt, tls.crt, tls.key
+	ClientListen  string // host:port; the host may be empty
+	PeerListen    string
+	HTTPListen    string // health and metrics, without TLS
+	AdvertiseHost string // DNS name by which the others and the brokers reach this member
+
+	InitialCluster   string // name=https://host:port,... of all members, this one included
+	ClusterToken     string // tells this cluster from others of the same name; the Broker's uid
+	BootstrappedFile string // empty: none; there and not empty: the cluster has existed
+
+	Logger *slog.Logger // nil: no log
+}
+
+// Validate says what is wrong with the configuration, if anything.
+func (c Config) Validate() error {
+	_, err := c.parse()
+	return err
+}
+
+// parsed is a Config that was found to be right.
+type parsed struct {
+	Config
+	peers     []peer   // all members, sorted by name
+	peerURL   string   // of this one
+	clientURL *url.URL // of this one
+}
+
+type peer struct{ name, url string }
+
+func (c Config) parse() (*parsed, error) {
+	for flag, value := range map[string]string{
+		"name": c.Name, "data": c.DataDir, "tls-dir": c.TLSDir, "advertise-host": c.AdvertiseHost, "cluster-token": c.ClusterToken,
+	} {
+		if value == "" {
+			return nil, fmt.Errorf("--%s must not be empty", flag)
+		}
+	}
+	ports := map[string]string{}
+	for flag, value := range map[string]string{"client-listen": c.ClientListen, "peer-listen": c.PeerListen, "http-listen": c.HTTPListen} {
+		host, port, err := net.SplitHostPort(value)
+		if err != nil || port == "" {
+			return nil, fmt.Errorf("--%s %q: want host:port or :port", flag, value)
+		}
+		if host != "" && net.ParseIP(host) == nil {
+			return nil, fmt.Errorf("--%s %q: the host must be an IP address, or empty for all", flag, value)
+		}
+		ports[flag] = port
+	}
+	p := &parsed{Config: c}
+	seen := map[string]string{}
+	for item := range strings.SplitSeq(c.InitialCluster, ",") {
+		name, address, ok := strings.Cut(item, "=")
+		u, err := url.Parse(address)
+		if !ok || name == "" || err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" || u.Path != "" {
+			return nil, fmt.Errorf("--initial-cluster: %q: want name=https://host:port", item)
+		}
+		if seen[name] != "" || seen[address] != "" {
+			return nil, fmt.Errorf("--initial-cluster: %q: the name or the address is there twice", item)
+		}
+		seen[name], seen[address] = item, item
+		p.peers = append(p.peers, peer{name, address})
+		if name == c.Name {
+			p.peerURL = address
+		}
+	}
+	slices.SortFunc(p.peers, func(a, b peer) int { return strings.Compare(a.name, b.name) })
+	if p.peerURL == "" {
+		return nil, fmt.Errorf("--initial-cluster %q must hold --name %q", c.InitialCluster, c.Name)
+	}
+	if u, err := url.Parse(p.peerURL); err != nil || u.Hostname() != c.AdvertiseHost {
+		return nil, fmt.Errorf("--initial-cluster gives %s the address %s, which is not at --advertise-host %s", c.Name, p.peerURL, c.AdvertiseHost)
+	}
+	p.clientURL = &url.URL{Scheme: "https", Host: net.JoinHostPort(c.AdvertiseHost, ports["client-listen"])}
+	return p, nil
+}
+
+// others are the peer addresses of all members but this one.
+func (p *parsed) others() []string {
+	var urls []string
+	for _, peer := range p.peers {
+		if peer.name != p.Name {
+			urls = append(urls, peer.url)
+		}
+	}
+	return urls
+}
+
+// etcd is the configuration of the embedded member. With existing, cluster is what the
+// member joins; otherwise what it forms, which matters only while its volume is empty.
+func (p *parsed) etcd(cluster string, existing bool) (*embed.Config, error) {
+	cfg := baseEtcd(p.Name, p.DataDir, p.Logger)
+	cfg.TickMs, cfg.ElectionMs = heartbeatMillis, electionMillis
+
+	peerURL, err := url.Parse(p.peerURL)
+	if err != nil {
+		return nil, fmt.Errorf("--initial-cluster: %w", err)
+	}
+	cfg.ListenPeerUrls = []url.URL{bindURL(p.PeerListen)}
+	cfg.ListenClientUrls = []url.URL{bindURL(p.ClientListen)}
+	cfg.AdvertisePeerUrls = []url.URL{*peerURL}
+	cfg.AdvertiseClientUrls = []url.URL{*p.clientURL}
+	cfg.InitialCluster, cfg.InitialClusterToken = cluster, p.ClusterToken
+	cfg.ClusterState = embed.ClusterStateFlagNew
+	if existing {
+		cfg.ClusterState = embed.ClusterStateFlagExisting
+	}
+
+	cfg.TlsMinVersion = "TLS1.3"
+	cfg.ClientTLSInfo = transport.TLSInfo{
+		CertFile:       filepath.Join(p.TLSDir, env.CertFile),
+		KeyFile:        filepath.Join(p.TLSDir, env.KeyFile),
+		TrustedCAFile:  filepath.Join(p.TLSDir, env.CAFile),
+		ClientCertAuth: true,
+	}
+	cfg.PeerTLSInfo = cfg.ClientTLSInfo
+	// etcd would look the connecting address up in DNS, backwards, and compare it with the
+	// certificate; a pod's address has no such entry worth relying on. Instead a peer's
+	// certificate must be one for coordinators: brokers have one of the same CA.
+	cfg.PeerTLSInfo.SkipClientSANVerify = true
+	for _, peer := range p.peers {
+		if u, err := url.Parse(peer.url); err == nil {
+			cfg.PeerTLSInfo.AllowedHostnames = append(cfg.PeerTLSInfo.AllowedHostnames, u.Hostname())
+		}
+	}
+	return cfg, nil
+}
+
+// baseEtcd is what a member in a cluster and a local one share.
+func baseEtcd(name, dir string, log *slog.Logger) *embed.Config {
+	cfg := embed.NewConfig()
+	cfg.Name, cfg.Dir = name, filepath.Join(dir, etcdDir)
+	cfg.QuotaBackendBytes = quotaBytes
+	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModeRevision, keptRevisions
+	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = snapshotEvery, snapshotKept
+	cfg.BootstrapDefragThresholdMegabytes = defragmentMiB
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(slogCore{log: log}))
+	return cfg
+}
+
+// bindURL makes the URL to listen on; etcd wants an address where Go takes an empty host.
+func bindURL(listen string) url.URL {
+	host, port, _ := net.SplitHostPort(listen) // it was parsed before
+	if host == "" {
+		host = allAddresses()
+	}
+	return url.URL{Scheme: "https", Host: net.JoinHostPort(host, port)}
+}
+
+// allAddresses is [::], which takes IPv4 too, unless this machine has no IPv6.
+func allAddresses() string {
+	listener, err := net.Listen("tcp", "[::]:0")
+	if err != nil {
+		return "0.0.0.0"
+	}
+	_ = listener.Close()
+	return "::"
+}

@@ -1,0 +1,123 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const (
+	// maxSocketPath is what macOS takes, the tightest of the systems we run on, with its
+	// closing zero byte.
+	maxSocketPath = 103
+	// A single member elects itself; shorter times than in a cluster let it do so sooner.
+	localHeartbeatMillis = 50
+	localElectionMillis  = 500
+	// localStartTimeout bounds the start: reading back a volume at its quota takes seconds.
+	localStartTimeout = 60 * time.Second
+)
+
+// Local is a single member without TLS, on a unix socket that only this user can reach.
+type Local struct {
+	volume *volume
+	server *server
+	socket string
+	temp   string // directory of the socket, if it is not the data directory
+}
+
+// StartLocal starts a single member in dataDir and waits until it serves, or ctx ends. The
+// socket is in dataDir, or, if that path is too long for one, in a new directory of
+// the system's for temporary files.
+func StartLocal(ctx context.Context, dataDir string, log *slog.Logger) (*Local, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	dataDir, err := filepath.Abs(dataDir)
+	if err != nil {
+		return nil, fmt.Errorf("open the data directory: %w", err)
+	}
+	volume, err := openVolume(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	l := &Local{volume: volume}
+	if err := l.start(ctx, log); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func (l *Local) start(ctx context.Context, log *slog.Logger) (err error) {
+	// Whoever may enter the directory may connect, so only this user may.
+	if err := os.Chmod(l.volume.dir, 0o700); err != nil {
+		return fmt.Errorf("open the data directory: %w (it must belong to the user that runs this)", err)
+	}
+	if l.socket, l.temp, err = socketPath(l.volume.dir); err != nil {
+		return err
+	}
+	cfg := baseEtcd("local", l.volume.dir, log)
+	cfg.TickMs, cfg.ElectionMs = localHeartbeatMillis, localElectionMillis
+	client := url.URL{Scheme: "unix", Path: l.socket}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	// It has no peers, so it listens for none; the address is but a name, and must stay
+	// the same wherever the directory is moved.
+	peer := url.URL{Scheme: "http", Host: "localhost:2380"}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = nil, []url.URL{peer}
+	cfg.InitialCluster, cfg.InitialClusterToken = cfg.Name+"="+peer.String(), "local"
+	if l.server, err = startServer(cfg); err != nil {
+		return err
+	}
+	timer := time.NewTimer(localStartTimeout)
+	defer timer.Stop()
+	select {
+	case <-l.server.etcd.Server.ReadyNotify():
+		return nil
+	case <-l.Done():
+		return fmt.Errorf("etcd in %s stopped while it was starting; its log says why", l.volume.dir)
+	case <-timer.C:
+		return fmt.Errorf("etcd in %s was not ready within %v", l.volume.dir, localStartTimeout)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Endpoints are for coordination.Config, without TLS.
+func (l *Local) Endpoints() []string { return []string{"unix://" + l.socket} }
+
+// Done is closed when the member has stopped, by Close or by itself.
+func (l *Local) Done() <-chan struct{} { return l.server.etcd.Server.StopNotify() }
+
+// Close stops the member. Its data stay.
+func (l *Local) Close() (err error) {
+	if l.server != nil {
+		err = l.server.stop()
+	}
+	if l.temp != "" {
+		err = errors.Join(err, os.RemoveAll(l.temp))
+	}
+	return errors.Join(err, l.volume.Close())
+}
+
+// socketPath finds a place for the socket, and makes a directory for it if need be.
+func socketPath(dir string) (socket, temp string, err error) {
+	const name = "etcd.sock"
+	if socket = filepath.Join(dir, name); len(socket) <= maxSocketPath {
+		return socket, "", nil
+	}
+	for _, parent := range []string{os.TempDir(), "/tmp"} {
+		if temp, err = os.MkdirTemp(parent, "carillon-"); err != nil {
+			continue
+		}
+		if socket = filepath.Join(temp, name); len(socket) <= maxSocketPath {
+			return socket, temp, nil
+		}
+		_ = os.RemoveAll(temp)
+	}
+	return "", "", fmt.Errorf("no place for a unix socket: %s is longer than %d bytes and no shorter directory is writable (use a shorter data directory): %w",
+		dir, maxSocketPath, errors.Join(err, errors.New("set TMPDIR to a short path")))
+}

@@ -1,0 +1,317 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env"
+)
+
+const (
+	// retryPause is between two attempts to begin; half of it is random, so that members
+	// that failed together don't go on to fail together.
+	retryPause = 2 * time.Second
+	// promotePause is between two attempts to be promoted, while data are being copied.
+	promotePause = 500 * time.Millisecond
+	// stopTimeout bounds a graceful stop: handing the leadership over takes an election at
+	// most, the rest milliseconds. A pod has 60 s.
+	stopTimeout = 20 * time.Second
+)
+
+// Run is one member, until ctx ends. It goes on for ever while it can't begin, saying so
+// in its log and in its health; an error means that trying again in this process is no use.
+func Run(ctx context.Context, config Config) error {
+	p, err := config.parse()
+	if err != nil {
+		return err
+	}
+	if p.Logger == nil {
+		p.Logger = slog.New(slog.DiscardHandler)
+	}
+	tls, err := env.LoadTLS(p.TLSDir)
+	if err != nil {
+		return err
+	}
+	volume, err := openVolume(p.DataDir)
+	if err != nil {
+		return err
+	}
+	defer volume.Close()
+
+	m := &member{parsed: p, tls: tls, volume: volume, log: p.Logger.With("coordinator", p.Name)}
+	m.waits.Store(new("it is starting"))
+	stopHTTP, err := m.serveHTTP(p.HTTPListen)
+	if err != nil {
+		return err
+	}
+	defer stopHTTP()
+	for {
+		err := m.life(ctx)
+		if !errors.Is(err, errRemoved) {
+			return err
+		}
+		m.log.Error("the other members have removed this one; its data are set aside and it rejoins", "aside", asideDir)
+		if err := volume.setAside(); err != nil {
+			return err
+		}
+	}
+}
+
+// member is this process's share of the cluster.
+type member struct {
+	*parsed
+	tls    *env.TLS
+	volume *volume
+	log    *slog.Logger
+
+	running atomic.Pointer[server] // nil: not begun
+	waits   atomic.Pointer[string] // for what, while it has not begun
+}
+
+// errRemoved: the cluster goes on without this member, so its data are of no more use.
+var errRemoved = errors.New("the other members have removed this one")
+
+// life is from one beginning to the end of that etcd server.
+func (m *member) life(ctx context.Context) error {
+	s, err := m.begin(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	m.running.Store(s)
+	defer m.running.Store(nil)
+	m.log.Info("the member is up", "id", s.etcd.Server.MemberID().String())
+
+	promoting, stopPromoting := context.WithCancel(ctx)
+	var promoter sync.WaitGroup
+	promoter.Go(func() { m.promote(promoting, s) })
+	defer promoter.Wait()
+	defer stopPromoting()
+
+	select {
+	case <-ctx.Done():
+		m.log.Info("stopping")
+		return s.stop()
+	case <-s.etcd.Server.StopNotify():
+		err = errors.New("etcd stopped by itself; its log says why")
+	case err = <-s.etcd.Err():
+		err = fmt.Errorf("etcd stopped serving: %w", err)
+	}
+	id := uint64(s.etcd.Server.MemberID())
+	if stopErr := s.stop(); stopErr != nil {
+		return errors.Join(err, stopErr)
+	}
+	if m.removed(ctx, id) {
+		return errRemoved
+	}
+	return err
+}
+
+// removed says whether a cluster that works lists no member of this id.
+func (m *member) removed(ctx context.Context, id uint64) bool {
+	lists, _ := ask(ctx, m.others(), m.tls.Client(""))
+	for _, list := range lists {
+		up, listed := false, false
+		for _, other := range list {
+			up = up || other.started()
+			listed = listed || other.ID == id
+		}
+		if up && !listed {
+			return true
+		}
+	}
+	return false
+}
+
+// begin starts etcd in the way that is due, and tries for as long as it takes.
+func (m *member) begin(ctx context.Context) (*server, error) {
+	for {
+		s, err := m.tryBegin(ctx)
+		if err == nil {
+			return s, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		m.waits.Store(new(err.Error()))
+		m.log.Warn("can't begin yet; trying again", "error", err)
+		timer := time.NewTimer(retryPause/2 + rand.N(retryPause/2))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (m *member) tryBegin(ctx context.Context) (*server, error) {
+	has, err := m.volume.hasMember()
+	if err != nil {
+		return nil, err
+	}
+	if has {
+		return m.start(m.InitialCluster, false)
+	}
+	// A first start that did not come to writing its log may have left files.
+	if err := m.volume.setAside(); err != nil {
+		return nil, err
+	}
+	existed, err := m.hasExisted()
+	if err != nil {
+		return nil, err
+	}
+	if len(m.peers) == 1 {
+		if existed {
+			return nil, fmt.Errorf("the only coordinator's volume %s is empty, though the cluster has existed: what it held is lost unless the volume is restored "+
+				"(to begin anew with nothing, remove what %s holds)", m.DataDir, m.BootstrappedFile)
+		}
+		return m.start(m.InitialCluster, false)
+	}
+	lists, askErr := ask(ctx, m.others(), m.tls.Client(""))
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	way, why := decide(m.Name, m.peerURL, existed, lists)
+	switch way {
+	case form:
+		m.log.Info("forming the cluster", "members", m.InitialCluster, "because", why)
+		return m.start(m.InitialCluster, false)
+	case rejoin:
+		m.log.Warn("rejoining the cluster", "because", why)
+		return m.rejoin(ctx, lists)
+	default:
+		return nil, fmt.Errorf("%s: %w", why, askErr)
+	}
+}
+
+// hasExisted is what the operator knows about the cluster.
+func (m *member) hasExisted() (bool, error) {
+	if m.BootstrappedFile == "" {
+		return false, nil
+	}
+	data, err := os.ReadFile(m.BootstrappedFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read whether the cluster has existed: %w", err)
+	}
+	return len(bytes.TrimSpace(data)) > 0, nil
+}
+
+func (m *member) rejoin(ctx context.Context, lists [][]listedMember) (*server, error) {
+	quorum, err := coordination.OpenCoordinators(clientURLs(lists, m.Name, m.peerURL), m.tls)
+	if err != nil {
+		return nil, fmt.Errorf("rejoin: %w", err)
+	}
+	defer quorum.Close()
+	cluster, err := readmit(ctx, quorum, m.Name, m.peerURL)
+	if err != nil {
+		return nil, fmt.Errorf("rejoin: %w", err)
+	}
+	m.log.Info("added as a learner", "members", cluster)
+	return m.start(cluster, true)
+}
+
+// promote makes a learner a voter as soon as it has caught up. It does so after every
+// start, since the one that was to do it may have died.
+func (m *member) promote(ctx context.Context, s *server) {
+	select {
+	case <-s.etcd.Server.ReadyNotify():
+	case <-ctx.Done():
+		return
+	}
+	for said := ""; s.etcd.Server.IsLearner(); {
+		asking, cancel := context.WithTimeout(ctx, askTimeout)
+		_, err := s.etcd.Server.PromoteMember(asking, uint64(s.etcd.Server.MemberID()))
+		cancel()
+		switch {
+		case err == nil:
+			m.log.Info("promoted: this member votes")
+		case ctx.Err() == nil && err.Error() != said:
+			said = err.Error()
+			m.log.Info("not promoted yet", "error", err)
+		}
+		timer := time.NewTimer(promotePause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// server is a running etcd.
+type server struct {
+	etcd *embed.Etcd
+
+	mu      sync.Mutex
+	clients []*grpc.Server // that serve etcd's clients
+}
+
+func (m *member) start(cluster string, existing bool) (*server, error) {
+	cfg, err := m.etcd(cluster, existing)
+	if err != nil {
+		return nil, err
+	}
+	return startServer(cfg)
+}
+
+func startServer(cfg *embed.Config) (*server, error) {
+	s := &server{}
+	cfg.ServiceRegister = func(clients *grpc.Server) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.clients = append(s.clients, clients)
+	}
+	etcd, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("start etcd in %s: %w", cfg.Dir, err)
+	}
+	s.etcd = etcd
+	return s, nil
+}
+
+// stop hands the leadership over, cuts the clients off and closes. etcd's own way is to
+// wait for watches to end, for up to 9 s, in which it neither renews leases nor tells
+// clients to go elsewhere: brokers would be declared dead under their own eyes.
+func (s *server) stop() error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.etcd.Server.TryTransferLeadershipOnShutdown() // it is logged; the others elect
+		s.mu.Lock()
+		clients := s.clients
+		s.mu.Unlock()
+		for _, c := range clients {
+			c.Stop()
+		}
+		// Close waits for those who wait for a leader; only a stopped server sends them away.
+		s.etcd.Server.HardStop()
+		s.etcd.Close()
+	}()
+	timer := time.NewTimer(stopTimeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("etcd did not stop within %v", stopTimeout)
+	}
+}
