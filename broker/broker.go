@@ -1,0 +1,334 @@
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/route"
+	"github.com/carillon-mq/carillon/broker/session"
+)
+
+// ProtocolVersion is the version of nats-server whose behaviour clients may count on: they
+// decide by it what to use. What it says beyond the core protocol is refused in its own words.
+const ProtocolVersion = "2.12.0"
+
+// Config describes one node.
+type Config struct {
+	Name    string // of the pod, for people
+	Cluster string // namespace/name of the Broker
+	Zone    string // may be empty
+	Version string // of the binary
+	Data    string // folder of this node's volume
+
+	Client Address // NATS clients
+	Route  Address // other brokers; Listen empty: this node is alone
+	HTTP   Address // probes, metrics; Listen empty: none
+
+	Endpoints []string // of etcd
+	TLS       *env.TLS // for routes and etcd; nil: plaintext, within one machine
+	Profile   limits.Profile
+	Auth      session.Auth
+	LameDuck  time.Duration // over which clients are asked to leave at the end
+	Logger    *slog.Logger
+
+	// Ready is called once clients can connect, with the address they can use.
+	Ready func(address string)
+}
+
+// Address is where to listen, and under which host:port others reach that.
+type Address struct{ Listen, Advertise string }
+
+// linkWait bounds how long a starting node waits for its links before it takes clients: a peer
+// that can't be reached must not keep the others' clients out.
+const linkWait = 5 * time.Second
+
+// Broker is a running node.
+type Broker struct {
+	config    Config
+	log       *slog.Logger
+	identity  coordination.Identity
+	hub       *session.Hub
+	mesh      *route.Mesh
+	started   time.Time
+	listening string
+
+	client, route, http net.Listener
+
+	recovered   atomic.Bool
+	joined      atomic.Bool
+	ready       atomic.Bool
+	incarnation atomic.Int64
+
+	mu       sync.Mutex
+	members  []coordination.Broker
+	assigned chan struct{} // closed when the membership is known
+	linked   chan struct{} // a token after a link changed
+}
+
+// Run serves until ctx ends, and then takes its leave. It returns nil after an orderly end.
+func Run(ctx context.Context, config Config) error {
+	b, err := open(config)
+	if err != nil {
+		return err
+	}
+	return b.run(ctx)
+}
+
+// open claims everything that can fail at once: volume, ports.
+func open(config Config) (b *Broker, err error) {
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	b = &Broker{
+		config: config, log: config.Logger, started: time.Now(),
+		assigned: make(chan struct{}), linked: make(chan struct{}, 1),
+	}
+	if b.identity, err = coordination.LoadIdentity(config.Data, config.Cluster); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			b.closeListeners()
+		}
+	}()
+	for _, l := range []struct {
+		to      *net.Listener
+		address Address
+		what    string
+	}{{&b.client, config.Client, "clients"}, {&b.route, config.Route, "other brokers"}, {&b.http, config.HTTP, "HTTP"}} {
+		if l.address.Listen == "" {
+			continue
+		}
+		if *l.to, err = net.Listen("tcp", l.address.Listen); err != nil {
+			return nil, fmt.Errorf("listen for %s: %w (is another broker running here?)", l.what, err)
+		}
+	}
+	b.listening = b.client.Addr().String()
+	if config.Client.Advertise != "" {
+		b.listening = config.Client.Advertise
+	}
+	b.hub = session.NewHub(session.Config{
+		ServerID: rand.Text(), ServerName: config.Name, Version: ProtocolVersion + "-carillon", Cluster: config.Cluster,
+		Advertise: b.listening, Profile: config.Profile, Auth: config.Auth, Logger: b.log,
+	})
+	return b, nil
+}
+
+func (b *Broker) closeListeners() {
+	for _, ln := range []net.Listener{b.client, b.route, b.http} {
+		if ln != nil {
+			ln.Close()
+		}
+	}
+}
+
+func (b *Broker) run(ctx context.Context) error {
+	defer b.hub.Close()
+	defer b.closeListeners()
+	b.recovered.Store(true)
+
+	store, err := coordination.Open(coordination.Config{
+		Endpoints: b.config.Endpoints, TLS: b.config.TLS, Cluster: b.config.Cluster, Logger: b.log,
+	})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+
+	// Everything started here is waited for below; failed takes the first error that ends the node.
+	ctx, failed := context.WithCancelCause(ctx)
+	defer failed(nil)
+	var running sync.WaitGroup
+	defer running.Wait()
+	if b.http != nil {
+		stop := b.serveHTTP(failed)
+		defer stop()
+	}
+	if b.route != nil {
+		if b.mesh, err = route.Start(b.routes()); err != nil {
+			return err
+		}
+		defer b.mesh.Close()
+	}
+	membership, leave := context.WithCancel(ctx)
+	defer leave()
+	running.Go(func() {
+		if err := store.WatchBrokers(membership, b.setMembers); err != nil {
+			failed(err)
+		}
+	})
+	registered := make(chan struct{})
+	running.Go(func() {
+		defer close(registered)
+		if err := store.Join(membership, b.self(), b.onJoined); err != nil {
+			failed(err)
+		}
+	})
+	if b.awaitCluster(ctx) {
+		running.Go(func() {
+			if err := b.hub.Serve(b.client); err != nil {
+				failed(fmt.Errorf("accept clients: %w", err))
+			}
+		})
+		b.ready.Store(true)
+		b.log.Info("Ready", "broker", b.identity.ID, "clients", b.listening, "incarnation", b.incarnation.Load())
+		if b.config.Ready != nil {
+			b.config.Ready(b.listening)
+		}
+		<-ctx.Done()
+	}
+	b.ready.Store(false)
+	leave()
+	<-registered // gone from the membership: the others' clients are no longer sent here
+	b.retreat()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// retreat sends clients and peers elsewhere.
+func (b *Broker) retreat() {
+	limit, cancel := context.WithTimeout(context.Background(), b.config.LameDuck+time.Second)
+	defer cancel()
+	if err := b.hub.Leave(limit, b.config.LameDuck); err != nil {
+		b.log.Warn("Not all clients had left", "error", err)
+	}
+	if b.mesh != nil {
+		b.mesh.Leave(limit)
+	}
+	b.log.Info("Stopped", "broker", b.identity.ID)
+}
+
+func (b *Broker) routes() route.Config {
+	c := route.Config{
+		ID: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Hub: meeting{b.hub},
+		Listener: b.route, MaxPayload: b.config.Profile.Payload, Logger: b.log,
+		Changed: func() {
+			select {
+			case b.linked <- struct{}{}:
+			default:
+			}
+		},
+	}
+	if t := b.config.TLS; t != nil {
+		c.ServerTLS = func() *tls.Config { return t.Server() }
+		c.ClientTLS = t.Client
+	}
+	return c
+}
+
+// meeting lets links see the hub by the interface that they ask for.
+type meeting struct{ *session.Hub }
+
+func (m meeting) Attach(l session.Link) (route.Peer, []session.Interest) { return m.Hub.Attach(l) }
+
+func (b *Broker) self() coordination.Broker {
+	own := func(a Address, ln net.Listener) string {
+		if a.Advertise != "" || ln == nil {
+			return a.Advertise
+		}
+		return ln.Addr().String()
+	}
+	return coordination.Broker{
+		ID: b.identity.ID, Name: b.config.Name, Zone: b.config.Zone, Version: b.config.Version,
+		Client: b.listening, Route: own(b.config.Route, b.route), HTTP: own(b.config.HTTP, b.http),
+	}
+}
+
+func (b *Broker) onJoined(incarnation int64) {
+	b.incarnation.Store(incarnation)
+	b.joined.Store(true)
+	b.log.Info("Joined", "broker", b.identity.ID, "incarnation", incarnation)
+	select {
+	case b.linked <- struct{}{}:
+	default:
+	}
+}
+
+func (b *Broker) setMembers(all []coordination.Broker) {
+	var members []route.Member
+	var urls []string
+	for _, m := range all {
+		members = append(members, route.Member{ID: m.ID, Name: m.Name, Route: m.Route, Incarnation: m.Incarnation})
+		if m.ID != b.identity.ID {
+			urls = append(urls, m.Client)
+		}
+	}
+	if b.mesh != nil {
+		b.mesh.SetMembers(members)
+	}
+	b.hub.SetURLs(urls)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.members == nil {
+		close(b.assigned)
+	}
+	b.members = all
+	if all == nil {
+		b.members = []coordination.Broker{}
+	}
+}
+
+// awaitCluster returns true once this node is a member and linked, or the links have had their time.
+func (b *Broker) awaitCluster(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-b.assigned:
+	}
+	var late <-chan time.Time
+	for {
+		linked := true
+		if b.mesh != nil {
+			up, members := b.mesh.Linked()
+			linked = up == members
+		}
+		joined := b.joined.Load()
+		if joined && linked {
+			return true
+		}
+		if joined && late == nil {
+			late = time.After(linkWait)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-late:
+			b.log.Warn("Taking clients before all links are up", "waited", linkWait)
+			return true
+		case <-b.linked:
+		}
+	}
+}
+
+// serveHTTP answers probes and people until stop is called.
+func (b *Broker) serveHTTP(failed context.CancelCauseFunc) (stop func()) {
+	server := &http.Server{
+		Handler: b.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(b.log.Handler(), slog.LevelDebug),
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(b.http); !errors.Is(err, http.ErrServerClosed) {
+			failed(fmt.Errorf("serve HTTP: %w", err))
+		}
+	}()
+	return func() {
+		server.Close()
+		<-done
+	}
+}

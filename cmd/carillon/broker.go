@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-mq/carillon/broker"
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/limits"
+)
+
+func newBrokerCommand() *cobra.Command {
+	var (
+		config   broker.Config
+		who      credentials
+		log      logging
+		tlsDir   string
+		profile  string
+	)
+	cmd := &cobra.Command{
+		Use:   "broker",
+		Short: "Run one broker of a cluster",
+		Long: `Run one broker of a cluster. In Kubernetes the operator starts it in a pod of a StatefulSet.
+
+It joins the membership in etcd, links to the other brokers, and takes NATS clients. SIGTERM makes it
+ask its clients to go elsewhere and then stop.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := requireFlags(cmd, "name", "cluster", "data", "etcd-endpoints"); err != nil {
+				return err
+			}
+			if ns, name, ok := strings.Cut(config.Cluster, "/"); !ok || ns == "" || name == "" || strings.Contains(name, "/") {
+				return usageError{fmt.Errorf("--cluster %q is not namespace/name of a Broker", config.Cluster)}
+			}
+			if config.LameDuck < 0 {
+				return usageError{fmt.Errorf("--lame-duck %s is negative", config.LameDuck)}
+			}
+			if config.Profile, err = limits.ForProfile(profile); err != nil {
+				return usageError{fmt.Errorf("--profile: %w", err)}
+			}
+			if config.Auth, err = who.auth(); err != nil {
+				return err
+			}
+			if config.Logger, err = log.logger(cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			if tlsDir != "" {
+				if config.TLS, err = env.LoadTLS(tlsDir); err != nil {
+					return err
+				}
+			}
+			config.Version = version
+			return broker.Run(cmd.Context(), config)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&config.Name, "name", "", "name of this broker, for people: its pod's")
+	f.StringVar(&config.Cluster, "cluster", "", "namespace/name of the Broker that it belongs to")
+	f.StringVar(&config.Zone, "zone", "", "zone of its node; may be empty")
+	f.StringVar(&config.Data, "data", "", "folder of its volume")
+	f.StringVar(&config.Client.Listen, "client-listen", ":4222", "where NATS clients connect")
+	f.StringVar(&config.Client.Advertise, "client-advertise", "", "host:port under which clients reach that")
+	f.StringVar(&config.Route.Listen, "route-listen", ":6222", "where other brokers connect")
+	f.StringVar(&config.Route.Advertise, "route-advertise", "", "host:port under which other brokers reach that")
+	f.StringVar(&config.HTTP.Listen, "http-listen", ":8222", "where probes, metrics, /varz and /connz are served")
+	f.StringVar(&config.HTTP.Advertise, "http-advertise", "", "host:port under which others reach that")
+	f.StringSliceVar(&config.Endpoints, "etcd-endpoints", nil, "URLs of the coordinators, separated by commas")
+	f.StringVar(&tlsDir, "tls-dir", "", "folder with ca.crt, tls.crt and tls.key for routes and etcd; read again when they change. Empty: plaintext")
+	f.StringVar(&profile, "profile", limits.DefaultProfile, "size of the node: small, medium, large or xlarge")
+	f.DurationVar(&config.LameDuck, "lame-duck", 20*time.Second, "over how long clients are asked to leave at the end")
+	who.flags(f)
+	log.flags(f)
+	return cmd
+}
+
+// requireFlags refuses a command line that leaves out one of these flags.
+func requireFlags(cmd *cobra.Command, names ...string) error {
+	for _, name := range names {
+		if !cmd.Flags().Changed(name) {
+			return usageError{fmt.Errorf("--%s is required: %s", name, cmd.Flags().Lookup(name).Usage)}
+		}
+	}
+	return nil
+}
+
+// noArguments refuses anything that is not a flag.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%s takes no arguments, but was given %q", cmd.CommandPath(), args)}
+	}
+	return nil
+}
