@@ -1,6 +1,7 @@
 package selftest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ const (
 	stepTimeout = 10 * time.Second
 	redial      = 500 * time.Millisecond
 )
+
+var errDuplicated = errors.New("duplicated")
 
 // Messages does through the brokers at url what clients do: a subscription with a wildcard that
 // gets every message once and in order, headers, a request with its reply, and the answer that
@@ -77,6 +80,13 @@ func inOrder(ctx context.Context, conn *nats.Conn, say func(string, ...any)) err
 		if got, want := m.Header.Get("Number")+" "+string(m.Data), strconv.Itoa(i)+" message "+strconv.Itoa(i); got != want {
 			return fmt.Errorf("received %q, want %q: lost, duplicated or out of order", got, want)
 		}
+	}
+	// Whatever was sent twice is here when the PONG is.
+	if err := conn.FlushWithContext(ctx); err != nil {
+		return err
+	}
+	if more, _, err := sub.Pending(); err != nil || more > 0 {
+		return fmt.Errorf("%d messages more than the %d that were published: %w", more, messages, cmp.Or(err, errDuplicated))
 	}
 	if err := sub.Unsubscribe(); err != nil {
 		return err
