@@ -65,7 +65,7 @@ func parseFrames(data []byte, f frames) (used int, err error) {
 		case equalVerb(verb, "PONG"):
 			f.onPong()
 		case equalVerb(verb, "INFO"):
-			f.onInfo(arguments)
+			f.onInfo(bytes.TrimSpace(arguments))
 		case equalVerb(verb, "-ERR"):
 			f.onError(bytes.Trim(arguments, "' \t"))
 		case equalVerb(verb, "+OK"):

@@ -12,13 +12,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var quickLimits = Limits{Connect: 10 * time.Second, Drain: 500 * time.Millisecond}
+var quickLimits = Limits{Connect: 10 * time.Second, Drain: 300 * time.Millisecond}
 
 func smallForward(t *testing.T, client string) Workload {
 	t.Helper()
 	w, err := Forward{
-		Groups: []int{3}, PublishersPerGroup: 2, Rate: 50, PayloadBytes: 40, Client: client,
-		Warmup: 60 * time.Millisecond, Duration: 300 * time.Millisecond, Seed: 7,
+		Groups: []int{3}, PublishersPerGroup: 2, Rate: 100, PayloadBytes: 40, Client: client,
+		Warmup: 30 * time.Millisecond, Duration: 150 * time.Millisecond, Seed: 7,
 	}.Workloads()
 	if err != nil {
 		t.Fatal(err)

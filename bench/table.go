@@ -37,6 +37,7 @@ type table struct {
 	report     *Report
 	originals  bool
 	fewSamples bool // some percentile was marked
+	serverCPU  bool // the server's CPU is shown
 }
 
 // line writes cells without leaving spaces at the end.
@@ -68,6 +69,10 @@ func (t *table) write() {
 	}
 	t.line()
 	t.line("Latency counts from the time a message was due (open loop), warm-up left out.")
+	t.line("late: how long after that it left its publisher. bench CPU: of this program, 100% is one core.")
+	if t.serverCPU {
+		t.line("CPU/msg: CPU time of the server per delivery.")
+	}
 	if e.Repeat > 1 {
 		t.linef("Times are medians of %d runs; lost, dup and ooo are sums over them.", e.Repeat)
 	}
@@ -193,23 +198,26 @@ func (t *table) conditions(results []Result) {
 	header := []string{padRight("the load", nameWidth), padLeft("pace", 7), padLeft("offered/s", 10), padLeft("delivered/s", 12),
 		padLeft("late p50", 9), padLeft("late p99", 9), padLeft("late max", 9), padLeft("bench CPU", 10)}
 	if server {
+		t.serverCPU = true
 		header = append(header, padLeft("CPU/msg", 8), padLeft("RSS", 8))
 	}
 	t.line(header...)
 	for _, r := range results {
+		size := thousands(int64(r.Size))
+		if len(r.Measured) == 1 {
+			t.condition(size, r, r.Measured[0])
+			continue
+		}
+		t.line(size)
 		for _, m := range r.Measured {
-			t.condition(r, m)
+			t.condition("  "+m.Server, r, m)
 		}
 	}
 }
 
-func (t *table) condition(r Result, m Measured) {
+func (t *table) condition(name string, r Result, m Measured) {
 	if m.Median.Count == 0 {
 		return
-	}
-	name := thousands(int64(r.Size))
-	if len(r.Measured) > 1 {
-		name += " " + m.Server
 	}
 	pace := time.Duration(float64(time.Second) / r.Parameters.OfferedMessages)
 	counted := m.counted()
