@@ -43,7 +43,7 @@ func helm(t *testing.T, args ...string) (stdout, stderr string, err error) {
 // render returns what `helm template` writes; failing to render fails the test.
 func render(t *testing.T, args ...string) string {
 	t.Helper()
-	all := append([]string{"template", "carillon", chartDir, "--namespace", "messaging"}, image...)
+	all := append([]string{"template", "carillon", chartDir, "--namespace", "messaging", "--kube-version", "1.35.0"}, image...)
 	out, errs, err := helm(t, append(all, args...)...)
 	if err != nil {
 		t.Fatalf("helm template %s: %v\n%s", strings.Join(args, " "), err, errs)
@@ -54,7 +54,7 @@ func render(t *testing.T, args ...string) string {
 // refused returns why `helm template` refuses; rendering fails the test.
 func refused(t *testing.T, args ...string) string {
 	t.Helper()
-	all := append([]string{"template", "carillon", chartDir, "--namespace", "messaging"}, args...)
+	all := append([]string{"template", "carillon", chartDir, "--namespace", "messaging", "--kube-version", "1.35.0"}, args...)
 	out, errs, err := helm(t, all...)
 	if err == nil {
 		t.Fatalf("helm template %s: rendered, want a refusal:\n%s", strings.Join(args, " "), out)
