@@ -177,8 +177,11 @@ func (h *Hub) insert(s *Sub) error {
 	c := s.conn
 	h.lock.Lock()
 	defer h.lock.Unlock()
-	if c.subs[s.sid] != nil {
-		return nil
+	if old := c.subs[s.sid]; old != nil {
+		if !old.spent() {
+			return nil
+		}
+		h.end(old) // its last message may reach the client before retire comes to it
 	}
 	if len(c.subs) >= limits.SubscriptionsPerConnection {
 		return protocol.ErrMaxSubscriptions

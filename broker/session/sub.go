@@ -54,3 +54,9 @@ func (s *Sub) take() share {
 	}
 	return refused
 }
+
+// spent says whether the subscription has had its maximum.
+func (s *Sub) spent() bool {
+	limit := s.max.Load()
+	return limit > 0 && s.taken.Load() >= limit
+}
