@@ -57,7 +57,16 @@ func LoadTLS(dir string) (*TLS, error) {
 	return &TLS{dir: dir, current: current}, nil
 }
 
-// Dir is the directory that the files are in.
+// ParseTLS makes an identity of PEM text that is in no files, and so never changes.
+func ParseTLS(ca, cert, key []byte) (*TLS, error) {
+	current, err := parseTLS("", [3][]byte{ca, cert, key})
+	if err != nil {
+		return nil, err
+	}
+	return &TLS{current: current}, nil
+}
+
+// Dir is the directory that the files are in; empty: there are none.
 func (t *TLS) Dir() string { return t.dir }
 
 // Server is the configuration of a listener, for as long as it listens. It takes TLS 1.3
@@ -105,6 +114,9 @@ func (t *TLS) ReloadFailures() (count uint64, last error) {
 func (t *TLS) fresh() *identity {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.dir == "" {
+		return t.current
+	}
 	files, err := statTLS(t.dir)
 	if err == nil && sameFiles(files, t.current.files) {
 		t.lastErr = nil
@@ -164,7 +176,17 @@ func readTLS(dir string, files [3]os.FileInfo) (*identity, error) {
 		}
 		pem[i] = data
 	}
-	id := &identity{files: files, roots: x509.NewCertPool()}
+	id, err := parseTLS(dir, pem)
+	if err != nil {
+		return nil, err
+	}
+	id.files = files
+	return id, nil
+}
+
+// parseTLS makes an identity of the CA, the certificate and the key of a directory, or of none.
+func parseTLS(dir string, pem [3][]byte) (*identity, error) {
+	id := &identity{roots: x509.NewCertPool()}
 	if !id.roots.AppendCertsFromPEM(pem[0]) {
 		return nil, fmt.Errorf("read %s: no certificate in it (it must hold the CA, PEM encoded)", filepath.Join(dir, CAFile))
 	}

@@ -198,3 +198,25 @@ func TestErrorsNameTheFile(t *testing.T) {
 		})
 	}
 }
+
+// An identity given as text serves like one in files; a spoilt one is refused at once.
+func TestTextIsAsGoodAsFiles(t *testing.T) {
+	dir := t.TempDir()
+	testca.New(t).Issue(t, dir)
+	read := func(name string) []byte {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	text, err := env.ParseTLS(read(env.CAFile), read(env.CertFile), read(env.KeyFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustConnect(t, load(t, dir).Server(), text.Client("localhost"))
+	mustConnect(t, text.Server(), load(t, dir).Client("localhost"))
+	if _, err := env.ParseTLS(read(env.CAFile), read(env.CertFile), []byte("garbage")); err == nil || !strings.Contains(err.Error(), env.KeyFile) {
+		t.Errorf("a spoilt key: %v, want an error that names %s", err, env.KeyFile)
+	}
+}

@@ -1,0 +1,143 @@
+package build
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+)
+
+// The user and group that everything runs as, as the image has it.
+const runAs = 65532
+
+// FieldOwner is the one field manager of everything that the operator applies.
+const FieldOwner = "carillon-operator"
+
+// Labels that every object of the operator carries.
+const (
+	LabelManagedBy = "app.kubernetes.io/managed-by"
+	LabelInstance  = "app.kubernetes.io/instance"
+	LabelComponent = "app.kubernetes.io/component"
+	labelName      = "app.kubernetes.io/name"
+
+	ManagedBy            = "carillon"
+	ComponentBroker      = "broker"
+	ComponentCoordinator = "coordinator"
+)
+
+const (
+	annotationAuth = v1alpha1.Group + "/auth" // changes with what the auth Secret holds
+	zoneLabel      = "topology.kubernetes.io/zone"
+	hostLabel      = "kubernetes.io/hostname"
+
+	dataVolume = "data"
+	tlsVolume  = "tls"
+	dataDir    = "/data"
+	tlsDir     = "/etc/carillon/tls"
+	// KeyBootstrapped is in the coordinators' Secret once their cluster has existed.
+	KeyBootstrapped = "bootstrapped"
+)
+
+// Ports, as the pods listen on them.
+const (
+	portClient            = 4222
+	portRoute             = 6222
+	portBrokerHTTP        = 8222
+	portCoordinatorClient = 2379
+	portCoordinatorPeer   = 2380
+	portCoordinatorHTTP   = 8223
+)
+
+// Names are the names of the objects of one Broker.
+type Names struct{ namespace, name string }
+
+// NamesOf returns the names of the objects of a Broker.
+func NamesOf(broker *v1alpha1.Broker) Names { return Names{broker.Namespace, broker.Name} }
+
+// Brokers is the StatefulSet of the brokers, their client Service and their PodDisruptionBudget.
+func (n Names) Brokers() string { return n.name }
+
+// BrokersService is the headless Service of the brokers.
+func (n Names) BrokersService() string { return n.name + "-brokers" }
+
+// BrokerAccount is the ServiceAccount of the brokers.
+func (n Names) BrokerAccount() string { return n.name + "-broker" }
+
+// BrokerTLS is the Secret with the brokers' certificate.
+func (n Names) BrokerTLS() string { return n.name + "-broker-tls" }
+
+// Coordinators is the StatefulSet of the coordinators, their PodDisruptionBudget and ServiceAccount.
+func (n Names) Coordinators() string { return n.name + "-coordinator" }
+
+// CoordinatorsService is the headless Service of the coordinators.
+func (n Names) CoordinatorsService() string { return n.name + "-coordinators" }
+
+// CoordinatorTLS is the Secret with the coordinators' certificate.
+func (n Names) CoordinatorTLS() string { return n.name + "-coordinator-tls" }
+
+// CA is the Secret with the authority, which only the operator reads.
+func (n Names) CA() string { return n.name + "-ca" }
+
+// Claim is the volume claim of a pod.
+func (n Names) Claim(pod string) string { return dataVolume + "-" + pod }
+
+// Endpoint is the URL for clients.
+func (n Names) Endpoint() string {
+	return fmt.Sprintf("nats://%s.%s.svc:%d", n.name, n.namespace, portClient)
+}
+
+// Cluster is the name under which the parts know their Broker.
+func (n Names) Cluster() string { return n.namespace + "/" + n.name }
+
+// CoordinatorHosts are the host names of the coordinators.
+func (n Names) CoordinatorHosts(replicas int32) []string {
+	hosts := make([]string, replicas)
+	for i := range hosts {
+		hosts[i] = fmt.Sprintf("%s-%d.%s.%s.svc", n.Coordinators(), i, n.CoordinatorsService(), n.namespace)
+	}
+	return hosts
+}
+
+// EtcdEndpoints are the URLs of etcd, in the order of the coordinators' ordinals.
+func (n Names) EtcdEndpoints(replicas int32) []string {
+	endpoints := n.CoordinatorHosts(replicas)
+	for i, host := range endpoints {
+		endpoints[i] = fmt.Sprintf("https://%s:%d", host, portCoordinatorClient)
+	}
+	return endpoints
+}
+
+// initialCluster is how the coordinators find each other the first time.
+func (n Names) initialCluster(replicas int32) string {
+	members := n.CoordinatorHosts(replicas)
+	for i, host := range members {
+		members[i] = fmt.Sprintf("%s-%d=https://%s:%d", n.Coordinators(), i, host, portCoordinatorPeer)
+	}
+	return strings.Join(members, ",")
+}
+
+// selector is what selects the pods of a component, and what their volume claims are labelled with.
+func (n Names) selector(component string) map[string]string {
+	return map[string]string{
+		labelName:      "carillon",
+		LabelInstance:  n.name,
+		LabelComponent: component,
+		LabelManagedBy: ManagedBy,
+	}
+}
+
+// BrokerSelector is the selector of the brokers' pods, as text.
+func (n Names) BrokerSelector() string {
+	selector := n.selector(ComponentBroker)
+	return fmt.Sprintf("%s=%s,%s=%s,%s=%s,%s=%s", LabelComponent, selector[LabelComponent],
+		LabelInstance, selector[LabelInstance], LabelManagedBy, selector[LabelManagedBy], labelName, selector[labelName])
+}
+
+// labels are those of an object that belongs to a component, or to the whole with none.
+func (n Names) labels(component string) map[string]string {
+	labels := n.selector(component)
+	if component == "" {
+		delete(labels, LabelComponent)
+	}
+	return labels
+}

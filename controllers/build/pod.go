@@ -1,0 +1,190 @@
+package build
+
+import (
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+)
+
+// gracePeriod is what a pod has from SIGTERM to being killed: a broker drains for 20 s.
+const gracePeriod = 60
+
+// member is what the pods of the two StatefulSets differ in.
+type member struct {
+	name        string // of the StatefulSet
+	component   string
+	service     string
+	account     string
+	tlsSecret   string
+	replicas    int32
+	share       share
+	volume      resource.Quantity
+	class       *string
+	args        []string
+	env         []*corev1ac.EnvVarApplyConfiguration
+	annotations map[string]string
+	ports       []*corev1ac.ContainerPortApplyConfiguration
+}
+
+// statefulSet makes a set whose pods the operator replaces itself (OnDelete), which start side by
+// side (Parallel, since members need each other to become ready), and whose volumes stay when it
+// shrinks.
+func (c Cluster) statefulSet(m member) *appsv1ac.StatefulSetApplyConfiguration {
+	n := c.Names()
+	whenDeleted := appsv1.RetainPersistentVolumeClaimRetentionPolicyType
+	if c.Broker.Spec.DeletionPolicy == v1alpha1.VolumesDeleted {
+		whenDeleted = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+	}
+	claim := corev1ac.PersistentVolumeClaimSpec().
+		WithAccessModes(corev1.ReadWriteOnce).
+		WithResources(corev1ac.VolumeResourceRequirements().WithRequests(corev1.ResourceList{corev1.ResourceStorage: m.volume}))
+	if m.class != nil {
+		claim.WithStorageClassName(*m.class)
+	}
+	return appsv1ac.StatefulSet(m.name, n.namespace).
+		WithLabels(n.labels(m.component)).
+		WithOwnerReferences(owner(c.Broker)).
+		WithSpec(appsv1ac.StatefulSetSpec().
+			WithReplicas(m.replicas).
+			WithServiceName(m.service).
+			WithPodManagementPolicy(appsv1.ParallelPodManagement).
+			WithUpdateStrategy(appsv1ac.StatefulSetUpdateStrategy().WithType(appsv1.OnDeleteStatefulSetStrategyType)).
+			WithPersistentVolumeClaimRetentionPolicy(appsv1ac.StatefulSetPersistentVolumeClaimRetentionPolicy().
+				WithWhenDeleted(whenDeleted).
+				WithWhenScaled(appsv1.RetainPersistentVolumeClaimRetentionPolicyType)).
+			WithSelector(metav1ac.LabelSelector().WithMatchLabels(n.selector(m.component))).
+			WithTemplate(c.podTemplate(m)).
+			WithVolumeClaimTemplates(corev1ac.PersistentVolumeClaim(dataVolume, "").
+				WithLabels(n.selector(m.component)).
+				WithSpec(claim)))
+}
+
+func (c Cluster) podTemplate(m member) *corev1ac.PodTemplateSpecApplyConfiguration {
+	n := c.Names()
+	placement := c.Broker.Spec.Placement
+	if placement == nil {
+		placement = &v1alpha1.PlacementSpec{}
+	}
+	container := corev1ac.Container().
+		WithName(m.component).
+		WithImage(c.Image).
+		WithImagePullPolicy(corev1.PullIfNotPresent).
+		WithArgs(m.args...).
+		WithEnv(corev1ac.EnvVar().WithName("POD_NAME").
+			WithValueFrom(corev1ac.EnvVarSource().WithFieldRef(corev1ac.ObjectFieldSelector().WithFieldPath("metadata.name")))).
+		WithEnv(m.env...).
+		WithEnv(m.share.runtimeEnv(nodeOf(c.Profile).cpus)...).
+		WithPorts(m.ports...).
+		WithResources(m.share.resources()).
+		WithSecurityContext(corev1ac.SecurityContext().
+														WithAllowPrivilegeEscalation(false).
+														WithReadOnlyRootFilesystem(true).
+														WithCapabilities(corev1ac.Capabilities().WithDrop("ALL"))).
+		WithStartupProbe(probe("/healthz/startup").WithPeriodSeconds(2).WithFailureThreshold(900)). // 30 min: recovering a full disk
+		WithReadinessProbe(probe("/healthz/ready").WithPeriodSeconds(2).WithFailureThreshold(2)).
+		WithLivenessProbe(probe("/healthz/live").WithPeriodSeconds(10).WithFailureThreshold(6)).
+		WithVolumeMounts(
+			corev1ac.VolumeMount().WithName(dataVolume).WithMountPath(dataDir),
+			corev1ac.VolumeMount().WithName(tlsVolume).WithMountPath(tlsDir).WithReadOnly(true)).
+		WithTerminationMessagePolicy(corev1.TerminationMessageFallbackToLogsOnError)
+
+	spec := corev1ac.PodSpec().
+		WithServiceAccountName(m.account).
+		WithAutomountServiceAccountToken(false).
+		WithEnableServiceLinks(false).
+		WithTerminationGracePeriodSeconds(gracePeriod).
+		WithSecurityContext(corev1ac.PodSecurityContext().
+			WithRunAsNonRoot(true).
+			WithRunAsUser(runAs).
+			WithRunAsGroup(runAs).
+			WithFSGroup(runAs).
+			WithFSGroupChangePolicy(corev1.FSGroupChangeOnRootMismatch).
+			WithSeccompProfile(corev1ac.SeccompProfile().WithType(corev1.SeccompProfileTypeRuntimeDefault))).
+		WithContainers(container).
+		WithVolumes(corev1ac.Volume().WithName(tlsVolume).
+			WithSecret(corev1ac.SecretVolumeSource().WithSecretName(m.tlsSecret).WithDefaultMode(0o440))).
+		WithTopologySpreadConstraints(c.spread(m, zoneLabel), c.spread(m, hostLabel)).
+		WithAffinity(c.apart(m))
+	for _, name := range c.PullSecrets {
+		spec.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(name))
+	}
+	if len(placement.NodeSelector) > 0 {
+		spec.WithNodeSelector(placement.NodeSelector)
+	}
+	if placement.PriorityClassName != "" {
+		spec.WithPriorityClassName(placement.PriorityClassName)
+	}
+	for _, t := range placement.Tolerations {
+		spec.WithTolerations(toleration(t))
+	}
+
+	template := corev1ac.PodTemplateSpec().
+		WithLabels(placement.Labels).
+		WithLabels(n.selector(m.component)).
+		WithAnnotations(placement.Annotations).
+		WithAnnotations(m.annotations).
+		WithSpec(spec)
+	if c.Restart != "" {
+		template.WithAnnotations(map[string]string{v1alpha1.AnnotationRestart: c.Restart})
+	}
+	return template
+}
+
+// spread asks for pods on different nodes and zones, and apart asks again, with weight: three brokers
+// come onto three nodes where there are three. Neither insists. A pod with a local volume can only go
+// back to its own node; if that node held two pods when there was no other, insisting would leave the
+// pod pending for ever once a node was added.
+func (c Cluster) spread(m member, key string) *corev1ac.TopologySpreadConstraintApplyConfiguration {
+	return corev1ac.TopologySpreadConstraint().
+		WithMaxSkew(1).
+		WithTopologyKey(key).
+		WithWhenUnsatisfiable(corev1.ScheduleAnyway).
+		WithLabelSelector(metav1ac.LabelSelector().WithMatchLabels(c.Names().selector(m.component)))
+}
+
+func (c Cluster) apart(m member) *corev1ac.AffinityApplyConfiguration {
+	return corev1ac.Affinity().WithPodAntiAffinity(corev1ac.PodAntiAffinity().
+		WithPreferredDuringSchedulingIgnoredDuringExecution(corev1ac.WeightedPodAffinityTerm().
+			WithWeight(100).
+			WithPodAffinityTerm(corev1ac.PodAffinityTerm().
+				WithTopologyKey(hostLabel).
+				WithLabelSelector(metav1ac.LabelSelector().WithMatchLabels(c.Names().selector(m.component))))))
+}
+
+func toleration(t corev1.Toleration) *corev1ac.TolerationApplyConfiguration {
+	out := corev1ac.Toleration()
+	if t.Key != "" {
+		out.WithKey(t.Key)
+	}
+	if t.Operator != "" {
+		out.WithOperator(t.Operator)
+	}
+	if t.Value != "" {
+		out.WithValue(t.Value)
+	}
+	if t.Effect != "" {
+		out.WithEffect(t.Effect)
+	}
+	if t.TolerationSeconds != nil {
+		out.WithTolerationSeconds(*t.TolerationSeconds)
+	}
+	return out
+}
+
+func probe(path string) *corev1ac.ProbeApplyConfiguration {
+	return corev1ac.Probe().
+		WithHTTPGet(corev1ac.HTTPGetAction().WithPath(path).WithPort(intstr.FromString("http"))).
+		WithTimeoutSeconds(5)
+}
+
+func containerPort(name string, number int32) *corev1ac.ContainerPortApplyConfiguration {
+	return corev1ac.ContainerPort().WithName(name).WithContainerPort(number).WithProtocol(corev1.ProtocolTCP)
+}

@@ -1,0 +1,68 @@
+package plan
+
+// Kind is what is to be done.
+type Kind string
+
+const (
+	// None: everything is as asked for.
+	None Kind = "None"
+	// Wait: nothing is to be done until something else has happened.
+	Wait Kind = "Wait"
+	// Stall: nothing can be done until a person changes something.
+	Stall Kind = "Stall"
+	// MarkBootstrapped tells the coordinators that their cluster has existed, so that a member that
+	// lost its volume never founds a second one.
+	MarkBootstrapped Kind = "MarkBootstrapped"
+	// ClaimOwner writes this Broker's identity into etcd.
+	ClaimOwner Kind = "ClaimOwner"
+	// ReplacePod deletes the pod Target, which its StatefulSet then makes from the present template.
+	ReplacePod Kind = "ReplacePod"
+	// GrowVolume asks for more room in the volume claim Target.
+	GrowVolume Kind = "GrowVolume"
+	// RecreateSet deletes the StatefulSet Target without its pods, since its claim template can't be changed.
+	RecreateSet Kind = "RecreateSet"
+)
+
+// Reason is why: the reason of the condition Ready and of events. The list is closed.
+type Reason string
+
+// Reasons to be content.
+const (
+	AllReady Reason = "AllReady"
+)
+
+// Reasons to act or to wait.
+const (
+	Applying                Reason = "Applying"
+	Leftovers               Reason = "LeftoversOfFormerBroker"
+	AuthSecretUnusable      Reason = "AuthSecretUnusable"
+	CoordinatorsStarting    Reason = "CoordinatorsStarting"
+	CoordinationUnavailable Reason = "CoordinationUnavailable"
+	CoordinationOutOfSpace  Reason = "CoordinationOutOfSpace"
+	CoordinationCorrupt     Reason = "CoordinationCorrupt"
+	Bootstrapped            Reason = "CoordinationBootstrapped"
+	Claiming                Reason = "ClaimingKeys"
+	BrokersStarting         Reason = "BrokersStarting"
+	Repairing               Reason = "RepairingPod"
+	Rolling                 Reason = "RollingPod"
+	GrowingVolume           Reason = "GrowingVolume"
+	RecreatingSet           Reason = "RecreatingStatefulSet"
+)
+
+// Reasons why only a person can help.
+const (
+	NameTaken            Reason = "NameTaken"
+	AlreadyOwned         Reason = "AlreadyOwned"
+	ScaleDownUnsupported Reason = "ScaleDownUnsupported"
+	VolumeNotExpandable  Reason = "VolumeNotExpandable"
+	CertificatesSpoilt   Reason = "CertificatesSpoilt"
+)
+
+// Action is the one next thing to do.
+type Action struct {
+	Kind   Kind
+	Target string // the object, for kinds that have one
+	Reason Reason
+	// Message is a sentence for people: what is done or waited for, and why.
+	Message string
+}
