@@ -24,7 +24,7 @@ func newSelftestCommand() *cobra.Command {
 		Short:  "Make a small Broker, publish and receive through it, and remove it again",
 		Long:   "Makes a small Broker, publishes and receives through it, and removes it with its volumes.\nRuns in a pod, since it connects to the Broker's Service.",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if namespace == "" {
 				return usageError{fmt.Errorf("--namespace is required: the namespace in which the Broker is made")}
