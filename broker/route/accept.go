@@ -157,5 +157,5 @@ func (m *Mesh) complain(raw net.Conn, err error) {
 	m.refusals[cause]++
 	count := m.refusals[cause]
 	m.mu.Unlock()
-	m.log.Log(m.ctx, level, "Refused a connection on the route port", "remote", raw.RemoteAddr().String(), "cause", string(cause), "error", err, "total", count)
+	m.log.Log(context.Background(), level, "Refused a connection on the route port", "remote", raw.RemoteAddr().String(), "cause", string(cause), "error", err, "total", count)
 }

@@ -29,7 +29,7 @@ func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }
 func (m *Mesh) dial(n *neighbour) {
 	first := m.dialsFirst(n.id)
 	pause := redialMin
-	var next time.Time
+	var next, began time.Time // of attempts
 	if !first {
 		next = time.Now().Add(yieldToDialer + jitter(redialMin))
 	}
@@ -44,16 +44,16 @@ func (m *Mesh) dial(n *neighbour) {
 		if n.fresh {
 			n.fresh = false
 			pause = redialMin
-			if first {
-				next = time.Time{}
+			next = time.Time{}
+			if !first {
+				next = time.Now().Add(yieldToDialer)
 			}
 		}
-		current, leaving := n.link, n.leaving
+		current, leaving, changed := n.link, n.leaving, n.changed
 		target := Member{ID: n.id, Name: n.name, Route: n.address}
 		m.mu.Unlock()
 
 		if current != nil && current.alive() && (!first || !current.suspect.Load()) {
-			began := time.Now()
 			select {
 			case <-current.stop:
 			case <-n.wake:
@@ -61,7 +61,7 @@ func (m *Mesh) dial(n *neighbour) {
 			case <-m.ctx.Done():
 				continue
 			}
-			if time.Since(began) > steadyAfter {
+			if time.Since(current.claimed) > steadyAfter {
 				pause = redialMin
 			}
 			next = time.Now().Add(jitter(pause))
@@ -72,14 +72,14 @@ func (m *Mesh) dial(n *neighbour) {
 			continue
 		}
 		if leaving {
-			next = later(next, time.Now().Add(refusedPause))
+			next = later(next, later(changed, began).Add(refusedPause))
 		}
 		if wait := time.Until(next); wait > 0 {
 			m.rest(n, wait)
 			continue
 		}
 
-		began := time.Now()
+		began = time.Now()
 		err := m.connect(n, target)
 		if err == nil {
 			continue
@@ -221,5 +221,5 @@ func (m *Mesh) dialFailed(n *neighbour, target Member, err error) {
 		m.refusals[cause]++
 	}
 	m.mu.Unlock()
-	m.log.Log(m.ctx, level, "No link", "peer", target.Name, "id", target.ID, "address", target.Route, "cause", string(cause), "error", err)
+	m.log.Log(context.Background(), level, "No link", "peer", target.Name, "id", target.ID, "address", target.Route, "cause", string(cause), "error", err)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/subject"
 )
 
 // A frame is four bytes of length (of what follows them), one byte of type, and a body.
@@ -71,7 +72,7 @@ func parseInterest(body []byte) (session.Interest, error) {
 	}
 	both := string(body)
 	change := session.Interest{Pattern: both[queue:], Queue: both[:queue], Count: int(count)}
-	if change.Pattern == "" || strings.ContainsAny(both, " \t\r\n") {
+	if !subject.ValidPattern(body[queue:]) || strings.ContainsAny(change.Queue, " \t\r\n") {
 		return session.Interest{}, fmt.Errorf("interest in the impossible subject %.80q, queue group %.80q", change.Pattern, change.Queue)
 	}
 	return change, nil
@@ -85,17 +86,17 @@ func parseMessage(body []byte, m *session.Message) (plain bool, groups int, name
 	}
 	plain = body[0]&flagPlain != 0
 	groups = int(binary.BigEndian.Uint16(body[1:]))
-	subject := int(binary.BigEndian.Uint16(body[3:]))
-	reply := int(binary.BigEndian.Uint16(body[5:]))
+	toSubject := int(binary.BigEndian.Uint16(body[3:]))
+	toReply := toSubject + int(binary.BigEndian.Uint16(body[5:]))
 	header := binary.BigEndian.Uint32(body[7:])
 	rest := body[messageSize:]
-	if subject == 0 {
+	if toSubject == 0 {
 		return false, 0, nil, errors.New("message without a subject")
 	}
-	if len(rest) < subject+reply {
+	if len(rest) < toReply {
 		return false, 0, nil, errTruncated
 	}
-	m.Subject, m.Reply, rest = rest[:subject:subject], rest[subject:subject+reply:subject+reply], rest[subject+reply:]
+	m.Subject, m.Reply, rest = rest[:toSubject:toSubject], rest[toSubject:toReply:toReply], rest[toReply:]
 	end := 0
 	for range groups {
 		if len(rest)-end < 2 {

@@ -65,6 +65,7 @@ func TestGarbageHarmsNobody(t *testing.T) {
 		"more headers than data":      claim(13, frameMessage, 1, 0, 0, 0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 's'),
 		"interest in nothing":         claim(7, frameInterest, 0, 0, 0, 1, 0, 0),
 		"interest in a line break":    claim(9, frameInterest, 0, 0, 0, 1, 0, 0, '\r', '\n'),
+		"interest in an empty token":  claim(11, frameInterest, 0, 0, 0, 1, 0, 0, 'a', '.', '.', 'b'),
 		"a ping of one byte":          claim(2, framePing, 1),
 		"a refusal":                   claim(3, frameRefused, '{', '}'),
 		"half a message":              claim(1000, frameMessage, 1, 0, 0),

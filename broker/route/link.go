@@ -33,7 +33,8 @@ type link struct {
 	dialed bool // by this broker
 
 	neighbour *neighbour // set with the claim
-	previous  *link      // what this one replaces; only run uses it
+	claimed   time.Time
+	previous  *link // what this one replaces; only run uses it
 
 	in      *reader
 	out     *outbox

@@ -164,7 +164,7 @@ func (m *Mesh) SetMembers(members []Member) {
 		n := m.neighbourLocked(member.ID)
 		if !n.member || n.address != member.Route || n.incarnation != member.Incarnation {
 			n.fresh = true
-			if n.incarnation != member.Incarnation && n.link == nil {
+			if n.incarnation != member.Incarnation {
 				n.leaving = false // Whoever left has come back.
 			}
 		}
@@ -221,7 +221,7 @@ func (m *Mesh) claim(l *link) *Refusal {
 	}
 	n.link, n.leaving = l, false
 	n.generation++
-	l.neighbour = n
+	l.neighbour, l.claimed = n, time.Now()
 	l.waiting.Store(int64(m.now()))
 	m.workers.Go(func() {
 		l.run()
@@ -291,7 +291,7 @@ func (m *Mesh) linkEnded(l *link) {
 	case !l.up.Load() && told == causeOf(l.err):
 		level = slog.LevelDebug
 	}
-	m.log.Log(m.ctx, level, "Link down", "peer", l.peer.Name, "id", l.peer.ID, "error", l.err, "was_up", l.up.Load(), "lost_messages", lost)
+	m.log.Log(context.Background(), level, "Link down", "peer", l.peer.Name, "id", l.peer.ID, "error", l.err, "was_up", l.up.Load(), "lost_messages", lost)
 	if l.up.Load() {
 		m.config.Changed()
 	}

@@ -11,10 +11,10 @@ import (
 )
 
 // startMemoryNode starts a broker on a network in memory.
-func startMemoryNode(t *testing.T, id string, n *memoryNet) *testNode {
-	return startNode(t, id, nil, func(c *Config) {
+func startMemoryNode(t *testing.T, id string, n *memoryNet, change ...func(*Config)) *testNode {
+	return startNode(t, id, nil, append(change, func(c *Config) {
 		c.Listener, c.Dial = n.listen(id), n.dial
-	})
+	})...)
 }
 
 // end closes the brokers and waits until nothing of theirs is on its way.
@@ -110,8 +110,7 @@ func TestRedialsAreNoStorm(t *testing.T) {
 		if n := a.peerOf("b").Attempts; n < 100 || n > 260 {
 			t.Errorf("%d dials in a minute to a member that is down", n)
 		}
-		stranger := startMemoryNode(t, "b", network)
-		stranger.own.Cluster = "default/other"
+		stranger := startMemoryNode(t, "b", network, func(c *Config) { c.Cluster = "default/other" })
 		time.Sleep(5 * time.Second)
 		before := a.peerOf("b").Attempts
 		time.Sleep(time.Minute)
@@ -122,6 +121,37 @@ func TestRedialsAreNoStorm(t *testing.T) {
 			t.Errorf("%d warnings", n)
 		}
 		network.end(a, stranger)
+	})
+}
+
+func TestALeavingPeerIsRedialledWithoutHurry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := newMemoryNet()
+		a, b := startMemoryNode(t, "a", network), startMemoryNode(t, "b", network)
+		introduceAll(a, b)
+		waitUp(t, a, b)
+		if err := b.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for _, l := range a.links() {
+			l.raw.Close() // An accident: b still serves its last clients.
+		}
+		took, ok := within(time.Minute, func() bool { return a.peerOf("b").Generation == 2 && a.hub.sees(b.hub) && b.hub.sees(a.hub) })
+		if !ok || took > refusedPause+time.Second {
+			t.Errorf("a peer that was leaving, but is still there, was linked again after %v", took)
+		}
+		eventually(t, "it says again that it leaves", func() bool { return a.peerOf("b").Leaving })
+		b.Close()
+		before := a.peerOf("b").Attempts
+		time.Sleep(time.Minute)
+		if n := a.peerOf("b").Attempts - before; n > 35 {
+			t.Errorf("%d dials in a minute to a broker that has left", n)
+		}
+		if got := a.logs.lines("WARN"); len(got) > 0 {
+			t.Errorf("warnings: %q", got)
+		}
+		network.end(a, b)
 	})
 }
 

@@ -1,0 +1,272 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/session"
+)
+
+// broker is a whole core node: real clients on one port, real links on another.
+type broker struct {
+	*testNode
+	hub *session.Hub
+	url string
+}
+
+func startBroker(t *testing.T, id string, ca *authority) *broker {
+	t.Helper()
+	profile, err := limits.ForProfile(limits.DefaultProfile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &broker{hub: session.NewHub(session.Config{ServerID: id, ServerName: "main-" + id, Version: "2.12.0-test", Cluster: "main", Profile: profile, Loops: 2})}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.url = "nats://" + listener.Addr().String()
+	served := make(chan error, 1)
+	go func() { served <- b.hub.Serve(listener) }()
+	t.Cleanup(func() {
+		b.hub.Close()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	b.testNode = startNode(t, id, ca, func(c *Config) { c.Hub = Clients(b.hub) })
+	return b
+}
+
+func (b *broker) connect(t *testing.T) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(b.url, nats.NoReconnect())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// knows waits until b has the given amount of interest from another broker.
+func (b *broker) knows(t *testing.T, id string, patterns, groups int64) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s knows %d patterns and %d groups of %s", b.config.ID, patterns, groups, id), func() bool {
+		p := b.peerOf(id)
+		return p.Up && p.Patterns == patterns && p.Groups == groups
+	})
+}
+
+// collector keeps what a subscription received, in order.
+type collector struct {
+	mu  sync.Mutex
+	got []string
+}
+
+func (c *collector) take(m *nats.Msg) {
+	c.mu.Lock()
+	c.got = append(c.got, m.Header.Get("From")+" "+string(m.Data))
+	c.mu.Unlock()
+}
+
+func (c *collector) all() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.got)
+}
+
+// TestAClusterIsOneBrokerToItsClients: every plain subscriber gets every message once and in each
+// publisher's order; every group gets it once in the whole cluster; a broker that dies takes only
+// its own clients along; and the one that takes its place is a part of it again.
+func TestAClusterIsOneBrokerToItsClients(t *testing.T) {
+	const each = 2000
+	ca := newAuthority(t)
+	brokers := []*broker{startBroker(t, "a", ca), startBroker(t, "b", ca), startBroker(t, "c", ca)}
+	nodes := func() (all []*testNode) {
+		for _, b := range brokers {
+			all = append(all, b.testNode)
+		}
+		return all
+	}
+	introduceAll(nodes()...)
+	waitUp(t, nodes()...)
+
+	var plain, workers, others []*collector
+	subscribe := func(b *broker) {
+		nc := b.connect(t)
+		for range 2 {
+			p, w := &collector{}, &collector{}
+			plain, workers = append(plain, p), append(workers, w)
+			for _, s := range []func() (*nats.Subscription, error){
+				func() (*nats.Subscription, error) { return nc.Subscribe("load.*", p.take) },
+				func() (*nats.Subscription, error) { return nc.QueueSubscribe("load.>", "workers", w.take) },
+			} {
+				if _, err := s(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		o := &collector{}
+		others = append(others, o)
+		if _, err := nc.QueueSubscribe("load.*", "others", o.take); err != nil {
+			t.Fatal(err)
+		}
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settle := func() {
+		for _, x := range brokers {
+			for _, y := range brokers {
+				if x != y {
+					x.knows(t, y.config.ID, 1, 2)
+				}
+			}
+		}
+	}
+	load := func(round string) {
+		var publishers sync.WaitGroup
+		for _, b := range brokers {
+			nc := b.connect(t)
+			publishers.Go(func() {
+				for i := range each {
+					m := nats.NewMsg("load." + b.config.ID)
+					m.Header.Set("From", round+b.config.ID)
+					m.Data = fmt.Appendf(nil, "%06d", i)
+					if err := nc.PublishMsg(m); err != nil {
+						t.Error(err)
+					}
+				}
+				if err := nc.Flush(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		publishers.Wait()
+	}
+	check := func(round string) {
+		t.Helper()
+		total := each * len(brokers)
+		count := func(cs []*collector) (n int) {
+			for _, c := range cs {
+				n += len(c.all())
+			}
+			return n
+		}
+		eventually(t, "all is delivered", func() bool {
+			return count(plain) >= len(plain)*total && count(workers) >= total && count(others) >= total
+		})
+		for i, c := range plain {
+			next := make(map[string]int)
+			for _, got := range c.all() {
+				from, number, _ := strings.Cut(got, " ")
+				if want := fmt.Sprintf("%06d", next[from]); number != want {
+					t.Fatalf("plain subscriber %d: got %s, want %s", i, got, want)
+				}
+				next[from]++
+			}
+			if len(next) != len(brokers) {
+				t.Errorf("plain subscriber %d heard of %v", i, next)
+			}
+		}
+		for name, group := range map[string][]*collector{"workers": workers, "others": others} {
+			seen := make(map[string]int)
+			busy := 0
+			for _, c := range group {
+				if len(c.all()) > 0 {
+					busy++
+				}
+				for _, got := range c.all() {
+					if seen[got]++; seen[got] > 1 {
+						t.Fatalf("group %s got %s twice", name, got)
+					}
+				}
+			}
+			if len(seen) != total || busy != len(group) {
+				t.Errorf("%s: group %s got %d of %d messages, at %d of its %d members", round, name, len(seen), total, busy, len(group))
+			}
+		}
+		for _, c := range slices.Concat(plain, workers, others) {
+			c.mu.Lock()
+			c.got = nil
+			c.mu.Unlock()
+		}
+	}
+
+	for _, b := range brokers {
+		subscribe(b)
+	}
+	settle()
+	load("first.")
+	check("with three brokers")
+
+	dead := brokers[1]
+	dead.Mesh.Close()
+	dead.hub.Close()
+	brokers = []*broker{brokers[0], brokers[2]}
+	plain, workers, others = slices.Delete(plain, 2, 4), slices.Delete(workers, 2, 4), slices.Delete(others, 1, 2)
+	for _, b := range brokers {
+		eventually(t, "the dead broker's interest is gone", func() bool { return !b.peerOf("b").Up && b.peerOf("b").Patterns == 0 })
+	}
+	load("second.")
+	check("with one broker dead")
+
+	again := startBroker(t, "b", ca)
+	brokers = append(brokers, again)
+	introduceAll(nodes()...)
+	subscribe(again)
+	settle()
+	load("third.")
+	check("with the dead one replaced")
+}
+
+func TestRequestsCrossTheClusterOnTheirFirstMessage(t *testing.T) {
+	ca := newAuthority(t)
+	a, b := startBroker(t, "a", ca), startBroker(t, "b", ca)
+	introduceAll(a.testNode, b.testNode)
+	waitUp(t, a.testNode, b.testNode)
+	service := b.connect(t)
+	sub, err := service.QueueSubscribe("echo", "q", func(m *nats.Msg) { _ = m.Respond(m.Data) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := service.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	a.knows(t, "b", 0, 1)
+	// A new connection each time: its inbox is unknown to b until just before the request.
+	for i := range 200 {
+		nc, err := nats.Connect(a.url, nats.NoReconnect())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		m, err := nc.RequestWithContext(ctx, "echo", fmt.Append(nil, i))
+		cancel()
+		nc.Close()
+		if err != nil || string(m.Data) != fmt.Sprint(i) {
+			t.Fatalf("request %d: %v, %v", i, m, err)
+		}
+	}
+	b.knows(t, "a", 0, 0)
+	if err := sub.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := service.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	a.knows(t, "b", 0, 0)
+	if _, err := a.connect(t).Request("echo", nil, 10*time.Second); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("with nobody there: %v", err)
+	}
+}
