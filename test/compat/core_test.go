@@ -1,0 +1,257 @@
+package compat
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+func TestRequestReply(t *testing.T) {
+	n := startNode(t, nil)
+	server, client := connect(t, n), connect(t, n)
+	_, err := server.Subscribe("greet.*", func(m *nats.Msg) { _ = m.Respond(append([]byte("hello, "), m.Data...)) })
+	must(t, err)
+	flush(t, server)
+	for _, who := range []string{"ann", "", "bob"} {
+		m, err := client.Request("greet.x", []byte(who), patience)
+		if err != nil || string(m.Data) != "hello, "+who {
+			t.Fatalf("answer to %q: %v, %v", who, m, err)
+		}
+	}
+	old := connect(t, n, nats.UseOldRequestStyle()) // a subscription with a maximum per request
+	for range 3 {
+		m, err := old.Request("greet.x", []byte("old"), patience)
+		if err != nil || string(m.Data) != "hello, old" {
+			t.Fatalf("old style: %v, %v", m, err)
+		}
+	}
+	eventually(t, "the old style's subscriptions end", func() bool { return n.Stats().Subscriptions == 2 })
+}
+
+func TestRequestNobodyAnswers(t *testing.T) {
+	n := startNode(t, nil)
+	nc := connect(t, n)
+	begin := time.Now()
+	if _, err := nc.Request("nobody", nil, patience); !errors.Is(err, nats.ErrNoResponders) {
+		t.Fatalf("request: %v", err)
+	}
+	if took := time.Since(begin); took > patience/3 {
+		t.Errorf("it took %v to say that nobody listens", took)
+	}
+	old := connect(t, n, nats.UseOldRequestStyle())
+	if _, err := old.Request("nobody", nil, patience); !errors.Is(err, nats.ErrNoResponders) {
+		t.Fatalf("old style request: %v", err)
+	}
+	// Somebody who listens and does not answer is something else.
+	sub := subscribe(t, nc, "silent")
+	if _, err := nc.Request("silent", nil, 50*time.Millisecond); !errors.Is(err, nats.ErrTimeout) {
+		t.Fatalf("request to one that is silent: %v", err)
+	}
+	receive(t, sub)
+}
+
+func TestFlushIsABarrier(t *testing.T) {
+	n := startNode(t, nil)
+	pub, sub := connect(t, n), connect(t, n)
+	for i := range 200 {
+		s, err := sub.SubscribeSync("barrier")
+		must(t, err)
+		flush(t, sub)
+		must(t, pub.Publish("barrier", fmt.Append(nil, i)))
+		flush(t, pub)
+		if m := receive(t, s); string(m.Data) != fmt.Sprint(i) {
+			t.Fatalf("received %q, want %d", m.Data, i)
+		}
+		must(t, s.Unsubscribe())
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	n := startNode(t, nil)
+	nc := connect(t, n)
+	sub := subscribe(t, nc, "h")
+	out := nats.NewMsg("h")
+	out.Header.Add("Key", "one")
+	out.Header.Add("Key", "two")
+	out.Header.Set("lower-case", "x: y")
+	out.Data = []byte("payload\r\n")
+	must(t, nc.PublishMsg(out))
+	in := receive(t, sub)
+	if got := in.Header.Values("Key"); len(got) != 2 || got[0] != "one" || got[1] != "two" || in.Header.Get("lower-case") != "x: y" {
+		t.Errorf("headers %v", in.Header)
+	}
+	if !bytes.Equal(in.Data, out.Data) {
+		t.Errorf("payload %q", in.Data)
+	}
+	must(t, nc.Publish("h", []byte("plain")))
+	if in = receive(t, sub); len(in.Header) != 0 || string(in.Data) != "plain" {
+		t.Errorf("a message without headers arrived as %v %q", in.Header, in.Data)
+	}
+}
+
+func TestQueueGroupSharesTheWork(t *testing.T) {
+	n := startNode(t, nil)
+	const members, messages = 5, 5000
+	var got [members]atomic.Int64
+	var total atomic.Int64
+	for i := range members {
+		nc := connect(t, n)
+		_, err := nc.QueueSubscribe("work", "workers", func(*nats.Msg) { got[i].Add(1); total.Add(1) })
+		must(t, err)
+		flush(t, nc)
+	}
+	pub := connect(t, n)
+	all := subscribe(t, pub, "work")
+	for range messages {
+		must(t, pub.Publish("work", nil))
+	}
+	for range messages {
+		receive(t, all)
+	}
+	eventually(t, "the group has had every message", func() bool { return total.Load() >= messages })
+	if total.Load() != messages {
+		t.Errorf("the group has had %d of %d messages", total.Load(), messages)
+	}
+	for i := range got {
+		// Fair within a factor of two: chance alone stays far inside.
+		if g := got[i].Load(); g < messages/members/2 || g > messages/members*2 {
+			t.Errorf("member %d has had %d of %d messages", i, g, messages)
+		}
+	}
+}
+
+func TestAutoUnsubscribe(t *testing.T) {
+	n := startNode(t, nil)
+	pub, nc := connect(t, n), connect(t, n)
+	for _, before := range []int{0, 2} {
+		sub := subscribe(t, nc, "auto")
+		for range before {
+			must(t, pub.Publish("auto", nil))
+			receive(t, sub)
+		}
+		flush(t, pub)
+		must(t, sub.AutoUnsubscribe(5))
+		flush(t, nc)
+		for range 20 {
+			must(t, pub.Publish("auto", nil))
+		}
+		flush(t, pub, nc)
+		for range 5 - before {
+			receive(t, sub)
+		}
+		if _, err := sub.NextMsg(time.Millisecond); !errors.Is(err, nats.ErrMaxMessages) {
+			t.Errorf("after the last message: %v", err)
+		}
+		eventually(t, "the subscription is gone", func() bool { return n.Stats().Subscriptions == 0 })
+	}
+}
+
+func TestNoEcho(t *testing.T) {
+	n := startNode(t, nil)
+	quiet, other := connect(t, n, nats.NoEcho()), connect(t, n)
+	mine, theirs := subscribe(t, quiet, "talk"), subscribe(t, other, "talk")
+	must(t, quiet.Publish("talk", []byte("from quiet")))
+	if m := receive(t, theirs); string(m.Data) != "from quiet" {
+		t.Fatalf("received %q", m.Data)
+	}
+	must(t, other.Publish("talk", []byte("from other")))
+	if m := receive(t, mine); string(m.Data) != "from other" {
+		t.Fatalf("received %q: its own words", m.Data)
+	}
+	receivesNothing(t, quiet, mine)
+}
+
+func TestUnsubscribeTwice(t *testing.T) {
+	n := startNode(t, nil)
+	nc := connect(t, n)
+	sub := subscribe(t, nc, "once")
+	must(t, sub.Unsubscribe())
+	if err := sub.Unsubscribe(); !errors.Is(err, nats.ErrBadSubscription) {
+		t.Errorf("the second time: %v", err)
+	}
+	if _, err := nc.Subscribe("bad subject", func(*nats.Msg) {}); !errors.Is(err, nats.ErrBadSubject) {
+		t.Errorf("a bad subject: %v", err)
+	}
+	must(t, nc.Publish("once", nil))
+	flush(t, nc)
+}
+
+// What the client lets pass and the broker does not is reported to the application. nats.go
+// ends a connection on an error that it does not know; an invalid subject is such a one.
+func TestInvalidSubjectIsReported(t *testing.T) {
+	n := startNode(t, nil)
+	closed := make(chan struct{})
+	nc := connect(t, n, nats.NoReconnect(), nats.ErrorHandler(nil), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	_, err := nc.SubscribeSync("a.>.b")
+	must(t, err)
+	_ = nc.FlushTimeout(patience)
+	wait(t, "the connection is closed", closed)
+	if err := nc.LastError(); err == nil || !strings.EqualFold(err.Error(), "nats: Invalid Subject") {
+		t.Errorf("the client's last error is %v", err)
+	}
+}
+
+func TestDrainLosesNothing(t *testing.T) {
+	n := startNode(t, nil)
+	pub := connect(t, n)
+	closed := make(chan struct{})
+	nc := connect(t, n, nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	const messages = 2000
+	var got atomic.Int64
+	half := make(chan struct{})
+	_, err := nc.QueueSubscribe("drain", "q", func(m *nats.Msg) {
+		if got.Add(1) == 10 {
+			close(half)
+		}
+		_ = m.Respond(nil)
+	})
+	must(t, err)
+	flush(t, nc)
+	other := connect(t, n)
+	var rest atomic.Int64
+	_, err = other.QueueSubscribe("drain", "q", func(*nats.Msg) { rest.Add(1) })
+	must(t, err)
+	flush(t, other)
+	for i := range messages {
+		must(t, pub.PublishRequest("drain", "answers", nil))
+		if i == messages/2 {
+			flush(t, pub)
+			wait(t, "the first messages", half)
+			must(t, nc.Drain())
+		}
+	}
+	flush(t, pub)
+	wait(t, "the drained connection closes by itself", closed)
+	eventually(t, "every message is with one of the two", func() bool { return got.Load()+rest.Load() >= messages })
+	if sum := got.Load() + rest.Load(); sum != messages || rest.Load() == 0 {
+		t.Errorf("%d and %d of %d messages", got.Load(), rest.Load(), messages)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	n := startNode(t, nil)
+	nc := connect(t, n, nats.Name("who is this"))
+	if !nc.HeadersSupported() || nc.ConnectedServerId() == "" || nc.ConnectedServerName() != "compat" || nc.ConnectedAddr() != n.address {
+		t.Errorf("the server is known as %s, %s, %s", nc.ConnectedServerId(), nc.ConnectedServerName(), nc.ConnectedAddr())
+	}
+	if ip, err := nc.GetClientIP(); err != nil || !ip.IsLoopback() {
+		t.Errorf("client address %v, %v", ip, err)
+	}
+	id, err := nc.GetClientID()
+	must(t, err)
+	if rtt, err := nc.RTT(); err != nil || rtt <= 0 {
+		t.Errorf("round trip %v, %v", rtt, err)
+	}
+	for _, c := range n.ConnStats() {
+		if c.ID == id && c.Name == "who is this" && c.Lang == "go" && c.Version == nats.Version {
+			return
+		}
+	}
+	t.Errorf("connection %d is not as it said among %+v", id, n.ConnStats())
+}
