@@ -14,8 +14,8 @@ type Broker struct {
 
 	Name    string // pod name, for people
 	Client  string // host:port where NATS clients connect
-	Route   string // host:port where other brokers connect
-	HTTP    string // host:port of health and metrics
+	Route   string // host:port where other brokers connect; empty: it takes none
+	HTTP    string // host:port of health and metrics; may be empty
 	Zone    string // may be empty
 	Version string
 }
@@ -44,6 +44,9 @@ func (b Broker) valid() error {
 		return fmt.Errorf("broker id %q: want 1 to %d letters, digits, - or _", b.ID, maxBrokerID)
 	}
 	for field, address := range map[string]string{"client": b.Client, "route": b.Route, "http": b.HTTP} {
+		if address == "" && field != "client" {
+			continue // a broker that is alone needs no routes, and one on a laptop may serve no HTTP
+		}
 		if _, _, err := net.SplitHostPort(address); err != nil {
 			return fmt.Errorf("broker %s: %s address %q: %w (want host:port)", b.ID, field, address, err)
 		}

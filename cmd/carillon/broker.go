@@ -72,7 +72,7 @@ ask its clients to go elsewhere and then stop.`,
 	f.StringVar(&profile, "profile", limits.DefaultProfile, "size of the node: small, medium, large or xlarge")
 	f.DurationVar(&config.LameDuck, "lame-duck", 20*time.Second, "over how long clients are asked to leave at the end")
 	who.flags(f)
-	log.flags(f)
+	log.flags(f, "info")
 	return cmd
 }
 

@@ -11,9 +11,9 @@ import (
 // logging is how a long-running subcommand logs; its flags are the same everywhere.
 type logging struct{ format, level string }
 
-func (l *logging) flags(f *pflag.FlagSet) {
+func (l *logging) flags(f *pflag.FlagSet, level string) {
 	f.StringVar(&l.format, "log-format", "text", "format of the log: text or json")
-	f.StringVar(&l.level, "log-level", "info", "least level that is logged: debug, info, warn or error")
+	f.StringVar(&l.level, "log-level", level, "least level that is logged: debug, info, warn or error")
 }
 
 func (l *logging) logger(to io.Writer) (*slog.Logger, error) {

@@ -6,6 +6,7 @@ import "github.com/spf13/cobra"
 // file of its name.
 func subcommands() []*cobra.Command {
 	return []*cobra.Command{
+		newDevCommand(),
 		newBrokerCommand(),
 		newBenchCommand(),
 		newSelftestCommand(),
