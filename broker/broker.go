@@ -87,11 +87,11 @@ func Run(ctx context.Context, config Config) error {
 }
 
 // open claims everything that can fail at once: volume, ports.
-func open(config Config) (b *Broker, err error) {
+func open(config Config) (_ *Broker, err error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	b = &Broker{
+	b := &Broker{
 		config: config, log: config.Logger, started: time.Now(),
 		assigned: make(chan struct{}), linked: make(chan struct{}, 1),
 	}

@@ -1,0 +1,42 @@
+package broker
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/limits"
+)
+
+// A port that is taken is an error that says which, and what was claimed before it is given back.
+func TestATakenPortIsSaidSo(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	profile, err := limits.ForProfile("small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = Run(t.Context(), Config{
+		Name: "b", Cluster: "local/test", Data: t.TempDir(), Profile: profile,
+		Client: Address{Listen: client}, HTTP: Address{Listen: taken.Addr().String()},
+	})
+	if err == nil || !strings.Contains(err.Error(), "HTTP") || !strings.Contains(err.Error(), taken.Addr().String()) {
+		t.Errorf("the error is %v", err)
+	}
+	again, err := net.Listen("tcp", client)
+	if err != nil {
+		t.Fatalf("the clients' port was not given back: %v", err)
+	}
+	again.Close()
+}
