@@ -11,7 +11,6 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
 
 	"github.com/carillon-mq/carillon/broker/env"
 )
@@ -134,7 +133,7 @@ func (p *parsed) others() []string {
 // etcd is the configuration of the embedded member. With existing, cluster is what the
 // member joins; otherwise what it forms, which matters only while its volume is empty.
 func (p *parsed) etcd(cluster string, existing bool) (*embed.Config, error) {
-	cfg := baseEtcd(p.Name, p.DataDir, p.Logger)
+	cfg := baseEtcd(p.Name, p.DataDir)
 	cfg.TickMs, cfg.ElectionMs = heartbeatMillis, electionMillis
 
 	peerURL, err := url.Parse(p.peerURL)
@@ -172,14 +171,13 @@ func (p *parsed) etcd(cluster string, existing bool) (*embed.Config, error) {
 }
 
 // baseEtcd is what a member in a cluster and a local one share.
-func baseEtcd(name, dir string, log *slog.Logger) *embed.Config {
+func baseEtcd(name, dir string) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name, cfg.Dir = name, filepath.Join(dir, etcdDir)
 	cfg.QuotaBackendBytes = quotaBytes
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModeRevision, keptRevisions
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = snapshotEvery, snapshotKept
 	cfg.BootstrapDefragThresholdMegabytes = defragmentMiB
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(slogCore{log: log}))
 	return cfg
 }
 

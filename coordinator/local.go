@@ -60,7 +60,15 @@ func (l *Local) start(ctx context.Context, log *slog.Logger) (err error) {
 	if l.socket, l.temp, err = socketPath(l.volume.dir); err != nil {
 		return err
 	}
-	cfg := baseEtcd("local", l.volume.dir, log)
+	// A first start that did not come to its end may have left files.
+	if has, err := l.volume.hasMember(); err != nil {
+		return err
+	} else if !has {
+		if err := l.volume.setAside(); err != nil {
+			return err
+		}
+	}
+	cfg := baseEtcd("local", l.volume.dir)
 	cfg.TickMs, cfg.ElectionMs = localHeartbeatMillis, localElectionMillis
 	client := url.URL{Scheme: "unix", Path: l.socket}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
@@ -69,7 +77,7 @@ func (l *Local) start(ctx context.Context, log *slog.Logger) (err error) {
 	peer := url.URL{Scheme: "http", Host: "localhost:2380"}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = nil, []url.URL{peer}
 	cfg.InitialCluster, cfg.InitialClusterToken = cfg.Name+"="+peer.String(), "local"
-	if l.server, err = startServer(cfg); err != nil {
+	if l.server, err = startServer(cfg, log); err != nil {
 		return err
 	}
 	timer := time.NewTimer(localStartTimeout)

@@ -4,28 +4,31 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 
 	"go.uber.org/zap/zapcore"
 )
 
 // slogCore hands etcd's log, from warnings up, to this program's.
 type slogCore struct {
-	log    *slog.Logger
-	fields []zapcore.Field
+	log     *slog.Logger
+	closing *atomic.Bool
+	fields  []zapcore.Field
 }
 
 // expected are warnings about what was chosen with care; they would only worry a reader.
 var expected = []string{
 	"Running http and grpc server on single port",
-	"serving client traffic insecurely", // on a unix socket of the user's own
+	"serving client traffic insecurely",            // on a unix socket of the user's own
+	"simple token is not cryptographically signed", // tokens are not used; certificates are
 }
 
 func (c slogCore) Enabled(level zapcore.Level) bool {
-	return level >= zapcore.WarnLevel && c.log.Enabled(context.Background(), slogLevel(level))
+	return level >= zapcore.WarnLevel && !c.closing.Load() && c.log.Enabled(context.Background(), slogLevel(level))
 }
 
 func (c slogCore) With(fields []zapcore.Field) zapcore.Core {
-	return slogCore{c.log, append(c.fields[:len(c.fields):len(c.fields)], fields...)}
+	return slogCore{c.log, c.closing, append(c.fields[:len(c.fields):len(c.fields)], fields...)}
 }
 
 func (c slogCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {

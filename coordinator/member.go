@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -167,7 +168,7 @@ func (m *member) tryBegin(ctx context.Context) (*server, error) {
 	if has {
 		return m.start(m.InitialCluster, false)
 	}
-	// A first start that did not come to writing its log may have left files.
+	// A first start that did not come to its end may have left files.
 	if err := m.volume.setAside(); err != nil {
 		return nil, err
 	}
@@ -259,7 +260,8 @@ func (m *member) promote(ctx context.Context, s *server) {
 
 // server is a running etcd.
 type server struct {
-	etcd *embed.Etcd
+	etcd    *embed.Etcd
+	closing atomic.Bool // from then on its log is about what was closed on purpose
 
 	mu      sync.Mutex
 	clients []*grpc.Server // that serve etcd's clients
@@ -270,11 +272,12 @@ func (m *member) start(cluster string, existing bool) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startServer(cfg)
+	return startServer(cfg, m.log)
 }
 
-func startServer(cfg *embed.Config) (*server, error) {
+func startServer(cfg *embed.Config, log *slog.Logger) (*server, error) {
 	s := &server{}
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(slogCore{log: log, closing: &s.closing}))
 	cfg.ServiceRegister = func(clients *grpc.Server) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -299,6 +302,7 @@ func (s *server) stop() error {
 		s.mu.Lock()
 		clients := s.clients
 		s.mu.Unlock()
+		s.closing.Store(true)
 		for _, c := range clients {
 			c.Stop()
 		}

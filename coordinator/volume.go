@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,21 +42,23 @@ func openVolume(dir string) (*volume, error) {
 
 func (v *volume) Close() error { return v.lock.Close() }
 
-// hasMember says whether a member was ever started here: it has a log.
+// hasMember says whether a member ever took part in a cluster from here. One that was
+// killed between making its log and writing to it for the first time did not, and could
+// never begin again: it knows no members, itself included.
 func (v *volume) hasMember() (bool, error) {
-	entries, err := os.ReadDir(filepath.Join(v.dir, etcdDir, "member", "wal"))
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
+	dir := filepath.Join(v.dir, etcdDir, "member", "wal")
+	segments, err := filepath.Glob(filepath.Join(dir, "*.wal"))
 	if err != nil {
 		return false, fmt.Errorf("look for a member in %s: %w", v.dir, err)
 	}
-	for _, entry := range entries {
-		if filepath.Ext(entry.Name()) == ".wal" {
-			return true, nil
-		}
+	if len(segments) != 1 {
+		return len(segments) > 0, nil
 	}
-	return false, nil
+	state, err := wal.Verify(nil, dir, &walpb.Snapshot{})
+	if err != nil {
+		return true, nil //nolint:nilerr // etcd will say what is wrong with its log
+	}
+	return state.GetCommit() > 0, nil
 }
 
 // setAside moves what etcd wrote out of the way. It keeps the last such only, so that a
