@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,8 +40,8 @@ import (
 // At the end every connection that is not closed has to answer a PING, with nothing before it.
 //
 // By default the server is this package's, in the same process. CARILLON_TRANSCRIPT_SERVER names
-// another one: host:port of one that runs (transcripts with server options then are left out),
-// or the path of a nats-server, which is started for every transcript.
+// another one: host:port of one that runs (transcripts that need a server of their own then are left
+// out), or the path of a nats-server, which is started for every transcript.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -56,16 +57,16 @@ func TestTranscripts(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		if start == nil && len(script.options) > 0 {
+		if start == nil && script.needsOwnServer() {
 			continue
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			t.Parallel()
-			s := runningServer{address: os.Getenv("CARILLON_TRANSCRIPT_SERVER")}
-			if start != nil {
-				s = start(t, script.options)
+			if start == nil { // one server for all: one after the other
+				script.run(t, file, runningServer{address: os.Getenv("CARILLON_TRANSCRIPT_SERVER")})
+				return
 			}
-			script.run(t, file, s)
+			t.Parallel()
+			script.run(t, file, start(t, script.options))
 		})
 	}
 }
@@ -86,6 +87,9 @@ func transcriptServer(t *testing.T) (start func(*testing.T, map[string]string) r
 	default:
 		if _, _, err := net.SplitHostPort(server); err != nil {
 			t.Fatalf("CARILLON_TRANSCRIPT_SERVER=%s is neither host:port nor a path: %v", server, err)
+		}
+		if dialTranscript(t, server).expectInfo(`{"cluster":null}`) != nil {
+			return nil, "carillon" // which always names its cluster; a nats-server alone has none
 		}
 		return nil, "nats-server"
 	}
@@ -152,6 +156,10 @@ type step struct {
 	raw     bool // C>: without CRLF
 	any     bool // S?: in any order
 	text    string
+}
+
+func (script *transcript) needsOwnServer() bool {
+	return len(script.options) > 0 || slices.ContainsFunc(script.steps, func(s step) bool { return s.kind == '!' })
 }
 
 // sends says whether the step is a whole line of that client; consecutive ones are sent in one piece.
