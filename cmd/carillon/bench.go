@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ standard error. Ctrl-C prints what was measured until then.
 
 The exit code is 0 if every message arrived once and in order, 1 if not, or if a server
 could not be reached, or after an interrupt; 2 for a wrong command line.`,
-		Args: cobra.NoArgs,
+		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBenchForwardCommand(), newBenchFanoutCommand(), newBenchAllCommand())
@@ -67,7 +68,7 @@ func newBenchForwardCommand() *cobra.Command {
 		Short: "Groups of publishers with one subscriber each, at a steady rate",
 		Example: `  carillon bench forward --server nats://127.0.0.1:4222
   carillon bench forward --against nats://127.0.0.1:4223 --against-name nats-server --repeat 5`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd, func() ([]bench.Workload, error) { return f.forward(bench.ClientNATS).Workloads() })
 		},
@@ -86,7 +87,7 @@ func newBenchFanoutCommand() *cobra.Command {
 		Short: "Many subscribers over three topics",
 		Example: `  carillon bench fanout --subscribers 10,100,1000
   carillon bench fanout --subscribers 10000 --pace 200ms --rounds 5 --server-pid $(pidof carillon)`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd, func() ([]bench.Workload, error) { return f.fanout(bench.ClientLight).Workloads() })
 		},
@@ -104,7 +105,7 @@ func newBenchAllCommand() *cobra.Command {
 		Use:     "all",
 		Short:   "Every scenario, in one report",
 		Example: `  carillon bench all --short --server nats://main.default.svc:4222`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd, func() ([]bench.Workload, error) {
 				f.shorten(cmd.Flags())
@@ -132,7 +133,7 @@ func newBenchAllCommand() *cobra.Command {
 
 func (f *benchFlags) common(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.server, "server", orDefault(os.Getenv("NATS_URL"), defaultServer), "server `URL`, or several of one cluster with commas between them (env NATS_URL)")
+	flags.StringVar(&f.server, "server", cmp.Or(os.Getenv("NATS_URL"), defaultServer), "server `URL`, or several of one cluster with commas between them (env NATS_URL)")
 	// Help must not show the environment's value, which may hold a password.
 	flags.Lookup("server").DefValue = defaultServer
 	flags.StringVar(&f.name, "name", "", "what to call the server in the report (default its address)")
@@ -194,14 +195,14 @@ func (f *benchFlags) shorten(flags *pflag.FlagSet) {
 func (f *benchFlags) forward(client string) bench.Forward {
 	return bench.Forward{
 		Groups: f.groups, PublishersPerGroup: f.publishers, Rate: f.rate, PayloadBytes: f.forwardSize,
-		Warmup: f.warmup, Duration: f.duration, Client: orDefault(f.client, client), Seed: f.seed,
+		Warmup: f.warmup, Duration: f.duration, Client: cmp.Or(f.client, client), Seed: f.seed,
 	}
 }
 
 func (f *benchFlags) fanout(client string) bench.Fanout {
 	return bench.Fanout{
 		Subscribers: f.subscribers, MessagesPerTopic: f.perTopic, Pace: f.pace, Rounds: f.rounds,
-		PayloadBytes: f.fanoutSize, Warmup: f.warmup, Duration: f.duration, Client: orDefault(f.client, client),
+		PayloadBytes: f.fanoutSize, Warmup: f.warmup, Duration: f.duration, Client: cmp.Or(f.client, client),
 	}
 }
 
@@ -236,7 +237,10 @@ func (f *benchFlags) campaign(cmd *cobra.Command) (bench.Campaign, error) {
 	if f.output != "table" && f.output != "json" {
 		return bench.Campaign{}, fmt.Errorf("--output is %q; give table or json", f.output)
 	}
-	user, password, token := orDefault(f.user, os.Getenv("CARILLON_USER")), orDefault(f.password, os.Getenv("CARILLON_PASSWORD")), orDefault(f.token, os.Getenv("CARILLON_TOKEN"))
+	user, password, token := cmp.Or(f.user, os.Getenv("CARILLON_USER")), cmp.Or(f.password, os.Getenv("CARILLON_PASSWORD")), cmp.Or(f.token, os.Getenv("CARILLON_TOKEN"))
+	if user != "" && token != "" {
+		return bench.Campaign{}, errors.New("a user and a token were given for the server: choose one")
+	}
 	server, err := bench.ParseTarget(f.name, f.server, user, password, token, f.serverPID)
 	if err != nil {
 		return bench.Campaign{}, fmt.Errorf("--server: %w", err)
@@ -294,11 +298,4 @@ func (f *benchFlags) print(out io.Writer, file *os.File, report *bench.Report) e
 		return errors.Join(append(errs, report.WriteJSON(out))...)
 	}
 	return errors.Join(append(errs, report.WriteTable(out, f.originals))...)
-}
-
-func orDefault(value, otherwise string) string {
-	if value == "" {
-		return otherwise
-	}
-	return value
 }

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	batchv1 "k8s.io/api/batch/v1"
+	"sigs.k8s.io/yaml"
+)
+
+func TestBenchRefusesWrongCommandLinesBeforeItConnects(t *testing.T) {
+	for _, line := range []string{
+		"bench sideways",
+		"bench forward extra",
+		"bench forward --groups 0",
+		"bench forward --groups x",
+		"bench forward --client other",
+		"bench forward --size 8",
+		"bench forward --output xml",
+		"bench forward --repeat 0",
+		"bench forward --server http://127.0.0.1",
+		"bench forward --against 127.0.0.1:4222",
+		"bench forward --json /nonexistent/report.json",
+		"bench fanout --subscribers 1000000",
+		"bench fanout --pace -1s",
+		"bench all --duration 0s",
+	} {
+		if code := run(t.Context(), strings.Fields(line)); code != exitUsage {
+			t.Errorf("carillon %s: exit code %d, want %d", line, code, exitUsage)
+		}
+	}
+}
+
+func TestBenchFailsWhenNoServerAnswers(t *testing.T) {
+	if code := run(t.Context(), strings.Fields("bench forward --server 127.0.0.1:1 --wait 10ms")); code != exitFailure {
+		t.Errorf("exit code %d, want %d", code, exitFailure)
+	}
+}
+
+func TestBenchKeepsSecretsOutOfTheReport(t *testing.T) {
+	t.Setenv("NATS_URL", "nats://env:hush@127.0.0.1")
+	if strings.Contains(newBenchForwardCommand().UsageString(), "hush") {
+		t.Error("help shows the password in NATS_URL")
+	}
+	f, cmd := &benchFlags{}, &cobra.Command{Use: "bench"}
+	f.common(cmd)
+	if err := cmd.ParseFlags(strings.Fields("--server nats://a:hush@h --against nats://b:hush@i --password hush --token hush --user me --repeat 2")); err != nil {
+		t.Fatal(err)
+	}
+	c, err := f.campaign(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := strings.Join(c.Command, " ")
+	if strings.Contains(line, "hush") || !strings.Contains(line, "--server=nats://h:4222") || !strings.Contains(line, "--repeat=2") {
+		t.Errorf("the report says %q", line)
+	}
+}
+
+// The sample Job must go on working as the flags change.
+func TestBenchmarkJobIsACommandLineThatWeKnow(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join("..", "..", "config", "samples", "benchmark-job.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var job batchv1.Job
+	if err := yaml.UnmarshalStrict(raw, &job); err != nil {
+		t.Fatal(err)
+	}
+	cmd, rest, err := newRoot().Find(job.Spec.Template.Spec.Containers[0].Args)
+	if err != nil || cmd.CommandPath() != "carillon bench all" {
+		t.Fatalf("the Job runs %q: %v", cmd.CommandPath(), err)
+	}
+	if err := cmd.ParseFlags(rest); err != nil {
+		t.Error(err)
+	}
+}
