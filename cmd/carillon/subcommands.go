@@ -8,6 +8,7 @@ func subcommands() []*cobra.Command {
 	return []*cobra.Command{
 		newDevCommand(),
 		newBrokerCommand(),
+		newCoordinatorCommand(),
 		newBenchCommand(),
 		newSelftestCommand(),
 	}
