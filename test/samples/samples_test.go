@@ -3,6 +3,7 @@ package samples
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -16,14 +17,7 @@ import (
 )
 
 func TestSamplesAreWhatTheAPIKnows(t *testing.T) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	decoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
-
+	decoder := strict(t)
 	kinds := map[string]bool{}
 	for file, docs := range samples(t) {
 		for _, doc := range docs {
@@ -43,6 +37,50 @@ func TestSamplesAreWhatTheAPIKnows(t *testing.T) {
 			t.Errorf("no sample shows a %s", kind)
 		}
 	}
+}
+
+// The manifests on the pages are copied as often as the samples.
+func TestManifestsOnPagesAreWhatTheAPIKnows(t *testing.T) {
+	decoder := strict(t)
+	manifest := regexp.MustCompile("(?ms)^ *(apiVersion: .*?)^ *(```|EOF)")
+	found := 0
+	for _, page := range []string{"README.md", "docs/*.md", "charts/carillon/README.md", "charts/carillon/templates/NOTES.txt"} {
+		files, err := filepath.Glob("../../" + page)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no %s (%v)", page, err)
+		}
+		for _, file := range files {
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, match := range manifest.FindAllStringSubmatch(string(raw), -1) {
+				found++
+				text := strings.ReplaceAll("  "+match[1], "{{ $example }}", "default")
+				if !strings.Contains(text, "\n  kind:") { // not indented as in the notes
+					text = match[1]
+				}
+				if _, _, err := decoder.Decode([]byte(text), nil, nil); err != nil {
+					t.Errorf("%s: %v\n%s", file, err, text)
+				}
+			}
+		}
+	}
+	if found < 3 {
+		t.Errorf("%d manifests found on the pages, want those of README.md and of the chart's notes", found)
+	}
+}
+
+// strict decodes what Kubernetes and Carillon know, to the last field.
+func strict(t *testing.T) runtime.Decoder {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
 }
 
 // The samples are applied together: whatever one refers to, another one makes.
