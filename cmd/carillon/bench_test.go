@@ -21,6 +21,7 @@ func TestBenchRefusesWrongCommandLinesBeforeItConnects(t *testing.T) {
 		"bench forward --size 8",
 		"bench forward --output xml",
 		"bench forward --repeat 0",
+		"bench forward --user u --password p --token t",
 		"bench forward --server http://127.0.0.1",
 		"bench forward --against 127.0.0.1:4222",
 		"bench forward --json /nonexistent/report.json",
@@ -45,18 +46,20 @@ func TestBenchKeepsSecretsOutOfTheReport(t *testing.T) {
 	if strings.Contains(newBenchForwardCommand().UsageString(), "hush") {
 		t.Error("help shows the password in NATS_URL")
 	}
-	f, cmd := &benchFlags{}, &cobra.Command{Use: "bench"}
-	f.common(cmd)
-	if err := cmd.ParseFlags(strings.Fields("--server nats://a:hush@h --against nats://b:hush@i --password hush --token hush --user me --repeat 2")); err != nil {
-		t.Fatal(err)
-	}
-	c, err := f.campaign(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	line := strings.Join(c.Command, " ")
-	if strings.Contains(line, "hush") || !strings.Contains(line, "--server=nats://h:4222") || !strings.Contains(line, "--repeat=2") {
-		t.Errorf("the report says %q", line)
+	for _, secret := range []string{"--user me --password hush", "--token hush"} {
+		f, cmd := &benchFlags{}, &cobra.Command{Use: "bench"}
+		f.common(cmd)
+		if err := cmd.ParseFlags(strings.Fields("--server nats://a:hush@h --against nats://b:hush@i --repeat 2 " + secret)); err != nil {
+			t.Fatal(err)
+		}
+		c, err := f.campaign(cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := strings.Join(c.Command, " ")
+		if strings.Contains(line, "hush") || !strings.Contains(line, "--server=nats://h:4222") || !strings.Contains(line, "--repeat=2") {
+			t.Errorf("the report says %q", line)
+		}
 	}
 }
 
