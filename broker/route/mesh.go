@@ -223,6 +223,7 @@ func (m *Mesh) claim(l *link) *Refusal {
 	n.generation++
 	l.neighbour, l.claimed = n, time.Now()
 	l.waiting.Store(int64(m.now()))
+	n.nudge() // A dialler that rests must see this link, else it counts its pause from an older one's end.
 	m.workers.Go(func() {
 		l.run()
 		m.linkEnded(l)
@@ -295,6 +296,15 @@ func (m *Mesh) linkEnded(l *link) {
 	if l.up.Load() {
 		m.config.Changed()
 	}
+}
+
+// Leaving says whether that broker told that it is going away, so that clients should not be
+// sent there.
+func (m *Mesh) Leaving(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.neighbours[id]
+	return n != nil && n.leaving
 }
 
 // links returns the links that are alive.

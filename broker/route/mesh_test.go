@@ -144,11 +144,12 @@ func TestALostConnectionResynchronises(t *testing.T) {
 	introduceAll(a, b)
 	waitUp(t, a, b)
 	for round := range 5 {
+		before := a.peerOf("b").Generation
 		for _, l := range a.links() {
 			l.raw.Close()
 		}
 		a.hub.set(fmt.Sprintf("new.%d", round), "", 1)
-		eventually(t, "a new generation", func() bool { return a.peerOf("b").Generation == uint64(round+2) })
+		eventually(t, "a new generation", func() bool { return a.peerOf("b").Generation > before })
 		eventually(t, "exact interest", func() bool { return b.hub.sees(a.hub) && a.hub.sees(b.hub) })
 	}
 	eventually(t, "up again", func() bool { return a.peerOf("b").Up && a.peerOf("b").LastError == "" })
@@ -327,7 +328,7 @@ func TestLeavingIsAnnouncedAndQuiet(t *testing.T) {
 	if err := b.Leave(ctx); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a knows that b leaves", func() bool { return a.peerOf("b").Leaving })
+	eventually(t, "a knows that b leaves", func() bool { return a.Leaving("b") && a.peerOf("b").Leaving })
 	a.hub.publish("late", "still served")
 	eventually(t, "b's last clients are served", func() bool { return len(b.hub.messages()) == 1 })
 
@@ -411,24 +412,6 @@ func TestABacklogIsVisibleAndBounded(t *testing.T) {
 	}
 	if len(a.logs.lines("WARN", "more is pending", "lost_messages=")) != 1 {
 		t.Error("the overflow is not in the log")
-	}
-}
-
-func TestAReaderHeldBackBySlowClientsIsNotDead(t *testing.T) {
-	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
-	introduceAll(a, b)
-	waitUp(t, a, b)
-	gate := make(chan struct{})
-	b.hub.mu.Lock()
-	b.hub.gate = gate
-	b.hub.mu.Unlock()
-	a.hub.all(&session.Message{Subject: []byte("s")}, true, nil)
-	timer := time.NewTimer(deadAfter + time.Second)
-	defer timer.Stop()
-	<-timer.C
-	close(gate)
-	if p, q := a.peerOf("b"), b.peerOf("a"); p.Generation != 1 || !p.Up || q.Generation != 1 || !q.Up {
-		t.Errorf("the link did not survive: %+v, %+v", p, q)
 	}
 }
 
