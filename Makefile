@@ -34,6 +34,7 @@ build: ## Build bin/carillon for this machine
 .PHONY: dist
 dist: ## Build the static binaries for the images: dist/linux/{amd64,arm64}/carillon
 	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o dist/linux/$$arch/carillon ./cmd/carillon || exit 1; done
+	cp Dockerfile dist/Dockerfile
 
 .PHONY: generate
 generate: $(CONTROLLER_GEN) ## Write what controller-gen makes: deepcopy, apply configurations, CRDs, RBAC
@@ -50,8 +51,12 @@ test-assets: ## Build the API server and etcd that the controller tests run (slo
 	hack/cluster/cluster build-assets
 
 .PHONY: test-e2e
-test-e2e: ## Run the end-to-end tests on a local cluster (takes root for the cluster)
-	test/e2e/run
+test-e2e: $(HELM) ## Run the end-to-end tests on a local cluster (takes root for the cluster)
+	HELM=$(HELM) test/e2e/run
+
+.PHONY: test-cluster
+test-cluster: ## Try what the local cluster promises: cut, heal, kill, start, remove (takes root)
+	test/cluster/run
 
 .PHONY: lint
 lint: $(STATICCHECK) ## gofmt, go vet, staticcheck, shell syntax

@@ -1,0 +1,198 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	quietTime   = 30 * time.Second
+	mostMemory  = 100 << 20
+	mostCPU     = 0.005 // cores
+	leasePeriod = 2 * time.Second
+)
+
+// quiescence watches a converged cluster for a while: nothing changes, the operator writes
+// nothing but its lease, and costs next to nothing.
+func quiescence(t *testing.T, e *environment) {
+	// What the stories before set in motion has to come to rest first.
+	var before map[string]string
+	eventually(t, 2*time.Minute, "nothing changes for five seconds", func(ctx context.Context) error {
+		first, err := e.versions(ctx)
+		if err != nil {
+			return err
+		}
+		select {
+		case <-time.After(5 * time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if before, err = e.versions(ctx); err != nil {
+			return err
+		}
+		return difference(first, before)
+	})
+	start := e.operatorCost(t)
+	began := time.Now()
+	select {
+	case <-time.After(quietTime):
+	case <-t.Context().Done():
+	}
+	after, err := e.versions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := e.operatorCost(t)
+	elapsed := time.Since(began).Seconds()
+
+	if err := difference(before, after); err != nil {
+		t.Errorf("in %s of rest something was written: %v", quietTime, err)
+	}
+	if most := elapsed/leasePeriod.Seconds() + 2; end.leases-start.leases > most {
+		t.Errorf("the operator wrote %.0f times by PUT in %.0f s, its lease explains at most %.0f", end.leases-start.leases, elapsed, most)
+	}
+	if n := end.writes - start.writes; n > 0 {
+		t.Errorf("the operator sent %.0f POST, PATCH or DELETE requests in %.0f s of rest", n, elapsed)
+	}
+	cpu := (end.cpu - start.cpu) / elapsed
+	t.Logf("%d objects at rest; the operator: %.1f MiB, %.2f m CPU", len(after), end.memory/(1<<20), cpu*1000)
+	if end.memory > mostMemory {
+		t.Errorf("the operator takes %.0f MiB, more than %d", end.memory/(1<<20), mostMemory>>20)
+	}
+	if cpu > mostCPU {
+		t.Errorf("the operator takes %.1f m CPU at rest, more than %.0f", cpu*1000, mostCPU*1000)
+	}
+}
+
+// versions of every object in the namespaces of the operator and its users, leases and events apart.
+func (e *environment) versions(ctx context.Context) (map[string]string, error) {
+	api, err := discovery.NewDiscoveryClientForConfig(e.config)
+	if err != nil {
+		return nil, err
+	}
+	lists, err := api.ServerPreferredNamespacedResources()
+	if err != nil {
+		return nil, err
+	}
+	versions := map[string]string{}
+	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "get"}}, lists) {
+		group, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, err
+		}
+		for _, resource := range list.APIResources {
+			if resource.Kind == "Event" || resource.Kind == "Lease" {
+				continue
+			}
+			for _, ns := range []string{operatorNamespace, namespace} {
+				objects := &metav1.PartialObjectMetadataList{}
+				objects.SetGroupVersionKind(group.WithKind(resource.Kind + "List"))
+				if err := e.List(ctx, objects, client.InNamespace(ns)); err != nil {
+					return nil, fmt.Errorf("list %s: %w", resource.Name, err)
+				}
+				for _, o := range objects.Items {
+					versions[resource.Name+" "+ns+"/"+o.Name] = o.ResourceVersion
+				}
+			}
+		}
+	}
+	return versions, nil
+}
+
+func difference(before, after map[string]string) error {
+	var changed []string
+	for name, version := range after {
+		if was, ok := before[name]; !ok {
+			changed = append(changed, name+" is new")
+		} else if was != version {
+			changed = append(changed, name+" changed")
+		}
+	}
+	for name := range before {
+		if _, ok := after[name]; !ok {
+			changed = append(changed, name+" is gone")
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(changed, ", "))
+}
+
+// cost is what the operator says of itself.
+type cost struct{ memory, cpu, leases, writes float64 }
+
+func (e *environment) operatorCost(t *testing.T) cost {
+	t.Helper()
+	pods := &corev1.PodList{}
+	if err := e.List(t.Context(), pods, client.InNamespace(operatorNamespace)); err != nil {
+		t.Fatal(err)
+	}
+	if len(pods.Items) != 1 {
+		t.Fatalf("there are %d pods in %s, want the operator's", len(pods.Items), operatorNamespace)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pods.Items[0].Status.PodIP+":8080/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	c := cost{}
+	found := 0
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		name, text, ok := cutLast(lines.Text(), " ")
+		value, err := strconv.ParseFloat(text, 64)
+		if !ok || err != nil || strings.HasPrefix(name, "#") {
+			continue
+		}
+		metric, labels, _ := strings.Cut(name, "{")
+		switch metric {
+		case "process_resident_memory_bytes":
+			c.memory = value
+		case "process_cpu_seconds_total":
+			c.cpu = value
+		case "rest_client_requests_total":
+			switch {
+			case strings.Contains(labels, `method="PUT"`):
+				c.leases += value
+			case strings.Contains(labels, `method="POST"`), strings.Contains(labels, `method="PATCH"`), strings.Contains(labels, `method="DELETE"`):
+				c.writes += value
+			}
+		default:
+			continue
+		}
+		found++
+	}
+	if found < 3 {
+		t.Fatalf("the operator's metrics lack memory, CPU or requests: %+v", c)
+	}
+	return c
+}
+
+func cutLast(s, separator string) (before, after string, found bool) {
+	i := strings.LastIndex(s, separator)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(separator):], true
+}

@@ -1,0 +1,33 @@
+//go:build e2e
+
+package e2e
+
+import "testing"
+
+// TestStories is the life of one installation. Each story starts where the one before ended.
+func TestStories(t *testing.T) {
+	e := newEnvironment(t)
+	for _, story := range []struct {
+		name string
+		tell func(*testing.T, *environment)
+	}{
+		{"helm installs the operator", install},
+		{"the samples become three brokers and three coordinators", samples},
+		{"clients talk through every broker", talk},
+		{"the benchmark Job prints percentiles and loses nothing", benchmark},
+		{"a converged cluster is left alone", quiescence},
+		{"a manifest that is wrong is refused with a word on what is right", garbage},
+		{"a broker pod is deleted under load", brokerDeleted},
+		{"a broker is killed under load", brokerKilled},
+		{"a coordinator pod is deleted under load", coordinatorDeleted},
+		{"a node is cut off under load and heals", nodeCut},
+		{"two nodes stop hearing each other and heal", pairCut},
+		{"helm upgrades to another image under load", upgrade},
+		{"helm test passes", helmTest},
+		{"everything is deleted in the worst order", removal},
+	} {
+		if !t.Run(story.name, func(t *testing.T) { story.tell(t, e) }) {
+			return // what follows would only fail for the same reason
+		}
+	}
+}

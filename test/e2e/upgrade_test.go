@@ -1,0 +1,80 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const upgradeTime = 8 * time.Minute
+
+// upgrade rolls brokers and coordinators to another image, one pod at a time.
+func upgrade(t *testing.T, e *environment) {
+	clients := make([]func(context.Context) error, 0, brokers)
+	publisher := e.connect(t, podName(0))
+	for i := range brokers {
+		conn := e.connect(t, podName(i))
+		subject := fmt.Sprintf("upgrade.%d", i)
+		sub, err := conn.SubscribeSync(subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, func(context.Context) error {
+			if err := publisher.Publish(subject, nil); err != nil {
+				return err
+			}
+			_, err := sub.NextMsg(poll)
+			return err
+		})
+	}
+
+	fewest := map[string]int32{"main": brokers, "main-coordinator": 3}
+	e.chart(t, e.next)
+	eventually(t, upgradeTime, "the Broker is Ready with the new image", func(ctx context.Context) error {
+		for set := range fewest {
+			s := &appsv1.StatefulSet{}
+			if err := e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: set}, s); err != nil {
+				return err
+			}
+			fewest[set] = min(fewest[set], s.Status.ReadyReplicas)
+		}
+		for set, ready := range fewest {
+			if ready < 2 {
+				t.Fatalf("only %d pods of %s were ready at once", ready, set)
+			}
+		}
+		b, err := e.broker(ctx)
+		if err != nil {
+			return err
+		}
+		if b.Status.Image != e.next {
+			return fmt.Errorf("status.image is %s", b.Status.Image)
+		}
+		for set := range fewest {
+			for i := range 3 {
+				p, err := e.pod(ctx, fmt.Sprintf("%s-%d", set, i))
+				if err != nil {
+					return err
+				}
+				if got := p.Spec.Containers[0].Image; got != e.next {
+					return fmt.Errorf("%s runs %s", p.Name, got)
+				}
+			}
+		}
+		return e.brokerIsReady(ctx)
+	})
+	for _, hears := range clients {
+		eventually(t, reconnectTime, "a client from before the upgrade hears again", hears)
+	}
+	for i := range brokers {
+		if got := e.connect(t, podName(i)).ConnectedServerVersion(); got != e.nextVersion {
+			t.Errorf("%s reports version %s, want %s", podName(i), got, e.nextVersion)
+		}
+	}
+}
