@@ -15,14 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/testca"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testCluster is several coordinators over loopback with TLS.
 type testCluster struct {
@@ -37,8 +33,9 @@ type testMember struct {
 	config Config
 	http   string
 
-	stop context.CancelFunc
-	done chan error
+	stop    context.CancelFunc
+	done    chan error
+	process *os.Process // nil: it runs in this one
 }
 
 func newCluster(t *testing.T, size int) *testCluster {

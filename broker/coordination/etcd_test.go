@@ -2,6 +2,7 @@ package coordination
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -27,6 +28,7 @@ type etcdServer struct {
 	socket string
 	server *embed.Etcd
 	grpc   *grpc.Server
+	cables int
 }
 
 func startEtcd(t *testing.T) *etcdServer {
@@ -120,7 +122,8 @@ const (
 
 func (e *etcdServer) cable() *cable {
 	e.t.Helper()
-	listener, err := net.Listen("unix", filepath.Join(e.dir, "cable"))
+	e.cables++
+	listener, err := net.Listen("unix", filepath.Join(e.dir, fmt.Sprintf("cable%d", e.cables)))
 	if err != nil {
 		e.t.Fatal(err)
 	}

@@ -255,6 +255,25 @@ func TestAFrozenConnectionCostsNeitherLeaseNorChanges(t *testing.T) {
 	frail.wait("pod-a pod-b ")
 }
 
+// The same for who watches: whichever of its two ways the watch took, that one freezes.
+func TestASilentWatchIsReplaced(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	c := etcd.open()
+	ways := []*cable{etcd.cable(), etcd.cable()}
+	seen := etcd.open(ways[0].endpoint(), ways[1].endpoint()).follow(t)
+	seen.wait("")
+	want := ""
+	for i, way := range ways {
+		way.set(frozen)
+		id := string(rune('a' + i))
+		c.join(t, broker(id)).incarnation()
+		want += "pod-" + id + " "
+		seen.wait(want)
+		way.set(whole)
+	}
+}
+
 func TestAnUnreadableRegistrationIsLeftOut(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)

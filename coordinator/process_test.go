@@ -1,0 +1,200 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// asMember makes this test's program one member, so that it can be killed and frozen.
+const asMember = "CARILLON_TEST_COORDINATOR"
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(asMember); text != "" {
+		var config Config
+		if err := json.Unmarshal([]byte(text), &config); err != nil {
+			panic(err)
+		}
+		config.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer stop()
+		if err := Run(ctx, config); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// spawn starts the member as a process of its own; end and kill stop it.
+func (m *testMember) spawn() {
+	m.t.Helper()
+	config := m.config
+	config.Logger = nil
+	text, err := json.Marshal(config)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asMember+"="+string(text))
+	if testing.Verbose() {
+		cmd.Stderr = os.Stderr
+	}
+	if err := cmd.Start(); err != nil {
+		m.t.Fatal(err)
+	}
+	m.process, m.done = cmd.Process, make(chan error, 1)
+	done := m.done
+	go func() { done <- cmd.Wait() }()
+	m.stop = func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Process.Signal(syscall.SIGCONT) // a test that failed may have left it frozen
+	}
+}
+
+// kill ends it as a power loss does.
+func (m *testMember) kill() {
+	m.t.Helper()
+	m.stop = nil
+	_ = m.process.Kill()
+	<-m.done
+}
+
+func (c *testCluster) spawn() {
+	c.t.Helper()
+	for _, m := range c.members {
+		m.spawn()
+	}
+	for _, m := range c.members {
+		m.waitReady()
+	}
+}
+
+// leader finds the member that leads.
+func (c *testCluster) leader() *testMember {
+	c.t.Helper()
+	var name string
+	eventually(c.t, func() string { return "somebody leads" }, func() bool {
+		name = c.all().Health(context.Background()).Leader
+		return name != ""
+	})
+	return c.members[slices.IndexFunc(c.members, func(m *testMember) bool { return m.config.Name == name })]
+}
+
+func (c *testCluster) all() *coordination.Client {
+	c.t.Helper()
+	return c.client(0, 1, 2)
+}
+
+// The leader of the coordinators dies, and later another one freezes with its connections
+// open. Brokers stay members throughout, and what happens meanwhile is seen.
+func TestBrokersOutliveTheLeaderOfTheCoordinators(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	c.spawn()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+
+	incarnations := make(chan int64, 16)
+	join := func(id string, joined func(int64)) {
+		client := c.all()
+		running.Go(func() {
+			self := coordination.Broker{ID: id, Name: id, Client: "h:1", Route: "h:2", HTTP: "h:3"}
+			if err := client.Join(ctx, self, joined); err != nil {
+				t.Errorf("Join of %s ended with %v", id, err)
+			}
+		})
+	}
+	join("a", func(i int64) { incarnations <- i })
+	<-incarnations
+	var mu sync.Mutex
+	var views [][]coordination.Broker
+	watcher := c.all()
+	running.Go(func() {
+		_ = watcher.WatchBrokers(ctx, func(members []coordination.Broker) {
+			mu.Lock()
+			defer mu.Unlock()
+			views = append(views, members)
+		})
+	})
+	sees := func(n int) func() bool {
+		return func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(views) > 0 && len(views[len(views)-1]) == n
+		}
+	}
+	eventually(t, func() string { return "a is seen" }, sees(1))
+
+	dead := c.leader()
+	dead.kill()
+	join("b", func(int64) {})
+	eventually(t, func() string { return "b is seen after the leader died" }, sees(2))
+	dead.spawn()
+	dead.waitReady()
+
+	frozen := c.leader()
+	if err := frozen.process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	join("c", func(int64) {})
+	eventually(t, func() string { return "c is seen while the leader is frozen" }, sees(3))
+	if err := frozen.process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	frozen.waitReady()
+
+	select {
+	case i := <-incarnations:
+		t.Errorf("a lost its lease and came back as %d", i)
+	default:
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for i := 1; i < len(views); i++ {
+		if len(views[i]) < len(views[i-1]) {
+			t.Errorf("the members seen went from %v to %v", views[i-1], views[i])
+		}
+	}
+}
+
+// A member with an empty volume is killed again and again on its way back.
+func TestRejoiningSurvivesBeingKilled(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	c.spawn()
+	c.claim(0, "me")
+	before := c.voters()
+	m := c.members[2]
+	m.kill()
+	m.wipe()
+	for _, life := range []time.Duration{20, 60, 120, 250, 500, 1000, 2000} {
+		m.spawn()
+		time.Sleep(life * time.Millisecond)
+		m.kill()
+	}
+	m.spawn()
+	m.waitReady()
+	c.wantOwner(2, "me")
+	if after := c.voters(); len(after) != 3 || after["c-2"] == before["c-2"] {
+		t.Fatalf("voters were %v and are %v", before, after)
+	}
+	if members, err := c.all().Members(context.Background()); err != nil || len(members) != 3 {
+		t.Errorf("members are %v, %v; want nothing left of the attempts that were killed", members, err)
+	}
+}
