@@ -1,3 +1,3 @@
-// Package chart tests charts/carillon with the helm binary that HELM names: what it renders,
-// what it refuses, and what it may do in a cluster. Nothing here needs a cluster.
+// Package chart tests charts/carillon with the helm binary that HELM names: what it renders and
+// refuses, and, against a real API server without nodes, what a release may do and leaves behind.
 package chart

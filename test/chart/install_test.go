@@ -1,0 +1,180 @@
+package chart
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+)
+
+// apiServer starts a real API server, without any node, and returns a client and a kubeconfig for it.
+func apiServer(t *testing.T) (client.Client, string) {
+	t.Helper()
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Fatal("KUBEBUILDER_ASSETS is not set, so there is no API server to install into; use `make test`, which builds one and sets it")
+	}
+	env := &envtest.Environment{ControlPlaneStopTimeout: 20 * time.Second}
+	config, err := env.Start()
+	if err != nil {
+		t.Fatalf("starting the API server: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := env.Stop(); err != nil {
+			t.Errorf("stopping the API server: %v", err)
+		}
+	})
+	admin, err := env.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := admin.KubeConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kube, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kube, kubeconfig
+}
+
+// The life of a release against a real API server: what the operator may do, what an upgrade
+// changes, and what is left when it is gone.
+func TestARelease(t *testing.T) {
+	kube, kubeconfig := apiServer(t)
+	ctx := t.Context()
+	for _, name := range []string{"messaging", "other", "red", "blue"} {
+		if err := kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(args ...string) (string, error) {
+		_, errs, err := helm(t, append(args, "--kubeconfig", kubeconfig)...)
+		return errs, err
+	}
+	do := func(args ...string) {
+		t.Helper()
+		if errs, err := run(args...); err != nil {
+			t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, errs)
+		}
+	}
+	install := append([]string{"upgrade", "--install", "carillon", chartDir, "--namespace", "messaging", "--set", "watchNamespaces={red,blue}"}, image...)
+	do(append(install, "--set", "image.tag=one")...)
+
+	t.Run("the operator may do what it needs, where it needs it", func(t *testing.T) {
+		for _, c := range []struct {
+			may                             bool
+			verb, group, resource, ns, name string
+		}{
+			{true, "get", "", "secrets", "red", ""},
+			{true, "patch", "apps", "statefulsets", "blue", ""},
+			{true, "patch", "carillon.dev", "brokers/status", "red", ""},
+			{true, "update", "coordination.k8s.io", "leases", "messaging", "operator.carillon.dev"},
+			{false, "update", "coordination.k8s.io", "leases", "messaging", "another"},
+			{false, "get", "", "secrets", "messaging", ""},
+			{false, "get", "", "secrets", "default", ""},
+			{false, "list", "", "secrets", "", ""},
+			{false, "list", "carillon.dev", "brokers", "", ""},
+			{false, "delete", "carillon.dev", "brokers", "red", ""},
+			{false, "create", "rbac.authorization.k8s.io", "roles", "red", ""},
+		} {
+			resource, sub, _ := strings.Cut(c.resource, "/")
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "system:serviceaccount:messaging:carillon-operator",
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: c.verb, Group: c.group, Resource: resource, Subresource: sub, Namespace: c.ns, Name: c.name,
+				},
+			}}
+			if err := kube.Create(ctx, review); err != nil {
+				t.Fatal(err)
+			}
+			if review.Status.Allowed != c.may {
+				t.Errorf("%s %s.%s %q in namespace %q: allowed %v, want %v", c.verb, c.resource, c.group, c.name, c.ns, review.Status.Allowed, c.may)
+			}
+		}
+	})
+
+	broker := &v1alpha1.Broker{ObjectMeta: metav1.ObjectMeta{Name: "main", Namespace: "red"}}
+	if err := kube.Create(ctx, broker); err != nil {
+		t.Fatalf("the definitions are not served: %v", err)
+	}
+
+	t.Run("an upgrade changes the operator", func(t *testing.T) {
+		do(append(install, "--set", "image.tag=two")...)
+		var operator appsv1.Deployment
+		if err := kube.Get(ctx, client.ObjectKey{Namespace: "messaging", Name: "carillon-operator"}, &operator); err != nil {
+			t.Fatal(err)
+		}
+		if got := operator.Spec.Template.Spec.Containers[0].Image; !strings.HasSuffix(got, ":two") {
+			t.Errorf("after the upgrade the operator runs %s", got)
+		}
+	})
+
+	t.Run("a second operator for the same namespace is refused", func(t *testing.T) {
+		second := append([]string{"install", "carillon", chartDir, "--namespace", "other", "--set", "watchNamespaces={red},crds.enabled=false"}, image...)
+		errs, err := run(second...)
+		if err == nil {
+			t.Fatal("it was installed")
+		}
+		if !strings.Contains(errs, "red") || !strings.Contains(errs, "carillon-operator") {
+			t.Errorf("the refusal does not say why:\n%s", errs)
+		}
+	})
+
+	t.Run("uninstalling leaves the definitions and the Brokers, and nothing else", func(t *testing.T) {
+		do("uninstall", "carillon", "--namespace", "messaging")
+		if err := kube.Get(ctx, client.ObjectKeyFromObject(broker), broker); err != nil {
+			t.Errorf("the Broker: %v", err)
+		}
+		var operator appsv1.Deployment
+		if err := kube.Get(ctx, client.ObjectKey{Namespace: "messaging", Name: "carillon-operator"}, &operator); !apierrors.IsNotFound(err) {
+			t.Errorf("the operator's Deployment: %v, want it gone", err)
+		}
+		do(append(install, "--set", "image.tag=three")...)
+	})
+
+	t.Run("without keep the definitions go too", func(t *testing.T) {
+		do(append(install, "--set", "crds.keep=false")...)
+		do("uninstall", "carillon", "--namespace", "messaging")
+		deadline := time.Now().Add(30 * time.Second)
+		for {
+			var crd apiextensionsv1.CustomResourceDefinition
+			err := kube.Get(ctx, client.ObjectKey{Name: "brokers.carillon.dev"}, &crd)
+			if apierrors.IsNotFound(err) {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("brokers.carillon.dev is still there after 30 s: %v", err)
+			}
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+				t.Fatal(ctx.Err())
+			}
+		}
+	})
+}
