@@ -12,7 +12,7 @@ import (
 type batch struct {
 	hub    *Hub
 	origin *Conn // nil: a link
-	cache  subject.Cache[*Sub, *Peer]
+	cache  *cache // from the first match on
 	from   *slab // what the messages point into
 
 	perLoop   [][]entry
@@ -25,6 +25,27 @@ type batch struct {
 	forwards  []forward
 
 	claim func(*Sub) bool // b.take, made once
+}
+
+type cache = subject.Cache[*Sub, *Peer]
+
+// match finds what a subject reaches. Caches are large and have a pool of their own, since most
+// batches, of clients that subscribe or answer a PING, need none.
+func (b *batch) match(of []byte) *subject.Match[*Sub, *Peer] {
+	if b.cache == nil {
+		b.cache = b.hub.caches.Get().(*cache)
+	}
+	return b.cache.Match(b.hub.index, of)
+}
+
+// reset makes the batch ready for another connection.
+func (b *batch) reset() {
+	if b.cache != nil {
+		b.hub.caches.Put(b.cache)
+		b.cache = nil
+	}
+	clear(b.hurried)
+	b.origin, b.from, b.outpaced, b.hurried = nil, nil, nil, b.hurried[:0]
 }
 
 // forward is what one peer gets of one message.
@@ -151,7 +172,7 @@ func (b *batch) take(s *Sub) bool {
 // publish matches a client's message and queues it for everyone it reaches. It says whether it
 // reached anyone.
 func (b *batch) publish(m *Message) bool {
-	match := b.cache.Match(b.hub.index, m.Subject)
+	match := b.match(m.Subject)
 	reached := b.plain(match, m)
 	for i := range match.Groups {
 		g := &match.Groups[i]
@@ -220,7 +241,7 @@ func (b *batch) forwardTo(p *Peer) *forward {
 
 // deliver queues a message that came over a link for this node's clients only.
 func (b *batch) deliver(m *Message, plain bool, queues []string) {
-	match := b.cache.Match(b.hub.index, m.Subject)
+	match := b.match(m.Subject)
 	if plain {
 		b.plain(match, m)
 	}
@@ -240,7 +261,7 @@ func (b *batch) deliver(m *Message, plain bool, queues []string) {
 // noResponders tells a requester, on its own subscription to the reply subject, that nobody listens.
 func (b *batch) noResponders(m *Message, block []byte) {
 	notice := Message{Subject: m.Reply, Header: len(block), Data: block}
-	match := b.cache.Match(b.hub.index, m.Reply)
+	match := b.match(m.Reply)
 	for _, leaf := range match.Leaves {
 		for _, s := range leaf.Plain(b.own) {
 			if s.conn == b.origin && s.Listed() {

@@ -127,7 +127,7 @@ func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err erro
 	}
 	b.end()
 	c.hurried, c.outpaced = append(c.hurried, b.hurried...), b.outpaced
-	b.origin, b.from, b.outpaced, b.hurried = nil, nil, nil, b.hurried[:0]
+	b.reset()
 	c.hub.batches.Put(b)
 	if msgs > 0 {
 		c.inMsgs.Add(msgs)

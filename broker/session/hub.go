@@ -40,6 +40,7 @@ type Hub struct {
 	log     *slog.Logger
 	loops   []*loop
 	batches sync.Pool
+	caches  sync.Pool
 	ids     atomic.Uint64
 
 	// The index lock: see the package's invariants.
@@ -88,6 +89,7 @@ func NewHub(config Config) *Hub {
 		conns: make(map[uint64]*Conn), ended: make(map[Reason]uint64), quit: make(chan struct{}),
 	}
 	h.batches.New = func() any { return h.newBatch() }
+	h.caches.New = func() any { return new(cache) }
 	for i := range config.Loops {
 		l := newLoop(h, i)
 		h.loops = append(h.loops, l)
