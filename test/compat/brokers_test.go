@@ -1,0 +1,287 @@
+package compat
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/carillon-mq/carillon/broker"
+	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/coordinator"
+)
+
+// member is one of several brokers that are one cluster, in this process.
+type member struct {
+	address string
+	stop    func() // as SIGTERM does
+}
+
+func (m *member) url() string { return "nats://" + m.address }
+
+// startBrokers runs brokers and the coordinator that they meet at, until the test ends.
+func startBrokers(t *testing.T, count int) []*member {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	local, err := coordinator.StartLocal(ctx, t.TempDir(), nil)
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		if err := local.Close(); err != nil {
+			t.Errorf("stop the coordinator: %v", err)
+		}
+	})
+	profile, err := limits.ForProfile(limits.DefaultProfile)
+	must(t, err)
+	members := make([]*member, count)
+	for i := range members {
+		ready := make(chan string, 1)
+		stopped := make(chan error, 1)
+		life, end := context.WithCancel(ctx)
+		go func() {
+			stopped <- broker.Run(life, broker.Config{
+				Name: fmt.Sprintf("compat-%d", i), Cluster: "test/compat", Version: "test", Data: t.TempDir(),
+				Client: broker.Address{Listen: "127.0.0.1:0"}, Route: broker.Address{Listen: "127.0.0.1:0"},
+				Endpoints: local.Endpoints(), Profile: profile, LameDuck: 200 * time.Millisecond,
+				Ready: func(address string) { ready <- address },
+			})
+		}()
+		m := &member{stop: sync.OnceFunc(func() {
+			end()
+			if err := <-stopped; err != nil {
+				t.Errorf("broker %d: %v", i, err)
+			}
+		})}
+		t.Cleanup(m.stop)
+		select {
+		case m.address = <-ready:
+		case err := <-stopped:
+			stopped <- err
+			t.Fatalf("broker %d: %v", i, err)
+		case <-time.After(patience):
+			t.Fatalf("broker %d is not ready", i)
+		}
+		members[i] = m
+	}
+	return members
+}
+
+func join(t testing.TB, m *member, options ...nats.Option) *nats.Conn {
+	t.Helper()
+	options = append([]nats.Option{
+		nats.Timeout(patience),
+		nats.ReconnectWait(10 * time.Millisecond),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			t.Errorf("client error (subscription %v): %v", sub, err)
+		}),
+	}, options...)
+	nc, err := nats.Connect(m.url(), options...)
+	if err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// settle waits until what a subscriber has subscribed to is known where a publisher is: interest
+// travels in order, so a probe that arrives says so of all that was asked for before.
+func settle(t testing.TB, subscriber *nats.Conn, publishers ...*nats.Conn) {
+	t.Helper()
+	for _, publisher := range publishers {
+		probe, err := subscriber.SubscribeSync(nats.NewInbox())
+		must(t, err)
+		flush(t, subscriber)
+		eventually(t, "interest has reached the publisher's broker", func() bool {
+			must(t, publisher.Publish(probe.Subject, nil))
+			_, err := probe.NextMsg(5 * time.Millisecond)
+			return err == nil
+		})
+		must(t, probe.Unsubscribe())
+	}
+}
+
+// Between brokers as within one: each publisher's messages in order, all of them, once; of each group one.
+func TestHammerAcrossBrokers(t *testing.T) {
+	members := startBrokers(t, 3)
+	const publishers, each = 6, 2000
+	var pubs []*nats.Conn
+	for p := range publishers {
+		pubs = append(pubs, join(t, members[p%3]))
+	}
+	var plain []*ledger
+	var grouped sync.Map
+	var groupCount atomic.Int64
+	var perBroker [3]atomic.Int64
+	for i := range 6 {
+		nc := join(t, members[i%3])
+		l := &ledger{}
+		plain = append(plain, l)
+		sub, err := nc.Subscribe([]string{"hammer.*", "hammer.>"}[i%2], func(m *nats.Msg) { l.record(m.Data) })
+		must(t, err)
+		must(t, sub.SetPendingLimits(-1, -1))
+		sub, err = nc.QueueSubscribe("hammer.*", "group", func(m *nats.Msg) {
+			if _, twice := grouped.LoadOrStore(string(m.Data[:12]), true); twice {
+				t.Errorf("a message reached the group twice: %x", m.Data[:12])
+			}
+			groupCount.Add(1)
+			perBroker[i%3].Add(1)
+		})
+		must(t, err)
+		must(t, sub.SetPendingLimits(-1, -1))
+		settle(t, nc, pubs[:3]...)
+	}
+	var work sync.WaitGroup
+	for p, nc := range pubs {
+		work.Go(func() {
+			for seq := range uint64(each) {
+				size := 100
+				if seq%100 == 0 {
+					size = 64 << 10
+				}
+				if err := nc.Publish(fmt.Sprintf("hammer.%d", seq%3), stamp(p, seq, size)); err != nil {
+					t.Errorf("publish: %v", err)
+					return
+				}
+			}
+			if err := nc.FlushTimeout(patience); err != nil {
+				t.Errorf("flush: %v", err)
+			}
+		})
+	}
+	work.Wait()
+	for i, l := range plain {
+		eventually(t, fmt.Sprintf("subscriber %d has all messages", i), func() bool { return l.count.Load() >= publishers*each })
+		if l.wrong != "" || l.count.Load() != publishers*each {
+			t.Errorf("subscriber %d has %d messages, want %d; %s", i, l.count.Load(), publishers*each, l.wrong)
+		}
+	}
+	eventually(t, "the group has all messages", func() bool { return groupCount.Load() >= publishers*each })
+	if groupCount.Load() != publishers*each {
+		t.Errorf("the group has %d messages, want %d", groupCount.Load(), publishers*each)
+	}
+	for i := range perBroker {
+		if perBroker[i].Load() == 0 {
+			t.Errorf("the group's members at broker %d had nothing to do", i)
+		}
+	}
+}
+
+// A client that has just connected can ask at once: its interest in the answer overtakes nothing and is
+// overtaken by nothing.
+func TestFirstRequestAcrossBrokers(t *testing.T) {
+	members := startBrokers(t, 2)
+	server := join(t, members[1])
+	_, err := server.Subscribe("help", func(m *nats.Msg) { _ = m.Respond(m.Data) })
+	must(t, err)
+	settle(t, server, join(t, members[0]))
+	for i := range 40 {
+		nc := join(t, members[0])
+		text := fmt.Sprint(i)
+		m, err := nc.Request("help", []byte(text), patience)
+		if err != nil || string(m.Data) != text {
+			t.Fatalf("request %d: %v, %v", i, m, err)
+		}
+		nc.Close()
+	}
+}
+
+func TestNobodyAnswersAcrossBrokers(t *testing.T) {
+	members := startBrokers(t, 2)
+	client, server := join(t, members[0]), join(t, members[1])
+	if _, err := client.Request("help", nil, patience); !errors.Is(err, nats.ErrNoResponders) {
+		t.Fatalf("with nobody anywhere: %v", err)
+	}
+	sub, err := server.QueueSubscribe("help", "q", func(m *nats.Msg) { _ = m.Respond(nil) })
+	must(t, err)
+	settle(t, server, client)
+	if _, err := client.Request("help", nil, patience); err != nil {
+		t.Fatalf("with somebody at the other broker: %v", err)
+	}
+	must(t, sub.Unsubscribe())
+	settle(t, server, client)
+	if _, err := client.Request("help", nil, patience); !errors.Is(err, nats.ErrNoResponders) {
+		t.Fatalf("after he has gone: %v", err)
+	}
+}
+
+func TestMessagesArriveWholeAcrossBrokers(t *testing.T) {
+	members := startBrokers(t, 2)
+	pub, nc := join(t, members[0]), join(t, members[1])
+	sub, err := nc.SubscribeSync("whole.>")
+	must(t, err)
+	settle(t, nc, pub)
+	data := make([]byte, pub.MaxPayload()-1000)
+	for i := range data {
+		data[i] = byte(i * 7 >> 3)
+	}
+	for _, size := range []int{0, 1, 4096, 1 << 20, len(data)} {
+		out := &nats.Msg{Subject: "whole.x", Reply: "answer.here", Header: nats.Header{"Key": {"a", "b"}}, Data: data[:size]}
+		must(t, pub.PublishMsg(out))
+		in := receive(t, sub)
+		if in.Subject != out.Subject || in.Reply != out.Reply || !slices.Equal(in.Header.Values("Key"), []string{"a", "b"}) || !bytes.Equal(in.Data, out.Data) {
+			t.Fatalf("with %d bytes: arrived with %d, on %s, reply %s, headers %v", size, len(in.Data), in.Subject, in.Reply, in.Header)
+		}
+	}
+}
+
+func TestMaximumAcrossBrokers(t *testing.T) {
+	members := startBrokers(t, 2)
+	pub, nc := join(t, members[0]), join(t, members[1])
+	for _, queue := range []string{"", "q"} {
+		sub, err := nc.QueueSubscribeSync("max", queue)
+		must(t, err)
+		must(t, sub.AutoUnsubscribe(3))
+		settle(t, nc, pub)
+		for range 10 {
+			must(t, pub.Publish("max", nil))
+		}
+		for range 3 {
+			receive(t, sub)
+		}
+		if _, err := sub.NextMsg(time.Millisecond); !errors.Is(err, nats.ErrMaxMessages) {
+			t.Errorf("queue %q: after the last: %v", queue, err)
+		}
+		settle(t, nc, pub)
+		eventually(t, "the publisher's broker knows that nobody listens", func() bool {
+			_, err := pub.Request("max", nil, patience)
+			return errors.Is(err, nats.ErrNoResponders)
+		})
+	}
+}
+
+// A broker that leaves sends its clients to the others, where they go on.
+func TestBrokerLeaves(t *testing.T) {
+	members := startBrokers(t, 3)
+	reconnected := make(chan struct{}, 1)
+	nc := join(t, members[0], nats.ReconnectHandler(func(*nats.Conn) { reconnected <- struct{}{} }))
+	sub, err := nc.SubscribeSync("news")
+	must(t, err)
+	flush(t, nc)
+	eventually(t, "the client knows all brokers", func() bool { return len(nc.Servers()) == 3 })
+	members[0].stop()
+	wait(t, "the client is elsewhere", reconnected)
+	if nc.ConnectedAddr() == members[0].address {
+		t.Errorf("it is still with %s", nc.ConnectedAddr())
+	}
+	eventually(t, "the client has forgotten the broker that left", func() bool {
+		return !slices.Contains(nc.DiscoveredServers(), members[0].url())
+	})
+	for _, m := range members[1:] {
+		pub := join(t, m)
+		settle(t, nc, pub)
+		must(t, pub.Publish("news", []byte(m.address)))
+		if got := receive(t, sub); string(got.Data) != m.address {
+			t.Errorf("received %q, want %q", got.Data, m.address)
+		}
+	}
+}
