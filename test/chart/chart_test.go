@@ -157,7 +157,7 @@ func TestRolesStandWhereTheyAreNeededAndGrantNoWildcard(t *testing.T) {
 			t.Errorf("%s/%s binds %v", binding.Namespace, binding.Name, s)
 		}
 	}
-	if args := deployment(t, all).Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--watch-namespace=red,blue") {
+	if args := deployment(t, all).Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--watch-namespaces=red,blue") {
 		t.Errorf("the operator is told to watch otherwise: %q", args)
 	}
 }
@@ -167,7 +167,7 @@ func TestEverywhereIsAnExplicitChoice(t *testing.T) {
 	if got, want := all.ofKind("ClusterRole").names(), []string{"carillon-operator"}; !slices.Equal(got, want) {
 		t.Errorf("ClusterRoles %v, want %v", got, want)
 	}
-	if args := deployment(t, all).Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--watch-namespace=*") {
+	if args := deployment(t, all).Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--watch-namespaces=*") {
 		t.Errorf("the operator is told to watch otherwise: %q", args)
 	}
 	one := into(t, all.find(t, "ClusterRole", "carillon-operator"), &rbacv1.ClusterRole{})

@@ -1,35 +1,19 @@
 {{/*
-What the operator may do with the objects of a namespace that it serves. One Role per watched
-namespace holds these, or one ClusterRole where all are watched.
+The rules of one of the Roles that controller-gen makes from controllers/rbac.go. files/role.yaml is
+a copy of config/rbac/role.yaml, written by `make generate`. Called with (list $ NAME).
 */}}
 {{- define "carillon.rules" -}}
-- apiGroups: [carillon.dev]
-  resources: [brokers, topics, subscriptions]
-  verbs: [get, list, watch]
-- apiGroups: [carillon.dev]
-  resources: [brokers/status, topics/status, subscriptions/status]
-  verbs: [get, patch, update]
-# Where ownerReferences that block deletion are checked, setting one takes this.
-- apiGroups: [carillon.dev]
-  resources: [brokers/finalizers]
-  verbs: [update]
-- apiGroups: [apps]
-  resources: [statefulsets]
-  verbs: [get, list, watch, create, patch, delete]
-- apiGroups: [""]
-  resources: [services, serviceaccounts, secrets]
-  verbs: [get, list, watch, create, patch, delete]
-- apiGroups: [policy]
-  resources: [poddisruptionbudgets]
-  verbs: [get, list, watch, create, patch, delete]
-# Rolling a pod is deleting it; volumes grow by a patch and go with deletionPolicy Delete.
-- apiGroups: [""]
-  resources: [pods]
-  verbs: [get, list, watch, delete]
-- apiGroups: [""]
-  resources: [persistentvolumeclaims]
-  verbs: [get, list, watch, patch, delete]
-- apiGroups: ["", events.k8s.io]
-  resources: [events]
-  verbs: [create, patch]
+{{- $root := index . 0 -}}
+{{- $name := index . 1 -}}
+{{- $rules := list -}}
+{{- range splitList "\n---" (printf "\n%s" ($root.Files.Get "files/role.yaml")) -}}
+{{- $role := fromYaml . -}}
+{{- if and $role (eq $role.metadata.name $name) -}}
+{{- $rules = $role.rules -}}
+{{- end -}}
+{{- end -}}
+{{- if not $rules -}}
+{{- fail (printf "files/role.yaml has no rules of %s: run `make generate`" $name) -}}
+{{- end -}}
+{{- toYaml $rules -}}
 {{- end -}}
