@@ -72,6 +72,9 @@ func (c Campaign) Run(ctx context.Context) (*Report, error) {
 				result.Measured[which].Runs = append(result.Measured[which].Runs, run)
 			}
 		}
+		if ctx.Err() != nil && len(result.Measured[0].Runs) == 0 {
+			break // interrupted before it began
+		}
 		result.summarize()
 		report.Results = append(report.Results, result)
 	}
@@ -190,14 +193,7 @@ func ratioOf(a, b Latency) *Ratio {
 // Err says what a user must know besides the figures: nil if every run was whole and
 // faultless.
 func (r *Report) Err() error {
-	var faults []string
-	for _, result := range r.Results {
-		for _, m := range result.Measured {
-			if text := m.faults(); text != "" {
-				faults = append(faults, fmt.Sprintf("%s %d %s on %s: %s", result.Scenario, result.Size, result.unit(), m.Server, text))
-			}
-		}
-	}
+	faults := r.faults()
 	switch {
 	case len(faults) > 0:
 		return errors.New(strings.Join(faults, "; "))
@@ -205,6 +201,18 @@ func (r *Report) Err() error {
 		return errors.New("interrupted: the figures are partial")
 	}
 	return nil
+}
+
+// faults has a sentence for each measurement in which something went wrong.
+func (r *Report) faults() (list []string) {
+	for _, result := range r.Results {
+		for _, m := range result.Measured {
+			if text := m.faults(); text != "" {
+				list = append(list, fmt.Sprintf("%s %d %s on %s: %s", result.Scenario, result.Size, result.unit(), m.Server, text))
+			}
+		}
+	}
+	return list
 }
 
 // faults is empty for a faultless measurement.

@@ -79,14 +79,15 @@ func (t *table) write() {
 	if t.fewSamples {
 		t.linef("~ fewer than %d samples lie above it.", enoughAbove)
 	}
-	if err := t.report.Err(); err != nil {
-		t.line()
-		for _, fault := range strings.Split(err.Error(), "; ") {
-			t.line("! " + fault)
-		}
-	}
+	faults := t.report.faults()
 	if t.report.Partial {
-		t.line("! PARTIAL: interrupted; what was measured until then is above.")
+		faults = append(faults, "PARTIAL: interrupted; what was measured until then is above.")
+	}
+	if len(faults) > 0 {
+		t.line()
+	}
+	for _, fault := range faults {
+		t.line("! " + fault)
 	}
 }
 
