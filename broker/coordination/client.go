@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -94,17 +93,16 @@ func keyPrefix(cluster string) (string, error) {
 	return "/carillon/" + cluster + "/", nil
 }
 
-// grpc reports to standard error by itself, in a form of its own, what its callers are
-// told anyway.
-var silenceGRPC = sync.OnceFunc(func() {
+// grpc reports to standard error by itself, in a form of its own, what its callers are told anyway.
+// It lets its logger be changed only before anything of it runs, so before main.
+func init() {
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
-})
+}
 
 func dial(endpoints []string, tls *env.TLS) (*clientv3.Client, error) {
 	if err := checkEndpoints(endpoints, tls != nil); err != nil {
 		return nil, err
 	}
-	silenceGRPC()
 	var options []grpc.DialOption
 	if tls != nil {
 		options = append(options, grpc.WithTransportCredentials(credentials{tls}))
