@@ -11,9 +11,10 @@ import (
 // the index' read lock; what it adds is in the loops' queues before that is released (S1).
 type batch struct {
 	hub    *Hub
-	origin *Conn // nil: a link
+	origin *Conn  // nil: a link
 	cache  *cache // from the first match on
-	from   *slab // what the messages point into
+	from   *slab  // what the messages point into
+	msg    Message
 
 	perLoop   [][]entry
 	bytes     []int

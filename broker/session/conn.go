@@ -75,7 +75,6 @@ type Conn struct {
 	closing   bool
 	sent      uint64
 	sentBytes uint64
-	wroteN    int
 	wroteErr  error
 	writeFn   func(fd uintptr) bool
 

@@ -214,9 +214,10 @@ func (c *Conn) publish(b *batch, op *protocol.Op) error {
 		return protocol.ErrInvalidPublishSubject
 	}
 	c.confirm(b) // before what the client itself may receive of it, as with nats-server
-	m := Message{Subject: op.Subject, Reply: op.Reply, Header: op.Header, Data: op.Data}
-	if !b.publish(&m) && len(m.Reply) > 0 && c.noResponders {
-		b.noResponders(&m, protocol.AppendNoResponders(nil, m.Subject))
+	m := &b.msg
+	*m = Message{Subject: op.Subject, Reply: op.Reply, Header: op.Header, Data: op.Data}
+	if !b.publish(m) && len(m.Reply) > 0 && c.noResponders {
+		b.noResponders(m, protocol.AppendNoResponders(nil, m.Subject))
 	}
 	return nil
 }

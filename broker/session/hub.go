@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"runtime"
@@ -59,6 +60,7 @@ type Hub struct {
 	ended     map[Reason]uint64
 
 	pending  atomic.Int64 // bytes waiting for slow clients
+	turned   atomic.Int64 // refused connections that are being told
 	parked   atomic.Int64 // connections with a writer goroutine
 	stalls   atomic.Uint64
 	refusals atomic.Uint64
@@ -140,9 +142,7 @@ func (h *Hub) accept(nc net.Conn) {
 	h.mu.Unlock()
 	greeting := h.infoLine(c, false)
 	if full || stopping {
-		_ = nc.SetDeadline(time.Now().Add(lingerTime))
-		_, _ = nc.Write(protocol.AppendErr(greeting, protocol.ErrMaxConnections.Text()))
-		nc.Close()
+		h.turnAway(nc, protocol.AppendErr(greeting, protocol.ErrMaxConnections.Text()))
 		return
 	}
 	c.tell(greeting, false)
@@ -150,6 +150,29 @@ func (h *Hub) accept(nc net.Conn) {
 		defer h.running.Done()
 		c.serve()
 	}()
+}
+
+// maxTurnedAway bounds how many refused connections are kept a moment for their -ERR to arrive.
+const maxTurnedAway = 64
+
+// turnAway tells a client why it is refused, and takes what it sends meanwhile: closed with unread
+// input, the socket would be reset and the client never see the reason.
+func (h *Hub) turnAway(nc net.Conn, words []byte) {
+	if h.turned.Add(1) > maxTurnedAway {
+		h.turned.Add(-1)
+		nc.Close()
+		return
+	}
+	h.writing.Go(func() {
+		defer h.turned.Add(-1)
+		defer nc.Close()
+		_ = nc.SetDeadline(time.Now().Add(lingerTime))
+		_, _ = nc.Write(words)
+		if half, ok := nc.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
+		}
+		_, _ = io.CopyN(io.Discard, nc, lingerBytes)
+	})
 }
 
 // remove cleans up after a connection whose reader has ended.

@@ -67,8 +67,8 @@ func (p *Peer) Deliver(m *Message, plain bool, queues []string) {
 		p.used += n
 		return kept
 	}
-	copied := Message{Subject: keep(m.Subject), Reply: keep(m.Reply), Header: m.Header, Data: keep(m.Data)}
-	b.deliver(&copied, plain, queues)
+	b.msg = Message{Subject: keep(m.Subject), Reply: keep(m.Reply), Header: m.Header, Data: keep(m.Data)}
+	b.deliver(&b.msg, plain, queues)
 }
 
 // Flush hands over what Deliver has gathered.

@@ -1,0 +1,101 @@
+package session_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// circle is one publisher and n subscribers as bare sockets, so that nothing but the hub is measured.
+type circle struct {
+	pub  net.Conn
+	subs []net.Conn
+	load []byte // messages to publish
+	want int    // bytes that each subscriber gets for them
+	left chan error
+	goOn []chan int
+}
+
+func newCircle(t testing.TB, subscribers, messages, size int) *circle {
+	_, address := newTestHub(t, nil)
+	c := &circle{left: make(chan error, subscribers)}
+	body := strings.Repeat("x", size)
+	c.load = []byte(strings.Repeat(fmt.Sprintf("PUB subject.a %d\r\n%s\r\n", size, body), messages))
+	c.want = len(fmt.Sprintf("MSG subject.a 1 %d\r\n%s\r\n", size, body)) * messages
+	for range subscribers {
+		w := dial(t, address, "")
+		w.send("SUB subject.a 1\r\n")
+		w.sync()
+		_ = w.conn.SetDeadline(time.Now().Add(10 * time.Minute))
+		c.subs = append(c.subs, w.conn)
+	}
+	c.pub = dial(t, address, "").conn
+	for _, s := range c.subs {
+		again := make(chan int)
+		c.goOn = append(c.goOn, again)
+		go func() {
+			buf := make([]byte, 64<<10)
+			for n := range again {
+				var err error
+				for n > 0 && err == nil {
+					var got int
+					got, err = io.ReadAtLeast(s, buf[:min(n, len(buf))], 1)
+					n -= got
+				}
+				c.left <- err
+			}
+		}()
+	}
+	t.Cleanup(func() {
+		for _, again := range c.goOn {
+			close(again)
+		}
+	})
+	return c
+}
+
+// round publishes the load and waits until everybody has it.
+func (c *circle) round(t testing.TB) {
+	for _, again := range c.goOn {
+		again <- c.want
+	}
+	if _, err := c.pub.Write(c.load); err != nil {
+		t.Fatal(err)
+	}
+	for range c.subs {
+		if err := <-c.left; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestDeliveryAllocatesNothing(t *testing.T) {
+	for _, tc := range []struct{ subscribers, messages, size int }{{1, 1000, 128}, {50, 100, 128}, {1, 50, 32 << 10}} {
+		t.Run(fmt.Sprintf("%d subscribers, %d bytes", tc.subscribers, tc.size), func(t *testing.T) {
+			c := newCircle(t, tc.subscribers, tc.messages, tc.size)
+			for range 5 {
+				c.round(t)
+			}
+			perRound := testing.AllocsPerRun(20, func() { c.round(t) })
+			if per := perRound / float64(tc.messages*tc.subscribers); per > 0.05 {
+				t.Errorf("%.3f allocations per delivery", per)
+			}
+		})
+	}
+}
+
+func BenchmarkDelivery(b *testing.B) {
+	for _, bc := range []struct{ subscribers, messages, size int }{{1, 1000, 128}, {8, 1000, 128}, {100, 100, 128}, {100, 1, 128}, {1000, 10, 128}, {1000, 1, 128}, {1, 10, 64 << 10}} {
+		b.Run(fmt.Sprintf("%dx%dx%dB", bc.subscribers, bc.messages, bc.size), func(b *testing.B) {
+			c := newCircle(b, bc.subscribers, bc.messages, bc.size)
+			b.ReportAllocs()
+			for b.Loop() {
+				c.round(b)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*bc.messages*bc.subscribers), "ns/delivery")
+		})
+	}
+}
