@@ -54,6 +54,8 @@ type Client struct {
 	prefix string // ends with a slash
 	ttl    time.Duration
 	log    *slog.Logger
+
+	probe, silent time.Duration // of a watch; tests hurry them
 }
 
 // Open prepares a client. It does not wait for etcd, which may not even have been started.
@@ -74,7 +76,10 @@ func Open(cfg Config) (*Client, error) {
 		_ = coordinators.Close()
 		return nil, fmt.Errorf("open coordination of %s: lease of %v (use whole seconds, at least one)", cfg.Cluster, ttl)
 	}
-	return &Client{Coordinators: coordinators, prefix: prefix, ttl: ttl, log: loggerOf(cfg.Logger).With("cluster", cfg.Cluster)}, nil
+	return &Client{
+		Coordinators: coordinators, prefix: prefix, ttl: ttl, log: loggerOf(cfg.Logger).With("cluster", cfg.Cluster),
+		probe: probeWatch, silent: silentWatch,
+	}, nil
 }
 
 func loggerOf(log *slog.Logger) *slog.Logger {

@@ -89,6 +89,7 @@ func (e *etcdServer) open(endpoint ...string) *Client {
 	if err != nil {
 		e.t.Fatal(err)
 	}
+	c.probe, c.silent = 200*time.Millisecond, time.Second
 	e.t.Cleanup(func() { _ = c.Close() })
 	return c
 }

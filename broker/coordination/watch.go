@@ -17,7 +17,9 @@ const (
 	// long it may give none before it is replaced. Without that a watch whose coordinator
 	// vanished would miss what happens until the connection's keepalive fails.
 	probeWatch  = 2 * time.Second
-	silentWatch = 6 * time.Second
+	silentWatch = 5 * time.Second
+	// readTimeout bounds one reading; the next goes to another endpoint.
+	readTimeout = 2 * time.Second
 )
 
 // WatchBrokers calls changed with all members, sorted by id, at first and after each
@@ -97,7 +99,7 @@ func (m *mirror) run(ctx context.Context) {
 }
 
 func (m *mirror) read(ctx context.Context) (revision int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	got, err := m.c.etcd.Get(ctx, m.prefix, clientv3.WithPrefix())
 	if err != nil {
@@ -123,7 +125,7 @@ func (m *mirror) watch(ctx context.Context, from int64) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	changes := m.c.etcd.Watch(ctx, m.prefix, clientv3.WithPrefix(), clientv3.WithRev(from))
-	probe := time.NewTicker(probeWatch)
+	probe := time.NewTicker(m.c.probe)
 	defer probe.Stop()
 	heard := time.Now()
 	for {
@@ -147,10 +149,10 @@ func (m *mirror) watch(ctx context.Context, from int64) error {
 				m.settled()
 			}
 		case <-probe.C:
-			if time.Since(heard) > silentWatch {
-				return fmt.Errorf("watch %s: nothing was heard for %v", m.prefix, silentWatch)
+			if time.Since(heard) > m.c.silent {
+				return fmt.Errorf("watch %s: nothing was heard for %v", m.prefix, m.c.silent)
 			}
-			asking, stop := context.WithTimeout(ctx, probeWatch/4)
+			asking, stop := context.WithTimeout(ctx, m.c.probe/4)
 			_ = m.c.etcd.RequestProgress(asking) // not answered counts as silence
 			stop()
 		}
