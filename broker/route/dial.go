@@ -30,9 +30,6 @@ func (m *Mesh) dial(n *neighbour) {
 	first := m.dialsFirst(n.id)
 	pause := redialMin
 	var next, began time.Time // of attempts
-	if !first {
-		next = time.Now().Add(yieldToDialer + jitter(redialMin))
-	}
 	for {
 		m.mu.Lock()
 		if m.closed || !n.member {
@@ -46,7 +43,7 @@ func (m *Mesh) dial(n *neighbour) {
 			pause = redialMin
 			next = time.Time{}
 			if !first {
-				next = time.Now().Add(yieldToDialer)
+				next = time.Now().Add(yieldToDialer + jitter(redialMin))
 			}
 		}
 		current, leaving, changed := n.link, n.leaving, n.changed

@@ -45,7 +45,7 @@ func TestEveryPartOfAMessageArrives(t *testing.T) {
 	a.hub.all(&session.Message{Subject: []byte("s.4"), Data: []byte(large)}, true, nil)
 	a.hub.all(&session.Message{Subject: []byte("s.5"), Data: []byte(large + "!")}, true, nil) // over max_payload
 	var many []string
-	for i := range 5000 {
+	for i := range 20000 {
 		many = append(many, fmt.Sprintf("group-%020d", i)) // more names than one frame may hold
 	}
 	a.hub.all(&session.Message{Subject: []byte("s.6"), Data: []byte("y")}, true, many)
@@ -61,7 +61,7 @@ func TestEveryPartOfAMessageArrives(t *testing.T) {
 		}
 	}
 	var groups []string
-	plain := 0
+	plain, frames := 0, 0
 	for _, m := range got[4 : len(got)-1] {
 		parts := strings.Split(m, "|")
 		if parts[0] != "s.6" || parts[3] != "y" {
@@ -70,7 +70,11 @@ func TestEveryPartOfAMessageArrives(t *testing.T) {
 		if parts[4] == "true" {
 			plain++
 		}
+		frames++
 		groups = append(groups, strings.Split(parts[5], ",")...)
+	}
+	if least := len(many) * len(many[0]) / maxNames; frames < least {
+		t.Errorf("%d frames, where names alone need %d", frames, least)
 	}
 	if plain != 1 || strings.Join(groups, ",") != strings.Join(many, ",") {
 		t.Errorf("a message for %d groups: plain %d times, %d groups named", len(many), plain, len(groups))
@@ -186,6 +190,93 @@ func TestANewProcessReplacesAnOldOneThatSeemsAlive(t *testing.T) {
 	again.SetMembers([]Member{a.member()})
 	eventually(t, "the new process is the peer", func() bool { return a.hub.sees(again.hub) && again.hub.sees(a.hub) })
 	eventually(t, "the old one has no link", func() bool { return b.hub.sees() })
+}
+
+func TestTheOldLinkIsGoneBeforeTheNewOneBegins(t *testing.T) {
+	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
+	introduceAll(a, b)
+	waitUp(t, a, b)
+	gate := make(chan struct{})
+	b.hub.mu.Lock()
+	b.hub.gate = gate
+	b.hub.mu.Unlock()
+	a.hub.all(&session.Message{Subject: []byte("old")}, true, nil)
+	eventually(t, "b's reader is held back", func() bool { return len(b.hub.messages()) == 1 })
+	old := b.links()[0]
+	for _, l := range a.links() {
+		l.raw.Close()
+	}
+	a.hub.set("new", "", 1)
+	eventually(t, "b has a new connection", func() bool { l := b.links(); return len(l) == 1 && l[0] != old })
+	eventually(t, "the new connection has brought something", func() bool { return b.links()[0].out.pending() > 0 })
+	b.hub.mu.Lock()
+	if b.hub.attaches != 1 || len(b.hub.peers) != 1 {
+		t.Errorf("%d attached at once, %d in all, while the old reader is at work", len(b.hub.peers), b.hub.attaches)
+	}
+	b.hub.gate = nil
+	b.hub.mu.Unlock()
+	close(gate)
+	eventually(t, "the new link works", func() bool { return b.hub.sees(a.hub) && a.hub.sees(b.hub) })
+}
+
+func TestBothSidesPreferTheSameConnection(t *testing.T) {
+	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
+	// Each case looks at one pair of connections from both ends; by is who dialled the newer one.
+	for _, c := range []struct {
+		by         string
+		newProcess bool
+		silent     bool
+		replaces   bool
+	}{
+		{by: "a", replaces: true},
+		{by: "b", replaces: false},
+		{by: "b", newProcess: true, replaces: true},
+		{by: "b", silent: true, replaces: true},
+	} {
+		for _, end := range []struct {
+			*testNode
+			peer string
+		}{{a, "b"}, {b, "a"}} {
+			current, next := &link{peer: hello{ID: end.peer, Session: "1"}}, &link{peer: hello{ID: end.peer, Session: "1"}}
+			if c.newProcess {
+				next.peer.Session = "2"
+			}
+			next.dialed = end.config.ID == c.by
+			current.suspect.Store(c.silent)
+			if got := end.replaces(next, current); got != c.replaces {
+				t.Errorf("%+v: for %s the newer one replaces the older: %v", c, end.config.ID, got)
+			}
+		}
+	}
+}
+
+func TestWhatWasQueuedArrivesThoughThePeerStillSends(t *testing.T) {
+	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
+	introduceAll(a, b)
+	waitUp(t, a, b)
+	gateA, gateB := make(chan struct{}), make(chan struct{})
+	a.hub.mu.Lock()
+	a.hub.gate = gateA
+	a.hub.mu.Unlock()
+	b.hub.mu.Lock()
+	b.hub.gate = gateB
+	b.hub.mu.Unlock()
+	m := session.Message{Subject: []byte("s"), Data: make([]byte, 8<<10)}
+	const count = 2000
+	for range count { // b does not read its half, so that closing early would reset the connection.
+		a.hub.all(&m, true, nil)
+		b.hub.all(&m, true, nil)
+	}
+	closed := make(chan struct{})
+	go func() {
+		b.Close()
+		close(closed)
+	}()
+	eventually(t, "b is closing", func() bool { return b.leaving.Load() })
+	close(gateA)
+	eventually(t, "all has arrived", func() bool { return len(a.hub.messages()) == count })
+	close(gateB)
+	<-closed
 }
 
 func TestBothMayDialAtOnceAndOneLinkStays(t *testing.T) {
