@@ -36,6 +36,11 @@ func (c Campaign) Run(ctx context.Context) (*Report, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	for _, w := range c.Workloads {
+		if err := ensureFiles(w.connections()); err != nil {
+			return nil, fmt.Errorf("%s with %d: %w", w.Scenario, w.Size, err)
+		}
+	}
 	report := &Report{Schema: Schema, Environment: readEnvironment(c)}
 	targets := []Target{c.Server}
 	if c.Against != nil {

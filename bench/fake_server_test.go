@@ -35,6 +35,7 @@ const (
 	deliverOnce fate = iota
 	drop
 	deliverTwice
+	deliverAgainLater // when everything else has come
 	swapWithNext
 	damage
 	misroute
@@ -166,6 +167,12 @@ func (s *fakeServer) publish(m fakeMessage) {
 	case deliverTwice:
 		s.route(m, false)
 		s.route(m, false)
+	case deliverAgainLater:
+		s.route(m, false)
+		s.wg.Go(func() {
+			time.Sleep(100 * time.Millisecond)
+			s.route(m, false)
+		})
 	case damage:
 		m.payload[headerBytes-8] ^= 1
 		s.route(m, false)

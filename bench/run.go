@@ -120,9 +120,6 @@ func (r *runner) play(ctx context.Context, d driver, run *Run) error {
 }
 
 func (r *runner) connect(ctx context.Context, d driver) error {
-	if err := ensureFiles(r.workload.connections()); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.limits.Connect,
 		fmt.Errorf("%d connections took more than %v", r.workload.connections(), r.limits.Connect))
 	defer cancel()

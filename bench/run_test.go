@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -88,6 +89,8 @@ func TestEachFaultIsCountedExactly(t *testing.T) {
 			return deliverOnce
 		}
 	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	for _, c := range []struct {
 		name string
 		fate func(stamp) fate
@@ -96,7 +99,7 @@ func TestEachFaultIsCountedExactly(t *testing.T) {
 		{"lost", on(5, drop), Deliveries{Lost: 1}},
 		{"lost during warm-up", on(0, drop), Deliveries{Lost: 1}},
 		{"duplicated", on(5, deliverTwice), Deliveries{Duplicated: 1}},
-		{"duplicated at the very end", on(17, deliverTwice), Deliveries{Duplicated: 1}},
+		{"duplicated after everything came", on(17, deliverAgainLater), Deliveries{Duplicated: 1}},
 		{"reordered", on(5, swapWithNext), Deliveries{OutOfOrder: 1}},
 		{"damaged", on(5, damage), Deliveries{Lost: 1, Unexpected: 1}},
 		{"misrouted", on(5, misroute), Deliveries{Unexpected: 2}},
@@ -106,18 +109,17 @@ func TestEachFaultIsCountedExactly(t *testing.T) {
 		{"everything lost", func(stamp) fate { return drop }, Deliveries{Lost: 6 * 18}},
 	} {
 		for _, client := range []string{ClientNATS, ClientLight} {
-			t.Run(c.name+"/"+client, func(t *testing.T) {
-				t.Parallel()
-				w := smallForward(t, client)
-				want := c.want
-				want.Expected = int64(w.schedule.len())
-				want.Received = want.Expected - want.Lost
-				run := measure(t.Context(), startFakeServer(t, &fakeServer{fate: c.fate}), w, quickLimits, quietly)
+			w, target := smallForward(t, client), startFakeServer(t, &fakeServer{fate: c.fate})
+			want := c.want
+			want.Expected = int64(w.schedule.len())
+			want.Received = want.Expected - want.Lost
+			wg.Go(func() { // they mostly wait: all at once
+				run := measure(t.Context(), target, w, quickLimits, quietly)
 				if run.Deliveries != want {
-					t.Errorf("got %+v\nwant %+v (error %q)", run.Deliveries, want, run.Error)
+					t.Errorf("%s with %s: got %+v\nwant %+v (error %q)", c.name, client, run.Deliveries, want, run.Error)
 				}
 				if !run.faulty() {
-					t.Error("the run passes as faultless")
+					t.Errorf("%s with %s: the run passes as faultless", c.name, client)
 				}
 			})
 		}
@@ -166,6 +168,57 @@ func TestStallIsPaidByEveryMessageThatWasDue(t *testing.T) {
 	}
 	if run.Late.P50 > int64(100*time.Millisecond) {
 		t.Errorf("the publishers waited for the server: %+v", run.Late)
+	}
+}
+
+// slowPublisher takes its time over one message, as a socket does whose server reads nothing.
+type slowPublisher struct {
+	t     *testing.T
+	sent  []stamp
+	slow  uint32
+	delay time.Duration
+}
+
+func (p *slowPublisher) publish(payload []byte) error {
+	s, whole := readStamp(payload)
+	if !whole {
+		p.t.Error("published a payload without a stamp")
+	}
+	if s.sequence == p.slow {
+		time.Sleep(p.delay)
+	}
+	p.sent = append(p.sent, s)
+	return nil
+}
+
+func (p *slowPublisher) flush(context.Context) error { return nil }
+
+// A publisher that was held up skips nothing, and what it sends late still says when it was due.
+func TestLatePublisherKeepsTheTimesThatWerePlanned(t *testing.T) {
+	w, err := Fanout{Subscribers: []int{1}, MessagesPerTopic: 20, Pace: 2 * time.Millisecond, Rounds: 1, PayloadBytes: 32, Duration: time.Second, Client: ClientLight}.Workloads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &slowPublisher{t: t, slow: 5, delay: 60 * time.Millisecond}
+	other := &slowPublisher{t: t, slow: 1 << 31}
+	r := &runner{
+		workload: w[0], status: quietly, publishers: []publisher{p, other, other},
+		published: make([]int, 3), failed: make([]error, 3), late: newRecorder(),
+	}
+	zero := now() + int64(10*time.Millisecond)
+	if err := r.publishAll(t.Context(), zero); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.sent) != 20 || len(other.sent) != 40 {
+		t.Fatalf("sent %d and %d messages, want 20 and 40", len(p.sent), len(other.sent))
+	}
+	for i, s := range p.sent {
+		if want := zero + int64(i)*int64(2*time.Millisecond); s.due != want {
+			t.Errorf("message %d says it was due %v off the plan", i, time.Duration(s.due-want))
+		}
+	}
+	if late := r.late.summary(); late.Count != 60 || late.Max < int64(50*time.Millisecond) {
+		t.Errorf("lateness %+v", late)
 	}
 }
 
