@@ -28,14 +28,6 @@ type schedule interface {
 
 func warmSlots(s schedule) int { return s.warmSequences() * s.publishers() }
 
-// end is when the last message is due.
-func end(s schedule) time.Duration {
-	if s.len() == 0 {
-		return 0
-	}
-	return s.slot(s.len() - 1).due
-}
-
 // ticking has every publisher send at one rate, each at a phase of its own, so that they do
 // not all fire at once. The phases come from a seed: two servers meet the same schedule.
 type ticking struct {

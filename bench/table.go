@@ -187,13 +187,16 @@ func (t *table) percentile(l Latency, value int64, quantile float64) string {
 
 // conditions shows how the load itself fared: whether it was offered in time, and what it cost.
 func (t *table) conditions(results []Result) {
-	server := false
+	counted, server := false, false
 	for _, r := range results {
 		for _, m := range r.Measured {
-			for _, run := range m.Runs {
-				server = server || run.ServerCPU != nil
+			for _, run := range m.counted() {
+				counted, server = true, server || run.ServerCPU != nil
 			}
 		}
+	}
+	if !counted {
+		return
 	}
 	t.line()
 	header := []string{padRight("the load", nameWidth), padLeft("pace", 7), padLeft("offered/s", 10), padLeft("delivered/s", 12),

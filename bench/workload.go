@@ -217,8 +217,3 @@ func (w Workload) checkLedger() error {
 
 // connections is how many sockets the workload holds open at once.
 func (w Workload) connections() int { return len(w.subscribers) + len(w.topics) }
-
-// length is how long the schedule takes.
-func (w Workload) length() time.Duration {
-	return time.Duration(w.Parameters.WarmupNS + w.Parameters.DurationNS)
-}
