@@ -24,7 +24,7 @@ type broker struct {
 	url string
 }
 
-func startBroker(t *testing.T, id string, ca *authority) *broker {
+func startBroker(t testing.TB, id string, ca *authority) *broker {
 	t.Helper()
 	profile, err := limits.ForProfile(limits.DefaultProfile)
 	if err != nil {
@@ -48,7 +48,7 @@ func startBroker(t *testing.T, id string, ca *authority) *broker {
 	return b
 }
 
-func (b *broker) connect(t *testing.T) *nats.Conn {
+func (b *broker) connect(t testing.TB) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(b.url, nats.NoReconnect())
 	if err != nil {
@@ -59,7 +59,7 @@ func (b *broker) connect(t *testing.T) *nats.Conn {
 }
 
 // knows waits until b has the given amount of interest from another broker.
-func (b *broker) knows(t *testing.T, id string, patterns, groups int64) {
+func (b *broker) knows(t testing.TB, id string, patterns, groups int64) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s knows %d patterns and %d groups of %s", b.config.ID, patterns, groups, id), func() bool {
 		p := b.peerOf(id)
@@ -268,5 +268,84 @@ func TestRequestsCrossTheClusterOnTheirFirstMessage(t *testing.T) {
 	a.knows(t, "b", 0, 0)
 	if _, err := a.connect(t).Request("echo", nil, 10*time.Second); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("with nobody there: %v", err)
+	}
+}
+
+// BenchmarkAcross measures a publisher and a subscriber at the same broker, and at two linked by
+// TLS: what the link adds. All of it runs in this process.
+func BenchmarkAcross(b *testing.B) {
+	for _, linked := range []bool{false, true} {
+		b.Run(fmt.Sprintf("linked=%v", linked), func(b *testing.B) {
+			ca := newAuthority(b)
+			near, far := startBroker(b, "a", ca), startBroker(b, "b", ca)
+			introduceAll(near.testNode, far.testNode)
+			waitUp(b, near.testNode, far.testNode)
+			at := near
+			if linked {
+				at = far
+			}
+			done := make(chan struct{})
+			received := 0
+			subscriber := at.connect(b)
+			sub, err := subscriber.Subscribe("load", func(*nats.Msg) {
+				if received++; received == b.N {
+					close(done)
+				}
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := sub.SetPendingLimits(-1, -1); err != nil {
+				b.Fatal(err)
+			}
+			if err := subscriber.Flush(); err != nil {
+				b.Fatal(err)
+			}
+			if linked {
+				near.knows(b, "b", 1, 0)
+			}
+			publisher := near.connect(b)
+			payload := make([]byte, 128)
+			b.ResetTimer()
+			for range b.N {
+				if err := publisher.Publish("load", payload); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := publisher.Flush(); err != nil {
+				b.Fatal(err)
+			}
+			<-done
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
+		})
+		b.Run(fmt.Sprintf("linked=%v/request", linked), func(b *testing.B) {
+			ca := newAuthority(b)
+			near, far := startBroker(b, "a", ca), startBroker(b, "b", ca)
+			introduceAll(near.testNode, far.testNode)
+			waitUp(b, near.testNode, far.testNode)
+			at := near
+			if linked {
+				at = far
+			}
+			service := at.connect(b)
+			if _, err := service.Subscribe("echo", func(m *nats.Msg) { _ = m.Respond(m.Data) }); err != nil {
+				b.Fatal(err)
+			}
+			if err := service.Flush(); err != nil {
+				b.Fatal(err)
+			}
+			if linked {
+				near.knows(b, "b", 1, 0)
+			}
+			client := near.connect(b)
+			payload := make([]byte, 128)
+			b.ResetTimer()
+			for range b.N {
+				if _, err := client.Request("echo", payload, 10*time.Second); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
