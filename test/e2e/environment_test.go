@@ -33,6 +33,7 @@ const (
 	namespace         = "messaging" // where users keep their Brokers
 	brokers           = 3
 	poll              = 300 * time.Millisecond
+	lookTime          = 15 * time.Second
 )
 
 // environment is the cluster, and how to reach what runs in it from this machine.
@@ -101,23 +102,21 @@ func mustRun(t *testing.T, name string, args ...string) string {
 func eventually(t *testing.T, limit time.Duration, what string, check func(context.Context) error) {
 	t.Helper()
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
-	var err error
 	for {
-		if now := check(ctx); now == nil {
+		// Each look has a deadline of its own, so that the last answer is about the cluster and not about time.
+		ctx, cancel := context.WithTimeout(t.Context(), lookTime)
+		err := check(ctx)
+		cancel()
+		if err == nil {
 			t.Logf("%s after %s", what, time.Since(began).Round(100*time.Millisecond))
 			return
-		} else if ctx.Err() == nil {
-			err = now // not the one that the deadline itself caused
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if time.Since(began) > limit {
 			t.Fatalf("%s: not within %s: %v", what, limit, err)
 		}
+		<-tick.C
 	}
 }
 
