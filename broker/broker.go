@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,6 +74,8 @@ type Broker struct {
 
 	mu       sync.Mutex
 	members  []coordination.Broker
+	urls     []string      // what clients were told
+	known    sync.Once     // closes assigned
 	assigned chan struct{} // closed when the membership is known
 	linked   chan struct{} // a token after a link changed
 }
@@ -187,9 +190,19 @@ func (b *Broker) run(ctx context.Context) error {
 		if b.config.Ready != nil {
 			b.config.Ready(b.listening)
 		}
-		<-ctx.Done()
+		for left := false; !left; {
+			select {
+			case <-b.linked:
+				b.advertise()
+			case <-ctx.Done():
+				left = true
+			}
+		}
 	}
 	b.ready.Store(false)
+	if b.mesh != nil {
+		b.farewell()
+	}
 	leave()
 	<-registered // gone from the membership: the others' clients are no longer sent here
 	b.retreat()
@@ -199,22 +212,28 @@ func (b *Broker) run(ctx context.Context) error {
 	return nil
 }
 
-// retreat sends clients and peers elsewhere.
+// farewell tells the other brokers first, so that they send nobody here any more even if etcd can't tell them.
+func (b *Broker) farewell() {
+	limit, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := b.mesh.Leave(limit); err != nil {
+		b.log.Warn("Not all brokers could be told that this one leaves", "error", err)
+	}
+}
+
+// retreat sends clients elsewhere.
 func (b *Broker) retreat() {
 	limit, cancel := context.WithTimeout(context.Background(), b.config.LameDuck+time.Second)
 	defer cancel()
 	if err := b.hub.Leave(limit, b.config.LameDuck); err != nil {
 		b.log.Warn("Not all clients had left", "error", err)
 	}
-	if b.mesh != nil {
-		b.mesh.Leave(limit)
-	}
 	b.log.Info("Stopped", "broker", b.identity.ID)
 }
 
 func (b *Broker) routes() route.Config {
 	c := route.Config{
-		ID: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Hub: meeting{b.hub},
+		ID: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Hub: route.Clients(b.hub),
 		Listener: b.route, MaxPayload: b.config.Profile.Payload, Logger: b.log,
 		Changed: func() {
 			select {
@@ -229,11 +248,6 @@ func (b *Broker) routes() route.Config {
 	}
 	return c
 }
-
-// meeting lets links see the hub by the interface that they ask for.
-type meeting struct{ *session.Hub }
-
-func (m meeting) Attach(l session.Link) (route.Peer, []session.Interest) { return m.Hub.Attach(l) }
 
 func (b *Broker) self() coordination.Broker {
 	own := func(a Address, ln net.Listener) string {
@@ -259,26 +273,33 @@ func (b *Broker) onJoined(incarnation int64) {
 }
 
 func (b *Broker) setMembers(all []coordination.Broker) {
-	var members []route.Member
-	var urls []string
+	members := make([]route.Member, 0, len(all))
 	for _, m := range all {
 		members = append(members, route.Member{ID: m.ID, Name: m.Name, Route: m.Route, Incarnation: m.Incarnation})
-		if m.ID != b.identity.ID {
-			urls = append(urls, m.Client)
-		}
 	}
 	if b.mesh != nil {
 		b.mesh.SetMembers(members)
 	}
-	b.hub.SetURLs(urls)
+	b.mu.Lock()
+	b.members = all
+	b.mu.Unlock()
+	b.known.Do(func() { close(b.assigned) })
+	b.advertise()
+}
+
+// advertise tells clients where else they can go: to all members that are not about to leave.
+func (b *Broker) advertise() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.members == nil {
-		close(b.assigned)
+	urls := make([]string, 0, len(b.members))
+	for _, m := range b.members {
+		if m.ID != b.identity.ID && (b.mesh == nil || !b.mesh.Leaving(m.ID)) {
+			urls = append(urls, m.Client)
+		}
 	}
-	b.members = all
-	if all == nil {
-		b.members = []coordination.Broker{}
+	if !slices.Equal(urls, b.urls) {
+		b.urls = urls
+		b.hub.SetURLs(urls)
 	}
 }
 

@@ -1,0 +1,24 @@
+//go:build !race
+
+package session_test
+
+import (
+	"fmt"
+	"testing"
+)
+
+// Under the race detector sync.Pool forgets at random, so this is for plain runs only.
+func TestDeliveryAllocatesNothing(t *testing.T) {
+	for _, tc := range []struct{ subscribers, messages, size int }{{1, 1000, 128}, {50, 100, 128}, {1, 50, 32 << 10}} {
+		t.Run(fmt.Sprintf("%d subscribers, %d bytes", tc.subscribers, tc.size), func(t *testing.T) {
+			c := newCircle(t, tc.subscribers, tc.messages, tc.size)
+			for range 5 {
+				c.round(t)
+			}
+			perRound := testing.AllocsPerRun(20, func() { c.round(t) })
+			if per := perRound / float64(tc.messages*tc.subscribers); per > 0.05 {
+				t.Errorf("%.3f allocations per delivery", per)
+			}
+		})
+	}
+}
