@@ -3,7 +3,12 @@ package controllers_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,11 +23,14 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-// The API server that every test of this package uses, each in a namespace of its own.
+// The Kubernetes that every test of this package uses, each in a namespace of its own: a real API
+// server, etcd, and the controllers for StatefulSets, budgets and garbage. There are no nodes; what
+// kubelets would do to pods is done by an agent in the tests.
 var (
-	apiServer *rest.Config
-	scheme    = runtime.NewScheme()
-	k8s       client.Client
+	environment *envtest.Environment
+	apiServer   *rest.Config
+	scheme      = runtime.NewScheme()
+	k8s         client.Client
 )
 
 func TestMain(m *testing.M) {
@@ -30,37 +38,98 @@ func TestMain(m *testing.M) {
 }
 
 func runSuite(m *testing.M) int {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+	fail := func(what string, err error) int {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", what, err)
+		return 1
+	}
+	assets := os.Getenv("KUBEBUILDER_ASSETS")
+	if assets == "" {
 		fmt.Fprintln(os.Stderr, "KUBEBUILDER_ASSETS is not set, so there is no API server to test against; use `make test`, which builds one and sets it")
 		return 1
 	}
-	env := &envtest.Environment{
+	environment = &envtest.Environment{
 		CRDDirectoryPaths:       []string{"../config/crd/bases"},
 		ErrorIfCRDPathMissing:   true,
 		ControlPlaneStopTimeout: 20 * time.Second,
 	}
 	var err error
-	if apiServer, err = env.Start(); err != nil {
-		fmt.Fprintln(os.Stderr, "starting the API server:", err)
-		return 1
+	if apiServer, err = environment.Start(); err != nil {
+		return fail("starting the API server", err)
 	}
 	defer func() {
-		if err := env.Stop(); err != nil {
+		if err := environment.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, "stopping the API server:", err)
 		}
 	}()
 	apiServer.QPS, apiServer.Burst = 500, 1000
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+			return fail("registering kinds", err)
 		}
 	}
 	if k8s, err = client.New(apiServer, client.Options{Scheme: scheme}); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return fail("making a client", err)
 	}
+	stop, err := startControllerManager(assets)
+	if err != nil {
+		return fail("starting the controller manager", err)
+	}
+	defer stop()
 	return m.Run()
+}
+
+// startControllerManager runs Kubernetes' own controllers for the objects that the operator makes.
+// The API server's program is all of Kubernetes in one, and acts as the name by which it is called.
+func startControllerManager(assets string) (stop func(), err error) {
+	dir, err := os.MkdirTemp("", "carillon-kcm-")
+	if err != nil {
+		return nil, err
+	}
+	admin, err := environment.AddUser(envtest.User{Name: "controllers", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig, err := admin.KubeConfig()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(filepath.Join(assets, "kube-apiserver"))
+	cmd.Args = []string{
+		"kube-controller-manager", "--kubeconfig=" + path, "--leader-elect=false", "--bind-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(port), "--cert-dir=" + dir,
+		"--controllers=statefulset-controller,garbage-collector-controller,disruption-controller",
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		_ = log.Close()
+		_ = os.RemoveAll(dir)
+	}, nil
+}
+
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
 // newNamespace makes a namespace for one test.

@@ -9,6 +9,7 @@ func subcommands() []*cobra.Command {
 		newDevCommand(),
 		newBrokerCommand(),
 		newCoordinatorCommand(),
+		newOperatorCommand(),
 		newBenchCommand(),
 		newSelftestCommand(),
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
@@ -45,33 +46,36 @@ type LeftoverError struct {
 
 func (e *LeftoverError) Error() string { return e.Object + " of a former Broker is still there" }
 
-// Apply makes the object as wanted says, for owner; it says whether it had to write.
-func (w Writer) Apply(ctx context.Context, owner client.Object, wanted runtime.ApplyConfiguration) (bool, error) {
+// Apply makes the object as wanted says, for owner. It returns what it had to write ("Service main"),
+// or nothing.
+func (w Writer) Apply(ctx context.Context, owner client.Object, wanted runtime.ApplyConfiguration) (string, error) {
 	fields, err := asMap(wanted)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	object := &unstructured.Unstructured{Object: fields}
 	what := fmt.Sprintf("%s %s", object.GetKind(), object.GetName())
 	hash, err := hashOf(fields)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	live, err := w.get(ctx, object)
 	if err != nil {
-		return false, fmt.Errorf("getting %s: %w", what, err)
+		return "", fmt.Errorf("getting %s: %w", what, err)
 	}
 	if live != nil {
 		if err := belongs(live, owner, what); err != nil {
-			return false, err
+			return "", err
 		}
 		found, err := asMap(live)
 		if err != nil {
-			return false, err
+			return "", err
 		}
-		if live.GetAnnotations()[annotationApplied] == hash && within(fields, found) {
-			return false, nil
+		difference := missing(fields, found)
+		if live.GetAnnotations()[annotationApplied] == hash && difference == "" {
+			return "", nil
 		}
+		log.FromContext(ctx).V(1).Info("Correcting object", "object", what, "difference", difference)
 	}
 	annotations := object.GetAnnotations()
 	if annotations == nil {
@@ -79,10 +83,27 @@ func (w Writer) Apply(ctx context.Context, owner client.Object, wanted runtime.A
 	}
 	annotations[annotationApplied] = hash
 	object.SetAnnotations(annotations)
-	if err := w.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(w.FieldOwner), client.ForceOwnership); err != nil {
-		return false, fmt.Errorf("applying %s: %w", what, err)
+	err = w.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(w.FieldOwner), client.ForceOwnership)
+	if apierrors.IsInvalid(err) && live != nil {
+		err = w.replaceLists(ctx, object, err)
 	}
-	return true, nil
+	if err != nil {
+		return "", fmt.Errorf("applying %s: %w", what, err)
+	}
+	return what, nil
+}
+
+// replaceLists writes the object so that its lists become ours as a whole. Applying only adds to a
+// list what is missing; where somebody turned our port into another, both together may be invalid.
+func (w Writer) replaceLists(ctx context.Context, object *unstructured.Unstructured, applyErr error) error {
+	patch, err := json.Marshal(object.Object)
+	if err != nil {
+		return fmt.Errorf("encoding a patch: %w", err)
+	}
+	if err := w.Client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(w.FieldOwner)); err != nil {
+		return applyErr // the first refusal says what is wrong
+	}
+	return nil
 }
 
 // get reads the object from the cache, and past it if it is not there; nil: there is none.

@@ -1,41 +1,53 @@
 package apply
 
-import "reflect"
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+)
 
-// within says whether everything in wanted is found in live. What live has besides is somebody
-// else's: a default of the API server, a field of another manager.
-func within(wanted, live map[string]any) bool {
-	for key, want := range wanted {
-		// Objects from the cache don't say what kind they are.
-		if key == "apiVersion" || key == "kind" {
-			if _, ok := live[key]; !ok {
-				continue
-			}
-		}
+// missing finds what of wanted is not found in live, and returns the path of the first such field;
+// empty: everything is there. What live has besides is somebody else's: a default of the API server,
+// a field of another manager.
+func missing(wanted, live map[string]any) string {
+	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		have, ok := live[key]
-		if !ok || !valueWithin(want, have) {
-			return false
+		// Objects from the cache don't say what kind they are.
+		if !ok && (key == "apiVersion" || key == "kind") {
+			continue
+		}
+		if !ok {
+			return "." + key
+		}
+		if path, same := valueWithin(wanted[key], have); !same {
+			return "." + key + path
 		}
 	}
-	return true
+	return ""
 }
 
-func valueWithin(want, have any) bool {
+func valueWithin(want, have any) (path string, same bool) {
 	switch want := want.(type) {
 	case map[string]any:
-		have, ok := have.(map[string]any)
-		return ok && within(want, have)
+		if have, ok := have.(map[string]any); ok {
+			path = missing(want, have)
+			return path, path == ""
+		}
+		return "", false
 	case []any:
-		have, ok := have.([]any)
-		return ok && listWithin(want, have)
+		if have, ok := have.([]any); ok {
+			return listWithin(want, have)
+		}
+		return "", false
 	default:
-		return reflect.DeepEqual(want, have)
+		return "", reflect.DeepEqual(want, have)
 	}
 }
 
 // listWithin compares by name, where the elements have names; so a container that somebody added is
 // theirs. Other lists are compared element by element.
-func listWithin(want, have []any) bool {
+func listWithin(want, have []any) (path string, same bool) {
 	byName := map[string]any{}
 	for _, element := range have {
 		if name, ok := nameOf(element); ok {
@@ -43,20 +55,25 @@ func listWithin(want, have []any) bool {
 		}
 	}
 	if len(byName) != len(have) && len(want) != len(have) {
-		return false
+		return "", false
 	}
 	for i, element := range want {
+		at := fmt.Sprintf("[%d]", i)
 		var counterpart any
 		if name, ok := nameOf(element); ok {
+			at = fmt.Sprintf("[%s]", name)
 			counterpart = byName[name]
 		} else if i < len(have) {
 			counterpart = have[i]
 		}
-		if counterpart == nil || !valueWithin(element, counterpart) {
-			return false
+		if counterpart == nil {
+			return at, false
+		}
+		if path, same := valueWithin(element, counterpart); !same {
+			return at + path, false
 		}
 	}
-	return true
+	return "", true
 }
 
 // nameOf is the name of a list's element: its own, or that in its metadata.

@@ -62,7 +62,8 @@ func (c Cluster) statefulSet(m member) *appsv1ac.StatefulSetApplyConfiguration {
 				WithWhenScaled(appsv1.RetainPersistentVolumeClaimRetentionPolicyType)).
 			WithSelector(metav1ac.LabelSelector().WithMatchLabels(n.selector(m.component))).
 			WithTemplate(c.podTemplate(m)).
-			WithVolumeClaimTemplates(corev1ac.PersistentVolumeClaim(dataVolume, "").
+			WithVolumeClaimTemplates((&corev1ac.PersistentVolumeClaimApplyConfiguration{}).
+				WithName(dataVolume).
 				WithLabels(n.selector(m.component)).
 				WithSpec(claim)))
 }

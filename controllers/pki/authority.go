@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -88,6 +91,18 @@ func (a *Authority) Bundle() []byte {
 		bundle.Write(encodeCert(cert))
 	}
 	return bundle.Bytes()
+}
+
+// Fingerprint stands for parts without revealing them: it takes the CA's key to try what they might
+// be. It changes with the parts, and when another CA signs.
+func (a *Authority) Fingerprint(parts ...[]byte) string {
+	mac := hmac.New(sha256.New, encodeKey(a.signer.key))
+	for _, part := range parts {
+		// Each part is hashed by itself, so that what moves from one into the next is a change.
+		sum := sha256.Sum256(part)
+		mac.Write(sum[:])
+	}
+	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
 // Due is when EnsureAuthority will next change something.

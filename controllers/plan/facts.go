@@ -86,6 +86,15 @@ const (
 	OwnerOther
 )
 
+// WithoutGrowth are the same facts for whom volumes are as large as they will be.
+func (f Facts) WithoutGrowth() Facts {
+	for _, set := range []*Set{&f.Coordinators, &f.Brokers} {
+		set.SmallTemplate = false
+		set.Volumes = nil
+	}
+	return f
+}
+
 // missing is the number of pods that there should be and are not.
 func (s Set) missing() int32 {
 	return max(0, s.Replicas-int32(len(s.Pods)))

@@ -90,7 +90,7 @@ func repair(f Facts) (Action, bool) {
 	return Action{}, false
 }
 
-func broken(p Pod) bool { return p.Outdated && !p.Held && !p.Ready && !p.Leaving }
+func broken(p Pod) bool { return p.Outdated && !p.Ready && !p.Leaving && (!p.Held || !p.Started) }
 
 func replace(p Pod, reason Reason) Action {
 	return Action{Kind: ReplacePod, Target: p.Name, Reason: reason, Message: fmt.Sprintf("replacing pod %s: %s", p.Name, p.Why)}

@@ -1,0 +1,132 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlbuilder "sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/controllers/apply"
+	"github.com/carillon-mq/carillon/controllers/build"
+	"github.com/carillon-mq/carillon/controllers/observe"
+	"github.com/carillon-mq/carillon/controllers/plan"
+	"github.com/carillon-mq/carillon/controllers/status"
+)
+
+const (
+	// concurrency: a pass may wait some seconds for an etcd that does not answer, and the other
+	// Brokers should not wait with it.
+	concurrency = 4
+	// pollConverged is how often a Broker that is well is looked at without being told: etcd, the
+	// users' Secrets and the ends of certificates don't tell.
+	pollConverged = time.Minute
+	// pollWaiting is the same while something is waited for that may not tell.
+	pollWaiting = 5 * time.Second
+	// pollActed comes after something was done that Kubernetes does not tell us of.
+	pollActed = time.Second
+)
+
+// Reconciler makes each Broker as its spec says.
+type Reconciler struct {
+	Client client.Client
+	// Live reads past the cache.
+	Live     client.Reader
+	Writer   apply.Writer
+	Events   events.EventRecorder
+	OpenEtcd observe.OpenEtcd
+	Now      func() time.Time
+	// Image is what brokers and coordinators run, and PullSecrets with what it is pulled.
+	Image       string
+	PullSecrets []string
+}
+
+// SetupWithManager makes the manager run it.
+func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
+	ours := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{
+			Namespace: object.GetNamespace(), Name: object.GetLabels()[build.LabelInstance],
+		}}}
+	})
+	return ctrl.NewControllerManagedBy(manager).
+		For(&v1alpha1.Broker{}, ctrlbuilder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Owns(&appsv1.StatefulSet{}).
+		Owns(&corev1.Service{}).
+		Owns(&corev1.ServiceAccount{}).
+		Owns(&corev1.Secret{}).
+		Owns(&policyv1.PodDisruptionBudget{}).
+		Watches(&corev1.Pod{}, ours).
+		Watches(&corev1.PersistentVolumeClaim{}, ours).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
+		Complete(r)
+}
+
+// Reconcile does one pass over one Broker.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	broker := &v1alpha1.Broker{}
+	if err := r.Client.Get(ctx, request.NamespacedName, broker); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if broker.DeletionTimestamp != nil {
+		return ctrl.Result{}, nil // Kubernetes removes everything by its ownerReferences
+	}
+	p := &pass{Reconciler: r, broker: broker}
+	passErr := p.run(ctx)
+	outcome := p.outcome()
+	if passErr != nil {
+		outcome.Action = plan.Action{Kind: plan.Wait, Reason: plan.Applying, Message: passErr.Error()}
+	}
+	wanted := status.Broker(broker, outcome)
+	r.tell(broker, wanted, outcome)
+	if !equality.Semantic.DeepEqual(broker.Status, wanted) {
+		if err := r.Writer.Status(ctx, broker, wanted); err != nil && passErr == nil {
+			passErr = err
+		}
+	}
+	if passErr != nil {
+		return ctrl.Result{}, passErr
+	}
+	switch outcome.Action.Kind {
+	case plan.None, plan.Stall:
+		return ctrl.Result{RequeueAfter: pollConverged}, nil
+	case plan.Wait:
+		return ctrl.Result{RequeueAfter: pollWaiting}, nil
+	}
+	return ctrl.Result{RequeueAfter: pollActed}, nil
+}
+
+// tell writes an event when the reason changed, and for each thing that was done to a pod or volume.
+func (r *Reconciler) tell(broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus, outcome status.Outcome) {
+	is := meta.FindStatusCondition(wanted.Conditions, v1alpha1.ConditionReady)
+	was := meta.FindStatusCondition(broker.Status.Conditions, v1alpha1.ConditionReady)
+	reasonChanged := was == nil || was.Reason != is.Reason
+	done := outcome.Action.Kind == plan.ReplacePod || outcome.Action.Kind == plan.GrowVolume || outcome.Action.Kind == plan.RecreateSet
+	if !reasonChanged && !(done && was.Message != is.Message) {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	switch plan.Reason(is.Reason) {
+	case plan.CoordinationUnavailable, plan.CoordinationOutOfSpace, plan.CoordinationCorrupt, plan.AuthSecretUnusable,
+		plan.NameTaken, plan.AlreadyOwned, plan.ScaleDownUnsupported, plan.VolumeNotExpandable, plan.CertificatesSpoilt:
+		kind = corev1.EventTypeWarning
+	}
+	const noteLimit = 1000 // the API takes 1024 bytes
+	note := is.Message
+	if len(note) > noteLimit {
+		note = note[:noteLimit]
+	}
+	r.Events.Eventf(broker, nil, kind, is.Reason, string(outcome.Action.Kind), "%s", note)
+}

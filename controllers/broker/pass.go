@@ -1,0 +1,261 @@
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/controllers/apply"
+	"github.com/carillon-mq/carillon/controllers/build"
+	"github.com/carillon-mq/carillon/controllers/observe"
+	"github.com/carillon-mq/carillon/controllers/pki"
+	"github.com/carillon-mq/carillon/controllers/plan"
+	"github.com/carillon-mq/carillon/controllers/status"
+)
+
+// operatorLeafLife: the operator's own certificate is made for one pass and kept nowhere.
+const operatorLeafLife = time.Hour
+
+// pass is one look at one Broker, and what came of it.
+type pass struct {
+	*Reconciler
+	broker *v1alpha1.Broker
+
+	// What is in force, and what waits.
+	image   string
+	profile v1alpha1.Profile
+	restart string
+	waiting string
+
+	// What there is.
+	coordinators, brokers observe.Set
+	authority             *pki.Authority
+	certificates          []certificate
+	auth                  build.Auth
+	etcd                  observe.Etcd
+
+	// What comes of it.
+	facts  plan.Facts
+	action plan.Action
+	stall  *plan.Action
+}
+
+// certificate is a Secret of ours as it should be.
+type certificate struct {
+	name string
+	data map[string][]byte
+}
+
+func (p *pass) run(ctx context.Context) error {
+	p.decide()
+	if err := p.observe(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		if p.etcd != nil {
+			_ = p.etcd.Close()
+		}
+	}()
+	if p.stall != nil {
+		p.action = *p.stall
+		return nil
+	}
+	settled, writeErr := p.write(ctx)
+	if !settled {
+		return writeErr
+	}
+	// What went wrong with another object is no reason to leave a pod broken.
+	return errors.Join(writeErr, p.proceed(ctx))
+}
+
+// proceed does the next thing, now that the StatefulSets are as they should be.
+func (p *pass) proceed(ctx context.Context) error {
+	p.action = plan.Next(p.facts)
+	if err := p.act(ctx); err != nil || p.stall == nil {
+		return err
+	}
+	// Room that the storage refuses must not keep pods from being repaired and rolled.
+	p.action = plan.Next(p.facts.WithoutGrowth())
+	return p.act(ctx)
+}
+
+func (p *pass) outcome() status.Outcome {
+	return status.Outcome{
+		Facts: p.facts, Action: p.action, Stall: p.stall,
+		Image: p.image, Profile: p.profile, Restart: p.restart, Waiting: p.waiting,
+	}
+}
+
+// decide settles which image and profile the pods are made from. With update OnRequest they are
+// those of the status until the user asks for a restart; the status is written after the objects,
+// so that a process that dies between decides the same again.
+func (p *pass) decide() {
+	spec, was := &p.broker.Spec, &p.broker.Status
+	p.image, p.profile, p.restart = p.Image, spec.Profile, build.RestartOf(p.broker.Annotations)
+	if p.restart == "" {
+		p.restart = was.Restart
+	}
+	if spec.Update != v1alpha1.UpdateOnRequest || was.Image == "" || p.restart != was.Restart {
+		return
+	}
+	var waiting []string
+	if p.image != was.Image {
+		waiting = append(waiting, fmt.Sprintf("image %s becomes %s", was.Image, p.image))
+	}
+	if p.profile != was.Profile {
+		waiting = append(waiting, fmt.Sprintf("profile %s becomes %s", was.Profile, p.profile))
+	}
+	p.image, p.profile, p.waiting = was.Image, was.Profile, strings.Join(waiting, ", ")
+}
+
+func (p *pass) observe(ctx context.Context) error {
+	names, spec, now := build.NamesOf(p.broker), &p.broker.Spec, p.Now()
+	held := spec.Update == v1alpha1.UpdateOnRequest
+	var err error
+	if p.coordinators, err = observe.FindSet(ctx, p.Client, p.broker, names.Coordinators(), build.ComponentCoordinator); err != nil {
+		return err
+	}
+	if p.brokers, err = observe.FindSet(ctx, p.Client, p.broker, names.Brokers(), build.ComponentBroker); err != nil {
+		return err
+	}
+	p.facts = plan.Facts{
+		Coordinators: p.coordinators.Facts(names.Coordinators(), spec.Coordination.Managed.Storage.Size, held, now),
+		Brokers:      p.brokers.Facts(names.Brokers(), spec.Storage.Size, held, now),
+		WantBrokers:  *spec.Replicas,
+	}
+	if err := p.ensureCertificates(ctx, names, now); err != nil || p.stall != nil {
+		return err
+	}
+	p.auth, p.facts.AuthTrouble, err = observe.Auth(ctx, p.Live, p.broker, p.authority.Fingerprint)
+	if err != nil {
+		return err
+	}
+	return p.askEtcd(ctx, names, now)
+}
+
+// ensureCertificates works out what the Secrets should hold. Nothing is written yet.
+func (p *pass) ensureCertificates(ctx context.Context, names build.Names, now time.Time) error {
+	data := map[string]map[string][]byte{}
+	for _, name := range []string{names.CA(), names.CoordinatorTLS(), names.BrokerTLS()} {
+		found, err := observe.Secret(ctx, p.Client, p.Live, p.broker.Namespace, name)
+		if err != nil {
+			return err
+		}
+		data[name] = found
+	}
+	authority, ca, err := pki.EnsureAuthority(names.CA()+"."+p.broker.Namespace, data[names.CA()], now, rand.Reader)
+	if err != nil {
+		p.stall = &plan.Action{Kind: plan.Stall, Reason: plan.CertificatesSpoilt, Message: fmt.Sprintf("Secret %s: %v", names.CA(), err)}
+		return nil
+	}
+	p.authority = authority
+	coordinator, err := authority.EnsureLeaf(build.CoordinatorLeaf(p.broker), data[names.CoordinatorTLS()], now, rand.Reader)
+	if err != nil {
+		return err
+	}
+	if mark := data[names.CoordinatorTLS()][build.KeyBootstrapped]; len(mark) > 0 {
+		coordinator = bootstrapped(coordinator)
+		p.facts.Bootstrapped = true
+	}
+	broker, err := authority.EnsureLeaf(build.BrokerLeaf(p.broker), data[names.BrokerTLS()], now, rand.Reader)
+	if err != nil {
+		return err
+	}
+	p.certificates = []certificate{{names.CA(), ca}, {names.CoordinatorTLS(), coordinator}, {names.BrokerTLS(), broker}}
+	return nil
+}
+
+// bootstrapped adds the mark that the coordinators' cluster has existed.
+func bootstrapped(data map[string][]byte) map[string][]byte {
+	marked := maps.Clone(data)
+	marked[build.KeyBootstrapped] = []byte("true")
+	return marked
+}
+
+func (p *pass) askEtcd(ctx context.Context, names build.Names, now time.Time) error {
+	own, err := p.authority.EnsureLeaf(pki.Leaf{Name: build.FieldOwner, Life: operatorLeafLife}, nil, now, rand.Reader)
+	if err != nil {
+		return err
+	}
+	endpoints := names.EtcdEndpoints(p.broker.Spec.Coordination.Managed.Replicas)
+	etcd, err := p.OpenEtcd(names.Cluster(), endpoints, own["ca.crt"], own["tls.crt"], own["tls.key"])
+	if err != nil {
+		return fmt.Errorf("opening etcd of Broker %s: %w", p.broker.Name, err)
+	}
+	p.etcd = etcd
+	p.facts.Etcd = observe.AskEtcd(ctx, etcd, p.identity(), &p.facts.Coordinators)
+	return nil
+}
+
+func (p *pass) identity() string {
+	return observe.Identity(p.broker.Namespace, p.broker.Name, string(p.broker.UID))
+}
+
+func (p *pass) cluster() build.Cluster {
+	spec := &p.broker.Spec
+	return build.Cluster{
+		Broker:            p.broker,
+		Image:             p.image,
+		Profile:           p.profile,
+		Restart:           p.restart,
+		Replicas:          max(*spec.Replicas, p.brokers.Replicas()),
+		BrokerVolume:      p.brokers.TemplateSize(spec.Storage.Size),
+		CoordinatorVolume: p.coordinators.TemplateSize(spec.Coordination.Managed.Storage.Size),
+		Auth:              p.auth,
+		PullSecrets:       p.PullSecrets,
+	}
+}
+
+// write applies every object that differs. It says whether both StatefulSets were found as they
+// should be; only then may pods be judged by them. That a name is taken is a fact to plan with.
+func (p *pass) write(ctx context.Context) (settled bool, err error) {
+	cluster := p.cluster()
+	var objects []runtime.ApplyConfiguration
+	for _, c := range p.certificates {
+		objects = append(objects, build.Secret(p.broker, c.name, c.data))
+	}
+	objects = append(objects, cluster.Coordinators()...)
+	if p.facts.AuthTrouble == "" {
+		objects = append(objects, cluster.Brokers()...)
+	}
+	settled = true
+	var errs []error
+	for _, object := range objects {
+		written, err := p.Writer.Apply(ctx, p.broker, object)
+		var taken *apply.TakenError
+		var leftover *apply.LeftoverError
+		if _, isSet := object.(*appsv1ac.StatefulSetApplyConfiguration); isSet && (err != nil || written != "") {
+			settled = false
+		}
+		switch {
+		case errors.As(err, &taken):
+			p.facts.Taken = taken.Object
+			return true, nil
+		case errors.As(err, &leftover):
+			p.facts.Leftovers = leftover.Object
+			return true, nil
+		case err != nil:
+			errs = append(errs, err)
+		case written != "":
+			p.action = plan.Action{Kind: plan.Wait, Reason: plan.Applying, Message: "applied " + written}
+		}
+	}
+	return settled, errors.Join(errs...)
+}
+
+// size is what the volume claims of a set should ask for.
+func (p *pass) size(component string) resource.Quantity {
+	if component == build.ComponentCoordinator {
+		return p.broker.Spec.Coordination.Managed.Storage.Size
+	}
+	return p.broker.Spec.Storage.Size
+}

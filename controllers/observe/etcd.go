@@ -1,0 +1,93 @@
+package observe
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/controllers/plan"
+)
+
+// etcdTimeout bounds everything that is asked of one Broker's etcd in one pass.
+const etcdTimeout = 6 * time.Second
+
+// Etcd is the way to one Broker's coordinators.
+type Etcd interface {
+	Health(ctx context.Context) coordination.Health
+	Owner(ctx context.Context) (string, error)
+	ClaimOwner(ctx context.Context, identity string) error
+	Close() error
+}
+
+// OpenEtcd opens the way to the etcd of the Broker cluster ("namespace/name"), at endpoints, which
+// are in the order of the coordinators' ordinals. The certificate is PEM text.
+type OpenEtcd func(cluster string, endpoints []string, ca, cert, key []byte) (Etcd, error)
+
+// DialEtcd is OpenEtcd for a real cluster.
+func DialEtcd(cluster string, endpoints []string, ca, cert, key []byte) (Etcd, error) {
+	tls, err := coordination.ParseTLS(ca, cert, key)
+	if err != nil {
+		return nil, err
+	}
+	return coordination.Open(coordination.Config{Endpoints: endpoints, TLS: tls, Cluster: cluster})
+}
+
+// AskEtcd adds to set, whose pods are coordinators, which of them serve, and returns what they say
+// together. Nobody is asked while no coordinator runs: it would only cost the wait.
+func AskEtcd(ctx context.Context, etcd Etcd, identity string, set *plan.Set) plan.Etcd {
+	running := false
+	for _, p := range set.Pods {
+		running = running || p.Started
+	}
+	if !running {
+		return plan.Etcd{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
+	defer cancel()
+	health := etcd.Health(ctx)
+	for i := range set.Pods {
+		p := &set.Pods[i]
+		if n, ok := ordinal(p.Name); ok && n < len(health.Endpoints) {
+			p.Serving = health.Endpoints[n].Err == nil && !health.Endpoints[n].Learner
+		}
+	}
+	facts := plan.Etcd{Asked: true, NoSpace: health.NoSpace, Corrupt: health.Corrupt}
+	if health.Err != nil {
+		facts.Trouble = short(health.Err.Error())
+		return facts
+	}
+	facts.Quorum = true
+	facts.AllStarted = int32(len(health.Members)) >= set.Replicas
+	for _, m := range health.Members {
+		if m.Name == "" || m.Learner {
+			facts.AllStarted = false
+		}
+	}
+	owner, err := etcd.Owner(ctx)
+	if err != nil {
+		facts.Quorum, facts.Trouble = false, short(err.Error())
+		return facts
+	}
+	facts.Owner, facts.OtherOwner = ownership(owner, identity)
+	return facts
+}
+
+// Identity is what marks the keys of a Broker as its own.
+func Identity(namespace, name, uid string) string {
+	return fmt.Sprintf("%s/%s/%s", namespace, name, uid)
+}
+
+// ownership compares the owner of the keys with the identity of a Broker. Only the uid may differ:
+// a managed etcd lives on volumes that a deleted Broker of the same name left behind, and that
+// this one takes up.
+func ownership(owner, identity string) (plan.Ownership, string) {
+	switch name := identity[:strings.LastIndexByte(identity, '/')+1]; {
+	case owner == "":
+		return plan.OwnerNobody, ""
+	case owner == identity || strings.HasPrefix(owner, name):
+		return plan.OwnerOurs, ""
+	}
+	return plan.OwnerOther, owner
+}

@@ -1,0 +1,74 @@
+package observe
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func isReady(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// isStarted says whether every container runs and its startup probe has succeeded.
+func isStarted(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Started == nil || !*c.Started || c.State.Running == nil {
+			return false
+		}
+	}
+	return len(pod.Status.ContainerStatuses) > 0
+}
+
+// trouble says why a pod is not ready, in the words of the one that knows: scheduler, kubelet, or
+// the process itself.
+func trouble(pod *corev1.Pod) string {
+	if pod.DeletionTimestamp != nil {
+		return "is stopping"
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return "can't be scheduled: " + short(c.Message)
+		}
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		last := ""
+		if t := c.LastTerminationState.Terminated; t != nil {
+			last = fmt.Sprintf(", after exit code %d", t.ExitCode)
+			if t.Message != "" {
+				last += ": " + short(t.Message)
+			}
+		}
+		switch {
+		case c.State.Waiting != nil && c.State.Waiting.Reason != "ContainerCreating" && c.State.Waiting.Reason != "PodInitializing":
+			// How often and how soon it is tried again changes all the time, and tells nobody anything.
+			if last != "" {
+				return c.State.Waiting.Reason + last
+			}
+			return c.State.Waiting.Reason + ": " + short(c.State.Waiting.Message)
+		case c.State.Terminated != nil:
+			return fmt.Sprintf("exited with code %d", c.State.Terminated.ExitCode)
+		case c.State.Running != nil && c.Started != nil && !*c.Started:
+			return "is starting" + last
+		case c.State.Running != nil:
+			return "runs, and says that it is not ready" + last
+		}
+	}
+	return "is being made"
+}
+
+// short keeps a message from elsewhere to one line of bounded length.
+func short(message string) string {
+	const limit = 200
+	message = strings.Join(strings.Fields(message), " ")
+	if len(message) > limit {
+		message = strings.ToValidUTF8(message[:limit], "") + "…"
+	}
+	return message
+}

@@ -1,0 +1,194 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/controllers/apply"
+	"github.com/carillon-mq/carillon/controllers/broker"
+	"github.com/carillon-mq/carillon/controllers/build"
+	"github.com/carillon-mq/carillon/controllers/observe"
+	"github.com/carillon-mq/carillon/controllers/subscription"
+	"github.com/carillon-mq/carillon/controllers/topic"
+)
+
+// LeaseName is the lease that elects the operator that acts.
+const LeaseName = "operator.carillon.dev"
+
+const (
+	// reconcileTimeout bounds one pass, whatever it waits for.
+	reconcileTimeout = time.Minute
+	// cacheCheckTimeout bounds what the readiness probe waits for the caches.
+	cacheCheckTimeout = time.Second
+	// Requests to the API server per second, and at once: a converged operator needs next to none,
+	// and one that starts must not take its time over a hundred Brokers.
+	requestRate, requestBurst = 50, 100
+)
+
+// Options are what an operator needs to know.
+type Options struct {
+	// Image is what brokers and coordinators run; PullSecrets name Secrets to pull it with.
+	Image       string
+	PullSecrets []string
+	// Namespaces that are served; none: all.
+	Namespaces []string
+	// LeaderElect lets one of several operators act; the lease is in Namespace.
+	LeaderElect bool
+	Namespace   string
+	// Listen addresses; empty: not at all.
+	MetricsListen string
+	HealthListen  string
+	Logger        *slog.Logger
+
+	// Tests replace these.
+	OpenEtcd observe.OpenEtcd
+	Now      func() time.Time
+}
+
+// Run is the operator: it serves until ctx ends.
+func Run(ctx context.Context, kube *rest.Config, o Options) error {
+	if o.Image == "" {
+		return errors.New("no image for brokers was given")
+	}
+	logger := logr.FromSlogHandler(o.Logger.Handler())
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger)
+	// Several operators may run in one process, one after the other: tests do that.
+	anyName := true
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return fmt.Errorf("registering kinds: %w", err)
+		}
+	}
+	kube = rest.CopyConfig(kube)
+	kube.QPS, kube.Burst = requestRate, requestBurst
+	manager, err := ctrl.NewManager(kube, ctrl.Options{
+		Scheme:                        scheme,
+		Logger:                        logger,
+		Cache:                         cacheOptions(o.Namespaces),
+		LeaderElection:                o.LeaderElect,
+		LeaderElectionID:              LeaseName,
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		Metrics:                       metricsserver.Options{BindAddress: listenAddress(o.MetricsListen)},
+		HealthProbeBindAddress:        listenAddress(o.HealthListen),
+		Controller:                    config.Controller{ReconciliationTimeout: reconcileTimeout, SkipNameValidation: &anyName},
+	})
+	if err != nil {
+		return fmt.Errorf("setting up the operator: %w", err)
+	}
+	if err := addControllers(manager, o); err != nil {
+		return err
+	}
+	if err := addProbes(manager); err != nil {
+		return err
+	}
+	o.Logger.Info("Starting operator", "image", o.Image, "namespaces", o.Namespaces, "leaderElect", o.LeaderElect)
+	if err := manager.Start(ctx); err != nil {
+		return fmt.Errorf("running the operator: %w", err)
+	}
+	return nil
+}
+
+// cacheOptions keep the cache small: of what is not Carillon's own kind only objects that the
+// operator made are in it, and nobody's bookkeeping of fields.
+func cacheOptions(namespaces []string) cache.Options {
+	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{build.LabelManagedBy: build.ManagedBy})}
+	options := cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&appsv1.StatefulSet{}:           ours,
+			&corev1.Service{}:               ours,
+			&corev1.ServiceAccount{}:        ours,
+			&corev1.Secret{}:                ours,
+			&policyv1.PodDisruptionBudget{}: ours,
+			&corev1.Pod{}:                   ours,
+			&corev1.PersistentVolumeClaim{}: ours,
+		},
+	}
+	if len(namespaces) > 0 {
+		options.DefaultNamespaces = map[string]cache.Config{}
+		for _, namespace := range namespaces {
+			options.DefaultNamespaces[namespace] = cache.Config{}
+		}
+	}
+	return options
+}
+
+func addControllers(manager ctrl.Manager, o Options) error {
+	if o.OpenEtcd == nil {
+		o.OpenEtcd = observe.DialEtcd
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	writer := apply.Writer{Client: manager.GetClient(), Live: manager.GetAPIReader(), FieldOwner: build.FieldOwner}
+	for kind, reconciler := range map[string]interface{ SetupWithManager(ctrl.Manager) error }{
+		"Broker": &broker.Reconciler{
+			Client:      manager.GetClient(),
+			Live:        manager.GetAPIReader(),
+			Writer:      writer,
+			Events:      manager.GetEventRecorder(build.FieldOwner),
+			OpenEtcd:    o.OpenEtcd,
+			Now:         o.Now,
+			Image:       o.Image,
+			PullSecrets: o.PullSecrets,
+		},
+		"Topic":        &topic.Reconciler{Client: manager.GetClient(), Writer: writer},
+		"Subscription": &subscription.Reconciler{Client: manager.GetClient(), Writer: writer},
+	} {
+		if err := reconciler.SetupWithManager(manager); err != nil {
+			return fmt.Errorf("setting up the controller of %ss: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+// addProbes: alive while it answers, ready once its caches are filled, leader or not.
+func addProbes(manager ctrl.Manager) error {
+	if err := manager.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("setting up the liveness probe: %w", err)
+	}
+	cached := func(request *http.Request) error {
+		ctx, cancel := context.WithTimeout(request.Context(), cacheCheckTimeout)
+		defer cancel()
+		if !manager.GetCache().WaitForCacheSync(ctx) {
+			return errors.New("the caches are not filled yet")
+		}
+		return nil
+	}
+	if err := manager.AddReadyzCheck("caches", cached); err != nil {
+		return fmt.Errorf("setting up the readiness probe: %w", err)
+	}
+	return nil
+}
+
+// listenAddress is what controller-runtime takes: "0" for none.
+func listenAddress(address string) string {
+	if address == "" {
+		return "0"
+	}
+	return address
+}

@@ -1,0 +1,253 @@
+package controllers_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/controllers"
+	"github.com/carillon-mq/carillon/controllers/observe"
+)
+
+// world is a namespace with an operator that serves it, as the user and with the rights that
+// config/rbac gives it, and an agent that does to pods what kubelets would.
+type world struct {
+	t         *testing.T
+	namespace string
+	kube      *rest.Config
+	options   controllers.Options
+	stop      func()
+
+	mu     sync.Mutex
+	writes []string // requests of the operator that were not reads, but for electing a leader
+	now    time.Duration
+	broken func(*corev1.Pod) bool // pods that crash
+	noEtcd bool
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, namespace: newNamespace(t), broken: func(*corev1.Pod) bool { return false }}
+	w.kube = w.operatorUser()
+	w.kube.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{w, next} })
+	w.options = controllers.Options{
+		Image:       "carillon:one",
+		Namespaces:  []string{w.namespace},
+		Namespace:   w.namespace,
+		LeaderElect: true,
+		Logger:      slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
+		OpenEtcd:    w.openEtcd,
+		Now: func() time.Time {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return time.Now().Add(w.now)
+		},
+	}
+	w.startAgent()
+	w.startOperator()
+	return w
+}
+
+func (w *world) startOperator() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- controllers.Run(ctx, w.kube, w.options) }()
+	stopped := false
+	w.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("the operator ended with: %v", err)
+		}
+	}
+	w.t.Cleanup(w.stop)
+}
+
+// restartOperator starts the operator again, with other options.
+func (w *world) restartOperator(change func(*controllers.Options)) {
+	w.stop()
+	change(&w.options)
+	w.startOperator()
+}
+
+// operatorUser is a user of the API with the rights of config/rbac/role.yaml in the namespace.
+func (w *world) operatorUser() *rest.Config {
+	name := "operator-" + w.namespace
+	text, err := os.ReadFile("../config/rbac/role.yaml")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, document := range strings.Split(string(text), "---\n") {
+		role := &rbacv1.Role{}
+		if err := yaml.Unmarshal([]byte(document), role); err != nil {
+			w.t.Fatal(err)
+		}
+		if role.Name == "" {
+			continue
+		}
+		role.Namespace = w.namespace
+		binding := &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: role.Name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}},
+		}
+		for _, object := range []client.Object{role, binding} {
+			if err := k8s.Create(w.t.Context(), object); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	user, err := environment.AddUser(envtest.User{Name: name}, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return rest.CopyConfig(user.Config())
+}
+
+// counter notes what the operator writes.
+type counter struct {
+	world *world
+	next  http.RoundTripper
+}
+
+func (c counter) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := c.next.RoundTrip(request)
+	// Who becomes the leader is written into the lease, and as an event of the old kind.
+	election := strings.Contains(request.URL.Path, "/leases") || strings.HasPrefix(request.URL.Path, "/api/v1/") && strings.HasSuffix(request.URL.Path, "/events")
+	if request.Method != http.MethodGet && !election {
+		status := "failed"
+		if err == nil {
+			status = response.Status
+		}
+		c.world.mu.Lock()
+		c.world.writes = append(c.world.writes, request.Method+" "+request.URL.Path+" "+status)
+		c.world.mu.Unlock()
+	}
+	return response, err
+}
+
+func (w *world) written() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]string(nil), w.writes...)
+}
+
+func (w *world) advance(by time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now += by
+}
+
+// etcdOfTest is the test's own etcd, shown as if each coordinator were a member of it.
+type etcdOfTest struct {
+	*coordination.Client
+	world     *world
+	endpoints []string
+}
+
+func (w *world) openEtcd(cluster string, endpoints []string, _, _, _ []byte) (observe.Etcd, error) {
+	url := environment.ControlPlane.Etcd.URL.String()
+	etcd, err := coordination.Open(coordination.Config{Endpoints: []string{url}, Cluster: cluster})
+	if err != nil {
+		return nil, err
+	}
+	return &etcdOfTest{etcd, w, endpoints}, nil
+}
+
+func (e *etcdOfTest) Health(ctx context.Context) coordination.Health {
+	health := e.Client.Health(ctx)
+	if len(health.Endpoints) != 1 || len(health.Members) != 1 {
+		return health
+	}
+	one, member := health.Endpoints[0], health.Members[0]
+	health.Endpoints, health.Members = nil, nil
+	e.world.mu.Lock()
+	defer e.world.mu.Unlock()
+	if e.world.noEtcd {
+		health.Err = fmt.Errorf("list coordinators: etcd is away")
+		one.Err = health.Err
+	}
+	for range e.endpoints {
+		health.Endpoints = append(health.Endpoints, one)
+		health.Members = append(health.Members, member)
+	}
+	return health
+}
+
+// startAgent runs what kubelets would: pods start, become ready, or crash. A deleted pod vanishes at
+// once, since it is on no node.
+func (w *world) startAgent() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			w.visitPods(ctx)
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	w.t.Cleanup(func() { cancel(); <-done })
+}
+
+func (w *world) visitPods(ctx context.Context) {
+	pods := &corev1.PodList{}
+	if err := k8s.List(ctx, pods, client.InNamespace(w.namespace)); err != nil {
+		return
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		w.mu.Lock()
+		broken := w.broken(pod)
+		w.mu.Unlock()
+		if len(pod.Status.ContainerStatuses) > 0 && podReady(pod) == !broken {
+			continue
+		}
+		container := corev1.ContainerStatus{Name: pod.Spec.Containers[0].Name, Image: pod.Spec.Containers[0].Image, Started: new(bool)}
+		ready := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse}
+		if broken {
+			container.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}
+			container.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, Message: "no luck"}
+		} else {
+			*container.Started, container.Ready = true, true
+			container.State.Running = &corev1.ContainerStateRunning{}
+			ready.Status = corev1.ConditionTrue
+		}
+		pod.Status.Phase = corev1.PodRunning
+		pod.Status.Conditions = []corev1.PodCondition{ready}
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{container}
+		_ = k8s.Status().Update(ctx, pod) // what failed is tried again by the next visit
+	}
+}
+
+func podReady(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,81 @@
+package status
+
+import (
+	"fmt"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/controllers/build"
+	"github.com/carillon-mq/carillon/controllers/plan"
+)
+
+// Outcome is what a pass over a Broker came to.
+type Outcome struct {
+	Facts  plan.Facts
+	Action plan.Action
+	// Stall is set when what was done showed that only a person can help.
+	Stall *plan.Action
+	// Image, Profile and Restart are those in force.
+	Image   string
+	Profile v1alpha1.Profile
+	Restart string
+	// Waiting says in words what is asked for and not in force; empty: nothing.
+	Waiting string
+}
+
+// Broker is the status of broker after a pass.
+func Broker(broker *v1alpha1.Broker, o Outcome) v1alpha1.BrokerStatus {
+	names := build.NamesOf(broker)
+	f := o.Facts
+	status := v1alpha1.BrokerStatus{
+		ObservedGeneration: broker.Generation,
+		Endpoint:           names.Endpoint(),
+		Replicas:           int32(len(f.Brokers.Pods)),
+		ReadyReplicas:      f.Brokers.ReadyPods(),
+		Selector:           names.BrokerSelector(),
+		Coordination: v1alpha1.CoordinationStatus{
+			Replicas:      int32(len(f.Coordinators.Pods)),
+			ReadyReplicas: f.Coordinators.ReadyPods(),
+		},
+		Profile: o.Profile,
+		Image:   o.Image,
+		Restart: o.Restart,
+	}
+	conditions := edit(broker.Status.Conditions, broker.Generation)
+	stall, stalled := plan.Stalled(f)
+	if o.Stall != nil {
+		stall, stalled = *o.Stall, true
+	}
+	cause := o.Action
+	if stalled {
+		cause = stall
+	}
+	conditions.set(v1alpha1.ConditionReady, !stalled && o.Action.Kind == plan.None, string(cause.Reason), cause.Message)
+	conditions.only(!stalled && o.Action.Kind != plan.None, v1alpha1.ConditionReconciling, string(cause.Reason), cause.Message)
+	conditions.only(stalled, v1alpha1.ConditionStalled, string(cause.Reason), cause.Message)
+
+	waiting := pending(f, o.Waiting)
+	conditions.only(waiting != "", v1alpha1.ConditionRestartPending, ReasonOnRequest, waiting)
+	conditions.only(broker.Spec.Auth == nil, v1alpha1.ConditionOpen, ReasonNoAuth,
+		fmt.Sprintf("whoever reaches %s may publish and subscribe; name a Secret in spec.auth.secretRef to change that", names.Endpoint()))
+	status.Conditions = conditions.conditions
+	return status
+}
+
+// pending says what waits for the user, since spec.update is OnRequest.
+func pending(f plan.Facts, waiting string) string {
+	pods, why := int32(0), waiting
+	for _, set := range []plan.Set{f.Coordinators, f.Brokers} {
+		n, podWhy := set.Pending()
+		pods += n
+		if why == "" {
+			why = podWhy
+		}
+	}
+	switch {
+	case why == "":
+		return ""
+	case pods == 0:
+		pods = int32(len(f.Coordinators.Pods) + len(f.Brokers.Pods))
+	}
+	return fmt.Sprintf("%d pods wait to be replaced (%s); set the annotation %s to a new value to let it happen", pods, why, v1alpha1.AnnotationRestart)
+}

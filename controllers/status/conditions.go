@@ -1,0 +1,63 @@
+package status
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+)
+
+// Reasons of conditions that don't come from a plan.
+const (
+	// ReasonNotServed: brokers of this version don't serve such an object.
+	ReasonNotServed = "NotServed"
+	// ReasonNoAuth: spec.auth is absent.
+	ReasonNoAuth = "NoAuth"
+	// ReasonOnRequest: spec.update is OnRequest.
+	ReasonOnRequest = "UpdateOnRequest"
+)
+
+// list is the conditions of one object at one generation, being made.
+type list struct {
+	conditions []metav1.Condition
+	generation int64
+}
+
+// edit begins with the conditions as they were.
+func edit(former []metav1.Condition, generation int64) *list {
+	return &list{conditions: slices.Clone(former), generation: generation}
+}
+
+// set makes a condition hold, or not; the time of its last change moves only with its status.
+func (l *list) set(kind string, holds bool, reason, message string) {
+	status := metav1.ConditionFalse
+	if holds {
+		status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&l.conditions, metav1.Condition{
+		Type: kind, Status: status, ObservedGeneration: l.generation, Reason: reason, Message: message,
+	})
+}
+
+// only keeps a condition that is absent unless it holds.
+func (l *list) only(holds bool, kind, reason, message string) {
+	if holds {
+		l.set(kind, true, reason, message)
+		return
+	}
+	meta.RemoveStatusCondition(&l.conditions, kind)
+}
+
+// NotServed are the conditions of an object that is valid and that brokers can't serve yet. It is
+// Stalled, since nothing but another version of Carillon will change that: whoever waits for it is
+// told so at once rather than after a timeout.
+func NotServed(former []metav1.Condition, generation int64, what string) []metav1.Condition {
+	message := what + " are not served by this version of Carillon: the manifest is valid and kept, and nothing was made from it; brokers serve plain subjects only"
+	l := edit(former, generation)
+	l.set(v1alpha1.ConditionReady, false, ReasonNotServed, message)
+	l.only(false, v1alpha1.ConditionReconciling, "", "")
+	l.only(true, v1alpha1.ConditionStalled, ReasonNotServed, message)
+	return l.conditions
+}
