@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/nats-io/nats.go"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
@@ -60,6 +62,7 @@ func newEnvironment(t *testing.T) *environment {
 		t.Fatal(err)
 	}
 	config.QPS, config.Burst = 200, 400
+	log.SetLogger(logr.Discard()) // warnings of the API server about kinds that are listed on purpose
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -75,10 +78,11 @@ func newEnvironment(t *testing.T) *environment {
 	}
 }
 
-// command runs a program for at most five minutes and returns what it printed.
+// command runs a program for at most eight minutes and returns what it printed.
 func command(t *testing.T, name string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	// The test's own context has ended when what it registered to clean up runs.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 8*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = "../.."

@@ -128,7 +128,7 @@ func (f *traffic) finish(t *testing.T) outcome {
 			waiting = false
 		}
 	}
-	t.Logf("traffic %s -> %s: %+v", f.from.ConnectedServerName(), f.to.ConnectedServerName(), o)
+	t.Logf("traffic %s -> %s: %v", f.from.ConnectedServerName(), f.to.ConnectedServerName(), o)
 	return o
 }
 
@@ -136,6 +136,10 @@ func (f *traffic) finish(t *testing.T) outcome {
 type outcome struct {
 	sent, lost, doubled, backward int
 	longest                       time.Duration
+}
+
+func (o outcome) String() string {
+	return fmt.Sprintf("%d sent, %d lost, %d doubled, %d out of order, longest silence %s", o.sent, o.lost, o.doubled, o.backward, o.longest)
 }
 
 func (f *traffic) count() outcome {
@@ -157,7 +161,7 @@ func (f *traffic) count() outcome {
 func (o outcome) untouched(t *testing.T) {
 	t.Helper()
 	if o.lost+o.doubled+o.backward > 0 {
-		t.Errorf("clients of the other brokers noticed: %+v", o)
+		t.Errorf("clients of the other brokers noticed: %v", o)
 	}
 	if o.longest > time.Second {
 		t.Errorf("clients of the other brokers heard nothing for %s", o.longest)
