@@ -1,6 +1,9 @@
 package chart
 
 import (
+	"bytes"
+	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,14 +18,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/controllers"
 )
 
-// apiServer starts a real API server, without any node, and returns a client and a kubeconfig for it.
-func apiServer(t *testing.T) (client.Client, string) {
+// apiServer starts a real API server, without any node, and returns a client, its configuration,
+// and a kubeconfig for helm.
+func apiServer(t *testing.T) (client.Client, *rest.Config, string) {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Fatal("KUBEBUILDER_ASSETS is not set, so there is no API server to install into; use `make test`, which builds one and sets it")
@@ -59,13 +65,51 @@ func apiServer(t *testing.T) (client.Client, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return kube, kubeconfig
+	return kube, config, kubeconfig
+}
+
+// operate runs the operator as the service account of the chart until done, and returns its log.
+func operate(t *testing.T, config *rest.Config, done func() bool) string {
+	t.Helper()
+	config = rest.CopyConfig(config)
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:messaging:carillon-operator",
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:messaging", "system:authenticated"},
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var log bytes.Buffer // of the operator until it has stopped
+	stopped := make(chan error, 1)
+	go func() {
+		stopped <- controllers.Run(ctx, config, controllers.Options{
+			Image: "example.test/carillon", Namespaces: []string{"red", "blue"}, Namespace: "messaging", LeaderElect: true,
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+	}()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+			continue
+		case err := <-stopped:
+			t.Fatalf("the operator stopped: %v\n%s", err, log.String())
+		case <-ctx.Done():
+			<-stopped
+			t.Fatalf("not done within a minute:\n%s", log.String())
+		}
+	}
+	cancel()
+	if err := <-stopped; err != nil {
+		t.Errorf("the operator: %v", err)
+	}
+	return log.String()
 }
 
 // The life of a release against a real API server: what the operator may do, what an upgrade
 // changes, and what is left when it is gone.
 func TestARelease(t *testing.T) {
-	kube, kubeconfig := apiServer(t)
+	kube, config, kubeconfig := apiServer(t)
 	ctx := t.Context()
 	for _, name := range []string{"messaging", "other", "red", "blue"} {
 		if err := kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
@@ -122,6 +166,22 @@ func TestARelease(t *testing.T) {
 	if err := kube.Create(ctx, broker); err != nil {
 		t.Fatalf("the definitions are not served: %v", err)
 	}
+
+	t.Run("the operator makes a Broker's objects with these rights alone", func(t *testing.T) {
+		log := operate(t, config, func() bool {
+			for object, key := range map[client.Object]string{
+				&appsv1.StatefulSet{}: "main-coordinator", &corev1.Service{}: "main-coordinators", &corev1.Secret{}: "main-ca", &corev1.ServiceAccount{}: "main-coordinator",
+			} {
+				if err := kube.Get(ctx, client.ObjectKey{Namespace: "red", Name: key}, object); err != nil {
+					return false
+				}
+			}
+			return kube.Get(ctx, client.ObjectKeyFromObject(broker), broker) == nil && len(broker.Status.Conditions) > 0
+		})
+		if strings.Contains(log, "forbidden") {
+			t.Errorf("something that it needs is forbidden:\n%s", log)
+		}
+	})
 
 	t.Run("an upgrade changes the operator", func(t *testing.T) {
 		do(append(install, "--set", "image.tag=two")...)
