@@ -1,0 +1,322 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// good is a Broker that is as asked for: n coordinators and m brokers, all ready.
+func good(n, m int32) Facts {
+	set := func(name string, n int32) Set {
+		s := Set{Name: name, Exists: true, Replicas: n, Settled: true, Age: time.Hour}
+		for i := range n {
+			s.Pods = append(s.Pods, Pod{Name: fmt.Sprintf("%s-%d", name, i), Ready: true, Started: true, Serving: true})
+		}
+		return s
+	}
+	return Facts{
+		Coordinators: set("main-coordinator", n), Brokers: set("main", m), WantBrokers: m, Bootstrapped: true,
+		Etcd: Etcd{Asked: true, Quorum: true, AllStarted: true, Owner: OwnerOurs},
+	}
+}
+
+func outdated(p *Pod) { p.Outdated, p.Why = true, "image one becomes two" }
+
+// The decisions, as a table of what a person would expect.
+func TestNext(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		change func(*Facts)
+		want   string // "Kind Target Reason"
+		says   string
+	}{
+		{"all well", func(*Facts) {}, "None  AllReady", "all 3 brokers are ready"},
+		{"nothing is there yet", func(f *Facts) { *f = Facts{WantBrokers: 3} }, "Wait  CoordinatorsStarting", ""},
+		{"a first quorum", func(f *Facts) { f.Bootstrapped = false; f.Etcd.Owner = OwnerNobody }, "MarkBootstrapped  CoordinationBootstrapped", ""},
+		{"a quorum without the last member", func(f *Facts) { f.Bootstrapped, f.Etcd.AllStarted, f.Coordinators.Age = false, false, time.Minute }, "Wait  CoordinatorsStarting", "every coordinator"},
+		{"a last member that does not come", func(f *Facts) { f.Bootstrapped, f.Etcd.AllStarted = false, false }, "MarkBootstrapped  CoordinationBootstrapped", ""},
+		{"keys that are nobody's", func(f *Facts) { f.Etcd.Owner = OwnerNobody }, "ClaimOwner  ClaimingKeys", ""},
+		{"keys that are another's", func(f *Facts) { f.Etcd.Owner, f.Etcd.OtherOwner = OwnerOther, "a/b/c" }, "Stall  AlreadyOwned", "a/b/c"},
+		{"a name that is taken", func(f *Facts) { f.Taken = "Service main" }, "Stall  NameTaken", "rename or delete it"},
+		{"leftovers", func(f *Facts) { f.Leftovers = "Secret main-ca" }, "Wait  LeftoversOfFormerBroker", "Secret main-ca"},
+		{"fewer brokers", func(f *Facts) { f.WantBrokers = 2 }, "Stall  ScaleDownUnsupported", "set spec.replicas to 3"},
+		{"no auth Secret", func(f *Facts) { f.AuthTrouble = "Secret login does not exist" }, "Wait  AuthSecretUnusable", "login"},
+		{"a broker that is away", func(f *Facts) {
+			f.Brokers.Pods[1].Ready, f.Brokers.Pods[1].Trouble = false, "can't be scheduled: no room"
+		}, "Wait  BrokersStarting", "2 of 3 brokers are ready (main-1: can't be scheduled: no room)"},
+		{"a broker that is not there", func(f *Facts) { f.Brokers.Pods = f.Brokers.Pods[:2] }, "Wait  BrokersStarting", "2 of 3 brokers"},
+		{"a new image", func(f *Facts) {
+			for i := range f.Brokers.Pods {
+				outdated(&f.Brokers.Pods[i])
+				outdated(&f.Coordinators.Pods[i])
+			}
+		}, "ReplacePod main-coordinator-2 RollingPod", "image one becomes two"},
+		{"brokers come after coordinators", func(f *Facts) { outdated(&f.Brokers.Pods[0]); outdated(&f.Brokers.Pods[1]) }, "ReplacePod main-1 RollingPod", ""},
+		{"a roll waits for the last one", func(f *Facts) {
+			outdated(&f.Brokers.Pods[0])
+			f.Brokers.Pods[2].Ready = false
+		}, "Wait  BrokersStarting", "then pod main-0 is replaced"},
+		{"one that never came up waits for nobody", func(f *Facts) {
+			outdated(&f.Brokers.Pods[0])
+			f.Brokers.Pods[0].Ready, f.Brokers.Pods[0].Started = false, false
+			f.Brokers.Pods[1].Ready = false
+			f.Brokers.Pods[2].Leaving = true
+			f.Etcd.Quorum = false
+		}, "ReplacePod main-0 RepairingPod", ""},
+		{"an unready coordinator may only be between elections", func(f *Facts) {
+			outdated(&f.Coordinators.Pods[0])
+			f.Coordinators.Pods[0].Ready = false
+			f.Coordinators.Pods[1].Leaving, f.Coordinators.Pods[1].Ready = true, false
+			f.Etcd.Quorum = false
+		}, "Wait  CoordinationUnavailable", ""},
+		{"all run and none is ready", func(f *Facts) {
+			for i := range f.Coordinators.Pods {
+				outdated(&f.Coordinators.Pods[i])
+				f.Coordinators.Pods[i].Ready, f.Coordinators.Pods[i].Serving = false, false
+			}
+			f.Etcd.Quorum = false
+		}, "ReplacePod main-coordinator-0 RepairingPod", ""},
+		{"a coordinator whose leaving would lose the quorum", func(f *Facts) {
+			outdated(&f.Coordinators.Pods[0])
+			f.Coordinators.Pods[1].Serving = false
+		}, "Wait  CoordinatorsStarting", "a quorum without it"},
+		{"the only coordinator is rolled all the same", func(f *Facts) { *f = good(1, 1); outdated(&f.Coordinators.Pods[0]) }, "ReplacePod main-coordinator-0 RollingPod", ""},
+		{"no quorum, nothing is rolled", func(f *Facts) {
+			outdated(&f.Brokers.Pods[0])
+			f.Etcd = Etcd{Asked: true, Trouble: "list coordinators: timeout"}
+		}, "Wait  CoordinationUnavailable", "timeout"},
+		{"out of room in etcd", func(f *Facts) { f.Etcd.NoSpace = []string{"main-coordinator-1"} }, "Wait  CoordinationOutOfSpace", "main-coordinator-1"},
+		{"data that differ", func(f *Facts) { f.Etcd.Corrupt = []string{"main-coordinator-1"} }, "Wait  CoordinationCorrupt", "main-coordinator-1"},
+		{"held pods", func(f *Facts) { outdated(&f.Brokers.Pods[0]); f.Brokers.Pods[0].Held = true }, "None  AllReady", ""},
+		{"a held pod that never came up", func(f *Facts) {
+			outdated(&f.Brokers.Pods[0])
+			f.Brokers.Pods[0].Held, f.Brokers.Pods[0].Ready, f.Brokers.Pods[0].Started = true, false, false
+		}, "ReplacePod main-0 RepairingPod", ""},
+		{"small volumes", func(f *Facts) {
+			f.Brokers.Volumes = []Volume{{Name: "data-main-0"}, {Name: "data-main-1", Small: true}}
+			f.Brokers.SmallTemplate = true
+		}, "GrowVolume data-main-1 GrowingVolume", ""},
+		{"a small template", func(f *Facts) { f.Brokers.SmallTemplate = true }, "RecreateSet main RecreatingStatefulSet", ""},
+		{"a volume on its way", func(f *Facts) { f.Brokers.Volumes = []Volume{{Name: "data-main-0", Resizing: true}} }, "Wait  GrowingVolume", "data-main-0"},
+	} {
+		f := good(3, 3)
+		c.change(&f)
+		a := Next(f)
+		if got := fmt.Sprintf("%s %s %s", a.Kind, a.Target, a.Reason); got != c.want || !strings.Contains(a.Message, c.says) || a.Message == "" {
+			t.Errorf("%s: %s (%s), want %s with %q", c.what, got, a.Message, c.want, c.says)
+		}
+	}
+}
+
+// model is a Kubernetes that replaces pods and an etcd that counts its members; template is what new
+// pods are made from, and pods made from spoilt never start.
+type model struct {
+	sets     [2]*modelSet
+	template int
+	spoilt   map[int]bool
+	marked   bool
+	claimed  bool
+}
+
+type modelSet struct {
+	name string
+	pods []modelPod
+}
+
+type modelPod struct {
+	there, started, ready bool
+	template              int
+	byUs                  bool // we took it down while it was ready, and it is not back yet
+}
+
+func (m *model) facts() Facts {
+	f := Facts{WantBrokers: int32(len(m.sets[1].pods)), Bootstrapped: m.marked}
+	for i, into := range []*Set{&f.Coordinators, &f.Brokers} {
+		s := m.sets[i]
+		*into = Set{Name: s.name, Exists: true, Replicas: int32(len(s.pods)), Settled: true, Age: time.Hour}
+		for n, p := range s.pods {
+			if p.there {
+				into.Pods = append(into.Pods, Pod{
+					Name: fmt.Sprintf("%s-%d", s.name, n), Ready: p.ready, Started: p.started, Serving: p.started,
+					Outdated: p.template != m.template, Why: "changed",
+				})
+			}
+		}
+	}
+	serving := 0
+	for _, p := range m.sets[0].pods {
+		if p.started {
+			serving++
+		}
+	}
+	if f.Etcd.Quorum = serving > len(m.sets[0].pods)/2; f.Etcd.Quorum {
+		f.Etcd.AllStarted = serving == len(m.sets[0].pods)
+		f.Etcd.Owner = OwnerNobody
+		if m.claimed {
+			f.Etcd.Owner = OwnerOurs
+		}
+	}
+	return f
+}
+
+func (m *model) find(name string) (set, other *modelSet, pod *modelPod) {
+	for i, s := range m.sets {
+		for n := range s.pods {
+			if fmt.Sprintf("%s-%d", s.name, n) == name {
+				return s, m.sets[1-i], &s.pods[n]
+			}
+		}
+	}
+	return nil, nil, nil
+}
+
+// do carries an action out, and judges it.
+func (m *model) do(t *rapid.T, f Facts, a Action) {
+	switch a.Kind {
+	case MarkBootstrapped:
+		m.marked = true
+	case ClaimOwner:
+		m.claimed = true
+	case ReplacePod:
+		set, _, pod := m.find(a.Target)
+		if pod == nil || !pod.there || pod.template == m.template {
+			t.Fatalf("%s is replaced for nothing", a.Target)
+		}
+		if pod.ready {
+			for n := range set.pods {
+				if p := &set.pods[n]; p != pod && !p.ready {
+					t.Fatalf("P1: %s is ready and replaced while %s-%d is not ready", a.Target, set.name, n)
+				}
+			}
+			serving := 0
+			for _, p := range m.sets[0].pods {
+				if p.started {
+					serving++
+				}
+			}
+			if set == m.sets[0] && len(set.pods) > 1 && serving-1 <= len(set.pods)/2 {
+				t.Fatalf("P2: without %s there is no quorum", a.Target)
+			}
+			if set == m.sets[1] {
+				for n, p := range m.sets[0].pods {
+					if p.template != m.template {
+						t.Fatalf("P4: %s is rolled before coordinator %d", a.Target, n)
+					}
+				}
+			}
+			pod.byUs = true
+		}
+		byUs := 0
+		for _, p := range set.pods {
+			if p.byUs {
+				byUs++
+			}
+		}
+		if byUs > 1 {
+			t.Fatalf("P1: %d pods of %s are down because of us", byUs, set.name)
+		}
+		*pod = modelPod{byUs: pod.byUs}
+	case Stall, GrowVolume, RecreateSet:
+		t.Fatalf("nothing in this world asks for %+v", a)
+	}
+	// P3: no gate stands before a pod that never came up.
+	for _, set := range []Set{f.Coordinators, f.Brokers} {
+		for _, p := range set.Pods {
+			if p.Outdated && !p.Started && a.Kind == Wait {
+				t.Fatalf("P3: %s never came up, and the plan is to wait: %s", p.Name, a.Message)
+			}
+		}
+	}
+}
+
+// live lets time pass for one pod: it is made, starts, becomes ready.
+func (m *model) live(p *modelPod) {
+	switch {
+	case !p.there:
+		p.there, p.template = true, m.template
+	case m.spoilt[p.template]:
+	case !p.started:
+		p.started = true
+	default:
+		p.ready, p.byUs = true, false
+	}
+}
+
+// In any order of changes, crashes and recoveries the plan keeps its promises, and once the world is
+// left alone it comes to an end where nothing is left to do.
+func TestPlanKeepsItsPromises(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &model{spoilt: map[int]bool{}, sets: [2]*modelSet{
+			{name: "main-coordinator", pods: make([]modelPod, rapid.SampledFrom([]int{1, 3, 5}).Draw(t, "coordinators"))},
+			{name: "main", pods: make([]modelPod, rapid.IntRange(1, 5).Draw(t, "brokers"))},
+		}}
+		anyPod := func(t *rapid.T) *modelPod {
+			set := m.sets[rapid.IntRange(0, 1).Draw(t, "set")]
+			return &set.pods[rapid.IntRange(0, len(set.pods)-1).Draw(t, "pod")]
+		}
+		pass := func(t *rapid.T) Action {
+			f := m.facts()
+			a := Next(f)
+			m.do(t, f, a)
+			return a
+		}
+		steps := map[string]func(*rapid.T){
+			"plan": func(t *rapid.T) { pass(t) },
+			"live": func(t *rapid.T) { m.live(anyPod(t)) },
+			"livelier": func(t *rapid.T) {
+				for range 6 {
+					m.live(anyPod(t))
+				}
+			},
+			"crash": func(t *rapid.T) {
+				if p := anyPod(t); p.there {
+					p.started, p.ready = false, false
+				}
+			},
+			"falter": func(t *rapid.T) { anyPod(t).ready = false },
+			"evict":  func(t *rapid.T) { *anyPod(t) = modelPod{} },
+			"change": func(t *rapid.T) { m.template++ },
+			"spoil": func(t *rapid.T) {
+				m.template++
+				m.spoilt[m.template] = true
+			},
+		}
+		names := []string{"plan", "plan", "plan", "live", "livelier", "livelier", "crash", "falter", "evict", "change", "spoil"}
+		for range rapid.IntRange(0, 80).Draw(t, "steps") {
+			steps[rapid.SampledFrom(names).Draw(t, "step")](t)
+		}
+
+		// Now the template is good, and pods do what they can.
+		m.template++
+		for _, set := range m.sets {
+			for n := range set.pods {
+				set.pods[n].byUs = false
+			}
+		}
+		for range 200 {
+			if a := pass(t); a.Kind == None {
+				for _, set := range m.sets {
+					for n, p := range set.pods {
+						if !p.ready || p.template != m.template {
+							t.Fatalf("P5: None, and %s-%d is %+v", set.name, n, p)
+						}
+					}
+				}
+				if again := Next(m.facts()); again.Kind != None {
+					t.Fatalf("P5: None, and then %+v", again)
+				}
+				return
+			}
+			for _, set := range m.sets {
+				for n := range set.pods {
+					m.live(&set.pods[n])
+				}
+			}
+		}
+		t.Fatalf("P5: it does not end; the last plan is %+v", Next(m.facts()))
+	})
+}
