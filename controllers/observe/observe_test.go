@@ -1,0 +1,210 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/controllers/build"
+	"github.com/carillon-mq/carillon/controllers/plan"
+)
+
+func yes() *bool { b := true; return &b }
+
+func TestTroubleIsToldInTheWordsOfTheOneThatKnows(t *testing.T) {
+	status := func(c corev1.ContainerStatus) *corev1.Pod {
+		return &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{c}}}
+	}
+	for want, pod := range map[string]*corev1.Pod{
+		"is being made": {},
+		"is stopping":   {ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}},
+		"can't be scheduled: 0/3 nodes are available": {Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/3 nodes  are\navailable"}}}},
+		"ImagePullBackOff: no such image": status(corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}}),
+		"CrashLoopBackOff, after exit code 2: wrong flag": status(corev1.ContainerStatus{
+			State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 5m0s"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2, Message: "wrong flag\n"}},
+		}),
+		"is starting":                         status(corev1.ContainerStatus{Started: new(bool), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}),
+		"runs, and says that it is not ready": status(corev1.ContainerStatus{Started: yes(), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}),
+		"exited with code 1":                  status(corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}}),
+	} {
+		if got := trouble(pod); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if long := short(strings.Repeat("é", 1000)); len(long) > 210 || !strings.HasSuffix(long, "é…") {
+		t.Errorf("a long message becomes %d bytes", len(long))
+	}
+}
+
+func TestFactsOfASet(t *testing.T) {
+	now := time.Now()
+	gi := func(n int64) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(n<<30, resource.BinarySI)}
+	}
+	pod := func(name, revision, restart string) corev1.Pod {
+		return corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: revision},
+				Annotations: map[string]string{v1alpha1.AnnotationRestart: restart}},
+			Status: corev1.PodStatus{
+				Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+				ContainerStatuses: []corev1.ContainerStatus{{Started: yes(), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}},
+			},
+		}
+	}
+	replicas := int32(3)
+	object := &appsv1.StatefulSet{}
+	object.Generation, object.Status.ObservedGeneration, object.Status.UpdateRevision = 2, 2, "new"
+	object.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour))
+	object.Spec.Replicas = &replicas
+	object.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationRestart: "2"}
+	object.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{Spec: corev1.PersistentVolumeClaimSpec{Resources: corev1.VolumeResourceRequirements{Requests: gi(1)}}}}
+	claim := func(name string, asked, has int64) corev1.PersistentVolumeClaim {
+		c := corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		c.Spec.Resources.Requests = gi(asked)
+		if has > 0 {
+			c.Status.Capacity = gi(has)
+		}
+		return c
+	}
+	set := Set{
+		Object: object,
+		Pods:   []corev1.Pod{pod("main-0", "new", "2"), pod("main-1", "old", "2"), pod("main-2", "old", "1")},
+		Claims: []corev1.PersistentVolumeClaim{claim("a", 1, 1), claim("b", 2, 1), claim("c", 2, 0), claim("d", 5, 5)},
+	}
+	facts := set.Facts("main", gi(2)[corev1.ResourceStorage], true, now)
+	if !facts.Settled || facts.Replicas != 3 || facts.Age != time.Hour || !facts.SmallTemplate || facts.ReadyPods() != 3 {
+		t.Errorf("facts are %+v", facts)
+	}
+	for i, want := range []struct{ outdated, held bool }{{false, false}, {true, true}, {true, false}} {
+		if p := facts.Pods[i]; p.Outdated != want.outdated || p.Held != want.held || !p.Started {
+			t.Errorf("%s is %+v, want %+v", p.Name, p, want)
+		}
+	}
+	for i, want := range []plan.Volume{{Name: "a", Small: true}, {Name: "b", Resizing: true}, {Name: "c"}, {Name: "d"}} {
+		if facts.Volumes[i] != want {
+			t.Errorf("a volume is %+v, want %+v", facts.Volumes[i], want)
+		}
+	}
+	// Until the StatefulSet controller has seen the latest spec, nobody can say what is outdated.
+	object.Generation = 3
+	if facts := set.Facts("main", gi(2)[corev1.ResourceStorage], false, now); facts.Settled || facts.Pods[1].Outdated {
+		t.Errorf("an unsettled set has the facts %+v", facts)
+	}
+	// Between deleting the set around its pods and making it again, the pods say how many there are.
+	if n := (Set{Pods: set.Pods}).Replicas(); n != 3 {
+		t.Errorf("3 pods without their set count as %d", n)
+	}
+}
+
+// etcdSays is an Etcd that answers as it is told.
+type etcdSays struct {
+	health coordination.Health
+	owner  string
+	err    error
+	asked  int
+}
+
+func (e *etcdSays) Health(context.Context) coordination.Health { e.asked++; return e.health }
+func (e *etcdSays) Owner(context.Context) (string, error)      { return e.owner, e.err }
+func (e *etcdSays) ClaimOwner(context.Context, string) error   { return nil }
+func (e *etcdSays) Close() error                               { return nil }
+func endpoints(errs ...error) (list []coordination.EndpointHealth) {
+	for _, err := range errs {
+		list = append(list, coordination.EndpointHealth{Err: err})
+	}
+	return list
+}
+
+func TestAskEtcd(t *testing.T) {
+	const identity = "default/main/2222"
+	away := errors.New("connection refused")
+	members := []coordination.Member{{Name: "main-coordinator-0"}, {Name: "main-coordinator-1"}, {Name: "main-coordinator-2"}}
+	for what, c := range map[string]struct {
+		etcd    etcdSays
+		want    plan.Etcd
+		serving string
+	}{
+		"all well": {etcdSays{health: coordination.Health{Endpoints: endpoints(nil, nil, nil), Members: members}, owner: identity},
+			plan.Etcd{Asked: true, Quorum: true, AllStarted: true, Owner: plan.OwnerOurs}, "yyy"},
+		"one away, not joined yet, nobody's keys": {etcdSays{health: coordination.Health{Endpoints: endpoints(nil, nil, away),
+			Members: []coordination.Member{members[0], members[1], {}}}},
+			plan.Etcd{Asked: true, Quorum: true, Owner: plan.OwnerNobody}, "yyn"},
+		"no quorum": {etcdSays{health: coordination.Health{Endpoints: endpoints(away, nil, away), Err: away}},
+			plan.Etcd{Asked: true, Trouble: "connection refused"}, "nyn"},
+		"the owner can't be read": {etcdSays{health: coordination.Health{Endpoints: endpoints(nil, nil, nil), Members: members}, err: away},
+			plan.Etcd{Asked: true, AllStarted: true, Trouble: "connection refused"}, "yyy"},
+		"a former Broker of the name": {etcdSays{health: coordination.Health{Endpoints: endpoints(nil, nil, nil), Members: members}, owner: "default/main/1111"},
+			plan.Etcd{Asked: true, Quorum: true, AllStarted: true, Owner: plan.OwnerOurs}, "yyy"},
+		"another Broker": {etcdSays{health: coordination.Health{Endpoints: endpoints(nil, nil, nil), Members: members}, owner: "default/main2/1111"},
+			plan.Etcd{Asked: true, Quorum: true, AllStarted: true, Owner: plan.OwnerOther, OtherOwner: "default/main2/1111"}, "yyy"},
+	} {
+		set := plan.Set{Replicas: 3, Pods: []plan.Pod{{Name: "main-coordinator-0", Started: true}, {Name: "main-coordinator-1"}, {Name: "main-coordinator-2"}}}
+		got := AskEtcd(t.Context(), &c.etcd, identity, &set)
+		if got.Asked != c.want.Asked || got.Quorum != c.want.Quorum || got.AllStarted != c.want.AllStarted || got.Owner != c.want.Owner || got.OtherOwner != c.want.OtherOwner || got.Trouble != c.want.Trouble {
+			t.Errorf("%s: %+v, want %+v", what, got, c.want)
+		}
+		serving := ""
+		for _, p := range set.Pods {
+			serving += map[bool]string{true: "y", false: "n"}[p.Serving]
+		}
+		if serving != c.serving {
+			t.Errorf("%s: serving is %s, want %s", what, serving, c.serving)
+		}
+	}
+	asleep := &etcdSays{}
+	if got := AskEtcd(t.Context(), asleep, identity, &plan.Set{Replicas: 3, Pods: []plan.Pod{{Name: "main-coordinator-0"}}}); got.Asked || asleep.asked > 0 {
+		t.Error("etcd was asked while no coordinator runs")
+	}
+}
+
+// oneSecret is a reader that knows one Secret, or none.
+type oneSecret struct {
+	client.Reader
+	data map[string][]byte
+}
+
+func (r oneSecret) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	if r.data == nil {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, key.Name)
+	}
+	into.(*corev1.Secret).Data = r.data
+	return nil
+}
+
+func TestAuth(t *testing.T) {
+	broker := &v1alpha1.Broker{}
+	broker.Spec.Auth = &v1alpha1.AuthSpec{SecretRef: v1alpha1.SecretReference{Name: "login"}}
+	b := func(s string) []byte { return []byte(s) }
+	for what, c := range map[string]struct {
+		data    map[string][]byte
+		form    build.AuthForm
+		trouble string
+	}{
+		"none":           {nil, "", "does not exist: make it"},
+		"empty":          {map[string][]byte{}, "", "lacks the keys"},
+		"half":           {map[string][]byte{"username": b("u")}, "", "lacks the keys"},
+		"empty password": {map[string][]byte{"username": b("u"), "password": {}}, "", "lacks the keys"},
+		"user":           {map[string][]byte{"username": b("u"), "password": b("p")}, build.AuthUserPassword, ""},
+		"token":          {map[string][]byte{"token": b("t")}, build.AuthToken, ""},
+		"both":           {map[string][]byte{"username": b("u"), "password": b("p"), "token": b("t")}, "", "leave one of the two"},
+	} {
+		auth, trouble, err := Auth(t.Context(), oneSecret{data: c.data}, broker, func(...[]byte) string { return "x" })
+		if err != nil || auth.Form != c.form || !strings.Contains(trouble, c.trouble) || (trouble == "") != (c.trouble == "") {
+			t.Errorf("%s: %+v, %q, %v; want %q, %q", what, auth, trouble, err, c.form, c.trouble)
+		}
+	}
+}
