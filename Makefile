@@ -20,9 +20,10 @@ NATS_SERVER := $(TOOLS)/nats-server@$(NATS_SERVER_VERSION)
 
 # install-tool builds $(1) and names the result after its version, so that a new pin is a new file.
 define install-tool
-@mkdir -p $(TOOLS)/build
-GOBIN=$(TOOLS)/build GOFLAGS=-buildvcs=false CGO_ENABLED=0 $(GO) install -ldflags '-s -w' $(1)
-@mv $(TOOLS)/build/$(firstword $(subst @, ,$(notdir $@))) $@
+@mkdir -p $(TOOLS)
+into=$$(mktemp -d $(TOOLS)/build.XXXXXX) && trap 'rm -rf "$$into"' EXIT && \
+GOBIN=$$into GOFLAGS=-buildvcs=false CGO_ENABLED=0 $(GO) install -ldflags '-s -w' $(1) && \
+mv "$$into/$(firstword $(subst @, ,$(notdir $@)))" $@
 endef
 
 ##@ Build
