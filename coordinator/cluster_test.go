@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -392,8 +393,10 @@ func TestARemovedMemberRejoins(t *testing.T) {
 		return err == nil
 	})
 	eventually(t, func() string { return "c-2 votes again, under another id" }, func() bool {
-		id, votes := c.voters()["c-2"]
-		return votes && id != before["c-2"]
+		members, err := client.Members(context.Background())
+		return err == nil && slices.ContainsFunc(members, func(m coordination.Member) bool {
+			return m.Name == "c-2" && !m.Learner && m.ID != before["c-2"]
+		})
 	})
 	c.members[2].waitReady()
 	c.wantOwner(2, "me")

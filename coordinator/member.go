@@ -24,6 +24,8 @@ const (
 	// retryPause is between two attempts to begin; half of it is random, so that members
 	// that failed together don't go on to fail together.
 	retryPause = 2 * time.Second
+	// removedAsks is how often a member that etcd has ended asks whether it was removed.
+	removedAsks = 5
 	// promotePause is between two attempts to be promoted, while data are being copied.
 	promotePause = 500 * time.Millisecond
 	// stopTimeout bounds a graceful stop: handing the leadership over takes an election at
@@ -122,9 +124,26 @@ func (m *member) life(ctx context.Context) error {
 	return err
 }
 
-// removed says whether a cluster that works lists no member of this id.
+// removed says whether a cluster that works lists no member of this id. It asks more than
+// once: this member may have learned of it before those that it asks.
 func (m *member) removed(ctx context.Context, id uint64) bool {
-	lists, _ := ask(ctx, m.others(), m.tls.Client(""))
+	for range removedAsks {
+		lists, _ := ask(ctx, m.others(), m.tls.Client(""))
+		if unlisted(lists, id) {
+			return true
+		}
+		timer := time.NewTimer(retryPause / 2)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		}
+	}
+	return false
+}
+
+func unlisted(lists [][]listedMember, id uint64) bool {
 	for _, list := range lists {
 		up, listed := false, false
 		for _, other := range list {
