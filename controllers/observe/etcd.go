@@ -55,7 +55,7 @@ func AskEtcd(ctx context.Context, etcd Etcd, identity string, set *plan.Set) pla
 	}
 	facts := plan.Etcd{Asked: true, NoSpace: health.NoSpace, Corrupt: health.Corrupt}
 	if health.Err != nil {
-		facts.Trouble = short(health.Err.Error())
+		facts.Trouble = cause(health.Err)
 		return facts
 	}
 	facts.Quorum = true
@@ -67,7 +67,7 @@ func AskEtcd(ctx context.Context, etcd Etcd, identity string, set *plan.Set) pla
 	}
 	owner, err := etcd.Owner(ctx)
 	if err != nil {
-		facts.Quorum, facts.Trouble = false, short(err.Error())
+		facts.Quorum, facts.Trouble = false, cause(err)
 		return facts
 	}
 	facts.Owner, facts.OtherOwner = ownership(owner, identity)
@@ -90,4 +90,14 @@ func ownership(owner, identity string) (plan.Ownership, string) {
 		return plan.OwnerOurs, ""
 	}
 	return plan.OwnerOther, owner
+}
+
+// cause is the last part of an error, after what was tried and at which address: those differ from
+// one attempt to the next, and a status that changes with each would be written with each.
+func cause(err error) string {
+	message := err.Error()
+	if i := strings.LastIndex(message, ": "); i >= 0 {
+		message = message[i+2:]
+	}
+	return short(strings.Trim(message, "\""))
 }

@@ -1,0 +1,80 @@
+package status
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/controllers/plan"
+)
+
+func brokerOf() *v1alpha1.Broker {
+	broker := &v1alpha1.Broker{}
+	broker.Namespace, broker.Name, broker.Generation = "default", "main", 4
+	return broker
+}
+
+// say is the conditions in short: "Ready=False:RollingPod".
+func say(conditions []metav1.Condition) string {
+	var words []string
+	for _, kind := range []string{"Ready", "Reconciling", "Stalled", "RestartPending", "Open"} {
+		if c := meta.FindStatusCondition(conditions, kind); c != nil {
+			words = append(words, kind+"="+string(c.Status)+":"+c.Reason)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func TestConditionsFollowTheOutcome(t *testing.T) {
+	down := plan.Facts{WantBrokers: 2, Brokers: plan.Set{Exists: true, Replicas: 3, Name: "main"}}
+	held := plan.Facts{Brokers: plan.Set{Settled: true, Pods: []plan.Pod{{Name: "main-0", Ready: true, Outdated: true, Held: true, Why: "a restart"}}}}
+	for what, c := range map[string]struct {
+		outcome Outcome
+		want    string
+	}{
+		"well":    {Outcome{Action: plan.Action{Kind: plan.None, Reason: plan.AllReady}}, "Ready=True:AllReady Open=True:NoAuth"},
+		"at work": {Outcome{Action: plan.Action{Kind: plan.ReplacePod, Reason: plan.Rolling}}, "Ready=False:RollingPod Reconciling=True:RollingPod Open=True:NoAuth"},
+		"stalled": {Outcome{Action: plan.Action{Kind: plan.Stall, Reason: plan.NameTaken}, Facts: plan.Facts{Taken: "Service main"}}, "Ready=False:NameTaken Stalled=True:NameTaken Open=True:NoAuth"},
+		"fewer, while a pod is replaced": {Outcome{Action: plan.Action{Kind: plan.ReplacePod, Reason: plan.Repairing}, Facts: down},
+			"Ready=False:ScaleDownUnsupported Stalled=True:ScaleDownUnsupported Open=True:NoAuth"},
+		"refused by the storage": {Outcome{Action: plan.Action{Kind: plan.None, Reason: plan.AllReady}, Stall: &plan.Action{Kind: plan.Stall, Reason: plan.VolumeNotExpandable}},
+			"Ready=False:VolumeNotExpandable Stalled=True:VolumeNotExpandable Open=True:NoAuth"},
+		"on request": {Outcome{Action: plan.Action{Kind: plan.None, Reason: plan.AllReady}, Facts: held}, "Ready=True:AllReady RestartPending=True:UpdateOnRequest Open=True:NoAuth"},
+	} {
+		broker := brokerOf()
+		got := Broker(broker, c.outcome)
+		if words := say(got.Conditions); words != c.want {
+			t.Errorf("%s: %s, want %s", what, words, c.want)
+		}
+		for _, condition := range got.Conditions {
+			if condition.ObservedGeneration != 4 {
+				t.Errorf("%s: %s observed generation %d, want 4", what, condition.Type, condition.ObservedGeneration)
+			}
+		}
+		if got.ObservedGeneration != 4 {
+			t.Errorf("%s: observedGeneration is %d", what, got.ObservedGeneration)
+		}
+		// Said again later, it is the same to the last time stamp, so that nothing is written.
+		broker.Status = got
+		for i := range broker.Status.Conditions {
+			broker.Status.Conditions[i].LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
+		}
+		if again := Broker(broker, c.outcome); !equality.Semantic.DeepEqual(again, broker.Status) {
+			t.Errorf("%s: said again, it became %+v", what, again)
+		}
+	}
+}
+
+func TestConditionsThatNoLongerHoldGo(t *testing.T) {
+	broker := brokerOf()
+	broker.Status = Broker(broker, Outcome{Action: plan.Action{Kind: plan.Stall, Reason: plan.NameTaken}, Facts: plan.Facts{Taken: "Service main"}})
+	broker.Spec.Auth = &v1alpha1.AuthSpec{}
+	if got := say(Broker(broker, Outcome{Action: plan.Action{Kind: plan.None, Reason: plan.AllReady}}).Conditions); got != "Ready=True:AllReady" {
+		t.Errorf("%s, want Ready alone", got)
+	}
+}
