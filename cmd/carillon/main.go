@@ -61,6 +61,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 	})
+	root.SuggestionsMinimumDistance = 2 // typing errors that knownCommand guesses at
 	root.AddCommand(subcommands()...)
 	return root
 }

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// asCarillon makes the test binary behave as the program, so that tests can start it as a child.
+const asCarillon = "CARILLON_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCarillon) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+type child struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	url    string
+	stderr bytes.Buffer
+	stdout *bufio.Reader
+}
+
+// startDev runs carillon dev as a process of its own and waits for its line.
+func startDev(t *testing.T, args ...string) *child {
+	t.Helper()
+	c := &child{t: t, cmd: exec.Command(os.Args[0], append([]string{"dev", "--listen", "127.0.0.1:0"}, args...)...)}
+	c.cmd.Env = append(os.Environ(), asCarillon+"=1")
+	c.cmd.Stderr = &c.stderr
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.stdout = bufio.NewReader(out)
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.cmd.Process.Kill() })
+	giveUp := time.AfterFunc(60*time.Second, func() { _ = c.cmd.Process.Kill() })
+	defer giveUp.Stop()
+	line, err := c.stdout.ReadString('\n')
+	if err != nil {
+		t.Fatalf("no line on standard output: %v\n%s", err, c.stderr.String())
+	}
+	var found bool
+	if c.url, found = strings.CutPrefix(strings.TrimSpace(line), "ready: "); !found || !strings.HasPrefix(c.url, "nats://127.0.0.1:") {
+		t.Fatalf("the line is %q", line)
+	}
+	return c
+}
+
+// stop sends SIGTERM, and fails unless the program ends well, quietly and soon.
+func (c *child) stop() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	defer cancel()
+	stuck := context.AfterFunc(ctx, func() { _ = c.cmd.Process.Kill() })
+	defer stuck()
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		c.t.Fatal(err)
+	}
+	rest, _ := io.ReadAll(c.stdout)
+	if err := c.cmd.Wait(); err != nil {
+		c.t.Errorf("after SIGTERM: %v\n%s", err, c.stderr.String())
+	}
+	if len(rest) > 0 || c.stderr.Len() > 0 {
+		c.t.Errorf("it was to print one line only, and printed more:\n%s%s", rest, c.stderr.String())
+	}
+}
+
+func TestDevServesAnUnmodifiedClientAndStopsCleanly(t *testing.T) {
+	data := t.TempDir()
+	for _, life := range []string{"first", "second"} { // the same folder again
+		dev := startDev(t, "--data", data)
+		nc, err := nats.Connect(dev.url)
+		if err != nil {
+			t.Fatalf("%s life: %v", life, err)
+		}
+		sub, err := nc.SubscribeSync("greet.*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := nc.Publish("greet.world", []byte(life)); err != nil {
+			t.Fatal(err)
+		}
+		m, err := sub.NextMsg(5 * time.Second)
+		if err != nil || string(m.Data) != life {
+			t.Fatalf("%s life: got %v, %v", life, m, err)
+		}
+		nc.Close()
+		dev.stop()
+	}
+}
+
+func TestDevAsksForWhatItWasTold(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		good nats.Option
+	}{
+		{[]string{"--user", "ann", "--password", "secret"}, nats.UserInfo("ann", "secret")},
+		{[]string{"--token", "t0ken"}, nats.Token("t0ken")},
+	} {
+		dev := startDev(t, append(tc.args, "--data", t.TempDir())...)
+		if _, err := nats.Connect(dev.url); err == nil {
+			t.Errorf("%v: a client without credentials got in", tc.args)
+		}
+		if _, err := nats.Connect(dev.url, nats.UserInfo("ann", "wrong")); err == nil {
+			t.Errorf("%v: a client with wrong credentials got in", tc.args)
+		}
+		nc, err := nats.Connect(dev.url, tc.good)
+		if err != nil {
+			t.Errorf("%v: %v", tc.args, err)
+			continue
+		}
+		nc.Close()
+		dev.stop()
+	}
+}
+
+func TestWrongCommandLinesSayWhatToDo(t *testing.T) {
+	for _, tc := range []struct{ args, want string }{
+		{"dev", "--data is required"},
+		{"dev --data x --listen 4222", "not host:port"},
+		{"dev --data x --user ann", "a user and a password go together"},
+		{"dev --data x --user a --password b --token c", "choose one"},
+		{"dev --data x --profile huge", "choose one of small, medium, large, xlarge"},
+		{"dev --data x y", "takes no arguments"},
+		{"dev --data x --log-level loud", "debug, info, warn or error"},
+		{"broker --name a --cluster main --data x --etcd-endpoints http://x", "not namespace/name"},
+		{"broker", "--name is required"},
+		{"brokr", "did you mean broker"},
+		{"--nonsense", "unknown flag"},
+	} {
+		cmd := exec.Command(os.Args[0], strings.Fields(tc.args)...)
+		cmd.Env, cmd.Dir = append(os.Environ(), asCarillon+"=1"), t.TempDir()
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != exitUsage || !strings.Contains(string(out), tc.want) {
+			t.Errorf("carillon %s: %v, want exit code 2 and %q:\n%s", tc.args, err, tc.want, out)
+		}
+		if left, _ := os.ReadDir(cmd.Dir); len(left) > 0 {
+			t.Errorf("carillon %s left %v behind", tc.args, left)
+		}
+	}
+}
