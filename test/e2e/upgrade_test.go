@@ -4,7 +4,10 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
 	"testing"
 	"time"
 
@@ -73,8 +76,35 @@ func upgrade(t *testing.T, e *environment) {
 		eventually(t, reconnectTime, "a client from before the upgrade hears again", hears)
 	}
 	for i := range brokers {
-		if got := e.connect(t, podName(i)).ConnectedServerVersion(); got != e.nextVersion {
+		if got := e.versionOf(t, podName(i)); got != e.nextVersion {
 			t.Errorf("%s reports version %s, want %s", podName(i), got, e.nextVersion)
 		}
 	}
+}
+
+// versionOf asks the broker which version of Carillon it is; INFO names the NATS version that it speaks.
+func (e *environment) versionOf(t *testing.T, pod string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), lookTime)
+	defer cancel()
+	url := fmt.Sprintf("http://%s.main-brokers.%s.svc:8222/varz", pod, namespace)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
+		return e.dialer().Dial(network, address)
+	}}
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	var varz struct {
+		Carillon string `json:"carillon"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&varz); err != nil {
+		t.Fatalf("%s: %v", url, err)
+	}
+	return varz.Carillon
 }
