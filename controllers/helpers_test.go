@@ -2,11 +2,17 @@ package controllers_test
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -102,4 +108,126 @@ func (w *world) expandable() {
 func (w *world) grant(claim *corev1.PersistentVolumeClaim) {
 	claim.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]}
 	_ = k8s.Status().Update(w.t.Context(), claim) // it is granted again with the next look
+}
+
+// create makes a Broker named main.
+func (w *world) create(spec string) {
+	w.t.Helper()
+	if err := k8s.Create(w.t.Context(), object(w.t, "Broker", w.namespace, "main", spec)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) get(name string, into client.Object) error {
+	return k8s.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, into)
+}
+
+func (w *world) broker() *v1alpha1.Broker {
+	w.t.Helper()
+	broker := &v1alpha1.Broker{}
+	if err := w.get("main", broker); err != nil {
+		w.t.Fatal(err)
+	}
+	return broker
+}
+
+// patch merges JSON into an object.
+func (w *world) patch(into client.Object, name, patch string) {
+	w.t.Helper()
+	into.SetNamespace(w.namespace)
+	into.SetName(name)
+	if err := k8s.Patch(w.t.Context(), into, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// until waits for a condition of the Broker at its present generation; an empty status: for its absence.
+func (w *world) until(kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
+	w.t.Helper()
+	var found metav1.Condition
+	eventually(w.t, fmt.Sprintf("waiting for %s %s %s", kind, status, reason), func(context.Context) error {
+		broker := w.broker()
+		if broker.Status.ObservedGeneration != broker.Generation {
+			return fmt.Errorf("generation %d observed, of %d", broker.Status.ObservedGeneration, broker.Generation)
+		}
+		c := meta.FindStatusCondition(broker.Status.Conditions, kind)
+		switch {
+		case c == nil && status == "":
+			return nil
+		case c == nil:
+			return fmt.Errorf("it is absent; there are %v", broker.Status.Conditions)
+		case c.Status != status || (reason != "" && c.Reason != reason):
+			return fmt.Errorf("it is %s %s: %s", c.Status, c.Reason, c.Message)
+		}
+		found = *c
+		return nil
+	})
+	return found
+}
+
+func (w *world) untilReady() {
+	w.t.Helper()
+	w.until(v1alpha1.ConditionReady, metav1.ConditionTrue, "AllReady")
+}
+
+// quiet waits until the operator has written nothing for two seconds.
+func (w *world) quiet() {
+	w.t.Helper()
+	last, since := len(w.written()), time.Now()
+	eventually(w.t, "waiting for the operator to be quiet", func(context.Context) error {
+		if n := len(w.written()); n != last {
+			last, since = n, time.Now()
+		}
+		if time.Since(since) < 2*time.Second {
+			return fmt.Errorf("it wrote %v", w.written()[max(0, last-3):])
+		}
+		return nil
+	})
+}
+
+func (w *world) pods(component string) []corev1.Pod {
+	w.t.Helper()
+	pods := &corev1.PodList{}
+	if err := k8s.List(w.t.Context(), pods, client.InNamespace(w.namespace), client.MatchingLabels{"app.kubernetes.io/component": component}); err != nil {
+		w.t.Fatal(err)
+	}
+	return pods.Items
+}
+
+// notAfter is when the certificate in a Secret ends.
+func (w *world) notAfter(name string) time.Time {
+	w.t.Helper()
+	secret := &corev1.Secret{}
+	if err := w.get(name, secret); err != nil {
+		w.t.Fatal(err)
+	}
+	block, _ := pem.Decode(secret.Data["tls.crt"])
+	if block == nil {
+		w.t.Fatalf("Secret %s has no certificate", name)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return cert.NotAfter
+}
+
+func (w *world) findEvent(reason, note string) error {
+	events := &eventsv1.EventList{}
+	if err := k8s.List(w.t.Context(), events, client.InNamespace(w.namespace)); err != nil {
+		return err
+	}
+	var seen []string
+	for _, e := range events.Items {
+		if e.Reason == reason && strings.Contains(e.Note, note) {
+			return nil
+		}
+		seen = append(seen, e.Reason+": "+e.Note)
+	}
+	return fmt.Errorf("no event %s with %q; there are\n%s", reason, note, strings.Join(seen, "\n"))
+}
+
+func (w *world) wantEvent(reason, note string) {
+	w.t.Helper()
+	eventually(w.t, "looking for an event", func(context.Context) error { return w.findEvent(reason, note) })
 }

@@ -1,0 +1,191 @@
+package controllers_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+)
+
+func TestAnotherImageRollsOnePodAtATime(t *testing.T) {
+	w := newWorld(t)
+	w.create(`{}`)
+	w.untilReady()
+	watch := w.watchReady()
+	w.restartOperator(func(o *controllersOptions) { o.Image = "carillon:two" })
+	eventually(t, "waiting for every pod to run the new image", func(context.Context) error {
+		for _, component := range []string{"coordinator", "broker"} {
+			for _, pod := range w.pods(component) {
+				if image := pod.Spec.Containers[0].Image; image != "carillon:two" {
+					return fmt.Errorf("%s runs %s", pod.Name, image)
+				}
+			}
+		}
+		return nil
+	})
+	w.untilReady()
+	if low := watch(); low["broker"] < 2 || low["coordinator"] < 2 {
+		t.Errorf("at some time only %v were ready; want 2 of each 3 at least", low)
+	}
+	if image := w.broker().Status.Image; image != "carillon:two" {
+		t.Errorf("status.image is %s", image)
+	}
+	w.wantEvent("RollingPod", "image carillon:one becomes carillon:two")
+}
+
+func TestOnRequestWaitsForTheAnnotation(t *testing.T) {
+	w := newWorld(t)
+	w.create(`{replicas: 2, update: OnRequest, coordination: {managed: {replicas: 1}}}`)
+	w.untilReady()
+	w.restartOperator(func(o *controllersOptions) { o.Image = "carillon:two" })
+	w.patch(&v1alpha1.Broker{}, "main", `{"spec": {"profile": "small"}}`)
+	pending := w.until(v1alpha1.ConditionRestartPending, metav1.ConditionTrue, "UpdateOnRequest")
+	for _, want := range []string{"image carillon:one becomes carillon:two", "profile medium becomes small", "carillon.dev/restart"} {
+		if !strings.Contains(pending.Message, want) {
+			t.Errorf("RestartPending says %q, want %q in it", pending.Message, want)
+		}
+	}
+	w.untilReady() // it is well as it is
+	// Even a pod that has to be made anew is made as before.
+	if err := k8s.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "main-0"}}); err != nil {
+		t.Fatal(err)
+	}
+	w.quiet()
+	for _, pod := range append(w.pods("broker"), w.pods("coordinator")...) {
+		if pod.Spec.Containers[0].Image != "carillon:one" {
+			t.Errorf("%s runs %s before it was asked for", pod.Name, pod.Spec.Containers[0].Image)
+		}
+	}
+	w.patch(&v1alpha1.Broker{}, "main", `{"metadata": {"annotations": {"carillon.dev/restart": "now"}}}`)
+	w.until(v1alpha1.ConditionRestartPending, "", "")
+	w.untilReady()
+	for _, pod := range append(w.pods("broker"), w.pods("coordinator")...) {
+		if pod.Spec.Containers[0].Image != "carillon:two" {
+			t.Errorf("%s runs %s after it was asked for", pod.Name, pod.Spec.Containers[0].Image)
+		}
+	}
+	// The same annotation is no request for the next change.
+	w.patch(&v1alpha1.Broker{}, "main", `{"spec": {"profile": "large"}}`)
+	w.until(v1alpha1.ConditionRestartPending, metav1.ConditionTrue, "")
+	if profile := w.broker().Status.Profile; profile != "small" {
+		t.Errorf("status.profile is %s, want small", profile)
+	}
+}
+
+// A change that breaks the pods stops after the first; taking it back replaces the broken one at
+// once, though nothing is ready to wait for.
+func TestBrokenUpdateStopsAndIsRepaired(t *testing.T) {
+	w := newWorld(t)
+	w.mu.Lock()
+	w.broken = func(pod *corev1.Pod) bool { return pod.Spec.Containers[0].Image == "carillon:broken" }
+	w.mu.Unlock()
+	w.create(`{coordination: {managed: {replicas: 3}}}`)
+	w.untilReady()
+	w.restartOperator(func(o *controllersOptions) { o.Image = "carillon:broken" })
+	waiting := w.until(v1alpha1.ConditionReady, metav1.ConditionFalse, "CoordinatorsStarting")
+	eventually(t, "waiting for the cause in the message", func(context.Context) error {
+		waiting = w.until(v1alpha1.ConditionReady, metav1.ConditionFalse, "CoordinatorsStarting")
+		if want := "main-coordinator-2: CrashLoopBackOff, after exit code 1: no luck"; !strings.Contains(waiting.Message, want) {
+			return fmt.Errorf("%q lacks %q", waiting.Message, want)
+		}
+		return nil
+	})
+	w.quiet()
+	broken := 0
+	for _, pod := range append(w.pods("broker"), w.pods("coordinator")...) {
+		if pod.Spec.Containers[0].Image == "carillon:broken" {
+			broken++
+		}
+	}
+	if broken != 1 {
+		t.Errorf("%d pods run the broken image, want 1", broken)
+	}
+	w.restartOperator(func(o *controllersOptions) { o.Image = "carillon:three" })
+	w.untilReady()
+	w.wantEvent("RepairingPod", "image carillon:broken becomes carillon:three")
+}
+
+func TestScaling(t *testing.T) {
+	w := newWorld(t)
+	w.create(`{replicas: 1, coordination: {managed: {replicas: 1}}}`)
+	w.untilReady()
+	if err := w.get("main", &policyv1.PodDisruptionBudget{}); !apierrors.IsNotFound(err) {
+		t.Errorf("one broker has a PodDisruptionBudget (%v), which would keep its node from being drained", err)
+	}
+	w.patch(&v1alpha1.Broker{}, "main", `{"spec": {"replicas": 3}}`)
+	w.untilReady()
+	if n := len(w.pods("broker")); n != 3 {
+		t.Errorf("%d brokers after growing to 3", n)
+	}
+	if err := w.get("main", &policyv1.PodDisruptionBudget{}); err != nil {
+		t.Error(err)
+	}
+	w.patch(&v1alpha1.Broker{}, "main", `{"spec": {"replicas": 2}}`)
+	stalled := w.until(v1alpha1.ConditionStalled, metav1.ConditionTrue, "ScaleDownUnsupported")
+	if !strings.Contains(stalled.Message, "set spec.replicas to 3") {
+		t.Errorf("Stalled says %q, which is no way out", stalled.Message)
+	}
+	w.quiet()
+	if n := len(w.pods("broker")); n != 3 {
+		t.Errorf("%d brokers after 2 were asked for: nothing should change", n)
+	}
+	w.wantEvent("ScaleDownUnsupported", "")
+	w.patch(&v1alpha1.Broker{}, "main", `{"spec": {"replicas": 3}}`)
+	w.until(v1alpha1.ConditionStalled, "", "")
+	w.untilReady()
+}
+
+func TestVolumesGrowAroundRunningPods(t *testing.T) {
+	w := newWorld(t)
+	w.create(`{replicas: 2, storage: {size: 1Gi}, coordination: {managed: {replicas: 1}}}`)
+	w.untilReady()
+	before := map[string]string{}
+	for _, pod := range w.pods("broker") {
+		before[pod.Name] = string(pod.UID)
+	}
+	// A storage class that can't expand is what most small clusters have.
+	w.patch(&v1alpha1.Broker{}, "main", `{"spec": {"storage": {"size": "2Gi"}}}`)
+	stalled := w.until(v1alpha1.ConditionStalled, metav1.ConditionTrue, "VolumeNotExpandable")
+	if !strings.Contains(stalled.Message, "data-main-0 can't grow from 1Gi to 2Gi") {
+		t.Errorf("Stalled says %q", stalled.Message)
+	}
+	w.expandable()
+	eventually(t, "waiting for the volumes and the claim template to grow", func(context.Context) error {
+		w.patch(&v1alpha1.Broker{}, "main", fmt.Sprintf(`{"metadata": {"annotations": {"look": "%d"}}}`, time.Now().UnixNano()))
+		want := resource.MustParse("2Gi")
+		for _, name := range []string{"data-main-0", "data-main-1"} {
+			claim := &corev1.PersistentVolumeClaim{}
+			if err := w.get(name, claim); err != nil {
+				return err
+			}
+			if got := claim.Spec.Resources.Requests[corev1.ResourceStorage]; got.Cmp(want) != 0 {
+				return fmt.Errorf("%s asks for %s", name, got.String())
+			}
+			w.grant(claim)
+		}
+		set := &appsv1.StatefulSet{}
+		if err := w.get("main", set); err != nil {
+			return err
+		}
+		if got := set.Spec.VolumeClaimTemplates[0].Spec.Resources.Requests[corev1.ResourceStorage]; got.Cmp(want) != 0 || set.DeletionTimestamp != nil {
+			return fmt.Errorf("the claim template asks for %s", got.String())
+		}
+		return nil
+	})
+	w.untilReady()
+	for _, pod := range w.pods("broker") {
+		if before[pod.Name] != string(pod.UID) {
+			t.Errorf("%s was replaced; growing should leave it running", pod.Name)
+		}
+	}
+}
