@@ -211,6 +211,7 @@ func (p *pass) cluster() build.Cluster {
 		BrokerVolume:      p.brokers.TemplateSize(spec.Storage.Size),
 		CoordinatorVolume: p.coordinators.TemplateSize(spec.Coordination.Managed.Storage.Size),
 		Auth:              p.auth,
+		Trust:             p.authority.Trust(),
 		PullSecrets:       p.PullSecrets,
 	}
 }

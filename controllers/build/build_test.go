@@ -32,7 +32,7 @@ func clusterOf(t *testing.T, spec string) Cluster {
 	}
 	return Cluster{
 		Broker: broker, Image: "registry.example/carillon:1", Profile: broker.Spec.Profile, Replicas: *broker.Spec.Replicas,
-		BrokerVolume: broker.Spec.Storage.Size, CoordinatorVolume: broker.Spec.Coordination.Managed.Storage.Size,
+		BrokerVolume: broker.Spec.Storage.Size, CoordinatorVolume: broker.Spec.Coordination.Managed.Storage.Size, Trust: "ca01",
 	}
 }
 
@@ -103,7 +103,16 @@ func TestProfilesFitTheirNodes(t *testing.T) {
 // podOf is the pod that a cluster's brokers are, as the API server would keep it.
 func podOf(t *testing.T, c Cluster) (*corev1.Pod, *corev1.PodTemplateSpec) {
 	t.Helper()
-	data, err := json.Marshal(c.brokerSet().Spec.Template)
+	return podOfComponent(t, c, ComponentBroker)
+}
+
+func podOfComponent(t *testing.T, c Cluster, component string) (*corev1.Pod, *corev1.PodTemplateSpec) {
+	t.Helper()
+	set := c.brokerSet()
+	if component == ComponentCoordinator {
+		set = c.coordinatorSet()
+	}
+	data, err := json.Marshal(set.Spec.Template)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +123,20 @@ func podOf(t *testing.T, c Cluster) (*corev1.Pod, *corev1.PodTemplateSpec) {
 	pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: "node.kubernetes.io/not-ready"})
 	return pod, template
+}
+
+// etcd reads its certificate again, but not the CAs: a new one must be trusted everywhere before it signs.
+func TestANewCARollsTheCoordinatorsAndNotTheBrokers(t *testing.T) {
+	before := clusterOf(t, `{}`)
+	after := before
+	after.Trust = "ca02"
+	for component, want := range map[string]string{ComponentCoordinator: "the CAs that are trusted have changed", ComponentBroker: "its template has changed"} {
+		pod, _ := podOfComponent(t, before, component)
+		_, template := podOfComponent(t, after, component)
+		if got := Differences(pod, template); got != want {
+			t.Errorf("%s: %q, want %q", component, got, want)
+		}
+	}
 }
 
 func TestDifferencesAreSaidInWords(t *testing.T) {

@@ -47,6 +47,9 @@ type Cluster struct {
 	BrokerVolume      resource.Quantity
 	CoordinatorVolume resource.Quantity
 	Auth              Auth
+	// Trust stands for the CAs that are trusted. etcd reads its own certificate again when that
+	// changes, but not these, so the coordinators are rolled when a CA is added.
+	Trust string
 	// PullSecrets are the names of Secrets with which the image is pulled.
 	PullSecrets []string
 }

@@ -24,6 +24,9 @@ func Differences(pod *corev1.Pod, template *corev1.PodTemplateSpec) string {
 	if pod.Annotations[annotationAuth] != template.Annotations[annotationAuth] {
 		say("the auth Secret has changed")
 	}
+	if pod.Annotations[annotationTrust] != template.Annotations[annotationTrust] {
+		say("the CAs that are trusted have changed")
+	}
 	if len(pod.Spec.Containers) == 0 || len(template.Spec.Containers) == 0 {
 		return strings.Join(append(words, "its containers have changed"), ", ")
 	}
@@ -133,6 +136,7 @@ func contains(all, part map[string]string) bool {
 func without(annotations map[string]string) map[string]string {
 	rest := maps.Clone(annotations)
 	delete(rest, annotationAuth)
+	delete(rest, annotationTrust)
 	delete(rest, v1alpha1.AnnotationRestart)
 	return rest
 }

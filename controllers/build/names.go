@@ -26,9 +26,10 @@ const (
 )
 
 const (
-	annotationAuth = v1alpha1.Group + "/auth" // changes with what the auth Secret holds
-	zoneLabel      = "topology.kubernetes.io/zone"
-	hostLabel      = "kubernetes.io/hostname"
+	annotationAuth  = v1alpha1.Group + "/auth"  // changes with what the auth Secret holds
+	annotationTrust = v1alpha1.Group + "/trust" // changes with the CAs that are trusted
+	zoneLabel       = "topology.kubernetes.io/zone"
+	hostLabel       = "kubernetes.io/hostname"
 
 	dataVolume = "data"
 	tlsVolume  = "tls"

@@ -16,15 +16,16 @@ func (c Cluster) coordinatorSet() *appsv1ac.StatefulSetApplyConfiguration {
 		class = c.Broker.Spec.Storage.ClassName
 	}
 	return c.statefulSet(member{
-		name:      n.Coordinators(),
-		component: ComponentCoordinator,
-		service:   n.CoordinatorsService(),
-		account:   n.Coordinators(),
-		tlsSecret: n.CoordinatorTLS(),
-		replicas:  c.CoordinatorReplicas(),
-		share:     nodeOf(c.Profile).coordinator,
-		volume:    c.CoordinatorVolume,
-		class:     class,
+		name:        n.Coordinators(),
+		component:   ComponentCoordinator,
+		service:     n.CoordinatorsService(),
+		account:     n.Coordinators(),
+		tlsSecret:   n.CoordinatorTLS(),
+		replicas:    c.CoordinatorReplicas(),
+		share:       nodeOf(c.Profile).coordinator,
+		volume:      c.CoordinatorVolume,
+		class:       class,
+		annotations: map[string]string{annotationTrust: c.Trust},
 		args: []string{
 			"coordinator",
 			"--name=$(POD_NAME)",
