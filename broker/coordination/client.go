@@ -54,6 +54,7 @@ type Client struct {
 	prefix string // ends with a slash
 	ttl    time.Duration
 	log    *slog.Logger
+	claims *claims
 
 	probe, silent time.Duration // of a watch; tests hurry them
 }
@@ -78,7 +79,7 @@ func Open(cfg Config) (*Client, error) {
 	}
 	return &Client{
 		Coordinators: coordinators, prefix: prefix, ttl: ttl, log: loggerOf(cfg.Logger).With("cluster", cfg.Cluster),
-		probe: probeWatch, silent: silentWatch,
+		claims: newClaims(), probe: probeWatch, silent: silentWatch,
 	}, nil
 }
 

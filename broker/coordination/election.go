@@ -1,0 +1,251 @@
+package coordination
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Controller is the broker that assigns shards, as long as its key is there.
+type Controller struct {
+	Replica
+	Term int64 // create revision of the key: greater for every later election; 0: there is no controller
+}
+
+type controllerValue struct {
+	V int `json:"v"`
+	Replica
+}
+
+const controllerValueVersion = 1
+
+func (c *Client) controllerKey() string { return c.prefix + "controller" }
+
+func decodeController(kv *mvccpb.KeyValue) (Controller, error) {
+	var value controllerValue
+	if err := decodeValue("the controller", kv.GetValue(), controllerValueVersion, &value); err != nil {
+		return Controller{}, err
+	}
+	return Controller{value.Replica, kv.GetCreateRevision()}, nil
+}
+
+// Office is what the elected controller writes with. Every write compares that the key of
+// its election is still there, so whoever was elected once and does not know of its end
+// changes nothing.
+type Office struct {
+	c    *Client
+	term int64
+}
+
+// Term is the create revision of the key: greater for every later election.
+func (o *Office) Term() int64 { return o.term }
+
+// DeposedError says that a controller wrote after its end.
+type DeposedError struct{ Term int64 }
+
+func (e *DeposedError) Error() string {
+	return fmt.Sprintf("the controller elected at revision %d is controller no more (stop, and campaign again)", e.Term)
+}
+
+// NotRegisteredError says that the broker's key, to whose lease its candidacy is tied, is not that of this life.
+type NotRegisteredError struct{ Replica }
+
+func (e *NotRegisteredError) Error() string {
+	return fmt.Sprintf("broker %s is not registered with incarnation %d (campaign when it has joined, with its new incarnation)", e.Broker, e.Incarnation)
+}
+
+// Campaign stands for election until ctx ends, and then returns nil. Whenever self is
+// elected it calls lead, on the caller's goroutine, with a context that ends when ctx does or when
+// self can't be sure any more; if lead returns earlier, self stands back and for election again.
+//
+// The key hangs on the lease of the broker's registration, so it ends with it: whoever
+// revokes the lease of a dead broker also frees its office. When self is no longer
+// registered in that life, Campaign returns a *NotRegisteredError.
+//
+// vacant tells that there may be no controller, for example when a State shows none; without
+// it that is found out within a lease's time.
+func (c *Client) Campaign(ctx context.Context, self Replica, vacant <-chan struct{}, lead func(context.Context, *Office)) error {
+	var pause backoff
+	for ctx.Err() == nil {
+		term, err := c.elect(ctx, self)
+		if missing, ok := err.(*NotRegisteredError); ok {
+			return missing
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			c.log.Warn("standing for controller failed; trying again", "broker", self.Broker, "error", err)
+			if !pause.wait(ctx) {
+				return nil
+			}
+			continue
+		case term == 0:
+			pause.reset()
+			timer := time.NewTimer(c.ttl)
+			select {
+			case <-ctx.Done():
+			case <-vacant:
+			case <-timer.C:
+			}
+			timer.Stop()
+			continue
+		}
+		c.log.Info("elected controller", "broker", self.Broker, "term", term)
+		c.hold(ctx, &Office{c, term}, lead)
+		c.resign(term)
+		c.log.Info("controller no more", "broker", self.Broker, "term", term)
+		if !pause.wait(ctx) { // lest one that returns from lead at once does nothing else
+			return nil
+		}
+	}
+	return nil
+}
+
+// elect tries once; term 0: another is controller.
+func (c *Client) elect(ctx context.Context, self Replica) (term int64, err error) {
+	value, err := encodeValue("the controller", controllerValue{controllerValueVersion, self})
+	if err != nil {
+		return 0, err
+	}
+	found, err := c.get(ctx, c.brokerKey(self.Broker))
+	if err != nil {
+		return 0, err
+	}
+	if found == nil || found.GetCreateRevision() != self.Incarnation {
+		return 0, &NotRegisteredError{self}
+	}
+	key := c.controllerKey()
+	done, err := c.transact(ctx,
+		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0), c.lives(self)},
+		[]clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(clientv3.LeaseID(found.GetLease())))},
+		clientv3.OpGet(key))
+	if err != nil {
+		return 0, fmt.Errorf("put %s: %w", key, err)
+	}
+	if done.Succeeded {
+		return done.Header.GetRevision(), nil
+	}
+	// An answer that never came may have elected us; that key is ours as long as this life is.
+	if found := answered(done, 0); found != nil {
+		if controller, err := decodeController(found); err == nil && controller.Replica == self {
+			return controller.Term, nil
+		}
+	}
+	return 0, nil
+}
+
+// hold runs lead while the key is seen at least once in the time of a lease.
+func (c *Client) hold(ctx context.Context, office *Office, lead func(context.Context, *Office)) {
+	ctx, cancel := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		defer cancel()
+		c.confirm(ctx, office.term)
+	}()
+	lead(ctx, office)
+	cancel()
+	<-watched
+}
+
+// confirm returns when the key is gone, or was not seen for longer than a lease lasts.
+func (c *Client) confirm(ctx context.Context, term int64) {
+	interval := c.ttl / 3
+	seen := time.Now()
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		asked := time.Now()
+		asking, cancel := context.WithTimeout(ctx, interval)
+		got, err := c.etcd.Get(asking, c.controllerKey())
+		cancel()
+		switch {
+		case err == nil && (len(got.Kvs) == 0 || got.Kvs[0].CreateRevision != term):
+			return
+		case err == nil:
+			seen = asked
+		case time.Since(seen) > c.ttl:
+			c.log.Warn("etcd has not answered for longer than a lease lasts; being controller no more", "term", term, "error", err)
+			return
+		}
+		timer.Reset(interval)
+	}
+}
+
+// resign frees the office, so that another need not wait for the lease.
+func (c *Client) resign(term int64) {
+	ctx, cancel := context.WithTimeout(context.Background(), farewellTimeout)
+	defer cancel()
+	key := c.controllerKey()
+	if _, err := c.transact(ctx,
+		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", term)},
+		[]clientv3.Op{clientv3.OpDelete(key)}); err != nil {
+		c.log.Warn("resigning without telling etcd; the lease runs out by itself", "term", term, "error", err)
+	}
+}
+
+// ShardWrite is one change of a shard by the controller.
+type ShardWrite struct {
+	Shard Shard  // with the revision that it replaces; 0: it is new
+	Topic *Topic // whose shard it is; a new shard is not written if the Topic has changed since
+}
+
+// MaxShardWrites is how many changes one transaction takes: with as many different Topics to
+// compare, and the controller's key, it is below the 128 that etcd allows.
+const MaxShardWrites = 60
+
+// WriteShards writes all of them in one transaction, or none: a *StaleError says that one of
+// them, or its Topic, is no longer what the controller had seen, and a *DeposedError that it is none any more.
+func (o *Office) WriteShards(ctx context.Context, writes []ShardWrite) (revision int64, err error) {
+	if len(writes) == 0 || len(writes) > MaxShardWrites {
+		return 0, &InvalidError{"writing shards", fmt.Sprintf("%d at once (use 1 to %d)", len(writes), MaxShardWrites)}
+	}
+	c := o.c
+	when := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(c.controllerKey()), "=", o.term)}
+	then := make([]clientv3.Op, 0, len(writes))
+	compared := map[string]int64{}
+	for i := range writes {
+		s, t := &writes[i].Shard, writes[i].Topic
+		value, err := s.encode()
+		if err != nil {
+			return 0, err
+		}
+		key := c.shardKey(s.Topic, s.Number)
+		when = append(when, clientv3.Compare(clientv3.ModRevision(key), "=", s.Revision))
+		then = append(then, clientv3.OpPut(key, value))
+		if s.Revision != 0 {
+			continue // while a deletion goes on its key is there, and then it is not
+		}
+		if t == nil || t.ID != s.Topic || t.Deleting {
+			return 0, &InvalidError{s.String(), "a new shard goes with its topic, which is not being deleted"}
+		}
+		if _, ok := compared[t.Name]; !ok {
+			compared[t.Name] = t.Revision
+			when = append(when, clientv3.Compare(clientv3.ModRevision(c.topicKey(t.Name)), "=", t.Revision))
+		}
+	}
+	done, err := c.transact(ctx, when, then, clientv3.OpGet(c.controllerKey()))
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("write %d shards: %w", len(writes), err)
+	case done.Succeeded:
+		return done.Header.GetRevision(), nil
+	case answered(done, 0).GetCreateRevision() != o.term:
+		return 0, &DeposedError{o.term}
+	}
+	names := make([]string, 0, len(writes))
+	for i := range writes {
+		names = append(names, writes[i].Shard.String())
+	}
+	return 0, &StaleError{"one of " + strings.Join(names, ", ")}
+}

@@ -1,0 +1,173 @@
+package coordination
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Shard is who serves one shard of a Topic.
+type Shard struct {
+	Topic    string // id of the Topic
+	Number   int
+	Epoch    int64     // from 1; one leader each
+	Leader   string    // id of a broker in the in-sync set; empty: none can lead
+	Replicas []string  // ids of the brokers that hold it, also of those being added or removed
+	InSync   []Replica // whose logs hold everything that was acknowledged
+	Adding   []string  // replicas that are to catch up
+	Removing []string  // replicas that are to go when the others are in sync
+
+	Revision int64 // of its key, when this was read; what a compare-and-swap compares; 0: not written yet
+}
+
+// Replica is one broker in one of its lives.
+type Replica struct {
+	Broker      string `json:"broker"`
+	Incarnation int64  `json:"incarnation"`
+}
+
+type shardValue struct {
+	V        int       `json:"v"`
+	Epoch    int64     `json:"epoch"`
+	Leader   string    `json:"leader,omitempty"`
+	Replicas []string  `json:"replicas"`
+	InSync   []Replica `json:"inSync"`
+	Adding   []string  `json:"adding,omitempty"`
+	Removing []string  `json:"removing,omitempty"`
+}
+
+const shardValueVersion = 1
+
+func (c *Client) allShards() string                   { return c.prefix + "shards/" }
+func (c *Client) shardsPrefix(topic string) string    { return c.allShards() + topic + "/" }
+func (c *Client) shardKey(topic string, n int) string { return c.shardsPrefix(topic) + strconv.Itoa(n) }
+
+func (s *Shard) String() string { return fmt.Sprintf("shard %d of topic id %s", s.Number, s.Topic) }
+
+func (s *Shard) valid() string {
+	in := func(ids []string) bool {
+		return !slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(s.Replicas, id) })
+	}
+	switch {
+	case !validID(s.Topic) || s.Number < 0 || s.Number >= maxShards:
+		return "no such shard can be"
+	case s.Epoch < 1:
+		return fmt.Sprintf("epoch %d (begin with 1)", s.Epoch)
+	case len(s.Replicas) == 0 || len(s.Replicas) > 2*maxReplicas:
+		return fmt.Sprintf("%d replicas (use 1 to %d)", len(s.Replicas), 2*maxReplicas)
+	case !in(s.Adding) || !in(s.Removing) || !in(s.members()):
+		return "a member, or who is added or removed, is not among the replicas"
+	case s.Leader != "" && !slices.Contains(s.members(), s.Leader):
+		return "the leader is not in sync"
+	case repeats(s.Replicas) || repeats(s.members()):
+		return "a broker stands in it twice"
+	}
+	return ""
+}
+
+func (s *Shard) members() []string {
+	ids := make([]string, 0, len(s.InSync))
+	for _, m := range s.InSync {
+		ids = append(ids, m.Broker)
+	}
+	return ids
+}
+
+func repeats(ids []string) bool {
+	for i, id := range ids {
+		if slices.Contains(ids[:i], id) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Shard) encode() (string, error) {
+	if why := s.valid(); why != "" {
+		return "", &InvalidError{s.String(), why}
+	}
+	return encodeValue(s.String(), shardValue{shardValueVersion, s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing})
+}
+
+func (c *Client) decodeShard(kv *mvccpb.KeyValue) (*Shard, error) {
+	topic, number, _ := strings.Cut(strings.TrimPrefix(string(kv.GetKey()), c.allShards()), "/")
+	n, err := strconv.Atoi(number)
+	if err != nil || strconv.Itoa(n) != number {
+		return nil, fmt.Errorf("decode %s: %q is not the number of a shard (delete the key)", kv.GetKey(), number)
+	}
+	s := &Shard{Topic: topic, Number: n, Revision: kv.GetModRevision()}
+	var value shardValue
+	if err := decodeValue(s.String(), kv.GetValue(), shardValueVersion, &value); err != nil {
+		return nil, err
+	}
+	s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing = value.Epoch, value.Leader, value.Replicas, value.InSync, value.Adding, value.Removing
+	if why := s.valid(); why != "" {
+		return nil, fmt.Errorf("decode %s: %s", s, why)
+	}
+	return s, nil
+}
+
+// ReadShards reads the shards of a Topic as they are at one revision, sorted by number.
+func (c *Client) ReadShards(ctx context.Context, topicID string) (shards []*Shard, revision int64, err error) {
+	var unreadable error
+	revision, err = c.pages(ctx, c.shardsPrefix(topicID), func(kv *mvccpb.KeyValue) {
+		s, err := c.decodeShard(kv)
+		if err != nil {
+			unreadable = err
+			return
+		}
+		shards = append(shards, s)
+	})
+	if err == nil {
+		err = unreadable
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	slices.SortFunc(shards, func(a, b *Shard) int { return a.Number - b.Number })
+	return shards, revision, nil
+}
+
+// SwapInSync is how a leader changes who is in sync; nothing else of the shard is its to
+// change. It is refused with a *StaleError if the shard, or the leader's own registration, is
+// no longer what the leader had seen, or if a broker that joins is in another life by now.
+func (c *Client) SwapInSync(ctx context.Context, self Replica, before *Shard, inSync []Replica) (*Shard, error) {
+	if before.Leader != self.Broker || before.Revision == 0 {
+		return nil, &InvalidError{before.String(), fmt.Sprintf("broker %s does not lead it (only its leader changes who is in sync)", self.Broker)}
+	}
+	after := *before
+	after.InSync = inSync
+	value, err := after.encode()
+	if err != nil {
+		return nil, err
+	}
+	key := c.shardKey(before.Topic, before.Number)
+	when := []clientv3.Cmp{
+		clientv3.Compare(clientv3.ModRevision(key), "=", before.Revision),
+		c.lives(self),
+	}
+	for _, m := range inSync {
+		if m != self && !slices.Contains(before.InSync, m) {
+			when = append(when, c.lives(m))
+		}
+	}
+	done, err := c.transact(ctx, when, []clientv3.Op{clientv3.OpPut(key, value)})
+	if err != nil {
+		return nil, fmt.Errorf("swap the in-sync set of %s: %w", before, err)
+	}
+	if !done.Succeeded {
+		return nil, &StaleError{before.String()}
+	}
+	after.Revision = done.Header.GetRevision()
+	return &after, nil
+}
+
+// lives compares that the broker is registered, and in that life.
+func (c *Client) lives(m Replica) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(c.brokerKey(m.Broker)), "=", m.Incarnation)
+}

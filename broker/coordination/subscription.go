@@ -1,0 +1,196 @@
+package coordination
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/carillon-mq/carillon/broker/subject"
+)
+
+// Subscription is a durable reader of a Topic that is asked for.
+type Subscription struct {
+	Topic      string // id of the Topic
+	Name       string
+	Spec       SubscriptionSpec
+	Generation int64 // 1, and one more with every change of the spec
+	Owner      Owner
+	Created    time.Time
+
+	Revision int64 // of its key, when this was read
+	Made     int64 // create revision of its key: a Subscription made again is another one, with no cursor yet
+}
+
+// SubscriptionSpec is what is asked for. Zero values mean what their comments say.
+type SubscriptionSpec struct {
+	Start          Start            `json:"start,omitzero"`     // immutable
+	Subjects       []string         `json:"subjects,omitempty"` // filter; none: all
+	Where          string           `json:"where,omitempty"`    // filter, in CEL; empty: all
+	Ack            Ack              `json:"ack,omitzero"`
+	Push           string           `json:"push,omitempty"`           // URL; empty: clients pull
+	DeadLetter     string           `json:"deadLetter,omitempty"`     // name of a Topic; empty: none
+	DeletionPolicy DeletionPolicy   `json:"deletionPolicy,omitempty"` // empty: Retain
+	Consumer       ConsumerSettings `json:"consumer,omitzero"`
+}
+
+// Start is where reading begins.
+type Start struct {
+	From   StartFrom `json:"from,omitempty"` // empty: Latest
+	Time   time.Time `json:"time,omitzero"`
+	Offset uint64    `json:"offset,omitempty"`
+}
+
+// StartFrom says what Start goes by.
+type StartFrom string
+
+// The ways to start.
+const (
+	FromLatest        StartFrom = "Latest"        // with what comes after the Subscription was made
+	FromEarliest      StartFrom = "Earliest"      // with the oldest record that is kept
+	FromTime          StartFrom = "Time"          // with the first record not older than the time
+	FromOffset        StartFrom = "Offset"        // with that offset of each shard
+	FromLast          StartFrom = "Last"          // with the newest record; JetStream clients only
+	FromLastBySubject StartFrom = "LastBySubject" // with the newest record of each subject; JetStream clients only
+)
+
+// Ack says how long, how often and how many records may be on their way.
+type Ack struct {
+	Policy     AckPolicy       `json:"policy,omitempty"`     // empty: Explicit
+	Wait       time.Duration   `json:"wait,omitempty"`       // in nanoseconds; 0: 30 s
+	MaxDeliver int             `json:"maxDeliver,omitempty"` // attempts; 0: no limit
+	MaxPending int             `json:"maxPending,omitempty"` // 0: 1000; -1: no limit
+	Backoff    []time.Duration `json:"backoff,omitempty"`    // in nanoseconds
+}
+
+// AckPolicy says which records an ack answers for.
+type AckPolicy string
+
+// The ack policies.
+const (
+	AckExplicit AckPolicy = "Explicit" // that one
+	AckAll      AckPolicy = "All"      // that and all before it
+	AckNone     AckPolicy = "None"     // none is expected
+)
+
+// ConsumerSettings are what only JetStream clients can ask for.
+type ConsumerSettings struct {
+	Description       string            `json:"description,omitempty"`
+	Metadata          map[string]string `json:"metadata,omitempty"`
+	ReplayOriginal    bool              `json:"replayOriginal,omitempty"`
+	HeadersOnly       bool              `json:"headersOnly,omitempty"`
+	SampleFrequency   string            `json:"sampleFrequency,omitempty"`
+	RateLimit         uint64            `json:"rateLimit,omitempty"` // bits per second; 0: none
+	MaxWaiting        int               `json:"maxWaiting,omitempty"`
+	MaxBatch          int               `json:"maxBatch,omitempty"`
+	MaxBytes          int               `json:"maxBytes,omitempty"`
+	MaxExpires        time.Duration     `json:"maxExpires,omitempty"`
+	InactiveThreshold time.Duration     `json:"inactiveThreshold,omitempty"`
+	Replicas          int               `json:"replicas,omitempty"` // 0: as the Topic
+	MemoryStorage     bool              `json:"memoryStorage,omitempty"`
+	DeliverSubject    string            `json:"deliverSubject,omitempty"` // empty: clients pull
+	DeliverGroup      string            `json:"deliverGroup,omitempty"`
+	FlowControl       bool              `json:"flowControl,omitempty"`
+	IdleHeartbeat     time.Duration     `json:"idleHeartbeat,omitempty"`
+	PauseUntil        time.Time         `json:"pauseUntil,omitzero"`
+}
+
+const (
+	// maxSubscriptionName is what JetStream clients take as the name of a consumer.
+	maxSubscriptionName = 255
+	// maxFilterSubjects, maxWhere, maxBackoffs and maxURL bound what every record is tried
+	// against, and the value; JetStream clients name more backoffs than manifests may.
+	maxFilterSubjects = 64
+	maxWhere          = 4096
+	maxBackoffs       = 64
+	maxURL            = 2048
+)
+
+type subscriptionValue struct {
+	V          int              `json:"v"`
+	Spec       SubscriptionSpec `json:"spec"`
+	Generation int64            `json:"generation"`
+	Owner      Owner            `json:"owner"`
+	Created    time.Time        `json:"created"`
+}
+
+const subscriptionValueVersion = 1
+
+func (c *Client) allSubscriptions() string { return c.prefix + "subscriptions/" }
+
+func (c *Client) subscriptionsPrefix(topic string) string { return c.allSubscriptions() + topic + "/" }
+
+func (c *Client) subscriptionKey(topic, name string) string {
+	return c.subscriptionsPrefix(topic) + name
+}
+
+func (s *Subscription) encode() (string, error) {
+	return encodeValue("subscription "+s.Name, subscriptionValue{subscriptionValueVersion, s.Spec, s.Generation, s.Owner, s.Created})
+}
+
+func (c *Client) decodeSubscription(kv *mvccpb.KeyValue) (*Subscription, error) {
+	topic, name, _ := strings.Cut(strings.TrimPrefix(string(kv.GetKey()), c.allSubscriptions()), "/")
+	s := &Subscription{Topic: topic, Name: name, Revision: kv.GetModRevision(), Made: kv.GetCreateRevision()}
+	var value subscriptionValue
+	if err := decodeValue("subscription "+name, kv.GetValue(), subscriptionValueVersion, &value); err != nil {
+		return nil, err
+	}
+	if why := firstUnknown(validName(name, maxSubscriptionName), value.Spec.valid()); why != "" || !validID(topic) {
+		return nil, fmt.Errorf("decode subscription %s of topic id %q: %s", name, topic, why)
+	}
+	s.Spec, s.Generation, s.Owner, s.Created = value.Spec, value.Generation, value.Owner, value.Created
+	return s, nil
+}
+
+func (s *SubscriptionSpec) valid() string {
+	if len(s.Subjects) > maxFilterSubjects {
+		return fmt.Sprintf("%d filter subjects (use wildcards, and at most %d)", len(s.Subjects), maxFilterSubjects)
+	}
+	for i, a := range s.Subjects {
+		if !subject.ValidPattern([]byte(a)) || len(a) > maxSubject {
+			return fmt.Sprintf("filter %q is not a subject of at most %d bytes (write tokens with dots between them, * for one token, > at the end for the rest)", a, maxSubject)
+		}
+		for _, b := range s.Subjects[:i] {
+			if subject.Overlap(a, b) {
+				return fmt.Sprintf("its filters %q and %q overlap (keep the wider one, or make them distinct)", b, a)
+			}
+		}
+	}
+	switch {
+	case len(s.Where) > maxWhere:
+		return fmt.Sprintf("an expression of %d bytes (use at most %d)", len(s.Where), maxWhere)
+	case s.Ack.Wait < 0 || s.Ack.MaxDeliver < 0 || s.Ack.MaxPending < -1:
+		return "a negative bound of acks (leave it out to have the default)"
+	case len(s.Ack.Backoff) > maxBackoffs:
+		return fmt.Sprintf("%d backoffs (use at most %d; the last holds for all that follow)", len(s.Ack.Backoff), maxBackoffs)
+	case (s.Start.From == FromTime) == s.Start.Time.IsZero():
+		return "start by Time goes with a time, and nothing else does"
+	case s.Start.From != FromOffset && s.Start.Offset != 0:
+		return "only start by Offset goes with an offset"
+	case s.DeletionPolicy == DeleteIfEmpty:
+		return "deletionPolicy DeleteIfEmpty is for topics (write Retain or Delete)"
+	}
+	for _, pause := range s.Ack.Backoff {
+		if pause < 0 {
+			return "a negative backoff (write for example 1s)"
+		}
+	}
+	if s.Push != "" {
+		u, err := url.Parse(s.Push)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || len(s.Push) > maxURL {
+			return fmt.Sprintf("push to %.100q (write an http:// or https:// URL of at most %d bytes)", s.Push, maxURL)
+		}
+	}
+	if s.DeadLetter != "" {
+		if why := validTopicName(s.DeadLetter); why != "" {
+			return "dead letters: " + why
+		}
+	}
+	return firstUnknown(
+		choice("start", s.Start.From, FromLatest, FromEarliest, FromTime, FromOffset, FromLast, FromLastBySubject),
+		choice("ack policy", s.Ack.Policy, AckExplicit, AckAll, AckNone),
+		choice("deletionPolicy", s.DeletionPolicy, Retain, DeleteIfEmpty, Delete),
+	)
+}

@@ -1,0 +1,233 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// CreateSubscription makes a Subscription of the Topic. It may be repeated as CreateTopic may.
+func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spec SubscriptionSpec, owner Owner) (*Subscription, error) {
+	what := describe(topic, name)
+	if why := firstUnknown(validName(name, maxSubscriptionName), spec.valid(), owner.valid()); why != "" {
+		return nil, &InvalidError{what, why}
+	}
+	for range reviseAttempts {
+		t, err := c.servedTopic(ctx, topic)
+		if err != nil {
+			return nil, err
+		}
+		s := &Subscription{Topic: t.ID, Name: name, Spec: spec, Generation: 1, Owner: owner, Created: now()}
+		value, err := s.encode()
+		if err != nil {
+			return nil, err
+		}
+		key := c.subscriptionKey(t.ID, name)
+		done, err := c.transact(ctx,
+			[]clientv3.Cmp{
+				clientv3.Compare(clientv3.ModRevision(c.topicKey(topic)), "=", t.Revision),
+				clientv3.Compare(clientv3.CreateRevision(key), "=", 0),
+			},
+			[]clientv3.Op{clientv3.OpPut(key, value)},
+			clientv3.OpGet(key))
+		if err != nil {
+			return nil, fmt.Errorf("create %s: %w", what, err)
+		}
+		if done.Succeeded {
+			s.Revision, s.Made = done.Header.GetRevision(), done.Header.GetRevision()
+			return s, nil
+		}
+		found := answered(done, 0)
+		if found == nil {
+			continue // the Topic has changed: it may be going
+		}
+		existing, err := c.decodeSubscription(found)
+		if err != nil {
+			return nil, err
+		}
+		if existing.Owner.is(owner) && equalSpecs(existing.Spec, spec) {
+			return existing, nil
+		}
+		return nil, &ExistsError{what, existing.Owner}
+	}
+	return nil, fmt.Errorf("create %s: the topic changed %d times meanwhile (try again)", what, reviseAttempts)
+}
+
+func describe(topic, name string) string { return "subscription " + name + " of topic " + topic }
+
+// servedTopic is one that is not being deleted.
+func (c *Client) servedTopic(ctx context.Context, name string) (*Topic, error) {
+	t, err := c.GetTopic(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if t.Deleting {
+		return nil, &NotFoundError{"topic " + name}
+	}
+	return t, nil
+}
+
+// SubscriptionUpdate is a change of what is asked for.
+type SubscriptionUpdate struct {
+	By         Owner
+	Generation int64 // that it must have; 0: any
+	Spec       SubscriptionSpec
+}
+
+// UpdateSubscription replaces the spec. What is equal is not written.
+func (c *Client) UpdateSubscription(ctx context.Context, topic, name string, update SubscriptionUpdate) (*Subscription, error) {
+	what := describe(topic, name)
+	return c.reviseSubscription(ctx, topic, name, func(s *Subscription) error {
+		switch {
+		case !s.Owner.mayChange(update.By):
+			return &NotOwnerError{what, s.Owner}
+		case update.Generation != 0 && s.Generation != update.Generation:
+			return &StaleError{what}
+		}
+		return s.respecify(what, update.Spec)
+	})
+}
+
+// AdoptSubscription makes a manifest the owner of what one of the same namespace and name declared before it.
+func (c *Client) AdoptSubscription(ctx context.Context, topic, name string, by Owner, spec SubscriptionSpec) (*Subscription, error) {
+	what := describe(topic, name)
+	if why := by.valid(); why != "" {
+		return nil, &InvalidError{what, why}
+	}
+	return c.reviseSubscription(ctx, topic, name, func(s *Subscription) error {
+		if !s.Owner.sameManifest(by) {
+			return &NotOwnerError{what, s.Owner}
+		}
+		s.Owner = by
+		return s.respecify(what, spec)
+	})
+}
+
+// OrphanSubscription notes that the manifest is gone, and the Subscription stays.
+func (c *Client) OrphanSubscription(ctx context.Context, topic, name string, by Owner) (*Subscription, error) {
+	return c.reviseSubscription(ctx, topic, name, func(s *Subscription) error {
+		if by.Kind != ManifestOwner || !s.Owner.is(by) {
+			return &NotOwnerError{describe(topic, name), s.Owner}
+		}
+		if s.Owner.Orphaned.IsZero() {
+			s.Owner.Orphaned = now()
+		}
+		return nil
+	})
+}
+
+func (s *Subscription) respecify(what string, spec SubscriptionSpec) error {
+	if why := spec.valid(); why != "" {
+		return &InvalidError{what, why}
+	}
+	a, b := spec.Start, s.Spec.Start
+	if a.From != b.From || a.Offset != b.Offset || !a.Time.Equal(b.Time) {
+		return &ImmutableError{what, "where it starts"}
+	}
+	if equalSpecs(spec, s.Spec) {
+		return nil
+	}
+	s.Spec = spec
+	s.Generation++
+	return nil
+}
+
+// DeleteSubscription deletes a Subscription; its cursor goes when the leaders see it.
+func (c *Client) DeleteSubscription(ctx context.Context, topic, name string, by Owner) error {
+	what := describe(topic, name)
+	for range reviseAttempts {
+		s, err := c.GetSubscription(ctx, topic, name)
+		if err != nil {
+			return err
+		}
+		if !s.Owner.mayChange(by) {
+			return &NotOwnerError{what, s.Owner}
+		}
+		key := c.subscriptionKey(s.Topic, name)
+		done, err := c.transact(ctx,
+			[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", s.Revision)},
+			[]clientv3.Op{clientv3.OpDelete(key)})
+		if err != nil {
+			return fmt.Errorf("delete %s: %w", what, err)
+		}
+		if done.Succeeded {
+			return nil
+		}
+	}
+	return fmt.Errorf("delete %s: others came first %d times (try again)", what, reviseAttempts)
+}
+
+// reviseSubscription writes what change makes of the Subscription, unless that is nothing;
+// again from the start if somebody else came first.
+func (c *Client) reviseSubscription(ctx context.Context, topic, name string, change func(*Subscription) error) (*Subscription, error) {
+	for range reviseAttempts {
+		before, err := c.GetSubscription(ctx, topic, name)
+		if err != nil {
+			return nil, err
+		}
+		after := *before
+		if err := change(&after); err != nil {
+			return nil, err
+		}
+		if reflect.DeepEqual(&after, before) {
+			return before, nil
+		}
+		value, err := after.encode()
+		if err != nil {
+			return nil, err
+		}
+		key := c.subscriptionKey(after.Topic, name)
+		done, err := c.transact(ctx,
+			[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", before.Revision)},
+			[]clientv3.Op{clientv3.OpPut(key, value)})
+		if err != nil {
+			return nil, fmt.Errorf("change %s: %w", describe(topic, name), err)
+		}
+		if done.Succeeded {
+			after.Revision = done.Header.GetRevision()
+			return &after, nil
+		}
+	}
+	return nil, fmt.Errorf("change %s: others came first %d times (try again)", describe(topic, name), reviseAttempts)
+}
+
+// GetSubscription reads one Subscription of a Topic that is served.
+func (c *Client) GetSubscription(ctx context.Context, topic, name string) (*Subscription, error) {
+	if why := validName(name, maxSubscriptionName); why != "" {
+		return nil, &InvalidError{describe(topic, name), why}
+	}
+	t, err := c.servedTopic(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	found, err := c.get(ctx, c.subscriptionKey(t.ID, name))
+	if err != nil {
+		return nil, err
+	}
+	if found == nil {
+		return nil, &NotFoundError{describe(topic, name)}
+	}
+	return c.decodeSubscription(found)
+}
+
+// ListSubscriptions reads all Subscriptions of a Topic as they are at one revision, sorted by
+// name. Those that are unreadable are left out and named in the error; the others are there all the same.
+func (c *Client) ListSubscriptions(ctx context.Context, topicID string) (subscriptions []*Subscription, revision int64, err error) {
+	var unreadable []error
+	revision, err = c.pages(ctx, c.subscriptionsPrefix(topicID), func(kv *mvccpb.KeyValue) {
+		s, err := c.decodeSubscription(kv)
+		if err != nil {
+			unreadable = append(unreadable, err)
+			return
+		}
+		subscriptions = append(subscriptions, s)
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return subscriptions, revision, errors.Join(unreadable...)
+}

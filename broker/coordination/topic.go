@@ -1,0 +1,275 @@
+package coordination
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/carillon-mq/carillon/broker/subject"
+)
+
+// Topic is a named log of subjects that is asked for.
+type Topic struct {
+	Name       string
+	ID         string // random; shards and directories go by it, so that a Topic made again never adopts old data
+	Spec       TopicSpec
+	Generation int64 // 1, and one more with every change of the spec
+	Owner      Owner
+	Created    time.Time
+	// Deleting says that it is to go and is not served any more. Its subjects stay claimed
+	// until nothing of it is left.
+	Deleting bool
+
+	Revision int64 // of its key, when this was read; what a compare-and-swap compares
+}
+
+// TopicSpec is what is asked for. Zero values mean what their comments say, so that a field
+// added later has a meaning in the values written before.
+type TopicSpec struct {
+	Subjects        []string       `json:"subjects"`
+	Shards          int            `json:"shards"`                    // immutable
+	PartitionBy     Partitioning   `json:"partitionBy,omitempty"`     // immutable; empty: BySubject
+	PartitionTokens []int          `json:"partitionTokens,omitempty"` // immutable; positions from 1, for ByTokens
+	Replicas        int            `json:"replicas,omitempty"`        // 0: by the number of brokers
+	MinInSync       int            `json:"minInSync,omitempty"`       // 0: a majority of the replicas
+	Durability      Durability     `json:"durability,omitempty"`      // empty: Synced
+	Retention       Retention      `json:"retention,omitzero"`
+	Compaction      Compaction     `json:"compaction,omitempty"`      // empty: none
+	Deduplication   time.Duration  `json:"deduplication,omitempty"`   // window in nanoseconds; 0: none
+	UncleanElection bool           `json:"uncleanElection,omitempty"` // false: forbidden
+	MaxMessage      int            `json:"maxMessage,omitempty"`      // bytes with headers; 0: what the broker takes
+	DeletionPolicy  DeletionPolicy `json:"deletionPolicy,omitempty"`  // empty: Retain
+	Stream          StreamSettings `json:"stream,omitzero"`
+}
+
+// Partitioning says what decides the shard of a record.
+type Partitioning string
+
+// The partitionings.
+const (
+	BySubject Partitioning = "Subject"
+	ByTokens  Partitioning = "Tokens"
+)
+
+// Durability says what has happened to a record on every in-sync replica before it is acknowledged.
+type Durability string
+
+// The durabilities.
+const (
+	Synced     Durability = "Synced"     // it is on disk
+	Replicated Durability = "Replicated" // it is with the operating system
+	Memory     Durability = "Memory"     // it is in memory, and never goes to disk
+)
+
+// Compaction says whether older messages of a subject go when a newer one comes.
+type Compaction string
+
+// The compactions.
+const (
+	NoCompaction Compaction = "None"
+	LatestOnly   Compaction = "Latest"
+)
+
+// DeletionPolicy says what becomes of what a manifest declared when the manifest goes.
+type DeletionPolicy string
+
+// The deletion policies.
+const (
+	Retain        DeletionPolicy = "Retain"
+	DeleteIfEmpty DeletionPolicy = "DeleteIfEmpty" // Topics only
+	Delete        DeletionPolicy = "Delete"
+)
+
+// Retention says when old records go: when any of its limits is exceeded; 0: no limit.
+type Retention struct {
+	Age      time.Duration `json:"age,omitempty"`      // in nanoseconds
+	Bytes    int64         `json:"bytes,omitempty"`    // of each shard
+	Messages int64         `json:"messages,omitempty"` // of each shard
+}
+
+// StreamSettings are what only JetStream clients can ask for.
+type StreamSettings struct {
+	Description            string            `json:"description,omitempty"`
+	Metadata               map[string]string `json:"metadata,omitempty"`
+	Retention              StreamRetention   `json:"retention,omitempty"` // empty: Limits
+	DiscardNew             bool              `json:"discardNew,omitempty"`
+	DiscardNewPerSubject   bool              `json:"discardNewPerSubject,omitempty"`
+	MaxPerSubject          int64             `json:"maxPerSubject,omitempty"` // 0: no limit
+	MaxConsumers           int               `json:"maxConsumers,omitempty"`  // 0: no limit
+	NoAck                  bool              `json:"noAck,omitempty"`
+	Sealed                 bool              `json:"sealed,omitempty"`
+	DenyDelete             bool              `json:"denyDelete,omitempty"`
+	DenyPurge              bool              `json:"denyPurge,omitempty"`
+	AllowRollup            bool              `json:"allowRollup,omitempty"`
+	AllowDirect            bool              `json:"allowDirect,omitempty"`
+	AllowMessageTTL        bool              `json:"allowMessageTTL,omitempty"`
+	SubjectDeleteMarkerTTL time.Duration     `json:"subjectDeleteMarkerTTL,omitempty"`
+	FirstSequence          uint64            `json:"firstSequence,omitempty"`
+	Compression            string            `json:"compression,omitempty"`        // empty: none
+	InactiveThreshold      time.Duration     `json:"inactiveThreshold,omitempty"`  // of consumers that name none
+	ConsumerMaxPending     int               `json:"consumerMaxPending,omitempty"` // of consumers that name none
+}
+
+// StreamRetention is JetStream's retention policy.
+type StreamRetention string
+
+// The retention policies.
+const (
+	LimitsPolicy   StreamRetention = "Limits"
+	InterestPolicy StreamRetention = "Interest"
+	WorkQueue      StreamRetention = "WorkQueue"
+)
+
+const (
+	// maxTopicName leaves room for "--1023", the name of a shard as a stream, in the 255
+	// bytes that JetStream clients take as the name of a stream.
+	maxTopicName = 255 - len("--1023")
+	// maxTopicSubjects bounds what each claim is compared with, and the value.
+	maxTopicSubjects = 256
+	// maxSubject is as long as a subject that a manifest may name.
+	maxSubject = 255
+	// maxShards is what one Topic may ask of the brokers: 10,000 shards are what a cluster is measured with.
+	maxShards = 1024
+	// maxReplicas is the most copies that anyone has a use for; moving a shard doubles them for a while.
+	maxReplicas = 7
+	// maxPartitionTokens and maxTokenPosition are those of manifests.
+	maxPartitionTokens, maxTokenPosition = 8, 32
+	// maxValue bounds one value: a transaction of etcd takes 1.5 MiB, and every broker keeps all of them.
+	maxValue = 256 << 10
+)
+
+// InvalidError says that what was asked for can't be, whoever asks.
+type InvalidError struct {
+	What string // "topic orders"
+	Why  string // with the way out
+}
+
+func (e *InvalidError) Error() string { return e.What + ": " + e.Why }
+
+// shardStream is how the shards of a Topic are named as streams of their own.
+var shardStream = regexp.MustCompile(`--[0-9]+$`)
+
+// validName holds to the rule for names of JetStream streams and consumers, which also keeps
+// the keys in etcd apart.
+func validName(name string, longest int) string {
+	switch {
+	case name == "":
+		return "the name is empty"
+	case len(name) > longest:
+		return fmt.Sprintf("the name has %d bytes (use at most %d)", len(name), longest)
+	case !utf8.ValidString(name):
+		return "the name is not UTF-8"
+	case strings.ContainsFunc(name, func(r rune) bool {
+		return strings.ContainsRune(`.*>/\`, r) || unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}):
+		return `the name has a blank, or one of . * > / \ (use letters, digits, - and _)`
+	}
+	return ""
+}
+
+func validTopicName(name string) string {
+	if why := validName(name, maxTopicName); why != "" {
+		return why
+	}
+	if shardStream.MatchString(name) {
+		return "the name ends in two hyphens and a number, which is how the shards of a Topic are named (write one hyphen)"
+	}
+	return ""
+}
+
+// claimable says why a Topic may not keep the subject, or nothing. What clients and brokers
+// say to each other about Topics may not itself be kept; $KV and $O are only data.
+func claimable(s string) string {
+	if len(s) > maxSubject {
+		return fmt.Sprintf("a subject of %d bytes (use at most %d)", len(s), maxSubject)
+	}
+	if !subject.ValidPattern([]byte(s)) || !utf8.ValidString(s) {
+		return fmt.Sprintf("%q is not a subject (write tokens with dots between them, * for one token, > at the end for the rest)", s)
+	}
+	first, _, _ := strings.Cut(s, ".")
+	switch {
+	case first == ">", first == "_INBOX", strings.HasPrefix(first, "$") && first != "$KV" && first != "$O":
+		return fmt.Sprintf("subject %q is or holds the protocol's own messages (write for example orders.>)", s)
+	}
+	return ""
+}
+
+func (s *TopicSpec) valid() string {
+	switch {
+	case len(s.Subjects) == 0:
+		return "no subject (write for example orders.>)"
+	case len(s.Subjects) > maxTopicSubjects:
+		return fmt.Sprintf("%d subjects (use wildcards, and at most %d)", len(s.Subjects), maxTopicSubjects)
+	}
+	for i, a := range s.Subjects {
+		if why := claimable(a); why != "" {
+			return why
+		}
+		for _, b := range s.Subjects[:i] {
+			if subject.Overlap(a, b) {
+				return fmt.Sprintf("its subjects %q and %q overlap (keep the wider one, or make them distinct)", b, a)
+			}
+		}
+	}
+	if why := s.validPartitioning(); why != "" {
+		return why
+	}
+	switch {
+	case s.Replicas < 0 || s.Replicas > maxReplicas:
+		return fmt.Sprintf("%d replicas (use 1 to %d)", s.Replicas, maxReplicas)
+	case s.MinInSync < 0 || s.MinInSync > maxReplicas || s.Replicas > 0 && s.MinInSync > s.Replicas:
+		return fmt.Sprintf("minInSync %d with %d replicas: nothing could ever be acknowledged (use a majority)", s.MinInSync, s.Replicas)
+	case s.Retention.Age < 0 || s.Retention.Bytes < 0 || s.Retention.Messages < 0:
+		return "a negative retention (leave a limit out to have none)"
+	case s.Deduplication < 0 || s.MaxMessage < 0:
+		return "a negative deduplication window or size of messages (leave it out to have none)"
+	}
+	return firstUnknown(
+		choice("durability", s.Durability, Synced, Replicated, Memory),
+		choice("compaction", s.Compaction, NoCompaction, LatestOnly),
+		choice("deletionPolicy", s.DeletionPolicy, Retain, DeleteIfEmpty, Delete),
+		choice("retention policy", s.Stream.Retention, LimitsPolicy, InterestPolicy, WorkQueue),
+	)
+}
+
+func (s *TopicSpec) validPartitioning() string {
+	if s.Shards < 1 || s.Shards > maxShards {
+		return fmt.Sprintf("%d shards (use 1 to %d)", s.Shards, maxShards)
+	}
+	if why := choice("partitionBy", s.PartitionBy, BySubject, ByTokens); why != "" {
+		return why
+	}
+	if (s.PartitionBy == ByTokens) != (len(s.PartitionTokens) > 0) || len(s.PartitionTokens) > maxPartitionTokens {
+		return fmt.Sprintf("partitionBy %q with %d tokens (write Tokens with 1 to %d positions, or neither)", s.PartitionBy, len(s.PartitionTokens), maxPartitionTokens)
+	}
+	for _, position := range s.PartitionTokens {
+		if position < 1 || position > maxTokenPosition {
+			return fmt.Sprintf("partition token %d (count from 1 to %d)", position, maxTokenPosition)
+		}
+	}
+	return ""
+}
+
+// choice says that got is none of the values that it can have; empty is the first of them.
+func choice[S ~string](field string, got S, of ...S) string {
+	names := make([]string, 0, len(of))
+	for _, s := range of {
+		if got == s || got == "" {
+			return ""
+		}
+		names = append(names, string(s))
+	}
+	return fmt.Sprintf("%s %q (write one of %s)", field, got, strings.Join(names, ", "))
+}
+
+func firstUnknown(whys ...string) string {
+	for _, why := range whys {
+		if why != "" {
+			return why
+		}
+	}
+	return ""
+}

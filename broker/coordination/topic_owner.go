@@ -1,0 +1,118 @@
+package coordination
+
+import (
+	"fmt"
+	"time"
+)
+
+// Owner is who declared a Topic or a Subscription, and so who may change and delete it.
+type Owner struct {
+	Kind OwnerKind `json:"kind"`
+	// Namespace, Name and UID of the manifest.
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"` // of a client: what it calls itself; for people
+	UID       string `json:"uid,omitempty"`
+	// Orphaned is when the manifest was found to be gone, with a policy to retain what it declared.
+	Orphaned time.Time `json:"orphaned,omitzero"`
+}
+
+// OwnerKind tells manifests from clients.
+type OwnerKind string
+
+// The kinds of owners.
+const (
+	ManifestOwner OwnerKind = "Manifest"
+	ClientOwner   OwnerKind = "Client"
+)
+
+func (o Owner) String() string {
+	switch {
+	case o.Kind == ManifestOwner && !o.Orphaned.IsZero():
+		return fmt.Sprintf("the manifest %s/%s, which is gone", o.Namespace, o.Name)
+	case o.Kind == ManifestOwner:
+		return fmt.Sprintf("the manifest %s/%s", o.Namespace, o.Name)
+	case o.Name != "":
+		return "client " + o.Name
+	}
+	return "a client"
+}
+
+func (o Owner) valid() string {
+	switch {
+	case o.Kind == ClientOwner && o.UID == "" && o.Namespace == "" && o.Orphaned.IsZero():
+		return ""
+	case o.Kind == ManifestOwner && o.Namespace != "" && o.Name != "" && o.UID != "" && o.Orphaned.IsZero():
+		return ""
+	}
+	return fmt.Sprintf("the owner %+v is neither a client nor a manifest with namespace, name and uid", o)
+}
+
+// is says whether both are the same owner. All clients are one: they may change what any of them made.
+func (o Owner) is(other Owner) bool {
+	return o.Kind == other.Kind && (o.Kind == ClientOwner || o.sameManifest(other) && o.UID == other.UID)
+}
+
+// sameManifest goes by namespace and name, which a manifest made again has, too.
+func (o Owner) sameManifest(other Owner) bool {
+	return o.Kind == ManifestOwner && other.Kind == ManifestOwner && o.Namespace == other.Namespace && o.Name == other.Name
+}
+
+// mayChange says whether by may change or delete what o owns: its own, and for clients also
+// what no manifest declares any more, lest nobody could ever delete it.
+func (o Owner) mayChange(by Owner) bool {
+	return o.is(by) || by.Kind == ClientOwner && !o.Orphaned.IsZero()
+}
+
+// ExistsError says that a Topic or Subscription of that name is there already.
+type ExistsError struct {
+	What  string // "topic orders"
+	Owner Owner
+}
+
+func (e *ExistsError) Error() string {
+	return fmt.Sprintf("%s exists already, and belongs to %s (use another name, or have its owner delete it)", e.What, e.Owner)
+}
+
+// NotOwnerError says that what is to be changed belongs to somebody else.
+type NotOwnerError struct {
+	What  string
+	Owner Owner
+}
+
+func (e *NotOwnerError) Error() string {
+	if e.Owner.Kind == ManifestOwner {
+		return fmt.Sprintf("%s belongs to %s (change or delete that manifest)", e.What, e.Owner)
+	}
+	return fmt.Sprintf("%s belongs to %s (have a client change or delete it, or use another name)", e.What, e.Owner)
+}
+
+// NotFoundError says that there is no such thing, or that it is being deleted.
+type NotFoundError struct{ What string }
+
+func (e *NotFoundError) Error() string { return "there is no " + e.What }
+
+// StaleError says that what was to be changed is no longer what the caller had seen.
+type StaleError struct{ What string }
+
+func (e *StaleError) Error() string {
+	return e.What + " has changed in between (read it again, and decide anew)"
+}
+
+// ImmutableError says that what was asked for would change what can't be.
+type ImmutableError struct{ What, Field string }
+
+func (e *ImmutableError) Error() string {
+	return fmt.Sprintf("%s: %s can't change (keep the former value, or delete it and make it anew)", e.What, e.Field)
+}
+
+// OverlapError says that another Topic keeps the same subjects.
+type OverlapError struct {
+	Topic, Subject string // what was asked for
+	Other, Claimed string // the Topic that is in the way, and its subject
+	Owner          Owner  // of the other
+}
+
+func (e *OverlapError) Error() string {
+	return fmt.Sprintf("topic %s: its subject %q overlaps with %q of topic %s, which belongs to %s (use other subjects for one of them)",
+		e.Topic, e.Subject, e.Claimed, e.Other, e.Owner)
+}

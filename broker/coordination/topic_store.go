@@ -1,0 +1,231 @@
+package coordination
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// reviseAttempts is how often a change of one key may find that another came first; hardly
+// anyone else changes it.
+const reviseAttempts = 16
+
+// CreateTopic makes a Topic. It may be repeated: what the same owner made with the same spec
+// is answered as if it had just been made. Otherwise an *ExistsError or *OverlapError says who was first.
+func (c *Client) CreateTopic(ctx context.Context, name string, spec TopicSpec, owner Owner) (*Topic, error) {
+	what := "topic " + name
+	if why := firstUnknown(validTopicName(name), spec.valid(), owner.valid()); why != "" {
+		return nil, &InvalidError{what, why}
+	}
+	t := &Topic{Name: name, ID: newID(), Spec: spec, Generation: 1, Owner: owner, Created: now()}
+	for range reviseAttempts {
+		t.Revision = 0
+		revision, found, err := c.putClaiming(ctx, t)
+		if err == nil {
+			t.Revision = revision
+			return t, nil
+		}
+		if !errors.Is(err, errTopicMoved) {
+			return nil, err
+		}
+		existing, err := c.decodeTopic(found)
+		switch {
+		case err != nil:
+			return nil, err
+		case existing.Deleting:
+			if err := c.SweepTopic(ctx, existing); err != nil {
+				return nil, err
+			}
+		case existing.Owner.is(owner) && equalSpecs(existing.Spec, spec):
+			return existing, nil
+		default:
+			return nil, &ExistsError{what, existing.Owner}
+		}
+	}
+	return nil, fmt.Errorf("create %s: others made and deleted it %d times meanwhile (try again)", what, reviseAttempts)
+}
+
+// equalSpecs goes by how they are written, where nothing and an empty list are the same.
+func equalSpecs[S any](a, b S) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+// now is as precise as what is read back.
+func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+
+// TopicUpdate is a change of what is asked for.
+type TopicUpdate struct {
+	By         Owner
+	ID         string // that the Topic must have; empty: any
+	Generation int64  // that it must have; 0: any
+	Spec       TopicSpec
+}
+
+// UpdateTopic replaces the spec. What is equal is not written.
+func (c *Client) UpdateTopic(ctx context.Context, name string, update TopicUpdate) (*Topic, error) {
+	return c.reviseTopic(ctx, name, func(t *Topic) error {
+		switch {
+		case !t.Owner.mayChange(update.By):
+			return &NotOwnerError{"topic " + name, t.Owner}
+		case update.ID != "" && t.ID != update.ID, update.Generation != 0 && t.Generation != update.Generation:
+			return &StaleError{"topic " + name}
+		}
+		return t.respecify(update.Spec)
+	})
+}
+
+// AdoptTopic makes a manifest the owner of what a manifest of the same namespace and name
+// declared before it, and its spec the Topic's.
+func (c *Client) AdoptTopic(ctx context.Context, name string, by Owner, spec TopicSpec) (*Topic, error) {
+	if why := by.valid(); why != "" {
+		return nil, &InvalidError{"topic " + name, why}
+	}
+	return c.reviseTopic(ctx, name, func(t *Topic) error {
+		if !t.Owner.sameManifest(by) {
+			return &NotOwnerError{"topic " + name, t.Owner}
+		}
+		t.Owner = by
+		return t.respecify(spec)
+	})
+}
+
+// OrphanTopic notes that the manifest is gone, and the Topic stays.
+func (c *Client) OrphanTopic(ctx context.Context, name string, by Owner) (*Topic, error) {
+	return c.reviseTopic(ctx, name, func(t *Topic) error {
+		if by.Kind != ManifestOwner || !t.Owner.is(by) {
+			return &NotOwnerError{"topic " + name, t.Owner}
+		}
+		if t.Owner.Orphaned.IsZero() {
+			t.Owner.Orphaned = now()
+		}
+		return nil
+	})
+}
+
+func (t *Topic) respecify(spec TopicSpec) error {
+	what := "topic " + t.Name
+	if why := spec.valid(); why != "" {
+		return &InvalidError{what, why}
+	}
+	byDefault := func(p Partitioning) bool { return p == "" || p == BySubject }
+	switch {
+	case spec.Shards != t.Spec.Shards:
+		return &ImmutableError{what, "the number of shards"}
+	case spec.PartitionBy != t.Spec.PartitionBy && !(byDefault(spec.PartitionBy) && byDefault(t.Spec.PartitionBy)),
+		!slices.Equal(spec.PartitionTokens, t.Spec.PartitionTokens):
+		return &ImmutableError{what, "partitioning"}
+	case equalSpecs(spec, t.Spec):
+		return nil
+	}
+	t.Spec = spec
+	t.Generation++
+	return nil
+}
+
+// reviseTopic writes what change makes of the Topic, unless that is nothing; again from the
+// start if somebody else came first.
+func (c *Client) reviseTopic(ctx context.Context, name string, change func(*Topic) error) (*Topic, error) {
+	var found *mvccpb.KeyValue
+	for attempt := range reviseAttempts {
+		if attempt == 0 || found == nil {
+			var err error
+			if found, err = c.get(ctx, c.topicKey(name)); err != nil {
+				return nil, err
+			}
+		}
+		if found == nil {
+			return nil, &NotFoundError{"topic " + name}
+		}
+		before, err := c.decodeTopic(found)
+		if err != nil {
+			return nil, err
+		}
+		if before.Deleting {
+			return nil, &NotFoundError{"topic " + name}
+		}
+		after := *before
+		if err := change(&after); err != nil {
+			return nil, err
+		}
+		if reflect.DeepEqual(&after, before) {
+			return before, nil
+		}
+		var revision int64
+		if slices.Equal(after.Spec.Subjects, before.Spec.Subjects) {
+			revision, found, err = c.putTopic(ctx, &after)
+		} else {
+			revision, found, err = c.putClaiming(ctx, &after)
+		}
+		if err == nil {
+			after.Revision = revision
+			return &after, nil
+		}
+		if !errors.Is(err, errTopicMoved) {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("change topic %s: others came first %d times (try again)", name, reviseAttempts)
+}
+
+// putTopic writes a Topic whose subjects are as they were; its errors are those of putClaiming.
+func (c *Client) putTopic(ctx context.Context, t *Topic) (revision int64, found *mvccpb.KeyValue, err error) {
+	value, err := t.encode()
+	if err != nil {
+		return 0, nil, err
+	}
+	key := c.topicKey(t.Name)
+	done, err := c.transact(ctx,
+		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", t.Revision)},
+		[]clientv3.Op{clientv3.OpPut(key, value)},
+		clientv3.OpGet(key))
+	if err != nil {
+		return 0, nil, fmt.Errorf("put topic %s: %w", t.Name, err)
+	}
+	if !done.Succeeded {
+		return 0, answered(done, 0), errTopicMoved
+	}
+	return done.Header.GetRevision(), nil, nil
+}
+
+// GetTopic reads one Topic, also one that is being deleted.
+func (c *Client) GetTopic(ctx context.Context, name string) (*Topic, error) {
+	if why := validTopicName(name); why != "" {
+		return nil, &InvalidError{"topic " + name, why}
+	}
+	found, err := c.get(ctx, c.topicKey(name))
+	if err != nil {
+		return nil, err
+	}
+	if found == nil {
+		return nil, &NotFoundError{"topic " + name}
+	}
+	return c.decodeTopic(found)
+}
+
+// ListTopics reads all Topics as they are at one revision, sorted by name. Those that are
+// unreadable are left out; their names are in the error's text, and the others are there all the same.
+func (c *Client) ListTopics(ctx context.Context) (topics []*Topic, revision int64, err error) {
+	var unreadable []error
+	revision, err = c.pages(ctx, c.topicsPrefix(), func(kv *mvccpb.KeyValue) {
+		t, err := c.decodeTopic(kv)
+		if err != nil {
+			unreadable = append(unreadable, err)
+			return
+		}
+		topics = append(topics, t)
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return topics, revision, errors.Join(unreadable...)
+}

@@ -1,0 +1,127 @@
+package coordination
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// topicValue is a Topic as it stands in etcd. Fields may be added; a change of meaning takes
+// a new number.
+type topicValue struct {
+	V          int       `json:"v"`
+	ID         string    `json:"id"`
+	Spec       TopicSpec `json:"spec"`
+	Generation int64     `json:"generation"`
+	Owner      Owner     `json:"owner"`
+	Created    time.Time `json:"created"`
+	Deleting   bool      `json:"deleting,omitempty"`
+}
+
+const topicValueVersion = 1
+
+func (c *Client) topicsPrefix() string { return c.prefix + "topics/" }
+
+func (c *Client) topicKey(name string) string { return c.topicsPrefix() + name }
+
+func (t *Topic) encode() (string, error) {
+	return encodeValue("topic "+t.Name, topicValue{topicValueVersion, t.ID, t.Spec, t.Generation, t.Owner, t.Created, t.Deleting})
+}
+
+func (c *Client) decodeTopic(kv *mvccpb.KeyValue) (*Topic, error) {
+	t := &Topic{Name: strings.TrimPrefix(string(kv.GetKey()), c.topicsPrefix()), Revision: kv.GetModRevision()}
+	var value topicValue
+	if err := decodeValue("topic "+t.Name, kv.GetValue(), topicValueVersion, &value); err != nil {
+		return nil, err
+	}
+	if !validID(value.ID) {
+		return nil, fmt.Errorf("decode topic %s: its id is %q (restore the key %s)", t.Name, value.ID, kv.GetKey())
+	}
+	if why := firstUnknown(validTopicName(t.Name), value.Spec.valid()); why != "" {
+		return nil, fmt.Errorf("decode topic %s: %s", t.Name, why)
+	}
+	t.ID, t.Spec, t.Generation, t.Owner, t.Created, t.Deleting = value.ID, value.Spec, value.Generation, value.Owner, value.Created, value.Deleting
+	return t, nil
+}
+
+// encodeValue is what all values of Topics and below have in common: JSON of a bounded size.
+func encodeValue(what string, value any) (string, error) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return "", fmt.Errorf("encode %s: %w", what, err)
+	}
+	if len(data) > maxValue {
+		return "", &InvalidError{what, fmt.Sprintf("its settings take %d bytes (use at most %d)", len(data), maxValue)}
+	}
+	return string(data), nil
+}
+
+// decodeValue also refuses what a later version of the program wrote, rather than half understand it.
+func decodeValue(what string, data []byte, version int, value any) error {
+	var versioned struct {
+		V int `json:"v"`
+	}
+	if err := json.Unmarshal(data, &versioned); err != nil {
+		return fmt.Errorf("decode %s: %w", what, err)
+	}
+	if versioned.V != version {
+		return fmt.Errorf("decode %s: version %d of the value is unknown here (upgrade this program)", what, versioned.V)
+	}
+	if err := json.Unmarshal(data, value); err != nil {
+		return fmt.Errorf("decode %s: %w", what, err)
+	}
+	return nil
+}
+
+// idBytes of a random id make a clash of two unthinkable.
+const idBytes = 16
+
+func newID() string {
+	var id [idBytes]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return hex.EncodeToString(id[:])
+}
+
+// validID also keeps what is used as the name of a directory from being a path.
+func validID(id string) bool {
+	data, err := hex.DecodeString(id)
+	return err == nil && len(data) == idBytes
+}
+
+// pageKeys is how many keys one request reads: few enough that an answer comes well within
+// its deadline however many there are.
+const pageKeys = 1000
+
+// pages reads all keys under a prefix as they are at one revision.
+func (c *Client) pages(ctx context.Context, prefix string, each func(*mvccpb.KeyValue)) (revision int64, err error) {
+	from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
+	for {
+		got, err := c.page(ctx, from, end, revision)
+		if err != nil {
+			return 0, fmt.Errorf("get %s: %w", prefix, err)
+		}
+		if revision == 0 {
+			revision = got.Header.GetRevision()
+		}
+		for _, kv := range got.Kvs {
+			each(kv)
+		}
+		if !got.More || len(got.Kvs) == 0 {
+			return revision, nil
+		}
+		from = string(got.Kvs[len(got.Kvs)-1].GetKey()) + "\x00"
+	}
+}
+
+func (c *Client) page(ctx context.Context, from, end string, revision int64) (*clientv3.GetResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return c.etcd.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageKeys), clientv3.WithRev(revision))
+}
