@@ -148,12 +148,6 @@ func (h *testHub) messages() []string {
 	return got
 }
 
-func (h *testHub) forget() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.received = nil
-}
-
 // sees says whether h has exactly one peer per other hub, with exactly its interest.
 func (h *testHub) sees(others ...*testHub) bool {
 	var want []map[session.Interest]int

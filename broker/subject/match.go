@@ -83,7 +83,6 @@ next:
 // Cache remembers the matches of the subjects seen last. It belongs to one goroutine at a time,
 // allocates nothing once warm, and is right for as long as the index' generation stands.
 type Cache[S Subscriber, P comparable] struct {
-	gen     uint64
 	entries [cacheEntries]cached[S, P]
 }
 

@@ -14,11 +14,11 @@ import (
 
 func newBrokerCommand() *cobra.Command {
 	var (
-		config   broker.Config
-		who      credentials
-		log      logging
-		tlsDir   string
-		profile  string
+		config  broker.Config
+		who     credentials
+		log     logging
+		tlsDir  string
+		profile string
 	)
 	cmd := &cobra.Command{
 		Use:   "broker",
