@@ -27,7 +27,7 @@ func (c *Client) controllerKey() string { return c.prefix + "controller" }
 
 func decodeController(kv *mvccpb.KeyValue) (Controller, error) {
 	var value controllerValue
-	if err := decodeValue("the controller", kv.GetValue(), controllerValueVersion, &value); err != nil {
+	if err := decodeValue("the controller", kv.GetValue(), controllerValueVersion, &value, &value.V); err != nil {
 		return Controller{}, err
 	}
 	return Controller{value.Replica, kv.GetCreateRevision()}, nil

@@ -102,7 +102,7 @@ func (c *Client) decodeShard(kv *mvccpb.KeyValue) (*Shard, error) {
 	}
 	s := &Shard{Topic: topic, Number: n, Revision: kv.GetModRevision()}
 	var value shardValue
-	if err := decodeValue(s.String(), kv.GetValue(), shardValueVersion, &value); err != nil {
+	if err := decodeValue(s.String(), kv.GetValue(), shardValueVersion, &value, &value.V); err != nil {
 		return nil, err
 	}
 	s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing = value.Epoch, value.Leader, value.Replicas, value.InSync, value.Adding, value.Removing

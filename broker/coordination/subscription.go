@@ -134,7 +134,7 @@ func (c *Client) decodeSubscription(kv *mvccpb.KeyValue) (*Subscription, error) 
 	topic, name, _ := strings.Cut(strings.TrimPrefix(string(kv.GetKey()), c.allSubscriptions()), "/")
 	s := &Subscription{Topic: topic, Name: name, Revision: kv.GetModRevision(), Made: kv.GetCreateRevision()}
 	var value subscriptionValue
-	if err := decodeValue("subscription "+name, kv.GetValue(), subscriptionValueVersion, &value); err != nil {
+	if err := decodeValue("subscription "+name, kv.GetValue(), subscriptionValueVersion, &value, &value.V); err != nil {
 		return nil, err
 	}
 	if why := firstUnknown(validName(name, maxSubscriptionName), value.Spec.valid()); why != "" || !validID(topic) {

@@ -38,7 +38,7 @@ func (t *Topic) encode() (string, error) {
 func (c *Client) decodeTopic(kv *mvccpb.KeyValue) (*Topic, error) {
 	t := &Topic{Name: strings.TrimPrefix(string(kv.GetKey()), c.topicsPrefix()), Revision: kv.GetModRevision()}
 	var value topicValue
-	if err := decodeValue("topic "+t.Name, kv.GetValue(), topicValueVersion, &value); err != nil {
+	if err := decodeValue("topic "+t.Name, kv.GetValue(), topicValueVersion, &value, &value.V); err != nil {
 		return nil, err
 	}
 	if !validID(value.ID) {
@@ -63,19 +63,21 @@ func encodeValue(what string, value any) (string, error) {
 	return string(data), nil
 }
 
-// decodeValue also refuses what a later version of the program wrote, rather than half understand it.
-func decodeValue(what string, data []byte, version int, value any) error {
-	var versioned struct {
-		V int `json:"v"`
+// decodeValue refuses what a later version of the program wrote, rather than half understand
+// it. got is where the value has its version.
+func decodeValue(what string, data []byte, version int, value any, got *int) error {
+	err := json.Unmarshal(data, value)
+	if err != nil { // a later version may have other types, and then that is the reason
+		var versioned struct {
+			V int `json:"v"`
+		}
+		if json.Unmarshal(data, &versioned) != nil || versioned.V == version {
+			return fmt.Errorf("decode %s: %w", what, err)
+		}
+		*got = versioned.V
 	}
-	if err := json.Unmarshal(data, &versioned); err != nil {
-		return fmt.Errorf("decode %s: %w", what, err)
-	}
-	if versioned.V != version {
-		return fmt.Errorf("decode %s: version %d of the value is unknown here (upgrade this program)", what, versioned.V)
-	}
-	if err := json.Unmarshal(data, value); err != nil {
-		return fmt.Errorf("decode %s: %w", what, err)
+	if *got != version {
+		return fmt.Errorf("decode %s: version %d of the value is unknown here (upgrade this program)", what, *got)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -18,7 +19,7 @@ const (
 	// vanished would miss what happens until the connection's keepalive fails.
 	probeWatch  = 2 * time.Second
 	silentWatch = 5 * time.Second
-	// readTimeout bounds one reading; the next goes to another endpoint.
+	// readTimeout bounds one request of a reading; the next goes to another endpoint.
 	readTimeout = 2 * time.Second
 )
 
@@ -33,14 +34,14 @@ func (c *Client) WatchBrokers(ctx context.Context, changed func([]Broker)) error
 	known := false
 	m := mirror{
 		c: c, prefix: c.brokersPrefix(),
-		put: func(key, value []byte, createRevision, modRevision int64) {
-			id := c.brokerID(key)
-			broker, err := decodeBroker(id, createRevision, value)
+		put: func(kv *mvccpb.KeyValue) {
+			id := c.brokerID(kv.GetKey())
+			broker, err := decodeBroker(id, kv.GetCreateRevision(), kv.GetValue())
 			if err != nil {
 				delete(members, id)
-				if refused[id] != modRevision {
-					refused[id] = modRevision
-					c.log.Warn("a broker's registration is unreadable; it is left out", "key", string(key), "error", err)
+				if refused[id] != kv.GetModRevision() {
+					refused[id] = kv.GetModRevision()
+					c.log.Warn("a broker's registration is unreadable; it is left out", "key", string(kv.GetKey()), "error", err)
 				}
 				return
 			}
@@ -50,7 +51,7 @@ func (c *Client) WatchBrokers(ctx context.Context, changed func([]Broker)) error
 		remove: func(key []byte) { delete(members, c.brokerID(key)); delete(refused, c.brokerID(key)) },
 	}
 	var before map[string]Broker
-	m.settled = func() {
+	m.settled = func(int64) {
 		if known && maps.Equal(before, members) {
 			return
 		}
@@ -74,10 +75,10 @@ type mirror struct {
 	c      *Client
 	prefix string
 
-	put     func(key, value []byte, createRevision, modRevision int64)
+	put     func(*mvccpb.KeyValue)
 	remove  func(key []byte)
-	keys    func() []string // those that were put and not removed
-	settled func()          // all that belongs together was put and removed
+	keys    func() []string      // those that were put and not removed
+	settled func(revision int64) // all that belongs together, up to a revision, was put and removed
 }
 
 func (m *mirror) run(ctx context.Context) {
@@ -99,24 +100,21 @@ func (m *mirror) run(ctx context.Context) {
 }
 
 func (m *mirror) read(ctx context.Context) (revision int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	got, err := m.c.etcd.Get(ctx, m.prefix, clientv3.WithPrefix())
+	present := map[string]bool{}
+	revision, err = m.c.pages(ctx, m.prefix, func(kv *mvccpb.KeyValue) {
+		present[string(kv.GetKey())] = true
+		m.put(kv)
+	})
 	if err != nil {
-		return 0, fmt.Errorf("get %s: %w", m.prefix, err)
-	}
-	present := make(map[string]bool, len(got.Kvs))
-	for _, kv := range got.Kvs {
-		present[string(kv.Key)] = true
-		m.put(kv.Key, kv.Value, kv.CreateRevision, kv.ModRevision)
+		return 0, err
 	}
 	for _, key := range m.keys() {
 		if !present[key] {
 			m.remove([]byte(key))
 		}
 	}
-	m.settled()
-	return got.Header.Revision, nil
+	m.settled(revision)
+	return revision, nil
 }
 
 // watch follows the changes from a revision on and returns why it can't any longer.
@@ -142,11 +140,11 @@ func (m *mirror) watch(ctx context.Context, from int64) error {
 				if event.Type == clientv3.EventTypeDelete {
 					m.remove(event.Kv.Key)
 				} else {
-					m.put(event.Kv.Key, event.Kv.Value, event.Kv.CreateRevision, event.Kv.ModRevision)
+					m.put(event.Kv)
 				}
 			}
 			if len(answer.Events) > 0 {
-				m.settled()
+				m.settled(answer.Events[len(answer.Events)-1].Kv.GetModRevision())
 			}
 		case <-probe.C:
 			if time.Since(heard) > m.c.silent {

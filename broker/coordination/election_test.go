@@ -1,0 +1,164 @@
+package coordination
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// candidate is a broker that a test lets stand for election.
+type candidate struct {
+	t       *testing.T
+	stop    context.CancelFunc
+	offices chan *Office         // one for each time it was elected
+	ends    chan context.Context // of that office, when it ended
+	done    chan error
+}
+
+func (c *Client) campaign(t *testing.T, self Replica, vacant <-chan struct{}) *candidate {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	who := &candidate{t, cancel, make(chan *Office, 8), make(chan context.Context, 8), make(chan error, 1)}
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		who.done <- c.Campaign(ctx, self, vacant, func(ctx context.Context, office *Office) {
+			who.offices <- office
+			<-ctx.Done()
+			who.ends <- ctx
+		})
+	}()
+	t.Cleanup(func() { cancel(); <-finished })
+	return who
+}
+
+func receive[T any](t *testing.T, what string, from <-chan T) (got T) {
+	t.Helper()
+	select {
+	case got = <-from:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("waited in vain for: %s", what)
+	}
+	return got
+}
+
+func (w *candidate) elected() *Office {
+	w.t.Helper()
+	return receive(w.t, "an election", w.offices)
+}
+
+// office is what self has as controller until the test ends.
+func (c *Client) office(t *testing.T, self Replica) *Office {
+	t.Helper()
+	return c.campaign(t, self, nil).elected()
+}
+
+// The office passes from one to the other in every way that there is, and the one before can write no more.
+func TestTheOfficePassesOnFenced(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	etcd := startEtcd(t)
+	c := etcd.open()
+	topic := c.mustCreate(t, "orders", TopicSpec{Subjects: []string{"orders"}, Shards: 8}, client)
+	number := 0
+	write := func(office *Office) error {
+		shard := newShard(topic.ID, number, Replica{"a", 1})
+		number++
+		_, err := office.WriteShards(ctx, []ShardWrite{{shard, topic}})
+		return err
+	}
+	brokers := []*joined{c.join(t, broker("a")), c.join(t, broker("b"))}
+	a, b := Replica{"a", brokers[0].incarnation()}, Replica{"b", brokers[1].incarnation()}
+
+	first := c.campaign(t, a, nil)
+	officeA := first.elected()
+	second := c.campaign(t, b, nil)
+	if err := write(officeA); err != nil {
+		t.Fatal(err)
+	}
+
+	// A controller that stops hands over long before its lease runs out.
+	began := time.Now()
+	first.stop()
+	officeB := second.elected()
+	if took := time.Since(began); took > c.ttl+500*time.Millisecond {
+		t.Errorf("it took %v", took)
+	}
+	if err := receive(t, "the end of the first campaign", first.done); err != nil {
+		t.Error(err)
+	}
+	if officeB.Term() <= officeA.Term() {
+		t.Errorf("term %d follows %d", officeB.Term(), officeA.Term())
+	}
+	as[*DeposedError](t, write(officeA))
+	if err := write(officeB); err != nil {
+		t.Error(err)
+	}
+
+	// One whose lease is revoked, because others saw it die, is controller no more, and is told.
+	third := c.campaign(t, a, nil)
+	got, err := c.etcd.Get(ctx, c.brokerKey("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.etcd.Revoke(ctx, clientv3.LeaseID(got.Kvs[0].Lease)); err != nil {
+		t.Fatal(err)
+	}
+	officeC := third.elected()
+	receive(t, "the end of the office", second.ends)
+	as[*NotRegisteredError](t, receive(t, "the end of the second campaign", second.done))
+	as[*DeposedError](t, write(officeB))
+	if err := write(officeC); err != nil {
+		t.Error(err)
+	}
+}
+
+// A controller that etcd can't be reached from is told within the time of its lease, and then another is elected.
+func TestAControllerThatIsCutOffStops(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	cable := etcd.cable()
+	far, near := etcd.open(cable.endpoint()), etcd.open()
+	a := Replica{"a", far.join(t, broker("a")).incarnation()}
+	cutOff := far.campaign(t, a, nil)
+	cutOff.elected()
+	b := Replica{"b", near.join(t, broker("b")).incarnation()}
+	vacant := make(chan struct{}, 1)
+	other := near.campaign(t, b, vacant)
+	cable.set(frozen)
+	began := time.Now()
+	receive(t, "the end of the office", cutOff.ends)
+	if took := time.Since(began); took > 3*far.ttl {
+		t.Errorf("it went on for %v", took)
+	}
+	other.elected()
+	cable.set(whole)
+	// It comes back as another life, so its old candidacy is over.
+	as[*NotRegisteredError](t, receive(t, "the end of the campaign", cutOff.done))
+}
+
+// Who is told that the office is vacant need not wait for its next look.
+func TestAVacancyIsHeardOf(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	c := etcd.open()
+	c.ttl = 10 * time.Second
+	a := Replica{"a", c.join(t, broker("a")).incarnation()}
+	b := Replica{"b", c.join(t, broker("b")).incarnation()}
+	first := c.campaign(t, a, nil)
+	first.elected()
+	vacant := make(chan struct{}, 1)
+	second := c.campaign(t, b, vacant)
+	seen := c.watchState(t)
+	seen.wait("a controller", func(s *State) bool { return s.Controller.Replica == a })
+	first.stop()
+	seen.wait("no controller", func(s *State) bool { return s.Controller.Term == 0 })
+	began := time.Now()
+	vacant <- struct{}{}
+	second.elected()
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}

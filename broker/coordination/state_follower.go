@@ -1,0 +1,283 @@
+package coordination
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// follower makes States of what a mirror tells.
+type follower struct {
+	c       *Client
+	changed func(*State, Changes)
+	known   bool // a State was made
+
+	topics     table[*Topic]
+	belongings table[*belongings]
+	fresh      map[string]bool // ids whose belongings no State has yet, so they are changed in place
+	shards     int
+	brokers    map[string]Broker
+	controller Controller
+	unreadable map[string]int64 // key -> revision
+
+	last    State // what did not change is taken from it
+	changes Changes
+}
+
+func (f *follower) put(kv *mvccpb.KeyValue) {
+	key := string(kv.GetKey())
+	kind, rest, _ := strings.Cut(strings.TrimPrefix(key, f.c.prefix), "/")
+	var err error
+	switch kind {
+	case "topics":
+		err = f.putTopic(kv, rest)
+	case "shards":
+		err = f.putShard(kv)
+	case "subscriptions":
+		err = f.putSubscription(kv)
+	case "brokers":
+		var broker Broker
+		if broker, err = decodeBroker(rest, kv.GetCreateRevision(), kv.GetValue()); err == nil && f.brokers[rest] != broker {
+			f.brokers[rest], f.changes.Brokers = broker, true
+		}
+	case "controller":
+		var controller Controller
+		if controller, err = decodeController(kv); err == nil && f.controller != controller {
+			f.controller, f.changes.Controller = controller, true
+		}
+	default:
+		return // not for brokers, or of a later version
+	}
+	before, was := f.unreadable[key]
+	switch {
+	case err == nil && was:
+		delete(f.unreadable, key)
+		f.changes.Unreadable = true
+	case err != nil && before != kv.GetModRevision():
+		f.unreadable[key] = kv.GetModRevision()
+		f.changes.Unreadable = true
+		f.c.log.Warn("a value is unreadable; what is known of it stands", "key", key, "error", err)
+	}
+}
+
+// of is what hangs on a Topic's id, to be changed.
+func (f *follower) of(id string) *belongings {
+	b, ok := f.belongings.get(id)
+	if ok && f.fresh[id] {
+		return b
+	}
+	mine := &belongings{}
+	if ok {
+		*mine = *b
+		mine.shards, mine.subscriptions = slices.Clone(b.shards), slices.Clone(b.subscriptions)
+	}
+	f.belongings.set(id, mine)
+	f.fresh[id] = true
+	return mine
+}
+
+// dropEmpty forgets an id that nothing hangs on any more.
+func (f *follower) dropEmpty(id string) {
+	if b, ok := f.belongings.get(id); ok && b.topic == nil && len(b.shards) == 0 && len(b.subscriptions) == 0 {
+		f.belongings.remove(id)
+		delete(f.fresh, id)
+	}
+}
+
+func (f *follower) putTopic(kv *mvccpb.KeyValue, name string) error {
+	before, _ := f.topics.get(name)
+	if before != nil && before.Revision == kv.GetModRevision() {
+		return nil
+	}
+	after, err := f.c.decodeTopic(kv)
+	if err != nil {
+		return err
+	}
+	if before != nil && before.ID != after.ID {
+		f.removeTopic(name)
+		before = nil
+	}
+	f.topics.set(name, after)
+	f.of(after.ID).topic = after
+	f.changes.Topics = append(f.changes.Topics, Change[Topic]{before, after})
+	return nil
+}
+
+func (f *follower) putShard(kv *mvccpb.KeyValue) error {
+	if topic, number, ok := strings.Cut(strings.TrimPrefix(string(kv.GetKey()), f.c.allShards()), "/"); ok {
+		if before := f.shard(topic, number); before != nil && before.Revision == kv.GetModRevision() {
+			return nil
+		}
+	}
+	after, err := f.c.decodeShard(kv)
+	if err != nil {
+		return err
+	}
+	b := f.of(after.Topic)
+	i, found := findShard(b.shards, after.Number)
+	var before *Shard
+	if found {
+		before, b.shards[i] = b.shards[i], after
+	} else {
+		b.shards = slices.Insert(b.shards, i, after)
+		f.shards++
+	}
+	f.changes.Shards = append(f.changes.Shards, Change[Shard]{before, after})
+	return nil
+}
+
+func (f *follower) shard(topic, number string) *Shard {
+	b, ok := f.belongings.get(topic)
+	if !ok {
+		return nil
+	}
+	n, err := strconv.Atoi(number)
+	if err != nil || strconv.Itoa(n) != number { // another key than that shard's
+		return nil
+	}
+	if i, ok := findShard(b.shards, n); ok {
+		return b.shards[i]
+	}
+	return nil
+}
+
+func (f *follower) putSubscription(kv *mvccpb.KeyValue) error {
+	topic, name, _ := strings.Cut(strings.TrimPrefix(string(kv.GetKey()), f.c.allSubscriptions()), "/")
+	var before *Subscription
+	if b, ok := f.belongings.get(topic); ok {
+		if i, ok := findSubscription(b.subscriptions, name); ok {
+			before = b.subscriptions[i]
+		}
+	}
+	if before != nil && before.Revision == kv.GetModRevision() {
+		return nil
+	}
+	after, err := f.c.decodeSubscription(kv)
+	if err != nil {
+		return err
+	}
+	if before != nil && before.Made != after.Made {
+		f.removeSubscription(topic, name)
+		before = nil
+	}
+	b := f.of(topic)
+	i, found := findSubscription(b.subscriptions, name)
+	if found {
+		b.subscriptions[i] = after
+	} else {
+		b.subscriptions = slices.Insert(b.subscriptions, i, after)
+	}
+	f.changes.Subscriptions = append(f.changes.Subscriptions, Change[Subscription]{before, after})
+	return nil
+}
+
+func (f *follower) remove(raw []byte) {
+	key := string(raw)
+	if _, was := f.unreadable[key]; was {
+		delete(f.unreadable, key)
+		f.changes.Unreadable = true
+	}
+	kind, rest, _ := strings.Cut(strings.TrimPrefix(key, f.c.prefix), "/")
+	topic, last, _ := strings.Cut(rest, "/")
+	switch kind {
+	case "topics":
+		f.removeTopic(rest)
+	case "shards":
+		f.removeShard(topic, last)
+	case "subscriptions":
+		f.removeSubscription(topic, last)
+	case "brokers":
+		if _, ok := f.brokers[rest]; ok {
+			delete(f.brokers, rest)
+			f.changes.Brokers = true
+		}
+	case "controller":
+		if f.controller.Term != 0 {
+			f.controller, f.changes.Controller = Controller{}, true
+		}
+	}
+}
+
+func (f *follower) removeTopic(name string) {
+	before, ok := f.topics.get(name)
+	if !ok {
+		return
+	}
+	f.topics.remove(name)
+	f.of(before.ID).topic = nil
+	f.dropEmpty(before.ID)
+	f.changes.Topics = append(f.changes.Topics, Change[Topic]{before, nil})
+}
+
+func (f *follower) removeShard(topic, number string) {
+	before := f.shard(topic, number)
+	if before == nil {
+		return
+	}
+	b := f.of(topic)
+	i, _ := findShard(b.shards, before.Number)
+	b.shards = slices.Delete(b.shards, i, i+1)
+	f.shards--
+	f.dropEmpty(topic)
+	f.changes.Shards = append(f.changes.Shards, Change[Shard]{before, nil})
+}
+
+func (f *follower) removeSubscription(topic, name string) {
+	known, ok := f.belongings.get(topic)
+	if !ok {
+		return
+	}
+	i, ok := findSubscription(known.subscriptions, name)
+	if !ok {
+		return
+	}
+	b := f.of(topic)
+	before := b.subscriptions[i]
+	b.subscriptions = slices.Delete(b.subscriptions, i, i+1)
+	f.dropEmpty(topic)
+	f.changes.Subscriptions = append(f.changes.Subscriptions, Change[Subscription]{before, nil})
+}
+
+func (f *follower) keys() []string {
+	keys := slices.Collect(maps.Keys(f.unreadable))
+	for name := range f.topics.all() {
+		keys = append(keys, f.c.topicKey(name))
+	}
+	for id, b := range f.belongings.all() {
+		for _, s := range b.shards {
+			keys = append(keys, f.c.shardKey(id, s.Number))
+		}
+		for _, s := range b.subscriptions {
+			keys = append(keys, f.c.subscriptionKey(id, s.Name))
+		}
+	}
+	for id := range f.brokers {
+		keys = append(keys, f.c.brokerKey(id))
+	}
+	if f.controller.Term != 0 {
+		keys = append(keys, f.c.controllerKey())
+	}
+	return keys
+}
+
+func (f *follower) settled(revision int64) {
+	if f.known && !f.changes.any() {
+		return
+	}
+	next := f.last
+	next.Revision, next.Controller, next.shards = revision, f.controller, f.shards
+	next.topics, next.belongings = f.topics.share(), f.belongings.share()
+	clear(f.fresh)
+	if f.changes.Brokers || !f.known {
+		next.Brokers = slices.SortedFunc(maps.Values(f.brokers), func(a, b Broker) int { return strings.Compare(a.ID, b.ID) })
+	}
+	if f.changes.Unreadable {
+		next.unreadable = maps.Clone(f.unreadable)
+	}
+	changes := f.changes
+	f.known, f.last, f.changes = true, next, Changes{}
+	f.changed(&next, changes)
+}

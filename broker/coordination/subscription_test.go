@@ -1,0 +1,137 @@
+package coordination
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestASubscriptionIsMadeChangedAndDeleted(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := startEtcd(t).open()
+	_, err := c.CreateSubscription(ctx, "orders", "billing", SubscriptionSpec{}, manifest)
+	as[*NotFoundError](t, err)
+	topic := c.mustCreate(t, "orders", spec("orders", "orders.>"), manifest)
+
+	want := SubscriptionSpec{
+		Start: Start{From: FromTime, Time: now()}, Subjects: []string{"orders.eu.>"},
+		Ack:      Ack{Wait: 30 * time.Second, MaxDeliver: 5, Backoff: []time.Duration{time.Second}},
+		Consumer: ConsumerSettings{Description: "bills", InactiveThreshold: time.Minute},
+	}
+	made, err := c.CreateSubscription(ctx, "orders", "billing", want, manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := c.GetSubscription(ctx, "orders", "billing")
+	if err != nil || fmt.Sprintf("%+v", *read) != fmt.Sprintf("%+v", *made) || read.Topic != topic.ID || read.Generation != 1 {
+		t.Fatalf("read %+v, %v; want %+v", read, err, made)
+	}
+	before := c.revision(t)
+	if again, err := c.CreateSubscription(ctx, "orders", "billing", want, manifest); err != nil || again.Revision != made.Revision || c.revision(t) != before {
+		t.Errorf("made again: %+v, %v", again, err)
+	}
+	_, err = c.CreateSubscription(ctx, "orders", "billing", want, client)
+	if e := as[*ExistsError](t, err); e.Owner != manifest {
+		t.Errorf("the owner named is %v", e.Owner)
+	}
+
+	// The rules of owners are those of Topics.
+	wider := want
+	wider.Subjects = nil
+	for _, by := range []Owner{client, other, again} {
+		_, err = c.UpdateSubscription(ctx, "orders", "billing", SubscriptionUpdate{By: by, Spec: wider})
+		as[*NotOwnerError](t, err)
+		as[*NotOwnerError](t, c.DeleteSubscription(ctx, "orders", "billing", by))
+	}
+	changed, err := c.UpdateSubscription(ctx, "orders", "billing", SubscriptionUpdate{By: manifest, Generation: 1, Spec: wider})
+	if err != nil || changed.Generation != 2 || changed.Made != made.Made {
+		t.Fatalf("changed: %+v, %v", changed, err)
+	}
+	_, err = c.UpdateSubscription(ctx, "orders", "billing", SubscriptionUpdate{By: manifest, Generation: 1, Spec: want})
+	as[*StaleError](t, err)
+	elsewhere := wider
+	elsewhere.Start = Start{From: FromEarliest}
+	_, err = c.UpdateSubscription(ctx, "orders", "billing", SubscriptionUpdate{By: manifest, Spec: elsewhere})
+	as[*ImmutableError](t, err)
+	if _, err := c.OrphanSubscription(ctx, "orders", "billing", manifest); err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.AdoptSubscription(ctx, "orders", "billing", other, wider)
+	as[*NotOwnerError](t, err)
+	adopted, err := c.AdoptSubscription(ctx, "orders", "billing", again, wider)
+	if err != nil || adopted.Owner != again {
+		t.Fatalf("adopted: %+v, %v", adopted, err)
+	}
+
+	if list, _, err := c.ListSubscriptions(ctx, topic.ID); err != nil || len(list) != 1 || list[0].Name != "billing" {
+		t.Errorf("listed %v, %v", list, err)
+	}
+	if err := c.DeleteSubscription(ctx, "orders", "billing", again); err != nil {
+		t.Fatal(err)
+	}
+	as[*NotFoundError](t, c.DeleteSubscription(ctx, "orders", "billing", again))
+	anew, err := c.CreateSubscription(ctx, "orders", "billing", want, manifest)
+	if err != nil || anew.Made <= made.Made {
+		t.Errorf("made anew: %+v, %v", anew, err)
+	}
+}
+
+// A Subscription that is made while its Topic goes is refused, or goes with it.
+func TestNoSubscriptionOutlivesItsTopic(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	etcd := startEtcd(t)
+	c, maker := etcd.open(), etcd.open()
+	for round := range 20 {
+		name := fmt.Sprintf("t%d", round)
+		topic := c.mustCreate(t, name, spec(name), client)
+		refused := make(chan error)
+		go func() {
+			for n := 0; ; n++ {
+				if _, err := maker.CreateSubscription(ctx, name, fmt.Sprintf("s%d", n), SubscriptionSpec{}, client); err != nil {
+					refused <- err
+					return
+				}
+			}
+		}()
+		eventually(t, "a subscription", func() bool { return c.keys(t, c.subscriptionsPrefix(topic.ID)) > round%5 })
+		if err := c.DeleteTopic(ctx, name, "", client); err != nil {
+			t.Fatal(err)
+		}
+		as[*NotFoundError](t, <-refused)
+		if left := c.keys(t, c.subscriptionsPrefix(topic.ID)); left != 0 {
+			t.Fatalf("%d subscriptions are left", left)
+		}
+	}
+}
+
+func TestSubscriptionsThatCantBe(t *testing.T) {
+	for what, spoil := range map[string]func(*SubscriptionSpec){
+		"filter":           func(s *SubscriptionSpec) { s.Subjects = []string{"a..b"} },
+		"filters overlap":  func(s *SubscriptionSpec) { s.Subjects = []string{"a.*", "*.b"} },
+		"too many filters": func(s *SubscriptionSpec) { s.Subjects = make([]string, maxFilterSubjects+1) },
+		"where":            func(s *SubscriptionSpec) { s.Where = strings.Repeat("a", maxWhere+1) },
+		"start":            func(s *SubscriptionSpec) { s.Start.From = "Somewhere" },
+		"time missing":     func(s *SubscriptionSpec) { s.Start.From = FromTime },
+		"offset":           func(s *SubscriptionSpec) { s.Start.Offset = 3 },
+		"ack":              func(s *SubscriptionSpec) { s.Ack.Policy = "Maybe" },
+		"negative":         func(s *SubscriptionSpec) { s.Ack.MaxDeliver = -1 },
+		"backoff":          func(s *SubscriptionSpec) { s.Ack.Backoff = []time.Duration{-1} },
+		"backoffs":         func(s *SubscriptionSpec) { s.Ack.Backoff = make([]time.Duration, maxBackoffs+1) },
+		"push":             func(s *SubscriptionSpec) { s.Push = "ftp://example.org" },
+		"dead letters":     func(s *SubscriptionSpec) { s.DeadLetter = "a.b" },
+		"policy":           func(s *SubscriptionSpec) { s.DeletionPolicy = DeleteIfEmpty },
+	} {
+		var s SubscriptionSpec
+		if why := s.valid(); why != "" {
+			t.Fatal(why)
+		}
+		spoil(&s)
+		if s.valid() == "" {
+			t.Errorf("%s: it was accepted", what)
+		}
+	}
+}

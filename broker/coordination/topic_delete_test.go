@@ -1,0 +1,218 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// mortal is the way to etcd of a process that dies at its n-th request: before it is sent, or
+// after it was done and before the answer came.
+type mortal struct {
+	clientv3.KV
+	left int
+	done bool // what it dies of is done
+}
+
+var errDied = errors.New("the process died")
+
+func (m *mortal) request(send func() error) error {
+	if m.left--; m.left > 0 {
+		return send()
+	}
+	if m.left == 0 && m.done {
+		_ = send()
+	}
+	return errDied
+}
+
+func (m *mortal) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (got *clientv3.GetResponse, err error) {
+	err = m.request(func() error { got, err = m.KV.Get(ctx, key, opts...); return err })
+	return got, err
+}
+
+func (m *mortal) Txn(ctx context.Context) clientv3.Txn { return &mortalTxn{m.KV.Txn(ctx), m} }
+
+type mortalTxn struct {
+	txn clientv3.Txn
+	m   *mortal
+}
+
+func (t *mortalTxn) If(cs ...clientv3.Cmp) clientv3.Txn   { t.txn = t.txn.If(cs...); return t }
+func (t *mortalTxn) Then(ops ...clientv3.Op) clientv3.Txn { t.txn = t.txn.Then(ops...); return t }
+func (t *mortalTxn) Else(ops ...clientv3.Op) clientv3.Txn { t.txn = t.txn.Else(ops...); return t }
+
+func (t *mortalTxn) Commit() (done *clientv3.TxnResponse, err error) {
+	err = t.m.request(func() error { done, err = t.txn.Commit(); return err })
+	return done, err
+}
+
+// dying is a process of its own that dies at its n-th request.
+func (e *etcdServer) dying(n int, done bool) *Client {
+	c := e.open()
+	c.etcd.KV = &mortal{c.etcd.KV, n, done}
+	return c
+}
+
+// fill gives a Topic more Subscriptions than one step deletes, and a shard.
+func (c *Client) fill(t *testing.T, topic *Topic) {
+	t.Helper()
+	ctx := context.Background()
+	value, err := (&Subscription{Name: "s"}).encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var puts []clientv3.Op
+	for i := range deleteKeys + 10 {
+		puts = append(puts, clientv3.OpPut(c.subscriptionKey(topic.ID, fmt.Sprintf("s%d", i)), value))
+		if len(puts) == 100 || i == deleteKeys+9 {
+			if _, err := c.transact(ctx, nil, puts); err != nil {
+				t.Fatal(err)
+			}
+			puts = nil
+		}
+	}
+	shard := newShard(topic.ID, 0, Replica{"a", 1})
+	value, _ = shard.encode()
+	if _, err := c.etcd.Put(ctx, c.shardKey(topic.ID, 0), value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The process that deletes dies between any two requests. Nothing is left for ever, whoever goes on.
+func TestADeletionIsFinishedBySomebody(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	etcd := startEtcd(t)
+	c := etcd.open()
+	heirs := map[string]func(name string) error{
+		"delete": func(name string) error {
+			err := c.DeleteTopic(ctx, name, "", client)
+			if gone := (*NotFoundError)(nil); errors.As(err, &gone) {
+				return nil // it had been the last request that was not answered
+			}
+			return err
+		},
+		"create": func(name string) error {
+			if topic, err := c.GetTopic(ctx, name); err == nil && !topic.Deleting {
+				return c.DeleteTopic(ctx, name, "", client) // it died before it marked
+			}
+			made, err := c.CreateTopic(ctx, name, spec(name), manifest)
+			if err != nil {
+				return err
+			}
+			return c.DeleteTopic(ctx, name, made.ID, manifest)
+		},
+		"controller": func(string) error {
+			topics, _, err := c.ListTopics(ctx)
+			if err != nil {
+				return err
+			}
+			for _, topic := range topics {
+				if !topic.Deleting {
+					err = c.DeleteTopic(ctx, topic.Name, "", client)
+				} else {
+					err = c.SweepTopic(ctx, topic)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	for heir, finish := range heirs {
+		for _, done := range []bool{false, true} {
+			deaths := 0
+			for n := 1; ; n++ {
+				name := fmt.Sprintf("%s-%v-%d", heir, done, n)
+				topic := c.mustCreate(t, name, spec(name), client)
+				c.fill(t, topic)
+				err := etcd.dying(n, done).DeleteTopic(ctx, name, topic.ID, client)
+				if err != nil && !errors.Is(err, errDied) {
+					t.Fatal(err)
+				}
+				if err != nil {
+					deaths++
+					if err := finish(name); err != nil {
+						t.Fatalf("%s goes on after %d requests: %v", heir, n, err)
+					}
+				}
+				if left := c.keys(t, c.prefix); left != 1 {
+					t.Fatalf("%s after %d requests: %d keys are left, want the gate only", heir, n, left)
+				}
+				if err == nil {
+					break
+				}
+			}
+			if deaths < 6 {
+				t.Errorf("it died at %d places; the steps are read, mark, and two each per kind of key", deaths)
+			}
+		}
+	}
+}
+
+// A Topic that is being deleted is served and given no more.
+func TestAMarkedTopicTakesNothing(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	etcd := startEtcd(t)
+	c := etcd.open()
+	office := c.office(t, Replica{"a", c.join(t, broker("a")).incarnation()})
+	topic := c.mustCreate(t, "orders", spec("orders"), client)
+	if err := etcd.dying(3, false).DeleteTopic(ctx, "orders", "", client); !errors.Is(err, errDied) {
+		t.Fatal(err)
+	}
+	marked, err := c.GetTopic(ctx, "orders")
+	if err != nil || !marked.Deleting {
+		t.Fatalf("%+v, %v", marked, err)
+	}
+	_, err = c.CreateSubscription(ctx, "orders", "billing", SubscriptionSpec{}, client)
+	as[*NotFoundError](t, err)
+	_, err = c.UpdateTopic(ctx, "orders", TopicUpdate{By: client, Spec: spec("orders")})
+	as[*NotFoundError](t, err)
+	// The controller may not have seen the mark yet.
+	_, err = office.WriteShards(ctx, []ShardWrite{{newShard(topic.ID, 0, Replica{"a", 1}), topic}})
+	as[*StaleError](t, err)
+	_, err = office.WriteShards(ctx, []ShardWrite{{newShard(topic.ID, 0, Replica{"a", 1}), marked}})
+	as[*InvalidError](t, err)
+	// Its subjects are claimed until nothing of it is left.
+	_, err = c.CreateTopic(ctx, "other", spec("orders"), client)
+	as[*OverlapError](t, err)
+	if err := c.SweepTopic(ctx, marked); err != nil {
+		t.Fatal(err)
+	}
+	c.mustCreate(t, "other", spec("orders"), client)
+	if err := c.SweepTopic(ctx, topic); err == nil {
+		t.Error("what was not marked was swept")
+	}
+}
+
+// The answer to a creation is lost: repeating it answers with what was made.
+func TestACreationMayBeRepeated(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	etcd := startEtcd(t)
+	c := etcd.open()
+	for n := 1; ; n++ {
+		name := fmt.Sprintf("t%d", n)
+		_, err := etcd.dying(n, true).CreateTopic(ctx, name, spec(name), manifest)
+		if err == nil {
+			if n != 4 {
+				t.Errorf("a creation took %d requests; want two readings and one transaction", n-1)
+			}
+			return
+		}
+		if !errors.Is(err, errDied) {
+			t.Fatal(err)
+		}
+		before := c.revision(t)
+		topic := c.mustCreate(t, name, spec(name), manifest)
+		if again := c.mustCreate(t, name, spec(name), manifest); again.ID != topic.ID || n == 3 && c.revision(t) != before {
+			t.Errorf("it was made again as %+v", again)
+		}
+	}
+}
