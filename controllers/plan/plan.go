@@ -141,6 +141,10 @@ func roll(f Facts) (Action, bool) {
 		if set.Name == f.Coordinators.Name {
 			what, starting = "coordinators", CoordinatorsStarting
 		}
+		// A broker that comes back needs coordination to join: it goes only while that is whole.
+		if what == "brokers" && !f.Coordinators.whole("") {
+			return Action{Kind: Wait, Reason: CoordinatorsStarting, Message: waiting("coordinators", f.Coordinators, "") + fmt.Sprintf("; then pod %s is replaced: %s", p.Name, p.Why)}, true
+		}
 		if !set.whole(p.Name) {
 			return Action{Kind: Wait, Reason: starting, Message: waiting(what, set, "") + fmt.Sprintf("; then pod %s is replaced: %s", p.Name, p.Why)}, true
 		}

@@ -91,6 +91,10 @@ func TestNext(t *testing.T) {
 		}, "Wait  CoordinationUnavailable", "timeout"},
 		{"out of room in etcd", func(f *Facts) { f.Etcd.NoSpace = []string{"main-coordinator-1"} }, "Wait  CoordinationOutOfSpace", "main-coordinator-1"},
 		{"data that differ", func(f *Facts) { f.Etcd.Corrupt = []string{"main-coordinator-1"} }, "Wait  CoordinationCorrupt", "main-coordinator-1"},
+		{"brokers wait for a coordinator that is away", func(f *Facts) {
+			outdated(&f.Brokers.Pods[0])
+			f.Coordinators.Pods = f.Coordinators.Pods[:2]
+		}, "Wait  CoordinatorsStarting", "2 of 3 coordinators are ready; then pod main-0 is replaced"},
 		{"held pods", func(f *Facts) { outdated(&f.Brokers.Pods[0]); f.Brokers.Pods[0].Held = true }, "None  AllReady", ""},
 		{"a held pod that never came up", func(f *Facts) {
 			outdated(&f.Brokers.Pods[0])
