@@ -10,6 +10,8 @@ func subcommands() []*cobra.Command {
 		newBrokerCommand(),
 		newCoordinatorCommand(),
 		newOperatorCommand(),
+		newPubCommand(),
+		newSubCommand(),
 		newBenchCommand(),
 		newSelftestCommand(),
 	}
