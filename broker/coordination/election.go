@@ -66,8 +66,8 @@ func (e *NotRegisteredError) Error() string {
 // revokes the lease of a dead broker also frees its office. When self is no longer
 // registered in that life, Campaign returns a *NotRegisteredError.
 //
-// vacant tells that there may be no controller, for example when a State shows none; without
-// it that is found out within a lease's time.
+// vacant, which is never closed, tells that there may be no controller, for example when a
+// State shows none; without it that is found out within a lease's time.
 func (c *Client) Campaign(ctx context.Context, self Replica, vacant <-chan struct{}, lead func(context.Context, *Office)) error {
 	var pause backoff
 	for ctx.Err() == nil {

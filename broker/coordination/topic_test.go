@@ -318,3 +318,19 @@ func TestTopicsThatCantBe(t *testing.T) {
 		t.Error(why)
 	}
 }
+
+// BenchmarkClaims is what making a Topic costs beside the transaction: a look at what all others claim.
+func BenchmarkClaims(b *testing.B) {
+	claims := newClaims()
+	for i := range 10_000 {
+		name := fmt.Sprintf("topic-%d", i)
+		claims.topics[name] = claim{[]string{name, name + ".>"}, client}
+	}
+	wanted := &Topic{Name: "new", Spec: spec("new", "new.>")}
+	b.ReportAllocs()
+	for b.Loop() {
+		if claims.overlap(wanted) != nil {
+			b.Fatal("an overlap was found")
+		}
+	}
+}

@@ -281,19 +281,31 @@ func TestPlacementIsBalanced(t *testing.T) {
 	}
 }
 
-// The shards of one Topic are spread even where the counts alone would not do it.
+// The shards of one Topic are spread even where the counts alone would put two on one broker.
 func TestOneTopicIsSpread(t *testing.T) {
-	w := newWorld("a", "b", "c")
+	w := newWorld("b")
 	w.topic("odd", 1)
 	w.settle(t)
-	topic := w.topic("orders", 6)
+	w.start("a", "")
+	topic := w.topic("orders", 2)
 	w.settle(t)
-	of := map[string]int{}
-	for _, shard := range w.shards[topic.ID] {
-		of[shard.Leader]++
+	if shards := w.shards[topic.ID]; shards[0].Leader != "a" || shards[1].Leader != "b" {
+		t.Errorf("orders is on %s and %s; want a, which has less, then b", shards[0].Leader, shards[1].Leader)
 	}
-	if of["a"] != 2 || of["b"] != 2 || of["c"] != 2 {
-		t.Errorf("orders is spread as %v", of)
+}
+
+// Of brokers that have the same the one whose zone has less is taken.
+func TestZonesAreSpread(t *testing.T) {
+	w := newWorld()
+	w.start("a", "y")
+	w.topic("first", 1)
+	w.settle(t)
+	w.start("b", "y")
+	w.start("c", "z")
+	topic := w.topic("second", 1)
+	w.settle(t)
+	if id := w.shards[topic.ID][0].Leader; id != "c" {
+		t.Errorf("the second shard is on %s; want c, in the zone that has none", id)
 	}
 }
 
