@@ -1,0 +1,251 @@
+package topic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// etcd starts a real one of one member, and says where it listens.
+func etcd(t *testing.T) (endpoint string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "etcd") // t.TempDir is too long for a socket's path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	cfg := embed.NewConfig()
+	cfg.Name, cfg.Dir = "only", filepath.Join(dir, "data")
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	peer, client := url.URL{Scheme: "unix", Path: filepath.Join(dir, "p")}, url.URL{Scheme: "unix", Path: filepath.Join(dir, "c")}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	cfg.InitialCluster = "only=" + peer.String()
+	server, err := embed.StartEtcd(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	select {
+	case <-server.Server.ReadyNotify():
+	case <-time.After(20 * time.Second):
+		t.Fatal("etcd did not start")
+	}
+	return client.String()
+}
+
+// node is a broker as far as placement needs one: registered, watching, and controller when elected.
+type node struct {
+	t      *testing.T
+	c      *coordination.Client
+	id     string
+	vacant chan struct{}
+
+	mu     sync.Mutex
+	state  *coordination.State
+	change chan struct{} // closed when state changes
+}
+
+func (n *node) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	lives := make(chan int64, 1)
+	wg.Go(func() {
+		err := n.c.WatchState(ctx, func(state *coordination.State, _ coordination.Changes) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.state = state
+			close(n.change)
+			n.change = make(chan struct{})
+			if state.Controller.Term == 0 {
+				select {
+				case n.vacant <- struct{}{}:
+				default:
+				}
+			}
+		})
+		if err != nil {
+			n.t.Error(err)
+		}
+	})
+	wg.Go(func() {
+		self := coordination.Broker{ID: n.id, Name: n.id, Client: n.id + ":4222"}
+		if err := n.c.Join(ctx, self, func(incarnation int64) { lives <- incarnation }); err != nil {
+			n.t.Error(err)
+		}
+	})
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case life := <-lives:
+			err := n.c.Campaign(ctx, coordination.Replica{Broker: n.id, Incarnation: life}, n.vacant, n.lead)
+			if lost := (*coordination.NotRegisteredError)(nil); err != nil && !errors.As(err, &lost) {
+				n.t.Error(err)
+			}
+		}
+	}
+}
+
+// lead carries plans out for as long as the node is controller.
+func (n *node) lead(ctx context.Context, office *coordination.Office) {
+	var wrote int64 // a State before that would have the same done again, in vain
+	for {
+		n.mu.Lock()
+		state, change := n.state, n.change
+		n.mu.Unlock()
+		if state == nil || state.Revision < wrote {
+			select {
+			case <-change:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		plan := planOf(state)
+		for _, t := range plan.Sweeps {
+			if err := n.c.SweepTopic(ctx, t); err != nil && ctx.Err() == nil {
+				n.t.Error(err)
+			}
+		}
+		if len(plan.Writes) > 0 {
+			writes := make([]coordination.ShardWrite, 0, len(plan.Writes))
+			for _, w := range plan.Writes {
+				writes = append(writes, w.ShardWrite)
+			}
+			revision, err := office.WriteShards(ctx, writes)
+			stale, deposed := (*coordination.StaleError)(nil), (*coordination.DeposedError)(nil)
+			switch {
+			case err == nil:
+				wrote = revision
+				continue
+			case errors.As(err, &deposed), ctx.Err() != nil:
+				return
+			case !errors.As(err, &stale):
+				n.t.Error(err)
+			}
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func planOf(state *coordination.State) Plan {
+	facts := Facts{Brokers: state.Brokers, Shards: state.Shards, MaxShards: 1}
+	for t := range state.Topics() {
+		facts.Topics = append(facts.Topics, t)
+	}
+	return PlanPlacement(facts)
+}
+
+// wait waits until the state that n knows is as asked.
+func (n *node) wait(what string, ok func(*coordination.State) bool) *coordination.State {
+	n.t.Helper()
+	deadline := time.After(60 * time.Second)
+	for {
+		n.mu.Lock()
+		state, change := n.state, n.change
+		n.mu.Unlock()
+		if state != nil && ok(state) {
+			return state
+		}
+		select {
+		case <-change:
+		case <-deadline:
+			n.t.Fatalf("waited in vain for: %s", what)
+		}
+	}
+}
+
+// Three brokers, a thousand Topics made at once, and the controller stopped in the middle: all are
+// placed, evenly, with few writes, and afterwards nothing is written.
+func TestAThousandTopicsArePlaced(t *testing.T) {
+	endpoint := etcd(t)
+	nodes := map[string]*node{}
+	stops := map[string]func(){}
+	for _, id := range []string{"a", "b", "c"} {
+		c, err := coordination.Open(coordination.Config{Endpoints: []string{endpoint}, Cluster: "default/main"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := &node{t: t, c: c, id: id, vacant: make(chan struct{}, 1), change: make(chan struct{})}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { defer close(done); n.run(ctx) }()
+		stops[id] = func() { cancel(); <-done }
+		t.Cleanup(func() { stops[id](); _ = c.Close() })
+		nodes[id] = n
+	}
+	start := nodes["a"].wait("a controller and three brokers", func(s *coordination.State) bool { return s.Controller.Term != 0 && len(s.Brokers) == 3 })
+
+	const topics = 1000
+	maker, began := nodes["a"].c, time.Now()
+	var all sync.WaitGroup
+	for i := range topics {
+		all.Go(func() {
+			name := fmt.Sprintf("t%d", i)
+			spec := coordination.TopicSpec{Subjects: []string{name, name + ".>"}, Shards: 1}
+			if _, err := maker.CreateTopic(context.Background(), name, spec, coordination.Owner{Kind: coordination.ClientOwner}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	// Whoever is controller stops when a part is placed; its shards wait for it.
+	first := start.Controller.Broker
+	rest := nodes[map[string]string{"a": "b", "b": "c", "c": "a"}[first]]
+	rest.wait("some shards", func(s *coordination.State) bool { return s.ShardCount() > topics/10 })
+	stops[first]()
+	all.Wait()
+	state := rest.wait("all shards", func(s *coordination.State) bool { return s.ShardCount() == topics })
+	took, revisions := time.Since(began), state.Revision-start.Revision
+	t.Logf("%d topics were made and placed in %v with %d transactions that wrote", topics, took.Round(time.Millisecond), revisions)
+	if revisions > 2*topics {
+		t.Errorf("%d topics took %d transactions that wrote", topics, revisions)
+	}
+	plan := planOf(state)
+	of := map[string]int{}
+	for shard := range state.AllShards() {
+		of[shard.Leader]++
+	}
+	if len(plan.Writes) != 0 || len(plan.Waits) != of[first] || plan.Waits[0].Reason != BrokerAway {
+		t.Errorf("afterwards the plan has %d writes and %d waits; %s, which is away, has %d shards", len(plan.Writes), len(plan.Waits), first, of[first])
+	}
+	delete(of, first)
+	var counts []int
+	for _, n := range of {
+		counts = append(counts, n)
+	}
+	if len(counts) != 2 || counts[0]-counts[1] > 1 || counts[1]-counts[0] > 1 {
+		t.Errorf("the brokers that stayed have %v", of)
+	}
+
+	// At rest nothing is written.
+	quiet := revisionOf(t, rest.c)
+	time.Sleep(1500 * time.Millisecond) // more than a second, the longest beat of a controller or a lease
+	if now := revisionOf(t, rest.c); now != quiet {
+		t.Errorf("at rest the revision went from %d to %d", quiet, now)
+	}
+}
+
+func revisionOf(t *testing.T, c *coordination.Client) int64 {
+	t.Helper()
+	_, revision, err := c.ListTopics(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return revision
+}
