@@ -1,7 +1,10 @@
 // Package env holds the doors between a broker and the machine that it runs on, so that
 // everything above it meets the disk and the network in one place.
 //
-// Today that is the node's TLS identity: a CA, a certificate and its key, in three files
+// FS is the disk, with the machine's as OS and one that crashes as package crashfs. What FS
+// promises about a power cut is all that anything above may rely on; it keeps no state.
+//
+// The rest is the node's TLS identity: a CA, a certificate and its key, in three files
 // that somebody else renews. Invariants:
 //
 //   - What was read once and was good stays in use until something better was read: a

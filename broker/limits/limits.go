@@ -43,6 +43,33 @@ const (
 	StallReceivers = 16
 )
 
+// Bounds of the logs on a disk.
+const (
+	// BatchBytes is the longest batch: the largest message, with room for how it is encoded.
+	BatchBytes = 16 << 20
+	// SegmentSmallest and SegmentLargest bound a segment file, each twice its predecessor: 10,000
+	// logs fit a small disk, and a large log is read, sealed and deleted in pieces of a second.
+	SegmentSmallest = 256 << 10
+	SegmentLargest  = 64 << 20
+	// IndexInterval is how many bytes of a segment one entry of its index covers: what a read at
+	// any offset reads too much, against 16 bytes of memory.
+	IndexInterval = 32 << 10
+	// TailBytes is how much of what was appended last, over all logs of a disk, is kept in memory
+	// for readers that follow closely.
+	TailBytes = 64 << 20
+	// DiskBacklog is how many bytes may wait to be written before publishers are held up: a
+	// second's work of a slow disk.
+	DiskBacklog = 64 << 20
+	// OpenSegments is how many segment files a disk keeps open while nobody uses them, well below
+	// the usual bound of 65,536 descriptors and enough for the shards that are busy at a time.
+	OpenSegments = 4096
+	// SyncAllFrom is how many dirty files are synced by one syncfs instead of one by one.
+	SyncAllFrom = 8
+	// SegmentsPerAge is into how many segments a log that is kept by age is at least cut, so that
+	// records outlive their age by no more than a quarter.
+	SegmentsPerAge = 4
+)
+
 // Profile holds the bounds that scale with the node that a broker is to fit on.
 type Profile struct {
 	Name string

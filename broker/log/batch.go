@@ -1,0 +1,347 @@
+package log
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+
+	"github.com/carillon-mq/carillon/broker/limits"
+)
+
+// Record is one message as the log keeps it. Decoded, its slices point into the batch.
+type Record struct {
+	Offset  uint64 // given by the log
+	Time    int64  // nanoseconds since 1970
+	Subject []byte
+	// Header is how many bytes of Data are the message's header block.
+	Header int
+	Data   []byte
+	// Attributes are opaque to the log; empty for most.
+	Attributes []byte
+}
+
+// Extension is something that travels with a batch and is not a record: the identities that make
+// publishing idempotent, where a forward came from. The log keeps types that it doesn't know.
+type Extension struct {
+	Type uint16
+	Data []byte
+}
+
+// Batch is an encoded batch, header and all: the bytes that stand in the segment, go to followers
+// and are handed to readers. All integers are little-endian.
+//
+//	 0 u32 length, of everything         24 u64 base offset
+//	 4 u32 CRC-32C of what follows       32 i64 time of the first record
+//	 8 u8  kind: 1                       40 i64 greatest time
+//	 9 u8  version: 1                    48 u32 length of the extensions
+//	10 u16 flags                         52 u32 zero
+//	12 u32 number of records             56 extensions: u16 type, u32 length, bytes
+//	16 u64 epoch                            records
+//
+// A record is: uvarint length of what follows, u8 flags, varint nanoseconds after the first, then
+// what the flags announce (uvarint length and subject; uvarint length of the header; uvarint length
+// and attributes), then header and payload.
+type Batch []byte
+
+const (
+	batchHeader     = 56
+	batchVersion    = 1
+	extensionHeader = 6
+)
+
+// What a record announces. A subject that is not there is that of the record before.
+const (
+	recordSubject    = 1 << 0
+	recordHeader     = 1 << 1
+	recordAttributes = 1 << 2
+	recordKnown      = recordSubject | recordHeader | recordAttributes
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+var le = binary.LittleEndian
+
+// Base is the offset of the first record.
+func (b Batch) Base() uint64 { return le.Uint64(b[24:]) }
+
+// Count is the number of records.
+func (b Batch) Count() int { return int(le.Uint32(b[12:])) }
+
+// End is the offset after the last record.
+func (b Batch) End() uint64 { return b.Base() + uint64(b.Count()) }
+
+// Epoch is the one under which the batch was appended by its leader.
+func (b Batch) Epoch() uint64 { return le.Uint64(b[16:]) }
+
+// CRC is the checksum, by which replicas compare.
+func (b Batch) CRC() uint32 { return le.Uint32(b[4:]) }
+
+// Flags announce how the records are encoded; 0 is plainly.
+func (b Batch) Flags() uint16 { return le.Uint16(b[10:]) }
+
+// Time is that of the first record.
+func (b Batch) Time() int64 { return int64(le.Uint64(b[32:])) }
+
+// LastTime is the greatest of all records.
+func (b Batch) LastTime() int64 { return int64(le.Uint64(b[40:])) }
+
+// ParseBatch takes the batch at the beginning of data and checks it: length, checksum, version
+// and that it holds what it announces. It is for bytes from elsewhere.
+func ParseBatch(data []byte) (Batch, error) {
+	f, err := parseFrame(data)
+	if err != nil {
+		return nil, err
+	}
+	if f.kind() != kindBatch {
+		return nil, fmt.Errorf("a frame of kind %d is no batch", f.kind())
+	}
+	b := Batch(f)
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	it := b.Records()
+	for r := (Record{}); it.Next(&r); {
+	}
+	if it.Err() != nil {
+		return nil, it.Err()
+	}
+	for ext := b.Extensions(); ; {
+		if _, ok := ext.Next(); !ok {
+			return b, ext.err
+		}
+	}
+}
+
+// check holds the header to what any reader relies on. The checksum is right already.
+func (b Batch) check() error {
+	switch {
+	case len(b) < batchHeader:
+		return fmt.Errorf("a batch of %d bytes is shorter than its header", len(b))
+	case b.Count() == 0:
+		return fmt.Errorf("a batch without records")
+	case b.Base() == 0 || b.Base() > math.MaxUint64-uint64(b.Count()):
+		return fmt.Errorf("a batch with base offset %d", b.Base())
+	case uint64(le.Uint32(b[48:])) > uint64(len(b)-batchHeader):
+		return fmt.Errorf("a batch with %d bytes of extensions in %d", le.Uint32(b[48:]), len(b))
+	}
+	return nil
+}
+
+func uvarintLen(x uint64) int {
+	n := 1
+	for ; x >= 0x80; x >>= 7 {
+		n++
+	}
+	return n
+}
+
+func zigzag(x int64) uint64 { return uint64(x<<1) ^ uint64(x>>63) }
+
+// recordSize is the length of a record without the varint that announces it.
+func recordSize(r *Record, first int64, same bool) (size int, flags byte) {
+	size = 1 + uvarintLen(zigzag(r.Time-first)) + len(r.Data)
+	if !same {
+		flags |= recordSubject
+		size += uvarintLen(uint64(len(r.Subject))) + len(r.Subject)
+	}
+	if r.Header > 0 {
+		flags |= recordHeader
+		size += uvarintLen(uint64(r.Header))
+	}
+	if len(r.Attributes) > 0 {
+		flags |= recordAttributes
+		size += uvarintLen(uint64(len(r.Attributes))) + len(r.Attributes)
+	}
+	return size, flags
+}
+
+func sameSubject(records []Record, i int) bool {
+	return i > 0 && string(records[i].Subject) == string(records[i-1].Subject)
+}
+
+// batchSize is how long the records are once encoded; an error says why they can't be.
+func batchSize(records []Record, extensions []Extension) (int, error) {
+	if len(records) == 0 {
+		return 0, fmt.Errorf("nothing to append")
+	}
+	size := batchHeader
+	for _, e := range extensions {
+		size += extensionHeader + len(e.Data)
+	}
+	for i := range records {
+		r := &records[i]
+		if r.Header < 0 || r.Header > len(r.Data) {
+			return 0, fmt.Errorf("record %d announces a header of %d bytes in %d", i, r.Header, len(r.Data))
+		}
+		n, _ := recordSize(r, records[0].Time, sameSubject(records, i))
+		if size += uvarintLen(uint64(n)) + n; size > limits.BatchBytes {
+			return 0, fmt.Errorf("a batch may have %d bytes; append fewer records at once", limits.BatchBytes)
+		}
+	}
+	if size > limits.BatchBytes {
+		return 0, fmt.Errorf("a batch may have %d bytes; append fewer records at once", limits.BatchBytes)
+	}
+	return size, nil
+}
+
+// appendBatch encodes records behind dst, which has the room.
+func appendBatch(dst []byte, epoch, base uint64, records []Record, extensions []Extension) []byte {
+	start := len(dst)
+	dst = dst[:start+batchHeader]
+	for _, e := range extensions {
+		dst = le.AppendUint16(dst, e.Type)
+		dst = le.AppendUint32(dst, uint32(len(e.Data)))
+		dst = append(dst, e.Data...)
+	}
+	extended := len(dst) - start - batchHeader
+	first, last := records[0].Time, records[0].Time
+	for i := range records {
+		r := &records[i]
+		last = max(last, r.Time)
+		n, flags := recordSize(r, first, sameSubject(records, i))
+		dst = binary.AppendUvarint(dst, uint64(n))
+		dst = append(dst, flags)
+		dst = binary.AppendVarint(dst, r.Time-first)
+		if flags&recordSubject != 0 {
+			dst = binary.AppendUvarint(dst, uint64(len(r.Subject)))
+			dst = append(dst, r.Subject...)
+		}
+		if flags&recordHeader != 0 {
+			dst = binary.AppendUvarint(dst, uint64(r.Header))
+		}
+		if flags&recordAttributes != 0 {
+			dst = binary.AppendUvarint(dst, uint64(len(r.Attributes)))
+			dst = append(dst, r.Attributes...)
+		}
+		dst = append(dst, r.Data...)
+	}
+	b := dst[start:]
+	b[8], b[9] = kindBatch, batchVersion
+	le.PutUint16(b[10:], 0)
+	le.PutUint32(b[12:], uint32(len(records)))
+	le.PutUint64(b[16:], epoch)
+	le.PutUint64(b[24:], base)
+	le.PutUint64(b[32:], uint64(first))
+	le.PutUint64(b[40:], uint64(last))
+	le.PutUint32(b[48:], uint32(extended))
+	le.PutUint32(b[52:], 0)
+	seal(b)
+	return dst
+}
+
+// RecordIter walks the records of a batch.
+type RecordIter struct {
+	rest    []byte
+	next    uint64
+	left    int
+	first   int64
+	subject []byte
+	err     error
+}
+
+// Records begins at the first record.
+func (b Batch) Records() RecordIter {
+	if err := b.check(); err != nil {
+		return RecordIter{err: err}
+	}
+	if b.Flags() != 0 {
+		return RecordIter{err: fmt.Errorf("batch at offset %d is encoded in a way (flags %#x) that this version doesn't know", b.Base(), b.Flags())}
+	}
+	return RecordIter{rest: b[batchHeader+int(le.Uint32(b[48:])):], next: b.Base(), left: b.Count(), first: b.Time()}
+}
+
+// Next puts the next record into r and says whether there was one.
+func (it *RecordIter) Next(r *Record) bool {
+	if it.left == 0 || it.err != nil {
+		if it.err == nil && len(it.rest) > 0 {
+			it.err = fmt.Errorf("%d bytes follow the last record", len(it.rest))
+		}
+		return false
+	}
+	body, rest, ok := cutLength(it.rest)
+	if !ok || len(body) < 2 || body[0]&^recordKnown != 0 {
+		return it.bad()
+	}
+	flags := body[0]
+	delta, n := binary.Varint(body[1:])
+	if n <= 0 {
+		return it.bad()
+	}
+	body = body[1+n:]
+	if flags&recordSubject != 0 {
+		if it.subject, body, ok = cutLength(body); !ok {
+			return it.bad()
+		}
+	}
+	header := uint64(0)
+	if flags&recordHeader != 0 {
+		if header, n = binary.Uvarint(body); n <= 0 {
+			return it.bad()
+		}
+		body = body[n:]
+	}
+	var attributes []byte
+	if flags&recordAttributes != 0 {
+		if attributes, body, ok = cutLength(body); !ok {
+			return it.bad()
+		}
+	}
+	if header > uint64(len(body)) {
+		return it.bad()
+	}
+	*r = Record{Offset: it.next, Time: it.first + delta, Subject: it.subject, Header: int(header), Data: body, Attributes: attributes}
+	it.rest = rest
+	it.next++
+	it.left--
+	return true
+}
+
+func (it *RecordIter) bad() bool {
+	it.err = fmt.Errorf("the record at offset %d is malformed", it.next)
+	return false
+}
+
+// Err is why Next stopped early, or nil.
+func (it *RecordIter) Err() error { return it.err }
+
+// cutLength takes a uvarint and as many bytes from data.
+func cutLength(data []byte) (piece, rest []byte, ok bool) {
+	size, n := binary.Uvarint(data)
+	if n <= 0 || size > uint64(len(data)-n) {
+		return nil, nil, false
+	}
+	return data[n : n+int(size) : n+int(size)], data[n+int(size):], true
+}
+
+// ExtensionIter walks the extensions of a batch.
+type ExtensionIter struct {
+	rest []byte
+	err  error
+}
+
+// Extensions begins at the first extension.
+func (b Batch) Extensions() ExtensionIter {
+	if err := b.check(); err != nil {
+		return ExtensionIter{err: err}
+	}
+	return ExtensionIter{rest: b[batchHeader : batchHeader+int(le.Uint32(b[48:]))]}
+}
+
+// Next returns the next extension, if there is one.
+func (it *ExtensionIter) Next() (Extension, bool) {
+	if len(it.rest) == 0 {
+		return Extension{}, false
+	}
+	if len(it.rest) < extensionHeader || uint64(le.Uint32(it.rest[2:])) > uint64(len(it.rest)-extensionHeader) {
+		it.rest, it.err = nil, fmt.Errorf("an extension is malformed")
+		return Extension{}, false
+	}
+	end := extensionHeader + int(le.Uint32(it.rest[2:]))
+	e := Extension{Type: le.Uint16(it.rest), Data: it.rest[extensionHeader:end]}
+	it.rest = it.rest[end:]
+	return e, true
+}
+
+// Err is why Next stopped early, or nil.
+func (it *ExtensionIter) Err() error { return it.err }

@@ -1,0 +1,353 @@
+package log
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/env"
+)
+
+// flight is what the committer does for one log in one round.
+type flight struct {
+	runs    []run
+	waiters []waiter
+	sealing []*segment
+	end     uint64 // of what it writes
+	sync    bool
+	active  *segment // when the flight began
+	last    *segment // the file that is to be synced, with its handle acquired
+	lastPos int64
+	err     error
+}
+
+// tail is a chunk of a log that is kept for readers.
+type tail struct {
+	log *Log
+	id  uint64
+	n   int64
+}
+
+// run is the committer: everything that was appended while one round was under way is the next
+// round. So batches grow with the load and with the slowness of the disk, without any timer.
+//
+// A committer per log was the simpler way, and makes a disk with a hundred busy shards sync a
+// hundred times where once is enough.
+func (d *Disk) run() {
+	defer close(d.done)
+	for {
+		select {
+		case <-d.wake:
+		case <-d.stop:
+			return
+		}
+		for d.round() {
+		}
+	}
+}
+
+// round writes and syncs what there is, and says whether there was anything.
+func (d *Disk) round() bool {
+	d.mu.Lock()
+	logs := d.dirty
+	d.dirty, d.spare = d.spare[:0], nil
+	d.mu.Unlock()
+	if len(logs) == 0 {
+		d.spare = logs
+		return false
+	}
+	wanted := 0
+	for _, l := range logs {
+		l.write()
+		if l.flight.sync {
+			wanted++
+		}
+	}
+	d.mu.Lock()
+	d.room.Broadcast()
+	d.mu.Unlock()
+	began := time.Now()
+	all := wanted >= d.opts.SyncAllFrom && d.syncAll(logs)
+	for _, l := range logs {
+		if l.flight.sync && !all {
+			l.syncFiles()
+		}
+	}
+	if wanted > 0 {
+		d.stats.synced(all, wanted, time.Since(began))
+	}
+	for _, l := range logs {
+		l.finish()
+	}
+	d.evict()
+	if d.opts.Committed != nil {
+		d.opts.Committed()
+	}
+	clear(logs)
+	d.spare = logs[:0]
+	return true
+}
+
+// syncAll makes the whole file system safe at once, if it has a way.
+func (d *Disk) syncAll(logs []*Log) bool {
+	err := d.Failed()
+	if err == nil {
+		if err = d.fs.SyncAll(d.dir); errors.Is(err, errors.ErrUnsupported) {
+			d.opts.SyncAllFrom = len(logs) + 1<<30
+			return false
+		}
+		if err != nil {
+			err = d.fail(err)
+		}
+	}
+	for _, l := range logs {
+		if f := &l.flight; f.sync && f.err == nil {
+			f.err = err
+			if err == nil {
+				l.isSafe()
+			}
+		}
+	}
+	return true
+}
+
+// write takes what the log has for the committer and brings it to its files.
+func (l *Log) write() {
+	f := &l.flight
+	l.mu.Lock()
+	f.runs, l.runs = l.runs, f.runs[:0]
+	f.waiters, l.waiters = l.waiters, f.waiters[:0]
+	f.sealing, l.sealing = l.sealing, f.sealing[:0]
+	f.end, f.sync, f.active, f.last, f.err = l.end, l.wantOne, l.active, nil, l.failed
+	l.queued, l.flying, l.wantOne = false, true, false
+	l.mu.Unlock()
+	if f.err == nil {
+		f.err = l.disk.Failed()
+	}
+	bytes := 0
+	sealed := 0
+	for i := range f.runs {
+		r := &f.runs[i]
+		for ; sealed < len(f.sealing) && f.sealing[sealed].base < r.seg.base; sealed++ {
+			l.seal(f.sealing[sealed])
+		}
+		l.writeRun(r)
+		bytes += len(r.data)
+	}
+	for ; sealed < len(f.sealing); sealed++ {
+		l.seal(f.sealing[sealed])
+	}
+	l.disk.backlog.Add(-int64(bytes))
+	l.mu.Lock()
+	if f.err != nil && l.failed == nil && l.disk.Failed() == nil {
+		// What is in the file is not known any more, so the log has to be opened again.
+		l.failed = &FailedError{What: "log " + l.name, Err: f.err}
+		f.err = l.failed
+	}
+	if f.err == nil {
+		for i := range f.runs {
+			r := &f.runs[i]
+			r.c.written, r.seg.written = r.end, r.pos+int64(len(r.data))
+		}
+	}
+	if f.sync && f.err == nil && f.last == nil && f.active != nil && l.durable < f.end {
+		f.err = l.hold(f.active) // appended without a sync, and wanted safe now
+		f.lastPos = f.active.written
+	}
+	f.sync = f.sync && f.err == nil && f.last != nil
+	l.mu.Unlock()
+	for i := range f.runs {
+		l.disk.keep(l, f.runs[i].c)
+		f.runs[i].c.release()
+	}
+	if f.err != nil || f.sync {
+		return
+	}
+	l.complete(func(w *waiter) bool { return w.durability != Synced })
+}
+
+// hold makes s the file of the flight.
+func (l *Log) hold(s *segment) error {
+	if l.flight.last == s {
+		return nil
+	}
+	if l.flight.last != nil {
+		l.disk.handles.release(l.flight.last)
+		l.flight.last = nil
+	}
+	if _, err := l.disk.handles.acquire(s); err != nil {
+		return err
+	}
+	l.flight.last = s
+	return nil
+}
+
+func (l *Log) writeRun(r *run) {
+	f := &l.flight
+	if f.err != nil {
+		return
+	}
+	if f.err = l.hold(r.seg); f.err != nil {
+		return
+	}
+	l.disk.handles.setDirty(r.seg, true)
+	n, err := r.seg.handle.f.WriteAt(r.data, r.pos)
+	if err == nil && n < len(r.data) {
+		err = &env.DiskError{Op: "write", Path: r.seg.path, Err: io.ErrShortWrite}
+	}
+	f.err, f.lastPos = err, r.pos+int64(len(r.data))
+}
+
+// seal writes the footer of a segment that is complete, cuts off what it didn't use, and makes it
+// safe: before anything is written to the next one, so that a segment with records proves that
+// all before it are whole.
+func (l *Log) seal(s *segment) {
+	f := &l.flight
+	if f.err != nil {
+		return
+	}
+	if f.err = l.hold(s); f.err != nil {
+		return
+	}
+	file := s.handle.f
+	foot := s.appendFooter(nil, l.secret)
+	if _, f.err = file.WriteAt(foot, s.pos); f.err != nil {
+		return
+	}
+	size := s.pos + int64(len(foot))
+	if f.err = file.Truncate(size); f.err != nil {
+		return
+	}
+	if f.err = l.syncSegment(s); f.err != nil {
+		return
+	}
+	s.lookup.Store(&lookup{index: s.index, pos: s.pos})
+	l.mu.Lock()
+	s.size, s.index = size, nil
+	s.written, s.synced = s.pos, s.pos
+	l.durable = max(l.durable, s.end)
+	l.mu.Unlock()
+	l.disk.handles.release(s)
+	f.last = nil
+}
+
+// syncSegment makes a file and its name safe.
+func (l *Log) syncSegment(s *segment) error {
+	if err := l.disk.Failed(); err != nil {
+		return err
+	}
+	if err := s.handle.f.Sync(); err != nil {
+		return l.disk.fail(err)
+	}
+	if s.newName {
+		if err := l.disk.fs.SyncDir(l.dir); err != nil {
+			return l.disk.fail(err)
+		}
+		s.newName = false
+	}
+	l.disk.handles.setDirty(s, false)
+	return nil
+}
+
+func (l *Log) syncFiles() {
+	if f := &l.flight; f.err == nil {
+		f.err = l.syncSegment(f.last)
+		if f.err == nil {
+			l.isSafe()
+		}
+	}
+}
+
+// isSafe records that what the flight wrote is on the disk for good.
+func (l *Log) isSafe() {
+	f := &l.flight
+	f.last.newName = false
+	l.disk.handles.setDirty(f.last, false)
+	l.mu.Lock()
+	l.durable = max(l.durable, f.end)
+	f.last.synced = f.lastPos
+	l.mu.Unlock()
+}
+
+// finish tells who waits, and ends the flight.
+func (l *Log) finish() {
+	f := &l.flight
+	if f.last != nil {
+		l.disk.handles.release(f.last)
+		f.last = nil
+	}
+	l.complete(func(*waiter) bool { return true })
+	clear(f.runs)
+	clear(f.sealing)
+	if cap(f.waiters) > keptWaiters {
+		f.waiters = nil
+	}
+	l.mu.Lock()
+	l.flying = false
+	if !l.queued {
+		l.idle.Broadcast()
+	}
+	l.mu.Unlock()
+}
+
+// keptWaiters is how long a list of waiters may have grown and still be kept for the next round.
+const keptWaiters = 8 << 10
+
+// complete calls the completions that are due, in order.
+func (l *Log) complete(due func(*waiter) bool) {
+	f := &l.flight
+	for i := range f.waiters {
+		if w := &f.waiters[i]; w.done != nil && due(w) {
+			w.done.Committed(w.first, w.end, f.err)
+			w.done = nil
+		}
+	}
+}
+
+// keep counts a chunk among those that readers find in memory.
+func (d *Disk) keep(l *Log, c *chunk) {
+	if last := d.tails.Back(); last != nil {
+		if t := last.Value.(*tail); t.log == l && t.id == c.id {
+			return
+		}
+	}
+	l.mu.Lock()
+	known := c.kept
+	c.kept = true
+	l.mu.Unlock()
+	if !known {
+		d.tails.PushBack(&tail{log: l, id: c.id, n: c.size})
+		d.held += c.size
+	}
+}
+
+// evict lets go of the oldest chunks until the rest fits its bound.
+func (d *Disk) evict() {
+	for d.held > d.opts.TailBytes && d.tails.Len() > 0 {
+		t := d.tails.Front().Value.(*tail)
+		if !t.log.evict(t.id) {
+			return
+		}
+		d.held -= t.n
+		d.tails.Remove(d.tails.Front())
+	}
+}
+
+// evict drops a chunk and those before it. It says no if some of it is not written yet.
+func (l *Log) evict(id uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.tail) > 0 && l.tail[0].id <= id {
+		c := l.tail[0]
+		if c.written < c.end {
+			return l.failed != nil // a log that failed never writes it
+		}
+		if c == l.chunk {
+			l.chunk, l.chunkSize = nil, smallestChunk
+		}
+		c.release()
+		l.tail[0] = nil
+		l.tail = l.tail[1:]
+	}
+	return true
+}

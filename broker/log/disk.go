@@ -1,0 +1,253 @@
+package log
+
+import (
+	"container/list"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/limits"
+)
+
+// Options of a disk. The zero value of each field is the bound in package limits.
+type Options struct {
+	// Committed is called by the committer after each round, when the completions of all appends
+	// in it have been called: acks that belong together can go out together. It may be nil.
+	Committed func()
+
+	SegmentSmallest, SegmentLargest int64
+	TailBytes, Backlog              int64
+	OpenSegments                    int
+	SyncAllFrom                     int
+}
+
+// Disk is a directory with logs, and the one goroutine that writes and syncs them.
+type Disk struct {
+	fs      env.FS
+	dir     string
+	opts    Options
+	handles handles
+	stats   diskStats
+
+	backlog atomic.Int64 // bytes that wait to be written
+
+	mu      sync.Mutex
+	logs    map[string]*Log
+	dirty   []*Log
+	failed  error
+	closing bool
+	room    *sync.Cond // the backlog shrank, the disk failed or is closing
+
+	wake chan struct{}
+	stop chan struct{}
+	done chan struct{}
+
+	// The committer's.
+	spare []*Log
+	tails list.List // of tail, oldest first
+	held  int64     // bytes in tails
+}
+
+const (
+	shardsDir   = "shards"
+	setAsideDir = "set-aside"
+)
+
+// Identity says which log one is.
+type Identity struct {
+	Topic string // immutable id
+	Shard int
+	Part  string // empty for the data; "state" for cursors
+}
+
+// Name is that of the log's directory.
+func (i Identity) Name() string {
+	if i.Part == "" {
+		return fmt.Sprintf("%s-%d", i.Topic, i.Shard)
+	}
+	return fmt.Sprintf("%s-%d.%s", i.Topic, i.Shard, i.Part)
+}
+
+// OpenDisk makes dir ready for logs and starts the committer. Close ends it.
+func OpenDisk(fsys env.FS, dir string, opts Options) (*Disk, error) {
+	orElse := func(v *int64, def int64) {
+		if *v == 0 {
+			*v = def
+		}
+	}
+	orElse(&opts.SegmentSmallest, limits.SegmentSmallest)
+	orElse(&opts.SegmentLargest, limits.SegmentLargest)
+	orElse(&opts.TailBytes, limits.TailBytes)
+	orElse(&opts.Backlog, limits.DiskBacklog)
+	if opts.OpenSegments == 0 {
+		opts.OpenSegments = limits.OpenSegments
+	}
+	if opts.SyncAllFrom == 0 {
+		opts.SyncAllFrom = limits.SyncAllFrom
+	}
+	for _, sub := range []string{shardsDir, setAsideDir} {
+		if err := fsys.MkdirAll(filepath.Join(dir, sub)); err != nil {
+			return nil, err
+		}
+	}
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := fsys.SyncDir(d); err != nil {
+			return nil, err
+		}
+	}
+	d := &Disk{fs: fsys, dir: dir, opts: opts, logs: map[string]*Log{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	d.handles = handles{fs: fsys, keep: opts.OpenSegments, idle: list.New()}
+	d.room = sync.NewCond(&d.mu)
+	go d.run()
+	return d, nil
+}
+
+// Stored describes a log that stands on the disk.
+type Stored struct {
+	Name string
+	Meta Meta
+	Err  error // why Meta is not known
+}
+
+// List returns the logs on the disk, opened or not.
+func (d *Disk) List() ([]Stored, error) {
+	names, err := d.fs.List(filepath.Join(d.dir, shardsDir))
+	if err != nil {
+		return nil, err
+	}
+	var out []Stored
+	for _, name := range names {
+		m, err := readMeta(d.fs, d.logDir(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a creation that a crash cut short: there is nothing in it
+		}
+		s := Stored{Name: name, Err: err}
+		if m != nil {
+			s.Meta = *m
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func (d *Disk) logDir(name string) string { return filepath.Join(d.dir, shardsDir, name) }
+
+// Open opens a log, or makes it. A new one begins at start (0 is 1) and under epoch; for one that
+// exists these two mean nothing.
+func (d *Disk) Open(id Identity, start, epoch uint64, spec []byte) (*Log, error) {
+	name := id.Name()
+	if id.Topic == "" || filepath.Base(name) != name {
+		return nil, fmt.Errorf("%q can't name a log", name)
+	}
+	l := &Log{disk: d, id: id, name: name, dir: d.logDir(name), chunkSize: smallestChunk}
+	l.idle = sync.NewCond(&l.mu)
+	d.mu.Lock()
+	if d.closing || d.logs[name] != nil {
+		d.mu.Unlock()
+		return nil, fmt.Errorf("log %s: already open, or the disk is closed", name)
+	}
+	d.logs[name] = l
+	d.mu.Unlock()
+	if err := l.open(max(start, 1), epoch, spec); err != nil {
+		l.dropHandles()
+		d.mu.Lock()
+		delete(d.logs, name)
+		d.mu.Unlock()
+		return nil, fmt.Errorf("log %s: open: %w", name, d.noticed(err))
+	}
+	return l, nil
+}
+
+// newMeta is that of a log which doesn't exist yet.
+func newMeta(id Identity, start, epoch uint64, spec []byte) *Meta {
+	return &Meta{Version: metaVersion, Topic: id.Topic, Shard: id.Shard, Part: id.Part, Spec: spec,
+		Epoch: epoch, Start: start, Durable: start, Log: rand.Uint64() | 1}
+}
+
+// SetAside moves a log that is not open out of the way, instead of deleting it, and returns where
+// to. Why it was is the caller's to report.
+func (d *Disk) SetAside(name string) (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.logs[name] != nil {
+		return "", fmt.Errorf("log %s is open; close it before it is set aside", name)
+	}
+	for n := 1; ; n++ {
+		to := filepath.Join(d.dir, setAsideDir, fmt.Sprintf("%s.%d", name, n))
+		if _, err := d.fs.Stat(to); err == nil {
+			continue
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		if err := d.fs.Rename(d.logDir(name), to); err != nil {
+			return "", err
+		}
+		for _, dir := range []string{setAsideDir, shardsDir} {
+			if err := d.fs.SyncDir(filepath.Join(d.dir, dir)); err != nil {
+				return to, err
+			}
+		}
+		return to, nil
+	}
+}
+
+// Failed is why the disk takes no appends, or nil.
+func (d *Disk) Failed() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failed
+}
+
+// fail ends all appending to the disk: a sync that failed can't be repeated, since the kernel may
+// have dropped what it was to write.
+func (d *Disk) fail(err error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.failed == nil {
+		d.failed = &FailedError{What: "disk " + d.dir, Err: err}
+		d.room.Broadcast()
+	}
+	return d.failed
+}
+
+// noticed lets the disk fail if err is a failed sync.
+func (d *Disk) noticed(err error) error {
+	if _, ok := errors.AsType[*syncError](err); ok {
+		return d.fail(err)
+	}
+	return err
+}
+
+// Free is how many bytes the disk has left.
+func (d *Disk) Free() (uint64, error) { return d.fs.Free(d.dir) }
+
+// Close closes all logs and ends the committer.
+func (d *Disk) Close() error {
+	d.mu.Lock()
+	if d.closing {
+		d.mu.Unlock()
+		<-d.done
+		return nil
+	}
+	d.closing = true
+	open := make([]*Log, 0, len(d.logs))
+	for _, l := range d.logs {
+		open = append(open, l)
+	}
+	d.room.Broadcast()
+	d.mu.Unlock()
+	var errs []error
+	for _, l := range open {
+		if err := l.Close(); err != nil && !errors.Is(err, ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	close(d.stop)
+	<-d.done
+	return errors.Join(errs...)
+}

@@ -1,0 +1,56 @@
+// Package log keeps one shard's log on one disk: records in batches, batches in segments, one
+// committer for all logs of the disk.
+//
+// A Log is passive: whoever appends encodes the batch under its lock, straight into the memory that
+// the disk, followers and tail readers share, and puts the log on the disk's list. The committer
+// takes all logs on the list, writes what each gathered with one pwrite, syncs (file by file, or
+// the file system at once when many are dirty), and completes those who wait. What is appended
+// meanwhile is its next round. So an idle log has no goroutine, no timer and no buffer, and a
+// busy disk has as few syncs as it can do. A goroutine per log was the simpler way, and with
+// 10,000 logs on a disk neither their stacks nor their syncs are small.
+//
+// Layout of DATA:
+//
+//	shards/<topic id>-<n>[.part]/meta.json       who the log is, its start, a floor for its end
+//	shards/<topic id>-<n>[.part]/<offset>.log    segments, named after their first record
+//	set-aside/<name>.<n>/                        logs that metadata disagree about; never deleted here
+//
+// Invariants:
+//
+//	L1  Offsets are dense and begin at 1. An offset that was acknowledged is never given again.
+//	L2  Batches are whole or not there; their bytes never change once they are appended, and are
+//	    the same in memory, on disk and on every replica.
+//	L3  Synced means: the batch, all before it in the log, and the names of their files survive a
+//	    power cut. Completions of a log come in the order of its appends.
+//	L4  Room is reserved on the disk before an append is accepted, so a full disk refuses appends
+//	    and breaks none. There is room again: appends go on.
+//	L5  A segment is written only after all before it are complete, sealed and synced. So only the
+//	    last one with anything in it can have a torn tail.
+//	L6  Only a torn tail is cut, and every cut is reported. Bytes that a later marker, a later segment or
+//	    meta.json prove to have been synced are damage: never cut, never skipped in silence,
+//	    and reading them is a *CorruptError that says where to go on.
+//	L7  What recovery leaves is made safe before anything is appended behind it, so that recovering
+//	    twice gives the same log, and what was cut never comes back.
+//	L8  The start is on the disk before files below it go. The start never passes a Hold.
+//	L9  A sync that failed is never repeated. The disk refuses all appends from then on; reads go on.
+//	L10 Every batch is checked by CRC when it is read from a file.
+//
+// When the process dies in it, by what was under way:
+//
+//   - an append: its batch is whole in the file, torn or not there. A torn one is cut (L6); a whole
+//     one stays, acknowledged or not. Of several that were under way a later one may be there
+//     and an earlier one not: then all from the first gap on is cut.
+//   - making a segment: an empty file, or none. It goes at the next opening.
+//   - sealing: the footer is there or not, and the batches say the same. The next segment has
+//     nothing in it yet (L5), so this one is read from front to end and goes on being written.
+//   - a trim: the start has moved or not. If it has, the next opening deletes what is left below.
+//   - a truncation: segments have gone from the last one backwards, so the log is longer than was
+//     asked for, and without a hole.
+//   - making a log: a directory without meta.json, which is no log. Moving one aside is one step.
+//   - recovery: all of the above, and nothing else; it is done again.
+//
+// A kill without a power cut leaves more: what was written stands in the page cache.
+//
+// A bit that flips in the very last write before a crash can't be told from a write that was under
+// way. It is cut and reported as suspect, which is why a suspect copy is compared with another one.
+package log

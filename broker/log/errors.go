@@ -1,0 +1,68 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrClosed is returned by a log or disk that was closed.
+var ErrClosed = errors.New("the log is closed")
+
+// ErrOverloaded is returned by Append when too much waits to be written; WaitRoom waits until it doesn't.
+var ErrOverloaded = errors.New("the disk is behind: too much waits to be written; publish more slowly")
+
+// CorruptError is data that is not as it was written. Records from From up to, not including, Next
+// can't be read from this broker; those before and after can.
+type CorruptError struct {
+	File       string
+	Pos        int64
+	From, Next uint64
+	Reason     string
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("%s is damaged at byte %d: %s; records from %d up to %d can't be read here, and are to be fetched from a replica",
+		e.File, e.Pos, e.Reason, e.From, e.Next)
+}
+
+// RangeError is an offset that the log doesn't hold.
+type RangeError struct {
+	Log               string
+	Asked, Start, End uint64
+}
+
+func (e *RangeError) Error() string {
+	return fmt.Sprintf("log %s holds offsets from %d up to %d, not %d", e.Log, e.Start, e.End, e.Asked)
+}
+
+// FailedError is a disk or a log that takes no appends any more. What it holds can still be read.
+type FailedError struct {
+	What string // "disk /data", "log orders-0"
+	Err  error
+}
+
+func (e *FailedError) Error() string {
+	return fmt.Sprintf("%s takes no appends since %v; see to the disk and restart the broker", e.What, e.Err)
+}
+
+func (e *FailedError) Unwrap() error { return e.Err }
+
+// EpochError is an append under an epoch older than one that the log has seen.
+type EpochError struct {
+	Log         string
+	Epoch, Last uint64
+}
+
+func (e *EpochError) Error() string {
+	return fmt.Sprintf("log %s: epoch %d is over; %d is known here", e.Log, e.Epoch, e.Last)
+}
+
+// OffsetError is a batch of a leader that doesn't follow the log's last record.
+type OffsetError struct {
+	Log       string
+	Base, End uint64
+}
+
+func (e *OffsetError) Error() string {
+	return fmt.Sprintf("log %s ends at %d; a batch from offset %d doesn't follow", e.Log, e.End, e.Base)
+}

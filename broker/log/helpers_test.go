@@ -1,0 +1,168 @@
+package log
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+)
+
+// small makes a few records fill segments and the memory for tails.
+var small = Options{SegmentSmallest: 8 << 10, SegmentLargest: 16 << 10, TailBytes: 8 << 10, SyncAllFrom: 3}
+
+var orders = Identity{Topic: "orders"}
+
+func openDisk(t testing.TB, fsys env.FS, dir string, opts Options) *Disk {
+	t.Helper()
+	d, err := OpenDisk(fsys, dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+func openLog(t testing.TB, d *Disk, id Identity) *Log {
+	t.Helper()
+	l, err := d.Open(id, 1, 1, []byte("spec"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// setup is a disk in memory with one log.
+func setup(t testing.TB, opts Options) (*crashfs.FS, *Disk, *Log) {
+	t.Helper()
+	fsys := crashfs.New()
+	d := openDisk(t, fsys, "data", opts)
+	return fsys, d, openLog(t, d, orders)
+}
+
+// ack waits for completions.
+type ack struct {
+	mu   sync.Mutex
+	cond *sync.Cond
+	n    int
+	errs []error
+	ends []uint64
+}
+
+func newAck() *ack {
+	a := &ack{}
+	a.cond = sync.NewCond(&a.mu)
+	return a
+}
+
+func (a *ack) Committed(_, end uint64, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.n++
+	if err != nil {
+		a.errs = append(a.errs, err)
+	}
+	a.ends = append(a.ends, end)
+	a.cond.Broadcast()
+}
+
+// wait returns the first error of n completions.
+func (a *ack) wait(t testing.TB, n int) error {
+	t.Helper()
+	stop := time.AfterFunc(20*time.Second, func() { panic("no completion within 20 s") })
+	defer stop.Stop()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for a.n < n {
+		a.cond.Wait()
+	}
+	if len(a.errs) > 0 {
+		return a.errs[0]
+	}
+	return nil
+}
+
+func record(text string) Record {
+	return Record{Time: 1_000_000_000, Subject: []byte("orders.eu"), Data: []byte(text)}
+}
+
+func texts(from uint64, n int) []Record {
+	out := make([]Record, n)
+	for i := range out {
+		out[i] = record(fmt.Sprintf("record %d", from+uint64(i)))
+	}
+	return out
+}
+
+// put appends records, each as a batch of its own, and waits until they are synced.
+func put(t testing.TB, l *Log, n int) {
+	t.Helper()
+	a := newAck()
+	for range n {
+		_, end, _ := l.Offsets()
+		if _, err := l.Append(&Append{Epoch: 1, Records: texts(end, 1), Done: a}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.wait(t, n); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readAll reads what is there from offset on, until the end or an error.
+func readAll(l *Log, offset uint64) (map[uint64]string, error) {
+	out := map[uint64]string{}
+	c := l.NewCursor(offset)
+	for {
+		next := c.Next()
+		v, err := c.Read(4 << 10)
+		if err != nil {
+			return out, err
+		}
+		if v.End == v.From {
+			return out, nil
+		}
+		for {
+			b, ok := v.Next()
+			if !ok {
+				break
+			}
+			it := b.Records()
+			for r := (Record{}); it.Next(&r); {
+				if r.Offset < next {
+					continue
+				}
+				if r.Offset != next {
+					return out, fmt.Errorf("offset %d follows %d", r.Offset, next)
+				}
+				out[r.Offset] = string(r.Data)
+				next++
+			}
+			if it.Err() != nil {
+				return out, it.Err()
+			}
+		}
+		v.Release()
+		if next != c.Next() {
+			return out, fmt.Errorf("the view ends at %d, the cursor is at %d", next, c.Next())
+		}
+	}
+}
+
+func mustRead(t testing.TB, l *Log, from, end uint64) {
+	t.Helper()
+	got, err := readAll(l, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uint64(len(got)) != end-from {
+		t.Fatalf("read %d records from %d on, want %d", len(got), from, end-from)
+	}
+	for o := from; o < end; o++ {
+		if want := fmt.Sprintf("record %d", o); got[o] != want {
+			t.Fatalf("offset %d holds %q, want %q", o, got[o], want)
+		}
+	}
+}

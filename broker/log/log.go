@@ -1,0 +1,469 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+)
+
+// Durability is what a completion promises.
+type Durability uint8
+
+const (
+	// Synced: the records survive a power cut.
+	Synced Durability = iota
+	// Replicated: they survive the death of the process.
+	Replicated
+	// Memory: they will be written.
+	Memory
+)
+
+// Completion is told, once, what became of an append. It is called by the committer, or by Append
+// itself if the promise is Memory, in the order of the appends; it must not block.
+type Completion interface {
+	Committed(first, end uint64, err error)
+}
+
+// Append is a group of records that is stored as one batch: all of it or nothing.
+type Append struct {
+	Epoch      uint64
+	Records    []Record
+	Extensions []Extension
+	Durability Durability
+	Done       Completion // may be nil
+}
+
+// Epoch is where the batches of a leader begin.
+type Epoch struct {
+	Epoch, Start uint64
+}
+
+// Log is one shard's log on one disk. See the package's comment for its invariants.
+type Log struct {
+	disk *Disk
+	id   Identity
+	name string
+	dir  string
+
+	// admin is held by what changes the log's files other than by appending. It comes before mu.
+	admin  sync.Mutex
+	meta   Meta // guarded by admin
+	secret uint64
+
+	mu       sync.Mutex
+	idle     *sync.Cond // the committer has nothing of this log
+	start    uint64
+	end      uint64
+	durable  uint64
+	epochs   []Epoch
+	segments []*segment
+	active   *segment // the last of segments, or nil
+	recovery Recovery
+	failed   error
+	closed   bool
+	holds    map[*Hold]struct{}
+	stats    Stats
+
+	// What was appended last, in memory.
+	chunk     *chunk // the one being filled, the last of tail
+	chunkSize int
+	chunkIDs  uint64
+	tail      []*chunk
+
+	// What the committer is to do.
+	queued  bool
+	flying  bool
+	wantOne bool // a waiter wants a sync
+	runs    []run
+	waiters []waiter
+	sealing []*segment
+
+	flight flight // the committer's own
+}
+
+// run is bytes of one chunk that go to one place.
+type run struct {
+	seg  *segment
+	c    *chunk
+	from int
+	data []byte
+	pos  int64
+	end  uint64
+}
+
+type waiter struct {
+	done       Completion
+	first, end uint64
+	durability Durability
+}
+
+// Name is that of the log's directory.
+func (l *Log) Name() string { return l.name }
+
+// Offsets returns the first offset that is retained, the one that the next record will get, and
+// the one up to which records survive a power cut.
+func (l *Log) Offsets() (start, end, durable uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.start, l.end, l.durable
+}
+
+// Epochs returns where each epoch that is still retained begins.
+func (l *Log) Epochs() []Epoch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.epochs)
+}
+
+// Recovery is what opening the log found.
+func (l *Log) Recovery() Recovery {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.recovery
+}
+
+// writable says why nothing can be appended, or nil. mu is held.
+func (l *Log) writable() error {
+	if l.closed {
+		return ErrClosed
+	}
+	if l.failed != nil {
+		return l.failed
+	}
+	return l.disk.Failed()
+}
+
+// Append gives the records their offsets and hands them to the committer. On an error nothing was
+// appended, and Done is not called. It copies what it needs.
+func (l *Log) Append(a *Append) (first uint64, err error) {
+	size, err := batchSize(a.Records, a.Extensions)
+	if err != nil {
+		return 0, fmt.Errorf("log %s: append: %w", l.name, err)
+	}
+	l.mu.Lock()
+	if err := l.admit(size, a.Epoch); err != nil {
+		l.mu.Unlock()
+		return 0, err
+	}
+	first = l.end
+	c, at := l.begin(size)
+	c.buf = appendBatch(c.buf, a.Epoch, first, a.Records, a.Extensions)
+	l.appended(Batch(c.buf[at:]), a.Durability, a.Done)
+	end := l.end
+	l.mu.Unlock()
+	if a.Durability == Memory && a.Done != nil {
+		a.Done.Committed(first, end, nil)
+	}
+	return first, nil
+}
+
+// AppendBatch appends a batch that another broker's log holds, as it is: the way of a follower. The
+// batch must have been checked with ParseBatch.
+func (l *Log) AppendBatch(b Batch, durability Durability, done Completion) error {
+	l.mu.Lock()
+	if err := l.admit(len(b), b.Epoch()); err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	if b.Base() != l.end {
+		l.mu.Unlock()
+		return &OffsetError{Log: l.name, Base: b.Base(), End: l.end}
+	}
+	c, at := l.begin(len(b))
+	c.buf = append(c.buf, b...)
+	l.appended(Batch(c.buf[at:]), durability, done)
+	l.mu.Unlock()
+	if durability == Memory && done != nil {
+		done.Committed(b.Base(), b.End(), nil)
+	}
+	return nil
+}
+
+// admit refuses what can't be appended, and finds room on the disk for what can. mu is held.
+func (l *Log) admit(size int, epoch uint64) error {
+	if err := l.writable(); err != nil {
+		return err
+	}
+	if n := len(l.epochs); n > 0 && epoch < l.epochs[n-1].Epoch {
+		return &EpochError{Log: l.name, Epoch: epoch, Last: l.epochs[n-1].Epoch}
+	}
+	if l.disk.backlog.Load() > 2*l.disk.opts.Backlog {
+		return ErrOverloaded
+	}
+	need := int64(size + headerSize + markerSize)
+	if s := l.active; s != nil && s.pos+need+s.footerRoom() <= s.size {
+		return nil
+	}
+	if err := l.roll(need); err != nil {
+		l.stats.Refused++
+		if errors.Is(err, syscall.ENOSPC) {
+			return fmt.Errorf("log %s: append: no room for the next segment: %w; free space, enlarge the volume or shorten the retention", l.name, err)
+		}
+		return fmt.Errorf("log %s: append: %w", l.name, err)
+	}
+	return nil
+}
+
+// roll makes a segment with room for need bytes the active one. The room is reserved on the disk
+// before anything is accepted, so that a full disk refuses an append instead of breaking one. mu is held.
+func (l *Log) roll(need int64) error {
+	size := l.disk.opts.SegmentSmallest
+	if n := len(l.segments); n > 0 {
+		size = min(2*l.segments[n-1].size, l.disk.opts.SegmentLargest)
+		size = max(size, l.disk.opts.SegmentSmallest)
+	}
+	s := newSegment(l.dir, l.end)
+	s.size = max(size, (need+s.footerRoom()+4095)&^4095)
+	s.newName = true
+	if l.active != nil && l.active.end == l.active.base {
+		return l.enlarge(s.size)
+	}
+	f, err := l.disk.fs.Create(s.path)
+	if err != nil {
+		return err
+	}
+	if err := f.Preallocate(s.size); err != nil {
+		return errors.Join(err, f.Close(), l.disk.fs.Remove(s.path))
+	}
+	l.disk.handles.adopt(s, f)
+	l.disk.handles.release(s)
+	if l.active != nil {
+		l.retire()
+	}
+	l.active = s
+	l.segments = append(l.segments, s)
+	l.stats.Segments++
+	return nil
+}
+
+// enlarge makes room in an active segment that holds nothing yet. mu is held.
+func (l *Log) enlarge(size int64) error {
+	f, err := l.disk.handles.acquire(l.active)
+	if err != nil {
+		return err
+	}
+	defer l.disk.handles.release(l.active)
+	if err := f.Preallocate(l.active.pos + size); err != nil {
+		return err
+	}
+	l.active.size = l.active.pos + size
+	return nil
+}
+
+// retire hands the active segment to the committer to be sealed. mu is held.
+func (l *Log) retire() {
+	l.active.closed = true
+	l.sealing = append(l.sealing, l.active)
+	l.active = nil
+	l.enqueue()
+}
+
+// begin returns a chunk with room for size bytes behind what the file needs before them, and where
+// in it they begin. mu is held.
+func (l *Log) begin(size int) (*chunk, int) {
+	c, s := l.chunk, l.active
+	extra := headerSize + markerSize
+	if c == nil || cap(c.buf)-len(c.buf) < size+extra {
+		if c != nil && l.chunkSize < usualChunk {
+			l.chunkSize *= 2
+		}
+		c = newChunk(max(size+extra, l.chunkSize))
+		l.chunkIDs++
+		c.id, c.first, c.end, c.written = l.chunkIDs, l.end, l.end, l.end
+		l.chunk = c
+		l.tail = append(l.tail, c)
+	}
+	if n := len(l.runs); n == 0 || l.runs[n-1].c != c || l.runs[n-1].seg != s {
+		from, pos := len(c.buf), s.pos
+		if pos == 0 {
+			c.buf = appendHeader(c.buf, l.secret, s.base)
+		}
+		if pos == 0 || s.marked != s.synced {
+			s.marked = s.synced
+			c.buf = appendMarker(c.buf, l.secret, pos+int64(len(c.buf)-from), s.synced, l.end)
+		}
+		s.pos += int64(len(c.buf) - from)
+		c.retain()
+		l.runs = append(l.runs, run{seg: s, c: c, from: from, pos: pos})
+	}
+	return c, len(c.buf)
+}
+
+// appended accounts for a batch at the end of the chunk. mu is held.
+func (l *Log) appended(b Batch, durability Durability, done Completion) {
+	s, r := l.active, &l.runs[len(l.runs)-1]
+	before := len(r.data)
+	if n := len(l.epochs); n == 0 || b.Epoch() > l.epochs[n-1].Epoch {
+		l.epochs = append(l.epochs, Epoch{Epoch: b.Epoch(), Start: b.Base()})
+		s.epochs = append(s.epochs, Epoch{Epoch: b.Epoch(), Start: b.Base()})
+	} else if len(s.epochs) == 0 {
+		s.epochs = append(s.epochs, Epoch{Epoch: b.Epoch(), Start: b.Base()})
+	}
+	s.note(b, s.pos)
+	first := l.end
+	l.end = b.End()
+	r.data, r.end = r.c.buf[r.from:len(r.c.buf):len(r.c.buf)], l.end
+	r.c.end = l.end
+	l.stats.Appended += uint64(b.Count())
+	l.stats.AppendedBytes += uint64(len(b))
+	l.disk.backlog.Add(int64(len(r.data) - before))
+	l.wantOne = l.wantOne || durability == Synced
+	if done != nil && durability != Memory {
+		l.waiters = append(l.waiters, waiter{done: done, first: first, end: l.end, durability: durability})
+	}
+	l.enqueue()
+}
+
+// enqueue puts the log on the committer's list. mu is held.
+func (l *Log) enqueue() {
+	if l.queued {
+		return
+	}
+	l.queued = true
+	d := l.disk
+	d.mu.Lock()
+	d.dirty = append(d.dirty, l)
+	d.mu.Unlock()
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// WaitRoom blocks while too much waits to be written. A publisher that calls it before each Append
+// is never refused for that.
+func (l *Log) WaitRoom(ctx context.Context) error {
+	d := l.disk
+	if d.backlog.Load() <= d.opts.Backlog {
+		return nil
+	}
+	stop := context.AfterFunc(ctx, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.room.Broadcast()
+	})
+	defer stop()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.backlog.Load() > d.opts.Backlog && ctx.Err() == nil && d.failed == nil && !d.closing {
+		d.room.Wait()
+	}
+	if d.failed != nil {
+		return d.failed
+	}
+	return ctx.Err()
+}
+
+// settle waits until the committer has nothing of this log. mu is held, before and after.
+func (l *Log) settle() {
+	for l.queued || l.flying {
+		l.idle.Wait()
+	}
+}
+
+// Flush waits until everything that was appended before is safe.
+func (l *Log) Flush() error {
+	l.admin.Lock()
+	defer l.admin.Unlock()
+	return l.flush()
+}
+
+// flush is Flush with admin held.
+func (l *Log) flush() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.durable < l.end {
+		l.wantOne = true
+		l.enqueue()
+	}
+	l.settle()
+	if l.durable < l.end {
+		return l.unsafe()
+	}
+	return nil
+}
+
+// unsafe is why the log's end isn't durable. mu is held.
+func (l *Log) unsafe() error {
+	if l.failed != nil {
+		return l.failed
+	}
+	if err := l.disk.Failed(); err != nil {
+		return err
+	}
+	return fmt.Errorf("log %s: appended meanwhile", l.name)
+}
+
+// SetSpec keeps spec and epoch in the log's directory, for whoever has to build coordination anew.
+func (l *Log) SetSpec(spec []byte, epoch uint64) error {
+	l.admin.Lock()
+	defer l.admin.Unlock()
+	m := l.meta
+	m.Spec, m.Epoch = spec, epoch
+	return l.saveMeta(m)
+}
+
+// Meta is what stands in the log's directory.
+func (l *Log) Meta() Meta {
+	l.admin.Lock()
+	defer l.admin.Unlock()
+	return l.meta
+}
+
+// saveMeta writes m. admin is held.
+func (l *Log) saveMeta(m Meta) error {
+	if err := l.disk.Failed(); err != nil {
+		return err
+	}
+	if err := writeMeta(l.disk.fs, l.dir, &m); err != nil {
+		return fmt.Errorf("log %s: %w", l.name, l.disk.noticed(err))
+	}
+	l.meta = m
+	return nil
+}
+
+// Close makes everything safe and closes the log. What a reader still holds stays valid.
+func (l *Log) Close() error {
+	l.admin.Lock()
+	defer l.admin.Unlock()
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return ErrClosed
+	}
+	l.closed = true
+	l.mu.Unlock()
+	err := l.flush()
+	l.mu.Lock()
+	l.settle()
+	m := l.meta
+	m.Durable = max(m.Durable, l.durable)
+	clean := err == nil && l.failed == nil && m.Durable != l.meta.Durable
+	l.dropTail()
+	l.mu.Unlock()
+	if clean {
+		err = l.saveMeta(m)
+	}
+	l.dropHandles()
+	l.disk.mu.Lock()
+	delete(l.disk.logs, l.name)
+	l.disk.mu.Unlock()
+	return err
+}
+
+func (l *Log) dropHandles() {
+	for _, s := range l.segments {
+		l.disk.handles.forget(s)
+	}
+}
+
+// dropTail lets go of what is kept in memory. mu is held, and the committer has nothing of the log.
+func (l *Log) dropTail() {
+	for _, c := range l.tail {
+		c.release()
+	}
+	l.tail, l.chunk = nil, nil
+}

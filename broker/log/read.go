@@ -1,0 +1,306 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/limits"
+)
+
+// Cursor reads a log in order and remembers where it is. It costs nothing while it isn't used. One
+// goroutine uses it at a time.
+type Cursor struct {
+	log  *Log
+	next uint64
+
+	// Hints, valid as long as what they name is still there.
+	chunkID  uint64
+	chunkPos int
+	seg      *segment
+	segPos   int64
+
+	buf []byte
+}
+
+// NewCursor returns a cursor that reads from offset on.
+func (l *Log) NewCursor(offset uint64) *Cursor { return &Cursor{log: l, next: offset} }
+
+// Seek goes to an offset.
+func (c *Cursor) Seek(offset uint64) {
+	c.next, c.chunkID, c.seg = offset, 0, nil
+}
+
+// Next is the offset that the next Read begins at.
+func (c *Cursor) Next() uint64 { return c.next }
+
+// View is what one Read found: batches, of which the first may begin before From. Its bytes are
+// valid until Release, and until the next Read of the same cursor.
+type View struct {
+	From, End uint64
+	data      []byte
+	chunk     *chunk
+}
+
+// Next returns the next batch.
+func (v *View) Next() (Batch, bool) {
+	for len(v.data) > 0 {
+		f := frame(v.data[:le.Uint32(v.data)])
+		v.data = v.data[len(f):]
+		if f.kind() == kindBatch {
+			return Batch(f), true
+		}
+	}
+	return nil, false
+}
+
+// Release lets go of the bytes.
+func (v *View) Release() {
+	if v.chunk != nil {
+		v.chunk.release()
+	}
+	v.chunk, v.data = nil, nil
+}
+
+// Read returns batches from the cursor's offset on, about max bytes of them and at least one, and
+// goes on behind them. At the end of the log there is none. A *RangeError says that the log doesn't
+// hold the offset; a *CorruptError which records are damaged, and where to go on.
+func (c *Cursor) Read(max int) (View, error) {
+	l := c.log
+	for range 3 {
+		l.mu.Lock()
+		if c.next < l.start || c.next > l.end {
+			defer l.mu.Unlock()
+			return View{}, &RangeError{Log: l.name, Asked: c.next, Start: l.start, End: l.end}
+		}
+		if c.next == l.end {
+			l.mu.Unlock()
+			return View{From: c.next, End: c.next}, nil
+		}
+		if len(l.tail) > 0 && c.next >= l.tail[0].first {
+			return c.fromMemory(max)
+		}
+		s, limit, index := l.segmentOf(c.next)
+		l.mu.Unlock()
+		if s == nil {
+			return View{}, l.missing(c.next)
+		}
+		v, err := c.fromDisk(s, limit, index, max)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it went while we looked; perhaps the log begins later now
+		}
+		return v, err
+	}
+	return View{}, l.missing(c.next)
+}
+
+// fromMemory reads from what was appended last. l.mu is held, and released.
+func (c *Cursor) fromMemory(max int) (View, error) {
+	l := c.log
+	i := len(l.tail) - 1
+	for l.tail[i].first > c.next {
+		i--
+	}
+	ch := l.tail[i]
+	ch.retain()
+	id, data := ch.id, ch.buf
+	l.mu.Unlock()
+	pos := 0
+	if c.chunkID == id {
+		pos = c.chunkPos
+	}
+	v := View{From: c.next, End: c.next, chunk: ch}
+	from := -1
+	for pos < len(data) {
+		f := frame(data[pos : pos+int(le.Uint32(data[pos:]))])
+		if from >= 0 && pos+len(f)-from > max {
+			break
+		}
+		if f.kind() == kindBatch && Batch(f).End() > c.next {
+			if from < 0 {
+				from = pos
+			}
+			v.End = Batch(f).End()
+		}
+		pos += len(f)
+	}
+	if from < 0 {
+		v.Release()
+		return v, fmt.Errorf("log %s: offset %d is not where it was", l.name, c.next)
+	}
+	v.data = data[from:pos:pos]
+	c.next, c.chunkID, c.chunkPos, c.seg = v.End, id, pos, nil
+	return v, nil
+}
+
+// segmentOf returns the segment that holds an offset, up to where it may be read, and where to
+// begin if that is known already. mu is held.
+func (l *Log) segmentOf(offset uint64) (s *segment, limit int64, from int64) {
+	i, found := slices.BinarySearchFunc(l.segments, offset, func(s *segment, o uint64) int {
+		switch {
+		case s.base < o:
+			return -1
+		case s.base > o:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		i--
+	}
+	if i < 0 || offset >= l.segments[i].end {
+		return nil, 0, 0
+	}
+	s = l.segments[i]
+	if s.index != nil {
+		return s, s.written, seek(s.index, offset)
+	}
+	return s, s.written, -1
+}
+
+// missing is the error for records that no segment holds although the log's range does.
+func (l *Log) missing(offset uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next := l.end
+	for _, s := range l.segments {
+		if s.base > offset {
+			next = s.base
+			break
+		}
+	}
+	return &CorruptError{File: l.dir, From: offset, Next: next, Reason: "the segment is not there"}
+}
+
+// fromDisk reads from a segment's file.
+func (c *Cursor) fromDisk(s *segment, limit, pos int64, max int) (View, error) {
+	l := c.log
+	f, err := l.disk.handles.acquire(s)
+	if err != nil {
+		return View{}, err
+	}
+	defer l.disk.handles.release(s)
+	if pos < 0 {
+		known, err := l.look(s, f)
+		if err != nil {
+			return View{}, err
+		}
+		for _, d := range known.damages {
+			if c.next >= d.from && c.next < d.next {
+				return View{}, d.at(s, c.next)
+			}
+		}
+		pos, limit = seek(known.index, c.next), known.pos
+		for _, d := range known.damages {
+			if d.until > pos && d.next <= c.next {
+				pos = d.until
+			}
+		}
+	}
+	if c.seg == s && c.segPos >= pos {
+		pos = c.segPos
+	}
+	v, err := c.parse(f, s, pos, limit, max)
+	if err == nil {
+		return v, nil
+	}
+	if disk := (*env.DiskError)(nil); errors.As(err, &disk) {
+		return View{}, fmt.Errorf("log %s: offset %d: %w", l.name, c.next, err)
+	}
+	return View{}, l.diagnose(s, f, c.next, err)
+}
+
+// parse collects batches from pos on, as far as limit.
+func (c *Cursor) parse(f env.File, s *segment, pos, limit int64, max int) (View, error) {
+	v := View{From: c.next, End: c.next}
+	size := min(max, limits.BatchBytes) + limits.IndexInterval
+	from := -1
+	begin := pos
+	at := 0
+	fill := func(n int) error {
+		n = int(min(int64(n), limit-begin))
+		if n <= 0 {
+			return errNothing
+		}
+		c.buf = slices.Grow(c.buf[:0], n)[:n]
+		return readFull(f, c.buf, begin)
+	}
+	if err := fill(size); err != nil {
+		return v, err
+	}
+	for {
+		fr, err := parseFrame(c.buf[at:])
+		if err == errPartial || err == errNothing && at == len(c.buf) {
+			if from >= 0 || begin+int64(len(c.buf)) >= limit {
+				break
+			}
+			// Nothing yet: begin again at this frame, with room for all of it.
+			n := size
+			if want, lenErr := frameLength(c.buf[at:]); lenErr == nil {
+				n += want
+			}
+			begin, at = begin+int64(at), 0
+			if err := fill(n); err != nil {
+				return v, err
+			}
+			continue
+		}
+		if err == nil && fr.kind() == kindBatch && Batch(fr).End() > c.next {
+			b := Batch(fr)
+			switch {
+			case from < 0 && b.Base() > c.next || from >= 0 && b.Base() != v.End:
+				err = fmt.Errorf("a batch from offset %d stands where %d is due", b.Base(), v.End)
+			case from >= 0 && at+len(fr)-from > max:
+				err = errPartial
+			default:
+				if from < 0 {
+					from = at
+				}
+				v.End = b.End()
+			}
+		}
+		if err != nil {
+			if from >= 0 {
+				break
+			}
+			return v, err
+		}
+		at += len(fr)
+	}
+	if from < 0 {
+		return v, fmt.Errorf("the segment ends before offset %d", c.next)
+	}
+	v.data = c.buf[from:at:at]
+	c.next, c.chunkID, c.seg, c.segPos = v.End, 0, s, begin+int64(at)
+	return v, nil
+}
+
+// at is the damage as a reader at offset meets it.
+func (d *damage) at(s *segment, offset uint64) error {
+	return &CorruptError{File: s.path, Pos: d.pos, From: offset, Next: d.next, Reason: d.reason}
+}
+
+// diagnose finds out how far the damage goes that a reader ran into.
+func (l *Log) diagnose(s *segment, f env.File, offset uint64, met error) error {
+	l.mu.Lock()
+	l.stats.Corrupt++
+	fresh := &segment{base: s.base, path: s.path, end: s.end}
+	l.mu.Unlock()
+	found, err := fresh.scan(f, l.secret, false, 0, 0)
+	if err != nil {
+		return fmt.Errorf("log %s: offset %d: %w (%w)", l.name, offset, met, err)
+	}
+	l.mu.Lock()
+	if s.closed && s.index == nil {
+		s.lookup.Store(&lookup{index: fresh.index, pos: fresh.pos, damages: found.damages, whole: true})
+	}
+	l.mu.Unlock()
+	for _, d := range found.damages {
+		if offset >= d.from && offset < d.next {
+			return d.at(s, offset)
+		}
+	}
+	return &CorruptError{File: s.path, From: offset, Next: offset, Reason: met.Error() + ", but not when it was looked at again"}
+}

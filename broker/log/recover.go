@@ -1,0 +1,374 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/carillon-mq/carillon/broker/env"
+)
+
+// Recovery is what opening a log found. Suspect means that something was cut or couldn't be
+// believed, so that this copy must not be trusted alone until it was compared with another.
+type Recovery struct {
+	// Cut is how many bytes of a torn tail were cut: writes that were under way when the process died.
+	Cut     int64
+	Suspect bool
+	Reason  string
+	// Damaged are the ranges that are known to be unreadable here.
+	Damaged []CorruptError
+}
+
+func (r *Recovery) suspect(format string, args ...any) {
+	r.Suspect = true
+	if r.Reason != "" {
+		r.Reason += "; "
+	}
+	r.Reason += fmt.Sprintf(format, args...)
+}
+
+// open reads the log's directory, or makes it. Nobody else knows the log yet. Every step can be
+// cut short by a crash and is then done again.
+func (l *Log) open(start, epoch uint64, spec []byte) error {
+	d := l.disk
+	m, err := readMeta(d.fs, l.dir)
+	var corrupt *CorruptError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if m, err = l.create(start, epoch, spec); err != nil {
+			return err
+		}
+	case errors.As(err, &corrupt):
+		if m, err = l.rebuildMeta(corrupt, epoch, spec); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	}
+	if m.Topic != l.id.Topic || m.Shard != l.id.Shard || m.Part != l.id.Part {
+		return fmt.Errorf("its directory belongs to %s-%d%s; set it aside", m.Topic, m.Shard, m.Part)
+	}
+	l.meta, l.secret, l.start = *m, m.Log, m.Start
+	bases, err := l.bases()
+	if err != nil {
+		return err
+	}
+	if err := l.readSegments(bases); err != nil {
+		return err
+	}
+	if m := l.meta; m.Cut > 0 {
+		m.Cut = 0
+		if err := l.saveMeta(m); err != nil {
+			return err
+		}
+	}
+	return l.dropBelowStart()
+}
+
+// create makes the directory of a new log. One without a meta file holds nothing: the meta file
+// is safe before the first segment is made.
+func (l *Log) create(start, epoch uint64, spec []byte) (*Meta, error) {
+	d := l.disk
+	if names, err := d.fs.List(l.dir); err == nil {
+		for _, name := range names {
+			if _, ok := segmentBase(name); ok {
+				return nil, fmt.Errorf("%s has segments and no %s; set it aside", l.dir, metaName)
+			}
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := d.fs.MkdirAll(l.dir); err != nil {
+		return nil, err
+	}
+	if err := d.fs.SyncDir(d.logDir("")); err != nil {
+		return nil, &syncError{err}
+	}
+	m := newMeta(l.id, start, epoch, spec)
+	return m, writeMeta(d.fs, l.dir, m)
+}
+
+// rebuildMeta replaces a damaged meta file by what the segments say, and keeps the damaged one beside it.
+// What had been trimmed within the first segment comes back by that, which is why the log is suspect.
+func (l *Log) rebuildMeta(damaged *CorruptError, epoch uint64, spec []byte) (*Meta, error) {
+	fsys := l.disk.fs
+	bases, err := l.bases()
+	if err != nil {
+		return nil, err
+	}
+	m := newMeta(l.id, 1, epoch, spec)
+	found := false
+	for i, base := range bases {
+		if i == 0 {
+			m.Start, m.Durable = base, base
+		}
+		f, err := fsys.Open(newSegment(l.dir, base).path)
+		if err != nil {
+			return nil, err
+		}
+		head := make([]byte, headerSize)
+		if err := errors.Join(readFull(f, head, 0), f.Close()); err != nil {
+			continue
+		}
+		if h, err := parseFrame(head); err == nil && h.kind() == kindHeader {
+			m.Log, found = h.log(), true
+			break
+		}
+	}
+	if !found && len(bases) > 0 {
+		return nil, fmt.Errorf("%w, and no segment says which log it is; set it aside", damaged)
+	}
+	if err := fsys.Rename(damaged.File, damaged.File+".damaged"); err != nil {
+		return nil, err
+	}
+	if err := writeMeta(fsys, l.dir, m); err != nil {
+		return nil, err
+	}
+	l.recovery.suspect("%s was damaged (%s) and made again from the segments", damaged.File, damaged.Reason)
+	return m, nil
+}
+
+// bases lists the segments.
+func (l *Log) bases() ([]uint64, error) {
+	names, err := l.disk.fs.List(l.dir)
+	if err != nil {
+		return nil, err
+	}
+	var bases []uint64
+	for _, name := range names {
+		if base, ok := segmentBase(name); ok {
+			bases = append(bases, base)
+		} else if strings.HasSuffix(name, segmentEnd) {
+			l.recovery.suspect("%s/%s is no segment's name", l.dir, name)
+		}
+	}
+	slices.Sort(bases)
+	return bases, nil
+}
+
+// readSegments finds out where the log ends. From the last segment backwards, those that were
+// made and never written go; the first with anything in it is read from front to end. All before
+// it were sealed and synced before it was written, so of them only the footers are read.
+func (l *Log) readSegments(bases []uint64) error {
+	l.end, l.durable = l.start, l.start
+	var last *segment
+	for len(bases) > 0 && last == nil {
+		s := newSegment(l.dir, bases[len(bases)-1])
+		bases = bases[:len(bases)-1]
+		if l.meta.Cut > 0 && s.base >= l.meta.Cut {
+			if err := l.removeFile(s); err != nil {
+				return err
+			}
+			continue
+		}
+		used, err := l.recoverLast(s)
+		if err != nil {
+			return err
+		}
+		if used {
+			last = s
+		} else if err := l.removeFile(s); err != nil {
+			return err
+		}
+	}
+	for i, base := range bases {
+		s := newSegment(l.dir, base)
+		if s.end = last.base; i+1 < len(bases) {
+			s.end = bases[i+1]
+		}
+		s.closed = true
+		l.segments = append(l.segments, s)
+		if s.end > l.start {
+			if err := l.recoverSealed(s); err != nil {
+				return err
+			}
+		}
+	}
+	if last != nil {
+		l.segments = append(l.segments, last)
+		l.end = max(l.end, last.end)
+		if !last.closed {
+			if last.end >= l.start {
+				l.active = last
+			} else {
+				last.closed = true
+			}
+		}
+	}
+	if first := l.segments; len(first) > 0 && first[0].base > l.start {
+		l.recovery.suspect("records from %d up to %d are gone: the first segment begins after the log's start", l.start, first[0].base)
+		l.damaged(l.dir, damage{from: l.start, next: first[0].base, reason: "segments are missing"})
+	}
+	if l.end < l.meta.Durable {
+		l.recovery.suspect("records from %d up to %d were safe and are gone", l.end, l.meta.Durable)
+		l.damaged(l.dir, damage{from: l.end, next: l.meta.Durable, reason: "the end of the log is missing"})
+		l.end = l.meta.Durable
+		if l.active != nil {
+			l.active.closed, l.active = true, nil
+		}
+	}
+	for _, s := range l.segments {
+		for _, e := range s.epochs {
+			if n := len(l.epochs); n == 0 || e.Epoch > l.epochs[n-1].Epoch {
+				l.epochs = append(l.epochs, e)
+			}
+		}
+	}
+	l.durable = l.end
+	return nil
+}
+
+func (l *Log) damaged(file string, d damage) {
+	l.recovery.Damaged = append(l.recovery.Damaged, CorruptError{File: file, Pos: d.pos, From: d.from, Next: d.next, Reason: d.reason})
+}
+
+// recoverLast reads what may be the last segment, cuts a torn tail, and makes what is left safe. It says
+// whether there is anything in it.
+func (l *Log) recoverLast(s *segment) (used bool, err error) {
+	f, err := l.disk.handles.acquire(s)
+	if err != nil {
+		return false, err
+	}
+	defer l.disk.handles.release(s)
+	floor := uint64(0)
+	if l.meta.Durable > s.base {
+		floor = l.meta.Durable
+	}
+	found, err := s.scan(f, l.secret, true, floor, l.meta.Cut)
+	if err != nil {
+		return false, err
+	}
+	for _, d := range found.damages {
+		l.recovery.suspect("%s is damaged at byte %d: %s", s.path, d.pos, d.reason)
+		l.damaged(s.path, d)
+	}
+	if found.cut && found.cutBytes > 0 {
+		l.recovery.Cut += found.cutBytes
+		l.recovery.suspect("%d bytes of a write that was under way were cut from %s at byte %d (%s)", found.cutBytes, s.path, found.cutAt, found.reason)
+	}
+	if !found.header && found.batches == 0 && len(found.damages) == 0 {
+		return false, nil
+	}
+	sealed := false
+	if !found.cut && !found.open && len(found.damages) == 0 {
+		// The footer's frame is there. The rest of sealing may have been under way.
+		fresh := &segment{base: s.base, path: s.path, end: s.end}
+		_, err := fresh.readFooter(f, l.secret)
+		if disk := (*env.DiskError)(nil); errors.As(err, &disk) {
+			return false, err
+		}
+		sealed = err == nil
+	}
+	unsealed := !sealed && !found.open && len(found.damages) == 0
+	if found.cut || unsealed {
+		if err := f.Truncate(s.pos); err != nil {
+			return false, err
+		}
+		s.size = s.pos
+	}
+	// What was read may be in the page cache only: nothing may be built on it before it is safe. And
+	// what was cut must not come back behind what is written in its place.
+	if found.cut || unsealed || s.end > l.meta.Durable {
+		if err := f.Sync(); err != nil {
+			return false, &syncError{err}
+		}
+		if err := l.disk.fs.SyncDir(l.dir); err != nil {
+			return false, &syncError{err}
+		}
+	}
+	s.written, s.synced = s.pos, s.pos
+	s.closed = sealed || !found.cut && !found.open && !unsealed
+	if s.closed {
+		s.lookup.Store(&lookup{index: s.index, pos: s.pos, damages: found.damages, whole: true})
+		s.index = nil
+	}
+	return true, nil
+}
+
+// recoverSealed reads what a segment before the last says about itself.
+func (l *Log) recoverSealed(s *segment) error {
+	f, err := l.disk.handles.acquire(s)
+	if err != nil {
+		return err
+	}
+	defer l.disk.handles.release(s)
+	_, err = l.look(s, f)
+	if disk := (*env.DiskError)(nil); errors.As(err, &disk) {
+		l.recovery.suspect("%v", err)
+		l.damaged(s.path, damage{from: s.base, next: s.end, reason: err.Error()})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if found := s.lookup.Load(); found.whole {
+		l.recovery.suspect("%v", found.footer)
+		for _, d := range found.damages {
+			l.recovery.suspect("%s is damaged at byte %d: %s", s.path, d.pos, d.reason)
+			l.damaged(s.path, d)
+		}
+	}
+	s.written, s.synced = s.pos, s.pos
+	return nil
+}
+
+// look returns what reading a closed segment needs: its footer's index or, where that can't be
+// believed, what reading the whole file says.
+func (l *Log) look(s *segment, f env.File) (*lookup, error) {
+	if known := s.lookup.Load(); known != nil {
+		return known, nil
+	}
+	fresh := &segment{base: s.base, path: s.path, end: s.end}
+	index, err := fresh.readFooter(f, l.secret)
+	out := &lookup{index: index, pos: fresh.pos}
+	if disk := (*env.DiskError)(nil); errors.As(err, &disk) {
+		return nil, err
+	}
+	if err != nil {
+		why := err
+		if out, err = l.survey(s, f); err != nil {
+			return nil, err
+		}
+		out.footer = why
+		return out, nil
+	}
+	l.learn(s, fresh)
+	s.lookup.Store(out)
+	return out, nil
+}
+
+// survey reads a closed segment from front to end.
+func (l *Log) survey(s *segment, f env.File) (*lookup, error) {
+	fresh := &segment{base: s.base, path: s.path, end: s.end}
+	found, err := fresh.scan(f, l.secret, false, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	out := &lookup{index: fresh.index, pos: fresh.pos, damages: found.damages, whole: true}
+	l.learn(s, fresh)
+	s.lookup.Store(out)
+	return out, nil
+}
+
+// learn takes over what a closed segment was found to hold, if that wasn't known yet.
+func (l *Log) learn(s, found *segment) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.pos == 0 {
+		s.first, s.last, s.epochs, s.pos, s.size = found.first, found.last, found.epochs, found.pos, found.size
+	}
+}
+
+// removeFile deletes a segment that nobody reads.
+func (l *Log) removeFile(s *segment) error {
+	l.disk.handles.forget(s)
+	if err := l.disk.fs.Remove(s.path); err != nil {
+		return err
+	}
+	if err := l.disk.fs.SyncDir(l.dir); err != nil {
+		return &syncError{err}
+	}
+	return nil
+}

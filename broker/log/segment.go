@@ -1,0 +1,211 @@
+package log
+
+import (
+	"fmt"
+	"hash/crc32"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/limits"
+)
+
+// segment is one file of a log, named after the offset of its first record. The last one of a log
+// may be active: batches are added to it. All others are sealed, and never change again.
+//
+// A sealed segment ends with a footer, so that it is opened by reading that and no more:
+//
+//	12 u32 entries of the index   16 u64 log           24 u64 offset after the last record
+//	32 i64 time of the first      40 i64 greatest time 48 u32 epochs   52 u32 zero
+//	56 the index: u64 offset, u64 position; the epochs that begin here: u64 epoch, u64 offset
+//
+// and a trailer that says where the footer is: u64 position, u32 CRC-32C of it, u32 magic. A footer
+// only saves time: what it says is made again from the batches when it is damaged.
+type segment struct {
+	base uint64
+	path string
+
+	// Guarded by the log's mu while the segment is active, unchanging afterwards.
+	end         uint64 // offset after the last record
+	pos         int64  // where the next frame goes
+	size        int64  // length of the file
+	first, last int64  // times
+	index       []indexEntry
+	epochs      []Epoch // that begin in it
+	closed      bool    // takes no more batches
+
+	// Guarded by the log's mu.
+	written int64 // what stands before is in the file
+	synced  int64 // what stands before is safe
+	marked  int64 // what the last marker says is safe
+
+	newName bool // the directory has to be synced; the committer's
+
+	lookup atomic.Pointer[lookup] // of one that is closed; loaded when it is read
+
+	handle handle
+}
+
+// indexEntry says where the batch with a record's offset begins.
+type indexEntry struct {
+	offset uint64
+	pos    int64
+}
+
+// lookup is what reading a closed segment needs. It is dropped with the file's handle.
+type lookup struct {
+	index   []indexEntry
+	pos     int64 // where the batches end
+	damages []damage
+	whole   bool  // the whole file was read and damages is complete
+	footer  error // why the footer was not believed, if it was looked at
+}
+
+// damage is a range of a segment that is not as it was written.
+type damage struct {
+	pos, until int64
+	from, next uint64
+	reason     string
+}
+
+const (
+	footerMin    = 56
+	trailerSize  = 16
+	trailerMagic = 0x47455343 // "CSEG"
+	segmentEnd   = ".log"
+)
+
+func segmentName(base uint64) string { return fmt.Sprintf("%020d%s", base, segmentEnd) }
+
+// segmentBase reads a segment's name.
+func segmentBase(name string) (uint64, bool) {
+	digits, ok := strings.CutSuffix(name, segmentEnd)
+	if !ok || len(digits) != 20 {
+		return 0, false
+	}
+	base, err := strconv.ParseUint(digits, 10, 64)
+	return base, err == nil && base > 0
+}
+
+func newSegment(dir string, base uint64) *segment {
+	return &segment{base: base, end: base, path: filepath.Join(dir, segmentName(base))}
+}
+
+// note adds what a batch at pos brought to what is known of the segment.
+func (s *segment) note(b Batch, pos int64) {
+	if n := len(s.index); n == 0 || pos-s.index[n-1].pos >= limits.IndexInterval {
+		s.index = append(s.index, indexEntry{offset: b.Base(), pos: pos})
+	}
+	if s.end == s.base {
+		s.first, s.last = b.Time(), b.LastTime()
+	}
+	s.last = max(s.last, b.LastTime())
+	s.end = b.End()
+	s.pos = pos + int64(len(b))
+}
+
+// footerRoom is what has to stay free for the footer after one more batch.
+func (s *segment) footerRoom() int64 {
+	return int64(footerMin + 16*(len(s.index)+1) + 16*(len(s.epochs)+1) + trailerSize)
+}
+
+// seek returns where to begin looking for an offset.
+func seek(index []indexEntry, offset uint64) int64 {
+	i, found := slices.BinarySearchFunc(index, offset, func(e indexEntry, o uint64) int {
+		switch {
+		case e.offset < o:
+			return -1
+		case e.offset > o:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		i--
+	}
+	if i < 0 {
+		return 0
+	}
+	return index[i].pos
+}
+
+// appendFooter encodes footer and trailer for a file in which they stand at s.pos.
+func (s *segment) appendFooter(dst []byte, log uint64) []byte {
+	start := len(dst)
+	dst = append(dst, make([]byte, footerMin)...)
+	for _, e := range s.index {
+		dst = le.AppendUint64(dst, e.offset)
+		dst = le.AppendUint64(dst, uint64(e.pos))
+	}
+	for _, e := range s.epochs {
+		dst = le.AppendUint64(dst, e.Epoch)
+		dst = le.AppendUint64(dst, e.Start)
+	}
+	f := dst[start:]
+	f[8], f[9] = kindFooter, frameVersion
+	le.PutUint32(f[12:], uint32(len(s.index)))
+	le.PutUint64(f[16:], log)
+	le.PutUint64(f[24:], s.end)
+	le.PutUint64(f[32:], uint64(s.first))
+	le.PutUint64(f[40:], uint64(s.last))
+	le.PutUint32(f[48:], uint32(len(s.epochs)))
+	seal(f)
+	dst = le.AppendUint64(dst, uint64(s.pos))
+	dst = le.AppendUint32(dst, crc32.Checksum(dst[len(dst)-8:], castagnoli))
+	return le.AppendUint32(dst, trailerMagic)
+}
+
+// readFooter fills in what the footer says. An error that is no *env.DiskError means that there
+// is none that can be believed.
+func (s *segment) readFooter(f env.File, log uint64) ([]indexEntry, error) {
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	var trailer [trailerSize]byte
+	if size < headerSize+footerMin+trailerSize {
+		return nil, fmt.Errorf("%s has no footer", s.path)
+	}
+	if err := readFull(f, trailer[:], size-trailerSize); err != nil {
+		return nil, err
+	}
+	pos := int64(le.Uint64(trailer[:]))
+	if le.Uint32(trailer[12:]) != trailerMagic || le.Uint32(trailer[8:]) != crc32.Checksum(trailer[:8], castagnoli) {
+		return nil, fmt.Errorf("%s has no footer", s.path)
+	}
+	if pos < headerSize || pos > size-footerMin-trailerSize || size-pos > largestFooter {
+		return nil, fmt.Errorf("%s: the footer can't be at byte %d", s.path, pos)
+	}
+	buf := make([]byte, size-trailerSize-pos)
+	if err := readFull(f, buf, pos); err != nil {
+		return nil, err
+	}
+	foot, err := parseFrame(buf)
+	if err != nil {
+		return nil, fmt.Errorf("%s: footer: %w", s.path, err)
+	}
+	entries, epochs := uint64(le.Uint32(foot[12:])), uint64(le.Uint32(foot[48:]))
+	if foot.kind() != kindFooter || foot.log() != log || uint64(len(foot)) != footerMin+16*(entries+epochs) {
+		return nil, fmt.Errorf("%s: the footer is not this segment's", s.path)
+	}
+	if end := le.Uint64(foot[24:]); end != s.end {
+		return nil, fmt.Errorf("%s: the footer ends at offset %d, the next segment begins at %d", s.path, end, s.end)
+	}
+	s.first, s.last = int64(le.Uint64(foot[32:])), int64(le.Uint64(foot[40:]))
+	s.pos, s.size = pos, size
+	rest := foot[footerMin:]
+	index := make([]indexEntry, entries)
+	for i := range index {
+		index[i] = indexEntry{offset: le.Uint64(rest), pos: int64(le.Uint64(rest[8:]))}
+		rest = rest[16:]
+	}
+	s.epochs = make([]Epoch, epochs)
+	for i := range s.epochs {
+		s.epochs[i] = Epoch{Epoch: le.Uint64(rest), Start: le.Uint64(rest[8:])}
+		rest = rest[16:]
+	}
+	return index, nil
+}
