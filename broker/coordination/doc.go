@@ -37,7 +37,8 @@
 //	C4  Only its owner changes a Topic or a Subscription; clients are one owner, and that of what a
 //	    manifest left behind, too. A manifest adopts only what one of its namespace and name declared.
 //	C5  A shard is changed by comparing its revision. The controller also compares its term, so one
-//	    that was deposed changes nothing; a leader its own life and that of who joins its in-sync set.
+//	    that was deposed changes nothing, and the life of the leader that it names; a leader
+//	    compares its own life and that of who joins its in-sync set.
 //	C6  A State is what etcd had at one revision. It never changes. What is unreadable in it
 //	    leaves what was known: only a deletion looks like a deletion.
 //	C7  Each change is one transaction, whose answer may be lost: to repeat it is to be told of it, and no more.

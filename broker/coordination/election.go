@@ -3,6 +3,8 @@ package coordination
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -200,52 +202,93 @@ type ShardWrite struct {
 	Topic *Topic // whose shard it is; a new shard is not written if the Topic has changed since
 }
 
-// MaxShardWrites is how many changes one transaction takes: with as many different Topics to
-// compare, and the controller's key, it is below the 128 that etcd allows.
-const MaxShardWrites = 60
+const (
+	// MaxShardWrites is how many changes one call takes.
+	MaxShardWrites = 100
+	// maxCompares is how many comparisons etcd allows in one transaction.
+	maxCompares = 128
+)
 
-// WriteShards writes all of them in one transaction, or none: a *StaleError says that one of
-// them, or its Topic, is no longer what the controller had seen, and a *DeposedError that it is none any more.
+// WriteShards writes them in order, in as few transactions as etcd allows, and returns the
+// revision of the last. A *StaleError says that one of the first that are not written, its Topic,
+// or the life of its leader is no longer what the controller had seen; a *DeposedError that it is none any more.
 func (o *Office) WriteShards(ctx context.Context, writes []ShardWrite) (revision int64, err error) {
 	if len(writes) == 0 || len(writes) > MaxShardWrites {
 		return 0, &InvalidError{"writing shards", fmt.Sprintf("%d at once (use 1 to %d)", len(writes), MaxShardWrites)}
 	}
-	c := o.c
-	when := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(c.controllerKey()), "=", o.term)}
-	then := make([]clientv3.Op, 0, len(writes))
-	compared := map[string]int64{}
 	for i := range writes {
-		s, t := &writes[i].Shard, writes[i].Topic
-		value, err := s.encode()
-		if err != nil {
+		if why := writes[i].valid(); why != "" {
+			return 0, &InvalidError{writes[i].Shard.String(), why}
+		}
+	}
+	for len(writes) > 0 {
+		var n int
+		if n, revision, err = o.writeSome(ctx, writes); err != nil {
 			return 0, err
 		}
-		key := c.shardKey(s.Topic, s.Number)
-		when = append(when, clientv3.Compare(clientv3.ModRevision(key), "=", s.Revision))
-		then = append(then, clientv3.OpPut(key, value))
-		if s.Revision != 0 {
-			continue // while a deletion goes on its key is there, and then it is not
-		}
-		if t == nil || t.ID != s.Topic || t.Deleting {
-			return 0, &InvalidError{s.String(), "a new shard goes with its topic, which is not being deleted"}
-		}
-		if _, ok := compared[t.Name]; !ok {
-			compared[t.Name] = t.Revision
-			when = append(when, clientv3.Compare(clientv3.ModRevision(c.topicKey(t.Name)), "=", t.Revision))
+		writes = writes[n:]
+	}
+	return revision, nil
+}
+
+func (w *ShardWrite) valid() string {
+	if w.Shard.Revision == 0 && (w.Topic == nil || w.Topic.ID != w.Shard.Topic || w.Topic.Deleting) {
+		return "a new shard goes with its topic, which is not being deleted"
+	}
+	return w.Shard.valid()
+}
+
+// compares is what must hold for a write.
+func (o *Office) compares(w *ShardWrite) map[string]clientv3.Cmp {
+	c, s := o.c, &w.Shard
+	key := c.shardKey(s.Topic, s.Number)
+	when := map[string]clientv3.Cmp{key: clientv3.Compare(clientv3.ModRevision(key), "=", s.Revision)}
+	if s.Revision == 0 { // otherwise, when a deletion comes to it, its own key is gone
+		key := c.topicKey(w.Topic.Name)
+		when[key] = clientv3.Compare(clientv3.ModRevision(key), "=", w.Topic.Revision)
+	}
+	for _, m := range s.InSync {
+		if m.Broker == s.Leader {
+			when[c.brokerKey(m.Broker)] = c.lives(m)
 		}
 	}
-	done, err := c.transact(ctx, when, then, clientv3.OpGet(c.controllerKey()))
+	return when
+}
+
+// writeSome writes the first of them, as many as one transaction can compare.
+func (o *Office) writeSome(ctx context.Context, writes []ShardWrite) (n int, revision int64, err error) {
+	c := o.c
+	when := map[string]clientv3.Cmp{c.controllerKey(): clientv3.Compare(clientv3.CreateRevision(c.controllerKey()), "=", o.term)}
+	var then []clientv3.Op
+	for i := range writes {
+		needs, more := o.compares(&writes[i]), 0
+		for key := range needs {
+			if _, ok := when[key]; !ok {
+				more++
+			}
+		}
+		if len(when)+more > maxCompares {
+			break
+		}
+		maps.Copy(when, needs)
+		value, err := writes[i].Shard.encode()
+		if err != nil {
+			return 0, 0, err
+		}
+		then = append(then, clientv3.OpPut(c.shardKey(writes[i].Shard.Topic, writes[i].Shard.Number), value))
+	}
+	done, err := c.transact(ctx, slices.Collect(maps.Values(when)), then, clientv3.OpGet(c.controllerKey()))
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("write %d shards: %w", len(writes), err)
+		return 0, 0, fmt.Errorf("write %d shards: %w", len(then), err)
 	case done.Succeeded:
-		return done.Header.GetRevision(), nil
+		return len(then), done.Header.GetRevision(), nil
 	case answered(done, 0).GetCreateRevision() != o.term:
-		return 0, &DeposedError{o.term}
+		return 0, 0, &DeposedError{o.term}
 	}
-	names := make([]string, 0, len(writes))
-	for i := range writes {
+	names := make([]string, 0, len(then))
+	for i := range then {
 		names = append(names, writes[i].Shard.String())
 	}
-	return 0, &StaleError{"one of " + strings.Join(names, ", ")}
+	return 0, 0, &StaleError{"one of " + strings.Join(names, ", ") + ", or its topic or leader,"}
 }

@@ -62,15 +62,15 @@ func TestTheOfficePassesOnFenced(t *testing.T) {
 	etcd := startEtcd(t)
 	c := etcd.open()
 	topic := c.mustCreate(t, "orders", TopicSpec{Subjects: []string{"orders"}, Shards: 8}, client)
+	brokers := []*joined{c.join(t, broker("a")), c.join(t, broker("b"))}
+	a, b := Replica{"a", brokers[0].incarnation()}, Replica{"b", brokers[1].incarnation()}
 	number := 0
 	write := func(office *Office) error {
-		shard := newShard(topic.ID, number, Replica{"a", 1})
+		shard := newShard(topic.ID, number, a)
 		number++
 		_, err := office.WriteShards(ctx, []ShardWrite{{shard, topic}})
 		return err
 	}
-	brokers := []*joined{c.join(t, broker("a")), c.join(t, broker("b"))}
-	a, b := Replica{"a", brokers[0].incarnation()}, Replica{"b", brokers[1].incarnation()}
 
 	first := c.campaign(t, a, nil)
 	officeA := first.elected()

@@ -67,8 +67,9 @@ func TestShardsAreSwappedNotOverwritten(t *testing.T) {
 	as[*StaleError](t, err)
 }
 
-// As many as one transaction may hold, each with a Topic of its own to compare, is within etcd's limits.
-func TestTheMostShardsThatOneTransactionTakes(t *testing.T) {
+// As many as one call takes, each with a Topic of its own to compare, are written within etcd's
+// limits; what exists already, and compares less, in one transaction.
+func TestTheMostShardsThatOneCallTakes(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	c := startEtcd(t).open()
@@ -82,9 +83,42 @@ func TestTheMostShardsThatOneTransactionTakes(t *testing.T) {
 	}
 	_, err := office.WriteShards(ctx, writes)
 	as[*InvalidError](t, err)
-	if _, err := office.WriteShards(ctx, writes[:MaxShardWrites]); err != nil {
+	before := c.revision(t)
+	last, err := office.WriteShards(ctx, writes[:MaxShardWrites])
+	if err != nil || last != before+2 {
+		t.Fatalf("revision %d after %d, %v; want two transactions", last, before, err)
+	}
+	for i := range MaxShardWrites {
+		shards, _, err := c.ReadShards(ctx, writes[i].Shard.Topic)
+		if err != nil || len(shards) != 1 {
+			t.Fatalf("shards %v, %v", shards, err)
+		}
+		writes[i].Shard = *shards[0]
+		writes[i].Shard.Epoch++
+	}
+	if again, err := office.WriteShards(ctx, writes[:MaxShardWrites]); err != nil || again != last+1 {
+		t.Fatalf("revision %d after %d, %v; want one transaction", again, last, err)
+	}
+}
+
+// A leader is granted an epoch only in the life that it is in when that is written.
+func TestNobodyLeadsInALifeBefore(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := startEtcd(t).open()
+	joinedB := c.join(t, broker("b"))
+	a, b := Replica{"a", c.join(t, broker("a")).incarnation()}, Replica{"b", joinedB.incarnation()}
+	office := c.office(t, a)
+	topic := c.mustCreate(t, "orders", TopicSpec{Subjects: []string{"orders"}, Shards: 2}, client)
+	if _, err := office.WriteShards(ctx, []ShardWrite{{newShard(topic.ID, 0, b), topic}}); err != nil {
 		t.Fatal(err)
 	}
+	joinedB.leave()
+	_, err := office.WriteShards(ctx, []ShardWrite{{newShard(topic.ID, 1, b), topic}})
+	as[*StaleError](t, err)
+	c.join(t, broker("b")).incarnation()
+	_, err = office.WriteShards(ctx, []ShardWrite{{newShard(topic.ID, 1, b), topic}})
+	as[*StaleError](t, err)
 }
 
 func TestShardsThatCantBe(t *testing.T) {

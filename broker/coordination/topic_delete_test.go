@@ -161,7 +161,8 @@ func TestAMarkedTopicTakesNothing(t *testing.T) {
 	ctx := context.Background()
 	etcd := startEtcd(t)
 	c := etcd.open()
-	office := c.office(t, Replica{"a", c.join(t, broker("a")).incarnation()})
+	a := Replica{"a", c.join(t, broker("a")).incarnation()}
+	office := c.office(t, a)
 	topic := c.mustCreate(t, "orders", spec("orders"), client)
 	if err := etcd.dying(3, false).DeleteTopic(ctx, "orders", "", client); !errors.Is(err, errDied) {
 		t.Fatal(err)
@@ -175,9 +176,9 @@ func TestAMarkedTopicTakesNothing(t *testing.T) {
 	_, err = c.UpdateTopic(ctx, "orders", TopicUpdate{By: client, Spec: spec("orders")})
 	as[*NotFoundError](t, err)
 	// The controller may not have seen the mark yet.
-	_, err = office.WriteShards(ctx, []ShardWrite{{newShard(topic.ID, 0, Replica{"a", 1}), topic}})
+	_, err = office.WriteShards(ctx, []ShardWrite{{newShard(topic.ID, 0, a), topic}})
 	as[*StaleError](t, err)
-	_, err = office.WriteShards(ctx, []ShardWrite{{newShard(topic.ID, 0, Replica{"a", 1}), marked}})
+	_, err = office.WriteShards(ctx, []ShardWrite{{newShard(topic.ID, 0, a), marked}})
 	as[*InvalidError](t, err)
 	// Its subjects are claimed until nothing of it is left.
 	_, err = c.CreateTopic(ctx, "other", spec("orders"), client)

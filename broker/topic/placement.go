@@ -27,7 +27,7 @@ const maxSweeps = 10
 
 // Plan is what the controller does next, and why the rest is not served.
 type Plan struct {
-	Writes []Write               // at most coordination.MaxShardWrites, for one transaction
+	Writes []Write               // at most coordination.MaxShardWrites, for one call
 	Sweeps []*coordination.Topic // whose deletion is to be finished
 	Waits  []Wait                // sorted by Topic and shard
 	More   bool                  // there was more to do than one plan holds
