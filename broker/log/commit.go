@@ -3,6 +3,7 @@ package log
 import (
 	"errors"
 	"io"
+	"path/filepath"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/env"
@@ -80,6 +81,7 @@ func (d *Disk) round() bool {
 		l.finish()
 	}
 	d.evict()
+	d.syncIdle()
 	if d.opts.Committed != nil {
 		d.opts.Committed()
 	}
@@ -218,7 +220,7 @@ func (l *Log) seal(s *segment) {
 	if f.err = file.Truncate(size); f.err != nil {
 		return
 	}
-	if f.err = l.syncSegment(s); f.err != nil {
+	if f.err = l.disk.syncSegment(s); f.err != nil {
 		return
 	}
 	s.lookup.Store(&lookup{index: s.index, pos: s.pos})
@@ -232,26 +234,35 @@ func (l *Log) seal(s *segment) {
 }
 
 // syncSegment makes a file and its name safe.
-func (l *Log) syncSegment(s *segment) error {
-	if err := l.disk.Failed(); err != nil {
+func (d *Disk) syncSegment(s *segment) error {
+	if err := d.Failed(); err != nil {
 		return err
 	}
 	if err := s.handle.f.Sync(); err != nil {
-		return l.disk.fail(err)
+		return d.fail(err)
 	}
 	if s.newName {
-		if err := l.disk.fs.SyncDir(l.dir); err != nil {
-			return l.disk.fail(err)
+		if err := d.fs.SyncDir(filepath.Dir(s.path)); err != nil {
+			return d.fail(err)
 		}
 		s.newName = false
 	}
-	l.disk.handles.setDirty(s, false)
+	d.handles.setDirty(s, false)
 	return nil
+}
+
+// syncIdle syncs files that nobody asked to be synced and that are too many to be kept open: one
+// that is closed first may take what the kernel had to say about it along.
+func (d *Disk) syncIdle() {
+	for _, s := range d.handles.idleDirty() {
+		_ = d.syncSegment(s) // if it fails, the disk has failed, and all who append will hear of it
+		d.handles.release(s)
+	}
 }
 
 func (l *Log) syncFiles() {
 	if f := &l.flight; f.err == nil {
-		f.err = l.syncSegment(f.last)
+		f.err = l.disk.syncSegment(f.last)
 		if f.err == nil {
 			l.isSafe()
 		}

@@ -101,7 +101,7 @@ func OpenDisk(fsys env.FS, dir string, opts Options) (*Disk, error) {
 		}
 	}
 	d := &Disk{fs: fsys, dir: dir, opts: opts, logs: map[string]*Log{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
-	d.handles = handles{fs: fsys, keep: opts.OpenSegments, idle: list.New()}
+	d.handles = handles{fs: fsys, keep: opts.OpenSegments, open: list.New()}
 	d.room = sync.NewCond(&d.mu)
 	go d.run()
 	return d, nil

@@ -11,18 +11,19 @@ import (
 type handle struct {
 	f     env.File
 	users int
-	idle  *list.Element // in handles.idle
+	place *list.Element // in handles.open
 	dirty bool          // written and not synced: closing it could lose what the kernel would say about it
 	gone  bool          // the file was removed
 }
 
-// handles keeps the segment files that were used last open, and no more than keep of the idle ones.
+// handles keeps the segment files that were used last open: keep of them, or as many as are in use
+// or not synced.
 type handles struct {
 	fs   env.FS
 	keep int
 
 	mu   sync.Mutex
-	idle *list.List // of *segment, the one used last at the front
+	open *list.List // of *segment, the one used last at the front
 }
 
 // acquire returns the open file of s. release has to follow.
@@ -50,9 +51,10 @@ func (h *handles) adopt(s *segment, f env.File) {
 
 func (h *handles) use(s *segment) {
 	s.handle.users++
-	if s.handle.idle != nil {
-		h.idle.Remove(s.handle.idle)
-		s.handle.idle = nil
+	if s.handle.place == nil {
+		s.handle.place = h.open.PushFront(s)
+	} else {
+		h.open.MoveToFront(s.handle.place)
 	}
 }
 
@@ -64,26 +66,46 @@ func (h *handles) release(s *segment) {
 		return
 	}
 	if s.handle.gone {
-		s.shut()
+		h.shut(s)
 		return
 	}
-	s.handle.idle = h.idle.PushFront(s)
-	for at := h.idle.Back(); at != nil && h.idle.Len() > h.keep; {
+	steps := 0
+	for at := h.open.Back(); at != nil && h.open.Len() > h.keep && steps < evictSteps; steps++ {
 		oldest := at.Value.(*segment)
 		at = at.Prev()
-		if !oldest.handle.dirty {
-			h.idle.Remove(oldest.handle.idle)
-			oldest.shut()
+		if !oldest.handle.dirty && oldest.handle.users == 0 {
+			h.shut(oldest)
 		}
 	}
 }
 
+// evictSteps bounds how many files are looked at for one to close.
+const evictSteps = 32
+
+// idleDirty acquires some files that are too many and can't be closed because they are not synced.
+func (h *handles) idleDirty() []*segment {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []*segment
+	at := h.open.Back()
+	for steps := 0; at != nil && h.open.Len()-len(out) > h.keep && steps < evictSteps; steps++ {
+		s := at.Value.(*segment)
+		at = at.Prev()
+		if s.handle.dirty && s.handle.users == 0 {
+			h.use(s)
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // shut closes the file. A close that fails after what was written was synced has nothing to lose.
-func (s *segment) shut() {
+func (h *handles) shut(s *segment) {
 	if s.handle.f != nil {
 		_ = s.handle.f.Close()
+		h.open.Remove(s.handle.place)
 	}
-	s.handle.f, s.handle.idle = nil, nil
+	s.handle.f, s.handle.place = nil, nil
 	s.lookup.Store(nil)
 }
 
@@ -99,9 +121,6 @@ func (h *handles) forget(s *segment) {
 	defer h.mu.Unlock()
 	s.handle.gone, s.handle.dirty = true, false
 	if s.handle.users == 0 {
-		if s.handle.idle != nil {
-			h.idle.Remove(s.handle.idle)
-		}
-		s.shut()
+		h.shut(s)
 	}
 }

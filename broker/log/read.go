@@ -193,11 +193,6 @@ func (c *Cursor) fromDisk(s *segment, limit, pos int64, max int) (View, error) {
 			}
 		}
 		pos, limit = seek(known.index, c.next), known.pos
-		for _, d := range known.damages {
-			if d.until > pos && d.next <= c.next {
-				pos = d.until
-			}
-		}
 	}
 	if c.seg == s && c.segPos >= pos {
 		pos = c.segPos

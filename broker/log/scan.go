@@ -192,7 +192,7 @@ func (s *segment) scan(f env.File, log uint64, last bool, floor, ceiling uint64)
 		d := damage{pos: s.pos, from: s.end, reason: err.Error()}
 		if behind.resume != nil && behind.resume.following() >= s.end {
 			d.until, d.next = behind.at, behind.resume.following()
-			s.pos, s.end = behind.at, d.next
+			s.pos, s.end, s.gap = behind.at, d.next, true
 			out.damages = append(out.damages, d)
 			continue
 		}

@@ -36,6 +36,7 @@ type segment struct {
 	index       []indexEntry
 	epochs      []Epoch // that begin in it
 	closed      bool    // takes no more batches
+	gap         bool    // the next batch stands behind damage, so reading has to begin there
 
 	// Guarded by the log's mu.
 	written int64 // what stands before is in the file
@@ -96,8 +97,9 @@ func newSegment(dir string, base uint64) *segment {
 
 // note adds what a batch at pos brought to what is known of the segment.
 func (s *segment) note(b Batch, pos int64) {
-	if n := len(s.index); n == 0 || pos-s.index[n-1].pos >= limits.IndexInterval {
+	if n := len(s.index); n == 0 || s.gap || pos-s.index[n-1].pos >= limits.IndexInterval {
 		s.index = append(s.index, indexEntry{offset: b.Base(), pos: pos})
+		s.gap = false
 	}
 	if s.end == s.base {
 		s.first, s.last = b.Time(), b.LastTime()

@@ -1,0 +1,63 @@
+//go:build !race
+
+package log
+
+import (
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/env"
+)
+
+// signal is a completion that costs nothing.
+type signal chan struct{}
+
+func (s signal) Committed(uint64, uint64, error) { s <- struct{}{} }
+
+func TestAppendingAllocatesNothing(t *testing.T) {
+	d := openDisk(t, env.OS, t.TempDir(), Options{})
+	l := openLog(t, d, orders)
+	done := make(signal, 1)
+	records := texts(1, 10)
+	for _, durability := range []Durability{Synced, Replicated, Memory} {
+		a := &Append{Epoch: 1, Records: records, Durability: durability, Done: done}
+		got := testing.AllocsPerRun(2000, func() {
+			if _, err := l.Append(a); err != nil {
+				t.Fatal(err)
+			}
+			<-done
+		})
+		if got >= 1 {
+			t.Errorf("durability %d: %.2f allocations per append", durability, got)
+		}
+	}
+}
+
+func TestFollowingAllocatesNothing(t *testing.T) {
+	d := openDisk(t, env.OS, t.TempDir(), Options{})
+	l := openLog(t, d, orders)
+	done := make(signal, 1)
+	a := &Append{Epoch: 1, Records: texts(1, 10), Durability: Replicated, Done: done}
+	c := l.NewCursor(1)
+	got := testing.AllocsPerRun(2000, func() {
+		if _, err := l.Append(a); err != nil {
+			t.Fatal(err)
+		}
+		v, err := c.Read(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			it := b.Records()
+			for r := (Record{}); it.Next(&r); {
+			}
+		}
+		v.Release()
+		<-done
+	})
+	if got >= 1 {
+		t.Errorf("%.2f allocations per append that is read", got)
+	}
+	if c.Next() != 20011 {
+		t.Errorf("read up to %d", c.Next())
+	}
+}

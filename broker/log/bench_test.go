@@ -1,0 +1,151 @@
+package log
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/env"
+)
+
+// Each waiter appends one record of 256 bytes, waits until it is synced, and again.
+func BenchmarkGroupCommit(b *testing.B) {
+	for _, waiters := range []int{1, 32, 256, 2048} {
+		b.Run(fmt.Sprintf("waiters=%d", waiters), func(b *testing.B) {
+			d := openDisk(b, env.OS, b.TempDir(), Options{})
+			l := openLog(b, d, orders)
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			var wg sync.WaitGroup
+			b.ResetTimer()
+			for range waiters {
+				wg.Go(func() {
+					done := make(signal256, 1)
+					a := &Append{Epoch: 1, Records: []Record{{Subject: []byte("orders.eu"), Data: make([]byte, 256)}}, Done: done}
+					for left.Add(-1) >= 0 {
+						if _, err := l.Append(a); err != nil {
+							b.Error(err)
+							return
+						}
+						<-done
+					}
+				})
+			}
+			wg.Wait()
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
+			b.ReportMetric(float64(b.N)/float64(d.Stats().Rounds), "appends/sync")
+		})
+	}
+}
+
+type signal256 chan struct{}
+
+func (s signal256) Committed(uint64, uint64, error) { s <- struct{}{} }
+
+// Batches of 16,384 records of 64 bytes, as fast as they are taken.
+func BenchmarkAppendLargeBatches(b *testing.B) {
+	for _, durability := range []Durability{Memory, Replicated, Synced} {
+		b.Run([]string{"synced", "replicated", "memory"}[durability], func(b *testing.B) {
+			d := openDisk(b, env.OS, b.TempDir(), Options{})
+			l := openLog(b, d, orders)
+			records := make([]Record, 16384)
+			data := make([]byte, 64)
+			for i := range records {
+				records[i] = Record{Subject: []byte("orders"), Data: data}
+			}
+			a := &Append{Epoch: 1, Records: records, Durability: durability}
+			b.SetBytes(16384 * 64)
+			b.ResetTimer()
+			kept := 0
+			for range b.N {
+				if err := l.WaitRoom(context.Background()); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := l.Append(a); err != nil {
+					b.Fatal(err)
+				}
+				if kept++; kept == 256 {
+					b.StopTimer()
+					_, end, _ := l.Offsets()
+					if _, err := l.Trim(end); err != nil {
+						b.Fatal(err)
+					}
+					kept = 0
+					b.StartTimer()
+				}
+			}
+			b.ReportMetric(float64(b.N)*16384/b.Elapsed().Seconds(), "records/s")
+		})
+	}
+}
+
+// A round in which each of n logs has one record, synced file by file and at once.
+func BenchmarkDirtyLogs(b *testing.B) {
+	for _, n := range []int{2, 4, 8, 16, 100, 1000} {
+		for _, from := range []int{1, 1 << 30} {
+			name := fmt.Sprintf("logs=%d/%s", n, map[bool]string{true: "syncfs", false: "fdatasync"}[from == 1])
+			b.Run(name, func(b *testing.B) {
+				d := openDisk(b, env.OS, b.TempDir(), Options{SyncAllFrom: from})
+				done := make(signal256, n)
+				logs := make([]*Log, n)
+				for i := range logs {
+					logs[i] = openLog(b, d, Identity{Topic: "orders", Shard: i})
+				}
+				round := func() {
+					for _, l := range logs {
+						if _, err := l.Append(&Append{Epoch: 1, Records: texts(1, 1), Done: done}); err != nil {
+							b.Fatal(err)
+						}
+					}
+					for range logs {
+						<-done
+					}
+				}
+				round()
+				for b.Loop() {
+					round()
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkReadSequentially(b *testing.B) {
+	d := openDisk(b, env.OS, b.TempDir(), Options{TailBytes: 1})
+	l := openLog(b, d, orders)
+	records := make([]Record, 1000)
+	for i := range records {
+		records[i] = Record{Subject: []byte("orders"), Data: make([]byte, 64)}
+	}
+	for range 2000 {
+		if err := l.WaitRoom(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := l.Append(&Append{Epoch: 1, Records: records, Durability: Replicated}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := l.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	n := 0
+	for range b.N {
+		for c := l.NewCursor(1); c.Next() < 2_000_001; {
+			v, err := c.Read(256 << 10)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for batch, ok := v.Next(); ok; batch, ok = v.Next() {
+				it := batch.Records()
+				for r := (Record{}); it.Next(&r); n++ {
+				}
+			}
+			v.Release()
+		}
+	}
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "records/s")
+}
