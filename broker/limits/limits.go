@@ -63,8 +63,10 @@ const (
 	// OpenSegments is how many segment files a disk keeps open while nobody uses them, well below
 	// the usual bound of 65,536 descriptors and enough for the shards that are busy at a time.
 	OpenSegments = 4096
-	// SyncAllFrom is how many dirty files are synced by one syncfs instead of one by one.
-	SyncAllFrom = 8
+	// SyncAllFrom is how many dirty files are synced by one syncfs instead of one by one. Measured: 0.18 ms
+	// against 0.50 for 4 files, 1.4 against 13 for 100. Fewer stay with fdatasync, since syncfs also
+	// writes what nobody is waiting for.
+	SyncAllFrom = 4
 	// SegmentsPerAge is into how many segments a log that is kept by age is at least cut, so that
 	// records outlive their age by no more than a quarter.
 	SegmentsPerAge = 4

@@ -174,7 +174,6 @@ func TestABatchLargerThanASegmentOrAChunk(t *testing.T) {
 
 func TestCompletionsSayWhatTheyPromise(t *testing.T) {
 	fsys, d, l := setup(t, small)
-	inCommitted := make(chan struct{}, 1)
 	syncing, resume := make(chan struct{}, 10), make(chan struct{})
 	fsys.SetHook(func(op opKind) error {
 		if op.Kind == "sync" {
@@ -183,7 +182,6 @@ func TestCompletionsSayWhatTheyPromise(t *testing.T) {
 		}
 		return nil
 	})
-	_ = inCommitted
 	memory, replicated, synced := newAck(), newAck(), newAck()
 	app := func(dur Durability, a *ack) {
 		t.Helper()
@@ -201,7 +199,11 @@ func TestCompletionsSayWhatTheyPromise(t *testing.T) {
 		t.Fatal(err)
 	}
 	app(Synced, synced)
-	<-syncing
+	select {
+	case <-syncing:
+	case <-time.After(20 * time.Second):
+		t.Fatal("nothing was synced")
+	}
 	synced.mu.Lock()
 	if synced.n != 0 {
 		t.Error("complete before the sync was")
