@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 )
@@ -175,6 +176,8 @@ func TestABatchLargerThanASegmentOrAChunk(t *testing.T) {
 func TestCompletionsSayWhatTheyPromise(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	syncing, resume := make(chan struct{}, 10), make(chan struct{})
+	letGo := sync.OnceFunc(func() { close(resume) })
+	t.Cleanup(letGo)
 	fsys.SetHook(func(op opKind) error {
 		if op.Kind == "sync" {
 			syncing <- struct{}{}
@@ -216,7 +219,7 @@ func TestCompletionsSayWhatTheyPromise(t *testing.T) {
 	for range 5 {
 		app(Synced, synced)
 	}
-	close(resume)
+	letGo()
 	if err := synced.wait(t, 6); err != nil {
 		t.Fatal(err)
 	}

@@ -157,12 +157,6 @@ func (l *Log) readSegments(bases []uint64) error {
 	for len(bases) > 0 && last == nil {
 		s := newSegment(l.dir, bases[len(bases)-1])
 		bases = bases[:len(bases)-1]
-		if l.meta.Cut > 0 && s.base >= l.meta.Cut {
-			if err := l.removeFile(s); err != nil {
-				return err
-			}
-			continue
-		}
 		used, err := l.recoverLast(s)
 		if err != nil {
 			return err
