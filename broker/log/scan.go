@@ -32,6 +32,8 @@ type frames struct {
 
 const scanWindow = 256 << 10
 
+var zeros [scanWindow]byte
+
 func newFrames(f env.File) (*frames, error) {
 	size, err := f.Size()
 	if err != nil {
@@ -93,7 +95,8 @@ func (r *frames) lookBehind(pos int64, log uint64) (remainder, error) {
 		if err != nil {
 			return out, err
 		}
-		if kept := bytes.TrimRight(data, "\x00"); len(kept) > 0 {
+		if !bytes.Equal(data, zeros[:len(data)]) { // a long comparison is ten times as fast as a search
+			kept := bytes.TrimRight(data, "\x00")
 			out.nonzero = at + int64(len(kept))
 			for i := 16; ; {
 				found := -1
