@@ -95,6 +95,7 @@ type ConsumerSettings struct {
 	FlowControl       bool              `json:"flowControl,omitempty"`
 	IdleHeartbeat     time.Duration     `json:"idleHeartbeat,omitempty"`
 	PauseUntil        time.Time         `json:"pauseUntil,omitzero"`
+	FilterList        bool              `json:"filterList,omitempty"` // the one filter was given as a list, and is shown as one
 }
 
 const (

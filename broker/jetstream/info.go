@@ -1,0 +1,153 @@
+package jetstream
+
+import "time"
+
+// StreamState is what a stream holds.
+type StreamState struct {
+	Messages    uint64            `json:"messages"`
+	Bytes       uint64            `json:"bytes"`
+	FirstSeq    uint64            `json:"first_seq"`
+	FirstTime   time.Time         `json:"first_ts"`
+	LastSeq     uint64            `json:"last_seq"`
+	LastTime    time.Time         `json:"last_ts"`
+	NumSubjects int               `json:"num_subjects,omitempty"`
+	Subjects    map[string]uint64 `json:"subjects,omitempty"`
+	NumDeleted  int               `json:"num_deleted,omitempty"`
+	Deleted     []uint64          `json:"deleted,omitempty"`
+	Consumers   int               `json:"consumer_count"`
+}
+
+// ClusterInfo says which broker leads.
+type ClusterInfo struct {
+	Name   string `json:"name,omitempty"`
+	Leader string `json:"leader,omitempty"`
+}
+
+// StreamInfo is all that is told of a stream.
+type StreamInfo struct {
+	Config    StreamConfig `json:"config"`
+	Created   time.Time    `json:"created"`
+	State     StreamState  `json:"state"`
+	Cluster   *ClusterInfo `json:"cluster,omitempty"`
+	TimeStamp time.Time    `json:"ts"`
+}
+
+// SequenceInfo is a place in a consumer's count and in its stream's.
+type SequenceInfo struct {
+	Consumer uint64     `json:"consumer_seq"`
+	Stream   uint64     `json:"stream_seq"`
+	Last     *time.Time `json:"last_active,omitempty"`
+}
+
+// ConsumerInfo is all that is told of a consumer.
+type ConsumerInfo struct {
+	Stream         string         `json:"stream_name"`
+	Name           string         `json:"name"`
+	Created        time.Time      `json:"created"`
+	Config         ConsumerConfig `json:"config"`
+	Delivered      SequenceInfo   `json:"delivered"`
+	AckFloor       SequenceInfo   `json:"ack_floor"`
+	NumAckPending  int            `json:"num_ack_pending"`
+	NumRedelivered int            `json:"num_redelivered"`
+	NumWaiting     int            `json:"num_waiting"`
+	NumPending     uint64         `json:"num_pending"`
+	Cluster        *ClusterInfo   `json:"cluster,omitempty"`
+	TimeStamp      time.Time      `json:"ts"`
+}
+
+// Account is what there is, and what there may be; a limit of -1 is none.
+type Account struct {
+	Memory          uint64        `json:"memory"`
+	Storage         uint64        `json:"storage"`
+	ReservedMemory  uint64        `json:"reserved_memory"`
+	ReservedStorage uint64        `json:"reserved_storage"`
+	Streams         int           `json:"streams"`
+	Consumers       int           `json:"consumers"`
+	Limits          AccountLimits `json:"limits"`
+	API             APIStats      `json:"api"`
+}
+
+// AccountLimits bound all streams together.
+type AccountLimits struct {
+	MaxMemory            int64 `json:"max_memory"`
+	MaxStorage           int64 `json:"max_storage"`
+	MaxStreams           int   `json:"max_streams"`
+	MaxConsumers         int   `json:"max_consumers"`
+	MaxAckPending        int   `json:"max_ack_pending"`
+	MemoryMaxStreamBytes int64 `json:"memory_max_stream_bytes"`
+	StoreMaxStreamBytes  int64 `json:"storage_max_stream_bytes"`
+	MaxBytesRequired     bool  `json:"max_bytes_required"`
+}
+
+// NoAccountLimits is how "no limits" is told.
+var NoAccountLimits = AccountLimits{-1, -1, -1, -1, -1, -1, -1, false}
+
+// APIStats count the calls.
+type APIStats struct {
+	Level  int    `json:"level"`
+	Total  uint64 `json:"total"`
+	Errors uint64 `json:"errors"`
+}
+
+// The answers in JSON. What a pointer leaves out is not there when the call was refused.
+type (
+	// AccountResponse answers AccountInfo.
+	AccountResponse struct {
+		Response
+		*Account
+	}
+	// StreamResponse answers StreamUpdate and, with DidCreate, StreamCreate.
+	StreamResponse struct {
+		Response
+		*StreamInfo
+		DidCreate bool `json:"did_create,omitempty"`
+	}
+	// StreamInfoResponse answers StreamInfoCall; the page is that of State.Subjects.
+	StreamInfoResponse struct {
+		Response
+		Paged
+		*StreamInfo
+	}
+	// DoneResponse answers deletions: of a stream, a consumer, a message.
+	DoneResponse struct {
+		Response
+		Success bool `json:"success,omitempty"`
+	}
+	// PurgeResponse answers StreamPurge.
+	PurgeResponse struct {
+		Response
+		Success bool   `json:"success,omitempty"`
+		Purged  uint64 `json:"purged"`
+	}
+	// StreamNamesResponse answers StreamNames.
+	StreamNamesResponse struct {
+		Response
+		Paged
+		Streams []string `json:"streams"`
+	}
+	// StreamListResponse answers StreamList. Missing are those whose broker can't be asked.
+	StreamListResponse struct {
+		Response
+		Paged
+		Streams []*StreamInfo `json:"streams"`
+		Missing []string      `json:"missing,omitempty"`
+	}
+	// ConsumerResponse answers ConsumerCreate and ConsumerInfoCall.
+	ConsumerResponse struct {
+		Response
+		*ConsumerInfo
+	}
+	// ConsumerNamesResponse answers ConsumerNames.
+	ConsumerNamesResponse struct {
+		Response
+		Paged
+		Consumers []string `json:"consumers"`
+	}
+	// ConsumerListResponse answers ConsumerList.
+	ConsumerListResponse struct {
+		Response
+		Paged
+		Consumers []*ConsumerInfo `json:"consumers"`
+		Missing   []string        `json:"missing,omitempty"`
+	}
+)

@@ -1,0 +1,157 @@
+package jetstream
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// Publish is what the headers of a published message ask of its stream. Its slices point into the
+// header block. Headers that are only read by other clients, as KV-Operation, are not in it.
+type Publish struct {
+	ID             []byte // one message per id and deduplication window; empty: none
+	ExpectedStream []byte
+	ExpectedLastID []byte
+	// ExpectedLast is the last sequence that the stream must have, if ExpectsLast.
+	ExpectedLast uint64
+	ExpectsLast  bool
+	// ExpectedLastBySubject is the sequence that the last message of ExpectedSubject, or of the
+	// message's own subject if that is empty, must have, if ExpectsLastBySubject; 0: there is none.
+	ExpectedLastBySubject uint64
+	ExpectsLastBySubject  bool
+	ExpectedSubject       []byte
+}
+
+// Publish headers.
+const (
+	headerID                 = "Nats-Msg-Id"
+	headerExpectedStream     = "Nats-Expected-Stream"
+	headerExpectedLast       = "Nats-Expected-Last-Sequence"
+	headerExpectedLastID     = "Nats-Expected-Last-Msg-Id"
+	headerExpectedBySubject  = "Nats-Expected-Last-Subject-Sequence"
+	headerExpectedForSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
+)
+
+// refusedHeaders ask for what a stream of Carillon can't have yet, so they are refused as
+// nats-server refuses them on a stream that hasn't got it. Where a line goes, the feature has come.
+var refusedHeaders = [...]struct {
+	name string
+	err  *Error
+}{
+	{"Nats-TTL", ErrMessageTTLDisabled},
+	{"Nats-Rollup", ErrStreamRollupFailed.With("rollup not permitted")},
+	{"Nats-Incr", ErrMessageIncrDisabled},
+	{"Nats-Batch-Id", ErrAtomicPublishDisabled},
+	{"Nats-Batch-Sequence", ErrAtomicPublishDisabled},
+	{"Nats-Batch-Commit", ErrAtomicPublishDisabled},
+	{"Nats-Schedule", ErrMessageSchedulesDisabled},
+	{"Nats-Schedule-Next", ErrMessageSchedulesDisabled},
+	{"Nats-Schedule-Rollup", ErrMessageSchedulesDisabled},
+	{"Nats-Schedule-Source", ErrMessageSchedulesDisabled},
+	{"Nats-Schedule-TTL", ErrMessageSchedulesDisabled},
+	{"Nats-Schedule-Target", ErrMessageSchedulesDisabled},
+	{"Nats-Schedule-Time-Zone", ErrMessageSchedulesDisabled},
+	{"Nats-Scheduler", ErrMessageSchedulesDisabled},
+	{"Nats-Stream-Source", ErrMessageSourceHdrNotAllowed},
+}
+
+// ParsePublish reads the headers of a published message, the first of each name, and refuses the
+// message if they ask for what can't be had.
+func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
+	if !bytes.Contains(header, []byte("\nNats-")) {
+		return p, nil // most messages: nothing to look at line by line
+	}
+	var seen struct{ id, stream, last, lastID, bySubject, forSubject bool }
+	first := func(seen *bool) bool { was := *seen; *seen = true; return !was }
+	for key, value := range header.All() {
+		if !bytes.HasPrefix(key, []byte("Nats-")) || len(value) == 0 {
+			continue
+		}
+		ok := true
+		switch string(key) {
+		case headerID:
+			if first(&seen.id) {
+				p.ID = value
+			}
+		case headerExpectedStream:
+			if first(&seen.stream) {
+				p.ExpectedStream = value
+			}
+		case headerExpectedLastID:
+			if first(&seen.lastID) {
+				p.ExpectedLastID = value
+			}
+		case headerExpectedForSubject:
+			if first(&seen.forSubject) {
+				p.ExpectedSubject = value
+			}
+		case headerExpectedLast:
+			if first(&seen.last) {
+				p.ExpectedLast, ok = parseUint(value)
+				p.ExpectsLast = true
+			}
+		case headerExpectedBySubject:
+			if first(&seen.bySubject) {
+				p.ExpectedLastBySubject, ok = parseUint(value)
+				p.ExpectsLastBySubject = true
+			}
+		default:
+			if err := refusedHeader(key); err != nil {
+				return Publish{}, err
+			}
+		}
+		if !ok {
+			return Publish{}, ErrBadRequest
+		}
+	}
+	if len(p.ExpectedSubject) > 0 && !p.ExpectsLastBySubject {
+		return Publish{}, ErrStreamExpectedLastSeqPerSubjectInvalid
+	}
+	return p, nil
+}
+
+func refusedHeader(key []byte) *Error {
+	for i := range refusedHeaders {
+		if string(key) == refusedHeaders[i].name {
+			return refusedHeaders[i].err
+		}
+	}
+	return nil
+}
+
+// AppendPubAck appends the answer to a message that was kept, or had been before.
+func AppendPubAck(dst []byte, stream string, sequence uint64, duplicate bool) []byte {
+	dst = appendString(append(dst, `{"stream":`...), stream)
+	dst = strconv.AppendUint(append(dst, `,"seq":`...), sequence, 10)
+	if duplicate {
+		dst = append(dst, `,"duplicate":true`...)
+	}
+	return append(dst, '}')
+}
+
+// AppendPubRefusal appends the answer to a message that was not kept.
+func AppendPubRefusal(dst []byte, stream string, err *Error) []byte {
+	dst = strconv.AppendInt(append(dst, `{"error":{"code":`...), int64(err.Code), 10)
+	dst = strconv.AppendInt(append(dst, `,"err_code":`...), int64(err.ErrCode), 10)
+	dst = appendString(append(dst, `,"description":`...), err.Description)
+	dst = appendString(append(dst, `},"stream":`...), stream)
+	return append(dst, `,"seq":0}`...)
+}
+
+// appendString appends s, which is UTF-8, as a JSON string.
+func appendString(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c < ' ':
+			const digits = "0123456789abcdef"
+			dst = append(dst, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return append(dst, '"')
+}
