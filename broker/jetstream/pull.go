@@ -3,6 +3,7 @@ package jetstream
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"strconv"
 	"time"
 )
@@ -33,11 +34,16 @@ func ParsePull(payload []byte) (p Pull, refusal []byte) {
 		return p, nil
 	}
 	if text[0] != '{' {
-		if n, err := strconv.Atoi(string(text)); err == nil {
-			p.Batch = max(n, 1)
+		if n, ok := parseUint(text); ok {
+			p.Batch = int(max(min(n, math.MaxInt), 1))
 		}
 		return p, nil
 	}
+	return parsePullJSON(text)
+}
+
+// parsePullJSON stands apart since what it reads into escapes to the heap.
+func parsePullJSON(text []byte) (p Pull, refusal []byte) {
 	if err := json.Unmarshal(text, &p); err != nil {
 		return Pull{}, badPull(err.Error())
 	}

@@ -1,0 +1,152 @@
+package jetstream
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+func header(lines ...string) protocol.Header {
+	block := "NATS/1.0\r\n"
+	for _, line := range lines {
+		block += line + "\r\n"
+	}
+	return protocol.Header(block + "\r\n")
+}
+
+func TestPublishHeaders(t *testing.T) {
+	for _, test := range []struct {
+		header protocol.Header
+		want   Publish
+	}{
+		{nil, Publish{}},
+		{header("Trace: 1", "KV-Operation: DEL", "Nats-Marker-Reason: Remove"), Publish{}},
+		{header("Nats-Msg-Id: one", "Nats-Msg-Id: two"), Publish{ID: []byte("one")}},
+		{header("nats-msg-id: one"), Publish{}},
+		{header("Nats-Expected-Stream: S", "Nats-Expected-Last-Msg-Id: m"), Publish{ExpectedStream: []byte("S"), ExpectedLastID: []byte("m")}},
+		{header("Nats-Expected-Last-Sequence: 0"), Publish{ExpectsLast: true}},
+		{header("Nats-Expected-Last-Sequence: 12"), Publish{ExpectsLast: true, ExpectedLast: 12}},
+		{header("Nats-Expected-Last-Subject-Sequence: 3", "Nats-Expected-Last-Subject-Sequence-Subject: a.>"),
+			Publish{ExpectsLastBySubject: true, ExpectedLastBySubject: 3, ExpectedSubject: []byte("a.>")}},
+	} {
+		got, err := ParsePublish(test.header)
+		if err != nil || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%q: %+v %v, want %+v", test.header, got, err, test.want)
+		}
+	}
+}
+
+func TestRefusedPublishHeaders(t *testing.T) {
+	for line, code := range map[string]int{
+		"Nats-TTL: 1m":                                   10166,
+		"Nats-Rollup: sub":                               10111,
+		"Nats-Incr: 1":                                   10168,
+		"Nats-Batch-Id: b":                               10174,
+		"Nats-Schedule: @every 1s":                       10188,
+		"Nats-Scheduler: a":                              10188,
+		"Nats-Stream-Source: S":                          10227,
+		"Nats-Expected-Last-Sequence: -1":                10003,
+		"Nats-Expected-Last-Sequence: soon":              10003,
+		"Nats-Expected-Last-Subject-Sequence-Subject: a": 10193,
+	} {
+		if _, err := ParsePublish(header("Trace: 1", line)); codeOf(err) != code {
+			t.Errorf("%s: %v, want %d", line, err, code)
+		}
+	}
+	for _, refused := range refusedHeaders {
+		if _, err := ParsePublish(header(refused.name + ": 1")); err != refused.err {
+			t.Errorf("%s: %v", refused.name, err)
+		}
+	}
+}
+
+func TestClientsReadPubAcks(t *testing.T) {
+	for _, stream := range []string{"ORDERS", `quo"te`, "größe"} {
+		for _, duplicate := range []bool{false, true} {
+			var ack jetstream.PubAck
+			data := AppendPubAck(nil, stream, 1<<63, duplicate)
+			if err := json.Unmarshal(data, &ack); err != nil || ack != (jetstream.PubAck{Stream: stream, Sequence: 1 << 63, Duplicate: duplicate}) {
+				t.Errorf("%s: %+v %v", data, ack, err)
+			}
+		}
+		var refused struct {
+			jetstream.PubAck
+			Error *jetstream.APIError
+		}
+		why := ErrStreamStoreFailed.With("disk full:\n\"/data\"")
+		data := AppendPubRefusal(nil, stream, why)
+		if err := json.Unmarshal(data, &refused); err != nil || refused.Stream != stream || refused.Error == nil ||
+			int(refused.Error.ErrorCode) != 10077 || refused.Error.Code != 503 || refused.Error.Description != why.Description {
+			t.Errorf("%s: %+v %v", data, refused.Error, err)
+		}
+	}
+	if got := string(appendString(nil, "a\x01\t\\")); got != `"a\u0001\u0009\\"` {
+		t.Error(got)
+	}
+}
+
+// What happens for each message allocates nothing.
+func TestMessagesCostNoMemory(t *testing.T) {
+	buffer := make([]byte, 0, 1024)
+	d := Delivery{[]byte("ORDERS"), []byte("billing"), 1, 2, 3, 4, 5}
+	ackSubject := d.AppendSubject(nil)
+	next := []byte("$JS.API.CONSUMER.MSG.NEXT.ORDERS.billing")
+	plus, term := []byte("+ACK"), []byte("+TERM no")
+	h := header("Trace: 1", "Nats-Msg-Id: one", "Nats-Expected-Last-Sequence: 4")
+	kept := Kept{[]byte("S"), []byte("a.b"), 4, 5, h}
+	for name, do := range map[string]func(){
+		"ack subject":   func() { d.AppendSubject(buffer) },
+		"ack, parsed":   func() { _, _ = ParseAckSubject(ackSubject) },
+		"ack payload":   func() { ParseAck(plus); ParseAck(term) },
+		"API subject":   func() { _, _ = ParseSubject(next) },
+		"pull":          func() { _, _ = ParsePull(nil) },
+		"headers":       func() { _, _ = ParsePublish(h) },
+		"PubAck":        func() { AppendPubAck(buffer, "ORDERS", 7, true) },
+		"PubAck, error": func() { AppendPubRefusal(buffer, "ORDERS", ErrStreamNotFound) },
+		"status":        func() { AppendStatus(buffer, NoMessages) },
+		"status left":   func() { AppendStatusLeft(buffer, RequestTimeout, 1, 2) },
+		"heartbeat":     func() { AppendHeartbeat(buffer, 1, 2) },
+		"direct get":    func() { kept.AppendHeader(buffer) },
+		"headers only":  func() { AppendHeadersOnly(buffer, h, 9) },
+	} {
+		if n := testing.AllocsPerRun(100, do); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+func FuzzPublish(f *testing.F) {
+	f.Add([]byte(header("Nats-Msg-Id: one", "Nats-Expected-Last-Sequence: 4")))
+	f.Add([]byte(header("Nats-TTL: 1m")))
+	f.Fuzz(func(t *testing.T, block []byte) {
+		p, err := ParsePublish(block)
+		if err != nil && !reflect.DeepEqual(p, Publish{}) {
+			t.Errorf("%q: %+v beside %v", block, p, err)
+		}
+		if id, ok := protocol.Header(block).Get("Nats-Msg-Id"); ok && err == nil && len(p.ID) == 0 && len(id) > 0 {
+			t.Errorf("%q: the id is lost", block)
+		}
+	})
+}
+
+func BenchmarkPubAck(b *testing.B) {
+	buffer := make([]byte, 0, 128)
+	for b.Loop() {
+		AppendPubAck(buffer, "ORDERS", 123456789, false)
+	}
+}
+
+func BenchmarkAckSubject(b *testing.B) {
+	d := Delivery{[]byte("ORDERS"), []byte("billing"), 1, 123456, 654321, 1772600767000000089, 5}
+	buffer := make([]byte, 0, 128)
+	for b.Loop() {
+		if _, ok := ParseAckSubject(d.AppendSubject(buffer)); !ok {
+			b.Fatal(fmt.Sprint(d))
+		}
+	}
+}
