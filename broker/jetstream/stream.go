@@ -168,7 +168,6 @@ func (c *StreamConfig) Normalize() *Error {
 		}
 	}
 	c.Placement, c.Mirror, c.SubjectTransform, c.RePublish = nil, nil, nil, nil // those left say nothing
-	c.FirstSequence = 0
 	if c.PersistMode == defaultPersist {
 		c.PersistMode = ""
 	} else if c.Storage == memoryStorage {
@@ -267,6 +266,7 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 			DenyDelete:         c.DenyDelete,
 			DenyPurge:          c.DenyPurge,
 			AllowDirect:        c.AllowDirect,
+			FirstSequence:      c.FirstSequence,
 			InactiveThreshold:  c.ConsumerLimits.InactiveThreshold,
 			ConsumerMaxPending: c.ConsumerLimits.MaxAckPending,
 		},

@@ -67,6 +67,7 @@ func TestAStreamIsToldAsItWasAsked(t *testing.T) {
 		"acks before disks": {jetstream.StreamConfig{Name: "ORDERS", PersistMode: jetstream.AsyncPersistMode}, filled(func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode })},
 		"short age":         {jetstream.StreamConfig{Name: "ORDERS", MaxAge: time.Second}, filled(func(c *jetstream.StreamConfig) { c.MaxAge, c.Duplicates = time.Second, time.Second })},
 		"odd limits":        {jetstream.StreamConfig{Name: "ORDERS", MaxMsgs: -5, MaxBytes: -2}, filled(nil)},
+		"the usual start":   {jetstream.StreamConfig{Name: "ORDERS", FirstSeq: 1}, filled(func(c *jetstream.StreamConfig) { c.FirstSeq = 1 })},
 		"empty placement":   {jetstream.StreamConfig{Name: "ORDERS", Placement: &jetstream.Placement{}}, filled(nil)},
 		"told elsewhere": {jetstream.StreamConfig{Name: "ORDERS", Metadata: map[string]string{
 			"_nats.ver": "2.15.2", "_nats.level": "5", "_nats.req.level": "0"}}, filled(nil)},
