@@ -71,11 +71,13 @@ func (p *Peer) Deliver(m *Message, plain bool, queues []string) {
 	b.deliver(&b.msg, plain, queues)
 }
 
-// Flush hands over what Deliver has gathered.
+// Flush hands over what Deliver has gathered. A receiver that is close to its bound does not hold a link
+// back as it does a publisher: many publishers share the link.
 func (p *Peer) Flush() {
 	if p.open {
 		p.open = false
 		p.batch.end()
+		p.batch.outpaced = nil
 	}
 }
 
