@@ -1,14 +1,9 @@
 package session
 
-// Message is one published message on its way through this broker. Its slices point into
-// memory that is only valid during the call that hands it over: whoever keeps any of it
-// longer copies it.
-type Message struct {
-	Subject []byte
-	Reply   []byte // empty: none
-	Header  int    // bytes at the start of Data that are headers, their blank line included
-	Data    []byte // headers and payload, without the closing CRLF
-}
+import "github.com/carillon-mq/carillon/broker/protocol"
+
+// Message is one message on its way through this broker.
+type Message = protocol.Message
 
 // Link is the way to one other broker, as this node sees it; package route implements it.
 // Forward and Announce may not block, call back into the Hub or keep what they are given.
