@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// A Campaign takes workloads to one target, or to two in turn.
+// A Campaign takes workloads to one target, or to several in turn.
 type Campaign struct {
 	Workloads []Workload
 	Server    Target
-	Against   *Target
+	Against   []Target      // what the server is compared with
 	Repeat    int           // runs of each workload on each target
 	Wait      time.Duration // for the targets to answer at all
 	Limits    Limits
@@ -23,6 +23,9 @@ type Campaign struct {
 	Version   string   // of this program
 	Status    func(string)
 }
+
+// maxAgainst bounds how many servers one is compared with: a table of more is not read.
+const maxAgainst = 8
 
 // breather is the pause between runs, in which a server closes what the last one left.
 const breather = 500 * time.Millisecond
@@ -42,10 +45,7 @@ func (c Campaign) Run(ctx context.Context) (*Report, error) {
 		}
 	}
 	report := &Report{Schema: Schema, Environment: readEnvironment(c)}
-	targets := []Target{c.Server}
-	if c.Against != nil {
-		targets = append(targets, *c.Against)
-	}
+	targets := append([]Target{c.Server}, c.Against...)
 	for _, t := range targets {
 		c.Status("waiting for " + t.Name)
 		server, err := t.Reach(ctx, c.Wait)
@@ -95,14 +95,21 @@ func (c Campaign) Validate() error {
 	if c.Repeat < 1 || c.Repeat > 1000 {
 		return fmt.Errorf("repeat is %d; give 1 to 1000", c.Repeat)
 	}
-	if c.Against != nil && c.Against.Name == c.Server.Name {
-		return fmt.Errorf("both servers are called %q; give one another name (--name, --against-name)", c.Server.Name)
+	if len(c.Against) > maxAgainst {
+		return fmt.Errorf("%d servers to compare with; give at most %d", len(c.Against), maxAgainst)
+	}
+	names := map[string]bool{c.Server.Name: true}
+	for _, t := range c.Against {
+		if names[t.Name] {
+			return fmt.Errorf("two servers are called %q; give one another name (--name, --against NAME=URL)", t.Name)
+		}
+		names[t.Name] = true
 	}
 	return nil
 }
 
-// order alternates which target goes first (A B B A ...), so that neither always has the
-// warmer machine.
+// order alternates in which direction the turn goes (A B B A ..., A B C C B A ...), so that
+// none always has the warmer machine.
 func order(repeat, targets int) []int {
 	turn := make([]int, targets)
 	for i := range turn {
@@ -118,8 +125,16 @@ func (r *Result) summarize() {
 	for i := range r.Measured {
 		r.Measured[i].summarize()
 	}
-	if len(r.Measured) == 2 {
-		r.Ratio = ratioOf(r.Measured[0].Median, r.Measured[1].Median)
+	r.Ratio, r.Ratios = nil, nil
+	for i, m := range r.Measured[1:] {
+		ratio := ratioOf(r.Measured[0].Median, m.Median)
+		if ratio != nil {
+			ratio.Against = m.Server
+			r.Ratios = append(r.Ratios, *ratio)
+		}
+		if i == 0 {
+			r.Ratio = ratio
+		}
 	}
 }
 

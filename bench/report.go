@@ -51,7 +51,8 @@ type Result struct {
 	Client     string     `json:"client"`
 	Parameters Parameters `json:"parameters"`
 	Measured   []Measured `json:"measured"`
-	Ratio      *Ratio     `json:"ratio,omitempty"`
+	Ratio      *Ratio     `json:"ratio,omitempty"`  // over the second server
+	Ratios     []Ratio    `json:"ratios,omitempty"` // over each of the others
 }
 
 // Measured is one workload on one target: the median of each figure over the runs, and the
@@ -65,15 +66,16 @@ type Measured struct {
 	Runs       []Run      `json:"runs"`
 }
 
-// A Ratio is the first server's medians over the second's: below 1, the first is quicker.
+// A Ratio is the first server's medians over another's: below 1, the first is quicker.
 type Ratio struct {
-	Mean float64 `json:"mean"`
-	SD   float64 `json:"sd"`
-	P50  float64 `json:"p50"`
-	P95  float64 `json:"p95"`
-	P99  float64 `json:"p99"`
-	P999 float64 `json:"p99_9"`
-	Max  float64 `json:"max"`
+	Against string  `json:"against"`
+	Mean    float64 `json:"mean"`
+	SD      float64 `json:"sd"`
+	P50     float64 `json:"p50"`
+	P95     float64 `json:"p95"`
+	P99     float64 `json:"p99"`
+	P999    float64 `json:"p99_9"`
+	Max     float64 `json:"max"`
 }
 
 func newResult(w Workload, targets []Target) Result {

@@ -162,18 +162,26 @@ func TestMediansAndRatios(t *testing.T) {
 	if a, b := result.Measured[0].Median, result.Measured[1].Median; a.Mean != 20 || b.Mean != 40 || b.P99 != 40 {
 		t.Errorf("medians %v and %v, want 20 and 40 (a run without figures is not a zero)", a.Mean, b.Mean)
 	}
-	if q := result.Ratio; q == nil || q.Mean != 0.5 || q.P99 != 0.5 || q.Max != 0 {
+	if q := result.Ratio; q == nil || q.Mean != 0.5 || q.P99 != 0.5 || q.Max != 0 || q.Against != "b" {
 		t.Errorf("ratio %+v", result.Ratio)
+	}
+	silent, slow := Measured{Server: "c"}, Measured{Server: "d", Runs: []Run{{Latency: Latency{Count: 5, Mean: 80, P99: 10}}}}
+	result.Measured = append(result.Measured, silent, slow)
+	result.summarize()
+	if q := result.Ratios; len(q) != 2 || q[0] != *result.Ratio || q[1].Against != "d" || q[1].Mean != 0.25 || q[1].P99 != 2 {
+		t.Errorf("ratios over those that were measured: %+v", q)
 	}
 }
 
 func TestServersTakeTurnsABBA(t *testing.T) {
-	var turns []int
-	for repeat := range 4 {
-		turns = append(turns, order(repeat, 2)...)
-	}
-	if !slices.Equal(turns, []int{0, 1, 1, 0, 0, 1, 1, 0}) {
-		t.Errorf("%v", turns)
+	for servers, want := range map[int][]int{2: {0, 1, 1, 0, 0, 1, 1, 0}, 3: {0, 1, 2, 2, 1, 0, 0, 1, 2, 2, 1, 0}} {
+		var turns []int
+		for repeat := range 4 {
+			turns = append(turns, order(repeat, servers)...)
+		}
+		if !slices.Equal(turns, want) {
+			t.Errorf("%d servers: %v, want %v", servers, turns, want)
+		}
 	}
 }
 
@@ -189,7 +197,7 @@ func TestCampaignOverTwoServers(t *testing.T) {
 	good.Name, bad.Name = "good", "bad"
 	var runs []string
 	c := Campaign{
-		Workloads: []Workload{smallForward(t, ClientLight)}, Server: good, Against: &bad, Repeat: 2, Wait: time.Second,
+		Workloads: []Workload{smallForward(t, ClientLight)}, Server: good, Against: []Target{bad}, Repeat: 2, Wait: time.Second,
 		Limits: quickLimits, Version: "test", Status: func(s string) {
 			if strings.HasSuffix(s, ": connecting") {
 				runs = append(runs, s)
@@ -210,9 +218,11 @@ func TestCampaignOverTwoServers(t *testing.T) {
 	if r.Servers[0].Version != "2.12.0" || r.Servers[1].Name != "bad" || r.Results[0].Ratio == nil {
 		t.Errorf("%+v", r.Servers)
 	}
-	c.Against = &good
-	if err := c.Validate(); err == nil {
-		t.Error("two servers of one name pass")
+	for _, again := range [][]Target{{good}, {bad, bad}} {
+		c.Against = again
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "two servers are called") {
+			t.Errorf("two servers of one name: %v", err)
+		}
 	}
 }
 
@@ -270,6 +280,31 @@ func TestTargets(t *testing.T) {
 	for _, wrong := range []string{"", "nats://", "http://secret:secret@h", "nats://secret:secret@h:port", "a,,b"} {
 		if _, err := ParseTarget("", wrong, "", "", "", 0); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+}
+
+func TestTargetsToCompareWith(t *testing.T) {
+	targets, err := ParseTargets([]string{"default=nats://u:p@h1:1,nats://h2:2, sync=h3:3", "nats://h4,h5", "last=nats://u:a=b@h6", "c2VjcmV0=@h7,nats://u:pa=ss@h8"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown []string
+	for _, target := range targets {
+		shown = append(shown, target.Name+" "+target.URLs())
+	}
+	want := []string{"default nats://h1:1,nats://h2:2", "sync nats://h3:3", "h4:4222 nats://h4:4222,nats://h5:4222", "last nats://h6:4222", "h7:4222 nats://h7:4222,nats://h8:4222"}
+	if !slices.Equal(shown, want) {
+		t.Errorf("got %q\nwant %q", shown, want)
+	}
+	for i, want := range map[int]Address{0: {HostPort: "h1:1", User: "u", Password: "p"}, 3: {HostPort: "h6:4222", User: "u", Password: "a=b"}, 4: {HostPort: "h7:4222", Token: "c2VjcmV0="}} {
+		if got := targets[i].Addresses[0]; got != want {
+			t.Errorf("server %d is %+v, want %+v", i, got, want)
+		}
+	}
+	for _, wrong := range []string{"", "a=", "a=nats://h,", "a=http://h"} {
+		if _, err := ParseTargets([]string{wrong}); err == nil {
+			t.Errorf("%q passes", wrong)
 		}
 	}
 }

@@ -145,8 +145,8 @@ func (t *table) result(r Result) {
 	for _, m := range r.Measured {
 		t.measured("  "+m.Server, m)
 	}
-	if q := r.Ratio; q != nil {
-		t.line(padRight("  ratio", nameWidth+countWidth), ratio(q.Mean), ratio(q.SD), ratio(q.P50), ratio(q.P95),
+	for _, q := range r.Ratios {
+		t.line(padRight(r.ratioName(q), nameWidth+countWidth), ratio(q.Mean), ratio(q.SD), ratio(q.P50), ratio(q.P95),
 			ratio(q.P99), ratio(q.P999), ratio(q.Max))
 	}
 	if figures, known := publishedFigures[r.Scenario][r.Size]; known && t.originals {
@@ -159,6 +159,14 @@ func (t *table) result(r Result) {
 		t.line(padRight("  published *", nameWidth+countWidth), ms(figures.mean), ms(figures.sd), ms(0), ms(figures.p95),
 			ms(0), ms(0), ms(0))
 	}
+}
+
+// ratioName says over whom, where it could be more than one.
+func (r Result) ratioName(q Ratio) string {
+	if len(r.Measured) == 2 {
+		return "  ratio"
+	}
+	return cut("  / "+q.Against, nameWidth-1)
 }
 
 func (t *table) measured(name string, m Measured) {

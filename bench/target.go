@@ -49,6 +49,51 @@ func ParseTarget(name, list, user, password, token string, pid int) (Target, err
 	return t, nil
 }
 
+// ParseTargets reads what a server is compared with: in each text one server or several,
+// with commas between them. NAME=URL begins a server; a URL without a name is one more address
+// of the server before it, or at the beginning of a text a server that is called by its address.
+func ParseTargets(texts []string) ([]Target, error) {
+	var targets []Target
+	for _, text := range texts {
+		var name string
+		var urls []string
+		finish := func() error {
+			if urls == nil {
+				return nil
+			}
+			t, err := ParseTarget(name, strings.Join(urls, ","), "", "", "", 0)
+			targets, urls = append(targets, t), nil
+			return err
+		}
+		for _, part := range strings.Split(text, ",") {
+			called, url, named := cutName(strings.TrimSpace(part))
+			if named {
+				if err := finish(); err != nil {
+					return nil, err
+				}
+				name = called
+			} else if urls == nil {
+				name = ""
+			}
+			urls = append(urls, url)
+		}
+		if err := finish(); err != nil {
+			return nil, err
+		}
+	}
+	return targets, nil
+}
+
+// cutName takes NAME= off a URL. A token may hold an equals sign as well: what could be one
+// is never taken for a name, since names are printed.
+func cutName(text string) (name, url string, named bool) {
+	name, url, found := strings.Cut(text, "=")
+	if !found || name == "" || strings.ContainsAny(name, ":/@") || strings.Contains(url, "@") && !strings.Contains(url, "://") {
+		return "", text, false
+	}
+	return name, url, true
+}
+
 func parseAddress(text string) (Address, error) {
 	if text == "" {
 		return Address{}, errors.New("a server URL is empty; give nats://host:port")

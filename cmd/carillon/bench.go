@@ -21,10 +21,12 @@ const defaultServer = "nats://127.0.0.1:4222"
 
 // benchFlags are those of every scenario.
 type benchFlags struct {
-	server, against         string
+	server                  string
+	against                 []string
 	name, againstName       string
 	user, password, token   string
-	serverPID, againstPID   int
+	serverPID               int
+	againstPID              []int
 	repeat                  int
 	wait, connect, drain    time.Duration
 	seed                    uint64
@@ -137,14 +139,14 @@ func (f *benchFlags) common(cmd *cobra.Command) {
 	// Help must not show the environment's value, which may hold a password.
 	flags.Lookup("server").DefValue = defaultServer
 	flags.StringVar(&f.name, "name", "", "what to call the server in the report (default its address)")
-	flags.StringVar(&f.against, "against", "", "`URL` of a second server, measured in turn; credentials go into the URL")
-	flags.StringVar(&f.againstName, "against-name", "", "what to call the second server in the report (default its address)")
+	flags.StringArrayVar(&f.against, "against", nil, "`[NAME=]URL` of another server, measured in turn; may be repeated, or hold several with commas between them; credentials go into the URL")
+	flags.StringVar(&f.againstName, "against-name", "", "what to call the other server in the report, if there is one (default its address)")
 	flags.IntVar(&f.repeat, "repeat", 1, "runs of each size on each server, in the order A B B A; medians are shown")
 	flags.StringVar(&f.user, "user", "", "user for --server (env CARILLON_USER)")
 	flags.StringVar(&f.password, "password", "", "password for --server (env CARILLON_PASSWORD, which other users of the machine can't see)")
 	flags.StringVar(&f.token, "token", "", "token for --server (env CARILLON_TOKEN)")
 	flags.IntVar(&f.serverPID, "server-pid", 0, "process of the server on this machine: shows its CPU and memory (Linux)")
-	flags.IntVar(&f.againstPID, "against-pid", 0, "process of the second server on this machine")
+	flags.IntSliceVar(&f.againstPID, "against-pid", nil, "processes of the other servers on this machine, in the order of --against")
 	flags.DurationVar(&f.wait, "wait", time.Minute, "how long to wait for a server to answer at the start")
 	flags.DurationVar(&f.connect, "connect-timeout", bench.DefaultLimits.Connect, "limit for making all connections, and again for all subscribers to hear a first message")
 	flags.DurationVar(&f.drain, "drain-timeout", bench.DefaultLimits.Drain, "how long after the last message one that has not come counts as lost")
@@ -249,15 +251,32 @@ func (f *benchFlags) campaign(cmd *cobra.Command) (bench.Campaign, error) {
 		Server: server, Repeat: f.repeat, Wait: f.wait, Seed: f.seed, Version: version,
 		Limits: bench.Limits{Connect: f.connect, Drain: f.drain},
 	}
-	if f.against != "" {
-		against, err := bench.ParseTarget(f.againstName, f.against, "", "", "", f.againstPID)
-		if err != nil {
-			return bench.Campaign{}, fmt.Errorf("--against: %w", err)
-		}
-		c.Against = &against
+	if c.Against, err = f.others(); err != nil {
+		return bench.Campaign{}, err
 	}
 	c.Command = commandLine(cmd, c)
 	return c, nil
+}
+
+// others are the servers to compare with.
+func (f *benchFlags) others() ([]bench.Target, error) {
+	others, err := bench.ParseTargets(f.against)
+	if err != nil {
+		return nil, fmt.Errorf("--against: %w", err)
+	}
+	if f.againstName != "" {
+		if len(others) != 1 {
+			return nil, fmt.Errorf("--against-name is for one other server, and --against names %d; give --against NAME=URL", len(others))
+		}
+		others[0].Name = f.againstName
+	}
+	if len(f.againstPID) > len(others) {
+		return nil, fmt.Errorf("--against-pid has %d processes, and --against %d servers", len(f.againstPID), len(others))
+	}
+	for i, pid := range f.againstPID {
+		others[i].PID = pid
+	}
+	return others, nil
 }
 
 // commandLine repeats the flags that were given, without what is secret.
@@ -269,7 +288,14 @@ func commandLine(cmd *cobra.Command, c bench.Campaign) []string {
 		case "server":
 			value = c.Server.URLs()
 		case "against":
-			value = c.Against.URLs()
+			for _, t := range c.Against {
+				name := t.Name + "="
+				if t.Name == t.Addresses[0].HostPort {
+					name = ""
+				}
+				line = append(line, "--against="+name+t.URLs())
+			}
+			return
 		case "password", "token":
 			value = "(hidden)"
 		}

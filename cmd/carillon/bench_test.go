@@ -24,6 +24,10 @@ func TestBenchRefusesWrongCommandLinesBeforeItConnects(t *testing.T) {
 		"bench forward --user u --password p --token t",
 		"bench forward --server http://127.0.0.1",
 		"bench forward --against 127.0.0.1:4222",
+		"bench forward --against a=127.0.0.1:4223,a=127.0.0.1:4224",
+		"bench forward --against a=127.0.0.1:4223,b=127.0.0.1:4224 --against-name c",
+		"bench forward --against 127.0.0.1:4223 --against-pid 1,2",
+		"bench forward --against-name c",
 		"bench forward --json /nonexistent/report.json",
 		"bench fanout --subscribers 1000000",
 		"bench fanout --pace -1s",
@@ -49,7 +53,7 @@ func TestBenchKeepsSecretsOutOfTheReport(t *testing.T) {
 	for _, secret := range []string{"--user me --password hush", "--token hush"} {
 		f, cmd := &benchFlags{}, &cobra.Command{Use: "bench"}
 		f.common(cmd)
-		if err := cmd.ParseFlags(strings.Fields("--server nats://a:hush@h --against nats://b:hush@i --repeat 2 " + secret)); err != nil {
+		if err := cmd.ParseFlags(strings.Fields("--server nats://a:hush@h --against nats://b:hush@i --against=j=nats://hush@k --repeat 2 " + secret)); err != nil {
 			t.Fatal(err)
 		}
 		c, err := f.campaign(cmd)
@@ -57,7 +61,7 @@ func TestBenchKeepsSecretsOutOfTheReport(t *testing.T) {
 			t.Fatal(err)
 		}
 		line := strings.Join(c.Command, " ")
-		if strings.Contains(line, "hush") || !strings.Contains(line, "--server=nats://h:4222") || !strings.Contains(line, "--repeat=2") {
+		if strings.Contains(line, "hush") || !strings.Contains(line, "--server=nats://h:4222") || !strings.Contains(line, "--against=nats://i:4222 --against=j=nats://k:4222") || !strings.Contains(line, "--repeat=2") {
 			t.Errorf("the report says %q", line)
 		}
 	}
