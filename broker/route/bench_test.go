@@ -16,12 +16,12 @@ type countingHub struct {
 	done     chan struct{}
 }
 
-func (h *countingHub) Attach(l session.Link) (Peer, []session.Interest) {
+func (h *countingHub) Attach(l session.Link, _ string) (Peer, []session.Interest) {
 	h.link.Store(&l)
 	return h, nil
 }
 func (h *countingHub) SetInterest(session.Interest) {}
-func (h *countingHub) Deliver(*session.Message, bool, []string) {
+func (h *countingHub) Deliver(*session.Message, session.Reach) {
 	if h.received.Add(1) == h.total {
 		close(h.done)
 	}
@@ -53,7 +53,7 @@ func BenchmarkForward(b *testing.B) {
 				b.ReportAllocs()
 				b.ResetTimer()
 				for range b.N {
-					if link.Forward(&m, true, queues) {
+					if link.Forward(&m, session.Reach{Plain: true, Queues: queues}) {
 						link.Wait()
 					}
 				}
@@ -73,7 +73,7 @@ func BenchmarkOutbox(b *testing.B) {
 	m := session.Message{Subject: []byte("orders.eu.1"), Data: make([]byte, 128)}
 	b.ReportAllocs()
 	for b.Loop() {
-		o.forward(&m, true, nil)
+		o.forward(&m, session.Reach{Plain: true})
 		if o.queued.bytes-o.written > 1<<20 {
 			for c := o.take(); c != nil; {
 				next := c.next

@@ -117,14 +117,15 @@ func (f *frames) interest(change session.Interest) bool {
 	return true
 }
 
-// message encodes m for plain subscriptions and the given groups: as one frame, or as several
-// if the names of the groups need them. It reports how many frames it wrote, 0 if m does not fit.
-func (f *frames) message(m *session.Message, plain bool, queues []string, maxPayload int) int {
-	if len(m.Subject) == 0 || len(m.Subject) > maxString || len(m.Reply) > maxString || len(m.Data) > maxPayload {
+// message encodes m for those whom it is to reach: as one frame, or as several if the names of the
+// groups need them. It reports how many frames it wrote, 0 if m does not fit.
+func (f *frames) message(m *session.Message, reach session.Reach, maxPayload int) int {
+	if len(m.Subject) == 0 || len(m.Subject) > maxString || len(m.To) > maxString || len(m.Reply) > maxString || len(m.Data) > maxPayload {
 		return 0
 	}
-	wrote := 0
-	for plain || len(queues) > 0 {
+	wrote, queues := 0, reach.Queues
+	all := reach.Plain || reach.Keep
+	for all || len(queues) > 0 {
 		n, names := 0, 0
 		for n < len(queues) && n < maxString {
 			size := 2 + len(queues[n])
@@ -134,32 +135,38 @@ func (f *frames) message(m *session.Message, plain bool, queues []string, maxPay
 			names += size
 			n++
 		}
-		if n == 0 && !plain {
+		if n == 0 && !all {
 			return wrote // A name that fits no frame: no client can have subscribed with it.
 		}
-		f.messageFrame(m, plain, queues[:n], names)
+		reach.Queues = queues[:n]
+		f.messageFrame(m, reach, names)
 		wrote++
-		plain, queues = false, queues[n:]
+		reach.Plain, reach.Keep, all, queues = false, false, false, queues[n:]
 	}
 	return wrote
 }
 
-func (f *frames) messageFrame(m *session.Message, plain bool, queues []string, names int) {
-	f.begin(frameMessage, messageSize+len(m.Subject)+len(m.Reply)+names+len(m.Data))
+func (f *frames) messageFrame(m *session.Message, reach session.Reach, names int) {
+	f.begin(frameMessage, messageSize+len(m.To)+len(m.Subject)+len(m.Reply)+names+len(m.Data))
 	b := f.fixed[headerSize:]
 	b[0] = 0
-	if plain {
-		b[0] = flagPlain
+	if reach.Plain {
+		b[0] |= flagPlain
 	}
-	binary.BigEndian.PutUint16(b[1:], uint16(len(queues)))
-	binary.BigEndian.PutUint16(b[3:], uint16(len(m.Subject)))
-	binary.BigEndian.PutUint16(b[5:], uint16(len(m.Reply)))
-	binary.BigEndian.PutUint32(b[7:], uint32(m.Header))
+	if reach.Keep {
+		b[0] |= flagKeep
+	}
+	binary.BigEndian.PutUint16(b[1:], uint16(len(reach.Queues)))
+	binary.BigEndian.PutUint16(b[3:], uint16(len(m.To)))
+	binary.BigEndian.PutUint16(b[5:], uint16(len(m.Subject)))
+	binary.BigEndian.PutUint16(b[7:], uint16(len(m.Reply)))
+	binary.BigEndian.PutUint32(b[9:], uint32(m.Header))
 	f.room().messages++
 	f.put(f.fixed[:])
+	f.put(m.To)
 	f.put(m.Subject)
 	f.put(m.Reply)
-	for _, queue := range queues {
+	for _, queue := range reach.Queues {
 		binary.BigEndian.PutUint16(f.fixed[:], uint16(len(queue)))
 		f.put(f.fixed[:2])
 		f.putString(queue)

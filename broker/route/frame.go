@@ -29,8 +29,9 @@ const (
 const (
 	lengthSize  = 4
 	headerSize  = lengthSize + 1
-	messageSize = 1 + 2 + 2 + 2 + 4 // flags, groups, subject, reply, header
+	messageSize = 1 + 2 + 2 + 2 + 2 + 4 // flags, groups, route, subject, reply, header
 	flagPlain   = 1
+	flagKeep    = 2
 
 	maxString = 1<<16 - 1
 )
@@ -80,39 +81,41 @@ func parseInterest(body []byte) (session.Interest, error) {
 
 // parseMessage reads the body of a message frame into m, whose slices then point into body, and
 // returns the packed names of the queue groups for nextName.
-func parseMessage(body []byte, m *session.Message) (plain bool, groups int, names []byte, err error) {
+func parseMessage(body []byte, m *session.Message) (reach session.Reach, groups int, names []byte, err error) {
 	if len(body) < messageSize {
-		return false, 0, nil, errTruncated
+		return reach, 0, nil, errTruncated
 	}
-	plain = body[0]&flagPlain != 0
+	reach.Plain, reach.Keep = body[0]&flagPlain != 0, body[0]&flagKeep != 0
 	groups = int(binary.BigEndian.Uint16(body[1:]))
-	toSubject := int(binary.BigEndian.Uint16(body[3:]))
-	toReply := toSubject + int(binary.BigEndian.Uint16(body[5:]))
-	header := binary.BigEndian.Uint32(body[7:])
+	toRoute := int(binary.BigEndian.Uint16(body[3:]))
+	toSubject := toRoute + int(binary.BigEndian.Uint16(body[5:]))
+	toReply := toSubject + int(binary.BigEndian.Uint16(body[7:]))
+	header := binary.BigEndian.Uint32(body[9:])
 	rest := body[messageSize:]
-	if toSubject == 0 {
-		return false, 0, nil, errors.New("message without a subject")
+	if toSubject == toRoute {
+		return reach, 0, nil, errors.New("message without a subject")
 	}
 	if len(rest) < toReply {
-		return false, 0, nil, errTruncated
+		return reach, 0, nil, errTruncated
 	}
-	m.Subject, m.Reply, rest = rest[:toSubject:toSubject], rest[toSubject:toReply:toReply], rest[toReply:]
+	m.To, m.Subject, m.Reply = rest[:toRoute:toRoute], rest[toRoute:toSubject:toSubject], rest[toSubject:toReply:toReply]
+	rest = rest[toReply:]
 	end := 0
 	for range groups {
 		if len(rest)-end < 2 {
-			return false, 0, nil, errTruncated
+			return reach, 0, nil, errTruncated
 		}
 		end += 2 + int(binary.BigEndian.Uint16(rest[end:]))
 		if end > len(rest) {
-			return false, 0, nil, errTruncated
+			return reach, 0, nil, errTruncated
 		}
 	}
 	names, m.Data = rest[:end], rest[end:]
 	if int64(header) > int64(len(m.Data)) {
-		return false, 0, nil, fmt.Errorf("message with %d bytes of headers in %d bytes of data", header, len(m.Data))
+		return reach, 0, nil, fmt.Errorf("message with %d bytes of headers in %d bytes of data", header, len(m.Data))
 	}
 	m.Header = int(header)
-	return plain, groups, names, nil
+	return reach, groups, names, nil
 }
 
 // nextName takes the first name from what parseMessage returned.

@@ -28,11 +28,13 @@ func flat(f *frames) []byte {
 func TestFramesOnTheWire(t *testing.T) {
 	var f frames
 	f.interest(session.Interest{Pattern: "a.*", Queue: "q", Count: 2})
-	f.message(&session.Message{Subject: []byte("s"), Reply: []byte("r"), Header: 2, Data: []byte("hhdd")}, true, []string{"q"}, 4)
+	f.message(&session.Message{Subject: []byte("s"), Reply: []byte("r"), Header: 2, Data: []byte("hhdd")}, session.Reach{Plain: true, Queues: []string{"q"}}, 4)
+	f.message(&session.Message{To: []byte("i"), Subject: []byte("s"), Data: []byte("dd")}, session.Reach{Keep: true}, 4)
 	f.token(framePing, 258)
 	f.empty(frameLeaving)
 	want := "0000000b" + "03" + "00000002" + "0001" + "71" + "612e2a" + // interest
-		"00000015" + "06" + "01" + "0001" + "0001" + "0001" + "00000002" + "73" + "72" + "000171" + "68686464" + // message
+		"00000017" + "06" + "01" + "0001" + "0000" + "0001" + "0001" + "00000002" + "73" + "72" + "000171" + "68686464" + // message
+		"00000012" + "06" + "02" + "0000" + "0001" + "0001" + "0000" + "00000000" + "69" + "73" + "6464" + // one with a route, for Takers
 		"00000009" + "07" + "0000000000000102" + // ping
 		"00000001" + "09" // leaving
 	if got := hex.EncodeToString(flat(&f)); got != want {
@@ -43,10 +45,10 @@ func TestFramesOnTheWire(t *testing.T) {
 func TestFramesSurviveAnySplitting(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type sent struct {
-			subject, reply, data string
-			header               int
-			plain                bool
-			queues               []string
+			to, subject, reply, data string
+			header                   int
+			plain, keep              bool
+			queues                   []string
 		}
 		var f frames
 		var all []sent
@@ -56,15 +58,16 @@ func TestFramesSurviveAnySplitting(t *testing.T) {
 				data = strings.Repeat(data+"x", 3000)
 			}
 			s := sent{
+				to: rapid.StringN(0, -1, 20).Draw(t, "to"), keep: rapid.Bool().Draw(t, "keep"),
 				subject: rapid.StringN(1, -1, 50).Draw(t, "subject"), reply: rapid.StringN(0, -1, 20).Draw(t, "reply"),
 				data: data, header: rapid.IntRange(0, len(data)).Draw(t, "header"), plain: rapid.Bool().Draw(t, "plain"),
 				queues: rapid.SliceOfN(rapid.StringN(1, -1, 20), 0, 4).Draw(t, "queues"),
 			}
-			if !s.plain && len(s.queues) == 0 {
+			if !s.plain && !s.keep && len(s.queues) == 0 {
 				s.plain = true
 			}
-			m := session.Message{Subject: []byte(s.subject), Reply: []byte(s.reply), Header: s.header, Data: []byte(s.data)}
-			if f.message(&m, s.plain, s.queues, 1<<20) != 1 {
+			m := session.Message{To: []byte(s.to), Subject: []byte(s.subject), Reply: []byte(s.reply), Header: s.header, Data: []byte(s.data)}
+			if f.message(&m, session.Reach{Plain: s.plain, Keep: s.keep, Queues: s.queues}, 1<<20) != 1 {
 				t.Fatal("not one frame")
 			}
 			all = append(all, s)
@@ -85,13 +88,13 @@ func TestFramesSurviveAnySplitting(t *testing.T) {
 			if err != nil || typ != frameMessage {
 				t.Fatalf("frame %d: type %d, %v", i, typ, err)
 			}
-			m, plain, queues, err := d.decode(body)
+			m, reach, err := d.decode(body)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if string(m.Subject) != want.subject || string(m.Reply) != want.reply || string(m.Data) != want.data || m.Header != want.header ||
-				plain != want.plain || strings.Join(queues, "\x00") != strings.Join(want.queues, "\x00") {
-				t.Fatalf("frame %d: got %q %q %d %v %q, want %+v", i, m.Subject, m.Reply, m.Header, plain, queues, want)
+			if string(m.To) != want.to || string(m.Subject) != want.subject || string(m.Reply) != want.reply || string(m.Data) != want.data || m.Header != want.header ||
+				reach.Plain != want.plain || reach.Keep != want.keep || strings.Join(reach.Queues, "\x00") != strings.Join(want.queues, "\x00") {
+				t.Fatalf("frame %d: got %q %q %d %+v, want %+v", i, m.Subject, m.Reply, m.Header, reach, want)
 			}
 		}
 		if _, _, err := in.one(); err != io.EOF {
@@ -114,9 +117,9 @@ func TestABufferGrowsWithTheBytesNotWithTheClaim(t *testing.T) {
 
 func TestABufferShrinksAgain(t *testing.T) {
 	var f frames
-	f.message(&session.Message{Subject: []byte("s"), Data: make([]byte, 1<<20)}, true, nil, 1<<20)
+	f.message(&session.Message{Subject: []byte("s"), Data: make([]byte, 1<<20)}, session.Reach{Plain: true}, 1<<20)
 	for range 3 * shrinkAfter {
-		f.message(&session.Message{Subject: []byte("s"), Data: make([]byte, 100)}, true, nil, 1<<20)
+		f.message(&session.Message{Subject: []byte("s"), Data: make([]byte, 100)}, session.Reach{Plain: true}, 1<<20)
 	}
 	wire := flat(&f)
 	large := len(wire) - 3*shrinkAfter*(headerSize+messageSize+1+100)
@@ -141,7 +144,8 @@ func (r smallReads) Read(p []byte) (int, error) { return r.Reader.Read(p[:min(le
 func FuzzFrames(f *testing.F) {
 	var seed frames
 	seed.interest(session.Interest{Pattern: "a.*", Queue: "q", Count: 2})
-	seed.message(&session.Message{Subject: []byte("s"), Reply: []byte("r"), Header: 2, Data: []byte("hhdd")}, true, []string{"q", "long queue name"}, 4)
+	seed.message(&session.Message{Subject: []byte("s"), Reply: []byte("r"), Header: 2, Data: []byte("hhdd")}, session.Reach{Plain: true, Queues: []string{"q", "long queue name"}}, 4)
+	seed.message(&session.Message{To: []byte("inbox"), Subject: []byte("s"), Reply: []byte("r"), Data: []byte("d")}, session.Reach{Keep: true}, 4)
 	seed.token(framePing, 1)
 	seed.empty(frameReady)
 	f.Add(flat(&seed))
@@ -160,22 +164,22 @@ func FuzzFrames(f *testing.F) {
 			var again frames
 			switch typ {
 			case frameMessage:
-				m, plain, queues, err := d.decode(body)
+				m, reach, err := d.decode(body)
 				if err != nil {
 					return
 				}
 				if m.Header > len(m.Data) || len(m.Subject) == 0 {
 					t.Fatalf("impossible message %+v", m)
 				}
-				for _, queue := range queues {
+				for _, queue := range reach.Queues {
 					if queue == "" {
 						return
 					}
 				}
-				if body[0] > flagPlain || (!plain && len(queues) == 0) {
+				if body[0] > flagPlain|flagKeep || (!reach.Plain && !reach.Keep && len(reach.Queues) == 0) {
 					return // Accepted, but not written by us.
 				}
-				again.message(m, plain, queues, maxHello)
+				again.message(m, reach, maxHello)
 			case frameInterest:
 				change, err := parseInterest(body)
 				if err != nil {

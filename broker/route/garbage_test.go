@@ -17,7 +17,7 @@ import (
 // helloBytes is what a broker of the same cluster would say, after change.
 func helloBytes(t *testing.T, change func(*hello)) []byte {
 	t.Helper()
-	h := hello{Magic: helloMagic, Newest: 1, Oldest: 1, Kind: kindCore, Cluster: "default/main", ID: "z", Name: "z", Session: "s", MaxPayload: 1 << 20}
+	h := hello{Magic: helloMagic, Newest: protocolNewest, Oldest: protocolOldest, Kind: kindCore, Cluster: "default/main", ID: "z", Name: "z", Session: "s", MaxPayload: 1 << 20}
 	if change != nil {
 		change(&h)
 	}

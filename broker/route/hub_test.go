@@ -35,7 +35,7 @@ type testPeer struct {
 
 func newTestHub() *testHub { return &testHub{own: make(map[session.Interest]int)} }
 
-func (h *testHub) Attach(l session.Link) (Peer, []session.Interest) {
+func (h *testHub) Attach(l session.Link, _ string) (Peer, []session.Interest) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := &testPeer{hub: h, link: l, interest: make(map[session.Interest]int)}
@@ -60,10 +60,10 @@ func (p *testPeer) SetInterest(i session.Interest) {
 	p.hub.received = append(p.hub.received, "interest "+i.Pattern)
 }
 
-func (p *testPeer) Deliver(m *session.Message, plain bool, queues []string) {
+func (p *testPeer) Deliver(m *session.Message, reach session.Reach) {
 	p.hub.mu.Lock()
 	defer p.hub.mu.Unlock()
-	p.hub.received = append(p.hub.received, fmt.Sprintf("%s|%s|%s|%s|%v|%s", m.Subject, m.Reply, m.Data[:m.Header], m.Data[m.Header:], plain, strings.Join(queues, ",")))
+	p.hub.received = append(p.hub.received, fmt.Sprintf("%s|%s|%s|%s|%v|%s", m.Subject, m.Reply, m.Data[:m.Header], m.Data[m.Header:], reach.Plain, strings.Join(reach.Queues, ",")))
 }
 
 func (p *testPeer) Flush() {
@@ -115,7 +115,7 @@ func (h *testHub) publish(subject, payload string) {
 	m := session.Message{Subject: []byte(subject), Data: []byte(payload)}
 	for _, p := range h.peers {
 		if p.interest[session.Interest{Pattern: subject}] > 0 {
-			p.link.Forward(&m, true, nil)
+			p.link.Forward(&m, session.Reach{Plain: true})
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (h *testHub) all(m *session.Message, plain bool, queues []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range h.peers {
-		p.link.Forward(m, plain, queues)
+		p.link.Forward(m, session.Reach{Plain: plain, Queues: queues})
 	}
 }
 

@@ -6,8 +6,8 @@ import "time"
 const (
 	// protocolNewest and protocolOldest are the versions of the link protocol that this build
 	// speaks. Two brokers use the newest that both know, so that an upgrade may go pod by pod.
-	protocolNewest = 1
-	protocolOldest = 1
+	protocolNewest = 2
+	protocolOldest = 2
 
 	// maxHello bounds every frame until the peer has said who it is: whatever a stranger
 	// claims, it cannot make us hold more than this.
@@ -23,7 +23,7 @@ const (
 
 	// frameOverhead is what a message frame may hold beside its payload: subject and reply
 	// (each below 64 KiB by their length fields), group names, and the fixed part.
-	frameOverhead = 256 << 10
+	frameOverhead = 320 << 10
 
 	// chunkSize is the unit of the outgoing queue and of one write: four full TLS records.
 	chunkSize = 64 << 10

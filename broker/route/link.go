@@ -67,8 +67,8 @@ func newLink(m *Mesh, raw, conn net.Conn, in *reader, peer hello, dialed bool) *
 }
 
 // Forward queues a message for the peer. behind asks the publisher to Wait.
-func (l *link) Forward(m *session.Message, plain bool, queues []string) (behind bool) {
-	v := l.out.forward(m, plain, queues)
+func (l *link) Forward(m *session.Message, reach session.Reach) (behind bool) {
+	v := l.out.forward(m, reach)
 	if v.oversize {
 		l.oversize.Add(1)
 	}
@@ -119,7 +119,7 @@ func (l *link) run() {
 		l.previous = nil
 	}
 	if l.alive() {
-		peer, interest := l.mesh.config.Hub.Attach(l)
+		peer, interest := l.mesh.config.Hub.Attach(l, l.peer.ID)
 		l.out.release(interest)
 		if l.mesh.leaving.Load() {
 			l.sayLeaving()
@@ -254,12 +254,12 @@ func (l *link) read(peer Peer) error {
 				break
 			}
 			if t == frameMessage {
-				m, plain, queues, err := d.decode(body)
+				m, reach, err := d.decode(body)
 				if err != nil {
 					return refuse(CauseMalformed, "broker %q sent a broken message: %v", l.peer.Name, err)
 				}
 				messages++
-				peer.Deliver(m, plain, queues)
+				peer.Deliver(m, reach)
 				continue
 			}
 			if err := l.control(peer, t, body, &progress); err != nil {

@@ -465,11 +465,11 @@ func TestABacklogIsVisibleAndBounded(t *testing.T) {
 	l := a.links()[0]
 	m := session.Message{Subject: []byte("s"), Data: make([]byte, 1<<20)}
 	a.hub.all(&m, true, nil)
-	if l.Forward(&m, true, nil) {
+	if l.Forward(&m, session.Reach{Plain: true}) {
 		t.Error("behind at once")
 	}
 	for l.Pending() < maxPending+16<<20 { // The sockets take a few of it.
-		behind := l.Forward(&m, true, nil)
+		behind := l.Forward(&m, session.Reach{Plain: true})
 		if pending := l.Pending(); !behind && pending > maxPending {
 			t.Fatalf("not behind with %d bytes pending", pending)
 		}

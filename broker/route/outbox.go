@@ -48,7 +48,7 @@ type verdict struct {
 	oversize bool // no frame can hold the message; it is left out
 }
 
-func (o *outbox) forward(m *session.Message, plain bool, queues []string) (v verdict) {
+func (o *outbox) forward(m *session.Message, reach session.Reach) (v verdict) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
@@ -56,7 +56,7 @@ func (o *outbox) forward(m *session.Message, plain bool, queues []string) (v ver
 		return verdict{}
 	}
 	idle := o.queued.head == nil // else the writer has been told already
-	v.oversize = o.queued.message(m, plain, queues, o.maxPayload) == 0
+	v.oversize = o.queued.message(m, reach, o.maxPayload) == 0
 	v.behind, v.overflow = o.pendingLocked() > maxPending, o.pendingLocked() > o.hard
 	if idle {
 		o.signal()

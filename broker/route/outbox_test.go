@@ -46,11 +46,11 @@ func TestNothingIsKeptAfterTheEnd(t *testing.T) {
 	o.release(nil)
 	m := session.Message{Subject: []byte("s"), Data: make([]byte, 100<<10)}
 	for range 10 {
-		o.forward(&m, true, nil)
+		o.forward(&m, session.Reach{Plain: true})
 	}
 	o.close(nil)
 	for range 10 {
-		o.forward(&m, true, nil)
+		o.forward(&m, session.Reach{Plain: true})
 		o.announce(session.Interest{Pattern: "a", Count: 1})
 		o.control(func(f *frames) { f.empty(frameReady) })
 	}
@@ -67,7 +67,7 @@ func TestForwardingAllocatesNothing(t *testing.T) {
 	queues := []string{"workers"}
 	forward := func() {
 		for range 100 {
-			o.forward(&m, true, queues)
+			o.forward(&m, session.Reach{Plain: true, Queues: queues})
 		}
 		for c := o.take(); c != nil; {
 			next := c.next
@@ -88,7 +88,7 @@ func TestReceivingAllocatesNothing(t *testing.T) {
 	var f frames
 	m := session.Message{Subject: []byte("orders.eu.1"), Reply: []byte("_INBOX.abc"), Data: make([]byte, 128)}
 	for range 100 {
-		f.message(&m, true, []string{"workers", "others"}, 1<<20)
+		f.message(&m, session.Reach{Plain: true, Queues: []string{"workers", "others"}}, 1<<20)
 	}
 	wire := flat(&f)
 	source := bytes.NewReader(wire)
@@ -102,8 +102,8 @@ func TestReceivingAllocatesNothing(t *testing.T) {
 			if err == io.EOF {
 				return
 			}
-			if _, _, queues, err := d.decode(body); err != nil || len(queues) != 2 {
-				t.Fatal(queues, err)
+			if _, reach, err := d.decode(body); err != nil || len(reach.Queues) != 2 {
+				t.Fatal(reach, err)
 			}
 		}
 	}

@@ -83,10 +83,10 @@ type decoder struct {
 }
 
 // decode reads a message frame. What it returns is valid until the next call.
-func (d *decoder) decode(body []byte) (m *session.Message, plain bool, queues []string, err error) {
-	plain, groups, names, err := parseMessage(body, &d.message)
+func (d *decoder) decode(body []byte) (m *session.Message, reach session.Reach, err error) {
+	reach, groups, names, err := parseMessage(body, &d.message)
 	if err != nil {
-		return nil, false, nil, err
+		return nil, session.Reach{}, err
 	}
 	d.queues = d.queues[:0]
 	for range groups {
@@ -94,7 +94,8 @@ func (d *decoder) decode(body []byte) (m *session.Message, plain bool, queues []
 		name, names = nextName(names)
 		d.queues = append(d.queues, d.intern(name))
 	}
-	return &d.message, plain, d.queues, nil
+	reach.Queues = d.queues
+	return &d.message, reach, nil
 }
 
 func (d *decoder) intern(name []byte) string {

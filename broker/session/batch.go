@@ -25,6 +25,12 @@ type batch struct {
 	outpaced  *Conn   // a receiver that is close to its bound
 	forwards  []forward
 
+	kept      []kept    // for Takers of this node
+	taken     []Message // of one Taker
+	behind    []Taker   // whose publishers are to wait
+	forwarded bool      // what this batch brings came from another broker
+	internal  bool      // it is of this node's own making, and not for Takers
+
 	claim func(*Sub) bool // b.take, made once
 }
 
@@ -46,14 +52,14 @@ func (b *batch) reset() {
 		b.cache = nil
 	}
 	clear(b.hurried)
-	b.origin, b.from, b.outpaced, b.hurried = nil, nil, nil, b.hurried[:0]
+	clear(b.behind)
+	b.origin, b.from, b.outpaced, b.hurried, b.behind = nil, nil, nil, b.hurried[:0], b.behind[:0]
 }
 
 // forward is what one peer gets of one message.
 type forward struct {
-	peer   *Peer
-	plain  bool
-	queues []string
+	peer  *Peer
+	reach Reach
 }
 
 func (h *Hub) newBatch() *batch {
@@ -79,6 +85,9 @@ func (b *batch) end() {
 		touched |= 1 << (b.own % 64)
 	}
 	b.hub.lock.RUnlock()
+	if len(b.kept) > 0 {
+		b.handOver() // before the loops are served, so that a PONG says that the Takers have it
+	}
 	for i, l := range b.hub.loops {
 		switch {
 		case touched&(1<<(i%64)) == 0:
@@ -173,7 +182,7 @@ func (b *batch) take(s *Sub) bool {
 // publish matches a client's message and queues it for everyone it reaches. It says whether it
 // reached anyone.
 func (b *batch) publish(m *Message) bool {
-	match := b.match(m.Subject)
+	match := b.match(m.Route())
 	reached := b.plain(match, m)
 	for i := range match.Groups {
 		g := &match.Groups[i]
@@ -184,20 +193,25 @@ func (b *batch) publish(m *Message) bool {
 			reached = true
 		case subject.Remote:
 			f := b.forwardTo(peer)
-			f.queues = append(f.queues, g.Queue())
+			f.reach.Queues = append(f.reach.Queues, g.Queue())
 			reached = true
 		}
 	}
 	for _, p := range match.Peers {
-		b.forwardTo(p).plain = true
-		reached = true
+		if p.offer == nil {
+			b.forwardTo(p).reach.Plain = true
+			reached = true
+		} else if !b.internal {
+			b.keep(p.offer, m)
+			reached = true
+		}
 	}
 	for i := range b.forwards {
 		f := &b.forwards[i]
-		if f.peer.link.Forward(m, f.plain, f.queues) && !slices.Contains(b.hurried, f.peer) {
+		if f.peer.link.Forward(m, f.reach) && !slices.Contains(b.hurried, f.peer) {
 			b.hurried = append(b.hurried, f.peer)
 		}
-		f.queues = f.queues[:0]
+		f.reach.Queues = f.reach.Queues[:0]
 	}
 	b.forwards = b.forwards[:0]
 	return reached
@@ -233,20 +247,27 @@ func (b *batch) forwardTo(p *Peer) *forward {
 	}
 	if n := len(b.forwards); n < cap(b.forwards) {
 		b.forwards = b.forwards[:n+1] // with the queue list of an earlier message, emptied
-		b.forwards[n].peer, b.forwards[n].plain = p, false
+		b.forwards[n].peer, b.forwards[n].reach = p, Reach{Queues: b.forwards[n].reach.Queues}
 	} else {
 		b.forwards = append(b.forwards, forward{peer: p})
 	}
 	return &b.forwards[len(b.forwards)-1]
 }
 
-// deliver queues a message that came over a link for this node's clients only.
-func (b *batch) deliver(m *Message, plain bool, queues []string) {
-	match := b.match(m.Subject)
-	if plain {
+// deliver queues a message that came over a link for this node's clients and Takers only.
+func (b *batch) deliver(m *Message, reach Reach) {
+	match := b.match(m.Route())
+	if reach.Plain {
 		b.plain(match, m)
 	}
-	for _, queue := range queues {
+	if reach.Keep {
+		for _, p := range match.Peers {
+			if p.offer != nil {
+				b.kept = append(b.kept, kept{p.offer.taker, *m})
+			}
+		}
+	}
+	for _, queue := range reach.Queues {
 		for i := range match.Groups {
 			g := &match.Groups[i]
 			if g.Queue() != queue {

@@ -60,6 +60,7 @@ type Conn struct {
 	// Owned by the reader.
 	hurried  []*Peer // whose links the last read's messages went to, and that are behind
 	outpaced *Conn   // a receiver of them that is close to its bound
+	behind   []Taker // that have no room for more
 	in       *slab   // what was read, from start to end still to be parsed
 	start    int
 	end      int

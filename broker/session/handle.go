@@ -81,6 +81,11 @@ func (c *Conn) waitForRoom() {
 		c.hurried[i] = nil
 	}
 	c.hurried = c.hurried[:0]
+	for i, t := range c.behind {
+		t.Wait()
+		c.behind[i] = nil
+	}
+	c.behind = c.behind[:0]
 	if slow := c.outpaced; slow != nil {
 		c.outpaced = nil
 		for range limits.StallSteps {
@@ -126,7 +131,7 @@ func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err erro
 		err = nil
 	}
 	b.end()
-	c.hurried, c.outpaced = append(c.hurried, b.hurried...), b.outpaced
+	c.hurried, c.outpaced, c.behind = append(c.hurried, b.hurried...), b.outpaced, append(c.behind, b.behind...)
 	b.reset()
 	c.hub.batches.Put(b)
 	if msgs > 0 {

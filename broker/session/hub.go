@@ -42,12 +42,15 @@ type Hub struct {
 	loops   []*loop
 	batches sync.Pool
 	caches  sync.Pool
+	senders sync.Pool
 	ids     atomic.Uint64
 
 	// The index lock: see the package's invariants.
 	lock  sync.RWMutex
 	index *subject.Index[*Sub, *Peer]
 	peers []*Peer
+	// brokers are the peers that are linked, by the id of their broker.
+	brokers map[string]*Peer
 
 	// Connections, listeners, and what INFO says. Guarded by mu.
 	mu        sync.Mutex
@@ -87,11 +90,13 @@ func NewHub(config Config) *Hub {
 	}
 	h := &Hub{
 		config: config, profile: config.Profile, auth: config.Auth, log: config.Logger,
-		index: subject.NewIndex[*Sub, *Peer](config.Loops),
-		conns: make(map[uint64]*Conn), ended: make(map[Reason]uint64), quit: make(chan struct{}),
+		index:   subject.NewIndex[*Sub, *Peer](config.Loops),
+		brokers: make(map[string]*Peer),
+		conns:   make(map[uint64]*Conn), ended: make(map[Reason]uint64), quit: make(chan struct{}),
 	}
 	h.batches.New = func() any { return h.newBatch() }
 	h.caches.New = func() any { return new(cache) }
+	h.senders.New = h.newSender
 	for i := range config.Loops {
 		l := newLoop(h, i)
 		h.loops = append(h.loops, l)

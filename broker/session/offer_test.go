@@ -1,0 +1,203 @@
+package session_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/session"
+)
+
+// keeper is a Taker that remembers what it took, a line per call.
+type keeper struct {
+	mu    sync.Mutex
+	took  []string
+	waits int
+	full  bool
+}
+
+func (k *keeper) Take(messages []session.Message, forwarded bool) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var line []string
+	for _, m := range messages {
+		line = append(line, fmt.Sprintf("%s=%s>%s", m.Subject, m.Data, m.Reply))
+	}
+	if forwarded {
+		line = append(line, "forwarded")
+	}
+	k.took = append(k.took, strings.Join(line, " "))
+	return k.full
+}
+
+func (k *keeper) Wait() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.waits++
+}
+
+func (k *keeper) has(t *testing.T, want ...string) {
+	t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !slices.Equal(k.took, want) {
+		t.Errorf("took %q, want %q", k.took, want)
+	}
+}
+
+// sentLink is a link that remembers what was forwarded over it.
+type sentLink struct {
+	mu   sync.Mutex
+	sent []string
+}
+
+func (l *sentLink) Forward(m *session.Message, reach session.Reach) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sent = append(l.sent, fmt.Sprintf("%s|%s=%s plain=%v keep=%v %v", m.To, m.Subject, m.Data, reach.Plain, reach.Keep, reach.Queues))
+	return false
+}
+func (l *sentLink) Wait()                     {}
+func (l *sentLink) Announce(session.Interest) {}
+
+func (l *sentLink) has(t *testing.T, want ...string) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !slices.Equal(l.sent, want) {
+		t.Errorf("forwarded %q, want %q", l.sent, want)
+	}
+}
+
+// What one read brings reaches a Taker in one call, besides the subscribers, and whoever asks for an
+// answer is not told that nobody listens.
+func TestATakerGetsWhatItOffers(t *testing.T) {
+	h, address := newTestHub(t, nil)
+	orders, other := &keeper{full: true}, &keeper{}
+	o := h.Offer(orders)
+	o.Set([]string{"orders", "orders.>"}, "")
+	h.Offer(other).Set([]string{"other.*"}, "")
+	c := dial(t, address, "")
+	c.send("SUB orders.a 1\r\nSUB _INBOX.* 2\r\n")
+	c.send("PUB orders.a 1\r\nx\r\nPUB orders _INBOX.1 1\r\ny\r\nPUB other.b 1\r\nz\r\nPUB orders.a.b 0\r\n\r\n")
+	if got := c.line(); got != "MSG orders.a 1 1" {
+		t.Errorf("the subscriber got %q", got)
+	}
+	c.line()
+	c.sync()
+	orders.has(t, "orders.a=x> orders=y>_INBOX.1 orders.a.b=>")
+	other.has(t, "other.b=z>")
+	if orders.waits != 1 || other.waits != 0 {
+		t.Errorf("the publisher waited %d times for a full Taker, %d times for another", orders.waits, other.waits)
+	}
+
+	// Its subjects change in one step; what is not offered any more is nobody's.
+	o.Set([]string{"orders.>", "more"}, "")
+	c.send("PUB orders _INBOX.2 1\r\ny\r\nPUB more 1\r\nm\r\n")
+	if got := c.line(); !strings.HasPrefix(got, "HMSG _INBOX.2 2 ") {
+		t.Errorf("a request that nobody serves was answered by %q", got)
+	}
+	for c.line() != "" { // the header block
+	}
+	c.line()
+	c.sync()
+	orders.has(t, "orders.a=x> orders=y>_INBOX.1 orders.a.b=>", "more=m>")
+	o.Close()
+	c.send("PUB more 1\r\nm\r\n")
+	c.sync()
+	orders.has(t, "orders.a=x> orders=y>_INBOX.1 orders.a.b=>", "more=m>")
+}
+
+// A message for another broker's Taker takes the one copy that its subscribers there get; if there is no
+// link, the Taker here gets it, to say so.
+func TestAnOfferOfAnotherBroker(t *testing.T) {
+	h, address := newTestHub(t, nil)
+	orders := &keeper{}
+	h.Offer(orders).Set([]string{"orders"}, "b2")
+	c := dial(t, address, "")
+	c.send("PUB orders 1\r\n1\r\n")
+	c.sync()
+	orders.has(t, "orders=1>")
+
+	link := &sentLink{}
+	peer, interest := h.Attach(link, "b2")
+	if len(interest) != 0 {
+		t.Errorf("an offer is announced as interest: %v", interest)
+	}
+	c.send("PUB orders 1\r\n2\r\n")
+	c.sync()
+	peer.SetInterest(session.Interest{Pattern: "orders", Count: 1})
+	c.send("PUB orders 1\r\n3\r\n")
+	c.sync()
+	link.has(t, "|orders=2 plain=false keep=true []", "|orders=3 plain=true keep=true []")
+
+	// What the link brings is not forwarded again, and reaches Takers only if it is meant for them.
+	peer.Deliver(&session.Message{Subject: []byte("orders"), Data: []byte("4")}, session.Reach{Plain: true})
+	peer.Deliver(&session.Message{Subject: []byte("orders"), Data: []byte("5")}, session.Reach{Keep: true})
+	peer.Flush()
+	orders.has(t, "orders=1>", "orders=5> forwarded")
+	if !h.Forward("b2", &session.Message{Subject: []byte("ask"), Data: []byte("?")}) || h.Forward("b3", &session.Message{Subject: []byte("ask")}) {
+		t.Error("Forward says wrongly whether there is a link")
+	}
+	peer.Detach()
+	c.send("PUB orders 1\r\n6\r\n")
+	c.sync()
+	orders.has(t, "orders=1>", "orders=5> forwarded", "orders=6>")
+	link.has(t, "|orders=2 plain=false keep=true []", "|orders=3 plain=true keep=true []", "|ask=? plain=false keep=true []")
+}
+
+// What the node itself sends is routed by where it is to go, shows the subject that it has, and
+// reaches no Taker.
+func TestTheNodesOwnMessages(t *testing.T) {
+	h, address := newTestHub(t, nil)
+	all := &keeper{}
+	h.Offer(all).Set([]string{">"}, "")
+	c := dial(t, address, "")
+	c.send("SUB _INBOX.me.* 7\r\n")
+	c.sync()
+	if !h.Interested([]byte("_INBOX.me.1")) || h.Interested([]byte("_INBOX.you.1")) {
+		t.Error("Interested is wrong")
+	}
+	h.Send([]session.Message{
+		{To: []byte("_INBOX.me.1"), Subject: []byte("orders"), Reply: []byte("ack"), Data: []byte("one")},
+		{Subject: []byte("_INBOX.me.2"), Data: []byte("two")},
+		{Subject: []byte("_INBOX.you.2"), Data: []byte("three")},
+	})
+	for _, want := range []string{"MSG orders 7 ack 3", "one", "MSG _INBOX.me.2 7 3", "two"} {
+		if got := c.line(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	link := &sentLink{}
+	peer, _ := h.Attach(link, "b2")
+	peer.SetInterest(session.Interest{Pattern: "_INBOX.you.>", Count: 1})
+	if !h.Interested([]byte("_INBOX.you.1")) {
+		t.Error("the interest of another broker does not count")
+	}
+	h.Send([]session.Message{{To: []byte("_INBOX.you.2"), Subject: []byte("orders"), Data: []byte("four")}})
+	link.has(t, "_INBOX.you.2|orders=four plain=true keep=false []")
+	all.has(t)
+}
+
+func TestSendingAllocatesNothing(t *testing.T) {
+	h, address := newTestHub(t, nil)
+	c := dial(t, address, "")
+	c.send("SUB a 1\r\n")
+	c.sync()
+	messages := []session.Message{{Subject: []byte("a"), Data: make([]byte, 100)}, {Subject: []byte("a"), Data: make([]byte, 100)}}
+	go func() {
+		buf := make([]byte, 64<<10)
+		for {
+			if _, err := c.conn.Read(buf); err != nil {
+				return
+			}
+		}
+	}()
+	_ = c.conn.SetDeadline(time.Now().Add(time.Minute))
+	if n := testing.AllocsPerRun(2000, func() { h.Send(messages) }); n > 0.5 {
+		t.Errorf("%v allocations for two messages", n)
+	}
+}
