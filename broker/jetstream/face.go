@@ -1,0 +1,55 @@
+package jetstream
+
+import (
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// PublishFace is how JetStream clients publish to Topics and are answered.
+type PublishFace struct{}
+
+var _ topic.Face = PublishFace{}
+
+// Conditions reads the headers of a published message.
+func (PublishFace) Conditions(header []byte) (topic.Conditions, error) {
+	p, err := ParsePublish(protocol.Header(header))
+	if err != nil {
+		return topic.Conditions{}, err
+	}
+	return topic.Conditions{
+		ID: p.ID, ExpectedTopic: p.ExpectedStream, ExpectedLastID: p.ExpectedLastID,
+		ExpectedLast: p.ExpectedLast, ExpectsLast: p.ExpectsLast,
+		ExpectedLastBySubject: p.ExpectedLastBySubject, ExpectsLastBySubject: p.ExpectsLastBySubject, ExpectedSubject: p.ExpectedSubject,
+	}, nil
+}
+
+// AppendAck appends a PubAck.
+func (PublishFace) AppendAck(dst []byte, name string, offset uint64, duplicate bool) []byte {
+	return AppendPubAck(dst, name, offset, duplicate)
+}
+
+// AppendRefusal appends the answer to a message that was not kept.
+func (PublishFace) AppendRefusal(dst []byte, name string, err error) []byte {
+	return AppendPubRefusal(dst, name, publishError(err))
+}
+
+// publishError is JetStream's word for why a message was not kept.
+func publishError(err error) *Error {
+	switch e := err.(type) { // what comes here is never wrapped
+	case *Error:
+		return e
+	case *topic.TooLargeError:
+		return ErrStreamMessageExceedsMaximum
+	case *topic.WrongTopicError:
+		return ErrStreamNotMatch
+	case *topic.WrongLastError:
+		return ErrStreamWrongLastSequence.With(e.Last)
+	case *topic.WrongLastIDError:
+		return ErrStreamWrongLastMsgID.With(e.ID)
+	case *topic.NotServedError:
+		offline := *ErrStreamOffline
+		offline.Description = oneLine(ErrStreamOffline.Description + ": " + e.Why)
+		return &offline
+	}
+	return ErrStreamStoreFailed.With(err)
+}

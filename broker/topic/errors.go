@@ -1,0 +1,127 @@
+package topic
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// NotServedReason is from a closed list.
+type NotServedReason string
+
+// The reasons for which a Topic is not served here.
+const (
+	Unplaced         NotServedReason = "Unplaced"         // no broker was chosen yet
+	LedElsewhere     NotServedReason = "LedElsewhere"     // by another broker that is a member
+	LeaderAway       NotServedReason = "LeaderAway"       // by one that is not
+	NotConfirmed     NotServedReason = "NotConfirmed"     // this broker led it in an earlier life, and was not named again yet
+	Opening          NotServedReason = "Opening"          // its log is being opened
+	Troubled         NotServedReason = "Troubled"         // its log can't be opened, or failed
+	Unsupported      NotServedReason = "Unsupported"      // it asks for what brokers can't serve
+	BeingDeleted     NotServedReason = "BeingDeleted"     // it is going, or gone
+	ServiceIsClosing NotServedReason = "ServiceIsClosing" // this broker is stopping
+)
+
+// NotServedError says why a Topic is not served by this broker, or by any.
+type NotServedError struct {
+	Topic  string
+	Reason NotServedReason
+	Leader string // id of the broker that leads it; empty: none
+	Why    string // for people, with the way out
+	Err    error  // what led to it, or nil
+}
+
+func (e *NotServedError) Error() string { return fmt.Sprintf("topic %s: %s", e.Topic, e.Why) }
+
+func (e *NotServedError) Unwrap() error { return e.Err }
+
+// TooLargeError is a message that is larger than its Topic, or the broker, takes.
+type TooLargeError struct {
+	Topic     string
+	Size, Max int
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("topic %s: a message of %d bytes; it takes %d with headers (spec.maxMessage)", e.Topic, e.Size, e.Max)
+}
+
+// WrongTopicError is a message that was meant for another Topic.
+type WrongTopicError struct{ Topic, Expected string }
+
+func (e *WrongTopicError) Error() string {
+	return fmt.Sprintf("topic %s keeps this subject, not %s", e.Topic, e.Expected)
+}
+
+// WrongLastError is a message that expected another one before it.
+type WrongLastError struct {
+	Topic string
+	Last  uint64 // the offset of the last message that is kept
+}
+
+func (e *WrongLastError) Error() string {
+	return fmt.Sprintf("topic %s: the last message is at offset %d", e.Topic, e.Last)
+}
+
+// WrongLastIDError is a message that expected one with another id before it.
+type WrongLastIDError struct{ Topic, ID string }
+
+func (e *WrongLastIDError) Error() string {
+	return fmt.Sprintf("topic %s: the last message has id %q", e.Topic, e.ID)
+}
+
+// WindowFullError is a message with an id for which the deduplication window has no room: to
+// forget an older id would break what was promised for that one.
+type WindowFullError struct {
+	Topic  string
+	IDs    int
+	Window time.Duration
+}
+
+func (e *WindowFullError) Error() string {
+	return fmt.Sprintf("topic %s: %d message ids within the deduplication window of %s are all that this broker keeps; shorten spec.deduplication or publish more slowly",
+		e.Topic, e.IDs, e.Window)
+}
+
+// UnsupportedConditionError is a condition that brokers can't judge.
+type UnsupportedConditionError struct{ Topic, Condition string }
+
+func (e *UnsupportedConditionError) Error() string {
+	return fmt.Sprintf("topic %s: %s is not supported (publish without it)", e.Topic, e.Condition)
+}
+
+// StoreError is a message that could not be kept. It may have been kept all the same if the log
+// failed while it was written.
+type StoreError struct {
+	Topic string
+	Err   error
+}
+
+func (e *StoreError) Error() string { return fmt.Sprintf("topic %s: not kept: %v", e.Topic, e.Err) }
+
+func (e *StoreError) Unwrap() error { return e.Err }
+
+// NoRecordError says that a shard keeps no record like that.
+type NoRecordError struct {
+	Topic   string
+	Offset  uint64 // that was asked for; 0: a subject was
+	Subject string
+}
+
+func (e *NoRecordError) Error() string {
+	if e.Subject == "" {
+		return fmt.Sprintf("topic %s keeps no record at offset %d", e.Topic, e.Offset)
+	}
+	return fmt.Sprintf("topic %s keeps no record of subject %s from offset %d on", e.Topic, e.Subject, e.Offset)
+}
+
+// ScanError says that looking for a record would take reading more than a bound.
+type ScanError struct {
+	Topic, Subject string
+	Bytes          int64
+}
+
+func (e *ScanError) Error() string {
+	return fmt.Sprintf("topic %s: no record of subject %s in the %d bytes that one search reads; ask for one by its offset", e.Topic, e.Subject, e.Bytes)
+}
+
+var errClosed = errors.New("the shard is closed")
