@@ -2,8 +2,8 @@ package topic
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -47,10 +47,10 @@ func etcd(t *testing.T) (endpoint string) {
 
 // node is a broker as far as placement needs one: registered, watching, and controller when elected.
 type node struct {
-	t      *testing.T
-	c      *coordination.Client
-	id     string
-	vacant chan struct{}
+	t          *testing.T
+	c          *coordination.Client
+	id         string
+	controller *Controller
 
 	mu     sync.Mutex
 	state  *coordination.State
@@ -68,12 +68,6 @@ func (n *node) run(ctx context.Context) {
 			n.state = state
 			close(n.change)
 			n.change = make(chan struct{})
-			if state.Controller.Term == 0 {
-				select {
-				case n.vacant <- struct{}{}:
-				default:
-				}
-			}
 		})
 		if err != nil {
 			n.t.Error(err)
@@ -90,66 +84,24 @@ func (n *node) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case life := <-lives:
-			err := n.c.Campaign(ctx, coordination.Replica{Broker: n.id, Incarnation: life}, n.vacant, n.lead)
-			if lost := (*coordination.NotRegisteredError)(nil); err != nil && !errors.As(err, &lost) {
+			if err := n.controller.Run(ctx, coordination.Replica{Broker: n.id, Incarnation: life}); err != nil {
 				n.t.Error(err)
 			}
 		}
 	}
 }
 
-// lead carries plans out for as long as the node is controller.
-func (n *node) lead(ctx context.Context, office *coordination.Office) {
-	var wrote int64 // a State before that would have the same done again, in vain
-	for {
-		n.mu.Lock()
-		state, change := n.state, n.change
-		n.mu.Unlock()
-		if state == nil || state.Revision < wrote {
-			select {
-			case <-change:
-				continue
-			case <-ctx.Done():
-				return
-			}
-		}
-		plan := planOf(state)
-		for _, t := range plan.Sweeps {
-			if err := n.c.SweepTopic(ctx, t); err != nil && ctx.Err() == nil {
-				n.t.Error(err)
-			}
-		}
-		if len(plan.Writes) > 0 {
-			writes := make([]coordination.ShardWrite, 0, len(plan.Writes))
-			for _, w := range plan.Writes {
-				writes = append(writes, w.ShardWrite)
-			}
-			revision, err := office.WriteShards(ctx, writes)
-			stale, deposed := (*coordination.StaleError)(nil), (*coordination.DeposedError)(nil)
-			switch {
-			case err == nil:
-				wrote = revision
-				continue
-			case errors.As(err, &deposed), ctx.Err() != nil:
-				return
-			case !errors.As(err, &stale):
-				n.t.Error(err)
-			}
-		}
-		select {
-		case <-change:
-		case <-ctx.Done():
-			return
-		}
-	}
+// State and Changed make a node the States of its controller.
+func (n *node) State() *coordination.State {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.state
 }
 
-func planOf(state *coordination.State) Plan {
-	facts := Facts{Brokers: state.Brokers, Shards: state.Shards, MaxShards: 1}
-	for t := range state.Topics() {
-		facts.Topics = append(facts.Topics, t)
-	}
-	return PlanPlacement(facts)
+func (n *node) Changed() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.change
 }
 
 // wait waits until the state that n knows is as asked.
@@ -182,7 +134,8 @@ func TestAThousandTopicsArePlaced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := &node{t: t, c: c, id: id, vacant: make(chan struct{}, 1), change: make(chan struct{})}
+		n := &node{t: t, c: c, id: id, change: make(chan struct{})}
+		n.controller = NewController(c, n, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() { defer close(done); n.run(ctx) }()
@@ -216,7 +169,7 @@ func TestAThousandTopicsArePlaced(t *testing.T) {
 	if revisions > 2*topics {
 		t.Errorf("%d topics took %d transactions that wrote", topics, revisions)
 	}
-	plan := planOf(state)
+	plan := planFor(state)
 	of := map[string]int{}
 	for shard := range state.AllShards() {
 		of[shard.Leader]++
