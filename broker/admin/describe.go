@@ -1,0 +1,157 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// view is what one answer is made from.
+type view struct {
+	state *coordination.State
+	// trouble is what keeps this broker from serving a shard that it leads; nil: nothing, or another leads it.
+	trouble func(topicID string) error
+}
+
+func (v view) topic(t *coordination.Topic) Topic {
+	shown := Topic{
+		Name: t.Name, ID: t.ID, Generation: t.Generation, Created: t.Created, Owner: ownerOf(t.Owner),
+		Spec: topicDefaults(t.Spec), Deleting: t.Deleting, Shards: []Shard{},
+		Subscriptions: len(v.state.Subscriptions(t.ID)),
+	}
+	waits := v.waits(t)
+	whole := waits[-1]
+	for number := range t.Spec.Shards {
+		shown.Shards = append(shown.Shards, v.shard(t, number, waits))
+	}
+	shown.Status = Status{Served: true}
+	for _, shard := range shown.Shards {
+		if !shard.Served {
+			shown.Status = shard.Status
+			break
+		}
+	}
+	if whole != nil && !shown.Served {
+		shown.Status = *whole
+	}
+	return shown
+}
+
+// waits are what the controller would say of the Topic, by number of the shard; -1: the whole
+// Topic. They come from the very plan that it carries out.
+func (v view) waits(t *coordination.Topic) map[int]*Status {
+	if t.Deleting || v.settled(t) {
+		return nil
+	}
+	plan := topic.PlanPlacement(topic.Facts{
+		Brokers: v.state.Brokers, Topics: []*coordination.Topic{t}, Shards: v.state.Shards, MaxShards: maxShards,
+	})
+	waits := make(map[int]*Status, len(plan.Waits))
+	for _, w := range plan.Waits {
+		waits[w.Shard] = &Status{Reason: Reason(w.Reason), Why: w.Why}
+	}
+	return waits
+}
+
+// settled says that there is nothing to ask the planner, as is the rule.
+func (v view) settled(t *coordination.Topic) bool {
+	shards := v.state.Shards(t.ID)
+	if len(shards) != t.Spec.Shards || t.Spec.Shards > maxShards {
+		return false
+	}
+	for _, shard := range shards {
+		if !v.led(shard) {
+			return false
+		}
+	}
+	return true
+}
+
+// led says whether the leader is a member, in the life in which it was named.
+func (v view) led(s *coordination.Shard) bool {
+	leader, ok := v.state.Broker(s.Leader)
+	if !ok {
+		return false
+	}
+	for _, m := range s.InSync {
+		if m.Broker == s.Leader {
+			return m.Incarnation == leader.Incarnation
+		}
+	}
+	return false
+}
+
+func (v view) shard(t *coordination.Topic, number int, waits map[int]*Status) Shard {
+	shown := Shard{Number: number, Replicas: []Broker{}}
+	shard := v.state.Shard(t.ID, number)
+	if shard != nil {
+		shown.Epoch = shard.Epoch
+		for _, id := range shard.Replicas {
+			shown.Replicas = append(shown.Replicas, v.broker(id))
+		}
+		if shard.Leader != "" {
+			leader := v.broker(shard.Leader)
+			shown.Leader = &leader
+		}
+	}
+	shown.Status = v.status(t, number, shard, waits)
+	return shown
+}
+
+func (v view) status(t *coordination.Topic, number int, shard *coordination.Shard, waits map[int]*Status) Status {
+	switch wait := cmp.Or(waits[number], waits[-1]); {
+	case t.Deleting:
+		return Status{Reason: Deleting, Why: fmt.Sprintf("topic %s is being deleted (wait until it is gone)", t.Name)}
+	case shard != nil && v.led(shard):
+		if err := v.trouble(t.ID); err != nil {
+			return Status{Reason: Trouble, Why: err.Error()}
+		}
+		return Status{Served: true}
+	case wait != nil:
+		return *wait
+	case v.state.Controller.Term == 0:
+		return Status{Reason: NoController, Why: fmt.Sprintf("shard %d of topic %s waits for a controller, which brokers elect within seconds (if none comes, look at the coordinators)", number, t.Name)}
+	case shard == nil:
+		return Status{Reason: Placing, Why: fmt.Sprintf("shard %d of topic %s is about to be placed on a broker (ask again in a second)", number, t.Name)}
+	}
+	return Status{Reason: Placing, Why: fmt.Sprintf("shard %d of topic %s is about to be given a leader again (ask again in a second)", number, t.Name)}
+}
+
+func (v view) broker(id string) Broker {
+	member, _ := v.state.Broker(id)
+	return Broker{ID: id, Name: member.Name}
+}
+
+// subscription shows one; status is its Topic's.
+func subscription(t *coordination.Topic, s *coordination.Subscription, status Status) Subscription {
+	return Subscription{
+		Topic: t.Name, Name: s.Name, Generation: s.Generation, Created: s.Created,
+		Owner: ownerOf(s.Owner), Spec: subscriptionDefaults(s.Spec), Status: status,
+	}
+}
+
+func ownerOf(o coordination.Owner) Owner {
+	owner := Owner{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+	if !o.Orphaned.IsZero() {
+		owner.Orphaned = &o.Orphaned
+	}
+	return owner
+}
+
+// topicDefaults says what empty words mean, so that who reads the answer need not know.
+func topicDefaults(spec coordination.TopicSpec) coordination.TopicSpec {
+	spec.PartitionBy = cmp.Or(spec.PartitionBy, coordination.BySubject)
+	spec.Durability = cmp.Or(spec.Durability, coordination.Synced)
+	spec.Compaction = cmp.Or(spec.Compaction, coordination.NoCompaction)
+	spec.DeletionPolicy = cmp.Or(spec.DeletionPolicy, coordination.Retain)
+	return spec
+}
+
+func subscriptionDefaults(spec coordination.SubscriptionSpec) coordination.SubscriptionSpec {
+	spec.Start.From = cmp.Or(spec.Start.From, coordination.FromLatest)
+	spec.Ack.Policy = cmp.Or(spec.Ack.Policy, coordination.AckExplicit)
+	spec.DeletionPolicy = cmp.Or(spec.DeletionPolicy, coordination.Retain)
+	return spec
+}

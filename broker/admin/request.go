@@ -1,0 +1,159 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+const prefix = "$CARILLON.API."
+
+// Subjects is the pattern of all requests.
+const Subjects = prefix + ">"
+
+// The subjects of requests; what they are about is appended.
+const (
+	TopicListSubject        = prefix + "TOPIC.LIST"
+	TopicInfoSubject        = prefix + "TOPIC.INFO."
+	SubscriptionListSubject = prefix + "SUBSCRIPTION.LIST."
+	SubscriptionInfoSubject = prefix + "SUBSCRIPTION.INFO."
+)
+
+// Bounds of requests and answers.
+const (
+	// maxRequest is more than a list request with the longest name takes, however it is escaped.
+	maxRequest = 4 << 10
+	// MaxPage is how many are listed at once if the request doesn't ask for fewer.
+	MaxPage = 256
+	// maxAnswer is about where a page ends before it is full: one value may have a quarter of a
+	// mebibyte, and an answer must be small beside the largest payload and what a client may leave unread.
+	maxAnswer = 512 << 10
+)
+
+// ListRequest asks for a page of a list, which is in the order of names.
+type ListRequest struct {
+	After string `json:"after,omitempty"` // begin behind this name; empty: with the first
+	Limit int    `json:"limit,omitempty"` // 0: MaxPage, which is also the most
+}
+
+// Error says why there is no answer.
+type Error struct {
+	Code Code   `json:"code"`
+	Text string `json:"text"` // for people, with the way out
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Code is from a closed list.
+type Code string
+
+// The codes.
+const (
+	BadRequest Code = "BadRequest" // the subject or the payload is wrong
+	NotFound   Code = "NotFound"   // there is no such Topic or Subscription
+	NotReady   Code = "NotReady"   // this broker has not yet read what there is
+	Busy       Code = "Busy"       // too many requests at once
+)
+
+func refuse(code Code, format string, args ...any) *Error {
+	return &Error{code, fmt.Sprintf(format, args...)}
+}
+
+type kind uint8
+
+const (
+	topicList kind = iota
+	topicInfo
+	subscriptionList
+	subscriptionInfo
+)
+
+// request is what was asked, taken apart.
+type request struct {
+	kind                kind
+	topic, subscription string
+	page                ListRequest
+}
+
+// parse takes a subject and its payload apart.
+func parse(subject, payload []byte) (request, *Error) {
+	r, ok := parseSubject(subject)
+	if !ok {
+		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, SUBSCRIPTION.LIST.<topic> or SUBSCRIPTION.INFO.<topic>.<name>)",
+			bytes.TrimPrefix(subject, []byte(prefix)))
+	}
+	payload = bytes.TrimSpace(payload)
+	switch {
+	case len(payload) == 0:
+	case r.kind != topicList && r.kind != subscriptionList:
+		return request{}, refuse(BadRequest, "a request for one takes no payload (leave it empty)")
+	case len(payload) > maxRequest:
+		return request{}, refuse(BadRequest, "a request of %d bytes (use at most %d)", len(payload), maxRequest)
+	default:
+		if err := decode(payload, &r.page); err != nil {
+			return request{}, refuse(BadRequest, `the request is not a list's (write for example {"after":"orders","limit":100}): %v`, err)
+		}
+	}
+	if r.page.Limit < 0 || r.page.Limit > MaxPage {
+		return request{}, refuse(BadRequest, "a page of %d (use 1 to %d)", r.page.Limit, MaxPage)
+	}
+	if r.page.Limit == 0 {
+		r.page.Limit = MaxPage
+	}
+	return r, nil
+}
+
+// decode refuses what it doesn't know: a wish that was not understood must not look as if it were met.
+func decode(payload []byte, into *ListRequest) error {
+	d := json.NewDecoder(bytes.NewReader(payload))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more than one value")
+	}
+	return nil
+}
+
+func parseSubject(subject []byte) (r request, ok bool) {
+	rest, ok := bytes.CutPrefix(subject, []byte(prefix))
+	if !ok {
+		return r, false
+	}
+	tokens := bytes.Split(rest, []byte{'.'})
+	for _, token := range tokens {
+		if len(token) == 0 {
+			return r, false
+		}
+	}
+	if len(tokens) < 2 {
+		return r, false
+	}
+	names := tokens[2:]
+	switch string(tokens[0]) + "." + string(tokens[1]) {
+	case "TOPIC.LIST":
+		return request{kind: topicList}, len(names) == 0
+	case "TOPIC.INFO":
+		r.kind = topicInfo
+		ok = len(names) == 1
+	case "SUBSCRIPTION.LIST":
+		r.kind = subscriptionList
+		ok = len(names) == 1
+	case "SUBSCRIPTION.INFO":
+		r.kind = subscriptionInfo
+		ok = len(names) == 2
+	default:
+		return r, false
+	}
+	if !ok {
+		return request{}, false
+	}
+	r.topic = string(names[0])
+	if len(names) == 2 {
+		r.subscription = string(names[1])
+	}
+	return r, true
+}

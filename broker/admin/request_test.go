@@ -1,0 +1,152 @@
+package admin
+
+import (
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// inbox is a hub that keeps what is sent.
+type inbox struct{ got []protocol.Message }
+
+func (i *inbox) Send(messages []protocol.Message) { i.got = append(i.got, messages...) }
+
+type known struct{ state *coordination.State }
+
+func (k known) State() *coordination.State { return k.state }
+
+func newServer(state *coordination.State) (*Server, *inbox) {
+	box := &inbox{}
+	return New(known{state}, box, slog.New(slog.DiscardHandler)), box
+}
+
+// ask takes one request, and reads its one answer into what it is.
+func ask[T any](t *testing.T, s *Server, box *inbox, subject, payload string) (answer T) {
+	t.Helper()
+	box.got = nil
+	s.Take([]protocol.Message{{Subject: []byte(subject), Reply: []byte("_INBOX.1"), Data: []byte(payload)}}, false)
+	if len(box.got) != 1 || string(box.got[0].Subject) != "_INBOX.1" {
+		t.Fatalf("%s was answered by %d messages", subject, len(box.got))
+	}
+	if err := json.Unmarshal(box.got[0].Data, &answer); err != nil {
+		t.Fatalf("%s was answered by %s: %v", subject, box.got[0].Data, err)
+	}
+	return answer
+}
+
+type onlyError struct {
+	Error *Error `json:"error"`
+}
+
+func TestWhatIsNotARequestIsRefused(t *testing.T) {
+	s, box := newServer(&coordination.State{})
+	for _, tc := range []struct {
+		subject, payload string
+		code             Code
+		text             string
+	}{
+		{"$CARILLON.API.TOPIC", "", BadRequest, "there is no request"},
+		{"$CARILLON.API.TOPIC.DELETE.orders", "", BadRequest, "there is no request"},
+		{"$CARILLON.API.TOPIC.LIST.orders", "", BadRequest, "there is no request"},
+		{"$CARILLON.API.TOPIC.INFO", "", BadRequest, "there is no request"},
+		{"$CARILLON.API.TOPIC.INFO.a.b", "", BadRequest, "there is no request"},
+		{"$CARILLON.API.SUBSCRIPTION.INFO.a", "", BadRequest, "there is no request"},
+		{"$CARILLON.API.SUBSCRIPTION.INFO.a.b.c", "", BadRequest, "there is no request"},
+		{"$CARILLON.API." + strings.Repeat("x", 1000), "", BadRequest, "there is no request"},
+		{"$CARILLON.API.TOPIC.INFO.orders", "{}", BadRequest, "takes no payload"},
+		{"$CARILLON.API.TOPIC.LIST", `{"afterwards":"a"}`, BadRequest, "unknown field"},
+		{"$CARILLON.API.TOPIC.LIST", `{"limit":257}`, BadRequest, "use 1 to 256"},
+		{"$CARILLON.API.TOPIC.LIST", `{"limit":-1}`, BadRequest, "use 1 to 256"},
+		{"$CARILLON.API.TOPIC.LIST", `{} {}`, BadRequest, "more than one value"},
+		{"$CARILLON.API.TOPIC.LIST", `{"after":"` + strings.Repeat("x", 8<<10) + `"}`, BadRequest, "use at most 4096"},
+		{"$CARILLON.API.TOPIC.INFO.orders", "", NotFound, `there is no topic "orders"`},
+		{"$CARILLON.API.SUBSCRIPTION.LIST.orders", "", NotFound, `there is no topic "orders"`},
+		{"$CARILLON.API.SUBSCRIPTION.INFO.orders.billing", "", NotFound, `there is no topic "orders"`},
+	} {
+		got := ask[onlyError](t, s, box, tc.subject, tc.payload).Error
+		if got == nil || got.Code != tc.code || !strings.Contains(got.Text, tc.text) || len(got.Text) > 500 {
+			t.Errorf("%.60s %.40s: %+v, want %s and %q", tc.subject, tc.payload, got, tc.code, tc.text)
+		}
+	}
+}
+
+func TestABrokerThatKnowsNothingYetSaysSo(t *testing.T) {
+	s, box := newServer(nil)
+	if got := ask[onlyError](t, s, box, TopicListSubject, "").Error; got == nil || got.Code != NotReady {
+		t.Errorf("it said %+v", got)
+	}
+}
+
+func TestNothingIsAListToo(t *testing.T) {
+	s, box := newServer(&coordination.State{Revision: 7})
+	ask[TopicList](t, s, box, TopicListSubject, `{"after":"a","limit":1}`)
+	if got := string(box.got[0].Data); got != `{"revision":7,"total":0,"topics":[]}` {
+		t.Error(got)
+	}
+}
+
+// One connection can't keep its broker busy, nor fill a client's queue, with one read.
+func TestOneReadIsAnsweredSoMuch(t *testing.T) {
+	s, box := newServer(&coordination.State{})
+	messages := make([]protocol.Message, 1000)
+	for i := range messages {
+		messages[i] = protocol.Message{Subject: []byte(TopicListSubject), Reply: []byte("r")}
+	}
+	messages[0].Reply = nil // asked by nobody
+	if s.Take(messages, false) {
+		t.Error("it is behind, and will never say when it isn't")
+	}
+	busy := 0
+	for _, m := range box.got {
+		if strings.Contains(string(m.Data), string(Busy)) {
+			busy++
+		}
+	}
+	if len(box.got) != 999 || busy != 999-maxAnswers {
+		t.Errorf("%d answers, %d of them busy", len(box.got), busy)
+	}
+}
+
+// A header is no part of the request.
+func TestHeadersAreLeftOut(t *testing.T) {
+	s, box := newServer(&coordination.State{})
+	header := "NATS/1.0\r\nA: b\r\n\r\n"
+	s.Take([]protocol.Message{{Subject: []byte(TopicListSubject), Reply: []byte("r"), Header: len(header), Data: []byte(header + `{"limit":3}`)}}, false)
+	if got := string(box.got[0].Data); strings.Contains(got, "error") {
+		t.Error(got)
+	}
+}
+
+func FuzzRequest(f *testing.F) {
+	f.Add("$CARILLON.API.TOPIC.LIST", `{"after":"a","limit":3}`)
+	f.Add("$CARILLON.API.SUBSCRIPTION.INFO.a.b", "")
+	f.Add("$CARILLON.API.TOPIC.INFO..", " \n")
+	f.Fuzz(func(t *testing.T, subject, payload string) {
+		r, refusal := parse([]byte(subject), []byte(payload))
+		if refusal == nil {
+			want := map[kind]string{topicList: TopicListSubject, topicInfo: TopicInfoSubject + r.topic, subscriptionList: SubscriptionListSubject + r.topic, subscriptionInfo: SubscriptionInfoSubject + r.topic + "." + r.subscription}[r.kind]
+			if want != subject {
+				t.Errorf("%q was understood as %q", subject, want)
+			}
+			if r.page.Limit < 1 || r.page.Limit > MaxPage {
+				t.Errorf("a page of %d", r.page.Limit)
+			}
+		}
+		s, box := newServer(&coordination.State{})
+		var answer onlyError
+		s.Take([]protocol.Message{{Subject: []byte(subject), Reply: []byte("r"), Data: []byte(payload)}}, false)
+		if len(box.got) == 0 {
+			t.Fatalf("%q %q was not answered", subject, payload)
+		}
+		if len(box.got) != 1 || json.Unmarshal(box.got[0].Data, &answer) != nil || len(box.got[0].Data) > 16<<10 {
+			t.Fatalf("%q %q was answered by %d messages: %.200q", subject, payload, len(box.got), box.got[0].Data)
+		}
+		if (refusal != nil) != (answer.Error != nil && answer.Error.Code == BadRequest) {
+			t.Errorf("%q %q: %v, and yet the answer was %s", subject, payload, refusal, box.got[0].Data)
+		}
+	})
+}

@@ -1,0 +1,187 @@
+package admin
+
+import (
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// Topics is what is known of Topics; *topic.Service has it.
+type Topics interface{ State() *coordination.State }
+
+// Hub is how answers reach who asked; topic.Hub has it.
+type Hub interface {
+	Send(messages []protocol.Message)
+}
+
+// maxAnswers is how many requests of one read are answered, since the connection waits for it.
+// No program of ours asks twice before it was answered.
+const maxAnswers = 16
+
+// maxUnreadable is how many unreadable keys are named.
+const maxUnreadable = 16
+
+// maxShards is how many shards of a Topic brokers serve.
+const maxShards = 1
+
+// Server answers requests; it is a topic.Taker for Subjects. It holds nothing but what it was
+// given, and may be called at the same time.
+type Server struct {
+	topics Topics
+	hub    Hub
+	log    *slog.Logger
+}
+
+// New makes a Server. It is to be offered Subjects, without a leader, by every broker.
+func New(topics Topics, hub Hub, logger *slog.Logger) *Server {
+	return &Server{topics, hub, logger}
+}
+
+// Take answers requests. Those without a reply subject have nobody to answer.
+func (s *Server) Take(messages []protocol.Message, _ bool) (behind bool) {
+	var answers []protocol.Message
+	for i := range messages {
+		m := &messages[i]
+		if len(m.Reply) == 0 || m.Header > len(m.Data) {
+			continue
+		}
+		var data []byte
+		if len(answers) >= maxAnswers {
+			data = encode(struct {
+				Error *Error `json:"error"`
+			}{refuse(Busy, "more than %d requests came at once on one connection (wait for answers before asking more)", maxAnswers)})
+		} else {
+			data = s.answer(m.Subject, m.Data[m.Header:])
+		}
+		answers = append(answers, protocol.Message{Subject: m.Reply, Data: data})
+	}
+	if len(answers) > 0 {
+		s.hub.Send(answers)
+	}
+	return false
+}
+
+// Wait has nothing to wait for: answers are made while they are asked for.
+func (s *Server) Wait() {}
+
+func (s *Server) answer(subject, payload []byte) []byte {
+	r, refusal := parse(subject, payload)
+	state := s.topics.State()
+	if refusal == nil && state == nil {
+		refusal = refuse(NotReady, "this broker has not read the Topics yet (ask again in a second)")
+	}
+	if refusal != nil {
+		return encode(struct {
+			Error *Error `json:"error"`
+		}{refusal})
+	}
+	v := view{state, func(string) error { return nil }}
+	switch r.kind {
+	case topicList:
+		return encode(v.topicList(r.page))
+	case topicInfo:
+		return encode(v.topicInfo(r.topic))
+	case subscriptionList:
+		return encode(v.subscriptionList(r.topic, r.page))
+	}
+	return encode(v.subscriptionInfo(r.topic, r.subscription))
+}
+
+// encode can't fail on what this package makes: there is nothing in it that JSON has no word for.
+func encode(answer any) []byte {
+	data, err := json.Marshal(answer)
+	if err != nil {
+		data, _ = json.Marshal(struct {
+			Error *Error `json:"error"`
+		}{refuse(BadRequest, "encode the answer: %v", err)})
+	}
+	return data
+}
+
+func (v view) topicList(page ListRequest) TopicList {
+	list := TopicList{Revision: v.state.Revision, Total: v.state.TopicCount(), Topics: []Topic{}}
+	list.Unreadable = v.state.Unreadable()
+	list.Unreadable = list.Unreadable[:min(len(list.Unreadable), maxUnreadable)]
+	all := make([]*coordination.Topic, 0, v.state.TopicCount())
+	for t := range v.state.Topics() {
+		if t.Name > page.After {
+			all = append(all, t)
+		}
+	}
+	slices.SortFunc(all, func(a, b *coordination.Topic) int { return strings.Compare(a.Name, b.Name) })
+	size := 0
+	for i, t := range all {
+		if i == page.Limit || i > 0 && size > maxAnswer {
+			list.Next = all[i-1].Name
+			break
+		}
+		shown := v.topic(t)
+		list.Topics = append(list.Topics, shown)
+		size += len(encode(shown))
+	}
+	return list
+}
+
+func (v view) topicInfo(name string) TopicInfo {
+	info := TopicInfo{Revision: v.state.Revision}
+	t := v.state.Topic(name)
+	if t == nil {
+		info.Error = noTopic(name)
+		return info
+	}
+	shown := v.topic(t)
+	info.Topic = &shown
+	return info
+}
+
+func (v view) subscriptionList(name string, page ListRequest) SubscriptionList {
+	list := SubscriptionList{Revision: v.state.Revision, Subscriptions: []Subscription{}}
+	t := v.state.Topic(name)
+	if t == nil {
+		list.Error = noTopic(name)
+		return list
+	}
+	all := v.state.Subscriptions(t.ID) // sorted by name
+	list.Total = len(all)
+	from, found := slices.BinarySearchFunc(all, page.After, func(s *coordination.Subscription, name string) int { return strings.Compare(s.Name, name) })
+	if found {
+		from++
+	}
+	all = all[from:]
+	size, status := 0, v.topic(t).Status
+	for i, s := range all {
+		if i == page.Limit || i > 0 && size > maxAnswer {
+			list.Next = all[i-1].Name
+			break
+		}
+		shown := subscription(t, s, status)
+		list.Subscriptions = append(list.Subscriptions, shown)
+		size += len(encode(shown))
+	}
+	return list
+}
+
+func (v view) subscriptionInfo(topicName, name string) SubscriptionInfo {
+	info := SubscriptionInfo{Revision: v.state.Revision}
+	t := v.state.Topic(topicName)
+	if t == nil {
+		info.Error = noTopic(topicName)
+		return info
+	}
+	s := v.state.Subscription(t.ID, name)
+	if s == nil {
+		info.Error = refuse(NotFound, "topic %s has no subscription %q (see: carillon subscription list %s)", t.Name, name, t.Name)
+		return info
+	}
+	shown := subscription(t, s, v.topic(t).Status)
+	info.Subscription = &shown
+	return info
+}
+
+func noTopic(name string) *Error {
+	return refuse(NotFound, "there is no topic %q (see: carillon topic list)", name)
+}
