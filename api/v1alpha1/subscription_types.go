@@ -165,15 +165,34 @@ type SubscriptionStatus struct {
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Topic is the name by which clients know the Topic that is read; its Subscription has this object's name.
+	// +optional
+	Topic string `json:"topic,omitempty"`
+
+	// Lag is the number of messages yet to be delivered, as of some half a minute ago at most.
+	// +optional
+	Lag int64 `json:"lag"`
+
+	// Pending is the number of messages that were delivered and not acknowledged yet.
+	// +optional
+	Pending int64 `json:"pending"`
+
+	// Redelivered is the number of those that were delivered more than once.
+	// +optional
+	Redelivered int64 `json:"redelivered"`
 }
 
-// Subscription is a durable reader of a Topic. Brokers can't serve it yet; its status says so.
+// Subscription is a durable reader of a Topic.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=csub,categories=carillon
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Topic",type=string,JSONPath=`.spec.topicRef.name`
+// +kubebuilder:printcolumn:name="Lag",type=integer,JSONPath=`.status.lag`
+// +kubebuilder:printcolumn:name="Pending",type=integer,JSONPath=`.status.pending`
+// +kubebuilder:printcolumn:name="Redelivered",type=integer,priority=1,JSONPath=`.status.redelivered`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9-]{1,128}$')",message="the name of a Subscription has no dots and at most 128 characters, since it is a JetStream consumer name; write for example billing"

@@ -198,16 +198,62 @@ type TopicStatus struct {
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Name by which clients know the Topic.
+	// +optional
+	Name string `json:"name,omitempty"`
+
+	// ID of the Topic, under which brokers keep its records; one that is made again has another.
+	// +optional
+	ID string `json:"id,omitempty"`
+
+	// Subjects whose messages it keeps.
+	// +listType=atomic
+	// +optional
+	Subjects []string `json:"subjects,omitempty"`
+
+	// Replicas of each shard.
+	// +optional
+	Replicas int32 `json:"replicas,omitempty"`
+
+	// MinInSync is the number of replicas that have a record before it is acknowledged.
+	// +optional
+	MinInSync int32 `json:"minInSync,omitempty"`
+
+	// Leader is the broker that the Topic's records are on.
+	// +optional
+	Leader *LeaderStatus `json:"leader,omitempty"`
+
+	// Messages that it holds, as of some half a minute ago at most.
+	// +optional
+	Messages int64 `json:"messages"`
+
+	// Bytes that they take on each replica's disk.
+	// +optional
+	Bytes int64 `json:"bytes"`
 }
 
-// Topic is a named, sharded, replicated log of subjects. Brokers can't serve it yet; its status says so.
+// LeaderStatus is the broker that leads a shard.
+type LeaderStatus struct {
+	// Name of its pod.
+	// +optional
+	Name string `json:"name,omitempty"`
+
+	// ID of the broker, which stays with its volume.
+	ID string `json:"id"`
+}
+
+// Topic is a named, sharded, replicated log of subjects.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=ctopic,categories=carillon
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Broker",type=string,JSONPath=`.spec.brokerRef.name`
-// +kubebuilder:printcolumn:name="Shards",type=integer,JSONPath=`.spec.shards`
+// +kubebuilder:printcolumn:name="Leader",type=string,JSONPath=`.status.leader.name`
+// +kubebuilder:printcolumn:name="Messages",type=integer,JSONPath=`.status.messages`
+// +kubebuilder:printcolumn:name="Replicas",type=integer,priority=1,JSONPath=`.status.replicas`
+// +kubebuilder:printcolumn:name="Bytes",type=integer,priority=1,JSONPath=`.status.bytes`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="has(self.spec.name) || (self.metadata.name.matches('^[a-z0-9-]{1,128}$') && !self.metadata.name.matches('--[0-9]+$'))",message="the name of a Topic has no dots, at most 128 characters, and no two hyphens and a number at its end, since it is a JetStream stream name; set spec.name, or write for example orders"

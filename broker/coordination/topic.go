@@ -197,6 +197,18 @@ func claimable(s string) string {
 	return ""
 }
 
+// Overlaps finds a subject of each that both Topics could not keep; empty: there is none.
+func (s *TopicSpec) Overlaps(other *TopicSpec) (mine, its string) {
+	for _, mine := range s.Subjects {
+		for _, its := range other.Subjects {
+			if subject.Overlap(mine, its) {
+				return mine, its
+			}
+		}
+	}
+	return "", ""
+}
+
 func (s *TopicSpec) valid() string {
 	switch {
 	case len(s.Subjects) == 0:

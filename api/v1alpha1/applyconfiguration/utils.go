@@ -42,6 +42,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.DeliverySpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("FilterSpec"):
 		return &apiv1alpha1.FilterSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("LeaderStatus"):
+		return &apiv1alpha1.LeaderStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ManagedCoordination"):
 		return &apiv1alpha1.ManagedCoordinationApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PlacementSpec"):

@@ -211,6 +211,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: where
       type:
         scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.LeaderStatus
+  map:
+    fields:
+    - name: id
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.ManagedCoordination
   map:
     fields:
@@ -365,9 +374,21 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: lag
+      type:
+        scalar: numeric
     - name: observedGeneration
       type:
         scalar: numeric
+    - name: pending
+      type:
+        scalar: numeric
+    - name: redelivered
+      type:
+        scalar: numeric
+    - name: topic
+      type:
+        scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.Topic
   map:
     fields:
@@ -456,6 +477,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.carillon-mq.carillon.api.v1alpha1.TopicStatus
   map:
     fields:
+    - name: bytes
+      type:
+        scalar: numeric
     - name: conditions
       type:
         list:
@@ -464,9 +488,33 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: id
+      type:
+        scalar: string
+    - name: leader
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.LeaderStatus
+    - name: messages
+      type:
+        scalar: numeric
+    - name: minInSync
+      type:
+        scalar: numeric
+    - name: name
+      type:
+        scalar: string
     - name: observedGeneration
       type:
         scalar: numeric
+    - name: replicas
+      type:
+        scalar: numeric
+    - name: subjects
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
 - name: com.github.carillon-mq.carillon.api.v1alpha1.UncleanElection
   scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.UpdatePolicy

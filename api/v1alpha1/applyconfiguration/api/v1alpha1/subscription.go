@@ -14,7 +14,7 @@ import (
 // SubscriptionApplyConfiguration represents a declarative configuration of the Subscription type for use
 // with apply.
 //
-// Subscription is a durable reader of a Topic. Brokers can't serve it yet; its status says so.
+// Subscription is a durable reader of a Topic.
 type SubscriptionApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`

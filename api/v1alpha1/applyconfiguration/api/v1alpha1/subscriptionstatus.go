@@ -15,6 +15,14 @@ type SubscriptionStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// Conditions are Ready; Reconciling and Stalled while they hold.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
+	// Topic is the name by which clients know the Topic that is read; its Subscription has this object's name.
+	Topic *string `json:"topic,omitempty"`
+	// Lag is the number of messages yet to be delivered, as of some half a minute ago at most.
+	Lag *int64 `json:"lag,omitempty"`
+	// Pending is the number of messages that were delivered and not acknowledged yet.
+	Pending *int64 `json:"pending,omitempty"`
+	// Redelivered is the number of those that were delivered more than once.
+	Redelivered *int64 `json:"redelivered,omitempty"`
 }
 
 // SubscriptionStatusApplyConfiguration constructs a declarative configuration of the SubscriptionStatus type for use with
@@ -41,5 +49,37 @@ func (b *SubscriptionStatusApplyConfiguration) WithConditions(values ...*v1.Cond
 		}
 		b.Conditions = append(b.Conditions, *values[i])
 	}
+	return b
+}
+
+// WithTopic sets the Topic field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Topic field is set to the value of the last call.
+func (b *SubscriptionStatusApplyConfiguration) WithTopic(value string) *SubscriptionStatusApplyConfiguration {
+	b.Topic = &value
+	return b
+}
+
+// WithLag sets the Lag field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Lag field is set to the value of the last call.
+func (b *SubscriptionStatusApplyConfiguration) WithLag(value int64) *SubscriptionStatusApplyConfiguration {
+	b.Lag = &value
+	return b
+}
+
+// WithPending sets the Pending field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Pending field is set to the value of the last call.
+func (b *SubscriptionStatusApplyConfiguration) WithPending(value int64) *SubscriptionStatusApplyConfiguration {
+	b.Pending = &value
+	return b
+}
+
+// WithRedelivered sets the Redelivered field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Redelivered field is set to the value of the last call.
+func (b *SubscriptionStatusApplyConfiguration) WithRedelivered(value int64) *SubscriptionStatusApplyConfiguration {
+	b.Redelivered = &value
 	return b
 }

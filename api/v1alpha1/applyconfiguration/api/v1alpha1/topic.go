@@ -14,7 +14,7 @@ import (
 // TopicApplyConfiguration represents a declarative configuration of the Topic type for use
 // with apply.
 //
-// Topic is a named, sharded, replicated log of subjects. Brokers can't serve it yet; its status says so.
+// Topic is a named, sharded, replicated log of subjects.
 type TopicApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`

@@ -15,6 +15,22 @@ type TopicStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// Conditions are Ready; Reconciling and Stalled while they hold.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
+	// Name by which clients know the Topic.
+	Name *string `json:"name,omitempty"`
+	// ID of the Topic, under which brokers keep its records; one that is made again has another.
+	ID *string `json:"id,omitempty"`
+	// Subjects whose messages it keeps.
+	Subjects []string `json:"subjects,omitempty"`
+	// Replicas of each shard.
+	Replicas *int32 `json:"replicas,omitempty"`
+	// MinInSync is the number of replicas that have a record before it is acknowledged.
+	MinInSync *int32 `json:"minInSync,omitempty"`
+	// Leader is the broker that the Topic's records are on.
+	Leader *LeaderStatusApplyConfiguration `json:"leader,omitempty"`
+	// Messages that it holds, as of some half a minute ago at most.
+	Messages *int64 `json:"messages,omitempty"`
+	// Bytes that they take on each replica's disk.
+	Bytes *int64 `json:"bytes,omitempty"`
 }
 
 // TopicStatusApplyConfiguration constructs a declarative configuration of the TopicStatus type for use with
@@ -41,5 +57,71 @@ func (b *TopicStatusApplyConfiguration) WithConditions(values ...*v1.ConditionAp
 		}
 		b.Conditions = append(b.Conditions, *values[i])
 	}
+	return b
+}
+
+// WithName sets the Name field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Name field is set to the value of the last call.
+func (b *TopicStatusApplyConfiguration) WithName(value string) *TopicStatusApplyConfiguration {
+	b.Name = &value
+	return b
+}
+
+// WithID sets the ID field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ID field is set to the value of the last call.
+func (b *TopicStatusApplyConfiguration) WithID(value string) *TopicStatusApplyConfiguration {
+	b.ID = &value
+	return b
+}
+
+// WithSubjects adds the given value to the Subjects field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Subjects field.
+func (b *TopicStatusApplyConfiguration) WithSubjects(values ...string) *TopicStatusApplyConfiguration {
+	for i := range values {
+		b.Subjects = append(b.Subjects, values[i])
+	}
+	return b
+}
+
+// WithReplicas sets the Replicas field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Replicas field is set to the value of the last call.
+func (b *TopicStatusApplyConfiguration) WithReplicas(value int32) *TopicStatusApplyConfiguration {
+	b.Replicas = &value
+	return b
+}
+
+// WithMinInSync sets the MinInSync field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the MinInSync field is set to the value of the last call.
+func (b *TopicStatusApplyConfiguration) WithMinInSync(value int32) *TopicStatusApplyConfiguration {
+	b.MinInSync = &value
+	return b
+}
+
+// WithLeader sets the Leader field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Leader field is set to the value of the last call.
+func (b *TopicStatusApplyConfiguration) WithLeader(value *LeaderStatusApplyConfiguration) *TopicStatusApplyConfiguration {
+	b.Leader = value
+	return b
+}
+
+// WithMessages sets the Messages field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Messages field is set to the value of the last call.
+func (b *TopicStatusApplyConfiguration) WithMessages(value int64) *TopicStatusApplyConfiguration {
+	b.Messages = &value
+	return b
+}
+
+// WithBytes sets the Bytes field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Bytes field is set to the value of the last call.
+func (b *TopicStatusApplyConfiguration) WithBytes(value int64) *TopicStatusApplyConfiguration {
+	b.Bytes = &value
 	return b
 }
