@@ -1,0 +1,250 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// cluster is a real etcd, and a Server that follows it.
+type cluster struct {
+	*testing.T
+	*coordination.Client
+	server *Server
+	box    *inbox
+
+	mu    sync.Mutex
+	state *coordination.State
+}
+
+func (c *cluster) State() *coordination.State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "etcd") // t.TempDir is too long for a socket's path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	cfg := embed.NewConfig()
+	cfg.Name, cfg.Dir = "only", filepath.Join(dir, "data")
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	peer, client := url.URL{Scheme: "unix", Path: filepath.Join(dir, "p")}, url.URL{Scheme: "unix", Path: filepath.Join(dir, "c")}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	cfg.InitialCluster = "only=" + peer.String()
+	etcd, err := embed.StartEtcd(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(etcd.Close)
+	select {
+	case <-etcd.Server.ReadyNotify():
+	case <-time.After(20 * time.Second):
+		t.Fatal("etcd did not start")
+	}
+	store, err := coordination.Open(coordination.Config{Endpoints: []string{client.String()}, Cluster: "default/main"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	c := &cluster{T: t, Client: store}
+	c.server, c.box = newServer(nil)
+	c.server.topics = c
+	c.background(func(ctx context.Context) {
+		_ = store.WatchState(ctx, func(state *coordination.State, _ coordination.Changes) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.state = state
+		})
+	})
+	return c
+}
+
+// background runs until the test, or whoever calls stop, ends it.
+func (c *cluster) background(run func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); run(ctx) }()
+	stop = func() { cancel(); <-done }
+	c.Cleanup(stop)
+	return stop
+}
+
+// join registers a broker.
+func (c *cluster) join(id string) (life int64, leave func()) {
+	lives := make(chan int64, 1)
+	leave = c.background(func(ctx context.Context) {
+		_ = c.Join(ctx, coordination.Broker{ID: id, Name: "main-" + id, Client: id + ":4222"}, func(life int64) { lives <- life })
+	})
+	return <-lives, leave
+}
+
+// topic asks for a Topic until the answer is as wanted.
+func (c *cluster) topic(name, what string, ok func(*Topic) bool) *Topic {
+	c.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		info := ask[TopicInfo](c.T, c.server, c.box, TopicInfoSubject+name, "")
+		if info.Topic != nil && ok(info.Topic) {
+			return info.Topic
+		}
+		if time.Now().After(deadline) {
+			c.Fatalf("waited in vain for: %s; last it was %s", what, c.box.got[0].Data)
+		}
+	}
+}
+
+func because(reason Reason) func(*Topic) bool {
+	return func(t *Topic) bool { return !t.Served && t.Reason == reason && t.Why != "" }
+}
+
+// A Topic is declared, placed, loses its broker, gets it back, is orphaned and deleted; at each
+// step it is said who has it and why it isn't served.
+func TestTheLifeOfATopic(t *testing.T) {
+	ctx := context.Background()
+	c := startCluster(t)
+	manifest := coordination.Owner{Kind: coordination.ManifestOwner, Namespace: "shop", Name: "orders", UID: "u1"}
+	made, err := c.CreateTopic(ctx, "orders", coordination.TopicSpec{Subjects: []string{"orders.>"}, Shards: 1}, manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := c.topic("orders", "there is no broker", because("NoBroker"))
+	if got.ID != made.ID || got.Owner.Coordination() != manifest || got.Spec.Durability != coordination.Synced || got.Spec.DeletionPolicy != coordination.Retain || len(got.Shards) != 1 || got.Shards[0].Leader != nil {
+		t.Errorf("it is shown as %+v", got)
+	}
+
+	life, leave := c.join("a")
+	c.topic("orders", "there is no controller", because(NoController))
+	offices := make(chan *coordination.Office, 1)
+	c.background(func(ctx context.Context) {
+		_ = c.Campaign(ctx, coordination.Replica{Broker: "a", Incarnation: life}, nil, func(ctx context.Context, office *coordination.Office) {
+			offices <- office
+			<-ctx.Done()
+		})
+	})
+	office := <-offices
+	c.topic("orders", "the controller places it", because(Placing))
+	shard := coordination.Shard{Topic: made.ID, Epoch: 1, Leader: "a", Replicas: []string{"a"}, InSync: []coordination.Replica{{Broker: "a", Incarnation: life}}}
+	if _, err := office.WriteShards(ctx, []coordination.ShardWrite{{Shard: shard, Topic: made}}); err != nil {
+		t.Fatal(err)
+	}
+	got = c.topic("orders", "it is served", func(t *Topic) bool { return t.Served })
+	if leader := got.Shards[0].Leader; leader == nil || *leader != (Broker{"a", "main-a"}) || got.Shards[0].Epoch != 1 || got.Reason != "" {
+		t.Errorf("it is shown as %+v", got)
+	}
+
+	leave()
+	got = c.topic("orders", "its broker is away", because("BrokerAway"))
+	if leader := got.Shards[0].Leader; leader == nil || *leader != (Broker{ID: "a"}) || !strings.Contains(got.Why, "bring that broker back") {
+		t.Errorf("it is shown as %+v", got)
+	}
+	c.join("a") // another life, in which it is not named leader yet, and there is no controller
+	c.topic("orders", "it waits for a controller", because(NoController))
+
+	if _, err := c.CreateSubscription(ctx, "orders", "billing", coordination.SubscriptionSpec{}, manifest); err != nil {
+		t.Fatal(err)
+	}
+	c.topic("orders", "the subscription is counted", func(t *Topic) bool { return t.Subscriptions == 1 })
+	one := ask[SubscriptionInfo](t, c.server, c.box, SubscriptionInfoSubject+"orders.billing", "").Subscription
+	if one == nil || one.Name != "billing" || one.Topic != "orders" || one.Served || one.Reason != NoController || one.Spec.Start.From != coordination.FromLatest {
+		t.Errorf("the subscription is shown as %+v", one)
+	}
+	if got := ask[onlyError](t, c.server, c.box, SubscriptionInfoSubject+"orders.audit", "").Error; got == nil || got.Code != NotFound || !strings.Contains(got.Text, "no subscription") {
+		t.Errorf("of one that is not there it said %+v", got)
+	}
+
+	if _, err := c.OrphanTopic(ctx, "orders", manifest); err != nil {
+		t.Fatal(err)
+	}
+	c.topic("orders", "it is orphaned", func(t *Topic) bool {
+		return t.Owner.Orphaned != nil && time.Since(*t.Owner.Orphaned) < time.Minute
+	})
+}
+
+// What brokers can't serve yet is said in the controller's words, of the Topic as a whole.
+func TestWhatIsNotSupportedIsSaid(t *testing.T) {
+	ctx := context.Background()
+	c := startCluster(t)
+	c.join("a")
+	who := coordination.Owner{Kind: coordination.ClientOwner, Name: "carillon"}
+	for name, spec := range map[string]coordination.TopicSpec{
+		"wide": {Subjects: []string{"wide"}, Shards: 4},
+		"safe": {Subjects: []string{"safe"}, Shards: 1, Replicas: 3},
+	} {
+		if _, err := c.CreateTopic(ctx, name, spec, who); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := c.topic("wide", "shards are not supported", because("ShardsUnsupported")); len(got.Shards) != 4 || got.Shards[3].Served || got.Owner.Kind != coordination.ClientOwner {
+		t.Errorf("it is shown as %+v", got)
+	}
+	c.topic("safe", "replicas are not supported", because("ReplicasUnsupported"))
+}
+
+// Pages follow each other without a gap, whatever their length, and end where they get long.
+func TestPagesFollowEachOther(t *testing.T) {
+	ctx := context.Background()
+	c := startCluster(t)
+	who := coordination.Owner{Kind: coordination.ClientOwner}
+	var want []string
+	for i := range 10 {
+		name := fmt.Sprintf("t%02d", i)
+		spec := coordination.TopicSpec{Subjects: []string{name}, Shards: 1, Stream: coordination.StreamSettings{Description: strings.Repeat("x", 200<<10)}}
+		if _, err := c.CreateTopic(ctx, name, spec, who); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.CreateSubscription(ctx, "t00", "s"+name, coordination.SubscriptionSpec{}, who); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, name)
+	}
+	c.topic("t00", "all are known", func(t *Topic) bool { return t.Subscriptions == 10 })
+	for _, limit := range []int{0, 1, 2, 10} {
+		var names []string
+		pages := 0
+		for after := ""; ; pages++ {
+			list := ask[TopicList](t, c.server, c.box, TopicListSubject, fmt.Sprintf(`{"after":%q,"limit":%d}`, after, limit))
+			if list.Total != 10 || limit > 0 && len(list.Topics) > limit || len(c.box.got[0].Data) > 2*maxAnswer {
+				t.Fatalf("a page of %d in %d bytes, of %d", len(list.Topics), len(c.box.got[0].Data), list.Total)
+			}
+			for _, topic := range list.Topics {
+				names = append(names, topic.Name)
+			}
+			if after = list.Next; after == "" {
+				break
+			}
+		}
+		if !slices.Equal(names, want) || pages == 0 {
+			t.Errorf("with pages of %d: %v in %d pages", limit, names, pages+1)
+		}
+	}
+	var names []string
+	for after := ""; ; {
+		list := ask[SubscriptionList](t, c.server, c.box, SubscriptionListSubject+"t00", fmt.Sprintf(`{"after":%q,"limit":3}`, after))
+		for _, s := range list.Subscriptions {
+			names = append(names, strings.TrimPrefix(s.Name, "s"))
+		}
+		if after = list.Next; after == "" {
+			break
+		}
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("the subscriptions: %v", names)
+	}
+}
