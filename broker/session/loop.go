@@ -27,6 +27,7 @@ type loop struct {
 
 	behind atomic.Bool // the queue is over its bound
 	wake   chan struct{}
+	quit   chan struct{}
 
 	// What draining needs. Guarded by mu.
 	mu    sync.Mutex
@@ -63,7 +64,7 @@ type entry struct {
 }
 
 func newLoop(h *Hub, sink int) *loop {
-	l := &loop{hub: h, sink: sink, wake: make(chan struct{}, 1)}
+	l := &loop{hub: h, sink: sink, wake: make(chan struct{}, 1), quit: make(chan struct{})}
 	l.room = sync.NewCond(&l.in)
 	return l
 }
@@ -100,7 +101,12 @@ func (l *loop) wait() {
 }
 
 func (l *loop) run() {
-	for range l.wake {
+	for last := false; !last; {
+		select {
+		case <-l.wake:
+		case <-l.quit:
+			last = true
+		}
 		l.mu.Lock()
 		for l.drain() {
 		}
@@ -221,11 +227,12 @@ func (l *loop) touch(c *Conn) {
 	}
 }
 
-// stop ends the loop's goroutine after what is queued has been served.
+// stop ends the loop's goroutine after what is queued has been served. What comes later, from whoever
+// sends on this node's behalf, goes nowhere: nobody is connected.
 func (l *loop) stop() {
 	l.in.Lock()
 	l.stopped = true
 	l.room.Broadcast()
 	l.in.Unlock()
-	close(l.wake)
+	close(l.quit)
 }
