@@ -56,6 +56,7 @@ type Disk struct {
 const (
 	shardsDir   = "shards"
 	setAsideDir = "set-aside"
+	deletedDir  = "deleted"
 )
 
 // Identity says which log one is.
@@ -90,7 +91,7 @@ func OpenDisk(fsys env.FS, dir string, opts Options) (*Disk, error) {
 	if opts.SyncAllFrom == 0 {
 		opts.SyncAllFrom = limits.SyncAllFrom
 	}
-	for _, sub := range []string{shardsDir, setAsideDir} {
+	for _, sub := range []string{shardsDir, setAsideDir, deletedDir} {
 		if err := fsys.MkdirAll(filepath.Join(dir, sub)); err != nil {
 			return nil, err
 		}
@@ -103,6 +104,9 @@ func OpenDisk(fsys env.FS, dir string, opts Options) (*Disk, error) {
 	d := &Disk{fs: fsys, dir: dir, opts: opts, logs: map[string]*Log{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	d.handles = handles{fs: fsys, keep: opts.OpenSegments, open: list.New()}
 	d.room = sync.NewCond(&d.mu)
+	if err := d.finishDeletions(); err != nil {
+		return nil, err
+	}
 	go d.run()
 	return d, nil
 }

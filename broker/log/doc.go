@@ -14,6 +14,7 @@
 //	shards/<topic id>-<n>[.part]/meta.json       who the log is, its start, a floor for its end
 //	shards/<topic id>-<n>[.part]/<offset>.log    segments, named after their first record
 //	set-aside/<name>.<n>/                        logs that metadata disagree about; never deleted here
+//	deleted/<name>/                              logs on their way out; the next opening removes what is left
 //
 // Invariants:
 //
@@ -46,7 +47,8 @@
 //   - a trim: the start has moved or not. If it has, the next opening deletes what is left below.
 //   - a truncation: segments have gone from the last one backwards, so the log is longer than was
 //     asked for, and without a hole.
-//   - making a log: a directory without meta.json, which is no log. Moving one aside is one step.
+//   - making a log: a directory without meta.json, which is no log. Moving one aside is one step,
+//     and so is moving one out to be deleted; what is left there goes at the next opening.
 //   - recovery: all of the above, and nothing else; it is done again.
 //
 // A kill without a power cut leaves more: what was written stands in the page cache.

@@ -1,0 +1,85 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+)
+
+// Delete removes a log that is not open, for good: what is done with the logs of a Topic that
+// somebody deleted. First it is moved, in one step, to where OpenDisk finishes what a crash cut
+// short; so it is there whole or it is gone. One that is not there is gone already.
+func (d *Disk) Delete(name string) error {
+	if filepath.Base(name) != name {
+		return fmt.Errorf("%q can't name a log", name)
+	}
+	d.mu.Lock()
+	if d.logs[name] != nil || d.closing || d.failed != nil {
+		defer d.mu.Unlock()
+		if d.failed != nil {
+			return d.failed
+		}
+		return fmt.Errorf("log %s is open, or the disk is closed; close the log before it is deleted", name)
+	}
+	d.logs[name] = &Log{name: name, closed: true} // keeps the name while the disk goes on for others
+	d.mu.Unlock()
+	err := d.delete(name)
+	d.mu.Lock()
+	delete(d.logs, name)
+	d.mu.Unlock()
+	return d.noticed(err)
+}
+
+func (d *Disk) delete(name string) error {
+	to := filepath.Join(d.dir, deletedDir, name)
+	if err := d.removeAll(to); err != nil {
+		return err
+	}
+	if err := d.fs.Rename(d.logDir(name), to); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	for _, dir := range []string{deletedDir, shardsDir} {
+		if err := d.fs.SyncDir(filepath.Join(d.dir, dir)); err != nil {
+			return &syncError{err}
+		}
+	}
+	return d.removeAll(to)
+}
+
+// finishDeletions removes what Delete had moved when the process died.
+func (d *Disk) finishDeletions() error {
+	names, err := d.fs.List(filepath.Join(d.dir, deletedDir))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := d.removeAll(filepath.Join(d.dir, deletedDir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeAll removes a directory of files, if it is there.
+func (d *Disk) removeAll(dir string) error {
+	names, err := d.fs.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := d.fs.Remove(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return d.fs.Remove(dir)
+}
+
+// Behind says that more waits to be written than publishers should add to; see WaitRoom.
+func (d *Disk) Behind() bool { return d.backlog.Load() > d.opts.Backlog }
