@@ -1,0 +1,247 @@
+package checker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Workload is what goes on on one stream while things break.
+type Workload struct {
+	URL       string
+	Sync      int      // publishers that wait for each ack
+	Async     int      // publishers with a window of messages in flight
+	Consumers []string // durable consumers, each read by one client
+	// Final says that an error means the message was refused for good. nil: no error does.
+	Final func(error) bool
+}
+
+const (
+	// answerTime is how long a client waits for one answer; after that its outcome is not known.
+	answerTime = time.Second
+	// window is how many messages an asynchronous publisher has in flight. It rests between bursts, so that a
+	// round of minutes fits into memory and can be read again within seconds.
+	window = 256
+	burst  = 64
+	rest   = 10 * time.Millisecond
+	// batch is how many messages a consumer asks for at once.
+	batch     = 64
+	fetchTime = 300 * time.Millisecond
+	// AckWait is when what a consumer had when it broke off comes again.
+	AckWait = 2 * time.Second
+)
+
+// Connect is a client that waits for its server as long as it takes.
+func Connect(url, name string, options ...nats.Option) (*nats.Conn, error) {
+	return nats.Connect(url, append([]nats.Option{
+		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.RetryOnFailedConnect(true), nats.Timeout(5 * time.Second), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
+	}, options...)...)
+}
+
+// CreateStream makes the stream of a history, and the consumers.
+func (h *History) CreateStream(ctx context.Context, js jetstream.JetStream, consumers ...string) error {
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: h.Stream, Subjects: []string{h.Stream + ".>"}}); err != nil {
+		return fmt.Errorf("create stream %s: %w", h.Stream, err)
+	}
+	for _, name := range consumers {
+		config := jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy, AckWait: AckWait, MaxAckPending: 4 * batch}
+		if _, err := js.CreateConsumer(ctx, h.Stream, config); err != nil {
+			return fmt.Errorf("create consumer %s of stream %s: %w", name, h.Stream, err)
+		}
+	}
+	return nil
+}
+
+// Load is a workload that goes on until it is stopped, whatever happens to the server.
+type Load struct {
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	conns  []*nats.Conn
+}
+
+// Start sets a workload going.
+func (h *History) Start(ctx context.Context, w Workload) (*Load, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	l := &Load{cancel: cancel}
+	connect := func(name string, options ...nats.Option) (jetstream.JetStream, *nats.Conn, error) {
+		nc, err := Connect(w.URL, name, options...)
+		if err != nil {
+			return nil, nil, err
+		}
+		l.conns = append(l.conns, nc)
+		// Nothing is sent twice by the client, so nothing may be there twice.
+		js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(window), jetstream.WithPublishAsyncTimeout(2*answerTime), jetstream.WithDefaultTimeout(answerTime))
+		return js, nc, err
+	}
+	var errs []error
+	if w.Sync > 0 {
+		// Without a server nothing is kept to be sent later: a message goes out now or never.
+		js, nc, err := connect("checker, synchronous", nats.ReconnectBufSize(-1))
+		errs = append(errs, err)
+		for range w.Sync {
+			p := h.NewPublisher()
+			l.work.Go(func() { h.publishSync(ctx, nc, js, p, w.Final) })
+		}
+	}
+	for range w.Async {
+		js, _, err := connect("checker, asynchronous")
+		errs = append(errs, err)
+		p := h.NewPublisher()
+		l.work.Go(func() { h.publishAsync(ctx, js, p, w.Final) })
+	}
+	for _, name := range w.Consumers {
+		js, _, err := connect("checker, consumer " + name)
+		errs = append(errs, err)
+		l.work.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := h.consume(ctx, js, name, func(i int) bool { return i%2 == 0 }); err != nil {
+					pause(ctx, fetchTime/10)
+				}
+			}
+		})
+	}
+	if err := errors.Join(errs...); err != nil {
+		l.Stop()
+		return nil, err
+	}
+	return l, nil
+}
+
+// Stop ends the load and waits for it: what was not answered by then is not known.
+func (l *Load) Stop() {
+	l.cancel()
+	l.work.Wait()
+	for _, nc := range l.conns {
+		nc.Close()
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+func (h *History) subject(publisher int) string { return fmt.Sprintf("%s.p%d", h.Stream, publisher) }
+
+// told notes how a publish ended.
+func (h *History) told(v Value, ack *jetstream.PubAck, err error, final func(error) bool) {
+	switch {
+	case err == nil && ack.Stream == h.Stream && !ack.Duplicate:
+		h.Acked(v, ack.Sequence)
+	case err == nil:
+		h.mu.Lock()
+		h.findings.add(Moved, "%s was acknowledged by stream %q (duplicate: %v)", v, ack.Stream, ack.Duplicate)
+		h.mu.Unlock()
+	case final != nil && final(err):
+		h.Refused(v, err.Error())
+	}
+}
+
+func (h *History) publishSync(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, p int, final func(error) bool) {
+	for ctx.Err() == nil {
+		if !nc.IsConnected() {
+			pause(ctx, 2*time.Millisecond)
+			continue
+		}
+		v := h.Intend(p)
+		// What is on its way when the load is stopped is still waited for.
+		asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
+		ack, err := js.Publish(asked, h.subject(p), Encode(h.Stream, v), jetstream.WithRetryAttempts(0))
+		cancel()
+		h.told(v, ack, err, final)
+		if err != nil {
+			pause(ctx, 10*time.Millisecond)
+		}
+	}
+}
+
+func (h *History) publishAsync(ctx context.Context, js jetstream.JetStream, p int, final func(error) bool) {
+	type sent struct {
+		value  Value
+		future jetstream.PubAckFuture
+	}
+	flying := make(chan sent, 2*window)
+	var collector sync.WaitGroup
+	collector.Go(func() {
+		for s := range flying {
+			select {
+			case ack := <-s.future.Ok():
+				h.told(s.value, ack, nil, final)
+			case err := <-s.future.Err():
+				h.told(s.value, nil, err, final)
+			}
+		}
+	})
+	for i := 1; ctx.Err() == nil; i++ {
+		v := h.Intend(p)
+		future, err := js.PublishAsync(h.subject(p), Encode(h.Stream, v), jetstream.WithRetryAttempts(0), jetstream.WithStallWait(answerTime))
+		if err != nil {
+			pause(ctx, rest)
+			continue
+		}
+		flying <- sent{v, future}
+		if i%burst == 0 {
+			pause(ctx, rest)
+		}
+	}
+	close(flying)
+	collector.Wait() // each future ends within the client's time limit for asynchronous publishing
+}
+
+// consume fetches one batch and acknowledges it: where twice says so, with an acknowledgement
+// that is answered. It returns how many messages there were.
+//
+// All of a batch is noted before the first acknowledgement leaves, and the next batch is asked
+// for when all answers are there. So what is noted as delivered after an answer was sent after it.
+func (h *History) consume(ctx context.Context, js jetstream.JetStream, name string, twice func(i int) bool) (int, error) {
+	asked, cancel := context.WithTimeout(ctx, 2*answerTime)
+	defer cancel()
+	consumer, err := js.Consumer(asked, h.Stream, name)
+	if err != nil {
+		return 0, fmt.Errorf("find consumer %s of stream %s: %w", name, h.Stream, err)
+	}
+	fetched, err := consumer.Fetch(batch, jetstream.FetchMaxWait(fetchTime))
+	if err != nil {
+		return 0, fmt.Errorf("consumer %s of stream %s: fetch: %w", name, h.Stream, err)
+	}
+	type delivery struct {
+		jetstream.Msg
+		seq uint64
+	}
+	var got []delivery
+	for m := range fetched.Messages() {
+		meta, err := m.Metadata()
+		if err != nil {
+			return 0, fmt.Errorf("consumer %s of stream %s: %w", name, h.Stream, err)
+		}
+		h.Delivered(name, meta.Sequence.Stream, m.Data())
+		got = append(got, delivery{m, meta.Sequence.Stream})
+	}
+	err = fetched.Error()
+	var answers sync.WaitGroup
+	for i, m := range got {
+		if !twice(i) {
+			if ackErr := m.Ack(); ackErr != nil {
+				err = errors.Join(err, ackErr)
+			}
+			continue
+		}
+		answers.Go(func() {
+			asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
+			defer cancel()
+			if m.DoubleAck(asked) == nil {
+				h.Answered(name, m.seq)
+			}
+		})
+	}
+	answers.Wait()
+	return len(got), err
+}

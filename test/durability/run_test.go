@@ -1,0 +1,182 @@
+//go:build e2e && linux
+
+package durability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long a test waits for what has to come; one that passes never waits that long.
+const patience = 40 * time.Second
+
+var (
+	runDir string // of this run; all its files and mounts are below it
+	seed   uint64
+)
+
+// dirPrefix is that of the folders of all runs, by which a later one finds them.
+const dirPrefix = "carillon-durability-"
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "durability:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	parent := os.Getenv("DURABILITY_DIR")
+	if parent == "" {
+		parent = os.TempDir()
+	}
+	if err := sweep(parent); err != nil {
+		return 0, fmt.Errorf("remove what an earlier run left behind: %w", err)
+	}
+	if runDir, err = os.MkdirTemp(parent, dirPrefix); err != nil {
+		return 0, err
+	}
+	lock, err := lockDir(runDir)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, remove(runDir), lock.Close()) }()
+	seed = rand.Uint64N(1 << 32)
+	if s := os.Getenv("DURABILITY_SEED"); s != "" {
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			return 0, fmt.Errorf("DURABILITY_SEED: %w", err)
+		}
+	}
+	fmt.Printf("durability: DURABILITY_SEED=%d\n", seed)
+	return m.Run(), nil
+}
+
+// binary is carillon, built once.
+var binary = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(runDir, "carillon")
+	build := exec.Command("go", "build", "-o", path, "../../cmd/carillon")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build carillon: %w: %s", err, out)
+	}
+	return path, nil
+})
+
+// lockDir holds a folder's lock for as long as this process lives.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// sweep removes the folders of runs that are dead, and what is mounted in them.
+func sweep(parent string) error {
+	dirs, err := filepath.Glob(filepath.Join(parent, dirPrefix+"*"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		lock, err := lockDir(dir)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(remove(dir), lock.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove unmounts what is mounted below dir and deletes the rest. Loop devices go with their mounts.
+func remove(dir string) error {
+	table, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for line := range strings.Lines(string(table)) {
+		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[1], dir+"/") {
+			if err := unix.Unmount(fields[1], unix.MNT_DETACH); err != nil {
+				errs = append(errs, fmt.Errorf("unmount %s: %w", fields[1], err))
+			}
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...) // nothing is deleted through a mount
+	}
+	return os.RemoveAll(dir)
+}
+
+// moments is a source of random moments for one test, the same for the same seed.
+func moments(t *testing.T) *rand.Rand {
+	name := uint64(0)
+	for _, c := range t.Name() {
+		name = name*31 + uint64(c)
+	}
+	return rand.New(rand.NewPCG(seed, name))
+}
+
+// upTo is a random time.
+func upTo(rng *rand.Rand, d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
+
+// rounds is how often a fault is repeated.
+func rounds(t *testing.T, n int) int {
+	t.Helper()
+	times := 1
+	if s := os.Getenv("DURABILITY_ROUNDS"); s != "" {
+		var err error
+		if times, err = strconv.Atoi(s); err != nil || times < 1 {
+			t.Fatalf("DURABILITY_ROUNDS is %q, not a number from 1", s)
+		}
+	}
+	return n * times
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually asks until there is no error, and fails with the last one.
+func eventually(t testing.TB, what string, check func() error) {
+	t.Helper()
+	err := check()
+	for deadline := time.Now().Add(patience); err != nil; err = check() {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not after %v: %s: %v", patience, what, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func soon(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}

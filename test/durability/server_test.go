@@ -1,0 +1,181 @@
+//go:build e2e && linux
+
+package durability
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/test/durability/checker"
+)
+
+// server is a process with JetStream that can be killed and started again, at the same address and on the same data.
+type server struct {
+	t       *testing.T
+	url     string
+	command func() *exec.Cmd
+	log     *os.File
+	process *exec.Cmd
+	exited  chan struct{}
+	exit    error
+}
+
+func freeAddress(t *testing.T) (host, port string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer ln.Close()
+	host, port, err = net.SplitHostPort(ln.Addr().String())
+	must(t, err)
+	return host, port
+}
+
+// carillon is `carillon dev` with its data in dir. It is not started yet.
+func carillon(t *testing.T, dir string) *server {
+	t.Helper()
+	program, err := binary()
+	must(t, err)
+	host, port := freeAddress(t)
+	return newServer(t, net.JoinHostPort(host, port), func() *exec.Cmd {
+		return exec.Command(program, "dev", "--data", dir, "--listen", net.JoinHostPort(host, port))
+	})
+}
+
+// peer is a nats-server with its data in dir.
+func peer(t *testing.T, dir, config string) *server {
+	t.Helper()
+	host, port := freeAddress(t)
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	must(t, os.WriteFile(file, fmt.Appendf(nil, "listen: %s:%s\njetstream { store_dir: %q\n%s\n}\n", host, port, dir, config), 0o600))
+	return newServer(t, net.JoinHostPort(host, port), func() *exec.Cmd { return exec.Command(os.Getenv("DURABILITY_PEER"), "-c", file) })
+}
+
+func newServer(t *testing.T, address string, command func() *exec.Cmd) *server {
+	t.Helper()
+	log, err := os.CreateTemp(runDir, "log-")
+	must(t, err)
+	s := &server{t: t, url: "nats://" + address, command: command, log: log}
+	t.Cleanup(func() {
+		s.kill()
+		if t.Failed() {
+			all, _ := os.ReadFile(log.Name())
+			t.Logf("the server's log ends with:\n%s", bytes.TrimSpace(all[max(0, len(all)-6000):]))
+		}
+		must(t, log.Close())
+	})
+	return s
+}
+
+// start starts the process and does not wait until it is ready.
+func (s *server) start() {
+	s.t.Helper()
+	s.process = s.command()
+	s.process.Stdout, s.process.Stderr = s.log, s.log
+	s.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it does not survive a test that is killed
+	must(s.t, s.process.Start())
+	s.exited = make(chan struct{})
+	process, exited := s.process, s.exited
+	go func() {
+		s.exit = process.Wait()
+		close(exited)
+	}()
+}
+
+// kill ends the process at once.
+func (s *server) kill() {
+	if s.process != nil {
+		_ = s.process.Process.Kill()
+		<-s.exited
+		s.process = nil
+	}
+}
+
+// stop ends the process the way an operator would.
+func (s *server) stop() {
+	s.t.Helper()
+	must(s.t, s.process.Process.Signal(syscall.SIGTERM))
+	select {
+	case <-s.exited:
+	case <-time.After(patience):
+		s.t.Fatalf("the server still runs %v after SIGTERM", patience)
+	}
+	s.process = nil
+	if s.exit != nil {
+		s.t.Errorf("after SIGTERM the server ended with: %v", s.exit)
+	}
+}
+
+// alive fails if the process has ended by itself.
+func (s *server) alive() {
+	s.t.Helper()
+	select {
+	case <-s.exited:
+		s.t.Fatalf("the server ended by itself: %v", s.exit)
+	default:
+	}
+}
+
+// connect is a client that waits for the server.
+func (s *server) connect(t *testing.T) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	nc, err := checker.Connect(s.url, "test")
+	must(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(5*time.Second))
+	must(t, err)
+	return nc, js
+}
+
+// create makes a history's stream and consumers, as soon as the server serves.
+func (s *server) create(js jetstream.JetStream, h *checker.History, consumers ...string) {
+	s.t.Helper()
+	eventually(s.t, "create stream "+h.Stream, func() error {
+		s.alive()
+		ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
+		defer cancel()
+		err := h.CreateStream(ctx, js, consumers...)
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, nats.ErrTimeout) {
+			s.t.Fatal(err)
+		}
+		return err
+	})
+}
+
+// progress waits until so much more was acknowledged since before.
+func (s *server) progress(h *checker.History, before checker.Progress, acked, answered int) {
+	s.t.Helper()
+	eventually(s.t, fmt.Sprintf("%d acknowledged messages and %d answered acknowledgements", acked, answered), func() error {
+		s.alive()
+		if now := h.Progress(); now.Acked < before.Acked+acked || now.Answered < before.Answered+answered {
+			return fmt.Errorf("%s (%+v before)", h, before)
+		}
+		return nil
+	})
+}
+
+// judge drains the consumers, reads the stream, and holds it to the history.
+func (s *server) judge(js jetstream.JetStream, h *checker.History, consumers ...string) *checker.Verdict {
+	s.t.Helper()
+	if err := h.Drain(soon(s.t), js, consumers...); err != nil {
+		s.t.Errorf("%v", err)
+	}
+	entries, err := h.Read(soon(s.t), js)
+	if err != nil {
+		s.t.Errorf("%v", err)
+	}
+	v := h.Judge(entries)
+	s.t.Logf("%s; %s", h, v)
+	return v
+}
