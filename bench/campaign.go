@@ -54,6 +54,9 @@ func (c Campaign) Run(ctx context.Context) (*Report, error) {
 		}
 		report.Servers = append(report.Servers, server)
 	}
+	if err := c.leaveOut(ctx, targets, report); err != nil {
+		return nil, err
+	}
 	total, done := len(c.Workloads)*c.Repeat*len(targets), 0
 	for _, w := range c.Workloads {
 		result := newResult(w, targets)
@@ -66,7 +69,7 @@ func (c Campaign) Run(ctx context.Context) (*Report, error) {
 					break
 				}
 				done++
-				label := fmt.Sprintf("[%d/%d] %s %d %s", done, total, w.Scenario, w.Size, result.unit())
+				label := fmt.Sprintf("[%d/%d] %s", done, total, result.load())
 				if len(targets) > 1 {
 					label += " on " + targets[which].Name
 				}
@@ -85,6 +88,30 @@ func (c Campaign) Run(ctx context.Context) (*Report, error) {
 	}
 	report.Partial = ctx.Err() != nil
 	return report, nil
+}
+
+// leaveOut takes out of the campaign what one of the targets does not offer, if it may.
+func (c *Campaign) leaveOut(ctx context.Context, targets []Target, report *Report) error {
+	durable := func(w Workload) bool { return w.durable != nil }
+	first := slices.IndexFunc(c.Workloads, durable)
+	if first < 0 {
+		return nil
+	}
+	for _, t := range targets {
+		err := t.hasStreams(ctx)
+		switch {
+		case err == nil:
+		case errors.Is(err, ErrNoStreams) && c.Workloads[first].durable.optional:
+			report.Skipped = append(report.Skipped, fmt.Sprintf("durable: %v", err))
+			c.Workloads = slices.DeleteFunc(slices.Clone(c.Workloads), durable)
+			return nil
+		case errors.Is(err, ErrNoStreams):
+			return fmt.Errorf("%w, which the durable scenario needs", err)
+		default:
+			return err
+		}
+	}
+	return nil
 }
 
 // Validate says what is wrong with the campaign, if anything.
@@ -129,6 +156,9 @@ func (r *Result) summarize() {
 	for i, m := range r.Measured[1:] {
 		ratio := ratioOf(r.Measured[0].Median, m.Median)
 		if ratio != nil {
+			if m.AckRate > 0 {
+				ratio.AckRate = r.Measured[0].AckRate / m.AckRate
+			}
 			ratio.Against = m.Server
 			r.Ratios = append(r.Ratios, *ratio)
 		}
@@ -139,14 +169,23 @@ func (r *Result) summarize() {
 }
 
 func (m *Measured) summarize() {
-	m.Deliveries, m.Dropped = Deliveries{}, 0
+	m.Deliveries, m.Dropped, m.Acks = Deliveries{}, 0, nil
 	for _, run := range m.Runs {
+		if run.Acks != nil {
+			if m.Acks == nil {
+				m.Acks = &Acks{}
+			}
+			*m.Acks = m.Acks.plus(*run.Acks)
+		}
 		m.Deliveries = m.Deliveries.plus(run.Deliveries)
 		m.Dropped += run.Dropped
 	}
 	counted := m.counted()
 	m.Median = medianOf(counted, func(r Run) Latency { return r.Latency })
 	m.Late = medianOf(counted, func(r Run) Latency { return r.Late })
+	if m.Acks != nil && len(counted) > 0 {
+		m.AckRate = median(counted, func(r Run) float64 { return r.AckRate })
+	}
 }
 
 // counted is the runs that measured anything.
@@ -228,7 +267,7 @@ func (r *Report) faults() (list []string) {
 	for _, result := range r.Results {
 		for _, m := range result.Measured {
 			if text := m.faults(); text != "" {
-				list = append(list, fmt.Sprintf("%s %d %s on %s: %s", result.Scenario, result.Size, result.unit(), m.Server, text))
+				list = append(list, fmt.Sprintf("%s on %s: %s", result.load(), m.Server, text))
 			}
 		}
 	}
@@ -242,6 +281,13 @@ func (m Measured) faults() string {
 		if n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, what))
 		}
+	}
+	if a := m.Acks; a != nil {
+		add(a.Unanswered, "unanswered")
+		add(a.Refused, "refused")
+		add(a.Duplicated, "answered twice")
+		add(a.OutOfOrder, "answered out of order")
+		add(a.Wrong, "answered wrongly")
 	}
 	add(m.Deliveries.Lost, "lost")
 	add(m.Deliveries.Duplicated, "duplicated")

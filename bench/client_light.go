@@ -75,7 +75,7 @@ func (c *lightConn) feed(data []byte, at int64) error {
 	return c.answer
 }
 
-func (c *lightConn) onMessage(_, payload []byte) {
+func (c *lightConn) onMessage(_, _, payload []byte) {
 	if c.subscriber != noSubscriber {
 		c.driver.collector.deliver(c.subscriber, payload, c.at)
 	}
@@ -167,10 +167,10 @@ func (g *greeting) onInfo(text []byte) {
 		}
 	}
 }
-func (g *greeting) onPong()               { g.ponged = true }
-func (g *greeting) onPing()               {}
-func (g *greeting) onMessage(_, _ []byte) {} // nothing is published before every subscriber is there
-func (g *greeting) onError(text []byte)   { g.err = fmt.Errorf("server says %q", text) }
+func (g *greeting) onPong()                  { g.ponged = true }
+func (g *greeting) onPing()                  {}
+func (g *greeting) onMessage(_, _, _ []byte) {} // nothing is published before every subscriber is there
+func (g *greeting) onError(text []byte)      { g.err = fmt.Errorf("server says %q", text) }
 func (g *greeting) done(wantPong bool) bool {
 	return g.err != nil || g.informed && (g.ponged || !wantPong)
 }
@@ -211,7 +211,7 @@ func greet(ctx context.Context, socket *net.TCPConn, a Address, prefix string, s
 		return nil, errors.New("the server requires TLS, which the light client does not have; use --client nats")
 	}
 	hello, err := json.Marshal(map[string]any{
-		"verbose": false, "pedantic": false, "headers": true, "protocol": 1, "echo": true,
+		"verbose": false, "pedantic": false, "headers": true, "no_responders": true, "protocol": 1, "echo": true,
 		"name": "carillon-bench", "lang": "go", "version": "1",
 		"user": a.User, "pass": a.Password, "auth_token": a.Token,
 	})

@@ -15,7 +15,7 @@ const (
 
 // frames is told what a server sent. The slices are valid only during the call.
 type frames interface {
-	onMessage(sid, payload []byte) // headers are cut off
+	onMessage(subject, sid, payload []byte) // headers are cut off
 	onInfo(json []byte)
 	onPing()
 	onPong()
@@ -114,7 +114,7 @@ func parseMessage(arguments, body []byte, headers bool, f frames) (int, error) {
 	if !bytes.Equal(body[total:total+len(crlf)], crlf) {
 		return 0, errFraming
 	}
-	f.onMessage(fields[1], body[head:total])
+	f.onMessage(fields[0], fields[1], body[head:total])
 	return total + len(crlf), nil
 }
 

@@ -10,8 +10,8 @@ import (
 // transcript writes down what the parser says.
 type transcript []string
 
-func (t *transcript) onMessage(sid, payload []byte) {
-	*t = append(*t, fmt.Sprintf("msg %s %q", sid, payload))
+func (t *transcript) onMessage(subject, sid, payload []byte) {
+	*t = append(*t, fmt.Sprintf("msg %s %s %q", subject, sid, payload))
 }
 func (t *transcript) onInfo(json []byte)  { *t = append(*t, "info "+string(json)) }
 func (t *transcript) onPing()             { *t = append(*t, "ping") }
@@ -22,7 +22,7 @@ const serverTalk = "INFO {\"a\":1}\r\nPING\r\n+OK\r\npong\r\nMSG a.b 1 3\r\nxyz\
 	"HMSG a 3 12 15\r\nNATS/1.0\r\n\r\nabc\r\nHMSG a 4 r 12 12\r\nNATS/1.0\r\n\r\n\r\nmsg a 5 9\r\nMSG a 1 0\r\n-ERR 'Stale Connection'\r\nPING\n"
 
 var serverTalkFrames = transcript{
-	`info {"a":1}`, "ping", "pong", `msg 1 "xyz"`, `msg 22 ""`, `msg 3 "abc"`, `msg 4 ""`, `msg 5 "MSG a 1 0"`, "error Stale Connection", "ping",
+	`info {"a":1}`, "ping", "pong", `msg a.b 1 "xyz"`, `msg a.b 22 ""`, `msg a 3 "abc"`, `msg a 4 ""`, `msg a 5 "MSG a 1 0"`, "error Stale Connection", "ping",
 }
 
 // feedPieces gives data to the parser in pieces, as a connection would.

@@ -18,6 +18,7 @@ type Report struct {
 	Partial     bool        `json:"partial"`
 	Environment Environment `json:"environment"`
 	Servers     []Server    `json:"servers"`
+	Skipped     []string    `json:"skipped,omitempty"` // what was left out, and why
 	Results     []Result    `json:"results"`
 }
 
@@ -63,12 +64,15 @@ type Measured struct {
 	Late       Latency    `json:"median_publisher_late"`
 	Deliveries Deliveries `json:"deliveries"`
 	Dropped    int        `json:"dropped_subscribers"`
+	Acks       *Acks      `json:"acks,omitempty"`
+	AckRate    float64    `json:"median_acks_per_s,omitempty"`
 	Runs       []Run      `json:"runs"`
 }
 
 // A Ratio is the first server's medians over another's: below 1, the first is quicker.
 type Ratio struct {
 	Against string  `json:"against"`
+	AckRate float64 `json:"acks_per_s,omitempty"` // above 1, the first does more
 	Mean    float64 `json:"mean"`
 	SD      float64 `json:"sd"`
 	P50     float64 `json:"p50"`
@@ -87,10 +91,21 @@ func newResult(w Workload, targets []Target) Result {
 }
 
 func (r Result) unit() string {
-	if r.Scenario == "forward" {
+	switch r.Scenario {
+	case "forward":
 		return "groups"
+	case scenarioDurable:
+		return "publishers"
 	}
 	return "subscribers"
+}
+
+// load names the result: forward 10 groups.
+func (r Result) load() string {
+	if r.Parameters.Window > 1 {
+		return fmt.Sprintf("%s, %d in flight", r.Scenario, r.Parameters.Window)
+	}
+	return fmt.Sprintf("%s %d %s", r.Scenario, r.Size, r.unit())
 }
 
 // WriteJSON writes the report as indented JSON.

@@ -47,6 +47,8 @@ type Run struct {
 	SettleNS   int64      `json:"settle_ns"` // until every subscriber had heard each of its publishers
 	Rate       float64    `json:"achieved_messages_per_s"`
 	Delivered  float64    `json:"achieved_deliveries_per_s"`
+	Acks       *Acks      `json:"acks,omitempty"`
+	AckRate    float64    `json:"acks_per_s,omitempty"`
 	ClientCPU  CPU        `json:"client_cpu"`
 	ServerCPU  *CPU       `json:"server_cpu,omitempty"`
 	ServerRSS  int64      `json:"server_rss_bytes,omitempty"`
@@ -62,7 +64,9 @@ type CPU struct {
 }
 
 // faulty tells whether anything is wrong beyond being cut short by the user.
-func (r Run) faulty() bool { return r.Deliveries.faulty() || r.Dropped > 0 || r.Error != "" }
+func (r Run) faulty() bool {
+	return r.Deliveries.faulty() || r.Acks != nil && r.Acks.faulty() || r.Dropped > 0 || r.Error != ""
+}
 
 // runner carries one run through its phases.
 type runner struct {
@@ -82,6 +86,9 @@ type runner struct {
 
 // measure never returns an error: what went wrong is in the Run, beside what was measured.
 func measure(ctx context.Context, t Target, w Workload, limits Limits, status func(string)) Run {
+	if w.durable != nil {
+		return measureDurable(ctx, t, w, limits, status)
+	}
 	id := rand.Uint64()
 	r := &runner{
 		target: t, workload: w, limits: limits, status: status,

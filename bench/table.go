@@ -67,11 +67,14 @@ func (t *table) write() {
 			section = nil
 		}
 	}
+	for _, what := range t.report.Skipped {
+		t.line()
+		t.line("Left out: " + what + ".")
+	}
 	t.line()
-	t.line("Latency counts from the time a message was due (open loop), warm-up left out.")
-	t.line("late: how long after that it left its publisher. bench CPU: of this program, 100% is one core.")
+	t.notes()
 	if t.serverCPU {
-		t.line("CPU/msg: CPU time of the server per delivery.")
+		t.line("CPU/msg: CPU time of the server per delivery, or per ack.")
 	}
 	if e.Repeat > 1 {
 		t.linef("Times are medians of %d runs; lost, dup and ooo are sums over them.", e.Repeat)
@@ -91,7 +94,28 @@ func (t *table) write() {
 	}
 }
 
+// notes explain the columns of the scenarios that are there.
+func (t *table) notes() {
+	open, durable := false, false
+	for _, r := range t.report.Results {
+		durable = durable || r.Scenario == scenarioDurable
+		open = open || r.Scenario != scenarioDurable
+	}
+	if open {
+		t.line("Latency counts from the time a message was due (open loop), warm-up left out.")
+		t.line("late: how long after that it left its publisher. bench CPU: of this program, 100% is one core.")
+	}
+	if durable {
+		t.line("durable: a closed loop; latency counts from publishing to the ack. bad ack: missing, refused, twice,")
+		t.line("out of order or wrong. lost: acknowledged, and not in the stream when it was read back.")
+	}
+}
+
 func (t *table) section(results []Result) {
+	if results[0].Scenario == scenarioDurable {
+		t.durable(results)
+		return
+	}
 	t.line()
 	t.line(headline(results))
 	t.line(extent(results))

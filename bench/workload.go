@@ -16,14 +16,16 @@ const maxLedgerBytes = 128 << 20
 
 // A Workload is one thing to measure: a plan, with no connection in it.
 type Workload struct {
-	Scenario   string // forward or fanout
-	Size       int    // groups or subscribers
+	Scenario   string // forward, fanout or durable
+	Size       int    // groups, subscribers or publishers
 	Client     string
 	Parameters Parameters
 
 	topics      []string // what publisher i publishes on, relative to the run's prefix
 	subscribers []listener
 	schedule    schedule
+
+	durable *durablePlan // instead of all these, for the durable scenario
 }
 
 // A listener is one subscriber: what it subscribes to, and whose messages it must get.
@@ -39,6 +41,7 @@ type Parameters struct {
 	RatePerPublisher   float64 `json:"rate_per_publisher_hz,omitempty"`
 	Subscribers        int     `json:"subscribers"`
 	Publishers         int     `json:"publishers"`
+	Window             int     `json:"in_flight_per_publisher,omitempty"`
 	Topics             int     `json:"topics,omitempty"`
 	MessagesPerTopic   int     `json:"messages_per_topic_per_round,omitempty"`
 	Rounds             int     `json:"rounds,omitempty"`
@@ -216,4 +219,9 @@ func (w Workload) checkLedger() error {
 }
 
 // connections is how many sockets the workload holds open at once.
-func (w Workload) connections() int { return len(w.subscribers) + len(w.topics) }
+func (w Workload) connections() int {
+	if w.durable != nil {
+		return 2 // the publishers', and one to manage the stream
+	}
+	return len(w.subscribers) + len(w.topics)
+}

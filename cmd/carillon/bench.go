@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,8 +37,12 @@ type benchFlags struct {
 	warmup, duration        time.Duration
 	groups, subscribers     []int
 	publishers, perTopic    int
+	waiting                 []int // publishers of durable
+	window                  int
 	rate                    float64
 	forwardSize, fanoutSize int
+	durableSize             int
+	durableFor              time.Duration
 	pace                    time.Duration
 	rounds                  int
 	short                   bool
@@ -46,10 +51,10 @@ type benchFlags struct {
 func newBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure a server: open-loop load, latency percentiles, losses and duplicates",
+		Short: "Measure a server: latency percentiles, losses and duplicates, acks a second",
 		Long: `Measure a server that speaks the NATS protocol.
 
-The load is open loop: every message is due at a time fixed beforehand, and latency counts
+Except in durable the load is open loop: every message is due at a time fixed beforehand, and latency counts
 from then, so a server that stalls can't hide it. Lost, duplicated and reordered messages
 are counted exactly. The table goes to standard output; on a terminal, progress goes to
 standard error. Ctrl-C prints what was measured until then.
@@ -59,7 +64,7 @@ could not be reached, or after an interrupt; 2 for a wrong command line.`,
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchForwardCommand(), newBenchFanoutCommand(), newBenchAllCommand())
+	cmd.AddCommand(newBenchForwardCommand(), newBenchFanoutCommand(), newBenchDurableCommand(), newBenchAllCommand())
 	return cmd
 }
 
@@ -101,11 +106,45 @@ func newBenchFanoutCommand() *cobra.Command {
 	return cmd
 }
 
+func newBenchDurableCommand() *cobra.Command {
+	f := &benchFlags{}
+	cmd := &cobra.Command{
+		Use:   "durable",
+		Short: "Publishers that wait until each message is stored",
+		Long: `Publishers that wait until each message is stored.
+
+It makes a stream over the JetStream API (in files, one replica), publishes to it on one
+connection, checks every ack, reads the stream back, and deletes it. The loop is closed: it
+finds how many acks a second a server gives, and how long a publisher waits for one.
+
+What an ack is worth is up to the server. nats-server syncs to the disk some time after it,
+unless its configuration has sync_interval: always; compare what keeps the same promise.`,
+		Example: `  carillon bench durable --server nats://127.0.0.1:4222
+  carillon bench durable --name carillon --against default=nats://127.0.0.1:4223,synced=nats://127.0.0.1:4224`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd, func() ([]bench.Workload, error) { return f.durable(bench.ClientLight).Workloads() })
+		},
+	}
+	f.common(cmd)
+	f.durableFlags(cmd, "publishers")
+	f.times(cmd, time.Second, 3*time.Second, "light")
+	// One run says little where a disk takes part.
+	cmd.Flags().IntVar(&f.durableSize, "size", 128, "payload `bytes`, at least 32")
+	repeat := cmd.Flags().Lookup("repeat")
+	repeat.DefValue = "5"
+	f.repeat = 5
+	return cmd
+}
+
 func newBenchAllCommand() *cobra.Command {
 	f := &benchFlags{}
 	cmd := &cobra.Command{
-		Use:     "all",
-		Short:   "Every scenario, in one report",
+		Use:   "all",
+		Short: "Every scenario, in one report",
+		Long: `Every scenario, in one report.
+
+durable is left out, with a line that says so, if a server does not speak JetStream.`,
 		Example: `  carillon bench all --short --server nats://main.default.svc:4222`,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -119,17 +158,26 @@ func newBenchAllCommand() *cobra.Command {
 				if err != nil {
 					return nil, fmt.Errorf("fanout: %w", err)
 				}
-				return append(forward, fanout...), nil
+				durable := f.durable(bench.ClientLight)
+				durable.Warmup, durable.Duration, durable.Optional = min(f.warmup, f.durableFor), f.durableFor, true
+				waiting, err := durable.Workloads()
+				if err != nil {
+					return nil, fmt.Errorf("durable: %w", err)
+				}
+				return slices.Concat(forward, fanout, waiting), nil
 			})
 		},
 	}
 	f.common(cmd)
 	f.forwardFlags(cmd)
 	f.fanoutFlags(cmd)
-	f.times(cmd, 3*time.Second, 20*time.Second, "nats for forward, light for fanout")
+	f.durableFlags(cmd, "durable-publishers")
+	f.times(cmd, 3*time.Second, 20*time.Second, "nats for forward, light for fanout and durable")
 	cmd.Flags().IntVar(&f.forwardSize, "forward-size", 32, "payload `bytes` of forward, at least 32")
 	cmd.Flags().IntVar(&f.fanoutSize, "fanout-size", 50, "payload `bytes` of fanout, at least 32")
-	cmd.Flags().BoolVar(&f.short, "short", false, "about 70 seconds: 2s of warm-up, 9s measured, at most 1000 subscribers")
+	cmd.Flags().IntVar(&f.durableSize, "durable-size", 128, "payload `bytes` of durable, at least 32")
+	cmd.Flags().DurationVar(&f.durableFor, "durable-duration", 3*time.Second, "how long to measure each size of durable, which stores all that it publishes")
+	cmd.Flags().BoolVar(&f.short, "short", false, "about 95 seconds: 2s of warm-up, 9s measured, at most 1000 subscribers")
 	return cmd
 }
 
@@ -171,6 +219,12 @@ func (f *benchFlags) fanoutFlags(cmd *cobra.Command) {
 	flags.IntVar(&f.rounds, "rounds", 0, "rounds to measure (default as many as --duration holds)")
 }
 
+func (f *benchFlags) durableFlags(cmd *cobra.Command, publishers string) {
+	flags := cmd.Flags()
+	flags.IntSliceVar(&f.waiting, publishers, []int{1, 32, 256}, "numbers of publishers to measure with, each of which waits for its ack")
+	flags.IntVar(&f.window, "window", 4096, "messages in flight of one more publisher, which does not wait; 0 leaves it out")
+}
+
 func (f *benchFlags) times(cmd *cobra.Command, warmup, duration time.Duration, client string) {
 	flags := cmd.Flags()
 	flags.DurationVar(&f.warmup, "warmup", warmup, "load before the measurement, left out of the latencies")
@@ -205,6 +259,13 @@ func (f *benchFlags) fanout(client string) bench.Fanout {
 	return bench.Fanout{
 		Subscribers: f.subscribers, MessagesPerTopic: f.perTopic, Pace: f.pace, Rounds: f.rounds,
 		PayloadBytes: f.fanoutSize, Warmup: f.warmup, Duration: f.duration, Client: cmp.Or(f.client, client),
+	}
+}
+
+func (f *benchFlags) durable(client string) bench.Durable {
+	return bench.Durable{
+		Publishers: f.waiting, Window: f.window, PayloadBytes: f.durableSize,
+		Warmup: f.warmup, Duration: f.duration, Client: cmp.Or(f.client, client),
 	}
 }
 

@@ -1,0 +1,178 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ErrNoStreams marks a server that does not speak JetStream.
+var ErrNoStreams = errors.New("does not speak JetStream")
+
+// readBatch is how many messages are asked for at a time when a stream is read back.
+const readBatch = 4096
+
+// A benchStream is the stream of one run, and a connection of its own to manage it by.
+type benchStream struct {
+	target Target
+	limits Limits
+	id     uint64
+	name   string
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	stream jetstream.Stream
+}
+
+// A name that is also one that Kubernetes would take.
+func streamName(id uint64) string    { return fmt.Sprintf("bench-%016x", id) }
+func streamSubject(id uint64) string { return fmt.Sprintf("bench.%016x", id) }
+
+// hasStreams asks a target for JetStream; its error says what the answer was.
+func (t Target) hasStreams(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	nc, err := t.address(0).connect(ctx, "carillon-bench", nil)
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", t.Name, err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	switch _, err := js.AccountInfo(ctx); {
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return fmt.Errorf("%s %w", t.Name, ErrNoStreams)
+	case err != nil:
+		return fmt.Errorf("ask %s for JetStream: %w", t.Name, err)
+	}
+	return nil
+}
+
+// openStream makes a stream that is kept in files, on one replica, without limits.
+func openStream(ctx context.Context, t Target, id uint64, limits Limits) (*benchStream, error) {
+	s := &benchStream{target: t, limits: limits, id: id, name: streamName(id)}
+	ctx, cancel := context.WithTimeout(ctx, limits.Connect)
+	defer cancel()
+	if err := s.dial(ctx); err != nil {
+		return nil, err
+	}
+	var err error
+	s.stream, err = s.js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: s.name, Subjects: []string{streamSubject(id) + ".*"}, Storage: jetstream.FileStorage, Replicas: 1,
+		Description: "made by carillon bench; delete it if no benchmark is running",
+	})
+	if err != nil {
+		err = fmt.Errorf("make the stream %s on %s: %w", s.name, t.Name, err)
+		// The answer may have been lost, and the stream be there.
+		if !errors.As(err, new(jetstream.JetStreamError)) {
+			err = errors.Join(err, s.remove(context.WithoutCancel(ctx)))
+		}
+		s.nc.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *benchStream) dial(ctx context.Context) (err error) {
+	if s.nc, err = s.target.address(0).connect(ctx, "carillon-bench", nil); err != nil {
+		return fmt.Errorf("connect to %s: %w", s.target.Name, err)
+	}
+	if s.js, err = jetstream.New(s.nc); err != nil {
+		s.nc.Close()
+	}
+	return err
+}
+
+// settle returns when a message of its own has been stored, and how many such may be in the
+// stream: in a cluster a stream that was just made may need a moment before it takes messages.
+func (s *benchStream) settle(ctx context.Context) (probes uint64, err error) {
+	payload := make([]byte, headerBytes)
+	stamp{kind: kindProbe, run: s.id}.put(payload)
+	for {
+		probes++
+		_, err := s.js.Publish(ctx, streamSubject(s.id)+".probe", payload, jetstream.WithRetryAttempts(0))
+		if err == nil {
+			return probes, nil
+		}
+		if !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, jetstream.ErrNoStreamResponse) {
+			return probes, fmt.Errorf("publish a first message to the stream %s on %s: %w", s.name, s.target.Name, err)
+		}
+		if sleep(ctx, 10*pollEvery) != nil {
+			return probes, fmt.Errorf("the stream %s on %s was made, and took no message within %v: %w", s.name, s.target.Name, s.limits.Connect, err)
+		}
+	}
+}
+
+// readBack reads the whole stream and compares it with what was acknowledged.
+func (s *benchStream) readBack(ctx context.Context, acks *ackAccount) (Deliveries, error) {
+	stored := newStoredAccount(s.id, acks)
+	err := s.read(ctx, stored)
+	found, fault := stored.close()
+	if err != nil {
+		// What was not read is not known to be lost.
+		found.Lost = 0
+		return found, fmt.Errorf("read the stream %s on %s back: %w", s.name, s.target.Name, err)
+	}
+	if fault != nil {
+		fault = fmt.Errorf("in the stream on %s %w", s.target.Name, fault)
+	}
+	return found, fault
+}
+
+func (s *benchStream) read(ctx context.Context, stored *storedAccount) error {
+	asked, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	info, err := s.stream.Info(asked)
+	if err != nil {
+		return fmt.Errorf("ask what it holds: %w", err)
+	}
+	consumer, err := s.stream.OrderedConsumer(asked, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+	if err != nil {
+		return fmt.Errorf("make a consumer: %w", err)
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(readBatch))
+	if err != nil {
+		return fmt.Errorf("ask for its messages: %w", err)
+	}
+	defer messages.Stop()
+	for stored.position < info.State.LastSeq {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		m, err := messages.Next(jetstream.NextMaxWait(s.limits.Drain))
+		if err != nil {
+			return fmt.Errorf("behind %d of %d: %w", stored.position, info.State.LastSeq, err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return fmt.Errorf("behind %d: %w", stored.position, err)
+		}
+		stored.observe(meta.Sequence.Stream, m.Data())
+	}
+	if uint64(stored.read) != info.State.Msgs {
+		return fmt.Errorf("it says that it holds %d messages, and %d were read", info.State.Msgs, stored.read)
+	}
+	return nil
+}
+
+// remove deletes the stream, over another connection if the first was lost, and disconnects.
+func (s *benchStream) remove(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if !s.nc.IsConnected() {
+		s.nc.Close()
+		if err := s.dial(ctx); err != nil {
+			return fmt.Errorf("delete the stream %s: %w", s.name, err)
+		}
+	}
+	defer s.nc.Close()
+	err := s.js.DeleteStream(ctx, s.name)
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("delete the stream %s on %s (it is still there): %w", s.name, s.target.Name, err)
+	}
+	return nil
+}
