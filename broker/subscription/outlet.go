@@ -35,6 +35,8 @@ type Delivery struct {
 	Sequence    uint64 // counts all deliveries of the Subscription
 	Time        int64  // when the record was kept, in nanoseconds since 1970
 	Pending     uint64 // records yet to deliver, after this one
+	// HeadersOnly says that the Subscription's spec asks for no payloads (spec.Consumer.HeadersOnly).
+	HeadersOnly bool
 }
 
 // End is why a request ends other than by its last message.
