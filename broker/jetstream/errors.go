@@ -51,6 +51,7 @@ func oneLine(s string) string {
 // The errors that say the same each time. They are shared: never change one.
 var (
 	ErrBadRequest                             = &Error{400, 10003, "bad request"}
+	ErrClusterNotAvailable                    = &Error{503, 10008, "JetStream system temporarily unavailable"}
 	ErrClusterRequired                        = &Error{503, 10010, "JetStream clustering support required"}
 	ErrConsumerNameExist                      = &Error{400, 10013, "consumer name already in use"}
 	ErrConsumerNotFound                       = &Error{404, 10014, "consumer not found"}
@@ -129,5 +130,8 @@ var (
 	ErrStreamRollupFailed              = &Template{500, 10111, "{err}"}
 	ErrConsumerMaxPendingAckExcess     = &Template{400, 10121, "consumer max ack pending exceeds system limit of {limit}"}
 	ErrConsumerMetadataLength          = &Template{400, 10135, "consumer metadata exceeds maximum size of {limit}"}
+	ErrPedantic                        = &Template{400, 10157, "pedantic mode: {err}"}
+	ErrStreamOfflineReason             = &Template{500, 10194, "stream is offline: {err}"}
+	ErrConsumerOfflineReason           = &Template{500, 10195, "consumer is offline: {err}"}
 	ErrConsumerInactiveThresholdExcess = &Template{400, 10153, "consumer inactive threshold exceeds system limit of {limit}"}
 )

@@ -1,0 +1,44 @@
+package jetstream
+
+import "time"
+
+// Bounds of the live part, each with the reason for its value.
+const (
+	// answerWithin is how long a call may take here. Clients wait five seconds, so they learn
+	// from us why, and not that time ran out.
+	answerWithin = 4500 * time.Millisecond
+	// unknownWithin bounds the question to etcd whether a stream that this broker doesn't know was
+	// made just now through another one.
+	unknownWithin = 2 * time.Second
+	// openWithin is how long a call waits for a stream whose log is being opened, or whose
+	// leader this broker has not been told of yet.
+	openWithin = 3 * time.Second
+	// askWithin is how long other brokers have for what a list needs of them. Those that don't
+	// answer are named in it as missing.
+	askWithin = 1500 * time.Millisecond
+	// lookEvery is how often what a call waits for is looked at, beside every change of the State:
+	// logs and cursors open in between.
+	lookEvery = 5 * time.Millisecond
+	// changesAtOnce and changesWaiting bound the calls that etcd is needed for: as many as it takes
+	// in a second or two, so that one that was let wait is still answered in time.
+	changesAtOnce  = 128
+	changesWaiting = 2048
+	// readsAtOnce and readsWaiting bound the other calls. They may read from the disk.
+	readsAtOnce  = 32
+	readsWaiting = 4096
+	// waitingBytes bounds what the requests that wait hold.
+	waitingBytes = 16 << 20
+	// requestBytes is the longest request: more than etcd takes as one value.
+	requestBytes = 1 << 20
+	// listBytes is where a page of a list ends before it has its number of entries: a stream may
+	// have 128 KiB of metadata. Clients ask on from where a page ended.
+	listBytes = 4 << 20
+
+	// batchMessages and batchBytes are what an outlet gathers before it hands on without being told
+	// to, so that the memory that it reuses stays small.
+	batchMessages = 256
+	batchBytes    = 256 << 10
+	// consumerLocks is how many streams with a limit of consumers may have one made at once without
+	// waiting for each other.
+	consumerLocks = 16
+)

@@ -1,0 +1,146 @@
+package jetstream
+
+import (
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/subscription"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// outlet sends one consumer's deliveries as messages of JetStream. What it gathers until Flush is in
+// memory that all outlets share, so an idle consumer holds none, and delivering allocates nothing.
+type outlet struct {
+	server           *Server
+	stream, consumer []byte
+	batch            *batch // nil: nothing is gathered
+}
+
+// batch is messages on their way, with the memory that they point into.
+type batch struct {
+	messages []protocol.Message
+	memory   []byte
+}
+
+// Outlet is how a consumer of the Topic delivers; it is for subscription.Config.
+func (s *Server) Outlet(t *topic.Topic, name string) subscription.Outlet {
+	return &outlet{server: s, stream: []byte(t.Name()), consumer: []byte(name)}
+}
+
+func (o *outlet) gather() *batch {
+	if o.batch == nil {
+		o.batch = o.server.outgoing.Get().(*batch)
+	}
+	return o.batch
+}
+
+// Deliver sends a record under its own subject to who asked for it. To acknowledge it is to answer it.
+func (o *outlet) Deliver(to []byte, d *subscription.Delivery, r *log.Record) {
+	b := o.gather()
+	m := protocol.Message{To: b.keep(to), Subject: b.keep(r.Subject)}
+	ack := o.ack(d)
+	m.Reply = b.since(len(b.memory), ack.AppendSubject(b.memory))
+	if d.HeadersOnly {
+		header, payload := protocol.SplitData(r.Data, r.Header)
+		m.Data = b.since(len(b.memory), AppendHeadersOnly(b.memory, header, len(payload)))
+		m.Header = len(m.Data)
+	} else {
+		m.Data, m.Header = b.keep(r.Data), r.Header
+	}
+	o.add(m)
+	o.server.delivered.Add(1)
+}
+
+func (o *outlet) ack(d *subscription.Delivery) Delivery {
+	return Delivery{
+		Stream: o.stream, Consumer: o.consumer, Delivered: d.Delivered,
+		StreamSeq: d.Offset, ConsumerSeq: d.Sequence, Time: d.Time, Pending: d.Pending,
+	}
+}
+
+// Size is what clients count towards the bytes that they asked for.
+func (o *outlet) Size(d *subscription.Delivery, r *log.Record) int {
+	var memory [2 * maxName]byte
+	ack := o.ack(d)
+	return len(r.Subject) + len(ack.AppendSubject(memory[:0])) + len(r.Data)
+}
+
+// End tells who asked why there is nothing more to come.
+func (o *outlet) End(to []byte, why subscription.End, messages, bytes int) {
+	b := o.gather()
+	start := len(b.memory)
+	switch why {
+	case subscription.Expired:
+		b.memory = AppendStatusLeft(b.memory, RequestTimeout, messages, bytes)
+	case subscription.NoMessages:
+		b.memory = AppendStatus(b.memory, NoMessages)
+	case subscription.BatchDone:
+		b.memory = AppendStatusLeft(b.memory, BatchCompleted, messages, bytes)
+	case subscription.MaxBytes:
+		b.memory = AppendStatusLeft(b.memory, MaxBytesExceeded, messages, bytes)
+	case subscription.TooManyWaiting:
+		b.memory = AppendStatus(b.memory, MaxWaitingExceeded)
+	case subscription.Deleted:
+		b.memory = AppendStatus(b.memory, ConsumerDeleted)
+	case subscription.LeaderGone:
+		b.memory = AppendStatus(b.memory, LeadershipChange)
+	case subscription.Stopping:
+		b.memory = AppendStatusLeft(b.memory, ServerShutdown, messages, bytes)
+	default:
+		return
+	}
+	o.status(to, start)
+}
+
+// Heartbeat tells who waits that there is nothing new.
+func (o *outlet) Heartbeat(to []byte, lastSequence, lastOffset uint64) {
+	b := o.gather()
+	start := len(b.memory)
+	b.memory = AppendHeartbeat(b.memory, lastSequence, lastOffset)
+	o.status(to, start)
+}
+
+// status adds a message that is what was appended since start. Clients see it on their inbox.
+func (o *outlet) status(to []byte, start int) {
+	b := o.batch
+	data := b.memory[start:len(b.memory):len(b.memory)]
+	o.add(protocol.Message{Subject: b.keep(to), Header: len(data), Data: data})
+}
+
+func (o *outlet) add(m protocol.Message) {
+	b := o.batch
+	b.messages = append(b.messages, m)
+	if len(b.messages) >= batchMessages || len(b.memory) >= batchBytes {
+		o.Flush()
+	}
+}
+
+// Flush hands on what was gathered, in one call.
+func (o *outlet) Flush() {
+	b := o.batch
+	if b == nil {
+		return
+	}
+	o.batch = nil
+	o.server.config.Hub.Send(b.messages)
+	clear(b.messages)
+	b.messages = b.messages[:0]
+	if cap(b.memory) > 2*batchBytes {
+		b.memory = nil // one large message must not be held for ever
+	} else {
+		b.memory = b.memory[:0]
+	}
+	o.server.outgoing.Put(b)
+}
+
+// Interested says whether anybody still listens there.
+func (o *outlet) Interested(to []byte) bool { return o.server.config.Hub.Interested(to) }
+
+// keep copies what is gone after the call. Where the memory has to grow, what was kept before
+// stays where it is.
+func (b *batch) keep(p []byte) []byte { return b.since(len(b.memory), append(b.memory, p...)) }
+
+// since takes grown, which is the memory with something appended, and returns that.
+func (b *batch) since(start int, grown []byte) []byte {
+	b.memory = grown
+	return grown[start:len(grown):len(grown)]
+}

@@ -1,0 +1,437 @@
+package jetstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/subscription"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// Store is what the server writes to coordination, and asks it; *coordination.Client is one.
+type Store interface {
+	CreateTopic(ctx context.Context, name string, spec coordination.TopicSpec, owner coordination.Owner) (*coordination.Topic, error)
+	UpdateTopic(ctx context.Context, name string, update coordination.TopicUpdate) (*coordination.Topic, error)
+	DeleteTopic(ctx context.Context, name, id string, by coordination.Owner) error
+	GetTopic(ctx context.Context, name string) (*coordination.Topic, error)
+	CreateSubscription(ctx context.Context, topic, name string, spec coordination.SubscriptionSpec, owner coordination.Owner) (*coordination.Subscription, error)
+	UpdateSubscription(ctx context.Context, topic, name string, update coordination.SubscriptionUpdate) (*coordination.Subscription, error)
+	DeleteSubscription(ctx context.Context, topic, name string, by coordination.Owner) error
+	GetSubscription(ctx context.Context, topic, name string) (*coordination.Subscription, error)
+}
+
+// ServerConfig is what a Server works with.
+type ServerConfig struct {
+	Self          string // id of this broker
+	Name          string // for people: the leader in what clients are told
+	Cluster       string // for people
+	Hub           topic.Hub
+	Topics        *topic.Service
+	Subscriptions func() *subscription.Service
+	Store         Store
+	Logger        *slog.Logger // nil: none
+}
+
+// Server answers JetStream's API and takes its acks, on every broker: what concerns one stream it
+// serves if this broker leads it, and hands it on to the leader otherwise.
+//
+// A reader's goroutine parses the subject, looks up who leads, and forwards, pulls or acknowledges.
+// All else is done on one of two bounded pools: one for what etcd is needed for, which may be slow or
+// away, and one for what only reads, which goes on then. What was handed on is never handed on again,
+// so two brokers that disagree about a leader refuse rather than play ball.
+type Server struct {
+	config ServerConfig
+	topics *topic.Service
+	log    *slog.Logger
+
+	ctx     context.Context // ends with Close
+	stop    context.CancelFunc
+	offer   topic.Offer
+	changes pool
+	reads   pool
+
+	asks       asks
+	outgoing   sync.Pool                 // of *batch
+	limited    [consumerLocks]sync.Mutex // see roomFor
+	calls      atomic.Uint64
+	errors     atomic.Uint64
+	overloaded atomic.Uint64
+	pulls      atomic.Uint64
+	acks       atomic.Uint64
+	forwards   atomic.Uint64
+	delivered  atomic.Uint64
+}
+
+// Stats count what was asked of this broker, directly or through another one.
+type Stats struct {
+	Calls      uint64 // of the API, pulls not among them
+	Errors     uint64 // of those that were refused
+	Overloaded uint64 // of those that were refused since too much was under way
+	Pulls      uint64
+	Acks       uint64
+	Forwarded  uint64 // calls, pulls and acks that were handed on to the leader
+	Delivered  uint64 // messages to receivers
+}
+
+// NewServer makes a server that does nothing until Start.
+func NewServer(config ServerConfig) *Server {
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{
+		config: config, topics: config.Topics, log: config.Logger,
+		changes: pool{atOnce: changesAtOnce, waiting: changesWaiting},
+		reads:   pool{atOnce: readsAtOnce, waiting: readsWaiting},
+	}
+	s.outgoing.New = func() any { return new(batch) }
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Start takes calls from now on.
+func (s *Server) Start() {
+	s.offer = s.config.Hub.Offer(s)
+	s.offer.Set([]string{APISubjects, AckSubjects, askSubjects}, "")
+}
+
+// Close takes no calls any more, and waits for those under way, which are cut short.
+func (s *Server) Close() {
+	if s.offer != nil {
+		s.offer.Close()
+	}
+	s.stop()
+	s.changes.close()
+	s.reads.close()
+}
+
+// Stats are the server's counters.
+func (s *Server) Stats() Stats {
+	return Stats{
+		Calls: s.calls.Load(), Errors: s.errors.Load(), Overloaded: s.overloaded.Load(), Pulls: s.pulls.Load(),
+		Acks: s.acks.Load(), Forwarded: s.forwards.Load(), Delivered: s.delivered.Load(),
+	}
+}
+
+// Take is called by a connection's or link's reader: nothing in it waits.
+func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool) {
+	for i := range messages {
+		m := &messages[i]
+		switch {
+		case bytes.HasPrefix(m.Subject, []byte(ackPrefix)):
+			s.takeAck(m, forwarded)
+		case bytes.HasPrefix(m.Subject, []byte(apiPrefix)):
+			s.takeCall(m, forwarded)
+		case forwarded: // brokers' own; a client that publishes there is not heard
+			s.takeAsk(m)
+		}
+	}
+	return false
+}
+
+// Wait returns at once: nobody is ever asked to.
+func (s *Server) Wait() {}
+
+// call is a call of the API, in memory of its own.
+type call struct {
+	Request
+	reply     []byte
+	header    protocol.Header
+	payload   []byte
+	message   protocol.Message // all of it, as it came
+	forwarded bool
+	deadline  time.Time
+}
+
+// newCall copies the message.
+func newCall(m *protocol.Message, forwarded bool) *call {
+	memory := make([]byte, 0, len(m.Subject)+len(m.Reply)+len(m.Data))
+	keep := func(b []byte) []byte {
+		start := len(memory)
+		memory = append(memory, b...)
+		return memory[start:len(memory):len(memory)]
+	}
+	c := &call{forwarded: forwarded, deadline: time.Now().Add(answerWithin)}
+	c.message = protocol.Message{Subject: keep(m.Subject), Reply: keep(m.Reply), Header: m.Header, Data: keep(m.Data)}
+	c.reply = c.message.Reply
+	c.header, c.payload = protocol.SplitData(c.message.Data, m.Header)
+	c.Request, _ = ParseSubject(c.message.Subject)
+	return c
+}
+
+// size is about what the call holds.
+func (c *call) size() int {
+	return 256 + len(c.message.Subject) + len(c.reply) + len(c.message.Data)
+}
+
+// etcd says whether the call can't be done without it.
+func (c *call) etcd() bool {
+	switch c.Call {
+	case StreamCreate, StreamUpdate, StreamDelete, ConsumerCreate, ConsumerDurable, ConsumerDelete:
+		return true
+	}
+	return false
+}
+
+// ofOneStream says whether the call is for the stream's leader. Deletions are not: a stream
+// whose broker is away must be free to go.
+func (c Call) ofOneStream() bool {
+	switch c {
+	case Unknown, AccountInfo, StreamCreate, StreamDelete, StreamNames, StreamList:
+		return false
+	}
+	return true
+}
+
+func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
+	r, _ := ParseSubject(m.Subject)
+	if r.Call == ConsumerNext {
+		s.takePull(m, &r, forwarded)
+		return
+	}
+	s.calls.Add(1)
+	if r.Call.ofOneStream() && !forwarded {
+		if t := s.topics.Topic(string(r.Stream)); t != nil && s.handOn(t.Leader(), m) {
+			return
+		}
+	}
+	c := newCall(m, forwarded)
+	switch {
+	case len(m.Data) > requestBytes:
+		s.refuse(c, ErrBadRequest)
+		return
+	case !s.levelServed(c.header):
+		s.refuse(c, ErrRequiredAPILevel)
+		return
+	}
+	to := &s.reads
+	if c.etcd() {
+		to = &s.changes
+	}
+	if !to.submit(func() { s.serve(c) }, c.size()) {
+		s.overloaded.Add(1)
+		s.refuse(c, ErrInsufficientResources)
+	}
+}
+
+// handOn brings a message to the broker that leads, if that is another one, and it can be reached.
+func (s *Server) handOn(leader string, m *protocol.Message) bool {
+	if leader == "" || leader == s.config.Self || !s.config.Hub.Forward(leader, m) {
+		return false
+	}
+	s.forwards.Add(1)
+	return true
+}
+
+// levelServed says whether the API level that a request needs, if it says so, is there.
+func (s *Server) levelServed(header protocol.Header) bool {
+	if len(header) == 0 {
+		return true
+	}
+	needs, ok := header.Get(RequiredLevelHeader)
+	if !ok {
+		return true
+	}
+	level, ok := parseUint(needs)
+	return ok && level <= APILevel
+}
+
+// serve runs on a pool.
+func (s *Server) serve(c *call) {
+	ctx, cancel := context.WithDeadline(s.ctx, c.deadline)
+	defer cancel()
+	if ctx.Err() != nil { // it waited too long, or the server is closing
+		s.overloaded.Add(1)
+		s.refuse(c, ErrInsufficientResources)
+		return
+	}
+	if !c.Call.ofOneStream() {
+		s.serveAnywhere(ctx, c)
+		return
+	}
+	t, shard, err := s.here(ctx, c)
+	switch {
+	case err != nil:
+		s.refuse(c, err)
+	case shard != nil:
+		s.serveStream(ctx, c, t, shard)
+	}
+}
+
+func (s *Server) serveAnywhere(ctx context.Context, c *call) {
+	switch c.Call {
+	case AccountInfo:
+		s.accountInfo(ctx, c)
+	case StreamCreate:
+		s.createStream(ctx, c)
+	case StreamDelete:
+		s.deleteStream(ctx, c)
+	case StreamNames:
+		s.streamNames(c)
+	case StreamList:
+		s.streamList(ctx, c)
+	default:
+		s.refuse(c, ErrBadRequest)
+	}
+}
+
+func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Topic, shard *topic.Shard) {
+	switch c.Call {
+	case StreamUpdate:
+		s.updateStream(ctx, c, t)
+	case StreamInfoCall:
+		s.streamInfo(c, t, shard)
+	case StreamPurge:
+		s.purgeStream(ctx, c, t, shard)
+	case MessageGet:
+		s.getMessage(c, shard)
+	case MessageDelete:
+		s.deleteMessage(c, t)
+	case DirectGet, DirectGetLast:
+		s.directGet(c, t, shard)
+	case ConsumerCreate, ConsumerDurable:
+		s.createConsumer(ctx, c, t)
+	case ConsumerInfoCall:
+		s.consumerInfo(ctx, c, t)
+	case ConsumerDelete:
+		s.deleteConsumer(ctx, c, t)
+	case ConsumerNames:
+		s.consumerNames(c, t)
+	case ConsumerList:
+		s.consumerList(c, t)
+	default:
+		s.refuse(c, ErrBadRequest)
+	}
+}
+
+// here finds the stream, with its shard if this broker leads it. Without a shard and without an
+// error the call was handed on. It waits a moment for what is about to be: a stream that was
+// just made through another broker, a log that is being opened, a leader that was just named.
+func (s *Server) here(ctx context.Context, c *call) (t *topic.Topic, shard *topic.Shard, refusal *Error) {
+	name, asked, gone := string(c.Stream), false, false
+	waiting, cancel := context.WithTimeout(ctx, openWithin)
+	defer cancel()
+	found := s.until(waiting, func() bool {
+		if t = s.topics.Topic(name); t == nil {
+			if !asked {
+				asked = true
+				gone, refusal = s.unknown(ctx, name)
+			}
+			return gone || refusal != nil
+		}
+		leader := t.Leader()
+		switch {
+		case leader == s.config.Self:
+			shard = t.Shard()
+			return shard != nil || !opening(t.WhyNot())
+		case leader == "":
+			return !opening(t.WhyNot())
+		case c.forwarded: // by a broker that knows better, or knew better before
+			return false
+		}
+		if !s.handOn(leader, &c.message) {
+			refusal = offline(t.WhyNot())
+		}
+		return true
+	})
+	switch {
+	case refusal != nil || shard != nil:
+	case gone || t == nil:
+		refusal = ErrStreamNotFound
+	case !found || t.Leader() == "" || t.Leader() == s.config.Self:
+		refusal = offline(t.WhyNot())
+	}
+	return t, shard, refusal
+}
+
+// unknown asks etcd about a stream that this broker hasn't heard of.
+func (s *Server) unknown(ctx context.Context, name string) (gone bool, refusal *Error) {
+	ctx, cancel := context.WithTimeout(ctx, unknownWithin)
+	defer cancel()
+	t, err := s.config.Store.GetTopic(ctx, name)
+	switch {
+	case isNotFound(err) || err == nil && t.Deleting:
+		return true, nil
+	case err != nil:
+		return false, unavailable(err)
+	}
+	return false, nil
+}
+
+// until waits until ok, and says whether it was before ctx ended.
+func (s *Server) until(ctx context.Context, ok func() bool) bool {
+	var again <-chan time.Time
+	for {
+		changed := s.topics.Changed()
+		if ok() {
+			return true
+		}
+		if again == nil {
+			ticker := time.NewTicker(lookEvery)
+			defer ticker.Stop()
+			again = ticker.C
+		}
+		select {
+		case <-changed:
+		case <-again:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// state is what the cluster is like, as far as this broker knows.
+func (s *Server) state() *coordination.State {
+	if state := s.topics.State(); state != nil {
+		return state
+	}
+	return new(coordination.State)
+}
+
+// answer sends an answer in JSON, if anybody waits for one.
+func (s *Server) answer(c *call, response any) {
+	if len(c.reply) == 0 {
+		return
+	}
+	data, err := json.Marshal(response)
+	if err != nil { // plain fields: it can't fail
+		s.log.Error("Could not encode a JetStream answer", "error", err)
+		return
+	}
+	s.send(protocol.Message{Subject: c.reply, Data: data})
+}
+
+// refuse answers that the call can't be done. One that is answered by messages gets a status: that
+// there is nobody to answer it, as nats-server has it where a stream is not there.
+func (s *Server) refuse(c *call, err *Error) {
+	s.errors.Add(1)
+	if len(c.reply) == 0 {
+		return
+	}
+	if c.Call == DirectGet || c.Call == DirectGetLast {
+		switch err {
+		case ErrRequiredAPILevel:
+			s.sendStatus(c.reply, LevelRequired)
+		case ErrBadRequest:
+			s.sendStatus(c.reply, BadRequest)
+		default:
+			s.sendStatus(c.reply, noResponders)
+		}
+		return
+	}
+	s.send(protocol.Message{Subject: c.reply, Data: c.Call.Refuse(err)})
+}
+
+func (s *Server) send(m protocol.Message) { s.config.Hub.Send([]protocol.Message{m}) }
+
+// sendStatus sends a message that is nothing but its status.
+func (s *Server) sendStatus(to []byte, status Status) {
+	data := AppendStatus(nil, status)
+	s.send(protocol.Message{Subject: to, Header: len(data), Data: data})
+}

@@ -1,0 +1,202 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// What brokers ask each other has subjects of its own. It comes by links only: a client that publishes
+// there is not heard.
+const (
+	askPrefix      = "$CARILLON.ASK."
+	askSubjects    = askPrefix + ">"
+	askStreamInfo  = askPrefix + "STREAMS" // what there is in some streams
+	askBrokerUsage = askPrefix + "USAGE"   // what all that it leads takes
+	askCreatedInfo = askPrefix + "CREATED" // answer the client who had a stream made, once it is served
+	tellAnswer     = askPrefix + "ANSWER"  // one answer to one of the first two
+)
+
+// question is what one broker asks another.
+type question struct {
+	From    string   `json:"from"` // id of the broker that wants to know
+	Number  uint64   `json:"number"`
+	Streams []string `json:"streams,omitempty"` // ids
+	// Stream is the id of the one that was made, and Within how long the client still waits.
+	Stream string        `json:"stream,omitempty"`
+	Name   string        `json:"name,omitempty"`
+	Within time.Duration `json:"within,omitempty"`
+}
+
+// finding is one answer. Each stream has one of its own, since many may be more than fits a message.
+type finding struct {
+	Number uint64      `json:"number"`
+	Stream string      `json:"stream,omitempty"`
+	Info   *StreamInfo `json:"info,omitempty"` // nil: it is not led there
+	Usage  *usage      `json:"usage,omitempty"`
+}
+
+// asks are the questions that this broker has open.
+type asks struct {
+	mu   sync.Mutex
+	next uint64
+	open map[uint64]chan finding
+}
+
+// begin opens a question to which so many answers come. Later ones are dropped.
+func (a *asks) begin(answers int) (number uint64, answered <-chan finding) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.open == nil {
+		a.open = make(map[uint64]chan finding)
+	}
+	a.next++
+	ch := make(chan finding, answers)
+	a.open[a.next] = ch
+	return a.next, ch
+}
+
+func (a *asks) end(number uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.open, number)
+}
+
+func (a *asks) tell(t finding) {
+	a.mu.Lock()
+	ch := a.open[t.Number]
+	a.mu.Unlock()
+	if ch == nil {
+		return // it came too late
+	}
+	select {
+	case ch <- t:
+	default:
+	}
+}
+
+// forward sends one of these messages to a broker.
+func (s *Server) forward(broker, subject string, reply []byte, what any) bool {
+	data, err := json.Marshal(what)
+	if err != nil {
+		return false
+	}
+	return s.config.Hub.Forward(broker, &protocol.Message{Subject: []byte(subject), Reply: reply, Data: data})
+}
+
+// askStreams adds to known what other brokers tell of the streams that they lead.
+func (s *Server) askStreams(ctx context.Context, byLeader map[string][]string, known map[string]*StreamInfo) {
+	most := 0
+	for _, ids := range byLeader {
+		most += len(ids)
+	}
+	number, answered := s.asks.begin(most)
+	defer s.asks.end(number)
+	expected := 0
+	for leader, ids := range byLeader {
+		if s.forward(leader, askStreamInfo, nil, question{From: s.config.Self, Number: number, Streams: ids}) {
+			expected += len(ids)
+		}
+	}
+	s.gather(ctx, answered, expected, func(t finding) {
+		if t.Info != nil {
+			known[t.Stream] = t.Info
+		}
+	})
+}
+
+// askUsage adds to total what others lead.
+func (s *Server) askUsage(ctx context.Context, brokers []string, total *usage) {
+	number, answered := s.asks.begin(len(brokers))
+	defer s.asks.end(number)
+	expected := 0
+	for _, broker := range brokers {
+		if s.forward(broker, askBrokerUsage, nil, question{From: s.config.Self, Number: number}) {
+			expected++
+		}
+	}
+	s.gather(ctx, answered, expected, func(t finding) {
+		if t.Usage != nil {
+			total.add(*t.Usage)
+		}
+	})
+}
+
+// gather takes what is answered in time.
+func (s *Server) gather(ctx context.Context, answered <-chan finding, expected int, take func(finding)) {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	for range expected {
+		select {
+		case t := <-answered:
+			take(t)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// askCreated has the leader of a stream that was just made answer the client.
+func (s *Server) askCreated(leader, id string, c *call) bool {
+	return s.forward(leader, askCreatedInfo, c.reply, question{
+		From: s.config.Self, Stream: id, Name: string(c.Stream), Within: time.Until(c.deadline),
+	})
+}
+
+// takeAsk takes what another broker asks or answers.
+func (s *Server) takeAsk(m *protocol.Message) {
+	switch string(m.Subject) {
+	case tellAnswer:
+		var t finding
+		if json.Unmarshal(m.Data, &t) == nil {
+			s.asks.tell(t)
+		}
+	case askStreamInfo, askBrokerUsage:
+		var q question
+		if json.Unmarshal(m.Data, &q) != nil {
+			return
+		}
+		about := s.tellStreams
+		if string(m.Subject) == askBrokerUsage {
+			about = s.tellUsage
+		}
+		s.reads.submit(func() { about(q) }, len(m.Data)) // or who asks gets no answer, and goes on without
+	case askCreatedInfo:
+		s.takeCreated(m)
+	}
+}
+
+func (s *Server) tellStreams(q question) {
+	for _, id := range q.Streams {
+		s.forward(q.From, tellAnswer, nil, finding{Number: q.Number, Stream: id, Info: s.describeLed(id)})
+	}
+}
+
+func (s *Server) tellUsage(q question) {
+	own := s.ownUsage()
+	s.forward(q.From, tellAnswer, nil, finding{Number: q.Number, Usage: &own})
+}
+
+// takeCreated answers a client whose stream another broker made and this one is to serve.
+func (s *Server) takeCreated(m *protocol.Message) {
+	var q question
+	if json.Unmarshal(m.Data, &q) != nil {
+		return
+	}
+	c := &call{
+		Request: Request{Call: StreamCreate, Stream: []byte(q.Name)}, reply: append([]byte(nil), m.Reply...),
+		forwarded: true, deadline: time.Now().Add(min(q.Within, answerWithin)),
+	}
+	work := func() {
+		ctx, cancel := context.WithDeadline(s.ctx, c.deadline)
+		defer cancel()
+		s.answerCreated(ctx, c, q.Stream)
+	}
+	if !s.changes.submit(work, c.size()) {
+		s.overloaded.Add(1)
+		s.refuse(c, ErrInsufficientResources)
+	}
+}

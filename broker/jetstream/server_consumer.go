@@ -1,0 +1,289 @@
+package jetstream
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/subscription"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// consumerRequest reads what a ConsumerCreate asks for, of a stream as it is.
+func consumerRequest(c *call, stream *StreamConfig) (*ConsumerRequest, *Error) {
+	if emptyRequest(c.payload) {
+		return nil, ErrBadRequest
+	}
+	request, err := Decode[ConsumerRequest](c.payload)
+	if err != nil {
+		return nil, err
+	}
+	if err := request.Address(&c.Request); err != nil {
+		return nil, err
+	}
+	config := &request.Config
+	if config.Name == "" && config.Durable == "" { // the former way: whoever asks lets the broker choose
+		config.Name = strings.ToLower(rand.Text()[:12])
+	}
+	if request.Pedantic {
+		if err := config.pedantic(&stream.ConsumerLimits); err != nil {
+			return nil, err
+		}
+	}
+	return &request, config.Normalize(stream)
+}
+
+func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Topic) {
+	desired := t.Desired()
+	stream := StreamOf(desired.Name, &desired.Spec)
+	request, refusal := consumerRequest(c, &stream)
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	if stream.MaxConsumers > 0 { // who counts and who makes must be one
+		lock := &s.limited[maphash.String(lockSeed, t.ID())%consumerLocks]
+		lock.Lock()
+		defer lock.Unlock()
+	}
+	existing, refusal := s.findConsumer(ctx, t, request.Config.Name)
+	var made *subscription.Subscription
+	switch {
+	case refusal == ErrConsumerNotFound && request.Action == UpdateConsumer:
+		refusal = ErrConsumerDoesNotExist
+	case refusal == ErrConsumerNotFound && stream.MaxConsumers > 0 && s.consumers(t) >= stream.MaxConsumers:
+		refusal = ErrMaximumConsumersLimit
+	case refusal == ErrConsumerNotFound:
+		made, refusal = s.makeConsumer(ctx, t, request)
+	case refusal == nil:
+		made, refusal = s.changeConsumer(ctx, t, existing, request)
+	}
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	s.answer(c, ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(t, made)})
+}
+
+var lockSeed = maphash.MakeSeed()
+
+// consumers counts those of a stream, also those that are declared and not served yet.
+func (s *Server) consumers(t *topic.Topic) int {
+	n := len(s.state().Subscriptions(t.ID()))
+	for _, sub := range s.config.Subscriptions().List(t.ID()) {
+		if sub.Ephemeral() {
+			n++
+		}
+	}
+	return n
+}
+
+// findConsumer is the consumer of that name. One that is about to be served is waited for.
+func (s *Server) findConsumer(ctx context.Context, t *topic.Topic, name string) (found *subscription.Subscription, refusal *Error) {
+	ctx, cancel := context.WithTimeout(ctx, openWithin)
+	defer cancel()
+	subs := s.config.Subscriptions()
+	s.until(ctx, func() bool {
+		if found = subs.Find(t.ID(), name); found != nil {
+			return true
+		}
+		return s.state().Subscription(t.ID(), name) == nil || !startingUp(subs.WhyNot(t.ID(), name))
+	})
+	switch {
+	case found != nil:
+		return found, nil
+	case s.state().Subscription(t.ID(), name) == nil:
+		return nil, ErrConsumerNotFound
+	}
+	return nil, consumerOffline(subs.WhyNot(t.ID(), name))
+}
+
+// startingUp says whether a consumer is not served only for a moment.
+func startingUp(why error) bool {
+	var e *subscription.NotServedError
+	return why == nil || errors.As(why, &e) && (e.Reason == subscription.Opening || e.Reason == subscription.NoSuch)
+}
+
+func consumerOffline(why error) *Error {
+	if why == nil {
+		return ErrConsumerOfflineReason.With("it is being opened; try again")
+	}
+	return ErrConsumerOfflineReason.With(why)
+}
+
+func (s *Server) makeConsumer(ctx context.Context, t *topic.Topic, request *ConsumerRequest) (*subscription.Subscription, *Error) {
+	config := &request.Config
+	spec := config.SubscriptionSpec()
+	if config.Durable == "" {
+		made, err := s.config.Subscriptions().Create(t.ID(), config.Name, spec, config.InactiveThreshold)
+		var notServed *subscription.NotServedError
+		switch {
+		case errors.As(err, &notServed):
+			return nil, consumerOffline(err)
+		case err != nil:
+			return nil, ErrConsumerCreate.With(err)
+		}
+		return made, nil
+	}
+	made, err := s.config.Store.CreateSubscription(ctx, t.Name(), config.Name, spec, client)
+	if err != nil {
+		return nil, consumerRefusal(err)
+	}
+	return s.served(ctx, t, made)
+}
+
+// changeConsumer brings a consumer that is there to what is asked for, if it may be.
+func (s *Server) changeConsumer(ctx context.Context, t *topic.Topic, existing *subscription.Subscription, request *ConsumerRequest) (*subscription.Subscription, *Error) {
+	to := &request.Config
+	from := consumerConfig(existing)
+	switch refusal := CheckConsumerUpdate(&from, to); {
+	case from.Equal(to):
+		return existing, nil
+	case request.Action == CreateConsumer:
+		return nil, ErrConsumerAlreadyExists
+	case refusal != nil:
+		return nil, refusal
+	case existing.Ephemeral():
+		return nil, ErrConsumerCreate.With("a consumer that is not durable can not be updated (delete it and make it anew)")
+	}
+	spec := to.SubscriptionSpec()
+	was := existing.Spec() // what JetStream has no word for stays
+	spec.Where, spec.Push, spec.DeadLetter, spec.DeletionPolicy = was.Where, was.Push, was.DeadLetter, was.DeletionPolicy
+	spec.Start = was.Start
+	updated, err := s.config.Store.UpdateSubscription(ctx, t.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec})
+	if err != nil {
+		return nil, consumerRefusal(err)
+	}
+	return s.served(ctx, t, updated)
+}
+
+// served waits until this broker serves a durable consumer as it is declared.
+func (s *Server) served(ctx context.Context, t *topic.Topic, declared *coordination.Subscription) (is *subscription.Subscription, _ *Error) {
+	subs := s.config.Subscriptions()
+	want := ConsumerOf(declared.Name, &declared.Spec)
+	served := s.until(ctx, func() bool {
+		if is = subs.Find(t.ID(), declared.Name); is == nil {
+			return !startingUp(subs.WhyNot(t.ID(), declared.Name))
+		}
+		has := ConsumerOf(declared.Name, is.Spec())
+		return !is.Ephemeral() && is.Created().Equal(declared.Created) && has.Equal(&want)
+	})
+	if !served || is == nil {
+		return nil, consumerOffline(subs.WhyNot(t.ID(), declared.Name))
+	}
+	return is, nil
+}
+
+func (s *Server) consumerInfo(ctx context.Context, c *call, t *topic.Topic) {
+	if !emptyRequest(c.payload) {
+		s.refuse(c, ErrNotEmptyRequest)
+		return
+	}
+	sub, refusal := s.findConsumer(ctx, t, string(c.Consumer))
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	s.answer(c, ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(t, sub)})
+}
+
+func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Topic) {
+	if !emptyRequest(c.payload) {
+		s.refuse(c, ErrNotEmptyRequest)
+		return
+	}
+	name, subs := string(c.Consumer), s.config.Subscriptions()
+	was := subs.Find(t.ID(), name)
+	if was != nil && was.Ephemeral() {
+		subs.Remove(t.ID(), name)
+	} else if err := s.config.Store.DeleteSubscription(ctx, t.Name(), name, client); err != nil {
+		s.refuse(c, consumerRefusal(err))
+		return
+	}
+	// Who is told that it is gone doesn't find it here any more.
+	s.until(ctx, func() bool {
+		is := subs.Find(t.ID(), name)
+		return is == nil || is != was
+	})
+	s.answer(c, DoneResponse{Response: c.Call.Answer(), Success: true})
+}
+
+// Inactive deletes a durable consumer that set a threshold and that nobody used for so long. It is
+// for subscription.Config, and doesn't wait.
+func (s *Server) Inactive(t *topic.Topic, name string) {
+	s.changes.submit(func() {
+		ctx, cancel := context.WithTimeout(s.ctx, answerWithin)
+		defer cancel()
+		if err := s.config.Store.DeleteSubscription(ctx, t.Name(), name, client); err != nil && !isNotFound(err) {
+			s.log.Warn("Could not delete an inactive consumer; it will be tried again", "stream", t.Name(), "consumer", name, "error", err)
+		}
+	}, 0)
+}
+
+func (s *Server) consumerNames(c *call, t *topic.Topic) {
+	request, refusal := Decode[PageRequest](c.payload)
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	names := make([]string, 0)
+	for _, sub := range s.config.Subscriptions().List(t.ID()) {
+		names = append(names, sub.Name())
+	}
+	slices.Sort(names)
+	page, paged := Page(names, request.Offset, NamesPage)
+	s.answer(c, ConsumerNamesResponse{Response: c.Call.Answer(), Paged: paged, Consumers: page})
+}
+
+func (s *Server) consumerList(c *call, t *topic.Topic) {
+	request, refusal := Decode[PageRequest](c.payload)
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	page, paged := Page(s.config.Subscriptions().List(t.ID()), request.Offset, ListPage)
+	infos, size := make([]*ConsumerInfo, 0, len(page)), 0
+	for _, sub := range page {
+		info := s.describeConsumer(t, sub)
+		if size += metadataSize(info.Config.Metadata); size > listBytes && len(infos) > 0 {
+			break
+		}
+		infos = append(infos, info)
+	}
+	s.answer(c, ConsumerListResponse{Response: c.Call.Answer(), Paged: paged, Consumers: infos})
+}
+
+// consumerConfig is how clients see a consumer that is served.
+func consumerConfig(sub *subscription.Subscription) ConsumerConfig {
+	config := ConsumerOf(sub.Name(), sub.Spec())
+	if sub.Ephemeral() {
+		config.Durable = ""
+	}
+	return config
+}
+
+// describeConsumer is what clients are told of a consumer that is served here.
+func (s *Server) describeConsumer(t *topic.Topic, sub *subscription.Subscription) *ConsumerInfo {
+	is := sub.Info()
+	return &ConsumerInfo{
+		Stream: t.Name(), Name: sub.Name(), Created: sub.Created().UTC(), Config: consumerConfig(sub),
+		Delivered:      SequenceInfo{is.DeliveredSequence, is.DeliveredOffset, moment(is.LastDelivered)},
+		AckFloor:       SequenceInfo{is.FloorSequence, is.FloorOffset, moment(is.LastAcked)},
+		NumAckPending:  is.Pending,
+		NumRedelivered: is.Redelivered, NumWaiting: is.Waiting, NumPending: is.Lag,
+		Cluster: s.leads(), TimeStamp: time.Now().UTC(),
+	}
+}
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

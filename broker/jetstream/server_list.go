@@ -1,0 +1,162 @@
+package jetstream
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// streams are those that the request asks for, sorted by name, so that pages follow each other.
+func (s *Server) streams(request *PageRequest) []*coordination.Topic {
+	var all []*coordination.Topic
+	for t := range s.state().Topics() {
+		if !t.Deleting && mayHave(t, request.Subject) {
+			all = append(all, t)
+		}
+	}
+	slices.SortFunc(all, func(a, b *coordination.Topic) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// mayHave says whether a stream may have messages of a subject.
+func mayHave(t *coordination.Topic, filter string) bool {
+	return filter == "" || slices.ContainsFunc(t.Spec.Subjects, func(s string) bool { return subject.Overlap(s, filter) })
+}
+
+func (s *Server) streamNames(c *call) {
+	request, refusal := Decode[PageRequest](c.payload)
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	page, paged := Page(s.streams(&request), request.Offset, NamesPage)
+	names := make([]string, 0, len(page))
+	for _, t := range page {
+		names = append(names, t.Name)
+	}
+	s.answer(c, StreamNamesResponse{Response: c.Call.Answer(), Paged: paged, Streams: names})
+}
+
+// streamList describes the streams that are led here, and asks the other brokers about theirs.
+func (s *Server) streamList(ctx context.Context, c *call) {
+	request, refusal := Decode[PageRequest](c.payload)
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	page, paged := Page(s.streams(&request), request.Offset, ListPage)
+	known := make(map[string]*StreamInfo, len(page))
+	elsewhere := make(map[string][]string)
+	for _, desired := range page {
+		t := s.topics.ByID(desired.ID)
+		if t == nil {
+			continue
+		}
+		if shard := t.Shard(); shard != nil {
+			known[desired.ID] = s.describeStream(t, shard)
+		} else if leader := t.Leader(); leader != "" && leader != s.config.Self {
+			elsewhere[leader] = append(elsewhere[leader], desired.ID)
+		}
+	}
+	if len(elsewhere) > 0 {
+		s.askStreams(ctx, elsewhere, known)
+	}
+	response := StreamListResponse{Response: c.Call.Answer(), Paged: paged, Streams: []*StreamInfo{}}
+	size := 0
+	for _, desired := range page {
+		info := known[desired.ID]
+		if info == nil {
+			response.Missing = append(response.Missing, desired.Name)
+			continue
+		}
+		if size += metadataSize(info.Config.Metadata); size > listBytes && len(response.Streams) > 0 {
+			break
+		}
+		response.Streams = append(response.Streams, info)
+	}
+	s.answer(c, response)
+}
+
+// usage is what the streams that one broker leads take.
+type usage struct {
+	Memory, Storage uint64
+	Ephemerals      int // consumers that are not durable
+}
+
+func (u *usage) add(other usage) {
+	u.Memory += other.Memory
+	u.Storage += other.Storage
+	u.Ephemerals += other.Ephemerals
+}
+
+func (s *Server) ownUsage() (u usage) {
+	subs := s.config.Subscriptions()
+	for _, t := range s.topics.Topics() {
+		shard := t.Shard()
+		if shard == nil {
+			continue
+		}
+		bytes := uint64(max(shard.Info().Bytes, 0))
+		if t.Desired().Spec.Durability == coordination.Memory {
+			u.Memory += bytes
+		} else {
+			u.Storage += bytes
+		}
+		for _, sub := range subs.List(t.ID()) {
+			if sub.Ephemeral() {
+				u.Ephemerals++
+			}
+		}
+	}
+	return u
+}
+
+// accountInfo counts what there is. What brokers take that don't answer in time is not in it.
+func (s *Server) accountInfo(ctx context.Context, c *call) {
+	if !emptyRequest(c.payload) {
+		s.refuse(c, ErrNotEmptyRequest)
+		return
+	}
+	state := s.state()
+	total := s.ownUsage()
+	s.askUsage(ctx, others(state, s.config.Self), &total)
+	account := &Account{
+		Memory: total.Memory, Storage: total.Storage, Consumers: total.Ephemerals, Limits: NoAccountLimits,
+		API: APIStats{Level: APILevel, Total: s.calls.Load(), Errors: s.errors.Load()},
+	}
+	for t := range state.Topics() {
+		if !t.Deleting {
+			account.Streams++
+			account.Consumers += len(state.Subscriptions(t.ID))
+		}
+	}
+	s.answer(c, AccountResponse{Response: c.Call.Answer(), Account: account})
+}
+
+func others(state *coordination.State, self string) (ids []string) {
+	for _, b := range state.Brokers {
+		if b.ID != self {
+			ids = append(ids, b.ID)
+		}
+	}
+	return ids
+}
+
+// describeLed describes the streams of these ids that are led here; of the others there is nil.
+func (s *Server) describeLed(id string) *StreamInfo {
+	t := s.topics.ByID(id)
+	if t == nil {
+		return nil
+	}
+	shard := t.Shard()
+	if shard == nil {
+		return nil
+	}
+	return s.describeStream(t, shard)
+}
+
+var _ topic.Taker = (*Server)(nil)

@@ -1,0 +1,125 @@
+package jetstream
+
+import (
+	"bytes"
+	"errors"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// read finds the message that the request names.
+func read(shard *topic.Shard, request *GetRequest) (log.Record, *Error) {
+	var r log.Record
+	var err error
+	switch {
+	case request.StartTime != nil:
+		return r, because(ErrBadRequest, errors.New("start_time is not supported yet (name a sequence)"))
+	case request.NextFor != "":
+		r, err = shard.NextFor(request.NextFor, max(request.Sequence, 1))
+	case request.LastFor != "":
+		r, err = shard.LastFor(request.LastFor)
+	default:
+		r, err = shard.Get(request.Sequence)
+	}
+	var none *topic.NoRecordError
+	switch {
+	case errors.As(err, &none):
+		return r, ErrNoMessageFound
+	case err != nil:
+		return r, ErrStreamGeneral.With(err)
+	}
+	return r, nil
+}
+
+func (s *Server) getMessage(c *call, shard *topic.Shard) {
+	if emptyRequest(c.payload) {
+		s.refuse(c, ErrBadRequest)
+		return
+	}
+	request, refusal := Decode[GetRequest](c.payload)
+	if refusal == nil {
+		refusal = request.Check()
+	}
+	var r log.Record
+	if refusal == nil {
+		r, refusal = read(shard, &request)
+	}
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	header, data := protocol.SplitData(r.Data, r.Header)
+	message := &StoredMessage{Subject: string(r.Subject), Sequence: r.Offset, Header: header, Data: data, Time: time.Unix(0, r.Time).UTC()}
+	if request.NoHeaders {
+		message.Header = nil
+	}
+	s.answer(c, MessageResponse{Response: c.Call.Answer(), Message: message})
+}
+
+// deleteMessage refuses: there are no holes in logs yet.
+func (s *Server) deleteMessage(c *call, t *topic.Topic) {
+	request, refusal := Decode[MessageDeleteRequest](c.payload)
+	switch {
+	case emptyRequest(c.payload):
+		refusal = ErrBadRequest
+	case refusal != nil:
+	case t.Desired().Spec.Stream.DenyDelete:
+		refusal = ErrStreamMsgDeleteFailed.With("message delete not permitted")
+	case request.Sequence == 0:
+		refusal = ErrSequenceNotFound.With(0)
+	default:
+		refusal = ErrStreamMsgDeleteFailed.With("deleting single messages is not supported yet (purge up to a sequence, or let retention have its way)")
+	}
+	s.refuse(c, refusal)
+}
+
+// directGet answers with the message itself.
+func (s *Server) directGet(c *call, t *topic.Topic, shard *topic.Shard) {
+	if !t.Desired().Spec.Stream.AllowDirect {
+		s.refuse(c, ErrStreamNotFound) // nobody is there to be asked
+		return
+	}
+	request := GetRequest{LastFor: string(c.Filter)}
+	if c.Call == DirectGet {
+		if len(bytes.TrimSpace(c.payload)) == 0 {
+			s.refuseDirect(c, EmptyRequest)
+			return
+		}
+		var refusal *Error
+		if request, refusal = Decode[GetRequest](c.payload); refusal != nil {
+			s.refuseDirect(c, MalformedRequest)
+			return
+		}
+		if request.Check() != nil {
+			s.refuseDirect(c, BadRequest)
+			return
+		}
+	}
+	r, refusal := read(shard, &request)
+	switch {
+	case refusal == ErrNoMessageFound:
+		s.refuseDirect(c, MessageNotFound)
+		return
+	case refusal != nil:
+		s.refuseDirect(c, Status("500 "+refusal.Description))
+		return
+	}
+	header, payload := protocol.SplitData(r.Data, r.Header)
+	kept := Kept{Stream: c.Stream, Subject: r.Subject, Sequence: r.Offset, Time: r.Time, Header: header}
+	if request.NoHeaders {
+		kept.Header = nil
+	}
+	data := kept.AppendHeader(make([]byte, 0, len(header)+len(payload)+256))
+	n := len(data)
+	s.send(protocol.Message{Subject: c.reply, Header: n, Data: append(data, payload...)})
+}
+
+func (s *Server) refuseDirect(c *call, status Status) {
+	s.errors.Add(1)
+	if len(c.reply) > 0 {
+		s.sendStatus(c.reply, status)
+	}
+}

@@ -1,0 +1,106 @@
+package jetstream
+
+import (
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/subscription"
+)
+
+// consumerFor finds who is to take a pull or an ack. Nil: it was handed on, or there is nobody; then
+// whoever waits for an answer is told so, as where nobody subscribes to what it asks.
+func (s *Server) consumerFor(m *protocol.Message, stream, consumer []byte, forwarded bool) *subscription.Subscription {
+	if t := s.topics.Topic(string(stream)); t != nil {
+		leader := t.Leader()
+		if leader == s.config.Self {
+			if sub := s.config.Subscriptions().Find(t.ID(), string(consumer)); sub != nil {
+				return sub
+			}
+		} else if !forwarded && s.handOn(leader, m) {
+			return nil
+		}
+	}
+	if len(m.Reply) > 0 {
+		s.sendStatus(m.Reply, noResponders)
+	}
+	return nil
+}
+
+func (s *Server) takePull(m *protocol.Message, r *Request, forwarded bool) {
+	if len(m.Reply) == 0 {
+		return
+	}
+	sub := s.consumerFor(m, r.Stream, r.Consumer, forwarded)
+	if sub == nil {
+		return
+	}
+	header, payload := protocol.SplitData(m.Data, m.Header)
+	if !s.levelServed(header) {
+		s.sendStatus(m.Reply, LevelRequired)
+		return
+	}
+	s.pull(sub, m.Reply, payload)
+}
+
+func (s *Server) pull(sub *subscription.Subscription, to, payload []byte) {
+	s.pulls.Add(1)
+	p, refusal := ParsePull(payload)
+	if refusal == nil {
+		may := &sub.Spec().Consumer
+		refusal = p.Within(&ConsumerConfig{MaxRequestBatch: may.MaxBatch, MaxRequestExpires: may.MaxExpires, MaxRequestMaxBytes: may.MaxBytes})
+	}
+	if refusal != nil {
+		s.send(protocol.Message{Subject: to, Header: len(refusal), Data: refusal})
+		return
+	}
+	sub.Pull(subscription.Pull{
+		To: to, Batch: p.Batch, MaxBytes: p.MaxBytes, Expires: p.Expires, NoWait: p.NoWait, Heartbeat: p.Heartbeat,
+	})
+}
+
+func (s *Server) takeAck(m *protocol.Message, forwarded bool) {
+	d, ok := ParseAckSubject(m.Subject)
+	if !ok {
+		return
+	}
+	sub := s.consumerFor(m, d.Stream, d.Consumer, forwarded)
+	if sub == nil {
+		return
+	}
+	s.acks.Add(1)
+	_, payload := protocol.SplitData(m.Data, m.Header)
+	ack := ParseAck(payload)
+	var done func(error)
+	if len(m.Reply) > 0 && ack.Kind != AckNext {
+		done = s.answerAck(m.Reply)
+	}
+	var kind subscription.AckKind
+	switch ack.Kind {
+	case AckDone, AckNext:
+		kind = subscription.Done
+	case AckRetry:
+		kind = subscription.Retry
+	case AckProgress:
+		kind = subscription.Progress
+	case AckTerm:
+		kind = subscription.Term
+	default:
+		if done != nil {
+			done(nil) // it changes nothing, and that has been done
+		}
+		return
+	}
+	sub.Ack(d.StreamSeq, d.ConsumerSeq, d.Delivered, kind, ack.Delay, done)
+	if ack.Kind == AckNext && len(m.Reply) > 0 {
+		s.pull(sub, m.Reply, ack.Next)
+	}
+}
+
+// answerAck answers who waits for its ack to be kept. Of one that could not be, the client is told
+// nothing, and its time runs out: there is no word for it, and an answer would be a promise.
+func (s *Server) answerAck(reply []byte) func(error) {
+	to := append([]byte(nil), reply...)
+	return func(err error) {
+		if err == nil {
+			s.send(protocol.Message{Subject: to})
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package jetstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// client is the owner of what clients make: they are one, since nothing tells them apart yet.
+var client = coordination.Owner{Kind: coordination.ClientOwner}
+
+// streamRequest reads what a StreamCreate or StreamUpdate asks for.
+func streamRequest(c *call) (*StreamConfig, *Error) {
+	if emptyRequest(c.payload) {
+		return nil, ErrBadRequest
+	}
+	request, err := Decode[StreamRequest](c.payload)
+	if err != nil {
+		return nil, err
+	}
+	config := &request.StreamConfig
+	if config.Name != string(c.Stream) {
+		return nil, ErrStreamMismatch
+	}
+	if request.Pedantic {
+		if err := config.pedantic(); err != nil {
+			return nil, err
+		}
+	}
+	return config, config.Normalize()
+}
+
+// emptyRequest says whether the payload asks for nothing.
+func emptyRequest(payload []byte) bool {
+	text := bytes.TrimSpace(payload)
+	if len(text) == 0 || string(text) == "{}" {
+		return true
+	}
+	var fields map[string]json.RawMessage
+	return json.Unmarshal(text, &fields) == nil && len(fields) == 0
+}
+
+func (s *Server) createStream(ctx context.Context, c *call) {
+	config, refusal := streamRequest(c)
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	made, err := s.config.Store.CreateTopic(ctx, config.Name, config.TopicSpec(), client)
+	var exists *coordination.ExistsError
+	if errors.As(err, &exists) {
+		made = s.sameStream(ctx, config)
+	}
+	if made == nil {
+		s.refuse(c, streamRefusal(err, ErrStreamCreate))
+		return
+	}
+	s.answerCreated(ctx, c, made.ID)
+}
+
+// sameStream is the stream of that name if it is just as asked for, whoever declared it: then it is
+// as if it had just been made.
+func (s *Server) sameStream(ctx context.Context, config *StreamConfig) *coordination.Topic {
+	t, err := s.config.Store.GetTopic(ctx, config.Name)
+	if err != nil || t.Deleting {
+		return nil
+	}
+	if is := StreamOf(t.Name, &t.Spec); !reflect.DeepEqual(&is, config) {
+		return nil
+	}
+	return t
+}
+
+// answerCreated has the client told once the stream is served, by the broker that serves it.
+func (s *Server) answerCreated(ctx context.Context, c *call, id string) {
+	done := s.until(ctx, func() bool {
+		t := s.topics.ByID(id)
+		if t == nil {
+			return false
+		}
+		switch leader := t.Leader(); leader {
+		case "":
+			return false
+		case s.config.Self:
+			shard := t.Shard()
+			if shard == nil {
+				return false
+			}
+			s.answer(c, StreamResponse{Response: StreamCreate.Answer(), StreamInfo: s.describeStream(t, shard), DidCreate: true})
+			return true
+		default:
+			return !c.forwarded && s.askCreated(leader, id, c)
+		}
+	})
+	if done {
+		return
+	}
+	why := "no broker has been given it yet"
+	if t := s.topics.ByID(id); t != nil && t.WhyNot() != nil {
+		why = t.WhyNot().Error()
+	}
+	s.refuse(c, ErrStreamOfflineReason.With("stream "+string(c.Stream)+" was made, but is not served yet: "+why))
+}
+
+func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Topic) {
+	to, refusal := streamRequest(c)
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	desired := t.Desired()
+	from := StreamOf(desired.Name, &desired.Spec)
+	if refusal := CheckStreamUpdate(&from, to); refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	updated, err := s.config.Store.UpdateTopic(ctx, desired.Name, coordination.TopicUpdate{
+		By: client, ID: t.ID(), Spec: updatedSpec(&desired.Spec, to),
+	})
+	if err != nil {
+		s.refuse(c, streamRefusal(err, ErrStreamUpdate))
+		return
+	}
+	// What is answered is what holds, so it is not answered before it does.
+	var shard *topic.Shard
+	holds := s.until(ctx, func() bool {
+		if t = s.topics.ByID(updated.ID); t == nil || t.Desired().Revision < updated.Revision {
+			return false
+		}
+		shard = t.Shard()
+		return shard != nil
+	})
+	if !holds {
+		s.refuse(c, ErrStreamOfflineReason.With("the update is noted, and the stream is not served at the moment"))
+		return
+	}
+	s.answer(c, StreamResponse{Response: c.Call.Answer(), StreamInfo: s.describeStream(t, shard)})
+}
+
+// updatedSpec keeps what JetStream has no word for.
+func updatedSpec(was *coordination.TopicSpec, to *StreamConfig) coordination.TopicSpec {
+	spec := to.TopicSpec()
+	spec.Shards, spec.PartitionBy, spec.PartitionTokens = was.Shards, was.PartitionBy, was.PartitionTokens
+	spec.MinInSync, spec.UncleanElection, spec.DeletionPolicy = was.MinInSync, was.UncleanElection, was.DeletionPolicy
+	if max(was.Replicas, 1) == to.Replicas {
+		spec.Replicas = was.Replicas
+	}
+	return spec
+}
+
+func (s *Server) deleteStream(ctx context.Context, c *call) {
+	if !emptyRequest(c.payload) {
+		s.refuse(c, ErrNotEmptyRequest)
+		return
+	}
+	name, id := string(c.Stream), ""
+	if t := s.topics.Topic(name); t != nil {
+		id = t.ID()
+	}
+	err := s.config.Store.DeleteTopic(ctx, name, "", client)
+	if err != nil {
+		s.refuse(c, streamRefusal(err, ErrStreamDelete))
+		return
+	}
+	// Who is told that it is gone doesn't find it here any more.
+	s.until(ctx, func() bool {
+		t := s.topics.Topic(name)
+		return id == "" || t == nil || t.ID() != id
+	})
+	s.answer(c, DoneResponse{Response: c.Call.Answer(), Success: true})
+}
+
+func (s *Server) streamInfo(c *call, t *topic.Topic, shard *topic.Shard) {
+	request, refusal := Decode[StreamInfoRequest](c.payload)
+	switch {
+	case refusal != nil:
+		s.refuse(c, refusal)
+	case request.SubjectsFilter != "":
+		s.refuse(c, because(ErrBadRequest, errors.New("subjects_filter is not supported yet (leave it out)")))
+	default: // there are no holes, so deleted_details has nothing to tell
+		s.answer(c, StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: s.describeStream(t, shard)})
+	}
+}
+
+func (s *Server) purgeStream(ctx context.Context, c *call, t *topic.Topic, shard *topic.Shard) {
+	request, refusal := Decode[PurgeRequest](c.payload)
+	if refusal == nil {
+		refusal = request.Check()
+	}
+	switch {
+	case refusal != nil:
+	case t.Desired().Spec.Stream.DenyPurge:
+		refusal = ErrStreamPurgeFailed.With("stream purge not permitted")
+	case request.Subject != "":
+		refusal = ErrStreamPurgeFailed.With("purging one subject is not supported yet (leave filter out)")
+	}
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	start, end := shard.Offsets()
+	below := end
+	switch {
+	case request.Sequence > 0:
+		below = min(request.Sequence, end)
+	case request.Keep > 0:
+		below = max(end-min(request.Keep, end), start)
+	}
+	purged, err := shard.Purge(ctx, below)
+	if err != nil {
+		s.refuse(c, ErrStreamGeneral.With(err))
+		return
+	}
+	s.answer(c, PurgeResponse{Response: c.Call.Answer(), Success: true, Purged: purged})
+}
+
+// describeStream is what clients are told of a stream that is led here.
+func (s *Server) describeStream(t *topic.Topic, shard *topic.Shard) *StreamInfo {
+	desired, is := t.Desired(), shard.Info()
+	state := StreamState{
+		Messages: is.Messages, Bytes: uint64(max(is.Bytes, 0)),
+		FirstSeq: is.First, FirstTime: is.FirstTime.UTC(), LastSeq: is.Last, LastTime: is.LastTime.UTC(),
+		Consumers: len(s.config.Subscriptions().List(t.ID())),
+	}
+	if is.Last == 0 {
+		state.FirstSeq = 0 // as nats-server has it of a stream that never had anything
+	}
+	return &StreamInfo{
+		Config: StreamOf(desired.Name, &desired.Spec), Created: desired.Created.UTC(), State: state,
+		Cluster: s.leads(), TimeStamp: time.Now().UTC(),
+	}
+}
+
+// leads says that this broker does.
+func (s *Server) leads() *ClusterInfo {
+	return &ClusterInfo{Name: s.config.Cluster, Leader: s.config.Name}
+}
