@@ -1,0 +1,163 @@
+//go:build e2e && linux
+
+package durability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/test/durability/checker"
+)
+
+// brokerVolume is a volume for the broker's data alone; those of etcd stand beside it on another disk.
+func brokerVolume(t *testing.T, name string, megabytes int64) (data string, v *volume) {
+	t.Helper()
+	data = filepath.Join(runDir, name)
+	return data, newVolume(t, filepath.Join(data, "broker"), megabytes)
+}
+
+// noRoom says that a publish was refused because the disk is full.
+func noRoom(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && strings.Contains(api.Description, "no space left")
+}
+
+// refused waits until publishing is refused with a reason, and returns it.
+func (s *server) refused(js jetstream.JetStream, h *checker.History) string {
+	s.t.Helper()
+	p := h.NewPublisher()
+	reason := ""
+	eventually(s.t, "a publish that is refused with a reason", func() error {
+		s.alive()
+		ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Second)
+		defer cancel()
+		v := h.Intend(p)
+		ack, err := js.Publish(ctx, h.Stream+".refused", checker.Encode(h.Stream, v), jetstream.WithRetryAttempts(0))
+		if err == nil {
+			h.Acked(v, ack.Sequence)
+			return fmt.Errorf("acknowledged at %d", ack.Sequence)
+		}
+		if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+			reason = api.Description
+			return nil
+		}
+		return err
+	})
+	s.t.Logf("refused: %s", reason)
+	return reason
+}
+
+// talks checks that messages which no Topic keeps pass as ever.
+func (s *server) talks() {
+	s.t.Helper()
+	a, _ := s.connect(s.t)
+	b, _ := s.connect(s.t)
+	sub, err := a.SubscribeSync("plain.>")
+	must(s.t, err)
+	answerer, err := b.Subscribe("question", func(m *nats.Msg) { _ = m.Respond(m.Data) })
+	must(s.t, err)
+	defer answerer.Unsubscribe()
+	must(s.t, a.FlushTimeout(patience))
+	must(s.t, b.FlushTimeout(patience))
+	for i := range 200 {
+		must(s.t, b.Publish(fmt.Sprintf("plain.%d", i), fmt.Append(nil, i)))
+	}
+	for i := range 200 {
+		m, err := sub.NextMsg(patience)
+		if err != nil || string(m.Data) != fmt.Sprint(i) {
+			s.t.Fatalf("plain message %d: got %v, %v", i, m, err)
+		}
+	}
+	if m, err := a.Request("question", []byte("?"), patience); err != nil || string(m.Data) != "?" {
+		s.t.Fatalf("request: got %v, %v", m, err)
+	}
+}
+
+func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
+	data, v := brokerVolume(t, "full", 64)
+	s := carillon(t, data)
+	s.start()
+	_, js := s.connect(t)
+	h := checker.NewHistory("full")
+	s.create(js, h, "one")
+	work := checker.Workload{URL: s.url, Sync: 4, Async: 1, Consumers: []string{"one"}, Final: noRoom}
+	load, err := h.Start(t.Context(), work)
+	must(t, err)
+	s.progress(h, checker.Progress{}, 300, 30)
+
+	free := v.fill(3 << 20)
+	eventually(t, "publishing refused for want of room", func() error {
+		s.alive()
+		if n := h.Progress().Refused; n < 50 {
+			return fmt.Errorf("only %d: %s", n, h)
+		}
+		return nil
+	})
+	if reason := s.refused(js, h); !strings.Contains(reason, "full") || !strings.Contains(reason, "no space left") || !strings.Contains(reason, "free space") {
+		t.Errorf("the reason %q does not name the Topic, the trouble and the way out", reason)
+	}
+	s.talks()
+	load.Stop()
+	must(t, s.judge(js, h, "one").Err()) // what is kept can be read and acknowledged meanwhile
+
+	load, err = h.Start(t.Context(), work)
+	must(t, err)
+	before := h.Progress()
+	free()
+	s.progress(h, before, 300, 30)
+	load.Stop()
+	must(t, s.judge(js, h, "one").Err())
+	s.kill()
+	s.start()
+	must(t, s.judge(js, h, "one").Err())
+}
+
+func TestAFailingDiskRefusesAndLosesNothing(t *testing.T) {
+	for _, how := range []howItGoes{flushed, powerCut} {
+		t.Run(map[howItGoes]string{flushed: "what was written is there", powerCut: "what was not synced is gone"}[how], func(t *testing.T) {
+			data, v := brokerVolume(t, fmt.Sprintf("failing%d", how), 256)
+			s := carillon(t, data)
+			s.start()
+			nc, js := s.connect(t)
+			h := checker.NewHistory("failing")
+			s.create(js, h, "one")
+			load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Async: 1, Consumers: []string{"one"}})
+			must(t, err)
+			s.progress(h, checker.Progress{}, 500, 50)
+			v.shutdown(how)
+			reason := s.refused(js, h)
+			if !strings.Contains(reason, "input/output error") || !strings.Contains(reason, "restart the broker") {
+				t.Errorf("the reason %q does not name the trouble and the way out", reason)
+			}
+			s.talks()
+			load.Stop()
+			before := h.Progress()
+			for range 5 {
+				s.refused(js, h)
+			}
+			if now := h.Progress(); now.Acked != before.Acked {
+				t.Errorf("%d messages were acknowledged on a disk that had failed", now.Acked-before.Acked)
+			}
+			if !nc.IsConnected() || nc.Stats().Reconnects != 0 {
+				t.Error("clients were cut off")
+			}
+			s.kill()
+			v.again()
+			s.start()
+			must(t, s.judge(js, h, "one").Err())
+			load, err = h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Async: 1, Consumers: []string{"one"}})
+			must(t, err)
+			s.progress(h, h.Progress(), 100, 10)
+			load.Stop()
+			must(t, s.judge(js, h, "one").Err())
+		})
+	}
+}

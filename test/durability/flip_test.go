@@ -1,0 +1,151 @@
+//go:build e2e && linux
+
+package durability
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/carillon-mq/carillon/test/durability/checker"
+)
+
+// segments are the files with a stream's messages, from the first to the last.
+func segments(t *testing.T, data, stream string) []string {
+	t.Helper()
+	var found []string
+	must(t, filepath.WalkDir(data, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".log" || strings.HasSuffix(filepath.Dir(path), ".state") {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if bytes.Contains(content, []byte(stream+".p")) {
+			found = append(found, path)
+		}
+		return err
+	}))
+	slices.Sort(found)
+	return found
+}
+
+// flip turns over one bit in the second or third quarter of what a segment holds.
+func flip(t *testing.T, rng *rand.Rand, path, stream string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	must(t, err)
+	used := bytes.LastIndex(content, []byte(stream+".p"))
+	at, bit := used/4+rng.IntN(used/2), rng.IntN(8)
+	content[at] ^= 1 << bit
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	must(t, err)
+	_, err = f.WriteAt(content[at:at+1], int64(at))
+	must(t, errors.Join(err, f.Close()))
+	t.Logf("flipped bit %d of byte %d of %s", bit, at, path)
+}
+
+var toldLost = regexp.MustCompile(`records from (\d+) up to (\d+) can't be read`)
+
+// told is which messages the server said that it can't read, since it had written so much into its log.
+func (s *server) told(since int) []checker.Range {
+	s.t.Helper()
+	all, err := os.ReadFile(s.log.Name())
+	must(s.t, err)
+	var ranges []checker.Range
+	for _, m := range toldLost.FindAllSubmatch(all[since:], -1) {
+		from, err1 := strconv.ParseUint(string(m[1]), 10, 64)
+		next, err2 := strconv.ParseUint(string(m[2]), 10, 64)
+		must(s.t, errors.Join(err1, err2))
+		if r := (checker.Range{From: from, Next: next}); !slices.Contains(ranges, r) {
+			ranges = append(ranges, r)
+		}
+	}
+	return ranges
+}
+
+// TestAFlippedBitIsToldAndHarmsNothingElse damages one Topic while the broker is stopped. What can't be read
+// must be told by name, all else of it read, and the Topic beside it be as it was.
+func TestAFlippedBitIsToldAndHarmsNothingElse(t *testing.T) {
+	rng := moments(t)
+	data := filepath.Join(runDir, "flipped")
+	s := carillon(t, data)
+	s.start()
+	_, js := s.connect(t)
+	bad, good := checker.NewHistory("bad"), checker.NewHistory("good")
+	for _, h := range []*checker.History{bad, good} {
+		s.create(js, h, "one")
+	}
+	// publish keeps one of them busy until it has so many more segments.
+	publish := func(h *checker.History, more int) {
+		before := len(segments(t, data, h.Stream))
+		load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Async: 1})
+		must(t, err)
+		defer load.Stop()
+		eventually(t, fmt.Sprintf("%d more segments", more), func() error {
+			s.alive()
+			if n := len(segments(t, data, h.Stream)); n < before+more {
+				return fmt.Errorf("there are %d: %s", n, h)
+			}
+			return nil
+		})
+		s.progress(h, h.Progress(), 200, 0)
+	}
+	read := func(h *checker.History, told ...checker.Range) *checker.Verdict {
+		t.Helper()
+		entries, err := h.Read(soon(t), js)
+		if err != nil {
+			t.Errorf("%v", err)
+		}
+		v := h.Judge(entries, told...)
+		t.Logf("%s; %s; told: %v", h, v, told)
+		return v
+	}
+	for _, c := range []struct {
+		name  string
+		which func(files []string) string
+	}{
+		{"in a sealed segment", func(files []string) string { return files[len(files)-2] }},
+		{"in the active segment", func(files []string) string { return files[len(files)-1] }},
+	} {
+		publish(bad, 2)
+		publish(good, 1)
+		s.stop()
+		flip(t, rng, c.which(segments(t, data, bad.Stream)), bad.Stream)
+		s.start()
+
+		must(t, s.judge(js, good, "one").Err())
+		must(t, bad.Drain(soon(t), js, "one"))
+		read(bad) // finds what nobody had looked at yet
+		told := s.told(0)
+		if len(told) == 0 {
+			t.Errorf("%s: the server did not tell of any damage", c.name)
+		}
+		verdict := read(bad, told...)
+		if err := verdict.Err(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if lost := bad.Progress().Acked - verdict.Acked; lost < 1 || lost > 2000 {
+			t.Errorf("%s: a flipped bit took %d messages", c.name, lost)
+		}
+		for _, h := range []*checker.History{bad, good} {
+			before := h.Progress()
+			load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 2, Consumers: []string{"one"}})
+			must(t, err)
+			s.progress(h, before, 50, 5) // both go on
+			load.Stop()
+		}
+	}
+	info, err := js.Stream(soon(t), bad.Stream)
+	must(t, err)
+	if state := info.CachedInfo().State; state.FirstSeq != 1 || state.LastSeq < uint64(bad.Progress().Acked) {
+		t.Errorf("the stream's state is %+v with %d acknowledged messages", state, bad.Progress().Acked)
+	}
+}

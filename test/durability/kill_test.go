@@ -1,0 +1,48 @@
+//go:build e2e && linux
+
+package durability
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/test/durability/checker"
+)
+
+// killAgain kills a server again and again while clients go on as if nothing was, and judges now and then.
+func killAgain(t *testing.T, lives, kills int, s *server) {
+	t.Helper()
+	rng := moments(t)
+	s.start()
+	_, js := s.connect(t)
+	h := checker.NewHistory("killed")
+	consumers := []string{"one", "two"}
+	s.create(js, h, consumers...)
+	for range lives {
+		load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 6, Async: 2, Consumers: consumers})
+		must(t, err)
+		for i := range kills {
+			s.progress(h, h.Progress(), 100, 10)
+			time.Sleep(upTo(rng, 300*time.Millisecond))
+			if i == kills-1 {
+				s.stop()
+			} else {
+				s.kill()
+			}
+			if rng.IntN(3) == 0 { // and again while it starts
+				s.start()
+				time.Sleep(upTo(rng, time.Second))
+				s.kill()
+			}
+			s.start()
+		}
+		s.progress(h, h.Progress(), 100, 10)
+		load.Stop()
+		must(t, s.judge(js, h, consumers...).Err())
+	}
+}
+
+func TestNothingAcknowledgedIsLostByAKill(t *testing.T) {
+	killAgain(t, rounds(t, 4), 6, carillon(t, filepath.Join(runDir, "killed")))
+}
