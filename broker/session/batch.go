@@ -161,7 +161,7 @@ func (b *batch) tell(c *Conn, data []byte, thenClose bool) {
 	if thenClose {
 		kind = tellAndClose
 	}
-	b.perLoop[c.loop.sink] = append(b.perLoop[c.loop.sink], entry{kind: kind, conn: c, msg: Message{Data: data}})
+	b.perLoop[c.loop.sink] = append(b.perLoop[c.loop.sink], entry{kind: kind, conn: c, msg: shown{Data: data}})
 	b.receivers++
 }
 
@@ -189,7 +189,7 @@ func (b *batch) publish(m *Message) bool {
 		sub, peer, found := g.Pick(b.claim)
 		switch found {
 		case subject.Local:
-			b.add(entry{kind: deliverOne, sub: sub, msg: *m, from: b.from}, 1)
+			b.add(entry{kind: deliverOne, sub: sub, msg: show(m), from: b.from}, 1)
 			reached = true
 		case subject.Remote:
 			f := b.forwardTo(peer)
@@ -224,14 +224,14 @@ func (b *batch) plain(match *subject.Match[*Sub, *Peer], m *Message) (reached bo
 			leaf.Matched.Add(1)
 			for i := range b.hub.loops {
 				if subs := leaf.Plain(i); len(subs) > 0 {
-					b.addTo(i, entry{kind: deliverMany, subs: subs, msg: *m, from: b.from}, len(subs))
+					b.addTo(i, entry{kind: deliverMany, subs: subs, msg: show(m), from: b.from}, len(subs))
 				}
 			}
 			reached = true
 		}
 		for _, s := range leaf.Counted() {
 			if b.take(s) {
-				b.add(entry{kind: deliverOne, sub: s, msg: *m, from: b.from}, 1)
+				b.add(entry{kind: deliverOne, sub: s, msg: show(m), from: b.from}, 1)
 				reached = true
 			}
 		}
@@ -274,7 +274,7 @@ func (b *batch) deliver(m *Message, reach Reach) {
 				continue
 			}
 			if sub, _, found := g.Pick(b.claim); found == subject.Local {
-				b.add(entry{kind: deliverOne, sub: sub, msg: *m, from: b.from}, 1)
+				b.add(entry{kind: deliverOne, sub: sub, msg: show(m), from: b.from}, 1)
 			}
 		}
 	}
@@ -282,7 +282,7 @@ func (b *batch) deliver(m *Message, reach Reach) {
 
 // noResponders tells a requester, on its own subscription to the reply subject, that nobody listens.
 func (b *batch) noResponders(m *Message, block []byte) {
-	notice := Message{Subject: m.Reply, Header: len(block), Data: block}
+	notice := shown{Subject: m.Reply, Header: len(block), Data: block}
 	match := b.match(m.Reply)
 	for _, leaf := range match.Leaves {
 		for _, s := range leaf.Plain(b.own) {

@@ -142,7 +142,7 @@ func (c *Conn) tell(data []byte, thenClose bool) {
 	if thenClose {
 		kind = tellAndClose
 	}
-	c.loop.push([]entry{{kind: kind, conn: c, msg: Message{Data: data}}}, 0)
+	c.loop.push([]entry{{kind: kind, conn: c, msg: shown{Data: data}}}, 0)
 	c.loop.signal()
 }
 

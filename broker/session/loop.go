@@ -57,11 +57,20 @@ type entry struct {
 	sub  *Sub
 	conn *Conn
 	subs []*Sub
-	msg  Message
+	msg  shown
 	from *slab
 	// held says that this entry carries the reference to from for itself and those before it.
 	held bool
 }
+
+// shown is the part of a message that receivers see. How it was routed is left out: entries are
+// copied into queues, and every word of them shows.
+type shown struct {
+	Subject, Reply, Data []byte
+	Header               int
+}
+
+func show(m *Message) shown { return shown{m.Subject, m.Reply, m.Data, m.Header} }
 
 func newLoop(h *Hub, sink int) *loop {
 	l := &loop{hub: h, sink: sink, wake: make(chan struct{}, 1), quit: make(chan struct{})}
@@ -189,7 +198,7 @@ func (l *loop) serve(e *entry) {
 }
 
 // encode prepares what all receivers of a message share: everything but the subscription's id.
-func (l *loop) encode(m *Message) {
+func (l *loop) encode(m *shown) {
 	if m.Header == 0 {
 		l.head = protocol.AppendMsgPrefix(l.head[:0], m.Subject)
 		l.tail = protocol.AppendMsgSuffix(l.tail[:0], m.Reply, len(m.Data))
