@@ -1,0 +1,232 @@
+package subscription
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// What a state log holds are items: each belongs to one Subscription, by its handle, a number that
+// stands for it in this log. An item is
+//
+//	uvarint handle, u8 kind, and by kind
+//	  an op:         uvarint offset [uvarint count] [varint deadline, counted from the record's time]
+//	  itemSnapshot:  uvarint length, and as many bytes: who it is and its cursor
+//	  itemGone:      nothing
+const (
+	itemSnapshot = 64
+	itemGone     = 65
+)
+
+func (k opKind) counted() bool { return k == opDeliver || k == opPass || k == opAck }
+func (k opKind) timed() bool   { return k == opDeliver || k == opRetry || k == opProgress }
+
+// appendOp encodes an op of the Subscription with that handle.
+func appendOp(dst []byte, handle uint64, o op, base int64) []byte {
+	dst = binary.AppendUvarint(dst, handle)
+	dst = append(dst, byte(o.kind))
+	dst = binary.AppendUvarint(dst, o.offset)
+	if o.kind.counted() {
+		dst = binary.AppendUvarint(dst, o.count)
+	}
+	if o.kind.timed() {
+		dst = binary.AppendVarint(dst, o.deadline-base)
+	}
+	return dst
+}
+
+// identity is who a Subscription is: one that was deleted and made again is another one.
+type identity struct {
+	name string
+	made int64
+}
+
+// appendSnapshot encodes who a Subscription is and where it stands.
+func appendSnapshot(dst []byte, handle uint64, id identity, c *cursor, base int64) []byte {
+	dst = binary.AppendUvarint(dst, handle)
+	dst = append(dst, itemSnapshot)
+	// The length is known afterwards, and takes as many bytes whatever it is.
+	at := len(dst)
+	dst = append(dst, 0x80, 0x80, 0x80, 0x00)
+	dst = binary.AppendUvarint(dst, uint64(len(id.name)))
+	dst = append(dst, id.name...)
+	dst = binary.AppendVarint(dst, id.made)
+	dst = c.appendTo(dst, base)
+	size := len(dst) - at - 4
+	for i := range 4 {
+		dst[at+i] |= byte(size>>(7*i)) & 0x7f
+	}
+	return dst
+}
+
+const (
+	cursorVersion = 1
+	cursorLost    = 1 << 0
+)
+
+// appendTo encodes the cursor.
+func (c *cursor) appendTo(dst []byte, base int64) []byte {
+	flags := byte(0)
+	if c.lost {
+		flags |= cursorLost
+	}
+	dst = append(dst, cursorVersion, flags)
+	dst = binary.AppendUvarint(dst, c.sequence)
+	dst = binary.AppendUvarint(dst, c.offset)
+	dst = binary.AppendUvarint(dst, c.until)
+	dst = binary.AppendUvarint(dst, uint64(c.pending.live))
+	offset, sequence := uint64(0), uint64(0)
+	for i := c.pending.head; i < len(c.pending.list); i++ {
+		d := &c.pending.list[i]
+		if d.gone {
+			continue
+		}
+		dst = binary.AppendUvarint(dst, d.offset-offset)
+		dst = binary.AppendUvarint(dst, d.sequence-sequence)
+		dst = binary.AppendUvarint(dst, uint64(d.count))
+		dst = binary.AppendVarint(dst, d.deadline-base)
+		offset, sequence = d.offset, d.sequence
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(c.ahead)))
+	offset = 0
+	for _, o := range c.ahead {
+		dst = binary.AppendUvarint(dst, o-offset)
+		offset = o
+	}
+	return dst
+}
+
+// reading takes values from the front of data, and remembers that there were none.
+type reading struct {
+	data []byte
+	bad  bool
+}
+
+func (r *reading) uint() uint64 {
+	v, n := binary.Uvarint(r.data)
+	if n <= 0 {
+		r.bad, r.data = true, nil
+		return 0
+	}
+	r.data = r.data[n:]
+	return v
+}
+
+func (r *reading) int() int64 {
+	v, n := binary.Varint(r.data)
+	if n <= 0 {
+		r.bad, r.data = true, nil
+		return 0
+	}
+	r.data = r.data[n:]
+	return v
+}
+
+func (r *reading) byte() byte { return r.bytes(1)[0] }
+
+func (r *reading) bytes(n uint64) []byte {
+	if n > uint64(len(r.data)) {
+		r.bad, r.data = true, nil
+		return make([]byte, min(n, 1))
+	}
+	b := r.data[:n:n]
+	r.data = r.data[n:]
+	return b
+}
+
+// item is one decoded item of a state log.
+type item struct {
+	handle   uint64
+	op       op
+	snapshot bool
+	gone     bool
+	id       identity
+	cursor   cursor
+}
+
+var errMalformed = fmt.Errorf("an entry of the state log is malformed")
+
+// next decodes the next item.
+func (r *reading) next(it *item, base int64) error {
+	*it = item{handle: r.uint()}
+	switch kind := r.byte(); {
+	case r.bad:
+	case kind == itemGone:
+		it.gone = true
+	case kind == itemSnapshot:
+		it.snapshot = true
+		inner := reading{data: r.bytes(r.uint())}
+		it.id.name = string(inner.bytes(inner.uint()))
+		it.id.made = inner.int()
+		if r.bad = r.bad || inner.bad; r.bad {
+			break
+		}
+		return it.cursor.restore(inner.data, base)
+	case kind > 0 && kind < byte(opKinds):
+		o := op{kind: opKind(kind), offset: r.uint(), count: 1}
+		if o.kind.counted() {
+			o.count = r.uint()
+		}
+		if o.kind.timed() {
+			o.deadline = base + r.int()
+		}
+		if o.count == 0 || o.count > mostPending || o.offset > math.MaxUint64-mostPending {
+			return errMalformed
+		}
+		it.op = o
+	default:
+		return fmt.Errorf("an entry of the state log is of a kind (%d) that this version doesn't know", kind)
+	}
+	if r.bad {
+		return errMalformed
+	}
+	return nil
+}
+
+// restore makes the cursor what appendTo encoded.
+func (c *cursor) restore(data []byte, base int64) error {
+	r := reading{data: data}
+	if v := r.byte(); v != cursorVersion {
+		return fmt.Errorf("a cursor of version %d; this program knows %d", v, cursorVersion)
+	}
+	*c = cursor{lost: r.byte()&cursorLost != 0, sequence: r.uint(), offset: r.uint(), until: r.uint()}
+	n := r.uint()
+	if n > mostPending {
+		return errMalformed
+	}
+	offset, sequence := uint64(0), uint64(0)
+	for range n {
+		d := delivery{}
+		step := r.uint()
+		offset += step
+		sequence += r.uint()
+		d.offset, d.sequence, d.count, d.deadline = offset, sequence, uint32(r.uint()), base+r.int()
+		if r.bad || step == 0 || offset > c.offset {
+			return errMalformed
+		}
+		if d.count > 1 {
+			c.repeated++
+		}
+		c.pending.push(d)
+	}
+	n = r.uint()
+	if n > mostAhead {
+		return errMalformed
+	}
+	offset = c.offset
+	for i := range n {
+		o := r.uint()
+		if i > 0 {
+			o += offset
+		}
+		if r.bad || o <= offset {
+			return errMalformed
+		}
+		c.ahead = append(c.ahead, o)
+		offset = o
+	}
+	if r.bad || len(r.data) > 0 {
+		return errMalformed
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package subscription
+
+import "slices"
+
+// delivery is one record on its way.
+type delivery struct {
+	offset, sequence uint64
+	deadline         int64 // milliseconds since 1970
+	count            uint32
+	queued           bool // waits to be delivered again
+	gone             bool
+}
+
+// pendings are the records on their way, sorted by offset. New ones come at the end, and most go from
+// the front, so it is a window over a slice; what goes from its middle leaves a gap until these are as many as
+// what is left.
+type pendings struct {
+	list []delivery
+	head int
+	live int
+}
+
+// first is the one of the lowest offset, or nil.
+func (p *pendings) first() *delivery {
+	if p.live == 0 {
+		return nil
+	}
+	return &p.list[p.head]
+}
+
+func (p *pendings) find(offset uint64) *delivery {
+	if i, ok := p.search(offset); ok && !p.list[i].gone {
+		return &p.list[i]
+	}
+	return nil
+}
+
+func (p *pendings) search(offset uint64) (int, bool) {
+	i, ok := slices.BinarySearchFunc(p.list[p.head:], offset, func(d delivery, offset uint64) int {
+		switch {
+		case d.offset < offset:
+			return -1
+		case d.offset > offset:
+			return 1
+		}
+		return 0
+	})
+	return p.head + i, ok
+}
+
+// push adds one whose offset is above all others.
+func (p *pendings) push(d delivery) {
+	if len(p.list) == cap(p.list) && p.live <= len(p.list)/2 {
+		p.compact()
+	}
+	p.list = append(p.list, d)
+	p.live++
+}
+
+// remove takes one out that find returned.
+func (p *pendings) remove(d *delivery) {
+	d.gone = true
+	p.live--
+	for p.head < len(p.list) && p.list[p.head].gone {
+		p.head++
+	}
+	if p.live == 0 {
+		p.list, p.head = p.list[:0], 0
+	} else if gaps := len(p.list) - p.head - p.live; gaps > p.live+64 {
+		p.compact()
+	}
+}
+
+// compact closes the gaps. Pointers into the list are wrong afterwards.
+func (p *pendings) compact() {
+	n := 0
+	for i := p.head; i < len(p.list); i++ {
+		if !p.list[i].gone {
+			p.list[n] = p.list[i]
+			n++
+		}
+	}
+	p.list, p.head = p.list[:n], 0
+}
+
+// rest gives back memory that an idle Subscription has no use for.
+func (p *pendings) rest() {
+	if p.live == 0 && cap(p.list) > 256 {
+		p.list, p.head = nil, 0
+	}
+}
