@@ -1,0 +1,36 @@
+package coordination
+
+import (
+	"slices"
+	"strings"
+)
+
+// NewState makes a State of what is given, as if it had been read at that revision: for the tests of
+// whoever follows one. Nothing of it may be changed afterwards.
+func NewState(revision int64, brokers []Broker, topics []*Topic, shards []*Shard, subscriptions []*Subscription) *State {
+	s := &State{Revision: revision, Brokers: slices.Clone(brokers), shards: len(shards)}
+	slices.SortFunc(s.Brokers, func(a, b Broker) int { return strings.Compare(a.ID, b.ID) })
+	of := func(id string) *belongings {
+		b, ok := s.belongings.get(id)
+		if !ok {
+			b = &belongings{}
+			s.belongings.set(id, b)
+		}
+		return b
+	}
+	for _, t := range topics {
+		s.topics.set(t.Name, t)
+		of(t.ID).topic = t
+	}
+	for _, shard := range shards {
+		b := of(shard.Topic)
+		i, _ := findShard(b.shards, shard.Number)
+		b.shards = slices.Insert(b.shards, i, shard)
+	}
+	for _, sub := range subscriptions {
+		b := of(sub.Topic)
+		i, _ := findSubscription(b.subscriptions, sub.Name)
+		b.subscriptions = slices.Insert(b.subscriptions, i, sub)
+	}
+	return s
+}
