@@ -13,6 +13,7 @@ type History struct {
 	publishers []*published
 	consumers  map[string]*consumed
 	seen       Progress
+	unplugged  bool
 	findings   findings // what could be judged when it happened
 }
 
@@ -44,6 +45,14 @@ func (h *History) Progress() Progress {
 	return h.seen
 }
 
+// Unplug says that the power is off, or on again. What a server says while it is off reaches nobody,
+// so it is not noted; what is sent may be there all the same.
+func (h *History) Unplug(off bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unplugged = off
+}
+
 // NewPublisher is a publisher's number, which nobody else has.
 func (h *History) NewPublisher() int {
 	h.mu.Lock()
@@ -65,6 +74,9 @@ func (h *History) Intend(publisher int) Value {
 func (h *History) Acked(v Value, seq uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.unplugged {
+		return
+	}
 	h.seen.Acked++
 	h.publishers[v.Publisher].acked[v.Counter] = seq
 }
@@ -73,6 +85,9 @@ func (h *History) Acked(v Value, seq uint64) {
 func (h *History) Refused(v Value, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.unplugged {
+		return
+	}
 	h.seen.Refused++
 	h.publishers[v.Publisher].refused[v.Counter] = reason
 }
@@ -91,6 +106,9 @@ func (h *History) Delivered(consumer string, seq uint64, payload []byte) {
 	v, err := Decode(h.Stream, payload)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.unplugged {
+		return
+	}
 	h.seen.Delivered++
 	if err != nil {
 		h.findings.add(Garbled, "consumer %s got at %d: %v", consumer, seq, err)
@@ -110,6 +128,9 @@ func (h *History) Delivered(consumer string, seq uint64, payload []byte) {
 func (h *History) Answered(consumer string, seq uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.unplugged {
+		return
+	}
 	h.seen.Answered++
 	h.consumer(consumer).answered[seq] = struct{}{}
 }

@@ -136,6 +136,25 @@ func TestWhatTheServerToldIsExcusedAndNothingElse(t *testing.T) {
 	}
 }
 
+func TestWhatIsSaidWithoutPowerReachesNobody(t *testing.T) {
+	s := tell(40)
+	before := s.h.Progress()
+	s.h.Unplug(true)
+	v := s.h.Intend(0)
+	s.h.Acked(v, 41)
+	s.h.Delivered("c", 2, []byte("?"))
+	s.h.Answered("c", 40)
+	s.h.Unplug(false)
+	if now := s.h.Progress(); now != before {
+		t.Errorf("%+v became %+v", before, now)
+	}
+	s.stream = append(s.stream, Entry{41, Encode("s", v)})
+	s.h.Delivered("c", 41, Encode("s", v))
+	if err := s.h.Judge(s.stream).Err(); err != nil {
+		t.Errorf("what was sent meanwhile may be there: %v", err)
+	}
+}
+
 func TestEveryBitOfAValueIsChecked(t *testing.T) {
 	for counter := range uint64(64) {
 		v := Value{Publisher: 3, Counter: counter + 1}
