@@ -75,5 +75,5 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
 	}
-	return usageError{fmt.Errorf("there is no command %q%s (see carillon --help)", args[0], hint)}
+	return usageError{fmt.Errorf("there is no command %q%s (see %s --help)", args[0], hint, cmd.CommandPath())}
 }

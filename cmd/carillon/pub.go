@@ -20,15 +20,21 @@ func newPubCommand() *cobra.Command {
 		reply   string
 		count   int
 		quiet   bool
+		ack     bool
+		timeout time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "pub SUBJECT [MESSAGE]",
 		Short: "Publish a message",
 		Long: `Publish a message, and see it arrive at the broker. Without MESSAGE, or with -, it is read from
-standard input.`,
+standard input.
+
+With --ack it is to be kept: a Topic must have the subject, and has acknowledged the message, as its
+durability has it, when this ends with exit code 0. Without, nobody need be there.`,
 		Example: `  carillon pub greet.world hello
   echo hello | carillon pub greet.world
-  carillon pub greet.world hello --header Content-Type:text/plain --count 10`,
+  carillon pub greet.world hello --header Content-Type:text/plain --count 10
+  carillon pub orders.eu '{"total": 12}' --ack --header Nats-Msg-Id:4711`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
 				return usageError{fmt.Errorf("pub takes a subject and at most one message (quote it if it has blanks), but was given %d arguments", len(args))}
@@ -43,6 +49,12 @@ standard input.`,
 			if count < 1 {
 				return usageError{fmt.Errorf("--count %d: publish at least one", count)}
 			}
+			if timeout <= 0 {
+				return usageError{fmt.Errorf("--timeout %s: write for example 5s", timeout)}
+			}
+			if ack && reply != "" {
+				return usageError{errors.New("--ack and --reply: the acknowledgement is the answer; choose one")}
+			}
 			nc, err := client.connect(cmd.Context(), "carillon pub")
 			if err != nil {
 				return err
@@ -53,16 +65,23 @@ standard input.`,
 			} else if m.Data, err = readMessage(cmd.InOrStdin(), nc.MaxPayload()); err != nil {
 				return err
 			}
+			if ack {
+				kept, err := publishKept(cmd.Context(), nc, m, count, timeout)
+				if !quiet && kept.count > 0 {
+					fmt.Fprintln(cmd.OutOrStdout(), kept.text(len(m.Data)))
+				}
+				return err
+			}
 			for range count {
 				if err := nc.PublishMsg(m); err != nil {
-					return publishError(nc, m, err)
+					return publishError(nc, m, err, timeout)
 				}
 			}
-			if err := nc.FlushTimeout(connectTimeout); err != nil {
-				return publishError(nc, m, err)
+			if err := nc.FlushTimeout(timeout); err != nil {
+				return publishError(nc, m, err, timeout)
 			}
 			if err := nc.LastError(); err != nil {
-				return publishError(nc, m, err)
+				return publishError(nc, m, err, timeout)
 			}
 			if !quiet {
 				fmt.Fprintf(cmd.OutOrStdout(), "published %d × %d bytes to %s\n", count, len(m.Data), m.Subject)
@@ -76,6 +95,8 @@ standard input.`,
 	f.StringVar(&reply, "reply", "", "subject for answers")
 	f.IntVar(&count, "count", 1, "how often to publish it")
 	f.BoolVarP(&quiet, "quiet", "q", false, "print nothing")
+	f.BoolVar(&ack, "ack", false, "wait until a Topic has kept it, and print where")
+	f.DurationVar(&timeout, "timeout", connectTimeout, "how long to wait for the answer to each message")
 	return cmd
 }
 
@@ -107,12 +128,12 @@ func readMessage(in io.Reader, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-func publishError(nc *nats.Conn, m *nats.Msg, err error) error {
+func publishError(nc *nats.Conn, m *nats.Msg, err error, timeout time.Duration) error {
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
 		return fmt.Errorf("publish to %s: %d bytes are more than the %d that the server takes", m.Subject, len(m.Data), nc.MaxPayload())
 	case errors.Is(err, nats.ErrTimeout):
-		return fmt.Errorf("publish to %s: no answer from the server within %s; the message may or may not have arrived", m.Subject, connectTimeout.Round(time.Second))
+		return fmt.Errorf("publish to %s: no answer from the server within %s; the message may or may not have arrived", m.Subject, timeout)
 	}
 	return fmt.Errorf("publish to %s: %w", m.Subject, err)
 }

@@ -12,6 +12,8 @@ func subcommands() []*cobra.Command {
 		newOperatorCommand(),
 		newPubCommand(),
 		newSubCommand(),
+		newTopicCommand(),
+		newSubscriptionCommand(),
 		newBenchCommand(),
 		newSelftestCommand(),
 	}

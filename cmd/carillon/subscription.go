@@ -1,0 +1,300 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-mq/carillon/broker/admin"
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+func newSubscriptionCommand() *cobra.Command {
+	cmd := group("subscription", "List, create, show, delete and read Subscriptions", newSubscriptionListCommand(), newSubscriptionCreateCommand(),
+		newSubscriptionShowCommand(), newSubscriptionDeleteCommand(), newSubscriptionTailCommand())
+	cmd.Long = `List, create, show, delete and read Subscriptions: durable readers of a Topic, whose place is kept.
+
+To print what is published from now on, without a Topic, there is carillon sub.`
+	cmd.Aliases = []string{"subs", "subscriptions"}
+	return cmd
+}
+
+func newSubscriptionListCommand() *cobra.Command {
+	var (
+		m             manageFlags
+		orphaned, all bool
+	)
+	cmd := &cobra.Command{
+		Use:     "list [TOPIC]",
+		Aliases: []string{"ls"},
+		Short:   "List Subscriptions, of one Topic or of all",
+		Long: `List Subscriptions, of one Topic or of all: how far behind they are, and who declared them.
+
+LAG is messages yet to deliver; PENDING are delivered, and not yet acknowledged.`,
+		Example: `  carillon subscription list orders
+  carillon subs ls --output json | jq '.subscriptions[] | select(.numbers.lag > 1000)'`,
+		Args:              takes(0, 1, "at most the name of a topic"),
+		ValidArgsFunction: m.completeNames(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			b, err := m.connect(cmd)
+			if err != nil {
+				return err
+			}
+			defer b.close()
+			views, err := b.subscriptionsOf(cmd.Context(), args, all)
+			if err != nil {
+				return err
+			}
+			if orphaned {
+				views = slices.DeleteFunc(views, func(v subscriptionView) bool { return v.Owner == nil || v.Owner.Orphaned == nil })
+			}
+			if m.output == "json" {
+				return printJSON(cmd.OutOrStdout(), struct {
+					Subscriptions []subscriptionView `json:"subscriptions"`
+				}{views})
+			}
+			if len(views) == 0 {
+				b.note("there are no subscriptions (see: carillon subscription create --help)")
+				return nil
+			}
+			return printSubscriptions(cmd.OutOrStdout(), views)
+		},
+	}
+	m.flags(cmd, "table", "json")
+	cmd.Flags().BoolVar(&orphaned, "orphaned", false, "only those whose manifest is gone")
+	cmd.Flags().BoolVar(&all, "all", false, "also those that live only while a client reads by them")
+	return cmd
+}
+
+// subscriptionsOf are those of the Topic that args name, or of all.
+func (b *brokers) subscriptionsOf(ctx context.Context, args []string, all bool) ([]subscriptionView, error) {
+	if len(args) == 1 {
+		topic, err := b.showTopic(ctx, args[0])
+		if err != nil {
+			return nil, err
+		}
+		return b.listSubscriptions(ctx, topic.Name, topic.known(), all)
+	}
+	topics, err := b.listTopics(ctx)
+	if err != nil {
+		return nil, b.explain("list topics", err)
+	}
+	views := []subscriptionView{}
+	for _, topic := range topics {
+		if topic.Subscriptions == 0 && !all {
+			continue
+		}
+		more, err := b.listSubscriptions(ctx, topic.Name, topic.known(), all)
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, more...)
+	}
+	return views, nil
+}
+
+// listSubscriptions are those of one Topic, sorted by name; those in memory only if all are wanted.
+func (b *brokers) listSubscriptions(ctx context.Context, topic string, known, all bool) ([]subscriptionView, error) {
+	views := []subscriptionView{}
+	var declared []admin.Subscription
+	if known {
+		var err error
+		if declared, err = b.declaredSubscriptions(ctx, topic); err != nil {
+			return nil, b.explain("subscriptions of topic "+topic, err)
+		}
+	}
+	consumers, err := b.consumers(ctx, topic)
+	switch {
+	case err != nil && !known:
+		return nil, b.found(topic, err)
+	case err != nil:
+		b.note("numbers are not known: %v", b.found(topic, err))
+	}
+	for i := range declared {
+		views = append(views, viewSubscription(&declared[i], consumers[declared[i].Name]))
+		delete(consumers, declared[i].Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(consumers)) {
+		if v := viewSubscription(nil, consumers[name]); all || !v.Temporary {
+			views = append(views, v)
+		}
+	}
+	slices.SortFunc(views, func(a, b subscriptionView) int { return strings.Compare(a.Name, b.Name) })
+	return views, nil
+}
+
+func printSubscriptions(w io.Writer, views []subscriptionView) error {
+	rows := [][]string{{"TOPIC", "SUBSCRIPTION", "FILTER", "LAG", "PENDING", "REDELIVERED", "OWNER", "AGE", "STATUS"}}
+	for _, v := range views {
+		lag, pending, redelivered := "-", "-", "-"
+		if v.Numbers != nil {
+			lag, pending, redelivered = strconv.FormatUint(v.Numbers.Lag, 10), strconv.Itoa(v.Numbers.Pending), strconv.Itoa(v.Numbers.Redelivered)
+		}
+		rows = append(rows, []string{v.Topic, v.Name, few(v.Spec.Subjects, 2), lag, pending, redelivered, ownerText(v.Owner), agoText(v.Created), v.status()})
+	}
+	return printTable(w, rows)
+}
+
+func newSubscriptionShowCommand() *cobra.Command {
+	var m manageFlags
+	cmd := &cobra.Command{
+		Use:               "show TOPIC SUBSCRIPTION",
+		Aliases:           []string{"info"},
+		Short:             "Show one Subscription: settings and numbers",
+		Example:           `  carillon subscription show orders billing`,
+		Args:              takes(2, 2, "the names of a topic and a subscription"),
+		ValidArgsFunction: m.completeNames(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			b, err := m.connect(cmd)
+			if err != nil {
+				return err
+			}
+			defer b.close()
+			v, err := b.showSubscription(cmd.Context(), args[0], args[1])
+			if err != nil {
+				return err
+			}
+			if m.output == "json" {
+				return printJSON(cmd.OutOrStdout(), v)
+			}
+			return printSubscription(cmd.OutOrStdout(), v)
+		},
+	}
+	m.flags(cmd, "table", "json")
+	return cmd
+}
+
+// consumer is a Subscription as JetStream has it.
+func (b *brokers) consumer(ctx context.Context, topic, name string) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.js.Consumer(ctx, topic, name)
+}
+
+// showSubscription also finds those that live in memory only, of which our API knows nothing.
+func (b *brokers) showSubscription(ctx context.Context, topic, name string) (*subscriptionView, error) {
+	declared, err := b.declaredSubscription(ctx, topic, name)
+	var refusal *admin.Error
+	if err != nil && !errors.As(err, &refusal) && !errors.Is(err, errNoAdmin) {
+		return nil, b.explain("subscription "+name, err)
+	}
+	var info *jetstream.ConsumerInfo
+	consumer, consumerErr := b.consumer(ctx, topic, name)
+	if consumerErr == nil {
+		info = consumer.CachedInfo()
+	}
+	switch {
+	case consumerErr != nil && refusal != nil:
+		return nil, refusal
+	case consumerErr != nil && declared == nil:
+		return nil, b.foundIn(topic, name, consumerErr)
+	case consumerErr != nil:
+		b.note("numbers are not known: %v", b.foundIn(topic, name, consumerErr))
+	case declared == nil && refusal == nil:
+		b.noteNoAdmin()
+	}
+	v := viewSubscription(declared, info)
+	return &v, nil
+}
+
+func printSubscription(w io.Writer, v *subscriptionView) error {
+	rows := [][]string{{"Subscription", v.Name}, {"Topic", v.Topic}}
+	add := func(name, value string) { rows = append(rows, []string{name, value}) }
+	if v.Owner != nil {
+		add("Owner", v.Owner.Coordination().String())
+	}
+	if v.Owner != nil && v.Owner.Orphaned != nil {
+		add("Orphaned", "since "+timeText(*v.Owner.Orphaned))
+	}
+	if v.Generation > 0 {
+		add("Generation", strconv.FormatInt(v.Generation, 10))
+	}
+	add("Created", timeText(v.Created))
+	if v.Spec.Consumer.Description != "" {
+		add("Description", v.Spec.Consumer.Description)
+	}
+	filter := "none"
+	if len(v.Spec.Subjects) > 0 {
+		filter = strings.Join(v.Spec.Subjects, ", ")
+	}
+	add("Filter", filter)
+	if v.Spec.Where != "" {
+		add("Where", v.Spec.Where)
+	}
+	add("Began with", startText(v.Spec.Start))
+	add("Acknowledgement", ackText(v.Spec.Ack))
+	if len(v.Spec.Ack.Backoff) > 0 {
+		var pauses []string
+		for _, pause := range v.Spec.Ack.Backoff {
+			pauses = append(pauses, durationText(pause))
+		}
+		add("Backoff", strings.Join(pauses, ", "))
+	}
+	if v.Owner != nil {
+		add("When its manifest goes", string(v.Spec.DeletionPolicy))
+	}
+	add("Status", v.status())
+	if v.Why != "" {
+		add("Why", v.Why)
+	}
+	if n := v.Numbers; n != nil {
+		add("Lag", strconv.FormatUint(n.Lag, 10))
+		add("Pending", strconv.Itoa(n.Pending))
+		add("Redelivered", strconv.Itoa(n.Redelivered))
+		add("Waiting requests", strconv.Itoa(n.Waiting))
+		add("Delivered", placeText(n.Delivered, n.LastDelivered))
+		add("Acknowledged up to", placeText(n.AckFloor, n.LastAck))
+	}
+	return printTable(w, rows)
+}
+
+func startText(s coordination.Start) string {
+	switch s.From {
+	case coordination.FromEarliest:
+		return "the oldest message"
+	case coordination.FromTime:
+		return "messages from " + timeText(s.Time)
+	case coordination.FromOffset:
+		return fmt.Sprintf("#%d", s.Offset)
+	case coordination.FromLast:
+		return "the newest message"
+	case coordination.FromLastBySubject:
+		return "the newest message of each subject"
+	}
+	return "messages after it was made"
+}
+
+func ackText(a coordination.Ack) string {
+	switch a.Policy {
+	case coordination.AckNone:
+		return "none"
+	case coordination.AckAll:
+		return "of all up to a message, " + ackBounds(a)
+	}
+	return "of each message, " + ackBounds(a)
+}
+
+func ackBounds(a coordination.Ack) string {
+	wait, pending, deliver := "30s", "1000 pending", "any number of attempts"
+	if a.Wait > 0 {
+		wait = durationText(a.Wait)
+	}
+	switch {
+	case a.MaxPending > 0:
+		pending = strconv.Itoa(a.MaxPending) + " pending"
+	case a.MaxPending < 0:
+		pending = "any number pending"
+	}
+	if a.MaxDeliver > 0 {
+		deliver = strconv.Itoa(a.MaxDeliver) + " attempts"
+	}
+	return fmt.Sprintf("within %s, %s, at most %s", wait, deliver, pending)
+}

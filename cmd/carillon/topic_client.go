@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/carillon-mq/carillon/broker/admin"
+)
+
+// brokers is a connection by which Topics and Subscriptions are managed: by JetStream's API what
+// it has words for, and the rest by ours.
+type brokers struct {
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	timeout time.Duration
+	notes   io.Writer
+}
+
+// errNoAdmin says that nobody serves our API.
+var errNoAdmin = errors.New("this server is no Carillon broker, or one that is not ready")
+
+// connect is to be closed.
+func (m *manageFlags) connect(cmd *cobra.Command) (*brokers, error) {
+	if err := m.valid(); err != nil {
+		return nil, err
+	}
+	nc, err := m.client.connect(cmd.Context(), cmd.CommandPath(), nats.Timeout(min(m.timeout, connectTimeout)))
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(m.timeout))
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return &brokers{nc, js, m.timeout, cmd.ErrOrStderr()}, nil
+}
+
+func (b *brokers) close() { b.nc.Close() }
+
+// note tells a person what is not part of the answer.
+func (b *brokers) note(format string, args ...any) { fmt.Fprintf(b.notes, format+"\n", args...) }
+
+// ask asks our API once. The answer's own error is the caller's to look at.
+func (b *brokers) ask(ctx context.Context, subject string, request, answer any) error {
+	var payload []byte
+	if request != nil {
+		var err error
+		if payload, err = json.Marshal(request); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	m, err := b.nc.RequestWithContext(ctx, subject, payload)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return errNoAdmin
+	case err != nil:
+		return err
+	}
+	if err := json.Unmarshal(m.Data, answer); err != nil {
+		return fmt.Errorf("the answer to %s is not one: %w", subject, err)
+	}
+	return nil
+}
+
+// asError keeps an absent error absent in an interface.
+func asError(err *admin.Error) error {
+	if err == nil {
+		return nil
+	}
+	return err
+}
+
+// declaredTopics are all that there are, sorted by name.
+func (b *brokers) declaredTopics(ctx context.Context) (topics []admin.Topic, err error) {
+	for after := ""; ; {
+		var list admin.TopicList
+		if err := b.ask(ctx, admin.TopicListSubject, admin.ListRequest{After: after}, &list); err != nil {
+			return nil, err
+		}
+		if list.Error != nil {
+			return nil, list.Error
+		}
+		for _, key := range list.Unreadable {
+			if after == "" {
+				b.note("the broker can't read %s, which a later version may have written", key)
+			}
+		}
+		topics = append(topics, list.Topics...)
+		if after = list.Next; after == "" {
+			return topics, nil
+		}
+	}
+}
+
+func (b *brokers) declaredTopic(ctx context.Context, name string) (*admin.Topic, error) {
+	var info admin.TopicInfo
+	if err := b.ask(ctx, admin.TopicInfoSubject+name, nil, &info); err != nil {
+		return nil, err
+	}
+	return info.Topic, asError(info.Error)
+}
+
+func (b *brokers) declaredSubscriptions(ctx context.Context, topic string) (subscriptions []admin.Subscription, err error) {
+	for after := ""; ; {
+		var list admin.SubscriptionList
+		if err := b.ask(ctx, admin.SubscriptionListSubject+topic, admin.ListRequest{After: after}, &list); err != nil {
+			return nil, err
+		}
+		if list.Error != nil {
+			return nil, list.Error
+		}
+		subscriptions = append(subscriptions, list.Subscriptions...)
+		if after = list.Next; after == "" {
+			return subscriptions, nil
+		}
+	}
+}
+
+func (b *brokers) declaredSubscription(ctx context.Context, topic, name string) (*admin.Subscription, error) {
+	var info admin.SubscriptionInfo
+	if err := b.ask(ctx, admin.SubscriptionInfoSubject+topic+"."+name, nil, &info); err != nil {
+		return nil, err
+	}
+	return info.Subscription, asError(info.Error)
+}
+
+// streams are all Topics as JetStream has them, by name.
+func (b *brokers) streams(ctx context.Context) (map[string]*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	streams := map[string]*jetstream.StreamInfo{}
+	list := b.js.ListStreams(ctx)
+	for info := range list.Info() {
+		streams[info.Config.Name] = info
+	}
+	return streams, list.Err()
+}
+
+func (b *brokers) stream(ctx context.Context, topic string) (jetstream.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	return b.js.Stream(ctx, topic)
+}
+
+// consumers are all Subscriptions of a Topic as JetStream has them, by name, also those that
+// live in memory only.
+func (b *brokers) consumers(ctx context.Context, topic string) (map[string]*jetstream.ConsumerInfo, error) {
+	stream, err := b.stream(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	consumers := map[string]*jetstream.ConsumerInfo{}
+	list := stream.ListConsumers(ctx)
+	for info := range list.Info() {
+		consumers[info.Name] = info
+	}
+	return consumers, list.Err()
+}
+
+func (b *brokers) topicNames(ctx context.Context) (names []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	list := b.js.StreamNames(ctx)
+	for name := range list.Name() {
+		names = append(names, name)
+	}
+	return names, list.Err()
+}
+
+func (b *brokers) subscriptionNames(ctx context.Context, topic string) (names []string, err error) {
+	stream, err := b.stream(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	list := stream.ConsumerNames(ctx)
+	for name := range list.Name() {
+		names = append(names, name)
+	}
+	return names, list.Err()
+}
+
+// explain says in a person's words why something failed, and keeps the broker's own words where
+// it has any.
+func (b *brokers) explain(what string, err error) error {
+	var api *jetstream.APIError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("%s: interrupted", what)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return fmt.Errorf("%s: no answer within %s (is the broker well? --timeout waits longer)", what, b.timeout)
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return fmt.Errorf("%s: this server keeps no messages, or is not ready to (is --server a Carillon broker?)", what)
+	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
+		return fmt.Errorf("%s: %s (carillon topic show says which settings it has)", what, words(err))
+	case errors.As(err, &api):
+		return fmt.Errorf("%s: %s", what, words(err))
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// words are what the broker said.
+func words(err error) string {
+	var api *jetstream.APIError
+	if errors.As(err, &api) && api.Description != "" {
+		return api.Description
+	}
+	return err.Error()
+}
+
+// found is explain for a Topic that may not be there.
+func (b *brokers) found(topic string, err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("there is no topic %q (see: carillon topic list)", topic)
+	}
+	return b.explain("topic "+topic, err)
+}
+
+// foundIn is the same for a Subscription.
+func (b *brokers) foundIn(topic, name string, err error) error {
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return fmt.Errorf("topic %s has no subscription %q (see: carillon subscription list %s)", topic, name, topic)
+	}
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return b.found(topic, err)
+	}
+	return b.explain("subscription "+name+" of topic "+topic, err)
+}

@@ -1,0 +1,322 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+)
+
+// readerIdle is how long a broker keeps a reader of ours whose process is gone.
+const readerIdle = 30 * time.Second
+
+// tailFlags say how long to read, and how to print.
+type tailFlags struct {
+	manageFlags
+	count int
+	stop  bool
+	raw   bool
+}
+
+func (t *tailFlags) flags(cmd *cobra.Command) {
+	t.manageFlags.flags(cmd, "text", "json", "raw")
+	f := cmd.Flags()
+	f.IntVar(&t.count, "count", 0, "end after so many messages (default never)")
+	f.BoolVar(&t.stop, "no-follow", false, "end when there are no more messages, instead of waiting for new ones")
+	f.BoolVar(&t.raw, "raw", false, "the payload alone, a line end after it; the same as --output raw")
+}
+
+func (t *tailFlags) check(cmd *cobra.Command) error {
+	switch {
+	case t.count < 0:
+		return usageError{fmt.Errorf("--count %d: it can't be negative", t.count)}
+	case t.raw && cmd.Flags().Changed("output"):
+		return usageError{errors.New("--raw and --output: choose one")}
+	case t.raw:
+		t.output = "raw"
+	}
+	return nil
+}
+
+func newTopicTailCommand() *cobra.Command {
+	var (
+		t         tailFlags
+		last      int
+		fromWhere string
+		filters   []string
+	)
+	cmd := &cobra.Command{
+		Use:   "tail TOPIC",
+		Short: "Print the newest messages of a Topic, and those that follow",
+		Long: `Print the newest messages of a Topic, and those that follow, until Ctrl-C. Nothing is taken away from
+anybody. With --filter, what is printed at first is what matches of the newest.`,
+		Example: `  carillon topic tail orders
+  carillon topic tail orders --from 1h --filter 'orders.eu.>'
+  carillon topic tail orders --from earliest --no-follow --raw > backup`,
+		Args:              takes(1, 1, "the name of a topic"),
+		ValidArgsFunction: t.completeNames(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if last < 0 {
+				return usageError{fmt.Errorf("--last %d: it can't be negative", last)}
+			}
+			if fromWhere != "" && cmd.Flags().Changed("last") {
+				return usageError{errors.New("--last and --from: choose one")}
+			}
+			var where *from
+			if fromWhere != "" {
+				parsed, err := parseFrom(fromWhere)
+				if err != nil {
+					return usageError{fmt.Errorf("--from %q: %w", fromWhere, err)}
+				}
+				where = &parsed
+			}
+			if err := t.check(cmd); err != nil {
+				return err
+			}
+			b, err := t.connect(cmd)
+			if err != nil {
+				return err
+			}
+			defer b.close()
+			stream, err := b.stream(cmd.Context(), args[0])
+			if err != nil {
+				return b.found(args[0], err)
+			}
+			if where == nil {
+				newest := newestFrom(stream.CachedInfo().State, last)
+				where = &newest
+			}
+			return b.read(cmd, stream, *where, filters, &t)
+		},
+	}
+	t.flags(cmd)
+	f := cmd.Flags()
+	f.IntVarP(&last, "last", "n", 10, "begin with so many of the newest messages")
+	f.StringVar(&fromWhere, "from", "", "`WHERE` to begin instead: earliest, latest, a sequence, a time (RFC 3339), or how long ago (2h)")
+	f.StringSliceVar(&filters, "filter", nil, "only these subjects, with wildcards; several with commas, or repeat it")
+	complete(cmd, "from", "earliest", "latest")
+	return cmd
+}
+
+// newestFrom begins with the newest messages, or with what comes if none is wanted.
+func newestFrom(state jetstream.StreamState, newest int) from {
+	n := uint64(newest)
+	switch {
+	case n == 0:
+		return from{policy: jetstream.DeliverNewPolicy}
+	case state.LastSeq < n || state.LastSeq-n+1 <= state.FirstSeq:
+		return from{policy: jetstream.DeliverAllPolicy}
+	}
+	return from{policy: jetstream.DeliverByStartSequencePolicy, sequence: state.LastSeq - n + 1}
+}
+
+// read prints messages by a reader of its own, which leaves the Topic and its Subscriptions as they are.
+func (b *brokers) read(cmd *cobra.Command, stream jetstream.Stream, where from, filters []string, t *tailFlags) error {
+	topic := stream.CachedInfo().Config.Name
+	reader, err := stream.OrderedConsumer(cmd.Context(), jetstream.OrderedConsumerConfig{
+		FilterSubjects: filters, DeliverPolicy: where.policy, OptStartSeq: where.sequence, OptStartTime: where.time, InactiveThreshold: readerIdle,
+	})
+	if err != nil {
+		return b.explain("read topic "+topic, err)
+	}
+	defer b.forget(topic, reader)
+	messages, err := reader.Messages()
+	if err != nil {
+		return b.explain("read topic "+topic, err)
+	}
+	defer messages.Stop()
+	left := reader.CachedInfo().NumPending
+	for n := 0; t.count == 0 || n < t.count; n++ {
+		if t.stop && left == 0 {
+			return nil
+		}
+		m, err := messages.Next(jetstream.NextContext(cmd.Context()))
+		if cmd.Context().Err() != nil {
+			return nil // Ctrl-C is a good end
+		}
+		if err != nil {
+			return b.explain("read topic "+topic, err)
+		}
+		if left, err = t.print(cmd.OutOrStdout(), m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget spares the broker a reader that nobody needs any more. If it fails, the broker forgets it by itself.
+func (b *brokers) forget(topic string, reader jetstream.Consumer) {
+	ctx, cancel := context.WithTimeout(context.Background(), min(b.timeout, time.Second))
+	defer cancel()
+	if info := reader.CachedInfo(); info != nil {
+		_ = b.js.DeleteConsumer(ctx, topic, info.Name)
+	}
+}
+
+// print prints one message, and says how many there are behind it.
+func (t *tailFlags) print(w io.Writer, m jetstream.Msg) (left uint64, err error) {
+	about, err := m.Metadata()
+	if err != nil {
+		return 0, fmt.Errorf("a message without a place came: %w", err)
+	}
+	if err := tails[t.output](w, m, about); err != nil {
+		return 0, fmt.Errorf("print a message: %w", err)
+	}
+	return about.NumPending, nil
+}
+
+var tails = map[string]func(io.Writer, jetstream.Msg, *jetstream.MsgMetadata) error{
+	"text": func(w io.Writer, m jetstream.Msg, about *jetstream.MsgMetadata) error {
+		var text strings.Builder
+		fmt.Fprintf(&text, "#%d  %s  %s", about.Sequence.Stream, about.Timestamp.UTC().Format("2006-01-02T15:04:05.000Z"), m.Subject())
+		if about.NumDelivered > 1 {
+			fmt.Fprintf(&text, "  (attempt %d)", about.NumDelivered)
+		}
+		for _, name := range sortedNames(m.Headers()) {
+			for _, value := range m.Headers()[name] {
+				fmt.Fprintf(&text, "\n  %s: %s", name, value)
+			}
+		}
+		fmt.Fprintf(&text, "\n%s\n", m.Data())
+		_, err := io.WriteString(w, text.String())
+		return err
+	},
+	"json": func(w io.Writer, m jetstream.Msg, about *jetstream.MsgMetadata) error {
+		// Data is base64, since a payload may be any bytes.
+		return json.NewEncoder(w).Encode(struct {
+			Topic    string      `json:"topic"`
+			Sequence uint64      `json:"sequence"`
+			Time     time.Time   `json:"time"`
+			Attempt  uint64      `json:"attempt"`
+			Subject  string      `json:"subject"`
+			Header   nats.Header `json:"header,omitempty"`
+			Data     []byte      `json:"data"`
+		}{about.Stream, about.Sequence.Stream, about.Timestamp.UTC(), about.NumDelivered, m.Subject(), m.Headers(), m.Data()})
+	},
+	"raw": func(w io.Writer, m jetstream.Msg, _ *jetstream.MsgMetadata) error {
+		_, err := w.Write(append(m.Data(), '\n'))
+		return err
+	},
+}
+
+func newSubscriptionTailCommand() *cobra.Command {
+	var (
+		t   tailFlags
+		ack bool
+	)
+	cmd := &cobra.Command{
+		Use:   "tail TOPIC SUBSCRIPTION",
+		Short: "Print what a Subscription has yet to deal with, and what follows",
+		Long: `Print what a Subscription has yet to deal with, and what follows, until Ctrl-C.
+
+Without --ack this only looks: it reads the Topic by a reader of its own, from the first message that
+the Subscription has not acknowledged and with its filter, and the Subscription's clients still get
+everything. With --ack it is one of those clients: what it prints it acknowledges, and nobody else gets it.`,
+		Example: `  carillon subscription tail orders billing --no-follow
+  carillon subscription tail orders billing --ack --count 1`,
+		Args:              takes(2, 2, "the names of a topic and a subscription"),
+		ValidArgsFunction: t.completeNames(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := t.check(cmd); err != nil {
+				return err
+			}
+			b, err := t.connect(cmd)
+			if err != nil {
+				return err
+			}
+			defer b.close()
+			consumer, err := b.consumer(cmd.Context(), args[0], args[1])
+			if err != nil {
+				return b.foundIn(args[0], args[1], err)
+			}
+			if ack {
+				return b.consume(cmd, consumer, &t)
+			}
+			stream, err := b.stream(cmd.Context(), args[0])
+			if err != nil {
+				return b.found(args[0], err)
+			}
+			info := consumer.CachedInfo()
+			filters := info.Config.FilterSubjects
+			if info.Config.FilterSubject != "" {
+				filters = []string{info.Config.FilterSubject}
+			}
+			return b.read(cmd, stream, from{policy: jetstream.DeliverByStartSequencePolicy, sequence: info.AckFloor.Stream + 1}, filters, &t)
+		},
+	}
+	t.flags(cmd)
+	cmd.Flags().BoolVar(&ack, "ack", false, "take messages from the subscription, and acknowledge what is printed")
+	return cmd
+}
+
+// consume is a client of the Subscription. It asks for one message at a time, so that it holds none
+// that it won't print.
+func (b *brokers) consume(cmd *cobra.Command, consumer jetstream.Consumer, t *tailFlags) error {
+	info := consumer.CachedInfo()
+	what := fmt.Sprintf("read subscription %s of topic %s", info.Name, info.Stream)
+	for n := 0; t.count == 0 || n < t.count; {
+		m, err := b.next(cmd.Context(), consumer, t.stop)
+		switch {
+		case cmd.Context().Err() != nil && m == nil:
+			return nil
+		case errors.Is(err, errNoMore):
+			return nil
+		case err != nil:
+			return b.explain(what, err)
+		case m == nil:
+			continue
+		}
+		if _, err := t.print(cmd.OutOrStdout(), m); err != nil {
+			_ = m.Nak() // somebody else may print it
+			_ = b.nc.FlushTimeout(b.timeout)
+			return err
+		}
+		n++
+		if info.Config.AckPolicy == jetstream.AckNonePolicy {
+			continue
+		}
+		// Not the command's context: what was printed is acknowledged, even if Ctrl-C came in between.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), b.timeout)
+		err = m.DoubleAck(ctx)
+		cancel()
+		if err != nil {
+			return b.explain(what+": the last message was printed, but may come again", err)
+		}
+	}
+	return nil
+}
+
+var errNoMore = errors.New("there are no more messages")
+
+// next is the next message; nil: none has come for a while.
+func (b *brokers) next(ctx context.Context, consumer jetstream.Consumer, stop bool) (jetstream.Msg, error) {
+	var (
+		batch jetstream.MessageBatch
+		err   error
+	)
+	if stop {
+		batch, err = consumer.FetchNoWait(1)
+	} else {
+		batch, err = consumer.Fetch(1, jetstream.FetchContext(ctx))
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := <-batch.Messages()
+	switch err := batch.Error(); {
+	case m != nil:
+		return m, nil
+	case err != nil && !errors.Is(err, nats.ErrTimeout):
+		return nil, err
+	case stop:
+		return nil, errNoMore
+	}
+	return nil, nil
+}

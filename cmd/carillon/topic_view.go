@@ -1,0 +1,224 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/broker/admin"
+	"github.com/carillon-mq/carillon/broker/coordination"
+	broker "github.com/carillon-mq/carillon/broker/jetstream"
+)
+
+// topicView is what is shown of a Topic. What only a Carillon broker knows is absent when another
+// server was asked, and the numbers are when its leader can't be.
+type topicView struct {
+	Name       string                 `json:"name"`
+	ID         string                 `json:"id,omitempty"`
+	Generation int64                  `json:"generation,omitempty"`
+	Created    time.Time              `json:"created,omitzero"`
+	Owner      *admin.Owner           `json:"owner,omitempty"`
+	Spec       coordination.TopicSpec `json:"spec"` // durations are nanoseconds
+	Deleting   bool                   `json:"deleting,omitempty"`
+	statusView
+	Shards        []admin.Shard `json:"shards,omitempty"`
+	Numbers       *topicNumbers `json:"numbers,omitempty"`
+	Subscriptions int           `json:"subscriptions"`
+}
+
+// statusView says whether it is served; Served is absent where nobody knows.
+type statusView struct {
+	Served *bool        `json:"served,omitempty"`
+	Reason admin.Reason `json:"reason,omitempty"`
+	Why    string       `json:"why,omitempty"`
+}
+
+type topicNumbers struct {
+	Messages  uint64    `json:"messages"`
+	Bytes     uint64    `json:"bytes"`
+	First     uint64    `json:"first"` // sequence of the oldest message that is kept
+	Last      uint64    `json:"last"`
+	FirstTime time.Time `json:"firstTime,omitzero"`
+	LastTime  time.Time `json:"lastTime,omitzero"`
+}
+
+// viewTopic puts together what both APIs say; one of them may be missing.
+func viewTopic(declared *admin.Topic, stream *jetstream.StreamInfo) topicView {
+	var v topicView
+	if declared != nil {
+		v = topicView{
+			Name: declared.Name, ID: declared.ID, Generation: declared.Generation, Created: declared.Created, Owner: &declared.Owner,
+			Spec: declared.Spec, Deleting: declared.Deleting, statusView: viewStatus(declared.Status),
+			Shards: declared.Shards, Subscriptions: declared.Subscriptions,
+		}
+	}
+	if stream == nil {
+		return v
+	}
+	if declared == nil {
+		v = topicView{Name: stream.Config.Name, Created: stream.Created, Spec: topicSpec(stream.Config), Subscriptions: stream.State.Consumers}
+	}
+	v.Numbers = &topicNumbers{
+		Messages: stream.State.Msgs, Bytes: stream.State.Bytes, First: stream.State.FirstSeq, Last: stream.State.LastSeq,
+	}
+	if stream.State.LastSeq > 0 { // there is no time of nothing
+		v.Numbers.FirstTime, v.Numbers.LastTime = stream.State.FirstTime, stream.State.LastTime
+	}
+	return v
+}
+
+func viewStatus(s admin.Status) statusView { return statusView{&s.Served, s.Reason, s.Why} }
+
+// topicSpec is a stream in our words, by the way that a broker takes it.
+func topicSpec(config jetstream.StreamConfig) coordination.TopicSpec {
+	var c broker.StreamConfig
+	recode(config, &c)
+	ownMetadata(c.Metadata)
+	return c.TopicSpec()
+}
+
+// recode goes by what travels, which both types were made for.
+func recode(from, to any) {
+	if data, err := json.Marshal(from); err == nil {
+		_ = json.Unmarshal(data, to)
+	}
+}
+
+// ownMetadata leaves out what a server says about itself there.
+func ownMetadata(metadata map[string]string) {
+	maps.DeleteFunc(metadata, func(key, _ string) bool { return strings.HasPrefix(key, "_nats.") })
+}
+
+// status is the last column of lists.
+func (v *topicView) status() string {
+	switch {
+	case v.Deleting:
+		return "deleting"
+	case v.Served == nil:
+		return "-"
+	case !*v.Served:
+		return "not served: " + string(v.Reason)
+	case v.Owner != nil && v.Owner.Orphaned != nil:
+		return "served, orphaned"
+	}
+	return "served"
+}
+
+// leaders are the brokers that lead its shards, each once.
+func (v *topicView) leaders() string {
+	var names []string
+	seen := map[string]bool{}
+	for _, shard := range v.Shards {
+		if shard.Leader != nil && !seen[shard.Leader.ID] {
+			seen[shard.Leader.ID] = true
+			names = append(names, brokerText(*shard.Leader))
+		}
+	}
+	return few(names, 2)
+}
+
+func brokerText(b admin.Broker) string {
+	if b.Name != "" {
+		return b.Name
+	}
+	return b.ID + " (away)"
+}
+
+func ownerText(o *admin.Owner) string {
+	switch {
+	case o == nil:
+		return "-"
+	case o.Kind == coordination.ManifestOwner:
+		return o.Namespace + "/" + o.Name
+	case o.Name != "":
+		return "client " + o.Name
+	}
+	return "a client"
+}
+
+// few are the first of some words, and how many more there are.
+func few(words []string, most int) string {
+	switch {
+	case len(words) == 0:
+		return "-"
+	case len(words) > most:
+		return fmt.Sprintf("%s +%d", strings.Join(words[:most], ","), len(words)-most)
+	}
+	return strings.Join(words, ",")
+}
+
+// subscriptionView is what is shown of a Subscription.
+type subscriptionView struct {
+	Topic      string                        `json:"topic"`
+	Name       string                        `json:"name"`
+	Generation int64                         `json:"generation,omitempty"`
+	Created    time.Time                     `json:"created,omitzero"`
+	Owner      *admin.Owner                  `json:"owner,omitempty"`
+	Spec       coordination.SubscriptionSpec `json:"spec"`                // durations are nanoseconds
+	Temporary  bool                          `json:"temporary,omitempty"` // it lives in its leader's memory, while a client reads by it
+	statusView
+	Numbers *subscriptionNumbers `json:"numbers,omitempty"`
+}
+
+type subscriptionNumbers struct {
+	Lag           uint64     `json:"lag"`       // messages yet to deliver
+	Pending       int        `json:"pending"`   // delivered, and not yet acknowledged
+	Delivered     uint64     `json:"delivered"` // sequence of the last one, in the Topic
+	AckFloor      uint64     `json:"ackFloor"`  // all up to this one are acknowledged
+	Redelivered   int        `json:"redelivered"`
+	Waiting       int        `json:"waiting"` // requests of clients that wait for messages
+	LastDelivered *time.Time `json:"lastDelivered,omitempty"`
+	LastAck       *time.Time `json:"lastAck,omitempty"`
+}
+
+func viewSubscription(declared *admin.Subscription, consumer *jetstream.ConsumerInfo) subscriptionView {
+	var v subscriptionView
+	if declared != nil {
+		v = subscriptionView{
+			Topic: declared.Topic, Name: declared.Name, Generation: declared.Generation, Created: declared.Created,
+			Owner: &declared.Owner, Spec: declared.Spec, statusView: viewStatus(declared.Status),
+		}
+	}
+	if consumer == nil {
+		return v
+	}
+	if declared == nil {
+		v = subscriptionView{
+			Topic: consumer.Stream, Name: consumer.Name, Created: consumer.Created, Spec: subscriptionSpec(consumer.Config),
+			Temporary: consumer.Config.Durable == "",
+		}
+	}
+	v.Numbers = &subscriptionNumbers{
+		Lag: consumer.NumPending, Pending: consumer.NumAckPending, Delivered: consumer.Delivered.Stream, AckFloor: consumer.AckFloor.Stream,
+		Redelivered: consumer.NumRedelivered, Waiting: consumer.NumWaiting, LastDelivered: consumer.Delivered.Last, LastAck: consumer.AckFloor.Last,
+	}
+	return v
+}
+
+func subscriptionSpec(config jetstream.ConsumerConfig) coordination.SubscriptionSpec {
+	var c broker.ConsumerConfig
+	recode(config, &c)
+	if c.StartTime == nil {
+		c.StartTime = &time.Time{} // of no meaning without its policy
+	}
+	ownMetadata(c.Metadata)
+	return c.SubscriptionSpec()
+}
+
+func (v *subscriptionView) status() string {
+	switch {
+	case v.Temporary:
+		return "temporary"
+	case v.Served == nil:
+		return "-"
+	case !*v.Served:
+		return "not served: " + string(v.Reason)
+	case v.Owner != nil && v.Owner.Orphaned != nil:
+		return "served, orphaned"
+	}
+	return "served"
+}
