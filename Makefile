@@ -55,6 +55,10 @@ test-assets: ## Build the API server and etcd that the controller tests run (slo
 test-e2e: $(HELM) ## Run the end-to-end tests on a local cluster (takes root for the cluster)
 	HELM=$(HELM) test/e2e/run
 
+.PHONY: test-durability
+test-durability: ## Cut power, fill disks, kill: what was acknowledged must be there (Linux; takes root)
+	test/durability/run
+
 .PHONY: test-cluster
 test-cluster: ## Try what the local cluster promises: cut, heal, kill, start, remove (takes root)
 	test/cluster/run
