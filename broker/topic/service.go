@@ -1,8 +1,12 @@
 package topic
 
 import (
+	"context"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
@@ -17,61 +21,217 @@ type Config struct {
 	Face    Face
 	Payload int // the largest message that the broker takes, with headers
 	Logger  *slog.Logger
-	// Shard is told of each shard led here, after it was opened and before it closes. It may be nil.
+	// Shard is told of each shard led here, after it was opened and before it closes, by several
+	// goroutines for different shards. It may be nil.
 	Shard func(s *Shard, open bool)
 }
 
 // Service is this broker's part in all Topics of the cluster.
 type Service struct {
 	config Config
+	log    *slog.Logger
+	found  []log.Stored // what stood on the disk at the start
 
-	mu      sync.Mutex
-	state   *coordination.State
-	changed chan struct{}
+	ctx     context.Context // ends when Close begins
+	cancel  context.CancelFunc
+	closing atomic.Bool
+	running sync.WaitGroup
+	queue   *queue
+	acker   *acker
+	counts  counts
+
+	mu          sync.RWMutex
+	state       *coordination.State
+	changed     chan struct{}
+	incarnation int64 // of this broker in state; 0: it isn't registered
+	byName      map[string]*Topic
+	byID        map[string]*Topic
+
+	openMu  sync.Mutex
+	was     map[string]bool // logs that stood on the disk at the start, or were made since
+	open    map[*Shard]struct{}
+	retries map[*Topic]struct{} // that are in trouble
 }
 
-// Open begins with no Topics; Follow brings them.
+// Open looks at what stands on the disk and begins with no Topics; Follow brings them. Close ends it.
 func Open(config Config) (*Service, error) {
-	return &Service{config: config, changed: make(chan struct{})}, nil
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	found, err := config.Disk.List()
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{config: config, log: config.Logger, found: found, was: map[string]bool{}, queue: newQueue(),
+		changed: make(chan struct{}), byName: map[string]*Topic{}, byID: map[string]*Topic{},
+		open: map[*Shard]struct{}{}, retries: map[*Topic]struct{}{}}
+	for _, stored := range found {
+		s.was[stored.Name] = true
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.acker = newAcker(s)
+	for range openers {
+		s.running.Go(s.worker)
+	}
+	s.running.Go(s.keeper)
+	return s, nil
 }
 
-// Follow takes over what the cluster's State is now.
+// Follow takes over what the cluster's State is now. Opening and closing logs follows in the background.
 func (s *Service) Follow(state *coordination.State, changes coordination.Changes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closing.Load() {
+		return
+	}
+	first := s.state == nil
 	s.state = state
 	close(s.changed)
 	s.changed = make(chan struct{})
+	me, _ := state.Broker(s.config.Self)
+	reborn := me.Incarnation != s.incarnation
+	s.incarnation = me.Incarnation
+	if first || reborn {
+		for t := range state.Topics() {
+			s.meet(t)
+		}
+	}
+	if first {
+		s.running.Go(func() { s.setAsideStrangers(state) })
+		return
+	}
+	for _, c := range changes.Topics {
+		for _, t := range []*coordination.Topic{c.Before, c.After} {
+			if t != nil {
+				s.look(t.ID)
+			}
+		}
+	}
+	for _, c := range changes.Shards {
+		for _, shard := range []*coordination.Shard{c.Before, c.After} {
+			if shard != nil {
+				s.look(shard.Topic)
+			}
+		}
+	}
+}
+
+// look brings what is known of a Topic up to the State. mu is held.
+func (s *Service) look(id string) {
+	if desired := s.state.TopicByID(id); desired != nil {
+		s.meet(desired)
+	} else if t := s.byID[id]; t != nil {
+		s.part(t)
+	}
+}
+
+// meet takes over what is asked for of a Topic that there is. mu is held.
+func (s *Service) meet(desired *coordination.Topic) {
+	t := s.byID[desired.ID]
+	if t == nil {
+		if other := s.byName[desired.Name]; other != nil {
+			s.part(other) // one of the same name and another id: that one was deleted
+		}
+		t = &Topic{service: s, id: desired.ID, name: desired.Name}
+		s.byID[t.id], s.byName[t.name] = t, t
+	}
+	before := t.view.Load()
+	v := see(s.config.Self, desired, s.state, before, s.config.Payload)
+	t.view.Store(v)
+	switch {
+	case v.gone && t.offer != nil:
+		t.offer.Close()
+		t.offer = nil
+	case !v.gone:
+		isNew := t.offer == nil
+		if isNew {
+			t.offer = s.config.Hub.Offer((*taker)(t))
+		}
+		if isNew || before.leader != v.leader || !slices.Equal(before.desired.Spec.Subjects, desired.Spec.Subjects) {
+			t.offer.Set(desired.Spec.Subjects, v.leader)
+		}
+	}
+	if v.lead || v.gone || before != nil && before.lead {
+		s.queue.add(t)
+	}
+}
+
+// part lets go of a Topic that was deleted. mu is held.
+func (s *Service) part(t *Topic) {
+	v := *t.view.Load()
+	v.gone, v.lead = true, false
+	t.view.Store(&v)
+	if t.offer != nil {
+		t.offer.Close()
+		t.offer = nil
+	}
+	delete(s.byID, t.id)
+	if s.byName[t.name] == t {
+		delete(s.byName, t.name)
+	}
+	s.queue.add(t)
 }
 
 // State is the last one that Follow was given, or nil.
 func (s *Service) State() *coordination.State {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return s.state
 }
 
 // Changed is closed at the next Follow.
 func (s *Service) Changed() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return s.changed
 }
 
 // Topic is the one of that name, or nil.
-func (s *Service) Topic(name string) *Topic { return nil }
+func (s *Service) Topic(name string) *Topic {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.byName[name]
+}
 
 // ByID is the one of that id, or nil.
-func (s *Service) ByID(id string) *Topic { return nil }
+func (s *Service) ByID(id string) *Topic {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.byID[id]
+}
 
 // Topics are all of the cluster, sorted by name.
-func (s *Service) Topics() []*Topic { return nil }
+func (s *Service) Topics() []*Topic {
+	s.mu.RLock()
+	all := make([]*Topic, 0, len(s.byID))
+	for _, t := range s.byID {
+		all = append(all, t)
+	}
+	s.mu.RUnlock()
+	slices.SortFunc(all, func(a, b *Topic) int { return strings.Compare(a.name, b.name) })
+	return all
+}
 
-// Committed is to be called after each round of the disk's committer.
-func (s *Service) Committed() {}
+// Committed is to be called after each round of the disk's committer: the answers of the round go out.
+func (s *Service) Committed() { s.acker.poke() }
 
-// Stats are the service's counters and gauges.
-func (s *Service) Stats() Stats { return Stats{} }
-
-// Close takes nothing any more, and closes the logs.
-func (s *Service) Close() error { return nil }
+// Close takes nothing any more, makes everything safe and closes the logs. The disk is its owner's to close.
+func (s *Service) Close() error {
+	if s.closing.Swap(true) {
+		return nil
+	}
+	s.cancel()
+	s.mu.Lock()
+	for _, t := range s.byID {
+		if t.offer != nil {
+			t.offer.Close()
+			t.offer = nil
+		}
+	}
+	s.mu.Unlock()
+	s.queue.close()
+	s.running.Wait() // nobody opens or closes anything any more
+	err := s.closeAll()
+	s.acker.close()
+	return err
+}

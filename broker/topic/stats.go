@@ -1,15 +1,95 @@
 package topic
 
+import (
+	"errors"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
 // Stats are counters and gauges of the Topics on this broker.
 type Stats struct {
 	Topics     int // of the cluster
 	Open       int // shards that this broker leads and has open
-	Troubled   int // shards that it leads and can't serve as it should
+	Troubled   int // Topics whose logs here somebody should see to
 	Messages   uint64
 	Bytes      int64
 	Appended   uint64 // messages
 	Duplicates uint64
 	Refused    map[string]uint64 // messages, by reason
-	Unanswered int64             // messages whose answer waits for the disk
+	Unanswered int64             // answers that wait for the disk
 	IDs        int64             // in deduplication windows
+	SetAside   uint64            // logs of Topics that do not exist
+}
+
+type refusedFor int
+
+const (
+	forNotServed refusedFor = iota
+	forSize
+	forCondition
+	forWindow
+	forRequest
+	forOverload
+	forSpace
+	forFailure
+	refusals
+)
+
+var refusedWords = [refusals]string{"not_served", "too_large", "condition", "window_full", "request", "overloaded", "no_space", "failed"}
+
+type counts struct {
+	appended, duplicates, setAside atomic.Uint64
+	ids                            atomic.Int64
+	refused                        [refusals]atomic.Uint64
+}
+
+func (c *counts) refuse(err error) { c.refused[reasonOf(err)].Add(1) }
+
+func reasonOf(err error) refusedFor {
+	switch e := err.(type) { // what comes here is one of this package's, as it was made
+	case *NotServedError:
+		return forNotServed
+	case *TooLargeError:
+		return forSize
+	case *WrongTopicError, *WrongLastError, *WrongLastIDError:
+		return forCondition
+	case *WindowFullError:
+		return forWindow
+	case *StoreError:
+		switch {
+		case errors.Is(e.Err, log.ErrOverloaded):
+			return forOverload
+		case errors.Is(e.Err, syscall.ENOSPC):
+			return forSpace
+		}
+		return forFailure
+	}
+	return forRequest
+}
+
+// Stats are the service's counters and gauges.
+func (s *Service) Stats() Stats {
+	c := &s.counts
+	out := Stats{Appended: c.appended.Load(), Duplicates: c.duplicates.Load(), Unanswered: s.acker.unanswered.Load(), IDs: c.ids.Load(),
+		SetAside: c.setAside.Load(), Refused: make(map[string]uint64, refusals)}
+	for i := range c.refused {
+		out.Refused[refusedWords[i]] = c.refused[i].Load()
+	}
+	for _, shard := range s.shards() {
+		start, end := shard.Offsets()
+		out.Open++
+		out.Messages += end - start
+		out.Bytes += shard.data.Stats().Bytes
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out.Topics = len(s.byID)
+	for _, t := range s.byID {
+		if t.Trouble() != "" {
+			out.Troubled++
+		}
+	}
+	return out
 }

@@ -1,0 +1,266 @@
+package topic
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// answerKind says what an answer says.
+type answerKind uint8
+
+const (
+	isKept answerKind = iota
+	isDuplicate
+	isRefusal
+)
+
+// answer is given when the record at its offset is as safe as the Topic asks for.
+type answer struct {
+	offset   uint64
+	from, to uint32 // of the reply subject, in the pending's buf
+	kind     answerKind
+	err      error // of a refusal
+}
+
+// pending are the answers that wait for one append, or for earlier ones.
+type pending struct {
+	shard      *Shard
+	durability log.Durability
+	answers    []answer
+	buf        []byte
+	err        error
+}
+
+var pendings = sync.Pool{New: func() any { return &pending{} }}
+
+func newPending(s *Shard) *pending {
+	p := pendings.Get().(*pending)
+	p.shard = s
+	return p
+}
+
+func (p *pending) free() {
+	if cap(p.buf) > batchBytes {
+		return
+	}
+	clear(p.answers)
+	*p = pending{answers: p.answers[:0], buf: p.buf[:0]}
+	pendings.Put(p)
+}
+
+func (p *pending) add(reply []byte, a answer) {
+	a.from = uint32(len(p.buf))
+	p.buf = append(p.buf, reply...)
+	a.to = uint32(len(p.buf))
+	p.answers = append(p.answers, a)
+}
+
+func (p *pending) reply(a *answer) []byte { return p.buf[a.from:a.to:a.to] }
+
+// rest is the last record that the answers rest on.
+func (p *pending) rest() (offset uint64) {
+	for i := range p.answers {
+		offset = max(offset, p.answers[i].offset)
+	}
+	return offset
+}
+
+// Committed is called by the disk's committer. It moves the high watermark, and leaves the rest to the acker.
+func (p *pending) Committed(_, end uint64, err error) {
+	s := p.shard
+	if p.err = err; err == nil {
+		s.high.Store(end)
+	}
+	// Who waits for a sync is answered together with all others that waited for it.
+	s.service.acker.push(p, p.durability != log.Synced || err != nil)
+}
+
+// acker answers publishers, on a goroutine of its own so that the disk's committer goes on: all
+// answers of a round of the disk go to the hub in one call, and so to each connection in one write.
+type acker struct {
+	service    *Service
+	unanswered atomic.Int64
+	wake       chan struct{}
+	done       chan struct{}
+
+	mu      sync.Mutex
+	room    *sync.Cond // unanswered shrank
+	queue   []*pending
+	closing bool
+
+	// Of its goroutine.
+	spare []*pending
+	moved []*Shard
+	out   replies
+}
+
+func newAcker(s *Service) *acker {
+	a := &acker{service: s, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	a.room = sync.NewCond(&a.mu)
+	go a.run()
+	return a
+}
+
+func (a *acker) push(p *pending, now bool) {
+	a.mu.Lock()
+	a.queue = append(a.queue, p)
+	a.mu.Unlock()
+	if now {
+		a.poke()
+	}
+}
+
+// revisit has the answers looked at that wait for nothing of their own.
+func (a *acker) revisit(s *Shard) { a.push(newPending(s), true) }
+
+func (a *acker) poke() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close ends the acker when everything is answered.
+func (a *acker) close() {
+	a.mu.Lock()
+	a.closing = true
+	a.room.Broadcast()
+	a.mu.Unlock()
+	a.poke()
+	<-a.done
+}
+
+func (a *acker) run() {
+	defer close(a.done)
+	for range a.wake {
+		for a.round() {
+		}
+		a.mu.Lock()
+		end := a.closing && len(a.queue) == 0
+		a.mu.Unlock()
+		if end {
+			return
+		}
+	}
+}
+
+// round answers what has come, and says whether anything had.
+func (a *acker) round() bool {
+	a.mu.Lock()
+	queue := a.queue
+	a.queue, a.spare = a.spare[:0], nil
+	a.mu.Unlock()
+	defer func() {
+		clear(queue)
+		a.spare = queue[:0]
+	}()
+	if len(queue) == 0 {
+		return false
+	}
+	for _, p := range queue {
+		s := p.shard
+		if p.err != nil {
+			s.mu.Lock()
+			s.fail(p.err)
+			s.mu.Unlock()
+		}
+		if !s.inRound {
+			s.inRound = true
+			a.moved = append(a.moved, s)
+		}
+	}
+	for _, s := range a.moved {
+		queue = s.settled(queue)
+	}
+	answered, sent := int64(0), 0
+	for i, p := range queue {
+		answered += int64(len(p.answers))
+		a.answer(p)
+		if len(a.out.messages) >= answersPerSend || i == len(queue)-1 {
+			a.send()
+			for ; sent <= i; sent++ {
+				queue[sent].free()
+			}
+		}
+	}
+	for _, s := range a.moved {
+		s.inRound = false
+		s.moved()
+	}
+	clear(a.moved)
+	a.moved = a.moved[:0]
+	if left := a.unanswered.Add(-answered); left <= maxUnanswered && left+answered > maxUnanswered {
+		a.mu.Lock()
+		a.room.Broadcast()
+		a.mu.Unlock()
+	}
+	return true
+}
+
+func (a *acker) answer(p *pending) {
+	s := p.shard
+	face, name := a.service.config.Face, s.topic.name
+	for i := range p.answers {
+		switch an := &p.answers[i]; {
+		case p.err != nil:
+			err := &StoreError{Topic: name, Err: p.err}
+			a.service.counts.refuse(err)
+			a.out.refusal(face, p.reply(an), name, err)
+		case an.kind == isRefusal:
+			a.out.refusal(face, p.reply(an), name, an.err)
+		default:
+			a.out.ack(face, p.reply(an), name, an.offset, an.kind == isDuplicate)
+		}
+	}
+}
+
+func (a *acker) send() {
+	if len(a.out.messages) > 0 {
+		a.service.config.Hub.Send(a.out.messages)
+	}
+	a.out.reset()
+}
+
+// settled adds to queue what waited for records of others: those that are safe now, or all if the log failed.
+func (s *Shard) settled(queue []*pending) []*pending {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	failed := s.failed.Load()
+	left := s.waiting[:0]
+	for _, p := range s.waiting {
+		switch {
+		case p.rest() < s.high.Load():
+			queue = append(queue, p)
+		case failed != nil:
+			p.err = *failed
+			queue = append(queue, p)
+		default:
+			left = append(left, p)
+		}
+	}
+	clear(s.waiting[len(left):])
+	s.waiting = left
+	return queue
+}
+
+// fail has the log closed and opened again, if the disk works. mu is held.
+func (s *Shard) fail(err error) {
+	if s.failed.CompareAndSwap(nil, &err) && s.service.config.Disk.Failed() == nil && !s.service.closing.Load() {
+		s.service.stumble(s.topic, "append", err)
+	}
+}
+
+// waitRoom blocks while a publisher to t is to wait.
+func (s *Service) waitRoom(t *Topic) {
+	if shard := t.shard.Load(); shard != nil {
+		_ = shard.data.WaitRoom(s.ctx) // what is wrong with the disk is told to who publishes
+	}
+	a := s.acker
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for a.unanswered.Load() > maxUnanswered && !a.closing && s.ctx.Err() == nil {
+		a.room.Wait()
+	}
+}

@@ -1,0 +1,424 @@
+package topic
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/subject"
+)
+
+const self = "broker-a"
+
+// small makes a few records fill segments and the memory for tails.
+var small = log.Options{SegmentSmallest: 8 << 10, SegmentLargest: 16 << 10, TailBytes: 8 << 10, SyncAllFrom: 3}
+
+// testHub notes what is sent, and hands what is published to who offered to take it.
+type testHub struct {
+	mu      sync.Mutex
+	offers  map[*testOffer]struct{}
+	answers map[string][]string // by reply subject
+	sends   [][]string
+	changed *sync.Cond
+	quiet   bool // count only
+	count   int
+}
+
+type testOffer struct {
+	hub      *testHub
+	taker    Taker
+	patterns []string
+	leader   string
+}
+
+func newHub() *testHub {
+	h := &testHub{offers: map[*testOffer]struct{}{}, answers: map[string][]string{}}
+	h.changed = sync.NewCond(&h.mu)
+	return h
+}
+
+func (h *testHub) Offer(t Taker) Offer {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	o := &testOffer{hub: h, taker: t}
+	h.offers[o] = struct{}{}
+	return o
+}
+
+func (o *testOffer) Set(patterns []string, leader string) {
+	o.hub.mu.Lock()
+	defer o.hub.mu.Unlock()
+	o.patterns, o.leader = slices.Clone(patterns), leader
+}
+
+func (o *testOffer) Close() {
+	o.hub.mu.Lock()
+	defer o.hub.mu.Unlock()
+	delete(o.hub.offers, o)
+}
+
+func (h *testHub) Send(messages []protocol.Message) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.count += len(messages)
+	if !h.quiet {
+		var sent []string
+		for i := range messages {
+			m := &messages[i]
+			h.answers[string(m.Subject)] = append(h.answers[string(m.Subject)], string(m.Data))
+			sent = append(sent, string(m.Subject)+" "+string(m.Data))
+		}
+		h.sends = append(h.sends, sent)
+	}
+	h.changed.Broadcast()
+}
+
+func (h *testHub) Interested([]byte) bool                 { return true }
+func (h *testHub) Forward(string, *protocol.Message) bool { return false }
+
+// publish is one read of one connection.
+func (h *testHub) publish(messages ...protocol.Message) (behind bool) {
+	h.mu.Lock()
+	groups := map[*testOffer][]protocol.Message{}
+	for _, m := range messages {
+		for o := range h.offers {
+			if slices.ContainsFunc(o.patterns, func(p string) bool { return subject.Matches([]byte(p), m.Subject) }) {
+				groups[o] = append(groups[o], m)
+			}
+		}
+	}
+	h.mu.Unlock()
+	for o, group := range groups {
+		behind = o.taker.Take(group, false) || behind
+	}
+	return behind
+}
+
+// answer waits for the answer to one message.
+func (h *testHub) answer(t testing.TB, reply string) string {
+	t.Helper()
+	h.await(t, "an answer to "+reply, func() bool { return len(h.answers[reply]) > 0 })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := len(h.answers[reply]); n != 1 {
+		t.Fatalf("%d answers to %s: %v", n, reply, h.answers[reply])
+	}
+	return h.answers[reply][0]
+}
+
+func (h *testHub) await(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	late := false
+	stop := time.AfterFunc(20*time.Second, func() {
+		h.mu.Lock()
+		late = true
+		h.mu.Unlock()
+		h.changed.Broadcast()
+	})
+	defer stop.Stop()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for !ok() {
+		if late {
+			t.Fatalf("no %s within 20 s", what)
+		}
+		h.changed.Wait()
+	}
+}
+
+// plainFace says in words what JetStream says in JSON.
+type plainFace struct{}
+
+func (plainFace) Conditions(header []byte) (c Conditions, refusal error) {
+	if len(header) == 0 {
+		return c, nil
+	}
+	h := protocol.Header(header)
+	c.ID, _ = h.Get("Id")
+	c.ExpectedTopic, _ = h.Get("Expect-Topic")
+	c.ExpectedLastID, _ = h.Get("Expect-Last-Id")
+	if value, ok := h.Get("Expect-Last"); ok {
+		last, err := strconv.ParseUint(string(value), 10, 64)
+		if err != nil {
+			return c, err
+		}
+		c.ExpectedLast, c.ExpectsLast = last, true
+	}
+	_, c.ExpectsLastBySubject = h.Get("Expect-Last-By-Subject")
+	return c, nil
+}
+
+func (plainFace) AppendAck(dst []byte, topic string, offset uint64, duplicate bool) []byte {
+	dst = append(append(dst, topic...), '@')
+	dst = strconv.AppendUint(dst, offset, 10)
+	if duplicate {
+		dst = append(dst, " again"...)
+	}
+	return dst
+}
+
+func (plainFace) AppendRefusal(dst []byte, _ string, err error) []byte {
+	return append(append(dst, "no: "...), err.Error()...)
+}
+
+func message(on, reply, data string, headers ...string) protocol.Message {
+	m := protocol.Message{Subject: []byte(on), Reply: []byte(reply)}
+	if len(headers) > 0 {
+		head := "NATS/1.0\r\n" + strings.Join(headers, "\r\n") + "\r\n\r\n"
+		m.Header, m.Data = len(head), []byte(head)
+	}
+	m.Data = append(m.Data, data...)
+	return m
+}
+
+// site is one broker and what coordination says.
+type site struct {
+	t       testing.TB
+	fs      env.FS
+	dir     string
+	options log.Options
+	disk    *log.Disk
+	hub     *testHub
+	service *Service
+	logged  *bytes.Buffer
+
+	revision int64
+	life     int64
+	brokers  []coordination.Broker
+	topics   map[string]*coordination.Topic
+	shards   map[string]*coordination.Shard
+	state    *coordination.State
+	payload  int
+	told     func(*Shard, bool)
+}
+
+func newSite(t testing.TB) *site {
+	n := &site{t: t, fs: crashfs.New(), dir: "data", options: small, life: 1, topics: map[string]*coordination.Topic{}, shards: map[string]*coordination.Shard{}, payload: 1 << 20}
+	t.Cleanup(func() { n.stop() })
+	return n
+}
+
+type syncWriter struct {
+	mu sync.Mutex
+	b  *bytes.Buffer
+}
+
+func (s *syncWriter) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+// start starts the broker in a new life.
+func (n *site) start() error {
+	n.hub = newHub()
+	n.logged = &bytes.Buffer{}
+	var service *Service
+	var ready sync.WaitGroup
+	ready.Add(1)
+	options := n.options
+	options.Committed = func() {
+		ready.Wait()
+		service.Committed()
+	}
+	disk, err := log.OpenDisk(n.fs, n.dir, options)
+	if err != nil {
+		ready.Done()
+		return err
+	}
+	service, err = Open(Config{Self: self, Name: "main-0", Disk: disk, Hub: n.hub, Face: plainFace{}, Payload: n.payload,
+		Logger: slog.New(slog.NewTextHandler(&syncWriter{b: n.logged}, nil)), Shard: n.told})
+	ready.Done()
+	if err != nil {
+		_ = disk.Close()
+		return err
+	}
+	n.disk, n.service, n.state = disk, service, nil
+	n.life++
+	n.brokers = []coordination.Broker{{ID: self, Name: "main-0", Incarnation: n.life}, {ID: "broker-b", Name: "main-1", Incarnation: 1}}
+	return nil
+}
+
+func (n *site) stop() {
+	if n.service != nil {
+		_ = n.service.Close()
+		_ = n.disk.Close()
+		n.service = nil
+	}
+}
+
+// topic declares a Topic; place has this broker lead it.
+func (n *site) topic(name string, change func(*coordination.TopicSpec)) *coordination.Topic {
+	n.revision++
+	t := &coordination.Topic{Name: name, ID: "id-" + name, Generation: 1, Spec: coordination.TopicSpec{Subjects: []string{name + ".>"}, Shards: 1}}
+	if before := n.topics[name]; before != nil {
+		copied := *before
+		t = &copied
+		t.Generation++
+	}
+	if change != nil {
+		change(&t.Spec)
+	}
+	t.Revision = n.revision
+	n.topics[name] = t
+	return t
+}
+
+func (n *site) place(name string, leader string) {
+	n.revision++
+	id := n.topics[name].ID
+	epoch := int64(1)
+	if before := n.shards[id]; before != nil {
+		epoch = before.Epoch + 1
+	}
+	life := n.life
+	if leader != self {
+		life = 1
+	}
+	n.shards[id] = &coordination.Shard{Topic: id, Epoch: epoch, Leader: leader, Replicas: []string{leader},
+		InSync: []coordination.Replica{{Broker: leader, Incarnation: life}}, Revision: n.revision}
+}
+
+// tell has the service follow what is declared now.
+func (n *site) tell() {
+	var topics []*coordination.Topic
+	var shards []*coordination.Shard
+	for _, t := range n.topics {
+		topics = append(topics, t)
+	}
+	for _, s := range n.shards {
+		shards = append(shards, s)
+	}
+	n.revision++
+	next := coordination.NewState(n.revision, n.brokers, topics, shards, nil)
+	var c coordination.Changes
+	if n.state != nil {
+		for t := range n.state.Topics() {
+			if after := next.TopicByID(t.ID); after != t {
+				c.Topics = append(c.Topics, coordination.Change[coordination.Topic]{Before: t, After: after})
+			}
+		}
+	}
+	for t := range next.Topics() {
+		if n.state == nil || n.state.TopicByID(t.ID) == nil {
+			c.Topics = append(c.Topics, coordination.Change[coordination.Topic]{After: t})
+		}
+	}
+	for s := range next.AllShards() {
+		var before *coordination.Shard
+		if n.state != nil {
+			before = n.state.Shard(s.Topic, s.Number)
+		}
+		if before != s {
+			c.Shards = append(c.Shards, coordination.Change[coordination.Shard]{Before: before, After: s})
+		}
+	}
+	n.state = next
+	n.service.Follow(next, c)
+}
+
+// eventually waits until ok.
+func (n *site) eventually(what string, ok func() bool) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			n.t.Fatalf("not within 20 s: %s", what)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// serve starts a broker that leads Topics of these names.
+func (n *site) serve(names ...string) {
+	n.t.Helper()
+	if err := n.start(); err != nil {
+		n.t.Fatal(err)
+	}
+	for _, name := range names {
+		if n.topics[name] == nil {
+			n.topic(name, nil)
+		}
+		n.place(name, self)
+	}
+	n.tell()
+	n.open(names...)
+}
+
+func (n *site) open(names ...string) {
+	n.t.Helper()
+	for _, name := range names {
+		n.eventually(name+" is served", func() bool {
+			t := n.service.Topic(name)
+			return t != nil && t.WhyNot() == nil
+		})
+	}
+}
+
+// restart is an orderly end and another life.
+func (n *site) restart(names ...string) {
+	n.t.Helper()
+	n.stop()
+	n.serve(names...)
+}
+
+// ask publishes one message and waits for its answer.
+func (n *site) ask(on, data string, headers ...string) string {
+	n.t.Helper()
+	n.revision++
+	reply := fmt.Sprintf("_INBOX.ask.%d", n.revision)
+	n.hub.publish(message(on, reply, data, headers...))
+	return n.hub.answer(n.t, reply)
+}
+
+// read returns what readers see of a Topic: "offset subject payload".
+func (n *site) read(name string) []string {
+	n.t.Helper()
+	out, err := readAll(n.service.Topic(name).Shard())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return out
+}
+
+func readAll(s *Shard) (out []string, err error) {
+	start, end := s.Offsets()
+	for c := s.NewCursor(start); c.Next() < end; {
+		next := c.Next()
+		v, err := c.Read(4 << 10)
+		if err != nil {
+			return out, err
+		}
+		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			it := b.Records()
+			for r := (log.Record{}); it.Next(&r); {
+				if r.Offset >= next && r.Offset < end {
+					out = append(out, fmt.Sprintf("%d %s %s", r.Offset, r.Subject, r.Data[r.Header:]))
+				}
+			}
+		}
+		v.Release()
+	}
+	return out, nil
+}
+
+func (n *site) expect(got, want string) {
+	n.t.Helper()
+	if got != want {
+		n.t.Fatalf("answered %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,147 @@
+package topic
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// retained is what is known of when a shard's old records are due to go.
+type retained struct {
+	seen   atomic.Uint64 // the high watermark when it was looked at last
+	due    atomic.Int64  // when something is due by age; 0: at once
+	policy log.Retention // that was applied last; the keeper's
+}
+
+// keeper sees to what time brings: retention, ids that expire, logs that are to be opened again.
+func (s *Service) keeper() {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	var due []*Shard
+	for n := 0; ; n++ {
+		var now time.Time
+		select {
+		case <-s.ctx.Done():
+			return
+		case now = <-ticker.C:
+		}
+		s.retry(now)
+		due = due[:0]
+		s.openMu.Lock()
+		for shard := range s.open {
+			if shard.isDue(now) {
+				due = append(due, shard)
+			}
+		}
+		s.openMu.Unlock()
+		for _, shard := range due {
+			if s.ctx.Err() == nil {
+				shard.retain(now)
+			}
+		}
+		if n%expireTicks == 0 {
+			for _, shard := range s.shards() {
+				shard.expireIDs(now)
+			}
+		}
+	}
+}
+
+// expireTicks is after how many ticks the ids of idle shards are forgotten.
+const expireTicks = 64
+
+func (s *Shard) expireIDs(now time.Time) {
+	window := s.topic.view.Load().window
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids.n > 0 {
+		s.ids.expire(now.Add(-window).UnixNano())
+	}
+}
+
+func (s *Shard) isDue(now time.Time) bool {
+	policy := s.topic.view.Load().retention
+	if due := s.kept.due.Load(); due == 0 || policy.Age > 0 && now.UnixNano() >= due {
+		return true
+	}
+	return (policy.Bytes > 0 || policy.Messages > 0 || policy.Age > 0) && s.high.Load() != s.kept.seen.Load()
+}
+
+// retain lets go of what is older, or more, than is to be kept. It is the keeper's.
+func (s *Shard) retain(now time.Time) {
+	policy := s.topic.view.Load().retention
+	s.kept.seen.Store(s.high.Load())
+	s.kept.due.Store(now.Add(time.Hour).UnixNano())
+	if err := s.applyRetention(now, policy); err != nil && !errors.Is(err, log.ErrClosed) {
+		s.kept.due.Store(now.Add(lastRetry).UnixNano())
+		s.service.log.Warn("old records of a Topic could not be let go", "topic", s.topic.name, "error", err)
+	}
+}
+
+func (s *Shard) applyRetention(now time.Time, policy log.Retention) error {
+	before := s.kept.policy
+	s.kept.policy = policy
+	if before.Messages > 0 && policy.Messages != before.Messages {
+		// What readers no longer saw must not come back when more is kept.
+		if end := s.high.Load(); end > before.Messages {
+			if _, err := s.data.Trim(s.show(end - before.Messages)); err != nil {
+				return err
+			}
+		}
+	}
+	if policy == (log.Retention{}) {
+		return nil
+	}
+	if _, err := s.data.Retain(now, policy); err != nil {
+		return err
+	}
+	if policy.Age > 0 {
+		s.kept.due.Store(nextByAge(s.data.SegmentInfos(), now, policy.Age).UnixNano())
+	}
+	return nil
+}
+
+// nextByAge is when something may be due: the oldest segment goes, or the active one is to be sealed.
+func nextByAge(segments []log.SegmentInfo, now time.Time, age time.Duration) time.Time {
+	next := now.Add(time.Hour)
+	for _, segment := range segments {
+		if segment.End == segment.Base {
+			continue
+		}
+		at := segment.Last.Add(age)
+		if segment.Active {
+			at = segment.First.Add(age / limits.SegmentsPerAge)
+		}
+		if at.Before(next) {
+			next = at
+		}
+	}
+	if soon := now.Add(tick); next.Before(soon) { // a reader may be holding it
+		return soon
+	}
+	return next
+}
+
+// Purge lets go of the records below an offset, for good, and says how many that were. Records that
+// are not acknowledged yet stay, and so does what somebody holds.
+func (s *Shard) Purge(ctx context.Context, below uint64) (purged uint64, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	start, end := s.Offsets()
+	if below = min(below, end); below <= start {
+		return 0, nil
+	}
+	now, err := s.data.Trim(below)
+	if err != nil {
+		return 0, &StoreError{s.topic.name, err}
+	}
+	if now = s.show(now); now <= start {
+		return 0, nil
+	}
+	return now - start, nil
+}

@@ -1,0 +1,35 @@
+package topic
+
+import "time"
+
+const (
+	// batchBytes and batchRecords are where what one read brought is cut into another batch. It is a
+	// good deal less than a batch may have, since a reader takes a batch as a whole.
+	batchBytes   = 1 << 20
+	batchRecords = 4096
+	// maxIDs is how many message ids one shard remembers within its deduplication window, at about
+	// 80 bytes each: 8,700 messages with an id per second for the usual two minutes.
+	maxIDs = 1 << 20
+	// maxIDsTogether is the same over all shards of a broker: 160 MB, as a medium node can spare.
+	maxIDsTogether = 2 << 20
+	// maxID is the longest message id: it is kept in memory for the last message of each shard.
+	maxID = 1 << 10
+	// maxUnanswered is how many answers may wait for the disk, at about 100 bytes each, before
+	// publishers are read no further; at twice as many, what came over links is refused.
+	maxUnanswered = 256 << 10
+	// answersPerSend bounds the memory in which the answers of one round are built.
+	answersPerSend = 16 << 10
+	// openers is how many logs are opened and closed at once. It is waiting for the disk for the most
+	// part, and a disk does several things at once.
+	openers = 8
+	// tick is how often retention is looked at. Nothing is done for a shard that nothing happened to.
+	tick = 500 * time.Millisecond
+	// firstRetry and lastRetry bound how long after it failed a log is opened again: soon, since its
+	// messages wait, and no more often than somebody would want to read about it.
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second
+	// scanBytes is how much one search for a record of a subject reads: about half a second.
+	scanBytes = 256 << 20
+	// readBytes is how much of it is read at once.
+	readBytes = 256 << 10
+)

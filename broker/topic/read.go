@@ -1,0 +1,191 @@
+package topic
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/subject"
+)
+
+// ShardInfo is what readers see of a shard.
+type ShardInfo struct {
+	First, Last         uint64 // offsets; Last is First-1 if there is nothing
+	FirstTime, LastTime time.Time
+	Messages            uint64
+	Bytes               int64 // on disk, of the files that hold them
+}
+
+// Info describes what readers see.
+func (s *Shard) Info() ShardInfo {
+	start, end := s.Offsets()
+	info := ShardInfo{First: start, Last: end - 1, Messages: end - start}
+	if info.Messages == 0 {
+		return info
+	}
+	for _, segment := range s.data.SegmentInfos() {
+		if segment.End > start {
+			info.Bytes += segment.Bytes
+		}
+	}
+	if r, err := s.Get(start); err == nil {
+		info.FirstTime = time.Unix(0, r.Time).UTC()
+	}
+	if r, err := s.Get(end - 1); err == nil {
+		info.LastTime = time.Unix(0, r.Time).UTC()
+	}
+	return info
+}
+
+// Get reads the record at an offset. A *NoRecordError says that there is none. It may read the disk.
+func (s *Shard) Get(offset uint64) (log.Record, error) {
+	if start, end := s.Offsets(); offset < start || offset >= end {
+		return log.Record{}, &NoRecordError{Topic: s.topic.name, Offset: offset}
+	}
+	c := s.data.NewCursor(offset)
+	v, err := c.Read(1)
+	if err != nil {
+		return log.Record{}, s.unreadable(offset, err)
+	}
+	defer v.Release()
+	for b, ok := v.Next(); ok; b, ok = v.Next() {
+		it := b.Records()
+		for r := (log.Record{}); it.Next(&r); {
+			if r.Offset == offset {
+				return own(&r), nil
+			}
+		}
+		if it.Err() != nil {
+			return log.Record{}, it.Err()
+		}
+	}
+	return log.Record{}, &NoRecordError{Topic: s.topic.name, Offset: offset}
+}
+
+// unreadable is the error for an offset that was there a moment ago.
+func (s *Shard) unreadable(offset uint64, err error) error {
+	if _, ok := errors.AsType[*log.RangeError](err); ok {
+		return &NoRecordError{Topic: s.topic.name, Offset: offset}
+	}
+	return err
+}
+
+// own is a copy that outlives the batch.
+func own(r *log.Record) log.Record {
+	c := *r
+	c.Subject, c.Data, c.Attributes = slices.Clone(r.Subject), slices.Clone(r.Data), slices.Clone(r.Attributes)
+	return c
+}
+
+// matcher says which subjects a pattern stands for; most patterns are subjects.
+func matcher(pattern string) func(s []byte) bool {
+	p := []byte(pattern)
+	if strings.ContainsAny(pattern, "*>") {
+		return func(s []byte) bool { return subject.Matches(p, s) }
+	}
+	return func(s []byte) bool { return bytes.Equal(p, s) }
+}
+
+// NextFor reads the first record from an offset on whose subject matches a pattern. It reads a
+// bounded part of the log and says so with a *ScanError if that wasn't enough.
+func (s *Shard) NextFor(pattern string, from uint64) (log.Record, error) {
+	start, end := s.Offsets()
+	matches := matcher(pattern)
+	var found log.Record
+	done, err := s.scan(max(from, start), end, scanBytes, func(r *log.Record) bool {
+		if !matches(r.Subject) {
+			return true
+		}
+		found = own(r)
+		return false
+	})
+	switch {
+	case err != nil:
+		return log.Record{}, err
+	case found.Offset > 0:
+		return found, nil
+	case !done:
+		return log.Record{}, &ScanError{Topic: s.topic.name, Subject: pattern, Bytes: scanBytes}
+	}
+	return log.Record{}, &NoRecordError{Topic: s.topic.name, Offset: from, Subject: pattern}
+}
+
+// LastFor reads the last record whose subject matches a pattern: from the end backwards, in ever larger
+// steps, and bounded as NextFor is.
+func (s *Shard) LastFor(pattern string) (log.Record, error) {
+	start, end := s.Offsets()
+	matches := matcher(pattern)
+	budget := int64(scanBytes)
+	for to, step := end, uint64(256); to > start; step *= 2 {
+		from := start
+		if to-start > step {
+			from = to - step
+		}
+		last, read := uint64(0), int64(0)
+		done, err := s.scan(from, to, budget, func(r *log.Record) bool {
+			if matches(r.Subject) {
+				last = r.Offset
+			}
+			read += int64(len(r.Data) + len(r.Subject))
+			return true
+		})
+		if err != nil {
+			return log.Record{}, err
+		}
+		if budget -= read; !done || budget <= 0 && last == 0 {
+			return log.Record{}, &ScanError{Topic: s.topic.name, Subject: pattern, Bytes: scanBytes}
+		}
+		if last > 0 {
+			return s.Get(last)
+		}
+		to = from
+	}
+	return log.Record{}, &NoRecordError{Topic: s.topic.name, Offset: start, Subject: pattern}
+}
+
+// scan calls f with the records from from up to, not including, end, until it says no. done says
+// that the budget of bytes was enough. Damaged records are passed over.
+func (s *Shard) scan(from, end uint64, budget int64, f func(r *log.Record) bool) (done bool, err error) {
+	c := s.data.NewCursor(from)
+	for next := from; next < end; {
+		if budget <= 0 {
+			return false, nil
+		}
+		c.Seek(next)
+		v, err := c.Read(readBytes)
+		if damage, ok := errors.AsType[*log.CorruptError](err); ok && damage.Next > next {
+			next = damage.Next
+			continue
+		}
+		if gone, ok := errors.AsType[*log.RangeError](err); ok && gone.Start > next {
+			next = gone.Start
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		more := true
+		for b, ok := v.Next(); ok && more; b, ok = v.Next() {
+			budget -= int64(len(b))
+			it := b.Records()
+			for r := (log.Record{}); more && it.Next(&r); {
+				if r.Offset >= next && r.Offset < end {
+					more = f(&r)
+				}
+			}
+			if it.Err() != nil {
+				v.Release()
+				return false, it.Err()
+			}
+		}
+		next = v.End
+		v.Release()
+		if !more {
+			return true, nil
+		}
+	}
+	return true, nil
+}

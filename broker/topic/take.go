@@ -1,0 +1,293 @@
+package topic
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// intake is what one call of Take works with.
+type intake struct {
+	records []log.Record
+	append  log.Append
+	out     replies
+}
+
+var intakes = sync.Pool{New: func() any { return &intake{} }}
+
+// replies are answers that go out together.
+type replies struct {
+	messages []protocol.Message
+	buf      []byte
+}
+
+func (r *replies) reset() {
+	clear(r.messages)
+	r.messages, r.buf = r.messages[:0], r.buf[:0]
+}
+
+func (r *replies) ack(face Face, to []byte, topic string, offset uint64, duplicate bool) {
+	from := len(r.buf)
+	r.buf = face.AppendAck(r.buf, topic, offset, duplicate)
+	r.messages = append(r.messages, protocol.Message{Subject: to, Data: r.buf[from:len(r.buf):len(r.buf)]})
+}
+
+func (r *replies) refusal(face Face, to []byte, topic string, err error) {
+	from := len(r.buf)
+	r.buf = face.AppendRefusal(r.buf, topic, err)
+	r.messages = append(r.messages, protocol.Message{Subject: to, Data: r.buf[from:len(r.buf):len(r.buf)]})
+}
+
+func (t *Topic) take(messages []protocol.Message, forwarded bool) (behind bool) {
+	s := t.service
+	in := intakes.Get().(*intake)
+	for len(messages) > 0 {
+		v, shard := t.view.Load(), t.shard.Load()
+		switch {
+		case shard == nil || !v.lead || v.unsupported != "" || t.trouble.Load() != nil:
+			in.refuseAll(t, v, messages, t.refusal())
+			messages = nil
+		case forwarded && s.acker.unanswered.Load() > 2*maxUnanswered:
+			in.refuseAll(t, v, messages, &StoreError{t.name, log.ErrOverloaded})
+			messages = nil
+		default:
+			messages = messages[shard.take(in, v, messages):]
+		}
+	}
+	if len(in.out.messages) > 0 {
+		s.config.Hub.Send(in.out.messages)
+	}
+	in.out.reset()
+	intakes.Put(in)
+	return s.config.Disk.Behind() || s.acker.unanswered.Load() > maxUnanswered
+}
+
+// refusal is why nothing can be published now.
+func (t *Topic) refusal() error {
+	if why := t.whyNot(); why != nil {
+		return why
+	}
+	// It has become possible between two looks.
+	return &NotServedError{Topic: t.name, Reason: Opening, Leader: t.Leader(), Why: "its log is being opened; try again"}
+}
+
+func (in *intake) refuseAll(t *Topic, v *view, messages []protocol.Message, err error) {
+	for i := range messages {
+		if v.keeps(messages[i].Subject) {
+			in.refuse(t, v, messages[i].Reply, err)
+		}
+	}
+}
+
+// refuse answers at once that a message is not kept.
+func (in *intake) refuse(t *Topic, v *view, to []byte, err error) {
+	t.service.counts.refuse(err)
+	if len(to) > 0 && !v.noAck {
+		in.out.refusal(t.service.config.Face, to, t.name, err)
+	}
+}
+
+// take judges messages and appends those that are to be kept as one batch. It returns how many it
+// dealt with: at least one.
+func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.failed.Load() != nil {
+		in.refuseAll(s.topic, v, messages, s.topic.refusal())
+		return len(messages)
+	}
+	now := s.now()
+	if s.ids.n > 0 {
+		s.ids.expire(now - int64(v.window))
+	}
+	known, size := s.ids.n, 0
+	p := newPending(s)
+	for n < len(messages) && len(in.records) < batchRecords {
+		m := &messages[n]
+		if len(in.records) > 0 && size+len(m.Data)+len(m.Subject) > batchBytes {
+			break
+		}
+		n++
+		if v.keeps(m.Subject) && s.judge(in, p, v, m, now) {
+			size += len(m.Data) + len(m.Subject)
+			in.records = append(in.records, log.Record{Time: now, Subject: m.Subject, Header: m.Header, Data: m.Data})
+		}
+	}
+	if len(in.records) == 0 {
+		s.settleLater(p)
+		return n
+	}
+	s.service.acker.unanswered.Add(int64(len(p.answers)))
+	count := uint64(len(in.records))
+	in.append = log.Append{Epoch: s.epoch.Load(), Records: in.records, Durability: v.durability, Done: p}
+	p.durability = v.durability
+	_, err := s.data.Append(&in.append)
+	clear(in.records)
+	in.records, in.append = in.records[:0], log.Append{}
+	if err == nil { // p is the committer's now
+		s.end += count
+		s.lastTime = now
+		s.service.counts.appended.Add(count)
+		return n
+	}
+	s.service.acker.unanswered.Add(-int64(len(p.answers)))
+	s.ids.undo(known)
+	s.lastKnown = false
+	s.notAppended(in, v, p, int(count), err)
+	return n
+}
+
+// judge says whether a message is to be kept, and notes in p or in what is answered. mu is held.
+func (s *Shard) judge(in *intake, p *pending, v *view, m *protocol.Message, now int64) bool {
+	t := s.topic
+	if v.maxMessage > 0 && len(m.Data) > v.maxMessage {
+		in.refuse(t, v, m.Reply, &TooLargeError{Topic: t.name, Size: len(m.Data), Max: v.maxMessage})
+		return false
+	}
+	var c Conditions
+	if m.Header > 0 {
+		var refusal error
+		if c, refusal = s.service.config.Face.Conditions(m.Data[:m.Header]); refusal != nil {
+			in.refuse(t, v, m.Reply, refusal)
+			return false
+		}
+	}
+	next := s.end + uint64(len(in.records))
+	if c.any() && !s.holds(in, p, v, m, &c, next, now) {
+		return false
+	}
+	s.lastID, s.lastKnown = append(s.lastID[:0], c.ID...), true
+	if len(m.Reply) > 0 && !v.noAck {
+		p.add(m.Reply, answer{offset: next})
+	}
+	return true
+}
+
+// holds says whether the conditions hold for the message that is to be kept at next. mu is held.
+func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *Conditions, next uint64, now int64) bool {
+	t := s.topic
+	switch {
+	case len(c.ExpectedTopic) > 0 && string(c.ExpectedTopic) != t.name:
+		in.refuse(t, v, m.Reply, &WrongTopicError{Topic: t.name, Expected: string(c.ExpectedTopic)})
+		return false
+	case len(c.ID) > maxID:
+		in.refuse(t, v, m.Reply, &UnsupportedConditionError{t.name, "a message id of so many bytes"})
+		return false
+	case c.ExpectsLastBySubject:
+		in.refuse(t, v, m.Reply, &UnsupportedConditionError{t.name, "expecting the last message of a subject"})
+		return false
+	}
+	var hash idHash
+	if len(c.ID) > 0 && v.window > 0 {
+		hash = hashID(c.ID)
+		if offset, ok := s.ids.find(hash); ok {
+			s.service.counts.duplicates.Add(1)
+			s.answer(in, p, v, m.Reply, answer{offset: offset, kind: isDuplicate})
+			return false
+		}
+	}
+	if c.ExpectsLast && c.ExpectedLast != next-1 {
+		s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &WrongLastError{Topic: t.name, Last: next - 1}})
+		return false
+	}
+	if len(c.ExpectedLastID) > 0 {
+		last, err := s.lastMessageID(next)
+		if err != nil {
+			in.refuse(t, v, m.Reply, &StoreError{t.name, err})
+			return false
+		}
+		if string(last) != string(c.ExpectedLastID) {
+			s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &WrongLastIDError{Topic: t.name, ID: string(last)}})
+			return false
+		}
+	}
+	if len(c.ID) > 0 && v.window > 0 {
+		if s.ids.full() {
+			in.refuse(t, v, m.Reply, &WindowFullError{Topic: t.name, IDs: s.ids.n, Window: v.window})
+			return false
+		}
+		s.ids.add(hash, next, now)
+	}
+	return true
+}
+
+// answer gives an answer that rests on the record at its offset: now if that record is
+// as safe as the Topic asks for, and with it otherwise. mu is held.
+func (s *Shard) answer(in *intake, p *pending, v *view, to []byte, a answer) {
+	if a.kind == isRefusal {
+		s.service.counts.refuse(a.err)
+	}
+	switch {
+	case len(to) == 0 || v.noAck:
+	case a.offset >= s.high.Load():
+		p.add(to, a)
+	case a.kind == isDuplicate:
+		in.out.ack(s.service.config.Face, to, s.topic.name, a.offset, true)
+	default:
+		in.out.refusal(s.service.config.Face, to, s.topic.name, a.err)
+	}
+}
+
+// lastMessageID is the id of the message before next. mu is held.
+func (s *Shard) lastMessageID(next uint64) ([]byte, error) {
+	if s.lastKnown {
+		return s.lastID, nil
+	}
+	s.lastID = s.lastID[:0]
+	if next > s.data.Start() {
+		_, err := s.scan(next-1, next, readBytes, func(r *log.Record) bool {
+			if c, refusal := s.service.config.Face.Conditions(r.Data[:r.Header]); refusal == nil {
+				s.lastID = append(s.lastID, c.ID...)
+			}
+			return true
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	s.lastKnown = true
+	return s.lastID, nil
+}
+
+// settleLater sees to answers of which none belongs to a message that is kept now. mu is held.
+func (s *Shard) settleLater(p *pending) {
+	if len(p.answers) == 0 {
+		p.free()
+		return
+	}
+	s.service.acker.unanswered.Add(int64(len(p.answers)))
+	s.waiting = append(s.waiting, p)
+	if p.rest() < s.high.Load() { // settled meanwhile, and perhaps nothing more is to be
+		s.service.acker.revisit(s)
+	}
+}
+
+// notAppended refuses the messages that could not be appended, at once. Answers that rest on records before them
+// stand. mu is held.
+func (s *Shard) notAppended(in *intake, v *view, p *pending, count int, err error) {
+	if failed, ok := errors.AsType[*log.FailedError](err); ok {
+		s.fail(failed)
+	}
+	refusal := &StoreError{s.topic.name, err}
+	left := p.answers[:0]
+	for i := range p.answers {
+		a := &p.answers[i]
+		if a.offset < s.end {
+			left = append(left, *a)
+			continue
+		}
+		if a.kind == isKept {
+			count--
+			s.service.counts.refuse(refusal)
+		}
+		in.out.buf = append(in.out.buf, p.reply(a)...) // p may be used for something else before the answer goes out
+		in.out.refusal(s.service.config.Face, in.out.buf[len(in.out.buf)-len(p.reply(a)):], s.topic.name, refusal)
+	}
+	for range count { // those that asked for no answer
+		s.service.counts.refuse(refusal)
+	}
+	p.answers = left
+	s.settleLater(p)
+}

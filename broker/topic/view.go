@@ -1,0 +1,125 @@
+package topic
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/subject"
+)
+
+// view is what one State says of a Topic, in the form that is needed to serve it. It never changes.
+type view struct {
+	desired *coordination.Topic
+	leader  string // id of a broker; empty: none
+	epoch   uint64
+	lead    bool // this broker leads, in this life
+	gone    bool // deleted, or being deleted
+
+	unsupported string // why it can't be published to, or empty
+	durability  log.Durability
+	window      time.Duration
+	maxMessage  int
+	retention   log.Retention
+	noAck       bool
+	// outright are the patterns that don't begin with a wildcard; if there are others, wild is set.
+	outright [][]byte
+	wild     bool
+}
+
+// see makes a Topic's view of a State. A broker that led in the view before goes on leading as long as
+// the shard says so, also while its registration is being renewed: each of its acks is its own disk's.
+func see(self string, t *coordination.Topic, state *coordination.State, before *view, payload int) *view {
+	spec := &t.Spec
+	v := &view{
+		desired: t, gone: t.Deleting, unsupported: unsupported(t), durability: durability(spec.Durability),
+		window: spec.Deduplication, maxMessage: payload, noAck: spec.Stream.NoAck,
+		retention: log.Retention{Age: spec.Retention.Age, Bytes: spec.Retention.Bytes, Messages: uint64(max(spec.Retention.Messages, 0))},
+	}
+	if spec.MaxMessage > 0 && (payload == 0 || spec.MaxMessage < payload) {
+		v.maxMessage = spec.MaxMessage
+	}
+	for _, pattern := range spec.Subjects {
+		if strings.HasPrefix(pattern, "*") || strings.HasPrefix(pattern, ">") {
+			v.wild = true
+		} else {
+			v.outright = append(v.outright, []byte(pattern))
+		}
+	}
+	shard := state.Shard(t.ID, 0)
+	if v.gone || shard == nil {
+		return v
+	}
+	v.leader, v.epoch = shard.Leader, uint64(shard.Epoch)
+	if shard.Leader != self {
+		return v
+	}
+	if before != nil && before.lead {
+		v.lead = true
+		return v
+	}
+	if me, ok := state.Broker(self); ok {
+		v.lead = slices.Contains(shard.InSync, coordination.Replica{Broker: self, Incarnation: me.Incarnation})
+	}
+	return v
+}
+
+func unsupported(t *coordination.Topic) string {
+	switch {
+	case t.Spec.Shards > 1:
+		return fmt.Sprintf("it asks for %d shards, and brokers serve Topics of one so far (make it with shards: 1)", t.Spec.Shards)
+	case t.Spec.Replicas > maxReplicas || t.Spec.MinInSync > maxReplicas:
+		return fmt.Sprintf("it asks for %d replicas, %d of them in sync, and brokers keep %d so far (write replicas: %d, or leave both out)",
+			t.Spec.Replicas, t.Spec.MinInSync, maxReplicas, maxReplicas)
+	}
+	return ""
+}
+
+func durability(d coordination.Durability) log.Durability {
+	switch d {
+	case coordination.Replicated:
+		return log.Replicated
+	case coordination.Memory:
+		return log.Memory
+	}
+	return log.Synced
+}
+
+// keeps says whether a message with that subject, which one of the Topic's patterns matches, is
+// kept. What is the system's or an answer to somebody is not meant by a pattern that begins with a wildcard.
+func (v *view) keeps(s []byte) bool {
+	if !v.wild || len(s) == 0 || s[0] != '$' && !strings.HasPrefix(string(s), "_INBOX.") {
+		return true
+	}
+	for _, pattern := range v.outright {
+		if subject.Matches(pattern, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// kept is what stands in the data log's directory about its Topic, so that coordination can be
+// built anew from it.
+type kept struct {
+	Version    int                    `json:"v"`
+	Name       string                 `json:"name"`
+	ID         string                 `json:"id"`
+	Generation int64                  `json:"generation"`
+	Owner      coordination.Owner     `json:"owner"`
+	Created    time.Time              `json:"created"`
+	Spec       coordination.TopicSpec `json:"spec"`
+}
+
+func (v *view) keptSpec() []byte {
+	t := v.desired
+	data, err := json.Marshal(kept{1, t.Name, t.ID, t.Generation, t.Owner, t.Created, t.Spec})
+	if err != nil {
+		return nil // the spec came from JSON, so this doesn't happen
+	}
+	return data
+}
