@@ -46,7 +46,7 @@ func (v view) waits(t *coordination.Topic) map[int]*Status {
 		return nil
 	}
 	plan := topic.PlanPlacement(topic.Facts{
-		Brokers: v.state.Brokers, Topics: []*coordination.Topic{t}, Shards: v.state.Shards, MaxShards: maxShards,
+		Brokers: v.state.Brokers, Topics: []*coordination.Topic{t}, Shards: v.state.Shards, MaxShards: topic.MaxShards,
 	})
 	waits := make(map[int]*Status, len(plan.Waits))
 	for _, w := range plan.Waits {
@@ -58,7 +58,7 @@ func (v view) waits(t *coordination.Topic) map[int]*Status {
 // settled says that there is nothing to ask the planner, as is the rule.
 func (v view) settled(t *coordination.Topic) bool {
 	shards := v.state.Shards(t.ID)
-	if len(shards) != t.Spec.Shards || t.Spec.Shards > maxShards {
+	if len(shards) != t.Spec.Shards || t.Spec.Shards > topic.MaxShards {
 		return false
 	}
 	for _, shard := range shards {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/topic"
 )
 
 // inbox is a hub that keeps what is sent.
@@ -18,6 +19,7 @@ func (i *inbox) Send(messages []protocol.Message) { i.got = append(i.got, messag
 type known struct{ state *coordination.State }
 
 func (k known) State() *coordination.State { return k.state }
+func (k known) ByID(string) *topic.Topic   { return nil }
 
 func newServer(state *coordination.State) (*Server, *inbox) {
 	box := &inbox{}

@@ -2,16 +2,21 @@ package admin
 
 import (
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/topic"
 )
 
 // Topics is what is known of Topics; *topic.Service has it.
-type Topics interface{ State() *coordination.State }
+type Topics interface {
+	State() *coordination.State
+	ByID(id string) *topic.Topic
+}
 
 // Hub is how answers reach who asked; topic.Hub has it.
 type Hub interface {
@@ -24,9 +29,6 @@ const maxAnswers = 16
 
 // maxUnreadable is how many unreadable keys are named.
 const maxUnreadable = 16
-
-// maxShards is how many shards of a Topic brokers serve.
-const maxShards = 1
 
 // Server answers requests; it is a topic.Taker for Subjects. It holds nothing but what it was
 // given, and may be called at the same time.
@@ -68,6 +70,8 @@ func (s *Server) Take(messages []protocol.Message, _ bool) (behind bool) {
 // Wait has nothing to wait for: answers are made while they are asked for.
 func (s *Server) Wait() {}
 
+var _ topic.Taker = (*Server)(nil)
+
 func (s *Server) answer(subject, payload []byte) []byte {
 	r, refusal := parse(subject, payload)
 	state := s.topics.State()
@@ -79,7 +83,7 @@ func (s *Server) answer(subject, payload []byte) []byte {
 			Error *Error `json:"error"`
 		}{refusal})
 	}
-	v := view{state, func(string) error { return nil }}
+	v := view{state, s.trouble}
 	switch r.kind {
 	case topicList:
 		return encode(v.topicList(r.page))
@@ -89,6 +93,24 @@ func (s *Server) answer(subject, payload []byte) []byte {
 		return encode(v.subscriptionList(r.topic, r.page))
 	}
 	return encode(v.subscriptionInfo(r.topic, r.subscription))
+}
+
+// trouble is what keeps this broker from serving a Topic that it leads. Of those that others
+// lead, their leaders are to be asked.
+func (s *Server) trouble(topicID string) error {
+	t := s.topics.ByID(topicID)
+	if t == nil {
+		return nil
+	}
+	var why *topic.NotServedError
+	if !errors.As(t.WhyNot(), &why) {
+		return nil
+	}
+	switch why.Reason {
+	case topic.Troubled, topic.Opening, topic.ServiceIsClosing:
+		return why
+	}
+	return nil
 }
 
 // encode can't fail on what this package makes: there is nothing in it that JSON has no word for.

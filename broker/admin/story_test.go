@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/topic"
 )
 
 // cluster is a real etcd, and a Server that follows it.
@@ -34,6 +35,8 @@ func (c *cluster) State() *coordination.State {
 	defer c.mu.Unlock()
 	return c.state
 }
+
+func (c *cluster) ByID(string) *topic.Topic { return nil }
 
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
@@ -199,29 +202,26 @@ func TestWhatIsNotSupportedIsSaid(t *testing.T) {
 
 // Pages follow each other without a gap, whatever their length, and end where they get long.
 func TestPagesFollowEachOther(t *testing.T) {
-	ctx := context.Background()
-	c := startCluster(t)
-	who := coordination.Owner{Kind: coordination.ClientOwner}
-	var want []string
+	var (
+		want          []string
+		topics        []*coordination.Topic
+		subscriptions []*coordination.Subscription
+	)
 	for i := range 10 {
 		name := fmt.Sprintf("t%02d", i)
 		spec := coordination.TopicSpec{Subjects: []string{name}, Shards: 1, Stream: coordination.StreamSettings{Description: strings.Repeat("x", 200<<10)}}
-		if _, err := c.CreateTopic(ctx, name, spec, who); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.CreateSubscription(ctx, "t00", "s"+name, coordination.SubscriptionSpec{}, who); err != nil {
-			t.Fatal(err)
-		}
+		topics = append(topics, &coordination.Topic{Name: name, ID: "id of " + name, Spec: spec})
+		subscriptions = append(subscriptions, &coordination.Subscription{Topic: "id of t00", Name: "s" + name})
 		want = append(want, name)
 	}
-	c.topic("t00", "all are known", func(t *Topic) bool { return t.Subscriptions == 10 })
+	s, box := newServer(coordination.NewState(1, nil, topics, nil, subscriptions))
 	for _, limit := range []int{0, 1, 2, 10} {
 		var names []string
-		pages := 0
+		pages := 1
 		for after := ""; ; pages++ {
-			list := ask[TopicList](t, c.server, c.box, TopicListSubject, fmt.Sprintf(`{"after":%q,"limit":%d}`, after, limit))
-			if list.Total != 10 || limit > 0 && len(list.Topics) > limit || len(c.box.got[0].Data) > 2*maxAnswer {
-				t.Fatalf("a page of %d in %d bytes, of %d", len(list.Topics), len(c.box.got[0].Data), list.Total)
+			list := ask[TopicList](t, s, box, TopicListSubject, fmt.Sprintf(`{"after":%q,"limit":%d}`, after, limit))
+			if list.Total != 10 || limit > 0 && len(list.Topics) > limit || len(box.got[0].Data) > 2*maxAnswer {
+				t.Fatalf("a page of %d in %d bytes, of %d", len(list.Topics), len(box.got[0].Data), list.Total)
 			}
 			for _, topic := range list.Topics {
 				names = append(names, topic.Name)
@@ -230,13 +230,13 @@ func TestPagesFollowEachOther(t *testing.T) {
 				break
 			}
 		}
-		if !slices.Equal(names, want) || pages == 0 {
-			t.Errorf("with pages of %d: %v in %d pages", limit, names, pages+1)
+		if !slices.Equal(names, want) || pages < 4 {
+			t.Errorf("with pages of %d: %v in %d pages", limit, names, pages)
 		}
 	}
 	var names []string
 	for after := ""; ; {
-		list := ask[SubscriptionList](t, c.server, c.box, SubscriptionListSubject+"t00", fmt.Sprintf(`{"after":%q,"limit":3}`, after))
+		list := ask[SubscriptionList](t, s, box, SubscriptionListSubject+"t00", fmt.Sprintf(`{"after":%q,"limit":3}`, after))
 		for _, s := range list.Subscriptions {
 			names = append(names, strings.TrimPrefix(s.Name, "s"))
 		}
@@ -246,5 +246,26 @@ func TestPagesFollowEachOther(t *testing.T) {
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("the subscriptions: %v", names)
+	}
+}
+
+// A leader that can't serve what it leads says so, though everybody else would say that it is served.
+func TestTroubleIsTold(t *testing.T) {
+	broker := coordination.Broker{ID: "a", Incarnation: 5, Name: "main-0"}
+	made := &coordination.Topic{Name: "orders", ID: "id", Spec: coordination.TopicSpec{Subjects: []string{"orders"}, Shards: 1}}
+	shard := &coordination.Shard{Topic: "id", Epoch: 1, Leader: "a", Replicas: []string{"a"}, InSync: []coordination.Replica{{Broker: "a", Incarnation: 5}}}
+	state := coordination.NewState(1, []coordination.Broker{broker}, []*coordination.Topic{made}, []*coordination.Shard{shard}, nil)
+	well := view{state, func(string) error { return nil }}
+	if got := well.topic(made); !got.Served || !got.Shards[0].Served {
+		t.Errorf("without trouble: %+v", got.Status)
+	}
+	ill := view{state, func(id string) error { return fmt.Errorf("the disk under %s is full", id) }}
+	if got := ill.topic(made); got.Served || got.Reason != Trouble || got.Why != "the disk under id is full" || got.Shards[0].Leader.Name != "main-0" {
+		t.Errorf("with trouble: %+v", got)
+	}
+	gone := *made
+	gone.Deleting = true
+	if got := well.topic(&gone); got.Served || got.Reason != Deleting {
+		t.Errorf("while it is deleted: %+v", got.Status)
 	}
 }
