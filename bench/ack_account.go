@@ -57,7 +57,7 @@ type ackTrack struct {
 	sent    int
 	chunks  [][]sentMessage // so that growing moves nothing
 	newest  int             // the latest message that was acknowledged, or -1
-	highest uint64          // its sequence
+	highest uint64          // the highest sequence that it was given
 }
 
 const chunkMessages = 256
@@ -71,9 +71,9 @@ type sentMessage struct {
 // refusedSequence marks a message that was answered with an error.
 const refusedSequence = ^uint64(0)
 
-func newAckAccount(stream string, publishers int, from, to int64) *ackAccount {
+func newAckAccount(stream string, publishers, limit int, from, to int64) *ackAccount {
 	a := &ackAccount{
-		stream: stream, limit: maxDurableMessages, from: from, to: to, tracks: make([]ackTrack, publishers), latency: newRecorder(),
+		stream: stream, limit: limit, from: from, to: to, tracks: make([]ackTrack, publishers), latency: newRecorder(),
 	}
 	for i := range a.tracks {
 		a.tracks[i].newest = -1
@@ -130,7 +130,9 @@ func (a *ackAccount) settle(publisher, number int, ack pubAck, err error, at int
 	}
 	m.sequence = ack.sequence
 	a.acks.Acked++
-	if wrong := a.wrong(t, number, ack); wrong != nil {
+	if wrong := a.wrong(t, number, ack); wrong == nil {
+		t.highest = max(t.highest, ack.sequence)
+	} else {
 		a.acks.Wrong++
 		if a.refusal == nil {
 			a.refusal = wrong
@@ -142,7 +144,7 @@ func (a *ackAccount) settle(publisher, number int, ack pubAck, err error, at int
 	if number < t.newest {
 		a.acks.OutOfOrder++
 	} else {
-		t.newest, t.highest = number, max(t.highest, ack.sequence)
+		t.newest = number
 	}
 	if at >= a.from && at < a.to {
 		a.latency.record(at - m.at)
@@ -150,16 +152,17 @@ func (a *ackAccount) settle(publisher, number int, ack pubAck, err error, at int
 	return true
 }
 
-// wrong says what can't be about an ack, if anything. A stream that is ours alone begins at 1
-// and holds no more than was published, no sequence is given twice, and the messages of one
-// publisher on one connection stand in the order in which they were sent.
+// wrong says what can't be about an ack, if anything. In a stream that is ours alone sequences
+// begin at 1 and are not far beyond what was published (those that are off by less show when it
+// is read back), none is given twice, and the messages of one publisher on one connection stand
+// in the order in which they were sent.
 func (a *ackAccount) wrong(t *ackTrack, number int, ack pubAck) error {
 	switch {
 	case string(ack.stream) != a.stream:
 		return fmt.Errorf("an ack is from the stream %.64q instead of %q", ack.stream, a.stream)
 	case ack.duplicate:
 		return errors.New("a message that was sent once was taken for a duplicate")
-	case ack.sequence == 0 || ack.sequence > uint64(a.published)+a.probes:
+	case ack.sequence == 0 || ack.sequence > 2*(uint64(a.limit)+a.probes):
 		return fmt.Errorf("an ack has the sequence %d after %d messages", ack.sequence, uint64(a.published)+a.probes)
 	case !a.taken.add(ack.sequence):
 		return fmt.Errorf("the sequence %d was given to two messages", ack.sequence)

@@ -27,6 +27,7 @@ const (
 type durablePlan struct {
 	publishers int
 	window     int // messages in flight, of each publisher
+	most       int // messages in all, after which the run ends
 	optional   bool
 }
 
@@ -62,7 +63,7 @@ func (d Durable) workload(publishers, window int) Workload {
 			Publishers: publishers, Window: window, PayloadBytes: d.PayloadBytes,
 			WarmupNS: int64(d.Warmup), DurationNS: int64(d.Duration),
 		},
-		durable: &durablePlan{publishers: publishers, window: window, optional: d.Optional},
+		durable: &durablePlan{publishers: publishers, window: window, most: maxDurableMessages, optional: d.Optional},
 	}
 }
 

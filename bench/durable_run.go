@@ -74,7 +74,7 @@ func (r *durableRun) play(ctx context.Context, run *Run) (err error) {
 
 	r.from = now() + r.workload.Parameters.WarmupNS
 	r.to = r.from + r.workload.Parameters.DurationNS
-	r.account = newAckAccount(s.name, r.plan.publishers, r.from, r.to)
+	r.account = newAckAccount(s.name, r.plan.publishers, r.plan.most, r.from, r.to)
 	r.account.probes = probes
 	stopUsage := r.usage.watch(ctx, r.from, r.target.PID)
 	defer stopUsage()

@@ -21,6 +21,8 @@ type fakeServer struct {
 	deafFor int
 	// dribble writes every byte by itself.
 	dribble bool
+	// streams answers what is sent to JetStream; without it nobody does.
+	streams *fakeStreams
 
 	wg     sync.WaitGroup
 	mu     sync.Mutex
@@ -45,6 +47,7 @@ const (
 type fakeMessage struct {
 	subject string
 	payload []byte
+	reply   string
 }
 
 type fakeConn struct {
@@ -111,13 +114,28 @@ func (s *fakeServer) serve(c *fakeConn) {
 			s.mu.Lock()
 			c.subs[f[len(f)-1]] = f[1]
 			s.mu.Unlock()
-		case "PUB":
+		case "PUB", "HPUB":
 			size, _ := strconv.Atoi(f[len(f)-1])
 			payload := make([]byte, size+2)
 			if _, err := io.ReadFull(in, payload); err != nil {
 				return
 			}
-			s.publish(fakeMessage{f[1], payload[:size]})
+			m := fakeMessage{subject: f[1], payload: payload[:size]}
+			if f[0] == "HPUB" {
+				head, _ := strconv.Atoi(f[len(f)-2])
+				m.payload, f = m.payload[head:], f[:len(f)-1]
+			}
+			if len(f) == 4 {
+				m.reply = f[2]
+			}
+			switch {
+			case s.streams != nil && s.streams.takes(m.subject):
+				s.streams.take(s, c, m)
+			case strings.HasPrefix(m.subject, "$JS."):
+				s.routeHeaders(fakeMessage{subject: m.reply}, "NATS/1.0 503\r\n\r\n")
+			default:
+				s.publish(m)
+			}
 		}
 	}
 }
@@ -209,7 +227,13 @@ func (s *fakeServer) receivers(m fakeMessage, everybody bool) (list []fakeReceiv
 
 func (s *fakeServer) route(m fakeMessage, everybody bool) {
 	for _, r := range s.receivers(m, everybody) {
-		s.write(r.conn, fmt.Sprintf("MSG %s %s %d\r\n%s\r\n", m.subject, r.sid, len(m.payload), m.payload))
+		s.write(r.conn, fmt.Sprintf("MSG %s %s %s %d\r\n%s\r\n", m.subject, r.sid, m.reply, len(m.payload), m.payload))
+	}
+}
+
+func (s *fakeServer) routeHeaders(m fakeMessage, headers string) {
+	for _, r := range s.receivers(m, false) {
+		s.write(r.conn, fmt.Sprintf("HMSG %s %s %d %d\r\n%s%s\r\n", m.subject, r.sid, len(headers), len(headers)+len(m.payload), headers, m.payload))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -139,18 +140,23 @@ func (s *benchStream) read(ctx context.Context, stored *storedAccount) error {
 		return fmt.Errorf("ask for its messages: %w", err)
 	}
 	defer messages.Stop()
+	// nats.go asks again for as long as a server's answers make no sense to it.
+	watchdog := time.AfterFunc(2*s.limits.Drain, messages.Stop)
+	defer watchdog.Stop()
+	defer context.AfterFunc(ctx, messages.Stop)()
 	for stored.position < info.State.LastSeq {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 		m, err := messages.Next(jetstream.NextMaxWait(s.limits.Drain))
 		if err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			return fmt.Errorf("behind %d of %d: %w", stored.position, info.State.LastSeq, err)
 		}
 		meta, err := m.Metadata()
 		if err != nil {
 			return fmt.Errorf("behind %d: %w", stored.position, err)
 		}
+		watchdog.Reset(2 * s.limits.Drain)
 		stored.observe(meta.Sequence.Stream, m.Data())
 	}
 	if uint64(stored.read) != info.State.Msgs {
