@@ -1,0 +1,136 @@
+package topic
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// signals is a hub that wakes the publisher whose number is its reply subject.
+type signals struct {
+	*testHub
+	waiting []chan struct{}
+	sends   atomic.Int64
+}
+
+func (s *signals) Send(messages []protocol.Message) {
+	s.sends.Add(1)
+	for i := range messages {
+		n := 0
+		for _, c := range messages[i].Subject {
+			n = 10*n + int(c-'0')
+		}
+		s.waiting[n] <- struct{}{}
+	}
+}
+
+// benchSite serves one Topic from the machine's disk.
+func benchSite(t testing.TB, publishers int, change func(*coordination.TopicSpec)) (*site, *signals, *Topic) {
+	n := newSite(t)
+	n.fs, n.dir, n.options = env.OS, t.TempDir(), log.Options{}
+	if err := n.start(); err != nil {
+		t.Fatal(err)
+	}
+	hub := &signals{testHub: n.hub}
+	for range publishers {
+		hub.waiting = append(hub.waiting, make(chan struct{}, 4096))
+	}
+	n.service.config.Hub = hub
+	n.topic("orders", change)
+	n.place("orders", self)
+	n.tell()
+	n.open("orders")
+	return n, hub, n.service.Topic("orders")
+}
+
+// Each publisher sends one message of 256 bytes, waits until it is acknowledged, and again.
+func BenchmarkPublishAndWait(b *testing.B) {
+	for _, publishers := range []int{1, 32, 256} {
+		b.Run(fmt.Sprintf("publishers=%d", publishers), func(b *testing.B) {
+			n, hub, topic := benchSite(b, publishers, nil)
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			var wg sync.WaitGroup
+			b.ResetTimer()
+			for i := range publishers {
+				wg.Go(func() {
+					m := []protocol.Message{{Subject: []byte("orders.eu"), Reply: []byte(strconv.Itoa(i)), Data: make([]byte, 256)}}
+					for left.Add(-1) >= 0 {
+						(*taker)(topic).Take(m, false)
+						<-hub.waiting[i]
+					}
+				})
+			}
+			wg.Wait()
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "acks/s")
+			b.ReportMetric(float64(b.N)/float64(max(hub.sends.Load(), 1)), "acks/send")
+			b.ReportMetric(float64(b.N)/float64(max(n.disk.Stats().Rounds, 1)), "acks/sync")
+		})
+	}
+}
+
+// One publisher sends reads of 64 messages, as many as are let, and waits for each read's acks
+// sixteen reads later.
+func BenchmarkPublishWindow(b *testing.B) {
+	for _, with := range []string{"nothing", "ids"} {
+		b.Run("with="+with, func(b *testing.B) {
+			_, hub, topic := benchSite(b, 1, func(s *coordination.TopicSpec) { s.Deduplication = 2e9 })
+			read := make([]protocol.Message, 64)
+			for i := range read {
+				read[i] = message("orders.eu", "0", string(make([]byte, 256)))
+				if with == "ids" {
+					read[i] = message("orders.eu", "0", string(make([]byte, 256)), "Id: 0123456789abcdef")
+				}
+			}
+			id, out := 0, 0
+			b.ResetTimer()
+			for range b.N {
+				if with == "ids" {
+					for i := range read {
+						id++
+						copy(read[i].Data[len("NATS/1.0\r\nId: "):], fmt.Appendf(nil, "%016d", id))
+					}
+				}
+				(*taker)(topic).Take(read, false)
+				for out += len(read); out > 16*len(read); out-- {
+					<-hub.waiting[0]
+				}
+			}
+			for ; out > 0; out-- {
+				<-hub.waiting[0]
+			}
+			b.ReportMetric(64*float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
+		})
+	}
+}
+
+// 10,000 Topics that were there before are opened again.
+func BenchmarkOpen(b *testing.B) {
+	const topics = 10_000
+	n := newSite(b)
+	n.fs, n.dir, n.options = env.OS, b.TempDir(), log.Options{}
+	var names []string
+	for i := range topics {
+		names = append(names, fmt.Sprintf("t%d", i))
+	}
+	n.serve(names...)
+	for _, name := range names {
+		n.ask(name+".a", "one")
+	}
+	b.ResetTimer()
+	for range b.N {
+		b.StopTimer()
+		n.stop()
+		b.StartTimer()
+		n.serve(names...)
+	}
+	b.ReportMetric(topics*float64(b.N)/b.Elapsed().Seconds(), "topics/s")
+}
