@@ -238,7 +238,7 @@ func printSubscription(w io.Writer, v *subscriptionView) error {
 		}
 		add("Backoff", strings.Join(pauses, ", "))
 	}
-	if v.Owner != nil {
+	if v.Owner != nil && v.Owner.Kind == coordination.ManifestOwner {
 		add("When its manifest goes", string(v.Spec.DeletionPolicy))
 	}
 	add("Status", v.status())

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-mq/carillon/broker/admin"
+	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
 func newTopicListCommand() *cobra.Command {
@@ -204,7 +205,7 @@ func printTopic(w io.Writer, v *topicView) error {
 		deduplication = durationText(v.Spec.Deduplication)
 	}
 	add("Deduplication", deduplication)
-	if v.Owner != nil {
+	if v.Owner != nil && v.Owner.Kind == coordination.ManifestOwner {
 		add("When its manifest goes", string(v.Spec.DeletionPolicy))
 	}
 	add("Status", v.status())

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/broker/admin"
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+func TestSizesAndAges(t *testing.T) {
+	for text, want := range map[string]int64{
+		"1": 1, "512": 512, "1Ki": 1024, "1KiB": 1024, "1k": 1000, "1.5Gi": 3 << 29, "10GB": 10e9, "2Ti": 2 << 40, "100B": 100,
+	} {
+		var s sizeFlag
+		if err := s.Set(text); err != nil || int64(s) != want {
+			t.Errorf("%s is %d, %v; want %d", text, s, err, want)
+		}
+	}
+	for _, text := range []string{"", "0", "-1", "Gi", "1e3", "0x10", "1PB", "nan", "infTi", "1_000", "1 Gi", "99999999Ti"} {
+		var s sizeFlag
+		if err := s.Set(text); err == nil {
+			t.Errorf("%q is %d bytes", text, s)
+		}
+	}
+	for text, want := range map[string]time.Duration{"7d": 168 * time.Hour, "90s": 90 * time.Second, "1h30m": 90 * time.Minute, "1ms": time.Millisecond} {
+		if got, err := parseAge(text); err != nil || got != want {
+			t.Errorf("%s is %s, %v; want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "0s", "-1h", "7", "7D", "1.5d", "40000d", "1e9h"} {
+		if got, err := parseAge(text); err == nil {
+			t.Errorf("%q is %s", text, got)
+		}
+	}
+	for want, d := range map[string]time.Duration{"7d": 168 * time.Hour, "24h": 24 * time.Hour, "1h30m": 90 * time.Minute, "2m": 2 * time.Minute, "30s": 30 * time.Second, "1m30s": 90 * time.Second, "10h": 10 * time.Hour} {
+		if got := durationText(d); got != want {
+			t.Errorf("%v is written as %s, want %s", d, got, want)
+		}
+	}
+	for want, n := range map[string]uint64{"0 B": 0, "1023 B": 1023, "1 KiB": 1024, "1.5 KiB": 1536, "10 GiB": 10 << 30, "2048 TiB": 2 << 50} {
+		if got := bytesText(n); got != want {
+			t.Errorf("%d is written as %s, want %s", n, got, want)
+		}
+	}
+}
+
+func TestWhereToBegin(t *testing.T) {
+	for text, want := range map[string]from{
+		"latest": {policy: jetstream.DeliverNewPolicy}, "earliest": {policy: jetstream.DeliverAllPolicy},
+		"12": {policy: jetstream.DeliverByStartSequencePolicy, sequence: 12}, "#12": {policy: jetstream.DeliverByStartSequencePolicy, sequence: 12},
+	} {
+		if got, err := parseFrom(text); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+	if got, err := parseFrom("2026-01-31T12:00:00+01:00"); err != nil || !got.time.Equal(time.Date(2026, 1, 31, 11, 0, 0, 0, time.UTC)) {
+		t.Errorf("a time: %+v, %v", got, err)
+	}
+	if got, err := parseFrom("2h"); err != nil || time.Since(*got.time).Round(time.Minute) != 2*time.Hour {
+		t.Errorf("two hours ago: %+v, %v", got, err)
+	}
+	for _, text := range []string{"", "0", "-1", "now", "yesterday", "2026-01-31"} {
+		if got, err := parseFrom(text); err == nil {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+	for _, tc := range []struct {
+		first, last uint64
+		newest      int
+		want        from
+	}{
+		{1, 100, 10, from{policy: jetstream.DeliverByStartSequencePolicy, sequence: 91}},
+		{95, 100, 10, from{policy: jetstream.DeliverAllPolicy}},
+		{1, 3, 10, from{policy: jetstream.DeliverAllPolicy}},
+		{0, 0, 10, from{policy: jetstream.DeliverAllPolicy}},
+		{1, 100, 0, from{policy: jetstream.DeliverNewPolicy}},
+	} {
+		if got := newestFrom(jetstream.StreamState{FirstSeq: tc.first, LastSeq: tc.last}, tc.newest); got != tc.want {
+			t.Errorf("the newest %d of #%d to #%d: %+v", tc.newest, tc.first, tc.last, got)
+		}
+	}
+}
+
+var (
+	manifest = admin.Owner{Kind: coordination.ManifestOwner, Namespace: "shop", Name: "orders", UID: "u"}
+	made     = time.Now().Add(-3*time.Hour - time.Minute)
+)
+
+// examples are a Topic that is well, one that is orphaned, one that is not served, and one that
+// another server has.
+func examples() []topicView {
+	orphan, since := manifest, time.Now().Add(-49*time.Hour)
+	orphan.Orphaned = &since
+	led := []admin.Shard{{Epoch: 3, Leader: &admin.Broker{ID: "b1", Name: "main-1"}, Status: admin.Status{Served: true}}}
+	spec := coordination.TopicSpec{
+		Subjects: []string{"orders", "orders.>"}, Shards: 1, Durability: coordination.Synced, DeletionPolicy: coordination.Retain,
+		Retention: coordination.Retention{Age: 168 * time.Hour, Bytes: 10 << 30, Messages: 1000}, Deduplication: 2 * time.Minute,
+	}
+	away := admin.Status{Reason: "BrokerAway", Why: "shard 0 of topic audit is on broker b2 alone, which is away (bring that broker back with its volume)"}
+	stream := &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: "orders"}, State: jetstream.StreamState{
+		Msgs: 12, Bytes: 1536, FirstSeq: 1, LastSeq: 12, FirstTime: made, LastTime: made,
+	}}
+	return []topicView{
+		viewTopic(&admin.Topic{Name: "orders", ID: "0123", Generation: 2, Created: made, Owner: manifest, Spec: spec, Status: admin.Status{Served: true}, Shards: led, Subscriptions: 2}, stream),
+		viewTopic(&admin.Topic{Name: "old", ID: "4567", Generation: 1, Created: made, Owner: orphan, Spec: spec, Status: admin.Status{Served: true}, Shards: led}, stream),
+		viewTopic(&admin.Topic{Name: "audit", ID: "89ab", Generation: 1, Created: made, Owner: admin.Owner{Kind: coordination.ClientOwner},
+			Spec: coordination.TopicSpec{Subjects: []string{"a", "b", "c"}, Shards: 1, Durability: coordination.Memory, DeletionPolicy: coordination.Retain}, Status: away,
+			Shards: []admin.Shard{{Epoch: 1, Leader: &admin.Broker{ID: "b2"}, Status: away}}}, nil),
+		viewTopic(nil, &jetstream.StreamInfo{Created: made, Config: jetstream.StreamConfig{
+			Name: "foreign", Subjects: []string{"f.>"}, Storage: jetstream.FileStorage, PersistMode: jetstream.AsyncPersistMode, MaxMsgs: -1, MaxBytes: -1, Metadata: map[string]string{"_nats.ver": "2"},
+		}}),
+	}
+}
+
+// looks compares what is printed with what it is to look like.
+func looks(t *testing.T, print func(*bytes.Buffer) error, want string) {
+	t.Helper()
+	var got bytes.Buffer
+	if err := print(&got); err != nil {
+		t.Fatal(err)
+	}
+	moment := regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+	text := moment.ReplaceAllString(got.String(), "TIME")
+	blank := regexp.MustCompile(`(?m) +$`)
+	if text = blank.ReplaceAllString(text, ""); text != strings.TrimPrefix(want, "\n") {
+		t.Errorf("it looks like this:\n%s\nand was to look like this:%s", text, want)
+	}
+}
+
+func TestHowTopicsLook(t *testing.T) {
+	topics := examples()
+	looks(t, func(w *bytes.Buffer) error { return printTopics(w, topics) }, `
+NAME      SUBJECTS          MESSAGES   SIZE      SUBSCRIPTIONS   DURABILITY   LEADER      OWNER         AGE   STATUS
+orders    orders,orders.>   12         1.5 KiB   2               Synced       main-1      shop/orders   3h    served
+old       orders,orders.>   12         1.5 KiB   0               Synced       main-1      shop/orders   3h    served, orphaned
+audit     a,b +1            -          -         0               Memory       b2 (away)   a client      3h    not served: BrokerAway
+foreign   f.>               0          0 B       0               Replicated   -           -             3h    -
+`)
+	looks(t, func(w *bytes.Buffer) error { return printTopic(w, &topics[0]) }, `
+Topic                    orders
+Subjects                 orders, orders.>
+Owner                    the manifest shop/orders
+Id                       0123
+Generation               2
+Created                  TIME (3h ago)
+Durability               Synced: acknowledged once it is on disk
+Retention                at most 7d, 10 GiB, 1000 messages
+Deduplication            2m
+When its manifest goes   Retain
+Status                   served
+Shard 0                  led by main-1, epoch 3
+Messages                 12
+Size                     1.5 KiB
+Oldest                   #1, TIME (3h ago)
+Newest                   #12, TIME (3h ago)
+Subscriptions            2
+`)
+	looks(t, func(w *bytes.Buffer) error { return printTopic(w, &topics[2]) }, `
+Topic           audit
+Subjects        a, b, c
+Owner           a client
+Id              89ab
+Generation      1
+Created         TIME (3h ago)
+Durability      Memory: never on disk, gone with its broker
+Retention       for ever
+Deduplication   none
+Status          not served: BrokerAway
+Why             shard 0 of topic audit is on broker b2 alone, which is away (bring that broker back with its volume)
+Shard 0         led by b2 (away), epoch 1
+Subscriptions   0
+`)
+}
+
+func TestHowSubscriptionsLook(t *testing.T) {
+	last := made
+	declared := &admin.Subscription{
+		Topic: "orders", Name: "billing", Generation: 1, Created: made, Owner: manifest, Status: admin.Status{Served: true},
+		Spec: coordination.SubscriptionSpec{
+			Start: coordination.Start{From: coordination.FromEarliest}, Subjects: []string{"orders.eu"}, DeletionPolicy: coordination.Delete,
+			Ack: coordination.Ack{Policy: coordination.AckExplicit, MaxDeliver: 5, Backoff: []time.Duration{time.Second, 5 * time.Second}},
+		},
+	}
+	consumer := &jetstream.ConsumerInfo{
+		NumPending: 7, NumAckPending: 3, NumRedelivered: 1, NumWaiting: 2,
+		Delivered: jetstream.SequenceInfo{Stream: 5, Last: &last}, AckFloor: jetstream.SequenceInfo{Stream: 2},
+	}
+	ordered := &jetstream.ConsumerInfo{Stream: "orders", Name: "x_1", Created: made, Config: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}}
+	views := []subscriptionView{viewSubscription(declared, consumer), viewSubscription(nil, ordered), viewSubscription(declared, nil)}
+	looks(t, func(w *bytes.Buffer) error { return printSubscriptions(w, views) }, `
+TOPIC    SUBSCRIPTION   FILTER      LAG   PENDING   REDELIVERED   OWNER         AGE   STATUS
+orders   billing        orders.eu   7     3         1             shop/orders   3h    served
+orders   x_1            -           0     0         0             -             3h    temporary
+orders   billing        orders.eu   -     -         -             shop/orders   3h    served
+`)
+	looks(t, func(w *bytes.Buffer) error { return printSubscription(w, &views[0]) }, `
+Subscription             billing
+Topic                    orders
+Owner                    the manifest shop/orders
+Generation               1
+Created                  TIME (3h ago)
+Filter                   orders.eu
+Began with               the oldest message
+Acknowledgement          of each message, within 30s, 5 attempts, at most 1000 pending
+Backoff                  1s, 5s
+When its manifest goes   Delete
+Status                   served
+Lag                      7
+Pending                  3
+Redelivered              1
+Waiting requests         2
+Delivered                #5, TIME (3h ago)
+Acknowledged up to       #2
+`)
+}
+
+// What another server adds to metadata is not part of a spec.
+func TestAStreamInOurWords(t *testing.T) {
+	foreign := examples()[3]
+	if len(foreign.Spec.Stream.Metadata) > 0 || foreign.Spec.Durability != coordination.Replicated || foreign.Served != nil || foreign.Owner != nil {
+		t.Errorf("it is %+v", foreign)
+	}
+}
+
+// A manifest's own is refused before anybody is asked, with what to type instead.
+func TestWhatAManifestDeclaresIsLeftAlone(t *testing.T) {
+	err := declaredElsewhere("topic orders", "topics", manifest)
+	want := "topic orders belongs to the manifest shop/orders (change or delete that manifest): kubectl delete --namespace shop topics.carillon.dev orders"
+	if err == nil || err.Error() != want {
+		t.Errorf("it says %v", err)
+	}
+	now := time.Now()
+	for _, owner := range []admin.Owner{{Kind: coordination.ClientOwner}, {Kind: coordination.ManifestOwner, Namespace: "shop", Name: "orders", Orphaned: &now}} {
+		if err := declaredElsewhere("topic orders", "topics", owner); err != nil {
+			t.Errorf("of %+v it says %v", owner, err)
+		}
+	}
+}
