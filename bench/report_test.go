@@ -123,6 +123,55 @@ func TestReportOfTwoServers(t *testing.T) {
 	golden(t, "two.txt", tableOf(t, sampleReport(t, true), true))
 }
 
+// sampleDurable has three servers, of which the last is not up to the largest load.
+func sampleDurable(t *testing.T) *Report {
+	t.Helper()
+	plans, err := Durable{Publishers: []int{1, 256}, Window: 4096, PayloadBytes: 128, Warmup: time.Second, Duration: 3 * time.Second, Client: ClientLight}.Workloads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := sampleReport(t, true)
+	r.Results, r.Environment.Repeat = nil, 2
+	targets := []Target{{Name: "carillon"}, {Name: "default"}, {Name: "synced"}}
+	r.Servers[1].Name = "default"
+	r.Servers = append(r.Servers, Server{Name: "synced", URL: "nats://127.0.0.1:4224", Server: strings.Repeat("N", 56), Version: "2.15.2"})
+	for i, w := range plans {
+		result := newResult(w, targets)
+		for which := range targets {
+			for repeat := range r.Environment.Repeat {
+				run := sampleRun(repeat+1, 30_000*int64(i+1)/int64(which+1), time.Duration((which+1)*(i+1+repeat))*100*time.Microsecond)
+				run.Late, run.Rate, run.Delivered, run.Planned = Latency{}, 0, 0, 0
+				run.Acks = &Acks{Published: run.Latency.Count, Acked: run.Latency.Count}
+				run.AckRate = float64(run.Latency.Count) / 3
+				result.Measured[which].Runs = append(result.Measured[which].Runs, run)
+			}
+		}
+		r.Results = append(r.Results, result)
+	}
+	last := r.Results[2].Measured[2].Runs
+	*last[0].Acks = Acks{Published: 40, Acked: 36, Unanswered: 2, Refused: 1, Duplicated: 3, OutOfOrder: 4, Wrong: 1}
+	last[0].Deliveries = Deliveries{Expected: 36, Received: 35, Lost: 1, Duplicated: 5, OutOfOrder: 6}
+	last[1] = Run{Error: "make the stream bench-0 on synced: timeout"}
+	for i := range r.Results {
+		r.Results[i].summarize()
+	}
+	return r
+}
+
+func TestReportOfDurablePublishing(t *testing.T) {
+	r := sampleDurable(t)
+	golden(t, "durable.txt", tableOf(t, r, true))
+	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "durable, 4096 in flight on synced: 2 unanswered, 1 refused, 3 answered twice, 4 answered out of order, 1 answered wrongly, 1 lost, 5 duplicated, 6 out of order, make the stream") {
+		t.Errorf("error: %v", err)
+	}
+	r.Results = r.Results[:1]
+	var out bytes.Buffer
+	if err := r.WriteJSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "durable.json", out.Bytes())
+}
+
 func TestReportSaysWhatWentWrong(t *testing.T) {
 	r := sampleReport(t, true)
 	m := &r.Results[1].Measured[1]

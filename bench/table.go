@@ -106,8 +106,12 @@ func (t *table) notes() {
 		t.line("late: how long after that it left its publisher. bench CPU: of this program, 100% is one core.")
 	}
 	if durable {
-		t.line("durable: a closed loop; latency counts from publishing to the ack. bad ack: missing, refused, twice,")
-		t.line("out of order or wrong. lost: acknowledged, and not in the stream when it was read back.")
+		t.line("durable: a closed loop; latency counts from publishing to the ack.")
+		t.line("bad ack: missing, refused, twice, out of order or wrong. lost: acknowledged, and not in the stream")
+		t.line("when it was read back. bench CPU, per ack: of this program, 100% is one core.")
+		if len(t.report.Servers) > 1 {
+			t.linef("/ NAME: %s over NAME; acks/s above 1 and times below 1 are better.", cut(t.report.Servers[0].Name, 24))
+		}
 	}
 }
 

@@ -32,6 +32,11 @@ func TestBenchRefusesWrongCommandLinesBeforeItConnects(t *testing.T) {
 		"bench fanout --subscribers 1000000",
 		"bench fanout --pace -1s",
 		"bench all --duration 0s",
+		"bench all --durable-duration 0s",
+		"bench durable --publishers 0",
+		"bench durable --window 1000000",
+		"bench durable --publishers= --window 0",
+		"bench durable --size 16",
 	} {
 		if code := run(t.Context(), strings.Fields(line)); code != exitUsage {
 			t.Errorf("carillon %s: exit code %d, want %d", line, code, exitUsage)
@@ -64,6 +69,15 @@ func TestBenchKeepsSecretsOutOfTheReport(t *testing.T) {
 		if strings.Contains(line, "hush") || !strings.Contains(line, "--server=nats://h:4222") || !strings.Contains(line, "--against=nats://i:4222 --against=j=nats://k:4222") || !strings.Contains(line, "--repeat=2") {
 			t.Errorf("the report says %q", line)
 		}
+	}
+}
+
+// One run says little where a disk takes part: durable repeats by itself, and says so.
+func TestBenchDurableRepeats(t *testing.T) {
+	cmd := newBenchDurableCommand()
+	repeat := cmd.Flags().Lookup("repeat")
+	if repeat.DefValue != "5" || repeat.Value.String() != "5" {
+		t.Errorf("repeat is %s, and help says %s", repeat.Value, repeat.DefValue)
 	}
 }
 
