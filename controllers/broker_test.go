@@ -344,35 +344,3 @@ func TestDeletionPolicyDeleteTakesTheVolumes(t *testing.T) {
 		return nil
 	})
 }
-
-func TestTopicsAndSubscriptionsSayThatTheyAreNotServed(t *testing.T) {
-	w := newWorld(t)
-	for kind, spec := range map[string]string{"Topic": `brokerRef: {name: main}`, "Subscription": `topicRef: {name: orders}`} {
-		if err := k8s.Create(t.Context(), object(t, kind, w.namespace, "orders", spec)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	topic, subscription := &v1alpha1.Topic{}, &v1alpha1.Subscription{}
-	eventually(t, "waiting for conditions", func(context.Context) error {
-		if err := errors.Join(w.get("orders", topic), w.get("orders", subscription)); err != nil {
-			return err
-		}
-		for _, conditions := range [][]metav1.Condition{topic.Status.Conditions, subscription.Status.Conditions} {
-			ready, stalled := meta.FindStatusCondition(conditions, "Ready"), meta.FindStatusCondition(conditions, "Stalled")
-			if ready == nil || stalled == nil || ready.Status != metav1.ConditionFalse || ready.Reason != "NotServed" || stalled.Status != metav1.ConditionTrue {
-				return fmt.Errorf("conditions are %v", conditions)
-			}
-		}
-		return nil
-	})
-	if topic.Status.ObservedGeneration != topic.Generation || subscription.Status.ObservedGeneration != subscription.Generation {
-		t.Error("the status does not say which generation it answers")
-	}
-	w.quiet()
-	before := len(w.written())
-	w.restartOperator(func(*controllersOptions) {})
-	w.quiet()
-	if after := w.written(); len(after) != before {
-		t.Errorf("what was said already was said again: %v", after[before:])
-	}
-}

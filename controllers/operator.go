@@ -14,6 +14,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -28,6 +29,7 @@ import (
 	"github.com/carillon-mq/carillon/controllers/apply"
 	"github.com/carillon-mq/carillon/controllers/broker"
 	"github.com/carillon-mq/carillon/controllers/build"
+	"github.com/carillon-mq/carillon/controllers/mirror"
 	"github.com/carillon-mq/carillon/controllers/observe"
 	"github.com/carillon-mq/carillon/controllers/subscription"
 	"github.com/carillon-mq/carillon/controllers/topic"
@@ -41,9 +43,10 @@ const (
 	reconcileTimeout = time.Minute
 	// cacheCheckTimeout bounds what the readiness probe waits for the caches.
 	cacheCheckTimeout = time.Second
-	// Requests to the API server per second, and at once: a converged operator needs next to none,
-	// and one that starts must not take its time over a hundred Brokers.
-	requestRate, requestBurst = 50, 100
+	// Requests to the API server per second, and at once. A converged operator needs next to none;
+	// a thousand Topics that are applied at once need one or two status writes and an event each,
+	// and should be through in a quarter of a minute. Beyond that the API server's own fairness rules.
+	requestRate, requestBurst = 200, 400
 )
 
 // Options are what an operator needs to know.
@@ -62,8 +65,9 @@ type Options struct {
 	Logger        *slog.Logger
 
 	// Tests replace these.
-	OpenEtcd observe.OpenEtcd
-	Now      func() time.Time
+	OpenEtcd     observe.OpenEtcd
+	Now          func() time.Time
+	PollInterval time.Duration
 }
 
 // Run is the operator: it serves until ctx ends.
@@ -144,20 +148,31 @@ func addControllers(manager ctrl.Manager, o Options) error {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.PollInterval == 0 {
+		o.PollInterval = mirror.PollInterval
+	}
 	writer := apply.Writer{Client: manager.GetClient(), Live: manager.GetAPIReader(), FieldOwner: build.FieldOwner}
+	groups, err := discovery.NewDiscoveryClientForConfigAndClient(manager.GetConfig(), manager.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("setting up discovery: %w", err)
+	}
+	gone := observe.Gone{Live: manager.GetAPIReader(), REST: groups.RESTClient()}
+	recorder := manager.GetEventRecorder(build.FieldOwner)
+	mirrors := mirror.NewSet(manager.GetClient(), o.Logger, o.PollInterval)
 	for kind, reconciler := range map[string]interface{ SetupWithManager(ctrl.Manager) error }{
 		"Broker": &broker.Reconciler{
 			Client:      manager.GetClient(),
 			Live:        manager.GetAPIReader(),
 			Writer:      writer,
-			Events:      manager.GetEventRecorder(build.FieldOwner),
+			Events:      recorder,
 			OpenEtcd:    o.OpenEtcd,
 			Now:         o.Now,
 			Image:       o.Image,
 			PullSecrets: o.PullSecrets,
 		},
-		"Topic":        &topic.Reconciler{Client: manager.GetClient(), Writer: writer},
-		"Subscription": &subscription.Reconciler{Client: manager.GetClient(), Writer: writer},
+		"Mirror":       &mirror.Reconciler{Client: manager.GetClient(), Live: manager.GetAPIReader(), Set: mirrors, OpenEtcd: o.OpenEtcd, Now: o.Now},
+		"Topic":        &topic.Reconciler{Client: manager.GetClient(), Gone: gone, Writer: writer, Events: recorder, Mirrors: mirrors, Now: o.Now},
+		"Subscription": &subscription.Reconciler{Client: manager.GetClient(), Gone: gone, Writer: writer, Events: recorder, Mirrors: mirrors, Now: o.Now},
 	} {
 		if err := reconciler.SetupWithManager(manager); err != nil {
 			return fmt.Errorf("setting up the controller of %ss: %w", kind, err)

@@ -3,6 +3,7 @@ package controllers_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -50,7 +51,7 @@ func newWorld(t *testing.T) *world {
 		Namespaces:  []string{w.namespace},
 		Namespace:   w.namespace,
 		LeaderElect: true,
-		Logger:      slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
+		Logger:      slog.New(slog.NewTextHandler(logOf(t), &slog.HandlerOptions{Level: slog.LevelInfo})),
 		OpenEtcd:    w.openEtcd,
 		Now: func() time.Time {
 			w.mu.Lock()
@@ -61,6 +62,29 @@ func newWorld(t *testing.T) *world {
 	w.startAgent()
 	w.startOperator()
 	return w
+}
+
+// testLog is a test's log for as long as the test runs: controller-runtime has a goroutine that says
+// a last word after its manager has ended.
+type testLog struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func logOf(t *testing.T) *testLog {
+	l := &testLog{to: t.Output()}
+	t.Cleanup(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.to = io.Discard
+	})
+	return l
+}
+
+func (l *testLog) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Write(line)
 }
 
 func (w *world) startOperator() {

@@ -18,7 +18,27 @@ type Etcd interface {
 	Health(ctx context.Context) coordination.Health
 	Owner(ctx context.Context) (string, error)
 	ClaimOwner(ctx context.Context, identity string) error
+	Keys
 	Close() error
+}
+
+// Keys is what Topics and Subscriptions need of it.
+type Keys interface {
+	WatchState(ctx context.Context, changed func(*coordination.State, coordination.Changes)) error
+
+	CreateTopic(ctx context.Context, name string, spec coordination.TopicSpec, owner coordination.Owner) (*coordination.Topic, error)
+	UpdateTopic(ctx context.Context, name string, update coordination.TopicUpdate) (*coordination.Topic, error)
+	AdoptTopic(ctx context.Context, name string, by coordination.Owner, spec coordination.TopicSpec) (*coordination.Topic, error)
+	OrphanTopic(ctx context.Context, name string, by coordination.Owner) (*coordination.Topic, error)
+	DeleteTopic(ctx context.Context, name, id string, by coordination.Owner) error
+	GetTopic(ctx context.Context, name string) (*coordination.Topic, error)
+
+	CreateSubscription(ctx context.Context, topic, name string, spec coordination.SubscriptionSpec, owner coordination.Owner) (*coordination.Subscription, error)
+	UpdateSubscription(ctx context.Context, topic, name string, update coordination.SubscriptionUpdate) (*coordination.Subscription, error)
+	AdoptSubscription(ctx context.Context, topic, name string, by coordination.Owner, spec coordination.SubscriptionSpec) (*coordination.Subscription, error)
+	OrphanSubscription(ctx context.Context, topic, name string, by coordination.Owner) (*coordination.Subscription, error)
+	DeleteSubscription(ctx context.Context, topic, name string, by coordination.Owner) error
+	GetSubscription(ctx context.Context, topic, name string) (*coordination.Subscription, error)
 }
 
 // OpenEtcd opens the way to the etcd of the Broker cluster ("namespace/name"), at endpoints, which
@@ -55,7 +75,7 @@ func AskEtcd(ctx context.Context, etcd Etcd, identity string, set *plan.Set) pla
 	}
 	facts := plan.Etcd{Asked: true, NoSpace: health.NoSpace, Corrupt: health.Corrupt}
 	if health.Err != nil {
-		facts.Trouble = cause(health.Err)
+		facts.Trouble = plan.Cause(health.Err)
 		return facts
 	}
 	facts.Quorum = true
@@ -67,7 +87,7 @@ func AskEtcd(ctx context.Context, etcd Etcd, identity string, set *plan.Set) pla
 	}
 	owner, err := etcd.Owner(ctx)
 	if err != nil {
-		facts.Quorum, facts.Trouble = false, cause(err)
+		facts.Quorum, facts.Trouble = false, plan.Cause(err)
 		return facts
 	}
 	facts.Owner, facts.OtherOwner = ownership(owner, identity)
@@ -92,12 +112,8 @@ func ownership(owner, identity string) (plan.Ownership, string) {
 	return plan.OwnerOther, owner
 }
 
-// cause is the last part of an error, after what was tried and at which address: those differ from
-// one attempt to the next, and a status that changes with each would be written with each.
-func cause(err error) string {
-	message := err.Error()
-	if i := strings.LastIndex(message, ": "); i >= 0 {
-		message = message[i+2:]
-	}
-	return short(strings.Trim(message, "\""))
+// Ours says that keys with that owner are those of the Broker with that identity.
+func Ours(owner, identity string) bool {
+	whose, _ := ownership(owner, identity)
+	return whose == plan.OwnerOurs
 }

@@ -23,6 +23,22 @@ const (
 	RecreateSet Kind = "RecreateSet"
 )
 
+// What is done in etcd for a Topic or a Subscription.
+const (
+	// Create makes what the manifest declares.
+	Create Kind = "Create"
+	// Update makes its spec as the manifest has it.
+	Update Kind = "Update"
+	// Adopt takes over what a former manifest of that namespace and name declared.
+	Adopt Kind = "Adopt"
+	// Release gives a Topic's subjects up to an older manifest; the Topic itself stays.
+	Release Kind = "Release"
+	// Orphan notes that the manifest is gone; what it declared stays.
+	Orphan Kind = "Orphan"
+	// Delete takes away what a manifest that is gone had declared.
+	Delete Kind = "Delete"
+)
+
 // Reason is why: the reason of the condition Ready and of events. The list is closed.
 type Reason string
 
@@ -56,6 +72,37 @@ const (
 	ScaleDownUnsupported Reason = "ScaleDownUnsupported"
 	VolumeNotExpandable  Reason = "VolumeNotExpandable"
 	CertificatesSpoilt   Reason = "CertificatesSpoilt"
+)
+
+// Reasons of Topics and Subscriptions; CoordinationUnavailable is one of theirs, too.
+const (
+	Served           Reason = "Served"
+	WaitingForBroker Reason = "WaitingForBroker"
+	Placing          Reason = "Placing"
+	BrokerAway       Reason = "BrokerAway"
+	TopicMissing     Reason = "TopicMissing"
+	WaitingForTopic  Reason = "WaitingForTopic"
+
+	Exists                Reason = "Exists"
+	SubjectsTaken         Reason = "SubjectsTaken"
+	Invalid               Reason = "Invalid"
+	Immutable             Reason = "Immutable"
+	ReplicasUnsupported   Reason = "ReplicasUnsupported"
+	ShardsUnsupported     Reason = "ShardsUnsupported"
+	CompactionUnsupported Reason = "CompactionUnsupported"
+	PushUnsupported       Reason = "PushUnsupported"
+	DeadLetterUnsupported Reason = "DeadLetterUnsupported"
+	FilterUnsupported     Reason = "FilterUnsupported"
+	DiskFailed            Reason = "DiskFailed"
+	DiskFull              Reason = "DiskFull"
+	RecordsDamaged        Reason = "RecordsDamaged"
+)
+
+// Reasons of events about what was done.
+const (
+	Adopted  Reason = "Adopted"
+	Orphaned Reason = "Orphaned"
+	Deleted  Reason = "Deleted"
 )
 
 // Action is the one next thing to do.

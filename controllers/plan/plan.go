@@ -15,14 +15,14 @@ const bootstrapPatience = 5 * time.Minute
 // go on, what must never be forgotten, repairs, growth, and only then what waits for a gate.
 func Next(f Facts) Action {
 	for _, step := range []func(Facts) (Action, bool){
-		stopped,      // something is not ours to change
-		remember,     // what coordination must know before any member may be lost
-		repair,       // pods that never came up; no gate stands before this
-		grow,         // volumes that ask for less than they should
-		coordination, // a cluster that can't agree rolls nothing
-		roll,         // ready pods of an old template, one at a time
-		settle,       // what is still on its way
-		refused,      // what is asked for and can't be done, all else being well
+		stopped,  // something is not ours to change
+		remember, // what coordination must know before any member may be lost
+		repair,   // pods that never came up; no gate stands before this
+		grow,     // volumes that ask for less than they should
+		agree,    // a cluster that can't agree rolls nothing
+		roll,     // ready pods of an old template, one at a time
+		settle,   // what is still on its way
+		refused,  // what is asked for and can't be done, all else being well
 	} {
 		if action, ok := step(f); ok {
 			return action
@@ -111,7 +111,7 @@ func grow(f Facts) (Action, bool) {
 	return Action{}, false
 }
 
-func coordination(f Facts) (Action, bool) {
+func agree(f Facts) (Action, bool) {
 	set := f.Coordinators
 	switch {
 	case !set.Exists || !set.Settled:

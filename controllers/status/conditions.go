@@ -5,14 +5,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
 // Reasons of conditions that don't come from a plan.
 const (
-	// ReasonNotServed: brokers of this version don't serve such an object.
-	ReasonNotServed = "NotServed"
 	// ReasonNoAuth: spec.auth is absent.
 	ReasonNoAuth = "NoAuth"
 	// ReasonOnRequest: spec.update is OnRequest.
@@ -48,16 +44,4 @@ func (l *list) only(holds bool, kind, reason, message string) {
 		return
 	}
 	meta.RemoveStatusCondition(&l.conditions, kind)
-}
-
-// NotServed are the conditions of an object that is valid and that brokers can't serve yet. It is
-// Stalled, since nothing but another version of Carillon will change that: whoever waits for it is
-// told so at once rather than after a timeout.
-func NotServed(former []metav1.Condition, generation int64, what string) []metav1.Condition {
-	message := what + " are not served by this version of Carillon: the manifest is valid and kept, and nothing was made from it; brokers serve plain subjects only"
-	l := edit(former, generation)
-	l.set(v1alpha1.ConditionReady, false, ReasonNotServed, message)
-	l.only(false, v1alpha1.ConditionReconciling, "", "")
-	l.only(true, v1alpha1.ConditionStalled, ReasonNotServed, message)
-	return l.conditions
 }

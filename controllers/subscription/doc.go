@@ -1,3 +1,7 @@
-// Package subscription reconciles Subscriptions. Brokers can't serve them yet, and their status says so; nothing
-// is made from them, so there is nothing that a dying process could leave half done.
+// Package subscription reconciles Subscriptions, in the same way as package topic does Topics: what a
+// manifest asks for becomes a Subscription in etcd, below the Topic that it refers to, and what
+// becomes of it is written into the manifest's status.
+//
+// A pass that dies leaves either nothing or a whole step; each step may be repeated, and writes
+// nothing if it was done.
 package subscription

@@ -2,43 +2,91 @@ package subscription
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/controllers/apply"
+	"github.com/carillon-mq/carillon/controllers/mirror"
+	"github.com/carillon-mq/carillon/controllers/observe"
+	"github.com/carillon-mq/carillon/controllers/plan"
 	"github.com/carillon-mq/carillon/controllers/status"
+	"github.com/carillon-mq/carillon/controllers/tell"
 )
 
-// Reconciler keeps the status of Subscriptions.
+const (
+	// concurrency: passes wait for the API server and for etcd, each some milliseconds.
+	concurrency = 8
+	// pollTrouble is when writing into an etcd that did not take it is tried again.
+	pollTrouble = 5 * time.Second
+)
+
+// Reconciler makes each Subscription as its manifest says.
 type Reconciler struct {
-	Client client.Client
-	Writer apply.Writer
+	Client  client.Client
+	Gone    observe.Gone
+	Writer  apply.Writer
+	Events  events.EventRecorder
+	Mirrors *mirror.Set
+	Now     func() time.Time
+
+	absent observe.Absences
 }
 
 // SetupWithManager makes the manager run it.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
+	err := manager.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Subscription{}, mirror.FieldTopic, func(object client.Object) []string {
+		return []string{object.(*v1alpha1.Subscription).Spec.TopicRef.Name}
+	})
+	if err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(manager).
 		For(&v1alpha1.Subscription{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(r.Mirrors.Subscriptions.Source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(r)
 }
 
-// Reconcile says of one Subscription that it is not served.
+// Reconcile does one pass over one manifest of a Subscription, be it there or not.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	subscription := &v1alpha1.Subscription{}
-	if err := r.Client.Get(ctx, request.NamespacedName, subscription); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	if err := r.Client.Get(ctx, request.NamespacedName, subscription); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, err
+	} else if err != nil {
+		return r.leave(ctx, request.NamespacedName, nil)
 	}
-	wanted := v1alpha1.SubscriptionStatus{
-		ObservedGeneration: subscription.Generation,
-		Conditions:         status.NotServed(subscription.Status.Conditions, subscription.Generation, "Subscriptions"),
+	if subscription.DeletionTimestamp != nil {
+		return ctrl.Result{}, nil // somebody's finalizer holds it; that it is gone will be told
 	}
-	if subscription.DeletionTimestamp != nil || equality.Semantic.DeepEqual(subscription.Status, wanted) {
-		return ctrl.Result{}, nil
+	p := &pass{Reconciler: r, subscription: subscription}
+	action, err := p.run(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, r.Writer.Status(ctx, subscription, wanted)
+	if mirror.Holds(subscription.Status.Conditions, subscription.Generation, p.facts.Link) {
+		return ctrl.Result{RequeueAfter: pollTrouble}, nil
+	}
+	wanted := status.Subscription(subscription, p.facts, action, p.numbers)
+	if !equality.Semantic.DeepEqual(subscription.Status, wanted) {
+		if err := r.Writer.Status(ctx, subscription, wanted); err != nil {
+			return ctrl.Result{}, err
+		}
+		if was := meta.FindStatusCondition(subscription.Status.Conditions, v1alpha1.ConditionReady); was == nil || was.Reason != string(action.Reason) {
+			tell.Turn(r.Events, subscription, action)
+		}
+	}
+	result, err := r.leave(ctx, request.NamespacedName, subscription)
+	if action.Kind == plan.Wait && p.facts.Refused != nil && result.RequeueAfter == 0 {
+		result.RequeueAfter = pollTrouble
+	}
+	return result, err
 }

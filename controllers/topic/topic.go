@@ -2,43 +2,125 @@ package topic
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/controllers/apply"
+	"github.com/carillon-mq/carillon/controllers/mirror"
+	"github.com/carillon-mq/carillon/controllers/observe"
+	"github.com/carillon-mq/carillon/controllers/plan"
 	"github.com/carillon-mq/carillon/controllers/status"
+	"github.com/carillon-mq/carillon/controllers/tell"
 )
 
-// Reconciler keeps the status of Topics.
+const (
+	// concurrency: passes wait for the API server and for etcd, each some milliseconds.
+	concurrency = 8
+	// placingPatience is how long a new Topic is given to find its broker before its status says
+	// that it has none yet: mostly that takes less, and one write for each of a thousand is saved.
+	placingPatience = time.Second
+	// pollTrouble is when writing into an etcd that did not take it is tried again.
+	pollTrouble = 5 * time.Second
+)
+
+// Reconciler makes each Topic as its manifest says.
 type Reconciler struct {
-	Client client.Client
-	Writer apply.Writer
+	Client  client.Client
+	Gone    observe.Gone
+	Writer  apply.Writer
+	Events  events.EventRecorder
+	Mirrors *mirror.Set
+	Now     func() time.Time
+
+	absent observe.Absences
+
+	mu        sync.Mutex
+	contested map[types.NamespacedName]bool // what they keep, older manifests ask for
 }
 
 // SetupWithManager makes the manager run it.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
+	err := manager.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Topic{}, mirror.FieldBroker, func(object client.Object) []string {
+		return []string{object.(*v1alpha1.Topic).Spec.BrokerRef.Name}
+	})
+	if err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(manager).
 		For(&v1alpha1.Topic{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(r.Mirrors.Topics.Source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(r)
 }
 
-// Reconcile says of one Topic that it is not served.
+// Reconcile does one pass over one manifest of a Topic, be it there or not.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	topic := &v1alpha1.Topic{}
-	if err := r.Client.Get(ctx, request.NamespacedName, topic); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	if err := r.Client.Get(ctx, request.NamespacedName, topic); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, err
+	} else if err != nil {
+		r.contest(request.NamespacedName, false)
+		r.Mirrors.TellReaders(ctx, request.NamespacedName)
+		r.tellRivals(ctx, request.Namespace)
+		return r.leave(ctx, request.NamespacedName, nil)
 	}
-	wanted := v1alpha1.TopicStatus{
-		ObservedGeneration: topic.Generation,
-		Conditions:         status.NotServed(topic.Status.Conditions, topic.Generation, "Topics"),
+	if topic.DeletionTimestamp != nil {
+		return ctrl.Result{}, nil // somebody's finalizer holds it; that it is gone will be told
 	}
-	if topic.DeletionTimestamp != nil || equality.Semantic.DeepEqual(topic.Status, wanted) {
-		return ctrl.Result{}, nil
+	p := &pass{Reconciler: r, topic: topic}
+	action, err := p.run(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, r.Writer.Status(ctx, topic, wanted)
+	if wait := p.patience(action); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	if mirror.Holds(topic.Status.Conditions, topic.Generation, p.facts.Link) {
+		return ctrl.Result{RequeueAfter: pollTrouble}, nil
+	}
+	wanted := status.Topic(topic, p.facts, action, p.numbers)
+	if !equality.Semantic.DeepEqual(topic.Status, wanted) {
+		if err := r.Writer.Status(ctx, topic, wanted); err != nil {
+			return ctrl.Result{}, err
+		}
+		r.report(ctx, topic, wanted, action)
+	}
+	result, err := r.leave(ctx, request.NamespacedName, topic)
+	if action.Kind == plan.Wait && p.facts.Refused != nil && result.RequeueAfter == 0 {
+		result.RequeueAfter = pollTrouble
+	}
+	return result, err
+}
+
+// patience is how long a Topic that was just made is given before its status is written.
+func (p *pass) patience(action plan.Action) time.Duration {
+	if action.Reason != plan.Placing || p.facts.Found == nil || len(p.facts.Shards) > 0 || len(p.topic.Status.Conditions) > 0 {
+		return 0
+	}
+	return placingPatience - p.Now().Sub(p.facts.Found.Created)
+}
+
+// report writes an event when the reason changed, and tells the Subscriptions, whose status has
+// the Topic's in it.
+func (r *Reconciler) report(ctx context.Context, topic *v1alpha1.Topic, wanted v1alpha1.TopicStatus, action plan.Action) {
+	if topic.Status.ObservedGeneration > 0 && topic.Status.ObservedGeneration != topic.Generation {
+		r.tellRivals(ctx, topic.Namespace) // it may ask for other subjects than before
+	}
+	was := meta.FindStatusCondition(topic.Status.Conditions, v1alpha1.ConditionReady)
+	if was != nil && was.Reason == string(action.Reason) {
+		return
+	}
+	r.Mirrors.TellReaders(ctx, client.ObjectKeyFromObject(topic))
+	tell.Turn(r.Events, topic, action)
 }

@@ -1,0 +1,120 @@
+package build
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// TopicName is the name by which clients know a Topic.
+func TopicName(topic *v1alpha1.Topic) string {
+	if topic.Spec.Name != "" {
+		return topic.Spec.Name
+	}
+	return topic.Name
+}
+
+// TopicSpec is what a manifest asks the brokers for. What they have a default for that depends
+// on the brokers stays open: 0 replicas are as many as there can be.
+func TopicSpec(topic *v1alpha1.Topic) (coordination.TopicSpec, error) {
+	asked := &topic.Spec
+	spec := coordination.TopicSpec{
+		Shards:          max(1, int(asked.Shards)),
+		PartitionBy:     coordination.Partitioning(asked.PartitionBy),
+		Durability:      coordination.Durability(asked.Durability),
+		Compaction:      coordination.Compaction(asked.Compaction),
+		UncleanElection: asked.UncleanElection == v1alpha1.UncleanElectionAllowed,
+		DeletionPolicy:  coordination.DeletionPolicy(asked.DeletionPolicy),
+	}
+	for _, s := range asked.Subjects {
+		spec.Subjects = append(spec.Subjects, string(s))
+	}
+	if len(spec.Subjects) == 0 {
+		name := TopicName(topic)
+		spec.Subjects = []string{name, name + ".>"}
+	}
+	for _, position := range asked.PartitionTokens {
+		spec.PartitionTokens = append(spec.PartitionTokens, int(position))
+	}
+	if asked.Replicas != nil {
+		spec.Replicas = int(*asked.Replicas)
+	}
+	if asked.MinInSync != nil {
+		spec.MinInSync = int(*asked.MinInSync)
+	}
+	var err error
+	if r := asked.Retention; r != nil {
+		if spec.Retention.Age, err = duration("retention.age", r.Age); err != nil {
+			return spec, err
+		}
+		if r.Bytes != nil {
+			spec.Retention.Bytes = r.Bytes.Value()
+		}
+		if r.Messages != nil {
+			spec.Retention.Messages = *r.Messages
+		}
+	}
+	if d := asked.Deduplication; d != nil {
+		if spec.Deduplication, err = duration("deduplication.window", d.Window); err != nil {
+			return spec, err
+		}
+	}
+	return spec, nil
+}
+
+// SubscriptionSpec is what a manifest asks the brokers for.
+func SubscriptionSpec(subscription *v1alpha1.Subscription) (coordination.SubscriptionSpec, error) {
+	asked := &subscription.Spec
+	spec := coordination.SubscriptionSpec{
+		Start:          coordination.Start{From: coordination.StartFrom(asked.Start.From)},
+		DeletionPolicy: coordination.DeletionPolicy(asked.DeletionPolicy),
+		Ack:            coordination.Ack{MaxPending: int(asked.Ack.MaxPending)},
+	}
+	if asked.Start.Time != nil {
+		spec.Start.Time = asked.Start.Time.UTC()
+	}
+	if asked.Start.Offset != nil {
+		spec.Start.Offset = uint64(*asked.Start.Offset)
+	}
+	if f := asked.Filter; f != nil {
+		for _, s := range f.Subjects {
+			spec.Subjects = append(spec.Subjects, string(s))
+		}
+		spec.Where = f.Where
+	}
+	var err error
+	if spec.Ack.Wait, err = duration("ack.wait", asked.Ack.Wait); err != nil {
+		return spec, err
+	}
+	if asked.Ack.MaxDeliver != nil {
+		spec.Ack.MaxDeliver = int(*asked.Ack.MaxDeliver)
+	}
+	for _, pause := range asked.Ack.Backoff {
+		d, err := duration("ack.backoff", pause)
+		if err != nil {
+			return spec, err
+		}
+		spec.Ack.Backoff = append(spec.Ack.Backoff, d)
+	}
+	if asked.Delivery != nil {
+		spec.Push = asked.Delivery.Push.URL
+	}
+	if asked.DeadLetter != nil {
+		spec.DeadLetter = asked.DeadLetter.TopicRef.Name
+	}
+	return spec, nil
+}
+
+// duration reads what the schema let through; only a length beyond three centuries is none.
+func duration(field string, d v1alpha1.Duration) (time.Duration, error) {
+	if d == "" {
+		return 0, nil
+	}
+	length, err := time.ParseDuration(string(d))
+	if err != nil {
+		return 0, fmt.Errorf("%s: %q is longer than what can be counted (write for example 168h)", field, d)
+	}
+	return length, nil
+}

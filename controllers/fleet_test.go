@@ -1,0 +1,248 @@
+package controllers_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// fleet is the brokers of the Broker main, as far as the operator sees them: registered in etcd,
+// one of them placing shards, each answering what it counts.
+type fleet struct {
+	t    *testing.T
+	keys *coordination.Client
+
+	mu     sync.Mutex
+	counts map[string]counted // by id of the Topic
+	asked  int
+}
+
+// counted is what brokers say of a Topic; the zero value: nothing is in it.
+type counted struct {
+	messages, bytes int64
+	trouble         string
+	lag             int64
+	silent          bool // they don't say
+}
+
+// member is one broker of the fleet.
+type member struct {
+	*fleet
+	id, name string
+	stop     func()
+
+	mu     sync.Mutex
+	state  *coordination.State
+	change chan struct{}
+}
+
+func (w *world) newFleet(names ...string) (*fleet, map[string]*member) {
+	w.t.Helper()
+	f := &fleet{t: w.t, counts: map[string]counted{}}
+	f.keys = w.keys()
+	members := map[string]*member{}
+	for _, name := range names {
+		members[name] = f.start(name)
+	}
+	return f, members
+}
+
+// keys is a way to the keys of the Broker main, beside the operator's.
+func (w *world) keys() *coordination.Client {
+	w.t.Helper()
+	keys, err := coordination.Open(coordination.Config{Endpoints: []string{environment.ControlPlane.Etcd.URL.String()}, Cluster: w.namespace + "/main"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = keys.Close() })
+	return keys
+}
+
+// start brings a broker up; its id stays with its name, as with its volume.
+func (f *fleet) start(name string) *member {
+	m := &member{fleet: f, id: "id-of-" + name, name: name, change: make(chan struct{})}
+	server := httptest.NewServer(m)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.run(ctx, strings.TrimPrefix(server.URL, "http://"))
+	}()
+	m.stop = sync.OnceFunc(func() { cancel(); <-done; server.Close() })
+	f.t.Cleanup(m.stop)
+	return m
+}
+
+func (m *member) run(ctx context.Context, address string) {
+	var both sync.WaitGroup
+	defer both.Wait()
+	lives := make(chan int64, 1)
+	both.Go(func() {
+		_ = m.keys.WatchState(ctx, func(state *coordination.State, _ coordination.Changes) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.state = state
+			close(m.change)
+			m.change = make(chan struct{})
+		})
+	})
+	both.Go(func() {
+		self := coordination.Broker{ID: m.id, Name: m.name, Client: m.name + ":4222", HTTP: address}
+		if err := m.keys.Join(ctx, self, func(life int64) { lives <- life }); err != nil {
+			m.t.Error(err)
+		}
+	})
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case life := <-lives:
+			err := m.keys.Campaign(ctx, coordination.Replica{Broker: m.id, Incarnation: life}, nil, m.place)
+			if lost := (*coordination.NotRegisteredError)(nil); err != nil && !errors.As(err, &lost) {
+				m.t.Error(err)
+			}
+		}
+	}
+}
+
+// place gives each Topic's shard to a broker, and back to it when it has come back.
+func (m *member) place(ctx context.Context, office *coordination.Office) {
+	for ctx.Err() == nil {
+		m.mu.Lock()
+		state, change := m.state, m.change
+		m.mu.Unlock()
+		var writes []coordination.ShardWrite
+		if state != nil {
+			writes = m.missing(ctx, state)
+		}
+		if len(writes) > 0 {
+			_, err := office.WriteShards(ctx, writes[:min(len(writes), coordination.MaxShardWrites)])
+			if stale := (*coordination.StaleError)(nil); err != nil && !errors.As(err, &stale) && ctx.Err() == nil {
+				m.t.Log("placing:", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-change:
+		}
+	}
+}
+
+func (m *member) missing(ctx context.Context, state *coordination.State) (writes []coordination.ShardWrite) {
+	for topic := range state.Topics() {
+		if topic.Deleting {
+			_ = m.keys.SweepTopic(ctx, topic)
+			continue
+		}
+		shard := coordination.Shard{Topic: topic.ID, Epoch: 1}
+		if found := state.Shard(topic.ID, 0); found != nil {
+			holder, there := state.Broker(found.Replicas[0])
+			if !there || found.InSync[0].Incarnation == holder.Incarnation {
+				continue
+			}
+			shard = *found
+			shard.Epoch++
+		} else if len(state.Brokers) > 0 {
+			shard.Replicas = []string{state.Brokers[(len(writes)+state.ShardCount())%len(state.Brokers)].ID}
+		} else {
+			continue
+		}
+		holder, _ := state.Broker(shard.Replicas[0])
+		shard.Leader, shard.InSync = holder.ID, []coordination.Replica{{Broker: holder.ID, Incarnation: holder.Incarnation}}
+		writes = append(writes, coordination.ShardWrite{Shard: shard, Topic: topic})
+	}
+	return writes
+}
+
+// ServeHTTP answers /topics.
+func (m *member) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	m.mu.Lock()
+	state := m.state
+	m.mu.Unlock()
+	m.fleet.mu.Lock()
+	defer m.fleet.mu.Unlock()
+	m.asked++
+	if request.URL.Path != "/topics" || state == nil {
+		http.NotFound(w, request)
+		return
+	}
+	var topics []map[string]any
+	for shard := range state.AllShards() {
+		counts, topic := m.counts[shard.Topic], state.TopicByID(shard.Topic)
+		if shard.Leader != m.id || topic == nil || counts.silent {
+			continue
+		}
+		var subscriptions []map[string]any
+		for _, s := range state.Subscriptions(shard.Topic) {
+			subscriptions = append(subscriptions, map[string]any{"name": s.Name, "lag": counts.lag, "pending": 1, "redelivered": 0})
+		}
+		topics = append(topics, map[string]any{
+			"id": shard.Topic, "name": topic.Name, "epoch": shard.Epoch, "first": 1, "last": counts.messages,
+			"messages": counts.messages, "bytes": counts.bytes, "trouble": counts.trouble, "subscriptions": subscriptions,
+		})
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"broker": m.id, "topics": topics})
+}
+
+// count sets what brokers say of a Topic.
+func (f *fleet) count(name string, counts counted) {
+	f.t.Helper()
+	topic := f.topic(name)
+	if topic == nil {
+		f.t.Fatalf("there is no topic %s to count", name)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts[topic.ID] = counts
+}
+
+// topic is what is in etcd; nil: nothing.
+func (f *fleet) topic(name string) *coordination.Topic {
+	f.t.Helper()
+	topic, err := f.keys.GetTopic(f.t.Context(), name)
+	if gone := (*coordination.NotFoundError)(nil); errors.As(err, &gone) {
+		return nil
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return topic
+}
+
+func (f *fleet) subscription(topic, name string) *coordination.Subscription {
+	f.t.Helper()
+	s, err := f.keys.GetSubscription(f.t.Context(), topic, name)
+	if gone := (*coordination.NotFoundError)(nil); errors.As(err, &gone) {
+		return nil
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return s
+}
+
+// until waits until what is in etcd is as asked.
+func (f *fleet) until(what string, ok func() bool) {
+	f.t.Helper()
+	eventually(f.t, what, func(context.Context) error {
+		if !ok() {
+			topics, _, err := f.keys.ListTopics(f.t.Context())
+			names := []string{}
+			for _, t := range topics {
+				names = append(names, fmt.Sprintf("%s %v of %s", t.Name, t.Spec.Subjects, t.Owner))
+			}
+			slices.Sort(names)
+			return fmt.Errorf("not yet; there are %v, %v", names, err)
+		}
+		return nil
+	})
+}

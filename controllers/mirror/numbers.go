@@ -1,0 +1,270 @@
+package mirror
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/controllers/plan"
+)
+
+const (
+	// PollInterval is how often each broker is asked for its numbers; so no status is written
+	// for numbers more often.
+	PollInterval = 30 * time.Second
+	// pollTimeout bounds one answer, and maxAnswer its size: 10,000 Topics with some Subscriptions each.
+	pollTimeout = 5 * time.Second
+	maxAnswer   = 64 << 20
+	// sweepPolls is how many looks at the numbers come between two at the owners in etcd, by which
+	// a deletion is noticed that nothing told of.
+	sweepPolls = 20
+)
+
+// Numbers are what a broker counts of a Topic that it leads.
+type Numbers struct {
+	Epoch         int64
+	Messages      int64
+	Bytes         int64
+	Trouble       string
+	Subscriptions map[string]SubscriptionNumbers
+}
+
+// SubscriptionNumbers are what it counts of a Subscription.
+type SubscriptionNumbers struct{ Lag, Pending, Redelivered int64 }
+
+// answer is what a broker says at /topics.
+type answer struct {
+	Broker string `json:"broker"`
+	Topics []struct {
+		ID            string `json:"id"`
+		Epoch         int64  `json:"epoch"`
+		Messages      int64  `json:"messages"`
+		Bytes         int64  `json:"bytes"`
+		Trouble       string `json:"trouble"`
+		Subscriptions []struct {
+			Name        string `json:"name"`
+			Lag         int64  `json:"lag"`
+			Pending     int64  `json:"pending"`
+			Redelivered int64  `json:"redelivered"`
+		} `json:"subscriptions"`
+	} `json:"topics"`
+}
+
+// numbers are the brokers' last answers.
+type numbers struct {
+	http     *http.Client
+	interval time.Duration
+
+	mu       sync.Mutex
+	byBroker map[string]*count
+}
+
+// count is one broker's.
+type count struct {
+	asking sync.Mutex // held by who asks; who waited meanwhile may have the answer
+
+	// Under asking.
+	began  time.Time
+	latest map[string]Numbers
+
+	// Under numbers.mu: of the last regular look.
+	regular map[string]Numbers
+}
+
+func newNumbers(interval time.Duration) *numbers {
+	return &numbers{
+		// Brokers are asked rarely, and come and go: no connection waits for the next time.
+		http:     &http.Client{Timeout: pollTimeout, Transport: &http.Transport{DisableKeepAlives: true}},
+		interval: interval,
+		byBroker: map[string]*count{},
+	}
+}
+
+func (n *numbers) of(broker string) *count {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c := n.byBroker[broker]
+	if c == nil {
+		c = &count{}
+		n.byBroker[broker] = c
+	}
+	return c
+}
+
+// ask is the answer of a broker that began after the call did. Who calls while another asks waits
+// for it, and those who waited share one answer.
+func (n *numbers) ask(ctx context.Context, broker coordination.Broker) (map[string]Numbers, error) {
+	called := time.Now()
+	c := n.of(broker.ID)
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	if c.latest != nil && c.began.After(called) {
+		return c.latest, nil
+	}
+	c.latest, c.began = nil, time.Now()
+	latest, err := n.get(ctx, broker)
+	if err != nil {
+		return nil, fmt.Errorf("asking broker %s for its numbers: %w", broker.Name, err)
+	}
+	c.latest = latest
+	return latest, nil
+}
+
+func (n *numbers) get(ctx context.Context, broker coordination.Broker) (map[string]Numbers, error) {
+	if broker.HTTP == "" {
+		return nil, errors.New("it has no HTTP address")
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+broker.HTTP+"/topics", nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := n.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("it answered %s", response.Status)
+	}
+	var said answer
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(&said); err != nil {
+		return nil, fmt.Errorf("reading its answer: %w", err)
+	}
+	if said.Broker != broker.ID {
+		return nil, fmt.Errorf("another broker, %q, answered", said.Broker)
+	}
+	found := make(map[string]Numbers, len(said.Topics))
+	for _, t := range said.Topics {
+		one := Numbers{Epoch: t.Epoch, Messages: t.Messages, Bytes: t.Bytes, Trouble: t.Trouble}
+		for _, s := range t.Subscriptions {
+			if one.Subscriptions == nil {
+				one.Subscriptions = map[string]SubscriptionNumbers{}
+			}
+			one.Subscriptions[s.Name] = SubscriptionNumbers{s.Lag, s.Pending, s.Redelivered}
+		}
+		found[t.ID] = one
+	}
+	return found, nil
+}
+
+// Numbers are those of a Topic of one shard, as of the last look; not ok: nobody has said.
+func (m *Mirror) Numbers(topicID string) (numbers Numbers, ok bool) {
+	shards := m.State().Shards(topicID)
+	if len(shards) != 1 {
+		return Numbers{}, false
+	}
+	m.numbers.mu.Lock()
+	defer m.numbers.mu.Unlock()
+	if c := m.numbers.byBroker[shards[0].Leader]; c != nil {
+		numbers, ok = c.regular[topicID]
+	}
+	return numbers, ok
+}
+
+// Records asks, now, whether a Topic holds any. Only the leader of a shard knows, in the epoch
+// that etcd names; a Topic that was never placed was never written to.
+func (m *Mirror) Records(ctx context.Context, topicID string) plan.Records {
+	state, answers := m.State(), plan.NoRecords
+	for _, shard := range state.Shards(topicID) {
+		leader, there := state.Broker(shard.Leader)
+		if !there {
+			return plan.RecordsUnknown
+		}
+		all, err := m.numbers.ask(ctx, leader)
+		if err != nil {
+			m.log.Info("Whether a Topic holds records is not known", "topicID", topicID, "error", err)
+			return plan.RecordsUnknown
+		}
+		switch one, ok := all[topicID]; {
+		case !ok || one.Epoch != shard.Epoch:
+			return plan.RecordsUnknown
+		case one.Messages > 0:
+			answers = plan.SomeRecords
+		}
+	}
+	return answers
+}
+
+// poll asks every broker, once in a while.
+func (m *Mirror) poll(ctx context.Context) {
+	tick := time.NewTicker(m.numbers.interval)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		state := m.State()
+		if state == nil {
+			continue
+		}
+		if state.TopicCount() > 0 {
+			m.pollAll(ctx, state)
+		}
+		m.numbers.forget(state)
+		if n%sweepPolls == 0 {
+			m.tellOwners()
+		}
+	}
+}
+
+func (m *Mirror) pollAll(ctx context.Context, state *coordination.State) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, broker := range state.Brokers {
+		all.Go(func() {
+			found, err := m.numbers.ask(ctx, broker)
+			if err != nil {
+				m.log.Debug("A broker's numbers are not known", "broker", broker.Name, "error", err)
+				return // what was known stands
+			}
+			for _, id := range m.numbers.take(broker.ID, found) {
+				m.tellOf(state, id)
+			}
+		})
+	}
+}
+
+// take keeps a broker's answer, and says of which Topics it is another than before.
+func (n *numbers) take(broker string, found map[string]Numbers) (changed []string) {
+	c := n.of(broker)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for id, is := range found {
+		if was, ok := c.regular[id]; !ok || !was.equal(is) {
+			changed = append(changed, id)
+		}
+	}
+	c.regular = found
+	return changed
+}
+
+// forget lets go of brokers that are away; what they counted is in the statuses.
+func (n *numbers) forget(state *coordination.State) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for id := range n.byBroker {
+		if _, there := state.Broker(id); !there {
+			delete(n.byBroker, id)
+		}
+	}
+}
+
+func (n Numbers) equal(o Numbers) bool {
+	if n.Messages != o.Messages || n.Bytes != o.Bytes || n.Trouble != o.Trouble || len(n.Subscriptions) != len(o.Subscriptions) {
+		return false
+	}
+	for name, s := range n.Subscriptions {
+		if o.Subscriptions[name] != s {
+			return false
+		}
+	}
+	return true
+}

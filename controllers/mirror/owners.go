@@ -1,0 +1,66 @@
+package mirror
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// owners finds what a manifest declared, by the manifest's namespace and name. What was noted as
+// orphaned is not in it: nobody is asked about that any more.
+type owners struct {
+	topics        map[types.NamespacedName]map[string]bool // names of Topics
+	subscriptions map[types.NamespacedName]map[subscriptionKey]bool
+}
+
+// subscriptionKey tells the Subscriptions of all Topics apart.
+type subscriptionKey struct{ topicID, name string }
+
+func newOwners() owners {
+	return owners{map[types.NamespacedName]map[string]bool{}, map[types.NamespacedName]map[subscriptionKey]bool{}}
+}
+
+// manifestOf is the manifest that declared something, if one did.
+func manifestOf(owner coordination.Owner) (types.NamespacedName, bool) {
+	return types.NamespacedName{Namespace: owner.Namespace, Name: owner.Name}, owner.Kind == coordination.ManifestOwner
+}
+
+func (o owners) topic(c coordination.Change[coordination.Topic]) {
+	if c.Before != nil {
+		drop(o.topics, c.Before.Owner, c.Before.Name)
+	}
+	if c.After != nil {
+		keep(o.topics, c.After.Owner, c.After.Name)
+	}
+}
+
+func (o owners) subscription(c coordination.Change[coordination.Subscription]) {
+	if c.Before != nil {
+		drop(o.subscriptions, c.Before.Owner, subscriptionKey{c.Before.Topic, c.Before.Name})
+	}
+	if c.After != nil {
+		keep(o.subscriptions, c.After.Owner, subscriptionKey{c.After.Topic, c.After.Name})
+	}
+}
+
+func keep[K comparable](index map[types.NamespacedName]map[K]bool, owner coordination.Owner, key K) {
+	manifest, ok := manifestOf(owner)
+	if !ok || !owner.Orphaned.IsZero() {
+		return
+	}
+	if index[manifest] == nil {
+		index[manifest] = map[K]bool{}
+	}
+	index[manifest][key] = true
+}
+
+func drop[K comparable](index map[types.NamespacedName]map[K]bool, owner coordination.Owner, key K) {
+	manifest, ok := manifestOf(owner)
+	if !ok {
+		return
+	}
+	delete(index[manifest], key)
+	if len(index[manifest]) == 0 {
+		delete(index, manifest)
+	}
+}

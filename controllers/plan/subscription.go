@@ -1,0 +1,96 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// SubscriptionFacts are what there is, for one manifest of a Subscription, at one moment.
+type SubscriptionFacts struct {
+	Self    coordination.Owner // the manifest
+	Name    string             // of the Subscription
+	Spec    coordination.SubscriptionSpec
+	Invalid string // why Spec can't be read; empty: it can
+
+	TopicRef  string // the Topic resource that is referred to
+	TopicGone bool   // there is none
+	TopicSays string // its own words, while it is not served
+
+	Link   Link
+	Topic  *coordination.Topic // what that resource declared; nil: nothing is there yet
+	Shards []ShardFacts        // of the Topic
+	Found  *coordination.Subscription
+	// Refused is how the last attempt to write ended; nil: well.
+	Refused error
+}
+
+// Subscription is the one next thing to do for the manifest of a Subscription.
+func Subscription(f SubscriptionFacts) Action {
+	for _, step := range []func() (Action, bool){
+		f.unservable,
+		f.missing,
+		f.Link.wait,
+		f.waiting,
+		func() (Action, bool) { return refusal(f.Refused) },
+		f.write,
+		func() (Action, bool) { return placed(f.Link, f.Shards, f.Topic.Spec.Shards) },
+	} {
+		if action, ok := step(); ok {
+			return action
+		}
+	}
+	return Action{Kind: None, Reason: Served, Message: served(f.Shards)}
+}
+
+func (f SubscriptionFacts) unservable() (Action, bool) {
+	stall := func(reason Reason, message string) (Action, bool) {
+		if f.ours() {
+			message += "; until then the Subscription is served as it was before"
+		}
+		return Action{Kind: Stall, Reason: reason, Message: message}, true
+	}
+	switch {
+	case f.Invalid != "":
+		return stall(Invalid, f.Invalid)
+	case f.Spec.Push != "":
+		return stall(PushUnsupported, "brokers of this version don't push: leave delivery out, and have clients pull by the Subscription's name")
+	case f.Spec.DeadLetter != "":
+		return stall(DeadLetterUnsupported, "brokers of this version don't keep dead letters: leave deadLetter out; after ack.maxDeliver attempts a record is passed over")
+	case f.Spec.Where != "":
+		return stall(FilterUnsupported, "brokers of this version filter by subject only: leave filter.where out")
+	}
+	return Action{}, false
+}
+
+func (f SubscriptionFacts) missing() (Action, bool) {
+	if !f.TopicGone {
+		return Action{}, false
+	}
+	return Action{Kind: Wait, Reason: TopicMissing, Message: fmt.Sprintf("there is no Topic %s in this namespace: make it, or wait for it", f.TopicRef)}, true
+}
+
+func (f SubscriptionFacts) waiting() (Action, bool) {
+	if f.Topic != nil && !f.Topic.Deleting {
+		return Action{}, false
+	}
+	return Action{Kind: Wait, Reason: WaitingForTopic, Message: because(fmt.Sprintf("Topic %s is not there yet", f.TopicRef), f.TopicSays)}, true
+}
+
+func (f SubscriptionFacts) ours() bool {
+	return f.Found != nil && SameManifest(f.Found.Owner, f.Self)
+}
+
+func (f SubscriptionFacts) write() (Action, bool) {
+	switch {
+	case f.Found == nil:
+		return Action{Kind: Create, Reason: Placing, Message: "the Subscription is being made"}, true
+	case !f.ours():
+		return Action{Kind: Stall, Reason: Exists, Message: fmt.Sprintf("subscription %s of topic %s exists already, and belongs to %s: take another name, or have it deleted there", f.Name, f.Topic.Name, f.Found.Owner)}, true
+	case !current(f.Found.Owner, f.Self):
+		return Action{Kind: Adopt, Reason: Adopted, Message: fmt.Sprintf("took over subscription %s with its cursor, which a former manifest of this name had declared", f.Name)}, true
+	case !sameJSON(f.Found.Spec, f.Spec):
+		return Action{Kind: Update, Reason: Placing, Message: "the Subscription is being changed"}, true
+	}
+	return Action{}, false
+}

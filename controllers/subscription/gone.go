@@ -1,0 +1,115 @@
+package subscription
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/controllers/mirror"
+	"github.com/carillon-mq/carillon/controllers/observe"
+	"github.com/carillon-mq/carillon/controllers/plan"
+	"github.com/carillon-mq/carillon/controllers/tell"
+)
+
+// leave sees to what manifests of that namespace and name declared that are there no more. now is
+// the one that is there; nil: none.
+func (r *Reconciler) leave(ctx context.Context, name types.NamespacedName, now *v1alpha1.Subscription) (ctrl.Result, error) {
+	var errs []error
+	var result ctrl.Result
+	for _, m := range r.Mirrors.In(name.Namespace) {
+		for _, s := range m.SubscriptionsOf(name) {
+			mine, err := r.declares(ctx, now, m, s)
+			if err != nil || mine {
+				r.absent.Forget(s.Topic + "/" + s.Name)
+				errs = append(errs, err)
+				continue
+			}
+			wait, err := r.left(ctx, m, name, s)
+			errs = append(errs, err)
+			if wait > 0 && (result.RequeueAfter == 0 || wait < result.RequeueAfter) {
+				result.RequeueAfter = wait
+			}
+		}
+	}
+	return result, errors.Join(errs...)
+}
+
+// declares says that the Subscription is the manifest's, or is about to become it.
+func (r *Reconciler) declares(ctx context.Context, manifest *v1alpha1.Subscription, m *mirror.Mirror, s *coordination.Subscription) (bool, error) {
+	if manifest == nil || string(manifest.UID) == s.Owner.UID {
+		return manifest != nil, nil
+	}
+	topic, err := r.topic(ctx, manifest)
+	if err != nil || topic == nil {
+		// Which Topic it is about is not known before that is there; nothing is hurried until then.
+		return true, err
+	}
+	t := declared(m, topic)
+	return t != nil && t.ID == s.Topic, nil
+}
+
+// left does what the policy of a Subscription says if its manifest is really gone, and says when to
+// look again if that is not sure yet.
+func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.NamespacedName, s *coordination.Subscription) (time.Duration, error) {
+	topic := m.State().TopicByID(s.Topic)
+	if topic == nil || topic.Deleting {
+		return 0, nil // it goes with its Topic
+	}
+	id := s.Topic + "/" + s.Name
+	facts := plan.GoneFacts{What: fmt.Sprintf("subscription %s of topic %s", s.Name, topic.Name), Policy: s.Spec.DeletionPolicy, Orphaned: !s.Owner.Orphaned.IsZero()}
+	manifest := &v1alpha1.Subscription{}
+	var err error
+	if facts.ManifestGone, err = r.Gone.Manifest(ctx, name, types.UID(s.Owner.UID), manifest); err != nil {
+		return 0, err
+	}
+	if facts.ManifestGone && manifest.UID != "" {
+		mine, err := r.declares(ctx, manifest, m, s)
+		if err != nil {
+			return 0, err
+		}
+		facts.ManifestGone = !mine
+	}
+	if !facts.ManifestGone {
+		r.absent.Forget(id)
+		return 0, nil
+	}
+	if facts.Defined, err = r.Gone.Defined(ctx, v1alpha1.GroupVersion, "subscriptions"); err != nil {
+		return 0, err
+	}
+	if facts.BrokerThere, err = r.Gone.BrokerThere(ctx, m.Broker, m.UID); err != nil {
+		return 0, err
+	}
+	if plan.Gone(facts).Kind == plan.None {
+		return 0, nil
+	}
+	if wait := r.absent.Left(id, r.Now()); wait > 0 {
+		return wait, nil
+	}
+	action := plan.Gone(facts)
+	switch action.Kind {
+	case plan.Delete:
+		err = m.Keys.DeleteSubscription(ctx, topic.Name, s.Name, s.Owner)
+	case plan.Orphan:
+		_, err = m.Keys.OrphanSubscription(ctx, topic.Name, s.Name, s.Owner)
+	}
+	log.FromContext(ctx).Info("Acted for a manifest that is gone", "action", action.Kind, "subscription", s.Name, "topic", topic.Name, "outcome", tell.Outcome(err))
+	var notFound *coordination.NotFoundError
+	var notOwner *coordination.NotOwnerError
+	switch {
+	case errors.As(err, &notFound), errors.As(err, &notOwner):
+		return 0, nil // somebody came first; the mirror tells
+	case err != nil:
+		return observe.Grace, fmt.Errorf("%s %s, whose manifest is gone: %w", action.Kind, facts.What, err)
+	}
+	r.absent.Forget(id)
+	tell.Done(r.Events, &v1alpha1.Subscription{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: types.UID(s.Owner.UID)}}, action)
+	return 0, nil
+}

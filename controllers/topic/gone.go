@@ -1,0 +1,116 @@
+package topic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/controllers/build"
+	"github.com/carillon-mq/carillon/controllers/mirror"
+	"github.com/carillon-mq/carillon/controllers/observe"
+	"github.com/carillon-mq/carillon/controllers/plan"
+	"github.com/carillon-mq/carillon/controllers/tell"
+)
+
+// leave sees to what manifests of that namespace and name declared that are there no more. now is
+// the one that is there; nil: none.
+func (r *Reconciler) leave(ctx context.Context, name types.NamespacedName, now *v1alpha1.Topic) (ctrl.Result, error) {
+	var errs []error
+	var result ctrl.Result
+	for _, m := range r.Mirrors.In(name.Namespace) {
+		for _, t := range m.TopicsOf(name) {
+			if declares(now, m, t) {
+				r.absent.Forget(t.ID)
+				continue
+			}
+			wait, err := r.left(ctx, m, name, t)
+			errs = append(errs, err)
+			if wait > 0 && (result.RequeueAfter == 0 || wait < result.RequeueAfter) {
+				result.RequeueAfter = wait
+			}
+		}
+	}
+	return result, errors.Join(errs...)
+}
+
+// declares says that the Topic is the manifest's, or is about to become it.
+func declares(manifest *v1alpha1.Topic, m *mirror.Mirror, t *coordination.Topic) bool {
+	return manifest != nil && (string(manifest.UID) == t.Owner.UID ||
+		build.TopicName(manifest) == t.Name && manifest.Spec.BrokerRef.Name == m.Broker.Name)
+}
+
+// left does what the policy of a Topic says if its manifest is really gone, and says when to look
+// again if that is not sure yet.
+func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.NamespacedName, t *coordination.Topic) (time.Duration, error) {
+	facts := plan.GoneFacts{What: "topic " + t.Name, Policy: t.Spec.DeletionPolicy, Orphaned: !t.Owner.Orphaned.IsZero()}
+	manifest := &v1alpha1.Topic{}
+	var err error
+	if facts.ManifestGone, err = r.Gone.Manifest(ctx, name, types.UID(t.Owner.UID), manifest); err != nil {
+		return 0, err
+	}
+	if !facts.ManifestGone || manifest.UID != "" && declares(manifest, m, t) {
+		r.absent.Forget(t.ID)
+		return 0, nil
+	}
+	if facts.Defined, err = r.Gone.Defined(ctx, v1alpha1.GroupVersion, "topics"); err != nil {
+		return 0, err
+	}
+	if facts.BrokerThere, err = r.Gone.BrokerThere(ctx, m.Broker, m.UID); err != nil {
+		return 0, err
+	}
+	if plan.Gone(facts).Kind == plan.None {
+		return 0, nil
+	}
+	if wait := r.absent.Left(t.ID, r.Now()); wait > 0 {
+		return wait, nil
+	}
+	if facts.Policy == coordination.DeleteIfEmpty {
+		facts.Records = m.Records(ctx, t.ID)
+	}
+	action := plan.Gone(facts)
+	switch action.Kind {
+	case plan.Delete:
+		err = m.Keys.DeleteTopic(ctx, t.Name, t.ID, t.Owner)
+	case plan.Orphan:
+		_, err = m.Keys.OrphanTopic(ctx, t.Name, t.Owner)
+	}
+	log.FromContext(ctx).Info("Acted for a manifest that is gone", "action", action.Kind, "topic", t.Name, "policy", facts.Policy, "outcome", tell.Outcome(err))
+	var notFound *coordination.NotFoundError
+	var notOwner *coordination.NotOwnerError
+	var stale *coordination.StaleError
+	switch {
+	case errors.As(err, &notFound), errors.As(err, &notOwner), errors.As(err, &stale):
+		return 0, nil // somebody came first; the mirror tells
+	case err != nil:
+		return observe.Grace, fmt.Errorf("%s topic %s, whose manifest is gone: %w", action.Kind, t.Name, err)
+	}
+	r.absent.Forget(t.ID)
+	tell.Done(r.Events, &v1alpha1.Topic{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: types.UID(t.Owner.UID)}}, action)
+	return 0, nil
+}
+
+// tellRivals has those looked at that are in somebody's way: one manifest less may be what they
+// waited for.
+func (r *Reconciler) tellRivals(ctx context.Context, namespace string) {
+	topics := &v1alpha1.TopicList{}
+	if err := r.Client.List(ctx, topics, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "Listing Topics failed")
+		return
+	}
+	for i := range topics.Items {
+		t := &topics.Items[i]
+		if c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionStalled); c != nil && c.Reason == string(plan.SubjectsTaken) {
+			r.Mirrors.Topics.Add(client.ObjectKeyFromObject(t))
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package controllers_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/controllers"
+)
+
+const oneBroker = `{replicas: 1, coordination: {managed: {replicas: 1}}}`
+
+// newServingWorld has a Broker that is ready, and whose brokers of those names have joined.
+func newServingWorld(t *testing.T, brokers ...string) (*world, *fleet, map[string]*member) {
+	t.Helper()
+	w := newWorld(t)
+	w.create(oneBroker)
+	w.untilReady()
+	f, members := w.newFleet(brokers...)
+	return w, f, members
+}
+
+func (w *world) apply(kind, name, spec string) {
+	w.t.Helper()
+	if err := k8s.Create(w.t.Context(), object(w.t, kind, w.namespace, name, spec)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) remove(object client.Object, name string) {
+	w.t.Helper()
+	object.SetNamespace(w.namespace)
+	object.SetName(name)
+	if err := k8s.Delete(w.t.Context(), object); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// untilTopic waits for a reason of Ready, at the present generation.
+func (w *world) untilTopic(name, reason string) *v1alpha1.Topic {
+	w.t.Helper()
+	topic := &v1alpha1.Topic{}
+	eventually(w.t, "waiting for Topic "+name+" to be "+reason, func(context.Context) error {
+		if err := w.get(name, topic); err != nil {
+			return err
+		}
+		return says(topic.Status.Conditions, topic.Generation, topic.Status.ObservedGeneration, reason)
+	})
+	return topic
+}
+
+func (w *world) untilSubscription(name, reason string) *v1alpha1.Subscription {
+	w.t.Helper()
+	s := &v1alpha1.Subscription{}
+	eventually(w.t, "waiting for Subscription "+name+" to be "+reason, func(context.Context) error {
+		if err := w.get(name, s); err != nil {
+			return err
+		}
+		return says(s.Status.Conditions, s.Generation, s.Status.ObservedGeneration, reason)
+	})
+	return s
+}
+
+// says checks the conditions as a whole: which reason, and that Ready, Reconciling and Stalled agree.
+func says(conditions []metav1.Condition, generation, observed int64, reason string) error {
+	ready := meta.FindStatusCondition(conditions, "Ready")
+	if observed != generation || ready == nil || ready.Reason != reason || ready.ObservedGeneration != generation {
+		return fmt.Errorf("generation %d of %d says %v", observed, generation, conditions)
+	}
+	isReady, works, stalled := ready.Status == metav1.ConditionTrue, meta.IsStatusConditionTrue(conditions, "Reconciling"), meta.IsStatusConditionTrue(conditions, "Stalled")
+	if n := len(conditions); isReady && n != 1 || !isReady && (n != 2 || works == stalled) {
+		return fmt.Errorf("conditions don't agree: %v", conditions)
+	}
+	return nil
+}
+
+func message(conditions []metav1.Condition) string {
+	if ready := meta.FindStatusCondition(conditions, "Ready"); ready != nil {
+		return ready.Message
+	}
+	return ""
+}
+
+func TestTopicAndSubscriptionAreServed(t *testing.T) {
+	w := newWorld(t)
+	// Applied in the wrong order, before anything that they need is there.
+	w.apply("Subscription", "billing", `{topicRef: {name: orders}, start: {from: Earliest}, filter: {subjects: ["orders.eu.>"]}, ack: {wait: 10s, maxDeliver: 5, backoff: [1s, 5s]}}`)
+	w.untilSubscription("billing", "TopicMissing")
+	w.apply("Topic", "orders", `{brokerRef: {name: main}, retention: {age: 168h, bytes: 10Gi}, deduplication: {window: 2m}}`)
+	w.untilTopic("orders", "WaitingForBroker")
+	w.untilSubscription("billing", "WaitingForBroker")
+	w.create(oneBroker)
+	w.untilReady()
+	if said := message(w.untilTopic("orders", "WaitingForBroker").Status.Conditions); !strings.Contains(said, "no broker of Broker main has joined") {
+		t.Errorf("without brokers the Topic says %q", said)
+	}
+	f, _ := w.newFleet("main-0")
+	topic, subscription := w.untilTopic("orders", "Served"), w.untilSubscription("billing", "Served")
+
+	made := f.topic("orders")
+	want := coordination.Owner{Kind: coordination.ManifestOwner, Namespace: w.namespace, Name: "orders", UID: string(topic.UID)}
+	if made.Owner != want || strings.Join(made.Spec.Subjects, " ") != "orders orders.>" || made.Spec.Retention.Age.Hours() != 168 || made.Spec.Retention.Bytes != 10<<30 {
+		t.Errorf("in etcd there is %+v", made)
+	}
+	if s := f.subscription("orders", "billing"); s == nil || s.Spec.Start.From != coordination.FromEarliest || s.Spec.Ack.MaxDeliver != 5 || s.Spec.Subjects[0] != "orders.eu.>" {
+		t.Errorf("in etcd there is the subscription %+v", s)
+	}
+	s := topic.Status
+	if s.Name != "orders" || s.ID != made.ID || s.Leader == nil || s.Leader.Name != "main-0" || s.Replicas != 1 || s.MinInSync != 1 || len(s.Subjects) != 2 {
+		t.Errorf("the status is %+v", s)
+	}
+	if subscription.Status.Topic != "orders" {
+		t.Errorf("the Subscription's status is %+v", subscription.Status)
+	}
+	for _, object := range []client.Object{topic, subscription} {
+		if len(object.GetFinalizers()) != 0 || len(object.GetOwnerReferences()) != 0 {
+			t.Errorf("%T has finalizers %v and owners %v: it could hang", object, object.GetFinalizers(), object.GetOwnerReferences())
+		}
+	}
+	w.wantEvent("Served", "served by broker main-0")
+
+	// A change of the spec is one of the same Topic.
+	w.patch(&v1alpha1.Topic{}, "orders", `{"spec": {"retention": {"age": "24h"}}}`)
+	f.until("the new retention", func() bool { return f.topic("orders").Spec.Retention.Age.Hours() == 24 })
+	if again := w.untilTopic("orders", "Served"); again.Status.ID != made.ID {
+		t.Errorf("the Topic was made again: id %s, then %s", made.ID, again.Status.ID)
+	}
+	w.patch(&v1alpha1.Subscription{}, "billing", `{"spec": {"ack": {"wait": "20s"}}}`)
+	f.until("the new wait", func() bool { return f.subscription("orders", "billing").Spec.Ack.Wait.Seconds() == 20 })
+	w.untilSubscription("billing", "Served")
+
+	// Converged, they cost nothing: not by themselves, not when the operator is started again.
+	w.quiet()
+	before, revision := len(w.written()), f.revision()
+	w.restartOperator(func(o *controllers.Options) {})
+	w.quiet()
+	if after := w.written(); len(after) != before {
+		t.Errorf("converged, they cost the writes %v", after[before:])
+	}
+	if now := f.revision(); now != revision {
+		t.Errorf("converged, etcd went from revision %d to %d", revision, now)
+	}
+}
+
+// revision is the last that changed a Topic, a shard or a Subscription of the Broker.
+func (f *fleet) revision() (last int64) {
+	f.t.Helper()
+	topics, _, err := f.keys.ListTopics(f.t.Context())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, topic := range topics {
+		last = max(last, topic.Revision)
+		subscriptions, _, err := f.keys.ListSubscriptions(f.t.Context(), topic.ID)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, s := range subscriptions {
+			last = max(last, s.Revision)
+		}
+	}
+	return last
+}
