@@ -142,7 +142,11 @@ func TestLostAckStopsOnlyItsPublisher(t *testing.T) {
 		}
 		return storeAndAck
 	}}
+	started := time.Now()
 	run := measure(t.Context(), startFakeServer(t, &fakeServer{streams: j}), smallDurable(t, 3, 1, ClientLight), quickLimits, quietly)
+	if took := time.Since(started); took > 10*quickLimits.Drain {
+		t.Errorf("it waited %v for the ack", took)
+	}
 	if want := (Acks{Published: 240, Acked: 239, Unanswered: 1}); run.Acks == nil || *run.Acks != want {
 		t.Errorf("got %+v, want %+v", run.Acks, want)
 	}
@@ -181,6 +185,15 @@ func TestStreamIsDeletedHoweverTheRunEnds(t *testing.T) {
 		if j.left() != "" || !run.Partial || run.faulty() || run.Latency.Count > 0 && run.AckRate == 0 {
 			t.Errorf("%s, interrupted: left %q, partial %v, error %q, %+v", client, j.left(), run.Partial, run.Error, run.Acks)
 		}
+	}
+}
+
+func TestStreamThatMiscountsItself(t *testing.T) {
+	t.Parallel()
+	j := &fakeStreams{claims: 1}
+	run := measure(t.Context(), startFakeServer(t, &fakeServer{streams: j}), smallDurable(t, 3, 1, ClientLight), quickLimits, quietly)
+	if !strings.Contains(run.Error, "it says that it holds 242 messages, and 241 were read") {
+		t.Errorf("error %q", run.Error)
 	}
 }
 

@@ -16,6 +16,8 @@ type fakeStreams struct {
 	refuse string
 	// notYet is how many messages find nobody to answer them.
 	notYet int
+	// claims is how many messages more it says that it holds.
+	claims int
 
 	mu      sync.Mutex
 	name    string
@@ -98,7 +100,7 @@ func (j *fakeStreams) take(s *fakeServer, c *fakeConn, m fakeMessage) {
 
 func (j *fakeStreams) info() string {
 	messages := len(j.slots) - len(slices.DeleteFunc(slices.Clone(j.slots), func(p []byte) bool { return p != nil }))
-	return fmt.Sprintf(`{"config":%s,"state":{"messages":%d,"first_seq":1,"last_seq":%d}}`, j.config, messages, len(j.slots))
+	return fmt.Sprintf(`{"config":%s,"state":{"messages":%d,"first_seq":1,"last_seq":%d}}`, j.config, messages+j.claims, len(j.slots))
 }
 
 func (j *fakeStreams) deliver(s *fakeServer, name string, m fakeMessage) {
