@@ -41,7 +41,7 @@ Topic is already, with the same settings, nothing is changed.
 What is made here belongs to clients. Where Topics are to be declared with the application that
 uses them, apply a manifest of kind Topic instead.`,
 		Example: `  carillon topic create orders
-  carillon topic create metrics --subject 'metrics.>' --max-age 7d --max-bytes 10Gi --durability replicated`,
+  carillon topic create metrics --subjects 'metrics.>' --max-age 7d --max-bytes 10Gi --durability replicated`,
 		Args:              takes(1, 1, "the name of a topic"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -88,7 +88,7 @@ uses them, apply a manifest of kind Topic instead.`,
 	}
 	f := cmd.Flags()
 	m.flags(cmd, "text", "json")
-	f.StringSliceVar(&subjects, "subject", nil, "what it keeps, with wildcards; several with commas, or repeat it (default TOPIC and TOPIC.>)")
+	f.StringSliceVar(&subjects, "subjects", nil, "what it keeps, with wildcards; several with commas, or repeat it (default TOPIC and TOPIC.>)")
 	f.Var(&maxAge, "max-age", "how long messages are kept, for example 7d (default for ever)")
 	f.Var(&maxBytes, "max-bytes", "how much is kept, for example 10Gi; the oldest go first (default no limit)")
 	f.Int64Var(&maxMessages, "max-messages", 0, "how many messages are kept; the oldest go first (default no limit)")

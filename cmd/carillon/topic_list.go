@@ -175,6 +175,10 @@ func (b *brokers) showTopic(ctx context.Context, name string) (*topicView, error
 		b.noteNoAdmin()
 	}
 	v := viewTopic(declared, info)
+	if v.Served != nil && *v.Served && streamErr != nil {
+		// Whom we asked knows who leads it; only the leader knows that it can't.
+		v.statusView = viewStatus(admin.Status{Reason: admin.Trouble, Why: words(streamErr)})
+	}
 	return &v, nil
 }
 
