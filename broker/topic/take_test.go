@@ -1,8 +1,15 @@
 package topic
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
 func TestWhatIsPublishedIsKeptAndAnswered(t *testing.T) {
@@ -24,4 +31,208 @@ func TestWhatIsPublishedIsKeptAndAnswered(t *testing.T) {
 	if e := n.service.Topic("orders").Shard().Epoch(); e != 2 {
 		t.Errorf("epoch %d", e)
 	}
+}
+
+// hold keeps syncs of segments from happening until release is called.
+func hold(n *site) (release func()) {
+	gate := make(chan struct{})
+	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+		if (op.Kind == "sync" || op.Kind == "syncall") && !strings.HasSuffix(op.Path, ".new") {
+			<-gate
+		}
+		return nil
+	})
+	var once bool
+	release = func() {
+		if !once {
+			once = true
+			close(gate)
+		}
+	}
+	n.t.Cleanup(release)
+	return release
+}
+
+func TestOneReadIsOneBatchAndItsAnswersOneSend(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders", "bills")
+	n.ask("orders.eu", "first")
+	rounds := n.disk.Stats().Rounds
+	release := hold(n)
+	n.hub.publish(message("orders.eu", "r0", "held")) // the disk is at this one while the others come
+	n.eventually("the disk is busy", func() bool { return n.service.Stats().Unanswered == 1 })
+	time.Sleep(5 * time.Millisecond)
+	for read := range 3 {
+		var messages []protocol.Message
+		for i := range 4 {
+			messages = append(messages, message("orders.eu", fmt.Sprintf("r%d.%d", read, i), "x"), message("bills.eu", fmt.Sprintf("b%d.%d", read, i), "x"))
+		}
+		n.hub.publish(messages...)
+	}
+	n.hub.mu.Lock()
+	n.hub.sends = nil
+	n.hub.mu.Unlock()
+	release()
+	n.expect(n.hub.answer(t, "r2.3"), "orders@14")
+	n.expect(n.hub.answer(t, "b2.3"), "bills@12")
+	n.hub.mu.Lock()
+	defer n.hub.mu.Unlock()
+	if sends := n.hub.sends; len(sends) > 2 || len(sends[len(sends)-1]) < 24 {
+		t.Errorf("the answers of two rounds went out as %d sends: %q", len(sends), sends)
+	}
+	if got := n.disk.Stats().Rounds - rounds; got != 2 {
+		t.Errorf("%d rounds", got)
+	}
+}
+
+func TestConditionsAreJudgedAtTheEndOfTheLog(t *testing.T) {
+	n := newSite(t)
+	n.topic("orders", func(s *coordination.TopicSpec) { s.MaxMessage = 100 })
+	n.serve("orders")
+	n.expect(n.ask("orders.eu", "a", "Expect-Last: 0"), "orders@1")
+	n.expect(n.ask("orders.eu", "b", "Expect-Last: 0"), "no: topic orders: the last message is at offset 1")
+	n.expect(n.ask("orders.eu", "b", "Expect-Last: 1", "Expect-Topic: orders", "Id: b"), "orders@2")
+	n.expect(n.ask("orders.eu", "c", "Expect-Topic: bills"), "no: topic orders keeps this subject, not bills")
+	n.expect(n.ask("orders.eu", "c", "Expect-Last-Id: a"), `no: topic orders: the last message has id "b"`)
+	n.restart("orders")
+	n.expect(n.ask("orders.eu", "c", "Expect-Last-Id: b"), "orders@3")
+	n.expect(n.ask("orders.eu", "d", "Expect-Last-Id: b"), `no: topic orders: the last message has id ""`)
+	n.expect(n.ask("orders.eu", strings.Repeat("x", 101)), "no: topic orders: a message of 101 bytes; it takes 100 with headers (spec.maxMessage)")
+	n.expect(n.ask("orders.eu", "d", "Expect-Last-By-Subject: 1"), "no: topic orders: expecting the last message of a subject is not supported (publish without it)")
+	// Within one read, each message counts for the next.
+	n.hub.publish(message("orders.eu", "r1", "d", "Expect-Last: 3"), message("orders.eu", "r2", "e", "Expect-Last: 3"), message("orders.eu", "r3", "e", "Expect-Last: 4"))
+	n.expect(n.hub.answer(t, "r1"), "orders@4")
+	n.expect(n.hub.answer(t, "r2"), "no: topic orders: the last message is at offset 4")
+	n.expect(n.hub.answer(t, "r3"), "orders@5")
+	if got := n.service.Stats().Refused; got["condition"] != 2 || got["too_large"] != 1 || got["request"] != 1 {
+		t.Errorf("counted %v", got)
+	}
+}
+
+func TestAMessageWithAnIDIsKeptOnce(t *testing.T) {
+	n := newSite(t)
+	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
+	n.serve("orders", "bills")
+	n.expect(n.ask("orders.eu", "a", "Id: 1"), "orders@1")
+	n.expect(n.ask("orders.eu", "a", "Id: 1"), "orders@1 again")
+	n.expect(n.ask("bills.eu", "a", "Id: 1"), "bills@1")
+	n.expect(n.ask("bills.eu", "a", "Id: 1"), "bills@2") // it asks for no deduplication
+	n.hub.publish(message("orders.eu", "r1", "b", "Id: 2"), message("orders.eu", "r2", "b", "Id: 2"), message("orders.eu", "r3", "c", "Id: 3"))
+	n.expect(n.hub.answer(t, "r1"), "orders@2")
+	n.expect(n.hub.answer(t, "r2"), "orders@2 again")
+	n.expect(n.hub.answer(t, "r3"), "orders@3")
+	n.restart("orders", "bills")
+	n.expect(n.ask("orders.eu", "b", "Id: 2"), "orders@2 again")
+	n.expect(n.ask("orders.eu", "d", "Id: 4"), "orders@4")
+	// A shorter window forgets what is older.
+	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Nanosecond })
+	n.tell()
+	n.expect(n.ask("orders.eu", "e", "Id: 1"), "orders@5")
+	if got := n.service.Stats(); got.Duplicates != 1 || got.IDs != 1 {
+		t.Errorf("counted %+v", got)
+	}
+}
+
+// An answer that rests on a record waits until that record is safe.
+func TestADuplicateOfAMessageUnderWayWaitsForIt(t *testing.T) {
+	n := newSite(t)
+	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
+	n.serve("orders")
+	n.ask("orders.eu", "first")
+	release := hold(n)
+	n.hub.publish(message("orders.eu", "r1", "a", "Id: 1"))
+	n.hub.publish(message("orders.eu", "r2", "a", "Id: 1"))
+	n.hub.publish(message("orders.eu", "r3", "b", "Expect-Last: 1"))
+	time.Sleep(20 * time.Millisecond)
+	n.hub.mu.Lock()
+	if len(n.hub.answers) != 1 {
+		t.Errorf("answered before anything was safe: %q", n.hub.answers)
+	}
+	n.hub.mu.Unlock()
+	if got := n.read("orders"); len(got) != 1 {
+		t.Errorf("readers see what is not safe yet: %q", got)
+	}
+	release()
+	n.expect(n.hub.answer(t, "r1"), "orders@2")
+	n.expect(n.hub.answer(t, "r2"), "orders@2 again")
+	n.expect(n.hub.answer(t, "r3"), "no: topic orders: the last message is at offset 2")
+	n.eventually("nothing waits", func() bool { return n.service.Stats().Unanswered == 0 })
+}
+
+func TestWhatIsTheSystemsIsNotKeptByAWildcard(t *testing.T) {
+	n := newSite(t)
+	n.topic("all", func(s *coordination.TopicSpec) { s.Subjects = []string{">"} })
+	n.topic("some", func(s *coordination.TopicSpec) { s.Subjects = []string{"*.x", "$KV.a.>"} })
+	n.serve("all", "some")
+	n.hub.publish(message("$JS.API.INFO", "r1", ""), message("_INBOX.a.b", "r2", ""), message("$KV.a.b", "r3", "kept"), message("orders.eu", "r4", "kept"), message("$x.x", "r5", ""))
+	n.expect(n.hub.answer(t, "r4"), "all@1")
+	n.expect(n.hub.answer(t, "r3"), "some@1")
+	n.stop()
+	if len(n.hub.answers) != 2 {
+		t.Errorf("answered %q", n.hub.answers)
+	}
+}
+
+func TestAStreamWithoutAcksAnswersNothing(t *testing.T) {
+	n := newSite(t)
+	n.topic("quiet", func(s *coordination.TopicSpec) { s.Stream.NoAck, s.MaxMessage = true, 10 })
+	n.serve("quiet")
+	n.hub.publish(message("quiet.a", "r1", "kept"), message("quiet.a", "r2", "much too large"))
+	n.eventually("it is kept", func() bool { return len(n.read("quiet")) == 1 })
+	n.stop()
+	if len(n.hub.sends) > 0 {
+		t.Errorf("answered %q", n.hub.sends)
+	}
+}
+
+func TestEveryDurabilityAnswers(t *testing.T) {
+	for _, d := range []coordination.Durability{coordination.Synced, coordination.Replicated, coordination.Memory} {
+		n := newSite(t)
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Durability, s.Deduplication = d, time.Hour })
+		n.serve("orders")
+		n.hub.publish(message("orders.a", "r1", "one", "Id: 1"), message("orders.a", "r2", "one", "Id: 1"), message("orders.a", "r3", "two"))
+		n.expect(n.hub.answer(t, "r1"), "orders@1")
+		n.expect(n.hub.answer(t, "r2"), "orders@1 again")
+		n.expect(n.hub.answer(t, "r3"), "orders@2")
+		if got := n.read("orders"); len(got) != 2 {
+			t.Errorf("%s: kept %q", d, got)
+		}
+		n.stop()
+	}
+}
+
+// What one read brings may be more than one batch takes.
+func TestALargeReadIsSeveralBatches(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders")
+	var read []protocol.Message
+	for i := range 2*batchRecords + 10 {
+		read = append(read, message("orders.a", fmt.Sprintf("r%d", i), "x"))
+	}
+	large := strings.Repeat("x", batchBytes*2/3)
+	for i := range 3 {
+		read = append(read, message("orders.a", fmt.Sprintf("l%d", i), large))
+	}
+	n.hub.publish(read...)
+	n.expect(n.hub.answer(t, "r8201"), "orders@8202")
+	n.expect(n.hub.answer(t, "l2"), "orders@8205")
+	n.hub.publish(message("orders.a", "huge", strings.Repeat("x", n.payload+1)))
+	if got := n.hub.answer(t, "huge"); !strings.HasPrefix(got, "no: topic orders: a message of 1048577 bytes") {
+		t.Error(got)
+	}
+}
+
+func TestTheDeduplicationWindowIsBounded(t *testing.T) {
+	n := newSite(t)
+	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
+	n.serve("orders")
+	n.expect(n.ask("orders.a", "x", "Id: 1"), "orders@1")
+	n.service.counts.ids.Add(maxIDsTogether) // as if other Topics had taken the room
+	if got := n.ask("orders.a", "x", "Id: 2"); !strings.HasPrefix(got, "no: topic orders: 1 message ids within the deduplication window of 1h0m0s are all that this broker keeps") {
+		t.Error(got)
+	}
+	n.expect(n.ask("orders.a", "x", "Id: 1"), "orders@1 again")
+	n.expect(n.ask("orders.a", "x"), "orders@2")
+	n.service.counts.ids.Add(-maxIDsTogether)
+	n.expect(n.ask("orders.a", "x", "Id: 2"), "orders@3")
 }
