@@ -2,23 +2,32 @@ package jetstream
 
 import "time"
 
+// waits are how long is waited for what.
+type waits struct {
+	// answer is how long a call may take here. Clients wait five seconds, so they learn from us
+	// why, and not that time ran out.
+	answer time.Duration
+	// unknown bounds the question to etcd whether a stream that this broker doesn't know was made
+	// just now through another one.
+	unknown time.Duration
+	// open is how long a call waits for a stream whose log is being opened, or whose leader this
+	// broker has not been told of yet.
+	open time.Duration
+	// ask is how long other brokers have for what a list needs of them. Those that don't answer are
+	// named in it as missing.
+	ask time.Duration
+	// look is how often what a call waits for is looked at, beside every change of the State: logs
+	// and cursors open in between.
+	look time.Duration
+}
+
+var usualWaits = waits{
+	answer: 4500 * time.Millisecond, unknown: 2 * time.Second, open: 3 * time.Second, ask: 1500 * time.Millisecond,
+	look: 5 * time.Millisecond,
+}
+
 // Bounds of the live part, each with the reason for its value.
 const (
-	// answerWithin is how long a call may take here. Clients wait five seconds, so they learn
-	// from us why, and not that time ran out.
-	answerWithin = 4500 * time.Millisecond
-	// unknownWithin bounds the question to etcd whether a stream that this broker doesn't know was
-	// made just now through another one.
-	unknownWithin = 2 * time.Second
-	// openWithin is how long a call waits for a stream whose log is being opened, or whose
-	// leader this broker has not been told of yet.
-	openWithin = 3 * time.Second
-	// askWithin is how long other brokers have for what a list needs of them. Those that don't
-	// answer are named in it as missing.
-	askWithin = 1500 * time.Millisecond
-	// lookEvery is how often what a call waits for is looked at, beside every change of the State:
-	// logs and cursors open in between.
-	lookEvery = 5 * time.Millisecond
 	// changesAtOnce and changesWaiting bound the calls that etcd is needed for: as many as it takes
 	// in a second or two, so that one that was let wait is still answered in time.
 	changesAtOnce  = 128

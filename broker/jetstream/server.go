@@ -24,7 +24,6 @@ type Store interface {
 	CreateSubscription(ctx context.Context, topic, name string, spec coordination.SubscriptionSpec, owner coordination.Owner) (*coordination.Subscription, error)
 	UpdateSubscription(ctx context.Context, topic, name string, update coordination.SubscriptionUpdate) (*coordination.Subscription, error)
 	DeleteSubscription(ctx context.Context, topic, name string, by coordination.Owner) error
-	GetSubscription(ctx context.Context, topic, name string) (*coordination.Subscription, error)
 }
 
 // ServerConfig is what a Server works with.
@@ -50,6 +49,7 @@ type Server struct {
 	config ServerConfig
 	topics *topic.Service
 	log    *slog.Logger
+	waits  waits
 
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
@@ -86,7 +86,7 @@ func NewServer(config ServerConfig) *Server {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		config: config, topics: config.Topics, log: config.Logger,
+		config: config, topics: config.Topics, log: config.Logger, waits: usualWaits,
 		changes: pool{atOnce: changesAtOnce, waiting: changesWaiting},
 		reads:   pool{atOnce: readsAtOnce, waiting: readsWaiting},
 	}
@@ -150,14 +150,14 @@ type call struct {
 }
 
 // newCall copies the message.
-func newCall(m *protocol.Message, forwarded bool) *call {
+func newCall(m *protocol.Message, forwarded bool, within time.Duration) *call {
 	memory := make([]byte, 0, len(m.Subject)+len(m.Reply)+len(m.Data))
 	keep := func(b []byte) []byte {
 		start := len(memory)
 		memory = append(memory, b...)
 		return memory[start:len(memory):len(memory)]
 	}
-	c := &call{forwarded: forwarded, deadline: time.Now().Add(answerWithin)}
+	c := &call{forwarded: forwarded, deadline: time.Now().Add(within)}
 	c.message = protocol.Message{Subject: keep(m.Subject), Reply: keep(m.Reply), Header: m.Header, Data: keep(m.Data)}
 	c.reply = c.message.Reply
 	c.header, c.payload = protocol.SplitData(c.message.Data, m.Header)
@@ -201,7 +201,7 @@ func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
 			return
 		}
 	}
-	c := newCall(m, forwarded)
+	c := newCall(m, forwarded, s.waits.answer)
 	switch {
 	case len(m.Data) > requestBytes:
 		s.refuse(c, ErrBadRequest)
@@ -315,7 +315,7 @@ func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Topic, shard
 // just made through another broker, a log that is being opened, a leader that was just named.
 func (s *Server) here(ctx context.Context, c *call) (t *topic.Topic, shard *topic.Shard, refusal *Error) {
 	name, asked, gone := string(c.Stream), false, false
-	waiting, cancel := context.WithTimeout(ctx, openWithin)
+	waiting, cancel := context.WithTimeout(ctx, s.waits.open)
 	defer cancel()
 	found := s.until(waiting, func() bool {
 		if t = s.topics.Topic(name); t == nil {
@@ -327,6 +327,9 @@ func (s *Server) here(ctx context.Context, c *call) (t *topic.Topic, shard *topi
 		}
 		leader := t.Leader()
 		switch {
+		case t.Desired().Deleting:
+			gone = true
+			return true
 		case leader == s.config.Self:
 			shard = t.Shard()
 			return shard != nil || !opening(t.WhyNot())
@@ -352,7 +355,7 @@ func (s *Server) here(ctx context.Context, c *call) (t *topic.Topic, shard *topi
 
 // unknown asks etcd about a stream that this broker hasn't heard of.
 func (s *Server) unknown(ctx context.Context, name string) (gone bool, refusal *Error) {
-	ctx, cancel := context.WithTimeout(ctx, unknownWithin)
+	ctx, cancel := context.WithTimeout(ctx, s.waits.unknown)
 	defer cancel()
 	t, err := s.config.Store.GetTopic(ctx, name)
 	switch {
@@ -373,7 +376,7 @@ func (s *Server) until(ctx context.Context, ok func() bool) bool {
 			return true
 		}
 		if again == nil {
-			ticker := time.NewTicker(lookEvery)
+			ticker := time.NewTicker(s.waits.look)
 			defer ticker.Stop()
 			again = ticker.C
 		}

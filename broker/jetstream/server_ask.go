@@ -127,7 +127,7 @@ func (s *Server) askUsage(ctx context.Context, brokers []string, total *usage) {
 
 // gather takes what is answered in time.
 func (s *Server) gather(ctx context.Context, answered <-chan finding, expected int, take func(finding)) {
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	ctx, cancel := context.WithTimeout(ctx, s.waits.ask)
 	defer cancel()
 	for range expected {
 		select {
@@ -188,7 +188,7 @@ func (s *Server) takeCreated(m *protocol.Message) {
 	}
 	c := &call{
 		Request: Request{Call: StreamCreate, Stream: []byte(q.Name)}, reply: append([]byte(nil), m.Reply...),
-		forwarded: true, deadline: time.Now().Add(min(q.Within, answerWithin)),
+		forwarded: true, deadline: time.Now().Add(min(q.Within, s.waits.answer)),
 	}
 	work := func() {
 		ctx, cancel := context.WithDeadline(s.ctx, c.deadline)

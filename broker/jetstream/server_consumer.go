@@ -51,23 +51,38 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Topic) {
 		lock.Lock()
 		defer lock.Unlock()
 	}
-	existing, refusal := s.findConsumer(ctx, t, request.Config.Name)
-	var made *subscription.Subscription
-	switch {
-	case refusal == ErrConsumerNotFound && request.Action == UpdateConsumer:
-		refusal = ErrConsumerDoesNotExist
-	case refusal == ErrConsumerNotFound && stream.MaxConsumers > 0 && s.consumers(t) >= stream.MaxConsumers:
-		refusal = ErrMaximumConsumersLimit
-	case refusal == ErrConsumerNotFound:
-		made, refusal = s.makeConsumer(ctx, t, request)
-	case refusal == nil:
-		made, refusal = s.changeConsumer(ctx, t, existing, request)
-	}
+	made, refusal := s.settleConsumer(ctx, t, &stream, request)
 	if refusal != nil {
 		s.refuse(c, refusal)
 		return
 	}
 	s.answer(c, ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(t, made)})
+}
+
+// settleConsumer makes the consumer that is asked for, or changes the one that is there.
+func (s *Server) settleConsumer(ctx context.Context, t *topic.Topic, stream *StreamConfig, request *ConsumerRequest) (*subscription.Subscription, *Error) {
+	name := request.Config.Name
+	existing, refusal := s.findConsumer(ctx, t, name)
+	switch {
+	case refusal == nil:
+		return s.changeConsumer(ctx, t, existing, request)
+	case refusal != ErrConsumerNotFound:
+		return nil, refusal
+	case request.Action == UpdateConsumer:
+		return nil, ErrConsumerDoesNotExist
+	case stream.MaxConsumers > 0 && s.consumers(t) >= stream.MaxConsumers:
+		return nil, ErrMaximumConsumersLimit
+	}
+	made, refusal := s.makeConsumer(ctx, t, request)
+	if refusal == nil || !errors.Is(refusal, ErrConsumerAlreadyExists) {
+		return made, refusal
+	}
+	// Somebody else made it at the same time, and this broker has not been told of it yet.
+	s.until(ctx, func() bool { return s.state().Subscription(t.ID(), name) != nil })
+	if existing, refusal = s.findConsumer(ctx, t, name); refusal != nil {
+		return nil, refusal
+	}
+	return s.changeConsumer(ctx, t, existing, request)
 }
 
 var lockSeed = maphash.MakeSeed()
@@ -85,7 +100,7 @@ func (s *Server) consumers(t *topic.Topic) int {
 
 // findConsumer is the consumer of that name. One that is about to be served is waited for.
 func (s *Server) findConsumer(ctx context.Context, t *topic.Topic, name string) (found *subscription.Subscription, refusal *Error) {
-	ctx, cancel := context.WithTimeout(ctx, openWithin)
+	ctx, cancel := context.WithTimeout(ctx, s.waits.open)
 	defer cancel()
 	subs := s.config.Subscriptions()
 	s.until(ctx, func() bool {
@@ -217,7 +232,7 @@ func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Topic) {
 // for subscription.Config, and doesn't wait.
 func (s *Server) Inactive(t *topic.Topic, name string) {
 	s.changes.submit(func() {
-		ctx, cancel := context.WithTimeout(s.ctx, answerWithin)
+		ctx, cancel := context.WithTimeout(s.ctx, s.waits.answer)
 		defer cancel()
 		if err := s.config.Store.DeleteSubscription(ctx, t.Name(), name, client); err != nil && !isNotFound(err) {
 			s.log.Warn("Could not delete an inactive consumer; it will be tried again", "stream", t.Name(), "consumer", name, "error", err)

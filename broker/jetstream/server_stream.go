@@ -171,7 +171,7 @@ func (s *Server) deleteStream(ctx context.Context, c *call) {
 	// Who is told that it is gone doesn't find it here any more.
 	s.until(ctx, func() bool {
 		t := s.topics.Topic(name)
-		return id == "" || t == nil || t.ID() != id
+		return id == "" || t == nil || t.ID() != id || t.Desired().Deleting
 	})
 	s.answer(c, DoneResponse{Response: c.Call.Answer(), Success: true})
 }

@@ -1,0 +1,140 @@
+package jetstream
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/subscription"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// sender is a hub that keeps what is sent, call by call.
+type sender struct {
+	topic.Hub
+	calls [][]protocol.Message
+	quiet bool
+}
+
+func (s *sender) Send(messages []protocol.Message) {
+	if s.quiet {
+		return
+	}
+	var call []protocol.Message
+	for _, m := range messages {
+		m.To, m.Subject, m.Reply, m.Data = clone(m.To), clone(m.Subject), clone(m.Reply), clone(m.Data)
+		call = append(call, m)
+	}
+	s.calls = append(s.calls, call)
+}
+
+func newOutlet(hub topic.Hub) *outlet {
+	return &outlet{server: NewServer(ServerConfig{Hub: hub}), stream: []byte("orders"), consumer: []byte("billing")}
+}
+
+var delivery = subscription.Delivery{Topic: "orders", Name: "billing", Delivered: 2, Offset: 7, Sequence: 9, Time: 1_700_000_000_000_000_000, Pending: 3}
+
+// A delivery is the record as it was published, with an ack subject to reply to, on its way to an inbox.
+func TestDeliveriesAreGatheredUntilFlush(t *testing.T) {
+	hub := &sender{}
+	o := newOutlet(hub)
+	header := "NATS/1.0\r\nColour: blue\r\n\r\n"
+	r := log.Record{Offset: 7, Subject: []byte("orders.eu"), Header: len(header), Data: []byte(header + "payload")}
+	d := delivery
+	o.Deliver([]byte("inbox"), &d, &r)
+	d.HeadersOnly = true
+	o.Deliver([]byte("inbox"), &d, &r)
+	r.Data[len(header)] = 'X' // what it was given is the outlet's no longer
+	o.End([]byte("inbox"), subscription.Expired, 4, 100)
+	o.Heartbeat([]byte("other"), 9, 7)
+	if len(hub.calls) != 0 {
+		t.Fatal("something was sent before Flush")
+	}
+	o.Flush()
+	o.Flush() // with nothing
+	if len(hub.calls) != 1 || len(hub.calls[0]) != 4 {
+		t.Fatalf("%d calls", len(hub.calls))
+	}
+	got := hub.calls[0]
+	const ack = "$JS.ACK.orders.billing.2.7.9.1700000000000000000.3"
+	for i, want := range []protocol.Message{
+		{To: []byte("inbox"), Subject: []byte("orders.eu"), Reply: []byte(ack), Header: len(header), Data: []byte(header + "payload")},
+		{To: []byte("inbox"), Subject: []byte("orders.eu"), Reply: []byte(ack), Data: []byte("NATS/1.0\r\nColour: blue\r\nNats-Msg-Size: 7\r\n\r\n")},
+		{Subject: []byte("inbox"), Data: []byte("NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 4\r\nNats-Pending-Bytes: 100\r\n\r\n")},
+		{Subject: []byte("other"), Data: []byte("NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 9\r\nNats-Last-Stream: 7\r\n\r\n")},
+	} {
+		if want.Header == 0 {
+			want.Header = len(want.Data)
+		}
+		m := got[i]
+		if string(m.To) != string(want.To) || string(m.Subject) != string(want.Subject) || string(m.Reply) != string(want.Reply) ||
+			string(m.Data) != string(want.Data) || m.Header != want.Header {
+			t.Errorf("message %d is %q %q %q %d %q", i, m.To, m.Subject, m.Reply, m.Header, m.Data)
+		}
+	}
+	if size := o.Size(&delivery, &r); size != len("orders.eu")+len(ack)+len(r.Data) {
+		t.Errorf("size %d", size)
+	}
+}
+
+// Each reason has the words that clients match.
+func TestEndsHaveTheirWords(t *testing.T) {
+	for why, want := range map[subscription.End]string{
+		subscription.Expired:        "408 Request Timeout\r\nNats-Pending-Messages: 1\r\nNats-Pending-Bytes: 2",
+		subscription.NoMessages:     "404 No Messages",
+		subscription.BatchDone:      "409 Batch Completed\r\nNats-Pending-Messages: 1\r\nNats-Pending-Bytes: 2",
+		subscription.MaxBytes:       "409 Message Size Exceeds MaxBytes\r\nNats-Pending-Messages: 1\r\nNats-Pending-Bytes: 2",
+		subscription.TooManyWaiting: "409 Exceeded MaxWaiting",
+		subscription.Deleted:        "409 Consumer Deleted",
+		subscription.LeaderGone:     "409 Leadership Change",
+		subscription.Stopping:       "409 Server Shutdown\r\nNats-Pending-Messages: 1\r\nNats-Pending-Bytes: 2",
+	} {
+		hub := &sender{}
+		o := newOutlet(hub)
+		o.End([]byte("inbox"), why, 1, 2)
+		o.Flush()
+		if got := string(hub.calls[0][0].Data); got != "NATS/1.0 "+want+"\r\n\r\n" {
+			t.Errorf("%v: %q", why, got)
+		}
+	}
+}
+
+// Many or large deliveries are handed on early, so that what an outlet holds is bounded.
+func TestAnOutletHoldsSoMuch(t *testing.T) {
+	hub := &sender{}
+	o := newOutlet(hub)
+	small := log.Record{Subject: []byte("s"), Data: []byte("x")}
+	for range batchMessages + 1 {
+		o.Deliver([]byte("inbox"), &delivery, &small)
+	}
+	if len(hub.calls) != 1 || len(hub.calls[0]) != batchMessages {
+		t.Fatalf("%d calls", len(hub.calls))
+	}
+	large := log.Record{Subject: []byte("s"), Data: []byte(strings.Repeat("x", batchBytes))}
+	o.Deliver([]byte("inbox"), &delivery, &large)
+	if len(hub.calls) != 2 || len(hub.calls[1]) != 2 || len(hub.calls[1][1].Data) != batchBytes {
+		t.Fatalf("%d calls", len(hub.calls))
+	}
+}
+
+func TestDeliveringAllocatesNothing(t *testing.T) {
+	o := newOutlet(&sender{quiet: true})
+	header := "NATS/1.0\r\nColour: blue\r\n\r\n"
+	r := log.Record{Offset: 7, Time: time.Now().UnixNano(), Subject: []byte("orders.eu"), Header: len(header), Data: []byte(header + "payload")}
+	inbox := []byte("_INBOX.abcdefghijklmnop.1")
+	all := func() {
+		for range 50 {
+			o.Deliver(inbox, &delivery, &r)
+			o.Size(&delivery, &r)
+		}
+		o.End(inbox, subscription.BatchDone, 0, 10)
+		o.Heartbeat(inbox, 1, 2)
+		o.Flush()
+	}
+	all()
+	if n := testing.AllocsPerRun(100, all); n > 0.5 { // the pool is emptied by the garbage collector
+		t.Errorf("%.1f allocations", n)
+	}
+}

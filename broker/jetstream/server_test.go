@@ -1,0 +1,292 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// A call finds the leader wherever it was made, and the answer goes straight to the client.
+func TestCallsReachTheLeader(t *testing.T) {
+	w := newWorld(t, 3)
+	w.place = func(string) string { return "broker-2" }
+	made := ask[StreamResponse](w.nodes[0], "STREAM.CREATE.orders", `{"name":"orders","subjects":["orders.>"]}`)
+	if made.Error != nil || !made.DidCreate || made.Config.Name != "orders" || made.Cluster.Leader != "name-broker-2" {
+		t.Fatalf("made: %+v", made)
+	}
+	for _, n := range w.nodes {
+		info := ask[StreamInfoResponse](n, "STREAM.INFO.orders", "")
+		if info.Error != nil || info.Cluster.Leader != "name-broker-2" {
+			t.Errorf("asked at %s: %+v", n.id, info)
+		}
+	}
+	if forwarded := w.nodes[1].Stats().Forwarded; forwarded != 1 {
+		t.Errorf("%d calls were handed on, not 1", forwarded)
+	}
+	if inbox := w.nodes[2].say("$JS.API.STREAM.INFO.orders", ""); len(w.await(inbox).Data) == 0 || len(w.received(inbox)) != 1 {
+		t.Error("there is more than one answer")
+	}
+}
+
+// What was handed on once is not handed on again, however the brokers disagree.
+func TestNothingIsHandedOnTwice(t *testing.T) {
+	w := newWorld(t, 2)
+	w.place = func(string) string { return "broker-1" }
+	if made := ask[StreamResponse](w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	inbox := "_INBOX.x"
+	w.nodes[0].Take([]protocol.Message{{Subject: []byte("$JS.API.STREAM.INFO.s"), Reply: []byte(inbox)}}, true)
+	var answer Response
+	must(t, json.Unmarshal(w.await(inbox).Data, &answer))
+	if !ErrStreamOfflineReason.Is(answer.Error) {
+		t.Errorf("answered with %+v", answer)
+	}
+	if n := w.nodes[0].Stats().Forwarded; n != 0 {
+		t.Errorf("%d were handed on", n)
+	}
+}
+
+// A leader that is away is named; the stream can be deleted all the same.
+func TestAStreamWhoseBrokerIsAway(t *testing.T) {
+	w := newWorld(t, 2)
+	w.place = func(string) string { return "broker-1" }
+	if made := ask[StreamResponse](w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	w.set(func() { w.cut["broker-1"] = true })
+	expect(t, "info", w.nodes[0], "STREAM.INFO.s", "", ErrStreamOfflineReason.ErrCode, "name-broker-1")
+	expect(t, "consumer", w.nodes[0], "CONSUMER.CREATE.s.c", `{"stream_name":"s","config":{"name":"c"}}`, ErrStreamOfflineReason.ErrCode)
+	if m := w.await(w.nodes[0].say("$JS.API.CONSUMER.MSG.NEXT.s.c", "")); !strings.HasPrefix(string(m.Data), "NATS/1.0 503") {
+		t.Errorf("a pull is answered with %q", m.Data)
+	}
+	list := ask[StreamListResponse](w.nodes[0], "STREAM.LIST", "")
+	if len(list.Streams) != 0 || len(list.Missing) != 1 || list.Missing[0] != "s" || list.Total != 1 {
+		t.Errorf("listed: %+v", list)
+	}
+	if done := ask[DoneResponse](w.nodes[0], "STREAM.DELETE.s", ""); !done.Success {
+		t.Errorf("deletion: %+v", done)
+	}
+	expect(t, "after it is deleted", w.nodes[0], "STREAM.INFO.s", "", ErrStreamNotFound.ErrCode)
+}
+
+// A stream that no broker has been given is made all the same, and the client is told so before it
+// gives up.
+func TestAStreamThatIsNotPlaced(t *testing.T) {
+	w := newWorld(t, 1)
+	w.place = func(string) string { return "" }
+	w.nodes[0].waits.answer = 300 * time.Millisecond
+	began := time.Now()
+	expect(t, "create", w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`, ErrStreamOfflineReason.ErrCode, "was made", "no broker")
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("the answer came after %v", took)
+	}
+	if usualWaits.answer >= 5*time.Second {
+		t.Error("clients give up before they are answered")
+	}
+	w.place = func(string) string { return "broker-0" }
+	w.set(func() { w.lead(w.topics["s"], "broker-0") })
+	if again := ask[StreamResponse](w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`); again.Error != nil {
+		t.Errorf("made again once it is served: %v", again.Error)
+	}
+}
+
+// What a manifest declares, clients use and don't change.
+func TestWhatAManifestDeclares(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	owner := coordination.Owner{Kind: coordination.ManifestOwner, Namespace: "shop", Name: "orders", UID: "u"}
+	config := StreamConfig{Name: "orders", Subjects: []string{"orders.>"}}
+	if err := config.Normalize(); err != nil {
+		t.Fatal(err)
+	}
+	declared, err := w.CreateTopic(t.Context(), "orders", config.TopicSpec(), owner)
+	must(t, err)
+	_, err = w.CreateSubscription(t.Context(), "orders", "billing", (&ConsumerConfig{Name: "billing", Durable: "billing", AckPolicy: ackExplicit, DeliverPolicy: deliverAll}).SubscriptionSpec(), owner)
+	must(t, err)
+	same := `{"name":"orders","subjects":["orders.>"]}`
+	if made := ask[StreamResponse](n, "STREAM.CREATE.orders", same); made.Error != nil {
+		t.Errorf("making what is declared just so: %v", made.Error)
+	}
+	expect(t, "making another", n, "STREAM.CREATE.orders", `{"name":"orders","subjects":["orders.>"],"max_msgs":3}`, ErrStreamNameExist.ErrCode, "shop/orders")
+	expect(t, "update", n, "STREAM.UPDATE.orders", `{"name":"orders","subjects":["orders.>"],"max_msgs":3}`, ErrStreamUpdate.ErrCode, "shop/orders")
+	expect(t, "delete", n, "STREAM.DELETE.orders", "", ErrStreamDelete.ErrCode, "shop/orders")
+	expect(t, "delete of the consumer", n, "CONSUMER.DELETE.orders.billing", "", ErrConsumerCreate.ErrCode, "shop/orders")
+	if info := ask[StreamInfoResponse](n, "STREAM.INFO.orders", ""); info.Error != nil || !info.Created.Equal(declared.Created) {
+		t.Errorf("info: %+v", info)
+	}
+}
+
+// Without etcd what needs it is refused in time and in words, and the rest goes on.
+func TestWithoutEtcd(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	if made := ask[StreamResponse](n, "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	w.set(func() { w.down = errors.New("etcd does not answer") })
+	for _, call := range []struct{ call, payload string }{
+		{"STREAM.CREATE.new", `{"name":"new"}`},
+		{"STREAM.UPDATE.s", `{"name":"s","max_msgs":3}`},
+		{"STREAM.DELETE.s", ""},
+		{"STREAM.INFO.unknown", ""},
+		{"CONSUMER.CREATE.s.d", `{"stream_name":"s","config":{"name":"d","durable_name":"d","ack_policy":"explicit"}}`},
+		{"CONSUMER.DELETE.s.d", ""},
+	} {
+		expect(t, call.call, n, call.call, call.payload, ErrClusterNotAvailable.ErrCode, "etcd does not answer")
+	}
+	if info := ask[StreamInfoResponse](n, "STREAM.INFO.s", ""); info.Error != nil {
+		t.Errorf("info: %v", info.Error)
+	}
+	if names := ask[StreamNamesResponse](n, "STREAM.NAMES", ""); len(names.Streams) != 1 {
+		t.Errorf("names: %+v", names)
+	}
+}
+
+// stuck is an etcd that never answers before it is let go.
+type stuck struct {
+	*world
+	free chan struct{}
+}
+
+func (s *stuck) CreateTopic(ctx context.Context, _ string, _ coordination.TopicSpec, _ coordination.Owner) (*coordination.Topic, error) {
+	select {
+	case <-s.free:
+	case <-ctx.Done():
+	}
+	return nil, ctx.Err()
+}
+
+// More than has room is refused at once; what only reads goes on meanwhile; closing ends what waits.
+func TestOverload(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	n.config.Store = &stuck{w, make(chan struct{})}
+	var waiting []string
+	for range changesAtOnce + changesWaiting {
+		waiting = append(waiting, n.say("$JS.API.STREAM.CREATE.s", `{"name":"s"}`))
+	}
+	expect(t, "one too many", n, "STREAM.CREATE.s", `{"name":"s"}`, ErrInsufficientResources.ErrCode)
+	if names := ask[StreamNamesResponse](n, "STREAM.NAMES", ""); names.Error != nil {
+		t.Errorf("names: %v", names.Error)
+	}
+	if stats := n.Stats(); stats.Overloaded != 1 {
+		t.Errorf("stats %+v", stats)
+	}
+	began := time.Now()
+	n.Server.Close()
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("closing took %v", took)
+	}
+	for _, inbox := range waiting {
+		if len(w.received(inbox)) != 1 {
+			t.Fatalf("%d answers on %s", len(w.received(inbox)), inbox)
+		}
+	}
+}
+
+// Lists gather what each broker leads.
+func TestListsAcrossBrokers(t *testing.T) {
+	w := newWorld(t, 3)
+	at := 0
+	w.place = func(string) string { at++; return fmt.Sprintf("broker-%d", at%3) }
+	var names []string
+	for i := range 9 {
+		name := fmt.Sprintf("s%d", i)
+		if made := ask[StreamResponse](w.nodes[i%3], "STREAM.CREATE."+name, fmt.Sprintf(`{"name":%q}`, name)); made.Error != nil {
+			t.Fatal(made.Error)
+		}
+		names = append(names, name)
+	}
+	list := ask[StreamListResponse](w.nodes[1], "STREAM.LIST", "")
+	var listed []string
+	leaders := map[string]int{}
+	for _, info := range list.Streams {
+		listed = append(listed, info.Config.Name)
+		leaders[info.Cluster.Leader]++
+	}
+	if !reflect.DeepEqual(listed, names) || len(list.Missing) != 0 || len(leaders) != 3 {
+		t.Errorf("listed %v of %v, without %v", listed, leaders, list.Missing)
+	}
+	filtered := ask[StreamNamesResponse](w.nodes[0], "STREAM.NAMES", `{"subject":"s4"}`)
+	if !reflect.DeepEqual(filtered.Streams, []string{"s4"}) || filtered.Total != 1 {
+		t.Errorf("filtered: %+v", filtered)
+	}
+	page := ask[StreamNamesResponse](w.nodes[0], "STREAM.NAMES", `{"offset":7}`)
+	if !reflect.DeepEqual(page.Streams, []string{"s7", "s8"}) || page.Total != 9 {
+		t.Errorf("page: %+v", page)
+	}
+	account := ask[AccountResponse](w.nodes[2], "INFO", "")
+	if account.Error != nil || account.Streams != 9 || account.Limits.MaxStreams != -1 || account.API.Total == 0 {
+		t.Errorf("account: %+v", account.Account)
+	}
+}
+
+// A client can't speak on the subjects that brokers have between them.
+func TestClientsAreNotHeardOnBrokersSubjects(t *testing.T) {
+	w := newWorld(t, 2)
+	inbox := w.nodes[0].say(askCreatedInfo, `{"from":"broker-1","stream":"x","within":1}`)
+	w.nodes[0].say(askBrokerUsage, `{"from":"broker-1"}`)
+	ask[StreamNamesResponse](w.nodes[0], "STREAM.NAMES", "") // what came before is done by then, or never
+	if got := w.received(inbox); len(got) != 0 {
+		t.Errorf("it was answered: %q", got[0].Data)
+	}
+	w.nodes[0].mu.Lock()
+	defer w.nodes[0].mu.Unlock()
+	if w.nodes[0].forwards != 0 {
+		t.Error("another broker was told")
+	}
+}
+
+// What is not known, not understood or too much is refused with nats-server's numbers.
+func TestRefusals(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	if made := ask[StreamResponse](n, "STREAM.CREATE.s", `{"name":"s","deny_delete":true}`); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	for _, test := range []struct {
+		what, call, payload string
+		number              int
+	}{
+		{"no such call", "STREAM.SNAPSHOT.s", "", 10003},
+		{"no such stream", "STREAM.INFO.none", "", 10059},
+		{"consumer of no such stream", "CONSUMER.INFO.none.c", "", 10059},
+		{"no such consumer", "CONSUMER.INFO.s.none", "", 10014},
+		{"names that differ", "STREAM.CREATE.s", `{"name":"t"}`, 10056},
+		{"nothing asked", "STREAM.CREATE.s", "", 10003},
+		{"a body too much", "STREAM.DELETE.s", `{"a":1}`, 10038},
+		{"not JSON", "STREAM.CREATE.s", `{`, 10025},
+		{"what we have not", "STREAM.CREATE.s", `{"name":"s","sealed":true}`, 10052},
+		{"pedantic", "STREAM.CREATE.p", `{"name":"p","max_msgs":-2,"pedantic":true}`, 10157},
+		{"pedantic consumer", "CONSUMER.CREATE.s.c", `{"stream_name":"s","config":{"name":"c","max_waiting":-1},"pedantic":true}`, 10157},
+		{"update of none", "CONSUMER.CREATE.s.c", `{"stream_name":"s","config":{"name":"c"},"action":"update"}`, 10149},
+		{"subject counts", "STREAM.INFO.s", `{"subjects_filter":">"}`, 10003},
+		{"purge of a subject", "STREAM.PURGE.s", `{"filter":"a"}`, 10110},
+		{"deletion of a message, denied", "STREAM.MSG.DELETE.s", `{"seq":1}`, 10057},
+		{"no such message", "STREAM.MSG.GET.s", `{"seq":1}`, 10037},
+		{"no message named", "STREAM.MSG.GET.s", `{}`, 10003},
+		{"a long request", "STREAM.CREATE.s", strings.Repeat(" ", requestBytes+1), 10003},
+	} {
+		expect(t, test.what, n, test.call, test.payload, test.number)
+	}
+	header := "NATS/1.0\r\nNats-Required-Api-Level: 3\r\n\r\n"
+	n.Take([]protocol.Message{{Subject: []byte("$JS.API.STREAM.NAMES"), Reply: []byte("level"), Header: len(header), Data: []byte(header)}}, false)
+	if m := w.await("level"); !strings.Contains(string(m.Data), "10185") {
+		t.Errorf("a level that is not served: %s", m.Data)
+	}
+	if m := w.await(n.say("$JS.API.DIRECT.GET.s", `{"seq":1}`)); !strings.HasPrefix(string(m.Data), "NATS/1.0 503") {
+		t.Errorf("a direct get that is not allowed: %q", m.Data)
+	}
+	if stats := n.Stats(); stats.Errors == 0 || stats.Calls <= stats.Errors {
+		t.Errorf("stats %+v", stats)
+	}
+}

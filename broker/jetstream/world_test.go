@@ -1,0 +1,415 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/subscription"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what has to come.
+const patience = 10 * time.Second
+
+// world is a cluster of brokers that lead real Topics, with an etcd that is a few maps and a network that is
+// a function call.
+type world struct {
+	t     *testing.T
+	nodes []*node
+
+	mu       sync.Mutex
+	revision int64
+	topics   map[string]*coordination.Topic
+	shards   map[string]*coordination.Shard
+	subs     map[string]*coordination.Subscription
+	place    func(name string) string // id of the broker that gets it; empty: none does yet
+	down     error                    // what etcd answers if it is away
+	asked    int                      // questions to etcd
+	cut      map[string]bool          // brokers that can't be reached
+}
+
+// node is one broker.
+type node struct {
+	*Server
+	w             *world
+	id            string
+	topics        *topic.Service
+	subscriptions *subscription.Service
+
+	mu       sync.Mutex
+	sent     map[string][]protocol.Message // by where they went
+	forwards int
+	inboxes  int // answers to calls are told apart by this
+}
+
+func newWorld(t *testing.T, brokers int) *world {
+	w := &world{
+		t: t, topics: map[string]*coordination.Topic{}, shards: map[string]*coordination.Shard{},
+		subs: map[string]*coordination.Subscription{}, cut: map[string]bool{}, revision: 1,
+	}
+	w.place = func(string) string { return "broker-0" }
+	for i := range brokers {
+		n := &node{w: w, id: fmt.Sprintf("broker-%d", i), sent: map[string][]protocol.Message{}}
+		disk, err := log.OpenDisk(env.OS, t.TempDir(), log.Options{Committed: func() {
+			if n.topics != nil {
+				n.topics.Committed()
+			}
+		}})
+		must(t, err)
+		n.topics, err = topic.Open(topic.Config{
+			Self: n.id, Name: "name-" + n.id, Disk: disk, Hub: n, Face: PublishFace{}, Payload: 1 << 20,
+			Shard: func(s *topic.Shard, open bool) { n.subscriptions.ShardChanged(s, open) },
+		})
+		must(t, err)
+		n.subscriptions = subscription.New(subscription.Config{
+			Self: n.id, Topics: n.topics,
+			Outlet:   func(of *topic.Topic, name string) subscription.Outlet { return n.Outlet(of, name) },
+			Inactive: func(of *topic.Topic, name string) { n.Inactive(of, name) },
+		})
+		n.Server = NewServer(ServerConfig{
+			Self: n.id, Name: "name-" + n.id, Cluster: "test", Hub: n, Topics: n.topics, Store: w,
+			Subscriptions: func() *subscription.Service { return n.subscriptions },
+		})
+		n.waits.open = 300 * time.Millisecond
+		n.Start()
+		w.nodes = append(w.nodes, n)
+		t.Cleanup(func() {
+			n.Server.Close()
+			must(t, errors.Join(n.subscriptions.Close(), n.topics.Close(), disk.Close()))
+		})
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tell(coordination.Changes{Brokers: true})
+	return w
+}
+
+// tell brings what changed to all brokers. mu is held.
+func (w *world) tell(changes coordination.Changes) {
+	var brokers []coordination.Broker
+	for _, n := range w.nodes {
+		brokers = append(brokers, coordination.Broker{ID: n.id, Name: "name-" + n.id, Incarnation: 7})
+	}
+	state := coordination.NewState(w.revision, brokers, values(w.topics), values(w.shards), values(w.subs))
+	for _, n := range w.nodes {
+		n.topics.Follow(state, changes)
+		n.subscriptions.Follow(state, changes)
+	}
+}
+
+func values[V any](m map[string]V) (all []V) {
+	for _, v := range m {
+		all = append(all, v)
+	}
+	return all
+}
+
+// ask is the beginning of each question to etcd; the caller unlocks.
+func (w *world) ask(ctx context.Context) error {
+	w.mu.Lock()
+	w.asked++
+	if w.down != nil {
+		return w.down
+	}
+	return ctx.Err()
+}
+
+func (w *world) CreateTopic(ctx context.Context, name string, spec coordination.TopicSpec, owner coordination.Owner) (*coordination.Topic, error) {
+	defer w.mu.Unlock()
+	if err := w.ask(ctx); err != nil {
+		return nil, err
+	}
+	if is := w.topics[name]; is != nil {
+		if is.Owner == owner && reflect.DeepEqual(is.Spec, spec) {
+			return is, nil
+		}
+		return nil, &coordination.ExistsError{What: "topic " + name, Owner: is.Owner}
+	}
+	w.revision++
+	t := &coordination.Topic{
+		Name: name, ID: fmt.Sprintf("id%d", w.revision), Spec: spec, Generation: 1, Owner: owner, Created: time.Now(), Revision: w.revision,
+	}
+	w.topics[name] = t
+	w.tell(coordination.Changes{Topics: []coordination.Change[coordination.Topic]{{After: t}}})
+	if leader := w.place(name); leader != "" {
+		w.lead(t, leader)
+	}
+	return t, nil
+}
+
+// lead names the leader of a Topic. mu is held.
+func (w *world) lead(t *coordination.Topic, leader string) {
+	w.revision++
+	was := w.shards[t.ID]
+	is := &coordination.Shard{
+		Topic: t.ID, Epoch: 1, Leader: leader, Replicas: []string{leader}, InSync: []coordination.Replica{{Broker: leader, Incarnation: 7}}, Revision: w.revision,
+	}
+	if was != nil {
+		is.Epoch = was.Epoch + 1
+	}
+	w.shards[t.ID] = is
+	w.tell(coordination.Changes{Shards: []coordination.Change[coordination.Shard]{{Before: was, After: is}}})
+}
+
+func (w *world) UpdateTopic(ctx context.Context, name string, update coordination.TopicUpdate) (*coordination.Topic, error) {
+	defer w.mu.Unlock()
+	if err := w.ask(ctx); err != nil {
+		return nil, err
+	}
+	was := w.topics[name]
+	switch {
+	case was == nil:
+		return nil, &coordination.NotFoundError{What: "topic " + name}
+	case was.Owner.Kind != update.By.Kind:
+		return nil, &coordination.NotOwnerError{What: "topic " + name, Owner: was.Owner}
+	}
+	w.revision++
+	is := *was
+	is.Spec, is.Generation, is.Revision = update.Spec, was.Generation+1, w.revision
+	w.topics[name] = &is
+	w.tell(coordination.Changes{Topics: []coordination.Change[coordination.Topic]{{Before: was, After: &is}}})
+	return &is, nil
+}
+
+func (w *world) DeleteTopic(ctx context.Context, name, _ string, by coordination.Owner) error {
+	defer w.mu.Unlock()
+	if err := w.ask(ctx); err != nil {
+		return err
+	}
+	was := w.topics[name]
+	switch {
+	case was == nil:
+		return &coordination.NotFoundError{What: "topic " + name}
+	case was.Owner.Kind != by.Kind:
+		return &coordination.NotOwnerError{What: "topic " + name, Owner: was.Owner}
+	}
+	w.revision++
+	changes := coordination.Changes{Topics: []coordination.Change[coordination.Topic]{{Before: was}}}
+	if shard := w.shards[was.ID]; shard != nil {
+		changes.Shards = append(changes.Shards, coordination.Change[coordination.Shard]{Before: shard})
+	}
+	for key, sub := range w.subs {
+		if sub.Topic == was.ID {
+			changes.Subscriptions = append(changes.Subscriptions, coordination.Change[coordination.Subscription]{Before: sub})
+			delete(w.subs, key)
+		}
+	}
+	delete(w.topics, name)
+	delete(w.shards, was.ID)
+	w.tell(changes)
+	return nil
+}
+
+func (w *world) GetTopic(ctx context.Context, name string) (*coordination.Topic, error) {
+	defer w.mu.Unlock()
+	if err := w.ask(ctx); err != nil {
+		return nil, err
+	}
+	if t := w.topics[name]; t != nil {
+		return t, nil
+	}
+	return nil, &coordination.NotFoundError{What: "topic " + name}
+}
+
+func (w *world) CreateSubscription(ctx context.Context, of, name string, spec coordination.SubscriptionSpec, owner coordination.Owner) (*coordination.Subscription, error) {
+	defer w.mu.Unlock()
+	if err := w.ask(ctx); err != nil {
+		return nil, err
+	}
+	t := w.topics[of]
+	if t == nil {
+		return nil, &coordination.NotFoundError{What: "topic " + of}
+	}
+	if is := w.subs[t.ID+"/"+name]; is != nil {
+		return nil, &coordination.ExistsError{What: "subscription " + name, Owner: is.Owner}
+	}
+	w.revision++
+	is := &coordination.Subscription{
+		Topic: t.ID, Name: name, Spec: spec, Generation: 1, Owner: owner, Created: time.Now(), Revision: w.revision, Made: w.revision,
+	}
+	w.subs[t.ID+"/"+name] = is
+	w.tell(coordination.Changes{Subscriptions: []coordination.Change[coordination.Subscription]{{After: is}}})
+	return is, nil
+}
+
+func (w *world) UpdateSubscription(ctx context.Context, of, name string, update coordination.SubscriptionUpdate) (*coordination.Subscription, error) {
+	defer w.mu.Unlock()
+	if err := w.ask(ctx); err != nil {
+		return nil, err
+	}
+	var was *coordination.Subscription
+	if t := w.topics[of]; t != nil {
+		was = w.subs[t.ID+"/"+name]
+	}
+	switch {
+	case was == nil:
+		return nil, &coordination.NotFoundError{What: "subscription " + name}
+	case was.Owner.Kind != update.By.Kind:
+		return nil, &coordination.NotOwnerError{What: "subscription " + name, Owner: was.Owner}
+	}
+	w.revision++
+	is := *was
+	is.Spec, is.Generation, is.Revision = update.Spec, was.Generation+1, w.revision
+	w.subs[was.Topic+"/"+name] = &is
+	w.tell(coordination.Changes{Subscriptions: []coordination.Change[coordination.Subscription]{{Before: was, After: &is}}})
+	return &is, nil
+}
+
+func (w *world) DeleteSubscription(ctx context.Context, of, name string, by coordination.Owner) error {
+	defer w.mu.Unlock()
+	if err := w.ask(ctx); err != nil {
+		return err
+	}
+	var was *coordination.Subscription
+	if t := w.topics[of]; t != nil {
+		was = w.subs[t.ID+"/"+name]
+	}
+	switch {
+	case was == nil:
+		return &coordination.NotFoundError{What: "subscription " + name}
+	case was.Owner.Kind != by.Kind:
+		return &coordination.NotOwnerError{What: "subscription " + name, Owner: was.Owner}
+	}
+	w.revision++
+	delete(w.subs, was.Topic+"/"+name)
+	w.tell(coordination.Changes{Subscriptions: []coordination.Change[coordination.Subscription]{{Before: was}}})
+	return nil
+}
+
+func (w *world) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
+// The node's side as topic.Hub.
+
+func (n *node) Offer(topic.Taker) topic.Offer { return offered{} }
+
+type offered struct{}
+
+func (offered) Set([]string, string) {}
+func (offered) Close()               {}
+
+// Send notes where the messages go; whichever broker they come from, clients are found.
+func (n *node) Send(messages []protocol.Message) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range messages {
+		m := messages[i]
+		to := string(m.Route())
+		m.Subject, m.Reply, m.Data = clone(m.Subject), clone(m.Reply), clone(m.Data)
+		n.sent[to] = append(n.sent[to], m)
+	}
+}
+
+func clone(b []byte) []byte { return append([]byte(nil), b...) }
+
+func (n *node) Interested([]byte) bool { return true }
+
+func (n *node) Forward(broker string, m *protocol.Message) bool {
+	n.w.mu.Lock()
+	cut := n.w.cut[broker] || n.w.cut[n.id]
+	n.w.mu.Unlock()
+	if cut {
+		return false
+	}
+	n.mu.Lock()
+	n.forwards++
+	n.mu.Unlock()
+	for _, other := range n.w.nodes {
+		if other.id == broker {
+			copied := protocol.Message{Subject: clone(m.Subject), Reply: clone(m.Reply), Header: m.Header, Data: clone(m.Data)}
+			other.Take([]protocol.Message{copied}, true)
+			return true
+		}
+	}
+	return false
+}
+
+// say publishes a message at a broker, and returns where its answers go.
+func (n *node) say(subject, payload string) (inbox string) {
+	n.mu.Lock()
+	n.inboxes++
+	inbox = fmt.Sprintf("_INBOX.%s.%d", n.id, n.inboxes)
+	n.mu.Unlock()
+	n.Take([]protocol.Message{{Subject: []byte(subject), Reply: []byte(inbox), Data: []byte(payload)}}, false)
+	return inbox
+}
+
+// received are the messages that came to an inbox, from any broker.
+func (w *world) received(inbox string) (all []protocol.Message) {
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		all = append(all, n.sent[inbox]...)
+		n.mu.Unlock()
+	}
+	return all
+}
+
+func (w *world) await(inbox string) protocol.Message {
+	w.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if all := w.received(inbox); len(all) > 0 {
+			return all[0]
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("no answer on %s after %v", inbox, patience)
+		}
+	}
+}
+
+// ask calls the API and reads the answer.
+func ask[T any](n *node, call, payload string) (answer T) {
+	n.w.t.Helper()
+	m := n.w.await(n.say("$JS.API."+call, payload))
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		n.w.t.Fatalf("%s is answered with %q: %v", call, m.Data, err)
+	}
+	return answer
+}
+
+// refused calls the API, and returns what the refusal says.
+func refused(n *node, call, payload string) (number int, text string) {
+	n.w.t.Helper()
+	answer := ask[Response](n, call, payload)
+	if answer.Error == nil {
+		return 0, ""
+	}
+	return answer.Error.ErrCode, answer.Error.Description
+}
+
+func expect(t *testing.T, what string, n *node, call, payload string, number int, words ...string) {
+	t.Helper()
+	got, text := refused(n, call, payload)
+	if got != number {
+		t.Errorf("%s: %d %q, want %d", what, got, text, number)
+	}
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Errorf("%s: %q does not say %q", what, text, word)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
