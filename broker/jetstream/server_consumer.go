@@ -70,7 +70,7 @@ func (s *Server) settleConsumer(ctx context.Context, t *topic.Topic, stream *Str
 		return nil, refusal
 	case request.Action == UpdateConsumer:
 		return nil, ErrConsumerDoesNotExist
-	case stream.MaxConsumers > 0 && s.consumers(t) >= stream.MaxConsumers:
+	case stream.MaxConsumers > 0 && len(s.consumerNamesOf(t)) >= stream.MaxConsumers:
 		return nil, ErrMaximumConsumersLimit
 	}
 	made, refusal := s.makeConsumer(ctx, t, request)
@@ -87,15 +87,20 @@ func (s *Server) settleConsumer(ctx context.Context, t *topic.Topic, stream *Str
 
 var lockSeed = maphash.MakeSeed()
 
-// consumers counts those of a stream, also those that are declared and not served yet.
-func (s *Server) consumers(t *topic.Topic) int {
-	n := len(s.state().Subscriptions(t.ID()))
+// consumerNamesOf are those of a stream, sorted, also those that are declared and not served yet.
+func (s *Server) consumerNamesOf(t *topic.Topic) []string {
+	declared := s.state().Subscriptions(t.ID())
+	names := make([]string, 0, len(declared))
+	for _, sub := range declared {
+		names = append(names, sub.Name)
+	}
 	for _, sub := range s.config.Subscriptions().List(t.ID()) {
 		if sub.Ephemeral() {
-			n++
+			names = append(names, sub.Name())
 		}
 	}
-	return n
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // findConsumer is the consumer of that name. One that is about to be served is waited for.
@@ -246,12 +251,7 @@ func (s *Server) consumerNames(c *call, t *topic.Topic) {
 		s.refuse(c, refusal)
 		return
 	}
-	names := make([]string, 0)
-	for _, sub := range s.config.Subscriptions().List(t.ID()) {
-		names = append(names, sub.Name())
-	}
-	slices.Sort(names)
-	page, paged := Page(names, request.Offset, NamesPage)
+	page, paged := Page(s.consumerNamesOf(t), request.Offset, NamesPage)
 	s.answer(c, ConsumerNamesResponse{Response: c.Call.Answer(), Paged: paged, Consumers: page})
 }
 
@@ -261,16 +261,22 @@ func (s *Server) consumerList(c *call, t *topic.Topic) {
 		s.refuse(c, refusal)
 		return
 	}
-	page, paged := Page(s.config.Subscriptions().List(t.ID()), request.Offset, ListPage)
-	infos, size := make([]*ConsumerInfo, 0, len(page)), 0
-	for _, sub := range page {
+	page, paged := Page(s.consumerNamesOf(t), request.Offset, ListPage)
+	response := ConsumerListResponse{Response: c.Call.Answer(), Paged: paged, Consumers: []*ConsumerInfo{}}
+	size := 0
+	for _, name := range page {
+		sub := s.config.Subscriptions().Find(t.ID(), name)
+		if sub == nil {
+			response.Missing = append(response.Missing, name)
+			continue
+		}
 		info := s.describeConsumer(t, sub)
-		if size += metadataSize(info.Config.Metadata); size > listBytes && len(infos) > 0 {
+		if size += metadataSize(info.Config.Metadata); size > listBytes && len(response.Consumers) > 0 {
 			break
 		}
-		infos = append(infos, info)
+		response.Consumers = append(response.Consumers, info)
 	}
-	s.answer(c, ConsumerListResponse{Response: c.Call.Answer(), Paged: paged, Consumers: infos})
+	s.answer(c, response)
 }
 
 // consumerConfig is how clients see a consumer that is served.

@@ -226,7 +226,7 @@ func (s *Server) describeStream(t *topic.Topic, shard *topic.Shard) *StreamInfo 
 	state := StreamState{
 		Messages: is.Messages, Bytes: uint64(max(is.Bytes, 0)),
 		FirstSeq: is.First, FirstTime: is.FirstTime.UTC(), LastSeq: is.Last, LastTime: is.LastTime.UTC(),
-		Consumers: len(s.config.Subscriptions().List(t.ID())),
+		Consumers: len(s.consumerNamesOf(t)),
 	}
 	if is.Last == 0 {
 		state.FirstSeq = 0 // as nats-server has it of a stream that never had anything
