@@ -67,6 +67,9 @@ type Broker struct {
 
 	client, route, http net.Listener
 
+	topics topics
+	lives  chan int64 // the newest incarnation, for the controller
+
 	recovered   atomic.Bool
 	joined      atomic.Bool
 	ready       atomic.Bool
@@ -96,7 +99,7 @@ func open(config Config) (_ *Broker, err error) {
 	}
 	b := &Broker{
 		config: config, log: config.Logger, started: time.Now(),
-		assigned: make(chan struct{}), linked: make(chan struct{}, 1),
+		assigned: make(chan struct{}), linked: make(chan struct{}, 1), lives: make(chan int64, 1),
 	}
 	if b.identity, err = coordination.LoadIdentity(config.Data, config.Cluster); err != nil {
 		return nil, err
@@ -122,9 +125,12 @@ func open(config Config) (_ *Broker, err error) {
 	if config.Client.Advertise != "" {
 		b.listening = config.Client.Advertise
 	}
+	if err = b.openDisk(); err != nil {
+		return nil, err
+	}
 	b.hub = session.NewHub(session.Config{
 		ServerID: rand.Text(), ServerName: config.Name, Version: ProtocolVersion + "-carillon", Cluster: config.Cluster,
-		Advertise: b.listening, Profile: config.Profile, Auth: config.Auth, Logger: b.log,
+		Advertise: b.listening, Profile: config.Profile, Auth: config.Auth, JetStream: true, Logger: b.log,
 	})
 	return b, nil
 }
@@ -140,6 +146,7 @@ func (b *Broker) closeListeners() {
 func (b *Broker) run(ctx context.Context) error {
 	defer b.hub.Close()
 	defer b.closeListeners()
+	defer b.stopTopics()
 	b.recovered.Store(true)
 
 	store, err := coordination.Open(coordination.Config{
@@ -149,6 +156,9 @@ func (b *Broker) run(ctx context.Context) error {
 		return err
 	}
 	defer store.Close()
+	if err := b.startTopics(store); err != nil {
+		return err
+	}
 
 	// Everything started here is waited for below; failed takes the first error that ends the node.
 	ctx, failed := context.WithCancelCause(ctx)
@@ -168,7 +178,12 @@ func (b *Broker) run(ctx context.Context) error {
 	membership, leave := context.WithCancel(ctx)
 	defer leave()
 	running.Go(func() {
-		if err := store.WatchBrokers(membership, b.setMembers); err != nil {
+		if err := store.WatchState(membership, b.follow); err != nil {
+			failed(err)
+		}
+	})
+	running.Go(func() {
+		if err := b.control(membership, b.lives); err != nil {
 			failed(err)
 		}
 	})
@@ -206,6 +221,7 @@ func (b *Broker) run(ctx context.Context) error {
 	leave()
 	<-registered // gone from the membership: the others' clients are no longer sent here
 	b.retreat()
+	b.stopTopics() // while there are links: who waits on another broker is answered
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -265,6 +281,11 @@ func (b *Broker) self() coordination.Broker {
 func (b *Broker) onJoined(incarnation int64) {
 	b.incarnation.Store(incarnation)
 	b.joined.Store(true)
+	select {
+	case <-b.lives: // an earlier life has nothing to stand for
+	default:
+	}
+	b.lives <- incarnation
 	b.log.Info("Joined", "broker", b.identity.ID, "incarnation", incarnation)
 	select {
 	case b.linked <- struct{}{}:

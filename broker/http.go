@@ -34,6 +34,7 @@ func (b *Broker) handler() http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	mux.HandleFunc("GET /varz", func(w http.ResponseWriter, _ *http.Request) { reply(w, b.varz()) })
 	mux.HandleFunc("GET /connz", b.connz)
+	mux.HandleFunc("GET /topics", b.topicsz)
 	return mux
 }
 

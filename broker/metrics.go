@@ -78,6 +78,7 @@ func (m metrics) Collect(to chan<- prometheus.Metric) {
 		gauge(descCertificate, float64(t.NotAfter().Unix()))
 		count(descReloads, failures)
 	}
+	b.topicMetrics(to, gauge, count)
 	if b.mesh == nil {
 		return
 	}

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -70,22 +69,6 @@ func samples(t *testing.T, e *environment) {
 			t.Error(err)
 		}
 	}
-	eventually(t, 30*time.Second, "Topic and Subscription say that nobody serves them yet", func(ctx context.Context) error {
-		topic, sub := &v1alpha1.Topic{}, &v1alpha1.Subscription{}
-		if err := e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "orders"}, topic); err != nil {
-			return err
-		}
-		if err := e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "billing"}, sub); err != nil {
-			return err
-		}
-		for kind, conditions := range map[string][]metav1.Condition{"Topic": topic.Status.Conditions, "Subscription": sub.Status.Conditions} {
-			ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
-			if ready == nil || ready.Status != metav1.ConditionFalse || ready.Message == "" {
-				return fmt.Errorf("Ready of the %s is %+v", kind, ready)
-			}
-		}
-		return nil
-	})
 }
 
 // spread fails unless the three pods of a set are on three nodes.

@@ -1,0 +1,156 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/admin"
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/jetstream"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/subscription"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// topics is this node's part in the cluster's Topics: the disk, the shards that it leads and their
+// Subscriptions, and the APIs by which clients see them.
+type topics struct {
+	disk          *log.Disk
+	topics        *topic.Service
+	subscriptions *subscription.Service
+	controller    *topic.Controller
+	api           *jetstream.Server
+	stop          sync.Once
+}
+
+// openDisk makes the volume ready for logs. It is the part that can fail at once.
+func (b *Broker) openDisk() (err error) {
+	b.topics.disk, err = log.OpenDisk(env.OS, b.config.Data, log.Options{
+		Committed: func() {
+			if t := b.topics.topics; t != nil {
+				t.Committed()
+			}
+		},
+	})
+	return err
+}
+
+// startTopics begins with no Topics; follow brings them.
+func (b *Broker) startTopics(store *coordination.Client) (err error) {
+	t := &b.topics
+	hub := clients{b.hub}
+	t.topics, err = topic.Open(topic.Config{
+		Self: b.identity.ID, Name: b.config.Name, Disk: t.disk, Hub: hub, Face: jetstream.PublishFace{}, Payload: b.config.Profile.Payload, Logger: b.log,
+		Shard: func(s *topic.Shard, open bool) { t.subscriptions.ShardChanged(s, open) },
+	})
+	if err != nil {
+		return err
+	}
+	t.subscriptions = subscription.New(subscription.Config{
+		Self: b.identity.ID, Topics: t.topics, Logger: b.log,
+		Outlet: func(of *topic.Topic, name string) subscription.Outlet { return t.api.Outlet(of, name) },
+	})
+	t.api = jetstream.NewServer(jetstream.ServerConfig{
+		Self: b.identity.ID, Name: b.config.Name, Hub: hub, Topics: t.topics, Store: store, Logger: b.log,
+		Subscriptions: func() *subscription.Service { return t.subscriptions },
+	})
+	t.api.Start()
+	hub.Offer(admin.New(t.topics, hub, b.log)).Set([]string{admin.Subjects}, "")
+	t.controller = topic.NewController(store, t.topics, b.log)
+	return nil
+}
+
+// follow is told of each State of the cluster.
+func (b *Broker) follow(state *coordination.State, changes coordination.Changes) {
+	if changes.Brokers || b.topics.topics.State() == nil {
+		b.setMembers(state.Brokers)
+	}
+	b.topics.topics.Follow(state, changes)
+	b.topics.subscriptions.Follow(state, changes)
+}
+
+// control stands for election in each life of this node until ctx ends.
+func (b *Broker) control(ctx context.Context, lives <-chan int64) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case life := <-lives:
+			if err := b.topics.controller.Run(ctx, coordination.Replica{Broker: b.identity.ID, Incarnation: life}); err != nil {
+				return fmt.Errorf("stand for election as the controller: %w", err)
+			}
+		}
+	}
+}
+
+// stopTopics makes safe what was taken and closes everything. Nobody publishes any more.
+func (b *Broker) stopTopics() { b.topics.stop.Do(b.closeTopics) }
+
+func (b *Broker) closeTopics() {
+	t := &b.topics
+	began := time.Now()
+	var failed error
+	if t.topics != nil {
+		t.api.Close()
+		failed = errors.Join(t.subscriptions.Close(), t.topics.Close())
+	}
+	if err := errors.Join(failed, t.disk.Close()); err != nil {
+		b.log.Error("Could not close the logs in order", "error", err)
+	}
+	b.log.Debug("Closed the logs", "took", time.Since(began))
+}
+
+// clients is the hub as Topics know it.
+type clients struct{ *session.Hub }
+
+func (c clients) Offer(t topic.Taker) topic.Offer { return c.Hub.Offer(t) }
+
+// topicsz answers what the operator asks a few times a minute: the numbers of what this node leads.
+func (b *Broker) topicsz(w http.ResponseWriter, _ *http.Request) {
+	type subscribed struct {
+		Name        string `json:"name"`
+		Lag         uint64 `json:"lag"`
+		Pending     int    `json:"pending"`
+		Redelivered int    `json:"redelivered"`
+	}
+	type served struct {
+		ID            string       `json:"id"`
+		Name          string       `json:"name"`
+		Epoch         uint64       `json:"epoch"`
+		First         uint64       `json:"first"`
+		Last          uint64       `json:"last"`
+		Messages      uint64       `json:"messages"`
+		Bytes         int64        `json:"bytes"`
+		Trouble       string       `json:"trouble,omitempty"`
+		Subscriptions []subscribed `json:"subscriptions,omitempty"`
+	}
+	all := []served{}
+	for _, t := range b.topics.topics.Topics() {
+		if t.Leader() != b.identity.ID {
+			continue
+		}
+		one := served{ID: t.ID(), Name: t.Name(), Trouble: t.Trouble()}
+		if s := t.Shard(); s != nil {
+			info := s.Info()
+			one.Epoch, one.First, one.Last, one.Messages, one.Bytes = s.Epoch(), info.First, info.Last, info.Messages, info.Bytes
+		}
+		for _, s := range b.topics.subscriptions.List(t.ID()) {
+			if !s.Ephemeral() {
+				i := s.Info()
+				one.Subscriptions = append(one.Subscriptions, subscribed{s.Name(), i.Lag, i.Pending, i.Redelivered})
+			}
+		}
+		all = append(all, one)
+	}
+	revision := int64(0) // of etcd, as far as this node has followed it
+	if state := b.topics.topics.State(); state != nil {
+		revision = state.Revision
+	}
+	reply(w, map[string]any{"broker": b.identity.ID, "revision": revision, "topics": all})
+}

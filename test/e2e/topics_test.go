@@ -1,0 +1,497 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+)
+
+const readyTime = 30 * time.Second
+
+func isReady(conditions []metav1.Condition, generation int64) error {
+	ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
+	switch {
+	case ready == nil:
+		return errors.New("there is no condition Ready")
+	case ready.ObservedGeneration != generation:
+		return fmt.Errorf("generation %d is not observed yet", generation)
+	case ready.Status != metav1.ConditionTrue:
+		return fmt.Errorf("Ready is %s, %s: %s", ready.Status, ready.Reason, ready.Message)
+	}
+	return nil
+}
+
+func (e *environment) topic(ctx context.Context, name string) (*v1alpha1.Topic, error) {
+	o := &v1alpha1.Topic{}
+	return o, e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o)
+}
+
+func (e *environment) topicIsReady(name string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		o, err := e.topic(ctx, name)
+		if err != nil {
+			return err
+		}
+		return isReady(o.Status.Conditions, o.Generation)
+	}
+}
+
+// topicIsNot says why the Topic's condition is not False, or Stalled, for this reason.
+func (e *environment) topicIsNot(name, kind, reason string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		o, err := e.topic(ctx, name)
+		if err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(o.Status.Conditions, kind)
+		if c == nil || c.Reason != reason || c.Message == "" {
+			return fmt.Errorf("%s is %+v", kind, c)
+		}
+		return nil
+	}
+}
+
+func (e *environment) stream(t *testing.T, pod string) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(e.connect(t, pod), jetstream.WithDefaultTimeout(answerTime))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// topicsServe has clients of all brokers publish into a declared Topic and read by a declared Subscription.
+func topicsServe(t *testing.T, e *environment) {
+	eventually(t, readyTime, "the Topic is Ready", e.topicIsReady("orders"))
+	eventually(t, readyTime, "the Subscription is Ready", func(ctx context.Context) error {
+		s := &v1alpha1.Subscription{}
+		if err := e.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "billing"}, s); err != nil {
+			return err
+		}
+		return isReady(s.Status.Conditions, s.Generation)
+	})
+	const each = 50
+	sequence := uint64(0)
+	for i := range brokers {
+		js := e.stream(t, podName(i))
+		for n := range each {
+			ack, err := js.Publish(within(t), fmt.Sprintf("orders.eu.%d", i), []byte(strconv.Itoa(n)))
+			if err != nil {
+				t.Fatalf("publish through %s: %v", podName(i), err)
+			}
+			if sequence++; ack.Stream != "orders" || ack.Sequence != sequence {
+				t.Fatalf("the ack through %s is %+v, want sequence %d of orders", podName(i), ack, sequence)
+			}
+		}
+	}
+	for i := range brokers {
+		consumer, err := e.stream(t, podName(i)).Consumer(within(t), "orders", "billing")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := consumer.Fetch(each)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for m := range got.Messages() {
+			if want := fmt.Sprintf("orders.eu.%d", i); m.Subject() != want || string(m.Data()) != strconv.Itoa(n) {
+				t.Errorf("message %d of %s is %q of %s", n, want, m.Data(), m.Subject())
+			}
+			if err := m.DoubleAck(within(t)); err != nil {
+				t.Errorf("ack through %s: %v", podName(i), err)
+			}
+			n++
+		}
+		if err := got.Error(); err != nil || n != each {
+			t.Errorf("%s gave %d of %d messages: %v", podName(i), n, each, err)
+		}
+	}
+
+	// What a manifest declares, clients can't change. What a client makes, the operator leaves alone.
+	js := e.stream(t, podName(1))
+	if err := js.DeleteStream(within(t), "orders"); err == nil {
+		t.Error("a client deleted what a manifest declares")
+	} else {
+		t.Logf("a client that deletes the Topic is told: %v", err)
+	}
+	if _, err := js.CreateStream(within(t), jetstream.StreamConfig{Name: "clicks", Subjects: []string{"clicks.*"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.stream(t, podName(2)).Publish(within(t), "clicks.a", nil); err != nil {
+		t.Error(err)
+	}
+	eventually(t, 90*time.Second, "the numbers are in the status", func(ctx context.Context) error {
+		o, err := e.topic(ctx, "orders")
+		if err != nil {
+			return err
+		}
+		if o.Status.Messages != brokers*each {
+			return fmt.Errorf("%d messages", o.Status.Messages)
+		}
+		return nil
+	})
+	t.Log("\n" + mustRun(t, "kubectl", "-n", namespace, "get", "carillon"))
+}
+
+// leaderOf is the pod that the Topic's log is on.
+func (e *environment) leaderOf(t *testing.T, name string) string {
+	t.Helper()
+	o, err := e.topic(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Status.Leader == nil {
+		t.Fatalf("the status of %s names no leader", name)
+	}
+	return o.Status.Leader.Name
+}
+
+// durable publishes one message after the other until halt, waiting for each ack, and remembers those it got.
+type durable struct {
+	stop   chan struct{}
+	done   chan struct{}
+	halted sync.Once
+	mu     sync.Mutex
+	acked  map[uint64]string // value by sequence
+	failed atomic.Int64
+	last   atomic.Value // of errors
+}
+
+func (e *environment) startDurable(t *testing.T, pod, subject string) *durable {
+	t.Helper()
+	js := e.stream(t, pod)
+	d := &durable{stop: make(chan struct{}), done: make(chan struct{}), acked: map[uint64]string{}}
+	go func() {
+		defer close(d.done)
+		for n := 0; ; n++ {
+			select {
+			case <-d.stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			value := fmt.Sprintf("%s-%d", pod, n)
+			ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+			ack, err := js.Publish(ctx, subject, []byte(value), jetstream.WithRetryAttempts(0))
+			cancel()
+			if err != nil {
+				d.failed.Add(1)
+				d.last.Store(err.Error())
+				continue
+			}
+			d.mu.Lock()
+			d.acked[ack.Sequence] = value
+			d.mu.Unlock()
+		}
+	}()
+	t.Cleanup(d.halt)
+	return d
+}
+
+func (d *durable) halt() {
+	d.halted.Do(func() { close(d.stop) })
+	<-d.done
+}
+
+func (d *durable) count() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.acked)
+}
+
+// kept fails unless the stream holds each acknowledged message where its ack said.
+func (d *durable) kept(t *testing.T, js jetstream.JetStream, name string) {
+	t.Helper()
+	d.halt()
+	s, err := js.Stream(within(t), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := 0
+	for sequence, value := range d.acked {
+		m, err := s.GetMsg(within(t), sequence)
+		if err != nil || string(m.Data) != value {
+			if lost++; lost <= 5 {
+				t.Errorf("the message that was acknowledged as %d of %s is %v (%v), want %q", sequence, name, m, err, value)
+			}
+		}
+	}
+	t.Logf("%d messages were acknowledged, %d publishes failed, %d are lost", len(d.acked), d.failed.Load(), lost)
+}
+
+// topicBrokerKilled kills the broker of a Topic under load: publishing fails while it is away, and
+// everything that was acknowledged is there when it is back.
+func topicBrokerKilled(t *testing.T, e *environment) {
+	victim := e.leaderOf(t, "orders")
+	var other string
+	for i := range brokers {
+		if podName(i) != victim {
+			other = podName(i)
+		}
+	}
+	d := e.startDurable(t, other, "orders.us.killed")
+	eventually(t, answerTime, "messages are acknowledged", func(context.Context) error {
+		if n := d.count(); n < 100 {
+			return fmt.Errorf("%d so far", n)
+		}
+		return nil
+	})
+	before := e.deletePod(t, victim, client.GracePeriodSeconds(0))
+	eventually(t, replaceTime, victim+" is back", e.replaced(victim, before))
+	eventually(t, replaceTime, "the Broker is Ready", e.brokerIsReady)
+	eventually(t, readyTime, "the Topic is Ready", e.topicIsReady("orders"))
+	n := d.count()
+	eventually(t, readyTime, "messages are acknowledged again", func(context.Context) error {
+		if d.count() < n+100 {
+			return fmt.Errorf("%d more; the last error is %v", d.count()-n, d.last.Load())
+		}
+		return nil
+	})
+	d.kept(t, e.stream(t, victim), "orders")
+}
+
+// topicBrokerCut cuts off the node of a Topic's broker: the Topic says so, and publishers are told why.
+func topicBrokerCut(t *testing.T, e *environment) {
+	victim := e.leaderOf(t, "orders")
+	var other string
+	for i := range brokers {
+		if podName(i) != victim {
+			other = podName(i)
+		}
+	}
+	cut := e.nodeOf(t, victim)
+	d := e.startDurable(t, other, "orders.us.cut")
+	e.node(t, "cut", cut)
+	t.Cleanup(func() { e.node(t, "heal", cut) })
+	eventually(t, readyTime, "the Topic says that its broker is away", e.topicIsNot("orders", v1alpha1.ConditionReady, "BrokerAway"))
+	eventually(t, readyTime, "a publisher is told why", func(ctx context.Context) error {
+		js := e.stream(t, other)
+		_, err := js.Publish(ctx, "orders.us.why", nil, jetstream.WithRetryAttempts(0))
+		refused := (*jetstream.APIError)(nil)
+		if !errors.As(err, &refused) {
+			return fmt.Errorf("it is told %w", err)
+		}
+		t.Logf("a publisher is told: %v", err)
+		return nil
+	})
+	e.node(t, "heal", cut)
+	eventually(t, time.Minute, cut+" is back", e.nodeIs(cut, corev1.ConditionTrue))
+	eventually(t, replaceTime, "the Broker is Ready", e.brokerIsReady)
+	eventually(t, readyTime, "the Topic is Ready", e.topicIsReady("orders"))
+	n := d.count()
+	eventually(t, readyTime, "messages are acknowledged again", func(context.Context) error {
+		if d.count() < n+100 {
+			return fmt.Errorf("%d more; the last error is %v", d.count()-n, d.last.Load())
+		}
+		return nil
+	})
+	d.kept(t, e.stream(t, victim), "orders")
+}
+
+// asTold is what a broker's /topics says.
+type asTold struct {
+	Revision int64
+	Topics   []struct{ Name string }
+}
+
+func (e *environment) told(ctx context.Context, pod string) (asTold, error) {
+	p, err := e.pod(ctx, pod)
+	if err != nil {
+		return asTold{}, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Status.PodIP+":8222/topics", nil)
+	if err != nil {
+		return asTold{}, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return asTold{}, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	var told asTold
+	return told, json.NewDecoder(response.Body).Decode(&told)
+}
+
+// writes are those to both etcds so far: the cluster's own and the brokers'.
+func (e *environment) writes(t *testing.T) (own, brokers int64) {
+	t.Helper()
+	list := &v1alpha1.TopicList{}
+	if err := e.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	own, err := strconv.ParseInt(list.ResourceVersion, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, err := e.told(t.Context(), podName(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own, told.Revision
+}
+
+// aThousandTopics are applied at once, are Ready within a minute with few writes, and cost nothing afterwards.
+func aThousandTopics(t *testing.T, e *environment) {
+	const many, limit, most = 1000, time.Minute, 20
+	own, inBrokers := e.writes(t)
+	began := time.Now()
+	var making sync.WaitGroup
+	for worker := range 16 {
+		making.Go(func() {
+			for i := worker; i < many; i += 16 {
+				o := &v1alpha1.Topic{
+					ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("many-%d", i), Labels: map[string]string{"many": "yes"}},
+					Spec:       v1alpha1.TopicSpec{BrokerRef: v1alpha1.BrokerReference{Name: "main"}, DeletionPolicy: v1alpha1.TopicDeleted},
+				}
+				if err := e.Create(t.Context(), o); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	making.Wait()
+	t.Logf("%d Topics were created after %s", many, time.Since(began).Round(100*time.Millisecond))
+	eventually(t, limit-time.Since(began), "all Topics are Ready", func(ctx context.Context) error {
+		list := &v1alpha1.TopicList{}
+		if err := e.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{"many": "yes"}); err != nil {
+			return err
+		}
+		ready, why := 0, error(nil)
+		for i := range list.Items {
+			if err := isReady(list.Items[i].Status.Conditions, list.Items[i].Generation); err == nil {
+				ready++
+			} else {
+				why = err
+			}
+		}
+		if ready < many {
+			return fmt.Errorf("%d of %d are; of another: %w", ready, many, why)
+		}
+		return nil
+	})
+	ownAfter, inBrokersAfter := e.writes(t)
+	perTopic := float64(ownAfter-own+inBrokersAfter-inBrokers) / many
+	t.Logf("Ready after %s, with %.1f writes each to the cluster's etcd and %.1f to the brokers'",
+		time.Since(began).Round(100*time.Millisecond), float64(ownAfter-own)/many, float64(inBrokersAfter-inBrokers)/many)
+	if perTopic > most {
+		t.Errorf("%.1f writes to etcd for each Topic, more than %d", perTopic, most)
+	}
+	js := e.stream(t, podName(0))
+	for _, i := range []int{0, 499, 999} {
+		if _, err := js.Publish(within(t), fmt.Sprintf("many-%d.x", i), nil); err != nil {
+			t.Errorf("publish into many-%d: %v", i, err)
+		}
+	}
+	quiescence(t, e)
+	_, before := e.writes(t)
+	select {
+	case <-time.After(10 * time.Second):
+	case <-t.Context().Done():
+	}
+	if _, after := e.writes(t); after != before {
+		t.Errorf("at rest, %d writes went to the brokers' etcd in 10 s", after-before)
+	}
+
+	if err := e.DeleteAllOf(t.Context(), &v1alpha1.Topic{}, client.InNamespace(namespace), client.MatchingLabels{"many": "yes"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 2*time.Minute, "their records are gone, as their policy says", func(ctx context.Context) error {
+		left := 0
+		for i := range brokers {
+			told, err := e.told(ctx, podName(i))
+			if err != nil {
+				return err
+			}
+			for _, one := range told.Topics {
+				if len(one.Name) > 5 && one.Name[:5] == "many-" {
+					left++
+				}
+			}
+		}
+		if left > 0 {
+			return fmt.Errorf("%d are still served", left)
+		}
+		return nil
+	})
+}
+
+// topicOwners delete and make again: by default no records go, and whoever declared a Topic adopts it.
+func topicOwners(t *testing.T, e *environment) {
+	js := e.stream(t, podName(0))
+	held := func() uint64 {
+		t.Helper()
+		s, err := js.Stream(within(t), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.CachedInfo().State.Msgs
+	}
+	before := held()
+	remove := func(o client.Object) {
+		t.Helper()
+		if err := e.Delete(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, readyTime, o.GetName()+" is gone", func(ctx context.Context) error {
+			err := e.Get(ctx, client.ObjectKeyFromObject(o), o)
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return fmt.Errorf("it is still there (%w)", err)
+		})
+	}
+	remove(&v1alpha1.Subscription{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "billing"}})
+	eventually(t, readyTime, "its cursor is gone, as its policy says", func(ctx context.Context) error {
+		_, err := js.Consumer(ctx, "orders", "billing")
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return nil
+		}
+		return fmt.Errorf("it is there: %w", err)
+	})
+	remove(&v1alpha1.Topic{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "orders"}})
+	if _, err := js.Publish(within(t), "orders.eu.1", nil); err != nil {
+		t.Errorf("the Topic is not served any more without its manifest: %v", err)
+	}
+	mustRun(t, "kubectl", "-n", namespace, "apply", "-f", "config/samples/topic.yaml", "-f", "config/samples/subscription.yaml")
+	eventually(t, readyTime, "the Topic is adopted and Ready", e.topicIsReady("orders"))
+	if now := held(); now != before+1 {
+		t.Errorf("%d messages after the Topic was made again, want %d", now, before+1)
+	}
+
+	clicks := &v1alpha1.Topic{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "clicks"},
+		Spec:       v1alpha1.TopicSpec{BrokerRef: v1alpha1.BrokerReference{Name: "main"}},
+	}
+	if err := e.Create(t.Context(), clicks); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, readyTime, "a manifest does not take what a client made", e.topicIsNot("clicks", v1alpha1.ConditionStalled, "Exists"))
+	remove(clicks)
+	if _, err := js.Publish(within(t), "clicks.a", nil); err != nil {
+		t.Errorf("what the client made has gone with a manifest that never had it: %v", err)
+	}
+}
