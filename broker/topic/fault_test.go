@@ -1,0 +1,270 @@
+package topic
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// On a full disk publishing is refused with the reason. What was refused was not kept, so the same id is
+// free; and where there is room, or there is again, it goes on.
+func TestAFullDiskRefusesAndRecovers(t *testing.T) {
+	n := newSite(t)
+	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
+	n.serve("orders", "bills")
+	fs := n.fs.(*crashfs.FS)
+	n.expect(n.ask("bills.a", "there is room in its segment"), "bills@1")
+	n.expect(n.ask("orders.a", "and here", "Id: 1"), "orders@1")
+	full := func(on bool) {
+		fs.SetHook(func(op crashfs.Op) error {
+			if on && op.Kind == "preallocate" {
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+	}
+	full(true)
+	kept := 1
+	var refused string
+	for i := 2; refused == ""; i++ {
+		got := n.ask("orders.a", strings.Repeat("x", 1000), fmt.Sprintf("Id: %d", i))
+		if got == fmt.Sprintf("orders@%d", i) {
+			kept = i
+		} else {
+			refused = got
+		}
+	}
+	if !strings.HasPrefix(refused, "no: topic orders: not kept: log id-orders-0: append: no room for the next segment") {
+		t.Errorf("refused with %q", refused)
+	}
+	n.expect(n.ask("bills.a", "others go on"), "bills@2")
+	if got := n.service.Stats().Refused["no_space"]; got != 1 {
+		t.Errorf("counted %d", got)
+	}
+	// A read of which some are duplicates of what is there, and some of what is not kept.
+	id := fmt.Sprintf("Id: %d", kept+1)
+	n.hub.publish(message("orders.a", "r1", "x", "Id: 1"), message("orders.a", "r2", strings.Repeat("x", 1000), id), message("orders.a", "r3", "x", id))
+	n.expect(n.hub.answer(t, "r1"), "orders@1 again")
+	n.expect(n.hub.answer(t, "r2"), refused)
+	n.expect(n.hub.answer(t, "r3"), refused)
+	full(false)
+	n.expect(n.ask("orders.a", "x", id), fmt.Sprintf("orders@%d", kept+1))
+	n.restart("orders", "bills")
+	if got := len(n.read("orders")); got != kept+1 {
+		t.Errorf("%d kept of %d", got, kept+1)
+	}
+}
+
+// A write that failed closes the log, since what is in the file is not known any more. The disk works, so
+// it is opened again; all others never notice.
+func TestAFailedLogIsOpenedAgain(t *testing.T) {
+	n := newSite(t)
+	var opened []string
+	n.told = func(s *Shard, open bool) {
+		if s.Topic().Name() == "orders" {
+			opened = append(opened, fmt.Sprint(open))
+		}
+	}
+	n.serve("orders", "bills")
+	n.expect(n.ask("orders.a", "one"), "orders@1")
+	first := n.service.Topic("orders").Shard()
+	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+		if op.Kind == "write" && strings.Contains(op.Path, "id-orders-0/0") {
+			return &crashfs.ShortWrite{N: op.Len / 2, Err: syscall.EIO}
+		}
+		return nil
+	})
+	if got := n.ask("orders.a", "two"); !strings.HasPrefix(got, "no: topic orders: not kept: log id-orders-0 takes no appends since write") || !strings.Contains(got, "input/output error") {
+		t.Errorf("refused with %q", got)
+	}
+	if got := n.ask("orders.a", "three"); !strings.HasPrefix(got, "no: topic orders: its log on broker main-0: log id-orders-0 takes no appends") {
+		t.Errorf("refused with %q", got)
+	}
+	n.expect(n.ask("bills.a", "others go on"), "bills@1")
+	if trouble := n.service.Topic("orders").Trouble(); !strings.Contains(trouble, "input/output error") {
+		t.Errorf("trouble: %q", trouble)
+	}
+	if got, err := readAll(first); err != nil || len(got) != 1 {
+		t.Errorf("what it holds can't be read: %q, %v", got, err)
+	}
+	n.fs.(*crashfs.FS).SetHook(nil)
+	n.open("orders")
+	n.expect(n.ask("orders.a", "four"), "orders@2")
+	if got := n.read("orders"); !slices.Equal(got, []string{"1 orders.a one", "2 orders.a four"}) {
+		t.Errorf("kept %q", got)
+	}
+	if trouble := n.service.Topic("orders").Trouble(); trouble != "" {
+		t.Errorf("trouble: %q", trouble)
+	}
+	n.stop()
+	if want := []string{"true", "false", "true", "false"}; !slices.Equal(opened, want) {
+		t.Errorf("told of %q", opened)
+	}
+}
+
+// A sync that failed is the end for the disk: nothing is appended any more, to no Topic, and all of it says why. Reading goes on.
+func TestAFailedDiskRefusesEverything(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders", "bills")
+	n.expect(n.ask("orders.a", "one"), "orders@1")
+	n.expect(n.ask("bills.a", "one"), "bills@1")
+	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+		if op.Kind == "sync" {
+			return syscall.EIO
+		}
+		return nil
+	})
+	for i, on := range []string{"orders.a", "orders.a", "bills.a", "bills.a"} {
+		if got := n.ask(on, "two"); !strings.Contains(got, "disk data takes no appends since sync") || !strings.Contains(got, "see to the disk and restart the broker") {
+			t.Errorf("message %d: refused with %q", i, got)
+		}
+	}
+	if got := n.read("orders"); len(got) != 1 {
+		t.Errorf("read %q", got)
+	}
+	var why *NotServedError
+	if !errors.As(n.service.Topic("bills").WhyNot(), &why) || why.Reason != Troubled {
+		t.Errorf("why not: %v", n.service.Topic("bills").WhyNot())
+	}
+	if got := n.service.Stats(); got.Troubled != 2 || got.Refused["failed"] != 2 || got.Refused["not_served"] != 2 {
+		t.Errorf("counted %+v", got)
+	}
+	n.fs.(*crashfs.FS).SetHook(nil)
+	n.expect(n.ask("orders.a", "three")[:4], "no: ") // not even when syncs work again
+	n.restart("orders", "bills")
+	n.expect(n.ask("bills.a", "after the restart")[:6], "bills@")
+}
+
+// A bit that flipped hides the records of its batch, says so, and nothing else.
+func TestAFlippedBitIsReportedAndTheRestServed(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders", "bills")
+	for i := range 40 {
+		n.ask("orders.a", fmt.Sprintf("%d %s", i+1, strings.Repeat("x", 800)))
+	}
+	n.ask("bills.a", "one")
+	n.stop()
+	fs := n.fs.(*crashfs.FS)
+	if err := fs.Flip("data/shards/id-orders-0/00000000000000000001.log", 4000*8); err != nil {
+		t.Fatal(err)
+	}
+	n.serve("orders", "bills")
+	topic := n.service.Topic("orders")
+	n.expect(n.ask("orders.a", "goes on"), "orders@41")
+	n.expect(n.ask("bills.a", "goes on"), "bills@2")
+	lost := 0
+	for offset := uint64(1); offset <= 41; offset++ {
+		if _, err := topic.Shard().Get(offset); err != nil {
+			if _, ok := errors.AsType[*log.CorruptError](err); !ok {
+				t.Errorf("offset %d: %v", offset, err)
+			}
+			lost++
+		}
+	}
+	if lost != 1 {
+		t.Errorf("%d records can't be read", lost)
+	}
+	if _, err := topic.Shard().LastFor("orders.nothing"); err == nil || strings.Contains(err.Error(), "damaged") {
+		t.Errorf("searching behind the damage: %v", err)
+	}
+	// Damage to what says who the log is.
+	n.stop()
+	if err := fs.Flip("data/shards/id-orders-0/meta.json", 100); err != nil {
+		t.Fatal(err)
+	}
+	n.serve("orders", "bills")
+	if trouble := n.service.Topic("orders").Trouble(); !strings.Contains(trouble, "meta.json was damaged") {
+		t.Errorf("trouble: %q", trouble)
+	}
+	n.expect(n.ask("orders.a", "goes on"), "orders@42")
+	if n.service.Topic("bills").Trouble() != "" {
+		t.Error("the other Topic is in trouble, too")
+	}
+}
+
+// Logs that can't be opened are tried again; the rest is served meanwhile.
+func TestALogThatCanNotBeOpenedIsTriedAgain(t *testing.T) {
+	n := newSite(t)
+	n.serve("bills")
+	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+		if op.Kind == "create" && strings.Contains(op.Path, "orders") {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	n.topic("orders", nil)
+	n.place("orders", self)
+	n.tell()
+	n.eventually("there is trouble", func() bool { return n.service.Topic("orders").Trouble() != "" })
+	if got := n.ask("orders.a", "one"); !strings.HasPrefix(got, "no: topic orders: its log on broker main-0: log id-orders-0: open: ") {
+		t.Errorf("refused with %q", got)
+	}
+	n.expect(n.ask("bills.a", "one"), "bills@1")
+	n.fs.(*crashfs.FS).SetHook(nil)
+	n.open("orders")
+	n.expect(n.ask("orders.a", "one"), "orders@1")
+}
+
+// A log that was led before and is not there begins anew, and says what that means.
+func TestALogThatIsMissingIsReported(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders")
+	n.ask("orders.a", "one")
+	n.stop()
+	n.fs = crashfs.New()
+	n.serve("orders")
+	if trouble := n.service.Topic("orders").Trouble(); !strings.Contains(trouble, "was not there in epoch 2 and begins anew; if it had messages, they are lost") {
+		t.Errorf("trouble: %q", trouble)
+	}
+}
+
+// Who publishes faster than the disk writes is held up, and what comes over links is refused in the end.
+func TestPublishersAreHeldUpWhileTheDiskIsBehind(t *testing.T) {
+	n := newSite(t)
+	n.options.Backlog = 64 << 10
+	n.serve("orders")
+	n.ask("orders.a", "one")
+	release := hold(n)
+	n.hub.publish(message("orders.a", "r", "held"))
+	n.eventually("the disk is busy", func() bool { return n.service.Stats().Unanswered == 1 })
+	time.Sleep(5 * time.Millisecond)
+	payload := strings.Repeat("x", 10<<10)
+	i := 0
+	for behind := false; !behind; i++ {
+		behind = n.hub.publish(message("orders.a", fmt.Sprintf("r%d", i), payload))
+	}
+	if i < 5 || i > 8 {
+		t.Errorf("held up after %d messages", i)
+	}
+	waited := make(chan struct{})
+	go func() {
+		(*taker)(n.service.Topic("orders")).Wait()
+		close(waited)
+	}()
+	select {
+	case <-waited:
+		t.Error("nobody was held up")
+	case <-time.After(20 * time.Millisecond):
+	}
+	for range 20 { // a link does not wait
+		n.hub.publish(message("orders.a", fmt.Sprintf("r%d", i), payload))
+		i++
+	}
+	if got := n.hub.answer(t, fmt.Sprintf("r%d", i-1)); !strings.Contains(got, "the disk is behind") {
+		t.Errorf("answered %q", got)
+	}
+	release()
+	<-waited
+	n.expect(n.hub.answer(t, "r0"), "orders@3")
+	if got := n.service.Stats().Refused["overloaded"]; got == 0 {
+		t.Error("not counted")
+	}
+}
