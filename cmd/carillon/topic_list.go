@@ -135,7 +135,7 @@ func newTopicShowCommand() *cobra.Command {
 			if m.output == "json" {
 				return printJSON(cmd.OutOrStdout(), struct {
 					topicView
-					All []subscriptionView `json:"subscriptions"` // in the place of their count
+					All []subscriptionView `json:"subscriptions"`
 				}{*topic, subscriptions})
 			}
 			if err := printTopic(cmd.OutOrStdout(), topic); err != nil || len(subscriptions) == 0 {

@@ -27,7 +27,7 @@ type topicView struct {
 	statusView
 	Shards        []admin.Shard `json:"shards,omitempty"`
 	Numbers       *topicNumbers `json:"numbers,omitempty"`
-	Subscriptions int           `json:"subscriptions"`
+	Subscriptions int           `json:"subscriptionCount"`
 }
 
 // statusView says whether it is served; Served is absent where nobody knows.
