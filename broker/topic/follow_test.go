@@ -1,0 +1,313 @@
+package topic
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// stands says which logs are on the disk.
+func (n *site) stands() (names []string) {
+	n.t.Helper()
+	stored, err := n.disk.List()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, s := range stored {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+func (n *site) reason(name string) NotServedReason {
+	var why *NotServedError
+	if errors.As(n.service.Topic(name).WhyNot(), &why) {
+		return why.Reason
+	}
+	return ""
+}
+
+// mark and remove are what coordination shows of a deletion.
+func (n *site) mark(name string) {
+	marked := *n.topics[name]
+	marked.Deleting = true
+	n.topics[name] = &marked
+}
+
+func (n *site) remove(name string) {
+	delete(n.shards, n.topics[name].ID)
+	delete(n.topics, name)
+}
+
+func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
+	n := newSite(t)
+	if err := n.start(); err != nil {
+		t.Fatal(err)
+	}
+	changed := n.service.Changed()
+	n.topic("here", nil)
+	n.topic("there", nil)
+	n.topic("away", nil)
+	n.topic("nowhere", nil)
+	n.topic("wide", func(s *coordination.TopicSpec) { s.Shards = 4 })
+	n.topic("copied", func(s *coordination.TopicSpec) { s.Replicas = 3 })
+	n.place("here", self)
+	n.place("there", "broker-b")
+	n.place("away", "broker-c")
+	n.tell()
+	n.open("here")
+	<-changed
+	for name, want := range map[string]string{
+		"here":    "here@1",
+		"there":   "no: topic there: broker main-1 leads it, and broker main-0 has no link there now; try again",
+		"away":    "no: topic away: its messages are on broker broker-c, which is away; it is served again when that broker is back",
+		"nowhere": "no: topic nowhere: no broker was chosen for it yet; try again",
+		"wide":    "no: topic wide: it asks for 4 shards, and brokers serve Topics of one so far (make it with shards: 1)",
+		"copied":  "no: topic copied: it asks for 3 replicas, 0 of them in sync, and brokers keep 1 so far (write replicas: 1, or leave both out)",
+	} {
+		if got := n.ask(name+".a", "x"); got != want {
+			t.Errorf("%s: answered %q", name, got)
+		}
+	}
+	leaders := map[string]string{}
+	for o := range n.hub.offers {
+		leaders[o.patterns[0]] = o.leader
+	}
+	if fmt.Sprint(leaders) != "map[away.>:broker-c copied.>: here.>:broker-a nowhere.>: there.>:broker-b wide.>:]" {
+		t.Errorf("offered to %v", leaders)
+	}
+	if got := n.stands(); !slices.Equal(got, []string{"id-here-0", "id-here-0.state"}) {
+		t.Errorf("there are logs %q", got)
+	}
+	if all := n.service.Topics(); len(all) != 6 || all[0].Name() != "away" || n.service.ByID("id-there").Leader() != "broker-b" || n.service.Stats().Open != 1 {
+		t.Errorf("topics: %v", all)
+	}
+	// It moves: what is on the disk stays, and nothing is kept here any more.
+	shard := n.service.Topic("here").Shard()
+	n.place("here", "broker-b")
+	n.tell()
+	n.eventually("it is closed", func() bool { return n.service.Topic("here").Shard() == nil })
+	if got := n.ask("here.a", "x"); !strings.Contains(got, "broker main-1 leads it") {
+		t.Errorf("answered %q", got)
+	}
+	if _, err := shard.Data().Append(&log.Append{Epoch: 9, Records: []log.Record{{Data: []byte("x")}}}); err == nil {
+		t.Error("its log is still open")
+	}
+	if got := n.stands(); len(got) != 2 {
+		t.Errorf("there are logs %q", got)
+	}
+	// And back.
+	n.place("here", self)
+	n.tell()
+	n.open("here")
+	n.expect(n.ask("here.a", "x"), "here@2")
+	// Other subjects.
+	n.topic("here", func(s *coordination.TopicSpec) { s.Subjects = []string{"elsewhere.>"} })
+	n.tell()
+	n.expect(n.ask("elsewhere.a", "x"), "here@3")
+	n.hub.publish(message("here.a", "r", "nobody takes it"))
+	n.stop()
+	if len(n.hub.answers["r"]) > 0 {
+		t.Error("the old subject is still taken")
+	}
+}
+
+// A shard is led only by the life that it names; but that life goes on leading while it registers anew.
+func TestAnEarlierLifeDoesNotLead(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders")
+	n.expect(n.ask("orders.a", "one"), "orders@1")
+	n.stop()
+	if err := n.start(); err != nil {
+		t.Fatal(err)
+	}
+	n.tell() // the shard still names the life before
+	if got := n.ask("orders.a", "two"); got != "no: topic orders: broker main-0 has its messages and waits to be named its leader again; try again" {
+		t.Errorf("answered %q", got)
+	}
+	registered := n.brokers
+	n.brokers = n.brokers[1:] // not registered yet
+	n.place("orders", self)
+	n.tell()
+	if n.reason("orders") != NotConfirmed {
+		t.Errorf("why not: %v", n.service.Topic("orders").WhyNot())
+	}
+	n.brokers = registered
+	n.service.Follow(coordination.NewState(99, n.brokers, []*coordination.Topic{n.topics["orders"]}, []*coordination.Shard{n.shards["id-orders"]}, nil), coordination.Changes{Brokers: true})
+	n.open("orders")
+	n.expect(n.ask("orders.a", "two"), "orders@2")
+	// The lease is lost: data flow on. Then it is registered anew, and named in another epoch.
+	n.brokers = n.brokers[1:]
+	n.service.Follow(coordination.NewState(100, n.brokers, []*coordination.Topic{n.topics["orders"]}, []*coordination.Shard{n.shards["id-orders"]}, nil), coordination.Changes{Brokers: true})
+	n.expect(n.ask("orders.a", "three"), "orders@3")
+	n.life++
+	n.brokers = append(n.brokers, coordination.Broker{ID: self, Incarnation: n.life})
+	before := n.service.Topic("orders").Shard()
+	n.place("orders", self)
+	n.tell()
+	n.eventually("the epoch is taken over", func() bool { return before.Epoch() == 3 })
+	n.expect(n.ask("orders.a", "four"), "orders@4")
+	if n.service.Topic("orders").Shard() != before {
+		t.Error("the log was opened again for an epoch")
+	}
+	n.eventually("the epoch is kept", func() bool { return before.Data().Meta().Epoch == 3 })
+	if got := before.Data().Epochs(); len(got) != 3 || got[2].Start != 4 {
+		t.Errorf("epochs %v", got)
+	}
+}
+
+func TestWhatIsAskedForIsKeptBesideTheLog(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders")
+	data := n.service.Topic("orders").Shard().Data()
+	if spec := string(data.Meta().Spec); !strings.Contains(spec, `"name":"orders"`) || !strings.Contains(spec, `"id":"id-orders"`) || !strings.Contains(spec, `"subjects":["orders.\u003e"]`) {
+		t.Errorf("kept %s", spec)
+	}
+	n.topic("orders", func(s *coordination.TopicSpec) { s.MaxMessage = 123 })
+	n.tell()
+	n.eventually("the change is kept", func() bool { return strings.Contains(string(data.Meta().Spec), `"maxMessage":123`) })
+}
+
+// A deletion takes the logs along, whether it was seen to begin or only to have happened.
+func TestADeletionTakesTheLogsAlong(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders", "bills", "kept")
+	for _, name := range []string{"orders", "bills", "kept"} {
+		n.ask(name+".a", "one")
+	}
+	n.mark("orders")
+	n.tell()
+	if n.reason("orders") != BeingDeleted {
+		t.Errorf("why not: %v", n.service.Topic("orders").WhyNot())
+	}
+	n.eventually("its logs are gone", func() bool { return len(n.stands()) == 4 })
+	n.remove("orders")
+	n.remove("bills")
+	n.tell()
+	n.eventually("those of the other are gone", func() bool { return len(n.stands()) == 2 })
+	if n.service.Topic("orders") != nil || n.service.ByID("id-bills") != nil || len(n.hub.offers) != 1 {
+		t.Error("they are still known")
+	}
+	// One of the same name is another Topic.
+	again := n.topic("orders", nil)
+	again.ID = "id-orders-2"
+	n.place("orders", self)
+	n.tell()
+	n.open("orders")
+	n.expect(n.ask("orders.a", "anew"), "orders@1")
+	n.expect(n.ask("kept.a", "two"), "kept@2")
+	// In one step, too.
+	n.remove("orders")
+	again = n.topic("orders", nil)
+	again.ID = "id-orders-3"
+	n.place("orders", self)
+	n.tell()
+	n.open("orders")
+	n.expect(n.ask("orders.a", "anew"), "orders@1")
+	n.eventually("the old one is gone", func() bool { return slices.Equal(n.stands(), []string{"id-kept-0", "id-kept-0.state", "id-orders-3-0", "id-orders-3-0.state"}) })
+}
+
+// Logs of which coordination knows nothing are not ours to delete.
+func TestLogsOfUnknownTopicsAreSetAside(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders", "bills")
+	n.ask("orders.a", "one")
+	n.stop()
+	n.remove("orders") // while this broker was away
+	if err := n.start(); err != nil {
+		t.Fatal(err)
+	}
+	n.place("bills", self)
+	n.tell()
+	n.open("bills")
+	n.eventually("it is set aside", func() bool { return n.service.Stats().SetAside == 2 })
+	if got := n.stands(); !slices.Equal(got, []string{"id-bills-0", "id-bills-0.state"}) {
+		t.Errorf("there are %q", got)
+	}
+	if aside, err := n.fs.List("data/set-aside"); err != nil || !slices.Equal(aside, []string{"id-orders-0.1", "id-orders-0.state.1"}) {
+		t.Errorf("set aside: %q, %v", aside, err)
+	}
+	n.stop()
+	if !strings.Contains(n.logged.String(), "a log of a Topic that does not exist was set aside") {
+		t.Errorf("nothing was said: %s", n.logged)
+	}
+	if segments, err := n.fs.List("data/set-aside/id-orders-0.1"); err != nil || len(segments) != 2 {
+		t.Errorf("it holds %q, %v", segments, err)
+	}
+}
+
+// A log whose Topic this broker does not lead now is left alone.
+func TestLogsOfTopicsLedElsewhereStay(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders")
+	n.ask("orders.a", "one")
+	n.stop()
+	if err := n.start(); err != nil {
+		t.Fatal(err)
+	}
+	n.place("orders", "broker-b")
+	n.topic("bills", nil)
+	n.place("bills", self)
+	n.tell()
+	n.open("bills")
+	if got := n.stands(); len(got) != 4 {
+		t.Errorf("there are %q", got)
+	}
+}
+
+// A deletion that can't be finished is tried again.
+func TestADeletionIsTriedAgain(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders")
+	n.ask("orders.a", "one")
+	fs := n.fs.(*crashfs.FS)
+	fs.SetHook(func(op crashfs.Op) error {
+		if op.Kind == "remove" {
+			return errors.New("not now")
+		}
+		return nil
+	})
+	n.remove("orders")
+	n.tell()
+	n.eventually("it is tried", func() bool { return len(n.stands()) == 0 })
+	fs.SetHook(nil)
+	n.eventually("nothing is left", func() bool {
+		left, err := fs.List("data/deleted")
+		return err == nil && len(left) == 0
+	})
+}
+
+// Whatever is under way, Close ends it, and says what became of each message.
+func TestClosingAnswersEverybody(t *testing.T) {
+	n := newSite(t)
+	var told []string
+	n.told = func(s *Shard, open bool) { told = append(told, fmt.Sprint(s.Topic().Name(), open)) }
+	n.serve("orders")
+	topic := n.service.Topic("orders")
+	for i := range 100 {
+		n.hub.publish(message("orders.a", fmt.Sprintf("r%d", i), "x"))
+	}
+	n.stop()
+	for i := range 100 {
+		n.expect(n.hub.answer(t, fmt.Sprintf("r%d", i)), fmt.Sprintf("orders@%d", i+1))
+	}
+	if (*taker)(topic).Take(nil, false) {
+		t.Error("behind")
+	}
+	if len(n.hub.offers) != 0 || !slices.Equal(told, []string{"orderstrue", "ordersfalse"}) {
+		t.Errorf("%d offers, told %q", len(n.hub.offers), told)
+	}
+	hub := newHub()
+	topic.service.config.Hub = hub
+	(*taker)(topic).Take([]protocol.Message{message("orders.a", "late", "x")}, false)
+	if got := hub.answer(t, "late"); got != "no: topic orders: broker main-0 is stopping; try again" {
+		t.Errorf("answered %q", got)
+	}
+}
