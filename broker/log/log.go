@@ -211,7 +211,8 @@ func (l *Log) admit(size int, epoch uint64) error {
 // before anything is accepted, so that a full disk refuses an append instead of breaking one. mu is held.
 func (l *Log) roll(need int64) error {
 	size := l.disk.opts.SegmentSmallest
-	if n := len(l.segments); n > 0 {
+	// What stands beside the data is written anew and trimmed all the time, and stays small.
+	if n := len(l.segments); n > 0 && l.id.Part == "" {
 		size = min(2*l.segments[n-1].size, l.disk.opts.SegmentLargest)
 		size = max(size, l.disk.opts.SegmentSmallest)
 	}

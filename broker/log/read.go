@@ -36,6 +36,14 @@ func (c *Cursor) Seek(offset uint64) {
 // Next is the offset that the next Read begins at.
 func (c *Cursor) Next() uint64 { return c.next }
 
+// Lend gives the cursor memory to read files into, and takes back what it had, so that many cursors
+// that are used one after the other need no more than one. Views of the cursor must have been released.
+func (c *Cursor) Lend(memory []byte) []byte {
+	had := c.buf
+	c.buf = memory
+	return had
+}
+
 // View is what one Read found: batches, of which the first may begin before From. Its bytes are
 // valid until Release, and until the next Read of the same cursor.
 type View struct {

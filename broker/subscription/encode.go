@@ -59,6 +59,11 @@ func appendSnapshot(dst []byte, handle uint64, id identity, c *cursor, base int6
 	return dst
 }
 
+// appendGone encodes that a handle means nothing any more.
+func appendGone(dst []byte, handle uint64) []byte {
+	return append(binary.AppendUvarint(dst, handle), itemGone)
+}
+
 const (
 	cursorVersion = 1
 	cursorLost    = 1 << 0

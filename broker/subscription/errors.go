@@ -27,3 +27,13 @@ type NotServedError struct {
 func (e *NotServedError) Error() string { return fmt.Sprintf("subscription %s: %s", e.Name, e.Why) }
 
 func (e *NotServedError) Unwrap() error { return e.Err }
+
+// ExistsError says that there is a Subscription of that name.
+type ExistsError struct {
+	Topic string // its id
+	Name  string
+}
+
+func (e *ExistsError) Error() string {
+	return fmt.Sprintf("subscription %s: there is one of that name (choose another)", e.Name)
+}

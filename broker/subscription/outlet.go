@@ -7,7 +7,8 @@ import (
 )
 
 // Outlet is how deliveries reach who asked for them. It gathers what it is told, and sends it at Flush:
-// the others are called under the Subscription's lock, Flush is not. No two calls run at once.
+// the others are called under the Subscription's lock, Flush is not. No two calls run at once, but for
+// Interested.
 type Outlet interface {
 	// Deliver takes one record. d and r, and what they point to, are valid during the call only.
 	Deliver(to []byte, d *Delivery, r *log.Record)

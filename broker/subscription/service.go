@@ -3,9 +3,15 @@ package subscription
 import (
 	"context"
 	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -23,57 +29,313 @@ type Config struct {
 // Service serves the Subscriptions of the shards that this broker leads.
 type Service struct {
 	config Config
+	ready  *ready
+	begun  time.Time
+
+	mu      sync.Mutex
+	state   desires
+	keepers map[string]*keeper // by id of the Topic
+	closed  bool
+
+	telling sync.Mutex // after all other locks
+	changed chan struct{}
+
+	delivered, redelivered, acked, exhausted, lost, stateBytes atomic.Uint64
 }
 
 // New begins with no shards; ShardChanged brings them.
-func New(config Config) *Service { return &Service{config: config} }
+func New(config Config) *Service {
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Service{
+		config: config, ready: newReady(max(2, runtime.GOMAXPROCS(0))), begun: time.Now(),
+		keepers: map[string]*keeper{}, changed: make(chan struct{}),
+	}
+}
+
+// now is the time in nanoseconds since 1970. It doesn't jump when somebody sets the clock.
+func (s *Service) now() int64 { return s.begun.UnixNano() + int64(time.Since(s.begun)) }
+
+// at is the time that now said.
+func (s *Service) at(now int64) time.Time {
+	if now == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, now)
+}
+
+func (s *Service) outlet(t *topic.Topic, name string) Outlet { return s.config.Outlet(t, name) }
+
+// news wakes those who Wait.
+func (s *Service) news() {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// desires are what Subscriptions are asked for; *coordination.State is one.
+type desires interface {
+	// Subscriptions are those of one Topic.
+	Subscriptions(topicID string) []*coordination.Subscription
+	// Unreadable are the keys of what this program doesn't understand.
+	Unreadable() []string
+}
+
+func (s *Service) current() desires {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
 
 // Follow takes over what the cluster's State is now. It is quick.
-func (s *Service) Follow(state *coordination.State, changes coordination.Changes) {}
+func (s *Service) Follow(state *coordination.State, changes coordination.Changes) {
+	s.follow(state, changes)
+}
+
+func (s *Service) follow(state desires, changes coordination.Changes) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := s.state == nil
+	s.state = state
+	refresh := func(k *keeper) {
+		k.mu.Lock()
+		k.fresh = true
+		k.mu.Unlock()
+		s.ready.wake(k)
+	}
+	if first || changes.Unreadable {
+		for _, k := range s.keepers {
+			refresh(k)
+		}
+		return
+	}
+	for _, c := range changes.Subscriptions {
+		of := c.After
+		if of == nil {
+			of = c.Before
+		}
+		if k := s.keepers[of.Topic]; k != nil {
+			refresh(k)
+		}
+	}
+}
 
 // ShardChanged begins to serve the Subscriptions of a shard, or ends it: then nothing of the shard
 // is used any more when it returns.
-func (s *Service) ShardChanged(shard *topic.Shard, open bool) {}
+func (s *Service) ShardChanged(shard *topic.Shard, open bool) {
+	t := shard.Topic()
+	if !open {
+		s.leave(t.ID(), shard)
+		return
+	}
+	s.lead(&place{Source: shard, topic: t, topicID: t.ID(), name: t.Name()}, durability(t.Desired().Spec.Durability))
+}
+
+// lead begins to serve a shard.
+func (s *Service) lead(p *place, promise log.Durability) {
+	k := newKeeper(s, p, promise)
+	s.mu.Lock()
+	before := s.keepers[p.topicID]
+	if !s.closed {
+		s.keepers[p.topicID] = k
+	}
+	closed := s.closed
+	s.mu.Unlock()
+	if before != nil {
+		before.close(LeaderGone)
+	}
+	if !closed {
+		s.ready.wake(k)
+	}
+}
+
+// leave ends serving a shard.
+func (s *Service) leave(topicID string, source Source) {
+	s.mu.Lock()
+	k := s.keepers[topicID]
+	if k != nil && k.place.Source == source {
+		delete(s.keepers, topicID)
+	} else {
+		k = nil
+	}
+	s.mu.Unlock()
+	if k != nil {
+		k.close(LeaderGone)
+		s.news()
+	}
+}
+
+func (s *Service) keeper(topicID string) *keeper {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keepers[topicID]
+}
+
+// find is the Subscription of that name, or why it is not served.
+func (s *Service) find(topicID, name string) (*Subscription, *NotServedError) {
+	s.mu.Lock()
+	k, closed := s.keepers[topicID], s.closed
+	s.mu.Unlock()
+	not := &NotServedError{Topic: topicID, Name: name}
+	switch {
+	case closed:
+		not.Reason, not.Why = Closing, "this broker is stopping; another one, or this one later, will serve it"
+		return nil, not
+	case k == nil:
+		not.Reason, not.Why = NoShard, "its topic is not led by this broker"
+		return nil, not
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.subs[name]
+	switch {
+	case e != nil && e.served:
+		return e.sub, nil
+	case e != nil && e.why != nil:
+		return nil, e.why
+	case e != nil:
+		not.Reason, not.Why = Opening, "where it starts is being found and written"
+	case k.failed != nil:
+		not.Reason, not.Why, not.Err = Troubled, "where it stands can't be read: "+k.failed.Error(), k.failed
+	case k.fresh:
+		not.Reason, not.Why = Opening, "where it stands is being read"
+	default:
+		not.Reason, not.Why = NoSuch, "there is none of that name"
+	}
+	return nil, not
+}
 
 // Find is the Subscription of that name if it is served here, or nil; WhyNot says why.
-func (s *Service) Find(topicID, name string) *Subscription { return nil }
+func (s *Service) Find(topicID, name string) *Subscription {
+	found, _ := s.find(topicID, name)
+	return found
+}
 
 // WhyNot says why a Subscription is not served here: a *NotServedError. It is nil if it is served here.
-func (s *Service) WhyNot(topicID, name string) error { return nil }
+func (s *Service) WhyNot(topicID, name string) error {
+	if _, not := s.find(topicID, name); not != nil {
+		return not
+	}
+	return nil
+}
 
 // Wait is Find that waits until the Subscription is served here, or can't be, or ctx ends. A Subscription
 // is served once where it starts is safe on the disk.
 func (s *Service) Wait(ctx context.Context, topicID, name string) (*Subscription, error) {
-	return nil, nil
+	for {
+		s.telling.Lock()
+		changed := s.changed
+		s.telling.Unlock()
+		found, not := s.find(topicID, name)
+		switch {
+		case not == nil:
+			return found, nil
+		case not.Reason == Unsupported, not.Reason == Troubled, not.Reason == Closing:
+			return nil, not
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, not
+		}
+	}
 }
 
 // List are those of a Topic that are served here, sorted by name.
-func (s *Service) List(topicID string) []*Subscription { return nil }
+func (s *Service) List(topicID string) []*Subscription {
+	k := s.keeper(topicID)
+	if k == nil {
+		return nil
+	}
+	k.mu.Lock()
+	var all []*Subscription
+	for _, e := range k.subs {
+		if e.served {
+			all = append(all, e.sub)
+		}
+	}
+	k.mu.Unlock()
+	slices.SortFunc(all, func(a, b *Subscription) int { return strings.Compare(a.id.name, b.id.name) })
+	return all
+}
 
 // Create makes a Subscription in this broker's memory only: it is gone with the process, when the
-// shard is led elsewhere, and when nobody has used it for as long as inactive says.
+// shard is led elsewhere, and when nobody has used it for as long as inactive says; 0: that doesn't matter.
 func (s *Service) Create(topicID, name string, spec coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
-	return nil, nil
+	k := s.keeper(topicID)
+	if k == nil {
+		return nil, &NotServedError{Topic: topicID, Name: name, Reason: NoShard, Why: "its topic is not led by this broker"}
+	}
+	return k.create(name, &spec, inactive)
 }
 
 // Remove ends a Subscription that Create made.
-func (s *Service) Remove(topicID, name string) {}
-
-// Stats are the service's counters and gauges.
-func (s *Service) Stats() Stats { return Stats{} }
+func (s *Service) Remove(topicID, name string) {
+	k := s.keeper(topicID)
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	e := k.subs[name]
+	k.mu.Unlock()
+	if e != nil && e.sub != nil && e.sub.ephemeral {
+		k.removeEphemeral(e.sub)
+	}
+}
 
 // Close ends all requests, writes what is to be known of the cursors, and ends the workers.
-func (s *Service) Close() error { return nil }
+func (s *Service) Close() error {
+	s.mu.Lock()
+	keepers := s.keepers
+	s.keepers, s.closed = map[string]*keeper{}, true
+	s.mu.Unlock()
+	for _, k := range keepers {
+		k.close(Stopping)
+	}
+	s.news()
+	s.ready.close()
+	return nil
+}
 
 // Stats are counters and gauges.
 type Stats struct {
 	Subscriptions int
 	Ephemerals    int // of these
 	Waiting       int // requests
+	Pending       int // records on their way
 	Delivered     uint64
 	Redelivered   uint64 // of these
 	Acked         uint64
 	Exhausted     uint64 // records that were given up after their last attempt
 	Lost          uint64 // records skipped because they can't be read
 	StateBytes    uint64 // written to state logs
+}
+
+// Stats are the service's counters and gauges.
+func (s *Service) Stats() Stats {
+	stats := Stats{
+		Delivered: s.delivered.Load(), Redelivered: s.redelivered.Load(), Acked: s.acked.Load(),
+		Exhausted: s.exhausted.Load(), Lost: s.lost.Load(), StateBytes: s.stateBytes.Load(),
+	}
+	s.mu.Lock()
+	keepers := make([]*keeper, 0, len(s.keepers))
+	for _, k := range s.keepers {
+		keepers = append(keepers, k)
+	}
+	s.mu.Unlock()
+	for _, k := range keepers {
+		for _, sub := range k.all() {
+			sub.mu.Lock()
+			stats.Subscriptions++
+			if sub.ephemeral {
+				stats.Ephemerals++
+			}
+			stats.Waiting += sub.waiting.n
+			stats.Pending += sub.cursor.pending.live
+			sub.mu.Unlock()
+		}
+	}
+	return stats
 }

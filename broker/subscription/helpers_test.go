@@ -1,0 +1,306 @@
+package subscription
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// shard is a Source: two logs, of which all that is synced may be read.
+type shard struct {
+	t           testing.TB
+	data, state *log.Log
+
+	mu       sync.Mutex
+	watchers map[int]func()
+	watches  int
+}
+
+func (s *shard) Offsets() (start, end uint64) {
+	start, _, end = s.data.Offsets()
+	return start, end
+}
+func (s *shard) NewCursor(from uint64) *log.Cursor { return s.data.NewCursor(from) }
+func (s *shard) State() *log.Log                   { return s.state }
+func (s *shard) Data() *log.Log                    { return s.data }
+func (s *shard) Epoch() uint64                     { return 1 }
+
+func (s *shard) Watch(changed func()) (stop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watches++
+	id := s.watches
+	if s.watchers == nil {
+		s.watchers = map[int]func(){}
+	}
+	s.watchers[id] = changed
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.watchers, id)
+	}
+}
+
+func (s *shard) moved() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, changed := range s.watchers {
+		changed()
+	}
+}
+
+// publish keeps one batch of records, with their subjects as payloads.
+func (s *shard) publish(subjects ...string) {
+	s.t.Helper()
+	records := make([]log.Record, len(subjects))
+	for i, name := range subjects {
+		records[i] = log.Record{Time: time.Now().UnixNano(), Subject: []byte(name), Data: []byte(name)}
+	}
+	if _, err := s.data.Append(&log.Append{Epoch: 1, Records: records}); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.data.Flush(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.moved()
+}
+
+// publishN publishes records one by one, subject.1 and so on.
+func (s *shard) publishN(subject string, n int) {
+	for i := range n {
+		s.publish(fmt.Sprintf("%s.%d", subject, i+1))
+	}
+}
+
+// mailbox is an Outlet that remembers.
+type mailbox struct {
+	mu       sync.Mutex
+	gathered []string
+	got      map[string][]string
+	gone     map[string]bool
+	all      []Delivery
+	flushed  int
+}
+
+func newMailbox() *mailbox { return &mailbox{got: map[string][]string{}, gone: map[string]bool{}} }
+
+func (m *mailbox) note(to []byte, format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gathered = append(m.gathered, string(to)+"\x00"+fmt.Sprintf(format, args...))
+}
+
+// Deliver notes "offset", and what is not usual: "offset x times".
+func (m *mailbox) Deliver(to []byte, d *Delivery, r *log.Record) {
+	m.mu.Lock()
+	m.all = append(m.all, *d)
+	m.mu.Unlock()
+	if d.Delivered > 1 {
+		m.note(to, "%d x%d", d.Offset, d.Delivered)
+	} else {
+		m.note(to, "%d", d.Offset)
+	}
+}
+
+func (m *mailbox) End(to []byte, why End, messages, bytes int) {
+	m.note(to, "%s %d/%d", why, messages, bytes)
+}
+
+func (m *mailbox) Heartbeat(to []byte, lastSequence, lastOffset uint64) {
+	m.note(to, "beat %d/%d", lastSequence, lastOffset)
+}
+
+func (m *mailbox) Flush() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.flushed++
+	for _, line := range m.gathered {
+		to, what, _ := strings.Cut(line, "\x00")
+		m.got[to] = append(m.got[to], what)
+	}
+	m.gathered = m.gathered[:0]
+}
+
+func (m *mailbox) Interested(to []byte) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.gone[string(to)]
+}
+
+// take is what came to an inbox since it was asked last.
+func (m *mailbox) take(to string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	got := m.got[to]
+	delete(m.got, to)
+	return got
+}
+
+func (m *mailbox) leave(to string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gone[to] = true
+}
+
+// last is the delivery that came last.
+func (m *mailbox) last() Delivery {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.all[len(m.all)-1]
+}
+
+// want is a cluster's desired Subscriptions, all of one Topic.
+type want struct {
+	subs       []*coordination.Subscription
+	unreadable []string
+}
+
+func (w *want) Subscriptions(string) []*coordination.Subscription { return w.subs }
+func (w *want) Unreadable() []string                              { return w.unreadable }
+
+// world is a broker's part in one Topic.
+type world struct {
+	t       testing.TB
+	fs      env.FS
+	disk    *log.Disk
+	shard   *shard
+	service *Service
+	boxes   map[string]*mailbox
+	mu      sync.Mutex
+	desired want
+	promise log.Durability
+	opts    log.Options
+}
+
+const topicID = "t1"
+
+func newWorld(t testing.TB) *world {
+	w := &world{t: t, fs: crashfs.New(), boxes: map[string]*mailbox{}}
+	w.start()
+	return w
+}
+
+func (w *world) box(name string) *mailbox {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.boxes[name] == nil {
+		w.boxes[name] = newMailbox()
+	}
+	return w.boxes[name]
+}
+
+func (w *world) start() {
+	w.t.Helper()
+	var err error
+	if w.disk, err = log.OpenDisk(w.fs, "data", w.opts); err != nil {
+		w.t.Fatal(err)
+	}
+	w.shard = &shard{t: w.t}
+	if w.shard.data, err = w.disk.Open(log.Identity{Topic: topicID}, 1, 1, nil); err != nil {
+		w.t.Fatal(err)
+	}
+	if w.shard.state, err = w.disk.Open(log.Identity{Topic: topicID, Part: "state"}, 1, 1, nil); err != nil {
+		w.t.Fatal(err)
+	}
+	w.serve()
+}
+
+func (w *world) serve() {
+	w.service = New(Config{
+		Self: "b1", Logger: slog.New(slog.DiscardHandler),
+		Outlet: func(_ *topic.Topic, name string) Outlet { return w.box(name) },
+	})
+	w.follow()
+	w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders"}, w.promise)
+}
+
+// follow tells the service what is desired.
+func (w *world) follow() {
+	desired := w.desired
+	desired.subs = slices.Clone(w.desired.subs)
+	w.service.follow(&desired, coordination.Changes{Unreadable: true})
+}
+
+// declare makes a Subscription, or changes its spec.
+func (w *world) declare(name string, made int64, spec coordination.SubscriptionSpec) {
+	w.undeclare(name)
+	w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: name, Made: made, Spec: spec, Created: time.Now()})
+	w.follow()
+}
+
+func (w *world) undeclare(name string) {
+	w.desired.subs = slices.DeleteFunc(w.desired.subs, func(s *coordination.Subscription) bool { return s.Name == name })
+}
+
+func (w *world) find(name string) *Subscription {
+	w.t.Helper()
+	s, err := w.service.Wait(w.t.Context(), topicID, name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+func (w *world) stop() {
+	w.t.Helper()
+	if err := w.service.Close(); err != nil {
+		w.t.Error(err)
+	}
+	if err := w.disk.Close(); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// restart is a clean end and a new life.
+func (w *world) restart() {
+	w.t.Helper()
+	w.stop()
+	w.start()
+}
+
+// expect waits until nothing moves any more, and compares what came.
+func (w *world) expect(name, to string, want ...string) {
+	w.t.Helper()
+	synctest.Wait()
+	if got := w.box(name).take(to); !slices.Equal(got, want) {
+		w.t.Fatalf("%s got %q, want %q", to, got, want)
+	}
+}
+
+// story runs a test in a bubble of its own time.
+func story(t *testing.T, tell func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer func() { w.stop() }()
+		tell(t, w)
+	})
+}
+
+func earliest() coordination.SubscriptionSpec {
+	return coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}}
+}
+
+func pull(to string, batch int) Pull { return Pull{To: []byte(to), Batch: batch} }
+
+// ackNow acknowledges and waits for the answer.
+func (w *world) ackNow(s *Subscription, offset uint64, kind AckKind) error {
+	answer := make(chan error, 1)
+	s.Ack(offset, 0, 0, kind, 0, func(err error) { answer <- err })
+	return <-answer
+}

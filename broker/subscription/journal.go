@@ -1,0 +1,308 @@
+package subscription
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// completion hears from the state log what became of an append.
+type completion struct {
+	keeper  *keeper
+	waiters []func(error)
+	trim    uint64 // 0: nothing to trim
+}
+
+// Committed answers those who wait.
+func (c *completion) Committed(_, _ uint64, err error) {
+	k := c.keeper
+	if err != nil {
+		err = fmt.Errorf("it can't be kept: %w", err)
+	}
+	for i, done := range c.waiters {
+		done(err)
+		c.waiters[i] = nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err != nil {
+		k.broken(err)
+	} else if c.trim > 0 {
+		k.trimTo = c.trim
+		k.service.ready.wake(k)
+	}
+	c.waiters, c.trim = c.waiters[:0], 0
+	k.free = append(k.free, c)
+}
+
+// broken notes that the state log takes nothing any more. mu is held.
+func (k *keeper) broken(err error) {
+	if k.failed == nil && k.closed == 0 {
+		k.service.config.Logger.Error("cursors can't be written; acks that ask for an answer are refused", "topic", k.place.name, "error", err)
+	}
+	k.failed = err
+}
+
+// write appends what was noted to the state log. stepping is held.
+func (k *keeper) write() {
+	k.mu.Lock()
+	k.armed = false
+	k.settle()
+	failed := k.failed
+	if failed != nil {
+		waiters := k.waiters
+		k.waiters, k.buffer = nil, k.buffer[:0]
+		k.mu.Unlock()
+		for _, done := range waiters {
+			done(fmt.Errorf("it can't be kept: %w", failed))
+		}
+		return
+	}
+	whole := k.dirty || k.written > max(snapshotBytes, snapshotFactor*k.snapshot)
+	nothing := len(k.buffer) == 0 && len(k.waiters) == 0
+	k.mu.Unlock()
+	switch {
+	case whole:
+		k.writeAll()
+	case !nothing:
+		k.put(true, 0)
+	}
+}
+
+// writeAll writes a snapshot of all cursors; when it is safe what is before it goes. stepping is held.
+func (k *keeper) writeAll() {
+	state := k.place.State()
+	state.Roll() // so that what is before it is in files of its own, and they can go
+	_, mark, _ := state.Offsets()
+	k.mu.Lock()
+	k.dirty = false
+	k.buffer, k.last = k.buffer[:0], op{} // the snapshots have it
+	k.mu.Unlock()
+	total := 0
+	for _, s := range k.all() {
+		s.mu.Lock()
+		if s.seeking.done && s.closed == 0 && !s.ephemeral {
+			total += k.putSnapshot(s.handle, s.id, &s.cursor)
+		}
+		s.mu.Unlock()
+		k.putSome()
+	}
+	for _, r := range k.recovered {
+		total += k.putSnapshot(r.handle, r.id, &r.cursor)
+		k.putSome()
+	}
+	k.mu.Lock()
+	interrupted := k.dirty
+	k.mu.Unlock()
+	if !interrupted {
+		k.snapshot, k.written = total, 0
+		k.put(true, mark)
+	}
+}
+
+func (k *keeper) putSnapshot(handle uint64, id identity, c *cursor) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.settle()
+	before := len(k.buffer)
+	k.buffer = appendSnapshot(k.buffer, handle, id, c, k.base)
+	return len(k.buffer) - before
+}
+
+// putSome appends the snapshots so far, if they are many. Nobody who waits is answered by that. stepping is held.
+func (k *keeper) putSome() {
+	k.mu.Lock()
+	many := len(k.buffer) > snapshotBatch && !k.dirty
+	k.mu.Unlock()
+	if many {
+		k.put(false, 0)
+	}
+}
+
+// put appends what is in the buffer as one batch: with the promise to those who wait, if they are to
+// be answered, and with that to trim afterwards. stepping is held.
+func (k *keeper) put(answer bool, trim uint64) {
+	k.mu.Lock()
+	k.settle()
+	data := k.buffer
+	k.buffer, k.spare = k.spare[:0], nil
+	var c *completion
+	if answer && len(k.waiters) > 0 || trim > 0 {
+		c = k.completion()
+		c.trim = trim
+		if answer {
+			c.waiters, k.waiters = k.waiters, c.waiters
+		}
+	}
+	k.mu.Unlock()
+	k.record[0] = log.Record{Time: k.base * int64(time.Millisecond), Data: data}
+	k.append = log.Append{Epoch: k.place.Epoch(), Records: k.record[:], Durability: log.Memory}
+	if c != nil {
+		k.append.Done, k.append.Durability = c, k.durability
+		if trim > 0 {
+			k.append.Durability = log.Synced
+		}
+	}
+	if _, err := k.place.State().Append(&k.append); err != nil {
+		k.refused(err, data, c)
+		return
+	}
+	k.written += len(data)
+	k.service.stateBytes.Add(uint64(len(data)))
+	k.mu.Lock()
+	k.spare = data[:0]
+	k.mu.Unlock()
+}
+
+// completion is a new one, or one that was used before. mu is held.
+func (k *keeper) completion() *completion {
+	if last := len(k.free) - 1; last >= 0 {
+		c := k.free[last]
+		k.free = k.free[:last]
+		return c
+	}
+	return &completion{keeper: k}
+}
+
+// refused sees to what the state log didn't take: it is written later, or all cursors as a whole
+// are. stepping is held.
+func (k *keeper) refused(err error, data []byte, c *completion) {
+	var waiters []func(error)
+	k.mu.Lock()
+	behind := errors.Is(err, log.ErrOverloaded)
+	if behind && c != nil {
+		k.waiters, c.waiters = append(c.waiters, k.waiters...), nil
+	} else if c != nil {
+		waiters = c.waiters
+	}
+	if behind && (c == nil || c.trim == 0) && len(data)+len(k.buffer) <= heldBytes {
+		k.buffer = append(data, k.buffer...)
+		k.arm(lazyFor)
+	} else {
+		// What is in memory is more than what is in the log from now on.
+		k.dirty = true
+		k.buffer, k.last = k.buffer[:0], op{}
+		k.spare = data[:0]
+		k.arm(retryAfter)
+	}
+	var failed *log.FailedError
+	var epoch *log.EpochError
+	if errors.As(err, &failed) || errors.As(err, &epoch) || errors.Is(err, log.ErrClosed) {
+		k.broken(err)
+	} else if !behind {
+		k.service.config.Logger.Warn("cursors can't be written; trying again", "topic", k.place.name, "error", err)
+	}
+	k.mu.Unlock()
+	for _, done := range waiters {
+		done(fmt.Errorf("it can't be kept: %w", err))
+	}
+}
+
+// trim lets go of what is before the last snapshot. stepping is held.
+func (k *keeper) trim() {
+	k.mu.Lock()
+	to := k.trimTo
+	k.trimTo = 0
+	k.mu.Unlock()
+	if to == 0 {
+		return
+	}
+	if _, err := k.place.State().Trim(to); err != nil {
+		k.service.config.Logger.Warn("what cursors were before can't be deleted", "topic", k.place.name, "error", err)
+	}
+}
+
+// recovered is what the state log says of a Subscription.
+type recovered struct {
+	handle  uint64
+	id      identity
+	cursor  cursor
+	known   uint64
+	trouble string
+}
+
+// open reads the state log. stepping is held.
+func (k *keeper) open() error {
+	state := k.place.State()
+	start, _, _ := state.Offsets()
+	byHandle := map[uint64]*recovered{}
+	k.damage, k.handles = nil, 0
+	c := state.NewCursor(start)
+	for {
+		v, err := c.Read(readLargest)
+		var damaged *log.CorruptError
+		if errors.As(err, &damaged) && damaged.Next > c.Next() {
+			k.spoil(byHandle, err)
+			c.Seek(damaged.Next)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if v.End == v.From {
+			break
+		}
+		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			it := b.Records()
+			for r := (log.Record{}); it.Next(&r); {
+				if err := k.replay(byHandle, &r); err != nil {
+					k.spoil(byHandle, err)
+				}
+			}
+			if it.Err() != nil {
+				k.spoil(byHandle, it.Err())
+			}
+		}
+		v.Release()
+	}
+	_, end := k.place.Offsets()
+	k.recovered = make(map[string]recovered, len(byHandle))
+	for handle, r := range byHandle {
+		if r.cursor.offset >= end || len(r.cursor.ahead) > 0 {
+			// Records that were not safe are gone, and others will have their offsets.
+			r.cursor.apply(op{kind: opTruncate, offset: end})
+			k.dirty = true
+		}
+		r.handle, r.known = handle, end
+		if other, twice := k.recovered[r.id.name]; !twice || other.handle < handle {
+			k.recovered[r.id.name] = *r
+		}
+	}
+	if k.damage != nil {
+		k.dirty = true
+		k.service.config.Logger.Error("cursors were read from a damaged log; what was acknowledged may come again, and what has no cursor left is not served",
+			"topic", k.place.name, "error", k.damage)
+	}
+	return nil
+}
+
+// replay applies one record of the state log.
+func (k *keeper) replay(byHandle map[uint64]*recovered, r *log.Record) error {
+	base := r.Time / int64(time.Millisecond)
+	var it item
+	for in := (reading{data: r.Data}); len(in.data) > 0; {
+		if err := in.next(&it, base); err != nil {
+			return fmt.Errorf("offset %d of the state log: %w", r.Offset, err)
+		}
+		k.handles = max(k.handles, it.handle)
+		switch known := byHandle[it.handle]; {
+		case it.snapshot:
+			byHandle[it.handle] = &recovered{id: it.id, cursor: it.cursor}
+		case it.gone:
+			delete(byHandle, it.handle)
+		case known != nil:
+			known.cursor.apply(it.op)
+		}
+	}
+	return nil
+}
+
+// spoil notes that a part of the state log can't be read, so that cursors before it may be too low.
+func (k *keeper) spoil(byHandle map[uint64]*recovered, err error) {
+	k.damage = err
+	for _, r := range byHandle {
+		r.trouble = fmt.Sprintf("the log of its cursor is damaged, so what was acknowledged may come again: %v", err)
+	}
+}

@@ -1,0 +1,507 @@
+package subscription
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// keeper has the Subscriptions of one shard, and writes its state log.
+type keeper struct {
+	turn       turn
+	service    *Service
+	place      *place
+	durability log.Durability
+	base       int64 // what times in the state log are counted from, in milliseconds since 1970
+
+	// stepping is held by step and close. It comes before the locks of Subscriptions, and these before mu.
+	stepping  sync.Mutex
+	opened    bool
+	handles   uint64               // the greatest that was given
+	recovered map[string]recovered // what the state log knows of Subscriptions that are not there yet
+	damage    error                // what is known to be missing from the state log
+	since     time.Time            // when it was opened
+	written   int                  // bytes since the last snapshot of all
+	snapshot  int                  // bytes of that
+	append    log.Append
+	record    [1]log.Record
+	stopWatch func()
+
+	mu      sync.Mutex
+	subs    map[string]*entry
+	buffer  []byte
+	spare   []byte
+	last    op     // is not in buffer yet; kind 0: none
+	lastOf  uint64 // handle
+	waiters []func(error)
+	free    []*completion
+	dirty   bool // what is in memory is not in the log: only a snapshot of all makes it right
+	fresh   bool // the desired Subscriptions have changed
+	failed  error
+	trimTo  uint64
+	timer   *time.Timer
+	armed   bool
+	closed  End
+	hungry  []*Subscription // those that wait for new records
+}
+
+// entry is what a keeper has by one name.
+type entry struct {
+	sub    *Subscription // nil: it is not served
+	made   int64
+	served bool
+	asked  bool // where it starts is being written
+	why    *NotServedError
+}
+
+func newKeeper(s *Service, p *place, d log.Durability) *keeper {
+	k := &keeper{
+		service: s, place: p, durability: d, base: s.now() / int64(time.Millisecond),
+		subs: map[string]*entry{}, fresh: true, since: time.Now(),
+	}
+	return k
+}
+
+func (k *keeper) turns() *turn { return &k.turn }
+
+// step opens the state log, takes over what is desired, and writes what is to be written.
+func (k *keeper) step(*worker) (more bool) {
+	k.stepping.Lock()
+	defer k.stepping.Unlock()
+	k.mu.Lock()
+	closed := k.closed
+	k.mu.Unlock()
+	if closed != 0 {
+		return false
+	}
+	if !k.opened {
+		if err := k.open(); err != nil {
+			k.service.config.Logger.Error("the cursors of a topic can't be read; trying again", "topic", k.place.name, "error", err)
+			k.mu.Lock()
+			k.failed = err
+			k.arm(retryAfter)
+			k.mu.Unlock()
+			k.service.news()
+			return false
+		}
+		k.opened = true
+		k.mu.Lock()
+		k.failed = nil
+		k.mu.Unlock()
+		k.stopWatch = k.place.Watch(k.moved)
+	}
+	k.reconcile()
+	k.write()
+	k.trim()
+	return false
+}
+
+// moved wakes those who wait for new records. It doesn't wait itself: many of them are woken by the
+// keeper's step.
+func (k *keeper) moved() {
+	k.mu.Lock()
+	if len(k.hungry) <= 64 {
+		k.feed()
+	} else {
+		k.service.ready.wake(k)
+	}
+	k.mu.Unlock()
+}
+
+// feed wakes those who wait for new records. mu is held.
+func (k *keeper) feed() {
+	for i, s := range k.hungry {
+		s.waits = false
+		k.service.ready.wake(s)
+		k.hungry[i] = nil
+	}
+	k.hungry = k.hungry[:0]
+}
+
+// wait has a Subscription woken by the next records.
+func (k *keeper) wait(s *Subscription) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !s.waits {
+		s.waits = true
+		k.hungry = append(k.hungry, s)
+	}
+}
+
+// note adds an op to what is to be written. Nobody waits for it.
+func (k *keeper) note(handle uint64, o op) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.dirty || k.closed != 0 {
+		return
+	}
+	if l := &k.last; l.kind == o.kind && o.kind.counted() && k.lastOf == handle && o.offset == l.offset+l.count &&
+		o.deadline == l.deadline && l.count+o.count <= mostPending {
+		l.count += o.count
+	} else {
+		k.settle()
+		k.last, k.lastOf = o, handle
+	}
+	if !k.armed {
+		k.arm(lazyFor)
+	}
+	if len(k.buffer) > lazyBytes {
+		k.service.ready.wake(k)
+	}
+}
+
+// settle puts the last op into the buffer. mu is held.
+func (k *keeper) settle() {
+	if k.last.kind != 0 {
+		k.buffer = appendOp(k.buffer, k.lastOf, k.last, k.base)
+		k.last = op{}
+	}
+}
+
+// await has done called when all that was noted is as safe as the Topic asks, or can't be.
+func (k *keeper) await(done func(error)) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.closed != 0:
+		return fmt.Errorf("it is not served here any more (%s); acknowledge again", k.closed)
+	case k.failed != nil:
+		return fmt.Errorf("it can't be kept: %w", k.failed)
+	}
+	k.waiters = append(k.waiters, done)
+	k.service.ready.wake(k)
+	return nil
+}
+
+// announce writes where a Subscription starts; once that is safe it is served. The Subscription's mu is held.
+func (k *keeper) announce(s *Subscription) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.subs[s.id.name]
+	if e == nil || e.sub != s || e.served || e.asked {
+		return
+	}
+	switch {
+	case s.seeking.failed != "":
+		e.why = k.notServed(s.id.name, Unsupported, s.seeking.failed, nil)
+		k.service.news()
+		return
+	case s.ephemeral:
+		e.served = true
+		k.service.news()
+		return
+	}
+	e.asked = true
+	if !k.dirty {
+		k.settle()
+		k.buffer = appendSnapshot(k.buffer, s.handle, s.id, &s.cursor, k.base)
+	}
+	k.waiters = append(k.waiters, func(err error) {
+		k.mu.Lock()
+		e.asked, e.served = false, err == nil
+		e.why = nil
+		if err != nil {
+			e.why = k.notServed(s.id.name, Troubled, "where it starts can't be written; trying again: "+err.Error(), err)
+			k.arm(retryAfter)
+		}
+		k.mu.Unlock()
+		k.service.news()
+	})
+	k.service.ready.wake(k)
+}
+
+func (k *keeper) notServed(name string, reason NotServedReason, why string, err error) *NotServedError {
+	return &NotServedError{Topic: k.place.topicID, Name: name, Reason: reason, Why: why, Err: err}
+}
+
+// arm has the keeper stepped after a while. mu is held.
+func (k *keeper) arm(after time.Duration) {
+	if k.closed != 0 {
+		return
+	}
+	k.armed = true
+	if k.timer == nil {
+		k.timer = time.AfterFunc(after, func() { k.service.ready.wake(k) })
+	} else {
+		k.timer.Reset(after)
+	}
+}
+
+// reconcile takes over which Subscriptions are desired. stepping is held.
+func (k *keeper) reconcile() {
+	k.mu.Lock()
+	k.feed()
+	fresh := k.fresh
+	k.fresh = false
+	k.mu.Unlock()
+	k.announceAgain()
+	state := k.service.current()
+	if !fresh || state == nil {
+		return
+	}
+	desired := map[string]bool{}
+	for _, d := range state.Subscriptions(k.place.topicID) {
+		desired[d.Name] = true
+		k.take(d)
+	}
+	k.mu.Lock()
+	var gone []string
+	for name, e := range k.subs {
+		if !desired[name] && !(e.sub != nil && e.sub.ephemeral) {
+			gone = append(gone, name)
+		}
+	}
+	for name := range k.recovered {
+		if !desired[name] && k.subs[name] == nil {
+			gone = append(gone, name)
+		}
+	}
+	k.mu.Unlock()
+	for _, name := range gone {
+		if !unreadable(state, k.place.topicID, name) {
+			k.drop(name)
+		}
+	}
+	k.service.news()
+}
+
+// unreadable says that there is a Subscription of that name which this program doesn't understand.
+func unreadable(state desires, topicID, name string) bool {
+	for _, key := range state.Unreadable() {
+		if strings.HasSuffix(key, "/subscriptions/"+topicID+"/"+name) {
+			return true
+		}
+	}
+	return false
+}
+
+// announceAgain tries again to write where Subscriptions start, where that failed. stepping is held.
+func (k *keeper) announceAgain() {
+	k.mu.Lock()
+	var some []*Subscription
+	for _, e := range k.subs {
+		if e.sub != nil && !e.served && !e.asked {
+			some = append(some, e.sub)
+		}
+	}
+	k.mu.Unlock()
+	for _, s := range some {
+		s.mu.Lock()
+		if s.seeking.done && s.closed == 0 {
+			k.announce(s)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// take makes the Subscription that is desired, or changes the one that is there. stepping is held.
+func (k *keeper) take(d *coordination.Subscription) {
+	why := unsupported(&d.Spec, time.Now())
+	k.mu.Lock()
+	e := k.subs[d.Name]
+	k.mu.Unlock()
+	if e != nil && e.made != d.Made {
+		k.drop(d.Name)
+		e = nil
+	}
+	if e != nil && e.sub != nil && why != "" {
+		k.park(e.sub)
+		e = nil
+	}
+	if e != nil && e.sub != nil {
+		if e.sub.Spec() != &d.Spec {
+			e.sub.respecify(&d.Spec)
+		}
+		return
+	}
+	if r, ok := k.recovered[d.Name]; ok && r.id.made != d.Made {
+		k.drop(d.Name)
+	}
+	e = &entry{made: d.Made}
+	r, known := k.recovered[d.Name]
+	switch {
+	case why != "":
+		e.why = k.notServed(d.Name, Unsupported, why, nil)
+	case known && r.cursor.lost:
+		e.why = k.notServed(d.Name, Troubled, "where it stood is on a part of the disk that is damaged; delete it and make it again, with the start that you want", k.damage)
+	case !known && k.damage != nil && d.Created.Before(k.since):
+		// Whether it had a cursor can't be known, and to start again could be to go back.
+		k.handles++
+		k.recovered[d.Name] = recovered{handle: k.handles, id: identity{d.Name, d.Made}, cursor: cursor{lost: true}}
+		k.mu.Lock()
+		k.dirty = true
+		k.mu.Unlock()
+		e.why = k.notServed(d.Name, Troubled, "where it stood is on a part of the disk that is damaged; delete it and make it again, with the start that you want", k.damage)
+	default:
+		e.sub = newSubscription(k, identity{d.Name, d.Made}, &d.Spec)
+		e.sub.created = d.Created
+		e.sub.inactive = int64(d.Spec.Consumer.InactiveThreshold)
+		e.served = known
+		if known {
+			k.revive(e.sub, &r)
+		} else {
+			k.handles++
+			e.sub.handle = k.handles
+		}
+	}
+	k.mu.Lock()
+	k.subs[d.Name] = e
+	k.mu.Unlock()
+	if e.sub != nil {
+		k.service.ready.wake(e.sub)
+	}
+}
+
+// revive gives a Subscription the cursor that the state log has of it. stepping is held.
+func (k *keeper) revive(s *Subscription, r *recovered) {
+	_, end := k.place.Offsets()
+	s.handle, s.cursor = r.handle, r.cursor
+	s.cursor.setMost(s.settings.most)
+	s.known = r.known
+	s.seeking.done = true
+	s.reader = *k.place.NewCursor(min(s.cursor.offset+1, end))
+	s.trouble = r.trouble
+	delete(k.recovered, s.id.name)
+}
+
+// park ends a Subscription and keeps its cursor. stepping is held.
+func (k *keeper) park(s *Subscription) {
+	s.close(Deleted)
+	s.mu.Lock()
+	done := s.seeking.done
+	r := recovered{handle: s.handle, id: s.id, cursor: s.cursor, known: s.known, trouble: s.trouble}
+	s.mu.Unlock()
+	k.mu.Lock()
+	if e := k.subs[s.id.name]; e != nil && e.served && done {
+		k.recovered[s.id.name] = r
+	}
+	delete(k.subs, s.id.name)
+	k.mu.Unlock()
+}
+
+// drop ends what there is by a name, and forgets its cursor. stepping is held.
+func (k *keeper) drop(name string) {
+	k.mu.Lock()
+	e := k.subs[name]
+	delete(k.subs, name)
+	r, known := k.recovered[name]
+	delete(k.recovered, name)
+	if known {
+		k.forget(r.handle)
+	}
+	k.mu.Unlock()
+	if e == nil || e.sub == nil {
+		return
+	}
+	e.sub.close(Deleted)
+	if !e.sub.ephemeral {
+		k.mu.Lock()
+		k.forget(e.sub.handle)
+		k.mu.Unlock()
+	}
+}
+
+// forget notes that a handle means nothing any more. mu is held.
+func (k *keeper) forget(handle uint64) {
+	if k.dirty {
+		return
+	}
+	k.settle()
+	k.buffer = appendGone(k.buffer, handle)
+	if !k.armed {
+		k.arm(lazyFor)
+	}
+}
+
+// create makes a Subscription that is in memory only.
+func (k *keeper) create(name string, spec *coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
+	if why := unsupported(spec, time.Now()); why != "" {
+		return nil, k.notServed(name, Unsupported, why, nil)
+	}
+	s := newSubscription(k, identity{name: name}, spec)
+	s.ephemeral, s.created, s.inactive = true, time.Now(), int64(inactive)
+	k.mu.Lock()
+	switch {
+	case k.closed != 0:
+		defer k.mu.Unlock()
+		return nil, k.notServed(name, NoShard, "it is not served here any more ("+k.closed.String()+")", nil)
+	case k.subs[name] != nil:
+		defer k.mu.Unlock()
+		return nil, &ExistsError{Topic: k.place.topicID, Name: name}
+	case len(k.subs) >= mostEphemerals:
+		defer k.mu.Unlock()
+		return nil, k.notServed(name, Unsupported, fmt.Sprintf("the topic has %d readers, as many as may be; end some, or share them", len(k.subs)), nil)
+	}
+	k.subs[name] = &entry{sub: s}
+	k.mu.Unlock()
+	w := memories.Get().(*worker)
+	defer memories.Put(w)
+	start, end := k.place.Offsets()
+	s.mu.Lock()
+	for read := 0; !s.seeking.done && read < createBytes; read += stepBytes {
+		if more, err := s.seek(w, start, end, stepBytes); !more || err != nil {
+			break
+		}
+	}
+	s.mu.Unlock()
+	k.service.ready.wake(s)
+	return s, nil
+}
+
+// removeEphemeral ends a Subscription that is in memory only.
+func (k *keeper) removeEphemeral(s *Subscription) {
+	k.mu.Lock()
+	if e := k.subs[s.id.name]; e != nil && e.sub == s {
+		delete(k.subs, s.id.name)
+	}
+	k.mu.Unlock()
+	s.close(Deleted)
+}
+
+// close ends all Subscriptions, and hands to the log what is not written. Nothing of the shard is
+// used afterwards.
+func (k *keeper) close(why End) {
+	k.stepping.Lock()
+	defer k.stepping.Unlock()
+	if k.stopWatch != nil {
+		k.stopWatch()
+	}
+	for _, s := range k.all() {
+		s.close(why)
+	}
+	if k.opened {
+		k.write()
+	}
+	k.mu.Lock()
+	k.closed = why
+	waiters := k.waiters
+	k.waiters, k.hungry = nil, nil
+	if k.timer != nil {
+		k.timer.Stop()
+	}
+	k.mu.Unlock()
+	// One that came by create meanwhile.
+	for _, s := range k.all() {
+		s.close(why)
+	}
+	for _, done := range waiters {
+		done(fmt.Errorf("it is not served here any more (%s); acknowledge again", why))
+	}
+}
+
+// all are the Subscriptions, in no order.
+func (k *keeper) all() []*Subscription {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := make([]*Subscription, 0, len(k.subs))
+	for _, e := range k.subs {
+		if e.sub != nil {
+			all = append(all, e.sub)
+		}
+	}
+	return all
+}

@@ -1,0 +1,114 @@
+package subscription
+
+import "math"
+
+// request is a pull request that waits. Times are nanoseconds, as service.now has them.
+type request struct {
+	to        []byte
+	left      int  // messages
+	bytes     int  // that are left, if bounded
+	bounded   bool // by bytes
+	got       int
+	noWait    bool
+	expires   int64 // 0: never
+	heartbeat int64 // 0: none
+	beat      int64 // when the next one is due
+	checked   int64 // when somebody was known to listen
+}
+
+// requests are those that wait, in the order in which they are served: one message each in turn.
+type requests struct {
+	list []*request // a ring
+	head int
+	n    int
+	free []*request
+	due  int64 // nothing expires and no heartbeat is due before that
+}
+
+func (q *requests) at(i int) *request { return q.list[(q.head+i)%len(q.list)] }
+
+func (q *requests) add(p *Pull, now int64) {
+	if q.n == 0 {
+		q.due = math.MaxInt64
+	}
+	if q.n == len(q.list) {
+		list := make([]*request, max(2*q.n, 4))
+		for i := range q.n {
+			list[i] = q.at(i)
+		}
+		q.list, q.head = list, 0
+	}
+	var r *request
+	if last := len(q.free) - 1; last >= 0 {
+		r, q.free = q.free[last], q.free[:last]
+	} else {
+		r = &request{}
+	}
+	*r = request{
+		to: append(r.to[:0], p.To...), left: max(p.Batch, 1), bytes: p.MaxBytes, bounded: p.MaxBytes > 0,
+		noWait: p.NoWait, heartbeat: int64(max(p.Heartbeat, 0)),
+	}
+	if p.Expires > 0 {
+		r.expires = now + int64(p.Expires)
+		q.due = min(q.due, r.expires)
+	}
+	if r.heartbeat > 0 {
+		r.beat = now + r.heartbeat
+		q.due = min(q.due, r.beat)
+	}
+	q.list[(q.head+q.n)%len(q.list)] = r
+	q.n++
+}
+
+// rotate lets the next one have its turn.
+func (q *requests) rotate() {
+	if q.n > 1 {
+		r := q.pop()
+		q.list[(q.head+q.n)%len(q.list)] = r
+		q.n++
+	}
+}
+
+func (q *requests) pop() *request {
+	r := q.list[q.head]
+	q.list[q.head] = nil
+	q.head = (q.head + 1) % len(q.list)
+	q.n--
+	return r
+}
+
+// remove takes out the first one.
+func (q *requests) remove() {
+	r := q.pop()
+	if len(q.free) < 4 {
+		q.free = append(q.free, r)
+	}
+}
+
+// sweep keeps those, in their order, of which keep says so, and finds out when the next is due.
+func (q *requests) sweep(keep func(*request) bool) {
+	q.due = math.MaxInt64
+	for range q.n {
+		r := q.at(0)
+		if !keep(r) {
+			q.remove()
+			continue
+		}
+		if r.expires > 0 {
+			q.due = min(q.due, r.expires)
+		}
+		if r.heartbeat > 0 {
+			q.due = min(q.due, r.beat)
+		}
+		q.rotate()
+	}
+}
+
+// asked is how many messages all of them wait for.
+func (q *requests) asked() int {
+	n := 0
+	for i := range q.n {
+		n = min(n+q.at(i).left, math.MaxInt32)
+	}
+	return n
+}

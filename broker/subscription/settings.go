@@ -1,0 +1,119 @@
+package subscription
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/subject"
+)
+
+// settings are what a spec means.
+type settings struct {
+	filters    [][]byte // none: all
+	policy     coordination.AckPolicy
+	wait       int64   // milliseconds
+	backoff    []int64 // milliseconds
+	most       uint32  // deliveries of one record; 0: no bound
+	maxPending int
+	maxWaiting int
+}
+
+func settingsOf(spec *coordination.SubscriptionSpec) settings {
+	s := settings{
+		policy:     spec.Ack.Policy,
+		wait:       milliseconds(spec.Ack.Wait),
+		most:       uint32(min(spec.Ack.MaxDeliver, math.MaxUint32)),
+		maxPending: spec.Ack.MaxPending,
+		maxWaiting: spec.Consumer.MaxWaiting,
+	}
+	for _, f := range spec.Subjects {
+		if f == ">" {
+			s.filters = nil
+			break
+		}
+		s.filters = append(s.filters, []byte(f))
+	}
+	for _, pause := range spec.Ack.Backoff {
+		s.backoff = append(s.backoff, milliseconds(pause))
+	}
+	if s.policy == "" {
+		s.policy = coordination.AckExplicit
+	}
+	if s.wait == 0 {
+		s.wait = milliseconds(defaultAckWait)
+	}
+	switch {
+	case s.maxPending == 0:
+		s.maxPending = defaultMaxPending
+	case s.maxPending < 0 || s.maxPending > mostPending:
+		s.maxPending = mostPending
+	}
+	if s.maxWaiting <= 0 {
+		s.maxWaiting = defaultMaxWaiting
+	}
+	return s
+}
+
+// milliseconds rounds up, so that what waits a little doesn't wait not at all.
+func milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// patience is how long a delivery may take, by how often the record was delivered with it.
+func (s *settings) patience(count uint32) int64 {
+	if n := len(s.backoff); n > 0 {
+		return s.backoff[min(int(count), n)-1]
+	}
+	return s.wait
+}
+
+func (s *settings) matches(name []byte) bool {
+	if len(s.filters) == 0 {
+		return true
+	}
+	for _, f := range s.filters {
+		if subject.Matches(f, name) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *settings) sameFilters(other *settings) bool {
+	if len(s.filters) != len(other.filters) {
+		return false
+	}
+	for i := range s.filters {
+		if !bytes.Equal(s.filters[i], other.filters[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// unsupported says what of the spec is not there yet, or nothing. None of it is ever left out in silence.
+func unsupported(spec *coordination.SubscriptionSpec, now time.Time) string {
+	c := &spec.Consumer
+	for _, feature := range []struct {
+		asked bool
+		what  string
+	}{
+		{spec.Push != "", "delivery by push (delivery.push)"},
+		{spec.DeadLetter != "", "dead letters (deadLetter)"},
+		{spec.Where != "", "a filter by content (filter.where)"},
+		{c.DeliverSubject != "" || c.DeliverGroup != "", "delivery to a subject"},
+		{c.ReplayOriginal, "replay at the original speed"},
+		{c.SampleFrequency != "", "sampling of acks"},
+		{c.RateLimit > 0, "a rate limit"},
+		{c.FlowControl || c.IdleHeartbeat > 0, "flow control"},
+		{c.PauseUntil.After(now), "a pause"},
+	} {
+		if feature.asked {
+			return fmt.Sprintf("brokers can't serve %s yet; leave it out", feature.what)
+		}
+	}
+	return ""
+}

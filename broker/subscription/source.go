@@ -1,0 +1,42 @@
+package subscription
+
+import (
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// Source is what Subscriptions need of a shard; *topic.Shard is one.
+type Source interface {
+	// Offsets are what may be read: from start up to, not including, end.
+	Offsets() (start, end uint64)
+	NewCursor(from uint64) *log.Cursor
+	// Watch calls changed after the end moved. changed doesn't block.
+	Watch(changed func()) (stop func())
+	// State is the log of cursors.
+	State() *log.Log
+	// Data is the log of records, for when its segments were written.
+	Data() *log.Log
+	Epoch() uint64
+}
+
+var _ Source = (*topic.Shard)(nil)
+
+// place is the shard that a keeper keeps.
+type place struct {
+	Source
+	topic   *topic.Topic // nil in tests
+	topicID string
+	name    string // of the Topic
+}
+
+// durability is what acks that somebody waits for are promised.
+func durability(d coordination.Durability) log.Durability {
+	switch d {
+	case coordination.Replicated:
+		return log.Replicated
+	case coordination.Memory:
+		return log.Memory
+	}
+	return log.Synced
+}

@@ -1,0 +1,257 @@
+package subscription
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// seeking is the search for where to start, or for the newest records of each subject. It reads
+// the log in bounded parts, and nothing is delivered meanwhile.
+type seeking struct {
+	done   bool
+	begun  bool
+	newest bool // only for the newest of each subject: where to start is known
+	cursor *log.Cursor
+	at     uint64 // where the search goes on
+	end    uint64 // where it ends
+	low    uint64 // of the part that is searched, for the last record
+	found  uint64
+	bySubj map[string]uint64
+	// failed is why there is no start, for good.
+	failed string
+}
+
+var errTooManySubjects = fmt.Errorf("it starts with the newest record of each subject, and there are more than %d; start elsewhere, or filter", mostSubjects)
+
+// seek goes on looking for where to start. An error is to be tried again. mu is held.
+func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool, err error) {
+	k := &s.seeking
+	if k.failed != "" {
+		return false, nil
+	}
+	from := s.spec.Start.From
+	if !k.begun {
+		if next, known := s.startWithoutLooking(start, end); known && !k.newest {
+			s.startAt(next, 0)
+			return false, nil
+		}
+		k.begun = true
+		k.end = end
+		k.at = start
+		switch {
+		case k.newest:
+			k.end, k.bySubj = s.cursor.until, map[string]uint64{}
+		case from == coordination.FromLastBySubject:
+			k.bySubj = map[string]uint64{}
+		case from == coordination.FromTime:
+			k.at = max(start, timeSegment(s.keeper.place.Data().SegmentInfos(), s.spec.Start.Time, end))
+		default: // the last one that matches
+			k.low = end
+			s.searchBelow(start)
+		}
+	}
+	if k.cursor == nil {
+		k.cursor = s.keeper.place.NewCursor(k.at)
+	}
+	k.cursor.Lend(w.otherMemory)
+	defer func() { w.otherMemory = k.cursor.Lend(nil) }()
+	for bytes > 0 && k.at < k.end && !(from == coordination.FromTime && k.found > 0 && !k.newest) {
+		if k.cursor.Next() != k.at {
+			k.cursor.Seek(k.at)
+		}
+		v, err := k.cursor.Read(readLargest)
+		if err != nil {
+			if err := s.seekPast(err); err != nil {
+				return false, err
+			}
+			continue
+		}
+		s.failing = ""
+		if v.End == v.From {
+			break
+		}
+		bytes -= s.search(&v)
+		v.Release()
+		if len(k.bySubj) > mostSubjects {
+			k.failed, k.bySubj = errTooManySubjects.Error(), nil
+			s.keeper.announce(s)
+			return false, nil
+		}
+	}
+	if bytes <= 0 && k.at < k.end {
+		return true, nil
+	}
+	return s.sought(start), nil
+}
+
+// sought draws the conclusion from a search that came to its end, and says whether there is another part to search. mu is held.
+func (s *Subscription) sought(start uint64) (more bool) {
+	k := &s.seeking
+	switch {
+	case k.bySubj != nil:
+		newest := make([]uint64, 0, len(k.bySubj))
+		for _, offset := range k.bySubj {
+			if offset > s.cursor.offset || !k.newest {
+				newest = append(newest, offset)
+			}
+		}
+		slices.Sort(newest)
+		if k.newest {
+			s.newest = newest
+			s.seeking = seeking{done: true}
+			return false
+		}
+		s.startAt(start, k.end)
+		s.newest = newest
+	case s.spec.Start.From == coordination.FromTime:
+		if k.found == 0 {
+			k.found = k.end
+		}
+		s.startAt(k.found, 0)
+	case k.found > 0:
+		s.startAt(k.found, 0)
+	case k.low > start:
+		s.searchBelow(start)
+		return true
+	default:
+		s.startAt(s.endOfSearch(), 0)
+	}
+	return false
+}
+
+func (s *Subscription) endOfSearch() uint64 {
+	_, end := s.keeper.place.Offsets()
+	return end
+}
+
+// startWithoutLooking is where to start, if that doesn't depend on what the records are.
+func (s *Subscription) startWithoutLooking(start, end uint64) (next uint64, known bool) {
+	switch s.spec.Start.From {
+	case coordination.FromEarliest:
+		return start, true
+	case coordination.FromOffset:
+		return max(s.spec.Start.Offset, start), true
+	case coordination.FromTime, coordination.FromLastBySubject:
+		return end, start == end
+	case coordination.FromLast:
+		return max(end, start+1) - 1, len(s.settings.filters) == 0 || start == end
+	}
+	return end, true
+}
+
+// searchBelow makes the part below the one that was searched, twice as long, the next. mu is held.
+func (s *Subscription) searchBelow(start uint64) {
+	k := &s.seeking
+	const first = 256
+	size := max(2*(k.end-k.low), first)
+	k.end = k.low
+	k.low = max(start, k.end-min(k.end, size))
+	k.at = k.low
+}
+
+// search looks at the records in a view, and moves on behind it. mu is held.
+func (s *Subscription) search(v *log.View) (bytes int) {
+	k := &s.seeking
+	from, since := s.spec.Start.From, s.spec.Start.Time.UnixNano()
+	var r log.Record
+	for b, ok := v.Next(); ok; b, ok = v.Next() {
+		bytes += len(b)
+		if k.bySubj == nil && from == coordination.FromTime && b.LastTime() < since {
+			k.at = b.End()
+			continue
+		}
+		for it := b.Records(); it.Next(&r); {
+			if r.Offset >= k.end {
+				k.at = k.end
+				return bytes
+			}
+			if r.Offset < k.at {
+				continue
+			}
+			k.at = r.Offset + 1
+			switch {
+			case k.bySubj != nil:
+				if s.settings.matches(r.Subject) {
+					k.bySubj[string(r.Subject)] = r.Offset
+				}
+			case from == coordination.FromTime:
+				if r.Time >= since {
+					k.found = r.Offset
+					return bytes
+				}
+			case s.settings.matches(r.Subject):
+				k.found = r.Offset
+			}
+		}
+		k.at = max(k.at, min(b.End(), k.end))
+	}
+	return bytes
+}
+
+// seekPast passes over what the search can't read. mu is held.
+func (s *Subscription) seekPast(err error) error {
+	k := &s.seeking
+	var gone *log.RangeError
+	var damaged *log.CorruptError
+	switch {
+	case errors.As(err, &gone) && gone.Start > k.at:
+		k.at = gone.Start
+	case errors.As(err, &damaged) && damaged.Next > k.at:
+		// Reading meets it, too, and reports it.
+		k.at = damaged.Next
+	default:
+		return s.fail(err)
+	}
+	return nil
+}
+
+// startAt is the end of the search: next is the first record to deliver, and of those below until
+// only the newest of each subject are. mu is held.
+func (s *Subscription) startAt(next, until uint64) {
+	s.seeking = seeking{done: true}
+	s.cursor.apply(op{kind: opReset, offset: next})
+	if until > next {
+		s.cursor.until = until
+	}
+	s.reader = *s.keeper.place.NewCursor(next)
+	s.ahead = lookahead{}
+	s.keeper.announce(s)
+}
+
+// seekNewest finds the newest record of each subject again. mu is held.
+func (s *Subscription) seekNewest() {
+	s.seeking = seeking{newest: true}
+}
+
+// toNewest goes to the next record that is the newest of its subject, and says whether that
+// changed anything. mu is held.
+func (s *Subscription) toNewest(next uint64) bool {
+	for len(s.newest) > 0 && s.newest[0] < next {
+		s.newest = s.newest[1:]
+	}
+	if len(s.newest) == 0 {
+		s.skip(s.cursor.until - 1)
+		s.newest = []uint64{}
+		return true
+	}
+	if s.newest[0] > next {
+		s.skip(s.newest[0] - 1)
+		return true
+	}
+	return false
+}
+
+// timeSegment is where the first segment begins that has a record not older than since.
+func timeSegment(segments []log.SegmentInfo, since time.Time, end uint64) uint64 {
+	for _, s := range segments {
+		if s.End > s.Base && !s.Last.Before(since) {
+			return s.Base
+		}
+	}
+	return end
+}

@@ -1,0 +1,524 @@
+package subscription
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// step does what is due, within bounds.
+func (s *Subscription) step(w *worker) (more bool) {
+	s.telling.Lock()
+	s.mu.Lock()
+	now := s.service.now()
+	s.endRefused()
+	idle := false
+	if s.closed == 0 {
+		more, idle = s.advance(w, now)
+	}
+	told := s.told
+	s.told = false
+	s.mu.Unlock()
+	if told {
+		s.outlet.Flush()
+	}
+	s.telling.Unlock()
+	if idle {
+		s.retire()
+	}
+	return more && !idle
+}
+
+// advance finds where to start, delivers what may be delivered, and sees to what waits. mu is held.
+func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
+	if now >= s.timerAt {
+		s.timerAt = math.MaxInt64
+	}
+	start, end := s.keeper.place.Offsets()
+	retry := int64(math.MaxInt64)
+	if !s.seeking.done {
+		again, err := s.seek(w, start, end, stepBytes)
+		if again {
+			return true, false
+		}
+		if err != nil {
+			retry = now + int64(retryAfter)
+		}
+	}
+	if s.waiting.n > 0 && now >= s.waiting.due {
+		s.tick(now)
+	}
+	if s.seeking.done {
+		s.catchUp(now, start)
+		var err error
+		if more, err = s.deliverSome(w, now, start, end); err != nil {
+			retry = now + int64(retryAfter)
+		}
+		if !more && err == nil && s.waiting.n > 0 && !s.blocked {
+			more = s.waitForMore(end)
+		}
+	}
+	return more, s.arm(now, retry)
+}
+
+// tick ends what has expired and sends the heartbeats that are due. mu is held.
+func (s *Subscription) tick(now int64) {
+	s.waiting.sweep(func(r *request) bool {
+		if r.expires > 0 && now >= r.expires {
+			s.end(r, Expired)
+			s.lastSeen.used = now
+			return false
+		}
+		if r.heartbeat > 0 && now >= r.beat {
+			if !s.outlet.Interested(r.to) {
+				return false
+			}
+			s.outlet.Heartbeat(r.to, s.cursor.sequence, s.cursor.offset)
+			s.told = true
+			r.beat = now + r.heartbeat
+		}
+		return true
+	})
+}
+
+// catchUp notes what time and retention have done. mu is held.
+func (s *Subscription) catchUp(now int64, start uint64) {
+	if d := s.cursor.pending.first(); d != nil && d.offset < start {
+		s.change(op{kind: opForget, offset: start})
+	}
+	if ms := now / int64(time.Millisecond); ms >= s.cursor.due && now >= s.nextScan() {
+		s.scanned = now
+		s.cursor.expire(ms)
+	}
+	for _, offset := range s.cursor.spent {
+		if d := s.cursor.pending.find(offset); d != nil && d.queued {
+			s.change(op{kind: opExhausted, offset: offset})
+			s.exhausted++
+			s.service.exhausted.Add(1)
+		}
+	}
+	s.cursor.spent = s.cursor.spent[:0]
+}
+
+// nextScan is when deadlines may be looked at again: looking at many takes a while, so it is not
+// done more often than it can be.
+func (s *Subscription) nextScan() int64 {
+	const perRecord = 100
+	return s.scanned + int64(s.cursor.pending.live)*perRecord
+}
+
+// deliverSome delivers as much as is asked for, is there, and may be within one step. mu is held.
+func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (more bool, err error) {
+	s.blocked = false
+	if s.waiting.n == 0 {
+		return false, nil
+	}
+	if more := s.look(w, start, end, stepBytes); more {
+		return true, nil // exact numbers before the first delivery
+	}
+	w.readMemory = s.reader.Lend(w.readMemory)
+	defer s.rest(w)
+	budget := stepBytes
+	delivered, redelivered := uint64(0), uint64(0)
+	defer func() {
+		s.service.delivered.Add(delivered)
+		s.service.redelivered.Add(redelivered)
+	}()
+	for range stepRecords {
+		r := s.first(now)
+		if r == nil {
+			return false, nil
+		}
+		count := uint32(1)
+		var rec *log.Record
+		if d := s.cursor.next(); d != nil {
+			count = d.count + 1
+			if rec, err = s.reread(w, d.offset); err != nil {
+				return false, err
+			}
+			if rec == nil {
+				continue
+			}
+		} else if s.settings.policy != coordination.AckNone && s.cursor.pending.live >= s.settings.maxPending {
+			s.blocked = true
+			s.endImpatient(true)
+			return false, nil
+		} else {
+			rec, more, err = s.fresh(w, start, end, &budget)
+			if rec == nil {
+				if !more && err == nil {
+					s.endImpatient(false)
+				}
+				return more, err
+			}
+		}
+		if s.hand(w, r, rec, count, now, start, end) {
+			delivered++
+			if count > 1 {
+				redelivered++
+			}
+		}
+		if budget -= len(rec.Data); budget <= 0 {
+			return true, nil
+		}
+	}
+	return true, nil
+}
+
+// first is the request whose turn it is, or nil. mu is held.
+func (s *Subscription) first(now int64) *request {
+	for s.waiting.n > 0 {
+		r := s.waiting.at(0)
+		if r.checked == now {
+			return r
+		}
+		r.checked = now
+		switch {
+		case r.expires > 0 && now >= r.expires:
+			s.end(r, Expired)
+		case s.outlet.Interested(r.to):
+			return r
+		}
+		s.waiting.remove()
+	}
+	return nil
+}
+
+// endImpatient ends the requests that don't wait, now that there is nothing more for them. mu is held.
+func (s *Subscription) endImpatient(blocked bool) {
+	impatient := false
+	for i := range s.waiting.n {
+		r := s.waiting.at(i)
+		impatient = impatient || r.noWait && (r.expires == 0 || r.got > 0 && !blocked)
+	}
+	if !impatient {
+		return
+	}
+	s.waiting.sweep(func(r *request) bool {
+		if r.noWait && (r.expires == 0 || r.got > 0 && !blocked) {
+			s.end(r, NoMessages)
+			return false
+		}
+		return true
+	})
+}
+
+// hand delivers a record to a request, unless it is too large for it. mu is held.
+func (s *Subscription) hand(w *worker, r *request, rec *log.Record, count uint32, now int64, start, end uint64) bool {
+	lag, _ := s.lag(start, end)
+	if count == 1 {
+		lag = max(lag, 1) - 1
+	}
+	w.delivery = Delivery{
+		Topic: s.keeper.place.name, Name: s.id.name, Delivered: uint64(count), Offset: rec.Offset,
+		Sequence: s.cursor.sequence + 1, Time: rec.Time, Pending: lag,
+	}
+	if r.bounded {
+		size := len(rec.Subject) + len(rec.Data)
+		if s.sizer != nil {
+			size = s.sizer.Size(&w.delivery, rec)
+		}
+		if size > r.bytes {
+			s.end(r, MaxBytes)
+			s.waiting.remove()
+			return false
+		}
+		r.bytes -= size
+	}
+	if count == 1 {
+		s.ahead.passed(rec.Offset, s.cursor.until)
+		s.unnoted = false
+		s.mean += (len(rec.Data) + len(rec.Subject) + 16 - s.mean) / 16
+	}
+	if s.settings.policy == coordination.AckNone {
+		s.change(op{kind: opPass, offset: rec.Offset, count: 1})
+	} else {
+		s.change(op{kind: opDeliver, offset: rec.Offset, count: 1, deadline: now/int64(time.Millisecond) + s.settings.patience(count)})
+	}
+	s.outlet.Deliver(r.to, &w.delivery, rec)
+	s.told = true
+	s.lastSeen.delivered, s.lastSeen.used = now, now
+	r.got++
+	r.left--
+	r.beat = now + r.heartbeat
+	switch {
+	case r.left > 0:
+		s.waiting.rotate()
+	case r.bounded && r.bytes > 0:
+		s.end(r, BatchDone)
+		s.waiting.remove()
+	default:
+		s.waiting.remove()
+	}
+	return true
+}
+
+// fresh is the next record that was not delivered yet. If there is none, more says that the
+// search goes on in the next step. mu is held.
+func (s *Subscription) fresh(w *worker, start, end uint64, budget *int) (rec *log.Record, more bool, err error) {
+	for {
+		if w.open {
+			if w.record.Offset > s.cursor.offset && w.have {
+				return &w.record, false, nil
+			}
+			w.have = false
+			if w.records.Next(&w.record) {
+				if w.record.Offset <= s.cursor.offset {
+					continue
+				}
+				if w.record.Offset >= end {
+					return nil, false, nil
+				}
+				if s.wanted(&w.record) {
+					w.have = true
+					continue
+				}
+				s.skip(w.record.Offset)
+				if *budget -= len(w.record.Data) + 64; *budget <= 0 {
+					return nil, true, nil
+				}
+				continue
+			}
+			if err := w.records.Err(); err != nil && w.batchEnd > s.cursor.offset {
+				s.lose(w.batchEnd, err)
+			}
+			if b, ok := w.view.Next(); ok {
+				w.records, w.batchEnd = b.Records(), b.End()
+				continue
+			}
+			w.view.Release()
+			w.open = false
+		}
+		next := s.cursor.offset + 1
+		switch {
+		case next >= end:
+			return nil, false, nil
+		case next < start:
+			s.skip(start - 1)
+			s.ahead.at = 0
+			continue
+		case *budget <= 0:
+			return nil, true, nil
+		case s.cursor.until > next:
+			if s.newest == nil {
+				s.seekNewest()
+				return nil, true, nil
+			}
+			if s.toNewest(next) {
+				continue
+			}
+		}
+		if at := s.reader.Next(); at > next || at < next && next >= s.readEnd {
+			s.reader.Seek(next)
+		}
+		w.saved = s.reader
+		want := min(max(s.mean*min(s.waiting.asked(), stepRecords), readSmallest), readLargest)
+		v, err := s.reader.Read(want)
+		if err != nil {
+			if err := s.unreadable(next, err); err != nil {
+				return nil, false, err
+			}
+			continue
+		}
+		s.failing = ""
+		w.view, w.open, w.have = v, true, false
+		w.records, w.batchEnd, s.readEnd = log.RecordIter{}, 0, v.End
+		if v.End == v.From {
+			return nil, false, nil
+		}
+	}
+}
+
+// rest lets go of what a step has borrowed, and remembers the place. mu is held.
+func (s *Subscription) rest(w *worker) {
+	w.readMemory = s.reader.Lend(nil)
+	if w.open {
+		w.view.Release()
+		if s.cursor.offset+1 < s.readEnd {
+			s.reader = w.saved // the next step reads the rest of it
+			s.reader.Lend(nil)
+		}
+	}
+	if w.otherOpen {
+		w.otherView.Release()
+	}
+	if s.again != nil {
+		if memory := s.again.Lend(nil); memory != nil {
+			w.otherMemory = memory
+		}
+	}
+	w.open, w.have, w.otherOpen = false, false, false
+	if s.unnoted {
+		s.unnoted = false
+		s.change(op{kind: opSkip, offset: s.cursor.offset})
+	}
+	if s.waiting.n == 0 {
+		s.cursor.pending.rest()
+	}
+}
+
+// wanted says whether a record is to be delivered for the first time. mu is held.
+func (s *Subscription) wanted(r *log.Record) bool {
+	if s.cursor.until > r.Offset {
+		return len(s.newest) > 0 && s.newest[0] == r.Offset && !s.cursor.isAhead(r.Offset)
+	}
+	return s.settings.matches(r.Subject) && !s.cursor.isAhead(r.Offset)
+}
+
+// skip passes over records; the state log hears of it at the end of the step. mu is held.
+func (s *Subscription) skip(to uint64) {
+	s.cursor.apply(op{kind: opSkip, offset: to})
+	s.unnoted = true
+}
+
+// lose passes over records below next that can't be read. mu is held.
+func (s *Subscription) lose(next uint64, err error) {
+	n := next - 1 - s.cursor.offset
+	s.skipped += n
+	s.service.lost.Add(n)
+	s.trouble = fmt.Sprintf("%d records from offset %d on can't be read and were not delivered: %v", n, s.cursor.offset+1, err)
+	s.service.config.Logger.Error("records can't be read and are not delivered",
+		"topic", s.keeper.place.name, "subscription", s.id.name, "from", s.cursor.offset+1, "to", next-1, "error", err)
+	s.skip(next - 1)
+	s.ahead.at = 0
+}
+
+// unreadable judges why records from next on can't be read: they have gone, they are damaged, or it
+// is to be tried again. mu is held.
+func (s *Subscription) unreadable(next uint64, err error) error {
+	var gone *log.RangeError
+	var damaged *log.CorruptError
+	switch {
+	case errors.As(err, &gone) && gone.Start > next:
+		s.skip(gone.Start - 1)
+		s.ahead.at = 0
+		return nil
+	case errors.As(err, &damaged) && damaged.Next > next:
+		s.lose(damaged.Next, err)
+		return nil
+	}
+	return s.fail(err)
+}
+
+// fail notes that reading failed, and is to be tried again. mu is held.
+func (s *Subscription) fail(err error) error {
+	if s.failing == "" {
+		s.service.config.Logger.Error("records can't be read; trying again", "topic", s.keeper.place.name, "subscription", s.id.name, "error", err)
+	}
+	s.failing = err.Error()
+	return err
+}
+
+// reread is the record at an offset that was delivered before, or nil if it is there no more. mu is held.
+func (s *Subscription) reread(w *worker, offset uint64) (*log.Record, error) {
+	if !w.otherOpen || offset <= w.other.Offset || offset >= w.otherView.End {
+		if w.otherOpen {
+			w.otherView.Release()
+			w.otherOpen = false
+		}
+		if s.again == nil {
+			s.again = s.keeper.place.NewCursor(offset)
+		}
+		if s.again.Next() != offset {
+			s.again.Seek(offset)
+		}
+		if w.otherMemory != nil {
+			s.again.Lend(w.otherMemory)
+			w.otherMemory = nil
+		}
+		v, err := s.again.Read(readSmallest)
+		if err != nil {
+			return nil, s.vanished(offset, err)
+		}
+		w.otherView, w.otherOpen, w.other, w.otherRecords = v, true, log.Record{}, log.RecordIter{}
+	}
+	for {
+		for w.otherRecords.Next(&w.other) {
+			if w.other.Offset == offset {
+				return &w.other, nil
+			}
+		}
+		if err := w.otherRecords.Err(); err != nil {
+			return nil, s.vanished(offset, &log.CorruptError{From: offset, Next: offset + 1, Reason: err.Error()})
+		}
+		b, ok := w.otherView.Next()
+		if !ok {
+			return nil, s.vanished(offset, fmt.Errorf("offset %d is not where it was", offset))
+		}
+		w.otherRecords = b.Records()
+	}
+}
+
+// vanished judges why a record that is to be delivered again can't be read. mu is held.
+func (s *Subscription) vanished(offset uint64, err error) error {
+	var gone *log.RangeError
+	var damaged *log.CorruptError
+	switch {
+	case errors.As(err, &gone) && gone.Start > offset:
+		s.change(op{kind: opForget, offset: gone.Start})
+		return nil
+	case errors.As(err, &damaged) && damaged.Next > offset:
+		s.skipped++
+		s.service.lost.Add(1)
+		s.trouble = fmt.Sprintf("the record at offset %d can't be read and is not delivered again: %v", offset, err)
+		s.service.config.Logger.Error("a record can't be read and is not delivered again",
+			"topic", s.keeper.place.name, "subscription", s.id.name, "offset", offset, "error", err)
+		s.change(op{kind: opTerm, offset: offset})
+		return nil
+	}
+	return s.fail(err)
+}
+
+// waitForMore has the Subscription woken by new records, and says whether there are some already. mu is held.
+func (s *Subscription) waitForMore(end uint64) bool {
+	s.keeper.wait(s)
+	_, now := s.keeper.place.Offsets()
+	return now > end
+}
+
+// arm sets the timer to when something is due, and says whether the Subscription was idle for so
+// long that it is to be retired. mu is held.
+func (s *Subscription) arm(now, at int64) (idle bool) {
+	if s.waiting.n > 0 {
+		at = min(at, s.waiting.due)
+		if due := s.cursor.due; due < math.MaxInt64 {
+			at = min(at, max(due*int64(time.Millisecond), s.nextScan()))
+		}
+	}
+	if s.inactive > 0 && !s.reported {
+		until := s.lastSeen.used + s.inactive
+		if now >= until {
+			s.dropDeserted()
+			if s.waiting.n == 0 {
+				s.reported = true
+				return true
+			}
+			s.lastSeen.used = now
+			until = now + s.inactive
+		}
+		at = min(at, until)
+	}
+	if at >= s.timerAt {
+		return false
+	}
+	s.timerAt = at
+	if wait := time.Duration(max(at-now, 0)); s.timer == nil {
+		s.timer = time.AfterFunc(wait, func() { s.service.ready.wake(s) })
+	} else {
+		s.timer.Reset(wait)
+	}
+	return false
+}
+
+// retire ends an ephemeral Subscription that nobody uses, and reports a durable one.
+func (s *Subscription) retire() {
+	if s.ephemeral {
+		s.keeper.removeEphemeral(s)
+	} else if inactive := s.service.config.Inactive; inactive != nil {
+		inactive(s.keeper.place.topic, s.id.name)
+	}
+}
