@@ -59,7 +59,7 @@ type Server struct {
 
 	asks       asks
 	outgoing   sync.Pool                 // of *batch
-	limited    [consumerLocks]sync.Mutex // see roomFor
+	limited    [consumerLocks]sync.Mutex // of streams that limit their consumers, see createConsumer
 	calls      atomic.Uint64
 	errors     atomic.Uint64
 	overloaded atomic.Uint64
@@ -170,14 +170,9 @@ func (c *call) size() int {
 	return 256 + len(c.message.Subject) + len(c.reply) + len(c.message.Data)
 }
 
-// etcd says whether the call can't be done without it.
-func (c *call) etcd() bool {
-	switch c.Call {
-	case StreamCreate, StreamUpdate, StreamDelete, ConsumerCreate, ConsumerDurable, ConsumerDelete:
-		return true
-	}
-	return false
-}
+// needsEtcd says whether the call can't be done without it. Whether those for consumers can, they find
+// out for themselves.
+func (c Call) needsEtcd() bool { return c == StreamCreate || c == StreamUpdate || c == StreamDelete }
 
 // ofOneStream says whether the call is for the stream's leader. Deletions are not: a stream
 // whose broker is away must be free to go.
@@ -211,13 +206,27 @@ func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
 		return
 	}
 	to := &s.reads
-	if c.etcd() {
+	if c.Call.needsEtcd() {
 		to = &s.changes
 	}
-	if !to.submit(func() { s.serve(c) }, c.size()) {
+	s.submit(to, c, func() { s.serve(c) })
+}
+
+// submit has a call worked on, or refuses it.
+func (s *Server) submit(to *pool, c *call, work func()) {
+	if !to.submit(work, c.size()) {
 		s.overloaded.Add(1)
 		s.refuse(c, ErrInsufficientResources)
 	}
+}
+
+// withEtcd goes on with a call on the pool where it may wait for etcd.
+func (s *Server) withEtcd(c *call, work func(ctx context.Context)) {
+	s.submit(&s.changes, c, func() {
+		ctx, cancel := context.WithDeadline(s.ctx, c.deadline)
+		defer cancel()
+		work(ctx)
+	})
 }
 
 // handOn brings a message to the broker that leads, if that is another one, and it can be reached.

@@ -190,13 +190,5 @@ func (s *Server) takeCreated(m *protocol.Message) {
 		Request: Request{Call: StreamCreate, Stream: []byte(q.Name)}, reply: append([]byte(nil), m.Reply...),
 		forwarded: true, deadline: time.Now().Add(min(q.Within, s.waits.answer)),
 	}
-	work := func() {
-		ctx, cancel := context.WithDeadline(s.ctx, c.deadline)
-		defer cancel()
-		s.answerCreated(ctx, c, q.Stream)
-	}
-	if !s.changes.submit(work, c.size()) {
-		s.overloaded.Add(1)
-		s.refuse(c, ErrInsufficientResources)
-	}
+	s.withEtcd(c, func(ctx context.Context) { s.answerCreated(ctx, c, q.Stream) })
 }

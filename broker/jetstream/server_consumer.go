@@ -14,6 +14,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
+var lockSeed = maphash.MakeSeed()
+
 // consumerRequest reads what a ConsumerCreate asks for, of a stream as it is.
 func consumerRequest(c *call, stream *StreamConfig) (*ConsumerRequest, *Error) {
 	if emptyRequest(c.payload) {
@@ -46,17 +48,27 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Topic) {
 		s.refuse(c, refusal)
 		return
 	}
-	if stream.MaxConsumers > 0 { // who counts and who makes must be one
-		lock := &s.limited[maphash.String(lockSeed, t.ID())%consumerLocks]
-		lock.Lock()
-		defer lock.Unlock()
+	settle := func(ctx context.Context) {
+		made, refusal := s.settleConsumer(ctx, t, &stream, request)
+		if refusal != nil {
+			s.refuse(c, refusal)
+			return
+		}
+		s.answer(c, ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(t, made)})
 	}
-	made, refusal := s.settleConsumer(ctx, t, &stream, request)
-	if refusal != nil {
-		s.refuse(c, refusal)
-		return
+	switch {
+	case stream.MaxConsumers > 0:
+		s.withEtcd(c, func(ctx context.Context) {
+			lock := &s.limited[maphash.String(lockSeed, t.ID())%consumerLocks]
+			lock.Lock() // who counts and who makes must be one
+			defer lock.Unlock()
+			settle(ctx)
+		})
+	case request.Config.Durable != "":
+		s.withEtcd(c, settle)
+	default:
+		settle(ctx)
 	}
-	s.answer(c, ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(t, made)})
 }
 
 // settleConsumer makes the consumer that is asked for, or changes the one that is there.
@@ -84,8 +96,6 @@ func (s *Server) settleConsumer(ctx context.Context, t *topic.Topic, stream *Str
 	}
 	return s.changeConsumer(ctx, t, existing, request)
 }
-
-var lockSeed = maphash.MakeSeed()
 
 // consumerNamesOf are those of a stream, sorted, also those that are declared and not served yet.
 func (s *Server) consumerNamesOf(t *topic.Topic) []string {
@@ -219,18 +229,22 @@ func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Topic) {
 	}
 	name, subs := string(c.Consumer), s.config.Subscriptions()
 	was := subs.Find(t.ID(), name)
+	// Who is told that it is gone doesn't find it here any more.
+	gone := func() bool { is := subs.Find(t.ID(), name); return is == nil || is != was }
 	if was != nil && was.Ephemeral() {
 		subs.Remove(t.ID(), name)
-	} else if err := s.config.Store.DeleteSubscription(ctx, t.Name(), name, client); err != nil {
-		s.refuse(c, consumerRefusal(err))
+		s.until(ctx, gone)
+		s.answer(c, DoneResponse{Response: c.Call.Answer(), Success: true})
 		return
 	}
-	// Who is told that it is gone doesn't find it here any more.
-	s.until(ctx, func() bool {
-		is := subs.Find(t.ID(), name)
-		return is == nil || is != was
+	s.withEtcd(c, func(ctx context.Context) {
+		if err := s.config.Store.DeleteSubscription(ctx, t.Name(), name, client); err != nil {
+			s.refuse(c, consumerRefusal(err))
+			return
+		}
+		s.until(ctx, gone)
+		s.answer(c, DoneResponse{Response: c.Call.Answer(), Success: true})
 	})
-	s.answer(c, DoneResponse{Response: c.Call.Answer(), Success: true})
 }
 
 // Inactive deletes a durable consumer that set a threshold and that nobody used for so long. It is

@@ -290,3 +290,31 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("stats %+v", stats)
 	}
 }
+
+// Whatever is published on the subjects of the API, or comes from another broker, harms nobody.
+func TestGarbage(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	if made := ask[StreamResponse](n, "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	for _, subject := range []string{
+		"$JS.API.", "$JS.API..", "$JS.API.STREAM", "$JS.API.STREAM.INFO", "$JS.API.CONSUMER.MSG.NEXT.s", "$JS.API.CONSUMER.MSG.NEXT.s.c",
+		"$JS.API.CONSUMER.CREATE.s", "$JS.API.CONSUMER.CREATE.s.c.>", "$JS.API.DIRECT.GET.s.x", "$JS.ACK.", "$JS.ACK.s", "$JS.ACK.s.c.1.1.1.1.1",
+		"$JS.ACK.s.c.x.1.1.1.1", "$JS.ACK.s.c.1.99999999999999999999.1.1.1", askCreatedInfo, askStreamInfo, askBrokerUsage, tellAnswer, askPrefix + "ELSE",
+	} {
+		for _, payload := range []string{"", "{", "[]", "null", `"x"`, "{}", "-NAK {", "+NXT {", "\x00\xff", `{"from":"nobody","streams":["a"],"stream":"b","number":7}`, `{"batch":-1,"expires":-1}`} {
+			for _, forwarded := range []bool{false, true} {
+				for _, reply := range []string{"", "inbox"} {
+					m := protocol.Message{Subject: []byte(subject), Reply: []byte(reply), Data: []byte(payload)}
+					n.Take([]protocol.Message{m}, forwarded)
+					m.Header = len(payload)
+					n.Take([]protocol.Message{m}, forwarded)
+				}
+			}
+		}
+	}
+	if info := ask[StreamInfoResponse](n, "STREAM.INFO.s", ""); info.Error != nil {
+		t.Errorf("afterwards: %v", info.Error)
+	}
+}
