@@ -211,7 +211,9 @@ func TestADeletionTakesTheLogsAlong(t *testing.T) {
 	n.tell()
 	n.open("orders")
 	n.expect(n.ask("orders.a", "anew"), "orders@1")
-	n.eventually("the old one is gone", func() bool { return slices.Equal(n.stands(), []string{"id-kept-0", "id-kept-0.state", "id-orders-3-0", "id-orders-3-0.state"}) })
+	n.eventually("the old one is gone", func() bool {
+		return slices.Equal(n.stands(), []string{"id-kept-0", "id-kept-0.state", "id-orders-3-0", "id-orders-3-0.state"})
+	})
 }
 
 // Logs of which coordination knows nothing are not ours to delete.

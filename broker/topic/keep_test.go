@@ -82,7 +82,9 @@ func TestOldAndManyBytesGo(t *testing.T) {
 // The keeper does nothing for a shard that nothing happened to.
 func TestIdleShardsCostNothing(t *testing.T) {
 	n := newSite(t)
-	n.topic("idle", func(s *coordination.TopicSpec) { s.Retention = coordination.Retention{Age: time.Hour, Messages: 10, Bytes: 1 << 20} })
+	n.topic("idle", func(s *coordination.TopicSpec) {
+		s.Retention = coordination.Retention{Age: time.Hour, Messages: 10, Bytes: 1 << 20}
+	})
 	n.serve("idle", "unbounded")
 	n.fill("idle", 5)
 	shards := n.service.shards()

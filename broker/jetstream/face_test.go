@@ -1,0 +1,72 @@
+package jetstream
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// Clients tell refusals apart by their codes, so each of a Topic's has the one that nats-server gives.
+func TestARefusalHasTheCodeThatClientsKnow(t *testing.T) {
+	for _, c := range []struct {
+		err         error
+		code        int
+		description string
+	}{
+		{&topic.TooLargeError{Topic: "orders", Size: 2, Max: 1}, 10054, "message size exceeds maximum allowed"},
+		{&topic.WrongTopicError{Topic: "orders", Expected: "bills"}, 10060, "expected stream does not match"},
+		{&topic.WrongLastError{Topic: "orders", Last: 7}, 10071, "wrong last sequence: 7"},
+		{&topic.WrongLastIDError{Topic: "orders", ID: "a"}, 10070, "wrong last msg ID: a"},
+		{&topic.NotServedError{Topic: "orders", Why: "it is\r\naway"}, 10118, "stream is offline: it is  away"},
+		{&topic.StoreError{Topic: "orders", Err: fmt.Errorf("append: %w", syscall.ENOSPC)}, 10077, "topic orders: not kept: append: no space left on device"},
+		{&topic.StoreError{Topic: "orders", Err: log.ErrOverloaded}, 10077, "topic orders: not kept: the disk is behind: too much waits to be written; publish more slowly"},
+		{&topic.WindowFullError{Topic: "orders", IDs: 3, Window: 1e9}, 10077,
+			"topic orders: 3 message ids within the deduplication window of 1s are all that this broker keeps; shorten spec.deduplication or publish more slowly"},
+		{&topic.UnsupportedConditionError{Topic: "orders", Condition: "that"}, 10077, "topic orders: that is not supported (publish without it)"},
+		{ErrMessageTTLDisabled, 10166, "per-message TTL is disabled"},
+		{errors.New("whatever else"), 10077, "whatever else"},
+	} {
+		var got struct {
+			Error  *Error `json:"error"`
+			Stream string `json:"stream"`
+		}
+		text := PublishFace{}.AppendRefusal([]byte(nil), "orders", c.err)
+		if err := json.Unmarshal(text, &got); err != nil || got.Error == nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if got.Error.ErrCode != c.code || got.Error.Description != c.description || got.Stream != "orders" {
+			t.Errorf("%T is answered with %s", c.err, text)
+		}
+	}
+	if ErrStreamOffline.Description != "stream is offline" {
+		t.Error("the shared error was changed")
+	}
+}
+
+func TestConditionsAreThoseOfTheHeaders(t *testing.T) {
+	c, err := PublishFace{}.Conditions([]byte("NATS/1.0\r\nNats-Msg-Id: 1\r\nNats-Expected-Stream: orders\r\nNats-Expected-Last-Sequence: 4\r\n" +
+		"Nats-Expected-Last-Msg-Id: 0\r\nNats-Expected-Last-Subject-Sequence: 0\r\nNats-Expected-Last-Subject-Sequence-Subject: orders.*\r\n\r\n"))
+	if err != nil || string(c.ID) != "1" || string(c.ExpectedTopic) != "orders" || c.ExpectedLast != 4 || !c.ExpectsLast || string(c.ExpectedLastID) != "0" ||
+		c.ExpectedLastBySubject != 0 || !c.ExpectsLastBySubject || string(c.ExpectedSubject) != "orders.*" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if c, err := (PublishFace{}).Conditions(nil); err != nil || c.ID != nil {
+		t.Errorf("%+v, %v", c, err)
+	}
+	_, err = PublishFace{}.Conditions([]byte("NATS/1.0\r\nNats-TTL: 1h\r\n\r\n"))
+	if !errors.Is(err, ErrMessageTTLDisabled) {
+		t.Error(err)
+	}
+	if got := string(PublishFace{}.AppendAck(nil, "orders", 7, true)); got != `{"stream":"orders","seq":7,"duplicate":true}` {
+		t.Error(got)
+	}
+	header := []byte("NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n")
+	if n := testing.AllocsPerRun(100, func() { _, _ = PublishFace{}.Conditions(header) }); n > 0 {
+		t.Errorf("%.0f allocations", n)
+	}
+}
