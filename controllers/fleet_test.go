@@ -166,7 +166,7 @@ func (m *member) missing(ctx context.Context, state *coordination.State) (writes
 // ServeHTTP answers /topics.
 func (m *member) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	m.mu.Lock()
-	state := m.state
+	state, id := m.state, m.id
 	m.mu.Unlock()
 	m.fleet.mu.Lock()
 	defer m.fleet.mu.Unlock()
@@ -178,7 +178,7 @@ func (m *member) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	var topics []map[string]any
 	for shard := range state.AllShards() {
 		counts, topic := m.counts[shard.Topic], state.TopicByID(shard.Topic)
-		if shard.Leader != m.id || topic == nil || counts.silent {
+		if shard.Leader != id || topic == nil || counts.silent {
 			continue
 		}
 		var subscriptions []map[string]any
@@ -190,7 +190,7 @@ func (m *member) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 			"messages": counts.messages, "bytes": counts.bytes, "trouble": counts.trouble, "subscriptions": subscriptions,
 		})
 	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"broker": m.id, "topics": topics})
+	_ = json.NewEncoder(w).Encode(map[string]any{"broker": id, "topics": topics})
 }
 
 // count sets what brokers say of a Topic.

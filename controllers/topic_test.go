@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,6 +26,29 @@ func newServingWorld(t *testing.T, brokers ...string) (*world, *fleet, map[strin
 	w.untilReady()
 	f, members := w.newFleet(brokers...)
 	return w, f, members
+}
+
+var clientOwner = coordination.Owner{Kind: coordination.ClientOwner, Name: "shop"}
+
+// countEvents checks how often the objects of a kind were told of for a reason.
+func (w *world) countEvents(kind, reason string, want int) error {
+	events := &eventsv1.EventList{}
+	if err := k8s.List(w.t.Context(), events, client.InNamespace(w.namespace)); err != nil {
+		return err
+	}
+	n := 0
+	for _, e := range events.Items {
+		if e.Regarding.Kind == kind && e.Reason == reason {
+			n++
+			if e.Series != nil {
+				n += int(e.Series.Count) - 1
+			}
+		}
+	}
+	if n != want {
+		return fmt.Errorf("%d events %s of a %s, want %d", n, reason, kind, want)
+	}
+	return nil
 }
 
 func (w *world) apply(kind, name, spec string) {
@@ -54,6 +78,16 @@ func (w *world) untilTopic(name, reason string) *v1alpha1.Topic {
 		return says(topic.Status.Conditions, topic.Generation, topic.Status.ObservedGeneration, reason)
 	})
 	return topic
+}
+
+func (w *world) untilTopicSays(name, reason, text string) {
+	w.t.Helper()
+	eventually(w.t, "waiting for what Topic "+name+" says", func(context.Context) error {
+		if said := message(w.untilTopic(name, reason).Status.Conditions); !strings.Contains(said, text) {
+			return fmt.Errorf("it says %q, not %q", said, text)
+		}
+		return nil
+	})
 }
 
 func (w *world) untilSubscription(name, reason string) *v1alpha1.Subscription {

@@ -51,9 +51,10 @@ type Mirror struct {
 type teller struct {
 	topic        func(types.NamespacedName)
 	subscription func(types.NamespacedName)
-	// referring tells all that refer to the Broker, and stalled those of them that are in somebody's way.
+	// referring tells all that refer to the Broker.
 	referring func(context.Context, types.NamespacedName)
-	stalled   func(context.Context, types.NamespacedName)
+	// waiting tells those of a namespace that wait for a name or a subject.
+	waiting func(namespace string)
 	// readers tells the Subscriptions whose manifests refer to that Topic.
 	readers func(ctx context.Context, topic types.NamespacedName)
 }
@@ -176,6 +177,9 @@ func (m *Mirror) follow(ctx context.Context, state *coordination.State, changes 
 				m.tellSubscription(s)
 			}
 		}
+		if c.After == nil { // a manifest of that name may have waited for it
+			m.tell.subscription(types.NamespacedName{Namespace: m.Broker.Namespace, Name: c.Before.Name})
+		}
 	}
 	if changes.Brokers && before != nil {
 		m.tellMoved(before, state)
@@ -184,16 +188,16 @@ func (m *Mirror) follow(ctx context.Context, state *coordination.State, changes 
 	case first:
 		m.tell.referring(ctx, m.Broker)
 	case freed:
-		m.tell.stalled(ctx, m.Broker)
+		m.tell.waiting(m.Broker.Namespace)
 	}
 }
 
-// frees says that a name or a subject may be somebody else's now.
+// frees says that a name or a subject may be somebody else's now, or that it belongs to another.
 func frees(c coordination.Change[coordination.Topic]) bool {
 	if c.Before == nil {
 		return false
 	}
-	if c.After == nil || len(c.After.Spec.Subjects) != len(c.Before.Spec.Subjects) {
+	if c.After == nil || c.After.Owner != c.Before.Owner || len(c.After.Spec.Subjects) != len(c.Before.Spec.Subjects) {
 		return true
 	}
 	for i, s := range c.Before.Spec.Subjects {

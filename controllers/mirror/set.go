@@ -43,6 +43,7 @@ type Set struct {
 	begun   time.Time // when this operator came to act
 	closed  bool
 	mirrors map[types.NamespacedName]*entry
+	waiting map[types.NamespacedName]bool
 }
 
 // entry is a mirror with what it was opened with.
@@ -56,7 +57,7 @@ type entry struct {
 // often brokers are asked for their numbers.
 func NewSet(cache client.Reader, log *slog.Logger, interval time.Duration) *Set {
 	ctx, stop := context.WithCancel(context.Background())
-	return &Set{cache: cache, log: log, interval: interval, ctx: ctx, stop: stop, mirrors: map[types.NamespacedName]*entry{}}
+	return &Set{cache: cache, log: log, interval: interval, ctx: ctx, stop: stop, mirrors: map[types.NamespacedName]*entry{}, waiting: map[types.NamespacedName]bool{}}
 }
 
 // Start lets the mirrors be until ctx ends, and then ends them all.
@@ -147,14 +148,32 @@ func (s *Set) teller() teller {
 				s.TellReaders(ctx, client.ObjectKeyFromObject(t))
 			})
 		},
-		stalled: func(ctx context.Context, broker types.NamespacedName) {
-			s.eachTopic(ctx, broker, func(t *v1alpha1.Topic) {
-				if meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionStalled) {
-					s.Topics.Add(client.ObjectKeyFromObject(t))
-				}
-			})
-		},
+		waiting: s.TellWaiting,
 		readers: s.TellReaders,
+	}
+}
+
+// Await notes that a manifest of a Topic waits for a name or a subject that is somebody else's, or
+// may be about to, or does not. It is noted before the attempt, so that whatever is let go after
+// that is told.
+func (s *Set) Await(manifest types.NamespacedName, waits bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if waits {
+		s.waiting[manifest] = true
+	} else {
+		delete(s.waiting, manifest)
+	}
+}
+
+// TellWaiting tells those manifests of a namespace.
+func (s *Set) TellWaiting(namespace string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for manifest := range s.waiting {
+		if manifest.Namespace == namespace {
+			s.Topics.Add(manifest)
+		}
 	}
 }
 

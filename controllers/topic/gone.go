@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
@@ -97,20 +95,4 @@ func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.Name
 	r.absent.Forget(t.ID)
 	tell.Done(r.Events, &v1alpha1.Topic{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: types.UID(t.Owner.UID)}}, action)
 	return 0, nil
-}
-
-// tellRivals has those looked at that are in somebody's way: one manifest less may be what they
-// waited for.
-func (r *Reconciler) tellRivals(ctx context.Context, namespace string) {
-	topics := &v1alpha1.TopicList{}
-	if err := r.Client.List(ctx, topics, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "Listing Topics failed")
-		return
-	}
-	for i := range topics.Items {
-		t := &topics.Items[i]
-		if c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionStalled); c != nil && c.Reason == string(plan.SubjectsTaken) {
-			r.Mirrors.Topics.Add(client.ObjectKeyFromObject(t))
-		}
-	}
 }

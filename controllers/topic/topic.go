@@ -9,10 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
@@ -59,9 +62,19 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(manager).
 		For(&v1alpha1.Topic{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.Topic{}, handler.Funcs{DeleteFunc: r.deleted}).
 		WatchesRawSource(r.Mirrors.Topics.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(r)
+}
+
+// deleted has those looked at for whom one manifest less makes a difference.
+func (r *Reconciler) deleted(ctx context.Context, e event.DeleteEvent, _ workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+	name := client.ObjectKeyFromObject(e.Object)
+	r.contest(name, false)
+	r.Mirrors.Await(name, false)
+	r.Mirrors.TellReaders(ctx, name)
+	r.Mirrors.TellWaiting(name.Namespace)
 }
 
 // Reconcile does one pass over one manifest of a Topic, be it there or not.
@@ -70,19 +83,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := r.Client.Get(ctx, request.NamespacedName, topic); client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, err
 	} else if err != nil {
-		r.contest(request.NamespacedName, false)
-		r.Mirrors.TellReaders(ctx, request.NamespacedName)
-		r.tellRivals(ctx, request.Namespace)
 		return r.leave(ctx, request.NamespacedName, nil)
 	}
 	if topic.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil // somebody's finalizer holds it; that it is gone will be told
 	}
 	p := &pass{Reconciler: r, topic: topic}
+	r.Mirrors.Await(request.NamespacedName, true)
 	action, err := p.run(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	r.Mirrors.Await(request.NamespacedName, action.Kind == plan.Stall)
 	if wait := p.patience(action); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
@@ -115,7 +127,7 @@ func (p *pass) patience(action plan.Action) time.Duration {
 // the Topic's in it.
 func (r *Reconciler) report(ctx context.Context, topic *v1alpha1.Topic, wanted v1alpha1.TopicStatus, action plan.Action) {
 	if topic.Status.ObservedGeneration > 0 && topic.Status.ObservedGeneration != topic.Generation {
-		r.tellRivals(ctx, topic.Namespace) // it may ask for other subjects than before
+		r.Mirrors.TellWaiting(topic.Namespace) // it may ask for other subjects than before
 	}
 	was := meta.FindStatusCondition(topic.Status.Conditions, v1alpha1.ConditionReady)
 	if was != nil && was.Reason == string(action.Reason) {

@@ -1,0 +1,258 @@
+package controllers_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/controllers"
+	"github.com/carillon-mq/carillon/controllers/observe"
+)
+
+// Of two manifests that ask for one subject the older is served, whichever came first to etcd, unless
+// the younger holds records: those are never taken away from where they come in.
+func TestOlderManifestKeepsTheSubject(t *testing.T) {
+	w, f, _ := newServingWorld(t, "main-0")
+	w.apply("Topic", "first", `{brokerRef: {name: main}, subjects: ["a.>"]}`)
+	w.untilTopic("first", "Served")
+	w.nextSecond()
+	w.apply("Topic", "second", `{brokerRef: {name: main}, subjects: ["a.b", "b.>"]}`)
+	if said := message(w.untilTopic("second", "SubjectsTaken").Status.Conditions); !strings.Contains(said, "subject a.b overlaps with a.> of Topic "+w.namespace+"/first, which is older") {
+		t.Errorf("the younger says %q", said)
+	}
+	w.wantEvent("SubjectsTaken", "which is older")
+	if f.topic("second") != nil {
+		t.Error("the younger is in etcd")
+	}
+	w.patch(&v1alpha1.Topic{}, "first", `{"spec": {"subjects": ["a.c.>"]}}`)
+	second := w.untilTopic("second", "Served")
+	w.untilTopic("first", "Served")
+
+	// The older one asks for more: the younger holds nothing yet, and gives way.
+	w.patch(&v1alpha1.Topic{}, "first", `{"spec": {"subjects": ["a.>"]}}`)
+	w.untilTopic("first", "Served")
+	gaveWay := w.untilTopic("second", "SubjectsTaken")
+	if gaveWay.Status.ID != second.Status.ID || f.topic("second") == nil {
+		t.Errorf("the Topic that gave way went: %+v", gaveWay.Status)
+	}
+	w.remove(&v1alpha1.Topic{}, "first")
+	f.until("the older one to be an orphan", func() bool { return !f.topic("first").Owner.Orphaned.IsZero() })
+	w.untilTopicSays("second", "SubjectsTaken", "belongs to the manifest "+w.namespace+"/first, which is gone")
+	if err := f.keys.DeleteTopic(t.Context(), "first", "", clientOwner); err != nil {
+		t.Fatal(err)
+	}
+	if back := w.untilTopic("second", "Served"); back.Status.ID != second.Status.ID || len(back.Status.Subjects) != 2 {
+		t.Errorf("with its subjects back the Topic is %+v", back.Status)
+	}
+
+	// With records in it, it stays, and the older one is told.
+	f.count("second", counted{messages: 1})
+	w.nextSecond()
+	w.apply("Topic", "third", `{brokerRef: {name: main}, subjects: ["c.>"]}`)
+	w.untilTopic("third", "Served")
+	f.count("third", counted{messages: 1})
+	w.patch(&v1alpha1.Topic{}, "second", `{"spec": {"subjects": ["a.b", "b.>", "c.d"]}}`)
+	w.untilTopicSays("second", "SubjectsTaken", "subject c.d overlaps with c.> of topic third, which belongs to the manifest "+w.namespace+"/third and was there first")
+	w.untilTopic("third", "Served")
+	if spec := f.topic("second").Spec; len(spec.Subjects) != 2 {
+		t.Errorf("what it was refused it has all the same: %v", spec.Subjects)
+	}
+}
+
+// nextSecond waits until what is made is younger than what is there: the API server counts in seconds.
+func (w *world) nextSecond() {
+	w.t.Helper()
+	begun := time.Now().Truncate(time.Second)
+	eventually(w.t, "waiting for the next second", func(context.Context) error {
+		if time.Now().Truncate(time.Second).Equal(begun) {
+			return fmt.Errorf("it is still %v", begun)
+		}
+		return nil
+	})
+}
+
+func TestTopicOfABrokerThatIsAwaySaysSo(t *testing.T) {
+	w, f, members := newServingWorld(t, "main-0")
+	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
+	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)
+	w.untilTopic("orders", "Served")
+	w.untilSubscription("billing", "Served")
+	members["main-0"].stop()
+	for range 2 {
+		if said := message(w.untilTopic("orders", "BrokerAway").Status.Conditions); !strings.Contains(said, "on broker main-0 alone, which is away") {
+			t.Errorf("the Topic says %q", said)
+		}
+		w.untilSubscription("billing", "BrokerAway")
+		// An operator that has never seen that broker knows its name from the status.
+		w.restartOperator(func(*controllers.Options) {})
+		w.quiet()
+	}
+	w.wantEvent("BrokerAway", "main-0")
+	f.start("main-0")
+	w.untilTopic("orders", "Served")
+	w.untilSubscription("billing", "Served")
+	if err := w.countEvents("Topic", "Served", 2); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatBrokersCantServeIsSaid(t *testing.T) {
+	w, f, _ := newServingWorld(t, "main-0")
+	for name, c := range map[string]struct{ spec, reason, says string }{
+		"copies":  {`{brokerRef: {name: main}, replicas: 3}`, "ReplicasUnsupported", "write replicas: 1, or leave it out"},
+		"quorum":  {`{brokerRef: {name: main}, minInSync: 2}`, "ReplicasUnsupported", "write minInSync: 1"},
+		"parts":   {`{brokerRef: {name: main}, shards: 4}`, "ShardsUnsupported", "apply it with shards: 1"},
+		"newest":  {`{brokerRef: {name: main}, compaction: Latest}`, "CompactionUnsupported", "compaction: None"},
+		"doubled": {`{brokerRef: {name: main}, subjects: ["x.>", "x.y"]}`, "Invalid", "overlap"},
+	} {
+		w.apply("Topic", name, c.spec)
+		if said := message(w.untilTopic(name, c.reason).Status.Conditions); !strings.Contains(said, c.says) {
+			t.Errorf("%s says %q, want it to name %q", name, said, c.says)
+		}
+		if f.topic(name) != nil {
+			t.Errorf("%s is in etcd", name)
+		}
+	}
+	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
+	w.untilTopic("orders", "Served")
+	for name, c := range map[string]struct{ spec, reason string }{
+		"pushed":  {`{topicRef: {name: orders}, delivery: {push: {url: "http://a.b/c"}}}`, "PushUnsupported"},
+		"dead":    {`{topicRef: {name: orders}, ack: {maxDeliver: 2}, deadLetter: {topicRef: {name: other}}}`, "DeadLetterUnsupported"},
+		"chosen":  {`{topicRef: {name: orders}, filter: {where: "json.a == 1"}}`, "FilterUnsupported"},
+		"nowhere": {`{topicRef: {name: lost}}`, "TopicMissing"},
+		"early":   {`{topicRef: {name: parts}}`, "WaitingForTopic"},
+	} {
+		w.apply("Subscription", name, c.spec)
+		w.untilSubscription(name, c.reason)
+	}
+	// What was served goes on as it was when more is asked for than can be.
+	w.patch(&v1alpha1.Topic{}, "orders", `{"spec": {"replicas": 3}}`)
+	if said := message(w.untilTopic("orders", "ReplicasUnsupported").Status.Conditions); !strings.Contains(said, "until then the Topic is served as it was before") {
+		t.Errorf("the Topic says %q", said)
+	}
+	if orders := f.topic("orders"); orders == nil || orders.Spec.Replicas != 0 {
+		t.Errorf("in etcd there is %+v", orders)
+	}
+}
+
+func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
+	w, f, members := newServingWorld(t, "main-0")
+	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
+	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)
+	w.untilTopic("orders", "Served")
+	w.untilSubscription("billing", "Served")
+	w.restartOperator(func(o *controllers.Options) { o.PollInterval = 300 * time.Millisecond })
+	f.count("orders", counted{messages: 7, bytes: 700, lag: 5})
+	eventually(t, "waiting for the numbers", func(context.Context) error {
+		topic, s := w.untilTopic("orders", "Served").Status, w.untilSubscription("billing", "Served").Status
+		if topic.Messages != 7 || topic.Bytes != 700 || s.Lag != 5 || s.Pending != 1 {
+			return fmt.Errorf("the Topic has %d messages in %d bytes, the Subscription a lag of %d and %d pending", topic.Messages, topic.Bytes, s.Lag, s.Pending)
+		}
+		return nil
+	})
+	// Asked again and again, the same numbers cost nothing.
+	w.quiet()
+	before := len(w.written())
+	f.mu.Lock()
+	asked := f.asked
+	f.mu.Unlock()
+	eventually(t, "waiting for ten more looks", func(context.Context) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.asked < asked+10 {
+			return fmt.Errorf("%d so far", f.asked-asked)
+		}
+		return nil
+	})
+	if after := w.written(); len(after) != before {
+		t.Errorf("the same numbers cost the writes %v", after[before:])
+	}
+	f.count("orders", counted{messages: 7, trouble: "disk /data takes no appends since write: no space left on device"})
+	if said := message(w.untilTopic("orders", "DiskFull").Status.Conditions); !strings.Contains(said, "broker main-0: disk /data") {
+		t.Errorf("the Topic says %q", said)
+	}
+	w.wantEvent("DiskFull", "no space left")
+	// A broker that does not answer changes nothing.
+	f.count("orders", counted{messages: 7})
+	w.untilTopic("orders", "Served")
+	id := members["main-0"].id
+	members["main-0"].mu.Lock()
+	members["main-0"].id = "somebody else"
+	members["main-0"].mu.Unlock()
+	w.quiet()
+	if topic := w.untilTopic("orders", "Served"); topic.Status.Messages != 7 || topic.Status.Leader.ID != id {
+		t.Errorf("with no answer the status became %+v", topic.Status)
+	}
+}
+
+// What the operator takes a definition's end by: it answers while it goes, and lets nothing be made.
+func TestDefinitionThatIsGoingIsNotDefined(t *testing.T) {
+	crds := runtime.NewScheme()
+	if err := apiextensionsv1.AddToScheme(crds); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(apiServer, client.Options{Scheme: crds})
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, err := discovery.NewDiscoveryClientForConfig(apiServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := observe.Gone{REST: groups.RESTClient()}
+	version := schema.GroupVersion{Group: "test.carillon.dev", Version: "v1"}
+	defined := func(want bool) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("waiting for defined %v", want), func(ctx context.Context) error {
+			if is, err := gone.Defined(ctx, version, "things"); err != nil || is != want {
+				return fmt.Errorf("it is %v, %v", is, err)
+			}
+			return nil
+		})
+	}
+	defined(false)
+	any := true
+	crd := &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "things.test.carillon.dev"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: version.Group, Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Kind: "Thing"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{
+				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &any},
+			}}},
+		},
+	}
+	if err := c.Create(t.Context(), crd); err != nil {
+		t.Fatal(err)
+	}
+	defined(true)
+	thing := &unstructured.Unstructured{}
+	thing.SetGroupVersionKind(version.WithKind("Thing"))
+	thing.SetNamespace(newNamespace(t))
+	thing.SetName("held")
+	thing.SetFinalizers([]string{"test.carillon.dev/held"})
+	eventually(t, "making a thing", func(ctx context.Context) error { return c.Create(ctx, thing) })
+	if err := c.Delete(t.Context(), crd); err != nil {
+		t.Fatal(err)
+	}
+	defined(false)
+	// It is still there, and answers.
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(thing), thing); err != nil {
+		t.Errorf("while its definition goes, the thing: %v", err)
+	}
+	thing.SetFinalizers(nil)
+	if err := c.Update(t.Context(), thing); err != nil {
+		t.Fatal(err)
+	}
+}
