@@ -54,7 +54,8 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	}
 	t.subscriptions = subscription.New(subscription.Config{
 		Self: b.identity.ID, Topics: t.topics, Logger: b.log,
-		Outlet: func(of *topic.Topic, name string) subscription.Outlet { return t.api.Outlet(of, name) },
+		Outlet:   func(of *topic.Topic, name string) subscription.Outlet { return t.api.Outlet(of, name) },
+		Inactive: func(of *topic.Topic, name string) { t.api.Inactive(of, name) },
 	})
 	t.api = jetstream.NewServer(jetstream.ServerConfig{
 		Self: b.identity.ID, Name: b.config.Name, Hub: hub, Topics: t.topics, Store: store, Logger: b.log,
