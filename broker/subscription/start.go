@@ -58,8 +58,9 @@ func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool,
 	if k.cursor == nil {
 		k.cursor = s.keeper.place.NewCursor(k.at)
 	}
-	k.cursor.Lend(w.otherMemory)
-	defer func() { w.otherMemory = k.cursor.Lend(nil) }()
+	cursor := k.cursor // the end of the search lets go of it
+	cursor.Lend(w.otherMemory)
+	defer func() { w.otherMemory = cursor.Lend(nil) }()
 	for bytes > 0 && k.at < k.end && !(from == coordination.FromTime && k.found > 0 && !k.newest) {
 		if k.cursor.Next() != k.at {
 			k.cursor.Seek(k.at)
