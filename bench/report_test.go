@@ -139,7 +139,7 @@ func sampleDurable(t *testing.T) *Report {
 		result := newResult(w, targets)
 		for which := range targets {
 			for repeat := range r.Environment.Repeat {
-				run := sampleRun(repeat+1, 30_000*int64(i+1)/int64(which+1), time.Duration((which+1)*(i+1+repeat))*100*time.Microsecond)
+				run := sampleRun(repeat+1, 30_000*int64(i*i*i*20+1)/int64(which+1), time.Duration((which+1)*(i+1+repeat))*100*time.Microsecond)
 				run.Late, run.Rate, run.Delivered, run.Planned = Latency{}, 0, 0, 0
 				run.Acks = &Acks{Published: run.Latency.Count, Acked: run.Latency.Count}
 				run.AckRate = float64(run.Latency.Count) / 3

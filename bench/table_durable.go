@@ -8,7 +8,7 @@ import (
 
 // The columns that only the durable scenario has.
 const (
-	rateWidth = 9
+	rateWidth = 10 // a million a second, and room before it
 	badWidth  = 8
 )
 
