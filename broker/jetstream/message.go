@@ -54,6 +54,12 @@ func AppendHeadersOnly(dst, header []byte, payload int) []byte {
 	return append(dst, "\r\n\r\n"...)
 }
 
+// sizeHeadersOnly is how much AppendHeadersOnly appends.
+func sizeHeadersOnly(header []byte, payload int) int {
+	var memory [64]byte
+	return max(len(header)-len("\r\n\r\n"), len(headerLine)) + len(AppendHeadersOnly(memory[:0], nil, payload)) - len(headerLine)
+}
+
 // appendOwn appends a message's header block without the blank line that ends it, or the first
 // line of a new one.
 func appendOwn(dst, header []byte) []byte {

@@ -61,7 +61,12 @@ func (o *outlet) ack(d *subscription.Delivery) Delivery {
 func (o *outlet) Size(d *subscription.Delivery, r *log.Record) int {
 	var memory [2 * maxName]byte
 	ack := o.ack(d)
-	return len(r.Subject) + len(ack.AppendSubject(memory[:0])) + len(r.Data)
+	size := len(r.Subject) + len(ack.AppendSubject(memory[:0]))
+	if !d.HeadersOnly {
+		return size + len(r.Data)
+	}
+	header, payload := protocol.SplitData(r.Data, r.Header)
+	return size + sizeHeadersOnly(header, len(payload))
 }
 
 // End tells who asked why there is nothing more to come.

@@ -74,8 +74,10 @@ func TestDeliveriesAreGatheredUntilFlush(t *testing.T) {
 			t.Errorf("message %d is %q %q %q %d %q", i, m.To, m.Subject, m.Reply, m.Header, m.Data)
 		}
 	}
-	if size := o.Size(&delivery, &r); size != len("orders.eu")+len(ack)+len(r.Data) {
-		t.Errorf("size %d", size)
+	for i, d := range []subscription.Delivery{delivery, d} {
+		if size := o.Size(&d, &r); size != len("orders.eu")+len(ack)+len(got[i].Data) {
+			t.Errorf("the size of delivery %d is %d", i, size)
+		}
 	}
 }
 
