@@ -159,7 +159,7 @@ durable is left out, with a line that says so, if a server does not speak JetStr
 					return nil, fmt.Errorf("fanout: %w", err)
 				}
 				durable := f.durable(bench.ClientLight)
-				durable.Warmup, durable.Duration, durable.Optional = min(f.warmup, f.durableFor), f.durableFor, true
+				durable.Warmup, durable.Duration, durable.Optional = min(f.warmup, time.Second), f.durableFor, true
 				waiting, err := durable.Workloads()
 				if err != nil {
 					return nil, fmt.Errorf("durable: %w", err)
