@@ -10,5 +10,14 @@
 //   - P4 Coordinators come before brokers.
 //   - P5 In a world where pods come up after a while, it ends; and what has converged needs None.
 //
+// Topics and Subscriptions are planned in the same way, one manifest at a time:
+//   - P6 Nothing is written that brokers could not serve, and nothing that belongs to somebody else:
+//     neither to a client nor to a manifest of another name.
+//   - P7 Nothing is deleted before the API server said that the manifest is gone and its definition
+//     and Broker are not; and never records, unless the policy says so.
+//   - P8 Of manifests that ask for one subject the oldest is served, unless a younger one has records:
+//     subjects are taken only from what holds none.
+//   - P9 Pass after pass it ends, in whatever order the manifests come; and what has converged plans no write.
+//
 // There is no state to lose: a process that dies between two actions leaves facts.
 package plan

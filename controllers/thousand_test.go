@@ -1,0 +1,91 @@
+package controllers_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/controllers"
+)
+
+// A thousand Topics that are applied at once are served within a minute, with few writes, and cost
+// nothing afterwards: not by themselves, and not when the operator is started again.
+func TestAThousandTopicsAtOnce(t *testing.T) {
+	const topics, within, writesEach = 1000, time.Minute, 20
+	w, f, _ := newServingWorld(t, "main-0", "main-1", "main-2")
+	w.quiet()
+	writes, revision, begun := len(w.written()), f.etcdRevision(), time.Now()
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			for i := n; i < topics; i += 8 {
+				if err := k8s.Create(t.Context(), object(t, "Topic", w.namespace, fmt.Sprintf("t%d", i), `{brokerRef: {name: main}}`)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	applied := time.Since(begun)
+	eventually(t, "waiting for all to be served", func(ctx context.Context) error {
+		list := &v1alpha1.TopicList{}
+		if err := k8s.List(ctx, list, client.InNamespace(w.namespace)); err != nil {
+			return err
+		}
+		ready := 0
+		for i := range list.Items {
+			if meta.IsStatusConditionTrue(list.Items[i].Status.Conditions, "Ready") {
+				ready++
+			}
+		}
+		if ready < topics {
+			return fmt.Errorf("%d of %d are", ready, topics)
+		}
+		return nil
+	})
+	if took := time.Since(begun); took > within {
+		t.Errorf("it took %v, want at most %v", took, within)
+	}
+	took := time.Since(begun)
+	w.quiet()
+	statuses := 0
+	for _, request := range w.written()[writes:] {
+		if strings.HasPrefix(request, "PATCH") && strings.Contains(request, "/status ") {
+			statuses++
+		}
+	}
+	each := float64(f.etcdRevision()-revision) / topics
+	t.Logf("%d Topics were applied within %v and served within %v; each took %.1f writes of both etcds, %.2f of them of its status",
+		topics, applied.Round(time.Millisecond), took.Round(time.Millisecond), each, float64(statuses)/topics)
+	if each > writesEach {
+		t.Errorf("each Topic took %.1f writes, want at most %d", each, writesEach)
+	}
+
+	before := len(w.written())
+	keys := f.revision()
+	w.restartOperator(func(o *controllers.Options) { o.PollInterval = 500 * time.Millisecond })
+	w.quiet()
+	if after := w.written(); len(after) != before {
+		t.Errorf("converged, they cost %d writes, such as %v", len(after)-before, after[before:min(len(after), before+5)])
+	}
+	if now := f.revision(); now != keys {
+		t.Errorf("converged, etcd went from revision %d to %d", keys, now)
+	}
+}
+
+// etcdRevision counts every write of the test's etcd, which is Kubernetes' and the Broker's in one.
+func (f *fleet) etcdRevision() int64 {
+	f.t.Helper()
+	_, revision, err := f.keys.ListTopics(f.t.Context())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return revision
+}
