@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -56,6 +57,7 @@ func TestAFullDiskRefusesAndRecovers(t *testing.T) {
 	n.expect(n.hub.answer(t, "r2"), refused)
 	n.expect(n.hub.answer(t, "r3"), refused)
 	full(false)
+	n.expect(n.ask("orders.a", "x", "Expect-Last-Id: "+strings.TrimPrefix(id, "Id: ")), fmt.Sprintf("no: topic orders: the last message has id %q", fmt.Sprint(kept)))
 	n.expect(n.ask("orders.a", "x", id), fmt.Sprintf("orders@%d", kept+1))
 	n.restart("orders", "bills")
 	if got := len(n.read("orders")); got != kept+1 {
@@ -107,6 +109,38 @@ func TestAFailedLogIsOpenedAgain(t *testing.T) {
 	n.stop()
 	if want := []string{"true", "false", "true", "false"}; !slices.Equal(opened, want) {
 		t.Errorf("told of %q", opened)
+	}
+}
+
+// What waits for a record that was lost on its way is refused with it.
+func TestAnswersThatRestOnALostRecordAreRefused(t *testing.T) {
+	n := newSite(t)
+	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
+	n.serve("orders")
+	n.expect(n.ask("orders.a", "one"), "orders@1")
+	var failing atomic.Bool
+	gate := make(chan struct{})
+	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+		if op.Kind == "write" && strings.Contains(op.Path, "id-orders-0/0") && failing.CompareAndSwap(false, true) {
+			<-gate
+			return syscall.EIO
+		}
+		return nil
+	})
+	n.hub.publish(message("orders.a", "r1", "two", "Id: 2"))
+	n.hub.publish(message("orders.a", "r2", "two", "Id: 2"))
+	n.hub.publish(message("orders.a", "r3", "x", "Expect-Last: 1"))
+	n.hub.publish(message("orders.a", "r4", "two", "Id: 2"), message("orders.a", "r5", "three", "Id: 3"))
+	close(gate)
+	for i := range 5 {
+		if got := n.hub.answer(t, fmt.Sprintf("r%d", i+1)); !strings.HasPrefix(got, "no: topic orders: not kept: log id-orders-0 takes no appends") {
+			t.Errorf("r%d: %q", i+1, got)
+		}
+	}
+	n.open("orders")
+	n.expect(n.ask("orders.a", "two", "Id: 2"), "orders@2")
+	if got := n.service.Stats().Unanswered; got != 0 {
+		t.Errorf("%d are not answered", got)
 	}
 }
 

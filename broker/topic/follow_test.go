@@ -195,6 +195,9 @@ func TestADeletionTakesTheLogsAlong(t *testing.T) {
 	if n.service.Topic("orders") != nil || n.service.ByID("id-bills") != nil || len(n.hub.offers) != 1 {
 		t.Error("they are still known")
 	}
+	if aside, err := n.fs.List("data/set-aside"); err != nil || len(aside) > 0 {
+		t.Errorf("set aside instead: %q, %v", aside, err)
+	}
 	// One of the same name is another Topic.
 	again := n.topic("orders", nil)
 	again.ID = "id-orders-2"
