@@ -8,17 +8,18 @@ import (
 	"io"
 )
 
-const prefix = "$CARILLON.API."
+// Prefix begins the subject of every request.
+const Prefix = "$CARILLON.API."
 
 // Subjects is the pattern of all requests.
-const Subjects = prefix + ">"
+const Subjects = Prefix + ">"
 
 // The subjects of requests; what they are about is appended.
 const (
-	TopicListSubject        = prefix + "TOPIC.LIST"
-	TopicInfoSubject        = prefix + "TOPIC.INFO."
-	SubscriptionListSubject = prefix + "SUBSCRIPTION.LIST."
-	SubscriptionInfoSubject = prefix + "SUBSCRIPTION.INFO."
+	TopicListSubject        = Prefix + "TOPIC.LIST"
+	TopicInfoSubject        = Prefix + "TOPIC.INFO."
+	SubscriptionListSubject = Prefix + "SUBSCRIPTION.LIST."
+	SubscriptionInfoSubject = Prefix + "SUBSCRIPTION.INFO."
 )
 
 // Bounds of requests and answers.
@@ -82,7 +83,7 @@ func parse(subject, payload []byte) (request, *Error) {
 	r, ok := parseSubject(subject)
 	if !ok {
 		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, SUBSCRIPTION.LIST.<topic> or SUBSCRIPTION.INFO.<topic>.<name>)",
-			bytes.TrimPrefix(subject, []byte(prefix)))
+			bytes.TrimPrefix(subject, []byte(Prefix)))
 	}
 	payload = bytes.TrimSpace(payload)
 	switch {
@@ -119,7 +120,7 @@ func decode(payload []byte, into *ListRequest) error {
 }
 
 func parseSubject(subject []byte) (r request, ok bool) {
-	rest, ok := bytes.CutPrefix(subject, []byte(prefix))
+	rest, ok := bytes.CutPrefix(subject, []byte(Prefix))
 	if !ok {
 		return r, false
 	}

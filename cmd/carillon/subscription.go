@@ -81,7 +81,7 @@ func (b *brokers) subscriptionsOf(ctx context.Context, args []string, all bool) 
 		if err != nil {
 			return nil, err
 		}
-		return b.listSubscriptions(ctx, topic.Name, topic.known(), all)
+		return b.listSubscriptions(ctx, topic, all)
 	}
 	topics, err := b.listTopics(ctx)
 	if err != nil {
@@ -92,7 +92,7 @@ func (b *brokers) subscriptionsOf(ctx context.Context, args []string, all bool) 
 		if topic.Subscriptions == 0 && !all {
 			continue
 		}
-		more, err := b.listSubscriptions(ctx, topic.Name, topic.known(), all)
+		more, err := b.listSubscriptions(ctx, &topic, all)
 		if err != nil {
 			return nil, err
 		}
@@ -102,21 +102,26 @@ func (b *brokers) subscriptionsOf(ctx context.Context, args []string, all bool) 
 }
 
 // listSubscriptions are those of one Topic, sorted by name; those in memory only if all are wanted.
-func (b *brokers) listSubscriptions(ctx context.Context, topic string, known, all bool) ([]subscriptionView, error) {
+func (b *brokers) listSubscriptions(ctx context.Context, topic *topicView, all bool) ([]subscriptionView, error) {
 	views := []subscriptionView{}
-	var declared []admin.Subscription
-	if known {
-		var err error
-		if declared, err = b.declaredSubscriptions(ctx, topic); err != nil {
-			return nil, b.explain("subscriptions of topic "+topic, err)
+	var (
+		declared  []admin.Subscription
+		consumers map[string]*jetstream.ConsumerInfo
+		err       error
+	)
+	if topic.Owner != nil { // a broker of ours told of it
+		if declared, err = b.declaredSubscriptions(ctx, topic.Name); err != nil {
+			return nil, b.explain("subscriptions of topic "+topic.Name, err)
 		}
 	}
-	consumers, err := b.consumers(ctx, topic)
+	if topic.Served == nil || *topic.Served {
+		consumers, err = b.consumers(ctx, topic.Name)
+	}
 	switch {
-	case err != nil && !known:
-		return nil, b.found(topic, err)
+	case err != nil && topic.Owner == nil:
+		return nil, b.found(topic.Name, err)
 	case err != nil:
-		b.note("numbers are not known: %v", b.found(topic, err))
+		b.note("numbers are not known: %v", b.found(topic.Name, err))
 	}
 	for i := range declared {
 		views = append(views, viewSubscription(&declared[i], consumers[declared[i].Name]))
@@ -196,7 +201,7 @@ func (b *brokers) showSubscription(ctx context.Context, topic, name string) (*su
 		return nil, refusal
 	case consumerErr != nil && declared == nil:
 		return nil, b.foundIn(topic, name, consumerErr)
-	case consumerErr != nil:
+	case consumerErr != nil && declared.Served:
 		b.note("numbers are not known: %v", b.foundIn(topic, name, consumerErr))
 	case declared == nil && refusal == nil:
 		b.noteNoAdmin()

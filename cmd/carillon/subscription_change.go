@@ -66,6 +66,9 @@ It may be repeated: where that Subscription is already, with the same settings, 
 			if errors.Is(err, jetstream.ErrStreamNotFound) {
 				return b.found(args[0], err)
 			}
+			if errors.Is(err, jetstream.ErrConsumerExists) {
+				return fmt.Errorf("create subscription %s: topic %s has one already, with other settings (see: carillon subscription show %s %s)", args[1], args[0], args[0], args[1])
+			}
 			if err != nil {
 				return b.explain("create subscription "+args[1], err)
 			}

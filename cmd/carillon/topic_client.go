@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -49,7 +50,7 @@ func (b *brokers) close() { b.nc.Close() }
 // note tells a person what is not part of the answer.
 func (b *brokers) note(format string, args ...any) { fmt.Fprintf(b.notes, format+"\n", args...) }
 
-// ask asks our API once. The answer's own error is the caller's to look at.
+// ask asks once. The answer's own error is the caller's to look at.
 func (b *brokers) ask(ctx context.Context, subject string, request, answer any) error {
 	var payload []byte
 	if request != nil {
@@ -62,7 +63,7 @@ func (b *brokers) ask(ctx context.Context, subject string, request, answer any) 
 	defer cancel()
 	m, err := b.nc.RequestWithContext(ctx, subject, payload)
 	switch {
-	case errors.Is(err, nats.ErrNoResponders):
+	case errors.Is(err, nats.ErrNoResponders) && strings.HasPrefix(subject, admin.Prefix):
 		return errNoAdmin
 	case err != nil:
 		return err
@@ -135,16 +136,43 @@ func (b *brokers) declaredSubscription(ctx context.Context, topic, name string) 
 	return info.Subscription, asError(info.Error)
 }
 
+// page is one of a list of JetStream's.
+type page struct {
+	Error     *jetstream.APIError       `json:"error"`
+	Total     int                       `json:"total"`
+	Missing   []string                  `json:"missing"` // whose leader did not say
+	Streams   []*jetstream.StreamInfo   `json:"streams"`
+	Consumers []*jetstream.ConsumerInfo `json:"consumers"`
+}
+
+// list asks for all pages. The lists of nats.go count on none to be missing, and would ask for the
+// same page again and again.
+func (b *brokers) list(ctx context.Context, subject string, each func(*page)) error {
+	for offset := 0; ; {
+		var p page
+		if err := b.ask(ctx, subject, map[string]int{"offset": offset}, &p); err != nil {
+			return err
+		}
+		if p.Error != nil {
+			return p.Error
+		}
+		each(&p)
+		got := len(p.Streams) + len(p.Consumers) + len(p.Missing)
+		if offset += got; got == 0 || offset >= p.Total {
+			return nil
+		}
+	}
+}
+
 // streams are all Topics as JetStream has them, by name.
 func (b *brokers) streams(ctx context.Context) (map[string]*jetstream.StreamInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
-	defer cancel()
 	streams := map[string]*jetstream.StreamInfo{}
-	list := b.js.ListStreams(ctx)
-	for info := range list.Info() {
-		streams[info.Config.Name] = info
-	}
-	return streams, list.Err()
+	err := b.list(ctx, "$JS.API.STREAM.LIST", func(p *page) {
+		for _, info := range p.Streams {
+			streams[info.Config.Name] = info
+		}
+	})
+	return streams, err
 }
 
 func (b *brokers) stream(ctx context.Context, topic string) (jetstream.Stream, error) {
@@ -156,18 +184,13 @@ func (b *brokers) stream(ctx context.Context, topic string) (jetstream.Stream, e
 // consumers are all Subscriptions of a Topic as JetStream has them, by name, also those that
 // live in memory only.
 func (b *brokers) consumers(ctx context.Context, topic string) (map[string]*jetstream.ConsumerInfo, error) {
-	stream, err := b.stream(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
-	defer cancel()
 	consumers := map[string]*jetstream.ConsumerInfo{}
-	list := stream.ListConsumers(ctx)
-	for info := range list.Info() {
-		consumers[info.Name] = info
-	}
-	return consumers, list.Err()
+	err := b.list(ctx, "$JS.API.CONSUMER.LIST."+topic, func(p *page) {
+		for _, info := range p.Consumers {
+			consumers[info.Name] = info
+		}
+	})
+	return consumers, err
 }
 
 func (b *brokers) topicNames(ctx context.Context) (names []string, err error) {
@@ -207,8 +230,6 @@ func (b *brokers) explain(what string, err error) error {
 		return fmt.Errorf("%s: no answer within %s (is the broker well? --timeout waits longer)", what, b.timeout)
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return fmt.Errorf("%s: this server keeps no messages, or is not ready to (is --server a Carillon broker?)", what)
-	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
-		return fmt.Errorf("%s: %s (carillon topic show says which settings it has)", what, words(err))
 	case errors.As(err, &api):
 		return fmt.Errorf("%s: %s", what, words(err))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -71,6 +72,9 @@ uses them, apply a manifest of kind Topic instead.`,
 			}
 			defer b.close()
 			stream, err := b.js.CreateStream(cmd.Context(), config)
+			if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+				return b.exists(cmd.Context(), args[0])
+			}
 			if err != nil {
 				return b.explain("create topic "+args[0], err)
 			}
@@ -98,6 +102,15 @@ uses them, apply a manifest of kind Topic instead.`,
 	f.StringVar(&description, "description", "", "a sentence for people")
 	complete(cmd, "durability", "synced", "replicated", "memory")
 	return cmd
+}
+
+// exists says that a Topic is there with other settings, and whose it is.
+func (b *brokers) exists(ctx context.Context, name string) error {
+	owner := ""
+	if declared, err := b.declaredTopic(ctx, name); err == nil {
+		owner = " of " + declared.Owner.Coordination().String()
+	}
+	return fmt.Errorf("create topic %s: there is one already%s, with other settings (see: carillon topic show %s)", name, owner, name)
 }
 
 // limit is -1 where there is none.

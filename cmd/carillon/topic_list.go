@@ -128,7 +128,7 @@ func newTopicShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			subscriptions, err := b.listSubscriptions(cmd.Context(), args[0], topic.known(), false)
+			subscriptions, err := b.listSubscriptions(cmd.Context(), topic, false)
 			if err != nil {
 				return err
 			}
@@ -149,9 +149,6 @@ func newTopicShowCommand() *cobra.Command {
 	return cmd
 }
 
-// known says whether somebody knows of its owner, and so of those of its Subscriptions.
-func (v *topicView) known() bool { return v.Owner != nil }
-
 func (b *brokers) showTopic(ctx context.Context, name string) (*topicView, error) {
 	declared, err := b.declaredTopic(ctx, name)
 	var refusal *admin.Error
@@ -169,7 +166,7 @@ func (b *brokers) showTopic(ctx context.Context, name string) (*topicView, error
 	switch {
 	case streamErr != nil && declared == nil:
 		return nil, b.found(name, streamErr)
-	case streamErr != nil:
+	case streamErr != nil && declared.Served:
 		b.note("numbers are not known: %v", b.found(name, streamErr))
 	case declared == nil:
 		b.noteNoAdmin()

@@ -117,7 +117,7 @@ func useTopics(s shell) {
 	s.prints("topic orders keeps orders, orders.>\n", "topic create orders --max-age 7d --max-bytes 10Gi --max-messages 1000 --description", "All orders")
 	s.prints("topic metrics keeps cpu.*, mem\n", "topic create metrics --subjects cpu.*,mem --durability replicated --max-message-size 1Ki --dedup-window 10s")
 	s.prints("topic scratch keeps scratch, scratch.>\n", "topic add scratch --durability memory")
-	s.fails(exitFailure, "already in use", "topic create orders")
+	s.fails(exitFailure, "there is one already", "topic create orders")
 	s.fails(exitFailure, "overlap", "topic create more --subjects orders.eu")
 
 	s.prints("topic orders keeps it as #1\n", "pub orders.eu one --ack --header Kind:a --header Nats-Msg-Id:1")
@@ -188,6 +188,7 @@ func useSubscriptions(s shell) {
 	s.prints("subscription news of topic billing begins with messages after it was made\n", "subscription create billing news")
 	s.prints("subscription last of topic billing begins with #6\n", "subscription create billing last --start 6")
 	s.fails(exitFailure, `there is no topic "nothing"`, "subscription create nothing eu")
+	s.fails(exitFailure, "has one already, with other settings", "subscription create billing eu --start latest")
 
 	// To look takes nothing away; to acknowledge does.
 	for range 2 {

@@ -121,11 +121,12 @@ func (v *topicView) leaders() string {
 	return few(names, 2)
 }
 
+// brokerText names a broker. Of one that is away only the id is known, of which a part will do.
 func brokerText(b admin.Broker) string {
 	if b.Name != "" {
 		return b.Name
 	}
-	return b.ID + " (away)"
+	return b.ID[:min(len(b.ID), 8)] + " (away)"
 }
 
 func ownerText(o *admin.Owner) string {
