@@ -60,7 +60,7 @@ func (k *keeper) write() {
 		}
 		return
 	}
-	whole := k.dirty || k.written > max(snapshotBytes, snapshotFactor*k.snapshot)
+	whole := k.dirty || k.written > max(k.service.wholeAfter, snapshotFactor*k.snapshot)
 	nothing := len(k.buffer) == 0 && len(k.waiters) == 0
 	k.mu.Unlock()
 	switch {

@@ -40,7 +40,8 @@ type keeper struct {
 	waiters []func(error)
 	free    []*completion
 	dirty   bool // what is in memory is not in the log: only a snapshot of all makes it right
-	fresh   bool // the desired Subscriptions have changed
+	told    int  // how often the desired Subscriptions have changed
+	heard   int  // of these, what was taken over
 	failed  error
 	trimTo  uint64
 	timer   *time.Timer
@@ -61,7 +62,7 @@ type entry struct {
 func newKeeper(s *Service, p *place, d log.Durability) *keeper {
 	k := &keeper{
 		service: s, place: p, durability: d, base: s.now() / int64(time.Millisecond),
-		subs: map[string]*entry{}, fresh: true, since: time.Now(),
+		subs: map[string]*entry{}, told: 1, since: time.Now(),
 	}
 	return k
 }
@@ -235,8 +236,8 @@ func (k *keeper) arm(after time.Duration) {
 func (k *keeper) reconcile() {
 	k.mu.Lock()
 	k.feed()
-	fresh := k.fresh
-	k.fresh = false
+	told := k.told
+	fresh := told != k.heard
 	k.mu.Unlock()
 	k.announceAgain()
 	state := k.service.current()
@@ -266,6 +267,9 @@ func (k *keeper) reconcile() {
 			k.drop(name)
 		}
 	}
+	k.mu.Lock()
+	k.heard = told
+	k.mu.Unlock()
 	k.service.news()
 }
 

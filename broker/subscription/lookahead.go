@@ -10,6 +10,7 @@ import (
 type lookahead struct {
 	at     uint64 // all below are counted
 	n      uint64
+	start  uint64 // of the log, when counting began
 	cursor *log.Cursor
 }
 
@@ -33,6 +34,7 @@ func (s *Subscription) lag(start, end uint64) (n uint64, exact bool) {
 		if s.newest == nil {
 			n, exact = s.cursor.until-next, false
 		}
+		s.dropNewest(next)
 		n += uint64(len(s.newest))
 	}
 	if base >= end {
@@ -55,8 +57,9 @@ func (s *Subscription) look(w *worker, start, end uint64, bytes int) (more bool)
 	if len(s.settings.filters) == 0 || !s.seeking.done {
 		return false
 	}
-	if base := s.base(start); l.at < base {
-		l.at, l.n = base, 0
+	// Where retention took records before they were delivered, some of the counted are gone.
+	if base := s.base(start); l.at < base || start > max(l.start, s.cursor.offset+1) {
+		l.at, l.n, l.start = base, 0, start
 	}
 	if l.at >= end {
 		return false

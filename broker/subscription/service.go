@@ -31,6 +31,8 @@ type Service struct {
 	config Config
 	ready  *ready
 	begun  time.Time
+	// wholeAfter is snapshotBytes, but in tests.
+	wholeAfter int
 
 	mu      sync.Mutex
 	state   desires
@@ -49,7 +51,7 @@ func New(config Config) *Service {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Service{
-		config: config, ready: newReady(max(2, runtime.GOMAXPROCS(0))), begun: time.Now(),
+		config: config, ready: newReady(max(2, runtime.GOMAXPROCS(0))), begun: time.Now(), wholeAfter: snapshotBytes,
 		keepers: map[string]*keeper{}, changed: make(chan struct{}),
 	}
 }
@@ -101,7 +103,7 @@ func (s *Service) follow(state desires, changes coordination.Changes) {
 	s.state = state
 	refresh := func(k *keeper) {
 		k.mu.Lock()
-		k.fresh = true
+		k.told++
 		k.mu.Unlock()
 		s.ready.wake(k)
 	}
@@ -193,13 +195,13 @@ func (s *Service) find(topicID, name string) (*Subscription, *NotServedError) {
 	switch {
 	case e != nil && e.served:
 		return e.sub, nil
-	case e != nil && e.why != nil:
+	case e != nil && e.why != nil && k.heard == k.told:
 		return nil, e.why
 	case e != nil:
 		not.Reason, not.Why = Opening, "where it starts is being found and written"
 	case k.failed != nil:
 		not.Reason, not.Why, not.Err = Troubled, "where it stands can't be read: "+k.failed.Error(), k.failed
-	case k.fresh:
+	case k.heard != k.told:
 		not.Reason, not.Why = Opening, "where it stands is being read"
 	default:
 		not.Reason, not.Why = NoSuch, "there is none of that name"

@@ -229,15 +229,19 @@ func (s *Subscription) seekNewest() {
 	s.seeking = seeking{newest: true}
 }
 
-// toNewest goes to the next record that is the newest of its subject, and says whether that
-// changed anything. mu is held.
-func (s *Subscription) toNewest(next uint64) bool {
+// dropNewest forgets those below next: they were delivered. mu is held.
+func (s *Subscription) dropNewest(next uint64) {
 	for len(s.newest) > 0 && s.newest[0] < next {
 		s.newest = s.newest[1:]
 	}
+}
+
+// toNewest goes to the next record that is the newest of its subject, and says whether that
+// changed anything. mu is held.
+func (s *Subscription) toNewest(next uint64) bool {
+	s.dropNewest(next)
 	if len(s.newest) == 0 {
 		s.skip(s.cursor.until - 1)
-		s.newest = []uint64{}
 		return true
 	}
 	if s.newest[0] > next {

@@ -215,7 +215,7 @@ func (s *Subscription) hand(w *worker, r *request, rec *log.Record, count uint32
 	}
 	w.delivery = Delivery{
 		Topic: s.keeper.place.name, Name: s.id.name, Delivered: uint64(count), Offset: rec.Offset,
-		Sequence: s.cursor.sequence + 1, Time: rec.Time, Pending: lag,
+		Sequence: s.cursor.sequence + 1, Time: rec.Time, Pending: lag, HeadersOnly: s.spec.Consumer.HeadersOnly,
 	}
 	if r.bounded {
 		size := len(rec.Subject) + len(rec.Data)
@@ -364,6 +364,7 @@ func (s *Subscription) rest(w *worker) {
 // wanted says whether a record is to be delivered for the first time. mu is held.
 func (s *Subscription) wanted(r *log.Record) bool {
 	if s.cursor.until > r.Offset {
+		s.dropNewest(r.Offset)
 		return len(s.newest) > 0 && s.newest[0] == r.Offset && !s.cursor.isAhead(r.Offset)
 	}
 	return s.settings.matches(r.Subject) && !s.cursor.isAhead(r.Offset)
@@ -393,6 +394,9 @@ func (s *Subscription) unreadable(next uint64, err error) error {
 	var gone *log.RangeError
 	var damaged *log.CorruptError
 	switch {
+	case s.reader.Next() < next: // it began before, at what it had read in part
+		s.reader.Seek(next)
+		return nil
 	case errors.As(err, &gone) && gone.Start > next:
 		s.skip(gone.Start - 1)
 		s.ahead.at = 0

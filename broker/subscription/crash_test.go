@@ -1,0 +1,280 @@
+package subscription
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// witness is an Outlet that holds a Subscription to what its acks were answered.
+type witness struct {
+	mu       sync.Mutex
+	all      bool            // an ack is for all before, too
+	answered map[uint64]bool // acks that were answered as kept
+	tried    map[uint64]bool // acks that may have been kept
+	got      map[uint64]bool // in this life
+	open     []uint64        // deliveries that may be acknowledged
+	wrong    []string
+}
+
+func (w *witness) Deliver(_ []byte, d *Delivery, r *log.Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.answered[d.Offset] {
+		w.wrong = append(w.wrong, fmt.Sprintf("offset %d was delivered after its ack was answered", d.Offset))
+	}
+	if d.Offset != r.Offset {
+		w.wrong = append(w.wrong, fmt.Sprintf("offset %d was delivered as %d", r.Offset, d.Offset))
+	}
+	w.got[d.Offset] = true
+	w.open = append(w.open, d.Offset)
+}
+func (w *witness) End([]byte, End, int, int)        {}
+func (w *witness) Heartbeat([]byte, uint64, uint64) {}
+func (w *witness) Flush()                           {}
+func (w *witness) Interested([]byte) bool           { return true }
+
+// each is every offset that an ack of one is for.
+func (w *witness) each(offset uint64, note map[uint64]bool) {
+	note[offset] = true
+	for o := uint64(1); w.all && o < offset; o++ {
+		note[o] = true
+	}
+}
+
+// ack acknowledges some delivery, of this life or an earlier one.
+func (w *witness) ack(s *Subscription, rng *rand.Rand) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.open) == 0 {
+		return
+	}
+	i := max(len(w.open)-1-rng.IntN(12), 0)
+	offset := w.open[i]
+	kind := Done
+	switch rng.IntN(8) {
+	case 0:
+		kind = Retry
+	case 1:
+		kind = Progress
+	case 2:
+		kind = Term
+	}
+	var done func(error)
+	if kind == Done || kind == Term {
+		note := w.each
+		if kind == Term {
+			note = func(offset uint64, note map[uint64]bool) { note[offset] = true }
+		}
+		note(offset, w.tried)
+		if rng.IntN(2) == 0 {
+			done = func(err error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if err == nil {
+					note(offset, w.answered)
+				}
+			}
+		}
+	}
+	w.mu.Unlock()
+	s.Ack(offset, 0, 0, kind, time.Duration(rng.IntN(2))*time.Millisecond, done)
+	w.mu.Lock()
+}
+
+func TestCrashesNeitherUndoAnswersNorLoseRecords(t *testing.T) {
+	for seed := range uint64(300) {
+		synctest.Test(t, func(t *testing.T) { crashStory(t, seed) })
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// crashStory is a few lives of a broker with three Subscriptions; each ends at some operation of its disk.
+func crashStory(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 11))
+	fsys := crashfs.New()
+	w := &world{t: t, fs: fsys, opts: log.Options{
+		SegmentSmallest: 4 << 10, SegmentLargest: 16 << 10, TailBytes: 1 + rng.Int64N(16<<10), SyncAllFrom: 1 + rng.IntN(3)}}
+	witnesses := map[string]*witness{}
+	for i, name := range []string{"each", "all", "some"} {
+		spec := earliest()
+		spec.Ack.Wait = time.Second
+		spec.Ack.MaxPending = []int{0, 5, 50}[rng.IntN(3)]
+		if name == "some" {
+			spec.Subjects = []string{"even.*"}
+		}
+		if name == "all" {
+			spec.Ack.Policy = coordination.AckAll
+		}
+		witnesses[name] = &witness{all: name == "all", answered: map[uint64]bool{}, tried: map[uint64]bool{}}
+		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: name, Made: int64(i + 1), Spec: spec})
+	}
+	published := uint64(1) // what was acknowledged to publishers ends here
+	for life := range 4 {
+		for _, x := range witnesses {
+			x.got = map[uint64]bool{}
+		}
+		if err := w.revive(witnesses); err != nil {
+			t.Fatalf("life %d: %v", life, err)
+		}
+		if life == 3 {
+			w.drain(witnesses, published)
+			w.stop()
+			break
+		}
+		fsys.StopAfter(rng.IntN(150))
+		for range 150 {
+			var err error
+			switch name := []string{"each", "all", "some"}[rng.IntN(3)]; rng.IntN(10) {
+			case 0, 1:
+				err = w.keep(rng, &published)
+			case 2, 3:
+				if s := w.service.Find(topicID, name); s != nil {
+					s.Pull(Pull{To: []byte("x"), Batch: 1 + rng.IntN(20), Expires: time.Second})
+				}
+			case 4:
+				time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
+			default:
+				if s := w.service.Find(topicID, name); s != nil {
+					witnesses[name].ack(s, rng)
+				}
+			}
+			synctest.Wait()
+			if err != nil {
+				break
+			}
+		}
+		if rng.IntN(4) == 0 { // a clean end, or what is left of one
+			_ = w.service.Close()
+			_ = w.disk.Close()
+			fsys = fsys.Crash(rng)
+		} else {
+			fsys = fsys.Crash(rng)
+			_ = w.service.Close()
+			_ = w.disk.Close()
+		}
+		w.fs = fsys
+	}
+	for name, x := range witnesses {
+		for _, wrong := range x.wrong {
+			t.Errorf("%s: %s", name, wrong)
+		}
+	}
+}
+
+// revive starts the broker; lives that end while it starts come before.
+func (w *world) revive(witnesses map[string]*witness) error {
+	var err error
+	if w.disk, err = log.OpenDisk(w.fs, "data", w.opts); err != nil {
+		return err
+	}
+	w.shard = &shard{t: w.t}
+	if w.shard.data, err = w.disk.Open(log.Identity{Topic: topicID}, 1, 1, nil); err != nil {
+		return err
+	}
+	if w.shard.state, err = w.disk.Open(log.Identity{Topic: topicID, Part: "state"}, 1, 1, nil); err != nil {
+		return err
+	}
+	w.service = New(Config{Logger: slog.New(slog.DiscardHandler), Outlet: func(_ *topic.Topic, name string) Outlet { return witnesses[name] }})
+	w.service.wholeAfter = 200
+	w.follow()
+	w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders"}, log.Synced)
+	synctest.Wait()
+	return nil
+}
+
+// keep publishes a few records.
+func (w *world) keep(rng *rand.Rand, published *uint64) error {
+	records := make([]log.Record, 1+rng.IntN(8))
+	for i := range records {
+		name := "odd.x"
+		if rng.IntN(2) == 0 {
+			name = "even.x"
+		}
+		records[i] = log.Record{Time: time.Now().UnixNano(), Subject: []byte(name), Data: make([]byte, rng.IntN(200))}
+	}
+	if _, err := w.shard.data.Append(&log.Append{Epoch: 1, Records: records}); err != nil {
+		return err
+	}
+	if err := w.shard.data.Flush(); err != nil {
+		if errors.Is(err, crashfs.ErrCrashed) {
+			return err
+		}
+		w.t.Fatal(err)
+	}
+	_, *published, _ = w.shard.data.Offsets()
+	w.shard.moved()
+	return nil
+}
+
+// drain has everything delivered that may be, and holds each Subscription to its acks.
+func (w *world) drain(witnesses map[string]*witness, published uint64) {
+	_, end := w.shard.Offsets()
+	if end < published {
+		w.t.Errorf("the log ends at %d, and %d was acknowledged", end, published)
+	}
+	even := map[uint64]bool{}
+	c := w.shard.NewCursor(1)
+	for {
+		v, err := c.Read(1 << 20)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if v.End == v.From {
+			break
+		}
+		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			it := b.Records()
+			for r := (log.Record{}); it.Next(&r); {
+				even[r.Offset] = string(r.Subject) == "even.x"
+			}
+		}
+		v.Release()
+	}
+	for name, x := range witnesses {
+		s := w.find(name)
+		time.Sleep(1100 * time.Millisecond) // so that what was on its way comes before what is new
+		s.Pull(pull("x", 1<<20))
+		for acked := 0; ; {
+			synctest.Wait()
+			x.mu.Lock()
+			open := x.open
+			x.open = nil
+			x.mu.Unlock()
+			for _, o := range open { // so that all that is left has room on its way
+				if x.got[o] {
+					s.Ack(o, 0, 0, Done, 0, nil)
+					acked++
+				}
+			}
+			if i := s.Info(); i.Pending == 0 && i.Lag == 0 {
+				break
+			} else if acked > 1<<20 {
+				w.t.Fatalf("%s never ends: %+v", name, i)
+			}
+			time.Sleep(1100 * time.Millisecond)
+		}
+		x.mu.Lock()
+		for o := uint64(1); o < end; o++ {
+			if must := (name != "some" || even[o]) && !x.tried[o]; must && !x.got[o] {
+				w.t.Errorf("%s: offset %d of %d was never acknowledged, and is not delivered again", name, o, end-1)
+			}
+			if name == "some" && !even[o] && x.got[o] {
+				w.t.Errorf("%s: offset %d doesn't match", name, o)
+			}
+		}
+		x.mu.Unlock()
+	}
+}

@@ -1,0 +1,429 @@
+package subscription
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+func TestCursorsSurviveARestart(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		spec := earliest()
+		spec.Ack.Wait = 20 * time.Second
+		w.declare("billing", 1, spec)
+		w.declare("new", 2, coordination.SubscriptionSpec{})
+		s := w.find("billing")
+		w.find("new")
+		w.shard.publish("o", "o", "o", "o", "o")
+		s.Pull(pull("a", 4))
+		w.expect("billing", "a", "1", "2", "3", "4")
+		s.Ack(1, 0, 1, Done, 0, nil)
+		s.Ack(3, 0, 1, Done, 0, nil)
+		before := s.Info()
+		w.restart()
+		s = w.find("billing")
+		after := s.Info()
+		before.LastDelivered, before.LastAcked = time.Time{}, time.Time{}
+		if before != after {
+			t.Errorf("it stood at %+v, and now at %+v", before, after)
+		}
+		s.Pull(pull("a", 9))
+		w.expect("billing", "a", "5")
+		time.Sleep(21 * time.Second)
+		w.expect("billing", "a", "2 x2", "4 x2", "5 x2")
+		w.find("new").Pull(pull("b", 9)) // what came after it was made
+		w.expect("new", "b", "1", "2", "3", "4", "5")
+	})
+}
+
+func TestOneMadeAgainStartsAnew(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o", "o")
+		w.declare("billing", 1, earliest())
+		s := w.find("billing")
+		s.Pull(pull("a", 1))
+		w.expect("billing", "a", "1")
+		if err := w.ackNow(s, 1, Done); err != nil {
+			t.Fatal(err)
+		}
+		s.Pull(pull("a", 9))
+		w.expect("billing", "a", "2")
+		w.declare("billing", 2, earliest())
+		w.expect("billing", "a", "Deleted 8/0")
+		var not *NotServedError
+		if err := w.ackNow(s, 2, Done); !errors.As(err, &not) {
+			t.Errorf("an ack for the old one: %v", err)
+		}
+		s.Pull(pull("b", 1))
+		w.expect("billing", "b", "Deleted 1/0")
+		w.find("billing").Pull(pull("a", 9))
+		w.expect("billing", "a", "1", "2")
+		w.restart()
+		synctest.Wait()
+		w.box("billing").take("a")
+		// And once more, while the broker is away.
+		w.stop()
+		w.undeclare("billing")
+		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: "billing", Made: 3, Spec: earliest()})
+		w.start()
+		w.find("billing").Pull(pull("a", 9))
+		w.expect("billing", "a", "1", "2")
+	})
+}
+
+func TestWhatBrokersCantServeIsRefusedWithTheReason(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o", "o")
+		w.declare("billing", 1, earliest())
+		w.find("billing").Pull(pull("a", 1))
+		w.expect("billing", "a", "1")
+		for i, change := range []func(*coordination.SubscriptionSpec){
+			func(s *coordination.SubscriptionSpec) { s.Push = "http://example.com" },
+			func(s *coordination.SubscriptionSpec) { s.DeadLetter = "dead" },
+			func(s *coordination.SubscriptionSpec) { s.Where = "true" },
+			func(s *coordination.SubscriptionSpec) { s.Consumer.DeliverSubject = "x" },
+			func(s *coordination.SubscriptionSpec) { s.Consumer.PauseUntil = time.Now().Add(time.Hour) },
+			func(s *coordination.SubscriptionSpec) { s.Consumer.RateLimit = 1 },
+		} {
+			spec := earliest()
+			change(&spec)
+			w.declare(fmt.Sprintf("s%d", i), int64(10+i), spec)
+			_, err := w.service.Wait(t.Context(), topicID, fmt.Sprintf("s%d", i))
+			var not *NotServedError
+			if !errors.As(err, &not) || not.Reason != Unsupported || !strings.Contains(not.Why, "leave it out") {
+				t.Errorf("%+v: %v", spec, err)
+			}
+		}
+		// One that asks for it later keeps its place meanwhile.
+		spec := earliest()
+		spec.Where = "true"
+		w.declare("billing", 1, spec)
+		synctest.Wait()
+		if err := w.service.WhyNot(topicID, "billing"); err == nil || w.service.Find(topicID, "billing") != nil {
+			t.Error("it is served with a filter by content")
+		}
+		w.declare("billing", 1, earliest())
+		w.find("billing").Pull(pull("a", 1))
+		w.expect("billing", "a", "2")
+	})
+}
+
+func TestThoseOfNoUseGo(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		s, err := w.service.Create(topicID, "reader", earliest(), 5*time.Second)
+		if err != nil || !s.Ephemeral() || w.service.Find(topicID, "reader") != s {
+			t.Fatal(s, err)
+		}
+		var exists *ExistsError
+		if _, err := w.service.Create(topicID, "reader", earliest(), 0); !errors.As(err, &exists) {
+			t.Errorf("it was made twice: %v", err)
+		}
+		w.shard.publish("o")
+		s.Pull(pull("a", 2))
+		w.expect("reader", "a", "1")
+		if err := w.ackNow(s, 1, Done); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		w.shard.publish("o") // a request that waits is use
+		w.expect("reader", "a", "2")
+		time.Sleep(4 * time.Second)
+		s.Ack(2, 0, 1, Progress, 0, nil)
+		time.Sleep(4 * time.Second)
+		s.Pull(pull("a", 1))
+		synctest.Wait()
+		w.box("reader").leave("a")
+		time.Sleep(4 * time.Second)
+		if w.service.Find(topicID, "reader") == nil {
+			t.Fatal("it went too early")
+		}
+		time.Sleep(7 * time.Second)
+		if w.service.Find(topicID, "reader") != nil {
+			t.Fatal("it is still there")
+		}
+		if _, err = w.service.Create(topicID, "reader", earliest(), 0); err != nil {
+			t.Error(err)
+		}
+		w.service.Remove(topicID, "reader")
+		if n := w.service.Stats().Subscriptions; n != 0 {
+			t.Errorf("%d are left", n)
+		}
+		if state := w.shard.state.Stats(); state.Appended != 0 {
+			t.Errorf("%d records stand in the state log for it", state.Appended)
+		}
+	})
+}
+
+func TestLosingTheShardEndsRequests(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.declare("billing", 1, earliest())
+		s := w.find("billing")
+		s.Pull(pull("a", 3))
+		synctest.Wait()
+		w.service.leave(topicID, w.shard)
+		w.expect("billing", "a", "LeaderGone 3/0")
+		s.Pull(pull("b", 1))
+		w.expect("billing", "b", "LeaderGone 1/0")
+		if err := w.ackNow(s, 1, Done); err == nil {
+			t.Error("an ack was taken")
+		}
+		var not *NotServedError
+		if err := w.service.WhyNot(topicID, "billing"); !errors.As(err, &not) || not.Reason != NoShard {
+			t.Errorf("it is not served since %v", err)
+		}
+		w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders"}, w.promise)
+		w.shard.publish("o")
+		w.find("billing").Pull(pull("a", 3))
+		w.expect("billing", "a", "1")
+	})
+}
+
+func TestWaitEndsWithItsContext(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var not *NotServedError
+		if _, err := w.service.Wait(ctx, topicID, "nobody"); !errors.As(err, &not) || not.Reason != NoSuch {
+			t.Errorf("waiting for nobody: %v", err)
+		}
+	})
+}
+
+// However much is delivered and acknowledged, the state log stays small, and idle cursors stay in it.
+func TestTheStateLogStaysSmall(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.declare("idle", 1, earliest())
+		w.declare("busy", 2, earliest())
+		w.shard.publish("o")
+		idle, busy := w.find("idle"), w.find("busy")
+		idle.Pull(pull("a", 1))
+		w.expect("idle", "a", "1")
+		if err := w.ackNow(idle, 1, Done); err != nil {
+			t.Fatal(err)
+		}
+		busy.Pull(pull("a", 1_000_000))
+		largest := int64(0)
+		many := make([]string, 1000)
+		for i := range many {
+			many[i] = "o"
+		}
+		offset := uint64(1)
+		for range 300 {
+			w.shard.publish(many...)
+			synctest.Wait()
+			// Every other one, so that no two acks are one op.
+			for end := offset + 1000; offset < end; offset += 2 {
+				busy.Ack(offset, 0, 1, Done, 0, nil)
+				busy.Ack(offset+1, 0, 1, Progress, 0, nil)
+			}
+			for o := offset - 1000; o < offset; o++ {
+				busy.Ack(o, 0, 1, Done, 0, nil)
+			}
+			time.Sleep(lazyFor)
+			synctest.Wait()
+			largest = max(largest, w.shard.state.Stats().Bytes)
+		}
+		written := w.service.Stats().StateBytes
+		if written < 2<<20 {
+			t.Errorf("only %d bytes were written: the test proves nothing", written)
+		}
+		if most := int64(snapshotBytes + 4*(256<<10)); largest > most {
+			t.Errorf("the state log had %d bytes at times, and %d are enough", largest, most)
+		}
+		before := busy.Info().FloorOffset
+		w.restart()
+		if i := w.find("idle").Info(); i.FloorOffset != 1 {
+			t.Errorf("idle stands at %+v", i)
+		}
+		if i := w.find("busy").Info(); i.FloorOffset != before {
+			t.Errorf("busy stands at %+v, and stood at %d", i, before)
+		}
+	})
+}
+
+func TestAFullDiskRefusesAcksAndLosesNone(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o", "o", "o")
+		w.declare("billing", 1, earliest())
+		s := w.find("billing")
+		s.Pull(pull("a", 3))
+		w.expect("billing", "a", "1", "2", "3")
+		full := true
+		fsys := w.fs.(*crashfs.FS)
+		fsys.SetHook(func(op crashfs.Op) error {
+			if full && op.Kind == "preallocate" {
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		w.shard.state.Roll() // the next append needs a file
+		if err := w.ackNow(s, 1, Done); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("an ack on a full disk: %v", err)
+		}
+		s.Ack(2, 0, 1, Done, 0, nil)
+		time.Sleep(time.Second)
+		full = false
+		time.Sleep(2 * time.Second)
+		if err := w.ackNow(s, 1, Done); err != nil {
+			t.Errorf("there is room again: %v", err)
+		}
+		w.restart()
+		if i := w.find("billing").Info(); i.FloorOffset != 2 || i.Pending != 1 {
+			t.Errorf("it stands at %+v", i)
+		}
+	})
+}
+
+func TestAFailedDiskRefusesAcks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer func() { _ = w.service.Close(); _ = w.disk.Close() }()
+		w.shard.publish("o", "o", "o")
+		w.declare("billing", 1, earliest())
+		s := w.find("billing")
+		s.Pull(pull("a", 2))
+		w.expect("billing", "a", "1", "2")
+		w.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+			if strings.HasPrefix(op.Kind, "sync") {
+				return syscall.EIO
+			}
+			return nil
+		})
+		for range 2 {
+			var failed *log.FailedError
+			if err := w.ackNow(s, 1, Done); !errors.As(err, &failed) {
+				t.Errorf("an ack on a failed disk: %v", err)
+			}
+		}
+		s.Pull(pull("a", 1)) // reads go on
+		w.expect("billing", "a", "3")
+	})
+}
+
+// damage flips a bit of the first segment of a log, where the text stands.
+func (w *world) damage(part, text string) {
+	w.t.Helper()
+	fsys := w.fs.(*crashfs.FS)
+	dir := "data/shards/" + (log.Identity{Topic: topicID, Part: part}).Name()
+	names, err := fsys.List(dir)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	f, err := fsys.Open(dir + "/" + names[0])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	size, _ := f.Size()
+	data := make([]byte, size)
+	if _, err := f.ReadAt(data, 0); err != nil {
+		w.t.Fatal(err)
+	}
+	at := strings.Index(string(data), text)
+	if at < 0 {
+		w.t.Fatalf("%q is not in %s", text, names[0])
+	}
+	if err := fsys.Flip(dir+"/"+names[0], int64(at)*8); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestADamagedStateLogIsReportedAndHonest(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o", "o", "o", "o")
+		w.declare("first", 1, earliest())
+		w.find("first")
+		w.declare("lost", 2, earliest())
+		s := w.find("lost")
+		s.Pull(pull("a", 1))
+		w.expect("lost", "a", "1")
+		if err := w.ackNow(s, 1, Done); err != nil {
+			t.Fatal(err)
+		}
+		w.declare("last", 3, earliest())
+		w.find("last")
+		w.stop()
+		w.damage("state", "lost")
+		time.Sleep(time.Second)
+		w.start()
+		if info := w.find("first").Info(); info.Trouble == "" || info.FloorOffset != 0 {
+			t.Errorf("the first one stands at %+v", info)
+		}
+		if info := w.find("last").Info(); info.Trouble != "" {
+			t.Errorf("what was written behind the damage is in trouble: %s", info.Trouble)
+		}
+		for range 2 {
+			var not *NotServedError
+			if _, err := w.service.Wait(t.Context(), topicID, "lost"); !errors.As(err, &not) || not.Reason != Troubled {
+				t.Errorf("one without a cursor is served, or not since: %v", err)
+			}
+			w.restart() // the damage has gone with the old log, what it did has not
+		}
+		w.declare("lost", 4, earliest())
+		w.find("lost").Pull(pull("a", 9))
+		w.expect("lost", "a", "1", "2", "3", "4")
+	})
+}
+
+func TestDamagedRecordsAreSkippedAndCounted(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("one")
+		w.shard.publish("two", "two")
+		w.shard.publish("three")
+		w.shard.publish("four")
+		w.stop()
+		w.damage("", "two")
+		w.start()
+		w.declare("billing", 1, earliest())
+		s := w.find("billing")
+		s.Pull(pull("a", 9))
+		w.expect("billing", "a", "1", "4", "5")
+		if i := s.Info(); i.Lost != 2 || i.Trouble == "" {
+			t.Errorf("it stands at %+v", i)
+		}
+		if n := w.service.Stats().Lost; n != 2 {
+			t.Errorf("%d are counted as lost", n)
+		}
+	})
+}
+
+// Under a weaker durability a power cut takes records whose acks were kept: other records get their
+// offsets, and are delivered.
+func TestACursorIsNeverAheadOfItsLog(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o", "o", "o", "o")
+		w.declare("billing", 1, earliest())
+		s := w.find("billing")
+		s.Pull(pull("a", 9))
+		w.expect("billing", "a", "1", "2", "3", "4")
+		for o := range uint64(4) {
+			if err := w.ackNow(s, o+1, Done); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.service.leave(topicID, w.shard)
+		synctest.Wait()
+		w.box("billing").take("a")
+		if _, err := w.shard.data.TruncateTo(2); err != nil {
+			t.Fatal(err)
+		}
+		_, end, _ := w.shard.data.Offsets()
+		w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders"}, w.promise)
+		s = w.find("billing")
+		if i := s.Info(); i.FloorOffset != end-1 || i.DeliveredOffset != end-1 {
+			t.Errorf("the log ends at %d, and it stands at %+v", end, i)
+		}
+		s.Pull(pull("a", 9))
+		w.shard.publish("o")
+		w.expect("billing", "a", fmt.Sprint(end))
+	})
+}
