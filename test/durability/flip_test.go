@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
@@ -129,6 +131,14 @@ func TestAFlippedBitIsToldAndHarmsNothingElse(t *testing.T) {
 			t.Errorf("%s: the server did not tell of any damage", c.name)
 		}
 		verdict := read(bad, told...)
+		stream, err := js.Stream(soon(t), bad.Stream)
+		must(t, err)
+		for _, r := range told {
+			_, err := stream.GetMsg(soon(t), r.From)
+			if api, ok := errors.AsType[*jetstream.APIError](err); !ok || !strings.Contains(api.Description, "damaged") {
+				t.Errorf("%s: message %d can't be read, and who asks for it is told: %v", c.name, r.From, err)
+			}
+		}
 		if err := verdict.Err(); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}

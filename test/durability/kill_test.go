@@ -44,5 +44,5 @@ func killAgain(t *testing.T, lives, kills int, s *server) {
 }
 
 func TestNothingAcknowledgedIsLostByAKill(t *testing.T) {
-	killAgain(t, rounds(t, 4), 6, carillon(t, filepath.Join(runDir, "killed")))
+	killAgain(t, rounds(t, 3), 6, carillon(t, filepath.Join(runDir, "killed")))
 }

@@ -176,6 +176,8 @@ func (s *server) judge(js jetstream.JetStream, h *checker.History, consumers ...
 		s.t.Errorf("%v", err)
 	}
 	v := h.Judge(entries)
-	s.t.Logf("%s; %s", h, v)
+	if v.Read > 0 || v.Err() != nil {
+		s.t.Logf("%s; %s", h, v)
+	}
 	return v
 }
