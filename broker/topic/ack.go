@@ -191,7 +191,7 @@ func (a *acker) round() bool {
 	}
 	clear(a.moved)
 	a.moved = a.moved[:0]
-	if left := a.unanswered.Add(-answered); left <= maxUnanswered && left+answered > maxUnanswered {
+	if a.unanswered.Add(-answered) <= maxUnanswered {
 		a.mu.Lock()
 		a.room.Broadcast()
 		a.mu.Unlock()
@@ -243,6 +243,14 @@ func (s *Shard) settled(queue []*pending) []*pending {
 	clear(s.waiting[len(left):])
 	s.waiting = left
 	return queue
+}
+
+// failure is why nothing can be appended, or nil.
+func (s *Shard) failure() error {
+	if err := s.failed.Load(); err != nil {
+		return *err
+	}
+	return s.service.config.Disk.Failed()
 }
 
 // fail has the log closed and opened again, if the disk works. mu is held.

@@ -1,5 +1,33 @@
 // Package topic turns what is asked of a Topic into what brokers do: which broker serves which
-// shard.
+// shard, and how that broker keeps and acknowledges what is published.
+//
+// A Service is a broker's part. Follow tells it what coordination says; its workers open, close and
+// delete logs accordingly; the hub hands it what is published (Take). What one read of a
+// connection brought is one batch and one completion. The disk's committer calls the completions of a round, which
+// move the high watermark and nothing more; the acker, a goroutine of its own, then makes all
+// answers of the round and hands them to the hub in one call. A goroutine per shard, or an answer sent by
+// the committer itself, were the simpler ways: the one costs 10,000 stacks and wake-ups, the other keeps the disk waiting.
+//
+// Invariants of a Service:
+//
+//	T1  An ack is given when the record, and all before it in the shard, are as safe as the Topic asks.
+//	    So is every answer that rests on a record: that a message is a duplicate, that another was
+//	    expected before it.
+//	T2  Readers see nothing at or beyond the high watermark, and nothing below a start that never goes back.
+//	T3  Records of a publisher stand in the order in which they were taken. Each message with a
+//	    reply is answered once, unless the process dies.
+//	T4  Conditions and message ids are judged at the end of the log, records under way included. A message
+//	    that was refused at once has left no trace there. One refused because its log failed may have been kept.
+//	T5  A broker appends under the epoch that it was named leader in, in that life; what it led then
+//	    it goes on leading while it registers anew.
+//	T6  Logs are deleted if the Topic was seen being deleted, or deleted. What else is found without a
+//	    Topic is set aside.
+//	T7  What is wrong with one log refuses that Topic's messages, with the reason, and touches nothing else.
+//	    A log that failed is opened again if its disk works.
+//
+// When the process dies in it: nothing is kept in memory that the logs don't hold. The ids of the
+// deduplication window and the last message's are read again from the end of the log. Deleting a log is
+// one step; logs of which the first was deleted and the second not are set aside.
 //
 // PlanPlacement is pure: from what is known of brokers, Topics and shards it says what the
 // controller writes next, and of what is not served, why. It remembers nothing. Whoever is

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
@@ -26,18 +27,41 @@ func (s *Shard) Info() ShardInfo {
 	if info.Messages == 0 {
 		return info
 	}
+	info.Bytes = s.bytes(start)
+	info.FirstTime, info.LastTime = s.firstTime.at(s, start), s.finalTime.at(s, end-1)
+	return info
+}
+
+// bytes is how much is stored from an offset on.
+func (s *Shard) bytes(start uint64) (sum int64) {
 	for _, segment := range s.data.SegmentInfos() {
 		if segment.End > start {
-			info.Bytes += segment.Bytes
+			sum += segment.Bytes
 		}
 	}
-	if r, err := s.Get(start); err == nil {
-		info.FirstTime = time.Unix(0, r.Time).UTC()
+	return sum
+}
+
+// timeOf remembers the time of one record, so that asking again reads nothing.
+type timeOf struct {
+	mu     sync.Mutex
+	offset uint64
+	time   time.Time
+}
+
+// at is the time of the record at an offset, or zero if that can't be read.
+func (o *timeOf) at(s *Shard, offset uint64) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.offset == offset {
+		return o.time
 	}
-	if r, err := s.Get(end - 1); err == nil {
-		info.LastTime = time.Unix(0, r.Time).UTC()
+	r, err := s.Get(offset)
+	if err != nil {
+		return time.Time{}
 	}
-	return info
+	o.offset, o.time = offset, time.Unix(0, r.Time).UTC()
+	return o.time
 }
 
 // Get reads the record at an offset. A *NoRecordError says that there is none. It may read the disk.

@@ -40,8 +40,9 @@ type Service struct {
 	acker   *acker
 	counts  counts
 
+	state atomic.Pointer[coordination.State] // not under mu, since Take asks for it while a hub may wait for Take
+
 	mu          sync.RWMutex
-	state       *coordination.State
 	changed     chan struct{}
 	incarnation int64 // of this broker in state; 0: it isn't registered
 	byName      map[string]*Topic
@@ -84,8 +85,7 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 	if s.closing.Load() {
 		return
 	}
-	first := s.state == nil
-	s.state = state
+	first := s.state.Swap(state) == nil
 	close(s.changed)
 	s.changed = make(chan struct{})
 	me, _ := state.Broker(s.config.Self)
@@ -118,7 +118,7 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 
 // look brings what is known of a Topic up to the State. mu is held.
 func (s *Service) look(id string) {
-	if desired := s.state.TopicByID(id); desired != nil {
+	if desired := s.state.Load().TopicByID(id); desired != nil {
 		s.meet(desired)
 	} else if t := s.byID[id]; t != nil {
 		s.part(t)
@@ -136,7 +136,7 @@ func (s *Service) meet(desired *coordination.Topic) {
 		s.byID[t.id], s.byName[t.name] = t, t
 	}
 	before := t.view.Load()
-	v := see(s.config.Self, desired, s.state, before, s.config.Payload)
+	v := see(s.config.Self, desired, s.state.Load(), before, s.config.Payload)
 	t.view.Store(v)
 	switch {
 	case v.gone && t.offer != nil:
@@ -173,11 +173,7 @@ func (s *Service) part(t *Topic) {
 }
 
 // State is the last one that Follow was given, or nil.
-func (s *Service) State() *coordination.State {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.state
-}
+func (s *Service) State() *coordination.State { return s.state.Load() }
 
 // Changed is closed at the next Follow.
 func (s *Service) Changed() <-chan struct{} {

@@ -29,6 +29,8 @@ type Shard struct {
 	watchers atomic.Pointer[[]*func()] // never changed in place; watchMu guards who replaces it
 	watchMu  sync.Mutex
 
+	firstTime, finalTime timeOf // of what readers see
+
 	visible atomic.Uint64 // the first offset that readers see; never goes back
 	kept    retained
 

@@ -81,7 +81,7 @@ func (s *Service) Stats() Stats {
 		start, end := shard.Offsets()
 		out.Open++
 		out.Messages += end - start
-		out.Bytes += shard.data.Stats().Bytes
+		out.Bytes += shard.bytes(start)
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()

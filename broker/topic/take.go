@@ -119,20 +119,19 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 		s.settleLater(p)
 		return n
 	}
-	s.service.acker.unanswered.Add(int64(len(p.answers)))
-	count := uint64(len(in.records))
+	count, answers := uint64(len(in.records)), int64(len(p.answers))
 	in.append = log.Append{Epoch: s.epoch.Load(), Records: in.records, Durability: v.durability, Done: p}
 	p.durability = v.durability
 	_, err := s.data.Append(&in.append)
 	clear(in.records)
 	in.records, in.append = in.records[:0], log.Append{}
 	if err == nil { // p is the committer's now
+		s.service.acker.unanswered.Add(answers)
 		s.end += count
 		s.lastTime = now
 		s.service.counts.appended.Add(count)
 		return n
 	}
-	s.service.acker.unanswered.Add(-int64(len(p.answers)))
 	s.ids.undo(known)
 	s.lastKnown = false
 	s.notAppended(in, v, p, int(count), err)

@@ -75,9 +75,9 @@ func (t *Topic) whyNot() *NotServedError {
 		}
 		if shard := t.shard.Load(); shard == nil {
 			return no(Opening, "broker %s is opening its log; try again", s.config.Name)
-		} else if err := shard.failed.Load(); err != nil {
-			why := no(Troubled, "its log on broker %s: %v", s.config.Name, *err)
-			why.Err = *err
+		} else if err := shard.failure(); err != nil {
+			why := no(Troubled, "its log on broker %s: %v", s.config.Name, err)
+			why.Err = err
 			return why
 		}
 		return nil
@@ -100,8 +100,8 @@ func (t *Topic) Trouble() string {
 		return trouble.err.Error()
 	}
 	if s := t.shard.Load(); s != nil {
-		if err := s.failed.Load(); err != nil {
-			return (*err).Error()
+		if err := s.failure(); err != nil {
+			return err.Error()
 		}
 		return s.damage
 	}

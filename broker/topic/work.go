@@ -231,7 +231,9 @@ func (s *Service) setAsideStrangers(first *coordination.State) {
 			return
 		}
 	}
-	for _, stored := range s.found {
+	found := s.found
+	s.found = nil
+	for _, stored := range found {
 		id := stored.Meta.Topic
 		if stored.Err != nil {
 			id = stored.Name
