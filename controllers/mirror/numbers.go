@@ -32,6 +32,7 @@ type Numbers struct {
 	Messages      int64
 	Bytes         int64
 	Trouble       string
+	Uncounted     bool // its log was never open since the broker was first asked: only Trouble says something
 	Subscriptions map[string]SubscriptionNumbers
 }
 
@@ -237,12 +238,19 @@ func (n *numbers) take(broker string, found map[string]Numbers) (changed []strin
 	c := n.of(broker)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	regular := make(map[string]Numbers, len(found))
 	for id, is := range found {
-		if was, ok := c.regular[id]; !ok || !was.equal(is) {
+		was, ok := c.regular[id]
+		if is.Epoch == 0 { // its log is not open, so nothing was counted
+			is.Messages, is.Bytes, is.Subscriptions = was.Messages, was.Bytes, was.Subscriptions
+			is.Uncounted = !ok || was.Uncounted
+		}
+		if !ok || !was.equal(is) {
 			changed = append(changed, id)
 		}
+		regular[id] = is
 	}
-	c.regular = found
+	c.regular = regular
 	return changed
 }
 
@@ -258,7 +266,7 @@ func (n *numbers) forget(state *coordination.State) {
 }
 
 func (n Numbers) equal(o Numbers) bool {
-	if n.Messages != o.Messages || n.Bytes != o.Bytes || n.Trouble != o.Trouble || len(n.Subscriptions) != len(o.Subscriptions) {
+	if n.Messages != o.Messages || n.Bytes != o.Bytes || n.Trouble != o.Trouble || n.Uncounted != o.Uncounted || len(n.Subscriptions) != len(o.Subscriptions) {
 		return false
 	}
 	for name, s := range n.Subscriptions {

@@ -85,7 +85,10 @@ func (p *pass) find(found *coordination.Topic) {
 		return ""
 	})
 	if numbers, ok := p.mirror.Numbers(found.ID); ok {
-		p.numbers, f.Trouble = &numbers, numbers.Trouble
+		f.Trouble = numbers.Trouble
+		if !numbers.Uncounted {
+			p.numbers = &numbers
+		}
 	}
 }
 

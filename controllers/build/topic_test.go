@@ -1,0 +1,86 @@
+package build
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+func TestTopicSpec(t *testing.T) {
+	for what, c := range map[string]struct {
+		manifest string
+		want     coordination.TopicSpec
+	}{
+		"nothing asked for": {`metadata: {name: orders}
+spec: {brokerRef: {name: main}}`,
+			coordination.TopicSpec{Subjects: []string{"orders", "orders.>"}, Shards: 1}},
+		"another name": {`metadata: {name: orders.eu}
+spec: {name: ORDERS}`,
+			coordination.TopicSpec{Subjects: []string{"ORDERS", "ORDERS.>"}, Shards: 1}},
+		"everything": {`metadata: {name: orders}
+spec:
+  subjects: [a.>, b]
+  shards: 4
+  partitionBy: Tokens
+  partitionTokens: [2, 3]
+  replicas: 3
+  minInSync: 2
+  durability: Replicated
+  retention: {age: 168h, bytes: 10Gi, messages: 1000}
+  compaction: Latest
+  deduplication: {window: 2m}
+  uncleanElection: Allowed
+  deletionPolicy: DeleteIfEmpty`,
+			coordination.TopicSpec{
+				Subjects: []string{"a.>", "b"}, Shards: 4, PartitionBy: coordination.ByTokens, PartitionTokens: []int{2, 3}, Replicas: 3, MinInSync: 2,
+				Durability: coordination.Replicated, Retention: coordination.Retention{Age: 168 * time.Hour, Bytes: 10 << 30, Messages: 1000},
+				Compaction: coordination.LatestOnly, Deduplication: 2 * time.Minute, UncleanElection: true, DeletionPolicy: coordination.DeleteIfEmpty,
+			}},
+	} {
+		topic := &v1alpha1.Topic{}
+		if err := yaml.UnmarshalStrict([]byte(c.manifest), topic); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := TopicSpec(topic); err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s:\n%+v, %v, want\n%+v", what, got, err, c.want)
+		}
+	}
+	endless := &v1alpha1.Topic{Spec: v1alpha1.TopicSpec{Retention: &v1alpha1.RetentionSpec{Age: "99999999999h"}}}
+	if _, err := TopicSpec(endless); err == nil {
+		t.Error("an age beyond what can be counted is taken")
+	}
+}
+
+func TestSubscriptionSpec(t *testing.T) {
+	manifest := `metadata: {name: billing}
+spec:
+  topicRef: {name: orders}
+  start: {from: Time, time: "2026-01-31T01:00:00+01:00"}
+  filter: {subjects: [a.b], where: "true"}
+  ack: {wait: 10s, maxDeliver: 5, maxPending: 7, backoff: [1s, 1m30s]}
+  delivery: {push: {url: "http://a/b"}}
+  deadLetter: {topicRef: {name: dead}}
+  deletionPolicy: Retain`
+	subscription := &v1alpha1.Subscription{}
+	if err := yaml.UnmarshalStrict([]byte(manifest), subscription); err != nil {
+		t.Fatal(err)
+	}
+	want := coordination.SubscriptionSpec{
+		Start: coordination.Start{From: coordination.FromTime, Time: time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)}, Subjects: []string{"a.b"}, Where: "true",
+		Ack:  coordination.Ack{Wait: 10 * time.Second, MaxDeliver: 5, MaxPending: 7, Backoff: []time.Duration{time.Second, 90 * time.Second}},
+		Push: "http://a/b", DeadLetter: "dead", DeletionPolicy: coordination.Retain,
+	}
+	if got, err := SubscriptionSpec(subscription); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v, want\n%+v", got, err, want)
+	}
+	offset := int64(17)
+	subscription.Spec.Start = v1alpha1.StartSpec{From: v1alpha1.StartOffset, Offset: &offset}
+	if got, _ := SubscriptionSpec(subscription); got.Start != (coordination.Start{From: coordination.FromOffset, Offset: 17}) {
+		t.Errorf("from an offset it starts %+v", got.Start)
+	}
+}

@@ -1,0 +1,131 @@
+package mirror
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// says is a broker whose answer to /topics is text.
+func says(t *testing.T, status int, text string) coordination.Broker {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/topics" {
+			status = http.StatusNotFound
+		}
+		w.WriteHeader(status)
+		fmt.Fprint(w, text)
+	}))
+	t.Cleanup(server.Close)
+	return coordination.Broker{ID: "b0", Name: "main-0", HTTP: strings.TrimPrefix(server.URL, "http://")}
+}
+
+func TestAnswersOfBrokers(t *testing.T) {
+	n := newNumbers(time.Hour)
+	good, err := n.ask(t.Context(), says(t, 200, `{"broker": "b0", "later": 1, "topics": [
+		{"id": "x", "name": "orders", "epoch": 3, "first": 1, "last": 9, "messages": 9, "bytes": 1234, "trouble": "bad",
+		 "subscriptions": [{"name": "billing", "lag": 5, "pending": 2, "redelivered": 1}]}]}`))
+	if x := good["x"]; err != nil || x.Epoch != 3 || x.Messages != 9 || x.Bytes != 1234 || x.Trouble != "bad" || x.Subscriptions["billing"] != (SubscriptionNumbers{5, 2, 1}) {
+		t.Errorf("a good answer is %+v, %v", good, err)
+	}
+	for what, broker := range map[string]coordination.Broker{
+		"an error":          says(t, 500, `{"broker": "b0", "topics": []}`),
+		"another broker":    says(t, 200, `{"broker": "b1", "topics": []}`),
+		"half an answer":    says(t, 200, `{"broker": "b0", "topics": [`),
+		"something else":    says(t, 200, `<html>`),
+		"no address":        {ID: "b0", Name: "main-0"},
+		"nobody is there":   {ID: "b0", Name: "main-0", HTTP: "127.0.0.1:1"},
+		"a strange address": {ID: "b0", Name: "main-0", HTTP: "%"},
+	} {
+		if found, err := n.ask(t.Context(), broker); err == nil || !strings.Contains(err.Error(), "main-0") {
+			t.Errorf("%s: %v, %v; want an error that names the broker", what, found, err)
+		}
+	}
+}
+
+// Who asks gets an answer that began after the question, and those who waited together share one.
+func TestAnswersAreSharedAndNeverOlderThanTheQuestion(t *testing.T) {
+	var mu sync.Mutex
+	asked, release := 0, make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		asked++
+		n := asked
+		mu.Unlock()
+		if n == 1 {
+			<-release
+		}
+		fmt.Fprintf(w, `{"broker": "b0", "topics": [{"id": "x", "messages": %d}]}`, n)
+	}))
+	defer server.Close()
+	broker := coordination.Broker{ID: "b0", HTTP: strings.TrimPrefix(server.URL, "http://")}
+	n := newNumbers(time.Hour)
+	var all sync.WaitGroup
+	ask := func(least int64) {
+		found, err := n.ask(t.Context(), broker)
+		if err != nil || found["x"].Messages < least {
+			t.Errorf("the answer is %v, %v; want one of the %dth or later", found, err, least)
+		}
+	}
+	all.Go(func() { ask(1) })
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		mu.Lock()
+		n := asked
+		mu.Unlock()
+		if n == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nobody was asked")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	const others = 50 // who ask while the first answer is on its way, which may be too old for them
+	var started sync.WaitGroup
+	started.Add(others)
+	for range others {
+		all.Go(func() { started.Done(); ask(2) })
+	}
+	started.Wait()
+	close(release)
+	all.Wait()
+	if asked > others {
+		t.Errorf("%d asked, one by one", asked)
+	}
+}
+
+func TestOnlyWhatChangedIsTold(t *testing.T) {
+	n := newNumbers(time.Hour)
+	first := map[string]Numbers{"x": {Epoch: 1, Messages: 3}, "y": {Epoch: 1}}
+	if changed := n.take("b0", first); len(changed) != 2 {
+		t.Errorf("at first %v changed", changed)
+	}
+	if changed := n.take("b0", map[string]Numbers{"x": {Epoch: 2, Messages: 3}, "y": {Epoch: 1}}); len(changed) != 0 {
+		t.Errorf("%v changed, though the numbers did not", changed)
+	}
+	for what, x := range map[string]Numbers{
+		"messages":                        {Epoch: 2, Messages: 4},
+		"bytes":                           {Epoch: 2, Messages: 3, Bytes: 1},
+		"trouble":                         {Epoch: 2, Messages: 3, Trouble: "bad"},
+		"a subscription":                  {Epoch: 2, Messages: 3, Subscriptions: map[string]SubscriptionNumbers{"s": {}}},
+		"a log that is not open any more": {Trouble: "can't be opened"},
+	} {
+		n.take("b0", map[string]Numbers{"x": {Epoch: 2, Messages: 3}})
+		if changed := n.take("b0", map[string]Numbers{"x": x}); !slices.Equal(changed, []string{"x"}) {
+			t.Errorf("%s: %v changed", what, changed)
+		}
+	}
+	// What is not open is not empty: it is as it was counted last, or not known.
+	n.take("b0", map[string]Numbers{"x": {Epoch: 2, Messages: 3}})
+	n.take("b0", map[string]Numbers{"x": {Trouble: "bad"}, "z": {Trouble: "bad"}})
+	kept := n.of("b0").regular
+	if x, z := kept["x"], kept["z"]; x.Messages != 3 || x.Trouble != "bad" || x.Uncounted || !z.Uncounted {
+		t.Errorf("what is not open is %+v and %+v", x, z)
+	}
+}

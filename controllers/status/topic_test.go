@@ -1,0 +1,47 @@
+package status
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/controllers/mirror"
+	"github.com/carillon-mq/carillon/controllers/plan"
+)
+
+func TestTopicShowsWhatIsKnown(t *testing.T) {
+	self := coordination.Owner{Kind: coordination.ManifestOwner, Namespace: "default", Name: "orders", UID: "1"}
+	facts := plan.TopicFacts{
+		Self: self, Name: "orders", Link: plan.Link{Exists: true, Known: true},
+		Found:  &coordination.Topic{Name: "orders", ID: "x", Owner: self, Spec: coordination.TopicSpec{Subjects: []string{"orders.>"}, Shards: 1}},
+		Shards: []plan.ShardFacts{{Broker: "main-0", ID: "b0", Led: true}},
+	}
+	topic := &v1alpha1.Topic{}
+	topic.Generation = 2
+	served := plan.Action{Kind: plan.None, Reason: plan.Served, Message: "served"}
+	topic.Status = Topic(topic, facts, served, &mirror.Numbers{Messages: 7, Bytes: 70})
+	if s := topic.Status; say(s.Conditions) != "Ready=True:Served" || s.ObservedGeneration != 2 || s.ID != "x" || s.Leader.Name != "main-0" || s.Replicas != 1 || s.Messages != 7 || s.Bytes != 70 {
+		t.Errorf("served, it is %+v", s)
+	}
+	// What nobody says again stands: numbers, and all of it while etcd can't be read.
+	if again := Topic(topic, facts, served, nil); !equality.Semantic.DeepEqual(again, topic.Status) {
+		t.Errorf("without numbers it became %+v", again)
+	}
+	unknown := plan.TopicFacts{Self: self, Name: "orders", Link: plan.Link{Exists: true}}
+	waiting := plan.Action{Kind: plan.Wait, Reason: plan.CoordinationUnavailable, Message: "away"}
+	if s := Topic(topic, unknown, waiting, nil); say(s.Conditions) != "Ready=False:CoordinationUnavailable Reconciling=True:CoordinationUnavailable" || s.ID != "x" || s.Messages != 7 {
+		t.Errorf("with etcd away it is %+v", s)
+	}
+	// Made again it has another id, and no records.
+	facts.Found = &coordination.Topic{Name: "orders", ID: "y", Owner: self}
+	if s := Topic(topic, facts, served, nil); s.ID != "y" || s.Messages != 0 {
+		t.Errorf("made again it is %+v", s)
+	}
+	// What is somebody else's is not shown as ours.
+	facts.Found = &coordination.Topic{Name: "orders", ID: "z", Owner: coordination.Owner{Kind: coordination.ClientOwner}}
+	if s := Topic(topic, facts, plan.Action{Kind: plan.Stall, Reason: plan.Exists, Message: "taken"}, nil); say(s.Conditions) != "Ready=False:Exists Stalled=True:Exists" || s.ID != "" || s.Leader != nil || s.Messages != 0 {
+		t.Errorf("with the name taken it is %+v", s)
+	}
+}
