@@ -9,6 +9,7 @@
 //     flushed (EXT4_IOC_SHUTDOWN with NOLOGFLUSH); the process is killed, the volume mounted again.
 //     Broker and etcd are on that volume. The journal commits by itself after minutes only, so that nothing becomes safe
 //     but by a sync.
+//     (What ext4 makes safe unasked, as the name of a new file with the file, is left to package crashfs, which doesn't.)
 //   - full disk, failing disk: what is published is refused with a reason, all else goes on.
 //   - flipped bits: what can't be read is told, what can is read.
 //

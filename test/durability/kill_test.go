@@ -20,7 +20,7 @@ func killAgain(t *testing.T, lives, kills int, s *server) {
 	consumers := []string{"one", "two"}
 	s.create(js, h, consumers...)
 	for range lives {
-		load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 6, Async: 2, Consumers: consumers})
+		load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Again: 3, Async: 2, Consumers: consumers})
 		must(t, err)
 		for i := range kills {
 			s.progress(h, h.Progress(), 100, 10)

@@ -41,7 +41,7 @@ func cutPower(t *testing.T, times int, serve func(t *testing.T, dir string) *ser
 			loads = append(loads, load)
 		}
 		before := h.Progress()
-		start(h, checker.Workload{URL: s.url, Sync: 8, Async: 2, Consumers: consumers})
+		start(h, checker.Workload{URL: s.url, Sync: 6, Again: 3, Async: 2, Consumers: consumers})
 		if round%2 == 1 {
 			for _, o := range all[1:] {
 				start(o, checker.Workload{URL: s.url, Sync: 1})

@@ -15,6 +15,7 @@ import (
 type Workload struct {
 	URL       string
 	Sync      int      // publishers that wait for each ack
+	Again     int      // publishers that send each message, with its id, until it is acknowledged
 	Async     int      // publishers with a window of messages in flight
 	Consumers []string // durable consumers, each read by one client
 	// Final says that an error means the message was refused for good. nil: no error does.
@@ -75,18 +76,18 @@ func (h *History) Start(ctx context.Context, w Workload) (*Load, error) {
 			return nil, nil, err
 		}
 		l.conns = append(l.conns, nc)
-		// Nothing is sent twice by the client, so nothing may be there twice.
+		// The client sends nothing twice by itself, so nothing may be there twice.
 		js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(window), jetstream.WithPublishAsyncTimeout(2*answerTime), jetstream.WithDefaultTimeout(answerTime))
 		return js, nc, err
 	}
 	var errs []error
-	if w.Sync > 0 {
+	if w.Sync+w.Again > 0 {
 		// Without a server nothing is kept to be sent later: a message goes out now or never.
 		js, nc, err := connect("checker, synchronous", nats.ReconnectBufSize(-1))
 		errs = append(errs, err)
-		for range w.Sync {
+		for i := range w.Sync + w.Again {
 			p := h.NewPublisher()
-			l.work.Go(func() { h.publishSync(ctx, nc, js, p, w.Final) })
+			l.work.Go(func() { h.publishSync(ctx, nc, js, p, i >= w.Sync, w.Final) })
 		}
 	}
 	for range w.Async {
@@ -134,29 +135,40 @@ func (h *History) subject(publisher int) string { return fmt.Sprintf("%s.p%d", h
 // told notes how a publish ended.
 func (h *History) told(v Value, ack *jetstream.PubAck, err error, final func(error) bool) {
 	switch {
-	case err == nil && ack.Stream == h.Stream && !ack.Duplicate:
+	case err == nil && ack.Stream == h.Stream:
 		h.Acked(v, ack.Sequence)
 	case err == nil:
 		h.mu.Lock()
-		h.findings.add(Moved, "%s was acknowledged by stream %q (duplicate: %v)", v, ack.Stream, ack.Duplicate)
+		h.findings.add(Moved, "%s was acknowledged by stream %q", v, ack.Stream)
 		h.mu.Unlock()
 	case final != nil && final(err):
 		h.Refused(v, err.Error())
 	}
 }
 
-func (h *History) publishSync(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, p int, final func(error) bool) {
+func (h *History) publishSync(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, p int, again bool, final func(error) bool) {
+	var v Value
+	err := error(nil)
 	for ctx.Err() == nil {
 		if !nc.IsConnected() {
 			pause(ctx, 2*time.Millisecond)
 			continue
 		}
-		v := h.Intend(p)
+		options := []jetstream.PublishOpt{jetstream.WithRetryAttempts(0)}
+		if !again || err == nil {
+			v = h.Intend(p)
+		}
+		if again {
+			options = append(options, jetstream.WithMsgID(v.String()))
+		}
 		// What is on its way when the load is stopped is still waited for.
 		asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
-		ack, err := js.Publish(asked, h.subject(p), Encode(h.Stream, v), jetstream.WithRetryAttempts(0))
+		var ack *jetstream.PubAck
+		ack, err = js.Publish(asked, h.subject(p), Encode(h.Stream, v), options...)
 		cancel()
-		h.told(v, ack, err, final)
+		if !again || err == nil {
+			h.told(v, ack, err, final)
+		}
 		if err != nil {
 			pause(ctx, 10*time.Millisecond)
 		}
