@@ -1,0 +1,385 @@
+package compat
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// number is the JetStream error that err is; 0: none.
+func number(err error) jetstream.ErrorCode {
+	var e jetstream.JetStreamError
+	if errors.As(err, &e) && e.APIError() != nil {
+		return e.APIError().ErrorCode
+	}
+	return 0
+}
+
+var streamStories = []story{
+	{"a stream is made, found, described and deleted", func(t *testing.T, s *site) {
+		js, other := s.client(t), s.client(t)
+		name := s.name("orders")
+		config := jetstream.StreamConfig{
+			Name: name, Subjects: []string{name + ".>"}, Description: "what was ordered", MaxMsgs: 1000, MaxAge: time.Hour,
+			Metadata: map[string]string{"team": "sales"},
+		}
+		_, err := other.Stream(within(t), name)
+		if !errors.Is(err, jetstream.ErrStreamNotFound) {
+			t.Fatalf("before it is made: %v", err)
+		}
+		made, err := js.CreateStream(within(t), config)
+		must(t, err)
+		is := made.CachedInfo()
+		equal(t, "name", is.Config.Name, name)
+		equal(t, "description", is.Config.Description, config.Description)
+		equal(t, "subjects", fmt.Sprint(is.Config.Subjects), fmt.Sprint(config.Subjects))
+		equal(t, "max messages", is.Config.MaxMsgs, 1000)
+		equal(t, "max bytes", is.Config.MaxBytes, -1)
+		equal(t, "max age", is.Config.MaxAge, time.Hour)
+		equal(t, "duplicates", is.Config.Duplicates, 2*time.Minute)
+		equal(t, "replicas", is.Config.Replicas, 1)
+		equal(t, "storage", is.Config.Storage, jetstream.FileStorage)
+		equal(t, "team", is.Config.Metadata["team"], "sales")
+		equal(t, "messages", is.State.Msgs, 0)
+		equal(t, "first sequence", is.State.FirstSeq, 0)
+		equal(t, "last sequence", is.State.LastSeq, 0)
+		if is.Created.IsZero() || time.Since(is.Created) > time.Minute {
+			t.Errorf("created %v", is.Created)
+		}
+
+		found, err := other.Stream(within(t), name)
+		must(t, err)
+		fill(t, other, name+".new", 3)
+		is, err = found.Info(within(t))
+		must(t, err)
+		equal(t, "messages", is.State.Msgs, 3)
+		equal(t, "first sequence", is.State.FirstSeq, 1)
+		equal(t, "last sequence", is.State.LastSeq, 3)
+		if is.State.Bytes == 0 || is.State.FirstTime.IsZero() || is.State.LastTime.Before(is.State.FirstTime) {
+			t.Errorf("state %+v", is.State)
+		}
+
+		must(t, js.DeleteStream(within(t), name))
+		if _, err := js.Stream(within(t), name); !errors.Is(err, jetstream.ErrStreamNotFound) {
+			t.Errorf("after it was deleted: %v", err)
+		}
+		if err := js.DeleteStream(within(t), name); !errors.Is(err, jetstream.ErrStreamNotFound) {
+			t.Errorf("deleted twice: %v", err)
+		}
+		if _, err := js.CreateStream(within(t), config); err != nil {
+			t.Errorf("made again: %v", err)
+		}
+		again, err := js.Stream(within(t), name)
+		must(t, err)
+		equal(t, "messages of the one made again", again.CachedInfo().State.Msgs, 0)
+	}},
+
+	{"what is there already is recognised", func(t *testing.T, s *site) {
+		js, other := s.client(t), s.client(t)
+		config := jetstream.StreamConfig{Name: s.name("same")}
+		config.Subjects = []string{config.Name + ".a", config.Name + ".b"}
+		_, err := js.CreateStream(within(t), config)
+		must(t, err)
+		if _, err := other.CreateStream(within(t), config); err != nil {
+			t.Errorf("the same again: %v", err)
+		}
+		different := config
+		different.MaxMsgs = 7
+		if _, err := other.CreateStream(within(t), different); !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			t.Errorf("another one of that name: %v", err)
+		}
+		overlapping := jetstream.StreamConfig{Name: s.name("overlap"), Subjects: []string{config.Name + ".*"}}
+		_, err = other.CreateStream(within(t), overlapping)
+		equal(t, "one of the same subjects", number(err), jetstream.ErrorCode(10065))
+	}},
+
+	{"a stream is changed", func(t *testing.T, s *site) {
+		js, other := s.client(t), s.client(t)
+		config := jetstream.StreamConfig{Name: s.name("change"), MaxMsgs: 100}
+		config.Subjects = []string{config.Name + ".a"}
+		if _, err := js.UpdateStream(within(t), config); !errors.Is(err, jetstream.ErrStreamNotFound) {
+			t.Errorf("before it is made: %v", err)
+		}
+		_, err := js.CreateOrUpdateStream(within(t), config)
+		must(t, err)
+		config.MaxMsgs, config.Description = 3, "shorter"
+		config.Subjects = append(config.Subjects, config.Name+".b")
+		changed, err := other.CreateOrUpdateStream(within(t), config)
+		must(t, err)
+		is := changed.CachedInfo().Config
+		equal(t, "max messages", is.MaxMsgs, 3)
+		equal(t, "description", is.Description, "shorter")
+		equal(t, "subjects", len(is.Subjects), 2)
+		fill(t, js, config.Name+".a", 1)
+		eventually(t, "the new subject is kept", func() bool {
+			_, err := js.Publish(within(t), config.Name+".b", nil)
+			return err == nil
+		})
+		fill(t, js, config.Name+".b", 4)
+		eventually(t, "the new limit holds", func() bool {
+			is, err := changed.Info(within(t))
+			must(t, err)
+			return is.State.Msgs == 3
+		})
+		config.Storage = jetstream.MemoryStorage
+		_, err = js.UpdateStream(within(t), config)
+		equal(t, "other storage", number(err), jetstream.ErrorCode(10052))
+	}},
+
+	{"what can't be is refused with a reason", func(t *testing.T, s *site) {
+		js := s.client(t)
+		_, err := js.CreateStream(within(t), jetstream.StreamConfig{Name: s.name("bad"), Subjects: []string{"a..b"}})
+		equal(t, "subject", number(err), jetstream.ErrorCode(10052))
+		_, err = js.CreateStream(within(t), jetstream.StreamConfig{Name: s.name("bad"), MaxAge: time.Millisecond})
+		equal(t, "age", number(err), jetstream.ErrorCode(10052))
+		_, err = js.CreateStream(within(t), jetstream.StreamConfig{Name: s.name("bad"), Replicas: 6})
+		equal(t, "replicas", number(err), jetstream.ErrorCode(10052))
+		reply, err := js.Conn().Request("$JS.API.STREAM.CREATE.one", []byte(`{"name":"two"}`), patience)
+		must(t, err)
+		if !strings.Contains(string(reply.Data), `"err_code":10056`) {
+			t.Errorf("two names: %s", reply.Data)
+		}
+		reply, err = js.Conn().Request("$JS.API.STREAM.CREATE.one", []byte(`{"name":"one","no_such_setting":1}`), patience)
+		must(t, err)
+		if !strings.Contains(string(reply.Data), `"err_code":10025`) {
+			t.Errorf("a setting that is unknown: %s", reply.Data)
+		}
+		ask := &nats.Msg{Subject: "$JS.API.STREAM.NAMES", Header: nats.Header{"Nats-Required-Api-Level": {"99"}}}
+		reply, err = js.Conn().RequestMsg(ask, patience)
+		must(t, err)
+		if !strings.Contains(string(reply.Data), `"err_code":10185`) {
+			t.Errorf("a level that isn't there: %s", reply.Data)
+		}
+	}},
+
+	{"streams are named and listed", func(t *testing.T, s *site) {
+		js := s.client(t)
+		family := s.name("family")
+		var want []string
+		for i := range 5 {
+			name := fmt.Sprintf("%s-%d", family, i)
+			s.stream(t, func(c *jetstream.StreamConfig) { c.Name, c.Subjects = name, []string{fmt.Sprintf("%s.%d", family, i)} })
+			want = append(want, name)
+		}
+		fill(t, js, family+".3", 3)
+		var names []string
+		eventually(t, "all are named", func() bool {
+			list := js.StreamNames(within(t), jetstream.WithStreamListSubject(family+".>"))
+			names = nil
+			for name := range list.Name() {
+				names = append(names, name)
+			}
+			must(t, list.Err())
+			return len(names) == len(want)
+		})
+		slices.Sort(names)
+		equalTexts(t, "names", names, want)
+
+		list := js.ListStreams(within(t), jetstream.WithStreamListSubject(family+".>"))
+		messages := map[string]uint64{}
+		for info := range list.Info() {
+			messages[info.Config.Name] = info.State.Msgs
+		}
+		must(t, list.Err())
+		equal(t, "listed", len(messages), 5)
+		equal(t, "messages of one", messages[want[3]], 3)
+
+		by, err := js.StreamNameBySubject(within(t), family+".2")
+		must(t, err)
+		equal(t, "by subject", by, want[2])
+		if _, err := js.StreamNameBySubject(within(t), s.name("nobody")); !errors.Is(err, jetstream.ErrStreamNotFound) {
+			t.Errorf("by a subject of none: %v", err)
+		}
+	}},
+
+	{"the account counts", func(t *testing.T, s *site) {
+		js := s.client(t)
+		before, err := js.AccountInfo(within(t))
+		must(t, err)
+		name := s.stream(t, nil)
+		_, err = js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Durable: "one"})
+		must(t, err)
+		fill(t, js, name+".x", 10)
+		eventually(t, "one more of each", func() bool {
+			after, err := js.AccountInfo(within(t))
+			must(t, err)
+			return after.Streams == before.Streams+1 && after.Consumers == before.Consumers+1 && after.Store > before.Store
+		})
+	}},
+
+	{"a stream is purged", func(t *testing.T, s *site) {
+		js := s.client(t)
+		name := s.stream(t, nil)
+		fill(t, js, name+".x", 10)
+		stream, err := js.Stream(within(t), name)
+		must(t, err)
+		holds := func(what string, messages, first, last uint64) {
+			t.Helper()
+			is, err := stream.Info(within(t))
+			must(t, err)
+			equal(t, what+": messages", is.State.Msgs, messages)
+			equal(t, what+": first", is.State.FirstSeq, first)
+			equal(t, what+": last", is.State.LastSeq, last)
+		}
+		must(t, stream.Purge(within(t), jetstream.WithPurgeSequence(4)))
+		holds("up to 4", 7, 4, 10)
+		must(t, stream.Purge(within(t), jetstream.WithPurgeKeep(2)))
+		holds("all but 2", 2, 9, 10)
+		must(t, stream.Purge(within(t)))
+		holds("all", 0, 11, 10)
+		fill(t, js, name+".x", 1)
+		holds("one more", 1, 11, 11)
+
+		fixed := s.stream(t, func(c *jetstream.StreamConfig) { c.DenyPurge = true })
+		stream, err = js.Stream(within(t), fixed)
+		must(t, err)
+		equal(t, "where it is denied", number(stream.Purge(within(t))), jetstream.ErrorCode(10110))
+	}},
+}
+
+var messageStories = []story{
+	{"what is published is kept, in order, and acknowledged", func(t *testing.T, s *site) {
+		name := s.stream(t, nil)
+		js := s.client(t)
+		for i := range 5 {
+			ack, err := js.Publish(within(t), name+".x", fmt.Appendf(nil, "%d", i))
+			must(t, err)
+			equal(t, "stream", ack.Stream, name)
+			equal(t, "sequence", ack.Sequence, uint64(i+1))
+		}
+		ack, err := js.Publish(within(t), name+".x", nil, jetstream.WithMsgID("once"))
+		must(t, err)
+		equal(t, "first", ack.Duplicate, false)
+		again, err := js.Publish(within(t), name+".x", nil, jetstream.WithMsgID("once"))
+		must(t, err)
+		equal(t, "again", again.Duplicate, true)
+		equal(t, "sequence of the first", again.Sequence, ack.Sequence)
+
+		_, err = js.Publish(within(t), name+".x", nil, jetstream.WithExpectStream("another"))
+		equal(t, "expected stream", number(err), jetstream.ErrorCode(10060))
+		_, err = js.Publish(within(t), name+".x", nil, jetstream.WithExpectLastSequence(3))
+		equal(t, "expected sequence", number(err), jetstream.ErrorCode(10071))
+		_, err = js.Publish(within(t), name+".x", nil, jetstream.WithExpectLastSequence(6))
+		must(t, err)
+		_, err = js.Publish(within(t), name+".x", nil, jetstream.WithExpectLastMsgID("never"))
+		equal(t, "expected id", number(err), jetstream.ErrorCode(10070))
+	}},
+
+	{"publishing without waiting", func(t *testing.T, s *site) {
+		name := s.stream(t, nil)
+		js := s.client(t)
+		const many = 2000
+		var acks []jetstream.PubAckFuture
+		for i := range many {
+			ack, err := js.PublishAsync(name+".x", fmt.Appendf(nil, "%d", i+1))
+			must(t, err)
+			acks = append(acks, ack)
+		}
+		wait(t, "all are acknowledged", js.PublishAsyncComplete())
+		for i, ack := range acks {
+			select {
+			case ok := <-ack.Ok():
+				if ok.Sequence != uint64(i+1) {
+					t.Fatalf("message %d has sequence %d", i+1, ok.Sequence)
+				}
+			case err := <-ack.Err():
+				t.Fatalf("message %d: %v", i+1, err)
+			}
+		}
+		stream, err := s.client(t).Stream(within(t), name)
+		must(t, err)
+		equal(t, "messages", stream.CachedInfo().State.Msgs, many)
+	}},
+
+	{"a message is read by its sequence, or as the last of its subject", func(t *testing.T, s *site) {
+		for _, direct := range []bool{false, true} {
+			name := s.stream(t, func(c *jetstream.StreamConfig) { c.AllowDirect = direct })
+			js := s.client(t)
+			fill(t, js, name+".a", 3)
+			_, err := js.PublishMsg(within(t), &nats.Msg{Subject: name + ".b", Data: []byte("with header"), Header: nats.Header{"Colour": {"blue"}}})
+			must(t, err)
+			fill(t, js, name+".a", 2)
+			stream, err := s.client(t).Stream(within(t), name)
+			must(t, err)
+
+			m, err := stream.GetMsg(within(t), 4)
+			must(t, err)
+			equal(t, "subject", m.Subject, name+".b")
+			equal(t, "data", string(m.Data), "with header")
+			equal(t, "header", m.Header.Get("Colour"), "blue")
+			equal(t, "sequence", m.Sequence, 4)
+			if time.Since(m.Time) > time.Minute {
+				t.Errorf("time %v", m.Time)
+			}
+			m, err = stream.GetMsg(within(t), 2, jetstream.WithGetMsgSubject(name+".b"))
+			must(t, err)
+			equal(t, "the next of a subject", m.Sequence, 4)
+			m, err = stream.GetLastMsgForSubject(within(t), name+".a")
+			must(t, err)
+			equal(t, "the last of a subject", m.Sequence, 6)
+			equal(t, "its data", string(m.Data), "2")
+			if _, err := stream.GetMsg(within(t), 7); !errors.Is(err, jetstream.ErrMsgNotFound) {
+				t.Errorf("one that isn't there: %v", err)
+			}
+			if _, err := stream.GetLastMsgForSubject(within(t), name+".c"); !errors.Is(err, jetstream.ErrMsgNotFound) {
+				t.Errorf("the last of none: %v", err)
+			}
+		}
+	}},
+
+	{"limits let the oldest go", func(t *testing.T, s *site) {
+		js := s.client(t)
+		name := s.stream(t, func(c *jetstream.StreamConfig) { c.MaxMsgs = 5 })
+		fill(t, js, name+".x", 12)
+		stream, err := js.Stream(within(t), name)
+		must(t, err)
+		eventually(t, "five are left", func() bool {
+			is, err := stream.Info(within(t))
+			must(t, err)
+			return is.State.Msgs == 5 && is.State.FirstSeq == 8 && is.State.LastSeq == 12
+		})
+		aging := s.stream(t, func(c *jetstream.StreamConfig) { c.MaxAge = 200 * time.Millisecond })
+		fill(t, js, aging+".x", 3)
+		stream, err = js.Stream(within(t), aging)
+		must(t, err)
+		eventually(t, "none is left", func() bool {
+			is, err := stream.Info(within(t))
+			must(t, err)
+			return is.State.Msgs == 0 && is.State.LastSeq == 3
+		})
+		small := s.stream(t, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 100 })
+		_, err = js.Publish(within(t), small+".x", make([]byte, 200))
+		equal(t, "too large", number(err), jetstream.ErrorCode(10054))
+	}},
+
+	{"who publishes without JetStream is kept, too", func(t *testing.T, s *site) {
+		name := s.stream(t, nil)
+		js := s.client(t)
+		stream, err := js.Stream(within(t), name)
+		must(t, err)
+		fill(t, js, name+".first", 1) // the offer is known where this client is
+		for range 3 {
+			must(t, js.Conn().Publish(name+".x", []byte("plain")))
+		}
+		eventually(t, "all are kept", func() bool {
+			is, err := stream.Info(within(t))
+			must(t, err)
+			return is.State.Msgs == 4
+		})
+		quiet := s.stream(t, func(c *jetstream.StreamConfig) { c.NoAck = true })
+		silent, err := js.Stream(within(t), quiet)
+		must(t, err)
+		eventually(t, "kept without an ack", func() bool {
+			must(t, js.Conn().Publish(quiet+".x", nil))
+			is, err := silent.Info(within(t))
+			must(t, err)
+			return is.State.Msgs > 0
+		})
+	}},
+}

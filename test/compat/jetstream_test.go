@@ -1,0 +1,194 @@
+package compat
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// site is where stories of JetStream are told. Its clients are connected to one broker after the
+// other, so where there are several, most of what a client asks for is led by another one than its own.
+type site struct {
+	urls []string
+	next atomic.Int64
+	peer bool // it is nats-server, whose answers are the measure
+}
+
+// story is told at every site. Streams that it makes have names and subjects of its own.
+type story struct {
+	name string
+	tell func(t *testing.T, s *site)
+}
+
+// TestJetStream holds the broker to nats.go's jetstream package. With CARILLON_NATS_SERVER=/path/to/nats-server
+// the same stories are told there too, which is how they were verified.
+func TestJetStream(t *testing.T) {
+	stories := slices.Concat(streamStories, messageStories, consumerStories, pullStories)
+	sites := []struct {
+		name  string
+		start func(*testing.T) *site
+	}{
+		{"one broker", func(t *testing.T) *site { return brokerSite(t, 1) }},
+		{"three brokers", func(t *testing.T) *site { return brokerSite(t, 3) }},
+	}
+	if path := os.Getenv("CARILLON_NATS_SERVER"); path != "" {
+		sites = append(sites, struct {
+			name  string
+			start func(*testing.T) *site
+		}{"nats-server", func(t *testing.T) *site { return natsSite(t, path) }})
+	}
+	for _, at := range sites {
+		t.Run(at.name, func(t *testing.T) {
+			s := at.start(t)
+			for _, story := range stories {
+				t.Run(story.name, func(t *testing.T) { story.tell(t, s) })
+			}
+		})
+	}
+}
+
+func brokerSite(t *testing.T, brokers int) *site {
+	s := &site{}
+	for _, m := range startBrokers(t, brokers) {
+		s.urls = append(s.urls, m.url())
+	}
+	return s
+}
+
+// natsSite runs the nats-server at path until the test ends.
+func natsSite(t *testing.T, path string) *site {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	address := free.Addr().String()
+	must(t, free.Close())
+	_, port, err := net.SplitHostPort(address)
+	must(t, err)
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(context.Background())
+	server := exec.CommandContext(ctx, path, "-a", "127.0.0.1", "-p", port, "-js", "-sd", dir, "-l", filepath.Join(dir, "log"))
+	must(t, server.Start())
+	t.Cleanup(func() {
+		cancel()
+		_ = server.Wait()
+	})
+	eventually(t, "nats-server takes clients", func() bool {
+		conn, err := net.DialTimeout("tcp", address, patience)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+	return &site{urls: []string{"nats://" + address}, peer: true}
+}
+
+// client is a new application's.
+func (s *site) client(t *testing.T) jetstream.JetStream {
+	t.Helper()
+	url := s.urls[int(s.next.Add(1))%len(s.urls)]
+	nc, err := nats.Connect(url, nats.Timeout(patience), nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+		t.Errorf("client error (subscription %v): %v", sub, err)
+	}))
+	if err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	must(t, err)
+	return js
+}
+
+// name is one that nothing else at the site has.
+func (s *site) name(of string) string { return fmt.Sprintf("%s-%d", of, s.next.Add(1)) }
+
+// within is a context that a story which goes well never sees the end of.
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// stream makes one with subjects NAME.>, on the way of one client; the story goes on with others.
+func (s *site) stream(t *testing.T, change func(*jetstream.StreamConfig)) string {
+	t.Helper()
+	config := jetstream.StreamConfig{Name: s.name("s")}
+	config.Subjects = []string{config.Name + ".>"}
+	if change != nil {
+		change(&config)
+	}
+	if _, err := s.client(t).CreateStream(within(t), config); err != nil {
+		t.Fatalf("create stream %s: %v", config.Name, err)
+	}
+	return config.Name
+}
+
+// fill publishes messages "1" to "n", in this order.
+func fill(t *testing.T, js jetstream.JetStream, subject string, n int) {
+	t.Helper()
+	for i := range n {
+		if _, err := js.Publish(within(t), subject, fmt.Appendf(nil, "%d", i+1)); err != nil {
+			t.Fatalf("publish %d on %s: %v", i+1, subject, err)
+		}
+	}
+}
+
+// equal says what is different.
+func equal[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// texts are the payloads.
+func texts(messages []jetstream.Msg) (all []string) {
+	for _, m := range messages {
+		all = append(all, string(m.Data()))
+	}
+	return all
+}
+
+// count is "from" to "to".
+func count(from, to int) (all []string) {
+	for i := from; i <= to; i++ {
+		all = append(all, fmt.Sprint(i))
+	}
+	return all
+}
+
+func equalTexts(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Fatalf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// take receives what one pull brings, to its end.
+func take(t *testing.T, batch jetstream.MessageBatch, err error) []jetstream.Msg {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("fetch: %v", err)
+	}
+	var all []jetstream.Msg
+	for m := range batch.Messages() {
+		all = append(all, m)
+	}
+	if err := batch.Error(); err != nil {
+		t.Fatalf("fetch: %v", err)
+	}
+	return all
+}
+
+// soon bounds how long a pull waits that is not expected to get all that it asks for.
+const soon = 250 * time.Millisecond
