@@ -2,8 +2,10 @@ package controllers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/controllers"
 	"github.com/carillon-mq/carillon/controllers/observe"
 )
@@ -107,6 +110,59 @@ func TestTopicOfABrokerThatIsAwaySaysSo(t *testing.T) {
 	}
 }
 
+// An operator that starts while etcd is away leaves what was said as it is: brokers go on serving.
+// What it can't do it says.
+func TestOperatorThatStartsWithoutEtcd(t *testing.T) {
+	w, f, _ := newServingWorld(t, "main-0")
+	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
+	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)
+	w.untilTopic("orders", "Served")
+	w.untilSubscription("billing", "Served")
+	var away atomic.Bool
+	away.Store(true)
+	with := w.options.OpenEtcd
+	w.restartOperator(func(o *controllers.Options) {
+		o.OpenEtcd = func(cluster string, endpoints []string, ca, cert, key []byte) (observe.Etcd, error) {
+			etcd, err := with(cluster, endpoints, ca, cert, key)
+			return &etcdThatMayBeAway{etcd, &away}, err
+		}
+	})
+	w.until(v1alpha1.ConditionReady, metav1.ConditionFalse, "CoordinationUnavailable")
+	w.apply("Topic", "more", `{brokerRef: {name: main}}`)
+	w.untilTopicSays("more", "WaitingForBroker", "not ready yet: CoordinationUnavailable")
+	w.untilTopic("orders", "Served")
+	w.untilSubscription("billing", "Served")
+	away.Store(false)
+	w.untilTopic("more", "Served")
+	if f.topic("more") == nil {
+		t.Error("the new Topic is not in etcd")
+	}
+	if err := w.countEvents("Subscription", "Served", 1); err != nil {
+		t.Error(err)
+	}
+}
+
+// etcdThatMayBeAway answers nothing as long as it is away.
+type etcdThatMayBeAway struct {
+	observe.Etcd
+	away *atomic.Bool
+}
+
+func (e *etcdThatMayBeAway) Owner(ctx context.Context) (string, error) {
+	if e.away.Load() {
+		return "", errors.New("get owner: etcd is away")
+	}
+	return e.Etcd.Owner(ctx)
+}
+
+func (e *etcdThatMayBeAway) Health(ctx context.Context) coordination.Health {
+	health := e.Etcd.Health(ctx)
+	if e.away.Load() {
+		health.Err = errors.New("list coordinators: etcd is away")
+	}
+	return health
+}
+
 func TestWhatBrokersCantServeIsSaid(t *testing.T) {
 	w, f, _ := newServingWorld(t, "main-0")
 	for name, c := range map[string]struct{ spec, reason, says string }{
@@ -183,6 +239,12 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 		t.Errorf("the Topic says %q", said)
 	}
 	w.wantEvent("DiskFull", "no space left")
+	// An operator that starts does not forget it before it has asked.
+	w.restartOperator(func(*controllers.Options) {})
+	w.quiet()
+	if err := w.countEvents("Topic", "DiskFull", 1); err != nil {
+		t.Error(err)
+	}
 	// A broker that does not answer changes nothing.
 	f.count("orders", counted{messages: 7})
 	w.untilTopic("orders", "Served")

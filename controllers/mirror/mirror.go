@@ -30,7 +30,6 @@ type Mirror struct {
 
 	etcd     observe.Etcd
 	identity string
-	begun    time.Time
 	tell     teller
 	log      *slog.Logger
 	numbers  *numbers

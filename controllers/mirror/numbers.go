@@ -19,6 +19,7 @@ const (
 	// for numbers more often.
 	PollInterval = 30 * time.Second
 	// pollTimeout bounds one answer, and maxAnswer its size: 10,000 Topics with some Subscriptions each.
+	firstPoll   = time.Second // after a mirror was opened: what brokers say of their disks is not known before
 	pollTimeout = 5 * time.Second
 	maxAnswer   = 64 << 20
 	// sweepPolls is how many looks at the numbers come between two at the owners in etcd, by which
@@ -194,14 +195,15 @@ func (m *Mirror) Records(ctx context.Context, topicID string) plan.Records {
 
 // poll asks every broker, once in a while.
 func (m *Mirror) poll(ctx context.Context) {
-	tick := time.NewTicker(m.numbers.interval)
-	defer tick.Stop()
+	timer := time.NewTimer(min(m.numbers.interval, firstPoll))
+	defer timer.Stop()
 	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-timer.C:
 		}
+		timer.Reset(m.numbers.interval)
 		state := m.State()
 		if state == nil {
 			continue

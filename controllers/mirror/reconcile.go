@@ -139,7 +139,7 @@ func (s *Set) fits(broker types.NamespacedName, key string, now time.Time) (due 
 func (s *Set) replace(broker types.NamespacedName, uid types.UID, etcd observe.Etcd, key string, due time.Time) {
 	m := &Mirror{
 		Broker: broker, UID: uid, Keys: etcd, etcd: etcd, identity: observe.Identity(broker.Namespace, broker.Name, string(uid)),
-		begun: time.Now(), tell: s.teller(), log: s.log, numbers: newNumbers(s.interval), owners: newOwners(), names: map[string]string{},
+		tell: s.teller(), log: s.log, numbers: newNumbers(s.interval), owners: newOwners(), names: map[string]string{},
 	}
 	former := s.take(broker)
 	var known *coordination.State

@@ -21,9 +21,6 @@ const (
 	FieldTopic  = "spec.topicRef.name"
 )
 
-// freshFor is how long a mirror has to read what is in etcd before anybody who was well is said not to be.
-const freshFor = 10 * time.Second
-
 // listTimeout bounds a listing, which the cache answers from memory.
 const listTimeout = 10 * time.Second
 
@@ -40,7 +37,6 @@ type Set struct {
 	stop context.CancelFunc
 
 	mu      sync.Mutex
-	begun   time.Time // when this operator came to act
 	closed  bool
 	mirrors map[types.NamespacedName]*entry
 	waiting map[types.NamespacedName]bool
@@ -62,9 +58,6 @@ func NewSet(cache client.Reader, log *slog.Logger, interval time.Duration) *Set 
 
 // Start lets the mirrors be until ctx ends, and then ends them all.
 func (s *Set) Start(ctx context.Context) error {
-	s.mu.Lock()
-	s.begun = time.Now()
-	s.mu.Unlock()
 	<-ctx.Done()
 	s.stop()
 	s.mu.Lock()
@@ -115,12 +108,8 @@ func (s *Set) Link(name types.NamespacedName, broker *v1alpha1.Broker) (plan.Lin
 	}
 	m := s.Of(name)
 	if m == nil || m.UID != broker.UID {
-		s.mu.Lock()
-		link.Fresh = s.begun.IsZero() || time.Since(s.begun) < freshFor
-		s.mu.Unlock()
 		return link, nil
 	}
-	link.Fresh = time.Since(m.begun) < freshFor
 	if state := m.State(); state != nil {
 		link.Known, link.Joined = true, len(state.Brokers)
 		return link, m
@@ -131,11 +120,19 @@ func (s *Set) Link(name types.NamespacedName, broker *v1alpha1.Broker) (plan.Lin
 	return link, nil
 }
 
-// Holds says that a status stands for now: what it says was well, and what has become of that since
-// this operator began is about to be known.
-func Holds(conditions []metav1.Condition, generation int64, link plan.Link) bool {
+// Holds says that a status stands for now: what was found out about this generation, while the same
+// Broker was there, is the last that is known until etcd can be read again. An operator that starts
+// while etcd is away is no reason to call anything unwell that brokers go on serving.
+func Holds(conditions []metav1.Condition, generation int64, link plan.Link, broker *v1alpha1.Broker) bool {
 	ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
-	return link.Exists && !link.Known && link.Fresh && ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == generation
+	if link.Known || broker == nil || ready == nil || ready.ObservedGeneration != generation || ready.LastTransitionTime.Before(&broker.CreationTimestamp) {
+		return false
+	}
+	switch plan.Reason(ready.Reason) {
+	case plan.WaitingForBroker, plan.CoordinationUnavailable, plan.TopicMissing, plan.WaitingForTopic, plan.Placing:
+		return false // what these wait for is what is said of them
+	}
+	return true
 }
 
 func (s *Set) teller() teller {

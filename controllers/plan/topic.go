@@ -43,8 +43,6 @@ type Link struct {
 	Known  bool   // what is in etcd has been read
 	Why    string // the Broker's own words, or what kept etcd from being read
 	Joined int    // how many brokers there are
-	// Fresh says that it was begun only moments ago to read what is in etcd.
-	Fresh bool
 }
 
 // ShardFacts say who serves a shard.
@@ -109,7 +107,7 @@ func unservable(f TopicFacts) (Action, bool) {
 	case f.Spec.MinInSync > MaxReplicas:
 		return stall(ReplicasUnsupported, fmt.Sprintf("brokers of this version keep %d copy of each record, so minInSync can't be %d: write minInSync: %d, or leave it out", MaxReplicas, f.Spec.MinInSync, MaxReplicas))
 	case f.Spec.Shards > MaxShards:
-		return stall(ShardsUnsupported, fmt.Sprintf("brokers of this version serve Topics of %d shard, and %d are asked for: delete this manifest, from which nothing was made, and apply it with shards: %d", MaxShards, f.Spec.Shards, MaxShards))
+		return stall(ShardsUnsupported, fmt.Sprintf("brokers of this version serve Topics of %d shard, and %d are asked for: delete this manifest and apply it with shards: %d", MaxShards, f.Spec.Shards, MaxShards))
 	case f.Spec.Compaction == coordination.LatestOnly:
 		return stall(CompactionUnsupported, "brokers of this version don't compact: write compaction: None, or leave it out")
 	}
@@ -277,6 +275,11 @@ func (f TopicFacts) troubled(TopicFacts) (Action, bool) {
 		reason, out = RecordsDamaged, "those records can't be read from this broker; all others can"
 	}
 	return Action{Kind: Stall, Reason: reason, Target: f.Shards[0].Broker, Message: fmt.Sprintf("broker %s: %s (%s)", f.Shards[0].Broker, f.Trouble, out)}, true
+}
+
+// OfDisk says that a reason is one of those that brokers give for their disks.
+func OfDisk(reason Reason) bool {
+	return reason == DiskFull || reason == DiskFailed || reason == RecordsDamaged
 }
 
 // Cause is the last part of an error, after what was tried and at which address: those differ

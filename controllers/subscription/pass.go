@@ -28,7 +28,8 @@ type pass struct {
 	*Reconciler
 	subscription *v1alpha1.Subscription
 
-	mirror  *mirror.Mirror // nil: what etcd holds is not known
+	broker  *v1alpha1.Broker // nil: there is none
+	mirror  *mirror.Mirror   // nil: what etcd holds is not known
 	facts   plan.SubscriptionFacts
 	numbers *mirror.SubscriptionNumbers
 }
@@ -74,6 +75,7 @@ func (p *pass) observe(ctx context.Context) error {
 	} else if broker.DeletionTimestamp != nil {
 		broker = nil
 	}
+	p.broker = broker
 	if f.Link, p.mirror = p.Mirrors.Link(name, broker); p.mirror == nil {
 		return nil
 	}

@@ -72,8 +72,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if mirror.Holds(subscription.Status.Conditions, subscription.Generation, p.facts.Link) {
-		return ctrl.Result{RequeueAfter: pollTrouble}, nil
+	if mirror.Holds(subscription.Status.Conditions, subscription.Generation, p.facts.Link, p.broker) {
+		return ctrl.Result{}, nil // the mirror tells when more is known
 	}
 	wanted := status.Subscription(subscription, p.facts, action, p.numbers)
 	if !equality.Semantic.DeepEqual(subscription.Status, wanted) {

@@ -27,9 +27,11 @@ type pass struct {
 	*Reconciler
 	topic *v1alpha1.Topic
 
-	mirror  *mirror.Mirror // nil: what etcd holds is not known
+	broker  *v1alpha1.Broker // nil: there is none
+	mirror  *mirror.Mirror   // nil: what etcd holds is not known
 	facts   plan.TopicFacts
 	numbers *mirror.Numbers
+	counted bool // its broker has been asked
 }
 
 // run does step after step until there is none left, and returns what there is to say.
@@ -64,6 +66,7 @@ func (p *pass) observe(ctx context.Context) error {
 	} else if broker.DeletionTimestamp != nil {
 		broker = nil
 	}
+	p.broker = broker
 	if f.Link, p.mirror = p.Mirrors.Link(name, broker); p.mirror == nil {
 		return nil
 	}
@@ -74,7 +77,7 @@ func (p *pass) observe(ctx context.Context) error {
 // find takes what is in etcd under the Topic's name.
 func (p *pass) find(found *coordination.Topic) {
 	f := &p.facts
-	f.Found, f.Shards, f.Trouble, p.numbers = found, nil, "", nil
+	f.Found, f.Shards, f.Trouble, p.numbers, p.counted = found, nil, "", nil, false
 	if found == nil {
 		return
 	}
@@ -85,7 +88,7 @@ func (p *pass) find(found *coordination.Topic) {
 		return ""
 	})
 	if numbers, ok := p.mirror.Numbers(found.ID); ok {
-		f.Trouble = numbers.Trouble
+		f.Trouble, p.counted = numbers.Trouble, true
 		if !numbers.Uncounted {
 			p.numbers = &numbers
 		}

@@ -98,8 +98,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if wait := p.patience(action); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	if mirror.Holds(topic.Status.Conditions, topic.Generation, p.facts.Link) {
-		return ctrl.Result{RequeueAfter: pollTrouble}, nil
+	if mirror.Holds(topic.Status.Conditions, topic.Generation, p.facts.Link, p.broker) || p.diskUnknown(action) {
+		return ctrl.Result{}, nil // the mirror tells when more is known
 	}
 	wanted := status.Topic(topic, p.facts, action, p.numbers)
 	if !equality.Semantic.DeepEqual(topic.Status, wanted) {
@@ -121,6 +121,13 @@ func (p *pass) patience(action plan.Action) time.Duration {
 		return 0
 	}
 	return placingPatience - p.Now().Sub(p.facts.Found.Created)
+}
+
+// diskUnknown says that a Topic was last in trouble for its disk, and that its broker has not been
+// asked again yet.
+func (p *pass) diskUnknown(action plan.Action) bool {
+	ready := meta.FindStatusCondition(p.topic.Status.Conditions, v1alpha1.ConditionReady)
+	return action.Kind == plan.None && !p.counted && ready != nil && plan.OfDisk(plan.Reason(ready.Reason))
 }
 
 // report writes an event when the reason changed, and tells the Subscriptions, whose status has
