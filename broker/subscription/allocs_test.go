@@ -1,0 +1,58 @@
+//go:build !race
+
+package subscription
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+func TestDeliveringAllocatesNothing(t *testing.T) {
+	for name, opts := range map[string]log.Options{"memory": {}, "disk": {TailBytes: 1}} {
+		for _, subjects := range [][]string{nil, {"orders.1", "orders.3"}} {
+			w, outlet := full(t, 80_000, opts)
+			spec := earliest()
+			spec.Subjects = subjects
+			w.declare("billing", 1, spec)
+			outlet.sub = w.find("billing")
+			outlet.run(20_000)
+			got := testing.AllocsPerRun(10, func() { outlet.run(1000) })
+			if got > 10 { // of a thousand deliveries, acks and what the state log takes of them
+				t.Errorf("from %s, filter %v: %.1f allocations per 1000 records delivered and acknowledged", name, subjects, got)
+			}
+			got = testing.AllocsPerRun(1000, func() { outlet.run(1) })
+			if got >= 1 {
+				t.Errorf("from %s, filter %v: %.1f allocations per record pulled alone", name, subjects, got)
+			}
+		}
+	}
+}
+
+// Ten thousand Subscriptions are one goroutine and one timer more than none, and little memory.
+func TestIdleSubscriptionsAreCheap(t *testing.T) {
+	w, _ := full(t, 1, log.Options{})
+	const n = 10_000
+	for i := range n {
+		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: fmt.Sprintf("s%d", i), Made: int64(i + 1), Spec: earliest()})
+	}
+	goroutines := runtime.NumGoroutine()
+	before, after := runtime.MemStats{}, runtime.MemStats{}
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	w.follow()
+	for i := range n {
+		w.find(fmt.Sprintf("s%d", i))
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if more := runtime.NumGoroutine() - goroutines; more > 0 {
+		t.Errorf("%d goroutines more", more)
+	}
+	if each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / n; each > 1500 {
+		t.Errorf("each takes %d bytes", each)
+	}
+}

@@ -1,0 +1,137 @@
+package subscription
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// discard is an Outlet that acknowledges what it is given, when it is flushed, and asks for more.
+type discard struct {
+	sub    *Subscription
+	n      int
+	until  int
+	offset uint64
+	done   chan struct{}
+	acks   []uint64
+}
+
+func (o *discard) Deliver(_ []byte, d *Delivery, _ *log.Record) {
+	o.n++
+	o.offset = d.Offset
+	o.acks = append(o.acks, d.Offset)
+	if o.n == o.until {
+		o.done <- struct{}{}
+	}
+}
+func (o *discard) End([]byte, End, int, int)        {}
+func (o *discard) Heartbeat([]byte, uint64, uint64) {}
+func (o *discard) Interested([]byte) bool           { return true }
+func (o *discard) Flush() {
+	for _, offset := range o.acks {
+		o.sub.Ack(offset, 0, 1, Done, 0, nil)
+	}
+	o.acks = o.acks[:0]
+}
+
+// full is a broker whose Topic holds n records of 128 bytes, with options of its disk.
+func full(t testing.TB, n int, opts log.Options) (*world, *discard) {
+	outlet := &discard{done: make(chan struct{}, 1)}
+	w := &world{t: t, fs: env.OS, opts: opts}
+	var err error
+	if w.disk, err = log.OpenDisk(w.fs, t.TempDir(), opts); err != nil {
+		t.Fatal(err)
+	}
+	w.shard = &shard{t: t}
+	if w.shard.data, err = w.disk.Open(log.Identity{Topic: topicID}, 1, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	if w.shard.state, err = w.disk.Open(log.Identity{Topic: topicID, Part: "state"}, 1, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.service = New(Config{Outlet: func(*topic.Topic, string) Outlet { return outlet }})
+	w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders"}, log.Synced)
+	t.Cleanup(w.stop)
+	w.fill(n)
+	return w, outlet
+}
+
+// fill appends n records in batches of 64.
+func (w *world) fill(n int) {
+	records := make([]log.Record, 64)
+	for i := range records {
+		records[i] = log.Record{Subject: fmt.Appendf(nil, "orders.%d", i%4), Data: make([]byte, 128)}
+	}
+	for ; n > 0; n -= len(records) {
+		records = records[:min(n, len(records))]
+		for {
+			_, err := w.shard.data.Append(&log.Append{Epoch: 1, Records: records, Durability: log.Memory})
+			if err == nil {
+				break
+			}
+			if err := w.shard.data.WaitRoom(w.t.Context()); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	if err := w.shard.data.Flush(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// run has n records delivered to one request of that size, and acknowledged.
+func (o *discard) run(n int) {
+	o.n, o.until = 0, n
+	o.sub.Pull(Pull{To: []byte("inbox"), Batch: n})
+	<-o.done
+}
+
+func benchmark(b *testing.B, opts log.Options, subjects ...string) {
+	w, outlet := full(b, b.N, opts)
+	spec := coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}, Subjects: subjects}
+	w.declare("billing", 1, spec)
+	outlet.sub = w.find("billing")
+	n := b.N
+	if len(subjects) > 0 {
+		n = max(b.N/4, 1)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	outlet.run(n)
+	b.StopTimer()
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "deliveries/s")
+}
+
+func BenchmarkDeliverFromMemory(b *testing.B) { benchmark(b, log.Options{TailBytes: 1 << 30}) }
+func BenchmarkDeliverFromDisk(b *testing.B)   { benchmark(b, log.Options{TailBytes: 1}) }
+func BenchmarkDeliverFiltered(b *testing.B) {
+	benchmark(b, log.Options{TailBytes: 1 << 30}, "orders.0")
+}
+
+// One record at a time, each asked for and acknowledged.
+func BenchmarkPullOne(b *testing.B) {
+	w, outlet := full(b, b.N, log.Options{})
+	w.declare("billing", 1, earliest())
+	outlet.sub = w.find("billing")
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		outlet.run(1)
+	}
+}
+
+// What 10,000 idle Subscriptions take.
+func BenchmarkIdleSubscription(b *testing.B) {
+	w, _ := full(b, 1, log.Options{})
+	for i := range b.N {
+		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: fmt.Sprintf("s%d", i), Made: int64(i + 1), Spec: earliest()})
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	w.follow()
+	w.find(fmt.Sprintf("s%d", b.N-1))
+}
