@@ -27,7 +27,8 @@ func TestARefusalHasTheCodeThatClientsKnow(t *testing.T) {
 		{&topic.StoreError{Topic: "orders", Err: log.ErrOverloaded}, 10077, "topic orders: not kept: the disk is behind: too much waits to be written; publish more slowly"},
 		{&topic.WindowFullError{Topic: "orders", IDs: 3, Window: 1e9}, 10077,
 			"topic orders: 3 message ids within the deduplication window of 1s are all that this broker keeps; shorten spec.deduplication or publish more slowly"},
-		{&topic.UnsupportedConditionError{Topic: "orders", Condition: "that"}, 10077, "topic orders: that is not supported (publish without it)"},
+		{&topic.UnsupportedConditionError{Topic: "orders", Condition: "that", Why: "it is so"}, 10077, "topic orders: that is not possible: it is so"},
+		{&topic.WrongLastError{Topic: "orders", Subject: "orders.eu", Last: 7}, 10071, "wrong last sequence: 7"},
 		{ErrMessageTTLDisabled, 10166, "per-message TTL is disabled"},
 		{errors.New("whatever else"), 10077, "whatever else"},
 	} {

@@ -54,11 +54,15 @@ func (e *WrongTopicError) Error() string {
 
 // WrongLastError is a message that expected another one before it.
 type WrongLastError struct {
-	Topic string
-	Last  uint64 // the offset of the last message that is kept
+	Topic   string
+	Subject string // whose last message was expected; empty: the Topic's
+	Last    uint64 // its offset; 0: there is none
 }
 
 func (e *WrongLastError) Error() string {
+	if e.Subject != "" {
+		return fmt.Sprintf("topic %s: the last message of subject %s is at offset %d", e.Topic, e.Subject, e.Last)
+	}
 	return fmt.Sprintf("topic %s: the last message is at offset %d", e.Topic, e.Last)
 }
 
@@ -83,10 +87,10 @@ func (e *WindowFullError) Error() string {
 }
 
 // UnsupportedConditionError is a condition that brokers can't judge.
-type UnsupportedConditionError struct{ Topic, Condition string }
+type UnsupportedConditionError struct{ Topic, Condition, Why string }
 
 func (e *UnsupportedConditionError) Error() string {
-	return fmt.Sprintf("topic %s: %s is not supported (publish without it)", e.Topic, e.Condition)
+	return fmt.Sprintf("topic %s: %s is not possible: %s", e.Topic, e.Condition, e.Why)
 }
 
 // StoreError is a message that could not be kept. It may have been kept all the same if the log

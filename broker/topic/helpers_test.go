@@ -156,7 +156,14 @@ func (plainFace) Conditions(header []byte) (c Conditions, refusal error) {
 		}
 		c.ExpectedLast, c.ExpectsLast = last, true
 	}
-	_, c.ExpectsLastBySubject = h.Get("Expect-Last-By-Subject")
+	if value, ok := h.Get("Expect-Last-By-Subject"); ok {
+		last, err := strconv.ParseUint(string(value), 10, 64)
+		if err != nil {
+			return c, err
+		}
+		c.ExpectedLastBySubject, c.ExpectsLastBySubject = last, true
+	}
+	c.ExpectedSubject, _ = h.Get("Expect-Subject")
 	return c, nil
 }
 

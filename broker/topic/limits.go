@@ -14,6 +14,10 @@ const (
 	maxIDsTogether = 2 << 20
 	// maxID is the longest message id: it is kept in memory for the last message of each shard.
 	maxID = 1 << 10
+	// maxSubjects is of how many subjects one shard knows the last record, at about 50 bytes each.
+	maxSubjects = 1 << 20
+	// readAtOnce is how much of a log is read for them while publishers wait: some 20 ms.
+	readAtOnce = 16 << 20
 	// maxUnanswered is how many answers may wait for the disk, at about 100 bytes each, before
 	// publishers are read no further; at twice as many, what came over links is refused.
 	maxUnanswered = 256 << 10

@@ -41,6 +41,7 @@ type Shard struct {
 	lastID    []byte // of the last message, if lastKnown
 	lastKnown bool
 	ids       window
+	subjects  *subjects  // nil: nobody asked yet
 	waiting   []*pending // answers that rest on records under way, and nothing else
 }
 

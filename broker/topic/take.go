@@ -133,7 +133,7 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 		return n
 	}
 	s.ids.undo(known)
-	s.lastKnown = false
+	s.lastKnown, s.subjects = false, nil
 	s.notAppended(in, v, p, int(count), err)
 	return n
 }
@@ -158,6 +158,9 @@ func (s *Shard) judge(in *intake, p *pending, v *view, m *protocol.Message, now 
 		return false
 	}
 	s.lastID, s.lastKnown = append(s.lastID[:0], c.ID...), true
+	if s.subjects != nil {
+		s.subjects.note(m.Subject, next)
+	}
 	if len(m.Reply) > 0 && !v.noAck {
 		p.add(m.Reply, answer{offset: next})
 	}
@@ -172,10 +175,7 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 		in.refuse(t, v, m.Reply, &WrongTopicError{Topic: t.name, Expected: string(c.ExpectedTopic)})
 		return false
 	case len(c.ID) > maxID:
-		in.refuse(t, v, m.Reply, &UnsupportedConditionError{t.name, "a message id of so many bytes"})
-		return false
-	case c.ExpectsLastBySubject:
-		in.refuse(t, v, m.Reply, &UnsupportedConditionError{t.name, "expecting the last message of a subject"})
+		in.refuse(t, v, m.Reply, &UnsupportedConditionError{Topic: t.name, Condition: "a message id of more than 1 KiB", Why: "each is kept in memory"})
 		return false
 	}
 	var hash idHash
@@ -184,6 +184,21 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 		if offset, ok := s.ids.find(hash); ok {
 			s.service.counts.duplicates.Add(1)
 			s.answer(in, p, v, m.Reply, answer{offset: offset, kind: isDuplicate})
+			return false
+		}
+	}
+	if c.ExpectsLastBySubject {
+		of := c.ExpectedSubject
+		if len(of) == 0 {
+			of = m.Subject
+		}
+		last, err := s.lastOf(of)
+		if err != nil {
+			in.refuse(t, v, m.Reply, err)
+			return false
+		}
+		if last != c.ExpectedLastBySubject {
+			s.answer(in, p, v, m.Reply, answer{offset: last, kind: isRefusal, err: &WrongLastError{Topic: t.name, Subject: string(of), Last: last}})
 			return false
 		}
 	}

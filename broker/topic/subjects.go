@@ -1,0 +1,94 @@
+package topic
+
+import (
+	"math"
+	"strings"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// subjects knows the last record of each subject of a shard. It is made when somebody first
+// publishes on condition of one: few Topics need it, and for them it is read from the log once.
+type subjects struct {
+	last     map[idHash]uint64
+	complete bool   // it covers all that readers see
+	from     uint64 // otherwise, what it covers
+	failure  string // why it never will, or empty
+}
+
+// note remembers the last record of a subject, and forgets all if there are too many.
+func (x *subjects) note(of []byte, offset uint64) {
+	if x.failure != "" {
+		return
+	}
+	x.last[hashID(of)] = offset
+	if len(x.last) > maxSubjects {
+		x.last, x.failure = nil, "it has too many subjects for brokers to remember the last message of each"
+	}
+}
+
+// lastOf is the offset of the last message of a subject before next; 0: there is none. A condition that
+// can't be judged, or not yet, is an error. mu is held.
+func (s *Shard) lastOf(of []byte) (offset uint64, err error) {
+	no := func(why string) error {
+		return &UnsupportedConditionError{Topic: s.topic.name, Condition: "expecting the last message of a subject", Why: why}
+	}
+	if strings.ContainsAny(string(of), "*>") {
+		return 0, no("the subject has wildcards")
+	}
+	if s.subjects == nil {
+		s.readSubjects()
+	}
+	x := s.subjects
+	if x.failure != "" {
+		return 0, no(x.failure)
+	}
+	start, _ := s.Offsets()
+	offset, ok := x.last[hashID(of)]
+	switch {
+	case ok && offset >= start:
+		return offset, nil
+	case ok || x.complete:
+		return 0, nil
+	}
+	return 0, no("its log is being read for that; try again in a moment")
+}
+
+// readSubjects begins to know the last records: at once if that takes a moment only, and
+// otherwise in the background, while what is appended is noted. mu is held.
+func (s *Shard) readSubjects() {
+	x := &subjects{last: map[idHash]uint64{}, from: s.end}
+	s.subjects = x
+	start, _ := s.Offsets()
+	if s.bytes(start) <= readAtOnce {
+		x.complete = true
+		if _, err := s.scan(start, s.end, math.MaxInt64, func(r *log.Record) bool {
+			x.note(r.Subject, r.Offset)
+			return true
+		}); err != nil {
+			x.failure = err.Error()
+		}
+		return
+	}
+	s.service.running.Go(func() {
+		older := &subjects{last: map[idHash]uint64{}}
+		_, err := s.scan(start, x.from, math.MaxInt64, func(r *log.Record) bool {
+			older.note(r.Subject, r.Offset)
+			return older.failure == "" && s.service.ctx.Err() == nil
+		})
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch {
+		case err != nil:
+			x.failure = err.Error()
+		case older.failure != "":
+			x.failure = older.failure
+		}
+		for hash, offset := range older.last {
+			if _, ok := x.last[hash]; !ok && x.failure == "" {
+				x.last[hash] = offset
+			}
+		}
+		x.complete = true
+	})
+}
