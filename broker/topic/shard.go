@@ -25,6 +25,7 @@ type Shard struct {
 	high    atomic.Uint64 // the high watermark
 	failed  atomic.Pointer[error]
 	inRound bool // the acker's
+	ending  atomic.Bool
 
 	watchers atomic.Pointer[[]*func()] // never changed in place; watchMu guards who replaces it
 	watchMu  sync.Mutex
@@ -41,8 +42,9 @@ type Shard struct {
 	lastID    []byte // of the last message, if lastKnown
 	lastKnown bool
 	ids       window
-	subjects  *subjects  // nil: nobody asked yet
-	waiting   []*pending // answers that rest on records under way, and nothing else
+	subjects  *subjects      // nil: nobody asked yet
+	reading   sync.WaitGroup // who reads the log for subjects; begun while not closed
+	waiting   []*pending     // answers that rest on records under way, and nothing else
 }
 
 // openShard opens the logs of a Topic that this broker leads.
@@ -133,6 +135,8 @@ func (s *Service) closeShard(t *Topic, shard *Shard) error {
 	shard.closed = true
 	shard.mu.Unlock()
 	t.shard.CompareAndSwap(shard, nil)
+	shard.ending.Store(true)
+	shard.reading.Wait()
 	if s.config.Shard != nil {
 		s.config.Shard(shard, false)
 	}

@@ -70,11 +70,11 @@ func (s *Shard) readSubjects() {
 		}
 		return
 	}
-	s.service.running.Go(func() {
+	s.reading.Go(func() {
 		older := &subjects{last: map[idHash]uint64{}}
 		_, err := s.scan(start, x.from, math.MaxInt64, func(r *log.Record) bool {
 			older.note(r.Subject, r.Offset)
-			return older.failure == "" && s.service.ctx.Err() == nil
+			return older.failure == "" && !s.ending.Load()
 		})
 		s.mu.Lock()
 		defer s.mu.Unlock()
