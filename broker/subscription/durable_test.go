@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -257,10 +258,11 @@ func TestAFullDiskRefusesAcksAndLosesNone(t *testing.T) {
 		s := w.find("billing")
 		s.Pull(pull("a", 3))
 		w.expect("billing", "a", "1", "2", "3")
-		full := true
+		var full atomic.Bool
+		full.Store(true)
 		fsys := w.fs.(*crashfs.FS)
 		fsys.SetHook(func(op crashfs.Op) error {
-			if full && op.Kind == "preallocate" {
+			if full.Load() && op.Kind == "preallocate" {
 				return syscall.ENOSPC
 			}
 			return nil
@@ -271,7 +273,7 @@ func TestAFullDiskRefusesAcksAndLosesNone(t *testing.T) {
 		}
 		s.Ack(2, 0, 1, Done, 0, nil)
 		time.Sleep(time.Second)
-		full = false
+		full.Store(false)
 		time.Sleep(2 * time.Second)
 		if err := w.ackNow(s, 1, Done); err != nil {
 			t.Errorf("there is room again: %v", err)

@@ -18,7 +18,7 @@ func TestRecordsGoToWhoAskedForThem(t *testing.T) {
 		w.expect("billing", "a", "1", "2")
 		s.Pull(pull("b", 2))
 		w.expect("billing", "b", "3")
-		w.shard.publishN("orders", 2)
+		w.shard.publish("o", "o")
 		w.expect("billing", "b", "4")
 		if d := w.box("billing").last(); d != (Delivery{Topic: "orders", Name: "billing", Delivered: 1, Offset: 4, Sequence: 4, Time: d.Time, Pending: 1}) {
 			t.Errorf("the last delivery was %+v", d)
