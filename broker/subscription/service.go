@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -31,8 +30,8 @@ type Service struct {
 	config Config
 	ready  *ready
 	begun  time.Time
-	// wholeAfter is snapshotBytes, but in tests.
-	wholeAfter int
+	// wholeAfter and countBytes are snapshotBytes and countBytes, but in tests.
+	wholeAfter, countBytes int
 
 	mu      sync.Mutex
 	state   desires
@@ -51,7 +50,7 @@ func New(config Config) *Service {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Service{
-		config: config, ready: newReady(max(2, runtime.GOMAXPROCS(0))), begun: time.Now(), wholeAfter: snapshotBytes,
+		config: config, ready: newReady(max(2, runtime.GOMAXPROCS(0))), begun: time.Now(), wholeAfter: snapshotBytes, countBytes: countBytes,
 		keepers: map[string]*keeper{}, changed: make(chan struct{}),
 	}
 }
@@ -81,6 +80,8 @@ func (s *Service) news() {
 type desires interface {
 	// Subscriptions are those of one Topic.
 	Subscriptions(topicID string) []*coordination.Subscription
+	// Subscription is one of them, or nil.
+	Subscription(topicID, name string) *coordination.Subscription
 	// Unreadable are the keys of what this program doesn't understand.
 	Unreadable() []string
 }
@@ -101,15 +102,9 @@ func (s *Service) follow(state desires, changes coordination.Changes) {
 	defer s.mu.Unlock()
 	first := s.state == nil
 	s.state = state
-	refresh := func(k *keeper) {
-		k.mu.Lock()
-		k.told++
-		k.mu.Unlock()
-		s.ready.wake(k)
-	}
 	if first || changes.Unreadable {
 		for _, k := range s.keepers {
-			refresh(k)
+			k.tell("", true)
 		}
 		return
 	}
@@ -119,7 +114,7 @@ func (s *Service) follow(state desires, changes coordination.Changes) {
 			of = c.Before
 		}
 		if k := s.keepers[of.Topic]; k != nil {
-			refresh(k)
+			k.tell(of.Name, false)
 		}
 	}
 }
@@ -132,12 +127,12 @@ func (s *Service) ShardChanged(shard *topic.Shard, open bool) {
 		s.leave(t.ID(), shard)
 		return
 	}
-	s.lead(&place{Source: shard, topic: t, topicID: t.ID(), name: t.Name()}, durability(t.Desired().Spec.Durability))
+	s.lead(&place{Source: shard, topic: t, topicID: t.ID(), name: t.Name()})
 }
 
 // lead begins to serve a shard.
-func (s *Service) lead(p *place, promise log.Durability) {
-	k := newKeeper(s, p, promise)
+func (s *Service) lead(p *place) {
+	k := newKeeper(s, p)
 	s.mu.Lock()
 	before := s.keepers[p.topicID]
 	if !s.closed {
@@ -164,7 +159,7 @@ func (s *Service) leave(topicID string, source Source) {
 	}
 	s.mu.Unlock()
 	if k != nil {
-		k.close(LeaderGone)
+		k.close(k.place.why())
 		s.news()
 	}
 }
@@ -210,9 +205,20 @@ func (s *Service) find(topicID, name string) (*Subscription, *NotServedError) {
 }
 
 // Find is the Subscription of that name if it is served here, or nil; WhyNot says why.
+// It is asked for every ack and pull, so it allocates nothing.
 func (s *Service) Find(topicID, name string) *Subscription {
-	found, _ := s.find(topicID, name)
-	return found
+	s.mu.Lock()
+	k, closed := s.keepers[topicID], s.closed
+	s.mu.Unlock()
+	if k == nil || closed {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e := k.subs[name]; e != nil && e.served {
+		return e.sub
+	}
+	return nil
 }
 
 // WhyNot says why a Subscription is not served here: a *NotServedError. It is nil if it is served here.
@@ -328,7 +334,7 @@ func (s *Service) Stats() Stats {
 	}
 	s.mu.Unlock()
 	for _, k := range keepers {
-		for _, sub := range k.all() {
+		for _, sub := range k.each() {
 			sub.mu.Lock()
 			stats.Subscriptions++
 			if sub.ephemeral {
