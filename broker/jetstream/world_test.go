@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
@@ -53,6 +55,7 @@ type node struct {
 
 	mu       sync.Mutex
 	sent     map[string][]protocol.Message // by where they went
+	offers   []*offered
 	forwards int
 	inboxes  int // answers to calls are told apart by this
 }
@@ -299,12 +302,42 @@ func (w *world) set(change func()) {
 
 // The node's side as topic.Hub.
 
-func (n *node) Offer(topic.Taker) topic.Offer { return offered{} }
+func (n *node) Offer(t topic.Taker) topic.Offer {
+	o := &offered{node: n, taker: t}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.offers = append(n.offers, o)
+	return o
+}
 
-type offered struct{}
+type offered struct {
+	node     *node
+	taker    topic.Taker
+	patterns []string
+}
 
-func (offered) Set([]string, string) {}
-func (offered) Close()               {}
+func (o *offered) Set(patterns []string, _ string) {
+	o.node.mu.Lock()
+	defer o.node.mu.Unlock()
+	o.patterns = patterns
+}
+
+func (o *offered) Close() { o.Set(nil, "") }
+
+// publish is what a client of this broker does. Topics that are led elsewhere don't get it.
+func (n *node) publish(to, reply, payload string) {
+	n.mu.Lock()
+	var takers []topic.Taker
+	for _, o := range n.offers {
+		if slices.ContainsFunc(o.patterns, func(p string) bool { return subject.Matches([]byte(p), []byte(to)) }) {
+			takers = append(takers, o.taker)
+		}
+	}
+	n.mu.Unlock()
+	for _, t := range takers {
+		t.Take([]protocol.Message{{Subject: []byte(to), Reply: []byte(reply), Data: []byte(payload)}}, false)
+	}
+}
 
 // Send notes where the messages go; whichever broker they come from, clients are found.
 func (n *node) Send(messages []protocol.Message) {
@@ -348,7 +381,7 @@ func (n *node) say(subject, payload string) (inbox string) {
 	n.inboxes++
 	inbox = fmt.Sprintf("_INBOX.%s.%d", n.id, n.inboxes)
 	n.mu.Unlock()
-	n.Take([]protocol.Message{{Subject: []byte(subject), Reply: []byte(inbox), Data: []byte(payload)}}, false)
+	n.publish(subject, inbox, payload)
 	return inbox
 }
 
@@ -364,12 +397,18 @@ func (w *world) received(inbox string) (all []protocol.Message) {
 
 func (w *world) await(inbox string) protocol.Message {
 	w.t.Helper()
+	return w.awaitAll(inbox, 1)[0]
+}
+
+// awaitAll waits until so many have come.
+func (w *world) awaitAll(inbox string, n int) []protocol.Message {
+	w.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if all := w.received(inbox); len(all) > 0 {
-			return all[0]
+		if all := w.received(inbox); len(all) >= n {
+			return all
 		}
 		if time.Now().After(deadline) {
-			w.t.Fatalf("no answer on %s after %v", inbox, patience)
+			w.t.Fatalf("after %v %s has had %d messages, not %d", patience, inbox, len(w.received(inbox)), n)
 		}
 	}
 }
