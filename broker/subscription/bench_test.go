@@ -54,7 +54,7 @@ func full(t testing.TB, n int, opts log.Options) (*world, *discard) {
 		t.Fatal(err)
 	}
 	w.service = New(Config{Outlet: func(*topic.Topic, string) Outlet { return outlet }})
-	w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders"}, log.Synced)
+	w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders"})
 	t.Cleanup(w.stop)
 	w.fill(n)
 	return w, outlet

@@ -271,3 +271,17 @@ func (c *cursor) requeue() {
 		}
 	}
 }
+
+// rest gives back memory that an idle Subscription has no use for.
+func (c *cursor) rest() {
+	const kept = 256
+	if c.pending.live > 0 {
+		return
+	}
+	if cap(c.pending.list) > kept {
+		c.pending.list, c.pending.head = nil, 0
+	}
+	if cap(c.again)+cap(c.spent) > kept {
+		c.again, c.head, c.spent = nil, 0, nil
+	}
+}

@@ -171,7 +171,15 @@ type want struct {
 }
 
 func (w *want) Subscriptions(string) []*coordination.Subscription { return w.subs }
-func (w *want) Unreadable() []string                              { return w.unreadable }
+func (w *want) Subscription(_, name string) *coordination.Subscription {
+	for _, s := range w.subs {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+func (w *want) Unreadable() []string { return w.unreadable }
 
 // world is a broker's part in one Topic.
 type world struct {
@@ -226,7 +234,7 @@ func (w *world) serve() {
 		Outlet: func(_ *topic.Topic, name string) Outlet { return w.box(name) },
 	})
 	w.follow()
-	w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders"}, w.promise)
+	w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders", weaker: w.promise})
 }
 
 // follow tells the service what is desired.
@@ -236,11 +244,19 @@ func (w *world) follow() {
 	w.service.follow(&desired, coordination.Changes{Unreadable: true})
 }
 
+// changed tells it what is desired by one name.
+func (w *world) changed(name string) {
+	desired := w.desired
+	desired.subs = slices.Clone(w.desired.subs)
+	s := &coordination.Subscription{Topic: topicID, Name: name}
+	w.service.follow(&desired, coordination.Changes{Subscriptions: []coordination.Change[coordination.Subscription]{{After: s}}})
+}
+
 // declare makes a Subscription, or changes its spec.
 func (w *world) declare(name string, made int64, spec coordination.SubscriptionSpec) {
 	w.undeclare(name)
 	w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: name, Made: made, Spec: spec, Created: time.Now()})
-	w.follow()
+	w.changed(name)
 }
 
 func (w *world) undeclare(name string) {

@@ -81,7 +81,7 @@ func (k *keeper) writeAll() {
 	k.buffer, k.last = k.buffer[:0], op{} // the snapshots have it
 	k.mu.Unlock()
 	total := 0
-	for _, s := range k.all() {
+	for _, s := range k.each() {
 		s.mu.Lock()
 		if s.seeking.done && s.closed == 0 && !s.ephemeral {
 			total += k.putSnapshot(s.handle, s.id, &s.cursor)
@@ -140,7 +140,7 @@ func (k *keeper) put(answer bool, trim uint64) {
 	k.record[0] = log.Record{Time: k.base * int64(time.Millisecond), Data: data}
 	k.append = log.Append{Epoch: k.place.Epoch(), Records: k.record[:], Durability: log.Memory}
 	if c != nil {
-		k.append.Done, k.append.Durability = c, k.durability
+		k.append.Done, k.append.Durability = c, k.place.promise()
 		if trim > 0 {
 			k.append.Durability = log.Synced
 		}

@@ -12,11 +12,10 @@ import (
 
 // keeper has the Subscriptions of one shard, and writes its state log.
 type keeper struct {
-	turn       turn
-	service    *Service
-	place      *place
-	durability log.Durability
-	base       int64 // what times in the state log are counted from, in milliseconds since 1970
+	turn    turn
+	service *Service
+	place   *place
+	base    int64 // what times in the state log are counted from, in milliseconds since 1970
 
 	// stepping is held by step and close. It comes before the locks of Subscriptions, and these before mu.
 	stepping  sync.Mutex
@@ -40,14 +39,18 @@ type keeper struct {
 	waiters []func(error)
 	free    []*completion
 	dirty   bool // what is in memory is not in the log: only a snapshot of all makes it right
-	told    int  // how often the desired Subscriptions have changed
-	heard   int  // of these, what was taken over
-	failed  error
-	trimTo  uint64
-	timer   *time.Timer
-	armed   bool
-	closed  End
-	hungry  []*Subscription // those that wait for new records
+	// What is desired has changed told times; heard of these were taken over. Names are those that are
+	// left, or all are to be looked at.
+	told, heard int
+	names       []string
+	all         bool
+	unsaid      bool // where some start could not be written
+	failed      error
+	trimTo      uint64
+	timer       *time.Timer
+	armed       bool
+	closed      End
+	hungry      []*Subscription // those that wait for new records
 }
 
 // entry is what a keeper has by one name.
@@ -59,10 +62,10 @@ type entry struct {
 	why    *NotServedError
 }
 
-func newKeeper(s *Service, p *place, d log.Durability) *keeper {
+func newKeeper(s *Service, p *place) *keeper {
 	k := &keeper{
-		service: s, place: p, durability: d, base: s.now() / int64(time.Millisecond),
-		subs: map[string]*entry{}, told: 1, since: time.Now(),
+		service: s, place: p, base: s.now() / int64(time.Millisecond),
+		subs: map[string]*entry{}, told: 1, all: true, since: time.Now(),
 	}
 	return k
 }
@@ -207,6 +210,7 @@ func (k *keeper) announce(s *Subscription) {
 		e.why = nil
 		if err != nil {
 			e.why = k.notServed(s.id.name, Troubled, "where it starts can't be written; trying again: "+err.Error(), err)
+			k.unsaid = true
 			k.arm(retryAfter)
 		}
 		k.mu.Unlock()
@@ -236,14 +240,59 @@ func (k *keeper) arm(after time.Duration) {
 func (k *keeper) reconcile() {
 	k.mu.Lock()
 	k.feed()
-	told := k.told
+	told, names, all, unsaid := k.told, k.names, k.all, k.unsaid
+	k.unsaid = false
 	fresh := told != k.heard
-	k.mu.Unlock()
-	k.announceAgain()
 	state := k.service.current()
+	if fresh && state != nil {
+		k.names, k.all = nil, false
+	}
+	k.mu.Unlock()
+	if unsaid {
+		k.announceAgain()
+	}
 	if !fresh || state == nil {
 		return
 	}
+	if all {
+		k.takeAll(state)
+	} else {
+		for _, name := range names {
+			if d := state.Subscription(k.place.topicID, name); d != nil {
+				k.take(d)
+			} else if !unreadable(state, k.place.topicID, name) && !k.isEphemeral(name) {
+				k.drop(name)
+			}
+		}
+	}
+	k.mu.Lock()
+	k.heard = told
+	k.mu.Unlock()
+	k.service.news()
+}
+
+// tell has the keeper look at what is desired by a name, or by all.
+func (k *keeper) tell(name string, all bool) {
+	k.mu.Lock()
+	k.told++
+	if all || len(k.names) >= 1024 {
+		k.names, k.all = nil, true
+	} else if !k.all {
+		k.names = append(k.names, name)
+	}
+	k.mu.Unlock()
+	k.service.ready.wake(k)
+}
+
+func (k *keeper) isEphemeral(name string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.subs[name]
+	return e != nil && e.sub != nil && e.sub.ephemeral
+}
+
+// takeAll takes over all that is desired. stepping is held.
+func (k *keeper) takeAll(state desires) {
 	desired := map[string]bool{}
 	for _, d := range state.Subscriptions(k.place.topicID) {
 		desired[d.Name] = true
@@ -267,10 +316,6 @@ func (k *keeper) reconcile() {
 			k.drop(name)
 		}
 	}
-	k.mu.Lock()
-	k.heard = told
-	k.mu.Unlock()
-	k.service.news()
 }
 
 // unreadable says that there is a Subscription of that name which this program doesn't understand.
@@ -474,7 +519,7 @@ func (k *keeper) close(why End) {
 	if k.stopWatch != nil {
 		k.stopWatch()
 	}
-	for _, s := range k.all() {
+	for _, s := range k.each() {
 		s.close(why)
 	}
 	if k.opened {
@@ -489,7 +534,7 @@ func (k *keeper) close(why End) {
 	}
 	k.mu.Unlock()
 	// One that came by create meanwhile.
-	for _, s := range k.all() {
+	for _, s := range k.each() {
 		s.close(why)
 	}
 	for _, done := range waiters {
@@ -497,8 +542,8 @@ func (k *keeper) close(why End) {
 	}
 }
 
-// all are the Subscriptions, in no order.
-func (k *keeper) all() []*Subscription {
+// each are the Subscriptions, in no order.
+func (k *keeper) each() []*Subscription {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all := make([]*Subscription, 0, len(k.subs))

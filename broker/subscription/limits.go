@@ -28,6 +28,9 @@ const (
 	// readSmallest and readLargest bound one read of the log.
 	readSmallest = 4 << 10
 	readLargest  = 256 << 10
+	// countBytes is how much of the log is read to count what matches a filter before something is
+	// delivered with a number that is only a bound.
+	countBytes = 64 << 20
 	// infoBytes is how much of the log is read to answer how many records match a filter.
 	infoBytes = 8 << 20
 	// createBytes is how much of it is read before Create returns, to find where to start; the rest is

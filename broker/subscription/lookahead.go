@@ -11,6 +11,7 @@ type lookahead struct {
 	at     uint64 // all below are counted
 	n      uint64
 	start  uint64 // of the log, when counting began
+	spent  int    // bytes read since it was at the end
 	cursor *log.Cursor
 }
 
@@ -62,6 +63,7 @@ func (s *Subscription) look(w *worker, start, end uint64, bytes int) (more bool)
 		l.at, l.n, l.start = base, 0, start
 	}
 	if l.at >= end {
+		l.spent = 0
 		return false
 	}
 	if l.cursor == nil {
@@ -83,9 +85,12 @@ func (s *Subscription) look(w *worker, start, end uint64, bytes int) (more bool)
 		if v.End == v.From {
 			return false
 		}
-		bytes -= s.count(&v, end)
+		n := s.count(&v, end)
 		v.Release()
+		bytes -= n
+		l.spent += n
 	}
+	l.spent = 0
 	return false
 }
 

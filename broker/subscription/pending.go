@@ -82,10 +82,3 @@ func (p *pendings) compact() {
 	}
 	p.list, p.head = p.list[:n], 0
 }
-
-// rest gives back memory that an idle Subscription has no use for.
-func (p *pendings) rest() {
-	if p.live == 0 && cap(p.list) > 256 {
-		p.list, p.head = nil, 0
-	}
-}

@@ -27,7 +27,24 @@ type place struct {
 	Source
 	topic   *topic.Topic // nil in tests
 	topicID string
-	name    string // of the Topic
+	name    string         // of the Topic
+	weaker  log.Durability // in tests: than Synced
+}
+
+// promise is what an ack means that is answered.
+func (p *place) promise() log.Durability {
+	if p.topic == nil {
+		return p.weaker
+	}
+	return durability(p.topic.Desired().Spec.Durability)
+}
+
+// why is what ends the requests when the shard isn't led here any more.
+func (p *place) why() End {
+	if p.topic != nil && p.topic.Desired().Deleting {
+		return Deleted
+	}
+	return LeaderGone
 }
 
 // durability is what acks that somebody waits for are promised.

@@ -117,7 +117,7 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 	if s.waiting.n == 0 {
 		return false, nil
 	}
-	if more := s.look(w, start, end, stepBytes); more {
+	if more := s.look(w, start, end, stepBytes); more && s.ahead.spent < s.service.countBytes {
 		return true, nil // exact numbers before the first delivery
 	}
 	w.readMemory = s.reader.Lend(w.readMemory)
@@ -357,7 +357,7 @@ func (s *Subscription) rest(w *worker) {
 		s.change(op{kind: opSkip, offset: s.cursor.offset})
 	}
 	if s.waiting.n == 0 {
-		s.cursor.pending.rest()
+		s.cursor.rest()
 	}
 }
 
@@ -493,21 +493,18 @@ func (s *Subscription) arm(now, at int64) (idle bool) {
 			at = min(at, max(due*int64(time.Millisecond), s.nextScan()))
 		}
 	}
-	if s.inactive > 0 && !s.reported {
+	if s.inactive > 0 {
 		until := s.lastSeen.used + s.inactive
 		if now >= until {
 			s.dropDeserted()
-			if s.waiting.n == 0 {
-				s.reported = true
-				return true
-			}
 			s.lastSeen.used = now
+			idle = s.waiting.n == 0
 			until = now + s.inactive
 		}
 		at = min(at, until)
 	}
 	if at >= s.timerAt {
-		return false
+		return idle
 	}
 	s.timerAt = at
 	if wait := time.Duration(max(at-now, 0)); s.timer == nil {
@@ -515,10 +512,12 @@ func (s *Subscription) arm(now, at int64) (idle bool) {
 	} else {
 		s.timer.Reset(wait)
 	}
-	return false
+	return idle
 }
 
 // retire ends an ephemeral Subscription that nobody uses, and reports a durable one.
+//
+// A durable one is reported again after as long, if it is still there.
 func (s *Subscription) retire() {
 	if s.ephemeral {
 		s.keeper.removeEphemeral(s)

@@ -56,7 +56,6 @@ type Subscription struct {
 	lastSeen struct {
 		delivered, acked, used int64
 	}
-	reported           bool // as inactive
 	exhausted, skipped uint64
 	trouble            string
 }
@@ -109,7 +108,7 @@ func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 func (s *Subscription) Pull(p Pull) {
 	s.mu.Lock()
 	now := s.service.now()
-	s.lastSeen.used, s.reported = now, false
+	s.lastSeen.used = now
 	if s.waiting.n >= s.settings.maxWaiting && s.closed == 0 {
 		s.dropDeserted()
 	}
@@ -166,7 +165,7 @@ func (s *Subscription) ack(offset, delivered uint64, kind AckKind, delay time.Du
 		return &NotServedError{Topic: s.keeper.place.topicID, Name: s.id.name, Reason: NoShard, Why: "it is not served here any more (" + s.closed.String() + "); acknowledge again"}
 	}
 	now := s.service.now()
-	s.lastSeen.used, s.lastSeen.acked, s.reported = now, now, false
+	s.lastSeen.used, s.lastSeen.acked = now, now
 	if s.settings.policy == coordination.AckNone {
 		return nil
 	}

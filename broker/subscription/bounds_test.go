@@ -1,0 +1,221 @@
+package subscription
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// With one worker, a Subscription that asks for little is not kept waiting by one that asks for a lot.
+func TestOneSubscriptionLeavesRoomForOthers(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		many := make([]string, 1000)
+		for i := range many {
+			many[i] = "o"
+		}
+		for range 50 {
+			w.shard.publish(many...)
+		}
+		spec := earliest()
+		spec.Ack.Policy = coordination.AckNone
+		w.declare("greedy", 1, spec)
+		w.declare("modest", 2, spec)
+		greedy, modest := w.find("greedy"), w.find("modest")
+		w.service.ready.close()
+		w.service.ready.closed = false
+		greedy.Pull(pull("a", 1<<20))
+		modest.Pull(pull("b", 1))
+		for range 10 { // turns
+			w.service.ready.mu.Lock()
+			next := w.service.ready.rest.pop()
+			w.service.ready.mu.Unlock()
+			next.turns().state.Store(running)
+			more := next.step(&worker{})
+			next.turns().state.Store(atRest)
+			if more {
+				w.service.ready.wake(next)
+			}
+			if got := w.box("modest").take("b"); len(got) == 1 {
+				if n := len(w.box("greedy").take("a")); n == 0 || n > 10*stepRecords {
+					t.Errorf("the greedy one had %d records meanwhile", n)
+				}
+				w.service.ready.rest = ring{}
+				return
+			}
+		}
+		t.Error("the modest one had nothing within ten turns")
+	})
+}
+
+// Counting what matches a filter holds up the first delivery only so long.
+func TestCountingEndsWithABound(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.service.countBytes = 1 << 20
+		many := make([]string, 1000)
+		for i := range many {
+			many[i] = "a-record-of-some-length"
+		}
+		for range 60 {
+			w.shard.publish(many...)
+		}
+		w.declare("s", 1, startAt(coordination.Start{From: coordination.FromEarliest}, "a-record-of-some-length"))
+		s := w.find("s")
+		s.Pull(pull("a", 1))
+		w.expect("s", "a", "1")
+		if d := w.box("s").last(); d.Pending != 60_000-1 {
+			t.Errorf("the first delivery says that %d are to come", d.Pending)
+		}
+		at := s.ahead.at
+		if at < 2 || at >= 60_000 {
+			t.Errorf("%d records were counted", at)
+		}
+		if i := s.Info(); i.Lag != 60_000-1 || !i.LagExact {
+			t.Errorf("it stands at %+v", i)
+		}
+	})
+}
+
+// While the disk is behind acks wait; when it has caught up all are kept and answered.
+func TestAcksWaitForADiskThatIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.stop()
+		w.opts.Backlog = 1000
+		w.start()
+		defer func() { w.stop() }()
+		w.shard.publish("o", "o", "o", "o")
+		w.declare("billing", 1, earliest())
+		s := w.find("billing")
+		s.Pull(pull("a", 4))
+		w.expect("billing", "a", "1", "2", "3", "4")
+		blocked := make(chan struct{})
+		w.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+			if op.Kind == "write" {
+				<-blocked
+			}
+			return nil
+		})
+		records := []log.Record{{Subject: []byte("o"), Data: make([]byte, 5000)}}
+		if _, err := w.shard.data.Append(&log.Append{Epoch: 1, Records: records}); err != nil {
+			t.Fatal(err)
+		}
+		var answers atomic.Int32
+		for o := range uint64(3) {
+			s.Ack(o+1, 0, 1, Done, 0, func(err error) {
+				if err != nil {
+					t.Errorf("ack of %d: %v", o+1, err)
+				}
+				answers.Add(1)
+			})
+			time.Sleep(time.Second)
+		}
+		if n := answers.Load(); n > 0 {
+			t.Errorf("%d acks were answered, and the disk has not written any", n)
+		}
+		close(blocked)
+		time.Sleep(time.Second)
+		if n := answers.Load(); n != 3 {
+			t.Errorf("%d of 3 acks were answered", n)
+		}
+		w.restart()
+		if i := w.find("billing").Info(); i.FloorOffset != 3 || i.Pending != 1 {
+			t.Errorf("it stands at %+v", i)
+		}
+	})
+}
+
+func TestDurableOnesOfNoUseAreReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer func() { w.stop() }()
+		if err := w.service.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var reports atomic.Int32
+		w.service = New(Config{
+			Outlet:   func(_ *topic.Topic, name string) Outlet { return w.box(name) },
+			Inactive: func(_ *topic.Topic, name string) { reports.Add(1) },
+		})
+		w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders"})
+		spec := earliest()
+		spec.Consumer.InactiveThreshold = time.Minute
+		w.declare("billing", 1, spec)
+		s := w.find("billing")
+		time.Sleep(50 * time.Second)
+		s.Pull(Pull{To: []byte("a"), Batch: 1, Expires: 30 * time.Second})
+		time.Sleep(80 * time.Second)
+		if n := reports.Load(); n != 0 {
+			t.Errorf("it was reported %d times while it was used", n)
+		}
+		time.Sleep(20 * time.Second)
+		if n := reports.Load(); n != 1 {
+			t.Errorf("it was reported %d times", n)
+		}
+		time.Sleep(time.Minute) // nobody deleted it
+		if n := reports.Load(); n != 2 {
+			t.Errorf("it was reported %d times", n)
+		}
+	})
+}
+
+// A thousand that wait for new records are all woken, and those without requests are not.
+func TestAllWhoWaitAreWoken(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		const n = 1000
+		for i := range n {
+			name := fmt.Sprintf("s%d", i)
+			if _, err := w.service.Create(topicID, name, coordination.SubscriptionSpec{}, 0); err != nil {
+				t.Fatal(err)
+			}
+			if i%2 == 0 {
+				w.service.Find(topicID, name).Pull(pull("a", 5))
+			}
+		}
+		synctest.Wait()
+		for round := range 2 {
+			w.shard.publish("o")
+			synctest.Wait()
+			for i := range n {
+				want := 1 - i%2
+				if got := w.box(fmt.Sprintf("s%d", i)).take("a"); len(got) != want {
+					t.Fatalf("round %d: s%d got %v", round, i, got)
+				}
+			}
+		}
+		if stats := w.service.Stats(); stats.Ephemerals != n || stats.Waiting != n/2 || stats.Pending != n || stats.Delivered != n {
+			t.Errorf("the counts are %+v", stats)
+		}
+	})
+}
+
+// Acks of a weaker durability don't wait for the disk.
+func TestAWeakerPromiseIsKeptSooner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, fs: crashfs.New(), boxes: map[string]*mailbox{}, promise: log.Replicated}
+		w.start()
+		defer func() { w.stop() }()
+		w.shard.publish("o")
+		w.declare("billing", 1, earliest())
+		s := w.find("billing")
+		s.Pull(pull("a", 1))
+		w.expect("billing", "a", "1")
+		synced := make(chan struct{})
+		w.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+			if op.Kind == "sync" || op.Kind == "syncall" {
+				<-synced
+			}
+			return nil
+		})
+		if err := w.ackNow(s, 1, Done); err != nil {
+			t.Error(err)
+		}
+		close(synced)
+	})
+}
