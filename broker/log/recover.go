@@ -16,6 +16,8 @@ type Recovery struct {
 	// Cut is how many bytes of a torn tail were cut: writes that were under way when the process died.
 	Cut     int64
 	Suspect bool
+	// Rebuilt says that the meta file was damaged: what it said is lost, and Spec is what was given to Open.
+	Rebuilt bool
 	Reason  string
 	// Damaged are the ranges that are known to be unreadable here.
 	Damaged []CorruptError
@@ -127,6 +129,7 @@ func (l *Log) rebuildMeta(damaged *CorruptError, epoch uint64, spec []byte) (*Me
 		return nil, err
 	}
 	l.recovery.suspect("%s was damaged (%s) and made again from the segments", damaged.File, damaged.Reason)
+	l.recovery.Rebuilt = true
 	return m, nil
 }
 

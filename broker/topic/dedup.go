@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"encoding/json"
 	"hash/maphash"
 	"math"
 	"time"
@@ -95,7 +96,11 @@ func (w *window) clear() {
 
 // rememberIDs fills the window from the end of the log.
 func (s *Shard) rememberIDs(v *view) error {
-	if v.window <= 0 {
+	var said kept
+	if !s.data.Recovery().Rebuilt && json.Unmarshal(s.data.Meta().Spec, &said) == nil && said.NoIDs {
+		return nil
+	}
+	if s.marked = true; v.window <= 0 {
 		return nil
 	}
 	since := time.Now().Add(-v.window)
@@ -135,5 +140,6 @@ func (s *Shard) rememberIDs(v *view) error {
 	if forgotten > 0 {
 		s.service.log.Warn("not all message ids of the deduplication window could be remembered", "topic", s.topic.name, "forgotten", forgotten, "kept", s.ids.n)
 	}
+	s.marked = err != nil || s.ids.n+forgotten > 0
 	return err
 }

@@ -35,12 +35,15 @@ type Shard struct {
 	visible atomic.Uint64 // the first offset that readers see; never goes back
 	kept    retained
 
+	specMu sync.Mutex // who writes what is kept beside the log; comes before mu
+
 	mu        sync.Mutex
 	closed    bool
 	end       uint64 // of data
 	lastTime  int64
 	lastID    []byte // of the last message, if lastKnown
 	lastKnown bool
+	marked    bool // messages with ids may be appended: the log says that there are some
 	ids       window
 	subjects  *subjects      // nil: nobody asked yet
 	reading   sync.WaitGroup // who reads the log for subjects; begun while not closed
@@ -66,7 +69,7 @@ func (s *Service) openShard(t *Topic, v *view) {
 }
 
 func (s *Service) openLogs(t *Topic, v *view) (*Shard, error) {
-	ids, spec := t.logIDs(), v.keptSpec()
+	ids, spec := t.logIDs(), v.keptSpec(true)
 	start := max(v.desired.Spec.Stream.FirstSequence, 1)
 	data, err := s.config.Disk.Open(ids[0], start, v.epoch, spec)
 	if err != nil {
@@ -171,13 +174,36 @@ func (s *Shard) follow(v *view) {
 
 // keepSpec notes in the log's directory what is asked for.
 func (s *Shard) keepSpec(v *view) {
-	spec, epoch := v.keptSpec(), s.epoch.Load()
-	if meta := s.data.Meta(); meta.Epoch == epoch && string(meta.Spec) == string(spec) {
-		return
-	}
-	if err := s.data.SetSpec(spec, epoch); err != nil {
+	s.specMu.Lock()
+	defer s.specMu.Unlock()
+	s.mu.Lock()
+	marked := s.marked
+	s.mu.Unlock()
+	if err := s.setSpec(v, !marked); err != nil {
 		s.service.log.Warn("what is asked for of a Topic could not be kept beside its log", "topic", s.topic.name, "error", err)
 	}
+}
+
+// setSpec has the log keep what is asked for. specMu is held.
+func (s *Shard) setSpec(v *view, noIDs bool) error {
+	spec, epoch := v.keptSpec(noIDs), s.epoch.Load()
+	if meta := s.data.Meta(); meta.Epoch == epoch && string(meta.Spec) == string(spec) {
+		return nil
+	}
+	return s.data.SetSpec(spec, epoch)
+}
+
+// markIDs notes, safely, that there are messages with ids from now on.
+func (s *Shard) markIDs(v *view) error {
+	s.specMu.Lock()
+	defer s.specMu.Unlock()
+	if err := s.setSpec(v, false); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.marked = true
+	return nil
 }
 
 // Topic is the one that the shard belongs to.

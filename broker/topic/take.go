@@ -13,6 +13,7 @@ type intake struct {
 	records []log.Record
 	append  log.Append
 	out     replies
+	first   bool // the next message is the first with an id, and the log has to say so before
 }
 
 var intakes = sync.Pool{New: func() any { return &intake{} }}
@@ -54,6 +55,14 @@ func (t *Topic) take(messages []protocol.Message, forwarded bool) (behind bool) 
 			messages = nil
 		default:
 			messages = messages[shard.take(in, v, messages):]
+			if !in.first {
+				continue
+			}
+			in.first = false
+			if err := shard.markIDs(v); err != nil {
+				in.refuseAll(t, v, messages, &StoreError{t.name, err})
+				messages = nil
+			}
 		}
 	}
 	if len(in.out.messages) > 0 {
@@ -90,7 +99,7 @@ func (in *intake) refuse(t *Topic, v *view, to []byte, err error) {
 }
 
 // take judges messages and appends those that are to be kept as one batch. It returns how many it
-// dealt with: at least one.
+// dealt with; none only if the next is the first with an id.
 func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,8 +118,12 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 		if len(in.records) > 0 && size+len(m.Data)+len(m.Subject) > batchBytes {
 			break
 		}
+		keep := v.keeps(m.Subject) && s.judge(in, p, v, m, now)
+		if in.first {
+			break
+		}
 		n++
-		if v.keeps(m.Subject) && s.judge(in, p, v, m, now) {
+		if keep {
 			size += len(m.Data) + len(m.Subject)
 			in.records = append(in.records, log.Record{Time: now, Subject: m.Subject, Header: m.Header, Data: m.Data})
 		}
@@ -180,6 +193,9 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 	}
 	var hash idHash
 	if len(c.ID) > 0 && v.window > 0 {
+		if in.first = !s.marked; in.first {
+			return false
+		}
 		hash = hashID(c.ID)
 		if offset, ok := s.ids.find(hash); ok {
 			s.service.counts.duplicates.Add(1)

@@ -172,6 +172,48 @@ func TestAMessageWithAnIDIsKeptOnce(t *testing.T) {
 	}
 }
 
+// A log of which nobody ever used ids is not read when it is opened; one of which somebody did is.
+func TestALogWithoutIDsIsNotReadForThem(t *testing.T) {
+	n := newSite(t)
+	n.options.SegmentSmallest = 1 << 20
+	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
+	n.serve("orders")
+	n.hub.quiet = true
+	for range 200 {
+		n.hub.publish(message("orders.a", "", strings.Repeat("x", 1000)))
+	}
+	n.restart("orders")
+	reads := func() (bytes int) {
+		n.stop()
+		n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+			if op.Kind == "read" && op.Off > 0 { // recovery reads the last segment once, from the front
+				bytes += op.Len
+			}
+			return nil
+		})
+		n.serve("orders")
+		n.fs.(*crashfs.FS).SetHook(nil)
+		return bytes
+	}
+	without := reads()
+	n.hub.publish(message("orders.a", "r1", "first", "Id: 1"), message("orders.a", "r2", "second", "Id: 2"), message("orders.a", "r3", "again", "Id: 1"))
+	n.expect(n.hub.answer(t, "r1"), "orders@201")
+	n.expect(n.hub.answer(t, "r2"), "orders@202")
+	n.expect(n.hub.answer(t, "r3"), "orders@201 again")
+	with := reads()
+	if with < without+190_000 {
+		t.Errorf("read %d bytes without ids and %d with", without, with)
+	}
+	n.expect(n.ask("orders.a", "again", "Id: 2"), "orders@202 again")
+	// Not even a damaged meta file makes the broker forget that there are some.
+	n.stop()
+	if err := n.fs.(*crashfs.FS).Flip("data/shards/id-orders-0/meta.json", 100); err != nil {
+		t.Fatal(err)
+	}
+	n.serve("orders")
+	n.expect(n.ask("orders.a", "again", "Id: 2"), "orders@202 again")
+}
+
 // An answer that rests on a record waits until that record is safe.
 func TestADuplicateOfAMessageUnderWayWaitsForIt(t *testing.T) {
 	n := newSite(t)

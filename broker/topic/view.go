@@ -113,11 +113,14 @@ type kept struct {
 	Owner      coordination.Owner     `json:"owner"`
 	Created    time.Time              `json:"created"`
 	Spec       coordination.TopicSpec `json:"spec"`
+	// NoIDs says that no message with an id came while there was a deduplication window, so that the log
+	// needn't be read for them when it is opened. It goes before the first one is appended.
+	NoIDs bool `json:"noIDs,omitempty"`
 }
 
-func (v *view) keptSpec() []byte {
+func (v *view) keptSpec(noIDs bool) []byte {
 	t := v.desired
-	data, err := json.Marshal(kept{1, t.Name, t.ID, t.Generation, t.Owner, t.Created, t.Spec})
+	data, err := json.Marshal(kept{1, t.Name, t.ID, t.Generation, t.Owner, t.Created, t.Spec, noIDs})
 	if err != nil {
 		return nil // the spec came from JSON, so this doesn't happen
 	}
