@@ -107,6 +107,11 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 	s.talks()
 	load.Stop()
 	must(t, s.judge(js, h, "one").Err()) // what is kept can be read and acknowledged meanwhile
+	s.kill()
+	s.start() // a full disk does not keep it from starting
+	must(t, s.judge(js, h, "one").Err())
+	s.refused(js, h)
+	s.talks()
 
 	load, err = h.Start(t.Context(), work)
 	must(t, err)

@@ -4,6 +4,7 @@ package durability
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -39,12 +41,11 @@ func segments(t *testing.T, data, stream string) []string {
 	return found
 }
 
-// flip turns over one bit in the second or third quarter of what a segment holds.
-func flip(t *testing.T, rng *rand.Rand, path, stream string) {
+// flip turns over one bit in the second or third quarter of the first so many bytes of a file.
+func flip(t *testing.T, rng *rand.Rand, path string, used int) {
 	t.Helper()
 	content, err := os.ReadFile(path)
 	must(t, err)
-	used := bytes.LastIndex(content, []byte(stream+".p"))
 	at, bit := used/4+rng.IntN(used/2), rng.IntN(8)
 	content[at] ^= 1 << bit
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -52,6 +53,14 @@ func flip(t *testing.T, rng *rand.Rand, path, stream string) {
 	_, err = f.WriteAt(content[at:at+1], int64(at))
 	must(t, errors.Join(err, f.Close()))
 	t.Logf("flipped bit %d of byte %d of %s", bit, at, path)
+}
+
+// used is where the last message of a stream begins in a segment.
+func used(t *testing.T, path, stream string) int {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	must(t, err)
+	return bytes.LastIndex(content, []byte(stream+".p"))
 }
 
 var toldLost = regexp.MustCompile(`records from (\d+) up to (\d+) can't be read`)
@@ -120,7 +129,8 @@ func TestAFlippedBitIsToldAndHarmsNothingElse(t *testing.T) {
 		publish(bad, 2)
 		publish(good, 1)
 		s.stop()
-		flip(t, rng, c.which(segments(t, data, bad.Stream)), bad.Stream)
+		path := c.which(segments(t, data, bad.Stream))
+		flip(t, rng, path, used(t, path, bad.Stream))
 		s.start()
 
 		must(t, s.judge(js, good, "one").Err())
@@ -157,5 +167,89 @@ func TestAFlippedBitIsToldAndHarmsNothingElse(t *testing.T) {
 	must(t, err)
 	if state := info.CachedInfo().State; state.FirstSeq != 1 || state.LastSeq < uint64(bad.Progress().Acked) {
 		t.Errorf("the stream's state is %+v with %d acknowledged messages", state, bad.Progress().Acked)
+	}
+}
+
+// TestAFlippedBitAmongCursorsIsTold damages the log of cursors while the broker is stopped. A cursor that
+// can't be known any more is not guessed at, and messages are not touched by it.
+func TestAFlippedBitAmongCursorsIsTold(t *testing.T) {
+	rng := moments(t)
+	data := filepath.Join(runDir, "cursors")
+	s := carillon(t, data)
+	s.start()
+	_, js := s.connect(t)
+	h, consumed := checker.NewHistory("cursors"), checker.NewHistory("cursors")
+	s.create(js, h, "one")
+	load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Async: 1})
+	must(t, err)
+	consumers, err := consumed.Start(t.Context(), checker.Workload{URL: s.url, Consumers: []string{"one"}})
+	must(t, err)
+	s.progress(h, checker.Progress{}, 1000, 0)
+	s.progress(consumed, checker.Progress{}, 0, 500)
+	load.Stop()
+	consumers.Stop()
+	s.stop()
+
+	logs, err := filepath.Glob(filepath.Dir(segments(t, data, h.Stream)[0]) + ".state/*.log")
+	must(t, err)
+	content, err := os.ReadFile(logs[len(logs)-1])
+	must(t, err)
+	flip(t, rng, logs[len(logs)-1], len(bytes.TrimRight(content, "\x00")))
+	said, err := os.ReadFile(s.log.Name())
+	must(t, err)
+	s.start()
+	must(t, s.judge(js, h).Err())
+
+	reason := ""
+	eventually(t, "the consumer is served, or refused for the damage", func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := js.Consumer(ctx, h.Stream, "one")
+		if api, ok := errors.AsType[*jetstream.APIError](err); ok && strings.Contains(api.Description, "damaged") {
+			reason = api.Description
+			return nil
+		}
+		return err
+	})
+	after, err := os.ReadFile(s.log.Name())
+	must(t, err)
+	if !bytes.Contains(after[len(said):], []byte("cursors were read from a damaged log")) {
+		t.Errorf("nothing was said of damage:\n%s", after[len(said):])
+	}
+	if reason == "" {
+		must(t, consumed.Drain(soon(t), js, "one")) // what was acknowledged may come again, as was said
+		return
+	}
+	t.Logf("refused: %s", reason)
+	must(t, js.DeleteConsumer(soon(t), h.Stream, "one")) // the way out
+	_, err = js.CreateConsumer(soon(t), h.Stream, jetstream.ConsumerConfig{Durable: "one", AckPolicy: jetstream.AckExplicitPolicy})
+	must(t, err)
+	must(t, h.Drain(soon(t), js, "one"))
+	must(t, s.judge(js, h, "one").Err())
+}
+
+// TestAFlippedBitInWhatDescribesALogIsTold: what a log is about is written beside its segments, and is made again from them.
+func TestAFlippedBitInWhatDescribesALogIsTold(t *testing.T) {
+	data := filepath.Join(runDir, "described")
+	s := carillon(t, data)
+	s.start()
+	_, js := s.connect(t)
+	h := checker.NewHistory("described")
+	s.create(js, h, "one")
+	load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Consumers: []string{"one"}})
+	must(t, err)
+	s.progress(h, checker.Progress{}, 200, 20)
+	load.Stop()
+	s.kill()
+	meta := filepath.Join(filepath.Dir(segments(t, data, h.Stream)[0]), "meta.json")
+	content, err := os.ReadFile(meta)
+	must(t, err)
+	flip(t, moments(t), meta, len(content))
+	s.start()
+	must(t, s.judge(js, h, "one").Err())
+	said, err := os.ReadFile(s.log.Name())
+	must(t, err)
+	if !bytes.Contains(said, []byte("made again from the segments")) {
+		t.Errorf("nothing was said of damage:\n%s", said)
 	}
 }
