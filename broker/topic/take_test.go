@@ -205,7 +205,13 @@ func TestALogWithoutIDsIsNotReadForThem(t *testing.T) {
 		t.Errorf("read %d bytes without ids and %d with", without, with)
 	}
 	n.expect(n.ask("orders.a", "again", "Id: 2"), "orders@202 again")
-	// Not even a damaged meta file makes the broker forget that there are some.
+	// Neither what else is kept beside the log, nor a damaged meta file makes the broker forget that there are some.
+	n.topic("orders", func(s *coordination.TopicSpec) { s.MaxMessage = 12345 })
+	n.tell()
+	data := n.service.Topic("orders").Shard().Data()
+	n.eventually("the change is kept", func() bool { return strings.Contains(string(data.Meta().Spec), "12345") })
+	n.restart("orders")
+	n.expect(n.ask("orders.a", "again", "Id: 2"), "orders@202 again")
 	n.stop()
 	if err := n.fs.(*crashfs.FS).Flip("data/shards/id-orders-0/meta.json", 100); err != nil {
 		t.Fatal(err)
