@@ -270,6 +270,13 @@ func (b *Broker) self() coordination.Broker {
 		if a.Advertise != "" || ln == nil {
 			return a.Advertise
 		}
+		host, port, err := net.SplitHostPort(ln.Addr().String())
+		if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+			// It listens everywhere, and where others reach it is known from the clients' address.
+			if name, _, err := net.SplitHostPort(b.listening); err == nil {
+				return net.JoinHostPort(name, port)
+			}
+		}
 		return ln.Addr().String()
 	}
 	return coordination.Broker{
