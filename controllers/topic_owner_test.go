@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
@@ -172,4 +175,55 @@ func TestManifestsAndClientsKeepApart(t *testing.T) {
 	}
 	w.untilTopic("events", "Served")
 	w.untilTopic("zone", "SubjectsTaken")
+}
+
+// In whatever order Broker, Topic and Subscription go, with the operator or without, all of them are
+// gone, no records are, and the same manifests applied again take up what there was.
+func TestEveryOrderOfDeletionsEnds(t *testing.T) {
+	w, f, _ := newServingWorld(t, "main-0")
+	manifests := map[string]struct {
+		object     func() client.Object
+		name, spec string
+	}{
+		"Broker":       {func() client.Object { return &v1alpha1.Broker{} }, "main", oneBroker},
+		"Topic":        {func() client.Object { return &v1alpha1.Topic{} }, "orders", `{brokerRef: {name: main}}`},
+		"Subscription": {func() client.Object { return &v1alpha1.Subscription{} }, "billing", `{topicRef: {name: orders}, deletionPolicy: Retain}`},
+	}
+	w.apply("Topic", "orders", manifests["Topic"].spec)
+	w.apply("Subscription", "billing", manifests["Subscription"].spec)
+	id := w.untilTopic("orders", "Served").Status.ID
+	w.untilSubscription("billing", "Served")
+	made := f.subscription("orders", "billing").Made
+	for n, order := range [][]string{
+		{"Broker", "Topic", "Subscription"}, {"Broker", "Subscription", "Topic"}, {"Topic", "Broker", "Subscription"},
+		{"Topic", "Subscription", "Broker"}, {"Subscription", "Broker", "Topic"}, {"Subscription", "Topic", "Broker"},
+	} {
+		if n%2 == 1 {
+			w.stop()
+		}
+		for _, kind := range order {
+			w.remove(manifests[kind].object(), manifests[kind].name)
+		}
+		eventually(t, fmt.Sprintf("waiting for %v to be gone", order), func(context.Context) error {
+			for kind, m := range manifests {
+				if err := w.get(m.name, m.object()); !apierrors.IsNotFound(err) {
+					return fmt.Errorf("%s: %v", kind, err)
+				}
+			}
+			return nil
+		})
+		if n%2 == 1 {
+			w.startOperator()
+		}
+		for _, kind := range order {
+			w.apply(kind, manifests[kind].name, manifests[kind].spec)
+		}
+		w.untilSubscription("billing", "Served")
+		if now := w.untilTopic("orders", "Served").Status.ID; now != id {
+			t.Fatalf("after %v the Topic's id was %s and is %s", order, id, now)
+		}
+		if now := f.subscription("orders", "billing").Made; now != made {
+			t.Fatalf("after %v the cursor of revision %d became one of %d", order, made, now)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -146,8 +147,9 @@ func (s *Set) replace(broker types.NamespacedName, uid types.UID, etcd observe.E
 	if former != nil {
 		former.close()
 		if former.UID == uid {
+			// Whoever still reads the former one has it to themselves; its owners are not written any more.
 			known = former.State()
-			m.owners, m.names, m.numbers = former.owners, former.names, former.numbers
+			m.owners, m.names, m.numbers = former.owners, maps.Clone(former.names), former.numbers
 		}
 	}
 	m.start(s.ctx, known)

@@ -14,7 +14,6 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/controllers/mirror"
-	"github.com/carillon-mq/carillon/controllers/observe"
 	"github.com/carillon-mq/carillon/controllers/plan"
 	"github.com/carillon-mq/carillon/controllers/tell"
 )
@@ -65,6 +64,10 @@ func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.Name
 	}
 	id := s.Topic + "/" + s.Name
 	facts := plan.GoneFacts{What: fmt.Sprintf("subscription %s of topic %s", s.Name, topic.Name), Policy: s.Spec.DeletionPolicy, Orphaned: !s.Owner.Orphaned.IsZero()}
+	if wait := r.absent.Left(id, r.Now()); wait > 0 {
+		return wait, nil
+	}
+	defer r.absent.Forget(id)
 	manifest := &v1alpha1.Subscription{}
 	var err error
 	if facts.ManifestGone, err = r.Gone.Manifest(ctx, name, types.UID(s.Owner.UID), manifest); err != nil {
@@ -78,8 +81,7 @@ func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.Name
 		facts.ManifestGone = !mine
 	}
 	if !facts.ManifestGone {
-		r.absent.Forget(id)
-		return 0, nil
+		return 0, nil // the cache was behind
 	}
 	if facts.Defined, err = r.Gone.Defined(ctx, v1alpha1.GroupVersion, "subscriptions"); err != nil {
 		return 0, err
@@ -87,14 +89,10 @@ func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.Name
 	if facts.BrokerThere, err = r.Gone.BrokerThere(ctx, m.Broker, m.UID); err != nil {
 		return 0, err
 	}
-	if plan.Gone(facts).Kind == plan.None {
-		return 0, nil
-	}
-	if wait := r.absent.Left(id, r.Now()); wait > 0 {
-		return wait, nil
-	}
 	action := plan.Gone(facts)
 	switch action.Kind {
+	case plan.None:
+		return 0, nil
 	case plan.Delete:
 		err = m.Keys.DeleteSubscription(ctx, topic.Name, s.Name, s.Owner)
 	case plan.Orphan:
@@ -107,9 +105,8 @@ func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.Name
 	case errors.As(err, &notFound), errors.As(err, &notOwner):
 		return 0, nil // somebody came first; the mirror tells
 	case err != nil:
-		return observe.Grace, fmt.Errorf("%s %s, whose manifest is gone: %w", action.Kind, facts.What, err)
+		return 0, fmt.Errorf("%s %s, whose manifest is gone: %w", action.Kind, facts.What, err)
 	}
-	r.absent.Forget(id)
 	tell.Done(r.Events, &v1alpha1.Subscription{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: types.UID(s.Owner.UID)}}, action)
 	return 0, nil
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/controllers/build"
 	"github.com/carillon-mq/carillon/controllers/mirror"
-	"github.com/carillon-mq/carillon/controllers/observe"
 	"github.com/carillon-mq/carillon/controllers/plan"
 	"github.com/carillon-mq/carillon/controllers/tell"
 )
@@ -51,14 +50,17 @@ func declares(manifest *v1alpha1.Topic, m *mirror.Mirror, t *coordination.Topic)
 // again if that is not sure yet.
 func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.NamespacedName, t *coordination.Topic) (time.Duration, error) {
 	facts := plan.GoneFacts{What: "topic " + t.Name, Policy: t.Spec.DeletionPolicy, Orphaned: !t.Owner.Orphaned.IsZero()}
+	if wait := r.absent.Left(t.ID, r.Now()); wait > 0 {
+		return wait, nil
+	}
+	defer r.absent.Forget(t.ID)
 	manifest := &v1alpha1.Topic{}
 	var err error
 	if facts.ManifestGone, err = r.Gone.Manifest(ctx, name, types.UID(t.Owner.UID), manifest); err != nil {
 		return 0, err
 	}
 	if !facts.ManifestGone || manifest.UID != "" && declares(manifest, m, t) {
-		r.absent.Forget(t.ID)
-		return 0, nil
+		return 0, nil // the cache was behind
 	}
 	if facts.Defined, err = r.Gone.Defined(ctx, v1alpha1.GroupVersion, "topics"); err != nil {
 		return 0, err
@@ -68,9 +70,6 @@ func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.Name
 	}
 	if plan.Gone(facts).Kind == plan.None {
 		return 0, nil
-	}
-	if wait := r.absent.Left(t.ID, r.Now()); wait > 0 {
-		return wait, nil
 	}
 	if facts.Policy == coordination.DeleteIfEmpty {
 		facts.Records = m.Records(ctx, t.ID)
@@ -90,9 +89,8 @@ func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.Name
 	case errors.As(err, &notFound), errors.As(err, &notOwner), errors.As(err, &stale):
 		return 0, nil // somebody came first; the mirror tells
 	case err != nil:
-		return observe.Grace, fmt.Errorf("%s topic %s, whose manifest is gone: %w", action.Kind, t.Name, err)
+		return 0, fmt.Errorf("%s topic %s, whose manifest is gone: %w", action.Kind, t.Name, err)
 	}
-	r.absent.Forget(t.ID)
 	tell.Done(r.Events, &v1alpha1.Topic{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: types.UID(t.Owner.UID)}}, action)
 	return 0, nil
 }
