@@ -93,7 +93,7 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 	must(t, err)
 	s.progress(h, checker.Progress{}, 300, 30)
 
-	free := v.fill(3 << 20)
+	free := v.fill("most", 3<<20)
 	eventually(t, "publishing refused for want of room", func() error {
 		s.alive()
 		if n := h.Progress().Refused; n < 50 {
@@ -106,6 +106,7 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 	}
 	s.talks()
 	load.Stop()
+	freeRest := v.fill("rest", 0)
 	must(t, s.judge(js, h, "one").Err()) // what is kept can be read and acknowledged meanwhile
 	s.kill()
 	s.start() // a full disk does not keep it from starting
@@ -116,6 +117,7 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 	load, err = h.Start(t.Context(), work)
 	must(t, err)
 	before := h.Progress()
+	freeRest()
 	free()
 	s.progress(h, before, 300, 30)
 	load.Stop()

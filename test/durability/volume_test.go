@@ -3,7 +3,9 @@
 package durability
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,17 +128,26 @@ func (v *volume) again() {
 	must(v.t, v.mount())
 }
 
-// fill leaves as much free, in a file that takes all else. The function returned frees it again.
-func (v *volume) fill(leave int64) (free func()) {
+// fill leaves about as much free, or nothing at all, in a file that takes all else. The function returned frees it again.
+func (v *volume) fill(name string, leave int64) (free func()) {
 	v.t.Helper()
 	var stat unix.Statfs_t
 	must(v.t, unix.Statfs(v.dir, &stat))
-	ballast, err := os.Create(filepath.Join(v.dir, "ballast"))
+	ballast, err := os.Create(filepath.Join(v.dir, name))
 	must(v.t, err)
-	if err := unix.Fallocate(int(ballast.Fd()), 0, 0, int64(stat.Bavail)*stat.Bsize-leave); err != nil {
+	if size := int64(stat.Bavail)*stat.Bsize - max(leave, 1<<20); size > 0 {
+		if err := unix.Fallocate(int(ballast.Fd()), 0, 0, size); err != nil {
+			v.t.Fatalf("fill %s: %v", v.dir, err)
+		}
+	}
+	_, err = ballast.Seek(0, io.SeekEnd)
+	for err == nil && leave == 0 {
+		_, err = ballast.Write(make([]byte, 4096))
+	}
+	if leave == 0 && !errors.Is(err, unix.ENOSPC) {
 		v.t.Fatalf("fill %s: %v", v.dir, err)
 	}
-	must(v.t, ballast.Close())
+	must(v.t, errors.Join(ballast.Sync(), ballast.Close()))
 	return func() { must(v.t, os.Remove(ballast.Name())) }
 }
 
