@@ -13,6 +13,7 @@ func TestTopicsFromTheCommandLine(t *testing.T) {
 	useTopics(s)
 	useSubscriptions(s)
 	useOwners(s)
+	useTail(s)
 }
 
 // useOwners sees what only a Carillon broker knows.

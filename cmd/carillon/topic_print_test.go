@@ -79,7 +79,8 @@ func TestWhereToBegin(t *testing.T) {
 		{95, 100, 10, from{policy: jetstream.DeliverAllPolicy}},
 		{1, 3, 10, from{policy: jetstream.DeliverAllPolicy}},
 		{0, 0, 10, from{policy: jetstream.DeliverAllPolicy}},
-		{1, 100, 0, from{policy: jetstream.DeliverNewPolicy}},
+		{1, 100, 0, from{policy: jetstream.DeliverByStartSequencePolicy, sequence: 101}},
+		{0, 0, 0, from{policy: jetstream.DeliverAllPolicy}},
 	} {
 		if got := newestFrom(jetstream.StreamState{FirstSeq: tc.first, LastSeq: tc.last}, tc.newest); got != tc.want {
 			t.Errorf("the newest %d of #%d to #%d: %+v", tc.newest, tc.first, tc.last, got)

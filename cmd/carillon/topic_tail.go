@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -108,47 +109,89 @@ anybody. With --filter, what is printed at first is what matches of the newest.`
 // newestFrom begins with the newest messages, or with what comes if none is wanted.
 func newestFrom(state jetstream.StreamState, newest int) from {
 	n := uint64(newest)
-	switch {
-	case n == 0:
-		return from{policy: jetstream.DeliverNewPolicy}
-	case state.LastSeq < n || state.LastSeq-n+1 <= state.FirstSeq:
-		return from{policy: jetstream.DeliverAllPolicy}
+	if n < state.LastSeq && state.LastSeq-n+1 > state.FirstSeq {
+		return from{policy: jetstream.DeliverByStartSequencePolicy, sequence: state.LastSeq - n + 1}
 	}
-	return from{policy: jetstream.DeliverByStartSequencePolicy, sequence: state.LastSeq - n + 1}
+	return from{policy: jetstream.DeliverAllPolicy}
 }
 
-// read prints messages by a reader of its own, which leaves the Topic and its Subscriptions as they are.
+// read prints messages by a reader of its own, which leaves the Topic and its Subscriptions as they
+// are. When the Topic has lost its leader it goes on behind what was printed.
 func (b *brokers) read(cmd *cobra.Command, stream jetstream.Stream, where from, filters []string, t *tailFlags) error {
-	topic := stream.CachedInfo().Config.Name
-	reader, err := stream.OrderedConsumer(cmd.Context(), jetstream.OrderedConsumerConfig{
-		FilterSubjects: filters, DeliverPolicy: where.policy, OptStartSeq: where.sequence, OptStartTime: where.time, InactiveThreshold: readerIdle,
-	})
-	if err != nil {
-		return b.explain("read topic "+topic, err)
+	about := stream.CachedInfo()
+	if where.policy == jetstream.DeliverNewPolicy { // a new reader would begin later
+		where = newestFrom(about.State, 0)
 	}
-	defer b.forget(topic, reader)
+	defer b.cutOff(cmd.Context())()
+	for n := 0; ; {
+		err := b.readOn(cmd, stream, &where, filters, t, &n)
+		switch {
+		case cmd.Context().Err() != nil:
+			return nil // Ctrl-C is a good end
+		case err == nil:
+			return nil
+		case !passing(err):
+			return b.found(about.Config.Name, err)
+		}
+		b.note("%v; asking again", err)
+		if !pause(cmd.Context(), askAgain) {
+			return nil
+		}
+	}
+}
+
+// readOn reads by one reader, to the end or an error. It counts what it prints in n, and moves where.
+func (b *brokers) readOn(cmd *cobra.Command, stream jetstream.Stream, where *from, filters []string, t *tailFlags, n *int) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), b.timeout)
+	reader, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+		FilterSubjects: filters, DeliverPolicy: where.policy, OptStartSeq: where.sequence, OptStartTime: where.time,
+		InactiveThreshold: readerIdle, MaxResetAttempts: 1, // what is tried again and again hears no Ctrl-C
+	})
+	cancel()
+	if err != nil {
+		return err
+	}
+	defer b.forget(stream.CachedInfo().Config.Name, reader)
 	messages, err := reader.Messages()
 	if err != nil {
-		return b.explain("read topic "+topic, err)
+		return err
 	}
 	defer messages.Stop()
 	left := reader.CachedInfo().NumPending
-	for n := 0; t.count == 0 || n < t.count; n++ {
+	for ; t.count == 0 || *n < t.count; *n++ {
 		if t.stop && left == 0 {
 			return nil
 		}
 		m, err := messages.Next(jetstream.NextContext(cmd.Context()))
-		if cmd.Context().Err() != nil {
-			return nil // Ctrl-C is a good end
-		}
 		if err != nil {
-			return b.explain("read topic "+topic, err)
-		}
-		if left, err = t.print(cmd.OutOrStdout(), m); err != nil {
 			return err
 		}
+		about, err := t.print(cmd.OutOrStdout(), m)
+		if err != nil {
+			return err
+		}
+		left = about.NumPending
+		*where = from{policy: jetstream.DeliverByStartSequencePolicy, sequence: about.Sequence.Stream + 1}
 	}
 	return nil
+}
+
+// cutOff ends what still waits for a broker a second after ctx did; the caller calls done when
+// nothing waits any more.
+func (b *brokers) cutOff(ctx context.Context) (done func()) {
+	over := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		if b.nc.Status() != nats.CONNECTED {
+			b.nc.Close()
+			return
+		}
+		select {
+		case <-over:
+		case <-time.After(time.Second):
+			b.nc.Close()
+		}
+	})
+	return func() { stop(); close(over) }
 }
 
 // forget spares the broker a reader that nobody needs any more. If it fails, the broker forgets it by itself.
@@ -160,16 +203,16 @@ func (b *brokers) forget(topic string, reader jetstream.Consumer) {
 	}
 }
 
-// print prints one message, and says how many there are behind it.
-func (t *tailFlags) print(w io.Writer, m jetstream.Msg) (left uint64, err error) {
+// print prints one message, and says where it stands.
+func (t *tailFlags) print(w io.Writer, m jetstream.Msg) (*jetstream.MsgMetadata, error) {
 	about, err := m.Metadata()
 	if err != nil {
-		return 0, fmt.Errorf("a message without a place came: %w", err)
+		return nil, fmt.Errorf("a message without a place came: %w", err)
 	}
 	if err := tails[t.output](w, m, about); err != nil {
-		return 0, fmt.Errorf("print a message: %w", err)
+		return nil, fmt.Errorf("print a message: %w", err)
 	}
-	return about.NumPending, nil
+	return about, nil
 }
 
 var tails = map[string]func(io.Writer, jetstream.Msg, *jetstream.MsgMetadata) error{
@@ -268,6 +311,12 @@ func (b *brokers) consume(cmd *cobra.Command, consumer jetstream.Consumer, t *ta
 			return nil
 		case errors.Is(err, errNoMore):
 			return nil
+		case !t.stop && passing(err):
+			b.note("%v; asking again", err)
+			if !pause(cmd.Context(), askAgain) {
+				return nil
+			}
+			continue
 		case err != nil:
 			return b.explain(what, err)
 		case m == nil:
@@ -291,6 +340,36 @@ func (b *brokers) consume(cmd *cobra.Command, consumer jetstream.Consumer, t *ta
 		}
 	}
 	return nil
+}
+
+// askAgain is how long a broker that went away is left alone.
+const askAgain = time.Second
+
+// offline are the codes by which it is told that a stream or consumer has no leader.
+var offline = []jetstream.ErrorCode{10118, 10119, 10194, 10195}
+
+// passing says whether an error ends by itself, when the Topic has a leader again.
+func passing(err error) bool {
+	for _, one := range []error{
+		jetstream.ErrNoHeartbeat, jetstream.ErrConsumerLeadershipChanged, jetstream.ErrServerShutdown, jetstream.ErrOrderedConsumerReset,
+		nats.ErrNoResponders, nats.ErrTimeout, context.DeadlineExceeded, nats.ErrDisconnected,
+	} {
+		if errors.Is(err, one) {
+			return true
+		}
+	}
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.Code == 503 || slices.Contains(offline, api.ErrorCode))
+}
+
+// pause says whether ctx went on all the while.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 var errNoMore = errors.New("there are no more messages")

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -77,6 +79,7 @@ func TestTopicsOfAnotherServer(t *testing.T) {
 	s := shell{t, startPeer(t, path)}
 	useTopics(s)
 	useSubscriptions(s)
+	useTail(s)
 	out, errs, _ := s.types("", "topic list")
 	if !strings.Contains(errs, "no Carillon broker") || !strings.Contains(out, "Synced") {
 		t.Errorf("it says %q, and prints %s", errs, out)
@@ -174,6 +177,50 @@ func useTopics(s shell) {
 	s.fails(exitFailure, `there is no topic "scratch"`, "topic delete scratch metrics --yes")
 	s.fails(exitFailure, `there is no topic "metrics"`, "topic show metrics")
 	s.fails(exitFailure, `there is no topic "scratch"`, "topic tail scratch")
+}
+
+// useTail follows a Topic until Ctrl-C, and until it is deleted.
+func useTail(s shell) {
+	s.does("topic create followed")
+	s.does("pub followed.a one --ack")
+	for _, end := range []struct {
+		how  string
+		does func(*exec.Cmd)
+		code int
+		errs string
+	}{
+		{"Ctrl-C", func(cmd *exec.Cmd) { _ = cmd.Process.Signal(os.Interrupt) }, 0, ""},
+		{"deletion", func(*exec.Cmd) { s.does("topic delete followed --yes") }, exitFailure, `there is no topic "followed"`},
+	} {
+		cmd := exec.Command(os.Args[0], "topic", "tail", "followed", "--last", "1", "--raw", "--server", s.server)
+		var errs bytes.Buffer
+		cmd.Env, cmd.Stderr = append(os.Environ(), asCarillon+"=1"), &errs
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			s.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			s.Fatal(err)
+		}
+		giveUp := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+		lines := bufio.NewReader(out)
+		if line, err := lines.ReadString('\n'); line != "one\n" {
+			s.Errorf("what was there is printed as %q, %v", line, err)
+		}
+		s.does("pub followed.a two --ack")
+		if line, err := lines.ReadString('\n'); line != "two\n" {
+			s.Errorf("what follows is printed as %q, %v", line, err)
+		}
+		s.does("pub followed.a one --ack --quiet") // the next one begins with that
+		_, _ = lines.ReadString('\n')
+		s.prints("", "topic tail followed --last 0 --no-follow --raw")
+		end.does(cmd)
+		err = cmd.Wait()
+		giveUp.Stop()
+		if code := cmd.ProcessState.ExitCode(); code != end.code || !strings.Contains(errs.String(), end.errs) {
+			s.Errorf("after %s: exit code %d, %v, %q; want %d and %q", end.how, code, err, errs.String(), end.code, end.errs)
+		}
+	}
 }
 
 // useSubscriptions goes on where useTopics ends.
