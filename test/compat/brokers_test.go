@@ -29,6 +29,16 @@ func (m *member) url() string { return "nats://" + m.address }
 // startBrokers runs brokers and the coordinator that they meet at, until the test ends.
 func startBrokers(t *testing.T, count int) []*member {
 	t.Helper()
+	local := startCoordinator(t)
+	members := make([]*member, count)
+	for i := range members {
+		members[i] = startBroker(t, local, i, t.TempDir())
+	}
+	return members
+}
+
+func startCoordinator(t *testing.T) *coordinator.Local {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	local, err := coordinator.StartLocal(ctx, t.TempDir(), nil)
 	if err != nil {
@@ -41,39 +51,41 @@ func startBrokers(t *testing.T, count int) []*member {
 			t.Errorf("stop the coordinator: %v", err)
 		}
 	})
+	return local
+}
+
+// startBroker runs the broker whose volume is data until it is stopped or the test ends.
+func startBroker(t *testing.T, local *coordinator.Local, i int, data string) *member {
+	t.Helper()
 	profile, err := limits.ForProfile(limits.DefaultProfile)
 	must(t, err)
-	members := make([]*member, count)
-	for i := range members {
-		ready := make(chan string, 1)
-		stopped := make(chan error, 1)
-		life, end := context.WithCancel(ctx)
-		go func() {
-			stopped <- broker.Run(life, broker.Config{
-				Name: fmt.Sprintf("compat-%d", i), Cluster: "test/compat", Version: "test", Data: t.TempDir(),
-				Client: broker.Address{Listen: "127.0.0.1:0"}, Route: broker.Address{Listen: "127.0.0.1:0"},
-				Endpoints: local.Endpoints(), Profile: profile, LameDuck: 200 * time.Millisecond,
-				Ready: func(address string) { ready <- address },
-			})
-		}()
-		m := &member{stop: sync.OnceFunc(func() {
-			end()
-			if err := <-stopped; err != nil {
-				t.Errorf("broker %d: %v", i, err)
-			}
-		})}
-		t.Cleanup(m.stop)
-		select {
-		case m.address = <-ready:
-		case err := <-stopped:
-			stopped <- err
-			t.Fatalf("broker %d: %v", i, err)
-		case <-time.After(patience):
-			t.Fatalf("broker %d is not ready", i)
+	ready := make(chan string, 1)
+	stopped := make(chan error, 1)
+	life, end := context.WithCancel(context.Background())
+	go func() {
+		stopped <- broker.Run(life, broker.Config{
+			Name: fmt.Sprintf("compat-%d", i), Cluster: "test/compat", Version: "test", Data: data,
+			Client: broker.Address{Listen: "127.0.0.1:0"}, Route: broker.Address{Listen: "127.0.0.1:0"},
+			Endpoints: local.Endpoints(), Profile: profile, LameDuck: 200 * time.Millisecond,
+			Ready: func(address string) { ready <- address },
+		})
+	}()
+	m := &member{stop: sync.OnceFunc(func() {
+		end()
+		if err := <-stopped; err != nil {
+			t.Errorf("broker %d: %v", i, err)
 		}
-		members[i] = m
+	})}
+	t.Cleanup(m.stop)
+	select {
+	case m.address = <-ready:
+	case err := <-stopped:
+		stopped <- err
+		t.Fatalf("broker %d: %v", i, err)
+	case <-time.After(patience):
+		t.Fatalf("broker %d is not ready", i)
 	}
-	return members
+	return m
 }
 
 func join(t testing.TB, m *member, options ...nats.Option) *nats.Conn {

@@ -1,0 +1,99 @@
+package compat
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// A broker goes and comes back: what was acknowledged is there, cursors stand where they stood, and who
+// is connected elsewhere is told why meanwhile, and goes on by itself afterwards.
+func TestJetStreamOutlivesItsBroker(t *testing.T) {
+	local, volume := startCoordinator(t), t.TempDir()
+	stays := startBroker(t, local, 0, t.TempDir())
+	goes := startBroker(t, local, 1, volume)
+	s := &site{urls: []string{stays.url()}}
+	js := s.client(t)
+	name := s.ledBy(t, js, "compat-1")
+
+	c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d"})
+	var mu sync.Mutex
+	times := map[string]int{}
+	received := func(n int) func() bool {
+		return func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(times) == n
+		}
+	}
+	consuming, err := c.Consume(func(m jetstream.Msg) {
+		if err := m.DoubleAck(within(t)); err != nil {
+			return // it will come again
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		times[string(m.Data())]++
+	}, jetstream.PullExpiry(1e9), jetstream.ConsumeErrHandler(func(jetstream.ConsumeContext, error) {}))
+	must(t, err)
+	defer consuming.Stop()
+	publish := func(from, to int) {
+		t.Helper()
+		for i := from; i <= to; i++ {
+			ack, err := js.Publish(within(t), name+".x", []byte(fmt.Sprint(i)))
+			must(t, err)
+			equal(t, "sequence", ack.Sequence, uint64(i))
+		}
+	}
+	publish(1, 50)
+	eventually(t, "all are received", received(50))
+
+	goes.stop()
+	var info error
+	eventually(t, "it is known to be away", func() bool {
+		_, info = js.Stream(within(t), name)
+		return number(info) == 10194
+	})
+	if !strings.Contains(info.Error(), "is away") {
+		t.Errorf("who asks is told %q", info)
+	}
+	if _, err := js.Publish(within(t), name+".x", nil); err == nil {
+		t.Error("a message was acknowledged by nobody")
+	}
+	if _, err := js.Stream(within(t), s.name("another")); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("one that isn't there: %v", err)
+	}
+
+	startBroker(t, local, 1, volume)
+	eventually(t, "it is served again", func() bool {
+		stream, err := js.Stream(within(t), name)
+		return err == nil && stream.CachedInfo().State.LastSeq == 50
+	})
+	publish(51, 100)
+	eventually(t, "what came afterwards is received, too", received(100))
+	mu.Lock()
+	defer mu.Unlock()
+	for data, n := range times {
+		if n != 1 {
+			t.Errorf("message %s was acknowledged, and came %d times", data, n)
+		}
+	}
+}
+
+// ledBy makes streams until the broker of that name is given one.
+func (s *site) ledBy(t *testing.T, js jetstream.JetStream, leader string) string {
+	t.Helper()
+	for range 10 {
+		name := s.stream(t, nil)
+		stream, err := js.Stream(within(t), name)
+		must(t, err)
+		if stream.CachedInfo().Cluster.Leader == leader {
+			return name
+		}
+	}
+	t.Fatalf("%s is given no stream of ten", leader)
+	return ""
+}
