@@ -69,6 +69,16 @@ func read[T any](s shell, line string, more ...string) (value T) {
 	return value
 }
 
+func TestTopicsFromTheCommandLine(t *testing.T) {
+	dev := startDev(t, "--data", t.TempDir())
+	defer dev.stop()
+	s := shell{t, dev.url}
+	useTopics(s)
+	useSubscriptions(s)
+	useOwners(s)
+	useTail(s)
+}
+
 // The same commands manage another NATS server, as far as it goes.
 func TestTopicsOfAnotherServer(t *testing.T) {
 	path := os.Getenv("CARILLON_NATS_SERVER")
@@ -285,6 +295,17 @@ func useSubscriptions(s shell) {
 	s.fails(exitFailure, `topic billing has no subscription "last"`, "subs rm billing last --yes")
 	s.fails(exitFailure, `topic billing has no subscription "last"`, "subs tail billing last")
 	s.fails(exitFailure, `there is no topic "none"`, "subs show none eu")
+}
+
+// useOwners sees what only a Carillon broker knows.
+func useOwners(s shell) {
+	v := read[topicView](s, "topic show orders")
+	if v.Owner == nil || v.Owner.Kind != coordination.ClientOwner || v.Served == nil || !*v.Served || v.ID == "" || v.Generation != 1 || len(v.Shards) != 1 || v.Shards[0].Leader.Name != "dev" {
+		s.Errorf("orders is %+v", v)
+	}
+	if one := read[subscriptionView](s, "subscription show billing eu"); one.Owner == nil || one.Served == nil || !*one.Served {
+		s.Errorf("eu is %+v", one)
+	}
 }
 
 // declared is a State as manifests would have made it.
