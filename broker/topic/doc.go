@@ -24,6 +24,7 @@
 //	    Topic is set aside.
 //	T7  What is wrong with one log refuses that Topic's messages, with the reason, and touches nothing else.
 //	    A log that failed is opened again if its disk works.
+//	T8  Messages for a log that is being opened wait for it, a bounded time and amount, and go before all later ones.
 //
 // When the process dies in it: nothing is kept in memory that the logs don't hold. The ids of the
 // deduplication window and the last message's are read again from the end of the log. Deleting a log is

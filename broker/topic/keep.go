@@ -30,6 +30,7 @@ func (s *Service) keeper() {
 		case now = <-ticker.C:
 		}
 		s.retry(now)
+		s.turnAway(now.Add(-lobbyTime))
 		due = due[:0]
 		s.openMu.Lock()
 		for shard := range s.open {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
@@ -52,6 +53,7 @@ type Service struct {
 	was     map[string]bool // logs that stood on the disk at the start, or were made since
 	open    map[*Shard]struct{}
 	retries map[*Topic]struct{} // that are in trouble
+	lobbies map[*Topic]struct{} // for which messages wait
 }
 
 // Open looks at what stands on the disk and begins with no Topics; Follow brings them. Close ends it.
@@ -65,7 +67,7 @@ func Open(config Config) (*Service, error) {
 	}
 	s := &Service{config: config, log: config.Logger, found: found, was: map[string]bool{}, queue: newQueue(),
 		changed: make(chan struct{}), byName: map[string]*Topic{}, byID: map[string]*Topic{},
-		open: map[*Shard]struct{}{}, retries: map[*Topic]struct{}{}}
+		open: map[*Shard]struct{}{}, retries: map[*Topic]struct{}{}, lobbies: map[*Topic]struct{}{}}
 	for _, stored := range found {
 		s.was[stored.Name] = true
 	}
@@ -228,6 +230,7 @@ func (s *Service) Close() error {
 	s.queue.close()
 	s.running.Wait() // nobody opens or closes anything any more
 	err := s.closeAll()
+	s.turnAway(time.Now())
 	s.acker.close()
 	return err
 }

@@ -58,10 +58,10 @@ func (s *Service) openShard(t *Topic, v *view) {
 		return
 	}
 	t.trouble.Store(nil)
-	t.shard.Store(shard)
 	s.openMu.Lock()
 	s.open[shard] = struct{}{}
 	s.openMu.Unlock()
+	t.welcome(shard, v)
 	if s.config.Shard != nil {
 		s.config.Shard(shard, true)
 	}

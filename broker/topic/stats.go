@@ -42,6 +42,7 @@ var refusedWords = [refusals]string{"not_served", "too_large", "condition", "win
 type counts struct {
 	appended, duplicates, setAside atomic.Uint64
 	ids                            atomic.Int64
+	lobbies                        atomic.Int64 // bytes
 	refused                        [refusals]atomic.Uint64
 }
 

@@ -47,6 +47,9 @@ func (t *Topic) take(messages []protocol.Message, forwarded bool) (behind bool) 
 	for len(messages) > 0 {
 		v, shard := t.view.Load(), t.shard.Load()
 		switch {
+		case shard == nil && t.mayWait(v, forwarded) && t.wait(messages, forwarded):
+			messages = nil
+		case shard == nil && t.shard.Load() != nil: // just opened
 		case shard == nil || !v.lead || v.unsupported != "" || t.trouble.Load() != nil:
 			in.refuseAll(t, v, messages, t.refusal())
 			messages = nil
@@ -54,23 +57,34 @@ func (t *Topic) take(messages []protocol.Message, forwarded bool) (behind bool) 
 			in.refuseAll(t, v, messages, &StoreError{t.name, log.ErrOverloaded})
 			messages = nil
 		default:
-			messages = messages[shard.take(in, v, messages):]
-			if !in.first {
-				continue
-			}
-			in.first = false
-			if err := shard.markIDs(v); err != nil {
-				in.refuseAll(t, v, messages, &StoreError{t.name, err})
-				messages = nil
-			}
+			messages = shard.put(in, v, messages)
 		}
 	}
+	in.finish(s)
+	return s.config.Disk.Behind() || s.acker.unanswered.Load() > maxUnanswered
+}
+
+// put takes some of the messages, and returns the rest.
+func (s *Shard) put(in *intake, v *view, messages []protocol.Message) (rest []protocol.Message) {
+	messages = messages[s.take(in, v, messages):]
+	if !in.first {
+		return messages
+	}
+	in.first = false
+	if err := s.markIDs(v); err != nil {
+		in.refuseAll(s.topic, v, messages, &StoreError{s.topic.name, err})
+		return nil
+	}
+	return messages
+}
+
+// finish sends the answers that are due at once.
+func (in *intake) finish(s *Service) {
 	if len(in.out.messages) > 0 {
 		s.config.Hub.Send(in.out.messages)
 	}
 	in.out.reset()
 	intakes.Put(in)
-	return s.config.Disk.Behind() || s.acker.unanswered.Load() > maxUnanswered
 }
 
 // refusal is why nothing can be published now.

@@ -20,7 +20,8 @@ type Topic struct {
 	// trouble is why the logs can't be opened or are to be opened again; nil: nothing is wrong with them.
 	trouble atomic.Pointer[trouble]
 
-	work work // guarded by the queue's mu
+	lobby lobby
+	work  work // guarded by the queue's mu
 
 	stumbles int // in a row; guarded by the service's openMu
 	stumbled time.Time

@@ -101,6 +101,9 @@ func (s *Service) worker() {
 			return
 		}
 		s.work(t, idle)
+		if t.shard.Load() == nil && !t.mayWait(t.view.Load(), true) {
+			t.turnAway(time.Now())
+		}
 		s.queue.done(t)
 	}
 }
