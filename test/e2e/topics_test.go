@@ -276,21 +276,15 @@ func topicBrokerKilled(t *testing.T, e *environment) {
 
 // topicBrokerCut cuts off the node of a Topic's broker: the Topic says so, and publishers are told why.
 func topicBrokerCut(t *testing.T, e *environment) {
-	victim := e.leaderOf(t, "orders")
-	var other string
-	for i := range brokers {
-		if podName(i) != victim {
-			other = podName(i)
-		}
-	}
+	name, victim, other := e.topicAwayFromTheOperator(t)
 	cut := e.nodeOf(t, victim)
-	d := e.startDurable(t, other, "orders.us.cut")
+	d := e.startDurable(t, other, name+".load")
+	js := e.stream(t, other)
 	e.node(t, "cut", cut)
 	t.Cleanup(func() { e.node(t, "heal", cut) })
-	eventually(t, readyTime, "the Topic says that its broker is away", e.topicIsNot("orders", v1alpha1.ConditionReady, "BrokerAway"))
+	eventually(t, readyTime, "the Topic says that its broker is away", e.topicIsNot(name, v1alpha1.ConditionReady, "BrokerAway"))
 	eventually(t, readyTime, "a publisher is told why", func(ctx context.Context) error {
-		js := e.stream(t, other)
-		_, err := js.Publish(ctx, "orders.us.why", nil, jetstream.WithRetryAttempts(0))
+		_, err := js.Publish(ctx, name+".why", nil, jetstream.WithRetryAttempts(0))
 		refused := (*jetstream.APIError)(nil)
 		if !errors.As(err, &refused) {
 			return fmt.Errorf("it is told %w", err)
@@ -301,7 +295,7 @@ func topicBrokerCut(t *testing.T, e *environment) {
 	e.node(t, "heal", cut)
 	eventually(t, time.Minute, cut+" is back", e.nodeIs(cut, corev1.ConditionTrue))
 	eventually(t, replaceTime, "the Broker is Ready", e.brokerIsReady)
-	eventually(t, readyTime, "the Topic is Ready", e.topicIsReady("orders"))
+	eventually(t, readyTime, "the Topic is Ready", e.topicIsReady(name))
 	n := d.count()
 	eventually(t, readyTime, "messages are acknowledged again", func(context.Context) error {
 		if d.count() < n+100 {
@@ -309,7 +303,43 @@ func topicBrokerCut(t *testing.T, e *environment) {
 		}
 		return nil
 	})
-	d.kept(t, e.stream(t, victim), "orders")
+	d.kept(t, e.stream(t, victim), name)
+}
+
+// topicAwayFromTheOperator makes a Topic on each broker, and picks one whose node can be cut off
+// without the operator, which is to tell of it.
+func (e *environment) topicAwayFromTheOperator(t *testing.T) (name, leader, other string) {
+	t.Helper()
+	pods := &corev1.PodList{}
+	if err := e.List(t.Context(), pods, client.InNamespace(operatorNamespace)); err != nil {
+		t.Fatal(err)
+	}
+	operator := ""
+	for _, p := range pods.Items {
+		if p.Status.Phase == corev1.PodRunning {
+			operator = p.Spec.NodeName
+		}
+	}
+	for i := range 2 * brokers {
+		o := &v1alpha1.Topic{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("away-%d", i)},
+			Spec:       v1alpha1.TopicSpec{BrokerRef: v1alpha1.BrokerReference{Name: "main"}},
+		}
+		if err := e.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, readyTime, o.Name+" is Ready", e.topicIsReady(o.Name))
+		if leader := e.leaderOf(t, o.Name); e.nodeOf(t, leader) != operator {
+			for i := range brokers {
+				if podName(i) != leader {
+					other = podName(i)
+				}
+			}
+			return o.Name, leader, other
+		}
+	}
+	t.Fatal("all Topics went to the broker on the operator's node")
+	return "", "", ""
 }
 
 // asTold is what a broker's /topics says.
