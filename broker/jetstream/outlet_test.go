@@ -3,7 +3,6 @@ package jetstream
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -118,25 +117,5 @@ func TestAnOutletHoldsSoMuch(t *testing.T) {
 	o.Deliver([]byte("inbox"), &delivery, &large)
 	if len(hub.calls) != 2 || len(hub.calls[1]) != 2 || len(hub.calls[1][1].Data) != batchBytes {
 		t.Fatalf("%d calls", len(hub.calls))
-	}
-}
-
-func TestDeliveringAllocatesNothing(t *testing.T) {
-	o := newOutlet(&sender{quiet: true})
-	header := "NATS/1.0\r\nColour: blue\r\n\r\n"
-	r := log.Record{Offset: 7, Time: time.Now().UnixNano(), Subject: []byte("orders.eu"), Header: len(header), Data: []byte(header + "payload")}
-	inbox := []byte("_INBOX.abcdefghijklmnop.1")
-	all := func() {
-		for range 50 {
-			o.Deliver(inbox, &delivery, &r)
-			o.Size(&delivery, &r)
-		}
-		o.End(inbox, subscription.BatchDone, 0, 10)
-		o.Heartbeat(inbox, 1, 2)
-		o.Flush()
-	}
-	all()
-	if n := testing.AllocsPerRun(100, all); n > 0.5 { // the pool is emptied by the garbage collector
-		t.Errorf("%.1f allocations", n)
 	}
 }

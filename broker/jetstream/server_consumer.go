@@ -290,6 +290,7 @@ func (s *Server) consumerList(c *call, t *topic.Topic) {
 		}
 		response.Consumers = append(response.Consumers, info)
 	}
+	response.Paged.without(len(response.Missing), len(response.Consumers))
 	s.answer(c, response)
 }
 

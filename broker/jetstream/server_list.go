@@ -78,6 +78,7 @@ func (s *Server) streamList(ctx context.Context, c *call) {
 		}
 		response.Streams = append(response.Streams, info)
 	}
+	response.Paged.without(len(response.Missing), len(response.Streams))
 	s.answer(c, response)
 }
 

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
 // orders makes a stream led by one broker, with a durable consumer and so many messages.
@@ -119,17 +117,5 @@ func TestAConsumerWithoutAName(t *testing.T) {
 	}
 	if info := ask[ConsumerResponse](n, "CONSUMER.INFO.orders."+made.Name, ""); info.Error != nil {
 		t.Error(info.Error)
-	}
-}
-
-// An ack on its way costs no memory, nor does a plain pull.
-func TestAcksAllocateNothing(t *testing.T) {
-	w := newWorld(t, 1)
-	n := w.nodes[0]
-	orders(t, w, n, 1)
-	got := w.await(n.say(nextCall, ""))
-	ack := []protocol.Message{{Subject: got.Reply, Data: []byte("+ACK")}}
-	if allocs := testing.AllocsPerRun(1000, func() { n.Take(ack, false) }); allocs > 0 {
-		t.Errorf("%.1f allocations for an ack", allocs)
 	}
 }

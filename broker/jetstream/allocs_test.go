@@ -1,0 +1,46 @@
+//go:build !race
+
+package jetstream
+
+import (
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/subscription"
+)
+
+// Under the race detector sync.Pool forgets at random, so these are for plain runs only.
+
+func TestDeliveringAllocatesNothing(t *testing.T) {
+	o := newOutlet(&sender{quiet: true})
+	header := "NATS/1.0\r\nColour: blue\r\n\r\n"
+	r := log.Record{Offset: 7, Time: time.Now().UnixNano(), Subject: []byte("orders.eu"), Header: len(header), Data: []byte(header + "payload")}
+	inbox := []byte("_INBOX.abcdefghijklmnop.1")
+	all := func() {
+		for range 50 {
+			o.Deliver(inbox, &delivery, &r)
+			o.Size(&delivery, &r)
+		}
+		o.End(inbox, subscription.BatchDone, 0, 10)
+		o.Heartbeat(inbox, 1, 2)
+		o.Flush()
+	}
+	all()
+	if n := testing.AllocsPerRun(100, all); n > 0.5 { // the pool is emptied by the garbage collector
+		t.Errorf("%.1f allocations", n)
+	}
+}
+
+// An ack on its way costs no memory.
+func TestAcksAllocateNothing(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	orders(t, w, n, 1)
+	got := w.await(n.say(nextCall, ""))
+	ack := []protocol.Message{{Subject: got.Reply, Data: []byte("+ACK")}}
+	if allocs := testing.AllocsPerRun(1000, func() { n.Take(ack, false) }); allocs > 0 {
+		t.Errorf("%.1f allocations for an ack", allocs)
+	}
+}
