@@ -265,6 +265,14 @@ func Page[T any](all []T, offset, limit int) ([]T, Paged) {
 	return page, Paged{len(all), offset, limit}
 }
 
+// without tells of the last page that it is the last, though some of it are missing: clients go on
+// asking until they have got Total, and would for ever.
+func (p *Paged) without(missing, listed int) {
+	if p.Offset+listed+missing >= p.Total {
+		p.Total = p.Offset + listed
+	}
+}
+
 // PageRequest asks for a page of streams or consumers; Subject keeps streams that may have it.
 type PageRequest struct {
 	Offset  int    `json:"offset,omitempty"`
