@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
 // On a full disk publishing is refused with the reason. What was refused was not kept, so the same id is
@@ -301,4 +302,32 @@ func TestPublishersAreHeldUpWhileTheDiskIsBehind(t *testing.T) {
 	if got := n.service.Stats().Refused["overloaded"]; got == 0 {
 		t.Error("not counted")
 	}
+}
+
+// Answers that pile up hold publishers up, too, and end what comes over links.
+func TestPublishersAreHeldUpWhileAnswersPileUp(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders")
+	topic := n.service.Topic("orders")
+	n.service.acker.unanswered.Add(maxUnanswered + 1)
+	if !n.hub.publish(message("orders.a", "r1", "one")) {
+		t.Error("nobody was held up")
+	}
+	n.expect(n.hub.answer(t, "r1"), "orders@1")
+	waited := make(chan struct{})
+	go func() {
+		(*taker)(topic).Wait()
+		close(waited)
+	}()
+	n.service.acker.unanswered.Add(maxUnanswered)
+	topic.take([]protocol.Message{message("orders.a", "r2", "over a link")}, true)
+	n.expect(n.hub.answer(t, "r2"), "no: topic orders: not kept: the disk is behind: too much waits to be written; publish more slowly")
+	select {
+	case <-waited:
+		t.Error("it did not wait")
+	case <-time.After(20 * time.Millisecond):
+	}
+	n.service.acker.unanswered.Add(-2*maxUnanswered - 1)
+	n.expect(n.ask("orders.a", "two"), "orders@2") // after which there is room
+	<-waited
 }

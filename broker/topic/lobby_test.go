@@ -105,3 +105,48 @@ func TestMessagesThatWaitInVainAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// A publisher that goes on while the log becomes open finds its messages in their order.
+func TestWaitingKeepsTheOrder(t *testing.T) {
+	n := newSite(t)
+	n.serve()
+	release := slowly(n)
+	n.topic("orders", nil)
+	n.place("orders", self)
+	n.tell()
+	taker := (*taker)(n.service.Topic("orders"))
+	sent := 0
+	publish := func() {
+		sent++
+		taker.Take([]protocol.Message{message("orders.a", "", fmt.Sprint(sent))}, false)
+	}
+	for sent < batchRecords {
+		publish()
+	}
+	opening := make(chan struct{})
+	go func() {
+		defer close(opening)
+		release()
+	}()
+	for n.service.Topic("orders").Shard() == nil { // the lobby is full, so these are refused
+		publish()
+	}
+	for range 1000 {
+		publish()
+	}
+	<-opening
+	kept := 0
+	n.eventually("all that came then are kept", func() bool {
+		end := n.service.Topic("orders").Shard().Info().Last
+		r, err := n.service.Topic("orders").Shard().Get(end)
+		return err == nil && string(r.Data) == fmt.Sprint(sent)
+	})
+	for i, record := range n.read("orders") {
+		var offset, seq int
+		var on string
+		if _, err := fmt.Sscan(record, &offset, &on, &seq); err != nil || seq <= kept || i < batchRecords && seq != i+1 {
+			t.Fatalf("kept %q after %d", record, kept)
+		}
+		kept = seq
+	}
+}
