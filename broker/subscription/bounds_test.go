@@ -165,6 +165,41 @@ func TestDurableOnesOfNoUseAreReported(t *testing.T) {
 	})
 }
 
+// What is published while a Subscription finds that there is nothing isn't forgotten.
+func TestARecordThatComesMeanwhileIsSeen(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.declare("billing", 1, earliest())
+		s := w.find("billing")
+		synctest.Wait()
+		w.shard.mu.Lock()
+		w.shard.asked = func() { w.shard.publish("o") }
+		w.shard.mu.Unlock()
+		s.Pull(pull("a", 2))
+		w.expect("billing", "a", "1")
+	})
+}
+
+// Large records are fewer in one step.
+func TestAStepIsBoundedByBytesToo(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		for range 8 {
+			if _, err := w.shard.data.Append(&log.Append{Epoch: 1, Records: []log.Record{{Subject: []byte("o"), Data: make([]byte, stepBytes/2)}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.shard.publish("o")
+		w.declare("billing", 1, earliest())
+		s := w.find("billing")
+		synctest.Wait()
+		before := w.box("billing").flushed
+		s.Pull(pull("a", 9))
+		w.expect("billing", "a", "1", "2", "3", "4", "5", "6", "7", "8", "9")
+		if steps := w.box("billing").flushed - before; steps < 4 {
+			t.Errorf("eight records of half a step's bytes took %d steps", steps)
+		}
+	})
+}
+
 // A thousand that wait for new records are all woken, and those without requests are not.
 func TestAllWhoWaitAreWoken(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {

@@ -29,10 +29,18 @@ type shard struct {
 	mu       sync.Mutex
 	watchers map[int]func()
 	watches  int
+	asked    func() // called once, when it was asked for its offsets
 }
 
 func (s *shard) Offsets() (start, end uint64) {
 	start, _, end = s.data.Offsets()
+	s.mu.Lock()
+	asked := s.asked
+	s.asked = nil
+	s.mu.Unlock()
+	if asked != nil {
+		asked()
+	}
 	return start, end
 }
 func (s *shard) NewCursor(from uint64) *log.Cursor { return s.data.NewCursor(from) }
