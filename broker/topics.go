@@ -58,7 +58,8 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		Inactive: func(of *topic.Topic, name string) { t.api.Inactive(of, name) },
 	})
 	t.api = jetstream.NewServer(jetstream.ServerConfig{
-		Self: b.identity.ID, Name: b.config.Name, Hub: hub, Topics: t.topics, Store: store, Logger: b.log,
+		Self: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Payload: b.config.Profile.Payload,
+		Hub: hub, Topics: t.topics, Store: store, Logger: b.log,
 		Subscriptions: func() *subscription.Service { return t.subscriptions },
 	})
 	t.api.Start()

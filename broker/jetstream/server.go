@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,7 @@ type ServerConfig struct {
 	Self          string // id of this broker
 	Name          string // for people: the leader in what clients are told
 	Cluster       string // for people
+	Payload       int    // the largest message that reaches every client; 0: no bound
 	Hub           topic.Hub
 	Topics        *topic.Service
 	Subscriptions func() *subscription.Service
@@ -196,12 +198,12 @@ func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
 			return
 		}
 	}
-	c := newCall(m, forwarded, s.waits.answer)
-	switch {
-	case len(m.Data) > requestBytes:
-		s.refuse(c, ErrBadRequest)
+	if len(m.Data) > requestBytes {
+		s.refuse(&call{Request: r, reply: m.Reply}, ErrBadRequest)
 		return
-	case !s.levelServed(c.header):
+	}
+	c := newCall(m, forwarded, s.waits.answer)
+	if !s.levelServed(c.header) {
 		s.refuse(c, ErrRequiredAPILevel)
 		return
 	}
@@ -416,8 +418,15 @@ func (s *Server) answer(c *call, response any) {
 		s.log.Error("Could not encode a JetStream answer", "error", err)
 		return
 	}
+	if s.tooLarge(len(data)) {
+		s.refuse(c, ErrStreamGeneral.With(fmt.Sprintf("the answer has %d bytes, and a message may have %d (have a consumer deliver it)", len(data), s.config.Payload)))
+		return
+	}
 	s.send(protocol.Message{Subject: c.reply, Data: data})
 }
+
+// tooLarge says whether a message would not reach a client of another broker.
+func (s *Server) tooLarge(size int) bool { return s.config.Payload > 0 && size > s.config.Payload }
 
 // refuse answers that the call can't be done. One that is answered by messages gets a status: that
 // there is nobody to answer it, as nats-server has it where a stream is not there.

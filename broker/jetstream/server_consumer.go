@@ -285,13 +285,22 @@ func (s *Server) consumerList(c *call, t *topic.Topic) {
 			continue
 		}
 		info := s.describeConsumer(t, sub)
-		if size += metadataSize(info.Config.Metadata); size > listBytes && len(response.Consumers) > 0 {
+		if size += info.size(); size > listBytes && len(response.Consumers) > 0 {
 			break
 		}
 		response.Consumers = append(response.Consumers, info)
 	}
 	response.Paged.without(len(response.Missing), len(response.Consumers))
 	s.answer(c, response)
+}
+
+// size is about what a consumer takes in a list.
+func (i *ConsumerInfo) size() int {
+	size := 1024 + len(i.Config.Description) + metadataSize(i.Config.Metadata) + 20*len(i.Config.Backoff)
+	for _, s := range i.Config.Filters() {
+		size += len(s) + 3
+	}
+	return size
 }
 
 // consumerConfig is how clients see a consumer that is served.

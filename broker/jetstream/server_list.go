@@ -73,7 +73,7 @@ func (s *Server) streamList(ctx context.Context, c *call) {
 			response.Missing = append(response.Missing, desired.Name)
 			continue
 		}
-		if size += metadataSize(info.Config.Metadata); size > listBytes && len(response.Streams) > 0 {
+		if size += info.size(); size > listBytes && len(response.Streams) > 0 {
 			break
 		}
 		response.Streams = append(response.Streams, info)
@@ -147,7 +147,16 @@ func others(state *coordination.State, self string) (ids []string) {
 	return ids
 }
 
-// describeLed describes the streams of these ids that are led here; of the others there is nil.
+// size is about what a stream takes in a list.
+func (i *StreamInfo) size() int {
+	size := 1024 + len(i.Config.Description) + metadataSize(i.Config.Metadata)
+	for _, s := range i.Config.Subjects {
+		size += len(s) + 3
+	}
+	return size
+}
+
+// describeLed describes the stream of that id if it is led here.
 func (s *Server) describeLed(id string) *StreamInfo {
 	t := s.topics.ByID(id)
 	if t == nil {

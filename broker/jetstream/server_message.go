@@ -113,8 +113,11 @@ func (s *Server) directGet(c *call, t *topic.Topic, shard *topic.Shard) {
 		kept.Header = nil
 	}
 	data := kept.AppendHeader(make([]byte, 0, len(header)+len(payload)+256))
-	n := len(data)
-	s.send(protocol.Message{Subject: c.reply, Header: n, Data: append(data, payload...)})
+	if n := len(data); s.tooLarge(n + len(payload)) {
+		s.refuseDirect(c, Status("500 Message Too Large With Its Headers"))
+	} else if len(c.reply) > 0 {
+		s.send(protocol.Message{Subject: c.reply, Header: n, Data: append(data, payload...)})
+	}
 }
 
 func (s *Server) refuseDirect(c *call, status Status) {

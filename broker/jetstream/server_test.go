@@ -291,6 +291,26 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// An answer that would not fit a message is a refusal that says so, and the message is had in another way.
+func TestAnAnswerThatDoesNotFit(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	n.config.Payload = 4096
+	if made := ask[StreamResponse](n, "STREAM.CREATE.s", `{"name":"s","allow_direct":true}`); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	large := strings.Repeat("x", 3500)
+	w.await(n.say("s", large))
+	expect(t, "get", n, "STREAM.MSG.GET.s", `{"seq":1}`, ErrStreamGeneral.ErrCode, "4096")
+	if m := w.await(n.say("$JS.API.DIRECT.GET.s", `{"seq":1}`)); string(m.Data[m.Header:]) != large {
+		t.Errorf("a direct get has %d bytes", len(m.Data))
+	}
+	w.await(n.say("s", strings.Repeat("x", 4096)))
+	if m := w.await(n.say("$JS.API.DIRECT.GET.s", `{"seq":2}`)); !strings.HasPrefix(string(m.Data), "NATS/1.0 500 ") {
+		t.Errorf("a direct get that does not fit is answered with %.40q", m.Data)
+	}
+}
+
 // Whatever is published on the subjects of the API, or comes from another broker, harms nobody.
 func TestGarbage(t *testing.T) {
 	w := newWorld(t, 1)
