@@ -49,10 +49,13 @@ func TestAFullDiskRefusesAndRecovers(t *testing.T) {
 }
 
 func TestAFailedSyncIsNotRepeated(t *testing.T) {
-	for _, kind := range []string{"sync", "syncdir", "syncall"} {
+	for _, kind := range []string{"sync", "syncdir", "syncall", "confirm"} {
 		opts := small
-		if kind == "syncall" {
+		if kind == "syncall" || kind == "confirm" {
 			opts.SyncAllFrom = 1
+		}
+		if kind == "confirm" { // the file system says that all is safe, and the file that it isn't
+			kind = "sync"
 		}
 		fsys, d, l := setup(t, opts)
 		other, err := d.Open(Identity{Topic: "other"}, 1, 1, nil)
