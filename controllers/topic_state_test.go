@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -140,6 +142,84 @@ func TestOperatorThatStartsWithoutEtcd(t *testing.T) {
 	if err := w.countEvents("Subscription", "Served", 1); err != nil {
 		t.Error(err)
 	}
+}
+
+// One way to etcd stays open for each Broker, with a certificate of the CA that there is now; with
+// the Broker it is closed.
+func TestOneWayToEtcdForEachBroker(t *testing.T) {
+	w, _, _ := newServingWorld(t, "main-0")
+	var mu sync.Mutex
+	open := map[*etcdThatIsCounted]string{} // with the CA that it trusts
+	with := w.options.OpenEtcd
+	w.restartOperator(func(o *controllers.Options) {
+		o.OpenEtcd = func(cluster string, endpoints []string, ca, cert, key []byte) (observe.Etcd, error) {
+			etcd, err := with(cluster, endpoints, ca, cert, key)
+			if err != nil {
+				return nil, err
+			}
+			counted := &etcdThatIsCounted{Etcd: etcd}
+			counted.closed = func() { mu.Lock(); defer mu.Unlock(); delete(open, counted) }
+			mu.Lock()
+			defer mu.Unlock()
+			open[counted] = string(ca)
+			return counted, nil
+		}
+	})
+	only := func(trusts string) {
+		t.Helper()
+		eventually(t, "waiting for one way to etcd", func(context.Context) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, ca := range open {
+				if len(open) == 1 && strings.Contains(ca, strings.TrimSpace(trusts)) {
+					return nil
+				}
+			}
+			return fmt.Errorf("%d are open", len(open))
+		})
+	}
+	authority := &corev1.Secret{}
+	if err := w.get("main-ca", authority); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		w.apply("Topic", "t"+fmt.Sprint(time.Now().UnixNano()), `{brokerRef: {name: main}}`)
+	}
+	only("")
+	former := string(authority.Data["tls.crt"])
+	w.remove(&corev1.Secret{}, "main-ca")
+	eventually(t, "waiting for another CA", func(context.Context) error {
+		if err := w.get("main-ca", authority); err != nil {
+			return err
+		}
+		if string(authority.Data["tls.crt"]) == former {
+			return errors.New("it is the former one")
+		}
+		return nil
+	})
+	only(string(authority.Data["tls.crt"]))
+	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
+	w.untilTopic("orders", "Served")
+
+	w.remove(&v1alpha1.Broker{}, "main")
+	eventually(t, "waiting for the way to etcd to be closed", func(context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if n := len(open); n > 0 {
+			return fmt.Errorf("%d are open", n)
+		}
+		return nil
+	})
+}
+
+type etcdThatIsCounted struct {
+	observe.Etcd
+	closed func()
+}
+
+func (e *etcdThatIsCounted) Close() error {
+	e.closed()
+	return e.Etcd.Close()
 }
 
 // etcdThatMayBeAway answers nothing as long as it is away.
