@@ -1,7 +1,6 @@
 package topic
 
 import (
-	"errors"
 	"fmt"
 	"time"
 )
@@ -127,5 +126,3 @@ type ScanError struct {
 func (e *ScanError) Error() string {
 	return fmt.Sprintf("topic %s: no record of subject %s in the %d bytes that one search reads; ask for one by its offset", e.Topic, e.Subject, e.Bytes)
 }
-
-var errClosed = errors.New("the shard is closed")
