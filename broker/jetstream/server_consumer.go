@@ -275,22 +275,25 @@ func (s *Server) consumerList(c *call, t *topic.Topic) {
 		s.refuse(c, refusal)
 		return
 	}
-	page, paged := Page(s.consumerNamesOf(t), request.Offset, ListPage)
-	response := ConsumerListResponse{Response: c.Call.Answer(), Paged: paged, Consumers: []*ConsumerInfo{}}
-	size := 0
-	for _, name := range page {
-		sub := s.config.Subscriptions().Find(t.ID(), name)
-		if sub == nil {
-			response.Missing = append(response.Missing, name)
-			continue
+	response := ConsumerListResponse{Response: c.Call.Answer(), Consumers: []*ConsumerInfo{}}
+	var served []*subscription.Subscription
+	for _, name := range s.consumerNamesOf(t) {
+		if sub := s.config.Subscriptions().Find(t.ID(), name); sub != nil {
+			served = append(served, sub)
+		} else {
+			response.Missing = append(response.Missing, name) // and not counted, see streamList
 		}
+	}
+	page, paged := Page(served, request.Offset, ListPage)
+	response.Paged = paged
+	size := 0
+	for _, sub := range page {
 		info := s.describeConsumer(t, sub)
 		if size += info.size(); size > listBytes && len(response.Consumers) > 0 {
 			break
 		}
 		response.Consumers = append(response.Consumers, info)
 	}
-	response.Paged.without(len(response.Missing), len(response.Consumers))
 	s.answer(c, response)
 }
 

@@ -41,36 +41,43 @@ func (s *Server) streamNames(c *call) {
 	s.answer(c, StreamNamesResponse{Response: c.Call.Answer(), Paged: paged, Streams: names})
 }
 
-// streamList describes the streams that are led here, and asks the other brokers about theirs.
+// streamList describes the streams that are led here, and asks the other brokers about theirs. Those
+// that can't be asked are named, and not counted: clients ask for page after page until they have as many
+// as there are said to be.
 func (s *Server) streamList(ctx context.Context, c *call) {
 	request, refusal := Decode[PageRequest](c.payload)
 	if refusal != nil {
 		s.refuse(c, refusal)
 		return
 	}
-	page, paged := Page(s.streams(&request), request.Offset, ListPage)
+	response := StreamListResponse{Response: c.Call.Answer(), Streams: []*StreamInfo{}}
+	var served []*topic.Topic
+	for _, desired := range s.streams(&request) {
+		if t := s.topics.ByID(desired.ID); t != nil && s.reachable(t) {
+			served = append(served, t)
+		} else {
+			response.Missing = append(response.Missing, desired.Name)
+		}
+	}
+	page, paged := Page(served, request.Offset, ListPage)
 	known := make(map[string]*StreamInfo, len(page))
 	elsewhere := make(map[string][]string)
-	for _, desired := range page {
-		t := s.topics.ByID(desired.ID)
-		if t == nil {
-			continue
-		}
-		if shard := t.Shard(); shard != nil {
-			known[desired.ID] = s.describeStream(t, shard)
-		} else if leader := t.Leader(); leader != "" && leader != s.config.Self {
-			elsewhere[leader] = append(elsewhere[leader], desired.ID)
+	for _, t := range page {
+		if info := s.describeLed(t.ID()); info != nil {
+			known[t.ID()] = info
+		} else if leader := t.Leader(); leader != s.config.Self {
+			elsewhere[leader] = append(elsewhere[leader], t.ID())
 		}
 	}
 	if len(elsewhere) > 0 {
 		s.askStreams(ctx, elsewhere, known)
 	}
-	response := StreamListResponse{Response: c.Call.Answer(), Paged: paged, Streams: []*StreamInfo{}}
 	size := 0
-	for _, desired := range page {
-		info := known[desired.ID]
+	for _, t := range page {
+		info := known[t.ID()]
 		if info == nil {
-			response.Missing = append(response.Missing, desired.Name)
+			response.Missing = append(response.Missing, t.Name())
+			paged.Total--
 			continue
 		}
 		if size += info.size(); size > listBytes && len(response.Streams) > 0 {
@@ -78,8 +85,18 @@ func (s *Server) streamList(ctx context.Context, c *call) {
 		}
 		response.Streams = append(response.Streams, info)
 	}
-	response.Paged.without(len(response.Missing), len(response.Streams))
+	response.Paged = paged
 	s.answer(c, response)
+}
+
+// reachable says whether a stream is led by a broker that is here, so that it may be asked.
+func (s *Server) reachable(t *topic.Topic) bool {
+	leader := t.Leader()
+	if leader == s.config.Self {
+		return t.Shard() != nil
+	}
+	_, member := s.state().Broker(leader)
+	return member
 }
 
 // usage is what the streams that one broker leads take.

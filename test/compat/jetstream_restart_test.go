@@ -60,6 +60,13 @@ func TestJetStreamOutlivesItsBroker(t *testing.T) {
 	if !strings.Contains(info.Error(), "is away") {
 		t.Errorf("who asks is told %q", info)
 	}
+	list := js.ListStreams(within(t))
+	for is := range list.Info() {
+		if is.Config.Name == name {
+			t.Error("it is described while it is away")
+		}
+	}
+	must(t, list.Err())
 	if _, err := js.Publish(within(t), name+".x", nil); err == nil {
 		t.Error("a message was acknowledged by nobody")
 	}
