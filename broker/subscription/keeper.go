@@ -496,7 +496,12 @@ func (k *keeper) create(name string, spec *coordination.SubscriptionSpec, inacti
 			break
 		}
 	}
+	failed := s.seeking.failed
 	s.mu.Unlock()
+	if failed != "" {
+		k.removeEphemeral(s)
+		return nil, k.notServed(name, Unsupported, failed, nil)
+	}
 	k.service.ready.wake(s)
 	return s, nil
 }

@@ -30,8 +30,8 @@ type Service struct {
 	config Config
 	ready  *ready
 	begun  time.Time
-	// wholeAfter and countBytes are snapshotBytes and countBytes, but in tests.
-	wholeAfter, countBytes int
+	// These are snapshotBytes, countBytes and mostSubjects, but in tests.
+	wholeAfter, countBytes, mostSubjects int
 
 	mu      sync.Mutex
 	state   desires
@@ -50,7 +50,7 @@ func New(config Config) *Service {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Service{
-		config: config, ready: newReady(max(2, runtime.GOMAXPROCS(0))), begun: time.Now(), wholeAfter: snapshotBytes, countBytes: countBytes,
+		config: config, ready: newReady(max(2, runtime.GOMAXPROCS(0))), begun: time.Now(), wholeAfter: snapshotBytes, countBytes: countBytes, mostSubjects: mostSubjects,
 		keepers: map[string]*keeper{}, changed: make(chan struct{}),
 	}
 }

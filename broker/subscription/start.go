@@ -26,8 +26,6 @@ type seeking struct {
 	failed string
 }
 
-var errTooManySubjects = fmt.Errorf("it starts with the newest record of each subject, and there are more than %d; start elsewhere, or filter", mostSubjects)
-
 // seek goes on looking for where to start. An error is to be tried again. mu is held.
 func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool, err error) {
 	k := &s.seeking
@@ -78,8 +76,8 @@ func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool,
 		}
 		bytes -= s.search(&v)
 		v.Release()
-		if len(k.bySubj) > mostSubjects {
-			k.failed, k.bySubj = errTooManySubjects.Error(), nil
+		if len(k.bySubj) > s.service.mostSubjects {
+			k.failed, k.bySubj = fmt.Sprintf("it starts with the newest record of each subject, and there are more than %d of them; start elsewhere, or filter", s.service.mostSubjects), nil
 			s.keeper.announce(s)
 			return false, nil
 		}

@@ -1,12 +1,17 @@
 package subscription
 
 import (
+	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
 func startAt(start coordination.Start, subjects ...string) coordination.SubscriptionSpec {
@@ -157,5 +162,68 @@ func TestRetentionTakesWhatIsUnread(t *testing.T) {
 		}
 		time.Sleep(31 * time.Second)
 		w.expect("s", "a", "7 x2", "8 x2", "9 x2", "10 x2")
+	})
+}
+
+func TestTooManySubjectsAreRefused(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.service.mostSubjects = 2
+		w.shard.publish("a", "b", "c")
+		spec := startAt(coordination.Start{From: coordination.FromLastBySubject})
+		w.declare("s", 1, spec)
+		var not *NotServedError
+		if _, err := w.service.Wait(t.Context(), topicID, "s"); !errors.As(err, &not) || not.Reason != Unsupported {
+			t.Errorf("a durable one: %v", err)
+		}
+		if _, err := w.service.Create(topicID, "e", spec, 0); !errors.As(err, &not) || not.Reason != Unsupported {
+			t.Errorf("one in memory: %v", err)
+		}
+		if w.service.Find(topicID, "e") != nil {
+			t.Error("it is there all the same")
+		}
+	})
+}
+
+// A disk that can't be read is tried again, and who waits is told meanwhile that its request stands.
+func TestReadingIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.shard.publish("a", "b", "a")
+		w.stop()
+		w.start() // so that it is on the disk only
+		defer func() { w.stop() }()
+		var broken atomic.Bool
+		broken.Store(true)
+		w.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+			if broken.Load() && op.Kind == "read" && !strings.Contains(op.Path, "state") {
+				return syscall.EIO
+			}
+			return nil
+		})
+		s, err := w.service.Create(topicID, "e", startAt(coordination.Start{From: coordination.FromLast}, "b"), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := pull("a", 2)
+		p.Expires, p.Heartbeat = time.Minute, 5*time.Second
+		s.Pull(p)
+		d, err := w.service.Create(topicID, "d", earliest(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Pull(p)
+		time.Sleep(6 * time.Second)
+		w.expect("e", "a", "beat 0/0")
+		w.expect("d", "a", "beat 0/0")
+		if i := d.Info(); i.Trouble == "" || i.Lost != 0 {
+			t.Errorf("it stands at %+v", i)
+		}
+		broken.Store(false)
+		time.Sleep(1100 * time.Millisecond)
+		w.expect("e", "a", "2")
+		w.expect("d", "a", "1", "2")
+		if i := d.Info(); i.Trouble != "" {
+			t.Errorf("it stands at %+v", i)
+		}
 	})
 }

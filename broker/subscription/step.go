@@ -62,7 +62,8 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 			more = s.waitForMore(end)
 		}
 	}
-	return more, s.arm(now, retry)
+	idle = s.arm(now, retry)
+	return more, idle || s.ephemeral && s.seeking.failed != ""
 }
 
 // tick ends what has expired and sends the heartbeats that are due. mu is held.
@@ -489,7 +490,7 @@ func (s *Subscription) waitForMore(end uint64) bool {
 func (s *Subscription) arm(now, at int64) (idle bool) {
 	if s.waiting.n > 0 {
 		at = min(at, s.waiting.due)
-		if due := s.cursor.due; due < math.MaxInt64 {
+		if due := s.cursor.due; due < math.MaxInt64 && s.seeking.done {
 			at = min(at, max(due*int64(time.Millisecond), s.nextScan()))
 		}
 	}
