@@ -3,6 +3,7 @@
 // Prints one line per story; the exit status is 0 only if all hold. With a second URL of the same
 // cluster, the stories run between the two nodes.
 import assert from "node:assert/strict";
+import { AckPolicy, jetstream, jetstreamManager } from "@nats-io/jetstream";
 import { connect, headers, NoRespondersError, RequestError } from "@nats-io/transport-node";
 
 const [first, second = first] = process.argv.slice(2);
@@ -126,6 +127,64 @@ const stories = {
     await settle(b);
     a.publish("js.verbose", "heard");
     assert.equal(text.decode((await take(sub, 1))[0].data), "heard");
+    await a.close();
+    await b.close();
+  },
+  async streams() {
+    const [a, b] = await pair();
+    const [manager, other] = [await jetstreamManager(a), await jetstreamManager(b)];
+    await manager.streams.delete("js").catch(() => {});
+    const info = await manager.streams.add({ name: "js", subjects: ["jsstream.>"] });
+    assert.deepEqual([info.config.name, info.state.messages], ["js", 0]);
+    const js = jetstream(b);
+    for (let i = 0; i < 10; i++) {
+      assert.equal((await js.publish("jsstream.a", String(i), { msgID: String(i), retries: 3 })).seq, i + 1);
+    }
+    assert.ok((await js.publish("jsstream.a", "again", { msgID: "3" })).duplicate);
+    const stream = await js.streams.get("js");
+    assert.equal((await stream.getMessage({ seq: 3 })).string(), "2");
+    assert.equal((await stream.getMessage({ last_by_subj: "jsstream.a" })).string(), "9");
+    assert.equal(await stream.getMessage({ seq: 99 }), null);
+    const names = [];
+    for await (const s of other.streams.list()) names.push(s.config.name);
+    assert.ok(names.includes("js"));
+    assert.equal((await other.streams.purge("js", { keep: 3 })).purged, 7);
+    assert.ok(await other.streams.delete("js"));
+    await assert.rejects(manager.streams.info("js"), { message: "stream not found" });
+    await a.close();
+    await b.close();
+  },
+  async consumers() {
+    const [a, b] = await pair();
+    const manager = await jetstreamManager(a);
+    await manager.streams.delete("jsc").catch(() => {});
+    await manager.streams.add({ name: "jsc", subjects: ["jsc.>"] });
+    for (let i = 0; i < 10; i++) await jetstream(a).publish("jsc.a", String(i));
+    const made = await manager.consumers.add("jsc", { durable_name: "d", ack_policy: AckPolicy.Explicit });
+    assert.deepEqual([made.name, made.num_pending], ["d", 10]);
+    const js = jetstream(b);
+    const durable = await js.consumers.get("jsc", "d");
+    const got = [];
+    for await (const m of await durable.fetch({ max_messages: 4, expires: 10000 })) {
+      got.push(m.string());
+      m.ack();
+    }
+    for await (const m of await durable.consume({ max_messages: 10 })) {
+      got.push(m.string());
+      await m.ackAck();
+      if (got.length === 10) break;
+    }
+    assert.deepEqual(got, Array.from({ length: 10 }, (_, i) => String(i)));
+    assert.equal((await durable.info()).ack_floor.stream_seq, 10);
+    assert.equal(await durable.next({ expires: 1000 }), null);
+    const ordered = [];
+    for await (const m of await (await js.consumers.get("jsc")).consume()) {
+      ordered.push(m.seq);
+      if (ordered.length === 10) break;
+    }
+    assert.deepEqual(ordered, Array.from({ length: 10 }, (_, i) => i + 1));
+    assert.ok(await manager.consumers.delete("jsc", "d"));
+    assert.ok(await manager.streams.delete("jsc"));
     await a.close();
     await b.close();
   },

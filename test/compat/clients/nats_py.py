@@ -10,6 +10,8 @@ import traceback
 
 import nats
 import nats.errors
+from nats.js.api import ConsumerConfig, DeliverPolicy
+from nats.js.errors import NotFoundError
 
 PATIENCE = 10
 
@@ -150,6 +152,70 @@ class Stories:
             raise AssertionError("max_payload is not known to the client")
         except nats.errors.MaxPayloadError:
             pass
+        await a.close()
+        await b.close()
+
+    async def streams(self):
+        a, b = await self.pair()
+        js, other = a.jetstream(), b.jetstream()
+        try:
+            await js.delete_stream("py")
+        except NotFoundError:
+            pass
+        info = await js.add_stream(name="py", subjects=["pystream.>"], max_msgs=1000)
+        assert (info.config.name, info.state.messages) == ("py", 0), info
+        for i in range(10):
+            ack = await other.publish("pystream.a", str(i).encode(), headers={"Nats-Msg-Id": str(i)}, timeout=PATIENCE)
+            assert ack.seq == i + 1, ack
+        ack = await js.publish("pystream.a", b"again", headers={"Nats-Msg-Id": "3"}, timeout=PATIENCE)
+        assert ack.duplicate, ack
+        assert (await other.get_msg("py", 3)).data == b"2"
+        assert (await other.get_last_msg("py", "pystream.a")).data == b"9"
+        assert "py" in [s.config.name for s in await other.streams_info()]
+        assert (await other.update_stream(name="py", subjects=["pystream.>"], max_msgs=500)).config.max_msgs == 500
+        await js.purge_stream("py", keep=2)
+        assert (await js.stream_info("py")).state.messages == 2
+        assert await js.delete_stream("py")
+        await a.close()
+        await b.close()
+
+    async def consumers(self):
+        a, b = await self.pair()
+        js, other = a.jetstream(), b.jetstream()
+        try:
+            await js.delete_stream("pyc")
+        except NotFoundError:
+            pass
+        await js.add_stream(name="pyc", subjects=["pyc.>"])
+        for i in range(10):
+            await js.publish("pyc.a", str(i).encode(), timeout=PATIENCE)
+        durable = await other.pull_subscribe("pyc.a", "durable")
+        got = await durable.fetch(5, timeout=PATIENCE)
+        assert [m.data for m in got] == [b"0", b"1", b"2", b"3", b"4"], got
+        for m in got[:3]:
+            await m.ack()
+        await got[3].ack_sync(timeout=PATIENCE)
+        await got[4].nak()
+        got = []
+        while len(got) < 6:  # the one that is to come again may come at any time
+            got += await durable.fetch(6 - len(got), timeout=PATIENCE)
+        got.sort(key=lambda m: m.data)
+        assert [m.data for m in got] == [b"4", b"5", b"6", b"7", b"8", b"9"], got
+        assert got[0].metadata.num_delivered == 2, got[0].metadata
+        for m in got:
+            await m.ack_sync(timeout=PATIENCE)
+        try:
+            await durable.fetch(1, timeout=0.3)
+            raise AssertionError("there is an eleventh message")
+        except nats.errors.TimeoutError:
+            pass
+        info = await durable.consumer_info()
+        assert (info.ack_floor.stream_seq, info.num_pending) == (10, 0), info
+        passing = await other.pull_subscribe("pyc.>", stream="pyc", config=ConsumerConfig(deliver_policy=DeliverPolicy.NEW))
+        await js.publish("pyc.b", b"new", timeout=PATIENCE)
+        assert [m.data for m in await passing.fetch(1, timeout=PATIENCE)] == [b"new"]
+        assert len(await js.consumers_info("pyc")) == 2
+        assert await js.delete_consumer("pyc", "durable") and await js.delete_stream("pyc")
         await a.close()
         await b.close()
 
