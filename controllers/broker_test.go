@@ -237,12 +237,7 @@ func TestWhatIsNotOursIsNotTouched(t *testing.T) {
 
 func TestKeysOfAnotherBrokerStall(t *testing.T) {
 	w := newWorld(t)
-	etcd, err := w.openEtcd(w.namespace+"/main", []string{"one"}, nil, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer etcd.Close()
-	if err := etcd.ClaimOwner(t.Context(), "elsewhere/other/1234"); err != nil {
+	if err := w.keys().ClaimOwner(t.Context(), "elsewhere/other/1234"); err != nil {
 		t.Fatal(err)
 	}
 	w.create(`{replicas: 1, coordination: {managed: {replicas: 1}}}`)
