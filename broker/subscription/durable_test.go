@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -185,6 +186,56 @@ func TestLosingTheShardEndsRequests(t *testing.T) {
 		w.shard.publish("o")
 		w.find("billing").Pull(pull("a", 3))
 		w.expect("billing", "a", "1")
+	})
+}
+
+// What was delivered just before a crash is acknowledged just after it: the log of the cursor knows
+// nothing of the delivery, and the ack counts.
+func TestAcksOfForgottenDeliveriesCount(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o", "o", "x", "o", "o")
+		some := earliest()
+		some.Subjects = []string{"o"}
+		all := earliest()
+		all.Ack.Policy = coordination.AckAll
+		names := []string{"each", "some", "all"}
+		for i, spec := range []coordination.SubscriptionSpec{earliest(), some, all} {
+			w.declare(names[i], int64(i+1), spec)
+			w.find(names[i])
+		}
+		for _, name := range names {
+			w.find(name).Pull(pull("a", 3))
+		}
+		synctest.Wait()
+		crashed := w.fs.(*crashfs.FS).Crash(rand.New(rand.NewPCG(1, 1)))
+		_, _ = w.service.Close(), w.disk.Close()
+		w.fs, w.boxes = crashed, map[string]*mailbox{}
+		w.start()
+		for _, name := range names {
+			s := w.find(name)
+			lag := s.Info().Lag
+			if err := w.ackNow(s, 2, Done); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			want := lag - 1
+			if name == "all" {
+				want--
+			}
+			if i := s.Info(); i.DeliveredSequence != 0 || i.Lag != want {
+				t.Errorf("%s: %d records were to come, and now it stands at %+v", name, lag, i)
+			}
+			if err := w.ackNow(s, 6, Done); !errors.Is(err, errNotDelivered) {
+				t.Errorf("%s: an ack of what isn't there: %v", name, err)
+			}
+		}
+		w.restart()
+		for _, name := range names {
+			w.box(name).take("a")
+			w.find(name).Pull(pull("a", 9))
+		}
+		w.expect("each", "a", "1", "3", "4", "5")
+		w.expect("some", "a", "1", "4", "5")
+		w.expect("all", "a", "3", "4", "5")
 	})
 }
 

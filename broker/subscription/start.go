@@ -95,9 +95,7 @@ func (s *Subscription) sought(start uint64) (more bool) {
 	case k.bySubj != nil:
 		newest := make([]uint64, 0, len(k.bySubj))
 		for _, offset := range k.bySubj {
-			if offset > s.cursor.offset || !k.newest {
-				newest = append(newest, offset)
-			}
+			newest = append(newest, offset)
 		}
 		slices.Sort(newest)
 		if k.newest {
