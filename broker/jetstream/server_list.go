@@ -72,12 +72,12 @@ func (s *Server) streamList(ctx context.Context, c *call) {
 	if len(elsewhere) > 0 {
 		s.askStreams(ctx, elsewhere, known)
 	}
-	size := 0
+	size, silent := 0, 0
 	for _, t := range page {
 		info := known[t.ID()]
 		if info == nil {
 			response.Missing = append(response.Missing, t.Name())
-			paged.Total--
+			silent++
 			continue
 		}
 		if size += info.size(); size > listBytes && len(response.Streams) > 0 {
@@ -85,6 +85,7 @@ func (s *Server) streamList(ctx context.Context, c *call) {
 		}
 		response.Streams = append(response.Streams, info)
 	}
+	paged.without(silent, len(response.Streams))
 	response.Paged = paged
 	s.answer(c, response)
 }
