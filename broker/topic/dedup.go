@@ -2,6 +2,7 @@ package topic
 
 import (
 	"encoding/json"
+	"errors"
 	"hash/maphash"
 	"math"
 	"time"
@@ -115,7 +116,7 @@ func (s *Shard) rememberIDs(v *view) error {
 	}
 	from = max(from, start)
 	forgotten := 0
-	_, err := s.scan(from, end, math.MaxInt64, func(r *log.Record) bool {
+	remember := func(r *log.Record) bool {
 		if r.Time < since.UnixNano() || r.Header == 0 {
 			return true
 		}
@@ -136,7 +137,14 @@ func (s *Shard) rememberIDs(v *view) error {
 		}
 		s.ids.add(h, r.Offset, r.Time)
 		return true
-	})
+	}
+	_, err := s.scan(from, end, math.MaxInt64, remember)
+	for damage, ok := errors.AsType[*log.CorruptError](err); ok && damage.Next > from; damage, ok = errors.AsType[*log.CorruptError](err) {
+		// Of ids that can't be read a second message is kept: better than refusing all.
+		s.service.log.Warn("message ids can't be read; a message that comes again with one is kept twice", "topic", s.topic.name, "error", damage)
+		from = damage.Next
+		_, err = s.scan(from, end, math.MaxInt64, remember)
+	}
 	if forgotten > 0 {
 		s.service.log.Warn("not all message ids of the deduplication window could be remembered", "topic", s.topic.name, "forgotten", forgotten, "kept", s.ids.n)
 	}

@@ -205,8 +205,21 @@ func TestAFlippedBitIsReportedAndTheRestServed(t *testing.T) {
 	if lost != 1 {
 		t.Errorf("%d records can't be read", lost)
 	}
-	if _, err := topic.Shard().LastFor("orders.nothing"); err == nil || strings.Contains(err.Error(), "damaged") {
-		t.Errorf("searching behind the damage: %v", err)
+	// A search that would have to see the damaged record says so; one that needn't does not.
+	shard := topic.Shard()
+	if r, err := shard.LastFor("orders.a"); err != nil || r.Offset != 41 {
+		t.Errorf("the last behind the damage: %v, %v", r.Offset, err)
+	}
+	if r, err := shard.NextFor("orders.a", 1); err != nil || r.Offset != 1 {
+		t.Errorf("the first before the damage: %v, %v", r.Offset, err)
+	}
+	for what, search := range map[string]func() (log.Record, error){
+		"the last of another subject": func() (log.Record, error) { return shard.LastFor("orders.nothing") },
+		"the next of another subject": func() (log.Record, error) { return shard.NextFor("orders.nothing", 1) },
+	} {
+		if _, err := search(); err == nil || !strings.Contains(err.Error(), "damaged") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 	// Damage to what says who the log is.
 	n.stop()

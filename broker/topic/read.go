@@ -149,15 +149,25 @@ func (s *Shard) LastFor(pattern string) (log.Record, error) {
 			from = to - step
 		}
 		last, read := uint64(0), int64(0)
-		done, err := s.scan(from, to, budget, func(r *log.Record) bool {
+		see := func(r *log.Record) bool {
 			if matches(r.Subject) {
 				last = r.Offset
 			}
 			read += int64(len(r.Data) + len(r.Subject))
 			return true
-		})
-		if err != nil {
-			return log.Record{}, err
+		}
+		var damage error // what is behind it may still be the last
+		done, err := s.scan(from, to, budget, see)
+		for at := from; err != nil; {
+			corrupt, ok := errors.AsType[*log.CorruptError](err)
+			if !ok || corrupt.Next <= at {
+				return log.Record{}, err
+			}
+			damage, at, last = err, corrupt.Next, 0
+			done, err = s.scan(at, to, budget, see)
+		}
+		if damage != nil && last == 0 {
+			return log.Record{}, damage
 		}
 		if budget -= read; !done || budget <= 0 && last == 0 {
 			return log.Record{}, &ScanError{Topic: s.topic.name, Subject: pattern, Bytes: scanBytes}
@@ -170,8 +180,9 @@ func (s *Shard) LastFor(pattern string) (log.Record, error) {
 	return log.Record{}, &NoRecordError{Topic: s.topic.name, Offset: start, Subject: pattern}
 }
 
-// scan calls f with the records from from up to, not including, end, until it says no. done says
-// that the budget of bytes was enough. Damaged records are passed over.
+// scan calls f with the records from from up to, not including, end, until it says no. done says that the
+// budget of bytes was enough. It ends with the *log.CorruptError if there are damaged records on its
+// way: what looks for a record must not take another one for it.
 func (s *Shard) scan(from, end uint64, budget int64, f func(r *log.Record) bool) (done bool, err error) {
 	c := s.data.NewCursor(from)
 	for next := from; next < end; {
@@ -180,10 +191,6 @@ func (s *Shard) scan(from, end uint64, budget int64, f func(r *log.Record) bool)
 		}
 		c.Seek(next)
 		v, err := c.Read(readBytes)
-		if damage, ok := errors.AsType[*log.CorruptError](err); ok && damage.Next > next {
-			next = damage.Next
-			continue
-		}
 		if gone, ok := errors.AsType[*log.RangeError](err); ok && gone.Start > next {
 			next = gone.Start
 			continue

@@ -122,7 +122,7 @@ func (s *Service) knows(name string) bool {
 // judgeRecovery tells damage from the torn tail that any crash leaves.
 func (s *Service) judgeRecovery(t *Topic, l *log.Log) (damage []string) {
 	r := l.Recovery()
-	if r.Cut > 0 && len(r.Damaged) == 0 {
+	if r.Cut > 0 && len(r.Damaged) == 0 && !r.Rebuilt {
 		s.log.Info("a write that was under way when the broker died was cut", "topic", t.name, "log", l.Name(), "bytes", r.Cut)
 		return nil
 	}
