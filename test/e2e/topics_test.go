@@ -435,6 +435,13 @@ func aThousandTopics(t *testing.T, e *environment) {
 		if _, err := js.Publish(within(t), fmt.Sprintf("many-%d.x", i), nil); err != nil {
 			t.Errorf("publish into many-%d: %v", i, err)
 		}
+		eventually(t, 90*time.Second, "its number is in the status, the last that is to be written", func(ctx context.Context) error {
+			o, err := e.topic(ctx, fmt.Sprintf("many-%d", i))
+			if err == nil && o.Status.Messages != 1 {
+				err = fmt.Errorf("it says %d messages", o.Status.Messages)
+			}
+			return err
+		})
 	}
 	quiescence(t, e)
 	_, before := e.writes(t)
