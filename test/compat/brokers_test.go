@@ -29,7 +29,7 @@ func (m *member) url() string { return "nats://" + m.address }
 // startBrokers runs brokers and the coordinator that they meet at, until the test ends.
 func startBrokers(t *testing.T, count int) []*member {
 	t.Helper()
-	local := startCoordinator(t)
+	local, _ := startCoordinator(t)
 	members := make([]*member, count)
 	for i := range members {
 		members[i] = startBroker(t, local, i, t.TempDir())
@@ -37,7 +37,8 @@ func startBrokers(t *testing.T, count int) []*member {
 	return members
 }
 
-func startCoordinator(t *testing.T) *coordinator.Local {
+// startCoordinator runs until it is stopped or the test ends.
+func startCoordinator(t *testing.T) (local *coordinator.Local, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	local, err := coordinator.StartLocal(ctx, t.TempDir(), nil)
@@ -45,13 +46,14 @@ func startCoordinator(t *testing.T) *coordinator.Local {
 		cancel()
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := local.Close(); err != nil {
 			t.Errorf("stop the coordinator: %v", err)
 		}
 	})
-	return local
+	t.Cleanup(stop)
+	return local, stop
 }
 
 // startBroker runs the broker whose volume is data until it is stopped or the test ends.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -13,7 +14,8 @@ import (
 // A broker goes and comes back: what was acknowledged is there, cursors stand where they stood, and who
 // is connected elsewhere is told why meanwhile, and goes on by itself afterwards.
 func TestJetStreamOutlivesItsBroker(t *testing.T) {
-	local, volume := startCoordinator(t), t.TempDir()
+	local, _ := startCoordinator(t)
+	volume := t.TempDir()
 	stays := startBroker(t, local, 0, t.TempDir())
 	goes := startBroker(t, local, 1, volume)
 	s := &site{urls: []string{stays.url()}}
@@ -103,4 +105,51 @@ func (s *site) ledBy(t *testing.T, js jetstream.JetStream, leader string) string
 	}
 	t.Fatalf("%s is given no stream of ten", leader)
 	return ""
+}
+
+// Without etcd, messages go on being kept and delivered, also to consumers that are made in memory. What
+// needs etcd is refused before clients give up, and says why.
+func TestJetStreamWithoutEtcd(t *testing.T) {
+	local, stop := startCoordinator(t)
+	s := &site{}
+	for i := range 2 {
+		s.urls = append(s.urls, startBroker(t, local, i, t.TempDir()).url())
+	}
+	name := s.stream(t, nil)
+	js := s.client(t)
+	c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d"})
+	stop()
+
+	fill(t, js, name+".x", 10)
+	batch, err := c.Fetch(10)
+	for _, m := range take(t, batch, err) {
+		must(t, m.DoubleAck(within(t)))
+	}
+	ordered, err := s.client(t).OrderedConsumer(within(t), name, jetstream.OrderedConsumerConfig{})
+	must(t, err)
+	batch, err = ordered.Fetch(10)
+	equalTexts(t, "in order", texts(take(t, batch, err)), count(1, 10))
+
+	began := time.Now()
+	refusals := make(chan error, 3)
+	go func() {
+		_, err := js.CreateStream(within(t), jetstream.StreamConfig{Name: "new"})
+		refusals <- err
+	}()
+	go func() {
+		_, err := js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Durable: "new"})
+		refusals <- err
+	}()
+	go func() { refusals <- js.DeleteStream(within(t), name) }()
+	for range 3 {
+		if err := <-refusals; number(err) != 10008 {
+			t.Errorf("refused with %v", err)
+		}
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %v, when clients have given up", took)
+	}
+	stream, err := js.Stream(within(t), name)
+	must(t, err)
+	equal(t, "messages", stream.CachedInfo().State.Msgs, 10)
 }
