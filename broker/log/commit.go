@@ -210,12 +210,44 @@ func (l *Log) writeRun(r *run) {
 		return
 	}
 	l.disk.handles.setDirty(r.seg, true)
+	if f.err = l.writeZeros(r); f.err != nil {
+		return
+	}
 	n, err := r.seg.handle.f.WriteAt(r.data, r.pos)
 	if err == nil && n < len(r.data) {
 		err = &env.DiskError{Op: "write", Path: r.seg.path, Err: io.ErrShortWrite}
 	}
 	f.err, f.lastPos = err, r.pos+int64(len(r.data))
 }
+
+// writeZeros writes ahead of small batches. In room that is only reserved, the first write to each
+// block changes what the file system notes about the file, so that its sync waits for a commit of
+// the journal, which all files of the disk share. In blocks that were written before, only data has
+// to become safe. Large batches are not worth writing twice.
+func (l *Log) writeZeros(r *run) error {
+	s, end := r.seg, r.pos+int64(len(r.data))
+	if end <= s.zeroed || len(r.data) >= largestZeroed {
+		return nil
+	}
+	from := max(s.zeroed, r.pos)
+	l.mu.Lock()
+	until := min(end+min(max(r.pos, smallestZeros), int64(len(zeros))), s.size)
+	l.mu.Unlock()
+	for from < until {
+		n, err := s.handle.f.WriteAt(zeros[:min(until-from, int64(len(zeros)))], from)
+		if err != nil {
+			return err
+		}
+		from += int64(n)
+		s.zeroed = from
+	}
+	return nil
+}
+
+const (
+	largestZeroed = 64 << 10 // a batch of this size syncs slowly for its own sake
+	smallestZeros = 16 << 10 // so that a thousand Topics of a few messages don't write much; twice as much each time
+)
 
 // seal writes the footer of a segment that is complete, cuts off what it didn't use, and makes it
 // safe: before anything is written to the next one, so that a segment with records proves that

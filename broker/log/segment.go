@@ -43,7 +43,8 @@ type segment struct {
 	synced  int64 // what stands before is safe
 	marked  int64 // what the last marker says is safe
 
-	newName bool // the directory has to be synced; the committer's
+	newName bool  // the directory has to be synced; the committer's
+	zeroed  int64 // what stands before was written, if only with zeros; the committer's
 
 	lookup atomic.Pointer[lookup] // of one that is closed; loaded when it is read
 
