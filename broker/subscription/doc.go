@@ -35,6 +35,5 @@
 // room. When it has failed, they are refused until the broker is started anew.
 //
 // Locks, in the order in which they are taken: keeper.stepping, Subscription.telling,
-// Subscription.mu, keeper.mu, ready.mu. Service.mu comes before keeper.mu, and is not held while the
-// others are taken.
+// Subscription.mu, keeper.mu, ready.mu. Service.mu is never held while another one is taken.
 package subscription

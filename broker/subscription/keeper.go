@@ -243,15 +243,19 @@ func (k *keeper) reconcile() {
 	told, names, all, unsaid := k.told, k.names, k.all, k.unsaid
 	k.unsaid = false
 	fresh := told != k.heard
-	state := k.service.current()
-	if fresh && state != nil {
-		k.names, k.all = nil, false
-	}
+	k.names, k.all = nil, false
 	k.mu.Unlock()
 	if unsaid {
 		k.announceAgain()
 	}
-	if !fresh || state == nil {
+	if !fresh {
+		return
+	}
+	state := k.service.current() // at least as new as what was told
+	if state == nil {
+		k.mu.Lock()
+		k.all = true
+		k.mu.Unlock()
 		return
 	}
 	if all {

@@ -3,6 +3,7 @@ package subscription
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -99,11 +100,11 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 
 func (s *Service) follow(state desires, changes coordination.Changes) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	first := s.state == nil
+	all := s.state == nil || changes.Unreadable
 	s.state = state
-	if first || changes.Unreadable {
-		for _, k := range s.keepers {
+	s.mu.Unlock()
+	if all {
+		for _, k := range s.every() {
 			k.tell("", true)
 		}
 		return
@@ -113,10 +114,17 @@ func (s *Service) follow(state desires, changes coordination.Changes) {
 		if of == nil {
 			of = c.Before
 		}
-		if k := s.keepers[of.Topic]; k != nil {
+		if k := s.keeper(of.Topic); k != nil {
 			k.tell(of.Name, false)
 		}
 	}
+}
+
+// every is each keeper, in no order.
+func (s *Service) every() []*keeper {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.keepers))
 }
 
 // ShardChanged begins to serve the Subscriptions of a shard, or ends it: then nothing of the shard
@@ -327,13 +335,7 @@ func (s *Service) Stats() Stats {
 		Delivered: s.delivered.Load(), Redelivered: s.redelivered.Load(), Acked: s.acked.Load(),
 		Exhausted: s.exhausted.Load(), Lost: s.lost.Load(), StateBytes: s.stateBytes.Load(),
 	}
-	s.mu.Lock()
-	keepers := make([]*keeper, 0, len(s.keepers))
-	for _, k := range s.keepers {
-		keepers = append(keepers, k)
-	}
-	s.mu.Unlock()
-	for _, k := range keepers {
+	for _, k := range s.every() {
 		for _, sub := range k.each() {
 			sub.mu.Lock()
 			stats.Subscriptions++
