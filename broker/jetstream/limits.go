@@ -28,16 +28,16 @@ var usualWaits = waits{
 
 // Bounds of the live part, each with the reason for its value.
 const (
-	// changesAtOnce and changesWaiting bound the calls that etcd is needed for: as many as it takes
-	// in a second or two, so that one that was let wait is still answered in time.
-	changesAtOnce  = 128
-	changesWaiting = 2048
+	// slowAtOnce and slowWaiting bound the calls that wait for etcd or other brokers: as many as
+	// are done in a second or two, so that one that was let wait is still answered in time.
+	slowAtOnce  = 128
+	slowWaiting = 2048
 	// readsAtOnce and readsWaiting bound the other calls. They may read from the disk.
 	readsAtOnce  = 32
 	readsWaiting = 4096
 	// waitingBytes bounds what the requests that wait hold.
 	waitingBytes = 16 << 20
-	// requestBytes is the longest request: more than etcd takes as one value.
+	// requestBytes is the longest request: about what etcd takes as one value.
 	requestBytes = 1 << 20
 	// listBytes is where a page of a list ends before it has its number of entries: a stream may
 	// have 128 KiB of metadata. Clients ask on from where a page ended.

@@ -119,7 +119,7 @@ func (o *outlet) add(m protocol.Message) {
 	}
 }
 
-// Flush hands on what was gathered, in one call.
+// Flush hands on what was gathered, in one call, and waits for room for more.
 func (o *outlet) Flush() {
 	b := o.batch
 	if b == nil {
@@ -135,6 +135,7 @@ func (o *outlet) Flush() {
 		b.memory = b.memory[:0]
 	}
 	o.server.outgoing.Put(b)
+	o.server.config.Hub.Wait() // reading is faster than sending, and what is sent waits in memory
 }
 
 // Interested says whether anybody still listens there.

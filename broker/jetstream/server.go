@@ -44,8 +44,8 @@ type ServerConfig struct {
 // serves if this broker leads it, and hands it on to the leader otherwise.
 //
 // A reader's goroutine parses the subject, looks up who leads, and forwards, pulls or acknowledges.
-// All else is done on one of two bounded pools: one for what etcd is needed for, which may be slow or
-// away, and one for what only reads, which goes on then. What was handed on is never handed on again,
+// All else is done on one of two bounded pools: one for what waits for etcd or other brokers, which may
+// be slow or away, and one for what only reads here, which goes on then. What was handed on is never handed on again,
 // so two brokers that disagree about a leader refuse rather than play ball.
 type Server struct {
 	config ServerConfig
@@ -53,11 +53,11 @@ type Server struct {
 	log    *slog.Logger
 	waits  waits
 
-	ctx     context.Context // ends with Close
-	stop    context.CancelFunc
-	offer   topic.Offer
-	changes pool
-	reads   pool
+	ctx   context.Context // ends with Close
+	stop  context.CancelFunc
+	offer topic.Offer
+	slow  pool
+	reads pool
 
 	asks       asks
 	outgoing   sync.Pool                 // of *batch
@@ -89,8 +89,8 @@ func NewServer(config ServerConfig) *Server {
 	}
 	s := &Server{
 		config: config, topics: config.Topics, log: config.Logger, waits: usualWaits,
-		changes: pool{atOnce: changesAtOnce, waiting: changesWaiting},
-		reads:   pool{atOnce: readsAtOnce, waiting: readsWaiting},
+		slow:  pool{atOnce: slowAtOnce, waiting: slowWaiting},
+		reads: pool{atOnce: readsAtOnce, waiting: readsWaiting},
 	}
 	s.outgoing.New = func() any { return new(batch) }
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -109,7 +109,7 @@ func (s *Server) Close() {
 		s.offer.Close()
 	}
 	s.stop()
-	s.changes.close()
+	s.slow.close()
 	s.reads.close()
 }
 
@@ -172,9 +172,15 @@ func (c *call) size() int {
 	return 256 + len(c.message.Subject) + len(c.reply) + len(c.message.Data)
 }
 
-// needsEtcd says whether the call can't be done without it. Whether those for consumers can, they find
-// out for themselves.
-func (c Call) needsEtcd() bool { return c == StreamCreate || c == StreamUpdate || c == StreamDelete }
+// mayWait says whether the call waits for etcd or for other brokers. Of those for one stream, the others
+// find out for themselves.
+func (c Call) mayWait() bool {
+	switch c {
+	case AccountInfo, StreamCreate, StreamUpdate, StreamDelete, StreamList:
+		return true
+	}
+	return false
+}
 
 // ofOneStream says whether the call is for the stream's leader. Deletions are not: a stream
 // whose broker is away must be free to go.
@@ -208,8 +214,8 @@ func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
 		return
 	}
 	to := &s.reads
-	if c.Call.needsEtcd() {
-		to = &s.changes
+	if c.Call.mayWait() {
+		to = &s.slow
 	}
 	s.submit(to, c, func() { s.serve(c) })
 }
@@ -222,9 +228,9 @@ func (s *Server) submit(to *pool, c *call, work func()) {
 	}
 }
 
-// withEtcd goes on with a call on the pool where it may wait for etcd.
-func (s *Server) withEtcd(c *call, work func(ctx context.Context)) {
-	s.submit(&s.changes, c, func() {
+// slowly goes on with a call on the pool where it may wait for others.
+func (s *Server) slowly(c *call, work func(ctx context.Context)) {
+	s.submit(&s.slow, c, func() {
 		ctx, cancel := context.WithDeadline(s.ctx, c.deadline)
 		defer cancel()
 		work(ctx)
@@ -266,13 +272,22 @@ func (s *Server) serve(c *call) {
 		s.serveAnywhere(ctx, c)
 		return
 	}
-	t, shard, err := s.here(ctx, c)
-	switch {
-	case err != nil:
-		s.refuse(c, err)
-	case shard != nil:
-		s.serveStream(ctx, c, t, shard)
+	if t := s.topics.Topic(string(c.Stream)); t != nil && t.Leader() == s.config.Self {
+		if shard := t.Shard(); shard != nil {
+			s.serveStream(ctx, c, t, shard)
+			return
+		}
 	}
+	// It has to wait, be it to be told why it can't be served: not where others would wait for it.
+	s.slowly(c, func(ctx context.Context) {
+		t, shard, refusal := s.here(ctx, c)
+		switch {
+		case refusal != nil:
+			s.refuse(c, refusal)
+		case shard != nil:
+			s.serveStream(ctx, c, t, shard)
+		}
+	})
 }
 
 func (s *Server) serveAnywhere(ctx context.Context, c *call) {

@@ -190,5 +190,5 @@ func (s *Server) takeCreated(m *protocol.Message) {
 		Request: Request{Call: StreamCreate, Stream: []byte(q.Name)}, reply: append([]byte(nil), m.Reply...),
 		forwarded: true, deadline: time.Now().Add(min(q.Within, s.waits.answer)),
 	}
-	s.withEtcd(c, func(ctx context.Context) { s.answerCreated(ctx, c, q.Stream) })
+	s.slowly(c, func(ctx context.Context) { s.answerCreated(ctx, c, q.Stream) })
 }

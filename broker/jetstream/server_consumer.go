@@ -58,14 +58,14 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Topic) {
 	}
 	switch {
 	case stream.MaxConsumers > 0:
-		s.withEtcd(c, func(ctx context.Context) {
+		s.slowly(c, func(ctx context.Context) {
 			lock := &s.limited[maphash.String(lockSeed, t.ID())%consumerLocks]
 			lock.Lock() // who counts and who makes must be one
 			defer lock.Unlock()
 			settle(ctx)
 		})
 	case request.Config.Durable != "":
-		s.withEtcd(c, settle)
+		s.slowly(c, settle)
 	default:
 		settle(ctx)
 	}
@@ -237,7 +237,7 @@ func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Topic) {
 		s.answer(c, DoneResponse{Response: c.Call.Answer(), Success: true})
 		return
 	}
-	s.withEtcd(c, func(ctx context.Context) {
+	s.slowly(c, func(ctx context.Context) {
 		if err := s.config.Store.DeleteSubscription(ctx, t.Name(), name, client); err != nil {
 			s.refuse(c, consumerRefusal(err))
 			return
@@ -250,7 +250,7 @@ func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Topic) {
 // Inactive deletes a durable consumer that set a threshold and that nobody used for so long. It is
 // for subscription.Config, and doesn't wait.
 func (s *Server) Inactive(t *topic.Topic, name string) {
-	s.changes.submit(func() {
+	s.slow.submit(func() {
 		ctx, cancel := context.WithTimeout(s.ctx, s.waits.answer)
 		defer cancel()
 		if err := s.config.Store.DeleteSubscription(ctx, t.Name(), name, client); err != nil && !isNotFound(err) {

@@ -165,13 +165,39 @@ func (s *stuck) CreateTopic(ctx context.Context, _ string, _ coordination.TopicS
 	return nil, ctx.Err()
 }
 
+func (s *stuck) GetTopic(ctx context.Context, _ string) (*coordination.Topic, error) {
+	return s.CreateTopic(ctx, "", coordination.TopicSpec{}, client)
+}
+
+// Who asks for what nobody knows waits for etcd; who asks for what is here doesn't wait behind them.
+func TestReadsDoNotWaitForEtcd(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	if made := ask[StreamResponse](n, "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	n.config.Store = &stuck{w, make(chan struct{})}
+	var unknown []string
+	for range 2 * readsAtOnce {
+		unknown = append(unknown, n.say("$JS.API.STREAM.INFO.unknown", ""))
+	}
+	if info := ask[StreamInfoResponse](n, "STREAM.INFO.s", ""); info.Error != nil {
+		t.Error(info.Error)
+	}
+	for _, inbox := range unknown {
+		if len(w.received(inbox)) > 0 {
+			t.Fatal("etcd was not waited for, so this shows nothing")
+		}
+	}
+}
+
 // More than has room is refused at once; what only reads goes on meanwhile; closing ends what waits.
 func TestOverload(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
 	n.config.Store = &stuck{w, make(chan struct{})}
 	var waiting []string
-	for range changesAtOnce + changesWaiting {
+	for range slowAtOnce + slowWaiting {
 		waiting = append(waiting, n.say("$JS.API.STREAM.CREATE.s", `{"name":"s"}`))
 	}
 	expect(t, "one too many", n, "STREAM.CREATE.s", `{"name":"s"}`, ErrInsufficientResources.ErrCode)
