@@ -12,10 +12,13 @@ import (
 
 // sender is a hub that keeps what is sent, call by call.
 type sender struct {
+	waits []int // how much was sent when somebody waited for room
 	topic.Hub
 	calls [][]protocol.Message
 	quiet bool
 }
+
+func (s *sender) Wait() { s.waits = append(s.waits, len(s.calls)) }
 
 func (s *sender) Send(messages []protocol.Message) {
 	if s.quiet {
@@ -55,6 +58,9 @@ func TestDeliveriesAreGatheredUntilFlush(t *testing.T) {
 	o.Flush() // with nothing
 	if len(hub.calls) != 1 || len(hub.calls[0]) != 4 {
 		t.Fatalf("%d calls", len(hub.calls))
+	}
+	if len(hub.waits) != 1 || hub.waits[0] != 1 {
+		t.Errorf("waited for room after %v calls, want once, after the only one", hub.waits)
 	}
 	got := hub.calls[0]
 	const ack = "$JS.ACK.orders.billing.2.7.9.1700000000000000000.3"

@@ -354,6 +354,7 @@ func (n *node) Send(messages []protocol.Message) {
 func clone(b []byte) []byte { return append([]byte(nil), b...) }
 
 func (n *node) Interested([]byte) bool { return true }
+func (n *node) Wait()                  {}
 
 func (n *node) Forward(broker string, m *protocol.Message) bool {
 	n.w.mu.Lock()

@@ -86,6 +86,7 @@ func (h *testHub) Send(messages []protocol.Message) {
 }
 
 func (h *testHub) Interested([]byte) bool                 { return true }
+func (h *testHub) Wait()                                  {}
 func (h *testHub) Forward(string, *protocol.Message) bool { return false }
 
 // publish is one read of one connection.

@@ -8,6 +8,8 @@ type Hub interface {
 	Offer(t Taker) Offer
 	// Send routes messages by interest, over links if need be. It copies them and never blocks; any goroutine may call it.
 	Send(messages []protocol.Message)
+	// Wait blocks while more was sent than this broker's loops and links have brought on their way.
+	Wait()
 	// Interested says whether anybody, here or on a linked broker, is subscribed to subject.
 	Interested(subject []byte) bool
 	// Forward brings a message to the Takers on another broker whose offer matches its subject, and
