@@ -13,6 +13,7 @@ type outlet struct {
 	server           *Server
 	stream, consumer []byte
 	batch            *batch // nil: nothing is gathered
+	sent             bool   // something, since Flush waited
 }
 
 // batch is messages on their way, with the memory that they point into.
@@ -115,17 +116,28 @@ func (o *outlet) add(m protocol.Message) {
 	b := o.batch
 	b.messages = append(b.messages, m)
 	if len(b.messages) >= batchMessages || len(b.memory) >= batchBytes {
-		o.Flush()
+		o.handOn()
 	}
 }
 
-// Flush hands on what was gathered, in one call, and waits for room for more.
+// Flush hands on what was gathered, in one call, and waits for room for more: reading is faster than
+// sending, and what is sent waits in memory.
 func (o *outlet) Flush() {
+	o.handOn()
+	if o.sent {
+		o.sent = false
+		o.server.config.Hub.Wait()
+	}
+}
+
+// handOn doesn't wait: it is also called under the Subscription's lock, which readers of links need for
+// acks. Two brokers that waited for each other's links so would wait for ever.
+func (o *outlet) handOn() {
 	b := o.batch
 	if b == nil {
 		return
 	}
-	o.batch = nil
+	o.batch, o.sent = nil, true
 	o.server.config.Hub.Send(b.messages)
 	clear(b.messages)
 	b.messages = b.messages[:0]
@@ -135,7 +147,6 @@ func (o *outlet) Flush() {
 		b.memory = b.memory[:0]
 	}
 	o.server.outgoing.Put(b)
-	o.server.config.Hub.Wait() // reading is faster than sending, and what is sent waits in memory
 }
 
 // Interested says whether anybody still listens there.

@@ -12,9 +12,9 @@ import (
 
 // sender is a hub that keeps what is sent, call by call.
 type sender struct {
-	waits []int // how much was sent when somebody waited for room
 	topic.Hub
 	calls [][]protocol.Message
+	waits []int // how much was sent when somebody waited for room
 	quiet bool
 }
 
@@ -118,6 +118,9 @@ func TestAnOutletHoldsSoMuch(t *testing.T) {
 	}
 	if len(hub.calls) != 1 || len(hub.calls[0]) != batchMessages {
 		t.Fatalf("%d calls", len(hub.calls))
+	}
+	if len(hub.waits) != 0 {
+		t.Error("it waited under the lock that acks need")
 	}
 	large := log.Record{Subject: []byte("s"), Data: []byte(strings.Repeat("x", batchBytes))}
 	o.Deliver([]byte("inbox"), &delivery, &large)
