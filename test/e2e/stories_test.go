@@ -27,6 +27,7 @@ func TestStories(t *testing.T) {
 		{"two nodes stop hearing each other and heal", pairCut},
 		{"a thousand Topics are applied at once", aThousandTopics},
 		{"Topics are deleted and made again", topicOwners},
+		{"the Broker is deleted and made again under its Topics", brokerMadeAgain},
 		{"helm upgrades to another image under load", upgrade},
 		{"helm test passes", helmTest},
 		{"everything is deleted in the worst order", removal},

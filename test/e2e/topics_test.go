@@ -435,6 +435,8 @@ func aThousandTopics(t *testing.T, e *environment) {
 		if _, err := js.Publish(within(t), fmt.Sprintf("many-%d.x", i), nil); err != nil {
 			t.Errorf("publish into many-%d: %v", i, err)
 		}
+	}
+	for _, i := range []int{0, 499, 999} {
 		eventually(t, 90*time.Second, "its number is in the status, the last that is to be written", func(ctx context.Context) error {
 			o, err := e.topic(ctx, fmt.Sprintf("many-%d", i))
 			if err == nil && o.Status.Messages != 1 {
@@ -530,5 +532,65 @@ func topicOwners(t *testing.T, e *environment) {
 	remove(clicks)
 	if _, err := js.Publish(within(t), "clicks.a", nil); err != nil {
 		t.Errorf("what the client made has gone with a manifest that never had it: %v", err)
+	}
+}
+
+// brokerMadeAgain deletes the Broker under its Topics and applies it again: the volumes stayed, and with them the records.
+func brokerMadeAgain(t *testing.T, e *environment) {
+	js := e.stream(t, podName(0))
+	ack, err := js.Publish(within(t), "orders.eu.last", []byte("before"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := e.broker(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Delete(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 2*time.Minute, "its pods are gone", func(ctx context.Context) error {
+		pods := &corev1.PodList{}
+		if err := e.List(ctx, pods, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		left := 0
+		for _, p := range pods.Items {
+			if p.Labels["app.kubernetes.io/instance"] == "main" {
+				left++
+			}
+		}
+		if left > 0 {
+			return fmt.Errorf("%d are left", left)
+		}
+		return nil
+	})
+	eventually(t, readyTime, "the Topic says that it waits for its Broker", e.topicIsNot("orders", v1alpha1.ConditionReady, "WaitingForBroker"))
+	// A manifest can go while nobody is there to ask what to do.
+	away := &v1alpha1.Topic{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "away-0"}}
+	if err := e.Delete(t.Context(), away); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, readyTime, "a Topic's manifest is gone", func(ctx context.Context) error {
+		err := e.Get(ctx, client.ObjectKeyFromObject(away), away)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is still there (%w)", err)
+	})
+	mustRun(t, "kubectl", "-n", namespace, "apply", "-f", "config/samples/broker.yaml")
+	eventually(t, 5*time.Minute, "the Broker is Ready again", e.brokerIsReady)
+	eventually(t, readyTime, "the Topic is Ready again", e.topicIsReady("orders"))
+	again := e.stream(t, podName(1))
+	s, err := again.Stream(within(t), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.GetMsg(within(t), ack.Sequence)
+	if err != nil || string(m.Data) != "before" {
+		t.Errorf("the last message before the Broker was deleted is %v (%v)", m, err)
+	}
+	if next, err := again.Publish(within(t), "orders.eu.next", nil); err != nil || next.Sequence != ack.Sequence+1 {
+		t.Errorf("the next message is %+v (%v), want sequence %d", next, err, ack.Sequence+1)
 	}
 }
