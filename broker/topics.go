@@ -32,9 +32,9 @@ type topics struct {
 // openDisk makes the volume ready for logs. It is the part that can fail at once.
 func (b *Broker) openDisk() (err error) {
 	b.topics.disk, err = log.OpenDisk(env.OS, b.config.Data, log.Options{
-		Committed: func() {
+		Committed: func(idle bool) {
 			if t := b.topics.topics; t != nil {
-				t.Committed()
+				t.Committed(idle)
 			}
 		},
 	})

@@ -68,9 +68,9 @@ func newWorld(t *testing.T, brokers int) *world {
 	w.place = func(string) string { return "broker-0" }
 	for i := range brokers {
 		n := &node{w: w, id: fmt.Sprintf("broker-%d", i), sent: map[string][]protocol.Message{}}
-		disk, err := log.OpenDisk(env.OS, t.TempDir(), log.Options{Committed: func() {
+		disk, err := log.OpenDisk(env.OS, t.TempDir(), log.Options{Committed: func(idle bool) {
 			if n.topics != nil {
-				n.topics.Committed()
+				n.topics.Committed(idle)
 			}
 		}})
 		must(t, err)

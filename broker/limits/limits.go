@@ -35,6 +35,9 @@ const (
 	// InlineReceivers is the most deliveries that a reader makes itself instead of waking a
 	// sender loop: it saves a request two goroutine switches, and more would delay its client.
 	InlineReceivers = 4
+	// InlineSends is the same for what a broker itself sends, acks above all: no client of its waits
+	// meanwhile, and those who get them do.
+	InlineSends = 512
 	// StallStep and StallSteps bound how long one read of a publisher may be held back for a
 	// receiver near its pending bound, and StallReceivers the number of receivers above which it is
 	// not: a fast publisher with one consumer then runs at the consumer's pace instead of ending it.

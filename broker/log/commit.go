@@ -83,7 +83,10 @@ func (d *Disk) round() bool {
 	d.evict()
 	d.syncIdle()
 	if d.opts.Committed != nil {
-		d.opts.Committed()
+		d.mu.Lock()
+		idle := len(d.dirty) == 0
+		d.mu.Unlock()
+		d.opts.Committed(idle)
 	}
 	clear(logs)
 	d.spare = logs[:0]

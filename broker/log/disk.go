@@ -18,7 +18,7 @@ import (
 type Options struct {
 	// Committed is called by the committer after each round, when the completions of all appends
 	// in it have been called: acks that belong together can go out together. It may be nil.
-	Committed func()
+	Committed func(idle bool)
 
 	SegmentSmallest, SegmentLargest int64
 	TailBytes, Backlog              int64

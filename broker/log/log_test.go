@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -383,5 +384,42 @@ func TestFilesThatNobodySyncsAreClosedSynced(t *testing.T) {
 	}
 	if whole < 15 {
 		t.Errorf("only %d logs of 20 are whole: files were closed and not synced", whole)
+	}
+}
+
+// After each round the disk says whether it has something else to do: what was appended during the round.
+func TestARoundSaysWhetherMoreWaits(t *testing.T) {
+	rounds := make(chan bool, 10)
+	during := make(chan struct{})
+	opts := small
+	opts.Committed = func(idle bool) { rounds <- idle }
+	fsys, _, l := setup(t, opts)
+	put(t, l, 1)
+	if idle := <-rounds; !idle {
+		t.Error("busy with nothing to do")
+	}
+	var once atomic.Bool
+	fsys.SetHook(func(op opKind) error {
+		if op.Kind == "sync" && once.CompareAndSwap(false, true) {
+			<-during
+		}
+		return nil
+	})
+	a := newAck()
+	for i := range 2 {
+		_, end, _ := l.Offsets()
+		if _, err := l.Append(&Append{Epoch: 1, Records: texts(end, 1), Done: a}); err != nil {
+			t.Fatal(err)
+		}
+		for i == 0 && !once.Load() { // until the round of the first is at its sync
+			runtime.Gosched()
+		}
+	}
+	close(during)
+	if err := a.wait(t, 2); err != nil {
+		t.Fatal(err)
+	}
+	if first, second := <-rounds, <-rounds; first || !second {
+		t.Errorf("idle after the round during which something came: %v; and after the next: %v", first, second)
 	}
 }

@@ -73,7 +73,7 @@ func (b *batch) begin() { b.hub.lock.RLock() }
 // end queues what was added, releases the lock, and sees to it that somebody serves the loops.
 func (b *batch) end() {
 	var touched uint64 // more than 64 loops share bits, which only costs a needless look
-	few := b.receivers <= limits.InlineReceivers
+	few := b.receivers <= limits.InlineReceivers || b.internal && b.receivers <= limits.InlineSends
 	for i := range b.perLoop {
 		if i != b.own && len(b.perLoop[i]) > 0 {
 			b.queue(i)

@@ -237,9 +237,9 @@ func (n *site) start() error {
 	var ready sync.WaitGroup
 	ready.Add(1)
 	options := n.options
-	options.Committed = func() {
+	options.Committed = func(idle bool) {
 		ready.Wait()
-		service.Committed()
+		service.Committed(idle)
 	}
 	disk, err := log.OpenDisk(n.fs, n.dir, options)
 	if err != nil {

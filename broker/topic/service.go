@@ -211,7 +211,8 @@ func (s *Service) Topics() []*Topic {
 }
 
 // Committed is to be called after each round of the disk's committer: the answers of the round go out.
-func (s *Service) Committed() { s.acker.poke() }
+// idle says that the committer has nothing else to do.
+func (s *Service) Committed(idle bool) { s.acker.committed(idle) }
 
 // Close takes nothing any more, makes everything safe and closes the logs. The disk is its owner's to close.
 func (s *Service) Close() error {
