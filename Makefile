@@ -52,11 +52,11 @@ test-assets: ## Build the API server and etcd that the controller tests run (slo
 	hack/cluster/cluster build-assets
 
 .PHONY: test-e2e
-test-e2e: $(HELM) ## Run the end-to-end tests on a local cluster (takes root for the cluster)
+test-e2e: test-durability $(HELM) ## Run the end-to-end tests: on real disks, and on a local cluster (takes root)
 	HELM=$(HELM) test/e2e/run
 
 .PHONY: test-durability
-test-durability: ## Cut power, fill disks, kill: what was acknowledged must be there (Linux; takes root)
+test-durability: ## Of these, the disks: cut power, fill, fail, flip, kill (Linux; takes root)
 	test/durability/run
 
 .PHONY: test-cluster
