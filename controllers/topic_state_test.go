@@ -107,9 +107,7 @@ func TestTopicOfABrokerThatIsAwaySaysSo(t *testing.T) {
 	f.start("main-0")
 	w.untilTopic("orders", "Served")
 	w.untilSubscription("billing", "Served")
-	if err := w.countEvents("Topic", "Served", 2); err != nil {
-		t.Error(err)
-	}
+	eventually(t, "waiting for the events", func(context.Context) error { return w.countEvents("Topic", "Served", 2) })
 }
 
 // An operator that starts while etcd is away leaves what was said as it is: brokers go on serving.
@@ -120,6 +118,8 @@ func TestOperatorThatStartsWithoutEtcd(t *testing.T) {
 	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)
 	w.untilTopic("orders", "Served")
 	w.untilSubscription("billing", "Served")
+	// Events are written after the status, and not by an operator that was stopped before.
+	eventually(t, "waiting for the event", func(context.Context) error { return w.countEvents("Subscription", "Served", 1) })
 	var away atomic.Bool
 	away.Store(true)
 	with := w.options.OpenEtcd
@@ -322,9 +322,7 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 	// An operator that starts does not forget it before it has asked.
 	w.restartOperator(func(*controllers.Options) {})
 	w.quiet()
-	if err := w.countEvents("Topic", "DiskFull", 1); err != nil {
-		t.Error(err)
-	}
+	eventually(t, "waiting for the events", func(context.Context) error { return w.countEvents("Topic", "DiskFull", 1) })
 	// A broker that does not answer changes nothing.
 	f.count("orders", counted{messages: 7})
 	w.untilTopic("orders", "Served")

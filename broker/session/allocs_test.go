@@ -5,6 +5,9 @@ package session_test
 import (
 	"fmt"
 	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/session"
 )
 
 // Under the race detector sync.Pool forgets at random, so this is for plain runs only.
@@ -20,5 +23,25 @@ func TestDeliveryAllocatesNothing(t *testing.T) {
 				t.Errorf("%.3f allocations per delivery", per)
 			}
 		})
+	}
+}
+
+func TestSendingAllocatesNothing(t *testing.T) {
+	h, address := newTestHub(t, nil)
+	c := dial(t, address, "")
+	c.send("SUB a 1\r\n")
+	c.sync()
+	messages := []session.Message{{Subject: []byte("a"), Data: make([]byte, 100)}, {Subject: []byte("a"), Data: make([]byte, 100)}}
+	go func() {
+		buf := make([]byte, 64<<10)
+		for {
+			if _, err := c.conn.Read(buf); err != nil {
+				return
+			}
+		}
+	}()
+	_ = c.conn.SetDeadline(time.Now().Add(time.Minute))
+	if n := testing.AllocsPerRun(2000, func() { h.Send(messages) }); n > 0.5 {
+		t.Errorf("%v allocations for two messages", n)
 	}
 }

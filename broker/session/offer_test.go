@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/carillon-mq/carillon/broker/session"
 )
@@ -180,24 +179,4 @@ func TestTheNodesOwnMessages(t *testing.T) {
 	h.Send([]session.Message{{To: []byte("_INBOX.you.2"), Subject: []byte("orders"), Data: []byte("four")}})
 	link.has(t, "_INBOX.you.2|orders=four plain=true keep=false []")
 	all.has(t)
-}
-
-func TestSendingAllocatesNothing(t *testing.T) {
-	h, address := newTestHub(t, nil)
-	c := dial(t, address, "")
-	c.send("SUB a 1\r\n")
-	c.sync()
-	messages := []session.Message{{Subject: []byte("a"), Data: make([]byte, 100)}, {Subject: []byte("a"), Data: make([]byte, 100)}}
-	go func() {
-		buf := make([]byte, 64<<10)
-		for {
-			if _, err := c.conn.Read(buf); err != nil {
-				return
-			}
-		}
-	}()
-	_ = c.conn.SetDeadline(time.Now().Add(time.Minute))
-	if n := testing.AllocsPerRun(2000, func() { h.Send(messages) }); n > 0.5 {
-		t.Errorf("%v allocations for two messages", n)
-	}
 }
