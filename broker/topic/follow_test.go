@@ -76,6 +76,15 @@ func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
 			t.Errorf("%s: answered %q", name, got)
 		}
 	}
+	// One that was a member is known by its name when it is away.
+	members := n.brokers
+	n.brokers = members[:1]
+	n.tell()
+	if got := n.ask("there.a", "x"); !strings.Contains(got, "broker main-1, which is away") {
+		t.Errorf("of a broker that went away: %q", got)
+	}
+	n.brokers = members
+	n.tell()
 	leaders := map[string]string{}
 	for o := range n.hub.offers {
 		leaders[o.patterns[0]] = o.leader

@@ -46,6 +46,7 @@ type Service struct {
 	mu          sync.RWMutex
 	changed     chan struct{}
 	incarnation int64 // of this broker in state; 0: it isn't registered
+	brokers     map[string]string // names of those that ever were members, by id
 	byName      map[string]*Topic
 	byID        map[string]*Topic
 
@@ -66,7 +67,7 @@ func Open(config Config) (*Service, error) {
 		return nil, err
 	}
 	s := &Service{config: config, log: config.Logger, found: found, was: map[string]bool{}, queue: newQueue(),
-		changed: make(chan struct{}), byName: map[string]*Topic{}, byID: map[string]*Topic{},
+		changed: make(chan struct{}), brokers: map[string]string{}, byName: map[string]*Topic{}, byID: map[string]*Topic{},
 		open: map[*Shard]struct{}{}, retries: map[*Topic]struct{}{}, lobbies: map[*Topic]struct{}{}}
 	for _, stored := range found {
 		s.was[stored.Name] = true
@@ -90,6 +91,9 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 	first := s.state.Swap(state) == nil
 	close(s.changed)
 	s.changed = make(chan struct{})
+	for _, b := range state.Brokers {
+		s.brokers[b.ID] = b.Name
+	}
 	me, _ := state.Broker(s.config.Self)
 	reborn := me.Incarnation != s.incarnation
 	s.incarnation = me.Incarnation
@@ -172,6 +176,16 @@ func (s *Service) part(t *Topic) {
 		delete(s.byName, t.name)
 	}
 	s.queue.add(t)
+}
+
+// nameOf is how people know a broker, also one that is away; its id if it was away all the time.
+func (s *Service) nameOf(id string) string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if name := s.brokers[id]; name != "" {
+		return name
+	}
+	return id
 }
 
 // State is the last one that Follow was given, or nil.

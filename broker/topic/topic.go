@@ -92,7 +92,7 @@ func (t *Topic) whyNot() *NotServedError {
 			return no(LedElsewhere, "broker %s leads it, and broker %s has no link there now; try again", leader.Name, s.config.Name)
 		}
 	}
-	return no(LeaderAway, "its messages are on broker %s, which is away; it is served again when that broker is back", v.leader)
+	return no(LeaderAway, "its messages are on broker %s, which is away; it is served again when that broker is back", s.nameOf(v.leader))
 }
 
 // Trouble is what is wrong with the Topic's logs on this broker, for people; empty: nothing is known to be.
