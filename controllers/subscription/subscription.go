@@ -39,6 +39,7 @@ type Reconciler struct {
 	Now     func() time.Time
 
 	absent observe.Absences
+	told   tell.Memory
 }
 
 // SetupWithManager makes the manager run it.
@@ -62,6 +63,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := r.Client.Get(ctx, request.NamespacedName, subscription); client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, err
 	} else if err != nil {
+		r.told.Forget(request.NamespacedName)
 		return r.leave(ctx, request.NamespacedName, nil)
 	}
 	if subscription.DeletionTimestamp != nil {
@@ -80,7 +82,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if err := r.Writer.Status(ctx, subscription, wanted); err != nil {
 			return ctrl.Result{}, err
 		}
-		if was := meta.FindStatusCondition(subscription.Status.Conditions, v1alpha1.ConditionReady); was == nil || was.Reason != string(action.Reason) {
+		if was := meta.FindStatusCondition(subscription.Status.Conditions, v1alpha1.ConditionReady); (was == nil || was.Reason != string(action.Reason)) && r.told.News(subscription, string(action.Reason)) {
 			tell.Turn(r.Events, subscription, action)
 		}
 	}

@@ -4,16 +4,53 @@ package tell
 
 import (
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
 // noteLimit: the API takes 1024 bytes.
 const noteLimit = 1000
+
+// Memory is what was told last of each object. A pass may see an object as it was before the pass before it,
+// and would tell the same turn again.
+type Memory struct {
+	mu   sync.Mutex
+	last map[types.NamespacedName]turn
+}
+
+type turn struct {
+	uid    types.UID
+	reason string
+}
+
+// News says whether the reason is another than the last one of that object, and remembers it.
+func (m *Memory) News(object client.Object, reason string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	name, now := client.ObjectKeyFromObject(object), turn{object.GetUID(), reason}
+	if m.last[name] == now {
+		return false
+	}
+	if m.last == nil {
+		m.last = map[types.NamespacedName]turn{}
+	}
+	m.last[name] = now
+	return true
+}
+
+// Forget lets go of an object that is gone.
+func (m *Memory) Forget(name types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.last, name)
+}
 
 // Turn tells that the reason of Ready has become another. What only passes by on the way to being
 // served is not worth an event.

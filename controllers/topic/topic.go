@@ -47,6 +47,7 @@ type Reconciler struct {
 	Now     func() time.Time
 
 	absent observe.Absences
+	told   tell.Memory
 
 	mu        sync.Mutex
 	contested map[types.NamespacedName]bool // what they keep, older manifests ask for
@@ -72,6 +73,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 func (r *Reconciler) deleted(ctx context.Context, e event.DeleteEvent, _ workqueue.TypedRateLimitingInterface[ctrl.Request]) {
 	name := client.ObjectKeyFromObject(e.Object)
 	r.contest(name, false)
+	r.told.Forget(name)
 	r.Mirrors.Await(name, false)
 	r.Mirrors.TellReaders(ctx, name)
 	r.Mirrors.TellWaiting(name.Namespace)
@@ -141,5 +143,7 @@ func (r *Reconciler) report(ctx context.Context, topic *v1alpha1.Topic, wanted v
 		return
 	}
 	r.Mirrors.TellReaders(ctx, client.ObjectKeyFromObject(topic))
-	tell.Turn(r.Events, topic, action)
+	if r.told.News(topic, string(action.Reason)) {
+		tell.Turn(r.Events, topic, action)
+	}
 }
