@@ -45,7 +45,7 @@ type Service struct {
 
 	mu          sync.RWMutex
 	changed     chan struct{}
-	incarnation int64 // of this broker in state; 0: it isn't registered
+	incarnation int64             // of this broker in state; 0: it isn't registered
 	brokers     map[string]string // names of those that ever were members, by id
 	byName      map[string]*Topic
 	byID        map[string]*Topic
