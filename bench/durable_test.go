@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -55,9 +56,11 @@ func TestDurableRunOnAFaultlessServer(t *testing.T) {
 
 func TestEachFaultOfAStreamIsCountedExactly(t *testing.T) {
 	t.Parallel()
+	// It strikes once, whichever publisher gets that far: on a busy machine one may send all the others' share.
 	only := func(what streamFate) func(stamp) streamFate {
+		var struck atomic.Bool
 		return func(s stamp) streamFate {
-			if s.publisher == 0 && s.sequence == 7 {
+			if s.sequence == 7 && struck.CompareAndSwap(false, true) {
 				return what
 			}
 			return storeAndAck
@@ -84,7 +87,7 @@ func TestEachFaultOfAStreamIsCountedExactly(t *testing.T) {
 		{name: "taken for a duplicate", fate: ackAsDuplicate, acks: Acks{Wrong: 1}, says: "taken for a duplicate"},
 		{name: "answered with nonsense", fate: ackNonsense, acks: Acks{Refused: 1}},
 		{name: "refused", fate: refuseMessage, acks: Acks{Refused: 1}, says: "maximum bytes exceeded"},
-		{name: "stored twice", fate: storeTwice, found: Deliveries{Duplicated: 1}, says: "message 7 of publisher 0 stands at"},
+		{name: "stored twice", fate: storeTwice, found: Deliveries{Duplicated: 1}, says: "message 7 of publisher "},
 		{name: "stored damaged", fate: storeDamaged, found: Deliveries{Lost: 1, Unexpected: 1}, says: "damaged"},
 		{name: "stored what nobody published", fate: storeForeign, found: Deliveries{Unexpected: 1}, says: "not one that was published"},
 		{name: "stored out of order", fate: storeBeforePrevious, found: Deliveries{OutOfOrder: 1, Unexpected: 2}, says: "and its ack said"},
