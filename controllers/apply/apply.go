@@ -46,9 +46,22 @@ type LeftoverError struct {
 
 func (e *LeftoverError) Error() string { return e.Object + " of a former Broker is still there" }
 
+// ChangedError says that an object is not the one any more that the wanted one was made from.
+type ChangedError struct {
+	Object string
+}
+
+func (e *ChangedError) Error() string { return e.Object + " is gone, or another, since it was seen" }
+
 // Apply makes the object as wanted says, for owner. It returns what it had to write ("Service main"),
 // or nothing.
 func (w Writer) Apply(ctx context.Context, owner client.Object, wanted runtime.ApplyConfiguration) (string, error) {
+	return w.ApplyTo(ctx, owner, wanted, "")
+}
+
+// ApplyTo is Apply for what was made from an object with this uid, if it isn't empty: it makes no
+// other, since what was kept from that one may be wrong by now. Then the error is a *ChangedError.
+func (w Writer) ApplyTo(ctx context.Context, owner client.Object, wanted runtime.ApplyConfiguration, uid types.UID) (string, error) {
 	fields, err := asMap(wanted)
 	if err != nil {
 		return "", err
@@ -62,6 +75,9 @@ func (w Writer) Apply(ctx context.Context, owner client.Object, wanted runtime.A
 	live, err := w.get(ctx, object)
 	if err != nil {
 		return "", fmt.Errorf("getting %s: %w", what, err)
+	}
+	if uid != "" && (live == nil || live.GetUID() != uid) {
+		return "", &ChangedError{what}
 	}
 	if live != nil {
 		if err := belongs(live, owner, what); err != nil {
@@ -83,7 +99,11 @@ func (w Writer) Apply(ctx context.Context, owner client.Object, wanted runtime.A
 	}
 	annotations[annotationApplied] = hash
 	object.SetAnnotations(annotations)
+	object.SetUID(uid)
 	err = w.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(w.FieldOwner), client.ForceOwnership)
+	if uid != "" && apierrors.IsConflict(err) {
+		return "", &ChangedError{what}
+	}
 	if apierrors.IsInvalid(err) && live != nil {
 		err = w.replaceLists(ctx, object, err)
 	}

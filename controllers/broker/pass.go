@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
@@ -231,13 +232,21 @@ func (p *pass) write(ctx context.Context) (settled bool, err error) {
 	settled = true
 	var errs []error
 	for _, object := range objects {
-		written, err := p.Writer.Apply(ctx, p.broker, object)
+		set, isSet := object.(*appsv1ac.StatefulSetApplyConfiguration)
+		uid := types.UID("")
+		if isSet {
+			uid = p.madeFrom(*set.Name)
+		}
+		written, err := p.Writer.ApplyTo(ctx, p.broker, object, uid)
 		var taken *apply.TakenError
 		var leftover *apply.LeftoverError
-		if _, isSet := object.(*appsv1ac.StatefulSetApplyConfiguration); isSet && (err != nil || written != "") {
+		var changed *apply.ChangedError
+		if isSet && (err != nil || written != "") {
 			settled = false
 		}
 		switch {
+		case errors.As(err, &changed):
+			p.action = plan.Action{Kind: plan.Wait, Reason: plan.Applying, Message: "looking again: " + err.Error()}
 		case errors.As(err, &taken):
 			p.facts.Taken = taken.Object
 			return true, nil
@@ -251,6 +260,18 @@ func (p *pass) write(ctx context.Context) (settled bool, err error) {
 		}
 	}
 	return settled, errors.Join(errs...)
+}
+
+// madeFrom is the uid of the StatefulSet whose claim template the wanted one repeats, since it can't be changed.
+// Once that set is gone its template is not to come back: the next set would have to be made again at
+// once, and the garbage collector, which has not seen it adopt its pods, would take them with it.
+func (p *pass) madeFrom(name string) types.UID {
+	for _, set := range []observe.Set{p.coordinators, p.brokers} {
+		if set.Object != nil && set.Object.Name == name {
+			return set.Object.UID
+		}
+	}
+	return ""
 }
 
 // size is what the volume claims of a set should ask for.
