@@ -43,7 +43,7 @@ func TestMessagesWaitForALogThatIsBeingOpened(t *testing.T) {
 	n.expect(n.ask("orders.a", "x"), "no: topic orders: no broker was chosen for it yet; try again")
 	data := []byte("first")
 	taker.Take([]protocol.Message{{Subject: []byte("orders.a"), Reply: []byte("r1"), Data: data}}, true)
-	copy(data, "XXXXX") // its memory was valid during the call only
+	copy(data, "-----") // its memory was valid during the call only
 	n.place("orders", self)
 	n.tell()
 	n.hub.publish(message("orders.a", "r2", "second"), message("orders.a", "r3", "third"))

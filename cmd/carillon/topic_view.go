@@ -95,14 +95,20 @@ func ownMetadata(metadata map[string]string) {
 
 // status is the last column of lists.
 func (v *topicView) status() string {
-	switch {
-	case v.Deleting:
+	if v.Deleting {
 		return "deleting"
-	case v.Served == nil:
+	}
+	return servedStatus(v.Served, v.Reason, v.Owner)
+}
+
+// servedStatus is what lists say of something that is there to stay; served is nil if nobody told.
+func servedStatus(served *bool, reason admin.Reason, owner *admin.Owner) string {
+	switch {
+	case served == nil:
 		return "-"
-	case !*v.Served:
-		return "not served: " + string(v.Reason)
-	case v.Owner != nil && v.Owner.Orphaned != nil:
+	case !*served:
+		return "not served: " + string(reason)
+	case owner != nil && owner.Orphaned != nil:
 		return "served, orphaned"
 	}
 	return "served"
@@ -211,15 +217,8 @@ func subscriptionSpec(config jetstream.ConsumerConfig) coordination.Subscription
 }
 
 func (v *subscriptionView) status() string {
-	switch {
-	case v.Temporary:
+	if v.Temporary {
 		return "temporary"
-	case v.Served == nil:
-		return "-"
-	case !*v.Served:
-		return "not served: " + string(v.Reason)
-	case v.Owner != nil && v.Owner.Orphaned != nil:
-		return "served, orphaned"
 	}
-	return "served"
+	return servedStatus(v.Served, v.Reason, v.Owner)
 }

@@ -120,7 +120,7 @@ func (s *Set) Link(name types.NamespacedName, broker *v1alpha1.Broker) (plan.Lin
 	return link, nil
 }
 
-// Holds says that a status stands for now: what was found out about this generation, while the same
+// Holds says that a status is to stay as it is: what was found out about this generation, while the same
 // Broker was there, is the last that is known until etcd can be read again. An operator that starts
 // while etcd is away is no reason to call anything unwell that brokers go on serving.
 func Holds(conditions []metav1.Condition, generation int64, link plan.Link, broker *v1alpha1.Broker) bool {
