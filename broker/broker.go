@@ -59,6 +59,7 @@ const linkWait = 5 * time.Second
 type Broker struct {
 	config    Config
 	log       *slog.Logger
+	volume    *env.DirLock
 	identity  coordination.Identity
 	hub       *session.Hub
 	mesh      *route.Mesh
@@ -85,7 +86,7 @@ type Broker struct {
 
 // Run serves until ctx ends, and then takes its leave. It returns nil after an orderly end.
 func Run(ctx context.Context, config Config) error {
-	b, err := open(config)
+	b, err := open(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func Run(ctx context.Context, config Config) error {
 }
 
 // open claims everything that can fail at once: volume, ports.
-func open(config Config) (_ *Broker, err error) {
+func open(ctx context.Context, config Config) (_ *Broker, err error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -101,14 +102,21 @@ func open(config Config) (_ *Broker, err error) {
 		config: config, log: config.Logger, started: time.Now(),
 		assigned: make(chan struct{}), linked: make(chan struct{}, 1), lives: make(chan int64, 1),
 	}
-	if b.identity, err = coordination.LoadIdentity(config.Data, config.Cluster); err != nil {
+	wait, cancel := context.WithTimeout(ctx, env.LockWait)
+	b.volume, err = env.LockDir(wait, config.Data)
+	cancel()
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
 			b.closeListeners()
+			err = errors.Join(err, b.volume.Close())
 		}
 	}()
+	if b.identity, err = coordination.LoadIdentity(config.Data, config.Cluster); err != nil {
+		return nil, err
+	}
 	for _, l := range []struct {
 		to      *net.Listener
 		address Address
@@ -144,6 +152,7 @@ func (b *Broker) closeListeners() {
 }
 
 func (b *Broker) run(ctx context.Context) error {
+	defer b.volume.Close()
 	defer b.hub.Close()
 	defer b.closeListeners()
 	defer b.stopTopics()

@@ -41,7 +41,9 @@ func StartLocal(ctx context.Context, dataDir string, log *slog.Logger) (*Local, 
 	if err != nil {
 		return nil, fmt.Errorf("open the data directory: %w", err)
 	}
-	volume, err := openVolume(dataDir)
+	now, cancel := context.WithCancel(ctx)
+	cancel() // a person who starts it twice is told at once
+	volume, err := openVolume(now, dataDir)
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,9 @@ func Run(ctx context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	volume, err := openVolume(p.DataDir)
+	wait, cancel := context.WithTimeout(ctx, env.LockWait)
+	volume, err := openVolume(wait, p.DataDir)
+	cancel()
 	if err != nil {
 		return err
 	}

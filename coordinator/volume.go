@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,34 +9,28 @@ import (
 
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
-	"golang.org/x/sys/unix"
+
+	"github.com/carillon-mq/carillon/broker/env"
 )
 
 // The names in a data directory.
 const (
 	etcdDir  = "etcd"           // etcd's own
 	asideDir = "etcd.set-aside" // what etcd had written when it turned out to be unusable; the last one only
-	lockFile = "lock"
 )
 
 // volume is a data directory that this process alone uses.
 type volume struct {
 	dir  string
-	lock *os.File
+	lock *env.DirLock
 }
 
 // openVolume makes the directory if need be, and locks it until Close or the end of the process.
-func openVolume(dir string) (*volume, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("open the data directory: %w (it must be writable)", err)
-	}
-	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+// While another process has it, it waits until ctx ends.
+func openVolume(ctx context.Context, dir string) (*volume, error) {
+	lock, err := env.LockDir(ctx, dir)
 	if err != nil {
-		return nil, fmt.Errorf("open the data directory: %w (it must be writable)", err)
-	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = lock.Close()
-		return nil, fmt.Errorf("data directory %s: another process is using it (stop that one, or use another directory): %w", dir, err)
+		return nil, err
 	}
 	return &volume{dir, lock}, nil
 }
