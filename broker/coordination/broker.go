@@ -2,6 +2,7 @@ package coordination
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -18,6 +19,19 @@ type Broker struct {
 	HTTP    string // host:port of health and metrics; may be empty
 	Zone    string // may be empty
 	Version string
+
+	// Since is the earliest incarnation of this broker whose every write its volume still holds: a life that
+	// ended in order hands it on to the next. 0: this one only.
+	Since int64
+}
+
+// Replica is the broker in this life.
+func (b Broker) Replica() Replica { return Replica{b.ID, b.Incarnation} }
+
+// Holds says whether what the broker had written in that earlier life is still there in this one,
+// whether or not it was synced.
+func (b Broker) Holds(incarnation int64) bool {
+	return incarnation == b.Incarnation || b.Since != 0 && b.Since <= incarnation && incarnation < b.Incarnation
 }
 
 // maxBrokerID bounds the key; ids that we make are 32 characters long.
@@ -33,15 +47,14 @@ type brokerValue struct {
 	HTTP    string `json:"http"`
 	Zone    string `json:"zone"`
 	Version string `json:"version"`
+	Since   int64  `json:"since,omitempty"`
 }
 
 const brokerValueVersion = 1
 
 func (b Broker) valid() error {
-	if b.ID == "" || len(b.ID) > maxBrokerID || strings.ContainsFunc(b.ID, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
-	}) {
-		return fmt.Errorf("broker id %q: want 1 to %d letters, digits, - or _", b.ID, maxBrokerID)
+	if why := validBrokerID(b.ID); why != "" {
+		return errors.New(why)
 	}
 	for field, address := range map[string]string{"client": b.Client, "route": b.Route, "http": b.HTTP} {
 		if address == "" && field != "client" {
@@ -54,11 +67,20 @@ func (b Broker) valid() error {
 	return nil
 }
 
+func validBrokerID(id string) string {
+	if id == "" || len(id) > maxBrokerID || strings.ContainsFunc(id, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
+	}) {
+		return fmt.Sprintf("broker id %q: want 1 to %d letters, digits, - or _", id, maxBrokerID)
+	}
+	return ""
+}
+
 func (b Broker) encode() ([]byte, error) {
 	if err := b.valid(); err != nil {
 		return nil, err
 	}
-	value := brokerValue{brokerValueVersion, b.Name, b.Client, b.Route, b.HTTP, b.Zone, b.Version}
+	value := brokerValue{brokerValueVersion, b.Name, b.Client, b.Route, b.HTTP, b.Zone, b.Version, b.Since}
 	data, err := json.Marshal(value)
 	if err != nil {
 		return nil, fmt.Errorf("encode broker %s: %w", b.ID, err)
@@ -77,7 +99,7 @@ func decodeBroker(id string, incarnation int64, data []byte) (Broker, error) {
 	b := Broker{
 		ID: id, Incarnation: incarnation,
 		Name: value.Name, Client: value.Client, Route: value.Route, HTTP: value.HTTP,
-		Zone: value.Zone, Version: value.Version,
+		Zone: value.Zone, Version: value.Version, Since: value.Since,
 	}
 	return b, b.valid()
 }

@@ -55,6 +55,7 @@ type Client struct {
 	ttl    time.Duration
 	log    *slog.Logger
 	claims *claims
+	leased leased
 
 	probe, silent time.Duration // of a watch; tests hurry them
 }

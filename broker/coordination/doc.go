@@ -11,6 +11,9 @@
 //	               key's create revision is its term
 //	topics/<name>  a Topic: id, spec, generation, owner, created, deleting
 //	subjects       {"v":1}: the gate before the subjects that Topics claim; only its revision counts
+//	drains/<id>     {"v":1,"mode"}: what that broker is to be relieved of, until that is ended
+//	drains/<id>/leased  the same, on the lease of the broker's registration
+//	reports/<id>    {"v":1,"suspects"}, on that lease too: the replicas that the broker can't vouch for
 //	shards/<topic id>/<n>             a Shard: epoch, leader, replicas, in-sync members, adding, removing
 //	subscriptions/<topic id>/<name>   a Subscription: spec, generation, owner, created
 //
@@ -41,7 +44,9 @@
 //	    compares its own life and that of who joins its in-sync set.
 //	C6  A State is what etcd had at one revision. It never changes. What is unreadable in it
 //	    leaves what was known: only a deletion looks like a deletion.
-//	C7  Each change is one transaction, whose answer may be lost: to repeat it is to be told of it, and no more.
+//	C7  What a broker's lease holds besides its registration (office, drain, report) is of that life. A later
+//	    life in the same process has drain and report from its first moment.
+//	C8  Each change is one transaction, whose answer may be lost: to repeat it is to be told of it, and no more.
 //
 // Making a Topic and placing its shard write three keys; what a repeated or equal change asks for writes none.
 //

@@ -26,14 +26,18 @@ func (e *SupersededError) Error() string {
 // others see a leaving broker at once. onJoined is called, on the caller's goroutine, with
 // the incarnation of each registration: the first, and one after each loss of the lease.
 //
+// What this process wrote is there for as long as it lives. So a registration that follows another
+// carries Since on: the one that self began with, or else its first incarnation. Likewise it brings
+// back, in the same step, the report and the leased drain that it last had.
+//
 // While etcd can't be reached it goes on trying. It returns nil when ctx ended; an error
 // means that self can't be registered by trying again.
 func (c *Client) Join(ctx context.Context, self Broker, onJoined func(incarnation int64)) error {
-	value, err := self.encode()
-	if err != nil {
+	if err := self.valid(); err != nil {
 		return err
 	}
-	r := &registration{c: c, key: c.brokerKey(self.ID), value: string(value)}
+	r := &registration{c: c, key: c.brokerKey(self.ID), self: self}
+	defer c.leased.forget(self.ID)
 	defer r.leave()
 	var pause backoff
 	for {
@@ -64,7 +68,8 @@ func (c *Client) Join(ctx context.Context, self Broker, onJoined func(incarnatio
 // registration is one broker's key and the lease that it hangs on.
 type registration struct {
 	c           *Client
-	key, value  string
+	key         string
+	self        Broker
 	lease       clientv3.LeaseID // 0: none is held or half-made
 	incarnation int64            // of the last time that it stood; 0: never yet
 }
@@ -85,9 +90,17 @@ func (r *registration) register(ctx context.Context) error {
 		return fmt.Errorf("grant a lease: %w", err)
 	}
 	r.lease = grant.ID
+	value, err := r.self.encode()
+	if err != nil {
+		return err
+	}
+	then := []clientv3.Op{clientv3.OpPut(r.key, string(value), clientv3.WithLease(r.lease))}
+	for key, value := range r.c.leased.of(r.self.ID) {
+		then = append(then, clientv3.OpPut(key, value, clientv3.WithLease(r.lease)))
+	}
 	put, err := r.c.etcd.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(r.key), "=", 0)).
-		Then(clientv3.OpPut(r.key, r.value, clientv3.WithLease(r.lease))).
+		Then(then...).
 		Commit()
 	if err != nil {
 		return fmt.Errorf("put %s: %w", r.key, err)
@@ -96,6 +109,9 @@ func (r *registration) register(ctx context.Context) error {
 		return fmt.Errorf("put %s: another process registered with this identity at the same time", r.key)
 	}
 	r.incarnation = put.Header.Revision
+	if r.self.Since == 0 {
+		r.self.Since = r.incarnation // of the next one
+	}
 	return nil
 }
 

@@ -70,6 +70,21 @@ func (s *Shard) valid() string {
 	return ""
 }
 
+// MinInSync is how many replicas must be in sync for a record to be acknowledged. Those that are being added
+// don't count: while one is moved, or more are added, the minimum stays what it was.
+func (s *Shard) MinInSync(spec *TopicSpec) int {
+	return spec.ResolvedMinInSync(len(s.Replicas) - len(s.Adding))
+}
+
+// Member is the broker's entry in the in-sync set.
+func (s *Shard) Member(broker string) (Replica, bool) {
+	i := slices.IndexFunc(s.InSync, func(m Replica) bool { return m.Broker == broker })
+	if i < 0 {
+		return Replica{}, false
+	}
+	return s.InSync[i], true
+}
+
 func (s *Shard) members() []string {
 	ids := make([]string, 0, len(s.InSync))
 	for _, m := range s.InSync {

@@ -19,6 +19,8 @@ type State struct {
 	belongings table[*belongings] // by id of the Topic
 	shards     int
 	unreadable map[string]int64
+	drains     map[string]DrainMode // by what stands behind drains/
+	reports    map[string]report    // by id of the broker
 }
 
 // belongings is what hangs on a Topic's id. The topic may be nil: a key of the others can outlive it.
@@ -139,11 +141,13 @@ type Changes struct {
 	Subscriptions []Change[Subscription]
 	Brokers       bool
 	Controller    bool
+	Drains        bool
+	Reports       bool
 	Unreadable    bool
 }
 
 func (c *Changes) any() bool {
-	return len(c.Topics) > 0 || len(c.Shards) > 0 || len(c.Subscriptions) > 0 || c.Brokers || c.Controller || c.Unreadable
+	return len(c.Topics) > 0 || len(c.Shards) > 0 || len(c.Subscriptions) > 0 || c.Brokers || c.Controller || c.Drains || c.Reports || c.Unreadable
 }
 
 // WatchState calls changed with the State and what is different in it, at first and after
@@ -152,7 +156,7 @@ func (c *Changes) any() bool {
 //
 // It is one reading and one watch. While etcd can't be reached the last State stands.
 func (c *Client) WatchState(ctx context.Context, changed func(*State, Changes)) error {
-	f := &follower{c: c, brokers: map[string]Broker{}, unreadable: map[string]int64{}, fresh: map[string]bool{}, changed: changed}
+	f := newFollower(c, changed)
 	m := mirror{c: c, prefix: c.prefix, put: f.put, remove: f.remove, keys: f.keys, settled: f.settled}
 	m.run(ctx)
 	return nil

@@ -22,9 +22,19 @@ type follower struct {
 	brokers    map[string]Broker
 	controller Controller
 	unreadable map[string]int64 // key -> revision
+	drains     map[string]DrainMode
+	reports    map[string]report
+	reported   map[string]int64 // revisions of the reports
 
 	last    State // what did not change is taken from it
 	changes Changes
+}
+
+func newFollower(c *Client, changed func(*State, Changes)) *follower {
+	return &follower{
+		c: c, brokers: map[string]Broker{}, unreadable: map[string]int64{}, fresh: map[string]bool{},
+		drains: map[string]DrainMode{}, reports: map[string]report{}, reported: map[string]int64{}, changed: changed,
+	}
 }
 
 func (f *follower) put(kv *mvccpb.KeyValue) {
@@ -47,6 +57,19 @@ func (f *follower) put(kv *mvccpb.KeyValue) {
 		var controller Controller
 		if controller, err = decodeController(kv); err == nil && f.controller != controller {
 			f.controller, f.changes.Controller = controller, true
+		}
+	case "drains":
+		var mode DrainMode
+		if mode, err = decodeDrain(kv); err == nil && f.drains[rest] != mode {
+			f.drains[rest], f.changes.Drains = mode, true
+		}
+	case "reports":
+		if f.reported[rest] == kv.GetModRevision() {
+			return
+		}
+		var said report
+		if said, err = decodeReport(kv); err == nil {
+			f.reports[rest], f.reported[rest], f.changes.Reports = said, kv.GetModRevision(), true
 		}
 	default:
 		return // not for brokers, or of a later version
@@ -194,6 +217,17 @@ func (f *follower) remove(raw []byte) {
 			delete(f.brokers, rest)
 			f.changes.Brokers = true
 		}
+	case "drains":
+		if _, ok := f.drains[rest]; ok {
+			delete(f.drains, rest)
+			f.changes.Drains = true
+		}
+	case "reports":
+		if _, ok := f.reports[rest]; ok {
+			delete(f.reports, rest)
+			delete(f.reported, rest)
+			f.changes.Reports = true
+		}
 	case "controller":
 		if f.controller.Term != 0 {
 			f.controller, f.changes.Controller = Controller{}, true
@@ -257,6 +291,12 @@ func (f *follower) keys() []string {
 	for id := range f.brokers {
 		keys = append(keys, f.c.brokerKey(id))
 	}
+	for name := range f.drains {
+		keys = append(keys, f.c.drainKey(name))
+	}
+	for id := range f.reports {
+		keys = append(keys, f.c.reportKey(id))
+	}
 	if f.controller.Term != 0 {
 		keys = append(keys, f.c.controllerKey())
 	}
@@ -276,6 +316,12 @@ func (f *follower) settled(revision int64) {
 	}
 	if f.changes.Unreadable {
 		next.unreadable = maps.Clone(f.unreadable)
+	}
+	if f.changes.Drains {
+		next.drains = maps.Clone(f.drains)
+	}
+	if f.changes.Reports {
+		next.reports = maps.Clone(f.reports)
 	}
 	changes := f.changes
 	f.known, f.last, f.changes = true, next, Changes{}

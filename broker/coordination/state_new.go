@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -33,4 +34,17 @@ func NewState(revision int64, brokers []Broker, topics []*Topic, shards []*Shard
 		b.subscriptions = slices.Insert(b.subscriptions, i, sub)
 	}
 	return s
+}
+
+// With is the same State with these drains, and these reports of brokers.
+func (s *State) With(drains map[string]DrainMode, reports map[string][]Suspect) *State {
+	other := *s
+	other.drains, other.reports = maps.Clone(drains), make(map[string]report, len(reports))
+	for id, suspects := range reports {
+		other.reports[id] = report{}
+		for _, suspect := range suspects {
+			other.reports[id][suspect.Topic] = append(other.reports[id][suspect.Topic], suspect)
+		}
+	}
+	return &other
 }

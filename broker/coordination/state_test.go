@@ -68,7 +68,7 @@ func text(s *State) string {
 		}
 	}
 	slices.Sort(lines)
-	return fmt.Sprintf("%v %v %d %d %v\n%s", s.Controller, s.Brokers, s.TopicCount(), s.ShardCount(), s.Unreadable(), strings.Join(lines, "\n"))
+	return fmt.Sprintf("%v %v %v %v %d %d %v\n%s", s.Drains(), s.reports, s.Controller, s.Brokers, s.TopicCount(), s.ShardCount(), s.Unreadable(), strings.Join(lines, "\n"))
 }
 
 // wait waits for a State of which ok is true.
@@ -85,6 +85,13 @@ func (s *states) wait(what string, ok func(*State) bool) *State {
 		return true
 	})
 	return found
+}
+
+// all are those that were seen, in no order.
+func (s *states) all() []*State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.texts))
 }
 
 func (s *states) changes() []Changes {
@@ -315,8 +322,7 @@ func crowd(tb testing.TB, topics, shards int) (*follower, []*mvccpb.KeyValue) {
 			kvs = append(kvs, &mvccpb.KeyValue{Key: []byte(c.shardKey(topic.ID, n)), Value: []byte(value), ModRevision: int64(len(kvs) + 1)})
 		}
 	}
-	f := &follower{c: c, brokers: map[string]Broker{}, unreadable: map[string]int64{}, fresh: map[string]bool{}, changed: func(*State, Changes) {}}
-	return f, kvs
+	return newFollower(c, func(*State, Changes) {}), kvs
 }
 
 func newShard(topic string, n int, leader Replica) Shard {

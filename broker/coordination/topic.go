@@ -209,6 +209,29 @@ func (s *TopicSpec) Overlaps(other *TopicSpec) (mine, its string) {
 	return "", ""
 }
 
+// defaultReplicas is how many replicas a shard has whose Topic doesn't say, if there are so many brokers.
+const defaultReplicas = 3
+
+// ResolvedReplicas is how many replicas each shard is to have, with so many brokers to put them on.
+// What the Topic asks for is not less if there are fewer.
+func (s *TopicSpec) ResolvedReplicas(brokers int) int {
+	if s.Replicas > 0 {
+		return s.Replicas
+	}
+	return max(min(defaultReplicas, brokers), s.MinInSync, 1)
+}
+
+// ResolvedMinInSync is how many replicas must be in sync for a record to be acknowledged, for a shard of so many.
+func (s *TopicSpec) ResolvedMinInSync(replicas int) int {
+	if s.MinInSync > 0 {
+		return s.MinInSync
+	}
+	if s.Replicas > 0 {
+		replicas = s.Replicas
+	}
+	return replicas/2 + 1
+}
+
 func (s *TopicSpec) valid() string {
 	switch {
 	case len(s.Subjects) == 0:

@@ -52,13 +52,15 @@ func (c *Client) decodeTopic(kv *mvccpb.KeyValue) (*Topic, error) {
 }
 
 // encodeValue is what all values of Topics and below have in common: JSON of a bounded size.
-func encodeValue(what string, value any) (string, error) {
+func encodeValue(what string, value any) (string, error) { return encodeBounded(what, value, maxValue) }
+
+func encodeBounded(what string, value any, most int) (string, error) {
 	data, err := json.Marshal(value)
 	if err != nil {
 		return "", fmt.Errorf("encode %s: %w", what, err)
 	}
-	if len(data) > maxValue {
-		return "", &InvalidError{what, fmt.Sprintf("its settings take %d bytes (use at most %d)", len(data), maxValue)}
+	if len(data) > most {
+		return "", &InvalidError{what, fmt.Sprintf("its settings take %d bytes (use at most %d)", len(data), most)}
 	}
 	return string(data), nil
 }

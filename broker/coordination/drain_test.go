@@ -1,0 +1,189 @@
+package coordination
+
+import (
+	"context"
+	"maps"
+	"testing"
+)
+
+// A broker that stops relieves itself for as long as it lives, and takes nothing from what a person asked for.
+func TestDrainsStandOrEndWithTheBroker(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := startEtcd(t).open()
+	seen := c.watchState(t)
+	joinedA := c.join(t, broker("a"))
+	a := Replica{"a", joinedA.incarnation()}
+	drains := func(what string, want map[string]DrainMode) {
+		t.Helper()
+		seen.wait(what, func(s *State) bool { return maps.Equal(s.Drains(), want) })
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	must(c.Drain(ctx, Replica{Broker: "b"}, DrainAll, false)) // which is away, and stays so
+	must(c.Drain(ctx, a, DrainLeadership, true))
+	drains("two drains", map[string]DrainMode{"a": DrainLeadership, "b": DrainAll})
+	quiet := c.revision(t)
+	must(c.Drain(ctx, Replica{Broker: "b"}, DrainAll, false))
+	must(c.Drain(ctx, a, DrainLeadership, true))
+	if now := c.revision(t); now != quiet {
+		t.Errorf("what stood already was written again: revision %d after %d", now, quiet)
+	}
+
+	must(c.Drain(ctx, a, DrainAll, false))
+	drains("the stronger of two", map[string]DrainMode{"a": DrainAll, "b": DrainAll})
+	must(c.EndDrain(ctx, "a"))
+	must(c.EndDrain(ctx, "a"))
+	drains("its own, which nobody ends", map[string]DrainMode{"a": DrainLeadership, "b": DrainAll})
+
+	// It loses its registration while it stops, and is drained in the next one from the first moment.
+	must(c.Evict(ctx, a))
+	again := Replica{"a", joinedA.incarnation()}
+	seen.wait("the new life", func(s *State) bool { b, ok := s.Broker("a"); return ok && b.Replica() == again })
+	for _, state := range seen.all() {
+		if b, ok := state.Broker("a"); ok && b.Replica() == again && state.Drain("a") != DrainLeadership {
+			t.Errorf("at revision %d it was there without its drain", state.Revision)
+		}
+	}
+	as[*NotRegisteredError](t, c.Drain(ctx, a, DrainLeadership, true))
+	joinedA.leave()
+	drains("only what stands", map[string]DrainMode{"b": DrainAll})
+	must(c.EndDrain(ctx, "b"))
+	drains("none", map[string]DrainMode{})
+
+	as[*InvalidError](t, c.Drain(ctx, a, "Some", false))
+	as[*InvalidError](t, c.Drain(ctx, Replica{Broker: "a/leased"}, DrainAll, false))
+	as[*InvalidError](t, c.EndDrain(ctx, ""))
+}
+
+// What a broker can't vouch for is known as long as that life lasts, and is never forgotten by registering anew.
+func TestReportsEndWithTheBroker(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := startEtcd(t).open()
+	seen := c.watchState(t)
+	joinedA := c.join(t, broker("a"))
+	a := Replica{"a", joinedA.incarnation()}
+	topic := c.mustCreate(t, "orders", spec("orders"), client)
+	said := []Suspect{{topic.ID, 0, 3, 17}, {topic.ID, 5, 4, 1 << 60}}
+	if err := c.Report(ctx, a, said); err != nil {
+		t.Fatal(err)
+	}
+	s := seen.wait("the report", func(s *State) bool { return s.Suspect("a", topic.ID, 5) })
+	if got, ok := s.Reported("a", topic.ID, 0); !ok || got != said[0] || s.Suspect("a", topic.ID, 1) || s.Suspect("b", topic.ID, 0) || s.Suspect("a", newID(), 0) {
+		t.Errorf("reported is %+v", got)
+	}
+	if got, ok := s.Reported("a", topic.ID, 5); !ok || got != said[1] {
+		t.Errorf("reported is %+v", got)
+	}
+	if err := c.Evict(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	again := Replica{"a", joinedA.incarnation()}
+	seen.wait("the new life", func(s *State) bool { b, ok := s.Broker("a"); return ok && b.Replica() == again })
+	for _, state := range seen.all() {
+		if b, ok := state.Broker("a"); ok && b.Replica() == again && !state.Suspect("a", topic.ID, 5) {
+			t.Errorf("at revision %d it was there without its report", state.Revision)
+		}
+	}
+	as[*NotRegisteredError](t, c.Report(ctx, a, nil))
+	if err := c.Report(ctx, again, nil); err != nil {
+		t.Fatal(err)
+	}
+	seen.wait("nothing suspect", func(s *State) bool { return !s.Suspect("a", topic.ID, 0) && !s.Suspect("a", topic.ID, 5) })
+	if err := c.Report(ctx, again, said); err != nil {
+		t.Fatal(err)
+	}
+	seen.wait("the report", func(s *State) bool { return s.Suspect("a", topic.ID, 5) })
+	joinedA.leave()
+	s = seen.wait("no broker", func(s *State) bool { return len(s.Brokers) == 0 })
+	if s.Suspect("a", topic.ID, 5) {
+		t.Error("its report outlived the broker")
+	}
+
+	// As many as a large broker can hold are taken; what no shard can be is not.
+	many := make([]Suspect, 10_000)
+	for i := range many {
+		many[i] = Suspect{newID(), i % maxShards, uint64(i), 1 << 40}
+	}
+	b := Replica{"b", c.join(t, broker("b")).incarnation()}
+	if err := c.Report(ctx, b, many); err != nil {
+		t.Errorf("the report of %d replicas: %v", len(many), err)
+	}
+	as[*InvalidError](t, c.Report(ctx, b, []Suspect{{"../x", 0, 1, 1}}))
+	as[*InvalidError](t, c.Report(ctx, b, []Suspect{{topic.ID, maxShards, 1, 1}}))
+}
+
+// An evicted broker's office is free at once; it comes back by itself, and says that it has lost nothing.
+func TestAnEvictedBrokerComesBackWithWhatItHad(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := startEtcd(t).open()
+	seen := c.watchState(t)
+	joinedA := c.join(t, broker("a"))
+	first := Replica{"a", joinedA.incarnation()}
+	if err := c.Evict(ctx, Replica{"a", first.Incarnation - 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Evict(ctx, Replica{"nobody", 1}); err != nil {
+		t.Fatal(err)
+	}
+	c.campaign(t, first, nil).elected()
+	s := seen.wait("a controller", func(s *State) bool { return s.Controller.Replica == first })
+	if b, _ := s.Broker("a"); b.Since != 0 || !b.Holds(first.Incarnation) || b.Holds(first.Incarnation-1) {
+		t.Errorf("a broker with nothing handed on is %+v", b)
+	}
+	if err := c.Evict(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	seen.wait("no office", func(s *State) bool { return s.Controller.Term == 0 })
+	for life := range 2 {
+		again := joinedA.incarnation()
+		s := seen.wait("its return", func(s *State) bool { b, ok := s.Broker("a"); return ok && b.Incarnation == again })
+		if b, _ := s.Broker("a"); b.Since != first.Incarnation || !b.Holds(first.Incarnation) || !b.Holds(again) || b.Holds(first.Incarnation-1) || b.Holds(again+1) {
+			t.Errorf("after return %d it is %+v", life, b)
+		}
+		if err := c.Evict(ctx, Replica{"a", again}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// What a life before handed on is carried on from there.
+	heir := broker("b")
+	heir.Since = first.Incarnation
+	joinedB := c.join(t, heir)
+	for range 2 {
+		life := joinedB.incarnation()
+		s := seen.wait("b", func(s *State) bool { b, ok := s.Broker("b"); return ok && b.Incarnation == life })
+		if b, _ := s.Broker("b"); b.Since != first.Incarnation {
+			t.Errorf("the heir is %+v", b)
+		}
+		if err := c.Evict(ctx, Replica{"b", life}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestHowManyReplicasAreMeant(t *testing.T) {
+	for _, c := range []struct{ replicas, min, brokers, wantReplicas, settled, wantMin int }{
+		{0, 0, 0, 1, 1, 1}, {0, 0, 1, 1, 1, 1}, {0, 0, 2, 2, 2, 2}, {0, 0, 7, 3, 3, 2}, {0, 2, 1, 2, 2, 2}, {0, 4, 9, 4, 4, 4},
+		{1, 0, 9, 1, 1, 1}, {3, 0, 1, 3, 2, 2}, {5, 0, 5, 5, 1, 3}, {5, 1, 5, 5, 5, 1},
+	} {
+		s := TopicSpec{Replicas: c.replicas, MinInSync: c.min}
+		if got := s.ResolvedReplicas(c.brokers); got != c.wantReplicas {
+			t.Errorf("%+v: %d replicas", c, got)
+		}
+		if got := s.ResolvedMinInSync(c.settled); got != c.wantMin {
+			t.Errorf("%+v: at least %d in sync", c, got)
+		}
+	}
+	moved := Shard{Replicas: []string{"a", "b", "c", "d"}, Adding: []string{"d"}, Removing: []string{"a"}}
+	if got := moved.MinInSync(&TopicSpec{}); got != 2 {
+		t.Errorf("while a replica is moved %d must be in sync, want 2", got)
+	}
+}

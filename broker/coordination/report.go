@@ -1,0 +1,87 @@
+package coordination
+
+import (
+	"context"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// Suspect is a replica of a shard that its broker can't vouch for: its recovery cut or refused
+// something, or it may lack what was written before it. It says how far its data log goes.
+type Suspect struct {
+	Topic      string // id
+	Shard      int
+	Epoch, End uint64 // last epoch, and end, of the data log
+}
+
+// report is what one broker said of its replicas.
+type report map[string][]Suspect // by id of the Topic
+
+type reportValue struct {
+	V int `json:"v"`
+	// Suspects are, by id of the Topic, the shard, epoch and end of each.
+	Suspects map[string][][3]uint64 `json:"suspects"`
+}
+
+const (
+	reportValueVersion = 1
+	// maxReport bounds one report, within what a transaction of etcd takes: some 16,000 replicas.
+	maxReport = 1 << 20
+)
+
+func (c *Client) reportKey(id string) string { return c.prefix + "reports/" + id }
+
+// Report says which of its replicas a broker can't vouch for, all of them each time; none: it vouches for all.
+// It ends with that life of the broker, but a later life in the same process begins with it.
+func (c *Client) Report(ctx context.Context, broker Replica, suspects []Suspect) error {
+	what := "the report of broker " + broker.Broker
+	if why := validBrokerID(broker.Broker); why != "" {
+		return &InvalidError{what, why}
+	}
+	value := reportValue{reportValueVersion, map[string][][3]uint64{}}
+	for _, s := range suspects {
+		if !validID(s.Topic) || s.Shard < 0 || s.Shard >= maxShards {
+			return &InvalidError{what, fmt.Sprintf("shard %d of topic id %q: no such shard can be", s.Shard, s.Topic)}
+		}
+		value.Suspects[s.Topic] = append(value.Suspects[s.Topic], [3]uint64{uint64(s.Shard), s.Epoch, s.End})
+	}
+	data, err := encodeBounded(what, value, maxReport)
+	if err != nil {
+		return err
+	}
+	return c.putLeased(ctx, broker, c.reportKey(broker.Broker), data)
+}
+
+func decodeReport(kv *mvccpb.KeyValue) (report, error) {
+	var value reportValue
+	if err := decodeValue(string(kv.GetKey()), kv.GetValue(), reportValueVersion, &value, &value.V); err != nil {
+		return nil, err
+	}
+	r := make(report, len(value.Suspects))
+	for topic, shards := range value.Suspects {
+		for _, s := range shards {
+			if s[0] >= maxShards {
+				return nil, fmt.Errorf("decode %s: no topic has a shard %d", kv.GetKey(), s[0])
+			}
+			r[topic] = append(r[topic], Suspect{topic, int(s[0]), s[1], s[2]})
+		}
+	}
+	return r, nil
+}
+
+// Suspect says whether the broker, in the life that it is in, can't vouch for its replica of that shard.
+func (s *State) Suspect(brokerID, topicID string, shard int) bool {
+	_, ok := s.Reported(brokerID, topicID, shard)
+	return ok
+}
+
+// Reported is how far a suspect replica goes, as its broker says; false: it is not suspect.
+func (s *State) Reported(brokerID, topicID string, shard int) (Suspect, bool) {
+	for _, suspect := range s.reports[brokerID][topicID] {
+		if suspect.Shard == shard {
+			return suspect, true
+		}
+	}
+	return Suspect{}, false
+}
