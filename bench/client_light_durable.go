@@ -9,22 +9,35 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 )
 
-// lightAckClient is all the publishers of a durable run in one goroutine: it reads what acks
-// came, lets each publisher that was answered send its next message, and writes these at once.
-// So it costs one read, one write and no wake-up of a goroutine for each batch of acks.
+// lightAckClient is all the publishers of a durable run, with a goroutine for each connection.
 type lightAckClient struct {
+	run   *durableRun
+	mu    sync.Mutex // guards the run's account and clock
+	conns []*lightAckConn
+}
+
+// lightAckConn is the publishers of one connection: every step-th from the first on. It reads what
+// acks came, lets each publisher that was answered send its next message, and writes these at once.
+// So it costs one read, one write and no wake-up of a goroutine for each batch of acks.
+type lightAckConn struct {
 	run      *durableRun
+	mu       *sync.Mutex
+	address  Address
+	first    int
+	step     int
 	socket   *net.TCPConn
 	held     []byte // the beginning of a frame
 	out      []byte
-	heads    []string // of each publisher's frames: PUB, subject, inbox
+	heads    []string // of the frames of all the run's publishers: PUB, subject, inbox
 	tail     string   // the payload's size
 	inbox    []byte
 	payload  []byte
 	free     []int // publishers that may send, once for each message
+	open     int   // messages without an answer
 	at       int64 // when the bytes in hand were read
 	answered bool  // since the last look
 	refused  string
@@ -36,11 +49,42 @@ type lightAckClient struct {
 const checkEvery = 250 * time.Millisecond
 
 func (c *lightAckClient) connect(ctx context.Context) error {
-	a := c.run.target.address(0)
+	for i, a := range c.run.brokers {
+		conn := &lightAckConn{run: c.run, mu: &c.mu, address: a, first: i, step: len(c.run.brokers)}
+		c.conns = append(c.conns, conn)
+		if err := conn.connect(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *lightAckClient) close() {
+	for _, conn := range c.conns {
+		if conn.socket != nil {
+			_ = conn.socket.Close()
+		}
+	}
+}
+
+func (c *lightAckClient) drive(ctx context.Context) error {
+	var wg sync.WaitGroup
+	failed := make([]error, len(c.conns))
+	for i, conn := range c.conns[1:] {
+		wg.Go(func() { failed[i+1] = conn.drive(ctx) })
+	}
+	failed[0] = c.conns[0].drive(ctx)
+	wg.Wait()
+	return errors.Join(failed...)
+}
+
+func (c *lightAckConn) connect(ctx context.Context) error {
+	a := c.address
 	if a.TLS {
 		return fmt.Errorf("connect to %s: the light client has no TLS; use --client nats", a.HostPort)
 	}
-	c.inbox = fmt.Appendf(nil, "_INBOX.%016x.", c.run.id)
+	// Answers go to whoever listens: each connection has an inbox of its own.
+	c.inbox = fmt.Appendf(nil, "_INBOX.%016x.%d.", c.run.id, c.first)
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.HostPort)
 	if err != nil {
 		return err
@@ -58,15 +102,9 @@ func (c *lightAckClient) connect(ctx context.Context) error {
 	return nil
 }
 
-func (c *lightAckClient) close() {
-	if c.socket != nil {
-		_ = c.socket.Close()
-	}
-}
-
-func (c *lightAckClient) drive(ctx context.Context) error {
+func (c *lightAckConn) drive(ctx context.Context) error {
 	for range c.run.plan.window {
-		for p := range c.run.plan.publishers {
+		for p := c.first; p < c.run.plan.publishers; p += c.step {
 			c.free = append(c.free, p)
 		}
 	}
@@ -74,20 +112,21 @@ func (c *lightAckClient) drive(ctx context.Context) error {
 	sending, last := true, now()
 	for {
 		at := now()
-		sending = sending && !c.run.over(ctx, at)
 		if sending {
-			if err := c.send(at); err != nil {
-				return fmt.Errorf("publish to %s: %w", c.run.target.Name, err)
+			if sending = c.fill(ctx, at); sending {
+				if err := c.write(c.out); err != nil {
+					return fmt.Errorf("publish to %s: %w", c.run.target.Name, err)
+				}
 			}
 		}
-		if c.run.account.open == 0 {
+		if c.open == 0 {
 			return nil
 		}
 		if c.answered {
 			c.answered, last = false, at
 		}
 		if time.Duration(at-last) > c.run.patience(ctx) {
-			return fmt.Errorf("%s left %d messages unanswered for %v", c.run.target.Name, c.run.account.open, time.Duration(at-last).Round(time.Millisecond))
+			return fmt.Errorf("%s left %d messages unanswered for %v", c.run.target.Name, c.open, time.Duration(at-last).Round(time.Millisecond))
 		}
 		if err := c.read(buffer); err != nil {
 			return fmt.Errorf("wait for acks of %s: %w", c.run.target.Name, err)
@@ -95,24 +134,30 @@ func (c *lightAckClient) drive(ctx context.Context) error {
 	}
 }
 
-// send gives every publisher that may its next message, all in one write.
-func (c *lightAckClient) send(at int64) error {
+// fill gives every publisher that may its next message, unless the run is over.
+func (c *lightAckConn) fill(ctx context.Context, at int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.run.over(ctx, at) {
+		return false
+	}
 	c.out = c.out[:0]
 	for _, p := range c.free {
 		number, ok := c.run.account.send(p, at)
 		if !ok {
 			break
 		}
+		c.open++
 		c.run.stampFor(c.payload, p, number, at)
 		c.out = append(c.out, c.heads[p]...)
 		c.out = strconv.AppendInt(c.out, int64(number*len(c.heads)+p), 10)
 		c.out = append(append(append(c.out, c.tail...), c.payload...), crlf...)
 	}
 	c.free = c.free[:0]
-	return c.write(c.out)
+	return true
 }
 
-func (c *lightAckClient) write(data []byte) error {
+func (c *lightAckConn) write(data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
@@ -128,7 +173,7 @@ func (c *lightAckClient) write(data []byte) error {
 }
 
 // read takes once what the connection has, or returns after a while without.
-func (c *lightAckClient) read(buffer []byte) error {
+func (c *lightAckConn) read(buffer []byte) error {
 	if soon := time.Now(); c.deadline.Sub(soon) < checkEvery {
 		c.deadline = soon.Add(2 * checkEvery)
 		if err := c.socket.SetReadDeadline(c.deadline); err != nil {
@@ -150,7 +195,9 @@ func (c *lightAckClient) read(buffer []byte) error {
 		c.held = append(c.held, data...)
 		data = c.held
 	}
+	c.mu.Lock()
 	used, err := parseFrames(data, c)
+	c.mu.Unlock()
 	if err != nil {
 		return err
 	}
@@ -158,7 +205,7 @@ func (c *lightAckClient) read(buffer []byte) error {
 	return nil
 }
 
-func (c *lightAckClient) onMessage(subject, _, payload []byte) {
+func (c *lightAckConn) onMessage(subject, _, payload []byte) {
 	c.answered = true
 	publisher, number := -1, 0
 	if token, found := bytes.CutPrefix(subject, c.inbox); found {
@@ -167,13 +214,14 @@ func (c *lightAckClient) onMessage(subject, _, payload []byte) {
 		}
 	}
 	if c.run.account.answer(publisher, number, payload, c.at) {
+		c.open--
 		c.free = append(c.free, publisher)
 	}
 }
-func (c *lightAckClient) onInfo([]byte)       {}
-func (c *lightAckClient) onPing()             { _ = c.write(pong) } // a broken connection shows at the next read
-func (c *lightAckClient) onPong()             {}
-func (c *lightAckClient) onError(text []byte) { c.refused = string(text) }
+func (c *lightAckConn) onInfo([]byte)       {}
+func (c *lightAckConn) onPing()             { _ = c.write(pong) } // a broken connection shows at the next read
+func (c *lightAckConn) onPong()             {}
+func (c *lightAckConn) onError(text []byte) { c.refused = string(text) }
 
 // parseNumber reads a message's number from the subject of its answer.
 func parseNumber(digits []byte) (n int, ok bool) {

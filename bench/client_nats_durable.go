@@ -11,29 +11,33 @@ import (
 )
 
 // natsAckClient publishes as an application does with nats.go: a goroutine for each publisher
-// that waits, or PublishAsync for the one that does not, all on one connection.
+// that waits, or PublishAsync for the one that does not, all on one connection for each broker.
 type natsAckClient struct {
 	run   *durableRun
 	mu    sync.Mutex // guards the run's account and clock
-	nc    *nats.Conn
+	conns []*nats.Conn
+	ended []chan struct{} // closed when a connection is over
 	js    jetstream.JetStream
-	ended chan struct{} // closed when the connection is over
 }
 
 func (c *natsAckClient) connect(ctx context.Context) (err error) {
-	c.ended = make(chan struct{})
-	if c.nc, err = c.run.target.address(0).connect(ctx, "carillon-bench", func(error) { close(c.ended) }); err != nil {
-		return err
+	for _, a := range c.run.brokers {
+		ended := make(chan struct{})
+		nc, err := a.connect(ctx, "carillon-bench", func(error) { close(ended) })
+		if err != nil {
+			return err
+		}
+		c.conns, c.ended = append(c.conns, nc), append(c.ended, ended)
 	}
 	// The window is kept here, so that nats.go never makes a publisher wait for its own limit.
-	c.js, err = jetstream.New(c.nc, jetstream.WithPublishAsyncMaxPending(2*c.run.plan.window), jetstream.WithPublishAsyncTimeout(c.run.limits.Drain))
+	c.js, err = jetstream.New(c.conns[0], jetstream.WithPublishAsyncMaxPending(2*c.run.plan.window), jetstream.WithPublishAsyncTimeout(c.run.limits.Drain))
 	return err
 }
 
 func (c *natsAckClient) close() {
-	if c.nc != nil {
-		c.nc.Close()
-		<-c.ended
+	for i, nc := range c.conns {
+		nc.Close()
+		<-c.ended[i]
 	}
 }
 
@@ -64,6 +68,7 @@ func (c *natsAckClient) next(ctx context.Context, publisher int) (number int, at
 
 // publisher waits for each ack before it sends the next message.
 func (c *natsAckClient) publisher(ctx context.Context, p int) error {
+	nc := c.conns[p%len(c.conns)]
 	subject, payload := c.run.subject(p), make([]byte, c.run.workload.Parameters.PayloadBytes)
 	for {
 		number, at, ok := c.next(ctx, p)
@@ -71,7 +76,7 @@ func (c *natsAckClient) publisher(ctx context.Context, p int) error {
 			return nil
 		}
 		c.run.stampFor(payload, p, number, at)
-		answer, err := c.nc.Request(subject, payload, c.run.patience(ctx))
+		answer, err := nc.Request(subject, payload, c.run.patience(ctx))
 		if err != nil {
 			return fmt.Errorf("publisher %d waits for an ack of %s: %w", p+1, c.run.target.Name, err)
 		}
@@ -123,7 +128,7 @@ func (c *natsAckClient) collect(promised <-chan promise, places <-chan struct{})
 		case ok := <-p.future.Ok():
 			ack = pubAck{stream: []byte(ok.Stream), sequence: ok.Sequence, duplicate: ok.Duplicate}
 		case err = <-p.future.Err():
-		case <-c.ended:
+		case <-c.ended[0]:
 			err = nats.ErrConnectionClosed
 		}
 		if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jetstream.ErrAsyncPublishTimeout) {

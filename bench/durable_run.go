@@ -17,13 +17,14 @@ type durableRun struct {
 	limits   Limits
 	status   func(phase string)
 	id       uint64
+	brokers  []Address // that the publishers connect to, in turn
 	account  *ackAccount
 	usage    usage
 	from, to int64 // what counts; to comes forward when the run ends early
 	told     int64 // when the status was last told
 }
 
-// An ackClient publishes on one connection.
+// An ackClient is all the publishers of a run.
 type ackClient interface {
 	connect(ctx context.Context) error
 	// drive publishes until the run is over and every answer is there, or none comes any more.
@@ -50,17 +51,20 @@ func measureDurable(ctx context.Context, t Target, w Workload, limits Limits, st
 func (r *durableRun) play(ctx context.Context, run *Run) (err error) {
 	start := now()
 	r.status("making a stream")
-	s, err := openStream(ctx, r.target, r.id, r.limits)
+	s, err := openStream(ctx, r.target, r.id, r.plan.replicas, r.limits)
 	if err != nil {
 		return err
 	}
 	// Also after a failure or an interrupt nothing of ours may stay.
 	defer func() { err = errors.Join(err, s.remove(context.WithoutCancel(ctx))) }()
 
-	client := r.client()
-	defer client.close()
 	connectCtx, cancel := context.WithTimeout(ctx, r.limits.Connect)
 	defer cancel()
+	if run.Placement, err = r.place(connectCtx, s.leader); err != nil {
+		return err
+	}
+	client := r.client()
+	defer client.close()
 	if err := client.connect(connectCtx); err != nil {
 		return fmt.Errorf("connect the publishers to %s: %w", r.target.Name, err)
 	}
@@ -76,7 +80,7 @@ func (r *durableRun) play(ctx context.Context, run *Run) (err error) {
 	r.to = r.from + r.workload.Parameters.DurationNS
 	r.account = newAckAccount(s.name, r.plan.publishers, r.plan.most, r.from, r.to)
 	r.account.probes = probes
-	stopUsage := r.usage.watch(ctx, r.from, r.target.PID)
+	stopUsage := r.usage.watch(ctx, r.from, r.target.PIDs)
 	defer stopUsage()
 	err = client.drive(ctx)
 	r.stop(now())
@@ -91,6 +95,35 @@ func (r *durableRun) play(ctx context.Context, run *Run) (err error) {
 	found, verified := s.readBack(ctx, r.account)
 	run.Deliveries = found
 	return errors.Join(err, verified)
+}
+
+// place chooses whom the publishers connect to. There is nothing to tell of a server by itself.
+func (r *durableRun) place(ctx context.Context, leader string) (*Placement, error) {
+	r.brokers = r.target.Addresses
+	p := &Placement{Leader: leader, Replicas: r.plan.replicas}
+	if len(r.brokers) > 1 && leader != "" {
+		names, err := r.target.brokers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var leads []bool
+		if r.brokers, leads, err = choose(r.brokers, names, leader, r.plan.connect); err != nil {
+			return nil, err
+		}
+		for publisher := range r.plan.publishers {
+			if leads[publisher%len(leads)] {
+				p.AtLeader++
+			}
+		}
+	} else if r.plan.connect != ConnectSpread {
+		return nil, fmt.Errorf("%s has one address, or does not say who leads a stream: publishers can't connect to the %s; give the addresses of all brokers", r.target.Name, r.plan.connect)
+	}
+	p.Connections = min(r.plan.publishers, len(r.brokers))
+	if p.Connections == 1 && len(r.target.Addresses) == 1 {
+		return nil, nil
+	}
+	r.brokers = r.brokers[:p.Connections]
+	return p, nil
 }
 
 // over tells a client whether to send no more, and that it has been told.

@@ -14,7 +14,7 @@ import (
 // smallDurable ends after its messages, long before its time.
 func smallDurable(t *testing.T, publishers, window int, client string) Workload {
 	t.Helper()
-	made, err := Durable{Publishers: []int{publishers}, PayloadBytes: 40, Duration: time.Minute, Client: client}.Workloads()
+	made, err := Durable{Publishers: []int{publishers}, Replicas: []int{1}, Connect: ConnectSpread, PayloadBytes: 40, Duration: time.Minute, Client: client}.Workloads()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,24 +240,25 @@ func TestServerWithoutJetStream(t *testing.T) {
 }
 
 func TestDurablePlans(t *testing.T) {
-	d := Durable{Publishers: []int{1, 32}, Window: 100, PayloadBytes: 128, Duration: time.Second, Client: ClientLight}
+	d := Durable{Publishers: []int{1, 32}, Replicas: []int{1, 3}, Connect: ConnectSpread, Window: 100, PayloadBytes: 128, Duration: time.Second, Client: ClientLight}
 	made, err := d.Workloads()
-	if err != nil || len(made) != 3 {
+	if err != nil || len(made) != 6 {
 		t.Fatalf("%d plans, %v", len(made), err)
 	}
-	for i, want := range []durablePlan{{1, 1, maxDurableMessages, false}, {32, 1, maxDurableMessages, false}, {1, 100, maxDurableMessages, false}} {
-		if *made[i].durable != want {
-			t.Errorf("plan %d is %+v, want %+v", i, *made[i].durable, want)
+	for i, want := range [][3]int{{1, 1, 1}, {32, 1, 1}, {1, 100, 1}, {1, 1, 3}, {32, 1, 3}, {1, 100, 3}} {
+		if p := made[i].durable; [3]int{p.publishers, p.window, p.replicas} != want || p.most != maxDurableMessages {
+			t.Errorf("plan %d is %+v, want %v", i, p, want)
 		}
 	}
 	d.Publishers = nil
-	if made, err := d.Workloads(); err != nil || len(made) != 1 || made[0].durable.window != 100 {
+	if made, err := d.Workloads(); err != nil || len(made) != 2 || made[0].durable.window != 100 {
 		t.Errorf("only the window: %+v, %v", made, err)
 	}
 	for _, wrong := range []func(*Durable){
 		func(d *Durable) { d.Window = 0 }, func(d *Durable) { d.Window = -1 }, func(d *Durable) { d.Window = 1 << 20 },
 		func(d *Durable) { d.Publishers = []int{0} }, func(d *Durable) { d.Publishers = []int{20_000} }, func(d *Durable) { d.PayloadBytes = 31 },
-		func(d *Durable) { d.Client = "other" }, func(d *Durable) { d.Duration = 0 },
+		func(d *Durable) { d.Client = "other" }, func(d *Durable) { d.Duration = 0 }, func(d *Durable) { d.Replicas = nil },
+		func(d *Durable) { d.Replicas = []int{3, 0} }, func(d *Durable) { d.Replicas = []int{6} }, func(d *Durable) { d.Connect = "" },
 	} {
 		bad := d
 		if wrong(&bad); true {

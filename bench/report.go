@@ -102,10 +102,20 @@ func (r Result) unit() string {
 
 // load names the result: forward 10 groups.
 func (r Result) load() string {
-	if r.Parameters.Window > 1 {
-		return fmt.Sprintf("%s, %d in flight", r.Scenario, r.Parameters.Window)
+	replicas := ""
+	if r.Parameters.Replicas > 1 {
+		replicas = fmt.Sprintf(" on %d replicas", r.Parameters.Replicas)
 	}
-	return fmt.Sprintf("%s %d %s", r.Scenario, r.Size, r.unit())
+	if r.Parameters.Window > 1 {
+		return fmt.Sprintf("%s%s, %d in flight", r.Scenario, replicas, r.Parameters.Window)
+	}
+	return fmt.Sprintf("%s%s %d %s", r.Scenario, replicas, r.Size, r.unit())
+}
+
+// besides tells whether the other result stands in the same table.
+func (r Result) besides(other Result) bool {
+	return r.Scenario == other.Scenario && r.Parameters.Replicas == other.Parameters.Replicas &&
+		r.Parameters.Connect == other.Parameters.Connect
 }
 
 // WriteJSON writes the report as indented JSON.

@@ -126,7 +126,7 @@ func TestReportOfTwoServers(t *testing.T) {
 // sampleDurable has three servers, of which the last is not up to the largest load.
 func sampleDurable(t *testing.T) *Report {
 	t.Helper()
-	plans, err := Durable{Publishers: []int{1, 256}, Window: 4096, PayloadBytes: 128, Warmup: time.Second, Duration: 3 * time.Second, Client: ClientLight}.Workloads()
+	plans, err := Durable{Publishers: []int{1, 256}, Replicas: []int{1}, Connect: ConnectSpread, Window: 4096, PayloadBytes: 128, Warmup: time.Second, Duration: 3 * time.Second, Client: ClientLight}.Workloads()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,7 @@ func TestDurationsHaveThreeDigits(t *testing.T) {
 }
 
 func TestTargets(t *testing.T) {
-	target, err := ParseTarget("", "nats://a:p@h1, tls://tok@h2:4333,h3", "user", "word", "", 0)
+	target, err := ParseTarget("", "nats://a:p@h1, tls://tok@h2:4333,h3", "user", "word", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +327,7 @@ func TestTargets(t *testing.T) {
 		t.Errorf("shown as %s", target.URLs())
 	}
 	for _, wrong := range []string{"", "nats://", "http://secret:secret@h", "nats://secret:secret@h:port", "a,,b"} {
-		if _, err := ParseTarget("", wrong, "", "", "", 0); err == nil || strings.Contains(err.Error(), "secret") {
+		if _, err := ParseTarget("", wrong, "", "", ""); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", wrong, err)
 		}
 	}

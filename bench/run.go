@@ -48,6 +48,7 @@ type Run struct {
 	Rate       float64    `json:"achieved_messages_per_s"`
 	Delivered  float64    `json:"achieved_deliveries_per_s"`
 	Acks       *Acks      `json:"acks,omitempty"`
+	Placement  *Placement `json:"placement,omitempty"`
 	AckRate    float64    `json:"acks_per_s,omitempty"`
 	ClientCPU  CPU        `json:"client_cpu"`
 	ServerCPU  *CPU       `json:"server_cpu,omitempty"`
@@ -116,7 +117,7 @@ func (r *runner) play(ctx context.Context, d driver, run *Run) error {
 	run.SettleNS = now() - connected
 
 	zero := now() + int64(leadIn)
-	stopUsage := r.usage.watch(ctx, zero+r.workload.Parameters.WarmupNS, r.target.PID)
+	stopUsage := r.usage.watch(ctx, zero+r.workload.Parameters.WarmupNS, r.target.PIDs)
 	defer stopUsage()
 	err := r.pace(ctx, zero)
 	if drained := r.drain(ctx); err == nil {

@@ -13,18 +13,28 @@ import (
 // ErrNoStreams marks a server that does not speak JetStream.
 var ErrNoStreams = errors.New("does not speak JetStream")
 
+const (
+	// settling is how long a cluster whose servers just started may take until it answers for streams.
+	settling = 30 * time.Second
+	// askTimeout bounds one question; a server that is not ready leaves some unanswered.
+	askTimeout = 2 * time.Second
+	askAgain   = 100 * time.Millisecond
+)
+
 // readBatch is how many messages are asked for at a time when a stream is read back.
 const readBatch = 4096
 
 // A benchStream is the stream of one run, and a connection of its own to manage it by.
 type benchStream struct {
-	target Target
-	limits Limits
-	id     uint64
-	name   string
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	stream jetstream.Stream
+	target   Target
+	limits   Limits
+	id       uint64
+	name     string
+	replicas int
+	leader   string // when it was made; empty where the server does not say
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	stream   jetstream.Stream
 }
 
 // A name that is also one that Kubernetes would take.
@@ -33,7 +43,7 @@ func streamSubject(id uint64) string { return fmt.Sprintf("bench.%016x", id) }
 
 // hasStreams asks a target for JetStream; its error says what the answer was.
 func (t Target) hasStreams(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, settling)
 	defer cancel()
 	nc, err := t.address(0).connect(ctx, "carillon-bench", nil)
 	if err != nil {
@@ -44,7 +54,11 @@ func (t Target) hasStreams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	switch _, err := js.AccountInfo(ctx); {
+	err = untilReady(ctx, func(ctx context.Context) error {
+		_, err := js.AccountInfo(ctx)
+		return err
+	})
+	switch {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return fmt.Errorf("%s %w", t.Name, ErrNoStreams)
 	case err != nil:
@@ -53,18 +67,51 @@ func (t Target) hasStreams(ctx context.Context) error {
 	return nil
 }
 
-// openStream makes a stream that is kept in files, on one replica, without limits.
-func openStream(ctx context.Context, t Target, id uint64, limits Limits) (*benchStream, error) {
-	s := &benchStream{target: t, limits: limits, id: id, name: streamName(id)}
+// untilReady asks again for as long as a cluster leaves questions unanswered, or says that it is
+// not ready: it has no leader yet, or does not know all its servers.
+func untilReady(ctx context.Context, ask func(context.Context) error) error {
+	for {
+		once, cancel := context.WithTimeout(ctx, askTimeout)
+		err := ask(once)
+		cancel()
+		if err == nil || ctx.Err() != nil || !notReady(err) || sleep(ctx, askAgain) != nil {
+			return err
+		}
+	}
+}
+
+// notReady tells errors that pass from those that stay.
+func notReady(err error) bool {
+	const noSuitablePeers = 10005
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) {
+		return true
+	}
+	var answer jetstream.JetStreamError
+	if !errors.As(err, &answer) || answer.APIError() == nil {
+		return false
+	}
+	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+		return false
+	}
+	return answer.APIError().Code == 503 || answer.APIError().ErrorCode == noSuitablePeers
+}
+
+// openStream makes a stream that is kept in files, without limits, and waits until it has its
+// leader and all its replicas.
+func openStream(ctx context.Context, t Target, id uint64, replicas int, limits Limits) (*benchStream, error) {
+	s := &benchStream{target: t, limits: limits, id: id, name: streamName(id), replicas: replicas}
 	ctx, cancel := context.WithTimeout(ctx, limits.Connect)
 	defer cancel()
 	if err := s.dial(ctx); err != nil {
 		return nil, err
 	}
-	var err error
-	s.stream, err = s.js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: s.name, Subjects: []string{streamSubject(id) + ".*"}, Storage: jetstream.FileStorage, Replicas: 1,
-		Description: "made by carillon bench; delete it if no benchmark is running",
+	err := untilReady(ctx, func(ctx context.Context) (err error) {
+		// What was made and not told is there already: making it again is no error.
+		s.stream, err = s.js.CreateStream(ctx, jetstream.StreamConfig{
+			Name: s.name, Subjects: []string{streamSubject(id) + ".*"}, Storage: jetstream.FileStorage, Replicas: replicas,
+			Description: "made by carillon bench; delete it if no benchmark is running",
+		})
+		return err
 	})
 	if err != nil {
 		err = fmt.Errorf("make the stream %s on %s: %w", s.name, t.Name, err)
@@ -75,17 +122,49 @@ func openStream(ctx context.Context, t Target, id uint64, limits Limits) (*bench
 		s.nc.Close()
 		return nil, err
 	}
+	if err := s.awaitWhole(ctx); err != nil {
+		return nil, errors.Join(err, s.remove(context.WithoutCancel(ctx)))
+	}
 	return s, nil
 }
 
-func (s *benchStream) dial(ctx context.Context) (err error) {
-	if s.nc, err = s.target.address(0).connect(ctx, "carillon-bench", nil); err != nil {
-		return fmt.Errorf("connect to %s: %w", s.target.Name, err)
+// dial connects to the first address that answers.
+func (s *benchStream) dial(ctx context.Context) error {
+	var errs []error
+	for _, a := range s.target.Addresses {
+		nc, err := a.connect(ctx, "carillon-bench", nil)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if s.js, err = jetstream.New(nc); err != nil {
+			nc.Close()
+			return err
+		}
+		s.nc = nc
+		return nil
 	}
-	if s.js, err = jetstream.New(s.nc); err != nil {
-		s.nc.Close()
+	return fmt.Errorf("connect to %s: %w", s.target.Name, errors.Join(errs...))
+}
+
+// awaitWhole waits until the stream has its leader and all its replicas are in step.
+func (s *benchStream) awaitWhole(ctx context.Context) error {
+	for {
+		asked, cancel := context.WithTimeout(ctx, askTimeout)
+		info, err := s.stream.Info(asked)
+		cancel()
+		if err == nil {
+			if info.Cluster != nil {
+				s.leader = info.Cluster.Leader
+			}
+			if err = whole(info, s.replicas); err == nil {
+				return nil
+			}
+		}
+		if sleep(ctx, askAgain) != nil {
+			return fmt.Errorf("wait for the replicas of the stream %s on %s: %w", s.name, s.target.Name, err)
+		}
 	}
-	return err
 }
 
 // settle returns when a message of its own has been stored, and how many such may be in the

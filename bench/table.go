@@ -62,7 +62,7 @@ func (t *table) write() {
 	var section []Result
 	for i, result := range t.report.Results {
 		section = append(section, result)
-		if last := i+1 == len(t.report.Results); last || t.report.Results[i+1].Scenario != result.Scenario {
+		if last := i+1 == len(t.report.Results); last || !result.besides(t.report.Results[i+1]) {
 			t.section(section)
 			section = nil
 		}

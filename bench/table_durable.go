@@ -15,7 +15,15 @@ const (
 func (t *table) durable(results []Result) {
 	p := results[0].Parameters
 	t.line()
-	t.linef("durable: publishers on one connection to a stream in files on 1 replica, %d B, client %s", p.PayloadBytes, results[0].Client)
+	replicas := "1 replica"
+	if p.Replicas > 1 {
+		replicas = fmt.Sprintf("%d replicas", p.Replicas)
+	}
+	on, where := connected(results)
+	t.linef("durable: publishers%s to a stream in files on %s, %d B, client %s", on, replicas, p.PayloadBytes, results[0].Client)
+	if where != "" {
+		t.line(where)
+	}
 	t.linef("%s s measured after %s s of warm-up; without a window, each publisher waits for every ack",
 		number(float64(p.DurationNS)/1e9), number(float64(p.WarmupNS)/1e9))
 	t.line()
@@ -38,6 +46,27 @@ func (t *table) durable(results []Result) {
 		}
 	}
 	t.durableConditions(results)
+}
+
+// connected says whom the publishers connect to: in the headline, or in a line of its own.
+func connected(results []Result) (on, line string) {
+	for _, r := range results {
+		for _, m := range r.Measured {
+			for _, run := range m.Runs {
+				if run.Placement == nil {
+					continue
+				}
+				switch r.Parameters.Connect {
+				case ConnectLeader:
+					return "", "the publishers share one connection, to the broker that leads the stream"
+				case ConnectFollower:
+					return "", "the publishers share a connection to each broker but the one that leads the stream"
+				}
+				return "", "the publishers share a connection to each broker"
+			}
+		}
+	}
+	return " on one connection", ""
 }
 
 func durableSize(r Result) string {

@@ -17,7 +17,7 @@ import (
 type Target struct {
 	Name      string // in the report
 	Addresses []Address
-	PID       int // 0, or the server's process on this machine, whose CPU and memory are read
+	PIDs      []int // the server's processes on this machine, if they are known: their CPU and memory are read
 }
 
 // An Address is one place to connect to, and as whom.
@@ -31,8 +31,8 @@ const defaultPort = "4222"
 
 // ParseTarget reads a comma-separated list of nats:// URLs. Credentials inside a URL win
 // over those given beside it. No error repeats what might be a secret.
-func ParseTarget(name, list, user, password, token string, pid int) (Target, error) {
-	t := Target{Name: name, PID: pid}
+func ParseTarget(name, list, user, password, token string, pids ...int) (Target, error) {
+	t := Target{Name: name, PIDs: pids}
 	for _, text := range strings.Split(list, ",") {
 		a, err := parseAddress(strings.TrimSpace(text))
 		if err != nil {
@@ -61,7 +61,7 @@ func ParseTargets(texts []string) ([]Target, error) {
 			if urls == nil {
 				return nil
 			}
-			t, err := ParseTarget(name, strings.Join(urls, ","), "", "", "", 0)
+			t, err := ParseTarget(name, strings.Join(urls, ","), "", "", "")
 			targets, urls = append(targets, t), nil
 			return err
 		}

@@ -12,7 +12,7 @@ type usage struct {
 	began, finished        int64 // 0 until then
 	client, server         time.Duration
 	rss                    int64
-	pid                    int
+	pids                   []int
 	clientAtStart, atStart time.Duration
 	readable               bool
 	once                   sync.Once
@@ -20,10 +20,10 @@ type usage struct {
 }
 
 // watch takes the first reading at the time given, in a goroutine that the returned function ends.
-func (u *usage) watch(ctx context.Context, at int64, pid int) (stop func()) {
+func (u *usage) watch(ctx context.Context, at int64, pids []int) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
-	u.pid = pid
+	u.pids = pids
 	go func() {
 		defer close(done)
 		if sleep(ctx, time.Duration(at-now())) != nil {
@@ -32,8 +32,8 @@ func (u *usage) watch(ctx context.Context, at int64, pid int) (stop func()) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		u.clientAtStart = ownCPU()
-		if pid > 0 {
-			used, _, err := processUsage(pid)
+		if len(pids) > 0 {
+			used, _, err := processesUsage(pids)
 			u.atStart, u.readable = used, err == nil
 		}
 		u.began = now()
@@ -56,9 +56,21 @@ func (u *usage) finish() {
 		}
 		u.client = ownCPU() - u.clientAtStart
 		if u.readable {
-			if used, rss, err := processUsage(u.pid); err == nil {
+			if used, rss, err := processesUsage(u.pids); err == nil {
 				u.server, u.rss = used-u.atStart, rss
 			}
 		}
 	})
+}
+
+// processesUsage adds up what the processes of one server or cluster use.
+func processesUsage(pids []int) (used time.Duration, rss int64, err error) {
+	for _, pid := range pids {
+		u, r, err := processUsage(pid)
+		if err != nil {
+			return 0, 0, err
+		}
+		used, rss = used+u, rss+r
+	}
+	return used, rss, nil
 }

@@ -42,6 +42,8 @@ type Parameters struct {
 	Subscribers        int     `json:"subscribers"`
 	Publishers         int     `json:"publishers"`
 	Window             int     `json:"in_flight_per_publisher,omitempty"`
+	Replicas           int     `json:"replicas,omitempty"`
+	Connect            string  `json:"publishers_connect_to,omitempty"`
 	Topics             int     `json:"topics,omitempty"`
 	MessagesPerTopic   int     `json:"messages_per_topic_per_round,omitempty"`
 	Rounds             int     `json:"rounds,omitempty"`
@@ -221,7 +223,7 @@ func (w Workload) checkLedger() error {
 // connections is how many sockets the workload holds open at once.
 func (w Workload) connections() int {
 	if w.durable != nil {
-		return 2 // the publishers', and one to manage the stream
+		return w.durable.publishers + 1 // at most one each, and one to manage the stream
 	}
 	return len(w.subscribers) + len(w.topics)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,8 +27,8 @@ type benchFlags struct {
 	against                 []string
 	name, againstName       string
 	user, password, token   string
-	serverPID               int
-	againstPID              []int
+	serverPID               string
+	againstPID              []string
 	repeat                  int
 	wait, connect, drain    time.Duration
 	seed                    uint64
@@ -39,6 +40,8 @@ type benchFlags struct {
 	publishers, perTopic    int
 	waiting                 []int // publishers of durable
 	window                  int
+	replicas                []int
+	connectTo               string
 	rate                    float64
 	forwardSize, fanoutSize int
 	durableSize             int
@@ -113,14 +116,16 @@ func newBenchDurableCommand() *cobra.Command {
 		Short: "Publishers that wait until each message is stored",
 		Long: `Publishers that wait until each message is stored.
 
-It makes a stream over the JetStream API (in files, one replica), publishes to it on one
-connection, checks every ack, reads the stream back, and deletes it. The loop is closed: it
-finds how many acks a second a server gives, and how long a publisher waits for one.
+It makes a stream over the JetStream API (in files, on --replicas), publishes to it on one
+connection to each address given, checks every ack, reads the stream back, and deletes it. The
+loop is closed: it finds how many acks a second a server gives, and how long a publisher waits
+for one.
 
 What an ack is worth is up to the server. nats-server syncs to the disk some time after it,
 unless its configuration has sync_interval: always; compare what keeps the same promise.`,
 		Example: `  carillon bench durable --server nats://127.0.0.1:4222
-  carillon bench durable --name carillon --against default=nats://127.0.0.1:4223,synced=nats://127.0.0.1:4224`,
+  carillon bench durable --name carillon --against default=nats://127.0.0.1:4223,synced=nats://127.0.0.1:4224
+  carillon bench durable --replicas 1,3 --server nats://127.0.0.1:4222,nats://127.0.0.1:4223,nats://127.0.0.1:4224`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd, func() ([]bench.Workload, error) { return f.durable(bench.ClientLight).Workloads() })
@@ -193,8 +198,8 @@ func (f *benchFlags) common(cmd *cobra.Command) {
 	flags.StringVar(&f.user, "user", "", "user for --server (env CARILLON_USER)")
 	flags.StringVar(&f.password, "password", "", "password for --server (env CARILLON_PASSWORD, which other users of the machine can't see)")
 	flags.StringVar(&f.token, "token", "", "token for --server (env CARILLON_TOKEN)")
-	flags.IntVar(&f.serverPID, "server-pid", 0, "process of the server on this machine: shows its CPU and memory (Linux)")
-	flags.IntSliceVar(&f.againstPID, "against-pid", nil, "processes of the other servers on this machine, in the order of --against")
+	flags.StringVar(&f.serverPID, "server-pid", "", "`process` of the server on this machine, or those of a cluster with + between them: shows CPU and memory (Linux)")
+	flags.StringSliceVar(&f.againstPID, "against-pid", nil, "`processes` of the other servers on this machine, in the order of --against")
 	flags.DurationVar(&f.wait, "wait", time.Minute, "how long to wait for a server to answer at the start")
 	flags.DurationVar(&f.connect, "connect-timeout", bench.DefaultLimits.Connect, "limit for making all connections, and again for all subscribers to hear a first message")
 	flags.DurationVar(&f.drain, "drain-timeout", bench.DefaultLimits.Drain, "how long after the last message one that has not come counts as lost")
@@ -223,6 +228,9 @@ func (f *benchFlags) durableFlags(cmd *cobra.Command, publishers string) {
 	flags := cmd.Flags()
 	flags.IntSliceVar(&f.waiting, publishers, []int{1, 32, 256}, "numbers of publishers to measure with, each of which waits for its ack")
 	flags.IntVar(&f.window, "window", 4096, "messages in flight of one more publisher, which does not wait; 0 leaves it out")
+	flags.IntSliceVar(&f.replicas, "replicas", []int{1}, "numbers of replicas of the stream to measure with, 1 to 5")
+	flags.StringVar(&f.connectTo, "connect-to", bench.ConnectSpread, "to whom of several addresses the publishers connect: spread, leader (of the stream) or follower")
+	_ = cmd.RegisterFlagCompletionFunc("connect-to", cobra.FixedCompletions([]string{bench.ConnectSpread, bench.ConnectLeader, bench.ConnectFollower}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (f *benchFlags) times(cmd *cobra.Command, warmup, duration time.Duration, client string) {
@@ -264,7 +272,7 @@ func (f *benchFlags) fanout(client string) bench.Fanout {
 
 func (f *benchFlags) durable(client string) bench.Durable {
 	return bench.Durable{
-		Publishers: f.waiting, Window: f.window, PayloadBytes: f.durableSize,
+		Publishers: f.waiting, Window: f.window, Replicas: f.replicas, Connect: f.connectTo, PayloadBytes: f.durableSize,
 		Warmup: f.warmup, Duration: f.duration, Client: cmp.Or(f.client, client),
 	}
 }
@@ -304,7 +312,11 @@ func (f *benchFlags) campaign(cmd *cobra.Command) (bench.Campaign, error) {
 	if user != "" && token != "" {
 		return bench.Campaign{}, errors.New("a user and a token were given for the server: choose one")
 	}
-	server, err := bench.ParseTarget(f.name, f.server, user, password, token, f.serverPID)
+	pids, err := parsePIDs(f.serverPID)
+	if err != nil {
+		return bench.Campaign{}, fmt.Errorf("--server-pid: %w", err)
+	}
+	server, err := bench.ParseTarget(f.name, f.server, user, password, token, pids...)
 	if err != nil {
 		return bench.Campaign{}, fmt.Errorf("--server: %w", err)
 	}
@@ -334,10 +346,27 @@ func (f *benchFlags) others() ([]bench.Target, error) {
 	if len(f.againstPID) > len(others) {
 		return nil, fmt.Errorf("--against-pid has %d processes, and --against %d servers", len(f.againstPID), len(others))
 	}
-	for i, pid := range f.againstPID {
-		others[i].PID = pid
+	for i, text := range f.againstPID {
+		if others[i].PIDs, err = parsePIDs(text); err != nil {
+			return nil, fmt.Errorf("--against-pid: %w", err)
+		}
 	}
 	return others, nil
+}
+
+// parsePIDs reads the processes of one server: 12, or 12+34+56.
+func parsePIDs(text string) (pids []int, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	for _, part := range strings.Split(text, "+") {
+		pid, err := strconv.Atoi(part)
+		if err != nil || pid < 1 {
+			return nil, fmt.Errorf("%q is no process id; give a number, or several with + between them", part)
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
 }
 
 // commandLine repeats the flags that were given, without what is secret.

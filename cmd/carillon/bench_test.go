@@ -37,6 +37,11 @@ func TestBenchRefusesWrongCommandLinesBeforeItConnects(t *testing.T) {
 		"bench durable --window 1000000",
 		"bench durable --publishers= --window 0",
 		"bench durable --size 16",
+		"bench durable --replicas 0",
+		"bench durable --replicas 1,6",
+		"bench durable --connect-to nobody",
+		"bench durable --server-pid 12+x",
+		"bench durable --against a=127.0.0.1:4223 --against-pid 12+",
 	} {
 		if code := run(t.Context(), strings.Fields(line)); code != exitUsage {
 			t.Errorf("carillon %s: exit code %d, want %d", line, code, exitUsage)
