@@ -20,6 +20,15 @@ type model struct {
 	start   uint64 // acknowledged
 	tried   uint64 // greatest start that was asked for
 	batches []uint64
+	reset   uint64 // where a reset that is under way is to begin
+}
+
+// forget is what a reset does.
+func (m *model) forget(start uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.content)
+	m.end, m.synced, m.start, m.tried, m.reset, m.batches = start, start, start, start, 0, nil
 }
 
 func newModel() *model {
@@ -53,6 +62,10 @@ func (m *model) check(l *Log) error {
 	if len(rec.Damaged) > 0 || rec.Suspect && rec.Cut == 0 || rec.Cut > 0 && !rec.Suspect {
 		return fmt.Errorf("recovery says %+v", rec)
 	}
+	if m.reset > 0 && start == m.reset && end == m.reset {
+		m.forget(m.reset)
+	}
+	m.reset = 0
 	switch {
 	case end < m.synced:
 		return fmt.Errorf("it ends at %d, and %d was acknowledged (%+v)", end, m.synced, rec)
@@ -141,7 +154,16 @@ func (m *model) step(t *testing.T, l *Log, rng *rand.Rand, epoch uint64) error {
 		m.synced = to
 		m.mu.Unlock()
 	case 4:
-		return l.SetSpec([]byte("more"), epoch)
+		if rng.IntN(4) > 0 {
+			return l.SetSpec([]byte("more"), epoch)
+		}
+		// A reset: until it is acknowledged, the log that was and the empty one are both right.
+		to := 1 + rng.Uint64N(2*m.end)
+		m.reset = to
+		if err := l.ResetTo(to); err != nil {
+			return err
+		}
+		m.forget(to)
 	default:
 		n := 1 + rng.IntN(4)
 		records := make([]Record, n)

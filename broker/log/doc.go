@@ -18,7 +18,8 @@
 //
 // Invariants:
 //
-//	L1  Offsets are dense and begin at 1. An offset that was acknowledged is never given again.
+//	L1  Offsets are dense and begin at 1. An offset that was acknowledged is never given again, but
+//	    by a log that was told to give up what it holds (TruncateTo, ResetTo).
 //	L2  Batches are whole or not there; their bytes never change once they are appended, and are
 //	    the same in memory, on disk and on every replica.
 //	L3  Synced means: the batch, all before it in the log, and the names of their files survive a
@@ -35,6 +36,9 @@
 //	L8  The start is on the disk before files below it go. The start never passes a Hold.
 //	L9  A sync that failed is never repeated. The disk refuses all appends from then on; reads go on.
 //	L10 Every batch is checked by CRC when it is read from a file.
+//	L11 What a truncation or a reset gives up stands in meta.json before the first file changes, and
+//	    is gone before anything is appended. Opening again finishes what was under way: so never a
+//	    hole, and never a record of the old log behind one of the new.
 //
 // When the process dies in it, by what was under way:
 //
@@ -45,8 +49,8 @@
 //   - sealing: the footer is there or not, and the batches say the same. The next segment has
 //     nothing in it yet (L5), so this one is read from front to end and goes on being written.
 //   - a trim: the start has moved or not. If it has, the next opening deletes what is left below.
-//   - a truncation: segments have gone from the last one backwards, so the log is longer than was
-//     asked for, and without a hole.
+//   - a truncation: the log is as it was, or the next opening cuts it as far as was asked for.
+//   - a reset: the log is as it was, or the next opening deletes what is left, and it is empty.
 //   - making a log: a directory without meta.json, which is no log. Moving one aside is one step,
 //     and so is moving one out to be deleted; what is left there goes at the next opening.
 //   - recovery: all of the above, and nothing else; it is done again.

@@ -29,6 +29,9 @@ type Meta struct {
 	Durable uint64 `json:"durable"`
 	// Cut, if there is one, is a truncation under way: from this offset on nothing is to be left.
 	Cut uint64 `json:"cut,omitempty"`
+	// Reset, if there is one, is a reset under way: nothing that is here is to be left, and the log
+	// begins there.
+	Reset uint64 `json:"reset,omitempty"`
 	// Log is a secret number by which markers are told from payloads.
 	Log uint64 `json:"log"`
 }

@@ -52,7 +52,13 @@ func (l *Log) open(start, epoch uint64, spec []byte) error {
 	if m.Topic != l.id.Topic || m.Shard != l.id.Shard || m.Part != l.id.Part {
 		return fmt.Errorf("its directory belongs to %s-%d%s; set it aside", m.Topic, m.Shard, m.Part)
 	}
-	l.meta, l.secret, l.start = *m, m.Log, m.Start
+	l.meta, l.secret = *m, m.Log
+	if m.Reset > 0 {
+		if err := l.finishReset(); err != nil {
+			return err
+		}
+	}
+	l.start = l.meta.Start
 	bases, err := l.bases()
 	if err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+
+	"github.com/carillon-mq/carillon/broker/env"
 )
 
 // Hold pins what stands from an offset on, until it is released.
@@ -117,7 +119,8 @@ func (l *Log) dropBelowStart() error {
 
 // TruncateTo cuts the log's end back to offset, or to the beginning of the batch that holds it, and
 // returns the new end: what a follower does that has records its leader never had. It can't
-// cut below the start. Readers of what is cut must have been ended before.
+// cut below the start, but for the beginning of the batch that holds the start; with nothing left,
+// that is where the log begins. Readers of what is cut must have been ended before.
 func (l *Log) TruncateTo(offset uint64) (uint64, error) {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -135,9 +138,16 @@ func (l *Log) TruncateTo(offset uint64) (uint64, error) {
 		return 0, &RangeError{Log: l.name, Asked: offset, Start: l.start, End: l.end}
 	}
 	l.mu.Unlock()
-	base, err := l.batchBase(offset)
+	base, err := l.BatchBase(offset)
 	if err != nil {
 		return 0, err
+	}
+	if base <= l.Start() {
+		// Nothing is left, so nothing of what was trimmed before may be either: its epochs are not the new ones'.
+		if err := l.reset(base); err != nil {
+			return 0, fmt.Errorf("log %s: truncate to %d: %w", l.name, offset, l.disk.noticed(err))
+		}
+		return base, nil
 	}
 	// A crash may leave the file's old length with zeros where the cut begins, which looks like
 	// damage to bytes that were synced. So what is to happen is on the disk before it does.
@@ -149,7 +159,7 @@ func (l *Log) TruncateTo(offset uint64) (uint64, error) {
 	if err := l.cut(base); err != nil {
 		return 0, fmt.Errorf("log %s: truncate to %d: %w", l.name, offset, l.disk.noticed(err))
 	}
-	m.Cut = 0
+	m.Cut, m.Durable = 0, base
 	if err := l.saveMeta(m); err != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -160,8 +170,9 @@ func (l *Log) TruncateTo(offset uint64) (uint64, error) {
 	return l.end, nil
 }
 
-// batchBase is where the batch begins that holds an offset.
-func (l *Log) batchBase(offset uint64) (uint64, error) {
+// BatchBase is where the batch begins that holds an offset: before it, if the log was trimmed within a
+// batch. At the log's end it is the end.
+func (l *Log) BatchBase(offset uint64) (uint64, error) {
 	v, err := l.NewCursor(offset).Read(1)
 	if err != nil {
 		return 0, err
@@ -189,7 +200,7 @@ func (l *Log) cut(base uint64) error {
 		l.segments = l.segments[:n-1]
 		l.active = nil
 	}
-	l.end, l.durable = base, min(l.durable, base)
+	l.end, l.durable = base, base // what is left was sealed, or is synced below
 	for n := len(l.epochs); n > 0 && l.epochs[n-1].Start >= base; n-- {
 		l.epochs = l.epochs[:n-1]
 	}
@@ -203,7 +214,7 @@ func (l *Log) cut(base uint64) error {
 		return l.broken(err)
 	}
 	defer l.disk.handles.release(s)
-	pos, err := l.positionOf(base, s)
+	pos, err := l.positionOf(base, s, f)
 	if err != nil {
 		return l.broken(err)
 	}
@@ -211,28 +222,44 @@ func (l *Log) cut(base uint64) error {
 		return l.broken(&syncError{err})
 	}
 	fresh := newSegment(l.dir, s.base)
-	if _, err := fresh.scan(f, l.secret, true, 0, 0); err != nil {
+	fresh.end = base
+	found, err := fresh.scan(f, l.secret, false, 0, 0)
+	if err != nil {
 		return l.broken(err)
 	}
-	// It has no room, so the next append begins another segment, and this one gets its footer.
 	fresh.size, fresh.written, fresh.synced = pos, pos, pos
 	l.disk.handles.forget(s)
-	l.segments[n-1], l.active = fresh, fresh
+	l.segments[n-1] = fresh
+	if len(found.damages) > 0 {
+		// What is damaged stays so, and a footer would hide it.
+		fresh.closed = true
+		fresh.lookup.Store(&lookup{index: fresh.index, pos: fresh.pos, damages: found.damages, whole: true})
+		fresh.index = nil
+		return nil
+	}
+	// It has no room, so the next append begins another segment, and this one gets its footer.
+	l.active = fresh
 	return nil
 }
 
-// positionOf is where the batch that begins at base stands in s. mu is held.
-func (l *Log) positionOf(base uint64, s *segment) (int64, error) {
-	f, err := l.disk.handles.acquire(s)
-	if err != nil {
-		return 0, err
+// positionOf is where the batch that begins at base stands in s, whose file is f. What is damaged
+// before it doesn't matter, as long as it can be read itself. mu is held.
+func (l *Log) positionOf(base uint64, s *segment, f env.File) (int64, error) {
+	index := s.index
+	if known := s.lookup.Load(); known != nil {
+		index = known.index
+	} else if index == nil {
+		fresh := &segment{base: s.base, path: s.path, end: s.end}
+		var err error
+		if index, err = fresh.readFooter(f, l.secret); err != nil {
+			index = nil // so it is looked for from the front
+		}
 	}
-	defer l.disk.handles.release(s)
 	r, err := newFrames(f)
 	if err != nil {
 		return 0, err
 	}
-	for pos := int64(0); ; {
+	for pos := seek(index, base); ; {
 		fr, err := r.next(pos)
 		if err != nil {
 			return 0, fmt.Errorf("%s at byte %d: %w", filepath.Base(s.path), pos, err)
