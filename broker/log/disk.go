@@ -33,6 +33,7 @@ type Disk struct {
 	opts    Options
 	handles handles
 	stats   diskStats
+	mark    []byte
 
 	backlog atomic.Int64 // bytes that wait to be written
 
@@ -40,6 +41,7 @@ type Disk struct {
 	logs    map[string]*Log
 	dirty   []*Log
 	failed  error
+	unclean error // why the disk can't be said to hold all that was appended
 	closing bool
 	room    *sync.Cond // the backlog shrank, the disk failed or is closing
 
@@ -91,6 +93,13 @@ func OpenDisk(fsys env.FS, dir string, opts Options) (*Disk, error) {
 	if opts.SyncAllFrom == 0 {
 		opts.SyncAllFrom = limits.SyncAllFrom
 	}
+	if err := fsys.MkdirAll(dir); err != nil {
+		return nil, err
+	}
+	mark, err := takeMark(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
 	for _, sub := range []string{shardsDir, setAsideDir, deletedDir} {
 		if err := fsys.MkdirAll(filepath.Join(dir, sub)); err != nil {
 			return nil, err
@@ -101,7 +110,7 @@ func OpenDisk(fsys env.FS, dir string, opts Options) (*Disk, error) {
 			return nil, err
 		}
 	}
-	d := &Disk{fs: fsys, dir: dir, opts: opts, logs: map[string]*Log{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	d := &Disk{fs: fsys, dir: dir, opts: opts, mark: mark, logs: map[string]*Log{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	d.handles = handles{fs: fsys, keep: opts.OpenSegments, open: list.New()}
 	d.room = sync.NewCond(&d.mu)
 	if err := d.finishDeletions(); err != nil {
@@ -217,6 +226,15 @@ func (d *Disk) fail(err error) error {
 		d.room.Broadcast()
 	}
 	return d.failed
+}
+
+// noteUnclean remembers why the disk is not to be marked as closed in order.
+func (d *Disk) noteUnclean(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.unclean == nil {
+		d.unclean = err
+	}
 }
 
 // noticed lets the disk fail if err is a failed sync.

@@ -14,6 +14,7 @@
 //	shards/<topic id>-<n>[.part]/meta.json       who the log is, its start, a floor for its end
 //	shards/<topic id>-<n>[.part]/<offset>.log    segments, named after their first record
 //	set-aside/<name>.<n>/                        logs that metadata disagree about; never deleted here
+//	clean.json                                   what an orderly end left; not there while the disk is open
 //	deleted/<name>/                              logs on their way out; the next opening removes what is left
 //
 // Invariants:
@@ -39,6 +40,8 @@
 //	L11 What a truncation or a reset gives up stands in meta.json before the first file changes, and
 //	    is gone before anything is appended. Opening again finishes what was under way: so never a
 //	    hole, and never a record of the old log behind one of the new.
+//	L12 There is a mark (clean.json) only while all that was ever appended is safe: it is written
+//	    last, and gone before anything else changes.
 //
 // When the process dies in it, by what was under way:
 //
@@ -53,6 +56,7 @@
 //   - a reset: the log is as it was, or the next opening deletes what is left, and it is empty.
 //   - making a log: a directory without meta.json, which is no log. Moving one aside is one step,
 //     and so is moving one out to be deleted; what is left there goes at the next opening.
+//   - an orderly end: there is a mark and it is true, or there is none.
 //   - recovery: all of the above, and nothing else; it is done again.
 //
 // A kill without a power cut leaves more: what was written stands in the page cache.

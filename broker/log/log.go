@@ -1,6 +1,7 @@
 package log
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -443,10 +444,14 @@ func (l *Log) Close() error {
 	m := l.meta
 	m.Durable = max(m.Durable, l.durable)
 	clean := err == nil && l.failed == nil && m.Durable != l.meta.Durable
+	failed := l.failed
 	l.dropTail()
 	l.mu.Unlock()
 	if clean {
 		err = l.saveMeta(m)
+	}
+	if why := cmp.Or(failed, err); why != nil {
+		l.disk.noteUnclean(why)
 	}
 	l.dropHandles()
 	l.disk.mu.Lock()

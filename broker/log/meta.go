@@ -77,7 +77,12 @@ func writeMeta(fsys env.FS, dir string, m *Meta) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, metaName)
+	return replaceFile(fsys, dir, metaName, data)
+}
+
+// replaceFile gives a file new content, in one step that survives a crash once it returns.
+func replaceFile(fsys env.FS, dir, name string, data []byte) error {
+	path := filepath.Join(dir, name)
 	aside := path + ".new"
 	if err := fsys.Remove(aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
