@@ -61,3 +61,44 @@ func TestFollowingAllocatesNothing(t *testing.T) {
 		t.Errorf("read up to %d", c.Next())
 	}
 }
+
+// One goroutine passes the batches of many logs on, some from memory and some from files, with one
+// piece of memory for all of them.
+func TestPassingBatchesOnAllocatesNothing(t *testing.T) {
+	d := openDisk(t, env.OS, t.TempDir(), Options{TailBytes: 64 << 10})
+	const logs, batches = 50, 40
+	cursors := make([]*Cursor, logs)
+	for i := range cursors {
+		l := openLog(t, d, Identity{Topic: "orders", Shard: i})
+		for range batches {
+			if _, err := l.Append(&Append{Epoch: 1, Records: []Record{{Data: make([]byte, 4<<10)}}, Durability: Memory}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		cursors[i] = l.NewCursor(1)
+	}
+	memory := make([]byte, 128<<10)
+	pass := func() {
+		for _, c := range cursors {
+			c.Seek(1)
+			for c.Next() <= batches {
+				c.Lend(memory)
+				v, err := c.Read(32 << 10)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for raw := v.Raw(32 << 10); raw != nil; raw = v.Raw(32 << 10) {
+				}
+				v.Release()
+				memory = c.Lend(nil)
+			}
+		}
+	}
+	pass() // opens files and reads what their footers say
+	if got := testing.AllocsPerRun(10, pass); got >= logs {
+		t.Errorf("%.0f allocations to read %d logs", got, logs)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/env"
 )
@@ -148,4 +149,78 @@ func BenchmarkReadSequentially(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "records/s")
+}
+
+// A follower at the tail: one batch of 16 KiB is appended, read and passed on.
+func BenchmarkFollowTail(b *testing.B) {
+	d := openDisk(b, env.OS, b.TempDir(), Options{})
+	l := openLog(b, d, orders)
+	a := &Append{Epoch: 1, Records: []Record{{Subject: []byte("orders"), Data: make([]byte, 16<<10-64)}}, Durability: Memory}
+	c := l.NewCursor(1)
+	b.SetBytes(16 << 10)
+	b.ReportAllocs()
+	var reading time.Duration
+	n := 0
+	for b.Loop() {
+		if err := l.WaitRoom(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := l.Append(a); err != nil {
+			b.Fatal(err)
+		}
+		began := time.Now()
+		v, err := c.Read(256 << 10)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for raw := v.Raw(256 << 10); raw != nil; raw = v.Raw(256 << 10) {
+			n += len(raw)
+		}
+		v.Release()
+		reading += time.Since(began)
+		if c.Next()%4096 == 0 {
+			b.StopTimer()
+			if _, err := l.Trim(c.Next()); err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+		}
+	}
+	b.ReportMetric(float64(reading.Nanoseconds())/float64(b.N), "ns/read")
+}
+
+// A follower that is behind, as fast as it can: batches of 16 KiB from memory.
+func BenchmarkReadTail(b *testing.B) {
+	d := openDisk(b, env.OS, b.TempDir(), Options{})
+	l := openLog(b, d, orders)
+	const batches = 2000
+	for range batches {
+		if _, err := l.Append(&Append{Epoch: 1, Records: []Record{{Data: make([]byte, 16<<10-64)}}, Durability: Memory}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := l.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	c := l.NewCursor(1)
+	for _, size := range []int{16 << 10, 256 << 10} {
+		b.Run(fmt.Sprintf("max=%d", size), func(b *testing.B) {
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				if c.Next() > batches {
+					c.Seek(1)
+				}
+				v, err := c.Read(size)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for raw := v.Raw(size); raw != nil; raw = v.Raw(size) {
+					n += len(raw)
+				}
+				v.Release()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())*(16<<10)/float64(n), "ns/batch")
+		})
+	}
 }

@@ -283,6 +283,58 @@ func TestAFollowerCopiesTheBatches(t *testing.T) {
 	mustRead(t, follower, 1, 150)
 }
 
+// What is passed on in large pieces is the same as batch by batch, from memory and from files, and
+// nothing but batches.
+func TestRawIsBatchesBackToBack(t *testing.T) {
+	_, d, l := setup(t, small)
+	put(t, l, 700)
+	together := newAck()
+	_, end, _ := l.Offsets()
+	for range 60 { // of which many are written at once
+		if _, err := l.Append(&Append{Epoch: 1, Records: texts(end, 1), Done: together}); err != nil {
+			t.Fatal(err)
+		}
+		end++
+	}
+	if err := together.wait(t, 60); err != nil {
+		t.Fatal(err)
+	}
+	for _, bound := range []int{1, 300, 1 << 20} {
+		follower, err := d.Open(Identity{Topic: "copy", Shard: bound}, 1, 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pieces, batches := 0, 0
+		for c := l.NewCursor(1); c.Next() < end; {
+			v, err := c.Read(4 << 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for raw := v.Raw(bound); raw != nil; raw = v.Raw(bound) {
+				pieces++
+				for first := len(raw); len(raw) > 0; batches++ {
+					b, err := ParseBatch(raw)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if first > bound && len(b) < first {
+						t.Fatalf("a piece of %d bytes, bounded by %d, holds more than one batch", first, bound)
+					}
+					if err := follower.AppendBatch(b, Memory, nil); err != nil {
+						t.Fatal(err)
+					}
+					raw = raw[len(b):]
+				}
+			}
+			v.Release()
+		}
+		if batches != 760 || bound == 1 && pieces != batches || bound > 1 && pieces >= batches {
+			t.Errorf("bounded by %d: %d batches in %d pieces", bound, batches, pieces)
+		}
+		mustRead(t, follower, 1, end)
+	}
+}
+
 func TestLogsAreListedAndSetAside(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	put(t, l, 3)

@@ -46,6 +46,11 @@ func (c *Cursor) Lend(memory []byte) []byte {
 
 // View is what one Read found: batches, of which the first may begin before From. Its bytes are
 // valid until Release, and until the next Read of the same cursor.
+//
+// What was appended last is not copied: the bytes are those that the committer writes, and until Release
+// they keep one chunk of the log's memory (1 MiB, or one large batch) from being used again. So
+// whoever waits for a slow reader holds at most one view, and what it costs is known. What
+// comes from a file stands in the cursor's own memory, and keeps nothing.
 type View struct {
 	From, End uint64
 	data      []byte
@@ -62,6 +67,30 @@ func (v *View) Next() (Batch, bool) {
 		}
 	}
 	return nil, false
+}
+
+// Raw returns the bytes of the batches that come next and stand back to back, about max of them and at
+// least one batch, and goes on behind them; nil at the end. It is for who passes batches on as they are:
+// between those of two writes there is a frame that is about the file and leaves it never, and all
+// others need no look at each, no copy and no memory of their own.
+func (v *View) Raw(max int) []byte {
+	for len(v.data) > 0 && frame(v.data).kind() != kindBatch {
+		v.data = v.data[le.Uint32(v.data):]
+	}
+	end := 0
+	for end < len(v.data) && frame(v.data[end:]).kind() == kindBatch {
+		n := int(le.Uint32(v.data[end:]))
+		if end > 0 && end+n > max {
+			break
+		}
+		end += n
+	}
+	if end == 0 {
+		return nil
+	}
+	raw := v.data[:end:end]
+	v.data = v.data[end:]
+	return raw
 }
 
 // Release lets go of the bytes.
