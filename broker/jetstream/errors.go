@@ -133,5 +133,6 @@ var (
 	ErrPedantic                        = &Template{400, 10157, "pedantic mode: {err}"}
 	ErrStreamOfflineReason             = &Template{500, 10194, "stream is offline: {err}"}
 	ErrConsumerOfflineReason           = &Template{500, 10195, "consumer is offline: {err}"}
+	ErrRecords                         = &Template{400, 40001, "{err}"} // ours: nats-server knows no records
 	ErrConsumerInactiveThresholdExcess = &Template{400, 10153, "consumer inactive threshold exceeds system limit of {limit}"}
 )

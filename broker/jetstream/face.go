@@ -20,12 +20,13 @@ func (PublishFace) Conditions(header []byte) (topic.Conditions, error) {
 		ID: p.ID, ExpectedTopic: p.ExpectedStream, ExpectedLastID: p.ExpectedLastID,
 		ExpectedLast: p.ExpectedLast, ExpectsLast: p.ExpectsLast,
 		ExpectedLastBySubject: p.ExpectedLastBySubject, ExpectsLastBySubject: p.ExpectsLastBySubject, ExpectedSubject: p.ExpectedSubject,
+		Records: p.Records,
 	}, nil
 }
 
 // AppendAck appends a PubAck.
-func (PublishFace) AppendAck(dst []byte, name string, offset uint64, duplicate bool) []byte {
-	return AppendPubAck(dst, name, offset, duplicate)
+func (PublishFace) AppendAck(dst []byte, name string, offset uint64, records int, duplicate bool) []byte {
+	return AppendPubAck(dst, name, offset, records, duplicate)
 }
 
 // AppendRefusal appends the answer to a message that was not kept.
@@ -38,6 +39,8 @@ func publishError(err error) *Error {
 	switch e := err.(type) { // what comes here is never wrapped
 	case *Error:
 		return e
+	case *topic.RecordsError:
+		return ErrRecords.With(e)
 	case *topic.TooLargeError:
 		return ErrStreamMessageExceedsMaximum
 	case *topic.WrongTopicError:

@@ -63,11 +63,37 @@ func TestConditionsAreThoseOfTheHeaders(t *testing.T) {
 	if !errors.Is(err, ErrMessageTTLDisabled) {
 		t.Error(err)
 	}
-	if got := string(PublishFace{}.AppendAck(nil, "orders", 7, true)); got != `{"stream":"orders","seq":7,"duplicate":true}` {
+	if got := string(PublishFace{}.AppendAck(nil, "orders", 7, 0, true)); got != `{"stream":"orders","seq":7,"duplicate":true}` {
 		t.Error(got)
 	}
 	header := []byte("NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n")
 	if n := testing.AllocsPerRun(100, func() { _, _ = PublishFace{}.Conditions(header) }); n > 0 {
 		t.Errorf("%.0f allocations", n)
+	}
+}
+
+// A message of many records is understood by its header, and answered with how many they were.
+func TestAMessageOfRecordsIsUnderstood(t *testing.T) {
+	for value, want := range map[string]int{"1": 1, "65536": 65536} {
+		c, err := PublishFace{}.Conditions([]byte("NATS/1.0\r\nCarillon-Records: " + value + "\r\nNats-Msg-Id: a\r\n\r\n"))
+		if err != nil || c.Records != want || string(c.ID) != "a" {
+			t.Errorf("%s: %+v, %v", value, c, err)
+		}
+	}
+	for _, value := range []string{"0", "65537", "-1", "one", "1 2", "", "99999999999999999999"} {
+		_, err := PublishFace{}.Conditions([]byte("NATS/1.0\r\nCarillon-Records: " + value + "\r\n\r\n"))
+		if e, ok := errors.AsType[*Error](err); !ok || e.ErrCode != 40001 || e.Code != 400 {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+	if c, err := (PublishFace{}).Conditions([]byte("NATS/1.0\r\nX-Carillon-Records: 7\r\n\r\n")); err != nil || c.Records != 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if got := string(PublishFace{}.AppendAck(nil, "orders", 7, 3, false)); got != `{"stream":"orders","seq":7,"count":3}` {
+		t.Error(got)
+	}
+	got := string(PublishFace{}.AppendRefusal(nil, "orders", &topic.RecordsError{Topic: "orders", Why: "record 3 of 4 is wrong"}))
+	if got != `{"error":{"code":400,"err_code":40001,"description":"topic orders: record 3 of 4 is wrong"},"stream":"orders","seq":0}` {
+		t.Error(got)
 	}
 }

@@ -2,6 +2,8 @@ package jetstream
 
 import (
 	"bytes"
+	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -21,6 +23,8 @@ type Publish struct {
 	ExpectedLastBySubject uint64
 	ExpectsLastBySubject  bool
 	ExpectedSubject       []byte
+	// Records is how many records the message carries; 0: it is one itself.
+	Records int
 }
 
 // Publish headers.
@@ -31,6 +35,7 @@ const (
 	headerExpectedLastID     = "Nats-Expected-Last-Msg-Id"
 	headerExpectedBySubject  = "Nats-Expected-Last-Subject-Sequence"
 	headerExpectedForSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
+	headerRecords            = "Carillon-Records"
 )
 
 // refusedHeaders ask for what a stream of Carillon can't have yet, so they are refused as
@@ -59,12 +64,19 @@ var refusedHeaders = [...]struct {
 // ParsePublish reads the headers of a published message, the first of each name, and refuses the
 // message if they ask for what can't be had.
 func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
-	if !bytes.Contains(header, []byte("\nNats-")) {
+	if !bytes.Contains(header, []byte("\nNats-")) && !bytes.Contains(header, []byte("\n"+headerRecords+":")) {
 		return p, nil // most messages: nothing to look at line by line
 	}
-	var seen struct{ id, stream, last, lastID, bySubject, forSubject bool }
+	var seen struct{ id, stream, last, lastID, bySubject, forSubject, records bool }
 	first := func(seen *bool) bool { was := *seen; *seen = true; return !was }
 	for key, value := range header.All() {
+		if string(key) == headerRecords && first(&seen.records) {
+			n, number := parseUint(value)
+			if !number || n == 0 || n > math.MaxUint16+1 {
+				return Publish{}, ErrRecords.With(fmt.Sprintf("%s is %.32q (write how many records the payload has, 1 to %d)", headerRecords, value, math.MaxUint16+1))
+			}
+			p.Records = int(n)
+		}
 		if !bytes.HasPrefix(key, []byte("Nats-")) || len(value) == 0 {
 			continue
 		}
@@ -120,10 +132,14 @@ func refusedHeader(key []byte) *Error {
 	return nil
 }
 
-// AppendPubAck appends the answer to a message that was kept, or had been before.
-func AppendPubAck(dst []byte, stream string, sequence uint64, duplicate bool) []byte {
+// AppendPubAck appends the answer to a message that was kept, or had been before. If it carried records, sequence
+// is the last one's and the answer says how many they were.
+func AppendPubAck(dst []byte, stream string, sequence uint64, records int, duplicate bool) []byte {
 	dst = appendString(append(dst, `{"stream":`...), stream)
 	dst = strconv.AppendUint(append(dst, `,"seq":`...), sequence, 10)
+	if records > 0 {
+		dst = strconv.AppendInt(append(dst, `,"count":`...), int64(records), 10)
+	}
 	if duplicate {
 		dst = append(dst, `,"duplicate":true`...)
 	}

@@ -69,7 +69,7 @@ func TestClientsReadPubAcks(t *testing.T) {
 	for _, stream := range []string{"ORDERS", `quo"te`, "größe"} {
 		for _, duplicate := range []bool{false, true} {
 			var ack jetstream.PubAck
-			data := AppendPubAck(nil, stream, 1<<63, duplicate)
+			data := AppendPubAck(nil, stream, 1<<63, 0, duplicate)
 			if err := json.Unmarshal(data, &ack); err != nil || ack != (jetstream.PubAck{Stream: stream, Sequence: 1 << 63, Duplicate: duplicate}) {
 				t.Errorf("%s: %+v %v", data, ack, err)
 			}
@@ -106,7 +106,7 @@ func TestMessagesCostNoMemory(t *testing.T) {
 		"API subject":   func() { _, _ = ParseSubject(next) },
 		"pull":          func() { _, _ = ParsePull(nil) },
 		"headers":       func() { _, _ = ParsePublish(h) },
-		"PubAck":        func() { AppendPubAck(buffer, "ORDERS", 7, true) },
+		"PubAck":        func() { AppendPubAck(buffer, "ORDERS", 7, 0, true) },
 		"PubAck, error": func() { AppendPubRefusal(buffer, "ORDERS", ErrStreamNotFound) },
 		"status":        func() { AppendStatus(buffer, NoMessages) },
 		"status left":   func() { AppendStatusLeft(buffer, RequestTimeout, 1, 2) },
@@ -137,7 +137,7 @@ func FuzzPublish(f *testing.F) {
 func BenchmarkPubAck(b *testing.B) {
 	buffer := make([]byte, 0, 128)
 	for b.Loop() {
-		AppendPubAck(buffer, "ORDERS", 123456789, false)
+		AppendPubAck(buffer, "ORDERS", 123456789, 0, false)
 	}
 }
 

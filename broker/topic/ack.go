@@ -21,7 +21,8 @@ type answer struct {
 	offset   uint64
 	from, to uint32 // of the reply subject, in the pending's buf
 	kind     answerKind
-	err      error // of a refusal
+	records  uint32 // that the message carried; 0: it is one itself
+	err      error  // of a refusal
 }
 
 // pending are the answers that wait for one append, or for earlier ones.
@@ -225,7 +226,7 @@ func (a *acker) answer(p *pending) {
 		case an.kind == isRefusal:
 			a.out.refusal(face, p.reply(an), name, an.err)
 		default:
-			a.out.ack(face, p.reply(an), name, an.offset, an.kind == isDuplicate)
+			a.out.ack(face, p.reply(an), name, an.offset, int(an.records), an.kind == isDuplicate)
 		}
 	}
 }

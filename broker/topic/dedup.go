@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"hash/maphash"
-	"math"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
@@ -116,34 +115,29 @@ func (s *Shard) rememberIDs(v *view) error {
 	}
 	from = max(from, start)
 	forgotten := 0
-	remember := func(r *log.Record) bool {
-		if r.Time < since.UnixNano() || r.Header == 0 {
-			return true
+	remember := func(id []byte, offset uint64, time int64) {
+		if time < since.UnixNano() {
+			return
 		}
-		c, err := s.service.config.Face.Conditions(r.Data[:r.Header])
-		if err != nil || len(c.ID) == 0 {
-			return true
-		}
-		h := hashID(c.ID)
+		h := hashID(id)
 		if _, ok := s.ids.find(h); ok {
-			return true // published again when the window was shorter, or there was none
+			return // published again when the window was shorter, or there was none
 		}
 		if s.ids.full() {
 			forgotten++
 			if s.ids.n == 0 {
-				return true
+				return
 			}
 			s.ids.drop()
 		}
-		s.ids.add(h, r.Offset, r.Time)
-		return true
+		s.ids.add(h, offset, time)
 	}
-	_, err := s.scan(from, end, math.MaxInt64, remember)
+	err := s.eachID(from, end, remember)
 	for damage, ok := errors.AsType[*log.CorruptError](err); ok && damage.Next > from; damage, ok = errors.AsType[*log.CorruptError](err) {
 		// Of ids that can't be read a second message is kept: better than refusing all.
 		s.service.log.Warn("message ids can't be read; a message that comes again with one is kept twice", "topic", s.topic.name, "error", damage)
 		from = damage.Next
-		_, err = s.scan(from, end, math.MaxInt64, remember)
+		err = s.eachID(from, end, remember)
 	}
 	if forgotten > 0 {
 		s.service.log.Warn("not all message ids of the deduplication window could be remembered", "topic", s.topic.name, "forgotten", forgotten, "kept", s.ids.n)

@@ -165,12 +165,21 @@ func (plainFace) Conditions(header []byte) (c Conditions, refusal error) {
 		c.ExpectedLastBySubject, c.ExpectsLastBySubject = last, true
 	}
 	c.ExpectedSubject, _ = h.Get("Expect-Subject")
+	if value, ok := h.Get("Records"); ok {
+		var err error
+		if c.Records, err = strconv.Atoi(string(value)); err != nil {
+			return c, err
+		}
+	}
 	return c, nil
 }
 
-func (plainFace) AppendAck(dst []byte, topic string, offset uint64, duplicate bool) []byte {
+func (plainFace) AppendAck(dst []byte, topic string, offset uint64, records int, duplicate bool) []byte {
 	dst = append(append(dst, topic...), '@')
 	dst = strconv.AppendUint(dst, offset, 10)
+	if records > 0 {
+		dst = strconv.AppendInt(append(dst, '/'), int64(records), 10)
+	}
 	if duplicate {
 		dst = append(dst, " again"...)
 	}

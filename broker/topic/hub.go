@@ -40,8 +40,9 @@ type Taker interface {
 type Face interface {
 	// Conditions reads what a message's header asks for. A refusal is for AppendRefusal.
 	Conditions(header []byte) (c Conditions, refusal error)
-	// AppendAck appends the answer to a message that is kept at offset, or had been kept there before.
-	AppendAck(dst []byte, topic string, offset uint64, duplicate bool) []byte
+	// AppendAck appends the answer to a message that is kept at offset, or had been kept there before. If the message
+	// carried records, offset is the last one's.
+	AppendAck(dst []byte, topic string, offset uint64, records int, duplicate bool) []byte
 	// AppendRefusal appends the answer to a message that is not kept. err is one of this package's, of
 	// broker/log's, or a refusal from Conditions.
 	AppendRefusal(dst []byte, topic string, err error) []byte
@@ -60,6 +61,8 @@ type Conditions struct {
 	ExpectedLastBySubject uint64
 	ExpectsLastBySubject  bool
 	ExpectedSubject       []byte
+	// Records is how many records the message carries, each behind its length; 0: it is one itself.
+	Records int
 }
 
 func (c *Conditions) any() bool {

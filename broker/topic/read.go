@@ -184,6 +184,20 @@ func (s *Shard) LastFor(pattern string) (log.Record, error) {
 // budget of bytes was enough. It ends with the *log.CorruptError if there are damaged records on its
 // way: what looks for a record must not take another one for it.
 func (s *Shard) scan(from, end uint64, budget int64, f func(r *log.Record) bool) (done bool, err error) {
+	return s.scanBatches(from, end, budget, func(b log.Batch, next uint64) (more bool, err error) {
+		it := b.Records()
+		more = true
+		for r := (log.Record{}); more && it.Next(&r); {
+			if r.Offset >= next && r.Offset < end {
+				more = f(&r)
+			}
+		}
+		return more, it.Err()
+	})
+}
+
+// scanBatches is scan for whole batches, of which one may begin before the next record that is wanted, and the last end behind end.
+func (s *Shard) scanBatches(from, end uint64, budget int64, f func(b log.Batch, next uint64) (more bool, err error)) (done bool, err error) {
 	c := s.data.NewCursor(from)
 	for next := from; next < end; {
 		if budget <= 0 {
@@ -201,15 +215,9 @@ func (s *Shard) scan(from, end uint64, budget int64, f func(r *log.Record) bool)
 		more := true
 		for b, ok := v.Next(); ok && more; b, ok = v.Next() {
 			budget -= int64(len(b))
-			it := b.Records()
-			for r := (log.Record{}); more && it.Next(&r); {
-				if r.Offset >= next && r.Offset < end {
-					more = f(&r)
-				}
-			}
-			if it.Err() != nil {
+			if more, err = f(b, next); err != nil {
 				v.Release()
-				return false, it.Err()
+				return false, err
 			}
 		}
 		next = v.End

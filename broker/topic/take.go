@@ -14,6 +14,8 @@ type intake struct {
 	append  log.Append
 	out     replies
 	first   bool // the next message is the first with an id, and the log has to say so before
+	alone   bool // the next message, or the last one gathered, is a batch by itself
+	id      [1]log.Extension
 }
 
 var intakes = sync.Pool{New: func() any { return &intake{} }}
@@ -29,9 +31,9 @@ func (r *replies) reset() {
 	r.messages, r.buf = r.messages[:0], r.buf[:0]
 }
 
-func (r *replies) ack(face Face, to []byte, topic string, offset uint64, duplicate bool) {
+func (r *replies) ack(face Face, to []byte, topic string, offset uint64, records int, duplicate bool) {
 	from := len(r.buf)
-	r.buf = face.AppendAck(r.buf, topic, offset, duplicate)
+	r.buf = face.AppendAck(r.buf, topic, offset, records, duplicate)
 	r.messages = append(r.messages, protocol.Message{Subject: to, Data: r.buf[from:len(r.buf):len(r.buf)]})
 }
 
@@ -126,19 +128,24 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 		s.ids.expire(now - int64(v.window))
 	}
 	known, size := s.ids.n, 0
+	kept := 0 // messages
 	p := newPending(s)
-	for n < len(messages) && len(in.records) < batchRecords {
+	in.alone, in.append = false, log.Append{}
+	for n < len(messages) && len(in.records) < batchRecords && !in.alone {
 		m := &messages[n]
 		if len(in.records) > 0 && size+len(m.Data)+len(m.Subject) > batchBytes {
 			break
 		}
 		keep := v.keeps(m.Subject) && s.judge(in, p, v, m, now)
-		if in.first {
+		if in.first || in.alone && !keep {
 			break
 		}
 		n++
 		if keep {
+			kept++
 			size += len(m.Data) + len(m.Subject)
+		}
+		if keep && !in.alone {
 			in.records = append(in.records, log.Record{Time: now, Subject: m.Subject, Header: m.Header, Data: m.Data})
 		}
 	}
@@ -147,7 +154,7 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 		return n
 	}
 	count, answers := uint64(len(in.records)), int64(len(p.answers))
-	in.append = log.Append{Epoch: s.epoch.Load(), Records: in.records, Durability: v.durability, Done: p}
+	in.append.Epoch, in.append.Records, in.append.Durability, in.append.Done = s.epoch.Load(), in.records, v.durability, p
 	p.durability = v.durability
 	_, err := s.data.Append(&in.append)
 	clear(in.records)
@@ -161,17 +168,13 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 	}
 	s.ids.undo(known)
 	s.lastKnown, s.subjects = false, nil
-	s.notAppended(in, v, p, int(count), err)
+	s.notAppended(in, v, p, kept, err)
 	return n
 }
 
 // judge says whether a message is to be kept, and notes in p or in what is answered. mu is held.
 func (s *Shard) judge(in *intake, p *pending, v *view, m *protocol.Message, now int64) bool {
 	t := s.topic
-	if v.maxMessage > 0 && len(m.Data) > v.maxMessage {
-		in.refuse(t, v, m.Reply, &TooLargeError{Topic: t.name, Size: len(m.Data), Max: v.maxMessage})
-		return false
-	}
 	var c Conditions
 	if m.Header > 0 {
 		var refusal error
@@ -180,16 +183,27 @@ func (s *Shard) judge(in *intake, p *pending, v *view, m *protocol.Message, now 
 			return false
 		}
 	}
+	if c.Records > 0 && !s.judgeRecords(in, v, m, &c) {
+		return false
+	}
+	if c.Records == 0 && v.maxMessage > 0 && len(m.Data) > v.maxMessage {
+		in.refuse(t, v, m.Reply, &TooLargeError{Topic: t.name, Size: len(m.Data), Max: v.maxMessage})
+		return false
+	}
 	next := s.end + uint64(len(in.records))
+	last := next + c.span()
 	if c.any() && !s.holds(in, p, v, m, &c, next, now) {
 		return false
 	}
 	s.lastID, s.lastKnown = append(s.lastID[:0], c.ID...), true
 	if s.subjects != nil {
-		s.subjects.note(m.Subject, next)
+		s.subjects.note(m.Subject, last)
 	}
 	if len(m.Reply) > 0 && !v.noAck {
-		p.add(m.Reply, answer{offset: next})
+		p.add(m.Reply, answer{offset: last, records: uint32(c.Records)})
+	}
+	if c.Records > 0 {
+		in.gatherRecords(m, &c, now)
 	}
 	return true
 }
@@ -252,7 +266,7 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 			in.refuse(t, v, m.Reply, &WindowFullError{Topic: t.name, IDs: s.ids.n, Window: v.window})
 			return false
 		}
-		s.ids.add(hash, next, now)
+		s.ids.add(hash, next+c.span(), now)
 	}
 	return true
 }
@@ -268,7 +282,7 @@ func (s *Shard) answer(in *intake, p *pending, v *view, to []byte, a answer) {
 	case a.offset >= s.high.Load():
 		p.add(to, a)
 	case a.kind == isDuplicate:
-		in.out.ack(s.service.config.Face, to, s.topic.name, a.offset, true)
+		in.out.ack(s.service.config.Face, to, s.topic.name, a.offset, 0, true)
 	default:
 		in.out.refusal(s.service.config.Face, to, s.topic.name, a.err)
 	}
@@ -281,11 +295,10 @@ func (s *Shard) lastMessageID(next uint64) ([]byte, error) {
 	}
 	s.lastID = s.lastID[:0]
 	if next > s.data.Start() {
-		_, err := s.scan(next-1, next, readBytes, func(r *log.Record) bool {
-			if c, refusal := s.service.config.Face.Conditions(r.Data[:r.Header]); refusal == nil {
-				s.lastID = append(s.lastID, c.ID...)
+		err := s.eachID(next-1, next, func(id []byte, offset uint64, _ int64) {
+			if offset == next-1 {
+				s.lastID = append(s.lastID[:0], id...)
 			}
-			return true
 		})
 		if err != nil {
 			return nil, err

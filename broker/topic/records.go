@@ -1,0 +1,133 @@
+package topic
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// A message may carry many records, length-prefixed, which are appended as one batch, so that they
+// are there together or not at all, and acknowledged once. What the batch is has the form in which they came:
+// nothing is done per record but to look, once, whether the lengths add up.
+
+// maxRecords is how many records one message carries: four times what is usual for small ones. It
+// bounds what a reader does between two looks at anything else.
+const maxRecords = 1 << 16
+
+// messageID is the type of the extension in which a batch of such records carries the id of their message.
+const messageID = 1
+
+// RecordsError is a message that doesn't carry the records that it announces.
+type RecordsError struct {
+	Topic string
+	Why   string // with the way out
+}
+
+func (e *RecordsError) Error() string { return fmt.Sprintf("topic %s: %s", e.Topic, e.Why) }
+
+// span is how far behind its first record a message's last one stands.
+func (c *Conditions) span() uint64 { return uint64(max(c.Records, 1)) - 1 }
+
+// checkRecords holds a payload to what it announces: so many records, none longer than most (0: any), and nothing else.
+// It returns what is wrong, or nothing.
+func checkRecords(payload []byte, count, most int) (why string) {
+	if count > maxRecords {
+		return fmt.Sprintf("a message announces %d records; it may carry %d", count, maxRecords)
+	}
+	if most <= 0 {
+		most = len(payload)
+	}
+	at := 0
+	for i := range count {
+		if at >= len(payload) {
+			return fmt.Sprintf("a message announces %d records, and its payload ends after %d", count, i)
+		}
+		size := int(payload[at])
+		at++
+		if size >= 0x80 {
+			length, n := binary.Uvarint(payload[at-1:])
+			if n < 2 || payload[at-2+n] == 0 {
+				return fmt.Sprintf("record %d of %d in a message has no length (write it as an unsigned varint in its shortest form)", i+1, count)
+			}
+			size = int(min(length, uint64(len(payload))+1))
+			at += n - 1
+		}
+		if size > len(payload)-at {
+			return fmt.Sprintf("record %d of %d in a message is longer than what is left of its payload", i+1, count)
+		}
+		if size > most {
+			return fmt.Sprintf("record %d of %d in a message has %d bytes; the topic takes %d (spec.maxMessage)", i+1, count, size, most)
+		}
+		at += size
+	}
+	if at < len(payload) {
+		return fmt.Sprintf("%d bytes follow the %d records that a message announces", len(payload)-at, count)
+	}
+	return ""
+}
+
+// judgeRecords says whether a message can be taken as the records that it announces. If others were gathered
+// before it, those are to be appended first, which in.alone says. mu is held.
+func (s *Shard) judgeRecords(in *intake, v *view, m *protocol.Message, c *Conditions) bool {
+	if in.alone = len(in.records) > 0; in.alone {
+		return false
+	}
+	if why := checkRecords(m.Data[m.Header:], c.Records, v.maxMessage); why != "" {
+		in.refuse(s.topic, v, m.Reply, &RecordsError{Topic: s.topic.name, Why: why})
+		return false
+	}
+	return true
+}
+
+// gatherRecords adds the records of a message, which becomes a batch of its own. mu is held.
+func (in *intake) gatherRecords(m *protocol.Message, c *Conditions, now int64) {
+	if len(c.ID) > 0 {
+		in.id[0] = log.Extension{Type: messageID, Data: c.ID}
+		in.append.Extensions = in.id[:]
+	}
+	in.alone = true
+	rest := m.Data[m.Header:]
+	for range c.Records {
+		size, n := binary.Uvarint(rest)
+		in.records = append(in.records, log.Record{Time: now, Subject: m.Subject, Data: rest[n : n+int(size)]})
+		rest = rest[n+int(size):]
+	}
+}
+
+// batchID is the id of the message that brought all records of a batch, or nothing.
+func batchID(b log.Batch) (id []byte) {
+	for it := b.Extensions(); ; {
+		e, ok := it.Next()
+		if !ok {
+			return nil
+		}
+		if e.Type == messageID {
+			return e.Data
+		}
+	}
+}
+
+// eachID calls f for the message ids of records from from up to, not including, end: with the offset that a second message is
+// answered with, the last one's where a message brought many.
+func (s *Shard) eachID(from, end uint64, f func(id []byte, offset uint64, time int64)) error {
+	_, err := s.scanBatches(from, end, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
+		if id := batchID(b); len(id) > 0 {
+			f(id, b.End()-1, b.LastTime())
+			return true, nil
+		}
+		it := b.Records()
+		for r := (log.Record{}); it.Next(&r); {
+			if r.Header == 0 || r.Offset < next || r.Offset >= end {
+				continue
+			}
+			if c, err := s.service.config.Face.Conditions(r.Data[:r.Header]); err == nil && len(c.ID) > 0 {
+				f(c.ID, r.Offset, r.Time)
+			}
+		}
+		return true, it.Err()
+	})
+	return err
+}
