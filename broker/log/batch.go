@@ -48,6 +48,8 @@ const (
 	batchHeader     = 56
 	batchVersion    = 1
 	extensionHeader = 6
+
+	flagPacked = 1 << 0
 )
 
 // What a record announces. A subject that is not there is that of the record before.
@@ -77,7 +79,7 @@ func (b Batch) Epoch() uint64 { return le.Uint64(b[16:]) }
 // CRC is the checksum, by which replicas compare.
 func (b Batch) CRC() uint32 { return le.Uint32(b[4:]) }
 
-// Flags announce how the records are encoded; 0 is plainly.
+// Flags announce how the records are encoded; 0 is one by one.
 func (b Batch) Flags() uint16 { return le.Uint16(b[10:]) }
 
 // Time is that of the first record.
@@ -100,11 +102,8 @@ func ParseBatch(data []byte) (Batch, error) {
 	if err := b.check(); err != nil {
 		return nil, err
 	}
-	it := b.Records()
-	for r := (Record{}); it.Next(&r); {
-	}
-	if it.Err() != nil {
-		return nil, it.Err()
+	if err := b.checkRecords(); err != nil {
+		return nil, err
 	}
 	for ext := b.Extensions(); ; {
 		if _, ok := ext.Next(); !ok {
@@ -112,6 +111,23 @@ func ParseBatch(data []byte) (Batch, error) {
 		}
 	}
 }
+
+func (b Batch) checkRecords() error {
+	if b.Flags() == flagPacked {
+		_, records, ok := b.Packed()
+		if !ok {
+			return fmt.Errorf("the batch at offset %d has no subject", b.Base())
+		}
+		return checkPacked(records, b.Count())
+	}
+	it := b.Records()
+	for r := (Record{}); it.Next(&r); {
+	}
+	return it.Err()
+}
+
+// body is what stands behind header and extensions.
+func (b Batch) body() []byte { return b[batchHeader+int(le.Uint32(b[48:])):] }
 
 // check holds the header to what any reader relies on. The checksum is right already.
 func (b Batch) check() error {
@@ -188,12 +204,7 @@ func batchSize(records []Record, extensions []Extension) (int, error) {
 // appendBatch encodes records behind dst, which has the room.
 func appendBatch(dst []byte, epoch, base uint64, records []Record, extensions []Extension) []byte {
 	start := len(dst)
-	dst = dst[:start+batchHeader]
-	for _, e := range extensions {
-		dst = le.AppendUint16(dst, e.Type)
-		dst = le.AppendUint32(dst, uint32(len(e.Data)))
-		dst = append(dst, e.Data...)
-	}
+	dst = appendExtensions(dst[:start+batchHeader], extensions)
 	extended := len(dst) - start - batchHeader
 	first, last := records[0].Time, records[0].Time
 	for i := range records {
@@ -216,18 +227,39 @@ func appendBatch(dst []byte, epoch, base uint64, records []Record, extensions []
 		}
 		dst = append(dst, r.Data...)
 	}
-	b := dst[start:]
+	sealBatch(dst[start:], head{count: len(records), epoch: epoch, base: base, first: first, last: last, extended: extended})
+	return dst
+}
+
+func appendExtensions(dst []byte, extensions []Extension) []byte {
+	for _, e := range extensions {
+		dst = le.AppendUint16(dst, e.Type)
+		dst = le.AppendUint32(dst, uint32(len(e.Data)))
+		dst = append(dst, e.Data...)
+	}
+	return dst
+}
+
+// head is what a batch's header says besides length and checksum.
+type head struct {
+	flags           uint16
+	count, extended int
+	epoch, base     uint64
+	first, last     int64
+}
+
+// sealBatch fills in the header of a batch that is complete behind it.
+func sealBatch(b []byte, h head) {
 	b[8], b[9] = kindBatch, batchVersion
-	le.PutUint16(b[10:], 0)
-	le.PutUint32(b[12:], uint32(len(records)))
-	le.PutUint64(b[16:], epoch)
-	le.PutUint64(b[24:], base)
-	le.PutUint64(b[32:], uint64(first))
-	le.PutUint64(b[40:], uint64(last))
-	le.PutUint32(b[48:], uint32(extended))
+	le.PutUint16(b[10:], h.flags)
+	le.PutUint32(b[12:], uint32(h.count))
+	le.PutUint64(b[16:], h.epoch)
+	le.PutUint64(b[24:], h.base)
+	le.PutUint64(b[32:], uint64(h.first))
+	le.PutUint64(b[40:], uint64(h.last))
+	le.PutUint32(b[48:], uint32(h.extended))
 	le.PutUint32(b[52:], 0)
 	seal(b)
-	return dst
 }
 
 // RecordIter walks the records of a batch.
@@ -237,6 +269,7 @@ type RecordIter struct {
 	left    int
 	first   int64
 	subject []byte
+	packed  bool
 	err     error
 }
 
@@ -245,10 +278,19 @@ func (b Batch) Records() RecordIter {
 	if err := b.check(); err != nil {
 		return RecordIter{err: err}
 	}
-	if b.Flags() != 0 {
-		return RecordIter{err: fmt.Errorf("batch at offset %d is encoded in a way (flags %#x) that this version doesn't know", b.Base(), b.Flags())}
+	it := RecordIter{rest: b.body(), next: b.Base(), left: b.Count(), first: b.Time()}
+	switch b.Flags() {
+	case 0:
+	case flagPacked:
+		it.packed = true
+		var ok bool
+		if it.subject, it.rest, ok = cutLength(it.rest); !ok {
+			it.bad()
+		}
+	default:
+		it.err = fmt.Errorf("batch at offset %d is encoded in a way (flags %#x) that this version doesn't know", b.Base(), b.Flags())
 	}
-	return RecordIter{rest: b[batchHeader+int(le.Uint32(b[48:])):], next: b.Base(), left: b.Count(), first: b.Time()}
+	return it
 }
 
 // Next puts the next record into r and says whether there was one.
@@ -260,6 +302,16 @@ func (it *RecordIter) Next(r *Record) bool {
 		return false
 	}
 	body, rest, ok := cutLength(it.rest)
+	if it.packed {
+		if !ok {
+			return it.bad()
+		}
+		*r = Record{Offset: it.next, Time: it.first, Subject: it.subject, Data: body}
+		it.rest = rest
+		it.next++
+		it.left--
+		return true
+	}
 	if !ok || len(body) < 2 || body[0]&^recordKnown != 0 {
 		return it.bad()
 	}

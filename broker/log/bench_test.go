@@ -224,3 +224,68 @@ func BenchmarkReadTail(b *testing.B) {
 		})
 	}
 }
+
+// 16,384 records of 64 bytes that one message brings, packed, as fast as they are taken, and read.
+func BenchmarkPacked(b *testing.B) {
+	const count = 16384
+	p := Packed{Subject: []byte("orders"), Count: count}
+	for range count {
+		p.Records = append(append(p.Records, 64), make([]byte, 64)...)
+	}
+	b.Run("check", func(b *testing.B) {
+		for b.Loop() {
+			if err := checkPacked(p.Records, count); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.N)*count/b.Elapsed().Seconds(), "records/s")
+	})
+	b.Run("encode", func(b *testing.B) {
+		size, err := packedSize(&p, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		buf := make([]byte, 0, size)
+		for b.Loop() {
+			appendPacked(buf, 1, 1, &p, nil)
+		}
+		b.ReportMetric(float64(b.N)*count/b.Elapsed().Seconds(), "records/s")
+	})
+	b.Run("append", func(b *testing.B) {
+		l := openLog(b, openDisk(b, env.OS, b.TempDir(), Options{}), orders)
+		a := &Append{Epoch: 1, Packed: p, Durability: Memory}
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := l.WaitRoom(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := l.Append(a); err != nil {
+				b.Fatal(err)
+			}
+			if _, end, _ := l.Offsets(); end%(count*256) == 1 {
+				b.StopTimer()
+				if _, err := l.Trim(end); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+		}
+		b.ReportMetric(float64(b.N)*count/b.Elapsed().Seconds(), "records/s")
+	})
+	b.Run("read", func(b *testing.B) {
+		size, err := packedSize(&p, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		batch := Batch(appendPacked(make([]byte, 0, size), 1, 1, &p, nil))
+		sum := byte(0)
+		b.ReportAllocs()
+		for b.Loop() {
+			it := batch.Records()
+			for r := (Record{}); it.Next(&r); {
+				sum += r.Data[0]
+			}
+		}
+		b.ReportMetric(float64(b.N)*count/b.Elapsed().Seconds(), "records/s")
+	})
+}

@@ -32,9 +32,23 @@ type Completion interface {
 type Append struct {
 	Epoch      uint64
 	Records    []Record
+	Packed     Packed // instead of Records
 	Extensions []Extension
 	Durability Durability
 	Done       Completion // may be nil
+}
+
+func (a *Append) packed() bool { return a.Packed.Count != 0 || len(a.Packed.Records) > 0 }
+
+// size is how long the batch will be; an error says why there can't be one.
+func (a *Append) size() (int, error) {
+	if !a.packed() {
+		return batchSize(a.Records, a.Extensions)
+	}
+	if len(a.Records) > 0 {
+		return 0, errors.New("records are either packed or not; append them one after the other")
+	}
+	return packedSize(&a.Packed, a.Extensions)
 }
 
 // Epoch is where the batches of a leader begin.
@@ -140,7 +154,7 @@ func (l *Log) writable() error {
 // Append gives the records their offsets and hands them to the committer. On an error nothing was
 // appended, and Done is not called. It copies what it needs.
 func (l *Log) Append(a *Append) (first uint64, err error) {
-	size, err := batchSize(a.Records, a.Extensions)
+	size, err := a.size()
 	if err != nil {
 		return 0, fmt.Errorf("log %s: append: %w", l.name, err)
 	}
@@ -151,7 +165,11 @@ func (l *Log) Append(a *Append) (first uint64, err error) {
 	}
 	first = l.end
 	c, at := l.begin(size)
-	c.buf = appendBatch(c.buf, a.Epoch, first, a.Records, a.Extensions)
+	if a.packed() {
+		c.buf = appendPacked(c.buf, a.Epoch, first, &a.Packed, a.Extensions)
+	} else {
+		c.buf = appendBatch(c.buf, a.Epoch, first, a.Records, a.Extensions)
+	}
 	l.appended(Batch(c.buf[at:]), a.Durability, a.Done)
 	end := l.end
 	l.mu.Unlock()

@@ -1,0 +1,92 @@
+package log
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/carillon-mq/carillon/broker/limits"
+)
+
+// Packed is many small records in one piece, as their publisher encoded them: of one subject and one
+// time, without headers and attributes. They are stored as they come, so to append them costs one look at each
+// length, one copy and one checksum, however many they are. Encoding them one by one costs several times that.
+type Packed struct {
+	Subject []byte
+	Time    int64
+	// Count is how many records there are, and Records are they: each a uvarint length, and its bytes.
+	Count   int
+	Records []byte
+}
+
+// PackedError is packed records that are not what they announce to be.
+type PackedError struct {
+	Count  int // announced
+	Record int // the one at which it showed, counted from 0
+	Reason string
+}
+
+func (e *PackedError) Error() string {
+	return fmt.Sprintf("%d packed records: at record %d: %s; each is a uvarint length and as many bytes, and nothing stands between or behind them", e.Count, e.Record, e.Reason)
+}
+
+// checkPacked says whether count records fill exactly what is there.
+func checkPacked(records []byte, count int) error {
+	if count < 1 {
+		return &PackedError{Count: count, Reason: "there is none"}
+	}
+	at, n := 0, 0
+	for ; at < len(records); n++ {
+		if size := records[at]; size < 0x80 {
+			at += 1 + int(size)
+			continue
+		}
+		size, used := binary.Uvarint(records[at:])
+		if used <= 0 {
+			return &PackedError{Count: count, Record: n, Reason: "its length is no uvarint"}
+		}
+		if size > uint64(len(records)) {
+			return &PackedError{Count: count, Record: n, Reason: fmt.Sprintf("it announces %d bytes in %d", size, len(records))}
+		}
+		at += used + int(size)
+	}
+	switch {
+	case at > len(records):
+		return &PackedError{Count: count, Record: n - 1, Reason: fmt.Sprintf("it lacks %d bytes", at-len(records))}
+	case n != count:
+		return &PackedError{Count: count, Record: n, Reason: fmt.Sprintf("there are %d", n)}
+	}
+	return nil
+}
+
+// packedSize is how long p is once encoded; an error says why it can't be.
+func packedSize(p *Packed, extensions []Extension) (int, error) {
+	size := batchHeader + uvarintLen(uint64(len(p.Subject))) + len(p.Subject) + len(p.Records)
+	for _, e := range extensions {
+		size += extensionHeader + len(e.Data)
+	}
+	if size > limits.BatchBytes {
+		return 0, fmt.Errorf("a batch may have %d bytes; append fewer records at once", limits.BatchBytes)
+	}
+	return size, checkPacked(p.Records, p.Count)
+}
+
+// appendPacked encodes p behind dst, which has the room.
+func appendPacked(dst []byte, epoch, base uint64, p *Packed, extensions []Extension) []byte {
+	start := len(dst)
+	dst = appendExtensions(dst[:start+batchHeader], extensions)
+	extended := len(dst) - start - batchHeader
+	dst = binary.AppendUvarint(dst, uint64(len(p.Subject)))
+	dst = append(dst, p.Subject...)
+	dst = append(dst, p.Records...)
+	sealBatch(dst[start:], head{flags: flagPacked, count: p.Count, epoch: epoch, base: base, first: p.Time, last: p.Time, extended: extended})
+	return dst
+}
+
+// Packed returns the common subject and all records in one piece, as Packed has them, if the batch
+// was appended that way. Their time is the batch's.
+func (b Batch) Packed() (subject, records []byte, ok bool) {
+	if b.check() != nil || b.Flags() != flagPacked {
+		return nil, nil, false
+	}
+	return cutLength(b.body())
+}
