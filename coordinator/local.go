@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -15,6 +16,8 @@ const (
 	// maxSocketPath is what macOS takes, the tightest of the systems we run on, with its
 	// closing zero byte.
 	maxSocketPath = 103
+	// notInEndpoints are what a path may not have in it that is part of a URL in a list of them.
+	notInEndpoints = `%?#,"`
 	// A single member elects itself; shorter times than in a cluster let it do so sooner.
 	localHeartbeatMillis = 50
 	localElectionMillis  = 500
@@ -31,8 +34,8 @@ type Local struct {
 }
 
 // StartLocal starts a single member in dataDir and waits until it serves, or ctx ends. The
-// socket is in dataDir, or, if that path is too long for one, in a new directory of
-// the system's for temporary files.
+// socket is in dataDir, or, if that path can't be one, in a new directory of the system's for
+// temporary files.
 func StartLocal(ctx context.Context, dataDir string, log *slog.Logger) (*Local, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -116,18 +119,18 @@ func (l *Local) Close() (err error) {
 // socketPath finds a place for the socket, and makes a directory for it if need be.
 func socketPath(dir string) (socket, temp string, err error) {
 	const name = "etcd.sock"
-	if socket = filepath.Join(dir, name); len(socket) <= maxSocketPath {
+	if socket = filepath.Join(dir, name); len(socket) <= maxSocketPath && !strings.ContainsAny(socket, notInEndpoints) {
 		return socket, "", nil
 	}
 	for _, parent := range []string{os.TempDir(), "/tmp"} {
 		if temp, err = os.MkdirTemp(parent, "carillon-"); err != nil {
 			continue
 		}
-		if socket = filepath.Join(temp, name); len(socket) <= maxSocketPath {
+		if socket = filepath.Join(temp, name); len(socket) <= maxSocketPath && !strings.ContainsAny(socket, notInEndpoints) {
 			return socket, temp, nil
 		}
 		_ = os.RemoveAll(temp)
 	}
-	return "", "", fmt.Errorf("no place for a unix socket: %s is longer than %d bytes and no shorter directory is writable (use a shorter data directory): %w",
-		dir, maxSocketPath, errors.Join(err, errors.New("set TMPDIR to a short path")))
+	return "", "", fmt.Errorf("no place for a unix socket: %s is longer than %d bytes or has one of %s in it, and no other directory is writable (use another data directory): %w",
+		dir, maxSocketPath, notInEndpoints, errors.Join(err, errors.New("set TMPDIR to a short path")))
 }

@@ -13,7 +13,7 @@ import (
 func TestALocalMemberKeepsItsData(t *testing.T) {
 	t.Parallel()
 	deep := filepath.Join(t.TempDir(), strings.Repeat("deep/", 25))
-	for name, dir := range map[string]string{"short": shortDir(t), "too long for a socket": deep} {
+	for name, dir := range map[string]string{"short": shortDir(t), "too long for a socket": deep, "no part of a URL": filepath.Join(shortDir(t), "50%,#1")} {
 		t.Run(name, func(t *testing.T) {
 			for life := range 2 {
 				local, err := StartLocal(t.Context(), dir, testLogger())

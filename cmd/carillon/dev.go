@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"time"
@@ -12,76 +14,146 @@ import (
 
 	"github.com/carillon-mq/carillon/broker"
 	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/coordinator"
 )
 
+const (
+	// devCluster is the Broker that what is kept below --data belongs to, however many brokers there are.
+	devCluster = "local/dev"
+	// devLameDuck is how long clients are asked to leave: whoever stops it waits for that.
+	devLameDuck = time.Second
+	// maxDevBrokers bounds a cluster on a laptop; more show nothing that these don't.
+	maxDevBrokers = 9
+)
+
+// devOptions are what a dev command asks for.
+type devOptions struct {
+	listen, http, data, profile string
+	brokers                     int
+	logging                     logging
+
+	limits limits.Profile
+	auth   session.Auth
+	out    io.Writer // where people and scripts read when it is ready
+	errors io.Writer
+	log    *slog.Logger
+}
+
 func newDevCommand() *cobra.Command {
 	var (
-		listen, http, data, profile string
-		who                         credentials
-		log                         logging
+		o   devOptions
+		who credentials
 	)
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Run a coordinator and a broker in one process, for a laptop",
-		Long: `Run a coordinator and a broker in one process, for a laptop.
+		Short: "Run a coordinator and one or more brokers, for a laptop",
+		Long: `Run a coordinator and one or more brokers, for a laptop.
 
 When clients can connect it prints one line to standard output: ready: nats://HOST:PORT
-Everything it keeps is below --data; the same folder makes it go on where it stopped.`,
+Everything it keeps is below --data; the same folder makes it go on where it stopped.
+
+With --brokers it is a cluster. Each broker is a process of its own, on consecutive ports from that of
+--listen, with its data in DATA/broker-N and its pid in DATA/broker-N/pid; kill one, and it is started
+again. The line then has the URLs of all, with commas between them. --http-listen is the first of as
+many consecutive ports, too.`,
 		Example: `  carillon dev --data ./carillon-data
-  carillon dev --listen 127.0.0.1:4333 --data ./d --user me --password secret`,
+  carillon dev --listen 127.0.0.1:4333 --data ./d --user me --password secret
+  carillon dev --brokers 3 --data ./carillon-data`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := requireFlags(cmd, "data"); err != nil {
 				return err
 			}
-			if _, _, err := net.SplitHostPort(listen); err != nil {
-				return usageError{fmt.Errorf("--listen %q is not host:port: %w", listen, err)}
+			if _, _, err := net.SplitHostPort(o.listen); err != nil {
+				return usageError{fmt.Errorf("--listen %q is not host:port: %w", o.listen, err)}
 			}
-			auth, err := who.auth()
-			if err != nil {
+			if o.brokers < 1 || o.brokers > maxDevBrokers {
+				return usageError{fmt.Errorf("--brokers %d: choose 1 to %d", o.brokers, maxDevBrokers)}
+			}
+			if err := o.checkCluster(); err != nil {
 				return err
 			}
-			limit, err := limits.ForProfile(profile)
-			if err != nil {
+			if o.auth, err = who.auth(); err != nil {
+				return err
+			}
+			if o.limits, err = limits.ForProfile(o.profile); err != nil {
 				return usageError{fmt.Errorf("--profile: %w", err)}
 			}
-			logger, err := log.logger(cmd.ErrOrStderr())
-			if err != nil {
+			o.out, o.errors = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if o.log, err = o.logging.logger(o.errors); err != nil {
 				return err
 			}
-			local, err := coordinator.StartLocal(cmd.Context(), filepath.Join(data, "etcd"), logger)
-			if err != nil {
-				return fmt.Errorf("start the coordinator: %w", err)
+			if err := checkDevData(o.data, o.brokers); err != nil {
+				return err
 			}
-			defer local.Close()
-			ctx, cancel := context.WithCancelCause(cmd.Context())
-			watched := make(chan struct{})
-			go func() {
-				defer close(watched)
-				select {
-				case <-local.Done():
-					cancel(errors.New("the coordinator stopped by itself; the log says why"))
-				case <-ctx.Done():
-				}
-			}()
-			err = broker.Run(ctx, broker.Config{
-				Name: "dev", Cluster: "local/dev", Version: version, Data: filepath.Join(data, "broker"),
-				Client: broker.Address{Listen: listen}, HTTP: broker.Address{Listen: http},
-				Endpoints: local.Endpoints(), Profile: limit, Auth: auth, LameDuck: time.Second, Logger: logger,
-				Ready: func(address string) { fmt.Fprintf(cmd.OutOrStdout(), "ready: nats://%s\n", address) },
-			})
-			cancel(nil)
-			<-watched
-			return err
+			if o.brokers > 1 {
+				return o.runCluster(cmd.Context())
+			}
+			return o.runOne(cmd.Context())
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&listen, "listen", "127.0.0.1:4222", "where NATS clients connect")
-	f.StringVar(&http, "http-listen", "", "where probes, metrics, /varz and /connz are served (default nowhere)")
-	f.StringVar(&data, "data", "", "folder for everything that is kept; made if it is not there")
-	f.StringVar(&profile, "profile", "small", "limits: small, medium, large or xlarge")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:4222", "where NATS clients connect")
+	f.StringVar(&o.http, "http-listen", "", "where probes, metrics, /varz and /connz are served (default nowhere; with --brokers on free ports)")
+	f.StringVar(&o.data, "data", "", "folder for everything that is kept; made if it is not there")
+	f.IntVar(&o.brokers, "brokers", 1, fmt.Sprintf("number of brokers, 1 to %d", maxDevBrokers))
+	f.StringVar(&o.profile, "profile", "small", "limits: small, medium, large or xlarge")
 	who.flags(f)
-	log.flags(f, "warn")
+	o.logging.flags(f, "warn")
 	return cmd
+}
+
+// checkCluster says what is wrong with the flags where there are several brokers.
+func (o *devOptions) checkCluster() error {
+	if o.brokers == 1 {
+		return nil
+	}
+	if _, _, err := checkPorts("listen", o.listen, o.brokers); err != nil || o.http == "" {
+		return err
+	}
+	_, _, err := checkPorts("http-listen", o.http, o.brokers)
+	return err
+}
+
+// runOne has a broker and its coordinator in this process.
+func (o *devOptions) runOne(ctx context.Context) error {
+	local, err := o.startEtcd(ctx)
+	if err != nil {
+		return err
+	}
+	defer local.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		watchEtcd(ctx, local, cancel)
+	}()
+	err = broker.Run(ctx, broker.Config{
+		Name: "dev", Cluster: devCluster, Version: version, Data: filepath.Join(o.data, devBrokerDir),
+		Client: broker.Address{Listen: o.listen}, HTTP: broker.Address{Listen: o.http},
+		Endpoints: local.Endpoints(), Profile: o.limits, Auth: o.auth, LameDuck: devLameDuck, Logger: o.log,
+		Ready: func(address string) { fmt.Fprintf(o.out, "ready: nats://%s\n", address) },
+	})
+	cancel(nil)
+	<-watched
+	return err
+}
+
+// startEtcd also makes the data this process's own: whoever comes second is refused.
+func (o *devOptions) startEtcd(ctx context.Context) (*coordinator.Local, error) {
+	local, err := coordinator.StartLocal(ctx, filepath.Join(o.data, "etcd"), o.log)
+	if err != nil {
+		return nil, fmt.Errorf("start the coordinator: %w", err)
+	}
+	return local, nil
+}
+
+// watchEtcd has everything end when etcd does.
+func watchEtcd(ctx context.Context, local *coordinator.Local, failed context.CancelCauseFunc) {
+	select {
+	case <-local.Done():
+		failed(errors.New("the coordinator stopped by itself; the log says why"))
+	case <-ctx.Done():
+	}
 }

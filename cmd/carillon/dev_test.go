@@ -64,6 +64,14 @@ func startDev(t *testing.T, args ...string) *child {
 // stop sends SIGTERM, and fails unless the program ends well, quietly and soon.
 func (c *child) stop() {
 	c.t.Helper()
+	if rest := c.end(); rest != "" || c.stderr.Len() > 0 {
+		c.t.Errorf("it was to print one line only, and printed more:\n%s%s", rest, c.stderr.String())
+	}
+}
+
+// end does the same, quiet or not, and returns what was printed after the line.
+func (c *child) end() string {
+	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
 	defer cancel()
 	stuck := context.AfterFunc(ctx, func() { _ = c.cmd.Process.Kill() })
@@ -75,9 +83,7 @@ func (c *child) stop() {
 	if err := c.cmd.Wait(); err != nil {
 		c.t.Errorf("after SIGTERM: %v\n%s", err, c.stderr.String())
 	}
-	if len(rest) > 0 || c.stderr.Len() > 0 {
-		c.t.Errorf("it was to print one line only, and printed more:\n%s%s", rest, c.stderr.String())
-	}
+	return string(rest)
 }
 
 func TestDevServesAnUnmodifiedClientAndStopsCleanly(t *testing.T) {
@@ -136,6 +142,10 @@ func TestWrongCommandLinesSayWhatToDo(t *testing.T) {
 		{"dev --data x --user ann", "a user and a password go together"},
 		{"dev --data x --user a --password b --token c", "choose one"},
 		{"dev --data x --profile huge", "choose one of small, medium, large, xlarge"},
+		{"dev --data x --brokers 0", "choose 1 to 9"},
+		{"dev --data x --brokers 10", "choose 1 to 9"},
+		{"dev --data x --brokers 3 --listen 127.0.0.1:65534", "2 more after it"},
+		{"dev --data x --brokers 3 --http-listen 8222", "not host:port"},
 		{"dev --data x y", "takes no arguments"},
 		{"dev --data x --log-level loud", "debug, info, warn or error"},
 		{"broker --name a --cluster main --data x --etcd-endpoints http://x", "not namespace/name"},

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+)
+
+// runCluster has etcd in this process, and a process for each broker, until ctx ends.
+func (o *devOptions) runCluster(ctx context.Context) (err error) {
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program, to start brokers: %w", err)
+	}
+	local, err := o.startEtcd(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, local.Close()) }() // after the brokers, which leave the membership
+	if err := prepareDevData(ctx, o.data, o.brokers); err != nil {
+		return err
+	}
+	brokers, err := o.plan(program, local.Endpoints())
+	if err != nil {
+		return err
+	}
+	ctx, failed := context.WithCancelCause(ctx)
+	defer failed(nil)
+	var running sync.WaitGroup
+	running.Go(func() { watchEtcd(ctx, local, failed) })
+	for _, b := range brokers {
+		running.Go(func() { b.supervise(ctx, failed) })
+	}
+	if awaitAll(ctx, brokers) {
+		o.announce(brokers)
+	}
+	<-ctx.Done()
+	running.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// plan says where each broker listens, for all its lives.
+func (o *devOptions) plan(program string, endpoints []string) (brokers []*devBroker, err error) {
+	var ports devPorts
+	defer func() { err = errors.Join(err, ports.release(0)) }()
+	clients, err := ports.consecutive("listen", o.listen, o.brokers)
+	if err != nil {
+		return nil, err
+	}
+	http := o.http
+	if http == "" {
+		http = loopback + ":0" // it is how we know that a broker is ready
+	}
+	https, err := ports.consecutive("http-listen", http, o.brokers)
+	if err != nil {
+		return nil, err
+	}
+	routes, err := ports.free(loopback, o.brokers)
+	if err != nil {
+		return nil, err
+	}
+	var output sync.Mutex
+	for n := range o.brokers {
+		name, dir := fmt.Sprintf("dev-%d", n), devClusterDir(o.data, n)
+		brokers = append(brokers, &devBroker{
+			name: name, dir: dir, program: program, environment: o.environment(),
+			client: reachable(clients[n]), http: reachable(https[n]),
+			arguments: []string{
+				"broker", "--name", name, "--cluster", devCluster, "--data", dir,
+				"--client-listen", clients[n], "--route-listen", routes[n], "--http-listen", https[n],
+				"--etcd-endpoints", strings.Join(endpoints, ","), "--profile", o.profile, "--lame-duck", devLameDuck.String(),
+				"--log-format", o.logging.format, "--log-level", o.logging.level,
+			},
+			output: &prefixed{mu: &output, to: o.errors, name: name},
+			log:    o.log,
+		})
+	}
+	return brokers, nil
+}
+
+// environment is ours with the credentials, which are nobody's to read in a list of processes.
+func (o *devOptions) environment() []string {
+	var all []string
+	for _, variable := range os.Environ() {
+		switch name, _, _ := strings.Cut(variable, "="); name {
+		case "CARILLON_USER", "CARILLON_PASSWORD", "CARILLON_TOKEN":
+		default:
+			all = append(all, variable)
+		}
+	}
+	return append(all, "CARILLON_USER="+o.auth.User, "CARILLON_PASSWORD="+o.auth.Password, "CARILLON_TOKEN="+o.auth.Token)
+}
+
+// announce says where clients connect, and what there is to try.
+func (o *devOptions) announce(brokers []*devBroker) {
+	var urls []string
+	for _, b := range brokers {
+		urls = append(urls, "nats://"+b.client)
+	}
+	fmt.Fprintf(o.out, `ready: %s
+Try, with any NATS client or in other terminals:
+  carillon sub 'greet.>' --server %s
+  carillon pub greet.world hello --server %s
+  kill -9 $(cat %s)    # it is started again
+  curl -s http://%s/varz
+`, strings.Join(urls, ","), urls[0], urls[1], pidFile(brokers[0].dir), brokers[0].http)
+}
