@@ -88,13 +88,8 @@ func (in *intake) gatherRecords(m *protocol.Message, c *Conditions, now int64) {
 		in.id[0] = log.Extension{Type: messageID, Data: c.ID}
 		in.append.Extensions = in.id[:]
 	}
+	in.append.Packed = log.Packed{Subject: m.Subject, Time: now, Count: c.Records, Records: m.Data[m.Header:]}
 	in.alone = true
-	rest := m.Data[m.Header:]
-	for range c.Records {
-		size, n := binary.Uvarint(rest)
-		in.records = append(in.records, log.Record{Time: now, Subject: m.Subject, Data: rest[n : n+int(size)]})
-		rest = rest[n+int(size):]
-	}
 }
 
 // batchID is the id of the message that brought all records of a batch, or nothing.
@@ -116,6 +111,9 @@ func (s *Shard) eachID(from, end uint64, f func(id []byte, offset uint64, time i
 	_, err := s.scanBatches(from, end, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
 		if id := batchID(b); len(id) > 0 {
 			f(id, b.End()-1, b.LastTime())
+			return true, nil
+		}
+		if _, _, packed := b.Packed(); packed {
 			return true, nil
 		}
 		it := b.Records()

@@ -149,11 +149,11 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 			in.records = append(in.records, log.Record{Time: now, Subject: m.Subject, Header: m.Header, Data: m.Data})
 		}
 	}
-	if len(in.records) == 0 {
+	count, answers := uint64(len(in.records)+in.append.Packed.Count), int64(len(p.answers))
+	if count == 0 {
 		s.settleLater(p)
 		return n
 	}
-	count, answers := uint64(len(in.records)), int64(len(p.answers))
 	in.append.Epoch, in.append.Records, in.append.Durability, in.append.Done = s.epoch.Load(), in.records, v.durability, p
 	p.durability = v.durability
 	_, err := s.data.Append(&in.append)

@@ -1,0 +1,234 @@
+package topic
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// RecordsQuery says which records of a shard are wanted.
+type RecordsQuery struct {
+	Offset  uint64 // of the first; 0: the first that is kept
+	Records int    // how many at most
+	Bytes   int    // about how many bytes of them, lengths included; one comes if it has no more than Most
+	Most    int
+	Full    bool // with subjects, times and headers
+}
+
+// Records is what was read: records from First on, densely, each behind its length.
+type Records struct {
+	First, Next, High uint64 // Next is where to go on
+	Count             int
+	Time              int64 // to which the times in the full form are added
+}
+
+// OffsetError says that a shard doesn't hold an offset, now or yet.
+type OffsetError struct {
+	Topic               string
+	Offset, Start, High uint64 // what is held begins at Start and ends before High
+}
+
+func (e *OffsetError) Error() string {
+	if e.Offset < e.Start {
+		return fmt.Sprintf("topic %s: offset %d is gone; what is kept begins at %d", e.Topic, e.Offset, e.Start)
+	}
+	return fmt.Sprintf("topic %s: offset %d is beyond the high watermark, which is %d", e.Topic, e.Offset, e.High)
+}
+
+// RecordSizeError is a record that doesn't fit an answer.
+type RecordSizeError struct {
+	Topic      string
+	Offset     uint64
+	Size, Most int
+}
+
+func (e *RecordSizeError) Error() string {
+	return fmt.Sprintf("topic %s: the record at offset %d takes %d bytes in this form, and an answer has room for %d (get it by itself, or ask for the plain form)", e.Topic, e.Offset, e.Size, e.Most)
+}
+
+// RecordReader reads many records at once into memory that it keeps. One goroutine uses it at a time.
+type RecordReader struct {
+	memory []byte // of files
+	entry  []byte // what stands before a record in the full form
+}
+
+// Read appends records to dst, which has room behind its end for Bytes. There may be none. It may read the disk.
+//
+// A *OffsetError and a *RecordSizeError are this package's; a *log.CorruptError says where to go on.
+func (r *RecordReader) Read(s *Shard, q RecordsQuery, dst []byte) ([]byte, Records, error) {
+	start, high := s.Offsets()
+	if q.Offset == 0 {
+		q.Offset = start
+	}
+	got := Records{First: q.Offset, Next: q.Offset, High: high}
+	if q.Offset < start || q.Offset > high {
+		return dst, got, &OffsetError{Topic: s.topic.name, Offset: q.Offset, Start: start, High: high}
+	}
+	g := gathering{RecordsQuery: q, Records: got, begin: len(dst), dst: dst, entry: r.entry[:0]}
+	c := s.data.NewCursor(q.Offset)
+	c.Lend(r.memory)
+	err := g.gather(c)
+	r.memory, r.entry = c.Lend(nil), g.entry[:0]
+	if g.Count == 0 {
+		g.First = g.Next
+	}
+	switch e := err.(type) {
+	case nil:
+	case *log.RangeError: // retention was faster
+		err = &OffsetError{Topic: s.topic.name, Offset: e.Asked, Start: e.Start, High: high}
+	case *RecordSizeError:
+		e.Topic = s.topic.name
+	}
+	if g.Count > 0 { // what is wrong is told to who goes on there
+		return g.dst, g.Records, nil
+	}
+	return dst, g.Records, err
+}
+
+// gathering is one Read under way.
+type gathering struct {
+	RecordsQuery
+	Records
+	begin   int // of the records in dst
+	dst     []byte
+	entry   []byte
+	subject []byte // of the record before, in the full form
+	done    bool
+}
+
+func (g *gathering) gather(c *log.Cursor) error {
+	for !g.done && g.Next < g.High && g.Count < g.RecordsQuery.Records && g.room() > 0 {
+		c.Seek(g.Next)
+		v, err := c.Read(max(g.room(), 1))
+		if err != nil {
+			return err
+		}
+		for b, ok := v.Next(); ok && !g.done && err == nil; b, ok = v.Next() {
+			if _, lengths, packed := b.Packed(); packed && !g.Full {
+				err = g.cut(b, lengths)
+			} else {
+				err = g.walk(b)
+			}
+		}
+		v.Release()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// room is how many bytes are still wanted.
+func (g *gathering) room() int { return g.Bytes - (len(g.dst) - g.begin) }
+
+// fits says whether a record of that size, its length included, can be added.
+func (g *gathering) fits(size int) bool {
+	if size <= g.room() || g.Count == 0 && size <= g.Most {
+		return true
+	}
+	g.done = true
+	return false
+}
+
+// cut takes over records that stand in the log as they do in an answer. Where all of a batch is wanted, nothing is looked at.
+func (g *gathering) cut(b log.Batch, lengths []byte) error {
+	from, end := g.Next-b.Base(), min(b.End(), g.High)
+	whole := from == 0 && end == b.End()
+	if g.Count == 0 {
+		g.First = g.Next
+	}
+	if whole && len(lengths) <= g.room() && b.Count() <= g.RecordsQuery.Records-g.Count {
+		g.dst = append(g.dst, lengths...)
+		g.Count += b.Count()
+		g.Next = end
+		return nil
+	}
+	at, begin := 0, 0
+	for range from {
+		begin += prefixedSize(lengths[begin:])
+	}
+	lengths = lengths[begin:]
+	for ; g.Next < end; g.Next++ {
+		size := prefixedSize(lengths[at:])
+		if g.Count == g.RecordsQuery.Records {
+			g.done = true
+			break
+		}
+		if at+size > g.room() && !(g.Count == 0 && size <= g.Most) {
+			g.done = true
+			if g.Count == 0 {
+				return &RecordSizeError{Offset: g.Next, Size: size, Most: g.Most}
+			}
+			break
+		}
+		at += size
+		g.Count++
+	}
+	g.dst = append(g.dst, lengths[:at]...)
+	return nil
+}
+
+// prefixedSize is the size of the first record with its length. It was checked when it was appended, and its checksum since.
+func prefixedSize(lengths []byte) int {
+	if size := lengths[0]; size < 0x80 {
+		return 1 + int(size)
+	}
+	size, n := binary.Uvarint(lengths)
+	return n + int(size)
+}
+
+// walk takes over records one by one.
+func (g *gathering) walk(b log.Batch) error {
+	it := b.Records()
+	for r := (log.Record{}); it.Next(&r); {
+		switch {
+		case r.Offset < g.Next:
+			continue
+		case r.Offset >= g.High, g.Count == g.RecordsQuery.Records, r.Offset > g.Next && g.Count > 0:
+			g.done = true // what was left out ends the answer, since its offsets are dense
+			return nil
+		}
+		if g.Count == 0 {
+			g.First, g.Next = r.Offset, r.Offset
+			g.Time = r.Time
+		}
+		header, data := protocol.SplitData(r.Data, r.Header)
+		entry := g.entry[:0]
+		if g.Full {
+			entry = binary.AppendVarint(entry, r.Time-g.Time)
+			if string(g.subject) == string(r.Subject) {
+				entry = append(entry, 0)
+			} else {
+				entry = append(binary.AppendUvarint(entry, uint64(len(r.Subject))), r.Subject...)
+				g.subject = append(g.subject[:0], r.Subject...)
+			}
+			entry = append(binary.AppendUvarint(entry, uint64(len(header))), header...)
+			g.entry = entry
+		}
+		size := len(entry) + len(data)
+		if whole := uvarintSize(size) + size; !g.fits(whole) {
+			if g.Count == 0 {
+				return &RecordSizeError{Offset: r.Offset, Size: whole, Most: g.Most}
+			}
+			return nil
+		}
+		g.dst = binary.AppendUvarint(g.dst, uint64(size))
+		g.dst = append(append(g.dst, entry...), data...)
+		g.Count++
+		g.Next++
+	}
+	if it.Err() != nil {
+		return it.Err()
+	}
+	g.Next = max(g.Next, min(b.End(), g.High))
+	return nil
+}
+
+func uvarintSize(x int) (n int) {
+	for n = 1; x >= 0x80; x >>= 7 {
+		n++
+	}
+	return n
+}
