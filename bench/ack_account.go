@@ -44,6 +44,7 @@ type ackAccount struct {
 	tracks    []ackTrack
 	taken     bitmap // stream sequences that were acknowledged
 	probes    uint64 // messages in the stream that are not of the account
+	handedOn  bool   // while leaders change brokers may send one another a message twice
 	published int
 	open      int // messages without an answer
 	last      int64
@@ -160,7 +161,7 @@ func (a *ackAccount) wrong(t *ackTrack, number int, ack pubAck) error {
 	switch {
 	case string(ack.stream) != a.stream:
 		return fmt.Errorf("an ack is from the stream %.64q instead of %q", ack.stream, a.stream)
-	case ack.duplicate:
+	case ack.duplicate && !a.handedOn:
 		return errors.New("a message that was sent once was taken for a duplicate")
 	case ack.sequence == 0 || ack.sequence > 2*(uint64(a.limit)+a.probes):
 		return fmt.Errorf("an ack has the sequence %d after %d messages", ack.sequence, uint64(a.published)+a.probes)

@@ -93,20 +93,22 @@ func (c Campaign) Run(ctx context.Context) (*Report, error) {
 // leaveOut takes out of the campaign what one of the targets does not offer, if it may.
 func (c *Campaign) leaveOut(ctx context.Context, targets []Target, report *Report) error {
 	durable := func(w Workload) bool { return w.durable != nil }
-	first := slices.IndexFunc(c.Workloads, durable)
+	stored := func(w Workload) bool { return w.durable != nil || w.failover != nil }
+	first := slices.IndexFunc(c.Workloads, stored)
 	if first < 0 {
 		return nil
 	}
+	optional := c.Workloads[first].durable != nil && c.Workloads[first].durable.optional
 	for _, t := range targets {
 		err := t.hasStreams(ctx)
 		switch {
 		case err == nil:
-		case errors.Is(err, ErrNoStreams) && c.Workloads[first].durable.optional:
+		case errors.Is(err, ErrNoStreams) && optional:
 			report.Skipped = append(report.Skipped, fmt.Sprintf("durable: %v", err))
 			c.Workloads = slices.DeleteFunc(slices.Clone(c.Workloads), durable)
 			return nil
 		case errors.Is(err, ErrNoStreams):
-			return fmt.Errorf("%w, which the durable scenario needs", err)
+			return fmt.Errorf("%w, which the %s scenario needs", err, c.Workloads[first].Scenario)
 		default:
 			return err
 		}
@@ -131,6 +133,16 @@ func (c Campaign) Validate() error {
 			return fmt.Errorf("two servers are called %q; give one another name (--name, --against NAME=URL)", t.Name)
 		}
 		names[t.Name] = true
+	}
+	for _, w := range c.Workloads {
+		for _, t := range append([]Target{c.Server}, c.Against...) {
+			if w.failover == nil {
+				continue
+			}
+			if err := w.failover.suits(t); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -169,7 +181,7 @@ func (r *Result) summarize() {
 }
 
 func (m *Measured) summarize() {
-	m.Deliveries, m.Dropped, m.Acks = Deliveries{}, 0, nil
+	m.Deliveries, m.Dropped, m.Acks, m.Outage = Deliveries{}, 0, nil, summarizeOutages(m.Runs)
 	for _, run := range m.Runs {
 		if run.Acks != nil {
 			if m.Acks == nil {
@@ -265,8 +277,15 @@ func (r *Report) Err() error {
 // faults has a sentence for each measurement in which something went wrong.
 func (r *Report) faults() (list []string) {
 	for _, result := range r.Results {
-		for _, m := range result.Measured {
-			if text := m.faults(); text != "" {
+		for i, m := range result.Measured {
+			text := m.faults()
+			// Those that it is compared with are as slow as they are.
+			if limit := time.Duration(result.Parameters.WithinNS); limit > 0 && i == 0 {
+				if n := m.slower(limit); n > 0 {
+					text = strings.TrimPrefix(text+fmt.Sprintf(", in %d of %d tries the other brokers' publishers waited longer than %v", n, m.Outage.Tries, limit), ", ")
+				}
+			}
+			if text != "" {
 				list = append(list, fmt.Sprintf("%s on %s: %s", result.load(), m.Server, text))
 			}
 		}
@@ -288,6 +307,9 @@ func (m Measured) faults() string {
 		add(a.Duplicated, "answered twice")
 		add(a.OutOfOrder, "answered out of order")
 		add(a.Wrong, "answered wrongly")
+	}
+	if m.Outage != nil {
+		add(m.Outage.Wrong, "answered wrongly")
 	}
 	add(m.Deliveries.Lost, "lost")
 	add(m.Deliveries.Duplicated, "duplicated")

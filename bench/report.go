@@ -59,14 +59,15 @@ type Result struct {
 // Measured is one workload on one target: the median of each figure over the runs, and the
 // sum of what went wrong in them.
 type Measured struct {
-	Server     string     `json:"server"`
-	Median     Latency    `json:"median"`
-	Late       Latency    `json:"median_publisher_late"`
-	Deliveries Deliveries `json:"deliveries"`
-	Dropped    int        `json:"dropped_subscribers"`
-	Acks       *Acks      `json:"acks,omitempty"`
-	AckRate    float64    `json:"median_acks_per_s,omitempty"`
-	Runs       []Run      `json:"runs"`
+	Server     string         `json:"server"`
+	Median     Latency        `json:"median"`
+	Late       Latency        `json:"median_publisher_late"`
+	Deliveries Deliveries     `json:"deliveries"`
+	Dropped    int            `json:"dropped_subscribers"`
+	Acks       *Acks          `json:"acks,omitempty"`
+	AckRate    float64        `json:"median_acks_per_s,omitempty"`
+	Outage     *OutageSummary `json:"outage,omitempty"`
+	Runs       []Run          `json:"runs"`
 }
 
 // A Ratio is the first server's medians over another's: below 1, the first is quicker.
@@ -94,7 +95,7 @@ func (r Result) unit() string {
 	switch r.Scenario {
 	case "forward":
 		return "groups"
-	case scenarioDurable:
+	case scenarioDurable, scenarioFailover:
 		return "publishers"
 	}
 	return "subscribers"

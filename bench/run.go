@@ -50,6 +50,7 @@ type Run struct {
 	Acks       *Acks      `json:"acks,omitempty"`
 	Placement  *Placement `json:"placement,omitempty"`
 	AckRate    float64    `json:"acks_per_s,omitempty"`
+	Outage     *Outage    `json:"outage,omitempty"`
 	ClientCPU  CPU        `json:"client_cpu"`
 	ServerCPU  *CPU       `json:"server_cpu,omitempty"`
 	ServerRSS  int64      `json:"server_rss_bytes,omitempty"`
@@ -66,7 +67,7 @@ type CPU struct {
 
 // faulty tells whether anything is wrong beyond being cut short by the user.
 func (r Run) faulty() bool {
-	return r.Deliveries.faulty() || r.Acks != nil && r.Acks.faulty() || r.Dropped > 0 || r.Error != ""
+	return r.Deliveries.faulty() || r.Acks != nil && r.Acks.faulty() || r.Dropped > 0 || r.Outage != nil && r.Outage.Wrong > 0 || r.Error != ""
 }
 
 // runner carries one run through its phases.
@@ -87,6 +88,9 @@ type runner struct {
 
 // measure never returns an error: what went wrong is in the Run, beside what was measured.
 func measure(ctx context.Context, t Target, w Workload, limits Limits, status func(string)) Run {
+	if w.failover != nil {
+		return measureFailover(ctx, t, w, limits, status)
+	}
 	if w.durable != nil {
 		return measureDurable(ctx, t, w, limits, status)
 	}

@@ -43,11 +43,15 @@ func (s *storedAccount) observe(sequence uint64, payload []byte) {
 	}
 	publisher, number := int(m.publisher), int(m.sequence)
 	acked, was := s.acks.acknowledged(publisher, number)
-	switch s.accounts[publisher].observe(m.sequence) {
-	case verdictDuplicate:
+	verdict := s.accounts[publisher].observe(m.sequence)
+	switch {
+	case verdict == verdictDuplicate:
 		s.fault(fmt.Errorf("message %d of publisher %d stands at %d again", number, publisher, sequence))
 		return
-	case verdictReordered:
+	case verdict == verdictReordered && s.acks.handedOn && !was:
+		// It was given up, and came through all the same, behind what was sent after it.
+		s.accounts[publisher].reordered--
+	case verdict == verdictReordered:
 		s.fault(fmt.Errorf("message %d of publisher %d stands at %d, behind a later one", number, publisher, sequence))
 	}
 	if !was {

@@ -24,6 +24,13 @@ const (
 // readBatch is how many messages are asked for at a time when a stream is read back.
 const readBatch = 4096
 
+// A request for messages that nobody got, as may happen right after a consumer was made in a cluster,
+// is noticed by the lack of heartbeats, and made again.
+const (
+	readExpiry    = 5 * time.Second
+	readHeartbeat = time.Second
+)
+
 // A benchStream is the stream of one run, and a connection of its own to manage it by.
 type benchStream struct {
 	target   Target
@@ -147,6 +154,24 @@ func (s *benchStream) dial(ctx context.Context) error {
 	return fmt.Errorf("connect to %s: %w", s.target.Name, errors.Join(errs...))
 }
 
+// again connects anew, if need be to another broker, and finds the stream there.
+func (s *benchStream) again(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Connect)
+	defer cancel()
+	s.nc.Close()
+	if err := s.dial(ctx); err != nil {
+		return err
+	}
+	err = untilReady(ctx, func(ctx context.Context) (err error) {
+		s.stream, err = s.js.Stream(ctx, s.name)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("find the stream %s on %s: %w", s.name, s.target.Name, err)
+	}
+	return nil
+}
+
 // awaitWhole waits until the stream has its leader and all its replicas are in step.
 func (s *benchStream) awaitWhole(ctx context.Context) error {
 	for {
@@ -214,7 +239,7 @@ func (s *benchStream) read(ctx context.Context, stored *storedAccount) error {
 	if err != nil {
 		return fmt.Errorf("make a consumer: %w", err)
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(readBatch))
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(readBatch), jetstream.PullExpiry(readExpiry), jetstream.PullHeartbeat(readHeartbeat))
 	if err != nil {
 		return fmt.Errorf("ask for its messages: %w", err)
 	}

@@ -96,10 +96,11 @@ func (t *table) write() {
 
 // notes explain the columns of the scenarios that are there.
 func (t *table) notes() {
-	open, durable := false, false
+	open, durable, failover := false, false, false
 	for _, r := range t.report.Results {
 		durable = durable || r.Scenario == scenarioDurable
-		open = open || r.Scenario != scenarioDurable
+		failover = failover || r.Scenario == scenarioFailover
+		open = open || r.Scenario != scenarioDurable && r.Scenario != scenarioFailover
 	}
 	if open {
 		t.line("Latency counts from the time a message was due (open loop), warm-up left out.")
@@ -113,11 +114,18 @@ func (t *table) notes() {
 			t.linef("/ NAME: %s over NAME; acks/s above 1 and times below 1 are better.", cut(t.report.Servers[0].Name, 24))
 		}
 	}
+	if failover {
+		t.failoverNotes()
+	}
 }
 
 func (t *table) section(results []Result) {
-	if results[0].Scenario == scenarioDurable {
+	switch results[0].Scenario {
+	case scenarioDurable:
 		t.durable(results)
+		return
+	case scenarioFailover:
+		t.failover(results)
 		return
 	}
 	t.line()

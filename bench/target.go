@@ -17,7 +17,8 @@ import (
 type Target struct {
 	Name      string // in the report
 	Addresses []Address
-	PIDs      []int // the server's processes on this machine, if they are known: their CPU and memory are read
+	PIDs      []int     // the server's processes on this machine, if they are known: their CPU and memory are read
+	Processes Processes // of each broker, for what takes brokers away
 }
 
 // An Address is one place to connect to, and as whom.

@@ -16,7 +16,7 @@ const maxLedgerBytes = 128 << 20
 
 // A Workload is one thing to measure: a plan, with no connection in it.
 type Workload struct {
-	Scenario   string // forward, fanout or durable
+	Scenario   string // forward, fanout, durable or failover
 	Size       int    // groups, subscribers or publishers
 	Client     string
 	Parameters Parameters
@@ -25,7 +25,8 @@ type Workload struct {
 	subscribers []listener
 	schedule    schedule
 
-	durable *durablePlan // instead of all these, for the durable scenario
+	durable  *durablePlan // instead of all these, for the durable scenario
+	failover *failoverPlan
 }
 
 // A listener is one subscriber: what it subscribes to, and whose messages it must get.
@@ -52,6 +53,12 @@ type Parameters struct {
 	PayloadBytes       int     `json:"payload_bytes"`
 	WarmupNS           int64   `json:"warmup_ns"`
 	DurationNS         int64   `json:"duration_ns"`
+	Tries              int     `json:"tries,omitempty"`
+	Fault              string  `json:"fault,omitempty"`
+	FaultNS            int64   `json:"fault_ns,omitempty"`
+	AckTimeoutNS       int64   `json:"ack_timeout_ns,omitempty"`
+	IntervalNS         int64   `json:"interval_ns,omitempty"`
+	WithinNS           int64   `json:"gap_within_ns,omitempty"`
 	OfferedMessages    float64 `json:"offered_messages_per_s"`
 	OfferedDeliveries  float64 `json:"offered_deliveries_per_s"`
 }
@@ -224,6 +231,9 @@ func (w Workload) checkLedger() error {
 func (w Workload) connections() int {
 	if w.durable != nil {
 		return w.durable.publishers + 1 // at most one each, and one to manage the stream
+	}
+	if w.failover != nil {
+		return w.failover.Publishers + maxBrokers + 2
 	}
 	return len(w.subscribers) + len(w.topics)
 }

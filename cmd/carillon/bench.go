@@ -49,6 +49,7 @@ type benchFlags struct {
 	pace                    time.Duration
 	rounds                  int
 	short                   bool
+	prepare                 func(*bench.Campaign) error // what only one scenario needs
 }
 
 func newBenchCommand() *cobra.Command {
@@ -57,17 +58,17 @@ func newBenchCommand() *cobra.Command {
 		Short: "Measure a server: latency percentiles, losses and duplicates, acks a second",
 		Long: `Measure a server that speaks the NATS protocol.
 
-Except in durable the load is open loop: every message is due at a time fixed beforehand, and latency counts
+Except in durable and failover the load is open loop: every message is due at a time fixed beforehand, and latency counts
 from then, so a server that stalls can't hide it. Lost, duplicated and reordered messages
 are counted exactly. The table goes to standard output; on a terminal, progress goes to
 standard error. Ctrl-C prints what was measured until then.
 
-The exit code is 0 if every message arrived once and in order, 1 if not, or if a server
+The exit code is 0 if every message arrived once and in order (in failover: every acknowledged one), 1 if not, or if a server
 could not be reached, or after an interrupt; 2 for a wrong command line.`,
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchForwardCommand(), newBenchFanoutCommand(), newBenchDurableCommand(), newBenchAllCommand())
+	cmd.AddCommand(newBenchForwardCommand(), newBenchFanoutCommand(), newBenchDurableCommand(), newBenchFailoverCommand(), newBenchAllCommand())
 	return cmd
 }
 
@@ -146,8 +147,8 @@ func newBenchAllCommand() *cobra.Command {
 	f := &benchFlags{}
 	cmd := &cobra.Command{
 		Use:   "all",
-		Short: "Every scenario, in one report",
-		Long: `Every scenario, in one report.
+		Short: "Every scenario but failover, in one report",
+		Long: `Every scenario in one report, except failover, which takes brokers away.
 
 durable is left out, with a line that says so, if a server does not speak JetStream.`,
 		Example: `  carillon bench all --short --server nats://main.default.svc:4222`,
@@ -205,6 +206,7 @@ func (f *benchFlags) common(cmd *cobra.Command) {
 	flags.DurationVar(&f.drain, "drain-timeout", bench.DefaultLimits.Drain, "how long after the last message one that has not come counts as lost")
 	flags.Uint64Var(&f.seed, "seed", 1, "chooses the publishers' phases; the same seed gives the same schedule")
 	flags.StringVarP(&f.output, "output", "o", "table", "what to print: table or json")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	flags.StringVar(&f.jsonFile, "json", "", "also write the JSON report to this `file`")
 	flags.BoolVar(&f.originals, "published", false, "show what the systems that the workloads come from reported, beside ours")
 }
@@ -238,6 +240,7 @@ func (f *benchFlags) times(cmd *cobra.Command, warmup, duration time.Duration, c
 	flags.DurationVar(&f.warmup, "warmup", warmup, "load before the measurement, left out of the latencies")
 	flags.DurationVar(&f.duration, "duration", duration, "how long to measure each size")
 	flags.StringVar(&f.client, "client", "", "nats (nats.go) or light (made for thousands of subscribers) (default "+client+")")
+	_ = cmd.RegisterFlagCompletionFunc("client", cobra.FixedCompletions([]string{bench.ClientNATS, bench.ClientLight}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // shorten applies --short to what the command line does not say itself.
@@ -285,6 +288,11 @@ func (f *benchFlags) run(cmd *cobra.Command, workloads func() ([]bench.Workload,
 	c, err := f.campaign(cmd)
 	if err != nil {
 		return usageError{err}
+	}
+	if f.prepare != nil {
+		if err := f.prepare(&c); err != nil {
+			return usageError{err}
+		}
 	}
 	c.Workloads = made
 	if err := c.Validate(); err != nil {

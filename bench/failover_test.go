@@ -1,0 +1,300 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestGapsAreThoseOfTheFault(t *testing.T) {
+	g := newGapWatch(3)
+	g.ack(0, 10)
+	g.ack(1, 10)
+	g.ack(2, 90) // 80 after it began to publish: nobody's gap
+	g.enter(gapSteady, 100)
+	for at := int64(101); at < 110; at++ {
+		g.ack(0, at)
+		g.ack(1, at)
+	}
+	g.ack(0, 113)
+	g.ack(2, 115) // since 90, which reaches back behind the beginning
+	if g.steady != 4 {
+		t.Errorf("undisturbed, the longest gap was %d, want 4", g.steady)
+	}
+	g.enter(gapFault, 200)
+	g.ack(0, 210) // since 113
+	g.ack(0, 250)
+	g.ack(1, 300) // since 109
+	if g.allSince(200) {
+		t.Error("publisher 2 was not acknowledged since")
+	}
+	others, all, n := g.gaps([]bool{false, true, false}, 305)
+	if others != 190 || all != 191 || n != 2 { // publisher 2 waits since 115
+		t.Errorf("gaps %d and %d of %d, want 190 and 191 of 2", others, all, n)
+	}
+	g.ack(2, 320) // 205
+	if others, all, n := g.gaps([]bool{true, true, true}, 320); others != 0 || all != 205 || n != 0 || !g.allSince(200) {
+		t.Errorf("gaps %d and %d of %d, want none of others and 205", others, all, n)
+	}
+	g.enter(gapIdle, 400)
+	g.ack(0, 900)
+	g.enter(gapFault, 1000)
+	g.ack(0, 1001)
+	if _, all, _ := g.gaps([]bool{false, true, true}, 1001); g.steady != 4 || all != 1001-300 || g.longest[0] != 101 {
+		t.Errorf("what came before counts: %d, %d, %v", g.steady, all, g.longest)
+	}
+}
+
+// A message that was given up may come through behind later ones; one that was acknowledged may not.
+func TestMessagesThatWereGivenUpMayComeLate(t *testing.T) {
+	play := func(acknowledged bool) (Deliveries, error) {
+		a := newAckAccount("s", 1, 10, 0, 0)
+		a.handedOn = true
+		for n := range 3 {
+			a.send(0, 1)
+			if n != 1 || acknowledged {
+				// The second stands at 3, whoever says so.
+				a.settle(0, n, pubAck{stream: []byte("s"), sequence: []uint64{1, 3, 2}[n], duplicate: n == 2}, nil, 2)
+			}
+		}
+		stored := newStoredAccount(7, a)
+		for sequence, n := range []int{0, 2, 1} {
+			payload := make([]byte, headerBytes)
+			stamp{run: 7, sequence: uint32(n)}.put(payload)
+			stored.observe(uint64(sequence+1), payload)
+		}
+		return stored.close()
+	}
+	if d, err := play(false); err != nil || d != (Deliveries{Expected: 2, Received: 2}) {
+		t.Errorf("given up and late: %+v, %v", d, err)
+	}
+	if d, err := play(true); err == nil || d.OutOfOrder != 1 {
+		t.Errorf("acknowledged and out of order: %+v, %v", d, err)
+	}
+}
+
+func TestProcessesOfBrokers(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"dev-2": " 1234\n", "other": "77", "dev-3": "x", "dev-4": "1", "dev-5": fmt.Sprint(os.Getpid())} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	byNumber, err := ParseProcesses(filepath.Join(dir, "dev-%d"), "a=12, b=34")
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName := Processes{Pattern: filepath.Join(dir, "%s")}
+	for _, c := range []struct {
+		p    Processes
+		name string
+		want int
+		says string
+	}{
+		{byNumber, "main-2", 1234, ""}, {byNumber, "b", 34, ""}, {byName, "other", 77, ""},
+		{byNumber, "c", 0, "ends in no number"}, {byNumber, "main-9", 0, "no such file"}, {byName, "dev-3", 0, "no process id"},
+		{byName, "dev-4", 0, "no process id"}, {byName, "dev-5", 0, "no process id"}, {Processes{PIDs: map[string]int{"a": 12}}, "c", 0, "which process is"},
+	} {
+		got, err := c.p.find(c.name)
+		if got != c.want || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s in %+v: %d, %v", c.name, c.p, got, err)
+		}
+	}
+	for _, wrong := range [][2]string{{"broker/pid", ""}, {"", "a"}, {"", "a=x"}, {"", "=3"}, {"", "a=1"}, {"", "a=2,,b=3"}} {
+		if p, err := ParseProcesses(wrong[0], wrong[1]); err == nil {
+			t.Errorf("%q passes as %+v", wrong, p)
+		}
+	}
+}
+
+func TestFaultsBeginAndEnd(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	said := func() string { text, _ := os.ReadFile(log); return string(text) }
+	command := "echo >>" + log
+	for kind, want := range map[string]string{FaultKill: "kill x y\n", FaultPause: "pause x y\nheal x y\n", FaultCut: "cut x y\nheal x y\n"} {
+		_ = os.Remove(log)
+		heal, err := Fault{Kind: kind, Command: command}.strike(t.Context(), Processes{}, "x y")
+		if err = errors.Join(err, heal(t.Context())); err != nil || said() != want {
+			t.Errorf("%s: %q, %v", kind, said(), err)
+		}
+	}
+	heal, err := Fault{Kind: FaultCut, Command: "echo no such network; false"}.strike(t.Context(), Processes{}, "x")
+	if err == nil || !strings.Contains(err.Error(), "no such network") || heal(t.Context()) == nil {
+		t.Errorf("a command that fails: %v", err)
+	}
+
+	child := exec.Command("sleep", "1000")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- child.Wait() }()
+	who := Processes{PIDs: map[string]int{"x": child.Process.Pid}}
+	state := func() string {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child.Process.Pid))
+		_, behind, _ := strings.Cut(string(text), ") ")
+		return behind[:min(1, len(behind))]
+	}
+	if heal, err = (Fault{Kind: FaultPause}).strike(t.Context(), who, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, known := os.Stat("/proc/self/stat"); known == nil {
+		waitFor(t, "it is stopped", func() bool { return state() == "T" })
+		if err := heal(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "it goes on", func() bool { return state() != "T" })
+	}
+	if _, err := (Fault{Kind: FaultKill}).strike(t.Context(), who, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("it ended with %v", err)
+	}
+	if _, err := (Fault{Kind: FaultKill}).strike(t.Context(), who, "x"); err == nil {
+		t.Error("a process that is gone was killed")
+	}
+}
+
+func waitFor(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 10 s", what)
+		}
+	}
+}
+
+func smallFailover(kind string, tries int) Failover {
+	return Failover{
+		Publishers: 3, Replicas: 3, PayloadBytes: 40, Tries: tries, Fault: Fault{Kind: kind, For: 3 * time.Second},
+		Steady: 500 * time.Millisecond, AckTimeout: 200 * time.Millisecond, Interval: 5 * time.Millisecond,
+	}
+}
+
+func TestFailoverPlans(t *testing.T) {
+	for _, wrong := range []func(*Failover){
+		func(f *Failover) { f.Publishers = 0 }, func(f *Failover) { f.Publishers = 1000 }, func(f *Failover) { f.Replicas = 6 },
+		func(f *Failover) { f.PayloadBytes = 1 }, func(f *Failover) { f.Tries = 0 }, func(f *Failover) { f.Fault.Kind = "" },
+		func(f *Failover) { f.Fault.Kind = FaultCut }, func(f *Failover) { f.Fault.For = 0 }, func(f *Failover) { f.Steady = 0 },
+		func(f *Failover) { f.AckTimeout = 0 }, func(f *Failover) { f.Interval = 0 }, func(f *Failover) { f.Within = -1 },
+	} {
+		f := smallFailover(FaultKill, 1)
+		if _, err := f.Workloads(); err != nil {
+			t.Fatal(err)
+		}
+		if wrong(&f); true {
+			if _, err := f.Workloads(); err == nil {
+				t.Errorf("%+v passes", f)
+			}
+		}
+	}
+	made, err := smallFailover(FaultKill, 2).Workloads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := []Address{{HostPort: "h:1"}, {HostPort: "h:2"}}
+	for says, target := range map[string]Target{
+		"has one address":   {Name: "x", Addresses: two[:1], Processes: Processes{Pattern: "%d"}},
+		"which process is":  {Name: "x", Addresses: two},
+		"another process":   {Name: "x", Addresses: two, Processes: Processes{PIDs: map[string]int{"a": 3}}},
+		"give at most 64":   {Name: "x", Addresses: slices.Repeat(two, 40), Processes: Processes{Pattern: "%d"}},
+		"<nothing is amiss": {Name: "x", Addresses: two, Processes: Processes{Pattern: "%d"}},
+	} {
+		err := Campaign{Workloads: made, Server: target, Repeat: 1}.Validate()
+		if says[0] == '<' && err != nil || says[0] != '<' && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+}
+
+// sampleFailover has two servers, of which the second lost something and is slower.
+func sampleFailover(t *testing.T) *Report {
+	t.Helper()
+	f := smallFailover(FaultKill, 3)
+	f.Within = time.Second
+	made, err := f.Workloads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := sampleReport(t, true)
+	r.Environment.Repeat = 1
+	result := newResult(made[0], []Target{{Name: "carillon"}, {Name: "nats-server"}})
+	for which := range result.Measured {
+		run := sampleRun(1, 4000, time.Duration(which+1)*100*time.Microsecond)
+		run.Late, run.Rate, run.Delivered, run.Planned = Latency{}, 0, 0, 3
+		run.Outage = &Outage{LongestSteady: int64(12 * time.Millisecond), Published: 9000, Acked: 4020, TimedOut: 9, Refused: 2}
+		for n := range 3 {
+			scale := time.Duration((which+1)*(n+2)) * 100 * time.Millisecond
+			run.Outage.Tries = append(run.Outage.Tries, Try{
+				Leader: fmt.Sprintf("dev-%d", n), NewLeader: fmt.Sprintf("dev-%d", n+1), Others: 2, GapOthers: int64(scale), GapAll: int64(2 * scale),
+				Failed: int64(3 + n), WholeAfter: int64(7 * time.Second), BeganAfter: int64(time.Duration(n*9+2) * time.Second),
+			})
+		}
+		result.Measured[which].Runs = []Run{run}
+	}
+	result.Measured[1].Runs[0].Deliveries = Deliveries{Expected: 4020, Received: 4019, Lost: 1}
+	result.Measured[0].Runs[0].Outage.Tries[1].GapOthers = int64(1100 * time.Millisecond)
+	result.summarize()
+	r.Results = []Result{result}
+	return r
+}
+
+func TestReportOfFailover(t *testing.T) {
+	r := sampleFailover(t)
+	golden(t, "failover.txt", tableOf(t, r, true))
+	err := r.Err()
+	for _, want := range []string{"on carillon: in 1 of 3 tries the other brokers' publishers waited longer than 1s", "failover on 3 replicas 3 publishers on nats-server: 1 lost"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in: %v", want, err)
+		}
+	}
+	if o := r.Results[0].Measured[0].Outage; o.MedianOthers != int64(400*time.Millisecond) || o.WorstOthers != int64(1100*time.Millisecond) || o.Failed != 11 {
+		t.Errorf("summary %+v", o)
+	}
+}
+
+// A real cluster loses its leader, in each way that signals allow, and nothing that it acknowledged.
+func TestFailoverOfPeers(t *testing.T) {
+	t.Parallel()
+	peers := startPeerCluster(t)
+	if peers == nil {
+		return
+	}
+	peers.target.Processes = Processes{Pattern: peers.pattern}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	var loads []Workload
+	for _, kind := range []string{FaultKill, FaultPause} {
+		made, err := smallFailover(kind, 2).Workloads()
+		if err != nil {
+			t.Fatal(err)
+		}
+		loads = append(loads, made...)
+	}
+	c := Campaign{Workloads: loads, Server: peers.target, Repeat: 1, Wait: time.Minute, Limits: DefaultLimits, Status: func(s string) { t.Log(s) }}
+	r, err := c.Run(ctx)
+	if err != nil || r.Err() != nil {
+		t.Fatalf("%v, %v", err, r.Err())
+	}
+	t.Logf("\n%s", tableOf(t, r, false))
+	for _, result := range r.Results {
+		run := result.Measured[0].Runs[0]
+		if len(run.Outage.Tries) != 2 || run.Partial || run.Latency.Count == 0 || run.Deliveries.Received == 0 || run.Deliveries.Received != run.Outage.Acked {
+			t.Fatalf("%+v, %+v", run, run.Outage)
+		}
+		for _, try := range run.Outage.Tries {
+			// Some publisher was connected to the victim, and missed it.
+			if try.Others != 2 || try.GapAll < try.GapOthers || try.GapAll < int64(20*time.Millisecond) || try.Leader == "" || try.NewLeader == "" {
+				t.Errorf("%s: %+v", result.Parameters.Fault, try)
+			}
+		}
+	}
+}
