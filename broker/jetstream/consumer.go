@@ -208,6 +208,9 @@ func (c *ConsumerConfig) normalizeBounds(stream *StreamConfig) *Error {
 	case c.Heartbeat > 0:
 		return ErrConsumerHBRequiresPush
 	}
+	if c.Replicas > 0 { // its place is kept where the stream is, on as many brokers
+		c.Replicas = stream.Replicas
+	}
 	c.Heartbeat = 0
 	c.MaxRequestBatch, c.MaxRequestMaxBytes = max(c.MaxRequestBatch, 0), max(c.MaxRequestMaxBytes, 0)
 	c.MaxRequestExpires, c.InactiveThreshold = max(c.MaxRequestExpires, 0), max(c.InactiveThreshold, 0)

@@ -229,6 +229,26 @@ func TestImpossibleConsumers(t *testing.T) {
 	}
 }
 
+// A consumer's place is kept where its stream is, whatever smaller number of replicas is asked for.
+func TestReplicasOfAConsumer(t *testing.T) {
+	stream := ordersStream(t, ConsumerLimits{})
+	stream.Replicas = 3
+	for asked, want := range map[int]int{0: 0, 1: 3, 2: 3, 3: 3} {
+		c := ConsumerConfig{Name: "billing", Durable: "billing", Replicas: asked}
+		if err := c.Normalize(stream); err != nil || c.Replicas != want {
+			t.Errorf("%d asked: %d, %v", asked, c.Replicas, err)
+		}
+		spec := c.SubscriptionSpec()
+		if told := ConsumerOf("billing", &spec); told.Replicas != want {
+			t.Errorf("%d asked: told %d", asked, told.Replicas)
+		}
+	}
+	c := ConsumerConfig{Name: "billing", Replicas: 4}
+	if err := c.Normalize(stream); err == nil || err.ErrCode != 10126 {
+		t.Errorf("more than the stream has: %v", err)
+	}
+}
+
 func TestARequestMeansWhatItsSubjectSays(t *testing.T) {
 	at := func(subject string) *Request {
 		r, ok := ParseSubject([]byte(subject))

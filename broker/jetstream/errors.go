@@ -110,6 +110,7 @@ var (
 
 // The errors that name something.
 var (
+	ErrClusterNoPeers                  = &Template{400, 10005, "{err}"}
 	ErrConsumerCreate                  = &Template{500, 10012, "{err}"}
 	ErrInvalidJSON                     = &Template{400, 10025, "invalid JSON: {err}"}
 	ErrSequenceNotFound                = &Template{400, 10043, "sequence {seq} not found"}

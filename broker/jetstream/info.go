@@ -17,12 +17,6 @@ type StreamState struct {
 	Consumers   int               `json:"consumer_count"`
 }
 
-// ClusterInfo says which broker leads.
-type ClusterInfo struct {
-	Name   string `json:"name,omitempty"`
-	Leader string `json:"leader,omitempty"`
-}
-
 // StreamInfo is all that is told of a stream.
 type StreamInfo struct {
 	Config    StreamConfig `json:"config"`

@@ -42,7 +42,7 @@ func consumerRequest(c *call, stream *StreamConfig) (*ConsumerRequest, *Error) {
 
 func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Topic) {
 	desired := t.Desired()
-	stream := StreamOf(desired.Name, &desired.Spec)
+	stream := s.streamOf(desired)
 	request, refusal := consumerRequest(c, &stream)
 	if refusal != nil {
 		s.refuse(c, refusal)
@@ -77,7 +77,7 @@ func (s *Server) settleConsumer(ctx context.Context, t *topic.Topic, stream *Str
 	existing, refusal := s.findConsumer(ctx, t, name)
 	switch {
 	case refusal == nil:
-		return s.changeConsumer(ctx, t, existing, request)
+		return s.changeConsumer(ctx, t, stream, existing, request)
 	case refusal != ErrConsumerNotFound:
 		return nil, refusal
 	case request.Action == UpdateConsumer:
@@ -94,7 +94,7 @@ func (s *Server) settleConsumer(ctx context.Context, t *topic.Topic, stream *Str
 	if existing, refusal = s.findConsumer(ctx, t, name); refusal != nil {
 		return nil, refusal
 	}
-	return s.changeConsumer(ctx, t, existing, request)
+	return s.changeConsumer(ctx, t, stream, existing, request)
 }
 
 // consumerNamesOf are those of a stream, sorted, also those that are declared and not served yet.
@@ -168,9 +168,9 @@ func (s *Server) makeConsumer(ctx context.Context, t *topic.Topic, request *Cons
 }
 
 // changeConsumer brings a consumer that is there to what is asked for, if it may be.
-func (s *Server) changeConsumer(ctx context.Context, t *topic.Topic, existing *subscription.Subscription, request *ConsumerRequest) (*subscription.Subscription, *Error) {
+func (s *Server) changeConsumer(ctx context.Context, t *topic.Topic, stream *StreamConfig, existing *subscription.Subscription, request *ConsumerRequest) (*subscription.Subscription, *Error) {
 	to := &request.Config
-	from := consumerConfig(existing)
+	from := consumerConfig(existing, stream.Replicas)
 	switch refusal := CheckConsumerUpdate(&from, to); {
 	case from.Equal(to):
 		return existing, nil
@@ -306,9 +306,12 @@ func (i *ConsumerInfo) size() int {
 	return size
 }
 
-// consumerConfig is how clients see a consumer that is served.
-func consumerConfig(sub *subscription.Subscription) ConsumerConfig {
+// consumerConfig is how clients see a consumer that is served. Its place is kept where its stream is.
+func consumerConfig(sub *subscription.Subscription, replicas int) ConsumerConfig {
 	config := ConsumerOf(sub.Name(), sub.Spec())
+	if config.Replicas > 0 {
+		config.Replicas = replicas
+	}
 	if sub.Ephemeral() {
 		config.Durable = ""
 	}
@@ -317,14 +320,17 @@ func consumerConfig(sub *subscription.Subscription) ConsumerConfig {
 
 // describeConsumer is what clients are told of a consumer that is served here.
 func (s *Server) describeConsumer(t *topic.Topic, sub *subscription.Subscription) *ConsumerInfo {
-	is := sub.Info()
+	is, cluster := sub.Info(), s.leads()
+	if !sub.Ephemeral() {
+		cluster = s.cluster(t.ID())
+	}
 	return &ConsumerInfo{
-		Stream: t.Name(), Name: sub.Name(), Created: sub.Created().UTC(), Config: consumerConfig(sub),
+		Stream: t.Name(), Name: sub.Name(), Created: sub.Created().UTC(), Config: consumerConfig(sub, replicasOf(s.state(), t.Desired())),
 		Delivered:      SequenceInfo{is.DeliveredSequence, is.DeliveredOffset, moment(is.LastDelivered)},
 		AckFloor:       SequenceInfo{is.FloorSequence, is.FloorOffset, moment(is.LastAcked)},
 		NumAckPending:  is.Pending,
 		NumRedelivered: is.Redelivered, NumWaiting: is.Waiting, NumPending: is.Lag,
-		Cluster: s.leads(), TimeStamp: time.Now().UTC(),
+		Cluster: cluster, TimeStamp: time.Now().UTC(),
 	}
 }
 

@@ -52,6 +52,14 @@ func (s *Server) createStream(ctx context.Context, c *call) {
 		s.refuse(c, refusal)
 		return
 	}
+	if refusal := s.enoughBrokers(config.Replicas); refusal != nil {
+		if same := s.sameStream(ctx, config); same != nil { // made when there were more brokers
+			s.answerCreated(ctx, c, same.ID)
+			return
+		}
+		s.refuse(c, refusal)
+		return
+	}
 	made, err := s.config.Store.CreateTopic(ctx, config.Name, config.TopicSpec(), client)
 	var exists *coordination.ExistsError
 	if errors.As(err, &exists) {
@@ -71,7 +79,11 @@ func (s *Server) sameStream(ctx context.Context, config *StreamConfig) *coordina
 	if err != nil || t.Deleting {
 		return nil
 	}
-	if is := StreamOf(t.Name, &t.Spec); !reflect.DeepEqual(&is, config) {
+	is := StreamOf(t.Name, &t.Spec)
+	if t.Spec.Replicas == 0 { // whoever declared it leaves that to the brokers
+		is.Replicas = config.Replicas
+	}
+	if !reflect.DeepEqual(&is, config) {
 		return nil
 	}
 	return t
@@ -115,13 +127,19 @@ func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Topic) {
 		return
 	}
 	desired := t.Desired()
-	from := StreamOf(desired.Name, &desired.Spec)
+	from := s.streamOf(desired)
 	if refusal := CheckStreamUpdate(&from, to); refusal != nil {
 		s.refuse(c, refusal)
 		return
 	}
+	if to.Replicas > from.Replicas { // fewer can always be had
+		if refusal := s.enoughBrokers(to.Replicas); refusal != nil {
+			s.refuse(c, refusal)
+			return
+		}
+	}
 	updated, err := s.config.Store.UpdateTopic(ctx, desired.Name, coordination.TopicUpdate{
-		By: client, ID: t.ID(), Spec: updatedSpec(&desired.Spec, to),
+		By: client, ID: t.ID(), Spec: updatedSpec(&desired.Spec, from.Replicas, to),
 	})
 	if err != nil {
 		s.refuse(c, streamRefusal(err, ErrStreamUpdate))
@@ -143,12 +161,13 @@ func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Topic) {
 	s.answer(c, StreamResponse{Response: c.Call.Answer(), StreamInfo: s.describeStream(t, shard)})
 }
 
-// updatedSpec keeps what JetStream has no word for.
-func updatedSpec(was *coordination.TopicSpec, to *StreamConfig) coordination.TopicSpec {
+// updatedSpec keeps what JetStream has no word for. A number of replicas that was left to the brokers is, still,
+// unless another one is asked for.
+func updatedSpec(was *coordination.TopicSpec, replicas int, to *StreamConfig) coordination.TopicSpec {
 	spec := to.TopicSpec()
 	spec.Shards, spec.PartitionBy, spec.PartitionTokens = was.Shards, was.PartitionBy, was.PartitionTokens
 	spec.MinInSync, spec.UncleanElection, spec.DeletionPolicy = was.MinInSync, was.UncleanElection, was.DeletionPolicy
-	if max(was.Replicas, 1) == to.Replicas {
+	if replicas == to.Replicas {
 		spec.Replicas = was.Replicas
 	}
 	return spec
@@ -232,12 +251,7 @@ func (s *Server) describeStream(t *topic.Topic, shard *topic.Shard) *StreamInfo 
 		state.FirstSeq = 0 // as nats-server has it of a stream that never had anything
 	}
 	return &StreamInfo{
-		Config: StreamOf(desired.Name, &desired.Spec), Created: desired.Created.UTC(), State: state,
-		Cluster: s.leads(), TimeStamp: time.Now().UTC(),
+		Config: s.streamOf(desired), Created: desired.Created.UTC(), State: state,
+		Cluster: s.cluster(desired.ID), TimeStamp: time.Now().UTC(),
 	}
-}
-
-// leads says that this broker does.
-func (s *Server) leads() *ClusterInfo {
-	return &ClusterInfo{Name: s.config.Cluster, Leader: s.config.Name}
 }

@@ -188,10 +188,8 @@ func (c *StreamConfig) normalizeReplicas() *Error {
 		return ErrReplicasCountCannotBeNegative
 	case c.Replicas > maxReplicas:
 		return ErrStreamInvalidConfig.With(fmt.Sprintf("maximum replicas is %d", maxReplicas))
-	case c.Replicas > 1: // until logs are replicated
-		return ErrStreamReplicasNotSupported
 	}
-	c.Replicas = 1
+	c.Replicas = max(c.Replicas, 1)
 	return nil
 }
 

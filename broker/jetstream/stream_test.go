@@ -63,6 +63,7 @@ func TestAStreamIsToldAsItWasAsked(t *testing.T) {
 		"only a name":       {jetstream.StreamConfig{Name: "ORDERS"}, filled(nil)},
 		"everything":        {full, full},
 		"what it was told":  {filled(nil), filled(nil)},
+		"three replicas":    {filled(func(c *jetstream.StreamConfig) { c.Replicas = 3 }), filled(func(c *jetstream.StreamConfig) { c.Replicas = 3 })},
 		"in memory":         {jetstream.StreamConfig{Name: "ORDERS", Storage: jetstream.MemoryStorage}, filled(func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage })},
 		"acks before disks": {jetstream.StreamConfig{Name: "ORDERS", PersistMode: jetstream.AsyncPersistMode}, filled(func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode })},
 		"short age":         {jetstream.StreamConfig{Name: "ORDERS", MaxAge: time.Second}, filled(func(c *jetstream.StreamConfig) { c.MaxAge, c.Duplicates = time.Second, time.Second })},
@@ -150,10 +151,6 @@ func TestSettingsThatAreNotThereAreNamed(t *testing.T) {
 		if !seen[feature.setting] {
 			t.Errorf("no test asks for %s", feature.setting)
 		}
-	}
-	c := asked(t, set(func(c *jetstream.StreamConfig) { c.Replicas = 3 }))
-	if err := c.Normalize(); err == nil || err.ErrCode != 10074 {
-		t.Errorf("three replicas: %v", err)
 	}
 	if _, err := Decode[StreamRequest]([]byte(`{"name":"ORDERS","encrypt":true}`)); err == nil || !strings.Contains(err.Description, "encrypt") {
 		t.Errorf("a setting of tomorrow: %v", err)

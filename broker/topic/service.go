@@ -178,6 +178,9 @@ func (s *Service) part(t *Topic) {
 	s.queue.add(t)
 }
 
+// BrokerName is how people know a broker, also one that is away.
+func (s *Service) BrokerName(id string) string { return s.nameOf(id) }
+
 // nameOf is how people know a broker, also one that is away; its id if it was away all the time.
 func (s *Service) nameOf(id string) string {
 	s.mu.RLock()
