@@ -79,6 +79,14 @@ bench: ## Run the Go benchmarks beside the code
 bench-durable: build $(NATS_SERVER) ## Compare durable publishing with nats-server's, on the disk of this folder (6 minutes; ARGS=...)
 	NATS_SERVER=$(NATS_SERVER) hack/bench-durable $(ARGS)
 
+.PHONY: bench-replicated
+bench-replicated: build $(NATS_SERVER) ## The same on clusters of three, on 1 and 3 replicas (10 minutes; ARGS=...)
+	NATS_SERVER=$(NATS_SERVER) hack/bench-replicated $(ARGS)
+
+.PHONY: bench-failover
+bench-failover: build $(NATS_SERVER) ## Kill leaders, of carillon's streams and of nats-server's, and see for how long acks stop (8 minutes; ARGS=...)
+	NATS_SERVER=$(NATS_SERVER) hack/bench-failover $(ARGS)
+
 ##@ Local cluster
 
 .PHONY: cluster-up
