@@ -59,12 +59,12 @@ func (b *devBroker) supervise(ctx context.Context, failed context.CancelCauseFun
 			return
 		}
 		if exit := (*exec.ExitError)(nil); !b.ready.Load() && !(errors.As(err, &exit) && !exit.Exited()) {
-			failed(fmt.Errorf("broker %s could not start: %w (its last line says why)", b.name, cmpError(err, "it ended by itself")))
+			failed(fmt.Errorf("broker %s could not start: %w (its last line says why)", b.name, endOf(err)))
 			return
 		}
 		ran := time.Since(started)
 		pause = nextPause(pause, ran)
-		b.log.Warn("A broker ended and is started again", "broker", b.name, "why", cmpError(err, "it ended by itself"),
+		b.log.Warn("A broker ended and is started again", "broker", b.name, "why", endOf(err),
 			"ran", ran.Round(time.Millisecond), "after", pause)
 		timer := time.NewTimer(pause)
 		select {
@@ -84,9 +84,10 @@ func nextPause(last, ran time.Duration) time.Duration {
 	return min(max(2*last, devMinPause), devMaxPause)
 }
 
-func cmpError(err error, otherwise string) error {
+// endOf is why a process that nobody stopped has ended.
+func endOf(err error) error {
 	if err == nil {
-		return errors.New(otherwise)
+		return errors.New("it ended by itself")
 	}
 	return err
 }
