@@ -87,6 +87,10 @@ bench-replicated: build $(NATS_SERVER) ## The same on clusters of three, on 1 an
 bench-failover: build $(NATS_SERVER) ## Kill leaders, of carillon's streams and of nats-server's, and see for how long acks stop (8 minutes; ARGS=...)
 	NATS_SERVER=$(NATS_SERVER) hack/bench-failover $(ARGS)
 
+.PHONY: bench-kafka
+bench-kafka: ## Kafka's figures for small records on one partition in memory (3 minutes; ARGS=--install gets Java)
+	hack/bench-kafka $(ARGS)
+
 ##@ Local cluster
 
 .PHONY: cluster-up

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Servers to measure, for the scripts that source this: carillon and nats-server, alone or as a cluster
 # of three, all in one folder that goes with them. Needs top and NATS_SERVER.
 carillon=$top/bin/carillon
