@@ -26,6 +26,7 @@ type topics struct {
 	subscriptions *subscription.Service
 	controller    *topic.Controller
 	api           *jetstream.Server
+	admin         *admin.Server
 	stop          sync.Once
 }
 
@@ -63,7 +64,8 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		Subscriptions: func() *subscription.Service { return t.subscriptions },
 	})
 	t.api.Start()
-	hub.Offer(admin.New(t.topics, hub, b.log)).Set([]string{admin.Subjects}, "")
+	t.admin = admin.New(t.topics, hub, b.log)
+	hub.Offer(t.admin).Set([]string{admin.Subjects}, "")
 	t.controller = topic.NewController(store, t.topics, b.log)
 	return nil
 }
@@ -100,6 +102,7 @@ func (b *Broker) closeTopics() {
 	var failed error
 	if t.topics != nil {
 		t.api.Close()
+		t.admin.Close()
 		failed = errors.Join(t.subscriptions.Close(), t.topics.Close())
 	}
 	if err := errors.Join(failed, t.disk.Close()); err != nil {

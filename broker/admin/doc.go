@@ -9,16 +9,21 @@
 //	$CARILLON.API.SUBSCRIPTION.LIST.<topic>           a ListRequest, or nothing   SubscriptionList
 //	$CARILLON.API.SUBSCRIPTION.INFO.<topic>.<name>    nothing                     SubscriptionInfo
 //
-// What can't be answered is an Error in the same object.
+//	$CARILLON.API.RECORDS.<topic>.<shard>             a RecordsRequest            records, see docs/protocol.md
+//
+// What can't be answered is an Error in the same object. Records are answered by the broker that leads the
+// shard; whoever is asked hands the request on, once. All else is answered where it is asked.
 //
 // Invariants:
 //
-//	A1  It only reads, and only the State that this broker follows. It waits for nobody, so it
-//	    answers with etcd down, too; the revision says of when the answer is.
+//	A1  It only reads: the State that this broker follows, and the logs of shards that it leads. It waits
+//	    for no other broker and not for etcd; the revision says of when an answer is.
 //	A2  What one read of a connection may cost is bounded: by answers, and by bytes of each.
 //	A3  A list goes on behind a name, not at a number: what is made or deleted between two pages
 //	    makes no other Topic appear twice or be left out.
 //	A4  A field of a request that is not known is refused, and so is a payload where none belongs.
+//	A5  Records are shown up to the high watermark, and densely. What is read at once, what waits to be read and
+//	    what waits for records to come is bounded; more is refused, in words.
 //
 // When the process dies in it, who asked gets no answer and asks again: nothing is kept here.
 package admin

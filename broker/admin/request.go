@@ -43,6 +43,13 @@ type ListRequest struct {
 type Error struct {
 	Code Code   `json:"code"`
 	Text string `json:"text"` // for people, with the way out
+	// Reason is why a Topic is not served: one of topic.NotServedReason.
+	Reason string `json:"reason,omitempty"`
+	// Of records that can't be had: which, what there is, and where to go on.
+	Offset uint64 `json:"offset,omitempty"`
+	Start  uint64 `json:"start,omitempty"`
+	High   uint64 `json:"high,omitempty"`
+	Next   uint64 `json:"next,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Text }
@@ -56,10 +63,15 @@ const (
 	NotFound   Code = "NotFound"   // there is no such Topic or Subscription
 	NotReady   Code = "NotReady"   // this broker has not yet read what there is
 	Busy       Code = "Busy"       // too many requests at once
+	NotServed  Code = "NotServed"  // the shard has no leader that can be reached now
+	OutOfRange Code = "OutOfRange" // the shard doesn't hold that offset, any more or yet
+	TooLarge   Code = "TooLarge"   // the record doesn't fit an answer
+	Damaged    Code = "Damaged"    // the disk has something else in the place of these records
+	Failed     Code = "Failed"     // the disk couldn't be read
 )
 
 func refuse(code Code, format string, args ...any) *Error {
-	return &Error{code, fmt.Sprintf(format, args...)}
+	return &Error{Code: code, Text: fmt.Sprintf(format, args...)}
 }
 
 type kind uint8
@@ -82,7 +94,7 @@ type request struct {
 func parse(subject, payload []byte) (request, *Error) {
 	r, ok := parseSubject(subject)
 	if !ok {
-		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, SUBSCRIPTION.LIST.<topic> or SUBSCRIPTION.INFO.<topic>.<name>)",
+		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO.<topic>.<name> or RECORDS.<topic>.<shard>)",
 			bytes.TrimPrefix(subject, []byte(Prefix)))
 	}
 	payload = bytes.TrimSpace(payload)
@@ -107,7 +119,7 @@ func parse(subject, payload []byte) (request, *Error) {
 }
 
 // decode refuses what it doesn't know: a wish that was not understood must not look as if it were met.
-func decode(payload []byte, into *ListRequest) error {
+func decode(payload []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(payload))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {

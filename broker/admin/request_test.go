@@ -12,9 +12,17 @@ import (
 )
 
 // inbox is a hub that keeps what is sent.
-type inbox struct{ got []protocol.Message }
+type inbox struct {
+	got       []protocol.Message
+	forwarded []string // by broker and subject
+}
 
 func (i *inbox) Send(messages []protocol.Message) { i.got = append(i.got, messages...) }
+func (i *inbox) Wait()                            {}
+func (i *inbox) Forward(broker string, m *protocol.Message) bool {
+	i.forwarded = append(i.forwarded, broker+" "+string(m.Subject))
+	return true
+}
 
 type known struct{ state *coordination.State }
 

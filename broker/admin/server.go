@@ -1,11 +1,13 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -18,9 +20,11 @@ type Topics interface {
 	ByID(id string) *topic.Topic
 }
 
-// Hub is how answers reach who asked; topic.Hub has it.
+// Hub is how answers reach who asked, and requests the broker that can answer; topic.Hub has it.
 type Hub interface {
 	Send(messages []protocol.Message)
+	Forward(broker string, m *protocol.Message) bool
+	Wait()
 }
 
 // maxAnswers is how many requests of one read are answered, since the connection waits for it.
@@ -30,21 +34,47 @@ const maxAnswers = 16
 // maxUnreadable is how many unreadable keys are named.
 const maxUnreadable = 16
 
-// Server answers requests; it is a topic.Taker for Subjects. It holds nothing but what it was
-// given, and may be called at the same time.
+// Server answers requests; it is a topic.Taker for Subjects, and may be called at the same time.
 type Server struct {
-	topics Topics
-	hub    Hub
-	log    *slog.Logger
+	topics  Topics
+	hub     Hub
+	log     *slog.Logger
+	reads   reads
+	polls   polls
+	readers sync.Pool // of *reader
 }
 
 // New makes a Server. It is to be offered Subjects, without a leader, by every broker.
 func New(topics Topics, hub Hub, logger *slog.Logger) *Server {
-	return &Server{topics, hub, logger}
+	s := &Server{topics: topics, hub: hub, log: logger}
+	s.readers.New = func() any { return new(reader) }
+	s.reads.serve, s.polls.again = s.serve, s.resume
+	return s
+}
+
+// Close ends what waits for records, and waits for those who read.
+func (s *Server) Close() {
+	for _, r := range s.polls.close() {
+		s.resume(r)
+	}
+	s.reads.close()
+}
+
+// resume has a request looked at again that waited.
+func (s *Server) resume(r *read) {
+	if !s.reads.submit(r) {
+		s.refuse(r.reply, tooMany())
+	}
+}
+
+func (s *Server) send(m protocol.Message) { s.hub.Send([]protocol.Message{m}) }
+
+func (s *Server) refuse(to []byte, why *Error) {
+	s.send(protocol.Message{Subject: to, Data: encodeError(why)})
 }
 
 // Take answers requests. Those without a reply subject have nobody to answer.
-func (s *Server) Take(messages []protocol.Message, _ bool) (behind bool) {
+func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool) {
 	var answers []protocol.Message
 	for i := range messages {
 		m := &messages[i]
@@ -52,10 +82,14 @@ func (s *Server) Take(messages []protocol.Message, _ bool) (behind bool) {
 			continue
 		}
 		var data []byte
-		if len(answers) >= maxAnswers {
-			data = encode(struct {
-				Error *Error `json:"error"`
-			}{refuse(Busy, "more than %d requests came at once on one connection (wait for answers before asking more)", maxAnswers)})
+		if bytes.HasPrefix(m.Subject, []byte(RecordsSubject)) {
+			refusal := s.takeRead(m, forwarded)
+			if refusal == nil {
+				continue
+			}
+			data = encodeError(refusal)
+		} else if len(answers) >= maxAnswers {
+			data = encodeError(refuse(Busy, "more than %d requests came at once on one connection (wait for answers before asking more)", maxAnswers))
 		} else {
 			data = s.answer(m.Subject, m.Data[m.Header:])
 		}
@@ -76,12 +110,10 @@ func (s *Server) answer(subject, payload []byte) []byte {
 	r, refusal := parse(subject, payload)
 	state := s.topics.State()
 	if refusal == nil && state == nil {
-		refusal = refuse(NotReady, "this broker has not read the Topics yet (ask again in a second)")
+		refusal = notReady()
 	}
 	if refusal != nil {
-		return encode(struct {
-			Error *Error `json:"error"`
-		}{refusal})
+		return encodeError(refusal)
 	}
 	v := view{state, s.trouble}
 	switch r.kind {

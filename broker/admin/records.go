@@ -1,0 +1,252 @@
+package admin
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// RecordsSubject is where records are asked for; the Topic and the shard's number are appended.
+const RecordsSubject = Prefix + "RECORDS."
+
+// Bounds of one answer with records.
+const (
+	// MaxRecords and MaxRecordsBytes are the most that one answer brings. The bytes are what every
+	// broker takes as a message, with room for headers.
+	MaxRecords      = 1 << 16
+	MaxRecordsBytes = 8<<20 - 4<<10
+	// usualRecordsBytes is what it brings if the request doesn't say: small beside what a client may leave
+	// unread, and large beside the cost of a request.
+	usualRecordsBytes = 1 << 20
+	// MaxRecordsWait is how long a request waits for records. A client whose broker died learns it no later.
+	MaxRecordsWait = 30 * time.Second
+	// headerRoom is more than the header of an answer takes.
+	headerRoom = 256
+)
+
+// The headers of an answer with records.
+const (
+	headerRecords = "Carillon-Records"
+	headerOffset  = "Carillon-Offset"
+	headerNext    = "Carillon-Next"
+	headerHigh    = "Carillon-High"
+	headerTime    = "Carillon-Time"
+)
+
+// RecordsRequest asks for records of a shard.
+type RecordsRequest struct {
+	Offset  uint64 `json:"offset,omitempty"`    // of the first; 0: the first that is kept
+	Bytes   int    `json:"max_bytes,omitempty"` // about; 0: 1 MiB
+	Records int    `json:"max_records,omitempty"`
+	Wait    int    `json:"wait_ms,omitempty"` // if there is nothing yet
+	Form    Form   `json:"form,omitempty"`
+}
+
+// Form is how records are written in an answer.
+type Form string
+
+// The forms.
+const (
+	Plain Form = "plain" // what was published, and nothing else
+	Full  Form = "full"  // with subjects, times and headers
+)
+
+// check fills in what the request leaves out.
+func (r *RecordsRequest) check() *Error {
+	switch {
+	case r.Bytes < 0 || r.Bytes > MaxRecordsBytes:
+		return refuse(BadRequest, "max_bytes of %d (use 1 to %d, or leave it out)", r.Bytes, MaxRecordsBytes)
+	case r.Records < 0 || r.Records > MaxRecords:
+		return refuse(BadRequest, "max_records of %d (use 1 to %d, or leave it out)", r.Records, MaxRecords)
+	case r.Wait < 0 || r.Wait > int(MaxRecordsWait/time.Millisecond):
+		return refuse(BadRequest, "wait_ms of %d (use 0 to %d)", r.Wait, MaxRecordsWait/time.Millisecond)
+	case r.Form != "" && r.Form != Plain && r.Form != Full:
+		return refuse(BadRequest, "form %.20q (use plain or full)", r.Form)
+	}
+	if r.Bytes == 0 {
+		r.Bytes = usualRecordsBytes
+	}
+	if r.Records == 0 {
+		r.Records = MaxRecords
+	}
+	return nil
+}
+
+// ofShard parts "<topic>.<shard>".
+func ofShard(rest []byte) (name string, number int, ok bool) {
+	topicName, digits, found := bytes.Cut(rest, []byte{'.'})
+	number, err := strconv.Atoi(string(digits))
+	if !found || err != nil || number < 0 || len(topicName) == 0 || strconv.Itoa(number) != string(digits) {
+		return "", 0, false
+	}
+	return string(topicName), number, true
+}
+
+// read is one request for records, under way.
+type read struct {
+	reply    []byte
+	topic    string
+	number   int
+	request  RecordsRequest
+	deadline time.Time // zero: it doesn't wait
+	timer    *time.Timer
+}
+
+// reader is what reading takes, used again and again.
+type reader struct {
+	topic.RecordReader
+	memory, header []byte
+}
+
+// takeRead hands a request for records to the broker that leads the shard, or to the readers of this one.
+func (s *Server) takeRead(m *protocol.Message, forwarded bool) *Error {
+	name, number, ok := ofShard(m.Subject[len(RecordsSubject):])
+	if !ok {
+		return refuse(BadRequest, "there is no request %.100q (use RECORDS.<topic>.<shard>, shards count from 0)", m.Subject[len(Prefix):])
+	}
+	_, shard, refusal := s.shard(name, number, m, forwarded)
+	if refusal != nil || shard == nil {
+		return refusal
+	}
+	r := &read{reply: bytes.Clone(m.Reply), topic: name, number: number}
+	payload := m.Data[m.Header:]
+	if len(payload) > maxRequest {
+		return refuse(BadRequest, "a request of %d bytes (use at most %d)", len(payload), maxRequest)
+	}
+	if len(bytes.TrimSpace(payload)) > 0 {
+		if err := decode(payload, &r.request); err != nil {
+			return refuse(BadRequest, `the request is not one for records (write for example {"offset":1,"max_bytes":1048576}): %v`, err)
+		}
+	}
+	if refusal := r.request.check(); refusal != nil {
+		return refusal
+	}
+	if r.request.Wait > 0 {
+		r.deadline = time.Now().Add(time.Duration(r.request.Wait) * time.Millisecond)
+	}
+	if !s.reads.submit(r) {
+		return tooMany()
+	}
+	return nil
+}
+
+func tooMany() *Error {
+	return refuse(Busy, "too many requests for records are under way on this broker (ask again in a moment, and for more at once)")
+}
+
+// shard finds a shard that is led here. Without one and without a refusal, the request m was handed to its leader.
+func (s *Server) shard(name string, number int, m *protocol.Message, forwarded bool) (*topic.Topic, *topic.Shard, *Error) {
+	state := s.topics.State()
+	if state == nil {
+		return nil, nil, notReady()
+	}
+	desired := state.Topic(name)
+	if desired == nil {
+		return nil, nil, noTopic(name)
+	}
+	if number >= desired.Spec.Shards {
+		return nil, nil, refuse(NotFound, "topic %s has no shard %d (its shards are 0 to %d)", name, number, desired.Spec.Shards-1)
+	}
+	t := s.topics.ByID(desired.ID)
+	if t == nil {
+		return nil, nil, notReady()
+	}
+	if shard := t.Shard(); shard != nil {
+		return t, shard, nil
+	}
+	// What was forwarded is not forwarded again, so two brokers that disagree refuse rather than play ball.
+	if leader := t.Leader(); !forwarded && m != nil && leader != "" && s.hub.Forward(leader, m) {
+		return t, nil, nil
+	}
+	return t, nil, notServed(name, t.WhyNot())
+}
+
+func notReady() *Error {
+	return refuse(NotReady, "this broker has not read the Topics yet (ask again in a second)")
+}
+
+func notServed(name string, err error) *Error {
+	refusal := refuse(NotServed, "topic %s is being opened (ask again in a second)", name)
+	var why *topic.NotServedError
+	if errors.As(err, &why) {
+		refusal.Text, refusal.Reason = why.Error(), string(why.Reason)
+	}
+	return refusal
+}
+
+// serve answers a request, or has it wait until there is something to answer.
+func (s *Server) serve(r *read) {
+	s.hub.Wait() // not more is read than is taken
+	_, shard, refusal := s.shard(r.topic, r.number, nil, true)
+	if refusal != nil {
+		s.refuse(r.reply, refusal)
+		return
+	}
+	in := s.readers.Get().(*reader)
+	defer s.readers.Put(in)
+	if need := headerRoom + r.request.Bytes; cap(in.memory) < need {
+		in.memory = make([]byte, headerRoom, need)
+	}
+	full := r.request.Form == Full
+	data, got, err := in.Read(shard, topic.RecordsQuery{
+		Offset: r.request.Offset, Records: r.request.Records, Bytes: r.request.Bytes, Most: MaxRecordsBytes, Full: full,
+	}, in.memory[:headerRoom])
+	in.memory = data[:headerRoom]
+	if err != nil {
+		s.refuse(r.reply, unreadable(r, err))
+		return
+	}
+	if got.Count == 0 && !r.deadline.IsZero() && time.Now().Before(r.deadline) {
+		r.request.Offset = got.Next
+		if !s.polls.wait(shard, r) {
+			s.refuse(r.reply, tooMany())
+		}
+		return
+	}
+	in.header = appendRecordsHeader(in.header[:0], &got, full)
+	header := len(in.header)
+	begin := headerRoom - header
+	copy(data[begin:], in.header)
+	s.send(protocol.Message{Subject: r.reply, Header: header, Data: data[begin:]})
+}
+
+func appendRecordsHeader(dst []byte, got *topic.Records, full bool) []byte {
+	line := func(key string, value uint64) {
+		dst = append(append(dst, key...), ": "...)
+		dst = append(strconv.AppendUint(dst, value, 10), "\r\n"...)
+	}
+	dst = append(dst, "NATS/1.0\r\n"...)
+	line(headerRecords, uint64(got.Count))
+	line(headerOffset, got.First)
+	line(headerNext, got.Next)
+	line(headerHigh, got.High)
+	if full {
+		line(headerTime, uint64(got.Time))
+	}
+	return append(dst, "\r\n"...)
+}
+
+// unreadable is why there are no records.
+func unreadable(r *read, err error) *Error {
+	switch e := err.(type) {
+	case *topic.OffsetError:
+		return &Error{Code: OutOfRange, Text: e.Error(), Start: e.Start, High: e.High}
+	case *topic.RecordSizeError:
+		return &Error{Code: TooLarge, Text: e.Error(), Offset: e.Offset}
+	case *log.CorruptError:
+		return &Error{Code: Damaged, Text: fmt.Sprintf("topic %s: %v", r.topic, e), Offset: e.From, Next: e.Next}
+	}
+	return refuse(Failed, "topic %s: shard %d can't be read: %v (ask again; if it stays so, look at its broker)", r.topic, r.number, err)
+}
+
+func encodeError(e *Error) []byte {
+	return encode(struct {
+		Error *Error `json:"error"`
+	}{e})
+}

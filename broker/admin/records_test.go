@@ -1,0 +1,396 @@
+package admin
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// node is a broker's Topics on a disk in memory, and a Server for them. It is also their hub.
+type node struct {
+	*testing.T
+	topics *topic.Service
+	server *Server
+	orders topic.Taker
+
+	mu      sync.Mutex
+	changed *sync.Cond
+	answers map[string][]protocol.Message
+	asked   int
+	slow    chan struct{} // Wait waits for it, if it is there
+}
+
+func (n *node) Send(messages []protocol.Message) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, m := range messages {
+		m.Data = slices.Clone(m.Data)
+		n.answers[string(m.Subject)] = append(n.answers[string(m.Subject)], m)
+	}
+	n.changed.Broadcast()
+}
+
+func (n *node) Wait() {
+	n.mu.Lock()
+	slow := n.slow
+	n.mu.Unlock()
+	if slow != nil {
+		<-slow
+	}
+}
+
+func (n *node) Interested([]byte) bool { return true }
+
+func (n *node) Forward(broker string, m *protocol.Message) bool {
+	n.Send([]protocol.Message{{Subject: []byte("to " + broker), Data: m.Subject}})
+	return true
+}
+
+func (n *node) Offer(t topic.Taker) topic.Offer { return &offer{n, t} }
+
+type offer struct {
+	node  *node
+	taker topic.Taker
+}
+
+func (o *offer) Set(patterns []string, _ string) {
+	if slices.Contains(patterns, "orders") {
+		o.node.orders = o.taker
+	}
+}
+func (o *offer) Close() {}
+
+// face answers publishers with nothing.
+type face struct{}
+
+func (face) Conditions(header []byte) (c topic.Conditions, _ error) {
+	if value, ok := protocol.Header(header).Get("Carillon-Records"); ok {
+		c.Records, _ = strconv.Atoi(string(value))
+	}
+	return c, nil
+}
+func (face) AppendAck(dst []byte, _ string, _ uint64, _ int, _ bool) []byte { return append(dst, '+') }
+func (face) AppendRefusal(dst []byte, _ string, err error) []byte           { return append(dst, err.Error()...) }
+
+// startNode serves the Topic "orders"; another broker leads "bills".
+func startNode(t *testing.T, change func(*coordination.TopicSpec)) *node {
+	n := &node{T: t, answers: map[string][]protocol.Message{}}
+	n.changed = sync.NewCond(&n.mu)
+	var service *topic.Service
+	var ready sync.WaitGroup
+	ready.Add(1)
+	disk, err := log.OpenDisk(crashfs.New(), "data", log.Options{Committed: func(idle bool) { ready.Wait(); service.Committed(idle) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, err = topic.Open(topic.Config{Self: "a", Name: "main-0", Disk: disk, Hub: n, Face: face{}, Payload: 8 << 20})
+	ready.Done()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := coordination.TopicSpec{Subjects: []string{"orders"}, Shards: 1, Replicas: 1, Durability: coordination.Memory}
+	if change != nil {
+		change(&spec)
+	}
+	state := coordination.NewState(1,
+		[]coordination.Broker{{ID: "a", Incarnation: 5, Name: "main-0"}, {ID: "b", Incarnation: 6, Name: "main-1"}},
+		[]*coordination.Topic{{Name: "orders", ID: "o", Spec: spec}, {Name: "bills", ID: "b", Spec: coordination.TopicSpec{Subjects: []string{"bills"}, Shards: 1, Replicas: 1}}},
+		[]*coordination.Shard{
+			{Topic: "o", Epoch: 1, Leader: "a", Replicas: []string{"a"}, InSync: []coordination.Replica{{Broker: "a", Incarnation: 5}}},
+			{Topic: "b", Epoch: 1, Leader: "b", Replicas: []string{"b"}, InSync: []coordination.Replica{{Broker: "b", Incarnation: 6}}},
+		}, nil)
+	service.Follow(state, coordination.Changes{})
+	n.topics = service
+	n.server = New(service, n, slog.New(slog.DiscardHandler))
+	t.Cleanup(func() {
+		n.server.Close()
+		_ = service.Close()
+		_ = disk.Close()
+	})
+	for deadline := time.Now().Add(10 * time.Second); service.Topic("orders").Shard() == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("orders is not served: %v", service.Topic("orders").WhyNot())
+		}
+	}
+	return n
+}
+
+// publish has records kept, many by one message.
+func (n *node) publish(records ...string) {
+	n.Helper()
+	var data []byte
+	for _, r := range records {
+		data = append(binary.AppendUvarint(data, uint64(len(r))), r...)
+	}
+	header := fmt.Sprintf("NATS/1.0\r\nCarillon-Records: %d\r\n\r\n", len(records))
+	m := protocol.Message{Subject: []byte("orders"), Reply: []byte("ack"), Header: len(header), Data: append([]byte(header), data...)}
+	n.orders.Take([]protocol.Message{m}, false)
+	if got := n.answer("ack"); string(got.Data) != "+" {
+		n.Fatalf("not kept: %s", got.Data)
+	}
+}
+
+// ask sends a request, and returns where its answer comes.
+func (n *node) ask(subject, payload string, forwarded bool) (reply string) {
+	n.mu.Lock()
+	n.asked++
+	reply = fmt.Sprint("_INBOX.", n.asked)
+	n.mu.Unlock()
+	n.server.Take([]protocol.Message{{Subject: []byte(subject), Reply: []byte(reply), Data: []byte(payload)}}, forwarded)
+	return reply
+}
+
+// answer waits for one answer and takes it away.
+func (n *node) answer(reply string) protocol.Message {
+	n.Helper()
+	late := false
+	timer := time.AfterFunc(10*time.Second, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		late = true
+		n.changed.Broadcast()
+	})
+	defer timer.Stop()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for len(n.answers[reply]) == 0 {
+		if late {
+			n.Fatalf("no answer to %s within 10 s", reply)
+		}
+		n.changed.Wait()
+	}
+	m := n.answers[reply][0]
+	if n.answers[reply] = n.answers[reply][1:]; len(n.answers[reply]) > 0 {
+		n.Fatalf("%d more answers to %s", len(n.answers[reply]), reply)
+	}
+	return m
+}
+
+func (n *node) answered(reply string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.answers[reply]) > 0
+}
+
+func (n *node) refusal(reply string) *Error {
+	n.Helper()
+	m := n.answer(reply)
+	var answer onlyError
+	if err := json.Unmarshal(m.Data, &answer); err != nil || answer.Error == nil || m.Header > 0 {
+		n.Fatalf("no refusal: %q, %v", m.Data, err)
+	}
+	return answer.Error
+}
+
+// records are those of an answer, with its headers.
+func (n *node) records(reply string) (records []string, headers map[string]string) {
+	n.Helper()
+	m := n.answer(reply)
+	header, rest := protocol.SplitData(m.Data, m.Header)
+	headers = map[string]string{}
+	for key, value := range header.All() {
+		headers[string(key)] = string(value)
+	}
+	for len(rest) > 0 {
+		size, k := binary.Uvarint(rest)
+		records = append(records, string(rest[k:k+int(size)]))
+		rest = rest[k+int(size):]
+	}
+	if headers["Carillon-Records"] != fmt.Sprint(len(records)) {
+		n.Fatalf("%d records under %q: %.200q", len(records), header, m.Data)
+	}
+	return records, headers
+}
+
+const ordersSubject = RecordsSubject + "orders.0"
+
+func TestRecordsAreRead(t *testing.T) {
+	n := startNode(t, nil)
+	n.publish("one", "two", "three")
+	n.publish("four")
+	for payload, want := range map[string][]string{
+		"":                              {"one", "two", "three", "four"},
+		`{"offset":2}`:                  {"two", "three", "four"},
+		`{"offset":2,"max_records":2}`:  {"two", "three"},
+		`{"offset":1,"max_bytes":8}`:    {"one", "two"},
+		`{"offset":3,"max_bytes":1}`:    {"three"},
+		`{"offset":5}`:                  nil,
+		`{"offset":1,"form":"plain"}`:   {"one", "two", "three", "four"},
+		` {"offset":4,"wait_ms":1000} `: {"four"},
+	} {
+		got, headers := n.records(n.ask(ordersSubject, payload, false))
+		if !slices.Equal(got, want) || headers["Carillon-High"] != "5" {
+			t.Errorf("%s: %q %v", payload, got, headers)
+		}
+		first, _ := strconv.Atoi(headers["Carillon-Offset"])
+		if next := fmt.Sprint(first + len(got)); headers["Carillon-Next"] != next {
+			t.Errorf("%s: %v", payload, headers)
+		}
+	}
+	got, headers := n.records(n.ask(ordersSubject, `{"offset":1,"form":"full"}`, false))
+	if at, err := strconv.ParseInt(headers["Carillon-Time"], 10, 64); err != nil || time.Since(time.Unix(0, at)) > time.Minute {
+		t.Errorf("%v", headers)
+	}
+	if len(got) != 4 || got[0] != "\x00\x06orders\x00one" || got[1] != "\x00\x00\x00two" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestWhatIsNoRequestForRecordsIsRefused(t *testing.T) {
+	n := startNode(t, func(s *coordination.TopicSpec) { s.Retention.Messages = 1 })
+	n.publish("one", "two", strings.Repeat("x", 100))
+	for _, c := range []struct {
+		subject, payload string
+		code             Code
+		text             string
+	}{
+		{RecordsSubject + "orders", "", BadRequest, "RECORDS.<topic>.<shard>"},
+		{RecordsSubject + "orders.0.1", "", BadRequest, "RECORDS.<topic>.<shard>"},
+		{RecordsSubject + "orders.-1", "", BadRequest, "RECORDS.<topic>.<shard>"},
+		{RecordsSubject + "orders.00", "", BadRequest, "RECORDS.<topic>.<shard>"},
+		{RecordsSubject + ".0", "", BadRequest, "RECORDS.<topic>.<shard>"},
+		{RecordsSubject + "orders.1", "", NotFound, "no shard 1 (its shards are 0 to 0)"},
+		{RecordsSubject + "nothing.0", "", NotFound, `no topic "nothing"`},
+		{ordersSubject, `{"offset":1,"from":2}`, BadRequest, "unknown field"},
+		{ordersSubject, `{"offset":-1}`, BadRequest, "cannot unmarshal"},
+		{ordersSubject, `{"max_bytes":8388608}`, BadRequest, "max_bytes of 8388608 (use 1 to 8384512"},
+		{ordersSubject, `{"max_records":65537}`, BadRequest, "use 1 to 65536"},
+		{ordersSubject, `{"wait_ms":30001}`, BadRequest, "use 0 to 30000"},
+		{ordersSubject, `{"form":"short"}`, BadRequest, "use plain or full"},
+		{ordersSubject, strings.Repeat(" ", 5000), BadRequest, "use at most 4096"},
+		{ordersSubject, `{"offset":1}`, OutOfRange, "begins at 3"},
+		{ordersSubject, `{"offset":9}`, OutOfRange, "the high watermark, which is 4"},
+	} {
+		got := n.refusal(n.ask(c.subject, c.payload, false))
+		if got.Code != c.code || !strings.Contains(got.Text, c.text) || len(got.Text) > 500 {
+			t.Errorf("%s %.40s: %+v, want %s and %q", c.subject, c.payload, got, c.code, c.text)
+		}
+		if got.Code == OutOfRange && (got.Start != 3 || got.High != 4) {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// The broker that leads is the one that answers, and what was handed on once is not handed on again.
+func TestTheLeaderIsAsked(t *testing.T) {
+	n := startNode(t, nil)
+	reply := n.ask(RecordsSubject+"bills.0", "", false)
+	if got := n.answer("to b"); string(got.Data) != RecordsSubject+"bills.0" {
+		t.Errorf("handed on: %q", got.Data)
+	}
+	if n.answered(reply) {
+		t.Error("it was answered here, too")
+	}
+	got := n.refusal(n.ask(RecordsSubject+"bills.0", "", true))
+	if got.Code != NotServed || got.Reason != string(topic.LedElsewhere) || !strings.Contains(got.Text, "main-1") {
+		t.Errorf("%+v", got)
+	}
+	if n.answered("to b") {
+		t.Error("it was handed on again")
+	}
+}
+
+// Who asks for what isn't there yet is answered when it comes, or when the time is over.
+func TestRecordsAreWaitedFor(t *testing.T) {
+	n := startNode(t, nil)
+	n.publish("one")
+	began := time.Now()
+	got, headers := n.records(n.ask(ordersSubject, `{"offset":2,"wait_ms":50}`, false))
+	if took := time.Since(began); len(got) != 0 || headers["Carillon-Next"] != "2" || took < 50*time.Millisecond {
+		t.Errorf("after %s: %q %v", took, got, headers)
+	}
+	var replies []string
+	for range 100 {
+		replies = append(replies, n.ask(ordersSubject, `{"offset":2,"wait_ms":30000}`, false))
+	}
+	n.waiting(100)
+	if n.answered(replies[0]) {
+		t.Error("answered before there was anything")
+	}
+	n.publish("two", "three")
+	for _, reply := range replies {
+		if got, _ := n.records(reply); !slices.Equal(got, []string{"two", "three"}) {
+			t.Errorf("%q", got)
+		}
+	}
+	n.waiting(0)
+	// A broker that stops lets nobody wait.
+	reply := n.ask(ordersSubject, `{"offset":4,"wait_ms":30000}`, false)
+	n.waiting(1)
+	n.server.Close()
+	if got := n.refusal(reply); got.Code != Busy {
+		t.Errorf("%+v", got)
+	}
+	if got := n.refusal(n.ask(ordersSubject, "", false)); got.Code != Busy {
+		t.Errorf("%+v", got)
+	}
+}
+
+// waiting waits until so many requests wait for records.
+func (n *node) waiting(want int) {
+	n.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		n.server.polls.mu.Lock()
+		got := n.server.polls.count
+		n.server.polls.mu.Unlock()
+		if got == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			n.Fatalf("%d requests wait, not %d", got, want)
+		}
+	}
+}
+
+// What is under way is bounded: more is refused at once.
+func TestRequestsForRecordsAreBounded(t *testing.T) {
+	n := startNode(t, nil)
+	n.publish("one")
+	slow := make(chan struct{})
+	n.mu.Lock()
+	n.slow = slow
+	n.mu.Unlock()
+	var replies []string
+	for range readsAtOnce + readsQueued {
+		replies = append(replies, n.ask(ordersSubject, "", false))
+	}
+	if got := n.refusal(n.ask(ordersSubject, "", false)); got.Code != Busy || !strings.Contains(got.Text, "ask again") {
+		t.Errorf("%+v", got)
+	}
+	close(slow)
+	for _, reply := range replies {
+		if got, _ := n.records(reply); len(got) != 1 {
+			t.Fatalf("%q", got)
+		}
+	}
+}
+
+func FuzzRecordsRequest(f *testing.F) {
+	f.Add("orders.0", `{"offset":1}`)
+	f.Add("orders.00", `{"form":"full"}`)
+	f.Fuzz(func(t *testing.T, rest, payload string) {
+		name, number, ok := ofShard([]byte(rest))
+		if ok && fmt.Sprintf("%s.%d", name, number) != rest {
+			t.Errorf("%q was understood as shard %d of %q", rest, number, name)
+		}
+		var r RecordsRequest
+		if decode([]byte(payload), &r) == nil && r.check() == nil {
+			if r.Bytes < 1 || r.Bytes > MaxRecordsBytes || r.Records < 1 || r.Records > MaxRecords || r.Wait < 0 || time.Duration(r.Wait)*time.Millisecond > MaxRecordsWait {
+				t.Errorf("%s was let through as %+v", payload, r)
+			}
+		}
+	})
+}
