@@ -63,6 +63,10 @@ test-durability: ## Of these, the disks: cut power, fill, fail, flip, kill (Linu
 test-cluster: ## Try what the local cluster promises: cut, heal, kill, start, remove (takes root)
 	test/cluster/run
 
+.PHONY: test-chaos
+test-chaos: ## Run simulated clusters through faults for as long as it is told to (TIME=10m)
+	CARILLON_CHAOS=$(or $(TIME),10m) $(GO) test -count=1 -timeout 0 -run TestPromisesHoldUnderEveryFault -v ./test/simulation
+
 .PHONY: lint
 lint: $(STATICCHECK) ## gofmt, go vet, staticcheck, shell syntax
 	hack/lint $(STATICCHECK)
