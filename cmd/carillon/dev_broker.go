@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -24,8 +23,6 @@ const (
 	// short one again after a life of devSettled.
 	devMinPause, devMaxPause = 100 * time.Millisecond, 5 * time.Second
 	devSettled               = 10 * time.Second
-	// devProbe is how often is asked whether a broker is ready, and devProbeTimeout how long one answer may take.
-	devProbe, devProbeTimeout = 20 * time.Millisecond, 2 * time.Second
 	// longestLine is where a line of a broker's output is cut.
 	longestLine = 64 << 10
 )
@@ -117,37 +114,6 @@ func (b *devBroker) live(ctx context.Context) (err error) {
 	}
 	b.log.Info("A broker has ended", "broker", b.name, "pid", pid)
 	return err
-}
-
-// awaitAll waits until all brokers are ready, and says false if ctx ended before.
-func awaitAll(ctx context.Context, brokers []*devBroker) bool {
-	client := &http.Client{Timeout: devProbeTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
-	again := time.NewTicker(devProbe)
-	defer again.Stop()
-	for _, b := range brokers {
-		for !b.probe(ctx, client) {
-			select {
-			case <-again.C:
-			case <-ctx.Done():
-				return false
-			}
-		}
-		b.ready.Store(true)
-	}
-	return ctx.Err() == nil
-}
-
-func (b *devBroker) probe(ctx context.Context, client *http.Client) bool {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.http+"/healthz/ready", nil)
-	if err != nil {
-		return false
-	}
-	answer, err := client.Do(request)
-	if err != nil {
-		return false
-	}
-	answer.Body.Close()
-	return answer.StatusCode == http.StatusOK
 }
 
 // prefixed writes the lines of one broker, with its name, where others write theirs.

@@ -34,7 +34,7 @@ func (o *devOptions) runCluster(ctx context.Context) (err error) {
 	for _, b := range brokers {
 		running.Go(func() { b.supervise(ctx, failed) })
 	}
-	if awaitAll(ctx, brokers) {
+	if awaitCluster(ctx, brokers) {
 		o.announce(brokers)
 	}
 	<-ctx.Done()

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"net"
 	"os"
 	"os/exec"
@@ -274,6 +275,28 @@ func TestPausesBetweenTheLivesOfABroker(t *testing.T) {
 	}
 	if pause = nextPause(pause, devSettled); pause != devMinPause {
 		t.Errorf("after a long life the pause is %v", pause)
+	}
+}
+
+// Brokers are told of when each knows every other one in its present life, and has a link to it.
+func TestBrokersThatKnowEachOther(t *testing.T) {
+	for text, want := range map[string]bool{
+		`[{"server_id":"a","incarnation":5,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"routes":[{"id":"b","up":true}]},
+		  {"server_id":"b","incarnation":6,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"routes":[{"id":"a","up":true}]}]`: true,
+		`[{"server_id":"a","incarnation":5,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":2}],"routes":[{"id":"b","up":true}]},
+		  {"server_id":"b","incarnation":6,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"routes":[{"id":"a","up":true}]}]`: false,
+		`[{"server_id":"a","incarnation":5,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"routes":[{"id":"b","up":false}]},
+		  {"server_id":"b","incarnation":6,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"routes":[{"id":"a","up":true}]}]`: false,
+		`[{"server_id":"a","incarnation":5,"members":[{"id":"a","incarnation":5}]},
+		  {"server_id":"b","incarnation":6,"members":[{"id":"a","incarnation":5},{"id":"b","incarnation":6}],"routes":[{"id":"a","up":true}]}]`: false,
+	} {
+		var all []devStatus
+		if err := json.Unmarshal([]byte(text), &all); err != nil {
+			t.Fatal(err)
+		}
+		if got := whole(all); got != want {
+			t.Errorf("%v, want %v:\n%s", got, want, text)
+		}
 	}
 }
 
