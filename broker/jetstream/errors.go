@@ -135,5 +135,6 @@ var (
 	ErrStreamOfflineReason             = &Template{500, 10194, "stream is offline: {err}"}
 	ErrConsumerOfflineReason           = &Template{500, 10195, "consumer is offline: {err}"}
 	ErrRecords                         = &Template{400, 40001, "{err}"} // ours: nats-server knows no records
+	ErrNotAfter                        = &Template{400, 40002, "{err}"} // ours, too
 	ErrConsumerInactiveThresholdExcess = &Template{400, 10153, "consumer inactive threshold exceeds system limit of {limit}"}
 )

@@ -20,7 +20,7 @@ func (PublishFace) Conditions(header []byte) (topic.Conditions, error) {
 		ID: p.ID, ExpectedTopic: p.ExpectedStream, ExpectedLastID: p.ExpectedLastID,
 		ExpectedLast: p.ExpectedLast, ExpectsLast: p.ExpectsLast,
 		ExpectedLastBySubject: p.ExpectedLastBySubject, ExpectsLastBySubject: p.ExpectsLastBySubject, ExpectedSubject: p.ExpectedSubject,
-		Records: p.Records,
+		Records: p.Records, After: p.After,
 	}, nil
 }
 
@@ -41,6 +41,8 @@ func publishError(err error) *Error {
 		return e
 	case *topic.RecordsError:
 		return ErrRecords.With(e)
+	case *topic.NotAfterError:
+		return ErrNotAfter.With(e)
 	case *topic.TooLargeError:
 		return ErrStreamMessageExceedsMaximum
 	case *topic.WrongTopicError:

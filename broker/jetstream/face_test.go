@@ -29,6 +29,7 @@ func TestARefusalHasTheCodeThatClientsKnow(t *testing.T) {
 			"topic orders: 3 message ids within the deduplication window of 1s are all that this broker keeps; shorten spec.deduplication or publish more slowly"},
 		{&topic.UnsupportedConditionError{Topic: "orders", Condition: "that", Why: "it is so"}, 10077, "topic orders: that is not possible: it is so"},
 		{&topic.WrongLastError{Topic: "orders", Subject: "orders.eu", Last: 7}, 10071, "wrong last sequence: 7"},
+		{&topic.NotAfterError{Topic: "orders", ID: "a"}, 40002, `topic orders: no message with id "a" was kept within the deduplication window (publish that one first)`},
 		{ErrMessageTTLDisabled, 10166, "per-message TTL is disabled"},
 		{errors.New("whatever else"), 10077, "whatever else"},
 	} {
@@ -75,8 +76,8 @@ func TestConditionsAreThoseOfTheHeaders(t *testing.T) {
 // A message of many records is understood by its header, and answered with how many they were.
 func TestAMessageOfRecordsIsUnderstood(t *testing.T) {
 	for value, want := range map[string]int{"1": 1, "65536": 65536} {
-		c, err := PublishFace{}.Conditions([]byte("NATS/1.0\r\nCarillon-Records: " + value + "\r\nNats-Msg-Id: a\r\n\r\n"))
-		if err != nil || c.Records != want || string(c.ID) != "a" {
+		c, err := PublishFace{}.Conditions([]byte("NATS/1.0\r\nCarillon-Records: " + value + "\r\nNats-Msg-Id: a\r\nCarillon-After: b\r\n\r\n"))
+		if err != nil || c.Records != want || string(c.After) != "b" || string(c.ID) != "a" {
 			t.Errorf("%s: %+v, %v", value, c, err)
 		}
 	}

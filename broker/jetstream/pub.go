@@ -25,6 +25,7 @@ type Publish struct {
 	ExpectedSubject       []byte
 	// Records is how many records the message carries; 0: it is one itself.
 	Records int
+	After   []byte // the id of a message that must have been kept before; empty: none
 }
 
 // Publish headers.
@@ -36,6 +37,7 @@ const (
 	headerExpectedBySubject  = "Nats-Expected-Last-Subject-Sequence"
 	headerExpectedForSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 	headerRecords            = "Carillon-Records"
+	headerAfter              = "Carillon-After"
 )
 
 // refusedHeaders ask for what a stream of Carillon can't have yet, so they are refused as
@@ -64,10 +66,10 @@ var refusedHeaders = [...]struct {
 // ParsePublish reads the headers of a published message, the first of each name, and refuses the
 // message if they ask for what can't be had.
 func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
-	if !bytes.Contains(header, []byte("\nNats-")) && !bytes.Contains(header, []byte("\n"+headerRecords+":")) {
+	if !bytes.Contains(header, []byte("\nNats-")) && !bytes.Contains(header, []byte("\nCarillon-")) {
 		return p, nil // most messages: nothing to look at line by line
 	}
-	var seen struct{ id, stream, last, lastID, bySubject, forSubject, records bool }
+	var seen struct{ id, stream, last, lastID, bySubject, forSubject, records, after bool }
 	first := func(seen *bool) bool { was := *seen; *seen = true; return !was }
 	for key, value := range header.All() {
 		if string(key) == headerRecords && first(&seen.records) {
@@ -76,6 +78,9 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 				return Publish{}, ErrRecords.With(fmt.Sprintf("%s is %.32q (write how many records the payload has, 1 to %d)", headerRecords, value, math.MaxUint16+1))
 			}
 			p.Records = int(n)
+		}
+		if string(key) == headerAfter && first(&seen.after) {
+			p.After = value
 		}
 		if !bytes.HasPrefix(key, []byte("Nats-")) || len(value) == 0 {
 			continue

@@ -149,6 +149,7 @@ func (plainFace) Conditions(header []byte) (c Conditions, refusal error) {
 	h := protocol.Header(header)
 	c.ID, _ = h.Get("Id")
 	c.ExpectedTopic, _ = h.Get("Expect-Topic")
+	c.After, _ = h.Get("After")
 	c.ExpectedLastID, _ = h.Get("Expect-Last-Id")
 	if value, ok := h.Get("Expect-Last"); ok {
 		last, err := strconv.ParseUint(string(value), 10, 64)

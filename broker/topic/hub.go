@@ -53,6 +53,9 @@ type Conditions struct {
 	ID             []byte // one message per id and deduplication window; empty: none
 	ExpectedTopic  []byte // empty: any
 	ExpectedLastID []byte // of the last message; empty: any
+	// After is the id of a message that must have been kept within the deduplication window; empty: none. A publisher with
+	// several messages under way names the one before, and what has to come again comes in its order.
+	After []byte
 	// ExpectedLast is the offset that the last message must have, if ExpectsLast; 0: none was ever kept.
 	ExpectedLast uint64
 	ExpectsLast  bool
@@ -66,5 +69,5 @@ type Conditions struct {
 }
 
 func (c *Conditions) any() bool {
-	return c.ExpectsLast || c.ExpectsLastBySubject || len(c.ID) > 0 || len(c.ExpectedTopic) > 0 || len(c.ExpectedLastID) > 0
+	return c.ExpectsLast || c.ExpectsLastBySubject || len(c.ID) > 0 || len(c.After) > 0 || len(c.ExpectedTopic) > 0 || len(c.ExpectedLastID) > 0
 }

@@ -69,6 +69,24 @@ func checkRecords(payload []byte, count, most int) (why string) {
 	return ""
 }
 
+// NotAfterError is a message that was to be kept behind another one, which is not there.
+type NotAfterError struct{ Topic, ID string }
+
+func (e *NotAfterError) Error() string {
+	return fmt.Sprintf("topic %s: no message with id %q was kept within the deduplication window (publish that one first)", e.Topic, e.ID)
+}
+
+// judgeAfter says why a message can't be kept behind the one with that id, or nothing. mu is held.
+func (s *Shard) judgeAfter(v *view, id []byte) error {
+	if v.window <= 0 {
+		return &UnsupportedConditionError{Topic: s.topic.name, Condition: "publishing after a message id", Why: "the topic has no deduplication window, so ids are not remembered"}
+	}
+	if _, ok := s.ids.find(hashID(id)); !ok {
+		return &NotAfterError{Topic: s.topic.name, ID: string(id)}
+	}
+	return nil
+}
+
 // judgeRecords says whether a message can be taken as the records that it announces. If others were gathered
 // before it, those are to be appended first, which in.alone says. mu is held.
 func (s *Shard) judgeRecords(in *intake, v *view, m *protocol.Message, c *Conditions) bool {

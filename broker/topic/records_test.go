@@ -129,6 +129,31 @@ func TestARecordsMessageIsJudgedAsOne(t *testing.T) {
 	n.expect(n.hub.answer(t, "r3"), "orders@19/3")
 }
 
+// A publisher with several messages under way has them kept in its order, also where one of them has to come again.
+func TestAMessageStaysBehindTheOneBeforeIt(t *testing.T) {
+	n := newSite(t)
+	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = 120e9 })
+	n.serve("orders", "bills")
+	n.expect(n.ask("orders.eu", "b", "Id: p-2", "After: p-1"), `no: topic orders: no message with id "p-1" was kept within the deduplication window (publish that one first)`)
+	n.hub.publish(message("orders.eu", "r1", prefixed("a", "a"), "Records: 2", "Id: p-1"), message("orders.eu", "r2", "b", "Id: p-2", "After: p-1"),
+		message("orders.eu", "r4", "d", "Id: p-4", "After: p-3"), message("orders.eu", "r3", "c", "Id: p-3", "After: p-2"))
+	n.expect(n.hub.answer(t, "r1"), "orders@2/2")
+	n.expect(n.hub.answer(t, "r2"), "orders@3")
+	n.expect(n.hub.answer(t, "r3"), "orders@4")
+	if got := n.hub.answer(t, "r4"); !strings.Contains(got, "publish that one first") {
+		t.Error(got)
+	}
+	n.restart("orders", "bills")
+	n.expect(n.ask("orders.eu", "d", "Id: p-4", "After: p-3"), "orders@5")
+	n.expect(n.ask("orders.eu", "d", "Id: p-4", "After: gone"), "orders@5 again")
+	if got := n.service.Stats().Refused["condition"]; got != 0 {
+		t.Errorf("%d", got)
+	}
+	if got := n.ask("bills.eu", "b", "After: p-1"); !strings.Contains(got, "no deduplication window") {
+		t.Error(got)
+	}
+}
+
 // Cut off by a power cut at any moment, they are all there or none.
 func TestRecordsOfOneMessageAreNeverParted(t *testing.T) {
 	for seed := range uint64(20) {

@@ -54,7 +54,7 @@ func reasonOf(err error) refusedFor {
 		return forNotServed
 	case *TooLargeError:
 		return forSize
-	case *WrongTopicError, *WrongLastError, *WrongLastIDError:
+	case *WrongTopicError, *WrongLastError, *WrongLastIDError, *NotAfterError:
 		return forCondition
 	case *WindowFullError:
 		return forWindow

@@ -231,6 +231,12 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 			return false
 		}
 	}
+	if len(c.After) > 0 {
+		if refusal := s.judgeAfter(v, c.After); refusal != nil {
+			in.refuse(t, v, m.Reply, refusal)
+			return false
+		}
+	}
 	if c.ExpectsLastBySubject {
 		of := c.ExpectedSubject
 		if len(of) == 0 {
