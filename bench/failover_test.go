@@ -261,6 +261,130 @@ func TestReportOfFailover(t *testing.T) {
 	}
 }
 
+// fakeOutage is two brokers, of which the leader can be cut off by a file that is there: then it
+// takes messages, and nobody hears of it.
+type fakeOutage struct {
+	target  Target
+	streams *fakeStreams
+	file    string
+	plan    Failover
+}
+
+func newFakeOutage(t *testing.T, tries int) *fakeOutage {
+	t.Helper()
+	o := &fakeOutage{file: filepath.Join(t.TempDir(), "cut")}
+	o.streams = &fakeStreams{}
+	moved := false // the first time
+	o.streams.fate = func(stamp) streamFate {
+		if o.cut() {
+			moved = true
+			return storeOnly
+		}
+		return storeAndAck
+	}
+	o.streams.cluster = func() (string, map[string]bool) {
+		if moved {
+			return "b", map[string]bool{"a": !o.cut()}
+		}
+		return "a", map[string]bool{"b": true}
+	}
+	for _, name := range []string{"a", "b"} {
+		one := startFakeServer(t, &fakeServer{name: name, streams: o.streams})
+		o.target.Addresses = append(o.target.Addresses, one.Addresses...)
+	}
+	o.target.Name = "fake"
+	o.plan = smallFailover(FaultCut, tries)
+	o.plan.Replicas, o.plan.Steady, o.plan.AckTimeout = 2, 200*time.Millisecond, 50*time.Millisecond
+	o.plan.Fault.For = 400 * time.Millisecond
+	o.plan.Fault.Command = "f() { case $1 in cut) echo $2 >" + o.file + ";; heal) rm " + o.file + ";; esac; }; f"
+	return o
+}
+
+func (o *fakeOutage) cut() bool { _, err := os.Stat(o.file); return err == nil }
+
+func (o *fakeOutage) run(ctx context.Context, t *testing.T, status func(string)) Run {
+	t.Helper()
+	made, err := o.plan.Workloads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return measure(ctx, o.target, made[0], Limits{Connect: 10 * time.Second, Drain: 2 * time.Second}, status)
+}
+
+func TestOutageIsMeasured(t *testing.T) {
+	t.Parallel()
+	o := newFakeOutage(t, 2)
+	run := o.run(t.Context(), t, quietly)
+	if run.faulty() || run.Partial || run.Outage == nil || len(run.Outage.Tries) != 2 {
+		t.Fatalf("%+v, %+v", run, run.Outage)
+	}
+	if left := o.streams.left(); left != "" || o.cut() {
+		t.Errorf("the stream %q is left; the fault: %v", left, o.cut())
+	}
+	for i, try := range run.Outage.Tries {
+		lasted := int64(o.plan.Fault.For)
+		if try.GapOthers < lasted*9/10 || try.GapAll < try.GapOthers || try.Failed < 3 || try.WholeAfter < lasted+int64(calm) {
+			t.Errorf("try %d: %+v", i+1, try)
+		}
+		// Publishers 1 and 3 are on the first broker.
+		if want := []string{"a", "b"}[i]; try.Leader != want || try.NewLeader != "b" || try.Others != i+1 {
+			t.Errorf("try %d: %+v", i+1, try)
+		}
+	}
+	out := run.Outage
+	if out.Published != out.Acked+out.TimedOut+out.Refused || out.Acked != run.Deliveries.Received || out.TimedOut < 6 || out.Refused != 0 {
+		t.Errorf("%+v, %+v", out, run.Deliveries)
+	}
+	if run.Latency.Count == 0 || time.Duration(run.Latency.Max) >= o.plan.AckTimeout || out.LongestSteady == 0 || time.Duration(out.LongestSteady) >= o.plan.Fault.For {
+		t.Errorf("undisturbed: latency %+v, gap %v", run.Latency, time.Duration(out.LongestSteady))
+	}
+}
+
+// What was acknowledged shortly before the fault, and is gone with the leader, is found.
+func TestLossInAnOutageIsCountedExactly(t *testing.T) {
+	t.Parallel()
+	o := newFakeOutage(t, 1)
+	healthy, lost := o.streams.fate, 0
+	o.streams.fate = func(s stamp) streamFate { // one at a time calls it
+		if s.publisher == 1 && lost < 5 {
+			lost++
+			return ackOnly
+		}
+		return healthy(s)
+	}
+	run := o.run(t.Context(), t, quietly)
+	if d := run.Deliveries; d.Lost != 5 || d.Duplicated+d.OutOfOrder+d.Unexpected != 0 || !run.faulty() {
+		t.Errorf("%+v, %q", d, run.Error)
+	}
+}
+
+func TestOutageEndsHoweverTheRunEnds(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o := newFakeOutage(t, 1)
+	o.plan.Fault.For = time.Minute
+	started := time.Now()
+	run := o.run(ctx, t, func(phase string) {
+		if strings.Contains(phase, "cut of a") {
+			time.AfterFunc(100*time.Millisecond, cancel)
+		}
+	})
+	if o.cut() || o.streams.left() != "" || !run.Partial || run.Error != "" || time.Since(started) > 30*time.Second {
+		t.Errorf("interrupted: cut off still %v, stream %q, error %q, after %v", o.cut(), o.streams.left(), run.Error, time.Since(started))
+	}
+
+	o = newFakeOutage(t, 1)
+	o.plan.Fault.Command = "echo not allowed; exit 3;"
+	if run = o.run(t.Context(), t, quietly); !strings.Contains(run.Error, "not allowed") || o.streams.left() != "" || run.Deliveries.Lost != 0 {
+		t.Errorf("a fault that can't be made: %q, %+v", run.Error, run.Deliveries)
+	}
+	o.target.Addresses[1] = o.target.Addresses[0]
+	if run = o.run(t.Context(), t, quietly); !strings.Contains(run.Error, `two addresses of fake are of the broker "a"`) {
+		t.Errorf("one broker twice: %q", run.Error)
+	}
+}
+
 // A real cluster loses its leader, in each way that signals allow, and nothing that it acknowledged.
 func TestFailoverOfPeers(t *testing.T) {
 	t.Parallel()

@@ -18,6 +18,8 @@ type fakeStreams struct {
 	notYet int
 	// claims is how many messages more it says that it holds.
 	claims int
+	// cluster says who leads, and whether each replica is current; without it the server is alone.
+	cluster func() (leader string, replicas map[string]bool)
 
 	mu      sync.Mutex
 	name    string
@@ -100,7 +102,16 @@ func (j *fakeStreams) take(s *fakeServer, c *fakeConn, m fakeMessage) {
 
 func (j *fakeStreams) info() string {
 	messages := len(j.slots) - len(slices.DeleteFunc(slices.Clone(j.slots), func(p []byte) bool { return p != nil }))
-	return fmt.Sprintf(`{"config":%s,"state":{"messages":%d,"first_seq":1,"last_seq":%d}}`, j.config, messages+j.claims, len(j.slots))
+	cluster := ""
+	if j.cluster != nil {
+		leader, replicas := j.cluster()
+		var peers []string
+		for name, current := range replicas {
+			peers = append(peers, fmt.Sprintf(`{"name":%q,"current":%v}`, name, current))
+		}
+		cluster = fmt.Sprintf(`,"cluster":{"leader":%q,"replicas":[%s]}`, leader, strings.Join(peers, ","))
+	}
+	return fmt.Sprintf(`{"config":%s,"state":{"messages":%d,"first_seq":1,"last_seq":%d}%s}`, j.config, messages+j.claims, len(j.slots), cluster)
 }
 
 func (j *fakeStreams) deliver(s *fakeServer, name string, m fakeMessage) {

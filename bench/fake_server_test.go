@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -21,6 +22,8 @@ type fakeServer struct {
 	deafFor int
 	// dribble writes every byte by itself.
 	dribble bool
+	// name is what it calls itself.
+	name string
 	// streams answers what is sent to JetStream; without it nobody does.
 	streams *fakeStreams
 
@@ -85,7 +88,7 @@ func startFakeServer(t *testing.T, s *fakeServer) Target {
 		s.mu.Unlock()
 		s.wg.Wait()
 	})
-	target, err := ParseTarget("fake", s.listener.Addr().String(), "", "", "", 0)
+	target, err := ParseTarget("fake", s.listener.Addr().String(), "", "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +102,7 @@ func (s *fakeServer) serve(c *fakeConn) {
 		delete(s.conns, c)
 		s.mu.Unlock()
 	}()
-	s.write(c, `INFO {"server_id":"FAKE","server_name":"fake","version":"2.12.0","proto":1,"headers":true,"max_payload":1048576}`+"\r\n")
+	s.write(c, `INFO {"server_id":"FAKE","server_name":"`+cmp.Or(s.name, "fake")+`","version":"2.12.0","proto":1,"headers":true,"max_payload":1048576}`+"\r\n")
 	in := bufio.NewReader(c)
 	for {
 		line, err := in.ReadString('\n')
