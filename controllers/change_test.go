@@ -130,19 +130,6 @@ func TestScaling(t *testing.T) {
 	if err := w.get("main", &policyv1.PodDisruptionBudget{}); err != nil {
 		t.Error(err)
 	}
-	w.patch(&v1alpha1.Broker{}, "main", `{"spec": {"replicas": 2}}`)
-	stalled := w.until(v1alpha1.ConditionStalled, metav1.ConditionTrue, "ScaleDownUnsupported")
-	if !strings.Contains(stalled.Message, "set spec.replicas to 3") {
-		t.Errorf("Stalled says %q, which is no way out", stalled.Message)
-	}
-	w.quiet()
-	if n := len(w.pods("broker")); n != 3 {
-		t.Errorf("%d brokers after 2 were asked for: nothing should change", n)
-	}
-	w.wantEvent("ScaleDownUnsupported", "")
-	w.patch(&v1alpha1.Broker{}, "main", `{"spec": {"replicas": 3}}`)
-	w.until(v1alpha1.ConditionStalled, "", "")
-	w.untilReady()
 }
 
 func TestVolumesGrowAroundRunningPods(t *testing.T) {

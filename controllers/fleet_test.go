@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
@@ -24,6 +25,7 @@ type fleet struct {
 	mu     sync.Mutex
 	counts map[string]counted // by id of the Topic
 	asked  int
+	behind map[string]bool // ids of brokers whose replicas don't get in sync
 }
 
 // counted is what brokers say of a Topic; the zero value: nothing is in it.
@@ -47,7 +49,7 @@ type member struct {
 
 func (w *world) newFleet(names ...string) (*fleet, map[string]*member) {
 	w.t.Helper()
-	f := &fleet{t: w.t, counts: map[string]counted{}}
+	f := &fleet{t: w.t, counts: map[string]counted{}, behind: map[string]bool{}}
 	f.keys = w.keys()
 	members := map[string]*member{}
 	for _, name := range names {
@@ -114,7 +116,7 @@ func (m *member) run(ctx context.Context, address string) {
 	}
 }
 
-// place gives each Topic's shard to a broker, and back to it when it has come back.
+// place gives each Topic's shard to brokers, and leads it back to one that has come back.
 func (m *member) place(ctx context.Context, office *coordination.Office) {
 	for ctx.Err() == nil {
 		m.mu.Lock()
@@ -133,6 +135,7 @@ func (m *member) place(ctx context.Context, office *coordination.Office) {
 		select {
 		case <-ctx.Done():
 		case <-change:
+		case <-time.After(time.Second): // a broker may not be held back any more
 		}
 	}
 }
@@ -143,24 +146,65 @@ func (m *member) missing(ctx context.Context, state *coordination.State) (writes
 			_ = m.keys.SweepTopic(ctx, topic)
 			continue
 		}
-		shard := coordination.Shard{Topic: topic.ID, Epoch: 1}
-		if found := state.Shard(topic.ID, 0); found != nil {
-			holder, there := state.Broker(found.Replicas[0])
-			if !there || found.InSync[0].Incarnation == holder.Incarnation {
-				continue
-			}
-			shard = *found
-			shard.Epoch++
-		} else if len(state.Brokers) > 0 {
-			shard.Replicas = []string{state.Brokers[(len(writes)+state.ShardCount())%len(state.Brokers)].ID}
-		} else {
-			continue
+		if shard, ok := m.shard(state, topic, len(writes)); ok {
+			writes = append(writes, coordination.ShardWrite{Shard: shard, Topic: topic})
 		}
-		holder, _ := state.Broker(shard.Replicas[0])
-		shard.Leader, shard.InSync = holder.ID, []coordination.Replica{{Broker: holder.ID, Incarnation: holder.Incarnation}}
-		writes = append(writes, coordination.ShardWrite{Shard: shard, Topic: topic})
 	}
 	return writes
+}
+
+// shard is the next state of a Topic's shard, if there is one: with as many replicas as it asks for, all
+// in sync at once unless they are held back, and none on a broker that is drained.
+func (m *member) shard(state *coordination.State, topic *coordination.Topic, turn int) (coordination.Shard, bool) {
+	want := topic.Spec.ResolvedReplicas(len(state.Brokers))
+	next := coordination.Shard{Topic: topic.ID}
+	found := state.Shard(topic.ID, 0)
+	if found != nil {
+		next = *found
+		next.Replicas, next.InSync = slices.Clone(found.Replicas), nil
+	}
+	staying := func(id string) bool { return state.Drain(id) != coordination.DrainAll }
+	for i := range state.Brokers {
+		b := state.Brokers[(turn+state.ShardCount()+i)%len(state.Brokers)]
+		stay := 0
+		for _, id := range next.Replicas {
+			if staying(id) {
+				stay++
+			}
+		}
+		if stay < want && staying(b.ID) && !slices.Contains(next.Replicas, b.ID) {
+			next.Replicas = append(next.Replicas, b.ID)
+		}
+	}
+	m.fleet.mu.Lock()
+	for _, id := range next.Replicas {
+		b, there := state.Broker(id)
+		_, was := next.Member(id)
+		if there && (was || !m.fleet.behind[id]) && (found == nil || len(found.Replicas) > 1 || want > 1 || slices.Contains(found.Replicas, id)) {
+			next.InSync = append(next.InSync, b.Replica())
+		}
+	}
+	m.fleet.mu.Unlock()
+	if len(next.InSync) == 0 {
+		return next, false // it stays as it was until one of them is back
+	}
+	for _, id := range slices.Clone(next.Replicas) {
+		if without := slices.DeleteFunc(slices.Clone(next.InSync), func(r coordination.Replica) bool { return r.Broker == id }); len(next.Replicas) > want && len(without) >= want &&
+			(!staying(id) || !slices.ContainsFunc(next.Replicas, func(id string) bool { return !staying(id) })) {
+			next.Replicas = slices.DeleteFunc(next.Replicas, func(other string) bool { return other == id })
+			next.InSync = without
+		}
+	}
+	leader := next.InSync[0]
+	if member, in := next.Member(next.Leader); in && found != nil {
+		leader = member
+	}
+	if found != nil && found.Leader == leader.Broker && slices.Equal(found.InSync, next.InSync) && slices.Equal(found.Replicas, next.Replicas) {
+		return next, false
+	}
+	next.Leader = leader.Broker
+	next.Epoch++
+	return next, true
 }
 
 // ServeHTTP answers /topics.

@@ -166,6 +166,7 @@ func addControllers(manager ctrl.Manager, o Options) error {
 			Writer:      writer,
 			Events:      recorder,
 			OpenEtcd:    o.OpenEtcd,
+			Mirrors:     mirrors,
 			Now:         o.Now,
 			Image:       o.Image,
 			PullSecrets: o.PullSecrets,

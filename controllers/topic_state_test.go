@@ -246,8 +246,7 @@ func (e *etcdThatMayBeAway) Health(ctx context.Context) coordination.Health {
 func TestWhatBrokersCantServeIsSaid(t *testing.T) {
 	w, f, _ := newServingWorld(t, "main-0")
 	for name, c := range map[string]struct{ spec, reason, says string }{
-		"copies":  {`{brokerRef: {name: main}, replicas: 3}`, "ReplicasUnsupported", "write replicas: 1, or leave it out"},
-		"quorum":  {`{brokerRef: {name: main}, minInSync: 2}`, "ReplicasUnsupported", "write minInSync: 1"},
+		"quorum":  {`{brokerRef: {name: main}, minInSync: 2}`, "Invalid", "raise its spec.replicas, or write minInSync: 1"},
 		"parts":   {`{brokerRef: {name: main}, shards: 4}`, "ShardsUnsupported", "apply it with shards: 1"},
 		"newest":  {`{brokerRef: {name: main}, compaction: Latest}`, "CompactionUnsupported", "compaction: None"},
 		"doubled": {`{brokerRef: {name: main}, subjects: ["x.>", "x.y"]}`, "Invalid", "overlap"},
@@ -273,11 +272,11 @@ func TestWhatBrokersCantServeIsSaid(t *testing.T) {
 		w.untilSubscription(name, c.reason)
 	}
 	// What was served goes on as it was when more is asked for than can be.
-	w.patch(&v1alpha1.Topic{}, "orders", `{"spec": {"replicas": 3}}`)
-	if said := message(w.untilTopic("orders", "ReplicasUnsupported").Status.Conditions); !strings.Contains(said, "until then the Topic is served as it was before") {
+	w.patch(&v1alpha1.Topic{}, "orders", `{"spec": {"compaction": "Latest"}}`)
+	if said := message(w.untilTopic("orders", "CompactionUnsupported").Status.Conditions); !strings.Contains(said, "until then the Topic is served as it was before") {
 		t.Errorf("the Topic says %q", said)
 	}
-	if orders := f.topic("orders"); orders == nil || orders.Spec.Replicas != 0 {
+	if orders := f.topic("orders"); orders == nil || orders.Spec.Compaction == coordination.LatestOnly {
 		t.Errorf("in etcd there is %+v", orders)
 	}
 }

@@ -147,7 +147,7 @@ func TestTopicAndSubscriptionAreServed(t *testing.T) {
 		t.Errorf("in etcd there is the subscription %+v", s)
 	}
 	s := topic.Status
-	if s.Name != "orders" || s.ID != made.ID || s.Leader == nil || s.Leader.Name != "main-0" || s.Replicas != 1 || s.MinInSync != 1 || len(s.Subjects) != 2 {
+	if s.Name != "orders" || s.ID != made.ID || s.Leader == nil || s.Leader.Name != "main-0" || s.InSync != "1/1" || s.Replicas != 1 || s.MinInSync != 1 || len(s.Subjects) != 2 {
 		t.Errorf("the status is %+v", s)
 	}
 	if subscription.Status.Topic != "orders" {

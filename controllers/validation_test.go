@@ -80,7 +80,7 @@ func TestWrongManifestsAreRefusedWithTheWayOut(t *testing.T) {
 		{"Topic", "t", topic + `partitionTokens: [1]`, "write partitionBy: Tokens together with partitionTokens"},
 		{"Topic", "t", topic + "partitionBy: Tokens\npartitionTokens: [0]", "greater than or equal to 1"},
 		{"Topic", "t", topic + "replicas: 1\nminInSync: 2", "minInSync can't be more than replicas"},
-		{"Topic", "t", topic + `replicas: 8`, "less than or equal to 7"},
+		{"Topic", "t", topic + `replicas: 6`, "less than or equal to 5"},
 		{"Topic", "t", topic + `durability: Maybe`, `supported values: "Synced", "Replicated", "Memory"`},
 		{"Topic", "t", topic + `retention: {}`, "retention needs age, bytes or messages"},
 		{"Topic", "t", topic + `retention: {age: 7d}`, "spec.retention.age"},

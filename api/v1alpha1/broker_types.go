@@ -46,7 +46,8 @@ const (
 
 // BrokerSpec is the cluster of brokers that is asked for.
 type BrokerSpec struct {
-	// Replicas is the number of brokers. It can grow; fewer is Stalled with ScaleDownUnsupported until brokers can be drained.
+	// Replicas is the number of brokers. When there are to be fewer, those with the highest numbers first hand over what they
+	// hold; that is Stalled with ScaleDownBlocked while a Topic asks for more replicas than there would be brokers.
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=32
@@ -83,7 +84,7 @@ type BrokerSpec struct {
 	// +optional
 	Update UpdatePolicy `json:"update,omitempty"`
 
-	// DeletionPolicy says whether the volumes outlive the Broker.
+	// DeletionPolicy says whether the volumes outlive the Broker, and a broker that is not wanted any more.
 	// +kubebuilder:default=Retain
 	// +optional
 	DeletionPolicy VolumePolicy `json:"deletionPolicy,omitempty"`
@@ -205,6 +206,10 @@ type BrokerStatus struct {
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
+	// Shards are those of all Topics.
+	// +optional
+	Shards ShardsStatus `json:"shards,omitzero"`
+
 	// Coordination is the state of the managed etcd.
 	// +optional
 	Coordination CoordinationStatus `json:"coordination,omitzero"`
@@ -221,11 +226,26 @@ type BrokerStatus struct {
 	// +optional
 	Restart string `json:"restart,omitempty"`
 
-	// Conditions are Ready; Reconciling, Stalled, RestartPending and Open while they hold.
+	// Conditions are Ready; Reconciling, Stalled, UnderReplicated, RestartPending and Open while they hold.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ShardsStatus counts the shards of all Topics.
+type ShardsStatus struct {
+	// Total is the number of shards.
+	// +optional
+	Total int32 `json:"total"`
+
+	// UnderReplicated is the number of those that have a leader, and not all their replicas in sync.
+	// +optional
+	UnderReplicated int32 `json:"underReplicated"`
+
+	// Leaderless is the number of those that nobody leads.
+	// +optional
+	Leaderless int32 `json:"leaderless"`
 }
 
 // CoordinationStatus is the state of the managed etcd.
@@ -249,6 +269,9 @@ type CoordinationStatus struct {
 // +kubebuilder:printcolumn:name="Brokers",type=integer,JSONPath=`.status.readyReplicas`,description="Brokers that are ready"
 // +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="Brokers that are asked for"
 // +kubebuilder:printcolumn:name="Coordinators",type=integer,JSONPath=`.status.coordination.readyReplicas`,description="Coordination members that are ready"
+// +kubebuilder:printcolumn:name="Shards",type=integer,priority=1,JSONPath=`.status.shards.total`
+// +kubebuilder:printcolumn:name="Under-replicated",type=integer,priority=1,JSONPath=`.status.shards.underReplicated`
+// +kubebuilder:printcolumn:name="Leaderless",type=integer,priority=1,JSONPath=`.status.shards.leaderless`
 // +kubebuilder:printcolumn:name="Profile",type=string,priority=1,JSONPath=`.status.profile`
 // +kubebuilder:printcolumn:name="Endpoint",type=string,priority=1,JSONPath=`.status.endpoint`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`

@@ -1,7 +1,7 @@
 package v1alpha1
 
 // The types of conditions. A condition that says nothing is absent: Reconciling, Stalled,
-// RestartPending and Open are there only while they are True.
+// and all the others are there only while they are True.
 const (
 	// ConditionReady is True when the object does what its spec asks for; else its message says why not.
 	ConditionReady = "Ready"
@@ -11,6 +11,12 @@ const (
 	ConditionStalled = "Stalled"
 	// ConditionRestartPending is True when pods wait for AnnotationRestart before they are replaced.
 	ConditionRestartPending = "RestartPending"
+	// ConditionUnderReplicated is True of a Broker while shards lack a replica that is in sync, or a leader.
+	ConditionUnderReplicated = "UnderReplicated"
+	// ConditionDurabilityReduced is True of a Topic whose records may be acknowledged before they are on disk.
+	ConditionDurabilityReduced = "DurabilityReduced"
+	// ConditionUncleanElection is True of a Topic whose acknowledged records may be given up to keep it available.
+	ConditionUncleanElection = "UncleanElection"
 	// ConditionOpen is True when anyone who reaches the brokers may publish and subscribe.
 	ConditionOpen = "Open"
 )

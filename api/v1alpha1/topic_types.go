@@ -117,15 +117,15 @@ type TopicSpec struct {
 	// +optional
 	PartitionTokens []int32 `json:"partitionTokens,omitempty"`
 
-	// Replicas of each shard; 3 if it is absent, or the number of brokers if that is less.
+	// Replicas of each shard, each on another broker; 3 if it is absent, or spec.replicas of the Broker if that is less.
 	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=7
+	// +kubebuilder:validation:Maximum=5
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// MinInSync is the number of replicas that must have a record before it is acknowledged; a majority if it is absent.
+	// MinInSync is the number of replicas that must be in sync for a record to be acknowledged; a majority if it is absent.
 	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=7
+	// +kubebuilder:validation:Maximum=5
 	// +optional
 	MinInSync *int32 `json:"minInSync,omitempty"`
 
@@ -193,7 +193,7 @@ type TopicStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready; Reconciling and Stalled while they hold.
+	// Conditions are Ready; Reconciling, Stalled, DurabilityReduced and UncleanElection while they hold.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -216,13 +216,22 @@ type TopicStatus struct {
 	// +optional
 	Replicas int32 `json:"replicas,omitempty"`
 
-	// MinInSync is the number of replicas that have a record before it is acknowledged.
+	// MinInSync is the number of replicas that must be in sync for a record to be acknowledged.
 	// +optional
 	MinInSync int32 `json:"minInSync,omitempty"`
 
-	// Leader is the broker that the Topic's records are on.
+	// InSync says how many replicas have everything that was acknowledged, of how many: 3/3.
+	// +optional
+	InSync string `json:"inSync,omitempty"`
+
+	// Leader is the broker that takes the Topic's records; the one that did last if none does now.
 	// +optional
 	Leader *LeaderStatus `json:"leader,omitempty"`
+
+	// Brokers that the Topic's records are on.
+	// +listType=atomic
+	// +optional
+	Brokers []ReplicaStatus `json:"brokers,omitempty"`
 
 	// Messages that it holds, as of some half a minute ago at most.
 	// +optional
@@ -243,16 +252,43 @@ type LeaderStatus struct {
 	ID string `json:"id"`
 }
 
+// ReplicaStatus is a broker that has a replica.
+type ReplicaStatus struct {
+	// Name of its pod.
+	// +optional
+	Name string `json:"name,omitempty"`
+
+	// ID of the broker, which stays with its volume.
+	ID string `json:"id"`
+
+	// InSync says that it is there and has everything that was acknowledged.
+	// +optional
+	InSync bool `json:"inSync"`
+}
+
+// NameOf is the name of a broker that was written down last; empty: none was.
+func (s *TopicStatus) NameOf(id string) string {
+	for _, r := range s.Brokers {
+		if r.ID == id {
+			return r.Name
+		}
+	}
+	if s.Leader != nil && s.Leader.ID == id {
+		return s.Leader.Name
+	}
+	return ""
+}
+
 // Topic is a named, sharded, replicated log of subjects.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=ctopic,categories=carillon
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
-// +kubebuilder:printcolumn:name="Broker",type=string,JSONPath=`.spec.brokerRef.name`
 // +kubebuilder:printcolumn:name="Leader",type=string,JSONPath=`.status.leader.name`
+// +kubebuilder:printcolumn:name="In sync",type=string,JSONPath=`.status.inSync`,description="Replicas that have everything that was acknowledged, of all"
 // +kubebuilder:printcolumn:name="Messages",type=integer,JSONPath=`.status.messages`
-// +kubebuilder:printcolumn:name="Replicas",type=integer,priority=1,JSONPath=`.status.replicas`
+// +kubebuilder:printcolumn:name="Broker",type=string,priority=1,JSONPath=`.spec.brokerRef.name`
 // +kubebuilder:printcolumn:name="Bytes",type=integer,priority=1,JSONPath=`.status.bytes`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

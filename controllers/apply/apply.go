@@ -46,7 +46,7 @@ type LeftoverError struct {
 
 func (e *LeftoverError) Error() string { return e.Object + " of a former Broker is still there" }
 
-// ChangedError says that an object is not the one any more that the wanted one was made from.
+// ChangedError says that an object is not, or not as it was, when the wanted one was made from it.
 type ChangedError struct {
 	Object string
 }
@@ -56,12 +56,13 @@ func (e *ChangedError) Error() string { return e.Object + " is gone, or another,
 // Apply makes the object as wanted says, for owner. It returns what it had to write ("Service main"),
 // or nothing.
 func (w Writer) Apply(ctx context.Context, owner client.Object, wanted runtime.ApplyConfiguration) (string, error) {
-	return w.ApplyTo(ctx, owner, wanted, "")
+	return w.ApplyTo(ctx, owner, wanted, nil)
 }
 
-// ApplyTo is Apply for what was made from an object with this uid, if it isn't empty: it makes no
-// other, since what was kept from that one may be wrong by now. Then the error is a *ChangedError.
-func (w Writer) ApplyTo(ctx context.Context, owner client.Object, wanted runtime.ApplyConfiguration, uid types.UID) (string, error) {
+// ApplyTo is Apply for what was made from an object that was seen, if it isn't nil: it makes no other,
+// and changes none that is another by now, since what was kept from that one may be wrong. Then the
+// error is a *ChangedError.
+func (w Writer) ApplyTo(ctx context.Context, owner client.Object, wanted runtime.ApplyConfiguration, seen client.Object) (string, error) {
 	fields, err := asMap(wanted)
 	if err != nil {
 		return "", err
@@ -76,7 +77,7 @@ func (w Writer) ApplyTo(ctx context.Context, owner client.Object, wanted runtime
 	if err != nil {
 		return "", fmt.Errorf("getting %s: %w", what, err)
 	}
-	if uid != "" && (live == nil || live.GetUID() != uid) {
+	if seen != nil && (live == nil || live.GetUID() != seen.GetUID() || live.GetGeneration() != seen.GetGeneration()) {
 		return "", &ChangedError{what}
 	}
 	if live != nil {
@@ -99,9 +100,12 @@ func (w Writer) ApplyTo(ctx context.Context, owner client.Object, wanted runtime
 	}
 	annotations[annotationApplied] = hash
 	object.SetAnnotations(annotations)
-	object.SetUID(uid)
+	if seen != nil {
+		object.SetUID(seen.GetUID())
+		object.SetResourceVersion(live.GetResourceVersion())
+	}
 	err = w.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(w.FieldOwner), client.ForceOwnership)
-	if uid != "" && apierrors.IsConflict(err) {
+	if seen != nil && apierrors.IsConflict(err) {
 		return "", &ChangedError{what}
 	}
 	if apierrors.IsInvalid(err) && live != nil {

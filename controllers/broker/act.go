@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/controllers/apply"
 	"github.com/carillon-mq/carillon/controllers/build"
 	"github.com/carillon-mq/carillon/controllers/observe"
 	"github.com/carillon-mq/carillon/controllers/plan"
@@ -36,6 +39,12 @@ func (p *pass) act(ctx context.Context) error {
 		return p.growVolume(ctx)
 	case plan.RecreateSet:
 		return p.recreateSet(ctx)
+	case plan.Drain:
+		return p.etcd.Drain(ctx, coordination.Replica{Broker: p.action.Target}, coordination.DrainAll, false)
+	case plan.EndDrain:
+		return p.etcd.EndDrain(ctx, p.action.Target)
+	case plan.Shrink:
+		return p.shrink(ctx)
 	}
 	return fmt.Errorf("action %s is unknown", p.action.Kind)
 }
@@ -97,6 +106,18 @@ func (p *pass) growVolume(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("growing volume claim %s: it was not observed", p.action.Target)
+}
+
+// shrink makes the StatefulSet of the brokers smaller by one. One that is not as it was when that was
+// judged stays as it is.
+func (p *pass) shrink(ctx context.Context) error {
+	cluster := p.cluster()
+	cluster.Replicas = p.facts.Brokers.Replicas - 1
+	_, err := p.Writer.ApplyTo(ctx, p.broker, cluster.BrokerSet(), p.brokers.Object)
+	if changed := (*apply.ChangedError)(nil); errors.As(err, &changed) {
+		return nil
+	}
+	return err
 }
 
 // recreateSet deletes a StatefulSet and leaves its pods, which the next one of the name adopts.

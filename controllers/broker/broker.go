@@ -22,6 +22,7 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/controllers/apply"
 	"github.com/carillon-mq/carillon/controllers/build"
+	"github.com/carillon-mq/carillon/controllers/mirror"
 	"github.com/carillon-mq/carillon/controllers/observe"
 	"github.com/carillon-mq/carillon/controllers/plan"
 	"github.com/carillon-mq/carillon/controllers/status"
@@ -48,10 +49,13 @@ type Reconciler struct {
 	Writer   apply.Writer
 	Events   events.EventRecorder
 	OpenEtcd observe.OpenEtcd
+	Mirrors  *mirror.Set
 	Now      func() time.Time
 	// Image is what brokers and coordinators run, and PullSecrets with what it is pulled.
 	Image       string
 	PullSecrets []string
+
+	emptied observe.Absences // of shards, by brokers that are drained
 }
 
 // SetupWithManager makes the manager run it.
@@ -70,6 +74,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Owns(&policyv1.PodDisruptionBudget{}).
 		Watches(&corev1.Pod{}, ours).
 		Watches(&corev1.PersistentVolumeClaim{}, ours).
+		WatchesRawSource(r.Mirrors.Brokers.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(r)
 }
@@ -113,14 +118,18 @@ func (r *Reconciler) tell(broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus,
 	is := meta.FindStatusCondition(wanted.Conditions, v1alpha1.ConditionReady)
 	was := meta.FindStatusCondition(broker.Status.Conditions, v1alpha1.ConditionReady)
 	reasonChanged := was == nil || was.Reason != is.Reason
-	done := outcome.Action.Kind == plan.ReplacePod || outcome.Action.Kind == plan.GrowVolume || outcome.Action.Kind == plan.RecreateSet
+	done := false
+	switch outcome.Action.Kind {
+	case plan.ReplacePod, plan.GrowVolume, plan.RecreateSet, plan.Drain, plan.Shrink:
+		done = true
+	}
 	if !reasonChanged && !(done && was.Message != is.Message) {
 		return
 	}
 	kind := corev1.EventTypeNormal
 	switch plan.Reason(is.Reason) {
 	case plan.CoordinationUnavailable, plan.CoordinationOutOfSpace, plan.CoordinationCorrupt, plan.AuthSecretUnusable,
-		plan.NameTaken, plan.AlreadyOwned, plan.ScaleDownUnsupported, plan.VolumeNotExpandable, plan.CertificatesSpoilt:
+		plan.NameTaken, plan.AlreadyOwned, plan.ScaleDownBlocked, plan.VolumeNotExpandable, plan.CertificatesSpoilt:
 		kind = corev1.EventTypeWarning
 	}
 	const noteLimit = 1000 // the API takes 1024 bytes

@@ -11,8 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/controllers/apply"
@@ -140,7 +140,10 @@ func (p *pass) observe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.askEtcd(ctx, names, now)
+	if err := p.askEtcd(ctx, names, now); err != nil {
+		return err
+	}
+	return p.observeShards(ctx)
 }
 
 // ensureCertificates works out what the Secrets should hold. Nothing is written yet.
@@ -209,6 +212,8 @@ func (p *pass) cluster() build.Cluster {
 		Profile:           p.profile,
 		Restart:           p.restart,
 		Replicas:          max(*spec.Replicas, p.brokers.Replicas()),
+		Retiring:          p.facts.Retiring(),
+		Disruptable:       plan.Disruptable(p.facts),
 		BrokerVolume:      p.brokers.TemplateSize(spec.Storage.Size),
 		CoordinatorVolume: p.coordinators.TemplateSize(spec.Coordination.Managed.Storage.Size),
 		Auth:              p.auth,
@@ -233,11 +238,11 @@ func (p *pass) write(ctx context.Context) (settled bool, err error) {
 	var errs []error
 	for _, object := range objects {
 		set, isSet := object.(*appsv1ac.StatefulSetApplyConfiguration)
-		uid := types.UID("")
+		var seen client.Object
 		if isSet {
-			uid = p.madeFrom(*set.Name)
+			seen = p.madeFrom(*set.Name)
 		}
-		written, err := p.Writer.ApplyTo(ctx, p.broker, object, uid)
+		written, err := p.Writer.ApplyTo(ctx, p.broker, object, seen)
 		var taken *apply.TakenError
 		var leftover *apply.LeftoverError
 		var changed *apply.ChangedError
@@ -262,16 +267,17 @@ func (p *pass) write(ctx context.Context) (settled bool, err error) {
 	return settled, errors.Join(errs...)
 }
 
-// madeFrom is the uid of the StatefulSet whose claim template the wanted one repeats, since it can't be changed.
-// Once that set is gone its template is not to come back: the next set would have to be made again at
-// once, and the garbage collector, which has not seen it adopt its pods, would take them with it.
-func (p *pass) madeFrom(name string) types.UID {
+// madeFrom is the StatefulSet whose claim template the wanted one repeats, since it can't be changed, and
+// whose number of pods it keeps; nil: there is none. Once that set is gone its template is not to come back: the
+// next set would have to be made again at once, and the garbage collector, which has not seen it adopt its pods,
+// would take them with it. Once it was shrunk, a broker that was drained is not to come back.
+func (p *pass) madeFrom(name string) client.Object {
 	for _, set := range []observe.Set{p.coordinators, p.brokers} {
 		if set.Object != nil && set.Object.Name == name {
-			return set.Object.UID
+			return set.Object
 		}
 	}
-	return ""
+	return nil
 }
 
 // size is what the volume claims of a set should ask for.

@@ -31,7 +31,7 @@ func clusterOf(t *testing.T, spec string) Cluster {
 		t.Fatal(err)
 	}
 	return Cluster{
-		Broker: broker, Image: "registry.example/carillon:1", Profile: broker.Spec.Profile, Replicas: *broker.Spec.Replicas,
+		Broker: broker, Disruptable: true, Image: "registry.example/carillon:1", Profile: broker.Spec.Profile, Replicas: *broker.Spec.Replicas,
 		BrokerVolume: broker.Spec.Storage.Size, CoordinatorVolume: broker.Spec.Coordination.Managed.Storage.Size, Trust: "ca01",
 	}
 }
@@ -108,7 +108,7 @@ func podOf(t *testing.T, c Cluster) (*corev1.Pod, *corev1.PodTemplateSpec) {
 
 func podOfComponent(t *testing.T, c Cluster, component string) (*corev1.Pod, *corev1.PodTemplateSpec) {
 	t.Helper()
-	set := c.brokerSet()
+	set := c.BrokerSet()
 	if component == ComponentCoordinator {
 		set = c.coordinatorSet()
 	}

@@ -43,6 +43,10 @@ type Cluster struct {
 	Restart string
 	// Replicas of the brokers, which may be more than asked for.
 	Replicas int32
+	// Retiring says that brokers are being taken away, whose volumes go with them if the Broker's own would.
+	Retiring bool
+	// Disruptable says that one broker may be evicted.
+	Disruptable bool
 	// The sizes in the claim templates, which may be less than asked for.
 	BrokerVolume      resource.Quantity
 	CoordinatorVolume resource.Quantity
@@ -67,7 +71,7 @@ func (c Cluster) Coordinators() []runtime.ApplyConfiguration {
 		c.coordinatorsService(),
 	}
 	if n := c.CoordinatorReplicas(); n > 1 {
-		objects = append(objects, c.disruptionBudget(c.Names().Coordinators(), ComponentCoordinator))
+		objects = append(objects, c.disruptionBudget(c.Names().Coordinators(), ComponentCoordinator, 1))
 	}
 	return append(objects, c.coordinatorSet())
 }
@@ -81,9 +85,13 @@ func (c Cluster) Brokers() []runtime.ApplyConfiguration {
 	}
 	// With one broker a budget would only stand in the way of draining its node.
 	if c.Replicas > 1 {
-		objects = append(objects, c.disruptionBudget(c.Names().Brokers(), ComponentBroker))
+		evictable := int32(0)
+		if c.Disruptable {
+			evictable = 1
+		}
+		objects = append(objects, c.disruptionBudget(c.Names().Brokers(), ComponentBroker, evictable))
 	}
-	return append(objects, c.brokerSet())
+	return append(objects, c.BrokerSet())
 }
 
 // owner makes Kubernetes remove an object with its Broker.

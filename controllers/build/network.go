@@ -57,15 +57,15 @@ func port(name string, number int32) *corev1ac.ServicePortApplyConfiguration {
 		WithProtocol(corev1.ProtocolTCP)
 }
 
-// disruptionBudget lets one pod be evicted at a time. A pod that is not ready may always go: it
+// disruptionBudget lets so many pods be evicted at a time. A pod that is not ready may always go: it
 // serves nobody, and must not keep a node from being drained.
-func (c Cluster) disruptionBudget(name, component string) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
+func (c Cluster) disruptionBudget(name, component string, evictable int32) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
 	n := c.Names()
 	return policyv1ac.PodDisruptionBudget(name, n.namespace).
 		WithLabels(n.labels(component)).
 		WithOwnerReferences(owner(c.Broker)).
 		WithSpec(policyv1ac.PodDisruptionBudgetSpec().
-			WithMaxUnavailable(intstr.FromInt32(1)).
+			WithMaxUnavailable(intstr.FromInt32(evictable)).
 			WithUnhealthyPodEvictionPolicy(policyv1.AlwaysAllow).
 			WithSelector(metav1ac.LabelSelector().WithMatchLabels(n.selector(component))))
 }

@@ -28,6 +28,7 @@ type member struct {
 	share       share
 	volume      resource.Quantity
 	class       *string
+	retiring    bool // pods are being taken away for good
 	args        []string
 	env         []*corev1ac.EnvVarApplyConfiguration
 	annotations map[string]string
@@ -35,13 +36,18 @@ type member struct {
 }
 
 // statefulSet makes a set whose pods the operator replaces itself (OnDelete), which start side by
-// side (Parallel, since members need each other to become ready), and whose volumes stay when it
-// shrinks.
+// side (Parallel, since members need each other to become ready). When it shrinks, volumes stay; they go
+// only while the operator takes drained brokers away, and where they would go with the Broker. At any
+// other time a set that somebody else shrinks must not take them along.
 func (c Cluster) statefulSet(m member) *appsv1ac.StatefulSetApplyConfiguration {
 	n := c.Names()
 	whenDeleted := appsv1.RetainPersistentVolumeClaimRetentionPolicyType
 	if c.Broker.Spec.DeletionPolicy == v1alpha1.VolumesDeleted {
 		whenDeleted = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+	}
+	whenScaled := appsv1.RetainPersistentVolumeClaimRetentionPolicyType
+	if m.retiring {
+		whenScaled = whenDeleted
 	}
 	claim := corev1ac.PersistentVolumeClaimSpec().
 		WithAccessModes(corev1.ReadWriteOnce).
@@ -59,7 +65,7 @@ func (c Cluster) statefulSet(m member) *appsv1ac.StatefulSetApplyConfiguration {
 			WithUpdateStrategy(appsv1ac.StatefulSetUpdateStrategy().WithType(appsv1.OnDeleteStatefulSetStrategyType)).
 			WithPersistentVolumeClaimRetentionPolicy(appsv1ac.StatefulSetPersistentVolumeClaimRetentionPolicy().
 				WithWhenDeleted(whenDeleted).
-				WithWhenScaled(appsv1.RetainPersistentVolumeClaimRetentionPolicyType)).
+				WithWhenScaled(whenScaled)).
 			WithSelector(metav1ac.LabelSelector().WithMatchLabels(n.selector(m.component))).
 			WithTemplate(c.podTemplate(m)).
 			WithVolumeClaimTemplates((&corev1ac.PersistentVolumeClaimApplyConfiguration{}).

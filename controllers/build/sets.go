@@ -47,8 +47,8 @@ func (c Cluster) coordinatorSet() *appsv1ac.StatefulSetApplyConfiguration {
 	})
 }
 
-// brokerSet runs the brokers.
-func (c Cluster) brokerSet() *appsv1ac.StatefulSetApplyConfiguration {
+// BrokerSet runs the brokers.
+func (c Cluster) BrokerSet() *appsv1ac.StatefulSetApplyConfiguration {
 	n := c.Names()
 	host := fmt.Sprintf("$(POD_NAME).%s.%s.svc", n.BrokersService(), n.namespace)
 	m := member{
@@ -61,6 +61,7 @@ func (c Cluster) brokerSet() *appsv1ac.StatefulSetApplyConfiguration {
 		share:     nodeOf(c.Profile).broker,
 		volume:    c.BrokerVolume,
 		class:     c.Broker.Spec.Storage.ClassName,
+		retiring:  c.Retiring,
 		args: []string{
 			"broker",
 			"--name=$(POD_NAME)",

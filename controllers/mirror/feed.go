@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -13,6 +14,8 @@ import (
 // Feed brings names of manifests to the queue of their controller. It never blocks; the queue has
 // each name once.
 type Feed struct {
+	Delay time.Duration // what comes within it is one look
+
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
 	waiting map[types.NamespacedName]bool // until there is a queue
@@ -25,7 +28,7 @@ func (f *Feed) Source() source.Source {
 		defer f.mu.Unlock()
 		f.queue = queue
 		for name := range f.waiting {
-			queue.Add(reconcile.Request{NamespacedName: name})
+			queue.AddAfter(reconcile.Request{NamespacedName: name}, f.Delay)
 		}
 		f.waiting = nil
 		return nil
@@ -37,7 +40,7 @@ func (f *Feed) Add(name types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.queue != nil {
-		f.queue.Add(reconcile.Request{NamespacedName: name})
+		f.queue.AddAfter(reconcile.Request{NamespacedName: name}, f.Delay)
 		return
 	}
 	if f.waiting == nil {

@@ -35,6 +35,7 @@ type Mirror struct {
 	numbers  *numbers
 
 	state   atomic.Pointer[coordination.State]
+	wanted  atomic.Int32 // brokers, as the Broker's spec last said
 	trouble atomic.Pointer[string]
 
 	mu     sync.Mutex
@@ -54,6 +55,8 @@ type teller struct {
 	referring func(context.Context, types.NamespacedName)
 	// waiting tells those of a namespace that wait for a name or a subject.
 	waiting func(namespace string)
+	// broker tells the Broker itself.
+	broker func(types.NamespacedName)
 	// readers tells the Subscriptions whose manifests refer to that Topic.
 	readers func(ctx context.Context, topic types.NamespacedName)
 }
@@ -170,6 +173,9 @@ func (m *Mirror) follow(ctx context.Context, state *coordination.State, changes 
 			m.tellOf(state, c.After.Topic)
 		}
 	}
+	if changes.Reports {
+		m.tellLeaderless(state)
+	}
 	for _, c := range changes.Subscriptions {
 		for _, s := range []*coordination.Subscription{c.Before, c.After} {
 			if s != nil {
@@ -182,6 +188,9 @@ func (m *Mirror) follow(ctx context.Context, state *coordination.State, changes 
 	}
 	if changes.Brokers && before != nil {
 		m.tellMoved(before, state)
+	}
+	if first || len(changes.Shards) > 0 || changes.Brokers || changes.Controller || changes.Drains {
+		m.tell.broker(m.Broker)
 	}
 	switch {
 	case first:
@@ -242,6 +251,15 @@ func (m *Mirror) tellMoved(before, state *coordination.State) {
 	}
 }
 
+// tellLeaderless tells those whose shards have no leader: what a broker can vouch for decides of it.
+func (m *Mirror) tellLeaderless(state *coordination.State) {
+	for shard := range state.AllShards() {
+		if shard.Leader == "" {
+			m.tellOf(state, shard.Topic)
+		}
+	}
+}
+
 // tellOwners tells every manifest that something in etcd belongs to; also those that are gone.
 func (m *Mirror) tellOwners() {
 	m.mu.Lock()
@@ -278,32 +296,4 @@ func (m *Mirror) SubscriptionsOf(manifest types.NamespacedName) (subscriptions [
 		}
 	}
 	return subscriptions
-}
-
-// Shards are facts about those of a Topic. name is what a broker was called when it was last seen,
-// for those that are away and were never seen from here; it may be nil.
-func (m *Mirror) Shards(topicID string, name func(id string) string) (facts []plan.ShardFacts) {
-	state := m.State()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, shard := range state.Shards(topicID) {
-		id := shard.Leader
-		if id == "" {
-			id = shard.Replicas[0]
-		}
-		s := plan.ShardFacts{ID: id, Broker: m.names[id]}
-		if s.Broker == "" && name != nil {
-			s.Broker = name(id)
-		}
-		if s.Broker == "" {
-			s.Broker = id
-		}
-		broker, there := state.Broker(id)
-		s.Away = !there
-		for _, in := range shard.InSync {
-			s.Led = s.Led || there && shard.Leader == id && in == coordination.Replica{Broker: id, Incarnation: broker.Incarnation}
-		}
-		facts = append(facts, s)
-	}
-	return facts
 }

@@ -85,8 +85,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if m := r.Set.Of(name); m == nil || m.State() == nil {
-		r.Set.teller().referring(ctx, name) // they wait, and say for what
+	m := r.Set.Of(name)
+	// They wait, and say for what; or they have as many replicas as there should be brokers.
+	if m == nil || m.State() == nil || broker.Spec.Replicas != nil && m.wanted.Swap(*broker.Spec.Replicas) != *broker.Spec.Replicas {
+		r.Set.teller().referring(ctx, name)
 	}
 	if due.IsZero() {
 		return ctrl.Result{}, nil // its Secret tells when it comes

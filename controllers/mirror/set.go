@@ -24,10 +24,15 @@ const (
 // listTimeout bounds a listing, which the cache answers from memory.
 const listTimeout = 10 * time.Second
 
+// brokerDelay gathers changes of shards, of which one broker's death can bring thousands, into one look
+// at the Broker.
+const brokerDelay = time.Second
+
 // Set is the mirrors of all Brokers, and the way from what they see to the manifests.
 type Set struct {
 	Topics        Feed
 	Subscriptions Feed
+	Brokers       Feed
 
 	cache    client.Reader
 	log      *slog.Logger
@@ -53,7 +58,7 @@ type entry struct {
 // often brokers are asked for their numbers.
 func NewSet(cache client.Reader, log *slog.Logger, interval time.Duration) *Set {
 	ctx, stop := context.WithCancel(context.Background())
-	return &Set{cache: cache, log: log, interval: interval, ctx: ctx, stop: stop, mirrors: map[types.NamespacedName]*entry{}, waiting: map[types.NamespacedName]bool{}}
+	return &Set{Brokers: Feed{Delay: brokerDelay}, cache: cache, log: log, interval: interval, ctx: ctx, stop: stop, mirrors: map[types.NamespacedName]*entry{}, waiting: map[types.NamespacedName]bool{}}
 }
 
 // Start lets the mirrors be until ctx ends, and then ends them all.
@@ -103,6 +108,9 @@ func (s *Set) Link(name types.NamespacedName, broker *v1alpha1.Broker) (plan.Lin
 	if broker == nil {
 		return link, nil
 	}
+	if broker.Spec.Replicas != nil {
+		link.Wanted = int(*broker.Spec.Replicas)
+	}
 	if ready := meta.FindStatusCondition(broker.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
 		link.Ready, link.Why = ready.Status == metav1.ConditionTrue, ready.Reason
 	}
@@ -138,6 +146,7 @@ func Holds(conditions []metav1.Condition, generation int64, link plan.Link, brok
 func (s *Set) teller() teller {
 	return teller{
 		topic:        s.Topics.Add,
+		broker:       s.Brokers.Add,
 		subscription: s.Subscriptions.Add,
 		referring: func(ctx context.Context, broker types.NamespacedName) {
 			s.eachTopic(ctx, broker, func(t *v1alpha1.Topic) {

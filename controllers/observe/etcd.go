@@ -18,6 +18,8 @@ type Etcd interface {
 	Health(ctx context.Context) coordination.Health
 	Owner(ctx context.Context) (string, error)
 	ClaimOwner(ctx context.Context, identity string) error
+	Drain(ctx context.Context, broker coordination.Replica, mode coordination.DrainMode, leased bool) error
+	EndDrain(ctx context.Context, brokerID string) error
 	Keys
 	Close() error
 }
@@ -69,7 +71,7 @@ func AskEtcd(ctx context.Context, etcd Etcd, identity string, set *plan.Set) pla
 	health := etcd.Health(ctx)
 	for i := range set.Pods {
 		p := &set.Pods[i]
-		if n, ok := ordinal(p.Name); ok && n < len(health.Endpoints) {
+		if n, ok := Ordinal(p.Name); ok && n < len(health.Endpoints) {
 			p.Serving = health.Endpoints[n].Err == nil && !health.Endpoints[n].Learner
 		}
 	}

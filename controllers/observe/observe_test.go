@@ -112,7 +112,7 @@ func TestFactsOfASet(t *testing.T) {
 
 // etcdSays is an Etcd that answers as it is told.
 type etcdSays struct {
-	Keys   // of no concern here
+	Etcd   // the rest is of no concern here
 	health coordination.Health
 	owner  string
 	err    error

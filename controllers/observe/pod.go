@@ -3,6 +3,7 @@ package observe
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -14,6 +15,16 @@ func isReady(pod *corev1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// readySince is when a pod that is ready became so.
+func readySince(pod *corev1.Pod) time.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
 }
 
 // isStarted says whether every container runs and its startup probe has succeeded.

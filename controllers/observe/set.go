@@ -46,13 +46,13 @@ func FindSet(ctx context.Context, reader client.Reader, broker *v1alpha1.Broker,
 		return Set{}, fmt.Errorf("listing the pods of StatefulSet %s: %w", name, err)
 	}
 	for _, pod := range pods.Items {
-		if _, ok := ordinal(pod.Name); ok && strings.HasPrefix(pod.Name, name+"-") {
+		if _, ok := Ordinal(pod.Name); ok && strings.HasPrefix(pod.Name, name+"-") {
 			set.Pods = append(set.Pods, pod)
 		}
 	}
 	slices.SortFunc(set.Pods, func(a, b corev1.Pod) int {
-		i, _ := ordinal(a.Name)
-		j, _ := ordinal(b.Name)
+		i, _ := Ordinal(a.Name)
+		j, _ := Ordinal(b.Name)
 		return cmp.Compare(i, j)
 	})
 	claims := &corev1.PersistentVolumeClaimList{}
@@ -71,7 +71,7 @@ func (s Set) Replicas() (n int32) {
 		return *s.Object.Spec.Replicas
 	}
 	for i := range s.Pods {
-		if last, ok := ordinal(s.Pods[i].Name); ok {
+		if last, ok := Ordinal(s.Pods[i].Name); ok {
 			n = max(n, int32(last)+1)
 		}
 	}
@@ -107,6 +107,12 @@ func (s Set) Facts(name string, wanted resource.Quantity, held bool, now time.Ti
 			Started: isStarted(pod),
 			Leaving: pod.DeletionTimestamp != nil,
 		}
+		if n, ok := Ordinal(pod.Name); ok {
+			p.Surplus = int32(n) >= facts.Replicas
+		}
+		if since := readySince(pod); p.Ready && !since.IsZero() {
+			p.ReadyFor = now.Sub(since)
+		}
 		if !p.Ready {
 			p.Trouble = trouble(pod)
 		}
@@ -130,8 +136,8 @@ func (s Set) Facts(name string, wanted resource.Quantity, held bool, now time.Ti
 	return facts
 }
 
-// ordinal is the number at the end of a pod's name.
-func ordinal(pod string) (int, bool) {
+// Ordinal is the number at the end of a pod's name.
+func Ordinal(pod string) (int, bool) {
 	i := strings.LastIndexByte(pod, '-')
 	n, err := strconv.Atoi(pod[i+1:])
 	return n, i > 0 && err == nil && n >= 0

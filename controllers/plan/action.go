@@ -21,6 +21,11 @@ const (
 	GrowVolume Kind = "GrowVolume"
 	// RecreateSet deletes the StatefulSet Target without its pods, since its claim template can't be changed.
 	RecreateSet Kind = "RecreateSet"
+	// Drain has the broker with the id Target relieved of all that it holds, and EndDrain ends that.
+	Drain    Kind = "Drain"
+	EndDrain Kind = "EndDrain"
+	// Shrink makes the StatefulSet of the brokers smaller by one pod, which is Target.
+	Shrink Kind = "Shrink"
 )
 
 // What is done in etcd for a Topic or a Subscription.
@@ -63,23 +68,32 @@ const (
 	Rolling                 Reason = "RollingPod"
 	GrowingVolume           Reason = "GrowingVolume"
 	RecreatingSet           Reason = "RecreatingStatefulSet"
+	CatchingUp              Reason = "ReplicasCatchingUp"
+	Draining                Reason = "DrainingBroker"
+	DrainEnded              Reason = "DrainEnded"
+	ScalingDown             Reason = "ScalingDown"
 )
 
 // Reasons why only a person can help.
 const (
-	NameTaken            Reason = "NameTaken"
-	AlreadyOwned         Reason = "AlreadyOwned"
-	ScaleDownUnsupported Reason = "ScaleDownUnsupported"
-	VolumeNotExpandable  Reason = "VolumeNotExpandable"
-	CertificatesSpoilt   Reason = "CertificatesSpoilt"
+	NameTaken           Reason = "NameTaken"
+	AlreadyOwned        Reason = "AlreadyOwned"
+	ScaleDownBlocked    Reason = "ScaleDownBlocked"
+	VolumeNotExpandable Reason = "VolumeNotExpandable"
+	CertificatesSpoilt  Reason = "CertificatesSpoilt"
 )
 
-// Reasons of Topics and Subscriptions; CoordinationUnavailable is one of theirs, too.
+// Reasons of Topics and Subscriptions; CoordinationUnavailable is one of theirs, too. With UnderReplicated
+// they are served all the same; it and NoLeader are also reasons of a Broker's condition.
 const (
 	Served           Reason = "Served"
+	UnderReplicated  Reason = "UnderReplicated"
 	WaitingForBroker Reason = "WaitingForBroker"
 	Placing          Reason = "Placing"
 	BrokerAway       Reason = "BrokerAway"
+	NoLeader         Reason = "NoLeader"
+	Suspect          Reason = "Suspect"
+	NotEnoughInSync  Reason = "NotEnoughInSync"
 	TopicMissing     Reason = "TopicMissing"
 	WaitingForTopic  Reason = "WaitingForTopic"
 
@@ -87,7 +101,6 @@ const (
 	SubjectsTaken         Reason = "SubjectsTaken"
 	Invalid               Reason = "Invalid"
 	Immutable             Reason = "Immutable"
-	ReplicasUnsupported   Reason = "ReplicasUnsupported"
 	ShardsUnsupported     Reason = "ShardsUnsupported"
 	CompactionUnsupported Reason = "CompactionUnsupported"
 	PushUnsupported       Reason = "PushUnsupported"

@@ -8,7 +8,9 @@ type Facts struct {
 	Brokers      Set
 	Etcd         Etcd
 
-	// WantBrokers is spec.replicas; fewer than Brokers.Replicas can't be done yet.
+	Shards Shards
+
+	// WantBrokers is spec.replicas.
 	WantBrokers int32
 	// Taken names an object that carries a name of ours and is not ours.
 	Taken string
@@ -36,10 +38,12 @@ type Set struct {
 
 // Pod is one member of a Set.
 type Pod struct {
-	Name    string
-	Ready   bool
-	Started bool // its startup probe has succeeded since its container runs
-	Leaving bool // it is being deleted
+	Name     string
+	Ready    bool
+	ReadyFor time.Duration // for how long it has been ready
+	Started  bool          // its startup probe has succeeded since its container runs
+	Leaving  bool          // it is being deleted
+	Surplus  bool          // its set has fewer pods now, and it is on its way out
 	// Serving says, of a coordinator, that it answers and votes.
 	Serving bool
 	// Outdated says that it was made from another template than the next one will be; Why says in words what differs.
@@ -97,13 +101,19 @@ func (f Facts) WithoutGrowth() Facts {
 
 // missing is the number of pods that there should be and are not.
 func (s Set) missing() int32 {
-	return max(0, s.Replicas-int32(len(s.Pods)))
+	n := s.Replicas
+	for _, p := range s.Pods {
+		if !p.Surplus {
+			n--
+		}
+	}
+	return max(0, n)
 }
 
 // ReadyPods is the number of pods that are ready.
 func (s Set) ReadyPods() (n int32) {
 	for _, p := range s.Pods {
-		if p.Ready && !p.Leaving {
+		if p.Ready && !p.Leaving && !p.Surplus {
 			n++
 		}
 	}
@@ -113,7 +123,7 @@ func (s Set) ReadyPods() (n int32) {
 // Pending is the number of pods whose replacement waits until the user asks for it.
 func (s Set) Pending() (n int32, why string) {
 	for _, p := range s.Pods {
-		if s.Settled && p.Outdated && p.Held {
+		if s.Settled && p.Outdated && p.Held && !p.Surplus {
 			n++
 			why = p.Why
 		}
@@ -124,7 +134,7 @@ func (s Set) Pending() (n int32, why string) {
 // whole says that every pod is there, ready and staying, except one.
 func (s Set) whole(except string) bool {
 	for _, p := range s.Pods {
-		if p.Name != except && (!p.Ready || p.Leaving) {
+		if p.Name != except && !p.Surplus && (!p.Ready || p.Leaving) {
 			return false
 		}
 	}
@@ -134,7 +144,7 @@ func (s Set) whole(except string) bool {
 // underWay says that a pod is on its way up or down, which may cure what looks bad now.
 func (s Set) underWay() bool {
 	for _, p := range s.Pods {
-		if p.Leaving || !p.Started {
+		if !p.Surplus && (p.Leaving || !p.Started) {
 			return true
 		}
 	}

@@ -20,7 +20,9 @@ func Next(f Facts) Action {
 		repair,   // pods that never came up; no gate stands before this
 		grow,     // volumes that ask for less than they should
 		agree,    // a cluster that can't agree rolls nothing
+		resize,   // brokers that are not wanted any more, or wanted again
 		roll,     // ready pods of an old template, one at a time
+		resizing, // shards on their way off brokers that are to go
 		settle,   // what is still on its way
 		refused,  // what is asked for and can't be done, all else being well
 	} {
@@ -90,7 +92,9 @@ func repair(f Facts) (Action, bool) {
 	return Action{}, false
 }
 
-func broken(p Pod) bool { return p.Outdated && !p.Ready && !p.Leaving && (!p.Held || !p.Started) }
+func broken(p Pod) bool {
+	return p.Outdated && !p.Ready && !p.Leaving && !p.Surplus && (!p.Held || !p.Started)
+}
 
 func replace(p Pod, reason Reason) Action {
 	return Action{Kind: ReplacePod, Target: p.Name, Reason: reason, Message: fmt.Sprintf("replacing pod %s: %s", p.Name, p.Why)}
@@ -103,7 +107,8 @@ func grow(f Facts) (Action, bool) {
 				return Action{Kind: GrowVolume, Target: v.Name, Reason: GrowingVolume, Message: fmt.Sprintf("asking for more room in volume claim %s", v.Name)}, true
 			}
 		}
-		if set.Exists && set.SmallTemplate {
+		// While pods are missing and fewer are wanted, how many there were would not be known in between.
+		if set.Exists && set.SmallTemplate && (set.Name != f.Brokers.Name || set.missing() == 0 || !f.shrinking()) {
 			return Action{Kind: RecreateSet, Target: set.Name, Reason: RecreatingSet,
 				Message: fmt.Sprintf("making StatefulSet %s again around its running pods, since the size in its claim template can't be changed", set.Name)}, true
 		}
@@ -128,51 +133,6 @@ func agree(f Facts) (Action, bool) {
 	return Action{}, false
 }
 
-func roll(f Facts) (Action, bool) {
-	for _, set := range []Set{f.Coordinators, f.Brokers} {
-		if !set.Settled {
-			continue
-		}
-		p, ok := nextToRoll(set)
-		if !ok {
-			continue
-		}
-		what, starting := "brokers", BrokersStarting
-		if set.Name == f.Coordinators.Name {
-			what, starting = "coordinators", CoordinatorsStarting
-		}
-		// A broker that comes back needs coordination to join: it goes only while that is whole.
-		if what == "brokers" && !f.Coordinators.whole("") {
-			return Action{Kind: Wait, Reason: CoordinatorsStarting, Message: waiting("coordinators", f.Coordinators, "") + fmt.Sprintf("; then pod %s is replaced: %s", p.Name, p.Why)}, true
-		}
-		if !set.whole(p.Name) {
-			return Action{Kind: Wait, Reason: starting, Message: waiting(what, set, "") + fmt.Sprintf("; then pod %s is replaced: %s", p.Name, p.Why)}, true
-		}
-		// A lone member is the whole quorum: without it there is none, and waiting would not help.
-		if what == "coordinators" && set.Replicas > 1 && !set.quorumWithout(p.Name) {
-			return Action{Kind: Wait, Reason: starting, Message: fmt.Sprintf("pod %s is replaced once the other coordinators are a quorum without it", p.Name)}, true
-		}
-		return replace(p, Rolling), true
-	}
-	return Action{}, false
-}
-
-// nextToRoll is the pod of an old template that goes next: one that is not ready before those that
-// are, and among equals the one with the highest ordinal, as a StatefulSet would have it.
-func nextToRoll(set Set) (Pod, bool) {
-	var next Pod
-	found := false
-	for _, p := range set.Pods {
-		if !p.Outdated || p.Held || p.Leaving {
-			continue
-		}
-		if !found || !p.Ready || next.Ready {
-			next, found = p, true
-		}
-	}
-	return next, found
-}
-
 func settle(f Facts) (Action, bool) {
 	if f.AuthTrouble != "" {
 		return Action{Kind: Wait, Reason: AuthSecretUnusable, Message: f.AuthTrouble}, true
@@ -195,15 +155,6 @@ func settle(f Facts) (Action, bool) {
 				return Action{Kind: Wait, Reason: GrowingVolume, Message: fmt.Sprintf("volume claim %s is being made larger", v.Name)}, true
 			}
 		}
-	}
-	return Action{}, false
-}
-
-func refused(f Facts) (Action, bool) {
-	if f.Brokers.Exists && f.WantBrokers < f.Brokers.Replicas {
-		return Action{Kind: Stall, Reason: ScaleDownUnsupported, Message: fmt.Sprintf(
-			"%d brokers run and spec.replicas asks for %d: brokers can't be drained yet, so nothing was changed; set spec.replicas to %d",
-			f.Brokers.Replicas, f.WantBrokers, f.Brokers.Replicas)}, true
 	}
 	return Action{}, false
 }

@@ -20,11 +20,21 @@ func good(n, m int32) Facts {
 	}
 	return Facts{
 		Coordinators: set("main-coordinator", n), Brokers: set("main", m), WantBrokers: m, Bootstrapped: true,
-		Etcd: Etcd{Asked: true, Quorum: true, AllStarted: true, Owner: OwnerOurs},
+		Etcd:   Etcd{Asked: true, Quorum: true, AllStarted: true, Owner: OwnerOurs},
+		Shards: Shards{Known: true, Controller: "main-1"},
 	}
 }
 
 func outdated(p *Pod) { p.Outdated, p.Why = true, "image one becomes two" }
+
+// leaves has two of three brokers asked for; l is what is said of the third.
+func leaves(f *Facts, l Leaver) {
+	l.Pod = "main-2"
+	if l.Brokers == nil {
+		l.Brokers = []string{"id-2"}
+	}
+	f.WantBrokers, f.Shards.Leavers = 2, []Leaver{l}
+}
 
 // The decisions, as a table of what a person would expect.
 func TestNext(t *testing.T) {
@@ -43,7 +53,60 @@ func TestNext(t *testing.T) {
 		{"keys that are another's", func(f *Facts) { f.Etcd.Owner, f.Etcd.OtherOwner = OwnerOther, "a/b/c" }, "Stall  AlreadyOwned", "a/b/c"},
 		{"a name that is taken", func(f *Facts) { f.Taken = "Service main" }, "Stall  NameTaken", "rename or delete it"},
 		{"leftovers", func(f *Facts) { f.Leftovers = "Secret main-ca" }, "Wait  LeftoversOfFormerBroker", "Secret main-ca"},
-		{"fewer brokers", func(f *Facts) { f.WantBrokers = 2 }, "Stall  ScaleDownUnsupported", "set spec.replicas to 3"},
+		{"fewer brokers", func(f *Facts) { leaves(f, Leaver{Shards: 12}) }, "Drain id-2 DrainingBroker", "spec.replicas asks for 2 brokers"},
+		{"fewer brokers than a Topic asks for", func(f *Facts) {
+			leaves(f, Leaver{Shards: 12})
+			f.Shards.Demanding = []string{"orders"}
+		}, "Stall  ScaleDownBlocked", "Topic orders asks for more replicas than that: nothing was changed; set spec.replicas to 3"},
+		{"a drained broker that holds shards", func(f *Facts) { leaves(f, Leaver{Shards: 12, Drained: []string{"id-2"}}) }, "Wait  DrainingBroker", "draining main-2: 12 shards to move"},
+		{"a drained broker that holds nothing since a moment", func(f *Facts) { leaves(f, Leaver{Drained: []string{"id-2"}}) }, "Wait  ScalingDown", "about to go"},
+		{"a drained broker that holds nothing", func(f *Facts) { leaves(f, Leaver{Drained: []string{"id-2"}, Rested: true}) }, "Shrink main-2 ScalingDown", ""},
+		{"a broker before it that is not gone yet", func(f *Facts) {
+			leaves(f, Leaver{Drained: []string{"id-2"}, Rested: true})
+			f.Brokers.Pods = append(f.Brokers.Pods, Pod{Name: "main-3", Surplus: true, Leaving: true})
+		}, "Wait  ScalingDown", ""},
+		{"a broker that is away with what nobody else has", func(f *Facts) {
+			leaves(f, Leaver{Drained: []string{"id-2"}, Away: true, Shards: 3, Alone: 2, Example: "orders"})
+			f.Brokers.Pods[2].Ready = false
+		}, "Wait  DrainingBroker", "main-2 is away, and 2 shards (such as one of topic orders) can't be had from anyone else"},
+		{"a broker that is away and could be any", func(f *Facts) { leaves(f, Leaver{Away: true, Unknown: true, Brokers: []string{}}) }, "Wait  DrainingBroker", "main-2 is away, and what it holds is not known"},
+		{"one that never came up goes at once", func(f *Facts) {
+			leaves(f, Leaver{Away: true, Brokers: []string{}, Rested: true})
+			f.Brokers.Pods[2].Ready, f.Brokers.Pods[2].Started = false, false
+		}, "Shrink main-2 ScalingDown", ""},
+		{"brokers that are wanted again", func(f *Facts) { f.Shards.Relieved = []Relieved{{ID: "id-2", Pod: "main-2"}} }, "EndDrain id-2 DrainEnded", "main-2 is drained no longer"},
+		{"fewer brokers, and what they hold is not known", func(f *Facts) { f.WantBrokers, f.Shards = 2, Shards{} }, "Wait  DrainingBroker", "not known yet"},
+		{"the broker that places shards goes last", func(f *Facts) {
+			outdated(&f.Brokers.Pods[0])
+			outdated(&f.Brokers.Pods[1])
+		}, "ReplacePod main-0 RollingPod", ""},
+		{"the broker that places shards goes as well", func(f *Facts) { outdated(&f.Brokers.Pods[1]) }, "ReplacePod main-1 RollingPod", ""},
+		{"replicas that catch up", func(f *Facts) {
+			outdated(&f.Brokers.Pods[2])
+			f.Shards.CatchingUp = map[string]int{"main-0": 3}
+		}, "Wait  ReplicasCatchingUp", "waiting for 3 replicas to be in sync on main-0; then pod main-2 is replaced"},
+		{"replicas that catch up on the very pod", func(f *Facts) {
+			outdated(&f.Brokers.Pods[0])
+			outdated(&f.Brokers.Pods[2])
+			f.Shards.CatchingUp = map[string]int{"main-0": 3}
+		}, "ReplacePod main-0 RollingPod", ""},
+		{"replicas that never catch up", func(f *Facts) {
+			outdated(&f.Brokers.Pods[2])
+			f.Shards.CatchingUp = map[string]int{"main-0": 3}
+			for i := range f.Brokers.Pods {
+				f.Brokers.Pods[i].ReadyFor = catchUpPatience
+			}
+		}, "ReplacePod main-2 RollingPod", ""},
+		{"a broker that has not joined", func(f *Facts) {
+			outdated(&f.Brokers.Pods[2])
+			f.Shards.Absent = []string{"main-1"}
+		}, "Wait  ReplicasCatchingUp", "main-1 has not joined"},
+		{"what is in sync is not known", func(f *Facts) { outdated(&f.Brokers.Pods[2]); f.Shards = Shards{} }, "Wait  ReplicasCatchingUp", "not known yet"},
+		{"one that is not ready waits for no replica", func(f *Facts) {
+			outdated(&f.Brokers.Pods[2])
+			f.Brokers.Pods[2].Ready = false
+			f.Shards.CatchingUp = map[string]int{"main-0": 3}
+		}, "ReplacePod main-2 RepairingPod", ""},
 		{"no auth Secret", func(f *Facts) { f.AuthTrouble = "Secret login does not exist" }, "Wait  AuthSecretUnusable", "login"},
 		{"a broker that is away", func(f *Facts) {
 			f.Brokers.Pods[1].Ready, f.Brokers.Pods[1].Trouble = false, "can't be scheduled: no room"
@@ -55,7 +118,7 @@ func TestNext(t *testing.T) {
 				outdated(&f.Coordinators.Pods[i])
 			}
 		}, "ReplacePod main-coordinator-2 RollingPod", "image one becomes two"},
-		{"brokers come after coordinators", func(f *Facts) { outdated(&f.Brokers.Pods[0]); outdated(&f.Brokers.Pods[1]) }, "ReplacePod main-1 RollingPod", ""},
+		{"brokers come after coordinators", func(f *Facts) { outdated(&f.Brokers.Pods[0]); outdated(&f.Brokers.Pods[2]) }, "ReplacePod main-2 RollingPod", ""},
 		{"a roll waits for the last one", func(f *Facts) {
 			outdated(&f.Brokers.Pods[0])
 			f.Brokers.Pods[2].Ready = false
@@ -138,7 +201,7 @@ type modelPod struct {
 }
 
 func (m *model) facts() Facts {
-	f := Facts{WantBrokers: int32(len(m.sets[1].pods)), Bootstrapped: m.marked}
+	f := Facts{WantBrokers: int32(len(m.sets[1].pods)), Bootstrapped: m.marked, Shards: Shards{Known: true}}
 	for i, into := range []*Set{&f.Coordinators, &f.Brokers} {
 		s := m.sets[i]
 		*into = Set{Name: s.name, Exists: true, Replicas: int32(len(s.pods)), Settled: true, Age: time.Hour}

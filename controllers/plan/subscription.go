@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
@@ -40,7 +41,7 @@ func Subscription(f SubscriptionFacts) Action {
 			return action
 		}
 	}
-	return Action{Kind: None, Reason: Served, Message: served(f.Shards)}
+	return Action{Kind: None, Reason: Served, Message: "served by broker " + strings.Join(leaders(f.Shards), ", ")}
 }
 
 func (f SubscriptionFacts) unservable() (Action, bool) {

@@ -9,11 +9,20 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// What brokers of this version can serve.
-const (
-	MaxReplicas = 1
-	MaxShards   = 1
-)
+// MaxShards is what brokers of this version can serve.
+const MaxShards = 1
+
+// DefaultReplicas is how many a Topic has that does not say, if there are so many brokers.
+const DefaultReplicas = 3
+
+// Resolve settles what a manifest leaves open and what depends on its Broker: as many replicas as are
+// usual, or as there should be brokers if those are fewer.
+func (l Link) Resolve(spec coordination.TopicSpec) coordination.TopicSpec {
+	if spec.Replicas == 0 && l.Wanted > 0 {
+		spec.Replicas = min(DefaultReplicas, l.Wanted)
+	}
+	return spec
+}
 
 // TopicFacts are what there is, for one manifest of a Topic, at one moment.
 type TopicFacts struct {
@@ -43,14 +52,7 @@ type Link struct {
 	Known  bool   // what is in etcd has been read
 	Why    string // the Broker's own words, or what kept etcd from being read
 	Joined int    // how many brokers there are
-}
-
-// ShardFacts say who serves a shard.
-type ShardFacts struct {
-	Broker string // the name of the broker that holds it; its id where the name is not known
-	ID     string
-	Away   bool // it is not a member now
-	Led    bool // it leads in the life that it is in
+	Wanted int    // and how many there should be
 }
 
 // Rival is another manifest that asks for the same subjects.
@@ -89,7 +91,7 @@ func Topic(f TopicFacts) Action {
 			return action
 		}
 	}
-	return Action{Kind: None, Reason: Served, Message: served(f.Shards)}
+	return served(f.Shards)
 }
 
 func unservable(f TopicFacts) (Action, bool) {
@@ -102,10 +104,8 @@ func unservable(f TopicFacts) (Action, bool) {
 	switch {
 	case f.Invalid != "":
 		return stall(Invalid, f.Invalid)
-	case f.Spec.Replicas > MaxReplicas:
-		return stall(ReplicasUnsupported, fmt.Sprintf("brokers of this version keep %d copy of each record, and %d are asked for: write replicas: %d, or leave it out", MaxReplicas, f.Spec.Replicas, MaxReplicas))
-	case f.Spec.MinInSync > MaxReplicas:
-		return stall(ReplicasUnsupported, fmt.Sprintf("brokers of this version keep %d copy of each record, so minInSync can't be %d: write minInSync: %d, or leave it out", MaxReplicas, f.Spec.MinInSync, MaxReplicas))
+	case f.Spec.Replicas > 0 && f.Spec.MinInSync > f.Spec.Replicas:
+		return stall(Invalid, fmt.Sprintf("minInSync %d can't be had with %s, which is what Broker %s has brokers for: raise its spec.replicas, or write minInSync: %d or less", f.Spec.MinInSync, count(f.Spec.Replicas, "replica"), f.Link.Broker, f.Spec.Replicas))
 	case f.Spec.Shards > MaxShards:
 		return stall(ShardsUnsupported, fmt.Sprintf("brokers of this version serve Topics of %d shard, and %d are asked for: delete this manifest and apply it with shards: %d", MaxShards, f.Spec.Shards, MaxShards))
 	case f.Spec.Compaction == coordination.LatestOnly:
@@ -233,35 +233,6 @@ func (f TopicFacts) place(TopicFacts) (Action, bool) {
 	return placed(f.Link, f.Shards, f.Spec.Shards)
 }
 
-// placed waits until all shards are led by a broker that is there.
-func placed(link Link, shards []ShardFacts, want int) (Action, bool) {
-	for _, s := range shards {
-		if s.Away {
-			return Action{Kind: Wait, Reason: BrokerAway, Target: s.Broker, Message: fmt.Sprintf("the records are on broker %s alone, which is away; they come back with it and its volume", s.Broker)}, true
-		}
-	}
-	switch {
-	case len(shards) < want && link.Joined == 0:
-		return Action{Kind: Wait, Reason: WaitingForBroker, Message: fmt.Sprintf("no broker of Broker %s has joined yet", link.Broker)}, true
-	case len(shards) < want:
-		return Action{Kind: Wait, Reason: Placing, Message: "a broker is being chosen"}, true
-	}
-	for _, s := range shards {
-		if !s.Led {
-			return Action{Kind: Wait, Reason: Placing, Target: s.Broker, Message: fmt.Sprintf("broker %s, which has the records, is back and is about to lead again", s.Broker)}, true
-		}
-	}
-	return Action{}, false
-}
-
-func served(shards []ShardFacts) string {
-	var names []string
-	for _, s := range shards {
-		names = append(names, s.Broker)
-	}
-	return "served by broker " + strings.Join(names, ", ")
-}
-
 // troubled says that the broker can't take or read records of the Topic.
 func (f TopicFacts) troubled(TopicFacts) (Action, bool) {
 	if f.Trouble == "" {
@@ -274,7 +245,7 @@ func (f TopicFacts) troubled(TopicFacts) (Action, bool) {
 	case strings.Contains(text, "is damaged"):
 		reason, out = RecordsDamaged, "those records can't be read from this broker; all others can"
 	}
-	return Action{Kind: Stall, Reason: reason, Target: f.Shards[0].Broker, Message: fmt.Sprintf("broker %s: %s (%s)", f.Shards[0].Broker, f.Trouble, out)}, true
+	return Action{Kind: Stall, Reason: reason, Target: f.Shards[0].Leader, Message: fmt.Sprintf("broker %s: %s (%s)", f.Shards[0].Leader, f.Trouble, out)}, true
 }
 
 // OfDisk says that a reason is one of those that brokers give for their disks.

@@ -17,6 +17,25 @@ func manifestOwner(name, uid string) coordination.Owner {
 }
 
 // servedTopic is one that is as asked for.
+// single is a shard of one replica that is served.
+func single(broker string) ShardFacts {
+	return ShardFacts{Leader: broker, LeaderID: "id-" + broker, Led: true, Want: 1, Min: 1, Replicas: []ReplicaFacts{{Broker: broker, ID: "id-" + broker, Member: true}}}
+}
+
+// tripled is one of three replicas, on main-0, which leads, main-1 and main-2.
+func tripled(change func(*ShardFacts)) func(*TopicFacts) {
+	s := single("main-0")
+	s.Want, s.Min = 3, 2
+	for _, other := range []string{"main-1", "main-2"} {
+		s.Replicas = append(s.Replicas, ReplicaFacts{Broker: other, ID: "id-" + other, Member: true})
+	}
+	return func(f *TopicFacts) {
+		f.Spec.Replicas, f.Found.Spec.Replicas = 3, 3
+		change(&s)
+		f.Shards = []ShardFacts{s}
+	}
+}
+
 func servedTopic() TopicFacts {
 	spec := coordination.TopicSpec{Subjects: []string{"orders.>"}, Shards: 1}
 	self := manifestOwner("orders", "1")
@@ -24,7 +43,7 @@ func servedTopic() TopicFacts {
 		Self: self, Name: "orders", Spec: spec,
 		Link:   Link{Broker: "main", Exists: true, Ready: true, Known: true, Joined: 3},
 		Found:  &coordination.Topic{Name: "orders", ID: "id", Spec: spec, Owner: self},
-		Shards: []ShardFacts{{Broker: "main-0", ID: "b0", Led: true}},
+		Shards: []ShardFacts{single("main-0")},
 	}
 }
 
@@ -51,13 +70,30 @@ func TestTopic(t *testing.T) {
 		{"a former manifest's", func(f *TopicFacts) { f.Found.Owner.UID = "0" }, "Adopt Adopted", "with its records"},
 		{"a client's", func(f *TopicFacts) { f.Found.Owner = client }, "Stall Exists", "belongs to client shop"},
 		{"another manifest's", func(f *TopicFacts) { f.Found.Owner.Name = "b" }, "Stall Exists", "the manifest default/b"},
-		{"three replicas", func(f *TopicFacts) { f.Spec.Replicas = 3; f.Found = nil }, "Stall ReplicasUnsupported", "write replicas: 1"},
-		{"three replicas of what is served", func(f *TopicFacts) { f.Spec.Replicas = 3 }, "Stall ReplicasUnsupported", "served as it was before"},
-		{"two in sync", func(f *TopicFacts) { f.Spec.MinInSync = 2 }, "Stall ReplicasUnsupported", "minInSync: 1"},
+		{"three replicas of what has one", func(f *TopicFacts) { f.Spec.Replicas = 3 }, "Update Placing", ""},
+		{"two in sync of one", func(f *TopicFacts) { f.Spec.Replicas, f.Spec.MinInSync = 1, 2 }, "Stall Invalid", "minInSync: 1 or less; until then the Topic is served as it was"},
+		{"replicated", tripled(func(*ShardFacts) {}), "None Served", "replicated on main-0 (leader), main-1, main-2"},
+		{"one away", tripled(func(s *ShardFacts) { s.Replicas[1].Away = true }), "None UnderReplicated", "main-1 is away; replicated on main-0 (leader), main-2"},
+		{"one behind", tripled(func(s *ShardFacts) { s.Replicas[2].Member = false }), "None UnderReplicated", "main-2 is not in sync yet; replicated on main-0 (leader), main-1"},
+		{"one on its way out", tripled(func(s *ShardFacts) {
+			s.Replicas[2].Member, s.Replicas[2].Removing = false, true
+			s.Replicas = append(s.Replicas, ReplicaFacts{Broker: "main-3", ID: "id-main-3", Member: true})
+		}), "None Served", "main-0 (leader), main-1, main-3"},
+		{"fewer brokers than replicas", tripled(func(s *ShardFacts) { s.Replicas = s.Replicas[:2] }), "None UnderReplicated", "there are brokers for 2 of 3 replicas; replicated"},
+		{"too few in sync", tripled(func(s *ShardFacts) { s.Replicas[1].Away = true; s.Replicas[2].Member = false }), "Wait NotEnoughInSync",
+			"1 of 3 replicas are in sync and minInSync is 2: main-1 is away, main-2 is not in sync yet; it goes on when more are"},
+		{"nobody leads for a moment", tripled(func(s *ShardFacts) { s.Led = false; s.Replicas[0].Away = true }), "Wait NoLeader", "one of main-1, main-2 is about to"},
+		{"who could lead is away", tripled(func(s *ShardFacts) {
+			s.Led = false
+			s.Replicas[0].Away, s.Replicas[1].Away, s.Replicas[2].Member = true, true, false
+		}), "Wait NoLeader", "on main-0, main-1, which is away; it goes on when one of them is back; or write uncleanElection: Allowed"},
+		{"who could lead may lack something", tripled(func(s *ShardFacts) {
+			s.Led, s.Replicas[0].Suspect, s.Replicas[1].Away, s.Replicas[2].Suspect = false, true, true, true
+		}), "Wait Suspect", "main-0, main-2 may lack acknowledged records after a power cut or a fault of the disk; it goes on when main-1 is back"},
 		{"four shards, no Broker yet", func(f *TopicFacts) { f.Spec.Shards, f.Found, f.Link = 4, nil, Link{} }, "Stall ShardsUnsupported", "shards: 1"},
 		{"no broker to place on", func(f *TopicFacts) { f.Shards, f.Link.Joined = nil, 0 }, "Wait WaitingForBroker", "has joined yet"},
 		{"not placed yet", func(f *TopicFacts) { f.Shards = nil }, "Wait Placing", ""},
-		{"its broker away", func(f *TopicFacts) { f.Shards[0].Away, f.Shards[0].Led = true, false }, "Wait BrokerAway", "main-0 alone, which is away; they come back with it"},
+		{"its broker away", func(f *TopicFacts) { f.Shards[0].Replicas[0].Away, f.Shards[0].Led = true, false }, "Wait BrokerAway", "main-0 alone, which is away; they come back with it"},
 		{"its broker back", func(f *TopicFacts) { f.Shards[0].Led = false }, "Wait Placing", "main-0, which has the records, is back"},
 		{"an older one, nothing of ours", func(f *TopicFacts) { older(f); f.Found = nil }, "Stall SubjectsTaken", "orders.eu of Topic default/first, which is older"},
 		{"an older one, and no records", func(f *TopicFacts) { older(f); f.Records = NoRecords }, "Release SubjectsTaken", ""},
@@ -120,7 +156,7 @@ func TestSubscription(t *testing.T) {
 		{"push", func(f *SubscriptionFacts) { f.Spec.Push = "http://a" }, "Stall PushUnsupported", "served as it was before"},
 		{"dead letters", func(f *SubscriptionFacts) { f.Spec.DeadLetter = "dead" }, "Stall DeadLetterUnsupported", ""},
 		{"an expression", func(f *SubscriptionFacts) { f.Spec.Where = "true" }, "Stall FilterUnsupported", ""},
-		{"its broker away", func(f *SubscriptionFacts) { f.Shards[0].Away = true }, "Wait BrokerAway", "main-0"},
+		{"its broker away", func(f *SubscriptionFacts) { f.Shards[0].Replicas[0].Away = true }, "Wait BrokerAway", "main-0"},
 	} {
 		f := served()
 		c.change(&f)
@@ -182,7 +218,7 @@ func (s *store) pass(t *rapid.T, m *declared, all []*declared) Action {
 	for range 8 {
 		f.Found, f.Shards, f.Older, f.Records = s.topics[f.Name], nil, nil, RecordsUnknown
 		if f.Found != nil {
-			f.Shards = []ShardFacts{{Broker: "main-0", ID: "b0", Led: true}}
+			f.Shards = []ShardFacts{single("main-0")}
 			f.Records = NoRecords
 			if s.records[f.Found.ID] > 0 {
 				f.Records = SomeRecords
@@ -253,7 +289,7 @@ func TestTopicsConvergeInWhateverOrderTheyCome(t *testing.T) {
 					at = len(all) - 1
 				}
 				m := all[at]
-				m.Spec = coordination.TopicSpec{Subjects: []string{rapid.SampledFrom(subjects).Draw(t, "subject")}, Shards: 1, Replicas: rapid.SampledFrom([]int{0, 0, 0, 3}).Draw(t, "replicas")}
+				m.Spec = coordination.TopicSpec{Subjects: []string{rapid.SampledFrom(subjects).Draw(t, "subject")}, Shards: rapid.SampledFrom([]int{1, 1, 1, 3}).Draw(t, "shards")}
 			case 2: // a manifest goes; what it declared stays
 				if at >= 0 {
 					all = slices.Delete(all, at, at+1)

@@ -53,6 +53,14 @@ func Broker(broker *v1alpha1.Broker, o Outcome) v1alpha1.BrokerStatus {
 	conditions.only(!stalled && o.Action.Kind != plan.None, v1alpha1.ConditionReconciling, string(cause.Reason), cause.Message)
 	conditions.only(stalled, v1alpha1.ConditionStalled, string(cause.Reason), cause.Message)
 
+	// What is not known now stands as it was said last.
+	status.Shards = broker.Status.Shards
+	if s := f.Shards; s.Known {
+		status.Shards = v1alpha1.ShardsStatus{Total: int32(s.Total), UnderReplicated: int32(s.UnderReplicated), Leaderless: int32(s.Leaderless)}
+		reason, message := plan.Shortage(s)
+		conditions.only(reason != "", v1alpha1.ConditionUnderReplicated, string(reason), message)
+	}
+
 	waiting := pending(f, o.Waiting)
 	conditions.only(waiting != "", v1alpha1.ConditionRestartPending, ReasonOnRequest, waiting)
 	conditions.only(broker.Spec.Auth == nil, v1alpha1.ConditionOpen, ReasonNoAuth,

@@ -22,7 +22,7 @@ func brokerOf() *v1alpha1.Broker {
 // say is the conditions in short: "Ready=False:RollingPod".
 func say(conditions []metav1.Condition) string {
 	var words []string
-	for _, kind := range []string{"Ready", "Reconciling", "Stalled", "RestartPending", "Open"} {
+	for _, kind := range []string{"Ready", "Reconciling", "Stalled", "UnderReplicated", "RestartPending", "DurabilityReduced", "UncleanElection", "Open"} {
 		if c := meta.FindStatusCondition(conditions, kind); c != nil {
 			words = append(words, kind+"="+string(c.Status)+":"+c.Reason)
 		}
@@ -31,7 +31,7 @@ func say(conditions []metav1.Condition) string {
 }
 
 func TestConditionsFollowTheOutcome(t *testing.T) {
-	down := plan.Facts{WantBrokers: 2, Brokers: plan.Set{Exists: true, Replicas: 3, Name: "main"}}
+	down := plan.Facts{WantBrokers: 2, Shards: plan.Shards{Known: true, Demanding: []string{"orders"}}, Brokers: plan.Set{Exists: true, Replicas: 3, Name: "main"}}
 	held := plan.Facts{Brokers: plan.Set{Settled: true, Pods: []plan.Pod{{Name: "main-0", Ready: true, Outdated: true, Held: true, Why: "a restart"}}}}
 	for what, c := range map[string]struct {
 		outcome Outcome
@@ -41,7 +41,7 @@ func TestConditionsFollowTheOutcome(t *testing.T) {
 		"at work": {Outcome{Action: plan.Action{Kind: plan.ReplacePod, Reason: plan.Rolling}}, "Ready=False:RollingPod Reconciling=True:RollingPod Open=True:NoAuth"},
 		"stalled": {Outcome{Action: plan.Action{Kind: plan.Stall, Reason: plan.NameTaken}, Facts: plan.Facts{Taken: "Service main"}}, "Ready=False:NameTaken Stalled=True:NameTaken Open=True:NoAuth"},
 		"fewer, while a pod is replaced": {Outcome{Action: plan.Action{Kind: plan.ReplacePod, Reason: plan.Repairing}, Facts: down},
-			"Ready=False:ScaleDownUnsupported Stalled=True:ScaleDownUnsupported Open=True:NoAuth"},
+			"Ready=False:ScaleDownBlocked Stalled=True:ScaleDownBlocked Open=True:NoAuth"},
 		"refused by the storage": {Outcome{Action: plan.Action{Kind: plan.None, Reason: plan.AllReady}, Stall: &plan.Action{Kind: plan.Stall, Reason: plan.VolumeNotExpandable}},
 			"Ready=False:VolumeNotExpandable Stalled=True:VolumeNotExpandable Open=True:NoAuth"},
 		"on request": {Outcome{Action: plan.Action{Kind: plan.None, Reason: plan.AllReady}, Facts: held}, "Ready=True:AllReady RestartPending=True:UpdateOnRequest Open=True:NoAuth"},

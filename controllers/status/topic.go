@@ -1,9 +1,14 @@
 package status
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/controllers/mirror"
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
@@ -12,24 +17,30 @@ import (
 // was said before stands then.
 func Topic(topic *v1alpha1.Topic, f plan.TopicFacts, action plan.Action, numbers *mirror.Numbers) v1alpha1.TopicStatus {
 	was := &topic.Status
-	status := v1alpha1.TopicStatus{
-		ObservedGeneration: topic.Generation,
-		Conditions:         ofAction(was.Conditions, topic.Generation, action),
-		Name:               f.Name,
-	}
+	conditions := ofAction(was.Conditions, topic.Generation, action)
+	status := v1alpha1.TopicStatus{ObservedGeneration: topic.Generation, Name: f.Name}
 	if f.Found == nil || f.Found.Deleting || !plan.SameManifest(f.Found.Owner, f.Self) {
 		if f.Link.Exists && !f.Link.Known && was.ID != "" {
 			// Nothing newer is known than what was written.
 			status.ID, status.Subjects, status.Replicas, status.MinInSync = was.ID, was.Subjects, was.Replicas, was.MinInSync
-			status.Leader, status.Messages, status.Bytes = was.Leader, was.Messages, was.Bytes
+			status.Leader, status.InSync, status.Brokers = was.Leader, was.InSync, was.Brokers
+			status.Messages, status.Bytes = was.Messages, was.Bytes
+		} else {
+			conditions.risks(&coordination.TopicSpec{}, 0)
 		}
+		status.Conditions = conditions.conditions
 		return status
 	}
-	status.ID, status.Subjects = f.Found.ID, f.Found.Spec.Subjects
-	status.Replicas, status.MinInSync = int32(max(1, min(f.Found.Spec.Replicas, plan.MaxReplicas))), 1
+	spec := &f.Found.Spec
+	status.ID, status.Subjects = f.Found.ID, spec.Subjects
+	replicas := f.Link.Resolve(*spec).Replicas
+	status.Replicas, status.MinInSync = int32(replicas), int32(spec.ResolvedMinInSync(replicas))
+	status.Brokers, status.InSync = replicasOf(f.Shards)
 	if len(f.Shards) > 0 {
-		status.Leader = &v1alpha1.LeaderStatus{Name: f.Shards[0].Broker, ID: f.Shards[0].ID}
+		status.Leader = &v1alpha1.LeaderStatus{Name: f.Shards[0].Leader, ID: f.Shards[0].LeaderID}
 	}
+	conditions.risks(spec, status.Replicas)
+	status.Conditions = conditions.conditions
 	switch {
 	case numbers != nil:
 		status.Messages, status.Bytes = numbers.Messages, numbers.Bytes
@@ -39,12 +50,38 @@ func Topic(topic *v1alpha1.Topic, f plan.TopicFacts, action plan.Action, numbers
 	return status
 }
 
+// replicasOf are the brokers that have replicas, each in sync if all that it has are, and how many replicas
+// of the shard that has fewest are in sync.
+func replicasOf(shards []plan.ShardFacts) (brokers []v1alpha1.ReplicaStatus, inSync string) {
+	least, want := 0, 0
+	for i, s := range shards {
+		if n := s.InSync(); i == 0 || n-s.Want < least-want {
+			least, want = n, s.Want
+		}
+		for _, r := range s.Replicas {
+			at := slices.IndexFunc(brokers, func(b v1alpha1.ReplicaStatus) bool { return b.ID == r.ID })
+			if at < 0 {
+				brokers = append(brokers, v1alpha1.ReplicaStatus{Name: r.Broker, ID: r.ID, InSync: r.InSync()})
+				continue
+			}
+			brokers[at].InSync = brokers[at].InSync && r.InSync()
+		}
+	}
+	slices.SortFunc(brokers, func(a, b v1alpha1.ReplicaStatus) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+	if len(shards) > 0 {
+		inSync = fmt.Sprintf("%d/%d", least, want)
+	}
+	return brokers, inSync
+}
+
 // Subscription is the status of subscription after a pass.
 func Subscription(subscription *v1alpha1.Subscription, f plan.SubscriptionFacts, action plan.Action, numbers *mirror.SubscriptionNumbers) v1alpha1.SubscriptionStatus {
 	was := &subscription.Status
 	status := v1alpha1.SubscriptionStatus{
 		ObservedGeneration: subscription.Generation,
-		Conditions:         ofAction(was.Conditions, subscription.Generation, action),
+		Conditions:         ofAction(was.Conditions, subscription.Generation, action).conditions,
 	}
 	if f.Topic != nil {
 		status.Topic = f.Topic.Name
@@ -60,12 +97,12 @@ func Subscription(subscription *v1alpha1.Subscription, f plan.SubscriptionFacts,
 }
 
 // ofAction are the three conditions that say what a pass came to.
-func ofAction(former []metav1.Condition, generation int64, action plan.Action) []metav1.Condition {
+func ofAction(former []metav1.Condition, generation int64, action plan.Action) *list {
 	l := edit(former, generation)
 	reason, message := string(action.Reason), action.Message
 	l.set(v1alpha1.ConditionReady, action.Kind == plan.None, reason, message)
 	stalled := action.Kind == plan.Stall
 	l.only(action.Kind != plan.None && !stalled, v1alpha1.ConditionReconciling, reason, message)
 	l.only(stalled, v1alpha1.ConditionStalled, reason, message)
-	return l.conditions
+	return l
 }

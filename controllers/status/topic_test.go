@@ -14,15 +14,15 @@ import (
 func TestTopicShowsWhatIsKnown(t *testing.T) {
 	self := coordination.Owner{Kind: coordination.ManifestOwner, Namespace: "default", Name: "orders", UID: "1"}
 	facts := plan.TopicFacts{
-		Self: self, Name: "orders", Link: plan.Link{Exists: true, Known: true},
+		Self: self, Name: "orders", Link: plan.Link{Exists: true, Known: true, Wanted: 1},
 		Found:  &coordination.Topic{Name: "orders", ID: "x", Owner: self, Spec: coordination.TopicSpec{Subjects: []string{"orders.>"}, Shards: 1}},
-		Shards: []plan.ShardFacts{{Broker: "main-0", ID: "b0", Led: true}},
+		Shards: []plan.ShardFacts{{Leader: "main-0", LeaderID: "b0", Led: true, Want: 1, Min: 1, Replicas: []plan.ReplicaFacts{{Broker: "main-0", ID: "b0", Member: true}}}},
 	}
 	topic := &v1alpha1.Topic{}
 	topic.Generation = 2
 	served := plan.Action{Kind: plan.None, Reason: plan.Served, Message: "served"}
 	topic.Status = Topic(topic, facts, served, &mirror.Numbers{Messages: 7, Bytes: 70})
-	if s := topic.Status; say(s.Conditions) != "Ready=True:Served" || s.ObservedGeneration != 2 || s.ID != "x" || s.Leader.Name != "main-0" || s.Replicas != 1 || s.Messages != 7 || s.Bytes != 70 {
+	if s := topic.Status; say(s.Conditions) != "Ready=True:Served" || s.ObservedGeneration != 2 || s.ID != "x" || s.Leader.Name != "main-0" || s.Replicas != 1 || s.InSync != "1/1" || len(s.Brokers) != 1 || s.Messages != 7 || s.Bytes != 70 {
 		t.Errorf("served, it is %+v", s)
 	}
 	// What nobody says again stands: numbers, and all of it while etcd can't be read.

@@ -82,12 +82,7 @@ func (p *pass) observe(ctx context.Context) error {
 	if f.Topic = declared(p.mirror, topic); f.Topic == nil {
 		return nil
 	}
-	f.Shards = p.mirror.Shards(f.Topic.ID, func(id string) string {
-		if leader := topic.Status.Leader; leader != nil && leader.ID == id {
-			return leader.Name
-		}
-		return ""
-	})
+	f.Shards = p.mirror.Shards(f.Topic.ID, topic.Status.NameOf)
 	p.find(p.mirror.State().Subscription(f.Topic.ID, f.Name))
 	return nil
 }

@@ -67,7 +67,9 @@ func (p *pass) observe(ctx context.Context) error {
 		broker = nil
 	}
 	p.broker = broker
-	if f.Link, p.mirror = p.Mirrors.Link(name, broker); p.mirror == nil {
+	f.Link, p.mirror = p.Mirrors.Link(name, broker)
+	f.Spec = f.Link.Resolve(f.Spec)
+	if p.mirror == nil {
 		return nil
 	}
 	p.find(p.mirror.State().Topic(f.Name))
@@ -81,12 +83,7 @@ func (p *pass) find(found *coordination.Topic) {
 	if found == nil {
 		return
 	}
-	f.Shards = p.mirror.Shards(found.ID, func(id string) string {
-		if leader := p.topic.Status.Leader; leader != nil && leader.ID == id {
-			return leader.Name
-		}
-		return ""
-	})
+	f.Shards = p.mirror.Shards(found.ID, p.topic.Status.NameOf)
 	if numbers, ok := p.mirror.Numbers(found.ID); ok {
 		f.Trouble, p.counted = numbers.Trouble, true
 		if !numbers.Uncounted {

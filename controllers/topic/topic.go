@@ -46,8 +46,9 @@ type Reconciler struct {
 	Mirrors *mirror.Set
 	Now     func() time.Time
 
-	absent observe.Absences
-	told   tell.Memory
+	absent  observe.Absences
+	passing observe.Absences // of a leader, or of enough replicas in sync
+	told    tell.Memory
 
 	mu        sync.Mutex
 	contested map[types.NamespacedName]bool // what they keep, older manifests ask for
@@ -100,6 +101,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if wait := p.patience(action); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
+	if wait := p.passesBy(action); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
 	if mirror.Holds(topic.Status.Conditions, topic.Generation, p.facts.Link, p.broker) || p.diskUnknown(action) {
 		return ctrl.Result{}, nil // the mirror tells when more is known
 	}
@@ -125,6 +129,17 @@ func (p *pass) patience(action plan.Action) time.Duration {
 	return placingPatience - p.Now().Sub(p.facts.Found.Created)
 }
 
+// passesBy is how long a Topic without a leader, or without enough replicas in sync, is given before its
+// status says so: when a broker stops or dies, that is mostly over in less than it takes to write it down.
+func (p *pass) passesBy(action plan.Action) time.Duration {
+	key := string(p.topic.UID)
+	if !plan.Passing(action.Reason) {
+		p.passing.Forget(key)
+		return 0
+	}
+	return p.passing.Left(key, p.Now())
+}
+
 // diskUnknown says that a Topic was last in trouble for its disk, and that its broker has not been
 // asked again yet.
 func (p *pass) diskUnknown(action plan.Action) bool {
@@ -143,7 +158,11 @@ func (r *Reconciler) report(ctx context.Context, topic *v1alpha1.Topic, wanted v
 		return
 	}
 	r.Mirrors.TellReaders(ctx, client.ObjectKeyFromObject(topic))
-	if r.told.News(topic, string(action.Reason)) {
+	reason := action.Reason
+	if reason == plan.UnderReplicated {
+		reason = plan.Served // it is served, and the Broker says what is missing
+	}
+	if r.told.News(topic, string(reason)) {
 		tell.Turn(r.Events, topic, action)
 	}
 }

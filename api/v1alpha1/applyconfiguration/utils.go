@@ -50,10 +50,14 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.PlacementSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PushSpec"):
 		return &apiv1alpha1.PushSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ReplicaStatus"):
+		return &apiv1alpha1.ReplicaStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("RetentionSpec"):
 		return &apiv1alpha1.RetentionSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecretReference"):
 		return &apiv1alpha1.SecretReferenceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ShardsStatus"):
+		return &apiv1alpha1.ShardsStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("StartSpec"):
 		return &apiv1alpha1.StartSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("StorageSpec"):

@@ -148,6 +148,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: selector
       type:
         scalar: string
+    - name: shards
+      type:
+        namedType: com.github.carillon-mq.carillon.api.v1alpha1.ShardsStatus
 - name: com.github.carillon-mq.carillon.api.v1alpha1.Compaction
   scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.CoordinationSpec
@@ -268,6 +271,18 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: url
       type:
         scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.ReplicaStatus
+  map:
+    fields:
+    - name: id
+      type:
+        scalar: string
+    - name: inSync
+      type:
+        scalar: boolean
+    - name: name
+      type:
+        scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.RetentionSpec
   map:
     fields:
@@ -286,6 +301,18 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: name
       type:
         scalar: string
+- name: com.github.carillon-mq.carillon.api.v1alpha1.ShardsStatus
+  map:
+    fields:
+    - name: leaderless
+      type:
+        scalar: numeric
+    - name: total
+      type:
+        scalar: numeric
+    - name: underReplicated
+      type:
+        scalar: numeric
 - name: com.github.carillon-mq.carillon.api.v1alpha1.StartFrom
   scalar: string
 - name: com.github.carillon-mq.carillon.api.v1alpha1.StartSpec
@@ -477,6 +504,12 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.carillon-mq.carillon.api.v1alpha1.TopicStatus
   map:
     fields:
+    - name: brokers
+      type:
+        list:
+          elementType:
+            namedType: com.github.carillon-mq.carillon.api.v1alpha1.ReplicaStatus
+          elementRelationship: atomic
     - name: bytes
       type:
         scalar: numeric
@@ -489,6 +522,9 @@ var schemaYAML = typed.YAMLObject(`types:
           keys:
           - type
     - name: id
+      type:
+        scalar: string
+    - name: inSync
       type:
         scalar: string
     - name: leader

@@ -11,7 +11,8 @@ import (
 //
 // BrokerSpec is the cluster of brokers that is asked for.
 type BrokerSpecApplyConfiguration struct {
-	// Replicas is the number of brokers. It can grow; fewer is Stalled with ScaleDownUnsupported until brokers can be drained.
+	// Replicas is the number of brokers. When there are to be fewer, those with the highest numbers first hand over what they
+	// hold; that is Stalled with ScaleDownBlocked while a Topic asks for more replicas than there would be brokers.
 	Replicas *int32 `json:"replicas,omitempty"`
 	// Profile is the node that a broker is to fit on: small (1 vCPU, 2 GiB), medium (2, 4), large (4, 8), xlarge (8, 16).
 	// It decides CPU, memory and the broker's limits.
@@ -27,7 +28,7 @@ type BrokerSpecApplyConfiguration struct {
 	// Update says whether new images, profiles and the like replace pods at once (Automatic), or wait as
 	// RestartPending until the annotation carillon.dev/restart is set to a new value (OnRequest).
 	Update *apiv1alpha1.UpdatePolicy `json:"update,omitempty"`
-	// DeletionPolicy says whether the volumes outlive the Broker.
+	// DeletionPolicy says whether the volumes outlive the Broker, and a broker that is not wanted any more.
 	DeletionPolicy *apiv1alpha1.VolumePolicy `json:"deletionPolicy,omitempty"`
 }
 

@@ -22,6 +22,8 @@ type BrokerStatusApplyConfiguration struct {
 	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
 	// Selector selects the brokers' pods, for the scale subresource.
 	Selector *string `json:"selector,omitempty"`
+	// Shards are those of all Topics.
+	Shards *ShardsStatusApplyConfiguration `json:"shards,omitempty"`
 	// Coordination is the state of the managed etcd.
 	Coordination *CoordinationStatusApplyConfiguration `json:"coordination,omitempty"`
 	// Profile is the profile that the pods are made from.
@@ -30,7 +32,7 @@ type BrokerStatusApplyConfiguration struct {
 	Image *string `json:"image,omitempty"`
 	// Restart is the last value of the annotation carillon.dev/restart that was taken up.
 	Restart *string `json:"restart,omitempty"`
-	// Conditions are Ready; Reconciling, Stalled, RestartPending and Open while they hold.
+	// Conditions are Ready; Reconciling, Stalled, UnderReplicated, RestartPending and Open while they hold.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
@@ -77,6 +79,14 @@ func (b *BrokerStatusApplyConfiguration) WithReadyReplicas(value int32) *BrokerS
 // If called multiple times, the Selector field is set to the value of the last call.
 func (b *BrokerStatusApplyConfiguration) WithSelector(value string) *BrokerStatusApplyConfiguration {
 	b.Selector = &value
+	return b
+}
+
+// WithShards sets the Shards field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Shards field is set to the value of the last call.
+func (b *BrokerStatusApplyConfiguration) WithShards(value *ShardsStatusApplyConfiguration) *BrokerStatusApplyConfiguration {
+	b.Shards = value
 	return b
 }
 

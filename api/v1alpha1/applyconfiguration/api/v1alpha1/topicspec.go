@@ -23,9 +23,9 @@ type TopicSpecApplyConfiguration struct {
 	PartitionBy *apiv1alpha1.Partitioning `json:"partitionBy,omitempty"`
 	// PartitionTokens are positions in the subject, counted from 1.
 	PartitionTokens []int32 `json:"partitionTokens,omitempty"`
-	// Replicas of each shard; 3 if it is absent, or the number of brokers if that is less.
+	// Replicas of each shard, each on another broker; 3 if it is absent, or spec.replicas of the Broker if that is less.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// MinInSync is the number of replicas that must have a record before it is acknowledged; a majority if it is absent.
+	// MinInSync is the number of replicas that must be in sync for a record to be acknowledged; a majority if it is absent.
 	MinInSync *int32 `json:"minInSync,omitempty"`
 	// Durability says what has happened to a record on every in-sync replica before it is acknowledged:
 	// it is on disk (Synced), with the operating system (Replicated), or in memory (Memory).

@@ -13,7 +13,7 @@ import (
 type TopicStatusApplyConfiguration struct {
 	// ObservedGeneration is the generation of the spec that this status answers.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Conditions are Ready; Reconciling and Stalled while they hold.
+	// Conditions are Ready; Reconciling, Stalled, DurabilityReduced and UncleanElection while they hold.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// Name by which clients know the Topic.
 	Name *string `json:"name,omitempty"`
@@ -23,10 +23,14 @@ type TopicStatusApplyConfiguration struct {
 	Subjects []string `json:"subjects,omitempty"`
 	// Replicas of each shard.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// MinInSync is the number of replicas that have a record before it is acknowledged.
+	// MinInSync is the number of replicas that must be in sync for a record to be acknowledged.
 	MinInSync *int32 `json:"minInSync,omitempty"`
-	// Leader is the broker that the Topic's records are on.
+	// InSync says how many replicas have everything that was acknowledged, of how many: 3/3.
+	InSync *string `json:"inSync,omitempty"`
+	// Leader is the broker that takes the Topic's records; the one that did last if none does now.
 	Leader *LeaderStatusApplyConfiguration `json:"leader,omitempty"`
+	// Brokers that the Topic's records are on.
+	Brokers []ReplicaStatusApplyConfiguration `json:"brokers,omitempty"`
 	// Messages that it holds, as of some half a minute ago at most.
 	Messages *int64 `json:"messages,omitempty"`
 	// Bytes that they take on each replica's disk.
@@ -102,11 +106,32 @@ func (b *TopicStatusApplyConfiguration) WithMinInSync(value int32) *TopicStatusA
 	return b
 }
 
+// WithInSync sets the InSync field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the InSync field is set to the value of the last call.
+func (b *TopicStatusApplyConfiguration) WithInSync(value string) *TopicStatusApplyConfiguration {
+	b.InSync = &value
+	return b
+}
+
 // WithLeader sets the Leader field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Leader field is set to the value of the last call.
 func (b *TopicStatusApplyConfiguration) WithLeader(value *LeaderStatusApplyConfiguration) *TopicStatusApplyConfiguration {
 	b.Leader = value
+	return b
+}
+
+// WithBrokers adds the given value to the Brokers field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Brokers field.
+func (b *TopicStatusApplyConfiguration) WithBrokers(values ...*ReplicaStatusApplyConfiguration) *TopicStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithBrokers")
+		}
+		b.Brokers = append(b.Brokers, *values[i])
+	}
 	return b
 }
 

@@ -1,0 +1,196 @@
+package mirror
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/controllers/observe"
+	"github.com/carillon-mq/carillon/controllers/plan"
+)
+
+// Shards are facts about those of a Topic. name is what a broker was called when it was last seen,
+// for those that are away and were never seen from here; it may be nil.
+func (m *Mirror) Shards(topicID string, name func(id string) string) (facts []plan.ShardFacts) {
+	state := m.State()
+	named := func(id string) string {
+		known := m.NameOf(id)
+		if known == "" && name != nil {
+			known = name(id)
+		}
+		return cmp.Or(known, id)
+	}
+	spec := coordination.TopicSpec{}
+	if topic := state.TopicByID(topicID); topic != nil {
+		spec = topic.Spec
+	}
+	for _, shard := range state.Shards(topicID) {
+		facts = append(facts, shardFacts(state, shard, &spec, named))
+	}
+	return facts
+}
+
+// NameOf is what the broker was called when it was last seen; empty: it was not seen from here.
+func (m *Mirror) NameOf(id string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.names[id]
+}
+
+func shardFacts(state *coordination.State, shard *coordination.Shard, spec *coordination.TopicSpec, name func(id string) string) plan.ShardFacts {
+	id := shard.Leader
+	if id == "" {
+		id = shard.Replicas[0]
+	}
+	facts := plan.ShardFacts{
+		Leader: name(id), LeaderID: id, Led: leads(state, shard),
+		Want: wanted(shard, spec), Min: shard.MinInSync(spec), Unclean: spec.UncleanElection,
+	}
+	for _, id := range shard.Replicas {
+		broker, there := state.Broker(id)
+		member, in := shard.Member(id)
+		facts.Replicas = append(facts.Replicas, plan.ReplicaFacts{
+			Broker: name(id), ID: id, Away: !there,
+			Member:   in && (!there || broker.Holds(member.Incarnation)),
+			Suspect:  state.Suspect(id, shard.Topic, shard.Number),
+			Removing: slices.Contains(shard.Removing, id),
+		})
+	}
+	slices.SortStableFunc(facts.Replicas, func(a, b plan.ReplicaFacts) int {
+		switch {
+		case a.ID == id:
+			return -1
+		case b.ID == id:
+			return 1
+		}
+		return cmp.Compare(a.Broker, b.Broker)
+	})
+	return facts
+}
+
+// leads says that the shard has a leader, in the life in which it was named.
+func leads(state *coordination.State, shard *coordination.Shard) bool {
+	leader, there := state.Broker(shard.Leader)
+	member, in := shard.Member(shard.Leader)
+	return there && in && member.Incarnation == leader.Incarnation
+}
+
+// inSync says that the broker is there, and that its replica has everything that was acknowledged.
+func inSync(state *coordination.State, shard *coordination.Shard, id string) bool {
+	broker, there := state.Broker(id)
+	member, in := shard.Member(id)
+	return there && in && broker.Holds(member.Incarnation)
+}
+
+// wanted is how many replicas a shard should have. A Topic that does not say has those that it was given.
+func wanted(shard *coordination.Shard, spec *coordination.TopicSpec) int {
+	if spec.Replicas > 0 {
+		return spec.Replicas
+	}
+	return max(1, len(shard.Replicas)-len(shard.Adding))
+}
+
+// Pods are those of the brokers, as they are and as they should be.
+type Pods struct {
+	Set       string // what their names begin with
+	Now, Want int32
+	// Demands says of a Topic whether it asks for more replicas than there would be brokers.
+	Demands func(*coordination.Topic) bool
+}
+
+func (p Pods) names() (names []string) {
+	for i := range p.Now {
+		names = append(names, fmt.Sprintf("%s-%d", p.Set, i))
+	}
+	return names
+}
+
+// leaving are those that are not wanted any more, the highest ordinal first.
+func (p Pods) leaving() (names []string) {
+	for i := p.Now - 1; i >= p.Want; i-- {
+		names = append(names, fmt.Sprintf("%s-%d", p.Set, i))
+	}
+	return names
+}
+
+// wants says that the pod of that name is one of those that there should be.
+func (p Pods) wants(pod string) bool {
+	n, ok := observe.Ordinal(pod)
+	return ok && int32(n) < p.Want
+}
+
+// Cluster is what a Broker's shards are, for planning; not ok: what is in etcd is not known.
+func (m *Mirror) Cluster(pods Pods) (facts plan.Shards, ok bool) {
+	state := m.State()
+	if state == nil {
+		return plan.Shards{}, false
+	}
+	return clusterFacts(state, m.NameOf, pods), true
+}
+
+func clusterFacts(state *coordination.State, name func(id string) string, pods Pods) plan.Shards {
+	facts := plan.Shards{Known: true, Total: state.ShardCount(), CatchingUp: map[string]int{}}
+	if broker, there := state.Broker(state.Controller.Broker); there {
+		facts.Controller = broker.Name
+	}
+	several := false
+	for shard := range state.AllShards() {
+		topic := state.TopicByID(shard.Topic)
+		if topic == nil {
+			continue
+		}
+		want := wanted(shard, &topic.Spec)
+		several = several || want > 1
+		judge(&facts, state, shard, topic.Name, want)
+	}
+	for topic := range state.Topics() {
+		if pods.Want < pods.Now && !topic.Deleting && pods.Demands(topic) {
+			facts.Demanding = append(facts.Demanding, topic.Name)
+		}
+	}
+	slices.Sort(facts.Demanding)
+	joined := map[string]bool{}
+	for _, broker := range state.Brokers {
+		joined[broker.Name] = true
+	}
+	for _, pod := range pods.names() {
+		if several && !joined[pod] {
+			facts.Absent = append(facts.Absent, pod)
+		}
+	}
+	facts.Leavers = leavers(state, name, pods)
+	facts.Relieved = relieved(state, name, pods, facts.Leavers, len(facts.Demanding) > 0)
+	return facts
+}
+
+// judge counts a shard for what it is, and whose replicas of it are to catch up.
+func judge(facts *plan.Shards, state *coordination.State, shard *coordination.Shard, topic string, want int) {
+	n := 0
+	for _, id := range shard.Replicas {
+		if inSync(state, shard, id) {
+			n++
+		}
+	}
+	led := leads(state, shard)
+	switch {
+	case !led:
+		facts.Leaderless++
+	case n < want:
+		facts.UnderReplicated++
+	default:
+		return
+	}
+	if facts.Example == "" || topic < facts.Example {
+		facts.Example = topic
+	}
+	if want <= 1 {
+		return
+	}
+	for _, id := range shard.Replicas {
+		broker, there := state.Broker(id)
+		if there && !(led && inSync(state, shard, id)) && !slices.Contains(shard.Removing, id) {
+			facts.CatchingUp[broker.Name]++
+		}
+	}
+}

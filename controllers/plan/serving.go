@@ -1,0 +1,167 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ShardFacts say who serves a shard.
+type ShardFacts struct {
+	// Leader is the name of the broker that leads it, or that did last; its id where the name is not known.
+	Leader   string
+	LeaderID string
+	Led      bool // it leads in the life that it is in
+	Want     int  // how many replicas there should be
+	Min      int  // how many must be in sync for a record to be acknowledged
+	Replicas []ReplicaFacts
+	Unclean  bool // one that lacks acknowledged records may lead if none has them
+}
+
+// ReplicaFacts are one broker's part in a shard.
+type ReplicaFacts struct {
+	Broker, ID string
+	Away       bool // it is not a member now
+	Member     bool // it is in the in-sync set, be it there or not
+	Suspect    bool // it can't vouch for what it has
+	Removing   bool // it goes when the others are in sync
+}
+
+// InSync says that it is there and has everything that was acknowledged.
+func (r ReplicaFacts) InSync() bool { return r.Member && !r.Away }
+
+// InSync is how many replicas there are that do.
+func (s ShardFacts) InSync() (n int) {
+	for _, r := range s.Replicas {
+		if r.InSync() {
+			n++
+		}
+	}
+	return n
+}
+
+func (s ShardFacts) single() bool { return s.Want <= 1 && len(s.Replicas) <= 1 }
+
+func (s ShardFacts) names(which func(ReplicaFacts) bool) (names []string) {
+	for _, r := range s.Replicas {
+		if which(r) {
+			names = append(names, r.Broker)
+		}
+	}
+	return names
+}
+
+// placed waits until all shards are led by a broker that is there, and enough replicas are in sync.
+func placed(link Link, shards []ShardFacts, want int) (Action, bool) {
+	for _, s := range shards {
+		if s.single() && len(s.Replicas) == 1 && s.Replicas[0].Away {
+			return Action{Kind: Wait, Reason: BrokerAway, Target: s.Leader, Message: fmt.Sprintf("the records are on broker %s alone, which is away; they come back with it and its volume", s.Leader)}, true
+		}
+	}
+	switch {
+	case len(shards) < want && link.Joined == 0:
+		return Action{Kind: Wait, Reason: WaitingForBroker, Message: fmt.Sprintf("no broker of Broker %s has joined yet", link.Broker)}, true
+	case len(shards) < want:
+		return Action{Kind: Wait, Reason: Placing, Message: "a broker is being chosen"}, true
+	}
+	for _, s := range shards {
+		switch {
+		case s.Led:
+		case s.single():
+			return Action{Kind: Wait, Reason: Placing, Target: s.Leader, Message: fmt.Sprintf("broker %s, which has the records, is back and is about to lead again", s.Leader)}, true
+		default:
+			return s.leaderless(), true
+		}
+	}
+	for _, s := range shards {
+		if n := s.InSync(); n < s.Min {
+			return Action{Kind: Wait, Reason: NotEnoughInSync, Target: s.Leader, Message: fmt.Sprintf(
+				"publishing waits, since %d of %s are in sync and minInSync is %d: %s; it goes on when more are, or with a lower minInSync",
+				n, count(s.Want, "replica"), s.Min, strings.Join(s.missing(), ", "))}, true
+		}
+	}
+	return Action{}, false
+}
+
+// leaderless says what is to happen before a shard of several replicas is led again.
+func (s ShardFacts) leaderless() Action {
+	able := s.names(func(r ReplicaFacts) bool { return r.InSync() && !r.Suspect })
+	suspect := s.names(func(r ReplicaFacts) bool { return r.InSync() && r.Suspect })
+	away := s.names(func(r ReplicaFacts) bool { return r.Member && r.Away })
+	unclean := "; or write uncleanElection: Allowed, which gives up what only they have"
+	if s.Unclean {
+		unclean = ""
+	}
+	wait := func(reason Reason, message string) Action {
+		return Action{Kind: Wait, Reason: reason, Target: s.Leader, Message: message}
+	}
+	switch {
+	case len(able) > 0:
+		return wait(NoLeader, fmt.Sprintf("nobody leads at this moment; one of %s is about to", strings.Join(able, ", ")))
+	case len(suspect) > 0 && len(away) > 0:
+		return wait(Suspect, fmt.Sprintf("nobody leads: %s may lack acknowledged records after a power cut or a fault of the disk; it goes on when %s is back%s",
+			strings.Join(suspect, ", "), strings.Join(away, ", "), unclean))
+	case len(suspect) > 0:
+		return wait(Suspect, fmt.Sprintf("nobody leads at this moment: %s may each lack acknowledged records after a power cut or a fault of the disk; the one that lacks least is about to", strings.Join(suspect, ", ")))
+	}
+	return wait(NoLeader, fmt.Sprintf("nobody leads: what was acknowledged is on %s, which is away; it goes on when one of them is back%s", strings.Join(away, ", "), unclean))
+}
+
+// missing says of each replica that is not in sync why.
+func (s ShardFacts) missing() (missing []string) {
+	for _, r := range s.Replicas {
+		switch {
+		case r.InSync() || r.Removing:
+		case r.Away:
+			missing = append(missing, r.Broker+" is away")
+		default:
+			missing = append(missing, r.Broker+" is not in sync yet")
+		}
+	}
+	if there := len(s.Replicas) - len(s.names(func(r ReplicaFacts) bool { return r.Removing })); there < s.Want {
+		missing = append(missing, fmt.Sprintf("there are brokers for %d of %s", there, count(s.Want, "replica")))
+	}
+	return missing
+}
+
+// served says who serves, and what is missing for all to be as it should.
+func served(shards []ShardFacts) Action {
+	for _, s := range shards {
+		if s.InSync() >= s.Want {
+			continue
+		}
+		if missing := s.missing(); len(missing) > 0 {
+			return Action{Kind: None, Reason: UnderReplicated, Message: strings.Join(missing, ", ") + "; " + s.says()}
+		}
+	}
+	says := make([]string, 0, len(shards))
+	for _, s := range shards {
+		says = append(says, s.says())
+	}
+	return Action{Kind: None, Reason: Served, Message: strings.Join(slices.Compact(says), ", ")}
+}
+
+func (s ShardFacts) says() string {
+	if s.single() {
+		return "served by broker " + s.Leader
+	}
+	message := "replicated on " + s.Leader + " (leader)"
+	for _, r := range s.Replicas {
+		if r.ID != s.LeaderID && r.InSync() {
+			message += ", " + r.Broker
+		}
+	}
+	return message
+}
+
+func leaders(shards []ShardFacts) (names []string) {
+	for _, s := range shards {
+		names = append(names, s.Leader)
+	}
+	return names
+}
+
+// Passing says that a Topic's state is mostly over before anybody could read of it.
+func Passing(reason Reason) bool {
+	return reason == NoLeader || reason == NotEnoughInSync || reason == Suspect
+}
