@@ -188,7 +188,7 @@ func TestWhatIsNotSupportedIsSaid(t *testing.T) {
 	who := coordination.Owner{Kind: coordination.ClientOwner, Name: "carillon"}
 	for name, spec := range map[string]coordination.TopicSpec{
 		"wide": {Subjects: []string{"wide"}, Shards: 4},
-		"safe": {Subjects: []string{"safe"}, Shards: 1, Replicas: 3},
+		"safe": {Subjects: []string{"safe"}, Shards: 1, Replicas: 6},
 	} {
 		if _, err := c.CreateTopic(ctx, name, spec, who); err != nil {
 			t.Fatal(err)

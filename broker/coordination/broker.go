@@ -21,7 +21,8 @@ type Broker struct {
 	Version string
 
 	// Since is the earliest incarnation of this broker whose every write its volume still holds: a life that
-	// ended in order hands it on to the next. 0: this one only.
+	// ended in order hands it on to the next. 0: this one only. What was kept in memory alone, and is gone
+	// though its life ended in order, is for the broker's report.
 	Since int64
 }
 

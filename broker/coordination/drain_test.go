@@ -106,12 +106,23 @@ func TestReportsEndWithTheBroker(t *testing.T) {
 		t.Error("its report outlived the broker")
 	}
 
+	// One that knows before it registers is never there without its report.
+	if err := c.Report(ctx, Replica{Broker: "b"}, said); err != nil {
+		t.Fatal(err)
+	}
+	b := Replica{"b", c.join(t, broker("b")).incarnation()}
+	seen.wait("b", func(s *State) bool { return len(s.Brokers) == 1 })
+	for _, state := range seen.all() {
+		if _, ok := state.Broker("b"); ok && !state.Suspect("b", topic.ID, 5) {
+			t.Errorf("at revision %d it was there without its report", state.Revision)
+		}
+	}
+
 	// As many as a large broker can hold are taken; what no shard can be is not.
 	many := make([]Suspect, 10_000)
 	for i := range many {
 		many[i] = Suspect{newID(), i % maxShards, uint64(i), 1 << 40}
 	}
-	b := Replica{"b", c.join(t, broker("b")).incarnation()}
 	if err := c.Report(ctx, b, many); err != nil {
 		t.Errorf("the report of %d replicas: %v", len(many), err)
 	}
@@ -182,8 +193,14 @@ func TestHowManyReplicasAreMeant(t *testing.T) {
 			t.Errorf("%+v: at least %d in sync", c, got)
 		}
 	}
-	moved := Shard{Replicas: []string{"a", "b", "c", "d"}, Adding: []string{"d"}, Removing: []string{"a"}}
-	if got := moved.MinInSync(&TopicSpec{}); got != 2 {
-		t.Errorf("while a replica is moved %d must be in sync, want 2", got)
+	for _, adding := range [][]string{{"d"}, nil} {
+		moved := Shard{Replicas: []string{"a", "b", "c", "d"}, Adding: adding, Removing: []string{"a"}}
+		if got := moved.MinInSync(&TopicSpec{}); got != 2 {
+			t.Errorf("while a replica is moved %d must be in sync, want 2", got)
+		}
+	}
+	grown := Shard{Replicas: []string{"a", "b", "c"}, Adding: []string{"b", "c"}}
+	if got := grown.MinInSync(&TopicSpec{}); got != 1 {
+		t.Errorf("while replicas are added %d must be in sync, want 1", got)
 	}
 }

@@ -210,25 +210,29 @@ const (
 )
 
 // WriteShards writes them in order, in as few transactions as etcd allows, and returns the
-// revision of the last. A *StaleError says that one of the first that are not written, its Topic,
-// or the life of its leader is no longer what the controller had seen; a *DeposedError that it is none any more.
-func (o *Office) WriteShards(ctx context.Context, writes []ShardWrite) (revision int64, err error) {
+// revisions of those that are written, also with an error. A *StaleError says that one of the first that are not
+// written, its Topic, or the life of its leader is no longer what the controller had seen; a *DeposedError that it
+// is none any more.
+func (o *Office) WriteShards(ctx context.Context, writes []ShardWrite) (revisions []int64, err error) {
 	if len(writes) == 0 || len(writes) > MaxShardWrites {
-		return 0, &InvalidError{"writing shards", fmt.Sprintf("%d at once (use 1 to %d)", len(writes), MaxShardWrites)}
+		return nil, &InvalidError{"writing shards", fmt.Sprintf("%d at once (use 1 to %d)", len(writes), MaxShardWrites)}
 	}
 	for i := range writes {
 		if why := writes[i].valid(); why != "" {
-			return 0, &InvalidError{writes[i].Shard.String(), why}
+			return nil, &InvalidError{writes[i].Shard.String(), why}
 		}
 	}
 	for len(writes) > 0 {
-		var n int
-		if n, revision, err = o.writeSome(ctx, writes); err != nil {
-			return 0, err
+		n, revision, err := o.writeSome(ctx, writes)
+		if err != nil {
+			return revisions, err
+		}
+		for range n {
+			revisions = append(revisions, revision)
 		}
 		writes = writes[n:]
 	}
-	return revision, nil
+	return revisions, nil
 }
 
 func (w *ShardWrite) valid() string {

@@ -42,10 +42,13 @@ func (l *leased) keep(id, key, value string) {
 	l.values[id][key] = value
 }
 
-// putLeased puts a key on the lease of the broker's registration, if that is still of this life. What
-// stands there already is not written again.
+// putLeased puts a key on the lease of the broker's registration, if that is still of this life; with
+// incarnation 0 on that of the first one to come. What stands there already is not written again.
 func (c *Client) putLeased(ctx context.Context, broker Replica, key, value string) error {
 	c.leased.keep(broker.Broker, key, value) // first: a registration that comes meanwhile has it
+	if broker.Incarnation == 0 {
+		return nil
+	}
 	registered, err := c.get(ctx, c.brokerKey(broker.Broker))
 	if err != nil {
 		return err

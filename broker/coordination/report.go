@@ -33,7 +33,8 @@ const (
 func (c *Client) reportKey(id string) string { return c.prefix + "reports/" + id }
 
 // Report says which of its replicas a broker can't vouch for, all of them each time; none: it vouches for all.
-// It ends with that life of the broker, but a later life in the same process begins with it.
+// It ends with that life of the broker, but a later life in the same process begins with it. What is reported
+// with incarnation 0 is there from the first moment of the registration to come.
 func (c *Client) Report(ctx context.Context, broker Replica, suspects []Suspect) error {
 	what := "the report of broker " + broker.Broker
 	if why := validBrokerID(broker.Broker); why != "" {

@@ -70,10 +70,10 @@ func (s *Shard) valid() string {
 	return ""
 }
 
-// MinInSync is how many replicas must be in sync for a record to be acknowledged. Those that are being added
-// don't count: while one is moved, or more are added, the minimum stays what it was.
+// MinInSync is how many replicas must be in sync for a record to be acknowledged. While one is added for
+// another that is removed, or more are added, the minimum stays what it was.
 func (s *Shard) MinInSync(spec *TopicSpec) int {
-	return spec.ResolvedMinInSync(len(s.Replicas) - len(s.Adding))
+	return spec.ResolvedMinInSync(len(s.Replicas) - max(len(s.Adding), len(s.Removing)))
 }
 
 // Member is the broker's entry in the in-sync set.

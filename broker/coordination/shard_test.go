@@ -84,20 +84,37 @@ func TestTheMostShardsThatOneCallTakes(t *testing.T) {
 	_, err := office.WriteShards(ctx, writes)
 	as[*InvalidError](t, err)
 	before := c.revision(t)
-	last, err := office.WriteShards(ctx, writes[:MaxShardWrites])
-	if err != nil || last != before+2 {
-		t.Fatalf("revision %d after %d, %v; want two transactions", last, before, err)
+	revisions, err := office.WriteShards(ctx, writes[:MaxShardWrites])
+	if err != nil || len(revisions) != MaxShardWrites || revisions[0] != before+1 || revisions[MaxShardWrites-1] != before+2 {
+		t.Fatalf("revisions %v after %d, %v; want two transactions", revisions, before, err)
 	}
 	for i := range MaxShardWrites {
 		shards, _, err := c.ReadShards(ctx, writes[i].Shard.Topic)
-		if err != nil || len(shards) != 1 {
-			t.Fatalf("shards %v, %v", shards, err)
+		if err != nil || len(shards) != 1 || shards[0].Revision != revisions[i] {
+			t.Fatalf("shards %v, %v; want revision %d", shards, err, revisions[i])
 		}
 		writes[i].Shard = *shards[0]
 		writes[i].Shard.Epoch++
 	}
-	if again, err := office.WriteShards(ctx, writes[:MaxShardWrites]); err != nil || again != last+1 {
-		t.Fatalf("revision %d after %d, %v; want one transaction", again, last, err)
+	again, err := office.WriteShards(ctx, writes[:MaxShardWrites])
+	if err != nil || again[0] != before+3 || again[MaxShardWrites-1] != before+3 {
+		t.Fatalf("revisions %v, %v; want one transaction", again, err)
+	}
+
+	// What was written before an error is known: the last part is stale, and the first not.
+	stale := make([]ShardWrite, 0, MaxShardWrites)
+	for i := range MaxShardWrites {
+		name := fmt.Sprintf("u%d", i)
+		topic := c.mustCreate(t, name, spec(name), client)
+		stale = append(stale, ShardWrite{newShard(topic.ID, 0, a), topic})
+	}
+	if _, err := office.WriteShards(ctx, stale[MaxShardWrites-1:]); err != nil {
+		t.Fatal(err)
+	}
+	some, err := office.WriteShards(ctx, stale)
+	as[*StaleError](t, err)
+	if len(some) == 0 || len(some) >= MaxShardWrites {
+		t.Errorf("%d of %d are said to be written", len(some), MaxShardWrites)
 	}
 }
 

@@ -118,10 +118,11 @@ func TestAStateHasEverything(t *testing.T) {
 	}
 	office := c.office(t, self)
 	shard := newShard(orders.ID, 0, self)
-	revision, err := office.WriteShards(ctx, []ShardWrite{{shard, orders}})
+	revisions, err := office.WriteShards(ctx, []ShardWrite{{shard, orders}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	revision := revisions[0]
 	s := seen.wait("the shard", func(s *State) bool { return s.Revision >= revision })
 	shard.Revision = revision
 	if fmt.Sprint(*s.Topic("orders")) != fmt.Sprint(*orders) || fmt.Sprint(*s.Shard(orders.ID, 0)) != fmt.Sprint(shard) ||

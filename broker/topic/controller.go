@@ -3,8 +3,11 @@ package topic
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,8 +17,16 @@ import (
 // MaxShards is how many shards of one Topic brokers can serve, until partitioning is there.
 const MaxShards = 1
 
-// controlRetry is how long a controller waits after an error before it looks again.
-const controlRetry = time.Second
+const (
+	// controlRetry is how long a controller waits after an error before it looks again.
+	controlRetry = time.Second
+	// movesPause is how long it waits between moves of leaderships for balance: each makes that shard's
+	// publishers wait for a moment, and clients learn of it.
+	movesPause = time.Second
+	// restPause bounds how long it rests after a plan of nothing. It rests three times as long as the plan took, lest a
+	// cluster of many shards, of which some change all the time, keeps a core busy with plans.
+	restPause = 100 * time.Millisecond
+)
 
 // States is what brokers know of etcd: the newest State, nil before the first, and a channel that is
 // closed when it is no longer the newest.
@@ -85,65 +96,171 @@ func (c *Controller) lead(ctx context.Context, office *coordination.Office) {
 	c.log.Info("Elected as the controller", "term", office.Term())
 	c.note(func(s *ControllerStats) { s.Leads = true; s.Terms++ })
 	defer c.note(func(s *ControllerStats) { s.Leads, s.Waits = false, nil })
-	var wrote int64 // a State before that would have the same done again, in vain
-	var waits []Wait
+	w := &tenure{c: c, office: office, ahead: newAhead()}
 	for {
-		var retry <-chan time.Time // nothing to do again unless something failed
 		changed := c.states.Changed()
 		state := c.states.State()
-		if state != nil && state.Revision >= wrote && state.Revision >= office.Term() {
-			plan := planFor(state)
-			waits = c.report(waits, plan.Waits)
-			revision, err := c.carryOut(ctx, office, &plan)
-			wrote = max(wrote, revision)
+		var again time.Duration // 0: not before something has changed
+		if state != nil && state.Revision >= office.Term() && state.Revision >= w.wait {
+			next, err := w.step(ctx, state)
 			if deposed := (*coordination.DeposedError)(nil); errors.As(err, &deposed) || ctx.Err() != nil {
 				c.log.Info("No longer the controller", "term", office.Term())
 				return
 			}
-			if err != nil {
+			if again = next; err != nil {
 				c.log.Warn("Could not carry out a plan; trying again", "error", err)
-				retry = time.After(controlRetry)
+				again = controlRetry
 			}
+			if next < 0 {
+				continue
+			}
+		}
+		var timer <-chan time.Time
+		if again > 0 {
+			timer = time.After(again)
 		}
 		select {
 		case <-changed:
-		case <-retry:
+		case <-timer:
 		case <-ctx.Done():
+			return
+		}
+		if !sleep(ctx, w.rest) {
 			return
 		}
 	}
 }
 
-// carryOut does what the plan says and returns the revision of the last shard that was written. That
-// another write came first is no error: the State that shows it is on its way.
-func (c *Controller) carryOut(ctx context.Context, office *coordination.Office, plan *Plan) (revision int64, err error) {
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// tenure is what a controller knows beside the State while it is elected.
+type tenure struct {
+	c      *Controller
+	office *coordination.Office
+	ahead  *ahead
+	waits  []Wait
+
+	wait  int64         // a State before that would have the same done again, in vain
+	moved time.Time     // when leaderships were last moved for balance
+	rest  time.Duration // before the next plan
+}
+
+// step makes a plan and carries it out. It says when to do so again although the State is the same: at
+// once (-1), later, or not (0).
+func (w *tenure) step(ctx context.Context, state *coordination.State) (again time.Duration, err error) {
+	began := time.Now()
+	facts := w.ahead.facts(state)
+	facts.HoldMoves = began.Sub(w.moved) < movesPause
+	plan := PlanPlacement(facts)
+	took := time.Since(began)
+	w.waits = w.c.report(w.waits, plan.Waits)
+	stale, err := w.carryOut(ctx, &plan)
+	if plan.Moves > 0 {
+		w.moved = time.Now()
+	}
+	w.rest = 0
+	switch {
+	case err != nil:
+		return 0, err
+	case stale:
+		return controlRetry, nil // the State that shows what came first is on its way
+	case plan.More:
+		return -1, nil
+	case len(plan.Writes) == 0:
+		w.rest = min(3*took, restPause)
+	}
+	w.wait = w.ahead.revision
+	if plan.Held {
+		return max(time.Until(w.moved.Add(movesPause)), time.Millisecond), nil
+	}
+	return 0, nil
+}
+
+// carryOut does what the plan says. stale says that another write came first, which is no error.
+func (w *tenure) carryOut(ctx context.Context, plan *Plan) (stale bool, err error) {
 	var failed []error
 	for _, t := range plan.Sweeps {
-		if err := c.store.SweepTopic(ctx, t); err != nil {
+		if err := w.c.store.SweepTopic(ctx, t); err != nil {
 			failed = append(failed, err)
+			continue
+		}
+		w.ahead.swept[t.ID] = true
+	}
+	done := make([]Write, 0, len(plan.Writes))
+	for some := range slices.Chunk(plan.Writes, coordination.MaxShardWrites) {
+		writes := make([]coordination.ShardWrite, 0, len(some))
+		for _, write := range some {
+			writes = append(writes, write.ShardWrite)
+		}
+		revisions, err := w.office.WriteShards(ctx, writes)
+		for i, revision := range revisions {
+			w.ahead.wrote(&writes[i].Shard, revision)
+		}
+		done = append(done, some[:len(revisions)]...)
+		if late := (*coordination.StaleError)(nil); errors.As(err, &late) {
+			stale = true // the other parts may be written all the same
+		} else if err != nil {
+			failed = append(failed, err)
+			break
 		}
 	}
-	if len(plan.Writes) == 0 {
-		return 0, errors.Join(failed...)
+	w.c.tell(done)
+	return stale, errors.Join(failed...)
+}
+
+// tell counts what was written, and logs it in a line.
+func (c *Controller) tell(done []Write) {
+	if len(done) == 0 {
+		return
 	}
-	writes := make([]coordination.ShardWrite, 0, len(plan.Writes))
-	for _, w := range plan.Writes {
-		writes = append(writes, w.ShardWrite)
+	var lost []string
+	by := make(map[WriteReason]map[string]int)
+	for _, write := range done {
+		if by[write.Reason] == nil {
+			by[write.Reason] = make(map[string]int)
+		}
+		by[write.Reason][write.Shard.Leader]++
+		if mayLose(write.Reason) && len(lost) < 10 {
+			lost = append(lost, fmt.Sprintf("%s/%d", write.Topic.Name, write.Shard.Number))
+		}
 	}
-	revision, err = office.WriteShards(ctx, writes)
-	if stale := (*coordination.StaleError)(nil); errors.As(err, &stale) {
-		return 0, errors.Join(failed...)
-	}
-	if err == nil {
-		c.note(func(s *ControllerStats) {
-			for _, w := range plan.Writes {
-				s.Writes[w.Reason]++
+	attributes := []any{"shards", len(done), "first", fmt.Sprintf("%s/%d", done[0].Topic.Name, done[0].Shard.Number)}
+	var atRisk int
+	c.note(func(s *ControllerStats) {
+		for _, reason := range slices.Sorted(maps.Keys(by)) {
+			var leaders []string
+			for _, id := range slices.Sorted(maps.Keys(by[reason])) {
+				n := by[reason][id]
+				s.Writes[reason] += uint64(n)
+				leaders = append(leaders, fmt.Sprintf("%s: %d", id, n))
+				if mayLose(reason) {
+					atRisk += n
+				}
 			}
-		})
-		first := plan.Writes[0]
-		c.log.Info("Placed shards", "shards", len(writes), "first", first.Topic.Name, "leader", first.Shard.Leader, "epoch", first.Shard.Epoch, "reason", string(first.Reason))
+			attributes = append(attributes, string(reason), strings.Join(leaders, ", "))
+		}
+	})
+	c.log.Info("Changed who serves shards", attributes...)
+	if atRisk > 0 {
+		c.log.Warn("Some shards are led by a replica that may lack what was acknowledged", "shards", atRisk, "among", strings.Join(lost, " "))
 	}
-	return revision, errors.Join(append(failed, err)...)
+}
+
+// mayLose says whether something that was acknowledged may be gone.
+func mayLose(reason WriteReason) bool {
+	return reason == LeastLoss || reason == Unclean || reason == LeaderReturnedUnsynced
 }
 
 // report logs what has begun to wait since the last plan.
@@ -181,12 +298,4 @@ func (c *Controller) Stats() ControllerStats {
 	s := c.stats
 	s.Writes, s.Waits = maps.Clone(s.Writes), maps.Clone(s.Waits)
 	return s
-}
-
-func planFor(state *coordination.State) Plan {
-	facts := Facts{Brokers: state.Brokers, Shards: state.Shards, MaxShards: MaxShards}
-	for t := range state.Topics() {
-		facts.Topics = append(facts.Topics, t)
-	}
-	return PlanPlacement(facts)
 }

@@ -35,14 +35,32 @@
 // elected controller goes on where the last one stopped; a plan that was carried out in part, or
 // by a controller that was one no more, is found out by the compare-and-swap of each write.
 //
+// A broker's part in it: it reports each replica that it can't vouch for (coordination.Suspect), before it registers
+// if it can. That is one whose recovery cut or refused something; and, after a life that did not end in order, each of a
+// Topic that is not Synced and of which the in-sync set names an earlier life, a log or none. A replica stays in the
+// report until the set names the life that it is in, or it leads alone; and it says anew how far it goes when nobody leads.
+//
 // Invariants of a plan:
 //
-//	P1  A shard of one replica stays where it is, whatever became of its broker: its data are there.
-//	P2  Every write of a shard that exists raises its epoch; no two leaders share one.
-//	P3  A leader is named in the life that it is in, so one of an earlier life never leads.
-//	P4  A new shard goes to the broker that has fewest, and among those to the one first by
-//	    shards of that Topic, by shards in its zone, by id. So counts differ by one at most
-//	    while brokers are only given shards.
-//	P5  The same facts give the same plan, in whatever order they come; carried out to the end
-//	    it leaves nothing to plan.
+//	P1  A replica stays where it is while its broker is away: its data are there. Nobody takes its place
+//	    until a person drains that broker.
+//	P2  A write raises the epoch, by one, if it names a leader: another one, or the same in another life or alone.
+//	    No two leaders share an epoch.
+//	P3  A leader is named in the life that it is in, and stands in the in-sync set with it.
+//	P4  Who is named leader was in the set, and is there in the life that the set names, or in a later one with
+//	    all that was acknowledged: the Topic is Synced, or the broker has handed on what it wrote. Who can't vouch for
+//	    its data is named only if all of the last set are there and none can (LeastLoss: who goes furthest), or if
+//	    the Topic says so (Unclean). It is the whole set then, since the others may have what it lacks.
+//	P5  A new shard is spread over zones first, and goes to the brokers that have fewest, and among those to
+//	    the ones first by shards of that Topic, by shards in common with its other replicas, by shards in the
+//	    zone, by id. It leads that is meant to lead fewest. There are as many as must be in sync, or it waits.
+//	P6  A plan puts nobody into the set, but for the new life of the leader. It takes somebody out only if enough
+//	    stay: of those who are away when a leader is named, and of those who are to go when the others
+//	    are there, in sync in the very lives that the set names.
+//	P7  A replica is added before another goes, and its broker is not drained. The leader never goes: another leads first.
+//	P8  Balance comes last and gently: no leadership is moved for it in a plan that elects, nor of a shard
+//	    that is not whole; replicas only from a broker to one that has at least two less, to no fewer zones.
+//	P9  The same facts give the same plan, in whatever order they come; carried out to the end, with leaders
+//	    and followers doing their part, it leaves nothing to plan. What is carried out in part is no worse a beginning
+//	    than any other: all that a plan knows is in the shards.
 package topic

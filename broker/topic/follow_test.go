@@ -57,7 +57,7 @@ func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
 	n.topic("away", nil)
 	n.topic("nowhere", nil)
 	n.topic("wide", func(s *coordination.TopicSpec) { s.Shards = 4 })
-	n.topic("copied", func(s *coordination.TopicSpec) { s.Replicas = 3 })
+	n.topic("copied", func(s *coordination.TopicSpec) { s.Replicas = 6 })
 	n.place("here", self)
 	n.place("there", "broker-b")
 	n.place("away", "broker-c")
@@ -70,7 +70,7 @@ func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
 		"away":    "no: topic away: its messages are on broker broker-c, which is away; it is served again when that broker is back",
 		"nowhere": "no: topic nowhere: no broker was chosen for it yet; try again",
 		"wide":    "no: topic wide: it asks for 4 shards, and brokers serve Topics of one so far (make it with shards: 1)",
-		"copied":  "no: topic copied: it asks for 3 replicas, 0 of them in sync, and brokers keep 1 so far (write replicas: 1, or leave both out)",
+		"copied":  "no: topic copied: it asks for 6 replicas, 0 of them in sync, and brokers keep 5 so far (write replicas: 5, or leave both out)",
 	} {
 		if got := n.ask(name+".a", "x"); got != want {
 			t.Errorf("%s: answered %q", name, got)

@@ -18,7 +18,7 @@ import (
 )
 
 // etcd starts a real one of one member, and says where it listens.
-func etcd(t *testing.T) (endpoint string) {
+func etcd(t testing.TB) (endpoint string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "etcd") // t.TempDir is too long for a socket's path
 	if err != nil {
@@ -47,10 +47,11 @@ func etcd(t *testing.T) (endpoint string) {
 
 // node is a broker as far as placement needs one: registered, watching, and controller when elected.
 type node struct {
-	t          *testing.T
+	t          testing.TB
 	c          *coordination.Client
 	id         string
 	controller *Controller
+	stands     <-chan struct{} // closed when it may stand for election
 
 	mu     sync.Mutex
 	state  *coordination.State
@@ -79,6 +80,11 @@ func (n *node) run(ctx context.Context) {
 			n.t.Error(err)
 		}
 	})
+	select {
+	case <-n.stands:
+	case <-ctx.Done():
+		return
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -89,6 +95,27 @@ func (n *node) run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// startNode runs a node until it is stopped, or the test ends.
+func startNode(t testing.TB, endpoint, id string, stands <-chan struct{}) (n *node, stop func()) {
+	t.Helper()
+	c, err := coordination.Open(coordination.Config{Endpoints: []string{endpoint}, Cluster: "default/main"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n = &node{t: t, c: c, id: id, stands: stands, change: make(chan struct{})}
+	logger := slog.New(slog.DiscardHandler)
+	if testing.Verbose() {
+		logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("broker", id)
+	}
+	n.controller = NewController(c, n, logger)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); n.run(ctx) }()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(func() { stop(); _ = c.Close() })
+	return n, stop
 }
 
 // State and Changed make a node the States of its controller.
@@ -127,21 +154,11 @@ func (n *node) wait(what string, ok func(*coordination.State) bool) *coordinatio
 // placed, evenly, with few writes, and afterwards nothing is written.
 func TestAThousandTopicsArePlaced(t *testing.T) {
 	endpoint := etcd(t)
-	nodes := map[string]*node{}
-	stops := map[string]func(){}
+	atOnce := make(chan struct{})
+	close(atOnce)
+	nodes, stops := map[string]*node{}, map[string]func(){}
 	for _, id := range []string{"a", "b", "c"} {
-		c, err := coordination.Open(coordination.Config{Endpoints: []string{endpoint}, Cluster: "default/main"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := &node{t: t, c: c, id: id, change: make(chan struct{})}
-		n.controller = NewController(c, n, slog.New(slog.DiscardHandler))
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan struct{})
-		go func() { defer close(done); n.run(ctx) }()
-		stops[id] = func() { cancel(); <-done }
-		t.Cleanup(func() { stops[id](); _ = c.Close() })
-		nodes[id] = n
+		nodes[id], stops[id] = startNode(t, endpoint, id, atOnce)
 	}
 	start := nodes["a"].wait("a controller and three brokers", func(s *coordination.State) bool { return s.Controller.Term != 0 && len(s.Brokers) == 3 })
 
@@ -151,7 +168,7 @@ func TestAThousandTopicsArePlaced(t *testing.T) {
 	for i := range topics {
 		all.Go(func() {
 			name := fmt.Sprintf("t%d", i)
-			spec := coordination.TopicSpec{Subjects: []string{name, name + ".>"}, Shards: 1}
+			spec := coordination.TopicSpec{Subjects: []string{name, name + ".>"}, Shards: 1, Replicas: 1}
 			if _, err := maker.CreateTopic(context.Background(), name, spec, coordination.Owner{Kind: coordination.ClientOwner}); err != nil {
 				t.Error(err)
 			}
@@ -169,7 +186,7 @@ func TestAThousandTopicsArePlaced(t *testing.T) {
 	if revisions > 2*topics {
 		t.Errorf("%d topics took %d transactions that wrote", topics, revisions)
 	}
-	plan := planFor(state)
+	plan := PlanPlacement(FactsOf(state))
 	of := map[string]int{}
 	for shard := range state.AllShards() {
 		of[shard.Leader]++
@@ -194,7 +211,7 @@ func TestAThousandTopicsArePlaced(t *testing.T) {
 	}
 }
 
-func revisionOf(t *testing.T, c *coordination.Client) int64 {
+func revisionOf(t testing.TB, c *coordination.Client) int64 {
 	t.Helper()
 	_, revision, err := c.ListTopics(context.Background())
 	if err != nil {

@@ -1,0 +1,119 @@
+package topic
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// seed writes so many shards of ten Topics, all led by the first of the nodes and in sync on all.
+func seed(t testing.TB, nodes []*node, shards int) {
+	t.Helper()
+	var ids []string
+	var inSync []coordination.Replica
+	state := nodes[0].wait("all brokers", func(s *coordination.State) bool { return len(s.Brokers) == len(nodes) })
+	for _, n := range nodes {
+		b, _ := state.Broker(n.id)
+		inSync, ids = append(inSync, b.Replica()), append(ids, n.id)
+	}
+	c := nodes[0].c
+	ctx, resign := context.WithCancel(context.Background())
+	defer resign()
+	err := c.Campaign(ctx, inSync[0], nil, func(ctx context.Context, office *coordination.Office) {
+		defer resign()
+		for i := range 10 {
+			name := fmt.Sprintf("t%d", i)
+			spec := coordination.TopicSpec{Subjects: []string{name + ".>"}, Shards: shards / 10, Replicas: len(nodes)}
+			topic, err := c.CreateTopic(ctx, name, spec, coordination.Owner{Kind: coordination.ClientOwner})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for from := 0; from < shards/10; from += coordination.MaxShardWrites {
+				var writes []coordination.ShardWrite
+				for n := from; n < min(from+coordination.MaxShardWrites, shards/10); n++ {
+					writes = append(writes, coordination.ShardWrite{Topic: topic, Shard: coordination.Shard{
+						Topic: topic.ID, Number: n, Epoch: 1, Leader: ids[0], Replicas: ids, InSync: inSync,
+					}})
+				}
+				if _, err := office.WriteShards(ctx, writes); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		n.wait("all shards", func(s *coordination.State) bool { return s.ShardCount() == shards })
+	}
+}
+
+// failover evicts the leader of so many shards, which is not the controller, and says how long it took until others were seen to lead them.
+func failover(t testing.TB, shards int) (took time.Duration, revisions int64) {
+	endpoint := etcd(t)
+	stands, never := make(chan struct{}), make(chan struct{})
+	first, stop := startNode(t, endpoint, "a", never)
+	second, _ := startNode(t, endpoint, "b", stands)
+	third, _ := startNode(t, endpoint, "c", never)
+	seed(t, []*node{first, second, third}, shards)
+	close(stands)
+	third.wait("a controller", func(s *coordination.State) bool { return s.Controller.Broker == "b" })
+	before := revisionOf(t, third.c)
+	began := time.Now()
+	stop()
+	state := third.wait("other leaders", func(s *coordination.State) bool {
+		for shard := range s.AllShards() {
+			if shard.Leader == "a" {
+				return false
+			}
+		}
+		return true
+	})
+	took = time.Since(began)
+	leads := map[string]int{}
+	for shard := range state.AllShards() {
+		leads[shard.Leader]++
+		if shard.Epoch != 2 || len(shard.InSync) != 2 {
+			t.Fatalf("%+v", *shard)
+		}
+	}
+	if leads["b"] != leads["c"] {
+		t.Errorf("they lead %v", leads)
+	}
+	// It counts when all of a plan is written, which others may have seen before.
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if writes := second.controller.Stats().Writes[LeaderElected]; int(writes) == shards {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("the controller counts %d elections", writes)
+		}
+	}
+	return took, state.Revision - before
+}
+
+// The leader of all shards dies: they are given others in as few transactions as there can be, without
+// waiting for each to come round.
+func TestManyLeadersAreElected(t *testing.T) {
+	took, revisions := failover(t, 3000)
+	t.Logf("3,000 shards had leaders again after %v, %d transactions", took.Round(time.Millisecond), revisions)
+	if revisions > 3000/coordination.MaxShardWrites+2 {
+		t.Errorf("it took %d transactions", revisions)
+	}
+	if took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func BenchmarkFailover(b *testing.B) {
+	for range b.N {
+		took, revisions := failover(b, 10_000)
+		b.ReportMetric(float64(took.Milliseconds()), "ms/failover")
+		b.ReportMetric(float64(revisions), "txns")
+	}
+}

@@ -1,0 +1,236 @@
+package topic
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// balance moves replicas to brokers that have fewer, and leaderships to the replicas that are meant to
+// have them, a few at a time.
+func (p *planner) balance() {
+	moving := p.moveReplicas()
+	if !p.restoreLeaders(moving) && p.underWay == 0 && !p.More { // what is under way may change who should lead
+		p.spreadLeaders()
+	}
+}
+
+// whole says whether all replicas of a shard are in sync, in the lives that they are in.
+func (p *planner) whole(it item) bool {
+	return len(it.InSync) == len(it.Replicas) &&
+		!slices.ContainsFunc(it.InSync, func(m coordination.Replica) bool { return p.standing(it, m) != present })
+}
+
+// moveReplicas begins to move replicas from brokers that have more to those that have at least two
+// less, as long as few are under way. It returns the shards that it touched.
+func (p *planner) moveReplicas() (moving map[*coordination.Shard]bool) {
+	on := map[*load][]item{}
+	for p.underWay < movesUnderWay && !p.More {
+		byLoad := slices.Clone(p.takers)
+		slices.SortStableFunc(byLoad, func(a, b *load) int { return cmp.Compare(b.replicas, a.replicas) })
+		if len(byLoad) < 2 || byLoad[0].replicas < byLoad[len(byLoad)-1].replicas+2 {
+			return moving
+		}
+		if moving == nil {
+			moving = map[*coordination.Shard]bool{}
+			for _, it := range p.settled {
+				if !p.whole(it) {
+					continue
+				}
+				for _, id := range it.Replicas {
+					on[p.alive[id]] = append(on[p.alive[id]], it)
+				}
+			}
+		}
+		if !p.moveOne(byLoad, on, moving) {
+			return moving
+		}
+	}
+	return moving
+}
+
+func (p *planner) moveOne(byLoad []*load, on map[*load][]item, moving map[*coordination.Shard]bool) bool {
+	for _, from := range byLoad {
+		for _, to := range slices.Backward(byLoad) {
+			if from.replicas < to.replicas+2 {
+				break
+			}
+			it, ok := p.bestToMove(on[from], from, to, moving)
+			if !ok {
+				continue
+			}
+			after := *it.Shard
+			after.Replicas = append(slices.Clone(it.Replicas), to.ID)
+			after.Adding, after.Removing = []string{to.ID}, []string{from.ID}
+			if !p.write(it.topic, after, ReplicaAdded) {
+				return false
+			}
+			p.take(from, it.topic.ID)
+			p.give(to, it.topic.ID)
+			p.underWay++
+			moving[it.Shard] = true
+			return true
+		}
+	}
+	return false
+}
+
+// bestToMove is the shard whose replicas would be spread best by moving one. None is spread over fewer zones than before.
+func (p *planner) bestToMove(among []item, from, to *load, moving map[*coordination.Shard]bool) (best item, found bool) {
+	var most []int
+	for _, it := range among {
+		if moving[it.Shard] || slices.Contains(it.Replicas, to.ID) {
+			continue
+		}
+		gain := p.zoneGain(it, from, to)
+		if gain < 0 {
+			continue
+		}
+		value := []int{gain, from.of[it.topic.ID] - to.of[it.topic.ID], order(it.Leader != from.ID)}
+		if !found || slices.Compare(value, most) > 0 {
+			best, most, found = it, value, true
+		}
+	}
+	return best, found
+}
+
+// zoneGain is how many more zones the replicas would be in.
+func (p *planner) zoneGain(it item, from, to *load) int {
+	if from.Zone == to.Zone {
+		return 0
+	}
+	leaves, enters := 1, 1
+	for _, id := range it.Replicas {
+		switch zone := p.alive[id].Zone; {
+		case id == from.ID:
+		case zone == from.Zone:
+			leaves = 0
+		case zone == to.Zone:
+			enters = 0
+		}
+	}
+	return enters - leaves
+}
+
+// restoreLeaders lets the first replica lead where all are in sync, and says whether there was any to restore.
+func (p *planner) restoreLeaders(moving map[*coordination.Shard]bool) (any bool) {
+	for _, it := range p.settled {
+		first := it.Replicas[0]
+		if it.Leader == first || moving[it.Shard] || p.facts.Drains[first] != "" || !p.whole(it) {
+			continue
+		}
+		any = true
+		if !p.moveForBalance(it, first, it.Replicas) {
+			return true
+		}
+	}
+	return any
+}
+
+// moveForBalance moves a leadership, unless enough are moved.
+func (p *planner) moveForBalance(it item, to string, replicas []string) bool {
+	if p.facts.HoldMoves || p.Moves >= leaderMovesPerPlan {
+		p.Held = true
+		return false
+	}
+	if !p.moveLeader(it, to, replicas) {
+		return false
+	}
+	p.Moves++
+	return true
+}
+
+// spreadLeaders makes another replica the first of some shards, and their leader, until no broker is meant
+// to lead two more than another that could. Where no shard has replicas on both, a chain of shards
+// leads from the one to the other, and each of them moves by one.
+func (p *planner) spreadLeaders() {
+	if len(p.takers) < 2 {
+		return
+	}
+	byPreferred := func(a, b *load) int { return cmp.Compare(a.preferred, b.preferred) }
+	if slices.MaxFunc(p.takers, byPreferred).preferred < slices.MinFunc(p.takers, byPreferred).preferred+2 {
+		return
+	}
+	edges := p.leaderEdges()
+	for {
+		path := p.leaderPath(edges)
+		if path == nil {
+			return
+		}
+		if p.Moves > 0 && p.Moves+len(path)-1 > leaderMovesPerPlan {
+			p.Held = true
+			return
+		}
+		for i, to := range path[1:] {
+			from := path[i]
+			movable := edges[from][to]
+			it := movable[0]
+			edges[from][to] = movable[1:]
+			replicas := append([]string{to.ID}, without(it.Replicas, to.ID)...)
+			if !p.moveForBalance(it, to.ID, replicas) {
+				return
+			}
+			p.forget(edges, from, it)
+			from.preferred--
+			to.preferred++
+		}
+	}
+}
+
+// leaderEdges are, from each broker to each other, the shards that the one is meant to lead and the other could.
+func (p *planner) leaderEdges() map[*load]map[*load][]item {
+	edges := map[*load]map[*load][]item{}
+	for _, l := range p.takers {
+		edges[l] = map[*load][]item{}
+	}
+	for _, it := range p.settled {
+		from := p.alive[it.Replicas[0]]
+		if from == nil || edges[from] == nil || it.Leader != from.ID || !p.whole(it) {
+			continue
+		}
+		for _, id := range it.Replicas[1:] {
+			if to := p.alive[id]; to != nil && edges[to] != nil && len(edges[from][to]) <= leaderMovesPerPlan {
+				edges[from][to] = append(edges[from][to], it)
+			}
+		}
+	}
+	return edges
+}
+
+// forget takes a shard that has moved from the edges that its former leader has to others.
+func (p *planner) forget(edges map[*load]map[*load][]item, from *load, moved item) {
+	for _, to := range p.takers {
+		edges[from][to] = slices.DeleteFunc(edges[from][to], func(it item) bool { return it.Shard == moved.Shard })
+	}
+}
+
+// leaderPath is the shortest way from a broker that is meant to lead most to one that is meant to lead at
+// least two less; nil: there is none.
+func (p *planner) leaderPath(edges map[*load]map[*load][]item) []*load {
+	byLoad := slices.Clone(p.takers)
+	slices.SortStableFunc(byLoad, func(a, b *load) int { return cmp.Compare(b.preferred, a.preferred) })
+	for _, start := range byLoad {
+		came := map[*load]*load{start: nil}
+		queue := []*load{start}
+		for len(queue) > 0 {
+			at := queue[0]
+			queue = queue[1:]
+			if at.preferred <= start.preferred-2 {
+				path := []*load{at}
+				for back := came[at]; back != nil; back = came[back] {
+					path = append(path, back)
+				}
+				slices.Reverse(path)
+				return path
+			}
+			for _, to := range p.takers {
+				if _, seen := came[to]; !seen && len(edges[at][to]) > 0 {
+					came[to] = at
+					queue = append(queue, to)
+				}
+			}
+		}
+	}
+	return nil
+}

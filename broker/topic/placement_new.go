@@ -1,0 +1,108 @@
+package topic
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// place gives a new shard to brokers. All of its replicas begin with an empty log, so all are in sync.
+func (p *planner) place(where place) {
+	t := where.topic
+	want := t.Spec.ResolvedReplicas(len(p.takers))
+	least := t.Spec.ResolvedMinInSync(want)
+	switch {
+	case len(p.takers) == 0:
+		p.Waits = append(p.Waits, Wait{t, where.number, NoBroker,
+			fmt.Sprintf("there is no broker to put shard %d of topic %s on (start one, or end a drain)", where.number, t.Name)})
+		return
+	case len(p.takers) < least:
+		p.Waits = append(p.Waits, Wait{t, where.number, NotEnoughBrokers,
+			fmt.Sprintf("shard %d of topic %s must have %d replicas in sync, and there are brokers for %d (start more, end a drain, or ask for fewer replicas)",
+				where.number, t.Name, least, len(p.takers))})
+		return
+	case len(p.Writes) == maxPlanWrites:
+		p.More = true
+		return
+	}
+	s := coordination.Shard{Topic: t.ID, Number: where.number, Epoch: 1}
+	var chosen []*load
+	for len(chosen) < want {
+		to := p.pick(t.ID, chosen, nil)
+		if to == nil {
+			break
+		}
+		p.give(to, t.ID)
+		chosen = append(chosen, to)
+	}
+	first := slices.MinFunc(chosen, func(a, b *load) int { // of equals the first that was chosen
+		return cmp.Or(cmp.Compare(a.preferred, b.preferred), cmp.Compare(a.leads, b.leads))
+	})
+	first.preferred++
+	first.leads++
+	s.Leader, s.Replicas = first.ID, []string{first.ID}
+	for _, l := range chosen {
+		if l != first {
+			s.Replicas = append(s.Replicas, l.ID)
+		}
+	}
+	for _, id := range s.Replicas {
+		s.InSync = append(s.InSync, p.alive[id].Replica())
+	}
+	if p.pairs != nil {
+		p.pair(s.Replicas)
+	}
+	p.write(t, s, Placed)
+}
+
+// pair counts of how many shards two brokers both have a replica.
+func (p *planner) pair(ids []string) {
+	for i, a := range ids {
+		for _, b := range ids[:i] {
+			p.pairs[[2]string{min(a, b), max(a, b)}]++
+		}
+	}
+}
+
+func (p *planner) inCommon(l *load, beside []*load) (n int) {
+	if p.pairs == nil { // only who places anything needs it
+		p.pairs = make(map[[2]string]int)
+		for _, among := range [][]item{p.unled, p.unsettled, p.settled} {
+			for _, it := range among {
+				p.pair(it.Replicas)
+			}
+		}
+	}
+	for _, other := range beside {
+		n += p.pairs[[2]string{min(l.ID, other.ID), max(l.ID, other.ID)}]
+	}
+	return n
+}
+
+// pick is the taker that another replica goes to best, beside those that are there: in the zone that has
+// fewest of them, and among those the one that has least, and least in common with them, so that many share
+// the load of one that dies. nil: there is none but those and not.
+func (p *planner) pick(topicID string, beside []*load, not []string) *load {
+	in := func(zone string) (n int) {
+		for _, l := range beside {
+			if l.Zone == zone {
+				n++
+			}
+		}
+		return n
+	}
+	var best *load
+	for _, l := range p.takers {
+		if slices.Contains(beside, l) || slices.Contains(not, l.ID) {
+			continue
+		}
+		if best == nil || cmp.Or(cmp.Compare(in(l.Zone), in(best.Zone)), cmp.Compare(l.replicas, best.replicas),
+			cmp.Compare(l.of[topicID], best.of[topicID]),
+			cmp.Compare(p.inCommon(l, beside), p.inCommon(best, beside)), cmp.Compare(p.zones[l.Zone], p.zones[best.Zone])) < 0 { // of equals the first by id
+			best = l
+		}
+	}
+	return best
+}
