@@ -289,3 +289,51 @@ func BenchmarkPacked(b *testing.B) {
 		b.ReportMetric(float64(b.N)*count/b.Elapsed().Seconds(), "records/s")
 	})
 }
+
+// A segment of JSON as publishers send it, compressed, and read from front to end in either form.
+func BenchmarkCompressed(b *testing.B) {
+	for _, form := range []string{"plain", "zstd"} {
+		b.Run(form, func(b *testing.B) {
+			d := openDisk(b, env.OS, b.TempDir(), Options{TailBytes: 1, SegmentSmallest: 32 << 20})
+			l := openLog(b, d, orders)
+			const batches, each = 200, 1000
+			for i := range batches {
+				records := make([]Record, each)
+				for j := range records {
+					n := uint64(i*each + j)
+					records[j] = Record{Subject: []byte("orders"), Data: fmt.Appendf(nil, `{"id":%d,"customer":"c-%x","amount":%d,"currency":"EUR","state":"paid"}`, n, n*2654435761%100_000, n*40503%10_000)}
+				}
+				if _, err := l.Append(&Append{Epoch: 1, Records: records, Durability: Replicated}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			l.Roll()
+			if err := l.Flush(); err != nil {
+				b.Fatal(err)
+			}
+			plain, began := l.Stats().Bytes, time.Now()
+			if form == "zstd" {
+				if _, err := l.Compress(context.Background(), 0); err != nil {
+					b.Fatal(err)
+				}
+			}
+			took := time.Since(began)
+			b.SetBytes(plain)
+			b.ReportAllocs()
+			c := l.NewCursor(1)
+			for b.Loop() {
+				for c.Seek(1); c.Next() <= batches*each; {
+					v, err := c.Read(256 << 10)
+					if err != nil {
+						b.Fatal(err)
+					}
+					v.Release()
+				}
+			}
+			if form == "zstd" {
+				b.ReportMetric(float64(plain)/1e6/took.Seconds(), "compressed-MB/s")
+				b.ReportMetric(float64(plain)/float64(l.Stats().Bytes), "ratio")
+			}
+		})
+	}
+}

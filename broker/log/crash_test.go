@@ -1,6 +1,7 @@
 package log
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -153,6 +154,9 @@ func (m *model) step(t *testing.T, l *Log, rng *rand.Rand, epoch uint64) error {
 		m.mu.Lock()
 		m.synced = to
 		m.mu.Unlock()
+	case 5:
+		_, err := l.Compress(context.Background(), 1)
+		return err
 	case 4:
 		if rng.IntN(4) > 0 {
 			return l.SetSpec([]byte("more"), epoch)

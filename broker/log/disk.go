@@ -111,7 +111,7 @@ func OpenDisk(fsys env.FS, dir string, opts Options) (*Disk, error) {
 		}
 	}
 	d := &Disk{fs: fsys, dir: dir, opts: opts, mark: mark, logs: map[string]*Log{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
-	d.handles = handles{fs: fsys, keep: opts.OpenSegments, open: list.New()}
+	d.handles.fs, d.handles.keep, d.handles.open = fsys, opts.OpenSegments, list.New()
 	d.room = sync.NewCond(&d.mu)
 	if err := d.finishDeletions(); err != nil {
 		return nil, err

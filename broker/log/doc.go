@@ -13,6 +13,7 @@
 //
 //	shards/<topic id>-<n>[.part]/meta.json       who the log is, its start, a floor for its end
 //	shards/<topic id>-<n>[.part]/<offset>.log    segments, named after their first record
+//	                                             (plain, or in blocks of zstd: see compressed.go)
 //	set-aside/<name>.<n>/                        logs that metadata disagree about; never deleted here
 //	clean.json                                   what an orderly end left; not there while the disk is open
 //	deleted/<name>/                              logs on their way out; the next opening removes what is left
@@ -36,12 +37,14 @@
 //	    twice gives the same log, and what was cut never comes back.
 //	L8  The start is on the disk before files below it go. The start never passes a Hold.
 //	L9  A sync that failed is never repeated. The disk refuses all appends from then on; reads go on.
-//	L10 Every batch is checked by CRC when it is read from a file.
+//	L10 Every batch is checked by CRC when it is read from a file, whatever the form of the file.
 //	L11 What a truncation or a reset gives up stands in meta.json before the first file changes, and
 //	    is gone before anything is appended. Opening again finishes what was under way: so never a
 //	    hole, and never a record of the old log behind one of the new.
 //	L12 There is a mark (clean.json) only while all that was ever appended is safe: it is written
 //	    last, and gone before anything else changes.
+//	L13 A sealed segment that takes another form (compressed, or plain again to be cut) is byte by
+//	    byte what it was to whoever reads it. The new file is safe and complete before it takes the name.
 //
 // When the process dies in it, by what was under way:
 //
@@ -56,6 +59,8 @@
 //   - a reset: the log is as it was, or the next opening deletes what is left, and it is empty.
 //   - making a log: a directory without meta.json, which is no log. Moving one aside is one step,
 //     and so is moving one out to be deleted; what is left there goes at the next opening.
+//   - a compression: the segment is in the old form or in the new one. The file that was to
+//     take its name goes at the next opening.
 //   - an orderly end: there is a mark and it is true, or there is none.
 //   - recovery: all of the above, and nothing else; it is done again.
 //

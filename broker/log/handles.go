@@ -19,8 +19,9 @@ type handle struct {
 // handles keeps the segment files that were used last open: keep of them, or as many as are in use
 // or not synced.
 type handles struct {
-	fs   env.FS
-	keep int
+	fs    env.FS
+	keep  int
+	cache blockCache
 
 	mu   sync.Mutex
 	open *list.List // of *segment, the one used last at the front
@@ -31,7 +32,7 @@ func (h *handles) acquire(s *segment) (env.File, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s.handle.f == nil {
-		f, err := h.fs.Open(s.path)
+		f, err := openSegment(h.fs, s.path, &h.cache)
 		if err != nil {
 			return nil, err
 		}

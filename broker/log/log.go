@@ -63,6 +63,9 @@ type Log struct {
 	name string
 	dir  string
 
+	// upkeep is held by who works on sealed segments in the background. It comes before admin.
+	upkeep sync.Mutex
+
 	// admin is held by what changes the log's files other than by appending. It comes before mu.
 	admin  sync.Mutex
 	meta   Meta // guarded by admin
@@ -79,6 +82,7 @@ type Log struct {
 	recovery Recovery
 	failed   error
 	closed   bool
+	closing  bool // nothing begins any more in the background
 	holds    map[*Hold]struct{}
 	stats    Stats
 
@@ -95,6 +99,8 @@ type Log struct {
 	runs    []run
 	waiters []waiter
 	sealing []*segment
+
+	stopUpkeep context.CancelFunc // guarded by mu
 
 	flight flight // the committer's own
 }
@@ -447,6 +453,8 @@ func (l *Log) saveMeta(m Meta) error {
 
 // Close makes everything safe and closes the log. What a reader still holds stays valid.
 func (l *Log) Close() error {
+	l.endUpkeep()
+	defer l.upkeep.Unlock()
 	l.admin.Lock()
 	defer l.admin.Unlock()
 	l.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -112,7 +113,7 @@ func (l *Log) rebuildMeta(damaged *CorruptError, epoch uint64, spec []byte) (*Me
 		if i == 0 {
 			m.Start, m.Durable = base, base
 		}
-		f, err := fsys.Open(newSegment(l.dir, base).path)
+		f, err := openSegment(fsys, newSegment(l.dir, base).path, &l.disk.handles.cache)
 		if err != nil {
 			return nil, err
 		}
@@ -139,7 +140,7 @@ func (l *Log) rebuildMeta(damaged *CorruptError, epoch uint64, spec []byte) (*Me
 	return m, nil
 }
 
-// bases lists the segments.
+// bases lists the segments, and removes what was to become one.
 func (l *Log) bases() ([]uint64, error) {
 	names, err := l.disk.fs.List(l.dir)
 	if err != nil {
@@ -149,6 +150,10 @@ func (l *Log) bases() ([]uint64, error) {
 	for _, name := range names {
 		if base, ok := segmentBase(name); ok {
 			bases = append(bases, base)
+		} else if strings.HasSuffix(name, beingCompressed) || strings.HasSuffix(name, beingExpanded) {
+			if err := l.disk.fs.Remove(filepath.Join(l.dir, name)); err != nil {
+				return nil, err
+			}
 		} else if strings.HasSuffix(name, segmentEnd) {
 			l.recovery.suspect("%s/%s is no segment's name", l.dir, name)
 		}
@@ -235,6 +240,9 @@ func (l *Log) recoverLast(s *segment) (used bool, err error) {
 		return false, err
 	}
 	defer l.disk.handles.release(s)
+	if c, ok := f.(sealed); ok {
+		return l.recoverLastSealed(s, c)
+	}
 	floor := uint64(0)
 	if l.meta.Durable > s.base {
 		floor = l.meta.Durable
@@ -290,6 +298,19 @@ func (l *Log) recoverLast(s *segment) (used bool, err error) {
 	return true, nil
 }
 
+// recoverLastSealed is recoverLast of a segment that was brought into another form, so that nothing of it
+// can be torn.
+func (l *Log) recoverLastSealed(s *segment, c sealed) (used bool, err error) {
+	s.end, s.closed = c.end(), true
+	switch cut := l.meta.Cut; {
+	case cut == 0 || cut >= s.end:
+		return true, l.recoverSealed(s)
+	case cut <= s.base:
+		return false, nil
+	}
+	return false, fmt.Errorf("%s is compressed, and a truncation to %d is under way in it", s.path, l.meta.Cut)
+}
+
 // recoverSealed reads what a segment before the last says about itself.
 func (l *Log) recoverSealed(s *segment) error {
 	f, err := l.disk.handles.acquire(s)
@@ -337,6 +358,7 @@ func (l *Log) look(s *segment, f env.File) (*lookup, error) {
 		out.footer = why
 		return out, nil
 	}
+	fresh.stored = storedIn(f)
 	l.learn(s, fresh)
 	s.lookup.Store(out)
 	return out, nil
@@ -350,6 +372,7 @@ func (l *Log) survey(s *segment, f env.File) (*lookup, error) {
 		return nil, err
 	}
 	out := &lookup{index: fresh.index, pos: fresh.pos, damages: found.damages, whole: true}
+	fresh.stored = storedIn(f)
 	l.learn(s, fresh)
 	s.lookup.Store(out)
 	return out, nil
@@ -360,7 +383,7 @@ func (l *Log) learn(s, found *segment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s.pos == 0 {
-		s.first, s.last, s.epochs, s.pos, s.size = found.first, found.last, found.epochs, found.pos, found.size
+		s.first, s.last, s.epochs, s.pos, s.size, s.stored = found.first, found.last, found.epochs, found.pos, found.size, found.stored
 	}
 }
 

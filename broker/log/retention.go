@@ -16,7 +16,7 @@ type Retention struct {
 // SegmentInfo is what retention knows of a segment.
 type SegmentInfo struct {
 	Base, End   uint64
-	Bytes       int64
+	Bytes       int64     // on the disk
 	First, Last time.Time // of its records
 	Active      bool
 }
@@ -61,7 +61,7 @@ func (l *Log) SegmentInfos() []SegmentInfo {
 	defer l.mu.Unlock()
 	out := make([]SegmentInfo, len(l.segments))
 	for i, s := range l.segments {
-		out[i] = SegmentInfo{Base: s.base, End: s.end, Bytes: s.pos, First: time.Unix(0, s.first), Last: time.Unix(0, s.last), Active: s == l.active}
+		out[i] = SegmentInfo{Base: s.base, End: s.end, Bytes: s.bytes(), First: time.Unix(0, s.first), Last: time.Unix(0, s.last), Active: s == l.active}
 	}
 	return out
 }

@@ -55,6 +55,9 @@ func (l *Log) scrub(s *segment) ([]CorruptError, error) {
 	for _, d := range found.damages {
 		out = append(out, CorruptError{File: s.path, Pos: d.pos, From: d.from, Next: d.next, Reason: d.reason})
 	}
+	if c, ok := f.(sealed); ok && c.check() != nil {
+		out = append(out, CorruptError{File: s.path, From: s.end, Next: s.end, Reason: c.check().Error()})
+	}
 	fresh := &segment{base: s.base, path: s.path, end: s.end}
 	if _, err := fresh.readFooter(f, l.secret); err != nil && len(out) == 0 {
 		out = append(out, CorruptError{File: s.path, Pos: s.pos, From: s.end, Next: s.end, Reason: err.Error()})

@@ -36,6 +36,8 @@ type segment struct {
 	index       []indexEntry
 	epochs      []Epoch // that begin in it
 	closed      bool    // takes no more batches
+	stored      int64   // bytes on the disk of one that is compressed; 0 of a plain one
+	stubborn    bool    // not to be compressed
 	gap         bool    // the next batch stands behind damage, so reading has to begin there
 
 	// Guarded by the log's mu.
@@ -108,6 +110,22 @@ func (s *segment) note(b Batch, pos int64) {
 	s.last = max(s.last, b.LastTime())
 	s.end = b.End()
 	s.pos = pos + int64(len(b))
+}
+
+// bytes is how much of the disk what it holds takes. mu is held.
+func (s *segment) bytes() int64 {
+	if s.stored > 0 {
+		return s.stored
+	}
+	return s.pos
+}
+
+// storedIn is how many bytes a segment's file takes if its form is another than the plain one.
+func storedIn(f env.File) int64 {
+	if c, ok := f.(sealed); ok {
+		return c.stored()
+	}
+	return 0
 }
 
 // footerRoom is what has to stay free for the footer after one more batch.

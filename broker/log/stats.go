@@ -1,6 +1,7 @@
 package log
 
 import (
+	"cmp"
 	"sync/atomic"
 	"time"
 )
@@ -9,7 +10,9 @@ import (
 type Stats struct {
 	Start, End, Durable     uint64
 	Segments                int
-	Bytes                   int64 // in segments
+	Bytes                   int64 // on the disk, in segments
+	Compressed              int   // segments
+	Saved                   int64 // bytes by that
 	MemoryBytes             int64 // in the tail
 	Appended, AppendedBytes uint64
 	Refused                 uint64 // appends for which there was no room
@@ -25,7 +28,11 @@ func (l *Log) Stats() Stats {
 	s := l.stats
 	s.Start, s.End, s.Durable, s.Segments, s.Failed = l.start, l.end, l.durable, len(l.segments), l.failed
 	for _, seg := range l.segments {
-		s.Bytes += seg.size
+		s.Bytes += cmp.Or(seg.stored, seg.size)
+		if seg.stored > 0 {
+			s.Compressed++
+			s.Saved += seg.size - seg.stored
+		}
 	}
 	for _, c := range l.tail {
 		s.MemoryBytes += int64(cap(c.buf))

@@ -149,6 +149,9 @@ func (l *Log) TruncateTo(offset uint64) (uint64, error) {
 		}
 		return base, nil
 	}
+	if err := l.expand(base); err != nil {
+		return 0, fmt.Errorf("log %s: truncate to %d: %w", l.name, offset, l.disk.noticed(err))
+	}
 	// A crash may leave the file's old length with zeros where the cut begins, which looks like
 	// damage to bytes that were synced. So what is to happen is on the disk before it does.
 	m := l.meta
