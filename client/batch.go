@@ -1,0 +1,181 @@
+package client
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Record is one record of a shard. Its slices are valid until the next call of what returned it.
+type Record struct {
+	Offset uint64
+	Data   []byte
+	// Only with ReaderOptions.Full:
+	Subject string
+	Time    time.Time
+	Header  []byte // the header block as it was published, or nil; nats.DecodeHeadersMsg reads it
+}
+
+// Batch is many records of a shard, with dense offsets. It is valid until the next call of what returned it.
+type Batch struct {
+	First uint64 // offset of the first record
+	Count int
+	High  uint64 // the high watermark when it was read: offsets below could be read
+
+	data []byte
+	full bool
+	time int64
+}
+
+// Next is the offset behind the last record.
+func (b *Batch) Next() uint64 { return b.First + uint64(b.Count) }
+
+// Size is how many bytes the records have, with their lengths.
+func (b *Batch) Size() int { return len(b.data) }
+
+// Data yields offset and bytes of each record. It allocates nothing.
+func (b *Batch) Data() iter.Seq2[uint64, []byte] {
+	return func(yield func(uint64, []byte) bool) {
+		rest, full := b.data, b.full
+		for offset := b.First; len(rest) > 0; offset++ {
+			var data []byte
+			if size := int(rest[0]); size < 0x80 {
+				data, rest = rest[1:1+size:1+size], rest[1+size:]
+			} else {
+				data, rest, _ = cut(rest)
+			}
+			if full {
+				data = data[fullEntry(data):]
+			}
+			if !yield(offset, data) {
+				return
+			}
+		}
+	}
+}
+
+// Records yields each record with all that is known of it.
+func (b *Batch) Records() iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		it := b.iterator()
+		for r := (Record{}); it.next(&r); {
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+func (b *Batch) iterator() iterator { return iterator{b: b, rest: b.data, offset: b.First} }
+
+// iterator walks a batch that was checked.
+type iterator struct {
+	b       *Batch
+	rest    []byte
+	offset  uint64
+	subject string
+}
+
+func (it *iterator) next(r *Record) bool {
+	if len(it.rest) == 0 {
+		return false
+	}
+	*r = Record{Offset: it.offset}
+	r.Data, it.rest, _ = cut(it.rest)
+	it.offset++
+	if !it.b.full {
+		return true
+	}
+	after, n := binary.Varint(r.Data)
+	subject, rest, _ := cut(r.Data[n:])
+	if len(subject) > 0 && string(subject) != it.subject {
+		it.subject = string(subject)
+	}
+	header, rest, _ := cut(rest)
+	if len(header) > 0 {
+		r.Header = header
+	}
+	r.Data, r.Subject, r.Time = rest, it.subject, time.Unix(0, it.b.time+after)
+	return true
+}
+
+// cut takes a uvarint and as many bytes from data.
+func cut(data []byte) (piece, rest []byte, ok bool) {
+	size, n := binary.Uvarint(data)
+	if n <= 0 || size > uint64(len(data)-n) {
+		return nil, nil, false
+	}
+	return data[n : n+int(size) : n+int(size)], data[n+int(size):], true
+}
+
+// fullEntry is how many bytes stand before a record in the full form; below zero: it is malformed.
+func fullEntry(entry []byte) int {
+	_, n := binary.Varint(entry)
+	if n <= 0 {
+		return -1
+	}
+	_, rest, ok := cut(entry[n:])
+	if !ok {
+		return -1
+	}
+	if _, rest, ok = cut(rest); !ok {
+		return -1
+	}
+	return len(entry) - len(rest)
+}
+
+// check holds the data to the count.
+func (b *Batch) check() error {
+	rest, n := b.data, 0
+	for ; len(rest) > 0; n++ {
+		if size := int(rest[0]); !b.full && size < 0x80 && size < len(rest) {
+			rest = rest[1+size:]
+			continue
+		}
+		entry, after, ok := cut(rest)
+		if !ok || b.full && fullEntry(entry) < 0 {
+			return fmt.Errorf("record %d of %d is malformed", n+1, b.Count)
+		}
+		rest = after
+	}
+	if n != b.Count {
+		return fmt.Errorf("%d records came where %d were announced", n, b.Count)
+	}
+	return nil
+}
+
+// parseBatch reads an answer. ok is false if it isn't one with records.
+func parseBatch(answer *nats.Msg, full bool) (b Batch, next uint64, ok bool, err error) {
+	count := answer.Header.Get("Carillon-Records")
+	if count == "" {
+		return b, 0, false, nil
+	}
+	number := func(key string) (n uint64) {
+		n, e := strconv.ParseUint(answer.Header.Get(key), 10, 64)
+		if e != nil && err == nil {
+			err = fmt.Errorf("the answer has %s: %q", key, answer.Header.Get(key))
+		}
+		return n
+	}
+	b = Batch{First: number("Carillon-Offset"), High: number("Carillon-High"), data: answer.Data, full: full}
+	next = number("Carillon-Next")
+	n := number("Carillon-Records")
+	if n > MaxRecords {
+		return b, 0, true, fmt.Errorf("%d records in one answer", n)
+	}
+	b.Count = int(n)
+	if full {
+		b.time = int64(number("Carillon-Time"))
+	}
+	if err == nil {
+		err = b.check()
+	}
+	if err == nil && next < b.Next() {
+		err = fmt.Errorf("the answer goes on at %d, behind records up to %d", next, b.Next())
+	}
+	return b, next, true, err
+}

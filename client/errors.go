@@ -1,0 +1,97 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrClosed is what a Publisher, Reader or Snapshot answers that was closed.
+var ErrClosed = errors.New("it was closed")
+
+// RecordTooLargeError is a record that fits no message, or an option that asks for more than one can have. Nothing was published.
+type RecordTooLargeError struct {
+	Size, Max int // bytes
+}
+
+func (e *RecordTooLargeError) Error() string {
+	return fmt.Sprintf("a record of %d bytes: one message carries %d of them (publish it by itself, or raise MaxBytes up to the server's max_payload)", e.Size, e.Max)
+}
+
+// RefusedError is what a broker will not keep, however often it is asked. Nothing of that message was kept, and the
+// Publisher has stopped, since what comes behind must not overtake it.
+type RefusedError struct {
+	Subject string
+	Records int    // in the message
+	Code    int    // as in HTTP
+	ErrCode int    // as in JetStream; 40001: the records are malformed
+	Text    string // the broker's
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("publish %d records on %s: refused: %s (error %d)", e.Records, e.Subject, e.Text, e.ErrCode)
+}
+
+// UnknownError is records of which it isn't known whether they were kept: no broker said so in time. The Publisher has stopped.
+type UnknownError struct {
+	Subject string
+	Records int           // not acknowledged
+	After   time.Duration // since the first of them was sent
+	Err     error         // what the last answer was, if there was one
+}
+
+func (e *UnknownError) Error() string {
+	text := fmt.Sprintf("publish on %s: %d records were not acknowledged within %s, and may or may not be kept", e.Subject, e.Records, e.After.Round(time.Millisecond))
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+func (e *UnknownError) Unwrap() error { return e.Err }
+
+// NotKeptError says that no Topic that knows of batches of records keeps a subject.
+type NotKeptError struct {
+	Subject string
+	Why     string
+}
+
+func (e *NotKeptError) Error() string {
+	return fmt.Sprintf("publish on %s: %s", e.Subject, e.Why)
+}
+
+// ReadCode says why records can't be read; it is one of docs/protocol.md's.
+type ReadCode string
+
+// The codes that a Reader returns. What may go by itself (NotServed, NotReady, Busy, Failed) it asks again, until its context ends.
+const (
+	BadRequest ReadCode = "BadRequest" // an option is wrong
+	NotFound   ReadCode = "NotFound"   // there is no such Topic or shard
+	OutOfRange ReadCode = "OutOfRange" // the offset is below Start, or above High: Seek to one between them
+	TooLarge   ReadCode = "TooLarge"   // the record at Offset fits no message in the full form: read it in the plain one
+	Damaged    ReadCode = "Damaged"    // the disk has something else in the place of some records: Seek to Next goes on behind them
+	Malformed  ReadCode = "Malformed"  // the answer is not what docs/protocol.md says
+	Expired    ReadCode = "Expired"    // a snapshot was not renewed in time
+)
+
+// ReadError says why records can't be read.
+type ReadError struct {
+	Code   ReadCode `json:"code"`
+	Text   string   `json:"text"`   // the broker's, with the way out
+	Reason string   `json:"reason"` // why the Topic is not served, in one word
+	Offset uint64   `json:"offset"`
+	Start  uint64   `json:"start"` // the first offset that is kept
+	High   uint64   `json:"high"`  // the high watermark
+	Next   uint64   `json:"next"`  // where to go on
+}
+
+func (e *ReadError) Error() string { return fmt.Sprintf("%s (%s)", e.Text, e.Code) }
+
+// passes says whether asking again helps.
+func (e *ReadError) passes() bool {
+	switch e.Code {
+	case "NotServed", "NotReady", "Busy", "Failed":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,287 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// ErrNotCarillon says that nobody answers requests for records where the connection leads to.
+var ErrNotCarillon = errors.New("no broker answers requests for records: is it Carillon, and a version that knows them?")
+
+// answerTime is how much longer than it was told to wait a broker may take for an answer, before it is asked again.
+const answerTime = 2 * time.Second
+
+// Reader reads one shard of a Topic in order, from an offset that it keeps itself: nothing is noted anywhere else, so a
+// program that is to go on where it was keeps Offset together with what it made of the records. It fetches ahead.
+// One goroutine uses it at a time.
+type Reader struct {
+	nc      *nats.Conn
+	subject string
+	options ReaderOptions
+	more    string // what the requests say besides the offset
+	inbox   string
+	sub     *nats.Subscription
+	offset  uint64
+	batch   Batch
+	it      iterator
+
+	come chan struct{} // something came
+
+	mu      sync.Mutex
+	ready   []fetched
+	next    uint64 // where the next request begins
+	number  uint64 // of the request that is under way
+	asking  bool
+	timer   *time.Timer // asks again
+	backoff time.Duration
+	closed  bool
+}
+
+// fetched is a batch, or why there is none.
+type fetched struct {
+	batch Batch
+	next  uint64
+	err   error
+}
+
+// NewReader reads a shard of a Topic from an offset on; 0: from the first record that is kept. A Topic has the shards 0 up to,
+// not including, its number of shards. Close ends it; the connection stays the program's.
+func NewReader(nc *nats.Conn, topic string, shard int, offset uint64, options ReaderOptions) (*Reader, error) {
+	return newReader(nc, topic, shard, offset, options, "")
+}
+
+func newReader(nc *nats.Conn, topic string, shard int, offset uint64, options ReaderOptions, snapshot string) (*Reader, error) {
+	if err := options.complete(); err != nil {
+		return nil, fmt.Errorf("read shard %d of topic %s: %w", shard, topic, err)
+	}
+	form := "plain"
+	if options.Full {
+		form = "full"
+	}
+	r := &Reader{
+		nc: nc, subject: "$CARILLON.API.RECORDS." + topic + "." + strconv.Itoa(shard), options: options, offset: offset, next: offset,
+		inbox: nc.NewInbox(), come: make(chan struct{}, 1),
+		more: fmt.Sprintf(`,"max_records":%d,"max_bytes":%d,"wait_ms":%d,"form":%q}`, options.MaxRecords, options.MaxBytes, options.Wait.Milliseconds(), form),
+	}
+	r.it = r.batch.iterator()
+	var err error
+	if r.sub, err = nc.Subscribe(r.inbox+".*", r.answered); err != nil {
+		return nil, fmt.Errorf("read shard %d of topic %s: %w", shard, topic, err)
+	}
+	return r, nil
+}
+
+// Offset is that of the record that comes next: where a Reader made anew goes on. It is 0 until something was read from the
+// first record that is kept.
+func (r *Reader) Offset() uint64 { return r.offset }
+
+// Next returns the next record, and waits for it until ctx ends. Its slices are valid until the next call.
+// A *[ReadError] with [OutOfRange] or [Damaged] says where to Seek to.
+func (r *Reader) Next(ctx context.Context) (record Record, err error) {
+	for !r.it.next(&record) {
+		if _, err := r.fetch(ctx); err != nil {
+			return Record{}, err
+		}
+	}
+	r.offset = record.Offset + 1
+	return record, nil
+}
+
+// Batch returns the records that come next, as many as one answer brought, or what Next left of them. It waits until there are some,
+// or ctx ends, and is valid until the next call. Errors are those of Next.
+func (r *Reader) Batch(ctx context.Context) (*Batch, error) {
+	if left := len(r.it.rest); left > 0 && !r.options.Full {
+		b := r.batch
+		b.Count = int(b.Next() - r.offset)
+		b.First, b.data = r.offset, r.it.rest
+		r.batch = b
+	} else if left == 0 {
+		if _, err := r.fetch(ctx); err != nil {
+			return nil, err
+		}
+	} else { // subjects are said once, so those that were passed are read again
+		r.seek(r.offset)
+		if _, err := r.fetch(ctx); err != nil {
+			return nil, err
+		}
+	}
+	r.offset = r.batch.Next()
+	r.it.rest = nil
+	return &r.batch, nil
+}
+
+// Seek goes to an offset; 0: to the first record that is kept. What was fetched is dropped.
+func (r *Reader) Seek(offset uint64) {
+	r.seek(offset)
+	r.batch, r.it = Batch{}, iterator{b: &r.batch}
+}
+
+func (r *Reader) seek(offset uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.offset, r.next, r.ready = offset, offset, nil
+	r.rest()
+}
+
+// rest forgets the request that is under way. mu is held.
+func (r *Reader) rest() {
+	r.number++ // an answer to it comes too late
+	r.asking = false
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+// Close ends the Reader.
+func (r *Reader) Close() error {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return ErrClosed
+	}
+	r.closed, r.ready = true, nil
+	r.rest()
+	r.mu.Unlock()
+	r.poke()
+	if err := r.sub.Unsubscribe(); err != nil && r.nc.IsConnected() {
+		return err
+	}
+	return nil
+}
+
+// fetch makes the next answer the batch.
+func (r *Reader) fetch(ctx context.Context) (*Batch, error) {
+	for {
+		r.mu.Lock()
+		switch {
+		case r.closed:
+			r.mu.Unlock()
+			return nil, ErrClosed
+		case len(r.ready) > 0:
+			f := r.ready[0]
+			r.ready = r.ready[1:]
+			if f.err == nil {
+				r.ask()
+			}
+			r.mu.Unlock()
+			if f.err != nil {
+				return nil, f.err
+			}
+			r.batch = f.batch
+			r.it, r.offset = r.batch.iterator(), r.batch.First
+			return &r.batch, nil
+		}
+		r.ask()
+		r.mu.Unlock()
+		select {
+		case <-r.come:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (r *Reader) poke() {
+	select {
+	case r.come <- struct{}{}:
+	default:
+	}
+}
+
+// ask asks for what comes next, if nothing is under way and not enough is there. mu is held.
+func (r *Reader) ask() {
+	if r.asking || r.closed || len(r.ready) >= r.options.Ahead || len(r.ready) > 0 && r.ready[len(r.ready)-1].err != nil {
+		return
+	}
+	r.number++
+	r.asking = true
+	number := r.number
+	request := append(strconv.AppendUint([]byte(`{"offset":`), r.next, 10), r.more...)
+	if err := r.nc.PublishRequest(r.subject, r.inbox+"."+strconv.FormatUint(number, 10), request); err != nil {
+		if r.nc.IsClosed() {
+			r.asking = false
+			r.ready = append(r.ready, fetched{err: err})
+			r.poke()
+			return
+		}
+		r.later(number, firstBackoff)
+		return
+	}
+	r.later(number, r.options.Wait+answerTime)
+}
+
+// later asks again if nothing was answered by then. mu is held.
+func (r *Reader) later(number uint64, in time.Duration) {
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.timer = time.AfterFunc(in, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.number == number && r.asking {
+			r.asking = false
+			r.ask()
+		}
+	})
+}
+
+// answered takes one answer. The connection calls it.
+func (r *Reader) answered(answer *nats.Msg) {
+	number, err := strconv.ParseUint(strings.TrimPrefix(answer.Subject, r.inbox+"."), 10, 64)
+	if err != nil {
+		return
+	}
+	b, next, ok, malformed := parseBatch(answer, r.options.Full)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if number != r.number || !r.asking || r.closed {
+		return // it was asked again meanwhile
+	}
+	f := fetched{batch: b, next: next}
+	switch {
+	case malformed != nil:
+		f.err = &ReadError{Code: Malformed, Text: malformed.Error(), Offset: r.next}
+	case !ok:
+		if f.err = refusal(answer); f.err == nil {
+			f.err = &ReadError{Code: Malformed, Text: "an answer without records and without a reason", Offset: r.next}
+		}
+		if e, ok := f.err.(*ReadError); ok && e.passes() {
+			r.backoff = min(max(2*r.backoff, firstBackoff), lastBackoff)
+			r.later(number, r.backoff)
+			return
+		}
+	}
+	r.asking, r.backoff = false, 0
+	r.timer.Stop()
+	if f.err == nil {
+		if r.next = next; b.Count == 0 {
+			r.ask()
+			return
+		}
+	}
+	r.ready = append(r.ready, f)
+	r.ask()
+	r.poke()
+}
+
+// refusal is why an answer brings no records, or nil.
+func refusal(answer *nats.Msg) error {
+	if answer.Header.Get("Status") == "503" && len(answer.Data) == 0 {
+		return ErrNotCarillon
+	}
+	var e struct {
+		Error *ReadError `json:"error"`
+	}
+	if json.Unmarshal(answer.Data, &e) != nil || e.Error == nil {
+		return nil
+	}
+	return e.Error
+}
