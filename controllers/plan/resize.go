@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,12 +19,9 @@ func resize(f Facts) (Action, bool) {
 	if !f.Shards.Known || f.Etcd.Owner != OwnerOurs {
 		return Action{}, false
 	}
-	for _, r := range f.Shards.Relieved {
-		who := r.Pod
-		if who == "" {
-			who = "broker " + r.ID
-		}
-		return Action{Kind: EndDrain, Target: r.ID, Reason: DrainEnded, Message: fmt.Sprintf("%s is drained no longer", who)}, true
+	if len(f.Shards.Relieved) > 0 {
+		r := f.Shards.Relieved[0]
+		return Action{Kind: EndDrain, Target: r.ID, Reason: DrainEnded, Message: fmt.Sprintf("%s is drained no longer", cmp.Or(r.Pod, "broker "+r.ID))}, true
 	}
 	if !f.shrinking() || !f.Brokers.Settled || len(f.Shards.Leavers) == 0 {
 		return Action{}, false

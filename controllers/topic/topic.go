@@ -75,6 +75,7 @@ func (r *Reconciler) deleted(ctx context.Context, e event.DeleteEvent, _ workque
 	name := client.ObjectKeyFromObject(e.Object)
 	r.contest(name, false)
 	r.told.Forget(name)
+	r.passing.Forget(name.String())
 	r.Mirrors.Await(name, false)
 	r.Mirrors.TellReaders(ctx, name)
 	r.Mirrors.TellWaiting(name.Namespace)
@@ -132,7 +133,7 @@ func (p *pass) patience(action plan.Action) time.Duration {
 // passesBy is how long a Topic without a leader, or without enough replicas in sync, is given before its
 // status says so: when a broker stops or dies, that is mostly over in less than it takes to write it down.
 func (p *pass) passesBy(action plan.Action) time.Duration {
-	key := string(p.topic.UID)
+	key := client.ObjectKeyFromObject(p.topic).String()
 	if !plan.Passing(action.Reason) {
 		p.passing.Forget(key)
 		return 0
