@@ -3,7 +3,10 @@ package replica
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -41,7 +44,7 @@ type LeadConfig struct {
 	Durability log.Durability
 	Logs       [Parts]*log.Log
 	High       [Parts]uint64 // up to where records were known to be safe
-	// Moved is called after a follower's progress, or a change of the set, moved a watermark. It must not block.
+	// Moved is called after a follower's progress, or a change of the set, moved a watermark. It must not block, nor End this.
 	Moved func()
 }
 
@@ -51,6 +54,198 @@ type FollowConfig struct {
 	Shard      *coordination.Shard // names another broker its leader
 	Durability log.Durability
 	Logs       [Parts]*log.Log
-	// Failed is told, once, that a log takes nothing more.
+	// Failed is told, once, that a log takes nothing more. It must not block, nor End this.
 	Failed func(error)
+}
+
+// Exchange brings what leaders append to their followers, and acks back.
+//
+// For each leader that shards are followed from there is one connection, a feed, which the follower
+// dials and all of those shards share. A leader's end of it is an outlet. An outlet has a list of shards of
+// which there is something to send, and one goroutine that goes round that list. So a shard has neither
+// a goroutine nor a timer, and one without traffic costs its few hundred bytes. Followers of Kafka's kind, that
+// fetch again and again, were the simpler way: it makes either an ack wait for the next
+// fetch, or ten thousand idle shards be asked for all the time.
+//
+// Locks, in this order: Leading.mu or Following.mu; Exchange.mu; those of outlets and intakes. None is held during I/O.
+type Exchange struct {
+	config  Config
+	log     *slog.Logger
+	ctx     context.Context
+	cancel  context.CancelFunc
+	workers sync.WaitGroup
+	disk    pool // flushes, truncations, resets, trims
+	swaps   pool
+	counters
+
+	mu       sync.Mutex
+	closed   bool
+	self     coordination.Replica // incarnation 0: not known yet
+	lives    lives
+	leads    map[ID]*Leading // with followers
+	follows  map[ID]*Following
+	outlets  map[string]*outlet // by follower
+	feeds    map[string]*feed   // by leader
+	moved    []*Leading         // whose Moved is to be called from nowhere in particular
+	restless []*Leading         // whose set is to change, or may be soon
+	trims    []*Following
+	told     map[string]time.Duration // when a trouble was logged last
+
+	dueMu sync.Mutex
+	due   []*Following // with something to ack
+	spare []*Following
+
+	wake     chan struct{} // of the sweeper
+	sweeping []*Leading    // its own
+}
+
+// lives are the incarnations of the members, by broker. It never changes.
+type lives map[string]int64
+
+func (a lives) has(r coordination.Replica) bool { return a[r.Broker] == r.Incarnation }
+
+// NewExchange begins to exchange. Close ends it.
+func NewExchange(c Config) *Exchange {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		began := time.Now()
+		c.Now = func() time.Duration { return time.Since(began) }
+	}
+	x := &Exchange{
+		config: c, log: c.Logger.With("component", "replication"), self: coordination.Replica{Broker: c.Self},
+		disk: pool{limit: diskWorkers}, swaps: pool{limit: swapWorkers},
+		leads: make(map[ID]*Leading), follows: make(map[ID]*Following), outlets: make(map[string]*outlet), feeds: make(map[string]*feed),
+		told: make(map[string]time.Duration), wake: make(chan struct{}, 1),
+	}
+	x.ctx, x.cancel = context.WithCancel(context.Background())
+	x.workers.Go(x.sweep)
+	return x
+}
+
+// Close ends all connections and waits for everything that was started.
+func (x *Exchange) Close() {
+	x.mu.Lock()
+	x.closed = true
+	var ends []*connection
+	for _, o := range x.outlets {
+		ends = append(ends, &o.connection)
+	}
+	for _, fd := range x.feeds {
+		if fd.intake != nil {
+			ends = append(ends, &fd.intake.connection)
+		}
+	}
+	x.mu.Unlock()
+	x.cancel()
+	for _, c := range ends {
+		c.fail(errClosing)
+	}
+	x.disk.close()
+	x.swaps.close()
+	x.workers.Wait()
+}
+
+// Observe takes over which brokers live, and in which lives, this one among them.
+func (x *Exchange) Observe(state *coordination.State) {
+	x.mu.Lock()
+	if x.closed || x.lives.same(state.Brokers) {
+		x.mu.Unlock()
+		return
+	}
+	before := x.self
+	x.lives = make(lives, len(state.Brokers))
+	for _, b := range state.Brokers {
+		x.lives[b.ID] = b.Incarnation
+	}
+	// Without a registration it goes on as who it was (R7).
+	if now := x.lives[x.config.Self]; now != 0 {
+		x.self.Incarnation = now
+	}
+	self, lives := x.self, x.lives
+	leads := slices.Collect(maps.Values(x.leads))
+	var follows []*Following
+	if self != before {
+		follows = slices.Collect(maps.Values(x.follows))
+	}
+	for _, fd := range x.feeds {
+		fd.nudge() // Whom it waits for may be back.
+	}
+	x.mu.Unlock()
+	for _, l := range leads {
+		l.observe(self, lives)
+	}
+	for _, f := range follows {
+		f.askAnew()
+	}
+}
+
+func (a lives) same(brokers []coordination.Broker) bool {
+	return len(a) == len(brokers) && a != nil && !slices.ContainsFunc(brokers, func(b coordination.Broker) bool { return a[b.ID] != b.Incarnation })
+}
+
+// me is this broker as it is registered.
+func (x *Exchange) me() coordination.Replica {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.self
+}
+
+// leading is the shard as it is led here, or nil, and the newest epoch that is known here of it.
+func (x *Exchange) leading(id ID) (l *Leading, epoch int64) {
+	x.mu.Lock()
+	l, f := x.leads[id], x.follows[id]
+	x.mu.Unlock()
+	if l != nil {
+		epoch = l.epoch
+	}
+	if f != nil {
+		epoch = max(epoch, f.epochNow())
+	}
+	return l, epoch
+}
+
+// Committed lets acks go out that completions made due: after each round of the disk's committer.
+func (x *Exchange) Committed() {
+	x.dueMu.Lock()
+	due := x.due
+	x.due, x.spare = x.spare[:0], nil
+	x.dueMu.Unlock()
+	var last *intake // Most are of few leaders, and an idle writer wakes once.
+	for _, f := range due {
+		if in := f.ackDue(); in != nil && in != last {
+			if last != nil {
+				last.signal()
+			}
+			last = in
+		}
+	}
+	if last != nil {
+		last.signal()
+	}
+	clear(due)
+	x.dueMu.Lock()
+	x.spare = due[:0]
+	x.dueMu.Unlock()
+}
+
+// complain logs a trouble, the same one not again for a while.
+func (x *Exchange) complain(key, text string, args ...any) {
+	now := x.config.Now()
+	x.mu.Lock()
+	last, known := x.told[key]
+	quiet := known && now-last < complainEvery
+	if !quiet {
+		if len(x.told) >= maxTold {
+			clear(x.told)
+		}
+		x.told[key] = now
+	}
+	x.mu.Unlock()
+	level := slog.LevelWarn
+	if quiet {
+		level = slog.LevelDebug
+	}
+	x.log.Log(context.Background(), level, text, args...)
 }

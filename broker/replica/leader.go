@@ -90,8 +90,9 @@ func (l *Leader) Adopt(self coordination.Replica, shard *coordination.Shard, min
 	if shard.Epoch != l.shard.Epoch || shard.Revision <= l.shard.Revision {
 		return l.advance()
 	}
-	// A swap that asked for a change of the former revision was done, and this is it, or never will be.
-	l.shard, l.asked, l.flying = *shard, nil, false
+	// A swap that asked for a change of the former revision was done, and this is it, or never will be. Its own
+	// answer may be still to come, and must not be taken for that of another.
+	l.shard, l.asked = *shard, nil
 	for id := range l.followers {
 		if !slices.Contains(shard.Replicas, id) {
 			delete(l.followers, id)
@@ -227,8 +228,8 @@ func (l *Leader) wanted(now time.Duration) []coordination.Replica {
 			stay = append(stay, f.Replica)
 		}
 	}
-	if missing := l.min - len(stay); missing > 0 { // whoever would make it too few stays
-		stay = append(stay, leave[:min(missing, len(leave))]...)
+	if len(stay) < l.min { // too few to acknowledge anything: nobody goes who could be elected for what he has
+		stay = append(stay, leave...)
 	}
 	if same(stay, l.shard.InSync) {
 		return nil
@@ -276,7 +277,7 @@ func (l *Leader) Asked(shard *coordination.Shard, now time.Duration) (moved bool
 	if shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {
 		return false
 	}
-	if shard.Revision > l.shard.Revision {
+	if shard.Revision > l.shard.Revision || l.asked == nil { // something came of it
 		l.retryAt = now
 	}
 	l.shard, l.asked = *shard, nil

@@ -1,0 +1,110 @@
+package replica
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+var (
+	errClosing  = errors.New("this broker is shutting down")
+	errReplaced = errors.New("a newer connection of the same broker took its place")
+	errIdle     = errors.New("nothing is followed from there any more")
+	errGone     = errors.New("the peer closed the connection")
+)
+
+// garbageError is what a peer sent that can't be.
+type garbageError struct{ error }
+
+func (e *garbageError) Unwrap() error { return e.error }
+
+func garbage(format string, args ...any) error { return &garbageError{fmt.Errorf(format, args...)} }
+
+// connection is what both ends have in common: a reader, which is whoever runs it, and a writer that
+// takes what has gathered.
+type connection struct {
+	x      *Exchange
+	conn   net.Conn
+	broker string // the peer
+	out    *bufio.Writer
+	wake   chan struct{}
+	stop   chan struct{}
+	once   sync.Once
+	err    error // why it ended; valid after stop
+}
+
+func (c *connection) init(x *Exchange, conn net.Conn, broker string) {
+	c.x, c.conn, c.broker = x, conn, broker
+	c.wake, c.stop = make(chan struct{}, 1), make(chan struct{})
+	c.out = bufio.NewWriterSize(deadlined{conn}, 64<<10)
+}
+
+// fail ends the connection. Only the first reason counts. It does not wait, so that anybody may call it.
+func (c *connection) fail(err error) {
+	c.once.Do(func() {
+		c.err = err
+		close(c.stop)
+		conn := c.conn
+		if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
+			conn = secure.NetConn() // A farewell over TLS could block.
+		}
+		_ = conn.Close() // What it says about it changes nothing.
+	})
+}
+
+// signal lets the writer look.
+func (c *connection) signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// read hands out frames until the connection ends. idle is called whenever all that has come is handled.
+func (c *connection) read(in *reader, handle func(frameType, []byte) error, idle func()) error {
+	for {
+		for {
+			t, body, ok, err := in.next()
+			if err != nil {
+				return &garbageError{err}
+			}
+			if !ok {
+				break
+			}
+			if err := handle(t, body); err != nil {
+				return err
+			}
+		}
+		idle()
+		// While this side is held back by its own disk it doesn't read, and hears no silence.
+		if err := c.conn.SetReadDeadline(time.Now().Add(silence)); err != nil {
+			return fmt.Errorf("set read deadline: %w", err)
+		}
+		if _, err := in.fill(); err != nil {
+			if t, ok := errors.AsType[net.Error](err); ok && t.Timeout() {
+				return fmt.Errorf("nothing was heard for %v", silence)
+			}
+			return fmt.Errorf("%w: %w", errGone, err)
+		}
+	}
+}
+
+// deadlined gives each write its time.
+type deadlined struct{ conn net.Conn }
+
+func (d deadlined) Write(p []byte) (written int, err error) {
+	for {
+		if err := d.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+			return written, err
+		}
+		n, err := d.conn.Write(p[:min(len(p), writeSize)])
+		written += n
+		if err != nil || n == len(p) {
+			return written, err
+		}
+		p = p[n:]
+	}
+}

@@ -1,0 +1,338 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// feed keeps the connection to one leader for as long as a shard is followed from there.
+type feed struct {
+	x      *Exchange
+	broker string
+	wake   chan struct{}
+
+	// Guarded by Exchange.mu.
+	shards  map[*Following]struct{}
+	intake  *intake
+	trouble error
+}
+
+func newFeed(x *Exchange, broker string) *feed {
+	return &feed{x: x, broker: broker, wake: make(chan struct{}, 1), shards: make(map[*Following]struct{}), trouble: errors.New("not tried yet")}
+}
+
+// nudge lets the feed look again at once.
+func (fd *feed) nudge() {
+	select {
+	case fd.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (fd *feed) troubled() error {
+	fd.x.mu.Lock()
+	defer fd.x.mu.Unlock()
+	return fd.trouble
+}
+
+// run connects, and connects again.
+func (fd *feed) run() {
+	x := fd.x
+	pause := redialMin
+	for {
+		x.mu.Lock()
+		if x.closed || len(fd.shards) == 0 {
+			if x.feeds[fd.broker] == fd {
+				delete(x.feeds, fd.broker)
+			}
+			x.mu.Unlock()
+			return
+		}
+		x.mu.Unlock()
+		began := time.Now()
+		err := fd.connect()
+		if time.Since(began) > steadyAfter {
+			pause = redialMin
+		}
+		x.mu.Lock()
+		fd.trouble = err
+		x.mu.Unlock()
+		timer := time.NewTimer(pause/2 + rand.N(pause/2))
+		select {
+		case <-timer.C:
+			pause = min(2*pause, redialMax)
+		case <-fd.wake:
+			pause = redialMin
+		case <-x.ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// connect makes one connection and serves it until it ends.
+func (fd *feed) connect() error {
+	x := fd.x
+	ctx, cancel := context.WithTimeout(x.ctx, dialTimeout)
+	conn, err := x.config.Dial(ctx, fd.broker)
+	cancel()
+	if err != nil {
+		x.log.Debug("Could not reach a leader", "leader", fd.broker, "error", err)
+		return err
+	}
+	in := &intake{feed: fd, streams: make(map[uint32]*Following)}
+	in.init(x, conn, fd.broker)
+	in.ctx, in.cancel = context.WithCancel(x.ctx)
+	defer in.cancel()
+	x.mu.Lock()
+	if x.closed || len(fd.shards) == 0 {
+		x.mu.Unlock()
+		in.fail(errIdle)
+		return errIdle
+	}
+	fd.intake = in
+	shards := make([]*Following, 0, len(fd.shards))
+	for f := range fd.shards {
+		shards = append(shards, f)
+	}
+	x.mu.Unlock()
+	x.log.Debug("Connected to a leader", "leader", fd.broker, "shards", len(shards))
+	in.serve(shards)
+	x.ended(&in.connection, "leader")
+	return in.err
+}
+
+// intake is a follower's end of a connection: what is copied from one leader broker.
+type intake struct {
+	connection
+	feed    *feed
+	ctx     context.Context
+	cancel  context.CancelFunc
+	instant bool // the reader's: acks are due that no committer will poke for
+
+	mu      sync.Mutex
+	last    uint32 // stream
+	streams map[uint32]*Following
+	asks    []*Following
+	acks    []*Following
+	rests   []*Following
+	leaves  []uint32
+}
+
+func (in *intake) serve(shards []*Following) {
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		in.fail(in.write())
+		in.cancel()
+	})
+	for _, f := range shards {
+		f.mu.Lock()
+		f.connect(in)
+		f.mu.Unlock()
+	}
+	in.fail(in.read(newReader(in.conn, dataBuffer, maxFrame), in.handle, in.settle))
+	in.cancel()
+	writer.Wait()
+	x := in.x
+	x.mu.Lock()
+	in.feed.intake = nil
+	x.mu.Unlock()
+	in.mu.Lock()
+	streams := in.streams
+	in.streams = nil
+	in.mu.Unlock()
+	for _, f := range streams {
+		f.mu.Lock()
+		f.parted(in)
+		f.mu.Unlock()
+	}
+}
+
+// assign gives a shard its number on this connection.
+func (in *intake) assign(f *Following) uint32 {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.last++
+	if in.streams != nil {
+		in.streams[in.last] = f
+	}
+	return in.last
+}
+
+// leave ends a stream, and for good if its number isn't used again.
+func (in *intake) leave(stream uint32, forGood bool) {
+	in.mu.Lock()
+	if forGood {
+		delete(in.streams, stream)
+	}
+	in.leaves = append(in.leaves, stream)
+	in.mu.Unlock()
+	in.signal()
+}
+
+func (in *intake) wantAsk(f *Following) {
+	in.mu.Lock()
+	in.asks = append(in.asks, f)
+	in.mu.Unlock()
+	in.signal()
+}
+
+func (in *intake) wantRest(f *Following) {
+	in.mu.Lock()
+	in.rests = append(in.rests, f)
+	in.mu.Unlock()
+	in.signal()
+}
+
+// wantAck doesn't wake the writer, since there may be many.
+func (in *intake) wantAck(f *Following) {
+	in.mu.Lock()
+	in.acks = append(in.acks, f)
+	in.mu.Unlock()
+}
+
+// following is the shard of a stream; nil: it isn't followed on this connection any more.
+func (in *intake) following(stream uint32) *Following {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.streams[stream]
+}
+
+// handle takes one frame of the leader.
+func (in *intake) handle(t frameType, body []byte) error {
+	switch t {
+	case frameBeat:
+	case frameData:
+		d, err := parseData(body)
+		if err != nil {
+			return &garbageError{err}
+		}
+		if f := in.following(d.stream); f != nil {
+			return f.take(in, &d)
+		}
+	case frameHigh:
+		stream, m, err := parseHigh(body)
+		if err != nil {
+			return &garbageError{err}
+		}
+		if f := in.following(stream); f != nil {
+			f.told(in, &m)
+		}
+	case frameVerdict:
+		v, err := parseVerdict(body)
+		if err != nil {
+			return &garbageError{err}
+		}
+		if f := in.following(v.stream); f != nil && f.judged(in, &v) && f.ackDue() != nil {
+			in.signal() // for what became safe since it asked
+		}
+	case frameRefused:
+		r, err := parseRefusal(body)
+		if err != nil {
+			return &garbageError{err}
+		}
+		if f := in.following(r.stream); f != nil {
+			f.refused(in, &r)
+		}
+	case frameCome:
+		stream, round, err := parseCome(body)
+		if err != nil {
+			return &garbageError{err}
+		}
+		if f := in.following(stream); f != nil {
+			f.called(in, round)
+		}
+	default:
+		return garbage("a frame of type %d", t)
+	}
+	return nil
+}
+
+// settle is called when all that has come is handled.
+func (in *intake) settle() {
+	if in.instant {
+		in.instant = false
+		in.x.Committed()
+	}
+}
+
+// write asks, acknowledges, and says that this side lives, until the connection ends.
+func (in *intake) write() error {
+	beat := time.NewTicker(beatEvery)
+	defer beat.Stop()
+	rest := time.NewTimer(time.Hour)
+	defer rest.Stop()
+	var asks, acks, rests []*Following
+	var leaves []uint32
+	for {
+		select {
+		case <-in.stop:
+			return in.err
+		case <-in.wake:
+		case <-rest.C:
+		case <-beat.C:
+			if _, err := in.out.Write(appendBeat(in.out.AvailableBuffer())); err != nil {
+				return err
+			}
+		}
+		in.mu.Lock()
+		rests, in.rests = in.rests, rests[:0]
+		in.mu.Unlock()
+		now := in.x.config.Now()
+		rested := rests[:0]
+		for _, f := range rests {
+			if f.rested(in, now) {
+				rested = append(rested, f)
+			}
+		}
+		clear(rests[len(rested):])
+		if len(rested) > 0 {
+			in.mu.Lock()
+			in.rests = append(in.rests, rested...)
+			in.mu.Unlock()
+			rest.Reset(askTick)
+		}
+		for {
+			in.mu.Lock()
+			asks, in.asks = in.asks, asks[:0]
+			acks, in.acks = in.acks, acks[:0]
+			leaves, in.leaves = in.leaves, leaves[:0]
+			in.mu.Unlock()
+			if len(asks) == 0 && len(acks) == 0 && len(leaves) == 0 {
+				break
+			}
+			for _, stream := range leaves {
+				if _, err := in.out.Write(appendLeave(in.out.AvailableBuffer(), stream)); err != nil {
+					return err
+				}
+			}
+			for i, f := range asks {
+				if _, err := in.out.Write(f.ask(in, in.out.AvailableBuffer())); err != nil {
+					return err
+				}
+				asks[i] = nil
+			}
+			for i, f := range acks {
+				if _, err := in.out.Write(f.ack(in, in.out.AvailableBuffer())); err != nil {
+					return err
+				}
+				acks[i] = nil
+			}
+		}
+		if err := in.out.Flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// wantTrim has a shard's logs trimmed at the next sweep.
+func (x *Exchange) wantTrim(f *Following) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.trims = append(x.trims, f)
+}
+
+// epochNow is the newest that is known here of the shard.
+func (f *Following) epochNow() int64 { return f.epoch.Load() }

@@ -1,0 +1,693 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// step is where a Following is.
+type step uint8
+
+const (
+	idle    step = iota // there is no leader
+	waiting             // for a connection, or for its turn to ask
+	asked               // and not answered
+	working             // the logs are being made ready to ask, or to be copied
+	copying
+	resting // it was refused, or had no room, and asks again
+	failed  // a log takes nothing more
+)
+
+// Following is a shard that is copied from its leader.
+type Following struct {
+	x      *Exchange
+	config FollowConfig
+	epoch  atomic.Int64
+	round  atomic.Uint32 // counts up whenever what is under way is void
+	high   [Parts]atomic.Uint64
+	parts  [Parts]arrivals
+	due    atomic.Bool // it is in Exchange.due
+
+	mu     sync.Mutex
+	free   sync.Cond // users fell to 0
+	users  int       // who touches the logs, without mu
+	held   bool      // it asks as soon as nobody does
+	ended  bool
+	step   step
+	leader string
+	feed   *feed
+	intake *intake // the feed's connection, if this has a stream on it
+	stream uint32
+	asking bool // it is in intake.asks
+	acking bool // it is in intake.acks
+	todo   [Parts]Verdict
+	acked  [Parts]uint64
+	why    string
+	// vain says that the last asking has brought nothing yet. Refusals that follow each other are answered ever more slowly.
+	vain  bool
+	pause time.Duration
+	again time.Duration // when a resting one asks
+
+	starts  [Parts]uint64 // of the leader's logs
+	trimmed [Parts]uint64
+	trims   bool // it is in Exchange.trims, or being trimmed
+}
+
+// arrivals is told what became of a log's appends.
+type arrivals struct {
+	f    *Following
+	safe atomic.Uint64
+}
+
+// Committed is called by the disk's committer, or by an append that only has to be in memory.
+func (a *arrivals) Committed(_, end uint64, err error) {
+	f := a.f
+	if err != nil {
+		f.x.disk.do(func() { f.fail(err) })
+		return
+	}
+	raise(&a.safe, end)
+	if f.due.Swap(true) {
+		return
+	}
+	x := f.x
+	x.dueMu.Lock()
+	x.due = append(x.due, f)
+	x.dueMu.Unlock()
+}
+
+func raise(v *atomic.Uint64, to uint64) {
+	for {
+		was := v.Load()
+		if was >= to || v.CompareAndSwap(was, to) {
+			return
+		}
+	}
+}
+
+// Follow begins to copy a shard from its leader.
+func (x *Exchange) Follow(c FollowConfig) *Following {
+	f := &Following{x: x, config: c, leader: c.Shard.Leader}
+	f.free.L = &f.mu
+	f.epoch.Store(c.Shard.Epoch)
+	f.config.Shard = nil
+	for p := range f.parts {
+		f.parts[p].f = f
+	}
+	x.mu.Lock()
+	x.follows[c.ID] = f
+	x.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.attach()
+	return f
+}
+
+// Adopt takes over a newer state of the shard. Under another epoch or leader it is asked for anew.
+func (f *Following) Adopt(shard *coordination.Shard) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	epoch := f.epoch.Load()
+	if f.ended || shard.Epoch < epoch || shard.Epoch == epoch && shard.Leader == f.leader {
+		return
+	}
+	f.round.Add(1) // From here on nothing of the former leader is appended or acknowledged.
+	f.epoch.Store(shard.Epoch)
+	f.detach()
+	f.leader, f.pause = shard.Leader, 0
+	if f.step != working {
+		f.step = waiting
+	}
+	f.attach()
+}
+
+// attach gives it the feed of its leader. mu is held.
+func (f *Following) attach() {
+	x := f.x
+	if f.leader == "" || f.leader == x.config.Self {
+		if f.step != working {
+			f.step = idle
+		}
+		return
+	}
+	if f.step == idle {
+		f.step = waiting
+	}
+	x.mu.Lock()
+	if x.closed {
+		x.mu.Unlock()
+		return
+	}
+	fd := x.feeds[f.leader]
+	if fd == nil {
+		fd = newFeed(x, f.leader)
+		x.feeds[f.leader] = fd
+		x.workers.Go(fd.run)
+	}
+	fd.shards[f] = struct{}{}
+	in := fd.intake
+	x.mu.Unlock()
+	f.feed = fd
+	if in != nil {
+		f.connect(in)
+	}
+}
+
+// detach takes it from its feed. mu is held.
+func (f *Following) detach() {
+	if f.intake != nil {
+		f.intake.leave(f.stream, true)
+		f.intake = nil
+	}
+	fd := f.feed
+	if fd == nil {
+		return
+	}
+	f.feed = nil
+	x := f.x
+	x.mu.Lock()
+	delete(fd.shards, f)
+	in := fd.intake
+	last := len(fd.shards) == 0
+	x.mu.Unlock()
+	if last && in != nil {
+		in.fail(errIdle)
+	}
+	if last {
+		fd.nudge()
+	}
+}
+
+// connect gives it a stream on a connection. mu is held.
+func (f *Following) connect(in *intake) {
+	if f.ended || f.feed != in.feed || f.intake == in {
+		return
+	}
+	f.intake, f.asking, f.acking = in, false, false
+	f.stream = in.assign(f)
+	switch f.step {
+	case asked, copying, resting:
+		f.step = waiting
+	}
+	f.request()
+}
+
+// parted says that the connection ended. mu is held.
+func (f *Following) parted(in *intake) {
+	if f.intake != in {
+		return
+	}
+	f.intake = nil
+	f.round.Add(1)
+	switch f.step {
+	case asked, copying, resting:
+		f.step = waiting
+	}
+}
+
+// askAnew asks for a shard whatever was answered before.
+func (f *Following) askAnew() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch f.step {
+	case asked, copying, resting:
+		f.round.Add(1)
+		f.step = waiting
+	}
+	f.request()
+}
+
+// request has the connection's writer ask. mu is held.
+func (f *Following) request() {
+	if f.ended || f.step != waiting || f.intake == nil || f.asking {
+		return
+	}
+	f.asking = true
+	f.intake.wantAsk(f)
+}
+
+// ask appends the frame that asks, if it is time to.
+func (f *Following) ask(in *intake, dst []byte) []byte {
+	self := f.x.me()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.intake != in {
+		return dst
+	}
+	f.asking = false
+	switch {
+	case f.ended || f.step != waiting:
+		return dst
+	case self.Incarnation == 0:
+		f.why = "this broker is not registered yet"
+		return dst // Observe asks again.
+	case f.users > 0:
+		f.held = true
+		return dst
+	}
+	a := ask{stream: f.stream, ID: f.config.ID, epoch: f.epoch.Load(), incarnation: self.Incarnation}
+	for p, lg := range f.config.Logs {
+		_, end, durable := lg.Offsets()
+		safe := durable
+		if f.config.Durability == log.Memory {
+			safe = end
+		}
+		if safe < end {
+			// What it has must count. Nobody waits any more for what was appended before.
+			f.prepare()
+			return dst
+		}
+		raise(&f.parts[p].safe, safe)
+		a.logs[p] = LineageOf(lg)
+		a.safe[p] = a.logs[p].End
+	}
+	f.acked = a.safe
+	a.round = f.round.Add(1)
+	f.step = asked
+	f.x.counters.outAsks.Add(1)
+	return appendAsk(dst, &a)
+}
+
+// prepare has a worker do what is to do and flush the logs. mu is held.
+func (f *Following) prepare() {
+	f.step = working
+	round := f.round.Load()
+	f.x.disk.do(func() { f.work(round) })
+}
+
+// judged takes the leader's verdict.
+func (f *Following) judged(in *intake, v *verdict) (ack bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.intake != in || f.step != asked || f.round.Load() != v.round {
+		return false
+	}
+	f.vain = true
+	for p := range Parts {
+		if v.parts[p].Verb != Copy {
+			f.todo, f.trimmed = v.parts, [Parts]uint64{}
+			f.prepare()
+			return false
+		}
+	}
+	f.step, f.why = copying, ""
+	return true
+}
+
+// work carries out a verdict on a worker, and flushes the logs: then it asks again.
+func (f *Following) work(round uint32) {
+	f.mu.Lock()
+	for f.users > 0 {
+		f.free.Wait()
+	}
+	todo := f.todo
+	if f.round.Load() != round {
+		todo = [Parts]Verdict{} // It was another leader's, or of another epoch.
+	}
+	f.todo = [Parts]Verdict{}
+	if f.ended {
+		f.mu.Unlock()
+		return
+	}
+	f.users++
+	f.mu.Unlock()
+	var err error
+	for p := range Parts {
+		if err == nil {
+			err = f.carryOut(p, todo[p])
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.step = waiting
+	if f.leader == "" || f.leader == f.x.config.Self {
+		f.step = idle
+	}
+	f.release()
+	switch {
+	case f.ended:
+	case err == nil:
+		f.request()
+	case fatal(err):
+		f.x.disk.do(func() { f.fail(err) })
+	default:
+		f.rest(err.Error(), askAgainMax)
+	}
+}
+
+// carryOut makes one log ready. It is in use.
+func (f *Following) carryOut(p Part, v Verdict) error {
+	lg, x := f.config.Logs[p], f.x
+	args := []any{"topic_id", f.config.Topic, "shard", f.config.ID.Shard, "part", p.String(), "epoch", f.epoch.Load()}
+	start, end, _ := lg.Offsets()
+	switch v.Verb {
+	case Truncate:
+		left, err := lg.TruncateTo(v.At)
+		if err != nil {
+			return err
+		}
+		x.counters.truncations.Add(1)
+		x.log.Info("Truncated a log to what its leader has too", append(args, "from", end, "to", left)...)
+		f.parts[p].safe.Store(0)
+	case Reset:
+		if err := lg.ResetTo(v.At); err != nil {
+			return err
+		}
+		x.counters.resets.Add(1)
+		x.log.Info("Began a log anew, as it has nothing in common with its leader's", append(args, "had_start", start, "had_end", end, "start", v.At)...)
+		f.parts[p].safe.Store(0)
+	}
+	if f.config.Durability == log.Memory {
+		return nil
+	}
+	return lg.Flush()
+}
+
+// fatal says whether a log that had that error takes nothing more.
+func fatal(err error) bool {
+	_, is := errors.AsType[*log.FailedError](err)
+	return is || errors.Is(err, log.ErrClosed)
+}
+
+// release ends a use of the logs. mu is held.
+func (f *Following) release() {
+	if f.users--; f.users > 0 {
+		return
+	}
+	f.free.Broadcast()
+	if f.held {
+		f.held = false
+		f.request()
+	}
+}
+
+// refused takes the leader's refusal, or the end of a stream.
+func (f *Following) refused(in *intake, r *refusal) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.intake != in || f.round.Load() != r.round || f.step != asked && f.step != copying {
+		return
+	}
+	if f.step == copying && !f.vain {
+		f.pause = 0
+	}
+	f.vain = true
+	f.rest("broker "+in.broker+": "+r.why, f.pause)
+}
+
+// rest lets it wait before it asks again, at least that long. mu is held.
+func (f *Following) rest(why string, pause time.Duration) {
+	pause = max(pause, askAgainMin)
+	f.step, f.why = resting, why
+	f.again = f.x.config.Now() + pause/2 + rand.N(pause/2)
+	f.pause = min(2*pause, askAgainMax)
+	if f.intake != nil {
+		f.intake.wantRest(f)
+	}
+}
+
+// rested lets one ask that has waited long enough. It says whether it is to wait on.
+func (f *Following) rested(in *intake, now time.Duration) (on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.intake != in || f.step != resting {
+		return false
+	}
+	if now < f.again {
+		return true
+	}
+	f.step = waiting
+	f.request()
+	return false
+}
+
+// called lets one ask at once that was refused in that round.
+func (f *Following) called(in *intake, round uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.intake == in && f.step == resting && f.round.Load() == round {
+		f.step = waiting
+		f.request()
+	}
+}
+
+// take appends what came of a log. An error is one of the connection.
+func (f *Following) take(in *intake, d *data) error {
+	f.mu.Lock()
+	if f.intake != in || f.step != copying {
+		f.mu.Unlock()
+		return nil
+	}
+	f.vain, f.pause = false, 0
+	f.note(&d.marks)
+	f.users++
+	round := f.round.Load()
+	f.mu.Unlock()
+	err := f.append(in, d, round)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.release()
+	if bad, is := errors.AsType[*garbageError](err); is {
+		return bad
+	}
+	if in.ctx.Err() != nil {
+		return in.ctx.Err()
+	}
+	if err == nil || f.round.Load() != round {
+		return nil
+	}
+	in.leave(f.stream, false)
+	if fatal(err) {
+		f.x.disk.do(func() { f.fail(err) })
+	}
+	// Until somebody has seen to the disk, there is no sense in asking fast.
+	f.round.Add(1)
+	f.rest(err.Error(), askAgainMax)
+	return nil
+}
+
+// append appends batches. The logs are in use.
+func (f *Following) append(in *intake, d *data, round uint32) error {
+	lg, epoch := f.config.Logs[d.part], uint64(f.epoch.Load())
+	durability, done := log.Memory, log.Completion(nil)
+	if d.promised {
+		durability, done = f.config.Durability, &f.parts[d.part]
+	}
+	count := uint64(0)
+	for rest := d.batches; len(rest) > 0 && f.round.Load() == round; {
+		b, err := log.ParseBatch(rest)
+		if err != nil {
+			return garbage("%s of shard %d of topic id %s: %w", d.part, f.config.ID.Shard, f.config.Topic, err)
+		}
+		if b.Epoch() > epoch {
+			return garbage("%s of shard %d of topic id %s: a batch of epoch %d, of which epoch %d's leader can't know", d.part, f.config.ID.Shard, f.config.Topic, b.Epoch(), epoch)
+		}
+		err = lg.AppendBatch(b, durability, done)
+		if err == log.ErrOverloaded {
+			if err := f.waitRoom(in.ctx, lg); err != nil {
+				return err
+			}
+			continue
+		}
+		if offset, is := errors.AsType[*log.OffsetError](err); is {
+			return garbage("%w", offset)
+		}
+		if older, is := errors.AsType[*log.EpochError](err); is {
+			return garbage("%w", older)
+		}
+		if err != nil {
+			return err
+		}
+		rest = rest[len(b):]
+		count++
+	}
+	if durability == log.Memory && done != nil {
+		in.instant = true
+	}
+	f.x.counters.inBytes.Add(uint64(len(d.batches)))
+	f.x.counters.inBatches.Add(count)
+	return nil
+}
+
+// waitRoom waits until the disk has less to do. Meanwhile the logs aren't in use, so that whoever wants to end this can.
+func (f *Following) waitRoom(ctx context.Context, lg *log.Log) error {
+	f.mu.Lock()
+	f.release()
+	f.mu.Unlock()
+	err := lg.WaitRoom(ctx)
+	f.mu.Lock()
+	f.users++
+	f.mu.Unlock()
+	return err
+}
+
+// note keeps what the leader says of its logs. mu is held.
+func (f *Following) note(m *marks) {
+	for p := range Parts {
+		f.high[p].Store(m.high[p])
+		f.starts[p] = m.start[p]
+		if f.starts[p] > f.trimmed[p] && !f.trims {
+			f.trims = true
+			f.x.wantTrim(f)
+		}
+	}
+}
+
+// told takes marks that came by themselves.
+func (f *Following) told(in *intake, m *marks) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.intake == in && f.step == copying {
+		f.note(m)
+	}
+}
+
+// trim lets the logs start where the leader's do, or where the follower's end if it hasn't come as far.
+func (f *Following) trim() {
+	f.mu.Lock()
+	f.trims = false
+	if f.ended || f.step != copying {
+		f.mu.Unlock()
+		return // It is told again.
+	}
+	starts := f.starts
+	f.trims = true
+	f.users++
+	f.mu.Unlock()
+	var trimmed [Parts]uint64
+	for p, lg := range f.config.Logs {
+		if lg.Start() >= starts[p] {
+			trimmed[p] = starts[p]
+			continue
+		}
+		at, err := lg.Trim(starts[p])
+		if err != nil {
+			f.x.complain("trim "+lg.Name(), "Could not delete what the leader has deleted", "log", lg.Name(), "error", err)
+		}
+		trimmed[p] = min(at, starts[p])
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.trims, f.trimmed = false, trimmed
+	f.release()
+}
+
+// fail ends following because a log takes nothing more, and says so.
+func (f *Following) fail(err error) {
+	f.mu.Lock()
+	if f.ended || f.step == failed {
+		f.mu.Unlock()
+		return
+	}
+	if f.step == working {
+		f.mu.Unlock()
+		return // It meets the error itself.
+	}
+	f.round.Add(1)
+	f.step, f.why = failed, err.Error()
+	if f.intake != nil {
+		f.intake.leave(f.stream, false)
+	}
+	f.users++ // End waits for what is told.
+	f.mu.Unlock()
+	if f.config.Failed != nil {
+		f.config.Failed(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.release()
+}
+
+// ackDue puts it on its connection's list, which it returns.
+func (f *Following) ackDue() *intake {
+	f.due.Store(false)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended || f.step != copying || f.intake == nil {
+		return nil
+	}
+	if !f.acking {
+		f.acking = true
+		f.intake.wantAck(f)
+	}
+	return f.intake
+}
+
+// ack appends the acks that are due.
+func (f *Following) ack(in *intake, dst []byte) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.intake != in {
+		return dst
+	}
+	f.acking = false
+	if f.ended || f.step != copying {
+		return dst
+	}
+	for p := range Parts {
+		if safe := f.parts[p].safe.Load(); safe > f.acked[p] {
+			f.acked[p] = safe
+			f.x.counters.outAcks.Add(1)
+			dst = appendAck(dst, f.stream, p, safe)
+		}
+	}
+	return dst
+}
+
+// High is what the leader said last.
+func (f *Following) High(p Part) uint64 { return f.high[p].Load() }
+
+// State says whether the logs are being copied and, for people, what there is to say about it.
+func (f *Following) State() (copies bool, why string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch f.step {
+	case copying:
+		if f.ended {
+			return false, "it has ended"
+		}
+		if f.parts[Data].safe.Load() < f.high[Data].Load() {
+			return true, "catching up"
+		}
+		return true, ""
+	case idle:
+		return false, "it has no leader"
+	case working:
+		return false, "its logs are being made ready"
+	case resting, failed:
+		return false, f.why
+	}
+	if f.intake == nil && f.feed != nil {
+		return false, fmt.Sprintf("no connection to broker %s: %s", f.leader, f.feed.troubled())
+	}
+	if f.why != "" {
+		return false, f.why
+	}
+	return false, "asking broker " + f.leader
+}
+
+// End ends following: after it the exchange doesn't change the logs any more, though what was appended may still be on its way to the disk.
+func (f *Following) End() {
+	f.mu.Lock()
+	f.ended = true
+	f.round.Add(1)
+	f.detach()
+	for f.users > 0 {
+		f.free.Wait()
+	}
+	f.mu.Unlock()
+	x := f.x
+	x.mu.Lock()
+	if x.follows[f.config.ID] == f {
+		delete(x.follows, f.config.ID)
+	}
+	x.mu.Unlock()
+}

@@ -1,0 +1,385 @@
+package replica
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// Leading is a shard that is led here in one epoch. Without followers it is a Leader and a few words.
+type Leading struct {
+	x      *Exchange
+	config LeadConfig
+	epoch  int64
+
+	high     [Parts]atomic.Uint64
+	start    [Parts]atomic.Uint64 // as followers are told
+	readable atomic.Bool
+	enough   atomic.Bool
+	ended    atomic.Bool
+
+	// use is read-locked while something is called or read that config names. So End waits for it.
+	use sync.RWMutex
+
+	mu       sync.Mutex
+	leader   *Leader
+	grown    [Parts]uint64 // up to where the logs may be read: what is promised of it is known
+	promised [Parts]uint64 // up to where somebody waits
+	first    [Parts]firstBatch
+	streams  []*stream // one for each follower that has joined
+	restless bool      // it is in Exchange.restless
+}
+
+// firstBatch is where the batch begins that holds a log's start, which is before it if the log was trimmed within one.
+type firstBatch struct{ start, base uint64 }
+
+// Lead begins to lead a shard in the epoch that it has. What its logs hold by then is promised: it is
+// acknowledged as soon as it is safe everywhere.
+func (x *Exchange) Lead(c LeadConfig) *Leading {
+	l := &Leading{x: x, config: c, epoch: c.Shard.Epoch}
+	x.mu.Lock()
+	self, lives := x.self, x.lives
+	x.mu.Unlock()
+	var safe [Parts]uint64
+	for p, lg := range c.Logs {
+		start, end, durable := lg.Offsets()
+		l.start[p].Store(start)
+		l.grown[p], l.promised[p], safe[p] = end, end, durable
+		if c.Durability == log.Memory {
+			safe[p] = end
+		}
+	}
+	for _, m := range c.Shard.InSync {
+		if self.Incarnation == 0 && m.Broker == self.Broker {
+			self = m
+		}
+	}
+	l.leader = NewLeader(self, c.Shard, c.MinInSync, l.grown, c.High)
+	l.config.Shard = nil
+	for p := range Parts {
+		l.leader.Safe(p, safe[p])
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.publish()
+	l.enrol(lives)
+	return l
+}
+
+// enrol makes a shard with followers known to them. mu is held.
+func (l *Leading) enrol(lives lives) {
+	x := l.x
+	if len(l.leader.shard.Replicas) < 2 {
+		return
+	}
+	if lives != nil {
+		l.leader.Gone(lives.has)
+	}
+	x.mu.Lock()
+	fresh := !x.closed && x.leads[l.config.ID] != l
+	var outlets []*outlet
+	if fresh {
+		x.leads[l.config.ID] = l
+		for _, o := range x.outlets {
+			outlets = append(outlets, o)
+		}
+	}
+	x.mu.Unlock()
+	for _, o := range outlets {
+		o.come(l.config.ID)
+	}
+	l.consider(x.config.Now())
+}
+
+// publish lets everybody see how far the watermarks are. mu is held.
+func (l *Leading) publish() {
+	changed := false
+	for p := range Parts {
+		if high := l.leader.High(p); high != l.high[p].Load() {
+			l.high[p].Store(high)
+			changed = true
+		}
+	}
+	l.readable.Store(l.leader.Readable())
+	l.enough.Store(l.leader.Enough())
+	if changed {
+		for _, s := range l.streams {
+			s.markHigh()
+		}
+	}
+}
+
+// tell calls Moved. No lock is held.
+func (l *Leading) tell() {
+	l.use.RLock()
+	defer l.use.RUnlock()
+	if !l.ended.Load() && l.config.Moved != nil {
+		l.config.Moved()
+	}
+}
+
+// Grown notes that a log was appended to, in the order of the appends. promised says that somebody waits until
+// that is safe; the rest is copied, too, and nobody is told when.
+func (l *Leading) Grown(p Part, end uint64, promised bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.grown[p] = max(l.grown[p], end)
+	if promised {
+		l.promised[p] = max(l.promised[p], end)
+		l.leader.Grown(p, end)
+	}
+	for _, s := range l.streams {
+		s.mark()
+	}
+}
+
+// Safe notes up to where a log is as safe here as was promised. It says whether the watermark moved, and doesn't call Moved.
+func (l *Leading) Safe(p Part, end uint64) (moved bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if moved = l.leader.Safe(p, end); moved {
+		l.publish()
+	}
+	return moved
+}
+
+// High is up to where the part's records are safe on all members of the set.
+func (l *Leading) High(p Part) uint64 { return l.high[p].Load() }
+
+// Readable says whether the watermark has reached where the epoch began.
+func (l *Leading) Readable() bool { return l.readable.Load() }
+
+// Enough says whether the set has the minimum.
+func (l *Leading) Enough() bool { return l.enough.Load() }
+
+// Adopt takes over a newer state of the shard in the same epoch. Moved is not called from within.
+func (l *Leading) Adopt(shard *coordination.Shard, minInSync int) {
+	l.x.mu.Lock()
+	self, lives := l.x.self, l.x.lives
+	l.x.mu.Unlock()
+	l.mu.Lock()
+	moved := !l.ended.Load() && l.adopt(self, shard, minInSync, lives)
+	l.mu.Unlock()
+	if moved {
+		l.x.tellLater(l)
+	}
+}
+
+// adopt is Adopt with mu held.
+func (l *Leading) adopt(self coordination.Replica, shard *coordination.Shard, minInSync int, lives lives) (moved bool) {
+	if self.Incarnation == 0 {
+		self = l.leader.self
+	}
+	moved = l.leader.Adopt(self, shard, minInSync)
+	for _, s := range l.streams {
+		if !slices.Contains(l.leader.shard.Replicas, s.from.Broker) {
+			l.refuse(s, "broker "+s.from.Broker+" is no replica any more")
+		}
+	}
+	l.publish()
+	l.enrol(lives)
+	return moved
+}
+
+// observe takes over which brokers live.
+func (l *Leading) observe(self coordination.Replica, lives lives) {
+	l.mu.Lock()
+	moved := !l.ended.Load() && l.adopt(self, l.leader.Shard(), l.leader.min, lives)
+	l.mu.Unlock()
+	if moved {
+		l.x.tellLater(l)
+	}
+}
+
+// InSync is the set as etcd has it, by the last that was heard.
+func (l *Leading) InSync() []coordination.Replica {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.leader.shard.InSync)
+}
+
+// Follower is what a leader knows of one of its followers.
+type Follower struct {
+	coordination.Replica
+	Joined bool          // it has asked, and its connection stands
+	Gone   bool          // its broker is no member of the cluster in that life
+	Safe   [Parts]uint64 // up to where its logs are safe
+	Behind time.Duration // for how long it hasn't caught up; 0: it has
+}
+
+// Followers are those that have asked, or are to, by broker.
+func (l *Leading) Followers() []Follower {
+	now := l.x.config.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]Follower, 0, len(l.leader.followers))
+	for _, f := range l.leader.followers {
+		follower := Follower{Replica: f.Replica, Joined: f.joined, Gone: f.gone, Safe: f.safe}
+		if f.behind > 0 {
+			follower.Behind = max(now-f.behind, 1)
+		}
+		all = append(all, follower)
+	}
+	slices.SortFunc(all, func(a, b Follower) int { return compare(a.Broker, b.Broker) })
+	return all
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// End ends leading: after it nothing is called or read of what LeadConfig names. It must not be called from Moved, nor with a
+// lock held that Moved takes.
+func (l *Leading) End() {
+	l.mu.Lock()
+	l.ended.Store(true)
+	for len(l.streams) > 0 {
+		l.refuse(l.streams[0], "this broker has ended to lead it")
+	}
+	l.mu.Unlock()
+	x := l.x
+	x.mu.Lock()
+	if x.leads[l.config.ID] == l {
+		delete(x.leads, l.config.ID)
+	}
+	x.mu.Unlock()
+	l.use.Lock() // Whoever had begun to use something has ended by now.
+	defer l.use.Unlock()
+}
+
+// refuse ends a stream. mu is held.
+func (l *Leading) refuse(s *stream, why string) {
+	if l.drop(s) {
+		l.leader.Part(s.from, l.x.config.Now())
+		s.out.answer(appendRefusal(nil, &refusal{stream: s.id, round: s.round, epoch: l.epoch, why: why}))
+	}
+}
+
+// drop takes a stream out; it says whether it was the follower's. mu is held.
+func (l *Leading) drop(s *stream) bool {
+	s.gone.Store(true)
+	i := slices.Index(l.streams, s)
+	if i < 0 {
+		return false
+	}
+	l.streams = slices.Delete(l.streams, i, i+1)
+	return true
+}
+
+// part notes that a follower has left, or that its connection ended.
+func (l *Leading) part(s *stream) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.drop(s) {
+		now := l.x.config.Now()
+		l.leader.Part(s.from, now)
+		l.consider(now)
+	}
+}
+
+// ask answers a follower: with a verdict, or why it is refused. If its logs are as they have to be, it has joined.
+func (l *Leading) ask(o *outlet, a *ask) (joined *stream, why string) {
+	l.use.RLock()
+	defer l.use.RUnlock()
+	v := verdict{stream: a.stream, round: a.round}
+	meets := true
+	for p := range Parts {
+		lineage := LineageOf(l.config.Logs[p])
+		if l.ended.Load() {
+			return nil, "this broker has ended to lead it"
+		}
+		base, err := l.baseOf(p, lineage)
+		if err != nil {
+			return nil, err.Error()
+		}
+		lineage.Start = base
+		v.parts[p] = Meet(lineage, a.logs[p])
+		meets = meets && v.parts[p].Verb == Copy
+	}
+	if !meets {
+		o.answer(appendVerdict(nil, &v))
+		return nil, ""
+	}
+	now := l.x.config.Now()
+	from := coordination.Replica{Broker: o.broker, Incarnation: a.incarnation}
+	l.mu.Lock()
+	if l.ended.Load() {
+		l.mu.Unlock()
+		return nil, "this broker has ended to lead it"
+	}
+	if !l.leader.Join(from, a.safe, now) {
+		l.mu.Unlock()
+		return nil, fmt.Sprintf("broker %s is no replica in its life %d", from.Broker, from.Incarnation)
+	}
+	for _, s := range l.streams {
+		if s.from.Broker == from.Broker {
+			l.drop(s) // It comes on a new connection.
+			break
+		}
+	}
+	s := &stream{out: o, id: a.stream, round: a.round, from: from, l: l}
+	for p := range Parts {
+		start := l.config.Logs[p].Start()
+		s.next[p], s.goal[p] = a.logs[p].End, l.grown[p]
+		s.sent[p] = a.safe[p]
+		s.acked[p].Store(a.safe[p])
+		s.cursor[p] = l.config.Logs[p].NewCursor(max(s.next[p], start))
+	}
+	l.streams = append(l.streams, s)
+	moved := l.leader.advance()
+	l.publish()
+	l.consider(now)
+	o.answer(appendVerdict(nil, &v))
+	s.mark()
+	s.markHigh()
+	l.mu.Unlock()
+	if moved {
+		l.x.tellLater(l)
+	}
+	return s, ""
+}
+
+// baseOf is where the first batch begins that a log retains. The log is in use.
+func (l *Leading) baseOf(p Part, lineage Lineage) (uint64, error) {
+	if lineage.Start == 1 || lineage.Start == lineage.End {
+		return lineage.Start, nil
+	}
+	l.mu.Lock()
+	first := l.first[p]
+	l.mu.Unlock()
+	if first.start == lineage.Start {
+		return first.base, nil
+	}
+	base, err := l.config.Logs[p].BatchBase(lineage.Start)
+	if err != nil {
+		return 0, fmt.Errorf("its first record can't be read: %w", err)
+	}
+	l.mu.Lock()
+	l.first[p] = firstBatch{lineage.Start, base}
+	l.mu.Unlock()
+	return base, nil
+}
+
+// copied notes up to where a follower's log is safe. It says whether the watermark moved.
+func (l *Leading) copied(s *stream, p Part, safe uint64, now time.Duration) (moved bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.gone.Load() {
+		return false
+	}
+	if moved = l.leader.Copied(s.from, p, safe, now); moved {
+		l.publish()
+	}
+	return moved
+}

@@ -1,0 +1,502 @@
+package replica
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// outlet is a leader's end of a connection: what one follower broker copies from here.
+type outlet struct {
+	connection
+
+	mu      sync.Mutex
+	ended   bool
+	answers []byte // frames
+	dirty   []*stream
+	highs   []*stream          // whose watermark or start moved
+	refused map[ID]*stream     // that asked too early, perhaps
+	streams map[uint32]*stream // the reader's
+
+	// The reader's.
+	now   time.Duration
+	moved []*Leading
+
+	// The writer's.
+	memory    []byte // that cursors read files into
+	later     []*stream
+	allowance int // bytes of what followers lack that may be sent now
+	paced     time.Time
+}
+
+// stream is one shard on an outlet, joined.
+type stream struct {
+	out       *outlet
+	id, round uint32
+	from      coordination.Replica
+	l         *Leading
+
+	gone    atomic.Bool // it ended, or another one took its place
+	dirty   atomic.Bool // it is in outlet.dirty
+	highDue atomic.Bool // it is in outlet.highs
+	blocked atomic.Bool // the window is full: an ack makes it dirty
+	acked   [Parts]atomic.Uint64
+
+	// The writer's.
+	cursor [Parts]*log.Cursor
+	next   [Parts]uint64 // up to where it was sent
+	goal   [Parts]uint64 // up to where the log was when it was asked for
+	sent   [Parts]uint64 // up to where an ack is due
+	weight [Parts]int    // of a record, in 256ths of a byte, about
+	told   marks
+}
+
+// Serve copies shards that are led here to another broker, which opened conn to follow them. It returns when conn
+// has ended, and closes it.
+func (x *Exchange) Serve(conn net.Conn, broker string) {
+	o := &outlet{refused: make(map[ID]*stream), streams: make(map[uint32]*stream)}
+	o.init(x, conn, broker)
+	x.mu.Lock()
+	if x.closed {
+		x.mu.Unlock()
+		o.fail(errClosing)
+		return
+	}
+	before := x.outlets[broker]
+	x.outlets[broker] = o
+	x.workers.Add(1)
+	x.mu.Unlock()
+	defer x.workers.Done()
+	if before != nil {
+		before.fail(errReplaced)
+	}
+	x.log.Debug("Follower connected", "broker", broker)
+	var writer sync.WaitGroup
+	writer.Go(func() { o.fail(o.write()) })
+	o.fail(o.read(newReader(conn, askBuffer, maxAsk), o.handle, o.settle))
+	writer.Wait()
+	o.mu.Lock()
+	o.ended = true
+	o.answers, o.dirty, o.highs, o.refused = nil, nil, nil, nil
+	o.mu.Unlock()
+	x.mu.Lock()
+	if x.outlets[broker] == o {
+		delete(x.outlets, broker)
+	}
+	x.mu.Unlock()
+	for _, s := range o.streams {
+		s.l.part(s)
+	}
+	x.ended(&o.connection, "follower")
+}
+
+// ended logs how a connection ended.
+func (x *Exchange) ended(c *connection, peer string) {
+	if _, bad := c.err.(*garbageError); bad {
+		x.complain("garbage from "+c.broker, "Ended a replication connection for what came over it", peer, c.broker, "error", c.err)
+		return
+	}
+	x.log.Debug("Replication connection ended", peer, c.broker, "error", c.err)
+}
+
+// handle takes one frame of the follower.
+func (o *outlet) handle(t frameType, body []byte) error {
+	switch t {
+	case frameBeat:
+	case frameAck:
+		id, p, safe, err := parseAck(body)
+		if err != nil {
+			return &garbageError{err}
+		}
+		o.acked(id, p, safe)
+	case frameAsk:
+		a, err := parseAsk(body)
+		if err != nil {
+			return &garbageError{err}
+		}
+		return o.ask(a)
+	case frameLeave:
+		id, err := parseLeave(body)
+		if err != nil {
+			return &garbageError{err}
+		}
+		o.leave(id)
+	default:
+		return garbage("a frame of type %d", t)
+	}
+	return nil
+}
+
+// settle is called when all that has come is handled: who leads is told once for all of it.
+func (o *outlet) settle() {
+	for i, l := range o.moved {
+		l.tell()
+		o.moved[i] = nil
+	}
+	o.moved, o.now = o.moved[:0], 0
+}
+
+func (o *outlet) acked(id uint32, p Part, safe uint64) {
+	s := o.streams[id]
+	if s == nil {
+		return // of a stream that was refused meanwhile
+	}
+	o.x.counters.inAcks.Add(1)
+	if o.now == 0 {
+		o.now = o.x.config.Now()
+	}
+	s.acked[p].Store(safe)
+	if s.l.copied(s, p, safe, o.now) && (len(o.moved) == 0 || o.moved[len(o.moved)-1] != s.l) {
+		o.moved = append(o.moved, s.l)
+	}
+	if s.blocked.Load() && s.blocked.Swap(false) {
+		s.mark()
+	}
+}
+
+func (o *outlet) leave(id uint32) {
+	if s := o.streams[id]; s != nil {
+		delete(o.streams, id)
+		s.l.part(s)
+	}
+}
+
+func (o *outlet) ask(a *ask) error {
+	x := o.x
+	x.counters.inAsks.Add(1)
+	before := o.streams[a.stream]
+	if before == nil && len(o.streams) >= maxStreams {
+		return garbage("more than %d streams", maxStreams)
+	}
+	delete(o.streams, a.stream)
+	why := ""
+	l, epoch := x.leading(a.ID)
+	switch {
+	case l == nil:
+		why = "this broker doesn't lead it"
+	case l.epoch != a.epoch:
+		why = fmt.Sprintf("this broker leads it in epoch %d, not %d", l.epoch, a.epoch)
+	}
+	var s *stream
+	if why == "" {
+		s, why = l.ask(o, a)
+	}
+	if s != nil {
+		o.streams[a.stream] = s
+	}
+	if before != nil {
+		before.l.part(before) // Of the same shard the new one has taken its place already, if it joined.
+	}
+	if why != "" {
+		x.counters.refused.Add(1)
+		o.refuse(a, epoch, why)
+	}
+	return nil
+}
+
+// refuse answers an ask, and remembers one that may only have come too early.
+func (o *outlet) refuse(a *ask, epoch int64, why string) {
+	o.mu.Lock()
+	if !o.ended && epoch < a.epoch && (len(o.refused) < maxStreams || o.refused[a.ID] != nil) {
+		o.refused[a.ID] = &stream{id: a.stream, round: a.round}
+	}
+	o.mu.Unlock()
+	o.answer(appendRefusal(nil, &refusal{stream: a.stream, round: a.round, epoch: epoch, why: why}))
+	if l, _ := o.x.leading(a.ID); l != nil {
+		o.come(a.ID) // It has begun to lead it just now, and found nobody to call.
+	}
+}
+
+// come calls a follower that asked for a shard before it was led here.
+func (o *outlet) come(id ID) {
+	o.mu.Lock()
+	s := o.refused[id]
+	delete(o.refused, id)
+	o.mu.Unlock()
+	if s != nil {
+		o.answer(appendCome(nil, s.id, s.round))
+	}
+}
+
+// answer queues frames that go before anything else.
+func (o *outlet) answer(frames []byte) {
+	o.mu.Lock()
+	if !o.ended {
+		o.answers = append(o.answers, frames...)
+	}
+	much := len(o.answers) > maxAnswers
+	o.mu.Unlock()
+	if much {
+		o.fail(garbage("it asks and asks, and doesn't read the answers"))
+	}
+	o.signal()
+}
+
+// mark says that there is something to send.
+func (s *stream) mark() {
+	if s.dirty.Load() || s.dirty.Swap(true) {
+		return
+	}
+	o := s.out
+	o.mu.Lock()
+	if !o.ended {
+		o.dirty = append(o.dirty, s)
+	}
+	o.mu.Unlock()
+	o.signal()
+}
+
+// markHigh says that the watermark or the start moved. If there is nothing else to send, it is told at the next tick.
+func (s *stream) markHigh() {
+	if s.highDue.Load() || s.highDue.Swap(true) {
+		return
+	}
+	o := s.out
+	o.mu.Lock()
+	if !o.ended {
+		o.highs = append(o.highs, s)
+	}
+	o.mu.Unlock()
+}
+
+// write sends what there is, until the connection ends.
+func (o *outlet) write() error {
+	ticker := time.NewTicker(highTick)
+	defer ticker.Stop()
+	pace := time.NewTimer(time.Hour)
+	defer pace.Stop()
+	var answers []byte
+	var dirty, highs []*stream
+	o.paced = time.Now()
+	beaten := o.paced.Add(-beatEvery)
+	for {
+		tick := false
+		select {
+		case <-o.stop:
+			return o.err
+		case <-o.wake:
+		case <-ticker.C:
+			tick = true
+			if now := time.Now(); now.Sub(beaten) >= beatEvery-highTick/2 {
+				beaten = now
+				if _, err := o.out.Write(appendBeat(o.out.AvailableBuffer())); err != nil {
+					return err
+				}
+			}
+		case <-pace.C:
+		}
+		o.earn()
+		for _, s := range o.later {
+			s.mark()
+		}
+		clear(o.later)
+		o.later = o.later[:0]
+		for {
+			o.mu.Lock()
+			answers, o.answers = o.answers, answers[:0]
+			dirty, o.dirty = o.dirty, dirty[:0]
+			if tick {
+				highs, o.highs = o.highs, highs[:0]
+			}
+			o.mu.Unlock()
+			if len(answers) == 0 && len(dirty) == 0 && len(highs) == 0 {
+				break
+			}
+			if _, err := o.out.Write(answers); err != nil {
+				return err
+			}
+			if cap(answers) > keptAnswers {
+				answers = nil
+			}
+			for i, s := range dirty {
+				s.dirty.Store(false)
+				if err := s.turn(); err != nil {
+					return err
+				}
+				dirty[i] = nil
+			}
+			for i, s := range highs {
+				s.highDue.Store(false)
+				if err := s.sayHigh(); err != nil {
+					return err
+				}
+				highs[i] = nil
+			}
+			tick, highs = false, highs[:0]
+		}
+		if err := o.out.Flush(); err != nil {
+			return err
+		}
+		if len(o.later) > 0 {
+			pace.Reset(paceTick)
+		}
+	}
+}
+
+// keptAnswers is how large a buffer of answers may have grown and still be kept.
+const keptAnswers = 64 << 10
+
+// earn adds to what may be sent of what followers lacked, a tenth of a second's worth at most.
+func (o *outlet) earn() {
+	now := time.Now()
+	o.allowance = min(o.allowance+int(now.Sub(o.paced).Seconds()*catchUpRate), catchUpRate/10)
+	o.paced = now
+}
+
+// turn sends what fits one turn of each log.
+func (s *stream) turn() error {
+	if s.gone.Load() {
+		return nil
+	}
+	more := false
+	for p := range Parts {
+		m, err := s.send(p)
+		if err != nil {
+			return err
+		}
+		more = more || m
+	}
+	if more {
+		s.mark()
+	}
+	return nil
+}
+
+// extent is up to where a log may be read, and up to where that is promised.
+func (l *Leading) extent(p Part) (grown, promised uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.grown[p], l.promised[p]
+}
+
+func (l *Leading) marks() (m marks) {
+	for p := range Parts {
+		m.high[p], m.start[p] = l.high[p].Load(), l.start[p].Load()
+	}
+	return m
+}
+
+// full says whether about as much is on its way as may be.
+func (s *stream) full(p Part) bool {
+	acked := s.acked[p].Load()
+	return s.sent[p] > acked && int(s.sent[p]-acked)*s.weight[p]>>8 >= windowBytes
+}
+
+// send sends one turn of one log, and says whether there is more. An error is one of the connection.
+func (s *stream) send(p Part) (more bool, err error) {
+	grown, promised := s.l.extent(p)
+	if s.next[p] >= grown {
+		return false, nil
+	}
+	if s.full(p) {
+		s.blocked.Store(true)
+		if s.full(p) || !s.blocked.Swap(false) {
+			return false, nil
+		}
+	}
+	o := s.out
+	lacked := s.next[p] < s.goal[p]
+	if lacked && o.allowance <= 0 {
+		o.later = append(o.later, s)
+		return false, nil
+	}
+	c := s.cursor[p]
+	o.memory = c.Lend(o.memory)
+	defer func() { o.memory = c.Lend(o.memory) }()
+	v, readErr := s.l.read(c)
+	if readErr != nil {
+		if !s.gone.Load() {
+			o.x.complain(fmt.Sprintf("read %s %d", s.l.config.Topic, s.l.config.ID.Shard), "Could not read what a follower lacks", "follower", o.broker,
+				"topic_id", s.l.config.Topic, "shard", s.l.config.ID.Shard, "part", p.String(), "error", readErr)
+		}
+		s.end(readErr.Error())
+		return false, nil
+	}
+	defer v.Release()
+	if v.End > grown || v.End > promised {
+		grown, promised = s.l.extent(p) // What was appended last was promised afterwards.
+	}
+	d := data{stream: s.id, part: p, marks: s.l.marks()}
+	for {
+		// Batches that are promised and others don't share a frame.
+		piece := v
+		size, count, end := 0, uint64(0), s.next[p]
+		for ahead := v; ; count++ {
+			b, ok := ahead.Next()
+			if !ok || b.End() > grown || size > 0 && (b.End() <= promised) != d.promised {
+				break
+			}
+			if b.Base() != end {
+				s.end(fmt.Sprintf("a batch from offset %d stands where %d is due", b.Base(), end))
+				return false, nil
+			}
+			d.promised = b.End() <= promised
+			size, end = size+len(b), b.End()
+			v = ahead
+		}
+		if size == 0 {
+			break
+		}
+		if _, err := o.out.Write(appendDataHeader(o.out.AvailableBuffer(), &d, size)); err != nil {
+			return false, err
+		}
+		for range count {
+			b, _ := piece.Next()
+			if _, err := o.out.Write(b); err != nil {
+				return false, err
+			}
+		}
+		if d.promised {
+			s.sent[p] = end
+		}
+		weight := size << 8 / int(end-s.next[p])
+		if s.weight[p] == 0 {
+			s.weight[p] = weight
+		}
+		s.weight[p] += (weight - s.weight[p]) / 8
+		s.next[p], s.told = end, d.marks
+		o.x.counters.outBytes.Add(uint64(size))
+		o.x.counters.outBatches.Add(count)
+		if lacked {
+			o.allowance -= size
+			o.x.counters.catchUpBytes.Add(uint64(size))
+		}
+	}
+	if c.Next() != s.next[p] {
+		c.Seek(s.next[p])
+	}
+	return s.next[p] < grown, nil
+}
+
+// read reads a log that is led.
+func (l *Leading) read(c *log.Cursor) (log.View, error) {
+	l.use.RLock()
+	defer l.use.RUnlock()
+	if l.ended.Load() {
+		return log.View{}, log.ErrClosed
+	}
+	return c.Read(turnBytes)
+}
+
+// end ends the stream: its follower is to ask again.
+func (s *stream) end(why string) {
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	s.l.refuse(s, why)
+}
+
+// sayHigh tells the watermarks and starts, if they aren't told already.
+func (s *stream) sayHigh() error {
+	m := s.l.marks()
+	if s.gone.Load() || m == s.told {
+		return nil
+	}
+	s.told = m
+	_, err := s.out.out.Write(appendHigh(s.out.out.AvailableBuffer(), s.id, &m))
+	return err
+}

@@ -1,0 +1,191 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// consider asks for the set that the leader wants, and has the shard looked at again soon while something
+// about its set is open. mu is held.
+func (l *Leading) consider(now time.Duration) {
+	if l.ended.Load() || len(l.leader.shard.Replicas) < 2 {
+		return
+	}
+	if set := l.leader.Want(now); set != nil {
+		self, before := l.leader.self, l.leader.Shard()
+		l.x.swaps.do(func() { l.swap(self, before, set) })
+	}
+	if l.restless || !l.leader.open() {
+		return
+	}
+	l.restless = true
+	x := l.x
+	x.mu.Lock()
+	x.restless = append(x.restless, l)
+	x.mu.Unlock()
+}
+
+// open says whether the set may be about to change: a swap has no answer yet, a member is gone or parted, or a replica
+// that isn't in the set copies.
+func (l *Leader) open() bool {
+	if l.asked != nil {
+		return true
+	}
+	for id, f := range l.followers {
+		in := slices.ContainsFunc(l.shard.InSync, func(m coordination.Replica) bool { return m.Broker == id })
+		if in && (f.gone || !f.joined) || f.joined && !f.gone && !slices.Contains(l.shard.InSync, f.Replica) {
+			return true
+		}
+	}
+	return !slices.Contains(l.shard.InSync, l.self)
+}
+
+// swap carries a change of the set to etcd.
+func (l *Leading) swap(self coordination.Replica, before *coordination.Shard, set []coordination.Replica) {
+	x := l.x
+	ctx, cancel := context.WithTimeout(x.ctx, swapTimeout)
+	defer cancel()
+	after, err := x.config.Store.SwapInSync(ctx, self, before, set)
+	if err != nil {
+		after = nil
+	}
+	if _, stale := errors.AsType[*coordination.StaleError](err); stale {
+		var shards []*coordination.Shard
+		if shards, _, err = x.config.Store.ReadShards(ctx, before.Topic); err == nil {
+			if i := slices.IndexFunc(shards, func(s *coordination.Shard) bool { return s.Number == before.Number }); i >= 0 {
+				after = shards[i]
+			}
+		}
+	}
+	if err == nil && after != nil && slices.Equal(after.InSync, set) {
+		x.counters.swaps.Add(1)
+		x.log.Info("In-sync set changed", "topic_id", before.Topic, "shard", before.Number, "epoch", before.Epoch, "in_sync", brokersOf(set), "before", brokersOf(before.InSync))
+	} else {
+		x.counters.swapsFailed.Add(1)
+		if err != nil && ctx.Err() != context.Canceled {
+			x.complain("swap", "Could not change an in-sync set, going on with the one there is and trying again", "topic_id", before.Topic, "shard", before.Number, "error", err)
+		}
+	}
+	now := x.config.Now()
+	l.mu.Lock()
+	moved := l.leader.Asked(after, now)
+	l.publish()
+	l.consider(now)
+	l.mu.Unlock()
+	if moved {
+		l.tell()
+	}
+}
+
+func brokersOf(set []coordination.Replica) (ids []string) {
+	for _, m := range set {
+		ids = append(ids, m.Broker)
+	}
+	return ids
+}
+
+// tellLater has Moved called by nobody who may hold a lock.
+func (x *Exchange) tellLater(l *Leading) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.moved = append(x.moved, l)
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+}
+
+// sweep looks after what nobody else wakes for.
+func (x *Exchange) sweep() {
+	ticker := time.NewTicker(sweepTick)
+	defer ticker.Stop()
+	all := x.config.Now()
+	for {
+		select {
+		case <-x.ctx.Done():
+			return
+		case <-x.wake:
+		case <-ticker.C:
+			now := x.config.Now()
+			x.sweepRestless(now)
+			if now-all >= sweepAll {
+				all = now
+				x.sweepLeads(now)
+				x.sweepTrims()
+			}
+		}
+		x.mu.Lock()
+		moved := x.moved
+		x.moved = nil
+		x.mu.Unlock()
+		for _, l := range moved {
+			l.tell()
+		}
+	}
+}
+
+func (x *Exchange) sweepRestless(now time.Duration) {
+	x.mu.Lock()
+	restless := x.restless
+	x.restless = nil
+	x.mu.Unlock()
+	for _, l := range restless {
+		l.mu.Lock()
+		l.restless = false
+		l.consider(now)
+		l.mu.Unlock()
+	}
+}
+
+// sweepLeads looks for lag, and at where the logs start.
+func (x *Exchange) sweepLeads(now time.Duration) {
+	x.mu.Lock()
+	x.sweeping = x.sweeping[:0]
+	for _, l := range x.leads {
+		x.sweeping = append(x.sweeping, l)
+	}
+	x.mu.Unlock()
+	for _, l := range x.sweeping {
+		l.lookAtStarts()
+		l.mu.Lock()
+		l.consider(now)
+		l.mu.Unlock()
+	}
+	clear(x.sweeping)
+}
+
+func (l *Leading) lookAtStarts() {
+	l.use.RLock()
+	defer l.use.RUnlock()
+	if l.ended.Load() {
+		return
+	}
+	changed := false
+	for p, lg := range l.config.Logs {
+		if start := lg.Start(); start != l.start[p].Load() {
+			l.start[p].Store(start)
+			changed = true
+		}
+	}
+	if changed {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, s := range l.streams {
+			s.markHigh()
+		}
+	}
+}
+
+func (x *Exchange) sweepTrims() {
+	x.mu.Lock()
+	trims := x.trims
+	x.trims = nil
+	x.mu.Unlock()
+	for _, f := range trims {
+		x.disk.do(f.trim)
+	}
+}

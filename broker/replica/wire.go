@@ -1,0 +1,401 @@
+package replica
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// What goes over a connection are frames: u32 length of what follows, u8 type, body. All integers are
+// big-endian; batches are as the log has them. The versions that both sides speak are settled
+// by what makes the connection (package route).
+//
+//	beat                             either side lives
+//
+// from the follower:
+//
+//	ask      u32 stream, u32 round, u32 shard, u64 epoch, u64 incarnation, u8 length and id of the Topic, and for
+//	         each part: u64 start, u64 end, u64 safe, u16 count of epochs, each u64 epoch, u64 start
+//	ack      u32 stream, u8 part, u64 safe
+//	leave    u32 stream
+//
+// from the leader:
+//
+//	verdict  u32 stream, u32 round, and for each part: u8 verb, u64 at
+//	refused  u32 stream, u32 round, u64 epoch that the leader knows or 0, text
+//	come     u32 stream, u32 round: who was refused is to ask again now
+//	data     u32 stream, u8 part, u8 promised, both watermarks, both starts, batches
+//	high     u32 stream, both watermarks, both starts
+//
+// A stream is a shard on this connection; the follower numbers them. A round is one asking of a stream. An
+// answer names it, and what follows an answer belongs to it.
+type frameType byte
+
+const (
+	frameBeat frameType = 1 + iota
+	frameAsk
+	frameAck
+	frameLeave
+	frameVerdict
+	frameRefused
+	frameCome
+	frameData
+	frameHigh
+)
+
+const (
+	frameHeader = 5
+	dataHeader  = 6 + 4*8
+)
+
+// ask is a follower's question where its logs and those of its leader part.
+type ask struct {
+	stream, round uint32
+	ID
+	epoch, incarnation int64
+	logs               [Parts]Lineage
+	safe               [Parts]uint64
+}
+
+// verdict is the answer.
+type verdict struct {
+	stream, round uint32
+	parts         [Parts]Verdict
+}
+
+// refusal is the other answer. It also ends a stream that was copied.
+type refusal struct {
+	stream, round uint32
+	epoch         int64
+	why           string
+}
+
+// state is what a leader tells with each frame of a stream.
+type marks struct {
+	high, start [Parts]uint64
+}
+
+// data is a piece of a log.
+type data struct {
+	stream   uint32
+	part     Part
+	promised bool
+	marks
+	batches []byte
+}
+
+var be = binary.BigEndian
+
+func beginFrame(dst []byte, t frameType) ([]byte, int) {
+	return append(dst, 0, 0, 0, 0, byte(t)), len(dst)
+}
+
+func endFrame(dst []byte, at int) []byte {
+	be.PutUint32(dst[at:], uint32(len(dst)-at-4))
+	return dst
+}
+
+func appendBeat(dst []byte) []byte { return append(dst, 0, 0, 0, 1, byte(frameBeat)) }
+
+func appendAsk(dst []byte, a *ask) []byte {
+	dst, at := beginFrame(dst, frameAsk)
+	dst = be.AppendUint32(dst, a.stream)
+	dst = be.AppendUint32(dst, a.round)
+	dst = be.AppendUint32(dst, uint32(a.Shard))
+	dst = be.AppendUint64(dst, uint64(a.epoch))
+	dst = be.AppendUint64(dst, uint64(a.incarnation))
+	dst = append(dst, byte(len(a.Topic)))
+	dst = append(dst, a.Topic...)
+	for p := range Parts {
+		l := &a.logs[p]
+		dst = be.AppendUint64(dst, l.Start)
+		dst = be.AppendUint64(dst, l.End)
+		dst = be.AppendUint64(dst, a.safe[p])
+		dst = be.AppendUint16(dst, uint16(len(l.Epochs)))
+		for _, e := range l.Epochs {
+			dst = be.AppendUint64(dst, e.Epoch)
+			dst = be.AppendUint64(dst, e.Start)
+		}
+	}
+	return endFrame(dst, at)
+}
+
+func appendAck(dst []byte, stream uint32, p Part, safe uint64) []byte {
+	dst, at := beginFrame(dst, frameAck)
+	dst = be.AppendUint32(dst, stream)
+	dst = append(dst, byte(p))
+	return endFrame(be.AppendUint64(dst, safe), at)
+}
+
+func appendLeave(dst []byte, stream uint32) []byte {
+	dst, at := beginFrame(dst, frameLeave)
+	return endFrame(be.AppendUint32(dst, stream), at)
+}
+
+func appendVerdict(dst []byte, v *verdict) []byte {
+	dst, at := beginFrame(dst, frameVerdict)
+	dst = be.AppendUint32(dst, v.stream)
+	dst = be.AppendUint32(dst, v.round)
+	for _, p := range v.parts {
+		dst = append(dst, byte(p.Verb))
+		dst = be.AppendUint64(dst, p.At)
+	}
+	return endFrame(dst, at)
+}
+
+func appendRefusal(dst []byte, r *refusal) []byte {
+	dst, at := beginFrame(dst, frameRefused)
+	dst = be.AppendUint32(dst, r.stream)
+	dst = be.AppendUint32(dst, r.round)
+	dst = be.AppendUint64(dst, uint64(r.epoch))
+	return endFrame(append(dst, r.why[:min(len(r.why), maxReason)]...), at)
+}
+
+func appendCome(dst []byte, stream, round uint32) []byte {
+	dst, at := beginFrame(dst, frameCome)
+	dst = be.AppendUint32(dst, stream)
+	return endFrame(be.AppendUint32(dst, round), at)
+}
+
+func appendMarks(dst []byte, m *marks) []byte {
+	for _, v := range m.high {
+		dst = be.AppendUint64(dst, v)
+	}
+	for _, v := range m.start {
+		dst = be.AppendUint64(dst, v)
+	}
+	return dst
+}
+
+func appendHigh(dst []byte, stream uint32, m *marks) []byte {
+	dst, at := beginFrame(dst, frameHigh)
+	dst = be.AppendUint32(dst, stream)
+	return endFrame(appendMarks(dst, m), at)
+}
+
+// appendDataHeader is all of a data frame but its batches, which have size bytes.
+func appendDataHeader(dst []byte, d *data, size int) []byte {
+	dst, at := beginFrame(dst, frameData)
+	dst = be.AppendUint32(dst, d.stream)
+	promised := byte(0)
+	if d.promised {
+		promised = 1
+	}
+	dst = append(dst, byte(d.part), promised)
+	dst = appendMarks(dst, &d.marks)
+	be.PutUint32(dst[at:], uint32(len(dst)-at-4+size))
+	return dst
+}
+
+// fields takes a body apart. After it was too short for something, bad is set and everything is zero.
+type fields struct {
+	rest []byte
+	bad  bool
+}
+
+func (f *fields) take(n int) []byte {
+	if f.bad || n > len(f.rest) {
+		f.bad, f.rest = true, nil
+		return zeros[:n]
+	}
+	piece := f.rest[:n:n]
+	f.rest = f.rest[n:]
+	return piece
+}
+
+var zeros [256]byte // as long as the longest field
+
+func (f *fields) u8() byte    { return f.take(1)[0] }
+func (f *fields) u16() uint16 { return be.Uint16(f.take(2)) }
+func (f *fields) u32() uint32 { return be.Uint32(f.take(4)) }
+func (f *fields) u64() uint64 { return be.Uint64(f.take(8)) }
+
+func (f *fields) marks() (m marks) {
+	for p := range m.high {
+		m.high[p] = f.u64()
+	}
+	for p := range m.start {
+		m.start[p] = f.u64()
+	}
+	return m
+}
+
+// done says whether the body had exactly what was taken.
+func (f *fields) done(what string) error {
+	if f.bad || len(f.rest) > 0 {
+		return fmt.Errorf("a frame %q of the wrong length", what)
+	}
+	return nil
+}
+
+func parseAsk(body []byte) (*ask, error) {
+	f := fields{rest: body}
+	a := &ask{stream: f.u32(), round: f.u32()}
+	a.Shard = int(f.u32())
+	a.epoch, a.incarnation = int64(f.u64()), int64(f.u64())
+	a.Topic = string(f.take(int(f.u8())))
+	for p := range a.logs {
+		l := &a.logs[p]
+		l.Start, l.End, a.safe[p] = f.u64(), f.u64(), f.u64()
+		n := int(f.u16())
+		if n > MaxLineage || n*16 > len(f.rest) {
+			return nil, fmt.Errorf("an ask with %d epochs", n)
+		}
+		l.Epochs = make([]log.Epoch, n)
+		for i := range l.Epochs {
+			l.Epochs[i] = log.Epoch{Epoch: f.u64(), Start: f.u64()}
+		}
+	}
+	if err := f.done("ask"); err != nil {
+		return nil, err
+	}
+	if a.Topic == "" || a.epoch < 1 || a.incarnation < 1 {
+		return nil, fmt.Errorf("an ask for shard %d of topic id %q, epoch %d, incarnation %d", a.Shard, a.Topic, a.epoch, a.incarnation)
+	}
+	for p := range a.logs {
+		if err := a.logs[p].valid(a.safe[p]); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// valid says whether a log can be like that.
+func (l *Lineage) valid(safe uint64) error {
+	if l.Start == 0 || l.End < l.Start || safe > l.End {
+		return fmt.Errorf("a log from %d to %d, safe to %d", l.Start, l.End, safe)
+	}
+	for i, e := range l.Epochs {
+		if e.Start >= l.End || i > 0 && (e.Epoch <= l.Epochs[i-1].Epoch || e.Start <= l.Epochs[i-1].Start) {
+			return fmt.Errorf("a log whose epoch %d begins at %d", e.Epoch, e.Start)
+		}
+	}
+	return nil
+}
+
+func parseAck(body []byte) (stream uint32, p Part, safe uint64, err error) {
+	f := fields{rest: body}
+	stream, p, safe = f.u32(), Part(f.u8()), f.u64()
+	if err := f.done("ack"); err != nil {
+		return 0, 0, 0, err
+	}
+	if p >= Parts {
+		return 0, 0, 0, fmt.Errorf("an ack of part %d", p)
+	}
+	return stream, p, safe, nil
+}
+
+func parseLeave(body []byte) (stream uint32, err error) {
+	f := fields{rest: body}
+	stream = f.u32()
+	return stream, f.done("leave")
+}
+
+func parseVerdict(body []byte) (v verdict, err error) {
+	f := fields{rest: body}
+	v.stream, v.round = f.u32(), f.u32()
+	for p := range v.parts {
+		v.parts[p] = Verdict{Verb(f.u8()), f.u64()}
+		if v.parts[p].Verb > Reset {
+			return verdict{}, fmt.Errorf("a verdict with the verb %d", v.parts[p].Verb)
+		}
+	}
+	return v, f.done("verdict")
+}
+
+func parseRefusal(body []byte) (r refusal, err error) {
+	f := fields{rest: body}
+	r.stream, r.round, r.epoch = f.u32(), f.u32(), int64(f.u64())
+	if f.bad || len(f.rest) > maxReason {
+		return refusal{}, fmt.Errorf("a frame %q of the wrong length", "refused")
+	}
+	r.why = string(f.rest)
+	return r, nil
+}
+
+func parseCome(body []byte) (stream, round uint32, err error) {
+	f := fields{rest: body}
+	stream, round = f.u32(), f.u32()
+	return stream, round, f.done("come")
+}
+
+func parseData(body []byte) (d data, err error) {
+	f := fields{rest: body}
+	d.stream, d.part, d.promised = f.u32(), Part(f.u8()), f.u8() == 1
+	d.marks = f.marks()
+	if f.bad || d.part >= Parts {
+		return data{}, fmt.Errorf("a frame %q of %d bytes for part %d", "data", len(body), d.part)
+	}
+	d.batches = f.rest
+	return d, nil
+}
+
+func parseHigh(body []byte) (stream uint32, m marks, err error) {
+	f := fields{rest: body}
+	stream = f.u32()
+	m = f.marks()
+	return stream, m, f.done("high")
+}
+
+// reader turns a byte stream into frames that point into its buffer.
+type reader struct {
+	source     io.Reader
+	usual      int // size of the buffer
+	limit      int // of a frame
+	buf        []byte
+	start, end int
+	roomy      int // reads in a row that would have fitted the usual buffer
+}
+
+func newReader(source io.Reader, usual, limit int) *reader {
+	return &reader{source: source, usual: usual, limit: limit, buf: make([]byte, usual)}
+}
+
+// next returns the next frame that is complete in the buffer; ok is false if there is none. The
+// body is valid until fill.
+func (r *reader) next() (t frameType, body []byte, ok bool, err error) {
+	have := r.buf[r.start:r.end]
+	if len(have) < frameHeader {
+		return 0, nil, false, nil
+	}
+	n := int(be.Uint32(have))
+	if n < 1 || n > r.limit {
+		return 0, nil, false, fmt.Errorf("a frame of %d bytes; 1 to %d are possible", n, r.limit)
+	}
+	if len(have) < 4+n {
+		return 0, nil, false, nil
+	}
+	r.start += 4 + n
+	return frameType(have[4]), have[frameHeader : 4+n : 4+n], true, nil
+}
+
+// fill reads once. The buffer grows with the bytes that came, never with a length that was
+// merely announced.
+func (r *reader) fill() (int, error) {
+	held := copy(r.buf, r.buf[r.start:r.end])
+	r.start, r.end = 0, held
+	switch {
+	case held == len(r.buf):
+		r.resize(2 * held)
+	case held > r.usual/2:
+		r.roomy = 0
+	case len(r.buf) > r.usual:
+		if r.roomy++; r.roomy > shrinkAfter {
+			r.resize(r.usual)
+		}
+	}
+	n, err := r.source.Read(r.buf[r.end:])
+	r.end += n
+	if n > 0 {
+		err = nil // An error will come again, after what came with it has been used.
+	}
+	return n, err
+}
+
+func (r *reader) resize(size int) {
+	buf := make([]byte, size)
+	copy(buf, r.buf[:r.end])
+	r.buf, r.roomy = buf, 0
+}
