@@ -41,6 +41,11 @@ func (l *Log) Compress(ctx context.Context, level int) (saved int64, err error) 
 		return 0, err
 	}
 	defer end()
+	l.upkeep.compressing.Lock()
+	defer l.upkeep.compressing.Unlock()
+	if err := l.usable(); err != nil {
+		return 0, err
+	}
 	if level == 0 {
 		level = 3
 	}
@@ -58,44 +63,6 @@ func (l *Log) Compress(ctx context.Context, level int) (saved int64, err error) 
 		}
 	}
 	return saved, nil
-}
-
-// beginUpkeep makes the caller the only one who works on sealed segments in the background, until end, and its
-// context one that closing the log ends.
-func (l *Log) beginUpkeep(ctx context.Context) (_ context.Context, end func(), err error) {
-	l.upkeep.Lock()
-	ctx, cancel := context.WithCancel(ctx)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err = l.writable(); err == nil && l.closing {
-		err = ErrClosed
-	}
-	if err != nil {
-		cancel()
-		l.upkeep.Unlock()
-		return nil, nil, err
-	}
-	l.stopUpkeep = cancel
-	return ctx, func() {
-		l.mu.Lock()
-		l.stopUpkeep = nil
-		l.mu.Unlock()
-		cancel()
-		l.upkeep.Unlock()
-	}, nil
-}
-
-// endUpkeep stops what works in the background, waits for it, and lets nothing more begin. The
-// caller has upkeep until it lets go of it.
-func (l *Log) endUpkeep() {
-	l.mu.Lock()
-	l.closing = true
-	stop := l.stopUpkeep
-	l.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
-	l.upkeep.Lock()
 }
 
 // compressible are the segments that may be worth it.

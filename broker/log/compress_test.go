@@ -447,7 +447,7 @@ func TestCompressingStopsWhenItIsToldTo(t *testing.T) {
 	go func() { closed <- l.Close() }()
 	for { // until Close has told it to stop
 		l.mu.Lock()
-		told := l.closing
+		told := l.upkeep.over
 		l.mu.Unlock()
 		if told {
 			break

@@ -64,6 +64,8 @@
 //   - an orderly end: there is a mark and it is true, or there is none.
 //   - recovery: all of the above, and nothing else; it is done again.
 //
+// Compressing and scrubbing are the caller's goroutines: closing a log stops them and waits for them.
+//
 // A kill without a power cut leaves more: what was written stands in the page cache.
 //
 // A bit that flips in the very last write before a crash can't be told from a write that was under

@@ -63,8 +63,7 @@ type Log struct {
 	name string
 	dir  string
 
-	// upkeep is held by who works on sealed segments in the background. It comes before admin.
-	upkeep sync.Mutex
+	upkeep upkeep
 
 	// admin is held by what changes the log's files other than by appending. It comes before mu.
 	admin  sync.Mutex
@@ -82,7 +81,6 @@ type Log struct {
 	recovery Recovery
 	failed   error
 	closed   bool
-	closing  bool // nothing begins any more in the background
 	holds    map[*Hold]struct{}
 	stats    Stats
 
@@ -99,8 +97,6 @@ type Log struct {
 	runs    []run
 	waiters []waiter
 	sealing []*segment
-
-	stopUpkeep context.CancelFunc // guarded by mu
 
 	flight flight // the committer's own
 }
@@ -454,7 +450,6 @@ func (l *Log) saveMeta(m Meta) error {
 // Close makes everything safe and closes the log. What a reader still holds stays valid.
 func (l *Log) Close() error {
 	l.endUpkeep()
-	defer l.upkeep.Unlock()
 	l.admin.Lock()
 	defer l.admin.Unlock()
 	l.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"sort"
 
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/limits"
@@ -235,13 +236,20 @@ func (c *Cursor) fromDisk(s *segment, limit, pos int64, max int) (View, error) {
 		pos = c.segPos
 	}
 	v, err := c.parse(f, s, pos, limit, max)
-	if err == nil {
-		return v, nil
+	for again := true; err != nil; again = false {
+		if disk := (*env.DiskError)(nil); errors.As(err, &disk) {
+			return View{}, fmt.Errorf("log %s: offset %d: %w", l.name, c.next, err)
+		}
+		met := err
+		if pos, err = l.diagnose(s, f, c.next, met); err != nil {
+			return View{}, err
+		}
+		if !again {
+			return View{}, &CorruptError{File: s.path, From: c.next, Next: c.next, Reason: met.Error() + ", but not when it was looked at again"}
+		}
+		v, err = c.parse(f, s, pos, limit, max) // the damage is before the offset: begin behind it
 	}
-	if disk := (*env.DiskError)(nil); errors.As(err, &disk) {
-		return View{}, fmt.Errorf("log %s: offset %d: %w", l.name, c.next, err)
-	}
-	return View{}, l.diagnose(s, f, c.next, err)
+	return v, nil
 }
 
 // parse collects batches from pos on, as far as limit.
@@ -314,25 +322,39 @@ func (d *damage) at(s *segment, offset uint64) error {
 	return &CorruptError{File: s.path, Pos: d.pos, From: offset, Next: d.next, Reason: d.reason}
 }
 
-// diagnose finds out how far the damage goes that a reader ran into.
-func (l *Log) diagnose(s *segment, f env.File, offset uint64, met error) error {
+// diagnose finds out how far the damage goes that a reader ran into. If that isn't as far as the offset
+// that is wanted, it says where to begin instead.
+func (l *Log) diagnose(s *segment, f env.File, offset uint64, met error) (pos int64, err error) {
 	l.mu.Lock()
 	l.stats.Corrupt++
 	fresh := &segment{base: s.base, path: s.path, end: s.end}
 	l.mu.Unlock()
 	found, err := fresh.scan(f, l.secret, false, 0, 0)
 	if err != nil {
-		return fmt.Errorf("log %s: offset %d: %w (%w)", l.name, offset, met, err)
+		return 0, fmt.Errorf("log %s: offset %d: %w (%w)", l.name, offset, met, err)
 	}
 	l.mu.Lock()
 	if s.closed && s.index == nil {
 		s.lookup.Store(&lookup{index: fresh.index, pos: fresh.pos, damages: found.damages, whole: true})
+	} else if !s.closed {
+		s.learnDamage(found.damages)
 	}
 	l.mu.Unlock()
 	for _, d := range found.damages {
 		if offset >= d.from && offset < d.next {
-			return d.at(s, offset)
+			return 0, d.at(s, offset)
 		}
 	}
-	return &CorruptError{File: s.path, From: offset, Next: offset, Reason: met.Error() + ", but not when it was looked at again"}
+	return seek(fresh.index, offset), nil
+}
+
+// learnDamage lets the index of an active segment have an entry behind each damage, so that reading behind one
+// doesn't begin before it. What only isn't written yet is none. mu is held.
+func (s *segment) learnDamage(damages []damage) {
+	for _, d := range damages {
+		i := sort.Search(len(s.index), func(i int) bool { return s.index[i].offset >= d.next })
+		if d.until < s.written && (i == len(s.index) || s.index[i].offset > d.next) {
+			s.index = slices.Insert(s.index, i, indexEntry{offset: d.next, pos: d.until})
+		}
+	}
 }

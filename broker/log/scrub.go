@@ -3,64 +3,170 @@ package log
 import (
 	"context"
 	"errors"
+	"sync"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
+// Pace bounds how fast something in the background reads, over all logs that it is given for.
+type Pace struct {
+	perSecond int64
+
+	mu  sync.Mutex
+	due time.Time // when all that was read is paid for
+}
+
+// NewPace is a bound in bytes per second; 0 is none.
+func NewPace(bytesPerSecond int64) *Pace { return &Pace{perSecond: bytesPerSecond} }
+
+// ahead is how far a pace may be ahead of its time, so that small reads don't sleep one by one.
+const ahead = 10 * time.Millisecond
+
+// spend waits until n bytes more may be read.
+func (p *Pace) spend(ctx context.Context, n int) error {
+	if p == nil || p.perSecond <= 0 {
+		return ctx.Err()
+	}
+	now := time.Now()
+	p.mu.Lock()
+	if p.due.Before(now) {
+		p.due = now
+	}
+	p.due = p.due.Add(time.Duration(float64(n) / float64(p.perSecond) * float64(time.Second)))
+	wait := p.due.Sub(now)
+	p.mu.Unlock()
+	if wait < ahead {
+		return ctx.Err()
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// paced is a file that is read no faster than a pace allows.
+type paced struct {
+	env.File
+	ctx   context.Context
+	pace  *Pace
+	path  string
+	bytes int64
+}
+
+func (p *paced) ReadAt(b []byte, at int64) (int, error) {
+	if err := p.pace.spend(p.ctx, len(b)); err != nil {
+		return 0, &env.DiskError{Op: "read", Path: p.path, Err: err}
+	}
+	n, err := p.File.ReadAt(b, at)
+	p.bytes += int64(n)
+	return n, err
+}
+
+// ScrubOptions say where to begin and how fast to go. The zero value is all, at once.
+type ScrubOptions struct {
+	// From leaves out the segments before it: Next of the report before.
+	From uint64
+	Pace *Pace // may be nil
+}
+
+// ScrubReport is what was read and found.
+type ScrubReport struct {
+	Damaged  []CorruptError
+	Segments int
+	Bytes    int64 // as readers see them, whatever the form of the file
+	// Next is where to go on, also after an error; behind all that was sealed it is where the active
+	// segment begins, or the log ends.
+	Next uint64
+}
+
 // Scrub reads the sealed segments from front to end and returns what is damaged. It changes
-// nothing. It stops with ctx, between two segments.
+// nothing. It stops with ctx.
 func (l *Log) Scrub(ctx context.Context) ([]CorruptError, error) {
+	report, err := l.ScrubFrom(ctx, ScrubOptions{})
+	return report.Damaged, err
+}
+
+// ScrubFrom is Scrub in pieces and in no hurry: what a broker does all the time. It may go on beside everything
+// else, stops with ctx or when the log is closed, and reads a segment that it was stopped in again. A report that
+// comes with an error is true as far as it goes.
+func (l *Log) ScrubFrom(ctx context.Context, o ScrubOptions) (ScrubReport, error) {
+	out := ScrubReport{Next: o.From}
+	ctx, end, err := l.beginUpkeep(ctx)
+	if err != nil {
+		return out, err
+	}
+	defer end()
 	l.mu.Lock()
-	var sealed []*segment
+	out.Next = max(o.From, l.start)
+	var todo []*segment
 	for _, s := range l.segments {
-		if s.closed && s.index == nil {
-			sealed = append(sealed, s)
+		if s.closed && s.index == nil && s.end > out.Next {
+			todo = append(todo, s)
 		}
 	}
 	l.mu.Unlock()
-	var out []CorruptError
-	for _, s := range sealed {
+	for _, s := range todo {
 		if ctx.Err() != nil {
 			return out, ctx.Err()
 		}
-		found, err := l.scrub(s)
+		found, bytes, err := l.scrub(ctx, s, o.Pace)
+		out.Bytes += bytes
 		if err != nil {
 			return out, err
 		}
-		out = append(out, found...)
+		out.Damaged = append(out.Damaged, found...)
+		out.Segments++
+		out.Next = s.end
 	}
 	return out, nil
 }
 
-func (l *Log) scrub(s *segment) ([]CorruptError, error) {
+func (l *Log) scrub(ctx context.Context, s *segment, pace *Pace) (out []CorruptError, bytes int64, err error) {
 	f, err := l.disk.handles.acquire(s)
 	if err != nil {
-		if l.Start() >= s.end {
-			return nil, nil // it went meanwhile
+		if l.Start() >= s.end || !l.holdsSegment(s) {
+			return nil, 0, nil // it went meanwhile
 		}
-		return nil, err
+		return nil, 0, err
 	}
 	defer l.disk.handles.release(s)
+	in := &paced{File: f, ctx: ctx, pace: pace, path: s.path}
 	whole := func(reason string) []CorruptError {
 		return []CorruptError{{File: s.path, From: s.base, Next: s.end, Reason: reason}}
 	}
-	found, err := l.survey(s, f)
-	if disk := (*env.DiskError)(nil); errors.As(err, &disk) {
-		return whole(err.Error()), nil
+	fresh := &segment{base: s.base, path: s.path, end: s.end}
+	found, err := fresh.scan(in, l.secret, false, 0, 0)
+	switch disk := (*env.DiskError)(nil); {
+	case ctx.Err() != nil:
+		return nil, in.bytes, ctx.Err()
+	case err != nil && !l.holdsSegment(s):
+		return nil, in.bytes, nil // it was cut while it was read
+	case errors.As(err, &disk):
+		return whole(err.Error()), in.bytes, nil
+	case err != nil:
+		return nil, in.bytes, err
 	}
-	if err != nil {
-		return nil, err
-	}
-	var out []CorruptError
 	for _, d := range found.damages {
 		out = append(out, CorruptError{File: s.path, Pos: d.pos, From: d.from, Next: d.next, Reason: d.reason})
+	}
+	if len(out) > 0 {
+		// Who reads it next needn't find that out. What is whole is not kept in memory for having been looked at.
+		s.lookup.Store(&lookup{index: fresh.index, pos: fresh.pos, damages: found.damages, whole: true})
 	}
 	if c, ok := f.(sealed); ok && c.check() != nil {
 		out = append(out, CorruptError{File: s.path, From: s.end, Next: s.end, Reason: c.check().Error()})
 	}
-	fresh := &segment{base: s.base, path: s.path, end: s.end}
+	fresh = &segment{base: s.base, path: s.path, end: s.end}
 	if _, err := fresh.readFooter(f, l.secret); err != nil && len(out) == 0 {
 		out = append(out, CorruptError{File: s.path, Pos: s.pos, From: s.end, Next: s.end, Reason: err.Error()})
 	}
-	return out, nil
+	if len(out) > 0 && !l.holdsSegment(s) {
+		return nil, in.bytes, nil
+	}
+	return out, in.bytes, nil
 }

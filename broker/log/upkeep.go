@@ -1,0 +1,51 @@
+package log
+
+import (
+	"context"
+	"sync"
+)
+
+// upkeep is what works on a log's sealed segments in the background: closing the log stops it, and
+// waits for it.
+type upkeep struct {
+	working     sync.WaitGroup
+	compressing sync.Mutex // one at a time
+
+	// Guarded by the log's mu.
+	over   bool
+	life   context.Context // from the first use on
+	endAll context.CancelFunc
+}
+
+// beginUpkeep lets something work on sealed segments until end, with a context that closing the log ends as well.
+func (l *Log) beginUpkeep(ctx context.Context) (_ context.Context, end func(), err error) {
+	u := &l.upkeep
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if u.over || l.closed {
+		return nil, nil, ErrClosed
+	}
+	if u.life == nil {
+		u.life, u.endAll = context.WithCancel(context.Background())
+	}
+	u.working.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(u.life, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+		u.working.Done()
+	}, nil
+}
+
+// endUpkeep stops what works in the background, waits for it, and lets nothing more begin.
+func (l *Log) endUpkeep() {
+	u := &l.upkeep
+	l.mu.Lock()
+	u.over = true
+	if u.endAll != nil {
+		u.endAll()
+	}
+	l.mu.Unlock()
+	u.working.Wait()
+}
