@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -537,4 +538,104 @@ func TestCompressingWhatGoes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The same on the machine's own files: compressed, cut within, read by who opened the old file, begun anew, closed in order.
+func TestSegmentsChangeTheirFormOnRealFiles(t *testing.T) {
+	dir := t.TempDir()
+	d := openDisk(t, env.OS, dir, small)
+	l := openLog(t, d, orders)
+	put(t, l, 1000)
+	l.Roll()
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	reading := l.NewCursor(1)
+	if v, err := reading.Read(1); err != nil || v.End == v.From {
+		t.Fatal(err)
+	}
+	before := l.Stats().Bytes
+	if saved := squeeze(t, l); saved < before/2 || onDisk(t, env.OS, l) != before-saved {
+		t.Errorf("%d of %d bytes were saved, %d are left", saved, before, onDisk(t, env.OS, l))
+	}
+	if v, err := reading.Read(1); err != nil || v.End == v.From {
+		t.Fatal(err)
+	}
+	mustRead(t, l, 1, 1001)
+	if end, err := l.TruncateTo(505); err != nil || end != 505 {
+		t.Fatal(end, err)
+	}
+	if err := d.CloseMarked([]byte("in order")); err != nil {
+		t.Fatal(err)
+	}
+	d = openDisk(t, env.OS, dir, small)
+	if string(d.Mark()) != "in order" {
+		t.Errorf("%q", d.Mark())
+	}
+	l = openLog(t, d, orders)
+	mustRead(t, l, 1, 505)
+	if err := l.ResetTo(2000); err != nil {
+		t.Fatal(err)
+	}
+	putEpoch(t, l, 1, 10)
+	ranged(t, l, 2000, 2010, Epoch{1, 2000})
+	_ = d.Close()
+	ranged(t, openLog(t, openDisk(t, env.OS, dir, small), orders), 2000, 2010, Epoch{1, 2000})
+}
+
+// Any file in a segment's place: no panic, no more memory than the file is worth, and what can be opened can be read.
+func FuzzCompressedFile(f *testing.F) {
+	fsys := crashfs.New()
+	d, err := OpenDisk(fsys, "data", squeezable)
+	if err != nil {
+		f.Fatal(err)
+	}
+	l := openLog(f, d, orders)
+	put(f, l, 60)
+	l.Roll()
+	squeeze(f, l)
+	_ = d.Close()
+	path := l.segments[0].path
+	info, err := fsys.Stat(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	good := make([]byte, info.Size)
+	file, err := fsys.Open(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := readFull(file, good, 0); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add(good[:len(good)-trailerSize-descriptionSize-4])
+	f.Add(good[descriptionSize:])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > descriptionSize {
+			// With its checksum made right, what the header says has to be looked at.
+			le.PutUint32(data, descriptionSize)
+			data[8], data[9] = kindCompressed, frameVersion
+			seal(data[:descriptionSize])
+		}
+		fsys := crashfs.New()
+		file, err := fsys.Create("file")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.WriteAt(data, 0); err != nil {
+			t.Fatal(err)
+		}
+		c, err := openCompressed(file, &blockCache{})
+		if err != nil || c == nil {
+			return
+		}
+		size, _ := c.Size()
+		buf := make([]byte, 64<<10)
+		for at := int64(0); at < min(size, 4<<20); at += int64(len(buf)) {
+			if _, err := c.ReadAt(buf, at); err != nil && err != io.EOF {
+				t.Fatal(err)
+			}
+		}
+	})
 }

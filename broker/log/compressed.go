@@ -132,6 +132,9 @@ func openCompressed(f env.File, cache *blockCache) (*compressed, error) {
 	}
 	c := &compressed{f: f, cache: cache, length: length}
 	d, _, headErr := describe(head[:], kindCompressed)
+	if headErr == nil && int64(d.blocks) > length/blockHeader {
+		headErr = errors.New("it says what can't be")
+	}
 	index, pos, indexErr := readIndex(f, length)
 	for _, err := range []error{headErr, indexErr} {
 		if newer, ok := errors.AsType[*newerError](err); ok {

@@ -194,6 +194,9 @@ func (l *Log) cut(base uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.settle()
+	if err := l.writable(); err != nil {
+		return err // the last round failed, so what is below isn't known to be safe
+	}
 	l.dropTail()
 	for n := len(l.segments); n > 0 && l.segments[n-1].base >= base; n-- {
 		s := l.segments[n-1]
