@@ -63,6 +63,18 @@ func absent(state *coordination.State) (ids []string) {
 	return ids
 }
 
+// lostOf are brokers that shards list and that will not come back: the pod of their name has another volume
+// now. Whose name is forgotten is lost only if no pod is left that it could be.
+func lostOf(state *coordination.State, name func(id string) string, pods []string, joined map[string]bool) (ids []string) {
+	all := !slices.ContainsFunc(pods, func(pod string) bool { return !joined[pod] })
+	for _, id := range absent(state) {
+		if pod := name(id); pod == "" && all || pod != "" && joined[pod] {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // whoWas finds the broker of a pod that is down among those that shards list and that are away. Which of
 // them it is may have been forgotten; then it may be any, unless they can be of nobody else.
 func whoWas(pod string, pods []string, joined map[string][]string, strangers []string, name func(id string) string) (ids []string, unknown bool) {
@@ -86,7 +98,7 @@ func whoWas(pod string, pods []string, joined map[string][]string, strangers []s
 }
 
 // relieved are those whose drain is to end: they are wanted again, or they are gone and hold nothing.
-func relieved(state *coordination.State, name func(id string) string, pods Pods, leavers []plan.Leaver, blocked bool) (all []plan.Relieved) {
+func relieved(state *coordination.State, name func(id string) string, pods Pods, leavers []plan.Leaver, lost []string, blocked bool) (all []plan.Relieved) {
 	for id, mode := range state.Drains() {
 		if mode != coordination.DrainAll {
 			continue
@@ -97,7 +109,7 @@ func relieved(state *coordination.State, name func(id string) string, pods Pods,
 			goes = holds(state, id) || slices.ContainsFunc(leavers, func(l plan.Leaver) bool { return slices.Contains(l.Brokers, id) })
 			broker.Name = name(id)
 		}
-		if !goes || blocked {
+		if !goes || blocked && !slices.Contains(lost, id) {
 			all = append(all, plan.Relieved{ID: id, Pod: broker.Name})
 		}
 	}

@@ -47,13 +47,15 @@ func shardFacts(state *coordination.State, shard *coordination.Shard, spec *coor
 		Leader: name(id), LeaderID: id, Led: leads(state, shard),
 		Want: wanted(shard, spec), Min: shard.MinInSync(spec), Unclean: spec.UncleanElection,
 	}
+	synced := spec.Durability == "" || spec.Durability == coordination.Synced
 	for _, id := range shard.Replicas {
 		broker, there := state.Broker(id)
 		member, in := shard.Member(id)
 		facts.Replicas = append(facts.Replicas, plan.ReplicaFacts{
 			Broker: name(id), ID: id, Away: !there,
-			Member:   in && (!there || broker.Holds(member.Incarnation)),
-			Suspect:  state.Suspect(id, shard.Topic, shard.Number),
+			Member:   in,
+			Current:  in && there && broker.Holds(member.Incarnation),
+			Suspect:  state.Suspect(id, shard.Topic, shard.Number) || in && there && !synced && !broker.Holds(member.Incarnation),
 			Removing: slices.Contains(shard.Removing, id),
 		})
 	}
@@ -88,7 +90,7 @@ func wanted(shard *coordination.Shard, spec *coordination.TopicSpec) int {
 	if spec.Replicas > 0 {
 		return spec.Replicas
 	}
-	return max(1, len(shard.Replicas)-len(shard.Adding))
+	return max(1, len(shard.Replicas)-max(len(shard.Adding), len(shard.Removing)))
 }
 
 // Pods are those of the brokers, as they are and as they should be.
@@ -160,7 +162,13 @@ func clusterFacts(state *coordination.State, name func(id string) string, pods P
 		}
 	}
 	facts.Leavers = leavers(state, name, pods)
-	facts.Relieved = relieved(state, name, pods, facts.Leavers, len(facts.Demanding) > 0)
+	lost := lostOf(state, name, pods.names(), joined)
+	for _, id := range lost {
+		if state.Drain(id) != coordination.DrainAll {
+			facts.Lost = append(facts.Lost, plan.Relieved{ID: id, Pod: name(id)})
+		}
+	}
+	facts.Relieved = relieved(state, name, pods, facts.Leavers, lost, len(facts.Demanding) > 0)
 	return facts
 }
 

@@ -94,6 +94,7 @@ const (
 	NoLeader         Reason = "NoLeader"
 	Suspect          Reason = "Suspect"
 	NotEnoughInSync  Reason = "NotEnoughInSync"
+	NotEnoughBrokers Reason = "NotEnoughBrokers"
 	TopicMissing     Reason = "TopicMissing"
 	WaitingForTopic  Reason = "WaitingForTopic"
 

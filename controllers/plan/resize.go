@@ -23,6 +23,10 @@ func resize(f Facts) (Action, bool) {
 		r := f.Shards.Relieved[0]
 		return Action{Kind: EndDrain, Target: r.ID, Reason: DrainEnded, Message: fmt.Sprintf("%s is drained no longer", cmp.Or(r.Pod, "broker "+r.ID))}, true
 	}
+	if len(f.Shards.Lost) > 0 {
+		l := f.Shards.Lost[0]
+		return Action{Kind: Drain, Target: l.ID, Reason: Draining, Message: fmt.Sprintf("draining broker %s, whose volume %s has no more: others take its replicas", l.ID, cmp.Or(l.Pod, "no pod"))}, true
+	}
 	if !f.shrinking() || !f.Brokers.Settled || len(f.Shards.Leavers) == 0 {
 		return Action{}, false
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
 // ShardFacts say who serves a shard.
@@ -22,13 +24,14 @@ type ShardFacts struct {
 type ReplicaFacts struct {
 	Broker, ID string
 	Away       bool // it is not a member now
-	Member     bool // it is in the in-sync set, be it there or not
+	Member     bool // it is in the in-sync set, in whatever life
+	Current    bool // and in the one that it is in, or has all that it had then
 	Suspect    bool // it can't vouch for what it has
 	Removing   bool // it goes when the others are in sync
 }
 
 // InSync says that it is there and has everything that was acknowledged.
-func (r ReplicaFacts) InSync() bool { return r.Member && !r.Away }
+func (r ReplicaFacts) InSync() bool { return r.Current && !r.Away }
 
 // InSync is how many replicas there are that do.
 func (s ShardFacts) InSync() (n int) {
@@ -52,7 +55,8 @@ func (s ShardFacts) names(which func(ReplicaFacts) bool) (names []string) {
 }
 
 // placed waits until all shards are led by a broker that is there, and enough replicas are in sync.
-func placed(link Link, shards []ShardFacts, want int) (Action, bool) {
+func placed(link Link, shards []ShardFacts, spec *coordination.TopicSpec) (Action, bool) {
+	want, least := spec.Shards, spec.ResolvedMinInSync(spec.ResolvedReplicas(link.Joined))
 	for _, s := range shards {
 		if s.single() && len(s.Replicas) == 1 && s.Replicas[0].Away {
 			return Action{Kind: Wait, Reason: BrokerAway, Target: s.Leader, Message: fmt.Sprintf("the records are on broker %s alone, which is away; they come back with it and its volume", s.Leader)}, true
@@ -61,6 +65,11 @@ func placed(link Link, shards []ShardFacts, want int) (Action, bool) {
 	switch {
 	case len(shards) < want && link.Joined == 0:
 		return Action{Kind: Wait, Reason: WaitingForBroker, Message: fmt.Sprintf("no broker of Broker %s has joined yet", link.Broker)}, true
+	case len(shards) < want && link.Joined < least && link.Wanted < least:
+		return Action{Kind: Stall, Reason: NotEnoughBrokers, Message: fmt.Sprintf("%s must be in sync, and Broker %s asks for %s: raise its spec.replicas, or ask for fewer replicas",
+			count(least, "replica"), link.Broker, count(link.Wanted, "broker"))}, true
+	case len(shards) < want && link.Joined < least:
+		return Action{Kind: Wait, Reason: NotEnoughBrokers, Message: fmt.Sprintf("%s must be in sync, and %s of Broker %s have joined so far", count(least, "replica"), count(link.Joined, "broker"), link.Broker)}, true
 	case len(shards) < want:
 		return Action{Kind: Wait, Reason: Placing, Message: "a broker is being chosen"}, true
 	}
@@ -85,8 +94,8 @@ func placed(link Link, shards []ShardFacts, want int) (Action, bool) {
 
 // leaderless says what is to happen before a shard of several replicas is led again.
 func (s ShardFacts) leaderless() Action {
-	able := s.names(func(r ReplicaFacts) bool { return r.InSync() && !r.Suspect })
-	suspect := s.names(func(r ReplicaFacts) bool { return r.InSync() && r.Suspect })
+	able := s.names(func(r ReplicaFacts) bool { return r.Member && !r.Away && !r.Suspect })
+	suspect := s.names(func(r ReplicaFacts) bool { return r.Member && !r.Away && r.Suspect })
 	away := s.names(func(r ReplicaFacts) bool { return r.Member && r.Away })
 	unclean := "; or write uncleanElection: Allowed, which gives up what only they have"
 	if s.Unclean {

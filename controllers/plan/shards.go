@@ -33,6 +33,9 @@ type Shards struct {
 	Demanding []string
 	// Leavers are the pods that are not wanted any more, the highest ordinal first.
 	Leavers []Leaver
+	// Lost are brokers that shards list and that nobody will be again, since their pods have other volumes;
+	// those that are not drained yet.
+	Lost []Relieved
 	// Relieved are the brokers that are drained and need not be.
 	Relieved []Relieved
 }
@@ -51,7 +54,7 @@ type Leaver struct {
 	Rested bool
 }
 
-// Relieved is a broker whose drain is to end.
+// Relieved is a broker whose drain is to begin or to end.
 type Relieved struct {
 	ID  string
 	Pod string // empty: it is not known by a name

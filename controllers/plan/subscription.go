@@ -35,7 +35,7 @@ func Subscription(f SubscriptionFacts) Action {
 		f.waiting,
 		func() (Action, bool) { return refusal(f.Refused) },
 		f.write,
-		func() (Action, bool) { return placed(f.Link, f.Shards, f.Topic.Spec.Shards) },
+		func() (Action, bool) { return placed(f.Link, f.Shards, &f.Topic.Spec) },
 	} {
 		if action, ok := step(); ok {
 			return action

@@ -230,7 +230,7 @@ func ReleasedSpec(topic *coordination.Topic) coordination.TopicSpec {
 }
 
 func (f TopicFacts) place(TopicFacts) (Action, bool) {
-	return placed(f.Link, f.Shards, f.Spec.Shards)
+	return placed(f.Link, f.Shards, &f.Spec)
 }
 
 // troubled says that the broker can't take or read records of the Topic.

@@ -19,7 +19,7 @@ func manifestOwner(name, uid string) coordination.Owner {
 // servedTopic is one that is as asked for.
 // single is a shard of one replica that is served.
 func single(broker string) ShardFacts {
-	return ShardFacts{Leader: broker, LeaderID: "id-" + broker, Led: true, Want: 1, Min: 1, Replicas: []ReplicaFacts{{Broker: broker, ID: "id-" + broker, Member: true}}}
+	return ShardFacts{Leader: broker, LeaderID: "id-" + broker, Led: true, Want: 1, Min: 1, Replicas: []ReplicaFacts{{Broker: broker, ID: "id-" + broker, Member: true, Current: true}}}
 }
 
 // tripled is one of three replicas, on main-0, which leads, main-1 and main-2.
@@ -27,7 +27,7 @@ func tripled(change func(*ShardFacts)) func(*TopicFacts) {
 	s := single("main-0")
 	s.Want, s.Min = 3, 2
 	for _, other := range []string{"main-1", "main-2"} {
-		s.Replicas = append(s.Replicas, ReplicaFacts{Broker: other, ID: "id-" + other, Member: true})
+		s.Replicas = append(s.Replicas, ReplicaFacts{Broker: other, ID: "id-" + other, Member: true, Current: true})
 	}
 	return func(f *TopicFacts) {
 		f.Spec.Replicas, f.Found.Spec.Replicas = 3, 3
@@ -74,24 +74,30 @@ func TestTopic(t *testing.T) {
 		{"two in sync of one", func(f *TopicFacts) { f.Spec.Replicas, f.Spec.MinInSync = 1, 2 }, "Stall Invalid", "minInSync: 1 or less; until then the Topic is served as it was"},
 		{"replicated", tripled(func(*ShardFacts) {}), "None Served", "replicated on main-0 (leader), main-1, main-2"},
 		{"one away", tripled(func(s *ShardFacts) { s.Replicas[1].Away = true }), "None UnderReplicated", "main-1 is away; replicated on main-0 (leader), main-2"},
-		{"one behind", tripled(func(s *ShardFacts) { s.Replicas[2].Member = false }), "None UnderReplicated", "main-2 is not in sync yet; replicated on main-0 (leader), main-1"},
+		{"one behind", tripled(func(s *ShardFacts) { s.Replicas[2].Current = false }), "None UnderReplicated", "main-2 is not in sync yet; replicated on main-0 (leader), main-1"},
 		{"one on its way out", tripled(func(s *ShardFacts) {
-			s.Replicas[2].Member, s.Replicas[2].Removing = false, true
-			s.Replicas = append(s.Replicas, ReplicaFacts{Broker: "main-3", ID: "id-main-3", Member: true})
+			s.Replicas[2].Member, s.Replicas[2].Current, s.Replicas[2].Removing = false, false, true
+			s.Replicas = append(s.Replicas, ReplicaFacts{Broker: "main-3", ID: "id-main-3", Member: true, Current: true})
 		}), "None Served", "main-0 (leader), main-1, main-3"},
 		{"fewer brokers than replicas", tripled(func(s *ShardFacts) { s.Replicas = s.Replicas[:2] }), "None UnderReplicated", "there are brokers for 2 of 3 replicas; replicated"},
-		{"too few in sync", tripled(func(s *ShardFacts) { s.Replicas[1].Away = true; s.Replicas[2].Member = false }), "Wait NotEnoughInSync",
+		{"too few in sync", tripled(func(s *ShardFacts) { s.Replicas[1].Away = true; s.Replicas[2].Current = false }), "Wait NotEnoughInSync",
 			"1 of 3 replicas are in sync and minInSync is 2: main-1 is away, main-2 is not in sync yet; it goes on when more are"},
 		{"nobody leads for a moment", tripled(func(s *ShardFacts) { s.Led = false; s.Replicas[0].Away = true }), "Wait NoLeader", "one of main-1, main-2 is about to"},
 		{"who could lead is away", tripled(func(s *ShardFacts) {
 			s.Led = false
-			s.Replicas[0].Away, s.Replicas[1].Away, s.Replicas[2].Member = true, true, false
+			s.Replicas[0].Away, s.Replicas[1].Away, s.Replicas[2].Member, s.Replicas[2].Current = true, true, false, false
 		}), "Wait NoLeader", "on main-0, main-1, which is away; it goes on when one of them is back; or write uncleanElection: Allowed"},
 		{"who could lead may lack something", tripled(func(s *ShardFacts) {
 			s.Led, s.Replicas[0].Suspect, s.Replicas[1].Away, s.Replicas[2].Suspect = false, true, true, true
 		}), "Wait Suspect", "main-0, main-2 may lack acknowledged records after a power cut or a fault of the disk; it goes on when main-1 is back"},
 		{"four shards, no Broker yet", func(f *TopicFacts) { f.Spec.Shards, f.Found, f.Link = 4, nil, Link{} }, "Stall ShardsUnsupported", "shards: 1"},
 		{"no broker to place on", func(f *TopicFacts) { f.Shards, f.Link.Joined = nil, 0 }, "Wait WaitingForBroker", "has joined yet"},
+		{"more in sync than there are brokers", func(f *TopicFacts) {
+			f.Spec.Replicas, f.Found.Spec.Replicas, f.Shards, f.Link.Joined, f.Link.Wanted = 3, 3, nil, 1, 1
+		}, "Stall NotEnoughBrokers", "2 replicas must be in sync, and Broker main asks for 1 broker: raise its spec.replicas"},
+		{"more in sync than have joined", func(f *TopicFacts) {
+			f.Spec.Replicas, f.Found.Spec.Replicas, f.Shards, f.Link.Joined, f.Link.Wanted = 3, 3, nil, 1, 3
+		}, "Wait NotEnoughBrokers", "1 broker of Broker main have joined so far"},
 		{"not placed yet", func(f *TopicFacts) { f.Shards = nil }, "Wait Placing", ""},
 		{"its broker away", func(f *TopicFacts) { f.Shards[0].Replicas[0].Away, f.Shards[0].Led = true, false }, "Wait BrokerAway", "main-0 alone, which is away; they come back with it"},
 		{"its broker back", func(f *TopicFacts) { f.Shards[0].Led = false }, "Wait Placing", "main-0, which has the records, is back"},

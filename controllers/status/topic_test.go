@@ -16,7 +16,7 @@ func TestTopicShowsWhatIsKnown(t *testing.T) {
 	facts := plan.TopicFacts{
 		Self: self, Name: "orders", Link: plan.Link{Exists: true, Known: true, Wanted: 1},
 		Found:  &coordination.Topic{Name: "orders", ID: "x", Owner: self, Spec: coordination.TopicSpec{Subjects: []string{"orders.>"}, Shards: 1}},
-		Shards: []plan.ShardFacts{{Leader: "main-0", LeaderID: "b0", Led: true, Want: 1, Min: 1, Replicas: []plan.ReplicaFacts{{Broker: "main-0", ID: "b0", Member: true}}}},
+		Shards: []plan.ShardFacts{{Leader: "main-0", LeaderID: "b0", Led: true, Want: 1, Min: 1, Replicas: []plan.ReplicaFacts{{Broker: "main-0", ID: "b0", Member: true, Current: true}}}},
 	}
 	topic := &v1alpha1.Topic{}
 	topic.Generation = 2
