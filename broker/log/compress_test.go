@@ -398,7 +398,7 @@ func TestAFlippedBitInACompressedSegment(t *testing.T) {
 		if err != nil || !noticed && len(found) == 0 {
 			t.Fatalf("bit %d of %d: nobody noticed (%v)", bit, info.Size*8, err)
 		}
-		if lost > 70 || try%4 < 2 && bit/8 != info.Size && lost > 0 && try%4 == 0 {
+		if lost > 70 || try%4 < 2 && lost > 0 { // of what describes the blocks there are two
 			t.Errorf("bit %d of %d cost %d records", bit, info.Size*8, lost)
 		}
 		_ = d.Close()
