@@ -39,6 +39,7 @@ type broker struct {
 
 	planning, campaigning bool
 	again                 bool // it is to plan once more
+	moveAfter             time.Duration
 }
 
 // role is what a broker is to a shard in one epoch; neither leading nor following: it waits for a newer one.
@@ -313,9 +314,8 @@ func (b *broker) assume(id shardID) {
 
 // named says whether the leader that the shard names is this process.
 func (b *broker) named(shard *coordination.Shard) bool {
-	return slices.ContainsFunc(shard.InSync, func(m coordination.Replica) bool {
-		return m.Broker == b.id && slices.Contains(b.lives, m.Incarnation)
-	})
+	m, in := shard.Member(b.id)
+	return in && (slices.Contains(b.lives, m.Incarnation) || b.w.mutation.LeadAgain)
 }
 
 func (r *role) end() {

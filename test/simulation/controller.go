@@ -2,8 +2,10 @@ package simulation
 
 import (
 	"slices"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/topic"
 )
 
 // govern is what a broker does as controller, or to become it.
@@ -42,7 +44,7 @@ func (b *broker) campaign() {
 // plan writes what the controller is to write next.
 func (b *broker) plan() {
 	b.again = false
-	if b.view == nil || b.view.controller != b.self {
+	if b.view == nil || b.view.controller != b.self || b.view.revision < b.view.term {
 		return
 	}
 	if b.planning {
@@ -50,7 +52,7 @@ func (b *broker) plan() {
 		return
 	}
 	view := b.view
-	writes, more := plan(b.w, view)
+	writes, more := b.planned(view)
 	b.again = more
 	if len(writes) == 0 {
 		return
@@ -69,71 +71,77 @@ func (b *broker) plan() {
 	})
 }
 
-// plan is a small planner: it places what isn't placed, and elects from the set.
-func plan(w *world, view *facts) (writes []coordination.Shard, more bool) {
-	for _, id := range w.ids {
-		shard, t := view.shards[id], w.topic(id)
-		if shard == nil {
-			if len(view.brokers) < t.Spec.Replicas {
-				continue
+// planned is what the real planner would have written, from what this broker has heard.
+func (b *broker) planned(view *facts) (writes []coordination.Shard, more bool) {
+	w := b.w
+	given := topic.Facts{
+		Brokers: view.brokers, Drains: view.drains, Topics: w.topics, MaxShards: topic.MaxShards,
+		HoldMoves: b.now() < b.moveAfter,
+		Shards: func(id string) []*coordination.Shard {
+			if s := view.shards[shardID{id, 0}]; s != nil {
+				return []*coordination.Shard{s}
 			}
-			s := coordination.Shard{Topic: id.topic, Number: id.number, Epoch: 1}
-			for i := range t.Spec.Replicas {
-				m := view.brokers[(i+len(writes))%len(view.brokers)].Replica()
-				s.Replicas = append(s.Replicas, m.Broker)
-				s.InSync = append(s.InSync, m)
+			return nil
+		},
+		Reported: func(broker, id string, shard int) (coordination.Suspect, bool) {
+			for _, s := range view.suspects[broker] {
+				if s.Topic == id && s.Shard == shard {
+					return s, true
+				}
 			}
-			s.Leader = s.Replicas[0]
-			writes = append(writes, s)
-			continue
-		}
-		at := slices.IndexFunc(shard.InSync, func(m coordination.Replica) bool { return m.Broker == shard.Leader })
-		if at >= 0 && view.lives(shard.InSync[at]) && view.drains[shard.Leader] == "" {
-			continue
-		}
-		after := *shard
-		after.Epoch++
-		after.InSync = slices.Clone(shard.InSync)
-		elected := slices.IndexFunc(shard.InSync, func(m coordination.Replica) bool { return view.lives(m) && view.drains[m.Broker] == "" })
-		if elected < 0 {
-			if at >= 0 && view.lives(shard.InSync[at]) {
-				continue
-			}
-			elected = slices.IndexFunc(shard.InSync, func(m coordination.Replica) bool { return view.lives(m) })
-		}
-		if elected < 0 && (t.Spec.Durability == coordination.Synced || w.mutation.TrustReturned) {
-			elected = slices.IndexFunc(shard.InSync, func(m coordination.Replica) bool { return view.broker(m.Broker) != nil })
-		} else if elected < 0 {
-			elected = greatest(view, shard)
-		}
-		if elected < 0 {
-			continue
-		}
-		m := view.broker(shard.InSync[elected].Broker).Replica()
-		after.InSync[elected], after.Leader = m, m.Broker
-		writes = append(writes, after)
+			return coordination.Suspect{}, false
+		},
 	}
-	return writes, false
+	if w.mutation.TrustReturned {
+		given.Reported, given.Topics = nil, trusting(w.topics)
+	}
+	p := topic.PlanPlacement(given)
+	for _, write := range p.Writes {
+		w.logf("%s: plans %s: %s", b.id, write.Shard.String(), write.Reason)
+		writes = append(writes, write.Shard)
+	}
+	if p.Moves > 0 {
+		b.moveAfter = b.now() + movesPause
+	}
+	if w.mutation.ElectAnyone {
+		writes = anyone(w, view, writes)
+	}
+	return writes, p.More || p.Held
 }
 
-// greatest is which member of the last set goes furthest, when all of it are there and have said so.
-func greatest(view *facts, shard *coordination.Shard) int {
-	best, found := coordination.Suspect{}, -1
-	for i, m := range shard.InSync {
-		b := view.broker(m.Broker)
-		if b == nil {
-			return -1
+// movesPause is how long a controller waits between moves for balance.
+const movesPause = time.Second
+
+// trusting are the Topics as if all of them were synced.
+func trusting(topics []*coordination.Topic) (all []*coordination.Topic) {
+	for _, t := range topics {
+		synced := *t
+		synced.Spec.Durability = coordination.Synced
+		all = append(all, &synced)
+	}
+	return all
+}
+
+// anyone elects the last of a shard's replicas that is there, in sync or not.
+func anyone(w *world, view *facts, writes []coordination.Shard) []coordination.Shard {
+	for _, id := range w.ids {
+		shard := view.shards[id]
+		if shard == nil {
+			continue
 		}
-		if b.Holds(m.Incarnation) {
-			return i
+		if m, ok := shard.Member(shard.Leader); ok && view.lives(m) {
+			continue
 		}
-		at := slices.IndexFunc(view.suspects[m.Broker], func(s coordination.Suspect) bool { return s.Topic == shard.Topic && s.Shard == shard.Number })
-		if at < 0 {
-			return -1
-		}
-		if s := view.suspects[m.Broker][at]; found < 0 || s.Epoch > best.Epoch || s.Epoch == best.Epoch && s.End > best.End {
-			best, found = s, i
+		writes = slices.DeleteFunc(writes, func(s coordination.Shard) bool { return s.Topic == id.topic })
+		for _, other := range slices.Backward(shard.Replicas) {
+			if m := view.broker(other); m != nil {
+				after := *shard
+				after.Epoch++
+				after.Leader, after.InSync = other, []coordination.Replica{m.Replica()}
+				writes = append(writes, after)
+				break
+			}
 		}
 	}
-	return found
+	return writes
 }

@@ -213,7 +213,8 @@ type swapped struct {
 func (e *etcd) swap(self coordination.Replica, before *coordination.Shard, inSync []coordination.Replica) swapped {
 	id := shardID{before.Topic, before.Number}
 	f := e.facts
-	ok := f.shards[id].Revision == before.Revision && f.lives(self)
+	now := f.shards[id]
+	ok := (now.Revision == before.Revision || e.w.mutation.SwapBlindly) && f.lives(self)
 	for _, m := range inSync {
 		if m != self && !slices.Contains(before.InSync, m) {
 			ok = ok && f.lives(m)
@@ -222,7 +223,7 @@ func (e *etcd) swap(self coordination.Replica, before *coordination.Shard, inSyn
 	if !ok {
 		return swapped{}
 	}
-	after := *before
+	after := *now
 	after.InSync = slices.Clone(inSync)
 	e.change(func(f *facts) {
 		after.Revision = f.revision

@@ -155,11 +155,15 @@ func (w *world) drain(b *broker, mode coordination.DrainMode) {
 
 // trouble has faults strike until their time is over.
 func (w *world) trouble(until time.Duration) {
+	among := faults
+	if len(w.only) > 0 {
+		among = slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return !slices.Contains(w.only, f.name) })
+	}
 	w.after(w.between(w.shape.every/4, w.shape.every*2), func() {
 		if w.now >= until {
 			return
 		}
-		f := faults[w.rng.IntN(len(faults))]
+		f := among[w.rng.IntN(len(among))]
 		w.logf("FAULT %s", f.name)
 		f.strike(w)
 		w.trouble(until)

@@ -83,6 +83,13 @@ type following struct {
 func follow(b *broker, id shardID, shard *coordination.Shard) *following {
 	f := &following{b: b, id: id, epoch: shard.Epoch, leader: shard.Leader, logs: b.disk.open(id)}
 	b.w.logf("%s: follows %s of %s in epoch %d: ends %d %d", b.id, shard.Leader, id, shard.Epoch, f.logs[0].end, f.logs[1].end)
+	if known := b.known(id); b.w.mutation.TruncateToHigh {
+		for p, log := range f.logs {
+			if known[p] >= log.base() && known[p] < log.end {
+				log.cut(known[p])
+			}
+		}
+	}
 	f.b.link(f.leader)
 	f.ask()
 	return f
@@ -173,7 +180,7 @@ func (f *following) copied(n int, p replica.Part, b *batch, high [replica.Parts]
 		f.b.w.logf("%s: %s %s ends at %d, not at %d; asks again", f.b.id, f.id, p, log.end, b.first)
 		f.ask()
 		return
-	case b.epoch < log.epoch:
+	case b.epoch < log.epoch && !f.b.w.mutation.FollowOn:
 		f.b.w.fail(Impossible, "%s: a batch of epoch %d follows one of %d in %s %s", f.b.id, b.epoch, log.epoch, f.id, p)
 		return
 	}

@@ -28,6 +28,7 @@ type book struct {
 	where map[value]uint64 // of safe
 	acked uint64           // greatest offset that was acknowledged
 	start uint64           // what is below was trimmed
+	highs map[int64]uint64 // the greatest watermark of each epoch
 	loose bool             // it lost what only one disk had, as the Topic's durability allows
 }
 
@@ -40,7 +41,7 @@ func (j *judge) of(id shardID, p replica.Part) *book {
 		j.books[id] = &[replica.Parts]*book{}
 		for p := range replica.Parts {
 			j.books[id][p] = &book{w: j.w, shard: id, part: p, safe: make([]value, 1, 256), start: 1,
-				seen: map[uint64]value{}, sure: map[uint64]value{}, where: map[value]uint64{}}
+				seen: map[uint64]value{}, sure: map[uint64]value{}, where: map[value]uint64{}, highs: map[int64]uint64{}}
 		}
 	}
 	return j.books[id][p]
@@ -70,8 +71,39 @@ func (j *judge) safe(l *leading, p replica.Part, from, to uint64) {
 		}
 		b.passed(l, at, v)
 	}
-	if j.inside && l.b.durability(l.id) == coordination.Synced {
+	b.highs[l.epoch] = max(b.highs[l.epoch], to)
+	if !j.inside {
+		return
+	}
+	if l.b.durability(l.id) == coordination.Synced {
 		j.hold(l.id, p, from, to)
+		j.enough(l, p, to)
+	}
+}
+
+// opened is told that a leader lets read, up to a watermark. All that was safe in earlier epochs is below it.
+func (b *book) opened(l *leading, high uint64) {
+	for epoch, before := range b.highs {
+		if epoch < l.epoch && before > high && !b.loose {
+			b.w.fail(StaleRead, "%s lets %s be read in epoch %d up to %d; in epoch %d it was read up to %d", l.b.id, b, l.epoch, high, epoch, before)
+		}
+	}
+}
+
+// enough checks that what a watermark passed is on as many brokers as the Topic asks for.
+func (j *judge) enough(l *leading, p replica.Part, to uint64) {
+	b, copies := j.of(l.id, p), 0
+	if b.loose || to-1 < b.start {
+		return
+	}
+	for _, other := range j.w.brokers {
+		log := other.disk.open(l.id)[p]
+		if v, ok := log.value(to - 1); ok && v == b.safe[to-1] && log.safe(l.b.durability(l.id)) >= to || log.start >= to {
+			copies++
+		}
+	}
+	if least := j.w.minimum(l.core.Shard()); copies < least {
+		j.w.fail(TooFew, "%s has %v safe at %d of %s in epoch %d, which is on %d brokers (%d are the minimum)", l.b.id, b.safe[to-1], to-1, b, l.epoch, copies, least)
 	}
 }
 

@@ -73,7 +73,7 @@ func lead(b *broker, id shardID, shard *coordination.Shard) *leading {
 		l.high[p] = min(b.known(id)[p], part.end)
 	}
 	b.w.logf("%s: leads %s in epoch %d: ends %v, known safe %v, set %s", b.id, id, shard.Epoch, ends, l.high, members(shard.InSync))
-	l.core = b.w.mutation.core(replica.NewLeader(b.self, shard, b.w.minimum(shard), ends, l.high), ends)
+	l.core = b.w.mutation.core(replica.NewLeader(b.self, shard, b.w.mutation.minimum(b.w.minimum(shard)), ends, l.high), b.self, l.high)
 	for p, part := range l.logs {
 		l.core.Safe(replica.Part(p), part.safe(b.durability(id)))
 	}
@@ -97,7 +97,7 @@ func (l *leading) end() {
 func (l *leading) alive(m coordination.Replica) bool { return l.b.view.lives(m) }
 
 func (l *leading) adopt(shard *coordination.Shard) {
-	l.core.Adopt(l.b.self, shard, l.b.w.minimum(shard))
+	l.core.Adopt(l.b.self, shard, l.b.w.mutation.minimum(l.b.w.minimum(shard)))
 	l.core.Gone(l.alive)
 	l.moved()
 	l.want()
@@ -318,7 +318,7 @@ func (b *broker) publish(id shardID, p replica.Part, values []value, expected *u
 // fetch reads what is safe from an offset on, for a client.
 func (b *broker) fetch(id shardID, p replica.Part, from uint64) (first uint64, values []value, ok bool) {
 	r := b.roles[id]
-	if r == nil || r.lead == nil || !b.w.mutation.ReadEarly && !r.lead.core.Readable() {
+	if r == nil || r.lead == nil || !b.w.mutation.ReadAtOnce && !r.lead.core.Readable() {
 		return 0, nil, false
 	}
 	l := r.lead
@@ -326,6 +326,7 @@ func (b *broker) fetch(id shardID, p replica.Part, from uint64) (first uint64, v
 	if b.w.mutation.ReadEarly {
 		high = l.logs[p].end
 	}
+	b.w.judge.of(id, p).opened(l, high)
 	from = max(from, l.logs[p].start)
 	for at := from; at < min(high, from+64); at++ {
 		v, _ := l.logs[p].value(at)

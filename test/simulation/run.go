@@ -19,6 +19,10 @@ type Options struct {
 	Mutation Mutation
 	// Outside has only promises to clients looked at, not what brokers have on their disks on the way.
 	Outside bool
+	// Faults are the names of those that strike; none: all do.
+	Faults []string
+	// Harsh has them strike in quick succession.
+	Harsh bool
 }
 
 // Result is what came of a run.
@@ -54,8 +58,11 @@ func Run(seed uint64, o Options) (r Result) {
 }
 
 func newWorld(seed uint64, o Options) *world {
-	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, seed)), trace: o.Trace, mutation: o.Mutation}
+	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, seed)), trace: o.Trace, mutation: o.Mutation, only: o.Faults}
 	w.shape = shape{brokers: 3 + w.rng.IntN(3), shards: 1 + w.rng.IntN(3), faults: w.between(8*time.Second, 25*time.Second), every: w.between(200*time.Millisecond, 3*time.Second)}
+	if o.Harsh {
+		w.shape.every = w.between(150*time.Millisecond, 800*time.Millisecond)
+	}
 	w.network, w.etcd, w.judge = newNetwork(w), newEtcd(w), newJudge(w, !o.Outside)
 	for i := range w.shape.shards {
 		t := &coordination.Topic{Name: fmt.Sprintf("t%d", i), ID: fmt.Sprintf("t%d", i), Created: time.Unix(int64(i), 0), Revision: 1,

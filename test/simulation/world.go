@@ -20,6 +20,7 @@ type world struct {
 
 	shape    shape
 	mutation Mutation
+	only     []string  // names of faults; none: all
 	brokers  []*broker // by id
 	etcd     *etcd
 	network  *network
@@ -132,6 +133,8 @@ const (
 	LostMiddle     Kind = "LostMiddle"     // in between
 	LostPostfix    Kind = "LostPostfix"    // of its last
 	NotInSync      Kind = "NotInSync"      // a member of the in-sync set lacks what was declared safe
+	TooFew         Kind = "TooFew"         // something was declared safe on fewer brokers than the Topic asks for
+	StaleRead      Kind = "StaleRead"      // a new leader let read less than an earlier one had
 	Unpublished    Kind = "Unpublished"    // a value that nobody published
 	OutOfOrder     Kind = "OutOfOrder"     // two of one publisher's records have changed places
 	Duplicated     Kind = "Duplicated"     // one value stands twice
