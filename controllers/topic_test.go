@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -171,6 +172,13 @@ func TestTopicAndSubscriptionAreServed(t *testing.T) {
 	w.untilSubscription("billing", "Served")
 
 	// Converged, they cost nothing: not by themselves, not when the operator is started again.
+	w.restartOperator(func(o *controllers.Options) { o.PollInterval = 300 * time.Millisecond })
+	eventually(t, "waiting for the numbers", func(context.Context) error {
+		if s := w.untilSubscription("billing", "Served").Status; s.Pending != 1 {
+			return fmt.Errorf("the Subscription's status is %+v", s)
+		}
+		return nil
+	})
 	w.quiet()
 	before, revision := len(w.written()), f.revision()
 	w.restartOperator(func(o *controllers.Options) {})
