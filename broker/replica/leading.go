@@ -39,7 +39,7 @@ type Leading struct {
 type firstBatch struct{ start, base uint64 }
 
 // Lead begins to lead a shard in the epoch that it has. What its logs hold by then is promised: it is
-// acknowledged as soon as it is safe everywhere.
+// acknowledged as soon as it is safe everywhere. What of it isn't safe here yet is flushed.
 func (x *Exchange) Lead(c LeadConfig) *Leading {
 	l := &Leading{x: x, config: c, epoch: c.Shard.Epoch}
 	x.mu.Lock()
@@ -68,7 +68,32 @@ func (x *Exchange) Lead(c LeadConfig) *Leading {
 	defer l.mu.Unlock()
 	l.publish()
 	l.enrol(lives)
+	if safe != l.grown {
+		x.disk.do(l.flush)
+	}
 	return l
+}
+
+// flush makes what the logs held when the epoch began safe here: of some of it nobody had asked that.
+func (l *Leading) flush() {
+	l.use.RLock()
+	moved := false
+	for p := range Parts {
+		lg := l.config.Logs[p]
+		if l.ended.Load() {
+			break
+		}
+		_, end, _ := lg.Offsets()
+		if err := lg.Flush(); err != nil {
+			l.x.complain("flush "+lg.Name(), "Could not make safe what a log held when its epoch began", "log", lg.Name(), "error", err)
+			continue
+		}
+		moved = l.Safe(p, end) || moved
+	}
+	l.use.RUnlock()
+	if moved {
+		l.tell()
+	}
 }
 
 // enrol makes a shard with followers known to them. mu is held.
@@ -91,7 +116,7 @@ func (l *Leading) enrol(lives lives) {
 	}
 	x.mu.Unlock()
 	for _, o := range outlets {
-		o.come(l.config.ID)
+		o.come(l.config.ID, l.epoch)
 	}
 	l.consider(x.config.Now())
 }

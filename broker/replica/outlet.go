@@ -20,7 +20,7 @@ type outlet struct {
 	answers []byte // frames
 	dirty   []*stream
 	highs   []*stream          // whose watermark or start moved
-	refused map[ID]*stream     // that asked too early, perhaps
+	refused map[ID]early       // who perhaps asked too soon
 	streams map[uint32]*stream // the reader's
 
 	// The reader's.
@@ -32,6 +32,12 @@ type outlet struct {
 	later     []*stream
 	allowance int // bytes of what followers lack that may be sent now
 	paced     time.Time
+}
+
+// early is an ask for a shard in an epoch of which this broker hasn't heard yet.
+type early struct {
+	stream, round uint32
+	epoch         int64
 }
 
 // stream is one shard on an outlet, joined.
@@ -59,7 +65,7 @@ type stream struct {
 // Serve copies shards that are led here to another broker, which opened conn to follow them. It returns when conn
 // has ended, and closes it.
 func (x *Exchange) Serve(conn net.Conn, broker string) {
-	o := &outlet{refused: make(map[ID]*stream), streams: make(map[uint32]*stream)}
+	o := &outlet{refused: make(map[ID]early), streams: make(map[uint32]*stream)}
 	o.init(x, conn, broker)
 	x.mu.Lock()
 	if x.closed {
@@ -174,13 +180,13 @@ func (o *outlet) ask(a *ask) error {
 		return garbage("more than %d streams", maxStreams)
 	}
 	delete(o.streams, a.stream)
-	why := ""
+	why, soon := "", false
 	l, epoch := x.leading(a.ID)
 	switch {
 	case l == nil:
-		why = "this broker doesn't lead it"
+		why, soon = "this broker doesn't lead it", epoch <= a.epoch
 	case l.epoch != a.epoch:
-		why = fmt.Sprintf("this broker leads it in epoch %d, not %d", l.epoch, a.epoch)
+		why, soon = fmt.Sprintf("this broker leads it in epoch %d, not %d", l.epoch, a.epoch), epoch < a.epoch
 	}
 	var s *stream
 	if why == "" {
@@ -194,32 +200,34 @@ func (o *outlet) ask(a *ask) error {
 	}
 	if why != "" {
 		x.counters.refused.Add(1)
-		o.refuse(a, epoch, why)
+		o.refuse(a, epoch, why, soon)
 	}
 	return nil
 }
 
-// refuse answers an ask, and remembers one that may only have come too early.
-func (o *outlet) refuse(a *ask, epoch int64, why string) {
+// refuse answers an ask, and remembers one that may only have come too soon.
+func (o *outlet) refuse(a *ask, epoch int64, why string, soon bool) {
 	o.mu.Lock()
-	if !o.ended && epoch < a.epoch && (len(o.refused) < maxStreams || o.refused[a.ID] != nil) {
-		o.refused[a.ID] = &stream{id: a.stream, round: a.round}
+	if soon && !o.ended && len(o.refused) < maxStreams {
+		o.refused[a.ID] = early{stream: a.stream, round: a.round, epoch: a.epoch}
 	}
 	o.mu.Unlock()
 	o.answer(appendRefusal(nil, &refusal{stream: a.stream, round: a.round, epoch: epoch, why: why}))
-	if l, _ := o.x.leading(a.ID); l != nil {
-		o.come(a.ID) // It has begun to lead it just now, and found nobody to call.
+	if l, _ := o.x.leading(a.ID); soon && l != nil {
+		o.come(a.ID, l.epoch) // It may have begun to lead it just now, and found nobody to call.
 	}
 }
 
 // come calls a follower that asked for a shard before it was led here.
-func (o *outlet) come(id ID) {
+func (o *outlet) come(id ID, epoch int64) {
 	o.mu.Lock()
-	s := o.refused[id]
-	delete(o.refused, id)
+	e, ok := o.refused[id]
+	if ok = ok && e.epoch == epoch; ok {
+		delete(o.refused, id)
+	}
 	o.mu.Unlock()
-	if s != nil {
-		o.answer(appendCome(nil, s.id, s.round))
+	if ok {
+		o.answer(appendCome(nil, e.stream, e.round))
 	}
 }
 
@@ -272,7 +280,7 @@ func (o *outlet) write() error {
 	defer pace.Stop()
 	var answers []byte
 	var dirty, highs []*stream
-	o.paced = time.Now()
+	o.paced, o.allowance = time.Now(), catchUpRate/10
 	beaten := o.paced.Add(-beatEvery)
 	for {
 		tick := false
@@ -290,12 +298,13 @@ func (o *outlet) write() error {
 			}
 		case <-pace.C:
 		}
-		o.earn()
-		for _, s := range o.later {
-			s.mark()
+		if o.earn(); o.allowance > 0 {
+			for _, s := range o.later {
+				s.mark()
+			}
+			clear(o.later)
+			o.later = o.later[:0]
 		}
-		clear(o.later)
-		o.later = o.later[:0]
 		for {
 			o.mu.Lock()
 			answers, o.answers = o.answers, answers[:0]

@@ -115,8 +115,8 @@ func (n *node) stop() {
 	_ = n.disk.Close()
 }
 
-// kill ends a process at once, and gives its disk as it is found afterwards.
-func (n *node) kill(power bool) env.FS {
+// kill ends a process at once, as a power cut does, and gives its disk as it is found afterwards.
+func (n *node) kill() env.FS {
 	fs := n.fs.(*crashfs.FS)
 	fs.StopAfter(0)
 	n.w.wires.reset(n.id)
@@ -124,10 +124,7 @@ func (n *node) kill(power bool) env.FS {
 	n.w.store.gone(n.id)
 	delete(n.w.nodes, n.id)
 	n.w.spread()
-	if power {
-		return fs.Crash(rand.New(rand.NewPCG(1, 1)))
-	}
-	return fs.Crash(nil)
+	return fs.Crash(rand.New(rand.NewPCG(1, 1)))
 }
 
 // place writes who serves a shard, as the controller does, and lets everybody know. Words are: who leads, then the other
