@@ -9,34 +9,40 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// seed writes so many shards of ten Topics, all led by the first of the nodes and in sync on all.
-func seed(t testing.TB, nodes []*node, shards int) {
+// seed writes so many Topics of so many shards each, all led by the first of the nodes, in sync on all,
+// and meant to be led by the preferred one.
+func seed(t testing.TB, nodes []*node, topics, shards int, preferred string) {
 	t.Helper()
 	var ids []string
 	var inSync []coordination.Replica
 	state := nodes[0].wait("all brokers", func(s *coordination.State) bool { return len(s.Brokers) == len(nodes) })
 	for _, n := range nodes {
 		b, _ := state.Broker(n.id)
-		inSync, ids = append(inSync, b.Replica()), append(ids, n.id)
+		inSync = append(inSync, b.Replica())
+		if n.id == preferred {
+			ids = append([]string{n.id}, ids...)
+		} else {
+			ids = append(ids, n.id)
+		}
 	}
 	c := nodes[0].c
 	ctx, resign := context.WithCancel(context.Background())
 	defer resign()
 	err := c.Campaign(ctx, inSync[0], nil, func(ctx context.Context, office *coordination.Office) {
 		defer resign()
-		for i := range 10 {
+		for i := range topics {
 			name := fmt.Sprintf("t%d", i)
-			spec := coordination.TopicSpec{Subjects: []string{name + ".>"}, Shards: shards / 10, Replicas: len(nodes)}
+			spec := coordination.TopicSpec{Subjects: []string{name + ".>"}, Shards: shards, Replicas: len(nodes)}
 			topic, err := c.CreateTopic(ctx, name, spec, coordination.Owner{Kind: coordination.ClientOwner})
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			for from := 0; from < shards/10; from += coordination.MaxShardWrites {
+			for from := 0; from < shards; from += coordination.MaxShardWrites {
 				var writes []coordination.ShardWrite
-				for n := from; n < min(from+coordination.MaxShardWrites, shards/10); n++ {
+				for n := from; n < min(from+coordination.MaxShardWrites, shards); n++ {
 					writes = append(writes, coordination.ShardWrite{Topic: topic, Shard: coordination.Shard{
-						Topic: topic.ID, Number: n, Epoch: 1, Leader: ids[0], Replicas: ids, InSync: inSync,
+						Topic: topic.ID, Number: n, Epoch: 1, Leader: nodes[0].id, Replicas: ids, InSync: inSync,
 					}})
 				}
 				if _, err := office.WriteShards(ctx, writes); err != nil {
@@ -50,7 +56,7 @@ func seed(t testing.TB, nodes []*node, shards int) {
 		t.Fatal(err)
 	}
 	for _, n := range nodes {
-		n.wait("all shards", func(s *coordination.State) bool { return s.ShardCount() == shards })
+		n.wait("all shards", func(s *coordination.State) bool { return s.ShardCount() == topics*shards })
 	}
 }
 
@@ -61,7 +67,7 @@ func failover(t testing.TB, shards int) (took time.Duration, revisions int64) {
 	first, stop := startNode(t, endpoint, "a", never)
 	second, _ := startNode(t, endpoint, "b", stands)
 	third, _ := startNode(t, endpoint, "c", never)
-	seed(t, []*node{first, second, third}, shards)
+	seed(t, []*node{first, second, third}, 10, shards/10, "a")
 	close(stands)
 	third.wait("a controller", func(s *coordination.State) bool { return s.Controller.Broker == "b" })
 	before := revisionOf(t, third.c)
@@ -107,6 +113,35 @@ func TestManyLeadersAreElected(t *testing.T) {
 	}
 	if took > 5*time.Second {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// Leaderships go back to whom they are meant for, a few in a second.
+func TestLeadershipIsRestoredGently(t *testing.T) {
+	endpoint := etcd(t)
+	stands, never := make(chan struct{}), make(chan struct{})
+	first, _ := startNode(t, endpoint, "a", never)
+	second, _ := startNode(t, endpoint, "b", stands)
+	const topics = 2*leaderMovesPerPlan + 1
+	seed(t, []*node{first, second}, topics, 1, "b")
+	close(stands)
+	moved := func(s *coordination.State) (n int) {
+		for shard := range s.AllShards() {
+			n += order(shard.Leader == "b")
+		}
+		return n
+	}
+	var times []time.Time
+	for _, n := range []int{leaderMovesPerPlan, 2 * leaderMovesPerPlan, topics} {
+		if state := first.wait("leaderships restored", func(s *coordination.State) bool { return moved(s) >= n }); moved(state) != n {
+			t.Fatalf("%d were moved at once", moved(state))
+		}
+		times = append(times, time.Now())
+	}
+	for i := range 2 {
+		if between := times[i+1].Sub(times[i]); between < movesPause*8/10 {
+			t.Errorf("only %v passed between two moves of many", between)
+		}
 	}
 }
 

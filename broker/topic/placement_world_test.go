@@ -469,6 +469,17 @@ func (w *world) checkChange(t failer, write Write, old *coordination.Shard) {
 	if len(s.InSync) < len(old.InSync) && len(s.InSync) < s.MinInSync(&write.Topic.Spec) {
 		t.Fatalf("P6: %d in sync, for %s: %+v follows %+v", len(s.InSync), write.Reason, s, *old)
 	}
+	if len(s.InSync) < len(old.InSync) && s.Epoch == old.Epoch {
+		ready := 0
+		for _, m := range s.InSync {
+			if _, suspect := w.reported(m.Broker, s.Topic, s.Number); w.brokers[m.Broker].Replica() == m && !suspect {
+				ready++
+			}
+		}
+		if ready < s.MinInSync(&write.Topic.Spec) {
+			t.Fatalf("P6: %d are there and in sync, for %s: %+v follows %+v", ready, write.Reason, s, *old)
+		}
+	}
 	for _, added := range s.Replicas {
 		if !slices.Contains(old.Replicas, added) && (w.drains[added] != "" || w.brokers[added].ID == "" || !slices.Contains(s.Adding, added)) {
 			t.Fatalf("P7: %s is given %+v", added, s)
