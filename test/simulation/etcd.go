@@ -214,7 +214,7 @@ func (e *etcd) swap(self coordination.Replica, before *coordination.Shard, inSyn
 	id := shardID{before.Topic, before.Number}
 	f := e.facts
 	now := f.shards[id]
-	ok := (now.Revision == before.Revision || e.w.mutation.SwapBlindly) && f.lives(self)
+	ok := (now.Revision == before.Revision || e.w.mutation.WriteBlindly) && f.lives(self)
 	for _, m := range inSync {
 		if m != self && !slices.Contains(before.InSync, m) {
 			ok = ok && f.lives(m)
@@ -247,7 +247,7 @@ func (e *etcd) write(term int64, shards []coordination.Shard) bool {
 		if now := f.shards[id]; now != nil {
 			revision = now.Revision
 		}
-		if revision != s.Revision {
+		if revision != s.Revision && !e.w.mutation.WriteBlindly {
 			return false
 		}
 		for _, m := range s.InSync {

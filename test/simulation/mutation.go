@@ -19,7 +19,7 @@ type Mutation struct {
 	TruncateToHigh bool // R5: a follower cuts what it doesn't know to be safe
 	ReadEarly      bool // R6: readers see what is appended
 	ReadAtOnce     bool // R6: a new leader lets read before it knows what was safe
-	SwapBlindly    bool // etcd takes a set that was made for another revision
+	WriteBlindly   bool // R1, R3: etcd takes what was made from another revision
 
 	// Counts says whom the watermark waits for. has and asked are what the leader's core knows.
 	Counts func(c *counting) []coordination.Replica
