@@ -1,0 +1,186 @@
+package replica
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// copyLog is a log for these tests: per record the epoch of its batch, which with the offset says what it holds.
+type copyLog struct {
+	start  uint64
+	epochs []uint64 // of the records from start on
+}
+
+func (l *copyLog) end() uint64 { return l.start + uint64(len(l.epochs)) }
+
+func (l *copyLog) lineage() Lineage {
+	in := Lineage{Start: l.start, End: l.end()}
+	for i, e := range l.epochs {
+		if i == 0 || l.epochs[i-1] != e {
+			in.Epochs = append(in.Epochs, log.Epoch{Epoch: e, Start: l.start + uint64(i)})
+		}
+	}
+	return in
+}
+
+func (l *copyLog) clone() *copyLog { return &copyLog{l.start, slices.Clone(l.epochs)} }
+
+// carry carries out what Meet says until there is nothing to put right, and returns the verdicts.
+func (l *copyLog) carry(leader *copyLog) (verdicts []Verdict) {
+	for range 10 {
+		v := Meet(leader.lineage(), l.lineage())
+		verdicts = append(verdicts, v)
+		switch v.Verb {
+		case Copy:
+			return verdicts
+		case Truncate:
+			l.epochs = l.epochs[:v.At-l.start]
+		case Reset:
+			l.start, l.epochs = v.At, nil
+		}
+	}
+	return verdicts
+}
+
+// made is a log from 1 on with so many records of each epoch: made(1, 3, 2, 5) has three of epoch 1 and five of epoch 2.
+func made(epochs ...uint64) *copyLog {
+	l := &copyLog{start: 1}
+	for i := 0; i < len(epochs); i += 2 {
+		for range epochs[i+1] {
+			l.epochs = append(l.epochs, epochs[i])
+		}
+	}
+	return l
+}
+
+func (l *copyLog) from(start uint64) *copyLog {
+	return &copyLog{start, slices.Clone(l.epochs[start-l.start:])}
+}
+
+func TestMeetTellsWhereLogsPart(t *testing.T) {
+	for _, c := range []struct {
+		story            string
+		leader, follower *copyLog
+		want             []Verdict
+	}{
+		{"a new follower of a new leader", made(), made(), []Verdict{{Copy, 1}}},
+		{"a new follower", made(1, 5), made(), []Verdict{{Copy, 1}}},
+		{"a new follower of one that has trimmed", made(1, 5).from(4), made(), []Verdict{{Reset, 4}, {Copy, 4}}},
+		{"one that was away", made(1, 5, 2, 5), made(1, 3), []Verdict{{Copy, 4}}},
+		{"one that was away for epochs", made(1, 5, 2, 5, 7, 1), made(1, 5, 2, 1), []Verdict{{Copy, 7}}},
+		{"the former leader, with what nobody else got", made(1, 5, 2, 1), made(1, 8), []Verdict{{Truncate, 6}, {Copy, 6}}},
+		// KIP-101, first story: a follower's watermark lags behind what was acknowledged. It restarts; what it has is kept, since
+		// only epochs count, and so is what was acknowledged when it leads next.
+		{"a restart behind the watermark", made(1, 2), made(1, 2), []Verdict{{Copy, 3}}},
+		// KIP-101, second story: both lose their power. The follower comes back first with less, leads, and writes something else
+		// where the former leader has what it had not synced: logs of equal length that differ.
+		{"equal lengths and different records", made(1, 1, 2, 1), made(1, 2), []Verdict{{Truncate, 2}, {Copy, 2}}},
+		// KIP-279: two fast failovers. The follower led in an epoch of which the leader has never heard; the last epoch below that
+		// which the leader has is not where they part, since the follower has less of it.
+		{"an epoch that the leader doesn't know", made(1, 10, 3, 5), made(1, 7, 2, 8), []Verdict{{Truncate, 8}, {Copy, 8}}},
+		{"two such epochs", made(1, 10, 4, 5), made(1, 6, 2, 4, 3, 9), []Verdict{{Truncate, 7}, {Copy, 7}}},
+		{"epochs that interleave", made(1, 4, 3, 4, 5, 4), made(1, 4, 2, 2, 4, 9), []Verdict{{Truncate, 5}, {Copy, 5}}},
+		{"an older leader that came to lead again, with less", made(1, 4), made(1, 4, 2, 3), []Verdict{{Truncate, 5}, {Copy, 5}}},
+		{"nothing in common", made(2, 4), made(1, 3), []Verdict{{Reset, 1}, {Copy, 1}}},
+		{"a leader that lost everything, which etcd lets lead", made(), made(1, 3), []Verdict{{Reset, 1}, {Copy, 1}}},
+		// Trimming is the leader's, and followers hear of it late.
+		{"a leader that has trimmed what both have", made(1, 9, 2, 9).from(12), made(1, 9, 2, 4), []Verdict{{Copy, 14}}},
+		{"a leader that has trimmed all that both have", made(1, 9, 2, 9).from(12), made(1, 9), []Verdict{{Reset, 12}, {Copy, 12}}},
+		{"and up to where the follower ends", made(1, 9, 2, 9).from(10), made(1, 9), []Verdict{{Reset, 10}, {Copy, 10}}},
+		{"a follower that has trimmed more", made(1, 9, 2, 9), made(1, 9, 2, 4).from(12), []Verdict{{Copy, 14}}},
+		{"and what parts them as well", made(1, 9, 3, 9), made(1, 11, 2, 9).from(12), []Verdict{{Reset, 1}, {Copy, 1}}},
+		{"a leader that has trimmed everything", made(1, 9).from(10), made(1, 9), []Verdict{{Reset, 10}, {Copy, 10}}},
+		{"a follower that has", made(1, 9), made(1, 9).from(10), []Verdict{{Reset, 1}, {Copy, 1}}},
+		{"both have", made(1, 9).from(10), made(1, 9).from(10), []Verdict{{Copy, 10}}},
+	} {
+		follower := c.follower.clone()
+		if got := follower.carry(c.leader); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.story, got, c.want)
+		}
+	}
+}
+
+// A follower says no more than MaxLineage of its epochs, the newest. If all of these are its own, it begins anew.
+func TestMeetHoldsWithPartOfALineage(t *testing.T) {
+	var epochs []uint64
+	for e := range uint64(2 * MaxLineage) {
+		epochs = append(epochs, e+1, 1)
+	}
+	leader, follower := made(epochs...), made(epochs[:3*MaxLineage]...).lineage()
+	follower.Epochs = follower.Epochs[len(follower.Epochs)-MaxLineage:]
+	if got, want := Meet(leader.lineage(), follower), (Verdict{Copy, 3*MaxLineage/2 + 1}); got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+	other := made(1, 5)
+	if got, want := Meet(other.lineage(), follower), (Verdict{Reset, 1}); got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// shared is up to where two logs hold the same, from where both retain something; 0: nowhere.
+func shared(a, b *copyLog) uint64 {
+	at := max(a.start, b.start)
+	if at > a.end() || at > b.end() {
+		return 0
+	}
+	for at < a.end() && at < b.end() && a.epochs[at-a.start] == b.epochs[at-b.start] {
+		at++
+	}
+	return at
+}
+
+// Histories as they can be: whoever leads an epoch appends to what it has, others copy some of it, first having put right what
+// Meet says. Then a follower is a prefix of its leader, and has lost nothing that it shared with it.
+func TestMeetMakesPrefixesAndLosesNothingShared(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		logs := []*copyLog{made(), made(), made(), made()}
+		epoch := uint64(0)
+		for range rapid.IntRange(1, 40).Draw(t, "epochs") {
+			epoch += uint64(rapid.IntRange(1, 2).Draw(t, "next"))
+			leader := logs[rapid.IntRange(0, len(logs)-1).Draw(t, "leader")]
+			for range rapid.IntRange(0, 4).Draw(t, "steps") {
+				for range rapid.IntRange(0, 3).Draw(t, "appended") {
+					leader.epochs = append(leader.epochs, epoch)
+				}
+				if rapid.IntRange(0, 9).Draw(t, "trim") == 0 {
+					n := rapid.IntRange(0, len(leader.epochs)).Draw(t, "trimmed")
+					leader.start, leader.epochs = leader.start+uint64(n), leader.epochs[n:]
+				}
+				follower := logs[rapid.IntRange(0, len(logs)-1).Draw(t, "follower")]
+				if follower == leader {
+					continue
+				}
+				before := follower.clone()
+				both := shared(leader, follower)
+				verdicts := follower.carry(leader)
+				for i, v := range verdicts {
+					switch {
+					case i == len(verdicts)-1 && v.Verb != Copy:
+						t.Fatalf("%+v of %+v never ends: %v", before, leader, verdicts)
+					case v.Verb == Reset && both > max(leader.start, before.start):
+						t.Fatalf("%+v begins anew, which shares up to %d with its leader %+v", before, both, leader)
+					}
+				}
+				if len(verdicts) > 3 { // cut to nothing, then begun where the leader begins
+					t.Fatalf("%+v asked %d times of %+v: %v", before, len(verdicts), leader, verdicts)
+				}
+				if both > max(leader.start, before.start) && (follower.end() < both || follower.start != before.start) {
+					t.Fatalf("%+v shared up to %d with %+v, and is %+v", before, both, leader, follower)
+				}
+				if at := shared(leader, follower); at != follower.end() {
+					t.Fatalf("%+v is no prefix of its leader %+v: they part at %d; it was %+v", follower, leader, at, before)
+				}
+				more := leader.epochs[follower.end()-leader.start:]
+				follower.epochs = append(follower.epochs, more[:rapid.IntRange(0, len(more)).Draw(t, "copied")]...)
+				if rapid.IntRange(0, 5).Draw(t, "told") == 0 && leader.start > follower.start && leader.start <= follower.end() {
+					follower.epochs = follower.epochs[leader.start-follower.start:]
+					follower.start = leader.start
+				}
+			}
+		}
+	})
+}
