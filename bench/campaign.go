@@ -93,7 +93,7 @@ func (c Campaign) Run(ctx context.Context) (*Report, error) {
 // leaveOut takes out of the campaign what one of the targets does not offer, if it may.
 func (c *Campaign) leaveOut(ctx context.Context, targets []Target, report *Report) error {
 	durable := func(w Workload) bool { return w.durable != nil }
-	stored := func(w Workload) bool { return w.durable != nil || w.failover != nil }
+	stored := func(w Workload) bool { return w.durable != nil || w.failover != nil || w.log != nil }
 	first := slices.IndexFunc(c.Workloads, stored)
 	if first < 0 {
 		return nil
@@ -181,7 +181,7 @@ func (r *Result) summarize() {
 }
 
 func (m *Measured) summarize() {
-	m.Deliveries, m.Dropped, m.Acks, m.Outage = Deliveries{}, 0, nil, summarizeOutages(m.Runs)
+	m.Deliveries, m.Dropped, m.Acks, m.Outage, m.Log = Deliveries{}, 0, nil, summarizeOutages(m.Runs), summarizeLogs(m.Runs)
 	for _, run := range m.Runs {
 		if run.Acks != nil {
 			if m.Acks == nil {

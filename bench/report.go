@@ -67,6 +67,7 @@ type Measured struct {
 	Acks       *Acks          `json:"acks,omitempty"`
 	AckRate    float64        `json:"median_acks_per_s,omitempty"`
 	Outage     *OutageSummary `json:"outage,omitempty"`
+	Log        *LogFigures    `json:"log,omitempty"` // medians of rates, sums of counts
 	Runs       []Run          `json:"runs"`
 }
 
@@ -95,7 +96,7 @@ func (r Result) unit() string {
 	switch r.Scenario {
 	case "forward":
 		return "groups"
-	case scenarioDurable, scenarioFailover:
+	case scenarioDurable, scenarioFailover, scenarioLog:
 		return "publishers"
 	}
 	return "subscribers"
@@ -107,6 +108,9 @@ func (r Result) load() string {
 	if r.Parameters.Replicas > 1 {
 		replicas = fmt.Sprintf(" on %d replicas", r.Parameters.Replicas)
 	}
+	if r.Scenario == scenarioLog {
+		return fmt.Sprintf("%s%s %d publishers, %d readers, batches of %d", r.Scenario, replicas, r.Size, r.Parameters.Readers, r.Parameters.Batch)
+	}
 	if r.Parameters.Window > 1 {
 		return fmt.Sprintf("%s%s, %d in flight", r.Scenario, replicas, r.Parameters.Window)
 	}
@@ -116,7 +120,7 @@ func (r Result) load() string {
 // besides tells whether the other result stands in the same table.
 func (r Result) besides(other Result) bool {
 	return r.Scenario == other.Scenario && r.Parameters.Replicas == other.Parameters.Replicas &&
-		r.Parameters.Connect == other.Parameters.Connect
+		r.Parameters.Connect == other.Parameters.Connect && r.Parameters.Durability == other.Parameters.Durability
 }
 
 // WriteJSON writes the report as indented JSON.

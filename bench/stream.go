@@ -106,6 +106,14 @@ func notReady(err error) bool {
 // openStream makes a stream that is kept in files, without limits, and waits until it has its
 // leader and all its replicas.
 func openStream(ctx context.Context, t Target, id uint64, replicas int, limits Limits) (*benchStream, error) {
+	return openStreamAs(ctx, t, id, replicas, limits, jetstream.StreamConfig{
+		Name: streamName(id), Subjects: []string{streamSubject(id) + ".*"}, Storage: jetstream.FileStorage, Replicas: replicas,
+		Description: "made by carillon bench; delete it if no benchmark is running",
+	})
+}
+
+// openStreamAs is openStream for a stream of another kind.
+func openStreamAs(ctx context.Context, t Target, id uint64, replicas int, limits Limits, config jetstream.StreamConfig) (*benchStream, error) {
 	s := &benchStream{target: t, limits: limits, id: id, name: streamName(id), replicas: replicas}
 	ctx, cancel := context.WithTimeout(ctx, limits.Connect)
 	defer cancel()
@@ -114,10 +122,7 @@ func openStream(ctx context.Context, t Target, id uint64, replicas int, limits L
 	}
 	err := untilReady(ctx, func(ctx context.Context) (err error) {
 		// What was made and not told is there already: making it again is no error.
-		s.stream, err = s.js.CreateStream(ctx, jetstream.StreamConfig{
-			Name: s.name, Subjects: []string{streamSubject(id) + ".*"}, Storage: jetstream.FileStorage, Replicas: replicas,
-			Description: "made by carillon bench; delete it if no benchmark is running",
-		})
+		s.stream, err = s.js.CreateStream(ctx, config)
 		return err
 	})
 	if err != nil {

@@ -96,11 +96,12 @@ func (t *table) write() {
 
 // notes explain the columns of the scenarios that are there.
 func (t *table) notes() {
-	open, durable, failover := false, false, false
+	open, durable, failover, log := false, false, false, false
 	for _, r := range t.report.Results {
 		durable = durable || r.Scenario == scenarioDurable
 		failover = failover || r.Scenario == scenarioFailover
-		open = open || r.Scenario != scenarioDurable && r.Scenario != scenarioFailover
+		log = log || r.Scenario == scenarioLog
+		open = open || r.Scenario != scenarioDurable && r.Scenario != scenarioFailover && r.Scenario != scenarioLog
 	}
 	if open {
 		t.line("Latency counts from the time a message was due (open loop), warm-up left out.")
@@ -117,6 +118,9 @@ func (t *table) notes() {
 	if failover {
 		t.failoverNotes()
 	}
+	if log {
+		t.logNotes()
+	}
 }
 
 func (t *table) section(results []Result) {
@@ -126,6 +130,9 @@ func (t *table) section(results []Result) {
 		return
 	case scenarioFailover:
 		t.failover(results)
+		return
+	case scenarioLog:
+		t.log(results)
 		return
 	}
 	t.line()

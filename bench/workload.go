@@ -16,7 +16,7 @@ const maxLedgerBytes = 128 << 20
 
 // A Workload is one thing to measure: a plan, with no connection in it.
 type Workload struct {
-	Scenario   string // forward, fanout, durable or failover
+	Scenario   string // forward, fanout, durable, failover or log
 	Size       int    // groups, subscribers or publishers
 	Client     string
 	Parameters Parameters
@@ -27,6 +27,7 @@ type Workload struct {
 
 	durable  *durablePlan // instead of all these, for the durable scenario
 	failover *failoverPlan
+	log      *logPlan
 }
 
 // A listener is one subscriber: what it subscribes to, and whose messages it must get.
@@ -42,6 +43,9 @@ type Parameters struct {
 	RatePerPublisher   float64 `json:"rate_per_publisher_hz,omitempty"`
 	Subscribers        int     `json:"subscribers"`
 	Publishers         int     `json:"publishers"`
+	Readers            int     `json:"readers,omitempty"`
+	Batch              int     `json:"records_per_message,omitempty"`
+	Durability         string  `json:"durability,omitempty"`
 	Window             int     `json:"in_flight_per_publisher,omitempty"`
 	Replicas           int     `json:"replicas,omitempty"`
 	Connect            string  `json:"publishers_connect_to,omitempty"`
@@ -234,6 +238,9 @@ func (w Workload) connections() int {
 	}
 	if w.failover != nil {
 		return w.failover.Publishers + maxBrokers + 2
+	}
+	if w.log != nil {
+		return max(w.log.publishers, w.log.readers) + 1
 	}
 	return len(w.subscribers) + len(w.topics)
 }

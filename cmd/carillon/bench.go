@@ -58,7 +58,7 @@ func newBenchCommand() *cobra.Command {
 		Short: "Measure a server: latency percentiles, losses and duplicates, acks a second",
 		Long: `Measure a server that speaks the NATS protocol.
 
-Except in durable and failover the load is open loop: every message is due at a time fixed beforehand, and latency counts
+Except in durable, failover and log the load is open loop: every message is due at a time fixed beforehand, and latency counts
 from then, so a server that stalls can't hide it. Lost, duplicated and reordered messages
 are counted exactly. The table goes to standard output; on a terminal, progress goes to
 standard error. Ctrl-C prints what was measured until then.
@@ -68,7 +68,7 @@ could not be reached, or after an interrupt; 2 for a wrong command line.`,
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchForwardCommand(), newBenchFanoutCommand(), newBenchDurableCommand(), newBenchFailoverCommand(), newBenchAllCommand())
+	cmd.AddCommand(newBenchForwardCommand(), newBenchFanoutCommand(), newBenchDurableCommand(), newBenchFailoverCommand(), newBenchLogCommand(), newBenchAllCommand())
 	return cmd
 }
 
@@ -147,8 +147,8 @@ func newBenchAllCommand() *cobra.Command {
 	f := &benchFlags{}
 	cmd := &cobra.Command{
 		Use:   "all",
-		Short: "Every scenario but failover, in one report",
-		Long: `Every scenario in one report, except failover, which takes brokers away.
+		Short: "Every scenario but failover and log, in one report",
+		Long: `Every scenario in one report, except failover, which takes brokers away, and log, which takes all there is.
 
 durable is left out, with a line that says so, if a server does not speak JetStream.`,
 		Example: `  carillon bench all --short --server nats://main.default.svc:4222`,

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/bench"
+)
+
+// Against a broker of our own: what is written is read, in batches and one by one, and nothing stays.
+func TestBenchLog(t *testing.T) {
+	dev := startDev(t, "--data", t.TempDir())
+	report := t.TempDir() + "/report.json"
+	line := "bench log --server " + dev.url + " --publishers 1,3 --readers 2 --batch 1,500 --records 5000000 --warmup 0s --duration 200ms --durability replicated --json " + report
+	stdout := os.Stdout
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Stdout = write
+	code := run(t.Context(), strings.Fields(line))
+	os.Stdout = stdout
+	write.Close()
+	table, _ := io.ReadAll(read)
+	data, err := os.ReadFile(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found bench.Report
+	if err := json.Unmarshal(data, &found); err != nil || code != 0 || len(found.Results) != 4 {
+		t.Fatalf("exit code %d, %d results, %v\n%s", code, len(found.Results), err, table)
+	}
+	for _, result := range found.Results {
+		m := result.Measured[0]
+		if m.Log == nil || m.Log.Written == 0 || m.Log.WriteRate == 0 || m.Log.ReadRate == 0 || m.Log.Read < m.Log.Written || m.Deliveries.Lost+m.Deliveries.Unexpected != 0 || m.Median.Count == 0 {
+			t.Errorf("%d publishers, batch %d: %+v %+v", result.Size, result.Parameters.Batch, m.Log, m.Deliveries)
+		}
+	}
+	if !strings.Contains(string(table), "records of 64 B, one shard, 1 replicas, durability replicated") {
+		t.Errorf("the table is\n%s", table)
+	}
+	nc, err := nats.Connect(dev.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for name := range js.StreamNames(ctx).Name() {
+		t.Errorf("stream %s is still there", name)
+	}
+	dev.stop()
+}
