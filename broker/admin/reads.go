@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -16,11 +17,15 @@ const (
 	readsQueued = 1024
 	// readsPolling is how many wait for records to come, at about 500 bytes each.
 	readsPolling = 4096
+	// gatheredBytes and gatheredAnswers are where answers go out though there are more to be made.
+	gatheredBytes   = 256 << 10
+	gatheredAnswers = 128
 )
 
 // reads works on requests for records on a bounded number of goroutines. Without requests it has none.
 type reads struct {
-	serve func(*read)
+	serve func(*worker, *read)
+	flush func(*worker)
 
 	mu      sync.Mutex
 	queue   []*read
@@ -46,23 +51,50 @@ func (p *reads) submit(r *read) bool {
 }
 
 func (p *reads) work(r *read) {
+	w := workers.Get().(*worker)
+	defer workers.Put(w)
 	for r != nil {
-		p.serve(r)
-		r = p.next()
+		p.serve(w, r)
+		r = p.next(w)
 	}
 }
 
-func (p *reads) next() (r *read) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.queue) == 0 {
-		p.busy--
-		return nil
+// next is the next request. Before there is none, or others would wait for them, answers go out.
+func (p *reads) next(w *worker) (r *read) {
+	for {
+		p.mu.Lock()
+		if len(p.queue) > 0 {
+			r = p.queue[0]
+			p.queue = slices.Delete(p.queue, 0, 1)
+			p.mu.Unlock()
+			return r
+		}
+		if len(w.answers) == 0 {
+			p.busy--
+			p.mu.Unlock()
+			return nil
+		}
+		p.mu.Unlock()
+		p.flush(w)
 	}
-	r = p.queue[0]
-	p.queue = slices.Delete(p.queue, 0, 1)
-	return r
 }
+
+// worker gathers small answers, which go out together, in memory that is used again and again.
+type worker struct {
+	topic.RecordReader
+	memory  []byte
+	header  []byte
+	answers []answer
+	out     []protocol.Message
+}
+
+// answer is one in a worker's memory.
+type answer struct {
+	to                 []byte
+	begin, header, end int
+}
+
+var workers = sync.Pool{New: func() any { return new(worker) }}
 
 // close takes nothing any more and waits for what it took.
 func (p *reads) close() {

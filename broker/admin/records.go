@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -98,12 +99,6 @@ type read struct {
 	timer    *time.Timer
 }
 
-// reader is what reading takes, used again and again.
-type reader struct {
-	topic.RecordReader
-	memory, header []byte
-}
-
 // takeRead hands a request for records to the broker that leads the shard, or to the readers of this one.
 func (s *Server) takeRead(m *protocol.Message, forwarded bool) *Error {
 	name, number, ok := ofShard(m.Subject[len(RecordsSubject):])
@@ -181,23 +176,26 @@ func notServed(name string, err error) *Error {
 }
 
 // serve answers a request, or has it wait until there is something to answer.
-func (s *Server) serve(r *read) {
-	s.hub.Wait() // not more is read than is taken
+func (s *Server) serve(w *worker, r *read) {
+	need := headerRoom + r.request.Bytes
+	if len(w.answers) == gatheredAnswers || len(w.memory)+need > gatheredBytes && len(w.answers) > 0 {
+		s.flush(w)
+	}
+	if len(w.answers) == 0 {
+		s.hub.Wait() // not more is read than is taken
+	}
 	_, shard, refusal := s.shard(r.topic, r.number, nil, true)
 	if refusal != nil {
 		s.refuse(r.reply, refusal)
 		return
 	}
-	in := s.readers.Get().(*reader)
-	defer s.readers.Put(in)
-	if need := headerRoom + r.request.Bytes; cap(in.memory) < need {
-		in.memory = make([]byte, headerRoom, need)
-	}
+	begin := len(w.memory)
+	w.memory = slices.Grow(w.memory, need)
 	full := r.request.Form == Full
-	data, got, err := in.Read(shard, topic.RecordsQuery{
+	data, got, err := w.Read(shard, topic.RecordsQuery{
 		Offset: r.request.Offset, Records: r.request.Records, Bytes: r.request.Bytes, Most: MaxRecordsBytes, Full: full,
-	}, in.memory[:headerRoom])
-	in.memory = data[:headerRoom]
+	}, w.memory[:begin+headerRoom])
+	w.memory = data[:begin]
 	if err != nil {
 		s.refuse(r.reply, unreadable(r, err))
 		return
@@ -209,11 +207,22 @@ func (s *Server) serve(r *read) {
 		}
 		return
 	}
-	in.header = appendRecordsHeader(in.header[:0], &got, full)
-	header := len(in.header)
-	begin := headerRoom - header
-	copy(data[begin:], in.header)
-	s.send(protocol.Message{Subject: r.reply, Header: header, Data: data[begin:]})
+	w.header = appendRecordsHeader(w.header[:0], &got, full)
+	begin += headerRoom - len(w.header)
+	copy(data[begin:], w.header)
+	w.memory = data
+	w.answers = append(w.answers, answer{r.reply, begin, len(w.header), len(data)})
+}
+
+// flush sends the answers that a worker has.
+func (s *Server) flush(w *worker) {
+	for _, a := range w.answers {
+		w.out = append(w.out, protocol.Message{Subject: a.to, Header: a.header, Data: w.memory[a.begin:a.end:a.end]})
+	}
+	s.hub.Send(w.out)
+	clear(w.out)
+	clear(w.answers)
+	w.out, w.answers, w.memory = w.out[:0], w.answers[:0], w.memory[:0]
 }
 
 func appendRecordsHeader(dst []byte, got *topic.Records, full bool) []byte {

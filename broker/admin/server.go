@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -36,28 +35,29 @@ const maxUnreadable = 16
 
 // Server answers requests; it is a topic.Taker for Subjects, and may be called at the same time.
 type Server struct {
-	topics  Topics
-	hub     Hub
-	log     *slog.Logger
-	reads   reads
-	polls   polls
-	readers sync.Pool // of *reader
+	topics Topics
+	hub    Hub
+	log    *slog.Logger
+	reads  reads
+	polls  polls
+	store  Store // nil: nothing is written
+	writes writes
 }
 
 // New makes a Server. It is to be offered Subjects, without a leader, by every broker.
 func New(topics Topics, hub Hub, logger *slog.Logger) *Server {
 	s := &Server{topics: topics, hub: hub, log: logger}
-	s.readers.New = func() any { return new(reader) }
-	s.reads.serve, s.polls.again = s.serve, s.resume
+	s.reads.serve, s.reads.flush, s.polls.again = s.serve, s.flush, s.resume
 	return s
 }
 
-// Close ends what waits for records, and waits for those who read.
+// Close ends what waits for records, and waits for those who read and write.
 func (s *Server) Close() {
 	for _, r := range s.polls.close() {
 		s.resume(r)
 	}
 	s.reads.close()
+	s.writes.close()
 }
 
 // resume has a request looked at again that waited.
@@ -91,7 +91,9 @@ func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool)
 		} else if len(answers) >= maxAnswers {
 			data = encodeError(refuse(Busy, "more than %d requests came at once on one connection (wait for answers before asking more)", maxAnswers))
 		} else {
-			data = s.answer(m.Subject, m.Data[m.Header:])
+			if data = s.answer(m.Subject, m.Data[m.Header:], m.Reply); data == nil {
+				continue
+			}
 		}
 		answers = append(answers, protocol.Message{Subject: m.Reply, Data: data})
 	}
@@ -101,31 +103,42 @@ func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool)
 	return false
 }
 
-// Wait has nothing to wait for: answers are made while they are asked for.
+// Wait has nothing to wait for: answers are made while they are asked for, or on a bounded number of goroutines.
 func (s *Server) Wait() {}
 
 var _ topic.Taker = (*Server)(nil)
 
-func (s *Server) answer(subject, payload []byte) []byte {
+// answer is nil if it comes later.
+func (s *Server) answer(subject, payload, reply []byte) []byte {
 	r, refusal := parse(subject, payload)
 	state := s.topics.State()
 	if refusal == nil && state == nil {
 		refusal = notReady()
 	}
+	if refusal == nil && r.writes() {
+		if refusal = s.write(&r, bytes.Clone(reply)); refusal == nil {
+			return nil
+		}
+	}
 	if refusal != nil {
 		return encodeError(refusal)
 	}
-	v := view{state, s.trouble}
+	v := s.view()
 	switch r.kind {
 	case topicList:
 		return encode(v.topicList(r.page))
 	case topicInfo:
 		return encode(v.topicInfo(r.topic))
+	case brokerList:
+		return encode(v.brokerList(r.page))
 	case subscriptionList:
 		return encode(v.subscriptionList(r.topic, r.page))
 	}
 	return encode(v.subscriptionInfo(r.topic, r.subscription))
 }
+
+// view is what is known now. There must be a State.
+func (s *Server) view() view { return view{s.topics.State(), s.trouble} }
 
 // trouble is what keeps this broker from serving a Topic that it leads. Of those that others
 // lead, their leaders are to be asked.
