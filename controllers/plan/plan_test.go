@@ -59,6 +59,10 @@ func TestNext(t *testing.T) {
 			f.Shards.Demanding = []string{"orders"}
 		}, "Stall  ScaleDownBlocked", "Topic orders asks for more replicas than that: nothing was changed; set spec.replicas to 3"},
 		{"a drained broker that holds shards", func(f *Facts) { leaves(f, Leaver{Shards: 12, Drained: []string{"id-2"}}) }, "Wait  DrainingBroker", "draining main-2: 12 shards to move"},
+		{"a drained broker, and another that is away", func(f *Facts) {
+			leaves(f, Leaver{Shards: 1, Drained: []string{"id-2"}})
+			f.Brokers.Pods[0].Ready, f.Brokers.Pods[0].Trouble = false, "is starting"
+		}, "Wait  DrainingBroker", "draining main-2: 1 shard to move (2 of 3 brokers are ready (main-0: is starting))"},
 		{"a drained broker that holds nothing since a moment", func(f *Facts) { leaves(f, Leaver{Drained: []string{"id-2"}}) }, "Wait  ScalingDown", "about to go"},
 		{"a drained broker that holds nothing", func(f *Facts) { leaves(f, Leaver{Drained: []string{"id-2"}, Rested: true}) }, "Shrink main-2 ScalingDown", ""},
 		{"a broker before it that is not gone yet", func(f *Facts) {

@@ -84,6 +84,9 @@ func resizing(f Facts) (Action, bool) {
 		return Action{Kind: Wait, Reason: ScalingDown, Message: fmt.Sprintf("%s holds nothing any more and is about to go", f.Shards.Leavers[0].Pod)}, true
 	}
 	message := fmt.Sprintf("draining %s: %s to move", strings.Join(pods, ", "), count(shards, "shard"))
+	if !f.Brokers.whole("") {
+		troubles = append(troubles, waiting("brokers", f.Brokers, ""))
+	}
 	if len(troubles) > 0 {
 		message += " (" + strings.Join(troubles, "; ") + ")"
 	}
