@@ -39,62 +39,82 @@ func (m *Mesh) accept() {
 		}
 		pause = redialMin
 		m.workers.Go(func() {
-			defer func() { <-m.greets }()
-			if err := m.greet(raw); err != nil {
+			carry, err := m.greet(raw)
+			<-m.greets
+			if err != nil {
 				raw.Close()
 				m.complain(raw, err)
+			}
+			if carry != nil {
+				carry()
 			}
 		})
 	}
 }
 
-// greet exchanges hellos on a connection that this broker accepted.
-func (m *Mesh) greet(raw net.Conn) error {
+// greet exchanges hellos on a connection that this broker accepted. carry is what remains to be done with one
+// that is no link.
+func (m *Mesh) greet(raw net.Conn) (carry func(), err error) {
 	ctx, cancel := context.WithTimeout(m.ctx, greetTimeout)
 	defer cancel()
 	release := context.AfterFunc(m.ctx, func() { raw.Close() })
 	defer release()
 	if err := raw.SetDeadline(time.Now().Add(greetTimeout)); err != nil {
-		return err
+		return nil, err
 	}
 	conn := raw
 	if m.config.ServerTLS != nil {
 		secure := tls.Server(raw, wholeRecords(m.config.ServerTLS()))
 		if err := secure.HandshakeContext(ctx); err != nil {
-			return tlsRefusal(err)
+			return nil, tlsRefusal(err)
 		}
 		conn = secure
 	}
 	in := newReader(conn)
-	peer, err := m.readHello(in)
+	kinds := []string{kindCore}
+	if m.config.Replication != nil {
+		kinds = append(kinds, kindReplication)
+	}
+	peer, err := m.readHello(in, kinds...)
 	if err != nil {
 		// The peer's refusal of us needs no answer; ours of it does, so that it can say why.
 		if r, ok := errors.AsType[*Refusal](err); ok {
 			m.answerRefusal(conn, r)
 		}
-		return err
+		return nil, err
 	}
-	mine, err := jsonFrame(frameHello, m.own)
+	own := m.own
+	own.Kind = peer.Kind
+	mine, err := jsonFrame(frameHello, own)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if peer.Kind == kindReplication {
+		if _, err := conn.Write(mine); err != nil {
+			return nil, err
+		}
+		if err := raw.SetDeadline(time.Time{}); err != nil {
+			return nil, err
+		}
+		return func() { m.carry(raw, conn, in, peer) }, nil
 	}
 	l := newLink(m, raw, conn, in, peer, false)
 	l.out.control(func(f *frames) { f.put(mine) })
 	if !release() {
-		return m.ctx.Err()
+		return nil, m.ctx.Err()
 	}
 	if err := raw.SetDeadline(time.Time{}); err != nil {
-		return err
+		return nil, err
 	}
 	if refused := m.claim(l); refused != nil {
 		_ = raw.SetDeadline(time.Now().Add(greetTimeout)) // A write without one would be worse than a failed one.
 		m.answerRefusal(conn, refused)
-		return refused
+		return nil, refused
 	}
 	m.mu.Lock()
 	m.accepted++
 	m.mu.Unlock()
-	return nil
+	return nil, nil
 }
 
 // answerRefusal tells the peer, if it will listen.
@@ -133,7 +153,7 @@ func tlsRefusal(err error) error {
 
 // quiet says that somebody connected and went away without a word, as port probes do.
 func quiet(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET)
+	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // complain counts and logs a connection that came to nothing: each cause once a minute.

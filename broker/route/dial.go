@@ -64,6 +64,7 @@ func (m *Mesh) dial(n *neighbour) {
 			next = time.Now().Add(jitter(pause))
 			if !first {
 				next = next.Add(yieldToDialer)
+				m.probe(n, next)
 			}
 			pause = min(2*pause, redialMax)
 			continue
@@ -81,6 +82,7 @@ func (m *Mesh) dial(n *neighbour) {
 		if err == nil {
 			continue
 		}
+		m.fell(n, err)
 		m.dialFailed(n, target, err)
 		next = began.Add(jitter(pause))
 		pause = min(2*pause, redialMax)
@@ -118,66 +120,76 @@ func (m *Mesh) connect(n *neighbour, target Member) error {
 
 	ctx, cancel := context.WithTimeout(m.ctx, attemptTimeout)
 	defer cancel()
-	dialCtx, dialed := context.WithTimeout(ctx, connectTimeout)
-	defer dialed()
-	raw, err := m.config.Dial(dialCtx, target.Route)
+	raw, err := m.open(ctx, target)
 	if err != nil {
-		return fmt.Errorf("dial broker %q: %w", target.Name, err)
+		return err
 	}
-	err = m.introduce(ctx, raw, target)
+	conn, in, peer, err := m.introduce(ctx, raw, target, m.own)
+	if err == nil {
+		if refused := m.claim(newLink(m, raw, conn, in, peer, true)); refused != nil {
+			err = refused
+		}
+	}
 	if err != nil {
 		raw.Close()
 	}
 	return err
 }
 
+// open opens a connection to a member on which nothing has been said.
+func (m *Mesh) open(ctx context.Context, target Member) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	raw, err := m.config.Dial(ctx, target.Route)
+	if err != nil {
+		return nil, fmt.Errorf("dial broker %q: %w", target.Name, err)
+	}
+	return raw, nil
+}
+
 // introduce exchanges hellos on a connection that this broker opened.
-func (m *Mesh) introduce(ctx context.Context, raw net.Conn, target Member) error {
+func (m *Mesh) introduce(ctx context.Context, raw net.Conn, target Member, own hello) (conn net.Conn, in *reader, peer hello, err error) {
 	release := context.AfterFunc(ctx, func() { raw.Close() })
 	defer release()
-	conn := raw
+	conn = raw
 	if m.config.ClientTLS != nil {
 		host, _, err := net.SplitHostPort(target.Route)
 		if err != nil {
-			return refuse(CauseIdentity, "the route address %q of broker %q is not host:port", target.Route, target.Name)
+			return nil, nil, hello{}, refuse(CauseIdentity, "the route address %q of broker %q is not host:port", target.Route, target.Name)
 		}
 		config := m.config.ClientTLS(host).Clone()
 		config.DynamicRecordSizingDisabled = true
 		secure := tls.Client(raw, config)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			if ctx.Err() != nil {
-				return fmt.Errorf("TLS handshake with broker %q at %s: %w", target.Name, target.Route, ctx.Err())
+				return nil, nil, hello{}, fmt.Errorf("TLS handshake with broker %q at %s: %w", target.Name, target.Route, ctx.Err())
 			}
-			return refuse(CauseTLS, "TLS handshake with broker %q at %s: %v", target.Name, target.Route, err)
+			return nil, nil, hello{}, refuse(CauseTLS, "TLS handshake with broker %q at %s: %v", target.Name, target.Route, err)
 		}
 		conn = secure
 	}
-	mine, err := jsonFrame(frameHello, m.own)
+	mine, err := jsonFrame(frameHello, own)
 	if err != nil {
-		return err
+		return nil, nil, hello{}, err
 	}
 	if _, err := conn.Write(mine); err != nil {
-		return fmt.Errorf("write hello to broker %q at %s: %w", target.Name, target.Route, err)
+		return nil, nil, hello{}, fmt.Errorf("write hello to broker %q at %s: %w", target.Name, target.Route, err)
 	}
-	in := newReader(conn)
-	peer, err := m.readHello(in)
-	if err != nil {
-		return fmt.Errorf("hello of broker %q at %s: %w", target.Name, target.Route, err)
+	in = newReader(conn)
+	if peer, err = m.readHello(in, own.Kind); err != nil {
+		return nil, nil, hello{}, fmt.Errorf("hello of broker %q at %s: %w", target.Name, target.Route, err)
 	}
 	if peer.ID != target.ID {
-		return refuse(CauseIdentity, "the address %s of broker %q (%s) is answered by broker %q (%s)", target.Route, target.Name, target.ID, peer.Name, peer.ID)
+		return nil, nil, hello{}, refuse(CauseIdentity, "the address %s of broker %q (%s) is answered by broker %q (%s)", target.Route, target.Name, target.ID, peer.Name, peer.ID)
 	}
 	if !release() {
-		return ctx.Err()
+		return nil, nil, hello{}, ctx.Err()
 	}
-	if refused := m.claim(newLink(m, raw, conn, in, peer, true)); refused != nil {
-		return refused
-	}
-	return nil
+	return conn, in, peer, nil
 }
 
-// readHello reads the first frame of the other side and judges it.
-func (m *Mesh) readHello(in *reader) (hello, error) {
+// readHello reads the first frame of the other side and judges it. The connection may be of any of these kinds.
+func (m *Mesh) readHello(in *reader, kinds ...string) (hello, error) {
 	t, body, err := in.one()
 	if err != nil {
 		return hello{}, err
@@ -191,7 +203,7 @@ func (m *Mesh) readHello(in *reader) (hello, error) {
 	}
 	peer, refused := parseHello(body)
 	if refused == nil {
-		refused = m.own.judge(peer)
+		refused = m.own.judge(peer, kinds...)
 	}
 	if refused != nil {
 		return hello{}, refused

@@ -1,6 +1,7 @@
 // Package route links the brokers of one cluster: each pair has one connection, over mutual
 // TLS, on which both tell what their clients are interested in and forward the messages that
-// the other one wants. Only core traffic travels here; replication has connections of its own.
+// the other one wants. Only core traffic travels there; shards are followed on connections of
+// their own, which the mesh makes and accepts, and hands to package replica.
 //
 // Invariants:
 //

@@ -194,7 +194,7 @@ func FuzzFrames(f *testing.F) {
 				again.token(typ, token)
 			case frameHello:
 				if h, refused := parseHello(body); refused == nil {
-					_ = (hello{Newest: 1, Oldest: 1}).judge(h)
+					_ = (hello{Newest: 1, Oldest: 1}).judge(h, kindCore)
 				}
 				return
 			case frameRefused:

@@ -4,11 +4,15 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 const (
 	helloMagic = "carillon-route"
-	kindCore   = "core" // what this connection carries; replication will be another
+
+	// What a connection carries: core messages, both ways, or shards to who dialled it (package replica).
+	kindCore        = "core"
+	kindReplication = "replication"
 )
 
 // hello is the first frame in each direction. Fields that a receiver does not know are
@@ -65,13 +69,13 @@ func parseHello(body []byte) (hello, *Refusal) {
 	return h, nil
 }
 
-// judge says whether own may link with peer, and why not.
-func (own hello) judge(peer hello) *Refusal {
+// judge says whether own may connect with peer for one of these kinds, and why not.
+func (own hello) judge(peer hello, kinds ...string) *Refusal {
 	switch {
 	case min(own.Newest, peer.Newest) < max(own.Oldest, peer.Oldest):
 		return refuse(CauseVersion, "broker %q speaks versions %d to %d of the link protocol, broker %q speaks %d to %d: upgrade one release at a time",
 			own.Name, own.Oldest, own.Newest, peer.Name, peer.Oldest, peer.Newest)
-	case peer.Kind != own.Kind:
+	case !slices.Contains(kinds, peer.Kind):
 		return refuse(CauseVersion, "broker %q asks for a connection of kind %.40q, which broker %q does not serve", peer.Name, peer.Kind, own.Name)
 	case peer.Cluster != own.Cluster:
 		return refuse(CauseCluster, "broker %q belongs to cluster %q, not to %q: check --cluster and the route addresses", peer.Name, peer.Cluster, own.Cluster)

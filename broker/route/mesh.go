@@ -43,6 +43,12 @@ type Config struct {
 	// Changed is called after a link came up or went down, or a peer said that it is leaving.
 	// It must not block.
 	Changed func()
+	// Refused is called when a member whose link had been up has closed it, and then its kernel refuses a
+	// connection: the process is dead. It is called once for each such death, on a goroutine that dials that member.
+	Refused func(member Member)
+	// Replication takes the connections by which other brokers follow shards from here. Whoever is called owns conn, and
+	// returns when it has ended; Close ends it, too. nil: such connections are refused.
+	Replication func(conn net.Conn, broker string)
 }
 
 // Mesh is this broker's links to all other brokers of its cluster.
@@ -83,6 +89,8 @@ type neighbour struct {
 	trouble           error     // why there is no link; nil while up
 	troubled          time.Time
 	told              Cause // the trouble that is in the log already
+	seen              int64 // the incarnation in which it was linked last
+	ended             bool  // and that link ended, through no doing of this broker
 
 	wake    chan struct{}
 	traffic traffic
@@ -122,6 +130,9 @@ func Start(config Config) (*Mesh, error) {
 	}
 	if config.Changed == nil {
 		config.Changed = func() {}
+	}
+	if config.Refused == nil {
+		config.Refused = func(Member) {}
 	}
 	m := &Mesh{
 		config: config,
@@ -165,10 +176,13 @@ func (m *Mesh) SetMembers(members []Member) {
 		if !n.member || n.address != member.Route || n.incarnation != member.Incarnation {
 			n.fresh = true
 			if n.incarnation != member.Incarnation {
-				n.leaving = false // Whoever left has come back.
+				n.leaving, n.ended = false, false // Whoever left has come back.
 			}
 		}
 		n.member, n.name, n.address, n.incarnation = true, member.Name, member.Route, member.Incarnation
+		if n.link != nil && n.link.alive() && n.link.up.Load() {
+			n.seen = member.Incarnation
+		}
 		if !n.dialling {
 			n.dialling = true
 			m.workers.Go(func() { m.dial(n) })
@@ -246,6 +260,7 @@ func (m *Mesh) linkUp(l *link) {
 	n := l.neighbour
 	if n.link == l {
 		n.changed, n.trouble, n.told = time.Now(), nil, ""
+		n.seen, n.ended = n.incarnation, false
 	}
 	generation := n.generation
 	m.mu.Unlock()
@@ -274,6 +289,7 @@ func (m *Mesh) linkEnded(l *link) {
 	}
 	if n.link == l {
 		n.link = nil
+		n.ended = l.up.Load() && !m.closed && l.foreign()
 		n.changed, n.trouble, n.troubled = time.Now(), l.err, time.Now()
 		m.forgetLocked(n)
 	}

@@ -390,7 +390,7 @@ func TestVersionsThatOverlapMayLink(t *testing.T) {
 	}{{3, 2, true}, {2, 1, true}, {5, 3, true}, {1, 1, false}, {5, 4, false}} {
 		peer := own
 		peer.ID, peer.Newest, peer.Oldest = "b", c.newest, c.oldest
-		if refused := own.judge(peer); (refused == nil) != c.may {
+		if refused := own.judge(peer, kindCore); (refused == nil) != c.may {
 			t.Errorf("versions %d to %d: %v", c.oldest, c.newest, refused)
 		}
 	}

@@ -1,0 +1,70 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"syscall"
+	"time"
+)
+
+// foreign says whether the link ended through no doing of this broker.
+func (l *link) foreign() bool {
+	for _, own := range []error{errReplaced, errOverflow, errClosing} {
+		if errors.Is(l.err, own) {
+			return false
+		}
+	}
+	_, refused := errors.AsType[*Refusal](l.err)
+	return !refused
+}
+
+// fell looks at why a member couldn't be dialled. If it had a link that ended, and its kernel is there and says that nobody
+// listens, then the process is dead, long before its lease is over.
+func (m *Mesh) fell(n *neighbour, err error) {
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return
+	}
+	m.mu.Lock()
+	dead := n.ended && n.link == nil && n.member && n.seen == n.incarnation && !m.closed
+	member := Member{ID: n.id, Name: n.name, Route: n.address, Incarnation: n.incarnation}
+	level := slog.LevelWarn
+	if dead {
+		n.ended = false
+	}
+	if n.leaving {
+		level = slog.LevelInfo
+	}
+	m.mu.Unlock()
+	if dead {
+		m.log.Log(context.Background(), level, "A broker is dead: it closed its link and refuses connections", "peer", member.Name, "id", member.ID, "incarnation", member.Incarnation)
+		m.config.Refused(member)
+	}
+}
+
+// probe finds out, before it is this broker's turn to dial, whether the peer is dead: its listener may end a little later than
+// its link, so more than one try is made.
+func (m *Mesh) probe(n *neighbour, until time.Time) {
+	for ended := false; time.Until(until) > redialMin; {
+		m.rest(n, jitter(redialMin))
+		m.mu.Lock()
+		over := m.closed || !n.member || n.fresh || n.link != nil && n.link.alive() || ended && !n.ended
+		ended = n.ended && n.link == nil
+		target := Member{ID: n.id, Name: n.name, Route: n.address}
+		m.mu.Unlock()
+		if over {
+			return
+		}
+		if !ended {
+			continue // Its last link is being taken down.
+		}
+		ctx, cancel := context.WithDeadline(m.ctx, until)
+		raw, err := m.open(ctx, target)
+		cancel()
+		if err == nil {
+			raw.Close()
+			continue
+		}
+		m.fell(n, err)
+	}
+}

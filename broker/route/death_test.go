@@ -1,0 +1,112 @@
+package route
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// die does what the kernel does for a process that was killed.
+func (n *testNode) die() {
+	n.SetMembers(nil) // It dials nobody any more.
+	n.config.Listener.Close()
+	for _, l := range n.links() {
+		l.raw.Close()
+	}
+}
+
+// deaths are the members that a node found dead.
+type deaths struct {
+	mu    sync.Mutex
+	found []Member
+}
+
+func (d *deaths) note(m Member) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.found = append(d.found, m)
+}
+
+func (d *deaths) all() []Member {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.found)
+}
+
+// Whichever of the two would dial: a broker that is dead is known to be within a tenth of a second or so, and once.
+func TestADeadBrokerIsNoticedByItsKernel(t *testing.T) {
+	ca := newAuthority(t)
+	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
+		var of deaths
+		witness := startNode(t, names[0], ca, func(c *Config) { c.Refused = of.note })
+		victim := startNode(t, names[1], ca)
+		introduceAll(witness, victim)
+		waitUp(t, witness, victim)
+		for _, l := range victim.links() {
+			l.raw.Close() // A connection that breaks is no death.
+		}
+		eventually(t, "linked again", func() bool { p := witness.peerOf(names[1]); return p.Up && p.Generation > 1 })
+		if found := of.all(); len(found) > 0 {
+			t.Fatalf("found dead: %v", found)
+		}
+		victim.die()
+		began := time.Now()
+		eventually(t, "it is found dead", func() bool { return len(of.all()) > 0 })
+		if took := time.Since(began); took > yieldToDialer {
+			t.Errorf("%s noticed after %v", names[0], took)
+		}
+		eventually(t, "it is dialled further", func() bool { return witness.peerOf(names[1]).Attempts > 4 })
+		if found := of.all(); len(found) != 1 || found[0] != victim.member() {
+			t.Errorf("found dead: %v", found)
+		}
+		victim.Close()
+		witness.Close()
+	}
+}
+
+// Nobody is called dead who was not linked, nor in a life that this broker has not met.
+func TestOnlyWhoWasLinkedCanDie(t *testing.T) {
+	var of deaths
+	a, b := startNode(t, "a", nil, func(c *Config) { c.Refused = of.note }), startNode(t, "b", nil)
+	never := b.member()
+	never.ID, never.Route = "z", "127.0.0.1:1"
+	a.SetMembers([]Member{never, b.member()})
+	b.SetMembers([]Member{a.member()})
+	eventually(t, "linked", func() bool { return a.peerOf("b").Up && a.peerOf("z").Attempts > 2 })
+	next := b.member()
+	next.Incarnation++
+	next.Route = "127.0.0.1:1" // a new life, of which only the address is known
+	b.SetMembers(nil)
+	b.config.Listener.Close()
+	for _, l := range a.links() {
+		a.SetMembers([]Member{never}) // It has left the cluster before its link ended.
+		l.raw.Close()
+	}
+	eventually(t, "b's link is gone", func() bool { return len(a.links()) == 0 })
+	a.SetMembers([]Member{never, next})
+	eventually(t, "it is dialled", func() bool { return a.peerOf("b").Attempts > 2 })
+	if found := of.all(); len(found) > 0 {
+		t.Errorf("found dead: %v", found)
+	}
+}
+
+// Who said that it leaves is dead when it is: its kernel has the last word.
+func TestWhoLeavesIsDeadWhenItIs(t *testing.T) {
+	var of deaths
+	a, b := startNode(t, "a", nil, func(c *Config) { c.Refused = of.note }), startNode(t, "b", nil)
+	introduceAll(a, b)
+	waitUp(t, a, b)
+	if err := b.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a knows", func() bool { return a.Leaving("b") })
+	if found := of.all(); len(found) > 0 {
+		t.Errorf("found dead: %v", found)
+	}
+	b.Close()
+	eventually(t, "it is found dead", func() bool { return len(of.all()) == 1 })
+	if warnings := a.logs.lines("WARN"); len(warnings) > 0 {
+		t.Errorf("a warns of a peer that left on purpose: %q", warnings)
+	}
+}

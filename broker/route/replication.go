@@ -1,0 +1,66 @@
+package route
+
+import (
+	"context"
+	"fmt"
+	"net"
+)
+
+// DialReplication connects to another broker to follow shards that it leads. The connection is the caller's.
+func (m *Mesh) DialReplication(ctx context.Context, brokerID string) (net.Conn, error) {
+	m.mu.Lock()
+	target := Member{ID: brokerID}
+	if n := m.neighbours[brokerID]; n != nil {
+		target.Name, target.Route, target.Incarnation = n.name, n.address, n.incarnation
+	}
+	closed := m.closed
+	m.mu.Unlock()
+	if closed {
+		return nil, errClosing
+	}
+	if target.Route == "" {
+		return nil, fmt.Errorf("dial broker %s: it is no member of the cluster", brokerID)
+	}
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	defer context.AfterFunc(m.ctx, cancel)()
+	raw, err := m.open(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	own := m.own
+	own.Kind = kindReplication
+	conn, in, _, err := m.introduce(ctx, raw, target, own)
+	if err != nil {
+		raw.Close()
+		return nil, err
+	}
+	return &replication{Conn: conn, raw: raw, rest: in.buf[in.start:in.end]}, nil
+}
+
+// carry hands out a connection by which another broker follows shards from here, until it has ended.
+func (m *Mesh) carry(raw, conn net.Conn, in *reader, peer hello) {
+	defer context.AfterFunc(m.ctx, func() { raw.Close() })()
+	m.config.Replication(&replication{Conn: conn, raw: raw, rest: in.buf[in.start:in.end]}, peer.ID)
+}
+
+// replication is a connection after its hellos, with what had come behind them.
+type replication struct {
+	net.Conn
+	raw  net.Conn
+	rest []byte
+}
+
+func (r *replication) Read(p []byte) (int, error) {
+	if len(r.rest) == 0 {
+		return r.Conn.Read(p)
+	}
+	n := copy(p, r.rest)
+	if r.rest = r.rest[n:]; len(r.rest) == 0 {
+		r.rest = nil
+	}
+	return n, nil
+}
+
+// NetConn is the connection under TLS: closing it never blocks.
+func (r *replication) NetConn() net.Conn { return r.raw }

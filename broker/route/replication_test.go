@@ -1,0 +1,103 @@
+package route
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A connection for replication is as safe as a link, and belongs to whoever asked for it and whoever it is handed to.
+func TestAConnectionForReplication(t *testing.T) {
+	for name, ca := range map[string]*authority{"TLS": newAuthority(t), "plaintext": nil} {
+		t.Run(name, func(t *testing.T) {
+			ended := make(chan error, 1)
+			a := startNode(t, "a", ca, func(c *Config) {
+				c.Replication = func(conn net.Conn, broker string) {
+					defer conn.Close()
+					if _, err := io.WriteString(conn, "hello "+broker+"\n"); err != nil { // right behind the hellos
+						t.Error(err)
+					}
+					_, err := io.Copy(conn, conn)
+					ended <- err
+				}
+			})
+			b := startNode(t, "b", ca)
+			introduceAll(a, b)
+			waitUp(t, a, b)
+			conn, err := b.DialReplication(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			in := bufio.NewReader(conn)
+			for _, text := range []string{"", "something", "more"} {
+				if text != "" {
+					if _, err := io.WriteString(conn, text+"\n"); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					text = "hello b"
+				}
+				if got, err := in.ReadString('\n'); err != nil || got != text+"\n" {
+					t.Fatalf("%q, %v", got, err)
+				}
+			}
+			// It is none of the link's business, and no stranger that is waited for.
+			if p := a.peerOf("b"); !p.Up || p.Generation != 1 {
+				t.Errorf("%+v", p)
+			}
+			if len(a.greets) > 1 {
+				t.Errorf("%d are being greeted", len(a.greets))
+			}
+			a.Close()
+			select {
+			case <-ended:
+			default:
+				t.Error("it goes on after Close")
+			}
+			if _, err := in.ReadString('\n'); err == nil {
+				t.Error("the other end goes on")
+			}
+		})
+	}
+}
+
+func TestAConnectionForReplicationThatCantBe(t *testing.T) {
+	ca := newAuthority(t)
+	a, b := startNode(t, "a", ca), startNode(t, "b", ca)
+	introduceAll(a, b)
+	waitUp(t, a, b)
+	if _, err := b.DialReplication(t.Context(), "nobody"); err == nil || !strings.Contains(err.Error(), "no member") {
+		t.Errorf("dialled nobody: %v", err)
+	}
+	// A broker that doesn't replicate, as one of an earlier version.
+	_, err := b.DialReplication(t.Context(), "a")
+	if r, ok := errors.AsType[*Refusal](err); !ok || r.Cause != CauseVersion {
+		t.Errorf("dialled one that doesn't replicate: %v", err)
+	}
+	// One that accepts and says nothing.
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	b.SetMembers([]Member{a.member(), {ID: "c", Name: "c", Route: silent.Addr().String(), Incarnation: 1}})
+	began := time.Now()
+	if _, err := b.DialReplication(t.Context(), "c"); err == nil || time.Since(began) > 2*attemptTimeout {
+		t.Errorf("dialled a silent one for %v: %v", time.Since(began), err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.DialReplication(ctx, "c"); err == nil {
+		t.Error("dialled under a context that is over")
+	}
+	b.Close()
+	if _, err := b.DialReplication(t.Context(), "a"); !errors.Is(err, errClosing) {
+		t.Errorf("dialled after Close: %v", err)
+	}
+}
