@@ -289,7 +289,7 @@ func (b *Broker) self() coordination.Broker {
 		return ln.Addr().String()
 	}
 	return coordination.Broker{
-		ID: b.identity.ID, Name: b.config.Name, Zone: b.config.Zone, Version: b.config.Version,
+		ID: b.identity.ID, Name: b.config.Name, Zone: b.config.Zone, Version: b.config.Version, Started: b.started.UTC().Truncate(time.Millisecond),
 		Client: b.listening, Route: own(b.config.Route, b.route), HTTP: own(b.config.HTTP, b.http),
 	}
 }

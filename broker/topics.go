@@ -64,7 +64,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		Subscriptions: func() *subscription.Service { return t.subscriptions },
 	})
 	t.api.Start()
-	t.admin = admin.New(t.topics, hub, b.log)
+	t.admin = admin.New(t.topics, hub, b.log).Writing(store)
 	hub.Offer(t.admin).Set([]string{admin.Subjects}, "")
 	t.controller = topic.NewController(store, t.topics, b.log)
 	return nil

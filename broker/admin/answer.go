@@ -57,11 +57,24 @@ type Topic struct {
 
 // Shard is who serves one shard of a Topic.
 type Shard struct {
-	Number   int      `json:"number"`
-	Epoch    int64    `json:"epoch"` // 0: not placed yet
-	Leader   *Broker  `json:"leader,omitempty"`
-	Replicas []Broker `json:"replicas"`
+	Number    int       `json:"number"`
+	Epoch     int64     `json:"epoch"` // 0: not placed yet
+	Leader    *Broker   `json:"leader,omitempty"`
+	Replicas  []Replica `json:"replicas"`  // also those being added or removed
+	Want      int       `json:"want"`      // how many there are to be; 0: not placed yet
+	InSync    int       `json:"inSync"`    // how many are
+	MinInSync int       `json:"minInSync"` // how many must be for publishing to go on
 	Status
+}
+
+// Replica is one broker's copy of a shard.
+type Replica struct {
+	Broker
+	InSync   bool `json:"inSync"` // it is there, with everything that was acknowledged
+	Away     bool `json:"away,omitempty"`
+	Adding   bool `json:"adding,omitempty"`   // it has yet to catch up for the first time
+	Removing bool `json:"removing,omitempty"` // it goes when the others are in sync
+	Suspect  bool `json:"suspect,omitempty"`  // its broker can't vouch for it
 }
 
 // Broker is one that leads or holds a shard.
@@ -99,7 +112,7 @@ func (o Owner) Coordination() coordination.Owner {
 	return owner
 }
 
-// Status says whether clients are served, and if not, why.
+// Status says whether clients are served, and if not, or not as they are meant to be, why.
 type Status struct {
 	Served bool   `json:"served"`
 	Reason Reason `json:"reason,omitempty"`
@@ -115,4 +128,8 @@ const (
 	Placing      Reason = "Placing"      // the controller is about to place it, or to name its leader anew
 	NoController Reason = "NoController" // nobody places shards now
 	Trouble      Reason = "Trouble"      // its leader can't serve it
+	// NotEnoughInSync: publishing waits; what is kept can be read.
+	NotEnoughInSync Reason = "NotEnoughInSync"
+	// UnderReplicated: it is served, and lacks replicas.
+	UnderReplicated Reason = "UnderReplicated"
 )

@@ -18,6 +18,6 @@ func BenchmarkTopicList(b *testing.B) {
 	}
 	s, _ := newServer(coordination.NewState(1, []coordination.Broker{{ID: "a", Incarnation: 1}}, topics, shards, nil))
 	for b.Loop() {
-		s.answer([]byte(TopicListSubject), nil)
+		s.answer([]byte(TopicListSubject), nil, nil)
 	}
 }

@@ -3,6 +3,8 @@ package admin
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/topic"
@@ -32,6 +34,9 @@ func (v view) topic(t *coordination.Topic) Topic {
 			shown.Status = shard.Status
 			break
 		}
+		if shown.Reason == "" {
+			shown.Status = shard.Status
+		}
 	}
 	if whole != nil && !shown.Served {
 		shown.Status = *whole
@@ -45,9 +50,7 @@ func (v view) waits(t *coordination.Topic) map[int]*Status {
 	if t.Deleting || v.settled(t) {
 		return nil
 	}
-	plan := topic.PlanPlacement(topic.Facts{
-		Brokers: v.state.Brokers, Topics: []*coordination.Topic{t}, Shards: v.state.Shards, MaxShards: topic.MaxShards,
-	})
+	plan := topic.PlanPlacement(topic.FactsOf(v.state, t))
 	waits := make(map[int]*Status, len(plan.Waits))
 	for _, w := range plan.Waits {
 		waits[w.Shard] = &Status{Reason: Reason(w.Reason), Why: w.Why}
@@ -84,12 +87,16 @@ func (v view) led(s *coordination.Shard) bool {
 }
 
 func (v view) shard(t *coordination.Topic, number int, waits map[int]*Status) Shard {
-	shown := Shard{Number: number, Replicas: []Broker{}}
+	shown := Shard{Number: number, Replicas: []Replica{}}
 	shard := v.state.Shard(t.ID, number)
 	if shard != nil {
-		shown.Epoch = shard.Epoch
+		shown.Epoch, shown.Want, shown.MinInSync = shard.Epoch, wanted(shard, &t.Spec), shard.MinInSync(&t.Spec)
 		for _, id := range shard.Replicas {
-			shown.Replicas = append(shown.Replicas, v.broker(id))
+			r := v.replica(shard, id)
+			shown.Replicas = append(shown.Replicas, r)
+			if r.InSync {
+				shown.InSync++
+			}
 		}
 		if shard.Leader != "" {
 			leader := v.broker(shard.Leader)
@@ -97,7 +104,70 @@ func (v view) shard(t *coordination.Topic, number int, waits map[int]*Status) Sh
 		}
 	}
 	shown.Status = v.status(t, number, shard, waits)
+	if shown.Served {
+		shown.Status = replication(t.Name, &shown)
+	}
 	return shown
+}
+
+// wanted is how many replicas a shard is to have. If its Topic doesn't say, those that it was given.
+func wanted(s *coordination.Shard, spec *coordination.TopicSpec) int {
+	if spec.Replicas > 0 {
+		return spec.Replicas
+	}
+	return max(1, len(s.Replicas)-max(len(s.Adding), len(s.Removing)))
+}
+
+func (v view) replica(s *coordination.Shard, id string) Replica {
+	broker, here := v.state.Broker(id)
+	member, in := s.Member(id)
+	r := Replica{
+		Broker: Broker{ID: id, Name: broker.Name}, Away: !here,
+		Adding: slices.Contains(s.Adding, id), Removing: slices.Contains(s.Removing, id),
+		Suspect: v.state.Suspect(id, s.Topic, s.Number),
+	}
+	r.InSync = here && in && !r.Suspect && broker.Holds(member.Incarnation)
+	return r
+}
+
+// replication is the status of a shard that is led: what it lacks, if anything.
+func replication(name string, s *Shard) Status {
+	stays, missing := 0, []string{}
+	for _, r := range s.Replicas {
+		if r.InSync && !r.Removing {
+			stays++
+		}
+		if !r.Removing {
+			if why := r.Missing(); why != "" {
+				missing = append(missing, cmp.Or(r.Name, "broker "+r.ID)+" "+why)
+			}
+		}
+	}
+	if more := s.Want - stays - len(missing); more > 0 {
+		missing = append(missing, fmt.Sprintf("%d have no broker yet (if this lasts, start more brokers or ask for fewer replicas)", more))
+	}
+	what := fmt.Sprintf("shard %d of topic %s has %d of %d replicas in sync", s.Number, name, s.InSync, s.Want)
+	lacks := strings.Join(missing, ", ")
+	switch {
+	case s.InSync < s.MinInSync:
+		return Status{Reason: NotEnoughInSync, Why: fmt.Sprintf("%s, and %d must be, so publishing waits: %s", what, s.MinInSync, cmp.Or(lacks, "brokers come and go"))}
+	case stays < s.Want && lacks != "":
+		return Status{Served: true, Reason: UnderReplicated, Why: what + ": " + lacks}
+	}
+	return Status{Served: true}
+}
+
+// Missing says why a replica is not in sync; empty: it is.
+func (r *Replica) Missing() string {
+	switch {
+	case r.InSync:
+		return ""
+	case r.Away:
+		return "is away"
+	case r.Suspect:
+		return "can't vouch for its data"
+	}
+	return "catches up"
 }
 
 func (v view) status(t *coordination.Topic, number int, shard *coordination.Shard, waits map[int]*Status) Status {

@@ -1,6 +1,7 @@
 // Package admin answers what JetStream has no word for: who declared a Topic or a Subscription,
-// which broker leads each shard, and why one is not served. `carillon topic` and `carillon
-// subscription` ask it, through any broker.
+// which broker leads each shard, which are in sync, and why one is not served; and which brokers there are.
+// It makes Topics with what JetStream has no word for, and drains brokers. `carillon topic`, `carillon
+// subscription` and `carillon brokers` ask it, through any broker.
 //
 // A request is published with a reply subject, and answered with one JSON object:
 //
@@ -9,6 +10,12 @@
 //	$CARILLON.API.SUBSCRIPTION.LIST.<topic>           a ListRequest, or nothing   SubscriptionList
 //	$CARILLON.API.SUBSCRIPTION.INFO.<topic>.<name>    nothing                     SubscriptionInfo
 //
+//	$CARILLON.API.BROKER.LIST                         a ListRequest, or nothing   BrokerList
+//
+//	$CARILLON.API.TOPIC.CREATE.<topic>                a CreateRequest             TopicInfo
+//	$CARILLON.API.BROKER.DRAIN.<id>                   a DrainRequest, or nothing  BrokerInfo
+//	$CARILLON.API.BROKER.UNDRAIN.<id>                 nothing                     BrokerInfo
+//
 //	$CARILLON.API.RECORDS.<topic>.<shard>             a RecordsRequest            records, see docs/protocol.md
 //
 // What can't be answered is an Error in the same object. Records are answered by the broker that leads the
@@ -16,14 +23,17 @@
 //
 // Invariants:
 //
-//	A1  It only reads: the State that this broker follows, and the logs of shards that it leads. It waits
-//	    for no other broker and not for etcd; the revision says of when an answer is.
+//	A1  What only asks is answered from the State that this broker follows, and the logs of shards that it leads. It
+//	    waits for no other broker and not for etcd; the revision says of when an answer is. What writes waits for
+//	    etcd, a bounded number at a time, each within a deadline, and never on the goroutine of a connection.
 //	A2  What one read of a connection may cost is bounded: by answers, and by bytes of each.
 //	A3  A list goes on behind a name, not at a number: what is made or deleted between two pages
 //	    makes no other Topic appear twice or be left out.
 //	A4  A field of a request that is not known is refused, and so is a payload where none belongs.
 //	A5  Records are shown up to the high watermark, and densely. What is read at once, what waits to be read and
 //	    what waits for records to come is bounded; more is refused, in words.
+//	A6  Whatever is written may be asked for again: what is there already, just so, is answered as if it had just been made.
 //
-// When the process dies in it, who asked gets no answer and asks again: nothing is kept here.
+// When the process dies in it, who asked gets no answer and asks again: nothing is kept here, and a
+// write is one transaction of etcd, which happened or did not.
 package admin

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jetstream"
 )
 
 // Prefix begins the subject of every request.
@@ -20,12 +23,18 @@ const (
 	TopicInfoSubject        = Prefix + "TOPIC.INFO."
 	SubscriptionListSubject = Prefix + "SUBSCRIPTION.LIST."
 	SubscriptionInfoSubject = Prefix + "SUBSCRIPTION.INFO."
+	TopicCreateSubject      = Prefix + "TOPIC.CREATE."
+	BrokerListSubject       = Prefix + "BROKER.LIST"
+	BrokerDrainSubject      = Prefix + "BROKER.DRAIN."
+	BrokerUndrainSubject    = Prefix + "BROKER.UNDRAIN."
 )
 
 // Bounds of requests and answers.
 const (
 	// maxRequest is more than a list request with the longest name takes, however it is escaped.
 	maxRequest = 4 << 10
+	// maxCreate is as much as etcd keeps of one Topic.
+	maxCreate = 256 << 10
 	// MaxPage is how many are listed at once if the request doesn't ask for fewer.
 	MaxPage = 256
 	// maxAnswer is about where a page ends before it is full: one value may have a quarter of a
@@ -37,6 +46,20 @@ const (
 type ListRequest struct {
 	After string `json:"after,omitempty"` // begin behind this name; empty: with the first
 	Limit int    `json:"limit,omitempty"` // 0: MaxPage, which is also the most
+}
+
+// CreateRequest asks for a Topic.
+type CreateRequest struct {
+	// Stream is the Topic as JetStream has it, and judged as there; but num_replicas: 0 leaves their
+	// number to the brokers. The name may be left out, since the subject has it.
+	Stream          jetstream.StreamConfig `json:"stream"`
+	MinInSync       int                    `json:"minInSync,omitempty"`       // 0: a majority
+	UncleanElection bool                   `json:"uncleanElection,omitempty"` // false: forbidden
+}
+
+// DrainRequest says what a broker is to be relieved of.
+type DrainRequest struct {
+	Mode coordination.DrainMode `json:"mode,omitempty"` // empty: All
 }
 
 // Error says why there is no answer.
@@ -68,6 +91,10 @@ const (
 	TooLarge   Code = "TooLarge"   // the record doesn't fit an answer
 	Damaged    Code = "Damaged"    // the disk has something else in the place of these records
 	Failed     Code = "Failed"     // the disk couldn't be read
+	Exists     Code = "Exists"     // there is one of that name already, with other settings
+	Refused    Code = "Refused"    // it can't be as things are, as when another Topic keeps the same subjects
+	// Unavailable: what was asked for couldn't be written, or it is not known whether it was; ask again.
+	Unavailable Code = "Unavailable"
 )
 
 func refuse(code Code, format string, args ...any) *Error {
@@ -81,32 +108,55 @@ const (
 	topicInfo
 	subscriptionList
 	subscriptionInfo
+	brokerList
+	// These write.
+	topicCreate
+	brokerDrain
+	brokerUndrain
 )
 
 // request is what was asked, taken apart.
 type request struct {
 	kind                kind
 	topic, subscription string
+	broker              string // id
 	page                ListRequest
+	create              CreateRequest
+	drain               DrainRequest
 }
+
+func (r *request) writes() bool { return r.kind >= topicCreate }
 
 // parse takes a subject and its payload apart.
 func parse(subject, payload []byte) (request, *Error) {
 	r, ok := parseSubject(subject)
 	if !ok {
-		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO.<topic>.<name> or RECORDS.<topic>.<shard>)",
+		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN.<id>, BROKER.UNDRAIN.<id> or RECORDS.<topic>.<shard>)",
 			bytes.TrimPrefix(subject, []byte(Prefix)))
 	}
 	payload = bytes.TrimSpace(payload)
+	most := maxRequest
+	var into any
+	var example string
+	switch r.kind {
+	case topicList, subscriptionList, brokerList:
+		into, example = &r.page, `a list's (write for example {"after":"orders","limit":100})`
+	case topicCreate:
+		most, into, example = maxCreate, &r.create, `a new topic's (write for example {"stream":{"subjects":["orders.>"],"num_replicas":3},"minInSync":2})`
+	case brokerDrain:
+		into, example = &r.drain, `a drain's (write {"mode":"All"} or {"mode":"Leadership"})`
+	}
 	switch {
+	case len(payload) == 0 && r.kind == topicCreate:
+		return request{}, refuse(BadRequest, "the request is not %s: it is empty", example)
 	case len(payload) == 0:
-	case r.kind != topicList && r.kind != subscriptionList:
+	case into == nil:
 		return request{}, refuse(BadRequest, "a request for one takes no payload (leave it empty)")
-	case len(payload) > maxRequest:
-		return request{}, refuse(BadRequest, "a request of %d bytes (use at most %d)", len(payload), maxRequest)
+	case len(payload) > most:
+		return request{}, refuse(BadRequest, "a request of %d bytes (use at most %d)", len(payload), most)
 	default:
-		if err := decode(payload, &r.page); err != nil {
-			return request{}, refuse(BadRequest, `the request is not a list's (write for example {"after":"orders","limit":100}): %v`, err)
+		if err := decode(payload, into); err != nil {
+			return request{}, refuse(BadRequest, "the request is not %s: %.200v", example, err)
 		}
 	}
 	if r.page.Limit < 0 || r.page.Limit > MaxPage {
@@ -151,6 +201,20 @@ func parseSubject(subject []byte) (r request, ok bool) {
 		return request{kind: topicList}, len(names) == 0
 	case "TOPIC.INFO":
 		r.kind = topicInfo
+		ok = len(names) == 1
+	case "BROKER.LIST":
+		return request{kind: brokerList}, len(names) == 0
+	case "BROKER.DRAIN", "BROKER.UNDRAIN":
+		if len(names) != 1 {
+			return r, false
+		}
+		if r.kind = brokerDrain; len(tokens[1]) > len("DRAIN") {
+			r.kind = brokerUndrain
+		}
+		r.broker = string(names[0])
+		return r, true
+	case "TOPIC.CREATE":
+		r.kind = topicCreate
 		ok = len(names) == 1
 	case "SUBSCRIPTION.LIST":
 		r.kind = subscriptionList

@@ -73,6 +73,15 @@ func TestWhatIsNotARequestIsRefused(t *testing.T) {
 		{"$CARILLON.API.TOPIC.LIST", `{"limit":-1}`, BadRequest, "use 1 to 256"},
 		{"$CARILLON.API.TOPIC.LIST", `{} {}`, BadRequest, "more than one value"},
 		{"$CARILLON.API.TOPIC.LIST", `{"after":"` + strings.Repeat("x", 8<<10) + `"}`, BadRequest, "use at most 4096"},
+		{"$CARILLON.API.TOPIC.CREATE.orders", "", BadRequest, "it is empty"},
+		{"$CARILLON.API.TOPIC.CREATE.orders", `{"streams":{}}`, BadRequest, "unknown field"},
+		{"$CARILLON.API.TOPIC.CREATE.orders", `{"stream":{"colour":"red"}}`, BadRequest, "unknown field"},
+		{"$CARILLON.API.TOPIC.CREATE.orders", `{}`, NotReady, "not ready to change anything"},
+		{"$CARILLON.API.BROKER.LIST.a", "", BadRequest, "there is no request"},
+		{"$CARILLON.API.BROKER.DRAIN", "", BadRequest, "there is no request"},
+		{"$CARILLON.API.BROKER.DRAIN.a", `{"node":"All"}`, BadRequest, "unknown field"},
+		{"$CARILLON.API.BROKER.UNDRAIN.a", `{}`, BadRequest, "takes no payload"},
+		{"$CARILLON.API.BROKER.UNDRAIN.a", "", NotReady, "not ready to change anything"},
 		{"$CARILLON.API.TOPIC.INFO.orders", "", NotFound, `there is no topic "orders"`},
 		{"$CARILLON.API.SUBSCRIPTION.LIST.orders", "", NotFound, `there is no topic "orders"`},
 		{"$CARILLON.API.SUBSCRIPTION.INFO.orders.billing", "", NotFound, `there is no topic "orders"`},
@@ -135,10 +144,15 @@ func FuzzRequest(f *testing.F) {
 	f.Add("$CARILLON.API.TOPIC.LIST", `{"after":"a","limit":3}`)
 	f.Add("$CARILLON.API.SUBSCRIPTION.INFO.a.b", "")
 	f.Add("$CARILLON.API.TOPIC.INFO..", " \n")
+	f.Add("$CARILLON.API.TOPIC.CREATE.orders", `{"stream":{"subjects":["orders.>"]},"minInSync":2}`)
+	f.Add("$CARILLON.API.BROKER.DRAIN.b0", `{"mode":"Leadership"}`)
+	f.Add("$CARILLON.API.BROKER.UNDRAIN.b0", "")
+	f.Add("$CARILLON.API.BROKER.LIST", `{"after":"b0"}`)
 	f.Fuzz(func(t *testing.T, subject, payload string) {
 		r, refusal := parse([]byte(subject), []byte(payload))
 		if refusal == nil {
-			want := map[kind]string{topicList: TopicListSubject, topicInfo: TopicInfoSubject + r.topic, subscriptionList: SubscriptionListSubject + r.topic, subscriptionInfo: SubscriptionInfoSubject + r.topic + "." + r.subscription}[r.kind]
+			want := map[kind]string{brokerList: BrokerListSubject, brokerDrain: BrokerDrainSubject + r.broker, brokerUndrain: BrokerUndrainSubject + r.broker,
+				topicCreate: TopicCreateSubject + r.topic, topicList: TopicListSubject, topicInfo: TopicInfoSubject + r.topic, subscriptionList: SubscriptionListSubject + r.topic, subscriptionInfo: SubscriptionInfoSubject + r.topic + "." + r.subscription}[r.kind]
 			if want != subject {
 				t.Errorf("%q was understood as %q", subject, want)
 			}

@@ -40,6 +40,8 @@ type Server struct {
 	log    *slog.Logger
 	reads  reads
 	polls  polls
+	store  Store // nil: nothing is written
+	writes writes
 }
 
 // New makes a Server. It is to be offered Subjects, without a leader, by every broker.
@@ -49,12 +51,13 @@ func New(topics Topics, hub Hub, logger *slog.Logger) *Server {
 	return s
 }
 
-// Close ends what waits for records, and waits for those who read.
+// Close ends what waits for records, and waits for those who read and write.
 func (s *Server) Close() {
 	for _, r := range s.polls.close() {
 		s.resume(r)
 	}
 	s.reads.close()
+	s.writes.close()
 }
 
 // resume has a request looked at again that waited.
@@ -88,7 +91,9 @@ func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool)
 		} else if len(answers) >= maxAnswers {
 			data = encodeError(refuse(Busy, "more than %d requests came at once on one connection (wait for answers before asking more)", maxAnswers))
 		} else {
-			data = s.answer(m.Subject, m.Data[m.Header:])
+			if data = s.answer(m.Subject, m.Data[m.Header:], m.Reply); data == nil {
+				continue
+			}
 		}
 		answers = append(answers, protocol.Message{Subject: m.Reply, Data: data})
 	}
@@ -98,31 +103,42 @@ func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool)
 	return false
 }
 
-// Wait has nothing to wait for: answers are made while they are asked for.
+// Wait has nothing to wait for: answers are made while they are asked for, or on a bounded number of goroutines.
 func (s *Server) Wait() {}
 
 var _ topic.Taker = (*Server)(nil)
 
-func (s *Server) answer(subject, payload []byte) []byte {
+// answer is nil if it comes later.
+func (s *Server) answer(subject, payload, reply []byte) []byte {
 	r, refusal := parse(subject, payload)
 	state := s.topics.State()
 	if refusal == nil && state == nil {
 		refusal = notReady()
 	}
+	if refusal == nil && r.writes() {
+		if refusal = s.write(&r, bytes.Clone(reply)); refusal == nil {
+			return nil
+		}
+	}
 	if refusal != nil {
 		return encodeError(refusal)
 	}
-	v := view{state, s.trouble}
+	v := s.view()
 	switch r.kind {
 	case topicList:
 		return encode(v.topicList(r.page))
 	case topicInfo:
 		return encode(v.topicInfo(r.topic))
+	case brokerList:
+		return encode(v.brokerList(r.page))
 	case subscriptionList:
 		return encode(v.subscriptionList(r.topic, r.page))
 	}
 	return encode(v.subscriptionInfo(r.topic, r.subscription))
 }
+
+// view is what is known now. There must be a State.
+func (s *Server) view() view { return view{s.topics.State(), s.trouble} }
 
 // trouble is what keeps this broker from serving a Topic that it leads. Of those that others
 // lead, their leaders are to be asked.

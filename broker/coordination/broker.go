@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 )
 
 // Broker is one member of the cluster.
@@ -24,6 +25,8 @@ type Broker struct {
 	// ended in order hands it on to the next. 0: this one only. What was kept in memory alone, and is gone
 	// though its life ended in order, is for the broker's report.
 	Since int64
+	// Started is when its process did; zero: it doesn't say.
+	Started time.Time
 }
 
 // Replica is the broker in this life.
@@ -49,6 +52,8 @@ type brokerValue struct {
 	Zone    string `json:"zone"`
 	Version string `json:"version"`
 	Since   int64  `json:"since,omitempty"`
+
+	Started time.Time `json:"started,omitzero"`
 }
 
 const brokerValueVersion = 1
@@ -81,7 +86,7 @@ func (b Broker) encode() ([]byte, error) {
 	if err := b.valid(); err != nil {
 		return nil, err
 	}
-	value := brokerValue{brokerValueVersion, b.Name, b.Client, b.Route, b.HTTP, b.Zone, b.Version, b.Since}
+	value := brokerValue{brokerValueVersion, b.Name, b.Client, b.Route, b.HTTP, b.Zone, b.Version, b.Since, b.Started}
 	data, err := json.Marshal(value)
 	if err != nil {
 		return nil, fmt.Errorf("encode broker %s: %w", b.ID, err)
@@ -100,7 +105,7 @@ func decodeBroker(id string, incarnation int64, data []byte) (Broker, error) {
 	b := Broker{
 		ID: id, Incarnation: incarnation,
 		Name: value.Name, Client: value.Client, Route: value.Route, HTTP: value.HTTP,
-		Zone: value.Zone, Version: value.Version, Since: value.Since,
+		Zone: value.Zone, Version: value.Version, Since: value.Since, Started: value.Started,
 	}
 	return b, b.valid()
 }

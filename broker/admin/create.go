@@ -1,0 +1,105 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"reflect"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jetstream"
+)
+
+// createTopic makes a Topic of clients'. JetStream's rules hold, so that it is a stream like any other.
+func (s *Server) createTopic(ctx context.Context, name string, asked *CreateRequest) TopicInfo {
+	info := TopicInfo{Revision: s.topics.State().Revision}
+	spec, refusal := asked.spec(name)
+	if refusal != nil {
+		info.Error = refusal
+		return info
+	}
+	made := s.sameTopic(ctx, name, asked)
+	if made == nil {
+		if info.Error = s.enoughBrokers(&spec); info.Error != nil {
+			return info
+		}
+		var err error
+		made, err = s.store.CreateTopic(ctx, name, spec, coordination.Owner{Kind: coordination.ClientOwner})
+		var exists *coordination.ExistsError
+		if errors.As(err, &exists) { // somebody else came first, maybe with the same wish
+			made = s.sameTopic(ctx, name, asked)
+		}
+		if made == nil {
+			info.Error = s.notWritten("create topic "+name, err)
+			return info
+		}
+	}
+	s.followed(ctx, func(state *coordination.State) bool { return state.TopicByID(made.ID) != nil })
+	v := s.view()
+	if known := v.state.TopicByID(made.ID); known != nil {
+		made = known
+	}
+	shown := v.topic(made)
+	info.Revision, info.Topic = v.state.Revision, &shown
+	return info
+}
+
+// spec is the Topic that is asked for. What JetStream refuses is refused here, in its words.
+func (r *CreateRequest) spec(name string) (spec coordination.TopicSpec, refusal *Error) {
+	if r.Stream.Name != "" && r.Stream.Name != name {
+		return spec, refuse(BadRequest, "the subject names topic %s, and the request %.100s (leave the latter out)", name, r.Stream.Name)
+	}
+	r.Stream.Name = name
+	replicas := r.Stream.Replicas
+	if err := r.Stream.Normalize(); err != nil {
+		return spec, refuse(BadRequest, "%s", err.Description)
+	}
+	spec = r.Stream.TopicSpec()
+	spec.Replicas, spec.MinInSync, spec.UncleanElection = replicas, r.MinInSync, r.UncleanElection
+	return spec, nil
+}
+
+// enoughBrokers refuses what couldn't be kept, or published to, by the brokers that are there.
+func (s *Server) enoughBrokers(spec *coordination.TopicSpec) *Error {
+	brokers := len(s.topics.State().Brokers)
+	if most := max(spec.Replicas, spec.MinInSync); most > max(brokers, 1) {
+		return refuse(Refused, "%d replicas are asked for, and the brokers that are there are %d (ask for fewer, or start more brokers)", most, brokers)
+	}
+	return nil
+}
+
+// sameTopic is the Topic of that name if it is as asked for, whoever declared it. Who leaves the number of replicas to
+// the brokers is content with any.
+func (s *Server) sameTopic(ctx context.Context, name string, asked *CreateRequest) *coordination.Topic {
+	t, err := s.store.GetTopic(ctx, name)
+	if err != nil || t.Deleting || t.Spec.Shards != 1 {
+		return nil
+	}
+	want, _ := asked.spec(name)
+	if want.Replicas != 0 && want.Replicas != t.Spec.Replicas || want.MinInSync != t.Spec.MinInSync || want.UncleanElection != t.Spec.UncleanElection {
+		return nil
+	}
+	want.Replicas = t.Spec.Replicas
+	if is, wanted := jetstream.StreamOf(name, &t.Spec), jetstream.StreamOf(name, &want); !reflect.DeepEqual(is, wanted) {
+		return nil
+	}
+	return t
+}
+
+// notWritten says why a write failed, and whose fault it is.
+func (s *Server) notWritten(what string, err error) *Error {
+	var (
+		invalid *coordination.InvalidError
+		exists  *coordination.ExistsError
+		overlap *coordination.OverlapError
+	)
+	switch {
+	case errors.As(err, &invalid):
+		return refuse(BadRequest, "%s", invalid.Error())
+	case errors.As(err, &exists):
+		return refuse(Exists, "%s", exists.Error())
+	case errors.As(err, &overlap):
+		return refuse(Refused, "%s", overlap.Error())
+	}
+	s.log.Warn("Could not write what a client asked for", "what", what, "error", err)
+	return refuse(Unavailable, "%s: the coordinators did not take it, or not in time: %v (ask again; if it stays so, look at the coordinators)", what, err)
+}

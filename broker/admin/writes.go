@@ -1,0 +1,108 @@
+package admin
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// Store is what is written to; *coordination.Client is one.
+type Store interface {
+	CreateTopic(ctx context.Context, name string, spec coordination.TopicSpec, owner coordination.Owner) (*coordination.Topic, error)
+	GetTopic(ctx context.Context, name string) (*coordination.Topic, error)
+	Drain(ctx context.Context, broker coordination.Replica, mode coordination.DrainMode, leased bool) error
+	EndDrain(ctx context.Context, brokerID string) error
+}
+
+// Bounds of writing.
+const (
+	// writesAtOnce is how many writes are under way: people and scripts ask for them, and etcd takes thousands a second.
+	writesAtOnce = 16
+	// writeTimeout is a little less than programs wait for an answer, so that they learn why there is none.
+	writeTimeout = 4 * time.Second
+	// followTimeout is how long an answer waits until this broker has heard of what it wrote.
+	followTimeout = time.Second
+	// followEvery is how often it looks.
+	followEvery = 5 * time.Millisecond
+)
+
+// Writing has the Server write to a store, too. It is to be called before the first request.
+func (s *Server) Writing(store Store) *Server {
+	s.store = store
+	s.writes.ctx, s.writes.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// writes are the goroutines that write. Without requests there are none.
+type writes struct {
+	ctx  context.Context // ends with close
+	stop context.CancelFunc
+
+	mu      sync.Mutex
+	busy    int
+	closed  bool
+	running sync.WaitGroup
+}
+
+// submit says whether there was room.
+func (w *writes) submit(do func(context.Context)) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.busy >= writesAtOnce {
+		return false
+	}
+	w.busy++
+	w.running.Go(func() {
+		ctx, stop := context.WithTimeout(w.ctx, writeTimeout)
+		defer stop()
+		do(ctx)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.busy--
+	})
+	return true
+}
+
+// close takes nothing any more, and cuts short what it took.
+func (w *writes) close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	if w.stop != nil {
+		w.stop()
+	}
+	w.running.Wait()
+}
+
+// write has a request answered later.
+func (s *Server) write(r *request, reply []byte) *Error {
+	if s.store == nil {
+		return refuse(NotReady, "this broker is not ready to change anything (ask again in a second, or another broker)")
+	}
+	do := func(ctx context.Context) []byte { return encode(s.createTopic(ctx, r.topic, &r.create)) }
+	if r.kind != topicCreate {
+		do = func(ctx context.Context) []byte { return encode(s.drain(ctx, r)) }
+	}
+	if !s.writes.submit(func(ctx context.Context) { s.send(protocol.Message{Subject: reply, Data: do(ctx)}) }) {
+		return refuse(Busy, "more than %d changes are under way on this broker (ask again in a moment)", writesAtOnce)
+	}
+	return nil
+}
+
+// followed waits until this broker has heard of what was written, so that who asks next finds it.
+func (s *Server) followed(ctx context.Context, ok func(*coordination.State) bool) {
+	ctx, stop := context.WithTimeout(ctx, followTimeout)
+	defer stop()
+	tick := time.NewTicker(followEvery)
+	defer tick.Stop()
+	for !ok(s.topics.State()) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
