@@ -236,7 +236,7 @@ func (p *planner) sweep(t *coordination.Topic) {
 // sort counts what the Topic's shards are to brokers, and puts each where it belongs.
 func (p *planner) sort(t *coordination.Topic, shards []*coordination.Shard) {
 	wait, unsupported := p.unsupported(t)
-	if unsupported { // what it has is served all the same
+	if unsupported { // what it has is served and cared for all the same
 		p.Waits = append(p.Waits, wait)
 	}
 	next := 0
@@ -250,7 +250,6 @@ func (p *planner) sort(t *coordination.Topic, shards []*coordination.Shard) {
 		switch {
 		case !p.led(it):
 			p.unled = append(p.unled, it)
-		case unsupported:
 		case p.asMeant(it):
 			p.settled = append(p.settled, it)
 		default:

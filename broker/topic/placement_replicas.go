@@ -12,7 +12,7 @@ import (
 // come, and fewer only when brokers are drained, not when they are away.
 func (p *planner) wanted(it item) int {
 	if n := it.topic.Spec.Replicas; n > 0 {
-		return n
+		return min(n, maxReplicas)
 	}
 	keep := 0
 	for _, id := range it.Replicas {
@@ -20,7 +20,7 @@ func (p *planner) wanted(it item) int {
 			keep++
 		}
 	}
-	return it.topic.Spec.ResolvedReplicas(max(keep, len(p.takers)))
+	return min(it.topic.Spec.ResolvedReplicas(max(keep, len(p.takers))), maxReplicas)
 }
 
 // asMeant says whether a shard that is led has its replicas and its leader where nothing speaks against it.

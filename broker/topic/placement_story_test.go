@@ -1,0 +1,358 @@
+package topic
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// The story of a broker that alone holds shards and goes away: they wait for it, and nobody else takes
+// them; back, it leads them in a new epoch.
+func TestABrokerGoesAndComesBack(t *testing.T) {
+	w := newWorld("a", "b")
+	w.topic("synced", 1)
+	unsynced := w.topic("unsynced", 1, coordination.TopicSpec{Replicas: 1, Durability: coordination.Replicated})
+	w.settle(t)
+	for _, topic := range w.sorted() {
+		shard := w.shards[topic.ID][0]
+		id := shard.Leader
+		delete(w.brokers, id)
+		p := PlanPlacement(w.facts())
+		if len(p.Writes) != 0 || len(p.Waits) != 1 || p.Waits[0].Reason != BrokerAway || p.Waits[0].Topic != topic {
+			t.Fatalf("without %s the plan is %+v", id, p)
+		}
+		w.start(id, "")
+		p = PlanPlacement(w.facts())
+		want := LeaderReturned
+		if topic == unsynced {
+			want = LeaderReturnedUnsynced
+		}
+		if len(p.Writes) != 1 || len(p.Waits) != 0 || p.Writes[0].Reason != want || p.Writes[0].Shard.Epoch != 2 || p.Writes[0].Shard.Leader != id {
+			t.Fatalf("with %s back the plan is %+v", id, p)
+		}
+		w.carryOut(p)
+		w.settle(t)
+	}
+}
+
+// only is the single write of a plan.
+func only(t *testing.T, w *world) Write {
+	t.Helper()
+	p := PlanPlacement(w.facts())
+	w.check(t, p)
+	if len(p.Writes) != 1 {
+		t.Fatalf("the plan is %+v, waits %+v", p.Writes, p.Waits)
+	}
+	w.carryOut(p)
+	return p.Writes[0]
+}
+
+// waits is the single reason of a plan of nothing.
+func waits(t *testing.T, w *world) Wait {
+	t.Helper()
+	p := PlanPlacement(w.facts())
+	if len(p.Writes) != 0 || len(p.Waits) != 1 {
+		t.Fatalf("the plan is %+v, waits %+v", p.Writes, p.Waits)
+	}
+	return p.Waits[0]
+}
+
+func replica(w *world, id string) coordination.Replica { return w.brokers[id].Replica() }
+
+// The story of three replicas: the leader dies, the next leads; the first one returns, catches up, and leads again.
+func TestTheLeaderOfThreeDiesAndReturns(t *testing.T) {
+	w := newWorld("a", "b", "c")
+	orders := w.topic("orders", 1, coordination.TopicSpec{})
+	w.settle(t)
+	shard := func() *coordination.Shard { return w.shards[orders.ID][0] }
+	first, others := shard().Replicas[0], shard().Replicas[1:]
+	w.stop(first, killed, nil)
+	write := only(t, w)
+	if write.Reason != LeaderElected || write.Shard.Leader != others[0] || len(write.Shard.InSync) != 2 {
+		t.Fatalf("%s: %+v", write.Reason, write.Shard)
+	}
+	w.workAll(true, nil)
+
+	// A second one dies: the last is too few to acknowledge, and so the set stays as it is.
+	w.stop(others[0], killed, nil)
+	write = only(t, w)
+	if write.Shard.Leader != others[1] || len(write.Shard.InSync) != 2 || write.Shard.InSync[0].Broker != others[0] {
+		t.Fatalf("%s: %+v", write.Reason, write.Shard)
+	}
+
+	// It dies too. The one that died first lacks what came after, and must not lead.
+	w.stop(others[1], killed, nil)
+	w.start(first, "")
+	if wait := waits(t, w); wait.Reason != NoLeaderCandidate {
+		t.Fatalf("%+v", wait)
+	}
+	w.start(others[0], "")
+	write = only(t, w)
+	if write.Shard.Leader != others[0] || write.Reason != LeaderElected || !slices.Contains(write.Shard.InSync, replica(w, others[0])) {
+		t.Fatalf("%s: %+v", write.Reason, write.Shard)
+	}
+	w.start(others[1], "")
+	w.workAll(true, nil)
+	_, last := w.settle(t)
+	if shard().Leader != first || len(shard().InSync) != 3 || len(last.Waits) != 0 {
+		t.Errorf("at last: %+v", *shard())
+	}
+}
+
+// A broker that only lost its lease lost nothing, but is named again before it leads.
+func TestALeaderThatRegistersAnew(t *testing.T) {
+	w := newWorld("a")
+	orders := w.topic("orders", 1, coordination.TopicSpec{Durability: coordination.Replicated})
+	w.settle(t)
+	w.evict("a")
+	if write := only(t, w); write.Reason != LeaderReturned || write.Shard.InSync[0] != replica(w, "a") {
+		t.Fatalf("alone: %s", write.Reason)
+	}
+	w.start("b", "")
+	w.start("c", "")
+	w.settle(t)
+	shard := w.shards[orders.ID][0]
+	leader := shard.Leader
+	w.evict(leader)
+	if write := only(t, w); write.Reason != LeaderElected || write.Shard.Leader == leader || len(write.Shard.InSync) != 3 {
+		t.Fatalf("of three: %s: %+v", write.Reason, write.Shard)
+	}
+	for _, id := range []string{"a", "b", "c"} {
+		w.evict(id)
+	}
+	led := w.shards[orders.ID][0].Leader
+	if write := only(t, w); write.Reason != LeaderReturned || write.Shard.Leader != led {
+		t.Fatalf("of three that all did: %s: %+v", write.Reason, write.Shard)
+	}
+}
+
+// All are killed, and none has synced: the one that goes furthest leads, when all are there to be compared.
+func TestTheLeastIsLost(t *testing.T) {
+	for _, unclean := range []bool{false, true} {
+		w := newWorld("a", "b", "c")
+		orders := w.topic("orders", 1, coordination.TopicSpec{Durability: coordination.Replicated, UncleanElection: unclean})
+		w.settle(t)
+		for range 5 {
+			w.workAll(true, nil)
+		}
+		id := shardID{orders.ID, 0}
+		for broker, end := range map[string]int{"a": 3, "b": 5, "c": 4} {
+			delete(w.brokers, broker)
+			w.log(broker, id).records = w.log(broker, id).records[:end]
+			w.reports[broker][id] = coordination.Suspect{Topic: orders.ID, Epoch: 1, End: uint64(end)}
+		}
+		if wait := waits(t, w); wait.Reason != NoLeaderCandidate {
+			t.Fatalf("%+v", wait)
+		}
+		w.start("a", "")
+		w.start("c", "")
+		if unclean {
+			if write := only(t, w); write.Reason != Unclean || write.Shard.Leader != "c" || len(write.Shard.InSync) != 1 {
+				t.Fatalf("%s: %+v", write.Reason, write.Shard)
+			}
+			continue
+		}
+		if wait := waits(t, w); wait.Reason != AllSuspect {
+			t.Fatalf("%+v", wait)
+		}
+		said := w.reports["b"]
+		delete(w.reports, "b")
+		w.start("b", "")
+		if wait := waits(t, w); wait.Reason != AllSuspect { // it is there, and has not said yet what it has
+			t.Fatalf("%+v", wait)
+		}
+		w.reports["b"] = said
+		if write := only(t, w); write.Reason != LeastLoss || write.Shard.Leader != "b" || len(write.Shard.InSync) != 1 {
+			t.Fatalf("%s: %+v", write.Reason, write.Shard)
+		}
+		w.workAll(true, nil)
+		w.settle(t)
+		if shard := w.shards[orders.ID][0]; len(shard.InSync) != 3 {
+			t.Errorf("at last: %+v", *shard)
+		}
+	}
+}
+
+// A leader that finds out that it can't vouch for its log is replaced, if there is anybody who can.
+func TestASuspectLeaderIsReplaced(t *testing.T) {
+	w := newWorld("a", "b", "c")
+	orders := w.topic("orders", 1, coordination.TopicSpec{})
+	w.settle(t)
+	shard := w.shards[orders.ID][0]
+	id := shardID{orders.ID, 0}
+	w.reports[shard.Leader][id] = coordination.Suspect{Topic: orders.ID}
+	if write := only(t, w); write.Reason != LeaderElected || write.Shard.Leader == shard.Leader || len(write.Shard.InSync) != 3 {
+		t.Fatalf("%s: %+v", write.Reason, write.Shard)
+	}
+	w.settle(t)
+	if got := w.shards[orders.ID][0]; got.Leader != shard.Leader {
+		t.Errorf("it was compared with another, and leads not again: %+v", *got)
+	}
+}
+
+// A broker that stops leads nothing soon; one that is drained for good holds nothing at last, also if it is away.
+func TestABrokerIsDrained(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		w := newWorld("a", "b", "c", "d")
+		for i := range 80 {
+			w.topic(fmt.Sprintf("t%d", i), 1, coordination.TopicSpec{Replicas: 3})
+		}
+		w.settle(t)
+		w.drains["a"] = coordination.DrainLeadership
+		p := PlanPlacement(w.facts())
+		w.check(t, p)
+		w.carryOut(p)
+		if w.leaders()["a"] != 0 || p.Writes[0].Reason != LeaderMoved || spread(w.counts()) != 0 {
+			t.Fatalf("it leads %d of %v after %d writes", w.leaders()["a"], w.counts(), len(p.Writes))
+		}
+		if w.settle(t); w.counts()["a"] != 60 || w.leaders()["a"] != 0 {
+			t.Fatalf("afterwards %v", w.counts())
+		}
+		delete(w.drains, "a")
+		if w.settle(t); spread(w.leaders()) != 0 {
+			t.Fatalf("the leaderships came back as %v", w.leaders())
+		}
+
+		w.drains["a"] = coordination.DrainAll
+		if gone {
+			w.stop("a", killed, nil)
+		}
+		w.settle(t)
+		for _, shards := range w.shards {
+			if slices.Contains(shards[0].Replicas, "a") || len(shards[0].InSync) != 3 {
+				t.Fatalf("at last (away: %v): %+v", gone, *shards[0])
+			}
+		}
+
+		// Another can't be drained, since nobody can take what it holds; but where a Topic leaves it to us it can.
+		free := w.topic("free", 1, coordination.TopicSpec{})
+		w.settle(t)
+		w.drains["b"] = coordination.DrainAll
+		_, last := w.settle(t)
+		blocked := 0
+		for _, wait := range last.Waits {
+			if wait.Reason == DrainBlocked {
+				blocked++
+			}
+		}
+		if blocked != 80 || w.leaders()["b"] != 0 || w.counts()["b"] != 80 || len(w.shards[free.ID][0].Replicas) != 2 {
+			t.Errorf("%d wait; %v, leaders %v, %+v", blocked, w.counts(), w.leaders(), *w.shards[free.ID][0])
+		}
+	}
+}
+
+// New brokers get their share, few at a time, and leaderships follow, fewer still.
+func TestNewBrokersGetTheirShare(t *testing.T) {
+	w := newWorld("a", "b", "c")
+	for i := range 50 {
+		w.topic(fmt.Sprintf("t%d", i), 1, coordination.TopicSpec{Replicas: 3})
+	}
+	w.settle(t)
+	w.start("d", "")
+	w.start("e", "")
+	most := 0
+	for range 1000 {
+		p := PlanPlacement(w.facts())
+		if w.check(t, p); len(p.Writes) == 0 {
+			break
+		}
+		w.carryOut(p)
+		moving := 0
+		for _, shards := range w.shards {
+			moving += order(len(shards[0].Adding)+len(shards[0].Removing) > 0)
+		}
+		most = max(most, moving)
+		w.workAll(true, nil)
+	}
+	if most == 0 || most > movesUnderWay {
+		t.Errorf("%d shards were on their way at a time", most)
+	}
+	if spread(w.counts()) != 0 || spread(w.leaders()) != 0 {
+		t.Errorf("at last %v, leaders %v", w.counts(), w.leaders())
+	}
+}
+
+// Two zones of which one has more brokers: its brokers share what the other one's has alone.
+func TestReplicasMoveWithinTheirZone(t *testing.T) {
+	w := newWorld()
+	w.start("a", "y")
+	w.start("b", "z")
+	for i := range 20 {
+		w.topic(fmt.Sprintf("t%d", i), 1, coordination.TopicSpec{Replicas: 2})
+	}
+	w.settle(t)
+	w.start("c", "z")
+	w.settle(t)
+	if counts := w.counts(); counts["a"] != 20 || counts["b"] != 10 || counts["c"] != 10 {
+		t.Errorf("they have %v", counts)
+	}
+	if leads := w.leaders(); spread(leads) > 1 {
+		t.Errorf("they lead %v", leads)
+	}
+}
+
+// Replicas are asked for that there are no brokers for yet: the Topic is served, and gets them when they come.
+func TestReplicasComeAndGo(t *testing.T) {
+	w := newWorld("a")
+	three, auto := w.topic("three", 1, coordination.TopicSpec{Replicas: 3}), w.topic("auto", 1, coordination.TopicSpec{})
+	_, last := w.settle(t)
+	if len(last.Waits) != 1 || last.Waits[0].Reason != NotEnoughBrokers || last.Waits[0].Topic != three || len(w.shards[auto.ID][0].Replicas) != 1 {
+		t.Fatalf("with one broker: %+v", last.Waits)
+	}
+	w.start("b", "")
+	if w.settle(t); len(w.shards[three.ID][0].Replicas) != 2 || len(w.shards[auto.ID][0].Replicas) != 2 {
+		t.Fatalf("with two: %+v", *w.shards[three.ID][0])
+	}
+	w.start("c", "")
+	if w.settle(t); len(w.shards[three.ID][0].InSync) != 3 || len(w.shards[auto.ID][0].InSync) != 3 {
+		t.Fatalf("with three: %+v", *w.shards[three.ID][0])
+	}
+	set := func(replicas int) {
+		changed := *w.topics["three"]
+		changed.Spec.Replicas = replicas
+		w.topics["three"] = &changed
+	}
+	for _, id := range []string{"d", "e"} {
+		w.start(id, "")
+	}
+	set(5)
+	if w.settle(t); len(w.shards[three.ID][0].InSync) != 5 {
+		t.Fatalf("with five: %+v", *w.shards[three.ID][0])
+	}
+	leader := w.shards[three.ID][0].Leader
+	set(1)
+	if w.settle(t); len(w.shards[three.ID][0].Replicas) != 1 || w.shards[three.ID][0].Leader != leader {
+		t.Fatalf("with one: %+v", *w.shards[three.ID][0])
+	}
+	// A broker that is away keeps what it has, and nobody takes its place.
+	w.stop("e", killed, nil)
+	w.settle(t)
+	if shard := w.shards[auto.ID][0]; len(shard.Replicas) != 3 {
+		t.Errorf("%+v", *shard)
+	}
+}
+
+// One that is to catch up and dies is exchanged for another; if there is none, who was to go stays.
+func TestAMoveThatCantEnd(t *testing.T) {
+	w := newWorld("a", "b", "c")
+	topic := w.topic("orders", 1, coordination.TopicSpec{Replicas: 3})
+	w.settle(t)
+	w.start("d", "")
+	w.drains["a"] = coordination.DrainAll
+	shard := func() *coordination.Shard { return w.shards[topic.ID][0] }
+	for len(shard().Adding) == 0 {
+		only(t, w)
+	}
+	w.stop("d", killed, nil)
+	w.start("e", "")
+	if write := only(t, w); !slices.Equal(write.Shard.Adding, []string{"e"}) || !slices.Equal(write.Shard.Removing, []string{"a"}) || len(write.Shard.Replicas) != 4 {
+		t.Fatalf("%s: %+v", write.Reason, write.Shard)
+	}
+	w.stop("e", killed, nil)
+	delete(w.drains, "a")
+	if write := only(t, w); len(write.Shard.Adding)+len(write.Shard.Removing) != 0 || len(write.Shard.Replicas) != 3 {
+		t.Fatalf("%s: %+v", write.Reason, write.Shard)
+	}
+}
