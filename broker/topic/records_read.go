@@ -15,6 +15,7 @@ type RecordsQuery struct {
 	Bytes   int    // about how many bytes of them, lengths included; one comes if it has no more than Most
 	Most    int
 	Full    bool // with subjects, times and headers
+	Pin     *Pin // nil: what can be read now; otherwise what is pinned
 }
 
 // Records is what was read: records from First on, densely, each behind its length.
@@ -59,6 +60,9 @@ type RecordReader struct {
 // A *OffsetError and a *RecordSizeError are this package's; a *log.CorruptError says where to go on.
 func (r *RecordReader) Read(s *Shard, q RecordsQuery, dst []byte) ([]byte, Records, error) {
 	start, high := s.Offsets()
+	if q.Pin != nil {
+		start, high = q.Pin.Start, q.Pin.High
+	}
 	if q.Offset == 0 {
 		q.Offset = start
 	}
@@ -106,6 +110,9 @@ func (g *gathering) gather(c *log.Cursor) error {
 			return err
 		}
 		for b, ok := v.Next(); ok && !g.done && err == nil; b, ok = v.Next() {
+			if b.Base() >= g.High {
+				break
+			}
 			if _, lengths, packed := b.Packed(); packed && !g.Full {
 				err = g.cut(b, lengths)
 			} else {
@@ -134,6 +141,12 @@ func (g *gathering) fits(size int) bool {
 
 // cut takes over records that stand in the log as they do in an answer. Where all of a batch is wanted, nothing is looked at.
 func (g *gathering) cut(b log.Batch, lengths []byte) error {
+	if b.Base() > g.Next { // what was left out ends the answer, since its offsets are dense
+		if g.done = g.Count > 0; g.done {
+			return nil
+		}
+		g.Next = b.Base()
+	}
 	from, end := g.Next-b.Base(), min(b.End(), g.High)
 	whole := from == 0 && end == b.End()
 	if g.Count == 0 {

@@ -202,7 +202,9 @@ func TestRecordsUnderWayAreNotShown(t *testing.T) {
 func TestTheWatermarkCutsABatch(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
-	n.ask("orders.eu", prefixed(numbered(9)...), "Records: 9")
+	for range 4 { // several batches are beyond it
+		n.ask("orders.eu", prefixed(numbered(9)...), "Records: 9")
+	}
 	shard := n.service.Topic("orders").Shard()
 	for _, full := range []bool{false, true} {
 		g := gathering{RecordsQuery: RecordsQuery{Offset: 3, Records: 100, Bytes: most, Most: most, Full: full}, Records: Records{First: 3, Next: 3, High: 6}}
@@ -231,5 +233,49 @@ func BenchmarkReadRecords(b *testing.B) {
 		if next = got.Next; next == got.High {
 			next = 1
 		}
+	}
+}
+
+// What is pinned can be read, whatever retention says, and retention has its way when it is released.
+func TestWhatIsPinnedStays(t *testing.T) {
+	n := newSite(t)
+	n.topic("orders", func(s *coordination.TopicSpec) { s.Retention.Messages = 10 })
+	n.serve("orders")
+	n.ask("orders.eu", prefixed(numbered(10)...), "Records: 10")
+	shard := n.service.Topic("orders").Shard()
+	pin, err := shard.Pin(0, 0)
+	if err != nil || pin.Start != 1 || pin.High != 11 {
+		t.Fatalf("%+v, %v", pin, err)
+	}
+	for range 300 {
+		n.ask("orders.eu", prefixed(numbered(10)...), "Records: 10")
+	}
+	n.eventually("retention was looked at", func() bool { start, _ := shard.Offsets(); return start == 3001 })
+	var r RecordReader
+	q := RecordsQuery{Records: 100, Bytes: most, Most: most}
+	q.Pin = pin
+	data, got, err := r.Read(shard, q, nil)
+	if err != nil || got.First != 1 || got.High != 11 || !slices.Equal(split(t, data), numbered(10)) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	q.Offset = 12
+	if _, _, err := r.Read(shard, q, nil); err == nil {
+		t.Error("beyond the pin there is something")
+	}
+	again, err := shard.Pin(1, 11) // as somebody does who lost it
+	if err != nil {
+		t.Fatal(err)
+	}
+	pin.Release()
+	again.Release()
+	n.eventually("what was pinned is gone", func() bool {
+		if pin, err := shard.Pin(1, 11); err == nil {
+			pin.Release()
+			return false
+		}
+		return true
+	})
+	if _, err := shard.Pin(3001, 9999); err == nil {
+		t.Error("what isn't there yet can be pinned")
 	}
 }
