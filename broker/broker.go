@@ -75,6 +75,8 @@ type Broker struct {
 	joined      atomic.Bool
 	ready       atomic.Bool
 	incarnation atomic.Int64
+	since       atomic.Int64 // the earliest incarnation whose every write the volume still holds; 0: this process has none yet
+	evictions   chan coordination.Replica
 
 	mu       sync.Mutex
 	members  []coordination.Broker
@@ -101,6 +103,7 @@ func open(ctx context.Context, config Config) (_ *Broker, err error) {
 	b := &Broker{
 		config: config, log: config.Logger, started: time.Now(),
 		assigned: make(chan struct{}), linked: make(chan struct{}, 1), lives: make(chan int64, 1),
+		evictions: make(chan coordination.Replica, 16),
 	}
 	wait, cancel := context.WithTimeout(ctx, env.LockWait)
 	b.volume, err = env.LockDir(wait, config.Data)
@@ -184,13 +187,15 @@ func (b *Broker) run(ctx context.Context) error {
 		}
 		defer b.mesh.Close()
 	}
-	membership, leave := context.WithCancel(ctx)
+	// The membership outlasts the wish to end: what is led here is handed over first.
+	membership, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	running.Go(func() {
 		if err := store.WatchState(membership, b.follow); err != nil {
 			failed(err)
 		}
 	})
+	running.Go(func() { b.evictAll(membership, store) })
 	running.Go(func() {
 		if err := b.control(membership, b.lives); err != nil {
 			failed(err)
@@ -224,6 +229,9 @@ func (b *Broker) run(ctx context.Context) error {
 		}
 	}
 	b.ready.Store(false)
+	if errors.Is(context.Cause(ctx), context.Canceled) {
+		b.handOver(store)
+	}
 	if b.mesh != nil {
 		b.farewell()
 	}
@@ -260,6 +268,7 @@ func (b *Broker) routes() route.Config {
 	c := route.Config{
 		ID: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Hub: route.Clients(b.hub),
 		Listener: b.route, MaxPayload: b.config.Profile.Payload, Logger: b.log,
+		Replication: b.topics.exchange.Serve, Refused: b.evict,
 		Changed: func() {
 			select {
 			case b.linked <- struct{}{}:
@@ -291,11 +300,13 @@ func (b *Broker) self() coordination.Broker {
 	return coordination.Broker{
 		ID: b.identity.ID, Name: b.config.Name, Zone: b.config.Zone, Version: b.config.Version, Started: b.started.UTC().Truncate(time.Millisecond),
 		Client: b.listening, Route: own(b.config.Route, b.route), HTTP: own(b.config.HTTP, b.http),
+		Since: b.since.Load(),
 	}
 }
 
 func (b *Broker) onJoined(incarnation int64) {
 	b.incarnation.Store(incarnation)
+	b.since.CompareAndSwap(0, incarnation)
 	b.joined.Store(true)
 	select {
 	case <-b.lives: // an earlier life has nothing to stand for

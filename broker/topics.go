@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/jetstream"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
@@ -26,6 +27,7 @@ type topics struct {
 	subscriptions *subscription.Service
 	controller    *topic.Controller
 	api           *jetstream.Server
+	exchange      *replica.Exchange
 	admin         *admin.Server
 	stop          sync.Once
 }
@@ -39,6 +41,9 @@ func (b *Broker) openDisk() (err error) {
 			}
 		},
 	})
+	if err == nil {
+		b.readMark()
+	}
 	return err
 }
 
@@ -46,8 +51,13 @@ func (b *Broker) openDisk() (err error) {
 func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t := &b.topics
 	hub := clients{b.hub}
+	t.exchange = replica.NewExchange(replica.Config{Self: b.identity.ID, Dial: b.dialReplication, Store: store, Logger: b.log})
 	t.topics, err = topic.Open(topic.Config{
 		Self: b.identity.ID, Name: b.config.Name, Disk: t.disk, Hub: hub, Face: jetstream.PublishFace{}, Payload: b.config.Profile.Payload, Logger: b.log,
+		Exchange: t.exchange,
+		Report: func(ctx context.Context, suspects []coordination.Suspect) error {
+			return store.Report(ctx, b.replica(), suspects)
+		},
 		Shard: func(s *topic.Shard, open bool) { t.subscriptions.ShardChanged(s, open) },
 	})
 	if err != nil {
@@ -75,6 +85,7 @@ func (b *Broker) follow(state *coordination.State, changes coordination.Changes)
 	if changes.Brokers || b.topics.topics.State() == nil {
 		b.setMembers(state.Brokers)
 	}
+	b.topics.exchange.Observe(state)
 	b.topics.topics.Follow(state, changes)
 	b.topics.subscriptions.Follow(state, changes)
 }
@@ -104,8 +115,9 @@ func (b *Broker) closeTopics() {
 		t.api.Close()
 		t.admin.Close()
 		failed = errors.Join(t.subscriptions.Close(), t.topics.Close())
+		t.exchange.Close()
 	}
-	if err := errors.Join(failed, t.disk.Close()); err != nil {
+	if err := errors.Join(failed, b.closeDisk(failed == nil)); err != nil {
 		b.log.Error("Could not close the logs in order", "error", err)
 	}
 	b.log.Debug("Closed the logs", "took", time.Since(began))

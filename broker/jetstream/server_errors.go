@@ -21,7 +21,7 @@ func opening(why error) bool {
 	if why == nil {
 		return true // it has just been opened
 	}
-	return errors.As(why, &e) && (e.Reason == topic.Opening || e.Reason == topic.Unplaced || e.Reason == topic.NotConfirmed)
+	return errors.As(why, &e) && (e.Reason == topic.Opening || e.Reason == topic.CatchingUp || e.Reason == topic.Unplaced || e.Reason == topic.NotConfirmed)
 }
 
 // offline says why a stream can't be asked.

@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
@@ -74,8 +75,11 @@ func newWorld(t *testing.T, brokers int) *world {
 			}
 		}})
 		must(t, err)
+		exchange := replica.NewExchange(replica.Config{Self: n.id})
+		t.Cleanup(exchange.Close)
 		n.topics, err = topic.Open(topic.Config{
-			Self: n.id, Name: "name-" + n.id, Disk: disk, Hub: n, Face: PublishFace{}, Payload: 1 << 20,
+			Exchange: exchange,
+			Self:     n.id, Name: "name-" + n.id, Disk: disk, Hub: n, Face: PublishFace{}, Payload: 1 << 20,
 			Shard: func(s *topic.Shard, open bool) { n.subscriptions.ShardChanged(s, open) },
 		})
 		must(t, err)
@@ -321,6 +325,8 @@ func (o *offered) Set(patterns []string, _ string) {
 	defer o.node.mu.Unlock()
 	o.patterns = patterns
 }
+
+func (o *offered) Split(patterns, _ []string, _ func([]byte) int) { o.Set(patterns, "") }
 
 func (o *offered) Close() { o.Set(nil, "") }
 

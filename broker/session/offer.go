@@ -13,11 +13,13 @@ type Taker interface {
 
 // Offer is a Taker's place in the index of this node.
 type Offer struct {
-	hub      *Hub
-	taker    Taker
-	self     *Peer    // how the index knows it
-	patterns []string // guarded by the index lock, as is leader
-	leader   string
+	hub   *Hub
+	taker Taker
+	self  *Peer // how the index knows it
+	// What follows is guarded by the index lock.
+	patterns []string
+	leaders  []string
+	of       func(subject []byte) int // which of leaders a message is for; nil: the first
 }
 
 // Offer makes a place for a Taker; Set says what it takes.
@@ -29,10 +31,14 @@ func (h *Hub) Offer(t Taker) *Offer {
 
 // Set says that messages on the patterns are for the broker of that id: its Takers get them, once,
 // over its link. Here is where the Taker is called if the id is empty or this node has no link to it.
-func (o *Offer) Set(patterns []string, leader string) {
+func (o *Offer) Set(patterns []string, leader string) { o.Split(patterns, []string{leader}, nil) }
+
+// Split is Set with several brokers, of which each message is for one: of says for which, by its subject. It must
+// not block, and is called by many at once.
+func (o *Offer) Split(patterns, leaders []string, of func(subject []byte) int) {
 	o.hub.lock.Lock()
 	defer o.hub.lock.Unlock()
-	o.leader = leader
+	o.leaders, o.of = leaders, of
 	stay := make(map[string]bool, len(patterns))
 	for _, p := range patterns {
 		stay[p] = true
@@ -46,6 +52,14 @@ func (o *Offer) Set(patterns []string, leader string) {
 	o.patterns = append([]string(nil), patterns...)
 }
 
+// leader is the broker that a message is for. The index is locked.
+func (o *Offer) leader(subject []byte) string {
+	if o.of != nil {
+		return o.leaders[o.of(subject)]
+	}
+	return o.leaders[0]
+}
+
 // Close takes the offer back. What was matched before may still reach the Taker.
 func (o *Offer) Close() { o.Set(nil, "") }
 
@@ -57,8 +71,8 @@ type kept struct {
 
 // keep notes that the message is for the offer's Taker, wherever that is.
 func (b *batch) keep(o *Offer, m *Message) {
-	if o.leader != "" {
-		if p := b.hub.brokers[o.leader]; p != nil {
+	if leader := o.leader(m.Subject); leader != "" {
+		if p := b.hub.brokers[leader]; p != nil {
 			b.forwardTo(p).reach.Keep = true
 			return
 		}

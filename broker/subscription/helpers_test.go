@@ -46,7 +46,11 @@ func (s *shard) Offsets() (start, end uint64) {
 func (s *shard) NewCursor(from uint64) *log.Cursor { return s.data.NewCursor(from) }
 func (s *shard) State() *log.Log                   { return s.state }
 func (s *shard) Data() *log.Log                    { return s.data }
-func (s *shard) Epoch() uint64                     { return 1 }
+
+func (s *shard) AppendState(a *log.Append) (first uint64, err error) {
+	a.Epoch = 1
+	return s.state.Append(a)
+}
 
 func (s *shard) Watch(changed func()) (stop func()) {
 	s.mu.Lock()

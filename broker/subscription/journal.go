@@ -138,14 +138,14 @@ func (k *keeper) put(answer bool, trim uint64) {
 	}
 	k.mu.Unlock()
 	k.record[0] = log.Record{Time: k.base * int64(time.Millisecond), Data: data}
-	k.append = log.Append{Epoch: k.place.Epoch(), Records: k.record[:], Durability: log.Memory}
+	k.append = log.Append{Records: k.record[:], Durability: log.Memory}
 	if c != nil {
 		k.append.Done, k.append.Durability = c, k.place.promise()
 		if trim > 0 {
 			k.append.Durability = log.Synced
 		}
 	}
-	if _, err := k.place.State().Append(&k.append); err != nil {
+	if _, err := k.place.AppendState(&k.append); err != nil {
 		k.refused(err, data, c)
 		return
 	}

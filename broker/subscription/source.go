@@ -13,11 +13,13 @@ type Source interface {
 	NewCursor(from uint64) *log.Cursor
 	// Watch calls changed after the end moved. changed doesn't block.
 	Watch(changed func()) (stop func())
-	// State is the log of cursors.
+	// State is the log of cursors. Only AppendState appends to it.
 	State() *log.Log
+	// AppendState appends to it under the shard's epoch. With a Done, that hears when what was appended is as
+	// safe, wherever the shard is kept, as its durability says.
+	AppendState(a *log.Append) (first uint64, err error)
 	// Data is the log of records, for when its segments were written.
 	Data() *log.Log
-	Epoch() uint64
 }
 
 var _ Source = (*topic.Shard)(nil)

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/replica"
 )
 
 // answerKind says what an answer says.
@@ -28,6 +29,7 @@ type answer struct {
 // pending are the answers that wait for one append, or for earlier ones.
 type pending struct {
 	shard      *Shard
+	end        uint64 // of the records that were appended with it; 0: none were
 	durability log.Durability
 	answers    []answer
 	buf        []byte
@@ -72,7 +74,7 @@ func (p *pending) rest() (offset uint64) {
 func (p *pending) Committed(_, end uint64, err error) {
 	s := p.shard
 	if p.err = err; err == nil {
-		s.high.Store(end)
+		s.met(replica.Data, end)
 	}
 	// Who waits for a sync is answered together with all others that waited for it.
 	s.service.acker.push(p, p.durability != log.Synced || err != nil)
@@ -89,6 +91,7 @@ type acker struct {
 	mu      sync.Mutex
 	room    *sync.Cond // unanswered shrank
 	queue   []*pending
+	touched []*Shard // to be looked at, though nothing of them is in queue
 	closing bool
 
 	// Of who answers a round, who holds at.
@@ -114,8 +117,16 @@ func (a *acker) push(p *pending, now bool) {
 	}
 }
 
-// revisit has the answers looked at that wait for nothing of their own.
-func (a *acker) revisit(s *Shard) { a.push(newPending(s), true) }
+// touch has those looked at who wait for what others do: for records before theirs, or for other replicas.
+func (a *acker) touch(s *Shard) {
+	if s.touched.Swap(true) {
+		return
+	}
+	a.mu.Lock()
+	a.touched = append(a.touched, s)
+	a.mu.Unlock()
+	a.poke()
+}
 
 // committed sees to the answers of a round of the disk. If everybody who publishes waits for them, the
 // committer gives them itself: it has nothing else to do, and two goroutines fewer are to be woken.
@@ -153,7 +164,7 @@ func (a *acker) run() {
 		}
 		a.at.Unlock()
 		a.mu.Lock()
-		end := a.closing && len(a.queue) == 0
+		end := a.closing && len(a.queue) == 0 && len(a.touched) == 0
 		a.mu.Unlock()
 		if end {
 			return
@@ -166,28 +177,43 @@ func (a *acker) round() bool {
 	a.mu.Lock()
 	queue := a.queue
 	a.queue, a.spare = a.spare[:0], nil
+	a.moved = append(a.moved[:0], a.touched...)
+	clear(a.touched)
+	a.touched = a.touched[:0]
 	a.mu.Unlock()
 	defer func() {
 		clear(queue)
 		a.spare = queue[:0]
 	}()
-	if len(queue) == 0 {
+	if len(queue) == 0 && len(a.moved) == 0 {
 		return false
 	}
-	for _, p := range queue {
+	for _, s := range a.moved {
+		s.inRound = true
+		s.touched.Store(false) // before it is looked at
+	}
+	come := queue
+	queue = queue[:0]
+	for _, p := range come {
 		s := p.shard
-		if p.err != nil {
-			s.mu.Lock()
-			s.fail(p.err)
-			s.mu.Unlock()
-		}
 		if !s.inRound {
 			s.inRound = true
 			a.moved = append(a.moved, s)
 		}
+		switch {
+		case p.err != nil:
+			s.mu.Lock()
+			s.fail(p.err)
+			s.mu.Unlock()
+		case len(s.unsafe) > 0 || p.end > s.leading.Load().High(replica.Data): // answers go out in order
+			s.unsafe = append(s.unsafe, p)
+			continue
+		}
+		queue = append(queue, p)
 	}
 	for _, s := range a.moved {
 		queue = s.settled(queue)
+		s.keepPromises()
 	}
 	answered, sent := int64(0), 0
 	for i, p := range queue {
@@ -220,7 +246,7 @@ func (a *acker) answer(p *pending) {
 	for i := range p.answers {
 		switch an := &p.answers[i]; {
 		case p.err != nil:
-			err := &StoreError{Topic: name, Err: p.err}
+			err := lost(name, p.err)
 			a.service.counts.refuse(err)
 			a.out.refusal(face, p.reply(an), name, err)
 		case an.kind == isRefusal:
@@ -231,6 +257,15 @@ func (a *acker) answer(p *pending) {
 	}
 }
 
+// lost is what a publisher is told whose message is not known to be safe.
+func lost(topic string, err error) error {
+	switch err.(type) {
+	case *LeadershipLostError, *NotServedError:
+		return err
+	}
+	return &StoreError{Topic: topic, Err: err}
+}
+
 func (a *acker) send() {
 	if len(a.out.messages) > 0 {
 		a.service.config.Hub.Send(a.out.messages)
@@ -238,15 +273,30 @@ func (a *acker) send() {
 	a.out.reset()
 }
 
-// settled adds to queue what waited for records of others: those that are safe now, or all if the log failed.
+// settled adds to queue what waited and is safe now on all replicas; or everything, if it never will be.
 func (s *Shard) settled(queue []*pending) []*pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	failed := s.failed.Load()
+	failed, high := s.failed.Load(), s.leading.Load().High(replica.Data)
+	if failed == nil {
+		failed = s.over.Load()
+	}
+	n := 0
+	for ; n < len(s.unsafe) && (s.unsafe[n].end <= high || failed != nil); n++ {
+		if p := s.unsafe[n]; p.end > high {
+			p.err = *failed
+		}
+		queue = append(queue, s.unsafe[n])
+	}
+	if n > 0 {
+		left := copy(s.unsafe, s.unsafe[n:])
+		clear(s.unsafe[left:])
+		s.unsafe = s.unsafe[:left]
+	}
 	left := s.waiting[:0]
 	for _, p := range s.waiting {
 		switch {
-		case p.rest() < s.high.Load():
+		case p.rest() < high:
 			queue = append(queue, p)
 		case failed != nil:
 			p.err = *failed
@@ -271,14 +321,17 @@ func (s *Shard) failure() error {
 // fail has the log closed and opened again, if the disk works. mu is held.
 func (s *Shard) fail(err error) {
 	if s.failed.CompareAndSwap(nil, &err) && s.service.config.Disk.Failed() == nil && !s.service.closing.Load() {
-		s.service.stumble(s.topic, "append", err)
+		s.service.stumble(s.slot, "append", err)
 	}
 }
 
 // waitRoom blocks while a publisher to t is to wait.
 func (s *Service) waitRoom(t *Topic) {
-	if shard := t.shard.Load(); shard != nil {
-		_ = shard.data.WaitRoom(s.ctx) // what is wrong with the disk is told to who publishes
+	for _, p := range t.slots {
+		if shard := p.shard.Load(); shard != nil {
+			_ = shard.data.WaitRoom(s.ctx) // what is wrong with the disk is told to who publishes
+			break                          // all logs are on one disk
+		}
 	}
 	a := s.acker
 	a.mu.Lock()

@@ -19,7 +19,7 @@ func TestPlansKnowWhatWasWritten(t *testing.T) {
 	if len(plan.Writes) != 1 { // Topics of several shards are not placed yet
 		t.Fatalf("%+v", plan)
 	}
-	shard := coordination.Shard{Topic: orders.ID, Number: 1, Epoch: 1, Leader: "a", Replicas: []string{"a"}, InSync: []coordination.Replica{replica(w, "a")}}
+	shard := coordination.Shard{Topic: orders.ID, Number: 1, Epoch: 1, Leader: "a", Replicas: []string{"a"}, InSync: []coordination.Replica{inLife(w, "a")}}
 	known.wrote(&shard, 11)
 	shard.Number = 0
 	known.wrote(&shard, 12)

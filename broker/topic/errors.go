@@ -15,6 +15,8 @@ const (
 	LeaderAway       NotServedReason = "LeaderAway"       // by one that is not
 	NotConfirmed     NotServedReason = "NotConfirmed"     // this broker led it in an earlier life, and was not named again yet
 	Opening          NotServedReason = "Opening"          // its log is being opened
+	CatchingUp       NotServedReason = "CatchingUp"       // its new leader waits until the other replicas have what it has
+	NotEnoughInSync  NotServedReason = "NotEnoughInSync"  // fewer replicas are in sync than are asked for
 	Troubled         NotServedReason = "Troubled"         // its log can't be opened, or failed
 	Unsupported      NotServedReason = "Unsupported"      // it asks for what brokers can't serve
 	BeingDeleted     NotServedReason = "BeingDeleted"     // it is going, or gone
@@ -33,6 +35,14 @@ type NotServedError struct {
 func (e *NotServedError) Error() string { return fmt.Sprintf("topic %s: %s", e.Topic, e.Why) }
 
 func (e *NotServedError) Unwrap() error { return e.Err }
+
+// LeadershipLostError says that the leader of a shard ended before a message was safe on all replicas.
+// The next leader may have it or not.
+type LeadershipLostError struct{ Topic, Why string }
+
+func (e *LeadershipLostError) Error() string {
+	return fmt.Sprintf("topic %s: %s, and it isn't known whether the message was kept; publish it again, with a message id if it must not be kept twice", e.Topic, e.Why)
+}
 
 // TooLargeError is a message that is larger than its Topic, or the broker, takes.
 type TooLargeError struct {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	replication "github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
@@ -41,6 +43,8 @@ type testOffer struct {
 	taker    Taker
 	patterns []string
 	leader   string
+	leaders  []string
+	of       func(subject []byte) int
 }
 
 func newHub() *testHub {
@@ -61,6 +65,12 @@ func (o *testOffer) Set(patterns []string, leader string) {
 	o.hub.mu.Lock()
 	defer o.hub.mu.Unlock()
 	o.patterns, o.leader = slices.Clone(patterns), leader
+}
+
+func (o *testOffer) Split(patterns, leaders []string, of func(subject []byte) int) {
+	o.hub.mu.Lock()
+	defer o.hub.mu.Unlock()
+	o.patterns, o.leader, o.leaders, o.of = slices.Clone(patterns), "", leaders, of
 }
 
 func (o *testOffer) Close() {
@@ -204,6 +214,9 @@ func message(on, reply, data string, headers ...string) protocol.Message {
 // site is one broker and what coordination says.
 type site struct {
 	t       testing.TB
+	self    string
+	name    string
+	link    func(*site) replication.Config // nil: it has no others to link to
 	fs      env.FS
 	dir     string
 	options log.Options
@@ -211,6 +224,9 @@ type site struct {
 	hub     *testHub
 	service *Service
 	logged  *bytes.Buffer
+
+	exchange *replication.Exchange
+	report   func(context.Context, []coordination.Suspect) error
 
 	revision int64
 	life     int64
@@ -223,7 +239,7 @@ type site struct {
 }
 
 func newSite(t testing.TB) *site {
-	n := &site{t: t, fs: crashfs.New(), dir: "data", options: small, life: 1, topics: map[string]*coordination.Topic{}, shards: map[string]*coordination.Shard{}, payload: 1 << 20}
+	n := &site{t: t, self: self, name: "main-0", fs: crashfs.New(), dir: "data", options: small, life: 1, topics: map[string]*coordination.Topic{}, shards: map[string]*coordination.Shard{}, payload: 1 << 20}
 	t.Cleanup(func() { n.stop() })
 	return n
 }
@@ -256,7 +272,13 @@ func (n *site) start() error {
 		ready.Done()
 		return err
 	}
-	service, err = Open(Config{Self: self, Name: "main-0", Disk: disk, Hub: n.hub, Face: plainFace{}, Payload: n.payload,
+	linked := replication.Config{Self: n.self}
+	if n.link != nil {
+		linked = n.link(n)
+	}
+	n.exchange = replication.NewExchange(linked)
+	service, err = Open(Config{Self: n.self, Name: n.name, Disk: disk, Hub: n.hub, Face: plainFace{}, Payload: n.payload,
+		Exchange: n.exchange, Report: n.report,
 		Logger: slog.New(slog.NewTextHandler(&syncWriter{b: n.logged}, nil)), Shard: n.told})
 	ready.Done()
 	if err != nil {
@@ -272,9 +294,18 @@ func (n *site) start() error {
 func (n *site) stop() {
 	if n.service != nil {
 		_ = n.service.Close()
+		n.exchange.Close()
 		_ = n.disk.Close()
 		n.service = nil
 	}
+}
+
+// crash ends the broker as a power cut does.
+func (n *site) crash() {
+	fs := n.fs.(*crashfs.FS)
+	fs.StopAfter(0)
+	n.stop()
+	n.fs = fs.Crash(rand.New(rand.NewPCG(1, uint64(n.life))))
 }
 
 // topic declares a Topic; place has this broker lead it.
@@ -294,18 +325,24 @@ func (n *site) topic(name string, change func(*coordination.TopicSpec)) *coordin
 	return t
 }
 
-func (n *site) place(name string, leader string) {
+func (n *site) place(name string, leader string) { n.placeShard(name, 0, leader) }
+
+func (n *site) placeShard(name string, number int, leader string) {
 	n.revision++
 	id := n.topics[name].ID
 	epoch := int64(1)
-	if before := n.shards[id]; before != nil {
+	key := id
+	if number > 0 {
+		key = fmt.Sprint(id, "/", number)
+	}
+	if before := n.shards[key]; before != nil {
 		epoch = before.Epoch + 1
 	}
 	life := n.life
 	if leader != self {
 		life = 1
 	}
-	n.shards[id] = &coordination.Shard{Topic: id, Epoch: epoch, Leader: leader, Replicas: []string{leader},
+	n.shards[key] = &coordination.Shard{Topic: id, Number: number, Epoch: epoch, Leader: leader, Replicas: []string{leader},
 		InSync: []coordination.Replica{{Broker: leader, Incarnation: life}}, Revision: n.revision}
 }
 
@@ -344,6 +381,7 @@ func (n *site) tell() {
 		}
 	}
 	n.state = next
+	n.exchange.Observe(next)
 	n.service.Follow(next, c)
 }
 

@@ -45,6 +45,7 @@ func (s *Service) keeper() {
 			}
 		}
 		if n%expireTicks == 0 {
+			s.revouch()
 			for _, shard := range s.shards() {
 				shard.expireIDs(now)
 			}
@@ -56,7 +57,7 @@ func (s *Service) keeper() {
 const expireTicks = 64
 
 func (s *Shard) expireIDs(now time.Time) {
-	window := s.topic.view.Load().window
+	window := s.slot.view.Load().window
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ids.n > 0 {
@@ -65,7 +66,7 @@ func (s *Shard) expireIDs(now time.Time) {
 }
 
 func (s *Shard) isDue(now time.Time) bool {
-	policy := s.topic.view.Load().retention
+	policy := s.slot.view.Load().retention
 	if due := s.kept.due.Load(); due == 0 || policy.Age > 0 && now.UnixNano() >= due {
 		return true
 	}
@@ -74,7 +75,7 @@ func (s *Shard) isDue(now time.Time) bool {
 
 // retain lets go of what is older, or more, than is to be kept. It is the keeper's.
 func (s *Shard) retain(now time.Time) {
-	policy := s.topic.view.Load().retention
+	policy := s.slot.view.Load().retention
 	s.kept.seen.Store(s.high.Load())
 	s.kept.due.Store(now.Add(time.Hour).UnixNano())
 	if err := s.applyRetention(now, policy); err != nil && !errors.Is(err, log.ErrClosed) {

@@ -42,4 +42,6 @@ const (
 	scanBytes = 256 << 20
 	// readBytes is how much of it is read at once.
 	readBytes = 256 << 10
+	// reportTime bounds how long a broker waits for etcd when it reports a damaged copy.
+	reportTime = 5 * time.Second
 )

@@ -19,22 +19,25 @@ type lobby struct {
 
 // mayWait says whether messages for a shard that is not open are to wait for it. Those that came over a
 // link were sent by a broker that takes this one for the leader.
-func (t *Topic) mayWait(v *view, forwarded bool) bool {
-	s := t.service
-	return !v.gone && v.unsupported == "" && !s.closing.Load() && t.trouble.Load() == nil &&
-		(v.lead || forwarded && (v.leader == "" || v.leader == s.config.Self))
+func (p *slot) mayWait(v *view, forwarded bool) bool {
+	s := p.topic.service
+	if v.follow && time.Now().UnixNano()-p.demoted.Load() < int64(lobbyTime) {
+		return false // they were sent by one that doesn't know yet that this broker leads no more
+	}
+	return !v.gone && v.unsupported == "" && !s.closing.Load() && p.trouble.Load() == nil &&
+		(v.lead || forwarded && (v.leader == "" || v.leader == s.config.Self || v.member))
 }
 
 // wait has messages wait. If it says no, the shard is open by now, or will not be soon, or there is no room.
-func (t *Topic) wait(messages []protocol.Message, forwarded bool) bool {
-	l, s := &t.lobby, t.service
+func (p *slot) wait(messages []protocol.Message, forwarded bool) bool {
+	l, s := &p.lobby, p.topic.service
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	size := 0
 	for i := range messages {
 		size += len(messages[i].Subject) + len(messages[i].Reply) + len(messages[i].Data)
 	}
-	if t.shard.Load() != nil || !t.mayWait(t.view.Load(), forwarded) || l.bytes+size > lobbyBytes || len(l.messages)+len(messages) > batchRecords {
+	if p.shard.Load() != nil || !p.mayWait(p.view.Load(), forwarded) || l.bytes+size > lobbyBytes || len(l.messages)+len(messages) > batchRecords {
 		return false
 	}
 	if s.counts.lobbies.Add(int64(size)) > lobbyBytesTogether {
@@ -49,7 +52,7 @@ func (t *Topic) wait(messages []protocol.Message, forwarded bool) bool {
 	if l.bytes == 0 {
 		l.since = time.Now()
 		s.openMu.Lock()
-		s.lobbies[t] = struct{}{}
+		s.lobbies[p] = struct{}{}
 		s.openMu.Unlock()
 	}
 	l.bytes += size
@@ -57,51 +60,51 @@ func (t *Topic) wait(messages []protocol.Message, forwarded bool) bool {
 }
 
 // clear returns who waits, and forgets them. mu is held.
-func (l *lobby) clear(t *Topic) []protocol.Message {
-	messages := l.messages
-	t.service.counts.lobbies.Add(-int64(l.bytes))
+func (l *lobby) clear(p *slot) []protocol.Message {
+	messages, s := l.messages, p.topic.service
+	s.counts.lobbies.Add(-int64(l.bytes))
 	l.messages, l.bytes = nil, 0
-	t.service.openMu.Lock()
-	delete(t.service.lobbies, t)
-	t.service.openMu.Unlock()
+	s.openMu.Lock()
+	delete(s.lobbies, p)
+	s.openMu.Unlock()
 	return messages
 }
 
 // welcome lets messages in: first those that waited, since they came first.
-func (t *Topic) welcome(shard *Shard, v *view) {
-	t.lobby.mu.Lock()
-	defer t.lobby.mu.Unlock()
-	if messages := t.lobby.clear(t); len(messages) > 0 {
+func (p *slot) welcome(shard *Shard, v *view) {
+	p.lobby.mu.Lock()
+	defer p.lobby.mu.Unlock()
+	if messages := p.lobby.clear(p); len(messages) > 0 {
 		in := intakes.Get().(*intake)
 		for len(messages) > 0 {
 			messages = shard.put(in, v, messages)
 		}
-		in.finish(t.service)
+		in.finish(p.topic.service)
 	}
-	t.shard.Store(shard)
+	p.shard.Store(shard)
 }
 
 // turnAway refuses those who wait since before a time.
-func (t *Topic) turnAway(before time.Time) {
-	t.lobby.mu.Lock()
-	defer t.lobby.mu.Unlock()
-	if len(t.lobby.messages) == 0 || t.lobby.since.After(before) {
+func (p *slot) turnAway(before time.Time) {
+	p.lobby.mu.Lock()
+	defer p.lobby.mu.Unlock()
+	if len(p.lobby.messages) == 0 || p.lobby.since.After(before) {
 		return
 	}
 	in := intakes.Get().(*intake)
-	in.refuseAll(t, t.view.Load(), t.lobby.clear(t), t.refusal())
-	in.finish(t.service)
+	in.refuseAll(p, p.view.Load(), p.lobby.clear(p), p.refusal())
+	in.finish(p.topic.service)
 }
 
-// turnAway refuses those who wait since before a time, for whatever Topic.
+// turnAway refuses those who wait since before a time, for whatever shard.
 func (s *Service) turnAway(before time.Time) {
-	var waiting []*Topic
+	var waiting []*slot
 	s.openMu.Lock()
-	for t := range s.lobbies {
-		waiting = append(waiting, t)
+	for p := range s.lobbies {
+		waiting = append(waiting, p)
 	}
 	s.openMu.Unlock()
-	for _, t := range waiting {
-		t.turnAway(before)
+	for _, p := range waiting {
+		p.turnAway(before)
 	}
 }

@@ -59,7 +59,7 @@ func waits(t *testing.T, w *world) Wait {
 	return p.Waits[0]
 }
 
-func replica(w *world, id string) coordination.Replica { return w.brokers[id].Replica() }
+func inLife(w *world, id string) coordination.Replica { return w.brokers[id].Replica() }
 
 // The story of three replicas: the leader dies, the next leads; the first one returns, catches up, and leads again.
 func TestTheLeaderOfThreeDiesAndReturns(t *testing.T) {
@@ -90,7 +90,7 @@ func TestTheLeaderOfThreeDiesAndReturns(t *testing.T) {
 	}
 	w.start(others[0], "")
 	write = only(t, w)
-	if write.Shard.Leader != others[0] || write.Reason != LeaderElected || !slices.Contains(write.Shard.InSync, replica(w, others[0])) {
+	if write.Shard.Leader != others[0] || write.Reason != LeaderElected || !slices.Contains(write.Shard.InSync, inLife(w, others[0])) {
 		t.Fatalf("%s: %+v", write.Reason, write.Shard)
 	}
 	w.start(others[1], "")
@@ -107,7 +107,7 @@ func TestALeaderThatRegistersAnew(t *testing.T) {
 	orders := w.topic("orders", 1, coordination.TopicSpec{Durability: coordination.Replicated})
 	w.settle(t)
 	w.evict("a")
-	if write := only(t, w); write.Reason != LeaderReturned || write.Shard.InSync[0] != replica(w, "a") {
+	if write := only(t, w); write.Reason != LeaderReturned || write.Shard.InSync[0] != inLife(w, "a") {
 		t.Fatalf("alone: %s", write.Reason)
 	}
 	w.start("b", "")

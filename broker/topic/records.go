@@ -94,7 +94,7 @@ func (s *Shard) judgeRecords(in *intake, v *view, m *protocol.Message, c *Condit
 		return false
 	}
 	if why := checkRecords(m.Data[m.Header:], c.Records, v.maxMessage); why != "" {
-		in.refuse(s.topic, v, m.Reply, &RecordsError{Topic: s.topic.name, Why: why})
+		in.refuse(s.slot, v, m.Reply, &RecordsError{Topic: s.topic.name, Why: why})
 		return false
 	}
 	return true

@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/replica"
 )
 
 // Config is what a Service works with.
@@ -21,7 +22,11 @@ type Config struct {
 	Hub     Hub
 	Face    Face
 	Payload int // the largest message that the broker takes, with headers
-	Logger  *slog.Logger
+	// Exchange brings batches to the followers of what is led here, and from the leaders of what is followed.
+	Exchange *replica.Exchange
+	// Report tells the others of which shards this broker can't vouch for its copy, and returns when they know. It may be nil.
+	Report func(ctx context.Context, suspects []coordination.Suspect) error
+	Logger *slog.Logger
 	// Shard is told of each shard led here, after it was opened and before it closes, by several
 	// goroutines for different shards. It may be nil.
 	Shard func(s *Shard, open bool)
@@ -53,8 +58,11 @@ type Service struct {
 	openMu  sync.Mutex
 	was     map[string]bool // logs that stood on the disk at the start, or were made since
 	open    map[*Shard]struct{}
-	retries map[*Topic]struct{} // that are in trouble
-	lobbies map[*Topic]struct{} // for which messages wait
+	retries map[*slot]struct{} // that are in trouble
+	lobbies map[*slot]struct{} // for which messages wait
+
+	suspectMu sync.Mutex
+	suspects  map[replica.ID]coordination.Suspect // what was reported
 }
 
 // Open looks at what stands on the disk and begins with no Topics; Follow brings them. Close ends it.
@@ -68,7 +76,7 @@ func Open(config Config) (*Service, error) {
 	}
 	s := &Service{config: config, log: config.Logger, found: found, was: map[string]bool{}, queue: newQueue(),
 		changed: make(chan struct{}), brokers: map[string]string{}, byName: map[string]*Topic{}, byID: map[string]*Topic{},
-		open: map[*Shard]struct{}{}, retries: map[*Topic]struct{}{}, lobbies: map[*Topic]struct{}{}}
+		open: map[*Shard]struct{}{}, retries: map[*slot]struct{}{}, lobbies: map[*slot]struct{}{}, suspects: map[replica.ID]coordination.Suspect{}}
 	for _, stored := range found {
 		s.was[stored.Name] = true
 	}
@@ -138,35 +146,55 @@ func (s *Service) meet(desired *coordination.Topic) {
 		if other := s.byName[desired.Name]; other != nil {
 			s.part(other) // one of the same name and another id: that one was deleted
 		}
-		t = &Topic{service: s, id: desired.ID, name: desired.Name}
+		t = newTopic(s, desired)
 		s.byID[t.id], s.byName[t.name] = t, t
 	}
-	before := t.view.Load()
-	v := see(s.config.Self, desired, s.state.Load(), before, s.config.Payload)
-	t.view.Store(v)
+	var before, after *view
+	state := s.state.Load()
+	moved := false
+	leaders := make([]string, len(t.slots))
+	for n, p := range t.slots {
+		was := p.view.Load()
+		v := see(s.config.Self, desired, n, state, was, s.config.Payload)
+		p.view.Store(v)
+		if v.member {
+			p.removing.Store(slices.Contains(v.shard.Removing, s.config.Self))
+		}
+		if n == 0 {
+			before, after = was, v
+		}
+		leaders[n] = v.leader
+		moved = moved || was == nil || was.leader != v.leader
+		if v.member || v.lead || v.gone || was != nil && (was.member || was.lead) {
+			s.queue.add(p)
+		}
+	}
 	switch {
-	case v.gone && t.offer != nil:
+	case after.gone && t.offer != nil:
 		t.offer.Close()
 		t.offer = nil
-	case !v.gone:
+	case !after.gone:
 		isNew := t.offer == nil
 		if isNew {
 			t.offer = s.config.Hub.Offer((*taker)(t))
 		}
-		if isNew || before.leader != v.leader || !slices.Equal(before.desired.Spec.Subjects, desired.Spec.Subjects) {
-			t.offer.Set(desired.Spec.Subjects, v.leader)
+		if isNew || moved || !slices.Equal(before.desired.Spec.Subjects, desired.Spec.Subjects) {
+			t.offerTo(leaders, &desired.Spec)
 		}
 	}
-	if v.lead || v.gone || before != nil && before.lead {
-		s.queue.add(t)
+}
+
+// offerTo says which broker takes what is published on the Topic's subjects.
+func (t *Topic) offerTo(leaders []string, spec *coordination.TopicSpec) {
+	if len(leaders) == 1 {
+		t.offer.Set(spec.Subjects, leaders[0])
+		return
 	}
+	t.offer.Split(spec.Subjects, leaders, func(subject []byte) int { return partition(subject, spec) })
 }
 
 // part lets go of a Topic that was deleted. mu is held.
 func (s *Service) part(t *Topic) {
-	v := *t.view.Load()
-	v.gone, v.lead = true, false
-	t.view.Store(&v)
 	if t.offer != nil {
 		t.offer.Close()
 		t.offer = nil
@@ -175,7 +203,12 @@ func (s *Service) part(t *Topic) {
 	if s.byName[t.name] == t {
 		delete(s.byName, t.name)
 	}
-	s.queue.add(t)
+	for _, p := range t.slots {
+		v := *p.view.Load()
+		v.gone, v.lead, v.follow, v.member = true, false, false, false
+		p.view.Store(&v)
+		s.queue.add(p)
+	}
 }
 
 // BrokerName is how people know a broker, also one that is away.
@@ -227,9 +260,34 @@ func (s *Service) Topics() []*Topic {
 	return all
 }
 
+// Leads is how many shards are led here that another member of their in-sync sets could lead.
+func (s *Service) Leads() (n int) {
+	state := s.State()
+	if state == nil {
+		return 0
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, t := range s.byID {
+		for _, p := range t.slots {
+			v := p.view.Load()
+			if !v.lead {
+				continue
+			}
+			if s.othersCanLead(v) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // Committed is to be called after each round of the disk's committer: the answers of the round go out.
 // idle says that the committer has nothing else to do.
-func (s *Service) Committed(idle bool) { s.acker.committed(idle) }
+func (s *Service) Committed(idle bool) {
+	s.acker.committed(idle)
+	s.config.Exchange.Committed()
+}
 
 // Close takes nothing any more, makes everything safe and closes the logs. The disk is its owner's to close.
 func (s *Service) Close() error {

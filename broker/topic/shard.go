@@ -1,31 +1,43 @@
 package topic
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/replica"
 )
 
 // Shard is one that this broker leads, with its logs open.
 //
 // Whoever publishes judges and appends under mu, so that conditions are judged at the end of the
-// log. How far readers may read, the high watermark, is moved by the disk's committer, which takes no lock of ours.
+// log. How far readers may read, the high watermark, is moved by the disk's committer and by the followers'
+// progress; neither takes a lock of ours for that.
 type Shard struct {
-	service *Service
-	topic   *Topic
-	data    *log.Log
-	state   *log.Log
-	damage  string // what opening the logs found, for people; empty: nothing
-	epoch   atomic.Uint64
-	high    atomic.Uint64 // the high watermark
-	failed  atomic.Pointer[error]
-	inRound bool // the acker's
-	ending  atomic.Bool
+	service    *Service
+	topic      *Topic
+	slot       *slot
+	data       *log.Log
+	state      *log.Log
+	damage     string         // what opening the logs found, for people; empty: nothing
+	durability log.Durability // by which followers confirm; the worker's
+	epoch      atomic.Uint64
+	leading    atomic.Pointer[replica.Leading]
+	safe       [replica.Parts]atomic.Uint64 // up to where what was promised holds on this broker
+	// high is the high watermark as readers know it: it begins when readable is set, and never goes back.
+	high     atomic.Uint64
+	readable atomic.Bool
+	failed   atomic.Pointer[error]
+	// stateFailed is why nothing can be appended to the state log.
+	stateFailed atomic.Pointer[error]
+	over        atomic.Pointer[error] // why nothing that waits will be known to be safe
+	touched     atomic.Bool           // the acker is to look at it
+	inRound     bool                  // the acker's, as is unsafe
+	unsafe      []*pending            // what is safe here and not yet on all replicas, in the order of its records
+	ending      atomic.Bool
+	announced   bool // the worker's
 
 	watchers atomic.Pointer[[]*func()] // never changed in place; watchMu guards who replaces it
 	watchMu  sync.Mutex
@@ -36,6 +48,8 @@ type Shard struct {
 	kept    retained
 
 	specMu sync.Mutex // who writes what is kept beside the log; comes before mu
+
+	stateMu sync.Mutex // who appends to the state log; comes after mu
 
 	mu        sync.Mutex
 	closed    bool
@@ -48,66 +62,96 @@ type Shard struct {
 	subjects  *subjects      // nil: nobody asked yet
 	reading   sync.WaitGroup // who reads the log for subjects; begun while not closed
 	waiting   []*pending     // answers that rest on records under way, and nothing else
+	promises  []*promise     // appends to the state log, likewise, in their order; guarded by stateMu
 }
 
-// openShard opens the logs of a Topic that this broker leads.
-func (s *Service) openShard(t *Topic, v *view) {
-	shard, err := s.openLogs(t, v)
-	if err != nil {
-		s.stumble(t, "open", err)
-		return
+// newShard begins to lead with the logs that are open.
+func (s *Service) newShard(p *slot, v *view) (*Shard, error) {
+	data, state := p.logs.parts[replica.Data], p.logs.parts[replica.State]
+	if v.durability != log.Memory {
+		// What a follower wrote without a sync is made safe before it is counted.
+		for _, l := range p.logs.parts {
+			if err := l.Flush(); err != nil {
+				return nil, err
+			}
+		}
 	}
-	t.trouble.Store(nil)
-	s.openMu.Lock()
-	s.open[shard] = struct{}{}
-	s.openMu.Unlock()
-	t.welcome(shard, v)
-	if s.config.Shard != nil {
-		s.config.Shard(shard, true)
-	}
-	s.queue.postpone(t)
-}
-
-func (s *Service) openLogs(t *Topic, v *view) (*Shard, error) {
-	ids, spec := t.logIDs(), v.keptSpec(true)
-	start := max(v.desired.Spec.Stream.FirstSequence, 1)
-	data, err := s.config.Disk.Open(ids[0], start, v.epoch, spec)
-	if err != nil {
-		return nil, err
-	}
-	state, err := s.config.Disk.Open(ids[1], 1, v.epoch, nil)
-	if err != nil {
-		_ = data.Close() // nothing was appended
-		return nil, err
-	}
-	shard := &Shard{service: s, topic: t, data: data, state: state}
-	shard.epoch.Store(v.epoch)
+	shard := &Shard{service: s, topic: p.topic, slot: p, data: data, state: state, damage: p.logs.damage}
 	first, end, _ := data.Offsets()
+	_, stateEnd, _ := state.Offsets()
 	shard.end = end
-	shard.high.Store(end)
 	shard.visible.Store(first)
+	shard.high.Store(first)
 	for _, info := range data.SegmentInfos() {
 		if info.End > info.Base {
 			shard.lastTime = max(shard.lastTime, info.Last.UnixNano())
 		}
 	}
-	var damage []string
-	name := ids[0].Name()
-	if v.epoch > 1 && !s.knows(name) {
-		damage = append(damage, fmt.Sprintf("the log was not there in epoch %d and begins anew; if it had messages, they are lost", v.epoch))
-	}
-	damage = append(damage, s.judgeRecovery(t, data)...)
-	damage = append(damage, s.judgeRecovery(t, state)...)
-	shard.damage = strings.Join(damage, "; ")
-	if shard.damage != "" {
-		s.log.Error("a Topic's log is damaged; what can be read is served", "topic", t.name, "damage", shard.damage)
-	}
 	shard.ids.init(s)
 	if err := shard.rememberIDs(v); err != nil {
-		_, _ = data.Close(), state.Close()
 		return nil, err
 	}
+	shard.safe[replica.Data].Store(end)
+	shard.safe[replica.State].Store(stateEnd)
+	shard.begin(v, p.high)
 	return shard, nil
+}
+
+// begin leads in the epoch of the view. mu is held, or nobody else knows the shard.
+func (s *Shard) begin(v *view, high [replica.Parts]uint64) {
+	s.stateMu.Lock()
+	defer s.stateMu.Unlock()
+	if before := s.leading.Load(); before != nil {
+		before.End()
+	}
+	l := s.service.config.Exchange.Lead(replica.LeadConfig{
+		ID: s.slot.id(), Shard: v.shard, MinInSync: v.minInSync, Durability: v.durability,
+		Logs: [...]*log.Log{replica.Data: s.data, replica.State: s.state}, High: high, Moved: s.advanced,
+	})
+	s.leading.Store(l) // completions go there from now on; what came before stands in safe
+	s.epoch.Store(v.epoch)
+	s.durability = v.durability
+	for part := range replica.Parts {
+		l.Safe(part, s.safe[part].Load())
+	}
+}
+
+// enough says whether the in-sync set has as many members as are asked for.
+func (s *Shard) enough() bool { return s.leading.Load().Enough() }
+
+// advanced is called when the followers' progress, or a change of the set, has moved a watermark.
+func (s *Shard) advanced() {
+	s.advance()
+	s.service.acker.touch(s)
+}
+
+// advance takes over how far the watermark has come. Whoever waits for it hears of that from the acker.
+func (s *Shard) advance() {
+	l := s.leading.Load()
+	if !s.readable.Load() {
+		if !l.Readable() {
+			return
+		}
+		raise(&s.high, l.High(replica.Data))
+		if !s.readable.Swap(true) && s.slot.shard.Load() == s {
+			s.service.queue.add(s.slot) // to be announced
+		}
+		return
+	}
+	raise(&s.high, l.High(replica.Data))
+}
+
+func raise(v *atomic.Uint64, to uint64) {
+	for now := v.Load(); to > now && !v.CompareAndSwap(now, to); now = v.Load() {
+	}
+}
+
+// met notes that what was promised holds here up to end, for one of the logs.
+func (s *Shard) met(part replica.Part, end uint64) {
+	raise(&s.safe[part], end)
+	if s.leading.Load().Safe(part, end) {
+		s.advance()
+	}
 }
 
 // knows says whether a log stood on the disk before, and knows it from now on.
@@ -119,11 +163,18 @@ func (s *Service) knows(name string) bool {
 	return known
 }
 
+// unknow forgets that a shard's log stood on the disk.
+func (s *Service) unknow(p *slot) {
+	s.openMu.Lock()
+	defer s.openMu.Unlock()
+	delete(s.was, p.logIDs()[replica.Data].Name())
+}
+
 // judgeRecovery tells damage from the torn tail that any crash leaves.
-func (s *Service) judgeRecovery(t *Topic, l *log.Log) (damage []string) {
+func (s *Service) judgeRecovery(p *slot, l *log.Log) (damage []string) {
 	r := l.Recovery()
 	if r.Cut > 0 && len(r.Damaged) == 0 && !r.Rebuilt {
-		s.log.Info("a write that was under way when the broker died was cut", "topic", t.name, "log", l.Name(), "bytes", r.Cut)
+		s.log.Info("a write that was under way when the broker died was cut", "topic", p.String(), "log", l.Name(), "bytes", r.Cut)
 		return nil
 	}
 	if r.Suspect {
@@ -132,43 +183,59 @@ func (s *Service) judgeRecovery(t *Topic, l *log.Log) (damage []string) {
 	return nil
 }
 
-// closeShard closes the logs. What was accepted is answered before it returns.
-func (s *Service) closeShard(t *Topic, shard *Shard) error {
+// closeShard ends leading. over is what those are told who wait for an answer; if it is nil the logs are closed
+// first, so that everybody has one.
+func (s *Service) closeShard(p *slot, shard *Shard, over error) (err error) {
 	shard.mu.Lock()
 	shard.closed = true
 	shard.mu.Unlock()
-	t.shard.CompareAndSwap(shard, nil)
+	p.shard.CompareAndSwap(shard, nil)
 	shard.ending.Store(true)
 	shard.reading.Wait()
-	if s.config.Shard != nil {
-		s.config.Shard(shard, false)
-	}
+	s.announce(shard, false)
 	s.openMu.Lock()
 	delete(s.open, shard)
 	s.openMu.Unlock()
-	var errs []error
-	for _, l := range []*log.Log{shard.data, shard.state} {
-		if err := l.Close(); err != nil && shard.failed.Load() == nil {
-			s.log.Error("a Topic's log was not closed as it should be", "topic", t.name, "log", l.Name(), "error", err)
-			errs = append(errs, err)
+	if over == nil {
+		if shard.failed.Load() != nil {
+			p.fault.CompareAndSwap(nil, shard.failed.Load())
 		}
+		err = s.closeLogs(p)
+		over = &LeadershipLostError{Topic: p.topic.name, Why: "its log was closed"}
 	}
+	shard.leading.Load().End()
+	p.high = [...]uint64{replica.Data: shard.leading.Load().High(replica.Data), replica.State: shard.leading.Load().High(replica.State)}
+	shard.over.Store(&over)
+	shard.keepPromises()
+	s.acker.touch(shard)
 	shard.mu.Lock()
 	shard.ids.clear()
 	shard.mu.Unlock()
-	if len(errs) > 0 {
-		return errs[0]
+	return err
+}
+
+// announce tells those above of a shard that can be read, and of its end.
+func (s *Service) announce(shard *Shard, open bool) {
+	if shard.announced == open || open && !shard.readable.Load() {
+		return
 	}
-	return nil
+	shard.announced = open
+	if s.config.Shard != nil {
+		s.config.Shard(shard, open)
+	}
 }
 
 // follow takes over what changed in the view.
 func (s *Shard) follow(v *view) {
 	s.mu.Lock()
 	if v.epoch > s.epoch.Load() {
-		s.epoch.Store(v.epoch)
+		l := s.leading.Load()
+		s.begin(v, [...]uint64{replica.Data: l.High(replica.Data), replica.State: l.High(replica.State)})
+	} else {
+		s.leading.Load().Adopt(v.shard, v.minInSync)
 	}
 	s.mu.Unlock()
+	s.advanced()
 	s.kept.due.Store(0)
 }
 
@@ -222,7 +289,7 @@ func (s *Shard) State() *log.Log { return s.state }
 func (s *Shard) Offsets() (start, end uint64) {
 	end = s.high.Load()
 	start = s.data.Start()
-	if keep := s.topic.view.Load().retention.Messages; keep > 0 && end > keep {
+	if keep := s.slot.view.Load().retention.Messages; keep > 0 && end > keep {
 		start = max(start, end-keep)
 	}
 	return min(s.show(start), end), end

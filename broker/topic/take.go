@@ -6,6 +6,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/replica"
 )
 
 // intake is what one call of Take works with.
@@ -43,20 +44,20 @@ func (r *replies) refusal(face Face, to []byte, topic string, err error) {
 	r.messages = append(r.messages, protocol.Message{Subject: to, Data: r.buf[from:len(r.buf):len(r.buf)]})
 }
 
-func (t *Topic) take(messages []protocol.Message, forwarded bool) (behind bool) {
-	s := t.service
+func (p *slot) take(messages []protocol.Message, forwarded bool) (behind bool) {
+	s := p.topic.service
 	in := intakes.Get().(*intake)
 	for len(messages) > 0 {
-		v, shard := t.view.Load(), t.shard.Load()
+		v, shard := p.view.Load(), p.shard.Load()
 		switch {
-		case shard == nil && t.mayWait(v, forwarded) && t.wait(messages, forwarded):
+		case shard == nil && p.mayWait(v, forwarded) && p.wait(messages, forwarded):
 			messages = nil
-		case shard == nil && t.shard.Load() != nil: // just opened
-		case shard == nil || !v.lead || v.unsupported != "" || t.trouble.Load() != nil:
-			in.refuseAll(t, v, messages, t.refusal())
+		case shard == nil && p.shard.Load() != nil: // just opened
+		case shard == nil || !v.lead || v.unsupported != "" || p.trouble.Load() != nil || !shard.enough():
+			in.refuseAll(p, v, messages, p.refusal())
 			messages = nil
 		case forwarded && s.acker.unanswered.Load() > 2*maxUnanswered:
-			in.refuseAll(t, v, messages, &StoreError{t.name, log.ErrOverloaded})
+			in.refuseAll(p, v, messages, &StoreError{p.topic.name, log.ErrOverloaded})
 			messages = nil
 		default:
 			messages = shard.put(in, v, messages)
@@ -74,7 +75,7 @@ func (s *Shard) put(in *intake, v *view, messages []protocol.Message) (rest []pr
 	}
 	in.first = false
 	if err := s.markIDs(v); err != nil {
-		in.refuseAll(s.topic, v, messages, &StoreError{s.topic.name, err})
+		in.refuseAll(s.slot, v, messages, &StoreError{s.topic.name, err})
 		return nil
 	}
 	return messages
@@ -90,27 +91,27 @@ func (in *intake) finish(s *Service) {
 }
 
 // refusal is why nothing can be published now.
-func (t *Topic) refusal() error {
-	if why := t.whyNot(); why != nil {
+func (p *slot) refusal() error {
+	if why := p.whyNot(); why != nil {
 		return why
 	}
 	// It has become possible between two looks.
-	return &NotServedError{Topic: t.name, Reason: Opening, Leader: t.Leader(), Why: "its log is being opened; try again"}
+	return &NotServedError{Topic: p.topic.name, Reason: Opening, Leader: p.view.Load().leader, Why: "its log is being opened; try again"}
 }
 
-func (in *intake) refuseAll(t *Topic, v *view, messages []protocol.Message, err error) {
+func (in *intake) refuseAll(p *slot, v *view, messages []protocol.Message, err error) {
 	for i := range messages {
 		if v.keeps(messages[i].Subject) {
-			in.refuse(t, v, messages[i].Reply, err)
+			in.refuse(p, v, messages[i].Reply, err)
 		}
 	}
 }
 
 // refuse answers at once that a message is not kept.
-func (in *intake) refuse(t *Topic, v *view, to []byte, err error) {
-	t.service.counts.refuse(err)
+func (in *intake) refuse(p *slot, v *view, to []byte, err error) {
+	p.topic.service.counts.refuse(err)
 	if len(to) > 0 && !v.noAck {
-		in.out.refusal(t.service.config.Face, to, t.name, err)
+		in.out.refusal(p.topic.service.config.Face, to, p.topic.name, err)
 	}
 }
 
@@ -120,7 +121,7 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.failed.Load() != nil {
-		in.refuseAll(s.topic, v, messages, s.topic.refusal())
+		in.refuseAll(s.slot, v, messages, s.slot.refusal())
 		return len(messages)
 	}
 	now := s.now()
@@ -155,13 +156,14 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 		return n
 	}
 	in.append.Epoch, in.append.Records, in.append.Durability, in.append.Done = s.epoch.Load(), in.records, v.durability, p
-	p.durability = v.durability
+	p.durability, p.end = v.durability, s.end+count
 	_, err := s.data.Append(&in.append)
 	clear(in.records)
 	in.records, in.append = in.records[:0], log.Append{}
 	if err == nil { // p is the committer's now
 		s.service.acker.unanswered.Add(answers)
 		s.end += count
+		s.leading.Load().Grown(replica.Data, s.end, true)
 		s.lastTime = now
 		s.service.counts.appended.Add(count)
 		return n
@@ -179,7 +181,7 @@ func (s *Shard) judge(in *intake, p *pending, v *view, m *protocol.Message, now 
 	if m.Header > 0 {
 		var refusal error
 		if c, refusal = s.service.config.Face.Conditions(m.Data[:m.Header]); refusal != nil {
-			in.refuse(t, v, m.Reply, refusal)
+			in.refuse(s.slot, v, m.Reply, refusal)
 			return false
 		}
 	}
@@ -187,7 +189,7 @@ func (s *Shard) judge(in *intake, p *pending, v *view, m *protocol.Message, now 
 		return false
 	}
 	if c.Records == 0 && v.maxMessage > 0 && len(m.Data) > v.maxMessage {
-		in.refuse(t, v, m.Reply, &TooLargeError{Topic: t.name, Size: len(m.Data), Max: v.maxMessage})
+		in.refuse(s.slot, v, m.Reply, &TooLargeError{Topic: t.name, Size: len(m.Data), Max: v.maxMessage})
 		return false
 	}
 	next := s.end + uint64(len(in.records))
@@ -213,10 +215,10 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 	t := s.topic
 	switch {
 	case len(c.ExpectedTopic) > 0 && string(c.ExpectedTopic) != t.name:
-		in.refuse(t, v, m.Reply, &WrongTopicError{Topic: t.name, Expected: string(c.ExpectedTopic)})
+		in.refuse(s.slot, v, m.Reply, &WrongTopicError{Topic: t.name, Expected: string(c.ExpectedTopic)})
 		return false
 	case len(c.ID) > maxID:
-		in.refuse(t, v, m.Reply, &UnsupportedConditionError{Topic: t.name, Condition: "a message id of more than 1 KiB", Why: "each is kept in memory"})
+		in.refuse(s.slot, v, m.Reply, &UnsupportedConditionError{Topic: t.name, Condition: "a message id of more than 1 KiB", Why: "each is kept in memory"})
 		return false
 	}
 	var hash idHash
@@ -233,7 +235,7 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 	}
 	if len(c.After) > 0 {
 		if refusal := s.judgeAfter(v, c.After); refusal != nil {
-			in.refuse(t, v, m.Reply, refusal)
+			in.refuse(s.slot, v, m.Reply, refusal)
 			return false
 		}
 	}
@@ -244,7 +246,7 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 		}
 		last, err := s.lastOf(of)
 		if err != nil {
-			in.refuse(t, v, m.Reply, err)
+			in.refuse(s.slot, v, m.Reply, err)
 			return false
 		}
 		if last != c.ExpectedLastBySubject {
@@ -259,7 +261,7 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 	if len(c.ExpectedLastID) > 0 {
 		last, err := s.lastMessageID(next)
 		if err != nil {
-			in.refuse(t, v, m.Reply, &StoreError{t.name, err})
+			in.refuse(s.slot, v, m.Reply, &StoreError{t.name, err})
 			return false
 		}
 		if string(last) != string(c.ExpectedLastID) {
@@ -269,7 +271,7 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 	}
 	if len(c.ID) > 0 && v.window > 0 {
 		if s.ids.full() {
-			in.refuse(t, v, m.Reply, &WindowFullError{Topic: t.name, IDs: s.ids.n, Window: v.window})
+			in.refuse(s.slot, v, m.Reply, &WindowFullError{Topic: t.name, IDs: s.ids.n, Window: v.window})
 			return false
 		}
 		s.ids.add(hash, next+c.span(), now)
@@ -323,7 +325,7 @@ func (s *Shard) settleLater(p *pending) {
 	s.service.acker.unanswered.Add(int64(len(p.answers)))
 	s.waiting = append(s.waiting, p)
 	if p.rest() < s.high.Load() { // settled meanwhile, and perhaps nothing more is to be
-		s.service.acker.revisit(s)
+		s.service.acker.touch(s)
 	}
 }
 
@@ -351,6 +353,6 @@ func (s *Shard) notAppended(in *intake, v *view, p *pending, count int, err erro
 	for range count { // those that asked for no answer
 		s.service.counts.refuse(refusal)
 	}
-	p.answers = left
+	p.answers, p.end = left, 0
 	s.settleLater(p)
 }

@@ -1,9 +1,8 @@
 package topic
 
 import (
-	"fmt"
-	"sync/atomic"
-	"time"
+	"slices"
+	"sync"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -14,23 +13,16 @@ type Topic struct {
 	service  *Service
 	id, name string
 	offer    Offer // used by Follow and Close only, one after the other
-
-	view  atomic.Pointer[view]
-	shard atomic.Pointer[Shard]
-	// trouble is why the logs can't be opened or are to be opened again; nil: nothing is wrong with them.
-	trouble atomic.Pointer[trouble]
-
-	lobby lobby
-	work  work // guarded by the queue's mu
-
-	stumbles int // in a row; guarded by the service's openMu
-	stumbled time.Time
+	slots    []*slot
 }
 
-// trouble is something that a person should see to.
-type trouble struct {
-	err   error
-	again time.Time
+// Topic's shards are as many as its spec says when it is made; that never changes.
+func newTopic(s *Service, desired *coordination.Topic) *Topic {
+	t := &Topic{service: s, id: desired.ID, name: desired.Name, slots: make([]*slot, max(desired.Spec.Shards, 1))}
+	for n := range t.slots {
+		t.slots[n] = &slot{topic: t, number: n}
+	}
+	return t
 }
 
 // Name is the Topic's name.
@@ -40,71 +32,28 @@ func (t *Topic) Name() string { return t.name }
 func (t *Topic) ID() string { return t.id }
 
 // Desired is what is asked for. It belongs to all its readers.
-func (t *Topic) Desired() *coordination.Topic { return t.view.Load().desired }
+func (t *Topic) Desired() *coordination.Topic { return t.slots[0].view.Load().desired }
 
-// Leader is the id of the broker that leads the shard, or empty.
-func (t *Topic) Leader() string { return t.view.Load().leader }
+// Leader is the id of the broker that leads the first shard, or empty.
+func (t *Topic) Leader() string { return t.slots[0].view.Load().leader }
 
-// Shard is the one that is open and led here, or nil.
-func (t *Topic) Shard() *Shard { return t.shard.Load() }
+// Shard is the first one, if it is led here and can be read; or nil.
+func (t *Topic) Shard() *Shard { return t.slots[0].readable() }
 
 // WhyNot says why the Topic is not served here, or at all: a *NotServedError. It is nil if it is served here.
 func (t *Topic) WhyNot() error {
-	if why := t.whyNot(); why != nil {
+	if why := t.slots[0].whyNot(); why != nil {
 		return why
 	}
 	return nil
 }
 
-func (t *Topic) whyNot() *NotServedError {
-	v, s := t.view.Load(), t.service
-	no := func(reason NotServedReason, format string, args ...any) *NotServedError {
-		return &NotServedError{Topic: t.name, Reason: reason, Leader: v.leader, Why: fmt.Sprintf(format, args...)}
-	}
-	switch {
-	case v.gone:
-		return no(BeingDeleted, "it is being deleted")
-	case v.unsupported != "":
-		return no(Unsupported, "%s", v.unsupported)
-	case s.closing.Load():
-		return no(ServiceIsClosing, "broker %s is stopping; try again", s.config.Name)
-	case v.lead:
-		if trouble := t.trouble.Load(); trouble != nil {
-			why := no(Troubled, "its log on broker %s: %v", s.config.Name, trouble.err)
-			why.Err = trouble.err
-			return why
-		}
-		if shard := t.shard.Load(); shard == nil {
-			return no(Opening, "broker %s is opening its log; try again", s.config.Name)
-		} else if err := shard.failure(); err != nil {
-			why := no(Troubled, "its log on broker %s: %v", s.config.Name, err)
-			why.Err = err
-			return why
-		}
-		return nil
-	case v.leader == "":
-		return no(Unplaced, "no broker was chosen for it yet; try again")
-	case v.leader == s.config.Self:
-		return no(NotConfirmed, "broker %s has its messages and waits to be named its leader again; try again", s.config.Name)
-	}
-	if state := s.State(); state != nil {
-		if leader, ok := state.Broker(v.leader); ok {
-			return no(LedElsewhere, "broker %s leads it, and broker %s has no link there now; try again", leader.Name, s.config.Name)
-		}
-	}
-	return no(LeaderAway, "its messages are on broker %s, which is away; it is served again when that broker is back", s.nameOf(v.leader))
-}
-
 // Trouble is what is wrong with the Topic's logs on this broker, for people; empty: nothing is known to be.
 func (t *Topic) Trouble() string {
-	if trouble := t.trouble.Load(); trouble != nil {
-		return trouble.err.Error()
-	}
-	if s := t.shard.Load(); s != nil {
-		if err := s.failure(); err != nil {
-			return err.Error()
+	for _, p := range t.slots {
+		if said := p.troubled(); said != "" {
+			return said
 		}
-		return s.damage
 	}
 	return ""
 }
@@ -113,7 +62,30 @@ func (t *Topic) Trouble() string {
 type taker Topic
 
 func (t *taker) Take(messages []protocol.Message, forwarded bool) (behind bool) {
-	return (*Topic)(t).take(messages, forwarded)
+	if len(t.slots) == 1 {
+		return t.slots[0].take(messages, forwarded)
+	}
+	spec := &(*Topic)(t).Desired().Spec
+	d := divisions.Get().(*division)
+	d.lists = slices.Grow(d.lists[:0], len(t.slots))[:len(t.slots)]
+	for i := range messages {
+		n := partition(messages[i].Subject, spec)
+		d.lists[n] = append(d.lists[n], messages[i])
+	}
+	for n, list := range d.lists {
+		if len(list) > 0 {
+			behind = t.slots[n].take(list, forwarded) || behind
+			clear(list)
+			d.lists[n] = list[:0]
+		}
+	}
+	divisions.Put(d)
+	return behind
 }
+
+// division is what one read brought, by shard.
+type division struct{ lists [][]protocol.Message }
+
+var divisions = sync.Pool{New: func() any { return &division{} }}
 
 func (t *taker) Wait() { t.service.waitRoom((*Topic)(t)) }

@@ -12,13 +12,17 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
-// view is what one State says of a Topic, in the form that is needed to serve it. It never changes.
+// view is what one State says of a shard, in the form that is needed to serve it. It never changes.
 type view struct {
-	desired *coordination.Topic
-	leader  string // id of a broker; empty: none
-	epoch   uint64
-	lead    bool // this broker leads, in this life
-	gone    bool // deleted, or being deleted
+	desired   *coordination.Topic
+	shard     *coordination.Shard // nil: it isn't placed
+	leader    string              // id of a broker; empty: none
+	epoch     uint64
+	minInSync int
+	lead      bool // this broker leads, in this life
+	follow    bool // another one does, and this one has a replica
+	member    bool // this broker has a replica, whoever leads
+	gone      bool // deleted, or being deleted
 
 	unsupported string // why it can't be published to, or empty
 	durability  log.Durability
@@ -31,9 +35,9 @@ type view struct {
 	wild     bool
 }
 
-// see makes a Topic's view of a State. A broker that led in the view before goes on leading as long as
-// the shard says so, also while its registration is being renewed: each of its acks is its own disk's.
-func see(self string, t *coordination.Topic, state *coordination.State, before *view, payload int) *view {
+// see makes a shard's view of a State. A broker that led in the view before goes on leading as long as
+// the shard says so, also while its registration is being renewed: an ack needs every member of the in-sync set.
+func see(self string, t *coordination.Topic, number int, state *coordination.State, before *view, payload int) *view {
 	spec := &t.Spec
 	v := &view{
 		desired: t, gone: t.Deleting, unsupported: unsupported(t), durability: durability(spec.Durability),
@@ -50,12 +54,14 @@ func see(self string, t *coordination.Topic, state *coordination.State, before *
 			v.outright = append(v.outright, []byte(pattern))
 		}
 	}
-	shard := state.Shard(t.ID, 0)
-	if v.gone || shard == nil {
+	v.shard = state.Shard(t.ID, number)
+	if v.gone || v.shard == nil {
 		return v
 	}
-	v.leader, v.epoch = shard.Leader, uint64(shard.Epoch)
-	if shard.Leader != self {
+	v.leader, v.epoch, v.minInSync = v.shard.Leader, uint64(v.shard.Epoch), v.shard.MinInSync(spec)
+	v.member = slices.Contains(v.shard.Replicas, self)
+	v.follow = v.member && v.leader != "" && v.leader != self
+	if v.leader != self {
 		return v
 	}
 	if before != nil && before.lead {
@@ -63,18 +69,17 @@ func see(self string, t *coordination.Topic, state *coordination.State, before *
 		return v
 	}
 	if me, ok := state.Broker(self); ok {
-		v.lead = slices.Contains(shard.InSync, coordination.Replica{Broker: self, Incarnation: me.Incarnation})
+		v.lead = slices.Contains(v.shard.InSync, coordination.Replica{Broker: self, Incarnation: me.Incarnation})
 	}
 	return v
 }
 
 func unsupported(t *coordination.Topic) string {
-	switch {
-	case t.Spec.Shards > 1:
-		return fmt.Sprintf("it asks for %d shards, and brokers serve Topics of one so far (make it with shards: 1)", t.Spec.Shards)
-	case t.Spec.Replicas > maxReplicas || t.Spec.MinInSync > maxReplicas:
-		return fmt.Sprintf("it asks for %d replicas, %d of them in sync, and brokers keep %d so far (write replicas: %d, or leave both out)",
-			t.Spec.Replicas, t.Spec.MinInSync, maxReplicas, maxReplicas)
+	if t.Spec.Shards > MaxShards {
+		return fmt.Sprintf("it asks for %d shards, and brokers serve Topics of %d so far (make it with shards: %d)", t.Spec.Shards, MaxShards, MaxShards)
+	}
+	if t.Spec.Replicas > maxReplicas || t.Spec.MinInSync > maxReplicas {
+		return fmt.Sprintf("it asks for %d replicas, %d of them in sync, and brokers keep %d at most", t.Spec.Replicas, t.Spec.MinInSync, maxReplicas)
 	}
 	return ""
 }

@@ -1,25 +1,24 @@
 package topic
 
 import (
-	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// work is where a Topic stands in the queue. One worker at a time works for a Topic.
+// work is where a shard stands in the queue. One worker at a time works for it.
 type work struct{ queued, busy, again bool }
 
-// queue holds the Topics for which something is to be done: first those that somebody waits for, then
+// queue holds the shards for which something is to be done: first those that somebody waits for, then
 // those that can wait.
 type queue struct {
 	mu      sync.Mutex
 	more    *sync.Cond
-	ready   []*Topic
-	later   []*Topic
+	ready   []*slot
+	later   []*slot
 	closing bool
 }
 
@@ -29,30 +28,30 @@ func newQueue() *queue {
 	return q
 }
 
-// add has a worker look at t.
-func (q *queue) add(t *Topic) {
+// add has a worker look at p.
+func (q *queue) add(p *slot) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	switch w := &t.work; {
+	switch w := &p.work; {
 	case w.busy:
 		w.again = true
 	case !w.queued:
 		w.queued = true
-		q.ready = append(q.ready, t)
+		q.ready = append(q.ready, p)
 		q.more.Signal()
 	}
 }
 
-// postpone has a worker look at t when nothing else is to be done.
-func (q *queue) postpone(t *Topic) {
+// postpone has a worker look at p when nothing else is to be done.
+func (q *queue) postpone(p *slot) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.later = append(q.later, t)
+	q.later = append(q.later, p)
 	q.more.Signal()
 }
 
 // next waits for something to do. idle says that nobody waits for it.
-func (q *queue) next() (t *Topic, idle, ok bool) {
+func (q *queue) next() (p *slot, idle, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
@@ -60,29 +59,29 @@ func (q *queue) next() (t *Topic, idle, ok bool) {
 		case q.closing:
 			return nil, false, false
 		case len(q.ready) > 0:
-			t, q.ready = q.ready[0], q.ready[1:]
-			t.work = work{busy: true}
-			return t, false, true
+			p, q.ready = q.ready[0], q.ready[1:]
+			p.work = work{busy: true}
+			return p, false, true
 		case len(q.later) > 0:
-			t, q.later = q.later[0], q.later[1:]
-			if t.work.busy || t.work.queued { // whoever works for it sees to the rest, too
+			p, q.later = q.later[0], q.later[1:]
+			if p.work.busy || p.work.queued { // whoever works for it sees to the rest, too
 				continue
 			}
-			t.work.busy = true
-			return t, true, true
+			p.work.busy = true
+			return p, true, true
 		}
 		q.more.Wait()
 	}
 }
 
-func (q *queue) done(t *Topic) {
+func (q *queue) done(p *slot) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	again := t.work.again
-	t.work = work{}
+	again := p.work.again
+	p.work = work{}
 	if again {
-		t.work.queued = true
-		q.ready = append(q.ready, t)
+		p.work.queued = true
+		q.ready = append(q.ready, p)
 		q.more.Signal()
 	}
 }
@@ -96,133 +95,51 @@ func (q *queue) close() {
 
 func (s *Service) worker() {
 	for {
-		t, idle, ok := s.queue.next()
+		p, idle, ok := s.queue.next()
 		if !ok {
 			return
 		}
-		s.work(t, idle)
-		if t.shard.Load() == nil && !t.mayWait(t.view.Load(), true) {
-			t.turnAway(time.Now())
+		s.work(p, idle)
+		if p.shard.Load() == nil && !p.mayWait(p.view.Load(), true) {
+			p.turnAway(time.Now())
 		}
-		s.queue.done(t)
+		s.queue.done(p)
 	}
 }
 
-// work brings what is open of a Topic in line with its view.
-func (s *Service) work(t *Topic, idle bool) {
-	v, shard := t.view.Load(), t.shard.Load()
-	if trouble := t.trouble.Load(); trouble != nil && time.Now().Before(trouble.again) && v.lead {
-		return // the keeper comes back to it
-	}
-	switch {
-	case v.gone:
-		if err := s.deleteLogs(t); err != nil {
-			s.stumble(t, "delete", err)
-		} else {
-			t.trouble.Store(nil)
-		}
-	case !v.lead:
-		if shard != nil {
-			s.closeShard(t, shard)
-		}
-		t.trouble.Store(nil)
-	case shard != nil && shard.failed.Load() != nil:
-		if s.config.Disk.Failed() != nil {
-			return // until the broker is restarted; what it holds can be read
-		}
-		s.closeShard(t, shard)
-		s.openShard(t, v)
-	case shard == nil:
-		s.openShard(t, v)
-	case idle:
-		shard.keepSpec(v)
-	default:
-		shard.follow(v)
-		s.queue.postpone(t)
-	}
-}
-
-// stumble notes what went wrong with a Topic's logs and when to try again: soon, and less often
+// stumble notes what went wrong with a shard's logs and when to try again: soon, and less often
 // while it goes on.
-func (s *Service) stumble(t *Topic, doing string, err error) {
+func (s *Service) stumble(p *slot, doing string, err error) {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
 	now := time.Now()
-	if now.Sub(t.stumbled) > 2*lastRetry {
-		t.stumbles = 0
+	if now.Sub(p.stumbled) > 2*lastRetry {
+		p.stumbles = 0
 	}
-	t.stumbles, t.stumbled = t.stumbles+1, now
-	wait := min(firstRetry<<min(t.stumbles-1, 10), lastRetry)
-	t.trouble.Store(&trouble{err: err, again: now.Add(wait)})
-	s.retries[t] = struct{}{}
-	s.log.Error("trouble with a Topic's log", "topic", t.name, "doing", doing, "error", err, "again", wait)
+	p.stumbles, p.stumbled = p.stumbles+1, now
+	wait := min(firstRetry<<min(p.stumbles-1, 10), lastRetry)
+	p.trouble.Store(&trouble{err: err, again: now.Add(wait)})
+	s.retries[p] = struct{}{}
+	s.log.Error("trouble with a Topic's log", "topic", p.String(), "doing", doing, "error", err, "again", wait)
 }
 
-// retry has the Topics looked at whose time has come.
+// retry has the shards looked at whose time has come.
 func (s *Service) retry(now time.Time) {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
-	for t := range s.retries {
-		if trouble := t.trouble.Load(); trouble == nil {
-			delete(s.retries, t)
+	for p := range s.retries {
+		if trouble := p.trouble.Load(); trouble == nil {
+			delete(s.retries, p)
 		} else if !now.Before(trouble.again) {
-			s.queue.add(t)
+			s.queue.add(p)
 		}
 	}
 }
 
-// logIDs are the logs of a Topic, its data first.
-func (t *Topic) logIDs() [2]log.Identity {
-	return [2]log.Identity{{Topic: t.id}, {Topic: t.id, Part: statePart}}
-}
-
-const statePart = "state"
-
-func (s *Service) deleteLogs(t *Topic) error {
-	if shard := t.shard.Load(); shard != nil {
-		s.closeShard(t, shard)
-	}
-	var errs []error
-	for _, id := range t.logIDs() {
-		errs = append(errs, s.config.Disk.Delete(id.Name()))
-	}
-	return errors.Join(errs...)
-}
-
-// closeAll closes what is open at the end.
-func (s *Service) closeAll() error {
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
-	next := make(chan *Shard)
-	for range openers {
-		wg.Go(func() {
-			for shard := range next {
-				if err := s.closeShard(shard.topic, shard); err != nil {
-					mu.Lock()
-					errs = append(errs, err)
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	for _, shard := range s.shards() {
-		next <- shard
-	}
-	close(next)
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
-// shards are those that are open.
-func (s *Service) shards() []*Shard {
-	s.openMu.Lock()
-	defer s.openMu.Unlock()
-	out := make([]*Shard, 0, len(s.open))
-	for shard := range s.open {
-		out = append(out, shard)
-	}
-	return out
+// movedAway says whether a shard's replicas are all on other brokers.
+func (s *Service) movedAway(state *coordination.State, topicID string, number int) bool {
+	shard := state.Shard(topicID, number)
+	return shard != nil && !slices.Contains(shard.Replicas, s.config.Self)
 }
 
 // setAsideStrangers moves logs of Topics out of the way that there are not, and says so. Nobody was
@@ -248,7 +165,9 @@ func (s *Service) setAsideStrangers(first *coordination.State) {
 			return
 		}
 		if first.TopicByID(id) != nil || s.State().TopicByID(id) != nil {
-			continue
+			if stored.Err != nil || !s.movedAway(first, id, stored.Meta.Shard) || !s.movedAway(s.State(), id, stored.Meta.Shard) {
+				continue
+			}
 		}
 		to, err := s.config.Disk.SetAside(stored.Name)
 		if err != nil {
@@ -256,6 +175,6 @@ func (s *Service) setAsideStrangers(first *coordination.State) {
 			continue
 		}
 		s.counts.setAside.Add(1)
-		s.log.Warn("a log of a Topic that does not exist was set aside; delete it if nobody misses it", "log", stored.Name, "to", to, "spec", string(stored.Meta.Spec))
+		s.log.Warn("a log of a Topic that does not exist, or is kept by other brokers, was set aside; delete it if nobody misses it", "log", stored.Name, "to", to, "spec", string(stored.Meta.Spec))
 	}
 }

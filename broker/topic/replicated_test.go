@@ -1,0 +1,273 @@
+package topic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+	replication "github.com/carillon-mq/carillon/broker/replica"
+)
+
+// cluster is several brokers that share what coordination says, and one Topic, orders.
+type cluster struct {
+	t     testing.TB
+	sites []*site
+
+	mu    sync.Mutex
+	shard coordination.Shard
+	lives map[string]int64
+	cut   map[string]bool // brokers that nobody reaches
+	conns map[net.Conn]string
+}
+
+func newCluster(t testing.TB, size int) *cluster {
+	c := &cluster{t: t, lives: map[string]int64{}, cut: map[string]bool{}, conns: map[net.Conn]string{}}
+	for i := range size {
+		n := newSite(t)
+		n.self, n.name, n.link = fmt.Sprintf("broker-%c", 'a'+i), fmt.Sprintf("main-%d", i), c.link
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.Deduplication = size, time.Minute })
+		c.sites = append(c.sites, n)
+	}
+	return c
+}
+
+func (c *cluster) link(n *site) replication.Config {
+	return replication.Config{Self: n.self, Store: c, Dial: func(_ context.Context, broker string) (net.Conn, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		i := slices.IndexFunc(c.sites, func(other *site) bool { return other.self == broker })
+		if c.cut[n.self] || c.cut[broker] || c.lives[broker] == 0 {
+			return nil, errors.New("connection refused")
+		}
+		here, there := net.Pipe()
+		c.conns[here], c.conns[there] = n.self, broker
+		go c.sites[i].exchange.Serve(there, n.self)
+		return here, nil
+	}}
+}
+
+// SwapInSync is the compare-and-swap of etcd.
+func (c *cluster) SwapInSync(_ context.Context, by coordination.Replica, before *coordination.Shard, inSync []coordination.Replica) (*coordination.Shard, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if before.Revision != c.shard.Revision || c.lives[by.Broker] != by.Incarnation {
+		return nil, &coordination.StaleError{}
+	}
+	c.shard.InSync = inSync
+	c.shard.Revision++
+	after := c.shard
+	return &after, nil
+}
+
+func (c *cluster) ReadShards(context.Context, string) ([]*coordination.Shard, int64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.shard
+	return []*coordination.Shard{&s}, s.Revision, nil
+}
+
+// start begins another life of a broker.
+func (c *cluster) start(i int) {
+	c.t.Helper()
+	n := c.sites[i]
+	if err := n.start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.mu.Lock()
+	c.lives[n.self] = n.life
+	c.mu.Unlock()
+}
+
+// kill ends a broker: its connections close, and what its file system doesn't hold safely is gone.
+func (c *cluster) kill(i int) {
+	n := c.sites[i]
+	c.mu.Lock()
+	c.lives[n.self] = 0
+	for conn, of := range c.conns {
+		if of == n.self {
+			conn.Close()
+		}
+	}
+	c.mu.Unlock()
+	n.crash()
+}
+
+// elect names a leader under the next epoch.
+func (c *cluster) elect(leader int, inSync ...int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shard.Topic = "id-orders"
+	c.shard.Epoch++
+	c.shard.Revision += 100
+	c.shard.Leader = c.sites[leader].self
+	c.shard.Replicas, c.shard.InSync = nil, nil
+	for _, n := range c.sites {
+		c.shard.Replicas = append(c.shard.Replicas, n.self)
+	}
+	for _, i := range inSync {
+		n := c.sites[i]
+		c.shard.InSync = append(c.shard.InSync, coordination.Replica{Broker: n.self, Incarnation: n.life})
+	}
+}
+
+// tell has all that live follow what there is.
+func (c *cluster) tell() {
+	c.mu.Lock()
+	shard := c.shard
+	var brokers []coordination.Broker
+	for _, n := range c.sites {
+		if life := c.lives[n.self]; life > 0 {
+			brokers = append(brokers, coordination.Broker{ID: n.self, Name: n.name, Incarnation: life})
+		}
+	}
+	c.mu.Unlock()
+	for _, n := range c.sites {
+		if c.lives[n.self] > 0 {
+			n.brokers, n.revision = brokers, max(n.revision, shard.Revision)
+			mine := shard
+			n.shards["id-orders"] = &mine
+			n.tell()
+		}
+	}
+}
+
+// settle tells until ok.
+func (c *cluster) settle(what string, ok func() bool) {
+	c.t.Helper()
+	c.sites[0].eventually(what, func() bool {
+		c.tell()
+		return ok()
+	})
+}
+
+func (c *cluster) inSync() (names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.shard.InSync {
+		if c.lives[m.Broker] == m.Incarnation {
+			names = append(names, m.Broker[len("broker-"):])
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// copies are what the logs of all that live hold, batch by batch.
+func (c *cluster) copies() (all [][]string) {
+	for _, n := range c.sites {
+		if c.lives[n.self] == 0 {
+			continue
+		}
+		var one []string
+		if p := n.service.Topic("orders").slots[0]; p.logs != nil {
+			cursor := p.logs.parts[replication.Data].NewCursor(1)
+			for {
+				v, err := cursor.Read(64 << 10)
+				if err != nil || v.End == v.From {
+					break
+				}
+				for b, ok := v.Next(); ok; b, ok = v.Next() {
+					it := b.Records()
+					for r := (log.Record{}); it.Next(&r); {
+						one = append(one, fmt.Sprintf("%d/%d %s", b.Epoch(), r.Offset, r.Data[r.Header:]))
+					}
+				}
+				v.Release()
+			}
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+func equal(all [][]string) bool {
+	for _, one := range all[1:] {
+		if !slices.Equal(one, all[0]) {
+			return false
+		}
+	}
+	return true
+}
+
+// What is acknowledged is on every replica; when the leader dies another one goes on where it stood; and
+// one that comes back is made equal to it, whatever it had that nobody else has.
+func TestAnotherReplicaGoesOn(t *testing.T) {
+	c := newCluster(t, 3)
+	a, b := c.sites[0], c.sites[1]
+	for i := range c.sites {
+		c.start(i)
+	}
+	c.elect(0, 0, 1, 2)
+	c.tell()
+	a.open("orders")
+	for i := range 20 {
+		a.expect(a.ask("orders.a", fmt.Sprint(i), "Id: "+fmt.Sprint(i)), fmt.Sprintf("orders@%d", i+1))
+	}
+	if all := c.copies(); !equal(all) || len(all[0]) != 20 {
+		t.Fatalf("the replicas hold %q", all)
+	}
+
+	c.kill(0)
+	c.elect(1, 1, 2)
+	c.tell()
+	b.open("orders")
+	b.expect(b.ask("orders.a", "5 again", "Id: 5"), "orders@6 again")
+	b.expect(b.ask("orders.a", "next", "Expect-Last: 20"), "orders@21")
+	if got := b.read("orders"); len(got) != 21 || got[19] != "20 orders.a 19" {
+		t.Fatalf("b reads %q", got)
+	}
+
+	c.start(0)
+	c.settle("it is in sync again", func() bool { return len(c.inSync()) == 3 })
+	b.expect(b.ask("orders.a", "all three"), "orders@22")
+	if all := c.copies(); !equal(all) || len(all[0]) != 22 {
+		t.Fatalf("the replicas hold %q", all)
+	}
+}
+
+// A leader that nobody confirms acknowledges nothing; when it comes back, what only it had is gone from its log.
+func TestWhatOneReplicaHadAloneGoes(t *testing.T) {
+	c := newCluster(t, 3)
+	a, b := c.sites[0], c.sites[1]
+	for i := range c.sites {
+		c.start(i)
+	}
+	c.elect(0, 0, 1, 2)
+	c.tell()
+	a.open("orders")
+	a.expect(a.ask("orders.a", "one"), "orders@1")
+	c.mu.Lock()
+	c.cut[a.self] = true
+	for conn := range c.conns {
+		conn.Close()
+	}
+	c.mu.Unlock()
+	a.hub.publish(message("orders.a", "alone", "two"))
+	c.elect(1, 1, 2)
+	c.lives[a.self] = 0 // its lease has run out, and it doesn't hear that
+	c.tell()
+	b.open("orders")
+	b.expect(b.ask("orders.a", "other two"), "orders@2")
+	c.mu.Lock()
+	c.cut[a.self] = false
+	c.lives[a.self] = a.life
+	c.mu.Unlock()
+	c.settle("it is in sync again", func() bool { return len(c.inSync()) == 3 })
+	if got := a.hub.answer(t, "alone"); got != "no: topic orders: broker main-1 leads it now, and it isn't known whether the message was kept; publish it again, with a message id if it must not be kept twice" {
+		t.Errorf("who published to it alone was told %q", got)
+	}
+	c.settle("all hold the same", func() bool {
+		all := c.copies()
+		return equal(all) && len(all[0]) == 2
+	})
+	if all := c.copies(); all[0][1] != "2/2 other two" {
+		t.Errorf("they hold %q", all)
+	}
+}

@@ -1,0 +1,346 @@
+package topic
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/replica"
+)
+
+// logs are those of one shard on this broker, open.
+type logs struct {
+	parts  [replica.Parts]*log.Log
+	damage string // what opening them found, for people; empty: nothing
+}
+
+// work brings what this broker does for a shard in line with its view. It is called by one worker at a time.
+func (s *Service) work(p *slot, idle bool) {
+	v := p.view.Load()
+	if trouble := p.trouble.Load(); trouble != nil && time.Now().Before(trouble.again) && (v.lead || v.follow) {
+		return // the keeper comes back to it
+	}
+	if shard := p.shard.Load(); shard != nil && shard.failed.Load() != nil || p.fault.Load() != nil {
+		if s.config.Disk.Failed() != nil && (v.lead || v.follow) {
+			return // until the broker is restarted; what it holds can be read
+		}
+		if err := s.release(p, &LeadershipLostError{Topic: p.topic.name, Why: "its log failed"}); err != nil {
+			s.log.Warn("a log that failed was not closed as it should be", "topic", p.String(), "error", err)
+		}
+	}
+	if harm := p.harm.Swap(nil); harm != nil {
+		s.takeHarm(p, v, *harm)
+	}
+	var err error
+	doing := "open"
+	switch {
+	case v.gone:
+		doing, err = "delete", s.deleteLogs(p)
+	case v.lead:
+		err = s.lead(p, v, idle)
+	case v.follow:
+		err = s.follow(p, v)
+	case v.member: // nobody leads it
+		s.demote(p, v)
+		s.unfollow(p)
+	default:
+		err = s.drop(p)
+	}
+	if err != nil {
+		s.stumble(p, doing, err)
+	} else {
+		p.trouble.Store(nil)
+	}
+}
+
+// lead opens the logs if need be, and takes publishes.
+func (s *Service) lead(p *slot, v *view, idle bool) error {
+	if shard := p.shard.Load(); shard != nil && shard.durability != v.durability && len(v.shard.Replicas) > 1 {
+		// Followers confirm by the durability that they were told when they asked.
+		_ = s.closeShard(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: "its durability was changed"}) // it closes no log
+	}
+	if shard := p.shard.Load(); shard != nil {
+		if idle {
+			shard.keepSpec(v)
+			return nil
+		}
+		shard.follow(v)
+		s.announce(shard, true)
+		s.queue.postpone(p)
+		return nil
+	}
+	s.unfollow(p)
+	if err := s.openLogs(p, v); err != nil {
+		return err
+	}
+	if back, err := s.steppedBack(p, v); back || err != nil {
+		return err // until another leads, or this broker is named again all the same
+	}
+	shard, err := s.newShard(p, v)
+	if err != nil {
+		return errors.Join(err, s.closeLogs(p))
+	}
+	p.trouble.Store(nil)
+	s.openMu.Lock()
+	s.open[shard] = struct{}{}
+	s.openMu.Unlock()
+	shard.advance()
+	p.welcome(shard, v)
+	if shard.readable.Load() {
+		s.announce(shard, true)
+	} else {
+		shard.advance() // what moved before it was known where to say so
+	}
+	s.queue.postpone(p)
+	return nil
+}
+
+// follow opens the logs if need be, and has the leader's batches brought to them.
+func (s *Service) follow(p *slot, v *view) error {
+	s.demote(p, v)
+	if p.followed != v.durability {
+		s.unfollow(p)
+	}
+	if p.following != nil {
+		p.following.Adopt(v.shard)
+		s.vouch(p)
+		return nil
+	}
+	if err := s.openLogs(p, v); err != nil {
+		return err
+	}
+	if p.logs.damage != "" {
+		if err := s.setAside(p, v); err != nil {
+			return err
+		}
+		if err := s.openLogs(p, v); err != nil {
+			return err
+		}
+	}
+	if err := p.logs.mayHoldIDs(v); err != nil {
+		return err
+	}
+	p.followed = v.durability
+	p.following = s.config.Exchange.Follow(replica.FollowConfig{
+		ID: p.id(), Shard: v.shard, Durability: v.durability, Logs: p.logs.parts,
+		Failed: func(err error) {
+			p.fault.Store(&err)
+			s.queue.add(p)
+		},
+	})
+	return nil
+}
+
+// mayHoldIDs notes that messages with ids may come from the leader.
+func (l *logs) mayHoldIDs(v *view) error {
+	data := l.parts[replica.Data]
+	var said kept
+	if err := json.Unmarshal(data.Meta().Spec, &said); err == nil && !said.NoIDs {
+		return nil
+	}
+	return data.SetSpec(v.keptSpec(false), v.epoch)
+}
+
+func (s *Service) unfollow(p *slot) {
+	if p.following == nil {
+		return
+	}
+	if p.logs != nil { // what was safe everywhere is so when this broker leads
+		for part := range replica.Parts {
+			p.high[part] = p.following.High(part)
+		}
+	}
+	p.following.End()
+	p.following = nil
+}
+
+// demote ends leading the shard, and keeps its logs open. Who waits for an answer is told that it isn't known.
+func (s *Service) demote(p *slot, v *view) {
+	shard := p.shard.Load()
+	if shard == nil {
+		return
+	}
+	why := "nobody was chosen to lead it yet"
+	if v.leader != "" {
+		why = fmt.Sprintf("broker %s leads it now", s.nameOf(v.leader))
+	}
+	p.demoted.Store(time.Now().UnixNano())
+	_ = s.closeShard(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: why}) // it closes no log
+}
+
+// release ends whatever this broker does for the shard and closes its logs.
+func (s *Service) release(p *slot, why error) error {
+	s.unfollow(p)
+	if shard := p.shard.Load(); shard != nil {
+		if of := p.view.Load().shard; of == nil || len(of.InSync) == 1 {
+			// What was accepted is answered when the log is closed.
+			return s.closeShard(p, shard, nil)
+		}
+		_ = s.closeShard(p, shard, why) // it closes no log
+	}
+	return s.closeLogs(p)
+}
+
+// openLogs opens the logs of a shard that is led or followed here. Those that aren't there are made.
+func (s *Service) openLogs(p *slot, v *view) error {
+	if p.logs != nil {
+		return nil
+	}
+	ids := p.logIDs()
+	start := max(v.desired.Spec.Stream.FirstSequence, 1)
+	data, err := s.config.Disk.Open(ids[replica.Data], start, v.epoch, v.keptSpec(!v.follow))
+	if err != nil {
+		return err
+	}
+	state, err := s.config.Disk.Open(ids[replica.State], 1, v.epoch, nil)
+	if err != nil {
+		_ = data.Close() // nothing was appended
+		return err
+	}
+	p.fault.Store(nil)
+	p.high = [replica.Parts]uint64{}
+	p.logs = &logs{parts: [...]*log.Log{replica.Data: data, replica.State: state}}
+	var damage []string
+	name := ids[replica.Data].Name()
+	if known := s.knows(name); v.lead && v.epoch > 1 && !known {
+		damage = append(damage, fmt.Sprintf("the log was not there in epoch %d and begins anew; if it had messages, they are lost", v.epoch))
+	}
+	damage = append(damage, s.judgeRecovery(p, data)...)
+	damage = append(damage, s.judgeRecovery(p, state)...)
+	p.logs.damage = strings.Join(damage, "; ")
+	if p.logs.damage != "" {
+		s.log.Error("a Topic's log is damaged", "topic", p.String(), "damage", p.logs.damage)
+	}
+	return nil
+}
+
+func (s *Service) closeLogs(p *slot) error {
+	if p.logs == nil {
+		return nil
+	}
+	var errs []error
+	for _, l := range p.logs.parts {
+		if err := l.Close(); err != nil && p.fault.Load() == nil {
+			s.log.Error("a Topic's log was not closed as it should be", "topic", p.String(), "log", l.Name(), "error", err)
+			errs = append(errs, err)
+		}
+	}
+	p.logs = nil
+	p.fault.Store(nil)
+	return errors.Join(errs...)
+}
+
+// setAside moves a damaged copy out of the way, so that it is fetched anew from the leader. It was
+// reported before, so nobody counts on it.
+func (s *Service) setAside(p *slot, v *view) error {
+	if err := s.suspect(p, v); err != nil {
+		return err
+	}
+	if err := s.closeLogs(p); err != nil {
+		return err
+	}
+	for _, id := range p.logIDs() {
+		to, err := s.config.Disk.SetAside(id.Name())
+		if err != nil {
+			return err
+		}
+		s.counts.setAside.Add(1)
+		s.log.Warn("a damaged copy was set aside and is fetched anew from its leader; delete it if nobody misses it", "topic", p.String(), "log", id.Name(), "to", to)
+	}
+	return nil
+}
+
+// drop lets go of a shard that this broker has no replica of any more. If that was planned, other brokers
+// took it over and its copy goes. Otherwise it isn't ours to delete.
+func (s *Service) drop(p *slot) error {
+	if p.logs == nil && p.shard.Load() == nil {
+		return nil
+	}
+	if err := s.release(p, &LeadershipLostError{Topic: p.topic.name, Why: "other brokers have its replicas now"}); err != nil {
+		return err
+	}
+	if p.removing.Load() {
+		s.log.Info("a replica was moved to other brokers; its copy here is deleted", "topic", p.String())
+		return s.deleteCopy(p)
+	}
+	s.forget(p)
+	for _, id := range p.logIDs() {
+		to, err := s.config.Disk.SetAside(id.Name())
+		if err != nil {
+			return err
+		}
+		s.counts.setAside.Add(1)
+		s.log.Warn("other brokers keep the replicas of a shard that this one had; its copy here was set aside; delete it if nobody misses it", "topic", p.String(), "log", id.Name(), "to", to)
+	}
+	s.unknow(p)
+	return nil
+}
+
+func (s *Service) deleteLogs(p *slot) error {
+	if err := s.release(p, &NotServedError{Topic: p.topic.name, Reason: BeingDeleted, Why: "it is being deleted"}); err != nil {
+		return err
+	}
+	return s.deleteCopy(p)
+}
+
+func (s *Service) deleteCopy(p *slot) error {
+	var errs []error
+	for _, id := range p.logIDs() {
+		errs = append(errs, s.config.Disk.Delete(id.Name()))
+	}
+	s.forget(p)
+	s.unknow(p)
+	return errors.Join(errs...)
+}
+
+// closeAll closes what is open at the end.
+func (s *Service) closeAll() error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	next := make(chan *slot)
+	for range openers {
+		wg.Go(func() {
+			for p := range next {
+				err := s.release(p, &NotServedError{Topic: p.topic.name, Reason: ServiceIsClosing, Why: "its broker stopped before it was safe on all replicas"})
+				if err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	all := map[*slot]struct{}{}
+	for _, shard := range s.shards() { // also of Topics that were deleted
+		all[shard.slot] = struct{}{}
+	}
+	s.mu.RLock()
+	for _, t := range s.byID {
+		for _, p := range t.slots {
+			all[p] = struct{}{}
+		}
+	}
+	s.mu.RUnlock()
+	for p := range all {
+		next <- p
+	}
+	close(next)
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// shards are those that are led here and open.
+func (s *Service) shards() []*Shard {
+	s.openMu.Lock()
+	defer s.openMu.Unlock()
+	out := make([]*Shard, 0, len(s.open))
+	for shard := range s.open {
+		out = append(out, shard)
+	}
+	return out
+}

@@ -1,0 +1,163 @@
+package topic
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/replica"
+)
+
+// slot is one shard of a Topic as this broker sees it: led here, followed here, or elsewhere.
+type slot struct {
+	topic  *Topic
+	number int
+
+	view  atomic.Pointer[view]
+	shard atomic.Pointer[Shard] // led here, with its logs open
+	// trouble is why the logs can't be opened or are to be opened again; nil: nothing is wrong with them.
+	trouble atomic.Pointer[trouble]
+
+	lobby lobby
+	work  work // guarded by the queue's mu
+
+	stumbles int // in a row; guarded by the service's openMu
+	stumbled time.Time
+
+	// What follows belongs to the worker that works for the slot.
+	logs         *logs                 // open, of a shard that is led or followed here; nil: they are closed
+	following    *replica.Following    // nil: it is not followed
+	followed     log.Durability        // with which it is
+	high         [replica.Parts]uint64 // up to where its records are known to be safe on all replicas
+	suspectSince uint64                // epoch in which this copy was first reported; 0: it never was
+
+	harm    atomic.Pointer[string] // damage that was found while its logs were open
+	fault   atomic.Pointer[error]  // why a log takes nothing more from its leader
+	demoted atomic.Int64           // when this broker led it last
+	// removing says that the replica here was last seen on its way out, by plan.
+	removing atomic.Bool
+}
+
+// trouble is something that a person should see to.
+type trouble struct {
+	err   error
+	again time.Time
+}
+
+func (p *slot) id() replica.ID { return replica.ID{Topic: p.topic.id, Shard: p.number} }
+
+// String is how people know the shard.
+func (p *slot) String() string {
+	if len(p.topic.slots) == 1 {
+		return p.topic.name
+	}
+	return fmt.Sprintf("%s--%d", p.topic.name, p.number)
+}
+
+// readable is the shard if it is led here and its watermark has reached where its epoch began.
+func (p *slot) readable() *Shard {
+	if s := p.shard.Load(); s != nil && s.readable.Load() {
+		return s
+	}
+	return nil
+}
+
+func (p *slot) whyNot() *NotServedError {
+	v, s := p.view.Load(), p.topic.service
+	no := func(reason NotServedReason, format string, args ...any) *NotServedError {
+		return &NotServedError{Topic: p.topic.name, Reason: reason, Leader: v.leader, Why: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case v.gone:
+		return no(BeingDeleted, "it is being deleted")
+	case v.unsupported != "":
+		return no(Unsupported, "%s", v.unsupported)
+	case s.closing.Load():
+		return no(ServiceIsClosing, "broker %s is stopping; try again", s.config.Name)
+	case v.lead:
+		if trouble := p.trouble.Load(); trouble != nil {
+			why := no(Troubled, "its log on broker %s: %v", s.config.Name, trouble.err)
+			why.Err = trouble.err
+			return why
+		}
+		shard := p.shard.Load()
+		if shard == nil {
+			return no(Opening, "broker %s is opening its log; try again", s.config.Name)
+		}
+		if err := shard.failure(); err != nil {
+			why := no(Troubled, "its log on broker %s: %v", s.config.Name, err)
+			why.Err = err
+			return why
+		}
+		if !shard.enough() {
+			return no(NotEnoughInSync, "%d of its replicas are in sync and %d are asked for, so nothing can be acknowledged; %s", len(v.shard.InSync), v.minInSync, s.missing(v.shard))
+		}
+		if !shard.readable.Load() {
+			return no(CatchingUp, "broker %s leads it now and waits for its other replicas; %s", s.config.Name, s.missing(v.shard))
+		}
+		return nil
+	case v.leader == "":
+		return no(Unplaced, "no broker was chosen for it yet; try again")
+	case v.leader == s.config.Self:
+		return no(NotConfirmed, "broker %s has its messages and waits to be named its leader again; try again", s.config.Name)
+	}
+	if state := s.State(); state != nil {
+		if leader, ok := state.Broker(v.leader); ok {
+			return no(LedElsewhere, "broker %s leads it, and broker %s has no link there now; try again", leader.Name, s.config.Name)
+		}
+	}
+	if len(v.shard.Replicas) > 1 {
+		return no(LeaderAway, "broker %s, which led it, is away, and another is being chosen; try again", s.nameOf(v.leader))
+	}
+	return no(LeaderAway, "its messages are on broker %s, which is away; it is served again when that broker is back", s.nameOf(v.leader))
+}
+
+// missing says which replicas of a shard are not there or not in sync, for people.
+func (s *Service) missing(shard *coordination.Shard) string {
+	state := s.State()
+	var away, late []string
+	for _, id := range shard.Replicas {
+		b, ok := state.Broker(id)
+		switch {
+		case !ok:
+			away = append(away, s.nameOf(id))
+		case !slices.Contains(shard.InSync, coordination.Replica{Broker: id, Incarnation: b.Incarnation}):
+			late = append(late, s.nameOf(id))
+		}
+	}
+	switch {
+	case len(away) > 0:
+		return "away: " + strings.Join(away, ", ")
+	case len(late) > 0:
+		return "catching up: " + strings.Join(late, ", ")
+	}
+	return "try again"
+}
+
+// troubled is what is wrong with the shard's logs on this broker, for people, or empty.
+func (p *slot) troubled() string {
+	if trouble := p.trouble.Load(); trouble != nil {
+		return trouble.err.Error()
+	}
+	if s := p.shard.Load(); s != nil {
+		if err := s.failure(); err != nil {
+			return err.Error()
+		}
+		return s.damage
+	}
+	return ""
+}
+
+// logIDs are the logs of the shard, its data first.
+func (p *slot) logIDs() [replica.Parts]log.Identity {
+	return [...]log.Identity{
+		replica.Data:  {Topic: p.topic.id, Shard: p.number},
+		replica.State: {Topic: p.topic.id, Shard: p.number, Part: statePart},
+	}
+}
+
+const statePart = "state"

@@ -1,0 +1,91 @@
+package topic
+
+import (
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/replica"
+)
+
+// promise is an append to the state log for which somebody waits: until it is as safe as the Topic asks for,
+// on all members of the in-sync set.
+type promise struct {
+	shard      *Shard
+	done       log.Completion
+	first, end uint64
+}
+
+// AppendState appends to the state log, under the epoch that is led. With a Done, that is called when what
+// was appended is as safe on all replicas as a's durability says, or can't be any more. Without, it is
+// written as well, but nobody waits for it.
+func (s *Shard) AppendState(a *log.Append) (first uint64, err error) {
+	s.stateMu.Lock()
+	defer s.stateMu.Unlock()
+	a.Epoch = s.epoch.Load()
+	end := uint64(0)
+	if a.Done == nil {
+		if first, err = s.state.Append(a); err == nil {
+			end = first + uint64(len(a.Records))
+			s.leading.Load().Grown(replica.State, end, false)
+		}
+		return first, err
+	}
+	if over := s.over.Load(); over != nil {
+		return 0, *over
+	}
+	p := &promise{shard: s, done: a.Done}
+	a.Done = (*promised)(p)
+	first, err = s.state.Append(a)
+	a.Done = p.done
+	if err != nil {
+		return 0, err
+	}
+	p.first, p.end = first, first+uint64(len(a.Records))
+	s.promises = append(s.promises, p)
+	s.leading.Load().Grown(replica.State, p.end, true)
+	s.service.acker.touch(s) // it may have been met before it stood among the promises
+	return first, nil
+}
+
+// promised is a promise as the log's committer sees it.
+type promised promise
+
+// Committed is called by the disk's committer, or, for log.Memory, by Append itself.
+func (p *promised) Committed(_, end uint64, err error) {
+	s := p.shard
+	if err != nil {
+		s.stateFailed.CompareAndSwap(nil, &err)
+		s.service.acker.touch(s)
+		return
+	}
+	s.met(replica.State, end)
+	s.service.acker.touch(s)
+}
+
+// keepPromises calls those back whose appends are safe everywhere, or all if the log failed. It is the acker's.
+func (s *Shard) keepPromises() {
+	var err error
+	if failed := s.stateFailed.Load(); failed != nil {
+		err = *failed
+		s.mu.Lock()
+		s.fail(err)
+		s.mu.Unlock()
+	} else if over := s.over.Load(); over != nil {
+		err = *over
+	}
+	high := s.leading.Load().High(replica.State)
+	s.stateMu.Lock()
+	n := 0
+	for n < len(s.promises) && (err != nil || s.promises[n].end <= high) {
+		n++
+	}
+	due := append([]*promise(nil), s.promises[:n]...)
+	s.promises = append(s.promises[:0], s.promises[n:]...)
+	clear(s.promises[len(s.promises):cap(s.promises)])
+	s.stateMu.Unlock()
+	for _, p := range due {
+		if p.end > high {
+			p.done.Committed(p.first, p.end, err)
+		} else {
+			p.done.Committed(p.first, p.end, nil)
+		}
+	}
+}

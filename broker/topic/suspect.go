@@ -1,0 +1,133 @@
+package topic
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/replica"
+)
+
+// suspect reports that this broker can't vouch for its copy of a shard, so that it isn't chosen to
+// lead while another one can. It returns when that is known to all.
+func (s *Service) suspect(p *slot, v *view) error {
+	epochs := p.logs.parts[replica.Data].Epochs()
+	_, end, _ := p.logs.parts[replica.Data].Offsets()
+	one := coordination.Suspect{Topic: p.topic.id, Shard: p.number, End: end}
+	if n := len(epochs); n > 0 {
+		one.Epoch = epochs[n-1].Epoch
+	}
+	s.suspectMu.Lock()
+	defer s.suspectMu.Unlock()
+	before, ok := s.suspects[p.id()]
+	if ok && before == one {
+		return nil
+	}
+	s.suspects[p.id()] = one
+	if err := s.reportLocked(); err != nil {
+		delete(s.suspects, p.id())
+		return fmt.Errorf("its copy on broker %s is damaged (%s), and that could not be reported: %w", s.config.Name, p.logs.damage, err)
+	}
+	p.suspectSince = v.epoch
+	return nil
+}
+
+// forget takes a report back.
+func (s *Service) forget(p *slot) {
+	s.suspectMu.Lock()
+	defer s.suspectMu.Unlock()
+	one, ok := s.suspects[p.id()]
+	if !ok {
+		return
+	}
+	delete(s.suspects, p.id())
+	p.suspectSince = 0
+	if err := s.reportLocked(); err != nil {
+		s.suspects[p.id()] = one
+		s.log.Warn("that a copy is well again could not be reported; trying again", "topic", p.String(), "error", err)
+	}
+}
+
+// revouch has those looked at that were reported.
+func (s *Service) revouch() {
+	s.suspectMu.Lock()
+	ids := slices.Collect(maps.Keys(s.suspects))
+	s.suspectMu.Unlock()
+	for _, id := range ids {
+		if t := s.ByID(id.Topic); t != nil && id.Shard < len(t.slots) {
+			s.queue.add(t.slots[id.Shard])
+		}
+	}
+}
+
+// reportLocked tells what is suspect. suspectMu is held.
+func (s *Service) reportLocked() error {
+	if s.config.Report == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, reportTime)
+	defer cancel()
+	return s.config.Report(ctx, slices.Collect(maps.Values(s.suspects)))
+}
+
+// steppedBack says whether another replica is to lead instead of this damaged one. That is reported, and
+// whoever is named leader under a later epoch all the same has nobody better.
+func (s *Service) steppedBack(p *slot, v *view) (bool, error) {
+	if p.logs.damage == "" || len(v.shard.Replicas) == 1 {
+		return false, nil
+	}
+	if p.suspectSince > 0 && v.epoch > p.suspectSince {
+		s.log.Error("a damaged copy leads, since no other replica can", "topic", p.String(), "damage", p.logs.damage)
+		return false, nil
+	}
+	s.log.Warn("this copy is damaged, so another replica is to lead", "topic", p.String(), "damage", p.logs.damage)
+	return true, s.suspect(p, v)
+}
+
+// harmed notes damage that was found in a shard's open logs.
+func (s *Service) harmed(p *slot, damage string) {
+	p.harm.Store(&damage)
+	s.queue.add(p)
+}
+
+// takeHarm ends what this broker does with a copy that turned out to be damaged, if another one can do it:
+// a follower's copy is fetched anew, and a leader steps back. A leader that nobody can follow on serves what it has.
+func (s *Service) takeHarm(p *slot, v *view, damage string) {
+	if p.logs == nil {
+		return
+	}
+	p.logs.damage = damage
+	switch {
+	case v.follow:
+		s.unfollow(p)
+	case v.lead && s.othersCanLead(v):
+		if shard := p.shard.Load(); shard != nil {
+			_ = s.closeShard(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: "its copy on broker " + s.config.Name + " is damaged"}) // it closes no log
+		}
+	}
+}
+
+// othersCanLead says whether another member of the in-sync set is there to lead.
+func (s *Service) othersCanLead(v *view) bool {
+	state := s.State()
+	return slices.ContainsFunc(v.shard.InSync, func(m coordination.Replica) bool {
+		b, ok := state.Broker(m.Broker)
+		return ok && m.Broker != s.config.Self && b.Incarnation == m.Incarnation && state.Drain(m.Broker) == "" && !state.Suspect(m.Broker, v.shard.Topic, v.shard.Number)
+	})
+}
+
+// vouch takes the report back of a copy that was fetched anew and has caught up with its leader.
+func (s *Service) vouch(p *slot) {
+	s.suspectMu.Lock()
+	_, suspect := s.suspects[p.id()]
+	s.suspectMu.Unlock()
+	if !suspect || p.following == nil {
+		return
+	}
+	_, end, _ := p.logs.parts[replica.Data].Offsets()
+	if high := p.following.High(replica.Data); high > 0 && end >= high {
+		s.forget(p)
+	}
+}
