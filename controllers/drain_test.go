@@ -318,6 +318,35 @@ func TestARollWaitsForReplicas(t *testing.T) {
 	evictable(1)
 }
 
+// A pod that comes back with another volume is another broker; what was on the former one is copied anew.
+func TestReplicasOfALostVolumeAreCopiedAnew(t *testing.T) {
+	w, f, members := newReplicatedWorld(t, 3, "")
+	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
+	w.apply("Topic", "alone", `{brokerRef: {name: main}, replicas: 1}`)
+	w.untilTopic("orders", "Served")
+	alone := w.untilTopic("alone", "Served").Status.Leader
+	members[alone.Name].stop()
+	w.untilTopicSays("orders", "UnderReplicated", alone.Name+" is away")
+	w.quiet()
+	if drains := f.state(t.Context()).Drains(); len(drains) > 0 {
+		t.Errorf("a broker that may come back is drained: %v", drains)
+	}
+	f.startAs(alone.Name, "another-volume")
+	eventually(t, "waiting for the replicas to be whole again", func(context.Context) error {
+		s := w.untilTopic("orders", "Served").Status
+		if s.InSync != "3/3" || !slices.ContainsFunc(s.Brokers, func(r v1alpha1.ReplicaStatus) bool { return r.ID == "another-volume" && r.Name == alone.Name }) {
+			return fmt.Errorf("the status is %+v", s)
+		}
+		return nil
+	})
+	w.wantEvent("DrainingBroker", "draining broker "+alone.ID+", whose volume "+alone.Name+" has no more")
+	// What was there alone is not given up: the volume may be found again.
+	w.untilTopic("alone", "BrokerAway")
+	if got := f.topic("alone"); got == nil {
+		t.Error("the Topic whose volume is lost has gone")
+	}
+}
+
 // holdBack keeps the replicas of these brokers from getting in sync, and of no others.
 func (f *fleet) holdBack(ids ...string) {
 	f.mu.Lock()

@@ -70,8 +70,11 @@ func (w *world) keys() *coordination.Client {
 }
 
 // start brings a broker up; its id stays with its name, as with its volume.
-func (f *fleet) start(name string) *member {
-	m := &member{fleet: f, id: "id-of-" + name, name: name, change: make(chan struct{})}
+func (f *fleet) start(name string) *member { return f.startAs(name, "id-of-"+name) }
+
+// startAs brings one up on a volume with that id.
+func (f *fleet) startAs(name, id string) *member {
+	m := &member{fleet: f, id: id, name: name, change: make(chan struct{})}
 	server := httptest.NewServer(m)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
