@@ -33,6 +33,8 @@ type world struct {
 	minInSync  int
 	durability log.Durability
 	options    log.Options
+	dial       func(ctx context.Context, from, to string) (net.Conn, error) // nil: over wires
+	moved      func(l *Leading)                                             // what Moved calls; may be nil
 }
 
 // story runs a test in a world with these brokers.
@@ -81,14 +83,22 @@ type node struct {
 // start begins a process on a disk and registers it.
 func (w *world) start(id string, fs env.FS) *node {
 	n := &node{w: w, id: id, fs: fs, logs: map[ID][Parts]*log.Log{}, leads: map[ID]*Leading{}, follows: map[ID]*Following{}}
+	dial := w.wires.dial
+	if w.dial != nil {
+		dial = w.dial
+	}
 	n.x = NewExchange(Config{
 		Self: id, Store: w.store,
-		Dial:   func(ctx context.Context, to string) (net.Conn, error) { return w.wires.dial(ctx, id, to) },
+		Dial:   func(ctx context.Context, to string) (net.Conn, error) { return dial(ctx, id, to) },
 		Logger: slog.New(slog.NewTextHandler(&n.out, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	options := w.options
 	options.Committed = func(bool) { n.x.Committed() }
-	disk, err := log.OpenDisk(fs, "data", options)
+	dir := "data"
+	if _, real := fs.(*crashfs.FS); !real {
+		dir = w.t.TempDir()
+	}
+	disk, err := log.OpenDisk(fs, dir, options)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -181,8 +191,16 @@ func (n *node) adopt(shard *coordination.Shard) {
 			high = [Parts]uint64{l.High(Data), l.High(State)}
 			l.End()
 		}
-		l := n.x.Lead(LeadConfig{ID: id, Shard: shard, MinInSync: n.w.minInSync, Durability: n.w.durability, Logs: n.open(id), High: high,
-			Moved: func() { n.mu.Lock(); n.moved++; n.mu.Unlock() }})
+		l = n.x.Lead(LeadConfig{ID: id, Shard: shard, MinInSync: n.w.minInSync, Durability: n.w.durability, Logs: n.open(id), High: high,
+			Moved: func() {
+				n.mu.Lock()
+				n.moved++
+				l := n.leads[id]
+				n.mu.Unlock()
+				if n.w.moved != nil && l != nil {
+					n.w.moved(l)
+				}
+			}})
 		n.mu.Lock()
 		n.leads[id] = l
 		delete(n.follows, id)

@@ -1,0 +1,158 @@
+package replica
+
+import (
+	"bytes"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// drain reads what comes until the end.
+func drain(c net.Conn) {
+	buf := make([]byte, 4096)
+	for {
+		if _, err := c.Read(buf); err != nil {
+			return
+		}
+	}
+}
+
+// Whatever a follower sends that can't be ends its connection with a line in the log, and nothing else.
+func TestAFollowerThatTalksNonsense(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		w.place(orders, 1, "a b")
+		a := w.nodes["a"]
+		a.publish(orders, "one")
+		for what, bytes := range map[string][]byte{
+			"no frame":          []byte("GET / HTTP/1.1\r\n\r\n"),
+			"an unknown type":   {0, 0, 0, 1, 99},
+			"a leader's frame":  appendHigh(nil, 1, &someMarks),
+			"an ask cut short":  {0, 0, 0, 3, byte(frameAsk), 1, 2},
+			"an ack cut short":  {0, 0, 0, 3, byte(frameAck), 1, 2},
+			"a leave cut short": {0, 0, 0, 2, byte(frameLeave), 1},
+		} {
+			near, far := net.Pipe()
+			w.wires.carriers.Go(func() { a.x.Serve(far, "stranger") })
+			w.wires.carriers.Go(func() { drain(near) })
+			_, _ = near.Write(bytes)
+			synctest.Wait()
+			if _, err := near.Write([]byte{0}); err == nil {
+				t.Errorf("%s: the connection goes on", what)
+			}
+			near.Close()
+		}
+		if n := strings.Count(a.out.String(), "Ended a replication connection for what came over it"); n != 6 {
+			t.Errorf("%d lines in the log", n)
+		}
+		a.publish(orders, "two")
+		if w.wires.dials != 1 {
+			t.Errorf("others were disturbed: %d dials", w.wires.dials)
+		}
+	})
+}
+
+// A follower may ack what it never got, leave what it never had, and ask for what isn't there.
+func TestAFollowerThatMakesThingsUp(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		w.minInSync = 2
+		w.place(orders, 1, "a b")
+		a := w.nodes["a"]
+		a.publish(orders, "one")
+		near, far := net.Pipe()
+		w.wires.carriers.Go(func() { a.x.Serve(far, "stranger") })
+		w.wires.carriers.Go(func() { drain(near) })
+		stranger := someAsk
+		stranger.ID, stranger.epoch = orders, 1
+		nothing := someAsk
+		nothing.stream, nothing.Topic = 9, "nothing"
+		b := appendAck(nil, 1, Data, 1<<40)
+		b = appendLeave(b, 2)
+		b = appendAsk(b, &stranger)
+		b = appendAck(b, stranger.stream, Data, 1<<40)
+		b = appendAsk(b, &nothing)
+		b = appendAck(b, 9, State, 1<<40)
+		if _, err := near.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if high := a.leads[orders].High(Data); high != 2 {
+			t.Errorf("the watermark is at %d", high)
+		}
+		if _, err := near.Write(appendBeat(nil)); err != nil {
+			t.Error("it was cut off for what only doesn't count")
+		}
+		near.Close()
+		a.publish(orders, "two")
+	})
+}
+
+// Whatever a leader sends that can't be ends its connection, and what isn't its leader's batch stays out of the log.
+func TestALeaderThatTalksNonsense(t *testing.T) {
+	// Batches as another log has them.
+	var good, other []byte
+	story(t, "a", func(w *world) {
+		w.place(orders, 1, "a")
+		a := w.nodes["a"]
+		a.publish(orders, "one", "two")
+		v, err := a.logs[orders][Data].NewCursor(1).Read(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _ := v.Next()
+		second, _ := v.Next()
+		good, other = bytes.Clone(first), bytes.Clone(second)
+		v.Release()
+	})
+	spoilt := bytes.Clone(good)
+	spoilt[len(spoilt)-1] ^= 1
+	newer := bytes.Clone(good)
+	be.PutUint64(newer[16:], 1<<63) // with a checksum that is wrong as well
+	frame := func(d data, batches []byte) []byte {
+		return append(appendDataHeader(nil, &d, len(batches)), batches...)
+	}
+	for what, nonsense := range map[string][]byte{
+		"no frame":          []byte("HTTP/1.1 400 Bad Request\r\n\r\n"),
+		"an unknown type":   {0, 0, 0, 1, 99},
+		"a follower's":      appendLeave(nil, 1),
+		"a checksum":        frame(data{stream: 1}, spoilt),
+		"a gap":             frame(data{stream: 1}, other),
+		"half a batch":      frame(data{stream: 1}, good[:len(good)/2]),
+		"an epoch to come":  frame(data{stream: 1}, newer),
+		"something behind":  frame(data{stream: 1}, append(bytes.Clone(good), 1, 2, 3)),
+		"a frame too large": append(be.AppendUint32(nil, maxFrame+1), byte(frameData)),
+	} {
+		story(t, "b", func(w *world) {
+			calls := 0
+			w.wires.serve["a"] = func(c net.Conn, _ string) {
+				defer c.Close()
+				calls++
+				w.wires.carriers.Go(func() { drain(c) })
+				// Rounds are counted over all connections: an Adopt or a break counts, too.
+				b := []byte{}
+				for round := range uint32(50) {
+					b = appendVerdict(b, &verdict{stream: 1, round: round, parts: [Parts]Verdict{{Copy, 1}, {Copy, 1}}})
+				}
+				time.Sleep(time.Millisecond)
+				_, _ = c.Write(b)
+				_, _ = c.Write(nonsense)
+				time.Sleep(time.Hour)
+			}
+			w.store.register("a")
+			w.place(orders, 1, "a b")
+			b := w.nodes["b"]
+			w.within(time.Second, "it dials again", func() bool { w.wires.mu.Lock(); defer w.wires.mu.Unlock(); return w.wires.dials > 1 })
+			if !strings.Contains(b.out.String(), "Ended a replication connection for what came over it") {
+				t.Errorf("%s: no line in the log:\n%s", what, b.out.String())
+			}
+			l := b.logs[orders][Data]
+			if _, end, _ := l.Offsets(); end > 2 || end == 2 && what != "something behind" {
+				t.Errorf("%s: appended up to %d", what, end)
+			}
+			b.follows[orders].End()
+			delete(b.follows, orders)
+			delete(w.wires.serve, "a")
+		})
+	}
+}

@@ -1,0 +1,203 @@
+package replica
+
+import (
+	"bytes"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+var (
+	someAsk = ask{stream: 7, round: 3, ID: ID{"t0pic", 12}, epoch: 5, incarnation: 99, safe: [Parts]uint64{10, 1},
+		logs: [Parts]Lineage{{Start: 3, End: 20, Epochs: []log.Epoch{{Epoch: 2, Start: 1}, {Epoch: 5, Start: 11}}}, {Start: 1, End: 1, Epochs: []log.Epoch{}}}}
+	someVerdict = verdict{stream: 7, round: 3, parts: [Parts]Verdict{{Truncate, 11}, {Copy, 1}}}
+	someRefusal = refusal{stream: 7, round: 3, epoch: 6, why: "this broker doesn't lead it"}
+	someMarks   = marks{high: [Parts]uint64{9, 1}, start: [Parts]uint64{3, 1}}
+	someData    = data{stream: 7, part: State, promised: true, marks: someMarks, batches: []byte("batches")}
+)
+
+// session is all frames, one after the other.
+func session() []byte {
+	b := appendBeat(nil)
+	b = appendAsk(b, &someAsk)
+	b = appendAck(b, 7, State, 17)
+	b = appendLeave(b, 7)
+	b = appendVerdict(b, &someVerdict)
+	b = appendRefusal(b, &someRefusal)
+	b = appendCome(b, 7, 3)
+	b = append(appendDataHeader(b, &someData, len(someData.batches)), someData.batches...)
+	return appendHigh(b, 7, &someMarks)
+}
+
+// parse is what all the parsers make of a body.
+func parse(t frameType, body []byte) (any, error) {
+	switch t {
+	case frameAsk:
+		return parseAsk(body)
+	case frameAck:
+		stream, p, safe, err := parseAck(body)
+		return []any{stream, p, safe}, err
+	case frameLeave:
+		return parseLeave(body)
+	case frameVerdict:
+		return parseVerdict(body)
+	case frameRefused:
+		return parseRefusal(body)
+	case frameCome:
+		stream, round, err := parseCome(body)
+		return []any{stream, round}, err
+	case frameData:
+		return parseData(body)
+	case frameHigh:
+		stream, m, err := parseHigh(body)
+		return []any{stream, m}, err
+	}
+	return nil, nil
+}
+
+func TestFramesArriveAsTheyWereSent(t *testing.T) {
+	want := []any{nil, &someAsk, []any{uint32(7), State, uint64(17)}, uint32(7), someVerdict, someRefusal, []any{uint32(7), uint32(3)}, someData, []any{uint32(7), someMarks}}
+	for name, source := range map[string]io.Reader{"whole": bytes.NewReader(session()), "byte by byte": iotest.OneByteReader(bytes.NewReader(session()))} {
+		r := newReader(source, 16, maxAsk)
+		for i := 0; ; {
+			ft, body, ok, err := r.next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok {
+				if got, err := parse(ft, bytes.Clone(body)); err != nil || !reflect.DeepEqual(got, want[i]) {
+					t.Errorf("%s: frame %d is %+v, %v; want %+v", name, i, got, err, want[i])
+				}
+				i++
+				continue
+			}
+			if _, err := r.fill(); err == io.EOF {
+				if i != len(want) {
+					t.Errorf("%s: %d frames of %d", name, i, len(want))
+				}
+				break
+			}
+		}
+	}
+}
+
+func TestFramesThatCantBe(t *testing.T) {
+	spoil := func(change func(*ask)) []byte {
+		a := someAsk
+		a.logs[Data].Epochs = append([]log.Epoch(nil), a.logs[Data].Epochs...)
+		change(&a)
+		return appendAsk(nil, &a)
+	}
+	for what, frame := range map[string][]byte{
+		"safe beyond its end":    spoil(func(a *ask) { a.safe[Data] = 21 }),
+		"end before its start":   spoil(func(a *ask) { a.logs[State].End = 0 }),
+		"epochs that go back":    spoil(func(a *ask) { a.logs[Data].Epochs[1].Epoch = 2 }),
+		"epochs out of order":    spoil(func(a *ask) { a.logs[Data].Epochs[1].Start = 1 }),
+		"an epoch of nothing":    spoil(func(a *ask) { a.logs[Data].Epochs[1].Start = 20 }),
+		"no epoch":               spoil(func(a *ask) { a.epoch = 0 }),
+		"no life":                spoil(func(a *ask) { a.incarnation = -1 }),
+		"no topic":               spoil(func(a *ask) { a.Topic = "" }),
+		"too many epochs":        spoil(func(a *ask) { a.logs[Data].Epochs = make([]log.Epoch, MaxLineage+1) }),
+		"an ack of another part": appendAck(nil, 7, Parts, 1),
+		"an unknown verb":        appendVerdict(nil, &verdict{parts: [Parts]Verdict{{Reset + 1, 1}}}),
+		"data of another part":   appendDataHeader(nil, &data{part: Parts}, 0),
+	} {
+		r := newReader(bytes.NewReader(frame), 64, maxAsk)
+		for {
+			ft, body, ok, err := r.next()
+			if err != nil {
+				break // too long
+			}
+			if ok {
+				if got, err := parse(ft, body); err == nil {
+					t.Errorf("%s: it is %+v", what, got)
+				}
+				break
+			}
+			if _, err := r.fill(); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+	}
+	// Each frame cut short or with a byte too many, but where a text or batches end it.
+	for rest := session(); len(rest) > 0; {
+		n := 4 + int(be.Uint32(rest))
+		ft, body := frameType(rest[4]), rest[frameHeader:n]
+		rest = rest[n:]
+		for _, wrong := range [][]byte{body[:max(len(body)-8, 0)], append(bytes.Clone(body), 1)} {
+			if _, err := parse(ft, wrong); err == nil && ft != frameBeat && ft != frameRefused && ft != frameData {
+				t.Errorf("frame %d with %d bytes instead of %d was taken", ft, len(wrong), len(body))
+			}
+		}
+	}
+	if r := appendRefusal(nil, &refusal{why: strings.Repeat("x", 2*maxReason)}); len(r) > maxReason+64 {
+		t.Errorf("a refusal of %d bytes", len(r))
+	}
+}
+
+// A buffer grows with what came, not with what was announced, and becomes small again.
+func TestABufferFollowsWhatComes(t *testing.T) {
+	claim := be.AppendUint32(nil, maxFrame)
+	r := newReader(bytes.NewReader(claim), 1<<10, maxFrame)
+	_, _ = r.fill()
+	_, _ = r.fill()
+	if len(r.buf) > 1<<10 {
+		t.Errorf("a claim of %d bytes made a buffer of %d", maxFrame, len(r.buf))
+	}
+	large := append(appendDataHeader(nil, &someData, 100<<10), make([]byte, 100<<10)...)
+	large = append(large, bytes.Repeat(appendBeat(nil), 2*shrinkAfter*(1<<10)/5)...)
+	r = newReader(iotest.HalfReader(bytes.NewReader(large)), 1<<10, maxFrame)
+	grown := 0
+	for {
+		for {
+			if _, _, ok, err := r.next(); err != nil {
+				t.Fatal(err)
+			} else if !ok {
+				break
+			}
+		}
+		if _, err := r.fill(); err != nil {
+			break
+		}
+		grown = max(grown, len(r.buf))
+	}
+	if grown < 100<<10 {
+		t.Errorf("it had %d bytes at most", grown)
+	}
+}
+
+func FuzzFrames(f *testing.F) {
+	f.Add(session())
+	f.Add(appendAsk(nil, &someAsk))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		r := newReader(bytes.NewReader(stream), 64, maxAsk)
+		for {
+			ft, body, ok, err := r.next()
+			if err != nil {
+				return
+			}
+			if !ok {
+				if _, err := r.fill(); err != nil {
+					return
+				}
+				continue
+			}
+			got, err := parse(ft, body)
+			if a, is := got.(*ask); is && err == nil {
+				if again := appendAsk(nil, a); !bytes.Equal(again[frameHeader:], body) {
+					t.Errorf("%x became %x", body, again)
+				}
+				for p := range Parts { // Whatever a peer says, a verdict can be carried out.
+					v := Meet(Lineage{Start: 5, End: 9, Epochs: []log.Epoch{{Epoch: 1, Start: 2}, {Epoch: 4, Start: 7}}}, a.logs[p])
+					if v.Verb != Reset && (v.At < 5 || v.At > 9 || v.At > a.logs[p].End) {
+						t.Errorf("%+v: %+v", a.logs[p], v)
+					}
+				}
+			}
+		}
+	})
+}
