@@ -45,7 +45,8 @@
 //	P1  A replica stays where it is while its broker is away: its data are there. Nobody takes its place
 //	    until a person drains that broker.
 //	P2  A write raises the epoch, by one, if it names a leader: another one, or the same in another life or alone.
-//	    No two leaders share an epoch.
+//	    No two leaders share an epoch. So does one that takes a replica away: its broker deletes what it has, and if
+//	    it is given the replica again, its leader must not go by what it knew of it.
 //	P3  A leader is named in the life that it is in, and stands in the in-sync set with it.
 //	P4  Who is named leader was in the set, and is there in the life that the set names, or in a later one with
 //	    all that was acknowledged: the Topic is Synced, or the broker has handed on what it wrote. Who can't vouch for

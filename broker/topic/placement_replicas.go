@@ -208,6 +208,9 @@ func (p *planner) drop(c *change, id string) {
 	if l := p.alive[id]; l != nil && !slices.Contains(c.Removing, id) {
 		p.take(l, c.Topic)
 	}
+	// Its broker deletes what it has. What the leader knows of it must be void then, should it be given the replica again
+	// before the leader has heard that it was taken.
+	c.Epoch = c.item.Epoch + 1
 	c.Replicas, c.Adding, c.Removing = without(c.Replicas, id), without(c.Adding, id), without(c.Removing, id)
 	c.InSync = slices.DeleteFunc(c.InSync, func(m coordination.Replica) bool { return m.Broker == id })
 }

@@ -431,7 +431,8 @@ func (w *world) checkChange(t failer, write Write, old *coordination.Shard) {
 	s, id := write.Shard, shardID{write.Shard.Topic, write.Shard.Number}
 	was, _ := old.Member(old.Leader)
 	is, _ := s.Member(s.Leader)
-	if named := s.Leader != old.Leader || was != is; s.Epoch != old.Epoch+int64(order(named || len(s.InSync) == 1 && s.Epoch != old.Epoch)) || s.Revision != old.Revision || write.Reason == Placed {
+	taken := slices.ContainsFunc(old.Replicas, func(id string) bool { return !slices.Contains(s.Replicas, id) })
+	if named := s.Leader != old.Leader || was != is; s.Epoch != old.Epoch+int64(order(named || taken || len(s.InSync) == 1 && s.Epoch != old.Epoch)) || s.Revision != old.Revision || write.Reason == Placed {
 		t.Fatalf("P2: %+v follows %+v, for %s", s, *old, write.Reason)
 	}
 	if !w.leads(&s) {

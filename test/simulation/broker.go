@@ -15,12 +15,13 @@ type broker struct {
 	id, zone string
 	disk     *disk
 
-	up     bool
-	dark   bool // it is off the network as well, so that nobody is told that it went
-	paused bool
-	life   int      // one more for each process
-	late   []func() // what comes to a paused process
-	skew   time.Duration
+	up        bool
+	dark      bool // it is off the network as well, so that nobody is told that it went
+	paused    bool
+	lostPower bool     // once
+	life      int      // one more for each process
+	late      []func() // what comes to a paused process
+	skew      time.Duration
 
 	self      coordination.Replica
 	lives     []int64 // incarnations of this process, as far as it knows them
@@ -110,6 +111,7 @@ func (b *broker) kill(power bool) {
 	b.life++
 	b.watch.coming = nil
 	if power {
+		b.lostPower = true
 		b.dark = true
 	} else {
 		b.w.network.died(b)

@@ -98,6 +98,9 @@ func (b *broker) planned(view *facts) (writes []coordination.Shard, more bool) {
 	p := topic.PlanPlacement(given)
 	for _, write := range p.Writes {
 		w.logf("%s: plans %s: %s", b.id, write.Shard.String(), write.Reason)
+		if write.Reason == topic.LeastLoss {
+			w.judge.leastLoss(shardID{write.Shard.Topic, write.Shard.Number}, write.Shard.Leader)
+		}
 		writes = append(writes, write.Shard)
 	}
 	if p.Moves > 0 {

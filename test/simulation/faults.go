@@ -144,11 +144,15 @@ func (w *world) cut(from, to string, d time.Duration) {
 }
 
 func (w *world) drain(b *broker, mode coordination.DrainMode) {
-	if len(w.etcd.facts.drains) > 0 {
+	if len(w.etcd.facts.drains) > 1 {
 		return
 	}
+	longest := 10 * time.Second
+	if w.chance(40) {
+		longest = time.Second // somebody changes their mind
+	}
 	w.etcd.change(func(f *facts) { f.drains[b.id] = mode })
-	w.after(w.between(2*time.Second, 10*time.Second), func() {
+	w.after(w.between(0, longest), func() {
 		w.etcd.change(func(f *facts) { delete(f.drains, b.id) })
 	})
 }

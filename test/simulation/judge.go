@@ -233,6 +233,14 @@ func (j *judge) crashed(dead *broker) {
 	}
 }
 
+// leastLoss is told that of all copies, none of which is vouched for, one was chosen, and that this is reported. It is the one whose
+// records go furthest; another's cursors may go further, if the power took some of its own.
+func (j *judge) leastLoss(id shardID, chosen string) {
+	if b := j.of(id, replica.State); j.w.broker(chosen).lostPower && j.has(id, replica.State, chosen) < uint64(len(b.safe)) {
+		b.loose = true
+	}
+}
+
 // has is up to where a broker's log holds what is safe.
 func (j *judge) has(id shardID, p replica.Part, broker string) uint64 {
 	b, log := j.of(id, p), j.w.broker(broker).disk.open(id)[p]

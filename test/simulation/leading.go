@@ -99,6 +99,12 @@ func (l *leading) alive(m coordination.Replica) bool { return l.b.view.lives(m) 
 func (l *leading) adopt(shard *coordination.Shard) {
 	l.core.Adopt(l.b.self, shard, l.b.w.mutation.minimum(l.b.w.minimum(shard)))
 	l.core.Gone(l.alive)
+	for _, id := range l.followers() { // who comes back as a replica asks anew
+		if s := l.streams[id]; !slices.Contains(shard.Replicas, id) {
+			delete(l.streams, id)
+			s.end.send(func() { s.to.refused(s.n, 0) })
+		}
+	}
 	l.moved()
 	l.want()
 }
@@ -206,6 +212,7 @@ func (b *broker) asked(id shardID, q question, e *end, to *following) {
 		return
 	}
 	b.w.logf("%s: %s joins %s with %v", b.id, q.from.Broker, id, q.safe)
+	l.core.Adopt(b.self, l.core.Shard(), b.w.mutation.minimum(b.w.minimum(l.core.Shard()))) // joining moves no watermark by itself
 	l.streams[q.from.Broker] = s
 	e.send(func() { to.judged(q.n, verdicts) })
 	l.moved()
