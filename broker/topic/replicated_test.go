@@ -271,3 +271,59 @@ func TestWhatOneReplicaHadAloneGoes(t *testing.T) {
 		t.Errorf("they hold %q", all)
 	}
 }
+
+// What a Topic that isn't synced had on a broker that died may be gone with it. Such a copy is reported, until it leads
+// alone or has caught up, in the life that the set names.
+func TestUnsyncedCopiesAreReportedAfterACrash(t *testing.T) {
+	c := newCluster(t, 2)
+	reports := make([]chan []coordination.Suspect, len(c.sites))
+	for i, n := range c.sites {
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.Durability = 2, coordination.Replicated })
+		reports[i] = make(chan []coordination.Suspect, 16)
+		n.report = func(_ context.Context, suspects []coordination.Suspect) error {
+			reports[i] <- suspects
+			return nil
+		}
+		c.start(i)
+	}
+	c.elect(0, 0, 1)
+	c.tell()
+	c.sites[0].open("orders")
+	c.sites[0].expect(c.sites[0].ask("orders.a", "one"), "orders@1")
+	before := c.shard.InSync
+	for i := range c.sites {
+		c.kill(i)
+	}
+	for i := range c.sites {
+		if len(reports[i]) > 0 {
+			t.Fatalf("broker %d reported %v while nothing was wrong", i, <-reports[i])
+		}
+		c.start(i)
+	}
+	c.shard.InSync = before // nobody is elected yet
+	c.tell()
+	for i := range c.sites {
+		select {
+		case got := <-reports[i]:
+			if len(got) != 1 || got[0].Topic != "id-orders" {
+				t.Errorf("broker %d reported %v", i, got)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("broker %d reported nothing", i)
+		}
+	}
+	c.elect(1, 1)
+	c.tell()
+	c.sites[1].open("orders")
+	c.settle("it is in sync again", func() bool { return len(c.inSync()) == 2 })
+	for i := range c.sites {
+		c.settle("the report is taken back", func() bool {
+			select {
+			case got := <-reports[i]:
+				return len(got) == 0
+			default:
+				return false
+			}
+		})
+	}
+}

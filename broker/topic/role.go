@@ -35,9 +35,10 @@ func (s *Service) work(p *slot, idle bool) {
 	if harm := p.harm.Swap(nil); harm != nil {
 		s.takeHarm(p, v, *harm)
 	}
-	var err error
 	doing := "open"
+	err := s.judgeLife(p, v)
 	switch {
+	case err != nil:
 	case v.gone:
 		doing, err = "delete", s.deleteLogs(p)
 	case v.lead:
@@ -70,6 +71,7 @@ func (s *Service) lead(p *slot, v *view, idle bool) error {
 		}
 		shard.follow(v)
 		s.announce(shard, true)
+		s.vouch(p, v)
 		s.queue.postpone(p)
 		return nil
 	}
@@ -107,7 +109,7 @@ func (s *Service) follow(p *slot, v *view) error {
 	}
 	if p.following != nil {
 		p.following.Adopt(v.shard)
-		s.vouch(p)
+		s.vouch(p, v)
 		return nil
 	}
 	if err := s.openLogs(p, v); err != nil {

@@ -61,6 +61,8 @@ type Service struct {
 	retries map[*slot]struct{} // that are in trouble
 	lobbies map[*slot]struct{} // for which messages wait
 
+	firstLife atomic.Int64 // the first incarnation in which this process was seen registered
+
 	suspectMu sync.Mutex
 	suspects  map[replica.ID]coordination.Suspect // what was reported
 }
@@ -105,6 +107,7 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 	me, _ := state.Broker(s.config.Self)
 	reborn := me.Incarnation != s.incarnation
 	s.incarnation = me.Incarnation
+	s.firstLife.CompareAndSwap(0, me.Incarnation)
 	if first || reborn {
 		for t := range state.Topics() {
 			s.meet(t)

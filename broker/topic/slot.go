@@ -33,6 +33,7 @@ type slot struct {
 	following    *replica.Following    // nil: it is not followed
 	followed     log.Durability        // with which it is
 	high         [replica.Parts]uint64 // up to where its records are known to be safe on all replicas
+	judged       bool                  // what its life before this process held was judged
 	suspectSince uint64                // epoch in which this copy was first reported; 0: it never was
 
 	harm    atomic.Pointer[string] // damage that was found while its logs were open

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -118,16 +119,53 @@ func (s *Service) othersCanLead(v *view) bool {
 	})
 }
 
-// vouch takes the report back of a copy that was fetched anew and has caught up with its leader.
-func (s *Service) vouch(p *slot) {
+// judgeLife reports a copy that may have lost, when this process began, what its broker had confirmed in a life that
+// the in-sync set still names: a Topic that isn't synced promised no more. Whoever elects a leader
+// then waits for all such copies, and takes the best.
+func (s *Service) judgeLife(p *slot, v *view) error {
+	if v.durability == log.Synced || p.judged || !v.member {
+		return nil
+	}
+	me, ok := s.State().Broker(s.config.Self)
+	if !ok {
+		return nil // it isn't registered, so nobody elects it
+	}
+	at := slices.IndexFunc(v.shard.InSync, func(m coordination.Replica) bool { return m.Broker == me.ID })
+	if at >= 0 {
+		life := v.shard.InSync[at].Incarnation
+		if life < s.firstLife.Load() && (v.durability == log.Memory || !me.Holds(life)) && len(v.shard.Replicas) > 1 {
+			if err := s.openLogs(p, v); err != nil {
+				return err
+			}
+			if err := s.suspect(p, v); err != nil {
+				return err
+			}
+		}
+	}
+	p.judged = true
+	return nil
+}
+
+// vouch takes the report back of a copy that has caught up with its leader, in the life that this broker
+// is in; or that leads alone, so that there is nothing better.
+func (s *Service) vouch(p *slot, v *view) {
 	s.suspectMu.Lock()
 	_, suspect := s.suspects[p.id()]
 	s.suspectMu.Unlock()
-	if !suspect || p.following == nil {
+	if !suspect || p.logs == nil {
 		return
 	}
-	_, end, _ := p.logs.parts[replica.Data].Offsets()
-	if high := p.following.High(replica.Data); high > 0 && end >= high {
+	me, ok := s.State().Broker(s.config.Self)
+	if !ok || !slices.Contains(v.shard.InSync, coordination.Replica{Broker: me.ID, Incarnation: me.Incarnation}) {
+		return
+	}
+	switch {
+	case v.lead && len(v.shard.InSync) == 1 && p.shard.Load() != nil:
 		s.forget(p)
+	case p.following != nil:
+		_, end, _ := p.logs.parts[replica.Data].Offsets()
+		if high := p.following.High(replica.Data); high > 0 && end >= high {
+			s.forget(p)
+		}
 	}
 }
