@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,7 +32,10 @@ type Reader struct {
 	sub     *nats.Subscription
 	offset  uint64
 	batch   Batch
-	it      iterator
+
+	snapshot *Snapshot // nil: what there is now is read
+	shard    Shard     // of it
+	it       iterator
 
 	come chan struct{} // something came
 
@@ -55,10 +59,10 @@ type fetched struct {
 // NewReader reads a shard of a Topic from an offset on; 0: from the first record that is kept. A Topic has the shards 0 up to,
 // not including, its number of shards. Close ends it; the connection stays the program's.
 func NewReader(nc *nats.Conn, topic string, shard int, offset uint64, options ReaderOptions) (*Reader, error) {
-	return newReader(nc, topic, shard, offset, options, "")
+	return newReader(nc, topic, shard, offset, options, nil)
 }
 
-func newReader(nc *nats.Conn, topic string, shard int, offset uint64, options ReaderOptions, snapshot string) (*Reader, error) {
+func newReader(nc *nats.Conn, topic string, shard int, offset uint64, options ReaderOptions, snapshot *Snapshot) (*Reader, error) {
 	if err := options.complete(); err != nil {
 		return nil, fmt.Errorf("read shard %d of topic %s: %w", shard, topic, err)
 	}
@@ -72,6 +76,10 @@ func newReader(nc *nats.Conn, topic string, shard int, offset uint64, options Re
 		more: fmt.Sprintf(`,"max_records":%d,"max_bytes":%d,"wait_ms":%d,"form":%q}`, options.MaxRecords, options.MaxBytes, options.Wait.Milliseconds(), form),
 	}
 	r.it = r.batch.iterator()
+	if snapshot != nil {
+		r.snapshot, r.shard = snapshot, snapshot.shards[shard]
+		r.more = fmt.Sprintf(`,"snapshot":%q`, snapshot.id) + r.more
+	}
 	var err error
 	if r.sub, err = nc.Subscribe(r.inbox+".*", r.answered); err != nil {
 		return nil, fmt.Errorf("read shard %d of topic %s: %w", shard, topic, err)
@@ -173,11 +181,22 @@ func (r *Reader) fetch(ctx context.Context) (*Batch, error) {
 			}
 			r.mu.Unlock()
 			if f.err != nil {
-				return nil, f.err
+				if again, err := r.regain(ctx, f.err); again {
+					continue
+				} else {
+					return nil, err
+				}
 			}
 			r.batch = f.batch
 			r.it, r.offset = r.batch.iterator(), r.batch.First
 			return &r.batch, nil
+		}
+		if r.snapshot != nil && r.next >= r.shard.High {
+			r.mu.Unlock()
+			if err := r.snapshot.Err(); errors.Is(err, ErrClosed) {
+				return nil, err
+			}
+			return nil, io.EOF
 		}
 		r.ask()
 		r.mu.Unlock()
@@ -189,6 +208,22 @@ func (r *Reader) fetch(ctx context.Context) (*Batch, error) {
 	}
 }
 
+// regain has a snapshot held again that isn't, as when another broker has become the leader. Otherwise it returns what went wrong.
+func (r *Reader) regain(ctx context.Context, because error) (again bool, err error) {
+	var e *ReadError
+	if r.snapshot == nil || !errors.As(because, &e) || e.Code != Expired {
+		return false, because
+	}
+	if err := r.snapshot.Err(); err != nil {
+		return false, err
+	}
+	shard := r.shard
+	if err := r.snapshot.hold(ctx, &shard); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
 func (r *Reader) poke() {
 	select {
 	case r.come <- struct{}{}:
@@ -198,6 +233,9 @@ func (r *Reader) poke() {
 
 // ask asks for what comes next, if nothing is under way and not enough is there. mu is held.
 func (r *Reader) ask() {
+	if r.snapshot != nil && r.next >= r.shard.High {
+		return
+	}
 	if r.asking || r.closed || len(r.ready) >= r.options.Ahead || len(r.ready) > 0 && r.ready[len(r.ready)-1].err != nil {
 		return
 	}

@@ -17,6 +17,7 @@
 //	$CARILLON.API.BROKER.UNDRAIN.<id>                 nothing                     BrokerInfo
 //
 //	$CARILLON.API.RECORDS.<topic>.<shard>             a RecordsRequest            records, see docs/protocol.md
+//	$CARILLON.API.SNAPSHOT.<topic>.<shard>            a SnapshotRequest           SnapshotAnswer
 //
 // What can't be answered is an Error in the same object. Records are answered by the broker that leads the
 // shard; whoever is asked hands the request on, once. All else is answered where it is asked.

@@ -47,6 +47,8 @@ type RecordsRequest struct {
 	Records int    `json:"max_records,omitempty"`
 	Wait    int    `json:"wait_ms,omitempty"` // if there is nothing yet
 	Form    Form   `json:"form,omitempty"`
+	// Snapshot is the id of one that is to be read, and renewed by that; empty: what there is now.
+	Snapshot string `json:"snapshot,omitempty"`
 }
 
 // Form is how records are written in an answer.
@@ -189,18 +191,25 @@ func (s *Server) serve(w *worker, r *read) {
 		s.refuse(r.reply, refusal)
 		return
 	}
+	var pin *topic.Pin
+	if id := r.request.Snapshot; id != "" {
+		if pin = s.snapshots.of(shard, id); pin == nil {
+			s.refuse(r.reply, refuse(Expired, "topic %s: the snapshot %.64q is not held on this broker, or no more (ask for it again, with its start and high)", r.topic, id))
+			return
+		}
+	}
 	begin := len(w.memory)
 	w.memory = slices.Grow(w.memory, need)
 	full := r.request.Form == Full
 	data, got, err := w.Read(shard, topic.RecordsQuery{
-		Offset: r.request.Offset, Records: r.request.Records, Bytes: r.request.Bytes, Most: MaxRecordsBytes, Full: full,
+		Offset: r.request.Offset, Records: r.request.Records, Bytes: r.request.Bytes, Most: MaxRecordsBytes, Full: full, Pin: pin,
 	}, w.memory[:begin+headerRoom])
 	w.memory = data[:begin]
 	if err != nil {
 		s.refuse(r.reply, unreadable(r, err))
 		return
 	}
-	if got.Count == 0 && !r.deadline.IsZero() && time.Now().Before(r.deadline) {
+	if got.Count == 0 && pin == nil && !r.deadline.IsZero() && time.Now().Before(r.deadline) {
 		r.request.Offset = got.Next
 		if !s.polls.wait(shard, r) {
 			s.refuse(r.reply, tooMany())

@@ -398,3 +398,84 @@ func FuzzRecordsRequest(f *testing.F) {
 		}
 	})
 }
+
+const ordersSnapshot = SnapshotSubject + "orders.0"
+
+func (n *node) snapshot(payload string) (got SnapshotAnswer) {
+	n.Helper()
+	m := n.answer(n.ask(ordersSnapshot, payload, false))
+	if err := json.Unmarshal(m.Data, &got); err != nil {
+		n.Fatalf("%s: %v", m.Data, err)
+	}
+	return got
+}
+
+// A shard stays readable as it was, while more is written and what is old would go, until it is released or forgotten.
+func TestASnapshotIsHeld(t *testing.T) {
+	n := startNode(t, func(s *coordination.TopicSpec) { s.Retention.Messages = 3 })
+	n.publish("one", "two", "three")
+	if got := n.snapshot(`{"id":"s","lease_ms":60000}`); got != (SnapshotAnswer{Start: 1, High: 4, Lease: 60000}) {
+		t.Fatalf("%+v %+v", got, got.Error)
+	}
+	n.publish("four", "five", "six")
+	if got := n.snapshot(`{"id":"s","lease_ms":1000}`); got != (SnapshotAnswer{Start: 1, High: 4, Lease: 1000}) {
+		t.Errorf("renewed: %+v", got)
+	}
+	if got := n.refusal(n.ask(ordersSubject, `{"offset":1}`, false)); got.Code != OutOfRange {
+		t.Errorf("outside of it: %+v", got)
+	}
+	for payload, want := range map[string][]string{
+		`{"snapshot":"s"}`: {"one", "two", "three"},
+		`{"snapshot":"s","offset":2,"max_records":1}`: {"two"},
+		`{"snapshot":"s","offset":4,"wait_ms":30000}`: nil,
+		`{"snapshot":"s","offset":3,"wait_ms":30000}`: {"three"},
+	} {
+		if got, headers := n.records(n.ask(ordersSubject, payload, false)); !slices.Equal(got, want) || headers["Carillon-High"] != "4" {
+			t.Errorf("%s: %q %v", payload, got, headers)
+		}
+	}
+	if got := n.refusal(n.ask(ordersSubject, `{"snapshot":"other"}`, false)); got.Code != Expired {
+		t.Errorf("%+v", got)
+	}
+	if got := n.snapshot(`{"id":"s","release":true}`); got != (SnapshotAnswer{}) {
+		t.Errorf("%+v", got)
+	}
+	if got := n.refusal(n.ask(ordersSubject, `{"snapshot":"s"}`, false)); got.Code != Expired {
+		t.Errorf("%+v", got)
+	}
+	// What is forgotten is let go, and held again if it is still there; as it is when another broker leads.
+	n.snapshot(`{"id":"t","lease_ms":1000}`)
+	for deadline := time.Now().Add(10 * time.Second); n.held() > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it is held for ever")
+		}
+	}
+	if got := n.snapshot(`{"id":"t","start":4,"high":7}`); got != (SnapshotAnswer{Start: 4, High: 7, Lease: 30000}) {
+		t.Errorf("%+v %+v", got, got.Error)
+	}
+	for payload, code := range map[string]Code{
+		``: BadRequest, `{}`: BadRequest, `{"id":"u","lease_ms":999}`: BadRequest, `{"id":"u","lease_ms":600001}`: BadRequest,
+		`{"id":"u","start":5}`: BadRequest, `{"id":"u","start":5,"high":4}`: BadRequest, `{"id":"u","start":4,"high":9}`: OutOfRange,
+		`{"id":"` + strings.Repeat("x", 65) + `"}`: BadRequest, `{"id":"u","what":1}`: BadRequest,
+	} {
+		if got := n.snapshot(payload); got.Error == nil || got.Error.Code != code {
+			t.Errorf("%s: %+v", payload, got.Error)
+		}
+	}
+	for i := range maxSnapshots - 1 {
+		n.snapshot(fmt.Sprintf(`{"id":"many-%d"}`, i))
+	}
+	if got := n.snapshot(`{"id":"one too many"}`); got.Error == nil || got.Error.Code != Busy {
+		t.Errorf("%+v", got.Error)
+	}
+	n.server.Close()
+	if n.held() != 0 {
+		t.Error("a broker that stopped holds something")
+	}
+}
+
+func (n *node) held() int {
+	n.server.snapshots.mu.Lock()
+	defer n.server.snapshots.mu.Unlock()
+	return len(n.server.snapshots.held)
+}

@@ -91,6 +91,7 @@ const (
 	TooLarge   Code = "TooLarge"   // the record doesn't fit an answer
 	Damaged    Code = "Damaged"    // the disk has something else in the place of these records
 	Failed     Code = "Failed"     // the disk couldn't be read
+	Expired    Code = "Expired"    // a snapshot that was not renewed in time, or is held by a former leader: ask for it again, with its start and high
 	Exists     Code = "Exists"     // there is one of that name already, with other settings
 	Refused    Code = "Refused"    // it can't be as things are, as when another Topic keeps the same subjects
 	// Unavailable: what was asked for couldn't be written, or it is not known whether it was; ask again.
@@ -131,7 +132,7 @@ func (r *request) writes() bool { return r.kind >= topicCreate }
 func parse(subject, payload []byte) (request, *Error) {
 	r, ok := parseSubject(subject)
 	if !ok {
-		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN.<id>, BROKER.UNDRAIN.<id> or RECORDS.<topic>.<shard>)",
+		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN.<id>, BROKER.UNDRAIN.<id>, RECORDS.<topic>.<shard> or SNAPSHOT.<topic>.<shard>)",
 			bytes.TrimPrefix(subject, []byte(Prefix)))
 	}
 	payload = bytes.TrimSpace(payload)

@@ -40,8 +40,10 @@ type Server struct {
 	log    *slog.Logger
 	reads  reads
 	polls  polls
-	store  Store // nil: nothing is written
-	writes writes
+	// snapshots are the shards that this broker holds for readers.
+	snapshots snapshots
+	store     Store // nil: nothing is written
+	writes    writes
 }
 
 // New makes a Server. It is to be offered Subjects, without a leader, by every broker.
@@ -57,6 +59,7 @@ func (s *Server) Close() {
 		s.resume(r)
 	}
 	s.reads.close()
+	s.snapshots.close()
 	s.writes.close()
 }
 
@@ -88,6 +91,10 @@ func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool)
 				continue
 			}
 			data = encodeError(refusal)
+		} else if bytes.HasPrefix(m.Subject, []byte(SnapshotSubject)) && len(answers) < maxAnswers {
+			if data = s.takeSnapshot(m, forwarded); data == nil {
+				continue
+			}
 		} else if len(answers) >= maxAnswers {
 			data = encodeError(refuse(Busy, "more than %d requests came at once on one connection (wait for answers before asking more)", maxAnswers))
 		} else {

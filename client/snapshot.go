@@ -1,0 +1,241 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// SnapshotOptions are how a Snapshot is held. The zero value is good.
+type SnapshotOptions struct {
+	// Lease is how long brokers hold the records when nothing is heard of this program. It is renewed until
+	// Close, three times as often. 0: 30 s. 1 s to 10 min.
+	Lease time.Duration
+}
+
+// Shard is one shard's part of a Snapshot: its records from Start up to, not including, High.
+type Shard struct {
+	Number      int
+	Start, High uint64
+}
+
+// Snapshot is a Topic as it was at one moment: of each shard, everything below the high watermark that it had then. Brokers hold it,
+// whatever retention says, until Close, or until the program is not heard of for a lease. A change of leaders does it no harm, unless what
+// was held is gone by the time the new one is asked. Its methods may be called at the same time.
+type Snapshot struct {
+	nc     *nats.Conn
+	topic  string
+	id     string
+	lease  time.Duration
+	shards []Shard
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+
+	mu  sync.Mutex
+	err error
+}
+
+// TakeSnapshot takes one of a Topic. All shards are asked at once, and each answers with what it has by then.
+func TakeSnapshot(ctx context.Context, nc *nats.Conn, topic string, options SnapshotOptions) (*Snapshot, error) {
+	usual(&options.Lease, 30*time.Second)
+	if options.Lease < time.Second || options.Lease > 10*time.Minute {
+		return nil, fmt.Errorf("take a snapshot of topic %s: a Lease of %s (use 1s to 10m)", topic, options.Lease)
+	}
+	s := &Snapshot{nc: nc, topic: topic, id: rand.Text(), lease: options.Lease}
+	count, err := s.count(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("take a snapshot of topic %s: %w", topic, err)
+	}
+	s.shards = make([]Shard, count)
+	failed := make([]error, count)
+	var wg sync.WaitGroup
+	for i := range s.shards {
+		s.shards[i].Number = i
+		wg.Go(func() { failed[i] = s.hold(ctx, &s.shards[i]) })
+	}
+	wg.Wait()
+	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	if err := errors.Join(failed...); err != nil {
+		stop()
+		s.release(renewing)
+		return nil, fmt.Errorf("take a snapshot of topic %s: %w", topic, err)
+	}
+	s.done.Go(func() { s.renew(renewing) })
+	return s, nil
+}
+
+// Shards are what there is to read, in the order of their numbers.
+func (s *Snapshot) Shards() []Shard { return append([]Shard(nil), s.shards...) }
+
+// Reader reads one shard of the snapshot from an offset on; 0: from its first record. After the last one, Next and Batch return io.EOF.
+// There may be many at the same time.
+func (s *Snapshot) Reader(shard int, offset uint64, options ReaderOptions) (*Reader, error) {
+	if shard < 0 || shard >= len(s.shards) {
+		return nil, fmt.Errorf("read shard %d of a snapshot of topic %s: it has %d", shard, s.topic, len(s.shards))
+	}
+	if offset == 0 {
+		offset = s.shards[shard].Start
+	}
+	return newReader(s.nc, s.topic, shard, offset, options, s)
+}
+
+// Err is why the snapshot could not be held, or nil. A Reader says so, too.
+func (s *Snapshot) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Close lets go of what is held, as far as brokers can be told: what they aren't told they find when the lease is over.
+func (s *Snapshot) Close(ctx context.Context) error {
+	s.mu.Lock()
+	if errors.Is(s.err, ErrClosed) {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	s.err = ErrClosed
+	s.mu.Unlock()
+	s.stop()
+	s.done.Wait()
+	return s.release(ctx)
+}
+
+// count asks how many shards there are.
+func (s *Snapshot) count(ctx context.Context) (int, error) {
+	var info struct {
+		Topic *struct {
+			Spec struct {
+				Shards int `json:"shards"`
+			} `json:"spec"`
+		} `json:"topic"`
+	}
+	if err := s.ask(ctx, "TOPIC.INFO."+s.topic, nil, &info); err != nil {
+		return 0, err
+	}
+	if info.Topic == nil || info.Topic.Spec.Shards < 1 {
+		return 0, ErrNotCarillon
+	}
+	return info.Topic.Spec.Shards, nil
+}
+
+// snapshotRequest is docs/protocol.md's.
+type snapshotRequest struct {
+	ID      string `json:"id"`
+	Lease   int64  `json:"lease_ms,omitempty"`
+	Start   uint64 `json:"start,omitempty"`
+	High    uint64 `json:"high,omitempty"`
+	Release bool   `json:"release,omitempty"`
+}
+
+// hold has the shard held, or held again. The first time, it is said what that is.
+func (s *Snapshot) hold(ctx context.Context, shard *Shard) error {
+	var answer struct {
+		Start uint64 `json:"start"`
+		High  uint64 `json:"high"`
+	}
+	request := snapshotRequest{ID: s.id, Lease: s.lease.Milliseconds(), Start: shard.Start, High: shard.High}
+	if err := s.ask(ctx, s.subject(shard), request, &answer); err != nil {
+		return err
+	}
+	if shard.High == 0 {
+		shard.Start, shard.High = answer.Start, answer.High
+	}
+	return nil
+}
+
+func (s *Snapshot) subject(shard *Shard) string {
+	return "SNAPSHOT." + s.topic + "." + strconv.Itoa(shard.Number)
+}
+
+// renew tells brokers that the snapshot is still wanted, until ctx ends.
+func (s *Snapshot) renew(ctx context.Context) {
+	ticker := time.NewTicker(s.lease / 3)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		for i := range s.shards {
+			limited, cancel := context.WithTimeout(ctx, s.lease/3)
+			err := s.hold(limited, &s.shards[i])
+			cancel()
+			var gone *ReadError
+			if errors.As(err, &gone) { // what else goes wrong may pass before the lease is over
+				s.fail(gone)
+			}
+		}
+	}
+}
+
+func (s *Snapshot) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+// release lets go, as far as it is let.
+func (s *Snapshot) release(ctx context.Context) error {
+	failed := make([]error, len(s.shards))
+	var wg sync.WaitGroup
+	for i := range s.shards {
+		wg.Go(func() {
+			limited, cancel := context.WithTimeout(ctx, answerTime)
+			defer cancel()
+			failed[i] = s.ask(limited, s.subject(&s.shards[i]), snapshotRequest{ID: s.id, Release: true}, &struct{}{})
+		})
+	}
+	wg.Wait()
+	return errors.Join(failed...)
+}
+
+// ask asks a broker, and again while what is in the way may pass.
+func (s *Snapshot) ask(ctx context.Context, subject string, request, answer any) error {
+	var payload []byte
+	if request != nil {
+		var err error
+		if payload, err = json.Marshal(request); err != nil {
+			return err
+		}
+	}
+	for wait := firstBackoff; ; wait = min(2*wait, lastBackoff) {
+		once, cancel := context.WithTimeout(ctx, answerTime)
+		m, err := s.nc.RequestWithContext(once, "$CARILLON.API."+subject, payload)
+		cancel()
+		switch {
+		case errors.Is(err, nats.ErrNoResponders):
+			return ErrNotCarillon
+		case err != nil && (ctx.Err() != nil || s.nc.IsClosed()):
+			return err
+		case err == nil:
+			var refused struct {
+				Error *ReadError `json:"error"`
+			}
+			if err := errors.Join(json.Unmarshal(m.Data, &refused), json.Unmarshal(m.Data, answer)); err != nil {
+				return fmt.Errorf("%w (the answer was %.100q)", ErrNotCarillon, m.Data)
+			}
+			if refused.Error == nil {
+				return nil
+			}
+			if !refused.Error.passes() {
+				return refused.Error
+			}
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
