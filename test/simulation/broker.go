@@ -32,6 +32,7 @@ type broker struct {
 	joining   bool
 
 	roles    map[shardID]*role
+	damaged  map[shardID]bool                   // logs whose recovery cut what had been safe; a new life knows it as well
 	high     map[shardID]*[replica.Parts]uint64 // up to where records are known to be safe
 	links    map[string]*link
 	suspects []coordination.Suspect // whose logs this process can't vouch for, as etcd was told
@@ -53,6 +54,7 @@ type role struct {
 func newBroker(w *world, id, zone string) *broker {
 	b := &broker{w: w, id: id, zone: zone}
 	b.disk = newDisk(b)
+	b.damaged = map[shardID]bool{}
 	b.watch = &watch{b: b}
 	return b
 }
@@ -165,7 +167,11 @@ func (b *broker) register() {
 	b.joining = true
 	e := b.w.etcd
 	ask(b, true, func(*facts) int64 {
-		return e.register(coordination.Broker{ID: b.id, Zone: b.zone, Name: b.id, Since: b.since})
+		now := e.register(coordination.Broker{ID: b.id, Zone: b.zone, Name: b.id, Since: b.since})
+		if suspects := b.hurt(); len(suspects) > 0 { // at once, lest it is elected first
+			e.change(func(f *facts) { f.suspects[b.id] = suspects })
+		}
+		return now
 	}, func(incarnation int64, answered bool) {
 		b.joining = false
 		if !answered {
@@ -248,9 +254,15 @@ func (b *broker) learn(f *facts) {
 
 // report tells etcd which logs may lack what was in them, and how far they go.
 func (b *broker) report() {
+	for _, id := range b.w.ids {
+		shard := b.view.shards[id]
+		if shard != nil && (b.named(shard) || !slices.Contains(shard.Replicas, b.id)) {
+			delete(b.damaged, id) // it has caught up, or has nothing
+		}
+	}
 	var suspects []coordination.Suspect
 	for _, id := range b.w.ids {
-		if shard := b.view.shards[id]; shard != nil && b.doubts(shard) {
+		if shard := b.view.shards[id]; shard != nil && (b.doubts(shard) || b.damaged[id] && !b.w.mutation.HideDamage) {
 			log := b.disk.open(id)[replica.Data]
 			suspects = append(suspects, coordination.Suspect{Topic: id.topic, Shard: id.number, Epoch: log.epoch, End: log.end})
 		}
@@ -268,6 +280,34 @@ func (b *broker) report() {
 		}
 		return true
 	}, func(_, answered bool) { b.reported = b.reported && (answered || n != b.reports) })
+}
+
+// hurt are the logs that the broker knows to have lost something.
+func (b *broker) hurt() (suspects []coordination.Suspect) {
+	for _, id := range b.w.ids {
+		if b.damaged[id] && !b.w.mutation.HideDamage {
+			log := b.disk.open(id)[replica.Data]
+			suspects = append(suspects, coordination.Suspect{Topic: id.topic, Shard: id.number, Epoch: log.epoch, End: log.end})
+		}
+	}
+	return suspects
+}
+
+// damage takes from a dead broker's disk what it had kept safely.
+func (b *broker) damage() {
+	b.w.logf("%s: its disk is damaged", b.id)
+	for _, id := range b.disk.order {
+		b.damaged[id] = true
+		for _, l := range b.disk.logs[id] {
+			to := l.start + b.w.rng.Uint64N(l.end-l.start+1)
+			if i := l.at(to); i < len(l.batches) {
+				to = l.batches[i].first
+			}
+			if to > l.start {
+				l.cut(to)
+			}
+		}
+	}
 }
 
 // doubts says whether the set names an earlier life of this broker's, which may have had more than this one.

@@ -101,6 +101,9 @@ func (b *broker) planned(view *facts) (writes []coordination.Shard, more bool) {
 		if write.Reason == topic.LeastLoss {
 			w.judge.leastLoss(shardID{write.Shard.Topic, write.Shard.Number}, write.Shard.Leader)
 		}
+		if was := view.shards[shardID{write.Shard.Topic, write.Shard.Number}]; w.mutation.KeepEpoch && write.Reason == topic.ReplicaMoved {
+			write.Shard.Epoch = was.Epoch
+		}
 		writes = append(writes, write.Shard)
 	}
 	if p.Moves > 0 {

@@ -20,6 +20,14 @@ var faults = []fault{
 	{"kill all", func(w *world) { w.fell(w.brokers, false) }},
 	{"cut power", func(w *world) { w.fell(w.some(), true) }},
 	{"cut power of all", func(w *world) { w.fell(w.brokers, true) }},
+	{"damage", func(w *world) {
+		b := w.any()
+		if b.up && !slices.ContainsFunc(w.brokers, func(b *broker) bool { return len(b.damaged) > 0 }) { // of a minority
+			b.kill(false)
+			b.damage()
+			w.after(w.between(50*time.Millisecond, 3*time.Second), b.start)
+		}
+	}},
 	{"stop in order", func(w *world) {
 		b := w.any()
 		b.stop()

@@ -256,6 +256,9 @@ func (j *judge) has(id shardID, p replica.Part, broker string) uint64 {
 func (j *judge) hold(id shardID, p replica.Part, from, to uint64) {
 	b, shard := j.of(id, p), j.w.etcd.facts.shards[id]
 	for _, m := range shard.InSync {
+		if j.w.broker(m.Broker).damaged[id] {
+			continue // nobody counts on it
+		}
 		log := j.w.broker(m.Broker).disk.open(id)[p]
 		for at := max(from, b.start); at < to; at++ {
 			if b.safe[at] == (value{}) || at < log.start {

@@ -19,6 +19,8 @@ type Mutation struct {
 	TruncateToHigh bool // R5: a follower cuts what it doesn't know to be safe
 	ReadEarly      bool // R6: readers see what is appended
 	ReadAtOnce     bool // R6: a new leader lets read before it knows what was safe
+	KeepEpoch      bool // R1: a replica is taken away under the same epoch
+	HideDamage     bool // R9: who lost something that was safe doesn't say so
 	WriteBlindly   bool // R1, R3: etcd takes what was made from another revision
 
 	// Counts says whom the watermark waits for. has and asked are what the leader's core knows.

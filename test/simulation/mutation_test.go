@@ -18,6 +18,7 @@ func TestEveryInvariantIsMissed(t *testing.T) {
 	}{
 		{"R1: a follower goes on under an older epoch", Mutation{FollowOn: true}, "late watches, cut from etcd one way, cut off from etcd, drain leadership, pause", false},
 		{"R1: a leader leads on in its next life", Mutation{LeadAgain: true}, "cut power, kill one, slow disk", false},
+		{"R1: a replica is taken away under the same epoch", Mutation{KeepEpoch: true}, "drain, late watches", true},
 		{"R2: an ack needs nobody but the leader", Mutation{Counts: countLeader}, "kill one, cut in two", false},
 		{"R2: an ack needs some of the set", Mutation{Counts: countMajority}, "kill one, slow disk, slow way", false},
 		{"R2: what is appended counts as synced", Mutation{AckEarly: true}, "cut power, cut power of all, slow disk", false},
@@ -30,9 +31,10 @@ func TestEveryInvariantIsMissed(t *testing.T) {
 		{"R4: who lost what wasn't synced is trusted", Mutation{TrustReturned: true}, "cut power, kill one", false},
 		{"R5: followers truncate to the watermark", Mutation{TruncateToHigh: true}, "kill one, drain leadership, pause", false},
 		{"R5: followers don't truncate", Mutation{Meet: meetNever}, "kill, cut in two, cut power", false},
-		{"R5: the leader names one epoch, shared or not", Mutation{Meet: meetOnce}, "kill, cut in two, cut power", false},
+		{"R5: the leader names one epoch, shared or not", Mutation{Meet: meetOnce}, "kill, cut in two, cut power", true},
 		{"R6: what isn't safe is read", Mutation{ReadEarly: true}, "cut in two, pause", false},
 		{"R6: a new leader lets read at once", Mutation{ReadAtOnce: true}, "kill one, pause", false},
+		{"R9: who lost what was safe doesn't say so", Mutation{HideDamage: true}, "damage, kill one", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
