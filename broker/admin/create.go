@@ -17,7 +17,7 @@ func (s *Server) createTopic(ctx context.Context, name string, asked *CreateRequ
 		info.Error = refusal
 		return info
 	}
-	made := s.sameTopic(ctx, name, asked)
+	made := s.sameTopic(ctx, name, spec)
 	if made == nil {
 		if info.Error = s.enoughBrokers(&spec); info.Error != nil {
 			return info
@@ -26,7 +26,7 @@ func (s *Server) createTopic(ctx context.Context, name string, asked *CreateRequ
 		made, err = s.store.CreateTopic(ctx, name, spec, coordination.Owner{Kind: coordination.ClientOwner})
 		var exists *coordination.ExistsError
 		if errors.As(err, &exists) { // somebody else came first, maybe with the same wish
-			made = s.sameTopic(ctx, name, asked)
+			made = s.sameTopic(ctx, name, spec)
 		}
 		if made == nil {
 			info.Error = s.notWritten("create topic "+name, err)
@@ -69,12 +69,11 @@ func (s *Server) enoughBrokers(spec *coordination.TopicSpec) *Error {
 
 // sameTopic is the Topic of that name if it is as asked for, whoever declared it. Who leaves the number of replicas to
 // the brokers is content with any.
-func (s *Server) sameTopic(ctx context.Context, name string, asked *CreateRequest) *coordination.Topic {
+func (s *Server) sameTopic(ctx context.Context, name string, want coordination.TopicSpec) *coordination.Topic {
 	t, err := s.store.GetTopic(ctx, name)
 	if err != nil || t.Deleting || t.Spec.Shards != 1 {
 		return nil
 	}
-	want, _ := asked.spec(name)
 	if want.Replicas != 0 && want.Replicas != t.Spec.Replicas || want.MinInSync != t.Spec.MinInSync || want.UncleanElection != t.Spec.UncleanElection {
 		return nil
 	}
