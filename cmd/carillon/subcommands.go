@@ -14,6 +14,7 @@ func subcommands() []*cobra.Command {
 		newSubCommand(),
 		newTopicCommand(),
 		newSubscriptionCommand(),
+		newBrokersCommand(),
 		newBenchCommand(),
 		newSelftestCommand(),
 	}

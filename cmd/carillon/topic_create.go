@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/carillon-mq/carillon/broker/admin"
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
@@ -31,6 +32,8 @@ func newTopicCreateCommand() *cobra.Command {
 		maxMessages          int64
 		durability           string
 		description          string
+		replicas, minInSync  int
+		unclean              bool
 	)
 	cmd := &cobra.Command{
 		Use:     "create TOPIC",
@@ -39,15 +42,20 @@ func newTopicCreateCommand() *cobra.Command {
 		Long: `Create a Topic: a log of what is published on some subjects. It may be repeated: where that
 Topic is already, with the same settings, nothing is changed.
 
+Each of its replicas is on another broker. An acknowledged message is with all that are in sync, which
+must be at least --min-in-sync: with less, publishing waits. With 1 of several it goes on with a
+single broker, whose disk is then all there is.
+
 What is made here belongs to clients. Where Topics are to be declared with the application that
 uses them, apply a manifest of kind Topic instead.`,
 		Example: `  carillon topic create orders
+  carillon topic create payments --replicas 5 --min-in-sync 3
   carillon topic create metrics --subjects 'metrics.>' --max-age 7d --max-bytes 10Gi --durability replicated`,
 		Args:              takes(1, 1, "the name of a topic"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			config := jetstream.StreamConfig{
-				Name: args[0], Description: description, Subjects: subjects, Replicas: 1,
+				Name: args[0], Description: description, Subjects: subjects, Replicas: replicas,
 				MaxAge: time.Duration(maxAge), MaxBytes: limit(int64(maxBytes)), MaxMsgs: limit(maxMessages), Duplicates: time.Duration(dedup),
 				MaxMsgSize: int32(limit(min(int64(maxMessage), math.MaxInt32))), MaxConsumers: -1, MaxMsgsPerSubject: -1,
 			}
@@ -56,6 +64,12 @@ uses them, apply a manifest of kind Topic instead.`,
 			}
 			if maxMessages < 0 {
 				return usageError{errors.New("--max-messages can't be negative; leave it out to have no limit")}
+			}
+			switch {
+			case replicas < 0 || replicas > maxTopicReplicas:
+				return usageError{fmt.Errorf("--replicas %d: choose 1 to %d, or 0 for as many as brokers allow, up to 3", replicas, maxTopicReplicas)}
+			case minInSync < 0 || minInSync > maxTopicReplicas || replicas > 0 && minInSync > replicas:
+				return usageError{fmt.Errorf("--min-in-sync %d: choose 1 to the number of replicas, or 0 for a majority", minInSync)}
 			}
 			switch durability {
 			case "synced":
@@ -71,18 +85,15 @@ uses them, apply a manifest of kind Topic instead.`,
 				return err
 			}
 			defer b.close()
-			stream, err := b.js.CreateStream(cmd.Context(), config)
-			if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-				return b.exists(cmd.Context(), args[0])
-			}
+			stream, err := b.createTopic(cmd.Context(), config, minInSync, unclean)
 			if err != nil {
-				return b.explain("create topic "+args[0], err)
+				return err
 			}
 			declared, err := b.declaredTopic(cmd.Context(), args[0])
 			if errors.Is(err, errNoAdmin) && durability == "synced" {
 				b.note("%v: when it writes to disk is for its sync_interval to say", errNoAdmin)
 			}
-			v := viewTopic(declared, stream.CachedInfo())
+			v := viewTopic(declared, stream)
 			if m.output == "json" {
 				return printJSON(cmd.OutOrStdout(), v)
 			}
@@ -99,9 +110,74 @@ uses them, apply a manifest of kind Topic instead.`,
 	f.Var(&maxMessage, "max-message-size", "largest message, headers included (default what the broker takes)")
 	f.StringVar(&durability, "durability", "synced", "what an acknowledged message has survived: synced (on disk), replicated (with the operating system) or memory")
 	f.Var(&dedup, "dedup-window", "for how long a Nats-Msg-Id is remembered (default 2m, or --max-age if that is shorter)")
+	f.IntVar(&replicas, "replicas", 0, "how many brokers keep it (default 3, or as many as there are brokers)")
+	f.IntVar(&minInSync, "min-in-sync", 0, "how many must be in sync for publishing to go on (default a majority)")
+	f.BoolVar(&unclean, "unclean-election", false, "if no other is there, let a broker lead that may lack acknowledged messages, which are lost then")
 	f.StringVar(&description, "description", "", "a sentence for people")
 	complete(cmd, "durability", "synced", "replicated", "memory")
+	complete(cmd, "replicas", "1", "3", "5")
+	complete(cmd, "min-in-sync", "1", "2", "3")
 	return cmd
+}
+
+// maxTopicReplicas is how many replicas brokers keep.
+const maxTopicReplicas = 5
+
+// createTopic makes a Topic and waits until it is served. Our API has words for all of it; of another server's
+// API, JetStream's, it is asked what that has words for.
+func (b *brokers) createTopic(ctx context.Context, config jetstream.StreamConfig, minInSync int, unclean bool) (*jetstream.StreamInfo, error) {
+	what := "create topic " + config.Name
+	request := admin.CreateRequest{MinInSync: minInSync, UncleanElection: unclean}
+	recode(config, &request.Stream)
+	var made admin.TopicInfo
+	err := b.ask(ctx, admin.TopicCreateSubject+config.Name, request, &made)
+	switch {
+	case errors.Is(err, errNoAdmin) && (minInSync > 0 || unclean):
+		return nil, fmt.Errorf("%s: %w: it has no word for --min-in-sync and --unclean-election", what, err)
+	case errors.Is(err, errNoAdmin):
+		stream, err := b.js.CreateStream(ctx, config)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return nil, b.exists(ctx, config.Name)
+		}
+		if err != nil {
+			return nil, b.explain(what, err)
+		}
+		return stream.CachedInfo(), nil
+	case err != nil:
+		return nil, b.explain(what, err)
+	case made.Error != nil && made.Error.Code == admin.Exists:
+		return nil, b.exists(ctx, config.Name)
+	case made.Error != nil:
+		return nil, b.explain(what, made.Error)
+	}
+	info, err := b.served(ctx, config.Name)
+	if err == nil {
+		return info, nil
+	}
+	if known, _ := b.declaredTopic(ctx, config.Name); known != nil && !known.Served && ctx.Err() == nil {
+		return nil, fmt.Errorf("topic %s was made, but is not served yet: %s", config.Name, known.Why)
+	}
+	return nil, b.explain("topic "+config.Name+" was made, but is not served yet", err)
+}
+
+// servedEvery is how often it is asked whether a new Topic is served, which takes some milliseconds.
+const servedEvery = 10 * time.Millisecond
+
+// served waits until the leader of a Topic that was just made serves it.
+func (b *brokers) served(ctx context.Context, topic string) (*jetstream.StreamInfo, error) {
+	within, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	for {
+		stream, err := b.js.Stream(within, topic)
+		if err == nil {
+			return stream.CachedInfo(), nil
+		}
+		select {
+		case <-within.Done():
+			return nil, err
+		case <-time.After(servedEvery):
+		}
+	}
 }
 
 // exists says that a Topic is there with other settings, and whose it is.

@@ -26,7 +26,10 @@ func newTopicListCommand() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List Topics, who declared them and where they are",
-		Long: `List Topics: what they keep, which broker leads them, and who declared them.
+		Long: `List Topics: what they keep, which broker leads them, which others are in sync, and who declared them.
+
+REPLICAS is how many are in sync, and of how many; where there are several shards, of the one that is worst off.
+MISSING are brokers whose replicas are not in sync: they are away, or catch up by themselves.
 
 The owner is the namespace and name of a manifest, or a client. An orphaned Topic is one whose
 manifest is gone, with deletionPolicy Retain: it goes on being served until a manifest of the same
@@ -97,14 +100,14 @@ func (b *brokers) noteNoAdmin() {
 }
 
 func printTopics(w io.Writer, topics []topicView) error {
-	rows := [][]string{{"NAME", "SUBJECTS", "MESSAGES", "SIZE", "SUBSCRIPTIONS", "DURABILITY", "LEADER", "OWNER", "AGE", "STATUS"}}
+	rows := [][]string{{"NAME", "SUBJECTS", "MESSAGES", "SIZE", "SUBSCRIPTIONS", "DURABILITY", "LEADER", "REPLICAS", "IN SYNC", "MISSING", "OWNER", "AGE", "STATUS"}}
 	for _, v := range topics {
 		messages, size := "-", "-"
 		if v.Numbers != nil {
 			messages, size = strconv.FormatUint(v.Numbers.Messages, 10), bytesText(v.Numbers.Bytes)
 		}
 		rows = append(rows, []string{v.Name, few(v.Spec.Subjects, 2), messages, size, strconv.Itoa(v.Subscriptions),
-			string(v.Spec.Durability), v.leaders(), ownerText(v.Owner), agoText(v.Created), v.status()})
+			string(v.Spec.Durability), v.leaders(), v.replicaCount(), few(v.inSync(), 3), few(v.missing(), 2), ownerText(v.Owner), agoText(v.Created), v.status()})
 	}
 	return printTable(w, rows)
 }
@@ -197,6 +200,10 @@ func printTopic(w io.Writer, v *topicView) error {
 		add("Description", v.Spec.Stream.Description)
 	}
 	add("Durability", durabilities[v.Spec.Durability])
+	add("Replicas", v.replicasText())
+	if v.Spec.UncleanElection {
+		add("Unclean election", "allowed: acknowledged messages are lost if a broker must lead that lacks them")
+	}
 	add("Retention", retentionText(v.Spec.Retention))
 	if v.Spec.MaxMessage > 0 {
 		add("Largest message", bytesText(uint64(v.Spec.MaxMessage)))
@@ -215,6 +222,9 @@ func printTopic(w io.Writer, v *topicView) error {
 	}
 	for _, shard := range v.Shards {
 		add(fmt.Sprintf("Shard %d", shard.Number), shardText(shard))
+		for _, row := range replicaRows(&shard) {
+			add(row[0], row[1])
+		}
 	}
 	if n := v.Numbers; n != nil {
 		add("Messages", strconv.FormatUint(n.Messages, 10))

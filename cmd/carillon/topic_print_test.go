@@ -98,21 +98,30 @@ var (
 func examples() []topicView {
 	orphan, since := manifest, time.Now().Add(-49*time.Hour)
 	orphan.Orphaned = &since
-	led := []admin.Shard{{Epoch: 3, Leader: &admin.Broker{ID: "b1", Name: "main-1"}, Status: admin.Status{Served: true}}}
+	led := []admin.Shard{{Epoch: 3, Leader: &admin.Broker{ID: "b1", Name: "main-1"}, Status: admin.Status{Served: true}, Want: 2, InSync: 2, MinInSync: 2, Replicas: []admin.Replica{
+		{Broker: admin.Broker{ID: "b0", Name: "main-0"}, InSync: true}, {Broker: admin.Broker{ID: "b1", Name: "main-1"}, InSync: true},
+	}}}
+	lacking := admin.Status{Served: true, Reason: admin.UnderReplicated, Why: "shard 0 of topic old lacks some"}
+	lacks := []admin.Shard{{Epoch: 3, Leader: &admin.Broker{ID: "b1", Name: "main-1"}, Status: lacking, Want: 5, InSync: 2, MinInSync: 3, Replicas: []admin.Replica{
+		{Broker: admin.Broker{ID: "b10", Name: "main-10"}, InSync: true, Removing: true}, {Broker: admin.Broker{ID: "b1", Name: "main-1"}, InSync: true},
+		{Broker: admin.Broker{ID: "b2", Name: "main-2"}, Suspect: true}, {Broker: admin.Broker{ID: "b3", Name: "main-3"}, Adding: true}, {Broker: admin.Broker{ID: "0123456789"}, Away: true},
+	}}}
 	spec := coordination.TopicSpec{
 		Subjects: []string{"orders", "orders.>"}, Shards: 1, Durability: coordination.Synced, DeletionPolicy: coordination.Retain,
 		Retention: coordination.Retention{Age: 168 * time.Hour, Bytes: 10 << 30, Messages: 1000}, Deduplication: 2 * time.Minute,
 	}
+	risky := spec
+	risky.Replicas, risky.MinInSync, risky.UncleanElection = 5, 3, true
 	away := admin.Status{Reason: "BrokerAway", Why: "shard 0 of topic audit is on broker b2 alone, which is away (bring that broker back with its volume)"}
 	stream := &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: "orders"}, State: jetstream.StreamState{
 		Msgs: 12, Bytes: 1536, FirstSeq: 1, LastSeq: 12, FirstTime: made, LastTime: made,
 	}}
 	return []topicView{
 		viewTopic(&admin.Topic{Name: "orders", ID: "0123", Generation: 2, Created: made, Owner: manifest, Spec: spec, Status: admin.Status{Served: true}, Shards: led, Subscriptions: 2}, stream),
-		viewTopic(&admin.Topic{Name: "old", ID: "4567", Generation: 1, Created: made, Owner: orphan, Spec: spec, Status: admin.Status{Served: true}, Shards: led}, stream),
+		viewTopic(&admin.Topic{Name: "old", ID: "4567", Generation: 1, Created: made, Owner: orphan, Spec: risky, Status: lacking, Shards: lacks}, stream),
 		viewTopic(&admin.Topic{Name: "audit", ID: "89ab", Generation: 1, Created: made, Owner: admin.Owner{Kind: coordination.ClientOwner},
 			Spec: coordination.TopicSpec{Subjects: []string{"a", "b", "c"}, Shards: 1, Durability: coordination.Memory, DeletionPolicy: coordination.Retain}, Status: away,
-			Shards: []admin.Shard{{Epoch: 1, Leader: &admin.Broker{ID: "b2"}, Status: away}}}, nil),
+			Shards: []admin.Shard{{Epoch: 1, Leader: &admin.Broker{ID: "b2"}, Status: away, Want: 1, MinInSync: 1, Replicas: []admin.Replica{{Broker: admin.Broker{ID: "b2"}, Away: true}}}}}, nil),
 		viewTopic(nil, &jetstream.StreamInfo{Created: made, Config: jetstream.StreamConfig{
 			Name: "foreign", Subjects: []string{"f.>"}, Storage: jetstream.FileStorage, PersistMode: jetstream.AsyncPersistMode, MaxMsgs: -1, MaxBytes: -1, Metadata: map[string]string{"_nats.ver": "2"},
 		}}),
@@ -137,11 +146,11 @@ func looks(t *testing.T, print func(*bytes.Buffer) error, want string) {
 func TestHowTopicsLook(t *testing.T) {
 	topics := examples()
 	looks(t, func(w *bytes.Buffer) error { return printTopics(w, topics) }, `
-NAME      SUBJECTS          MESSAGES   SIZE      SUBSCRIPTIONS   DURABILITY   LEADER      OWNER         AGE   STATUS
-orders    orders,orders.>   12         1.5 KiB   2               Synced       main-1      shop/orders   3h    served
-old       orders,orders.>   12         1.5 KiB   0               Synced       main-1      shop/orders   3h    served, orphaned
-audit     a,b +1            -          -         0               Memory       b2 (away)   a client      3h    not served: BrokerAway
-foreign   f.>               0          0 B       0               Replicated   -           -             3h    -
+NAME      SUBJECTS          MESSAGES   SIZE      SUBSCRIPTIONS   DURABILITY   LEADER      REPLICAS   IN SYNC          MISSING                               OWNER         AGE   STATUS
+orders    orders,orders.>   12         1.5 KiB   2               Synced       main-1      2/2        main-1,main-0    -                                     shop/orders   3h    served
+old       orders,orders.>   12         1.5 KiB   0               Synced       main-1      2/5        main-1,main-10   01234567 (away),main-2 (suspect) +2   shop/orders   3h    served, under-replicated, orphaned
+audit     a,b +1            -          -         0               Memory       b2 (away)   0/1        -                b2 (away)                             a client      3h    not served: BrokerAway
+foreign   f.>               0          0 B       0               Replicated   -           -          -                -                                     -             3h    -
 `)
 	looks(t, func(w *bytes.Buffer) error { return printTopic(w, &topics[0]) }, `
 Topic                    orders
@@ -151,16 +160,44 @@ Id                       0123
 Generation               2
 Created                  TIME (3h ago)
 Durability               Synced: acknowledged once it is on disk
+Replicas                 3, or as many as there are brokers; publishing needs a majority in sync
 Retention                at most 7d, 10 GiB, 1000 messages
 Deduplication            2m
 When its manifest goes   Retain
 Status                   served
 Shard 0                  led by main-1, epoch 3
+  in sync                2 of 2, at least 2: main-1, main-0
 Messages                 12
 Size                     1.5 KiB
 Oldest                   #1, TIME (3h ago)
 Newest                   #12, TIME (3h ago)
 Subscriptions            2
+`)
+	looks(t, func(w *bytes.Buffer) error { return printTopic(w, &topics[1]) }, `
+Topic                    old
+Subjects                 orders, orders.>
+Owner                    the manifest shop/orders, which is gone
+Orphaned                 since TIME (2d ago)
+Id                       4567
+Generation               1
+Created                  TIME (3h ago)
+Durability               Synced: acknowledged once it is on disk
+Replicas                 5; publishing needs 3 in sync
+Unclean election         allowed: acknowledged messages are lost if a broker must lead that lacks them
+Retention                at most 7d, 10 GiB, 1000 messages
+Deduplication            2m
+When its manifest goes   Retain
+Status                   served, under-replicated, orphaned
+Why                      shard 0 of topic old lacks some
+Shard 0                  led by main-1, epoch 3
+  in sync                2 of 5, at least 3: main-1, main-10
+  missing                01234567 (away), main-2 (suspect), main-3 (catching up), 1 without a broker
+  leaving                main-10
+Messages                 12
+Size                     1.5 KiB
+Oldest                   #1, TIME (3h ago)
+Newest                   #12, TIME (3h ago)
+Subscriptions            0
 `)
 	looks(t, func(w *bytes.Buffer) error { return printTopic(w, &topics[2]) }, `
 Topic           audit
@@ -170,11 +207,14 @@ Id              89ab
 Generation      1
 Created         TIME (3h ago)
 Durability      Memory: never on disk, gone with its broker
+Replicas        3, or as many as there are brokers; publishing needs a majority in sync
 Retention       for ever
 Deduplication   none
 Status          not served: BrokerAway
 Why             shard 0 of topic audit is on broker b2 alone, which is away (bring that broker back with its volume)
 Shard 0         led by b2 (away), epoch 1
+  in sync       0 of 1, at least 1: -
+  missing       b2 (away)
 Subscriptions   0
 `)
 }

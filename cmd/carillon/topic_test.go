@@ -76,6 +76,7 @@ func TestTopicsFromTheCommandLine(t *testing.T) {
 	useTopics(s)
 	useSubscriptions(s)
 	useOwners(s)
+	useReplicas(s)
 	useTail(s)
 }
 
@@ -303,9 +304,29 @@ func useOwners(s shell) {
 	if v.Owner == nil || v.Owner.Kind != coordination.ClientOwner || v.Served == nil || !*v.Served || v.ID == "" || v.Generation != 1 || len(v.Shards) != 1 || v.Shards[0].Leader.Name != "dev" {
 		s.Errorf("orders is %+v", v)
 	}
+	if shard := v.Shards[0]; shard.InSync != 1 || shard.Want != 1 || shard.MinInSync != 1 || len(shard.Replicas) != 1 || !shard.Replicas[0].InSync {
+		s.Errorf("its replicas are %+v", shard)
+	}
 	if one := read[subscriptionView](s, "subscription show billing eu"); one.Owner == nil || one.Served == nil || !*one.Served {
 		s.Errorf("eu is %+v", one)
 	}
+}
+
+// useReplicas asks for what JetStream has no word for.
+func useReplicas(s shell) {
+	s.does("topic create sure --replicas 1 --min-in-sync 1 --unclean-election")
+	s.does("topic create sure --replicas 1 --min-in-sync 1 --unclean-election")
+	s.does("pub sure one --ack")
+	if spec := read[topicView](s, "topic show sure").Spec; spec.Replicas != 1 || spec.MinInSync != 1 || !spec.UncleanElection {
+		s.Errorf("sure is %+v", spec)
+	}
+	if got := s.does("topic show sure"); !strings.Contains(got, "1 of 1, at least 1: dev") || !strings.Contains(got, "acknowledged messages are lost") {
+		s.Errorf("it is shown as\n%s", got)
+	}
+	s.fails(exitFailure, "there is one already", "topic create sure")
+	s.fails(exitFailure, "3 replicas are asked for", "topic create wide --replicas 3")
+	s.fails(exitFailure, "2 replicas are asked for", "topic create wide --min-in-sync 2")
+	s.does("topic delete sure --yes")
 }
 
 // declared is a State as manifests would have made it.
@@ -317,6 +338,14 @@ func (d declared) ByID(string) *topic.Topic   { return nil }
 // serveState serves our API over a State, and nothing else, as a broker does of which the
 // leaders of all Topics are away.
 func serveState(t *testing.T, state *coordination.State) shell {
+	t.Helper()
+	hub, s := serveNothing(t)
+	hub.Offer(admin.New(declared{state}, hub, slog.New(slog.DiscardHandler))).Set([]string{admin.Subjects}, "")
+	return s
+}
+
+// serveNothing is a server that keeps no messages and has no API.
+func serveNothing(t *testing.T) (*session.Hub, shell) {
 	t.Helper()
 	profile, err := limits.ForProfile("small")
 	if err != nil {
@@ -334,8 +363,7 @@ func serveState(t *testing.T, state *coordination.State) shell {
 		<-served
 		hub.Close()
 	})
-	hub.Offer(admin.New(declared{state}, hub, slog.New(slog.DiscardHandler))).Set([]string{admin.Subjects}, "")
-	return shell{t, "nats://" + listener.Addr().String()}
+	return hub, shell{t, "nats://" + listener.Addr().String()}
 }
 
 // What a manifest declares is kubectl's to delete; what one left behind is shown; all of many are listed.
@@ -381,39 +409,51 @@ func TestWhatManifestsDeclare(t *testing.T) {
 	s.fails(exitFailure, "belongs to the manifest shop/orders", "subscription delete orders eu")
 	s.fails(exitFailure, `there is no topic "nothing"`, "topic delete nothing --yes")
 	s.fails(exitFailure, `topic orders has no subscription "us"`, "subscription show orders us")
-	s.fails(exitFailure, "keeps no messages, or is not ready to", "topic create more")
+	s.fails(exitFailure, "not ready to change anything", "topic create more")
 }
 
 func TestWrongCommandsOfTopics(t *testing.T) {
 	s := shell{t, "nats://127.0.0.1:1"}
 	for line, want := range map[string]string{
-		"topic list x":                             "no arguments",
-		"topic show":                               "the name of a topic",
-		"topic show a b":                           "the name of a topic",
-		"topic show a.b":                           "is not a name",
-		"topic show a --output xml":                "choose table or json",
-		"topic show a --timeout 0s":                "write for example 5s",
-		"topic create a --durability strong":       "synced, replicated or memory",
-		"topic create a --max-bytes many":          "a number of bytes",
-		"topic create a --max-age 1y":              "90s, 12h or 7d",
-		"topic create a --max-messages -1":         "can't be negative",
-		"topic tail a --from yesterday":            "earliest, a sequence",
-		"topic tail a --from 1 --last 2":           "choose one",
-		"topic tail a --raw --output json":         "choose one",
-		"topic tail a --count -1":                  "can't be negative",
-		"topic tail a --last -1":                   "can't be negative",
-		"topic delete":                             "names of topics",
-		"subscription create a":                    "the names of a topic and a subscription",
-		"subscription create a b --start later":    "earliest, a sequence",
-		"subscription create a b --backoff 1,2":    "90s, 12h or 7d",
-		"subscription create a b --max-deliver -1": "can't be negative",
-		"subscription tail a b --output table":     "text or json or raw",
-		"pub a b --ack --reply c":                  "choose one",
-		"pub a b --timeout 0s":                     "write for example 5s",
+		"topic list x":                                "no arguments",
+		"topic show":                                  "the name of a topic",
+		"topic show a b":                              "the name of a topic",
+		"topic show a.b":                              "is not a name",
+		"topic show a --output xml":                   "choose table or json",
+		"topic show a --timeout 0s":                   "write for example 5s",
+		"topic create a --durability strong":          "synced, replicated or memory",
+		"topic create a --max-bytes many":             "a number of bytes",
+		"topic create a --max-age 1y":                 "90s, 12h or 7d",
+		"topic create a --max-messages -1":            "can't be negative",
+		"topic create a --replicas 6":                 "choose 1 to 5",
+		"topic create a --replicas -1":                "choose 1 to 5",
+		"topic create a --min-in-sync -1":             "0 for a majority",
+		"topic create a --replicas 1 --min-in-sync 2": "choose 1 to the number of replicas",
+		"brokers lst":                                 "did you mean list",
+		"brokers list x":                              "no arguments",
+		"brokers drain":                               "the name or id of a broker",
+		"brokers undrain a b":                         "the name or id of a broker",
+		"brokers --output xml":                        "choose table or json",
+		"brokers drain a --output table":              "choose text or json",
+		"topic tail a --from yesterday":               "earliest, a sequence",
+		"topic tail a --from 1 --last 2":              "choose one",
+		"topic tail a --raw --output json":            "choose one",
+		"topic tail a --count -1":                     "can't be negative",
+		"topic tail a --last -1":                      "can't be negative",
+		"topic delete":                                "names of topics",
+		"subscription create a":                       "the names of a topic and a subscription",
+		"subscription create a b --start later":       "earliest, a sequence",
+		"subscription create a b --backoff 1,2":       "90s, 12h or 7d",
+		"subscription create a b --max-deliver -1":    "can't be negative",
+		"subscription tail a b --output table":        "text or json or raw",
+		"pub a b --ack --reply c":                     "choose one",
+		"pub a b --timeout 0s":                        "write for example 5s",
 	} {
 		s.fails(exitUsage, want, line)
 	}
 	s.fails(exitFailure, "is the server running", "topic list")
+	s.fails(exitFailure, "is the server running", "brokers")
+	s.fails(exitFailure, "is the server running", "brokers drain a")
 	s.fails(exitFailure, "is the server running", "subscription tail a b")
 	if _, errs, code := command(t, "", "topic", "lst"); code != exitUsage || !strings.Contains(errs, "did you mean list") {
 		t.Errorf("carillon topic lst: %d %s", code, errs)

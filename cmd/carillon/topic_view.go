@@ -108,10 +108,15 @@ func servedStatus(served *bool, reason admin.Reason, owner *admin.Owner) string 
 		return "-"
 	case !*served:
 		return "not served: " + string(reason)
-	case owner != nil && owner.Orphaned != nil:
-		return "served, orphaned"
 	}
-	return "served"
+	status := "served"
+	if reason == admin.UnderReplicated {
+		status += ", under-replicated"
+	}
+	if owner != nil && owner.Orphaned != nil {
+		status += ", orphaned"
+	}
+	return status
 }
 
 // leaders are the brokers that lead its shards, each once.

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/admin"
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+func TestHowBrokersLook(t *testing.T) {
+	started := time.Now().Add(-3*time.Hour - time.Minute)
+	members := []admin.Member{
+		{Broker: admin.Broker{ID: "aa", Name: "main-0"}, Zone: "z1", Version: "1.2.0", Started: started, Controller: true, Leads: 4, Holds: 12, InSync: 12},
+		{Broker: admin.Broker{ID: "bb", Name: "main-1"}, Version: "1.2.0", Started: started, Holds: 12, InSync: 11, Suspect: 1, Drain: coordination.DrainLeadership},
+		{Broker: admin.Broker{ID: "cc", Name: "main-2"}, Started: started, Leads: 1, Holds: 3, InSync: 3, Drain: coordination.DrainAll},
+		{Broker: admin.Broker{ID: "dd", Name: "main-3"}, Started: started, Drain: coordination.DrainAll},
+		{Broker: admin.Broker{ID: "ee"}, Away: true, Holds: 2, Drain: coordination.DrainAll, Blocked: 2, Why: "no other broker can take it"},
+	}
+	looks(t, func(w *bytes.Buffer) error { return printBrokers(w, members) }, `
+NAME     ID   ZONE   VERSION   AGE   LEADS   HOLDS   IN SYNC   SUSPECT   STATUS
+main-0   aa   z1     1.2.0     3h    4       12      12        0         member, controller
+main-1   bb   -      1.2.0     3h    0       12      11        1         member, drained of leadership
+main-2   cc   -      -         3h    1       3       3         0         member, draining
+main-3   dd   -      -         3h    0       0       0         0         member, drained
+-        ee   -      -         -     0       2       0         0         away, drain blocked for 2
+`)
+	for _, tc := range []struct {
+		of    admin.Member
+		ended bool
+		want  string
+	}{
+		{members[1], false, "broker main-1 is to lead nothing: it leads 0 shards and holds 12 replicas\n"},
+		{members[0], true, "broker main-0 is drained no longer: it leads 4 shards and holds 12 replicas\n"},
+		{members[1], true, "the drain of broker main-1 is ended, but it is about to stop, and leads nothing until it is back\n"},
+		{members[4], false, "broker ee (away) is to lead and hold nothing: it leads 0 shards and holds 2 replicas\n2 of them can't leave; no other broker can take it\n"},
+	} {
+		var got bytes.Buffer
+		if err := printDrain(&got, &tc.of, tc.ended); err != nil || got.String() != tc.want {
+			t.Errorf("it prints %q, %v; want %q", got.String(), err, tc.want)
+		}
+	}
+}
+
+func TestTheOrderOfNames(t *testing.T) {
+	order := []string{"a", "main", "main-1", "main-2", "main-10", "other-0"}
+	for i, a := range order {
+		for j, b := range order {
+			if got := byNumber(a, b); (got < 0) != (i < j) || (got == 0) != (i == j) {
+				t.Errorf("%s and %s: %d", a, b, got)
+			}
+		}
+	}
+}
+
+// Brokers are listed, drained and undrained through any of them, by name or by id.
+func TestBrokersFromTheCommandLine(t *testing.T) {
+	dev, urls := startCluster(t, 3, "--data", t.TempDir())
+	defer dev.end()
+	type brokersList struct{ Brokers []admin.Member }
+	s := shell{t, urls[1]}
+	var all []admin.Member
+	soon(t, "all brokers are members and one is the controller", func() bool {
+		all = read[brokersList](s, "brokers").Brokers
+		controllers := 0
+		for _, m := range all {
+			if m.Controller {
+				controllers++
+			}
+		}
+		return len(all) == 3 && controllers == 1
+	})
+	for n, m := range all {
+		if m.Name != fmt.Sprintf("dev-%d", n) || m.ID == "" || m.Away || m.Drain != "" || m.Incarnation == 0 || time.Since(m.Started) > 2*time.Minute || m.Client != strings.TrimPrefix(urls[n], "nats://") {
+			t.Errorf("broker %d is %+v", n, m)
+		}
+	}
+	if got := s.does("brokers ls"); strings.Count(got, "\n") != 4 || !strings.HasPrefix(got, "NAME ") {
+		t.Errorf("the list is\n%s", got)
+	}
+
+	// Whatever is drained gets nothing, and is said to be, by the others too.
+	s.prints("broker dev-2 is to lead and hold nothing: it leads 0 shards and holds 0 replicas\n", "brokers drain dev-2")
+	s.prints("broker dev-2 is to lead and hold nothing: it leads 0 shards and holds 0 replicas\n", "brokers drain", all[2].ID)
+	if got := s.does("brokers"); !strings.Contains(got, "drained\n") {
+		t.Errorf("the list is\n%s", got)
+	}
+	for i := range 4 {
+		s.does(fmt.Sprintf("topic create t%d --replicas 1", i))
+	}
+	all = read[brokersList](s, "brokers list").Brokers
+	if all[0].Leads != 2 || all[1].Holds != 2 || all[1].InSync != 2 || all[2].Leads+all[2].Holds != 0 || all[2].Drain != coordination.DrainAll {
+		t.Errorf("of four topics they have %+v", all)
+	}
+	for line, want := range map[string]string{
+		"__complete brokers drain": "dev-0\ndev-1\n:4\n", "__complete brokers undrain": "dev-2\n:4\n",
+		"__complete brokers drain dev-0": ":4\n",
+	} {
+		if got, _, _ := command(t, "", append(strings.Fields(line), "--server="+s.server, "")...); got != want {
+			t.Errorf("carillon %s offers %q, want %q", line, got, want)
+		}
+	}
+	if m := read[admin.Member](s, "brokers drain dev-2 --leadership"); m.Drain != coordination.DrainLeadership || m.Name != "dev-2" {
+		t.Errorf("its drain became %+v", m)
+	}
+	for range 2 {
+		if got := s.does("brokers undrain dev-2"); !strings.HasPrefix(got, "broker dev-2 is drained no longer: it leads ") {
+			t.Errorf("it prints %s", got)
+		}
+	}
+	other := shell{t, urls[2]}
+	soon(t, "another broker knows it, too", func() bool { return read[brokersList](other, "brokers").Brokers[2].Drain == "" })
+	s.fails(exitFailure, `there is no broker "dev-3"`, "brokers drain dev-3")
+	s.fails(exitFailure, `there is no broker "dev-3"`, "brokers undrain dev-3")
+
+	// Who leaves the number of replicas to the brokers gets three.
+	s.fails(exitFailure, "4 replicas are asked for", "topic create wide --replicas 4")
+	s.does("topic create three")
+	v := read[topicView](s, "topic show three")
+	if len(v.Shards) != 1 || len(v.Shards[0].Replicas) != 3 || v.Shards[0].Want != 3 || v.Shards[0].MinInSync != 2 {
+		t.Errorf("it is %+v", v.Shards)
+	}
+}
+
+// A broker of which only replicas are left is listed, and drained, by its id.
+func TestABrokerThatIsAway(t *testing.T) {
+	brokers := []coordination.Broker{{ID: "b0", Incarnation: 3, Name: "main-0"}, {ID: "b1", Incarnation: 4, Name: "main-0"}}
+	made := &coordination.Topic{Name: "orders", ID: "id", Generation: 1, Created: time.Now(), Owner: coordination.Owner{Kind: coordination.ClientOwner},
+		Spec: coordination.TopicSpec{Subjects: []string{"orders"}, Shards: 1, Replicas: 3}}
+	shard := &coordination.Shard{Topic: "id", Epoch: 2, Leader: "b0", Replicas: []string{"b0", "b1", "b2"}, InSync: []coordination.Replica{{Broker: "b0", Incarnation: 3}}}
+	state := coordination.NewState(9, brokers, []*coordination.Topic{made}, []*coordination.Shard{shard}, nil).
+		With(map[string]coordination.DrainMode{"b2": coordination.DrainAll}, map[string][]coordination.Suspect{"b1": {{Topic: "id"}}})
+	s := serveState(t, state)
+	out, errs, _ := s.types("", "brokers")
+	if !strings.Contains(out, "away, drain blocked for 1") || !strings.Contains(errs, "broker b2 (away): ") || !strings.Contains(errs, "can't leave broker b2") {
+		t.Errorf("it prints\n%s%s", out, errs)
+	}
+	if got := s.does("topic list"); !strings.Contains(got, "1/3") || !strings.Contains(got, "not served: NotEnoughInSync") || !strings.Contains(got, "b2 (away),main-0 (suspect)") {
+		t.Errorf("the list is\n%s", got)
+	}
+	if got := s.does("topic show orders"); !strings.Contains(got, "1 of 3, at least 2: main-0") || !strings.Contains(got, "publishing waits") {
+		t.Errorf("it is shown as\n%s", got)
+	}
+	s.fails(exitFailure, "2 brokers are named main-0 (give the id of one: b0, b1)", "brokers drain main-0")
+	s.fails(exitFailure, "not ready to change anything", "brokers drain b2")
+	if got, _, _ := command(t, "", "__complete", "brokers", "drain", "--server="+s.server, ""); got != "b0\nb1\n:4\n" {
+		t.Errorf("offered are %q", got)
+	}
+}
+
+// Of another NATS server nobody knows brokers, and nothing that JetStream has no word for is asked.
+func TestBrokersOfAServerThatIsNone(t *testing.T) {
+	_, s := serveNothing(t)
+	s.fails(exitFailure, "no Carillon broker", "brokers")
+	s.fails(exitFailure, "no Carillon broker", "brokers drain a")
+	s.fails(exitFailure, "it has no word for --min-in-sync", "topic create a --min-in-sync 1")
+}
