@@ -49,6 +49,7 @@ func (b *Broker) topicMetrics(to chan<- prometheus.Metric, gauge func(*prometheu
 	for reason, n := range control.Waits {
 		gauge(descWaiting, float64(n), string(reason))
 	}
+	b.replicaMetrics(gauge, count)
 	s := t.topics.Stats()
 	gauge(descTopics, float64(s.Topics))
 	gauge(descShards, float64(s.Open))

@@ -327,3 +327,59 @@ func TestUnsyncedCopiesAreReportedAfterACrash(t *testing.T) {
 		})
 	}
 }
+
+// A copy in which damage is found at rest is set aside and fetched anew from the leader; a leader has another one lead first.
+func TestADamagedCopyIsFetchedAnew(t *testing.T) {
+	c := newCluster(t, 3)
+	for i := range c.sites {
+		c.start(i)
+	}
+	c.elect(0, 0, 1, 2)
+	c.tell()
+	a, b := c.sites[0], c.sites[1]
+	a.open("orders")
+	for i := range 300 { // more than a segment
+		a.expect(a.ask("orders.a", fmt.Sprintf("%d %0100d", i, i)), fmt.Sprintf("orders@%d", i+1))
+	}
+	spoil := func(n *site) *slot {
+		p := n.service.Topic("orders").slots[0]
+		segments, err := n.fs.List("data/shards/id-orders-0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(segments)
+		f, err := n.fs.Open("data/shards/id-orders-0/" + segments[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte("spoilt"), 3000); err != nil {
+			t.Fatal(err)
+		}
+		n.service.careFor(t.Context(), p, log.NewPace(1<<30))
+		if n.service.Care().Damages == 0 {
+			t.Fatal("nothing was found")
+		}
+		return p
+	}
+	spoil(b)
+	c.settle("it is fetched anew", func() bool {
+		all := c.copies()
+		return b.service.Stats().SetAside == 2 && equal(all) && len(all[0]) == 300
+	})
+	c.settle("it is vouched for again", func() bool { return b.service.Suspects() == 0 })
+
+	// The leader: it steps back, and another one is named.
+	c.settle("all are in sync", func() bool { return len(c.inSync()) == 3 })
+	spoil(a)
+	a.eventually("it steps back", func() bool { return a.service.Suspects() == 1 })
+	if got := a.ask("orders.a", "no"); got == "orders@301" {
+		t.Error("the damaged copy still leads")
+	}
+	c.elect(2, 0, 1, 2)
+	c.tell()
+	c.sites[2].open("orders")
+	c.settle("it is fetched anew", func() bool {
+		all := c.copies()
+		return a.service.Stats().SetAside == 2 && equal(all) && len(all[0]) == 300
+	})
+}

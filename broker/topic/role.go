@@ -217,6 +217,7 @@ func (s *Service) openLogs(p *slot, v *view) error {
 	if p.logs.damage != "" {
 		s.log.Error("a Topic's log is damaged", "topic", p.String(), "damage", p.logs.damage)
 	}
+	p.opened.Store(p.logs)
 	return nil
 }
 
@@ -224,6 +225,7 @@ func (s *Service) closeLogs(p *slot) error {
 	if p.logs == nil {
 		return nil
 	}
+	p.opened.Store(nil)
 	var errs []error
 	for _, l := range p.logs.parts {
 		if err := l.Close(); err != nil && p.fault.Load() == nil {

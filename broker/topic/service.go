@@ -45,6 +45,7 @@ type Service struct {
 	queue   *queue
 	acker   *acker
 	counts  counts
+	care    care
 
 	state atomic.Pointer[coordination.State] // not under mu, since Take asks for it while a hub may wait for Take
 
@@ -88,6 +89,7 @@ func Open(config Config) (*Service, error) {
 		s.running.Go(s.worker)
 	}
 	s.running.Go(s.keeper)
+	s.running.Go(s.carer)
 	return s, nil
 }
 

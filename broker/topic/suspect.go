@@ -35,6 +35,13 @@ func (s *Service) suspect(p *slot, v *view) error {
 	return nil
 }
 
+// Suspects is of how many shards this broker can't vouch for its copy.
+func (s *Service) Suspects() int {
+	s.suspectMu.Lock()
+	defer s.suspectMu.Unlock()
+	return len(s.suspects)
+}
+
 // forget takes a report back.
 func (s *Service) forget(p *slot) {
 	s.suspectMu.Lock()

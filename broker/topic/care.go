@@ -1,0 +1,91 @@
+package topic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/replica"
+)
+
+const (
+	// carePace is how many bytes of sealed segments are read per second to look for damage: a hundredth of
+	// what a usual disk reads, and 20 GB are through in half an hour.
+	carePace = 12 << 20
+	// careRest is how long a round of care is followed by none. Damage of a disk at rest is counted in years.
+	careRest = time.Hour
+	// careFirst is when the first round begins, when a broker that starts has done what others wait for.
+	careFirst = time.Minute
+)
+
+// Care counts what was done for segments at rest.
+type Care struct{ Scrubbed, Damages, Saved uint64 }
+
+type care struct{ scrubbed, damages, saved atomic.Uint64 }
+
+// Care are the counters.
+func (s *Service) Care() Care {
+	return Care{s.care.scrubbed.Load(), s.care.damages.Load(), s.care.saved.Load()}
+}
+
+// carer goes round all logs that are open, again and again: it compresses segments that are sealed, and reads them to find
+// damage before anybody needs what is damaged, while another replica has it.
+func (s *Service) carer() {
+	pace := log.NewPace(carePace)
+	timer := time.NewTimer(careFirst)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-timer.C:
+		}
+		for _, t := range s.Topics() {
+			for _, p := range t.slots {
+				if s.ctx.Err() != nil {
+					return
+				}
+				s.careFor(s.ctx, p, pace)
+			}
+		}
+		timer.Reset(careRest)
+	}
+}
+
+// careFor sees to the logs of one shard. They may be closed meanwhile.
+func (s *Service) careFor(ctx context.Context, p *slot, pace *log.Pace) {
+	open := p.opened.Load()
+	if open == nil {
+		return
+	}
+	for _, l := range open.parts {
+		report, err := l.ScrubFrom(ctx, log.ScrubOptions{Pace: pace})
+		s.care.scrubbed.Add(uint64(report.Bytes))
+		if err != nil {
+			s.careFailed(p, "scrub", err)
+			return
+		}
+		if len(report.Damaged) > 0 {
+			s.care.damages.Add(uint64(len(report.Damaged)))
+			first := report.Damaged[0]
+			s.log.Error("a Topic's log is damaged", "topic", p.String(), "log", l.Name(), "damages", len(report.Damaged), "first", first.Error())
+			s.harmed(p, fmt.Sprintf("damage was found in its log: %v", &first))
+			return
+		}
+	}
+	saved, err := open.parts[replica.Data].Compress(ctx, 0)
+	if err != nil {
+		s.careFailed(p, "compress", err)
+		return
+	}
+	s.care.saved.Add(uint64(max(saved, 0)))
+}
+
+func (s *Service) careFailed(p *slot, doing string, err error) {
+	if s.ctx.Err() == nil && !errors.Is(err, log.ErrClosed) {
+		s.log.Warn("a Topic's log at rest can't be cared for; it is tried again in the next round", "topic", p.String(), "doing", doing, "error", err)
+	}
+}
