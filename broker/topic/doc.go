@@ -56,7 +56,7 @@
 //	    the ones first by shards of that Topic, by shards in common with its other replicas, by shards in the
 //	    zone, by id. It leads that is meant to lead fewest. There are as many as must be in sync, or it waits.
 //	P6  A plan puts nobody into the set, but for the new life of the leader. It takes somebody out only if enough
-//	    stay: of those who are away when a leader is named, and of those who are to go when the others
+//	    stay: of those who are away when a leader is named, if the Topic is Synced; and of those who are to go when the others
 //	    are there, in sync in the very lives that the set names.
 //	P7  A replica is added before another goes, and its broker is not drained. The leader never goes: another leads first.
 //	P8  Balance comes last and gently: no leadership is moved for it in a plan that elects, nor of a shard

@@ -98,7 +98,9 @@ func (p *planner) prefer(it item, a, b string) int {
 }
 
 // name writes the leader. It is in the set with the life that it is in now; the others stay with the lives
-// that are known to have everything, until the leader has seen them catch up. Who is away goes, if enough stay.
+// that are known to have everything, until the leader has seen them catch up. Who is away goes, if enough stay that have
+// everything. Of a Topic that isn't Synced nobody goes: when all brokers lose their power at once the leases of some stand a
+// little longer, and who is the first to be missed may have kept what those have lost.
 func (p *planner) name(it item, leader string, reason WriteReason) {
 	after := *it.Shard
 	after.Epoch++
@@ -108,11 +110,11 @@ func (p *planner) name(it item, leader string, reason WriteReason) {
 		if m.Broker == leader {
 			after.InSync[i] = p.alive[leader].Replica()
 		}
-		if p.alive[m.Broker] != nil {
+		if p.standing(it, m) > doubtful {
 			there++
 		}
 	}
-	if there >= it.MinInSync(&it.topic.Spec) {
+	if synced(it.topic) && there >= it.MinInSync(&it.topic.Spec) {
 		after.InSync = slices.DeleteFunc(after.InSync, func(m coordination.Replica) bool { return p.alive[m.Broker] == nil })
 	}
 	if p.write(it.topic, after, reason) {

@@ -175,6 +175,20 @@ func TestTheLeastIsLost(t *testing.T) {
 	}
 }
 
+// All brokers lose their power at once, but one's lease ends first. Of a Topic that isn't Synced it stays in the set: when all
+// are there again it may be the one that goes furthest.
+func TestWhoIsMissedFirstStaysToBeCompared(t *testing.T) {
+	for durability, stay := range map[coordination.Durability]int{coordination.Synced: 2, coordination.Replicated: 3} {
+		w := newWorld("a", "b", "c")
+		orders := w.topic("orders", 1, coordination.TopicSpec{Durability: durability})
+		w.settle(t)
+		delete(w.brokers, w.shards[orders.ID][0].Leader)
+		if write := only(t, w); write.Reason != LeaderElected || len(write.Shard.InSync) != stay {
+			t.Errorf("%s: %s: %+v, want %d in the set", durability, write.Reason, write.Shard, stay)
+		}
+	}
+}
+
 // A leader that finds out that it can't vouch for its log is replaced, if there is anybody who can.
 func TestASuspectLeaderIsReplaced(t *testing.T) {
 	w := newWorld("a", "b", "c")
