@@ -49,6 +49,7 @@ type Following struct {
 	asking bool // it is in intake.asks
 	acking bool // it is in intake.acks
 	todo   [Parts]Verdict
+	tries  int // verdicts in a row that weren't to copy
 	acked  [Parts]uint64
 	why    string
 	// vain says that the last asking has brought nothing yet. Refusals that follow each other are answered ever more slowly.
@@ -293,12 +294,13 @@ func (f *Following) judged(in *intake, v *verdict) (ack bool) {
 	f.vain = true
 	for p := range Parts {
 		if v.parts[p].Verb != Copy {
+			f.tries++
 			f.todo, f.trimmed = v.parts, [Parts]uint64{}
 			f.prepare()
 			return false
 		}
 	}
-	f.step, f.why = copying, ""
+	f.step, f.why, f.tries = copying, "", 0
 	return true
 }
 
@@ -334,8 +336,10 @@ func (f *Following) work(round uint32) {
 	f.release()
 	switch {
 	case f.ended:
-	case err == nil:
+	case err == nil && f.tries <= maxTries:
 		f.request()
+	case err == nil:
+		f.rest(fmt.Sprintf("its logs differ from its leader's after %d changes; it goes on trying", f.tries), f.pause)
 	case fatal(err):
 		f.x.disk.do(func() { f.fail(err) })
 	default:
@@ -370,6 +374,10 @@ func (f *Following) carryOut(p Part, v Verdict) error {
 	}
 	return lg.Flush()
 }
+
+// maxTries is how often in a row a follower carries out what its leader says without a pause: two are usual, one to begin
+// where the epochs part and one where the batch there does.
+const maxTries = 4
 
 // fatal says whether a log that had that error takes nothing more.
 func fatal(err error) bool {

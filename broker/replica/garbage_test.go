@@ -91,24 +91,24 @@ func TestAFollowerThatMakesThingsUp(t *testing.T) {
 // Whatever a leader sends that can't be ends its connection, and what isn't its leader's batch stays out of the log.
 func TestALeaderThatTalksNonsense(t *testing.T) {
 	// Batches as another log has them.
-	var good, other []byte
-	story(t, "a", func(w *world) {
-		w.place(orders, 1, "a")
-		a := w.nodes["a"]
-		a.publish(orders, "one", "two")
-		v, err := a.logs[orders][Data].NewCursor(1).Read(1 << 20)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, _ := v.Next()
-		second, _ := v.Next()
-		good, other = bytes.Clone(first), bytes.Clone(second)
-		v.Release()
-	})
+	var good, other, newer []byte
+	for _, epoch := range []int64{2, 1} {
+		story(t, "a", func(w *world) {
+			w.place(orders, epoch, "a")
+			a := w.nodes["a"]
+			a.publish(orders, "one", "two")
+			v, err := a.logs[orders][Data].NewCursor(1).Read(1 << 20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, _ := v.Next()
+			second, _ := v.Next()
+			newer, good, other = good, bytes.Clone(first), bytes.Clone(second)
+			v.Release()
+		})
+	}
 	spoilt := bytes.Clone(good)
 	spoilt[len(spoilt)-1] ^= 1
-	newer := bytes.Clone(good)
-	be.PutUint64(newer[16:], 1<<63) // with a checksum that is wrong as well
 	frame := func(d data, batches []byte) []byte {
 		return append(appendDataHeader(nil, &d, len(batches)), batches...)
 	}
