@@ -1,0 +1,222 @@
+//go:build linux
+
+package cluster3
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/carillon-mq/carillon/test/durability/checker"
+)
+
+const (
+	// pace is how often each publisher publishes: how exactly an outage is measured.
+	pace = 5 * time.Millisecond
+	// forgotten is when the ack of a message is not waited for any more.
+	forgotten = 10 * time.Second
+)
+
+// publisher publishes at one broker, at an even pace whatever is acknowledged, and goes to no other one.
+type publisher struct {
+	history *checker.History
+	number  int
+	nc      *nats.Conn
+	inbox   string
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+
+	mu     sync.Mutex
+	flying map[string]sent // by where the ack comes
+	acked  []delay
+	errors map[string]int
+}
+
+type sent struct {
+	value checker.Value
+	at    time.Time
+}
+
+// delay is from when a message was sent until its ack was there.
+type delay struct{ sent, acked time.Time }
+
+func startPublisher(t *testing.T, h *checker.History, url string) *publisher {
+	t.Helper()
+	// What can't be sent now is not sent later.
+	nc, err := checker.Connect(url, "cluster3, publisher", nats.IgnoreDiscoveredServers(), nats.ReconnectBufSize(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &publisher{history: h, number: h.NewPublisher(), nc: nc, inbox: nats.NewInbox(), flying: map[string]sent{}, errors: map[string]int{}}
+	if _, err := nc.Subscribe(p.inbox+".*", p.take); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	p.stop = cancel
+	p.done.Go(func() { p.publish(ctx) })
+	t.Cleanup(p.close)
+	return p
+}
+
+// close ends it, and waits a little for what is still on its way.
+func (p *publisher) close() {
+	p.end()
+	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(pace) {
+		p.mu.Lock()
+		left := len(p.flying)
+		p.mu.Unlock()
+		if left == 0 || !p.nc.IsConnected() {
+			break
+		}
+	}
+	p.nc.Close()
+}
+
+// end has nothing more published.
+func (p *publisher) end() {
+	p.stop()
+	p.done.Wait()
+}
+
+func (p *publisher) publish(ctx context.Context) {
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			p.forget(now.Add(-forgotten))
+		}
+		v := p.history.Intend(p.number)
+		reply := fmt.Sprintf("%s.%d", p.inbox, v.Counter)
+		p.mu.Lock()
+		p.flying[reply] = sent{v, time.Now()}
+		p.mu.Unlock()
+		subject := fmt.Sprintf("%s.p%d", p.history.Stream, p.number)
+		if err := p.nc.PublishRequest(subject, reply, checker.Encode(p.history.Stream, v)); err != nil {
+			p.mu.Lock()
+			delete(p.flying, reply)
+			p.mu.Unlock()
+		}
+	}
+}
+
+func (p *publisher) forget(before time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for reply, s := range p.flying {
+		if s.at.Before(before) {
+			delete(p.flying, reply)
+			p.errors["no answer"]++
+		}
+	}
+}
+
+// take is called with what is said to a message.
+func (p *publisher) take(m *nats.Msg) {
+	now := time.Now()
+	var ack struct {
+		Stream   string `json:"stream"`
+		Sequence uint64 `json:"seq"`
+		Error    *struct {
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	why := ""
+	switch err := json.Unmarshal(m.Data, &ack); {
+	case m.Header.Get("Status") != "":
+		why = "status " + m.Header.Get("Status")
+	case err != nil:
+		why = err.Error()
+	case ack.Error != nil:
+		why = ack.Error.Description
+	case ack.Stream != p.history.Stream:
+		why = "acknowledged by stream " + ack.Stream
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, ok := p.flying[m.Subject]
+	if !ok {
+		return
+	}
+	delete(p.flying, m.Subject)
+	if why != "" {
+		p.errors[why]++
+		return
+	}
+	p.acked = append(p.acked, delay{s.at, now})
+	p.history.Acked(s.value, ack.Sequence)
+}
+
+// since is when the first message was acknowledged that was sent after that moment.
+func (p *publisher) since(moment time.Time) (first time.Time, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range p.acked {
+		if d.sent.After(moment) && (!ok || d.acked.Before(first)) {
+			first, ok = d.acked, true
+		}
+	}
+	return first, ok
+}
+
+// recovers waits for that, and returns how long it took from that moment on.
+func (p *publisher) recovers(t *testing.T, moment time.Time) time.Duration {
+	t.Helper()
+	var first time.Time
+	eventually(t, "a message is acknowledged again", func() error {
+		var ok bool
+		if first, ok = p.since(moment); !ok {
+			return fmt.Errorf("what publishers are told: %s", p.told())
+		}
+		return nil
+	})
+	return first.Sub(moment)
+}
+
+// longest is the longest time without an ack between two moments.
+func (p *publisher) longest(from, to time.Time) (longest time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := from
+	for _, d := range p.acked {
+		if d.acked.After(from) && d.acked.Before(to) {
+			longest, last = max(longest, d.acked.Sub(last)), d.acked
+		}
+	}
+	return max(longest, to.Sub(last))
+}
+
+// goesOn waits until so many more are acknowledged.
+func (p *publisher) goesOn(t *testing.T, more int) {
+	t.Helper()
+	count := func() int {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.acked)
+	}
+	want := count() + more
+	eventually(t, "messages are acknowledged", func() error {
+		if count() < want {
+			return fmt.Errorf("what publishers are told: %s", p.told())
+		}
+		return nil
+	})
+}
+
+func (p *publisher) told() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	text := []string{fmt.Sprintf("%d acknowledged, %d on their way", len(p.acked), len(p.flying))}
+	for why, n := range p.errors {
+		text = append(text, fmt.Sprintf("%d × %s", n, why))
+	}
+	return strings.Join(text, "; ")
+}
