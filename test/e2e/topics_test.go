@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -171,112 +170,9 @@ func (e *environment) leaderOf(t *testing.T, name string) string {
 	return o.Status.Leader.Name
 }
 
-// durable publishes one message after the other until halt, waiting for each ack, and remembers those it got.
-type durable struct {
-	stop   chan struct{}
-	done   chan struct{}
-	halted sync.Once
-	mu     sync.Mutex
-	acked  map[uint64]string // value by sequence
-	failed atomic.Int64
-	last   atomic.Value // of errors
-}
-
-func (e *environment) startDurable(t *testing.T, pod, subject string) *durable {
-	t.Helper()
-	js := e.stream(t, pod)
-	d := &durable{stop: make(chan struct{}), done: make(chan struct{}), acked: map[uint64]string{}}
-	go func() {
-		defer close(d.done)
-		for n := 0; ; n++ {
-			select {
-			case <-d.stop:
-				return
-			case <-time.After(5 * time.Millisecond):
-			}
-			value := fmt.Sprintf("%s-%d", pod, n)
-			ctx, cancel := context.WithTimeout(context.Background(), answerTime)
-			ack, err := js.Publish(ctx, subject, []byte(value), jetstream.WithRetryAttempts(0))
-			cancel()
-			if err != nil {
-				d.failed.Add(1)
-				d.last.Store(err.Error())
-				continue
-			}
-			d.mu.Lock()
-			d.acked[ack.Sequence] = value
-			d.mu.Unlock()
-		}
-	}()
-	t.Cleanup(d.halt)
-	return d
-}
-
-func (d *durable) halt() {
-	d.halted.Do(func() { close(d.stop) })
-	<-d.done
-}
-
-func (d *durable) count() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.acked)
-}
-
-// kept fails unless the stream holds each acknowledged message where its ack said.
-func (d *durable) kept(t *testing.T, js jetstream.JetStream, name string) {
-	t.Helper()
-	d.halt()
-	s, err := js.Stream(within(t), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lost := 0
-	for sequence, value := range d.acked {
-		m, err := s.GetMsg(within(t), sequence)
-		if err != nil || string(m.Data) != value {
-			if lost++; lost <= 5 {
-				t.Errorf("the message that was acknowledged as %d of %s is %v (%v), want %q", sequence, name, m, err, value)
-			}
-		}
-	}
-	t.Logf("%d messages were acknowledged, %d publishes failed, %d are lost", len(d.acked), d.failed.Load(), lost)
-}
-
-// topicBrokerKilled kills the broker of a Topic under load: publishing fails while it is away, and
-// everything that was acknowledged is there when it is back.
-func topicBrokerKilled(t *testing.T, e *environment) {
-	victim := e.leaderOf(t, "orders")
-	var other string
-	for i := range brokers {
-		if podName(i) != victim {
-			other = podName(i)
-		}
-	}
-	d := e.startDurable(t, other, "orders.us.killed")
-	eventually(t, answerTime, "messages are acknowledged", func(context.Context) error {
-		if n := d.count(); n < 100 {
-			return fmt.Errorf("%d so far", n)
-		}
-		return nil
-	})
-	before := e.deletePod(t, victim, client.GracePeriodSeconds(0))
-	eventually(t, replaceTime, victim+" is back", e.replaced(victim, before))
-	eventually(t, replaceTime, "the Broker is Ready", e.brokerIsReady)
-	eventually(t, readyTime, "the Topic is Ready", e.topicIsReady("orders"))
-	n := d.count()
-	eventually(t, readyTime, "messages are acknowledged again", func(context.Context) error {
-		if d.count() < n+100 {
-			return fmt.Errorf("%d more; the last error is %v", d.count()-n, d.last.Load())
-		}
-		return nil
-	})
-	d.kept(t, e.stream(t, victim), "orders")
-}
-
-// topicBrokerCut cuts off the node of a Topic's broker: the Topic says so, and publishers are told why.
-func topicBrokerCut(t *testing.T, e *environment) {
-	name, victim, other := e.topicAwayFromTheOperator(t)
+// onlyBrokerCut cuts off the node of the only broker that has a Topic: the Topic says so, and publishers are told why.
+func onlyBrokerCut(t *testing.T, e *environment) {
+	name, victim, other := e.topicAwayFromTheOperator(t, "away", 1)
 	cut := e.nodeOf(t, victim)
 	d := e.startDurable(t, other, name+".load")
 	js := e.stream(t, other)
@@ -306,9 +202,9 @@ func topicBrokerCut(t *testing.T, e *environment) {
 	d.kept(t, e.stream(t, victim), name)
 }
 
-// topicAwayFromTheOperator makes a Topic on each broker, and picks one whose node can be cut off
-// without the operator, which is to tell of it.
-func (e *environment) topicAwayFromTheOperator(t *testing.T) (name, leader, other string) {
+// topicAwayFromTheOperator makes Topics, until each broker leads one, and picks one whose leader's node can be
+// cut off without the operator, which is to tell of it.
+func (e *environment) topicAwayFromTheOperator(t *testing.T, prefix string, replicas int32) (name, leader, other string) {
 	t.Helper()
 	pods := &corev1.PodList{}
 	if err := e.List(t.Context(), pods, client.InNamespace(operatorNamespace)); err != nil {
@@ -321,21 +217,14 @@ func (e *environment) topicAwayFromTheOperator(t *testing.T) (name, leader, othe
 		}
 	}
 	for i := range 2 * brokers {
-		o := &v1alpha1.Topic{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("away-%d", i)},
-			Spec:       v1alpha1.TopicSpec{BrokerRef: v1alpha1.BrokerReference{Name: "main"}},
-		}
-		if err := e.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, readyTime, o.Name+" is Ready", e.topicIsReady(o.Name))
-		if leader := e.leaderOf(t, o.Name); e.nodeOf(t, leader) != operator {
+		name := e.makeTopic(t, fmt.Sprintf("%s-%d", prefix, i), replicas)
+		if leader := e.leaderOf(t, name); e.nodeOf(t, leader) != operator {
 			for i := range brokers {
 				if podName(i) != leader {
 					other = podName(i)
 				}
 			}
-			return o.Name, leader, other
+			return name, leader, other
 		}
 	}
 	t.Fatal("all Topics went to the broker on the operator's node")

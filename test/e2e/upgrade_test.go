@@ -37,6 +37,8 @@ func upgrade(t *testing.T, e *environment) {
 		})
 	}
 
+	d := e.startDurable(t, podName(0), "orders.us.upgrade")
+	d.under(t, 100)
 	fewest := map[string]int32{"main": brokers, "main-coordinator": 3}
 	e.chart(t, e.next)
 	eventually(t, upgradeTime, "the Broker is Ready with the new image", func(ctx context.Context) error {
@@ -75,6 +77,10 @@ func upgrade(t *testing.T, e *environment) {
 	for _, hears := range clients {
 		eventually(t, reconnectTime, "a client from before the upgrade hears again", hears)
 	}
+	eventually(t, copyTime, "all replicas are in sync", e.isWhole("orders"))
+	d.under(t, 100)
+	d.wentOn(t)
+	d.kept(t, e.stream(t, podName(1)), "orders")
 	for i := range brokers {
 		if got := e.versionOf(t, podName(i)); got != e.nextVersion {
 			t.Errorf("%s reports version %s, want %s", podName(i), got, e.nextVersion)
