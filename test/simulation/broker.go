@@ -167,11 +167,7 @@ func (b *broker) register() {
 	b.joining = true
 	e := b.w.etcd
 	ask(b, true, func(*facts) int64 {
-		now := e.register(coordination.Broker{ID: b.id, Zone: b.zone, Name: b.id, Since: b.since})
-		if suspects := b.hurt(); len(suspects) > 0 { // at once, lest it is elected first
-			e.change(func(f *facts) { f.suspects[b.id] = suspects })
-		}
-		return now
+		return e.register(coordination.Broker{ID: b.id, Zone: b.zone, Name: b.id, Since: b.since}, b.hurt())
 	}, func(incarnation int64, answered bool) {
 		b.joining = false
 		if !answered {

@@ -190,8 +190,8 @@ func (t *watch) move() {
 	})
 }
 
-// register makes a broker's key anew, and says under which incarnation.
-func (e *etcd) register(self coordination.Broker) int64 {
+// register makes a broker's key anew, and says under which incarnation. Its report comes with it, lest it is elected first.
+func (e *etcd) register(self coordination.Broker, suspects []coordination.Suspect) int64 {
 	if e.facts.broker(self.ID) != nil {
 		e.revoke(self.ID)
 	}
@@ -200,6 +200,9 @@ func (e *etcd) register(self coordination.Broker) int64 {
 		self.Incarnation = f.revision
 		at, _ := slices.BinarySearchFunc(f.brokers, self.ID, func(b coordination.Broker, id string) int { return strings.Compare(b.ID, id) })
 		f.brokers = slices.Insert(f.brokers, at, self)
+		if len(suspects) > 0 {
+			f.suspects[self.ID] = suspects
+		}
 	})
 }
 

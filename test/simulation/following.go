@@ -74,7 +74,6 @@ type following struct {
 	logs   *[replica.Parts]*modelLog
 
 	over    bool
-	asking  bool
 	copying *end // the connection over which it copies; nil: it doesn't
 	from    coordination.Replica
 	asks    int // how often it has asked; answers to another question are none

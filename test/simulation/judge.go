@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -83,7 +84,8 @@ func (j *judge) safe(l *leading, p replica.Part, from, to uint64) {
 
 // opened is told that a leader lets read, up to a watermark. All that was safe in earlier epochs is below it.
 func (b *book) opened(l *leading, high uint64) {
-	for epoch, before := range b.highs {
+	for _, epoch := range slices.Sorted(maps.Keys(b.highs)) {
+		before := b.highs[epoch]
 		if epoch < l.epoch && before > high && !b.loose {
 			b.w.fail(StaleRead, "%s lets %s be read in epoch %d up to %d; in epoch %d it was read up to %d", l.b.id, b, l.epoch, high, epoch, before)
 		}
@@ -98,7 +100,9 @@ func (j *judge) enough(l *leading, p replica.Part, to uint64) {
 	}
 	for _, other := range j.w.brokers {
 		log := other.disk.open(l.id)[p]
-		if v, ok := log.value(to - 1); ok && v == b.safe[to-1] && log.safe(l.b.durability(l.id)) >= to || log.start >= to {
+		if other.damaged[l.id] {
+			copies++ // it may have had it
+		} else if v, ok := log.value(to - 1); ok && v == b.safe[to-1] && log.safe(l.b.durability(l.id)) >= to || log.start >= to {
 			copies++
 		}
 	}
@@ -326,8 +330,8 @@ func (b *book) audit(broker string, log *modelLog) {
 			lost = append(lost, at)
 		}
 	}
-	for _, at := range lost {
-		kind := LostMiddle
+	if len(lost) > 0 {
+		at, kind := lost[0], LostMiddle
 		switch {
 		case at > last:
 			kind = LostPostfix
@@ -337,7 +341,8 @@ func (b *book) audit(broker string, log *modelLog) {
 		b.w.fail(kind, "%s on %s lacks %d acknowledged records, the first of them %v at %d; it holds %d to %d", b, broker, len(lost), b.sure[at], at, log.start, log.end)
 		return
 	}
-	for at, v := range b.seen {
+	for _, at := range slices.Sorted(maps.Keys(b.seen)) {
+		v := b.seen[at]
 		if w, ok := log.value(at); at >= log.start && (!ok || w != v) {
 			b.w.fail(ChangedRecord, "%s on %s lacks %v, which was read at %d", b, broker, v, at)
 		}
@@ -345,12 +350,7 @@ func (b *book) audit(broker string, log *modelLog) {
 }
 
 func (b *book) acks() []uint64 {
-	all := make([]uint64, 0, len(b.sure))
-	for at := range b.sure {
-		all = append(all, at)
-	}
-	slices.Sort(all)
-	return all
+	return slices.Sorted(maps.Keys(b.sure))
 }
 
 // equal compares the replicas batch by batch, where both retain them.
