@@ -138,8 +138,9 @@ func (p *polls) wait(shard *topic.Shard, r *read) bool {
 	w.reads = append(w.reads, r)
 	p.count++
 	r.timer = time.AfterFunc(time.Until(r.deadline), func() { p.expire(shard, r) })
+	wanted := r.request.Offset // from here on it may be somebody else's
 	p.mu.Unlock()
-	if _, high := shard.Offsets(); high > r.request.Offset {
+	if _, high := shard.Offsets(); high > wanted {
 		p.wake(shard) // it moved before it was watched
 	}
 	return true
