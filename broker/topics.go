@@ -65,8 +65,8 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	}
 	t.subscriptions = subscription.New(subscription.Config{
 		Self: b.identity.ID, Topics: t.topics, Logger: b.log,
-		Outlet:   func(of *topic.Topic, name string) subscription.Outlet { return t.api.Outlet(of, name) },
-		Inactive: func(of *topic.Topic, name string) { t.api.Inactive(of, name) },
+		Outlet:   func(of *topic.Stream, name string) subscription.Outlet { return t.api.Outlet(of, name) },
+		Inactive: func(of *topic.Stream, name string) { t.api.Inactive(of, name) },
 	})
 	t.api = jetstream.NewServer(jetstream.ServerConfig{
 		Self: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Payload: b.config.Profile.Payload,
@@ -139,6 +139,7 @@ func (b *Broker) topicsz(w http.ResponseWriter, _ *http.Request) {
 	type served struct {
 		ID            string       `json:"id"`
 		Name          string       `json:"name"`
+		Shard         int          `json:"shard"`
 		Epoch         uint64       `json:"epoch"`
 		First         uint64       `json:"first"`
 		Last          uint64       `json:"last"`
@@ -148,16 +149,16 @@ func (b *Broker) topicsz(w http.ResponseWriter, _ *http.Request) {
 		Subscriptions []subscribed `json:"subscriptions,omitempty"`
 	}
 	all := []served{}
-	for _, t := range b.topics.topics.Topics() {
+	for _, t := range b.topics.topics.Streams() {
 		if t.Leader() != b.identity.ID {
 			continue
 		}
-		one := served{ID: t.ID(), Name: t.Name(), Trouble: t.Trouble()}
+		one := served{ID: t.ID(), Name: t.Topic().Name(), Shard: t.Number(), Trouble: t.Trouble()}
 		if s := t.Shard(); s != nil {
 			info := s.Info()
 			one.Epoch, one.First, one.Last, one.Messages, one.Bytes = s.Epoch(), info.First, info.Last, info.Messages, info.Bytes
 		}
-		for _, s := range b.topics.subscriptions.List(t.ID()) {
+		for _, s := range b.topics.subscriptions.List(t.Key()) {
 			if !s.Ephemeral() {
 				i := s.Info()
 				one.Subscriptions = append(one.Subscriptions, subscribed{s.Name(), i.Lag, i.Pending, i.Redelivered})

@@ -51,9 +51,9 @@ func clusterInfo(cluster string, state *coordination.State, shard *coordination.
 }
 
 // cluster is what clients are told of who has a stream.
-func (s *Server) cluster(id string) *ClusterInfo {
+func (s *Server) cluster(id string, number int) *ClusterInfo {
 	state := s.state()
-	return clusterInfo(s.config.Cluster, state, state.Shard(id, 0), s.topics.BrokerName)
+	return clusterInfo(s.config.Cluster, state, state.Shard(id, number), s.topics.BrokerName)
 }
 
 // leads says that this broker does, and that nobody else has it.

@@ -200,7 +200,7 @@ func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
 	}
 	s.calls.Add(1)
 	if r.Call.ofOneStream() && !forwarded {
-		if t := s.topics.Topic(string(r.Stream)); t != nil && s.handOn(t.Leader(), m) {
+		if t := s.topics.Stream(string(r.Stream)); t != nil && s.handOn(t.Leader(), m) {
 			return
 		}
 	}
@@ -272,7 +272,7 @@ func (s *Server) serve(c *call) {
 		s.serveAnywhere(ctx, c)
 		return
 	}
-	if t := s.topics.Topic(string(c.Stream)); t != nil && t.Leader() == s.config.Self {
+	if t := s.topics.Stream(string(c.Stream)); t != nil && t.Leader() == s.config.Self {
 		if shard := t.Shard(); shard != nil {
 			s.serveStream(ctx, c, t, shard)
 			return
@@ -307,7 +307,7 @@ func (s *Server) serveAnywhere(ctx context.Context, c *call) {
 	}
 }
 
-func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Topic, shard *topic.Shard) {
+func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Stream, shard *topic.Shard) {
 	switch c.Call {
 	case StreamUpdate:
 		s.updateStream(ctx, c, t)
@@ -339,12 +339,16 @@ func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Topic, shard
 // here finds the stream, with its shard if this broker leads it. Without a shard and without an
 // error the call was handed on. It waits a moment for what is about to be: a stream that was
 // just made through another broker, a log that is being opened, a leader that was just named.
-func (s *Server) here(ctx context.Context, c *call) (t *topic.Topic, shard *topic.Shard, refusal *Error) {
+func (s *Server) here(ctx context.Context, c *call) (t *topic.Stream, shard *topic.Shard, refusal *Error) {
 	name, asked, gone := string(c.Stream), false, false
 	waiting, cancel := context.WithTimeout(ctx, s.waits.open)
 	defer cancel()
 	found := s.until(waiting, func() bool {
-		if t = s.topics.Topic(name); t == nil {
+		if t = s.topics.Stream(name); t == nil {
+			if of := s.topics.Topic(name); of != nil && len(of.Streams()) > 1 {
+				refusal = severalShards(of)
+				return true
+			}
 			if !asked {
 				asked = true
 				gone, refusal = s.unknown(ctx, name)

@@ -40,7 +40,7 @@ func consumerRequest(c *call, stream *StreamConfig) (*ConsumerRequest, *Error) {
 	return &request, config.Normalize(stream)
 }
 
-func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Topic) {
+func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Stream) {
 	desired := t.Desired()
 	stream := s.streamOf(desired)
 	request, refusal := consumerRequest(c, &stream)
@@ -59,7 +59,7 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Topic) {
 	switch {
 	case stream.MaxConsumers > 0:
 		s.slowly(c, func(ctx context.Context) {
-			lock := &s.limited[maphash.String(lockSeed, t.ID())%consumerLocks]
+			lock := &s.limited[maphash.String(lockSeed, t.Key())%consumerLocks]
 			lock.Lock() // who counts and who makes must be one
 			defer lock.Unlock()
 			settle(ctx)
@@ -72,7 +72,7 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Topic) {
 }
 
 // settleConsumer makes the consumer that is asked for, or changes the one that is there.
-func (s *Server) settleConsumer(ctx context.Context, t *topic.Topic, stream *StreamConfig, request *ConsumerRequest) (*subscription.Subscription, *Error) {
+func (s *Server) settleConsumer(ctx context.Context, t *topic.Stream, stream *StreamConfig, request *ConsumerRequest) (*subscription.Subscription, *Error) {
 	name := request.Config.Name
 	existing, refusal := s.findConsumer(ctx, t, name)
 	switch {
@@ -98,13 +98,13 @@ func (s *Server) settleConsumer(ctx context.Context, t *topic.Topic, stream *Str
 }
 
 // consumerNamesOf are those of a stream, sorted, also those that are declared and not served yet.
-func (s *Server) consumerNamesOf(t *topic.Topic) []string {
+func (s *Server) consumerNamesOf(t *topic.Stream) []string {
 	declared := s.state().Subscriptions(t.ID())
 	names := make([]string, 0, len(declared))
 	for _, sub := range declared {
 		names = append(names, sub.Name)
 	}
-	for _, sub := range s.config.Subscriptions().List(t.ID()) {
+	for _, sub := range s.config.Subscriptions().List(t.Key()) {
 		if sub.Ephemeral() {
 			names = append(names, sub.Name())
 		}
@@ -114,15 +114,15 @@ func (s *Server) consumerNamesOf(t *topic.Topic) []string {
 }
 
 // findConsumer is the consumer of that name. One that is about to be served is waited for.
-func (s *Server) findConsumer(ctx context.Context, t *topic.Topic, name string) (found *subscription.Subscription, refusal *Error) {
+func (s *Server) findConsumer(ctx context.Context, t *topic.Stream, name string) (found *subscription.Subscription, refusal *Error) {
 	ctx, cancel := context.WithTimeout(ctx, s.waits.open)
 	defer cancel()
 	subs := s.config.Subscriptions()
 	s.until(ctx, func() bool {
-		if found = subs.Find(t.ID(), name); found != nil {
+		if found = subs.Find(t.Key(), name); found != nil {
 			return true
 		}
-		return s.state().Subscription(t.ID(), name) == nil || !startingUp(subs.WhyNot(t.ID(), name))
+		return s.state().Subscription(t.ID(), name) == nil || !startingUp(subs.WhyNot(t.Key(), name))
 	})
 	switch {
 	case found != nil:
@@ -130,7 +130,7 @@ func (s *Server) findConsumer(ctx context.Context, t *topic.Topic, name string) 
 	case s.state().Subscription(t.ID(), name) == nil:
 		return nil, ErrConsumerNotFound
 	}
-	return nil, consumerOffline(subs.WhyNot(t.ID(), name))
+	return nil, consumerOffline(subs.WhyNot(t.Key(), name))
 }
 
 // startingUp says whether a consumer is not served only for a moment.
@@ -146,11 +146,11 @@ func consumerOffline(why error) *Error {
 	return ErrConsumerOfflineReason.With(why)
 }
 
-func (s *Server) makeConsumer(ctx context.Context, t *topic.Topic, request *ConsumerRequest) (*subscription.Subscription, *Error) {
+func (s *Server) makeConsumer(ctx context.Context, t *topic.Stream, request *ConsumerRequest) (*subscription.Subscription, *Error) {
 	config := &request.Config
 	spec := config.SubscriptionSpec()
 	if config.Durable == "" {
-		made, err := s.config.Subscriptions().Create(t.ID(), config.Name, spec, config.InactiveThreshold)
+		made, err := s.config.Subscriptions().Create(t.Key(), config.Name, spec, config.InactiveThreshold)
 		var notServed *subscription.NotServedError
 		switch {
 		case errors.As(err, &notServed):
@@ -168,7 +168,7 @@ func (s *Server) makeConsumer(ctx context.Context, t *topic.Topic, request *Cons
 }
 
 // changeConsumer brings a consumer that is there to what is asked for, if it may be.
-func (s *Server) changeConsumer(ctx context.Context, t *topic.Topic, stream *StreamConfig, existing *subscription.Subscription, request *ConsumerRequest) (*subscription.Subscription, *Error) {
+func (s *Server) changeConsumer(ctx context.Context, t *topic.Stream, stream *StreamConfig, existing *subscription.Subscription, request *ConsumerRequest) (*subscription.Subscription, *Error) {
 	to := &request.Config
 	from := consumerConfig(existing, stream.Replicas)
 	switch refusal := CheckConsumerUpdate(&from, to); {
@@ -193,23 +193,23 @@ func (s *Server) changeConsumer(ctx context.Context, t *topic.Topic, stream *Str
 }
 
 // served waits until this broker serves a durable consumer as it is declared.
-func (s *Server) served(ctx context.Context, t *topic.Topic, declared *coordination.Subscription) (is *subscription.Subscription, _ *Error) {
+func (s *Server) served(ctx context.Context, t *topic.Stream, declared *coordination.Subscription) (is *subscription.Subscription, _ *Error) {
 	subs := s.config.Subscriptions()
 	want := ConsumerOf(declared.Name, &declared.Spec)
 	served := s.until(ctx, func() bool {
-		if is = subs.Find(t.ID(), declared.Name); is == nil {
-			return !startingUp(subs.WhyNot(t.ID(), declared.Name))
+		if is = subs.Find(t.Key(), declared.Name); is == nil {
+			return !startingUp(subs.WhyNot(t.Key(), declared.Name))
 		}
 		has := ConsumerOf(declared.Name, is.Spec())
 		return !is.Ephemeral() && is.Created().Equal(declared.Created) && has.Equal(&want)
 	})
 	if !served || is == nil {
-		return nil, consumerOffline(subs.WhyNot(t.ID(), declared.Name))
+		return nil, consumerOffline(subs.WhyNot(t.Key(), declared.Name))
 	}
 	return is, nil
 }
 
-func (s *Server) consumerInfo(ctx context.Context, c *call, t *topic.Topic) {
+func (s *Server) consumerInfo(ctx context.Context, c *call, t *topic.Stream) {
 	if !emptyRequest(c.payload) {
 		s.refuse(c, ErrNotEmptyRequest)
 		return
@@ -222,17 +222,17 @@ func (s *Server) consumerInfo(ctx context.Context, c *call, t *topic.Topic) {
 	s.answer(c, ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(t, sub)})
 }
 
-func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Topic) {
+func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Stream) {
 	if !emptyRequest(c.payload) {
 		s.refuse(c, ErrNotEmptyRequest)
 		return
 	}
 	name, subs := string(c.Consumer), s.config.Subscriptions()
-	was := subs.Find(t.ID(), name)
+	was := subs.Find(t.Key(), name)
 	// Who is told that it is gone doesn't find it here any more.
-	gone := func() bool { is := subs.Find(t.ID(), name); return is == nil || is != was }
+	gone := func() bool { is := subs.Find(t.Key(), name); return is == nil || is != was }
 	if was != nil && was.Ephemeral() {
-		subs.Remove(t.ID(), name)
+		subs.Remove(t.Key(), name)
 		s.until(ctx, gone)
 		s.answer(c, DoneResponse{Response: c.Call.Answer(), Success: true})
 		return
@@ -249,7 +249,7 @@ func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Topic) {
 
 // Inactive deletes a durable consumer that set a threshold and that nobody used for so long. It is
 // for subscription.Config, and doesn't wait.
-func (s *Server) Inactive(t *topic.Topic, name string) {
+func (s *Server) Inactive(t *topic.Stream, name string) {
 	s.slow.submit(func() {
 		ctx, cancel := context.WithTimeout(s.ctx, s.waits.answer)
 		defer cancel()
@@ -259,7 +259,7 @@ func (s *Server) Inactive(t *topic.Topic, name string) {
 	}, 0)
 }
 
-func (s *Server) consumerNames(c *call, t *topic.Topic) {
+func (s *Server) consumerNames(c *call, t *topic.Stream) {
 	request, refusal := Decode[PageRequest](c.payload)
 	if refusal != nil {
 		s.refuse(c, refusal)
@@ -269,7 +269,7 @@ func (s *Server) consumerNames(c *call, t *topic.Topic) {
 	s.answer(c, ConsumerNamesResponse{Response: c.Call.Answer(), Paged: paged, Consumers: page})
 }
 
-func (s *Server) consumerList(c *call, t *topic.Topic) {
+func (s *Server) consumerList(c *call, t *topic.Stream) {
 	request, refusal := Decode[PageRequest](c.payload)
 	if refusal != nil {
 		s.refuse(c, refusal)
@@ -278,7 +278,7 @@ func (s *Server) consumerList(c *call, t *topic.Topic) {
 	response := ConsumerListResponse{Response: c.Call.Answer(), Consumers: []*ConsumerInfo{}}
 	var served []*subscription.Subscription
 	for _, name := range s.consumerNamesOf(t) {
-		if sub := s.config.Subscriptions().Find(t.ID(), name); sub != nil {
+		if sub := s.config.Subscriptions().Find(t.Key(), name); sub != nil {
 			served = append(served, sub)
 		} else {
 			response.Missing = append(response.Missing, name) // and not counted, see streamList
@@ -319,10 +319,10 @@ func consumerConfig(sub *subscription.Subscription, replicas int) ConsumerConfig
 }
 
 // describeConsumer is what clients are told of a consumer that is served here.
-func (s *Server) describeConsumer(t *topic.Topic, sub *subscription.Subscription) *ConsumerInfo {
+func (s *Server) describeConsumer(t *topic.Stream, sub *subscription.Subscription) *ConsumerInfo {
 	is, cluster := sub.Info(), s.leads()
 	if !sub.Ephemeral() {
-		cluster = s.cluster(t.ID())
+		cluster = s.cluster(t.ID(), t.Number())
 	}
 	return &ConsumerInfo{
 		Stream: t.Name(), Name: sub.Name(), Created: sub.Created().UTC(), Config: consumerConfig(sub, replicasOf(s.state(), t.Desired())),

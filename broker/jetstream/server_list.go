@@ -10,15 +10,22 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// streams are those that the request asks for, sorted by name, so that pages follow each other.
-func (s *Server) streams(request *PageRequest) []*coordination.Topic {
-	var all []*coordination.Topic
+// listed is a stream in a list.
+type listed struct{ name, key string }
+
+// streams are those that the request asks for, sorted by name, so that pages follow each other. Of a Topic with several
+// shards each is one.
+func (s *Server) streams(request *PageRequest) []listed {
+	var all []listed
 	for t := range s.state().Topics() {
-		if !t.Deleting && mayHave(t, request.Subject) {
-			all = append(all, t)
+		if t.Deleting || !mayHave(t, request.Subject) {
+			continue
+		}
+		for n := range max(t.Spec.Shards, 1) {
+			all = append(all, listed{topic.StreamName(t, n), topic.StreamKey(t.ID, n)})
 		}
 	}
-	slices.SortFunc(all, func(a, b *coordination.Topic) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b listed) int { return strings.Compare(a.name, b.name) })
 	return all
 }
 
@@ -36,7 +43,7 @@ func (s *Server) streamNames(c *call) {
 	page, paged := Page(s.streams(&request), request.Offset, NamesPage)
 	names := make([]string, 0, len(page))
 	for _, t := range page {
-		names = append(names, t.Name)
+		names = append(names, t.name)
 	}
 	s.answer(c, StreamNamesResponse{Response: c.Call.Answer(), Paged: paged, Streams: names})
 }
@@ -51,22 +58,22 @@ func (s *Server) streamList(ctx context.Context, c *call) {
 		return
 	}
 	response := StreamListResponse{Response: c.Call.Answer(), Streams: []*StreamInfo{}}
-	var served []*topic.Topic
-	for _, desired := range s.streams(&request) {
-		if t := s.topics.ByID(desired.ID); t != nil && s.reachable(t) {
+	var served []*topic.Stream
+	for _, one := range s.streams(&request) {
+		if t := s.topics.StreamByKey(one.key); t != nil && s.reachable(t) {
 			served = append(served, t)
 		} else {
-			response.Missing = append(response.Missing, desired.Name)
+			response.Missing = append(response.Missing, one.name)
 		}
 	}
 	page, paged := Page(served, request.Offset, ListPage)
 	known := make(map[string]*StreamInfo, len(page))
 	elsewhere := make(map[string][]string)
 	for _, t := range page {
-		if info := s.describeLed(t.ID()); info != nil {
-			known[t.ID()] = info
+		if info := s.describeLed(t.Key()); info != nil {
+			known[t.Key()] = info
 		} else if leader := t.Leader(); leader != s.config.Self {
-			elsewhere[leader] = append(elsewhere[leader], t.ID())
+			elsewhere[leader] = append(elsewhere[leader], t.Key())
 		}
 	}
 	if len(elsewhere) > 0 {
@@ -74,7 +81,7 @@ func (s *Server) streamList(ctx context.Context, c *call) {
 	}
 	size, silent := 0, 0
 	for _, t := range page {
-		info := known[t.ID()]
+		info := known[t.Key()]
 		if info == nil {
 			response.Missing = append(response.Missing, t.Name())
 			silent++
@@ -91,7 +98,7 @@ func (s *Server) streamList(ctx context.Context, c *call) {
 }
 
 // reachable says whether a stream is led by a broker that is here, so that it may be asked.
-func (s *Server) reachable(t *topic.Topic) bool {
+func (s *Server) reachable(t *topic.Stream) bool {
 	leader := t.Leader()
 	if leader == s.config.Self {
 		return t.Shard() != nil
@@ -114,7 +121,7 @@ func (u *usage) add(other usage) {
 
 func (s *Server) ownUsage() (u usage) {
 	subs := s.config.Subscriptions()
-	for _, t := range s.topics.Topics() {
+	for _, t := range s.topics.Streams() {
 		shard := t.Shard()
 		if shard == nil {
 			continue
@@ -125,7 +132,7 @@ func (s *Server) ownUsage() (u usage) {
 		} else {
 			u.Storage += bytes
 		}
-		for _, sub := range subs.List(t.ID()) {
+		for _, sub := range subs.List(t.Key()) {
 			if sub.Ephemeral() {
 				u.Ephemerals++
 			}
@@ -174,9 +181,9 @@ func (i *StreamInfo) size() int {
 	return size
 }
 
-// describeLed describes the stream of that id if it is led here.
-func (s *Server) describeLed(id string) *StreamInfo {
-	t := s.topics.ByID(id)
+// describeLed describes the stream of that key if it is led here.
+func (s *Server) describeLed(key string) *StreamInfo {
+	t := s.topics.StreamByKey(key)
 	if t == nil {
 		return nil
 	}

@@ -60,7 +60,7 @@ func (s *Server) getMessage(c *call, shard *topic.Shard) {
 }
 
 // deleteMessage refuses: there are no holes in logs yet.
-func (s *Server) deleteMessage(c *call, t *topic.Topic) {
+func (s *Server) deleteMessage(c *call, t *topic.Stream) {
 	request, refusal := Decode[MessageDeleteRequest](c.payload)
 	switch {
 	case emptyRequest(c.payload):
@@ -77,7 +77,7 @@ func (s *Server) deleteMessage(c *call, t *topic.Topic) {
 }
 
 // directGet answers with the message itself.
-func (s *Server) directGet(c *call, t *topic.Topic, shard *topic.Shard) {
+func (s *Server) directGet(c *call, t *topic.Stream, shard *topic.Shard) {
 	if !t.Desired().Spec.Stream.AllowDirect {
 		s.refuse(c, ErrStreamNotFound) // nobody is there to be asked
 		return

@@ -8,10 +8,10 @@ import (
 // consumerFor finds who is to take a pull or an ack. Nil: it was handed on, or there is nobody; then
 // whoever waits for an answer is told so, as where nobody subscribes to what it asks.
 func (s *Server) consumerFor(m *protocol.Message, stream, consumer []byte, forwarded bool) *subscription.Subscription {
-	if t := s.topics.Topic(string(stream)); t != nil {
+	if t := s.topics.Stream(string(stream)); t != nil {
 		leader := t.Leader()
 		if leader == s.config.Self {
-			if sub := s.config.Subscriptions().Find(t.ID(), string(consumer)); sub != nil {
+			if sub := s.config.Subscriptions().Find(t.Key(), string(consumer)); sub != nil {
 				return sub
 			}
 		} else if !forwarded && s.handOn(leader, m) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"time"
 
@@ -92,7 +93,7 @@ func (s *Server) sameStream(ctx context.Context, config *StreamConfig) *coordina
 // answerCreated has the client told once the stream is served, by the broker that serves it.
 func (s *Server) answerCreated(ctx context.Context, c *call, id string) {
 	done := s.until(ctx, func() bool {
-		t := s.topics.ByID(id)
+		t := s.topics.StreamByKey(id)
 		if t == nil {
 			return false
 		}
@@ -114,19 +115,23 @@ func (s *Server) answerCreated(ctx context.Context, c *call, id string) {
 		return
 	}
 	why := "no broker has been given it yet"
-	if t := s.topics.ByID(id); t != nil && t.WhyNot() != nil {
+	if t := s.topics.StreamByKey(id); t != nil && t.WhyNot() != nil {
 		why = t.WhyNot().Error()
 	}
 	s.refuse(c, ErrStreamOfflineReason.With("stream "+string(c.Stream)+" was made, but is not served yet: "+why))
 }
 
-func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Topic) {
+func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Stream) {
 	to, refusal := streamRequest(c)
 	if refusal != nil {
 		s.refuse(c, refusal)
 		return
 	}
 	desired := t.Desired()
+	if desired.Spec.Shards > 1 {
+		s.refuse(c, ErrStreamUpdate.With(fmt.Sprintf("stream %s is one of the %d shards of topic %s, and can't be changed on its own (change the topic)", t.Name(), desired.Spec.Shards, desired.Name)))
+		return
+	}
 	from := s.streamOf(desired)
 	if refusal := CheckStreamUpdate(&from, to); refusal != nil {
 		s.refuse(c, refusal)
@@ -148,7 +153,7 @@ func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Topic) {
 	// What is answered is what holds, so it is not answered before it does.
 	var shard *topic.Shard
 	holds := s.until(ctx, func() bool {
-		if t = s.topics.ByID(updated.ID); t == nil || t.Desired().Revision < updated.Revision {
+		if t = s.topics.StreamByKey(updated.ID); t == nil || t.Desired().Revision < updated.Revision {
 			return false
 		}
 		shard = t.Shard()
@@ -195,7 +200,7 @@ func (s *Server) deleteStream(ctx context.Context, c *call) {
 	s.answer(c, DoneResponse{Response: c.Call.Answer(), Success: true})
 }
 
-func (s *Server) streamInfo(c *call, t *topic.Topic, shard *topic.Shard) {
+func (s *Server) streamInfo(c *call, t *topic.Stream, shard *topic.Shard) {
 	request, refusal := Decode[StreamInfoRequest](c.payload)
 	switch {
 	case refusal != nil:
@@ -207,7 +212,7 @@ func (s *Server) streamInfo(c *call, t *topic.Topic, shard *topic.Shard) {
 	}
 }
 
-func (s *Server) purgeStream(ctx context.Context, c *call, t *topic.Topic, shard *topic.Shard) {
+func (s *Server) purgeStream(ctx context.Context, c *call, t *topic.Stream, shard *topic.Shard) {
 	request, refusal := Decode[PurgeRequest](c.payload)
 	if refusal == nil {
 		refusal = request.Check()
@@ -240,7 +245,7 @@ func (s *Server) purgeStream(ctx context.Context, c *call, t *topic.Topic, shard
 }
 
 // describeStream is what clients are told of a stream that is led here.
-func (s *Server) describeStream(t *topic.Topic, shard *topic.Shard) *StreamInfo {
+func (s *Server) describeStream(t *topic.Stream, shard *topic.Shard) *StreamInfo {
 	desired, is := t.Desired(), shard.Info()
 	state := StreamState{
 		Messages: is.Messages, Bytes: uint64(max(is.Bytes, 0)),
@@ -250,8 +255,10 @@ func (s *Server) describeStream(t *topic.Topic, shard *topic.Shard) *StreamInfo 
 	if is.Last == 0 {
 		state.FirstSeq = 0 // as nats-server has it of a stream that never had anything
 	}
+	config := s.streamOf(desired)
+	config.Name = t.Name()
 	return &StreamInfo{
-		Config: s.streamOf(desired), Created: desired.Created.UTC(), State: state,
-		Cluster: s.cluster(desired.ID), TimeStamp: time.Now().UTC(),
+		Config: config, Created: desired.Created.UTC(), State: state,
+		Cluster: s.cluster(desired.ID, t.Number()), TimeStamp: time.Now().UTC(),
 	}
 }

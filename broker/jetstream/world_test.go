@@ -85,8 +85,8 @@ func newWorld(t *testing.T, brokers int) *world {
 		must(t, err)
 		n.subscriptions = subscription.New(subscription.Config{
 			Self: n.id, Topics: n.topics,
-			Outlet:   func(of *topic.Topic, name string) subscription.Outlet { return n.Outlet(of, name) },
-			Inactive: func(of *topic.Topic, name string) { n.Inactive(of, name) },
+			Outlet:   func(of *topic.Stream, name string) subscription.Outlet { return n.Outlet(of, name) },
+			Inactive: func(of *topic.Stream, name string) { n.Inactive(of, name) },
 		})
 		n.Server = NewServer(ServerConfig{
 			Self: n.id, Name: "name-" + n.id, Cluster: "test", Hub: n, Topics: n.topics, Store: w,

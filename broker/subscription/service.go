@@ -19,11 +19,11 @@ import (
 type Config struct {
 	Self   string // id of this broker
 	Topics *topic.Service
-	Outlet func(t *topic.Topic, name string) Outlet
+	Outlet func(t *topic.Stream, name string) Outlet
 	Logger *slog.Logger
 	// Inactive is told of a durable Subscription that nobody used for as long as its spec allows; who
 	// made it may delete it. It must not block. It may be nil.
-	Inactive func(t *topic.Topic, name string)
+	Inactive func(t *topic.Stream, name string)
 }
 
 // Service serves the Subscriptions of the shards that this broker leads.
@@ -36,7 +36,7 @@ type Service struct {
 
 	mu      sync.Mutex
 	state   desires
-	keepers map[string]*keeper // by id of the Topic
+	keepers map[string]*keeper // by key of the shard
 	closed  bool
 
 	telling sync.Mutex // after all other locks
@@ -67,7 +67,7 @@ func (s *Service) at(now int64) time.Time {
 	return time.Unix(0, now)
 }
 
-func (s *Service) outlet(t *topic.Topic, name string) Outlet { return s.config.Outlet(t, name) }
+func (s *Service) outlet(t *topic.Stream, name string) Outlet { return s.config.Outlet(t, name) }
 
 // news wakes those who Wait.
 func (s *Service) news() {
@@ -114,8 +114,10 @@ func (s *Service) follow(state desires, changes coordination.Changes) {
 		if of == nil {
 			of = c.Before
 		}
-		if k := s.keeper(of.Topic); k != nil {
-			k.tell(of.Name, false)
+		for n := range topic.MaxShards {
+			if k := s.keeper(topic.StreamKey(of.Topic, n)); k != nil {
+				k.tell(of.Name, false)
+			}
 		}
 	}
 }
@@ -130,21 +132,24 @@ func (s *Service) every() []*keeper {
 // ShardChanged begins to serve the Subscriptions of a shard, or ends it: then nothing of the shard
 // is used any more when it returns.
 func (s *Service) ShardChanged(shard *topic.Shard, open bool) {
-	t := shard.Topic()
+	t := shard.Stream()
 	if !open {
-		s.leave(t.ID(), shard)
+		s.leave(t.Key(), shard)
 		return
 	}
-	s.lead(&place{Source: shard, topic: t, topicID: t.ID(), name: t.Name()})
+	s.lead(&place{Source: shard, topic: t, topicID: t.ID(), key: t.Key(), name: t.Name()})
 }
 
 // lead begins to serve a shard.
 func (s *Service) lead(p *place) {
+	if p.key == "" {
+		p.key = p.topicID
+	}
 	k := newKeeper(s, p)
 	s.mu.Lock()
-	before := s.keepers[p.topicID]
+	before := s.keepers[p.key]
 	if !s.closed {
-		s.keepers[p.topicID] = k
+		s.keepers[p.key] = k
 	}
 	closed := s.closed
 	s.mu.Unlock()
@@ -157,11 +162,11 @@ func (s *Service) lead(p *place) {
 }
 
 // leave ends serving a shard.
-func (s *Service) leave(topicID string, source Source) {
+func (s *Service) leave(key string, source Source) {
 	s.mu.Lock()
-	k := s.keepers[topicID]
+	k := s.keepers[key]
 	if k != nil && k.place.Source == source {
-		delete(s.keepers, topicID)
+		delete(s.keepers, key)
 	} else {
 		k = nil
 	}
@@ -172,18 +177,18 @@ func (s *Service) leave(topicID string, source Source) {
 	}
 }
 
-func (s *Service) keeper(topicID string) *keeper {
+func (s *Service) keeper(key string) *keeper {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.keepers[topicID]
+	return s.keepers[key]
 }
 
 // find is the Subscription of that name, or why it is not served.
-func (s *Service) find(topicID, name string) (*Subscription, *NotServedError) {
+func (s *Service) find(key, name string) (*Subscription, *NotServedError) {
 	s.mu.Lock()
-	k, closed := s.keepers[topicID], s.closed
+	k, closed := s.keepers[key], s.closed
 	s.mu.Unlock()
-	not := &NotServedError{Topic: topicID, Name: name}
+	not := &NotServedError{Topic: key, Name: name}
 	switch {
 	case closed:
 		not.Reason, not.Why = Closing, "this broker is stopping; another one, or this one later, will serve it"
@@ -214,9 +219,9 @@ func (s *Service) find(topicID, name string) (*Subscription, *NotServedError) {
 
 // Find is the Subscription of that name if it is served here, or nil; WhyNot says why.
 // It is asked for every ack and pull, so it allocates nothing.
-func (s *Service) Find(topicID, name string) *Subscription {
+func (s *Service) Find(key, name string) *Subscription {
 	s.mu.Lock()
-	k, closed := s.keepers[topicID], s.closed
+	k, closed := s.keepers[key], s.closed
 	s.mu.Unlock()
 	if k == nil || closed {
 		return nil
@@ -230,8 +235,8 @@ func (s *Service) Find(topicID, name string) *Subscription {
 }
 
 // WhyNot says why a Subscription is not served here: a *NotServedError. It is nil if it is served here.
-func (s *Service) WhyNot(topicID, name string) error {
-	if _, not := s.find(topicID, name); not != nil {
+func (s *Service) WhyNot(key, name string) error {
+	if _, not := s.find(key, name); not != nil {
 		return not
 	}
 	return nil
@@ -239,12 +244,12 @@ func (s *Service) WhyNot(topicID, name string) error {
 
 // Wait is Find that waits until the Subscription is served here, or can't be, or ctx ends. A Subscription
 // is served once where it starts is safe on the disk.
-func (s *Service) Wait(ctx context.Context, topicID, name string) (*Subscription, error) {
+func (s *Service) Wait(ctx context.Context, key, name string) (*Subscription, error) {
 	for {
 		s.telling.Lock()
 		changed := s.changed
 		s.telling.Unlock()
-		found, not := s.find(topicID, name)
+		found, not := s.find(key, name)
 		switch {
 		case not == nil:
 			return found, nil
@@ -260,8 +265,8 @@ func (s *Service) Wait(ctx context.Context, topicID, name string) (*Subscription
 }
 
 // List are those of a Topic that are served here, sorted by name.
-func (s *Service) List(topicID string) []*Subscription {
-	k := s.keeper(topicID)
+func (s *Service) List(key string) []*Subscription {
+	k := s.keeper(key)
 	if k == nil {
 		return nil
 	}
@@ -279,17 +284,17 @@ func (s *Service) List(topicID string) []*Subscription {
 
 // Create makes a Subscription in this broker's memory only: it is gone with the process, when the
 // shard is led elsewhere, and when nobody has used it for as long as inactive says; 0: that doesn't matter.
-func (s *Service) Create(topicID, name string, spec coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
-	k := s.keeper(topicID)
+func (s *Service) Create(key, name string, spec coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
+	k := s.keeper(key)
 	if k == nil {
-		return nil, &NotServedError{Topic: topicID, Name: name, Reason: NoShard, Why: "its topic is not led by this broker"}
+		return nil, &NotServedError{Topic: key, Name: name, Reason: NoShard, Why: "its topic is not led by this broker"}
 	}
 	return k.create(name, &spec, inactive)
 }
 
 // Remove ends a Subscription that Create made.
-func (s *Service) Remove(topicID, name string) {
-	k := s.keeper(topicID)
+func (s *Service) Remove(key, name string) {
+	k := s.keeper(key)
 	if k == nil {
 		return
 	}

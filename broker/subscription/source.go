@@ -27,9 +27,10 @@ var _ Source = (*topic.Shard)(nil)
 // place is the shard that a keeper keeps.
 type place struct {
 	Source
-	topic   *topic.Topic // nil in tests
+	topic   *topic.Stream // nil in tests
 	topicID string
-	name    string         // of the Topic
+	key     string         // of the shard
+	name    string         // of the stream
 	weaker  log.Durability // in tests: than Synced
 }
 

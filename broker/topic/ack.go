@@ -242,7 +242,7 @@ func (a *acker) round() bool {
 
 func (a *acker) answer(p *pending) {
 	s := p.shard
-	face, name := a.service.config.Face, s.topic.name
+	face, name := a.service.config.Face, s.stream.name
 	for i := range p.answers {
 		switch an := &p.answers[i]; {
 		case p.err != nil:
@@ -321,13 +321,13 @@ func (s *Shard) failure() error {
 // fail has the log closed and opened again, if the disk works. mu is held.
 func (s *Shard) fail(err error) {
 	if s.failed.CompareAndSwap(nil, &err) && s.service.config.Disk.Failed() == nil && !s.service.closing.Load() {
-		s.service.stumble(s.slot, "append", err)
+		s.service.stumble(s.stream, "append", err)
 	}
 }
 
 // waitRoom blocks while a publisher to t is to wait.
 func (s *Service) waitRoom(t *Topic) {
-	for _, p := range t.slots {
+	for _, p := range t.streams {
 		if shard := p.shard.Load(); shard != nil {
 			_ = shard.data.WaitRoom(s.ctx) // what is wrong with the disk is told to who publishes
 			break                          // all logs are on one disk

@@ -44,7 +44,7 @@ func (s *Service) carer() {
 		case <-timer.C:
 		}
 		for _, t := range s.Topics() {
-			for _, p := range t.slots {
+			for _, p := range t.streams {
 				if s.ctx.Err() != nil {
 					return
 				}
@@ -56,7 +56,7 @@ func (s *Service) carer() {
 }
 
 // careFor sees to the logs of one shard. They may be closed meanwhile.
-func (s *Service) careFor(ctx context.Context, p *slot, pace *log.Pace) {
+func (s *Service) careFor(ctx context.Context, p *Stream, pace *log.Pace) {
 	open := p.opened.Load()
 	if open == nil {
 		return
@@ -71,7 +71,7 @@ func (s *Service) careFor(ctx context.Context, p *slot, pace *log.Pace) {
 		if len(report.Damaged) > 0 {
 			s.care.damages.Add(uint64(len(report.Damaged)))
 			first := report.Damaged[0]
-			s.log.Error("a Topic's log is damaged", "topic", p.String(), "log", l.Name(), "damages", len(report.Damaged), "first", first.Error())
+			s.log.Error("a Topic's log is damaged", "topic", p.Name(), "log", l.Name(), "damages", len(report.Damaged), "first", first.Error())
 			s.harmed(p, fmt.Sprintf("damage was found in its log: %v", &first))
 			return
 		}
@@ -84,8 +84,8 @@ func (s *Service) careFor(ctx context.Context, p *slot, pace *log.Pace) {
 	s.care.saved.Add(uint64(max(saved, 0)))
 }
 
-func (s *Service) careFailed(p *slot, doing string, err error) {
+func (s *Service) careFailed(p *Stream, doing string, err error) {
 	if s.ctx.Err() == nil && !errors.Is(err, log.ErrClosed) {
-		s.log.Warn("a Topic's log at rest can't be cared for; it is tried again in the next round", "topic", p.String(), "doing", doing, "error", err)
+		s.log.Warn("a Topic's log at rest can't be cared for; it is tried again in the next round", "topic", p.Name(), "doing", doing, "error", err)
 	}
 }

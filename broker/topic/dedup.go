@@ -135,12 +135,12 @@ func (s *Shard) rememberIDs(v *view) error {
 	err := s.eachID(from, end, remember)
 	for damage, ok := errors.AsType[*log.CorruptError](err); ok && damage.Next > from; damage, ok = errors.AsType[*log.CorruptError](err) {
 		// Of ids that can't be read a second message is kept: better than refusing all.
-		s.service.log.Warn("message ids can't be read; a message that comes again with one is kept twice", "topic", s.topic.name, "error", damage)
+		s.service.log.Warn("message ids can't be read; a message that comes again with one is kept twice", "topic", s.stream.name, "error", damage)
 		from = damage.Next
 		err = s.eachID(from, end, remember)
 	}
 	if forgotten > 0 {
-		s.service.log.Warn("not all message ids of the deduplication window could be remembered", "topic", s.topic.name, "forgotten", forgotten, "kept", s.ids.n)
+		s.service.log.Warn("not all message ids of the deduplication window could be remembered", "topic", s.stream.name, "forgotten", forgotten, "kept", s.ids.n)
 	}
 	s.marked = err != nil || s.ids.n+forgotten > 0
 	return err

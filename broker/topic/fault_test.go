@@ -331,7 +331,7 @@ func TestPublishersAreHeldUpWhileAnswersPileUp(t *testing.T) {
 		close(waited)
 	}()
 	n.service.acker.unanswered.Add(maxUnanswered)
-	topic.slots[0].take([]protocol.Message{message("orders.a", "r2", "over a link")}, true)
+	topic.streams[0].take([]protocol.Message{message("orders.a", "r2", "over a link")}, true)
 	n.expect(n.hub.answer(t, "r2"), "no: topic orders: not kept: the disk is behind: too much waits to be written; publish more slowly")
 	select {
 	case <-waited:

@@ -57,7 +57,7 @@ func (s *Service) keeper() {
 const expireTicks = 64
 
 func (s *Shard) expireIDs(now time.Time) {
-	window := s.slot.view.Load().window
+	window := s.stream.view.Load().window
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ids.n > 0 {
@@ -66,7 +66,7 @@ func (s *Shard) expireIDs(now time.Time) {
 }
 
 func (s *Shard) isDue(now time.Time) bool {
-	policy := s.slot.view.Load().retention
+	policy := s.stream.view.Load().retention
 	if due := s.kept.due.Load(); due == 0 || policy.Age > 0 && now.UnixNano() >= due {
 		return true
 	}
@@ -75,12 +75,12 @@ func (s *Shard) isDue(now time.Time) bool {
 
 // retain lets go of what is older, or more, than is to be kept. It is the keeper's.
 func (s *Shard) retain(now time.Time) {
-	policy := s.slot.view.Load().retention
+	policy := s.stream.view.Load().retention
 	s.kept.seen.Store(s.high.Load())
 	s.kept.due.Store(now.Add(time.Hour).UnixNano())
 	if err := s.applyRetention(now, policy); err != nil && !errors.Is(err, log.ErrClosed) {
 		s.kept.due.Store(now.Add(lastRetry).UnixNano())
-		s.service.log.Warn("old records of a Topic could not be let go", "topic", s.topic.name, "error", err)
+		s.service.log.Warn("old records of a Topic could not be let go", "topic", s.stream.name, "error", err)
 	}
 }
 
@@ -140,7 +140,7 @@ func (s *Shard) Purge(ctx context.Context, below uint64) (purged uint64, err err
 	}
 	now, err := s.data.Trim(below)
 	if err != nil {
-		return 0, &StoreError{s.topic.name, err}
+		return 0, &StoreError{s.stream.name, err}
 	}
 	if now = s.show(now); now <= start {
 		return 0, nil

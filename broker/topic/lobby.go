@@ -19,7 +19,7 @@ type lobby struct {
 
 // mayWait says whether messages for a shard that is not open are to wait for it. Those that came over a
 // link were sent by a broker that takes this one for the leader.
-func (p *slot) mayWait(v *view, forwarded bool) bool {
+func (p *Stream) mayWait(v *view, forwarded bool) bool {
 	s := p.topic.service
 	if v.follow && time.Now().UnixNano()-p.demoted.Load() < int64(lobbyTime) {
 		return false // they were sent by one that doesn't know yet that this broker leads no more
@@ -29,7 +29,7 @@ func (p *slot) mayWait(v *view, forwarded bool) bool {
 }
 
 // wait has messages wait. If it says no, the shard is open by now, or will not be soon, or there is no room.
-func (p *slot) wait(messages []protocol.Message, forwarded bool) bool {
+func (p *Stream) wait(messages []protocol.Message, forwarded bool) bool {
 	l, s := &p.lobby, p.topic.service
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +60,7 @@ func (p *slot) wait(messages []protocol.Message, forwarded bool) bool {
 }
 
 // clear returns who waits, and forgets them. mu is held.
-func (l *lobby) clear(p *slot) []protocol.Message {
+func (l *lobby) clear(p *Stream) []protocol.Message {
 	messages, s := l.messages, p.topic.service
 	s.counts.lobbies.Add(-int64(l.bytes))
 	l.messages, l.bytes = nil, 0
@@ -71,7 +71,7 @@ func (l *lobby) clear(p *slot) []protocol.Message {
 }
 
 // welcome lets messages in: first those that waited, since they came first.
-func (p *slot) welcome(shard *Shard, v *view) {
+func (p *Stream) welcome(shard *Shard, v *view) {
 	p.lobby.mu.Lock()
 	defer p.lobby.mu.Unlock()
 	if messages := p.lobby.clear(p); len(messages) > 0 {
@@ -85,7 +85,7 @@ func (p *slot) welcome(shard *Shard, v *view) {
 }
 
 // turnAway refuses those who wait since before a time.
-func (p *slot) turnAway(before time.Time) {
+func (p *Stream) turnAway(before time.Time) {
 	p.lobby.mu.Lock()
 	defer p.lobby.mu.Unlock()
 	if len(p.lobby.messages) == 0 || p.lobby.since.After(before) {
@@ -98,7 +98,7 @@ func (p *slot) turnAway(before time.Time) {
 
 // turnAway refuses those who wait since before a time, for whatever shard.
 func (s *Service) turnAway(before time.Time) {
-	var waiting []*slot
+	var waiting []*Stream
 	s.openMu.Lock()
 	for p := range s.lobbies {
 		waiting = append(waiting, p)

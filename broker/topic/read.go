@@ -67,7 +67,7 @@ func (o *timeOf) at(s *Shard, offset uint64) time.Time {
 // Get reads the record at an offset. A *NoRecordError says that there is none. It may read the disk.
 func (s *Shard) Get(offset uint64) (log.Record, error) {
 	if start, end := s.Offsets(); offset < start || offset >= end {
-		return log.Record{}, &NoRecordError{Topic: s.topic.name, Offset: offset}
+		return log.Record{}, &NoRecordError{Topic: s.stream.name, Offset: offset}
 	}
 	c := s.data.NewCursor(offset)
 	v, err := c.Read(1)
@@ -86,13 +86,13 @@ func (s *Shard) Get(offset uint64) (log.Record, error) {
 			return log.Record{}, it.Err()
 		}
 	}
-	return log.Record{}, &NoRecordError{Topic: s.topic.name, Offset: offset}
+	return log.Record{}, &NoRecordError{Topic: s.stream.name, Offset: offset}
 }
 
 // unreadable is the error for an offset that was there a moment ago.
 func (s *Shard) unreadable(offset uint64, err error) error {
 	if _, ok := errors.AsType[*log.RangeError](err); ok {
-		return &NoRecordError{Topic: s.topic.name, Offset: offset}
+		return &NoRecordError{Topic: s.stream.name, Offset: offset}
 	}
 	return err
 }
@@ -132,9 +132,9 @@ func (s *Shard) NextFor(pattern string, from uint64) (log.Record, error) {
 	case found.Offset > 0:
 		return found, nil
 	case !done:
-		return log.Record{}, &ScanError{Topic: s.topic.name, Subject: pattern, Bytes: scanBytes}
+		return log.Record{}, &ScanError{Topic: s.stream.name, Subject: pattern, Bytes: scanBytes}
 	}
-	return log.Record{}, &NoRecordError{Topic: s.topic.name, Offset: from, Subject: pattern}
+	return log.Record{}, &NoRecordError{Topic: s.stream.name, Offset: from, Subject: pattern}
 }
 
 // LastFor reads the last record whose subject matches a pattern: from the end backwards, in ever larger
@@ -170,14 +170,14 @@ func (s *Shard) LastFor(pattern string) (log.Record, error) {
 			return log.Record{}, damage
 		}
 		if budget -= read; !done || budget <= 0 && last == 0 {
-			return log.Record{}, &ScanError{Topic: s.topic.name, Subject: pattern, Bytes: scanBytes}
+			return log.Record{}, &ScanError{Topic: s.stream.name, Subject: pattern, Bytes: scanBytes}
 		}
 		if last > 0 {
 			return s.Get(last)
 		}
 		to = from
 	}
-	return log.Record{}, &NoRecordError{Topic: s.topic.name, Offset: start, Subject: pattern}
+	return log.Record{}, &NoRecordError{Topic: s.stream.name, Offset: start, Subject: pattern}
 }
 
 // scan calls f with the records from from up to, not including, end, until it says no. done says that the

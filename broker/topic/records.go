@@ -79,10 +79,10 @@ func (e *NotAfterError) Error() string {
 // judgeAfter says why a message can't be kept behind the one with that id, or nothing. mu is held.
 func (s *Shard) judgeAfter(v *view, id []byte) error {
 	if v.window <= 0 {
-		return &UnsupportedConditionError{Topic: s.topic.name, Condition: "publishing after a message id", Why: "the topic has no deduplication window, so ids are not remembered"}
+		return &UnsupportedConditionError{Topic: s.stream.name, Condition: "publishing after a message id", Why: "the topic has no deduplication window, so ids are not remembered"}
 	}
 	if _, ok := s.ids.find(hashID(id)); !ok {
-		return &NotAfterError{Topic: s.topic.name, ID: string(id)}
+		return &NotAfterError{Topic: s.stream.name, ID: string(id)}
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (s *Shard) judgeRecords(in *intake, v *view, m *protocol.Message, c *Condit
 		return false
 	}
 	if why := checkRecords(m.Data[m.Header:], c.Records, v.maxMessage); why != "" {
-		in.refuse(s.slot, v, m.Reply, &RecordsError{Topic: s.topic.name, Why: why})
+		in.refuse(s.stream, v, m.Reply, &RecordsError{Topic: s.stream.name, Why: why})
 		return false
 	}
 	return true

@@ -21,7 +21,7 @@ func (s *Shard) Pin(start, high uint64) (*Pin, error) {
 	if hold.Offset() > start || high > end || start > high {
 		begin := hold.Offset()
 		hold.Release()
-		return nil, &OffsetError{Topic: s.topic.name, Offset: start, Start: begin, High: end}
+		return nil, &OffsetError{Topic: s.stream.name, Offset: start, Start: begin, High: end}
 	}
 	return &Pin{s, hold, start, high}, nil
 }

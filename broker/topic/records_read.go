@@ -68,7 +68,7 @@ func (r *RecordReader) Read(s *Shard, q RecordsQuery, dst []byte) ([]byte, Recor
 	}
 	got := Records{First: q.Offset, Next: q.Offset, High: high}
 	if q.Offset < start || q.Offset > high {
-		return dst, got, &OffsetError{Topic: s.topic.name, Offset: q.Offset, Start: start, High: high}
+		return dst, got, &OffsetError{Topic: s.stream.name, Offset: q.Offset, Start: start, High: high}
 	}
 	g := gathering{RecordsQuery: q, Records: got, begin: len(dst), dst: dst, entry: r.entry[:0]}
 	c := s.data.NewCursor(q.Offset)
@@ -81,9 +81,9 @@ func (r *RecordReader) Read(s *Shard, q RecordsQuery, dst []byte) ([]byte, Recor
 	switch e := err.(type) {
 	case nil:
 	case *log.RangeError: // retention was faster
-		err = &OffsetError{Topic: s.topic.name, Offset: e.Asked, Start: e.Start, High: high}
+		err = &OffsetError{Topic: s.stream.name, Offset: e.Asked, Start: e.Start, High: high}
 	case *RecordSizeError:
-		e.Topic = s.topic.name
+		e.Topic = s.stream.name
 	}
 	if g.Count > 0 { // what is wrong is told to who goes on there
 		return g.dst, g.Records, nil

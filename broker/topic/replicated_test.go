@@ -166,7 +166,7 @@ func (c *cluster) copies() (all [][]string) {
 			continue
 		}
 		var one []string
-		if p := n.service.Topic("orders").slots[0]; p.logs != nil {
+		if p := n.service.Topic("orders").streams[0]; p.logs != nil {
 			cursor := p.logs.parts[replication.Data].NewCursor(1)
 			for {
 				v, err := cursor.Read(64 << 10)
@@ -341,8 +341,8 @@ func TestADamagedCopyIsFetchedAnew(t *testing.T) {
 	for i := range 300 { // more than a segment
 		a.expect(a.ask("orders.a", fmt.Sprintf("%d %0100d", i, i)), fmt.Sprintf("orders@%d", i+1))
 	}
-	spoil := func(n *site) *slot {
-		p := n.service.Topic("orders").slots[0]
+	spoil := func(n *site) *Stream {
+		p := n.service.Topic("orders").streams[0]
 		segments, err := n.fs.List("data/shards/id-orders-0")
 		if err != nil {
 			t.Fatal(err)

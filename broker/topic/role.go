@@ -19,7 +19,7 @@ type logs struct {
 }
 
 // work brings what this broker does for a shard in line with its view. It is called by one worker at a time.
-func (s *Service) work(p *slot, idle bool) {
+func (s *Service) work(p *Stream, idle bool) {
 	v := p.view.Load()
 	if trouble := p.trouble.Load(); trouble != nil && time.Now().Before(trouble.again) && (v.lead || v.follow) {
 		return // the keeper comes back to it
@@ -29,7 +29,7 @@ func (s *Service) work(p *slot, idle bool) {
 			return // until the broker is restarted; what it holds can be read
 		}
 		if err := s.release(p, &LeadershipLostError{Topic: p.topic.name, Why: "its log failed"}); err != nil {
-			s.log.Warn("a log that failed was not closed as it should be", "topic", p.String(), "error", err)
+			s.log.Warn("a log that failed was not closed as it should be", "topic", p.Name(), "error", err)
 		}
 	}
 	if harm := p.harm.Swap(nil); harm != nil {
@@ -59,7 +59,7 @@ func (s *Service) work(p *slot, idle bool) {
 }
 
 // lead opens the logs if need be, and takes publishes.
-func (s *Service) lead(p *slot, v *view, idle bool) error {
+func (s *Service) lead(p *Stream, v *view, idle bool) error {
 	if shard := p.shard.Load(); shard != nil && shard.durability != v.durability && len(v.shard.Replicas) > 1 {
 		// Followers confirm by the durability that they were told when they asked.
 		_ = s.closeShard(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: "its durability was changed"}) // it closes no log
@@ -102,7 +102,7 @@ func (s *Service) lead(p *slot, v *view, idle bool) error {
 }
 
 // follow opens the logs if need be, and has the leader's batches brought to them.
-func (s *Service) follow(p *slot, v *view) error {
+func (s *Service) follow(p *Stream, v *view) error {
 	s.demote(p, v)
 	if p.followed != v.durability {
 		s.unfollow(p)
@@ -147,7 +147,7 @@ func (l *logs) mayHoldIDs(v *view) error {
 	return data.SetSpec(v.keptSpec(false), v.epoch)
 }
 
-func (s *Service) unfollow(p *slot) {
+func (s *Service) unfollow(p *Stream) {
 	if p.following == nil {
 		return
 	}
@@ -161,7 +161,7 @@ func (s *Service) unfollow(p *slot) {
 }
 
 // demote ends leading the shard, and keeps its logs open. Who waits for an answer is told that it isn't known.
-func (s *Service) demote(p *slot, v *view) {
+func (s *Service) demote(p *Stream, v *view) {
 	shard := p.shard.Load()
 	if shard == nil {
 		return
@@ -175,7 +175,7 @@ func (s *Service) demote(p *slot, v *view) {
 }
 
 // release ends whatever this broker does for the shard and closes its logs.
-func (s *Service) release(p *slot, why error) error {
+func (s *Service) release(p *Stream, why error) error {
 	s.unfollow(p)
 	if shard := p.shard.Load(); shard != nil {
 		if of := p.view.Load().shard; of == nil || len(of.InSync) == 1 {
@@ -188,7 +188,7 @@ func (s *Service) release(p *slot, why error) error {
 }
 
 // openLogs opens the logs of a shard that is led or followed here. Those that aren't there are made.
-func (s *Service) openLogs(p *slot, v *view) error {
+func (s *Service) openLogs(p *Stream, v *view) error {
 	if p.logs != nil {
 		return nil
 	}
@@ -215,13 +215,13 @@ func (s *Service) openLogs(p *slot, v *view) error {
 	damage = append(damage, s.judgeRecovery(p, state)...)
 	p.logs.damage = strings.Join(damage, "; ")
 	if p.logs.damage != "" {
-		s.log.Error("a Topic's log is damaged", "topic", p.String(), "damage", p.logs.damage)
+		s.log.Error("a Topic's log is damaged", "topic", p.Name(), "damage", p.logs.damage)
 	}
 	p.opened.Store(p.logs)
 	return nil
 }
 
-func (s *Service) closeLogs(p *slot) error {
+func (s *Service) closeLogs(p *Stream) error {
 	if p.logs == nil {
 		return nil
 	}
@@ -229,7 +229,7 @@ func (s *Service) closeLogs(p *slot) error {
 	var errs []error
 	for _, l := range p.logs.parts {
 		if err := l.Close(); err != nil && p.fault.Load() == nil {
-			s.log.Error("a Topic's log was not closed as it should be", "topic", p.String(), "log", l.Name(), "error", err)
+			s.log.Error("a Topic's log was not closed as it should be", "topic", p.Name(), "log", l.Name(), "error", err)
 			errs = append(errs, err)
 		}
 	}
@@ -240,7 +240,7 @@ func (s *Service) closeLogs(p *slot) error {
 
 // setAside moves a damaged copy out of the way, so that it is fetched anew from the leader. It was
 // reported before, so nobody counts on it.
-func (s *Service) setAside(p *slot, v *view) error {
+func (s *Service) setAside(p *Stream, v *view) error {
 	if err := s.suspect(p, v); err != nil {
 		return err
 	}
@@ -253,14 +253,14 @@ func (s *Service) setAside(p *slot, v *view) error {
 			return err
 		}
 		s.counts.setAside.Add(1)
-		s.log.Warn("a damaged copy was set aside and is fetched anew from its leader; delete it if nobody misses it", "topic", p.String(), "log", id.Name(), "to", to)
+		s.log.Warn("a damaged copy was set aside and is fetched anew from its leader; delete it if nobody misses it", "topic", p.Name(), "log", id.Name(), "to", to)
 	}
 	return nil
 }
 
 // drop lets go of a shard that this broker has no replica of any more. If that was planned, other brokers
 // took it over and its copy goes. Otherwise it isn't ours to delete.
-func (s *Service) drop(p *slot) error {
+func (s *Service) drop(p *Stream) error {
 	if p.logs == nil && p.shard.Load() == nil {
 		return nil
 	}
@@ -268,7 +268,7 @@ func (s *Service) drop(p *slot) error {
 		return err
 	}
 	if p.removing.Load() {
-		s.log.Info("a replica was moved to other brokers; its copy here is deleted", "topic", p.String())
+		s.log.Info("a replica was moved to other brokers; its copy here is deleted", "topic", p.Name())
 		return s.deleteCopy(p)
 	}
 	s.forget(p)
@@ -278,20 +278,20 @@ func (s *Service) drop(p *slot) error {
 			return err
 		}
 		s.counts.setAside.Add(1)
-		s.log.Warn("other brokers keep the replicas of a shard that this one had; its copy here was set aside; delete it if nobody misses it", "topic", p.String(), "log", id.Name(), "to", to)
+		s.log.Warn("other brokers keep the replicas of a shard that this one had; its copy here was set aside; delete it if nobody misses it", "topic", p.Name(), "log", id.Name(), "to", to)
 	}
 	s.unknow(p)
 	return nil
 }
 
-func (s *Service) deleteLogs(p *slot) error {
+func (s *Service) deleteLogs(p *Stream) error {
 	if err := s.release(p, &NotServedError{Topic: p.topic.name, Reason: BeingDeleted, Why: "it is being deleted"}); err != nil {
 		return err
 	}
 	return s.deleteCopy(p)
 }
 
-func (s *Service) deleteCopy(p *slot) error {
+func (s *Service) deleteCopy(p *Stream) error {
 	var errs []error
 	for _, id := range p.logIDs() {
 		errs = append(errs, s.config.Disk.Delete(id.Name()))
@@ -306,7 +306,7 @@ func (s *Service) closeAll() error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
-	next := make(chan *slot)
+	next := make(chan *Stream)
 	for range openers {
 		wg.Go(func() {
 			for p := range next {
@@ -319,13 +319,13 @@ func (s *Service) closeAll() error {
 			}
 		})
 	}
-	all := map[*slot]struct{}{}
+	all := map[*Stream]struct{}{}
 	for _, shard := range s.shards() { // also of Topics that were deleted
-		all[shard.slot] = struct{}{}
+		all[shard.stream] = struct{}{}
 	}
 	s.mu.RLock()
 	for _, t := range s.byID {
-		for _, p := range t.slots {
+		for _, p := range t.streams {
 			all[p] = struct{}{}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,8 +60,8 @@ type Service struct {
 	openMu  sync.Mutex
 	was     map[string]bool // logs that stood on the disk at the start, or were made since
 	open    map[*Shard]struct{}
-	retries map[*slot]struct{} // that are in trouble
-	lobbies map[*slot]struct{} // for which messages wait
+	retries map[*Stream]struct{} // that are in trouble
+	lobbies map[*Stream]struct{} // for which messages wait
 
 	firstLife atomic.Int64 // the first incarnation in which this process was seen registered
 
@@ -79,7 +80,7 @@ func Open(config Config) (*Service, error) {
 	}
 	s := &Service{config: config, log: config.Logger, found: found, was: map[string]bool{}, queue: newQueue(),
 		changed: make(chan struct{}), brokers: map[string]string{}, byName: map[string]*Topic{}, byID: map[string]*Topic{},
-		open: map[*Shard]struct{}{}, retries: map[*slot]struct{}{}, lobbies: map[*slot]struct{}{}, suspects: map[replica.ID]coordination.Suspect{}}
+		open: map[*Shard]struct{}{}, retries: map[*Stream]struct{}{}, lobbies: map[*Stream]struct{}{}, suspects: map[replica.ID]coordination.Suspect{}}
 	for _, stored := range found {
 		s.was[stored.Name] = true
 	}
@@ -157,8 +158,8 @@ func (s *Service) meet(desired *coordination.Topic) {
 	var before, after *view
 	state := s.state.Load()
 	moved := false
-	leaders := make([]string, len(t.slots))
-	for n, p := range t.slots {
+	leaders := make([]string, len(t.streams))
+	for n, p := range t.streams {
 		was := p.view.Load()
 		v := see(s.config.Self, desired, n, state, was, s.config.Payload)
 		p.view.Store(v)
@@ -208,7 +209,7 @@ func (s *Service) part(t *Topic) {
 	if s.byName[t.name] == t {
 		delete(s.byName, t.name)
 	}
-	for _, p := range t.slots {
+	for _, p := range t.streams {
 		v := *p.view.Load()
 		v.gone, v.lead, v.follow, v.member = true, false, false, false
 		p.view.Store(&v)
@@ -253,6 +254,48 @@ func (s *Service) ByID(id string) *Topic {
 	return s.byID[id]
 }
 
+// Stream is the shard of that name: a Topic of one shard, or NAME--NUMBER of one that has several. nil: there is none.
+func (s *Service) Stream(name string) *Stream {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if t := s.byName[name]; t != nil && len(t.streams) == 1 {
+		return t.streams[0]
+	}
+	of, number, found := cutLast(name, "--")
+	if t := s.byName[of]; found && t != nil && len(t.streams) > 1 {
+		if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < len(t.streams) && strconv.Itoa(n) == number {
+			return t.streams[n]
+		}
+	}
+	return nil
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// Streams are all shards of the cluster's Topics.
+func (s *Service) Streams() (all []*Stream) {
+	for _, t := range s.Topics() {
+		all = append(all, t.streams...)
+	}
+	return all
+}
+
+// StreamByKey is the shard of that key, or nil.
+func (s *Service) StreamByKey(key string) *Stream {
+	id, number, _ := strings.Cut(key, "/")
+	n, _ := strconv.Atoi(number)
+	if t := s.ByID(id); t != nil && n >= 0 && n < len(t.streams) && t.streams[n].Key() == key {
+		return t.streams[n]
+	}
+	return nil
+}
+
 // Topics are all of the cluster, sorted by name.
 func (s *Service) Topics() []*Topic {
 	s.mu.RLock()
@@ -274,7 +317,7 @@ func (s *Service) Leads() (n int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, t := range s.byID {
-		for _, p := range t.slots {
+		for _, p := range t.streams {
 			v := p.view.Load()
 			if !v.lead {
 				continue

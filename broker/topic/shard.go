@@ -18,7 +18,7 @@ import (
 type Shard struct {
 	service    *Service
 	topic      *Topic
-	slot       *slot
+	stream     *Stream
 	data       *log.Log
 	state      *log.Log
 	damage     string         // what opening the logs found, for people; empty: nothing
@@ -66,7 +66,7 @@ type Shard struct {
 }
 
 // newShard begins to lead with the logs that are open.
-func (s *Service) newShard(p *slot, v *view) (*Shard, error) {
+func (s *Service) newShard(p *Stream, v *view) (*Shard, error) {
 	data, state := p.logs.parts[replica.Data], p.logs.parts[replica.State]
 	if v.durability != log.Memory {
 		// What a follower wrote without a sync is made safe before it is counted.
@@ -76,7 +76,7 @@ func (s *Service) newShard(p *slot, v *view) (*Shard, error) {
 			}
 		}
 	}
-	shard := &Shard{service: s, topic: p.topic, slot: p, data: data, state: state, damage: p.logs.damage}
+	shard := &Shard{service: s, topic: p.topic, stream: p, data: data, state: state, damage: p.logs.damage}
 	first, end, _ := data.Offsets()
 	_, stateEnd, _ := state.Offsets()
 	shard.end = end
@@ -105,7 +105,7 @@ func (s *Shard) begin(v *view, high [replica.Parts]uint64) {
 		before.End()
 	}
 	l := s.service.config.Exchange.Lead(replica.LeadConfig{
-		ID: s.slot.id(), Shard: v.shard, MinInSync: v.minInSync, Durability: v.durability,
+		ID: s.stream.id(), Shard: v.shard, MinInSync: v.minInSync, Durability: v.durability,
 		Logs: [...]*log.Log{replica.Data: s.data, replica.State: s.state}, High: high, Moved: s.advanced,
 	})
 	s.leading.Store(l) // completions go there from now on; what came before stands in safe
@@ -133,8 +133,8 @@ func (s *Shard) advance() {
 			return
 		}
 		raise(&s.high, l.High(replica.Data))
-		if !s.readable.Swap(true) && s.slot.shard.Load() == s {
-			s.service.queue.add(s.slot) // to be announced
+		if !s.readable.Swap(true) && s.stream.shard.Load() == s {
+			s.service.queue.add(s.stream) // to be announced
 		}
 		return
 	}
@@ -164,17 +164,17 @@ func (s *Service) knows(name string) bool {
 }
 
 // unknow forgets that a shard's log stood on the disk.
-func (s *Service) unknow(p *slot) {
+func (s *Service) unknow(p *Stream) {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
 	delete(s.was, p.logIDs()[replica.Data].Name())
 }
 
 // judgeRecovery tells damage from the torn tail that any crash leaves.
-func (s *Service) judgeRecovery(p *slot, l *log.Log) (damage []string) {
+func (s *Service) judgeRecovery(p *Stream, l *log.Log) (damage []string) {
 	r := l.Recovery()
 	if r.Cut > 0 && len(r.Damaged) == 0 && !r.Rebuilt {
-		s.log.Info("a write that was under way when the broker died was cut", "topic", p.String(), "log", l.Name(), "bytes", r.Cut)
+		s.log.Info("a write that was under way when the broker died was cut", "topic", p.Name(), "log", l.Name(), "bytes", r.Cut)
 		return nil
 	}
 	if r.Suspect {
@@ -185,7 +185,7 @@ func (s *Service) judgeRecovery(p *slot, l *log.Log) (damage []string) {
 
 // closeShard ends leading. over is what those are told who wait for an answer; if it is nil the logs are closed
 // first, so that everybody has one.
-func (s *Service) closeShard(p *slot, shard *Shard, over error) (err error) {
+func (s *Service) closeShard(p *Stream, shard *Shard, over error) (err error) {
 	shard.mu.Lock()
 	shard.closed = true
 	shard.mu.Unlock()
@@ -247,7 +247,7 @@ func (s *Shard) keepSpec(v *view) {
 	marked := s.marked
 	s.mu.Unlock()
 	if err := s.setSpec(v, !marked); err != nil {
-		s.service.log.Warn("what is asked for of a Topic could not be kept beside its log", "topic", s.topic.name, "error", err)
+		s.service.log.Warn("what is asked for of a Topic could not be kept beside its log", "topic", s.stream.name, "error", err)
 	}
 }
 
@@ -276,6 +276,9 @@ func (s *Shard) markIDs(v *view) error {
 // Topic is the one that the shard belongs to.
 func (s *Shard) Topic() *Topic { return s.topic }
 
+// Stream is the shard as it is known to all brokers.
+func (s *Shard) Stream() *Stream { return s.stream }
+
 // Epoch is the one under which this broker leads.
 func (s *Shard) Epoch() uint64 { return s.epoch.Load() }
 
@@ -289,7 +292,7 @@ func (s *Shard) State() *log.Log { return s.state }
 func (s *Shard) Offsets() (start, end uint64) {
 	end = s.high.Load()
 	start = s.data.Start()
-	if keep := s.slot.view.Load().retention.Messages; keep > 0 && end > keep {
+	if keep := s.stream.view.Load().retention.Messages; keep > 0 && end > keep {
 		start = max(start, end-keep)
 	}
 	return min(s.show(start), end), end

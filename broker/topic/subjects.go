@@ -31,7 +31,7 @@ func (x *subjects) note(of []byte, offset uint64) {
 // can't be judged, or not yet, is an error. mu is held.
 func (s *Shard) lastOf(of []byte) (offset uint64, err error) {
 	no := func(why string) error {
-		return &UnsupportedConditionError{Topic: s.topic.name, Condition: "expecting the last message of a subject", Why: why}
+		return &UnsupportedConditionError{Topic: s.stream.name, Condition: "expecting the last message of a subject", Why: why}
 	}
 	if strings.ContainsAny(string(of), "*>") {
 		return 0, no("the subject has wildcards")

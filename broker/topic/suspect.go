@@ -13,7 +13,7 @@ import (
 
 // suspect reports that this broker can't vouch for its copy of a shard, so that it isn't chosen to
 // lead while another one can. It returns when that is known to all.
-func (s *Service) suspect(p *slot, v *view) error {
+func (s *Service) suspect(p *Stream, v *view) error {
 	epochs := p.logs.parts[replica.Data].Epochs()
 	_, end, _ := p.logs.parts[replica.Data].Offsets()
 	one := coordination.Suspect{Topic: p.topic.id, Shard: p.number, End: end}
@@ -43,7 +43,7 @@ func (s *Service) Suspects() int {
 }
 
 // forget takes a report back.
-func (s *Service) forget(p *slot) {
+func (s *Service) forget(p *Stream) {
 	s.suspectMu.Lock()
 	defer s.suspectMu.Unlock()
 	one, ok := s.suspects[p.id()]
@@ -54,7 +54,7 @@ func (s *Service) forget(p *slot) {
 	p.suspectSince = 0
 	if err := s.reportLocked(); err != nil {
 		s.suspects[p.id()] = one
-		s.log.Warn("that a copy is well again could not be reported; trying again", "topic", p.String(), "error", err)
+		s.log.Warn("that a copy is well again could not be reported; trying again", "topic", p.Name(), "error", err)
 	}
 }
 
@@ -64,8 +64,8 @@ func (s *Service) revouch() {
 	ids := slices.Collect(maps.Keys(s.suspects))
 	s.suspectMu.Unlock()
 	for _, id := range ids {
-		if t := s.ByID(id.Topic); t != nil && id.Shard < len(t.slots) {
-			s.queue.add(t.slots[id.Shard])
+		if t := s.ByID(id.Topic); t != nil && id.Shard < len(t.streams) {
+			s.queue.add(t.streams[id.Shard])
 		}
 	}
 }
@@ -82,27 +82,27 @@ func (s *Service) reportLocked() error {
 
 // steppedBack says whether another replica is to lead instead of this damaged one. That is reported, and
 // whoever is named leader under a later epoch all the same has nobody better.
-func (s *Service) steppedBack(p *slot, v *view) (bool, error) {
+func (s *Service) steppedBack(p *Stream, v *view) (bool, error) {
 	if p.logs.damage == "" || len(v.shard.Replicas) == 1 {
 		return false, nil
 	}
 	if p.suspectSince > 0 && v.epoch > p.suspectSince {
-		s.log.Error("a damaged copy leads, since no other replica can", "topic", p.String(), "damage", p.logs.damage)
+		s.log.Error("a damaged copy leads, since no other replica can", "topic", p.Name(), "damage", p.logs.damage)
 		return false, nil
 	}
-	s.log.Warn("this copy is damaged, so another replica is to lead", "topic", p.String(), "damage", p.logs.damage)
+	s.log.Warn("this copy is damaged, so another replica is to lead", "topic", p.Name(), "damage", p.logs.damage)
 	return true, s.suspect(p, v)
 }
 
 // harmed notes damage that was found in a shard's open logs.
-func (s *Service) harmed(p *slot, damage string) {
+func (s *Service) harmed(p *Stream, damage string) {
 	p.harm.Store(&damage)
 	s.queue.add(p)
 }
 
 // takeHarm ends what this broker does with a copy that turned out to be damaged, if another one can do it:
 // a follower's copy is fetched anew, and a leader steps back. A leader that nobody can follow on serves what it has.
-func (s *Service) takeHarm(p *slot, v *view, damage string) {
+func (s *Service) takeHarm(p *Stream, v *view, damage string) {
 	if p.logs == nil {
 		return
 	}
@@ -129,7 +129,7 @@ func (s *Service) othersCanLead(v *view) bool {
 // judgeLife reports a copy that may have lost, when this process began, what its broker had confirmed in a life that
 // the in-sync set still names: a Topic that isn't synced promised no more. Whoever elects a leader
 // then waits for all such copies, and takes the best.
-func (s *Service) judgeLife(p *slot, v *view) error {
+func (s *Service) judgeLife(p *Stream, v *view) error {
 	if v.durability == log.Synced || p.judged || !v.member {
 		return nil
 	}
@@ -155,7 +155,7 @@ func (s *Service) judgeLife(p *slot, v *view) error {
 
 // vouch takes the report back of a copy that has caught up with its leader, in the life that this broker
 // is in; or that leads alone, so that there is nothing better.
-func (s *Service) vouch(p *slot, v *view) {
+func (s *Service) vouch(p *Stream, v *view) {
 	s.suspectMu.Lock()
 	_, suspect := s.suspects[p.id()]
 	s.suspectMu.Unlock()

@@ -44,7 +44,7 @@ func (r *replies) refusal(face Face, to []byte, topic string, err error) {
 	r.messages = append(r.messages, protocol.Message{Subject: to, Data: r.buf[from:len(r.buf):len(r.buf)]})
 }
 
-func (p *slot) take(messages []protocol.Message, forwarded bool) (behind bool) {
+func (p *Stream) take(messages []protocol.Message, forwarded bool) (behind bool) {
 	s := p.topic.service
 	in := intakes.Get().(*intake)
 	for len(messages) > 0 {
@@ -75,7 +75,7 @@ func (s *Shard) put(in *intake, v *view, messages []protocol.Message) (rest []pr
 	}
 	in.first = false
 	if err := s.markIDs(v); err != nil {
-		in.refuseAll(s.slot, v, messages, &StoreError{s.topic.name, err})
+		in.refuseAll(s.stream, v, messages, &StoreError{s.stream.name, err})
 		return nil
 	}
 	return messages
@@ -91,7 +91,7 @@ func (in *intake) finish(s *Service) {
 }
 
 // refusal is why nothing can be published now.
-func (p *slot) refusal() error {
+func (p *Stream) refusal() error {
 	if why := p.whyNot(); why != nil {
 		return why
 	}
@@ -99,7 +99,7 @@ func (p *slot) refusal() error {
 	return &NotServedError{Topic: p.topic.name, Reason: Opening, Leader: p.view.Load().leader, Why: "its log is being opened; try again"}
 }
 
-func (in *intake) refuseAll(p *slot, v *view, messages []protocol.Message, err error) {
+func (in *intake) refuseAll(p *Stream, v *view, messages []protocol.Message, err error) {
 	for i := range messages {
 		if v.keeps(messages[i].Subject) {
 			in.refuse(p, v, messages[i].Reply, err)
@@ -108,7 +108,7 @@ func (in *intake) refuseAll(p *slot, v *view, messages []protocol.Message, err e
 }
 
 // refuse answers at once that a message is not kept.
-func (in *intake) refuse(p *slot, v *view, to []byte, err error) {
+func (in *intake) refuse(p *Stream, v *view, to []byte, err error) {
 	p.topic.service.counts.refuse(err)
 	if len(to) > 0 && !v.noAck {
 		in.out.refusal(p.topic.service.config.Face, to, p.topic.name, err)
@@ -121,7 +121,7 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.failed.Load() != nil {
-		in.refuseAll(s.slot, v, messages, s.slot.refusal())
+		in.refuseAll(s.stream, v, messages, s.stream.refusal())
 		return len(messages)
 	}
 	now := s.now()
@@ -176,12 +176,11 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 
 // judge says whether a message is to be kept, and notes in p or in what is answered. mu is held.
 func (s *Shard) judge(in *intake, p *pending, v *view, m *protocol.Message, now int64) bool {
-	t := s.topic
 	var c Conditions
 	if m.Header > 0 {
 		var refusal error
 		if c, refusal = s.service.config.Face.Conditions(m.Data[:m.Header]); refusal != nil {
-			in.refuse(s.slot, v, m.Reply, refusal)
+			in.refuse(s.stream, v, m.Reply, refusal)
 			return false
 		}
 	}
@@ -189,7 +188,7 @@ func (s *Shard) judge(in *intake, p *pending, v *view, m *protocol.Message, now 
 		return false
 	}
 	if c.Records == 0 && v.maxMessage > 0 && len(m.Data) > v.maxMessage {
-		in.refuse(s.slot, v, m.Reply, &TooLargeError{Topic: t.name, Size: len(m.Data), Max: v.maxMessage})
+		in.refuse(s.stream, v, m.Reply, &TooLargeError{Topic: s.stream.name, Size: len(m.Data), Max: v.maxMessage})
 		return false
 	}
 	next := s.end + uint64(len(in.records))
@@ -214,11 +213,11 @@ func (s *Shard) judge(in *intake, p *pending, v *view, m *protocol.Message, now 
 func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *Conditions, next uint64, now int64) bool {
 	t := s.topic
 	switch {
-	case len(c.ExpectedTopic) > 0 && string(c.ExpectedTopic) != t.name:
-		in.refuse(s.slot, v, m.Reply, &WrongTopicError{Topic: t.name, Expected: string(c.ExpectedTopic)})
+	case len(c.ExpectedTopic) > 0 && string(c.ExpectedTopic) != t.name && string(c.ExpectedTopic) != s.stream.name:
+		in.refuse(s.stream, v, m.Reply, &WrongTopicError{Topic: s.stream.name, Expected: string(c.ExpectedTopic)})
 		return false
 	case len(c.ID) > maxID:
-		in.refuse(s.slot, v, m.Reply, &UnsupportedConditionError{Topic: t.name, Condition: "a message id of more than 1 KiB", Why: "each is kept in memory"})
+		in.refuse(s.stream, v, m.Reply, &UnsupportedConditionError{Topic: s.stream.name, Condition: "a message id of more than 1 KiB", Why: "each is kept in memory"})
 		return false
 	}
 	var hash idHash
@@ -235,7 +234,7 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 	}
 	if len(c.After) > 0 {
 		if refusal := s.judgeAfter(v, c.After); refusal != nil {
-			in.refuse(s.slot, v, m.Reply, refusal)
+			in.refuse(s.stream, v, m.Reply, refusal)
 			return false
 		}
 	}
@@ -246,32 +245,32 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 		}
 		last, err := s.lastOf(of)
 		if err != nil {
-			in.refuse(s.slot, v, m.Reply, err)
+			in.refuse(s.stream, v, m.Reply, err)
 			return false
 		}
 		if last != c.ExpectedLastBySubject {
-			s.answer(in, p, v, m.Reply, answer{offset: last, kind: isRefusal, err: &WrongLastError{Topic: t.name, Subject: string(of), Last: last}})
+			s.answer(in, p, v, m.Reply, answer{offset: last, kind: isRefusal, err: &WrongLastError{Topic: s.stream.name, Subject: string(of), Last: last}})
 			return false
 		}
 	}
 	if c.ExpectsLast && c.ExpectedLast != next-1 {
-		s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &WrongLastError{Topic: t.name, Last: next - 1}})
+		s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &WrongLastError{Topic: s.stream.name, Last: next - 1}})
 		return false
 	}
 	if len(c.ExpectedLastID) > 0 {
 		last, err := s.lastMessageID(next)
 		if err != nil {
-			in.refuse(s.slot, v, m.Reply, &StoreError{t.name, err})
+			in.refuse(s.stream, v, m.Reply, &StoreError{s.stream.name, err})
 			return false
 		}
 		if string(last) != string(c.ExpectedLastID) {
-			s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &WrongLastIDError{Topic: t.name, ID: string(last)}})
+			s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &WrongLastIDError{Topic: s.stream.name, ID: string(last)}})
 			return false
 		}
 	}
 	if len(c.ID) > 0 && v.window > 0 {
 		if s.ids.full() {
-			in.refuse(s.slot, v, m.Reply, &WindowFullError{Topic: t.name, IDs: s.ids.n, Window: v.window})
+			in.refuse(s.stream, v, m.Reply, &WindowFullError{Topic: s.stream.name, IDs: s.ids.n, Window: v.window})
 			return false
 		}
 		s.ids.add(hash, next+c.span(), now)
@@ -290,9 +289,9 @@ func (s *Shard) answer(in *intake, p *pending, v *view, to []byte, a answer) {
 	case a.offset >= s.high.Load():
 		p.add(to, a)
 	case a.kind == isDuplicate:
-		in.out.ack(s.service.config.Face, to, s.topic.name, a.offset, 0, true)
+		in.out.ack(s.service.config.Face, to, s.stream.name, a.offset, 0, true)
 	default:
-		in.out.refusal(s.service.config.Face, to, s.topic.name, a.err)
+		in.out.refusal(s.service.config.Face, to, s.stream.name, a.err)
 	}
 }
 
@@ -335,7 +334,7 @@ func (s *Shard) notAppended(in *intake, v *view, p *pending, count int, err erro
 	if failed, ok := errors.AsType[*log.FailedError](err); ok {
 		s.fail(failed)
 	}
-	refusal := &StoreError{s.topic.name, err}
+	refusal := &StoreError{s.stream.name, err}
 	left := p.answers[:0]
 	for i := range p.answers {
 		a := &p.answers[i]
@@ -348,7 +347,7 @@ func (s *Shard) notAppended(in *intake, v *view, p *pending, count int, err erro
 			s.service.counts.refuse(refusal)
 		}
 		in.out.buf = append(in.out.buf, p.reply(a)...) // p may be used for something else before the answer goes out
-		in.out.refusal(s.service.config.Face, in.out.buf[len(in.out.buf)-len(p.reply(a)):], s.topic.name, refusal)
+		in.out.refusal(s.service.config.Face, in.out.buf[len(in.out.buf)-len(p.reply(a)):], s.stream.name, refusal)
 	}
 	for range count { // those that asked for no answer
 		s.service.counts.refuse(refusal)

@@ -17,8 +17,8 @@ type work struct{ queued, busy, again bool }
 type queue struct {
 	mu      sync.Mutex
 	more    *sync.Cond
-	ready   []*slot
-	later   []*slot
+	ready   []*Stream
+	later   []*Stream
 	closing bool
 }
 
@@ -29,7 +29,7 @@ func newQueue() *queue {
 }
 
 // add has a worker look at p.
-func (q *queue) add(p *slot) {
+func (q *queue) add(p *Stream) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch w := &p.work; {
@@ -43,7 +43,7 @@ func (q *queue) add(p *slot) {
 }
 
 // postpone has a worker look at p when nothing else is to be done.
-func (q *queue) postpone(p *slot) {
+func (q *queue) postpone(p *Stream) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.later = append(q.later, p)
@@ -51,7 +51,7 @@ func (q *queue) postpone(p *slot) {
 }
 
 // next waits for something to do. idle says that nobody waits for it.
-func (q *queue) next() (p *slot, idle, ok bool) {
+func (q *queue) next() (p *Stream, idle, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
@@ -74,7 +74,7 @@ func (q *queue) next() (p *slot, idle, ok bool) {
 	}
 }
 
-func (q *queue) done(p *slot) {
+func (q *queue) done(p *Stream) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	again := p.work.again
@@ -109,7 +109,7 @@ func (s *Service) worker() {
 
 // stumble notes what went wrong with a shard's logs and when to try again: soon, and less often
 // while it goes on.
-func (s *Service) stumble(p *slot, doing string, err error) {
+func (s *Service) stumble(p *Stream, doing string, err error) {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
 	now := time.Now()
@@ -120,7 +120,7 @@ func (s *Service) stumble(p *slot, doing string, err error) {
 	wait := min(firstRetry<<min(p.stumbles-1, 10), lastRetry)
 	p.trouble.Store(&trouble{err: err, again: now.Add(wait)})
 	s.retries[p] = struct{}{}
-	s.log.Error("trouble with a Topic's log", "topic", p.String(), "doing", doing, "error", err, "again", wait)
+	s.log.Error("trouble with a Topic's log", "topic", p.Name(), "doing", doing, "error", err, "again", wait)
 }
 
 // retry has the shards looked at whose time has come.

@@ -3,6 +3,7 @@ package topic
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -12,10 +13,12 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// slot is one shard of a Topic as this broker sees it: led here, followed here, or elsewhere.
-type slot struct {
+// Stream is one shard of a Topic as this broker sees it: led here, followed here, or elsewhere. It is what
+// JetStream calls a stream: one log with offsets without gaps.
+type Stream struct {
 	topic  *Topic
 	number int
+	name   string
 
 	view  atomic.Pointer[view]
 	shard atomic.Pointer[Shard] // led here, with its logs open
@@ -50,25 +53,68 @@ type trouble struct {
 	again time.Time
 }
 
-func (p *slot) id() replica.ID { return replica.ID{Topic: p.topic.id, Shard: p.number} }
+func (p *Stream) id() replica.ID { return replica.ID{Topic: p.topic.id, Shard: p.number} }
 
-// String is how people know the shard.
-func (p *slot) String() string {
-	if len(p.topic.slots) == 1 {
-		return p.topic.name
+// Topic is the one that the shard belongs to.
+func (p *Stream) Topic() *Topic { return p.topic }
+
+// ID is that of the Topic.
+func (p *Stream) ID() string { return p.topic.id }
+
+// Number is that of the shard.
+func (p *Stream) Number() int { return p.number }
+
+// Key tells the shard from all others: the Topic's id and, unless it is the first, its number.
+func (p *Stream) Key() string { return StreamKey(p.topic.id, p.number) }
+
+// StreamName is the name of a Topic's shard: the Topic's if that is the only one.
+func StreamName(t *coordination.Topic, number int) string {
+	if t.Spec.Shards <= 1 {
+		return t.Name
 	}
-	return fmt.Sprintf("%s--%d", p.topic.name, p.number)
+	return fmt.Sprintf("%s--%d", t.Name, number)
 }
 
+// StreamKey is the Key of a Topic's shard.
+func StreamKey(topicID string, number int) string {
+	if number == 0 {
+		return topicID
+	}
+	return topicID + "/" + strconv.Itoa(number)
+}
+
+// Desired is what is asked for of the Topic. It belongs to all its readers.
+func (p *Stream) Desired() *coordination.Topic { return p.view.Load().desired }
+
+// Leader is the id of the broker that leads the shard, or empty.
+func (p *Stream) Leader() string { return p.view.Load().leader }
+
+// Shard is the shard if it is led here and can be read, or nil.
+func (p *Stream) Shard() *Shard { return p.readable() }
+
+// WhyNot says why the shard is not served here, or at all: a *NotServedError. It is nil if it is served here.
+func (p *Stream) WhyNot() error {
+	if why := p.whyNot(); why != nil {
+		return why
+	}
+	return nil
+}
+
+// Trouble is what is wrong with the shard's logs on this broker, for people; empty: nothing is known to be.
+func (p *Stream) Trouble() string { return p.troubled() }
+
+// Name is how people and JetStream's clients know the shard: by the Topic's name if it has but one.
+func (p *Stream) Name() string { return p.name }
+
 // readable is the shard if it is led here and its watermark has reached where its epoch began.
-func (p *slot) readable() *Shard {
+func (p *Stream) readable() *Shard {
 	if s := p.shard.Load(); s != nil && s.readable.Load() {
 		return s
 	}
 	return nil
 }
 
-func (p *slot) whyNot() *NotServedError {
+func (p *Stream) whyNot() *NotServedError {
 	v, s := p.view.Load(), p.topic.service
 	no := func(reason NotServedReason, format string, args ...any) *NotServedError {
 		return &NotServedError{Topic: p.topic.name, Reason: reason, Leader: v.leader, Why: fmt.Sprintf(format, args...)}
@@ -141,7 +187,7 @@ func (s *Service) missing(shard *coordination.Shard) string {
 }
 
 // troubled is what is wrong with the shard's logs on this broker, for people, or empty.
-func (p *slot) troubled() string {
+func (p *Stream) troubled() string {
 	if trouble := p.trouble.Load(); trouble != nil {
 		return trouble.err.Error()
 	}
@@ -155,7 +201,7 @@ func (p *slot) troubled() string {
 }
 
 // logIDs are the logs of the shard, its data first.
-func (p *slot) logIDs() [replica.Parts]log.Identity {
+func (p *Stream) logIDs() [replica.Parts]log.Identity {
 	return [...]log.Identity{
 		replica.Data:  {Topic: p.topic.id, Shard: p.number},
 		replica.State: {Topic: p.topic.id, Shard: p.number, Part: statePart},
