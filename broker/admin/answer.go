@@ -70,8 +70,7 @@ type Shard struct {
 // Replica is one broker's copy of a shard.
 type Replica struct {
 	Broker
-	InSync   bool `json:"inSync"` // it is there, with everything that was acknowledged
-	Away     bool `json:"away,omitempty"`
+	InSync   bool `json:"inSync"`             // it is there, with everything that was acknowledged
 	Adding   bool `json:"adding,omitempty"`   // it has yet to catch up for the first time
 	Removing bool `json:"removing,omitempty"` // it goes when the others are in sync
 	Suspect  bool `json:"suspect,omitempty"`  // its broker can't vouch for it
@@ -80,7 +79,8 @@ type Replica struct {
 // Broker is one that leads or holds a shard.
 type Broker struct {
 	ID   string `json:"id"`
-	Name string `json:"name,omitempty"` // empty: it is not a member now
+	Name string `json:"name,omitempty"` // empty: it is away, and was never seen by the broker that answers
+	Away bool   `json:"away,omitempty"` // it is not a member now
 }
 
 // Subscription is what is asked for.

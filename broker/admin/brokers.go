@@ -29,10 +29,9 @@ type BrokerInfo struct {
 	Broker   *Member `json:"broker,omitempty"`
 }
 
-// Member is a broker that is there; or one that is away, and has shards or is drained.
+// Member is a broker that is there; or one that is away, and has shards or is drained. Of that one where it was is not known.
 type Member struct {
 	Broker
-	Away        bool      `json:"away,omitempty"` // then no more is known than its id, and what is said of it
 	Zone        string    `json:"zone,omitempty"`
 	Version     string    `json:"version,omitempty"`
 	Started     time.Time `json:"started,omitzero"`
@@ -59,14 +58,14 @@ func (v view) members() []Member {
 	of := func(id string) *Member {
 		m := all[id]
 		if m == nil {
-			m = &Member{Broker: Broker{ID: id}, Away: true, Drain: v.state.Drain(id)}
+			m = &Member{Broker: v.broker(id), Drain: v.state.Drain(id)}
 			all[id] = m
 		}
 		return m
 	}
 	for _, b := range v.state.Brokers {
 		*of(b.ID) = Member{
-			Broker: Broker{b.ID, b.Name}, Zone: b.Zone, Version: b.Version, Started: b.Started, Incarnation: b.Incarnation,
+			Broker: v.broker(b.ID), Zone: b.Zone, Version: b.Version, Started: b.Started, Incarnation: b.Incarnation,
 			Client: b.Client, Route: b.Route, HTTP: b.HTTP, Drain: v.state.Drain(b.ID),
 			Controller: v.state.Controller.Term != 0 && v.state.Controller.Broker == b.ID,
 		}
@@ -181,7 +180,7 @@ func (s *Server) drain(ctx context.Context, r *request) BrokerInfo {
 	v = s.view()
 	after := v.member(r.broker)
 	if after == nil { // it was known for its drain only
-		after = &Member{Broker: before.Broker, Away: true}
+		after = &Member{Broker: before.Broker}
 	}
 	info.Revision, info.Broker = v.state.Revision, after
 	return info

@@ -224,7 +224,7 @@ func TestWhatAReplicatedTopicLacks(t *testing.T) {
 		shard := tc.shard
 		shard.Topic, shard.Epoch, shard.Leader, shard.Replicas = "id", 4, "a", []string{"a", "b", "c"}
 		state := coordination.NewState(1, tc.brokers, []*coordination.Topic{made}, []*coordination.Shard{&shard}, nil).With(nil, tc.suspects)
-		got := view{state, func(string) error { return nil }}.topic(made)
+		got := view{state: state, trouble: func(string) error { return nil }}.topic(made)
 		for _, why := range tc.why {
 			if !strings.Contains(got.Why, why) {
 				t.Errorf("%s: it says %q, and not %q", name, got.Why, why)
@@ -250,6 +250,11 @@ func TestBrokersAreCounted(t *testing.T) {
 	state := coordination.NewState(7, lives(map[string]int64{"a": 1, "b": 2}), topics, shards, nil).
 		With(map[string]coordination.DrainMode{"z": coordination.DrainAll, "y": coordination.DrainLeadership}, map[string][]coordination.Suspect{"b": {{Topic: "id0"}}})
 	s, box := newServer(state)
+	remembers := s.view()
+	remembers.name = func(id string) string { return map[string]string{"z": "main-9", "y": "y"}[id] }
+	if z, y := remembers.member("z"), remembers.member("y"); z.Name != "main-9" || !z.Away || y.Name != "" || !y.Away {
+		t.Errorf("by one who remembers they are called %+v and %+v", z.Broker, y.Broker)
+	}
 	var all []Member
 	for after := ""; ; {
 		list := ask[BrokerList](t, s, box, BrokerListSubject, fmt.Sprintf(`{"after":%q,"limit":1}`, after))

@@ -15,6 +15,8 @@ type view struct {
 	state *coordination.State
 	// trouble is what keeps this broker from serving a shard that it leads; nil: nothing, or another leads it.
 	trouble func(topicID string) error
+	// name is what a broker that is away was called when it was last seen; nil: nobody remembers.
+	name func(id string) string
 }
 
 func (v view) topic(t *coordination.Topic) Topic {
@@ -122,7 +124,7 @@ func (v view) replica(s *coordination.Shard, id string) Replica {
 	broker, here := v.state.Broker(id)
 	member, in := s.Member(id)
 	r := Replica{
-		Broker: Broker{ID: id, Name: broker.Name}, Away: !here,
+		Broker: v.broker(id),
 		Adding: slices.Contains(s.Adding, id), Removing: slices.Contains(s.Removing, id),
 		Suspect: v.state.Suspect(id, s.Topic, s.Number),
 	}
@@ -190,8 +192,16 @@ func (v view) status(t *coordination.Topic, number int, shard *coordination.Shar
 }
 
 func (v view) broker(id string) Broker {
-	member, _ := v.state.Broker(id)
-	return Broker{ID: id, Name: member.Name}
+	if member, here := v.state.Broker(id); here {
+		return Broker{ID: id, Name: member.Name}
+	}
+	b := Broker{ID: id, Away: true}
+	if v.name != nil {
+		if name := v.name(id); name != id {
+			b.Name = name
+		}
+	}
+	return b
 }
 
 // subscription shows one; status is its Topic's.

@@ -145,7 +145,13 @@ func (s *Server) answer(subject, payload, reply []byte) []byte {
 }
 
 // view is what is known now. There must be a State.
-func (s *Server) view() view { return view{s.topics.State(), s.trouble} }
+func (s *Server) view() view {
+	v := view{state: s.topics.State(), trouble: s.trouble}
+	if known, ok := s.topics.(interface{ BrokerName(id string) string }); ok {
+		v.name = known.BrokerName
+	}
+	return v
+}
 
 // trouble is what keeps this broker from serving a Topic that it leads. Of those that others
 // lead, their leaders are to be asked.

@@ -148,13 +148,13 @@ func TestTheLifeOfATopic(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = c.topic("orders", "it is served", func(t *Topic) bool { return t.Served })
-	if leader := got.Shards[0].Leader; leader == nil || *leader != (Broker{"a", "main-a"}) || got.Shards[0].Epoch != 1 || got.Reason != "" {
+	if leader := got.Shards[0].Leader; leader == nil || *leader != (Broker{ID: "a", Name: "main-a"}) || got.Shards[0].Epoch != 1 || got.Reason != "" {
 		t.Errorf("it is shown as %+v", got)
 	}
 
 	leave()
 	got = c.topic("orders", "its broker is away", because("BrokerAway"))
-	if leader := got.Shards[0].Leader; leader == nil || *leader != (Broker{ID: "a"}) || !strings.Contains(got.Why, "bring that broker back") {
+	if leader := got.Shards[0].Leader; leader == nil || *leader != (Broker{ID: "a", Away: true}) || !strings.Contains(got.Why, "bring that broker back") {
 		t.Errorf("it is shown as %+v", got)
 	}
 	c.join("a") // another life, in which it is not named leader yet, and there is no controller
@@ -255,11 +255,11 @@ func TestTroubleIsTold(t *testing.T) {
 	made := &coordination.Topic{Name: "orders", ID: "id", Spec: coordination.TopicSpec{Subjects: []string{"orders"}, Shards: 1}}
 	shard := &coordination.Shard{Topic: "id", Epoch: 1, Leader: "a", Replicas: []string{"a"}, InSync: []coordination.Replica{{Broker: "a", Incarnation: 5}}}
 	state := coordination.NewState(1, []coordination.Broker{broker}, []*coordination.Topic{made}, []*coordination.Shard{shard}, nil)
-	well := view{state, func(string) error { return nil }}
+	well := view{state: state, trouble: func(string) error { return nil }}
 	if got := well.topic(made); !got.Served || !got.Shards[0].Served {
 		t.Errorf("without trouble: %+v", got.Status)
 	}
-	ill := view{state, func(id string) error { return fmt.Errorf("the disk under %s is full", id) }}
+	ill := view{state: state, trouble: func(id string) error { return fmt.Errorf("the disk under %s is full", id) }}
 	if got := ill.topic(made); got.Served || got.Reason != Trouble || got.Why != "the disk under id is full" || got.Shards[0].Leader.Name != "main-0" {
 		t.Errorf("with trouble: %+v", got)
 	}

@@ -24,7 +24,7 @@ func newBrokersListCommand(name string, args cobra.PositionalArgs) *cobra.Comman
 		Long: `LEADS is the number of shards that a broker leads, HOLDS that of its replicas, those that it leads among
 them, and IN SYNC how many of these have everything that was acknowledged. SUSPECT are replicas that a
 broker can't vouch for after an accident: they are compared with others, and repaired. A broker that is
-away is listed by its id as long as it has replicas, or is drained.`,
+away is listed as long as it has replicas, or is drained; where nobody remembers its name, its id is all.`,
 		Example: `  carillon brokers
   carillon brokers list --output json | jq '.brokers[].name'`,
 		Args:              args,

@@ -18,7 +18,7 @@ func TestHowBrokersLook(t *testing.T) {
 		{Broker: admin.Broker{ID: "bb", Name: "main-1"}, Version: "1.2.0", Started: started, Holds: 12, InSync: 11, Suspect: 1, Drain: coordination.DrainLeadership},
 		{Broker: admin.Broker{ID: "cc", Name: "main-2"}, Started: started, Leads: 1, Holds: 3, InSync: 3, Drain: coordination.DrainAll},
 		{Broker: admin.Broker{ID: "dd", Name: "main-3"}, Started: started, Drain: coordination.DrainAll},
-		{Broker: admin.Broker{ID: "ee"}, Away: true, Holds: 2, Drain: coordination.DrainAll, Blocked: 2, Why: "no other broker can take it"},
+		{Broker: admin.Broker{ID: "ee", Away: true}, Holds: 2, Drain: coordination.DrainAll, Blocked: 2, Why: "no other broker can take it"},
 	}
 	looks(t, func(w *bytes.Buffer) error { return printBrokers(w, members) }, `
 NAME     ID   ZONE   VERSION   AGE   LEADS   HOLDS   IN SYNC   SUSPECT   STATUS

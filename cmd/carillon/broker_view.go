@@ -72,7 +72,7 @@ func (b *brokers) member(ctx context.Context, name string) (*admin.Member, error
 	case 1:
 		return &found[0], nil
 	case 0:
-		return nil, fmt.Errorf("there is no broker %q (see: carillon brokers; one that is away goes by its id)", name)
+		return nil, fmt.Errorf("there is no broker %q (see: carillon brokers; one that is away may go by its id only)", name)
 	}
 	ids := make([]string, 0, len(found))
 	for _, m := range found {

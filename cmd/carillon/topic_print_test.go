@@ -104,7 +104,7 @@ func examples() []topicView {
 	lacking := admin.Status{Served: true, Reason: admin.UnderReplicated, Why: "shard 0 of topic old lacks some"}
 	lacks := []admin.Shard{{Epoch: 3, Leader: &admin.Broker{ID: "b1", Name: "main-1"}, Status: lacking, Want: 5, InSync: 2, MinInSync: 3, Replicas: []admin.Replica{
 		{Broker: admin.Broker{ID: "b10", Name: "main-10"}, InSync: true, Removing: true}, {Broker: admin.Broker{ID: "b1", Name: "main-1"}, InSync: true},
-		{Broker: admin.Broker{ID: "b2", Name: "main-2"}, Suspect: true}, {Broker: admin.Broker{ID: "b3", Name: "main-3"}, Adding: true}, {Broker: admin.Broker{ID: "0123456789"}, Away: true},
+		{Broker: admin.Broker{ID: "b2", Name: "main-2"}, Suspect: true}, {Broker: admin.Broker{ID: "b3", Name: "main-3"}, Adding: true}, {Broker: admin.Broker{ID: "0123456789", Away: true}},
 	}}}
 	spec := coordination.TopicSpec{
 		Subjects: []string{"orders", "orders.>"}, Shards: 1, Durability: coordination.Synced, DeletionPolicy: coordination.Retain,
@@ -121,7 +121,7 @@ func examples() []topicView {
 		viewTopic(&admin.Topic{Name: "old", ID: "4567", Generation: 1, Created: made, Owner: orphan, Spec: risky, Status: lacking, Shards: lacks}, stream),
 		viewTopic(&admin.Topic{Name: "audit", ID: "89ab", Generation: 1, Created: made, Owner: admin.Owner{Kind: coordination.ClientOwner},
 			Spec: coordination.TopicSpec{Subjects: []string{"a", "b", "c"}, Shards: 1, Durability: coordination.Memory, DeletionPolicy: coordination.Retain}, Status: away,
-			Shards: []admin.Shard{{Epoch: 1, Leader: &admin.Broker{ID: "b2"}, Status: away, Want: 1, MinInSync: 1, Replicas: []admin.Replica{{Broker: admin.Broker{ID: "b2"}, Away: true}}}}}, nil),
+			Shards: []admin.Shard{{Epoch: 1, Leader: &admin.Broker{ID: "b2"}, Status: away, Want: 1, MinInSync: 1, Replicas: []admin.Replica{{Broker: admin.Broker{ID: "b2", Away: true}}}}}}, nil),
 		viewTopic(nil, &jetstream.StreamInfo{Created: made, Config: jetstream.StreamConfig{
 			Name: "foreign", Subjects: []string{"f.>"}, Storage: jetstream.FileStorage, PersistMode: jetstream.AsyncPersistMode, MaxMsgs: -1, MaxBytes: -1, Metadata: map[string]string{"_nats.ver": "2"},
 		}}),

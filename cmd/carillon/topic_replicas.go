@@ -75,7 +75,7 @@ func missingOf(s *admin.Shard) (names []string) {
 		switch {
 		case r.InSync:
 		case r.Away:
-			names = append(names, brokerText(admin.Broker{ID: r.ID}))
+			names = append(names, brokerText(r.Broker))
 		case r.Suspect:
 			names = append(names, brokerText(r.Broker)+" (suspect)")
 		default:

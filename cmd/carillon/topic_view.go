@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -132,12 +133,13 @@ func (v *topicView) leaders() string {
 	return few(names, 2)
 }
 
-// brokerText names a broker. Of one that is away only the id is known, of which a part will do.
+// brokerText names a broker. Of one that is away only the id may be known, of which a part will do.
 func brokerText(b admin.Broker) string {
-	if b.Name != "" {
-		return b.Name
+	name := cmp.Or(b.Name, b.ID[:min(len(b.ID), 8)])
+	if b.Away || b.Name == "" {
+		name += " (away)"
 	}
-	return b.ID[:min(len(b.ID), 8)] + " (away)"
+	return name
 }
 
 func ownerText(o *admin.Owner) string {
