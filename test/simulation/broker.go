@@ -304,6 +304,7 @@ func (b *broker) damage() {
 			}
 		}
 	}
+	b.w.judge.crashed(b)
 }
 
 // doubts says whether the set names an earlier life of this broker's, which may have had more than this one.
