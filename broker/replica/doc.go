@@ -29,6 +29,11 @@
 //	R9  A follower whose logs can't be vouched for is told so from outside; what doesn't match its leader's
 //	    is refetched, and nothing is appended behind a gap.
 //
+// A follower asks for a shard with what its logs are and how much of them is safe; it flushes them before, so that
+// everything counts that it has. Only a follower that is told to copy has joined, and an ack is always true of the
+// log as it is: before a log is cut, all that was appended to it is complete. What was appended is promised
+// or not; cursors that nobody waits for are copied and neither synced nor acknowledged.
+//
 // When the process dies in it: what a follower appended is in its log, acknowledged or not, and found there by its
 // epochs. The leader's knowledge of its followers is gone with its epoch: they ask again.
 package replica

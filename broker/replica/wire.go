@@ -72,7 +72,7 @@ type refusal struct {
 	why           string
 }
 
-// state is what a leader tells with each frame of a stream.
+// marks are what a leader tells with each frame of a stream.
 type marks struct {
 	high, start [Parts]uint64
 }

@@ -1,0 +1,149 @@
+package replica
+
+import (
+	"context"
+	"errors"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// take appends what came of a log. An error is one of the connection.
+func (f *Following) take(in *intake, d *data) error {
+	f.mu.Lock()
+	if f.intake != in || f.step != copying {
+		f.mu.Unlock()
+		return nil
+	}
+	f.vain, f.pause = false, 0
+	f.note(&d.marks)
+	f.users++
+	round := f.round.Load()
+	f.mu.Unlock()
+	err := f.append(in, d, round)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.release()
+	if bad, is := errors.AsType[*garbageError](err); is {
+		return bad
+	}
+	if in.ctx.Err() != nil {
+		return in.ctx.Err()
+	}
+	if err == nil || f.round.Load() != round {
+		return nil
+	}
+	in.leave(f.stream, false)
+	if fatal(err) {
+		f.x.disk.do(func() { f.fail(err) })
+	}
+	// Until somebody has seen to the disk, there is no sense in asking fast.
+	f.round.Add(1)
+	f.rest(err.Error(), askAgainMax)
+	return nil
+}
+
+// append appends batches. The logs are in use.
+func (f *Following) append(in *intake, d *data, round uint32) error {
+	lg, epoch := f.config.Logs[d.part], uint64(f.epoch.Load())
+	durability, done := log.Memory, log.Completion(nil)
+	if d.promised {
+		durability, done = f.config.Durability, &f.parts[d.part]
+	}
+	count := uint64(0)
+	for rest := d.batches; len(rest) > 0 && f.round.Load() == round; {
+		b, err := log.ParseBatch(rest)
+		if err != nil {
+			return garbage("%s of shard %d of topic id %s: %w", d.part, f.config.ID.Shard, f.config.Topic, err)
+		}
+		if b.Epoch() > epoch {
+			return garbage("%s of shard %d of topic id %s: a batch of epoch %d, of which epoch %d's leader can't know", d.part, f.config.ID.Shard, f.config.Topic, b.Epoch(), epoch)
+		}
+		err = lg.AppendBatch(b, durability, done)
+		if err == log.ErrOverloaded {
+			if err := f.waitRoom(in.ctx, lg); err != nil {
+				return err
+			}
+			continue
+		}
+		if offset, is := errors.AsType[*log.OffsetError](err); is {
+			return garbage("%w", offset)
+		}
+		if older, is := errors.AsType[*log.EpochError](err); is {
+			return garbage("%w", older)
+		}
+		if err != nil {
+			return err
+		}
+		rest = rest[len(b):]
+		count++
+	}
+	if durability == log.Memory && done != nil {
+		in.instant = true
+	}
+	f.x.counters.inBytes.Add(uint64(len(d.batches)))
+	f.x.counters.inBatches.Add(count)
+	return nil
+}
+
+// waitRoom waits until the disk has less to do. Meanwhile the logs aren't in use, so that whoever wants to end this can.
+func (f *Following) waitRoom(ctx context.Context, lg *log.Log) error {
+	f.mu.Lock()
+	f.release()
+	f.mu.Unlock()
+	err := lg.WaitRoom(ctx)
+	f.mu.Lock()
+	f.users++
+	f.mu.Unlock()
+	return err
+}
+
+// note keeps what the leader says of its logs. mu is held.
+func (f *Following) note(m *marks) {
+	for p := range Parts {
+		f.high[p].Store(m.high[p])
+		f.starts[p] = m.start[p]
+		if f.starts[p] > f.trimmed[p] && !f.trims {
+			f.trims = true
+			f.x.wantTrim(f)
+		}
+	}
+}
+
+// told takes marks that came by themselves.
+func (f *Following) told(in *intake, m *marks) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.intake == in && f.step == copying {
+		f.note(m)
+	}
+}
+
+// trim lets the logs start where the leader's do, or where the follower's end if it hasn't come as far.
+func (f *Following) trim() {
+	f.mu.Lock()
+	f.trims = false
+	if f.ended || f.step != copying {
+		f.mu.Unlock()
+		return // It is told again.
+	}
+	starts := f.starts
+	f.trims = true
+	f.users++
+	f.mu.Unlock()
+	var trimmed [Parts]uint64
+	for p, lg := range f.config.Logs {
+		if lg.Start() >= starts[p] {
+			trimmed[p] = starts[p]
+			continue
+		}
+		at, err := lg.Trim(starts[p])
+		if err != nil {
+			f.x.complain("trim "+lg.Name(), "Could not delete what the leader has deleted", "log", lg.Name(), "error", err)
+		}
+		trimmed[p] = min(at, starts[p])
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.trims, f.trimmed = false, trimmed
+	f.release()
+}
