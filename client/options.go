@@ -75,7 +75,7 @@ func (o *ReaderOptions) complete() error {
 	case o.MaxBytes < 0 || o.MaxBytes > MaxBytes:
 		return fmt.Errorf("MaxBytes of %d (use 1 to %d)", o.MaxBytes, MaxBytes)
 	case o.Ahead < 0 || o.Ahead > 16:
-		return fmt.Errorf("Ahead of %d (use 1 to 16)", o.Ahead)
+		return fmt.Errorf("an Ahead of %d (use 1 to 16)", o.Ahead)
 	case o.Wait < 0 || o.Wait > MaxWait:
 		return fmt.Errorf("a Wait of %s (use up to %s)", o.Wait, MaxWait)
 	}

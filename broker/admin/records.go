@@ -154,14 +154,14 @@ func (s *Server) shard(name string, number int, m *protocol.Message, forwarded b
 	if t == nil {
 		return nil, nil, notReady()
 	}
-	if shard := t.Shard(); shard != nil {
+	if shard := t.ShardAt(number); shard != nil {
 		return t, shard, nil
 	}
 	// What was forwarded is not forwarded again, so two brokers that disagree refuse rather than play ball.
-	if leader := t.Leader(); !forwarded && m != nil && leader != "" && s.hub.Forward(leader, m) {
+	if leader := t.LeaderOf(number); !forwarded && m != nil && leader != "" && s.hub.Forward(leader, m) {
 		return t, nil, nil
 	}
-	return t, nil, notServed(name, t.WhyNot())
+	return t, nil, notServed(name, t.WhyNotAt(number))
 }
 
 func notReady() *Error {
