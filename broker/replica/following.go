@@ -236,9 +236,9 @@ func (f *Following) request() {
 
 // ask appends the frame that asks, if it is time to.
 func (f *Following) ask(in *intake, dst []byte) []byte {
-	self := f.x.me()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	self := f.x.me() // not before: whoever has it asked anew for a new life takes this ask for that
 	if f.intake != in {
 		return dst
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// MaxShards is how many shards of one Topic brokers can serve, until partitioning is there.
+// MaxShards is how many shards of one Topic brokers serve, until the command line and the documents know of more.
 const MaxShards = 1
 
 const (

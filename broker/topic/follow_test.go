@@ -56,7 +56,7 @@ func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
 	n.topic("there", nil)
 	n.topic("away", nil)
 	n.topic("nowhere", nil)
-	n.topic("wide", func(s *coordination.TopicSpec) { s.Shards = 4 })
+	n.topic("wide", func(s *coordination.TopicSpec) { s.Shards = MaxShards + 1 })
 	n.topic("copied", func(s *coordination.TopicSpec) { s.Replicas = 3 })
 	n.place("here", self)
 	n.place("there", "broker-b")
@@ -69,7 +69,7 @@ func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
 		"there":   "no: topic there: broker main-1 leads it, and broker main-0 has no link there now; try again",
 		"away":    "no: topic away: its messages are on broker broker-c, which is away; it is served again when that broker is back",
 		"nowhere": "no: topic nowhere: no broker was chosen for it yet; try again",
-		"wide":    "no: topic wide: it asks for 4 shards, and brokers serve Topics of 1 so far (make it with shards: 1)",
+		"wide":    "no: topic wide: it asks for 2 shards, and brokers serve Topics of 1 so far (make it with shards: 1)",
 		"copied":  "no: topic copied: no broker was chosen for it yet; try again",
 	} {
 		if got := n.ask(name+".a", "x"); got != want {

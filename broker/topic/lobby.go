@@ -21,11 +21,8 @@ type lobby struct {
 // link were sent by a broker that takes this one for the leader.
 func (p *Stream) mayWait(v *view, forwarded bool) bool {
 	s := p.topic.service
-	if v.follow && time.Now().UnixNano()-p.demoted.Load() < int64(lobbyTime) {
-		return false // they were sent by one that doesn't know yet that this broker leads no more
-	}
 	return !v.gone && v.unsupported == "" && !s.closing.Load() && p.trouble.Load() == nil &&
-		(v.lead || forwarded && (v.leader == "" || v.leader == s.config.Self || v.member))
+		(v.lead || forwarded && (v.leader == "" || v.leader == s.config.Self))
 }
 
 // wait has messages wait. If it says no, the shard is open by now, or will not be soon, or there is no room.

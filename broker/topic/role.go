@@ -170,7 +170,6 @@ func (s *Service) demote(p *Stream, v *view) {
 	if v.leader != "" {
 		why = fmt.Sprintf("broker %s leads it now", s.nameOf(v.leader))
 	}
-	p.demoted.Store(time.Now().UnixNano())
 	_ = s.closeShard(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: why}) // it closes no log
 }
 

@@ -39,10 +39,9 @@ type Stream struct {
 	judged       bool                  // what its life before this process held was judged
 	suspectSince uint64                // epoch in which this copy was first reported; 0: it never was
 
-	opened  atomic.Pointer[logs]   // logs, for who doesn't mind that they are closed under its hands
-	harm    atomic.Pointer[string] // damage that was found while its logs were open
-	fault   atomic.Pointer[error]  // why a log takes nothing more from its leader
-	demoted atomic.Int64           // when this broker led it last
+	opened atomic.Pointer[logs]   // logs, for who doesn't mind that they are closed under its hands
+	harm   atomic.Pointer[string] // damage that was found while its logs were open
+	fault  atomic.Pointer[error]  // why a log takes nothing more from its leader
 	// removing says that the replica here was last seen on its way out, by plan.
 	removing atomic.Bool
 }

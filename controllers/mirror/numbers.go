@@ -1,12 +1,14 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,6 +47,7 @@ type answer struct {
 	Broker string `json:"broker"`
 	Topics []struct {
 		ID            string `json:"id"`
+		Shard         int    `json:"shard"`
 		Epoch         int64  `json:"epoch"`
 		Messages      int64  `json:"messages"`
 		Bytes         int64  `json:"bytes"`
@@ -150,23 +153,52 @@ func (n *numbers) get(ctx context.Context, broker coordination.Broker) (map[stri
 			}
 			one.Subscriptions[s.Name] = SubscriptionNumbers{s.Lag, s.Pending, s.Redelivered}
 		}
-		found[t.ID] = one
+		found[shardKey(t.ID, t.Shard)] = one
 	}
 	return found, nil
 }
 
-// Numbers are those of a Topic of one shard, as of the last look; not ok: nobody has said.
-func (m *Mirror) Numbers(topicID string) (numbers Numbers, ok bool) {
-	shards := m.State().Shards(topicID)
-	if len(shards) != 1 {
-		return Numbers{}, false
+// shardKey tells the shards of all Topics apart. The first is known by its Topic's id.
+func shardKey(topicID string, number int) string {
+	if number == 0 {
+		return topicID
 	}
+	return fmt.Sprint(topicID, "/", number)
+}
+
+// Numbers are those of all shards of a Topic together, as of the last look; not ok: of one of them nobody has said.
+func (m *Mirror) Numbers(topicID string) (sum Numbers, ok bool) {
+	shards := m.State().Shards(topicID)
 	m.numbers.mu.Lock()
 	defer m.numbers.mu.Unlock()
-	if c := m.numbers.byBroker[shards[0].Leader]; c != nil {
-		numbers, ok = c.regular[topicID]
+	for _, shard := range shards {
+		c := m.numbers.byBroker[shard.Leader]
+		if c == nil {
+			return Numbers{}, false
+		}
+		one, known := c.regular[shardKey(topicID, shard.Number)]
+		if !known {
+			return Numbers{}, false
+		}
+		sum.add(one)
 	}
-	return numbers, ok
+	return sum, len(shards) > 0
+}
+
+// add adds another shard's numbers.
+func (n *Numbers) add(other Numbers) {
+	n.Epoch = max(n.Epoch, other.Epoch)
+	n.Messages += other.Messages
+	n.Bytes += other.Bytes
+	n.Trouble = cmp.Or(n.Trouble, other.Trouble)
+	n.Uncounted = n.Uncounted || other.Uncounted
+	for name, s := range other.Subscriptions {
+		if n.Subscriptions == nil {
+			n.Subscriptions = map[string]SubscriptionNumbers{}
+		}
+		of := n.Subscriptions[name]
+		n.Subscriptions[name] = SubscriptionNumbers{of.Lag + s.Lag, of.Pending + s.Pending, of.Redelivered + s.Redelivered}
+	}
 }
 
 // Records asks, now, whether a Topic holds any. Only the leader of a shard knows, in the epoch
@@ -183,7 +215,7 @@ func (m *Mirror) Records(ctx context.Context, topicID string) plan.Records {
 			m.log.Info("Whether a Topic holds records is not known", "topicID", topicID, "error", err)
 			return plan.RecordsUnknown
 		}
-		switch one, ok := all[topicID]; {
+		switch one, ok := all[shardKey(topicID, shard.Number)]; {
 		case !ok || one.Epoch != shard.Epoch:
 			return plan.RecordsUnknown
 		case one.Messages > 0:
@@ -228,14 +260,15 @@ func (m *Mirror) pollAll(ctx context.Context, state *coordination.State) {
 				m.log.Debug("A broker's numbers are not known", "broker", broker.Name, "error", err)
 				return // what was known stands
 			}
-			for _, id := range m.numbers.take(broker.ID, found) {
+			for _, key := range m.numbers.take(broker.ID, found) {
+				id, _, _ := strings.Cut(key, "/")
 				m.tellOf(state, id)
 			}
 		})
 	}
 }
 
-// take keeps a broker's answer, and says of which Topics it is another than before.
+// take keeps a broker's answer, and says of which shards it is another than before.
 func (n *numbers) take(broker string, found map[string]Numbers) (changed []string) {
 	c := n.of(broker)
 	n.mu.Lock()

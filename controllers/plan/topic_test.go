@@ -90,7 +90,7 @@ func TestTopic(t *testing.T) {
 		{"who could lead may lack something", tripled(func(s *ShardFacts) {
 			s.Led, s.Replicas[0].Suspect, s.Replicas[1].Away, s.Replicas[2].Suspect = false, true, true, true
 		}), "Wait Suspect", "main-0, main-2 may lack acknowledged records after a power cut or a fault of the disk; it goes on when main-1 is back"},
-		{"four shards, no Broker yet", func(f *TopicFacts) { f.Spec.Shards, f.Found, f.Link = 4, nil, Link{} }, "Stall ShardsUnsupported", "shards: 1"},
+		{"too many shards, no Broker yet", func(f *TopicFacts) { f.Spec.Shards, f.Found, f.Link = MaxShards+1, nil, Link{} }, "Stall ShardsUnsupported", "shards: 1"},
 		{"no broker to place on", func(f *TopicFacts) { f.Shards, f.Link.Joined = nil, 0 }, "Wait WaitingForBroker", "has joined yet"},
 		{"more in sync than there are brokers", func(f *TopicFacts) {
 			f.Spec.Replicas, f.Found.Spec.Replicas, f.Shards, f.Link.Joined, f.Link.Wanted = 3, 3, nil, 1, 1
@@ -295,7 +295,7 @@ func TestTopicsConvergeInWhateverOrderTheyCome(t *testing.T) {
 					at = len(all) - 1
 				}
 				m := all[at]
-				m.Spec = coordination.TopicSpec{Subjects: []string{rapid.SampledFrom(subjects).Draw(t, "subject")}, Shards: rapid.SampledFrom([]int{1, 1, 1, 3}).Draw(t, "shards")}
+				m.Spec = coordination.TopicSpec{Subjects: []string{rapid.SampledFrom(subjects).Draw(t, "subject")}, Shards: rapid.SampledFrom([]int{1, 1, 1, MaxShards + 1}).Draw(t, "shards")}
 			case 2: // a manifest goes; what it declared stays
 				if at >= 0 {
 					all = slices.Delete(all, at, at+1)
