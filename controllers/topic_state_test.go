@@ -390,8 +390,11 @@ func TestDefinitionThatIsGoingIsNotDefined(t *testing.T) {
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(thing), thing); err != nil {
 		t.Errorf("while its definition goes, the thing: %v", err)
 	}
-	thing.SetFinalizers(nil)
-	if err := c.Update(t.Context(), thing); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "letting the thing go", func(ctx context.Context) error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(thing), thing); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		thing.SetFinalizers(nil)
+		return c.Update(ctx, thing)
+	})
 }
