@@ -64,11 +64,11 @@ func absent(state *coordination.State) (ids []string) {
 }
 
 // lostOf are brokers that shards list and that will not come back: the pod of their name has another volume
-// now. Whose name is forgotten is lost only if no pod is left that it could be.
+// now, or there is no such pod any more. Whose name is forgotten is lost only if no pod is left that it could be.
 func lostOf(state *coordination.State, name func(id string) string, pods []string, joined map[string]bool) (ids []string) {
 	all := !slices.ContainsFunc(pods, func(pod string) bool { return !joined[pod] })
 	for _, id := range absent(state) {
-		if pod := name(id); pod == "" && all || pod != "" && joined[pod] {
+		if pod := name(id); pod == "" && all || pod != "" && (joined[pod] || !slices.Contains(pods, pod)) {
 			ids = append(ids, id)
 		}
 	}
