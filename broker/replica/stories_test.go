@@ -207,11 +207,11 @@ func TestAFollowerThatFallsBehindLeavesAndComesBack(t *testing.T) {
 // The answer to a swap is lost: until the leader knows better, it counts both sets.
 func TestASwapWhoseAnswerIsLost(t *testing.T) {
 	story(t, "a b c", func(w *world) {
-		w.place(orders, 1, "a b (c)")
-		a := w.nodes["a"]
 		w.store.mu.Lock()
 		w.store.lose = 1
 		w.store.mu.Unlock()
+		w.place(orders, 1, "a b (c)")
+		a := w.nodes["a"]
 		w.within(2*time.Second, "the leader knows", func() bool { return len(a.leads[orders].InSync()) == 3 })
 		if !w.inSync(orders, "a b c") {
 			t.Errorf("in sync: %v", w.store.shard(orders).InSync)
