@@ -41,12 +41,16 @@ func segments(t *testing.T, data, stream string) []string {
 	return found
 }
 
-// flip turns over one bit in the second or third quarter of the first so many bytes of a file.
-func flip(t *testing.T, rng *rand.Rand, path string, used int) {
+// flip turns over one bit in the second or third quarter of the first so many bytes of a file, or, if in says so, in
+// the next place where that stands.
+func flip(t *testing.T, rng *rand.Rand, path string, used int, in string) {
 	t.Helper()
 	content, err := os.ReadFile(path)
 	must(t, err)
 	at, bit := used/4+rng.IntN(used/2), rng.IntN(8)
+	if in != "" {
+		at += bytes.Index(content[at:], []byte(in))
+	}
 	content[at] ^= 1 << bit
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	must(t, err)
@@ -130,7 +134,7 @@ func TestAFlippedBitIsToldAndHarmsNothingElse(t *testing.T) {
 		publish(good, 1)
 		s.stop()
 		path := c.which(segments(t, data, bad.Stream))
-		flip(t, rng, path, used(t, path, bad.Stream))
+		flip(t, rng, path, used(t, path, bad.Stream), bad.Stream+".p") // in a message: what stands between batches takes none along
 		s.start()
 
 		must(t, s.judge(js, good, "one").Err())
@@ -194,7 +198,7 @@ func TestAFlippedBitAmongCursorsIsTold(t *testing.T) {
 	must(t, err)
 	content, err := os.ReadFile(logs[len(logs)-1])
 	must(t, err)
-	flip(t, rng, logs[len(logs)-1], len(bytes.TrimRight(content, "\x00")))
+	flip(t, rng, logs[len(logs)-1], len(bytes.TrimRight(content, "\x00")), "")
 	said, err := os.ReadFile(s.log.Name())
 	must(t, err)
 	s.start()
@@ -244,7 +248,7 @@ func TestAFlippedBitInWhatDescribesALogIsTold(t *testing.T) {
 	meta := filepath.Join(filepath.Dir(segments(t, data, h.Stream)[0]), "meta.json")
 	content, err := os.ReadFile(meta)
 	must(t, err)
-	flip(t, moments(t), meta, len(content))
+	flip(t, moments(t), meta, len(content), "")
 	s.start()
 	must(t, s.judge(js, h, "one").Err())
 	said, err := os.ReadFile(s.log.Name())
