@@ -223,6 +223,7 @@ func TestAnUnreadableValueLeavesWhatWasKnown(t *testing.T) {
 	c := etcd.open()
 	seen := etcd.open().watchState(t)
 	orders := c.mustCreate(t, "orders", spec("orders"), client)
+	seen.wait("the topic", func(s *State) bool { return s.Topic("orders") != nil })
 	for _, value := range []string{"{", `{"v":2,"id":7}`, `{"v":1,"id":"../../etc"}`} {
 		if _, err := c.etcd.Put(ctx, c.topicKey("orders"), value); err != nil {
 			t.Fatal(err)
