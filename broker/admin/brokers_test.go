@@ -55,14 +55,7 @@ func TestBrokersAreDrainedAndTopicsMade(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		c.join(id)
 	}
-	wait := func(what string, ok func(*coordination.State) bool) {
-		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); c.State() == nil || !ok(c.State()); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("waited in vain for: %s", what)
-			}
-		}
-	}
+	wait := c.await
 	wait("both are there", func(state *coordination.State) bool { return len(state.Brokers) == 2 })
 
 	// A Topic is made with what JetStream has no word for, and asked for again.

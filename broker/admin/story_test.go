@@ -26,8 +26,32 @@ type cluster struct {
 	server *Server
 	box    *inbox
 
-	mu    sync.Mutex
-	state *coordination.State
+	mu      sync.Mutex
+	state   *coordination.State
+	changed chan struct{} // closed when state is no longer the newest; nil: nobody waits
+}
+
+// await waits until a State is as wanted.
+func (c *cluster) await(what string, ok func(*coordination.State) bool) {
+	c.Helper()
+	late := time.After(20 * time.Second)
+	for {
+		c.mu.Lock()
+		if c.state != nil && ok(c.state) {
+			c.mu.Unlock()
+			return
+		}
+		if c.changed == nil {
+			c.changed = make(chan struct{})
+		}
+		changed := c.changed
+		c.mu.Unlock()
+		select {
+		case <-changed:
+		case <-late:
+			c.Fatalf("waited in vain for: %s", what)
+		}
+	}
 }
 
 func (c *cluster) State() *coordination.State {
@@ -75,6 +99,10 @@ func startCluster(t *testing.T) *cluster {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.state = state
+			if c.changed != nil {
+				close(c.changed)
+				c.changed = nil
+			}
 		})
 	})
 	return c
