@@ -42,6 +42,7 @@ type Config struct {
 	Profile   limits.Profile
 	Auth      session.Auth
 	LameDuck  time.Duration // over which clients are asked to leave at the end
+	Clock     env.Clock
 	Logger    *slog.Logger
 
 	// Ready is called once clients can connect, with the address they can use.
@@ -195,6 +196,7 @@ func (b *Broker) run(ctx context.Context) error {
 			failed(err)
 		}
 	})
+	running.Go(func() { b.config.Clock.Follow(membership) })
 	running.Go(func() { b.evictAll(membership, store) })
 	running.Go(func() {
 		if err := b.control(membership, b.lives); err != nil {

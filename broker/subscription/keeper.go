@@ -353,7 +353,7 @@ func (k *keeper) announceAgain() {
 
 // take makes the Subscription that is desired, or changes the one that is there. stepping is held.
 func (k *keeper) take(d *coordination.Subscription) {
-	why := unsupported(&d.Spec, time.Now())
+	why := unsupported(&d.Spec, k.service.config.Clock.Now())
 	k.mu.Lock()
 	e := k.subs[d.Name]
 	k.mu.Unlock()
@@ -472,11 +472,11 @@ func (k *keeper) forget(handle uint64) {
 
 // create makes a Subscription that is in memory only.
 func (k *keeper) create(name string, spec *coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
-	if why := unsupported(spec, time.Now()); why != "" {
+	if why := unsupported(spec, k.service.config.Clock.Now()); why != "" {
 		return nil, k.notServed(name, Unsupported, why, nil)
 	}
 	s := newSubscription(k, identity{name: name}, spec)
-	s.ephemeral, s.created, s.inactive = true, time.Now(), int64(inactive)
+	s.ephemeral, s.created, s.inactive = true, k.service.config.Clock.Now(), int64(inactive)
 	k.mu.Lock()
 	switch {
 	case k.closed != 0:

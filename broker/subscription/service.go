@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -20,6 +21,7 @@ type Config struct {
 	Self   string // id of this broker
 	Topics *topic.Service
 	Outlet func(t *topic.Stream, name string) Outlet
+	Clock  env.Clock
 	Logger *slog.Logger
 	// Inactive is told of a durable Subscription that nobody used for as long as its spec allows; who
 	// made it may delete it. It must not block. It may be nil.
@@ -31,6 +33,7 @@ type Service struct {
 	config Config
 	ready  *ready
 	begun  time.Time
+	epoch  int64 // the wall time then, in nanoseconds since 1970
 	// These are snapshotBytes, countBytes and mostSubjects, but in tests.
 	wholeAfter, countBytes, mostSubjects int
 
@@ -51,13 +54,13 @@ func New(config Config) *Service {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Service{
-		config: config, ready: newReady(max(2, runtime.GOMAXPROCS(0))), begun: time.Now(), wholeAfter: snapshotBytes, countBytes: countBytes, mostSubjects: mostSubjects,
+		config: config, ready: newReady(max(2, runtime.GOMAXPROCS(0))), begun: time.Now(), epoch: config.Clock.Now().UnixNano(), wholeAfter: snapshotBytes, countBytes: countBytes, mostSubjects: mostSubjects,
 		keepers: map[string]*keeper{}, changed: make(chan struct{}),
 	}
 }
 
 // now is the time in nanoseconds since 1970. It doesn't jump when somebody sets the clock.
-func (s *Service) now() int64 { return s.begun.UnixNano() + int64(time.Since(s.begun)) }
+func (s *Service) now() int64 { return s.epoch + int64(time.Since(s.begun)) }
 
 // at is the time that now said.
 func (s *Service) at(now int64) time.Time {

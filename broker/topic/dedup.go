@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"hash/maphash"
-	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
 )
@@ -103,7 +102,7 @@ func (s *Shard) rememberIDs(v *view) error {
 	if s.marked = true; v.window <= 0 {
 		return nil
 	}
-	since := time.Now().Add(-v.window)
+	since := s.service.config.Clock.Now().Add(-v.window)
 	start, end, _ := s.data.Offsets()
 	from := end
 	infos := s.data.SegmentInfos()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
@@ -23,6 +24,7 @@ type Config struct {
 	Hub     Hub
 	Face    Face
 	Payload int // the largest message that the broker takes, with headers
+	Clock   env.Clock
 	// Exchange brings batches to the followers of what is led here, and from the leaders of what is followed.
 	Exchange *replica.Exchange
 	// Report tells the others of which shards this broker can't vouch for its copy, and returns when they know. It may be nil.

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
@@ -343,4 +342,4 @@ func (s *Shard) moved() {
 func ptr[T any](v T) *T { return &v }
 
 // now is the time of a record appended now: times never go back within a shard. mu is held.
-func (s *Shard) now() int64 { return max(time.Now().UnixNano(), s.lastTime) }
+func (s *Shard) now() int64 { return max(s.service.config.Clock.Now().UnixNano(), s.lastTime) }

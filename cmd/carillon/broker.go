@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -11,6 +12,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/limits"
 )
+
+// testClock is the environment variable that names a file by which a broker's wall time is shifted: for test/chaos only.
+const testClock = "CARILLON_TEST_CLOCK"
 
 func newBrokerCommand() *cobra.Command {
 	var (
@@ -49,6 +53,11 @@ ask its clients to go elsewhere and then stop.`,
 			}
 			if tlsDir != "" {
 				if config.TLS, err = env.LoadTLS(tlsDir); err != nil {
+					return err
+				}
+			}
+			if path := os.Getenv(testClock); path != "" {
+				if config.Clock, err = env.NewShiftedClock(path, config.Logger); err != nil {
 					return err
 				}
 			}

@@ -1,0 +1,81 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Clock is wall time as a broker knows it: what records are stamped with, and what their age is judged by. The zero
+// value is the machine's. Timers and deadlines don't go through it: they are monotonic, so no jump moves them.
+type Clock struct{ shift *shift }
+
+// shift is how far a clock is off, as a file says.
+type shift struct {
+	path string
+	log  *slog.Logger
+	by   atomic.Int64
+}
+
+// shiftEvery is how often the file is read again.
+const shiftEvery = 50 * time.Millisecond
+
+// NewShiftedClock is a clock that is off by what a file says, in the form of "-1h30m", now and after each Follow: for tests
+// of what a clock that jumps does. The file must be there.
+func NewShiftedClock(path string, log *slog.Logger) (Clock, error) {
+	c := Clock{&shift{path: path, log: log}}
+	if err := c.shift.read(); err != nil {
+		return Clock{}, err
+	}
+	log.Warn("THIS BROKER'S CLOCK IS SHIFTED BY A FILE, WHICH IS FOR TESTS ONLY", "file", path, "shift", time.Duration(c.shift.by.Load()))
+	return c, nil
+}
+
+// Now is the wall time, without a monotonic reading: nobody is to measure with it.
+func (c Clock) Now() time.Time {
+	now := time.Now().Round(0)
+	if c.shift != nil {
+		now = now.Add(time.Duration(c.shift.by.Load()))
+	}
+	return now
+}
+
+// Follow reads the file again and again until ctx ends. The machine's clock has none.
+func (c Clock) Follow(ctx context.Context) {
+	if c.shift == nil {
+		return
+	}
+	tick := time.NewTicker(shiftEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		before := c.shift.by.Load()
+		if err := c.shift.read(); err != nil && !errors.Is(err, os.ErrNotExist) {
+			c.shift.log.Error("the file with the clock's shift can't be read; it stays as it was", "file", c.shift.path, "error", err)
+		} else if now := c.shift.by.Load(); now != before {
+			c.shift.log.Warn("THE CLOCK JUMPED: it is shifted by a file, which is for tests only", "from", time.Duration(before), "to", time.Duration(now))
+		}
+	}
+}
+
+func (s *shift) read() error {
+	text, err := os.ReadFile(s.path)
+	if err != nil {
+		return fmt.Errorf("read the clock's shift: %w", err)
+	}
+	by, err := time.ParseDuration(strings.TrimSpace(string(text)))
+	if err != nil {
+		return fmt.Errorf("read the clock's shift from %s: %w (write it as -1h30m)", s.path, err)
+	}
+	s.by.Store(int64(by))
+	return nil
+}

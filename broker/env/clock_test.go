@@ -1,0 +1,55 @@
+package env
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestAClockIsOffByWhatAFileSays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shift")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log := slog.New(slog.DiscardHandler)
+	if _, err := NewShiftedClock(path, log); err == nil {
+		t.Error("a clock was made of a file that isn't there")
+	}
+	write("soon")
+	if _, err := NewShiftedClock(path, log); err == nil {
+		t.Error("a clock was made of a file that holds no duration")
+	}
+	write("-2h\n")
+	clock, err := NewShiftedClock(path, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if off := time.Until(clock.Now()); off > -119*time.Minute || off < -121*time.Minute {
+		t.Errorf("the clock is off by %v, want two hours back", off)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { clock.Follow(ctx); close(ended) }()
+	write("24h")
+	for deadline := time.Now().Add(time.Minute); time.Until(clock.Now()) < 23*time.Hour; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the clock has not jumped")
+		}
+	}
+	stop()
+	<-ended
+
+	Clock{}.Follow(t.Context()) // returns
+	if off := time.Until(Clock{}.Now()); off > time.Minute || off < -time.Minute {
+		t.Errorf("the machine's clock is off by %v", off)
+	}
+}
