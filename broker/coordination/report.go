@@ -13,6 +13,7 @@ type Suspect struct {
 	Topic      string // id
 	Shard      int
 	Epoch, End uint64 // last epoch, and end, of the data log
+	State      uint64 // end of the state log; 0: not said
 }
 
 // report is what one broker said of its replicas.
@@ -20,8 +21,9 @@ type report map[string][]Suspect // by id of the Topic
 
 type reportValue struct {
 	V int `json:"v"`
-	// Suspects are, by id of the Topic, the shard, epoch and end of each.
-	Suspects map[string][][3]uint64 `json:"suspects"`
+	// Suspects are, by id of the Topic, the shard, epoch and end of each, and the end of its state log, which
+	// earlier versions leave out.
+	Suspects map[string][][4]uint64 `json:"suspects"`
 }
 
 const (
@@ -40,12 +42,12 @@ func (c *Client) Report(ctx context.Context, broker Replica, suspects []Suspect)
 	if why := validBrokerID(broker.Broker); why != "" {
 		return &InvalidError{what, why}
 	}
-	value := reportValue{reportValueVersion, map[string][][3]uint64{}}
+	value := reportValue{reportValueVersion, map[string][][4]uint64{}}
 	for _, s := range suspects {
 		if !validID(s.Topic) || s.Shard < 0 || s.Shard >= maxShards {
 			return &InvalidError{what, fmt.Sprintf("shard %d of topic id %q: no such shard can be", s.Shard, s.Topic)}
 		}
-		value.Suspects[s.Topic] = append(value.Suspects[s.Topic], [3]uint64{uint64(s.Shard), s.Epoch, s.End})
+		value.Suspects[s.Topic] = append(value.Suspects[s.Topic], [4]uint64{uint64(s.Shard), s.Epoch, s.End, s.State})
 	}
 	data, err := encodeBounded(what, value, maxReport)
 	if err != nil {
@@ -65,7 +67,7 @@ func decodeReport(kv *mvccpb.KeyValue) (report, error) {
 			if s[0] >= maxShards {
 				return nil, fmt.Errorf("decode %s: no topic has a shard %d", kv.GetKey(), s[0])
 			}
-			r[topic] = append(r[topic], Suspect{topic, int(s[0]), s[1], s[2]})
+			r[topic] = append(r[topic], Suspect{topic, int(s[0]), s[1], s[2], s[3]})
 		}
 	}
 	return r, nil

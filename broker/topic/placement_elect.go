@@ -47,14 +47,14 @@ func (p *planner) suspect(it item, broker string) bool {
 }
 
 // led says whether the leader is there, in the life in which it was named, and counts it. One that can't
-// vouch for its data leads only if nobody else is in the set, whom it could be compared with.
+// vouch for its data leads only if it is the best that there is.
 func (p *planner) led(it item) bool {
 	b := p.alive[it.Leader]
 	if b == nil {
 		return false
 	}
 	m, ok := it.Member(it.Leader)
-	if !ok || m.Incarnation != b.Incarnation || len(it.InSync) > 1 && p.suspect(it, it.Leader) {
+	if !ok || m.Incarnation != b.Incarnation || len(it.InSync) > 1 && p.suspect(it, it.Leader) && p.leastLoss(it) != it.Leader {
 		return false
 	}
 	b.leads++
@@ -152,8 +152,10 @@ func (p *planner) electInDoubt(it item) {
 			reason = LeaderReturnedUnsynced
 		}
 		p.nameAlone(it, there[0], reason)
-	case len(gone) == 0 && len(there) > 1 && len(silent) == 0:
-		p.nameAlone(it, p.furthest(it, there), LeastLoss)
+	case p.leastLoss(it) != "":
+		// The others stay in the set with the lives that they can't vouch for: if the one that is named is gone before they have
+		// copied it, or has lost more than it said, they are compared again, and nothing is lost that one of them has.
+		p.name(it, p.leastLoss(it), LeastLoss)
 	case it.topic.Spec.UncleanElection && (len(gone) > 0 || len(it.InSync) == 0) && p.electUnclean(it, there):
 	case len(it.InSync) == 0:
 		p.wait(it, NoLeaderCandidate, "has nobody in sync (allow unclean election to let one of its replicas lead)")
@@ -170,6 +172,22 @@ func (p *planner) electInDoubt(it item) {
 	}
 }
 
+// leastLoss is who goes furthest, if all members of the set are there, none can vouch for its data, and each has said how
+// far they go; empty otherwise.
+func (p *planner) leastLoss(it item) string {
+	var ids []string
+	for _, m := range it.InSync {
+		if p.standing(it, m) != doubtful || !p.suspect(it, m.Broker) {
+			return ""
+		}
+		ids = append(ids, m.Broker)
+	}
+	if len(ids) < 2 {
+		return ""
+	}
+	return p.furthest(it, ids)
+}
+
 func oneOf(ids []string) string {
 	if len(ids) == 1 {
 		return "broker " + ids[0]
@@ -177,12 +195,12 @@ func oneOf(ids []string) string {
 	return "one of the brokers " + strings.Join(ids, ", ")
 }
 
-// furthest is who of them has most: the latest epoch, and of that the greatest end.
+// furthest is who of them has most: the latest epoch, of that the greatest end, and of those the most cursors.
 func (p *planner) furthest(it item, ids []string) string {
 	return slices.MinFunc(ids, func(a, b string) int {
 		x, _ := p.facts.Reported(a, it.Topic, it.Number)
 		y, _ := p.facts.Reported(b, it.Topic, it.Number)
-		return cmp.Or(cmp.Compare(y.Epoch, x.Epoch), cmp.Compare(y.End, x.End), p.prefer(it, a, b))
+		return cmp.Or(cmp.Compare(y.Epoch, x.Epoch), cmp.Compare(y.End, x.End), cmp.Compare(y.State, x.State), p.prefer(it, a, b))
 	})
 }
 

@@ -141,7 +141,7 @@ func TestTheLeastIsLost(t *testing.T) {
 		for broker, end := range map[string]int{"a": 3, "b": 5, "c": 4} {
 			delete(w.brokers, broker)
 			w.log(broker, id).records = w.log(broker, id).records[:end]
-			w.reports[broker][id] = coordination.Suspect{Topic: orders.ID, Epoch: 1, End: uint64(end)}
+			w.report(broker, w.shards[orders.ID][0], coordination.Suspect{Topic: orders.ID, Epoch: 1, End: uint64(end)})
 		}
 		if wait := waits(t, w); wait.Reason != NoLeaderCandidate {
 			t.Fatalf("%+v", wait)
@@ -164,7 +164,7 @@ func TestTheLeastIsLost(t *testing.T) {
 			t.Fatalf("%+v", wait)
 		}
 		w.reports["b"] = said
-		if write := only(t, w); write.Reason != LeastLoss || write.Shard.Leader != "b" || len(write.Shard.InSync) != 1 {
+		if write := only(t, w); write.Reason != LeastLoss || write.Shard.Leader != "b" || len(write.Shard.InSync) != 3 {
 			t.Fatalf("%s: %+v", write.Reason, write.Shard)
 		}
 		w.workAll(true, nil)
@@ -172,6 +172,40 @@ func TestTheLeastIsLost(t *testing.T) {
 		if shard := w.shards[orders.ID][0]; len(shard.InSync) != 3 {
 			t.Errorf("at last: %+v", *shard)
 		}
+	}
+}
+
+// The one that went furthest is gone again before anybody has copied what it has, and comes back with less than others
+// have: they were not forgotten, and lead instead.
+func TestTheBestOfAllMayLoseMore(t *testing.T) {
+	w := newWorld("a", "b", "c")
+	orders := w.topic("orders", 1, coordination.TopicSpec{Durability: coordination.Replicated})
+	w.settle(t)
+	for range 5 {
+		w.workAll(true, nil)
+	}
+	id := shardID{orders.ID, 0}
+	for broker, end := range map[string]int{"a": 3, "b": 5, "c": 4} {
+		w.evict(broker)
+		w.log(broker, id).records = w.log(broker, id).records[:end]
+		w.report(broker, w.shards[orders.ID][0], coordination.Suspect{Topic: orders.ID, Epoch: 1, End: uint64(end)})
+	}
+	if write := only(t, w); write.Reason != LeastLoss || write.Shard.Leader != "b" {
+		t.Fatalf("%s: %+v", write.Reason, write.Shard)
+	}
+	w.carryOut(PlanPlacement(w.facts()))
+	if p := PlanPlacement(w.facts()); len(p.Writes) != 0 {
+		t.Fatalf("before it has taken its report back: %+v", p.Writes)
+	}
+	w.evict("b")
+	w.log("b", id).records = w.log("b", id).records[:1]
+	w.report("b", w.shards[orders.ID][0], coordination.Suspect{Topic: orders.ID, Epoch: 1, End: 1})
+	if write := only(t, w); write.Reason != LeastLoss || write.Shard.Leader != "c" {
+		t.Fatalf("%s: %+v", write.Reason, write.Shard)
+	}
+	w.settle(t)
+	if shard := w.shards[orders.ID][0]; len(shard.InSync) != 3 || len(w.log("a", id).records) < 4 {
+		t.Errorf("at last: %+v, with %d records", *shard, len(w.log("a", id).records))
 	}
 }
 
@@ -195,8 +229,7 @@ func TestASuspectLeaderIsReplaced(t *testing.T) {
 	orders := w.topic("orders", 1, coordination.TopicSpec{})
 	w.settle(t)
 	shard := w.shards[orders.ID][0]
-	id := shardID{orders.ID, 0}
-	w.reports[shard.Leader][id] = coordination.Suspect{Topic: orders.ID}
+	w.report(shard.Leader, shard, coordination.Suspect{Topic: orders.ID})
 	if write := only(t, w); write.Reason != LeaderElected || write.Shard.Leader == shard.Leader || len(write.Shard.InSync) != 3 {
 		t.Fatalf("%s: %+v", write.Reason, write.Shard)
 	}

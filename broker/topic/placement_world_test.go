@@ -22,6 +22,7 @@ type world struct {
 
 	volumes map[string]map[shardID]*copied // what brokers hold, by id
 	reports map[string]map[shardID]coordination.Suspect
+	since   map[string]map[shardID]int64 // the epoch in which each was reported first
 	acked   map[shardID][]record
 	swaps   int // how often a leader or follower changed what plans are made from
 }
@@ -43,7 +44,7 @@ func newWorld(brokers ...string) *world {
 	w := &world{
 		brokers: map[string]coordination.Broker{}, drains: map[string]coordination.DrainMode{}, topics: map[string]*coordination.Topic{},
 		shards: map[string][]*coordination.Shard{}, volumes: map[string]map[shardID]*copied{},
-		reports: map[string]map[shardID]coordination.Suspect{}, acked: map[shardID][]record{},
+		reports: map[string]map[shardID]coordination.Suspect{}, since: map[string]map[shardID]int64{}, acked: map[shardID][]record{},
 	}
 	for _, id := range brokers {
 		w.start(id, "")
@@ -62,7 +63,7 @@ func (w *world) startSince(id, zone string, since int64) {
 		w.volumes[id] = map[shardID]*copied{}
 	}
 	if w.reports[id] == nil {
-		w.reports[id] = map[shardID]coordination.Suspect{}
+		w.reports[id], w.since[id] = map[shardID]coordination.Suspect{}, map[shardID]int64{}
 	}
 }
 
@@ -156,8 +157,8 @@ func (w *world) work(t *coordination.Topic, s *coordination.Shard, everyone bool
 	}
 	id := shardID{s.Topic, s.Number}
 	if _, suspect := w.reports[s.Leader][id]; suspect {
-		if len(s.InSync) > 1 {
-			return // it serves nobody until it is told to
+		if s.Epoch <= w.since[s.Leader][id] {
+			return // it serves nobody until it is told to, although it is suspect
 		}
 		w.vouch(s.Leader, id) // what it has is what there is
 	}
@@ -224,6 +225,12 @@ func (w *world) work(t *coordination.Topic, s *coordination.Shard, everyone bool
 	}
 }
 
+// report has a broker say that it can't vouch for its replica.
+func (w *world) report(broker string, s *coordination.Shard, what coordination.Suspect) {
+	id := shardID{s.Topic, s.Number}
+	w.reports[broker][id], w.since[broker][id] = what, s.Epoch
+}
+
 // vouch ends a replica's being suspect.
 func (w *world) vouch(broker string, id shardID) {
 	if _, suspect := w.reports[broker][id]; suspect {
@@ -274,9 +281,9 @@ func (w *world) stop(id string, how end, random *rand.Rand) (since int64) {
 			log := w.log(id, shardID{t.ID, shard.Number})
 			log.records = log.records[:len(log.records)-random.IntN(min(3, len(log.records)+1))]
 			log.followed = 0
-			w.reports[id][shardID{t.ID, shard.Number}] = coordination.Suspect{
+			w.report(id, shard, coordination.Suspect{
 				Topic: t.ID, Shard: shard.Number, Epoch: uint64(lastEpoch(log.records)), End: uint64(len(log.records)),
-			}
+			})
 		}
 	}
 	if how != inOrder {
@@ -443,7 +450,11 @@ func (w *world) checkChange(t failer, write Write, old *coordination.Shard) {
 		t.Fatalf("P4: %s leads and was not in sync: %+v follows %+v, for %s", s.Leader, s, *old, write.Reason)
 	}
 	if alone {
-		if len(s.InSync) != 1 {
+		stay := 1
+		if write.Reason == LeastLoss {
+			stay = len(old.InSync)
+		}
+		if len(s.InSync) != stay {
 			t.Fatalf("P4: %+v after %s", s, write.Reason)
 		}
 		if write.Reason == LeastLoss { // of all who could have everything none has more

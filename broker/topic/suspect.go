@@ -16,7 +16,8 @@ import (
 func (s *Service) suspect(p *Stream, v *view) error {
 	epochs := p.logs.parts[replica.Data].Epochs()
 	_, end, _ := p.logs.parts[replica.Data].Offsets()
-	one := coordination.Suspect{Topic: p.topic.id, Shard: p.number, End: end}
+	_, state, _ := p.logs.parts[replica.State].Offsets()
+	one := coordination.Suspect{Topic: p.topic.id, Shard: p.number, End: end, State: state}
 	if n := len(epochs); n > 0 {
 		one.Epoch = epochs[n-1].Epoch
 	}
@@ -154,7 +155,7 @@ func (s *Service) judgeLife(p *Stream, v *view) error {
 }
 
 // vouch takes the report back of a copy that has caught up with its leader, in the life that this broker
-// is in; or that leads alone, so that there is nothing better.
+// is in; or that leads, so that there is nothing better.
 func (s *Service) vouch(p *Stream, v *view) {
 	s.suspectMu.Lock()
 	_, suspect := s.suspects[p.id()]
@@ -167,7 +168,7 @@ func (s *Service) vouch(p *Stream, v *view) {
 		return
 	}
 	switch {
-	case v.lead && len(v.shard.InSync) == 1 && p.shard.Load() != nil:
+	case v.lead && p.shard.Load() != nil:
 		s.forget(p)
 	case p.following != nil:
 		_, end, _ := p.logs.parts[replica.Data].Offsets()

@@ -260,7 +260,7 @@ func (b *broker) report() {
 	for _, id := range b.w.ids {
 		if shard := b.view.shards[id]; shard != nil && (b.doubts(shard) || b.damaged[id] && !b.w.mutation.HideDamage) {
 			log := b.disk.open(id)[replica.Data]
-			suspects = append(suspects, coordination.Suspect{Topic: id.topic, Shard: id.number, Epoch: log.epoch, End: log.end})
+			suspects = append(suspects, coordination.Suspect{Topic: id.topic, Shard: id.number, Epoch: log.epoch, End: log.end, State: b.disk.open(id)[replica.State].end})
 		}
 	}
 	if b.reported && slices.Equal(suspects, b.suspects) {
@@ -283,7 +283,7 @@ func (b *broker) hurt() (suspects []coordination.Suspect) {
 	for _, id := range b.w.ids {
 		if b.damaged[id] && !b.w.mutation.HideDamage {
 			log := b.disk.open(id)[replica.Data]
-			suspects = append(suspects, coordination.Suspect{Topic: id.topic, Shard: id.number, Epoch: log.epoch, End: log.end})
+			suspects = append(suspects, coordination.Suspect{Topic: id.topic, Shard: id.number, Epoch: log.epoch, End: log.end, State: b.disk.open(id)[replica.State].end})
 		}
 	}
 	return suspects
