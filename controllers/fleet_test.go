@@ -26,6 +26,7 @@ type fleet struct {
 	counts map[string]counted // by id of the Topic
 	asked  int
 	behind map[string]bool // ids of brokers whose replicas don't get in sync
+	doubt  string          // why leaders named from now on may lack something; empty: they do not
 }
 
 // counted is what brokers say of a Topic; the zero value: nothing is in it.
@@ -207,6 +208,11 @@ func (m *member) shard(state *coordination.State, topic *coordination.Topic, tur
 	}
 	next.Leader = leader.Broker
 	next.Epoch++
+	m.fleet.mu.Lock()
+	defer m.fleet.mu.Unlock()
+	if m.fleet.doubt != "" {
+		next.Doubt = coordination.Doubt{Epoch: next.Epoch, Leader: next.Leader, Reason: m.fleet.doubt}
+	}
 	return next, true
 }
 

@@ -335,6 +335,26 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 	}
 }
 
+// A leader that may lack what was acknowledged is told of, once; by an operator that is started later, not again.
+func TestALeaderInDoubtIsTold(t *testing.T) {
+	w, f, members := newServingWorld(t, "main-0")
+	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
+	w.untilTopic("orders", "Served")
+	f.mu.Lock()
+	f.doubt = "LeastLoss"
+	f.mu.Unlock()
+	members["main-0"].stop()
+	w.untilTopic("orders", "BrokerAway")
+	f.start("main-0")
+	w.untilTopic("orders", "Served")
+	w.wantEvent("RecordsMayBeLost", "broker main-0 leads shard 0 from epoch 2 on")
+	w.restartOperator(func(*controllers.Options) {})
+	w.quiet()
+	if err := w.countEvents("Topic", "RecordsMayBeLost", 1); err != nil {
+		t.Error(err)
+	}
+}
+
 // What the operator takes a definition's end by: it answers while it goes, and lets nothing be made.
 func TestDefinitionThatIsGoingIsNotDefined(t *testing.T) {
 	crds := runtime.NewScheme()

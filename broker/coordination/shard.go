@@ -21,8 +21,16 @@ type Shard struct {
 	InSync   []Replica // whose logs hold everything that was acknowledged
 	Adding   []string  // replicas that are to catch up
 	Removing []string  // replicas that are to go when the others are in sync
+	Doubt    Doubt     // when a leader was last named that may lack what was acknowledged
 
 	Revision int64 // of its key, when this was read; what a compare-and-swap compares; 0: not written yet
+}
+
+// Doubt says that a leader was named that may lack something that was acknowledged.
+type Doubt struct {
+	Epoch  int64  `json:"epoch"`  // in which it was named; 0: there never was such a one
+	Leader string `json:"leader"` // id of its broker
+	Reason string `json:"reason"` // the controller's
 }
 
 // Replica is one broker in one of its lives.
@@ -39,6 +47,7 @@ type shardValue struct {
 	InSync   []Replica `json:"inSync"`
 	Adding   []string  `json:"adding,omitempty"`
 	Removing []string  `json:"removing,omitempty"`
+	Doubt    Doubt     `json:"doubt,omitzero"`
 }
 
 const shardValueVersion = 1
@@ -106,7 +115,7 @@ func (s *Shard) encode() (string, error) {
 	if why := s.valid(); why != "" {
 		return "", &InvalidError{s.String(), why}
 	}
-	return encodeValue(s.String(), shardValue{shardValueVersion, s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing})
+	return encodeValue(s.String(), shardValue{shardValueVersion, s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing, s.Doubt})
 }
 
 func (c *Client) decodeShard(kv *mvccpb.KeyValue) (*Shard, error) {
@@ -120,7 +129,7 @@ func (c *Client) decodeShard(kv *mvccpb.KeyValue) (*Shard, error) {
 	if err := decodeValue(s.String(), kv.GetValue(), shardValueVersion, &value, &value.V); err != nil {
 		return nil, err
 	}
-	s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing = value.Epoch, value.Leader, value.Replicas, value.InSync, value.Adding, value.Removing
+	s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing, s.Doubt = value.Epoch, value.Leader, value.Replicas, value.InSync, value.Adding, value.Removing, value.Doubt
 	if why := s.valid(); why != "" {
 		return nil, fmt.Errorf("decode %s: %s", s, why)
 	}

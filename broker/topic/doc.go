@@ -53,6 +53,7 @@
 //	    its data is named only if all of the last set are there and none can (LeastLoss: who goes furthest), or if
 //	    the Topic says so (Unclean). After the first the others stay in the set as they are, to be compared again if
 //	    it goes before they have caught up; after the second it is the whole set, since they may have what it lacks.
+//	    Either is written into the shard, for people to hear of.
 //	P5  A new shard is spread over zones first, and goes to the brokers that have fewest, and among those to
 //	    the ones first by shards of that Topic, by shards in common with its other replicas, by shards in the
 //	    zone, by id. It leads that is meant to lead fewest. There are as many as must be in sync, or it waits.

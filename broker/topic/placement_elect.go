@@ -117,9 +117,7 @@ func (p *planner) name(it item, leader string, reason WriteReason) {
 	if synced(it.topic) && there >= it.MinInSync(&it.topic.Spec) {
 		after.InSync = slices.DeleteFunc(after.InSync, func(m coordination.Replica) bool { return p.alive[m.Broker] == nil })
 	}
-	if p.write(it.topic, after, reason) {
-		p.alive[leader].leads++
-	}
+	p.named(it, after, reason)
 }
 
 // nameAlone makes a leader the whole set: what it has is what there is from now on.
@@ -127,8 +125,16 @@ func (p *planner) nameAlone(it item, leader string, reason WriteReason) {
 	after := *it.Shard
 	after.Epoch++
 	after.Leader, after.InSync = leader, []coordination.Replica{p.alive[leader].Replica()}
+	p.named(it, after, reason)
+}
+
+// named writes a shard with another leader, and whether that one may lack something.
+func (p *planner) named(it item, after coordination.Shard, reason WriteReason) {
+	if mayLose(reason) {
+		after.Doubt = coordination.Doubt{Epoch: after.Epoch, Leader: after.Leader, Reason: string(reason)}
+	}
 	if p.write(it.topic, after, reason) {
-		p.alive[leader].leads++
+		p.alive[after.Leader].leads++
 	}
 }
 

@@ -449,6 +449,9 @@ func (w *world) checkChange(t failer, write Write, old *coordination.Shard) {
 	if _, in := old.Member(s.Leader); !in && write.Reason != Unclean {
 		t.Fatalf("P4: %s leads and was not in sync: %+v follows %+v, for %s", s.Leader, s, *old, write.Reason)
 	}
+	if doubt := (coordination.Doubt{Epoch: s.Epoch, Leader: s.Leader, Reason: string(write.Reason)}); alone && s.Doubt != doubt || !alone && s.Doubt != old.Doubt {
+		t.Fatalf("P4: %+v follows %+v, for %s", s, *old, write.Reason)
+	}
 	if alone {
 		stay := 1
 		if write.Reason == LeastLoss {

@@ -40,8 +40,9 @@ type Mirror struct {
 
 	mu     sync.Mutex
 	owners owners
-	names  map[string]string // of brokers, by id; also of those that are away
-	told   bool              // follow has been called
+	names  map[string]string        // of brokers, by id; also of those that are away
+	told   bool                     // follow has been called
+	doubts map[string][]plan.Action // by id of the Topic; what Doubts hasn't returned yet
 
 	stop context.CancelFunc
 	done chan struct{}
@@ -155,6 +156,9 @@ func (m *Mirror) follow(ctx context.Context, state *coordination.State, changes 
 
 	freed := false
 	for _, c := range changes.Topics {
+		if c.After == nil {
+			m.Doubts(c.Before.ID) // nobody is left to be told
+		}
 		freed = freed || frees(c)
 		for _, t := range []*coordination.Topic{c.Before, c.After} {
 			if t == nil {
@@ -170,6 +174,7 @@ func (m *Mirror) follow(ctx context.Context, state *coordination.State, changes 
 	}
 	for _, c := range changes.Shards {
 		if c.After != nil {
+			m.doubt(c)
 			m.tellOf(state, c.After.Topic)
 		}
 	}

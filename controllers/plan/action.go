@@ -42,6 +42,8 @@ const (
 	Orphan Kind = "Orphan"
 	// Delete takes away what a manifest that is gone had declared.
 	Delete Kind = "Delete"
+	// Elect is what brokers did among themselves: name a leader for a shard.
+	Elect Kind = "Elect"
 )
 
 // Reason is why: the reason of the condition Ready and of events. The list is closed.
@@ -117,6 +119,8 @@ const (
 	Adopted  Reason = "Adopted"
 	Orphaned Reason = "Orphaned"
 	Deleted  Reason = "Deleted"
+	// RecordsMayBeLost: a leader was named that may lack what was acknowledged.
+	RecordsMayBeLost Reason = "RecordsMayBeLost"
 )
 
 // Action is the one next thing to do.

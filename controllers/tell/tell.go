@@ -71,6 +71,11 @@ func Done(recorder events.EventRecorder, object runtime.Object, action plan.Acti
 	write(recorder, object, corev1.EventTypeNormal, action)
 }
 
+// Warn tells what was done, or happened, that people should look at.
+func Warn(recorder events.EventRecorder, object runtime.Object, action plan.Action) {
+	write(recorder, object, corev1.EventTypeWarning, action)
+}
+
 func write(recorder events.EventRecorder, object runtime.Object, kind string, action plan.Action) {
 	note := action.Message
 	if len(note) > noteLimit {

@@ -99,6 +99,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	r.Mirrors.Await(request.NamespacedName, action.Kind == plan.Stall)
+	if p.facts.Found != nil {
+		for _, doubt := range p.mirror.Doubts(p.facts.Found.ID) {
+			tell.Warn(r.Events, topic, doubt)
+		}
+	}
 	if wait := p.patience(action); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
