@@ -120,6 +120,9 @@ func (s *Shard) enough() bool { return s.leading.Load().Enough() }
 
 // advanced is called when the followers' progress, or a change of the set, has moved a watermark.
 func (s *Shard) advanced() {
+	if s.leading.Load() == nil {
+		return // Lead has not returned; nobody waits yet, and whoever begins to lead looks again
+	}
 	s.advance()
 	s.service.acker.touch(s)
 }
