@@ -182,7 +182,7 @@ func (r *failoverRun) try(ctx context.Context, stream, label string) (t Try, err
 	}
 	atVictim := make([]bool, len(r.publishers))
 	for i, p := range r.publishers {
-		atVictim[i] = p.broker() == t.Leader
+		atVictim[i] = p.broker() == t.Leader && r.plan.Fault.Kind != FaultOther
 	}
 	failed := r.failedAcks()
 

@@ -3,7 +3,6 @@ package bench
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ const (
 	FaultKill  = "kill"  // SIGKILL; somebody else starts it again
 	FaultPause = "pause" // SIGSTOP, and later SIGCONT
 	FaultCut   = "cut"   // from the network, by a command
+	FaultOther = "other" // than of the broker that leads: what a command does elsewhere, to etcd for example
 )
 
 // A Fault is what happens to the broker that leads.
@@ -41,12 +41,12 @@ const (
 func (f Fault) check() error {
 	switch f.Kind {
 	case FaultKill, FaultPause:
-	case FaultCut:
+	case FaultCut, FaultOther:
 		if f.Command == "" {
-			return errors.New("only a command can cut a broker off; give --fault-command")
+			return fmt.Errorf("only a command can do the fault %q; give --fault-command", f.Kind)
 		}
 	default:
-		return fmt.Errorf("fault is %q; give %s, %s or %s", f.Kind, FaultKill, FaultPause, FaultCut)
+		return fmt.Errorf("fault is %q; give %s, %s, %s or %s", f.Kind, FaultKill, FaultPause, FaultCut, FaultOther)
 	}
 	return nil
 }

@@ -12,7 +12,8 @@ func (t *table) failover(results []Result) {
 }
 
 var faultDone = map[string]string{
-	FaultKill: "killed", FaultPause: "paused for %v", FaultCut: "cut off for %v",
+	FaultKill: "the leader's broker is killed", FaultPause: "the leader's broker is paused for %v",
+	FaultCut: "the leader's broker is cut off for %v", FaultOther: "something else fails for %v",
 }
 
 func (t *table) failoverOf(r Result) {
@@ -22,7 +23,7 @@ func (t *table) failoverOf(r Result) {
 		done = fmt.Sprintf(done, time.Duration(p.FaultNS))
 	}
 	t.line()
-	t.line(cut(fmt.Sprintf("failover: %d publishers wait for each ack, %d replicas, %d B; the leader's broker is %s",
+	t.line(cut(fmt.Sprintf("failover: %d publishers wait for each ack, %d replicas, %d B; %s",
 		p.Publishers, p.Replicas, p.PayloadBytes, done), maxWidth))
 	t.linef("a publisher gives an ack up after %v, and sends a message every %v at most", time.Duration(p.AckTimeoutNS), time.Duration(p.IntervalNS))
 	t.line()

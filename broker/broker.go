@@ -198,6 +198,9 @@ func (b *Broker) run(ctx context.Context) error {
 	})
 	running.Go(func() { b.config.Clock.Follow(membership) })
 	running.Go(func() { b.evictAll(membership, store) })
+	if b.mesh != nil {
+		running.Go(func() { b.accuseAll(membership, store) })
+	}
 	running.Go(func() {
 		if err := b.control(membership, b.lives); err != nil {
 			failed(err)

@@ -17,10 +17,11 @@ import (
 
 // The bounds of one member, and why they are what they are.
 const (
-	// A leader is missed after electionMillis; leases of brokers can't be shorter than one
-	// and a half times that. Ten heartbeats to an election let a busy 2-core node skip a few.
-	heartbeatMillis = 200
-	electionMillis  = 2000
+	// A leader is missed after electionMillis to twice that; leases of brokers can't be shorter than one
+	// and a half times that. Ten heartbeats to an election let a busy 2-core node skip a few. Longer than this, and
+	// a broker that is lost together with the leader of etcd could not be replaced within 5 s.
+	heartbeatMillis = 150
+	electionMillis  = 1500
 
 	// quotaBytes is where etcd stops taking writes. 10,000 shards and their history are
 	// about 50 MB; the file is mapped, so a coordinator of 512 MiB can hold it in memory.

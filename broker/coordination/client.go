@@ -20,7 +20,7 @@ import (
 )
 
 // DefaultLeaseTTL is how long a silent broker still counts as a member. etcd grants nothing
-// shorter than one and a half election timeouts, which our coordinators set to 2 s.
+// shorter than one and a half election timeouts, which our coordinators set to 1.5 s.
 const DefaultLeaseTTL = 3 * time.Second
 
 const (
@@ -29,10 +29,11 @@ const (
 	requestTimeout = 5 * time.Second
 	// farewellTimeout bounds what is done when the caller has already been told to stop.
 	farewellTimeout = 2 * time.Second
-	// A connection whose other end vanished is noticed after the sum of these two; grpc
-	// allows no shorter keepalive. What must be noticed sooner has a timeout of its own.
+	// An idle connection whose other end vanished is noticed after the sum of these two; grpc
+	// allows no shorter keepalive. One on which something is written is given up when the other end's kernel has not
+	// confirmed that for the latter: whatever meets a coordinator that is cut off goes on with another one after a second.
 	dialKeepAlive        = 10 * time.Second
-	dialKeepAliveTimeout = 3 * time.Second
+	dialKeepAliveTimeout = time.Second
 	// Attempts that failed are repeated after a pause that doubles between these.
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 2 * time.Second
@@ -55,6 +56,7 @@ type Client struct {
 	ttl    time.Duration
 	log    *slog.Logger
 	claims *claims
+	swaps  *swaps
 	leased leased
 
 	probe, silent time.Duration // of a watch; tests hurry them
@@ -80,7 +82,7 @@ func Open(cfg Config) (*Client, error) {
 	}
 	return &Client{
 		Coordinators: coordinators, prefix: prefix, ttl: ttl, log: loggerOf(cfg.Logger).With("cluster", cfg.Cluster),
-		claims: newClaims(), probe: probeWatch, silent: silentWatch,
+		claims: newClaims(), swaps: newSwaps(), probe: probeWatch, silent: silentWatch,
 	}, nil
 }
 

@@ -13,6 +13,7 @@
 //	subjects       {"v":1}: the gate before the subjects that Topics claim; only its revision counts
 //	drains/<id>     {"v":1,"mode"}: what that broker is to be relieved of, until that is ended
 //	drains/<id>/leased  the same, on the lease of the broker's registration
+//	silences/<id>/<by>  {"v":1,"by"}, on the lease of the first: the broker that comes last hears nothing of it
 //	reports/<id>    {"v":1,"suspects"}, on that lease too: the replicas that the broker can't vouch for
 //	shards/<topic id>/<n>             a Shard: epoch, leader, replicas, in-sync members, adding, removing
 //	subscriptions/<topic id>/<name>   a Subscription: spec, generation, owner, created

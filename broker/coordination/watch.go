@@ -15,10 +15,10 @@ import (
 
 const (
 	// probeWatch is how often a watch is asked for a sign of life, and silentWatch how
-	// long it may give none before it is replaced. Without that a watch whose coordinator
-	// vanished would miss what happens until the connection's keepalive fails.
-	probeWatch  = 2 * time.Second
-	silentWatch = 5 * time.Second
+	// long it may give none before it is replaced. The question alone, if its coordinator's kernel doesn't
+	// confirm it, ends the connection (dialKeepAliveTimeout) before brokers that are silent are evicted.
+	probeWatch  = 500 * time.Millisecond
+	silentWatch = 4 * time.Second
 	// readTimeout bounds one request of a reading; the next goes to another endpoint.
 	readTimeout = 2 * time.Second
 )

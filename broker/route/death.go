@@ -68,3 +68,19 @@ func (m *Mesh) probe(n *neighbour, until time.Time) {
 		m.fell(n, err)
 	}
 }
+
+// Silent are the members to which there was a link in the life that they are in, and of which nothing has been heard for a
+// while. Unlike of a broker that is dead, nothing is known of them: this broker may be the one that is cut off.
+func (m *Mesh) Silent() (silent []Member) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range m.neighbours {
+		if !n.member || m.closed || n.seen != n.incarnation {
+			continue
+		}
+		if l := n.link; n.silent && (l == nil || !l.up.Load()) || l != nil && l.up.Load() && l.silent.Load() {
+			silent = append(silent, Member{ID: n.id, Name: n.name, Route: n.address, Incarnation: n.incarnation})
+		}
+	}
+	return silent
+}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -109,4 +110,46 @@ func TestWhoLeavesIsDeadWhenItIs(t *testing.T) {
 	if warnings := a.logs.lines("WARN"); len(warnings) > 0 {
 		t.Errorf("a warns of a peer that left on purpose: %q", warnings)
 	}
+}
+
+// Who is cut off is silent, before its link is given up and after; and no more when it is heard again, in another life, or
+// was never met in the one that it is in.
+func TestSilenceIsOfWhoWasHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := newMemoryNet()
+		a, b := startMemoryNode(t, "a", network), startMemoryNode(t, "b", network)
+		never := b.member()
+		never.ID, never.Route = "z", "z"
+		introduceAll(a, b)
+		waitUp(t, a, b)
+		a.SetMembers([]Member{b.member(), never})
+		silent := func() []Member { return a.Silent() }
+		time.Sleep(10 * time.Second)
+		if found := silent(); len(found) > 0 {
+			t.Errorf("silent while all is well: %v", found)
+		}
+		network.cut()
+		took, ok := within(time.Minute, func() bool { return len(silent()) > 0 })
+		if !ok || took < silentAfter-pingEvery-keeperTick || took > silentAfter+2*keeperTick || silent()[0] != b.member() {
+			t.Errorf("silent after %v: %v", took, silent())
+		}
+		time.Sleep(time.Minute) // Its link is gone, and it is dialled in vain.
+		if found := silent(); len(found) != 1 {
+			t.Errorf("silent after a minute: %v", found)
+		}
+		network.heal()
+		if took, ok := within(time.Minute, func() bool { return len(silent()) == 0 }); !ok || took > 2*time.Second {
+			t.Errorf("heard again after %v", took)
+		}
+		network.cut()
+		time.Sleep(time.Minute)
+		next := b.member()
+		next.Incarnation++
+		a.SetMembers([]Member{next, never})
+		if found := silent(); len(found) > 0 {
+			t.Errorf("silent in a life in which it was not met: %v", found)
+		}
+		network.heal()
+		network.end(a, b)
+	})
 }

@@ -78,7 +78,10 @@ const (
 	pingEvery    = 500 * time.Millisecond
 	suspectAfter = 1500 * time.Millisecond
 	deadAfter    = 3 * time.Second
-	keeperTick   = 250 * time.Millisecond
+	// A peer that was not heard of for silentAfter is silent: the other brokers are told, in case they hear
+	// nothing either. Four pings may be late or lost, as on a machine that is busy for a moment.
+	silentAfter = 2 * time.Second
+	keeperTick  = 250 * time.Millisecond
 
 	// writeTimeout is how long one write of at most chunkSize may take. It is longer than
 	// deadAfter, since a peer that pings but does not read is alive and holding us back.

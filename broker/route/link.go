@@ -48,6 +48,7 @@ type link struct {
 	up       atomic.Bool
 	leaving  atomic.Bool  // the peer said so
 	suspect  atomic.Bool  // silent for a while
+	silent   atomic.Bool  // for longer than that; it stays so if the link ends
 	busy     atomic.Bool  // the reader is at work, not waiting for the peer
 	waiting  atomic.Int64 // since when the reader waits for the peer; on the mesh's clock
 	rtt      atomic.Int64
@@ -225,6 +226,7 @@ func (l *link) keep() {
 		if !l.busy.Load() {
 			silence = now - time.Duration(l.waiting.Load())
 		}
+		l.silent.Store(silence >= silentAfter)
 		if silence >= deadAfter {
 			l.fail(errSilent)
 			return

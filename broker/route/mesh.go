@@ -91,6 +91,7 @@ type neighbour struct {
 	told              Cause // the trouble that is in the log already
 	seen              int64 // the incarnation in which it was linked last
 	ended             bool  // and that link ended, through no doing of this broker
+	silent            bool  // and it was silent then
 
 	wake    chan struct{}
 	traffic traffic
@@ -176,7 +177,7 @@ func (m *Mesh) SetMembers(members []Member) {
 		if !n.member || n.address != member.Route || n.incarnation != member.Incarnation {
 			n.fresh = true
 			if n.incarnation != member.Incarnation {
-				n.leaving, n.ended = false, false // Whoever left has come back.
+				n.leaving, n.ended, n.silent = false, false, false // Whoever left has come back.
 			}
 		}
 		n.member, n.name, n.address, n.incarnation = true, member.Name, member.Route, member.Incarnation
@@ -260,7 +261,7 @@ func (m *Mesh) linkUp(l *link) {
 	n := l.neighbour
 	if n.link == l {
 		n.changed, n.trouble, n.told = time.Now(), nil, ""
-		n.seen, n.ended = n.incarnation, false
+		n.seen, n.ended, n.silent = n.incarnation, false, false
 	}
 	generation := n.generation
 	m.mu.Unlock()
@@ -290,6 +291,7 @@ func (m *Mesh) linkEnded(l *link) {
 	if n.link == l {
 		n.link = nil
 		n.ended = l.up.Load() && !m.closed && l.foreign()
+		n.silent = n.silent || n.ended && l.silent.Load()
 		n.changed, n.trouble, n.troubled = time.Now(), l.err, time.Now()
 		m.forgetLocked(n)
 	}

@@ -35,7 +35,8 @@ there, once, and in order. Then it is deleted.
 --pid-file-pattern: %d stands for the number at the end of its name, %s for the name. Who is killed
 must be started again by somebody else: carillon dev does that. What signals can't do, or not on
 this machine, a command can: it is run by sh with the fault and the broker's name, and later with
-heal and the name, unless the fault is kill.`,
+heal and the name, unless the fault is kill. With --fault other the command does something that is no fault of that broker,
+and all publishers count as others.`,
 		Example: `  carillon bench failover --server nats://127.0.0.1:4222,nats://127.0.0.1:4223,nats://127.0.0.1:4224 --pid-file-pattern ./d/broker-%d/pid
   carillon bench failover --fault pause --fault-for 10s --pids a=12,b=34,c=56 --server nats://h:1,nats://h:2,nats://h:3
   carillon bench failover --fault cut --fault-command ./cut-off --server nats://h:1,nats://h:2,nats://h:3`,
@@ -60,7 +61,7 @@ func (o *failoverFlags) flags(cmd *cobra.Command) {
 	flags.IntVar(&o.replicas, "replicas", 3, "replicas of the stream, 1 to 5")
 	flags.IntVar(&o.size, "size", 128, "payload `bytes`, at least 32")
 	flags.IntVar(&o.tries, "tries", 20, "how often the leader is taken away")
-	flags.StringVar(&o.fault, "fault", bench.FaultKill, "what happens to the broker that leads: kill (-9), pause, or cut (by --fault-command)")
+	flags.StringVar(&o.fault, "fault", bench.FaultKill, "what happens to the broker that leads: kill (-9), pause, or cut (by --fault-command); other: what --fault-command does elsewhere")
 	flags.StringVar(&o.command, "fault-command", "", "`command` that does it instead of a signal; given the fault and the broker's name, later heal and the name")
 	flags.DurationVar(&o.lasts, "fault-for", 0, "how long a broker is paused or cut off (default 10s); after a kill, how long is watched at least (default 5s)")
 	flags.StringArrayVar(&o.patterns, "pid-file-pattern", nil, "`path` of files with the brokers' process ids, with %d or %s; repeated: for --server, then for each --against")
@@ -69,7 +70,7 @@ func (o *failoverFlags) flags(cmd *cobra.Command) {
 	flags.DurationVar(&o.timeout, "ack-timeout", 200*time.Millisecond, "after which a publisher goes on with its next message")
 	flags.DurationVar(&o.interval, "interval", 5*time.Millisecond, "time between two messages of a publisher, at least")
 	flags.DurationVar(&o.within, "within", 0, "fail if publishers on the other brokers of --server wait longer than this in any try (default as long as it takes)")
-	complete := cobra.FixedCompletions([]string{bench.FaultKill, bench.FaultPause, bench.FaultCut}, cobra.ShellCompDirectiveNoFileComp)
+	complete := cobra.FixedCompletions([]string{bench.FaultKill, bench.FaultPause, bench.FaultCut, bench.FaultOther}, cobra.ShellCompDirectiveNoFileComp)
 	_ = cmd.RegisterFlagCompletionFunc("fault", complete)
 }
 

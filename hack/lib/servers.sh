@@ -96,12 +96,14 @@ END
 }
 peers_url() { echo "nats://127.0.0.1:$1,nats://127.0.0.1:$(($1 + 1)),nats://127.0.0.1:$(($1 + 2))"; }
 
-# again PIDFILE COMMAND...: run it, with its pid in the file, again and again until the script ends
+# again PIDFILE COMMAND...: run it, with its pid in the file, again and again until the script ends; not while
+# there is a file "hold" beside that one
 again() {
   local file=$1; shift
   trap - EXIT
   trap 'kill "$child" 2>/dev/null; wait "$child"; exit' TERM INT
   while [ ! -e "$dir/ending" ]; do
+    if [ -e "${file%/*}/hold" ]; then sleep 0.05; continue; fi
     "$@" &
     child=$!
     echo "$child" >"$file.new"

@@ -1,0 +1,84 @@
+package coordination
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// silenceValue is what one broker says of another that it hears nothing of.
+type silenceValue struct {
+	V int `json:"v"`
+	// By is the incarnation of who says it. Which life is meant tells the lease that the key hangs on.
+	By int64 `json:"by"`
+}
+
+const silenceValueVersion = 1
+
+func (c *Client) silencePrefix(id string) string { return c.prefix + "silences/" + id + "/" }
+
+func (c *Client) silenceKey(silent, by string) string { return c.silencePrefix(silent) + by }
+
+// Accuse says that a broker hears nothing of another one, in that life of both. If a majority of all members says so,
+// the silent one is evicted: it is not worth waiting for its lease, which etcd makes longer when its own leader is gone
+// too. Who is evicted and lives registers anew, so an error of judgement costs an election. That the accused is gone already
+// is no error. What was said ends with that life, or by Acquit.
+func (c *Client) Accuse(ctx context.Context, by, silent Replica) (evicted bool, err error) {
+	accused, err := c.get(ctx, c.brokerKey(silent.Broker))
+	if err != nil {
+		return false, err
+	}
+	if accused == nil || accused.GetCreateRevision() != silent.Incarnation {
+		return false, nil
+	}
+	value, err := encodeValue("a silence", silenceValue{silenceValueVersion, by.Incarnation})
+	if err != nil {
+		return false, err
+	}
+	done, err := c.transact(ctx,
+		[]clientv3.Cmp{c.lives(silent), c.lives(by)},
+		[]clientv3.Op{
+			clientv3.OpPut(c.silenceKey(silent.Broker, by.Broker), value, clientv3.WithLease(clientv3.LeaseID(accused.GetLease()))),
+			clientv3.OpGet(c.silencePrefix(silent.Broker), clientv3.WithPrefix()),
+			clientv3.OpGet(c.brokersPrefix(), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
+		})
+	if err != nil {
+		return false, fmt.Errorf("say that broker %s is silent: %w", silent.Broker, err)
+	}
+	if !done.Succeeded {
+		return false, nil // either is in another life by now
+	}
+	if !c.agreed(silent.Broker, done.Responses[1].GetResponseRange().GetKvs(), done.Responses[2].GetResponseRange().GetKvs()) {
+		return false, nil
+	}
+	return true, c.Evict(ctx, silent)
+}
+
+// agreed says whether more than half of the members say that the broker is silent. Of two members neither can: each
+// may be the one that is cut off.
+func (c *Client) agreed(silent string, said, members []*mvccpb.KeyValue) bool {
+	lives := make(map[string]int64, len(members))
+	for _, m := range members {
+		lives[c.brokerID(m.GetKey())] = m.GetCreateRevision()
+	}
+	accusers := 0
+	for _, kv := range said {
+		var value silenceValue
+		by := strings.TrimPrefix(string(kv.GetKey()), c.silencePrefix(silent))
+		if decodeValue(string(kv.GetKey()), kv.GetValue(), silenceValueVersion, &value, &value.V) == nil && value.By != 0 && lives[by] == value.By {
+			accusers++
+		}
+	}
+	return 2*accusers > len(members)
+}
+
+// Acquit takes back what a broker said of another one.
+func (c *Client) Acquit(ctx context.Context, by, heard Replica) error {
+	if _, err := c.etcd.Delete(ctx, c.silenceKey(heard.Broker, by.Broker)); err != nil {
+		return fmt.Errorf("take back that broker %s is silent: %w", heard.Broker, err)
+	}
+	return nil
+}
