@@ -4,6 +4,7 @@ import "github.com/prometheus/client_golang/prometheus"
 
 var (
 	descReplicaLed      = describe("replica_shards_led", "Shards with replicas that this broker leads.")
+	descReplicaShort    = describe("replica_shards_short", "Of these, those of which a replica is not in sync.")
 	descReplicaFollowed = describe("replica_shards_followed", "Shards that this broker has a replica of and another one leads.")
 	descReplicaCopying  = describe("replica_shards_copying", "Of these, those that it copies from their leaders now.")
 	descReplicaSuspect  = describe("replica_shards_suspect", "Shards of which this broker can't vouch for its copy.")
@@ -23,6 +24,7 @@ var (
 func (b *Broker) replicaMetrics(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64, ...string)) {
 	s := b.topics.exchange.Stats()
 	gauge(descReplicaLed, float64(s.Leads))
+	gauge(descReplicaShort, float64(s.Short))
 	gauge(descReplicaFollowed, float64(s.Follows))
 	gauge(descReplicaCopying, float64(s.Copying))
 	gauge(descReplicaSuspect, float64(b.topics.topics.Suspects()))

@@ -157,40 +157,6 @@ func (c *Client) ReadShards(ctx context.Context, topicID string) (shards []*Shar
 	return shards, revision, nil
 }
 
-// SwapInSync is how a leader changes who is in sync; nothing else of the shard is its to
-// change. It is refused with a *StaleError if the shard, or the leader's own registration, is
-// no longer what the leader had seen, or if a broker that joins is in another life by now.
-func (c *Client) SwapInSync(ctx context.Context, self Replica, before *Shard, inSync []Replica) (*Shard, error) {
-	if before.Leader != self.Broker || before.Revision == 0 {
-		return nil, &InvalidError{before.String(), fmt.Sprintf("broker %s does not lead it (only its leader changes who is in sync)", self.Broker)}
-	}
-	after := *before
-	after.InSync = inSync
-	value, err := after.encode()
-	if err != nil {
-		return nil, err
-	}
-	key := c.shardKey(before.Topic, before.Number)
-	when := []clientv3.Cmp{
-		clientv3.Compare(clientv3.ModRevision(key), "=", before.Revision),
-		c.lives(self),
-	}
-	for _, m := range inSync {
-		if m != self && !slices.Contains(before.InSync, m) {
-			when = append(when, c.lives(m))
-		}
-	}
-	done, err := c.transact(ctx, when, []clientv3.Op{clientv3.OpPut(key, value)})
-	if err != nil {
-		return nil, fmt.Errorf("swap the in-sync set of %s: %w", before, err)
-	}
-	if !done.Succeeded {
-		return nil, &StaleError{before.String()}
-	}
-	after.Revision = done.Header.GetRevision()
-	return &after, nil
-}
-
 // lives compares that the broker is registered, and in that life.
 func (c *Client) lives(m Replica) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(c.brokerKey(m.Broker)), "=", m.Incarnation)

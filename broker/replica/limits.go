@@ -50,8 +50,9 @@ const (
 	sweepAll  = time.Second
 
 	// swapWorkers and diskWorkers bound how many in-sync sets are swapped and how many logs are flushed,
-	// truncated, reset or trimmed at a time. The flushes of several logs share a sync.
-	swapWorkers = 8
+	// truncated, reset or trimmed at a time. The flushes of several logs share a sync, and the swaps of several
+	// shards a transaction of etcd, which takes a hundred.
+	swapWorkers = 128
 	diskWorkers = 32
 	// swapTimeout bounds one swap and what is read after it.
 	swapTimeout = 5 * time.Second

@@ -15,6 +15,7 @@ type Stats struct {
 	SwapsFailed          uint64 // or couldn't be, or it isn't known whether they were
 
 	Leads       int // shards with followers that are led here
+	Short       int // of these, those whose in-sync set lacks a replica
 	Streams     int // of shards that followers copy from here
 	Follows     int // shards that are followed here
 	Copying     int // of these, those that are in step or catching up
@@ -58,6 +59,9 @@ func (x *Exchange) Stats() Stats {
 	for _, l := range leads {
 		l.mu.Lock()
 		s.Streams += len(l.streams)
+		if shard := l.leader.shard; len(shard.InSync) < len(shard.Replicas) {
+			s.Short++
+		}
 		l.mu.Unlock()
 	}
 	s.Follows = len(follows)

@@ -63,7 +63,7 @@ func (l *Leading) swap(self coordination.Replica, before *coordination.Shard, se
 	}
 	if err == nil && after != nil && slices.Equal(after.InSync, set) {
 		x.counters.swaps.Add(1)
-		x.log.Info("In-sync set changed", "topic_id", before.Topic, "shard", before.Number, "epoch", before.Epoch, "in_sync", brokersOf(set), "before", brokersOf(before.InSync))
+		x.log.Debug("In-sync set changed", "topic_id", before.Topic, "shard", before.Number, "epoch", before.Epoch, "in_sync", brokersOf(set), "before", brokersOf(before.InSync))
 	} else {
 		x.counters.swapsFailed.Add(1)
 		if err != nil && ctx.Err() != context.Canceled {
@@ -104,6 +104,7 @@ func (x *Exchange) sweep() {
 	ticker := time.NewTicker(sweepTick)
 	defer ticker.Stop()
 	all := x.config.Now()
+	swapped := uint64(0)
 	for {
 		select {
 		case <-x.ctx.Done():
@@ -116,6 +117,7 @@ func (x *Exchange) sweep() {
 				all = now
 				x.sweepLeads(now)
 				x.sweepTrims()
+				swapped = x.tellSwaps(swapped)
 			}
 		}
 		x.mu.Lock()
@@ -126,6 +128,15 @@ func (x *Exchange) sweep() {
 			l.tell()
 		}
 	}
+}
+
+// tellSwaps logs how many sets were changed since it was last called, in one line: when a broker comes back there are thousands.
+func (x *Exchange) tellSwaps(before uint64) uint64 {
+	now := x.counters.swaps.Load()
+	if now > before {
+		x.log.Info("In-sync sets changed", "shards", now-before)
+	}
+	return now
 }
 
 func (x *Exchange) sweepRestless(now time.Duration) {
