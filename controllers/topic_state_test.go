@@ -247,7 +247,7 @@ func TestWhatBrokersCantServeIsSaid(t *testing.T) {
 	w, f, _ := newServingWorld(t, "main-0")
 	for name, c := range map[string]struct{ spec, reason, says string }{
 		"quorum":  {`{brokerRef: {name: main}, minInSync: 2}`, "Invalid", "raise its spec.replicas, or write minInSync: 1"},
-		"parts":   {`{brokerRef: {name: main}, shards: 4}`, "ShardsUnsupported", "apply it with shards: 1"},
+		"parts":   {`{brokerRef: {name: main}, shards: 65}`, "ShardsUnsupported", "apply it with shards: 64"},
 		"newest":  {`{brokerRef: {name: main}, compaction: Latest}`, "CompactionUnsupported", "compaction: None"},
 		"doubled": {`{brokerRef: {name: main}, subjects: ["x.>", "x.y"]}`, "Invalid", "overlap"},
 	} {

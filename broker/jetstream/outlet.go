@@ -74,27 +74,32 @@ func (o *outlet) Size(d *subscription.Delivery, r *log.Record) int {
 func (o *outlet) End(to []byte, why subscription.End, messages, bytes int) {
 	b := o.gather()
 	start := len(b.memory)
+	if b.memory = appendEnd(b.memory, why, messages, bytes); len(b.memory) > start {
+		o.status(to, start)
+	}
+}
+
+// appendEnd appends the status by which clients know why a pull ended.
+func appendEnd(dst []byte, why subscription.End, messages, bytes int) []byte {
 	switch why {
 	case subscription.Expired:
-		b.memory = AppendStatusLeft(b.memory, RequestTimeout, messages, bytes)
+		return AppendStatusLeft(dst, RequestTimeout, messages, bytes)
 	case subscription.NoMessages:
-		b.memory = AppendStatus(b.memory, NoMessages)
+		return AppendStatus(dst, NoMessages)
 	case subscription.BatchDone:
-		b.memory = AppendStatusLeft(b.memory, BatchCompleted, messages, bytes)
+		return AppendStatusLeft(dst, BatchCompleted, messages, bytes)
 	case subscription.MaxBytes:
-		b.memory = AppendStatusLeft(b.memory, MaxBytesExceeded, messages, bytes)
+		return AppendStatusLeft(dst, MaxBytesExceeded, messages, bytes)
 	case subscription.TooManyWaiting:
-		b.memory = AppendStatus(b.memory, MaxWaitingExceeded)
+		return AppendStatus(dst, MaxWaitingExceeded)
 	case subscription.Deleted:
-		b.memory = AppendStatus(b.memory, ConsumerDeleted)
+		return AppendStatus(dst, ConsumerDeleted)
 	case subscription.LeaderGone:
-		b.memory = AppendStatus(b.memory, LeadershipChange)
+		return AppendStatus(dst, LeadershipChange)
 	case subscription.Stopping:
-		b.memory = AppendStatusLeft(b.memory, ServerShutdown, messages, bytes)
-	default:
-		return
+		return AppendStatusLeft(dst, ServerShutdown, messages, bytes)
 	}
-	o.status(to, start)
+	return dst
 }
 
 // Heartbeat tells who waits that there is nothing new.

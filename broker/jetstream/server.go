@@ -53,13 +53,15 @@ type Server struct {
 	log    *slog.Logger
 	waits  waits
 
-	ctx   context.Context // ends with Close
-	stop  context.CancelFunc
-	offer topic.Offer
-	slow  pool
-	reads pool
+	ctx     context.Context // ends with Close
+	stop    context.CancelFunc
+	offer   topic.Offer
+	slow    pool
+	reads   pool
+	running sync.WaitGroup
 
 	asks       asks
+	groups     groups
 	outgoing   sync.Pool                 // of *batch
 	limited    [consumerLocks]sync.Mutex // of streams that limit their consumers, see createConsumer
 	calls      atomic.Uint64
@@ -94,6 +96,7 @@ func NewServer(config ServerConfig) *Server {
 	}
 	s.outgoing.New = func() any { return new(batch) }
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.groups.server = s
 	return s
 }
 
@@ -101,6 +104,7 @@ func NewServer(config ServerConfig) *Server {
 func (s *Server) Start() {
 	s.offer = s.config.Hub.Offer(s)
 	s.offer.Set([]string{APISubjects, AckSubjects, askSubjects}, "")
+	s.running.Go(s.groups.watch)
 }
 
 // Close takes no calls any more, and waits for those under way, which are cut short.
@@ -109,6 +113,8 @@ func (s *Server) Close() {
 		s.offer.Close()
 	}
 	s.stop()
+	s.running.Wait()
+	s.groups.close()
 	s.slow.close()
 	s.reads.close()
 }
@@ -149,6 +155,8 @@ type call struct {
 	message   protocol.Message // all of it, as it came
 	forwarded bool
 	deadline  time.Time
+	// tell is given the answer, if another part of this package, or of another broker's, wants it; nil: reply has it.
+	tell func(answer []byte)
 }
 
 // newCall copies the message.
@@ -337,16 +345,16 @@ func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Stream, shar
 }
 
 // here finds the stream, with its shard if this broker leads it. Without a shard and without an
-// error the call was handed on. It waits a moment for what is about to be: a stream that was
+// error the call was handed on, or is for a Topic of several shards and has been served. It waits a moment for what is about to be: a stream that was
 // just made through another broker, a log that is being opened, a leader that was just named.
 func (s *Server) here(ctx context.Context, c *call) (t *topic.Stream, shard *topic.Shard, refusal *Error) {
 	name, asked, gone := string(c.Stream), false, false
+	var whole *topic.Topic
 	waiting, cancel := context.WithTimeout(ctx, s.waits.open)
 	defer cancel()
 	found := s.until(waiting, func() bool {
 		if t = s.topics.Stream(name); t == nil {
-			if of := s.topics.Topic(name); of != nil && len(of.Streams()) > 1 {
-				refusal = severalShards(of)
+			if whole = s.several(name); whole != nil {
 				return true
 			}
 			if !asked {
@@ -375,6 +383,8 @@ func (s *Server) here(ctx context.Context, c *call) (t *topic.Stream, shard *top
 	})
 	switch {
 	case refusal != nil || shard != nil:
+	case whole != nil:
+		s.serveWhole(ctx, c, whole)
 	case gone || t == nil:
 		refusal = ErrStreamNotFound
 	case !found || t.Leader() == "" || t.Leader() == s.config.Self:
@@ -429,7 +439,7 @@ func (s *Server) state() *coordination.State {
 
 // answer sends an answer in JSON, if anybody waits for one.
 func (s *Server) answer(c *call, response any) {
-	if len(c.reply) == 0 {
+	if len(c.reply) == 0 && c.tell == nil {
 		return
 	}
 	data, err := json.Marshal(response)
@@ -439,6 +449,10 @@ func (s *Server) answer(c *call, response any) {
 	}
 	if s.tooLarge(len(data)) {
 		s.refuse(c, ErrStreamGeneral.With(fmt.Sprintf("the answer has %d bytes, and a message may have %d (have a consumer deliver it)", len(data), s.config.Payload)))
+		return
+	}
+	if c.tell != nil {
+		c.tell(data)
 		return
 	}
 	s.send(protocol.Message{Subject: c.reply, Data: data})
@@ -451,6 +465,10 @@ func (s *Server) tooLarge(size int) bool { return s.config.Payload > 0 && size >
 // there is nobody to answer it, as nats-server has it where a stream is not there.
 func (s *Server) refuse(c *call, err *Error) {
 	s.errors.Add(1)
+	if c.tell != nil {
+		c.tell(c.Call.Refuse(err))
+		return
+	}
 	if len(c.reply) == 0 {
 		return
 	}

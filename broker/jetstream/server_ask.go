@@ -17,7 +17,10 @@ const (
 	askStreamInfo  = askPrefix + "STREAMS" // what there is in some streams
 	askBrokerUsage = askPrefix + "USAGE"   // what all that it leads takes
 	askCreatedInfo = askPrefix + "CREATED" // answer the client who had a stream made, once it is served
-	tellAnswer     = askPrefix + "ANSWER"  // one answer to one of the first two
+	askForCall     = askPrefix + "CALL"    // answer a call of the API about one stream
+	askLoan        = askPrefix + "LOAN"    // let a request elsewhere have what there is in one shard, see group
+	tellAnswer     = askPrefix + "ANSWER"  // one answer to one of the others
+	tellLoan       = askPrefix + "RETURN"  // how a loan ended
 )
 
 // question is what one broker asks another.
@@ -29,6 +32,8 @@ type question struct {
 	Stream string        `json:"stream,omitempty"`
 	Name   string        `json:"name,omitempty"`
 	Within time.Duration `json:"within,omitempty"`
+	// Payload is that of a call, of which Name is the subject.
+	Payload []byte `json:"payload,omitempty"`
 }
 
 // finding is one answer. Each stream has one of its own, since many may be more than fits a message.
@@ -37,6 +42,8 @@ type finding struct {
 	Stream string      `json:"stream,omitempty"`
 	Info   *StreamInfo `json:"info,omitempty"` // nil: it is not led there
 	Usage  *usage      `json:"usage,omitempty"`
+	// Answer is that to a call.
+	Answer json.RawMessage `json:"answer,omitempty"`
 }
 
 // asks are the questions that this broker has open.
@@ -164,6 +171,15 @@ func (s *Server) takeAsk(m *protocol.Message) {
 			about = s.tellUsage
 		}
 		s.reads.submit(func() { about(q) }, len(m.Data)) // or who asks gets no answer, and goes on without
+	case askForCall:
+		var q question
+		if json.Unmarshal(m.Data, &q) == nil {
+			s.answerFor(q, func(t finding) { s.forward(q.From, tellAnswer, nil, t) })
+		}
+	case askLoan:
+		s.takeLoan(m)
+	case tellLoan:
+		s.groups.returned(m)
 	case askCreatedInfo:
 		s.takeCreated(m)
 	}

@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -44,6 +45,9 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Stream) {
 	desired := t.Desired()
 	stream := s.streamOf(desired)
 	request, refusal := consumerRequest(c, &stream)
+	if refusal == nil && ofShards(t) && request.Config.Durable != "" {
+		refusal = onlyWhole(ErrConsumerCreate, t, "given a durable consumer")
+	}
 	if refusal != nil {
 		s.refuse(c, refusal)
 		return
@@ -59,7 +63,7 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Stream) {
 	switch {
 	case stream.MaxConsumers > 0:
 		s.slowly(c, func(ctx context.Context) {
-			lock := &s.limited[maphash.String(lockSeed, t.Key())%consumerLocks]
+			lock := s.limitedLock(t.Key())
 			lock.Lock() // who counts and who makes must be one
 			defer lock.Unlock()
 			settle(ctx)
@@ -69,6 +73,11 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Stream) {
 	default:
 		settle(ctx)
 	}
+}
+
+// limitedLock is for who makes a consumer where their number is limited.
+func (s *Server) limitedLock(key string) *sync.Mutex {
+	return &s.limited[maphash.String(lockSeed, key)%consumerLocks]
 }
 
 // settleConsumer makes the consumer that is asked for, or changes the one that is there.
@@ -181,15 +190,19 @@ func (s *Server) changeConsumer(ctx context.Context, t *topic.Stream, stream *St
 	case existing.Ephemeral():
 		return nil, ErrConsumerCreate.With("a consumer that is not durable can not be updated (delete it and make it anew)")
 	}
-	spec := to.SubscriptionSpec()
-	was := existing.Spec() // what JetStream has no word for stays
-	spec.Where, spec.Push, spec.DeadLetter, spec.DeletionPolicy = was.Where, was.Push, was.DeadLetter, was.DeletionPolicy
-	spec.Start = was.Start
+	spec := keepWordless(to.SubscriptionSpec(), existing.Spec())
 	updated, err := s.config.Store.UpdateSubscription(ctx, t.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec})
 	if err != nil {
 		return nil, consumerRefusal(err)
 	}
 	return s.served(ctx, t, updated)
+}
+
+// keepWordless keeps what JetStream has no word for, or can't change.
+func keepWordless(spec coordination.SubscriptionSpec, was *coordination.SubscriptionSpec) coordination.SubscriptionSpec {
+	spec.Where, spec.Push, spec.DeadLetter, spec.DeletionPolicy = was.Where, was.Push, was.DeadLetter, was.DeletionPolicy
+	spec.Start = was.Start
+	return spec
 }
 
 // served waits until this broker serves a durable consumer as it is declared.
@@ -237,6 +250,10 @@ func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Stream) {
 		s.answer(c, DoneResponse{Response: c.Call.Answer(), Success: true})
 		return
 	}
+	if ofShards(t) {
+		s.refuse(c, onlyWhole(ErrConsumerCreate, t, "parted from a durable consumer"))
+		return
+	}
 	s.slowly(c, func(ctx context.Context) {
 		if err := s.config.Store.DeleteSubscription(ctx, t.Name(), name, client); err != nil {
 			s.refuse(c, consumerRefusal(err))
@@ -250,10 +267,13 @@ func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Stream) {
 // Inactive deletes a durable consumer that set a threshold and that nobody used for so long. It is
 // for subscription.Config, and doesn't wait.
 func (s *Server) Inactive(t *topic.Stream, name string) {
+	if t.Number() > 0 { // who pulls by the Topic's name asks all shards, so the first one knows
+		return
+	}
 	s.slow.submit(func() {
 		ctx, cancel := context.WithTimeout(s.ctx, s.waits.answer)
 		defer cancel()
-		if err := s.config.Store.DeleteSubscription(ctx, t.Name(), name, client); err != nil && !isNotFound(err) {
+		if err := s.config.Store.DeleteSubscription(ctx, t.Topic().Name(), name, client); err != nil && !isNotFound(err) {
 			s.log.Warn("Could not delete an inactive consumer; it will be tried again", "stream", t.Name(), "consumer", name, "error", err)
 		}
 	}, 0)

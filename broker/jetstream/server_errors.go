@@ -2,7 +2,6 @@ package jetstream
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/topic"
@@ -23,13 +22,6 @@ func opening(why error) bool {
 		return true // it has just been opened
 	}
 	return errors.As(why, &e) && (e.Reason == topic.Opening || e.Reason == topic.CatchingUp || e.Reason == topic.Unplaced || e.Reason == topic.NotConfirmed)
-}
-
-// severalShards refuses what is asked of a Topic with several shards as if it were one stream: there is no
-// order among them, and no sequence that goes through all.
-func severalShards(t *topic.Topic) *Error {
-	all := t.Streams()
-	return ErrStreamGeneral.With(fmt.Sprintf("topic %s has %d shards, and each is a stream of its own (ask for %s to %s)", t.Name(), len(all), all[0].Name(), all[len(all)-1].Name()))
 }
 
 // offline says why a stream can't be asked.

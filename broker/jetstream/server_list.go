@@ -10,19 +10,27 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// listed is a stream in a list.
-type listed struct{ name, key string }
+// listed is a stream in a list: that of a shard, or a Topic of several.
+type listed struct {
+	name string
+	keys []string // of all shards that are in it
+}
 
-// streams are those that the request asks for, sorted by name, so that pages follow each other. Of a Topic with several
-// shards each is one.
+// streams are those that the request asks for, sorted by name, so that pages follow each other. A Topic with several
+// shards is one, and so is each of its shards.
 func (s *Server) streams(request *PageRequest) []listed {
 	var all []listed
 	for t := range s.state().Topics() {
 		if t.Deleting || !mayHave(t, request.Subject) {
 			continue
 		}
+		var keys []string
 		for n := range max(t.Spec.Shards, 1) {
-			all = append(all, listed{topic.StreamName(t, n), topic.StreamKey(t.ID, n)})
+			keys = append(keys, topic.StreamKey(t.ID, n))
+			all = append(all, listed{topic.StreamName(t, n), []string{keys[n]}})
+		}
+		if len(keys) > 1 {
+			all = append(all, listed{t.Name, keys})
 		}
 	}
 	slices.SortFunc(all, func(a, b listed) int { return strings.Compare(a.name, b.name) })
@@ -58,10 +66,10 @@ func (s *Server) streamList(ctx context.Context, c *call) {
 		return
 	}
 	response := StreamListResponse{Response: c.Call.Answer(), Streams: []*StreamInfo{}}
-	var served []*topic.Stream
+	var served []listed
 	for _, one := range s.streams(&request) {
-		if t := s.topics.StreamByKey(one.key); t != nil && s.reachable(t) {
-			served = append(served, t)
+		if s.reachable(one) {
+			served = append(served, one)
 		} else {
 			response.Missing = append(response.Missing, one.name)
 		}
@@ -69,21 +77,29 @@ func (s *Server) streamList(ctx context.Context, c *call) {
 	page, paged := Page(served, request.Offset, ListPage)
 	known := make(map[string]*StreamInfo, len(page))
 	elsewhere := make(map[string][]string)
-	for _, t := range page {
-		if info := s.describeLed(t.Key()); info != nil {
-			known[t.Key()] = info
-		} else if leader := t.Leader(); leader != s.config.Self {
-			elsewhere[leader] = append(elsewhere[leader], t.Key())
+	seen := make(map[string]bool, len(page))
+	for _, one := range page {
+		for _, key := range one.keys {
+			t := s.topics.StreamByKey(key)
+			if t == nil || seen[key] {
+				continue
+			}
+			seen[key] = true
+			if info := s.describeLed(key); info != nil {
+				known[key] = info
+			} else if leader := t.Leader(); leader != s.config.Self {
+				elsewhere[leader] = append(elsewhere[leader], key)
+			}
 		}
 	}
 	if len(elsewhere) > 0 {
 		s.askStreams(ctx, elsewhere, known)
 	}
 	size, silent := 0, 0
-	for _, t := range page {
-		info := known[t.Key()]
+	for _, one := range page {
+		info := s.describeListed(one, known)
 		if info == nil {
-			response.Missing = append(response.Missing, t.Name())
+			response.Missing = append(response.Missing, one.name)
 			silent++
 			continue
 		}
@@ -97,8 +113,36 @@ func (s *Server) streamList(ctx context.Context, c *call) {
 	s.answer(c, response)
 }
 
-// reachable says whether a stream is led by a broker that is here, so that it may be asked.
-func (s *Server) reachable(t *topic.Stream) bool {
+// describeListed is what is known of a stream, or nil.
+func (s *Server) describeListed(one listed, known map[string]*StreamInfo) *StreamInfo {
+	if len(one.keys) == 1 {
+		return known[one.keys[0]]
+	}
+	shards := make([]*StreamInfo, 0, len(one.keys))
+	for _, key := range one.keys {
+		if known[key] == nil {
+			return nil
+		}
+		shards = append(shards, known[key])
+	}
+	first := s.topics.StreamByKey(one.keys[0])
+	if first == nil {
+		return nil
+	}
+	return s.addUp(first.Desired(), shards)
+}
+
+// reachable says whether all shards of a stream are led by brokers that are here, so that they may be asked.
+func (s *Server) reachable(one listed) bool {
+	for _, key := range one.keys {
+		if t := s.topics.StreamByKey(key); t == nil || !s.leaderReachable(t) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Server) leaderReachable(t *topic.Stream) bool {
 	leader := t.Leader()
 	if leader == s.config.Self {
 		return t.Shard() != nil

@@ -28,6 +28,10 @@ func (s *Server) takePull(m *protocol.Message, r *Request, forwarded bool) {
 	if len(m.Reply) == 0 {
 		return
 	}
+	if of := s.several(string(r.Stream)); of != nil {
+		s.takeWholePull(m, r, of)
+		return
+	}
 	sub := s.consumerFor(m, r.Stream, r.Consumer, forwarded)
 	if sub == nil {
 		return
@@ -89,9 +93,14 @@ func (s *Server) takeAck(m *protocol.Message, forwarded bool) {
 		return
 	}
 	sub.Ack(d.StreamSeq, d.ConsumerSeq, d.Delivered, kind, ack.Delay, done)
-	if ack.Kind == AckNext && len(m.Reply) > 0 {
-		s.pull(sub, m.Reply, ack.Next)
+	if ack.Kind != AckNext || len(m.Reply) == 0 {
+		return
 	}
+	if t := s.topics.Stream(string(d.Stream)); t != nil && ofShards(t) && !sub.Ephemeral() { // from whichever shard
+		s.pullWhole(t.Topic(), sub.Name(), m.Reply, ack.Next)
+		return
+	}
+	s.pull(sub, m.Reply, ack.Next)
 }
 
 // answerAck answers who waits for its ack to be kept. Of one that could not be, the client is told

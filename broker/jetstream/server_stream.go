@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"reflect"
 	"time"
 
@@ -92,7 +91,12 @@ func (s *Server) sameStream(ctx context.Context, config *StreamConfig) *coordina
 
 // answerCreated has the client told once the stream is served, by the broker that serves it.
 func (s *Server) answerCreated(ctx context.Context, c *call, id string) {
+	var whole *topic.Topic
 	done := s.until(ctx, func() bool {
+		if t := s.topics.ByID(id); t != nil && len(t.Streams()) > 1 {
+			whole = t
+			return true
+		}
 		t := s.topics.StreamByKey(id)
 		if t == nil {
 			return false
@@ -111,6 +115,15 @@ func (s *Server) answerCreated(ctx context.Context, c *call, id string) {
 			return !c.forwarded && s.askCreated(leader, id, c)
 		}
 	})
+	if whole != nil {
+		info, refusal := s.infoOfWhole(ctx, whole)
+		if refusal != nil {
+			s.refuse(c, refusal)
+			return
+		}
+		s.answer(c, StreamResponse{Response: StreamCreate.Answer(), StreamInfo: info, DidCreate: true})
+		return
+	}
 	if done {
 		return
 	}
@@ -127,27 +140,13 @@ func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Stream) {
 		s.refuse(c, refusal)
 		return
 	}
-	desired := t.Desired()
-	if desired.Spec.Shards > 1 {
-		s.refuse(c, ErrStreamUpdate.With(fmt.Sprintf("stream %s is one of the %d shards of topic %s, and can't be changed on its own (change the topic)", t.Name(), desired.Spec.Shards, desired.Name)))
+	if ofShards(t) {
+		s.refuse(c, onlyWhole(ErrStreamUpdate, t, "changed"))
 		return
 	}
-	from := s.streamOf(desired)
-	if refusal := CheckStreamUpdate(&from, to); refusal != nil {
+	updated, refusal := s.storeUpdate(ctx, t.Desired(), to)
+	if refusal != nil {
 		s.refuse(c, refusal)
-		return
-	}
-	if to.Replicas > from.Replicas { // fewer can always be had
-		if refusal := s.enoughBrokers(to.Replicas); refusal != nil {
-			s.refuse(c, refusal)
-			return
-		}
-	}
-	updated, err := s.config.Store.UpdateTopic(ctx, desired.Name, coordination.TopicUpdate{
-		By: client, ID: t.ID(), Spec: updatedSpec(&desired.Spec, from.Replicas, to),
-	})
-	if err != nil {
-		s.refuse(c, streamRefusal(err, ErrStreamUpdate))
 		return
 	}
 	// What is answered is what holds, so it is not answered before it does.
@@ -164,6 +163,26 @@ func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Stream) {
 		return
 	}
 	s.answer(c, StreamResponse{Response: c.Call.Answer(), StreamInfo: s.describeStream(t, shard)})
+}
+
+// storeUpdate writes down what is asked for, if it may be.
+func (s *Server) storeUpdate(ctx context.Context, desired *coordination.Topic, to *StreamConfig) (*coordination.Topic, *Error) {
+	from := s.streamOf(desired)
+	if refusal := CheckStreamUpdate(&from, to); refusal != nil {
+		return nil, refusal
+	}
+	if to.Replicas > from.Replicas { // fewer can always be had
+		if refusal := s.enoughBrokers(to.Replicas); refusal != nil {
+			return nil, refusal
+		}
+	}
+	updated, err := s.config.Store.UpdateTopic(ctx, desired.Name, coordination.TopicUpdate{
+		By: client, ID: desired.ID, Spec: updatedSpec(&desired.Spec, from.Replicas, to),
+	})
+	if err != nil {
+		return nil, streamRefusal(err, ErrStreamUpdate)
+	}
+	return updated, nil
 }
 
 // updatedSpec keeps what JetStream has no word for. A number of replicas that was left to the brokers is, still,
@@ -184,6 +203,10 @@ func (s *Server) deleteStream(ctx context.Context, c *call) {
 		return
 	}
 	name, id := string(c.Stream), ""
+	if t := s.topics.Stream(name); t != nil && ofShards(t) {
+		s.refuse(c, onlyWhole(ErrStreamDelete, t, "deleted"))
+		return
+	}
 	if t := s.topics.Topic(name); t != nil {
 		id = t.ID()
 	}

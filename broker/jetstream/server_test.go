@@ -93,7 +93,7 @@ func TestAStreamThatIsNotPlaced(t *testing.T) {
 		t.Error("clients give up before they are answered")
 	}
 	w.place = func(string) string { return "broker-0" }
-	w.set(func() { w.lead(w.topics["s"], "broker-0") })
+	w.set(func() { w.lead(w.topics["s"], 0, "broker-0") })
 	if again := ask[StreamResponse](w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`); again.Error != nil {
 		t.Errorf("made again once it is served: %v", again.Error)
 	}

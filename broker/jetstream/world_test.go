@@ -153,23 +153,29 @@ func (w *world) CreateTopic(ctx context.Context, name string, spec coordination.
 	}
 	w.topics[name] = t
 	w.tell(coordination.Changes{Topics: []coordination.Change[coordination.Topic]{{After: t}}})
-	if leader := w.place(name); leader != "" {
-		w.lead(t, leader)
+	if leader := w.place(name); leader != "" && spec.Shards <= 1 {
+		w.lead(t, 0, leader)
+	}
+	for n := range spec.Shards {
+		if spec.Shards > 1 {
+			w.lead(t, n, w.nodes[n%len(w.nodes)].id)
+		}
 	}
 	return t, nil
 }
 
-// lead names the leader of a Topic. mu is held.
-func (w *world) lead(t *coordination.Topic, leader string) {
+// lead names the leader of a shard. mu is held.
+func (w *world) lead(t *coordination.Topic, number int, leader string) {
 	w.revision++
-	was := w.shards[t.ID]
+	key := topic.StreamKey(t.ID, number)
+	was := w.shards[key]
 	is := &coordination.Shard{
-		Topic: t.ID, Epoch: 1, Leader: leader, Replicas: []string{leader}, InSync: []coordination.Replica{{Broker: leader, Incarnation: 7}}, Revision: w.revision,
+		Topic: t.ID, Number: number, Epoch: 1, Leader: leader, Replicas: []string{leader}, InSync: []coordination.Replica{{Broker: leader, Incarnation: 7}}, Revision: w.revision,
 	}
 	if was != nil {
 		is.Epoch = was.Epoch + 1
 	}
-	w.shards[t.ID] = is
+	w.shards[key] = is
 	w.tell(coordination.Changes{Shards: []coordination.Change[coordination.Shard]{{Before: was, After: is}}})
 }
 
@@ -207,8 +213,11 @@ func (w *world) DeleteTopic(ctx context.Context, name, _ string, by coordination
 	}
 	w.revision++
 	changes := coordination.Changes{Topics: []coordination.Change[coordination.Topic]{{Before: was}}}
-	if shard := w.shards[was.ID]; shard != nil {
-		changes.Shards = append(changes.Shards, coordination.Change[coordination.Shard]{Before: shard})
+	for key, shard := range w.shards {
+		if shard.Topic == was.ID {
+			changes.Shards = append(changes.Shards, coordination.Change[coordination.Shard]{Before: shard})
+			delete(w.shards, key)
+		}
 	}
 	for key, sub := range w.subs {
 		if sub.Topic == was.ID {
@@ -217,7 +226,6 @@ func (w *world) DeleteTopic(ctx context.Context, name, _ string, by coordination
 		}
 	}
 	delete(w.topics, name)
-	delete(w.shards, was.ID)
 	w.tell(changes)
 	return nil
 }

@@ -53,10 +53,11 @@ const (
 	Deleted                       // the Subscription is gone
 	LeaderGone                    // this broker doesn't lead the shard any more
 	Stopping                      // this broker is stopping
+	Ready                         // there is something to deliver, and it only wanted to know
 )
 
 func (e End) String() string {
-	names := [...]string{"", "Expired", "NoMessages", "BatchDone", "MaxBytes", "TooManyWaiting", "Deleted", "LeaderGone", "Stopping"}
+	names := [...]string{"", "Expired", "NoMessages", "BatchDone", "MaxBytes", "TooManyWaiting", "Deleted", "LeaderGone", "Stopping", "Ready"}
 	if int(e) < len(names) {
 		return names[e]
 	}
@@ -71,6 +72,14 @@ type Pull struct {
 	Expires   time.Duration
 	NoWait    bool          // end when there is nothing more; with Expires, not before there was something
 	Heartbeat time.Duration // 0: none
+	// Peek only wants to know whether there is something that could be delivered now. It needs no To.
+	Peek bool
+}
+
+// Outcome is how a request ended.
+type Outcome struct {
+	Why             End // 0: it has got all
+	Messages, Bytes int // that it asked for and didn't get
 }
 
 // AckKind is what a receiver says about a record.

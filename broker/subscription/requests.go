@@ -14,6 +14,24 @@ type request struct {
 	heartbeat int64 // 0: none
 	beat      int64 // when the next one is due
 	checked   int64 // when somebody was known to listen
+	peek      bool
+	done      func(Outcome) // nil: the Outlet is told
+	why       End           // for done
+}
+
+// outcome is what done is told.
+func (r *request) outcome() Outcome {
+	o := Outcome{Why: r.why, Messages: r.left}
+	if r.bounded {
+		o.Bytes = r.bytes
+	}
+	return o
+}
+
+// ended is a request whose sender is to be told, once no lock is held.
+type ended struct {
+	done    func(Outcome)
+	outcome Outcome
 }
 
 // requests are those that wait, in the order in which they are served: one message each in turn.
@@ -22,12 +40,13 @@ type requests struct {
 	head int
 	n    int
 	free []*request
+	over []ended // of those that have a done
 	due  int64 // nothing expires and no heartbeat is due before that
 }
 
 func (q *requests) at(i int) *request { return q.list[(q.head+i)%len(q.list)] }
 
-func (q *requests) add(p *Pull, now int64) {
+func (q *requests) add(p *Pull, done func(Outcome), now int64) {
 	if q.n == 0 {
 		q.due = math.MaxInt64
 	}
@@ -46,7 +65,7 @@ func (q *requests) add(p *Pull, now int64) {
 	}
 	*r = request{
 		to: append(r.to[:0], p.To...), left: max(p.Batch, 1), bytes: p.MaxBytes, bounded: p.MaxBytes > 0,
-		noWait: p.NoWait, heartbeat: int64(max(p.Heartbeat, 0)),
+		noWait: p.NoWait, heartbeat: int64(max(p.Heartbeat, 0)), peek: p.Peek, done: done,
 	}
 	if p.Expires > 0 {
 		r.expires = now + int64(p.Expires)
@@ -80,6 +99,10 @@ func (q *requests) pop() *request {
 // remove takes out the first one.
 func (q *requests) remove() {
 	r := q.pop()
+	if r.done != nil {
+		q.over = append(q.over, ended{r.done, r.outcome()})
+		r.done = nil
+	}
 	if len(q.free) < 4 {
 		q.free = append(q.free, r)
 	}
@@ -102,6 +125,13 @@ func (q *requests) sweep(keep func(*request) bool) {
 		}
 		q.rotate()
 	}
+}
+
+// takeOver returns those that ended and are to be told.
+func (q *requests) takeOver() []ended {
+	over := q.over
+	q.over = nil
+	return over
 }
 
 // asked is how many messages all of them wait for.

@@ -20,13 +20,14 @@ func (s *Subscription) step(w *worker) (more bool) {
 	if s.closed == 0 {
 		more, idle = s.advance(w, now)
 	}
-	told := s.told
+	told, over := s.told, s.waiting.takeOver()
 	s.told = false
 	s.mu.Unlock()
 	if told {
 		s.outlet.Flush()
 	}
 	s.telling.Unlock()
+	tell(over)
 	if idle {
 		s.retire()
 	}
@@ -157,6 +158,11 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 				return more, err
 			}
 		}
+		if r.peek {
+			s.end(r, Ready)
+			s.waiting.remove()
+			continue
+		}
 		if s.hand(w, r, rec, count, now, start, end) {
 			delivered++
 			if count > 1 {
@@ -181,7 +187,7 @@ func (s *Subscription) first(now int64) *request {
 		switch {
 		case r.expires > 0 && now >= r.expires:
 			s.end(r, Expired)
-		case s.outlet.Interested(r.to):
+		case r.peek || s.outlet.Interested(r.to):
 			return r
 		}
 		s.waiting.remove()

@@ -105,7 +105,13 @@ func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 }
 
 // Pull asks for messages. They go to the Outlet, as does the reason for which the request ends.
-func (s *Subscription) Pull(p Pull) {
+func (s *Subscription) Pull(p Pull) { s.pull(&p, nil) }
+
+// Lend is Pull, but done is told how it ended, and not the Outlet: once, after what was delivered was handed on, and without a
+// lock of this package. It must not block. Who lends sees to it that not too many wait.
+func (s *Subscription) Lend(p Pull, done func(Outcome)) { s.pull(&p, done) }
+
+func (s *Subscription) pull(p *Pull, done func(Outcome)) {
 	s.mu.Lock()
 	now := s.service.now()
 	s.lastSeen.used = now
@@ -113,12 +119,12 @@ func (s *Subscription) Pull(p Pull) {
 		s.dropDeserted()
 	}
 	switch {
-	case s.closed == 0 && s.waiting.n < s.settings.maxWaiting:
-		s.waiting.add(&p, now)
+	case s.closed == 0 && (s.waiting.n < s.settings.maxWaiting || done != nil):
+		s.waiting.add(p, done, now)
 	case p.Heartbeat > 0 && s.closed == 0:
 		// Its client would ask again at once, and again. It finds out by the missing heartbeats.
-	case len(s.refused) < s.settings.maxWaiting:
-		r := &request{to: append([]byte(nil), p.To...), left: max(p.Batch, 1), bytes: p.MaxBytes, bounded: p.MaxBytes > 0}
+	case len(s.refused) < s.settings.maxWaiting || done != nil:
+		r := &request{to: append([]byte(nil), p.To...), left: max(p.Batch, 1), bytes: p.MaxBytes, bounded: p.MaxBytes > 0, done: done}
 		s.refused = append(s.refused, r)
 	}
 	s.mu.Unlock()
@@ -128,7 +134,7 @@ func (s *Subscription) Pull(p Pull) {
 // dropDeserted drops the requests that nobody listens for any more. mu is held.
 func (s *Subscription) dropDeserted() {
 	s.waiting.sweep(func(r *request) bool {
-		return s.outlet.Interested(r.to)
+		return r.peek || s.outlet.Interested(r.to)
 	})
 }
 
@@ -239,6 +245,9 @@ func (s *Subscription) Info() Info {
 	if s.closed == 0 && s.seeking.done {
 		s.catchUp(now, start)
 		s.dropDeserted()
+		if len(s.waiting.over) > 0 {
+			s.service.ready.wake(s)
+		}
 		s.look(w, start, end, infoBytes)
 	}
 	i := Info{
@@ -276,16 +285,27 @@ func (s *Subscription) close(why End) {
 		}
 		s.reader, s.again, s.ahead = log.Cursor{}, nil, lookahead{}
 	}
-	told := s.told
+	told, over := s.told, s.waiting.takeOver()
 	s.told = false
 	s.mu.Unlock()
 	if told {
 		s.outlet.Flush()
 	}
+	tell(over)
+}
+
+func tell(over []ended) {
+	for _, e := range over {
+		e.done(e.outcome)
+	}
 }
 
 // end tells a request's sender why it gets nothing more. mu is held.
 func (s *Subscription) end(r *request, why End) {
+	if r.done != nil {
+		r.why = why
+		return
+	}
 	left := 0
 	if r.bounded {
 		left = r.bytes
@@ -302,6 +322,9 @@ func (s *Subscription) endRefused() {
 	}
 	for _, r := range s.refused {
 		s.end(r, why)
+		if r.done != nil {
+			s.waiting.over = append(s.waiting.over, ended{r.done, r.outcome()})
+		}
 	}
 	s.refused = s.refused[:0]
 }

@@ -14,9 +14,6 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// MaxShards is how many shards of one Topic brokers serve, until the command line and the documents know of more.
-const MaxShards = 1
-
 const (
 	// controlRetry is how long a controller waits after an error before it looks again.
 	controlRetry = time.Second

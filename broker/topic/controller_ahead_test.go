@@ -16,7 +16,7 @@ func TestPlansKnowWhatWasWritten(t *testing.T) {
 	known := newAhead()
 	before := state(10)
 	plan := PlanPlacement(known.facts(before))
-	if len(plan.Writes) != 1 { // Topics of several shards are not placed yet
+	if len(plan.Writes) != 4 {
 		t.Fatalf("%+v", plan)
 	}
 	shard := coordination.Shard{Topic: orders.ID, Number: 1, Epoch: 1, Leader: "a", Replicas: []string{"a"}, InSync: []coordination.Replica{inLife(w, "a")}}

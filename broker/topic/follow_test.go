@@ -69,7 +69,7 @@ func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
 		"there":   "no: topic there: broker main-1 leads it, and broker main-0 has no link there now; try again",
 		"away":    "no: topic away: its messages are on broker broker-c, which is away; it is served again when that broker is back",
 		"nowhere": "no: topic nowhere: no broker was chosen for it yet; try again",
-		"wide":    "no: topic wide: it asks for 2 shards, and brokers serve Topics of 1 so far (make it with shards: 1)",
+		"wide":    "no: topic wide: it asks for 65 shards, and brokers serve Topics of at most 64 (make it anew with shards: 64 or fewer)",
 		"copied":  "no: topic copied: no broker was chosen for it yet; try again",
 	} {
 		if got := n.ask(name+".a", "x"); got != want {

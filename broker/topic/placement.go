@@ -287,7 +287,7 @@ func (p *planner) unsupported(t *coordination.Topic) (Wait, bool) {
 		return Wait{t, -1, ReplicasUnsupported, fmt.Sprintf("topic %s asks for %d replicas, %d of them in sync; brokers keep at most %d (write replicas: %d or fewer)",
 			t.Name, t.Spec.Replicas, t.Spec.MinInSync, maxReplicas, maxReplicas)}, true
 	case t.Spec.Shards > p.facts.MaxShards:
-		return Wait{t, -1, ShardsUnsupported, fmt.Sprintf("topic %s asks for %d shards; brokers serve %d so far (make it anew with shards: %d)",
+		return Wait{t, -1, ShardsUnsupported, fmt.Sprintf("topic %s asks for %d shards; brokers serve at most %d (make it anew with shards: %d or fewer)",
 			t.Name, t.Spec.Shards, p.facts.MaxShards, p.facts.MaxShards)}, true
 	}
 	return Wait{}, false

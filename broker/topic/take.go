@@ -216,6 +216,9 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 	case len(c.ExpectedTopic) > 0 && string(c.ExpectedTopic) != t.name && string(c.ExpectedTopic) != s.stream.name:
 		in.refuse(s.stream, v, m.Reply, &WrongTopicError{Topic: s.stream.name, Expected: string(c.ExpectedTopic)})
 		return false
+	case t.several() && !s.stream.canJudge(c):
+		in.refuse(s.stream, v, m.Reply, s.stream.cantJudge())
+		return false
 	case len(c.ID) > maxID:
 		in.refuse(s.stream, v, m.Reply, &UnsupportedConditionError{Topic: s.stream.name, Condition: "a message id of more than 1 KiB", Why: "each is kept in memory"})
 		return false

@@ -37,6 +37,11 @@ func (t *Topic) Desired() *coordination.Topic { return t.streams[0].Desired() }
 // Streams are its shards, by number.
 func (t *Topic) Streams() []*Stream { return t.streams }
 
+// StreamFor is the shard that has the records of a subject.
+func (t *Topic) StreamFor(subject []byte) *Stream {
+	return t.streams[partition(subject, &t.Desired().Spec)]
+}
+
 // Leader is the id of the broker that leads the first shard, or empty.
 func (t *Topic) Leader() string { return t.streams[0].Leader() }
 

@@ -76,7 +76,7 @@ func see(self string, t *coordination.Topic, number int, state *coordination.Sta
 
 func unsupported(t *coordination.Topic) string {
 	if t.Spec.Shards > MaxShards {
-		return fmt.Sprintf("it asks for %d shards, and brokers serve Topics of %d so far (make it with shards: %d)", t.Spec.Shards, MaxShards, MaxShards)
+		return fmt.Sprintf("it asks for %d shards, and brokers serve Topics of at most %d (make it anew with shards: %d or fewer)", t.Spec.Shards, MaxShards, MaxShards)
 	}
 	if t.Spec.Replicas > maxReplicas || t.Spec.MinInSync > maxReplicas {
 		return fmt.Sprintf("it asks for %d replicas, %d of them in sync, and brokers keep %d at most", t.Spec.Replicas, t.Spec.MinInSync, maxReplicas)

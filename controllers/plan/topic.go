@@ -9,8 +9,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// MaxShards is what brokers of this version can serve.
-const MaxShards = 1
+// MaxShards is how many shards of one Topic brokers of this version serve; it is topic.MaxShards, which this package may not know.
+const MaxShards = 64
 
 // DefaultReplicas is how many a Topic has that does not say, if there are so many brokers.
 const DefaultReplicas = 3
@@ -107,7 +107,7 @@ func unservable(f TopicFacts) (Action, bool) {
 	case f.Spec.Replicas > 0 && f.Spec.MinInSync > f.Spec.Replicas:
 		return stall(Invalid, fmt.Sprintf("minInSync %d can't be had with %s, which is what Broker %s has brokers for: raise its spec.replicas, or write minInSync: %d or less", f.Spec.MinInSync, count(f.Spec.Replicas, "replica"), f.Link.Broker, f.Spec.Replicas))
 	case f.Spec.Shards > MaxShards:
-		return stall(ShardsUnsupported, fmt.Sprintf("brokers of this version serve Topics of %d shard, and %d are asked for: delete this manifest and apply it with shards: %d", MaxShards, f.Spec.Shards, MaxShards))
+		return stall(ShardsUnsupported, fmt.Sprintf("brokers of this version serve Topics of at most %d shards, and %d are asked for: delete this manifest and apply it with shards: %d or fewer", MaxShards, f.Spec.Shards, MaxShards))
 	case f.Spec.Compaction == coordination.LatestOnly:
 		return stall(CompactionUnsupported, "brokers of this version don't compact: write compaction: None, or leave it out")
 	}

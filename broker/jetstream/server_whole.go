@@ -1,0 +1,507 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/subscription"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// A Topic of several shards has a stream for each, TOPIC--0 and so on, which is one like any other but that it can't be
+// changed, deleted or given durable consumers on its own. By the Topic's own name, all of them are asked: whoever is asked
+// has each shard's leader answer for its stream, and adds up. What only one order could answer is refused.
+
+// several is the Topic of that name if it has several shards, or nil.
+func (s *Server) several(name string) *topic.Topic {
+	if t := s.topics.Topic(name); t != nil && len(t.Streams()) > 1 {
+		return t
+	}
+	return nil
+}
+
+// noOrder refuses what is asked of a Topic with several shards as if it were one stream: there is no
+// order among them, and no sequence that goes through all.
+func noOrder(general *Template, t *topic.Topic, what string) *Error {
+	all := t.Streams()
+	return general.With(fmt.Sprintf("topic %s has %d shards, each with sequences of its own, so it can't have %s (ask a shard's stream: %s to %s)",
+		t.Name(), len(all), what, all[0].Name(), all[len(all)-1].Name()))
+}
+
+// ofShards says that a stream is one of several shards of a Topic.
+func ofShards(t *topic.Stream) bool { return len(t.Topic().Streams()) > 1 }
+
+// onlyWhole refuses to change for one shard what is the whole Topic's.
+func onlyWhole(general *Template, t *topic.Stream, what string) *Error {
+	of := t.Topic()
+	return general.With(fmt.Sprintf("stream %s is one of the %d shards of topic %s, and can't be %s on its own (name stream %s)", t.Name(), len(of.Streams()), of.Name(), what, of.Name()))
+}
+
+// serveWhole serves a call that names a Topic of several shards. It may wait.
+func (s *Server) serveWhole(ctx context.Context, c *call, of *topic.Topic) {
+	switch c.Call {
+	case StreamInfoCall:
+		s.wholeInfo(ctx, c, of)
+	case StreamUpdate:
+		s.updateWhole(ctx, c, of)
+	case StreamPurge:
+		s.purgeWhole(ctx, c, of)
+	case MessageGet, DirectGet, DirectGetLast:
+		s.getFromWhole(c, of)
+	case MessageDelete:
+		s.refuse(c, noOrder(ErrStreamMsgDeleteFailed, of, "a message deleted by its sequence"))
+	case ConsumerCreate, ConsumerDurable:
+		s.createWholeConsumer(ctx, c, of)
+	case ConsumerInfoCall:
+		s.wholeConsumerInfo(ctx, c, of)
+	case ConsumerDelete:
+		s.deleteWholeConsumer(ctx, c, of)
+	case ConsumerNames:
+		s.wholeConsumerNames(c, of)
+	case ConsumerList:
+		s.wholeConsumerList(ctx, c, of)
+	default:
+		s.refuse(c, ErrBadRequest)
+	}
+}
+
+// askShards has the leader of each shard answer a call about its stream, and returns the answers by number. One that
+// can't be had is the refusal.
+func askShards[T any](ctx context.Context, s *Server, of *topic.Topic, subject func(stream string) string, payload []byte) ([]T, *Error) {
+	all := of.Streams()
+	number, answered := s.asks.begin(len(all))
+	defer s.asks.end(number)
+	if !s.until(ctx, func() bool { return !anyUnled(all) }) {
+		return nil, offline(firstWhyNot(all))
+	}
+	for _, p := range all {
+		q := question{From: s.config.Self, Number: number, Stream: p.Key(), Name: subject(p.Name()), Payload: payload, Within: timeLeft(ctx)}
+		if leader := p.Leader(); leader == s.config.Self {
+			s.answerFor(q, s.asks.tell)
+		} else if !s.forward(leader, askForCall, nil, q) {
+			return nil, offline(p.WhyNot())
+		}
+	}
+	answers, missing := make([]T, len(all)), len(all)
+	for missing > 0 {
+		select {
+		case got := <-answered:
+			p := s.topics.StreamByKey(got.Stream)
+			if p == nil {
+				return nil, ErrStreamNotFound
+			}
+			var refused Response
+			if err := json.Unmarshal(got.Answer, &refused); err != nil {
+				return nil, ErrStreamGeneral.With(err)
+			}
+			if refused.Error != nil {
+				return nil, refused.Error
+			}
+			if err := json.Unmarshal(got.Answer, &answers[p.Number()]); err != nil {
+				return nil, ErrStreamGeneral.With(err)
+			}
+			missing--
+		case <-ctx.Done():
+			return nil, ErrStreamOfflineReason.With(fmt.Sprintf("%d of the %d shards of topic %s did not answer in time; try again", missing, len(all), of.Name()))
+		}
+	}
+	return answers, nil
+}
+
+func anyUnled(all []*topic.Stream) bool {
+	for _, p := range all {
+		if p.Leader() == "" && opening(p.WhyNot()) {
+			return true
+		}
+	}
+	return false
+}
+
+func firstWhyNot(all []*topic.Stream) error {
+	for _, p := range all {
+		if p.Leader() == "" {
+			return p.WhyNot()
+		}
+	}
+	return nil
+}
+
+func timeLeft(ctx context.Context) time.Duration {
+	if until, ok := ctx.Deadline(); ok {
+		return time.Until(until) * 9 / 10 // so that a refusal from there is heard here
+	}
+	return 0
+}
+
+// answerFor answers another broker's call, or this one's own, about a stream that is led here.
+func (s *Server) answerFor(q question, tell func(finding)) {
+	c := newCall(&protocol.Message{Subject: []byte(q.Name), Data: q.Payload}, true, min(max(q.Within, 0), s.waits.answer))
+	c.tell = func(data []byte) { tell(finding{Number: q.Number, Stream: q.Stream, Answer: data}) }
+	s.submit(&s.reads, c, func() { s.serve(c) })
+}
+
+func (s *Server) wholeInfo(ctx context.Context, c *call, of *topic.Topic) {
+	request, refusal := Decode[StreamInfoRequest](c.payload)
+	if refusal == nil && request.SubjectsFilter != "" {
+		refusal = because(ErrBadRequest, errors.New("subjects_filter is not supported yet (leave it out)"))
+	}
+	var info *StreamInfo
+	if refusal == nil {
+		info, refusal = s.infoOfWhole(ctx, of)
+	}
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	s.answer(c, StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: info})
+}
+
+func (s *Server) infoOfWhole(ctx context.Context, of *topic.Topic) (*StreamInfo, *Error) {
+	answers, refusal := askShards[StreamInfoResponse](ctx, s, of, func(stream string) string { return apiPrefix + "STREAM.INFO." + stream }, nil)
+	if refusal != nil {
+		return nil, refusal
+	}
+	shards := make([]*StreamInfo, 0, len(answers))
+	for i := range answers {
+		if answers[i].StreamInfo == nil {
+			return nil, ErrStreamOffline
+		}
+		shards = append(shards, answers[i].StreamInfo)
+	}
+	return s.addUp(of.Desired(), shards), nil
+}
+
+// addUp is a Topic as a stream, of what its shards say. Its sequences count records: last_seq those that were ever kept.
+func (s *Server) addUp(desired *coordination.Topic, shards []*StreamInfo) *StreamInfo {
+	info := &StreamInfo{Config: s.streamOf(desired), Created: desired.Created.UTC(), TimeStamp: time.Now().UTC()}
+	state := &info.State
+	state.Consumers = len(s.state().Subscriptions(desired.ID))
+	for _, one := range shards {
+		is := &one.State
+		state.Messages += is.Messages
+		state.Bytes += is.Bytes
+		state.LastSeq += is.LastSeq
+		if is.LastSeq > 0 && (state.FirstTime.IsZero() || is.FirstTime.Before(state.FirstTime)) {
+			state.FirstTime = is.FirstTime
+		}
+		if is.LastTime.After(state.LastTime) {
+			state.LastTime = is.LastTime
+		}
+	}
+	if state.LastSeq > 0 {
+		state.FirstSeq = state.LastSeq - state.Messages + 1
+	}
+	return info
+}
+
+func (s *Server) updateWhole(ctx context.Context, c *call, of *topic.Topic) {
+	to, refusal := streamRequest(c)
+	var updated *coordination.Topic
+	if refusal == nil {
+		updated, refusal = s.storeUpdate(ctx, of.Desired(), to)
+	}
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	known := s.until(ctx, func() bool {
+		is := s.topics.ByID(updated.ID)
+		return is != nil && is.Desired().Revision >= updated.Revision
+	})
+	info, refusal := s.infoOfWhole(ctx, of)
+	if !known || refusal != nil {
+		s.refuse(c, ErrStreamOfflineReason.With("the update is noted, and the stream is not served at the moment"))
+		return
+	}
+	s.answer(c, StreamResponse{Response: c.Call.Answer(), StreamInfo: info})
+}
+
+// purgeWhole empties all shards. What goes by sequence or by number is a shard's.
+func (s *Server) purgeWhole(ctx context.Context, c *call, of *topic.Topic) {
+	request, refusal := Decode[PurgeRequest](c.payload)
+	switch {
+	case refusal != nil:
+	case request.Sequence > 0 || request.Keep > 0:
+		refusal = noOrder(ErrStreamPurgeFailed, of, "messages purged by sequence or by number")
+	default:
+		var answers []PurgeResponse
+		if answers, refusal = askShards[PurgeResponse](ctx, s, of, func(stream string) string { return apiPrefix + "STREAM.PURGE." + stream }, c.payload); refusal == nil {
+			total := PurgeResponse{Response: c.Call.Answer(), Success: true}
+			for _, one := range answers {
+				total.Purged += one.Purged
+			}
+			s.answer(c, total)
+			return
+		}
+	}
+	s.refuse(c, refusal)
+}
+
+// getFromWhole has the shard answer that has a subject. It is for the caller to name one.
+func (s *Server) getFromWhole(c *call, of *topic.Topic) {
+	request := GetRequest{LastFor: string(c.Filter)}
+	if c.Call != DirectGetLast {
+		var refusal *Error
+		if request, refusal = Decode[GetRequest](c.payload); refusal == nil {
+			refusal = request.Check()
+		}
+		if refusal != nil {
+			s.refuse(c, refusal)
+			return
+		}
+	}
+	subject := request.LastFor
+	if subject == "" && request.Sequence <= 1 {
+		subject = request.NextFor
+	}
+	if subject == "" || strings.ContainsAny(subject, "*>") {
+		refusal := noOrder(ErrStreamGeneral, of, "a message found by its sequence or by a pattern")
+		if c.Call == MessageGet {
+			s.refuse(c, refusal)
+		} else {
+			s.refuseDirect(c, Status("400 "+refusal.Description))
+		}
+		return
+	}
+	p := of.StreamFor([]byte(subject))
+	call := map[Call]string{MessageGet: "STREAM.MSG.GET.", DirectGet: "DIRECT.GET.", DirectGetLast: "DIRECT.GET."}[c.Call] + p.Name()
+	if c.Call == DirectGetLast {
+		call += "." + subject
+	}
+	m := c.message
+	m.Subject = []byte(apiPrefix + call)
+	if !s.handOn(p.Leader(), &m) {
+		s.serve(newCall(&m, true, time.Until(c.deadline)))
+	}
+}
+
+func consumerInfoOf(consumer string) func(string) string {
+	return func(stream string) string { return apiPrefix + "CONSUMER.INFO." + stream + "." + consumer }
+}
+
+// createWholeConsumer makes a durable consumer, which has a cursor in each shard. The leader of the first shard does it, so that
+// who counts consumers and who makes one is the same.
+func (s *Server) createWholeConsumer(ctx context.Context, c *call, of *topic.Topic) {
+	if !c.forwarded && s.handOn(of.Leader(), &c.message) {
+		return
+	}
+	stream := s.streamOf(of.Desired())
+	request, refusal := consumerRequest(c, &stream)
+	if refusal == nil {
+		switch config := &request.Config; {
+		case config.Durable == "":
+			refusal = noOrder(ErrConsumerCreate, of, "ordered consumers, nor others without a durable name")
+		case config.DeliverPolicy == deliverFromSequence:
+			refusal = noOrder(ErrConsumerCreate, of, "a consumer that starts at a sequence")
+		}
+	}
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	if stream.MaxConsumers > 0 {
+		lock := s.limitedLock(of.ID())
+		lock.Lock()
+		defer lock.Unlock()
+	}
+	declared, refusal := s.settleWholeConsumer(ctx, of, &stream, request)
+	var info *ConsumerInfo
+	if refusal == nil {
+		info, refusal = s.wholeConsumer(ctx, of, declared, true)
+	}
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	s.answer(c, ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: info})
+}
+
+func (s *Server) settleWholeConsumer(ctx context.Context, of *topic.Topic, stream *StreamConfig, request *ConsumerRequest) (*coordination.Subscription, *Error) {
+	to := &request.Config
+	existing := s.state().Subscription(of.ID(), to.Name)
+	if existing == nil {
+		switch {
+		case request.Action == UpdateConsumer:
+			return nil, ErrConsumerDoesNotExist
+		case stream.MaxConsumers > 0 && len(s.state().Subscriptions(of.ID())) >= stream.MaxConsumers:
+			return nil, ErrMaximumConsumersLimit
+		}
+		made, err := s.config.Store.CreateSubscription(ctx, of.Name(), to.Name, to.SubscriptionSpec(), client)
+		if err == nil {
+			return made, nil
+		}
+		if refusal := consumerRefusal(err); !errors.Is(refusal, ErrConsumerAlreadyExists) {
+			return nil, refusal
+		}
+		// Somebody else made it at the same time, and this broker has not been told of it yet.
+		if !s.until(ctx, func() bool { existing = s.state().Subscription(of.ID(), to.Name); return existing != nil }) {
+			return nil, consumerOffline(nil)
+		}
+	}
+	from := s.wholeConfig(of, existing)
+	switch refusal := CheckConsumerUpdate(&from, to); {
+	case from.Equal(to):
+		return existing, nil
+	case request.Action == CreateConsumer:
+		return nil, ErrConsumerAlreadyExists
+	case refusal != nil:
+		return nil, refusal
+	}
+	spec := keepWordless(to.SubscriptionSpec(), &existing.Spec)
+	updated, err := s.config.Store.UpdateSubscription(ctx, of.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec})
+	if err != nil {
+		return nil, consumerRefusal(err)
+	}
+	return updated, nil
+}
+
+// wholeConfig is how clients see a Subscription of a Topic with several shards.
+func (s *Server) wholeConfig(of *topic.Topic, declared *coordination.Subscription) ConsumerConfig {
+	config := ConsumerOf(declared.Name, &declared.Spec)
+	if config.Replicas > 0 {
+		config.Replicas = replicasOf(s.state(), of.Desired())
+	}
+	return config
+}
+
+// wholeConsumer adds up what the shards say of a Subscription. With just, all of them serve it as it is declared by then.
+func (s *Server) wholeConsumer(ctx context.Context, of *topic.Topic, declared *coordination.Subscription, just bool) (*ConsumerInfo, *Error) {
+	want := s.wholeConfig(of, declared)
+	for {
+		shards, refusal := askShards[ConsumerResponse](ctx, s, of, consumerInfoOf(declared.Name), nil)
+		if refusal == nil && (!just || allJust(shards, declared, &want)) {
+			info := &ConsumerInfo{
+				Stream: of.Name(), Name: declared.Name, Created: declared.Created.UTC(), Config: want, TimeStamp: time.Now().UTC(),
+				NumWaiting: s.groups.waiting(of.ID(), declared.Name),
+			}
+			for i := range shards {
+				info.add(shards[i].ConsumerInfo)
+			}
+			return info, nil
+		}
+		if refusal != nil && (!just || !errors.Is(refusal, ErrConsumerNotFound)) {
+			return nil, refusal
+		}
+		select { // a shard's leader hasn't heard of it yet
+		case <-time.After(s.waits.look):
+		case <-ctx.Done():
+			return nil, consumerOffline(nil)
+		}
+	}
+}
+
+func allJust(shards []ConsumerResponse, declared *coordination.Subscription, want *ConsumerConfig) bool {
+	for i := range shards {
+		if is := shards[i].ConsumerInfo; is == nil || !is.Created.Equal(declared.Created) || !is.Config.Equal(want) {
+			return false
+		}
+	}
+	return true
+}
+
+// add adds what there is in one shard.
+func (i *ConsumerInfo) add(shard *ConsumerInfo) {
+	if shard == nil {
+		return
+	}
+	i.Delivered.add(&shard.Delivered)
+	i.AckFloor.add(&shard.AckFloor)
+	i.NumAckPending += shard.NumAckPending
+	i.NumRedelivered += shard.NumRedelivered
+	i.NumPending += shard.NumPending
+}
+
+func (i *SequenceInfo) add(shard *SequenceInfo) {
+	i.Consumer += shard.Consumer
+	i.Stream += shard.Stream
+	if shard.Last != nil && (i.Last == nil || shard.Last.After(*i.Last)) {
+		i.Last = shard.Last
+	}
+}
+
+func (s *Server) wholeConsumerInfo(ctx context.Context, c *call, of *topic.Topic) {
+	name := string(c.Consumer)
+	refusal := ErrNotEmptyRequest
+	if emptyRequest(c.payload) {
+		refusal = ErrConsumerNotFound
+		var info *ConsumerInfo
+		if declared := s.state().Subscription(of.ID(), name); declared != nil {
+			info, refusal = s.wholeConsumer(ctx, of, declared, false)
+		}
+		if info != nil {
+			s.answer(c, ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: info})
+			return
+		}
+	}
+	s.refuse(c, refusal)
+}
+
+func (s *Server) deleteWholeConsumer(ctx context.Context, c *call, of *topic.Topic) {
+	if !emptyRequest(c.payload) {
+		s.refuse(c, ErrNotEmptyRequest)
+		return
+	}
+	name := string(c.Consumer)
+	was := s.state().Subscription(of.ID(), name)
+	if err := s.config.Store.DeleteSubscription(ctx, of.Name(), name, client); err != nil {
+		s.refuse(c, consumerRefusal(err))
+		return
+	}
+	// Who is told that it is gone doesn't find it here any more.
+	s.until(ctx, func() bool {
+		is := s.state().Subscription(of.ID(), name)
+		return is == nil || was != nil && is.Made != was.Made
+	})
+	s.groups.end(of.ID(), name, subscription.Deleted)
+	s.answer(c, DoneResponse{Response: c.Call.Answer(), Success: true})
+}
+
+func (s *Server) wholeNames(of *topic.Topic) (names []string) {
+	for _, sub := range s.state().Subscriptions(of.ID()) { // sorted by name
+		names = append(names, sub.Name)
+	}
+	return names
+}
+
+func (s *Server) wholeConsumerNames(c *call, of *topic.Topic) {
+	request, refusal := Decode[PageRequest](c.payload)
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	page, paged := Page(s.wholeNames(of), request.Offset, NamesPage)
+	s.answer(c, ConsumerNamesResponse{Response: c.Call.Answer(), Paged: paged, Consumers: page})
+}
+
+// wholeListPage is how many consumers are listed at once: the shards are asked about each.
+const wholeListPage = 32
+
+func (s *Server) wholeConsumerList(ctx context.Context, c *call, of *topic.Topic) {
+	request, refusal := Decode[PageRequest](c.payload)
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	response := ConsumerListResponse{Response: c.Call.Answer(), Consumers: []*ConsumerInfo{}}
+	page, paged := Page(s.wholeNames(of), request.Offset, wholeListPage)
+	for _, name := range page {
+		var info *ConsumerInfo
+		if declared := s.state().Subscription(of.ID(), name); declared != nil {
+			info, _ = s.wholeConsumer(ctx, of, declared, false)
+		}
+		if info == nil {
+			response.Missing = append(response.Missing, name)
+			continue
+		}
+		response.Consumers = append(response.Consumers, info)
+	}
+	paged.without(len(response.Missing), len(response.Consumers))
+	response.Paged = paged
+	s.answer(c, response)
+}

@@ -1,0 +1,277 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// wide makes a Topic of several shards, whose leaders take turns, and publishes so many messages on each of some subjects.
+func (w *world) wide(shards, subjects, each int) {
+	w.t.Helper()
+	spec := StreamConfig{Name: "orders", Subjects: []string{"orders.>"}, AllowDirect: true}
+	if err := spec.Normalize(); err != nil {
+		w.t.Fatal(err)
+	}
+	asked := spec.TopicSpec()
+	asked.Shards = shards
+	_, err := w.CreateTopic(context.Background(), "orders", asked, client)
+	must(w.t, err)
+	w.fill(subjects, 0, each)
+}
+
+// fill publishes the messages numbered from first up to, not including, end on each subject.
+func (w *world) fill(subjects, first, end int) {
+	w.t.Helper()
+	for i := first; i < end; i++ {
+		for s := range subjects {
+			w.publish(fmt.Sprintf("orders.%d", s), fmt.Sprint(i))
+		}
+	}
+}
+
+// publish keeps a message where its shard is led, and waits for the ack.
+func (w *world) publish(subject, payload string) {
+	w.t.Helper()
+	p := w.nodes[0].topics.Topic("orders").StreamFor([]byte(subject))
+	n := w.node(p.Leader())
+	if m := w.await(n.say(subject, payload)); !strings.Contains(string(m.Data), `"stream":"`+p.Name()+`"`) || !strings.Contains(string(m.Data), `"seq"`) {
+		w.t.Fatalf("publishing to %s is answered with %s", subject, m.Data)
+	}
+}
+
+func (w *world) node(id string) *node {
+	for _, n := range w.nodes {
+		if n.id == id {
+			return n
+		}
+	}
+	w.t.Fatalf("there is no broker %q", id)
+	return nil
+}
+
+// pulled pulls through a broker until the pull has ended, and returns the messages and the status that ended it, if one did.
+func (w *world) pulled(n *node, consumer, request string, want int) (got []protocol.Message, status string) {
+	w.t.Helper()
+	inbox := n.say("$JS.API.CONSUMER.MSG.NEXT.orders."+consumer, request)
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		got, status = nil, ""
+		for _, m := range w.received(inbox) {
+			if m.To == nil && string(m.Subject) == inbox {
+				status = strings.SplitN(string(m.Data), "\r\n", 2)[0]
+			} else {
+				got = append(got, m)
+			}
+		}
+		if len(got) >= want || status != "" && !strings.Contains(status, "100") {
+			return got, status
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("after %v a pull of %s through %s brought %d messages, want %d", patience, request, n.id, len(got), want)
+		}
+	}
+}
+
+// A Topic of four shards over three brokers is one stream by its own name: numbers add up, and a durable consumer brings
+// each message once, those of a subject in order, whichever broker is asked.
+func TestOneNameForSeveralShards(t *testing.T) {
+	w := newWorld(t, 3)
+	w.wide(4, 20, 10)
+
+	for _, n := range w.nodes {
+		whole := ask[StreamInfoResponse](n, "STREAM.INFO.orders", "")
+		if whole.StreamInfo == nil || whole.Config.Name != "orders" || whole.State.Messages != 200 || whole.State.LastSeq != 200 || whole.State.FirstSeq != 1 {
+			t.Fatalf("broker %s says of the whole: %+v %+v", n.id, whole.Error, whole.StreamInfo)
+		}
+		total := uint64(0)
+		for shard := range 4 {
+			one := ask[StreamInfoResponse](n, fmt.Sprintf("STREAM.INFO.orders--%d", shard), "")
+			if one.StreamInfo == nil || one.State.LastSeq != one.State.Messages {
+				t.Fatalf("broker %s says of shard %d: %+v", n.id, shard, one.Error)
+			}
+			total += one.State.Messages
+		}
+		if total != 200 {
+			t.Errorf("the shards have %d", total)
+		}
+	}
+	names := ask[StreamNamesResponse](w.nodes[0], "STREAM.NAMES", `{"subject":"orders.7"}`).Streams
+	if strings.Join(names, " ") != "orders orders--0 orders--1 orders--2 orders--3" {
+		t.Errorf("named %q", names)
+	}
+	list := ask[StreamListResponse](w.nodes[1], "STREAM.LIST", "")
+	if len(list.Streams) != 5 || len(list.Missing) != 0 || list.Streams[0].State.Messages != 200 || list.Streams[0].Config.Name != "orders" {
+		t.Errorf("listed %d, missing %q", len(list.Streams), list.Missing)
+	}
+
+	made := ask[ConsumerResponse](w.nodes[1], "CONSUMER.CREATE.orders.billing", `{"stream_name":"orders","config":{"durable_name":"billing","name":"billing","ack_policy":"explicit"}}`)
+	if made.ConsumerInfo == nil || made.Stream != "orders" || made.NumPending != 200 {
+		t.Fatalf("made %+v %+v", made.Error, made.ConsumerInfo)
+	}
+	seen, last := map[string]bool{}, map[string]int{}
+	take := func(messages []protocol.Message) {
+		for _, m := range messages {
+			var i int
+			_, err := fmt.Sscan(string(m.Data), &i)
+			must(t, err)
+			subject := string(m.Subject)
+			if seen[subject+" "+string(m.Data)] {
+				t.Errorf("%s %d came twice", subject, i)
+			}
+			if before, ok := last[subject]; ok && i != before+1 || !ok && i != 0 {
+				t.Errorf("%s %d came after %d", subject, i, before)
+			}
+			seen[subject+" "+string(m.Data)], last[subject] = true, i
+			if d, ok := ParseAckSubject(m.Reply); !ok || !strings.HasPrefix(string(d.Stream), "orders--") {
+				t.Fatalf("to be acknowledged at %s", m.Reply)
+			} else { // acks find their shard from any broker
+				w.await(w.nodes[len(seen)%3].say(string(m.Reply), ""))
+			}
+		}
+	}
+	for round := 0; len(seen) < 200; round++ {
+		want := min(7, 200-len(seen))
+		got, _ := w.pulled(w.nodes[round%3], "billing", fmt.Sprintf(`{"batch":%d,"expires":20000000000}`, want), want)
+		if len(got) > want {
+			t.Fatalf("a pull of %d brought %d", want, len(got))
+		}
+		take(got)
+	}
+	is := ask[ConsumerResponse](w.nodes[2], "CONSUMER.INFO.orders.billing", "")
+	if is.ConsumerInfo == nil || is.NumPending != 0 || is.NumAckPending != 0 || is.AckFloor.Consumer != 200 || is.Delivered.Stream != 200 {
+		t.Errorf("in the end: %+v %+v", is.Error, is.ConsumerInfo)
+	}
+
+	// Nothing is there: who doesn't wait learns it, who waits gets what comes, and no more than that.
+	if got, status := w.pulled(w.nodes[0], "billing", `{"batch":5,"no_wait":true}`, 1); len(got) != 0 || status != "NATS/1.0 404 No Messages" {
+		t.Errorf("without waiting: %d, %q", len(got), status)
+	}
+	if got, status := w.pulled(w.nodes[0], "billing", `{"batch":5,"expires":50000000}`, 1); len(got) != 0 || status != "NATS/1.0 408 Request Timeout" {
+		t.Errorf("after a moment: %d, %q", len(got), status)
+	}
+	inbox := w.nodes[1].say("$JS.API.CONSUMER.MSG.NEXT.orders.billing", `{"batch":5,"expires":20000000000}`)
+	w.fill(5, 10, 11)
+	take(w.awaitAll(inbox, 5))
+
+	// A new message per subject, some of them in each shard, none of them asked for in bytes: bounded by them.
+	w.fill(20, 11, 12)
+	got, status := w.pulled(w.nodes[2], "billing", `{"batch":100,"max_bytes":400,"expires":20000000000}`, 100)
+	if len(got) == 0 || len(got) > 8 || !strings.HasPrefix(status, "NATS/1.0 409 Message Size Exceeds MaxBytes") {
+		t.Errorf("bounded by bytes: %d, %q", len(got), status)
+	}
+
+	done := ask[DoneResponse](w.nodes[0], "CONSUMER.DELETE.orders.billing", "")
+	if !done.Success || len(ask[ConsumerNamesResponse](w.nodes[0], "CONSUMER.NAMES.orders", "").Consumers) != 0 {
+		t.Errorf("deleted: %+v", done)
+	}
+	purged := ask[PurgeResponse](w.nodes[1], "STREAM.PURGE.orders", "")
+	if purged.Purged != 225 {
+		t.Errorf("purged: %+v", purged)
+	}
+}
+
+// What needs one order for all is refused by the Topic's name, with the reason, and works by a shard's.
+func TestWhatOnlyAShardCanAnswer(t *testing.T) {
+	w := newWorld(t, 3)
+	w.wide(4, 12, 5)
+	n := w.nodes[2]
+	consumer := func(stream, config string) string {
+		return fmt.Sprintf(`{"stream_name":%q,"config":{"name":"c","ack_policy":"explicit",%s}}`, stream, config)
+	}
+	const several = "topic orders has 4 shards, each with sequences of its own"
+	for _, c := range []struct {
+		what, call, payload string
+		number              int
+		says                string
+	}{
+		{"get by sequence", "STREAM.MSG.GET.orders", `{"seq":1}`, 10051, several},
+		{"get by pattern", "STREAM.MSG.GET.orders", `{"last_by_subj":"orders.*"}`, 10051, several},
+		{"purge by sequence", "STREAM.PURGE.orders", `{"seq":3}`, 10110, several},
+		{"purge by number", "STREAM.PURGE.orders", `{"keep":3}`, 10110, several},
+		{"delete a message", "STREAM.MSG.DELETE.orders", `{"seq":3}`, 10057, several},
+		{"ordered", "CONSUMER.CREATE.orders.c", consumer("orders", `"mem_storage":true`), 10012, "ordered consumers"},
+		{"start by sequence", "CONSUMER.CREATE.orders.c", consumer("orders", `"durable_name":"c","deliver_policy":"by_start_sequence","opt_start_seq":3`), 10012, "starts at a sequence"},
+		{"a durable one of a shard", "CONSUMER.CREATE.orders--1.c", consumer("orders--1", `"durable_name":"c"`), 10012, "name stream orders"},
+		{"update a shard", "STREAM.UPDATE.orders--1", `{"name":"orders--1","subjects":["orders.>"]}`, 10069, "can't be changed on its own"},
+		{"delete a shard", "STREAM.DELETE.orders--1", "", 10050, "can't be deleted on its own"},
+		{"a shard there isn't", "STREAM.INFO.orders--4", "", 10059, ""},
+	} {
+		expect(t, c.what, n, c.call, c.payload, c.number, c.says)
+	}
+
+	// The last message of a subject is in one shard, and the answer names its stream.
+	for s := range 12 {
+		subject := fmt.Sprintf("orders.%d", s)
+		got := ask[MessageResponse](n, "STREAM.MSG.GET.orders", fmt.Sprintf(`{"last_by_subj":%q}`, subject))
+		if got.Message == nil || got.Message.Subject != subject || string(got.Message.Data) != "4" {
+			t.Errorf("last of %s: %+v", subject, got.Error)
+		}
+		direct := w.await(n.say("$JS.API.DIRECT.GET.orders."+subject, ""))
+		p := n.topics.Topic("orders").StreamFor([]byte(subject))
+		if header := string(direct.Data[:direct.Header]); !strings.Contains(header, "Nats-Stream: "+p.Name()) || string(direct.Data[direct.Header:]) != "4" {
+			t.Errorf("direct: %q", direct.Data)
+		}
+		if again := ask[MessageResponse](n, "STREAM.MSG.GET."+p.Name(), fmt.Sprintf(`{"seq":%d}`, got.Message.Sequence)); again.Message == nil || again.Message.Subject != subject {
+			t.Errorf("by its shard's sequence: %+v", again.Error)
+		}
+	}
+	// A reader of one shard has an order and sequences without gaps.
+	made := ask[ConsumerResponse](n, "CONSUMER.CREATE.orders--1.c", consumer("orders--1", `"mem_storage":true,"deliver_policy":"by_start_sequence","opt_start_seq":3`))
+	if made.ConsumerInfo == nil || made.Stream != "orders--1" || made.NumPending == 0 {
+		t.Fatalf("made %+v", made.Error)
+	}
+	inbox := n.say("$JS.API.CONSUMER.MSG.NEXT.orders--1.c", fmt.Sprint(made.NumPending))
+	for i, m := range w.awaitAll(inbox, int(made.NumPending)) {
+		if d, ok := ParseAckSubject(m.Reply); !ok || d.StreamSeq != uint64(i)+3 {
+			t.Errorf("message %d is to be acknowledged at %s", i, m.Reply)
+		}
+	}
+	// What is changed of the whole is what is asked for of all.
+	is := ask[StreamInfoResponse](n, "STREAM.INFO.orders", "")
+	is.Config.Description = "all of them"
+	config, err := json.Marshal(is.Config)
+	must(t, err)
+	updated := ask[StreamResponse](n, "STREAM.UPDATE.orders", string(config))
+	if updated.StreamInfo == nil || updated.Config.Description != "all of them" || w.topics["orders"].Spec.Shards != 4 {
+		t.Errorf("updated: %+v", updated.Error)
+	}
+	if ask[StreamInfoResponse](w.nodes[0], "STREAM.INFO.orders--3", "").Config.Description != "all of them" {
+		t.Error("a shard has not heard of the change")
+	}
+	if done := ask[DoneResponse](n, "STREAM.DELETE.orders", ""); !done.Success {
+		t.Errorf("deleted: %+v", done.Error)
+	}
+	expect(t, "afterwards", n, "STREAM.INFO.orders--0", "", 10059)
+}
+
+// A shard whose broker is away, or can't be reached, doesn't keep the others from delivering; and who pulls learns why it gets no more.
+func TestPullsGoOnWithoutAShard(t *testing.T) {
+	w := newWorld(t, 3)
+	w.wide(3, 30, 1)
+	must(t, func() error {
+		_, err := w.CreateSubscription(context.Background(), "orders", "c", coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}}, client)
+		return err
+	}())
+	ask[ConsumerResponse](w.nodes[0], "CONSUMER.INFO.orders.c", "")
+	w.set(func() { w.cut["broker-2"] = true })
+	there := 0
+	for s := range 30 {
+		if w.nodes[0].topics.Topic("orders").StreamFor(fmt.Appendf(nil, "orders.%d", s)).Number() < 2 {
+			there++
+		}
+	}
+	got, status := w.pulled(w.nodes[0], "c", `{"batch":30,"expires":300000000}`, 30)
+	if len(got) != there || status != "NATS/1.0 408 Request Timeout" {
+		t.Errorf("%d of %d, %q", len(got), there, status)
+	}
+	w.set(func() { delete(w.cut, "broker-2") })
+	if got, _ = w.pulled(w.nodes[0], "c", `{"batch":30,"expires":20000000000}`, 30-there); len(got) != 30-there {
+		t.Errorf("afterwards %d of %d", len(got), 30-there)
+	}
+}
