@@ -41,7 +41,7 @@ type requests struct {
 	n    int
 	free []*request
 	over []ended // of those that have a done
-	due  int64 // nothing expires and no heartbeat is due before that
+	due  int64   // nothing expires and no heartbeat is due before that
 }
 
 func (q *requests) at(i int) *request { return q.list[(q.head+i)%len(q.list)] }
