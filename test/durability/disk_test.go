@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/carillon-mq/carillon/test/disk"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
@@ -128,8 +129,8 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 }
 
 func TestAFailingDiskRefusesAndLosesNothing(t *testing.T) {
-	for _, how := range []howItGoes{flushed, powerCut} {
-		t.Run(map[howItGoes]string{flushed: "what was written is there", powerCut: "what was not synced is gone"}[how], func(t *testing.T) {
+	for _, how := range []disk.HowItGoes{flushed, powerCut} {
+		t.Run(map[disk.HowItGoes]string{flushed: "what was written is there", powerCut: "what was not synced is gone"}[how], func(t *testing.T) {
 			data, v := brokerVolume(t, fmt.Sprintf("failing%d", how), 256)
 			s := carillon(t, data)
 			s.start()

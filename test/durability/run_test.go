@@ -11,18 +11,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/carillon-mq/carillon/test/disk"
 )
 
 // patience is how long a test waits for what has to come; one that passes never waits that long.
 const patience = 40 * time.Second
 
 var (
+	folder *disk.Folder
 	runDir string // of this run; all its files and mounts are below it
 	seed   uint64
 )
@@ -44,17 +44,11 @@ func run(m *testing.M) (code int, err error) {
 	if parent == "" {
 		parent = os.TempDir()
 	}
-	if err := sweep(parent); err != nil {
-		return 0, fmt.Errorf("remove what an earlier run left behind: %w", err)
-	}
-	if runDir, err = os.MkdirTemp(parent, dirPrefix); err != nil {
+	if folder, err = disk.NewFolder(parent, dirPrefix); err != nil {
 		return 0, err
 	}
-	lock, err := lockDir(runDir)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, remove(runDir), lock.Close()) }()
+	runDir = folder.Dir
+	defer func() { err = errors.Join(err, folder.Remove()) }()
 	seed = rand.Uint64N(1 << 32)
 	if s := os.Getenv("DURABILITY_SEED"); s != "" {
 		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
@@ -75,60 +69,6 @@ var binary = sync.OnceValues(func() (string, error) {
 	}
 	return path, nil
 })
-
-// lockDir holds a folder's lock for as long as this process lives.
-func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-// sweep removes the folders of runs that are dead, and what is mounted in them.
-func sweep(parent string) error {
-	dirs, err := filepath.Glob(filepath.Join(parent, dirPrefix+"*"))
-	if err != nil {
-		return err
-	}
-	for _, dir := range dirs {
-		lock, err := lockDir(dir)
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(remove(dir), lock.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// remove unmounts what is mounted below dir and deletes the rest. Loop devices go with their mounts.
-func remove(dir string) error {
-	table, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for line := range strings.Lines(string(table)) {
-		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[1], dir+"/") {
-			if err := unix.Unmount(fields[1], unix.MNT_DETACH); err != nil {
-				errs = append(errs, fmt.Errorf("unmount %s: %w", fields[1], err))
-			}
-		}
-	}
-	if len(errs) > 0 {
-		return errors.Join(errs...) // nothing is deleted through a mount
-	}
-	return os.RemoveAll(dir)
-}
 
 // moments is a source of random moments for one test, the same for the same seed.
 func moments(t *testing.T) *rand.Rand {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,10 @@ type Workload struct {
 	Again     int      // publishers that send each message, with its id, until it is acknowledged
 	Async     int      // publishers with a window of messages in flight
 	Consumers []string // durable consumers, each read by one client
+	// Rest is how long a publisher waits after each message, one with a window after a few. 0: it goes as fast as it can.
+	Rest time.Duration
+	// Options are the connections'.
+	Options []nats.Option
 	// Final says that an error means the message was refused for good. nil: no error does.
 	Final func(error) bool
 }
@@ -71,7 +76,7 @@ func (h *History) Start(ctx context.Context, w Workload) (*Load, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &Load{cancel: cancel}
 	connect := func(name string, options ...nats.Option) (jetstream.JetStream, *nats.Conn, error) {
-		nc, err := Connect(w.URL, name, options...)
+		nc, err := Connect(w.URL, name, append(slices.Clone(w.Options), options...)...)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -87,14 +92,14 @@ func (h *History) Start(ctx context.Context, w Workload) (*Load, error) {
 		errs = append(errs, err)
 		for i := range w.Sync + w.Again {
 			p := h.NewPublisher()
-			l.work.Go(func() { h.publishSync(ctx, nc, js, p, i >= w.Sync, w.Final) })
+			l.work.Go(func() { h.publishSync(ctx, nc, js, p, i >= w.Sync, &w) })
 		}
 	}
 	for range w.Async {
 		js, _, err := connect("checker, asynchronous")
 		errs = append(errs, err)
 		p := h.NewPublisher()
-		l.work.Go(func() { h.publishAsync(ctx, js, p, w.Final) })
+		l.work.Go(func() { h.publishAsync(ctx, js, p, &w) })
 	}
 	for _, name := range w.Consumers {
 		js, _, err := connect("checker, consumer " + name)
@@ -146,7 +151,7 @@ func (h *History) told(v Value, ack *jetstream.PubAck, err error, final func(err
 	}
 }
 
-func (h *History) publishSync(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, p int, again bool, final func(error) bool) {
+func (h *History) publishSync(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, p int, again bool, w *Workload) {
 	var v Value
 	err := error(nil)
 	for ctx.Err() == nil {
@@ -167,15 +172,17 @@ func (h *History) publishSync(ctx context.Context, nc *nats.Conn, js jetstream.J
 		ack, err = js.Publish(asked, h.subject(p), Encode(h.Stream, v), options...)
 		cancel()
 		if !again || err == nil {
-			h.told(v, ack, err, final)
+			h.told(v, ack, err, w.Final)
 		}
 		if err != nil {
 			pause(ctx, 10*time.Millisecond)
+		} else if w.Rest > 0 {
+			pause(ctx, w.Rest)
 		}
 	}
 }
 
-func (h *History) publishAsync(ctx context.Context, js jetstream.JetStream, p int, final func(error) bool) {
+func (h *History) publishAsync(ctx context.Context, js jetstream.JetStream, p int, w *Workload) {
 	type sent struct {
 		value  Value
 		future jetstream.PubAckFuture
@@ -186,9 +193,9 @@ func (h *History) publishAsync(ctx context.Context, js jetstream.JetStream, p in
 		for s := range flying {
 			select {
 			case ack := <-s.future.Ok():
-				h.told(s.value, ack, nil, final)
+				h.told(s.value, ack, nil, w.Final)
 			case err := <-s.future.Err():
-				h.told(s.value, nil, err, final)
+				h.told(s.value, nil, err, w.Final)
 			}
 		}
 	})
@@ -201,7 +208,7 @@ func (h *History) publishAsync(ctx context.Context, js jetstream.JetStream, p in
 		}
 		flying <- sent{v, future}
 		if i%burst == 0 {
-			pause(ctx, rest)
+			pause(ctx, max(rest, burst/4*w.Rest))
 		}
 	}
 	close(flying)
