@@ -52,7 +52,7 @@ test-assets: ## Build the API server and etcd that the controller tests run (slo
 	hack/cluster/cluster build-assets
 
 .PHONY: test-e2e
-test-e2e: test-durability $(HELM) ## Run the end-to-end tests: on real disks, and on a local cluster (takes root)
+test-e2e: test-durability test-chaos-processes $(HELM) ## Run the end-to-end tests: on real disks, and on a local cluster (takes root)
 	HELM=$(HELM) test/e2e/run
 
 .PHONY: test-durability
@@ -66,6 +66,10 @@ test-cluster: ## Try what the local cluster promises: cut, heal, kill, start, re
 .PHONY: test-chaos
 test-chaos: ## Run simulated clusters through faults for as long as it is told to (TIME=10m)
 	CARILLON_CHAOS=$(or $(TIME),10m) $(GO) test -count=1 -timeout 0 -run TestPromisesHoldUnderEveryFault -v ./test/simulation
+
+.PHONY: test-chaos-processes
+test-chaos-processes: ## The same with real processes, networks and disks (Linux; takes root; TIME=10m)
+	TIME=$(or $(TIME),1m) test/chaos/run
 
 .PHONY: lint
 lint: $(STATICCHECK) ## gofmt, go vet, staticcheck, shell syntax
@@ -137,4 +141,4 @@ peers: $(NATS_SERVER) ## Build the servers that benchmarks compare with; prints 
 
 .PHONY: help
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -50,6 +50,7 @@ func New(t testing.TB) *CA {
 type Options struct {
 	NotAfter time.Time
 	Names    []string // DNS names instead of localhost and 127.0.0.1
+	IPs      []net.IP // addresses besides those
 	Trust    []*CA    // what ca.crt holds, instead of the signer
 }
 
@@ -75,6 +76,7 @@ func (ca *CA) Issue(t testing.TB, dir string, options ...Options) *x509.Certific
 	if o.Names != nil {
 		template.DNSNames, template.IPAddresses = o.Names, nil
 	}
+	template.IPAddresses = append(template.IPAddresses, o.IPs...)
 	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, &key.PublicKey, ca.key)
 	if err != nil {
 		t.Fatal(err)

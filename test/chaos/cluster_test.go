@@ -1,0 +1,319 @@
+//go:build e2e && linux
+
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/broker/env/testca"
+	"github.com/carillon-mq/carillon/test/disk"
+	"github.com/carillon-mq/carillon/test/durability/checker"
+)
+
+// cluster is three coordinators and three brokers, each a process in a network namespace of its own with a volume of its own.
+type cluster struct {
+	t         *testing.T
+	dir       string
+	network   *network
+	processes []*process // by node
+	bootstrap string     // the file that says that etcd has formed
+
+	mu      sync.Mutex
+	flipped [brokers]bool // in whose files a bit was
+	notes   []string
+	began   time.Time
+}
+
+const volumeMegabytes = 384
+
+func startCluster(t *testing.T, w *network, program string) *cluster {
+	t.Helper()
+	dir, err := os.MkdirTemp(folder.Dir, "world-")
+	must(t, err)
+	c := &cluster{t: t, dir: dir, network: w, began: time.Now(), bootstrap: filepath.Join(dir, "bootstrapped")}
+	ca := testca.New(t)
+	tls := filepath.Join(dir, "tls")
+	must(t, os.Mkdir(tls, 0o700))
+	var ips []net.IP
+	var initial, endpoints []string
+	for n := range clients {
+		ips = append(ips, net.ParseIP(address(n)))
+		if n >= brokers {
+			initial = append(initial, fmt.Sprintf("%s=https://%s:2380", nodeName(n), address(n)))
+			endpoints = append(endpoints, fmt.Sprintf("https://%s:2379", address(n)))
+		}
+	}
+	ca.Issue(t, tls, testca.Options{IPs: ips, NotAfter: time.Now().Add(240 * time.Hour)})
+	t.Cleanup(c.remove)
+	for n := range clients {
+		at := filepath.Join(dir, nodeName(n))
+		volume, err := disk.New(dir, at, volumeMegabytes)
+		must(t, err)
+		log, err := os.Create(at + ".log")
+		must(t, err)
+		p := &process{node: n, volume: volume, logFile: log, note: c.note}
+		data := filepath.Join(at, "data")
+		if n < brokers {
+			must(t, p.shiftClock(c.clockFile(n), 0))
+			p.env = []string{"CARILLON_TEST_CLOCK=" + c.clockFile(n)}
+			p.args = []string{program, "broker", "--name", nodeName(n), "--cluster", "chaos/main", "--data", data,
+				"--client-advertise", address(n) + ":4222", "--route-advertise", address(n) + ":6222", "--http-advertise", address(n) + ":8222",
+				"--etcd-endpoints", strings.Join(endpoints, ","), "--tls-dir", tls, "--lame-duck", "100ms"}
+		} else {
+			p.args = []string{program, "coordinator", "--name", nodeName(n), "--data", data, "--tls-dir", tls, "--advertise-host", address(n),
+				"--initial-cluster", strings.Join(initial, ","), "--cluster-token", "chaos", "--bootstrapped-file", c.bootstrap}
+		}
+		if level := os.Getenv("CHAOS_LOG"); level != "" {
+			p.args = append(p.args, "--log-level", level)
+		}
+		c.processes = append(c.processes, p)
+	}
+	for n := range clients {
+		must(t, c.processes[n].start())
+	}
+	return c
+}
+
+func (c *cluster) clockFile(n int) string { return filepath.Join(c.dir, nodeName(n)+".clock") }
+
+func (c *cluster) url(n int) string { return "nats://" + address(n) + ":4222" }
+
+func (c *cluster) urls() string { return strings.Join([]string{c.url(0), c.url(1), c.url(2)}, ",") }
+
+// note tells what happened, with the time since the cluster began.
+func (c *cluster) note(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.notes = append(c.notes, fmt.Sprintf("%s %7.3f ", time.Now().UTC().Format("15:04:05.000"), time.Since(c.began).Seconds())+fmt.Sprintf(format, args...))
+}
+
+// remove ends and frees everything. What a failed test leaves for people is kept where CHAOS_KEEP says.
+func (c *cluster) remove() {
+	for _, p := range c.processes {
+		p.end(syscall.SIGKILL)
+	}
+	_ = c.network.cut(nil)
+	if c.t.Failed() {
+		for _, n := range c.notes {
+			c.t.Log(n)
+		}
+		if keep := os.Getenv("CHAOS_KEEP"); keep != "" {
+			if err := command("", "cp", "-a", c.dir, keep); err != nil {
+				c.t.Logf("what happened could not be kept: %v", err)
+			} else {
+				c.t.Logf("logs and volumes are kept in %s", filepath.Join(keep, filepath.Base(c.dir)))
+			}
+		}
+	}
+	for _, p := range c.processes {
+		if err := p.volume.Remove(); err != nil {
+			c.t.Error(err)
+		}
+		_ = p.logFile.Close()
+	}
+	_ = os.RemoveAll(c.dir)
+}
+
+var fatal = regexp.MustCompile(`(?m)^(panic: .*|fatal error: .*|WARNING: DATA RACE)$`)
+
+// crashes are what broke processes by themselves.
+func (c *cluster) crashes() (found []string) {
+	for _, p := range c.processes {
+		all, _ := os.ReadFile(p.logFile.Name())
+		for _, at := range fatal.FindAllIndex(all, -1) {
+			found = append(found, fmt.Sprintf("%s: %s", nodeName(p.node), all[at[0]:min(len(all), at[0]+3000)]))
+		}
+		if bytes.Contains(all, []byte("bug:")) {
+			found = append(found, nodeName(p.node)+": says that it met a bug of its own")
+		}
+	}
+	return found
+}
+
+// connect is a client that goes wherever there is a broker.
+func (c *cluster) connect() jetstream.JetStream {
+	c.t.Helper()
+	nc, err := checker.Connect(c.urls(), "chaos", clientOptions...)
+	must(c.t, err)
+	c.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(5*time.Second))
+	must(c.t, err)
+	return js
+}
+
+// whole waits until all replicas of the streams are in sync, and says what they are like else.
+func (c *cluster) whole(js jetstream.JetStream, streams ...string) error {
+	return eventually("all replicas are in sync", func() error {
+		for _, name := range streams {
+			ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
+			is, err := js.Stream(ctx, name)
+			cancel()
+			if err != nil {
+				return fmt.Errorf("stream %s: %w", name, err)
+			}
+			cluster := is.CachedInfo().Cluster
+			told, current := fmt.Sprintf("stream %s: %q leads", name, cluster.Leader), 0
+			for _, r := range cluster.Replicas {
+				told += fmt.Sprintf(", %s current %v lag %d", r.Name, r.Current, r.Lag)
+				if r.Current && !r.Offline {
+					current++
+				}
+			}
+			if cluster.Leader == "" || current != brokers-1 {
+				return errors.New(told)
+			}
+		}
+		return nil
+	})
+}
+
+// pauseAll has these nodes stand still, so that nothing is said from one moment on.
+func (c *cluster) pauseAll(which []int) error {
+	var errs []error
+	for _, n := range which {
+		errs = append(errs, c.processes[n].pause())
+	}
+	return errors.Join(errs...)
+}
+
+func (c *cluster) startAll(which []int) error {
+	var errs []error
+	for _, n := range which {
+		errs = append(errs, c.processes[n].start())
+	}
+	return errors.Join(errs...)
+}
+
+// inflict puts the cluster through a fault and back, and returns when it is over.
+func (c *cluster) inflict(s Step) error {
+	c.note("begins: %s", s)
+	defer c.note("is over: %s", s.Kind)
+	last := func() { time.Sleep(s.For) }
+	switch s.Kind {
+	case Kill:
+		for _, n := range s.Nodes {
+			c.processes[n].end(syscall.SIGKILL)
+		}
+		last()
+		return c.startAll(s.Nodes)
+	case Etcd:
+		if !s.Still {
+			for _, n := range s.Nodes {
+				c.processes[n].end(syscall.SIGKILL)
+			}
+			last()
+			return c.startAll(s.Nodes)
+		}
+		fallthrough
+	case Pause:
+		err := c.pauseAll(s.Nodes)
+		last()
+		for _, n := range s.Nodes {
+			c.processes[n].resume()
+		}
+		return err
+	case Partition:
+		err := c.network.cut(s.Cuts)
+		last()
+		return errors.Join(err, c.network.cut(nil))
+	case Power:
+		return c.cutPower(s, last)
+	case Full:
+		var errs []error
+		for _, n := range s.Nodes {
+			free, err := c.processes[n].volume.Fill("ballast", 256<<10)
+			if errs = append(errs, err); err == nil {
+				defer func() { _ = free() }()
+			}
+		}
+		last()
+		return errors.Join(errs...)
+	case Failing:
+		p := c.processes[s.Nodes[0]]
+		err := p.volume.Shutdown(disk.Flushed)
+		last()
+		p.end(syscall.SIGKILL)
+		return errors.Join(err, p.remount(), p.start())
+	case Flip:
+		p := c.processes[s.Nodes[0]]
+		p.end(syscall.SIGKILL)
+		what, err := flip(p.volume.Dir, s.Moment)
+		c.note("flipped %s", what)
+		c.mu.Lock()
+		c.flipped[s.Nodes[0]] = true
+		c.mu.Unlock()
+		last()
+		return errors.Join(err, p.start())
+	case Clock:
+		var errs []error
+		for i, n := range s.Nodes {
+			errs = append(errs, c.processes[n].shiftClock(c.clockFile(n), s.Shifts[i]))
+		}
+		return errors.Join(errs...)
+	}
+	return fmt.Errorf("nobody knows how to %q", s.Kind)
+}
+
+// cutPower takes the power away from these nodes at once: they stand still, so that whatever they take for synced is
+// told to nobody; what was not synced is gone; and they are killed.
+func (c *cluster) cutPower(s Step, last func()) error {
+	errs := []error{c.pauseAll(s.Nodes)}
+	for _, n := range s.Nodes {
+		errs = append(errs, c.processes[n].volume.Shutdown(disk.PowerCut))
+	}
+	for _, n := range s.Nodes {
+		c.processes[n].end(syscall.SIGKILL)
+	}
+	last()
+	for _, n := range s.Nodes {
+		errs = append(errs, c.processes[n].remount(), c.processes[n].start())
+	}
+	return errors.Join(errs...)
+}
+
+// flip turns over one bit of one file of a broker's logs.
+func flip(dir string, moment uint64) (string, error) {
+	logs, err := filepath.Glob(filepath.Join(dir, "data", "shards", "*", "*.log"))
+	if err != nil {
+		return "", err
+	}
+	slices.Sort(logs)
+	if moment%5 == 0 {
+		logs, _ = filepath.Glob(filepath.Join(dir, "data", "shards", "*", "meta.json"))
+	}
+	if len(logs) == 0 {
+		return "nothing: there are no logs", nil
+	}
+	path := logs[moment/5%uint64(len(logs))]
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	used := len(bytes.TrimRight(content, "\x00"))
+	if used == 0 {
+		return "nothing: " + path + " is empty", nil
+	}
+	at, bit := int(moment>>16%uint64(used)), moment>>8%8
+	content[at] ^= 1 << bit
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteAt(content[at:at+1], int64(at))
+	return fmt.Sprintf("bit %d of byte %d of %d of %s", bit, at, used, path), errors.Join(err, f.Close())
+}

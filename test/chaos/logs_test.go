@@ -1,0 +1,66 @@
+//go:build e2e && linux
+
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// logsOf reads all logs of a broker that doesn't run, by name: of each Topic's data and cursors.
+func logsOf(node int, volume string) (_ map[string]Copy, err error) {
+	d, err := log.OpenDisk(env.OS, filepath.Join(volume, "data"), log.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	all, err := d.List()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]Copy{}
+	for _, stored := range all {
+		if stored.Err != nil {
+			return nil, fmt.Errorf("%s: log %s: %w", nodeName(node), stored.Name, stored.Err)
+		}
+		m := stored.Meta
+		l, err := d.Open(log.Identity{Topic: m.Topic, Shard: m.Shard, Part: m.Part}, m.Start, m.Epoch, m.Spec)
+		if err != nil {
+			return nil, fmt.Errorf("%s: log %s: %w", nodeName(node), stored.Name, err)
+		}
+		c := Copy{Broker: nodeName(node)}
+		c.Start, c.End, _ = l.Offsets()
+		cursor := l.NewCursor(c.Start)
+		for cursor.Next() < c.End {
+			view, err := cursor.Read(1 << 20)
+			if damage, ok := errors.AsType[*log.CorruptError](err); ok && damage.Next > cursor.Next() {
+				c.Damaged = append(c.Damaged, Span{cursor.Next(), damage.Next})
+				cursor.Seek(damage.Next)
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: log %s: %w", nodeName(node), stored.Name, err)
+			}
+			for b, ok := view.Next(); ok; b, ok = view.Next() {
+				records := b.Records()
+				var r log.Record
+				for records.Next(&r) {
+					if r.Offset >= c.Start {
+						c.Records = append(c.Records, Record{Offset: r.Offset, Epoch: b.Epoch(), Time: r.Time, Subject: string(r.Subject), Header: r.Header, Content: string(r.Data)})
+					}
+				}
+				if err := records.Err(); err != nil {
+					view.Release()
+					return nil, fmt.Errorf("%s: log %s: batch from %d: %w", nodeName(node), stored.Name, b.Base(), err)
+				}
+			}
+			view.Release()
+		}
+		out[stored.Name] = c
+	}
+	return out, nil
+}

@@ -1,0 +1,166 @@
+//go:build e2e && linux
+
+package chaos
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/carillon-mq/carillon/test/disk"
+)
+
+// process is a broker or a coordinator through all its lives: as long as it is wanted, it is started again when it ends, as
+// a kubelet would do.
+type process struct {
+	node    int
+	args    []string
+	env     []string
+	volume  *disk.Volume
+	logFile *os.File
+	note    func(format string, args ...any)
+
+	mu     sync.Mutex
+	wanted bool
+	still  bool
+	cmd    *exec.Cmd
+	ended  chan struct{} // closed at the end of cmd
+	lives  int
+	shift  time.Duration // of a broker's clock
+}
+
+// restartPause is how long a process that ended by itself is not started again.
+const restartPause = 300 * time.Millisecond
+
+func (p *process) start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wanted = true
+	return p.startLocked()
+}
+
+func (p *process) startLocked() error {
+	if p.cmd != nil {
+		return nil
+	}
+	line := inside(p.node, p.args[0], p.args[1:]...)
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Env = append(os.Environ(), p.env...)
+	cmd.Stdout, cmd.Stderr = p.logFile, p.logFile
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	p.lives++
+	fmt.Fprintf(p.logFile, "--- life %d, %s\n", p.lives, time.Now().UTC().Format(time.RFC3339Nano))
+	ended := make(chan struct{})
+	p.cmd, p.ended = cmd, ended
+	go func() {
+		err := cmd.Wait()
+		p.mu.Lock()
+		p.cmd, p.still = nil, false
+		again := p.wanted
+		p.mu.Unlock()
+		close(ended)
+		if again {
+			p.note("%s ended by itself: %v", nodeName(p.node), err)
+			time.Sleep(restartPause)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.wanted {
+				if err := p.startLocked(); err != nil {
+					p.note("%s does not start: %v", nodeName(p.node), err)
+				}
+			}
+		}
+	}()
+	return nil
+}
+
+// end sends a signal and waits for the end; the process is not started again.
+func (p *process) end(signal syscall.Signal) {
+	p.mu.Lock()
+	p.wanted = false
+	cmd, ended := p.cmd, p.ended
+	p.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	_ = cmd.Process.Signal(signal)
+	if signal != syscall.SIGKILL {
+		select {
+		case <-ended:
+			return
+		case <-time.After(patience):
+			p.note("%s still runs %v after %v", nodeName(p.node), patience, signal)
+			_ = cmd.Process.Kill()
+		}
+	}
+	<-ended
+}
+
+// pause has it stand still: no thread of it does anything any more, but for a system call that it is in.
+func (p *process) pause() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return nil
+	}
+	pid := p.cmd.Process.Pid
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return nil // it has just died
+	}
+	p.still = true
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		moving := 0
+		for _, file := range threads {
+			stat, _ := os.ReadFile(file)
+			if at := bytes.LastIndexByte(stat, ')'); at < 0 || !strings.ContainsRune("TtDZX", rune(stat[at+2])) {
+				moving++
+			}
+		}
+		if moving == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s does not stand still", nodeName(p.node))
+		}
+	}
+}
+
+func (p *process) resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd != nil && p.still {
+		_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	}
+	p.still = false
+}
+
+// remount mounts its volume again, with what was synced. It waits until the kernel has let go of it.
+func (p *process) remount() error {
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if err = p.volume.Again(); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// shiftClock writes the file that a broker's clock follows.
+func (p *process) shiftClock(path string, by time.Duration) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shift = by
+	if err := os.WriteFile(path+".new", fmt.Append(nil, by), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}

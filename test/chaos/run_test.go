@@ -1,0 +1,145 @@
+//go:build e2e && linux
+
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/carillon-mq/carillon/test/disk"
+)
+
+// patience is how long a test waits for what has to come; one that passes never waits that long.
+const patience = 90 * time.Second
+
+// clientOptions have clients notice within seconds that nobody answers.
+var clientOptions = []nats.Option{nats.PingInterval(time.Second), nats.MaxPingsOutstanding(3)}
+
+var (
+	folder *disk.Folder // of this run; all its files and mounts are below it
+	lan    *network
+	seed   uint64
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	if os.Getenv("CHAOS_INSIDE") == "" {
+		return 0, errors.New("these tests take networks and disks apart, and run in namespaces of their own: call test/chaos/run")
+	}
+	parent := os.Getenv("CHAOS_DIR")
+	if parent == "" {
+		parent = os.TempDir()
+	}
+	if folder, err = disk.NewFolder(parent, "carillon-chaos-"); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, folder.Remove()) }()
+	if lan, err = newNetwork(); err != nil {
+		return 0, err
+	}
+	seed = rand.Uint64N(1 << 32)
+	if s := os.Getenv("CHAOS_SEED"); s != "" {
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			return 0, fmt.Errorf("CHAOS_SEED: %w", err)
+		}
+	}
+	fmt.Printf("chaos: CHAOS_SEED=%d\n", seed)
+	return m.Run(), nil
+}
+
+// binary is carillon, built once.
+var binary = sync.OnceValues(func() (string, error) {
+	if program := os.Getenv("CHAOS_PROGRAM"); program != "" {
+		return program, nil
+	}
+	return build("carillon")
+})
+
+// build makes carillon, with more arguments for the compiler.
+func build(name string, args ...string) (string, error) {
+	path := filepath.Join(folder.Dir, name)
+	args = append([]string{"build", "-ldflags", "-s -w", "-o", path}, args...)
+	cgo := "0"
+	if os.Getenv("CHAOS_RACE") != "" {
+		args, cgo = append(args, "-race"), "1"
+	}
+	cmd := exec.Command("go", append(args, "../../cmd/carillon")...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build carillon: %w: %s", err, out)
+	}
+	return path, nil
+}
+
+// setting is a number or a time from the environment.
+func setting[T any](t *testing.T, name string, def T, parse func(string) (T, error)) T {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return def
+	}
+	v, err := parse(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return v
+}
+
+// chosenKinds are the faults that CHAOS_FAULTS names, or all.
+func chosenKinds(t *testing.T) (chosen []Kind) {
+	t.Helper()
+	text := os.Getenv("CHAOS_FAULTS")
+	if text == "" {
+		return Kinds
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		known := false
+		for _, k := range Kinds {
+			if string(k) == name {
+				chosen, known = append(chosen, k), true
+			}
+		}
+		if !known {
+			t.Fatalf("CHAOS_FAULTS: %q is none of %v", name, Kinds)
+		}
+	}
+	return chosen
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually asks until there is no error, and returns the last one if that lasts too long.
+func eventually(what string, check func() error) error {
+	err := check()
+	for deadline := time.Now().Add(patience); err != nil; err = check() {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("still not after %v: %s: %w", patience, what, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return nil
+}
