@@ -217,7 +217,7 @@ func TestWhatAReplicatedTopicLacks(t *testing.T) {
 		shard := tc.shard
 		shard.Topic, shard.Epoch, shard.Leader, shard.Replicas = "id", 4, "a", []string{"a", "b", "c"}
 		state := coordination.NewState(1, tc.brokers, []*coordination.Topic{made}, []*coordination.Shard{&shard}, nil).With(nil, tc.suspects)
-		got := view{state: state, trouble: func(string) error { return nil }}.topic(made)
+		got := view{state: state, trouble: func(string, int) error { return nil }}.topic(made)
 		for _, why := range tc.why {
 			if !strings.Contains(got.Why, why) {
 				t.Errorf("%s: it says %q, and not %q", name, got.Why, why)

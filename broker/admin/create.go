@@ -1,12 +1,15 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jetstream"
+	"github.com/carillon-mq/carillon/broker/topic"
 )
 
 // createTopic makes a Topic of clients'. JetStream's rules hold, so that it is a stream like any other.
@@ -53,7 +56,14 @@ func (r *CreateRequest) spec(name string) (spec coordination.TopicSpec, refusal 
 	if err := r.Stream.Normalize(); err != nil {
 		return spec, refuse(BadRequest, "%s", err.Description)
 	}
+	if r.Shards < 0 || r.Shards > topic.MaxShards {
+		return spec, refuse(BadRequest, "%d shards are asked for, and brokers serve Topics of at most %d (ask for 1 to %d)", r.Shards, topic.MaxShards, topic.MaxShards)
+	}
 	spec = r.Stream.TopicSpec()
+	spec.Shards = max(r.Shards, 1)
+	if len(r.PartitionTokens) > 0 {
+		spec.PartitionBy, spec.PartitionTokens = coordination.ByTokens, r.PartitionTokens
+	}
 	spec.Replicas, spec.MinInSync, spec.UncleanElection = replicas, r.MinInSync, r.UncleanElection
 	return spec, nil
 }
@@ -71,7 +81,7 @@ func (s *Server) enoughBrokers(spec *coordination.TopicSpec) *Error {
 // the brokers is content with any.
 func (s *Server) sameTopic(ctx context.Context, name string, want coordination.TopicSpec) *coordination.Topic {
 	t, err := s.store.GetTopic(ctx, name)
-	if err != nil || t.Deleting || t.Spec.Shards != 1 {
+	if err != nil || t.Deleting || t.Spec.Shards != want.Shards || !samePartition(&t.Spec, &want) {
 		return nil
 	}
 	if want.Replicas != 0 && want.Replicas != t.Spec.Replicas || want.MinInSync != t.Spec.MinInSync || want.UncleanElection != t.Spec.UncleanElection {
@@ -82,6 +92,13 @@ func (s *Server) sameTopic(ctx context.Context, name string, want coordination.T
 		return nil
 	}
 	return t
+}
+
+func samePartition(a, b *coordination.TopicSpec) bool {
+	by := func(spec *coordination.TopicSpec) coordination.Partitioning {
+		return cmp.Or(spec.PartitionBy, coordination.BySubject)
+	}
+	return by(a) == by(b) && slices.Equal(a.PartitionTokens, b.PartitionTokens)
 }
 
 // notWritten says why a write failed, and whose fault it is.

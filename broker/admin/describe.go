@@ -14,7 +14,7 @@ import (
 type view struct {
 	state *coordination.State
 	// trouble is what keeps this broker from serving a shard that it leads; nil: nothing, or another leads it.
-	trouble func(topicID string) error
+	trouble func(topicID string, shard int) error
 	// name is what a broker that is away was called when it was last seen; nil: nobody remembers.
 	name func(id string) string
 }
@@ -177,7 +177,7 @@ func (v view) status(t *coordination.Topic, number int, shard *coordination.Shar
 	case t.Deleting:
 		return Status{Reason: Deleting, Why: fmt.Sprintf("topic %s is being deleted (wait until it is gone)", t.Name)}
 	case shard != nil && v.led(shard):
-		if err := v.trouble(t.ID); err != nil {
+		if err := v.trouble(t.ID, number); err != nil {
 			return Status{Reason: Trouble, Why: err.Error()}
 		}
 		return Status{Served: true}

@@ -55,6 +55,9 @@ type CreateRequest struct {
 	Stream          jetstream.StreamConfig `json:"stream"`
 	MinInSync       int                    `json:"minInSync,omitempty"`       // 0: a majority
 	UncleanElection bool                   `json:"uncleanElection,omitempty"` // false: forbidden
+	Shards          int                    `json:"shards,omitempty"`          // 0: 1
+	// PartitionTokens are the positions in a subject, from 1, that decide its shard; none: all of it does.
+	PartitionTokens []int `json:"partitionTokens,omitempty"`
 }
 
 // DrainRequest says what a broker is to be relieved of.

@@ -153,15 +153,15 @@ func (s *Server) view() view {
 	return v
 }
 
-// trouble is what keeps this broker from serving a Topic that it leads. Of those that others
+// trouble is what keeps this broker from serving a shard that it leads. Of those that others
 // lead, their leaders are to be asked.
-func (s *Server) trouble(topicID string) error {
+func (s *Server) trouble(topicID string, shard int) error {
 	t := s.topics.ByID(topicID)
 	if t == nil {
 		return nil
 	}
 	var why *topic.NotServedError
-	if !errors.As(t.WhyNot(), &why) {
+	if !errors.As(t.WhyNotAt(shard), &why) {
 		return nil
 	}
 	switch why.Reason {

@@ -283,11 +283,11 @@ func TestTroubleIsTold(t *testing.T) {
 	made := &coordination.Topic{Name: "orders", ID: "id", Spec: coordination.TopicSpec{Subjects: []string{"orders"}, Shards: 1}}
 	shard := &coordination.Shard{Topic: "id", Epoch: 1, Leader: "a", Replicas: []string{"a"}, InSync: []coordination.Replica{{Broker: "a", Incarnation: 5}}}
 	state := coordination.NewState(1, []coordination.Broker{broker}, []*coordination.Topic{made}, []*coordination.Shard{shard}, nil)
-	well := view{state: state, trouble: func(string) error { return nil }}
+	well := view{state: state, trouble: func(string, int) error { return nil }}
 	if got := well.topic(made); !got.Served || !got.Shards[0].Served {
 		t.Errorf("without trouble: %+v", got.Status)
 	}
-	ill := view{state: state, trouble: func(id string) error { return fmt.Errorf("the disk under %s is full", id) }}
+	ill := view{state: state, trouble: func(id string, _ int) error { return fmt.Errorf("the disk under %s is full", id) }}
 	if got := ill.topic(made); got.Served || got.Reason != Trouble || got.Why != "the disk under id is full" || got.Shards[0].Leader.Name != "main-0" {
 		t.Errorf("with trouble: %+v", got)
 	}

@@ -398,8 +398,13 @@ func (s *Server) unknown(ctx context.Context, name string) (gone bool, refusal *
 	ctx, cancel := context.WithTimeout(ctx, s.waits.unknown)
 	defer cancel()
 	t, err := s.config.Store.GetTopic(ctx, name)
+	shard := 0
+	if of, number, ok := shardOf(name); ok && err != nil { // no Topic has such a name
+		shard = number
+		t, err = s.config.Store.GetTopic(ctx, of)
+	}
 	switch {
-	case isNotFound(err) || err == nil && t.Deleting:
+	case isNotFound(err) || err == nil && (t.Deleting || shard >= max(t.Spec.Shards, 1)):
 		return true, nil
 	case err != nil:
 		return false, unavailable(err)

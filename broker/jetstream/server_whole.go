@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +18,16 @@ import (
 // A Topic of several shards has a stream for each, TOPIC--0 and so on, which is one like any other but that it can't be
 // changed, deleted or given durable consumers on its own. By the Topic's own name, all of them are asked: whoever is asked
 // has each shard's leader answer for its stream, and adds up. What only one order could answer is refused.
+
+// shardOf parts the name of a shard's stream.
+func shardOf(stream string) (of string, number int, ok bool) {
+	i := strings.LastIndex(stream, "--")
+	if i < 0 {
+		return "", 0, false
+	}
+	number, err := strconv.Atoi(stream[i+2:])
+	return stream[:i], number, err == nil && number >= 0
+}
 
 // several is the Topic of that name if it has several shards, or nil.
 func (s *Server) several(name string) *topic.Topic {

@@ -52,12 +52,33 @@ everything. With --ack it is one of those clients: what it prints it acknowledge
 			if info.Config.FilterSubject != "" {
 				filters = []string{info.Config.FilterSubject}
 			}
-			return b.read(cmd, stream, from{policy: jetstream.DeliverByStartSequencePolicy, sequence: info.AckFloor.Stream + 1}, filters, &t)
+			streams, err := b.shardStreams(cmd.Context(), stream)
+			if err != nil {
+				return b.found(args[0], err)
+			}
+			if len(streams) == 1 {
+				return b.read(cmd, stream, behind(info), filters, &t)
+			}
+			floors := map[string]from{}
+			for _, shard := range streams {
+				name := shard.CachedInfo().Config.Name
+				part, err := b.consumer(cmd.Context(), name, args[1])
+				if err != nil {
+					return b.foundIn(name, args[1], err)
+				}
+				floors[name] = behind(part.CachedInfo())
+			}
+			return b.readShards(cmd, streams, func(s jetstream.Stream) from { return floors[s.CachedInfo().Config.Name] }, filters, &t)
 		},
 	}
 	t.flags(cmd)
 	cmd.Flags().BoolVar(&ack, "ack", false, "take messages from the subscription, and acknowledge what is printed")
 	return cmd
+}
+
+// behind is the first message that a Subscription has not acknowledged.
+func behind(info *jetstream.ConsumerInfo) from {
+	return from{policy: jetstream.DeliverByStartSequencePolicy, sequence: info.AckFloor.Stream + 1}
 }
 
 // consume is a client of the Subscription. It asks for one message at a time, so that it holds none

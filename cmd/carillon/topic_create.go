@@ -14,6 +14,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/admin"
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/topic"
 )
 
 // durabilities are what is promised when a message is acknowledged.
@@ -34,6 +35,8 @@ func newTopicCreateCommand() *cobra.Command {
 		description          string
 		replicas, minInSync  int
 		unclean              bool
+		shards               int
+		tokens               []int
 	)
 	cmd := &cobra.Command{
 		Use:     "create TOPIC",
@@ -46,10 +49,15 @@ Each of its replicas is on another broker. An acknowledged message is with all t
 must be at least --min-in-sync: with less, publishing waits. With 1 of several it goes on with a
 single broker, whose disk is then all there is.
 
+With --shards it is several logs, over which its subjects are divided, so that more brokers share the work. The
+messages of a subject stay in order; those of different subjects may not. --partition-tokens says that only those
+tokens of a subject decide: with 2, orders.eu.1 and orders.eu.2 are in the same shard. Neither can be changed later.
+
 What is made here belongs to clients. Where Topics are to be declared with the application that
 uses them, apply a manifest of kind Topic instead.`,
 		Example: `  carillon topic create orders
   carillon topic create payments --replicas 5 --min-in-sync 3
+  carillon topic create clicks --shards 4 --partition-tokens 2
   carillon topic create metrics --subjects 'metrics.>' --max-age 7d --max-bytes 10Gi --durability replicated`,
 		Args:              takes(1, 1, "the name of a topic"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -66,6 +74,8 @@ uses them, apply a manifest of kind Topic instead.`,
 				return usageError{errors.New("--max-messages can't be negative; leave it out to have no limit")}
 			}
 			switch {
+			case shards < 1 || shards > topic.MaxShards:
+				return usageError{fmt.Errorf("--shards %d: choose 1 to %d", shards, topic.MaxShards)}
 			case replicas < 0 || replicas > maxTopicReplicas:
 				return usageError{fmt.Errorf("--replicas %d: choose 1 to %d, or 0 for as many as brokers allow, up to 3", replicas, maxTopicReplicas)}
 			case minInSync < 0 || minInSync > maxTopicReplicas || replicas > 0 && minInSync > replicas:
@@ -85,7 +95,7 @@ uses them, apply a manifest of kind Topic instead.`,
 				return err
 			}
 			defer b.close()
-			stream, err := b.createTopic(cmd.Context(), config, minInSync, unclean)
+			stream, err := b.createTopic(cmd.Context(), config, admin.CreateRequest{MinInSync: minInSync, UncleanElection: unclean, Shards: shards, PartitionTokens: tokens})
 			if err != nil {
 				return err
 			}
@@ -97,7 +107,11 @@ uses them, apply a manifest of kind Topic instead.`,
 			if m.output == "json" {
 				return printJSON(cmd.OutOrStdout(), v)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "topic %s keeps %s\n", v.Name, strings.Join(v.Spec.Subjects, ", "))
+			in := ""
+			if v.Spec.Shards > 1 {
+				in = fmt.Sprintf(" in %d shards", v.Spec.Shards)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "topic %s keeps %s%s\n", v.Name, strings.Join(v.Spec.Subjects, ", "), in)
 			return nil
 		},
 	}
@@ -113,6 +127,8 @@ uses them, apply a manifest of kind Topic instead.`,
 	f.IntVar(&replicas, "replicas", 0, "how many brokers keep it (default 3, or as many as there are brokers)")
 	f.IntVar(&minInSync, "min-in-sync", 0, "how many must be in sync for publishing to go on (default a majority)")
 	f.BoolVar(&unclean, "unclean-election", false, "if no other is there, let a broker lead that may lack acknowledged messages, which are lost then")
+	f.IntVar(&shards, "shards", 1, "how many logs its subjects are divided over")
+	f.IntSliceVar(&tokens, "partition-tokens", nil, "`POSITIONS` of the tokens of a subject that decide its shard, counted from 1, for example 2,3 (default the whole subject)")
 	f.StringVar(&description, "description", "", "a sentence for people")
 	complete(cmd, "durability", "synced", "replicated", "memory")
 	complete(cmd, "replicas", "1", "3", "5")
@@ -125,15 +141,14 @@ const maxTopicReplicas = 5
 
 // createTopic makes a Topic and waits until it is served. Our API has words for all of it; of another server's
 // API, JetStream's, it is asked what that has words for.
-func (b *brokers) createTopic(ctx context.Context, config jetstream.StreamConfig, minInSync int, unclean bool) (*jetstream.StreamInfo, error) {
+func (b *brokers) createTopic(ctx context.Context, config jetstream.StreamConfig, request admin.CreateRequest) (*jetstream.StreamInfo, error) {
 	what := "create topic " + config.Name
-	request := admin.CreateRequest{MinInSync: minInSync, UncleanElection: unclean}
 	recode(config, &request.Stream)
 	var made admin.TopicInfo
 	err := b.ask(ctx, admin.TopicCreateSubject+config.Name, request, &made)
 	switch {
-	case errors.Is(err, errNoAdmin) && (minInSync > 0 || unclean):
-		return nil, fmt.Errorf("%s: %w: it has no word for --min-in-sync and --unclean-election", what, err)
+	case errors.Is(err, errNoAdmin) && (request.MinInSync > 0 || request.UncleanElection || request.Shards > 1 || len(request.PartitionTokens) > 0):
+		return nil, fmt.Errorf("%s: %w: it has no word for --shards, --partition-tokens, --min-in-sync and --unclean-election", what, err)
 	case errors.Is(err, errNoAdmin):
 		stream, err := b.js.CreateStream(ctx, config)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {

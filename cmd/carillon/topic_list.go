@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
@@ -175,12 +177,33 @@ func (b *brokers) showTopic(ctx context.Context, name string) (*topicView, error
 		b.noteNoAdmin()
 	}
 	v := viewTopic(declared, info)
+	if len(v.Shards) > 1 {
+		v.ShardNumbers = b.shardNumbers(ctx, name, len(v.Shards))
+	}
 	if v.Served != nil && *v.Served && streamErr != nil {
 		// Whom we asked knows who leads it; only the leader knows that it can't.
 		v.statusView = viewStatus(admin.Status{Reason: admin.Trouble, Why: words(streamErr)})
 	}
 	return &v, nil
 }
+
+// shardNumbers asks each shard of several for its numbers; nil: it did not tell.
+func (b *brokers) shardNumbers(ctx context.Context, name string, shards int) []*topicNumbers {
+	all := make([]*topicNumbers, shards)
+	var asking sync.WaitGroup
+	for n := range all {
+		asking.Go(func() {
+			if stream, err := b.stream(ctx, shardStream(name, n)); err == nil {
+				all[n] = numbersOf(stream.CachedInfo())
+			}
+		})
+	}
+	asking.Wait()
+	return all
+}
+
+// shardStream is the name of a shard's stream, where there are several.
+func shardStream(topic string, shard int) string { return fmt.Sprintf("%s--%d", topic, shard) }
 
 func printTopic(w io.Writer, v *topicView) error {
 	rows := [][]string{{"Topic", v.Name}, {"Subjects", strings.Join(v.Spec.Subjects, ", ")}}
@@ -220,8 +243,15 @@ func printTopic(w io.Writer, v *topicView) error {
 	if v.Why != "" {
 		add("Why", v.Why)
 	}
-	for _, shard := range v.Shards {
-		add(fmt.Sprintf("Shard %d", shard.Number), shardText(shard))
+	if len(v.Shards) > 1 {
+		add("Shards", fmt.Sprintf("%d, by %s", len(v.Shards), partitionText(&v.Spec)))
+	}
+	for i, shard := range v.Shards {
+		text := shardText(shard)
+		if i < len(v.ShardNumbers) && v.ShardNumbers[i] != nil {
+			text += "; " + v.ShardNumbers[i].text()
+		}
+		add(fmt.Sprintf("Shard %d", shard.Number), text)
 		for _, row := range replicaRows(&shard) {
 			add(row[0], row[1])
 		}
@@ -229,15 +259,28 @@ func printTopic(w io.Writer, v *topicView) error {
 	if n := v.Numbers; n != nil {
 		add("Messages", strconv.FormatUint(n.Messages, 10))
 		add("Size", bytesText(n.Bytes))
+		place := func(sequence uint64, at time.Time) string {
+			if len(v.Shards) > 1 { // sequences are the shards'
+				return timeText(at)
+			}
+			return fmt.Sprintf("#%d, %s", sequence, timeText(at))
+		}
 		if n.Messages > 0 {
-			add("Oldest", fmt.Sprintf("#%d, %s", n.First, timeText(n.FirstTime)))
+			add("Oldest", place(n.First, n.FirstTime))
 		}
 		if n.Last > 0 {
-			add("Newest", fmt.Sprintf("#%d, %s", n.Last, timeText(n.LastTime)))
+			add("Newest", place(n.Last, n.LastTime))
 		}
 	}
 	add("Subscriptions", strconv.Itoa(v.Subscriptions))
 	return printTable(w, rows)
+}
+
+func partitionText(spec *coordination.TopicSpec) string {
+	if spec.PartitionBy != coordination.ByTokens {
+		return "subject"
+	}
+	return "the tokens of subjects at " + strings.Trim(fmt.Sprint(spec.PartitionTokens), "[]")
 }
 
 func shardText(s admin.Shard) string {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,6 +25,10 @@ type tailFlags struct {
 	count int
 	stop  bool
 	raw   bool
+
+	printing sync.Mutex // several shards may be read at once
+	printed  int
+	enough   func() // called when count are printed; may be nil
 }
 
 func (t *tailFlags) flags(cmd *cobra.Command) {
@@ -57,7 +62,10 @@ func newTopicTailCommand() *cobra.Command {
 		Use:   "tail TOPIC",
 		Short: "Print the newest messages of a Topic, and those that follow",
 		Long: `Print the newest messages of a Topic, and those that follow, until Ctrl-C. Nothing is taken away from
-anybody. With --filter, what is printed at first is what matches of the newest.`,
+anybody. With --filter, what is printed at first is what matches of the newest.
+
+Of a Topic with several shards all are read at once: the messages of a subject come in order, those of different subjects
+may not, and --last is of each shard. Sequences are the shards': to begin with one, read TOPIC--NUMBER, a shard's stream.`,
 		Example: `  carillon topic tail orders
   carillon topic tail orders --from 1h --filter 'orders.eu.>'
   carillon topic tail orders --from earliest --no-follow --raw > backup`,
@@ -90,11 +98,16 @@ anybody. With --filter, what is printed at first is what matches of the newest.`
 			if err != nil {
 				return b.found(args[0], err)
 			}
-			if where == nil {
-				newest := newestFrom(stream.CachedInfo().State, last)
-				where = &newest
+			streams, err := b.shardStreams(cmd.Context(), stream)
+			switch {
+			case err != nil:
+				return b.found(args[0], err)
+			case len(streams) > 1 && where != nil && where.policy == jetstream.DeliverByStartSequencePolicy:
+				return usageError{fmt.Errorf("--from %q: topic %s has %d shards with sequences of their own; read one of them: carillon topic tail %s", fromWhere, args[0], len(streams), shardStream(args[0], 0))}
+			case len(streams) == 1:
+				return b.read(cmd, streams[0], beginning(streams[0], where, last), filters, &t)
 			}
-			return b.read(cmd, stream, *where, filters, &t)
+			return b.readShards(cmd, streams, func(s jetstream.Stream) from { return beginning(s, where, last) }, filters, &t)
 		},
 	}
 	t.flags(cmd)
@@ -104,6 +117,49 @@ anybody. With --filter, what is printed at first is what matches of the newest.`
 	f.StringSliceVar(&filters, "filter", nil, "only these subjects, with wildcards; several with commas, or repeat it")
 	complete(cmd, "from", "earliest", "latest")
 	return cmd
+}
+
+// beginning is where to begin in one stream.
+func beginning(stream jetstream.Stream, where *from, last int) from {
+	if where != nil {
+		return *where
+	}
+	return newestFrom(stream.CachedInfo().State, last)
+}
+
+// shardStreams are those of a Topic's shards; the stream itself if it has one, or isn't a Topic.
+func (b *brokers) shardStreams(ctx context.Context, stream jetstream.Stream) ([]jetstream.Stream, error) {
+	name := stream.CachedInfo().Config.Name
+	declared, err := b.declaredTopic(ctx, name)
+	if err != nil || len(declared.Shards) < 2 {
+		return []jetstream.Stream{stream}, nil // another server's, or a shard's
+	}
+	streams := make([]jetstream.Stream, len(declared.Shards))
+	for n := range streams {
+		if streams[n], err = b.stream(ctx, shardStream(name, n)); err != nil {
+			return nil, err
+		}
+	}
+	return streams, nil
+}
+
+// readShards reads several streams at once, until one fails, all have ended or as many messages are printed as were asked for.
+func (b *brokers) readShards(cmd *cobra.Command, streams []jetstream.Stream, where func(jetstream.Stream) from, filters []string, t *tailFlags) error {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	cmd.SetContext(ctx)
+	t.enough = cancel
+	failed := make([]error, len(streams))
+	var reading sync.WaitGroup
+	for n, stream := range streams {
+		reading.Go(func() {
+			if failed[n] = b.read(cmd, stream, where(stream), filters, t); failed[n] != nil {
+				cancel()
+			}
+		})
+	}
+	reading.Wait()
+	return errors.Join(failed...)
 }
 
 // newestFrom begins with the newest messages, or with what comes if none is wanted.
@@ -123,8 +179,8 @@ func (b *brokers) read(cmd *cobra.Command, stream jetstream.Stream, where from, 
 		where = newestFrom(about.State, 0)
 	}
 	defer b.cutOff(cmd.Context())()
-	for n := 0; ; {
-		err := b.readOn(cmd, stream, &where, filters, t, &n)
+	for {
+		err := b.readOn(cmd, stream, &where, filters, t)
 		switch {
 		case cmd.Context().Err() != nil:
 			return nil // Ctrl-C is a good end
@@ -140,8 +196,8 @@ func (b *brokers) read(cmd *cobra.Command, stream jetstream.Stream, where from, 
 	}
 }
 
-// readOn reads by one reader, to the end or an error. It counts what it prints in n, and moves where.
-func (b *brokers) readOn(cmd *cobra.Command, stream jetstream.Stream, where *from, filters []string, t *tailFlags, n *int) error {
+// readOn reads by one reader, to the end or an error. It moves where.
+func (b *brokers) readOn(cmd *cobra.Command, stream jetstream.Stream, where *from, filters []string, t *tailFlags) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), b.timeout)
 	reader, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
 		FilterSubjects: filters, DeliverPolicy: where.policy, OptStartSeq: where.sequence, OptStartTime: where.time,
@@ -158,8 +214,8 @@ func (b *brokers) readOn(cmd *cobra.Command, stream jetstream.Stream, where *fro
 	}
 	defer messages.Stop()
 	left := reader.CachedInfo().NumPending
-	for ; t.count == 0 || *n < t.count; *n++ {
-		if t.stop && left == 0 {
+	for {
+		if t.stop && left == 0 || t.full() {
 			return nil
 		}
 		m, err := messages.Next(jetstream.NextContext(cmd.Context()))
@@ -173,7 +229,13 @@ func (b *brokers) readOn(cmd *cobra.Command, stream jetstream.Stream, where *fro
 		left = about.NumPending
 		*where = from{policy: jetstream.DeliverByStartSequencePolicy, sequence: about.Sequence.Stream + 1}
 	}
-	return nil
+}
+
+// full says whether as many are printed as were asked for.
+func (t *tailFlags) full() bool {
+	t.printing.Lock()
+	defer t.printing.Unlock()
+	return t.count > 0 && t.printed >= t.count
 }
 
 // cutOff ends what still waits for a broker a second after ctx did; the caller calls done when
@@ -209,8 +271,16 @@ func (t *tailFlags) print(w io.Writer, m jetstream.Msg) (*jetstream.MsgMetadata,
 	if err != nil {
 		return nil, fmt.Errorf("a message without a place came: %w", err)
 	}
+	t.printing.Lock()
+	defer t.printing.Unlock()
+	if t.count > 0 && t.printed >= t.count {
+		return about, nil // another shard was faster
+	}
 	if err := tails[t.output](w, m, about); err != nil {
 		return nil, fmt.Errorf("print a message: %w", err)
+	}
+	if t.printed++; t.enough != nil && t.printed == t.count {
+		t.enough()
 	}
 	return about, nil
 }

@@ -26,9 +26,11 @@ type topicView struct {
 	Spec       coordination.TopicSpec `json:"spec"` // durations are nanoseconds
 	Deleting   bool                   `json:"deleting,omitempty"`
 	statusView
-	Shards        []admin.Shard `json:"shards,omitempty"`
-	Numbers       *topicNumbers `json:"numbers,omitempty"`
-	Subscriptions int           `json:"subscriptionCount"`
+	Shards  []admin.Shard `json:"shards,omitempty"`
+	Numbers *topicNumbers `json:"numbers,omitempty"`
+	// ShardNumbers are those of each shard by its number, where there are several; what isn't known is null.
+	ShardNumbers  []*topicNumbers `json:"shardNumbers,omitempty"`
+	Subscriptions int             `json:"subscriptionCount"`
 }
 
 // statusView says whether it is served; Served is absent where nobody knows.
@@ -63,13 +65,26 @@ func viewTopic(declared *admin.Topic, stream *jetstream.StreamInfo) topicView {
 	if declared == nil {
 		v = topicView{Name: stream.Config.Name, Created: stream.Created, Spec: topicSpec(stream.Config), Subscriptions: stream.State.Consumers}
 	}
-	v.Numbers = &topicNumbers{
+	v.Numbers = numbersOf(stream)
+	return v
+}
+
+func numbersOf(stream *jetstream.StreamInfo) *topicNumbers {
+	n := &topicNumbers{
 		Messages: stream.State.Msgs, Bytes: stream.State.Bytes, First: stream.State.FirstSeq, Last: stream.State.LastSeq,
 	}
 	if stream.State.LastSeq > 0 { // there is no time of nothing
-		v.Numbers.FirstTime, v.Numbers.LastTime = stream.State.FirstTime, stream.State.LastTime
+		n.FirstTime, n.LastTime = stream.State.FirstTime, stream.State.LastTime
 	}
-	return v
+	return n
+}
+
+// text is what there is, in a line.
+func (n *topicNumbers) text() string {
+	if n.Messages == 0 {
+		return "no messages"
+	}
+	return fmt.Sprintf("%d messages, %s, #%d to #%d", n.Messages, bytesText(n.Bytes), n.First, n.Last)
 }
 
 func viewStatus(s admin.Status) statusView { return statusView{&s.Served, s.Reason, s.Why} }
