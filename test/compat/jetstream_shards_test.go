@@ -1,0 +1,186 @@
+package compat
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// A Topic of four shards on three brokers: 10,000 messages on 100 subjects, published at all brokers, come to clients that pull
+// at all brokers, each once and those of a subject in order; and what only one order could answer is refused as documented.
+func TestATopicOfSeveralShards(t *testing.T) {
+	const shards, subjects, each = 4, 100, 100
+	s := brokerSite(t, 3)
+	first := s.client(t)
+	eventually(t, "the topic is made", func() bool {
+		m, err := first.Conn().Request("$CARILLON.API.TOPIC.CREATE.orders", []byte(`{"stream":{"subjects":["orders.>"],"allow_direct":true},"shards":4}`), patience)
+		return err == nil && !strings.Contains(string(m.Data), `"error"`)
+	})
+	var stream jetstream.Stream
+	eventually(t, "all shards are served", func() (ok bool) {
+		var err error
+		stream, err = first.Stream(within(t), "orders")
+		return err == nil
+	})
+
+	var publishing sync.WaitGroup
+	for p := range 10 {
+		js := s.client(t)
+		publishing.Go(func() {
+			for i := range each {
+				for subject := p; subject < subjects; subject += 10 {
+					m := &nats.Msg{Subject: fmt.Sprint("orders.", subject), Data: []byte(strconv.Itoa(i)), Header: nats.Header{}}
+					m.Header.Set(jetstream.MsgIDHeader, fmt.Sprintf("%d of %d", i, subject))
+					if _, err := js.PublishMsgAsync(m, jetstream.WithStallWait(patience)); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+			select {
+			case <-js.PublishAsyncComplete():
+			case <-time.After(3 * patience):
+				t.Error("not all is acknowledged")
+			}
+		})
+	}
+	publishing.Wait()
+	// A message that comes again is known by its id, and named as it was kept.
+	again, err := first.PublishMsg(within(t), &nats.Msg{Subject: "orders.7", Data: []byte("3"), Header: nats.Header{jetstream.MsgIDHeader: {"3 of 7"}}})
+	must(t, err)
+	if !again.Duplicate || !strings.HasPrefix(again.Stream, "orders--") {
+		t.Errorf("published again: %+v", again)
+	}
+
+	info, err := stream.Info(within(t))
+	must(t, err)
+	total := uint64(0)
+	for n := range shards {
+		part, err := first.Stream(within(t), fmt.Sprintf("orders--%d", n))
+		must(t, err)
+		total += part.CachedInfo().State.Msgs
+		if part.CachedInfo().State.Msgs == 0 {
+			t.Errorf("shard %d has nothing", n)
+		}
+	}
+	if info.Config.Name != "orders" || info.State.Msgs != subjects*each || total != subjects*each {
+		t.Errorf("the whole has %d messages, the shards %d", info.State.Msgs, total)
+	}
+
+	config := jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy, AckWait: 10 * patience}
+	_, err = stream.CreateOrUpdateConsumer(within(t), config)
+	must(t, err)
+	var mu sync.Mutex
+	last, count := map[string]int{}, 0
+	done := make(chan struct{})
+	take := func(m jetstream.Msg) {
+		i, err := strconv.Atoi(string(m.Data()))
+		mu.Lock()
+		defer mu.Unlock()
+		if before, known := last[m.Subject()]; err != nil || known && i != before+1 || !known && i != 0 {
+			t.Errorf("%s %s came after %d (%v)", m.Subject(), m.Data(), before, err)
+		}
+		last[m.Subject()] = i
+		if err := m.Ack(); err != nil {
+			t.Error(err)
+		}
+		if count++; count == subjects*each {
+			close(done)
+		}
+	}
+	// One client pulls by itself until half is there, others fetch: what one has got, no other gets.
+	consumer, err := s.client(t).Consumer(within(t), "orders", "billing")
+	must(t, err)
+	for count < subjects*each/2 {
+		batch, err := consumer.Fetch(123, jetstream.FetchMaxWait(patience))
+		must(t, err)
+		got := 0
+		for m := range batch.Messages() {
+			take(m)
+			got++
+		}
+		if batch.Error() != nil || got != 123 {
+			t.Fatalf("a fetch of 123 brought %d: %v", got, batch.Error())
+		}
+	}
+	consuming, err := consumer.Consume(take, jetstream.PullMaxMessages(500))
+	must(t, err)
+	select {
+	case <-done:
+	case <-time.After(6 * patience):
+		mu.Lock()
+		t.Errorf("%d of %d came", count, subjects*each)
+		mu.Unlock()
+	}
+	consuming.Stop()
+	eventually(t, "all is acknowledged", func() bool {
+		is, err := consumer.Info(within(t))
+		return err == nil && is.NumPending == 0 && is.NumAckPending == 0 && is.Delivered.Consumer == subjects*each
+	})
+
+	refuse := func(what string, err error, code jetstream.ErrorCode) {
+		t.Helper()
+		var api *jetstream.APIError
+		if !errors.As(err, &api) || api.ErrorCode != code || !strings.Contains(api.Description, "orders") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err = stream.CreateConsumer(within(t), jetstream.ConsumerConfig{Durable: "later", DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: 3})
+	refuse("start by sequence", err, 10012)
+	_, err = stream.OrderedConsumer(within(t), jetstream.OrderedConsumerConfig{})
+	refuse("an ordered consumer", err, 10012)
+	refuse("purge by sequence", stream.Purge(within(t), jetstream.WithPurgeSequence(3)), 10110)
+	refuse("delete a shard", first.DeleteStream(within(t), "orders--2"), 10050)
+	_, err = first.Publish(within(t), "orders.7", nil, jetstream.WithExpectLastSequence(3))
+	refuse("expecting the last of all", err, 10077)
+	if _, err := stream.GetMsg(within(t), 3); err == nil || !strings.Contains(err.Error(), "4 shards") {
+		t.Errorf("get by sequence: %v", err)
+	}
+
+	// A subject lives in one shard, so it has a last message; and so has a shard.
+	newest, err := stream.GetLastMsgForSubject(within(t), "orders.7")
+	must(t, err)
+	if string(newest.Data) != strconv.Itoa(each-1) {
+		t.Errorf("the last of a subject is %s", newest.Data)
+	}
+	_, err = first.Publish(within(t), "orders.7", []byte("100"), jetstream.WithExpectLastSequencePerSubject(newest.Sequence))
+	must(t, err)
+	_, err = first.Publish(within(t), "orders.7", []byte("100"), jetstream.WithExpectLastSequencePerSubject(newest.Sequence))
+	refuseLast := new(jetstream.APIError)
+	if !errors.As(err, &refuseLast) || refuseLast.ErrorCode != 10071 {
+		t.Errorf("expecting what isn't the last: %v", err)
+	}
+	part, err := first.Stream(within(t), again.Stream)
+	must(t, err)
+	state := part.CachedInfo().State
+	_, err = first.Publish(within(t), "orders.7", []byte("101"), jetstream.WithExpectStream(again.Stream), jetstream.WithExpectLastSequence(state.LastSeq))
+	must(t, err)
+	ordered, err := part.OrderedConsumer(within(t), jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: 10})
+	must(t, err)
+	messages, err := ordered.Messages()
+	must(t, err)
+	defer messages.Stop()
+	for want := uint64(10); want <= state.LastSeq+1; want++ {
+		m, err := messages.Next(jetstream.NextContext(within(t)))
+		must(t, err)
+		if about, err := m.Metadata(); err != nil || about.Sequence.Stream != want || about.Stream != again.Stream {
+			t.Fatalf("message %d is %+v (%v)", want, about, err)
+		}
+	}
+
+	must(t, stream.Purge(within(t)))
+	if info, err = stream.Info(within(t)); err != nil || info.State.Msgs != 0 {
+		t.Errorf("after a purge: %+v (%v)", info, err)
+	}
+	must(t, first.DeleteStream(within(t), "orders"))
+	if _, err := first.Stream(within(t), "orders--1"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("a shard of what was deleted: %v", err)
+	}
+}
