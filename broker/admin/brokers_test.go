@@ -14,6 +14,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/session"
 )
 
 // mailbox is a hub that takes answers from any goroutine.
@@ -21,6 +22,8 @@ type mailbox struct {
 	inbox
 	answers chan []byte
 }
+
+func (m *mailbox) SendLent(_ *session.Loan, messages []protocol.Message) { m.Send(messages) }
 
 func (m *mailbox) Send(messages []protocol.Message) {
 	for _, message := range messages {

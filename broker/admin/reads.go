@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -69,9 +70,10 @@ func (p *reads) next(w *worker) (r *read) {
 			p.mu.Unlock()
 			return r
 		}
-		if len(w.answers) == 0 {
+		if len(w.out) == 0 {
 			p.busy--
 			p.mu.Unlock()
+			w.rest()
 			return nil
 		}
 		p.mu.Unlock()
@@ -79,19 +81,13 @@ func (p *reads) next(w *worker) (r *read) {
 	}
 }
 
-// worker gathers small answers, which go out together, in memory that is used again and again.
+// worker makes answers in memory from which they are sent. Small ones go out together.
 type worker struct {
 	topic.RecordReader
-	memory  []byte
-	header  []byte
-	answers []answer
-	out     []protocol.Message
-}
-
-// answer is one in a worker's memory.
-type answer struct {
-	to                 []byte
-	begin, header, end int
+	loan   *session.Loan // nil: there are no answers
+	used   int           // of its bytes
+	header []byte
+	out    []protocol.Message
 }
 
 var workers = sync.Pool{New: func() any { return new(worker) }}

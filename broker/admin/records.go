@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -179,11 +179,11 @@ func notServed(name string, err error) *Error {
 
 // serve answers a request, or has it wait until there is something to answer.
 func (s *Server) serve(w *worker, r *read) {
-	need := headerRoom + r.request.Bytes
-	if len(w.answers) == gatheredAnswers || len(w.memory)+need > gatheredBytes && len(w.answers) > 0 {
+	need := len(r.reply) + headerRoom + r.request.Bytes + topic.ReadRoom
+	if w.loan != nil && (len(w.out) == gatheredAnswers || w.used+need > len(w.loan.Bytes())) {
 		s.flush(w)
 	}
-	if len(w.answers) == 0 {
+	if len(w.out) == 0 {
 		s.hub.Wait() // not more is read than is taken
 	}
 	_, shard, refusal := s.shard(r.topic, r.number, nil, true)
@@ -198,13 +198,15 @@ func (s *Server) serve(w *worker, r *read) {
 			return
 		}
 	}
-	begin := len(w.memory)
-	w.memory = slices.Grow(w.memory, need)
+	if w.loan == nil {
+		w.loan = session.Borrow(max(need, gatheredBytes))
+	}
+	memory := w.loan.Bytes()
+	begin := w.used + len(r.reply) + headerRoom
 	full := r.request.Form == Full
 	data, got, err := w.Read(shard, topic.RecordsQuery{
 		Offset: r.request.Offset, Records: r.request.Records, Bytes: r.request.Bytes, Most: MaxRecordsBytes, Full: full, Pin: pin,
-	}, w.memory[:begin+headerRoom])
-	w.memory = data[:begin]
+	}, memory[:begin])
 	if err != nil {
 		s.refuse(r.reply, unreadable(r, err))
 		return
@@ -217,21 +219,54 @@ func (s *Server) serve(w *worker, r *read) {
 		return
 	}
 	w.header = appendRecordsHeader(w.header[:0], &got, full)
-	begin += headerRoom - len(w.header)
-	copy(data[begin:], w.header)
-	w.memory = data
-	w.answers = append(w.answers, answer{r.reply, begin, len(w.header), len(data)})
+	s.gather(w, r.reply, data)
+}
+
+// gather adds an answer: the worker's header, and records, which lie in its memory with room before them; or
+// elsewhere, if they are larger than what was asked for.
+func (s *Server) gather(w *worker, reply, records []byte) {
+	front := len(reply) + len(w.header)
+	memory := w.loan.Bytes()
+	begin := w.used + front
+	if len(records) > 0 {
+		// Both end with the same memory, if it is the same.
+		begin = len(memory) - cap(records)
+		if begin < 0 || &memory[begin] != &records[0] {
+			if len(w.out) > 0 {
+				s.flush(w)
+			} else {
+				w.rest()
+			}
+			w.loan = session.Borrow(front + len(records))
+			memory, begin = w.loan.Bytes(), front
+			copy(memory[begin:], records)
+		}
+	}
+	at := begin - front
+	data, end := memory[at+len(reply):], begin+len(records)
+	copy(data, w.header)
+	w.used = end
+	w.out = append(w.out, protocol.Message{
+		Subject: memory[at : at+copy(memory[at:], reply)], Header: len(w.header), Data: data[:len(w.header)+len(records)],
+	})
 }
 
 // flush sends the answers that a worker has.
 func (s *Server) flush(w *worker) {
-	for _, a := range w.answers {
-		w.out = append(w.out, protocol.Message{Subject: a.to, Header: a.header, Data: w.memory[a.begin:a.end:a.end]})
+	if len(w.out) > 0 {
+		s.hub.SendLent(w.loan, w.out)
+		w.loan = nil
 	}
-	s.hub.Send(w.out)
+	w.rest()
+}
+
+// rest lets go of what the worker has.
+func (w *worker) rest() {
+	if w.loan != nil {
+		w.loan.Return()
+	}
 	clear(w.out)
-	clear(w.answers)
-	w.out, w.answers, w.memory = w.out[:0], w.answers[:0], w.memory[:0]
+	w.loan, w.used, w.out = nil, 0, w.out[:0]
 }
 
 func appendRecordsHeader(dst []byte, got *topic.Records, full bool) []byte {

@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -33,6 +34,8 @@ type node struct {
 	asked   int
 	slow    chan struct{} // Wait waits for it, if it is there
 }
+
+func (n *node) SendLent(_ *session.Loan, messages []protocol.Message) { n.Send(messages) }
 
 func (n *node) Send(messages []protocol.Message) {
 	n.mu.Lock()

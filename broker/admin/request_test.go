@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -16,6 +17,8 @@ type inbox struct {
 	got       []protocol.Message
 	forwarded []string // by broker and subject
 }
+
+func (i *inbox) SendLent(_ *session.Loan, messages []protocol.Message) { i.Send(messages) }
 
 func (i *inbox) Send(messages []protocol.Message) { i.got = append(i.got, messages...) }
 func (i *inbox) Wait()                            {}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -19,9 +20,10 @@ type Topics interface {
 	ByID(id string) *topic.Topic
 }
 
-// Hub is how answers reach who asked, and requests the broker that can answer; topic.Hub has it.
+// Hub is how answers reach who asked, and requests the broker that can answer; *session.Hub is one.
 type Hub interface {
 	Send(messages []protocol.Message)
+	SendLent(l *session.Loan, messages []protocol.Message)
 	Forward(broker string, m *protocol.Message) bool
 	Wait()
 }

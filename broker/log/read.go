@@ -56,6 +56,7 @@ type View struct {
 	From, End uint64
 	data      []byte
 	chunk     *chunk
+	at        int // of data in the cursor's memory
 }
 
 // Next returns the next batch.
@@ -63,11 +64,18 @@ func (v *View) Next() (Batch, bool) {
 	for len(v.data) > 0 {
 		f := frame(v.data[:le.Uint32(v.data)])
 		v.data = v.data[len(f):]
+		v.at += len(f)
 		if f.kind() == kindBatch {
 			return Batch(f), true
 		}
 	}
 	return nil, false
+}
+
+// Position is where, in the memory that was lent to the cursor, the batch ends that Next returned last; false: it
+// stands elsewhere. Who made room there may use that batch, and what is before it, as their own.
+func (v *View) Position(c *Cursor, lent []byte) (end int, ok bool) {
+	return v.at, v.chunk == nil && cap(c.buf) > 0 && cap(lent) > 0 && &c.buf[:1][0] == &lent[:1][0]
 }
 
 // Raw returns the bytes of the batches that come next and stand back to back, about max of them and at
@@ -312,7 +320,7 @@ func (c *Cursor) parse(f env.File, s *segment, pos, limit int64, max int) (View,
 	if from < 0 {
 		return v, fmt.Errorf("the segment ends before offset %d", c.next)
 	}
-	v.data = c.buf[from:at:at]
+	v.data, v.at = c.buf[from:at:at], from
 	c.next, c.chunkID, c.seg, c.segPos = v.End, 0, s, begin+int64(at)
 	return v, nil
 }

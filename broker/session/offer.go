@@ -111,6 +111,11 @@ func (h *Hub) Send(messages []Message) {
 		c.batch.publish(c.carry(&messages[i]))
 	}
 	c.flush()
+	h.restSender(c)
+}
+
+// restSender keeps a sender for the next.
+func (h *Hub) restSender(c *carrier) {
 	clear(c.batch.hurried)
 	c.batch.hurried = c.batch.hurried[:0]
 	if b := c.batch; b.cache != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
@@ -49,13 +50,20 @@ func (e *RecordSizeError) Error() string {
 	return fmt.Sprintf("topic %s: the record at offset %d takes %d bytes in this form, and an answer has room for %d (get it by itself, or ask for the plain form)", e.Topic, e.Offset, e.Size, e.Most)
 }
 
-// RecordReader reads many records at once into memory that it keeps. One goroutine uses it at a time.
+// RecordReader reads many records at once. One goroutine uses it at a time.
 type RecordReader struct {
-	memory []byte // of files
+	memory []byte // of files, where the answer's can't be used
 	entry  []byte // what stands before a record in the full form
 }
 
-// Read appends records to dst, which has room behind its end for Bytes. There may be none. It may read the disk.
+// ReadRoom is how much more than a query's Bytes the memory for many records should have. Then a file is read
+// right into it, and records that stand in the log as they do in an answer are not copied.
+const ReadRoom = limits.IndexInterval + 4<<10
+
+// readInPlace is from how many bytes on that is worth it.
+const readInPlace = 64 << 10
+
+// Read reads records into the memory behind dst, at its end or later, and returns them alone. There may be none. It may read the disk.
 //
 // A *OffsetError and a *RecordSizeError are this package's; a *log.CorruptError says where to go on.
 func (r *RecordReader) Read(s *Shard, q RecordsQuery, dst []byte) ([]byte, Records, error) {
@@ -68,13 +76,11 @@ func (r *RecordReader) Read(s *Shard, q RecordsQuery, dst []byte) ([]byte, Recor
 	}
 	got := Records{First: q.Offset, Next: q.Offset, High: high}
 	if q.Offset < start || q.Offset > high {
-		return dst, got, &OffsetError{Topic: s.stream.name, Offset: q.Offset, Start: start, High: high}
+		return nil, got, &OffsetError{Topic: s.stream.name, Offset: q.Offset, Start: start, High: high}
 	}
-	g := gathering{RecordsQuery: q, Records: got, begin: len(dst), dst: dst, entry: r.entry[:0]}
-	c := s.data.NewCursor(q.Offset)
-	c.Lend(r.memory)
-	err := g.gather(c)
-	r.memory, r.entry = c.Lend(nil), g.entry[:0]
+	g := gathering{RecordsQuery: q, Records: got, dst: dst[len(dst):], entry: r.entry[:0]}
+	err := g.gather(s.data.NewCursor(q.Offset), r)
+	r.entry = g.entry[:0]
 	if g.Count == 0 {
 		g.First = g.Next
 	}
@@ -88,38 +94,35 @@ func (r *RecordReader) Read(s *Shard, q RecordsQuery, dst []byte) ([]byte, Recor
 	if g.Count > 0 { // what is wrong is told to who goes on there
 		return g.dst, g.Records, nil
 	}
-	return dst, g.Records, err
+	return nil, g.Records, err
 }
 
 // gathering is one Read under way.
 type gathering struct {
 	RecordsQuery
 	Records
-	begin   int // of the records in dst
-	dst     []byte
+	dst     []byte // the records; the answer's memory goes on behind them
 	entry   []byte
 	subject []byte // of the record before, in the full form
 	done    bool
 }
 
-func (g *gathering) gather(c *log.Cursor) error {
+func (g *gathering) gather(c *log.Cursor, r *RecordReader) error {
 	for !g.done && g.Next < g.High && g.Count < g.RecordsQuery.Records && g.room() > 0 {
 		c.Seek(g.Next)
-		v, err := c.Read(max(g.room(), 1))
-		if err != nil {
-			return err
+		// A file is read into what follows the records. Taking records from there, in order, never overtakes what is still to be
+		// taken: in the plain form a record is no longer than it is in the log.
+		spare := g.dst[len(g.dst):cap(g.dst)]
+		if g.Full || g.room() < readInPlace || len(spare) < g.room()+ReadRoom {
+			spare = nil
+			c.Lend(r.memory)
+		} else {
+			c.Lend(spare)
 		}
-		for b, ok := v.Next(); ok && !g.done && err == nil; b, ok = v.Next() {
-			if b.Base() >= g.High {
-				break
-			}
-			if _, lengths, packed := b.Packed(); packed && !g.Full {
-				err = g.cut(b, lengths)
-			} else {
-				err = g.walk(b)
-			}
+		err := g.view(c, spare)
+		if spare == nil {
+			r.memory = c.Lend(nil)
 		}
-		v.Release()
 		if err != nil {
 			return err
 		}
@@ -127,8 +130,31 @@ func (g *gathering) gather(c *log.Cursor) error {
 	return nil
 }
 
+// view takes what one look at the log brings. What stands in spare is overwritten as far as it was taken.
+func (g *gathering) view(c *log.Cursor, spare []byte) error {
+	v, err := c.Read(max(g.room(), 1))
+	if err != nil {
+		return err
+	}
+	defer v.Release()
+	for b, ok := v.Next(); ok && !g.done && err == nil; b, ok = v.Next() {
+		if b.Base() >= g.High {
+			break
+		}
+		if _, lengths, packed := b.Packed(); packed && !g.Full {
+			if end, ok := v.Position(c, spare); ok && len(g.dst) == 0 {
+				g.dst = spare[end-len(lengths) : end-len(lengths)] // they can stay where they are
+			}
+			err = g.cut(b, lengths)
+		} else {
+			err = g.walk(b)
+		}
+	}
+	return err
+}
+
 // room is how many bytes are still wanted.
-func (g *gathering) room() int { return g.Bytes - (len(g.dst) - g.begin) }
+func (g *gathering) room() int { return g.Bytes - len(g.dst) }
 
 // fits says whether a record of that size, its length included, can be added.
 func (g *gathering) fits(size int) bool {
@@ -153,8 +179,8 @@ func (g *gathering) cut(b log.Batch, lengths []byte) error {
 		g.First = g.Next
 	}
 	if whole && len(lengths) <= g.room() && b.Count() <= g.RecordsQuery.Records-g.Count {
-		g.dst = append(g.dst, lengths...)
 		g.Count += b.Count()
+		g.add(lengths)
 		g.Next = end
 		return nil
 	}
@@ -179,8 +205,17 @@ func (g *gathering) cut(b log.Batch, lengths []byte) error {
 		at += size
 		g.Count++
 	}
-	g.dst = append(g.dst, lengths[:at]...)
+	g.add(lengths[:at])
 	return nil
+}
+
+// add appends records, which may stand there already.
+func (g *gathering) add(lengths []byte) {
+	if n := len(g.dst); n == 0 && cap(g.dst) >= len(lengths) && len(lengths) > 0 && &g.dst[:1][0] == &lengths[0] {
+		g.dst = g.dst[:len(lengths)]
+		return
+	}
+	g.dst = append(g.dst, lengths...)
 }
 
 // prefixedSize is the size of the first record with its length. It was checked when it was appended, and its checksum since.
@@ -194,7 +229,7 @@ func prefixedSize(lengths []byte) int {
 
 // walk takes over records one by one.
 func (g *gathering) walk(b log.Batch) error {
-	it := b.Records()
+	it, all := b.Records(), min(b.End(), g.High) // b may be overwritten
 	for r := (log.Record{}); it.Next(&r); {
 		switch {
 		case r.Offset < g.Next:
@@ -235,7 +270,7 @@ func (g *gathering) walk(b log.Batch) error {
 	if it.Err() != nil {
 		return it.Err()
 	}
-	g.Next = max(g.Next, min(b.End(), g.High))
+	g.Next = max(g.Next, all)
 	return nil
 }
 
