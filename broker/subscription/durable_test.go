@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -13,6 +16,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
 )
@@ -45,6 +49,50 @@ func TestCursorsSurviveARestart(t *testing.T) {
 		w.find("new").Pull(pull("b", 9)) // what came after it was made
 		w.expect("new", "b", "1", "2", "3", "4", "5")
 	})
+}
+
+// What waits for its acknowledgement comes again in time on a broker whose clock is behind that of the one before.
+func TestALeaderWhoseClockIsBehindDeliversAgainInTime(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		spec := earliest()
+		spec.Ack.Wait = 20 * time.Second
+		w.declare("billing", 1, spec)
+		w.clock = shifted(t, "1h")
+		w.restart()
+		time.Sleep(30 * time.Minute) // it leads for a while
+		w.shard.publish("o", "o", "o")
+		s := w.find("billing")
+		s.Pull(pull("a", 2))
+		w.expect("billing", "a", "1", "2")
+		s.Ack(2, 0, 1, Retry, 45*time.Second, nil)
+		if err := w.ackNow(s, 99, Progress); err == nil { // all that was noted is written with it
+			t.Error("what was not delivered was acknowledged")
+		}
+		time.Sleep(10 * time.Second)
+		w.clock = env.Clock{}
+		w.restart()
+		s = w.find("billing")
+		s.Pull(pull("a", 9))
+		w.expect("billing", "a", "3")
+		time.Sleep(21 * time.Second)
+		w.expect("billing", "a", "1 x2", "3 x2")
+		time.Sleep(30 * time.Second) // a restart delays by no more than what passed since the cursor was written
+		w.expect("billing", "a", "1 x3", "3 x3", "2 x2")
+	})
+}
+
+// shifted is a clock that is off by so much.
+func shifted(t *testing.T, by string) env.Clock {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "shift")
+	if err := os.WriteFile(path, []byte(by), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	clock, err := env.NewShiftedClock(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return clock
 }
 
 func TestOneMadeAgainStartsAnew(t *testing.T) {

@@ -205,6 +205,7 @@ type world struct {
 	desired want
 	promise log.Durability
 	opts    log.Options
+	clock   env.Clock
 }
 
 const topicID = "t1"
@@ -242,7 +243,7 @@ func (w *world) start() {
 
 func (w *world) serve() {
 	w.service = New(Config{
-		Self: "b1", Logger: slog.New(slog.DiscardHandler),
+		Self: "b1", Clock: w.clock, Logger: slog.New(slog.DiscardHandler),
 		Outlet: func(_ *topic.Stream, name string) Outlet { return w.box(name) },
 	})
 	w.follow()

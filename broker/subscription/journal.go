@@ -105,6 +105,7 @@ func (k *keeper) writeAll() {
 func (k *keeper) putSnapshot(handle uint64, id identity, c *cursor) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.fill()
 	k.settle()
 	before := len(k.buffer)
 	k.buffer = appendSnapshot(k.buffer, handle, id, c, k.base)
@@ -128,6 +129,7 @@ func (k *keeper) put(answer bool, trim uint64) {
 	k.settle()
 	data := k.buffer
 	k.buffer, k.spare = k.spare[:0], nil
+	k.putting = true
 	var c *completion
 	if answer && len(k.waiters) > 0 || trim > 0 {
 		c = k.completion()
@@ -136,8 +138,9 @@ func (k *keeper) put(answer bool, trim uint64) {
 			c.waiters, k.waiters = k.waiters, c.waiters
 		}
 	}
+	base := k.base
 	k.mu.Unlock()
-	k.record[0] = log.Record{Time: k.base * int64(time.Millisecond), Data: data}
+	k.record[0] = log.Record{Time: base * int64(time.Millisecond), Data: data}
 	k.append = log.Append{Records: k.record[:], Durability: log.Memory}
 	if c != nil {
 		k.append.Done, k.append.Durability = c, k.place.promise()
@@ -152,7 +155,7 @@ func (k *keeper) put(answer bool, trim uint64) {
 	k.written += len(data)
 	k.service.stateBytes.Add(uint64(len(data)))
 	k.mu.Lock()
-	k.spare = data[:0]
+	k.spare, k.putting = data[:0], false
 	k.mu.Unlock()
 }
 
@@ -171,6 +174,7 @@ func (k *keeper) completion() *completion {
 func (k *keeper) refused(err error, data []byte, c *completion) {
 	var waiters []func(error)
 	k.mu.Lock()
+	k.putting = false
 	behind := errors.Is(err, log.ErrOverloaded)
 	if behind && c != nil {
 		k.waiters, c.waiters = append(c.waiters, k.waiters...), nil
@@ -280,7 +284,9 @@ func (k *keeper) open() error {
 
 // replay applies one record of the state log.
 func (k *keeper) replay(byHandle map[uint64]*recovered, r *log.Record) error {
-	base := r.Time / int64(time.Millisecond)
+	// It was written in the past, whatever the clock of its writer said: what is to come again after two seconds doesn't wait
+	// for an hour because that was ahead by one.
+	base := min(r.Time, k.service.now()) / int64(time.Millisecond)
 	var it item
 	for in := (reading{data: r.Data}); len(in.data) > 0; {
 		if err := in.next(&it, base); err != nil {

@@ -15,7 +15,8 @@ type keeper struct {
 	turn    turn
 	service *Service
 	place   *place
-	base    int64 // what times in the state log are counted from, in milliseconds since 1970
+	base    int64 // what times in the buffer are counted from: when it began to fill, in milliseconds since 1970
+	putting bool  // what was in the buffer is being appended, and may have to come back
 
 	// stepping is held by step and close. It comes before the locks of Subscriptions, and these before mu.
 	stepping  sync.Mutex
@@ -136,6 +137,13 @@ func (k *keeper) wait(s *Subscription) {
 	}
 }
 
+// fill begins a buffer, if there is nothing in it. mu is held.
+func (k *keeper) fill() {
+	if len(k.buffer) == 0 && k.last.kind == 0 && !k.putting {
+		k.base = k.service.now() / int64(time.Millisecond)
+	}
+}
+
 // note adds an op to what is to be written. Nobody waits for it.
 func (k *keeper) note(handle uint64, o op) {
 	k.mu.Lock()
@@ -143,6 +151,7 @@ func (k *keeper) note(handle uint64, o op) {
 	if k.dirty || k.closed != 0 {
 		return
 	}
+	k.fill()
 	if l := &k.last; l.kind == o.kind && o.kind.counted() && k.lastOf == handle && o.offset == l.offset+l.count &&
 		o.deadline == l.deadline && l.count+o.count <= mostPending {
 		l.count += o.count
@@ -201,6 +210,7 @@ func (k *keeper) announce(s *Subscription) {
 	}
 	e.asked = true
 	if !k.dirty {
+		k.fill()
 		k.settle()
 		k.buffer = appendSnapshot(k.buffer, s.handle, s.id, &s.cursor, k.base)
 	}
