@@ -22,6 +22,7 @@ type published struct {
 	intended uint64            // counters up to this one
 	acked    map[uint64]uint64 // counter -> sequence
 	refused  map[uint64]string // counter -> reason
+	loose    map[uint64]bool   // counters of which nobody knows on which connection they went
 }
 
 // consumed is what one consumer did.
@@ -57,7 +58,7 @@ func (h *History) Unplug(off bool) {
 func (h *History) NewPublisher() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.publishers = append(h.publishers, &published{acked: map[uint64]uint64{}, refused: map[uint64]string{}})
+	h.publishers = append(h.publishers, &published{acked: map[uint64]uint64{}, refused: map[uint64]string{}, loose: map[uint64]bool{}})
 	return len(h.publishers) - 1
 }
 
@@ -79,6 +80,13 @@ func (h *History) Acked(v Value, seq uint64) {
 	}
 	h.seen.Acked++
 	h.publishers[v.Publisher].acked[v.Counter] = seq
+}
+
+// Unordered notes that a value may have been sent on a later connection than those of its publisher before it.
+func (h *History) Unordered(v Value) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.publishers[v.Publisher].loose[v.Counter] = true
 }
 
 // Refused notes that the server refused a value for good: it has no right to be in the stream.

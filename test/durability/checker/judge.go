@@ -132,11 +132,13 @@ func (h *History) Judge(stream []Entry, told ...Range) *Verdict {
 			continue
 		}
 		at[value] = e.Seq
-		if before := latest[value.Publisher]; value.Counter < before.Counter {
-			v.add(Disorder, "%s at %d stands behind %s at %d", value, e.Seq, before, at[before])
-		}
-		latest[value.Publisher] = value
 		p := h.publishers[value.Publisher]
+		if before := latest[value.Publisher]; !p.loose[value.Counter] {
+			if value.Counter < before.Counter {
+				v.add(Disorder, "%s at %d stands behind %s at %d", value, e.Seq, before, at[before])
+			}
+			latest[value.Publisher] = value
+		}
 		if _, ok := p.acked[value.Counter]; !ok {
 			v.Recovered++
 		}

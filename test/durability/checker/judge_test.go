@@ -46,6 +46,22 @@ func TestTheJudgeFindsNothingWhereNothingIsWrong(t *testing.T) {
 	}
 }
 
+// A value of which nobody knows on which connection it went may stand anywhere, and those around it may not.
+func TestTheJudgeKnowsWhatHasNoOrder(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		s := tell(6)
+		s.h.consumers = map[string]*consumed{}
+		a, b := s.h.Intend(0), s.h.Intend(0)
+		if !known {
+			s.h.Unordered(b)
+		}
+		s.stream = append(s.stream, Entry{7, Encode("s", b)}, Entry{8, Encode("s", a)})
+		if found := s.h.Judge(s.stream).Count(Disorder) > 0; found != known {
+			t.Errorf("found %v, want %v", found, known)
+		}
+	}
+}
+
 // TestTheJudgeFindsEveryFault does one thing wrong at a time and expects just that to be found.
 func TestTheJudgeFindsEveryFault(t *testing.T) {
 	without := func(s *story, from, to int) { s.stream = slices.Delete(s.stream, from, to) }

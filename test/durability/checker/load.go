@@ -96,10 +96,10 @@ func (h *History) Start(ctx context.Context, w Workload) (*Load, error) {
 		}
 	}
 	for range w.Async {
-		js, _, err := connect("checker, asynchronous")
+		js, nc, err := connect("checker, asynchronous", nats.ReconnectBufSize(-1))
 		errs = append(errs, err)
 		p := h.NewPublisher()
-		l.work.Go(func() { h.publishAsync(ctx, js, p, &w) })
+		l.work.Go(func() { h.publishAsync(ctx, nc, js, p, &w) })
 	}
 	for _, name := range w.Consumers {
 		js, _, err := connect("checker, consumer " + name)
@@ -151,10 +151,16 @@ func (h *History) told(v Value, ack *jetstream.PubAck, err error, final func(err
 	}
 }
 
+// A publisher that doesn't repeat itself is another one after its connection was lost: what is still on its way on the
+// one before may arrive behind what is sent on the next, and order is promised within one.
 func (h *History) publishSync(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, p int, again bool, w *Workload) {
 	var v Value
 	err := error(nil)
+	life := nc.Stats().Reconnects
 	for ctx.Err() == nil {
+		if now := nc.Stats().Reconnects; now != life && !again {
+			life, p = now, h.NewPublisher()
+		}
 		if !nc.IsConnected() {
 			pause(ctx, 2*time.Millisecond)
 			continue
@@ -171,6 +177,9 @@ func (h *History) publishSync(ctx context.Context, nc *nats.Conn, js jetstream.J
 		var ack *jetstream.PubAck
 		ack, err = js.Publish(asked, h.subject(p), Encode(h.Stream, v), options...)
 		cancel()
+		if !again && nc.Stats().Reconnects != life {
+			h.Unordered(v)
+		}
 		if !again || err == nil {
 			h.told(v, ack, err, w.Final)
 		}
@@ -182,7 +191,7 @@ func (h *History) publishSync(ctx context.Context, nc *nats.Conn, js jetstream.J
 	}
 }
 
-func (h *History) publishAsync(ctx context.Context, js jetstream.JetStream, p int, w *Workload) {
+func (h *History) publishAsync(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, p int, w *Workload) {
 	type sent struct {
 		value  Value
 		future jetstream.PubAckFuture
@@ -199,9 +208,16 @@ func (h *History) publishAsync(ctx context.Context, js jetstream.JetStream, p in
 			}
 		}
 	})
+	life := nc.Stats().Reconnects
 	for i := 1; ctx.Err() == nil; i++ {
+		if now := nc.Stats().Reconnects; now != life {
+			life, p = now, h.NewPublisher()
+		}
 		v := h.Intend(p)
 		future, err := js.PublishAsync(h.subject(p), Encode(h.Stream, v), jetstream.WithRetryAttempts(0), jetstream.WithStallWait(answerTime))
+		if nc.Stats().Reconnects != life {
+			h.Unordered(v)
+		}
 		if err != nil {
 			pause(ctx, rest)
 			continue
