@@ -120,7 +120,7 @@ func (m *member) run(ctx context.Context, address string) {
 	}
 }
 
-// place gives each Topic's shard to brokers, and leads it back to one that has come back.
+// place gives each Topic's shards to brokers, and leads them back to those that have come back.
 func (m *member) place(ctx context.Context, office *coordination.Office) {
 	for ctx.Err() == nil {
 		m.mu.Lock()
@@ -150,8 +150,10 @@ func (m *member) missing(ctx context.Context, state *coordination.State) (writes
 			_ = m.keys.SweepTopic(ctx, topic)
 			continue
 		}
-		if shard, ok := m.shard(state, topic, len(writes)); ok {
-			writes = append(writes, coordination.ShardWrite{Shard: shard, Topic: topic})
+		for number := range topic.Spec.Shards {
+			if shard, ok := m.shard(state, topic, number, len(writes)); ok {
+				writes = append(writes, coordination.ShardWrite{Shard: shard, Topic: topic})
+			}
 		}
 	}
 	return writes
@@ -159,10 +161,10 @@ func (m *member) missing(ctx context.Context, state *coordination.State) (writes
 
 // shard is the next state of a Topic's shard, if there is one: with as many replicas as it asks for, all
 // in sync at once unless they are held back, and none on a broker that is drained.
-func (m *member) shard(state *coordination.State, topic *coordination.Topic, turn int) (coordination.Shard, bool) {
+func (m *member) shard(state *coordination.State, topic *coordination.Topic, number, turn int) (coordination.Shard, bool) {
 	want := topic.Spec.ResolvedReplicas(len(state.Brokers))
-	next := coordination.Shard{Topic: topic.ID}
-	found := state.Shard(topic.ID, 0)
+	next := coordination.Shard{Topic: topic.ID, Number: number}
+	found := state.Shard(topic.ID, number)
 	if found != nil {
 		next = *found
 		next.Replicas, next.InSync = slices.Clone(found.Replicas), nil
@@ -239,7 +241,7 @@ func (m *member) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 			subscriptions = append(subscriptions, map[string]any{"name": s.Name, "lag": counts.lag, "pending": 1, "redelivered": 0})
 		}
 		topics = append(topics, map[string]any{
-			"id": shard.Topic, "name": topic.Name, "epoch": shard.Epoch, "first": 1, "last": counts.messages,
+			"id": shard.Topic, "shard": shard.Number, "name": topic.Name, "epoch": shard.Epoch, "first": 1, "last": counts.messages,
 			"messages": counts.messages, "bytes": counts.bytes, "trouble": counts.trouble, "subscriptions": subscriptions,
 		})
 	}

@@ -261,6 +261,11 @@ func TestWhatBrokersCantServeIsSaid(t *testing.T) {
 	}
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	w.untilTopic("orders", "Served")
+	w.apply("Topic", "wide", `{brokerRef: {name: main}, shards: 4, partitionBy: Tokens, partitionTokens: [2]}`)
+	w.untilTopic("wide", "Served")
+	if wide := f.topic("wide"); wide == nil || wide.Spec.Shards != 4 || wide.Spec.PartitionBy != coordination.ByTokens {
+		t.Errorf("of four shards, in etcd there is %+v", wide)
+	}
 	for name, c := range map[string]struct{ spec, reason string }{
 		"pushed":  {`{topicRef: {name: orders}, delivery: {push: {url: "http://a.b/c"}}}`, "PushUnsupported"},
 		"dead":    {`{topicRef: {name: orders}, ack: {maxDeliver: 2}, deadLetter: {topicRef: {name: other}}}`, "DeadLetterUnsupported"},
@@ -293,6 +298,16 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 		topic, s := w.untilTopic("orders", "Served").Status, w.untilSubscription("billing", "Served").Status
 		if topic.Messages != 7 || topic.Bytes != 700 || s.Lag != 5 || s.Pending != 1 {
 			return fmt.Errorf("the Topic has %d messages in %d bytes, the Subscription a lag of %d and %d pending", topic.Messages, topic.Bytes, s.Lag, s.Pending)
+		}
+		return nil
+	})
+	// Those of several shards add up.
+	w.apply("Topic", "wide", `{brokerRef: {name: main}, shards: 4}`)
+	w.untilTopic("wide", "Served")
+	f.count("wide", counted{messages: 5, bytes: 50})
+	eventually(t, "waiting for the numbers of all shards", func(context.Context) error {
+		if topic := w.untilTopic("wide", "Served").Status; topic.Messages != 20 || topic.Bytes != 200 {
+			return fmt.Errorf("the Topic has %d messages in %d bytes", topic.Messages, topic.Bytes)
 		}
 		return nil
 	})
