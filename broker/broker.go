@@ -273,7 +273,7 @@ func (b *Broker) routes() route.Config {
 	c := route.Config{
 		ID: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Hub: route.Clients(b.hub),
 		Listener: b.route, MaxPayload: b.config.Profile.Payload, Logger: b.log,
-		Replication: b.topics.exchange.Serve, Refused: b.evict,
+		Replication: b.topics.exchange.Serve, Refused: b.evict, Topics: ways{b.topics.topics},
 		Changed: func() {
 			select {
 			case b.linked <- struct{}{}:

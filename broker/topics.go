@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/jetstream"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
@@ -75,7 +76,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	})
 	t.api.Start()
 	t.admin = admin.New(t.topics, hub, b.log).Writing(store)
-	hub.Offer(t.admin).Set([]string{admin.Subjects}, "")
+	hub.Offer(t.admin).Set([]string{admin.Subjects})
 	t.controller = topic.NewController(store, t.topics, b.log)
 	return nil
 }
@@ -127,6 +128,16 @@ func (b *Broker) closeTopics() {
 type clients struct{ *session.Hub }
 
 func (c clients) Offer(t topic.Taker) topic.Offer { return c.Hub.Offer(t) }
+
+// ways are the links as Topics know them.
+type ways struct{ *topic.Service }
+
+func (w ways) Attach(broker string, way route.Carrier, old bool) route.TopicsPeer {
+	if old {
+		return w.Service.Attach(broker, nil)
+	}
+	return w.Service.Attach(broker, way)
+}
 
 // topicsz answers what the operator asks a few times a minute: the numbers of what this node leads.
 func (b *Broker) topicsz(w http.ResponseWriter, _ *http.Request) {

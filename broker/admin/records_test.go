@@ -70,13 +70,12 @@ type offer struct {
 	taker topic.Taker
 }
 
-func (o *offer) Set(patterns []string, _ string) {
+func (o *offer) Set(patterns []string) {
 	if slices.Contains(patterns, "orders") {
 		o.node.orders = o.taker
 	}
 }
-func (o *offer) Split(patterns, _ []string, _ func([]byte) int) { o.Set(patterns, "") }
-func (o *offer) Close()                                         {}
+func (o *offer) Close() {}
 
 // face answers publishers with nothing.
 type face struct{}

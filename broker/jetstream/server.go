@@ -103,7 +103,7 @@ func NewServer(config ServerConfig) *Server {
 // Start takes calls from now on.
 func (s *Server) Start() {
 	s.offer = s.config.Hub.Offer(s)
-	s.offer.Set([]string{APISubjects, AckSubjects, askSubjects}, "")
+	s.offer.Set([]string{APISubjects, AckSubjects, askSubjects})
 	s.running.Go(s.groups.watch)
 }
 

@@ -328,15 +328,13 @@ type offered struct {
 	patterns []string
 }
 
-func (o *offered) Set(patterns []string, _ string) {
+func (o *offered) Set(patterns []string) {
 	o.node.mu.Lock()
 	defer o.node.mu.Unlock()
 	o.patterns = patterns
 }
 
-func (o *offered) Split(patterns, _ []string, _ func([]byte) int) { o.Set(patterns, "") }
-
-func (o *offered) Close() { o.Set(nil, "") }
+func (o *offered) Close() { o.Set(nil) }
 
 // publish is what a client of this broker does. Topics that are led elsewhere don't get it.
 func (n *node) publish(to, reply, payload string) {

@@ -56,6 +56,15 @@ type FollowConfig struct {
 	Logs       [Parts]*log.Log
 	// Failed is told, once, that a log takes nothing more. It must not block, nor End this.
 	Failed func(error)
+	// Watch is told what happens to the data log; nil: nobody is. It is called by one goroutine at a time, and not after End.
+	Watch Watcher
+}
+
+// Watcher is told what happens to a log of a follower, in its order.
+type Watcher interface {
+	Appended(b log.Batch)
+	Truncated(end uint64) // it ends there now
+	Reset()               // it is empty, and may begin anywhere
 }
 
 // Exchange brings what leaders append to their followers, and acks back.

@@ -358,6 +358,9 @@ func (f *Following) carryOut(p Part, v Verdict) error {
 			return err
 		}
 		x.counters.truncations.Add(1)
+		if p == Data && f.config.Watch != nil {
+			f.config.Watch.Truncated(left)
+		}
 		x.log.Info("Truncated a log to what its leader has too", append(args, "from", end, "to", left)...)
 		f.parts[p].safe.Store(0)
 	case Reset:
@@ -365,6 +368,9 @@ func (f *Following) carryOut(p Part, v Verdict) error {
 			return err
 		}
 		x.counters.resets.Add(1)
+		if p == Data && f.config.Watch != nil {
+			f.config.Watch.Reset()
+		}
 		x.log.Info("Began a log anew, as it has nothing in common with its leader's", append(args, "had_start", start, "had_end", end, "start", v.At)...)
 		f.parts[p].safe.Store(0)
 	}

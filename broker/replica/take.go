@@ -74,6 +74,9 @@ func (f *Following) append(in *intake, d *data, round uint32) error {
 		if err != nil {
 			return err
 		}
+		if d.part == Data && f.config.Watch != nil {
+			f.config.Watch.Appended(b)
+		}
 		rest = rest[len(b):]
 		count++
 	}

@@ -103,6 +103,23 @@ func (f *frames) token(t frameType, v uint64) {
 	f.put(f.fixed[:headerSize+8])
 }
 
+// carried encodes a frame of Topics, and reports whether it fits one.
+func (f *frames) carried(parts [][]byte, limit int) bool {
+	size := 0
+	for _, part := range parts {
+		size += len(part)
+	}
+	if size+1 > limit {
+		return false
+	}
+	f.begin(frameTopics, size)
+	f.put(f.fixed[:headerSize])
+	for _, part := range parts {
+		f.put(part)
+	}
+	return true
+}
+
 // interest reports whether the change fits a frame.
 func (f *frames) interest(change session.Interest) bool {
 	if len(change.Pattern) > maxString || len(change.Queue) > maxString {

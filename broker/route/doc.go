@@ -1,7 +1,8 @@
 // Package route links the brokers of one cluster: each pair has one connection, over mutual
 // TLS, on which both tell what their clients are interested in and forward the messages that
-// the other one wants. Only core traffic travels there; shards are followed on connections of
-// their own, which the mesh makes and accepts, and hands to package replica.
+// the other one wants. Topics forward what is published over the same links, in frames of
+// their own (package topic); shards are followed on connections of their own, which the mesh
+// makes and accepts, and hands to package replica.
 //
 // Invariants:
 //

@@ -25,6 +25,39 @@ type Peer interface {
 	Detach()
 }
 
+// Topics is this broker's part in bringing messages to the leaders of shards.
+type Topics interface {
+	// Attach makes the way to the broker of that id known. old says that it knows no frames of Topics: nothing is to be carried.
+	Attach(broker string, way Carrier, old bool) TopicsPeer
+}
+
+// Carrier is a link as Topics use it.
+type Carrier interface {
+	// Carry queues a frame for the peer, of parts that stand one behind the other. It copies them and never blocks.
+	// behind says that more waits on the link than its bound.
+	Carry(parts ...[]byte) (behind bool)
+	// Wait blocks while the link is behind; it returns when it is down.
+	Wait()
+}
+
+// TopicsPeer is the Topics' side of one link. All its methods are called by one goroutine, the link's reader.
+type TopicsPeer interface {
+	// Take takes a frame that came over the link; it is valid until Flush. An error ends the link.
+	Take(frame []byte) error
+	// Flush follows the last Take of what one read brought.
+	Flush()
+	// Detach ends the link.
+	Detach()
+}
+
+// noTopics is a broker that serves none.
+type noTopics struct{}
+
+func (noTopics) Attach(string, Carrier, bool) TopicsPeer { return noTopics{} }
+func (noTopics) Take([]byte) error                       { return nil }
+func (noTopics) Flush()                                  {}
+func (noTopics) Detach()                                 {}
+
 // Clients makes a node's session hub the Hub of its links.
 func Clients(h *session.Hub) Hub { return clients{h} }
 

@@ -6,8 +6,11 @@ import "time"
 const (
 	// protocolNewest and protocolOldest are the versions of the link protocol that this build
 	// speaks. Two brokers use the newest that both know, so that an upgrade may go pod by pod.
-	protocolNewest = 2
+	protocolNewest = 3
 	protocolOldest = 2
+
+	// topicsSince is the version from which on Topics have frames of their own.
+	topicsSince = 3
 
 	// maxHello bounds every frame until the peer has said who it is: whatever a stranger
 	// claims, it cannot make us hold more than this.

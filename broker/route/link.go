@@ -82,6 +82,18 @@ func (l *link) Forward(m *session.Message, reach session.Reach) (behind bool) {
 // Wait blocks while the link is behind; it returns when the link is down.
 func (l *link) Wait() { l.out.wait() }
 
+// Carry queues a frame of Topics for the peer. behind asks publishers to Wait.
+func (l *link) Carry(parts ...[]byte) (behind bool) {
+	v := l.out.carry(parts)
+	if v.oversize {
+		l.oversize.Add(1)
+	}
+	if v.overflow {
+		l.fail(errOverflow)
+	}
+	return v.behind
+}
+
 // Announce queues a change of this broker's interest.
 func (l *link) Announce(change session.Interest) {
 	if !l.out.announce(change) {
@@ -121,6 +133,7 @@ func (l *link) run() {
 	}
 	if l.alive() {
 		peer, interest := l.mesh.config.Hub.Attach(l, l.peer.ID)
+		topics := l.mesh.config.Topics.Attach(l.peer.ID, l, l.peer.Newest < topicsSince)
 		l.out.release(interest)
 		if l.mesh.leaving.Load() {
 			l.sayLeaving()
@@ -128,7 +141,8 @@ func (l *link) run() {
 		var workers sync.WaitGroup
 		workers.Go(l.write)
 		workers.Go(l.keep)
-		l.fail(l.read(peer))
+		l.fail(l.read(peer, topics))
+		topics.Detach()
 		peer.Detach()
 		workers.Wait()
 	}
@@ -241,12 +255,12 @@ func (l *link) keep() {
 	}
 }
 
-func (l *link) read(peer Peer) error {
+func (l *link) read(peer Peer, topics TopicsPeer) error {
 	var d decoder
 	var progress exchange
 	traffic := &l.neighbour.traffic
 	for {
-		messages := uint64(0)
+		messages, frames := uint64(0), false
 		for {
 			t, body, ok, err := l.in.next()
 			if err != nil {
@@ -264,9 +278,19 @@ func (l *link) read(peer Peer) error {
 				peer.Deliver(m, reach)
 				continue
 			}
+			if t == frameTopics {
+				if err := topics.Take(body); err != nil {
+					return refuse(CauseMalformed, "broker %q sent a broken frame: %v", l.peer.Name, err)
+				}
+				frames = true
+				continue
+			}
 			if err := l.control(peer, t, body, &progress); err != nil {
 				return err
 			}
+		}
+		if frames {
+			topics.Flush()
 		}
 		if messages > 0 {
 			peer.Flush()

@@ -38,6 +38,9 @@ type Config struct {
 	ServerTLS func() *tls.Config
 	ClientTLS func(serverName string) *tls.Config
 
+	// Topics exchange frames of their own with other brokers' over the links. nil: there are none.
+	Topics Topics
+
 	MaxPayload int // of a client's message, headers included
 	Logger     *slog.Logger
 	// Changed is called after a link came up or went down, or a peer said that it is leaving.
@@ -131,6 +134,9 @@ func Start(config Config) (*Mesh, error) {
 	}
 	if config.Changed == nil {
 		config.Changed = func() {}
+	}
+	if config.Topics == nil {
+		config.Topics = noTopics{}
 	}
 	if config.Refused == nil {
 		config.Refused = func(Member) {}

@@ -64,6 +64,22 @@ func (o *outbox) forward(m *session.Message, reach session.Reach) (v verdict) {
 	return v
 }
 
+// carry queues a frame that consists of parts.
+func (o *outbox) carry(parts [][]byte) (v verdict) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return verdict{}
+	}
+	idle := o.queued.head == nil
+	v.oversize = !o.queued.carried(parts, o.maxPayload+frameOverhead)
+	v.behind, v.overflow = o.pendingLocked() > maxPending, o.pendingLocked() > o.hard
+	if idle {
+		o.signal()
+	}
+	return v
+}
+
 // wait blocks while the link is behind.
 func (o *outbox) wait() {
 	o.mu.Lock()

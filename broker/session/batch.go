@@ -202,7 +202,7 @@ func (b *batch) publish(m *Message) bool {
 			b.forwardTo(p).reach.Plain = true
 			reached = true
 		} else if !b.internal {
-			b.keep(p.offer, m)
+			b.kept = append(b.kept, kept{p.offer.taker, *m})
 			reached = true
 		}
 	}

@@ -23,9 +23,10 @@
 //   - S5 A subscription's state has one owner each: the index lock for where it stands, its
 //     connection's loop for whether it has ended. Counting deliveries (UNSUB with a maximum, queue
 //     picks, no-echo) happens at the match.
-//   - S6 A Taker (a Topic, an API) gets each message that it offers to take once in the cluster, on the
-//     broker that its offer names, after S1 and before the loops are served by the same batch: so a
-//     PONG says that it has what came before the PING. What a node itself sends is for no Taker.
+//   - S6 A Taker (a Topic, an API) gets each message that it offers to take, on the broker to which the
+//     publisher is connected, after S1 and before the loops are served by the same batch: so a
+//     PONG says that it has what came before the PING. What a node itself sends is for no Taker; what came over a link
+//     only if another broker's Taker sent it.
 //
 // Nothing here survives the process: clients reconnect and subscribe again.
 package session

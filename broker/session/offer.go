@@ -13,13 +13,10 @@ type Taker interface {
 
 // Offer is a Taker's place in the index of this node.
 type Offer struct {
-	hub   *Hub
-	taker Taker
-	self  *Peer // how the index knows it
-	// What follows is guarded by the index lock.
-	patterns []string
-	leaders  []string
-	of       func(subject []byte) int // which of leaders a message is for; nil: the first
+	hub      *Hub
+	taker    Taker
+	self     *Peer    // how the index knows it
+	patterns []string // guarded by the index lock
 }
 
 // Offer makes a place for a Taker; Set says what it takes.
@@ -29,16 +26,10 @@ func (h *Hub) Offer(t Taker) *Offer {
 	return o
 }
 
-// Set says that messages on the patterns are for the broker of that id: its Takers get them, once,
-// over its link. Here is where the Taker is called if the id is empty or this node has no link to it.
-func (o *Offer) Set(patterns []string, leader string) { o.Split(patterns, []string{leader}, nil) }
-
-// Split is Set with several brokers, of which each message is for one: of says for which, by its subject. It must
-// not block, and is called by many at once.
-func (o *Offer) Split(patterns, leaders []string, of func(subject []byte) int) {
+// Set says that messages on the patterns are for the Taker.
+func (o *Offer) Set(patterns []string) {
 	o.hub.lock.Lock()
 	defer o.hub.lock.Unlock()
-	o.leaders, o.of = leaders, of
 	stay := make(map[string]bool, len(patterns))
 	for _, p := range patterns {
 		stay[p] = true
@@ -52,32 +43,13 @@ func (o *Offer) Split(patterns, leaders []string, of func(subject []byte) int) {
 	o.patterns = append([]string(nil), patterns...)
 }
 
-// leader is the broker that a message is for. The index is locked.
-func (o *Offer) leader(subject []byte) string {
-	if o.of != nil {
-		return o.leaders[o.of(subject)]
-	}
-	return o.leaders[0]
-}
-
 // Close takes the offer back. What was matched before may still reach the Taker.
-func (o *Offer) Close() { o.Set(nil, "") }
+func (o *Offer) Close() { o.Set(nil) }
 
 // kept is a message for a Taker of this node.
 type kept struct {
 	taker Taker
 	msg   Message
-}
-
-// keep notes that the message is for the offer's Taker, wherever that is.
-func (b *batch) keep(o *Offer, m *Message) {
-	if leader := o.leader(m.Subject); leader != "" {
-		if p := b.hub.brokers[leader]; p != nil {
-			b.forwardTo(p).reach.Keep = true
-			return
-		}
-	}
-	b.kept = append(b.kept, kept{o.taker, *m})
 }
 
 // handOver gives each Taker what is for it. No lock is held: a Taker may have to make a file.

@@ -77,8 +77,8 @@ func TestATakerGetsWhatItOffers(t *testing.T) {
 	h, address := newTestHub(t, nil)
 	orders, other := &keeper{full: true}, &keeper{}
 	o := h.Offer(orders)
-	o.Set([]string{"orders", "orders.>"}, "")
-	h.Offer(other).Set([]string{"other.*"}, "")
+	o.Set([]string{"orders", "orders.>"})
+	h.Offer(other).Set([]string{"other.*"})
 	c := dial(t, address, "")
 	c.send("SUB orders.a 1\r\nSUB _INBOX.* 2\r\n")
 	c.send("PUB orders.a 1\r\nx\r\nPUB orders _INBOX.1 1\r\ny\r\nPUB other.b 1\r\nz\r\nPUB orders.a.b 0\r\n\r\n")
@@ -94,7 +94,7 @@ func TestATakerGetsWhatItOffers(t *testing.T) {
 	}
 
 	// Its subjects change in one step; what is not offered any more is nobody's.
-	o.Set([]string{"orders.>", "more"}, "")
+	o.Set([]string{"orders.>", "more"})
 	c.send("PUB orders _INBOX.2 1\r\ny\r\nPUB more 1\r\nm\r\n")
 	if got := c.line(); !strings.HasPrefix(got, "HMSG _INBOX.2 2 ") {
 		t.Errorf("a request that nobody serves was answered by %q", got)
@@ -110,16 +110,12 @@ func TestATakerGetsWhatItOffers(t *testing.T) {
 	orders.has(t, "orders.a=x> orders=y>_INBOX.1 orders.a.b=>", "more=m>")
 }
 
-// A message for another broker's Taker takes the one copy that its subscribers there get; if there is no
-// link, the Taker here gets it, to say so.
-func TestAnOfferOfAnotherBroker(t *testing.T) {
+// The Taker of this broker gets each message, and of those that a link brings the ones that are meant for it.
+func TestAnOfferAndAnotherBroker(t *testing.T) {
 	h, address := newTestHub(t, nil)
 	orders := &keeper{}
-	h.Offer(orders).Set([]string{"orders"}, "b2")
+	h.Offer(orders).Set([]string{"orders"})
 	c := dial(t, address, "")
-	c.send("PUB orders 1\r\n1\r\n")
-	c.sync()
-	orders.has(t, "orders=1>")
 
 	link := &sentLink{}
 	peer, interest := h.Attach(link, "b2")
@@ -131,21 +127,22 @@ func TestAnOfferOfAnotherBroker(t *testing.T) {
 	peer.SetInterest(session.Interest{Pattern: "orders", Count: 1})
 	c.send("PUB orders 1\r\n3\r\n")
 	c.sync()
-	link.has(t, "|orders=2 plain=false keep=true []", "|orders=3 plain=true keep=true []")
+	orders.has(t, "orders=2>", "orders=3>")
+	link.has(t, "|orders=3 plain=true keep=false []")
 
 	// What the link brings is not forwarded again, and reaches Takers only if it is meant for them.
 	peer.Deliver(&session.Message{Subject: []byte("orders"), Data: []byte("4")}, session.Reach{Plain: true})
 	peer.Deliver(&session.Message{Subject: []byte("orders"), Data: []byte("5")}, session.Reach{Keep: true})
 	peer.Flush()
-	orders.has(t, "orders=1>", "orders=5> forwarded")
+	orders.has(t, "orders=2>", "orders=3>", "orders=5> forwarded")
 	if !h.Forward("b2", &session.Message{Subject: []byte("ask"), Data: []byte("?")}) || h.Forward("b3", &session.Message{Subject: []byte("ask")}) {
 		t.Error("Forward says wrongly whether there is a link")
 	}
 	peer.Detach()
 	c.send("PUB orders 1\r\n6\r\n")
 	c.sync()
-	orders.has(t, "orders=1>", "orders=5> forwarded", "orders=6>")
-	link.has(t, "|orders=2 plain=false keep=true []", "|orders=3 plain=true keep=true []", "|ask=? plain=false keep=true []")
+	orders.has(t, "orders=2>", "orders=3>", "orders=5> forwarded", "orders=6>")
+	link.has(t, "|orders=3 plain=true keep=false []", "|ask=? plain=false keep=true []")
 }
 
 // What the node itself sends is routed by where it is to go, shows the subject that it has, and
@@ -153,7 +150,7 @@ func TestAnOfferOfAnotherBroker(t *testing.T) {
 func TestTheNodesOwnMessages(t *testing.T) {
 	h, address := newTestHub(t, nil)
 	all := &keeper{}
-	h.Offer(all).Set([]string{">"}, "")
+	h.Offer(all).Set([]string{">"})
 	c := dial(t, address, "")
 	c.send("SUB _INBOX.me.* 7\r\n")
 	c.sync()

@@ -23,12 +23,14 @@ type answer struct {
 	from, to uint32 // of the reply subject, in the pending's buf
 	kind     answerKind
 	records  uint32 // that the message carried; 0: it is one itself
+	seq      uint64 // of a message that was forwarded with one
 	err      error  // of a refusal
 }
 
 // pending are the answers that wait for one append, or for earlier ones.
 type pending struct {
 	shard      *Shard
+	back       back
 	end        uint64 // of the records that were appended with it; 0: none were
 	durability log.Durability
 	answers    []answer
@@ -99,6 +101,8 @@ type acker struct {
 	spare []*pending
 	moved []*Shard
 	out   replies
+	back  answersOut
+	head  []byte
 }
 
 func newAcker(s *Service) *acker {
@@ -243,6 +247,10 @@ func (a *acker) round() bool {
 func (a *acker) answer(p *pending) {
 	s := p.shard
 	face, name := a.service.config.Face, s.stream.name
+	if p.back.link != nil {
+		a.answerBack(p)
+		return
+	}
 	for i := range p.answers {
 		switch an := &p.answers[i]; {
 		case p.err != nil:
@@ -255,6 +263,30 @@ func (a *acker) answer(p *pending) {
 			a.out.ack(face, p.reply(an), name, an.offset, int(an.records), an.kind == isDuplicate)
 		}
 	}
+}
+
+// answerBack gives the answers to messages that another broker forwarded. If the next leader knows better what became of them, it is asked.
+func (a *acker) answerBack(p *pending) {
+	s := p.shard
+	face, name := a.service.config.Face, s.stream.name
+	for i := range p.answers {
+		switch an := &p.answers[i]; {
+		case p.err != nil:
+			err := lost(name, p.err)
+			if _, fails := err.(*StoreError); !fails {
+				p.back.link.tell(frameAgain, s.topic.id, s.stream.number, p.back.source, p.back.round)
+				a.back.reset()
+				return
+			}
+			a.service.counts.refuse(err)
+			a.back.refused(an.seq, face, name, err)
+		case an.kind == isRefusal:
+			a.back.refused(an.seq, face, name, an.err)
+		default:
+			a.back.single(an.seq, an.offset, an.records, an.kind == isDuplicate)
+		}
+	}
+	a.head = p.back.carry(&a.back, s.stream, a.head)
 }
 
 // lost is what a publisher is told whose message is not known to be safe.
@@ -327,6 +359,10 @@ func (s *Shard) fail(err error) {
 
 // waitRoom blocks while a publisher to t is to wait.
 func (s *Service) waitRoom(t *Topic) {
+	s.forwards.wait()
+	for _, p := range t.streams {
+		p.waitLink()
+	}
 	for _, p := range t.streams {
 		if shard := p.shard.Load(); shard != nil {
 			_ = shard.data.WaitRoom(s.ctx) // what is wrong with the disk is told to who publishes

@@ -26,6 +26,25 @@
 //	    A log that failed is opened again if its disk works.
 //	T8  Messages for a log that is being opened wait for it, a bounded time and amount, and go before all later ones.
 //
+// What is published here for a shard that another broker leads goes through an outbox (sender), over the link (Link), to that
+// broker's Shard. Forwards have invariants of their own:
+//
+//	F1  Each message has the next number of its source (a process) and shard. It stays in the outbox until it is answered, a
+//	    bounded time and amount; an answer takes it out and reaches its publisher in one step.
+//	F2  With another epoch, leader or link, or when the leader asks for it, a round begins: all that isn't answered goes again, in
+//	    order, before what is newer. A number that is answered goes as void, so a round has no gaps.
+//	F3  A leader judges the numbers of a source in their order, each once, and takes none behind a gap. It takes nothing that was
+//	    meant for an epoch before it began to lead, so what a former round left behind somewhere does no harm.
+//	F4  A batch says whose numbers its records are (forwardedFrom), so whoever has the batch knows them: leader, followers
+//	    as they append and truncate, a broker that starts from the end of its log. What is kept is acknowledged again, as it was first;
+//	    what was judged and not kept is refused again. What a leader can't know, as it reads its log back a bounded
+//	    way only, is refused: nothing is kept twice.
+//	F5  An ack is true whenever it comes. A refusal counts only in the round in which it was given: of two leaders, the former may not
+//	    refuse what the latter keeps.
+//
+// When the process dies in it: what was in its outboxes is judged or lost, and its publishers' connections end with it. Another
+// process is another source.
+//
 // When the process dies in it: nothing is kept in memory that the logs don't hold. The ids of the
 // deduplication window and the last message's are read again from the end of the log. Deleting a log is
 // one step; logs of which the first was deleted and the second not are set aside.

@@ -44,6 +44,20 @@ func (e *LeadershipLostError) Error() string {
 	return fmt.Sprintf("topic %s: %s, and it isn't known whether the message was kept; publish it again, with a message id if it must not be kept twice", e.Topic, e.Why)
 }
 
+// OutboxFullError is a message that could not be forwarded to the leader of its shard, as too many wait for an answer.
+type OutboxFullError struct{ Topic, Why string }
+
+func (e *OutboxFullError) Error() string {
+	return fmt.Sprintf("topic %s: not forwarded: %s; publish more slowly, or try again when it is answered", e.Topic, e.Why)
+}
+
+// ForgottenError is a message that came again to a leader which doesn't know what the one before said to it.
+type ForgottenError struct{ Topic string }
+
+func (e *ForgottenError) Error() string {
+	return fmt.Sprintf("topic %s: it isn't known any more whether the message was kept; publish it again, with a message id if it must not be kept twice", e.Topic)
+}
+
 // TooLargeError is a message that is larger than its Topic, or the broker, takes.
 type TooLargeError struct {
 	Topic     string

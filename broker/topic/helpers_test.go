@@ -36,15 +36,14 @@ type testHub struct {
 	changed *sync.Cond
 	quiet   bool // count only
 	count   int
+
+	forwarded []string // to other brokers' Takers
 }
 
 type testOffer struct {
 	hub      *testHub
 	taker    Taker
 	patterns []string
-	leader   string
-	leaders  []string
-	of       func(subject []byte) int
 }
 
 func newHub() *testHub {
@@ -61,16 +60,10 @@ func (h *testHub) Offer(t Taker) Offer {
 	return o
 }
 
-func (o *testOffer) Set(patterns []string, leader string) {
+func (o *testOffer) Set(patterns []string) {
 	o.hub.mu.Lock()
 	defer o.hub.mu.Unlock()
-	o.patterns, o.leader = slices.Clone(patterns), leader
-}
-
-func (o *testOffer) Split(patterns, leaders []string, of func(subject []byte) int) {
-	o.hub.mu.Lock()
-	defer o.hub.mu.Unlock()
-	o.patterns, o.leader, o.leaders, o.of = slices.Clone(patterns), "", leaders, of
+	o.patterns = slices.Clone(patterns)
 }
 
 func (o *testOffer) Close() {
@@ -95,9 +88,15 @@ func (h *testHub) Send(messages []protocol.Message) {
 	h.changed.Broadcast()
 }
 
-func (h *testHub) Interested([]byte) bool                 { return true }
-func (h *testHub) Wait()                                  {}
-func (h *testHub) Forward(string, *protocol.Message) bool { return false }
+func (h *testHub) Interested([]byte) bool { return true }
+func (h *testHub) Wait()                  {}
+
+func (h *testHub) Forward(broker string, m *protocol.Message) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forwarded = append(h.forwarded, fmt.Sprintf("%s %s %s>%s", broker, m.Subject, m.Data, m.Reply))
+	return true
+}
 
 // publish is one read of one connection.
 func (h *testHub) publish(messages ...protocol.Message) (behind bool) {

@@ -19,10 +19,8 @@ type Hub interface {
 
 // Offer is what one Taker takes.
 type Offer interface {
-	// Set says on which subjects, at once; and which broker takes them. An empty leader: this one.
-	Set(patterns []string, leader string)
-	// Split is Set for several brokers: of says which of them takes a message, by its subject.
-	Split(patterns, leaders []string, of func(subject []byte) int)
+	// Set says on which subjects, at once.
+	Set(patterns []string)
 	// Close ends it: what is matched later is not taken. Calls that are under way may still run.
 	Close()
 }

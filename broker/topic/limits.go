@@ -48,4 +48,27 @@ const (
 	readBytes = 256 << 10
 	// reportTime bounds how long a broker waits for etcd when it reports a damaged copy.
 	reportTime = 5 * time.Second
+	// outboxBytes is how much may be forwarded and not answered before publishers are read no further: what brokers of one
+	// zone have under way for a quarter of a second at 1 Gbit/s. At twice as much they are refused.
+	outboxBytes = 32 << 20
+	// outboxMessages is the same in messages, at about 50 bytes each beside their own.
+	outboxMessages = 64 << 10
+	// outboxUnled is how much waits for one shard while it has no leader that can be reached, so that one such doesn't keep others waiting.
+	outboxUnled = 8 << 20
+	// outboxTime is how long a message is forwarded again before its publisher is told that it isn't known what became of it: a
+	// silent leader is replaced within 5 s.
+	outboxTime = 10 * time.Second
+	// runBytes is about how much of an outbox goes as one frame: what one read brings.
+	runBytes = 64 << 10
+	// againFirst and againLast bound how long an outbox rests that was told to go again.
+	againFirst = 5 * time.Millisecond
+	againLast  = 200 * time.Millisecond
+	// outboxTick is how often outboxes that are not empty are looked at.
+	outboxTick = 20 * time.Millisecond
+	// originTime is how long brokers remember what was forwarded by whom: what is in an outbox, whose clock may differ by 20 s.
+	originTime = 3 * outboxTime
+	// originBytes is how much of a log is read for that when it is opened, some 20 ms. What came again and stood before it is refused.
+	originBytes = 16 << 20
+	// gathers is of how many shards one read of a link gathers messages into batches.
+	gathers = 16
 )

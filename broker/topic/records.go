@@ -103,8 +103,7 @@ func (s *Shard) judgeRecords(in *intake, v *view, m *protocol.Message, c *Condit
 // gatherRecords adds the records of a message, which becomes a batch of its own. mu is held.
 func (in *intake) gatherRecords(m *protocol.Message, c *Conditions, now int64) {
 	if len(c.ID) > 0 {
-		in.id[0] = log.Extension{Type: messageID, Data: c.ID}
-		in.append.Extensions = in.id[:]
+		in.extensions = append(in.extensions, log.Extension{Type: messageID, Data: c.ID})
 	}
 	in.append.Packed = log.Packed{Subject: m.Subject, Time: now, Count: c.Records, Records: m.Data[m.Header:]}
 	in.alone = true

@@ -92,6 +92,7 @@ func (s *Service) lead(p *Stream, v *view, idle bool) error {
 	s.openMu.Unlock()
 	shard.advance()
 	p.welcome(shard, v)
+	p.call()
 	if shard.readable.Load() {
 		s.announce(shard, true)
 	} else {
@@ -128,7 +129,7 @@ func (s *Service) follow(p *Stream, v *view) error {
 	}
 	p.followed = v.durability
 	p.following = s.config.Exchange.Follow(replica.FollowConfig{
-		ID: p.id(), Shard: v.shard, Durability: v.durability, Logs: p.logs.parts,
+		ID: p.id(), Shard: v.shard, Durability: v.durability, Logs: p.logs.parts, Watch: (*watcher)(p.origins),
 		Failed: func(err error) {
 			p.fault.Store(&err)
 			s.queue.add(p)
@@ -136,6 +137,13 @@ func (s *Service) follow(p *Stream, v *view) error {
 	})
 	return nil
 }
+
+// watcher has origins be told what happens to the data log of a follower.
+type watcher origins
+
+func (w *watcher) Appended(b log.Batch) { (*origins)(w).note(b, mono()) }
+func (w *watcher) Truncated(end uint64) { (*origins)(w).truncate(end) }
+func (w *watcher) Reset()               { (*origins)(w).reset(mono()) }
 
 // mayHoldIDs notes that messages with ids may come from the leader.
 func (l *logs) mayHoldIDs(v *view) error {
@@ -202,8 +210,12 @@ func (s *Service) openLogs(p *Stream, v *view) error {
 		_ = data.Close() // nothing was appended
 		return err
 	}
+	origins, err := readOrigins(data, s.config.Clock.Now(), mono())
+	if err != nil {
+		return errors.Join(err, state.Close(), data.Close())
+	}
 	p.fault.Store(nil)
-	p.high = [replica.Parts]uint64{}
+	p.high, p.origins = [replica.Parts]uint64{}, origins
 	p.logs = &logs{parts: [...]*log.Log{replica.Data: data, replica.State: state}}
 	var damage []string
 	name := ids[replica.Data].Name()

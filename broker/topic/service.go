@@ -50,6 +50,8 @@ type Service struct {
 	counts  counts
 	care    care
 
+	forwards forwards
+
 	state atomic.Pointer[coordination.State] // not under mu, since Take asks for it while a hub may wait for Take
 
 	mu          sync.RWMutex
@@ -88,6 +90,7 @@ func Open(config Config) (*Service, error) {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.acker = newAcker(s)
+	s.forwards.init(s)
 	for range openers {
 		s.running.Go(s.worker)
 	}
@@ -104,6 +107,7 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 		return
 	}
 	first := s.state.Swap(state) == nil
+	defer s.forwards.poke()
 	close(s.changed)
 	s.changed = make(chan struct{})
 	for _, b := range state.Brokers {
@@ -159,8 +163,6 @@ func (s *Service) meet(desired *coordination.Topic) {
 	}
 	var before, after *view
 	state := s.state.Load()
-	moved := false
-	leaders := make([]string, len(t.streams))
 	for n, p := range t.streams {
 		was := p.view.Load()
 		v := see(s.config.Self, desired, n, state, was, s.config.Payload)
@@ -171,8 +173,9 @@ func (s *Service) meet(desired *coordination.Topic) {
 		if n == 0 {
 			before, after = was, v
 		}
-		leaders[n] = v.leader
-		moved = moved || was == nil || was.leader != v.leader
+		if was != nil && was.lead && !v.lead {
+			p.turnAway(time.Now()) // those that come now are forwarded, and are not to be overtaken
+		}
 		if v.member || v.lead || v.gone || was != nil && (was.member || was.lead) {
 			s.queue.add(p)
 		}
@@ -186,19 +189,10 @@ func (s *Service) meet(desired *coordination.Topic) {
 		if isNew {
 			t.offer = s.config.Hub.Offer((*taker)(t))
 		}
-		if isNew || moved || !slices.Equal(before.desired.Spec.Subjects, desired.Spec.Subjects) {
-			t.offerTo(leaders, &desired.Spec)
+		if isNew || !slices.Equal(before.desired.Spec.Subjects, desired.Spec.Subjects) {
+			t.offer.Set(desired.Spec.Subjects)
 		}
 	}
-}
-
-// offerTo says which broker takes what is published on the Topic's subjects.
-func (t *Topic) offerTo(leaders []string, spec *coordination.TopicSpec) {
-	if len(leaders) == 1 {
-		t.offer.Set(spec.Subjects, leaders[0])
-		return
-	}
-	t.offer.Split(spec.Subjects, leaders, func(subject []byte) int { return partition(subject, spec) })
 }
 
 // part lets go of a Topic that was deleted. mu is held.
@@ -357,6 +351,7 @@ func (s *Service) Close() error {
 	s.running.Wait() // nobody opens or closes anything any more
 	err := s.closeAll()
 	s.turnAway(time.Now())
+	s.forwards.close()
 	s.acker.close()
 	return err
 }

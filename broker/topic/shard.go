@@ -23,6 +23,7 @@ type Shard struct {
 	damage     string         // what opening the logs found, for people; empty: nothing
 	durability log.Durability // by which followers confirm; the worker's
 	epoch      atomic.Uint64
+	begun      uint64 // the epoch in which it began to lead
 	leading    atomic.Pointer[replica.Leading]
 	safe       [replica.Parts]atomic.Uint64 // up to where what was promised holds on this broker
 	// high is the high watermark as readers know it: it begins when readable is set, and never goes back.
@@ -58,6 +59,7 @@ type Shard struct {
 	lastKnown bool
 	marked    bool // messages with ids may be appended: the log says that there are some
 	ids       window
+	origins   *origins       // the stream's, while this leads
 	subjects  *subjects      // nil: nobody asked yet
 	reading   sync.WaitGroup // who reads the log for subjects; begun while not closed
 	waiting   []*pending     // answers that rest on records under way, and nothing else
@@ -75,7 +77,7 @@ func (s *Service) newShard(p *Stream, v *view) (*Shard, error) {
 			}
 		}
 	}
-	shard := &Shard{service: s, topic: p.topic, stream: p, data: data, state: state, damage: p.logs.damage}
+	shard := &Shard{service: s, topic: p.topic, stream: p, data: data, state: state, damage: p.logs.damage, begun: v.epoch, origins: p.origins}
 	first, end, _ := data.Offsets()
 	_, stateEnd, _ := state.Offsets()
 	shard.end = end
@@ -212,6 +214,7 @@ func (s *Service) closeShard(p *Stream, shard *Shard, over error) (err error) {
 	s.acker.touch(shard)
 	shard.mu.Lock()
 	shard.ids.clear()
+	shard.origins.handOver()
 	shard.mu.Unlock()
 	return err
 }

@@ -21,6 +21,14 @@ type Stats struct {
 	Unanswered int64             // answers that wait for the disk
 	IDs        int64             // in deduplication windows
 	SetAside   uint64            // logs of Topics that do not exist
+
+	// Of messages forwarded from here to other brokers:
+	Resent         uint64 // sent once more, to another leader or over another link
+	Failed         uint64 // refused here as no leader answered in time
+	OutboxFull     uint64 // publishes refused as too much waits, counted by read
+	OutboxBytes    int64  // of memory for what isn't answered
+	OutboxMessages int64
+	Deduplicated   uint64 // of messages that others forwarded to here: those that had been kept before
 }
 
 type refusedFor int
@@ -58,6 +66,10 @@ func reasonOf(err error) refusedFor {
 		return forCondition
 	case *WindowFullError:
 		return forWindow
+	case *OutboxFullError:
+		return forOverload
+	case *LeadershipLostError, *ForgottenError:
+		return forNotServed
 	case *StoreError:
 		switch {
 		case errors.Is(e.Err, log.ErrOverloaded):
@@ -75,6 +87,9 @@ func (s *Service) Stats() Stats {
 	c := &s.counts
 	out := Stats{Appended: c.appended.Load(), Duplicates: c.duplicates.Load(), Unanswered: s.acker.unanswered.Load(), IDs: c.ids.Load(),
 		SetAside: c.setAside.Load(), Refused: make(map[string]uint64, refusals)}
+	fw := &s.forwards
+	out.Resent, out.Failed, out.OutboxFull, out.Deduplicated = fw.resent.Load(), fw.failed.Load(), fw.refused.Load(), fw.deduplicated.Load()
+	out.OutboxBytes, out.OutboxMessages = fw.bytes.Load(), fw.messages.Load()
 	for i := range c.refused {
 		out.Refused[refusedWords[i]] = c.refused[i].Load()
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,14 +26,17 @@ type Stream struct {
 	// trouble is why the logs can't be opened or are to be opened again; nil: nothing is wrong with them.
 	trouble atomic.Pointer[trouble]
 
-	lobby lobby
-	work  work // guarded by the queue's mu
+	lobby  lobby
+	out    atomic.Pointer[sender] // nil: nothing was forwarded yet
+	turned turned
+	work   work // guarded by the queue's mu
 
 	stumbles int // in a row; guarded by the service's openMu
 	stumbled time.Time
 
 	// What follows belongs to the worker that works for the slot.
 	logs         *logs                 // open, of a shard that is led or followed here; nil: they are closed
+	origins      *origins              // of the data log while it is open; the shard's while it is led
 	following    *replica.Following    // nil: it is not followed
 	followed     log.Durability        // with which it is
 	high         [replica.Parts]uint64 // up to where its records are known to be safe on all replicas
@@ -44,6 +48,12 @@ type Stream struct {
 	fault  atomic.Pointer[error]  // why a log takes nothing more from its leader
 	// removing says that the replica here was last seen on its way out, by plan.
 	removing atomic.Bool
+}
+
+// turned are the brokers that forwarded messages when the shard wasn't open.
+type turned struct {
+	sync.Mutex
+	away []back
 }
 
 // trouble is something that a person should see to.

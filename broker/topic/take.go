@@ -2,6 +2,7 @@ package topic
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 
 	"github.com/carillon-mq/carillon/broker/log"
@@ -16,7 +17,21 @@ type intake struct {
 	out     replies
 	first   bool // the next message is the first with an id, and the log has to say so before
 	alone   bool // the next message, or the last one gathered, is a batch by itself
-	id      [1]log.Extension
+	gone    bool // the shard has ended
+
+	extensions []log.Extension
+
+	// Of messages that another broker forwarded with numbers:
+	from      *arrival
+	back      back
+	seq       uint64 // of the next message
+	why       error  // why nothing is taken, or nil
+	gap       bool   // others have to come before the next message
+	origin    *origin
+	spans     []keptSpan // what is kept in the batch
+	answers   answersOut // that are due at once
+	signature []byte
+	head      []byte
 }
 
 var intakes = sync.Pool{New: func() any { return &intake{} }}
@@ -50,6 +65,9 @@ func (p *Stream) take(messages []protocol.Message, forwarded bool) (behind bool)
 	for len(messages) > 0 {
 		v, shard := p.view.Load(), p.shard.Load()
 		switch {
+		case !forwarded && p.isFor(v):
+			behind = p.forward(v, messages) || behind
+			messages = nil
 		case shard == nil && p.mayWait(v, forwarded) && p.wait(messages, forwarded):
 			messages = nil
 		case shard == nil && p.shard.Load() != nil: // just opened
@@ -61,10 +79,23 @@ func (p *Stream) take(messages []protocol.Message, forwarded bool) (behind bool)
 			messages = nil
 		default:
 			messages = shard.put(in, v, messages)
+			for in.gone && p.shard.Load() == shard {
+				runtime.Gosched() // until whoever ends it has taken it away
+			}
+			in.gone = false
 		}
 	}
 	in.finish(s)
-	return s.config.Disk.Behind() || s.acker.unanswered.Load() > maxUnanswered
+	return behind || s.config.Disk.Behind() || s.acker.unanswered.Load() > maxUnanswered
+}
+
+// isFor says whether what is published here is forwarded: to another broker, or behind what was.
+func (p *Stream) isFor(v *view) bool {
+	if v.lead {
+		f := p.out.Load()
+		return f != nil && !f.quiet.Load()
+	}
+	return !v.gone && v.unsupported == "" && v.shard != nil && v.leader != p.topic.service.config.Self && !p.topic.service.closing.Load()
 }
 
 // put takes some of the messages, and returns the rest.
@@ -87,6 +118,10 @@ func (in *intake) finish(s *Service) {
 		s.config.Hub.Send(in.out.messages)
 	}
 	in.out.reset()
+	if in.from != nil {
+		in.head = in.back.carry(&in.answers, in.from.stream, in.head)
+	}
+	in.from, in.back, in.origin, in.why, in.gap, in.gone = nil, back{}, nil, nil, false, false
 	intakes.Put(in)
 }
 
@@ -101,15 +136,23 @@ func (p *Stream) refusal() error {
 
 func (in *intake) refuseAll(p *Stream, v *view, messages []protocol.Message, err error) {
 	for i := range messages {
-		if v.keeps(messages[i].Subject) {
+		if in.from != nil || v.keeps(messages[i].Subject) {
 			in.refuse(p, v, messages[i].Reply, err)
 		}
+		in.seq++
 	}
 }
 
 // refuse answers at once that a message is not kept.
 func (in *intake) refuse(p *Stream, v *view, to []byte, err error) {
 	p.topic.service.counts.refuse(err)
+	if in.from != nil {
+		in.answers.refused(in.seq, p.topic.service.config.Face, p.topic.name, err)
+		if in.origin != nil {
+			in.origin.settle(in.seq, outcome{err: err})
+		}
+		return
+	}
 	if len(to) > 0 && !v.noAck {
 		in.out.refusal(p.topic.service.config.Face, to, p.topic.name, err)
 	}
@@ -120,7 +163,10 @@ func (in *intake) refuse(p *Stream, v *view, to []byte, err error) {
 func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.failed.Load() != nil {
+	if in.gone = s.closed; in.gone {
+		return 0
+	}
+	if s.failed.Load() != nil {
 		in.refuseAll(s.stream, v, messages, s.stream.refusal())
 		return len(messages)
 	}
@@ -131,9 +177,25 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 	known, size := s.ids.n, 0
 	kept := 0 // messages
 	p := newPending(s)
-	in.alone, in.append = false, log.Append{}
+	p.back = in.back
+	if in.from != nil {
+		in.origin = s.origins.of(in.from.source, in.from.floor)
+		in.origin.heard = mono()
+	}
+	in.alone, in.append, in.extensions = false, log.Append{}, in.extensions[:0]
 	for n < len(messages) && len(in.records) < batchRecords && !in.alone {
 		m := &messages[n]
+		if in.from != nil {
+			met := s.meet(in, p, v, m)
+			if in.gap = met == isGap; in.gap {
+				break
+			}
+			if met == isKnown {
+				n++
+				in.seq++
+				continue
+			}
+		}
 		if len(in.records) > 0 && size+len(m.Data)+len(m.Subject) > batchBytes {
 			break
 		}
@@ -142,6 +204,10 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 			break
 		}
 		n++
+		if in.from != nil {
+			in.note(keep, s.end+uint64(len(in.records)), in.append.Packed.Count)
+			in.seq++
+		}
 		if keep {
 			kept++
 			size += len(m.Data) + len(m.Subject)
@@ -155,10 +221,18 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 		s.settleLater(p)
 		return n
 	}
+	if len(in.spans) > 0 {
+		in.sign()
+	}
 	in.append.Epoch, in.append.Records, in.append.Durability, in.append.Done = s.epoch.Load(), in.records, v.durability, p
+	in.append.Extensions = in.extensions
 	p.durability, p.end = v.durability, s.end+count
 	_, err := s.data.Append(&in.append)
+	if len(in.spans) > 0 {
+		in.appended(err)
+	}
 	clear(in.records)
+	clear(in.extensions)
 	in.records, in.append = in.records[:0], log.Append{}
 	if err == nil { // p is the committer's now
 		s.service.acker.unanswered.Add(answers)
@@ -200,7 +274,9 @@ func (s *Shard) judge(in *intake, p *pending, v *view, m *protocol.Message, now 
 	if s.subjects != nil {
 		s.subjects.note(m.Subject, last)
 	}
-	if len(m.Reply) > 0 && !v.noAck {
+	if in.from != nil {
+		p.add(nil, answer{offset: last, records: uint32(c.Records), seq: in.seq})
+	} else if len(m.Reply) > 0 && !v.noAck {
 		p.add(m.Reply, answer{offset: last, records: uint32(c.Records)})
 	}
 	if c.Records > 0 {
@@ -287,10 +363,18 @@ func (s *Shard) answer(in *intake, p *pending, v *view, to []byte, a answer) {
 	if a.kind == isRefusal {
 		s.service.counts.refuse(a.err)
 	}
+	if in.from != nil {
+		a.seq = in.seq
+		in.origin.settle(a.seq, outcome{offset: a.offset, duplicate: a.kind == isDuplicate, err: a.err})
+	}
 	switch {
-	case len(to) == 0 || v.noAck:
+	case in.from == nil && (len(to) == 0 || v.noAck):
 	case a.offset >= s.high.Load():
 		p.add(to, a)
+	case in.from != nil && a.kind == isDuplicate:
+		in.answers.single(a.seq, a.offset, 0, true)
+	case in.from != nil:
+		in.answers.refused(a.seq, s.service.config.Face, s.stream.name, a.err)
 	case a.kind == isDuplicate:
 		in.out.ack(s.service.config.Face, to, s.stream.name, a.offset, 0, true)
 	default:
@@ -348,6 +432,11 @@ func (s *Shard) notAppended(in *intake, v *view, p *pending, count int, err erro
 		if a.kind == isKept {
 			count--
 			s.service.counts.refuse(refusal)
+		}
+		if in.from != nil {
+			in.answers.refused(a.seq, s.service.config.Face, s.stream.name, refusal)
+			in.origin.settle(a.seq, outcome{err: refusal})
+			continue
 		}
 		in.out.buf = append(in.out.buf, p.reply(a)...) // p may be used for something else before the answer goes out
 		in.out.refusal(s.service.config.Face, in.out.buf[len(in.out.buf)-len(p.reply(a)):], s.stream.name, refusal)

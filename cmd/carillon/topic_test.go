@@ -340,7 +340,7 @@ func (d declared) ByID(string) *topic.Topic   { return nil }
 func serveState(t *testing.T, state *coordination.State) shell {
 	t.Helper()
 	hub, s := serveNothing(t)
-	hub.Offer(admin.New(declared{state}, hub, slog.New(slog.DiscardHandler))).Set([]string{admin.Subjects}, "")
+	hub.Offer(admin.New(declared{state}, hub, slog.New(slog.DiscardHandler))).Set([]string{admin.Subjects})
 	return s
 }
 

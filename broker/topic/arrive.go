@@ -1,0 +1,194 @@
+package topic
+
+import (
+	"slices"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// back is whom the answers to forwarded messages go to.
+type back struct {
+	link   *Link // nil: they go where the messages say
+	source uint64
+	round  uint32
+}
+
+// arrive takes what another broker forwarded. It says whether everything was judged; otherwise it has to come again.
+func (p *Stream) arrive(l *Link, a *arrival) (took bool) {
+	s := p.topic.service
+	in := intakes.Get().(*intake)
+	in.from, in.seq = a, a.first
+	in.back = back{l, a.source, a.round}
+	messages := a.messages
+	took = true
+	for len(messages) > 0 && took {
+		v, shard := p.view.Load(), p.shard.Load()
+		switch {
+		case v.gone || v.unsupported != "" || v.lead && shard == nil && p.trouble.Load() != nil:
+			in.refuseAll(p, v, messages, p.refusal())
+			messages = nil
+		case shard == nil:
+			took = false
+			p.callLater(l, a)
+		case !v.lead || s.closing.Load() || a.epoch < shard.begun || a.epoch > shard.epoch.Load() || s.acker.unanswered.Load() > 2*maxUnanswered:
+			took = false
+		default:
+			if in.why = nil; !shard.enough() {
+				in.why = p.refusal()
+			}
+			messages = shard.put(in, v, messages)
+			took = !in.gap && !in.gone
+		}
+	}
+	if !took {
+		l.tell(frameAgain, p.topic.id, p.number, a.source, a.round)
+	}
+	in.finish(s)
+	return took
+}
+
+// callLater has a broker told when the shard is open.
+func (p *Stream) callLater(l *Link, a *arrival) {
+	p.turned.Lock()
+	defer p.turned.Unlock()
+	b := back{l, a.source, a.round}
+	for i := range p.turned.away {
+		if p.turned.away[i].source == a.source {
+			p.turned.away[i] = b
+			return
+		}
+	}
+	p.turned.away = append(p.turned.away, b)
+}
+
+// call tells those that were turned away that the shard is open.
+func (p *Stream) call() {
+	p.turned.Lock()
+	away := p.turned.away
+	p.turned.away = nil
+	p.turned.Unlock()
+	for _, b := range away {
+		b.link.tell(frameReady, p.topic.id, p.number, b.source, b.round)
+	}
+}
+
+// met is what came of a forwarded message before it is judged.
+type met uint8
+
+const (
+	isNew   met = iota
+	isKnown     // it was judged before, and is answered again
+	isGap       // others have to come before
+)
+
+// meet looks whether a forwarded message was judged before. mu is held.
+func (s *Shard) meet(in *intake, p *pending, v *view, m *protocol.Message) met {
+	o, seq := in.origin, in.seq
+	switch {
+	case seq > o.last+1:
+		return isGap
+	case seq > o.last && len(m.Subject) == 0: // its source doesn't want to know
+		o.last = seq
+		return isKnown
+	case seq > o.last && in.why != nil:
+		o.last = seq
+		in.refuse(s.stream, v, nil, in.why)
+		return isKnown
+	case seq > o.last && (seq >= in.from.below || s.origins.complete(in.origin.heard-2*int64(outboxTime))):
+		return isNew
+	}
+	fw := &s.service.forwards
+	if len(m.Subject) == 0 {
+		return isKnown
+	}
+	if offset, records, ok := o.find(seq); ok {
+		fw.deduplicated.Add(1)
+		if offset >= s.high.Load() {
+			p.add(nil, answer{offset: offset, records: records, seq: seq})
+		} else {
+			in.answers.single(seq, offset, records, false)
+		}
+		return isKnown
+	}
+	out, ok := o.settled[seq]
+	switch {
+	case ok && out.duplicate, ok && out.err != nil && out.offset > 0:
+		kind := isDuplicate
+		if !out.duplicate {
+			kind = isRefusal
+		}
+		s.answer(in, p, v, nil, answer{offset: out.offset, kind: kind, err: out.err})
+	case ok:
+		in.answers.refused(seq, s.service.config.Face, s.stream.name, out.err)
+	default:
+		if offset, known := s.knownID(v, m); known {
+			s.answer(in, p, v, nil, answer{offset: offset, kind: isDuplicate})
+			break
+		}
+		o.last = max(o.last, seq)
+		in.refuse(s.stream, v, nil, &ForgottenError{Topic: s.stream.name})
+	}
+	return isKnown
+}
+
+// knownID says where the message with the same id is kept. mu is held.
+func (s *Shard) knownID(v *view, m *protocol.Message) (offset uint64, ok bool) {
+	if m.Header == 0 || v.window <= 0 {
+		return 0, false
+	}
+	c, err := s.service.config.Face.Conditions(m.Data[:m.Header])
+	if err != nil || len(c.ID) == 0 {
+		return 0, false
+	}
+	return s.ids.find(hashID(c.ID))
+}
+
+// note keeps that a forwarded message was judged, for when it comes again, and for the log if it is kept: with its first record at
+// offset. mu is held.
+func (in *intake) note(keep bool, offset uint64, records int) {
+	o, seq := in.origin, in.seq
+	o.last = seq
+	switch n := len(in.spans); {
+	case !keep:
+		if _, said := o.settled[seq]; !said { // it was not meant to be kept
+			o.settle(seq, outcome{})
+			in.answers.refused(seq, nil, "", nil)
+		}
+	case n > 0 && records == 0 && in.spans[n-1].end() == seq:
+		in.spans[n-1].count++
+	default:
+		in.spans = append(in.spans, keptSpan{first: seq, offset: offset, count: 1, records: uint32(records)})
+	}
+}
+
+// sign has the batch say whose messages it holds.
+func (in *intake) sign() {
+	in.signature = appendForwardedFrom(in.signature[:0], in.from.source, in.from.floor, in.spans)
+	in.extensions = append(in.extensions, log.Extension{Type: forwardedFrom, Data: in.signature})
+}
+
+// appended notes of the messages that were appended, or that they weren't. mu is held.
+func (in *intake) appended(err error) {
+	for i := range in.spans {
+		k := &in.spans[i]
+		if err == nil {
+			in.origin.keep(*k, in.origin.heard)
+			continue
+		}
+		for seq := k.first; seq < k.end(); seq++ {
+			in.origin.settle(seq, outcome{err: err})
+		}
+	}
+	in.spans = in.spans[:0]
+}
+
+// carry sends the answers in a that are due.
+func (b *back) carry(a *answersOut, p *Stream, head []byte) []byte {
+	if a.flush(); len(a.buf) > 0 && b.link.out != nil {
+		head = appendFrameHead(head[:0], frameAnswers, p.topic.id, p.number, b.source, b.round)
+		b.link.out.Carry(head, a.buf)
+	}
+	a.reset()
+	return slices.Grow(head[:0], 64)
+}

@@ -1,0 +1,371 @@
+package topic
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// way is one direction of a link between two brokers of a test. What is carried arrives on a goroutine of its own.
+type way struct {
+	mu     sync.Mutex
+	more   *sync.Cond
+	frames [][]byte
+	ended  bool
+	deaf   bool // what is carried from now on is lost
+	done   chan struct{}
+}
+
+func newWay() *way {
+	w := &way{done: make(chan struct{})}
+	w.more = sync.NewCond(&w.mu)
+	return w
+}
+
+func (w *way) Carry(parts ...[]byte) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.ended && !w.deaf {
+		w.frames = append(w.frames, bytes.Join(parts, nil))
+		w.more.Signal()
+	}
+	return false
+}
+
+func (w *way) Wait() {}
+
+func (w *way) run(t testing.TB, to *Link) {
+	defer close(w.done)
+	defer to.Detach()
+	for {
+		w.mu.Lock()
+		for len(w.frames) == 0 && !w.ended {
+			w.more.Wait()
+		}
+		frames, ended := w.frames, w.ended
+		w.frames = nil
+		w.mu.Unlock()
+		if ended {
+			return
+		}
+		for _, frame := range frames {
+			if err := to.Take(frame); err != nil {
+				t.Errorf("a frame is refused: %v", err)
+			}
+		}
+		to.Flush()
+	}
+}
+
+func (w *way) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+	w.more.Signal()
+}
+
+// join links two brokers. cut ends that; what is on its way then is lost.
+func join(a, b *site) (there, back *way, cut func()) {
+	there, back = newWay(), newWay()
+	at, from := b.service.Attach(a.self, back), a.service.Attach(b.self, there)
+	go there.run(b.t, at)
+	go back.run(a.t, from)
+	cut = func() {
+		for _, w := range []*way{there, back} {
+			w.set(func() { w.ended = true })
+			<-w.done
+		}
+	}
+	a.t.Cleanup(cut)
+	return there, back, cut
+}
+
+// three are brokers with a Topic of three replicas, the first of which leads.
+func three(t *testing.T) (c *cluster, a, b, other *site) {
+	c = newCluster(t, 3)
+	for i := range c.sites {
+		c.start(i)
+	}
+	c.elect(0, 0, 1, 2)
+	c.tell()
+	a, b, other = c.sites[0], c.sites[1], c.sites[2]
+	a.open("orders")
+	return c, a, b, other
+}
+
+func (n *site) values() (all []string) {
+	for _, line := range n.read("orders") {
+		all = append(all, line[strings.LastIndexByte(line, ' ')+1:])
+	}
+	return all
+}
+
+// What was appended when the link was cut is not appended again, and its publisher is answered as if nothing had been.
+func TestAForwardIsAnsweredAfterItsLinkWasCut(t *testing.T) {
+	_, a, b, _ := three(t)
+	_, back, cut := join(b, a)
+	b.expect(b.ask("orders.a", "one"), "orders@1")
+	back.set(func() { back.deaf = true })
+	b.hub.publish(message("orders.a", "r2", "two"), message("orders.a", "r3", "three", "Expect-Last: 2"), message("orders.a", "r4", "no", "Expect-Last: 9"),
+		message("orders.a", "r5", "\x01x\x01y", "Records: 2", "Id: five"))
+	a.eventually("the leader has them", func() bool { return a.service.Topic("orders").Shard().Info().Last == 5 })
+	cut()
+	b.hub.publish(message("orders.a", "r6", "six")) // there is no link now
+	join(b, a)
+	for reply, want := range map[string]string{
+		"r2": "orders@2", "r3": "orders@3", "r4": "no: topic orders: the last message is at offset 3", "r5": "orders@5/2", "r6": "orders@6",
+	} {
+		if got := b.hub.answer(t, reply); got != want {
+			t.Errorf("%s was answered %q, want %q", reply, got, want)
+		}
+	}
+	if got := a.values(); !slices.Equal(got, []string{"one", "two", "three", "x", "y", "six"}) {
+		t.Errorf("kept %q", got)
+	}
+	if s, l := b.service.Stats(), a.service.Stats(); s.Resent < 4 || l.Deduplicated != 3 {
+		t.Errorf("%d went again, %d were known to the leader", s.Resent, l.Deduplicated)
+	}
+	b.eventually("nothing is held", func() bool {
+		s := b.service.Stats()
+		return s.OutboxBytes == 0 && s.OutboxMessages == 0
+	})
+}
+
+// The leader dies with messages under way, some of them on the other replicas and some not: publishers on other brokers notice nothing.
+func TestForwardsGoOnWithTheNextLeader(t *testing.T) {
+	c, a, b, other := three(t)
+	there, back, cut := join(b, a)
+	join(b, other)
+	b.expect(b.ask("orders.a", "1"), "orders@1")
+	back.set(func() { back.deaf = true })
+	for i := 2; i <= 50; i++ {
+		b.hub.publish(message("orders.a", fmt.Sprintf("r%d", i), fmt.Sprint(i)))
+	}
+	a.eventually("the leader has them", func() bool { return a.service.Topic("orders").Shard().Info().Last == 50 })
+	there.set(func() { there.deaf = true })
+	for i := 51; i <= 60; i++ {
+		b.hub.publish(message("orders.a", fmt.Sprintf("r%d", i), fmt.Sprint(i)))
+	}
+	cut()
+	c.kill(0)
+	for i := 61; i <= 70; i++ {
+		b.hub.publish(message("orders.a", fmt.Sprintf("r%d", i), fmt.Sprint(i)))
+	}
+	c.elect(2, 1, 2)
+	c.tell()
+	other.open("orders")
+	var want []string
+	for i := 1; i <= 70; i++ {
+		if want = append(want, fmt.Sprint(i)); i > 1 {
+			b.expect(b.hub.answer(t, fmt.Sprintf("r%d", i)), fmt.Sprintf("orders@%d", i))
+		}
+	}
+	if got := other.values(); !slices.Equal(got, want) {
+		t.Errorf("kept %q", got)
+	}
+}
+
+// Leadership comes to the broker that forwards, with messages under way, and leaves it again.
+func TestForwardsToThisBrokerItself(t *testing.T) {
+	c, a, b, _ := three(t)
+	_, back, cut := join(b, a)
+	back.set(func() { back.deaf = true })
+	for i := 1; i <= 20; i++ {
+		b.hub.publish(message("orders.a", fmt.Sprintf("r%d", i), fmt.Sprint(i)))
+	}
+	a.eventually("the leader has some", func() bool { return a.service.Topic("orders").Shard().Info().Last == 20 })
+	cut()
+	b.hub.publish(message("orders.a", "r21", "21"))
+	c.elect(1, 0, 1, 2)
+	b.hub.publish(message("orders.a", "r22", "22"))
+	c.tell()
+	for i := 23; i <= 40; i++ {
+		b.hub.publish(message("orders.a", fmt.Sprintf("r%d", i), fmt.Sprint(i)))
+	}
+	b.open("orders")
+	for i := 1; i <= 40; i++ {
+		b.expect(b.hub.answer(t, fmt.Sprintf("r%d", i)), fmt.Sprintf("orders@%d", i))
+	}
+	b.expect(b.ask("orders.a", "41"), "orders@41")
+	join(b, a)
+	c.elect(0, 0, 1, 2)
+	c.tell()
+	for i := 42; i <= 60; i++ {
+		b.hub.publish(message("orders.a", fmt.Sprintf("r%d", i), fmt.Sprint(i)))
+	}
+	for i := 42; i <= 60; i++ {
+		b.expect(b.hub.answer(t, fmt.Sprintf("r%d", i)), fmt.Sprintf("orders@%d", i))
+	}
+}
+
+// The leader that restarts has what was under way from its log; a message whose fate it can't know is refused, not kept twice.
+func TestALeaderThatRestartsKnowsWhatItHas(t *testing.T) {
+	n := newCluster(t, 1)
+	n.start(0)
+	n.elect(0, 0)
+	n.tell()
+	a := n.sites[0]
+	a.open("orders")
+	out := newWay()
+	from := a.service.Attach("broker-z", out)
+	letters := func(from, to int) (all []byte) {
+		for i := from; i <= to; i++ {
+			m := message("orders.a", "r", fmt.Sprint(i))
+			all = appendLetter(all, &m)
+		}
+		return all
+	}
+	send := func(epoch, first, floor, ever uint64, letters []byte) {
+		t.Helper()
+		frame := appendRunHead(appendFrameHead(nil, frameRun, "id-orders", 0, 7, 1), epoch, first, floor, ever)
+		if err := from.Take(append(frame, letters...)); err != nil {
+			t.Fatal(err)
+		}
+		from.Flush()
+	}
+	// said waits for the next frame, and returns its kind and what it says.
+	said := func() string {
+		t.Helper()
+		var frame []byte
+		a.eventually("a frame comes back", func() bool {
+			out.mu.Lock()
+			defer out.mu.Unlock()
+			if len(out.frames) == 0 {
+				return false
+			}
+			frame, out.frames = out.frames[0], out.frames[1:]
+			return true
+		})
+		h, rest, err := parseFrameHead(frame)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := map[frameKind]string{frameAgain: "again", frameReady: "ready", frameAnswers: "answers"}[h.kind]
+		for len(rest) > 0 {
+			var i answerIn
+			if i, rest, err = parseAnswer(rest); err != nil {
+				t.Fatal(err)
+			}
+			text += fmt.Sprintf(" %d+%d@%d%s", i.seq, i.count, i.offset, i.refusal)
+		}
+		return text
+	}
+	send(1, 1, 1, 1, letters(1, 3))
+	a.expect(said(), "answers 1+3@1")
+	send(1, 5, 2, 5, letters(5, 6)) // 4 was lost
+	a.expect(said(), "again")
+	send(1, 2, 2, 5, letters(2, 6))
+	a.expect(said(), "answers 2+2@2")
+	a.expect(said(), "answers 4+3@4")
+	send(9, 7, 7, 7, letters(7, 7)) // of an epoch that it hasn't heard of
+	a.expect(said(), "again")
+
+	n.kill(0)
+	n.start(0)
+	n.elect(0, 0)
+	n.tell()
+	a.open("orders")
+	out.frames = nil
+	from = a.service.Attach("broker-z", out)
+	send(1, 7, 7, 7, letters(7, 7)) // for the leader in its life before
+	a.expect(said(), "again")
+	send(2, 4, 4, 8, letters(4, 8))
+	a.expect(said(), "answers 4+3@4")
+	a.expect(said(), "answers 7+2@7")
+	// A leader that has not seen everything that was kept refuses what might have been.
+	shard := a.service.Topic("orders").Shard()
+	shard.mu.Lock()
+	shard.origins.reset(mono())
+	shard.mu.Unlock()
+	send(2, 7, 7, 8, letters(7, 8))
+	a.expect(said(), "answers 7+1@0"+`no: topic orders: it isn't known any more whether the message was kept; publish it again, with a message id if it must not be kept twice`)
+	a.expect(said(), "answers 8+1@9")
+	// What was answered to an earlier life is nothing to this one.
+	if err := from.Take(appendFrameHead(nil, frameAgain, "id-orders", 0, a.service.forwards.source+1, 1)); err != nil {
+		t.Error(err)
+	}
+	for _, garbage := range [][]byte{nil, {1}, {1, 200}, bytes.Repeat([]byte{9}, 64), appendFrameHead(nil, frameRun, "id-orders", 0, 7, 1)} {
+		if from.Take(garbage) == nil {
+			t.Errorf("%v is taken", garbage)
+		}
+	}
+}
+
+// A broker holds a bounded amount for leaders that don't answer, and says so.
+func TestAFullOutboxRefuses(t *testing.T) {
+	c, a, b, _ := three(t)
+	_, back, cut := join(b, a)
+	back.set(func() { back.deaf = true })
+	fw := &b.service.forwards
+	fw.bytes.Add(outboxBytes)
+	if !b.hub.publish(message("orders.a", "r1", "one")) {
+		t.Error("a publisher is not asked to wait")
+	}
+	fw.bytes.Add(outboxBytes)
+	full := "no: topic orders: not forwarded: more waits for its leader's answers than this broker keeps; publish more slowly, or try again when it is answered"
+	b.expect(b.ask("orders.a", "x"), full)
+	fw.bytes.Add(-2 * outboxBytes)
+	a.eventually("the leader has it", func() bool { return a.service.Topic("orders").Shard().Info().Last == 1 })
+	cut()
+	c.kill(0)
+	c.tell()
+	for range 9 { // without a leader there is less room
+		b.hub.publish(message("orders.a", "", strings.Repeat("x", 1<<20)))
+	}
+	b.expect(b.ask("orders.a", "x"), full)
+	// When it is too old, its publisher is told.
+	f := b.service.Topic("orders").streams[0].out.Load()
+	f.mu.Lock()
+	for i := range f.box.letters {
+		f.box.letters[i].at -= int64(outboxTime)
+	}
+	f.mu.Unlock()
+	if got := b.hub.answer(t, "r1"); !strings.Contains(got, "it isn't known whether the message was kept") {
+		t.Errorf("answered %q", got)
+	}
+	b.eventually("nothing is held", func() bool { return b.service.Stats().OutboxBytes == 0 })
+}
+
+// A broker that ends tells those whose messages it holds, and a deleted Topic's publishers are told, too.
+func TestNobodyIsLeftWithoutAnAnswer(t *testing.T) {
+	for name, then := range map[string]func(c *cluster, b *site){
+		"stopping": func(_ *cluster, b *site) { _ = b.service.Close() },
+		"deleted": func(_ *cluster, b *site) {
+			b.remove("orders")
+			b.tell()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, a, b, _ := three(t)
+			_, back, _ := join(b, a)
+			back.set(func() { back.deaf = true })
+			b.hub.publish(message("orders.a", "r", "x"), message("orders.a", "", "nobody asks"))
+			then(c, b)
+			if got := b.hub.answer(t, "r"); !strings.HasPrefix(got, "no: topic orders: ") {
+				t.Errorf("answered %q", got)
+			}
+		})
+	}
+}
+
+// A broker of a version before gets single messages and answers publishers itself.
+func TestForwardsToAnOlderBroker(t *testing.T) {
+	n := newSite(t)
+	n.serve()
+	n.topic("orders", nil)
+	n.place("orders", "broker-b")
+	n.tell()
+	n.service.Attach("broker-b", nil)
+	n.hub.publish(message("orders.a", "r1", "one"), message("orders.a", "r2", "two"))
+	n.hub.mu.Lock()
+	defer n.hub.mu.Unlock()
+	if want := []string{"broker-b orders.a one>r1", "broker-b orders.a two>r2"}; !slices.Equal(n.hub.forwarded, want) {
+		t.Errorf("forwarded %q, want %q", n.hub.forwarded, want)
+	}
+	if s := n.service.Stats(); s.OutboxBytes != 0 || s.OutboxMessages != 0 {
+		t.Errorf("it holds %d bytes", s.OutboxBytes)
+	}
+}

@@ -1,0 +1,222 @@
+package topic
+
+import (
+	"sync/atomic"
+
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// Link is another broker as Topics know it: what it forwards comes from here, and its answers. One goroutine, the reader of the
+// way to it, calls Take, Flush and Detach.
+type Link struct {
+	service *Service
+	broker  string
+	out     Carrier // nil: that broker knows nothing of numbers
+	down    atomic.Bool
+
+	arrivals []*arrival // of one read
+	spare    []*arrival
+	answers  replies
+	freed    []freed
+}
+
+// freed is what an answered message took.
+type freed struct {
+	by *sender
+	in *chunk
+}
+
+// arrival is messages that another broker forwarded to the leader of a shard, with consecutive numbers.
+type arrival struct {
+	stream                           *Stream
+	source                           uint64
+	round                            uint32
+	epoch, first, next, floor, below uint64
+	messages                         []protocol.Message
+}
+
+// Attach makes the way to a broker known. What is forwarded to leaders there goes that way from now on, and all that isn't
+// answered goes again. out nil: that broker is of a version that keeps no numbers.
+func (s *Service) Attach(broker string, out Carrier) *Link {
+	l := &Link{service: s, broker: broker, out: out}
+	fw := &s.forwards
+	fw.mu.Lock()
+	fw.links[broker] = l
+	fw.mu.Unlock()
+	fw.poke()
+	return l
+}
+
+// Detach forgets the way.
+func (l *Link) Detach() {
+	l.Flush()
+	l.down.Store(true)
+	fw := &l.service.forwards
+	fw.mu.Lock()
+	if fw.links[l.broker] == l {
+		delete(fw.links, l.broker)
+	}
+	fw.mu.Unlock()
+}
+
+// Take takes a frame that came. Its memory stands until Flush. An error says that it is none.
+func (l *Link) Take(frame []byte) error {
+	h, rest, err := parseFrameHead(frame)
+	if err != nil {
+		return err
+	}
+	s := l.service
+	s.mu.RLock()
+	t := s.byID[string(h.topic)]
+	s.mu.RUnlock()
+	if t == nil || h.shard >= len(t.streams) {
+		t = nil // deleted here, or not known yet
+	}
+	switch h.kind {
+	case frameRun:
+		r, err := parseRun(rest)
+		if err != nil {
+			return err
+		}
+		if t == nil {
+			l.tell(frameAgain, string(h.topic), h.shard, h.source, h.round)
+			return nil
+		}
+		return l.gather(t.streams[h.shard], &h, &r)
+	case frameAnswers:
+		if t != nil {
+			return l.answered(t.streams[h.shard], &h, rest)
+		}
+	case frameAgain, frameReady:
+		if t != nil && h.source == s.forwards.source {
+			if f := t.streams[h.shard].out.Load(); f != nil {
+				f.again(h.round, h.kind == frameReady)
+			}
+		}
+	default:
+		return errFrame
+	}
+	return nil
+}
+
+// tell sends a frame that is only a head.
+func (l *Link) tell(kind frameKind, topic string, shard int, source uint64, round uint32) {
+	if l.out != nil {
+		l.out.Carry(appendFrameHead(nil, kind, topic, shard, source, round))
+	}
+}
+
+// gather puts messages behind those that came before, so that what one read brought becomes few batches.
+func (l *Link) gather(p *Stream, h *frameHead, r *run) error {
+	var to *arrival
+	for _, a := range l.arrivals {
+		if a.stream == p {
+			to = a
+		}
+	}
+	if to != nil && (to.source != h.source || to.round != h.round || to.epoch != r.epoch || to.next != r.first) {
+		l.deliver()
+		to = nil
+	}
+	if to == nil {
+		if len(l.arrivals) == gathers {
+			l.deliver()
+		}
+		if n := len(l.spare); n > 0 {
+			to, l.spare = l.spare[n-1], l.spare[:n-1]
+		} else {
+			to = &arrival{}
+		}
+		*to = arrival{stream: p, source: h.source, round: h.round, epoch: r.epoch, first: r.first, next: r.first, messages: to.messages[:0]}
+		l.arrivals = append(l.arrivals, to)
+	}
+	to.floor, to.below = r.floor, r.ever
+	for letters := r.letters; len(letters) > 0; {
+		m, rest, ok := parseLetter(letters)
+		if !ok {
+			return errFrame
+		}
+		to.messages = append(to.messages, m)
+		to.next++
+		letters = rest
+	}
+	return nil
+}
+
+// deliver hands the messages that were gathered to the leaders.
+func (l *Link) deliver() {
+	for _, a := range l.arrivals {
+		if took := a.stream.arrive(l, a); took && l.out == l.service.forwards.self.out {
+			if f := a.stream.out.Load(); f != nil {
+				f.land(a.round, a.next)
+			}
+		}
+		clear(a.messages)
+		*a = arrival{messages: a.messages[:0]}
+		l.spare = append(l.spare, a)
+	}
+	clear(l.arrivals)
+	l.arrivals = l.arrivals[:0]
+}
+
+// Flush follows the last Take of what one read brought.
+func (l *Link) Flush() {
+	l.deliver()
+	if len(l.answers.messages) > 0 {
+		l.service.config.Hub.Send(l.answers.messages)
+	}
+	l.answers.reset()
+	for i := 0; i < len(l.freed); {
+		f := l.freed[i].by
+		f.mu.Lock()
+		for ; i < len(l.freed) && l.freed[i].by == f; i++ {
+			f.box.free(l.freed[i].in)
+		}
+		f.account()
+		f.mu.Unlock()
+	}
+	clear(l.freed)
+	l.freed = l.freed[:0]
+}
+
+// answered takes what a leader says to messages that were forwarded.
+func (l *Link) answered(p *Stream, h *frameHead, data []byte) error {
+	f, s := p.out.Load(), l.service
+	if f == nil || h.source != s.forwards.source {
+		return nil // of an earlier life
+	}
+	noAck := p.view.Load().noAck
+	face := s.config.Face
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer f.hush()
+	f.pause = 0
+	for len(data) > 0 {
+		a, rest, err := parseAnswer(data)
+		if err != nil {
+			return err
+		}
+		data = rest
+		if a.kind == itemRefused && h.round != f.round {
+			continue // by one who leads no more, perhaps: it goes again
+		}
+		last := min(a.seq+a.count, f.box.next())
+		for seq := max(a.seq, f.box.first); seq < last; seq++ {
+			m, c, ok := f.box.settle(seq)
+			if !ok {
+				continue
+			}
+			l.freed = append(l.freed, freed{f, c})
+			switch {
+			case len(m.Reply) == 0 || noAck:
+			case a.kind == itemRefused:
+				if len(a.refusal) > 0 {
+					l.answers.messages = append(l.answers.messages, protocol.Message{Subject: m.Reply, Data: a.refusal})
+				}
+			default:
+				l.answers.ack(face, m.Reply, p.name, a.offset+seq-a.seq, a.records, a.duplicate)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+package topic
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"sync"
+
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// outbox holds, in their order, what was forwarded to the leader of a shard, or is to be, and is not answered yet. Each
+// message has a sequence number, and has it for ever: they begin with 1 and leave none out.
+//
+// It is pure: no clock, no I/O, no lock. A round begins with each way to a leader: in it all that is not answered goes again,
+// in order, and then what is new. So what a leader hears in one round has no gap that isn't told.
+type outbox struct {
+	first   uint64   // number of letters[head]
+	letters []letter // those before head are gone
+	head    int
+	sent    uint64 // below which all went in this round
+	ever    uint64 // below which all went in some round
+	bytes   int    // of memory that is held
+	want    int    // of memory for what comes at once
+	chunk   *chunk // where the next message is written
+}
+
+// letter is a message in an outbox. Once it is answered it has no chunk, and its number goes as void.
+type letter struct {
+	in       *chunk
+	from, to uint32 // where its encoding stands
+	at       int64  // when it came
+}
+
+// chunk is memory for letters, used again when none of them is left.
+type chunk struct {
+	refs  int
+	class int
+	buf   []byte
+}
+
+const (
+	smallestChunk = 4 << 10
+	chunkClasses  = 13 // up to 16 MiB; larger ones are made for whoever needs them
+)
+
+var chunks [chunkClasses]sync.Pool
+
+func newChunk(n int) *chunk {
+	class := 0
+	if n > smallestChunk {
+		class = bits.Len(uint(n-1)) - 12
+	}
+	if class >= chunkClasses {
+		return &chunk{class: -1, buf: make([]byte, 0, n)}
+	}
+	if c, ok := chunks[class].Get().(*chunk); ok {
+		return c
+	}
+	return &chunk{class: class, buf: make([]byte, 0, smallestChunk<<class)}
+}
+
+func (c *chunk) free() {
+	if c.class >= 0 {
+		c.buf = c.buf[:0]
+		chunks[c.class].Put(c)
+	}
+}
+
+// letterHead is what stands before a message's subject, reply and data: u8 flags, u16 length of the subject, u16 of the reply,
+// u32 of the header, u32 of the data with it. It is big-endian.
+const (
+	letterHead = 1 + 2 + 2 + 4 + 4
+	letterVoid = 1 // there is no message: its number is settled
+)
+
+var void = append([]byte{letterVoid}, make([]byte, letterHead-1)...)
+
+func letterSize(m *protocol.Message) int {
+	return letterHead + len(m.Subject) + len(m.Reply) + len(m.Data)
+}
+
+func appendLetter(dst []byte, m *protocol.Message) []byte {
+	dst = append(dst, 0)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(m.Subject)))
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(m.Reply)))
+	dst = binary.BigEndian.AppendUint32(dst, uint32(m.Header))
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(m.Data)))
+	dst = append(dst, m.Subject...)
+	dst = append(dst, m.Reply...)
+	return append(dst, m.Data...)
+}
+
+// parseLetter reads the first of some letters. A void one has no subject.
+func parseLetter(data []byte) (m protocol.Message, rest []byte, ok bool) {
+	if len(data) < letterHead {
+		return m, nil, false
+	}
+	subject := int(binary.BigEndian.Uint16(data[1:]))
+	reply := int(binary.BigEndian.Uint16(data[3:]))
+	header, body := binary.BigEndian.Uint32(data[5:]), binary.BigEndian.Uint32(data[9:])
+	isVoid := data[0]&letterVoid != 0
+	data = data[letterHead:]
+	if header > body || isVoid != (subject == 0) || uint64(subject+reply)+uint64(body) > uint64(len(data)) {
+		return m, nil, false
+	}
+	end := subject + reply
+	m.Subject, m.Reply = data[:subject:subject], data[subject:end:end]
+	m.Header, m.Data = int(header), data[end:end+int(body):end+int(body)]
+	return m, data[end+int(body):], true
+}
+
+func newOutbox() outbox { return outbox{first: 1, sent: 1, ever: 1} }
+
+// next is the number of the next message.
+func (o *outbox) next() uint64 { return o.first + uint64(len(o.letters)-o.head) }
+
+func (o *outbox) empty() bool { return len(o.letters) == o.head }
+
+// expect says how much comes at once, so that it stands in few pieces of memory.
+func (o *outbox) expect(size int) { o.want = size }
+
+// add copies a message to the end.
+func (o *outbox) add(m *protocol.Message, now int64) {
+	size := letterSize(m)
+	if o.chunk == nil || cap(o.chunk.buf)-len(o.chunk.buf) < size {
+		o.leave()
+		o.chunk = newChunk(max(size, min(o.want, runBytes)))
+		o.bytes += cap(o.chunk.buf)
+	}
+	o.want -= size
+	c := o.chunk
+	from := len(c.buf)
+	c.buf = appendLetter(c.buf, m)
+	c.refs++
+	if o.head > 64 && o.head > len(o.letters)/2 {
+		left := copy(o.letters, o.letters[o.head:])
+		clear(o.letters[left:])
+		o.letters, o.head = o.letters[:left], 0
+	}
+	o.letters = append(o.letters, letter{in: c, from: uint32(from), to: uint32(len(c.buf)), at: now})
+}
+
+// leave lets go of the chunk that is being filled, if nothing is in it.
+func (o *outbox) leave() {
+	if c := o.chunk; c != nil && c.refs == 0 {
+		o.bytes -= cap(c.buf)
+		c.free()
+	}
+	o.chunk = nil
+}
+
+// begin begins another round. It returns how many messages go again in it.
+func (o *outbox) begin() (again int) {
+	o.ever = max(o.ever, o.sent)
+	for i := o.head; i < len(o.letters) && o.first+uint64(i-o.head) < o.ever; i++ {
+		if o.letters[i].in != nil {
+			again++
+		}
+	}
+	o.sent = o.first
+	return again
+}
+
+// run is the next messages of the round that stand in one piece: the number of the first, how many, and their letters. There is
+// none if count is 0.
+func (o *outbox) run() (first uint64, count int, letters []byte) {
+	o.sent = max(o.sent, o.first)
+	i := o.head + int(o.sent-o.first)
+	if i >= len(o.letters) {
+		return 0, 0, nil
+	}
+	first = o.sent
+	l := &o.letters[i]
+	if l.in == nil {
+		o.sent++
+		return first, 1, void
+	}
+	c, from, to := l.in, l.from, l.from
+	for ; i < len(o.letters); i++ {
+		l := &o.letters[i]
+		if l.in != c || l.from != to || count > 0 && l.to-from > runBytes {
+			break
+		}
+		to = l.to
+		count++
+	}
+	o.sent += uint64(count)
+	return first, count, c.buf[from:to]
+}
+
+// settle takes a message out that was answered. Its bytes are valid until free is called with the chunk.
+func (o *outbox) settle(seq uint64) (m protocol.Message, c *chunk, ok bool) {
+	if seq < o.first || seq >= o.next() {
+		return m, nil, false
+	}
+	l := &o.letters[o.head+int(seq-o.first)]
+	if l.in == nil {
+		return m, nil, false
+	}
+	c = l.in
+	m, _, _ = parseLetter(c.buf[l.from:l.to])
+	l.in = nil
+	for o.head < len(o.letters) && o.letters[o.head].in == nil {
+		o.head++
+		o.first++
+	}
+	if o.empty() {
+		o.letters, o.head = o.letters[:0], 0
+		if cap(o.letters) > 4096 {
+			o.letters = nil
+		}
+	}
+	return m, c, true
+}
+
+// free ends the use of what settle returned.
+func (o *outbox) free(c *chunk) {
+	if c.refs--; c.refs > 0 {
+		return
+	}
+	if c == o.chunk {
+		if !o.empty() {
+			c.buf = c.buf[:0]
+			return
+		}
+		o.chunk = nil
+	}
+	o.bytes -= cap(c.buf)
+	c.free()
+}
+
+// oldest is when the first message that is not answered came.
+func (o *outbox) oldest() (seq uint64, at int64, ok bool) {
+	if o.empty() {
+		return 0, 0, false
+	}
+	return o.first, o.letters[o.head].at, true // the first one always has its message
+}
