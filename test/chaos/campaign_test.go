@@ -21,7 +21,9 @@ func TestPromisesHoldUnderEveryFault(t *testing.T) {
 	must(t, err)
 	for began := time.Now(); ; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			for _, err := range live(t, program, seed, kinds, rounds, lasts > 10*time.Minute) {
+			planner := NewPlanner(seed, kinds)
+			planner.Long = lasts > 10*time.Minute
+			for _, err := range live(t, program, seed, planner.Next, rounds) {
 				t.Error(err)
 			}
 		})

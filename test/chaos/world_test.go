@@ -208,15 +208,13 @@ func (w *world) historyOf(copies []Copy, histories map[string]*checker.History) 
 	return nil
 }
 
-// live is a whole life of a world, from its seed.
-func live(t *testing.T, program string, seed uint64, kinds []Kind, rounds int, long bool) (wrong []error) {
+// live is a whole life of a world, with so many of the rounds that are planned.
+func live(t *testing.T, program string, seed uint64, next func() Round, rounds int) (wrong []error) {
 	t.Helper()
 	t.Logf("CHAOS_SEED=%d", seed)
 	w := begin(t, program)
-	planner := NewPlanner(seed, kinds)
-	planner.Long = long
 	for range rounds {
-		round := planner.Next()
+		round := next()
 		w.note("round: %s", round)
 		if err := w.suffer(round); err != nil {
 			wrong = append(wrong, fmt.Errorf("after %s: %w", round, err))
