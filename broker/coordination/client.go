@@ -56,7 +56,8 @@ type Client struct {
 	ttl    time.Duration
 	log    *slog.Logger
 	claims *claims
-	swaps  *swaps
+	puts   *gather[put]
+	swaps  *gather[swap]
 	leased leased
 
 	probe, silent time.Duration // of a watch; tests hurry them
@@ -82,7 +83,7 @@ func Open(cfg Config) (*Client, error) {
 	}
 	return &Client{
 		Coordinators: coordinators, prefix: prefix, ttl: ttl, log: loggerOf(cfg.Logger).With("cluster", cfg.Cluster),
-		claims: newClaims(), swaps: newSwaps(), probe: probeWatch, silent: silentWatch,
+		claims: newClaims(), puts: newGather[put](), swaps: newGather[swap](), probe: probeWatch, silent: silentWatch,
 	}, nil
 }
 

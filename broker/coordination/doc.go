@@ -47,7 +47,8 @@
 //	    leaves what was known: only a deletion looks like a deletion.
 //	C7  What a broker's lease holds besides its registration (office, drain, report) is of that life. A later
 //	    life in the same process has drain and report from its first moment.
-//	C8  Each change is one transaction, whose answer may be lost: to repeat it is to be told of it, and no more.
+//	C8  Each change is whole in one transaction, whose answer may be lost: to repeat it is to be told of it, and no more.
+//	    Several may share one (Topics that are made, in-sync sets); what becomes of one doesn't depend on the others.
 //
 // Making a Topic and placing its shard write three keys; what a repeated or equal change asks for writes none.
 //

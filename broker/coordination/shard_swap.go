@@ -5,22 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// swaps are the changes of in-sync sets that wait for their turn. Like the syncs of a disk they go together: while one
-// transaction is under way, the next ones gather. When a broker with thousands of shards comes back, etcd has
-// hundreds of transactions to write and not tens of thousands.
-type swaps struct {
-	turn chan struct{} // holds one token; who has it carries out what waits
-
-	mu    sync.Mutex
-	queue []*swap
-}
-
-// swap is one change.
+// swap is one change. When a broker with thousands of shards comes back, they share transactions: etcd has hundreds to write
+// then and not tens of thousands.
 type swap struct {
 	self   Replica
 	before *Shard
@@ -30,12 +20,6 @@ type swap struct {
 
 	done chan struct{} // closed when err, or the revision of after, is there
 	err  error
-}
-
-func newSwaps() *swaps {
-	s := &swaps{turn: make(chan struct{}, 1)}
-	s.turn <- struct{}{}
-	return s
 }
 
 // SwapInSync is how a leader changes who is in sync; nothing else of the shard is its to
@@ -57,27 +41,13 @@ func (c *Client) SwapInSync(ctx context.Context, self Replica, before *Shard, in
 			s.joins = append(s.joins, m)
 		}
 	}
-	w := c.swaps
-	w.mu.Lock()
-	w.queue = append(w.queue, s)
-	w.mu.Unlock()
-	for {
-		select {
-		case <-s.done:
-			if s.err != nil {
-				return nil, s.err
-			}
-			return &s.after, nil
-		case <-w.turn:
-			c.swapSome(ctx)
-			w.turn <- struct{}{}
-		case <-ctx.Done():
-			w.mu.Lock()
-			w.queue = slices.DeleteFunc(w.queue, func(other *swap) bool { return other == s })
-			w.mu.Unlock()
-			return nil, fmt.Errorf("swap the in-sync set of %s: %w", before, ctx.Err()) // it may have been done
-		}
+	if err := c.swaps.do(ctx, s, s.done, c.swapSome); err != nil {
+		return nil, fmt.Errorf("swap the in-sync set of %s: %w", before, err)
 	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	return &s.after, nil
 }
 
 // swapCompares is what must hold for one, by the key that each looks at and, of a broker, the life.
@@ -92,23 +62,18 @@ func (c *Client) swapCompares(s *swap) map[string]clientv3.Cmp {
 
 // swapSome carries out the first of those that wait, as many as fit one transaction.
 func (c *Client) swapSome(ctx context.Context) {
-	w := c.swaps
 	when := map[string]clientv3.Cmp{}
-	var together []*swap
-	w.mu.Lock()
-	for _, s := range w.queue {
+	together := c.swaps.take(func(s *swap) (want, stop bool) {
 		needs := c.swapCompares(s)
-		if len(when)+len(needs) > maxCompares || len(together) == MaxShardWrites {
-			break
+		if len(when)+len(needs) > maxCompares {
+			return false, true
 		}
 		if _, twice := when[c.shardKey(s.before.Topic, s.before.Number)]; twice {
-			break // one transaction can't write a key twice
+			return false, true // one transaction can't write a key twice
 		}
 		maps.Copy(when, needs)
-		together = append(together, s)
-	}
-	w.queue = slices.Delete(w.queue, 0, len(together))
-	w.mu.Unlock()
+		return true, false
+	})
 	if len(together) > 0 {
 		c.swapAll(ctx, together)
 	}
@@ -124,6 +89,9 @@ func (c *Client) swapAll(ctx context.Context, these []*swap) {
 	}
 	done, err := c.transact(ctx, slices.Collect(maps.Values(when)), then)
 	switch n := len(these); {
+	case err != nil && ctx.Err() != nil: // it was another's time that ran out
+		c.swaps.putBack(these)
+		return
 	case err == nil && !done.Succeeded && n > 1:
 		c.swapAll(ctx, these[:n/2])
 		c.swapAll(ctx, these[n/2:])

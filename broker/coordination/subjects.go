@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,13 +28,14 @@ import (
 // What was read is kept, and a failed transaction answers with what was written since. That
 // misses deletions, which can only make a claim void: one that is in the way is looked at
 // again. A deletion therefore needs no gate.
+//
+// All is of who has the turn to put Topics.
 type claims struct {
-	turn chan struct{} // holds one token; who has it has what follows
-
 	loaded bool
 	gate   int64 // mod revision of the gate; 0: there is none yet
 	read   int64 // revision up to which all writes of Topics are known
 	topics map[string]claim
+	first  map[string]map[string]bool // names of Topics by the first token of a subject; "*": of all that begin with a wildcard
 }
 
 type claim struct {
@@ -42,15 +44,16 @@ type claim struct {
 }
 
 func newClaims() *claims {
-	c := &claims{turn: make(chan struct{}, 1), topics: map[string]claim{}}
-	c.turn <- struct{}{}
-	return c
+	return &claims{topics: map[string]claim{}, first: map[string]map[string]bool{}}
 }
 
 const (
 	// claimAttempts is how often a transaction may find that another came first: each time
 	// one of them has succeeded, and those of one process go one after the other.
 	claimAttempts = 64
+	// maxPuts and maxPutBytes are how many Topics one transaction writes, within what etcd takes.
+	maxPuts     = 40
+	maxPutBytes = 512 << 10
 	// claimPause is the longest pause between two of them.
 	claimPause = 100 * time.Millisecond
 )
@@ -66,6 +69,24 @@ func (c *Client) subjectsKey() string { return c.prefix + "subjects" }
 // errTopicMoved says that the Topic's key is not at the revision that the transaction compared.
 var errTopicMoved = errors.New("the topic's key has changed")
 
+// put is a Topic that is to be written with its claims. Those that are made at the same time share transactions: each
+// has to compare the gate, so one by one all brokers together would make as many in a second as etcd has syncs.
+type put struct {
+	t        *Topic
+	value    string
+	attempts int
+
+	done     chan struct{} // closed when what follows is there
+	revision int64
+	found    *mvccpb.KeyValue
+	err      error
+}
+
+func (p *put) end(revision int64, found *mvccpb.KeyValue, err error) {
+	p.revision, p.found, p.err = revision, found, err
+	close(p.done)
+}
+
 // putClaiming writes a Topic whose subjects are new, if its key is still at t.Revision (0:
 // absent), and returns the new revision. If it isn't, the error is errTopicMoved, with the key as it
 // is found, or nil. If another Topic keeps one of the subjects, it is an *OverlapError.
@@ -74,50 +95,108 @@ func (c *Client) putClaiming(ctx context.Context, t *Topic) (revision int64, fou
 	if err != nil {
 		return 0, nil, err
 	}
+	p := &put{t: t, value: value, done: make(chan struct{})}
+	if err := c.puts.do(ctx, p, p.done, c.putSome); err != nil {
+		return 0, nil, fmt.Errorf("put topic %s: %w", t.Name, err)
+	}
+	return p.revision, p.found, p.err
+}
+
+// putSome writes the first of the Topics that wait. ctx is of one of them, and only for this try.
+func (c *Client) putSome(ctx context.Context) {
+	n, bytes := 0, 0
+	these := c.puts.take(func(p *put) (want, stop bool) {
+		if n == maxPuts || n > 0 && bytes+len(p.value) > maxPutBytes {
+			return false, true
+		}
+		n, bytes = n+1, bytes+len(p.value)
+		return true, false
+	})
+	var together, later []*put
+	for _, p := range these {
+		switch err := c.checkClaims(ctx, p.t); {
+		case err != nil && ctx.Err() != nil:
+			later = append(later, p) // whoever has the turn next asks
+		case err != nil:
+			p.end(0, nil, err)
+		case slices.ContainsFunc(together, func(other *put) bool { return other.t.Name == p.t.Name || overlap(other.t, p.t) }):
+			later = append(later, p) // then it is known what became of the other
+		default:
+			together = append(together, p)
+		}
+	}
+	if len(together) > 0 {
+		later = append(c.putThese(ctx, together), later...)
+	}
+	c.puts.putBack(later)
+}
+
+func overlap(a, b *Topic) bool {
+	return slices.ContainsFunc(a.Spec.Subjects, func(x string) bool {
+		return slices.ContainsFunc(b.Spec.Subjects, func(y string) bool { return subject.Overlap(x, y) })
+	})
+}
+
+// putThese writes them in one transaction, and returns those that are to be tried again.
+func (c *Client) putThese(ctx context.Context, these []*put) (again []*put) {
+	fail := func(err error) []*put {
+		for _, p := range these {
+			p.end(0, nil, fmt.Errorf("put topic %s: %w", p.t.Name, err))
+		}
+		return nil
+	}
 	gate, err := encodeValue("the claims of subjects", subjectsValue{subjectsValueVersion})
 	if err != nil {
-		return 0, nil, err
+		return fail(err)
 	}
-	select {
-	case <-c.claims.turn:
-		defer func() { c.claims.turn <- struct{}{} }()
-	case <-ctx.Done():
-		return 0, nil, fmt.Errorf("put topic %s: waiting for others that are being made: %w", t.Name, ctx.Err())
+	when := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(c.subjectsKey()), "=", c.claims.gate)}
+	then := []clientv3.Op{clientv3.OpPut(c.subjectsKey(), gate)}
+	otherwise := []clientv3.Op{
+		clientv3.OpGet(c.subjectsKey()),
+		clientv3.OpGet(c.topicsPrefix(), clientv3.WithPrefix(), clientv3.WithMinModRev(c.claims.read+1)),
 	}
-	for attempt := range claimAttempts {
-		if err := c.checkClaims(ctx, t); err != nil {
-			return 0, nil, err
+	for _, p := range these {
+		key := c.topicKey(p.t.Name)
+		when = append(when, clientv3.Compare(clientv3.ModRevision(key), "=", p.t.Revision))
+		then = append(then, clientv3.OpPut(key, p.value))
+		otherwise = append(otherwise, clientv3.OpGet(key))
+	}
+	done, err := c.transact(ctx, when, then, otherwise...)
+	if err != nil && ctx.Err() != nil {
+		return these // it was another's time that ran out; what was written all the same is found then
+	}
+	if err != nil {
+		return fail(err)
+	}
+	revision := done.Header.GetRevision()
+	if done.Succeeded {
+		c.claims.gate, c.claims.read = revision, revision
+		for _, p := range these {
+			c.claims.set(p.t.Name, claim{p.t.Spec.Subjects, p.t.Owner})
+			p.end(revision, nil, nil)
 		}
-		done, err := c.transact(ctx,
-			[]clientv3.Cmp{
-				clientv3.Compare(clientv3.ModRevision(c.subjectsKey()), "=", c.claims.gate),
-				clientv3.Compare(clientv3.ModRevision(c.topicKey(t.Name)), "=", t.Revision),
-			},
-			[]clientv3.Op{clientv3.OpPut(c.subjectsKey(), gate), clientv3.OpPut(c.topicKey(t.Name), value)},
-			clientv3.OpGet(c.subjectsKey()),
-			clientv3.OpGet(c.topicKey(t.Name)),
-			clientv3.OpGet(c.topicsPrefix(), clientv3.WithPrefix(), clientv3.WithMinModRev(c.claims.read+1)),
-		)
-		if err != nil {
-			return 0, nil, fmt.Errorf("put topic %s: %w", t.Name, err)
-		}
-		if done.Succeeded {
-			c.claims.gate, c.claims.read = done.Header.GetRevision(), done.Header.GetRevision()
-			c.claims.topics[t.Name] = claim{t.Spec.Subjects, t.Owner}
-			return done.Header.GetRevision(), nil, nil
-		}
-		c.claims.gate, c.claims.read = answered(done, 0).GetModRevision(), done.Header.GetRevision()
-		for _, kv := range done.Responses[2].GetResponseRange().GetKvs() {
-			c.learn(kv)
-		}
-		if found := answered(done, 1); found.GetModRevision() != t.Revision {
-			return 0, found, errTopicMoved
-		}
-		if !pauseUpTo(ctx, min(time.Duration(attempt+1)*2*time.Millisecond, claimPause)) {
-			return 0, nil, fmt.Errorf("put topic %s: %w", t.Name, ctx.Err())
+		return nil
+	}
+	c.claims.gate, c.claims.read = answered(done, 0).GetModRevision(), revision
+	for _, kv := range done.Responses[1].GetResponseRange().GetKvs() {
+		c.learn(kv)
+	}
+	attempts := 0
+	for i, p := range these {
+		p.attempts++
+		switch found := answered(done, 2+i); {
+		case found.GetModRevision() != p.t.Revision:
+			p.end(0, found, errTopicMoved)
+		case p.attempts == claimAttempts:
+			p.end(0, nil, fmt.Errorf("put topic %s: others came first %d times (try again)", p.t.Name, claimAttempts))
+		default:
+			again, attempts = append(again, p), max(attempts, p.attempts)
 		}
 	}
-	return 0, nil, fmt.Errorf("put topic %s: others came first %d times (try again)", t.Name, claimAttempts)
+	if len(again) == len(these) { // the gate had moved, and not one of their own keys
+		pauseUpTo(ctx, min(time.Duration(attempts)*2*time.Millisecond, claimPause))
+	}
+	return again
 }
 
 // checkClaims says, by an *OverlapError, whether another Topic is known to keep one of t's subjects.
@@ -134,7 +213,7 @@ func (c *Client) checkClaims(ctx context.Context, t *Topic) error {
 		if err != nil {
 			return err
 		}
-		delete(c.claims.topics, overlap.Other)
+		c.claims.drop(overlap.Other)
 		if got == nil {
 			continue
 		}
@@ -145,13 +224,15 @@ func (c *Client) checkClaims(ctx context.Context, t *Topic) error {
 	}
 }
 
-// overlap finds the first Topic by name that is in t's way.
+// overlap finds the first Topic by name that is in t's way. Among thousands only those are looked at that have a first token
+// in common with it.
 func (c *claims) overlap(t *Topic) *OverlapError {
 	var first *OverlapError
-	for name, other := range c.topics {
-		if name == t.Name || first != nil && first.Other < name {
-			continue
+	look := func(name string) {
+		if name == t.Name || first != nil && first.Other <= name {
+			return
 		}
+		other := c.topics[name]
 		for _, a := range t.Spec.Subjects {
 			for _, b := range other.subjects {
 				if subject.Overlap(a, b) {
@@ -160,7 +241,55 @@ func (c *claims) overlap(t *Topic) *OverlapError {
 			}
 		}
 	}
+	for _, s := range t.Spec.Subjects {
+		token := firstToken(s)
+		if token == anyToken {
+			for name := range c.topics {
+				look(name)
+			}
+			return first
+		}
+		for name := range c.first[token] {
+			look(name)
+		}
+	}
+	for name := range c.first[anyToken] {
+		look(name)
+	}
 	return first
+}
+
+// anyToken stands for a first token that is a wildcard.
+const anyToken = "*"
+
+func firstToken(s string) string {
+	token, _, _ := strings.Cut(s, ".")
+	if token == ">" {
+		return anyToken
+	}
+	return token
+}
+
+func (c *claims) set(name string, of claim) {
+	c.drop(name)
+	c.topics[name] = of
+	for _, s := range of.subjects {
+		token := firstToken(s)
+		if c.first[token] == nil {
+			c.first[token] = map[string]bool{}
+		}
+		c.first[token][name] = true
+	}
+}
+
+func (c *claims) drop(name string) {
+	for _, s := range c.topics[name].subjects {
+		token := firstToken(s)
+		if delete(c.first[token], name); len(c.first[token]) == 0 {
+			delete(c.first, token)
+		}
+	}
+	delete(c.topics, name)
 }
 
 func (c *Client) loadClaims(ctx context.Context) error {
@@ -192,7 +321,7 @@ func (c *Client) learn(kv *mvccpb.KeyValue) {
 	if err := json.Unmarshal(kv.GetValue(), &value); err != nil {
 		c.log.Warn("a topic is unreadable; nothing protects its subjects", "topic", name, "error", err)
 	}
-	c.claims.topics[name] = claim{value.Spec.Subjects, value.Owner}
+	c.claims.set(name, claim{value.Spec.Subjects, value.Owner})
 }
 
 // get reads one key; nil: there is none.

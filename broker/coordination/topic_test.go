@@ -246,7 +246,7 @@ func TestOfOverlappingTopicsMadeAtOnceOneWins(t *testing.T) {
 	}
 }
 
-// A thousand Topics at once, from two processes, cost a transaction each.
+// A thousand Topics at once, from two processes, share transactions.
 func TestAThousandTopicsAtOnce(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
@@ -264,8 +264,8 @@ func TestAThousandTopicsAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	took, revisions := time.Since(began), clients[0].revision(t)-before
-	t.Logf("%d topics in %v, with %d transactions that wrote (2 keys each)", topics, took.Round(time.Millisecond), revisions)
-	if revisions != topics {
+	t.Logf("%d topics in %v, with %d transactions that wrote", topics, took.Round(time.Millisecond), revisions)
+	if revisions > topics/10 {
 		t.Errorf("%d topics took %d transactions", topics, revisions)
 	}
 	if list, _, err := clients[0].ListTopics(context.Background()); err != nil || len(list) != topics {
@@ -324,7 +324,7 @@ func BenchmarkClaims(b *testing.B) {
 	claims := newClaims()
 	for i := range 10_000 {
 		name := fmt.Sprintf("topic-%d", i)
-		claims.topics[name] = claim{[]string{name, name + ".>"}, client}
+		claims.set(name, claim{[]string{name, name + ".>"}, client})
 	}
 	wanted := &Topic{Name: "new", Spec: spec("new", "new.>")}
 	b.ReportAllocs()

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Servers to measure, for the scripts that source this: carillon and nats-server, alone or as a cluster
 # of three, all in one folder that goes with them. Needs top and NATS_SERVER.
-carillon=$top/bin/carillon
+carillon=${CARILLON:-$top/bin/carillon}
 : "${NATS_SERVER:?give the path of nats-server, or use the make target}"
 me=$(basename "$0")
 pids=()

@@ -50,7 +50,7 @@ func (b *bench) create(ctx context.Context) error {
 	return errors.Join(append(failed, ctx.Err())...)
 }
 
-func (b *bench) createOne(ctx context.Context, nc *nats.Conn, topic int) (err error) {
+func (b *bench) createOne(ctx context.Context, nc *nats.Conn, topic int) error {
 	request := map[string]any{"stream": map[string]any{
 		"name": name(topic), "subjects": []string{name(topic), name(topic) + ".>"}, "num_replicas": 3, "storage": "file", "retention": "limits", "discard": "old",
 		"max_msgs": -1, "max_bytes": -1, "max_msg_size": -1, "max_consumers": -1, "max_msgs_per_subject": -1,
@@ -62,12 +62,16 @@ func (b *bench) createOne(ctx context.Context, nc *nats.Conn, topic int) (err er
 	if err != nil {
 		return err
 	}
-	for range 5 {
+	for again := time.Now().Add(b.patience / 4); ctx.Err() == nil; {
 		limit, cancel := context.WithTimeout(ctx, 30*time.Second)
 		var answer *nats.Msg
 		answer, err = nc.RequestWithContext(limit, "$CARILLON.API.TOPIC.CREATE."+name(topic), payload)
 		cancel()
+		if err != nil && time.Now().After(again) {
+			return fmt.Errorf("create topic %s: %w", name(topic), err)
+		}
 		if err != nil {
+			b.retries.Add(1)
 			continue
 		}
 		var said struct {
@@ -82,10 +86,13 @@ func (b *bench) createOne(ctx context.Context, nc *nats.Conn, topic int) (err er
 		if said.Error == nil {
 			return nil
 		}
-		err = fmt.Errorf("create topic %s: %.300s", name(topic), answer.Data)
+		if time.Now().After(again) {
+			return fmt.Errorf("create topic %s: %.300s", name(topic), answer.Data)
+		}
+		b.retries.Add(1)
 		time.Sleep(100 * time.Millisecond)
 	}
-	return err
+	return ctx.Err()
 }
 
 // publish waits for the ack of a message for each of many Topics, a few hundred under way at a time, some times over.
