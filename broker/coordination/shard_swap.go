@@ -3,7 +3,6 @@ package coordination
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -50,59 +49,41 @@ func (c *Client) SwapInSync(ctx context.Context, self Replica, before *Shard, in
 	return &s.after, nil
 }
 
-// swapCompares is what must hold for one, by the key that each looks at and, of a broker, the life.
-func (c *Client) swapCompares(s *swap) map[string]clientv3.Cmp {
-	key := c.shardKey(s.before.Topic, s.before.Number)
-	when := map[string]clientv3.Cmp{key: clientv3.Compare(clientv3.ModRevision(key), "=", s.before.Revision)}
-	for _, m := range slices.Concat(s.joins, []Replica{s.self}) {
-		when[fmt.Sprint(c.brokerKey(m.Broker), m.Incarnation)] = c.lives(m)
-	}
-	return when
-}
-
-// swapSome carries out the first of those that wait, as many as fit one transaction.
+// swapSome carries out the first of those that wait. Each is a transaction within one transaction, so that it is refused alone.
 func (c *Client) swapSome(ctx context.Context) {
-	when := map[string]clientv3.Cmp{}
-	together := c.swaps.take(func(s *swap) (want, stop bool) {
-		needs := c.swapCompares(s)
-		if len(when)+len(needs) > maxCompares {
+	keys := map[string]bool{}
+	these := c.swaps.take(func(s *swap) (want, stop bool) {
+		key := c.shardKey(s.before.Topic, s.before.Number)
+		if len(keys) == MaxShardWrites || keys[key] { // one transaction can't write a key twice
 			return false, true
 		}
-		if _, twice := when[c.shardKey(s.before.Topic, s.before.Number)]; twice {
-			return false, true // one transaction can't write a key twice
-		}
-		maps.Copy(when, needs)
+		keys[key] = true
 		return true, false
 	})
-	if len(together) > 0 {
-		c.swapAll(ctx, together)
+	if len(these) == 0 {
+		return
 	}
-}
-
-// swapAll carries them out in one transaction; if one of them is stale, in more.
-func (c *Client) swapAll(ctx context.Context, these []*swap) {
-	when := map[string]clientv3.Cmp{}
-	var then []clientv3.Op
+	each := make([]clientv3.Op, 0, len(these))
 	for _, s := range these {
-		maps.Copy(when, c.swapCompares(s))
-		then = append(then, clientv3.OpPut(c.shardKey(s.before.Topic, s.before.Number), s.value))
+		key := c.shardKey(s.before.Topic, s.before.Number)
+		when := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", s.before.Revision), c.lives(s.self)}
+		for _, m := range s.joins {
+			when = append(when, c.lives(m))
+		}
+		each = append(each, clientv3.OpTxn(when, []clientv3.Op{clientv3.OpPut(key, s.value)}, nil))
 	}
-	done, err := c.transact(ctx, slices.Collect(maps.Values(when)), then)
-	switch n := len(these); {
-	case err != nil && ctx.Err() != nil: // it was another's time that ran out
+	done, err := c.transact(ctx, nil, each)
+	if err != nil && ctx.Err() != nil { // it was another's time that ran out
 		c.swaps.putBack(these)
 		return
-	case err == nil && !done.Succeeded && n > 1:
-		c.swapAll(ctx, these[:n/2])
-		c.swapAll(ctx, these[n/2:])
-		return
-	case err == nil && !done.Succeeded:
-		err = &StaleError{these[0].before.String()}
-	case err != nil:
-		err = fmt.Errorf("swap the in-sync set of %d shards, %s among them: %w", n, these[0].before, err)
 	}
-	for _, s := range these {
-		if s.err = err; err == nil {
+	for i, s := range these {
+		switch {
+		case err != nil:
+			s.err = fmt.Errorf("swap the in-sync set of %d shards, %s among them: %w", len(these), these[0].before, err)
+		case !done.Responses[i].GetResponseTxn().GetSucceeded():
+			s.err = &StaleError{s.before.String()}
+		default:
 			s.after.Revision = done.Header.GetRevision()
 		}
 		close(s.done)

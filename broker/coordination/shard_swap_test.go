@@ -58,6 +58,7 @@ func TestManySwapsShareTransactions(t *testing.T) {
 		t.Errorf("%d swaps took %d transactions", shards, took)
 	}
 
+	before = c.revision(t)
 	// Of two shards something else has been written since; all others are as they were seen last.
 	stale := map[int]bool{3: true, 111: true}
 	for n := range shards {
@@ -72,6 +73,9 @@ func TestManySwapsShareTransactions(t *testing.T) {
 		} else if failed[n] != nil || len(after[n].InSync) != 1 {
 			t.Fatalf("shard %d: %+v, %v", n, after[n], failed[n])
 		}
+	}
+	if took := c.revision(t) - before; took != 2 {
+		t.Errorf("%d swaps, two of them stale, took %d transactions", shards, took)
 	}
 	written, _, err := c.ReadShards(ctx, topic.ID)
 	if err != nil {

@@ -31,6 +31,7 @@ import (
 //
 // All is of who has the turn to put Topics.
 type claims struct {
+	yield  time.Time // until then, other brokers may come first
 	loaded bool
 	gate   int64 // mod revision of the gate; 0: there is none yet
 	read   int64 // revision up to which all writes of Topics are known
@@ -48,14 +49,14 @@ func newClaims() *claims {
 }
 
 const (
-	// claimAttempts is how often a transaction may find that another came first: each time
-	// one of them has succeeded, and those of one process go one after the other.
+	// claimAttempts is how often a transaction may find that another came first. It is tried again at once, since
+	// what is known is fresh then; who came first waits, up to claimYield times as long as its transaction took. Otherwise the
+	// broker with the quickest way to etcd would make all the Topics, and the others none.
 	claimAttempts = 64
+	claimYield    = 4
 	// maxPuts and maxPutBytes are how many Topics one transaction writes, within what etcd takes.
 	maxPuts     = 40
 	maxPutBytes = 512 << 10
-	// claimPause is the longest pause between two of them.
-	claimPause = 100 * time.Millisecond
 )
 
 type subjectsValue struct {
@@ -104,6 +105,9 @@ func (c *Client) putClaiming(ctx context.Context, t *Topic) (revision int64, fou
 
 // putSome writes the first of the Topics that wait. ctx is of one of them, and only for this try.
 func (c *Client) putSome(ctx context.Context) {
+	if !sleepUntil(ctx, c.claims.yield) {
+		return
+	}
 	n, bytes := 0, 0
 	these := c.puts.take(func(p *put) (want, stop bool) {
 		if n == maxPuts || n > 0 && bytes+len(p.value) > maxPutBytes {
@@ -161,6 +165,7 @@ func (c *Client) putThese(ctx context.Context, these []*put) (again []*put) {
 		then = append(then, clientv3.OpPut(key, p.value))
 		otherwise = append(otherwise, clientv3.OpGet(key))
 	}
+	began := time.Now()
 	done, err := c.transact(ctx, when, then, otherwise...)
 	if err != nil && ctx.Err() != nil {
 		return these // it was another's time that ran out; what was written all the same is found then
@@ -171,6 +176,8 @@ func (c *Client) putThese(ctx context.Context, these []*put) (again []*put) {
 	revision := done.Header.GetRevision()
 	if done.Succeeded {
 		c.claims.gate, c.claims.read = revision, revision
+		took := time.Since(began)
+		c.claims.yield = time.Now().Add(rand.N(claimYield*took + 1))
 		for _, p := range these {
 			c.claims.set(p.t.Name, claim{p.t.Spec.Subjects, p.t.Owner})
 			p.end(revision, nil, nil)
@@ -181,7 +188,6 @@ func (c *Client) putThese(ctx context.Context, these []*put) (again []*put) {
 	for _, kv := range done.Responses[1].GetResponseRange().GetKvs() {
 		c.learn(kv)
 	}
-	attempts := 0
 	for i, p := range these {
 		p.attempts++
 		switch found := answered(done, 2+i); {
@@ -190,11 +196,8 @@ func (c *Client) putThese(ctx context.Context, these []*put) (again []*put) {
 		case p.attempts == claimAttempts:
 			p.end(0, nil, fmt.Errorf("put topic %s: others came first %d times (try again)", p.t.Name, claimAttempts))
 		default:
-			again, attempts = append(again, p), max(attempts, p.attempts)
+			again = append(again, p)
 		}
-	}
-	if len(again) == len(these) { // the gate had moved, and not one of their own keys
-		pauseUpTo(ctx, min(time.Duration(attempts)*2*time.Millisecond, claimPause))
 	}
 	return again
 }
@@ -353,9 +356,13 @@ func answered(done *clientv3.TxnResponse, i int) *mvccpb.KeyValue {
 	return nil
 }
 
-// pauseUpTo waits for a random part of the time, and says false if the context ended.
-func pauseUpTo(ctx context.Context, longest time.Duration) bool {
-	timer := time.NewTimer(rand.N(longest))
+// sleepUntil says false if the context ended first.
+func sleepUntil(ctx context.Context, at time.Time) bool {
+	wait := time.Until(at)
+	if wait <= 0 {
+		return true
+	}
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -59,7 +59,7 @@ func (x *Exchange) Stats() Stats {
 	for _, l := range leads {
 		l.mu.Lock()
 		s.Streams += len(l.streams)
-		if shard := l.leader.shard; len(shard.InSync) < len(shard.Replicas) {
+		if l.leader.short() {
 			s.Short++
 		}
 		l.mu.Unlock()
@@ -71,4 +71,17 @@ func (x *Exchange) Stats() Stats {
 		}
 	}
 	return s
+}
+
+// short says whether a replica is not in sync in the life that it is in.
+func (l *Leader) short() bool {
+	if len(l.shard.InSync) < len(l.shard.Replicas) {
+		return true
+	}
+	for _, m := range l.shard.InSync {
+		if f := l.followers[m.Broker]; m.Broker == l.self.Broker && m != l.self || f != nil && f.Replica != m {
+			return true
+		}
+	}
+	return false
 }
