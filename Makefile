@@ -95,6 +95,14 @@ bench-replicated: build $(NATS_SERVER) ## The same on clusters of three, on 1 an
 bench-failover: build $(NATS_SERVER) ## Kill leaders, of carillon's streams and of nats-server's, and see for how long acks stop (8 minutes; ARGS=...)
 	NATS_SERVER=$(NATS_SERVER) hack/bench-failover $(ARGS)
 
+.PHONY: bench-faults
+bench-faults: build ## As root on Linux: the same with brokers cut off, paused, with their node, and with etcd's leader or quorum gone (25 minutes; ARGS=...)
+	hack/bench-faults $(ARGS)
+
+.PHONY: bench-shards
+bench-shards: build ## As root on Linux: what 10,000 shards on three brokers cost (15 minutes; ARGS=...)
+	hack/bench-shards $(ARGS)
+
 .PHONY: bench-kafka
 bench-kafka: ## Kafka's figures for small records on one partition in memory (3 minutes; ARGS=--install gets Java)
 	hack/bench-kafka $(ARGS)
