@@ -105,12 +105,14 @@ func (s *scene) judge(t *testing.T) {
 	}
 }
 
-// Publishers on the brokers that stay go on within a second, whoever leads.
+// Publishers on the brokers that stay go on within a second, whoever leads; and each of their messages is acknowledged, also those
+// that were under way.
 func TestALeaderIsKilled(t *testing.T) {
 	s := begin(t, "leader")
 	var outages []time.Duration
 	for range tries(5, 20) {
 		leader := s.wholeAndBusy(t)
+		refused := s.refusals()
 		killed := time.Now()
 		s.kill(leader)
 		longest := time.Duration(0)
@@ -119,8 +121,9 @@ func TestALeaderIsKilled(t *testing.T) {
 				longest = max(longest, p.recovers(t, killed))
 			}
 		}
+		s.unharmed(t, leader, refused)
 		outages = append(outages, longest.Round(time.Millisecond))
-		s.publishers[leader].recovers(t, killed) // once its broker is back
+		s.publishers[leader].reconnects(t, killed)
 	}
 	t.Logf("without acks for %v", outages)
 	if slices.Max(outages) > outage {
@@ -129,12 +132,34 @@ func TestALeaderIsKilled(t *testing.T) {
 	s.judge(t)
 }
 
+// refusals is how many messages of each publisher weren't acknowledged.
+func (s *scene) refusals() (all []int) {
+	for _, p := range s.publishers {
+		all = append(all, p.refusals())
+	}
+	return all
+}
+
+// unharmed says that all messages of the publishers on the other brokers were acknowledged.
+func (s *scene) unharmed(t *testing.T, but int, before []int) {
+	t.Helper()
+	for n, p := range s.publishers {
+		if n == but {
+			continue
+		}
+		if p.settled(t); p.refusals() != before[n] {
+			t.Errorf("%d messages of the publisher at broker %d were not acknowledged: %s", p.refusals()-before[n], n, p.told())
+		}
+	}
+}
+
 // A leader that is told to stop has another one lead first.
 func TestALeaderIsStopped(t *testing.T) {
 	s := begin(t, "stopped")
 	var outages []time.Duration
 	for range tries(2, 10) {
 		leader := s.wholeAndBusy(t)
+		refused := s.refusals()
 		stopped := time.Now()
 		s.signal(syscall.SIGTERM, leader)
 		for n, p := range s.publishers {
@@ -143,7 +168,8 @@ func TestALeaderIsStopped(t *testing.T) {
 				outages = append(outages, p.longest(stopped, time.Now()).Round(time.Millisecond))
 			}
 		}
-		s.publishers[leader].recovers(t, stopped.Add(lag))
+		s.unharmed(t, leader, refused)
+		s.publishers[leader].reconnects(t, stopped.Add(lag))
 	}
 	t.Logf("without acks for %v", outages)
 	if slices.Max(outages) > outage {

@@ -181,6 +181,38 @@ func (p *publisher) recovers(t *testing.T, moment time.Time) time.Duration {
 	return first.Sub(moment)
 }
 
+// reconnects waits until it is acknowledged again by its own broker, which ended. What was under way went with the connection.
+func (p *publisher) reconnects(t *testing.T, ended time.Time) {
+	t.Helper()
+	p.forget(ended.Add(p.recovers(t, ended)))
+}
+
+// refusals is how many messages were refused, or never answered.
+func (p *publisher) refusals() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, of := range p.errors {
+		n += of
+	}
+	return n
+}
+
+// settled waits until everything is answered that was sent before now.
+func (p *publisher) settled(t *testing.T) {
+	t.Helper()
+	now := time.Now()
+	eventually(t, "all messages are answered", func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, s := range p.flying {
+			if s.at.Before(now) {
+				return fmt.Errorf("%d messages under way, one since %v", len(p.flying), time.Since(s.at))
+			}
+		}
+		return nil
+	})
+}
+
 // longest is the longest time without an ack between two moments.
 func (p *publisher) longest(from, to time.Time) (longest time.Duration) {
 	p.mu.Lock()
