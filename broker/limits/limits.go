@@ -70,6 +70,9 @@ const (
 	// against 0.50 for 4 files, 1.4 against 13 for 100. Fewer stay with fdatasync, since syncfs also
 	// writes what nobody is waiting for.
 	SyncAllFrom = 4
+	// CompactSubjects is of how many subjects compaction remembers the newest record at once, some 50 bytes each. It
+	// is one log's at a time; a log with more is gone through once for each so many.
+	CompactSubjects = 1 << 20
 	// SegmentsPerAge is into how many segments a log that is kept by age is at least cut, so that
 	// records outlive their age by no more than a quarter.
 	SegmentsPerAge = 4

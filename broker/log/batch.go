@@ -34,14 +34,17 @@ type Extension struct {
 //	 0 u32 length, of everything         24 u64 base offset
 //	 4 u32 CRC-32C of what follows       32 i64 time of the first record
 //	 8 u8  kind: 1                       40 i64 greatest time
-//	 9 u8  version: 1                    48 u32 length of the extensions
-//	10 u16 flags                         52 u32 zero
-//	12 u32 number of records             56 extensions: u16 type, u32 length, bytes
+//	 9 u8  version: 1, or 2 if sparse    48 u32 length of the extensions
+//	10 u16 flags                         52 u32 number of records if sparse, or zero
+//	12 u32 span: offsets that it covers  56 extensions: u16 type, u32 length, bytes
 //	16 u64 epoch                            records
 //
 // A record is: uvarint length of what follows, u8 flags, varint nanoseconds after the first, then
-// what the flags announce (uvarint length and subject; uvarint length of the header; uvarint length
-// and attributes), then header and payload.
+// what the flags announce (uvarint offsets that are left out before it; uvarint length and subject;
+// uvarint length of the header; uvarint length and attributes), then header and payload.
+//
+// A sparse batch is what compaction leaves of one or more that stood side by side: it covers their offsets, and has the
+// records of some of them, or none. All others have a record for every offset.
 type Batch []byte
 
 const (
@@ -49,7 +52,10 @@ const (
 	batchVersion    = 1
 	extensionHeader = 6
 
+	sparseVersion = 2 // so that a broker that doesn't know them refuses them by name
+
 	flagPacked = 1 << 0
+	flagSparse = 1 << 1
 )
 
 // What a record announces. A subject that is not there is that of the record before.
@@ -57,6 +63,7 @@ const (
 	recordSubject    = 1 << 0
 	recordHeader     = 1 << 1
 	recordAttributes = 1 << 2
+	recordGap        = 1 << 3 // in sparse batches only
 	recordKnown      = recordSubject | recordHeader | recordAttributes
 )
 
@@ -64,14 +71,25 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var le = binary.LittleEndian
 
-// Base is the offset of the first record.
+// Base is the first offset that the batch covers: that of the first record, unless it is sparse.
 func (b Batch) Base() uint64 { return le.Uint64(b[24:]) }
 
-// Count is the number of records.
-func (b Batch) Count() int { return int(le.Uint32(b[12:])) }
+// Span is how many offsets the batch covers.
+func (b Batch) Span() uint64 { return uint64(le.Uint32(b[12:])) }
 
-// End is the offset after the last record.
-func (b Batch) End() uint64 { return b.Base() + uint64(b.Count()) }
+// Count is the number of records: as many as the batch spans, unless it is sparse.
+func (b Batch) Count() int {
+	if b.Sparse() {
+		return int(le.Uint32(b[52:]))
+	}
+	return int(le.Uint32(b[12:]))
+}
+
+// Sparse says whether there are offsets in the batch without a record.
+func (b Batch) Sparse() bool { return b.Flags()&flagSparse != 0 }
+
+// End is the offset after the last one that the batch covers.
+func (b Batch) End() uint64 { return b.Base() + b.Span() }
 
 // Epoch is the one under which the batch was appended by its leader.
 func (b Batch) Epoch() uint64 { return le.Uint64(b[16:]) }
@@ -134,9 +152,11 @@ func (b Batch) check() error {
 	switch {
 	case len(b) < batchHeader:
 		return fmt.Errorf("a batch of %d bytes is shorter than its header", len(b))
-	case b.Count() == 0:
+	case b.Span() == 0:
 		return fmt.Errorf("a batch without records")
-	case b.Base() == 0 || b.Base() > math.MaxUint64-uint64(b.Count()):
+	case b.Sparse() != (b[9] == sparseVersion) || uint64(b.Count()) > b.Span():
+		return fmt.Errorf("a batch of version %d with flags %#x and %d records on %d offsets", b[9], b.Flags(), b.Count(), b.Span())
+	case b.Base() == 0 || b.Base() > math.MaxUint64-b.Span():
 		return fmt.Errorf("a batch with base offset %d", b.Base())
 	case uint64(le.Uint32(b[48:])) > uint64(len(b)-batchHeader):
 		return fmt.Errorf("a batch with %d bytes of extensions in %d", le.Uint32(b[48:]), len(b))
@@ -210,25 +230,37 @@ func appendBatch(dst []byte, epoch, base uint64, records []Record, extensions []
 	for i := range records {
 		r := &records[i]
 		last = max(last, r.Time)
-		n, flags := recordSize(r, first, sameSubject(records, i))
-		dst = binary.AppendUvarint(dst, uint64(n))
-		dst = append(dst, flags)
-		dst = binary.AppendVarint(dst, r.Time-first)
-		if flags&recordSubject != 0 {
-			dst = binary.AppendUvarint(dst, uint64(len(r.Subject)))
-			dst = append(dst, r.Subject...)
-		}
-		if flags&recordHeader != 0 {
-			dst = binary.AppendUvarint(dst, uint64(r.Header))
-		}
-		if flags&recordAttributes != 0 {
-			dst = binary.AppendUvarint(dst, uint64(len(r.Attributes)))
-			dst = append(dst, r.Attributes...)
-		}
-		dst = append(dst, r.Data...)
+		dst = appendRecord(dst, r, first, sameSubject(records, i), 0)
 	}
 	sealBatch(dst[start:], head{count: len(records), epoch: epoch, base: base, first: first, last: last, extended: extended})
 	return dst
+}
+
+// appendRecord encodes a record behind so many offsets that are left out.
+func appendRecord(dst []byte, r *Record, first int64, same bool, gap uint64) []byte {
+	n, flags := recordSize(r, first, same)
+	if gap > 0 {
+		flags |= recordGap
+		n += uvarintLen(gap)
+	}
+	dst = binary.AppendUvarint(dst, uint64(n))
+	dst = append(dst, flags)
+	dst = binary.AppendVarint(dst, r.Time-first)
+	if gap > 0 {
+		dst = binary.AppendUvarint(dst, gap)
+	}
+	if flags&recordSubject != 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(r.Subject)))
+		dst = append(dst, r.Subject...)
+	}
+	if flags&recordHeader != 0 {
+		dst = binary.AppendUvarint(dst, uint64(r.Header))
+	}
+	if flags&recordAttributes != 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(r.Attributes)))
+		dst = append(dst, r.Attributes...)
+	}
+	return append(dst, r.Data...)
 }
 
 func appendExtensions(dst []byte, extensions []Extension) []byte {
@@ -243,7 +275,8 @@ func appendExtensions(dst []byte, extensions []Extension) []byte {
 // head is what a batch's header says besides length and checksum.
 type head struct {
 	flags           uint16
-	count, extended int
+	count, extended int    // records, and bytes of extensions
+	span            uint64 // of a sparse batch; of others it is the count
 	epoch, base     uint64
 	first, last     int64
 }
@@ -253,12 +286,17 @@ func sealBatch(b []byte, h head) {
 	b[8], b[9] = kindBatch, batchVersion
 	le.PutUint16(b[10:], h.flags)
 	le.PutUint32(b[12:], uint32(h.count))
+	le.PutUint32(b[52:], 0)
+	if h.flags&flagSparse != 0 {
+		b[9] = sparseVersion
+		le.PutUint32(b[12:], uint32(h.span))
+		le.PutUint32(b[52:], uint32(h.count))
+	}
 	le.PutUint64(b[16:], h.epoch)
 	le.PutUint64(b[24:], h.base)
 	le.PutUint64(b[32:], uint64(h.first))
 	le.PutUint64(b[40:], uint64(h.last))
 	le.PutUint32(b[48:], uint32(h.extended))
-	le.PutUint32(b[52:], 0)
 	seal(b)
 }
 
@@ -266,10 +304,12 @@ func sealBatch(b []byte, h head) {
 type RecordIter struct {
 	rest    []byte
 	next    uint64
+	end     uint64
 	left    int
 	first   int64
 	subject []byte
 	packed  bool
+	known   byte // what a record may announce
 	err     error
 }
 
@@ -278,9 +318,11 @@ func (b Batch) Records() RecordIter {
 	if err := b.check(); err != nil {
 		return RecordIter{err: err}
 	}
-	it := RecordIter{rest: b.body(), next: b.Base(), left: b.Count(), first: b.Time()}
+	it := RecordIter{rest: b.body(), next: b.Base(), end: b.End(), left: b.Count(), first: b.Time(), known: recordKnown}
 	switch b.Flags() {
 	case 0:
+	case flagSparse:
+		it.known |= recordGap
 	case flagPacked:
 		it.packed = true
 		var ok bool
@@ -312,7 +354,7 @@ func (it *RecordIter) Next(r *Record) bool {
 		it.left--
 		return true
 	}
-	if !ok || len(body) < 2 || body[0]&^recordKnown != 0 {
+	if !ok || len(body) < 2 || body[0]&^it.known != 0 {
 		return it.bad()
 	}
 	flags := body[0]
@@ -321,6 +363,17 @@ func (it *RecordIter) Next(r *Record) bool {
 		return it.bad()
 	}
 	body = body[1+n:]
+	if flags&recordGap != 0 {
+		gap, n := binary.Uvarint(body)
+		if n <= 0 || gap >= it.end-it.next {
+			return it.bad()
+		}
+		it.next += gap
+		body = body[n:]
+	}
+	if it.next >= it.end {
+		return it.bad()
+	}
 	if flags&recordSubject != 0 {
 		if it.subject, body, ok = cutLength(body); !ok {
 			return it.bad()

@@ -256,8 +256,7 @@ func (l *Log) replace(s *segment, path string, stored int64) error {
 			return err
 		}
 	}
-	_, err := l.swap(s, path, stored)
-	return err
+	return l.swap([]*segment{s}, s.again(stored), path)
 }
 
 func (l *Log) usable() error {
@@ -266,24 +265,30 @@ func (l *Log) usable() error {
 	return l.writable()
 }
 
-// swap moves the file at path over that of s, and returns the segment that takes the place of s. Whoever reads the
-// old file goes on doing so. admin is held.
-func (l *Log) swap(s *segment, path string, stored int64) (*segment, error) {
-	if err := l.disk.fs.Rename(path, s.path); err != nil {
-		return nil, err
+// again is a segment like s in a file of its own, compressed if stored isn't 0.
+func (s *segment) again(stored int64) *segment {
+	return &segment{base: s.base, path: s.path, end: s.end, pos: s.pos, size: s.size, first: s.first, last: s.last,
+		epochs: s.epochs, holes: s.holes, judged: s.judged, closed: true, written: s.written, synced: s.synced, stored: stored}
+}
+
+// swap moves the file at path over that of the first of some segments that stand side by side, and lets fresh take the place of them
+// all. Whoever reads an old file goes on doing so. admin is held.
+func (l *Log) swap(old []*segment, fresh *segment, path string) error {
+	if err := l.disk.fs.Rename(path, fresh.path); err != nil {
+		return err
 	}
 	l.mu.Lock()
-	fresh := &segment{base: s.base, path: s.path, end: s.end, pos: s.pos, size: s.size, first: s.first, last: s.last,
-		epochs: s.epochs, closed: true, written: s.written, synced: s.synced, stored: stored}
-	if i := slices.Index(l.segments, s); i >= 0 {
-		l.segments[i] = fresh
+	if i := slices.Index(l.segments, old[0]); i >= 0 {
+		l.segments = slices.Replace(l.segments, i, i+len(old), fresh)
 	}
 	l.mu.Unlock()
-	l.disk.handles.forget(s)
-	if err := l.disk.fs.SyncDir(l.dir); err != nil {
-		return fresh, &syncError{err}
+	for _, s := range old {
+		l.disk.handles.forget(s)
 	}
-	return fresh, nil
+	if err := l.disk.fs.SyncDir(l.dir); err != nil {
+		return &syncError{err}
+	}
+	return nil
 }
 
 // expand brings the segment that holds an offset and does not begin with it back into the plain
@@ -304,8 +309,7 @@ func (l *Log) expand(offset uint64) error {
 	if err != nil {
 		return err
 	}
-	_, err = l.swap(s, path, 0)
-	return err
+	return l.swap([]*segment{s}, s.again(0), path)
 }
 
 // expanded writes a plain file beside that of s.

@@ -84,7 +84,7 @@ func parseFrame(data []byte) (frame, error) {
 	if sum := crc32.Checksum(f[8:], castagnoli); sum != le.Uint32(f[4:]) {
 		return nil, fmt.Errorf("the checksum is %08x and should be %08x", sum, le.Uint32(f[4:]))
 	}
-	if k := f[8]; k == 0 || k > kindFooter || f[9] != frameVersion {
+	if k := f[8]; k == 0 || k > kindFooter || f[9] != frameVersion && !(f[9] == sparseVersion && (k == kindBatch || k == kindFooter)) {
 		return nil, &newerError{kind: k, version: f[9]}
 	}
 	switch {

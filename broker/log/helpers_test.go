@@ -111,8 +111,13 @@ func put(t testing.TB, l *Log, n int) {
 	}
 }
 
-// readAll reads what is there from offset on, until the end or an error.
-func readAll(l *Log, offset uint64) (map[uint64]string, error) {
+// readAll reads what is there from offset on, until the end or an error. Each offset has to have a record.
+func readAll(l *Log, offset uint64) (map[uint64]string, error) { return read(l, offset, false) }
+
+// readSparse is readAll of a log that was compacted.
+func readSparse(l *Log, offset uint64) (map[uint64]string, error) { return read(l, offset, true) }
+
+func read(l *Log, offset uint64, holes bool) (map[uint64]string, error) {
 	out := map[uint64]string{}
 	c := l.NewCursor(offset)
 	for {
@@ -134,14 +139,17 @@ func readAll(l *Log, offset uint64) (map[uint64]string, error) {
 				if r.Offset < next {
 					continue
 				}
-				if r.Offset != next {
+				if r.Offset != next && !(holes && b.Sparse()) {
 					return out, fmt.Errorf("offset %d follows %d", r.Offset, next)
 				}
 				out[r.Offset] = string(r.Data)
-				next++
+				next = r.Offset + 1
 			}
 			if it.Err() != nil {
 				return out, it.Err()
+			}
+			if b.Sparse() {
+				next = b.End()
 			}
 		}
 		v.Release()

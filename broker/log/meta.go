@@ -32,6 +32,11 @@ type Meta struct {
 	// Reset, if there is one, is a reset under way: nothing that is here is to be left, and the log
 	// begins there.
 	Reset uint64 `json:"reset,omitempty"`
+	// Clean is where compaction goes on: below, each subject has one record. Less than is true costs time.
+	Clean uint64 `json:"clean,omitempty"`
+	// Merge, if there is one, is a merge under way: of the segments from there up to MergeEnd one is to be made.
+	Merge    uint64 `json:"merge,omitempty"`
+	MergeEnd uint64 `json:"mergeEnd,omitempty"`
 	// Log is a secret number by which markers are told from payloads.
 	Log uint64 `json:"log"`
 }

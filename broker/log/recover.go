@@ -64,6 +64,9 @@ func (l *Log) open(start, epoch uint64, spec []byte) error {
 	if err != nil {
 		return err
 	}
+	if bases, err = l.finishMerge(bases); err != nil {
+		return err
+	}
 	if err := l.readSegments(bases); err != nil {
 		return err
 	}
@@ -150,7 +153,7 @@ func (l *Log) bases() ([]uint64, error) {
 	for _, name := range names {
 		if base, ok := segmentBase(name); ok {
 			bases = append(bases, base)
-		} else if strings.HasSuffix(name, beingCompressed) || strings.HasSuffix(name, beingExpanded) {
+		} else if strings.HasSuffix(name, beingCompressed) || strings.HasSuffix(name, beingCompacted) || strings.HasSuffix(name, beingExpanded) {
 			if err := l.disk.fs.Remove(filepath.Join(l.dir, name)); err != nil {
 				return nil, err
 			}
@@ -384,6 +387,7 @@ func (l *Log) learn(s, found *segment) {
 	defer l.mu.Unlock()
 	if s.pos == 0 {
 		s.first, s.last, s.epochs, s.pos, s.size, s.stored = found.first, found.last, found.epochs, found.pos, found.size, found.stored
+		s.holes, s.judged = found.holes, found.judged
 	}
 }
 

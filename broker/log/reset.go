@@ -33,12 +33,13 @@ func (l *Log) ResetTo(start uint64) error {
 // reset is ResetTo without what is the caller's: what truncating to the log's start does as well. admin is held.
 func (l *Log) reset(start uint64) error {
 	m := l.meta
-	m.Reset, m.Cut = start, 0
+	m.Reset, m.Cut, m.Clean = start, 0, 0
 	if err := l.saveMeta(m); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	l.settle()
+	l.cuts++
 	l.dropTail()
 	l.chunkSize = smallestChunk
 	for _, s := range l.segments {
@@ -73,6 +74,6 @@ func (l *Log) finishReset() error {
 		return &syncError{err}
 	}
 	m := l.meta
-	m.Start, m.Durable, m.Reset = m.Reset, m.Reset, 0
+	m.Start, m.Durable, m.Reset, m.Merge, m.MergeEnd = m.Reset, m.Reset, 0, 0, 0
 	return l.saveMeta(m)
 }

@@ -152,7 +152,7 @@ func (s *segment) scan(f env.File, log uint64, last bool, floor, ceiling uint64)
 	}
 	until := s.end
 	out := &scanned{}
-	s.end, s.pos, s.size, s.index, s.epochs = s.base, 0, r.size, nil, nil
+	s.end, s.pos, s.size, s.index, s.epochs, s.holes, s.judged = s.base, 0, r.size, nil, nil, 0, 0
 	for {
 		if ceiling > 0 && s.end >= ceiling {
 			out.cut, out.cutAt = true, s.pos
@@ -238,9 +238,8 @@ func (s *segment) take(f frame, log uint64, out *scanned) error {
 		}
 		if n := len(s.epochs); n > 0 && b.Epoch() < s.epochs[n-1].Epoch {
 			return fmt.Errorf("a batch of epoch %d follows one of %d", b.Epoch(), s.epochs[n-1].Epoch)
-		} else if n == 0 || b.Epoch() > s.epochs[n-1].Epoch {
-			s.epochs = append(s.epochs, Epoch{Epoch: b.Epoch(), Start: b.Base()})
 		}
+		s.begins(b)
 		out.batches++
 		s.note(b, s.pos)
 		return nil

@@ -22,6 +22,7 @@ import (
 //	32 i64 time of the first      40 i64 greatest time 48 u32 epochs   52 u32 zero
 //	56 the index: u64 offset, u64 position; the epochs that begin here: u64 epoch, u64 offset
 //
+// (and in version 2, of a segment with sparse batches: u64 offsets without a record, u64 judged; see Batch.judged)
 // and a trailer that says where the footer is: u64 position, u32 CRC-32C of it, u32 magic. A footer
 // only saves time: what it says is made again from the batches when it is damaged.
 type segment struct {
@@ -35,6 +36,8 @@ type segment struct {
 	first, last int64  // times
 	index       []indexEntry
 	epochs      []Epoch // that begin in it
+	holes       uint64  // offsets without a record
+	judged      uint64  // greatest of its batches
 	closed      bool    // takes no more batches
 	stored      int64   // bytes on the disk of one that is compressed; 0 of a plain one
 	stubborn    bool    // not to be compressed
@@ -77,6 +80,7 @@ type damage struct {
 
 const (
 	footerMin    = 56
+	footerSparse = 16 // more, of a segment with sparse batches
 	trailerSize  = 16
 	trailerMagic = 0x47455343 // "CSEG"
 	segmentEnd   = ".log"
@@ -108,8 +112,19 @@ func (s *segment) note(b Batch, pos int64) {
 		s.first, s.last = b.Time(), b.LastTime()
 	}
 	s.last = max(s.last, b.LastTime())
+	if b.Sparse() {
+		s.holes += b.Span() - uint64(b.Count())
+		s.judged = max(s.judged, b.judged())
+	}
 	s.end = b.End()
 	s.pos = pos + int64(len(b))
+}
+
+// begins notes the epoch of a batch, if it is the first of it in the segment.
+func (s *segment) begins(b Batch) {
+	if n := len(s.epochs); n == 0 || b.Epoch() > s.epochs[n-1].Epoch {
+		s.epochs = append(s.epochs, Epoch{Epoch: b.Epoch(), Start: b.Base()})
+	}
 }
 
 // bytes is how much of the disk what it holds takes. mu is held.
@@ -130,7 +145,7 @@ func storedIn(f env.File) int64 {
 
 // footerRoom is what has to stay free for the footer after one more batch.
 func (s *segment) footerRoom() int64 {
-	return int64(footerMin + 16*(len(s.index)+1) + 16*(len(s.epochs)+1) + trailerSize)
+	return int64(footerMin + 16*(len(s.index)+1) + 16*(len(s.epochs)+1) + footerSparse + trailerSize)
 }
 
 // seek returns where to begin looking for an offset.
@@ -165,8 +180,14 @@ func (s *segment) appendFooter(dst []byte, log uint64) []byte {
 		dst = le.AppendUint64(dst, e.Epoch)
 		dst = le.AppendUint64(dst, e.Start)
 	}
+	version := byte(frameVersion)
+	if s.judged > 0 {
+		version = sparseVersion
+		dst = le.AppendUint64(dst, s.holes)
+		dst = le.AppendUint64(dst, s.judged)
+	}
 	f := dst[start:]
-	f[8], f[9] = kindFooter, frameVersion
+	f[8], f[9] = kindFooter, version
 	le.PutUint32(f[12:], uint32(len(s.index)))
 	le.PutUint64(f[16:], log)
 	le.PutUint64(f[24:], s.end)
@@ -209,7 +230,11 @@ func (s *segment) readFooter(f env.File, log uint64) ([]indexEntry, error) {
 		return nil, fmt.Errorf("%s: footer: %w", s.path, err)
 	}
 	entries, epochs := uint64(le.Uint32(foot[12:])), uint64(le.Uint32(foot[48:]))
-	if foot.kind() != kindFooter || foot.log() != log || uint64(len(foot)) != footerMin+16*(entries+epochs) {
+	more := uint64(0)
+	if foot[9] == sparseVersion {
+		more = footerSparse
+	}
+	if foot.kind() != kindFooter || foot.log() != log || uint64(len(foot)) != footerMin+16*(entries+epochs)+more {
 		return nil, fmt.Errorf("%s: the footer is not this segment's", s.path)
 	}
 	if end := le.Uint64(foot[24:]); end != s.end {
@@ -227,6 +252,9 @@ func (s *segment) readFooter(f env.File, log uint64) ([]indexEntry, error) {
 	for i := range s.epochs {
 		s.epochs[i] = Epoch{Epoch: le.Uint64(rest), Start: le.Uint64(rest[8:])}
 		rest = rest[16:]
+	}
+	if more > 0 {
+		s.holes, s.judged = le.Uint64(rest), le.Uint64(rest[8:])
 	}
 	return index, nil
 }

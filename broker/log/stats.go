@@ -10,10 +10,11 @@ import (
 type Stats struct {
 	Start, End, Durable     uint64
 	Segments                int
-	Bytes                   int64 // on the disk, in segments
-	Compressed              int   // segments
-	Saved                   int64 // bytes by that
-	MemoryBytes             int64 // in the tail
+	Bytes                   int64  // on the disk, in segments
+	Compressed              int    // segments
+	Saved                   int64  // bytes by that
+	Holes                   uint64 // offsets without a record, left by compaction
+	MemoryBytes             int64  // in the tail
 	Appended, AppendedBytes uint64
 	Refused                 uint64 // appends for which there was no room
 	Deleted                 uint64 // segments
@@ -28,6 +29,7 @@ func (l *Log) Stats() Stats {
 	s := l.stats
 	s.Start, s.End, s.Durable, s.Segments, s.Failed = l.start, l.end, l.durable, len(l.segments), l.failed
 	for _, seg := range l.segments {
+		s.Holes += seg.holes
 		s.Bytes += cmp.Or(seg.stored, seg.size)
 		if seg.stored > 0 {
 			s.Compressed++

@@ -120,7 +120,7 @@ func (l *Log) dropBelowStart() error {
 // TruncateTo cuts the log's end back to offset, or to the beginning of the batch that holds it, and
 // returns the new end: what a follower does that has records its leader never had. It can't
 // cut below the start, but for the beginning of the batch that holds the start; with nothing left,
-// that is where the log begins. Readers of what is cut must have been ended before.
+// that is where the log begins. Nor can it cut below what compaction went by without emptying the log. Readers of what is cut must have been ended before.
 func (l *Log) TruncateTo(offset uint64) (uint64, error) {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -142,8 +142,13 @@ func (l *Log) TruncateTo(offset uint64) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if base <= l.Start() {
-		// Nothing is left, so nothing of what was trimmed before may be either: its epochs are not the new ones'.
+	l.mu.Lock()
+	l.cuts++ // from here on nothing is rewritten by what was known before
+	void := base <= l.start || offset < l.judged()
+	l.mu.Unlock()
+	if void {
+		// Nothing is left, so nothing of what was trimmed before may be either: its epochs are not the new ones'. Or what is left
+		// may lack records that are there no more because of newer ones among those that go, so all of it is to be copied again.
 		if err := l.reset(base); err != nil {
 			return 0, fmt.Errorf("log %s: truncate to %d: %w", l.name, offset, l.disk.noticed(err))
 		}
@@ -155,7 +160,7 @@ func (l *Log) TruncateTo(offset uint64) (uint64, error) {
 	// A crash may leave the file's old length with zeros where the cut begins, which looks like
 	// damage to bytes that were synced. So what is to happen is on the disk before it does.
 	m := l.meta
-	m.Cut, m.Durable = base, max(min(m.Durable, base), m.Start)
+	m.Cut, m.Durable, m.Clean = base, max(min(m.Durable, base), m.Start), min(m.Clean, base)
 	if err := l.saveMeta(m); err != nil {
 		return 0, err
 	}

@@ -431,6 +431,40 @@ func (s *stream) send(p Part) (more bool, err error) {
 		grown, promised = s.l.extent(p) // What was appended last was promised afterwards.
 	}
 	d := data{stream: s.id, part: p, marks: s.l.marks()}
+	sent := func(size int, count, end uint64) {
+		if d.promised {
+			s.sent[p] = end
+		}
+		weight := size << 8 / int(end-s.next[p])
+		if s.weight[p] == 0 {
+			s.weight[p] = weight
+		}
+		s.weight[p] += (weight - s.weight[p]) / 8
+		s.next[p], s.told = end, d.marks
+		o.x.counters.outBytes.Add(uint64(size))
+		o.x.counters.outBatches.Add(count)
+		if lacked {
+			o.allowance -= size
+			o.x.counters.catchUpBytes.Add(uint64(size))
+		}
+	}
+	ahead := v
+	if b, ok := ahead.Next(); ok && b.Base() < s.next[p] && b.End() <= grown {
+		// Compaction has made one of several, and the follower ends within it.
+		if b, err = b.From(s.next[p]); err != nil {
+			s.end(err.Error())
+			return false, nil
+		}
+		d.promised = b.End() <= promised
+		if _, err := o.out.Write(appendDataHeader(o.out.AvailableBuffer(), &d, len(b))); err != nil {
+			return false, err
+		}
+		if _, err := o.out.Write(b); err != nil {
+			return false, err
+		}
+		sent(len(b), 1, b.End())
+		v = ahead
+	}
 	for {
 		// Batches that are promised and others don't share a frame.
 		piece := v
@@ -460,21 +494,7 @@ func (s *stream) send(p Part) (more bool, err error) {
 				return false, err
 			}
 		}
-		if d.promised {
-			s.sent[p] = end
-		}
-		weight := size << 8 / int(end-s.next[p])
-		if s.weight[p] == 0 {
-			s.weight[p] = weight
-		}
-		s.weight[p] += (weight - s.weight[p]) / 8
-		s.next[p], s.told = end, d.marks
-		o.x.counters.outBytes.Add(uint64(size))
-		o.x.counters.outBatches.Add(count)
-		if lacked {
-			o.allowance -= size
-			o.x.counters.catchUpBytes.Add(uint64(size))
-		}
+		sent(size, count, end)
 	}
 	if c.Next() != s.next[p] {
 		c.Seek(s.next[p])

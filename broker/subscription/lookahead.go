@@ -27,7 +27,8 @@ func (s *Subscription) base(start uint64) uint64 {
 	return max(s.cursor.offset+1, start, s.cursor.until)
 }
 
-// lag is how many records are still to be delivered; if it isn't exact, at most. mu is held.
+// lag is how many records are still to be delivered; if it isn't exact, at most. Without a filter it counts offsets, also
+// those without a record in a log that was compacted. mu is held.
 func (s *Subscription) lag(start, end uint64) (n uint64, exact bool) {
 	base := s.base(start)
 	exact = s.seeking.done
@@ -46,7 +47,7 @@ func (s *Subscription) lag(start, end uint64) (n uint64, exact bool) {
 		return n + max(end-base, ahead) - ahead, exact
 	}
 	at := max(s.ahead.at, base)
-	if s.ahead.at >= base {
+	if s.ahead.at > base {
 		n += s.ahead.n
 	}
 	return n + max(end, at) - at, exact && at >= end
@@ -58,8 +59,9 @@ func (s *Subscription) look(w *worker, start, end uint64, bytes int) (more bool)
 	if len(s.settings.filters) == 0 || !s.seeking.done {
 		return false
 	}
-	// Where retention took records before they were delivered, some of the counted are gone.
-	if base := s.base(start); l.at < base || start > max(l.start, s.cursor.offset+1) {
+	// Where retention took records before they were delivered, some of the counted are gone. So are they where compaction did: then
+	// more are counted than come, until all are delivered that there were.
+	if base := s.base(start); l.at <= base || start > max(l.start, s.cursor.offset+1) {
 		l.at, l.n, l.start = base, 0, start
 	}
 	if l.at >= end {

@@ -55,6 +55,7 @@ type worker struct {
 	// What it reads to deliver it again.
 	otherView    log.View
 	otherRecords log.RecordIter
+	otherEnd     uint64 // of the batch that they are of
 	other        log.Record
 	otherOpen    bool
 

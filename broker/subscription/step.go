@@ -293,6 +293,10 @@ func (s *Subscription) fresh(w *worker, start, end uint64, budget *int) (rec *lo
 			if err := w.records.Err(); err != nil && w.batchEnd > s.cursor.offset {
 				s.lose(w.batchEnd, err)
 			}
+			if last := min(w.batchEnd, end); last > s.cursor.offset+1 {
+				s.skip(last - 1) // compaction has left nothing there
+				*budget -= 64
+			}
 			if b, ok := w.view.Next(); ok {
 				w.records, w.batchEnd = b.Records(), b.End()
 				continue
@@ -445,13 +449,17 @@ func (s *Subscription) reread(w *worker, offset uint64) (*log.Record, error) {
 		if err != nil {
 			return nil, s.vanished(offset, err)
 		}
-		w.otherView, w.otherOpen, w.other, w.otherRecords = v, true, log.Record{}, log.RecordIter{}
+		w.otherView, w.otherOpen, w.other, w.otherRecords, w.otherEnd = v, true, log.Record{}, log.RecordIter{}, 0
 	}
 	for {
 		for w.otherRecords.Next(&w.other) {
 			if w.other.Offset == offset {
 				return &w.other, nil
 			}
+		}
+		if w.otherRecords.Err() == nil && w.otherEnd > offset {
+			s.change(op{kind: opTerm, offset: offset}) // there is a newer one of its subject: compaction has let go of this one
+			return nil, nil
 		}
 		if err := w.otherRecords.Err(); err != nil {
 			return nil, s.vanished(offset, &log.CorruptError{From: offset, Next: offset + 1, Reason: err.Error()})
@@ -460,7 +468,7 @@ func (s *Subscription) reread(w *worker, offset uint64) (*log.Record, error) {
 		if !ok {
 			return nil, s.vanished(offset, fmt.Errorf("offset %d is not where it was", offset))
 		}
-		w.otherRecords = b.Records()
+		w.otherRecords, w.otherEnd = b.Records(), b.End()
 	}
 }
 

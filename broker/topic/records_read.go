@@ -19,7 +19,8 @@ type RecordsQuery struct {
 	Pin     *Pin // nil: what can be read now; otherwise what is pinned
 }
 
-// Records is what was read: records from First on, densely, each behind its length.
+// Records is what was read: records from First on, densely, each behind its length. Where compaction has left out some, an
+// answer ends, and the next one begins behind them.
 type Records struct {
 	First, Next, High uint64 // Next is where to go on
 	Count             int
@@ -153,6 +154,12 @@ func (g *gathering) view(c *log.Cursor, spare []byte) error {
 	return err
 }
 
+// after says whether something is left out before an offset that is next, which ends the answer, since its offsets are dense.
+func (g *gathering) after(offset uint64) bool {
+	g.done = g.done || g.Count > 0 && offset > g.First+uint64(g.Count)
+	return g.done
+}
+
 // room is how many bytes are still wanted.
 func (g *gathering) room() int { return g.Bytes - len(g.dst) }
 
@@ -167,11 +174,8 @@ func (g *gathering) fits(size int) bool {
 
 // cut takes over records that stand in the log as they do in an answer. Where all of a batch is wanted, nothing is looked at.
 func (g *gathering) cut(b log.Batch, lengths []byte) error {
-	if b.Base() > g.Next { // what was left out ends the answer, since its offsets are dense
-		if g.done = g.Count > 0; g.done {
-			return nil
-		}
-		g.Next = b.Base()
+	if g.Next = max(g.Next, b.Base()); g.after(g.Next) {
+		return nil
 	}
 	from, end := g.Next-b.Base(), min(b.End(), g.High)
 	whole := from == 0 && end == b.End()
@@ -234,8 +238,8 @@ func (g *gathering) walk(b log.Batch) error {
 		switch {
 		case r.Offset < g.Next:
 			continue
-		case r.Offset >= g.High, g.Count == g.RecordsQuery.Records, r.Offset > g.Next && g.Count > 0:
-			g.done = true // what was left out ends the answer, since its offsets are dense
+		case r.Offset >= g.High, g.Count == g.RecordsQuery.Records, g.after(r.Offset):
+			g.done = true
 			return nil
 		}
 		if g.Count == 0 {

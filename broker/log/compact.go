@@ -1,0 +1,574 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/limits"
+)
+
+// beingCompacted is a file that is to take the place of one or more segments. One that is left by a crash goes at
+// the next opening.
+const beingCompacted = segmentEnd + ".compact"
+
+// CompactOptions say what may go, and how fast. The zero value of all but Below is all, at once.
+type CompactOptions struct {
+	// Below bounds what is looked at: what stands from there on may yet be cut. A leader's or follower's high watermark.
+	Below uint64
+	// Before leaves out segments with a record that is not older. Zero: none.
+	Before time.Time
+	// Share and Least say how much has to be new since the last time, as a share of what is looked at and in
+	// bytes, for it to be worth the while.
+	Share float64
+	Least int64
+	// Subjects bounds how many are remembered at once; 0 is limits.CompactSubjects. With more, the segments are gone through more than once.
+	Subjects int
+	Pace     *Pace // may be nil
+}
+
+// Compaction is what was done.
+type Compaction struct {
+	Records  uint64 // that went
+	Bytes    int64  // that their files had more than those that took their place, both uncompressed
+	Read     int64
+	Segments int    // that were written anew
+	Clean    uint64 // below, each subject has one record
+}
+
+// Compact rewrites sealed segments without the records that have a newer one of the same subject. Offsets stay what they
+// are, so sparse batches come to be; neighbours of one epoch become one, and so do small segments that stand
+// side by side. The newest record of a subject stays, always, and so does what a Hold pins.
+//
+// It works as Kafka's cleaner does: the newest offset of each subject in what is new since the last time is put into a map, by
+// a hash of 128 bits, as many as the bound allows; then all segments before the end of that are rewritten that have something in it.
+// How far that has come is remembered in meta.json, and only saves time.
+//
+// It works beside everything else, and one at a time with Compress; it stops with ctx, and when the log is closed. Damage ends it with a
+// *CorruptError. New files are complete, safe and read once in full before they take a segment's name; so a crash leaves the one or the other.
+func (l *Log) Compact(ctx context.Context, o CompactOptions) (out Compaction, err error) {
+	ctx, end, err := l.beginUpkeep(ctx)
+	if err != nil {
+		return out, err
+	}
+	defer end()
+	l.upkeep.compressing.Lock()
+	defer l.upkeep.compressing.Unlock()
+	if o.Subjects == 0 {
+		o.Subjects = limits.CompactSubjects
+	}
+	for first := true; ; first = false {
+		if err := l.usable(); err != nil {
+			return out, err
+		}
+		c, todo := l.plan(o, first)
+		out.Clean = c.clean
+		if len(todo) == 0 {
+			return out, nil
+		}
+		err := c.run(ctx, todo, &out)
+		if err = l.disk.noticed(err); errors.Is(err, errCut) {
+			return out, nil // what it knew is void; the next call begins again
+		}
+		if err != nil {
+			return out, fmt.Errorf("log %s: compact: %w", l.name, err)
+		}
+	}
+}
+
+// errCut is a log that was cut or emptied while it was compacted.
+var errCut = errors.New("the log was cut meanwhile")
+
+// compaction is one pass over a log.
+type compaction struct {
+	log      *Log
+	pace     *Pace
+	cuts     uint64 // of the log when it began
+	start    uint64 // of the log
+	clean    uint64 // below, each subject has one record
+	limit    uint64 // where the segments end that may be rewritten
+	end      uint64 // of what newest knows
+	subjects int
+	newest   map[subjectHash]uint64
+	seeds    [2]maphash.Seed
+}
+
+// subjectHash stands for a subject, under seeds that nobody knows: that two have the same is not to be expected.
+type subjectHash [2]uint64
+
+// plan says which segments are to be looked at, oldest first; none, if it isn't worth it.
+func (l *Log) plan(o CompactOptions, judge bool) (*compaction, []*segment) {
+	l.admin.Lock()
+	clean := l.meta.Clean
+	l.admin.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := &compaction{log: l, pace: o.Pace, cuts: l.cuts, start: l.start, clean: max(clean, l.start), subjects: o.Subjects,
+		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
+	bound := min(o.Below, l.durable, l.held(l.end))
+	var todo []*segment
+	var dirty, all int64
+	for _, s := range l.segments {
+		if s.end <= l.start {
+			continue
+		}
+		if !s.closed || s.index != nil || s.end > bound || !o.Before.IsZero() && s.last >= o.Before.UnixNano() {
+			break
+		}
+		todo = append(todo, s)
+		c.limit = s.end
+		all += s.pos
+		if s.end > c.clean {
+			dirty += s.pos
+		}
+	}
+	if c.clean >= c.limit || judge && (dirty < o.Least || float64(dirty) < o.Share*float64(all)) {
+		return c, nil
+	}
+	return c, todo
+}
+
+// run makes the map and rewrites what it says something about.
+func (c *compaction) run(ctx context.Context, todo []*segment, out *Compaction) error {
+	if err := c.learn(ctx, out); err != nil {
+		return err
+	}
+	for len(todo) > 0 && todo[0].base < c.end {
+		n, err := c.rewrite(ctx, todo, out)
+		if errors.Is(err, fs.ErrNotExist) && !c.log.holdsSegment(todo[0]) {
+			err = nil // retention was faster
+		}
+		if err != nil {
+			return err
+		}
+		todo = todo[n:]
+	}
+	l := c.log
+	l.admin.Lock()
+	defer l.admin.Unlock()
+	if l.cutSince(c.cuts) {
+		return errCut
+	}
+	m := l.meta
+	m.Clean = c.end
+	out.Clean = c.end
+	return l.saveMeta(m)
+}
+
+// learn puts the newest offset of each subject into the map, from where the log is clean on, as far as there is room.
+func (c *compaction) learn(ctx context.Context, out *Compaction) error {
+	c.newest, c.end = map[subjectHash]uint64{}, c.limit
+	for cursor := c.log.NewCursor(c.clean); cursor.Next() < c.limit; {
+		v, err := cursor.Read(scanWindow)
+		if gone, ok := errors.AsType[*RangeError](err); ok && gone.Start > cursor.Next() {
+			cursor.Seek(gone.Start) // retention was faster
+			continue
+		}
+		if c.log.cutSince(c.cuts) || err == nil && v.End == v.From {
+			v.Release()
+			return errCut
+		}
+		if err != nil {
+			return err
+		}
+		n := len(v.data)
+		full, err := c.note(&v)
+		v.Release()
+		if err != nil || full {
+			return err
+		}
+		out.Read += int64(n)
+		if err := c.pace.spend(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note notes the records of a view, and says whether the map is full.
+func (c *compaction) note(v *View) (full bool, err error) {
+	for b, ok := v.Next(); ok; b, ok = v.Next() {
+		it := b.Records()
+		var subject []byte
+		var hash subjectHash
+		for r := (Record{}); it.Next(&r); {
+			if r.Offset < c.clean {
+				continue
+			}
+			if r.Offset >= c.limit {
+				return true, nil
+			}
+			if subject == nil || string(subject) != string(r.Subject) {
+				subject, hash = r.Subject, c.hash(r.Subject)
+			}
+			if _, known := c.newest[hash]; !known && len(c.newest) >= c.subjects {
+				c.end = r.Offset
+				return true, nil
+			}
+			c.newest[hash] = r.Offset
+		}
+		if it.Err() != nil {
+			return false, it.Err()
+		}
+	}
+	return false, nil
+}
+
+func (c *compaction) hash(subject []byte) subjectHash {
+	return subjectHash{maphash.Bytes(c.seeds[0], subject), maphash.Bytes(c.seeds[1], subject)}
+}
+
+// stays says whether a record has no newer one of its subject that is known.
+func (c *compaction) stays(r *Record) bool {
+	if r.Offset < c.start {
+		return false
+	}
+	newest, known := c.newest[c.hash(r.Subject)]
+	return !known || r.Offset >= newest
+}
+
+// next says whether the n-th segment can be added to what those before it leave, of so many bytes.
+func (c *compaction) next(todo []*segment, n int, size int64) bool {
+	return n < len(todo) && todo[n].base < c.end && todo[n].base == todo[n-1].end && size+todo[n].pos <= c.log.disk.opts.SegmentLargest
+}
+
+// rewrite puts one file in the place of the first segment and of those behind it that fit, without what doesn't stay, and
+// returns how many they were. A single one that has nothing else is left alone.
+func (c *compaction) rewrite(ctx context.Context, todo []*segment, out *Compaction) (n int, err error) {
+	l, first := c.log, todo[0]
+	if !c.next(todo, 1, first.pos) {
+		if needless, err := c.needless(ctx, first, out); needless || err != nil {
+			return 1, err
+		}
+	}
+	path := first.path + beingCompacted[len(segmentEnd):]
+	f, err := l.disk.createAnew(path)
+	if err != nil {
+		return 1, err
+	}
+	fresh := &segment{base: first.base, end: first.base, path: first.path}
+	n, records, err := c.write(ctx, todo, fresh, f, out)
+	if err == nil {
+		if err = f.Sync(); err != nil {
+			err = &syncError{err}
+		}
+	}
+	if err == nil {
+		err = l.verifyPlain(fresh, f)
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = c.replace(todo[:n], fresh, path)
+	}
+	if err != nil {
+		if removeErr := l.disk.fs.Remove(path); removeErr != nil && !errors.Is(removeErr, fs.ErrNotExist) && l.disk.Failed() == nil {
+			return 1, errors.Join(err, removeErr)
+		}
+		return 1, err
+	}
+	saved := -fresh.pos
+	for _, s := range todo[:n] {
+		saved += s.pos
+	}
+	out.Records, out.Bytes, out.Segments = out.Records+records, out.Bytes+saved, out.Segments+n
+	return n, nil
+}
+
+// errEnough ends the reading of a segment before its end.
+var errEnough = errors.New("enough is known")
+
+// needless says whether all records of a segment stay.
+func (c *compaction) needless(ctx context.Context, s *segment, out *Compaction) (bool, error) {
+	err := c.each(ctx, s, out, func(b Batch) error {
+		it := b.Records()
+		for r := (Record{}); it.Next(&r); {
+			if !c.stays(&r) {
+				return errEnough
+			}
+		}
+		return it.Err()
+	})
+	if err == errEnough {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// each calls f with all batches of a segment, and holds them to what they have to be.
+func (c *compaction) each(ctx context.Context, s *segment, out *Compaction, f func(b Batch) error) error {
+	file, err := c.log.disk.handles.acquire(s)
+	if err != nil {
+		return err
+	}
+	defer c.log.disk.handles.release(s)
+	in := &paced{File: file, ctx: ctx, pace: c.pace, path: s.path}
+	defer func() { out.Read += in.bytes }()
+	r, err := newFrames(in)
+	if err != nil {
+		return err
+	}
+	for pos, end := int64(0), s.base; ; {
+		fr, err := r.next(pos)
+		switch disk := (*env.DiskError)(nil); {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.As(err, &disk):
+			return err
+		case err == nil && fr.kind() == kindBatch && Batch(fr).Base() != end:
+			err = fmt.Errorf("a batch from offset %d stands where %d is due", Batch(fr).Base(), end)
+		case err == nil && fr.kind() == kindFooter && end != s.end:
+			err = fmt.Errorf("the segment ends at offset %d", end)
+		}
+		if err != nil && c.log.cutSince(c.cuts) {
+			return errCut
+		}
+		if err != nil {
+			return &CorruptError{File: s.path, Pos: pos, From: end, Next: s.end, Reason: err.Error()}
+		}
+		if fr.kind() == kindFooter {
+			return nil
+		}
+		if fr.kind() == kindBatch {
+			if err := f(Batch(fr)); err != nil {
+				return err
+			}
+			end = Batch(fr).End()
+		}
+		pos += int64(len(fr))
+	}
+}
+
+// write writes what stays of some segments, and returns how many they are and how many records do not stay.
+func (c *compaction) write(ctx context.Context, todo []*segment, fresh *segment, f env.File, out *Compaction) (n int, gone uint64, err error) {
+	w := segmentWriter{log: c.log.secret, s: fresh, f: f, buf: appendHeader(nil, c.log.secret, fresh.base)}
+	var t thinner
+	flush := func() error {
+		if !t.open {
+			return nil
+		}
+		return w.add(t.take())
+	}
+	add := func(b Batch) error {
+		lost := uint64(0)
+		keep := func(r *Record) bool {
+			if c.stays(r) {
+				return true
+			}
+			lost++
+			return false
+		}
+		if len(b) >= limits.IndexInterval/2 { // a large one is looked at first, since it may stay as it is
+			for it, r := b.Records(), (Record{}); it.Next(&r); {
+				keep(&r)
+			}
+			if lost == 0 {
+				return errors.Join(flush(), w.add(b))
+			}
+			lost = 0
+		}
+		if t.open && !t.fits(b) {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		if err := t.add(b, b.Base(), keep); err != nil {
+			return err
+		}
+		t.judged = max(t.judged, c.end)
+		if len(t.buf) > limits.BatchBytes { // it was as large as may be, and what stays has to say more of itself
+			t.open, lost = false, 0
+			return w.add(b)
+		}
+		gone += lost
+		return nil
+	}
+	for n == 0 || c.next(todo, n, w.written+int64(len(w.buf)+len(t.buf))) {
+		if err := c.each(ctx, todo[n], out, add); err != nil {
+			return 1, 0, err
+		}
+		n++
+	}
+	return n, gone, errors.Join(flush(), w.end())
+}
+
+// segmentWriter writes a sealed segment from front to end.
+type segmentWriter struct {
+	log     uint64
+	s       *segment
+	f       env.File
+	buf     []byte
+	written int64
+}
+
+// add writes a batch. Before those of a new write there is a marker, behind which reading goes on if something before it is damaged.
+func (w *segmentWriter) add(b Batch) error {
+	if len(w.buf) >= 2*scanWindow {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	if len(w.buf) == 0 {
+		w.buf = appendMarker(w.buf, w.log, w.written, w.written, w.s.end)
+	}
+	w.s.begins(b)
+	w.s.note(b, w.written+int64(len(w.buf)))
+	w.buf = append(w.buf, b...)
+	return nil
+}
+
+func (w *segmentWriter) flush() error {
+	_, err := w.f.WriteAt(w.buf, w.written)
+	w.written += int64(len(w.buf))
+	w.buf = w.buf[:0]
+	return err
+}
+
+// end seals it.
+func (w *segmentWriter) end() error {
+	s := w.s
+	s.pos = w.written + int64(len(w.buf))
+	w.buf = s.appendFooter(w.buf, w.log)
+	if err := w.flush(); err != nil {
+		return err
+	}
+	s.size, s.written, s.synced, s.closed, s.index = w.written, s.pos, s.pos, true, nil
+	return nil
+}
+
+// verifyPlain reads a file that is to be s as a reader would, all of it.
+func (l *Log) verifyPlain(s *segment, f env.File) error {
+	read := &segment{base: s.base, path: s.path, end: s.end}
+	found, err := read.scan(f, l.secret, false, 0, 0)
+	if err != nil {
+		return err
+	}
+	if len(found.damages) > 0 || read.end != s.end || read.pos != s.pos || read.holes != s.holes || !slices.Equal(read.epochs, s.epochs) {
+		return fmt.Errorf("%s: what was written isn't what is read", s.path)
+	}
+	_, err = (&segment{base: s.base, path: s.path, end: s.end}).readFooter(f, l.secret)
+	return err
+}
+
+// replace puts fresh, whose file is at path and safe, in the place of a group of segments, unless it is not as it was any more.
+// A group's merge stands in meta.json while there may be files of which the first one has what they hold.
+func (c *compaction) replace(group []*segment, fresh *segment, path string) error {
+	l := c.log
+	l.admin.Lock()
+	defer l.admin.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	i := slices.Index(l.segments, group[0])
+	there := i >= 0 && len(l.segments) >= i+len(group) && slices.Equal(l.segments[i:i+len(group)], group)
+	pinned := l.held(fresh.end) < fresh.end
+	l.mu.Unlock()
+	switch {
+	case l.cutSince(c.cuts), pinned:
+		return errCut
+	case !there:
+		return fs.ErrNotExist
+	}
+	m := l.meta
+	m.Durable = max(m.Durable, fresh.end) // as in Log.replace
+	if len(group) > 1 {
+		m.Merge, m.MergeEnd = fresh.base, fresh.end
+	}
+	if m.Durable != l.meta.Durable || m.Merge != l.meta.Merge {
+		if err := l.saveMeta(m); err != nil {
+			return err
+		}
+	}
+	if err := l.swap(group, fresh, path); err != nil || len(group) == 1 {
+		return err
+	}
+	var err error
+	for _, s := range group[1:] {
+		err = errors.Join(err, l.disk.fs.Remove(s.path))
+	}
+	if err == nil {
+		err = l.merged()
+	}
+	if err != nil { // opening it again deletes what is left
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.broken(err)
+	}
+	return nil
+}
+
+// merged forgets a merge, of which all is done but that it is safe. admin is held, or nobody knows the log yet.
+func (l *Log) merged() error {
+	if err := l.disk.fs.SyncDir(l.dir); err != nil {
+		return &syncError{err}
+	}
+	m := l.meta
+	m.Merge, m.MergeEnd = 0, 0
+	return l.saveMeta(m)
+}
+
+// finishMerge deletes the segments that a merge under way has put into another one, if it came so far.
+func (l *Log) finishMerge(bases []uint64) ([]uint64, error) {
+	from, to := l.meta.Merge, l.meta.MergeEnd
+	if from == 0 {
+		return bases, nil
+	}
+	if slices.Contains(bases, from) {
+		s := newSegment(l.dir, from)
+		s.end = to
+		f, err := l.disk.handles.acquire(s)
+		if err != nil {
+			return nil, err
+		}
+		_, err = s.readFooter(f, l.secret)
+		l.disk.handles.release(s)
+		l.disk.handles.forget(s)
+		if disk := (*env.DiskError)(nil); errors.As(err, &disk) {
+			return nil, err
+		}
+		if err == nil {
+			var left []uint64
+			for _, base := range bases {
+				if base <= from || base >= to {
+					left = append(left, base)
+				} else if err := l.disk.fs.Remove(newSegment(l.dir, base).path); err != nil {
+					return nil, err
+				}
+			}
+			bases = left
+		}
+	}
+	return bases, l.merged()
+}
+
+// cutSince says whether the log was cut or emptied since it had been so cuts times.
+func (l *Log) cutSince(cuts uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cuts != cuts
+}
+
+// judged is the offset below which nothing may be cut: of a record that was left out because of a newer one, that would be lost too. mu is held.
+func (l *Log) judged() (offset uint64) {
+	for _, s := range l.segments {
+		offset = max(offset, s.judged)
+	}
+	return offset
+}
+
+// Holes is how many offsets from one on have no record, because there is a newer one of its subject. It is exact if a segment
+// begins there, and no more than there can be otherwise.
+func (l *Log) Holes(from uint64) (n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.segments {
+		if s.holes > 0 && s.end > from {
+			n += min(s.holes, s.end-max(s.base, from))
+		}
+	}
+	return n
+}

@@ -1,0 +1,539 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+)
+
+// prices appends n records, each a batch of its own, of some subjects in turn.
+func prices(t testing.TB, l *Log, n, subjects int) {
+	t.Helper()
+	a := newAck()
+	for range n {
+		_, end, _ := l.Offsets()
+		r := record(fmt.Sprintf("record %d", end))
+		r.Subject = fmt.Appendf(nil, "price.%d", end%uint64(subjects))
+		if _, err := l.Append(&Append{Epoch: 1, Records: []Record{r}, Done: a}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.wait(t, n); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// compact seals what there is and compacts all of it.
+func compact(t testing.TB, l *Log) Compaction {
+	t.Helper()
+	l.Roll()
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := l.Compact(context.Background(), CompactOptions{Below: math.MaxUint64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// offsetsOf are the offsets from one on that have a record.
+func offsetsOf(t testing.TB, l *Log, from uint64) (offsets []uint64) {
+	t.Helper()
+	got, err := readSparse(l, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for o, text := range got {
+		if text != fmt.Sprintf("record %d", o) {
+			t.Fatalf("offset %d holds %q", o, text)
+		}
+		offsets = append(offsets, o)
+	}
+	slices.Sort(offsets)
+	return offsets
+}
+
+func span(from, n uint64) (out []uint64) {
+	for o := from; o < from+n; o++ {
+		out = append(out, o)
+	}
+	return out
+}
+
+func TestOnlyTheNewestOfEachSubjectStays(t *testing.T) {
+	fsys, d, l := setup(t, small)
+	prices(t, l, 3000, 7)
+	before := l.Stats()
+	did := compact(t, l)
+	if did.Records != 2993 || did.Clean != 3001 || did.Segments != before.Segments || did.Bytes < before.Bytes/2 {
+		t.Fatalf("%+v of %+v", did, before)
+	}
+	for life := range 3 {
+		s := l.Stats()
+		if s.Segments > 1 || s.Holes != 2993 || l.Holes(1) != 2993 || s.End != 3001 || s.Start != 1 {
+			t.Fatalf("life %d: %+v", life, s)
+		}
+		for _, from := range []uint64{1, 2, 1500, 2994, 2995, 3000, 3001} {
+			if got, want := offsetsOf(t, l, from), span(max(from, 2994), 3001-max(from, 2994)); !slices.Equal(got, want) {
+				t.Fatalf("life %d: from %d on there are %v", life, from, got)
+			}
+		}
+		if e := l.Epochs(); !slices.Equal(e, []Epoch{{1, 1}}) {
+			t.Error(e)
+		}
+		if found, err := l.Scrub(context.Background()); err != nil || len(found) > 0 {
+			t.Error(found, err)
+		}
+		if n := onDisk(t, fsys, l); n > 8<<10 {
+			t.Errorf("%d bytes are left on the disk", n)
+		}
+		if again := compact(t, l); again.Segments > 0 || again.Read > 0 {
+			t.Errorf("what is clean was compacted again: %+v", again)
+		}
+		_ = d.Close()
+		d = openDisk(t, fsys, "data", small)
+		l = openLog(t, d, orders)
+		if r := l.Recovery(); r.Suspect {
+			t.Fatalf("%+v", r)
+		}
+	}
+	// What comes next takes the place of what stayed.
+	prices(t, l, 7, 7)
+	compact(t, l)
+	if got := offsetsOf(t, l, 1); !slices.Equal(got, span(3001, 7)) {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestCompactionLeavesAlone(t *testing.T) {
+	setting := func(t *testing.T) *Log {
+		_, _, l := setup(t, Options{SegmentSmallest: 8 << 10, SegmentLargest: 8 << 10, TailBytes: 1})
+		prices(t, l, 1000, 5)
+		if err := l.Flush(); err != nil { // and seal
+			t.Fatal(err)
+		}
+		return l
+	}
+	run := func(t *testing.T, l *Log, o CompactOptions) Compaction {
+		t.Helper()
+		out, err := l.Compact(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	all := CompactOptions{Below: math.MaxUint64}
+	t.Run("the active segment", func(t *testing.T) {
+		l := setting(t)
+		run(t, l, all)
+		infos := l.SegmentInfos()
+		active := infos[len(infos)-1]
+		if !active.Active || active.End != 1001 {
+			t.Fatalf("%+v", infos)
+		}
+		mustRead(t, l, active.Base, 1001)
+		if got := offsetsOf(t, l, 1); len(got) != int(1001-active.Base)+5 {
+			t.Errorf("%d records are left before offset %d", len(got), active.Base)
+		}
+	})
+	t.Run("what stands beyond the high watermark", func(t *testing.T) {
+		l := setting(t)
+		o := all
+		o.Below = 500
+		run(t, l, o)
+		clean := l.Meta().Clean
+		if clean == 0 || clean > 500 {
+			t.Fatalf("clean up to %d", clean)
+		}
+		mustRead(t, l, clean, 1001)
+		if got := offsetsOf(t, l, 1); !slices.Equal(got, span(clean-5, 1006-clean)) {
+			t.Errorf("%v", got[:10])
+		}
+	})
+	t.Run("what is held", func(t *testing.T) {
+		l := setting(t)
+		h := l.Hold(1)
+		if did := run(t, l, all); did.Segments > 0 {
+			t.Fatalf("%+v", did)
+		}
+		mustRead(t, l, 1, 1001)
+		h.Release()
+		if did := run(t, l, all); did.Segments == 0 {
+			t.Fatalf("%+v", did)
+		}
+	})
+	t.Run("what is young", func(t *testing.T) {
+		l := setting(t)
+		o := all
+		o.Before = time.Unix(0, record("").Time) // as old as all of them
+		if did := run(t, l, o); did.Segments > 0 {
+			t.Fatalf("%+v", did)
+		}
+		o.Before = o.Before.Add(1)
+		if did := run(t, l, o); did.Segments == 0 {
+			t.Fatalf("%+v", did)
+		}
+	})
+	t.Run("what isn't worth it", func(t *testing.T) {
+		l := setting(t)
+		run(t, l, all)
+		prices(t, l, 100, 5)
+		l.Roll()
+		_ = l.Flush()
+		o := all
+		o.Share, o.Least = 0.5, 1<<20
+		if did := run(t, l, o); did.Segments > 0 {
+			t.Fatalf("%+v", did)
+		}
+		if o.Least = 0; run(t, l, o).Segments == 0 {
+			t.Error("most of it was new")
+		}
+	})
+	t.Run("a log that is damaged", func(t *testing.T) {
+		fsys, _, l := setup(t, Options{SegmentSmallest: 8 << 10, SegmentLargest: 8 << 10, TailBytes: 1})
+		prices(t, l, 1000, 5)
+		_ = l.Flush()
+		path := l.segments[0].path
+		l.disk.handles.forget(l.segments[0])
+		flipByte(t, fsys, path, 4000)
+		_, err := l.Compact(context.Background(), all)
+		if corrupt := (*CorruptError)(nil); !errors.As(err, &corrupt) || corrupt.File != path {
+			t.Fatal(err)
+		}
+		mustRead(t, l, 500, 1001)
+	})
+}
+
+func flipByte(t *testing.T, fsys *crashfs.FS, path string, at int64) {
+	t.Helper()
+	f, err := fsys.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b [1]byte
+	if err := readFull(f, b[:], at); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 0xff
+	if _, err := f.WriteAt(b[:], at); err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Sync()
+}
+
+// More subjects than are remembered at once take more rounds, and end the same.
+func TestCompactionGoesRoundForManySubjects(t *testing.T) {
+	_, _, l := setup(t, small)
+	prices(t, l, 4000, 400)
+	l.Roll()
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	did, err := l.Compact(context.Background(), CompactOptions{Below: math.MaxUint64, Subjects: 30})
+	if err != nil || did.Clean != 4001 {
+		t.Fatal(did, err)
+	}
+	if got := offsetsOf(t, l, 1); !slices.Equal(got, span(3601, 400)) {
+		t.Errorf("%d are left", len(got))
+	}
+}
+
+// What superseded a record is cut: then the log can't know what that record was, and is to be copied anew.
+func TestACutBelowWhatCompactionWentByEmptiesTheLog(t *testing.T) {
+	_, _, l := setup(t, small)
+	prices(t, l, 2000, 5)
+	compact(t, l)
+	prices(t, l, 10, 5)
+	if end, err := l.TruncateTo(2005); err != nil || end != 2005 || l.Start() != 1 {
+		t.Fatal(end, err)
+	}
+	if got := offsetsOf(t, l, 1); !slices.Equal(got, span(1996, 9)) {
+		t.Fatalf("%v", got)
+	}
+	if m := l.Meta(); m.Clean == 0 {
+		t.Errorf("%+v", m)
+	}
+	// Every second record is the only one of its subject, so there are many sparse batches.
+	_, _, l = setup(t, small)
+	for i := range 400 {
+		r := record(strings.Repeat("x", 1000))
+		if i%2 == 0 {
+			r.Subject = fmt.Appendf(nil, "only.%d", i)
+		}
+		if _, err := l.Append(&Append{Epoch: 1, Records: []Record{r}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if did := compact(t, l); did.Records != 199 {
+		t.Fatal(did)
+	}
+	base, err := l.BatchBase(200)
+	if err != nil || base == 1 {
+		t.Fatal(base, err)
+	}
+	end, err := l.TruncateTo(200)
+	if start, now, _ := l.Offsets(); err != nil || end != base || start != end || now != end {
+		t.Fatal(start, now, end, err)
+	}
+	if m := l.Meta(); m.Clean != 0 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// A cut while a pass is under way voids what it knows.
+func TestACutEndsACompaction(t *testing.T) {
+	_, _, l := setup(t, Options{SegmentSmallest: 8 << 10, SegmentLargest: 8 << 10, TailBytes: 1})
+	prices(t, l, 1000, 5)
+	l.Roll()
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	c, todo := l.plan(CompactOptions{Below: math.MaxUint64, Subjects: 100}, true)
+	if _, err := l.TruncateTo(900); err != nil {
+		t.Fatal(err)
+	}
+	var out Compaction
+	if err := c.run(context.Background(), todo, &out); !errors.Is(err, errCut) {
+		t.Fatal(err)
+	}
+	c, todo = l.plan(CompactOptions{Below: 500, Subjects: 100}, true)
+	if err := c.learn(context.Background(), &out); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.TruncateTo(800); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.rewrite(context.Background(), todo, &out); !errors.Is(err, errCut) {
+		t.Fatal(err)
+	}
+	mustRead(t, l, 1, 800)
+	if _, err := l.disk.fs.Stat(todo[0].path + beingCompacted[len(segmentEnd):]); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("the new file is left:", err)
+	}
+}
+
+// A follower that ends within what is one batch now is sent the rest of it, and has the same records then.
+func TestAFollowerCopiesSparseBatches(t *testing.T) {
+	fsys, d, leader := setup(t, small)
+	_ = fsys
+	prices(t, leader, 1000, 5)
+	compact(t, leader)
+	prices(t, leader, 500, 50)
+	follower, err := d.Open(Identity{Topic: "copy"}, 1, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prices(t, follower, 333, 5)
+	for {
+		_, end, _ := follower.Offsets()
+		v, err := leader.NewCursor(end).Read(4 << 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.End == v.From {
+			break
+		}
+		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			_, end, _ := follower.Offsets()
+			tail, err := b.From(end)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tail, err = ParseBatch(tail); err != nil {
+				t.Fatal(err)
+			}
+			if err := follower.AppendBatch(tail, Memory, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		v.Release()
+	}
+	want := append(span(1, 333), span(996, 505)...)
+	for life := range 2 {
+		if got := offsetsOf(t, follower, 1); !slices.Equal(got, want) {
+			t.Fatalf("life %d: the copy has %v", life, got)
+		}
+		if n := follower.Holes(1); n != 1500-uint64(len(want)) {
+			t.Errorf("life %d: %d holes", life, n)
+		}
+		if err := follower.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if follower, err = d.Open(Identity{Topic: "copy"}, 1, 1, nil); err != nil || follower.Recovery().Suspect {
+			t.Fatal(err, follower.Recovery())
+		}
+	}
+	// It may not keep what it can't know to be all there is.
+	if _, err := follower.TruncateTo(900); err != nil || follower.Stats().Holes > 0 {
+		t.Error(err, follower.Stats())
+	}
+}
+
+func TestSparseBatchesAreRefusedByName(t *testing.T) {
+	var tn thinner
+	b := appendBatch(make([]byte, 0, 1<<10), 3, 10, texts(10, 8), nil)
+	if err := tn.add(b, 10, func(r *Record) bool { return r.Offset == 12 || r.Offset == 15 }); err != nil {
+		t.Fatal(err)
+	}
+	sparse := slices.Clone(tn.take())
+	if got, err := ParseBatch(sparse); err != nil || got.Base() != 10 || got.End() != 18 || got.Count() != 2 || got.Epoch() != 3 || got[9] != sparseVersion {
+		t.Fatal(got, err)
+	}
+	// As a broker that doesn't know the version would: by its number, and not as damage.
+	newer := slices.Clone(sparse)
+	newer[9]++
+	seal(newer)
+	if _, err := ParseBatch(newer); err == nil || !strings.Contains(err.Error(), "written by a newer version") {
+		t.Error(err)
+	}
+	for name, spoil := range map[string]func(b Batch){
+		"the version alone":       func(b Batch) { le.PutUint16(b[10:], 0) },
+		"the flag alone":          func(b Batch) { b[9] = batchVersion },
+		"packed as well":          func(b Batch) { le.PutUint16(b[10:], flagSparse|flagPacked) },
+		"more than it spans":      func(b Batch) { le.PutUint32(b[52:], 9) },
+		"one too many":            func(b Batch) { le.PutUint32(b[52:], 3) },
+		"one too few":             func(b Batch) { le.PutUint32(b[52:], 1) },
+		"a record beyond its end": func(b Batch) { le.PutUint32(b[12:], 5) },
+	} {
+		bad := slices.Clone(sparse)
+		spoil(bad)
+		seal(bad)
+		if _, err := ParseBatch(bad); err == nil {
+			t.Errorf("%s: it is taken", name)
+		}
+	}
+}
+
+// Whatever is appended, compacted, cut, trimmed and opened again: what can be read is what was appended, the
+// newest record of each subject is there, and below what is clean nothing else.
+func TestCompactionAgainstAModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		opts := Options{SegmentSmallest: 2 << 10, SegmentLargest: int64(2<<10) << rapid.IntRange(0, 3).Draw(t, "largest"), TailBytes: 1}
+		fsys := crashfs.New()
+		open := func() (*Disk, *Log) {
+			d, err := OpenDisk(fsys, "data", opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := d.Open(orders, 1, 1, nil)
+			if err != nil || l.Recovery().Suspect {
+				t.Fatal(err, l.Recovery())
+			}
+			return d, l
+		}
+		d, l := open()
+		defer func() { _ = d.Close() }()
+		type entry struct{ subject, text string }
+		var all = []entry{{}} // by offset
+		start, high, epoch := uint64(1), uint64(1), uint64(1)
+		ends := []uint64{1} // of batches
+		check := func() {
+			got, err := readSparse(l, start)
+			if err != nil {
+				t.Fatal(err)
+			}
+			newer, clean := map[string]bool{}, l.Meta().Clean
+			for o := uint64(len(all)) - 1; o >= start; o-- {
+				text, there := got[o]
+				switch {
+				case there && text != all[o].text:
+					t.Fatalf("offset %d holds %q", o, text)
+				case !there && !newer[all[o].subject]:
+					t.Fatalf("the newest of %s, at %d, is gone", all[o].subject, o)
+
+				}
+				newer[all[o].subject] = true
+			}
+			below := map[string]bool{}
+			for o := min(clean, uint64(len(all))) - 1; clean > 0 && o >= start && o > 0; o-- {
+				if _, there := got[o]; there && below[all[o].subject] {
+					t.Fatalf("offset %d is there, and a newer one of %s below %d", o, all[o].subject, clean)
+				}
+				below[all[o].subject] = true
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"append": func(t *rapid.T) {
+				var records []Record
+				for range rapid.IntRange(1, 30).Draw(t, "records") {
+					e := entry{fmt.Sprint("s", rapid.IntRange(0, 12).Draw(t, "subject")), strings.Repeat("x", rapid.IntRange(0, 300).Draw(t, "size")) + fmt.Sprint(len(all))}
+					all = append(all, e)
+					records = append(records, Record{Time: int64(len(all)), Subject: []byte(e.subject), Data: []byte(e.text)})
+				}
+				if _, err := l.Append(&Append{Epoch: epoch, Records: records}); err != nil {
+					t.Fatal(err)
+				}
+				ends = append(ends, uint64(len(all)))
+			},
+			"append packed": func(t *rapid.T) {
+				p := Packed{Subject: []byte("s3"), Time: int64(len(all)), Count: rapid.IntRange(1, 20).Draw(t, "records")}
+				for range p.Count {
+					text := fmt.Sprint("packed ", len(all))
+					all = append(all, entry{"s3", text})
+					p.Records = append(append(p.Records, byte(len(text))), text...)
+				}
+				if _, err := l.Append(&Append{Epoch: epoch, Packed: p}); err != nil {
+					t.Fatal(err)
+				}
+				ends = append(ends, uint64(len(all)))
+			},
+			"agree": func(t *rapid.T) {
+				if err := l.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				high = max(high, rapid.SampledFrom(ends).Draw(t, "high"))
+			},
+			"roll": func(*rapid.T) { l.Roll() },
+			"compact": func(t *rapid.T) {
+				_ = l.Flush()
+				if _, err := l.Compact(context.Background(), CompactOptions{Below: high, Subjects: rapid.IntRange(0, 15).Draw(t, "remembered")}); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"compress": func(t *rapid.T) {
+				if _, err := l.Compress(context.Background(), 1); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"another leader": func(t *rapid.T) {
+				to, err := l.TruncateTo(rapid.Uint64Range(high, uint64(len(all))).Draw(t, "cut"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if to < high && to > start {
+					t.Fatalf("it was cut to %d, and %d is the high watermark", to, high)
+				}
+				if to <= start { // nothing was left
+					start = to
+				}
+				ends = slices.DeleteFunc(ends, func(end uint64) bool { return end > to })
+				all, high = all[:to], min(high, to)
+				epoch++
+			},
+			"trim": func(t *rapid.T) {
+				var err error
+				if start, err = l.Trim(rapid.Uint64Range(start, high).Draw(t, "start")); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"open again": func(t *rapid.T) {
+				if err := d.Close(); err != nil {
+					t.Fatal(err)
+				}
+				d, l = open()
+			},
+			"": func(*rapid.T) { check() },
+		})
+	})
+}
