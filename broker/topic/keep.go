@@ -139,6 +139,7 @@ func (s *Shard) Purge(ctx context.Context, below uint64) (purged uint64, err err
 	if below = min(below, end); below <= start {
 		return 0, nil
 	}
+	before := s.messages(start, end)
 	now, err := s.data.Trim(below)
 	if err != nil {
 		return 0, &StoreError{s.stream.name, err}
@@ -146,5 +147,5 @@ func (s *Shard) Purge(ctx context.Context, below uint64) (purged uint64, err err
 	if now = s.show(now); now <= start {
 		return 0, nil
 	}
-	return now - start, nil
+	return before - min(s.messages(now, end), before), nil
 }

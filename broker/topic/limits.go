@@ -46,6 +46,18 @@ const (
 	scanBytes = 256 << 20
 	// readBytes is how much of it is read at once.
 	readBytes = 256 << 10
+	// compactEvery is how often it is looked at whether compacting a log is worth it, which costs nothing.
+	compactEvery = 30 * time.Second
+	// compactShare is how much of a log has to be new for it to be compacted: at half, what is rewritten is no more than
+	// twice what was published, as with Kafka. compactLeast is how much of it, at least: one small segment.
+	compactShare = 0.5
+	compactLeast = 1 << 20
+	// compactAge is how old records are at least when they go, so that readers who keep up see all of them. The
+	// deduplication window counts as well, if it is longer: until it is over, ids are read again from the log.
+	compactAge = time.Minute
+	// compactPace is how many bytes of segments are read per second for it: a tenth of what a usual disk reads, and
+	// more than one busy shard brings.
+	compactPace = 64 << 20
 	// reportTime bounds how long a broker waits for etcd when it reports a damaged copy.
 	reportTime = 5 * time.Second
 	// outboxBytes is how much may be forwarded and not answered before publishers are read no further: what brokers of one

@@ -16,20 +16,60 @@ import (
 type ShardInfo struct {
 	First, Last         uint64 // offsets; Last is First-1 if there is nothing
 	FirstTime, LastTime time.Time
-	Messages            uint64
-	Bytes               int64 // on disk, of the files that hold them
+	Messages            uint64 // fewer than offsets, if it is compacted; exact unless it begins within a segment that was
+	Bytes               int64  // on disk, of the files that hold them
 }
 
 // Info describes what readers see.
 func (s *Shard) Info() ShardInfo {
 	start, end := s.Offsets()
-	info := ShardInfo{First: start, Last: end - 1, Messages: end - start}
-	if info.Messages == 0 {
+	info := ShardInfo{First: start, Last: end - 1, Messages: s.messages(start, end)}
+	if start == end {
 		return info
 	}
 	info.Bytes = s.bytes(start)
-	info.FirstTime, info.LastTime = s.firstTime.at(s, start), s.finalTime.at(s, end-1)
+	info.First = s.firstKept.from(s, start, end)
+	info.FirstTime, info.LastTime = s.firstTime.at(s, info.First), s.finalTime.at(s, end-1)
 	return info
+}
+
+// messages is how many records there are from start up to, not including, end.
+func (s *Shard) messages(start, end uint64) uint64 {
+	return end - start - min(s.data.Holes(start), end-start)
+}
+
+// firstKept remembers where the first record stands that compaction has left.
+type firstKept struct {
+	mu           sync.Mutex
+	start, first uint64
+}
+
+// forget lets it be looked for again.
+func (o *firstKept) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.start = 0
+}
+
+// from is the offset of the first record from start on; start itself if it can't be read.
+func (o *firstKept) from(s *Shard, start, end uint64) uint64 {
+	if s.data.Holes(start) == 0 {
+		return start
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.start == start {
+		return o.first
+	}
+	first := start
+	if _, err := s.scan(start, end, readAtOnce, func(r *log.Record) bool {
+		first = r.Offset
+		return false
+	}); err != nil {
+		return start
+	}
+	o.start, o.first = start, first
+	return first
 }
 
 // bytes is how much is stored from an offset on.

@@ -135,6 +135,7 @@ func (s *Service) follow(p *Stream, v *view) error {
 			s.queue.add(p)
 		},
 	})
+	p.copying.Store(p.following)
 	return nil
 }
 
@@ -164,6 +165,7 @@ func (s *Service) unfollow(p *Stream) {
 			p.high[part] = p.following.High(part)
 		}
 	}
+	p.copying.Store(nil)
 	p.following.End()
 	p.following = nil
 }

@@ -25,6 +25,7 @@ type Config struct {
 	Face    Face
 	Payload int // the largest message that the broker takes, with headers
 	Clock   env.Clock
+	Compact Compacting // zero: as limits.go has it
 	// Exchange brings batches to the followers of what is led here, and from the leaders of what is followed.
 	Exchange *replica.Exchange
 	// Report tells the others of which shards this broker can't vouch for its copy, and returns when they know. It may be nil.
@@ -41,14 +42,15 @@ type Service struct {
 	log    *slog.Logger
 	found  []log.Stored // what stood on the disk at the start
 
-	ctx     context.Context // ends when Close begins
-	cancel  context.CancelFunc
-	closing atomic.Bool
-	running sync.WaitGroup
-	queue   *queue
-	acker   *acker
-	counts  counts
-	care    care
+	ctx       context.Context // ends when Close begins
+	cancel    context.CancelFunc
+	closing   atomic.Bool
+	running   sync.WaitGroup
+	queue     *queue
+	acker     *acker
+	counts    counts
+	compacted compacted
+	care      care
 
 	forwards forwards
 
@@ -78,6 +80,9 @@ func Open(config Config) (*Service, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
+	if config.Compact == (Compacting{}) {
+		config.Compact = Compacting{Every: compactEvery, Age: compactAge, Share: compactShare, Least: compactLeast}
+	}
 	found, err := config.Disk.List()
 	if err != nil {
 		return nil, err
@@ -96,6 +101,7 @@ func Open(config Config) (*Service, error) {
 	}
 	s.running.Go(s.keeper)
 	s.running.Go(s.carer)
+	s.running.Go(s.compactor)
 	return s, nil
 }
 

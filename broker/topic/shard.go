@@ -43,6 +43,7 @@ type Shard struct {
 	watchMu  sync.Mutex
 
 	firstTime, finalTime timeOf // of what readers see
+	firstKept            firstKept
 
 	visible atomic.Uint64 // the first offset that readers see; never goes back
 	kept    retained

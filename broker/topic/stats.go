@@ -96,7 +96,7 @@ func (s *Service) Stats() Stats {
 	for _, shard := range s.shards() {
 		start, end := shard.Offsets()
 		out.Open++
-		out.Messages += end - start
+		out.Messages += shard.messages(start, end)
 		out.Bytes += shard.bytes(start)
 	}
 	s.mu.RLock()

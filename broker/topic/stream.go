@@ -43,6 +43,8 @@ type Stream struct {
 	judged       bool                  // what its life before this process held was judged
 	suspectSince uint64                // epoch in which this copy was first reported; 0: it never was
 
+	copying atomic.Pointer[replica.Following] // following, for who only asks it something
+
 	opened atomic.Pointer[logs]   // logs, for who doesn't mind that they are closed under its hands
 	harm   atomic.Pointer[string] // damage that was found while its logs were open
 	fault  atomic.Pointer[error]  // why a log takes nothing more from its leader
