@@ -20,6 +20,11 @@ var (
 	descForwardsFull = describe("forwards_full_total", "Times that publishers were refused since too much was forwarded and not answered.")
 	descDeduplicated = describe("forwards_deduplicated_total", "Messages forwarded to this broker once more that it had kept before.")
 	descOutbox       = describe("forwards_outbox_bytes", "Memory for messages that were forwarded and not answered.")
+	descCompactRuns  = describe("compactions_total", "Times that a Topic's log was compacted here.")
+	descCompactGone  = describe("compacted_messages_total", "Messages that went because there was a newer one of their subject, on this broker's copies.")
+	descCompactBytes = describe("compacted_bytes_total", "Bytes that went with them, uncompressed.")
+	descCompactTime  = describe("compaction_seconds_total", "Time spent on it.")
+	descCompactLast  = describe("compaction_last_timestamp_seconds", "When it was done last; 0: not in this life.")
 	descIDs          = describe("topic_ids", "Message ids in deduplication windows.")
 	descDurable      = describe("durable_subscriptions", "Subscriptions that this broker serves, those in memory included.")
 	descEphemeral    = describe("ephemeral_subscriptions", "Of these, those in memory only.")
@@ -66,6 +71,16 @@ func (b *Broker) topicMetrics(to chan<- prometheus.Metric, gauge func(*prometheu
 	for reason, n := range s.Refused {
 		count(descRefused, n, reason)
 	}
+	done := t.topics.Compacted()
+	count(descCompactRuns, done.Runs)
+	count(descCompactGone, done.Records)
+	count(descCompactBytes, done.Bytes)
+	to <- prometheus.MustNewConstMetric(descCompactTime, prometheus.CounterValue, done.Duration.Seconds())
+	last := 0.0
+	if !done.Last.IsZero() {
+		last = float64(done.Last.Unix())
+	}
+	gauge(descCompactLast, last)
 	gauge(descUnanswered, float64(s.Unanswered))
 	gauge(descIDs, float64(s.IDs))
 	count(descResent, s.Resent)

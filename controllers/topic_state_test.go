@@ -248,7 +248,6 @@ func TestWhatBrokersCantServeIsSaid(t *testing.T) {
 	for name, c := range map[string]struct{ spec, reason, says string }{
 		"quorum":  {`{brokerRef: {name: main}, minInSync: 2}`, "Invalid", "raise its spec.replicas, or write minInSync: 1"},
 		"parts":   {`{brokerRef: {name: main}, shards: 65}`, "ShardsUnsupported", "apply it with shards: 64"},
-		"newest":  {`{brokerRef: {name: main}, compaction: Latest}`, "CompactionUnsupported", "compaction: None"},
 		"doubled": {`{brokerRef: {name: main}, subjects: ["x.>", "x.y"]}`, "Invalid", "overlap"},
 	} {
 		w.apply("Topic", name, c.spec)
@@ -277,8 +276,8 @@ func TestWhatBrokersCantServeIsSaid(t *testing.T) {
 		w.untilSubscription(name, c.reason)
 	}
 	// What was served goes on as it was when more is asked for than can be.
-	w.patch(&v1alpha1.Topic{}, "orders", `{"spec": {"compaction": "Latest"}}`)
-	if said := message(w.untilTopic("orders", "CompactionUnsupported").Status.Conditions); !strings.Contains(said, "until then the Topic is served as it was before") {
+	w.patch(&v1alpha1.Topic{}, "orders", `{"spec": {"minInSync": 2, "compaction": "Latest"}}`)
+	if said := message(w.untilTopic("orders", "Invalid").Status.Conditions); !strings.Contains(said, "until then the Topic is served as it was before") {
 		t.Errorf("the Topic says %q", said)
 	}
 	if orders := f.topic("orders"); orders == nil || orders.Spec.Compaction == coordination.LatestOnly {

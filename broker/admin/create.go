@@ -64,7 +64,7 @@ func (r *CreateRequest) spec(name string) (spec coordination.TopicSpec, refusal 
 	if len(r.PartitionTokens) > 0 {
 		spec.PartitionBy, spec.PartitionTokens = coordination.ByTokens, r.PartitionTokens
 	}
-	spec.Replicas, spec.MinInSync, spec.UncleanElection = replicas, r.MinInSync, r.UncleanElection
+	spec.Replicas, spec.MinInSync, spec.UncleanElection, spec.Compaction = replicas, r.MinInSync, r.UncleanElection, r.Compaction
 	return spec, nil
 }
 
@@ -82,6 +82,12 @@ func (s *Server) enoughBrokers(spec *coordination.TopicSpec) *Error {
 func (s *Server) sameTopic(ctx context.Context, name string, want coordination.TopicSpec) *coordination.Topic {
 	t, err := s.store.GetTopic(ctx, name)
 	if err != nil || t.Deleting || t.Spec.Shards != want.Shards || !samePartition(&t.Spec, &want) {
+		return nil
+	}
+	compaction := func(s *coordination.TopicSpec) coordination.Compaction {
+		return cmp.Or(s.Compaction, coordination.NoCompaction)
+	}
+	if compaction(&want) != compaction(&t.Spec) {
 		return nil
 	}
 	if want.Replicas != 0 && want.Replicas != t.Spec.Replicas || want.MinInSync != t.Spec.MinInSync || want.UncleanElection != t.Spec.UncleanElection {

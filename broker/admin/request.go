@@ -52,10 +52,11 @@ type ListRequest struct {
 type CreateRequest struct {
 	// Stream is the Topic as JetStream has it, and judged as there; but num_replicas: 0 leaves their
 	// number to the brokers. The name may be left out, since the subject has it.
-	Stream          jetstream.StreamConfig `json:"stream"`
-	MinInSync       int                    `json:"minInSync,omitempty"`       // 0: a majority
-	UncleanElection bool                   `json:"uncleanElection,omitempty"` // false: forbidden
-	Shards          int                    `json:"shards,omitempty"`          // 0: 1
+	Stream          jetstream.StreamConfig  `json:"stream"`
+	MinInSync       int                     `json:"minInSync,omitempty"`       // 0: a majority
+	UncleanElection bool                    `json:"uncleanElection,omitempty"` // false: forbidden
+	Shards          int                     `json:"shards,omitempty"`          // 0: 1
+	Compaction      coordination.Compaction `json:"compaction,omitempty"`      // empty: None
 	// PartitionTokens are the positions in a subject, from 1, that decide its shard; none: all of it does.
 	PartitionTokens []int `json:"partitionTokens,omitempty"`
 }

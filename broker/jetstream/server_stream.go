@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"reflect"
 	"time"
 
@@ -190,7 +191,7 @@ func (s *Server) storeUpdate(ctx context.Context, desired *coordination.Topic, t
 func updatedSpec(was *coordination.TopicSpec, replicas int, to *StreamConfig) coordination.TopicSpec {
 	spec := to.TopicSpec()
 	spec.Shards, spec.PartitionBy, spec.PartitionTokens = was.Shards, was.PartitionBy, was.PartitionTokens
-	spec.MinInSync, spec.UncleanElection, spec.DeletionPolicy = was.MinInSync, was.UncleanElection, was.DeletionPolicy
+	spec.MinInSync, spec.UncleanElection, spec.DeletionPolicy, spec.Compaction = was.MinInSync, was.UncleanElection, was.DeletionPolicy, was.Compaction
 	if replicas == to.Replicas {
 		spec.Replicas = was.Replicas
 	}
@@ -274,6 +275,9 @@ func (s *Server) describeStream(t *topic.Stream, shard *topic.Shard) *StreamInfo
 		Messages: is.Messages, Bytes: uint64(max(is.Bytes, 0)),
 		FirstSeq: is.First, FirstTime: is.FirstTime.UTC(), LastSeq: is.Last, LastTime: is.LastTime.UTC(),
 		Consumers: len(s.consumerNamesOf(t)),
+	}
+	if span := is.Last + 1 - is.First; span > is.Messages {
+		state.NumDeleted = int(min(span-is.Messages, math.MaxInt))
 	}
 	if is.Last == 0 {
 		state.FirstSeq = 0 // as nats-server has it of a stream that never had anything

@@ -284,7 +284,8 @@ func durability(storage, persist string) coordination.Durability {
 }
 
 // StreamOf is how clients see a Topic as a stream, whoever declared it. A setting that no client can
-// ask for yet, and a manifest can, is shown as far as JetStream has a word for it.
+// ask for yet, and a manifest can, is shown as far as JetStream has a word for it. For compaction it has none:
+// max_msgs_per_subject would promise that older messages are gone at once, and they go in a while.
 func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 	s := &spec.Stream
 	c := StreamConfig{
@@ -324,9 +325,6 @@ func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 	}
 	if s.DiscardNew {
 		c.Discard = discardNew
-	}
-	if spec.Compaction == coordination.LatestOnly {
-		c.MaxPerSubject = 1
 	}
 	if s.Compression != "" {
 		c.Compression = s.Compression

@@ -20,10 +20,11 @@
 //
 // Invariants:
 //
-//	L1  Offsets are dense and begin at 1. An offset that was acknowledged is never given again, but
+//	L1  Offsets are dense and begin at 1; what compaction takes leaves its offset to a sparse batch. An offset that was acknowledged is never given again, but
 //	    by a log that was told to give up what it holds (TruncateTo, ResetTo).
 //	L2  Batches are whole or not there; their bytes never change once they are appended, and are
-//	    the same in memory, on disk and on every replica.
+//	    the same in memory, on disk and on every replica. Compaction alone makes others of them: then
+//	    records, their offsets and epochs are the same wherever they are still there.
 //	L3  Synced means: the batch, all before it in the log, and the names of their files survive a
 //	    power cut. Completions of a log come in the order of its appends.
 //	L4  Room is reserved on the disk before an append is accepted, so a full disk refuses appends
@@ -45,6 +46,8 @@
 //	    last, and gone before anything else changes.
 //	L13 A sealed segment that takes another form (compressed, or plain again to be cut) is byte by
 //	    byte what it was to whoever reads it. The new file is safe and complete before it takes the name.
+//	L14 Compaction takes a record only if there is a newer one of its subject below the watermark that it was told, safe
+//	    here. A log that gives up such a newer one is emptied, unless nothing that is left went by it.
 //
 // When the process dies in it, by what was under way:
 //
@@ -61,10 +64,12 @@
 //     and so is moving one out to be deleted; what is left there goes at the next opening.
 //   - a compression: the segment is in the old form or in the new one. The file that was to
 //     take its name goes at the next opening.
+//   - a compaction: each segment is as it was or compacted. Of some that become one, meta.json says so before the
+//     first has what all of them held; the others go at the next opening.
 //   - an orderly end: there is a mark and it is true, or there is none.
 //   - recovery: all of the above, and nothing else; it is done again.
 //
-// Compressing and scrubbing are the caller's goroutines: closing a log stops them and waits for them.
+// Compressing, compacting and scrubbing are the caller's goroutines: closing a log stops them and waits for them.
 //
 // A kill without a power cut leaves more: what was written stands in the page cache.
 //

@@ -15,7 +15,7 @@
 //	    delivered again. Under a weaker durability than Synced, that is as safe as the Topic's records are.
 //	S2  What was not acknowledged is delivered again, until it was as often as its spec allows, or the
 //	    log has it no more. Nothing else makes a record that matches be left out, but damage, and that is counted
-//	    and said.
+//	    and said; and compaction, after which a newer record of the subject comes.
 //	S3  A cursor is never ahead of its log: where a log has lost its tail, records that get those
 //	    offsets anew are delivered.
 //	S4  Deliveries and acks that nobody waits for reach the state log within lazyFor. So a crash repeats no

@@ -235,6 +235,7 @@ type site struct {
 	state    *coordination.State
 	payload  int
 	told     func(*Shard, bool)
+	compact  Compacting
 }
 
 func newSite(t testing.TB) *site {
@@ -277,7 +278,7 @@ func (n *site) start() error {
 	}
 	n.exchange = replication.NewExchange(linked)
 	service, err = Open(Config{Self: n.self, Name: n.name, Disk: disk, Hub: n.hub, Face: plainFace{}, Payload: n.payload,
-		Exchange: n.exchange, Report: n.report,
+		Exchange: n.exchange, Report: n.report, Compact: n.compact,
 		Logger: slog.New(slog.NewTextHandler(&syncWriter{b: n.logged}, nil)), Shard: n.told})
 	ready.Done()
 	if err != nil {

@@ -32,6 +32,7 @@ func newTopicCreateCommand() *cobra.Command {
 		maxBytes, maxMessage sizeFlag
 		maxMessages          int64
 		durability           string
+		compaction           string
 		description          string
 		replicas, minInSync  int
 		unclean              bool
@@ -90,12 +91,20 @@ uses them, apply a manifest of kind Topic instead.`,
 			default:
 				return usageError{fmt.Errorf("--durability %q: choose synced, replicated or memory", durability)}
 			}
+			switch compaction {
+			case "none":
+				compaction = ""
+			case "latest":
+				compaction = string(coordination.LatestOnly)
+			default:
+				return usageError{fmt.Errorf("--compaction %q: choose none or latest", compaction)}
+			}
 			b, err := m.connect(cmd)
 			if err != nil {
 				return err
 			}
 			defer b.close()
-			stream, err := b.createTopic(cmd.Context(), config, admin.CreateRequest{MinInSync: minInSync, UncleanElection: unclean, Shards: shards, PartitionTokens: tokens})
+			stream, err := b.createTopic(cmd.Context(), config, admin.CreateRequest{MinInSync: minInSync, UncleanElection: unclean, Shards: shards, PartitionTokens: tokens, Compaction: coordination.Compaction(compaction)})
 			if err != nil {
 				return err
 			}
@@ -123,6 +132,7 @@ uses them, apply a manifest of kind Topic instead.`,
 	f.Int64Var(&maxMessages, "max-messages", 0, "how many messages are kept; the oldest go first (default no limit)")
 	f.Var(&maxMessage, "max-message-size", "largest message, headers included (default what the broker takes)")
 	f.StringVar(&durability, "durability", "synced", "what an acknowledged message has survived: synced (on disk), replicated (with the operating system) or memory")
+	f.StringVar(&compaction, "compaction", "none", "none, or latest: of each subject only the newest message is kept; older ones go in the background, after a while")
 	f.Var(&dedup, "dedup-window", "for how long a Nats-Msg-Id is remembered (default 2m, or --max-age if that is shorter)")
 	f.IntVar(&replicas, "replicas", 0, "how many brokers keep it (default 3, or as many as there are brokers)")
 	f.IntVar(&minInSync, "min-in-sync", 0, "how many must be in sync for publishing to go on (default a majority)")
@@ -131,6 +141,7 @@ uses them, apply a manifest of kind Topic instead.`,
 	f.IntSliceVar(&tokens, "partition-tokens", nil, "`POSITIONS` of the tokens of a subject that decide its shard, counted from 1, for example 2,3 (default the whole subject)")
 	f.StringVar(&description, "description", "", "a sentence for people")
 	complete(cmd, "durability", "synced", "replicated", "memory")
+	complete(cmd, "compaction", "none", "latest")
 	complete(cmd, "replicas", "1", "3", "5")
 	complete(cmd, "min-in-sync", "1", "2", "3")
 	return cmd
@@ -147,8 +158,8 @@ func (b *brokers) createTopic(ctx context.Context, config jetstream.StreamConfig
 	var made admin.TopicInfo
 	err := b.ask(ctx, admin.TopicCreateSubject+config.Name, request, &made)
 	switch {
-	case errors.Is(err, errNoAdmin) && (request.MinInSync > 0 || request.UncleanElection || request.Shards > 1 || len(request.PartitionTokens) > 0):
-		return nil, fmt.Errorf("%s: %w: it has no word for --shards, --partition-tokens, --min-in-sync and --unclean-election", what, err)
+	case errors.Is(err, errNoAdmin) && (request.MinInSync > 0 || request.UncleanElection || request.Shards > 1 || len(request.PartitionTokens) > 0 || request.Compaction != ""):
+		return nil, fmt.Errorf("%s: %w: it has no word for --shards, --partition-tokens, --min-in-sync, --unclean-election and --compaction", what, err)
 	case errors.Is(err, errNoAdmin):
 		stream, err := b.js.CreateStream(ctx, config)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {

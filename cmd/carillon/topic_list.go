@@ -228,6 +228,9 @@ func printTopic(w io.Writer, v *topicView) error {
 		add("Unclean election", "allowed: acknowledged messages are lost if a broker must lead that lacks them")
 	}
 	add("Retention", retentionText(v.Spec.Retention))
+	if v.Spec.Compaction == coordination.LatestOnly {
+		add("Compaction", "latest: the newest message of each subject is kept, and older ones go in a while")
+	}
 	if v.Spec.MaxMessage > 0 {
 		add("Largest message", bytesText(uint64(v.Spec.MaxMessage)))
 	}

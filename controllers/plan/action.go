@@ -105,7 +105,6 @@ const (
 	Invalid               Reason = "Invalid"
 	Immutable             Reason = "Immutable"
 	ShardsUnsupported     Reason = "ShardsUnsupported"
-	CompactionUnsupported Reason = "CompactionUnsupported"
 	PushUnsupported       Reason = "PushUnsupported"
 	DeadLetterUnsupported Reason = "DeadLetterUnsupported"
 	FilterUnsupported     Reason = "FilterUnsupported"

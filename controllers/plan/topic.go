@@ -108,8 +108,6 @@ func unservable(f TopicFacts) (Action, bool) {
 		return stall(Invalid, fmt.Sprintf("minInSync %d can't be had with %s, which is what Broker %s has brokers for: raise its spec.replicas, or write minInSync: %d or less", f.Spec.MinInSync, count(f.Spec.Replicas, "replica"), f.Link.Broker, f.Spec.Replicas))
 	case f.Spec.Shards > MaxShards:
 		return stall(ShardsUnsupported, fmt.Sprintf("brokers of this version serve Topics of at most %d shards, and %d are asked for: delete this manifest and apply it with shards: %d or fewer", MaxShards, f.Spec.Shards, MaxShards))
-	case f.Spec.Compaction == coordination.LatestOnly:
-		return stall(CompactionUnsupported, "brokers of this version don't compact: write compaction: None, or leave it out")
 	}
 	return Action{}, false
 }

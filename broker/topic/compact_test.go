@@ -1,0 +1,103 @@
+package topic
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	replication "github.com/carillon-mq/carillon/broker/replica"
+)
+
+// compacting is a cluster with a Topic of which the newest record of each subject is kept, and brokers in a hurry.
+func compacting(t *testing.T, size int) *cluster {
+	c := newCluster(t, size)
+	for _, n := range c.sites {
+		n.options.TailBytes = 1
+		n.compact = Compacting{Every: 5 * time.Millisecond, Age: 1}
+		n.topic("orders", func(s *coordination.TopicSpec) {
+			s.Replicas, s.Deduplication, s.Compaction = size, 0, coordination.LatestOnly
+		})
+	}
+	return c
+}
+
+// newestOf are the newest of what a broker shows, one for each subject.
+func newestOf(shown []string) (newest []string) {
+	by := map[string]string{}
+	for _, line := range shown {
+		by[strings.Fields(line)[1]] = line
+	}
+	for _, line := range by {
+		newest = append(newest, line)
+	}
+	slices.Sort(newest)
+	return newest
+}
+
+// Each replica compacts its copy. One that comes back copies what is left, wherever it ended; and whoever leads next
+// has the newest of each subject.
+func TestReplicasOfACompactedTopic(t *testing.T) {
+	c := compacting(t, 3)
+	a, b := c.sites[0], c.sites[1]
+	for i := range c.sites {
+		c.start(i)
+	}
+	c.elect(0, 0, 1, 2)
+	c.tell()
+	a.open("orders")
+	publish := func(n *site, from, to int) {
+		for i := from; i < to; i++ {
+			n.expect(n.ask(fmt.Sprintf("orders.%d", i%5), fmt.Sprintf("%d %s", i, strings.Repeat("x", 600))), fmt.Sprintf("orders@%d", i))
+		}
+	}
+	publish(a, 1, 41)
+	c.kill(2)
+	c.settle("the other two are the set", func() bool { return len(c.inSync()) == 2 })
+	publish(a, 41, 300)
+	holes := func(n *site) uint64 {
+		return n.service.Topic("orders").streams[0].opened.Load().parts[replication.Data].Holes(1)
+	}
+	c.settle("leader and follower compact", func() bool { return holes(a) > 200 && holes(b) > 200 })
+	if did := a.service.Compacted(); did.Records < 200 || did.Bytes < 200*600 || did.Last.IsZero() {
+		t.Errorf("%+v", did)
+	}
+	shard := a.service.Topic("orders").Shard()
+	if is := shard.Info(); is.Messages != 299-holes(a) || is.First < 2 || is.Last != 299 || is.FirstTime.IsZero() {
+		t.Errorf("%+v, with %d holes", is, holes(a))
+	}
+	want := newestOf(a.read("orders"))
+	if len(want) != 5 || !strings.HasPrefix(want[4], "299 orders.4 299 ") {
+		t.Fatalf("the newest are %.60q", want)
+	}
+	if _, err := shard.Get(7); err == nil || !strings.Contains(err.Error(), "keeps no record") {
+		t.Errorf("offset 7: %v", err)
+	}
+	if r, err := shard.LastFor("orders.2"); err != nil || r.Offset != 297 {
+		t.Error(r.Offset, err)
+	}
+	if r, err := shard.NextFor("orders.2", 1); err != nil || r.Offset < 2 {
+		t.Error(r.Offset, err)
+	}
+
+	c.start(2) // it ends within what is one batch by now
+	c.settle("it is in sync again", func() bool { return len(c.inSync()) == 3 })
+	for i, n := range c.sites {
+		all := c.copies()[i]
+		for _, line := range want {
+			if f := strings.Fields(line); !slices.ContainsFunc(all, func(have string) bool { return strings.Contains(have, "/"+f[0]+" "+f[2]+" ") }) {
+				t.Errorf("%s lacks %s", n.self, f[0])
+			}
+		}
+	}
+	c.kill(0)
+	n := c.sites[2]
+	c.elect(2, 1, 2)
+	c.tell()
+	n.open("orders")
+	if got := newestOf(n.read("orders")); !slices.Equal(got, want) {
+		t.Errorf("the newest are %.60q on the one that came back", got)
+	}
+}
