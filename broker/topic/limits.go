@@ -53,8 +53,9 @@ const (
 	compactShare = 0.5
 	compactLeast = 1 << 20
 	// compactAge is how old records are at least when they go, so that readers who keep up see all of them. The
-	// deduplication window counts as well, if it is longer: until it is over, ids are read again from the log.
-	compactAge = time.Minute
+	// deduplication window counts as well, if it is longer: until it is over, ids are read again from the log, and so are
+	// the origins of what was forwarded.
+	compactAge = time.Minute + originTime
 	// compactPace is how many bytes of segments are read per second for it: a tenth of what a usual disk reads, and
 	// more than one busy shard brings.
 	compactPace = 64 << 20
