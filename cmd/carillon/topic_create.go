@@ -159,7 +159,7 @@ func (b *brokers) createTopic(ctx context.Context, config jetstream.StreamConfig
 	err := b.ask(ctx, admin.TopicCreateSubject+config.Name, request, &made)
 	switch {
 	case errors.Is(err, errNoAdmin) && (request.MinInSync > 0 || request.UncleanElection || request.Shards > 1 || len(request.PartitionTokens) > 0 || request.Compaction != ""):
-		return nil, fmt.Errorf("%s: %w: it has no word for --shards, --partition-tokens, --min-in-sync, --unclean-election and --compaction", what, err)
+		return nil, fmt.Errorf("%s: %w: it has no word for --min-in-sync, --unclean-election, --shards, --partition-tokens and --compaction", what, err)
 	case errors.Is(err, errNoAdmin):
 		stream, err := b.js.CreateStream(ctx, config)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
