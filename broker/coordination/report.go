@@ -14,6 +14,9 @@ type Suspect struct {
 	Shard      int
 	Epoch, End uint64 // last epoch, and end, of the data log
 	State      uint64 // end of the state log; 0: not said
+	// Spent says that the broker vouches for its copy, and can't lead under this epoch, or an earlier one, any more: others may
+	// have batches of it that its own logs lost when they failed. 0: it can't vouch for its copy.
+	Spent int64
 }
 
 // report is what one broker said of its replicas.
@@ -21,9 +24,9 @@ type report map[string][]Suspect // by id of the Topic
 
 type reportValue struct {
 	V int `json:"v"`
-	// Suspects are, by id of the Topic, the shard, epoch and end of each, and the end of its state log, which
-	// earlier versions leave out.
-	Suspects map[string][][4]uint64 `json:"suspects"`
+	// Suspects are, by id of the Topic, the shard, epoch and end of each; the end of its state log, and the epoch that is
+	// spent, which earlier versions leave out.
+	Suspects map[string][][5]uint64 `json:"suspects"`
 }
 
 const (
@@ -42,12 +45,12 @@ func (c *Client) Report(ctx context.Context, broker Replica, suspects []Suspect)
 	if why := validBrokerID(broker.Broker); why != "" {
 		return &InvalidError{what, why}
 	}
-	value := reportValue{reportValueVersion, map[string][][4]uint64{}}
+	value := reportValue{reportValueVersion, map[string][][5]uint64{}}
 	for _, s := range suspects {
 		if !validID(s.Topic) || s.Shard < 0 || s.Shard >= maxShards {
 			return &InvalidError{what, fmt.Sprintf("shard %d of topic id %q: no such shard can be", s.Shard, s.Topic)}
 		}
-		value.Suspects[s.Topic] = append(value.Suspects[s.Topic], [4]uint64{uint64(s.Shard), s.Epoch, s.End, s.State})
+		value.Suspects[s.Topic] = append(value.Suspects[s.Topic], [5]uint64{uint64(s.Shard), s.Epoch, s.End, s.State, uint64(s.Spent)})
 	}
 	data, err := encodeBounded(what, value, maxReport)
 	if err != nil {
@@ -67,7 +70,7 @@ func decodeReport(kv *mvccpb.KeyValue) (report, error) {
 			if s[0] >= maxShards {
 				return nil, fmt.Errorf("decode %s: no topic has a shard %d", kv.GetKey(), s[0])
 			}
-			r[topic] = append(r[topic], Suspect{topic, int(s[0]), s[1], s[2], s[3]})
+			r[topic] = append(r[topic], Suspect{topic, int(s[0]), s[1], s[2], s[3], int64(s[4])})
 		}
 	}
 	return r, nil
@@ -75,11 +78,11 @@ func decodeReport(kv *mvccpb.KeyValue) (report, error) {
 
 // Suspect says whether the broker, in the life that it is in, can't vouch for its replica of that shard.
 func (s *State) Suspect(brokerID, topicID string, shard int) bool {
-	_, ok := s.Reported(brokerID, topicID, shard)
-	return ok
+	said, ok := s.Reported(brokerID, topicID, shard)
+	return ok && said.Spent == 0
 }
 
-// Reported is how far a suspect replica goes, as its broker says; false: it is not suspect.
+// Reported is what the broker says of a replica; false: nothing is wrong with it.
 func (s *State) Reported(brokerID, topicID string, shard int) (Suspect, bool) {
 	for _, suspect := range s.reports[brokerID][topicID] {
 		if suspect.Shard == shard {

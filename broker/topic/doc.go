@@ -23,7 +23,8 @@
 //	T6  Logs are deleted if the Topic was seen being deleted, or deleted. What else is found without a
 //	    Topic is set aside.
 //	T7  What is wrong with one log refuses that Topic's messages, with the reason, and touches nothing else.
-//	    A log that failed is opened again if its disk works.
+//	    A log that failed is opened again if its disk works. If it was led and others follow, they may have what was under way and
+//	    it has not: it is led again under a later epoch only.
 //	T8  Messages for a log that is being opened wait for it, a bounded time and amount, and go before all later ones.
 //
 // What is published here for a shard that another broker leads goes through an outbox (sender), over the link (Link), to that
@@ -63,7 +64,8 @@
 //
 //	P1  A replica stays where it is while its broker is away: its data are there. Nobody takes its place
 //	    until a person drains that broker.
-//	P2  A write raises the epoch, by one, if it names a leader: another one, or the same in another life or alone.
+//	P2  A write raises the epoch, by one, if it names a leader: another one, or the same in another life or alone, or
+//	    one that says that its log failed in this epoch (coordination.Suspect.Spent).
 //	    No two leaders share an epoch. So does one that takes a replica away: its broker deletes what it has, and if
 //	    it is given the replica again, its leader must not go by what it knew of it.
 //	P3  A leader is named in the life that it is in, and stands in the in-sync set with it.

@@ -15,7 +15,7 @@ type standing int
 const (
 	away     standing = iota // it is not there
 	doubtful                 // it is there, and may lack something that was acknowledged
-	returned                 // it is there in a later life, with everything
+	returned                 // it is there in a later life, or its log failed in this one, with everything
 	present                  // it is there, in the very life that the set names
 )
 
@@ -26,6 +26,8 @@ func (p *planner) standing(it item, m coordination.Replica) standing {
 		return away
 	case p.suspect(it, m.Broker):
 		return doubtful
+	case b.Incarnation == m.Incarnation && m.Broker == it.Leader && p.spent(it):
+		return returned // others have the better disk
 	case b.Incarnation == m.Incarnation:
 		return present
 	case synced(it.topic) || b.Holds(m.Incarnation):
@@ -42,8 +44,17 @@ func (p *planner) suspect(it item, broker string) bool {
 	if p.facts.Reported == nil {
 		return false
 	}
-	_, suspect := p.facts.Reported(broker, it.Topic, it.Number)
-	return suspect
+	said, ok := p.facts.Reported(broker, it.Topic, it.Number)
+	return ok && said.Spent == 0
+}
+
+// spent says that the leader needs another epoch to lead.
+func (p *planner) spent(it item) bool {
+	if p.facts.Reported == nil {
+		return false
+	}
+	said, ok := p.facts.Reported(it.Leader, it.Topic, it.Number)
+	return ok && said.Spent >= it.Epoch
 }
 
 // led says whether the leader is there, in the life in which it was named, and counts it. One that can't
@@ -54,7 +65,7 @@ func (p *planner) led(it item) bool {
 		return false
 	}
 	m, ok := it.Member(it.Leader)
-	if !ok || m.Incarnation != b.Incarnation || len(it.InSync) > 1 && p.suspect(it, it.Leader) && p.leastLoss(it) != it.Leader {
+	if !ok || m.Incarnation != b.Incarnation || p.spent(it) || len(it.InSync) > 1 && p.suspect(it, it.Leader) && p.leastLoss(it) != it.Leader {
 		return false
 	}
 	b.leads++

@@ -239,6 +239,30 @@ func TestASuspectLeaderIsReplaced(t *testing.T) {
 	}
 }
 
+// A leader whose log failed is replaced by one that is in sync. If there is none it leads on, under the next epoch.
+func TestALeaderWhoseEpochIsSpent(t *testing.T) {
+	for alone, reason := range map[bool]WriteReason{false: LeaderElected, true: LeaderReturned} {
+		w := newWorld("a", "b", "c")
+		orders := w.topic("orders", 1, coordination.TopicSpec{Replicas: 3, MinInSync: 1})
+		w.settle(t)
+		shard := *w.shards[orders.ID][0]
+		if alone {
+			m, _ := shard.Member(shard.Leader)
+			shard.InSync = []coordination.Replica{m}
+			w.put(shard)
+		}
+		w.report(shard.Leader, &shard, coordination.Suspect{Topic: orders.ID, Spent: shard.Epoch})
+		write := only(t, w)
+		if write.Reason != reason || (write.Shard.Leader == shard.Leader) != alone || len(write.Shard.InSync) != len(w.shards[orders.ID][0].InSync) || write.Shard.Doubt.Epoch != 0 {
+			t.Errorf("%s: %+v", write.Reason, write.Shard)
+		}
+		w.carryOut(PlanPlacement(w.facts()))
+		if p := PlanPlacement(w.facts()); len(p.Writes) != 0 {
+			t.Errorf("afterwards, before the report is taken back: %+v", p.Writes)
+		}
+	}
+}
+
 // A broker that stops leads nothing soon; one that is drained for good holds nothing at last, also if it is away.
 func TestABrokerIsDrained(t *testing.T) {
 	for _, gone := range []bool{false, true} {

@@ -439,7 +439,8 @@ func (w *world) checkChange(t failer, write Write, old *coordination.Shard) {
 	was, _ := old.Member(old.Leader)
 	is, _ := s.Member(s.Leader)
 	taken := slices.ContainsFunc(old.Replicas, func(id string) bool { return !slices.Contains(s.Replicas, id) })
-	if named := s.Leader != old.Leader || was != is; s.Epoch != old.Epoch+int64(order(named || taken || len(s.InSync) == 1 && s.Epoch != old.Epoch)) || s.Revision != old.Revision || write.Reason == Placed {
+	spent := write.Reason == LeaderReturned && w.reports[s.Leader][id].Spent >= old.Epoch
+	if named := s.Leader != old.Leader || was != is || spent; s.Epoch != old.Epoch+int64(order(named || taken || len(s.InSync) == 1 && s.Epoch != old.Epoch)) || s.Revision != old.Revision || write.Reason == Placed {
 		t.Fatalf("P2: %+v follows %+v, for %s", s, *old, write.Reason)
 	}
 	if !w.leads(&s) {

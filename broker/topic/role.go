@@ -28,6 +28,9 @@ func (s *Service) work(p *Stream, idle bool) {
 		if s.config.Disk.Failed() != nil && (v.lead || v.follow) {
 			return // until the broker is restarted; what it holds can be read
 		}
+		if shard := p.shard.Load(); shard != nil {
+			p.spent = int64(shard.epoch.Load())
+		}
 		if err := s.release(p, &LeadershipLostError{Topic: p.topic.name, Why: "its log failed"}); err != nil {
 			s.log.Warn("a log that failed was not closed as it should be", "topic", p.Name(), "error", err)
 		}
@@ -78,6 +81,9 @@ func (s *Service) lead(p *Stream, v *view, idle bool) error {
 	s.unfollow(p)
 	if err := s.openLogs(p, v); err != nil {
 		return err
+	}
+	if p.spent >= int64(v.epoch) && len(v.shard.Replicas) > 1 {
+		return s.spend(p, v)
 	}
 	if back, err := s.steppedBack(p, v); back || err != nil {
 		return err // until another leads, or this broker is named again all the same

@@ -42,6 +42,7 @@ type Stream struct {
 	high         [replica.Parts]uint64 // up to where its records are known to be safe on all replicas
 	judged       bool                  // what its life before this process held was judged
 	suspectSince uint64                // epoch in which this copy was first reported; 0: it never was
+	spent        int64                 // the last epoch in which a log failed that was led; followers may have what it lacks
 
 	copying atomic.Pointer[replica.Following] // following, for who only asks it something
 

@@ -21,26 +21,50 @@ func (s *Service) suspect(p *Stream, v *view) error {
 	if n := len(epochs); n > 0 {
 		one.Epoch = epochs[n-1].Epoch
 	}
-	s.suspectMu.Lock()
-	defer s.suspectMu.Unlock()
-	before, ok := s.suspects[p.id()]
-	if ok && before == one {
-		return nil
-	}
-	s.suspects[p.id()] = one
-	if err := s.reportLocked(); err != nil {
-		delete(s.suspects, p.id())
+	if err := s.say(one); err != nil {
 		return fmt.Errorf("its copy on broker %s is damaged (%s), and that could not be reported: %w", s.config.Name, p.logs.damage, err)
 	}
 	p.suspectSince = v.epoch
 	return nil
 }
 
-// Suspects is of how many shards this broker can't vouch for its copy.
-func (s *Service) Suspects() int {
+// say reports one replica.
+func (s *Service) say(one coordination.Suspect) error {
 	s.suspectMu.Lock()
 	defer s.suspectMu.Unlock()
-	return len(s.suspects)
+	id := replica.ID{Topic: one.Topic, Shard: one.Shard}
+	before, ok := s.suspects[id]
+	if ok && before == one {
+		return nil
+	}
+	s.suspects[id] = one
+	if err := s.reportLocked(); err != nil {
+		delete(s.suspects, id)
+		return err
+	}
+	return nil
+}
+
+// spend reports that this broker needs another epoch to lead: its logs failed, and are open again without what was under way,
+// which followers may have. What is appended under the old epoch now would make two records of one offset and epoch.
+func (s *Service) spend(p *Stream, v *view) error {
+	s.log.Warn("a log that failed is open again; it is led under the next epoch", "topic", p.Name(), "epoch", v.epoch)
+	if err := s.say(coordination.Suspect{Topic: p.topic.id, Shard: p.number, Spent: p.spent}); err != nil {
+		return fmt.Errorf("that broker %s needs another epoch could not be reported: %w", s.config.Name, err)
+	}
+	return nil
+}
+
+// Suspects is of how many shards this broker can't vouch for its copy.
+func (s *Service) Suspects() (n int) {
+	s.suspectMu.Lock()
+	defer s.suspectMu.Unlock()
+	for _, one := range s.suspects {
+		if one.Spent == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // forget takes a report back.
@@ -158,9 +182,15 @@ func (s *Service) judgeLife(p *Stream, v *view) error {
 // is in; or that leads, so that there is nothing better.
 func (s *Service) vouch(p *Stream, v *view) {
 	s.suspectMu.Lock()
-	_, suspect := s.suspects[p.id()]
+	said, ok := s.suspects[p.id()]
 	s.suspectMu.Unlock()
-	if !suspect || p.logs == nil {
+	if !ok || p.logs == nil {
+		return
+	}
+	if said.Spent > 0 {
+		if int64(v.epoch) > said.Spent {
+			s.forget(p)
+		}
 		return
 	}
 	me, ok := s.State().Broker(s.config.Self)
