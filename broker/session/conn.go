@@ -97,6 +97,7 @@ type Conn struct {
 	pings    atomic.Int32           // sent and not answered
 	ponged   atomic.Bool            // the first PONG was sent: INFO may follow at any time
 	expelled atomic.Pointer[Reason] // it was told to go for this reason
+	parting  atomic.Pointer[Reason] // it is closed soon, for this reason
 }
 
 // firstRead is how much an idle connection's next read may take at first; it follows demand up to fullChunk.
@@ -134,6 +135,13 @@ func (c *Conn) expel(text string, why Reason) {
 	}
 	c.tell(protocol.AppendErr(nil, text), true)
 	_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime))
+}
+
+// part closes the connection a little later: nothing more is read, and what was read is answered.
+func (c *Conn) part(why Reason) {
+	if c.parting.CompareAndSwap(nil, &why) {
+		_ = c.nc.SetReadDeadline(time.Now())
+	}
 }
 
 // tell queues bytes for the client from outside of a batch.

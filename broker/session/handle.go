@@ -30,6 +30,15 @@ func (c *Conn) serve() {
 	if why := c.expelled.Load(); why != nil {
 		c.close(*why)
 	}
+	if why := c.parting.Load(); why != nil && !c.closed.Load() {
+		timer := time.NewTimer(partingTime)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-c.hub.quit:
+		}
+		c.close(*why)
+	}
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 		c.close(ClientClosed)
 	}

@@ -411,8 +411,13 @@ func (h *Hub) sweep() {
 // lameDuckGrace is how long clients have, after they were told, to go by themselves.
 const lameDuckGrace = time.Second
 
+// partingTime is how long a connection that is to be closed is still answered, while nothing more is read from it: leaders of
+// Topics answer in milliseconds, and another one is elected in a few hundred.
+const partingTime = 500 * time.Millisecond
+
 // Leave stops taking clients, tells those that are here where else to go, and then closes them spread
-// over the given time, so that the others are not stormed. It returns when none is left, or with ctx.
+// over the given time, so that the others are not stormed. What was read from each is answered before. It
+// returns when none is left, or with ctx.
 func (h *Hub) Leave(ctx context.Context, over time.Duration) error {
 	h.mu.Lock()
 	h.leaving = true
@@ -437,9 +442,18 @@ func (h *Hub) Leave(ctx context.Context, over time.Duration) error {
 			return fmt.Errorf("lame duck cut short with %d clients left: %w", h.Connections(), ctx.Err())
 		case <-next.C:
 		}
-		c.close(LameDuck)
+		c.part(LameDuck)
 		due = due.Add(step)
 		next.Reset(time.Until(due))
+	}
+	next.Reset(partingTime)
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("lame duck cut short with %d clients left: %w", h.Connections(), ctx.Err())
+	case <-next.C:
+	}
+	for _, c := range all {
+		c.close(LameDuck)
 	}
 	return nil
 }

@@ -1,0 +1,47 @@
+package session_test
+
+import (
+	"bytes"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/session"
+)
+
+// slowly is a Taker that answers when it is told to.
+type slowly struct {
+	hub   *session.Hub
+	asked chan []byte
+}
+
+func (s *slowly) Take(messages []session.Message, _ bool) bool {
+	for i := range messages {
+		s.asked <- bytes.Clone(messages[i].Reply)
+	}
+	return false
+}
+
+func (s *slowly) Wait() {}
+
+// A connection is closed once what was read from it has its answer.
+func TestWhoIsSentAwayIsAnsweredFirst(t *testing.T) {
+	h, address := newTestHub(t, nil)
+	topic := &slowly{hub: h, asked: make(chan []byte, 1)}
+	h.Offer(topic).Set([]string{"orders"})
+	c := dial(t, address, "")
+	c.send("SUB inbox 1\r\nPUB orders inbox 3\r\none\r\n")
+	reply := <-topic.asked
+	left := make(chan error, 1)
+	go func() { left <- h.Leave(t.Context(), 4*time.Millisecond) }()
+	time.Sleep(50 * time.Millisecond) // it would be gone by now
+	h.Send([]session.Message{{Subject: reply, Data: []byte("kept")}})
+	c.expect("MSG inbox 1 4", "kept")
+	c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if rest, err := io.ReadAll(c.in); err != nil || len(rest) > 0 {
+		t.Errorf("then %q, %v", rest, err)
+	}
+	if err := <-left; err != nil {
+		t.Error(err)
+	}
+}
