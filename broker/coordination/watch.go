@@ -83,10 +83,13 @@ type mirror struct {
 
 func (m *mirror) run(ctx context.Context) {
 	var pause backoff
-	for ctx.Err() == nil {
+	for skip := false; ctx.Err() == nil; skip = !skip {
 		revision, err := m.read(ctx)
 		if err == nil {
 			pause.reset()
+			if skip {
+				m.skip(ctx)
+			}
 			err = m.watch(ctx, revision+1)
 		}
 		if ctx.Err() != nil {
@@ -97,6 +100,14 @@ func (m *mirror) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// skip asks one endpoint for next to nothing. They take turns, and reading and watching are two: of two endpoints the silent one
+// would have the watch again and again.
+func (m *mirror) skip(ctx context.Context) {
+	asking, stop := context.WithTimeout(ctx, m.c.probe)
+	defer stop()
+	_, _ = m.c.etcd.Get(asking, m.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly()) // no answer is what it is for
 }
 
 func (m *mirror) read(ctx context.Context) (revision int64, err error) {
@@ -122,7 +133,9 @@ func (m *mirror) watch(ctx context.Context, from int64) error {
 	// A member that lost its leader would leave the watch open and silent otherwise.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
+	opening := time.AfterFunc(m.c.silent, cancel) // Watch waits until the endpoint has answered
 	changes := m.c.etcd.Watch(ctx, m.prefix, clientv3.WithPrefix(), clientv3.WithRev(from))
+	opening.Stop()
 	probe := time.NewTicker(m.c.probe)
 	defer probe.Stop()
 	heard := time.Now()
