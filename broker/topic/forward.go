@@ -96,8 +96,6 @@ type answersOut struct {
 
 func (a *answersOut) reset() { *a = answersOut{buf: a.buf[:0]} }
 
-func (a *answersOut) empty() bool { return len(a.buf) == 0 && a.end == a.seq }
-
 func (a *answersOut) kept(seq, offset uint64) {
 	if a.end > a.seq && seq == a.end && offset == a.offset+a.end-a.seq {
 		a.end++
@@ -154,13 +152,12 @@ func (a *answersOut) refused(seq uint64, face Face, topic string, err error) {
 
 // answerIn is one item of answers.
 type answerIn struct {
-	kind           answerItem
-	seq, count     uint64
-	offset         uint64
-	records        int
-	duplicate      bool
-	refusal        []byte
-	refusalIsEmpty bool
+	kind       answerItem
+	seq, count uint64
+	offset     uint64
+	records    int
+	duplicate  bool
+	refusal    []byte
 }
 
 func parseAnswer(data []byte) (a answerIn, rest []byte, err error) {
