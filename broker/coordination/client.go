@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,8 @@ type Config struct {
 	Cluster   string        // namespace/name of the Broker resource
 	LeaseTTL  time.Duration // 0: DefaultLeaseTTL; whole seconds
 	Logger    *slog.Logger  // nil: no log
+	// Probe is how often a watch is asked for a sign of life; 0: as often as brokers must, twice a second.
+	Probe time.Duration
 }
 
 // Client is the way to one Broker's keys, and to the coordinators that keep them. Its
@@ -83,7 +86,7 @@ func Open(cfg Config) (*Client, error) {
 	}
 	return &Client{
 		Coordinators: coordinators, prefix: prefix, ttl: ttl, log: loggerOf(cfg.Logger).With("cluster", cfg.Cluster),
-		claims: newClaims(), puts: newGather[put](), swaps: newGather[swap](), probe: probeWatch, silent: silentWatch,
+		claims: newClaims(), puts: newGather[put](), swaps: newGather[swap](), probe: cmp.Or(cfg.Probe, probeWatch), silent: silentWatch,
 	}, nil
 }
 

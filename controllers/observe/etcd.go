@@ -10,6 +10,9 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
+// probe is how often the operator asks whether its watch of a Broker's keys lives.
+const probe = 2 * time.Second
+
 // etcdTimeout bounds everything that is asked of one Broker's etcd in one pass.
 const etcdTimeout = 6 * time.Second
 
@@ -53,7 +56,8 @@ func DialEtcd(cluster string, endpoints []string, ca, cert, key []byte) (Etcd, e
 	if err != nil {
 		return nil, err
 	}
-	return coordination.Open(coordination.Config{Endpoints: endpoints, TLS: tls, Cluster: cluster})
+	// Nobody waits for the operator as clients wait for brokers.
+	return coordination.Open(coordination.Config{Endpoints: endpoints, TLS: tls, Cluster: cluster, Probe: probe})
 }
 
 // AskEtcd adds to set, whose pods are coordinators, which of them serve, and returns what they say
