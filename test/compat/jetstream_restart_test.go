@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -56,7 +57,9 @@ func TestJetStreamOutlivesItsBroker(t *testing.T) {
 	goes.stop()
 	var info error
 	eventually(t, "it is known to be away", func() bool {
-		_, info = js.Stream(within(t), name)
+		asking, stop := context.WithTimeout(t.Context(), 2*time.Second) // nobody answers what was handed on to the broker just as it ended
+		defer stop()
+		_, info = js.Stream(asking, name)
 		return number(info) == 10194
 	})
 	if !strings.Contains(info.Error(), "is away") {

@@ -18,9 +18,12 @@ type Folder struct {
 	lock *os.File
 }
 
-// NewFolder makes one below parent, with a name that begins with prefix. First it removes what runs that died have left there,
-// with all that is mounted in it.
+// NewFolder makes one below parent, or where temporary files go if that is empty, with a name that begins with prefix. First it
+// removes what runs that died have left there, with all that is mounted in it.
 func NewFolder(parent, prefix string) (*Folder, error) {
+	if parent == "" {
+		parent = os.TempDir()
+	}
 	if err := sweep(parent, prefix); err != nil {
 		return nil, fmt.Errorf("remove what an earlier run left behind: %w", err)
 	}

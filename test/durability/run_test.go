@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/test/disk"
+	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
 // patience is how long a test waits for what has to come; one that passes never waits that long.
@@ -40,22 +41,14 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	parent := os.Getenv("DURABILITY_DIR")
-	if parent == "" {
-		parent = os.TempDir()
-	}
-	if folder, err = disk.NewFolder(parent, dirPrefix); err != nil {
+	if folder, err = disk.NewFolder(os.Getenv("DURABILITY_DIR"), dirPrefix); err != nil {
 		return 0, err
 	}
 	runDir = folder.Dir
 	defer func() { err = errors.Join(err, folder.Remove()) }()
-	seed = rand.Uint64N(1 << 32)
-	if s := os.Getenv("DURABILITY_SEED"); s != "" {
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			return 0, fmt.Errorf("DURABILITY_SEED: %w", err)
-		}
+	if seed, err = checker.Seed("DURABILITY_SEED"); err != nil {
+		return 0, err
 	}
-	fmt.Printf("durability: DURABILITY_SEED=%d\n", seed)
 	return m.Run(), nil
 }
 

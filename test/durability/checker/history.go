@@ -7,7 +7,8 @@ import (
 
 // History is what publishers and consumers of one stream did and were told. It is safe for concurrent use.
 type History struct {
-	Stream string
+	Stream  string
+	subject func(publisher int) string
 
 	mu         sync.Mutex
 	publishers []*published
@@ -36,7 +37,10 @@ type Progress struct{ Acked, Refused, Delivered, Answered int }
 
 // NewHistory is that of a stream on which nothing has happened.
 func NewHistory(stream string) *History {
-	return &History{Stream: stream, consumers: map[string]*consumed{}, findings: newFindings()}
+	return &History{
+		Stream: stream, subject: func(publisher int) string { return fmt.Sprintf("%s.p%d", stream, publisher) },
+		consumers: map[string]*consumed{}, findings: newFindings(),
+	}
 }
 
 // Progress says how much has happened.
@@ -130,6 +134,20 @@ func (h *History) Delivered(consumer string, seq uint64, payload []byte) {
 		h.findings.add(Changed, "consumer %s got %s at %d, and later %s", consumer, before, seq, v)
 	}
 	c.got[seq] = v
+}
+
+// astray notes that a consumer got something that is said to be of a stream that nobody knows.
+func (h *History) astray(consumer, stream string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.findings.add(Unexpected, "consumer %s of %s got a message of stream %q", consumer, h.Stream, stream)
+}
+
+// expect notes that a consumer is to get all that is there, though it may have got nothing yet.
+func (h *History) expect(consumer string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.consumer(consumer)
 }
 
 // Answered notes that the server answered a consumer's acknowledgement.

@@ -12,13 +12,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Workload is what goes on on one stream while things break.
+// Workload is what goes on on one Topic while things break.
 type Workload struct {
 	URL       string
-	Sync      int      // publishers that wait for each ack
-	Again     int      // publishers that send each message, with its id, until it is acknowledged
-	Async     int      // publishers with a window of messages in flight
-	Consumers []string // durable consumers, each read by one client
+	Sync      int      // publishers to each shard that wait for each ack
+	Again     int      // publishers to each shard that send each message, with its id, until it is acknowledged
+	Async     int      // publishers to each shard with a window of messages in flight
+	Consumers []string // durable consumers of the whole Topic, each read by one client
 	// Rest is how long a publisher waits after each message, one with a window after a few. 0: it goes as fast as it can.
 	Rest time.Duration
 	// Options are the connections'.
@@ -71,8 +71,13 @@ type Load struct {
 	conns  []*nats.Conn
 }
 
-// Start sets a workload going.
+// Start sets a workload going on a stream.
 func (h *History) Start(ctx context.Context, w Workload) (*Load, error) {
+	return h.topic().Start(ctx, w)
+}
+
+// Start sets a workload going. Publishers of a kind share a connection, so that what one read of it brings is for several shards.
+func (t *Topic) Start(ctx context.Context, w Workload) (*Load, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &Load{cancel: cancel}
 	connect := func(name string, options ...nats.Option) (jetstream.JetStream, *nats.Conn, error) {
@@ -90,23 +95,27 @@ func (h *History) Start(ctx context.Context, w Workload) (*Load, error) {
 		// Without a server nothing is kept to be sent later: a message goes out now or never.
 		js, nc, err := connect("checker, synchronous", nats.ReconnectBufSize(-1))
 		errs = append(errs, err)
-		for i := range w.Sync + w.Again {
-			p := h.NewPublisher()
-			l.work.Go(func() { h.publishSync(ctx, nc, js, p, i >= w.Sync, &w) })
+		for _, h := range t.Shards {
+			for i := range w.Sync + w.Again {
+				p := h.NewPublisher()
+				l.work.Go(func() { h.publishSync(ctx, nc, js, p, i >= w.Sync, &w) })
+			}
 		}
 	}
 	for range w.Async {
 		js, nc, err := connect("checker, asynchronous", nats.ReconnectBufSize(-1))
 		errs = append(errs, err)
-		p := h.NewPublisher()
-		l.work.Go(func() { h.publishAsync(ctx, nc, js, p, &w) })
+		for _, h := range t.Shards {
+			p := h.NewPublisher()
+			l.work.Go(func() { h.publishAsync(ctx, nc, js, p, &w) })
+		}
 	}
 	for _, name := range w.Consumers {
 		js, _, err := connect("checker, consumer " + name)
 		errs = append(errs, err)
 		l.work.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := h.consume(ctx, js, name, func(i int) bool { return i%2 == 0 }); err != nil {
+				if _, err := t.consume(ctx, js, name, func(i int) bool { return i%2 == 0 }); err != nil {
 					pause(ctx, fetchTime/10)
 				}
 			}
@@ -134,8 +143,6 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	}
 }
-
-func (h *History) subject(publisher int) string { return fmt.Sprintf("%s.p%d", h.Stream, publisher) }
 
 // told notes how a publish ended.
 func (h *History) told(v Value, ack *jetstream.PubAck, err error, final func(error) bool) {
@@ -236,29 +243,35 @@ func (h *History) publishAsync(ctx context.Context, nc *nats.Conn, js jetstream.
 //
 // All of a batch is noted before the first acknowledgement leaves, and the next batch is asked
 // for when all answers are there. So what is noted as delivered after an answer was sent after it.
-func (h *History) consume(ctx context.Context, js jetstream.JetStream, name string, twice func(i int) bool) (int, error) {
+func (t *Topic) consume(ctx context.Context, js jetstream.JetStream, name string, twice func(i int) bool) (int, error) {
 	asked, cancel := context.WithTimeout(ctx, 2*answerTime)
 	defer cancel()
-	consumer, err := js.Consumer(asked, h.Stream, name)
+	consumer, err := js.Consumer(asked, t.Name, name)
 	if err != nil {
-		return 0, fmt.Errorf("find consumer %s of stream %s: %w", name, h.Stream, err)
+		return 0, fmt.Errorf("find consumer %s of stream %s: %w", name, t.Name, err)
 	}
 	fetched, err := consumer.Fetch(batch, jetstream.FetchMaxWait(fetchTime))
 	if err != nil {
-		return 0, fmt.Errorf("consumer %s of stream %s: fetch: %w", name, h.Stream, err)
+		return 0, fmt.Errorf("consumer %s of stream %s: fetch: %w", name, t.Name, err)
 	}
 	type delivery struct {
 		jetstream.Msg
+		of  *History
 		seq uint64
 	}
 	var got []delivery
 	for m := range fetched.Messages() {
 		meta, err := m.Metadata()
 		if err != nil {
-			return 0, fmt.Errorf("consumer %s of stream %s: %w", name, h.Stream, err)
+			return 0, fmt.Errorf("consumer %s of stream %s: %w", name, t.Name, err)
+		}
+		h := t.shard(meta.Stream)
+		if h == nil {
+			t.Shards[0].astray(name, meta.Stream)
+			continue
 		}
 		h.Delivered(name, meta.Sequence.Stream, m.Data())
-		got = append(got, delivery{m, meta.Sequence.Stream})
+		got = append(got, delivery{m, h, meta.Sequence.Stream})
 	}
 	err = fetched.Error()
 	var answers sync.WaitGroup
@@ -273,7 +286,7 @@ func (h *History) consume(ctx context.Context, js jetstream.JetStream, name stri
 			asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 			defer cancel()
 			if m.DoubleAck(asked) == nil {
-				h.Answered(name, m.seq)
+				m.of.Answered(name, m.seq)
 			}
 		})
 	}

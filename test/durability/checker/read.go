@@ -8,17 +8,25 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Drain lets the consumers get all that they have not acknowledged, and returns when the server
-// says that there is nothing left for any of them.
+// Drain lets the consumers of a stream get all that they have not acknowledged.
 func (h *History) Drain(ctx context.Context, js jetstream.JetStream, consumers ...string) error {
+	return h.topic().Drain(ctx, js, consumers...)
+}
+
+// Drain lets the consumers get all that they have not acknowledged, and returns when the server
+// says that there is nothing left for any of them. From then on all that is there has to have been delivered to them.
+func (t *Topic) Drain(ctx context.Context, js jetstream.JetStream, consumers ...string) error {
 	for _, name := range consumers {
+		for _, h := range t.Shards {
+			h.expect(name)
+		}
 		var last error
 		var left string
 		for {
 			if ctx.Err() != nil {
-				return fmt.Errorf("consumer %s of stream %s has still not come to its end (%s): %w", name, h.Stream, left, last)
+				return fmt.Errorf("consumer %s of stream %s has still not come to its end (%s): %w", name, t.Name, left, last)
 			}
-			n, err := h.consume(ctx, js, name, func(int) bool { return true })
+			n, err := t.consume(ctx, js, name, func(int) bool { return true })
 			if last = err; err != nil {
 				pause(ctx, fetchTime/10)
 				continue
@@ -27,7 +35,7 @@ func (h *History) Drain(ctx context.Context, js jetstream.JetStream, consumers .
 				continue
 			}
 			asked, cancel := context.WithTimeout(ctx, answerTime)
-			consumer, err := js.Consumer(asked, h.Stream, name)
+			consumer, err := js.Consumer(asked, t.Name, name)
 			cancel()
 			if last = err; err != nil {
 				continue
