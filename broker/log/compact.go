@@ -327,6 +327,7 @@ func (c *compaction) each(ctx context.Context, s *segment, out *Compaction, f fu
 			return errCut
 		}
 		if err != nil {
+			c.log.blame(s)
 			return &CorruptError{File: s.path, Pos: pos, From: end, Next: s.end, Reason: err.Error()}
 		}
 		if fr.kind() == kindFooter {
@@ -558,17 +559,4 @@ func (l *Log) judged() (offset uint64) {
 		offset = max(offset, s.judged)
 	}
 	return offset
-}
-
-// Holes is how many offsets from one on have no record, because there is a newer one of its subject. It is exact if a segment
-// begins there, and no more than there can be otherwise.
-func (l *Log) Holes(from uint64) (n uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, s := range l.segments {
-		if s.holes > 0 && s.end > from {
-			n += min(s.holes, s.end-max(s.base, from))
-		}
-	}
-	return n
 }

@@ -537,3 +537,59 @@ func TestCompactionAgainstAModel(t *testing.T) {
 		})
 	})
 }
+
+// Wherever the log begins, it is known how many records it has: also within a segment, in another life, and while it is written anew.
+func TestHolesBehindATrim(t *testing.T) {
+	fsys, d, l := setup(t, Options{SegmentSmallest: 16 << 10, SegmentLargest: 16 << 10, TailBytes: 1})
+	a := newAck()
+	const n = 900
+	for i := 1; i <= n; i++ { // every third has a subject of its own
+		r := record(fmt.Sprintf("record %d", i))
+		if r.Subject = []byte("shared"); i%3 == 0 {
+			r.Subject = fmt.Append(nil, "own.", i)
+		}
+		if _, err := l.Append(&Append{Epoch: 1, Records: []Record{r}, Done: a}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.wait(t, n); err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string, from uint64) {
+		t.Helper()
+		_, end, _ := l.Offsets()
+		want := end - from - uint64(len(offsetsOf(t, l, from)))
+		if bound := l.Holes(from); bound < want {
+			t.Errorf("%s: from %d on there are %d holes, and before they are counted %d at most", when, from, want, bound)
+		}
+		l.CountHoles(from)
+		if got := l.Holes(from); got != want {
+			t.Errorf("%s: from %d on there are %d holes, and %d are counted", when, from, want, got)
+		}
+	}
+	check("nothing is compacted", 1)
+	if did := compact(t, l); did.Records < n/2 || l.Stats().Segments < 2 {
+		t.Fatalf("%+v in %d segments", did, l.Stats().Segments)
+	}
+	for _, from := range []uint64{1, 2, 3, 100, 101, 350, 349, 899} {
+		check("compacted", from)
+	}
+	for _, to := range []uint64{50, 51, 160, 161, 400} {
+		if start, err := l.Trim(to); err != nil || start != to {
+			t.Fatal(start, err)
+		}
+		check("trimmed", to)
+	}
+	if _, err := l.Compress(context.Background(), 0); err != nil {
+		t.Fatal(err)
+	}
+	check("compressed", 400)
+	_ = d.Close()
+	d = openDisk(t, fsys, "data", small)
+	l = openLog(t, d, orders)
+	check("in another life", 400)
+	check("in another life", 402)
+	prices(t, l, 20, 1)
+	compact(t, l)
+	check("compacted again", 400)
+}

@@ -268,7 +268,7 @@ func (l *Log) usable() error {
 // again is a segment like s in a file of its own, compressed if stored isn't 0.
 func (s *segment) again(stored int64) *segment {
 	return &segment{base: s.base, path: s.path, end: s.end, pos: s.pos, size: s.size, first: s.first, last: s.last,
-		epochs: s.epochs, holes: s.holes, judged: s.judged, closed: true, written: s.written, synced: s.synced, stored: stored}
+		epochs: s.epochs, holes: s.holes, before: s.before, judged: s.judged, closed: true, bad: s.bad, written: s.written, synced: s.synced, stored: stored}
 }
 
 // swap moves the file at path over that of the first of some segments that stand side by side, and lets fresh take the place of them

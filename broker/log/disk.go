@@ -190,23 +190,48 @@ func (d *Disk) SetAside(name string) (string, error) {
 	if d.logs[name] != nil {
 		return "", fmt.Errorf("log %s is open; close it before it is set aside", name)
 	}
+	to, err := d.freeAside(name)
+	if err != nil {
+		return "", err
+	}
+	if err := d.fs.Rename(d.logDir(name), to); err != nil {
+		return "", err
+	}
+	for _, dir := range []string{setAsideDir, shardsDir} {
+		if err := d.fs.SyncDir(filepath.Join(d.dir, dir)); err != nil {
+			return to, err
+		}
+	}
+	return to, nil
+}
+
+// freeAside is where something of a log can be set aside. mu is held.
+func (d *Disk) freeAside(name string) (string, error) {
 	for n := 1; ; n++ {
 		to := filepath.Join(d.dir, setAsideDir, fmt.Sprintf("%s.%d", name, n))
-		if _, err := d.fs.Stat(to); err == nil {
-			continue
-		} else if !errors.Is(err, fs.ErrNotExist) {
+		if _, err := d.fs.Stat(to); errors.Is(err, fs.ErrNotExist) {
+			return to, nil
+		} else if err != nil {
 			return "", err
 		}
-		if err := d.fs.Rename(d.logDir(name), to); err != nil {
-			return "", err
-		}
-		for _, dir := range []string{setAsideDir, shardsDir} {
-			if err := d.fs.SyncDir(filepath.Join(d.dir, dir)); err != nil {
-				return to, err
-			}
-		}
-		return to, nil
 	}
+}
+
+// makeAside makes a directory for a part of a log that is to be set aside.
+func (d *Disk) makeAside(name string) (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	to, err := d.freeAside(name)
+	if err != nil {
+		return "", err
+	}
+	if err := d.fs.MkdirAll(to); err != nil {
+		return "", err
+	}
+	if err := d.fs.SyncDir(filepath.Join(d.dir, setAsideDir)); err != nil {
+		return "", &syncError{err}
+	}
+	return to, nil
 }
 
 // Failed is why the disk takes no appends, or nil.

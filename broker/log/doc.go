@@ -14,7 +14,7 @@
 //	shards/<topic id>-<n>[.part]/meta.json       who the log is, its start, a floor for its end
 //	shards/<topic id>-<n>[.part]/<offset>.log    segments, named after their first record
 //	                                             (plain, or in blocks of zstd: see compressed.go)
-//	set-aside/<name>.<n>/                        logs that metadata disagree about; never deleted here
+//	set-aside/<name>.<n>/                        logs that metadata disagree about, or one segment that was damaged; never deleted here
 //	clean.json                                   what an orderly end left; not there while the disk is open
 //	deleted/<name>/                              logs on their way out; the next opening removes what is left
 //
@@ -48,6 +48,9 @@
 //	    byte what it was to whoever reads it. The new file is safe and complete before it takes the name.
 //	L14 Compaction takes a record only if there is a newer one of its subject below the watermark that it was told, safe
 //	    here. A log that gives up such a newer one is emptied, unless nothing that is left went by it.
+//	L15 What takes the place of a damaged or missing segment comes from another replica's batches: the same offsets, or those from
+//	    the log's start on, in the same epochs. meta.json says that they were safe before the damaged file is moved away; and, from when
+//	    it was found until then, which segment is damaged.
 //
 // When the process dies in it, by what was under way:
 //
@@ -66,6 +69,8 @@
 //     take its name goes at the next opening.
 //   - a compaction: each segment is as it was or compacted. Of some that become one, meta.json says so before the
 //     first has what all of them held; the others go at the next opening.
+//   - a repair: the segment is damaged, missing, which opening the log finds, or whole. The file that was to take its
+//     place goes at the next opening; what was set aside stays.
 //   - an orderly end: there is a mark and it is true, or there is none.
 //   - recovery: all of the above, and nothing else; it is done again.
 //

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -127,35 +128,32 @@ func TestWhatIsRefused(t *testing.T) {
 
 // Many segments, read from memory, from disk, and after opening again, in steps of any size.
 func TestReadingCrossesSegmentsAndMemory(t *testing.T) {
-	opts := small
-	opts.OpenSegments = 2
-	fsys, d, l := setup(t, opts)
-	put(t, l, 2000)
-	// Memory is let go of after the waiters have been told, so not at once.
-	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
-		s := l.Stats()
-		if s.Segments >= 5 && s.MemoryBytes <= 4*opts.TailBytes {
-			break
-		}
-		if time.Now().After(deadline) {
+	synctest.Test(t, func(t *testing.T) {
+		opts := small
+		opts.OpenSegments = 2
+		fsys, d, l := setup(t, opts)
+		put(t, l, 2000)
+		// Memory is let go of after the waiters have been told, so not at once.
+		synctest.Wait()
+		if s := l.Stats(); s.Segments < 5 || s.MemoryBytes > 4*opts.TailBytes {
 			t.Fatalf("%d segments, %d bytes in memory", s.Segments, s.MemoryBytes)
 		}
-	}
-	for _, from := range []uint64{1, 2, 777, 1999, 2000, 2001} {
-		mustRead(t, l, from, 2001)
-	}
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	l = openLog(t, openDisk(t, fsys, "data", opts), orders)
-	for from := uint64(1); from <= 2001; from += 57 {
-		mustRead(t, l, from, 2001)
-	}
-	put(t, l, 10)
-	mustRead(t, l, 1990, 2011)
-	if found, err := l.Scrub(context.Background()); err != nil || len(found) > 0 {
-		t.Error(found, err)
-	}
+		for _, from := range []uint64{1, 2, 777, 1999, 2000, 2001} {
+			mustRead(t, l, from, 2001)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l = openLog(t, openDisk(t, fsys, "data", opts), orders)
+		for from := uint64(1); from <= 2001; from += 57 {
+			mustRead(t, l, from, 2001)
+		}
+		put(t, l, 10)
+		mustRead(t, l, 1990, 2011)
+		if found, err := l.Scrub(context.Background()); err != nil || len(found) > 0 {
+			t.Error(found, err)
+		}
+	})
 }
 
 func TestABatchLargerThanASegmentOrAChunk(t *testing.T) {

@@ -37,6 +37,9 @@ type Meta struct {
 	// Merge, if there is one, is a merge under way: of the segments from there up to MergeEnd one is to be made.
 	Merge    uint64 `json:"merge,omitempty"`
 	MergeEnd uint64 `json:"mergeEnd,omitempty"`
+	// Bad are the segments that were found damaged and not repaired yet, by their first offsets. Damage that opening the log
+	// wouldn't find is so known in the next life, too. One that isn't there or is well is no harm.
+	Bad []uint64 `json:"bad,omitempty"`
 	// Log is a secret number by which markers are told from payloads.
 	Log uint64 `json:"log"`
 }

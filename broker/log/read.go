@@ -342,6 +342,7 @@ func (l *Log) diagnose(s *segment, f env.File, offset uint64, met error) (pos in
 		return 0, fmt.Errorf("log %s: offset %d: %w (%w)", l.name, offset, met, err)
 	}
 	l.mu.Lock()
+	s.bad = s.bad || len(found.damages) > 0
 	if s.closed && s.index == nil {
 		s.lookup.Store(&lookup{index: fresh.index, pos: fresh.pos, damages: found.damages, whole: true})
 	} else if !s.closed {

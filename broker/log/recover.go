@@ -19,6 +19,8 @@ type Recovery struct {
 	Suspect bool
 	// Rebuilt says that the meta file was damaged: what it said is lost, and Spec is what was given to Open.
 	Rebuilt bool
+	// Strange says that there is more amiss than segments that are damaged or missing (see Log.Lacks).
+	Strange bool
 	Reason  string
 	// Damaged are the ranges that are known to be unreadable here.
 	Damaged []CorruptError
@@ -68,6 +70,9 @@ func (l *Log) open(start, epoch uint64, spec []byte) error {
 		return err
 	}
 	if err := l.readSegments(bases); err != nil {
+		return err
+	}
+	if err := l.lookAtBad(); err != nil {
 		return err
 	}
 	if m := l.meta; m.Cut > 0 {
@@ -139,7 +144,7 @@ func (l *Log) rebuildMeta(damaged *CorruptError, epoch uint64, spec []byte) (*Me
 		return nil, err
 	}
 	l.recovery.suspect("%s was damaged (%s) and made again from the segments", damaged.File, damaged.Reason)
-	l.recovery.Rebuilt = true
+	l.recovery.Rebuilt, l.recovery.Strange = true, true
 	return m, nil
 }
 
@@ -153,12 +158,13 @@ func (l *Log) bases() ([]uint64, error) {
 	for _, name := range names {
 		if base, ok := segmentBase(name); ok {
 			bases = append(bases, base)
-		} else if strings.HasSuffix(name, beingCompressed) || strings.HasSuffix(name, beingCompacted) || strings.HasSuffix(name, beingExpanded) {
+		} else if strings.HasSuffix(name, beingCompressed) || strings.HasSuffix(name, beingCompacted) || strings.HasSuffix(name, beingExpanded) || strings.HasSuffix(name, beingRepaired) {
 			if err := l.disk.fs.Remove(filepath.Join(l.dir, name)); err != nil {
 				return nil, err
 			}
 		} else if strings.HasSuffix(name, segmentEnd) {
 			l.recovery.suspect("%s/%s is no segment's name", l.dir, name)
+			l.recovery.Strange = true
 		}
 	}
 	slices.Sort(bases)
@@ -257,6 +263,7 @@ func (l *Log) recoverLast(s *segment) (used bool, err error) {
 	for _, d := range found.damages {
 		l.recovery.suspect("%s is damaged at byte %d: %s", s.path, d.pos, d.reason)
 		l.damaged(s.path, d)
+		s.bad = true
 	}
 	if found.cut && found.cutBytes > 0 {
 		l.recovery.Cut += found.cutBytes
@@ -325,12 +332,18 @@ func (l *Log) recoverSealed(s *segment) error {
 	if disk := (*env.DiskError)(nil); errors.As(err, &disk) {
 		l.recovery.suspect("%v", err)
 		l.damaged(s.path, damage{from: s.base, next: s.end, reason: err.Error()})
+		s.bad = true
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if found := s.lookup.Load(); found.whole {
+	if found := s.lookup.Load(); found.whole && l.endsBefore(s, f, found) {
+		next := found.damages[0].next
+		l.recovery.suspect("records from %d up to %d are gone: their segment is missing", s.end, next)
+		l.damaged(l.dir, damage{from: s.end, next: next, reason: "a segment is missing"})
+	} else if found.whole {
+		s.bad = true
 		l.recovery.suspect("%v", found.footer)
 		for _, d := range found.damages {
 			l.recovery.suspect("%s is damaged at byte %d: %s", s.path, d.pos, d.reason)
@@ -339,6 +352,24 @@ func (l *Log) recoverSealed(s *segment) error {
 	}
 	s.written, s.synced = s.pos, s.pos
 	return nil
+}
+
+// endsBefore says whether a segment is whole, and what is missing stood behind it; and lets it end where it does.
+func (l *Log) endsBefore(s *segment, f env.File, found *lookup) bool {
+	short, is := errors.AsType[*shortError](found.footer)
+	if !is || short.end >= s.end || len(found.damages) != 1 || found.damages[0].from != short.end {
+		return false
+	}
+	fresh := &segment{base: s.base, path: s.path, end: short.end}
+	index, err := fresh.readFooter(f, l.secret)
+	if err != nil {
+		return false
+	}
+	fresh.stored = storedIn(f)
+	s.end, s.pos = short.end, 0
+	l.learn(s, fresh)
+	s.lookup.Store(&lookup{index: index, pos: s.pos})
+	return true
 }
 
 // look returns what reading a closed segment needs: its footer's index or, where that can't be

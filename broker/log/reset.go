@@ -74,6 +74,6 @@ func (l *Log) finishReset() error {
 		return &syncError{err}
 	}
 	m := l.meta
-	m.Start, m.Durable, m.Reset, m.Merge, m.MergeEnd = m.Reset, m.Reset, 0, 0, 0
+	m.Start, m.Durable, m.Reset, m.Merge, m.MergeEnd, m.Bad = m.Reset, m.Reset, 0, 0, 0, nil
 	return l.saveMeta(m)
 }

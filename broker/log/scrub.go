@@ -119,6 +119,9 @@ func (l *Log) ScrubFrom(ctx context.Context, o ScrubOptions) (ScrubReport, error
 		if err != nil {
 			return out, err
 		}
+		if len(found) > 0 {
+			l.blame(s)
+		}
 		out.Damaged = append(out.Damaged, found...)
 		out.Segments++
 		out.Next = s.end

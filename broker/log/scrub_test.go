@@ -107,34 +107,29 @@ func TestScrubbingKeepsItsPace(t *testing.T) {
 
 // A scrub that has hours to go keeps nobody from closing the log.
 func TestClosingEndsAScrub(t *testing.T) {
-	_, d, l := setup(t, small)
-	put(t, l, 1000)
-	result := make(chan error, 1)
-	pace := NewPace(1)
-	go func() {
-		_, err := l.ScrubFrom(context.Background(), ScrubOptions{Pace: pace})
-		result <- err
-	}()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		pace.mu.Lock()
-		waits := !pace.due.IsZero()
-		pace.mu.Unlock()
-		if waits {
-			break
-		}
-		if time.Now().After(deadline) {
+	synctest.Test(t, func(t *testing.T) {
+		_, d, l := setup(t, small)
+		put(t, l, 1000)
+		result := make(chan error, 1)
+		pace := NewPace(1)
+		go func() {
+			_, err := l.ScrubFrom(context.Background(), ScrubOptions{Pace: pace})
+			result <- err
+		}()
+		synctest.Wait() // for its turn to read on
+		if pace.due.IsZero() {
 			t.Fatal("it doesn't read")
 		}
-	}
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-result; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	if _, err := l.ScrubFrom(context.Background(), ScrubOptions{}); !errors.Is(err, ErrClosed) {
-		t.Error(err)
-	}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-result; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if _, err := l.ScrubFrom(context.Background(), ScrubOptions{}); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	})
 }
 
 // Damage in the segment that is being written, found by a reader while the broker runs: what stands

@@ -41,9 +41,11 @@ type segment struct {
 	closed      bool    // takes no more batches
 	stored      int64   // bytes on the disk of one that is compressed; 0 of a plain one
 	stubborn    bool    // not to be compressed
+	bad         bool    // it was found damaged; guarded by the log's mu
 	gap         bool    // the next batch stands behind damage, so reading has to begin there
 
 	// Guarded by the log's mu.
+	before  holesBefore
 	written int64 // what stands before is in the file
 	synced  int64 // what stands before is safe
 	marked  int64 // what the last marker says is safe
@@ -200,6 +202,16 @@ func (s *segment) appendFooter(dst []byte, log uint64) []byte {
 	return le.AppendUint32(dst, trailerMagic)
 }
 
+// shortError is a footer that can be believed, of a segment that doesn't reach the next one.
+type shortError struct {
+	path      string
+	end, next uint64
+}
+
+func (e *shortError) Error() string {
+	return fmt.Sprintf("%s: the footer ends at offset %d, the next segment begins at %d", e.path, e.end, e.next)
+}
+
 // readFooter fills in what the footer says. An error that is no *env.DiskError means that there
 // is none that can be believed.
 func (s *segment) readFooter(f env.File, log uint64) ([]indexEntry, error) {
@@ -238,7 +250,7 @@ func (s *segment) readFooter(f env.File, log uint64) ([]indexEntry, error) {
 		return nil, fmt.Errorf("%s: the footer is not this segment's", s.path)
 	}
 	if end := le.Uint64(foot[24:]); end != s.end {
-		return nil, fmt.Errorf("%s: the footer ends at offset %d, the next segment begins at %d", s.path, end, s.end)
+		return nil, &shortError{path: s.path, end: end, next: s.end}
 	}
 	s.first, s.last = int64(le.Uint64(foot[32:])), int64(le.Uint64(foot[40:]))
 	s.pos, s.size = pos, size

@@ -44,6 +44,23 @@ func (b Batch) From(offset uint64) (Batch, error) {
 	return t.take(), nil
 }
 
+// Until is what a sparse batch covers before an offset, as a batch of its own: what is left of one where another replica
+// has a border.
+func (b Batch) Until(offset uint64) (Batch, error) {
+	if offset >= b.End() {
+		return b, nil
+	}
+	if offset <= b.Base() {
+		return nil, fmt.Errorf("a batch from offset %d to %d has nothing before %d", b.Base(), b.End(), offset)
+	}
+	var t thinner
+	if err := t.add(b, b.Base(), func(r *Record) bool { return r.Offset < offset }); err != nil {
+		return nil, err
+	}
+	t.end = offset
+	return t.take(), nil
+}
+
 // thinner makes one batch of those that stand side by side, with the records that are to stay.
 type thinner struct {
 	buf         []byte // the batch, from its first byte on

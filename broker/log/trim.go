@@ -243,7 +243,7 @@ func (l *Log) cut(base uint64) error {
 	l.segments[n-1] = fresh
 	if len(found.damages) > 0 {
 		// What is damaged stays so, and a footer would hide it.
-		fresh.closed = true
+		fresh.closed, fresh.bad = true, true
 		fresh.lookup.Store(&lookup{index: fresh.index, pos: fresh.pos, damages: found.damages, whole: true})
 		fresh.index = nil
 		return nil

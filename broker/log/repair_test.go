@@ -1,0 +1,663 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+)
+
+// feed gives a repair what another replica has, and returns how many bytes that were.
+func feed(t testing.TB, r *Repair, from *Log) (bytes int, err error) {
+	t.Helper()
+	for !r.Full() {
+		v, err := from.NewCursor(r.Span().From).Read(1 << 10)
+		if err != nil {
+			return bytes, err
+		}
+		for b, ok := v.Next(); ok && b.Base() < r.Span().Next; b, ok = v.Next() {
+			bytes += len(b)
+			if err := r.Add(b); err != nil {
+				v.Release()
+				return bytes, err
+			}
+		}
+		v.Release()
+	}
+	return bytes, nil
+}
+
+// mend repairs a log with what another replica has, until it lacks nothing.
+func mend(t testing.TB, l, from *Log) (bytes int, aside []string, err error) {
+	t.Helper()
+	for {
+		r, err := l.Repair()
+		if r == nil || err != nil {
+			return bytes, aside, err
+		}
+		n, err := feed(t, r, from)
+		bytes += n
+		if err != nil {
+			r.Abandon()
+			return bytes, aside, err
+		}
+		to, err := r.Finish()
+		if err != nil {
+			return bytes, aside, err
+		}
+		if to != "" {
+			aside = append(aside, to)
+		}
+	}
+}
+
+// replicas are two logs with the same batches, of three epochs, in many sealed segments.
+func replicas(t testing.TB, n int) (fsys *crashfs.FS, d *Disk, l, other *Log) {
+	t.Helper()
+	fsys, d, l = setup(t, small)
+	_, _, other = setup(t, Options{SegmentSmallest: 4 << 10, SegmentLargest: 12 << 10, TailBytes: 1})
+	fill(t, l, other, n)
+	return fsys, d, l, other
+}
+
+func fill(t testing.TB, l, other *Log, n int) {
+	t.Helper()
+	for i := range n {
+		_, end, _ := l.Offsets()
+		r := Record{Time: int64(end), Subject: fmt.Appendf(nil, "s.%d", end%7), Data: fmt.Appendf(nil, "record %d", end)}
+		if end < 700 && end%7 == 0 {
+			r.Subject = []byte("early") // of which nothing newer comes
+		}
+		epoch := 1 + uint64(3*i/n)
+		if known := l.Epochs(); len(known) > 0 {
+			epoch = max(epoch, known[len(known)-1].Epoch)
+		}
+		if _, err := l.Append(&Append{Epoch: epoch, Records: []Record{r}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copyTo(t, l, other)
+	for _, each := range []*Log{l, other} {
+		if err := each.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// copyTo appends to a log what another one has more.
+func copyTo(t testing.TB, from, to *Log) {
+	t.Helper()
+	_, at, _ := to.Offsets()
+	c := from.NewCursor(at)
+	for {
+		v, err := c.Read(16 << 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.End == v.From {
+			return
+		}
+		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			if err := to.AppendBatch(b, Replicated, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		v.Release()
+	}
+}
+
+// everything is what a log holds, batch by batch, and where its epochs begin.
+func everything(t testing.TB, l *Log) (all []string) {
+	t.Helper()
+	c := l.NewCursor(l.Start())
+	for {
+		v, err := c.Read(16 << 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.End == v.From {
+			return append(all, fmt.Sprint(l.Epochs()))
+		}
+		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			all = append(all, fmt.Sprintf("%d@%d %08x", b.Base(), b.Epoch(), b.CRC()))
+		}
+		v.Release()
+	}
+}
+
+// spoil flips a bit in the n-th segment from the start, and has it found.
+func spoil(t testing.TB, fsys *crashfs.FS, d *Disk, l *Log, n int) SegmentInfo {
+	t.Helper()
+	info := l.SegmentInfos()[n]
+	if err := fsys.Flip(filepath.Join(d.logDir(l.Name()), segmentName(info.Base)), 1000*8); err != nil {
+		t.Fatal(err)
+	}
+	report, err := l.ScrubFrom(context.Background(), ScrubOptions{From: info.Base})
+	if err != nil || len(report.Damaged) == 0 {
+		t.Fatalf("not found: %+v, %v", report, err)
+	}
+	return info
+}
+
+// One flipped bit in a log of many segments: one segment's bytes are fetched, the damaged file is set aside, and what is read is what it was,
+// here and when the log is opened again.
+func TestOneSegmentIsRepaired(t *testing.T) {
+	for _, form := range []string{"plain", "compressed"} {
+		t.Run(form, func(t *testing.T) {
+			fsys, d, l, other := replicas(t, 2000)
+			if form == "compressed" {
+				for _, each := range []*Log{l, other} {
+					if saved, err := each.Compress(context.Background(), 1); err != nil || saved == 0 {
+						t.Fatal(saved, err)
+					}
+				}
+			}
+			want := everything(t, other)
+			bad := spoil(t, fsys, d, l, 3)
+			if got := l.Lacks(); !slices.Equal(got, []Span{{bad.Base, bad.End}}) {
+				t.Fatalf("it lacks %v", got)
+			}
+			if err := l.Close(); err != nil { // what a scrub has found is known in the next life
+				t.Fatal(err)
+			}
+			l = openLog(t, d, orders)
+			if r := l.Recovery(); !r.Suspect || r.Strange || !slices.Equal(l.Lacks(), []Span{{bad.Base, bad.End}}) {
+				t.Fatalf("%+v; it lacks %v", r, l.Lacks())
+			}
+			bytes, aside, err := mend(t, l, other)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if int64(bytes) > bad.Bytes && form == "plain" || len(l.SegmentInfos()) < 10 {
+				t.Errorf("%d bytes were fetched for a segment of %d, of %d segments", bytes, bad.Bytes, len(l.SegmentInfos()))
+			}
+			if want := filepath.Join("data", setAsideDir, "orders-0.1", segmentName(bad.Base)); !slices.Equal(aside, []string{want}) {
+				t.Errorf("set aside: %q", aside)
+			} else if _, err := fsys.Stat(want); err != nil {
+				t.Error(err)
+			}
+			for range 2 {
+				if got := everything(t, l); !slices.Equal(got, want) {
+					t.Fatalf("it holds %d batches of %d, or others", len(got), len(want))
+				}
+				if found, err := l.Scrub(context.Background()); err != nil || len(found) > 0 || len(l.Lacks()) > 0 {
+					t.Errorf("%v, %v; it lacks %v", found, err, l.Lacks())
+				}
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if l = openLog(t, d, orders); l.Recovery().Suspect {
+					t.Errorf("%+v", l.Recovery())
+				}
+			}
+		})
+	}
+}
+
+// remove deletes segments' files while the log is closed.
+func remove(t testing.TB, fsys *crashfs.FS, d *Disk, name string, bases ...uint64) {
+	t.Helper()
+	for _, base := range bases {
+		if err := fsys.Remove(filepath.Join(d.logDir(name), segmentName(base))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := fsys.SyncDir(d.logDir(name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Files that are not there are found when the log is opened, wherever they stood, and fetched alone. What is whole stays whole.
+func TestMissingSegmentsAreRepaired(t *testing.T) {
+	for name, which := range map[string][]int{"the first": {0}, "one": {4}, "two that stood side by side": {4, 5}, "several": {1, 4, 7}} {
+		t.Run(name, func(t *testing.T) {
+			fsys, d, l, other := replicas(t, 2000)
+			want := everything(t, other)
+			infos := l.SegmentInfos()
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			gone, most := map[uint64]bool{}, 0
+			for _, n := range which {
+				remove(t, fsys, d, "orders-0", infos[n].Base)
+				most += int(infos[n].Bytes)
+				for o := infos[n].Base; o < infos[n].End; o++ {
+					gone[o] = true
+				}
+			}
+			l = openLog(t, d, orders)
+			if r := l.Recovery(); !r.Suspect || r.Strange || !strings.Contains(r.Reason, "are gone") {
+				t.Fatalf("%+v", r)
+			}
+			for o := uint64(1); o <= 2000; o++ {
+				v, err := l.NewCursor(o).Read(1)
+				v.Release()
+				if corrupt, is := errors.AsType[*CorruptError](err); gone[o] != is || is && gone[corrupt.Next] {
+					t.Fatalf("offset %d: %v", o, err)
+				}
+			}
+			bytes, aside, err := mend(t, l, other)
+			if err != nil || bytes > most || len(aside) > 0 {
+				t.Errorf("%d bytes of at most %d; set aside %q: %v", bytes, most, aside, err)
+			}
+			if got := everything(t, l); !slices.Equal(got, want) {
+				t.Errorf("it holds other things: %d and %d", len(got), len(want))
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if l = openLog(t, d, orders); l.Recovery().Suspect || !slices.Equal(everything(t, l), want) {
+				t.Errorf("opened again: %+v", l.Recovery())
+			}
+		})
+	}
+}
+
+// Damage in the segment that was being written, or its loss, costs that segment: it is set aside, and what it held is fetched.
+func TestADamagedTailIsRepaired(t *testing.T) {
+	for what, flip := range map[string]int64{"in the middle": 1000, "up to the end": 3000, "all of it is lost": 0} {
+		t.Run(what, func(t *testing.T) {
+			fsys, d, l, other := replicas(t, 1990)
+			written := func() uint64 { // how many records the segment has that is being written
+				infos := l.SegmentInfos()
+				tail := infos[len(infos)-1]
+				if !tail.Active {
+					return 0
+				}
+				return tail.End - tail.Base
+			}
+			for n := written(); n < 40 || n > 60; n = written() { // when a segment ends is up to the committer's rounds
+				fill(t, l, other, 1)
+			}
+			if infos := l.SegmentInfos(); flip == 3000 {
+				flip = infos[len(infos)-1].Bytes - 100
+			} else { // behind what is damaged a marker says that it was safe
+				fill(t, l, other, 5)
+			}
+			_, end, _ := l.Offsets()
+			want := everything(t, other)
+			infos := l.SegmentInfos()
+			tail := infos[len(infos)-1]
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if flip == 0 {
+				remove(t, fsys, d, "orders-0", tail.Base)
+			} else if err := fsys.Flip(filepath.Join(d.logDir("orders-0"), segmentName(tail.Base)), flip*8); err != nil {
+				t.Fatal(err)
+			}
+			l = openLog(t, d, orders)
+			if r := l.Recovery(); !r.Suspect || r.Strange {
+				t.Fatalf("%+v", r)
+			}
+			to, err := l.SetTailAside()
+			if err != nil || (to != "") != (flip == 1000) {
+				t.Fatalf("set aside to %q: %v", to, err)
+			}
+			lacks := []Span{{tail.Base, end}}
+			if got := l.Lacks(); !slices.Equal(got, lacks) {
+				t.Fatalf("it lacks %v", got)
+			}
+			if err := l.Close(); err != nil { // and if it ends here, that is found again
+				t.Fatal(err)
+			}
+			l = openLog(t, d, orders)
+			if got := l.Lacks(); !slices.Equal(got, lacks) || !l.Recovery().Suspect {
+				t.Fatalf("it lacks %v: %+v", got, l.Recovery())
+			}
+			if bytes, _, err := mend(t, l, other); err != nil || int64(bytes) > tail.Bytes {
+				t.Errorf("%d bytes of %d: %v", bytes, tail.Bytes, err)
+			}
+			if got := everything(t, l); !slices.Equal(got, want) {
+				t.Errorf("it holds other things: %d and %d", len(got), len(want))
+			}
+			if _, err := l.Append(&Append{Epoch: 3, Records: texts(end, 1)}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// Each replica compacts for itself, so the other one's batches lie across the borders, lack other records, or have more.
+func TestReplicasThatWereCompactedDifferently(t *testing.T) {
+	for seed := range uint64(30) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		fsys, d, l, other := replicas(t, 1500)
+		for i, each := range []*Log{l, other} {
+			times := rng.IntN(3)
+			if seed < 4 { // only this one
+				times = 2 - 2*i
+			}
+			for range times {
+				if _, err := each.Compact(context.Background(), CompactOptions{Below: 1 + rng.Uint64N(1500), Subjects: 3 + rng.IntN(20)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		infos := l.SegmentInfos()
+		n := rng.IntN(len(infos) - 1)
+		if seed < 4 { // what was compacted
+			n = 0
+		}
+		bad := infos[n]
+		if err := fsys.Flip(filepath.Join(d.logDir("orders-0"), segmentName(bad.Base)), (headerSize+markerSize+20)*8); err != nil {
+			t.Fatal(err)
+		}
+		if found, err := l.Scrub(context.Background()); err != nil || len(found) == 0 {
+			t.Fatalf("seed %d: %v, %v", seed, found, err)
+		}
+		if _, _, err := mend(t, l, other); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		check := func() {
+			t.Helper()
+			got, err := readSparse(l, 1)
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			for o := uint64(1); o <= 1500; o++ {
+				if text, there := got[o]; there && text != fmt.Sprintf("record %d", o) || !there && o > 1500-7 {
+					t.Fatalf("seed %d: offset %d holds %q", seed, o, text)
+				}
+			}
+		}
+		check()
+		// What the other one had left in goes with the next compaction.
+		copyTo(t, l, other)
+		l.Roll()
+		if err := l.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Compact(context.Background(), CompactOptions{Below: 1501}); err != nil {
+			t.Fatal(err)
+		}
+		check()
+		if got, _ := readSparse(l, 1); len(got) != 8 {
+			t.Errorf("seed %d: %d records of 8 subjects are left", seed, len(got))
+		}
+	}
+}
+
+// The log's start moves into the damaged segment, or past it, before or while it is repaired; the other one has nothing from before.
+func TestRetentionDuringARepair(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		fsys, d, l, other := replicas(t, 2000)
+		bad := spoil(t, fsys, d, l, 3)
+		middle := (bad.Base + bad.End) / 2
+		r, err := l.Repair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if begun {
+			v, err := other.NewCursor(bad.Base).Read(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, _ := v.Next()
+			if err := r.Add(b); err != nil {
+				t.Fatal(err)
+			}
+			v.Release()
+		}
+		for _, each := range []*Log{l, other} {
+			if _, err := each.Trim(middle); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := feed(t, r, other); err == nil {
+			t.Fatal("where did that come from?")
+		}
+		r.Abandon()
+		if r, err = l.Repair(); err != nil || r.Span() != (Span{middle, bad.End}) {
+			t.Fatalf("%+v, %v", r.Span(), err)
+		}
+		if _, err := feed(t, r, other); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		want := everything(t, other)
+		for range 2 {
+			if got := everything(t, l); !slices.Equal(got[:len(got)-1], want[:len(want)-1]) || len(l.Lacks()) > 0 {
+				t.Fatalf("it holds other things: %d and %d; it lacks %v", len(got), len(want), l.Lacks())
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if l = openLog(t, d, orders); l.Recovery().Suspect {
+				t.Errorf("%+v", l.Recovery())
+			}
+		}
+		// Past it: nothing is lacking any more, and what had come for it is let go of.
+		bad = spoil(t, fsys, d, l, 2)
+		if r, err = l.Repair(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := feed(t, r, other); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Trim(bad.End); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Finish(); !errors.Is(err, errMeanwhile) {
+			t.Error(err)
+		}
+		if r, err = l.Repair(); r != nil || err != nil {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+}
+
+// What can't be this log's is refused, and the damaged segment stays where it is.
+func TestAnotherHistoryDoesNotFit(t *testing.T) {
+	fsys, d, l, other := replicas(t, 2000)
+	bad := spoil(t, fsys, d, l, 3)
+	_, _, strange := setup(t, small)
+	for range 2000 {
+		_, end, _ := strange.Offsets()
+		if _, err := strange.Append(&Append{Epoch: 2, Records: texts(end, 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _, err := mend(t, l, strange)
+	if unfit, is := errors.AsType[*UnfitError](err); !is || !strings.Contains(unfit.Why, "epoch") {
+		t.Errorf("of another epoch: %v", err)
+	}
+	r, err := l.Repair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []uint64{bad.Base + 1, bad.End, bad.Base - 1} {
+		v, err := other.NewCursor(at).Read(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := v.Next()
+		if _, is := errors.AsType[*UnfitError](r.Add(b)); !is {
+			t.Errorf("a batch at %d was taken for one at %d", at, bad.Base)
+		}
+		v.Release()
+	}
+	// Where a segment is missing, only those around it tell which epochs it can have had.
+	gap := l.SegmentInfos()[len(l.SegmentInfos())-3]
+	r.Abandon()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, fsys, d, "orders-0", gap.Base)
+	l = openLog(t, d, orders)
+	if r, err = l.Repair(); err != nil || r.Span() != (Span{bad.Base, bad.End}) {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if _, err := feed(t, r, other); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := mend(t, l, strange); err == nil || !strings.Contains(err.Error(), "epoch 2 comes after 3") {
+		t.Errorf("of another epoch: %v", err)
+	}
+	if _, _, err := mend(t, l, other); err != nil {
+		t.Fatal(err)
+	}
+	bad = spoil(t, fsys, d, l, 3)
+	if r, err = l.Repair(); err != nil {
+		t.Fatal(err)
+	}
+	// The log is cut while it is repaired.
+	if _, err := feed(t, r, other); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.TruncateTo(1990); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Finish(); !errors.Is(err, errMeanwhile) {
+		t.Error(err)
+	}
+	names, err := fsys.List(d.logDir("orders-0"))
+	if err != nil || slices.ContainsFunc(names, func(n string) bool { return strings.HasSuffix(n, beingRepaired) }) {
+		t.Errorf("left: %q, %v", names, err)
+	}
+	if got := l.Lacks(); !slices.Equal(got, []Span{{bad.Base, bad.End}}) {
+		t.Errorf("it lacks %v", got)
+	}
+	if _, err := fsys.Stat(filepath.Join(d.logDir("orders-0"), segmentName(bad.Base))); err != nil {
+		t.Error(err)
+	}
+}
+
+// On a full disk the damaged segment stays, and it is repaired when there is room.
+func TestARepairWithoutRoom(t *testing.T) {
+	fsys, d, l, other := replicas(t, 2000)
+	want := everything(t, other)
+	spoil(t, fsys, d, l, 3)
+	fsys.SetCapacity(1)
+	if _, _, err := mend(t, l, other); !errors.Is(err, syscall.ENOSPC) {
+		t.Error(err)
+	}
+	fsys.SetCapacity(0)
+	if _, _, err := mend(t, l, other); err != nil || !slices.Equal(everything(t, l), want) {
+		t.Error(err)
+	}
+}
+
+// The power is cut at every step of setting a damaged tail aside and repairing it: until it is whole again, opening the log finds that it
+// isn't.
+func TestACrashWhileATailIsSetAside(t *testing.T) {
+	for steps, over := 0, false; !over; steps++ {
+		for seed := range uint64(4) {
+			fsys, d, l, other := replicas(t, 590)
+			fill(t, l, other, 5)
+			want := everything(t, other)
+			infos := l.SegmentInfos()
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := fsys.Flip(filepath.Join(d.logDir("orders-0"), segmentName(infos[len(infos)-1].Base)), 1000*8); err != nil {
+				t.Fatal(err)
+			}
+			l = openLog(t, d, orders)
+			fsys.StopAfter(steps)
+			_, err := l.SetTailAside()
+			if err == nil {
+				_, _, err = mend(t, l, other)
+			}
+			over = err == nil
+			if err != nil && !errors.Is(err, crashfs.ErrCrashed) {
+				t.Fatalf("step %d: %v", steps, err)
+			}
+			after := fsys.Crash(rand.New(rand.NewPCG(seed, uint64(steps))))
+			d = openDisk(t, after, "data", small)
+			l = openLog(t, d, orders)
+			if r := l.Recovery(); r.Strange || r.Suspect && over || !r.Suspect && !slices.Equal(everything(t, l), want) {
+				t.Fatalf("step %d, seed %d: %+v", steps, seed, r)
+			}
+			if _, err := l.SetTailAside(); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := mend(t, l, other); err != nil || !slices.Equal(everything(t, l), want) {
+				t.Fatalf("step %d, seed %d: %v", steps, seed, err)
+			}
+		}
+	}
+}
+
+// The power is cut at every step of a repair: then the log is as damaged as it was, which is found again, lacks what was damaged,
+// which opening it finds, or is repaired. Nothing else of it changes, and repairing it once more makes it whole.
+func TestACrashAtEachStepOfARepair(t *testing.T) {
+	damaged, lacking, whole := 0, 0, 0
+	for _, missing := range []bool{false, true} {
+		for steps, over := 0, false; !over; steps++ {
+			for seed := range uint64(4) {
+				fsys, d, l, other := replicas(t, 600)
+				want := everything(t, other)
+				bad := l.SegmentInfos()[2]
+				if missing {
+					if err := l.Close(); err != nil {
+						t.Fatal(err)
+					}
+					remove(t, fsys, d, "orders-0", bad.Base)
+					l = openLog(t, d, orders)
+				} else {
+					spoil(t, fsys, d, l, 2)
+				}
+				fsys.StopAfter(steps)
+				_, _, err := mend(t, l, other)
+				over = err == nil
+				if err != nil && !errors.Is(err, crashfs.ErrCrashed) {
+					t.Fatalf("step %d: %v", steps, err)
+				}
+				after := fsys.Crash(rand.New(rand.NewPCG(seed, uint64(steps))))
+				d = openDisk(t, after, "data", small)
+				l = openLog(t, d, orders)
+				found, err := l.Scrub(context.Background())
+				if err != nil {
+					t.Fatal(err)
+				}
+				state := l.Lacks()
+				switch r := l.Recovery(); {
+				case slices.Equal(state, []Span{{bad.Base, bad.End}}) && len(found) > 0:
+					damaged++
+				case slices.Equal(state, []Span{{bad.Base, bad.End}}) && r.Suspect && !r.Strange:
+					lacking++
+				case len(state) == 0 && len(found) == 0 && !r.Suspect:
+					whole++
+				default:
+					t.Fatalf("step %d, seed %d: it lacks %v of %+v: %+v, %v", steps, seed, state, bad, r, found)
+				}
+				if over && len(state) > 0 {
+					t.Fatalf("step %d, seed %d: a repair that was done is not: %v", steps, seed, state)
+				}
+				if _, _, err := mend(t, l, other); err != nil || !slices.Equal(everything(t, l), want) {
+					t.Fatalf("step %d, seed %d: %v", steps, seed, err)
+				}
+				if names, err := after.List(d.logDir("orders-0")); err != nil || slices.ContainsFunc(names, func(n string) bool { return strings.HasSuffix(n, beingRepaired) }) {
+					t.Fatalf("left: %q, %v", names, err)
+				}
+				if !missing { // wherever it is now
+					kept := 0
+					for _, dir := range []string{d.logDir("orders-0"), "data/" + setAsideDir + "/orders-0.1", "data/" + setAsideDir + "/orders-0.2"} {
+						if names, err := after.List(dir); err == nil && strings.Contains(dir, setAsideDir) && slices.Contains(names, segmentName(bad.Base)) {
+							kept++
+						}
+					}
+					if kept != 1 {
+						t.Fatalf("step %d, seed %d: the damaged file is there %d times", steps, seed, kept)
+					}
+				}
+			}
+		}
+	}
+	if damaged == 0 || lacking == 0 || whole == 0 {
+		t.Errorf("%d damaged, %d lacking, %d whole", damaged, lacking, whole)
+	}
+}
