@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
 )
 
 const (
@@ -35,7 +37,8 @@ type Local struct {
 
 // StartLocal starts a single member in dataDir and waits until it serves, or ctx ends. The
 // socket is in dataDir, or, if that path can't be one, in a new directory of the system's for
-// temporary files.
+// temporary files. etcd's warnings go to log; those that only say that the machine is busy, at level
+// Info.
 func StartLocal(ctx context.Context, dataDir string, log *slog.Logger) (*Local, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -73,16 +76,7 @@ func (l *Local) start(ctx context.Context, log *slog.Logger) (err error) {
 			return err
 		}
 	}
-	cfg := baseEtcd("local", l.volume.dir)
-	cfg.TickMs, cfg.ElectionMs = localHeartbeatMillis, localElectionMillis
-	client := url.URL{Scheme: "unix", Path: l.socket}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-	// It has no peers, so it listens for none; the address is but a name, and must stay
-	// the same wherever the directory is moved.
-	peer := url.URL{Scheme: "http", Host: "localhost:2380"}
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = nil, []url.URL{peer}
-	cfg.InitialCluster, cfg.InitialClusterToken = cfg.Name+"="+peer.String(), "local"
-	if l.server, err = startServer(cfg, log); err != nil {
+	if l.server, err = startServer(localEtcd(l.volume.dir, l.socket), slogCore{log: log, laptop: true}); err != nil {
 		return err
 	}
 	timer := time.NewTimer(localStartTimeout)
@@ -97,6 +91,19 @@ func (l *Local) start(ctx context.Context, log *slog.Logger) (err error) {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+func localEtcd(dir, socket string) *embed.Config {
+	cfg := baseEtcd("local", dir)
+	cfg.TickMs, cfg.ElectionMs = localHeartbeatMillis, localElectionMillis
+	client := url.URL{Scheme: "unix", Path: socket}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	// It has no peers, so it listens for none; the address is but a name, and must stay
+	// the same wherever the directory is moved.
+	peer := url.URL{Scheme: "http", Host: "localhost:2380"}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = nil, []url.URL{peer}
+	cfg.InitialCluster, cfg.InitialClusterToken = cfg.Name+"="+peer.String(), "local"
+	return cfg
 }
 
 // Endpoints are for coordination.Config, without TLS.

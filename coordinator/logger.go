@@ -2,16 +2,20 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 
+	"go.etcd.io/etcd/server/v3/lease"
 	"go.uber.org/zap/zapcore"
 )
 
 // slogCore hands etcd's log, from warnings up, to this program's.
 type slogCore struct {
 	log     *slog.Logger
+	laptop  bool // it is one person's: that the machine is busy is no warning to them
 	closing *atomic.Bool
 	fields  []zapcore.Field
 }
@@ -25,12 +29,25 @@ var expected = []string{
 	"failed to update storage version",             // the same
 }
 
+// busy are warnings that something took long, and was done. Who runs a cluster looks at its disks
+// then; who runs a member on a laptop can do nothing about them. Whatever was refused is not here.
+var busy = []string{
+	"slow fdatasync",
+	"apply request took too long",
+	"request stats", // of a slow one
+	"waiting for ReadIndex response took too long",
+	"ignored out-of-date read index response",
+	"timed out sending read state", // it is asked for again
+	"A tick missed to fire",        // after the member's id
+}
+
 func (c slogCore) Enabled(level zapcore.Level) bool {
 	return level >= zapcore.WarnLevel && !c.closing.Load() && c.log.Enabled(context.Background(), slogLevel(level))
 }
 
 func (c slogCore) With(fields []zapcore.Field) zapcore.Core {
-	return slogCore{c.log, c.closing, append(c.fields[:len(c.fields):len(c.fields)], fields...)}
+	c.fields = append(c.fields[:len(c.fields):len(c.fields)], fields...)
+	return c
 }
 
 func (c slogCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
@@ -41,10 +58,13 @@ func (c slogCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zap
 }
 
 func (c slogCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
-	for _, prefix := range expected {
-		if strings.HasPrefix(entry.Message, prefix) {
-			return nil
-		}
+	says := func(part string) bool { return strings.Contains(entry.Message, part) }
+	if slices.ContainsFunc(expected, says) || slices.ContainsFunc(fields, leaseGone) {
+		return nil
+	}
+	level := slogLevel(entry.Level)
+	if c.laptop && level == slog.LevelWarn && slices.ContainsFunc(busy, says) {
+		level = slog.LevelInfo
 	}
 	encoder := zapcore.NewMapObjectEncoder()
 	attributes := make([]slog.Attr, 0, len(c.fields)+len(fields)+1)
@@ -55,8 +75,15 @@ func (c slogCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 			attributes = append(attributes, slog.Any(field.Key, encoder.Fields[field.Key]))
 		}
 	}
-	c.log.LogAttrs(context.Background(), slogLevel(entry.Level), entry.Message, attributes...)
+	c.log.LogAttrs(context.Background(), level, entry.Message, attributes...)
 	return nil
+}
+
+// leaseGone says whether a request failed for a lease that is over. Whoever sees that a broker is dead ends its lease, two at
+// once perhaps, and it may run out before; each learns of it by the answer.
+func leaseGone(field zapcore.Field) bool {
+	err, _ := field.Interface.(error)
+	return errors.Is(err, lease.ErrLeaseNotFound)
 }
 
 func (c slogCore) Sync() error { return nil }

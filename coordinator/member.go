@@ -293,12 +293,13 @@ func (m *member) start(cluster string, existing bool) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startServer(cfg, m.log)
+	return startServer(cfg, slogCore{log: m.log})
 }
 
-func startServer(cfg *embed.Config, log *slog.Logger) (*server, error) {
+func startServer(cfg *embed.Config, log slogCore) (*server, error) {
 	s := &server{}
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(slogCore{log: log, closing: &s.closing}))
+	log.closing = &s.closing
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(log))
 	cfg.ServiceRegister = func(clients *grpc.Server) {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -199,9 +199,47 @@ func (c *cable) carry(from, to net.Conn) {
 	}
 }
 
+// news wakes those who wait for something to be told. The zero value is ready.
+type news struct {
+	mu   sync.Mutex
+	next chan struct{} // closed when it is told; nil: nobody waits
+}
+
+func (n *news) tell() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.next != nil {
+		close(n.next)
+		n.next = nil
+	}
+}
+
+// await looks, and again whenever something was told, until it is ok.
+func (n *news) await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	late := time.After(20 * time.Second)
+	for {
+		n.mu.Lock()
+		if n.next == nil {
+			n.next = make(chan struct{})
+		}
+		next := n.next
+		n.mu.Unlock()
+		if ok() {
+			return
+		}
+		select {
+		case <-next:
+		case <-late:
+			t.Fatalf("waited in vain for: %s", what)
+		}
+	}
+}
+
 // view is what a WatchBrokers reported last.
 type view struct {
 	t     *testing.T
+	news  news
 	mu    sync.Mutex
 	last  []Broker
 	calls int
@@ -215,8 +253,9 @@ func (c *Client) follow(t *testing.T) *view {
 	go func() {
 		done <- c.WatchBrokers(ctx, func(members []Broker) {
 			v.mu.Lock()
-			defer v.mu.Unlock()
 			v.last, v.calls = members, v.calls+1
+			v.mu.Unlock()
+			v.news.tell()
 		})
 	}()
 	t.Cleanup(func() {
@@ -249,18 +288,9 @@ func (v *view) names() string {
 // wait waits until the members' names, in the order of their ids, are these.
 func (v *view) wait(want string) []Broker {
 	v.t.Helper()
-	eventually(v.t, "members "+want, func() bool { return v.names() == want })
+	v.news.await(v.t, "members "+want, func() bool { return v.names() == want })
 	members, _ := v.get()
 	return members
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for: %s", what)
-		}
-	}
 }
 
 // joined is a broker that a test has registered.

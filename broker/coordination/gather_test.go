@@ -6,16 +6,23 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 )
 
 // queued waits until so many wait for the turn.
 func (g *gather[T]) queued(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, "they wait", func() bool {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // nobody is told of it
 		g.mu.Lock()
-		defer g.mu.Unlock()
-		return len(g.queue) == n
-	})
+		got := len(g.queue)
+		g.mu.Unlock()
+		if got == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d wait, not %d", got, n)
+		}
+	}
 }
 
 // Topics that are made at the same time share transactions. Of two that want one subject only one is made, and of two

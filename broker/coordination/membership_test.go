@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -111,7 +112,7 @@ func TestANewLifeReplacesTheOldOne(t *testing.T) {
 	if incarnation <= put.Header.Revision {
 		t.Fatalf("incarnation %d is not above the old life's %d", incarnation, put.Header.Revision)
 	}
-	eventually(t, "the new incarnation is seen", func() bool {
+	seen.news.await(t, "the new incarnation is seen", func() bool {
 		members, _ := seen.get()
 		return len(members) == 1 && members[0].Incarnation == incarnation
 	})
@@ -279,6 +280,30 @@ func TestASilentWatchIsReplaced(t *testing.T) {
 			t.Errorf("way %d: the change was seen after %v, by the connection's keepalive", i, took)
 		}
 		way.set(whole)
+	}
+}
+
+// Where nobody writes etcd has nothing to tell, and that is not silence.
+func TestAQuietEtcdIsNotSilent(t *testing.T) {
+	t.Parallel()
+	c := startEtcd(t).open()
+	c.silent = 3 * time.Second
+	if _, err := c.etcd.Put(context.Background(), c.prefix+"last", "written"); err != nil {
+		t.Fatal(err)
+	}
+	m := mirror{
+		c: c, prefix: c.prefix, keys: func() []string { return nil }, settled: func(int64) {},
+		put: func(kv *mvccpb.KeyValue) {}, remove: func([]byte) {},
+	}
+	revision, err := m.read(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.put = func(kv *mvccpb.KeyValue) { t.Errorf("what was read before came again: %s", kv.GetKey()) }
+	ctx, stop := context.WithTimeout(context.Background(), c.silent+c.silent/2)
+	defer stop()
+	if err := m.watch(ctx, revision); ctx.Err() == nil {
+		t.Errorf("the watch was given up: %v", err)
 	}
 }
 

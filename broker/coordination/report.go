@@ -3,6 +3,7 @@ package coordination
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
@@ -17,6 +18,8 @@ type Suspect struct {
 	// Spent says that the broker vouches for its copy, and can't lead under this epoch, or an earlier one, any more: others may
 	// have batches of it that its own logs lost when they failed. 0: it can't vouch for its copy.
 	Spent int64
+	// Lacks says that the copy is being repaired, or is to be, by fetching so many segments from the leader. 0: it is fetched whole.
+	Lacks int
 }
 
 // report is what one broker said of its replicas.
@@ -24,9 +27,9 @@ type report map[string][]Suspect // by id of the Topic
 
 type reportValue struct {
 	V int `json:"v"`
-	// Suspects are, by id of the Topic, the shard, epoch and end of each; the end of its state log, and the epoch that is
-	// spent, which earlier versions leave out.
-	Suspects map[string][][5]uint64 `json:"suspects"`
+	// Suspects are, by id of the Topic, the shard, epoch and end of each; the end of its state log, the epoch that is
+	// spent, and how many segments are fetched, which earlier versions leave out and don't look at.
+	Suspects map[string][][6]uint64 `json:"suspects"`
 }
 
 const (
@@ -45,12 +48,12 @@ func (c *Client) Report(ctx context.Context, broker Replica, suspects []Suspect)
 	if why := validBrokerID(broker.Broker); why != "" {
 		return &InvalidError{what, why}
 	}
-	value := reportValue{reportValueVersion, map[string][][5]uint64{}}
+	value := reportValue{reportValueVersion, map[string][][6]uint64{}}
 	for _, s := range suspects {
 		if !validID(s.Topic) || s.Shard < 0 || s.Shard >= maxShards {
 			return &InvalidError{what, fmt.Sprintf("shard %d of topic id %q: no such shard can be", s.Shard, s.Topic)}
 		}
-		value.Suspects[s.Topic] = append(value.Suspects[s.Topic], [5]uint64{uint64(s.Shard), s.Epoch, s.End, s.State, uint64(s.Spent)})
+		value.Suspects[s.Topic] = append(value.Suspects[s.Topic], [6]uint64{uint64(s.Shard), s.Epoch, s.End, s.State, uint64(s.Spent), uint64(s.Lacks)})
 	}
 	data, err := encodeBounded(what, value, maxReport)
 	if err != nil {
@@ -70,7 +73,7 @@ func decodeReport(kv *mvccpb.KeyValue) (report, error) {
 			if s[0] >= maxShards {
 				return nil, fmt.Errorf("decode %s: no topic has a shard %d", kv.GetKey(), s[0])
 			}
-			r[topic] = append(r[topic], Suspect{topic, int(s[0]), s[1], s[2], s[3], int64(s[4])})
+			r[topic] = append(r[topic], Suspect{topic, int(s[0]), s[1], s[2], s[3], int64(s[4]), int(min(s[5], math.MaxInt32))})
 		}
 	}
 	return r, nil

@@ -38,11 +38,7 @@ func TestManySwapsShareTransactions(t *testing.T) {
 		for n, before := range found {
 			calls.Go(func() { after[n], failed[n] = c.SwapInSync(ctx, a, before, set) })
 		}
-		eventually(t, "all wait", func() bool {
-			c.swaps.mu.Lock()
-			defer c.swaps.mu.Unlock()
-			return len(c.swaps.queue) == shards
-		})
+		c.swaps.queued(t, shards)
 		c.swaps.turn <- struct{}{}
 		calls.Wait()
 		return after, failed

@@ -17,6 +17,7 @@ import (
 // states is what a WatchState reported.
 type states struct {
 	t     *testing.T
+	news  news
 	mu    sync.Mutex
 	last  *State
 	saw   []Changes
@@ -31,9 +32,10 @@ func (c *Client) watchState(t *testing.T) *states {
 	go func() {
 		done <- c.WatchState(ctx, func(state *State, changes Changes) {
 			s.mu.Lock()
-			defer s.mu.Unlock()
 			s.last, s.saw = state, append(s.saw, changes)
 			s.texts[state] = text(state)
+			s.mu.Unlock()
+			s.news.tell()
 		})
 	}()
 	t.Cleanup(func() {
@@ -75,7 +77,7 @@ func text(s *State) string {
 func (s *states) wait(what string, ok func(*State) bool) *State {
 	s.t.Helper()
 	var found *State
-	eventually(s.t, what, func() bool {
+	s.news.await(s.t, what, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.last == nil || !ok(s.last) {

@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
-// Subscription is a durable reader of a Topic that is asked for.
+// Subscription is a reader of a Topic that is asked for, and whose place is kept.
 type Subscription struct {
 	Topic      string // id of the Topic
 	Name       string
@@ -96,6 +96,8 @@ type ConsumerSettings struct {
 	IdleHeartbeat     time.Duration     `json:"idleHeartbeat,omitempty"`
 	PauseUntil        time.Time         `json:"pauseUntil,omitzero"`
 	FilterList        bool              `json:"filterList,omitempty"` // the one filter was given as a list, and is shown as one
+	// Ephemeral says that it goes when nobody has used it for InactiveThreshold, and isn't counted among what people have declared.
+	Ephemeral bool `json:"ephemeral,omitempty"`
 }
 
 const (

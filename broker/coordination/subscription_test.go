@@ -88,16 +88,23 @@ func TestNoSubscriptionOutlivesItsTopic(t *testing.T) {
 	for round := range 20 {
 		name := fmt.Sprintf("t%d", round)
 		topic := c.mustCreate(t, name, spec(name), client)
-		refused := make(chan error)
+		refused, enough := make(chan error), make(chan struct{})
 		go func() {
 			for n := 0; ; n++ {
 				if _, err := maker.CreateSubscription(ctx, name, fmt.Sprintf("s%d", n), SubscriptionSpec{}, client); err != nil {
 					refused <- err
 					return
 				}
+				if n == round%5 {
+					close(enough)
+				}
 			}
 		}()
-		eventually(t, "a subscription", func() bool { return c.keys(t, c.subscriptionsPrefix(topic.ID)) > round%5 })
+		select {
+		case <-enough:
+		case err := <-refused:
+			t.Fatal(err)
+		}
 		if err := c.DeleteTopic(ctx, name, "", client); err != nil {
 			t.Fatal(err)
 		}

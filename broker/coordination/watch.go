@@ -90,7 +90,7 @@ func (m *mirror) run(ctx context.Context) {
 			if skip {
 				m.skip(ctx)
 			}
-			err = m.watch(ctx, revision+1)
+			err = m.watch(ctx, revision)
 		}
 		if ctx.Err() != nil {
 			return
@@ -128,13 +128,14 @@ func (m *mirror) read(ctx context.Context) (revision int64, err error) {
 	return revision, nil
 }
 
-// watch follows the changes from a revision on and returns why it can't any longer.
-func (m *mirror) watch(ctx context.Context, from int64) error {
+// watch follows the changes after a revision and returns why it can't any longer.
+func (m *mirror) watch(ctx context.Context, after int64) error {
 	// A member that lost its leader would leave the watch open and silent otherwise.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	opening := time.AfterFunc(m.c.silent, cancel) // Watch waits until the endpoint has answered
-	changes := m.c.etcd.Watch(ctx, m.prefix, clientv3.WithPrefix(), clientv3.WithRev(from))
+	// It begins with that revision, which is known: etcd gives no sign of life on a watch that begins with one to come.
+	changes := m.c.etcd.Watch(ctx, m.prefix, clientv3.WithPrefix(), clientv3.WithRev(after))
 	opening.Stop()
 	probe := time.NewTicker(m.c.probe)
 	defer probe.Stop()
@@ -149,15 +150,16 @@ func (m *mirror) watch(ctx context.Context, from int64) error {
 				return fmt.Errorf("watch %s: %w", m.prefix, err)
 			}
 			heard = time.Now()
-			for _, event := range answer.Events {
+			events := slices.DeleteFunc(answer.Events, func(e *clientv3.Event) bool { return e.Kv.GetModRevision() <= after })
+			for _, event := range events {
 				if event.Type == clientv3.EventTypeDelete {
 					m.remove(event.Kv.Key)
 				} else {
 					m.put(event.Kv)
 				}
 			}
-			if len(answer.Events) > 0 {
-				m.settled(answer.Events[len(answer.Events)-1].Kv.GetModRevision())
+			if len(events) > 0 {
+				m.settled(events[len(events)-1].Kv.GetModRevision())
 			}
 		case <-probe.C:
 			if time.Since(heard) > m.c.silent {
