@@ -70,7 +70,8 @@ type Broker struct {
 	client, route, http net.Listener
 
 	topics topics
-	lives  chan int64 // the newest incarnation, for the controller
+	lives  chan int64    // the newest incarnation, for the controller
+	born   chan struct{} // closed when this process has registered
 
 	recovered   atomic.Bool
 	joined      atomic.Bool
@@ -103,7 +104,7 @@ func open(ctx context.Context, config Config) (_ *Broker, err error) {
 	}
 	b := &Broker{
 		config: config, log: config.Logger, started: time.Now(),
-		assigned: make(chan struct{}), linked: make(chan struct{}, 1), lives: make(chan int64, 1),
+		assigned: make(chan struct{}), linked: make(chan struct{}, 1), lives: make(chan int64, 1), born: make(chan struct{}),
 		evictions: make(chan coordination.Replica, 16),
 	}
 	wait, cancel := context.WithTimeout(ctx, env.LockWait)
@@ -192,6 +193,13 @@ func (b *Broker) run(ctx context.Context) error {
 	membership, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	running.Go(func() {
+		// Before this process has registered, what a State says of this broker is about the process before, whose leases may stand
+		// still. Whoever took that for itself would lead on under an epoch of which followers have what this log lacks.
+		select {
+		case <-b.born:
+		case <-membership.Done():
+			return
+		}
 		if err := store.WatchState(membership, b.follow); err != nil {
 			failed(err)
 		}
@@ -312,7 +320,9 @@ func (b *Broker) self() coordination.Broker {
 func (b *Broker) onJoined(incarnation int64) {
 	b.incarnation.Store(incarnation)
 	b.since.CompareAndSwap(0, incarnation)
-	b.joined.Store(true)
+	if !b.joined.Swap(true) {
+		close(b.born)
+	}
 	select {
 	case <-b.lives: // an earlier life has nothing to stand for
 	default:

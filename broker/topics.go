@@ -75,8 +75,8 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		Subscriptions: func() *subscription.Service { return t.subscriptions },
 	})
 	t.api.Start()
-	t.admin = admin.New(t.topics, hub, b.log).Writing(store)
-	hub.Offer(t.admin).Set([]string{admin.Subjects})
+	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store)
+	hub.Offer(t.admin).Set(admin.Subjects)
 	t.controller = topic.NewController(store, t.topics, b.log)
 	return nil
 }
@@ -170,7 +170,7 @@ func (b *Broker) topicsz(w http.ResponseWriter, _ *http.Request) {
 			one.Epoch, one.First, one.Last, one.Messages, one.Bytes = s.Epoch(), info.First, info.Last, info.Messages, info.Bytes
 		}
 		for _, s := range b.topics.subscriptions.List(t.Key()) {
-			if !s.Ephemeral() {
+			if !s.Spec().Consumer.Ephemeral {
 				i := s.Info()
 				one.Subscriptions = append(one.Subscriptions, subscribed{s.Name(), i.Lag, i.Pending, i.Redelivered})
 			}

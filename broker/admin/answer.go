@@ -74,6 +74,7 @@ type Replica struct {
 	Adding   bool `json:"adding,omitempty"`   // it has yet to catch up for the first time
 	Removing bool `json:"removing,omitempty"` // it goes when the others are in sync
 	Suspect  bool `json:"suspect,omitempty"`  // its broker can't vouch for it
+	Lacks    int  `json:"lacks,omitempty"`    // damaged segments of it that are fetched from the leader; 0 of a suspect: all of it is
 }
 
 // Broker is one that leads or holds a shard.

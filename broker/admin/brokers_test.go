@@ -53,7 +53,7 @@ func TestBrokersAreDrainedAndTopicsMade(t *testing.T) {
 	ctx := context.Background()
 	c := startCluster(t)
 	box := newMailbox()
-	s := New(c, box, c.server.log).Writing(c.Client)
+	s := New("a", c, box, c.server.log).Writing(c.Client)
 	t.Cleanup(s.Close)
 	for _, id := range []string{"a", "b"} {
 		c.join(id)
@@ -146,7 +146,7 @@ func TestChangesThatWait(t *testing.T) {
 	box := newMailbox()
 	state := coordination.NewState(1, []coordination.Broker{{ID: "a", Incarnation: 1}}, nil, nil, nil)
 	store := &stuck{}
-	s := New(known{state}, box, slog.New(slog.DiscardHandler)).Writing(store)
+	s := New("a", known{state}, box, slog.New(slog.DiscardHandler)).Writing(store)
 	store.asked.Add(writesAtOnce)
 	undrain := protocol.Message{Subject: []byte(BrokerUndrainSubject + "a"), Reply: []byte("r")}
 	for range writesAtOnce {
@@ -210,6 +210,7 @@ func TestWhatAReplicatedTopicLacks(t *testing.T) {
 		"one catches up":      {three, coordination.Shard{InSync: all(1, 0, 3)}, coordination.TopicSpec{}, nil, true, UnderReplicated, []string{"main-b catches up"}, 2},
 		"in another life":     {three, coordination.Shard{InSync: all(1, 1, 3)}, coordination.TopicSpec{}, nil, true, UnderReplicated, []string{"main-b catches up"}, 2},
 		"one is suspect":      {three, coordination.Shard{InSync: all(1, 2, 3)}, coordination.TopicSpec{}, map[string][]coordination.Suspect{"b": {{Topic: "id"}}}, true, UnderReplicated, []string{"main-b can't vouch"}, 2},
+		"one is repaired":     {three, coordination.Shard{InSync: all(1, 2, 3)}, coordination.TopicSpec{}, map[string][]coordination.Suspect{"b": {{Topic: "id", Lacks: 2}}}, true, UnderReplicated, []string{"main-b has damaged segments, which are fetched from the leader (2)"}, 2},
 		"too few":             {three, coordination.Shard{InSync: all(1)}, coordination.TopicSpec{}, nil, false, NotEnoughInSync, []string{"1 of 3", "2 must be", "publishing waits", "main-b catches up, main-c catches up"}, 1},
 		"few are enough":      {three, coordination.Shard{InSync: all(1)}, coordination.TopicSpec{MinInSync: 1}, nil, true, UnderReplicated, []string{"1 of 3"}, 1},
 		"too few brokers":     {three, coordination.Shard{InSync: all(1, 2, 3)}, coordination.TopicSpec{Replicas: 5}, nil, true, UnderReplicated, []string{"3 of 5", "2 have no broker yet"}, 3},

@@ -23,7 +23,11 @@ func (v view) topic(t *coordination.Topic) Topic {
 	shown := Topic{
 		Name: t.Name, ID: t.ID, Generation: t.Generation, Created: t.Created, Owner: ownerOf(t.Owner),
 		Spec: topicDefaults(t.Spec), Deleting: t.Deleting, Shards: []Shard{},
-		Subscriptions: len(v.state.Subscriptions(t.ID)),
+	}
+	for _, s := range v.state.Subscriptions(t.ID) {
+		if !s.Spec.Consumer.Ephemeral {
+			shown.Subscriptions++
+		}
 	}
 	waits := v.waits(t)
 	whole := waits[-1]
@@ -128,6 +132,10 @@ func (v view) replica(s *coordination.Shard, id string) Replica {
 		Adding: slices.Contains(s.Adding, id), Removing: slices.Contains(s.Removing, id),
 		Suspect: v.state.Suspect(id, s.Topic, s.Number),
 	}
+	if r.Suspect {
+		said, _ := v.state.Reported(id, s.Topic, s.Number)
+		r.Lacks = said.Lacks
+	}
 	r.InSync = here && in && !r.Suspect && broker.Holds(member.Incarnation)
 	return r
 }
@@ -166,6 +174,8 @@ func (r *Replica) Missing() string {
 		return ""
 	case r.Away:
 		return "is away"
+	case r.Lacks > 0:
+		return fmt.Sprintf("has damaged segments, which are fetched from the leader (%d)", r.Lacks)
 	case r.Suspect:
 		return "can't vouch for its data"
 	}

@@ -38,6 +38,7 @@ const (
 	headerNext    = "Carillon-Next"
 	headerHigh    = "Carillon-High"
 	headerTime    = "Carillon-Time"
+	headerGaps    = "Carillon-Gaps"
 )
 
 // RecordsRequest asks for records of a shard.
@@ -47,6 +48,7 @@ type RecordsRequest struct {
 	Records int    `json:"max_records,omitempty"`
 	Wait    int    `json:"wait_ms,omitempty"` // if there is nothing yet
 	Form    Form   `json:"form,omitempty"`
+	Gaps    bool   `json:"gaps,omitempty"` // an answer may leave out offsets in between, and say so
 	// Snapshot is the id of one that is to be read, and renewed by that; empty: what there is now.
 	Snapshot string `json:"snapshot,omitempty"`
 }
@@ -205,7 +207,7 @@ func (s *Server) serve(w *worker, r *read) {
 	begin := w.used + len(r.reply) + headerRoom
 	full := r.request.Form == Full
 	data, got, err := w.Read(shard, topic.RecordsQuery{
-		Offset: r.request.Offset, Records: r.request.Records, Bytes: r.request.Bytes, Most: MaxRecordsBytes, Full: full, Pin: pin,
+		Offset: r.request.Offset, Records: r.request.Records, Bytes: r.request.Bytes, Most: MaxRecordsBytes, Full: full, Gaps: r.request.Gaps, Pin: pin,
 	}, memory[:begin])
 	if err != nil {
 		s.refuse(r.reply, unreadable(r, err))
@@ -282,6 +284,9 @@ func appendRecordsHeader(dst []byte, got *topic.Records, full bool) []byte {
 	if full {
 		line(headerTime, uint64(got.Time))
 	}
+	if got.Gapped {
+		line(headerGaps, 1)
+	}
 	return append(dst, "\r\n"...)
 }
 
@@ -292,6 +297,8 @@ func unreadable(r *read, err error) *Error {
 		return &Error{Code: OutOfRange, Text: e.Error(), Start: e.Start, High: e.High}
 	case *topic.RecordSizeError:
 		return &Error{Code: TooLarge, Text: e.Error(), Offset: e.Offset}
+	case *topic.NotServedError:
+		return notServed(r.topic, e)
 	case *log.CorruptError:
 		return &Error{Code: Damaged, Text: fmt.Sprintf("topic %s: %v", r.topic, e), Offset: e.From, Next: e.Next}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -31,8 +32,11 @@ type node struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	answers map[string][]protocol.Message
+	open    map[int]bool // shards that are served
 	asked   int
-	slow    chan struct{} // Wait waits for it, if it is there
+	others  map[string]*node // that are linked; nil: what they are sent is only noted
+	deaf    bool             // what others send is lost
+	slow    chan struct{}    // Wait waits for it, if it is there
 }
 
 func (n *node) SendLent(_ *session.Loan, messages []protocol.Message) { n.Send(messages) }
@@ -59,6 +63,19 @@ func (n *node) Wait() {
 func (n *node) Interested([]byte) bool { return true }
 
 func (n *node) Forward(broker string, m *protocol.Message) bool {
+	if n.others != nil {
+		to := n.others[broker]
+		if to == nil {
+			return false
+		}
+		to.mu.Lock()
+		deaf := to.deaf
+		to.mu.Unlock()
+		if !deaf {
+			to.server.Take([]protocol.Message{*m}, true)
+		}
+		return true
+	}
 	n.Send([]protocol.Message{{Subject: []byte("to " + broker), Data: m.Subject}})
 	return true
 }
@@ -71,7 +88,7 @@ type offer struct {
 }
 
 func (o *offer) Set(patterns []string) {
-	if slices.Contains(patterns, "orders") {
+	if slices.Contains(patterns, "orders") || slices.Contains(patterns, "orders.>") {
 		o.node.orders = o.taker
 	}
 }
@@ -91,22 +108,6 @@ func (face) AppendRefusal(dst []byte, _ string, err error) []byte           { re
 
 // startNode serves the Topic "orders"; another broker leads "bills".
 func startNode(t *testing.T, change func(*coordination.TopicSpec)) *node {
-	n := &node{T: t, answers: map[string][]protocol.Message{}}
-	n.changed = sync.NewCond(&n.mu)
-	var service *topic.Service
-	var ready sync.WaitGroup
-	ready.Add(1)
-	disk, err := log.OpenDisk(crashfs.New(), "data", log.Options{Committed: func(idle bool) { ready.Wait(); service.Committed(idle) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	exchange := replica.NewExchange(replica.Config{Self: "a"})
-	t.Cleanup(exchange.Close)
-	service, err = topic.Open(topic.Config{Self: "a", Name: "main-0", Disk: disk, Hub: n, Face: face{}, Payload: 8 << 20, Exchange: exchange})
-	ready.Done()
-	if err != nil {
-		t.Fatal(err)
-	}
 	spec := coordination.TopicSpec{Subjects: []string{"orders"}, Shards: 1, Replicas: 1, Durability: coordination.Memory}
 	if change != nil {
 		change(&spec)
@@ -118,31 +119,92 @@ func startNode(t *testing.T, change func(*coordination.TopicSpec)) *node {
 			{Topic: "o", Epoch: 1, Leader: "a", Replicas: []string{"a"}, InSync: []coordination.Replica{{Broker: "a", Incarnation: 5}}},
 			{Topic: "b", Epoch: 1, Leader: "b", Replicas: []string{"b"}, InSync: []coordination.Replica{{Broker: "b", Incarnation: 6}}},
 		}, nil)
+	n := startNodeAs(t, "a", "main-0", state)
+	n.awaitShard(0)
+	return n
+}
+
+// startNodeAs is the broker with that id.
+func startNodeAs(t *testing.T, id, name string, state *coordination.State) *node {
+	n := &node{T: t, answers: map[string][]protocol.Message{}, open: map[int]bool{}}
+	n.changed = sync.NewCond(&n.mu)
+	var service *topic.Service
+	var ready sync.WaitGroup
+	ready.Add(1)
+	disk, err := log.OpenDisk(crashfs.New(), "data", log.Options{
+		SegmentSmallest: 8 << 10, SegmentLargest: 8 << 10, TailBytes: 1, Committed: func(idle bool) { ready.Wait(); service.Committed(idle) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exchange := replica.NewExchange(replica.Config{Self: id})
+	t.Cleanup(exchange.Close)
+	service, err = topic.Open(topic.Config{
+		Self: id, Name: name, Disk: disk, Hub: n, Face: face{}, Payload: 8 << 20, Exchange: exchange,
+		Compact: topic.Compacting{Every: 5 * time.Millisecond, Age: 1},
+		Shard: func(s *topic.Shard, open bool) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.open[s.Stream().Number()] = open
+			n.changed.Broadcast()
+		},
+	})
+	ready.Done()
+	if err != nil {
+		t.Fatal(err)
+	}
 	service.Follow(state, coordination.Changes{})
 	n.topics = service
-	n.server = New(service, n, slog.New(slog.DiscardHandler))
+	n.server = New(id, service, n, slog.New(slog.DiscardHandler))
 	t.Cleanup(func() {
 		n.server.Close()
 		_ = service.Close()
 		_ = disk.Close()
 	})
-	for deadline := time.Now().Add(10 * time.Second); service.Topic("orders").Shard() == nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("orders is not served: %v", service.Topic("orders").WhyNot())
-		}
-	}
 	return n
+}
+
+// awaitShard waits until a shard of the Topic "orders" is served here.
+func (n *node) awaitShard(number int) {
+	n.Helper()
+	n.await(fmt.Sprintf("shard %d of orders", number), func() bool { return n.open[number] })
+}
+
+// await waits until it is ok, which is looked at with mu held, whenever something changed.
+func (n *node) await(what string, ok func() bool) {
+	n.Helper()
+	late := false
+	timer := time.AfterFunc(10*time.Second, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		late = true
+		n.changed.Broadcast()
+	})
+	defer timer.Stop()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for !ok() {
+		if late {
+			n.Fatalf("not within 10 s: %s", what)
+		}
+		n.changed.Wait()
+	}
 }
 
 // publish has records kept, many by one message.
 func (n *node) publish(records ...string) {
+	n.Helper()
+	n.publishOn("orders", records...)
+}
+
+func (n *node) publishOn(subject string, records ...string) {
 	n.Helper()
 	var data []byte
 	for _, r := range records {
 		data = append(binary.AppendUvarint(data, uint64(len(r))), r...)
 	}
 	header := fmt.Sprintf("NATS/1.0\r\nCarillon-Records: %d\r\n\r\n", len(records))
-	m := protocol.Message{Subject: []byte("orders"), Reply: []byte("ack"), Header: len(header), Data: append([]byte(header), data...)}
+	m := protocol.Message{Subject: []byte(subject), Reply: []byte("ack"), Header: len(header), Data: append([]byte(header), data...)}
 	n.orders.Take([]protocol.Message{m}, false)
 	if got := n.answer("ack"); string(got.Data) != "+" {
 		n.Fatalf("not kept: %s", got.Data)
@@ -162,22 +224,9 @@ func (n *node) ask(subject, payload string, forwarded bool) (reply string) {
 // answer waits for one answer and takes it away.
 func (n *node) answer(reply string) protocol.Message {
 	n.Helper()
-	late := false
-	timer := time.AfterFunc(10*time.Second, func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		late = true
-		n.changed.Broadcast()
-	})
-	defer timer.Stop()
+	n.await("an answer to "+reply, func() bool { return len(n.answers[reply]) > 0 })
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for len(n.answers[reply]) == 0 {
-		if late {
-			n.Fatalf("no answer to %s within 10 s", reply)
-		}
-		n.changed.Wait()
-	}
 	m := n.answers[reply][0]
 	if n.answers[reply] = n.answers[reply][1:]; len(n.answers[reply]) > 0 {
 		n.Fatalf("%d more answers to %s", len(n.answers[reply]), reply)
@@ -255,6 +304,45 @@ func TestRecordsAreRead(t *testing.T) {
 	}
 }
 
+// Of a compacted shard an answer says where offsets are left out, to who asks for that; others get what stands without a gap.
+func TestRecordsWithGapsAreRead(t *testing.T) {
+	n := startNode(t, func(s *coordination.TopicSpec) {
+		s.Subjects, s.Durability, s.Compaction = []string{"orders.>"}, coordination.Synced, coordination.LatestOnly
+	})
+	for i := 1; i <= 200; i++ { // every second has a subject of its own
+		n.publishOn(fmt.Sprint("orders.", i*(1-i%2)), fmt.Sprintf("%d %s", i, strings.Repeat("x", 200)))
+	}
+	for deadline := time.Now().Add(10 * time.Second); n.topics.Compacted().Records == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is compacted")
+		}
+	}
+	m := n.answer(n.ask(ordersSubject, `{"gaps":true}`, false))
+	header, rest := protocol.SplitData(m.Data, m.Header)
+	value := func(key string) int {
+		text, _ := header.Get(key)
+		number, _ := strconv.Atoi(string(text))
+		return number
+	}
+	offset, gaps := value("Carillon-Offset"), 0
+	for range value("Carillon-Records") {
+		gap, k := binary.Uvarint(rest)
+		size, more := binary.Uvarint(rest[k:])
+		record := rest[k+more : k+more+int(size)]
+		offset, gaps, rest = offset+int(gap), gaps+int(gap), rest[k+more+int(size):]
+		if !strings.HasPrefix(string(record), fmt.Sprint(offset, " ")) {
+			t.Fatalf("at offset %d stands %.10q", offset, record)
+		}
+		offset++
+	}
+	if value("Carillon-Gaps") != 1 || gaps < 5 || len(rest) > 0 || value("Carillon-Next") < offset {
+		t.Errorf("%d offsets are left out up to %d, and %d bytes are left, under %q", gaps, offset, len(rest), header)
+	}
+	if got, headers := n.records(n.ask(ordersSubject, "", false)); len(got) != 1 || headers["Carillon-Gaps"] != "" {
+		t.Errorf("%.80q under %v", got, headers)
+	}
+}
+
 func TestWhatIsNoRequestForRecordsIsRefused(t *testing.T) {
 	n := startNode(t, func(s *coordination.TopicSpec) { s.Retention.Messages = 1 })
 	n.publish("one", "two", strings.Repeat("x", 100))
@@ -311,53 +399,50 @@ func TestTheLeaderIsAsked(t *testing.T) {
 
 // Who asks for what isn't there yet is answered when it comes, or when the time is over.
 func TestRecordsAreWaitedFor(t *testing.T) {
-	n := startNode(t, nil)
-	n.publish("one")
-	began := time.Now()
-	got, headers := n.records(n.ask(ordersSubject, `{"offset":2,"wait_ms":50}`, false))
-	if took := time.Since(began); len(got) != 0 || headers["Carillon-Next"] != "2" || took < 50*time.Millisecond {
-		t.Errorf("after %s: %q %v", took, got, headers)
-	}
-	var replies []string
-	for range 100 {
-		replies = append(replies, n.ask(ordersSubject, `{"offset":2,"wait_ms":30000}`, false))
-	}
-	n.waiting(100)
-	if n.answered(replies[0]) {
-		t.Error("answered before there was anything")
-	}
-	n.publish("two", "three")
-	for _, reply := range replies {
-		if got, _ := n.records(reply); !slices.Equal(got, []string{"two", "three"}) {
-			t.Errorf("%q", got)
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nil)
+		n.publish("one")
+		began := time.Now()
+		got, headers := n.records(n.ask(ordersSubject, `{"offset":2,"wait_ms":50}`, false))
+		if took := time.Since(began); len(got) != 0 || headers["Carillon-Next"] != "2" || took != 50*time.Millisecond {
+			t.Errorf("after %s: %q %v", took, got, headers)
 		}
-	}
-	n.waiting(0)
-	// A broker that stops lets nobody wait.
-	reply := n.ask(ordersSubject, `{"offset":4,"wait_ms":30000}`, false)
-	n.waiting(1)
-	n.server.Close()
-	if got := n.refusal(reply); got.Code != Busy {
-		t.Errorf("%+v", got)
-	}
-	if got := n.refusal(n.ask(ordersSubject, "", false)); got.Code != Busy {
-		t.Errorf("%+v", got)
-	}
+		var replies []string
+		for range 100 {
+			replies = append(replies, n.ask(ordersSubject, `{"offset":2,"wait_ms":30000}`, false))
+		}
+		n.waiting(100)
+		if n.answered(replies[0]) {
+			t.Error("answered before there was anything")
+		}
+		n.publish("two", "three")
+		for _, reply := range replies {
+			if got, _ := n.records(reply); !slices.Equal(got, []string{"two", "three"}) {
+				t.Errorf("%q", got)
+			}
+		}
+		n.waiting(0)
+		// A broker that stops lets nobody wait.
+		reply := n.ask(ordersSubject, `{"offset":4,"wait_ms":30000}`, false)
+		n.waiting(1)
+		n.server.Close()
+		if got := n.refusal(reply); got.Code != Busy {
+			t.Errorf("%+v", got)
+		}
+		if got := n.refusal(n.ask(ordersSubject, "", false)); got.Code != Busy {
+			t.Errorf("%+v", got)
+		}
+	})
 }
 
-// waiting waits until so many requests wait for records.
+// waiting fails unless so many requests wait for records when nothing is left to do.
 func (n *node) waiting(want int) {
 	n.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		n.server.polls.mu.Lock()
-		got := n.server.polls.count
-		n.server.polls.mu.Unlock()
-		if got == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			n.Fatalf("%d requests wait, not %d", got, want)
-		}
+	synctest.Wait()
+	n.server.polls.mu.Lock()
+	defer n.server.polls.mu.Unlock()
+	if got := n.server.polls.count; got != want {
+		n.Fatalf("%d requests wait, not %d", got, want)
 	}
 }
 
@@ -399,85 +484,4 @@ func FuzzRecordsRequest(f *testing.F) {
 			}
 		}
 	})
-}
-
-const ordersSnapshot = SnapshotSubject + "orders.0"
-
-func (n *node) snapshot(payload string) (got SnapshotAnswer) {
-	n.Helper()
-	m := n.answer(n.ask(ordersSnapshot, payload, false))
-	if err := json.Unmarshal(m.Data, &got); err != nil {
-		n.Fatalf("%s: %v", m.Data, err)
-	}
-	return got
-}
-
-// A shard stays readable as it was, while more is written and what is old would go, until it is released or forgotten.
-func TestASnapshotIsHeld(t *testing.T) {
-	n := startNode(t, func(s *coordination.TopicSpec) { s.Retention.Messages = 3 })
-	n.publish("one", "two", "three")
-	if got := n.snapshot(`{"id":"s","lease_ms":60000}`); got != (SnapshotAnswer{Start: 1, High: 4, Lease: 60000}) {
-		t.Fatalf("%+v %+v", got, got.Error)
-	}
-	n.publish("four", "five", "six")
-	if got := n.snapshot(`{"id":"s","lease_ms":1000}`); got != (SnapshotAnswer{Start: 1, High: 4, Lease: 1000}) {
-		t.Errorf("renewed: %+v", got)
-	}
-	if got := n.refusal(n.ask(ordersSubject, `{"offset":1}`, false)); got.Code != OutOfRange {
-		t.Errorf("outside of it: %+v", got)
-	}
-	for payload, want := range map[string][]string{
-		`{"snapshot":"s"}`: {"one", "two", "three"},
-		`{"snapshot":"s","offset":2,"max_records":1}`: {"two"},
-		`{"snapshot":"s","offset":4,"wait_ms":30000}`: nil,
-		`{"snapshot":"s","offset":3,"wait_ms":30000}`: {"three"},
-	} {
-		if got, headers := n.records(n.ask(ordersSubject, payload, false)); !slices.Equal(got, want) || headers["Carillon-High"] != "4" {
-			t.Errorf("%s: %q %v", payload, got, headers)
-		}
-	}
-	if got := n.refusal(n.ask(ordersSubject, `{"snapshot":"other"}`, false)); got.Code != Expired {
-		t.Errorf("%+v", got)
-	}
-	if got := n.snapshot(`{"id":"s","release":true}`); got != (SnapshotAnswer{}) {
-		t.Errorf("%+v", got)
-	}
-	if got := n.refusal(n.ask(ordersSubject, `{"snapshot":"s"}`, false)); got.Code != Expired {
-		t.Errorf("%+v", got)
-	}
-	// What is forgotten is let go, and held again if it is still there; as it is when another broker leads.
-	n.snapshot(`{"id":"t","lease_ms":1000}`)
-	for deadline := time.Now().Add(10 * time.Second); n.held() > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it is held for ever")
-		}
-	}
-	if got := n.snapshot(`{"id":"t","start":4,"high":7}`); got != (SnapshotAnswer{Start: 4, High: 7, Lease: 30000}) {
-		t.Errorf("%+v %+v", got, got.Error)
-	}
-	for payload, code := range map[string]Code{
-		``: BadRequest, `{}`: BadRequest, `{"id":"u","lease_ms":999}`: BadRequest, `{"id":"u","lease_ms":600001}`: BadRequest,
-		`{"id":"u","start":5}`: BadRequest, `{"id":"u","start":5,"high":4}`: BadRequest, `{"id":"u","start":4,"high":9}`: OutOfRange,
-		`{"id":"` + strings.Repeat("x", 65) + `"}`: BadRequest, `{"id":"u","what":1}`: BadRequest,
-	} {
-		if got := n.snapshot(payload); got.Error == nil || got.Error.Code != code {
-			t.Errorf("%s: %+v", payload, got.Error)
-		}
-	}
-	for i := range maxSnapshots - 1 {
-		n.snapshot(fmt.Sprintf(`{"id":"many-%d"}`, i))
-	}
-	if got := n.snapshot(`{"id":"one too many"}`); got.Error == nil || got.Error.Code != Busy {
-		t.Errorf("%+v", got.Error)
-	}
-	n.server.Close()
-	if n.held() != 0 {
-		t.Error("a broker that stopped holds something")
-	}
-}
-
-func (n *node) held() int {
-	n.server.snapshots.mu.Lock()
-	defer n.server.snapshots.mu.Unlock()
-	return len(n.server.snapshots.held)
 }

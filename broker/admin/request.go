@@ -14,8 +14,8 @@ import (
 // Prefix begins the subject of every request.
 const Prefix = "$CARILLON.API."
 
-// Subjects is the pattern of all requests.
-const Subjects = Prefix + ">"
+// Subjects are the patterns of all requests, and of what brokers ask each other.
+var Subjects = []string{Prefix + ">", holdPrefix + ">"}
 
 // The subjects of requests; what they are about is appended.
 const (
@@ -72,6 +72,8 @@ type Error struct {
 	Text string `json:"text"` // for people, with the way out
 	// Reason is why a Topic is not served: one of topic.NotServedReason.
 	Reason string `json:"reason,omitempty"`
+	// Shard is the one on whose account a whole Topic can't be had; nil: it is not for a single one.
+	Shard *int `json:"shard,omitempty"`
 	// Of records that can't be had: which, what there is, and where to go on.
 	Offset uint64 `json:"offset,omitempty"`
 	Start  uint64 `json:"start,omitempty"`
@@ -136,7 +138,7 @@ func (r *request) writes() bool { return r.kind >= topicCreate }
 func parse(subject, payload []byte) (request, *Error) {
 	r, ok := parseSubject(subject)
 	if !ok {
-		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN.<id>, BROKER.UNDRAIN.<id>, RECORDS.<topic>.<shard> or SNAPSHOT.<topic>.<shard>)",
+		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN.<id>, BROKER.UNDRAIN.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic> or SNAPSHOT.<topic>.<shard>)",
 			bytes.TrimPrefix(subject, []byte(Prefix)))
 	}
 	payload = bytes.TrimSpace(payload)

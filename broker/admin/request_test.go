@@ -34,7 +34,7 @@ func (k known) ByID(string) *topic.Topic   { return nil }
 
 func newServer(state *coordination.State) (*Server, *inbox) {
 	box := &inbox{}
-	return New(known{state}, box, slog.New(slog.DiscardHandler)), box
+	return New("a", known{state}, box, slog.New(slog.DiscardHandler)), box
 }
 
 // ask takes one request, and reads its one answer into what it is.

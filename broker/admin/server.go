@@ -37,6 +37,7 @@ const maxUnreadable = 16
 
 // Server answers requests; it is a topic.Taker for Subjects, and may be called at the same time.
 type Server struct {
+	self   string // id of this broker
 	topics Topics
 	hub    Hub
 	log    *slog.Logger
@@ -45,12 +46,17 @@ type Server struct {
 	// snapshots are the shards that this broker holds for readers.
 	snapshots snapshots
 	store     Store // nil: nothing is written
-	writes    writes
+	writes    *tasks
+	wholes    *tasks             // snapshots of whole Topics
+	asks      session.Asks[held] // of wholes
 }
 
-// New makes a Server. It is to be offered Subjects, without a leader, by every broker.
-func New(topics Topics, hub Hub, logger *slog.Logger) *Server {
-	s := &Server{topics: topics, hub: hub, log: logger}
+// New makes the Server of the broker with that id. It is to be offered Subjects, without a leader, by every broker.
+func New(self string, topics Topics, hub Hub, logger *slog.Logger) *Server {
+	s := &Server{
+		self: self, topics: topics, hub: hub, log: logger,
+		writes: newTasks(writesAtOnce, writeTimeout), wholes: newTasks(wholesAtOnce, wholeTimeout),
+	}
 	s.reads.serve, s.reads.flush, s.polls.again = s.serve, s.flush, s.resume
 	return s
 }
@@ -61,6 +67,7 @@ func (s *Server) Close() {
 		s.resume(r)
 	}
 	s.reads.close()
+	s.wholes.close()
 	s.snapshots.close()
 	s.writes.close()
 }
@@ -83,6 +90,10 @@ func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool)
 	var answers []protocol.Message
 	for i := range messages {
 		m := &messages[i]
+		if forwarded && bytes.HasPrefix(m.Subject, []byte(holdPrefix)) {
+			s.takeHold(m)
+			continue
+		}
 		if len(m.Reply) == 0 || m.Header > len(m.Data) {
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// SnapshotSubject is where a shard's part of a snapshot is asked for; the Topic and the shard's number are appended.
+// SnapshotSubject is where a snapshot of a Topic is asked for, which is appended; or one shard's part of it: with its number behind the Topic.
 const SnapshotSubject = Prefix + "SNAPSHOT."
 
 // Bounds of snapshots, each with the reason for its value.
@@ -22,24 +22,32 @@ const (
 	leastLease = time.Second
 	// maxSnapshotID is the longest id.
 	maxSnapshotID = 64
+	// maxSnapshotRequest is more than one takes that says what is held of the most shards.
+	maxSnapshotRequest = 8 << 10
 )
 
-// SnapshotRequest asks to hold a shard as it is, or to go on holding it, or to let go.
+// SnapshotRequest asks to hold a shard, or all shards of a Topic, as they are; or to go on holding them, or to let go.
 type SnapshotRequest struct {
 	ID    string `json:"id"`                 // whoever asks chooses it, and has one for all shards
 	Lease int    `json:"lease_ms,omitempty"` // 0: 30 s. It is renewed by this request, and by reading
-	// Start and High are what was answered before, for a shard of which another broker has become the leader.
-	Start   uint64 `json:"start,omitempty"`
-	High    uint64 `json:"high,omitempty"`
-	Release bool   `json:"release,omitempty"`
+	// What was answered before, for shards of which other brokers have become the leaders: of one shard, or of all.
+	SnapshotShard
+	Shards  []SnapshotShard `json:"shards,omitempty"`
+	Release bool            `json:"release,omitempty"`
 }
 
-// SnapshotAnswer is what is held of one shard: the records from Start up to, not including, High.
-type SnapshotAnswer struct {
-	Error *Error `json:"error,omitempty"`
+// SnapshotShard is what is held of one shard: the records from Start up to, not including, High.
+type SnapshotShard struct {
 	Start uint64 `json:"start,omitempty"`
 	High  uint64 `json:"high,omitempty"`
-	Lease int    `json:"lease_ms,omitempty"`
+}
+
+// SnapshotAnswer is what is held of one shard, or of all, in the order of their numbers.
+type SnapshotAnswer struct {
+	Error *Error `json:"error,omitempty"`
+	SnapshotShard
+	Shards []SnapshotShard `json:"shards,omitempty"`
+	Lease  int             `json:"lease_ms,omitempty"`
 }
 
 // snapshots are the parts that this broker holds.
@@ -56,50 +64,60 @@ type snapshotKey struct {
 
 // heldShard is one shard's part of a snapshot.
 type heldShard struct {
-	pin   *topic.Pin
-	lease time.Duration
-	until time.Time
-	timer *time.Timer
+	pin     *topic.Pin
+	lease   time.Duration
+	until   time.Time
+	timer   *time.Timer
+	attempt string // the last one by which it was held; empty: it was asked for by itself
 }
 
-// takeSnapshot answers at once, or hands the request to the shard's leader.
+// takeSnapshot answers at once, or hands the request to the shard's leader, or to those who wait for all leaders.
 func (s *Server) takeSnapshot(m *protocol.Message, forwarded bool) []byte {
-	answer, handed := s.snapshot(m, forwarded)
-	if handed {
-		return nil
+	rest := m.Subject[len(SnapshotSubject):]
+	name, number, one := ofShard(rest)
+	if !one && (len(rest) == 0 || bytes.IndexByte(rest, '.') >= 0) {
+		return encodeError(refuse(BadRequest, "there is no request %.100q (use SNAPSHOT.<topic>, or SNAPSHOT.<topic>.<shard>, shards count from 0)", m.Subject[len(Prefix):]))
 	}
-	return encode(answer)
+	var shard *topic.Shard
+	if one {
+		var refusal *Error
+		if _, shard, refusal = s.shard(name, number, m, forwarded); refusal != nil {
+			return encodeError(refusal)
+		} else if shard == nil {
+			return nil
+		}
+	}
+	request, refusal := snapshotRequest(m.Data[m.Header:])
+	switch {
+	case refusal != nil:
+	case !one:
+		if refusal = s.submitWhole(string(rest), request, bytes.Clone(m.Reply)); refusal == nil {
+			return nil
+		}
+	case request.Shards != nil:
+		refusal = refuse(BadRequest, "shards, of a single one (give its start and high)")
+	case request.Release:
+		s.snapshots.release(snapshotKey{shard, request.ID}, "")
+		return encode(SnapshotAnswer{})
+	default:
+		held, refusal := s.snapshots.hold(shard, request, request.SnapshotShard, "")
+		if refusal == nil {
+			return encode(SnapshotAnswer{SnapshotShard: held, Lease: request.Lease})
+		}
+		return encodeError(refusal)
+	}
+	return encodeError(refusal)
 }
 
-func (s *Server) snapshot(m *protocol.Message, forwarded bool) (answer SnapshotAnswer, handed bool) {
-	name, number, ok := ofShard(m.Subject[len(SnapshotSubject):])
-	if !ok {
-		answer.Error = refuse(BadRequest, "there is no request %.100q (use SNAPSHOT.<topic>.<shard>, shards count from 0)", m.Subject[len(Prefix):])
-		return answer, false
-	}
-	_, shard, refusal := s.shard(name, number, m, forwarded)
-	if refusal != nil || shard == nil {
-		answer.Error = refusal
-		return answer, refusal == nil
-	}
+func snapshotRequest(payload []byte) (*SnapshotRequest, *Error) {
 	var request SnapshotRequest
-	payload := m.Data[m.Header:]
-	if len(payload) > maxRequest {
-		answer.Error = refuse(BadRequest, "a request of %d bytes (use at most %d)", len(payload), maxRequest)
-		return answer, false
+	if len(payload) > maxSnapshotRequest {
+		return nil, refuse(BadRequest, "a request of %d bytes (use at most %d)", len(payload), maxSnapshotRequest)
 	}
 	if err := decode(bytes.TrimSpace(payload), &request); err != nil {
-		answer.Error = refuse(BadRequest, `the request is not a snapshot's (write for example {"id":"a1b2","lease_ms":30000}): %v`, err)
-		return answer, false
+		return nil, refuse(BadRequest, `the request is not a snapshot's (write for example {"id":"a1b2","lease_ms":30000}): %v`, err)
 	}
-	if answer.Error = request.check(); answer.Error != nil {
-		return answer, false
-	}
-	if request.Release {
-		s.snapshots.release(snapshotKey{shard, request.ID})
-		return answer, false
-	}
-	return s.snapshots.hold(shard, &request), false
+	return &request, request.check()
 }
 
 func (r *SnapshotRequest) check() *Error {
@@ -109,8 +127,11 @@ func (r *SnapshotRequest) check() *Error {
 		return refuse(BadRequest, "an id of %d bytes (choose one of 1 to %d, at random)", len(r.ID), maxSnapshotID)
 	case r.Lease != 0 && (lease < leastLease || lease > MaxLease):
 		return refuse(BadRequest, "lease_ms of %d (use %d to %d)", r.Lease, leastLease/time.Millisecond, MaxLease/time.Millisecond)
-	case r.High == 0 && r.Start != 0 || r.High < r.Start:
-		return refuse(BadRequest, "records from %d to %d (give start and high as they were answered, or neither)", r.Start, r.High)
+	}
+	for _, shard := range append([]SnapshotShard{r.SnapshotShard}, r.Shards...) {
+		if shard.High == 0 && shard.Start != 0 || shard.High < shard.Start {
+			return refuse(BadRequest, "records from %d to %d (give start and high as they were answered, or neither)", shard.Start, shard.High)
+		}
 	}
 	if r.Lease == 0 {
 		r.Lease = int(usualLease / time.Millisecond)
@@ -118,34 +139,34 @@ func (r *SnapshotRequest) check() *Error {
 	return nil
 }
 
-// hold pins the shard, or renews the lease of what is pinned.
-func (h *snapshots) hold(shard *topic.Shard, request *SnapshotRequest) SnapshotAnswer {
+// hold pins the shard, as it is or as it was, or renews the lease of what is pinned. attempt is empty if the shard is asked for by itself.
+func (h *snapshots) hold(shard *topic.Shard, request *SnapshotRequest, was SnapshotShard, attempt string) (SnapshotShard, *Error) {
 	key, lease := snapshotKey{shard, request.ID}, time.Duration(request.Lease)*time.Millisecond
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	held := h.held[key]
 	switch {
 	case h.closed:
-		return SnapshotAnswer{Error: refuse(Busy, "this broker is stopping (ask again)")}
+		return SnapshotShard{}, refuse(Busy, "this broker is stopping (ask again)")
 	case held != nil:
-		held.lease = lease
+		held.lease, held.attempt = lease, attempt
 		held.until = time.Now().Add(lease)
 		held.timer.Reset(lease)
 	case len(h.held) >= maxSnapshots:
-		return SnapshotAnswer{Error: refuse(Busy, "this broker holds %d snapshots, which is all that it may (release some)", maxSnapshots)}
+		return SnapshotShard{}, refuse(Busy, "this broker holds %d snapshots, which is all that it may (release some)", maxSnapshots)
 	default:
-		pin, err := shard.Pin(request.Start, request.High)
+		pin, err := shard.Pin(was.Start, was.High)
 		if err != nil {
-			return SnapshotAnswer{Error: unreadable(&read{topic: shard.Topic().Name()}, err)}
+			return SnapshotShard{}, unreadable(&read{topic: shard.Topic().Name()}, err)
 		}
-		held = &heldShard{pin: pin, lease: lease, until: time.Now().Add(lease)}
+		held = &heldShard{pin: pin, lease: lease, until: time.Now().Add(lease), attempt: attempt}
 		held.timer = time.AfterFunc(lease, func() { h.expire(key, held) })
 		if h.held == nil {
 			h.held = map[snapshotKey]*heldShard{}
 		}
 		h.held[key] = held
 	}
-	return SnapshotAnswer{Start: held.pin.Start, High: held.pin.High, Lease: request.Lease}
+	return SnapshotShard{held.pin.Start, held.pin.High}, nil
 }
 
 // of is what is held of a shard under an id, for somebody who reads it, and renews its lease.
@@ -175,10 +196,11 @@ func (h *snapshots) expire(key snapshotKey, held *heldShard) {
 	held.pin.Release()
 }
 
-func (h *snapshots) release(key snapshotKey) {
+// release lets go; with an attempt, only of what was held by that one last.
+func (h *snapshots) release(key snapshotKey, attempt string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if held := h.held[key]; held != nil {
+	if held := h.held[key]; held != nil && (attempt == "" || held.attempt == attempt) {
 		delete(h.held, key)
 		held.timer.Stop()
 		held.pin.Release()

@@ -37,15 +37,14 @@ func (c *cluster) await(what string, ok func(*coordination.State) bool) {
 	late := time.After(20 * time.Second)
 	for {
 		c.mu.Lock()
-		if c.state != nil && ok(c.state) {
-			c.mu.Unlock()
-			return
-		}
 		if c.changed == nil {
 			c.changed = make(chan struct{})
 		}
-		changed := c.changed
+		state, changed := c.state, c.changed
 		c.mu.Unlock()
+		if state != nil && ok(state) {
+			return
+		}
 		select {
 		case <-changed:
 		case <-late:
@@ -127,18 +126,14 @@ func (c *cluster) join(id string) (life int64, leave func()) {
 	return <-lives, leave
 }
 
-// topic asks for a Topic until the answer is as wanted.
-func (c *cluster) topic(name, what string, ok func(*Topic) bool) *Topic {
+// topic asks for a Topic, after each change of the State, until the answer is as wanted.
+func (c *cluster) topic(name, what string, ok func(*Topic) bool) (is *Topic) {
 	c.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		info := ask[TopicInfo](c.T, c.server, c.box, TopicInfoSubject+name, "")
-		if info.Topic != nil && ok(info.Topic) {
-			return info.Topic
-		}
-		if time.Now().After(deadline) {
-			c.Fatalf("waited in vain for: %s; last it was %s", what, c.box.got[0].Data)
-		}
-	}
+	c.await(what, func(*coordination.State) bool {
+		is = ask[TopicInfo](c.T, c.server, c.box, TopicInfoSubject+name, "").Topic
+		return is != nil && ok(is)
+	})
+	return is
 }
 
 func because(reason Reason) func(*Topic) bool {

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -32,49 +31,7 @@ const (
 // Writing has the Server write to a store, too. It is to be called before the first request.
 func (s *Server) Writing(store Store) *Server {
 	s.store = store
-	s.writes.ctx, s.writes.stop = context.WithCancel(context.Background())
 	return s
-}
-
-// writes are the goroutines that write. Without requests there are none.
-type writes struct {
-	ctx  context.Context // ends with close
-	stop context.CancelFunc
-
-	mu      sync.Mutex
-	busy    int
-	closed  bool
-	running sync.WaitGroup
-}
-
-// submit says whether there was room.
-func (w *writes) submit(do func(context.Context)) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed || w.busy >= writesAtOnce {
-		return false
-	}
-	w.busy++
-	w.running.Go(func() {
-		ctx, stop := context.WithTimeout(w.ctx, writeTimeout)
-		defer stop()
-		do(ctx)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.busy--
-	})
-	return true
-}
-
-// close takes nothing any more, and cuts short what it took.
-func (w *writes) close() {
-	w.mu.Lock()
-	w.closed = true
-	w.mu.Unlock()
-	if w.stop != nil {
-		w.stop()
-	}
-	w.running.Wait()
 }
 
 // write has a request answered later.

@@ -310,8 +310,8 @@ func (c *ConsumerConfig) checkStart() *Error {
 	return nil
 }
 
-// SubscriptionSpec is the Subscription that a consumer becomes. The configuration must be normal. Only
-// durable consumers become one: of the others, no more than the leader's memory knows.
+// SubscriptionSpec is the Subscription that a consumer becomes. The configuration must be normal. Of consumers that aren't
+// durable only the leader's memory knows, unless they read a Topic of several shards.
 func (c *ConsumerConfig) SubscriptionSpec() coordination.SubscriptionSpec {
 	spec := coordination.SubscriptionSpec{
 		Start:    coordination.Start{From: coordination.FromEarliest},
@@ -332,6 +332,7 @@ func (c *ConsumerConfig) SubscriptionSpec() coordination.SubscriptionSpec {
 			Replicas:          c.Replicas,
 			MemoryStorage:     c.MemoryStorage,
 			FilterList:        len(c.FilterSubjects) == 1,
+			Ephemeral:         c.Durable == "",
 		},
 	}
 	switch c.DeliverPolicy {
@@ -355,12 +356,11 @@ func (c *ConsumerConfig) SubscriptionSpec() coordination.SubscriptionSpec {
 	return spec
 }
 
-// ConsumerOf is how clients see a Subscription as a durable consumer, whoever declared it. Filters by
+// ConsumerOf is how clients see a Subscription as a consumer, whoever declared it. Filters by
 // content and dead letters have no word in JetStream.
 func ConsumerOf(name string, spec *coordination.SubscriptionSpec) ConsumerConfig {
 	s := &spec.Consumer
 	c := ConsumerConfig{
-		Durable:            name,
 		Name:               name,
 		Description:        s.Description,
 		DeliverPolicy:      deliverNew,
@@ -379,6 +379,9 @@ func ConsumerOf(name string, spec *coordination.SubscriptionSpec) ConsumerConfig
 		Replicas:           s.Replicas,
 		MemoryStorage:      s.MemoryStorage,
 		Metadata:           s.Metadata,
+	}
+	if !s.Ephemeral {
+		c.Durable = name
 	}
 	switch spec.Start.From {
 	case coordination.FromEarliest:
@@ -420,6 +423,21 @@ func ConsumerOf(name string, spec *coordination.SubscriptionSpec) ConsumerConfig
 	return c
 }
 
+// judge says whether a consumer that is there is what is asked for, or why it can't be made so. Both configurations are normal.
+func (r *ConsumerRequest) judge(is *ConsumerConfig) (same bool, _ *Error) {
+	switch refusal := CheckConsumerUpdate(is, &r.Config); {
+	case is.Equal(&r.Config):
+		return true, nil
+	case r.Action == CreateConsumer:
+		return false, ErrConsumerAlreadyExists
+	case refusal != nil:
+		return false, refusal
+	case is.Durable == "":
+		return false, ErrConsumerCreate.With("a consumer that is not durable can not be updated (delete it and make it anew)")
+	}
+	return false, nil
+}
+
 // CheckConsumerUpdate says what may not change of a consumer. Both configurations are normal.
 func CheckConsumerUpdate(from, to *ConsumerConfig) *Error {
 	fixed := func(setting string) *Error { return ErrConsumerCreate.With(setting + " can not be updated") }
@@ -442,6 +460,12 @@ func CheckConsumerUpdate(from, to *ConsumerConfig) *Error {
 		return fixed("storage type")
 	}
 	return nil
+}
+
+// ordered says whether it is one of those by which clients read a stream in order, and make anew whenever a number is missing. It
+// has no sign of its own; this is what all clients ask for then, and hardly anybody else.
+func (c *ConsumerConfig) ordered() bool {
+	return c.Durable == "" && c.AckPolicy == ackNone && c.MemoryStorage
 }
 
 func sameTime(a, b *time.Time) bool {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
@@ -60,7 +61,7 @@ type Server struct {
 	reads   pool
 	running sync.WaitGroup
 
-	asks       asks
+	asks       session.Asks[finding]
 	groups     groups
 	outgoing   sync.Pool                 // of *batch
 	limited    [consumerLocks]sync.Mutex // of streams that limit their consumers, see createConsumer

@@ -3,7 +3,6 @@ package jetstream
 import (
 	"context"
 	"encoding/json"
-	"sync"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -46,45 +45,6 @@ type finding struct {
 	Answer json.RawMessage `json:"answer,omitempty"`
 }
 
-// asks are the questions that this broker has open.
-type asks struct {
-	mu   sync.Mutex
-	next uint64
-	open map[uint64]chan finding
-}
-
-// begin opens a question to which so many answers come. Later ones are dropped.
-func (a *asks) begin(answers int) (number uint64, answered <-chan finding) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.open == nil {
-		a.open = make(map[uint64]chan finding)
-	}
-	a.next++
-	ch := make(chan finding, answers)
-	a.open[a.next] = ch
-	return a.next, ch
-}
-
-func (a *asks) end(number uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.open, number)
-}
-
-func (a *asks) tell(t finding) {
-	a.mu.Lock()
-	ch := a.open[t.Number]
-	a.mu.Unlock()
-	if ch == nil {
-		return // it came too late
-	}
-	select {
-	case ch <- t:
-	default:
-	}
-}
-
 // forward sends one of these messages to a broker.
 func (s *Server) forward(broker, subject string, reply []byte, what any) bool {
 	data, err := json.Marshal(what)
@@ -100,8 +60,8 @@ func (s *Server) askStreams(ctx context.Context, byLeader map[string][]string, k
 	for _, ids := range byLeader {
 		most += len(ids)
 	}
-	number, answered := s.asks.begin(most)
-	defer s.asks.end(number)
+	number, answered := s.asks.Begin(most)
+	defer s.asks.End(number)
 	expected := 0
 	for leader, ids := range byLeader {
 		if s.forward(leader, askStreamInfo, nil, question{From: s.config.Self, Number: number, Streams: ids}) {
@@ -117,8 +77,8 @@ func (s *Server) askStreams(ctx context.Context, byLeader map[string][]string, k
 
 // askUsage adds to total what others lead.
 func (s *Server) askUsage(ctx context.Context, brokers []string, total *usage) {
-	number, answered := s.asks.begin(len(brokers))
-	defer s.asks.end(number)
+	number, answered := s.asks.Begin(len(brokers))
+	defer s.asks.End(number)
 	expected := 0
 	for _, broker := range brokers {
 		if s.forward(broker, askBrokerUsage, nil, question{From: s.config.Self, Number: number}) {
@@ -159,7 +119,7 @@ func (s *Server) takeAsk(m *protocol.Message) {
 	case tellAnswer:
 		var t finding
 		if json.Unmarshal(m.Data, &t) == nil {
-			s.asks.tell(t)
+			s.asks.Tell(t.Number, t)
 		}
 	case askStreamInfo, askBrokerUsage:
 		var q question

@@ -180,15 +180,8 @@ func (s *Server) makeConsumer(ctx context.Context, t *topic.Stream, request *Con
 func (s *Server) changeConsumer(ctx context.Context, t *topic.Stream, stream *StreamConfig, existing *subscription.Subscription, request *ConsumerRequest) (*subscription.Subscription, *Error) {
 	to := &request.Config
 	from := consumerConfig(existing, stream.Replicas)
-	switch refusal := CheckConsumerUpdate(&from, to); {
-	case from.Equal(to):
-		return existing, nil
-	case request.Action == CreateConsumer:
-		return nil, ErrConsumerAlreadyExists
-	case refusal != nil:
-		return nil, refusal
-	case existing.Ephemeral():
-		return nil, ErrConsumerCreate.With("a consumer that is not durable can not be updated (delete it and make it anew)")
+	if same, refusal := request.judge(&from); same || refusal != nil {
+		return existing, refusal
 	}
 	spec := keepWordless(to.SubscriptionSpec(), existing.Spec())
 	updated, err := s.config.Store.UpdateSubscription(ctx, t.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec})
@@ -264,15 +257,19 @@ func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Stream) {
 	})
 }
 
-// Inactive deletes a durable consumer that set a threshold and that nobody used for so long. It is
-// for subscription.Config, and doesn't wait.
+// Inactive deletes a consumer that set a threshold and that nobody used for so long, as far as one shard knows. It
+// is for subscription.Config, and doesn't wait.
 func (s *Server) Inactive(t *topic.Stream, name string) {
-	if t.Number() > 0 { // who pulls by the Topic's name asks all shards, so the first one knows
+	if t.Number() > 0 { // the first shard asks the others
 		return
 	}
 	s.slow.submit(func() {
 		ctx, cancel := context.WithTimeout(s.ctx, s.waits.answer)
 		defer cancel()
+		declared := s.state().Subscription(t.ID(), name)
+		if declared == nil || ofShards(t) && s.usedInAShard(ctx, t.Topic(), name, declared.Spec.Consumer.InactiveThreshold) {
+			return // it is gone, or will be looked at again
+		}
 		if err := s.config.Store.DeleteSubscription(ctx, t.Topic().Name(), name, client); err != nil && !isNotFound(err) {
 			s.log.Warn("Could not delete an inactive consumer; it will be tried again", "stream", t.Name(), "consumer", name, "error", err)
 		}
@@ -331,9 +328,6 @@ func consumerConfig(sub *subscription.Subscription, replicas int) ConsumerConfig
 	config := ConsumerOf(sub.Name(), sub.Spec())
 	if config.Replicas > 0 {
 		config.Replicas = replicas
-	}
-	if sub.Ephemeral() {
-		config.Durable = ""
 	}
 	return config
 }

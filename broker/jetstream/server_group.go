@@ -572,8 +572,11 @@ func (g *group) back(of errandOf, r returned) {
 			shard.watch = errand{}
 		}
 		for _, w := range g.pulls {
-			if r.Why == subscription.Deleted && w.over == 0 {
+			switch {
+			case r.Why == subscription.Deleted && w.over == 0:
 				w.over = r.Why
+			case r.Why == subscription.Expired && !g.interested(w): // it would have itself watched for ever
+				w.dropped = true
 			}
 		}
 		g.work(now)

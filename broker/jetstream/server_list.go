@@ -17,8 +17,8 @@ type listed struct {
 }
 
 // streams are those that the request asks for, sorted by name, so that pages follow each other. A Topic with several
-// shards is one, and so is each of its shards.
-func (s *Server) streams(request *PageRequest) []listed {
+// shards is one, and so is each of its shards, if parts are wanted.
+func (s *Server) streams(request *PageRequest, parts bool) []listed {
 	var all []listed
 	for t := range s.state().Topics() {
 		if t.Deleting || !mayHave(t, request.Subject) {
@@ -27,7 +27,9 @@ func (s *Server) streams(request *PageRequest) []listed {
 		var keys []string
 		for n := range max(t.Spec.Shards, 1) {
 			keys = append(keys, topic.StreamKey(t.ID, n))
-			all = append(all, listed{topic.StreamName(t, n), []string{keys[n]}})
+			if parts || t.Spec.Shards <= 1 {
+				all = append(all, listed{topic.StreamName(t, n), []string{keys[n]}})
+			}
 		}
 		if len(keys) > 1 {
 			all = append(all, listed{t.Name, keys})
@@ -48,7 +50,8 @@ func (s *Server) streamNames(c *call) {
 		s.refuse(c, refusal)
 		return
 	}
-	page, paged := Page(s.streams(&request), request.Offset, NamesPage)
+	parts := request.Subject == "" // who asks for a subject's stream, to read by it, wants one
+	page, paged := Page(s.streams(&request, parts), request.Offset, NamesPage)
 	names := make([]string, 0, len(page))
 	for _, t := range page {
 		names = append(names, t.name)
@@ -67,7 +70,7 @@ func (s *Server) streamList(ctx context.Context, c *call) {
 	}
 	response := StreamListResponse{Response: c.Call.Answer(), Streams: []*StreamInfo{}}
 	var served []listed
-	for _, one := range s.streams(&request) {
+	for _, one := range s.streams(&request, true) {
 		if s.reachable(one) {
 			served = append(served, one)
 		} else {

@@ -16,7 +16,8 @@ import (
 )
 
 // A Topic of several shards has a stream for each, TOPIC--0 and so on, which is one like any other but that it can't be
-// changed, deleted or given durable consumers on its own. By the Topic's own name, all of them are asked: whoever is asked
+// changed, deleted or given durable consumers on its own. A consumer of the whole that isn't durable is a Subscription all the
+// same: in the memory of several leaders, it would lose the messages of a shard whose leader changes. By the Topic's own name, all of them are asked: whoever is asked
 // has each shard's leader answer for its stream, and adds up. What only one order could answer is refused.
 
 // shardOf parts the name of a shard's stream.
@@ -86,15 +87,15 @@ func (s *Server) serveWhole(ctx context.Context, c *call, of *topic.Topic) {
 // can't be had is the refusal.
 func askShards[T any](ctx context.Context, s *Server, of *topic.Topic, subject func(stream string) string, payload []byte) ([]T, *Error) {
 	all := of.Streams()
-	number, answered := s.asks.begin(len(all))
-	defer s.asks.end(number)
+	number, answered := s.asks.Begin(len(all))
+	defer s.asks.End(number)
 	if !s.until(ctx, func() bool { return !anyUnled(all) }) {
 		return nil, offline(firstWhyNot(all))
 	}
 	for _, p := range all {
 		q := question{From: s.config.Self, Number: number, Stream: p.Key(), Name: subject(p.Name()), Payload: payload, Within: timeLeft(ctx)}
 		if leader := p.Leader(); leader == s.config.Self {
-			s.answerFor(q, s.asks.tell)
+			s.answerFor(q, func(t finding) { s.asks.Tell(t.Number, t) })
 		} else if !s.forward(leader, askForCall, nil, q) {
 			return nil, offline(p.WhyNot())
 		}
@@ -296,7 +297,7 @@ func consumerInfoOf(consumer string) func(string) string {
 	return func(stream string) string { return apiPrefix + "CONSUMER.INFO." + stream + "." + consumer }
 }
 
-// createWholeConsumer makes a durable consumer, which has a cursor in each shard. The leader of the first shard does it, so that
+// createWholeConsumer makes a consumer, which has a cursor in each shard. The leader of the first shard does it, so that
 // who counts consumers and who makes one is the same.
 func (s *Server) createWholeConsumer(ctx context.Context, c *call, of *topic.Topic) {
 	if !c.forwarded && s.handOn(of.Leader(), &c.message) {
@@ -306,8 +307,8 @@ func (s *Server) createWholeConsumer(ctx context.Context, c *call, of *topic.Top
 	request, refusal := consumerRequest(c, &stream)
 	if refusal == nil {
 		switch config := &request.Config; {
-		case config.Durable == "":
-			refusal = noOrder(ErrConsumerCreate, of, "ordered consumers, nor others without a durable name")
+		case config.ordered():
+			refusal = noOrder(ErrConsumerCreate, of, "an ordered consumer, as one is that has no durable name, acknowledges nothing and is kept in memory")
 		case config.DeliverPolicy == deliverFromSequence:
 			refusal = noOrder(ErrConsumerCreate, of, "a consumer that starts at a sequence")
 		}
@@ -342,6 +343,8 @@ func (s *Server) settleWholeConsumer(ctx context.Context, of *topic.Topic, strea
 			return nil, ErrConsumerDoesNotExist
 		case stream.MaxConsumers > 0 && len(s.state().Subscriptions(of.ID())) >= stream.MaxConsumers:
 			return nil, ErrMaximumConsumersLimit
+		case to.Durable == "" && s.ephemerals(of) >= wholeEphemerals:
+			return nil, ErrConsumerCreate.With(fmt.Sprintf("topic %s has %d consumers that are not durable, as many as may be by its name (end some, share them, or read each shard's stream)", of.Name(), wholeEphemerals))
 		}
 		made, err := s.config.Store.CreateSubscription(ctx, of.Name(), to.Name, to.SubscriptionSpec(), client)
 		if err == nil {
@@ -356,13 +359,8 @@ func (s *Server) settleWholeConsumer(ctx context.Context, of *topic.Topic, strea
 		}
 	}
 	from := s.wholeConfig(of, existing)
-	switch refusal := CheckConsumerUpdate(&from, to); {
-	case from.Equal(to):
-		return existing, nil
-	case request.Action == CreateConsumer:
-		return nil, ErrConsumerAlreadyExists
-	case refusal != nil:
-		return nil, refusal
+	if same, refusal := request.judge(&from); same || refusal != nil {
+		return existing, refusal
 	}
 	spec := keepWordless(to.SubscriptionSpec(), &existing.Spec)
 	updated, err := s.config.Store.UpdateSubscription(ctx, of.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec})
@@ -370,6 +368,36 @@ func (s *Server) settleWholeConsumer(ctx context.Context, of *topic.Topic, strea
 		return nil, consumerRefusal(err)
 	}
 	return updated, nil
+}
+
+// ephemerals is how many consumers of a Topic of several shards aren't durable.
+func (s *Server) ephemerals(of *topic.Topic) (n int) {
+	for _, sub := range s.state().Subscriptions(of.ID()) {
+		if sub.Spec.Consumer.Ephemeral {
+			n++
+		}
+	}
+	return n
+}
+
+// usedInAShard says whether a consumer was used in any shard within a time; or that it isn't known.
+func (s *Server) usedInAShard(ctx context.Context, of *topic.Topic, name string, within time.Duration) bool {
+	shards, refusal := askShards[ConsumerResponse](ctx, s, of, consumerInfoOf(name), nil)
+	if refusal != nil {
+		return true // it is asked again
+	}
+	for i := range shards {
+		is := shards[i].ConsumerInfo
+		if is == nil || is.NumWaiting > 0 {
+			return true
+		}
+		for _, last := range []*time.Time{is.Delivered.Last, is.AckFloor.Last} {
+			if last != nil && is.TimeStamp.Sub(*last) < within { // both are of that broker's clock
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // wholeConfig is how clients see a Subscription of a Topic with several shards.

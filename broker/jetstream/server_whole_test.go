@@ -60,22 +60,18 @@ func (w *world) node(id string) *node {
 func (w *world) pulled(n *node, consumer, request string, want int) (got []protocol.Message, status string) {
 	w.t.Helper()
 	inbox := n.say("$JS.API.CONSUMER.MSG.NEXT.orders."+consumer, request)
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	w.whenever(inbox, func(all []protocol.Message) bool {
 		got, status = nil, ""
-		for _, m := range w.received(inbox) {
+		for _, m := range all {
 			if m.To == nil && string(m.Subject) == inbox {
 				status = strings.SplitN(string(m.Data), "\r\n", 2)[0]
 			} else {
 				got = append(got, m)
 			}
 		}
-		if len(got) >= want || status != "" && !strings.Contains(status, "100") {
-			return got, status
-		}
-		if time.Now().After(deadline) {
-			w.t.Fatalf("after %v a pull of %s through %s brought %d messages, want %d", patience, request, n.id, len(got), want)
-		}
-	}
+		return len(got) >= want || status != "" && !strings.Contains(status, "100")
+	})
+	return got, status
 }
 
 // A Topic of four shards over three brokers is one stream by its own name: numbers add up, and a durable consumer brings
@@ -101,9 +97,10 @@ func TestOneNameForSeveralShards(t *testing.T) {
 			t.Errorf("the shards have %d", total)
 		}
 	}
-	names := ask[StreamNamesResponse](w.nodes[0], "STREAM.NAMES", `{"subject":"orders.7"}`).Streams
-	if strings.Join(names, " ") != "orders orders--0 orders--1 orders--2 orders--3" {
-		t.Errorf("named %q", names)
+	for request, want := range map[string]string{"": "orders orders--0 orders--1 orders--2 orders--3", `{"subject":"orders.7"}`: "orders", `{"subject":"bills"}`: ""} {
+		if names := ask[StreamNamesResponse](w.nodes[0], "STREAM.NAMES", request).Streams; strings.Join(names, " ") != want {
+			t.Errorf("named %q by %s", names, request)
+		}
 	}
 	list := ask[StreamListResponse](w.nodes[1], "STREAM.LIST", "")
 	if len(list.Streams) != 5 || len(list.Missing) != 0 || list.Streams[0].State.Messages != 200 || list.Streams[0].Config.Name != "orders" {
@@ -195,7 +192,7 @@ func TestWhatOnlyAShardCanAnswer(t *testing.T) {
 		{"purge by sequence", "STREAM.PURGE.orders", `{"seq":3}`, 10110, several},
 		{"purge by number", "STREAM.PURGE.orders", `{"keep":3}`, 10110, several},
 		{"delete a message", "STREAM.MSG.DELETE.orders", `{"seq":3}`, 10057, several},
-		{"ordered", "CONSUMER.CREATE.orders.c", consumer("orders", `"mem_storage":true`), 10012, "ordered consumers"},
+		{"ordered", "CONSUMER.CREATE.orders.c", `{"stream_name":"orders","config":{"name":"c","ack_policy":"none","mem_storage":true,"num_replicas":1}}`, 10012, several + ", so it can't have an ordered consumer"},
 		{"start by sequence", "CONSUMER.CREATE.orders.c", consumer("orders", `"durable_name":"c","deliver_policy":"by_start_sequence","opt_start_seq":3`), 10012, "starts at a sequence"},
 		{"a durable one of a shard", "CONSUMER.CREATE.orders--1.c", consumer("orders--1", `"durable_name":"c"`), 10012, "name stream orders"},
 		{"update a shard", "STREAM.UPDATE.orders--1", `{"name":"orders--1","subjects":["orders.>"]}`, 10069, "can't be changed on its own"},
@@ -273,5 +270,112 @@ func TestPullsGoOnWithoutAShard(t *testing.T) {
 	w.set(func() { delete(w.cut, "broker-2") })
 	if got, _ = w.pulled(w.nodes[0], "c", `{"batch":30,"expires":20000000000}`, 30-there); len(got) != 30-there {
 		t.Errorf("afterwards %d of %d", len(got), 30-there)
+	}
+}
+
+// A consumer of the whole that isn't durable outlives a change of leaders, brings each message once, and goes when nobody uses it in any shard.
+func TestAConsumerOfTheWholeThatIsNotDurable(t *testing.T) {
+	w := newWorld(t, 3)
+	w.wide(4, 20, 5)
+	n := w.nodes[1]
+	request := func(settings string) string {
+		return fmt.Sprintf(`{"stream_name":"orders","config":{"name":"watch","ack_policy":"explicit","inactive_threshold":%d%s}}`, time.Hour, settings)
+	}
+	made := ask[ConsumerResponse](n, "CONSUMER.CREATE.orders.watch", request(""))
+	if made.ConsumerInfo == nil || made.Stream != "orders" || made.Config.Durable != "" || made.Config.InactiveThreshold != time.Hour || made.NumPending != 100 {
+		t.Fatalf("made %+v %+v", made.Error, made.ConsumerInfo)
+	}
+	if again := ask[ConsumerResponse](w.nodes[2], "CONSUMER.CREATE.orders.watch", request("")); again.ConsumerInfo == nil || !again.Created.Equal(made.Created) {
+		t.Errorf("made again: %+v", again.Error)
+	}
+	expect(t, "changed", n, "CONSUMER.CREATE.orders.watch", request(`,"description":"other"`), 10012, "can not be updated")
+	expect(t, "made durable", n, "CONSUMER.DURABLE.CREATE.orders.watch", `{"stream_name":"orders","config":{"durable_name":"watch","ack_policy":"explicit"}}`, 10012, "durable name can not be updated")
+	unnamed := ask[ConsumerResponse](n, "CONSUMER.CREATE.orders", `{"stream_name":"orders","config":{"ack_policy":"none"}}`)
+	if unnamed.ConsumerInfo == nil || unnamed.Name == "" || unnamed.Config.InactiveThreshold != defaultInactive {
+		t.Fatalf("unnamed: %+v", unnamed.Error)
+	}
+	if names := ask[ConsumerNamesResponse](n, "CONSUMER.NAMES.orders", "").Consumers; len(names) != 2 {
+		t.Errorf("named %q", names)
+	}
+
+	seen := map[string]bool{}
+	take := func(want int) {
+		t.Helper()
+		got, _ := w.pulled(n, "watch", fmt.Sprintf(`{"batch":%d,"expires":20000000000}`, want), want)
+		for _, m := range got {
+			if seen[string(m.Subject)+" "+string(m.Data)] {
+				t.Errorf("%s %s came twice", m.Subject, m.Data)
+			}
+			seen[string(m.Subject)+" "+string(m.Data)] = true
+			w.await(n.say(string(m.Reply), ""))
+		}
+	}
+	take(60)
+	for shard := range 4 { // another epoch of each, with what was noted in the one before
+		of := w.nodes[0].topics.Topic("orders").Streams()[shard]
+		w.set(func() { w.lead(w.topics["orders"], shard, of.Leader()) })
+	}
+	take(40)
+	if len(seen) != 100 {
+		t.Errorf("%d of 100 came", len(seen))
+	}
+
+	// Of the first shard nobody wants anything any more, of another one somebody does.
+	of := n.topics.Topic("orders")
+	leader := w.node(of.Leader())
+	used := func(within time.Duration) bool {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		return leader.usedInAShard(ctx, of, "watch", within)
+	}
+	if !used(time.Hour) || used(time.Nanosecond) {
+		t.Error("what was delivered and acknowledged in other shards doesn't count, or for ever")
+	}
+	w.set(func() { w.cut["broker-2"] = true })
+	if !used(time.Nanosecond) {
+		t.Error("it is not in use though a shard can't be asked")
+	}
+	w.set(func() { delete(w.cut, "broker-2") })
+	inbox := n.say("$JS.API.CONSUMER.MSG.NEXT.orders.watch", `{"batch":1,"expires":20000000000}`)
+	eventually := func(what string, ok func() bool) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), watchTime+patience) // shards are watched a while longer
+		defer cancel()
+		if !leader.until(ctx, ok) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+	eventually("the pull has come to the shards", func() bool { return used(time.Nanosecond) })
+	w.fill(1, 5, 6)
+	w.await(inbox)
+	// Then nobody does.
+	spec := w.subs[of.ID()+"/watch"].Spec
+	spec.Consumer.InactiveThreshold = time.Millisecond
+	_, err := w.UpdateSubscription(context.Background(), "orders", "watch", coordination.SubscriptionUpdate{By: client, Spec: spec})
+	must(t, err)
+	eventually("all consumers are gone", func() bool { return w.consumers() == 0 })
+	if _, status := w.pulled(n, "watch", `{"batch":1,"no_wait":true}`, 1); !strings.Contains(status, "503") {
+		t.Errorf("it is pulled from when it is gone: %q", status)
+	}
+}
+
+// consumers is how many Subscriptions there are.
+func (w *world) consumers() (n int) {
+	w.set(func() { n = len(w.subs) })
+	return n
+}
+
+// So many at once, and no more.
+func TestConsumersThatAreNotDurableAreBounded(t *testing.T) {
+	w := newWorld(t, 1)
+	w.wide(2, 1, 1)
+	spec := coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}, Consumer: coordination.ConsumerSettings{Ephemeral: true, InactiveThreshold: time.Hour}}
+	for i := range wholeEphemerals {
+		_, err := w.CreateSubscription(context.Background(), "orders", fmt.Sprint("one-", i), spec, client)
+		must(t, err)
+	}
+	expect(t, "one too many", w.nodes[0], "CONSUMER.CREATE.orders", `{"stream_name":"orders","config":{"ack_policy":"none"}}`, 10012, "has 1024 consumers that are not durable")
+	if made := ask[ConsumerResponse](w.nodes[0], "CONSUMER.CREATE.orders.d", `{"stream_name":"orders","config":{"name":"d","durable_name":"d","ack_policy":"explicit"}}`); made.ConsumerInfo == nil {
+		t.Errorf("a durable one: %+v", made.Error)
 	}
 }

@@ -44,6 +44,9 @@ type world struct {
 	down     error                    // what etcd answers if it is away
 	asked    int                      // questions to etcd
 	cut      map[string]bool          // brokers that can't be reached
+
+	inboxMu sync.Mutex
+	arrived chan struct{} // closed, and another one made, when messages went to an inbox
 }
 
 // node is one broker.
@@ -61,25 +64,30 @@ type node struct {
 	inboxes  int // answers to calls are told apart by this
 }
 
-func newWorld(t *testing.T, brokers int) *world {
+func newWorld(t *testing.T, brokers int) *world { return newWorldOn(t, brokers, log.Options{}) }
+
+// newWorldOn has brokers with such disks, that are in a hurry to compact.
+func newWorldOn(t *testing.T, brokers int, options log.Options) *world {
 	w := &world{
 		t: t, topics: map[string]*coordination.Topic{}, shards: map[string]*coordination.Shard{},
 		subs: map[string]*coordination.Subscription{}, cut: map[string]bool{}, revision: 1,
+		arrived: make(chan struct{}),
 	}
 	w.place = func(string) string { return "broker-0" }
 	for i := range brokers {
 		n := &node{w: w, id: fmt.Sprintf("broker-%d", i), sent: map[string][]protocol.Message{}}
-		disk, err := log.OpenDisk(env.OS, t.TempDir(), log.Options{Committed: func(idle bool) {
+		options.Committed = func(idle bool) {
 			if n.topics != nil {
 				n.topics.Committed(idle)
 			}
-		}})
+		}
+		disk, err := log.OpenDisk(env.OS, t.TempDir(), options)
 		must(t, err)
 		exchange := replica.NewExchange(replica.Config{Self: n.id})
 		t.Cleanup(exchange.Close)
 		n.topics, err = topic.Open(topic.Config{
-			Exchange: exchange,
-			Self:     n.id, Name: "name-" + n.id, Disk: disk, Hub: n, Face: PublishFace{}, Payload: 1 << 20,
+			Exchange: exchange, Compact: topic.Compacting{Every: 5 * time.Millisecond, Age: 1},
+			Self: n.id, Name: "name-" + n.id, Disk: disk, Hub: n, Face: PublishFace{}, Payload: 1 << 20,
 			Shard: func(s *topic.Shard, open bool) { n.subscriptions.ShardChanged(s, open) },
 		})
 		must(t, err)
@@ -361,6 +369,10 @@ func (n *node) Send(messages []protocol.Message) {
 		m.Subject, m.Reply, m.Data = clone(m.Subject), clone(m.Reply), clone(m.Data)
 		n.sent[to] = append(n.sent[to], m)
 	}
+	n.w.inboxMu.Lock()
+	defer n.w.inboxMu.Unlock()
+	close(n.w.arrived)
+	n.w.arrived = make(chan struct{})
 }
 
 func clone(b []byte) []byte { return append([]byte(nil), b...) }
@@ -414,14 +426,31 @@ func (w *world) await(inbox string) protocol.Message {
 }
 
 // awaitAll waits until so many have come.
-func (w *world) awaitAll(inbox string, n int) []protocol.Message {
+func (w *world) awaitAll(inbox string, n int) (all []protocol.Message) {
 	w.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if all := w.received(inbox); len(all) >= n {
-			return all
+	w.whenever(inbox, func(now []protocol.Message) bool {
+		all = now
+		return len(all) >= n
+	})
+	return all
+}
+
+// whenever looks at what has come to an inbox, each time that something came, until it is enough.
+func (w *world) whenever(inbox string, enough func([]protocol.Message) bool) {
+	w.t.Helper()
+	late := time.After(patience)
+	for {
+		w.inboxMu.Lock()
+		arrived := w.arrived
+		w.inboxMu.Unlock()
+		all := w.received(inbox)
+		if enough(all) {
+			return
 		}
-		if time.Now().After(deadline) {
-			w.t.Fatalf("after %v %s has had %d messages, not %d", patience, inbox, len(w.received(inbox)), n)
+		select {
+		case <-arrived:
+		case <-late:
+			w.t.Fatalf("after %v %s has had %d messages, which are not enough", patience, inbox, len(all))
 		}
 	}
 }

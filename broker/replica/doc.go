@@ -28,6 +28,8 @@
 //	    set for an ack, and a member that knows a newer epoch gives none.
 //	R9  A follower whose logs can't be vouched for is told so from outside; what doesn't match its leader's
 //	    is refetched, and nothing is appended behind a gap.
+//	R10 A follower whose logs lack segments has not joined, and confirms nothing, until it has fetched them. A leader sends them if
+//	    by their epochs the two logs are the same up to where the segment ends; it remembers nothing of that.
 //
 // A follower asks for a shard with what its logs are and how much of them is safe; it flushes them before, so that
 // everything counts that it has. Only a follower that is told to copy has joined, and an ack is always true of the

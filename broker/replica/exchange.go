@@ -46,6 +46,8 @@ type LeadConfig struct {
 	High       [Parts]uint64 // up to where records were known to be safe
 	// Moved is called after a follower's progress, or a change of the set, moved a watermark. It must not block, nor End this.
 	Moved func()
+	// Unreadable is told why a log could not be read for a follower. It may be nil, must not block, nor End this.
+	Unreadable func(err error)
 }
 
 // FollowConfig describes a shard that is followed here.
@@ -56,6 +58,9 @@ type FollowConfig struct {
 	Logs       [Parts]*log.Log
 	// Failed is told, once, that a log takes nothing more. It must not block, nor End this.
 	Failed func(error)
+	// Mended, if there is one, says that the logs lack segments (log.Log.Lacks). Then these are fetched and nothing is copied, and it
+	// is told, once, that the logs are whole, or why they can't be made so. It must not block, nor End this.
+	Mended func(error)
 	// Watch is told what happens to the data log; nil: nobody is. It is called by one goroutine at a time, and not after End.
 	Watch Watcher
 }

@@ -84,6 +84,9 @@ func (fd *feed) connect() error {
 	}
 	in := &intake{feed: fd, streams: make(map[uint32]*Following)}
 	in.init(x, conn, fd.broker)
+	if peer, says := conn.(interface{ SendsSegments() bool }); says {
+		in.whole = !peer.SendsSegments()
+	}
 	in.ctx, in.cancel = context.WithCancel(x.ctx)
 	defer in.cancel()
 	x.mu.Lock()
@@ -111,6 +114,7 @@ type intake struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	instant bool // the reader's: acks are due that no committer will poke for
+	whole   bool // the leader's broker is of a version that doesn't know fetches
 
 	mu      sync.Mutex
 	last    uint32 // stream
@@ -235,6 +239,14 @@ func (in *intake) handle(t frameType, body []byte) error {
 		}
 		if f := in.following(r.stream); f != nil {
 			f.refused(in, &r)
+		}
+	case framePiece:
+		p, err := parsePiece(body)
+		if err != nil {
+			return &garbageError{err}
+		}
+		if f := in.following(p.stream); f != nil {
+			f.came(in, &p)
 		}
 	case frameCome:
 		stream, round, err := parseCome(body)

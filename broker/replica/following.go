@@ -23,6 +23,7 @@ const (
 	copying
 	resting // it was refused, or had no room, and asks again
 	failed  // a log takes nothing more
+	mended  // it is over: the logs are whole, or can't be made so
 )
 
 // Following is a shard that is copied from its leader.
@@ -56,6 +57,8 @@ type Following struct {
 	pause time.Duration
 	again time.Duration // when a resting one asks
 
+	mend *mending // nil: the logs lack nothing
+
 	starts  [Parts]uint64 // of the leader's logs
 	trimmed [Parts]uint64
 	trims   bool // it is in Exchange.trims, or being trimmed
@@ -64,7 +67,7 @@ type Following struct {
 // arrivals is told what became of a log's appends.
 type arrivals struct {
 	f    *Following
-	safe atomic.Uint64
+	safe Watermark
 }
 
 // Committed is called by the disk's committer, or by an append that only has to be in memory.
@@ -74,7 +77,7 @@ func (a *arrivals) Committed(_, end uint64, err error) {
 		f.x.disk.do(func() { f.fail(err) })
 		return
 	}
-	raise(&a.safe, end)
+	a.safe.Raise(end)
 	if f.due.Swap(true) {
 		return
 	}
@@ -84,21 +87,15 @@ func (a *arrivals) Committed(_, end uint64, err error) {
 	x.dueMu.Unlock()
 }
 
-func raise(v *atomic.Uint64, to uint64) {
-	for {
-		was := v.Load()
-		if was >= to || v.CompareAndSwap(was, to) {
-			return
-		}
-	}
-}
-
 // Follow begins to copy a shard from its leader.
 func (x *Exchange) Follow(c FollowConfig) *Following {
 	f := &Following{x: x, config: c, leader: c.Shard.Leader}
 	f.free.L = &f.mu
 	f.epoch.Store(c.Shard.Epoch)
 	f.config.Shard = nil
+	if c.Mended != nil {
+		f.mend = &mending{}
+	}
 	for p := range f.parts {
 		f.parts[p].f = f
 	}
@@ -123,7 +120,7 @@ func (f *Following) Adopt(shard *coordination.Shard) {
 	f.epoch.Store(shard.Epoch)
 	f.detach()
 	f.leader, f.pause = shard.Leader, 0
-	if f.step != working {
+	if f.step != working && f.step != mended {
 		f.step = waiting
 	}
 	f.attach()
@@ -133,7 +130,7 @@ func (f *Following) Adopt(shard *coordination.Shard) {
 func (f *Following) attach() {
 	x := f.x
 	if f.leader == "" || f.leader == x.config.Self {
-		if f.step != working {
+		if f.step != working && f.step != mended {
 			f.step = idle
 		}
 		return
@@ -252,6 +249,8 @@ func (f *Following) ask(in *intake, dst []byte) []byte {
 	case f.users > 0:
 		f.held = true
 		return dst
+	case f.mend != nil:
+		return f.askPiece(in, dst)
 	}
 	a := ask{stream: f.stream, ID: f.config.ID, epoch: f.epoch.Load(), incarnation: self.Incarnation}
 	for p, lg := range f.config.Logs {
@@ -265,7 +264,7 @@ func (f *Following) ask(in *intake, dst []byte) []byte {
 			f.prepare()
 			return dst
 		}
-		raise(&f.parts[p].safe, safe)
+		f.parts[p].safe.Raise(safe)
 		a.logs[p] = LineageOf(lg)
 		a.safe[p] = a.logs[p].End
 	}
@@ -455,7 +454,7 @@ func (f *Following) called(in *intake, round uint32) {
 // fail ends following because a log takes nothing more, and says so.
 func (f *Following) fail(err error) {
 	f.mu.Lock()
-	if f.ended || f.step == failed {
+	if f.ended || f.step == failed || f.step == mended {
 		f.mu.Unlock()
 		return
 	}
@@ -536,6 +535,8 @@ func (f *Following) State() (copies bool, why string) {
 		return false, "its logs are being made ready"
 	case resting, failed:
 		return false, f.why
+	case mended:
+		return false, "its logs are to be opened again"
 	}
 	if f.intake == nil && f.feed != nil {
 		return false, fmt.Sprintf("no connection to broker %s: %s", f.leader, f.feed.troubled())
@@ -556,6 +557,9 @@ func (f *Following) End() {
 		f.free.Wait()
 	}
 	f.mu.Unlock()
+	if f.mend != nil {
+		f.mend.abandon() // nobody works for it any more
+	}
 	x := f.x
 	x.mu.Lock()
 	if x.follows[f.config.ID] == f {

@@ -19,8 +19,9 @@ type outlet struct {
 	ended   bool
 	answers []byte // frames
 	dirty   []*stream
-	highs   []*stream          // whose watermark or start moved
-	refused map[ID]early       // who perhaps asked too soon
+	highs   []*stream    // whose watermark or start moved
+	refused map[ID]early // who perhaps asked too soon
+	fetches []*fetch
 	streams map[uint32]*stream // the reader's
 
 	// The reader's.
@@ -30,7 +31,8 @@ type outlet struct {
 	// The writer's.
 	memory    []byte // that cursors read files into
 	later     []*stream
-	allowance int // bytes of what followers lack that may be sent now
+	unpaid    []*fetch // that wait for the allowance, as later does
+	allowance int      // bytes of what followers lack that may be sent now
 	paced     time.Time
 }
 
@@ -88,7 +90,7 @@ func (x *Exchange) Serve(conn net.Conn, broker string) {
 	writer.Wait()
 	o.mu.Lock()
 	o.ended = true
-	o.answers, o.dirty, o.highs, o.refused = nil, nil, nil, nil
+	o.answers, o.dirty, o.highs, o.refused, o.fetches = nil, nil, nil, nil, nil
 	o.mu.Unlock()
 	x.mu.Lock()
 	if x.outlets[broker] == o {
@@ -126,6 +128,12 @@ func (o *outlet) handle(t frameType, body []byte) error {
 			return &garbageError{err}
 		}
 		return o.ask(a)
+	case frameFetch:
+		q, err := parseFetch(body)
+		if err != nil {
+			return &garbageError{err}
+		}
+		return o.fetch(q)
 	case frameLeave:
 		id, err := parseLeave(body)
 		if err != nil {
@@ -180,14 +188,7 @@ func (o *outlet) ask(a *ask) error {
 		return garbage("more than %d streams", maxStreams)
 	}
 	delete(o.streams, a.stream)
-	why, soon := "", false
-	l, epoch := x.leading(a.ID)
-	switch {
-	case l == nil:
-		why, soon = "this broker doesn't lead it", epoch <= a.epoch
-	case l.epoch != a.epoch:
-		why, soon = fmt.Sprintf("this broker leads it in epoch %d, not %d", l.epoch, a.epoch), epoch < a.epoch
-	}
+	l, epoch, why, soon := x.asked(a.ID, a.epoch)
 	var s *stream
 	if why == "" {
 		s, why = l.ask(o, a)
@@ -200,21 +201,33 @@ func (o *outlet) ask(a *ask) error {
 	}
 	if why != "" {
 		x.counters.refused.Add(1)
-		o.refuse(a, epoch, why, soon)
+		o.refuse(a.ID, early{stream: a.stream, round: a.round, epoch: a.epoch}, epoch, why, soon)
 	}
 	return nil
 }
 
+// asked is the shard as it is led here, or why it isn't in that epoch, and whether it may be soon.
+func (x *Exchange) asked(id ID, in int64) (l *Leading, epoch int64, why string, soon bool) {
+	l, epoch = x.leading(id)
+	switch {
+	case l == nil:
+		why, soon = "this broker doesn't lead it", epoch <= in
+	case l.epoch != in:
+		why, soon = fmt.Sprintf("this broker leads it in epoch %d, not %d", l.epoch, in), epoch < in
+	}
+	return l, epoch, why, soon
+}
+
 // refuse answers an ask, and remembers one that may only have come too soon.
-func (o *outlet) refuse(a *ask, epoch int64, why string, soon bool) {
+func (o *outlet) refuse(id ID, a early, epoch int64, why string, soon bool) {
 	o.mu.Lock()
 	if soon && !o.ended && len(o.refused) < maxStreams {
-		o.refused[a.ID] = early{stream: a.stream, round: a.round, epoch: a.epoch}
+		o.refused[id] = a
 	}
 	o.mu.Unlock()
 	o.answer(appendRefusal(nil, &refusal{stream: a.stream, round: a.round, epoch: epoch, why: why}))
-	if l, _ := o.x.leading(a.ID); soon && l != nil {
-		o.come(a.ID, l.epoch) // It may have begun to lead it just now, and found nobody to call.
+	if l, _ := o.x.leading(id); soon && l != nil {
+		o.come(id, l.epoch) // It may have begun to lead it just now, and found nobody to call.
 	}
 }
 
@@ -280,6 +293,7 @@ func (o *outlet) write() error {
 	defer pace.Stop()
 	var answers []byte
 	var dirty, highs []*stream
+	var fetches []*fetch
 	o.paced, o.allowance = time.Now(), catchUpRate/10
 	beaten := o.paced.Add(-beatEvery)
 	for {
@@ -304,16 +318,18 @@ func (o *outlet) write() error {
 			}
 			clear(o.later)
 			o.later = o.later[:0]
+			fetches, o.unpaid = append(fetches, o.unpaid...), nil
 		}
 		for {
 			o.mu.Lock()
 			answers, o.answers = o.answers, answers[:0]
 			dirty, o.dirty = o.dirty, dirty[:0]
+			fetches, o.fetches = append(fetches, o.fetches...), nil
 			if tick {
 				highs, o.highs = o.highs, highs[:0]
 			}
 			o.mu.Unlock()
-			if len(answers) == 0 && len(dirty) == 0 && len(highs) == 0 {
+			if len(answers) == 0 && len(dirty) == 0 && len(highs) == 0 && len(fetches) == 0 {
 				break
 			}
 			if _, err := o.out.Write(answers); err != nil {
@@ -329,6 +345,12 @@ func (o *outlet) write() error {
 				}
 				dirty[i] = nil
 			}
+			for _, q := range fetches {
+				if err := o.answerFetch(q); err != nil {
+					return err
+				}
+			}
+			fetches = nil
 			for i, s := range highs {
 				s.highDue.Store(false)
 				if err := s.sayHigh(); err != nil {
@@ -341,7 +363,7 @@ func (o *outlet) write() error {
 		if err := o.out.Flush(); err != nil {
 			return err
 		}
-		if len(o.later) > 0 {
+		if len(o.later)+len(o.unpaid) > 0 {
 			pace.Reset(paceTick)
 		}
 	}
@@ -509,7 +531,11 @@ func (l *Leading) read(c *log.Cursor) (log.View, error) {
 	if l.ended.Load() {
 		return log.View{}, log.ErrClosed
 	}
-	return c.Read(turnBytes)
+	v, err := c.Read(turnBytes)
+	if err != nil && l.config.Unreadable != nil {
+		l.config.Unreadable(err)
+	}
+	return v, err
 }
 
 // end ends the stream: its follower is to ask again.

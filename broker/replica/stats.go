@@ -11,6 +11,9 @@ type Stats struct {
 	OutAsks, InAsks      uint64
 	Refused              uint64 // asks of others that were refused here
 	Truncations, Resets  uint64 // of logs here
+	Repaired             uint64 // segments here that were damaged or missing
+	InRepairBytes        uint64 // that came for them
+	OutRepairBytes       uint64 // that went to others for theirs
 	Swaps                uint64 // in-sync sets that were written
 	SwapsFailed          uint64 // or couldn't be, or it isn't known whether they were
 
@@ -28,6 +31,8 @@ type counters struct {
 	outAcks, inAcks, outAsks, inAsks   atomic.Uint64
 	refused, truncations, resets       atomic.Uint64
 	swaps, swapsFailed                 atomic.Uint64
+	repaired                           atomic.Uint64
+	inRepairBytes, outRepairBytes      atomic.Uint64
 }
 
 // Stats returns the counters.
@@ -38,6 +43,7 @@ func (x *Exchange) Stats() Stats {
 		InBytes: c.inBytes.Load(), InBatches: c.inBatches.Load(),
 		OutAcks: c.outAcks.Load(), InAcks: c.inAcks.Load(), OutAsks: c.outAsks.Load(), InAsks: c.inAsks.Load(),
 		Refused: c.refused.Load(), Truncations: c.truncations.Load(), Resets: c.resets.Load(),
+		Repaired: c.repaired.Load(), InRepairBytes: c.inRepairBytes.Load(), OutRepairBytes: c.outRepairBytes.Load(),
 		Swaps: c.swaps.Load(), SwapsFailed: c.swapsFailed.Load(),
 	}
 	x.mu.Lock()

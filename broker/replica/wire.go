@@ -20,6 +20,8 @@ import (
 //	         each part: u64 start, u64 end, u64 safe, u16 count of epochs, each u64 epoch, u64 start
 //	ack      u32 stream, u8 part, u64 safe
 //	leave    u32 stream
+//	fetch    u32 stream, u32 round, u32 shard, u64 epoch, u8 length and id of the Topic, u8 part, u64 from, u64 up to, and of
+//	         that log: u64 start, u64 end, u16 count of epochs, each u64 epoch, u64 start
 //
 // from the leader:
 //
@@ -28,6 +30,7 @@ import (
 //	come     u32 stream, u32 round: who was refused is to ask again now
 //	data     u32 stream, u8 part, u8 promised, both watermarks, both starts, batches
 //	high     u32 stream, both watermarks, both starts
+//	piece    u32 stream, u32 round, u8 parted, u64 start, batches: the answer to a fetch, if it isn't refused
 //
 // A stream is a shard on this connection; the follower numbers them. A round is one asking of a stream. An
 // answer names it, and what follows an answer belongs to it.
@@ -43,6 +46,8 @@ const (
 	frameCome
 	frameData
 	frameHigh
+	frameFetch
+	framePiece
 )
 
 const (
@@ -112,14 +117,18 @@ func appendAsk(dst []byte, a *ask) []byte {
 		l := &a.logs[p]
 		dst = be.AppendUint64(dst, l.Start)
 		dst = be.AppendUint64(dst, l.End)
-		dst = be.AppendUint64(dst, a.safe[p])
-		dst = be.AppendUint16(dst, uint16(len(l.Epochs)))
-		for _, e := range l.Epochs {
-			dst = be.AppendUint64(dst, e.Epoch)
-			dst = be.AppendUint64(dst, e.Start)
-		}
+		dst = appendEpochs(be.AppendUint64(dst, a.safe[p]), l.Epochs)
 	}
 	return endFrame(dst, at)
+}
+
+func appendEpochs(dst []byte, epochs []log.Epoch) []byte {
+	dst = be.AppendUint16(dst, uint16(len(epochs)))
+	for _, e := range epochs {
+		dst = be.AppendUint64(dst, e.Epoch)
+		dst = be.AppendUint64(dst, e.Start)
+	}
+	return dst
 }
 
 func appendAck(dst []byte, stream uint32, p Part, safe uint64) []byte {
@@ -222,6 +231,18 @@ func (f *fields) marks() (m marks) {
 	return m
 }
 
+func (f *fields) epochs() ([]log.Epoch, error) {
+	n := int(f.u16())
+	if n > MaxLineage || n*16 > len(f.rest) {
+		return nil, fmt.Errorf("a log with %d epochs", n)
+	}
+	epochs := make([]log.Epoch, n)
+	for i := range epochs {
+		epochs[i] = log.Epoch{Epoch: f.u64(), Start: f.u64()}
+	}
+	return epochs, nil
+}
+
 // done says whether the body had exactly what was taken.
 func (f *fields) done(what string) error {
 	if f.bad || len(f.rest) > 0 {
@@ -239,13 +260,9 @@ func parseAsk(body []byte) (*ask, error) {
 	for p := range a.logs {
 		l := &a.logs[p]
 		l.Start, l.End, a.safe[p] = f.u64(), f.u64(), f.u64()
-		n := int(f.u16())
-		if n > MaxLineage || n*16 > len(f.rest) {
-			return nil, fmt.Errorf("an ask with %d epochs", n)
-		}
-		l.Epochs = make([]log.Epoch, n)
-		for i := range l.Epochs {
-			l.Epochs[i] = log.Epoch{Epoch: f.u64(), Start: f.u64()}
+		var err error
+		if l.Epochs, err = f.epochs(); err != nil {
+			return nil, err
 		}
 	}
 	if err := f.done("ask"); err != nil {

@@ -17,6 +17,8 @@ var (
 	someVerdict = verdict{stream: 7, round: 3, parts: [Parts]Verdict{{Truncate, 11}, {Copy, 1}}}
 	someRefusal = refusal{stream: 7, round: 3, epoch: 6, why: "this broker doesn't lead it"}
 	someMarks   = marks{high: [Parts]uint64{9, 1}, start: [Parts]uint64{3, 1}}
+	someFetch   = fetch{stream: 7, round: 3, ID: ID{"t0pic", 12}, epoch: 5, part: State, span: log.Span{From: 4, Next: 9}, log: someAsk.logs[0]}
+	somePiece   = piece{stream: 7, round: 3, start: 2, batches: []byte("batches")}
 	someData    = data{stream: 7, part: State, promised: true, marks: someMarks, batches: []byte("batches")}
 )
 
@@ -30,7 +32,9 @@ func session() []byte {
 	b = appendRefusal(b, &someRefusal)
 	b = appendCome(b, 7, 3)
 	b = append(appendDataHeader(b, &someData, len(someData.batches)), someData.batches...)
-	return appendHigh(b, 7, &someMarks)
+	b = appendHigh(b, 7, &someMarks)
+	b = appendFetch(b, &someFetch)
+	return append(appendPieceHeader(b, &somePiece, len(somePiece.batches)), somePiece.batches...)
 }
 
 // parse is what all the parsers make of a body.
@@ -55,12 +59,16 @@ func parse(t frameType, body []byte) (any, error) {
 	case frameHigh:
 		stream, m, err := parseHigh(body)
 		return []any{stream, m}, err
+	case frameFetch:
+		return parseFetch(body)
+	case framePiece:
+		return parsePiece(body)
 	}
 	return nil, nil
 }
 
 func TestFramesArriveAsTheyWereSent(t *testing.T) {
-	want := []any{nil, &someAsk, []any{uint32(7), State, uint64(17)}, uint32(7), someVerdict, someRefusal, []any{uint32(7), uint32(3)}, someData, []any{uint32(7), someMarks}}
+	want := []any{nil, &someAsk, []any{uint32(7), State, uint64(17)}, uint32(7), someVerdict, someRefusal, []any{uint32(7), uint32(3)}, someData, []any{uint32(7), someMarks}, &someFetch, somePiece}
 	for name, source := range map[string]io.Reader{"whole": bytes.NewReader(session()), "byte by byte": iotest.OneByteReader(bytes.NewReader(session()))} {
 		r := newReader(source, 16, maxAsk)
 		for i := 0; ; {
@@ -105,6 +113,11 @@ func TestFramesThatCantBe(t *testing.T) {
 		"an ack of another part": appendAck(nil, 7, Parts, 1),
 		"an unknown verb":        appendVerdict(nil, &verdict{parts: [Parts]Verdict{{Reset + 1, 1}}}),
 		"data of another part":   appendDataHeader(nil, &data{part: Parts}, 0),
+		"a fetch of nothing":     appendFetch(nil, &fetch{ID: someFetch.ID, epoch: 5, span: log.Span{From: 4, Next: 4}, log: someFetch.log}),
+		"a fetch of no part":     appendFetch(nil, &fetch{ID: someFetch.ID, epoch: 5, part: Parts, span: someFetch.span, log: someFetch.log}),
+		"a fetch in no epoch":    appendFetch(nil, &fetch{ID: someFetch.ID, span: someFetch.span, log: someFetch.log}),
+		"a fetch for no log":     appendFetch(nil, &fetch{ID: someFetch.ID, epoch: 5, span: someFetch.span, log: Lineage{Start: 5, End: 3}}),
+		"a piece of others":      append(appendPieceHeader(nil, &piece{parted: true}, 7), "batches"...),
 	} {
 		r := newReader(bytes.NewReader(frame), 64, maxAsk)
 		for {
@@ -129,7 +142,7 @@ func TestFramesThatCantBe(t *testing.T) {
 		ft, body := frameType(rest[4]), rest[frameHeader:n]
 		rest = rest[n:]
 		for _, wrong := range [][]byte{body[:max(len(body)-8, 0)], append(bytes.Clone(body), 1)} {
-			if _, err := parse(ft, wrong); err == nil && ft != frameBeat && ft != frameRefused && ft != frameData {
+			if _, err := parse(ft, wrong); err == nil && ft != frameBeat && ft != frameRefused && ft != frameData && ft != framePiece {
 				t.Errorf("frame %d with %d bytes instead of %d was taken", ft, len(wrong), len(body))
 			}
 		}

@@ -78,6 +78,8 @@ type node struct {
 	follows map[ID]*Following
 	moved   int
 	failed  []error
+
+	unreadable []error // what could not be read for followers
 }
 
 // start begins a process on a disk and registers it.
@@ -192,6 +194,7 @@ func (n *node) adopt(shard *coordination.Shard) {
 			l.End()
 		}
 		l = n.x.Lead(LeadConfig{ID: id, Shard: shard, MinInSync: n.w.minInSync, Durability: n.w.durability, Logs: n.open(id), High: high,
+			Unreadable: func(err error) { n.mu.Lock(); n.unreadable = append(n.unreadable, err); n.mu.Unlock() },
 			Moved: func() {
 				n.mu.Lock()
 				n.moved++

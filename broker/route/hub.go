@@ -17,7 +17,7 @@ type Peer interface {
 	// Deliver gives a message that came over the link to those of this broker whom it is for. The
 	// message and the slices are valid during the call only.
 	Deliver(m *session.Message, reach session.Reach)
-	// Flush follows the last Deliver of what one read brought.
+	// Flush follows a Deliver before anything else is done, and hands over what was delivered since the last; it may be nothing.
 	Flush()
 	// Wait blocks while this broker's clients take less than the link brings.
 	Wait()

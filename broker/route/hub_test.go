@@ -22,7 +22,7 @@ type testHub struct {
 	own      map[session.Interest]int
 	peers    []*testPeer
 	received []string
-	flushes  int
+	open     bool // something was delivered, and not handed over
 	attaches int
 	gate     chan struct{} // if set, Wait blocks until it is closed
 }
@@ -63,13 +63,14 @@ func (p *testPeer) SetInterest(i session.Interest) {
 func (p *testPeer) Deliver(m *session.Message, reach session.Reach) {
 	p.hub.mu.Lock()
 	defer p.hub.mu.Unlock()
+	p.hub.open = true
 	p.hub.received = append(p.hub.received, fmt.Sprintf("%s|%s|%s|%s|%v|%s", m.Subject, m.Reply, m.Data[:m.Header], m.Data[m.Header:], reach.Plain, strings.Join(reach.Queues, ",")))
 }
 
 func (p *testPeer) Flush() {
 	p.hub.mu.Lock()
 	defer p.hub.mu.Unlock()
-	p.hub.flushes++
+	p.hub.open = false
 }
 
 func (p *testPeer) Wait() {

@@ -6,11 +6,14 @@ import "time"
 const (
 	// protocolNewest and protocolOldest are the versions of the link protocol that this build
 	// speaks. Two brokers use the newest that both know, so that an upgrade may go pod by pod.
-	protocolNewest = 3
+	protocolNewest = 4
 	protocolOldest = 2
 
 	// topicsSince is the version from which on Topics have frames of their own.
 	topicsSince = 3
+
+	// segmentsSince is the version from which on the leader of a shard sends single segments to who has lost some.
+	segmentsSince = 4
 
 	// maxHello bounds every frame until the peer has said who it is: whatever a stranger
 	// claims, it cannot make us hold more than this.

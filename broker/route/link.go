@@ -259,6 +259,7 @@ func (l *link) read(peer Peer, topics TopicsPeer) error {
 	var d decoder
 	var progress exchange
 	traffic := &l.neighbour.traffic
+	defer peer.Flush()
 	for {
 		messages, frames := uint64(0), false
 		for {
@@ -278,6 +279,9 @@ func (l *link) read(peer Peer, topics TopicsPeer) error {
 				peer.Deliver(m, reach)
 				continue
 			}
+			// From Deliver to Flush the peer holds a lock of the hub. Whatever another frame brings about may want that, too, or wait for
+			// somebody who does.
+			peer.Flush()
 			if t == frameTopics {
 				if err := topics.Take(body); err != nil {
 					return refuse(CauseMalformed, "broker %q sent a broken frame: %v", l.peer.Name, err)
@@ -289,11 +293,11 @@ func (l *link) read(peer Peer, topics TopicsPeer) error {
 				return err
 			}
 		}
+		peer.Flush()
 		if frames {
 			topics.Flush()
 		}
 		if messages > 0 {
-			peer.Flush()
 			traffic.inMessages.Add(messages)
 			peer.Wait()
 		}

@@ -30,26 +30,30 @@ func (m *Mesh) DialReplication(ctx context.Context, brokerID string) (net.Conn, 
 	}
 	own := m.own
 	own.Kind = kindReplication
-	conn, in, _, err := m.introduce(ctx, raw, target, own)
+	conn, in, peer, err := m.introduce(ctx, raw, target, own)
 	if err != nil {
 		raw.Close()
 		return nil, err
 	}
-	return &replication{Conn: conn, raw: raw, rest: in.buf[in.start:in.end]}, nil
+	return &replication{Conn: conn, raw: raw, rest: in.buf[in.start:in.end], version: min(own.Newest, peer.Newest)}, nil
 }
 
 // carry hands out a connection by which another broker follows shards from here, until it has ended.
 func (m *Mesh) carry(raw, conn net.Conn, in *reader, peer hello) {
 	defer context.AfterFunc(m.ctx, func() { raw.Close() })()
-	m.config.Replication(&replication{Conn: conn, raw: raw, rest: in.buf[in.start:in.end]}, peer.ID)
+	m.config.Replication(&replication{Conn: conn, raw: raw, rest: in.buf[in.start:in.end], version: min(m.own.Newest, peer.Newest)}, peer.ID)
 }
 
 // replication is a connection after its hellos, with what had come behind them.
 type replication struct {
 	net.Conn
-	raw  net.Conn
-	rest []byte
+	raw     net.Conn
+	rest    []byte
+	version int // of the link protocol
 }
+
+// SendsSegments says whether the other side knows what it is to be asked for a single segment of a shard.
+func (r *replication) SendsSegments() bool { return r.version >= segmentsSince }
 
 func (r *replication) Read(p []byte) (int, error) {
 	if len(r.rest) == 0 {

@@ -497,6 +497,32 @@ func TestDamagedRecordsAreSkippedAndCounted(t *testing.T) {
 	})
 }
 
+// What another replica has is delivered by that one, when it leads.
+func TestDamagedRecordsThatAnotherReplicaHasAreNotSkipped(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("one")
+		w.shard.publish("two", "two")
+		w.shard.publish("three")
+		w.stop()
+		w.damage("", "two")
+		w.start()
+		w.shard.judge = func(error) error { return errors.New("another replica is to lead") }
+		w.declare("billing", 1, earliest())
+		s := w.find("billing")
+		s.Pull(pull("a", 9))
+		w.expect("billing", "a", "1")
+		time.Sleep(time.Minute)
+		if i := s.Info(); i.Lost != 0 || i.Lag != 3 {
+			t.Errorf("it stands at %+v", i)
+		}
+		for _, again := range w.box("billing").take("a") {
+			if !strings.HasPrefix(again, "1 ") {
+				t.Errorf("%q was delivered, too", again)
+			}
+		}
+	})
+}
+
 // Under a weaker durability a power cut takes records whose acks were kept: other records get their
 // offsets, and are delivered.
 func TestACursorIsNeverAheadOfItsLog(t *testing.T) {

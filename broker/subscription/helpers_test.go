@@ -29,7 +29,15 @@ type shard struct {
 	mu       sync.Mutex
 	watchers map[int]func()
 	watches  int
-	asked    func() // called once, when it was asked for its offsets
+	asked    func()                // called once, when it was asked for its offsets
+	judge    func(err error) error // of what can't be read; nil: nobody else has it
+}
+
+func (s *shard) Unreadable(err error) error {
+	if s.judge == nil {
+		return err
+	}
+	return s.judge(err)
 }
 
 func (s *shard) Offsets() (start, end uint64) {

@@ -53,6 +53,16 @@ func (s *Subscription) lag(start, end uint64) (n uint64, exact bool) {
 	return n + max(end, at) - at, exact && at >= end
 }
 
+// passedOver is how many offsets without a record, which lag counts, are passed by whoever delivers the one at an offset next, so that
+// nothing is said to be left behind the last one. mu is held.
+func (s *Subscription) passedOver(offset, start uint64) uint64 {
+	base := s.base(start)
+	if len(s.settings.filters) > 0 || len(s.cursor.ahead) > 0 || offset < base {
+		return 0 // counted by records, or not between here and there
+	}
+	return offset - base
+}
+
 // look counts on, reading about as many bytes, and says whether there is more to count. mu is held.
 func (s *Subscription) look(w *worker, start, end uint64, bytes int) (more bool) {
 	l := &s.ahead

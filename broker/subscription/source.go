@@ -11,6 +11,9 @@ type Source interface {
 	// Offsets are what may be read: from start up to, not including, end.
 	Offsets() (start, end uint64)
 	NewCursor(from uint64) *log.Cursor
+	// Unreadable judges why records can't be read. A *log.CorruptError that it returns means that nobody has them; with any other error
+	// they are to be tried again, here or where the shard is led next.
+	Unreadable(err error) error
 	// Watch calls changed after the end moved. changed doesn't block.
 	Watch(changed func()) (stop func())
 	// State is the log of cursors. Only AppendState appends to it.

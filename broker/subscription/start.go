@@ -195,6 +195,7 @@ func (s *Subscription) seekPast(err error) error {
 	k := &s.seeking
 	var gone *log.RangeError
 	var damaged *log.CorruptError
+	err = s.keeper.place.Unreadable(err)
 	switch {
 	case errors.As(err, &gone) && gone.Start > k.at:
 		k.at = gone.Start

@@ -218,7 +218,7 @@ func (s *Subscription) endImpatient(blocked bool) {
 func (s *Subscription) hand(w *worker, r *request, rec *log.Record, count uint32, now int64, start, end uint64) bool {
 	lag, _ := s.lag(start, end)
 	if count == 1 {
-		lag = max(lag, 1) - 1
+		lag = max(lag-s.passedOver(rec.Offset, start), 1) - 1
 	}
 	w.delivery = Delivery{
 		Topic: s.keeper.place.name, Name: s.id.name, Delivered: uint64(count), Offset: rec.Offset,
@@ -404,6 +404,7 @@ func (s *Subscription) lose(next uint64, err error) {
 func (s *Subscription) unreadable(next uint64, err error) error {
 	var gone *log.RangeError
 	var damaged *log.CorruptError
+	err = s.keeper.place.Unreadable(err)
 	switch {
 	case s.reader.Next() < next: // it began before, at what it had read in part
 		s.reader.Seek(next)
@@ -476,6 +477,7 @@ func (s *Subscription) reread(w *worker, offset uint64) (*log.Record, error) {
 func (s *Subscription) vanished(offset uint64, err error) error {
 	var gone *log.RangeError
 	var damaged *log.CorruptError
+	err = s.keeper.place.Unreadable(err)
 	switch {
 	case errors.As(err, &gone) && gone.Start > offset:
 		s.change(op{kind: opForget, offset: gone.Start})

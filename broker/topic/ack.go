@@ -32,6 +32,7 @@ type pending struct {
 	shard      *Shard
 	back       back
 	end        uint64 // of the records that were appended with it; 0: none were
+	numbered   numbers
 	durability log.Durability
 	answers    []answer
 	buf        []byte
@@ -51,7 +52,7 @@ func (p *pending) free() {
 		return
 	}
 	clear(p.answers)
-	*p = pending{answers: p.answers[:0], buf: p.buf[:0]}
+	*p = pending{answers: p.answers[:0], buf: p.buf[:0], numbered: numbers{header: p.numbered.header[:0]}}
 	pendings.Put(p)
 }
 
@@ -141,6 +142,24 @@ func (a *acker) committed(idle bool) {
 	}
 	a.round()
 	a.at.Unlock()
+}
+
+// end has those answered who wait for a shard that this broker leads no more. If it resends, that is done when end returns.
+func (a *acker) end(s *Shard, over error, resends bool) {
+	a.at.Lock()
+	s.resends = resends
+	s.over.Store(&over)
+	a.at.Unlock()
+	s.keepPromises()
+	a.touch(s)
+	if !resends {
+		return
+	}
+	a.at.Lock()
+	defer a.at.Unlock()
+	for a.round() {
+	}
+	s.resends = false
 }
 
 func (a *acker) poke() {
@@ -251,10 +270,18 @@ func (a *acker) answer(p *pending) {
 		a.answerBack(p)
 		return
 	}
+	resent := uint64(0)
+	if n := &p.numbered; n.first > 0 {
+		if p.err != nil && s.resends {
+			resent = s.resend(p)
+		}
+		defer s.stream.sender().took(n.next())
+	}
 	for i := range p.answers {
 		switch an := &p.answers[i]; {
+		case p.err != nil && an.kind == isKept && an.offset < resent:
 		case p.err != nil:
-			err := lost(name, p.err)
+			err := s.lost(p.err)
 			a.service.counts.refuse(err)
 			a.out.refusal(face, p.reply(an), name, err)
 		case an.kind == isRefusal:
@@ -272,7 +299,7 @@ func (a *acker) answerBack(p *pending) {
 	for i := range p.answers {
 		switch an := &p.answers[i]; {
 		case p.err != nil:
-			err := lost(name, p.err)
+			err := s.lost(p.err)
 			if _, fails := err.(*StoreError); !fails {
 				p.back.link.tell(frameAgain, s.topic.id, s.stream.number, p.back.source, p.back.round)
 				a.back.reset()
@@ -290,12 +317,13 @@ func (a *acker) answerBack(p *pending) {
 }
 
 // lost is what a publisher is told whose message is not known to be safe.
-func lost(topic string, err error) error {
+func (s *Shard) lost(err error) error {
 	switch err.(type) {
 	case *LeadershipLostError, *NotServedError:
 		return err
 	}
-	return &StoreError{Topic: topic, Err: err}
+	of := s.stream.view.Load().shard
+	return &StoreError{Topic: s.stream.name, Err: err, Unknown: of != nil && len(of.Replicas) > 1}
 }
 
 func (a *acker) send() {

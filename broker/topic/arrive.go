@@ -95,7 +95,7 @@ func (s *Shard) meet(in *intake, p *pending, v *view, m *protocol.Message) met {
 		o.last = seq
 		in.refuse(s.stream, v, nil, in.why)
 		return isKnown
-	case seq > o.last && (seq >= in.from.below || s.origins.complete(in.origin.heard-2*int64(outboxTime))):
+	case seq > o.last && (seq >= in.from.below || s.origins.knows(o, o.heard-2*int64(outboxTime))):
 		return isNew
 	}
 	fw := &s.service.forwards
@@ -163,8 +163,8 @@ func (in *intake) note(keep bool, offset uint64, records int) {
 }
 
 // sign has the batch say whose messages it holds.
-func (in *intake) sign() {
-	in.signature = appendForwardedFrom(in.signature[:0], in.from.source, in.from.floor, in.spans)
+func (in *intake) sign(source, floor uint64) {
+	in.signature = appendForwardedFrom(in.signature[:0], source, floor, in.spans)
 	in.extensions = append(in.extensions, log.Extension{Type: forwardedFrom, Data: in.signature})
 }
 

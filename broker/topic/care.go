@@ -3,7 +3,6 @@ package topic
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -21,21 +20,26 @@ const (
 	careFirst = time.Minute
 )
 
-// Care counts what was done for segments at rest.
-type Care struct{ Scrubbed, Damages, Saved uint64 }
+// Care counts what was done for segments at rest, and how many damaged copies were set aside to be fetched anew.
+type Care struct{ Scrubbed, Damages, Saved, Copies uint64 }
 
-type care struct{ scrubbed, damages, saved atomic.Uint64 }
+type care struct{ scrubbed, damages, saved, copies atomic.Uint64 }
 
 // Care are the counters.
 func (s *Service) Care() Care {
-	return Care{s.care.scrubbed.Load(), s.care.damages.Load(), s.care.saved.Load()}
+	return Care{s.care.scrubbed.Load(), s.care.damages.Load(), s.care.saved.Load(), s.care.copies.Load()}
 }
 
 // carer goes round all logs that are open, again and again: it compresses segments that are sealed, and reads them to find
 // damage before anybody needs what is damaged, while another replica has it.
 func (s *Service) carer() {
 	pace := log.NewPace(carePace)
-	timer := time.NewTimer(careFirst)
+	s.rounds(careFirst, careRest, func(p *Stream) { s.careFor(s.ctx, p, pace) })
+}
+
+// rounds does something for each shard, one after the other, again and again, until the service closes.
+func (s *Service) rounds(first, rest time.Duration, do func(*Stream)) {
+	timer := time.NewTimer(first)
 	defer timer.Stop()
 	for {
 		select {
@@ -48,10 +52,10 @@ func (s *Service) carer() {
 				if s.ctx.Err() != nil {
 					return
 				}
-				s.careFor(s.ctx, p, pace)
+				do(p)
 			}
 		}
-		timer.Reset(careRest)
+		timer.Reset(rest)
 	}
 }
 
@@ -72,7 +76,7 @@ func (s *Service) careFor(ctx context.Context, p *Stream, pace *log.Pace) {
 			s.care.damages.Add(uint64(len(report.Damaged)))
 			first := report.Damaged[0]
 			s.log.Error("a Topic's log is damaged", "topic", p.Name(), "log", l.Name(), "damages", len(report.Damaged), "first", first.Error())
-			s.harmed(p, fmt.Sprintf("damage was found in its log: %v", &first))
+			s.harmed(p, damageFound+first.Error())
 			return
 		}
 	}

@@ -46,24 +46,12 @@ func (s *Service) Compacted() Compacted {
 // compactor goes round the logs of Topics of which the newest record of each subject is kept, one after the
 // other, so that one map of subjects is in memory at a time. Each replica does that for itself.
 func (s *Service) compactor() {
-	pace := log.NewPace(compactPace)
-	timer := time.NewTimer(s.config.Compact.Every)
-	defer timer.Stop()
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-timer.C:
+	pace, every := log.NewPace(compactPace), s.config.Compact.Every
+	s.rounds(every, every, func(p *Stream) {
+		if v := p.view.Load(); v != nil && !v.gone && v.desired.Spec.Compaction == coordination.LatestOnly {
+			s.compact(s.ctx, p, v, pace)
 		}
-		for _, t := range s.Topics() {
-			for _, p := range t.streams {
-				if v := p.view.Load(); s.ctx.Err() == nil && v != nil && !v.gone && v.desired.Spec.Compaction == coordination.LatestOnly {
-					s.compact(s.ctx, p, v, pace)
-				}
-			}
-		}
-		timer.Reset(s.config.Compact.Every)
-	}
+	})
 }
 
 // compact compacts the data log of one shard, if that is worth it. It may be closed meanwhile.
@@ -91,7 +79,7 @@ func (s *Service) compact(ctx context.Context, p *Stream, v *view, pace *log.Pac
 	if damage, ok := errors.AsType[*log.CorruptError](err); ok && ctx.Err() == nil {
 		s.care.damages.Add(1)
 		s.log.Error("a Topic's log is damaged", "topic", p.Name(), "log", open.parts[replica.Data].Name(), "damages", 1, "first", damage.Error())
-		s.harmed(p, "damage was found in its log: "+damage.Error())
+		s.harmed(p, damageFound+damage.Error())
 		return
 	}
 	if err != nil {

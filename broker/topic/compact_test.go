@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,12 +43,7 @@ func newestOf(shown []string) (newest []string) {
 func TestReplicasOfACompactedTopic(t *testing.T) {
 	c := compacting(t, 3)
 	a, b := c.sites[0], c.sites[1]
-	for i := range c.sites {
-		c.start(i)
-	}
-	c.elect(0, 0, 1, 2)
-	c.tell()
-	a.open("orders")
+	c.begin()
 	publish := func(n *site, from, to int) {
 		for i := from; i < to; i++ {
 			n.expect(n.ask(fmt.Sprintf("orders.%d", i%5), fmt.Sprintf("%d %s", i, strings.Repeat("x", 600))), fmt.Sprintf("orders@%d", i))
@@ -99,5 +95,89 @@ func TestReplicasOfACompactedTopic(t *testing.T) {
 	n.open("orders")
 	if got := newestOf(n.read("orders")); !slices.Equal(got, want) {
 		t.Errorf("the newest are %.60q on the one that came back", got)
+	}
+}
+
+// Of a compacted shard an answer brings as many records as are asked for, with what is left out between them, in both forms; who knows
+// nothing of that gets each run by itself. Either way nothing is missing or twice.
+func TestAnswersWithGaps(t *testing.T) {
+	c := compacting(t, 1)
+	n := c.sites[0]
+	c.start(0)
+	c.elect(0, 0)
+	c.tell()
+	n.open("orders")
+	const last = 600
+	for i := 1; i <= last; i++ { // every fourth has a subject of its own
+		subject := "orders.shared"
+		if i%4 == 0 {
+			subject = fmt.Sprint("orders.own.", i)
+		}
+		n.expect(n.ask(subject, fmt.Sprintf("%d %s", i, strings.Repeat("x", 600))), fmt.Sprintf("orders@%d", i))
+	}
+	c.settle("much of it is compacted", func() bool { return n.service.Compacted().Records > last/3 })
+	c.kill(0)
+	n.compact = Compacting{Every: time.Hour} // from here on it stays as it is
+	c.start(0)
+	c.elect(0, 0)
+	c.tell()
+	n.open("orders")
+	shard, want := n.service.Topic("orders").Shard(), n.read("orders")
+	for _, gaps := range []bool{true, false} {
+		for _, full := range []bool{false, true} {
+			for _, most := range []int{1, 3000, 100_000} {
+				var got []string
+				answers := 0
+				var r RecordReader
+				for next := uint64(0); next <= last; answers++ {
+					q := RecordsQuery{Offset: next, Records: 1000, Bytes: most, Most: 8 << 20, Full: full, Gaps: gaps}
+					data, is, err := r.Read(shard, q, make([]byte, 0, most+ReadRoom))
+					if err != nil || is.Next <= next || is.Gapped && !gaps {
+						t.Fatalf("%+v: %+v, %v", q, is, err)
+					}
+					offset, subject := is.First, ""
+					cut := func(from []byte) (piece, rest []byte) {
+						size, k := binary.Uvarint(from)
+						return from[k : k+int(size)], from[k+int(size):]
+					}
+					for range is.Count {
+						if is.Gapped {
+							gap, k := binary.Uvarint(data)
+							offset, data = offset+gap, data[k:]
+						}
+						var record []byte
+						record, data = cut(data)
+						line := fmt.Sprintf("%d ", offset)
+						if full {
+							_, k := binary.Varint(record)
+							of, rest := cut(record[k:])
+							if len(of) > 0 {
+								subject = string(of)
+							}
+							_, record = cut(rest)
+							line += subject + " "
+						}
+						got = append(got, line+string(record))
+						offset++
+					}
+					if len(data) > 0 || offset > is.Next {
+						t.Fatalf("%+v: %d bytes are left, behind offset %d of %+v", q, len(data), offset, is)
+					}
+					next = is.Next
+				}
+				all := slices.Clone(want)
+				for i, line := range all {
+					if f := strings.SplitN(line, " ", 3); !full {
+						all[i] = f[0] + " " + f[2]
+					}
+				}
+				if !slices.Equal(got, all) {
+					t.Errorf("gaps %v, full %v, %d bytes: %.200q, want %.200q", gaps, full, most, got, all)
+				}
+				if few := len(want)*700/most + 20; gaps && most > 1 && answers > few || !gaps && answers < 50 {
+					t.Errorf("gaps %v, full %v, %d bytes: %d answers for %d records", gaps, full, most, answers, len(want))
+				}
+			}
+		}
 	}
 }

@@ -142,10 +142,15 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// office is where a controller writes; *coordination.Office is one.
+type office interface {
+	WriteShards(ctx context.Context, writes []coordination.ShardWrite) (revisions []int64, err error)
+}
+
 // tenure is what a controller knows beside the State while it is elected.
 type tenure struct {
 	c      *Controller
-	office *coordination.Office
+	office office
 	ahead  *ahead
 	waits  []Wait
 
@@ -196,25 +201,48 @@ func (w *tenure) carryOut(ctx context.Context, plan *Plan) (stale bool, err erro
 		w.ahead.swept[t.ID] = true
 	}
 	done := make([]Write, 0, len(plan.Writes))
-	for some := range slices.Chunk(plan.Writes, coordination.MaxShardWrites) {
-		writes := make([]coordination.ShardWrite, 0, len(some))
-		for _, write := range some {
-			writes = append(writes, write.ShardWrite)
+	for _, part := range w.write(ctx, plan.Writes) {
+		for i, revision := range part.revisions {
+			w.ahead.wrote(&part.writes[i].Shard, revision)
 		}
-		revisions, err := w.office.WriteShards(ctx, writes)
-		for i, revision := range revisions {
-			w.ahead.wrote(&writes[i].Shard, revision)
-		}
-		done = append(done, some[:len(revisions)]...)
-		if late := (*coordination.StaleError)(nil); errors.As(err, &late) {
-			stale = true // the other parts may be written all the same
-		} else if err != nil {
-			failed = append(failed, err)
-			break
+		done = append(done, part.writes[:len(part.revisions)]...)
+		if late := (*coordination.StaleError)(nil); errors.As(part.err, &late) {
+			stale = true
+		} else if part.err != nil {
+			failed = append(failed, part.err)
 		}
 	}
 	w.c.tell(done)
 	return stale, errors.Join(failed...)
+}
+
+// part is some writes of a plan, and what came of them.
+type part struct {
+	writes    []Write
+	revisions []int64 // of the first of them, which are written
+	err       error
+}
+
+// write writes the parts of a plan, all at once: etcd writes those that come together with one sync. A plan writes each shard once, so no part
+// rests on another, and what stops one stops none of the others.
+func (w *tenure) write(ctx context.Context, writes []Write) []part {
+	var parts []part
+	for some := range slices.Chunk(writes, coordination.MaxShardWrites) {
+		parts = append(parts, part{writes: some})
+	}
+	var writers sync.WaitGroup
+	for i := range parts {
+		p := &parts[i]
+		writers.Go(func() {
+			these := make([]coordination.ShardWrite, 0, len(p.writes))
+			for _, write := range p.writes {
+				these = append(these, write.ShardWrite)
+			}
+			p.revisions, p.err = w.office.WriteShards(ctx, these)
+		})
+	}
+	writers.Wait()
+	return parts
 }
 
 // tell counts what was written, and logs it in a line.

@@ -3,6 +3,8 @@ package topic
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -114,6 +116,82 @@ func TestManyLeadersAreElected(t *testing.T) {
 	if took > 5*time.Second {
 		t.Errorf("it took %v", took)
 	}
+}
+
+// slowOffice writes nothing before all parts of a plan are asked for.
+type slowOffice struct {
+	mu       sync.Mutex
+	parts    int
+	calls    int
+	full     chan struct{}
+	revision int64
+	fails    func(first int) (written int, err error)
+}
+
+func (o *slowOffice) WriteShards(ctx context.Context, writes []coordination.ShardWrite) (revisions []int64, err error) {
+	o.mu.Lock()
+	if o.calls++; o.calls == o.parts {
+		close(o.full)
+	}
+	o.mu.Unlock()
+	select {
+	case <-o.full:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n, err := o.fails(writes[0].Shard.Number)
+	o.revision++
+	for range min(n, len(writes)) {
+		revisions = append(revisions, o.revision)
+	}
+	return revisions, err
+}
+
+// The transactions of a plan go at once. One that fails stops none of the others, and what is known to be written is what is.
+func TestTheTransactionsOfAPlanGoAtOnce(t *testing.T) {
+	const size = coordination.MaxShardWrites
+	var plan Plan
+	topic := &coordination.Topic{ID: "id", Name: "t"}
+	for n := range maxPlanWrites {
+		plan.Writes = append(plan.Writes, Write{ShardWrite: coordination.ShardWrite{Topic: topic, Shard: coordination.Shard{Topic: "id", Number: n, Leader: "a"}}, Reason: LeaderElected})
+	}
+	for name, with := range map[string]struct {
+		fails   func(first int) (int, error)
+		written int
+		stale   bool
+		failed  bool
+	}{
+		"all":     {func(int) (int, error) { return size, nil }, maxPlanWrites, false, false},
+		"stale":   {func(first int) (int, error) { return 7 + size*order(first != 3*size), lateAt(first == 3*size) }, maxPlanWrites - size + 7, true, false},
+		"deposed": {func(int) (int, error) { return 0, &coordination.DeposedError{} }, 0, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			o := &slowOffice{parts: maxPlanWrites / size, full: make(chan struct{}), fails: with.fails}
+			c := NewController(nil, nil, slog.New(slog.DiscardHandler))
+			w := &tenure{c: c, office: o, ahead: newAhead()}
+			stale, err := w.carryOut(ctx, &plan)
+			if stale != with.stale || (err != nil) != with.failed || ctx.Err() != nil {
+				t.Errorf("stale %t, %v", stale, err)
+			}
+			if got := len(w.ahead.shards["id"]); got != with.written || int(c.Stats().Writes[LeaderElected]) != got {
+				t.Errorf("%d are known to be written, and %d are counted, want %d", got, c.Stats().Writes[LeaderElected], with.written)
+			}
+			if name == "stale" && (w.ahead.shards["id"][3*size+6] == nil || w.ahead.shards["id"][3*size+7] != nil) {
+				t.Error("it doesn't know which were written before the one that was late")
+			}
+		})
+	}
+}
+
+func lateAt(late bool) error {
+	if late {
+		return &coordination.StaleError{}
+	}
+	return nil
 }
 
 // Leaderships go back to whom they are meant for, a few in a second.

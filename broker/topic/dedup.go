@@ -4,18 +4,28 @@ import (
 	"encoding/json"
 	"errors"
 	"hash/maphash"
+	"math"
+	"sync"
+	"sync/atomic"
 
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/replica"
 )
 
 // window remembers the ids of a shard's messages for as long as a second one is a duplicate, by
 // 128 bits of hash under secret seeds: two ids that are taken for one are not to be expected in
 // the life of a cluster, and a table without pointers costs the garbage collector nothing.
+//
+// Who leads the shard fills it as messages are judged, a follower from the batches that it appends and truncates. So whoever
+// is elected has it. To read it from the log at the election was the simpler way: with a million ids that takes more than a second,
+// in which nobody can publish.
 type window struct {
-	service *Service
+	mu      sync.Mutex // guards all of it, and comes after the Shard's
+	counted *atomic.Int64
 	known   map[idHash]uint64 // offsets
 	queue   []knownID         // a ring, oldest first
 	head, n int
+	since   int64 // the ids of all records in the log from this time on are known
 }
 
 type idHash [2]uint64
@@ -31,18 +41,24 @@ func hashID(id []byte) idHash {
 	return idHash{maphash.Bytes(idSeeds[0], id), maphash.Bytes(idSeeds[1], id)}
 }
 
-func (w *window) init(s *Service) { w.service = s }
+const (
+	never  = math.MaxInt64 // since when nothing is known
+	always = math.MinInt64 // since when all is
+)
 
-// find returns the offset of the message with that id.
+// init has the ids be counted, of a shard that isn't open.
+func (w *window) init(in *atomic.Int64) { w.counted, w.since = in, never }
+
+// find returns the offset of the message with that id. mu is held.
 func (w *window) find(h idHash) (offset uint64, ok bool) {
 	offset, ok = w.known[h]
 	return offset, ok
 }
 
-// full says whether there is no room for another id.
-func (w *window) full() bool { return w.n >= maxIDs || w.service.counts.ids.Load() >= maxIDsTogether }
+// full says whether there is no room for another id. mu is held.
+func (w *window) full() bool { return w.n >= maxIDs || w.counted.Load() >= maxIDsTogether }
 
-// add remembers an id that is not known.
+// add remembers an id that is not known. mu is held.
 func (w *window) add(h idHash, offset uint64, time int64) {
 	if w.known == nil {
 		w.known = map[idHash]uint64{}
@@ -57,90 +73,210 @@ func (w *window) add(h idHash, offset uint64, time int64) {
 	w.queue[(w.head+w.n)%len(w.queue)] = knownID{h, time}
 	w.known[h] = offset
 	w.n++
-	w.service.counts.ids.Add(1)
+	w.counted.Add(1)
 }
 
-// undo forgets the newest ids until n are left.
+// undo forgets the newest ids until n are left. mu is held.
 func (w *window) undo(n int) {
 	for w.n > n {
 		w.n--
 		delete(w.known, w.queue[(w.head+w.n)%len(w.queue)].hash)
-		w.service.counts.ids.Add(-1)
+		w.counted.Add(-1)
 	}
 }
 
-// expire forgets the ids of messages older than a time.
+// expire forgets the ids of messages older than a time. mu is held.
 func (w *window) expire(before int64) {
 	for w.n > 0 && w.queue[w.head].time < before {
 		w.drop()
 	}
+	w.since = max(w.since, before)
 	if w.n == 0 && len(w.queue) > 1024 {
 		w.known, w.queue, w.head = nil, nil, 0 // a map doesn't shrink
 	}
 }
 
-// drop forgets the oldest id.
+// drop forgets the oldest id. mu is held.
 func (w *window) drop() {
-	delete(w.known, w.queue[w.head].hash)
+	oldest := &w.queue[w.head]
+	delete(w.known, oldest.hash)
+	w.since = max(w.since, oldest.time+1)
 	w.head = (w.head + 1) % len(w.queue)
 	w.n--
-	w.service.counts.ids.Add(-1)
+	w.counted.Add(-1)
 }
 
-// clear forgets all.
-func (w *window) clear() {
+// forget lets go of all. What the log holds from a time on is told again.
+func (w *window) forget(since int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.undo(0)
 	w.known, w.queue, w.head = nil, nil, 0
+	w.since = since
 }
 
-// rememberIDs fills the window from the end of the log.
-func (s *Shard) rememberIDs(v *view) error {
-	var said kept
-	if !s.data.Recovery().Rebuilt && json.Unmarshal(s.data.Meta().Spec, &said) == nil && said.NoIDs {
-		return nil
+// count has the ids be counted elsewhere, and forgets the oldest if there is no room for all.
+func (w *window) count(in *atomic.Int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.counted == in {
+		return
 	}
-	if s.marked = true; v.window <= 0 {
-		return nil
+	w.counted.Add(-int64(w.n))
+	w.counted = in
+	in.Add(int64(w.n))
+	for w.n > 0 && in.Load() > maxIDsTogether {
+		w.drop()
 	}
-	since := s.service.config.Clock.Now().Add(-v.window)
-	start, end, _ := s.data.Offsets()
-	from := end
-	infos := s.data.SegmentInfos()
-	for i := len(infos) - 1; i >= 0; i-- {
-		if infos[i].End > infos[i].Base && infos[i].Last.Before(since) {
-			break
-		}
-		from = infos[i].Base
+}
+
+// truncate forgets the ids of records from end on, which the log doesn't hold any more.
+func (w *window) truncate(end uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.n
+	for n > 0 && w.known[w.queue[(w.head+n-1)%len(w.queue)].hash] >= end {
+		n--
 	}
-	from = max(from, start)
-	forgotten := 0
-	remember := func(id []byte, offset uint64, time int64) {
-		if time < since.UnixNano() {
+	w.undo(n)
+}
+
+// expireNow is expire for who doesn't hold mu. It returns how many are left.
+func (w *window) expireNow(before int64) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.expire(before)
+	return w.n
+}
+
+// read says whether the log was read since it was opened.
+func (w *window) read() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.since != never
+}
+
+// complete says whether all ids are known of records from a time on.
+func (w *window) complete(since int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.since <= since
+}
+
+// note takes over the ids of a batch of the log from an offset on, for a window of so many nanoseconds. It says how many had to
+// be forgotten for them.
+func (w *window) note(face Face, b log.Batch, from uint64, span int64) (forgotten int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if span <= 0 {
+		w.expire(b.LastTime() + 1)
+		return 0, nil
+	}
+	err = eachID(face, b, from, func(id []byte, offset uint64, time int64) {
+		w.expire(time - span)
+		if time < w.since {
 			return
 		}
 		h := hashID(id)
-		if _, ok := s.ids.find(h); ok {
+		if _, ok := w.find(h); ok {
 			return // published again when the window was shorter, or there was none
 		}
-		if s.ids.full() {
+		if w.full() {
 			forgotten++
-			if s.ids.n == 0 {
+			if w.n == 0 {
+				w.since = time + 1
 				return
 			}
-			s.ids.drop()
+			w.drop()
 		}
-		s.ids.add(h, offset, time)
+		w.add(h, offset, time)
+	})
+	w.expire(b.LastTime() - span)
+	if err != nil {
+		w.since = max(w.since, b.LastTime()+1)
 	}
-	err := s.eachID(from, end, remember)
-	for damage, ok := errors.AsType[*log.CorruptError](err); ok && damage.Next > from; damage, ok = errors.AsType[*log.CorruptError](err) {
+	return forgotten, err
+}
+
+// readIDs fills the window of a shard whose logs are open from the end of its log; from no more than so many bytes of it.
+func (s *Service) readIDs(p *Stream, v *view, budget int64) error {
+	w, data := &p.ids, p.logs.parts[replica.Data]
+	if saysNoIDs(data) {
+		w.forget(always)
+		return nil
+	}
+	since := s.config.Clock.Now().Add(-v.window)
+	w.forget(since.UnixNano())
+	if v.window <= 0 {
+		return nil
+	}
+	start, end, _ := data.Offsets()
+	from, missed := end, false
+	infos := data.SegmentInfos()
+	for i := len(infos) - 1; i >= 0; i-- {
+		info := &infos[i]
+		if info.End > info.Base && info.Last.Before(since) {
+			break
+		}
+		if from = info.Base; info.Bytes > budget {
+			from, missed = info.End-uint64(float64(info.End-info.Base)*float64(budget)/float64(info.Bytes)), true
+			break
+		}
+		budget -= info.Bytes
+	}
+	forgotten := 0
+	for from = max(from, start); from < end; {
+		_, err := scanBatches(data, from, end, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
+			if missed {
+				w.expireNow(b.Time() + 1)
+				missed = false
+			}
+			n, err := w.note(s.config.Face, b, next, int64(v.window))
+			forgotten += n
+			return true, err
+		})
+		damage, ok := errors.AsType[*log.CorruptError](err)
+		if err != nil && (!ok || damage.Next <= from) {
+			return err
+		}
+		if err == nil {
+			break
+		}
+		switch {
+		case v.lead && s.othersCanLead(v):
+			return damage
+		case v.follow:
+			s.harmed(p, damageFound+damage.Error())
+		}
 		// Of ids that can't be read a second message is kept: better than refusing all.
-		s.service.log.Warn("message ids can't be read; a message that comes again with one is kept twice", "topic", s.stream.name, "error", damage)
+		s.log.Warn("message ids can't be read; a message that comes again with one is kept twice", "topic", p.name, "error", damage)
 		from = damage.Next
-		err = s.eachID(from, end, remember)
 	}
 	if forgotten > 0 {
-		s.service.log.Warn("not all message ids of the deduplication window could be remembered", "topic", s.stream.name, "forgotten", forgotten, "kept", s.ids.n)
+		s.log.Warn("not all message ids of the deduplication window could be remembered", "topic", p.name, "forgotten", forgotten)
 	}
-	s.marked = err != nil || s.ids.n+forgotten > 0
-	return err
+	return nil
+}
+
+// saysNoIDs says whether a log needn't be read for ids.
+func saysNoIDs(data *log.Log) bool {
+	var said kept
+	return !data.Recovery().Rebuilt && json.Unmarshal(data.Meta().Spec, &said) == nil && said.NoIDs
+}
+
+// knowIDs makes the window ready for who begins to lead. It is read only if what was kept of it isn't all.
+func (s *Shard) knowIDs(v *view) error {
+	s.ids.count(&s.service.counts.ids)
+	if v.window <= 0 {
+		s.marked = !saysNoIDs(s.data)
+		return nil
+	}
+	since := s.now() - int64(v.window)
+	if !s.ids.complete(since) {
+		if err := s.service.readIDs(s.stream, v, math.MaxInt64); err != nil {
+			return err
+		}
+	}
+	s.marked = s.ids.expireNow(since) > 0
+	return nil
 }

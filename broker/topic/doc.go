@@ -42,12 +42,15 @@
 //	    way only, is refused: nothing is kept twice.
 //	F5  An ack is true whenever it comes. A refusal counts only in the round in which it was given: of two leaders, the former may not
 //	    refuse what the latter keeps.
+//	F6  What is taken by the leader that it is published to has numbers of the same sequence, in the order of its log. When that broker
+//	    leads no more, what isn't safe goes from its log into the outbox before the log is truncated, and before anything that has a
+//	    later number goes to the next leader. What is an answer only, and rests on such a message, isn't known.
 //
 // When the process dies in it: what was in its outboxes is judged or lost, and its publishers' connections end with it. Another
 // process is another source.
 //
 // When the process dies in it: nothing is kept in memory that the logs don't hold. The ids of the
-// deduplication window and the last message's are read again from the end of the log. Deleting a log is
+// deduplication window, which followers keep as well, and the last message's are read again from the end of the log. Deleting a log is
 // one step; logs of which the first was deleted and the second not are set aside.
 //
 // PlanPlacement is pure: from what is known of brokers, Topics and shards it says what the
@@ -55,8 +58,8 @@
 // elected controller goes on where the last one stopped; a plan that was carried out in part, or
 // by a controller that was one no more, is found out by the compare-and-swap of each write.
 //
-// A broker's part in it: it reports each replica that it can't vouch for (coordination.Suspect), before it registers
-// if it can. That is one whose recovery cut or refused something; and, after a life that did not end in order, each of a
+// A broker's part in it: it reports each replica that it can't vouch for (coordination.Suspect), as soon as it has registered
+// and knows. That is one whose recovery cut or refused something; and, after a life that did not end in order, each of a
 // Topic that is not Synced and of which the in-sync set names an earlier life, a log or none. A replica stays in the
 // report until the set names the life that it is in, or it leads alone; and it says anew how far it goes when nobody leads.
 //

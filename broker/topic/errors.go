@@ -116,14 +116,20 @@ func (e *UnsupportedConditionError) Error() string {
 	return fmt.Sprintf("topic %s: %s is not possible: %s", e.Topic, e.Condition, e.Why)
 }
 
-// StoreError is a message that could not be kept. It may have been kept all the same if the log
-// failed while it was written.
+// StoreError is a message that could not be kept.
 type StoreError struct {
 	Topic string
 	Err   error
+	// Unknown says that a follower may have it, which may lead next.
+	Unknown bool
 }
 
-func (e *StoreError) Error() string { return fmt.Sprintf("topic %s: not kept: %v", e.Topic, e.Err) }
+func (e *StoreError) Error() string {
+	if e.Unknown {
+		return fmt.Sprintf("topic %s: its leader's log failed, and it isn't known whether the message was kept; publish it again, with a message id if it must not be kept twice: %v", e.Topic, e.Err)
+	}
+	return fmt.Sprintf("topic %s: not kept: %v", e.Topic, e.Err)
+}
 
 func (e *StoreError) Unwrap() error { return e.Err }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -274,71 +275,76 @@ func TestALogThatIsMissingIsReported(t *testing.T) {
 
 // Who publishes faster than the disk writes is held up, and what comes over links is refused in the end.
 func TestPublishersAreHeldUpWhileTheDiskIsBehind(t *testing.T) {
-	n := newSite(t)
-	n.options.Backlog = 64 << 10
-	n.serve("orders")
-	n.ask("orders.a", "one")
-	release := hold(n)
-	n.hub.publish(message("orders.a", "r", "held"))
-	n.eventually("the disk is busy", func() bool { return n.service.Stats().Unanswered == 1 })
-	time.Sleep(5 * time.Millisecond)
-	payload := strings.Repeat("x", 10<<10)
-	i := 0
-	for behind := false; !behind; i++ {
-		behind = n.hub.publish(message("orders.a", fmt.Sprintf("r%d", i), payload))
-	}
-	if i < 5 || i > 8 {
-		t.Errorf("held up after %d messages", i)
-	}
-	waited := make(chan struct{})
-	go func() {
-		(*taker)(n.service.Topic("orders")).Wait()
-		close(waited)
-	}()
-	select {
-	case <-waited:
-		t.Error("nobody was held up")
-	case <-time.After(20 * time.Millisecond):
-	}
-	for range 20 { // a link does not wait
-		n.hub.publish(message("orders.a", fmt.Sprintf("r%d", i), payload))
-		i++
-	}
-	if got := n.hub.answer(t, fmt.Sprintf("r%d", i-1)); !strings.Contains(got, "the disk is behind") {
-		t.Errorf("answered %q", got)
-	}
-	release()
-	<-waited
-	n.expect(n.hub.answer(t, "r0"), "orders@3")
-	if got := n.service.Stats().Refused["overloaded"]; got == 0 {
-		t.Error("not counted")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		n := newSite(t)
+		n.options.Backlog = 64 << 10
+		n.serve("orders")
+		n.ask("orders.a", "one")
+		release := hold(n)
+		n.hub.publish(message("orders.a", "r", "held"))
+		synctest.Wait() // the disk is busy
+		payload := strings.Repeat("x", 10<<10)
+		i := 0
+		for behind := false; !behind; i++ {
+			behind = n.hub.publish(message("orders.a", fmt.Sprintf("r%d", i), payload))
+		}
+		if i < 5 || i > 8 {
+			t.Errorf("held up after %d messages", i)
+		}
+		waited := make(chan struct{})
+		go func() {
+			(*taker)(n.service.Topic("orders")).Wait()
+			close(waited)
+		}()
+		synctest.Wait()
+		select {
+		case <-waited:
+			t.Error("nobody was held up")
+		default:
+		}
+		for range 20 { // a link does not wait
+			n.hub.publish(message("orders.a", fmt.Sprintf("r%d", i), payload))
+			i++
+		}
+		if got := n.hub.answer(t, fmt.Sprintf("r%d", i-1)); !strings.Contains(got, "the disk is behind") {
+			t.Errorf("answered %q", got)
+		}
+		release()
+		<-waited
+		n.expect(n.hub.answer(t, "r0"), "orders@3")
+		if got := n.service.Stats().Refused["overloaded"]; got == 0 {
+			t.Error("not counted")
+		}
+	})
 }
 
 // Answers that pile up hold publishers up, too, and end what comes over links.
 func TestPublishersAreHeldUpWhileAnswersPileUp(t *testing.T) {
-	n := newSite(t)
-	n.serve("orders")
-	topic := n.service.Topic("orders")
-	n.service.acker.unanswered.Add(maxUnanswered + 1)
-	if !n.hub.publish(message("orders.a", "r1", "one")) {
-		t.Error("nobody was held up")
-	}
-	n.expect(n.hub.answer(t, "r1"), "orders@1")
-	waited := make(chan struct{})
-	go func() {
-		(*taker)(topic).Wait()
-		close(waited)
-	}()
-	n.service.acker.unanswered.Add(maxUnanswered)
-	topic.streams[0].take([]protocol.Message{message("orders.a", "r2", "over a link")}, true)
-	n.expect(n.hub.answer(t, "r2"), "no: topic orders: not kept: the disk is behind: too much waits to be written; publish more slowly")
-	select {
-	case <-waited:
-		t.Error("it did not wait")
-	case <-time.After(20 * time.Millisecond):
-	}
-	n.service.acker.unanswered.Add(-2*maxUnanswered - 1)
-	n.expect(n.ask("orders.a", "two"), "orders@2") // after which there is room
-	<-waited
+	synctest.Test(t, func(t *testing.T) {
+		n := newSite(t)
+		n.serve("orders")
+		topic := n.service.Topic("orders")
+		n.service.acker.unanswered.Add(maxUnanswered + 1)
+		if !n.hub.publish(message("orders.a", "r1", "one")) {
+			t.Error("nobody was held up")
+		}
+		n.expect(n.hub.answer(t, "r1"), "orders@1")
+		waited := make(chan struct{})
+		go func() {
+			(*taker)(topic).Wait()
+			close(waited)
+		}()
+		n.service.acker.unanswered.Add(maxUnanswered)
+		topic.streams[0].take([]protocol.Message{message("orders.a", "r2", "over a link")}, true)
+		n.expect(n.hub.answer(t, "r2"), "no: topic orders: not kept: the disk is behind: too much waits to be written; publish more slowly")
+		synctest.Wait()
+		select {
+		case <-waited:
+			t.Error("it did not wait")
+		default:
+		}
+		n.service.acker.unanswered.Add(-2*maxUnanswered - 1)
+		n.expect(n.ask("orders.a", "two"), "orders@2") // after which there is room
+		<-waited
+	})
 }

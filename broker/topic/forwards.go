@@ -161,7 +161,13 @@ type sender struct {
 	pause    time.Duration
 	landed   uint64 // before which all was judged by this broker as the leader, in this round
 	head     []byte
+	direct   direct
 }
+
+// direct are the numbers of what this broker takes as the leader, without a way around, and has not answered yet.
+type direct struct{ first, next uint64 }
+
+func (d *direct) none() bool { return d.first == d.next }
 
 // sender returns the shard's, which is made when something is to be forwarded first.
 func (p *Stream) sender() *sender {
@@ -242,12 +248,14 @@ func (f *sender) target(v *view) *Link {
 // pump sends what is to be sent now: all that is not answered, if there is another leader or another way there, and then what is new. mu is held.
 func (f *sender) pump(v *view, now time.Time) (behind bool) {
 	to := f.target(v)
-	if to == nil {
+	if to == nil || to != f.fw.self && !f.direct.none() { // what this broker took as the leader goes first
 		f.to = nil
+		f.hush()
 		return false
 	}
 	if other := to != f.to || f.epoch != v.epoch; other || f.broken {
 		if !other && now.Before(f.rest) {
+			f.hush()
 			return false
 		}
 		if other {
@@ -268,7 +276,7 @@ func (f *sender) pump(v *view, now time.Time) (behind bool) {
 			continue
 		}
 		f.head = appendFrameHead(f.head[:0], frameRun, f.stream.topic.id, f.stream.number, f.fw.source, f.round)
-		f.head = appendRunHead(f.head, f.epoch, first, f.box.first, f.box.ever)
+		f.head = appendRunHead(f.head, f.epoch, first, f.floor(), f.box.ever)
 		behind = to.out.Carry(f.head, letters) || behind
 	}
 	f.hush()

@@ -236,6 +236,7 @@ type site struct {
 	payload  int
 	told     func(*Shard, bool)
 	compact  Compacting
+	clock    env.Clock
 }
 
 func newSite(t testing.TB) *site {
@@ -278,7 +279,7 @@ func (n *site) start() error {
 	}
 	n.exchange = replication.NewExchange(linked)
 	service, err = Open(Config{Self: n.self, Name: n.name, Disk: disk, Hub: n.hub, Face: plainFace{}, Payload: n.payload,
-		Exchange: n.exchange, Report: n.report, Compact: n.compact,
+		Exchange: n.exchange, Report: n.report, Compact: n.compact, Clock: n.clock,
 		Logger: slog.New(slog.NewTextHandler(&syncWriter{b: n.logged}, nil)), Shard: n.told})
 	ready.Done()
 	if err != nil {

@@ -47,8 +47,8 @@ func (s *Service) keeper() {
 		}
 		if n%expireTicks == 0 {
 			s.revouch()
-			for _, shard := range s.shards() {
-				shard.expireIDs(now)
+			for _, p := range s.Streams() {
+				p.ids.expireNow(now.Add(-p.view.Load().window).UnixNano())
 			}
 		}
 	}
@@ -56,15 +56,6 @@ func (s *Service) keeper() {
 
 // expireTicks is after how many ticks the ids of idle shards are forgotten.
 const expireTicks = 64
-
-func (s *Shard) expireIDs(now time.Time) {
-	window := s.stream.view.Load().window
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ids.n > 0 {
-		s.ids.expire(now.Add(-window).UnixNano())
-	}
-}
 
 func (s *Shard) isDue(now time.Time) bool {
 	policy := s.stream.view.Load().retention
@@ -91,7 +82,7 @@ func (s *Shard) applyRetention(now time.Time, policy log.Retention) error {
 	if before.Messages > 0 && policy.Messages != before.Messages {
 		// What readers no longer saw must not come back when more is kept.
 		if end := s.high.Load(); end > before.Messages {
-			if _, err := s.data.Trim(s.show(end - before.Messages)); err != nil {
+			if _, err := s.data.Trim(s.visible.Raise(end - before.Messages)); err != nil {
 				return err
 			}
 		}
@@ -139,13 +130,15 @@ func (s *Shard) Purge(ctx context.Context, below uint64) (purged uint64, err err
 	if below = min(below, end); below <= start {
 		return 0, nil
 	}
+	s.data.CountHoles(start)
 	before := s.messages(start, end)
 	now, err := s.data.Trim(below)
 	if err != nil {
-		return 0, &StoreError{s.stream.name, err}
+		return 0, &StoreError{Topic: s.stream.name, Err: err}
 	}
-	if now = s.show(now); now <= start {
+	if now = s.visible.Raise(now); now <= start {
 		return 0, nil
 	}
+	s.data.CountHoles(now)
 	return before - min(s.messages(now, end), before), nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -81,31 +82,31 @@ func TestOldAndManyBytesGo(t *testing.T) {
 
 // The keeper does nothing for a shard that nothing happened to.
 func TestIdleShardsCostNothing(t *testing.T) {
-	n := newSite(t)
-	n.topic("idle", func(s *coordination.TopicSpec) {
-		s.Retention = coordination.Retention{Age: time.Hour, Messages: 10, Bytes: 1 << 20}
+	synctest.Test(t, func(t *testing.T) {
+		n := newSite(t)
+		n.topic("idle", func(s *coordination.TopicSpec) {
+			s.Retention = coordination.Retention{Age: time.Hour, Messages: 10, Bytes: 1 << 20}
+		})
+		n.serve("idle", "unbounded")
+		n.fill("idle", 5)
+		shards := n.service.shards()
+		time.Sleep(2 * tick) // they are looked at
+		synctest.Wait()
+		if slices.ContainsFunc(shards, func(s *Shard) bool { return s.isDue(time.Now()) }) {
+			t.Fatal("they are not looked at")
+		}
+		var ops atomic.Int64
+		n.fs.(*crashfs.FS).SetHook(func(crashfs.Op) error { ops.Add(1); return nil })
+		time.Sleep(20 * tick)
+		synctest.Wait()
+		if ops.Load() > 0 {
+			t.Errorf("%d operations on the disk", ops.Load())
+		}
+		n.fill("idle", 1)
+		if !slices.ContainsFunc(shards, func(s *Shard) bool { return s.isDue(time.Now()) }) {
+			t.Error("a change is not noticed")
+		}
 	})
-	n.serve("idle", "unbounded")
-	n.fill("idle", 5)
-	shards := n.service.shards()
-	n.eventually("they are looked at", func() bool {
-		return !slices.ContainsFunc(shards, func(s *Shard) bool { return s.isDue(time.Now()) })
-	})
-	n.eventually("what is asked for is kept", func() bool {
-		n.service.queue.mu.Lock()
-		defer n.service.queue.mu.Unlock()
-		return len(n.service.queue.later)+len(n.service.queue.ready) == 0
-	})
-	var ops atomic.Int64
-	n.fs.(*crashfs.FS).SetHook(func(crashfs.Op) error { ops.Add(1); return nil })
-	time.Sleep(2*tick + tick/2)
-	if ops.Load() > 0 {
-		t.Errorf("%d operations on the disk", ops.Load())
-	}
-	n.fill("idle", 1)
-	if !slices.ContainsFunc(shards, func(s *Shard) bool { return s.isDue(time.Now()) }) {
-		t.Error("a change is not noticed")
-	}
 }
 
 func TestPurging(t *testing.T) {

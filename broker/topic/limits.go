@@ -14,8 +14,12 @@ const (
 	// maxIDs is how many message ids one shard remembers within its deduplication window, at about
 	// 80 bytes each: 8,700 messages with an id per second for the usual two minutes.
 	maxIDs = 1 << 20
-	// maxIDsTogether is the same over all shards of a broker: 160 MB, as a medium node can spare.
+	// maxIDsTogether is the same over all shards that a broker leads, and again over all that it follows: 160 MB each, as a
+	// medium node can spare. A follower that has no room for an id forgets older ones, and reads them again if it is elected.
 	maxIDsTogether = 2 << 20
+	// idsBytes is how much of a log a broker reads for them that begins to follow: about half a second. If that isn't the whole
+	// window, it is read when the broker is elected before the window is over.
+	idsBytes = 256 << 20
 	// maxID is the longest message id: it is kept in memory for the last message of each shard.
 	maxID = 1 << 10
 	// maxSubjects is of how many subjects one shard knows the last record, at about 50 bytes each.

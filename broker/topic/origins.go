@@ -27,6 +27,7 @@ type origin struct {
 	last    uint64 // up to which messages were judged
 	floor   uint64 // below which the source wants to know nothing any more
 	heard   int64  // when it was last heard of
+	placed  bool   // some of its messages stand in what was seen of the log; so those that stand before have smaller numbers than last
 	kept    []keptSpan
 	settled map[uint64]outcome // what was judged and not kept, by this leader only
 }
@@ -109,7 +110,7 @@ func (o *origin) find(seq uint64) (offset uint64, records uint32, ok bool) {
 
 // keep notes that messages are kept: with their records from offset on.
 func (o *origin) keep(k keptSpan, now int64) {
-	o.last, o.heard = max(o.last, k.end()-1), now
+	o.last, o.heard, o.placed = max(o.last, k.end()-1), now, true
 	if n := len(o.kept); n > 0 {
 		before := &o.kept[n-1]
 		if k.first < before.end() {
@@ -136,7 +137,7 @@ func (o *origin) truncate(end uint64) {
 	for n := len(o.kept); n > 0; n-- {
 		switch k := &o.kept[n-1]; {
 		case k.offset >= end || k.records > 0 && k.offset+uint64(k.records) > end:
-			o.kept = o.kept[:n-1]
+			o.kept, o.placed = o.kept[:n-1], n > 1
 		case k.records == 0 && k.lastOffset() >= end:
 			k.count = uint32(end - k.offset)
 			return
@@ -168,8 +169,9 @@ func (o *origins) handOver() {
 // reset is what happened to the log: it is empty, and what comes is perhaps not all that there was.
 func (o *origins) reset(now int64) { *o = origins{since: now} }
 
-// complete says whether it knows of everything that was kept after a time.
-func (o *origins) complete(after int64) bool { return o.since <= after }
+// knows says whether it would know of a message with a number beyond a source's last, if it was kept: messages of a source stand in
+// the order of their numbers, and those that may come again are no older than a time.
+func (o *origins) knows(from *origin, oldest int64) bool { return from.placed || o.since <= oldest }
 
 // note takes over what a batch of the log says.
 func (o *origins) note(b log.Batch, now int64) {

@@ -3,6 +3,7 @@ package topic
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 	"sync"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -121,6 +122,43 @@ func (o *outbox) expect(size int) { o.want = size }
 
 // add copies a message to the end.
 func (o *outbox) add(m *protocol.Message, now int64) {
+	l := o.write(m, now)
+	if o.head > 64 && o.head > len(o.letters)/2 {
+		left := copy(o.letters, o.letters[o.head:])
+		clear(o.letters[left:])
+		o.letters, o.head = o.letters[:left], 0
+	}
+	o.letters = append(o.letters, l)
+}
+
+// skip leaves out the next numbers.
+func (o *outbox) skip(n int) {
+	all := o.empty() || o.sent == o.next()
+	if o.empty() {
+		o.first += uint64(n)
+	} else {
+		o.letters = append(o.letters, make([]letter, n)...)
+	}
+	if all {
+		o.sent = o.next()
+	}
+}
+
+// restore copies a message to a number that was left out. It went before, and goes again in the next round.
+func (o *outbox) restore(seq uint64, m *protocol.Message, now int64) {
+	if o.empty() {
+		o.letters, o.head = o.letters[:0], 0
+	}
+	if seq < o.first {
+		o.letters = slices.Insert(o.letters, o.head, make([]letter, o.first-seq)...)
+		o.first = seq
+	}
+	o.ever = max(o.ever, seq+1)
+	o.letters[o.head+int(seq-o.first)] = o.write(m, now)
+}
+
+// write copies a message to where there is room.
+func (o *outbox) write(m *protocol.Message, now int64) letter {
 	size := letterSize(m)
 	if o.chunk == nil || cap(o.chunk.buf)-len(o.chunk.buf) < size {
 		o.leave()
@@ -132,12 +170,7 @@ func (o *outbox) add(m *protocol.Message, now int64) {
 	from := len(c.buf)
 	c.buf = appendLetter(c.buf, m)
 	c.refs++
-	if o.head > 64 && o.head > len(o.letters)/2 {
-		left := copy(o.letters, o.letters[o.head:])
-		clear(o.letters[left:])
-		o.letters, o.head = o.letters[:left], 0
-	}
-	o.letters = append(o.letters, letter{in: c, from: uint32(from), to: uint32(len(c.buf)), at: now})
+	return letter{in: c, from: uint32(from), to: uint32(len(c.buf)), at: now}
 }
 
 // leave lets go of the chunk that is being filled, if nothing is in it.

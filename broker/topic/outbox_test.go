@@ -65,6 +65,61 @@ func TestAnOutboxGoesAgain(t *testing.T) {
 	}
 }
 
+// What was left out goes again when it is put back: before what came later, and perhaps known.
+func TestAnOutboxTakesBackWhatWasLeftOut(t *testing.T) {
+	o := newOutbox()
+	m := message("orders.a", "r", "x")
+	sent := func() (said string) {
+		for {
+			first, count, letters := o.run()
+			if count == 0 {
+				return said
+			}
+			for i := range count {
+				m, rest, _ := parseLetter(letters)
+				letters = rest
+				said += fmt.Sprintf(" %d%s", int(first)+i, m.Data)
+			}
+		}
+	}
+	settle := func(seq uint64) {
+		if _, c, ok := o.settle(seq); ok {
+			o.free(c)
+		}
+	}
+	o.skip(3)
+	if o.next() != 4 || !o.empty() || sent() != "" {
+		t.Fatalf("it goes on with %d", o.next())
+	}
+	o.add(&m, 0)
+	sent()
+	o.skip(2)
+	o.add(&m, 0)
+	if got := sent(); got != " 7x" {
+		t.Errorf("sent%s, want what is new only", got)
+	}
+	o.add(&m, 0)
+	o.restore(2, &m, 0)
+	o.restore(3, &m, 0)
+	o.restore(5, &m, 0)
+	if again := o.begin(); again != 5 || o.first != 2 {
+		t.Errorf("%d go again from %d on, want 2, 3, 4, 5 and 7", again, o.first)
+	}
+	if got := sent(); got != " 2x 3x 4x 5x 6 7x 8x" || o.ever != 8 {
+		t.Errorf("sent%s, none before from %d on", got, o.ever)
+	}
+	for seq := range o.next() {
+		settle(seq)
+	}
+	if !o.empty() || o.bytes != 0 || o.next() != 9 {
+		t.Errorf("it holds %d bytes, and goes on with %d", o.bytes, o.next())
+	}
+	o.restore(8, &m, 0)
+	if o.begin(); sent() != " 8x" {
+		t.Error("one that was answered is put back as any other")
+	}
+}
+
 // Messages of one read stand in one piece, so that they go as one frame.
 func TestWhatComesTogetherGoesTogether(t *testing.T) {
 	o := newOutbox()
@@ -102,6 +157,7 @@ type forwardWorld struct {
 	pending [][]sentRun // by sender: on the link
 	acked   []map[uint64]uint64
 	refused []map[uint64]bool
+	direct  [][]uint64 // by sender: numbers of what was taken where it leads, without a way around, and is not answered
 
 	logs   [][]entry // by replica
 	tables []*origins
@@ -170,6 +226,32 @@ func (w *forwardWorld) judge(t *testing.T, sender int, r sentRun) (gap bool) {
 	return gap
 }
 
+// take is what a leader does with what is published to itself; the first senders are at the replicas.
+func (w *forwardWorld) take() {
+	i := w.leader
+	box, from := &w.boxes[i], w.tables[i].of(uint64(i+1), 0)
+	if len(w.pending[i]) > 0 || !box.empty() && (box.sent < box.next() || from.last+1 < box.next()) {
+		return // what was forwarded goes first
+	}
+	k := keptSpan{first: box.next(), offset: uint64(len(w.logs[i]) + 1), count: uint32(1 + w.rng.IntN(4))}
+	box.skip(int(k.count))
+	for seq := k.first; seq < k.end(); seq++ {
+		w.direct[i] = append(w.direct[i], seq)
+		w.logs[i] = append(w.logs[i], entry{payload: fmt.Sprintf("%d/%d", i, seq)})
+	}
+	first := &w.logs[i][k.offset-1]
+	first.batch, first.signed = int(k.count), appendForwardedFrom(nil, uint64(i+1), w.floor(i), []keptSpan{k})
+	from.keep(k, w.now)
+}
+
+// floor is below which a sender wants to know nothing any more.
+func (w *forwardWorld) floor(sender int) uint64 {
+	if d := w.direct[sender]; len(d) > 0 {
+		return min(d[0], w.boxes[sender].first)
+	}
+	return w.boxes[sender].first
+}
+
 // copy brings a follower some batches; sometimes it is far behind.
 func (w *forwardWorld) copy(follower int) {
 	from, to := w.logs[w.leader], w.logs[follower]
@@ -189,6 +271,11 @@ func (w *forwardWorld) copy(follower int) {
 func (w *forwardWorld) elect() {
 	w.tables[w.leader].handOver()
 	former := w.leader
+	for _, seq := range w.direct[former] {
+		m := message("orders.a", "", fmt.Sprintf("%d/%d", former, seq))
+		w.boxes[former].restore(seq, &m, 0)
+	}
+	w.direct[former] = nil
 	w.leader = 1 - w.leader
 	if end := len(w.logs[w.leader]); len(w.logs[former]) > end {
 		w.logs[former] = w.logs[former][:end]
@@ -211,7 +298,7 @@ func (w *forwardWorld) send(sender int) {
 		if count == 0 {
 			return
 		}
-		w.pending[sender] = append(w.pending[sender], sentRun{first, w.boxes[sender].first, bytes.Clone(letters)})
+		w.pending[sender] = append(w.pending[sender], sentRun{first, w.floor(sender), bytes.Clone(letters)})
 	}
 }
 
@@ -219,6 +306,14 @@ func (w *forwardWorld) send(sender int) {
 func (w *forwardWorld) answer(t *testing.T, sender int) {
 	box := &w.boxes[sender]
 	from := w.tables[w.leader].of(uint64(sender+1), 0)
+	for d := w.direct[sender]; len(d) > 0; d = w.direct[sender] {
+		offset, _, _ := from.find(d[0])
+		if offset > uint64(w.high) {
+			break
+		}
+		w.acked[sender][d[0]] = offset
+		w.direct[sender] = d[1:]
+	}
 	for seq := box.first; seq < box.next() && seq <= from.last; seq++ {
 		offset, _, ok := from.find(seq)
 		if ok && offset > uint64(w.high) || w.rng.IntN(5) == 0 {
@@ -251,10 +346,13 @@ func TestForwardsAgainstAModel(t *testing.T) {
 			w.pending = append(w.pending, nil)
 			w.acked = append(w.acked, map[uint64]uint64{})
 			w.refused = append(w.refused, map[uint64]bool{})
+			w.direct = append(w.direct, nil)
 		}
 		step := func(quiet bool) {
 			i := w.rng.IntN(senders)
 			switch n := w.rng.IntN(20); {
+			case n < 6 && !quiet && i == w.leader:
+				w.take()
 			case n < 6 && !quiet:
 				for range 1 + w.rng.IntN(5) {
 					m := message("orders.a", "", fmt.Sprintf("%d/%d", i, w.boxes[i].next()))
@@ -312,6 +410,9 @@ func TestForwardsAgainstAModel(t *testing.T) {
 			last[sender] = seq
 		}
 		for i := range w.boxes {
+			if len(w.direct[i]) > 0 {
+				t.Fatalf("seed %d: sender %d has no answer to %d messages that were taken where it is", seed, i, len(w.direct[i]))
+			}
 			if !w.boxes[i].empty() {
 				t.Fatalf("seed %d: sender %d has no answer to %d messages from %d on", seed, i, w.boxes[i].next()-w.boxes[i].first, w.boxes[i].first)
 			}

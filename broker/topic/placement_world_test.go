@@ -112,8 +112,13 @@ func (w *world) put(s coordination.Shard) {
 }
 
 func (w *world) carryOut(p Plan) {
+	written := map[shardID]bool{}
 	for _, write := range p.Writes {
 		s, id := write.Shard, shardID{write.Shard.Topic, write.Shard.Number}
+		if written[id] {
+			panic(fmt.Sprintf("a plan writes shard %d of topic %s twice, and its parts are written at once", s.Number, write.Topic.Name))
+		}
+		written[id] = true
 		w.put(s)
 		if write.Reason == LeastLoss || write.Reason == Unclean || write.Reason == LeaderReturnedUnsynced {
 			has := w.log(s.Leader, id).records // the rest is lost, as the reason says

@@ -16,13 +16,14 @@ import (
 type ShardInfo struct {
 	First, Last         uint64 // offsets; Last is First-1 if there is nothing
 	FirstTime, LastTime time.Time
-	Messages            uint64 // fewer than offsets, if it is compacted; exact unless it begins within a segment that was
+	Messages            uint64 // fewer than offsets, if it is compacted
 	Bytes               int64  // on disk, of the files that hold them
 }
 
-// Info describes what readers see.
+// Info describes what readers see. It may read the disk.
 func (s *Shard) Info() ShardInfo {
 	start, end := s.Offsets()
+	s.data.CountHoles(start)
 	info := ShardInfo{First: start, Last: end - 1, Messages: s.messages(start, end)}
 	if start == end {
 		return info
@@ -33,7 +34,8 @@ func (s *Shard) Info() ShardInfo {
 	return info
 }
 
-// messages is how many records there are from start up to, not including, end.
+// messages is how many records there are from start up to, not including, end; fewer, if start is within a compacted segment in
+// which nobody has counted them yet.
 func (s *Shard) messages(start, end uint64) uint64 {
 	return end - start - min(s.data.Holes(start), end-start)
 }
@@ -134,7 +136,7 @@ func (s *Shard) unreadable(offset uint64, err error) error {
 	if _, ok := errors.AsType[*log.RangeError](err); ok {
 		return &NoRecordError{Topic: s.stream.name, Offset: offset}
 	}
-	return err
+	return s.Unreadable(err)
 }
 
 // own is a copy that outlives the batch.
@@ -224,7 +226,7 @@ func (s *Shard) LastFor(pattern string) (log.Record, error) {
 // budget of bytes was enough. It ends with the *log.CorruptError if there are damaged records on its
 // way: what looks for a record must not take another one for it.
 func (s *Shard) scan(from, end uint64, budget int64, f func(r *log.Record) bool) (done bool, err error) {
-	return s.scanBatches(from, end, budget, func(b log.Batch, next uint64) (more bool, err error) {
+	done, err = scanBatches(s.data, from, end, budget, func(b log.Batch, next uint64) (more bool, err error) {
 		it := b.Records()
 		more = true
 		for r := (log.Record{}); more && it.Next(&r); {
@@ -234,11 +236,12 @@ func (s *Shard) scan(from, end uint64, budget int64, f func(r *log.Record) bool)
 		}
 		return more, it.Err()
 	})
+	return done, s.Unreadable(err)
 }
 
 // scanBatches is scan for whole batches, of which one may begin before the next record that is wanted, and the last end behind end.
-func (s *Shard) scanBatches(from, end uint64, budget int64, f func(b log.Batch, next uint64) (more bool, err error)) (done bool, err error) {
-	c := s.data.NewCursor(from)
+func scanBatches(l *log.Log, from, end uint64, budget int64, f func(b log.Batch, next uint64) (more bool, err error)) (done bool, err error) {
+	c := l.NewCursor(from)
 	for next := from; next < end; {
 		if budget <= 0 {
 			return false, nil

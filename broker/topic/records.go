@@ -3,7 +3,6 @@ package topic
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -122,27 +121,24 @@ func batchID(b log.Batch) (id []byte) {
 	}
 }
 
-// eachID calls f for the message ids of records from from up to, not including, end: with the offset that a second message is
+// eachID calls f for the message ids of a batch's records from an offset on: with the offset that a second message is
 // answered with, the last one's where a message brought many.
-func (s *Shard) eachID(from, end uint64, f func(id []byte, offset uint64, time int64)) error {
-	_, err := s.scanBatches(from, end, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
-		if id := batchID(b); len(id) > 0 {
-			f(id, b.End()-1, b.LastTime())
-			return true, nil
+func eachID(face Face, b log.Batch, from uint64, f func(id []byte, offset uint64, time int64)) error {
+	if id := batchID(b); len(id) > 0 {
+		f(id, b.End()-1, b.LastTime())
+		return nil
+	}
+	if _, _, packed := b.Packed(); packed {
+		return nil
+	}
+	it := b.Records()
+	for r := (log.Record{}); it.Next(&r); {
+		if r.Header == 0 || r.Offset < from {
+			continue
 		}
-		if _, _, packed := b.Packed(); packed {
-			return true, nil
+		if c, err := face.Conditions(r.Data[:r.Header]); err == nil && len(c.ID) > 0 {
+			f(c.ID, r.Offset, r.Time)
 		}
-		it := b.Records()
-		for r := (log.Record{}); it.Next(&r); {
-			if r.Header == 0 || r.Offset < next || r.Offset >= end {
-				continue
-			}
-			if c, err := s.service.config.Face.Conditions(r.Data[:r.Header]); err == nil && len(c.ID) > 0 {
-				f(c.ID, r.Offset, r.Time)
-			}
-		}
-		return true, it.Err()
-	})
-	return err
+	}
+	return it.Err()
 }

@@ -16,12 +16,15 @@ type RecordsQuery struct {
 	Bytes   int    // about how many bytes of them, lengths included; one comes if it has no more than Most
 	Most    int
 	Full    bool // with subjects, times and headers
+	Gaps    bool // offsets may be left out in between, see Records
 	Pin     *Pin // nil: what can be read now; otherwise what is pinned
 }
 
 // Records is what was read: records from First on, densely, each behind its length. Where compaction has left out some, an
-// answer ends, and the next one begins behind them.
+// answer ends, and the next one begins behind them; or, if it was asked for Gaps and began where some are left out, it is Gapped and
+// goes on, and before the length of each stands how many offsets are left out before it: none, of the first.
 type Records struct {
+	Gapped            bool
 	First, Next, High uint64 // Next is where to go on
 	Count             int
 	Time              int64 // to which the times in the full form are added
@@ -66,7 +69,7 @@ const readInPlace = 64 << 10
 
 // Read reads records into the memory behind dst, at its end or later, and returns them alone. There may be none. It may read the disk.
 //
-// A *OffsetError and a *RecordSizeError are this package's; a *log.CorruptError says where to go on.
+// A *OffsetError, a *RecordSizeError and a *NotServedError are this package's; a *log.CorruptError says where to go on.
 func (r *RecordReader) Read(s *Shard, q RecordsQuery, dst []byte) ([]byte, Records, error) {
 	start, high := s.Offsets()
 	if q.Pin != nil {
@@ -91,6 +94,8 @@ func (r *RecordReader) Read(s *Shard, q RecordsQuery, dst []byte) ([]byte, Recor
 		err = &OffsetError{Topic: s.stream.name, Offset: e.Asked, Start: e.Start, High: high}
 	case *RecordSizeError:
 		e.Topic = s.stream.name
+	default:
+		err = s.Unreadable(err)
 	}
 	if g.Count > 0 { // what is wrong is told to who goes on there
 		return g.dst, g.Records, nil
@@ -105,6 +110,7 @@ type gathering struct {
 	dst     []byte // the records; the answer's memory goes on behind them
 	entry   []byte
 	subject []byte // of the record before, in the full form
+	behind  uint64 // the record before
 	done    bool
 }
 
@@ -142,7 +148,14 @@ func (g *gathering) view(c *log.Cursor, spare []byte) error {
 		if b.Base() >= g.High {
 			break
 		}
-		if _, lengths, packed := b.Packed(); packed && !g.Full {
+		_, lengths, packed := b.Packed()
+		if g.Count == 0 {
+			g.Gapped = g.Gaps && b.Sparse()
+		} else if packed && g.Gapped { // they can stay as they are, in an answer of their own; with what is left out they would be longer
+			g.done = true
+			break
+		}
+		if packed && !g.Full {
 			if end, ok := v.Position(c, spare); ok && len(g.dst) == 0 {
 				g.dst = spare[end-len(lengths) : end-len(lengths)] // they can stay where they are
 			}
@@ -154,9 +167,9 @@ func (g *gathering) view(c *log.Cursor, spare []byte) error {
 	return err
 }
 
-// after says whether something is left out before an offset that is next, which ends the answer, since its offsets are dense.
+// after says whether something is left out before an offset that is next, which ends an answer whose offsets are dense.
 func (g *gathering) after(offset uint64) bool {
-	g.done = g.done || g.Count > 0 && offset > g.First+uint64(g.Count)
+	g.done = g.done || !g.Gapped && g.Count > 0 && offset > g.First+uint64(g.Count)
 	return g.done
 }
 
@@ -243,9 +256,10 @@ func (g *gathering) walk(b log.Batch) error {
 			return nil
 		}
 		if g.Count == 0 {
-			g.First, g.Next = r.Offset, r.Offset
+			g.First, g.behind = r.Offset, r.Offset
 			g.Time = r.Time
 		}
+		g.Next = r.Offset
 		header, data := protocol.SplitData(r.Data, r.Header)
 		entry := g.entry[:0]
 		if g.Full {
@@ -260,16 +274,24 @@ func (g *gathering) walk(b log.Batch) error {
 			g.entry = entry
 		}
 		size := len(entry) + len(data)
-		if whole := uvarintSize(size) + size; !g.fits(whole) {
+		whole := uvarintSize(size) + size
+		if g.Gapped {
+			whole += uvarintSize(int(r.Offset - g.behind))
+		}
+		if !g.fits(whole) {
 			if g.Count == 0 {
 				return &RecordSizeError{Offset: r.Offset, Size: whole, Most: g.Most}
 			}
 			return nil
 		}
+		if g.Gapped {
+			g.dst = binary.AppendUvarint(g.dst, r.Offset-g.behind)
+		}
 		g.dst = binary.AppendUvarint(g.dst, uint64(size))
 		g.dst = append(append(g.dst, entry...), data...)
 		g.Count++
 		g.Next++
+		g.behind = g.Next
 	}
 	if it.Err() != nil {
 		return it.Err()

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
@@ -16,6 +18,10 @@ import (
 type logs struct {
 	parts  [replica.Parts]*log.Log
 	damage string // what opening them found, for people; empty: nothing
+	anew   bool   // it is no damage of segments that could be fetched one by one
+	// partial says that they began anew where others may count on all of them, and haven't caught up since. The data log says so, too,
+	// for the next life: without that, a broker that ended half-way would seem to have all that its set is promised.
+	partial bool
 }
 
 // work brings what this broker does for a shard in line with its view. It is called by one worker at a time.
@@ -89,6 +95,10 @@ func (s *Service) lead(p *Stream, v *view, idle bool) error {
 		return err // until another leads, or this broker is named again all the same
 	}
 	shard, err := s.newShard(p, v)
+	if damage, ok := errors.AsType[*log.CorruptError](err); ok && s.othersCanLead(v) {
+		p.logs.damage = damageFound + damage.Error()
+		return s.suspect(p, v) // until another leads
+	}
 	if err != nil {
 		return errors.Join(err, s.closeLogs(p))
 	}
@@ -114,13 +124,30 @@ func (s *Service) follow(p *Stream, v *view) error {
 	if p.followed != v.durability {
 		s.unfollow(p)
 	}
+	if err := s.mended(p); err != nil {
+		return err
+	}
 	if p.following != nil {
 		p.following.Adopt(v.shard)
-		s.vouch(p, v)
+		if p.mend == nil {
+			s.vouch(p, v)
+		}
 		return nil
 	}
 	if err := s.openLogs(p, v); err != nil {
 		return err
+	}
+	if p.logs.damage != "" {
+		if err := s.suspect(p, v); err != nil {
+			return err
+		}
+		begun, sound, err := s.mend(p, v)
+		if begun || err != nil {
+			return err
+		}
+		if sound {
+			p.logs.damage = ""
+		}
 	}
 	if p.logs.damage != "" {
 		if err := s.setAside(p, v); err != nil {
@@ -130,27 +157,53 @@ func (s *Service) follow(p *Stream, v *view) error {
 			return err
 		}
 	}
+	if p.logs.partial {
+		if err := s.suspect(p, v); err != nil { // until it has caught up
+			return err
+		}
+	}
+	if !p.ids.read() {
+		if err := s.readIDs(p, v, idsBytes); err != nil {
+			return err
+		}
+	}
 	if err := p.logs.mayHoldIDs(v); err != nil {
 		return err
 	}
 	p.followed = v.durability
 	p.following = s.config.Exchange.Follow(replica.FollowConfig{
-		ID: p.id(), Shard: v.shard, Durability: v.durability, Logs: p.logs.parts, Watch: (*watcher)(p.origins),
-		Failed: func(err error) {
-			p.fault.Store(&err)
-			s.queue.add(p)
-		},
+		ID: p.id(), Shard: v.shard, Durability: v.durability, Logs: p.logs.parts, Watch: (*watcher)(p),
+		Failed: p.failed(s),
 	})
 	p.copying.Store(p.following)
 	return nil
 }
 
-// watcher has origins be told what happens to the data log of a follower.
-type watcher origins
+// failed takes note of why a log takes nothing more from its leader.
+func (p *Stream) failed(s *Service) func(error) {
+	return func(err error) {
+		p.fault.Store(&err)
+		s.queue.add(p)
+	}
+}
 
-func (w *watcher) Appended(b log.Batch) { (*origins)(w).note(b, mono()) }
-func (w *watcher) Truncated(end uint64) { (*origins)(w).truncate(end) }
-func (w *watcher) Reset()               { (*origins)(w).reset(mono()) }
+// watcher keeps what is judged at the end of a follower's data log, as it goes.
+type watcher Stream
+
+func (w *watcher) Appended(b log.Batch) {
+	w.origins.note(b, mono())
+	_, _ = w.ids.note(w.topic.service.config.Face, b, b.Base(), int64(w.view.Load().window)) // the batch was checked
+}
+
+func (w *watcher) Truncated(end uint64) {
+	w.origins.truncate(end)
+	w.ids.truncate(end)
+}
+
+func (w *watcher) Reset() {
+	w.origins.reset(mono())
+	w.ids.forget(always)
+}
 
 // mayHoldIDs notes that messages with ids may come from the leader.
 func (l *logs) mayHoldIDs(v *view) error {
@@ -159,21 +212,21 @@ func (l *logs) mayHoldIDs(v *view) error {
 	if err := json.Unmarshal(data.Meta().Spec, &said); err == nil && !said.NoIDs {
 		return nil
 	}
-	return data.SetSpec(v.keptSpec(false), v.epoch)
+	return data.SetSpec(v.keptSpec(false, l.partial), v.epoch)
 }
 
 func (s *Service) unfollow(p *Stream) {
 	if p.following == nil {
 		return
 	}
-	if p.logs != nil { // what was safe everywhere is so when this broker leads
+	if p.logs != nil && p.mend == nil { // what was safe everywhere is so when this broker leads
 		for part := range replica.Parts {
 			p.high[part] = p.following.High(part)
 		}
 	}
 	p.copying.Store(nil)
 	p.following.End()
-	p.following = nil
+	p.following, p.mend = nil, nil
 }
 
 // demote ends leading the shard, and keeps its logs open. Who waits for an answer is told that it isn't known.
@@ -209,10 +262,16 @@ func (s *Service) openLogs(p *Stream, v *view) error {
 	}
 	ids := p.logIDs()
 	start := max(v.desired.Spec.Stream.FirstSequence, 1)
-	data, err := s.config.Disk.Open(ids[replica.Data], start, v.epoch, v.keptSpec(!v.follow))
+	known := s.knows(ids[replica.Data].Name())
+	partial := p.anew || !known && v.follow && s.wasCounted(v)
+	data, err := s.config.Disk.Open(ids[replica.Data], start, v.epoch, v.keptSpec(!v.follow, partial))
 	if err != nil {
+		if !known {
+			s.unknow(p)
+		}
 		return err
 	}
+	p.anew = false
 	state, err := s.config.Disk.Open(ids[replica.State], 1, v.epoch, nil)
 	if err != nil {
 		_ = data.Close() // nothing was appended
@@ -224,11 +283,11 @@ func (s *Service) openLogs(p *Stream, v *view) error {
 	}
 	p.fault.Store(nil)
 	p.high, p.origins = [replica.Parts]uint64{}, origins
-	p.logs = &logs{parts: [...]*log.Log{replica.Data: data, replica.State: state}}
+	p.logs = &logs{parts: [...]*log.Log{replica.Data: data, replica.State: state}, partial: saysPartial(data)}
 	var damage []string
-	name := ids[replica.Data].Name()
-	if known := s.knows(name); v.lead && v.epoch > 1 && !known {
+	if v.lead && v.epoch > 1 && !known {
 		damage = append(damage, fmt.Sprintf("the log was not there in epoch %d and begins anew; if it had messages, they are lost", v.epoch))
+		p.logs.anew = true
 	}
 	damage = append(damage, s.judgeRecovery(p, data)...)
 	damage = append(damage, s.judgeRecovery(p, state)...)
@@ -253,19 +312,58 @@ func (s *Service) closeLogs(p *Stream) error {
 		}
 	}
 	p.logs = nil
+	p.ids.forget(never)
 	p.fault.Store(nil)
 	return errors.Join(errs...)
+}
+
+// wasCounted says whether the in-sync set names this broker in a life before: then others may count on a copy that isn't there.
+func (s *Service) wasCounted(v *view) bool {
+	return slices.ContainsFunc(v.shard.InSync, func(m coordination.Replica) bool {
+		return m.Broker == s.config.Self && m.Incarnation < s.firstLife.Load()
+	})
+}
+
+// saysPartial says whether a copy began anew and did not catch up in the life before.
+func saysPartial(data *log.Log) bool {
+	var said kept
+	return !data.Recovery().Rebuilt && json.Unmarshal(data.Meta().Spec, &said) == nil && said.Partial
+}
+
+// complete has the data log say that the copy has caught up.
+func (l *logs) complete() error {
+	if !l.partial {
+		return nil
+	}
+	meta := l.parts[replica.Data].Meta()
+	var said kept
+	if err := json.Unmarshal(meta.Spec, &said); err != nil {
+		return err
+	}
+	said.Partial = false
+	spec, err := json.Marshal(said)
+	if err != nil {
+		return err
+	}
+	if err := l.parts[replica.Data].SetSpec(spec, meta.Epoch); err != nil {
+		return err
+	}
+	l.partial = false
+	return nil
 }
 
 // setAside moves a damaged copy out of the way, so that it is fetched anew from the leader. It was
 // reported before, so nobody counts on it.
 func (s *Service) setAside(p *Stream, v *view) error {
+	p.logs.anew = true
 	if err := s.suspect(p, v); err != nil {
 		return err
 	}
 	if err := s.closeLogs(p); err != nil {
 		return err
 	}
+	p.anew = true
+	s.care.copies.Add(1)
 	for _, id := range p.logIDs() {
 		to, err := s.config.Disk.SetAside(id.Name())
 		if err != nil {

@@ -25,15 +25,16 @@ type Shard struct {
 	epoch      atomic.Uint64
 	begun      uint64 // the epoch in which it began to lead
 	leading    atomic.Pointer[replica.Leading]
-	safe       [replica.Parts]atomic.Uint64 // up to where what was promised holds on this broker
+	safe       [replica.Parts]replica.Watermark // up to where what was promised holds on this broker
 	// high is the high watermark as readers know it: it begins when readable is set, and never goes back.
-	high     atomic.Uint64
+	high     replica.Watermark
 	readable atomic.Bool
 	failed   atomic.Pointer[error]
 	// stateFailed is why nothing can be appended to the state log.
 	stateFailed atomic.Pointer[error]
 	over        atomic.Pointer[error] // why nothing that waits will be known to be safe
 	touched     atomic.Bool           // the acker is to look at it
+	resends     bool                  // what isn't safe goes to the next leader; written while the acker's at is held
 	inRound     bool                  // the acker's, as is unsafe
 	unsafe      []*pending            // what is safe here and not yet on all replicas, in the order of its records
 	ending      atomic.Bool
@@ -45,7 +46,7 @@ type Shard struct {
 	firstTime, finalTime timeOf // of what readers see
 	firstKept            firstKept
 
-	visible atomic.Uint64 // the first offset that readers see; never goes back
+	visible replica.Watermark // the first offset that readers see; never goes back
 	kept    retained
 
 	specMu sync.Mutex // who writes what is kept beside the log; comes before mu
@@ -58,8 +59,8 @@ type Shard struct {
 	lastTime  int64
 	lastID    []byte // of the last message, if lastKnown
 	lastKnown bool
-	marked    bool // messages with ids may be appended: the log says that there are some
-	ids       window
+	marked    bool           // messages with ids may be appended: the log says that there are some
+	ids       *window        // the stream's
 	origins   *origins       // the stream's, while this leads
 	subjects  *subjects      // nil: nobody asked yet
 	reading   sync.WaitGroup // who reads the log for subjects; begun while not closed
@@ -78,7 +79,7 @@ func (s *Service) newShard(p *Stream, v *view) (*Shard, error) {
 			}
 		}
 	}
-	shard := &Shard{service: s, topic: p.topic, stream: p, data: data, state: state, damage: p.logs.damage, begun: v.epoch, origins: p.origins}
+	shard := &Shard{service: s, topic: p.topic, stream: p, data: data, state: state, damage: p.logs.damage, begun: v.epoch, origins: p.origins, ids: &p.ids}
 	first, end, _ := data.Offsets()
 	_, stateEnd, _ := state.Offsets()
 	shard.end = end
@@ -89,8 +90,7 @@ func (s *Service) newShard(p *Stream, v *view) (*Shard, error) {
 			shard.lastTime = max(shard.lastTime, info.Last.UnixNano())
 		}
 	}
-	shard.ids.init(s)
-	if err := shard.rememberIDs(v); err != nil {
+	if err := shard.knowIDs(v); err != nil {
 		return nil, err
 	}
 	shard.safe[replica.Data].Store(end)
@@ -109,6 +109,7 @@ func (s *Shard) begin(v *view, high [replica.Parts]uint64) {
 	l := s.service.config.Exchange.Lead(replica.LeadConfig{
 		ID: s.stream.id(), Shard: v.shard, MinInSync: v.minInSync, Durability: v.durability,
 		Logs: [...]*log.Log{replica.Data: s.data, replica.State: s.state}, High: high, Moved: s.advanced,
+		Unreadable: func(err error) { _ = s.Unreadable(err) },
 	})
 	s.leading.Store(l) // completions go there from now on; what came before stands in safe
 	s.epoch.Store(v.epoch)
@@ -137,23 +138,18 @@ func (s *Shard) advance() {
 		if !l.Readable() {
 			return
 		}
-		raise(&s.high, l.High(replica.Data))
+		s.high.Raise(l.High(replica.Data))
 		if !s.readable.Swap(true) && s.stream.shard.Load() == s {
 			s.service.queue.add(s.stream) // to be announced
 		}
 		return
 	}
-	raise(&s.high, l.High(replica.Data))
-}
-
-func raise(v *atomic.Uint64, to uint64) {
-	for now := v.Load(); to > now && !v.CompareAndSwap(now, to); now = v.Load() {
-	}
+	s.high.Raise(l.High(replica.Data))
 }
 
 // met notes that what was promised holds here up to end, for one of the logs.
 func (s *Shard) met(part replica.Part, end uint64) {
-	raise(&s.safe[part], end)
+	s.safe[part].Raise(end)
 	if s.leading.Load().Safe(part, end) {
 		s.advance()
 	}
@@ -201,6 +197,8 @@ func (s *Service) closeShard(p *Stream, shard *Shard, over error) (err error) {
 	s.openMu.Lock()
 	delete(s.open, shard)
 	s.openMu.Unlock()
+	_, moved := over.(*LeadershipLostError)
+	resends := moved && shard.failed.Load() == nil && !s.closing.Load() && shard.settleAppends() // while its log is as it was led
 	if over == nil {
 		if shard.failed.Load() != nil {
 			p.fault.CompareAndSwap(nil, shard.failed.Load())
@@ -210,13 +208,11 @@ func (s *Service) closeShard(p *Stream, shard *Shard, over error) (err error) {
 	}
 	shard.leading.Load().End()
 	p.high = [...]uint64{replica.Data: shard.leading.Load().High(replica.Data), replica.State: shard.leading.Load().High(replica.State)}
-	shard.over.Store(&over)
-	shard.keepPromises()
-	s.acker.touch(shard)
+	s.acker.end(shard, over, resends)
 	shard.mu.Lock()
-	shard.ids.clear()
 	shard.origins.handOver()
 	shard.mu.Unlock()
+	p.ids.count(&s.counts.followedIDs)
 	return err
 }
 
@@ -259,7 +255,7 @@ func (s *Shard) keepSpec(v *view) {
 
 // setSpec has the log keep what is asked for. specMu is held.
 func (s *Shard) setSpec(v *view, noIDs bool) error {
-	spec, epoch := v.keptSpec(noIDs), s.epoch.Load()
+	spec, epoch := v.keptSpec(noIDs, false), s.epoch.Load() // who leads has what there is
 	if meta := s.data.Meta(); meta.Epoch == epoch && string(meta.Spec) == string(spec) {
 		return nil
 	}
@@ -301,20 +297,7 @@ func (s *Shard) Offsets() (start, end uint64) {
 	if keep := s.stream.view.Load().retention.Messages; keep > 0 && end > keep {
 		start = max(start, end-keep)
 	}
-	return min(s.show(start), end), end
-}
-
-// show moves the first offset that readers see, and returns it.
-func (s *Shard) show(start uint64) uint64 {
-	for {
-		now := s.visible.Load()
-		if start <= now {
-			return now
-		}
-		if s.visible.CompareAndSwap(now, start) {
-			return start
-		}
-	}
+	return min(s.visible.Raise(start), end), end
 }
 
 // NewCursor reads from an offset on. It reads beyond the high watermark if it is let.

@@ -19,7 +19,8 @@ type Stats struct {
 	Duplicates uint64
 	Refused    map[string]uint64 // messages, by reason
 	Unanswered int64             // answers that wait for the disk
-	IDs        int64             // in deduplication windows
+	IDs        int64             // in deduplication windows of what is led here
+	Followed   int64             // the same of what is followed
 	SetAside   uint64            // logs of Topics that do not exist
 
 	// Of messages forwarded from here to other brokers:
@@ -49,7 +50,7 @@ var refusedWords = [refusals]string{"not_served", "too_large", "condition", "win
 
 type counts struct {
 	appended, duplicates, setAside atomic.Uint64
-	ids                            atomic.Int64
+	ids, followedIDs               atomic.Int64 // of shards that are led here, and of all others
 	lobbies                        atomic.Int64 // bytes
 	refused                        [refusals]atomic.Uint64
 }
@@ -85,7 +86,7 @@ func reasonOf(err error) refusedFor {
 // Stats are the service's counters and gauges.
 func (s *Service) Stats() Stats {
 	c := &s.counts
-	out := Stats{Appended: c.appended.Load(), Duplicates: c.duplicates.Load(), Unanswered: s.acker.unanswered.Load(), IDs: c.ids.Load(),
+	out := Stats{Appended: c.appended.Load(), Duplicates: c.duplicates.Load(), Unanswered: s.acker.unanswered.Load(), IDs: c.ids.Load(), Followed: c.followedIDs.Load(),
 		SetAside: c.setAside.Load(), Refused: make(map[string]uint64, refusals)}
 	fw := &s.forwards
 	out.Resent, out.Failed, out.OutboxFull, out.Deduplicated = fw.resent.Load(), fw.failed.Load(), fw.refused.Load(), fw.deduplicated.Load()

@@ -2,6 +2,7 @@ package topic
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,7 +18,7 @@ func (s *Service) suspect(p *Stream, v *view) error {
 	epochs := p.logs.parts[replica.Data].Epochs()
 	_, end, _ := p.logs.parts[replica.Data].Offsets()
 	_, state, _ := p.logs.parts[replica.State].Offsets()
-	one := coordination.Suspect{Topic: p.topic.id, Shard: p.number, End: end, State: state}
+	one := coordination.Suspect{Topic: p.topic.id, Shard: p.number, End: end, State: state, Lacks: p.logs.lacking()}
 	if n := len(epochs); n > 0 {
 		one.Epoch = epochs[n-1].Epoch
 	}
@@ -108,14 +109,18 @@ func (s *Service) reportLocked() error {
 // steppedBack says whether another replica is to lead instead of this damaged one. That is reported, and
 // whoever is named leader under a later epoch all the same has nobody better.
 func (s *Service) steppedBack(p *Stream, v *view) (bool, error) {
-	if p.logs.damage == "" || len(v.shard.Replicas) == 1 {
+	damage := p.logs.damage
+	if damage == "" && p.logs.partial {
+		damage = "it was being fetched anew and is not whole"
+	}
+	if damage == "" || len(v.shard.Replicas) == 1 {
 		return false, nil
 	}
 	if p.suspectSince > 0 && v.epoch > p.suspectSince {
-		s.log.Error("a damaged copy leads, since no other replica can", "topic", p.Name(), "damage", p.logs.damage)
+		s.log.Error("a damaged copy leads, since no other replica can", "topic", p.Name(), "damage", damage)
 		return false, nil
 	}
-	s.log.Warn("this copy is damaged, so another replica is to lead", "topic", p.Name(), "damage", p.logs.damage)
+	s.log.Warn("this copy is damaged, so another replica is to lead", "topic", p.Name(), "damage", damage)
 	return true, s.suspect(p, v)
 }
 
@@ -123,6 +128,20 @@ func (s *Service) steppedBack(p *Stream, v *view) (bool, error) {
 func (s *Service) harmed(p *Stream, damage string) {
 	p.harm.Store(&damage)
 	s.queue.add(p)
+}
+
+const damageFound = "damage was found in its log: "
+
+// Unreadable judges why records of this copy can't be read. If they are damaged and another replica can lead, that one is to, and has
+// them: this copy is reported, and the error is a *NotServedError. Any other error is returned as it is: what is damaged can't be had.
+func (s *Shard) Unreadable(err error) error {
+	damage, ok := errors.AsType[*log.CorruptError](err)
+	if !ok || !s.service.othersCanLead(s.stream.view.Load()) {
+		return err
+	}
+	s.service.harmed(s.stream, damageFound+damage.Error())
+	return &NotServedError{Topic: s.topic.name, Reason: Troubled, Leader: s.service.config.Self,
+		Why: fmt.Sprintf("the copy on broker %s is damaged, and another one is to lead; try again", s.service.config.Name)}
 }
 
 // takeHarm ends what this broker does with a copy that turned out to be damaged, if another one can do it:
@@ -145,6 +164,9 @@ func (s *Service) takeHarm(p *Stream, v *view, damage string) {
 // othersCanLead says whether another member of the in-sync set is there to lead.
 func (s *Service) othersCanLead(v *view) bool {
 	state := s.State()
+	if v.shard == nil {
+		return false
+	}
 	return slices.ContainsFunc(v.shard.InSync, func(m coordination.Replica) bool {
 		b, ok := state.Broker(m.Broker)
 		return ok && m.Broker != s.config.Self && b.Incarnation == m.Incarnation && state.Drain(m.Broker) == "" && !state.Suspect(m.Broker, v.shard.Topic, v.shard.Number)
@@ -197,13 +219,18 @@ func (s *Service) vouch(p *Stream, v *view) {
 	if !ok || !slices.Contains(v.shard.InSync, coordination.Replica{Broker: me.ID, Incarnation: me.Incarnation}) {
 		return
 	}
-	switch {
-	case v.lead && p.shard.Load() != nil:
-		s.forget(p)
-	case p.following != nil:
+	well := v.lead && p.shard.Load() != nil
+	if !v.lead && p.following != nil {
 		_, end, _ := p.logs.parts[replica.Data].Offsets()
-		if high := p.following.High(replica.Data); high > 0 && end >= high {
-			s.forget(p)
-		}
+		high := p.following.High(replica.Data)
+		well = high > 0 && end >= high
 	}
+	if !well {
+		return
+	}
+	if err := p.logs.complete(); err != nil {
+		s.log.Warn("that a copy has caught up could not be kept beside its log; trying again", "topic", p.Name(), "error", err)
+		return
+	}
+	s.forget(p)
 }

@@ -2,6 +2,7 @@ package topic
 
 import (
 	"errors"
+	"math"
 	"runtime"
 	"sync"
 
@@ -75,7 +76,7 @@ func (p *Stream) take(messages []protocol.Message, forwarded bool) (behind bool)
 			in.refuseAll(p, v, messages, p.refusal())
 			messages = nil
 		case forwarded && s.acker.unanswered.Load() > 2*maxUnanswered:
-			in.refuseAll(p, v, messages, &StoreError{p.topic.name, log.ErrOverloaded})
+			in.refuseAll(p, v, messages, &StoreError{Topic: p.topic.name, Err: log.ErrOverloaded})
 			messages = nil
 		default:
 			messages = shard.put(in, v, messages)
@@ -106,7 +107,7 @@ func (s *Shard) put(in *intake, v *view, messages []protocol.Message) (rest []pr
 	}
 	in.first = false
 	if err := s.markIDs(v); err != nil {
-		in.refuseAll(s.stream, v, messages, &StoreError{s.stream.name, err})
+		in.refuseAll(s.stream, v, messages, &StoreError{Topic: s.stream.name, Err: err})
 		return nil
 	}
 	return messages
@@ -171,9 +172,9 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 		return len(messages)
 	}
 	now := s.now()
-	if s.ids.n > 0 {
-		s.ids.expire(now - int64(v.window))
-	}
+	s.ids.mu.Lock()
+	defer s.ids.mu.Unlock()
+	s.ids.expire(now - int64(v.window))
 	known, size := s.ids.n, 0
 	kept := 0 // messages
 	p := newPending(s)
@@ -221,8 +222,11 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 		s.settleLater(p)
 		return n
 	}
-	if len(in.spans) > 0 {
-		in.sign()
+	switch {
+	case in.from == nil && len(v.shard.Replicas) > 1:
+		s.number(in, p, kept)
+	case len(in.spans) > 0:
+		in.sign(in.from.source, in.from.floor)
 	}
 	in.append.Epoch, in.append.Records, in.append.Durability, in.append.Done = s.epoch.Load(), in.records, v.durability, p
 	in.append.Extensions = in.extensions
@@ -241,6 +245,10 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 		s.lastTime = now
 		s.service.counts.appended.Add(count)
 		return n
+	}
+	if p.numbered.first > 0 {
+		s.stream.sender().unreserve(p.numbered.first)
+		p.numbered = numbers{}
 	}
 	s.ids.undo(known)
 	s.lastKnown, s.subjects = false, nil
@@ -280,6 +288,7 @@ func (s *Shard) judge(in *intake, p *pending, v *view, m *protocol.Message, now 
 		p.add(m.Reply, answer{offset: last, records: uint32(c.Records)})
 	}
 	if c.Records > 0 {
+		p.numbered.header = append(p.numbered.header[:0], m.Data[:m.Header]...)
 		in.gatherRecords(m, &c, now)
 	}
 	return true
@@ -339,7 +348,7 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 	if len(c.ExpectedLastID) > 0 {
 		last, err := s.lastMessageID(next)
 		if err != nil {
-			in.refuse(s.stream, v, m.Reply, &StoreError{s.stream.name, err})
+			in.refuse(s.stream, v, m.Reply, &StoreError{Topic: s.stream.name, Err: err})
 			return false
 		}
 		if string(last) != string(c.ExpectedLastID) {
@@ -389,10 +398,12 @@ func (s *Shard) lastMessageID(next uint64) ([]byte, error) {
 	}
 	s.lastID = s.lastID[:0]
 	if next > s.data.Start() {
-		err := s.eachID(next-1, next, func(id []byte, offset uint64, _ int64) {
-			if offset == next-1 {
-				s.lastID = append(s.lastID[:0], id...)
-			}
+		_, err := scanBatches(s.data, next-1, next, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
+			return true, eachID(s.service.config.Face, b, next, func(id []byte, offset uint64, _ int64) {
+				if offset == next {
+					s.lastID = append(s.lastID[:0], id...)
+				}
+			})
 		})
 		if err != nil {
 			return nil, err
@@ -421,7 +432,7 @@ func (s *Shard) notAppended(in *intake, v *view, p *pending, count int, err erro
 	if failed, ok := errors.AsType[*log.FailedError](err); ok {
 		s.fail(failed)
 	}
-	refusal := &StoreError{s.stream.name, err}
+	refusal := &StoreError{Topic: s.stream.name, Err: err}
 	left := p.answers[:0]
 	for i := range p.answers {
 		a := &p.answers[i]

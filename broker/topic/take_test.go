@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -57,52 +58,53 @@ func hold(n *site) (release func()) {
 }
 
 func TestOneReadIsOneBatchAndItsAnswersOneSend(t *testing.T) {
-	n := newSite(t)
-	n.serve("orders", "bills")
-	n.ask("orders.eu", "first")
-	rounds := n.disk.Stats().Rounds
-	first, others := make(chan struct{}), make(chan struct{})
-	var syncs atomic.Int32
-	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
-		if (op.Kind == "sync" || op.Kind == "syncall") && !strings.HasSuffix(op.Path, ".new") {
-			if syncs.Add(1) == 1 {
-				<-first
-			} else {
-				<-others
+	synctest.Test(t, func(t *testing.T) {
+		n := newSite(t)
+		n.serve("orders", "bills")
+		n.ask("orders.eu", "first")
+		rounds := n.disk.Stats().Rounds
+		first, others := make(chan struct{}), make(chan struct{})
+		var syncs atomic.Int32
+		n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+			if (op.Kind == "sync" || op.Kind == "syncall") && !strings.HasSuffix(op.Path, ".new") {
+				if syncs.Add(1) == 1 {
+					<-first
+				} else {
+					<-others
+				}
 			}
+			return nil
+		})
+		release := sync.OnceFunc(func() { close(first) })
+		releaseOthers := sync.OnceFunc(func() { close(others) })
+		t.Cleanup(release)
+		t.Cleanup(releaseOthers)
+		n.hub.publish(message("orders.eu", "r0", "held")) // the disk is at this one while the others come
+		synctest.Wait()                                   // the disk is busy
+		for read := range 3 {
+			var messages []protocol.Message
+			for i := range 4 {
+				messages = append(messages, message("orders.eu", fmt.Sprintf("r%d.%d", read, i), "x"), message("bills.eu", fmt.Sprintf("b%d.%d", read, i), "x"))
+			}
+			n.hub.publish(messages...)
 		}
-		return nil
+		release()
+		n.expect(n.hub.answer(t, "r0"), "orders@2")
+		n.hub.mu.Lock()
+		n.hub.sends = nil
+		n.hub.mu.Unlock()
+		releaseOthers()
+		n.expect(n.hub.answer(t, "r2.3"), "orders@14")
+		n.expect(n.hub.answer(t, "b2.3"), "bills@12")
+		n.hub.mu.Lock()
+		defer n.hub.mu.Unlock()
+		if sends := n.hub.sends; len(sends) != 1 || len(sends[0]) != 24 {
+			t.Errorf("the answers of a round went out as %d sends: %q", len(sends), sends)
+		}
+		if got := n.disk.Stats().Rounds - rounds; got != 2 {
+			t.Errorf("%d rounds", got)
+		}
 	})
-	release := sync.OnceFunc(func() { close(first) })
-	releaseOthers := sync.OnceFunc(func() { close(others) })
-	t.Cleanup(release)
-	t.Cleanup(releaseOthers)
-	n.hub.publish(message("orders.eu", "r0", "held")) // the disk is at this one while the others come
-	n.eventually("the disk is busy", func() bool { return n.service.Stats().Unanswered == 1 })
-	time.Sleep(5 * time.Millisecond)
-	for read := range 3 {
-		var messages []protocol.Message
-		for i := range 4 {
-			messages = append(messages, message("orders.eu", fmt.Sprintf("r%d.%d", read, i), "x"), message("bills.eu", fmt.Sprintf("b%d.%d", read, i), "x"))
-		}
-		n.hub.publish(messages...)
-	}
-	release()
-	n.expect(n.hub.answer(t, "r0"), "orders@2")
-	n.hub.mu.Lock()
-	n.hub.sends = nil
-	n.hub.mu.Unlock()
-	releaseOthers()
-	n.expect(n.hub.answer(t, "r2.3"), "orders@14")
-	n.expect(n.hub.answer(t, "b2.3"), "bills@12")
-	n.hub.mu.Lock()
-	defer n.hub.mu.Unlock()
-	if sends := n.hub.sends; len(sends) != 1 || len(sends[0]) != 24 {
-		t.Errorf("the answers of a round went out as %d sends: %q", len(sends), sends)
-	}
-	if got := n.disk.Stats().Rounds - rounds; got != 2 {
-		t.Errorf("%d rounds", got)
-	}
 }
 
 func TestConditionsAreJudgedAtTheEndOfTheLog(t *testing.T) {
@@ -241,28 +243,30 @@ func TestALogWithoutIDsIsNotReadForThem(t *testing.T) {
 
 // An answer that rests on a record waits until that record is safe.
 func TestADuplicateOfAMessageUnderWayWaitsForIt(t *testing.T) {
-	n := newSite(t)
-	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
-	n.serve("orders")
-	n.ask("orders.eu", "first")
-	release := hold(n)
-	n.hub.publish(message("orders.eu", "r1", "a", "Id: 1"))
-	n.hub.publish(message("orders.eu", "r2", "a", "Id: 1"))
-	n.hub.publish(message("orders.eu", "r3", "b", "Expect-Last: 1"))
-	time.Sleep(20 * time.Millisecond)
-	n.hub.mu.Lock()
-	if len(n.hub.answers) != 1 {
-		t.Errorf("answered before anything was safe: %q", n.hub.answers)
-	}
-	n.hub.mu.Unlock()
-	if got := n.read("orders"); len(got) != 1 {
-		t.Errorf("readers see what is not safe yet: %q", got)
-	}
-	release()
-	n.expect(n.hub.answer(t, "r1"), "orders@2")
-	n.expect(n.hub.answer(t, "r2"), "orders@2 again")
-	n.expect(n.hub.answer(t, "r3"), "no: topic orders: the last message is at offset 2")
-	n.eventually("nothing waits", func() bool { return n.service.Stats().Unanswered == 0 })
+	synctest.Test(t, func(t *testing.T) {
+		n := newSite(t)
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
+		n.serve("orders")
+		n.ask("orders.eu", "first")
+		release := hold(n)
+		n.hub.publish(message("orders.eu", "r1", "a", "Id: 1"))
+		n.hub.publish(message("orders.eu", "r2", "a", "Id: 1"))
+		n.hub.publish(message("orders.eu", "r3", "b", "Expect-Last: 1"))
+		synctest.Wait()
+		n.hub.mu.Lock()
+		if len(n.hub.answers) != 1 {
+			t.Errorf("answered before anything was safe: %q", n.hub.answers)
+		}
+		n.hub.mu.Unlock()
+		if got := n.read("orders"); len(got) != 1 {
+			t.Errorf("readers see what is not safe yet: %q", got)
+		}
+		release()
+		n.expect(n.hub.answer(t, "r1"), "orders@2")
+		n.expect(n.hub.answer(t, "r2"), "orders@2 again")
+		n.expect(n.hub.answer(t, "r3"), "no: topic orders: the last message is at offset 2")
+		n.eventually("nothing waits", func() bool { return n.service.Stats().Unanswered == 0 })
+	})
 }
 
 func TestWhatIsTheSystemsIsNotKeptByAWildcard(t *testing.T) {

@@ -21,6 +21,7 @@ func newTopic(s *Service, desired *coordination.Topic) *Topic {
 	t := &Topic{service: s, id: desired.ID, name: desired.Name, streams: make([]*Stream, max(desired.Spec.Shards, 1))}
 	for n := range t.streams {
 		t.streams[n] = &Stream{topic: t, number: n, name: StreamName(desired, n)}
+		t.streams[n].ids.init(&s.counts.followedIDs)
 	}
 	return t
 }

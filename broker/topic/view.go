@@ -121,11 +121,14 @@ type kept struct {
 	// NoIDs says that no message with an id came while there was a deduplication window, so that the log
 	// needn't be read for them when it is opened. It goes before the first one is appended.
 	NoIDs bool `json:"noIDs,omitempty"`
+	// Partial says that the copy began anew where others may count on all of it, and hasn't caught up since. It is there
+	// before the first record is.
+	Partial bool `json:"partial,omitempty"`
 }
 
-func (v *view) keptSpec(noIDs bool) []byte {
+func (v *view) keptSpec(noIDs, partial bool) []byte {
 	t := v.desired
-	data, err := json.Marshal(kept{1, t.Name, t.ID, t.Generation, t.Owner, t.Created, t.Spec, noIDs})
+	data, err := json.Marshal(kept{1, t.Name, t.ID, t.Generation, t.Owner, t.Created, t.Spec, noIDs, partial})
 	if err != nil {
 		return nil // the spec came from JSON, so this doesn't happen
 	}

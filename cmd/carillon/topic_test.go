@@ -3,14 +3,12 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +18,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/test/peer"
 )
 
 // shell types commands at one server.
@@ -87,41 +86,13 @@ func TestTopicsOfAnotherServer(t *testing.T) {
 		t.Log("CARILLON_NATS_SERVER names no nats-server to try this with")
 		return
 	}
-	s := shell{t, startPeer(t, path)}
+	s := shell{t, peer.Start(t, path, "-js", "-sd", t.TempDir()).URL()}
 	useTopics(s)
 	useSubscriptions(s)
 	useTail(s)
 	out, errs, _ := s.types("", "topic list")
 	if !strings.Contains(errs, "no Carillon broker") || !strings.Contains(out, "Synced") {
 		t.Errorf("it says %q, and prints %s", errs, out)
-	}
-}
-
-// startPeer runs a nats-server until the test ends.
-func startPeer(t *testing.T, path string) (url string) {
-	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
-	_, port, _ := net.SplitHostPort(address)
-	dir := t.TempDir()
-	ctx, cancel := context.WithCancel(context.Background())
-	server := exec.CommandContext(ctx, path, "-a", "127.0.0.1", "-p", port, "-js", "-sd", dir, "-l", filepath.Join(dir, "log"))
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cancel(); _ = server.Wait() })
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if nc, err := net.DialTimeout("tcp", address, time.Second); err == nil {
-			nc.Close()
-			return "nats://" + address
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("nats-server does not listen")
-		}
 	}
 }
 
@@ -340,7 +311,7 @@ func (d declared) ByID(string) *topic.Topic   { return nil }
 func serveState(t *testing.T, state *coordination.State) shell {
 	t.Helper()
 	hub, s := serveNothing(t)
-	hub.Offer(admin.New(declared{state}, hub, slog.New(slog.DiscardHandler))).Set([]string{admin.Subjects})
+	hub.Offer(admin.New("a", declared{state}, hub, slog.New(slog.DiscardHandler))).Set(admin.Subjects)
 	return s
 }
 

@@ -1,0 +1,228 @@
+package admin
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// A snapshot of a whole Topic is the same id held of each shard by its leader. The broker that is asked has all leaders hold
+// theirs, at once, and remembers nothing of it. If one can't, the others are told to let go; what was renewed is let be, since it
+// may yet be renewed in time.
+//
+// Each shard is held at a moment between the request and its answer, so whatever was acknowledged before the request was sent is
+// inside, and nothing that was published after the answer came. To hold all at the same moment, no shard could acknowledge
+// anything until the slowest leader has answered.
+
+// What brokers ask each other has subjects of its own. It comes by links only: a client that publishes there is not heard.
+const (
+	holdPrefix = "$CARILLON.HOLD."
+	askHold    = holdPrefix + "ASK"
+	tellHold   = holdPrefix + "ANSWER"
+)
+
+// Bounds of snapshots of whole Topics.
+const (
+	// wholesAtOnce is how many are taken, renewed or released at once: each waits for the other leaders, for milliseconds.
+	wholesAtOnce = 64
+	// wholeTimeout is a little less than programs wait for an answer, so that they learn which shard it is that can't be had.
+	wholeTimeout = 1500 * time.Millisecond
+)
+
+// hold is what a leader is asked: to hold some of its shards, or to let go of them.
+type hold struct {
+	From   string `json:"from"`             // id of the broker that asks
+	Number uint64 `json:"number,omitempty"` // of the question; 0: no answer is wanted
+	Topic  string `json:"topic"`            // id
+	// Attempt is one request of a client. What it held can be let go, but for what was asked for again since.
+	Attempt string          `json:"attempt"`
+	Request SnapshotRequest `json:"request"`
+	Parts   []part          `json:"parts"`
+}
+
+// part is what is asked, and answered, of one shard.
+type part struct {
+	Number int `json:"shard"`
+	SnapshotShard
+	Error *Error `json:"error,omitempty"`
+}
+
+// held is a leader's answer.
+type held struct {
+	Number uint64 `json:"number"`
+	Parts  []part `json:"parts"`
+}
+
+// submitWhole has a request for a whole Topic answered when its shards' leaders have answered.
+func (s *Server) submitWhole(name string, request *SnapshotRequest, reply []byte) *Error {
+	state := s.topics.State()
+	if state == nil {
+		return notReady()
+	}
+	desired := state.Topic(name)
+	if desired == nil {
+		return noTopic(name)
+	}
+	t := s.topics.ByID(desired.ID)
+	switch {
+	case t == nil:
+		return notReady()
+	case request.High != 0:
+		return refuse(BadRequest, "start and high, of a whole topic (give them for each shard, in shards)")
+	case request.Shards != nil && (len(request.Shards) != t.Shards() || slices.Contains(request.Shards, SnapshotShard{})):
+		return refuse(BadRequest, "%d shards with a high watermark, of %d that topic %s has (give all of them as they were answered, or none)", len(request.Shards), t.Shards(), name)
+	}
+	if !s.wholes.submit(func(ctx context.Context) {
+		s.send(protocol.Message{Subject: reply, Data: encode(s.holdWhole(ctx, t, request))})
+	}) {
+		return refuse(Busy, "more than %d snapshots are being taken or renewed through this broker (ask again in a moment)", wholesAtOnce)
+	}
+	return nil
+}
+
+// holdWhole has the leaders hold, or let go of, all shards. What goes wrong with one is the answer, and names it.
+func (s *Server) holdWhole(ctx context.Context, t *topic.Topic, request *SnapshotRequest) SnapshotAnswer {
+	q := hold{From: s.self, Topic: t.ID(), Attempt: rand.Text(), Request: *request}
+	q.Request.Shards = nil
+	leaders := map[string][]part{} // by id of the broker; empty: nobody leads
+	for n := range t.Shards() {
+		p := part{Number: n}
+		if request.Shards != nil {
+			p.SnapshotShard = request.Shards[n]
+		}
+		leader := t.LeaderOf(n)
+		leaders[leader] = append(leaders[leader], p)
+	}
+	parts := s.askLeaders(ctx, t, q, leaders)
+	for n := range parts {
+		if why := parts[n].Error; why != nil {
+			if !request.Release && request.Shards == nil {
+				s.undo(q, leaders)
+			}
+			named := *why
+			named.Text, named.Shard = fmt.Sprintf("shard %d: %s", n, why.Text), &n
+			return SnapshotAnswer{Error: &named}
+		}
+	}
+	if request.Release {
+		return SnapshotAnswer{}
+	}
+	answer := SnapshotAnswer{Lease: request.Lease}
+	for _, p := range parts {
+		answer.Shards = append(answer.Shards, p.SnapshotShard)
+	}
+	return answer
+}
+
+// askLeaders has each leader asked about its shards, and returns what they say of all, by number.
+func (s *Server) askLeaders(ctx context.Context, t *topic.Topic, q hold, leaders map[string][]part) []part {
+	number, answered := s.asks.Begin(len(leaders))
+	defer s.asks.End(number)
+	q.Number = number
+	parts := make([]part, t.Shards())
+	for n := range parts { // until its leader says otherwise
+		parts[n].Error = refuse(NotServed, "topic %s: its leader did not answer within %s, or is of a version before (ask again, or ask each shard)", t.Name(), wholeTimeout)
+	}
+	expected := 0
+	for leader, its := range leaders {
+		q.Parts = its
+		switch {
+		case leader == s.self: // when the others are asked
+		case leader != "" && s.tellBroker(leader, askHold, q):
+			expected++
+		default:
+			for _, p := range its {
+				parts[p.Number].Error = notServed(t.Name(), t.WhyNotAt(p.Number))
+			}
+		}
+	}
+	take := func(told []part) {
+		for _, p := range told {
+			if p.Number >= 0 && p.Number < len(parts) {
+				parts[p.Number] = p
+			}
+		}
+	}
+	if its := leaders[s.self]; its != nil {
+		q.Parts = its
+		take(s.holdHere(&q))
+	}
+	for range expected {
+		select {
+		case h := <-answered:
+			take(h.Parts)
+		case <-ctx.Done():
+			return parts
+		}
+	}
+	return parts
+}
+
+// undo has the leaders let go of what was held by a request that failed, also those that have not answered: what they were
+// asked before comes before.
+func (s *Server) undo(q hold, leaders map[string][]part) {
+	q.Request.Release = true
+	for leader, its := range leaders {
+		if q.Parts = its; leader == s.self {
+			s.holdHere(&q)
+		} else if leader != "" {
+			s.tellBroker(leader, askHold, q)
+		}
+	}
+}
+
+func (s *Server) tellBroker(broker, subject string, what any) bool {
+	return s.hub.Forward(broker, &protocol.Message{Subject: []byte(subject), Data: encode(what)})
+}
+
+// takeHold takes what another broker asks or answers.
+func (s *Server) takeHold(m *protocol.Message) {
+	switch string(m.Subject) {
+	case askHold:
+		var q hold
+		if json.Unmarshal(m.Data, &q) != nil {
+			return
+		}
+		if parts := s.holdHere(&q); q.Number != 0 {
+			s.tellBroker(q.From, tellHold, held{q.Number, parts})
+		}
+	case tellHold:
+		var h held
+		if json.Unmarshal(m.Data, &h) == nil {
+			s.asks.Tell(h.Number, h)
+		}
+	}
+}
+
+// holdHere holds shards that are led here, or lets go of them. It doesn't wait.
+func (s *Server) holdHere(q *hold) []part {
+	t := s.topics.ByID(q.Topic)
+	parts := make([]part, 0, len(q.Parts))
+	for _, p := range q.Parts {
+		is := part{Number: p.Number}
+		var shard *topic.Shard
+		if t != nil {
+			shard = t.ShardAt(p.Number)
+		}
+		switch {
+		case t == nil:
+			is.Error = notReady()
+		case shard == nil:
+			is.Error = notServed(t.Name(), t.WhyNotAt(p.Number))
+		case q.Request.Release && q.Number == 0:
+			s.snapshots.release(snapshotKey{shard, q.Request.ID}, q.Attempt)
+		case q.Request.Release:
+			s.snapshots.release(snapshotKey{shard, q.Request.ID}, "")
+		default:
+			is.SnapshotShard, is.Error = s.snapshots.hold(shard, &q.Request, p.SnapshotShard, q.Attempt)
+		}
+		parts = append(parts, is)
+	}
+	return parts
+}

@@ -1,0 +1,111 @@
+package jetstream
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// A stream of which the newest message of each subject is kept has gaps: it says how many, finds no message in them, and
+// its consumers step over them. So it is after a purge within its oldest segment, too.
+func TestAStreamWithGaps(t *testing.T) {
+	w := newWorldOn(t, 1, log.Options{SegmentSmallest: 16 << 10, SegmentLargest: 16 << 10, TailBytes: 1})
+	n := w.nodes[0]
+	stream := StreamConfig{Name: "orders", Subjects: []string{"orders.>"}, AllowDirect: true}
+	if err := stream.Normalize(); err != nil {
+		t.Fatal(err)
+	}
+	spec := stream.TopicSpec()
+	spec.Compaction, spec.Deduplication = coordination.LatestOnly, 0
+	_, err := w.CreateTopic(context.Background(), "orders", spec, client)
+	must(t, err)
+	const last = 400
+	for i := 1; i <= last; i++ { // every fourth subject comes once
+		subject := fmt.Sprint("orders.often.", i%3)
+		if i%4 == 0 {
+			subject = fmt.Sprint("orders.once.", i)
+		}
+		w.publish(subject, strings.Repeat("x", 300))
+	}
+
+	// kept are the sequences that have a message, and what is said of the stream as long as it was so.
+	kept := func() (seqs []uint64, state StreamState) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		settled := n.until(ctx, func() bool {
+			seqs, state = nil, ask[StreamInfoResponse](n, "STREAM.INFO.orders", "").State
+			for next := uint64(1); next <= last; {
+				m := ask[MessageResponse](n, "STREAM.MSG.GET.orders", fmt.Sprintf(`{"seq":%d,"next_by_subj":">"}`, next)).Message
+				if m == nil {
+					t.Fatalf("there is no message from %d on", next)
+				}
+				seqs = append(seqs, m.Sequence)
+				next = m.Sequence + 1
+			}
+			// A segment holds more than 40. What comes often is left in the one that is being written only, when all others are compacted.
+			often := slices.IndexFunc(seqs, func(seq uint64) bool { return seq%4 != 0 })
+			return last-seqs[often] < 40 && reflect.DeepEqual(state, ask[StreamInfoResponse](n, "STREAM.INFO.orders", "").State)
+		})
+		if !settled {
+			t.Fatalf("%d of %d messages are kept in the end, and said is %+v", len(seqs), last, state)
+		}
+		if state.FirstSeq != seqs[0] || state.LastSeq != last || state.Messages != uint64(len(seqs)) || state.NumDeleted != int(last+1-seqs[0])-len(seqs) || state.FirstTime.IsZero() {
+			t.Errorf("%d messages are kept from %d on, and said is %+v", len(seqs), seqs[0], state)
+		}
+		return seqs, state
+	}
+	seqs, state := kept()
+	if seqs[0] == 1 || state.NumDeleted == 0 {
+		t.Fatalf("nothing was compacted: %+v", state)
+	}
+	for _, gone := range []uint64{1, seqs[0] + 1, seqs[1] + 1} {
+		if slices.Contains(seqs, gone) {
+			t.Fatalf("%d is kept: %v", gone, seqs)
+		}
+		expect(t, "get a message that went", n, "STREAM.MSG.GET.orders", fmt.Sprintf(`{"seq":%d}`, gone), 10037, "no message found")
+		if m := w.await(n.say("$JS.API.DIRECT.GET.orders", fmt.Sprintf(`{"seq":%d}`, gone))); !strings.HasPrefix(string(m.Data), "NATS/1.0 404") {
+			t.Errorf("directly: %q", m.Data)
+		}
+	}
+
+	read := func(consumer string, want []uint64) {
+		t.Helper()
+		made := ask[ConsumerResponse](n, "CONSUMER.CREATE.orders."+consumer, fmt.Sprintf(`{"stream_name":"orders","config":{"durable_name":%q,"name":%q,"ack_policy":"explicit"}}`, consumer, consumer))
+		if made.ConsumerInfo == nil {
+			t.Fatal(made.Error)
+		}
+		got, _ := w.pulled(n, consumer, fmt.Sprintf(`{"batch":%d,"expires":20000000000}`, len(want)), len(want))
+		for i, m := range got {
+			d, ok := ParseAckSubject(m.Reply)
+			if !ok || d.StreamSeq != want[i] || d.ConsumerSeq != uint64(i+1) || d.Pending != last-d.StreamSeq {
+				t.Fatalf("message %d is to be acknowledged at %s, want sequence %d", i, m.Reply, want[i])
+			}
+			w.await(n.say(string(m.Reply), ""))
+		}
+		if is := ask[ConsumerResponse](n, "CONSUMER.INFO.orders."+consumer, ""); is.ConsumerInfo == nil || is.NumPending != 0 || is.AckFloor.Stream != last || is.AckFloor.Consumer != uint64(len(want)) {
+			t.Errorf("in the end: %+v %+v", is.Error, is.ConsumerInfo)
+		}
+		if more, status := w.pulled(n, consumer, `{"batch":1,"no_wait":true}`, 1); len(more) > 0 {
+			t.Errorf("%d more came (%s)", len(more), status)
+		}
+	}
+	read("before", seqs)
+
+	// Within the oldest segment, into a gap.
+	below := seqs[2] + 1
+	if purged := ask[PurgeResponse](n, "STREAM.PURGE.orders", fmt.Sprintf(`{"seq":%d}`, below)); purged.Purged != 3 {
+		t.Errorf("purged: %+v", purged)
+	}
+	after, _ := kept()
+	if !slices.Equal(after, seqs[3:]) {
+		t.Errorf("kept are %v, were %v", after, seqs)
+	}
+	read("after", after)
+}

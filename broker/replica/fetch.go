@@ -1,0 +1,178 @@
+package replica
+
+import (
+	"fmt"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// fetch is a follower's question for some of a log's batches: of a segment that is damaged there, or missing. It is
+// answered once, with a turn's worth, and the leader remembers nothing of it.
+type fetch struct {
+	stream, round uint32
+	ID
+	epoch int64
+	part  Part
+	span  log.Span
+	log   Lineage // of the follower's, as far as the span is between what it knows
+	l     *Leading
+}
+
+// piece is the answer: batches from the beginning of the span on, or from where the leader's log begins if that is later.
+type piece struct {
+	stream, round uint32
+	parted        bool // the two logs are not the same up to the end of the span
+	start         uint64
+	batches       []byte
+}
+
+func appendFetch(dst []byte, q *fetch) []byte {
+	dst, at := beginFrame(dst, frameFetch)
+	dst = be.AppendUint32(dst, q.stream)
+	dst = be.AppendUint32(dst, q.round)
+	dst = be.AppendUint32(dst, uint32(q.Shard))
+	dst = be.AppendUint64(dst, uint64(q.epoch))
+	dst = append(dst, byte(len(q.Topic)))
+	dst = append(dst, q.Topic...)
+	dst = append(dst, byte(q.part))
+	for _, v := range []uint64{q.span.From, q.span.Next, q.log.Start, q.log.End} {
+		dst = be.AppendUint64(dst, v)
+	}
+	return endFrame(appendEpochs(dst, q.log.Epochs), at)
+}
+
+func parseFetch(body []byte) (*fetch, error) {
+	f := fields{rest: body}
+	q := &fetch{stream: f.u32(), round: f.u32()}
+	q.Shard = int(f.u32())
+	q.epoch = int64(f.u64())
+	q.Topic = string(f.take(int(f.u8())))
+	q.part = Part(f.u8())
+	q.span = log.Span{From: f.u64(), Next: f.u64()}
+	q.log.Start, q.log.End = f.u64(), f.u64()
+	var err error
+	if q.log.Epochs, err = f.epochs(); err != nil {
+		return nil, err
+	}
+	if err := f.done("fetch"); err != nil {
+		return nil, err
+	}
+	if q.Topic == "" || q.epoch < 1 || q.part >= Parts || q.span.From == 0 || q.span.Next <= q.span.From {
+		return nil, fmt.Errorf("a fetch of %d to %d of part %d, shard %d of topic id %q, epoch %d", q.span.From, q.span.Next, q.part, q.Shard, q.Topic, q.epoch)
+	}
+	return q, q.log.valid(q.log.Start)
+}
+
+// appendPieceHeader is all of a piece but its batches, which have size bytes.
+func appendPieceHeader(dst []byte, p *piece, size int) []byte {
+	dst, at := beginFrame(dst, framePiece)
+	dst = be.AppendUint32(dst, p.stream)
+	dst = be.AppendUint32(dst, p.round)
+	parted := byte(0)
+	if p.parted {
+		parted = 1
+	}
+	dst = append(dst, parted)
+	dst = be.AppendUint64(dst, p.start)
+	be.PutUint32(dst[at:], uint32(len(dst)-at-4+size))
+	return dst
+}
+
+func parsePiece(body []byte) (p piece, err error) {
+	f := fields{rest: body}
+	p.stream, p.round, p.parted, p.start = f.u32(), f.u32(), f.u8() == 1, f.u64()
+	if f.bad || p.parted && len(f.rest) > 0 {
+		return piece{}, fmt.Errorf("a frame %q of the wrong length", "piece")
+	}
+	p.batches = f.rest
+	return p, nil
+}
+
+// fetch takes a follower's question. The writer answers it.
+func (o *outlet) fetch(q *fetch) error {
+	l, epoch, why, soon := o.x.asked(q.ID, q.epoch)
+	if why != "" {
+		o.x.counters.refused.Add(1)
+		o.refuse(q.ID, early{stream: q.stream, round: q.round, epoch: q.epoch}, epoch, why, soon)
+		return nil
+	}
+	q.l = l
+	o.mu.Lock()
+	many := len(o.fetches) >= maxStreams
+	if !many && !o.ended {
+		o.fetches = append(o.fetches, q)
+	}
+	o.mu.Unlock()
+	if many {
+		return garbage("more than %d fetches", maxStreams)
+	}
+	o.signal()
+	return nil
+}
+
+// answerFetch sends a piece, if that many bytes may be sent now. An error is one of the connection.
+func (o *outlet) answerFetch(q *fetch) error {
+	if o.allowance <= 0 {
+		o.unpaid = append(o.unpaid, q)
+		return nil
+	}
+	p := piece{stream: q.stream, round: q.round}
+	c := q.l.config.Logs[q.part].NewCursor(1)
+	o.memory = c.Lend(o.memory)
+	defer func() { o.memory = c.Lend(o.memory) }()
+	from, why := q.l.look(q, &p)
+	var v log.View
+	if why == "" && !p.parted && from < q.span.Next {
+		c.Seek(from)
+		var err error
+		if v, err = q.l.read(c); err != nil {
+			o.x.complain(fmt.Sprintf("fetch %s %d", q.Topic, q.Shard), "Could not read what a follower has lost", "follower", o.broker,
+				"topic_id", q.Topic, "shard", q.Shard, "part", q.part.String(), "error", err)
+			why = err.Error()
+		}
+	}
+	if why != "" {
+		_, err := o.out.Write(appendRefusal(o.out.AvailableBuffer(), &refusal{stream: q.stream, round: q.round, epoch: q.l.epoch, why: why}))
+		return err
+	}
+	defer v.Release()
+	size, count := 0, 0
+	for ahead := v; ; count++ {
+		b, ok := ahead.Next()
+		if !ok || b.Base() >= q.span.Next {
+			break
+		}
+		size += len(b)
+	}
+	if _, err := o.out.Write(appendPieceHeader(o.out.AvailableBuffer(), &p, size)); err != nil {
+		return err
+	}
+	for range count {
+		b, _ := v.Next()
+		if _, err := o.out.Write(b); err != nil {
+			return err
+		}
+	}
+	o.allowance -= size
+	o.x.counters.outRepairBytes.Add(uint64(size))
+	return nil
+}
+
+// look judges whether a fetch can be answered, and from where on, or says why that isn't possible now.
+func (l *Leading) look(q *fetch, p *piece) (from uint64, why string) {
+	l.use.RLock()
+	defer l.use.RUnlock()
+	if l.ended.Load() {
+		return 0, "this broker has ended to lead it"
+	}
+	own := LineageOf(l.config.Logs[q.part])
+	p.start = own.Start
+	base, err := l.baseOf(q.part, own)
+	if err != nil {
+		return 0, err.Error()
+	}
+	own.Start = base
+	shared := Meet(own, q.log)
+	p.parted = shared.Verb == Reset || shared.At < min(q.span.Next, q.log.End) || own.End < q.span.Next
+	return max(q.span.From, p.start), ""
+}

@@ -1,0 +1,206 @@
+package replica
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// mending is what a Following does whose logs lack segments (FollowConfig.Mended): it fetches these from its leader, one
+// after the other and a turn at a time, and copies nothing. So its leader counts on it for nothing; its logs are to be opened
+// again before it follows as all others do. Whoever works for it has it: a worker of the disk's pool, or the lock.
+type mending struct {
+	repair  *log.Repair // nil: it isn't known what is lacking next
+	part    Part
+	epoch   int64   // whose leader sends it
+	lineage Lineage // of the log, as the leader is to judge it
+	span    log.Span
+	bytes   int // that have come of this segment
+}
+
+var errNoFetch = errors.New("the leader's broker is of a version that sends no single segments")
+
+// askPiece appends the frame that asks for the next piece. mu is held.
+func (f *Following) askPiece(in *intake, dst []byte) []byte {
+	m := f.mend
+	switch {
+	case in.whole:
+		f.step = mended
+		f.x.disk.do(func() { f.tellMended(errNoFetch) })
+		return dst
+	case m.repair == nil || m.epoch != f.epoch.Load():
+		f.step = working
+		f.x.disk.do(func() { f.workMending(nil, 0) })
+		return dst
+	}
+	q := fetch{stream: f.stream, round: f.round.Add(1), ID: f.config.ID, epoch: m.epoch, part: m.part, span: m.repair.Span(), log: m.lineage}
+	f.step = asked
+	f.x.counters.outAsks.Add(1)
+	return appendFetch(dst, &q)
+}
+
+// came takes a piece. It goes to the disk on a worker, so that others' batches don't wait for that.
+func (f *Following) came(in *intake, p *piece) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.intake != in || f.step != asked || f.mend == nil || f.round.Load() != p.round {
+		return
+	}
+	f.step, f.pause = working, 0
+	kept := *p
+	kept.batches = bytes.Clone(p.batches)
+	f.x.disk.do(func() { f.workMending(&kept, p.round) })
+}
+
+// workMending takes a piece to the disk, if it is not void by now, and makes the next question ready.
+func (f *Following) workMending(p *piece, round uint32) {
+	f.mu.Lock()
+	if f.ended {
+		f.mu.Unlock()
+		return
+	}
+	if f.round.Load() != round {
+		p = nil
+	}
+	epoch := f.epoch.Load()
+	f.users++
+	f.mu.Unlock()
+	whole, err := f.mend.on(f, p, epoch)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.step = waiting
+	if f.leader == "" || f.leader == f.x.config.Self {
+		f.step = idle
+	}
+	f.release()
+	unfit, _ := errors.AsType[*log.UnfitError](err)
+	switch {
+	case f.ended:
+	case whole:
+		f.step = mended
+		f.x.disk.do(func() { f.tellMended(nil) })
+	case unfit != nil:
+		f.step = mended
+		f.x.disk.do(func() { f.tellMended(unfit) })
+	case err == nil:
+		f.request()
+	case fatal(err):
+		f.x.disk.do(func() { f.fail(err) })
+	default:
+		f.rest(err.Error(), askAgainMax)
+	}
+}
+
+// tellMended says that the logs are whole, or why they can't be made so.
+func (f *Following) tellMended(err error) {
+	f.mu.Lock()
+	if f.ended || f.step != mended {
+		f.mu.Unlock()
+		return
+	}
+	f.users++ // End waits for what is told.
+	f.mu.Unlock()
+	f.config.Mended(err)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.release()
+}
+
+// on does one step: it takes a piece, if one has come, and sees to it that there is something to ask for; unless the logs are
+// whole. They are in use.
+func (m *mending) on(f *Following, p *piece, epoch int64) (whole bool, err error) {
+	if m.repair != nil && m.epoch != epoch {
+		m.abandon()
+	}
+	if p != nil && m.repair != nil {
+		if err := m.take(f, p); err != nil {
+			m.abandon()
+			return false, err
+		}
+	}
+	for part := Part(0); m.repair == nil; part++ {
+		if part == Parts {
+			return true, nil
+		}
+		lg := f.config.Logs[part]
+		if m.repair, err = lg.Repair(); err != nil {
+			return false, err
+		}
+		m.part, m.epoch, m.bytes = part, epoch, 0
+		if m.repair != nil {
+			m.span = m.repair.Span()
+			m.lineage = LineageOf(lg).around(m.span)
+		}
+	}
+	return false, nil
+}
+
+// around is what a log says of itself that lacks a span. If nothing follows that, epochs that began there are not known, so
+// it is judged as if it ended before.
+func (l Lineage) around(span log.Span) Lineage {
+	if span.Next < l.End {
+		return l
+	}
+	l.End = span.From
+	for n := len(l.Epochs); n > 0 && l.Epochs[n-1].Start >= l.End; n-- {
+		l.Epochs = l.Epochs[:n-1]
+	}
+	return l
+}
+
+// take adds a piece to the segment that is being repaired, and puts that in its place when it is complete.
+func (m *mending) take(f *Following, p *piece) error {
+	lg, r := f.config.Logs[m.part], m.repair
+	if p.parted {
+		return &log.UnfitError{Log: lg.Name(), Why: "it parts from its leader's before the end of what is damaged"}
+	}
+	if p.start > r.Span().From {
+		if at, err := lg.Trim(p.start); err != nil {
+			return err
+		} else if at < p.start {
+			return errors.New("what its leader has let go of is held here")
+		}
+		if r.Begun() || p.start >= r.Span().Next {
+			m.abandon() // what is lacking now is looked for again
+			return nil
+		}
+	}
+	if len(p.batches) == 0 {
+		return errors.New("its leader has sent nothing of what is damaged")
+	}
+	m.bytes += len(p.batches)
+	f.x.counters.inRepairBytes.Add(uint64(len(p.batches)))
+	for rest := p.batches; len(rest) > 0 && !r.Full(); {
+		b, err := log.ParseBatch(rest)
+		if err != nil {
+			return err
+		}
+		if b.Epoch() > uint64(m.epoch) {
+			return &log.UnfitError{Log: lg.Name(), Why: "a batch of a later epoch than its leader's came"}
+		}
+		if err := r.Add(b); err != nil {
+			return err
+		}
+		rest = rest[len(b):]
+	}
+	if !r.Full() {
+		return nil
+	}
+	aside, err := r.Finish()
+	if err != nil {
+		return err
+	}
+	f.x.counters.repaired.Add(1)
+	f.x.log.Warn("Repaired a segment with what its leader has", "topic_id", f.config.Topic, "shard", f.config.ID.Shard, "part", m.part.String(),
+		"epoch", m.epoch, "from", m.span.From, "up_to", r.Span().From, "bytes", m.bytes, "damaged_one_set_aside", aside)
+	m.repair = nil
+	return nil
+}
+
+func (m *mending) abandon() {
+	if m.repair != nil {
+		m.repair.Abandon()
+		m.repair = nil
+	}
+}

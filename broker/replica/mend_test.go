@@ -1,0 +1,285 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// spoil flips a bit in a sealed segment of a log and has that found. It returns how many bytes the segment has.
+func (n *node) spoil(id ID, p Part, segment int) log.SegmentInfo {
+	n.w.t.Helper()
+	lg := n.logs[id][p]
+	if err := lg.Flush(); err != nil { // what is to be sealed is so then
+		n.w.t.Fatal(err)
+	}
+	info := lg.SegmentInfos()[segment]
+	if err := n.fs.(*crashfs.FS).Flip(filepath.Join("data", "shards", lg.Name(), fmt.Sprintf("%020d.log", info.Base)), 3000*8); err != nil {
+		n.w.t.Fatal(err)
+	}
+	if found, err := lg.Scrub(context.Background()); err != nil || len(found) == 0 {
+		n.w.t.Fatalf("nothing was found: %v", err)
+	}
+	return info
+}
+
+// mend has what the logs of a follower lack fetched; what becomes of that is told.
+func (n *node) mend(id ID) <-chan error {
+	if f := n.follows[id]; f != nil {
+		f.End()
+	}
+	told := make(chan error, 10)
+	n.follows[id] = n.x.Follow(FollowConfig{ID: id, Shard: n.w.store.shard(id), Durability: n.w.durability, Logs: n.open(id), Mended: func(err error) { told <- err }})
+	return told
+}
+
+// follow has a follower copy again.
+func (n *node) follow(id ID) {
+	n.follows[id].End()
+	delete(n.follows, id)
+	n.see()
+}
+
+func (w *world) told(told <-chan error) error {
+	w.t.Helper()
+	select {
+	case err := <-told:
+		return err
+	case <-time.After(20 * time.Second):
+		w.t.Fatalf("nothing was told: %s", w.nodes["b"].out.String())
+		return nil
+	}
+}
+
+// wide are payloads that fill segments.
+func wide(n int) (texts []string) {
+	for i := range n {
+		texts = append(texts, fmt.Sprintf("%d %s", i, strings.Repeat("x", 500)))
+	}
+	return texts
+}
+
+// One bit flipped in a log of many segments costs that segment's bytes and no more. Until it is whole the follower confirms nothing.
+func TestASegmentIsFetchedAlone(t *testing.T) {
+	story(t, "a b c", func(w *world) {
+		w.minInSync = 2
+		w.place(orders, 1, "a b c")
+		a, b := w.nodes["a"], w.nodes["b"]
+		a.publish(orders, wide(2000)...)
+		a.append(orders, State, true, wide(300)...)
+		w.within(time.Second, "b has the cursors", func() bool { _, end, _ := b.logs[orders][State].Offsets(); return end == 301 })
+		bad := b.spoil(orders, Data, 3)
+		cursors := b.spoil(orders, State, 1)
+		segments := len(b.logs[orders][Data].SegmentInfos())
+		w.wires.freeze("a", "b")
+		told := b.mend(orders)
+		end := a.append(orders, Data, true, "while b is damaged")
+		time.Sleep(PartTime - time.Second)
+		if a.leads[orders].High(Data) >= end {
+			t.Error("acknowledged although a member of the set doesn't have it")
+		}
+		w.wires.thaw("a", "b")
+		if err := w.told(told); err != nil {
+			t.Fatal(err)
+		}
+		s := b.x.Stats()
+		if most := bad.Bytes + cursors.Bytes; s.Repaired != 2 || int64(s.InRepairBytes) > most || s.InRepairBytes < uint64(most)*9/10 || s.InRepairBytes != a.x.Stats().OutRepairBytes {
+			t.Errorf("%d segments of %d: %d bytes came for %d; %d were sent", s.Repaired, segments, s.InRepairBytes, most, a.x.Stats().OutRepairBytes)
+		}
+		t.Logf("one flipped bit in each log, of %d segments: %d bytes", segments, s.InRepairBytes)
+		before := s.InBytes
+		b.follow(orders)
+		w.within(5*time.Second, "b is in sync", func() bool { return w.inSync(orders, "a b c") && a.leads[orders].High(Data) == end })
+		if !w.equal(orders, "a b c") {
+			t.Error("the logs differ")
+		}
+		if s := b.x.Stats(); s.Resets+s.Truncations > 0 || s.InBytes-before > 2000 {
+			t.Errorf("more than the segments was copied: %+v", s)
+		}
+	})
+}
+
+// The end of a log is lost, with the beginning of an epoch that nothing else here tells of. It is fetched alone.
+func TestALostTailIsFetched(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		w.place(orders, 1, "a b")
+		a, b := w.nodes["a"], w.nodes["b"]
+		a.publish(orders, wide(2000)...)
+		w.place(orders, 2, "a b")
+		a.publish(orders, wide(20)...)
+		w.within(time.Second, "b has it all", func() bool { return w.equal(orders, "a b") })
+		infos := b.logs[orders][Data].SegmentInfos()
+		tail := infos[len(infos)-1]
+		w.place(orders, 3, "a") // so that b doesn't follow before it was looked at
+		b.follows[orders].End()
+		b.stop()
+		fs := b.fs.(*crashfs.FS)
+		if err := fs.Remove(fmt.Sprintf("data/shards/orders-0/%020d.log", tail.Base)); err != nil {
+			t.Fatal(err)
+		}
+		b = w.start("b", fs)
+		shard := *w.store.shard(orders)
+		shard.Replicas = []string{"a", "b"}
+		w.store.put(&shard)
+		if r := b.open(orders)[Data].Recovery(); !r.Suspect || r.Strange {
+			t.Fatalf("%+v", r)
+		}
+		told := b.mend(orders)
+		w.spread()
+		if err := w.told(told); err != nil {
+			t.Fatal(err)
+		}
+		if s := b.x.Stats(); s.Repaired != 1 || int64(s.InRepairBytes) > tail.Bytes {
+			t.Errorf("%d bytes of %d: %+v", s.InRepairBytes, tail.Bytes, s)
+		}
+		b.follow(orders)
+		w.within(2*time.Second, "b is in sync", func() bool { return w.inSync(orders, "a b") })
+		if !w.equal(orders, "a b") || fmt.Sprint(b.logs[orders][Data].Epochs()) != fmt.Sprint(a.logs[orders][Data].Epochs()) {
+			t.Error("the logs differ")
+		}
+	})
+}
+
+// The connection breaks at any byte, another broker leads, and the log starts later: what is lacking is fetched all the same.
+func TestFetchingASegmentGoesOn(t *testing.T) {
+	story(t, "a b c", func(w *world) {
+		w.place(orders, 1, "a b c")
+		a, b, c := w.nodes["a"], w.nodes["b"], w.nodes["c"]
+		a.publish(orders, wide(6000)...)
+		b.spoil(orders, Data, 12)
+		big := b.logs[orders][Data].SegmentInfos()[12]
+		told := b.mend(orders)
+		for n := 1; n < 4000; n += 317 {
+			w.wires.breakAfter("a", "b", n)
+			w.wires.breakAfter("b", "a", n/3)
+			w.wires.reset("b")
+			time.Sleep(time.Second)
+		}
+		if err := w.told(told); err != nil {
+			t.Fatal(err)
+		}
+		// Another leader, while the first one sends nothing.
+		b.spoil(orders, Data, 10)
+		w.wires.freeze("a", "b")
+		told = b.mend(orders)
+		time.Sleep(500 * time.Millisecond)
+		w.place(orders, 2, "c a b")
+		if err := w.told(told); err != nil {
+			t.Fatal(err)
+		}
+		w.wires.thaw("a", "b")
+		if sent := c.x.Stats().OutRepairBytes; sent == 0 {
+			t.Error("the new leader sent nothing")
+		}
+		b.follow(orders)
+		w.within(5*time.Second, "b is in sync", func() bool { return w.inSync(orders, "a b c") })
+		// The leader lets go of a part of what is damaged, and then of all of it.
+		b.spoil(orders, Data, 12)
+		b.follows[orders].End()
+		middle := (big.Base + big.End) / 2
+		if _, err := c.logs[orders][Data].Trim(middle); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.told(b.mend(orders)); err != nil {
+			t.Fatal(err)
+		}
+		if start := b.logs[orders][Data].Start(); start != middle {
+			t.Errorf("it starts at %d, not %d", start, middle)
+		}
+		bad := b.spoil(orders, Data, 1)
+		before := b.x.Stats().InRepairBytes
+		if _, err := c.logs[orders][Data].Trim(bad.End); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.told(b.mend(orders)); err != nil || b.x.Stats().InRepairBytes > before {
+			t.Fatalf("%d bytes: %v", b.x.Stats().InRepairBytes-before, err)
+		}
+		b.follow(orders)
+		w.within(5*time.Second, "b is in sync", func() bool { return w.inSync(orders, "a b c") })
+		if found, err := b.logs[orders][Data].Scrub(context.Background()); err != nil || len(found) > 0 || !w.equal(orders, "a b c") {
+			t.Errorf("the logs differ: %v, %v", found, err)
+		}
+	})
+}
+
+// What a leader can't read itself is waited for: another one may come. What it never had, or says in another version, is told.
+func TestWhatCanNotBeFetchedAlone(t *testing.T) {
+	story(t, "a b c", func(w *world) {
+		w.place(orders, 1, "a b c")
+		a, b := w.nodes["a"], w.nodes["b"]
+		a.publish(orders, wide(2000)...)
+		a.spoil(orders, Data, 3)
+		b.spoil(orders, Data, 3)
+		told := b.mend(orders)
+		time.Sleep(10 * time.Second)
+		if ok, why := b.follows[orders].State(); ok || !strings.Contains(why, "can't be read here") || len(told) > 0 {
+			t.Errorf("%v, %q", ok, why)
+		}
+		a.mu.Lock()
+		if len(a.unreadable) == 0 {
+			t.Error("the leader doesn't know that it could not read what b lacks")
+		}
+		a.mu.Unlock()
+		if n := b.x.Stats().OutAsks; n > 40 {
+			t.Errorf("it asked %d times in 10 s", n)
+		}
+		w.place(orders, 2, "c a b")
+		if err := w.told(told); err != nil {
+			t.Fatal(err)
+		}
+		b.follow(orders)
+		c := w.nodes["c"]
+		w.within(5*time.Second, "b is in sync", func() bool { return c.leads[orders].High(Data) >= 2001 })
+
+		// Of a version before.
+		w.dial = func(ctx context.Context, from, to string) (net.Conn, error) {
+			conn, err := w.wires.dial(ctx, from, to)
+			return &former{conn}, err
+		}
+		b = w.start("b", w.nodes["b"].kill())
+		w.place(orders, 3, "c a (b)")
+		b.spoil(orders, Data, 4)
+		if err := w.told(b.mend(orders)); !errors.Is(err, errNoFetch) {
+			t.Errorf("told %v", err)
+		}
+		w.dial = nil
+
+		// What b has of its own follows what is damaged, so that may be its own, too.
+		b = w.start("b", w.nodes["b"].kill())
+		w.place(orders, 4, "b a c")
+		for _, other := range []string{"a", "c"} {
+			w.wires.freeze("b", other)
+		}
+		b.append(orders, Data, true, wide(300)...)
+		b.leads[orders].End()
+		delete(b.leads, orders)
+		infos := b.logs[orders][Data].SegmentInfos()
+		b.spoil(orders, Data, len(infos)-2)
+		w.wires.reset("b") // so nothing of that arrives
+		for _, other := range []string{"a", "c"} {
+			w.wires.thaw("b", other)
+		}
+		shard := *w.store.shard(orders)
+		shard.Epoch, shard.Leader = 5, "c"
+		w.store.put(&shard)
+		told = b.mend(orders)
+		w.spread()
+		unfit, is := errors.AsType[*log.UnfitError](w.told(told))
+		if !is || !strings.Contains(unfit.Why, "parts from its leader's") {
+			t.Errorf("told %v", unfit)
+		}
+	})
+}
+
+// former is a connection to a broker of a version before.
+type former struct{ net.Conn }
+
+func (former) SendsSegments() bool { return false }

@@ -1,0 +1,79 @@
+package route
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/session"
+)
+
+// testTopics is a broker's part in Topics, reduced to when it is called: hub is open while messages that were delivered are not
+// handed over.
+type testTopics struct {
+	hub *testHub
+
+	mu    sync.Mutex
+	way   Carrier
+	calls []string
+}
+
+func (x *testTopics) Attach(_ string, way Carrier, _ bool) TopicsPeer {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.way = way
+	return x
+}
+
+func (x *testTopics) note(what string) {
+	x.hub.mu.Lock()
+	open := x.hub.open
+	x.hub.mu.Unlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.calls = append(x.calls, fmt.Sprintf("%s, open %v", what, open))
+}
+
+func (x *testTopics) Take([]byte) error { x.note("take"); return nil }
+func (x *testTopics) Flush()            { x.note("flush") }
+func (x *testTopics) Detach()           { x.note("detach") }
+
+func (x *testTopics) called() (n int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.calls)
+}
+
+// One read brings messages and a Topics' frame between them. While messages are delivered the hub's index is locked; what Topics do with
+// the frame may need that lock, and a change of interest that waits for it in between would have both wait for ever.
+func TestMessagesAreHandedOverBeforeTopicsAreCalled(t *testing.T) {
+	var xa, xb testTopics
+	a := startNode(t, "a", nil, func(c *Config) { xa.hub = c.Hub.(*testHub); c.Topics = &xa })
+	b := startNode(t, "b", nil, func(c *Config) { xb.hub = c.Hub.(*testHub); c.Topics = &xb })
+	introduceAll(a, b)
+	waitUp(t, a, b)
+	gate := make(chan struct{})
+	b.hub.mu.Lock()
+	b.hub.gate = gate
+	b.hub.mu.Unlock()
+	message := func(subject string) {
+		a.hub.all(&session.Message{Subject: []byte(subject), Data: make([]byte, 100)}, true, nil)
+	}
+	message("first")
+	eventually(t, "b's reader is held back", func() bool { return len(b.hub.messages()) == 1 })
+	message("second")
+	xa.way.Carry([]byte("a frame"))
+	message("third")
+	eventually(t, "all of it is on its way", func() bool { return a.links()[0].Pending() == 0 })
+	close(gate)
+	eventually(t, "b has it", func() bool { return len(b.hub.messages()) == 3 && xb.called() == 2 })
+	for _, l := range b.links() {
+		l.raw.Close()
+	}
+	eventually(t, "the link has ended", func() bool { return xb.called() > 2 })
+	xb.mu.Lock()
+	defer xb.mu.Unlock()
+	if got := fmt.Sprint(xb.calls[:3]); got != "[take, open false flush, open false detach, open false]" {
+		t.Errorf("Topics were called: %s", got)
+	}
+}

@@ -1,0 +1,40 @@
+package session
+
+import "sync"
+
+// Asks are questions that this broker has asked others by Forward, and that are answered by a T each, in the same way.
+type Asks[T any] struct {
+	mu   sync.Mutex
+	next uint64
+	open map[uint64]chan T
+}
+
+// Begin opens a question to which so many answers come. Later ones are dropped.
+func (a *Asks[T]) Begin(answers int) (number uint64, answered <-chan T) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.open == nil {
+		a.open = map[uint64]chan T{}
+	}
+	a.next++
+	ch := make(chan T, answers)
+	a.open[a.next] = ch
+	return a.next, ch
+}
+
+// End closes a question.
+func (a *Asks[T]) End(number uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.open, number)
+}
+
+// Tell brings an answer to who asked. It doesn't wait.
+func (a *Asks[T]) Tell(number uint64, answer T) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	select {
+	case a.open[number] <- answer:
+	default: // it came too late, or once more; a closed question is nil, which takes nothing
+	}
+}

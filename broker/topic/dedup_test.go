@@ -1,0 +1,286 @@
+package topic
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	replication "github.com/carillon-mq/carillon/broker/replica"
+)
+
+// content is what a window knows from a time on: its ids' hashes in their order, and their offsets.
+func (w *window) content(since int64) (queue []knownID, known map[idHash]uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.expire(since)
+	for i := range w.n {
+		queue = append(queue, w.queue[(w.head+i)%len(w.queue)])
+	}
+	return queue, maps.Clone(w.known)
+}
+
+// anew is the window as a read of the log, of no more than so many bytes, gives it.
+func (n *site) anew(p *Stream, budget int64) *window {
+	n.t.Helper()
+	fresh := &Stream{topic: p.topic, name: p.name, logs: p.opened.Load()}
+	fresh.ids.init(&n.service.counts.followedIDs)
+	if err := n.service.readIDs(fresh, p.view.Load(), budget); err != nil {
+		n.t.Fatal(err)
+	}
+	return &fresh.ids
+}
+
+// jumpingClock is a clock, and a way to have it jump forward.
+func jumpingClock(t *testing.T) (clock env.Clock, jump func(by time.Duration)) {
+	path := filepath.Join(t.TempDir(), "shift")
+	off := time.Duration(0)
+	write := func() {
+		if err := os.WriteFile(path+".new", []byte(off.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	clock, err := env.NewShiftedClock(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { clock.Follow(ctx); close(done) }()
+	t.Cleanup(func() { stop(); <-done })
+	return clock, func(by time.Duration) {
+		off += by
+		write()
+		for time.Until(clock.Now()) < off-time.Second {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// Whatever happens to a shard, messages, packed ones, other leaders, leaders that nobody hears, deaths, time: what each replica
+// keeps of the deduplication window is what a read of its log would give, so whoever is elected needs none.
+func TestFollowersKeepTheDeduplicationWindow(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(seed, 7))
+			c := newCluster(t, 3)
+			clock, jump := jumpingClock(t)
+			for i, n := range c.sites {
+				n.clock = clock
+				c.start(i)
+			}
+			leader, asked, known, elections := 0, 0, 0, 0
+			elect := func(next int, inSync ...int) {
+				elections++
+				c.elect(next, inSync...)
+				c.tell()
+				c.sites[next].open("orders")
+				leader = next
+			}
+			elect(0, 0, 1, 2)
+			some := func() (messages []protocol.Message) {
+				for range 1 + rng.IntN(8) {
+					asked++
+					id, reply := fmt.Sprintf("Id: %d", rng.IntN(60)), fmt.Sprintf("r%d", asked)
+					switch rng.IntN(5) {
+					case 0:
+						messages = append(messages, message("orders.a", reply, "plain"))
+					case 1:
+						messages = append(messages, message("orders.a", reply, prefixed("x", "y", "z"), "Records: 3", id))
+					default:
+						messages = append(messages, message("orders.a", reply, "one", id))
+					}
+				}
+				return messages
+			}
+			for range 40 {
+				at := c.sites[leader]
+				switch other := (leader + 1 + rng.IntN(2)) % 3; rng.IntN(8) {
+				case 0: // leadership is handed over
+					elect(other, 0, 1, 2)
+				case 1: // nobody hears the leader any more, and it goes on alone for a while
+					c.mu.Lock()
+					c.cut[at.self] = true
+					for conn := range c.conns {
+						conn.Close()
+					}
+					c.lives[at.self] = 0
+					c.mu.Unlock()
+					at.hub.publish(some()...)
+					was := leader
+					elect(other, (was+1)%3, (was+2)%3)
+					c.sites[leader].hub.publish(some()...)
+					c.mu.Lock()
+					c.cut[at.self] = false
+					c.lives[at.self] = at.life
+					c.mu.Unlock()
+				case 2:
+					was := leader
+					c.kill(was)
+					elect(other, (was+1)%3, (was+2)%3)
+					c.start(was)
+				case 3:
+					jump(time.Duration(rng.IntN(40)) * time.Second)
+				default:
+					messages := some()
+					at.hub.publish(messages...)
+					for i := range messages {
+						if strings.HasSuffix(at.hub.answer(t, string(messages[i].Reply)), " again") {
+							known++
+						}
+					}
+				}
+				c.settle("all are in sync", func() bool { return len(c.inSync()) == 3 })
+				c.settle("all hold the same", func() bool { return equal(c.copies()) })
+				for _, n := range c.sites {
+					p := n.service.Topic("orders").streams[0]
+					// A follower notes a batch just after its log has it.
+					n.eventually(n.self+" keeps all ids that its log has, and no others", func() bool {
+						fresh := n.anew(p, math.MaxInt64)
+						defer fresh.forget(never)
+						since := clock.Now().Add(-time.Minute).UnixNano()
+						all := p.ids.complete(since) && fresh.complete(since)
+						queue, ids := p.ids.content(since)
+						want, wantIDs := fresh.content(since)
+						return all && slices.Equal(queue, want) && maps.Equal(ids, wantIDs)
+					})
+				}
+			}
+			if known == 0 || elections < 5 {
+				t.Errorf("%d messages were known, in %d epochs", known, elections)
+			}
+			for i, n := range c.sites {
+				s := n.service
+				if led, followed := s.Stats().IDs, s.Stats().Followed; led > 0 != (i == leader) && led+followed > 0 || led*followed > 0 {
+					t.Errorf("%s counts %d ids as its own, and %d of others", n.self, led, followed)
+				}
+				n.stop()
+				if left := s.counts.ids.Load() + s.counts.followedIDs.Load(); left != 0 {
+					t.Errorf("%s has ended and counts %d ids", n.self, left)
+				}
+			}
+		})
+	}
+}
+
+// A follower that has no room for ids forgets some, and reads them from its log if it is elected.
+func TestAFollowerWithoutRoomForIDsReadsThem(t *testing.T) {
+	c, a, b, _ := three(t)
+	b.service.counts.followedIDs.Add(maxIDsTogether - 2) // as if other Topics had taken the room
+	for i := range 5 {
+		a.expect(a.ask("orders.a", "x", fmt.Sprint("Id: ", i)), fmt.Sprintf("orders@%d", i+1))
+	}
+	p := b.service.Topic("orders").streams[0]
+	since := time.Now().Add(-time.Minute).UnixNano()
+	if queue, _ := p.ids.content(since); len(queue) != 2 || p.ids.complete(since) {
+		t.Errorf("it keeps %d ids, and all: %t", len(queue), p.ids.complete(since))
+	}
+	c.elect(1, 0, 1, 2)
+	c.tell()
+	b.open("orders")
+	for i := range 5 {
+		b.expect(b.ask("orders.a", "x", fmt.Sprint("Id: ", i)), fmt.Sprintf("orders@%d again", i+1))
+	}
+	if s := b.service.Stats(); s.IDs != 5 || s.Followed != maxIDsTogether-2 {
+		t.Errorf("it counts %d ids as its own, and %d of others", s.IDs, s.Followed)
+	}
+}
+
+// Of a long log a broker that begins to follow reads the end. From when on that is all, it knows.
+func TestTheWindowOfALongLogIsReadInPart(t *testing.T) {
+	n := newSite(t)
+	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
+	n.serve("orders")
+	var times []int64
+	for i := range 300 {
+		n.expect(n.ask("orders.a", strings.Repeat("x", 100), fmt.Sprint("Id: ", i)), fmt.Sprintf("orders@%d", i+1))
+		times = append(times, n.service.Topic("orders").Shard().lastTime)
+	}
+	p := n.service.Topic("orders").streams[0]
+	w := n.anew(p, 10_000)
+	queue, _ := w.content(math.MinInt64)
+	if len(queue) < 20 || len(queue) > 200 {
+		t.Fatalf("%d ids were read", len(queue))
+	}
+	before := times[len(times)-len(queue)-1]
+	if w.complete(before) || !w.complete(before+1) {
+		t.Error("it doesn't know which ids it knows")
+	}
+	if all, _ := n.anew(p, math.MaxInt64).content(math.MinInt64); len(all) != 300 {
+		t.Errorf("%d ids are in the log", len(all))
+	}
+}
+
+// idBatches are so many batches of so many messages with these headers, in which %d becomes the number of the message.
+func idBatches(t testing.TB, batches, messages int, header string) (all []log.Batch) {
+	n := newSite(t)
+	n.options = log.Options{}
+	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication, s.Durability = time.Hour, coordination.Memory })
+	n.serve("orders")
+	n.hub.quiet = true
+	for i := range batches {
+		var read []protocol.Message
+		for j := range messages {
+			var headers []string
+			if header != "" {
+				headers = []string{strings.Replace(header, "%d", fmt.Sprint(i*messages+j), 1)}
+			}
+			read = append(read, message("orders.a", "", strings.Repeat("x", 256), headers...))
+		}
+		n.hub.publish(read...)
+	}
+	data := n.service.Topic("orders").streams[0].opened.Load().parts[replication.Data]
+	_, end, _ := data.Offsets()
+	if _, err := scanBatches(data, 1, end, math.MaxInt64, func(b log.Batch, _ uint64) (bool, error) {
+		all = append(all, slices.Clone(b))
+		return true, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func newWindow() (w *window, counted func() int64) {
+	var n atomic.Int64
+	w = &window{}
+	w.init(&n)
+	w.forget(always)
+	return w, n.Load
+}
+
+// What a follower does for the window with each batch, of 64 messages.
+func BenchmarkFollowersWindow(b *testing.B) {
+	for name, header := range map[string]string{"ids": "Id: %d", "headers": "Trace: %d", "nothing": ""} {
+		b.Run("with="+name, func(b *testing.B) {
+			batches := idBatches(b, 1000, 64, header)
+			w, _ := newWindow()
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				if i%len(batches) == 0 {
+					w.truncate(0)
+				}
+				_, _ = w.note(plainFace{}, batches[i%len(batches)], 1, int64(time.Hour))
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(64*b.N), "ns/msg")
+		})
+	}
+}

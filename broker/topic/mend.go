@@ -1,0 +1,77 @@
+package topic
+
+import (
+	"sync/atomic"
+
+	"github.com/carillon-mq/carillon/broker/replica"
+)
+
+// mend is a follower whose logs lack segments: these are fetched from the leader, and then the logs are opened again and
+// followed as all others are. Meanwhile it is reported, and its leader counts on it for nothing.
+type mend struct {
+	done atomic.Pointer[error] // nil: it is under way; what it points to may be nil: they are whole
+}
+
+// lacking is how many segments are to be fetched; 0: none, or not those alone.
+func (l *logs) lacking() (n int) {
+	for _, part := range l.parts {
+		if l.anew || part.Recovery().Strange {
+			return 0
+		}
+		n += len(part.Lacks())
+	}
+	return n
+}
+
+// mend begins to fetch what damaged logs lack, if that is all that is wrong with them; sound says that they lack nothing.
+func (s *Service) mend(p *Stream, v *view) (begun, sound bool, err error) {
+	for _, part := range p.logs.parts {
+		if p.logs.anew || part.Recovery().Strange {
+			return false, false, nil
+		}
+	}
+	for _, part := range p.logs.parts {
+		to, err := part.SetTailAside()
+		if err != nil {
+			return false, false, err
+		}
+		if to != "" {
+			s.log.Warn("the damaged end of a log was set aside", "topic", p.Name(), "log", part.Name(), "to", to)
+		}
+	}
+	n := p.logs.lacking()
+	if n == 0 {
+		return false, true, nil
+	}
+	if err := s.suspect(p, v); err != nil {
+		return false, false, err
+	}
+	s.log.Warn("the damaged segments of a copy are fetched from its leader, and set aside", "topic", p.Name(), "segments", n, "leader", s.nameOf(v.leader))
+	m := &mend{}
+	p.mend, p.followed = m, v.durability
+	p.following = s.config.Exchange.Follow(replica.FollowConfig{
+		ID: p.id(), Shard: v.shard, Durability: v.durability, Logs: p.logs.parts,
+		Mended: func(err error) {
+			m.done.Store(&err)
+			s.queue.add(p)
+		},
+		Failed: p.failed(s),
+	})
+	return true, false, nil
+}
+
+// mended takes over what came of fetching what the logs lacked.
+func (s *Service) mended(p *Stream) error {
+	if p.mend == nil || p.mend.done.Load() == nil {
+		return nil
+	}
+	err := *p.mend.done.Load()
+	s.unfollow(p)
+	if err == nil {
+		s.log.Info("a damaged copy is whole again", "topic", p.Name())
+		return s.closeLogs(p) // what is known of it is read again as it is opened
+	}
+	p.logs.anew = true
+	s.log.Warn("damaged segments can't be fetched alone, so the whole copy is", "topic", p.Name(), "error", err)
+	return nil
+}

@@ -1,0 +1,284 @@
+package topic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// spoilable is a cluster of three of which the first one leads, with so many messages, and what each broker reports.
+func spoilable(t *testing.T, messages int) (c *cluster, reports []chan []coordination.Suspect) {
+	c = newCluster(t, 3)
+	for _, n := range c.sites {
+		said := make(chan []coordination.Suspect, 1000)
+		n.report = func(_ context.Context, suspects []coordination.Suspect) error {
+			said <- suspects
+			return nil
+		}
+		reports = append(reports, said)
+	}
+	c.begin()
+	a := c.sites[0]
+	for i := range messages {
+		a.expect(a.ask("orders.a", fmt.Sprintf("%d %0100d", i, i)), fmt.Sprintf("orders@%d", i+1))
+	}
+	return c, reports
+}
+
+// segments are the files of a broker's copy, oldest first.
+func (n *site) segments() []string {
+	n.t.Helper()
+	names, err := n.fs.List("data/shards/id-orders-0")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasSuffix(name, ".log") })
+}
+
+// scrub has a broker look for damage at rest, and find some.
+func (n *site) scrub() {
+	n.t.Helper()
+	before := n.service.Care().Damages
+	n.service.careFor(n.t.Context(), n.service.Topic("orders").streams[0], log.NewPace(1<<30))
+	if n.service.Care().Damages == before {
+		n.t.Fatal("nothing was found")
+	}
+}
+
+func (n *site) flip(segment string) {
+	n.t.Helper()
+	if err := n.fs.(*crashfs.FS).Flip(filepath.Join("data/shards/id-orders-0", segment), 3000*8); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// whole says whether all copies are the same and have so many messages, all are in sync, and this broker vouches for its copy.
+func (c *cluster) whole(n *site, messages int) bool {
+	all := c.copies()
+	return equal(all) && len(all[0]) == messages && n.service.Suspects() == 0 && len(c.inSync()) == len(c.sites)
+}
+
+// A segment in which damage is found at rest is fetched alone from the leader and set aside; a leader has another one lead first.
+func TestADamagedSegmentIsFetchedAlone(t *testing.T) {
+	c, reports := spoilable(t, 600)
+	a, b := c.sites[0], c.sites[1]
+	bad := b.segments()[1]
+	b.flip(bad)
+	b.scrub()
+	c.settle("it is repaired, and vouched for again", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 600) })
+	info, err := b.fs.Stat(filepath.Join("data/set-aside/id-orders-0.1", bad))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := b.exchange.Stats(); int64(s.InRepairBytes) > info.Size || s.Resets > 0 || b.service.Stats().SetAside > 0 || b.service.Care().Copies > 0 {
+		t.Errorf("%d bytes for a segment of %d: %+v", s.InRepairBytes, info.Size, s)
+	}
+	if said := <-reports[1]; len(said) != 1 || said[0].Lacks != 1 || said[0].End != 601 {
+		t.Errorf("reported was %+v", said)
+	}
+	if found, err := b.service.Topic("orders").streams[0].opened.Load().parts[0].Scrub(t.Context()); err != nil || len(found) > 0 {
+		t.Errorf("%v, %v", found, err)
+	}
+	a.expect(a.ask("orders.a", "all have this"), "orders@601")
+
+	// The leader steps back, and another one is named.
+	a.flip(a.segments()[0])
+	a.scrub()
+	a.eventually("it steps back", func() bool { return a.service.Suspects() == 1 })
+	if got := a.ask("orders.a", "no"); got == "orders@602" {
+		t.Error("the damaged copy still leads")
+	}
+	c.elect(2, 0, 1, 2)
+	c.tell()
+	c.sites[2].open("orders")
+	c.settle("it is repaired", func() bool { return a.exchange.Stats().Repaired == 1 && c.whole(a, 601) })
+	if a.service.Care().Copies > 0 {
+		t.Error("more than the segment was set aside")
+	}
+	c.sites[2].expect(c.sites[2].ask("orders.a", "and this"), "orders@602")
+}
+
+// A segment that is not there when a broker starts again is fetched alone, too.
+func TestAMissingSegmentIsFetchedAlone(t *testing.T) {
+	c, _ := spoilable(t, 600)
+	b := c.sites[1]
+	c.kill(1)
+	lost := filepath.Join("data/shards/id-orders-0", b.segments()[2])
+	info, err := b.fs.Stat(lost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.fs.Remove(lost); err != nil {
+		t.Fatal(err)
+	}
+	c.start(1)
+	c.settle("it is repaired, and vouched for again", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 600) })
+	if s := b.exchange.Stats(); int64(s.InRepairBytes) > info.Size || s.Resets > 0 || b.service.Care().Copies > 0 {
+		t.Errorf("%d bytes for a segment of %d: %+v", s.InRepairBytes, info.Size, s)
+	}
+}
+
+// The leader goes while it is asked for a segment, and so does the broker that is repaired: it begins again with who leads then.
+func TestARepairOutlivesItsLeader(t *testing.T) {
+	c, _ := spoilable(t, 600)
+	b := c.sites[1]
+	c.mu.Lock()
+	c.cut[b.self] = true
+	for conn, of := range c.conns {
+		if of == b.self {
+			conn.Close()
+		}
+	}
+	c.mu.Unlock()
+	b.flip(b.segments()[1])
+	b.scrub()
+	b.eventually("it is reported", func() bool { return b.service.Suspects() == 1 })
+	c.kill(0)
+	c.elect(2, 2, 0)
+	c.mu.Lock()
+	c.cut[b.self] = false
+	c.mu.Unlock()
+	c.tell()
+	c.sites[2].open("orders")
+	b.eventually("it is repaired by the new leader", func() bool { return b.exchange.Stats().Repaired == 1 })
+	c.kill(1)
+	c.start(1)
+	c.start(0)
+	c.settle("all are whole", func() bool { return c.whole(b, 600) })
+}
+
+// More than segments is amiss: the copy is set aside whole and fetched anew.
+func TestADamagedCopyIsFetchedAnew(t *testing.T) {
+	c, reports := spoilable(t, 300)
+	b := c.sites[1]
+	c.kill(1)
+	if err := b.fs.(*crashfs.FS).Flip("data/shards/id-orders-0/meta.json", 100); err != nil {
+		t.Fatal(err)
+	}
+	c.start(1)
+	c.settle("it is fetched anew, and vouched for again", func() bool { return b.service.Stats().SetAside == 2 && c.whole(b, 300) })
+	if b.exchange.Stats().Repaired > 0 || b.service.Care().Copies != 1 {
+		t.Errorf("%+v, %+v", b.exchange.Stats(), b.service.Care())
+	}
+	if said := <-reports[1]; len(said) != 1 || said[0].Lacks != 0 {
+		t.Errorf("reported was %+v", said)
+	}
+}
+
+// A broker ends while its copy is fetched anew. In its next life the logs are well, but for what they lack: it doesn't lead with
+// them, until they have caught up.
+func TestACopyThatIsFetchedAnewIsNotLedByInTheNextLife(t *testing.T) {
+	c, _ := spoilable(t, 300)
+	a, b := c.sites[0], c.sites[1]
+	c.kill(1)
+	if err := b.fs.(*crashfs.FS).Flip("data/shards/id-orders-0/meta.json", 100); err != nil {
+		t.Fatal(err)
+	}
+	c.alone(1)
+	c.start(1)
+	c.settle("it begins anew, and nothing comes", func() bool {
+		open := b.service.Topic("orders").streams[0].opened.Load()
+		return b.service.Stats().SetAside == 2 && open != nil && len(open.parts[0].SegmentInfos()) == 0
+	})
+	c.kill(1)
+	c.start(1)
+	c.elect(1, 1) // the others are away
+	c.settle("it reports that it can't lead", func() bool { return b.service.Suspects() == 1 })
+	if b.service.Topic("orders").Shard() != nil {
+		t.Fatal("it leads with a copy that lacks everything")
+	}
+	c.reach(1)
+	c.elect(0, 0, 2)
+	c.tell()
+	a.open("orders")
+	c.settle("it has caught up", func() bool { return c.whole(b, 300) })
+	c.kill(1)
+	c.start(1)
+	c.elect(1, 0, 1, 2)
+	c.tell()
+	b.open("orders")
+	b.expect(b.ask("orders.a", "on"), "orders@301")
+}
+
+// Nobody has looked for damage, and a reader of the leader meets it: it isn't told that what the others have is gone, and one of them leads.
+func TestDamageThatReadersMeet(t *testing.T) {
+	c, _ := spoilable(t, 600)
+	stepsBack := func(leader, next int, read func(shard *Shard) error) {
+		t.Helper()
+		n := c.sites[leader]
+		n.flip(n.segments()[0])
+		var why *NotServedError
+		if err := read(n.service.Topic("orders").Shard()); !errors.As(err, &why) || why.Reason != Troubled {
+			t.Fatalf("a reader is told: %v", err)
+		}
+		n.eventually("it steps back", func() bool { return n.service.Suspects() == 1 })
+		if n.service.Topic("orders").Shard() != nil {
+			t.Error("the damaged copy still leads")
+		}
+		c.elect(next, 0, 1, 2)
+		c.tell()
+		c.sites[next].open("orders")
+		c.settle("it is repaired", func() bool { return n.exchange.Stats().Repaired == 1 && c.whole(n, 600) })
+	}
+	stepsBack(0, 2, func(shard *Shard) (err error) {
+		for offset := uint64(1); offset <= 600 && err == nil; offset++ {
+			_, err = shard.Get(offset)
+		}
+		return err
+	})
+	stepsBack(2, 1, func(shard *Shard) (err error) {
+		var r RecordReader
+		for q := (RecordsQuery{Offset: 1, Records: 600, Bytes: 1 << 10, Most: 1 << 20}); q.Offset <= 600 && err == nil; {
+			var got Records
+			_, got, err = r.Read(shard, q, nil)
+			q.Offset = got.Next
+		}
+		return err
+	})
+	stepsBack(1, 0, func(shard *Shard) error {
+		_, err := shard.LastFor("orders.nothing")
+		return err
+	})
+}
+
+// Whoever reads its log for the ids of messages, and finds it damaged, neither follows with it nor leads: others know them all, and nothing is
+// kept twice.
+func TestADamagedDeduplicationWindowIsNotLedBy(t *testing.T) {
+	c := newCluster(t, 3)
+	c.begin()
+	a, b := c.sites[0], c.sites[1]
+	for i := range 300 {
+		a.expect(a.ask("orders.a", fmt.Sprintf("%d %0100d", i, i), fmt.Sprintf("Id: %d", i)), fmt.Sprintf("orders@%d", i+1))
+	}
+	c.settle("all have it", func() bool { all := c.copies(); return equal(all) && len(all[0]) == 300 })
+	spoil := func(i int) {
+		c.kill(i)
+		c.sites[i].flip(c.sites[i].segments()[0])
+		c.start(i)
+	}
+	spoil(1)
+	c.tell()
+	c.settle("it is repaired", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 300) })
+	spoil(0)
+	c.elect(0, 0, 1, 2)
+	c.tell()
+	a.eventually("it steps back", func() bool { return a.service.Suspects() == 1 })
+	if a.service.Topic("orders").Shard() != nil {
+		t.Error("it leads without knowing all ids")
+	}
+	c.elect(2, 0, 1, 2)
+	c.tell()
+	c.sites[2].open("orders")
+	c.settle("it is repaired", func() bool { return a.exchange.Stats().Repaired == 1 && c.whole(a, 300) })
+	for _, id := range []int{0, 12, 299} {
+		c.sites[2].expect(c.sites[2].ask("orders.a", "again", fmt.Sprintf("Id: %d", id)), fmt.Sprintf("orders@%d again", id+1))
+	}
+}
