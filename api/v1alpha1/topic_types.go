@@ -224,9 +224,14 @@ type TopicStatus struct {
 	// +optional
 	InSync string `json:"inSync,omitempty"`
 
-	// Leader is the broker that takes the Topic's records; the one that did last if none does now.
+	// Leader is the broker that takes the Topic's records, with several shards those of the first; the one that did last
+	// if none does now.
 	// +optional
 	Leader *LeaderStatus `json:"leader,omitempty"`
+
+	// LedBy are the names of the brokers that lead its shards, each with how many if it leads several: main-0(2),main-1.
+	// +optional
+	LedBy string `json:"ledBy,omitempty"`
 
 	// Brokers that the Topic's records are on.
 	// +listType=atomic
@@ -285,7 +290,8 @@ func (s *TopicStatus) NameOf(id string) string {
 // +kubebuilder:resource:shortName=ctopic,categories=carillon
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
-// +kubebuilder:printcolumn:name="Leader",type=string,JSONPath=`.status.leader.name`
+// +kubebuilder:printcolumn:name="Shards",type=integer,JSONPath=`.spec.shards`
+// +kubebuilder:printcolumn:name="Leader",type=string,JSONPath=`.status.ledBy`,description="Brokers that lead its shards, each with how many if it leads several"
 // +kubebuilder:printcolumn:name="In sync",type=string,JSONPath=`.status.inSync`,description="Replicas that have everything that was acknowledged, of all"
 // +kubebuilder:printcolumn:name="Messages",type=integer,JSONPath=`.status.messages`
 // +kubebuilder:printcolumn:name="Broker",type=string,priority=1,JSONPath=`.spec.brokerRef.name`

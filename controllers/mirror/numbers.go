@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,7 +34,8 @@ type Numbers struct {
 	Messages      int64
 	Bytes         int64
 	Trouble       string
-	Uncounted     bool // its log was never open since the broker was first asked: only Trouble says something
+	Troubled      string // id of the broker that said so, of the first shard in trouble
+	Uncounted     bool   // its log was never open since the broker was first asked: only Trouble says something
 	Subscriptions map[string]SubscriptionNumbers
 }
 
@@ -147,6 +147,9 @@ func (n *numbers) get(ctx context.Context, broker coordination.Broker) (map[stri
 	found := make(map[string]Numbers, len(said.Topics))
 	for _, t := range said.Topics {
 		one := Numbers{Epoch: t.Epoch, Messages: t.Messages, Bytes: t.Bytes, Trouble: t.Trouble}
+		if one.Trouble != "" {
+			one.Troubled = broker.ID
+		}
 		for _, s := range t.Subscriptions {
 			if one.Subscriptions == nil {
 				one.Subscriptions = map[string]SubscriptionNumbers{}
@@ -190,7 +193,9 @@ func (n *Numbers) add(other Numbers) {
 	n.Epoch = max(n.Epoch, other.Epoch)
 	n.Messages += other.Messages
 	n.Bytes += other.Bytes
-	n.Trouble = cmp.Or(n.Trouble, other.Trouble)
+	if n.Trouble == "" {
+		n.Trouble, n.Troubled = other.Trouble, other.Troubled
+	}
 	n.Uncounted = n.Uncounted || other.Uncounted
 	for name, s := range other.Subscriptions {
 		if n.Subscriptions == nil {

@@ -51,11 +51,13 @@ func shardFacts(state *coordination.State, shard *coordination.Shard, spec *coor
 	for _, id := range shard.Replicas {
 		broker, there := state.Broker(id)
 		member, in := shard.Member(id)
+		said, _ := state.Reported(id, shard.Topic, shard.Number)
 		facts.Replicas = append(facts.Replicas, plan.ReplicaFacts{
 			Broker: name(id), ID: id, Away: !there,
 			Member:   in,
 			Current:  in && there && broker.Holds(member.Incarnation),
 			Suspect:  state.Suspect(id, shard.Topic, shard.Number) || in && there && !synced && !broker.Holds(member.Incarnation),
+			Lacks:    said.Lacks,
 			Removing: slices.Contains(shard.Removing, id),
 		})
 	}

@@ -27,6 +27,7 @@ type ReplicaFacts struct {
 	Member     bool // it is in the in-sync set, in whatever life
 	Current    bool // and in the one that it is in, or has all that it had then
 	Suspect    bool // it can't vouch for what it has
+	Lacks      int  // damaged segments that it fetches from the leader; 0 of one that is suspect: it fetches all
 	Removing   bool // it goes when the others are in sync
 }
 
@@ -123,6 +124,10 @@ func (s ShardFacts) missing() (missing []string) {
 		case r.InSync() || r.Removing:
 		case r.Away:
 			missing = append(missing, r.Broker+" is away")
+		case r.Lacks > 0:
+			missing = append(missing, fmt.Sprintf("%s fetches %s from the leader", r.Broker, count(r.Lacks, "damaged segment")))
+		case r.Suspect:
+			missing = append(missing, r.Broker+" is not in sync yet, since its copy is damaged or lost power and is made equal to the leader's")
 		default:
 			missing = append(missing, r.Broker+" is not in sync yet")
 		}

@@ -40,8 +40,8 @@ type TopicFacts struct {
 	Records Records
 	// Refused is how the last attempt to write ended; nil: well.
 	Refused error
-	// Trouble is what the broker that serves it says is wrong; empty: nothing.
-	Trouble string
+	// Trouble is what the broker Troubled, which serves it or a shard of it, says is wrong; empty: nothing.
+	Trouble, Troubled string
 }
 
 // Link is the way to the coordination of the Broker that is referred to.
@@ -243,7 +243,7 @@ func (f TopicFacts) troubled(TopicFacts) (Action, bool) {
 	case strings.Contains(text, "is damaged"):
 		reason, out = RecordsDamaged, "those records can't be read from this broker; all others can"
 	}
-	return Action{Kind: Stall, Reason: reason, Target: f.Shards[0].Leader, Message: fmt.Sprintf("broker %s: %s (%s)", f.Shards[0].Leader, f.Trouble, out)}, true
+	return Action{Kind: Stall, Reason: reason, Target: f.Troubled, Message: fmt.Sprintf("broker %s: %s (%s)", f.Troubled, f.Trouble, out)}, true
 }
 
 // OfDisk says that a reason is one of those that brokers give for their disks.

@@ -74,6 +74,10 @@ func TestTopic(t *testing.T) {
 		{"two in sync of one", func(f *TopicFacts) { f.Spec.Replicas, f.Spec.MinInSync = 1, 2 }, "Stall Invalid", "minInSync: 1 or less; until then the Topic is served as it was"},
 		{"replicated", tripled(func(*ShardFacts) {}), "None Served", "replicated on main-0 (leader), main-1, main-2"},
 		{"one away", tripled(func(s *ShardFacts) { s.Replicas[1].Away = true }), "None UnderReplicated", "main-1 is away; replicated on main-0 (leader), main-2"},
+		{"one with damaged segments", tripled(func(s *ShardFacts) {
+			s.Replicas[2].Current, s.Replicas[2].Suspect, s.Replicas[2].Lacks = false, true, 2
+		}), "None UnderReplicated", "main-2 fetches 2 damaged segments from the leader; replicated on main-0 (leader), main-1"},
+		{"one that can't vouch", tripled(func(s *ShardFacts) { s.Replicas[2].Current, s.Replicas[2].Suspect = false, true }), "None UnderReplicated", "main-2 is not in sync yet, since its copy is damaged or lost power and is made equal to the leader's; replicated on main-0 (leader), main-1"},
 		{"one behind", tripled(func(s *ShardFacts) { s.Replicas[2].Current = false }), "None UnderReplicated", "main-2 is not in sync yet; replicated on main-0 (leader), main-1"},
 		{"one on its way out", tripled(func(s *ShardFacts) {
 			s.Replicas[2].Member, s.Replicas[2].Current, s.Replicas[2].Removing = false, false, true
@@ -119,9 +123,13 @@ func TestTopic(t *testing.T) {
 			f.Refused = &coordination.ImmutableError{What: "topic orders", Field: "the number of shards"}
 		}, "Stall Immutable", "number of shards"},
 		{"an etcd that fails to write", func(f *TopicFacts) { f.Found, f.Refused = nil, errors.New("put topic orders: no leader") }, "Wait CoordinationUnavailable", "tried again: no leader"},
-		{"a full disk", func(f *TopicFacts) { f.Trouble = "disk /data takes no appends since write x: no space left on device" }, "Stall DiskFull", "spec.storage.size"},
-		{"a bad disk", func(f *TopicFacts) { f.Trouble = "disk /data takes no appends since input/output error" }, "Stall DiskFailed", "main-0: disk /data"},
-		{"damaged records", func(f *TopicFacts) { f.Trouble = "0.log is damaged at byte 7: wrong CRC" }, "Stall RecordsDamaged", ""},
+		{"a full disk", func(f *TopicFacts) {
+			f.Troubled, f.Trouble = "main-1", "disk /data takes no appends since write x: no space left on device"
+		}, "Stall DiskFull", "spec.storage.size"},
+		{"a bad disk", func(f *TopicFacts) {
+			f.Troubled, f.Trouble = "main-1", "disk /data takes no appends since input/output error"
+		}, "Stall DiskFailed", "main-1: disk /data"},
+		{"damaged records", func(f *TopicFacts) { f.Troubled, f.Trouble = "main-1", "0.log is damaged at byte 7: wrong CRC" }, "Stall RecordsDamaged", ""},
 	} {
 		f := servedTopic()
 		c.change(&f)

@@ -3,7 +3,9 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,7 +25,7 @@ func Topic(topic *v1alpha1.Topic, f plan.TopicFacts, action plan.Action, numbers
 		if f.Link.Exists && !f.Link.Known && was.ID != "" {
 			// Nothing newer is known than what was written.
 			status.ID, status.Subjects, status.Replicas, status.MinInSync = was.ID, was.Subjects, was.Replicas, was.MinInSync
-			status.Leader, status.InSync, status.Brokers = was.Leader, was.InSync, was.Brokers
+			status.Leader, status.LedBy, status.InSync, status.Brokers = was.Leader, was.LedBy, was.InSync, was.Brokers
 			status.Messages, status.Bytes = was.Messages, was.Bytes
 		} else {
 			conditions.risks(&coordination.TopicSpec{}, 0)
@@ -38,6 +40,7 @@ func Topic(topic *v1alpha1.Topic, f plan.TopicFacts, action plan.Action, numbers
 	status.Brokers, status.InSync = replicasOf(f.Shards)
 	if len(f.Shards) > 0 {
 		status.Leader = &v1alpha1.LeaderStatus{Name: f.Shards[0].Leader, ID: f.Shards[0].LeaderID}
+		status.LedBy = ledBy(f.Shards)
 	}
 	conditions.risks(spec, status.Replicas)
 	status.Conditions = conditions.conditions
@@ -48,6 +51,21 @@ func Topic(topic *v1alpha1.Topic, f plan.TopicFacts, action plan.Action, numbers
 		status.Messages, status.Bytes = was.Messages, was.Bytes
 	}
 	return status
+}
+
+// ledBy names the leaders of shards, each with how many it leads if it leads several.
+func ledBy(shards []plan.ShardFacts) string {
+	leads := map[string]int{}
+	for _, s := range shards {
+		leads[s.Leader]++
+	}
+	names := slices.Sorted(maps.Keys(leads))
+	for i, name := range names {
+		if n := leads[name]; n > 1 {
+			names[i] = fmt.Sprintf("%s(%d)", name, n)
+		}
+	}
+	return strings.Join(names, ",")
 }
 
 // replicasOf are the brokers that have replicas, each in sync if all that it has are, and how many replicas

@@ -22,7 +22,7 @@ func TestTopicShowsWhatIsKnown(t *testing.T) {
 	topic.Generation = 2
 	served := plan.Action{Kind: plan.None, Reason: plan.Served, Message: "served"}
 	topic.Status = Topic(topic, facts, served, &mirror.Numbers{Messages: 7, Bytes: 70})
-	if s := topic.Status; say(s.Conditions) != "Ready=True:Served" || s.ObservedGeneration != 2 || s.ID != "x" || s.Leader.Name != "main-0" || s.Replicas != 1 || s.InSync != "1/1" || len(s.Brokers) != 1 || s.Messages != 7 || s.Bytes != 70 {
+	if s := topic.Status; say(s.Conditions) != "Ready=True:Served" || s.ObservedGeneration != 2 || s.ID != "x" || s.Leader.Name != "main-0" || s.LedBy != "main-0" || s.Replicas != 1 || s.InSync != "1/1" || len(s.Brokers) != 1 || s.Messages != 7 || s.Bytes != 70 {
 		t.Errorf("served, it is %+v", s)
 	}
 	// What nobody says again stands: numbers, and all of it while etcd can't be read.
@@ -31,8 +31,16 @@ func TestTopicShowsWhatIsKnown(t *testing.T) {
 	}
 	unknown := plan.TopicFacts{Self: self, Name: "orders", Link: plan.Link{Exists: true}}
 	waiting := plan.Action{Kind: plan.Wait, Reason: plan.CoordinationUnavailable, Message: "away"}
-	if s := Topic(topic, unknown, waiting, nil); say(s.Conditions) != "Ready=False:CoordinationUnavailable Reconciling=True:CoordinationUnavailable" || s.ID != "x" || s.Messages != 7 {
+	if s := Topic(topic, unknown, waiting, nil); say(s.Conditions) != "Ready=False:CoordinationUnavailable Reconciling=True:CoordinationUnavailable" || s.ID != "x" || s.LedBy != "main-0" || s.Messages != 7 {
 		t.Errorf("with etcd away it is %+v", s)
+	}
+	// Of several shards the leaders are named and counted, and the one with fewest in sync says how many are.
+	wide, first := facts, facts.Shards[0]
+	second, third := first, first
+	second.Leader, second.LeaderID, third.Want = "main-1", "b1", 2
+	wide.Shards = []plan.ShardFacts{first, second, third}
+	if s := Topic(topic, wide, served, nil); s.LedBy != "main-0(2),main-1" || s.Leader.Name != "main-0" || s.InSync != "1/2" {
+		t.Errorf("with three shards it is %+v", s)
 	}
 	// Made again it has another id, and no records.
 	facts.Found = &coordination.Topic{Name: "orders", ID: "y", Owner: self}
@@ -41,7 +49,7 @@ func TestTopicShowsWhatIsKnown(t *testing.T) {
 	}
 	// What is somebody else's is not shown as ours.
 	facts.Found = &coordination.Topic{Name: "orders", ID: "z", Owner: coordination.Owner{Kind: coordination.ClientOwner}}
-	if s := Topic(topic, facts, plan.Action{Kind: plan.Stall, Reason: plan.Exists, Message: "taken"}, nil); say(s.Conditions) != "Ready=False:Exists Stalled=True:Exists" || s.ID != "" || s.Leader != nil || s.Messages != 0 {
+	if s := Topic(topic, facts, plan.Action{Kind: plan.Stall, Reason: plan.Exists, Message: "taken"}, nil); say(s.Conditions) != "Ready=False:Exists Stalled=True:Exists" || s.ID != "" || s.Leader != nil || s.LedBy != "" || s.Messages != 0 {
 		t.Errorf("with the name taken it is %+v", s)
 	}
 }

@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,13 +80,13 @@ func (p *pass) observe(ctx context.Context) error {
 // find takes what is in etcd under the Topic's name.
 func (p *pass) find(found *coordination.Topic) {
 	f := &p.facts
-	f.Found, f.Shards, f.Trouble, p.numbers, p.counted = found, nil, "", nil, false
+	f.Found, f.Shards, f.Trouble, f.Troubled, p.numbers, p.counted = found, nil, "", "", nil, false
 	if found == nil {
 		return
 	}
 	f.Shards = p.mirror.Shards(found.ID, p.topic.Status.NameOf)
 	if numbers, ok := p.mirror.Numbers(found.ID); ok {
-		f.Trouble, p.counted = numbers.Trouble, true
+		f.Trouble, f.Troubled, p.counted = numbers.Trouble, cmp.Or(p.mirror.NameOf(numbers.Troubled), numbers.Troubled), true
 		if !numbers.Uncounted {
 			p.numbers = &numbers
 		}

@@ -530,6 +530,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: leader
       type:
         namedType: com.github.carillon-mq.carillon.api.v1alpha1.LeaderStatus
+    - name: ledBy
+      type:
+        scalar: string
     - name: messages
       type:
         scalar: numeric

@@ -27,8 +27,11 @@ type TopicStatusApplyConfiguration struct {
 	MinInSync *int32 `json:"minInSync,omitempty"`
 	// InSync says how many replicas have everything that was acknowledged, of how many: 3/3.
 	InSync *string `json:"inSync,omitempty"`
-	// Leader is the broker that takes the Topic's records; the one that did last if none does now.
+	// Leader is the broker that takes the Topic's records, with several shards those of the first; the one that did last
+	// if none does now.
 	Leader *LeaderStatusApplyConfiguration `json:"leader,omitempty"`
+	// LedBy are the names of the brokers that lead its shards, each with how many if it leads several: main-0(2),main-1.
+	LedBy *string `json:"ledBy,omitempty"`
 	// Brokers that the Topic's records are on.
 	Brokers []ReplicaStatusApplyConfiguration `json:"brokers,omitempty"`
 	// Messages that it holds, as of some half a minute ago at most.
@@ -119,6 +122,14 @@ func (b *TopicStatusApplyConfiguration) WithInSync(value string) *TopicStatusApp
 // If called multiple times, the Leader field is set to the value of the last call.
 func (b *TopicStatusApplyConfiguration) WithLeader(value *LeaderStatusApplyConfiguration) *TopicStatusApplyConfiguration {
 	b.Leader = value
+	return b
+}
+
+// WithLedBy sets the LedBy field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LedBy field is set to the value of the last call.
+func (b *TopicStatusApplyConfiguration) WithLedBy(value string) *TopicStatusApplyConfiguration {
+	b.LedBy = &value
 	return b
 }
 
