@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
+	"math"
 	"strconv"
 	"time"
 
@@ -20,19 +21,22 @@ type Record struct {
 	Header  []byte // the header block as it was published, or nil; nats.DecodeHeadersMsg reads it
 }
 
-// Batch is many records of a shard, with dense offsets. It is valid until the next call of what returned it.
+// Batch is many records of a shard, with dense offsets, unless compaction has left out some. It is valid until the next call of
+// what returned it.
 type Batch struct {
 	First uint64 // offset of the first record
 	Count int
 	High  uint64 // the high watermark when it was read: offsets below could be read
 
-	data []byte
-	full bool
-	time int64
+	data    []byte
+	full    bool
+	time    int64
+	gapped  bool   // before each record stands how many offsets are left out before it
+	missing uint64 // how many are, in all
 }
 
 // Next is the offset behind the last record.
-func (b *Batch) Next() uint64 { return b.First + uint64(b.Count) }
+func (b *Batch) Next() uint64 { return b.First + uint64(b.Count) + b.missing }
 
 // Size is how many bytes the records have, with their lengths.
 func (b *Batch) Size() int { return len(b.data) }
@@ -43,6 +47,10 @@ func (b *Batch) Data() iter.Seq2[uint64, []byte] {
 		rest, full := b.data, b.full
 		for offset := b.First; len(rest) > 0; offset++ {
 			var data []byte
+			if b.gapped {
+				gap, n := binary.Uvarint(rest)
+				offset, rest = offset+gap, rest[n:]
+			}
 			if size := int(rest[0]); size < 0x80 {
 				data, rest = rest[1:1+size:1+size], rest[1+size:]
 			} else {
@@ -83,6 +91,10 @@ type iterator struct {
 func (it *iterator) next(r *Record) bool {
 	if len(it.rest) == 0 {
 		return false
+	}
+	if it.b.gapped {
+		gap, n := binary.Uvarint(it.rest)
+		it.offset, it.rest = it.offset+gap, it.rest[n:]
 	}
 	*r = Record{Offset: it.offset}
 	r.Data, it.rest, _ = cut(it.rest)
@@ -132,6 +144,14 @@ func fullEntry(entry []byte) int {
 func (b *Batch) check() error {
 	rest, n := b.data, 0
 	for ; len(rest) > 0; n++ {
+		if b.gapped {
+			gap, width := binary.Uvarint(rest)
+			if width <= 0 || width == len(rest) || gap > math.MaxInt64/MaxRecords || n == 0 && gap > 0 {
+				return fmt.Errorf("record %d of %d is malformed", n+1, b.Count)
+			}
+			rest = rest[width:]
+			b.missing += gap
+		}
 		if size := int(rest[0]); !b.full && size < 0x80 && size < len(rest) {
 			rest = rest[1+size:]
 			continue
@@ -163,6 +183,7 @@ func parseBatch(answer *nats.Msg, full bool) (b Batch, next uint64, ok bool, err
 	}
 	b = Batch{First: number("Carillon-Offset"), High: number("Carillon-High"), data: answer.Data, full: full}
 	next = number("Carillon-Next")
+	b.gapped = answer.Header.Get("Carillon-Gaps") != ""
 	n := number("Carillon-Records")
 	if n > MaxRecords {
 		return b, 0, true, fmt.Errorf("%d records in one answer", n)

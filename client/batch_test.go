@@ -1,6 +1,9 @@
 package client
 
 import (
+	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -34,28 +37,59 @@ func TestAnAnswerIsHeldToWhatItAnnounces(t *testing.T) {
 	}
 }
 
+// Offsets that compaction has left out stand before the records behind them.
+func TestAnAnswerWithGaps(t *testing.T) {
+	m := answer(3, 4, 20, "\x00\x01a\x07\x00\x00\x02bc")
+	m.Header.Set("Carillon-Gaps", "1")
+	b, next, ok, err := parseBatch(m, false)
+	if !ok || err != nil || next != 20 || b.Next() != 14 {
+		t.Fatalf("%+v goes on at %d, then %d: %v", b, b.Next(), next, err)
+	}
+	var got string
+	for offset, data := range b.Data() {
+		got += fmt.Sprintf("%d:%s ", offset, data)
+	}
+	for r := range b.Records() {
+		got += fmt.Sprintf("%d:%s ", r.Offset, r.Data)
+	}
+	if got != "4:a 12: 13:bc 4:a 12: 13:bc " {
+		t.Error(got)
+	}
+	for _, bad := range []string{"\x01\x01a", "\x00\x01a\x07", "\x00\x01a\x80", "\x00\x01a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00"} {
+		m := answer(2, 4, 20, bad)
+		m.Header.Set("Carillon-Gaps", "1")
+		if _, _, ok, err := parseBatch(m, false); !ok || err == nil {
+			t.Errorf("%q: it was taken", bad)
+		}
+	}
+}
+
 // Whatever comes, what was let through can be walked.
 func FuzzBatch(f *testing.F) {
-	f.Add("\x01a\x00", 2, false)
-	f.Add("\x0f\x00\x09orders.eu\x00two", 1, true)
-	f.Fuzz(func(t *testing.T, data string, count int, full bool) {
-		b, _, ok, err := parseBatch(answer(count, 1, count+1, data), full)
+	f.Add("\x01a\x00", 2, false, false)
+	f.Add("\x0f\x00\x09orders.eu\x00two", 1, true, false)
+	f.Add("\x00\x01a\x02\x00", 2, false, true)
+	f.Fuzz(func(t *testing.T, data string, count int, full, gapped bool) {
+		m := answer(count, 1, math.MaxInt, data)
+		if gapped {
+			m.Header.Set("Carillon-Gaps", "1")
+		}
+		b, _, ok, err := parseBatch(m, full)
 		if !ok || err != nil {
 			return
 		}
-		n, m := 0, 0
+		var walked, again []uint64
 		for offset := range b.Data() {
-			if n++; offset != uint64(n) {
-				t.Errorf("record %d has offset %d", n, offset)
-			}
+			walked = append(walked, offset)
 		}
 		for r := range b.Records() {
-			if m++; r.Offset != uint64(m) {
-				t.Errorf("record %d has offset %d", m, r.Offset)
-			}
+			again = append(again, r.Offset)
 		}
-		if n != count || m != count {
-			t.Errorf("%d and %d records of %d", n, m, count)
+		if len(walked) != count || !slices.Equal(walked, again) || count > 0 && (walked[0] != 1 || walked[count-1] != b.Next()-1) {
+			t.Errorf("%v and %v of %d records, behind which is %d", walked, again, count, b.Next())
+		}
+		if !gapped && b.Next() != uint64(count)+1 {
+			t.Errorf("%d records without a gap end at %d", count, b.Next())
 		}
 	})
 }

@@ -83,6 +83,7 @@ type ReadError struct {
 	Start  uint64   `json:"start"` // the first offset that is kept
 	High   uint64   `json:"high"`  // the high watermark
 	Next   uint64   `json:"next"`  // where to go on
+	Shard  *int     `json:"shard"` // the one on whose account there is no Snapshot; nil: it is not for a single one
 }
 
 func (e *ReadError) Error() string { return fmt.Sprintf("%s (%s)", e.Text, e.Code) }

@@ -42,6 +42,7 @@ type Reader struct {
 	mu      sync.Mutex
 	ready   []fetched
 	next    uint64 // where the next request begins
+	gaps    bool   // answers may leave out offsets in between; a broker of a version before refuses that
 	number  uint64 // of the request that is under way
 	asking  bool
 	timer   *time.Timer // asks again
@@ -71,7 +72,7 @@ func newReader(nc *nats.Conn, topic string, shard int, offset uint64, options Re
 		form = "full"
 	}
 	r := &Reader{
-		nc: nc, subject: "$CARILLON.API.RECORDS." + topic + "." + strconv.Itoa(shard), options: options, offset: offset, next: offset,
+		nc: nc, subject: "$CARILLON.API.RECORDS." + topic + "." + strconv.Itoa(shard), options: options, offset: offset, next: offset, gaps: true,
 		inbox: nc.NewInbox(), come: make(chan struct{}, 1),
 		more: fmt.Sprintf(`,"max_records":%d,"max_bytes":%d,"wait_ms":%d,"form":%q}`, options.MaxRecords, options.MaxBytes, options.Wait.Milliseconds(), form),
 	}
@@ -106,7 +107,7 @@ func (r *Reader) Next(ctx context.Context) (record Record, err error) {
 // Batch returns the records that come next, as many as one answer brought, or what Next left of them. It waits until there are some,
 // or ctx ends, and is valid until the next call. Errors are those of Next.
 func (r *Reader) Batch(ctx context.Context) (*Batch, error) {
-	if left := len(r.it.rest); left > 0 && !r.options.Full {
+	if left := len(r.it.rest); left > 0 && !r.options.Full && !r.batch.gapped {
 		b := r.batch
 		b.Count = int(b.Next() - r.offset)
 		b.First, b.data = r.offset, r.it.rest
@@ -115,7 +116,7 @@ func (r *Reader) Batch(ctx context.Context) (*Batch, error) {
 		if _, err := r.fetch(ctx); err != nil {
 			return nil, err
 		}
-	} else { // subjects are said once, so those that were passed are read again
+	} else { // subjects are said once, and gaps after what was passed, so what is left is read again
 		r.seek(r.offset)
 		if _, err := r.fetch(ctx); err != nil {
 			return nil, err
@@ -242,7 +243,11 @@ func (r *Reader) ask() {
 	r.number++
 	r.asking = true
 	number := r.number
-	request := append(strconv.AppendUint([]byte(`{"offset":`), r.next, 10), r.more...)
+	request := strconv.AppendUint([]byte(`{"offset":`), r.next, 10)
+	if r.gaps {
+		request = append(request, `,"gaps":true`...)
+	}
+	request = append(request, r.more...)
 	if err := r.nc.PublishRequest(r.subject, r.inbox+"."+strconv.FormatUint(number, 10), request); err != nil {
 		if r.nc.IsClosed() {
 			r.asking = false
@@ -290,6 +295,11 @@ func (r *Reader) answered(answer *nats.Msg) {
 	case !ok:
 		if f.err = refusal(answer); f.err == nil {
 			f.err = &ReadError{Code: Malformed, Text: "an answer without records and without a reason", Offset: r.next}
+		}
+		if e, ok := f.err.(*ReadError); ok && e.Code == BadRequest && r.gaps {
+			r.gaps, r.asking = false, false
+			r.ask()
+			return
 		}
 		if e, ok := f.err.(*ReadError); ok && e.passes() {
 			r.backoff = min(max(2*r.backoff, firstBackoff), lastBackoff)

@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/client"
 )
 
@@ -88,6 +93,108 @@ func TestASnapshotOfSeveralShards(t *testing.T) {
 	}
 	if total != subjects*after {
 		t.Errorf("%d came after the snapshot, want %d", total, subjects*after)
+	}
+}
+
+// olderBroker knows requests for a snapshot of single shards only, of which its Topic has three.
+type olderBroker struct {
+	hub *session.Hub
+
+	mu   sync.Mutex
+	held map[string]bool // by number of the shard
+}
+
+func (o *olderBroker) Wait() {}
+
+func (o *olderBroker) Take(messages []session.Message, _ bool) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := range messages {
+		subject := strings.TrimPrefix(string(messages[i].Subject), "$CARILLON.API.")
+		shard, ofShard := strings.CutPrefix(subject, "SNAPSHOT.ticks.")
+		answer := `{"error":{"code":"BadRequest","text":"there is no such request"}}`
+		header := ""
+		switch {
+		case subject == "RECORDS.ticks.0" && !strings.Contains(string(messages[i].Data), `"gaps"`):
+			header, answer = "NATS/1.0\r\nCarillon-Records: 2\r\nCarillon-Offset: 4\r\nCarillon-Next: 9\r\nCarillon-High: 12\r\n\r\n", "\x01a\x00"
+		case subject == "RECORDS.ticks.1" && strings.Contains(string(messages[i].Data), `"offset":6,`): // what is left of the other
+			header, answer = "NATS/1.0\r\nCarillon-Records: 1\r\nCarillon-Offset: 12\r\nCarillon-Next: 13\r\nCarillon-High: 13\r\nCarillon-Gaps: 1\r\n\r\n", "\x00\x01c"
+		case subject == "RECORDS.ticks.1" && strings.Contains(string(messages[i].Data), `"gaps":true`):
+			header, answer = "NATS/1.0\r\nCarillon-Records: 3\r\nCarillon-Offset: 4\r\nCarillon-Next: 13\r\nCarillon-High: 13\r\nCarillon-Gaps: 1\r\n\r\n", "\x00\x01a\x00\x01b\x06\x01c"
+		case subject == "TOPIC.INFO.ticks":
+			answer = `{"topic":{"spec":{"shards":3}}}`
+		case ofShard && strings.Contains(string(messages[i].Data), `"release"`):
+			delete(o.held, shard)
+			answer = `{}`
+		case ofShard:
+			o.held[shard] = true
+			answer = `{"start":1,"high":1` + shard + `}`
+		}
+		o.hub.Send([]session.Message{{Subject: messages[i].Reply, Header: len(header), Data: []byte(header + answer)}})
+	}
+	return false
+}
+
+// startOlder runs one, and connects to it.
+func startOlder(t *testing.T) (*olderBroker, *nats.Conn) {
+	profile, err := limits.ForProfile("small")
+	must(t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	hub := session.NewHub(session.Config{ServerName: "older", Profile: profile})
+	t.Cleanup(hub.Close)
+	older := &olderBroker{hub: hub, held: map[string]bool{}}
+	hub.Offer(older).Set([]string{"$CARILLON.API.>"})
+	go func() { _ = hub.Serve(listener) }()
+	return older, connect(t, listener.Addr().String())
+}
+
+// Who doesn't know of gaps is asked again without a word of them; who does brings many runs in one answer, as its second shard.
+func TestReadersStepOverGaps(t *testing.T) {
+	_, nc := startOlder(t)
+	for shard, want := range []string{"4:a 5: ", "4:a 5:b 12:c "} {
+		r, err := client.NewReader(nc, "ticks", shard, 0, client.ReaderOptions{Ahead: 1})
+		must(t, err)
+		got := ""
+		for range strings.Count(want, ":") {
+			record, err := r.Next(within(t))
+			must(t, err)
+			got += fmt.Sprintf("%d:%s ", record.Offset, record.Data)
+		}
+		if got != want {
+			t.Errorf("shard %d: %s, want %s", shard, got, want)
+		}
+		must(t, r.Close())
+	}
+	// A batch behind single records is what is left.
+	r, err := client.NewReader(nc, "ticks", 1, 0, client.ReaderOptions{Ahead: 1})
+	must(t, err)
+	for range 2 {
+		_, err = r.Next(within(t))
+		must(t, err)
+	}
+	b, err := r.Batch(within(t))
+	must(t, err)
+	if b.First != 12 || b.Count != 1 || b.Next() != 13 || r.Offset() != 13 {
+		t.Errorf("left is %+v, then %d", b, r.Offset())
+	}
+	must(t, r.Close())
+}
+
+// A broker of a version before is asked for each shard.
+func TestASnapshotOfAnOlderBroker(t *testing.T) {
+	older, nc := startOlder(t)
+	s, err := client.TakeSnapshot(within(t), nc, "ticks", client.SnapshotOptions{})
+	must(t, err)
+	if got := s.Shards(); !slices.Equal(got, []client.Shard{{Number: 0, Start: 1, High: 10}, {Number: 1, Start: 1, High: 11}, {Number: 2, Start: 1, High: 12}}) {
+		t.Errorf("%+v", got)
+	}
+	older.mu.Lock()
+	held := len(older.held)
+	older.mu.Unlock()
+	must(t, s.Close(within(t)))
+	if held != 3 || len(older.held) != 0 {
+		t.Errorf("%d shards were held, and %d after it was closed", held, len(older.held))
 	}
 }
 

@@ -26,7 +26,7 @@ type Shard struct {
 	Start, High uint64
 }
 
-// Snapshot is a Topic as it was at one moment: of each shard, everything below the high watermark that it had then. Brokers hold it,
+// Snapshot is a Topic as it was when it was taken: of each shard, everything below the high watermark that it had then. Brokers hold it,
 // whatever retention says, until Close, or until the program is not heard of for a lease. A change of leaders does it no harm, unless what
 // was held is gone by the time the new one is asked. Its methods may be called at the same time.
 type Snapshot struct {
@@ -42,30 +42,20 @@ type Snapshot struct {
 	err error
 }
 
-// TakeSnapshot takes one of a Topic. All shards are asked at once, and each answers with what it has by then.
+// TakeSnapshot takes one of a Topic, of all its shards by one request: all are held, or none. Everything that was acknowledged before the
+// call is inside, and nothing that is published after it returned. If the broker that is asked knows of single shards only, each is asked.
 func TakeSnapshot(ctx context.Context, nc *nats.Conn, topic string, options SnapshotOptions) (*Snapshot, error) {
 	usual(&options.Lease, 30*time.Second)
 	if options.Lease < time.Second || options.Lease > 10*time.Minute {
 		return nil, fmt.Errorf("take a snapshot of topic %s: a Lease of %s (use 1s to 10m)", topic, options.Lease)
 	}
 	s := &Snapshot{nc: nc, topic: topic, id: rand.Text(), lease: options.Lease}
-	count, err := s.count(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("take a snapshot of topic %s: %w", topic, err)
-	}
-	s.shards = make([]Shard, count)
-	failed := make([]error, count)
-	var wg sync.WaitGroup
-	for i := range s.shards {
-		s.shards[i].Number = i
-		wg.Go(func() { failed[i] = s.hold(ctx, &s.shards[i]) })
-	}
-	wg.Wait()
+	err := s.holdAll(ctx)
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
-	if err := errors.Join(failed...); err != nil {
+	if err != nil {
+		_ = s.release(renewing)
 		stop()
-		s.release(renewing)
 		return nil, fmt.Errorf("take a snapshot of topic %s: %w", topic, err)
 	}
 	s.done.Go(func() { s.renew(renewing) })
@@ -108,6 +98,71 @@ func (s *Snapshot) Close(ctx context.Context) error {
 	return s.release(ctx)
 }
 
+// bounds are what was answered of a shard.
+type bounds struct {
+	Start uint64 `json:"start,omitempty"`
+	High  uint64 `json:"high,omitempty"`
+}
+
+// snapshotRequest is docs/protocol.md's.
+type snapshotRequest struct {
+	ID    string `json:"id"`
+	Lease int64  `json:"lease_ms,omitempty"`
+	bounds
+	Shards  []bounds `json:"shards,omitempty"`
+	Release bool     `json:"release,omitempty"`
+}
+
+// holdAll has all shards held, or held again. The first time, it is said what that is.
+func (s *Snapshot) holdAll(ctx context.Context) error {
+	request := snapshotRequest{ID: s.id, Lease: s.lease.Milliseconds()}
+	for _, shard := range s.shards {
+		request.Shards = append(request.Shards, bounds{shard.Start, shard.High})
+	}
+	var answer struct {
+		Shards []bounds `json:"shards"`
+	}
+	err := s.ask(ctx, "SNAPSHOT."+s.topic, request, &answer)
+	switch {
+	case ofAnOlderBroker(err):
+		return s.each(ctx, s.hold)
+	case err == nil && len(answer.Shards) == 0:
+		return ErrNotCarillon
+	case err == nil && s.shards == nil:
+		for n, is := range answer.Shards {
+			s.shards = append(s.shards, Shard{n, is.Start, is.High})
+		}
+	}
+	return err
+}
+
+// ofAnOlderBroker says whether one refused that knows requests for single shards only.
+func ofAnOlderBroker(err error) bool {
+	var e *ReadError
+	return errors.As(err, &e) && e.Code == BadRequest
+}
+
+// each does something for each shard, for all at once. How many there are is asked, if it isn't known.
+func (s *Snapshot) each(ctx context.Context, do func(context.Context, *Shard) error) error {
+	if s.shards == nil {
+		count, err := s.count(ctx)
+		if err != nil {
+			return err
+		}
+		s.shards = make([]Shard, count)
+		for n := range s.shards {
+			s.shards[n].Number = n
+		}
+	}
+	failed := make([]error, len(s.shards))
+	var wg sync.WaitGroup
+	for n := range s.shards {
+		wg.Go(func() { failed[n] = do(ctx, &s.shards[n]) })
+	}
+	wg.Wait()
+	return errors.Join(failed...)
+}
+
 // count asks how many shards there are.
 func (s *Snapshot) count(ctx context.Context) (int, error) {
 	var info struct {
@@ -126,22 +181,10 @@ func (s *Snapshot) count(ctx context.Context) (int, error) {
 	return info.Topic.Spec.Shards, nil
 }
 
-// snapshotRequest is docs/protocol.md's.
-type snapshotRequest struct {
-	ID      string `json:"id"`
-	Lease   int64  `json:"lease_ms,omitempty"`
-	Start   uint64 `json:"start,omitempty"`
-	High    uint64 `json:"high,omitempty"`
-	Release bool   `json:"release,omitempty"`
-}
-
-// hold has the shard held, or held again. The first time, it is said what that is.
+// hold has one shard held, or held again. The first time, it is said what that is.
 func (s *Snapshot) hold(ctx context.Context, shard *Shard) error {
-	var answer struct {
-		Start uint64 `json:"start"`
-		High  uint64 `json:"high"`
-	}
-	request := snapshotRequest{ID: s.id, Lease: s.lease.Milliseconds(), Start: shard.Start, High: shard.High}
+	var answer bounds
+	request := snapshotRequest{ID: s.id, Lease: s.lease.Milliseconds(), bounds: bounds{shard.Start, shard.High}}
 	if err := s.ask(ctx, s.subject(shard), request, &answer); err != nil {
 		return err
 	}
@@ -165,14 +208,12 @@ func (s *Snapshot) renew(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for i := range s.shards {
-			limited, cancel := context.WithTimeout(ctx, s.lease/3)
-			err := s.hold(limited, &s.shards[i])
-			cancel()
-			var gone *ReadError
-			if errors.As(err, &gone) { // what else goes wrong may pass before the lease is over
-				s.fail(gone)
-			}
+		limited, cancel := context.WithTimeout(ctx, s.lease/3)
+		err := s.holdAll(limited)
+		cancel()
+		var gone *ReadError
+		if errors.As(err, &gone) && !gone.passes() { // what else goes wrong may pass before the lease is over
+			s.fail(gone)
 		}
 	}
 }
@@ -187,17 +228,16 @@ func (s *Snapshot) fail(err error) {
 
 // release lets go, as far as it is let.
 func (s *Snapshot) release(ctx context.Context) error {
-	failed := make([]error, len(s.shards))
-	var wg sync.WaitGroup
-	for i := range s.shards {
-		wg.Go(func() {
-			limited, cancel := context.WithTimeout(ctx, answerTime)
-			defer cancel()
-			failed[i] = s.ask(limited, s.subject(&s.shards[i]), snapshotRequest{ID: s.id, Release: true}, &struct{}{})
+	limited, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	request := snapshotRequest{ID: s.id, Release: true}
+	err := s.ask(limited, "SNAPSHOT."+s.topic, request, &struct{}{})
+	if ofAnOlderBroker(err) {
+		return s.each(limited, func(ctx context.Context, shard *Shard) error {
+			return s.ask(ctx, s.subject(shard), request, &struct{}{})
 		})
 	}
-	wg.Wait()
-	return errors.Join(failed...)
+	return err
 }
 
 // ask asks a broker, and again while what is in the way may pass.
@@ -209,6 +249,7 @@ func (s *Snapshot) ask(ctx context.Context, subject string, request, answer any)
 			return err
 		}
 	}
+	var why error // what it was refused for last
 	for wait := firstBackoff; ; wait = min(2*wait, lastBackoff) {
 		once, cancel := context.WithTimeout(ctx, answerTime)
 		m, err := s.nc.RequestWithContext(once, "$CARILLON.API."+subject, payload)
@@ -217,7 +258,7 @@ func (s *Snapshot) ask(ctx context.Context, subject string, request, answer any)
 		case errors.Is(err, nats.ErrNoResponders):
 			return ErrNotCarillon
 		case err != nil && (ctx.Err() != nil || s.nc.IsClosed()):
-			return err
+			return because(err, why)
 		case err == nil:
 			var refused struct {
 				Error *ReadError `json:"error"`
@@ -231,11 +272,20 @@ func (s *Snapshot) ask(ctx context.Context, subject string, request, answer any)
 			if !refused.Error.passes() {
 				return refused.Error
 			}
+			why = refused.Error
 		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return ctx.Err()
+			return because(ctx.Err(), why)
 		}
 	}
+}
+
+// because adds what was in the way until the end, if that is known.
+func because(err, why error) error {
+	if why == nil {
+		return err
+	}
+	return fmt.Errorf("%w; last it was refused: %w", err, why)
 }

@@ -101,7 +101,7 @@ func (b *brokers) subscriptionsOf(ctx context.Context, args []string, all bool) 
 	return views, nil
 }
 
-// listSubscriptions are those of one Topic, sorted by name; those in memory only if all are wanted.
+// listSubscriptions are those of one Topic, sorted by name; those that live only while a client reads if all are wanted.
 func (b *brokers) listSubscriptions(ctx context.Context, topic *topicView, all bool) ([]subscriptionView, error) {
 	views := []subscriptionView{}
 	var (
@@ -123,14 +123,17 @@ func (b *brokers) listSubscriptions(ctx context.Context, topic *topicView, all b
 	case err != nil:
 		b.note("numbers are not known: %v", b.found(topic.Name, err))
 	}
+	add := func(v subscriptionView) {
+		if all || !v.Temporary {
+			views = append(views, v)
+		}
+	}
 	for i := range declared {
-		views = append(views, viewSubscription(&declared[i], consumers[declared[i].Name]))
+		add(viewSubscription(&declared[i], consumers[declared[i].Name]))
 		delete(consumers, declared[i].Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(consumers)) {
-		if v := viewSubscription(nil, consumers[name]); all || !v.Temporary {
-			views = append(views, v)
-		}
+		add(viewSubscription(nil, consumers[name]))
 	}
 	slices.SortFunc(views, func(a, b subscriptionView) int { return strings.Compare(a.Name, b.Name) })
 	return views, nil

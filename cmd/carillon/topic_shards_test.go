@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // A Topic of several shards is made, filled, shown, read and deleted as one, and each shard has a line of its own.
@@ -71,6 +74,23 @@ func TestShardsFromTheCommandLine(t *testing.T) {
 	s.does("subscription create clicks billing --start earliest")
 	if got := read[subscriptionView](s, "subscription show clicks billing"); got.Numbers == nil || got.Numbers.Lag != 60 {
 		t.Errorf("the subscription is shown as %+v", got.Numbers)
+	}
+	js, err := jetstream.New(connect(t, dev.url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	passing, err := js.CreateConsumer(t.Context(), "clicks", jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.does("subscription list clicks"); !strings.Contains(got, "billing") || strings.Contains(got, passing.CachedInfo().Name) {
+		t.Errorf("listed are\n%s", got)
+	}
+	if got := s.does("subscription list clicks --all"); !strings.Contains(got, "billing") || !strings.Contains(got, passing.CachedInfo().Name) || !strings.Contains(got, "temporary") {
+		t.Errorf("of all, listed are\n%s", got)
+	}
+	if got := read[topicView](s, "topic show clicks"); got.Subscriptions != 1 {
+		t.Errorf("%d subscriptions are counted", got.Subscriptions)
 	}
 	s.does("subscription tail clicks billing --ack --count 20")
 	if got := read[subscriptionView](s, "subscription show clicks billing"); got.Numbers == nil || got.Numbers.Lag != 40 || got.Numbers.Pending != 0 {

@@ -209,7 +209,7 @@ func viewSubscription(declared *admin.Subscription, consumer *jetstream.Consumer
 	if declared != nil {
 		v = subscriptionView{
 			Topic: declared.Topic, Name: declared.Name, Generation: declared.Generation, Created: declared.Created,
-			Owner: &declared.Owner, Spec: declared.Spec, statusView: viewStatus(declared.Status),
+			Owner: &declared.Owner, Spec: declared.Spec, statusView: viewStatus(declared.Status), Temporary: declared.Spec.Consumer.Ephemeral,
 		}
 	}
 	if consumer == nil {
