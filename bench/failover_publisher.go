@@ -85,11 +85,11 @@ func (p *failoverPublisher) broker() string {
 	return ""
 }
 
-// drive publishes until the run has ended.
-func (p *failoverPublisher) drive(ctx context.Context) error {
+// drive publishes until driven ends, and waits for the answer to its last message unless ctx ends, too.
+func (p *failoverPublisher) drive(ctx, driven context.Context) error {
 	r := p.run
 	subject := fmt.Sprintf("%s.%d", streamSubject(r.id), p.number)
-	for ctx.Err() == nil {
+	for driven.Err() == nil {
 		if p.goHome.CompareAndSwap(true, false) {
 			if err := p.connect(); err != nil {
 				return err
@@ -119,13 +119,13 @@ func (p *failoverPublisher) drive(ctx context.Context) error {
 		if err != nil && !errors.Is(err, nats.ErrNoResponders) {
 			// Without a connection it fails at once: that is one message for each timeout, too.
 			next = at + int64(r.plan.AckTimeout)
-			for now() < next && ctx.Err() == nil && !p.nc.Load().IsConnected() {
-				_ = sleep(ctx, time.Millisecond)
+			for now() < next && driven.Err() == nil && !p.nc.Load().IsConnected() {
+				_ = sleep(driven, time.Millisecond)
 			}
 			continue
 		}
 		if left := time.Duration(next - now()); left > 0 {
-			_ = sleep(ctx, left)
+			_ = sleep(driven, left)
 		}
 	}
 	return nil

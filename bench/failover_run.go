@@ -147,7 +147,7 @@ func (r *failoverRun) disturb(ctx context.Context, stream string, outage *Outage
 			return err
 		}
 		r.publishers = append(r.publishers, p)
-		wg.Go(func() { failed[i] = p.drive(driven) })
+		wg.Go(func() { failed[i] = p.drive(ctx, driven) })
 	}
 	began := now()
 	for n := range r.plan.Tries {
