@@ -14,10 +14,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/carillon-mq/carillon/broker/env/testca"
@@ -25,7 +25,7 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// cluster is three coordinators and three brokers, each a process in a network namespace of its own with a volume of its own.
+// cluster is three coordinators and three brokers or four, each a process in a network namespace of its own with a volume of its own.
 type cluster struct {
 	t         *testing.T
 	dir       string
@@ -33,13 +33,22 @@ type cluster struct {
 	processes []*process // by node
 	bootstrap string     // the file that says that etcd has formed
 
+	nc      *nats.Conn // of a client that goes wherever there is a broker
+	js      jetstream.JetStream
+	streams []string // that are to be whole
+
 	mu      sync.Mutex
+	members [brokers]bool // who is there, or is to be
 	flipped [brokers]bool // in whose files a bit was
 	notes   []string
 	began   time.Time
 }
 
-const volumeMegabytes = 384
+const (
+	volumeMegabytes = 384
+	// answerTime is how long the test itself waits for one answer.
+	answerTime = 5 * time.Second
+)
 
 func startCluster(t *testing.T, w *network, program string) *cluster {
 	t.Helper()
@@ -84,16 +93,40 @@ func startCluster(t *testing.T, w *network, program string) *cluster {
 		c.processes = append(c.processes, p)
 	}
 	for n := range clients {
-		must(t, c.processes[n].start())
+		if n < founders {
+			c.members[n] = true
+		}
+		if n < founders || n >= brokers {
+			must(t, c.processes[n].start())
+		}
 	}
+	c.connect()
 	return c
+}
+
+// there are the brokers that are members, or are to be.
+func (c *cluster) there() (nodes []int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for n, is := range c.members {
+		if is {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
 }
 
 func (c *cluster) clockFile(n int) string { return filepath.Join(c.dir, nodeName(n)+".clock") }
 
 func (c *cluster) url(n int) string { return "nats://" + address(n) + ":4222" }
 
-func (c *cluster) urls() string { return strings.Join([]string{c.url(0), c.url(1), c.url(2)}, ",") }
+func (c *cluster) urls() string {
+	var all []string
+	for n := range brokers {
+		all = append(all, c.url(n))
+	}
+	return strings.Join(all, ",")
+}
 
 // note tells what happened, with the time since the cluster began.
 func (c *cluster) note(format string, args ...any) {
@@ -105,7 +138,7 @@ func (c *cluster) note(format string, args ...any) {
 // remove ends and frees everything. What a failed test leaves for people is kept where CHAOS_KEEP says.
 func (c *cluster) remove() {
 	for _, p := range c.processes {
-		p.end(syscall.SIGKILL)
+		p.kill()
 	}
 	_ = c.network.cut(nil)
 	if c.t.Failed() {
@@ -145,23 +178,24 @@ func (c *cluster) crashes() (found []string) {
 	return found
 }
 
-// connect is a client that goes wherever there is a broker.
-func (c *cluster) connect() jetstream.JetStream {
+func (c *cluster) connect() {
 	c.t.Helper()
-	nc, err := checker.Connect(c.urls(), "chaos", clientOptions...)
+	var err error
+	c.nc, err = checker.Connect(c.urls(), "chaos", clientOptions...)
 	must(c.t, err)
-	c.t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(5*time.Second))
+	c.t.Cleanup(c.nc.Close)
+	c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(answerTime))
 	must(c.t, err)
-	return js
 }
 
-// whole waits until all replicas of the streams are in sync, and says what they are like else.
-func (c *cluster) whole(js jetstream.JetStream, streams ...string) error {
-	return eventually("all replicas are in sync", func() error {
-		for _, name := range streams {
-			ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
-			is, err := js.Stream(ctx, name)
+// whole waits until all replicas of the streams are in sync and spread evenly over the brokers that are to be there, and says what they are like else.
+func (c *cluster) whole() error { return c.wholeWithin(patience) }
+
+func (c *cluster) wholeWithin(patience time.Duration) error {
+	return within(patience, "all replicas are in sync", func() error {
+		for _, name := range c.streams {
+			ctx, cancel := context.WithTimeout(c.t.Context(), answerTime)
+			is, err := c.js.Stream(ctx, name)
 			cancel()
 			if err != nil {
 				return fmt.Errorf("stream %s: %w", name, err)
@@ -174,15 +208,15 @@ func (c *cluster) whole(js jetstream.JetStream, streams ...string) error {
 					current++
 				}
 			}
-			if cluster.Leader == "" || current != brokers-1 {
+			if cluster.Leader == "" || current != replicas-1 || len(cluster.Replicas) != replicas-1 {
 				return errors.New(told)
 			}
 		}
-		return nil
+		return c.even()
 	})
 }
 
-// pauseAll has these nodes stand still, so that nothing is said from one moment on.
+// pauseAll has these// pauseAll has these nodes stand still, so that nothing is said from one moment on.
 func (c *cluster) pauseAll(which []int) error {
 	var errs []error
 	for _, n := range which {
@@ -207,14 +241,14 @@ func (c *cluster) inflict(s Step) error {
 	switch s.Kind {
 	case Kill:
 		for _, n := range s.Nodes {
-			c.processes[n].end(syscall.SIGKILL)
+			c.processes[n].kill()
 		}
 		last()
 		return c.startAll(s.Nodes)
 	case Etcd:
 		if !s.Still {
 			for _, n := range s.Nodes {
-				c.processes[n].end(syscall.SIGKILL)
+				c.processes[n].kill()
 			}
 			last()
 			return c.startAll(s.Nodes)
@@ -247,11 +281,11 @@ func (c *cluster) inflict(s Step) error {
 		p := c.processes[s.Nodes[0]]
 		err := p.volume.Shutdown(disk.Flushed)
 		last()
-		p.end(syscall.SIGKILL)
+		p.kill()
 		return errors.Join(err, p.remount(), p.start())
 	case Flip:
 		p := c.processes[s.Nodes[0]]
-		p.end(syscall.SIGKILL)
+		p.kill()
 		what, err := flip(p.volume.Dir, s.Moment)
 		c.note("flipped %s", what)
 		c.mu.Lock()
@@ -265,6 +299,20 @@ func (c *cluster) inflict(s Step) error {
 			errs = append(errs, c.processes[n].shiftClock(c.clockFile(n), s.Shifts[i]))
 		}
 		return errors.Join(errs...)
+	case Scale:
+		if s.Joins {
+			return c.join(s)
+		}
+		return c.leave(s)
+	case Roll:
+		for _, n := range s.Nodes {
+			p := c.processes[n]
+			if err := errors.Join(p.stop(), p.start(), c.wholeWithin(changeTime())); err != nil {
+				return fmt.Errorf("a rolling change, at %s: %w", nodeName(n), err)
+			}
+			c.note("%s was started again", nodeName(n))
+		}
+		return nil
 	}
 	return fmt.Errorf("nobody knows how to %q", s.Kind)
 }
@@ -277,7 +325,7 @@ func (c *cluster) cutPower(s Step, last func()) error {
 		errs = append(errs, c.processes[n].volume.Shutdown(disk.PowerCut))
 	}
 	for _, n := range s.Nodes {
-		c.processes[n].end(syscall.SIGKILL)
+		c.processes[n].kill()
 	}
 	last()
 	for _, n := range s.Nodes {

@@ -1,16 +1,20 @@
 // Package chaos puts a cluster of real processes through every fault at once and holds it to what it told its clients.
 //
 // Three coordinators and three brokers, each a child process in a network namespace of its own with an ext4 volume of its own,
-// have streams of three replicas and clients that use them all the time. Rounds of faults come from a seed, up to three at a
+// have Topics of three replicas, one of them with several shards, and clients that use them all the time. Rounds of faults come from a seed, up to three at a
 // time and overlapping (plan.go): kill -9 of any brokers, pauses, partitions of any shape and also in one direction, coordinators killed and paused
 // down to no quorum, power cuts of any nodes at once, full disks, failing disks, a flipped bit in one broker's files, wall
-// clocks that jump. After each round the cluster has to become whole and acknowledge again.
+// clocks that jump. Among them are the changes that people make: a fourth broker joins, with an empty volume or the one that it left
+// with; one of four is drained, perhaps killed meanwhile, and ends when it holds nothing any more; all are started again, one after the other.
+// After each round the cluster has to become whole, with replicas spread evenly over the brokers that are there, and acknowledge again.
 //
 // What is judged, of a world that has come to rest:
 //
 //   - package checker: nothing acknowledged is lost, at the front, in the middle or at the end; nothing is there twice, out of order,
-//     changed or that nobody published; what a consumer had acknowledged, and was answered, doesn't come again.
-//   - The same of the log of each replica, and the replicas of all logs, those of cursors too, record by record (replicas.go).
+//     changed or that nobody published; what a consumer had acknowledged, and was answered, doesn't come again. Each shard is judged so,
+//     and is to have what was published on its subjects, and nothing else.
+//   - The same of the log of each replica, and the replicas of all logs, those of cursors too, record by record (replicas.go). There are
+//     as many as were asked for: who has given a replica up has deleted it.
 //   - Conditional publishes, each a compare-and-swap of a register, have an order in which each did what was told; porcupine
 //     looks for it (registers.go).
 //   - No process panicked.
@@ -26,7 +30,7 @@
 //
 //	TIME=10m              for how long worlds are begun (default 1m)
 //	CHAOS_SEED=N          the first world's seed (default: a random one); the next have the next
-//	CHAOS_ROUNDS=N        rounds of faults in each world (default 6)
+//	CHAOS_ROUNDS=N        rounds of faults in each world (default 6; in the proof of the judge 2)
 //	CHAOS_FAULTS=A,B      only these kinds of faults, as plan.go names them
 //	CHAOS_GO_ON=1         go on after a world that broke a promise
 //	CHAOS_KEEP=DIR        keep logs and volumes of such a world there
@@ -34,5 +38,6 @@
 //	CHAOS_PROGRAM=FILE    a carillon that is built already
 //	CHAOS_RACE=1          build the processes with the race detector
 //	CHAOS_DIR=DIR         where the volumes' images go (default: the folder for temporary files)
-//	CHAOS_RUN=REGEXP      go test -run; TestTheJudgeFindsABroken is the proof of the judge
+//	CHAOS_RUN=REGEXP      go test -run; TestTheJudgeFindsABroken is the proof of the judge (make test-chaos-judge)
+//	CHAOS_WORLDS=N        in how many worlds each broken broker has to be found (default 3)
 package chaos

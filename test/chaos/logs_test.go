@@ -32,7 +32,7 @@ func logsOf(node int, volume string) (_ map[string]Copy, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: log %s: %w", nodeName(node), stored.Name, err)
 		}
-		c := Copy{Broker: nodeName(node)}
+		c := Copy{Broker: nodeName(node), Shard: m.Shard}
 		c.Start, c.End, _ = l.Offsets()
 		cursor := l.NewCursor(c.Start)
 		for cursor.Next() < c.End {

@@ -32,7 +32,7 @@ var mutations = []mutation{
 	{"sync nothing", "broker/env/fs_os.go",
 		"return diskError(\"sync\", f.path, datasync(f.f))",
 		"_ = datasync\n\treturn nil",
-		[]Kind{Power}, append(lost, "log ")},
+		[]Kind{Power}, lost},
 	{"truncate by where logs end and not by lineage", "broker/replica/lineage.go",
 		"shared, found := follower.End, len(follower.Epochs) == 0",
 		"shared, found := min(follower.End, leader.End), true",
@@ -41,16 +41,23 @@ var mutations = []mutation{
 		"offset, ok = w.known[h]",
 		"ok = false",
 		[]Kind{Kill, Pause, Partition}, []string{"there twice"}},
+	{"let a subject's shard be another one", "broker/topic/partition.go",
+		"return int(fnv(hash, subject) % uint64(spec.Shards))",
+		"return int(fnv(hash, subject) >> 8 % uint64(spec.Shards))",
+		[]Kind{Kill}, []string{"was acknowledged by stream"}},
 	{"elect under the same epoch", "broker/topic/placement_elect.go",
 		"after.Epoch++",
 		"after.Epoch += 0",
-		[]Kind{Kill, Pause, Partition}, append(lost, "still not after")},
+		nil, lost},
 }
 
-// TestTheJudgeFindsABroken broker: one without an invariant has to be found out within a few worlds.
+// TestTheJudgeFindsABroken broker: one without an invariant has to be found out within a few worlds, by what it loses or doubles and not by
+// not coming to rest.
 func TestTheJudgeFindsABroken(t *testing.T) {
+	defer func(before time.Duration) { patience = before }(patience)
+	patience = 20 * time.Second
 	worlds := setting(t, "CHAOS_WORLDS", 3, strconv.Atoi)
-	rounds := setting(t, "CHAOS_ROUNDS", 4, strconv.Atoi)
+	rounds := setting(t, "CHAOS_ROUNDS", 2, strconv.Atoi)
 	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
 			program, err := m.build()
@@ -81,9 +88,9 @@ func (m mutation) planner(seed uint64) func() Round {
 	}
 	leader := -1
 	return func() Round { // whichever leads: each in turn
-		leader = (leader + 1) % brokers
+		leader = (leader + 1) % founders
 		return Round{
-			{Kind: Pause, For: 2 * time.Second, Nodes: []int{(leader + 1) % brokers, (leader + 2) % brokers}},
+			{Kind: Pause, For: 2 * time.Second, Nodes: without(from(0, founders), leader)},
 			{Kind: Kill, At: time.Second, For: 6 * time.Second, Nodes: []int{leader}},
 		}
 	}

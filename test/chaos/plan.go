@@ -21,14 +21,20 @@ const (
 	Failing   Kind = "failing"   // a broker's disk fails; it is mended and the broker started again afterwards
 	Flip      Kind = "flip"      // a bit of a file of one broker flips while it is down
 	Clock     Kind = "clock"     // wall clocks of brokers jump, and stay where they are
+
+	// What people do to a cluster while it is at work.
+	Scale Kind = "scale" // a broker more joins; or one is drained, holds nothing any more and ends
+	Roll  Kind = "roll"  // brokers end in order and start again, one after the other, each when all replicas are in sync
 )
 
 // Kinds are all faults.
-var Kinds = []Kind{Kill, Pause, Partition, Etcd, Power, Full, Failing, Flip, Clock}
+var Kinds = []Kind{Kill, Pause, Partition, Etcd, Power, Full, Failing, Flip, Clock, Scale, Roll}
 
-// The nodes of a cluster by number: brokers, coordinators, and the clients together.
+// The nodes of a cluster by number: brokers, coordinators, and the clients together. Of the brokers all but the last are there from the
+// beginning.
 const (
-	brokers      = 3
+	brokers      = 4
+	founders     = brokers - 1
 	coordinators = 3
 	clients      = brokers + coordinators
 	nodes        = clients + 1
@@ -56,6 +62,9 @@ type Step struct {
 	Cuts    []Cut           // of a partition
 	Shifts  []time.Duration // of clocks, in the order of Nodes
 	Shape   string          // of a partition, for people
+	Joins   bool            // of scaling: the broker comes, and doesn't go
+	Fresh   bool            // with an empty volume
+	Killed  bool            // it goes, and is killed and started again while it is drained
 	Moment  uint64          // of chance that is left for when it happens: which bit
 }
 
@@ -70,6 +79,16 @@ func (s Step) String() string {
 	}
 	if s.Still {
 		b.WriteString(" (still)")
+	}
+	switch {
+	case s.Kind == Scale && s.Joins && s.Fresh:
+		b.WriteString(" joins with an empty volume")
+	case s.Kind == Scale && s.Joins:
+		b.WriteString(" joins with the volume that it left with")
+	case s.Kind == Scale && s.Killed:
+		b.WriteString(" is drained, killed meanwhile, and goes")
+	case s.Kind == Scale:
+		b.WriteString(" is drained and goes")
 	}
 	if s.Shape != "" {
 		fmt.Fprintf(&b, " (%s:", s.Shape)
@@ -108,20 +127,35 @@ func (c chance) between(from, to time.Duration) time.Duration {
 	return (from + time.Duration(c.Int64N(int64(to-from)))).Truncate(time.Millisecond)
 }
 
-// some are at least one and at most so many of the nodes from first on.
-func (c chance) some(first, of, most int) []int {
-	all := c.Perm(of)[:1+c.IntN(most)]
-	for i := range all {
-		all[i] += first
+// some are at least one of these nodes and at most so many.
+func (c chance) some(of []int, most int) []int {
+	some := make([]int, 0, most)
+	for _, i := range c.Perm(len(of))[:1+c.IntN(most)] {
+		some = append(some, of[i])
 	}
-	slices.Sort(all)
+	slices.Sort(some)
+	return some
+}
+
+// any is one of these nodes.
+func (c chance) any(of []int) int { return of[c.IntN(len(of))] }
+
+func from(first, behind int) (all []int) {
+	for n := first; n < behind; n++ {
+		all = append(all, n)
+	}
 	return all
+}
+
+func without(of []int, n int) []int {
+	return slices.DeleteFunc(slices.Clone(of), func(m int) bool { return m == n })
 }
 
 // Planner makes rounds of faults, the same from the same seed.
 type Planner struct {
-	chance chance
-	kinds  []Kind
+	chance  chance
+	kinds   []Kind
+	members []int // the brokers that are there, by the rounds so far
 	// Victim is the broker whose files bits flip in: damage of what nobody reads is found in an hour, so a second broker could
 	// have damage at the same time.
 	Victim int
@@ -132,31 +166,19 @@ type Planner struct {
 // NewPlanner plans with faults of these kinds.
 func NewPlanner(seed uint64, kinds []Kind) *Planner {
 	c := chance{rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))}
-	return &Planner{chance: c, kinds: kinds, Victim: c.IntN(brokers)}
+	return &Planner{chance: c, kinds: kinds, members: from(0, founders), Victim: c.IntN(founders)}
 }
 
 // Next is the next round.
 func (p *Planner) Next() Round {
 	c := p.chance
 	var round Round
-	busy := map[int]bool{} // whose process something happens to already
-	cut := false
 	for n := 1 + c.IntN(3); len(round) < n; {
 		s := p.step(p.kinds[c.IntN(len(p.kinds))])
 		s.At = c.between(0, 2*time.Second)
-		switch {
-		case s.Kind == Partition && cut, s.Kind == Flip && len(busy) > 0, s.Kind != Clock && s.Kind != Partition && slices.ContainsFunc(s.Nodes, func(n int) bool { return busy[n] }):
+		if s.Kind == Flip && !slices.Contains(p.members, p.Victim) || slices.ContainsFunc(round, func(other Step) bool { return !together(s, other) }) {
 			n-- // one less, so that this ends
 			continue
-		}
-		cut = cut || s.Kind == Partition
-		for _, node := range s.Nodes {
-			busy[node] = busy[node] || s.Kind != Clock && s.Kind != Partition
-		}
-		if s.Kind == Flip {
-			for b := range brokers { // of a minority: no other copy is at risk
-				busy[b] = true
-			}
 		}
 		round = append(round, s)
 	}
@@ -164,8 +186,37 @@ func (p *Planner) Next() Round {
 		return p.Next()
 	}
 	slices.SortStableFunc(round, func(a, b Step) int { return int(a.At - b.At) })
+	for _, s := range round {
+		switch {
+		case s.Kind == Scale && s.Joins:
+			p.members = append(p.members, s.Nodes...)
+			slices.Sort(p.members)
+		case s.Kind == Scale:
+			p.members = without(p.members, s.Nodes[0])
+		}
+	}
 	return round
 }
+
+// together says whether two faults may overlap.
+func together(a, b Step) bool {
+	for range 2 {
+		switch {
+		case a.Kind == Flip: // of a minority: no other copy may be at risk
+			return b.Kind == Partition || b.Kind == Clock || b.Kind == Etcd
+		case a.Kind == Roll && (b.Kind == Power || b.Kind == Failing || b.Kind == Scale): // a disk is mended while nobody uses it; and who goes isn't started again
+			return false
+		}
+		a, b = b, a
+	}
+	if a.Kind == b.Kind && (a.Kind == Partition || a.Kind == Scale || a.Kind == Roll) {
+		return false
+	}
+	return !a.alone() || !b.alone() || !slices.ContainsFunc(a.Nodes, func(n int) bool { return slices.Contains(b.Nodes, n) })
+}
+
+// alone says whether the fault has the processes that it meets to itself.
+func (s Step) alone() bool { return s.Kind != Clock && s.Kind != Partition && s.Kind != Roll }
 
 func (p *Planner) step(kind Kind) Step {
 	c := p.chance
@@ -173,13 +224,13 @@ func (p *Planner) step(kind Kind) Step {
 	switch kind {
 	case Kill:
 		s.For = c.between(100*time.Millisecond, 5*time.Second)
-		s.Nodes = c.some(0, brokers, brokers)
+		s.Nodes = c.some(p.members, len(p.members))
 	case Pause:
-		s.Nodes = c.some(0, brokers, brokers)
+		s.Nodes = c.some(p.members, len(p.members))
 	case Partition:
 		s.Shape, s.Cuts = p.partition()
 	case Etcd:
-		s.Nodes = c.some(brokers, coordinators, coordinators)
+		s.Nodes = c.some(from(brokers, clients), coordinators)
 		s.Still = c.IntN(2) == 0
 		if p.Long && c.IntN(4) == 0 {
 			s.For = c.between(20*time.Second, quorumless)
@@ -188,24 +239,35 @@ func (p *Planner) step(kind Kind) Step {
 		s.For = c.between(100*time.Millisecond, 3*time.Second)
 		switch c.IntN(3) {
 		case 0:
-			s.Nodes = c.some(0, brokers, brokers)
+			s.Nodes = c.some(p.members, len(p.members))
 		case 1:
-			s.Nodes = []int{0, 1, 2}
+			s.Nodes = slices.Clone(p.members)
 		default:
-			s.Nodes = []int{0, 1, 2, 3, 4, 5}
+			s.Nodes = append(slices.Clone(p.members), from(brokers, clients)...)
 		}
 	case Full:
-		s.Nodes = c.some(0, brokers, brokers)
+		s.Nodes = c.some(p.members, len(p.members))
 	case Failing:
-		s.Nodes = c.some(0, brokers, 1)
+		s.Nodes = c.some(p.members, 1)
 	case Flip:
 		s.For = c.between(100*time.Millisecond, 3*time.Second)
 		s.Nodes = []int{p.Victim}
 	case Clock:
-		s.Nodes = c.some(0, brokers, brokers)
+		s.Nodes = c.some(p.members, len(p.members))
 		for range s.Nodes {
 			s.Shifts = append(s.Shifts, c.between(-mostShift, mostShift))
 		}
+	case Scale:
+		s.For = c.between(100*time.Millisecond, 3*time.Second)
+		if s.Joins = len(p.members) < brokers; s.Joins {
+			s.Nodes = slices.DeleteFunc(from(0, brokers), func(n int) bool { return slices.Contains(p.members, n) })
+			s.Fresh = c.IntN(2) == 0
+		} else {
+			s.Nodes = c.some(p.members, 1)
+			s.Killed = c.IntN(2) == 0
+		}
+	case Roll:
+		s.For, s.Nodes = 0, slices.Clone(p.members)
 	}
 	return s
 }
@@ -223,40 +285,34 @@ func (p *Planner) partition() (shape string, cuts []Cut) {
 			}
 		}
 	}
-	all := func(from, to int) (out []int) {
-		for n := from; n < to; n++ {
-			out = append(out, n)
-		}
-		return out
-	}
-	without := func(of []int, n int) []int {
-		return slices.DeleteFunc(slices.Clone(of), func(m int) bool { return m == n })
-	}
-	broker := c.IntN(brokers)
+	etcd := from(brokers, clients)
+	servers := append(slices.Clone(p.members), etcd...)
+	all := append(slices.Clone(servers), clients)
+	broker := c.any(p.members)
 	both := c.IntN(2) == 0
 	way := map[bool]string{true: "", false: ", one way"}[both]
 	switch c.IntN(9) {
 	case 0:
-		between([]int{broker}, without(all(0, nodes), broker), true)
+		between([]int{broker}, without(all, broker), true)
 		return "a broker from everything", cuts
 	case 1:
-		between([]int{broker}, without(all(0, clients), broker), true)
+		between([]int{broker}, without(servers, broker), true)
 		return "a broker from all but clients", cuts
 	case 2:
-		between([]int{broker}, all(brokers, clients), both)
+		between([]int{broker}, etcd, both)
 		return "a broker from etcd alone" + way, cuts
 	case 3:
-		between([]int{broker}, without(all(0, brokers), broker), both)
+		between([]int{broker}, without(p.members, broker), both)
 		return "a broker from the brokers, not from etcd" + way, cuts
 	case 4:
-		between(without(all(0, nodes), broker), []int{broker}, false)
+		between(without(all, broker), []int{broker}, false)
 		return "a broker hears nothing", cuts
 	case 5:
-		between([]int{broker}, []int{(broker + 1) % brokers}, both)
+		between([]int{broker}, []int{c.any(without(p.members, broker))}, both)
 		return "a pair of brokers" + way, cuts
 	case 6:
 		one, other := []int{}, []int{}
-		for n := range clients {
+		for _, n := range servers {
 			if c.IntN(2) == 0 {
 				one = append(one, n)
 			} else {
@@ -266,12 +322,12 @@ func (p *Planner) partition() (shape string, cuts []Cut) {
 		between(one, other, true)
 		return "two sides", cuts
 	case 7:
-		coordinator := brokers + c.IntN(coordinators)
-		between([]int{coordinator}, without(all(0, nodes), coordinator), both)
+		coordinator := c.any(etcd)
+		between([]int{coordinator}, without(all, coordinator), both)
 		return "a coordinator from everything" + way, cuts
 	default:
-		for a := range nodes {
-			for b := range nodes {
+		for _, a := range all {
+			for _, b := range all {
 				if a != b && c.IntN(3) == 0 {
 					cuts = append(cuts, Cut{a, b})
 				}

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 )
@@ -21,15 +22,17 @@ func TestAPlanIsTheSameFromTheSameSeed(t *testing.T) {
 }
 
 // A flipped bit may take one copy of what was acknowledged, so nothing may be done to the others meanwhile; and nothing
-// happens to one process twice at a time.
+// happens to one process twice at a time, nor to a broker that isn't there.
 func TestFaultsOfARoundGoTogether(t *testing.T) {
 	p := NewPlanner(1, Kinds)
-	seen, shapes := map[Kind]int{}, map[string]int{}
-	for range 3000 {
+	seen, shapes, with := map[Kind]int{}, map[string]int{}, map[Kind]map[Kind]int{}
+	scaled := map[string]int{}
+	for range 6000 {
+		members := slices.Clone(p.members)
 		round := p.Next()
 		met := map[int]int{}
 		flips := 0
-		for _, s := range round {
+		for i, s := range round {
 			seen[s.Kind]++
 			if s.Shape != "" {
 				shapes[s.Shape]++
@@ -37,10 +40,31 @@ func TestFaultsOfARoundGoTogether(t *testing.T) {
 			if s.Kind == Flip {
 				flips++
 			}
-			if s.Kind != Clock && s.Kind != Partition {
+			if s.alone() {
 				for _, n := range s.Nodes {
 					met[n]++
 				}
+			}
+			for _, n := range s.Nodes {
+				if n < brokers && slices.Contains(members, n) == s.Joins {
+					t.Fatalf("%s, of the brokers %v: %s", nodeName(n), members, round)
+				}
+			}
+			for _, cut := range s.Cuts {
+				for _, n := range []int{cut.From, cut.To} {
+					if n < brokers && !slices.Contains(members, n) {
+						t.Fatalf("%s is cut off, of the brokers %v: %s", nodeName(n), members, round)
+					}
+				}
+			}
+			if s.Kind == Scale {
+				scaled[fmt.Sprint(s.Joins, s.Fresh, s.Killed)]++
+			}
+			for _, other := range append(slices.Clone(round[:i]), round[i+1:]...) {
+				if with[s.Kind] == nil {
+					with[s.Kind] = map[Kind]int{}
+				}
+				with[s.Kind][other.Kind]++
 			}
 		}
 		brokersMet := 0
@@ -52,14 +76,25 @@ func TestFaultsOfARoundGoTogether(t *testing.T) {
 				brokersMet++
 			}
 		}
-		if flips > 0 && brokersMet > 1 {
+		if flips > 0 && (brokersMet > 1 || with[Flip][Roll] > 0) {
 			t.Fatalf("a bit flips, and more copies are at risk: %s", round)
+		}
+		if len(p.members) < founders || len(p.members) > brokers {
+			t.Fatalf("the brokers are %v after %s", p.members, round)
 		}
 	}
 	for _, k := range Kinds {
-		if seen[k] < 100 {
-			t.Errorf("only %d faults of kind %s in 3000 rounds", seen[k], k)
+		if seen[k] < 200 {
+			t.Errorf("only %d faults of kind %s in 6000 rounds", seen[k], k)
 		}
+	}
+	for _, k := range []Kind{Kill, Pause, Partition, Etcd, Full, Clock} {
+		if with[Scale][k] < 20 || with[Roll][k] < 20 {
+			t.Errorf("%s goes with a broker that comes or goes %d times, and with a rolling change %d times", k, with[Scale][k], with[Roll][k])
+		}
+	}
+	if len(scaled) != 4 {
+		t.Errorf("brokers come and go in these ways only: %v", scaled)
 	}
 	if len(shapes) < 13 || slices.Contains(Kinds, "") {
 		t.Errorf("only these shapes of partitions: %v", shapes)

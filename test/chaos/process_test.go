@@ -82,26 +82,37 @@ func (p *process) startLocked() error {
 	return nil
 }
 
-// end sends a signal and waits for the end; the process is not started again.
-func (p *process) end(signal syscall.Signal) {
-	p.mu.Lock()
-	p.wanted = false
-	cmd, ended := p.cmd, p.ended
-	p.mu.Unlock()
+// kill ends it at once; it is not started again.
+func (p *process) kill() {
+	if cmd, ended := p.unwant(); cmd != nil {
+		_ = cmd.Process.Kill()
+		<-ended
+	}
+}
+
+// stop asks it to end, and waits for that; it is not started again.
+func (p *process) stop() error {
+	cmd, ended := p.unwant()
 	if cmd == nil {
-		return
+		return nil
 	}
-	_ = cmd.Process.Signal(signal)
-	if signal != syscall.SIGKILL {
-		select {
-		case <-ended:
-			return
-		case <-time.After(patience):
-			p.note("%s still runs %v after %v", nodeName(p.node), patience, signal)
-			_ = cmd.Process.Kill()
-		}
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(patience):
+		_ = cmd.Process.Kill()
+		<-ended
+		return fmt.Errorf("%s still ran %v after SIGTERM", nodeName(p.node), patience)
 	}
-	<-ended
+}
+
+// unwant has it not be started again when it ends. It returns what runs, if anything does.
+func (p *process) unwant() (*exec.Cmd, chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wanted = false
+	return p.cmd, p.ended
 }
 
 // pause has it stand still: no thread of it does anything any more, but for a system call that it is in.

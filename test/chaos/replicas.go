@@ -14,9 +14,10 @@ type Record struct {
 	Content       string // header and payload
 }
 
-// Copy is one replica's log: of which broker, from which offset on (it may be trimmed), and what it holds.
+// Copy is one replica's log: of which broker and shard, from which offset on (it may be trimmed), and what it holds.
 type Copy struct {
 	Broker     string
+	Shard      int
 	Start, End uint64
 	Records    []Record // by offset, dense but for what is damaged
 	Damaged    []Span   // what the log says it can't read

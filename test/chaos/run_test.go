@@ -5,11 +5,9 @@ package chaos
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,10 +16,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/carillon-mq/carillon/test/disk"
+	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// patience is how long a test waits for what has to come; one that passes never waits that long.
-const patience = 90 * time.Second
+// patience is how long a test waits for what has to come; one that passes never waits that long. The proof of the judge waits for what won't come.
+var patience = 90 * time.Second
 
 // clientOptions have clients notice within seconds that nobody answers.
 var clientOptions = []nats.Option{nats.PingInterval(time.Second), nats.MaxPingsOutstanding(3)}
@@ -45,24 +44,16 @@ func run(m *testing.M) (code int, err error) {
 	if os.Getenv("CHAOS_INSIDE") == "" {
 		return 0, errors.New("these tests take networks and disks apart, and run in namespaces of their own: call test/chaos/run")
 	}
-	parent := os.Getenv("CHAOS_DIR")
-	if parent == "" {
-		parent = os.TempDir()
-	}
-	if folder, err = disk.NewFolder(parent, "carillon-chaos-"); err != nil {
+	if folder, err = disk.NewFolder(os.Getenv("CHAOS_DIR"), "carillon-chaos-"); err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, folder.Remove()) }()
 	if lan, err = newNetwork(); err != nil {
 		return 0, err
 	}
-	seed = rand.Uint64N(1 << 32)
-	if s := os.Getenv("CHAOS_SEED"); s != "" {
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			return 0, fmt.Errorf("CHAOS_SEED: %w", err)
-		}
+	if seed, err = checker.Seed("CHAOS_SEED"); err != nil {
+		return 0, err
 	}
-	fmt.Printf("chaos: CHAOS_SEED=%d\n", seed)
 	return m.Run(), nil
 }
 
@@ -133,7 +124,9 @@ func must(t testing.TB, err error) {
 }
 
 // eventually asks until there is no error, and returns the last one if that lasts too long.
-func eventually(what string, check func() error) error {
+func eventually(what string, check func() error) error { return within(patience, what, check) }
+
+func within(patience time.Duration, what string, check func() error) error {
 	err := check()
 	for deadline := time.Now().Add(patience); err != nil; err = check() {
 		if time.Now().After(deadline) {

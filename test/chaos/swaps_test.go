@@ -64,9 +64,12 @@ func (s *swappers) end() {
 var wrongLast = regexp.MustCompile(`wrong last sequence: (\d+)`)
 
 func (s *swappers) run(ctx context.Context, client int, nc *nats.Conn, js jetstream.JetStream) {
-	publisher := s.history.NewPublisher()
+	publisher, life := s.history.NewPublisher(), nc.Stats().Reconnects
 	last := [registers]uint64{}
 	for ctx.Err() == nil {
+		if now := nc.Stats().Reconnects; now != life { // order is promised within a connection
+			publisher, life = s.history.NewPublisher(), now
+		}
 		if !nc.IsConnected() {
 			time.Sleep(5 * time.Millisecond)
 			continue
@@ -78,6 +81,9 @@ func (s *swappers) run(ctx context.Context, client int, nc *nats.Conn, js jetstr
 		ack, err := js.Publish(asked, swap.Subject, checker.Encode(s.history.Stream, v), jetstream.WithRetryAttempts(0), jetstream.WithExpectLastSequencePerSubject(swap.Expected))
 		cancel()
 		swap.Back = time.Since(s.began)
+		if nc.Stats().Reconnects != life {
+			s.history.Unordered(v)
+		}
 		api, refused := errors.AsType[*jetstream.APIError](err)
 		switch {
 		case err == nil:

@@ -9,70 +9,99 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/carillon-mq/carillon/broker/admin"
+	brokerjs "github.com/carillon-mq/carillon/broker/jetstream"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
 // world is a cluster under load, with what was told to its clients.
 type world struct {
 	*cluster
-	js       jetstream.JetStream
-	orders   *checker.History
-	accounts *checker.History
+	orders   *checker.Topic // of one shard
+	clicks   *checker.Topic // of several
+	accounts *checker.Topic // of one, for conditional publishes
 	loads    []*checker.Load
 	swappers *swappers
 }
+
+const (
+	replicas = 3
+	shards   = 4 // of clicks
+)
 
 var consumers = []string{"billing", "audit"}
 
 // window is how long ids of messages are remembered: clocks jump less far.
 const window = 2 * time.Hour
 
-// rest is how fast publishers go: some hundred messages a second together.
-const rest = 25 * time.Millisecond
+// rest is how fast publishers to one shard go, and slow those to each of several: some hundred messages a second together.
+const (
+	rest = 25 * time.Millisecond
+	slow = 6 * rest
+)
 
 func begin(t *testing.T, program string) *world {
 	t.Helper()
-	w := &world{cluster: startCluster(t, lan, program), orders: checker.NewHistory("orders"), accounts: checker.NewHistory("accounts")}
-	w.js = w.connect()
-	for _, h := range []*checker.History{w.orders, w.accounts} {
-		must(t, eventually("create stream "+h.Stream, func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
-			_, err := w.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: h.Stream, Subjects: []string{h.Stream + ".>"}, Replicas: brokers, Duplicates: window})
-			return err
-		}))
+	w := &world{
+		cluster: startCluster(t, lan, program),
+		orders:  checker.NewTopic("orders", 1), clicks: checker.NewTopic("clicks", shards), accounts: checker.NewTopic("accounts", 1),
 	}
-	for _, name := range consumers {
-		must(t, eventually("create consumer "+name, func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
-			_, err := w.js.CreateOrUpdateConsumer(ctx, "orders", jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy, AckWait: checker.AckWait, MaxAckPending: 256})
+	for _, of := range w.topics() {
+		must(t, eventually("create topic "+of.Name, func() error {
+			_, err := ask[admin.TopicInfo](w.cluster, admin.TopicCreateSubject+of.Name, admin.CreateRequest{
+				Stream: brokerjs.StreamConfig{Subjects: []string{of.Name + ".>"}, Replicas: replicas, DuplicateWindow: window}, Shards: len(of.Shards),
+			})
 			return err
 		}))
+		for _, h := range of.Shards {
+			w.streams = append(w.streams, h.Stream)
+		}
+	}
+	for _, of := range []*checker.Topic{w.orders, w.clicks} {
+		for _, name := range consumers {
+			must(t, eventually("create consumer "+name, func() error {
+				ctx, cancel := context.WithTimeout(t.Context(), answerTime)
+				defer cancel()
+				_, err := w.js.CreateOrUpdateConsumer(ctx, of.Name, jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy, AckWait: checker.AckWait, MaxAckPending: 256})
+				return err
+			}))
+		}
 	}
 	must(t, writeFile(w.bootstrap, "formed\n"))
-	must(t, w.whole(w.js, "orders", "accounts"))
-	for n := range brokers {
-		w.load(checker.Workload{URL: w.url(n), Sync: 1, Again: 1, Rest: rest, Options: append(slices.Clone(clientOptions), nats.IgnoreDiscoveredServers())})
+	must(t, w.whole())
+	for n := range brokers { // the last one's wait until it joins
+		here := append(slices.Clone(clientOptions), nats.IgnoreDiscoveredServers())
+		w.load(w.orders, checker.Workload{URL: w.url(n), Sync: 1, Again: 1, Rest: rest, Options: here})
+		w.load(w.clicks, checker.Workload{URL: w.url(n), Sync: 1, Again: 1, Rest: slow, Options: here})
 	}
-	w.load(checker.Workload{URL: w.urls(), Sync: 1, Again: 1, Async: 1, Rest: rest, Consumers: consumers, Options: clientOptions})
+	w.load(w.orders, checker.Workload{URL: w.urls(), Sync: 1, Again: 1, Async: 1, Rest: rest, Consumers: consumers, Options: clientOptions})
+	w.load(w.clicks, checker.Workload{URL: w.urls(), Async: 1, Rest: slow, Consumers: consumers, Options: clientOptions})
 	var err error
-	w.swappers, err = startSwappers(t.Context(), w.accounts, []string{w.url(0), w.url(1), w.url(2), w.urls()})
+	w.swappers, err = startSwappers(t.Context(), w.accounts.Shards[0], []string{w.url(0), w.url(1), w.url(2), w.urls()})
 	must(t, err)
 	t.Cleanup(w.swappers.end)
 	return w
 }
 
-func (w *world) load(load checker.Workload) {
+func (w *world) topics() []*checker.Topic { return []*checker.Topic{w.orders, w.clicks, w.accounts} }
+
+// histories are those of all shards.
+func (w *world) histories() (all []*checker.History) {
+	for _, of := range w.topics() {
+		all = append(all, of.Shards...)
+	}
+	return all
+}
+
+func (w *world) load(of *checker.Topic, load checker.Workload) {
 	w.t.Helper()
-	l, err := w.orders.Start(w.t.Context(), load)
+	l, err := of.Start(w.t.Context(), load)
 	must(w.t, err)
 	w.loads = append(w.loads, l)
 	w.t.Cleanup(l.Stop)
@@ -98,21 +127,34 @@ func (w *world) suffer(round Round) error {
 
 func (w *world) recovers() error {
 	healed := time.Now()
-	if err := w.whole(w.js, "orders", "accounts"); err != nil {
+	if err := w.whole(); err != nil {
 		return err
 	}
-	orders, accounts := w.orders.Progress().Acked, w.accounts.Progress().Acked
+	before := map[string]int{}
+	for _, h := range w.histories() {
+		before[h.Stream] = h.Progress().Acked
+	}
+	enough := map[*checker.Topic]int{w.orders: 50, w.clicks: 10, w.accounts: 5}
 	err := eventually("publishing goes on", func() error {
-		if now := w.orders.Progress().Acked; now < orders+50 {
-			return fmt.Errorf("%d messages were acknowledged", now-orders)
-		}
-		if now := w.accounts.Progress().Acked; now < accounts+5 {
-			return fmt.Errorf("%d conditional messages were acknowledged", now-accounts)
+		for _, of := range w.topics() {
+			for _, h := range of.Shards {
+				if n := h.Progress().Acked - before[h.Stream]; n < enough[of] {
+					return fmt.Errorf("%d messages to %s were acknowledged", n, h.Stream)
+				}
+			}
 		}
 		return nil
 	})
-	w.note("whole and at work after %v: %s; %s", time.Since(healed).Round(time.Millisecond), w.orders, w.accounts)
+	w.note("whole and at work after %v: %s", time.Since(healed).Round(time.Millisecond), w)
 	return err
+}
+
+func (w *world) String() string {
+	var all []string
+	for _, h := range w.histories() {
+		all = append(all, h.String())
+	}
+	return strings.Join(all, "; ")
 }
 
 // judge ends the load and returns all that is wrong.
@@ -129,30 +171,34 @@ func (w *world) judge() (wrong []error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 2*patience)
 	defer cancel()
 	find(w.orders.Drain(ctx, w.js, consumers...))
-	last := map[string]uint64{} // what was read, by stream
-	histories := map[string]*checker.History{"orders": w.orders, "accounts": w.accounts}
-	for name, h := range histories {
+	find(w.clicks.Drain(ctx, w.js, consumers...))
+	last := map[*checker.History]uint64{} // what was read
+	for _, h := range w.histories() {
 		entries, err := h.Read(ctx, w.js)
-		find(err)
+		if err != nil { // there are the replicas' logs
+			find(err)
+			continue
+		}
 		verdict := h.Judge(entries)
 		w.note("%s; %s", h, verdict)
 		find(verdict.Err())
 		if len(entries) > 0 {
-			last[name] = entries[len(entries)-1].Seq
+			last[h] = entries[len(entries)-1].Seq
 		}
-		if name == "accounts" {
+		if h == w.accounts.Shards[0] {
 			find(w.swappers.judge(entries))
 			w.note("%s", w.swappers)
 		}
 	}
-	find(w.whole(w.js, "orders", "accounts"))
+	find(w.whole())
+	find(w.settled())
 	// Nobody publishes or acknowledges any more. What stands on the disks then, stands there when all die at once.
-	find(w.pauseAll([]int{0, 1, 2}))
+	find(w.pauseAll(w.there()))
 	for n := range brokers {
-		w.processes[n].end(syscall.SIGKILL)
+		w.processes[n].kill()
 	}
 	copies := map[string][]Copy{}
-	for n := range brokers {
+	for _, n := range w.there() {
 		logs, err := logsOf(n, w.processes[n].volume.Dir)
 		find(err)
 		for name, c := range logs {
@@ -164,15 +210,15 @@ func (w *world) judge() (wrong []error) {
 	}
 	for name, all := range copies {
 		known := uint64(0)
-		h := w.historyOf(all, histories)
+		h := w.historyOf(all)
 		if h != nil {
-			known = last[h.Stream] + 1
+			known = last[h] + 1
 		}
 		for _, difference := range CompareCopies(all, known) {
 			find(fmt.Errorf("log %s: %s", name, difference))
 		}
-		if len(all) != brokers {
-			find(fmt.Errorf("log %s stands on %d brokers, want %d", name, len(all), brokers))
+		if len(all) != replicas {
+			find(fmt.Errorf("log %s stands on %d brokers, want %d", name, len(all), replicas))
 		}
 		if h == nil {
 			continue
@@ -191,18 +237,26 @@ func (w *world) judge() (wrong []error) {
 			}
 		}
 	}
+	if want := 2 * len(w.histories()); len(copies) != want { // data and cursors
+		find(fmt.Errorf("there are %d logs, want %d", len(copies), want))
+	}
 	for _, crash := range w.crashes() {
 		find(errors.New(crash))
 	}
 	return wrong
 }
 
-// historyOf is that of the stream whose data these are, or nil.
-func (w *world) historyOf(copies []Copy, histories map[string]*checker.History) *checker.History {
+// historyOf is that of the shard whose data these are, or nil.
+func (w *world) historyOf(copies []Copy) *checker.History {
 	for _, c := range copies {
-		if len(c.Records) > 0 {
-			name, _, _ := strings.Cut(c.Records[0].Subject, ".")
-			return histories[name]
+		if len(c.Records) == 0 {
+			continue
+		}
+		name, _, _ := strings.Cut(c.Records[0].Subject, ".")
+		for _, of := range w.topics() {
+			if of.Name == name {
+				return of.Shards[c.Shard]
+			}
 		}
 	}
 	return nil
@@ -222,6 +276,6 @@ func live(t *testing.T, program string, seed uint64, next func() Round, rounds i
 		}
 	}
 	wrong = append(wrong, w.judge()...)
-	t.Logf("%s; %s; %s", w.orders, w.accounts, w.swappers)
+	t.Logf("%s; %s", w, w.swappers)
 	return wrong
 }

@@ -169,7 +169,7 @@ func TestALeaderIsStopped(t *testing.T) {
 			}
 		}
 		s.unharmed(t, leader, refused)
-		s.publishers[leader].reconnects(t, stopped.Add(lag))
+		s.publishers[leader].reconnects(t, stopped)
 	}
 	t.Logf("without acks for %v", outages)
 	if slices.Max(outages) > outage {

@@ -5,6 +5,7 @@ package cluster3
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -36,6 +37,7 @@ type publisher struct {
 	flying map[string]sent // by where the ack comes
 	acked  []delay
 	errors map[string]int
+	parted time.Time // when its connection ended last; guarded by mu
 }
 
 type sent struct {
@@ -49,11 +51,12 @@ type delay struct{ sent, acked time.Time }
 func startPublisher(t *testing.T, h *checker.History, url string) *publisher {
 	t.Helper()
 	// What can't be sent now is not sent later.
-	nc, err := checker.Connect(url, "cluster3, publisher", nats.IgnoreDiscoveredServers(), nats.ReconnectBufSize(-1))
+	p := &publisher{history: h, number: h.NewPublisher(), inbox: nats.NewInbox(), flying: map[string]sent{}, errors: map[string]int{}}
+	nc, err := checker.Connect(url, "cluster3, publisher", nats.IgnoreDiscoveredServers(), nats.ReconnectBufSize(-1), nats.DisconnectErrHandler(p.part))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &publisher{history: h, number: h.NewPublisher(), nc: nc, inbox: nats.NewInbox(), flying: map[string]sent{}, errors: map[string]int{}}
+	p.nc = nc
 	if _, err := nc.Subscribe(p.inbox+".*", p.take); err != nil {
 		t.Fatal(err)
 	}
@@ -181,10 +184,29 @@ func (p *publisher) recovers(t *testing.T, moment time.Time) time.Duration {
 	return first.Sub(moment)
 }
 
-// reconnects waits until it is acknowledged again by its own broker, which ended. What was under way went with the connection.
+// part takes it that what was under way went with the connection.
+func (p *publisher) part(*nats.Conn, error) {
+	now := time.Now()
+	p.forget(now)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.parted = now
+}
+
+// reconnects waits until it is acknowledged again by its own broker, which was ended at that moment: it may go on acknowledging
+// for a while before it ends.
 func (p *publisher) reconnects(t *testing.T, ended time.Time) {
 	t.Helper()
-	p.forget(ended.Add(p.recovers(t, ended)))
+	var parted time.Time
+	eventually(t, "the connection ends", func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if parted = p.parted; !parted.After(ended) {
+			return errors.New("it stands")
+		}
+		return nil
+	})
+	p.forget(parted.Add(p.recovers(t, parted)))
 }
 
 // refusals is how many messages were refused, or never answered.

@@ -83,7 +83,15 @@ var pullStories = []story{
 		must(t, gone.Conn().PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+name+".d", inbox.Subject, []byte(`{"batch":100,"expires":60000000000}`)))
 		standing(t, "it waits", c, func(is *jetstream.ConsumerInfo) bool { return is.NumWaiting == 1 })
 		gone.Conn().Close()
-		time.Sleep(20 * time.Millisecond) // interest travels
+		for _, url := range s.urls {
+			other, err := nats.Connect(url)
+			must(t, err)
+			eventually(t, "its interest is gone", func() bool {
+				_, err := other.Request(inbox.Subject, nil, 10*time.Millisecond)
+				return errors.Is(err, nats.ErrNoResponders)
+			})
+			other.Close()
+		}
 		fill(t, s.client(t), name+".x", 5)
 		batch, err := c.Fetch(5, jetstream.FetchMaxWait(patience))
 		equalTexts(t, "who is there gets all", texts(take(t, batch, err)), count(1, 5))

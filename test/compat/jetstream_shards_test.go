@@ -136,6 +136,38 @@ func TestATopicOfSeveralShards(t *testing.T) {
 	refuse("start by sequence", err, 10012)
 	_, err = stream.OrderedConsumer(within(t), jetstream.OrderedConsumerConfig{})
 	refuse("an ordered consumer", err, 10012)
+	if err == nil || !strings.Contains(err.Error(), "orders--0 to orders--3") {
+		t.Errorf("the way out isn't said: %v", err)
+	}
+	// A reader for a while, without a name that lasts, has everything too, and goes with who reads.
+	passing, err := s.client(t).CreateConsumer(within(t), "orders", jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: time.Second})
+	must(t, err)
+	last, count, done = map[string]int{}, 0, make(chan struct{})
+	passed, err := passing.Consume(take)
+	must(t, err)
+	select {
+	case <-done:
+	case <-time.After(6 * patience):
+		mu.Lock()
+		t.Errorf("%d of %d came to one that isn't durable", count, subjects*each)
+		mu.Unlock()
+	}
+	passed.Stop()
+	eventually(t, "it is gone when nobody reads by it", func() bool {
+		_, err := passing.Info(within(t))
+		return errors.Is(err, jetstream.ErrConsumerNotFound)
+	})
+	old, err := s.client(t).Conn().JetStream()
+	must(t, err)
+	pulling, err := old.PullSubscribe("orders.7", "") // the former API looks for the stream itself
+	must(t, err)
+	if got, err := pulling.Fetch(each, nats.MaxWait(patience)); err != nil || len(got) != each || string(got[each-1].Data) != strconv.Itoa(each-1) {
+		t.Errorf("by the former API %d came (%v)", len(got), err)
+	}
+	_, err = old.SubscribeSync("orders.>", nats.OrderedConsumer())
+	if err == nil || !strings.Contains(err.Error(), "not supported yet") {
+		t.Errorf("ordered, by the former API: %v", err)
+	}
 	refuse("purge by sequence", stream.Purge(within(t), jetstream.WithPurgeSequence(3)), 10110)
 	refuse("delete a shard", first.DeleteStream(within(t), "orders--2"), 10050)
 	_, err = first.Publish(within(t), "orders.7", nil, jetstream.WithExpectLastSequence(3))

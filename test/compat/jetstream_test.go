@@ -3,10 +3,7 @@ package compat
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -14,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/test/peer"
 )
 
 // site is where stories of JetStream are told. Its clients are connected to one broker after the
@@ -68,28 +67,7 @@ func brokerSite(t *testing.T, brokers int) *site {
 // natsSite runs the nats-server at path until the test ends.
 func natsSite(t *testing.T, path string) *site {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	address := free.Addr().String()
-	must(t, free.Close())
-	_, port, err := net.SplitHostPort(address)
-	must(t, err)
-	dir := t.TempDir()
-	ctx, cancel := context.WithCancel(context.Background())
-	server := exec.CommandContext(ctx, path, "-a", "127.0.0.1", "-p", port, "-js", "-sd", dir, "-l", filepath.Join(dir, "log"))
-	must(t, server.Start())
-	t.Cleanup(func() {
-		cancel()
-		_ = server.Wait()
-	})
-	eventually(t, "nats-server takes clients", func() bool {
-		conn, err := net.DialTimeout("tcp", address, patience)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
-	})
-	return &site{urls: []string{"nats://" + address}, peer: true}
+	return &site{urls: []string{peer.Start(t, path, "-js", "-sd", t.TempDir()).URL()}, peer: true}
 }
 
 // client is a new application's.

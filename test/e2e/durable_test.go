@@ -20,13 +20,16 @@ const (
 	failoverTime = 10 * time.Second
 )
 
-// durable publishes one message after the other until halt, waiting for each ack, and remembers those it got.
+// durable publishes one message after the other on a subject until halt, waiting for each ack, and remembers those it got.
 type durable struct {
+	subject string
+
 	stop   chan struct{}
 	done   chan struct{}
 	halted sync.Once
 	mu     sync.Mutex
 	acked  map[uint64]string // value by sequence
+	stream string            // that the acks name
 	failed atomic.Int64
 	last   atomic.Value // of errors
 
@@ -37,7 +40,7 @@ type durable struct {
 func (e *environment) startDurable(t *testing.T, pod, subject string) *durable {
 	t.Helper()
 	js := e.stream(t, pod)
-	d := &durable{stop: make(chan struct{}), done: make(chan struct{}), acked: map[uint64]string{}}
+	d := &durable{subject: subject, stop: make(chan struct{}), done: make(chan struct{}), acked: map[uint64]string{}}
 	go func() {
 		defer close(d.done)
 		for n := 0; ; n++ {
@@ -56,7 +59,7 @@ func (e *environment) startDurable(t *testing.T, pod, subject string) *durable {
 				continue
 			}
 			d.mu.Lock()
-			d.acked[ack.Sequence] = value
+			d.acked[ack.Sequence], d.stream = value, ack.Stream
 			now := time.Now()
 			if !d.acks.IsZero() {
 				d.pause = max(d.pause, now.Sub(d.acks))
@@ -115,10 +118,21 @@ func (d *durable) kept(t *testing.T, js jetstream.JetStream, name string) {
 // under waits until so many more messages are acknowledged.
 func (d *durable) under(t *testing.T, more int) {
 	t.Helper()
-	n := d.count()
+	allUnder(t, more, d)
+}
+
+// allUnder waits until so many more messages of each are acknowledged.
+func allUnder(t *testing.T, more int, all ...*durable) {
+	t.Helper()
+	before := map[*durable]int{}
+	for _, d := range all {
+		before[d] = d.count()
+	}
 	eventually(t, readyTime, "messages are acknowledged", func(context.Context) error {
-		if d.count() < n+more {
-			return fmt.Errorf("%d more; the last error is %v", d.count()-n, d.last.Load())
+		for _, d := range all {
+			if n := d.count() - before[d]; n < more {
+				return fmt.Errorf("%d more on %s; the last error is %v", n, d.subject, d.last.Load())
+			}
 		}
 		return nil
 	})

@@ -23,7 +23,7 @@ import (
 const (
 	quietTime   = 30 * time.Second
 	mostMemory  = 100 << 20
-	mostCPU     = 0.010 // cores; usual are 2 to 6 thousandths on a machine that does nothing else
+	mostCPU     = 0.005 // cores
 	leasePeriod = 2 * time.Second
 )
 

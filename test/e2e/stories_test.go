@@ -21,6 +21,7 @@ func TestStories(t *testing.T) {
 		{"a broker pod is deleted under load", brokerDeleted},
 		{"a broker is killed under load", brokerKilled},
 		{"the broker of a Topic is killed under load", topicBrokerKilled},
+		{"a leader of a Topic of several shards is killed under load", shardsLoseALeader},
 		{"the node of a Topic's leader is cut off under load", leaderCut},
 		{"the node of a Topic's only broker is cut off", onlyBrokerCut},
 		{"a broker is taken away and added again under load", scaleDownAndUp},
