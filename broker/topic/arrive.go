@@ -91,12 +91,13 @@ func (s *Shard) meet(in *intake, p *pending, v *view, m *protocol.Message) met {
 	case seq > o.last && len(m.Subject) == 0: // its source doesn't want to know
 		o.last = seq
 		return isKnown
-	case seq > o.last && in.why != nil:
+	case seq > o.last && (seq >= in.from.below || s.origins.knows(o, o.heard-2*int64(outboxTime))):
+		if in.why == nil {
+			return isNew
+		}
 		o.last = seq
 		in.refuse(s.stream, v, nil, in.why)
 		return isKnown
-	case seq > o.last && (seq >= in.from.below || s.origins.knows(o, o.heard-2*int64(outboxTime))):
-		return isNew
 	}
 	fw := &s.service.forwards
 	if len(m.Subject) == 0 {

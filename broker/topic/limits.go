@@ -84,7 +84,7 @@ const (
 	outboxTick = 20 * time.Millisecond
 	// originTime is how long brokers remember what was forwarded by whom: what is in an outbox, whose clock may differ by 20 s.
 	originTime = 3 * outboxTime
-	// originBytes is how much of a log is read for that when it is opened, some 20 ms. What came again and stood before it is refused.
+	// originBytes is how much of a log is read for that when it is opened, some 20 ms. What comes again and stood before it is refused.
 	originBytes = 16 << 20
 	// gathers is of how many shards one read of a link gathers messages into batches.
 	gathers = 16

@@ -159,6 +159,9 @@ type forwardWorld struct {
 	refused []map[uint64]bool
 	direct  [][]uint64 // by sender: numbers of what was taken where it leads, without a way around, and is not answered
 
+	restarts bool // replicas read only the end of their logs again
+	unknown  int  // how many messages nobody knows the fate of, because of that
+
 	logs   [][]entry // by replica
 	tables []*origins
 	leader int
@@ -173,9 +176,12 @@ type entry struct {
 }
 
 type sentRun struct {
-	first, floor uint64
-	letters      []byte
+	first, floor, ever uint64
+	letters            []byte
 }
+
+// unread is when a leader that began with a part of its log began: what came before it doesn't know.
+const unread = 1
 
 // judge is what a leader does, on the model's log: every fifth message is refused.
 func (w *forwardWorld) judge(t *testing.T, sender int, r sentRun) (gap bool) {
@@ -194,7 +200,7 @@ func (w *forwardWorld) judge(t *testing.T, sender int, r sentRun) (gap bool) {
 		switch {
 		case seq > from.last+1:
 			gap = true
-		case seq <= from.last || len(m.Subject) == 0:
+		case seq <= from.last || len(m.Subject) == 0 || seq < r.ever && !table.knows(from, unread-1):
 			from.last = max(from.last, seq)
 			continue
 		case seq%5 == 0:
@@ -286,6 +292,20 @@ func (w *forwardWorld) elect() {
 	}
 }
 
+// restart has a replica read the end of its log again, and only that.
+func (w *forwardWorld) restart(replica int) {
+	log := w.logs[replica]
+	table := &origins{since: unread}
+	w.tables[replica] = table
+	from := w.rng.IntN(len(log) + 1)
+	for i := range log {
+		if e := log[i]; e.batch > 0 && i >= from {
+			table.noteForwarded(e.signed, uint64(i+1), e.batch, false, w.now)
+		}
+	}
+	table.handOver()
+}
+
 // begin is another round of a sender: what was on its link is gone.
 func (w *forwardWorld) begin(sender int) {
 	w.pending[sender] = nil
@@ -298,7 +318,7 @@ func (w *forwardWorld) send(sender int) {
 		if count == 0 {
 			return
 		}
-		w.pending[sender] = append(w.pending[sender], sentRun{first, w.floor(sender), bytes.Clone(letters)})
+		w.pending[sender] = append(w.pending[sender], sentRun{first, w.floor(sender), w.boxes[sender].ever, bytes.Clone(letters)})
 	}
 }
 
@@ -326,11 +346,15 @@ func (w *forwardWorld) answer(t *testing.T, sender int) {
 		if want := fmt.Sprintf("%d/%d", sender, seq); string(m.Data) != want {
 			t.Fatalf("sequence %d of sender %d is %q", seq, sender, m.Data)
 		}
-		box.free(c)
-		if ok {
+		switch box.free(c); {
+		case ok:
 			w.acked[sender][seq] = offset
-		} else {
+		case seq%5 > 0 && !w.restarts:
+			t.Fatalf("sequence %d of sender %d isn't known", seq, sender)
+		case from.settled[seq].err != nil || !w.restarts:
 			w.refused[sender][seq] = true
+		default:
+			w.unknown++
 		}
 	}
 }
@@ -338,8 +362,9 @@ func (w *forwardWorld) answer(t *testing.T, sender int) {
 // Whatever is cut, lost, truncated and elected: what is acknowledged stands where it was said, once; nothing that was refused is
 // there; each sender's messages stand in their order.
 func TestForwardsAgainstAModel(t *testing.T) {
+	unknown := 0
 	for seed := range uint64(300) {
-		w := &forwardWorld{rng: rand.New(rand.NewPCG(seed, 1)), logs: make([][]entry, 2), tables: []*origins{{}, {}}}
+		w := &forwardWorld{rng: rand.New(rand.NewPCG(seed, 1)), logs: make([][]entry, 2), tables: []*origins{{}, {}}, restarts: seed%2 > 0}
 		const senders = 3
 		for range senders {
 			w.boxes = append(w.boxes, newOutbox())
@@ -375,6 +400,8 @@ func TestForwardsAgainstAModel(t *testing.T) {
 			case quiet:
 			case n == 18:
 				w.begin(i) // its link was cut
+			case w.restarts && w.rng.IntN(3) == 0:
+				w.restart(1 - w.leader)
 			default:
 				if len(w.logs[1-w.leader]) >= w.high {
 					w.elect()
@@ -392,6 +419,7 @@ func TestForwardsAgainstAModel(t *testing.T) {
 				step(true)
 			}
 		}
+		unknown += w.unknown
 		at := map[string]int{}
 		last := make([]uint64, senders)
 		for offset, e := range w.logs[w.leader] {
@@ -428,4 +456,5 @@ func TestForwardsAgainstAModel(t *testing.T) {
 			}
 		}
 	}
+	t.Logf("of %d messages nobody knows the fate", unknown)
 }
