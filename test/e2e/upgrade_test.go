@@ -80,6 +80,9 @@ func upgrade(t *testing.T, e *environment) {
 	eventually(t, copyTime, "all replicas are in sync", e.isWhole("orders"))
 	d.under(t, 100)
 	d.wentOn(t)
+	if failed := d.failed.Load(); failed > brokers {
+		t.Errorf("%d publishes of one connection failed while %d brokers were started again, more than one each; the last error is %v", failed, brokers, d.last.Load())
+	}
 	d.kept(t, e.stream(t, podName(1)), "orders")
 	for i := range brokers {
 		if got := e.versionOf(t, podName(i)); got != e.nextVersion {
