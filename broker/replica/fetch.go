@@ -9,13 +9,11 @@ import (
 // fetch is a follower's question for some of a log's batches: of a segment that is damaged there, or missing. It is
 // answered once, with a turn's worth, and the leader remembers nothing of it.
 type fetch struct {
-	stream, round uint32
-	ID
-	epoch int64
-	part  Part
-	span  log.Span
-	log   Lineage // of the follower's, as far as the span is between what it knows
-	l     *Leading
+	question
+	part Part
+	span log.Span
+	log  Lineage // of the follower's, as far as the span is between what it knows
+	l    *Leading
 }
 
 // piece is the answer: batches from the beginning of the span on, or from where the leader's log begins if that is later.
@@ -28,10 +26,7 @@ type piece struct {
 
 func appendFetch(dst []byte, q *fetch) []byte {
 	dst, at := beginFrame(dst, frameFetch)
-	dst = be.AppendUint32(dst, q.stream)
-	dst = be.AppendUint32(dst, q.round)
-	dst = be.AppendUint32(dst, uint32(q.Shard))
-	dst = be.AppendUint64(dst, uint64(q.epoch))
+	dst = appendQuestion(dst, &q.question)
 	dst = append(dst, byte(len(q.Topic)))
 	dst = append(dst, q.Topic...)
 	dst = append(dst, byte(q.part))
@@ -43,9 +38,7 @@ func appendFetch(dst []byte, q *fetch) []byte {
 
 func parseFetch(body []byte) (*fetch, error) {
 	f := fields{rest: body}
-	q := &fetch{stream: f.u32(), round: f.u32()}
-	q.Shard = int(f.u32())
-	q.epoch = int64(f.u64())
+	q := &fetch{question: f.question()}
 	q.Topic = string(f.take(int(f.u8())))
 	q.part = Part(f.u8())
 	q.span = log.Span{From: f.u64(), Next: f.u64()}
@@ -92,8 +85,7 @@ func parsePiece(body []byte) (p piece, err error) {
 func (o *outlet) fetch(q *fetch) error {
 	l, epoch, why, soon := o.x.asked(q.ID, q.epoch)
 	if why != "" {
-		o.x.counters.refused.Add(1)
-		o.refuse(q.ID, early{stream: q.stream, round: q.round, epoch: q.epoch}, epoch, why, soon)
+		o.refuse(&q.question, epoch, why, soon)
 		return nil
 	}
 	q.l = l

@@ -252,7 +252,7 @@ func (f *Following) ask(in *intake, dst []byte) []byte {
 	case f.mend != nil:
 		return f.askPiece(in, dst)
 	}
-	a := ask{stream: f.stream, ID: f.config.ID, epoch: f.epoch.Load(), incarnation: self.Incarnation}
+	a := ask{question: question{stream: f.stream, ID: f.config.ID, epoch: f.epoch.Load()}, incarnation: self.Incarnation}
 	for p, lg := range f.config.Logs {
 		_, end, durable := lg.Offsets()
 		safe := durable

@@ -34,7 +34,7 @@ func (f *Following) askPiece(in *intake, dst []byte) []byte {
 		f.x.disk.do(func() { f.workMending(nil, 0) })
 		return dst
 	}
-	q := fetch{stream: f.stream, round: f.round.Add(1), ID: f.config.ID, epoch: m.epoch, part: m.part, span: m.repair.Span(), log: m.lineage}
+	q := fetch{question: question{stream: f.stream, round: f.round.Add(1), ID: f.config.ID, epoch: m.epoch}, part: m.part, span: m.repair.Span(), log: m.lineage}
 	f.step = asked
 	f.x.counters.outAsks.Add(1)
 	return appendFetch(dst, &q)

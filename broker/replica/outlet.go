@@ -19,8 +19,8 @@ type outlet struct {
 	ended   bool
 	answers []byte // frames
 	dirty   []*stream
-	highs   []*stream    // whose watermark or start moved
-	refused map[ID]early // who perhaps asked too soon
+	highs   []*stream       // whose watermark or start moved
+	refused map[ID]question // that were perhaps asked too soon
 	fetches []*fetch
 	streams map[uint32]*stream // the reader's
 
@@ -34,12 +34,6 @@ type outlet struct {
 	unpaid    []*fetch // that wait for the allowance, as later does
 	allowance int      // bytes of what followers lack that may be sent now
 	paced     time.Time
-}
-
-// early is an ask for a shard in an epoch of which this broker hasn't heard yet.
-type early struct {
-	stream, round uint32
-	epoch         int64
 }
 
 // stream is one shard on an outlet, joined.
@@ -67,7 +61,7 @@ type stream struct {
 // Serve copies shards that are led here to another broker, which opened conn to follow them. It returns when conn
 // has ended, and closes it.
 func (x *Exchange) Serve(conn net.Conn, broker string) {
-	o := &outlet{refused: make(map[ID]early), streams: make(map[uint32]*stream)}
+	o := &outlet{refused: make(map[ID]question), streams: make(map[uint32]*stream)}
 	o.init(x, conn, broker)
 	x.mu.Lock()
 	if x.closed {
@@ -200,8 +194,7 @@ func (o *outlet) ask(a *ask) error {
 		before.l.part(before) // Of the same shard the new one has taken its place already, if it joined.
 	}
 	if why != "" {
-		x.counters.refused.Add(1)
-		o.refuse(a.ID, early{stream: a.stream, round: a.round, epoch: a.epoch}, epoch, why, soon)
+		o.refuse(&a.question, epoch, why, soon)
 	}
 	return nil
 }
@@ -218,29 +211,30 @@ func (x *Exchange) asked(id ID, in int64) (l *Leading, epoch int64, why string, 
 	return l, epoch, why, soon
 }
 
-// refuse answers an ask, and remembers one that may only have come too soon.
-func (o *outlet) refuse(id ID, a early, epoch int64, why string, soon bool) {
+// refuse answers a question, and remembers one that may only have come too soon.
+func (o *outlet) refuse(q *question, epoch int64, why string, soon bool) {
+	o.x.counters.refused.Add(1)
 	o.mu.Lock()
 	if soon && !o.ended && len(o.refused) < maxStreams {
-		o.refused[id] = a
+		o.refused[q.ID] = *q
 	}
 	o.mu.Unlock()
-	o.answer(appendRefusal(nil, &refusal{stream: a.stream, round: a.round, epoch: epoch, why: why}))
-	if l, _ := o.x.leading(id); soon && l != nil {
-		o.come(id, l.epoch) // It may have begun to lead it just now, and found nobody to call.
+	o.answer(appendRefusal(nil, &refusal{stream: q.stream, round: q.round, epoch: epoch, why: why}))
+	if l, _ := o.x.leading(q.ID); soon && l != nil {
+		o.come(q.ID, l.epoch) // It may have begun to lead it just now, and found nobody to call.
 	}
 }
 
 // come calls a follower that asked for a shard before it was led here.
 func (o *outlet) come(id ID, epoch int64) {
 	o.mu.Lock()
-	e, ok := o.refused[id]
-	if ok = ok && e.epoch == epoch; ok {
+	q, ok := o.refused[id]
+	if ok = ok && q.epoch == epoch; ok {
 		delete(o.refused, id)
 	}
 	o.mu.Unlock()
 	if ok {
-		o.answer(appendCome(nil, e.stream, e.round))
+		o.answer(appendCome(nil, q.stream, q.round))
 	}
 }
 

@@ -55,13 +55,19 @@ const (
 	dataHeader  = 6 + 4*8
 )
 
-// ask is a follower's question where its logs and those of its leader part.
-type ask struct {
+// question is what each question of a follower says first: which shard it is about, in which epoch, and how it is answered.
+type question struct {
 	stream, round uint32
 	ID
-	epoch, incarnation int64
-	logs               [Parts]Lineage
-	safe               [Parts]uint64
+	epoch int64
+}
+
+// ask is a follower's question where its logs and those of its leader part.
+type ask struct {
+	question
+	incarnation int64
+	logs        [Parts]Lineage
+	safe        [Parts]uint64
 }
 
 // verdict is the answer.
@@ -104,12 +110,17 @@ func endFrame(dst []byte, at int) []byte {
 
 func appendBeat(dst []byte) []byte { return append(dst, 0, 0, 0, 1, byte(frameBeat)) }
 
+// appendQuestion is all of a question but the Topic, before which some have more to say.
+func appendQuestion(dst []byte, q *question) []byte {
+	dst = be.AppendUint32(dst, q.stream)
+	dst = be.AppendUint32(dst, q.round)
+	dst = be.AppendUint32(dst, uint32(q.Shard))
+	return be.AppendUint64(dst, uint64(q.epoch))
+}
+
 func appendAsk(dst []byte, a *ask) []byte {
 	dst, at := beginFrame(dst, frameAsk)
-	dst = be.AppendUint32(dst, a.stream)
-	dst = be.AppendUint32(dst, a.round)
-	dst = be.AppendUint32(dst, uint32(a.Shard))
-	dst = be.AppendUint64(dst, uint64(a.epoch))
+	dst = appendQuestion(dst, &a.question)
 	dst = be.AppendUint64(dst, uint64(a.incarnation))
 	dst = append(dst, byte(len(a.Topic)))
 	dst = append(dst, a.Topic...)
@@ -221,6 +232,13 @@ func (f *fields) u16() uint16 { return be.Uint16(f.take(2)) }
 func (f *fields) u32() uint32 { return be.Uint32(f.take(4)) }
 func (f *fields) u64() uint64 { return be.Uint64(f.take(8)) }
 
+// question takes what appendQuestion appends.
+func (f *fields) question() (q question) {
+	q.stream, q.round = f.u32(), f.u32()
+	q.Shard, q.epoch = int(f.u32()), int64(f.u64())
+	return q
+}
+
 func (f *fields) marks() (m marks) {
 	for p := range m.high {
 		m.high[p] = f.u64()
@@ -253,9 +271,7 @@ func (f *fields) done(what string) error {
 
 func parseAsk(body []byte) (*ask, error) {
 	f := fields{rest: body}
-	a := &ask{stream: f.u32(), round: f.u32()}
-	a.Shard = int(f.u32())
-	a.epoch, a.incarnation = int64(f.u64()), int64(f.u64())
+	a := &ask{question: f.question(), incarnation: int64(f.u64())}
 	a.Topic = string(f.take(int(f.u8())))
 	for p := range a.logs {
 		l := &a.logs[p]

@@ -12,12 +12,12 @@ import (
 )
 
 var (
-	someAsk = ask{stream: 7, round: 3, ID: ID{"t0pic", 12}, epoch: 5, incarnation: 99, safe: [Parts]uint64{10, 1},
+	someAsk = ask{question: question{stream: 7, round: 3, ID: ID{"t0pic", 12}, epoch: 5}, incarnation: 99, safe: [Parts]uint64{10, 1},
 		logs: [Parts]Lineage{{Start: 3, End: 20, Epochs: []log.Epoch{{Epoch: 2, Start: 1}, {Epoch: 5, Start: 11}}}, {Start: 1, End: 1, Epochs: []log.Epoch{}}}}
 	someVerdict = verdict{stream: 7, round: 3, parts: [Parts]Verdict{{Truncate, 11}, {Copy, 1}}}
 	someRefusal = refusal{stream: 7, round: 3, epoch: 6, why: "this broker doesn't lead it"}
 	someMarks   = marks{high: [Parts]uint64{9, 1}, start: [Parts]uint64{3, 1}}
-	someFetch   = fetch{stream: 7, round: 3, ID: ID{"t0pic", 12}, epoch: 5, part: State, span: log.Span{From: 4, Next: 9}, log: someAsk.logs[0]}
+	someFetch   = fetch{question: someAsk.question, part: State, span: log.Span{From: 4, Next: 9}, log: someAsk.logs[0]}
 	somePiece   = piece{stream: 7, round: 3, start: 2, batches: []byte("batches")}
 	someData    = data{stream: 7, part: State, promised: true, marks: someMarks, batches: []byte("batches")}
 )
@@ -113,10 +113,10 @@ func TestFramesThatCantBe(t *testing.T) {
 		"an ack of another part": appendAck(nil, 7, Parts, 1),
 		"an unknown verb":        appendVerdict(nil, &verdict{parts: [Parts]Verdict{{Reset + 1, 1}}}),
 		"data of another part":   appendDataHeader(nil, &data{part: Parts}, 0),
-		"a fetch of nothing":     appendFetch(nil, &fetch{ID: someFetch.ID, epoch: 5, span: log.Span{From: 4, Next: 4}, log: someFetch.log}),
-		"a fetch of no part":     appendFetch(nil, &fetch{ID: someFetch.ID, epoch: 5, part: Parts, span: someFetch.span, log: someFetch.log}),
-		"a fetch in no epoch":    appendFetch(nil, &fetch{ID: someFetch.ID, span: someFetch.span, log: someFetch.log}),
-		"a fetch for no log":     appendFetch(nil, &fetch{ID: someFetch.ID, epoch: 5, span: someFetch.span, log: Lineage{Start: 5, End: 3}}),
+		"a fetch of nothing":     appendFetch(nil, &fetch{question: someFetch.question, span: log.Span{From: 4, Next: 4}, log: someFetch.log}),
+		"a fetch of no part":     appendFetch(nil, &fetch{question: someFetch.question, part: Parts, span: someFetch.span, log: someFetch.log}),
+		"a fetch in no epoch":    appendFetch(nil, &fetch{question: question{ID: someFetch.ID}, span: someFetch.span, log: someFetch.log}),
+		"a fetch for no log":     appendFetch(nil, &fetch{question: someFetch.question, span: someFetch.span, log: Lineage{Start: 5, End: 3}}),
 		"a piece of others":      append(appendPieceHeader(nil, &piece{parted: true}, 7), "batches"...),
 	} {
 		r := newReader(bytes.NewReader(frame), 64, maxAsk)
