@@ -327,17 +327,30 @@ func (f *Following) work(round uint32) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.worked()
+	switch {
+	case f.ended:
+	case err == nil && f.tries > maxTries:
+		f.rest(fmt.Sprintf("its logs differ from its leader's after %d changes; it goes on trying", f.tries), f.pause)
+	default:
+		f.goOn(err)
+	}
+}
+
+// worked ends a use of the logs by a worker: what comes next is to ask, if there is a leader. mu is held.
+func (f *Following) worked() {
 	f.step = waiting
 	if f.leader == "" || f.leader == f.x.config.Self {
 		f.step = idle
 	}
 	f.release()
+}
+
+// goOn asks again after what a worker did; or it rests first, or ends, if that went wrong. mu is held.
+func (f *Following) goOn(err error) {
 	switch {
-	case f.ended:
-	case err == nil && f.tries <= maxTries:
-		f.request()
 	case err == nil:
-		f.rest(fmt.Sprintf("its logs differ from its leader's after %d changes; it goes on trying", f.tries), f.pause)
+		f.request()
 	case fatal(err):
 		f.x.disk.do(func() { f.fail(err) })
 	default:

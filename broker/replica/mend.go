@@ -69,11 +69,7 @@ func (f *Following) workMending(p *piece, round uint32) {
 	whole, err := f.mend.on(f, p, epoch)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.step = waiting
-	if f.leader == "" || f.leader == f.x.config.Self {
-		f.step = idle
-	}
-	f.release()
+	f.worked()
 	unfit, _ := errors.AsType[*log.UnfitError](err)
 	switch {
 	case f.ended:
@@ -83,12 +79,8 @@ func (f *Following) workMending(p *piece, round uint32) {
 	case unfit != nil:
 		f.step = mended
 		f.x.disk.do(func() { f.tellMended(unfit) })
-	case err == nil:
-		f.request()
-	case fatal(err):
-		f.x.disk.do(func() { f.fail(err) })
 	default:
-		f.rest(err.Error(), askAgainMax)
+		f.goOn(err)
 	}
 }
 
