@@ -73,6 +73,15 @@ func (p *testPeer) Flush() {
 	p.hub.open = false
 }
 
+// holdBack has the links that bring messages wait, as for slow clients, until the function that it returns is called.
+func (h *testHub) holdBack() (letGo func()) {
+	gate := make(chan struct{})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.gate = gate
+	return func() { close(gate) }
+}
+
 func (p *testPeer) Wait() {
 	p.hub.mu.Lock()
 	gate := p.hub.gate

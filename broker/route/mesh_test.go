@@ -196,10 +196,7 @@ func TestTheOldLinkIsGoneBeforeTheNewOneBegins(t *testing.T) {
 	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
 	introduceAll(a, b)
 	waitUp(t, a, b)
-	gate := make(chan struct{})
-	b.hub.mu.Lock()
-	b.hub.gate = gate
-	b.hub.mu.Unlock()
+	letGo := b.hub.holdBack()
 	a.hub.all(&session.Message{Subject: []byte("old")}, true, nil)
 	eventually(t, "b's reader is held back", func() bool { return len(b.hub.messages()) == 1 })
 	old := b.links()[0]
@@ -213,9 +210,8 @@ func TestTheOldLinkIsGoneBeforeTheNewOneBegins(t *testing.T) {
 	if b.hub.attaches != 1 || len(b.hub.peers) != 1 {
 		t.Errorf("%d attached at once, %d in all, while the old reader is at work", len(b.hub.peers), b.hub.attaches)
 	}
-	b.hub.gate = nil
 	b.hub.mu.Unlock()
-	close(gate)
+	letGo()
 	eventually(t, "the new link works", func() bool { return b.hub.sees(a.hub) && a.hub.sees(b.hub) })
 }
 
@@ -254,13 +250,7 @@ func TestWhatWasQueuedArrivesThoughThePeerStillSends(t *testing.T) {
 	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
 	introduceAll(a, b)
 	waitUp(t, a, b)
-	gateA, gateB := make(chan struct{}), make(chan struct{})
-	a.hub.mu.Lock()
-	a.hub.gate = gateA
-	a.hub.mu.Unlock()
-	b.hub.mu.Lock()
-	b.hub.gate = gateB
-	b.hub.mu.Unlock()
+	letGoA, letGoB := a.hub.holdBack(), b.hub.holdBack()
 	m := session.Message{Subject: []byte("s"), Data: make([]byte, 8<<10)}
 	const count = 2000
 	for range count { // b does not read its half, so that closing early would reset the connection.
@@ -273,9 +263,9 @@ func TestWhatWasQueuedArrivesThoughThePeerStillSends(t *testing.T) {
 		close(closed)
 	}()
 	eventually(t, "b is closing", func() bool { return b.leaving.Load() })
-	close(gateA)
+	letGoA()
 	eventually(t, "all has arrived", func() bool { return len(a.hub.messages()) == count })
-	close(gateB)
+	letGoB()
 	<-closed
 }
 
@@ -458,10 +448,7 @@ func TestABacklogIsVisibleAndBounded(t *testing.T) {
 	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
 	introduceAll(a, b)
 	waitUp(t, a, b)
-	gate := make(chan struct{})
-	b.hub.mu.Lock()
-	b.hub.gate = gate // b's clients take nothing
-	b.hub.mu.Unlock()
+	letGo := b.hub.holdBack() // b's clients take nothing
 	l := a.links()[0]
 	m := session.Message{Subject: []byte("s"), Data: make([]byte, 1<<20)}
 	a.hub.all(&m, true, nil)
@@ -496,7 +483,7 @@ func TestABacklogIsVisibleAndBounded(t *testing.T) {
 		t.Errorf("%d bytes were pending", most)
 	}
 	<-waited // They don't wait for a link that is down.
-	close(gate)
+	letGo()
 	eventually(t, "the link is made again", func() bool { p := a.peerOf("b"); return p.Up && p.Generation == 2 })
 	if p := a.peerOf("b"); p.Overflows != 1 || p.LostMessages < 60 || p.Pending > 1<<20 {
 		t.Errorf("a's picture of b: %+v", p)

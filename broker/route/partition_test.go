@@ -112,13 +112,10 @@ func TestAReaderHeldBackBySlowClientsIsNotDead(t *testing.T) {
 		a, b := startMemoryNode(t, "a", network), startMemoryNode(t, "b", network)
 		introduceAll(a, b)
 		waitUp(t, a, b)
-		gate := make(chan struct{})
-		b.hub.mu.Lock()
-		b.hub.gate = gate
-		b.hub.mu.Unlock()
+		letGo := b.hub.holdBack()
 		a.hub.all(&session.Message{Subject: []byte("s")}, true, nil)
 		time.Sleep(writeTimeout - time.Second) // Longer than any silence is borne.
-		close(gate)
+		letGo()
 		if p, q := a.peerOf("b"), b.peerOf("a"); p.Generation != 1 || !p.Up || q.Generation != 1 || !q.Up {
 			t.Errorf("the link did not survive: %+v, %+v", p, q)
 		}

@@ -52,10 +52,7 @@ func TestMessagesAreHandedOverBeforeTopicsAreCalled(t *testing.T) {
 	b := startNode(t, "b", nil, func(c *Config) { xb.hub = c.Hub.(*testHub); c.Topics = &xb })
 	introduceAll(a, b)
 	waitUp(t, a, b)
-	gate := make(chan struct{})
-	b.hub.mu.Lock()
-	b.hub.gate = gate
-	b.hub.mu.Unlock()
+	letGo := b.hub.holdBack()
 	message := func(subject string) {
 		a.hub.all(&session.Message{Subject: []byte(subject), Data: make([]byte, 100)}, true, nil)
 	}
@@ -65,7 +62,7 @@ func TestMessagesAreHandedOverBeforeTopicsAreCalled(t *testing.T) {
 	xa.way.Carry([]byte("a frame"))
 	message("third")
 	eventually(t, "all of it is on its way", func() bool { return a.links()[0].Pending() == 0 })
-	close(gate)
+	letGo()
 	eventually(t, "b has it", func() bool { return len(b.hub.messages()) == 3 && xb.called() == 2 })
 	for _, l := range b.links() {
 		l.raw.Close()
