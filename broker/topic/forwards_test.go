@@ -284,13 +284,19 @@ func TestAPublisherAtTheLeaderItselfNoticesNothing(t *testing.T) {
 	}
 }
 
-// What comes while it isn't settled what becomes of what this broker took as the leader waits for that.
-func TestNothingOvertakesWhatTheLeaderTook(t *testing.T) {
+// newForwarder is a broker that knows the Topic orders, which broker-b leads, and has no link yet.
+func newForwarder(t *testing.T) *site {
 	n := newSite(t)
 	n.serve()
 	n.topic("orders", nil)
 	n.place("orders", "broker-b")
 	n.tell()
+	return n
+}
+
+// What comes while it isn't settled what becomes of what this broker took as the leader waits for that.
+func TestNothingOvertakesWhatTheLeaderTook(t *testing.T) {
+	n := newForwarder(t)
 	f := n.service.Topic("orders").streams[0].sender()
 	if first, floor, ok := f.reserve(3); first != 1 || floor != 1 || !ok {
 		t.Fatalf("the first number is %d, and all below %d is settled", first, floor)
@@ -584,11 +590,7 @@ func TestNobodyIsLeftWithoutAnAnswer(t *testing.T) {
 
 // A broker of a version before gets single messages and answers publishers itself.
 func TestForwardsToAnOlderBroker(t *testing.T) {
-	n := newSite(t)
-	n.serve()
-	n.topic("orders", nil)
-	n.place("orders", "broker-b")
-	n.tell()
+	n := newForwarder(t)
 	n.service.Attach("broker-b", nil)
 	n.hub.publish(message("orders.a", "r1", "one"), message("orders.a", "r2", "two"))
 	n.hub.mu.Lock()
