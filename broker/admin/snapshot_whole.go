@@ -122,25 +122,9 @@ func (s *Server) holdWhole(ctx context.Context, t *topic.Topic, request *Snapsho
 
 // askLeaders has each leader asked about its shards, and returns what they say of all, by number.
 func (s *Server) askLeaders(ctx context.Context, t *topic.Topic, q hold, leaders map[string][]part) []part {
-	number, answered := s.asks.Begin(len(leaders))
-	defer s.asks.End(number)
-	q.Number = number
 	parts := make([]part, t.Shards())
 	for n := range parts { // until its leader says otherwise
 		parts[n].Error = refuse(NotServed, "topic %s: its leader did not answer within %s, or is of a version before (ask again, or ask each shard)", t.Name(), wholeTimeout)
-	}
-	expected := 0
-	for leader, its := range leaders {
-		q.Parts = its
-		switch {
-		case leader == s.self: // when the others are asked
-		case leader != "" && s.tellBroker(leader, askHold, q):
-			expected++
-		default:
-			for _, p := range its {
-				parts[p.Number].Error = notServed(t.Name(), t.WhyNotAt(p.Number))
-			}
-		}
 	}
 	take := func(told []part) {
 		for _, p := range told {
@@ -149,18 +133,25 @@ func (s *Server) askLeaders(ctx context.Context, t *topic.Topic, q hold, leaders
 			}
 		}
 	}
-	if its := leaders[s.self]; its != nil {
-		q.Parts = its
-		take(s.holdHere(&q))
-	}
-	for range expected {
-		select {
-		case h := <-answered:
-			take(h.Parts)
-		case <-ctx.Done():
-			return parts
+	s.asks.Ask(ctx, len(leaders), func(number uint64) (expected int) {
+		q.Number = number
+		for leader, its := range leaders {
+			q.Parts = its
+			switch {
+			case leader == s.self: // when the others are asked
+			case leader != "" && s.tellBroker(leader, askHold, q):
+				expected++
+			default:
+				for _, p := range its {
+					parts[p.Number].Error = notServed(t.Name(), t.WhyNotAt(p.Number))
+				}
+			}
 		}
-	}
+		if q.Parts = leaders[s.self]; q.Parts != nil {
+			take(s.holdHere(&q))
+		}
+		return expected
+	}, func(h held) { take(h.Parts) })
 	return parts
 }
 

@@ -60,15 +60,14 @@ func (s *Server) askStreams(ctx context.Context, byLeader map[string][]string, k
 	for _, ids := range byLeader {
 		most += len(ids)
 	}
-	number, answered := s.asks.Begin(most)
-	defer s.asks.End(number)
-	expected := 0
-	for leader, ids := range byLeader {
-		if s.forward(leader, askStreamInfo, nil, question{From: s.config.Self, Number: number, Streams: ids}) {
-			expected += len(ids)
+	s.ask(ctx, most, func(number uint64) (expected int) {
+		for leader, ids := range byLeader {
+			if s.forward(leader, askStreamInfo, nil, question{From: s.config.Self, Number: number, Streams: ids}) {
+				expected += len(ids)
+			}
 		}
-	}
-	s.gather(ctx, answered, expected, func(t finding) {
+		return expected
+	}, func(t finding) {
 		if t.Info != nil {
 			known[t.Stream] = t.Info
 		}
@@ -77,33 +76,25 @@ func (s *Server) askStreams(ctx context.Context, byLeader map[string][]string, k
 
 // askUsage adds to total what others lead.
 func (s *Server) askUsage(ctx context.Context, brokers []string, total *usage) {
-	number, answered := s.asks.Begin(len(brokers))
-	defer s.asks.End(number)
-	expected := 0
-	for _, broker := range brokers {
-		if s.forward(broker, askBrokerUsage, nil, question{From: s.config.Self, Number: number}) {
-			expected++
+	s.ask(ctx, len(brokers), func(number uint64) (expected int) {
+		for _, broker := range brokers {
+			if s.forward(broker, askBrokerUsage, nil, question{From: s.config.Self, Number: number}) {
+				expected++
+			}
 		}
-	}
-	s.gather(ctx, answered, expected, func(t finding) {
+		return expected
+	}, func(t finding) {
 		if t.Usage != nil {
 			total.add(*t.Usage)
 		}
 	})
 }
 
-// gather takes what is answered in time.
-func (s *Server) gather(ctx context.Context, answered <-chan finding, expected int, take func(finding)) {
+// ask has others asked, and takes what they answer in time.
+func (s *Server) ask(ctx context.Context, most int, send func(number uint64) (expected int), take func(finding)) {
 	ctx, cancel := context.WithTimeout(ctx, s.waits.ask)
 	defer cancel()
-	for range expected {
-		select {
-		case t := <-answered:
-			take(t)
-		case <-ctx.Done():
-			return
-		}
-	}
+	s.asks.Ask(ctx, most, send, take)
 }
 
 // askCreated has the leader of a stream that was just made answer the client.

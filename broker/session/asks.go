@@ -1,6 +1,9 @@
 package session
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // Asks are questions that this broker has asked others by Forward, and that are answered by a T each, in the same way.
 type Asks[T any] struct {
@@ -27,6 +30,21 @@ func (a *Asks[T]) End(number uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.open, number)
+}
+
+// Ask has a question sent, and takes the answers that come before ctx is done. send says how many are to come, of so many at
+// the most.
+func (a *Asks[T]) Ask(ctx context.Context, most int, send func(number uint64) (expected int), take func(T)) {
+	number, answered := a.Begin(most)
+	defer a.End(number)
+	for range send(number) {
+		select {
+		case answer := <-answered:
+			take(answer)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Tell brings an answer to who asked. It doesn't wait.

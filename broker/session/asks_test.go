@@ -1,6 +1,10 @@
 package session
 
-import "testing"
+import (
+	"context"
+	"slices"
+	"testing"
+)
 
 // Answers come to the question that is open, as many as were expected; others are dropped, and nobody waits.
 func TestAnswersFindTheirQuestion(t *testing.T) {
@@ -16,5 +20,29 @@ func TestAnswersFindTheirQuestion(t *testing.T) {
 	asks.Tell(two, "too late")
 	if a, b, d := <-second, <-second, <-first; a != "a" || b != "b" || d != "d" || len(second) > 0 {
 		t.Errorf("%s, %s and %s came, and %d more", a, b, d, len(second))
+	}
+}
+
+// Who asks takes what is answered until all of it has come, or time is up; then the question is closed.
+func TestAnAskTakesWhatIsAnsweredInTime(t *testing.T) {
+	var asks Asks[string]
+	for _, missing := range []int{0, 1} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var got []string
+		var asked uint64
+		asks.Ask(ctx, 3, func(number uint64) int {
+			asked = number
+			asks.Tell(number, "a")
+			asks.Tell(number, "b")
+			return 2 + missing
+		}, func(answer string) {
+			if got = append(got, answer); missing > 0 && len(got) == 2 {
+				cancel()
+			}
+		})
+		cancel()
+		if !slices.Equal(got, []string{"a", "b"}) || asks.open[asked] != nil {
+			t.Errorf("%d missing: %q came, and the question is open: %v", missing, got, asks.open[asked] != nil)
+		}
 	}
 }
