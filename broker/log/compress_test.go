@@ -256,10 +256,7 @@ func TestACompressionMayBeCutShortAnywhere(t *testing.T) {
 			}
 			fsys.StopAfter(steps)
 			_, err = l.Compress(context.Background(), 1)
-			after := fsys.Crash(rand.New(rand.NewPCG(seed, uint64(steps))))
-			_ = d.Close()
-			d = openDisk(t, after, "data", squeezable)
-			l = openLog(t, d, orders)
+			after, d, l := cutPower(t, fsys, d, seed, steps, squeezable)
 			if r := l.Recovery(); r.Suspect || len(r.Damaged) > 0 {
 				t.Fatalf("%d steps, seed %d: %+v", steps, seed, r)
 			}
@@ -296,10 +293,7 @@ func TestATruncationWithinACompressedSegment(t *testing.T) {
 				}
 				fsys.StopAfter(steps)
 				_, err = l.TruncateTo(to)
-				after := fsys.Crash(rand.New(rand.NewPCG(seed, uint64(steps))))
-				_ = d.Close()
-				d = openDisk(t, after, "data", squeezable)
-				l = openLog(t, d, orders)
+				after, d, l := cutPower(t, fsys, d, seed, steps, squeezable)
 				_, end, _ := l.Offsets()
 				if r := l.Recovery(); r.Suspect || len(r.Damaged) > 0 || end < to || end > 201 || err == nil && end != to {
 					t.Fatalf("to %d, %d steps, seed %d: ends at %d (%v): %+v", to, steps, seed, end, err, r)

@@ -2,6 +2,7 @@ package log
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -40,6 +41,16 @@ func setup(t testing.TB, opts Options) (*crashfs.FS, *Disk, *Log) {
 	fsys := crashfs.New()
 	d := openDisk(t, fsys, "data", opts)
 	return fsys, d, openLog(t, d, orders)
+}
+
+// cutPower ends the process and the power of a disk in memory, and opens its log again. What wasn't synced is kept or lost as the
+// seed and the step have it.
+func cutPower(t testing.TB, fsys *crashfs.FS, d *Disk, seed uint64, step int, opts Options) (*crashfs.FS, *Disk, *Log) {
+	t.Helper()
+	after := fsys.Crash(rand.New(rand.NewPCG(seed, uint64(step))))
+	_ = d.Close()
+	d = openDisk(t, after, "data", opts)
+	return after, d, openLog(t, d, orders)
 }
 
 // ack waits for completions.

@@ -125,10 +125,7 @@ func TestATruncationMayBeCutShortAnywhere(t *testing.T) {
 			}
 			fsys.StopAfter(steps)
 			_, err := l.TruncateTo(10)
-			after := fsys.Crash(rand.New(rand.NewPCG(seed, uint64(steps))))
-			_ = d.Close()
-			d = openDisk(t, after, "data", small)
-			l = openLog(t, d, orders)
+			_, d, l = cutPower(t, fsys, d, seed, steps, small)
 			if r := l.Recovery(); r.Suspect || len(r.Damaged) > 0 || l.end < 10 || l.end > 61 || err == nil && l.end != 10 {
 				t.Fatalf("%d steps, seed %d: ends at %d (%v): %+v", steps, seed, l.end, err, r)
 			}

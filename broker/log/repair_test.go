@@ -575,9 +575,7 @@ func TestACrashWhileATailIsSetAside(t *testing.T) {
 			if err != nil && !errors.Is(err, crashfs.ErrCrashed) {
 				t.Fatalf("step %d: %v", steps, err)
 			}
-			after := fsys.Crash(rand.New(rand.NewPCG(seed, uint64(steps))))
-			d = openDisk(t, after, "data", small)
-			l = openLog(t, d, orders)
+			_, _, l = cutPower(t, fsys, d, seed, steps, small)
 			if r := l.Recovery(); r.Strange || r.Suspect && over || !r.Suspect && !slices.Equal(everything(t, l), want) {
 				t.Fatalf("step %d, seed %d: %+v", steps, seed, r)
 			}
@@ -616,9 +614,7 @@ func TestACrashAtEachStepOfARepair(t *testing.T) {
 				if err != nil && !errors.Is(err, crashfs.ErrCrashed) {
 					t.Fatalf("step %d: %v", steps, err)
 				}
-				after := fsys.Crash(rand.New(rand.NewPCG(seed, uint64(steps))))
-				d = openDisk(t, after, "data", small)
-				l = openLog(t, d, orders)
+				after, d, l := cutPower(t, fsys, d, seed, steps, small)
 				found, err := l.Scrub(context.Background())
 				if err != nil {
 					t.Fatal(err)
