@@ -95,6 +95,16 @@ func TestATopicOfSeveralShards(t *testing.T) {
 			close(done)
 		}
 	}
+	allCame := func(to string) {
+		t.Helper()
+		select {
+		case <-done:
+		case <-time.After(6 * patience):
+			mu.Lock()
+			defer mu.Unlock()
+			t.Errorf("%d of %d came to %s", count, subjects*each, to)
+		}
+	}
 	// One client pulls by itself until half is there, others fetch: what one has got, no other gets.
 	consumer, err := s.client(t).Consumer(within(t), "orders", "billing")
 	must(t, err)
@@ -112,13 +122,7 @@ func TestATopicOfSeveralShards(t *testing.T) {
 	}
 	consuming, err := consumer.Consume(take, jetstream.PullMaxMessages(500))
 	must(t, err)
-	select {
-	case <-done:
-	case <-time.After(6 * patience):
-		mu.Lock()
-		t.Errorf("%d of %d came", count, subjects*each)
-		mu.Unlock()
-	}
+	allCame("one that is durable")
 	consuming.Stop()
 	eventually(t, "all is acknowledged", func() bool {
 		is, err := consumer.Info(within(t))
@@ -145,13 +149,7 @@ func TestATopicOfSeveralShards(t *testing.T) {
 	last, count, done = map[string]int{}, 0, make(chan struct{})
 	passed, err := passing.Consume(take)
 	must(t, err)
-	select {
-	case <-done:
-	case <-time.After(6 * patience):
-		mu.Lock()
-		t.Errorf("%d of %d came to one that isn't durable", count, subjects*each)
-		mu.Unlock()
-	}
+	allCame("one that isn't durable")
 	passed.Stop()
 	eventually(t, "it is gone when nobody reads by it", func() bool {
 		_, err := passing.Info(within(t))
