@@ -126,13 +126,6 @@ func must(t testing.TB, err error) {
 // eventually asks until there is no error, and returns the last one if that lasts too long.
 func eventually(what string, check func() error) error { return within(patience, what, check) }
 
-func within(patience time.Duration, what string, check func() error) error {
-	err := check()
-	for deadline := time.Now().Add(patience); err != nil; err = check() {
-		if time.Now().After(deadline) {
-			return fmt.Errorf("still not after %v: %s: %w", patience, what, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	return nil
+func within(limit time.Duration, what string, check func() error) error {
+	return checker.Within(limit, 50*time.Millisecond, what, check)
 }

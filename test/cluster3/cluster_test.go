@@ -210,11 +210,7 @@ func (c *cluster) whole(js jetstream.JetStream, stream string) (leader int) {
 // eventually asks until there is no error, and fails with the last one.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	err := check()
-	for deadline := time.Now().Add(patience); err != nil; err = check() {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not after %v: %s: %v", patience, what, err)
-		}
-		time.Sleep(10 * time.Millisecond)
+	if err := checker.Within(patience, 10*time.Millisecond, what, check); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -98,13 +98,7 @@ func must(t testing.TB, err error) {
 // eventually asks until there is no error, and fails with the last one.
 func eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	err := check()
-	for deadline := time.Now().Add(patience); err != nil; err = check() {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not after %v: %s: %v", patience, what, err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	must(t, checker.Within(patience, 10*time.Millisecond, what, check))
 }
 
 func soon(t testing.TB) context.Context {
