@@ -59,6 +59,25 @@ func (l *Log) blame(s *segment) {
 	}
 }
 
+// NoteDamage has later lives know of all damage that was met, also by who only read.
+func (l *Log) NoteDamage() error {
+	l.admin.Lock()
+	defer l.admin.Unlock()
+	m := l.meta
+	m.Bad = slices.Clone(m.Bad)
+	l.mu.Lock()
+	for _, s := range l.segments {
+		if s.bad && !slices.Contains(m.Bad, s.base) {
+			m.Bad = append(m.Bad, s.base)
+		}
+	}
+	l.mu.Unlock()
+	if len(m.Bad) == len(l.meta.Bad) {
+		return nil
+	}
+	return l.saveMeta(m)
+}
+
 // lookAtBad reads the segments again, all of each, that were found damaged in an earlier life. Nobody knows the log yet.
 func (l *Log) lookAtBad() error {
 	still := slices.Clone(l.meta.Bad)
@@ -195,18 +214,18 @@ func (r *Repair) Span() Span { return Span{r.next, r.span.Next} }
 func (r *Repair) Begun() bool { return r.f != nil }
 
 // Add takes the next batch, which was checked with ParseBatch. The first one may begin where the log's start is or before,
-// if that has moved. Only sparse batches may lie across a border, since each replica compacts for itself.
+// if that has moved. One that compaction made may lie across a border, since each replica compacts for itself; it is cut there.
 func (r *Repair) Add(b Batch) (err error) {
 	l := r.log
 	if base := max(b.Base(), r.low); !r.Begun() && base <= l.Start() {
 		r.next = base
 	}
-	if b.Sparse() && b.Base() < r.next && r.next < b.End() {
+	if b.Base() < r.next && r.next < b.End() {
 		if b, err = b.From(r.next); err != nil {
 			return err
 		}
 	}
-	if b.Sparse() && b.Base() < r.span.Next && r.span.Next < b.End() {
+	if b.Base() < r.span.Next && r.span.Next < b.End() {
 		if b, err = b.Until(r.span.Next); err != nil {
 			return err
 		}
@@ -287,7 +306,6 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 	if old != nil {
 		m.Durable = max(m.Durable, old.end)
 	}
-	m.Bad = slices.DeleteFunc(slices.Clone(m.Bad), func(base uint64) bool { return base == fresh.base || old != nil && base == old.base })
 	if err := l.saveMeta(m); err != nil {
 		return "", err
 	}
@@ -308,7 +326,12 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 	if err := l.disk.fs.SyncDir(l.dir); err != nil {
 		return aside, &syncError{err}
 	}
-	return aside, nil
+	// Not before the damaged one is gone for good: a crash may leave it, and opening the log doesn't find everything.
+	m.Bad = slices.DeleteFunc(slices.Clone(m.Bad), func(base uint64) bool { return base == fresh.base || old != nil && base == old.base })
+	if len(m.Bad) == len(l.meta.Bad) {
+		return aside, nil
+	}
+	return aside, l.saveMeta(m)
 }
 
 // judge holds a segment to what stands around its place, and returns the damaged one that it takes the place of, if there

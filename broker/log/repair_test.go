@@ -385,6 +385,76 @@ func TestReplicasThatWereCompactedDifferently(t *testing.T) {
 	}
 }
 
+// Where compaction found nothing to leave out it has made larger batches all the same: they have all their offsets and lie across the
+// borders of another replica's segments.
+func TestTheOtherReplicaHasLargerBatches(t *testing.T) {
+	fsys, d, l := setup(t, small)
+	_, _, other := setup(t, Options{SegmentSmallest: 4 << 10, SegmentLargest: 64 << 10, TailBytes: 1})
+	for i := range 1000 {
+		r := Record{Time: int64(i), Subject: fmt.Appendf(nil, "s.%d", i), Data: fmt.Appendf(nil, "record %d", i+1)}
+		if i == 999 {
+			r.Subject = []byte("s.0")
+		}
+		if _, err := l.Append(&Append{Epoch: 1, Records: []Record{r}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copyTo(t, l, other)
+	other.Roll()
+	for _, each := range []*Log{l, other} {
+		if err := each.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if did, err := other.Compact(context.Background(), CompactOptions{Below: 1001}); err != nil || did.Records != 1 {
+		t.Fatalf("%+v, %v", did, err)
+	}
+	spoil(t, fsys, d, l, 2)
+	if _, _, err := mend(t, l, other); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readSparse(l, 1)
+	if err != nil || len(got) != 1000 && len(got) != 999 {
+		t.Fatalf("%d records, %v", len(got), err)
+	}
+	for o, text := range got {
+		if text != fmt.Sprintf("record %d", o) {
+			t.Fatalf("offset %d holds %q", o, text)
+		}
+	}
+}
+
+// What a reader has met, and nobody has looked for, is known in the next life, too.
+func TestDamageThatAReaderMetIsKnownInTheNextLife(t *testing.T) {
+	fsys, d, l, other := replicas(t, 2000)
+	bad := l.SegmentInfos()[3]
+	if err := fsys.Flip(filepath.Join(d.logDir(l.Name()), segmentName(bad.Base)), 1000*8); err != nil {
+		t.Fatal(err)
+	}
+	var met *CorruptError
+	for c := l.NewCursor(bad.Base); met == nil && c.Next() < bad.End; {
+		v, err := c.Read(1 << 10)
+		v.Release()
+		if err != nil && !errors.As(err, &met) {
+			t.Fatal(err)
+		}
+	}
+	if met == nil {
+		t.Fatal("nothing was met")
+	}
+	if err := l.NoteDamage(); err != nil {
+		t.Fatal(err)
+	}
+	after := fsys.Crash(rand.New(rand.NewPCG(1, 1)))
+	l = openLog(t, openDisk(t, after, "data", small), orders)
+	if r := l.Recovery(); !r.Suspect || !slices.Equal(l.Lacks(), []Span{{bad.Base, bad.End}}) {
+		t.Fatalf("%+v; it lacks %v", r, l.Lacks())
+	}
+	if _, _, err := mend(t, l, other); err != nil || !slices.Equal(everything(t, l), everything(t, other)) {
+		t.Error(err)
+	}
+}
+
 // The log's start moves into the damaged segment, or past it, before or while it is repaired; the other one has nothing from before.
 func TestRetentionDuringARepair(t *testing.T) {
 	for _, begun := range []bool{false, true} {
@@ -621,7 +691,7 @@ func TestACrashAtEachStepOfARepair(t *testing.T) {
 				}
 				state := l.Lacks()
 				switch r := l.Recovery(); {
-				case slices.Equal(state, []Span{{bad.Base, bad.End}}) && len(found) > 0:
+				case slices.Equal(state, []Span{{bad.Base, bad.End}}) && len(found) > 0 && r.Suspect && !r.Strange: // without being looked for
 					damaged++
 				case slices.Equal(state, []Span{{bad.Base, bad.End}}) && r.Suspect && !r.Strange:
 					lacking++

@@ -44,7 +44,7 @@ func (b Batch) From(offset uint64) (Batch, error) {
 	return t.take(), nil
 }
 
-// Until is what a sparse batch covers before an offset, as a batch of its own: what is left of one where another replica
+// Until is what a batch covers before an offset, as a batch of its own: what is left of one where another replica
 // has a border.
 func (b Batch) Until(offset uint64) (Batch, error) {
 	if offset >= b.End() {
