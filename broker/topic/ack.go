@@ -157,8 +157,7 @@ func (a *acker) end(s *Shard, over error, resends bool) {
 	}
 	a.at.Lock()
 	defer a.at.Unlock()
-	for a.round() {
-	}
+	a.round() // of the shard nothing comes any more; others may always have something
 	s.resends = false
 }
 
@@ -182,10 +181,11 @@ func (a *acker) close() {
 func (a *acker) run() {
 	defer close(a.done)
 	for range a.wake {
-		a.at.Lock()
-		for a.round() {
+		for more := true; more; {
+			a.at.Lock() // each time: somebody may wait for it, and there may always be more
+			more = a.round()
+			a.at.Unlock()
 		}
-		a.at.Unlock()
 		a.mu.Lock()
 		end := a.closing && len(a.queue) == 0 && len(a.touched) == 0
 		a.mu.Unlock()

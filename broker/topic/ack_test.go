@@ -1,0 +1,17 @@
+package topic
+
+import "testing"
+
+// A broker that has something to answer all the time lets go of a shard all the same, and follows.
+func TestAShardIsLetGoOfByABrokerThatIsNeverIdle(t *testing.T) {
+	c, _ := spoilable(t, 1)
+	a := c.sites[0]
+	shard := a.service.Topic("orders").Shard()
+	defer shard.Watch(func() { a.service.acker.touch(shard) })() // so there is another round after each
+	a.service.acker.touch(shard)
+	c.elect(1, 0, 1, 2)
+	c.tell()
+	c.sites[1].open("orders")
+	c.settle("it follows", func() bool { return a.service.Topic("orders").streams[0].copying.Load() != nil })
+	c.sites[1].expect(c.sites[1].ask("orders.a", "on"), "orders@2")
+}
