@@ -208,6 +208,61 @@ func TestACopyThatIsFetchedAnewIsNotLedByInTheNextLife(t *testing.T) {
 	b.expect(b.ask("orders.a", "on"), "orders@301")
 }
 
+// A copy is not there any more, and its broker is to lead. It steps back, and ends before it has fetched anything: in its next life it finds the
+// empty log that it has made, and doesn't lead with that either.
+func TestALogThatWasNotThereIsNotLedByInTheNextLife(t *testing.T) {
+	c, _ := spoilable(t, 300)
+	a, b := c.sites[0], c.sites[1]
+	c.kill(1)
+	for _, name := range append(b.segments(), "meta.json") {
+		if err := b.fs.Remove(filepath.Join("data/shards/id-orders-0", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.alone(1)
+	for range 2 {
+		c.start(1)
+		c.elect(1, 1) // the others are away
+		c.settle("it reports that it can't lead", func() bool { return b.service.Suspects() == 1 })
+		if b.service.Topic("orders").Shard() != nil {
+			t.Fatal("it leads with a copy that lacks everything")
+		}
+		c.kill(1)
+	}
+	c.start(1)
+	c.reach(1)
+	c.elect(0, 0, 2)
+	c.tell()
+	a.open("orders")
+	c.settle("it has caught up", func() bool { return c.whole(b, 300) })
+	c.elect(1, 0, 1, 2)
+	c.tell()
+	b.open("orders")
+	b.expect(b.ask("orders.a", "on"), "orders@301")
+}
+
+// A broker that has met damage ends before that is repaired. In its next life it knows.
+func TestDamageThatAReaderMetIsKnownInTheNextLife(t *testing.T) {
+	c, _ := spoilable(t, 600)
+	a := c.sites[0]
+	a.flip(a.segments()[0])
+	var why *NotServedError
+	var err error
+	for offset := uint64(1); offset <= 600 && err == nil; offset++ {
+		_, err = a.service.Topic("orders").Shard().Get(offset)
+	}
+	if !errors.As(err, &why) {
+		t.Fatal(err)
+	}
+	a.eventually("it steps back", func() bool { return a.service.Suspects() == 1 })
+	c.kill(0)
+	c.elect(2, 0, 1, 2)
+	c.start(0)
+	c.tell()
+	c.sites[2].open("orders")
+	c.settle("it is repaired", func() bool { return a.exchange.Stats().Repaired == 1 && c.whole(a, 600) })
+}
+
 // Nobody has looked for damage, and a reader of the leader meets it: it isn't told that what the others have is gone, and one of them leads.
 func TestDamageThatReadersMeet(t *testing.T) {
 	c, _ := spoilable(t, 600)

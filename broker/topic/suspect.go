@@ -15,6 +15,7 @@ import (
 // suspect reports that this broker can't vouch for its copy of a shard, so that it isn't chosen to
 // lead while another one can. It returns when that is known to all.
 func (s *Service) suspect(p *Stream, v *view) error {
+	s.noteDamage(p)
 	epochs := p.logs.parts[replica.Data].Epochs()
 	_, end, _ := p.logs.parts[replica.Data].Offsets()
 	_, state, _ := p.logs.parts[replica.State].Offsets()
@@ -151,12 +152,22 @@ func (s *Service) takeHarm(p *Stream, v *view, damage string) {
 		return
 	}
 	p.logs.damage = damage
+	s.noteDamage(p)
 	switch {
 	case v.follow:
 		s.unfollow(p)
 	case v.lead && s.othersCanLead(v):
 		if shard := p.shard.Load(); shard != nil {
 			_ = s.closeShard(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: "its copy on broker " + s.config.Name + " is damaged"}) // it closes no log
+		}
+	}
+}
+
+// noteDamage has the logs say which damage was met, for the next life: opening them doesn't find all of it.
+func (s *Service) noteDamage(p *Stream) {
+	for _, part := range p.logs.parts {
+		if err := part.NoteDamage(); err != nil {
+			s.log.Warn("that a Topic's log is damaged could not be kept beside it", "topic", p.Name(), "log", part.Name(), "error", err)
 		}
 	}
 }
