@@ -285,6 +285,8 @@ func (c *cluster) inflict(s Step) error {
 		return errors.Join(err, p.remount(), p.start())
 	case Flip:
 		p := c.processes[s.Nodes[0]]
+		p.down.Lock() // a rolling change may reach it meanwhile
+		defer p.down.Unlock()
 		p.kill()
 		what, err := flip(p.volume.Dir, s.Moment)
 		c.note("flipped %s", what)
@@ -306,8 +308,7 @@ func (c *cluster) inflict(s Step) error {
 		return c.leave(s)
 	case Roll:
 		for _, n := range s.Nodes {
-			p := c.processes[n]
-			if err := errors.Join(p.stop(), p.start(), c.wholeWithin(changeTime())); err != nil {
+			if err := errors.Join(c.processes[n].again(), c.wholeWithin(changeTime())); err != nil {
 				return fmt.Errorf("a rolling change, at %s: %w", nodeName(n), err)
 			}
 			c.note("%s was started again", nodeName(n))

@@ -5,7 +5,8 @@
 // time and overlapping (plan.go): kill -9 of any brokers, pauses, partitions of any shape and also in one direction, coordinators killed and paused
 // down to no quorum, power cuts of any nodes at once, full disks, failing disks, a flipped bit in one broker's files, wall
 // clocks that jump. Among them are the changes that people make: a fourth broker joins, with an empty volume or the one that it left
-// with; one of four is drained, perhaps killed meanwhile, and ends when it holds nothing any more; all are started again, one after the other.
+// with; one of four is drained, perhaps killed meanwhile, and ends when it holds nothing any more; all are started again, one after the other. Bits
+// flip beside these, too, but not where that could leave nobody in sync whose files are whole.
 // After each round the cluster has to become whole, with replicas spread evenly over the brokers that are there, and acknowledge again.
 //
 // What is judged, of a world that has come to rest:

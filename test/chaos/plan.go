@@ -176,7 +176,7 @@ func (p *Planner) Next() Round {
 	for n := 1 + c.IntN(3); len(round) < n; {
 		s := p.step(p.kinds[c.IntN(len(p.kinds))])
 		s.At = c.between(0, 2*time.Second)
-		if s.Kind == Flip && !slices.Contains(p.members, p.Victim) || slices.ContainsFunc(round, func(other Step) bool { return !together(s, other) }) {
+		if s.Kind == Flip && !slices.Contains(p.members, p.Victim) || slices.ContainsFunc(round, func(other Step) bool { return !together(s, other) }) || !append(round, s).sparesCopies() {
 			n-- // one less, so that this ends
 			continue
 		}
@@ -202,8 +202,8 @@ func (p *Planner) Next() Round {
 func together(a, b Step) bool {
 	for range 2 {
 		switch {
-		case a.Kind == Flip: // of a minority: no other copy may be at risk
-			return b.Kind == Partition || b.Kind == Clock || b.Kind == Etcd
+		case a.Kind == Flip && !slices.Contains([]Kind{Partition, Clock, Etcd, Scale, Roll}, b.Kind): // of a minority: no other copy may be at risk
+			return false
 		case a.Kind == Roll && (b.Kind == Power || b.Kind == Failing || b.Kind == Scale): // a disk is mended while nobody uses it; and who goes isn't started again
 			return false
 		}
@@ -213,6 +213,30 @@ func together(a, b Step) bool {
 		return false
 	}
 	return !a.alone() || !b.alone() || !slices.ContainsFunc(a.Nodes, func(n int) bool { return slices.Contains(b.Nodes, n) })
+}
+
+// sparesCopies says whether at any moment each log has a copy that counts and that no flipped bit has met, on a broker that is there to lead.
+// Bits flip in one broker's files only. But the copies that count are those in sync, and at times these are fewer than the replicas:
+//
+//   - While a broker is drained, its copy counts until the one that takes its place is in sync, and is given up only then. So there are three of
+//     them, also if the damaged broker is to have the new one; or two, while the broker that is drained was killed.
+//   - In a rolling change there are two while a broker starts again. The next one ends only when all are in sync, the damaged one, too.
+//   - A partition may put any broker out of sync.
+//
+// With one of these somebody besides the damaged broker is in sync and there all the time. With two there may be nobody: the broker that is
+// drained or starts again is away, the other one is cut off, and what is left to elect is the damaged one, which may have lost the end
+// of its log. Coordinators may fail meanwhile: with a quorum they go on as ever, and without one nobody is elected or put out of sync.
+func (r Round) sparesCopies() bool {
+	flips, fewer := false, 0
+	for _, s := range r {
+		switch s.Kind {
+		case Flip:
+			flips = true
+		case Partition, Scale, Roll:
+			fewer++
+		}
+	}
+	return !flips || fewer <= 1
 }
 
 // alone says whether the fault has the processes that it meets to itself.

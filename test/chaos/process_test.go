@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,6 +26,9 @@ type process struct {
 	volume  *disk.Volume
 	logFile *os.File
 	note    func(format string, args ...any)
+
+	// down is held by a fault that has the process end and start again and needs it to stay down in between.
+	down sync.Mutex
 
 	mu     sync.Mutex
 	wanted bool
@@ -105,6 +109,13 @@ func (p *process) stop() error {
 		<-ended
 		return fmt.Errorf("%s still ran %v after SIGTERM", nodeName(p.node), patience)
 	}
+}
+
+// again stops it and starts it.
+func (p *process) again() error {
+	p.down.Lock()
+	defer p.down.Unlock()
+	return errors.Join(p.stop(), p.start())
 }
 
 // unwant has it not be started again when it ends. It returns what runs, if anything does.
