@@ -225,7 +225,9 @@ func together(a, b Step) bool {
 //
 // With one of these somebody besides the damaged broker is in sync and there all the time. With two there may be nobody: the broker that is
 // drained or starts again is away, the other one is cut off, and what is left to elect is the damaged one, which may have lost the end
-// of its log. Coordinators may fail meanwhile: with a quorum they go on as ever, and without one nobody is elected or put out of sync.
+// of its log. A partition alone comes to that only if it has the set shrink to the damaged broker and one that is then evicted, while
+// the bit flips in the very last batch; that is once in a million rounds by a rough count, and not worth planning without such partitions.
+// Coordinators may fail meanwhile: with a quorum they go on as ever, and without one nobody is elected or put out of sync.
 func (r Round) sparesCopies() bool {
 	flips, fewer := false, 0
 	for _, s := range r {
