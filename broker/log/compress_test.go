@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -442,16 +444,15 @@ func TestCompressingStopsWhenItIsToldTo(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("nothing was compressed")
 	}
+	l.mu.Lock()
+	working := slices.Collect(maps.Keys(l.upkeep.running))[0]
+	l.mu.Unlock()
 	closed := make(chan error, 1)
 	go func() { closed <- l.Close() }()
-	for { // until Close has told it to stop
-		l.mu.Lock()
-		told := l.upkeep.over
-		l.mu.Unlock()
-		if told {
-			break
-		}
-		time.Sleep(time.Millisecond)
+	select {
+	case <-working.Done():
+	case <-time.After(20 * time.Second):
+		t.Error("closing the log does not stop what works on it")
 	}
 	close(goOn)
 	if err := <-result; !errors.Is(err, context.Canceled) {

@@ -12,9 +12,8 @@ type upkeep struct {
 	compressing sync.Mutex // one at a time
 
 	// Guarded by the log's mu.
-	over   bool
-	life   context.Context // from the first use on
-	endAll context.CancelFunc
+	over    bool
+	running map[context.Context]context.CancelFunc
 }
 
 // beginUpkeep lets something work on sealed segments until end, with a context that closing the log ends as well.
@@ -25,15 +24,17 @@ func (l *Log) beginUpkeep(ctx context.Context) (_ context.Context, end func(), e
 	if u.over || l.closed {
 		return nil, nil, ErrClosed
 	}
-	if u.life == nil {
-		u.life, u.endAll = context.WithCancel(context.Background())
-	}
 	u.working.Add(1)
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(u.life, cancel)
+	if u.running == nil {
+		u.running = map[context.Context]context.CancelFunc{}
+	}
+	u.running[ctx] = cancel
 	return ctx, func() {
-		stop()
 		cancel()
+		l.mu.Lock()
+		delete(u.running, ctx)
+		l.mu.Unlock()
 		u.working.Done()
 	}, nil
 }
@@ -43,8 +44,8 @@ func (l *Log) endUpkeep() {
 	u := &l.upkeep
 	l.mu.Lock()
 	u.over = true
-	if u.endAll != nil {
-		u.endAll()
+	for _, cancel := range u.running {
+		cancel()
 	}
 	l.mu.Unlock()
 	u.working.Wait()
