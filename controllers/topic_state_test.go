@@ -93,7 +93,10 @@ func TestTopicOfABrokerThatIsAwaySaysSo(t *testing.T) {
 	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)
 	w.untilTopic("orders", "Served")
 	w.untilSubscription("billing", "Served")
+	// Events are written after the status, and not by an operator that was stopped before.
+	eventually(t, "waiting for the event", func(context.Context) error { return w.countEvents("Topic", "Served", 1) })
 	members["main-0"].stop()
+	w.wantEvent("BrokerAway", "main-0")
 	for range 2 {
 		if said := message(w.untilTopic("orders", "BrokerAway").Status.Conditions); !strings.Contains(said, "on broker main-0 alone, which is away") {
 			t.Errorf("the Topic says %q", said)
@@ -103,7 +106,6 @@ func TestTopicOfABrokerThatIsAwaySaysSo(t *testing.T) {
 		w.restartOperator(func(*controllers.Options) {})
 		w.quiet()
 	}
-	w.wantEvent("BrokerAway", "main-0")
 	f.start("main-0")
 	w.untilTopic("orders", "Served")
 	w.untilSubscription("billing", "Served")
