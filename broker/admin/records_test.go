@@ -306,41 +306,43 @@ func TestRecordsAreRead(t *testing.T) {
 
 // Of a compacted shard an answer says where offsets are left out, to who asks for that; others get what stands without a gap.
 func TestRecordsWithGapsAreRead(t *testing.T) {
-	n := startNode(t, func(s *coordination.TopicSpec) {
-		s.Subjects, s.Durability, s.Compaction = []string{"orders.>"}, coordination.Synced, coordination.LatestOnly
-	})
-	for i := 1; i <= 200; i++ { // every second has a subject of its own
-		n.publishOn(fmt.Sprint("orders.", i*(1-i%2)), fmt.Sprintf("%d %s", i, strings.Repeat("x", 200)))
-	}
-	for deadline := time.Now().Add(10 * time.Second); n.topics.Compacted().Records == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, func(s *coordination.TopicSpec) {
+			s.Subjects, s.Durability, s.Compaction = []string{"orders.>"}, coordination.Synced, coordination.LatestOnly
+		})
+		for i := 1; i <= 200; i++ { // every second has a subject of its own
+			n.publishOn(fmt.Sprint("orders.", i*(1-i%2)), fmt.Sprintf("%d %s", i, strings.Repeat("x", 200)))
+		}
+		time.Sleep(time.Second) // many of the compactor's rounds, by the bubble's clock
+		synctest.Wait()
+		if n.topics.Compacted().Records == 0 {
 			t.Fatal("nothing is compacted")
 		}
-	}
-	m := n.answer(n.ask(ordersSubject, `{"gaps":true}`, false))
-	header, rest := protocol.SplitData(m.Data, m.Header)
-	value := func(key string) int {
-		text, _ := header.Get(key)
-		number, _ := strconv.Atoi(string(text))
-		return number
-	}
-	offset, gaps := value("Carillon-Offset"), 0
-	for range value("Carillon-Records") {
-		gap, k := binary.Uvarint(rest)
-		size, more := binary.Uvarint(rest[k:])
-		record := rest[k+more : k+more+int(size)]
-		offset, gaps, rest = offset+int(gap), gaps+int(gap), rest[k+more+int(size):]
-		if !strings.HasPrefix(string(record), fmt.Sprint(offset, " ")) {
-			t.Fatalf("at offset %d stands %.10q", offset, record)
+		m := n.answer(n.ask(ordersSubject, `{"gaps":true}`, false))
+		header, rest := protocol.SplitData(m.Data, m.Header)
+		value := func(key string) int {
+			text, _ := header.Get(key)
+			number, _ := strconv.Atoi(string(text))
+			return number
 		}
-		offset++
-	}
-	if value("Carillon-Gaps") != 1 || gaps < 5 || len(rest) > 0 || value("Carillon-Next") < offset {
-		t.Errorf("%d offsets are left out up to %d, and %d bytes are left, under %q", gaps, offset, len(rest), header)
-	}
-	if got, headers := n.records(n.ask(ordersSubject, "", false)); len(got) != 1 || headers["Carillon-Gaps"] != "" {
-		t.Errorf("%.80q under %v", got, headers)
-	}
+		offset, gaps := value("Carillon-Offset"), 0
+		for range value("Carillon-Records") {
+			gap, k := binary.Uvarint(rest)
+			size, more := binary.Uvarint(rest[k:])
+			record := rest[k+more : k+more+int(size)]
+			offset, gaps, rest = offset+int(gap), gaps+int(gap), rest[k+more+int(size):]
+			if !strings.HasPrefix(string(record), fmt.Sprint(offset, " ")) {
+				t.Fatalf("at offset %d stands %.10q", offset, record)
+			}
+			offset++
+		}
+		if value("Carillon-Gaps") != 1 || gaps < 5 || len(rest) > 0 || value("Carillon-Next") < offset {
+			t.Errorf("%d offsets are left out up to %d, and %d bytes are left, under %q", gaps, offset, len(rest), header)
+		}
+		if got, headers := n.records(n.ask(ordersSubject, "", false)); len(got) != 1 || headers["Carillon-Gaps"] != "" {
+			t.Errorf("%.80q under %v", got, headers)
+		}
+	})
 }
 
 func TestWhatIsNoRequestForRecordsIsRefused(t *testing.T) {

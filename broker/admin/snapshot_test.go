@@ -65,7 +65,7 @@ func TestASnapshotIsHeld(t *testing.T) {
 		}
 		// What is forgotten is let go, and held again if it is still there; as it is when another broker leads.
 		n.snapshot(`{"id":"t","lease_ms":1000}`)
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // exactly the lease, by the bubble's clock
 		synctest.Wait()
 		if n.held() > 0 {
 			t.Fatal("it is held for ever")

@@ -82,10 +82,15 @@ func (e *etcdServer) endpoint() string { return "unix://" + e.socket }
 
 func (e *etcdServer) open(endpoint ...string) *Client {
 	e.t.Helper()
+	return e.openLogged(testLogger(e.t), endpoint...)
+}
+
+func (e *etcdServer) openLogged(log *slog.Logger, endpoint ...string) *Client {
+	e.t.Helper()
 	if endpoint == nil {
 		endpoint = []string{e.endpoint()}
 	}
-	c, err := Open(Config{Endpoints: endpoint, Cluster: "default/main", LeaseTTL: time.Second, Logger: testLogger(e.t)})
+	c, err := Open(Config{Endpoints: endpoint, Cluster: "default/main", LeaseTTL: time.Second, Logger: log})
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -234,6 +239,54 @@ func (n *news) await(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("waited in vain for: %s", what)
 		}
 	}
+}
+
+// heard counts what a log is told, by message: for those who wait until something went wrong.
+type heard struct {
+	t     *testing.T
+	news  news
+	mu    sync.Mutex
+	times map[string]int
+}
+
+// interrupted is what the log is told whenever a watch was given up, or a reading failed.
+const interrupted = "following etcd was interrupted; what is known stands"
+
+// logger is a test's log that is heard.
+func (h *heard) logger() *slog.Logger {
+	return slog.New(&hearing{loggerOf(testLogger(h.t)).Handler(), h})
+}
+
+// wait waits until it was told that message so many times.
+func (h *heard) wait(message string, times int) {
+	h.t.Helper()
+	h.news.await(h.t, "the log's "+message, func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.times[message] >= times
+	})
+}
+
+type hearing struct {
+	slog.Handler
+	to *heard
+}
+
+func (h *hearing) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *hearing) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &hearing{h.Handler.WithAttrs(attrs), h.to}
+}
+
+func (h *hearing) Handle(ctx context.Context, record slog.Record) error {
+	h.to.mu.Lock()
+	if h.to.times == nil {
+		h.to.times = map[string]int{}
+	}
+	h.to.times[record.Message]++
+	h.to.mu.Unlock()
+	h.to.news.tell()
+	return h.Handler.Handle(ctx, record)
 }
 
 // view is what a WatchBrokers reported last.

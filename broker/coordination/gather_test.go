@@ -9,19 +9,40 @@ import (
 	"time"
 )
 
-// queued waits until so many wait for the turn.
-func (g *gather[T]) queued(t *testing.T, n int) {
+// asked is a context that tells when its end is first waited for. A call that shares transactions does that once it
+// stands in the queue, and not before, so that is how one hears of it.
+type asked struct {
+	context.Context
+	first sync.Once
+	waits chan struct{} // closed then
+}
+
+func askedOf(ctx context.Context) *asked {
+	return &asked{Context: ctx, waits: make(chan struct{})}
+}
+
+func (a *asked) Done() <-chan struct{} {
+	a.first.Do(func() { close(a.waits) })
+	return a.Context.Done()
+}
+
+// queued waits until the call with that context waits for the turn, as one of so many.
+func (g *gather[T]) queued(t *testing.T, call *asked, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // nobody is told of it
-		g.mu.Lock()
-		got := len(g.queue)
-		g.mu.Unlock()
-		if got == n {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d wait, not %d", got, n)
-		}
+	select {
+	case <-call.waits:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the call does not wait for the turn")
+	}
+	g.mustWait(t, n)
+}
+
+func (g *gather[T]) mustWait(t *testing.T, n int) {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.queue) != n {
+		t.Fatalf("%d wait, not %d", len(g.queue), n)
 	}
 }
 
@@ -38,9 +59,14 @@ func TestManyTopicsShareTransactions(t *testing.T) {
 	var calls sync.WaitGroup
 	before := c.revision(t)
 	<-c.puts.turn
-	create := func(ctx context.Context, n int, name string, of TopicSpec) {
-		calls.Go(func() { made[n], failed[n] = c.CreateTopic(ctx, name, of, client) })
-		c.puts.queued(t, n+1)
+	create := func(ctx context.Context, n int, name string, of TopicSpec) (done <-chan struct{}) {
+		call, ended := askedOf(ctx), make(chan struct{})
+		calls.Go(func() {
+			defer close(ended)
+			made[n], failed[n] = c.CreateTopic(call, name, of, client)
+		})
+		c.puts.queued(t, call, n+1)
+		return ended
 	}
 	for n := range topics - 3 {
 		name := fmt.Sprintf("t%d", n)
@@ -49,9 +75,10 @@ func TestManyTopicsShareTransactions(t *testing.T) {
 	create(ctx, topics-3, "t0", spec("t0"))    // the same
 	create(ctx, topics-2, "other", spec("t1")) // a subject that t1 keeps
 	hurried, cancel := context.WithCancel(ctx)
-	create(hurried, topics-1, "hurried", spec("hurried"))
+	gaveUp := create(hurried, topics-1, "hurried", spec("hurried"))
 	cancel()
-	c.puts.queued(t, topics-1)
+	<-gaveUp
+	c.puts.mustWait(t, topics-1)
 	c.puts.turn <- struct{}{}
 	calls.Wait()
 	for n := range topics - 2 {

@@ -159,7 +159,8 @@ func TestMembershipStandsWhileEtcdIsDown(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	c := etcd.open()
-	seen := etcd.open().follow(t)
+	log := &heard{t: t}
+	seen := etcd.openLogged(log.logger()).follow(t)
 	a, b := c.join(t, broker("a")), c.join(t, broker("b"))
 	a.incarnation()
 	first := b.incarnation()
@@ -167,14 +168,11 @@ func TestMembershipStandsWhileEtcdIsDown(t *testing.T) {
 	_, calls := seen.get()
 
 	etcd.stop()
-	b.leave() // can't tell etcd; must end in time all the same
-	// Long enough for the watch to be given up and for readings to fail.
-	deadline := time.Now().Add(3 * time.Second)
-	for time.Now().Before(deadline) {
-		if _, now := seen.get(); now != calls {
-			t.Fatalf("members became %q while etcd was down", seen.names())
-		}
-		time.Sleep(10 * time.Millisecond)
+	// It can't tell etcd, and must end in time all the same.
+	b.leave()
+	log.wait(interrupted, 2) // the watch was given up, and then a reading failed
+	if _, now := seen.get(); now != calls {
+		t.Fatalf("members became %q while etcd was down", seen.names())
 	}
 
 	etcd.start()
@@ -190,10 +188,11 @@ func TestAJoinThatEtcdMisses(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	etcd.stop()
-	c := etcd.open() // does not wait
+	log := &heard{t: t}
+	c := etcd.openLogged(log.logger()) // does not wait
 	a := c.join(t, broker("a"))
 	seen := c.follow(t)
-	time.Sleep(300 * time.Millisecond) // several failed attempts
+	log.wait(interrupted, 1) // a reading failed
 	if got := seen.names(); got != "?" {
 		t.Fatalf("members %q were reported before etcd was ever reached", got)
 	}
@@ -241,20 +240,31 @@ func TestAFrozenConnectionCostsNeitherLeaseNorChanges(t *testing.T) {
 	cable := etcd.cable()
 	both := []string{cable.endpoint(), etcd.endpoint()}
 	a := etcd.open(both...).join(t, broker("a"))
-	a.incarnation()
+	first := a.incarnation()
 	frail := etcd.open(cable.endpoint()).follow(t)
 	frail.wait("pod-a ")
 
 	steady := etcd.open().follow(t)
 	steady.wait("pod-a ")
 	cable.set(frozen)
-	b := etcd.open().join(t, broker("b"))
+	c := etcd.open()
+	b := c.join(t, broker("b"))
 	b.incarnation()
 	steady.wait("pod-a pod-b ")
-	for deadline := time.Now().Add(2500 * time.Millisecond); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if got := steady.names(); got != "pod-a pod-b " {
-			t.Fatalf("a, which has another way to etcd, lost its lease: members are %q", got)
-		}
+	// A lease that nobody renews, twice as long as theirs and begun after the cable froze, says when theirs would have run out.
+	hourglass, err := c.etcd.Grant(context.Background(), 2*int64(c.ttl/time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, _ := broker("c").encode()
+	if _, err := c.etcd.Put(context.Background(), c.brokerKey("c"), string(value), clientv3.WithLease(hourglass.ID)); err != nil {
+		t.Fatal(err)
+	}
+	has := func(name string) bool { return strings.Contains(steady.names(), name+" ") }
+	steady.news.await(t, "the other lease is there", func() bool { return has("pod-c") })
+	steady.news.await(t, "the other lease runs out", func() bool { return !has("pod-c") })
+	if members, _ := steady.get(); steady.names() != "pod-a pod-b " || members[0].Incarnation != first {
+		t.Fatalf("a, which has another way to etcd, lost its lease: members are %+v", members)
 	}
 	cable.set(whole)
 	frail.wait("pod-a pod-b ")

@@ -36,9 +36,10 @@ func TestManySwapsShareTransactions(t *testing.T) {
 		var calls sync.WaitGroup
 		<-c.swaps.turn // until all wait
 		for n, before := range found {
-			calls.Go(func() { after[n], failed[n] = c.SwapInSync(ctx, a, before, set) })
+			call := askedOf(ctx)
+			calls.Go(func() { after[n], failed[n] = c.SwapInSync(call, a, before, set) })
+			c.swaps.queued(t, call, n+1)
 		}
-		c.swaps.queued(t, shards)
 		c.swaps.turn <- struct{}{}
 		calls.Wait()
 		return after, failed

@@ -42,7 +42,7 @@ func TestAClockIsOffByWhatAFileSays(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { clock.Follow(ctx); close(ended) }()
 		write("24h")
-		time.Sleep(shiftEvery)
+		time.Sleep(shiftEvery) // exactly one look at the file, by the bubble's clock
 		synctest.Wait()
 		if off := time.Until(clock.Now()); off != 24*time.Hour {
 			t.Errorf("the clock is off by %v, want a day", off)
