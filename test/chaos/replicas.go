@@ -3,6 +3,8 @@ package chaos
 import (
 	"fmt"
 	"slices"
+
+	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
 // Record is one record as it stands in a replica's log.
@@ -28,6 +30,22 @@ type Span struct{ From, Next uint64 }
 
 func (c Copy) damaged(offset uint64) bool {
 	return slices.ContainsFunc(c.Damaged, func(s Span) bool { return offset >= s.From && offset < s.Next })
+}
+
+// Judge holds what the copy has to the history of its shard, but for what the log says it can't read.
+func (c Copy) Judge(h *checker.History) error {
+	var entries []checker.Entry
+	for _, r := range c.Records {
+		entries = append(entries, checker.Entry{Seq: r.Offset, Payload: []byte(r.Content[r.Header:])})
+	}
+	var told []checker.Range
+	for _, d := range c.Damaged {
+		told = append(told, checker.Range{From: d.From, Next: d.Next})
+	}
+	if err := h.Judge(entries, told...).Err(); err != nil {
+		return fmt.Errorf("the copy of %s on %s: %w", h.Stream, c.Broker, err)
+	}
+	return nil
 }
 
 // CompareCopies holds the replicas of one log against each other, record by record, from the latest start to the earliest end.

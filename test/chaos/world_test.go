@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -199,7 +200,7 @@ func (w *world) judge() (wrong []error) {
 	}
 	copies := map[string][]Copy{}
 	for _, n := range w.there() {
-		logs, err := logsOf(n, w.processes[n].volume.Dir)
+		logs, err := ReadLogs(nodeName(n), filepath.Join(w.processes[n].volume.Dir, "data"))
 		find(err)
 		for name, c := range logs {
 			copies[name] = append(copies[name], c)
@@ -224,17 +225,7 @@ func (w *world) judge() (wrong []error) {
 			continue
 		}
 		for _, c := range all {
-			var entries []checker.Entry
-			for _, r := range c.Records {
-				entries = append(entries, checker.Entry{Seq: r.Offset, Payload: []byte(r.Content[r.Header:])})
-			}
-			var told []checker.Range
-			for _, d := range c.Damaged {
-				told = append(told, checker.Range{From: d.From, Next: d.Next})
-			}
-			if err := h.Judge(entries, told...).Err(); err != nil {
-				find(fmt.Errorf("the copy of %s on %s: %w", h.Stream, c.Broker, err))
-			}
+			find(c.Judge(h))
 		}
 	}
 	if want := 2 * len(w.histories()); len(copies) != want { // data and cursors

@@ -47,6 +47,7 @@ type environment struct {
 	nextVersion string
 	helm        string
 	clusterTool string
+	watched     *watched
 }
 
 func newEnvironment(t *testing.T) *environment {

@@ -7,6 +7,11 @@ import "testing"
 // TestStories is the life of one installation. Each story starts where the one before ended.
 func TestStories(t *testing.T) {
 	e := newEnvironment(t)
+	defer func() {
+		if e.watched != nil {
+			e.watched.load.Stop()
+		}
+	}()
 	for _, story := range []struct {
 		name string
 		tell func(*testing.T, *environment)
@@ -18,6 +23,7 @@ func TestStories(t *testing.T) {
 		{"the benchmark Job prints percentiles and loses nothing", benchmark},
 		{"a converged cluster is left alone", quiescence},
 		{"a manifest that is wrong is refused with a word on what is right", garbage},
+		{"a Topic is used from now on", watchBegins},
 		{"a broker pod is deleted under load", brokerDeleted},
 		{"a broker is killed under load", brokerKilled},
 		{"the broker of a Topic is killed under load", topicBrokerKilled},
@@ -28,11 +34,12 @@ func TestStories(t *testing.T) {
 		{"a coordinator pod is deleted under load", coordinatorDeleted},
 		{"a node is cut off under load and heals", nodeCut},
 		{"two nodes stop hearing each other and heal", pairCut},
-		{"a thousand Topics are applied at once", aThousandTopics},
+		{"a thousand Topics are applied at once", inPeace(aThousandTopics)},
 		{"Topics are deleted and made again", topicOwners},
 		{"the Broker is deleted and made again under its Topics", brokerMadeAgain},
 		{"a broker's volume is lost under load", volumeLost},
 		{"helm upgrades to another image under load", upgrade},
+		{"of the Topic that was used all the time nothing is lost, doubled or out of order, on any replica", watchEnds},
 		{"helm test passes", helmTest},
 		{"everything is deleted in the worst order", removal},
 	} {

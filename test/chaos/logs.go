@@ -1,19 +1,16 @@
-//go:build e2e && linux
-
 package chaos
 
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// logsOf reads all logs of a broker that doesn't run, by name: of each Topic's data and cursors.
-func logsOf(node int, volume string) (_ map[string]Copy, err error) {
-	d, err := log.OpenDisk(env.OS, filepath.Join(volume, "data"), log.Options{})
+// ReadLogs reads all logs below the data folder of a broker that doesn't run, by name: of each Topic's data and cursors.
+func ReadLogs(broker, data string) (_ map[string]Copy, err error) {
+	d, err := log.OpenDisk(env.OS, data, log.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -25,14 +22,14 @@ func logsOf(node int, volume string) (_ map[string]Copy, err error) {
 	out := map[string]Copy{}
 	for _, stored := range all {
 		if stored.Err != nil {
-			return nil, fmt.Errorf("%s: log %s: %w", nodeName(node), stored.Name, stored.Err)
+			return nil, fmt.Errorf("%s: log %s: %w", broker, stored.Name, stored.Err)
 		}
 		m := stored.Meta
 		l, err := d.Open(log.Identity{Topic: m.Topic, Shard: m.Shard, Part: m.Part}, m.Start, m.Epoch, m.Spec)
 		if err != nil {
-			return nil, fmt.Errorf("%s: log %s: %w", nodeName(node), stored.Name, err)
+			return nil, fmt.Errorf("%s: log %s: %w", broker, stored.Name, err)
 		}
-		c := Copy{Broker: nodeName(node), Shard: m.Shard}
+		c := Copy{Broker: broker, Shard: m.Shard}
 		c.Start, c.End, _ = l.Offsets()
 		cursor := l.NewCursor(c.Start)
 		for cursor.Next() < c.End {
@@ -43,7 +40,7 @@ func logsOf(node int, volume string) (_ map[string]Copy, err error) {
 				continue
 			}
 			if err != nil {
-				return nil, fmt.Errorf("%s: log %s: %w", nodeName(node), stored.Name, err)
+				return nil, fmt.Errorf("%s: log %s: %w", broker, stored.Name, err)
 			}
 			for b, ok := view.Next(); ok; b, ok = view.Next() {
 				records := b.Records()
@@ -55,7 +52,7 @@ func logsOf(node int, volume string) (_ map[string]Copy, err error) {
 				}
 				if err := records.Err(); err != nil {
 					view.Release()
-					return nil, fmt.Errorf("%s: log %s: batch from %d: %w", nodeName(node), stored.Name, b.Base(), err)
+					return nil, fmt.Errorf("%s: log %s: batch from %d: %w", broker, stored.Name, b.Base(), err)
 				}
 			}
 			view.Release()
