@@ -85,6 +85,20 @@ func (p *failoverPublisher) broker() string {
 	return ""
 }
 
+// awaitConnected waits until nc has a connection, or ctx ends. It is told of it in the moment in which there is one: what a
+// publisher takes to notice would be counted as the broker's.
+func awaitConnected(ctx context.Context, nc *nats.Conn) {
+	connected := nc.StatusChanged(nats.CONNECTED)
+	defer nc.RemoveStatusListener(connected)
+	if nc.IsConnected() { // since before anybody listened
+		return
+	}
+	select {
+	case <-connected:
+	case <-ctx.Done():
+	}
+}
+
 // drive publishes until driven ends, and waits for the answer to its last message unless ctx ends, too.
 func (p *failoverPublisher) drive(ctx, driven context.Context) error {
 	r := p.run
@@ -119,9 +133,9 @@ func (p *failoverPublisher) drive(ctx, driven context.Context) error {
 		if err != nil && !errors.Is(err, nats.ErrNoResponders) {
 			// Without a connection it fails at once: that is one message for each timeout, too.
 			next = at + int64(r.plan.AckTimeout)
-			for now() < next && driven.Err() == nil && !p.nc.Load().IsConnected() {
-				_ = sleep(driven, time.Millisecond)
-			}
+			waiting, done := context.WithTimeout(driven, time.Duration(next-now()))
+			awaitConnected(waiting, p.nc.Load())
+			done()
 			continue
 		}
 		if left := time.Duration(next - now()); left > 0 {

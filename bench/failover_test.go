@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 func TestGapsAreThoseOfTheFault(t *testing.T) {
@@ -336,6 +339,53 @@ func TestOutageIsMeasured(t *testing.T) {
 		t.Errorf("undisturbed: latency %+v, gap %v", run.Latency, time.Duration(out.LongestSteady))
 	}
 }
+
+// A publisher without a connection gives up one message for each timeout, and publishes as soon as there is one again, not
+// at the end of the timeout: a try measures the broker's gap, and nothing of the publisher's own.
+func TestAPublisherGoesOnWhenItIsConnected(t *testing.T) {
+	r := &failoverRun{id: 7, plan: failoverPlan{Failover{PayloadBytes: headerBytes, AckTimeout: time.Minute, Interval: time.Minute}}, latency: newRecorder(), gaps: newGapWatch(1)}
+	r.account = newAckAccount(streamName(r.id), 1, 100, 0, 0)
+	arrived := make(chan stamp, 10)
+	target := startFakeServer(t, &fakeServer{streams: &fakeStreams{name: streamName(r.id), fate: func(s stamp) streamFate {
+		arrived <- s
+		return storeAndAck
+	}}})
+	p := &failoverPublisher{run: r}
+	r.publishers = []*failoverPublisher{p}
+	nc, err := nats.Connect(target.Addresses[0].url(), nats.SetCustomDialer(dialFunc(func() (net.Conn, error) {
+		if r.failedAcks() == 0 {
+			return nil, errors.New("it is away")
+		}
+		return net.Dial("tcp", target.Addresses[0].HostPort)
+	})), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.ReconnectWait(reconnectEvery), nats.ReconnectJitter(0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	p.nc.Store(nc)
+	driven, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.drive(t.Context(), driven) }()
+	select {
+	case s := <-arrived:
+		if s.sequence != 1 {
+			t.Errorf("message %d was the first that arrived, want the one after a single failure", s.sequence)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it has a connection and does not publish")
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if p.timedOut != 1 || p.refused != 0 || r.account.published != 2 {
+		t.Errorf("of %d messages %d were given up and %d refused; want one of two", r.account.published, p.timedOut, p.refused)
+	}
+}
+
+type dialFunc func() (net.Conn, error)
+
+func (f dialFunc) Dial(string, string) (net.Conn, error) { return f() }
 
 // What was acknowledged shortly before the fault, and is gone with the leader, is found.
 func TestLossInAnOutageIsCountedExactly(t *testing.T) {
