@@ -263,6 +263,24 @@ func TestDamageThatAReaderMetIsKnownInTheNextLife(t *testing.T) {
 	c.settle("it is repaired", func() bool { return a.exchange.Stats().Repaired == 1 && c.whole(a, 600) })
 }
 
+// What opening a log meets while it reads the end of it for something else is damage like any other: it is fetched before the broker follows.
+func TestDamageThatOpeningMeets(t *testing.T) {
+	c := newCluster(t, 3)
+	for _, n := range c.sites {
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = 0 })
+	}
+	c.begin()
+	a, b := c.sites[0], c.sites[1]
+	for i := range 300 {
+		a.expect(a.ask("orders.a", fmt.Sprintf("%d %0100d", i, i)), fmt.Sprintf("orders@%d", i+1))
+	}
+	c.settle("all have it", func() bool { all := c.copies(); return equal(all) && len(all[0]) == 300 })
+	c.kill(1)
+	b.flip(b.segments()[0])
+	c.start(1)
+	c.settle("it is repaired", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 300) })
+}
+
 // Nobody has looked for damage, and a reader of the leader meets it: it isn't told that what the others have is gone, and one of them leads.
 func TestDamageThatReadersMeet(t *testing.T) {
 	c, _ := spoilable(t, 600)

@@ -291,6 +291,9 @@ func (s *Service) openLogs(p *Stream, v *view) error {
 	}
 	damage = append(damage, s.judgeRecovery(p, data)...)
 	damage = append(damage, s.judgeRecovery(p, state)...)
+	if n := p.logs.lacking(); n > 0 && len(damage) == 0 { // that was met when the origins were read
+		damage = append(damage, fmt.Sprintf("segments are damaged: %d", n))
+	}
 	p.logs.damage = strings.Join(damage, "; ")
 	if p.logs.damage != "" {
 		s.log.Error("a Topic's log is damaged", "topic", p.Name(), "damage", p.logs.damage)
