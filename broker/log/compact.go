@@ -81,7 +81,7 @@ func (l *Log) Compact(ctx context.Context, o CompactOptions) (out Compaction, er
 	}
 }
 
-// errCut is a log that was cut or emptied while it was compacted.
+// errCut is a log that was cut, emptied or repaired while it was compacted.
 var errCut = errors.New("the log was cut meanwhile")
 
 // compaction is one pass over a log.
@@ -546,7 +546,7 @@ func (l *Log) finishMerge(bases []uint64) ([]uint64, error) {
 	return bases, l.merged()
 }
 
-// cutSince says whether the log was cut or emptied since it had been so cuts times.
+// cutSince says whether the log was cut, emptied or repaired since it had been so cuts times.
 func (l *Log) cutSince(cuts uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

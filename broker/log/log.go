@@ -82,7 +82,7 @@ type Log struct {
 	failed   error
 	closed   bool
 	holds    map[*Hold]struct{}
-	cuts     uint64 // how often something was taken from the end
+	cuts     uint64 // how often something was taken from the end, or repaired
 	stats    Stats
 
 	// What was appended last, in memory.

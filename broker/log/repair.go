@@ -319,6 +319,7 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 	}
 	r.path = ""
 	l.mu.Lock()
+	l.cuts++ // what is being compacted doesn't know what has come
 	at, _ := slices.BinarySearchFunc(l.segments, fresh.base, func(s *segment, base uint64) int { return cmp.Compare(s.base, base) })
 	l.segments = slices.Insert(l.segments, at, fresh)
 	l.epochs = mergeEpochs(l.epochs, fresh.epochs)

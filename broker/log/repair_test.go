@@ -424,6 +424,28 @@ func TestTheOtherReplicaHasLargerBatches(t *testing.T) {
 	}
 }
 
+// A segment is repaired while the log is compacted: what came of it isn't taken for compacted.
+func TestARepairDuringACompaction(t *testing.T) {
+	fsys, d, l, other := replicas(t, 2000)
+	spoil(t, fsys, d, l, 2)
+	options := CompactOptions{Below: 2001, Subjects: 100}
+	c, todo := l.plan(options, true)
+	if _, _, err := mend(t, l, other); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.run(context.Background(), todo, &Compaction{}); err != nil && !errors.Is(err, errCut) {
+		t.Fatal(err)
+	}
+	if _, err := l.Compact(context.Background(), options); err != nil {
+		t.Fatal(err)
+	}
+	active := l.SegmentInfos()[len(l.SegmentInfos())-1]
+	got, err := readSparse(l, 1)
+	if err != nil || len(got) > 8+int(active.End-active.Base) {
+		t.Errorf("%d records of 8 subjects are left, %d of them behind: %v", len(got), active.End-active.Base, err)
+	}
+}
+
 // What a reader has met, and nobody has looked for, is known in the next life, too.
 func TestDamageThatAReaderMetIsKnownInTheNextLife(t *testing.T) {
 	fsys, d, l, other := replicas(t, 2000)
