@@ -388,6 +388,7 @@ func (l *Leading) baseOf(p Part, lineage Lineage) (uint64, error) {
 	}
 	base, err := l.config.Logs[p].BatchBase(lineage.Start)
 	if err != nil {
+		l.unreadable(err)
 		return 0, fmt.Errorf("its first record can't be read: %w", err)
 	}
 	l.mu.Lock()

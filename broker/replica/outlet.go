@@ -526,10 +526,17 @@ func (l *Leading) read(c *log.Cursor) (log.View, error) {
 		return log.View{}, log.ErrClosed
 	}
 	v, err := c.Read(turnBytes)
-	if err != nil && l.config.Unreadable != nil {
-		l.config.Unreadable(err)
+	if err != nil {
+		l.unreadable(err)
 	}
 	return v, err
+}
+
+// unreadable says why a log can't be read. It is in use.
+func (l *Leading) unreadable(err error) {
+	if l.config.Unreadable != nil {
+		l.config.Unreadable(err)
+	}
 }
 
 // end ends the stream: its follower is to ask again.

@@ -281,6 +281,31 @@ func TestDamageThatOpeningMeets(t *testing.T) {
 	c.settle("it is repaired", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 300) })
 }
 
+// The leader's first record is damaged, so it can take in no follower that comes back: another one leads.
+func TestALeaderWhoseFirstRecordIsDamaged(t *testing.T) {
+	c, _ := spoilable(t, 600)
+	a, b := c.sites[0], c.sites[1]
+	a.flip(a.segments()[0])
+	shard := a.service.Topic("orders").Shard()
+	found, err := shard.Data().Scrub(t.Context())
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	if _, err := shard.Purge(t.Context(), found[0].From); err != nil {
+		t.Fatal(err)
+	}
+	c.kill(1)
+	c.start(1)
+	c.settle("it steps back", func() bool { return a.service.Suspects() == 1 })
+	c.elect(2, 0, 1, 2)
+	c.tell()
+	c.sites[2].open("orders")
+	c.settle("it is repaired", func() bool {
+		return a.exchange.Stats().Repaired == 1 && a.service.Suspects() == 0 && len(c.inSync()) == 3
+	})
+	b.expect(c.sites[2].ask("orders.a", "on"), "orders@601")
+}
+
 // Nobody has looked for damage, and a reader of the leader meets it: it isn't told that what the others have is gone, and one of them leads.
 func TestDamageThatReadersMeet(t *testing.T) {
 	c, _ := spoilable(t, 600)
