@@ -212,12 +212,13 @@ func oneOf(ids []string) string {
 	return "one of the brokers " + strings.Join(ids, ", ")
 }
 
-// furthest is who of them has most: the latest epoch, of that the greatest end, and of those the most cursors.
+// furthest is who of them has most: the latest epoch, of that the greatest end, of those the fewest segments that are damaged, and
+// then the most cursors.
 func (p *planner) furthest(it item, ids []string) string {
 	return slices.MinFunc(ids, func(a, b string) int {
 		x, _ := p.facts.Reported(a, it.Topic, it.Number)
 		y, _ := p.facts.Reported(b, it.Topic, it.Number)
-		return cmp.Or(cmp.Compare(y.Epoch, x.Epoch), cmp.Compare(y.End, x.End), cmp.Compare(y.State, x.State), p.prefer(it, a, b))
+		return cmp.Or(cmp.Compare(y.Epoch, x.Epoch), cmp.Compare(y.End, x.End), cmp.Compare(x.Lacks, y.Lacks), cmp.Compare(y.State, x.State), p.prefer(it, a, b))
 	})
 }
 
@@ -243,7 +244,7 @@ func (p *planner) electUnclean(it item, inSync []string) bool {
 	}
 	best := slices.MinFunc(among, func(a, b string) int {
 		x, y := reported(a), reported(b)
-		return cmp.Or(order(p.suspect(it, a))-order(p.suspect(it, b)), cmp.Compare(y.Epoch, x.Epoch), cmp.Compare(y.End, x.End), p.prefer(it, a, b))
+		return cmp.Or(order(p.suspect(it, a))-order(p.suspect(it, b)), cmp.Compare(y.Epoch, x.Epoch), cmp.Compare(y.End, x.End), cmp.Compare(x.Lacks, y.Lacks), p.prefer(it, a, b))
 	})
 	p.nameAlone(it, best, Unclean)
 	return true

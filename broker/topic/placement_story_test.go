@@ -175,6 +175,30 @@ func TestTheLeastIsLost(t *testing.T) {
 	}
 }
 
+// Of two that go as far, one has lost segments in between: the whole one leads.
+func TestAWholeCopyIsBetterThanADamagedOne(t *testing.T) {
+	w := newWorld("a", "b", "c")
+	orders := w.topic("orders", 1, coordination.TopicSpec{Durability: coordination.Replicated})
+	w.settle(t)
+	for range 5 {
+		w.workAll(true, nil)
+	}
+	lacks := map[string]int{"a": 1, "b": 1, "c": 1}
+	for _, m := range w.shards[orders.ID][0].InSync { // whoever leads, or is placed first, is not better for that
+		if m.Broker != w.shards[orders.ID][0].Leader {
+			lacks[m.Broker] = 0
+			break
+		}
+	}
+	for broker, n := range lacks {
+		w.evict(broker)
+		w.report(broker, w.shards[orders.ID][0], coordination.Suspect{Topic: orders.ID, Epoch: 1, End: 5, Lacks: n})
+	}
+	if write := only(t, w); write.Reason != LeastLoss || lacks[write.Shard.Leader] > 0 {
+		t.Fatalf("%s: %+v", write.Reason, write.Shard)
+	}
+}
+
 // The one that went furthest is gone again before anybody has copied what it has, and comes back with less than others
 // have: they were not forgotten, and lead instead.
 func TestTheBestOfAllMayLoseMore(t *testing.T) {
