@@ -475,6 +475,37 @@ func TestADamagedStateLogIsReportedAndHonest(t *testing.T) {
 	})
 }
 
+// The cursors of this copy are damaged, and another replica has them whole: nothing is made of what can be read here, since what is written
+// of that would go to the others.
+func TestCursorsThatAnotherReplicaHas(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o", "o")
+		w.declare("lost", 1, earliest())
+		s := w.find("lost")
+		s.Pull(pull("a", 1))
+		w.expect("lost", "a", "1")
+		if err := w.ackNow(s, 1, Done); err != nil {
+			t.Fatal(err)
+		}
+		w.stop()
+		w.damage("state", "lost")
+		w.judge = func(error) error { return errors.New("another replica is to lead") }
+		w.start()
+		_, before, _ := w.shard.state.Offsets()
+		time.Sleep(3 * retryAfter)
+		synctest.Wait()
+		if _, end, _ := w.shard.state.Offsets(); end > before {
+			t.Errorf("%d records were written of what could be read", end-before)
+		}
+		w.judge = nil // nobody else is left
+		w.restart()
+		synctest.Wait()
+		if _, end, _ := w.shard.state.Offsets(); end == before {
+			t.Error("nothing is made of what can be read, and nobody else has more")
+		}
+	})
+}
+
 func TestDamagedRecordsAreSkippedAndCounted(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.shard.publish("one")

@@ -207,6 +207,7 @@ type world struct {
 	fs      env.FS
 	disk    *log.Disk
 	shard   *shard
+	judge   func(err error) error // the next shard's
 	service *Service
 	boxes   map[string]*mailbox
 	mu      sync.Mutex
@@ -239,7 +240,7 @@ func (w *world) start() {
 	if w.disk, err = log.OpenDisk(w.fs, "data", w.opts); err != nil {
 		w.t.Fatal(err)
 	}
-	w.shard = &shard{t: w.t}
+	w.shard = &shard{t: w.t, judge: w.judge}
 	if w.shard.data, err = w.disk.Open(log.Identity{Topic: topicID}, 1, 1, nil); err != nil {
 		w.t.Fatal(err)
 	}

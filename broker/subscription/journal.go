@@ -236,6 +236,9 @@ func (k *keeper) open() error {
 	c := state.NewCursor(start)
 	for {
 		v, err := c.Read(readLargest)
+		if err != nil {
+			err = k.place.Unreadable(err)
+		}
 		var damaged *log.CorruptError
 		if errors.As(err, &damaged) && damaged.Next > c.Next() {
 			k.spoil(byHandle, err)
