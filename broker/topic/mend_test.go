@@ -126,6 +126,27 @@ func TestAMissingSegmentIsFetchedAlone(t *testing.T) {
 	}
 }
 
+// The end of a copy is not there: it doesn't say that it goes as far as it did, so whoever has more is chosen to lead.
+func TestHowFarACopyGoesThatLacksItsEnd(t *testing.T) {
+	c, reports := spoilable(t, 600)
+	b := c.sites[1]
+	c.settle("it has all", func() bool { return c.whole(b, 600) })
+	c.mu.Lock()
+	c.lives[b.self] = 0
+	c.mu.Unlock()
+	b.stop() // in order, so it knows in its next life how far it went
+	all := b.segments()
+	last := all[len(all)-1]
+	if err := b.fs.Remove(filepath.Join("data/shards/id-orders-0", last)); err != nil {
+		t.Fatal(err)
+	}
+	c.start(1)
+	c.settle("it is repaired", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 600) })
+	if said := <-reports[1]; len(said) != 1 || fmt.Sprintf("%020d.log", said[0].End) != last || said[0].Lacks != 1 {
+		t.Errorf("reported was %+v; %s is not there", said, last)
+	}
+}
+
 // The leader goes while it is asked for a segment, and so does the broker that is repaired: it begins again with who leads then.
 func TestARepairOutlivesItsLeader(t *testing.T) {
 	c, _ := spoilable(t, 600)

@@ -17,8 +17,7 @@ import (
 func (s *Service) suspect(p *Stream, v *view) error {
 	s.noteDamage(p)
 	epochs := p.logs.parts[replica.Data].Epochs()
-	_, end, _ := p.logs.parts[replica.Data].Offsets()
-	_, state, _ := p.logs.parts[replica.State].Offsets()
+	end, state := reach(p.logs.parts[replica.Data]), reach(p.logs.parts[replica.State])
 	one := coordination.Suspect{Topic: p.topic.id, Shard: p.number, End: end, State: state, Lacks: p.logs.lacking()}
 	if n := len(epochs); n > 0 {
 		one.Epoch = epochs[n-1].Epoch
@@ -28,6 +27,15 @@ func (s *Service) suspect(p *Stream, v *view) error {
 	}
 	p.suspectSince = v.epoch
 	return nil
+}
+
+// reach is how far a log goes. If its last segments are missing that is less than where its next record will stand.
+func reach(l *log.Log) (end uint64) {
+	start, _, _ := l.Offsets()
+	if infos := l.SegmentInfos(); len(infos) > 0 {
+		return max(start, infos[len(infos)-1].End)
+	}
+	return start
 }
 
 // say reports one replica.
