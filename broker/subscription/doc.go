@@ -23,7 +23,8 @@
 //	    are kept all the same (cursor.ahead).
 //	S5  A Subscription is served once where it starts is safe on the disk.
 //	S6  One that was deleted and made again is another one, and shares nothing with the first.
-//	S7  A cursor that can't be known is never guessed: that Subscription is not served, and says why.
+//	S7  A cursor that can't be known is never guessed: that Subscription is not served, and says why. If the state log is damaged and
+//	    another replica can lead, that one does, and knows all cursors.
 //	S8  What a spec asks for and brokers can't do yet is refused, never left out.
 //
 // How many records match a filter is counted by reading ahead of what is delivered: each record
