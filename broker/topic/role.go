@@ -264,7 +264,7 @@ func (s *Service) openLogs(p *Stream, v *view) error {
 	start := max(v.desired.Spec.Stream.FirstSequence, 1)
 	known := s.knows(ids[replica.Data].Name())
 	partial := p.anew || !known && (v.lead && v.epoch > 1 || s.wasCounted(v))
-	data, err := s.config.Disk.Open(ids[replica.Data], start, v.epoch, v.keptSpec(!v.follow, partial))
+	data, err := s.config.Disk.Open(ids[replica.Data], start, v.epoch, v.keptSpec(!v.follow && !known, partial))
 	if err != nil {
 		if !known {
 			s.unknow(p)

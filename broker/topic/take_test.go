@@ -2,6 +2,7 @@ package topic
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -237,6 +238,19 @@ func TestALogWithoutIDsIsNotReadForThem(t *testing.T) {
 	if err := n.fs.(*crashfs.FS).Flip("data/shards/id-orders-0/meta.json", 100); err != nil {
 		t.Fatal(err)
 	}
+	made := 0 // the file is made again, and then the broker ends before it says anything else in it
+	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+		if op.Kind == "create" && strings.HasSuffix(op.Path, "id-orders-0/meta.json.new") {
+			if made++; made > 1 {
+				return errors.New("the broker is about to end")
+			}
+		}
+		return nil
+	})
+	n.serve("orders")
+	n.expect(n.ask("orders.a", "again", "Id: 2"), "orders@202 again")
+	n.crash()
+	n.fs.(*crashfs.FS).SetHook(nil)
 	n.serve("orders")
 	n.expect(n.ask("orders.a", "again", "Id: 2"), "orders@202 again")
 }
