@@ -108,7 +108,7 @@ bench-faults: build ## As root on Linux: the same with brokers cut off, paused, 
 	hack/bench-faults $(ARGS)
 
 .PHONY: bench-shards
-bench-shards: build ## As root on Linux: what 10,000 shards on three brokers cost (15 minutes; ARGS=...)
+bench-shards: build ## As root on Linux: what 10,000 shards on three brokers cost (3 minutes; ARGS=...)
 	hack/bench-shards $(ARGS)
 
 .PHONY: bench-log
