@@ -194,11 +194,41 @@ func TestADamagedCopyIsFetchedAnew(t *testing.T) {
 	}
 }
 
+// doesNotLead starts the second broker, which is to lead and says that it can't.
+func (c *cluster) doesNotLead(b *site) {
+	c.t.Helper()
+	c.start(1)
+	c.elect(1, 1) // the others are away
+	c.settle("it reports that it can't lead", func() bool { return b.service.Suspects() == 1 })
+	if b.service.Topic("orders").Shard() != nil {
+		c.t.Fatal("it leads with a copy that lacks everything")
+	}
+}
+
+// catchesUp has the second broker follow until it has so many messages.
+func (c *cluster) catchesUp(b *site, messages int) {
+	c.t.Helper()
+	c.reach(1)
+	c.elect(0, 0, 2)
+	c.tell()
+	c.sites[0].open("orders")
+	c.settle("it has caught up", func() bool { return c.whole(b, messages) })
+}
+
+// leadsFrom has the second broker lead, and keep the next message at an offset.
+func (c *cluster) leadsFrom(b *site, offset int) {
+	c.t.Helper()
+	c.elect(1, 0, 1, 2)
+	c.tell()
+	b.open("orders")
+	b.expect(b.ask("orders.a", "on"), fmt.Sprintf("orders@%d", offset))
+}
+
 // A broker ends while its copy is fetched anew. In its next life the logs are well, but for what they lack: it doesn't lead with
 // them, until they have caught up.
 func TestACopyThatIsFetchedAnewIsNotLedByInTheNextLife(t *testing.T) {
 	c, _ := spoilable(t, 300)
-	a, b := c.sites[0], c.sites[1]
+	b := c.sites[1]
 	c.kill(1)
 	if err := b.fs.(*crashfs.FS).Flip("data/shards/id-orders-0/meta.json", 100); err != nil {
 		t.Fatal(err)
@@ -210,30 +240,18 @@ func TestACopyThatIsFetchedAnewIsNotLedByInTheNextLife(t *testing.T) {
 		return b.service.Stats().SetAside == 2 && open != nil && len(open.parts[0].SegmentInfos()) == 0
 	})
 	c.kill(1)
-	c.start(1)
-	c.elect(1, 1) // the others are away
-	c.settle("it reports that it can't lead", func() bool { return b.service.Suspects() == 1 })
-	if b.service.Topic("orders").Shard() != nil {
-		t.Fatal("it leads with a copy that lacks everything")
-	}
-	c.reach(1)
-	c.elect(0, 0, 2)
-	c.tell()
-	a.open("orders")
-	c.settle("it has caught up", func() bool { return c.whole(b, 300) })
+	c.doesNotLead(b)
+	c.catchesUp(b, 300)
 	c.kill(1)
 	c.start(1)
-	c.elect(1, 0, 1, 2)
-	c.tell()
-	b.open("orders")
-	b.expect(b.ask("orders.a", "on"), "orders@301")
+	c.leadsFrom(b, 301)
 }
 
 // A copy is not there any more, and its broker is to lead. It steps back, and ends before it has fetched anything: in its next life it finds the
 // empty log that it has made, and doesn't lead with that either.
 func TestALogThatWasNotThereIsNotLedByInTheNextLife(t *testing.T) {
 	c, _ := spoilable(t, 300)
-	a, b := c.sites[0], c.sites[1]
+	b := c.sites[1]
 	c.kill(1)
 	for _, name := range append(b.segments(), "meta.json") {
 		if err := b.fs.Remove(filepath.Join("data/shards/id-orders-0", name)); err != nil {
@@ -242,24 +260,12 @@ func TestALogThatWasNotThereIsNotLedByInTheNextLife(t *testing.T) {
 	}
 	c.alone(1)
 	for range 2 {
-		c.start(1)
-		c.elect(1, 1) // the others are away
-		c.settle("it reports that it can't lead", func() bool { return b.service.Suspects() == 1 })
-		if b.service.Topic("orders").Shard() != nil {
-			t.Fatal("it leads with a copy that lacks everything")
-		}
+		c.doesNotLead(b)
 		c.kill(1)
 	}
 	c.start(1)
-	c.reach(1)
-	c.elect(0, 0, 2)
-	c.tell()
-	a.open("orders")
-	c.settle("it has caught up", func() bool { return c.whole(b, 300) })
-	c.elect(1, 0, 1, 2)
-	c.tell()
-	b.open("orders")
-	b.expect(b.ask("orders.a", "on"), "orders@301")
+	c.catchesUp(b, 300)
+	c.leadsFrom(b, 301)
 }
 
 // A broker that has met damage ends before that is repaired. In its next life it knows.
