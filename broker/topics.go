@@ -59,15 +59,15 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		Report: func(ctx context.Context, suspects []coordination.Suspect) error {
 			return store.Report(ctx, b.replica(), suspects)
 		},
-		Shard: func(s *topic.Shard, open bool) { t.subscriptions.ShardChanged(s, open) },
+		Leading: func(s *topic.ShardLeader, open bool) { t.subscriptions.ShardChanged(s, open) },
 	})
 	if err != nil {
 		return err
 	}
 	t.subscriptions = subscription.New(subscription.Config{
 		Self: b.identity.ID, Topics: t.topics, Clock: b.config.Clock, Logger: b.log,
-		Outlet:   func(of *topic.Stream, name string) subscription.Outlet { return t.api.Outlet(of, name) },
-		Inactive: func(of *topic.Stream, name string) { t.api.Inactive(of, name) },
+		Outlet:   func(of *topic.Shard, name string) subscription.Outlet { return t.api.Outlet(of, name) },
+		Inactive: func(of *topic.Shard, name string) { t.api.Inactive(of, name) },
 	})
 	t.api = jetstream.NewServer(jetstream.ServerConfig{
 		Self: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Payload: b.config.Profile.Payload,
@@ -160,12 +160,12 @@ func (b *Broker) topicsz(w http.ResponseWriter, _ *http.Request) {
 		Subscriptions []subscribed `json:"subscriptions,omitempty"`
 	}
 	all := []served{}
-	for _, t := range b.topics.topics.Streams() {
+	for _, t := range b.topics.topics.Shards() {
 		if t.Leader() != b.identity.ID {
 			continue
 		}
 		one := served{ID: t.ID(), Name: t.Topic().Name(), Shard: t.Number(), Trouble: t.Trouble()}
-		if s := t.Shard(); s != nil {
+		if s := t.Led(); s != nil {
 			info := s.Info()
 			one.Epoch, one.First, one.Last, one.Messages, one.Bytes = s.Epoch(), info.First, info.Last, info.Messages, info.Bytes
 		}

@@ -105,7 +105,7 @@ type polls struct {
 	again func(*read) // is given those that need wait no more
 
 	mu     sync.Mutex
-	of     map[*topic.Shard]*polled
+	of     map[*topic.ShardLeader]*polled
 	count  int
 	closed bool
 }
@@ -116,14 +116,14 @@ type polled struct {
 }
 
 // wait keeps a request until the shard's watermark moved, or its time is over. It says whether there was room.
-func (p *polls) wait(shard *topic.Shard, r *read) bool {
+func (p *polls) wait(shard *topic.ShardLeader, r *read) bool {
 	p.mu.Lock()
 	if p.closed || p.count >= readsPolling {
 		p.mu.Unlock()
 		return false
 	}
 	if p.of == nil {
-		p.of = map[*topic.Shard]*polled{}
+		p.of = map[*topic.ShardLeader]*polled{}
 	}
 	w := p.of[shard]
 	if w == nil {
@@ -143,14 +143,14 @@ func (p *polls) wait(shard *topic.Shard, r *read) bool {
 }
 
 // wake has all requests for a shard looked at again.
-func (p *polls) wake(shard *topic.Shard) {
+func (p *polls) wake(shard *topic.ShardLeader) {
 	for _, r := range p.take(shard) {
 		p.again(r)
 	}
 }
 
 // take ends the waiting for a shard.
-func (p *polls) take(shard *topic.Shard) []*read {
+func (p *polls) take(shard *topic.ShardLeader) []*read {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.of[shard]
@@ -166,7 +166,7 @@ func (p *polls) take(shard *topic.Shard) []*read {
 	return w.reads
 }
 
-func (p *polls) expire(shard *topic.Shard, r *read) {
+func (p *polls) expire(shard *topic.ShardLeader, r *read) {
 	p.mu.Lock()
 	w := p.of[shard]
 	i := -1
@@ -191,7 +191,7 @@ func (p *polls) expire(shard *topic.Shard, r *read) {
 func (p *polls) close() (all []*read) {
 	p.mu.Lock()
 	p.closed = true
-	shards := make([]*topic.Shard, 0, len(p.of))
+	shards := make([]*topic.ShardLeader, 0, len(p.of))
 	for shard := range p.of {
 		shards = append(shards, shard)
 	}

@@ -140,7 +140,7 @@ func tooMany() *Error {
 }
 
 // shard finds a shard that is led here. Without one and without a refusal, the request m was handed to its leader.
-func (s *Server) shard(name string, number int, m *protocol.Message, forwarded bool) (*topic.Topic, *topic.Shard, *Error) {
+func (s *Server) shard(name string, number int, m *protocol.Message, forwarded bool) (*topic.Topic, *topic.ShardLeader, *Error) {
 	state := s.topics.State()
 	if state == nil {
 		return nil, nil, notReady()

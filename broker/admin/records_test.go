@@ -142,10 +142,10 @@ func startNodeAs(t *testing.T, id, name string, state *coordination.State) *node
 	service, err = topic.Open(topic.Config{
 		Self: id, Name: name, Disk: disk, Hub: n, Face: face{}, Payload: 8 << 20, Exchange: exchange,
 		Compact: topic.Compacting{Every: 5 * time.Millisecond, Age: 1},
-		Shard: func(s *topic.Shard, open bool) {
+		Leading: func(s *topic.ShardLeader, open bool) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
-			n.open[s.Stream().Number()] = open
+			n.open[s.Shard().Number()] = open
 			n.changed.Broadcast()
 		},
 	})

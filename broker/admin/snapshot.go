@@ -58,7 +58,7 @@ type snapshots struct {
 }
 
 type snapshotKey struct {
-	shard *topic.Shard
+	shard *topic.ShardLeader
 	id    string
 }
 
@@ -78,7 +78,7 @@ func (s *Server) takeSnapshot(m *protocol.Message, forwarded bool) []byte {
 	if !one && (len(rest) == 0 || bytes.IndexByte(rest, '.') >= 0) {
 		return encodeError(refuse(BadRequest, "there is no request %.100q (use SNAPSHOT.<topic>, or SNAPSHOT.<topic>.<shard>, shards count from 0)", m.Subject[len(Prefix):]))
 	}
-	var shard *topic.Shard
+	var shard *topic.ShardLeader
 	if one {
 		var refusal *Error
 		if _, shard, refusal = s.shard(name, number, m, forwarded); refusal != nil {
@@ -140,7 +140,7 @@ func (r *SnapshotRequest) check() *Error {
 }
 
 // hold pins the shard, as it is or as it was, or renews the lease of what is pinned. attempt is empty if the shard is asked for by itself.
-func (h *snapshots) hold(shard *topic.Shard, request *SnapshotRequest, was SnapshotShard, attempt string) (SnapshotShard, *Error) {
+func (h *snapshots) hold(shard *topic.ShardLeader, request *SnapshotRequest, was SnapshotShard, attempt string) (SnapshotShard, *Error) {
 	key, lease := snapshotKey{shard, request.ID}, time.Duration(request.Lease)*time.Millisecond
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -170,7 +170,7 @@ func (h *snapshots) hold(shard *topic.Shard, request *SnapshotRequest, was Snaps
 }
 
 // of is what is held of a shard under an id, for somebody who reads it, and renews its lease.
-func (h *snapshots) of(shard *topic.Shard, id string) *topic.Pin {
+func (h *snapshots) of(shard *topic.ShardLeader, id string) *topic.Pin {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	held := h.held[snapshotKey{shard, id}]

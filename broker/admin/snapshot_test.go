@@ -148,7 +148,7 @@ func (p *pair) publish(subjects int) (high []uint64) {
 	p.Helper()
 	for i := range subjects {
 		subject := fmt.Sprint("orders.", i)
-		p.leader(p.a.topics.Topic("orders").StreamFor([]byte(subject)).Number()).publishOn(subject, subject)
+		p.leader(p.a.topics.Topic("orders").ShardFor([]byte(subject)).Number()).publishOn(subject, subject)
 	}
 	for n := range p.shards {
 		_, end := p.leader(n).topics.Topic("orders").ShardAt(n).Offsets()

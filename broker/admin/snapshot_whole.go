@@ -75,8 +75,8 @@ func (s *Server) submitWhole(name string, request *SnapshotRequest, reply []byte
 		return notReady()
 	case request.High != 0:
 		return refuse(BadRequest, "start and high, of a whole topic (give them for each shard, in shards)")
-	case request.Shards != nil && (len(request.Shards) != t.Shards() || slices.Contains(request.Shards, SnapshotShard{})):
-		return refuse(BadRequest, "%d shards with a high watermark, of %d that topic %s has (give all of them as they were answered, or none)", len(request.Shards), t.Shards(), name)
+	case request.Shards != nil && (len(request.Shards) != t.ShardCount() || slices.Contains(request.Shards, SnapshotShard{})):
+		return refuse(BadRequest, "%d shards with a high watermark, of %d that topic %s has (give all of them as they were answered, or none)", len(request.Shards), t.ShardCount(), name)
 	}
 	if !s.wholes.submit(func(ctx context.Context) {
 		s.send(protocol.Message{Subject: reply, Data: encode(s.holdWhole(ctx, t, request))})
@@ -91,7 +91,7 @@ func (s *Server) holdWhole(ctx context.Context, t *topic.Topic, request *Snapsho
 	q := hold{From: s.self, Topic: t.ID(), Attempt: rand.Text(), Request: *request}
 	q.Request.Shards = nil
 	leaders := map[string][]part{} // by id of the broker; empty: nobody leads
-	for n := range t.Shards() {
+	for n := range t.ShardCount() {
 		p := part{Number: n}
 		if request.Shards != nil {
 			p.SnapshotShard = request.Shards[n]
@@ -122,7 +122,7 @@ func (s *Server) holdWhole(ctx context.Context, t *topic.Topic, request *Snapsho
 
 // askLeaders has each leader asked about its shards, and returns what they say of all, by number.
 func (s *Server) askLeaders(ctx context.Context, t *topic.Topic, q hold, leaders map[string][]part) []part {
-	parts := make([]part, t.Shards())
+	parts := make([]part, t.ShardCount())
 	for n := range parts { // until its leader says otherwise
 		parts[n].Error = refuse(NotServed, "topic %s: its leader did not answer within %s, or is of a version before (ask again, or ask each shard)", t.Name(), wholeTimeout)
 	}
@@ -197,7 +197,7 @@ func (s *Server) holdHere(q *hold) []part {
 	parts := make([]part, 0, len(q.Parts))
 	for _, p := range q.Parts {
 		is := part{Number: p.Number}
-		var shard *topic.Shard
+		var shard *topic.ShardLeader
 		if t != nil {
 			shard = t.ShardAt(p.Number)
 		}

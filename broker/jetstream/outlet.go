@@ -23,7 +23,7 @@ type batch struct {
 }
 
 // Outlet is how a consumer of the Topic delivers; it is for subscription.Config.
-func (s *Server) Outlet(t *topic.Stream, name string) subscription.Outlet {
+func (s *Server) Outlet(t *topic.Shard, name string) subscription.Outlet {
 	return &outlet{server: s, stream: []byte(t.Name()), consumer: []byte(name)}
 }
 

@@ -209,7 +209,7 @@ func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
 	}
 	s.calls.Add(1)
 	if r.Call.ofOneStream() && !forwarded {
-		if t := s.topics.Stream(string(r.Stream)); t != nil && s.handOn(t.Leader(), m) {
+		if t := s.topics.Shard(string(r.Stream)); t != nil && s.handOn(t.Leader(), m) {
 			return
 		}
 	}
@@ -281,8 +281,8 @@ func (s *Server) serve(c *call) {
 		s.serveAnywhere(ctx, c)
 		return
 	}
-	if t := s.topics.Stream(string(c.Stream)); t != nil && t.Leader() == s.config.Self {
-		if shard := t.Shard(); shard != nil {
+	if t := s.topics.Shard(string(c.Stream)); t != nil && t.Leader() == s.config.Self {
+		if shard := t.Led(); shard != nil {
 			s.serveStream(ctx, c, t, shard)
 			return
 		}
@@ -316,7 +316,7 @@ func (s *Server) serveAnywhere(ctx context.Context, c *call) {
 	}
 }
 
-func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Stream, shard *topic.Shard) {
+func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	switch c.Call {
 	case StreamUpdate:
 		s.updateStream(ctx, c, t)
@@ -348,13 +348,13 @@ func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Stream, shar
 // here finds the stream, with its shard if this broker leads it. Without a shard and without an
 // error the call was handed on, or is for a Topic of several shards and has been served. It waits a moment for what is about to be: a stream that was
 // just made through another broker, a log that is being opened, a leader that was just named.
-func (s *Server) here(ctx context.Context, c *call) (t *topic.Stream, shard *topic.Shard, refusal *Error) {
+func (s *Server) here(ctx context.Context, c *call) (t *topic.Shard, shard *topic.ShardLeader, refusal *Error) {
 	name, asked, gone := string(c.Stream), false, false
 	var whole *topic.Topic
 	waiting, cancel := context.WithTimeout(ctx, s.waits.open)
 	defer cancel()
 	found := s.until(waiting, func() bool {
-		if t = s.topics.Stream(name); t == nil {
+		if t = s.topics.Shard(name); t == nil {
 			if whole = s.several(name); whole != nil {
 				return true
 			}
@@ -370,7 +370,7 @@ func (s *Server) here(ctx context.Context, c *call) (t *topic.Stream, shard *top
 			gone = true
 			return true
 		case leader == s.config.Self:
-			shard = t.Shard()
+			shard = t.Led()
 			return shard != nil || !opening(t.WhyNot())
 		case leader == "":
 			return !opening(t.WhyNot())

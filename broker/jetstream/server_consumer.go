@@ -41,7 +41,7 @@ func consumerRequest(c *call, stream *StreamConfig) (*ConsumerRequest, *Error) {
 	return &request, config.Normalize(stream)
 }
 
-func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Stream) {
+func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
 	desired := t.Desired()
 	stream := s.streamOf(desired)
 	request, refusal := consumerRequest(c, &stream)
@@ -81,7 +81,7 @@ func (s *Server) limitedLock(key string) *sync.Mutex {
 }
 
 // settleConsumer makes the consumer that is asked for, or changes the one that is there.
-func (s *Server) settleConsumer(ctx context.Context, t *topic.Stream, stream *StreamConfig, request *ConsumerRequest) (*subscription.Subscription, *Error) {
+func (s *Server) settleConsumer(ctx context.Context, t *topic.Shard, stream *StreamConfig, request *ConsumerRequest) (*subscription.Subscription, *Error) {
 	name := request.Config.Name
 	existing, refusal := s.findConsumer(ctx, t, name)
 	switch {
@@ -107,7 +107,7 @@ func (s *Server) settleConsumer(ctx context.Context, t *topic.Stream, stream *St
 }
 
 // consumerNamesOf are those of a stream, sorted, also those that are declared and not served yet.
-func (s *Server) consumerNamesOf(t *topic.Stream) []string {
+func (s *Server) consumerNamesOf(t *topic.Shard) []string {
 	declared := s.state().Subscriptions(t.ID())
 	names := make([]string, 0, len(declared))
 	for _, sub := range declared {
@@ -123,7 +123,7 @@ func (s *Server) consumerNamesOf(t *topic.Stream) []string {
 }
 
 // findConsumer is the consumer of that name. One that is about to be served is waited for.
-func (s *Server) findConsumer(ctx context.Context, t *topic.Stream, name string) (found *subscription.Subscription, refusal *Error) {
+func (s *Server) findConsumer(ctx context.Context, t *topic.Shard, name string) (found *subscription.Subscription, refusal *Error) {
 	ctx, cancel := context.WithTimeout(ctx, s.waits.open)
 	defer cancel()
 	subs := s.config.Subscriptions()
@@ -155,7 +155,7 @@ func consumerOffline(why error) *Error {
 	return ErrConsumerOfflineReason.With(why)
 }
 
-func (s *Server) makeConsumer(ctx context.Context, t *topic.Stream, request *ConsumerRequest) (*subscription.Subscription, *Error) {
+func (s *Server) makeConsumer(ctx context.Context, t *topic.Shard, request *ConsumerRequest) (*subscription.Subscription, *Error) {
 	config := &request.Config
 	spec := config.SubscriptionSpec()
 	if config.Durable == "" {
@@ -177,7 +177,7 @@ func (s *Server) makeConsumer(ctx context.Context, t *topic.Stream, request *Con
 }
 
 // changeConsumer brings a consumer that is there to what is asked for, if it may be.
-func (s *Server) changeConsumer(ctx context.Context, t *topic.Stream, stream *StreamConfig, existing *subscription.Subscription, request *ConsumerRequest) (*subscription.Subscription, *Error) {
+func (s *Server) changeConsumer(ctx context.Context, t *topic.Shard, stream *StreamConfig, existing *subscription.Subscription, request *ConsumerRequest) (*subscription.Subscription, *Error) {
 	to := &request.Config
 	from := consumerConfig(existing, stream.Replicas)
 	if same, refusal := request.judge(&from); same || refusal != nil {
@@ -199,7 +199,7 @@ func keepWordless(spec coordination.SubscriptionSpec, was *coordination.Subscrip
 }
 
 // served waits until this broker serves a durable consumer as it is declared.
-func (s *Server) served(ctx context.Context, t *topic.Stream, declared *coordination.Subscription) (is *subscription.Subscription, _ *Error) {
+func (s *Server) served(ctx context.Context, t *topic.Shard, declared *coordination.Subscription) (is *subscription.Subscription, _ *Error) {
 	subs := s.config.Subscriptions()
 	want := ConsumerOf(declared.Name, &declared.Spec)
 	served := s.until(ctx, func() bool {
@@ -215,7 +215,7 @@ func (s *Server) served(ctx context.Context, t *topic.Stream, declared *coordina
 	return is, nil
 }
 
-func (s *Server) consumerInfo(ctx context.Context, c *call, t *topic.Stream) {
+func (s *Server) consumerInfo(ctx context.Context, c *call, t *topic.Shard) {
 	if !emptyRequest(c.payload) {
 		s.refuse(c, ErrNotEmptyRequest)
 		return
@@ -228,7 +228,7 @@ func (s *Server) consumerInfo(ctx context.Context, c *call, t *topic.Stream) {
 	s.answer(c, ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(t, sub)})
 }
 
-func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Stream) {
+func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Shard) {
 	if !emptyRequest(c.payload) {
 		s.refuse(c, ErrNotEmptyRequest)
 		return
@@ -259,7 +259,7 @@ func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Stream) {
 
 // Inactive deletes a consumer that set a threshold and that nobody used for so long, as far as one shard knows. It
 // is for subscription.Config, and doesn't wait.
-func (s *Server) Inactive(t *topic.Stream, name string) {
+func (s *Server) Inactive(t *topic.Shard, name string) {
 	if t.Number() > 0 { // the first shard asks the others
 		return
 	}
@@ -276,7 +276,7 @@ func (s *Server) Inactive(t *topic.Stream, name string) {
 	}, 0)
 }
 
-func (s *Server) consumerNames(c *call, t *topic.Stream) {
+func (s *Server) consumerNames(c *call, t *topic.Shard) {
 	request, refusal := Decode[PageRequest](c.payload)
 	if refusal != nil {
 		s.refuse(c, refusal)
@@ -286,7 +286,7 @@ func (s *Server) consumerNames(c *call, t *topic.Stream) {
 	s.answer(c, ConsumerNamesResponse{Response: c.Call.Answer(), Paged: paged, Consumers: page})
 }
 
-func (s *Server) consumerList(c *call, t *topic.Stream) {
+func (s *Server) consumerList(c *call, t *topic.Shard) {
 	request, refusal := Decode[PageRequest](c.payload)
 	if refusal != nil {
 		s.refuse(c, refusal)
@@ -333,7 +333,7 @@ func consumerConfig(sub *subscription.Subscription, replicas int) ConsumerConfig
 }
 
 // describeConsumer is what clients are told of a consumer that is served here.
-func (s *Server) describeConsumer(t *topic.Stream, sub *subscription.Subscription) *ConsumerInfo {
+func (s *Server) describeConsumer(t *topic.Shard, sub *subscription.Subscription) *ConsumerInfo {
 	is, cluster := sub.Info(), s.leads()
 	if !sub.Ephemeral() {
 		cluster = s.cluster(t.ID(), t.Number())

@@ -194,7 +194,7 @@ func (g *groups) pull(of *topic.Topic, consumer string, to []byte, p *Pull, most
 		}
 		one := g.all[key]
 		if one == nil {
-			one = &group{groups: g, key: key, shards: make([]groupShard, len(of.Streams()))}
+			one = &group{groups: g, key: key, shards: make([]groupShard, len(of.Shards()))}
 			if g.all == nil {
 				g.all, g.errands = map[groupKey]*group{}, map[uint64]errandOf{}
 			}
@@ -340,7 +340,7 @@ func (g *group) retire() {
 
 // forgetLost gives up what won't return. mu is held.
 func (g *group) forgetLost(now time.Time) {
-	streams := g.of.Streams()
+	streams := g.of.Shards()
 	for i := range g.shards {
 		shard := &g.shards[i]
 		moved := func(e *errand) bool { return e.number != 0 && streams[i].Leader() != e.leader }
@@ -467,7 +467,7 @@ func (g *group) mayLend(now time.Time, at int, w *wholePull) bool {
 
 // send has a shard deliver a share to a pull; or, without a pull, say when it has something. mu is held.
 func (g *group) send(now time.Time, at int, w *wholePull, share int) {
-	server, shard, p := g.groups.server, &g.shards[at], g.of.Streams()[at]
+	server, shard, p := g.groups.server, &g.shards[at], g.of.Shards()[at]
 	e := errand{until: now.Add(lostAfter), leader: p.Leader(), to: w, share: share}
 	l := loan{From: server.config.Self, Stream: p.Key(), Name: g.key.consumer}
 	if w == nil {

@@ -26,9 +26,9 @@ func (s *Server) streams(request *PageRequest, parts bool) []listed {
 		}
 		var keys []string
 		for n := range max(t.Spec.Shards, 1) {
-			keys = append(keys, topic.StreamKey(t.ID, n))
+			keys = append(keys, topic.ShardKey(t.ID, n))
 			if parts || t.Spec.Shards <= 1 {
-				all = append(all, listed{topic.StreamName(t, n), []string{keys[n]}})
+				all = append(all, listed{topic.ShardName(t, n), []string{keys[n]}})
 			}
 		}
 		if len(keys) > 1 {
@@ -83,7 +83,7 @@ func (s *Server) streamList(ctx context.Context, c *call) {
 	seen := make(map[string]bool, len(page))
 	for _, one := range page {
 		for _, key := range one.keys {
-			t := s.topics.StreamByKey(key)
+			t := s.topics.ShardByKey(key)
 			if t == nil || seen[key] {
 				continue
 			}
@@ -128,7 +128,7 @@ func (s *Server) describeListed(one listed, known map[string]*StreamInfo) *Strea
 		}
 		shards = append(shards, known[key])
 	}
-	first := s.topics.StreamByKey(one.keys[0])
+	first := s.topics.ShardByKey(one.keys[0])
 	if first == nil {
 		return nil
 	}
@@ -138,17 +138,17 @@ func (s *Server) describeListed(one listed, known map[string]*StreamInfo) *Strea
 // reachable says whether all shards of a stream are led by brokers that are here, so that they may be asked.
 func (s *Server) reachable(one listed) bool {
 	for _, key := range one.keys {
-		if t := s.topics.StreamByKey(key); t == nil || !s.leaderReachable(t) {
+		if t := s.topics.ShardByKey(key); t == nil || !s.leaderReachable(t) {
 			return false
 		}
 	}
 	return true
 }
 
-func (s *Server) leaderReachable(t *topic.Stream) bool {
+func (s *Server) leaderReachable(t *topic.Shard) bool {
 	leader := t.Leader()
 	if leader == s.config.Self {
-		return t.Shard() != nil
+		return t.Led() != nil
 	}
 	_, member := s.state().Broker(leader)
 	return member
@@ -168,8 +168,8 @@ func (u *usage) add(other usage) {
 
 func (s *Server) ownUsage() (u usage) {
 	subs := s.config.Subscriptions()
-	for _, t := range s.topics.Streams() {
-		shard := t.Shard()
+	for _, t := range s.topics.Shards() {
+		shard := t.Led()
 		if shard == nil {
 			continue
 		}
@@ -230,11 +230,11 @@ func (i *StreamInfo) size() int {
 
 // describeLed describes the stream of that key if it is led here.
 func (s *Server) describeLed(key string) *StreamInfo {
-	t := s.topics.StreamByKey(key)
+	t := s.topics.ShardByKey(key)
 	if t == nil {
 		return nil
 	}
-	shard := t.Shard()
+	shard := t.Led()
 	if shard == nil {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // read finds the message that the request names.
-func read(shard *topic.Shard, request *GetRequest) (log.Record, *Error) {
+func read(shard *topic.ShardLeader, request *GetRequest) (log.Record, *Error) {
 	var r log.Record
 	var err error
 	switch {
@@ -34,7 +34,7 @@ func read(shard *topic.Shard, request *GetRequest) (log.Record, *Error) {
 	return r, nil
 }
 
-func (s *Server) getMessage(c *call, shard *topic.Shard) {
+func (s *Server) getMessage(c *call, shard *topic.ShardLeader) {
 	if emptyRequest(c.payload) {
 		s.refuse(c, ErrBadRequest)
 		return
@@ -60,7 +60,7 @@ func (s *Server) getMessage(c *call, shard *topic.Shard) {
 }
 
 // deleteMessage refuses: there are no holes in logs yet.
-func (s *Server) deleteMessage(c *call, t *topic.Stream) {
+func (s *Server) deleteMessage(c *call, t *topic.Shard) {
 	request, refusal := Decode[MessageDeleteRequest](c.payload)
 	switch {
 	case emptyRequest(c.payload):
@@ -77,7 +77,7 @@ func (s *Server) deleteMessage(c *call, t *topic.Stream) {
 }
 
 // directGet answers with the message itself.
-func (s *Server) directGet(c *call, t *topic.Stream, shard *topic.Shard) {
+func (s *Server) directGet(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	if !t.Desired().Spec.Stream.AllowDirect {
 		s.refuse(c, ErrStreamNotFound) // nobody is there to be asked
 		return

@@ -8,7 +8,7 @@ import (
 // consumerFor finds who is to take a pull or an ack. Nil: it was handed on, or there is nobody; then
 // whoever waits for an answer is told so, as where nobody subscribes to what it asks.
 func (s *Server) consumerFor(m *protocol.Message, stream, consumer []byte, forwarded bool) *subscription.Subscription {
-	if t := s.topics.Stream(string(stream)); t != nil {
+	if t := s.topics.Shard(string(stream)); t != nil {
 		leader := t.Leader()
 		if leader == s.config.Self {
 			if sub := s.config.Subscriptions().Find(t.Key(), string(consumer)); sub != nil {
@@ -96,7 +96,7 @@ func (s *Server) takeAck(m *protocol.Message, forwarded bool) {
 	if ack.Kind != AckNext || len(m.Reply) == 0 {
 		return
 	}
-	if t := s.topics.Stream(string(d.Stream)); t != nil && ofShards(t) && !sub.Ephemeral() { // from whichever shard
+	if t := s.topics.Shard(string(d.Stream)); t != nil && ofShards(t) && !sub.Ephemeral() { // from whichever shard
 		s.pullWhole(t.Topic(), sub.Name(), m.Reply, ack.Next)
 		return
 	}

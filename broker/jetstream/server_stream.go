@@ -94,11 +94,11 @@ func (s *Server) sameStream(ctx context.Context, config *StreamConfig) *coordina
 func (s *Server) answerCreated(ctx context.Context, c *call, id string) {
 	var whole *topic.Topic
 	done := s.until(ctx, func() bool {
-		if t := s.topics.ByID(id); t != nil && len(t.Streams()) > 1 {
+		if t := s.topics.ByID(id); t != nil && len(t.Shards()) > 1 {
 			whole = t
 			return true
 		}
-		t := s.topics.StreamByKey(id)
+		t := s.topics.ShardByKey(id)
 		if t == nil {
 			return false
 		}
@@ -106,7 +106,7 @@ func (s *Server) answerCreated(ctx context.Context, c *call, id string) {
 		case "":
 			return false
 		case s.config.Self:
-			shard := t.Shard()
+			shard := t.Led()
 			if shard == nil {
 				return false
 			}
@@ -129,13 +129,13 @@ func (s *Server) answerCreated(ctx context.Context, c *call, id string) {
 		return
 	}
 	why := "no broker has been given it yet"
-	if t := s.topics.StreamByKey(id); t != nil && t.WhyNot() != nil {
+	if t := s.topics.ShardByKey(id); t != nil && t.WhyNot() != nil {
 		why = t.WhyNot().Error()
 	}
 	s.refuse(c, ErrStreamOfflineReason.With("stream "+string(c.Stream)+" was made, but is not served yet: "+why))
 }
 
-func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Stream) {
+func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Shard) {
 	to, refusal := streamRequest(c)
 	if refusal != nil {
 		s.refuse(c, refusal)
@@ -151,12 +151,12 @@ func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Stream) {
 		return
 	}
 	// What is answered is what holds, so it is not answered before it does.
-	var shard *topic.Shard
+	var shard *topic.ShardLeader
 	holds := s.until(ctx, func() bool {
-		if t = s.topics.StreamByKey(updated.ID); t == nil || t.Desired().Revision < updated.Revision {
+		if t = s.topics.ShardByKey(updated.ID); t == nil || t.Desired().Revision < updated.Revision {
 			return false
 		}
-		shard = t.Shard()
+		shard = t.Led()
 		return shard != nil
 	})
 	if !holds {
@@ -204,7 +204,7 @@ func (s *Server) deleteStream(ctx context.Context, c *call) {
 		return
 	}
 	name, id := string(c.Stream), ""
-	if t := s.topics.Stream(name); t != nil && ofShards(t) {
+	if t := s.topics.Shard(name); t != nil && ofShards(t) {
 		s.refuse(c, onlyWhole(ErrStreamDelete, t, "deleted"))
 		return
 	}
@@ -224,7 +224,7 @@ func (s *Server) deleteStream(ctx context.Context, c *call) {
 	s.answer(c, DoneResponse{Response: c.Call.Answer(), Success: true})
 }
 
-func (s *Server) streamInfo(c *call, t *topic.Stream, shard *topic.Shard) {
+func (s *Server) streamInfo(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	request, refusal := Decode[StreamInfoRequest](c.payload)
 	switch {
 	case refusal != nil:
@@ -236,7 +236,7 @@ func (s *Server) streamInfo(c *call, t *topic.Stream, shard *topic.Shard) {
 	}
 }
 
-func (s *Server) purgeStream(ctx context.Context, c *call, t *topic.Stream, shard *topic.Shard) {
+func (s *Server) purgeStream(ctx context.Context, c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	request, refusal := Decode[PurgeRequest](c.payload)
 	if refusal == nil {
 		refusal = request.Check()
@@ -269,7 +269,7 @@ func (s *Server) purgeStream(ctx context.Context, c *call, t *topic.Stream, shar
 }
 
 // describeStream is what clients are told of a stream that is led here.
-func (s *Server) describeStream(t *topic.Stream, shard *topic.Shard) *StreamInfo {
+func (s *Server) describeStream(t *topic.Shard, shard *topic.ShardLeader) *StreamInfo {
 	desired, is := t.Desired(), shard.Info()
 	state := StreamState{
 		Messages: is.Messages, Bytes: uint64(max(is.Bytes, 0)),

@@ -32,7 +32,7 @@ func shardOf(stream string) (of string, number int, ok bool) {
 
 // several is the Topic of that name if it has several shards, or nil.
 func (s *Server) several(name string) *topic.Topic {
-	if t := s.topics.Topic(name); t != nil && len(t.Streams()) > 1 {
+	if t := s.topics.Topic(name); t != nil && len(t.Shards()) > 1 {
 		return t
 	}
 	return nil
@@ -41,18 +41,18 @@ func (s *Server) several(name string) *topic.Topic {
 // noOrder refuses what is asked of a Topic with several shards as if it were one stream: there is no
 // order among them, and no sequence that goes through all.
 func noOrder(general *Template, t *topic.Topic, what string) *Error {
-	all := t.Streams()
+	all := t.Shards()
 	return general.With(fmt.Sprintf("topic %s has %d shards, each with sequences of its own, so it can't have %s (ask a shard's stream: %s to %s)",
 		t.Name(), len(all), what, all[0].Name(), all[len(all)-1].Name()))
 }
 
 // ofShards says that a stream is one of several shards of a Topic.
-func ofShards(t *topic.Stream) bool { return len(t.Topic().Streams()) > 1 }
+func ofShards(t *topic.Shard) bool { return len(t.Topic().Shards()) > 1 }
 
 // onlyWhole refuses to change for one shard what is the whole Topic's.
-func onlyWhole(general *Template, t *topic.Stream, what string) *Error {
+func onlyWhole(general *Template, t *topic.Shard, what string) *Error {
 	of := t.Topic()
-	return general.With(fmt.Sprintf("stream %s is one of the %d shards of topic %s, and can't be %s on its own (name stream %s)", t.Name(), len(of.Streams()), of.Name(), what, of.Name()))
+	return general.With(fmt.Sprintf("stream %s is one of the %d shards of topic %s, and can't be %s on its own (name stream %s)", t.Name(), len(of.Shards()), of.Name(), what, of.Name()))
 }
 
 // serveWhole serves a call that names a Topic of several shards. It may wait.
@@ -86,7 +86,7 @@ func (s *Server) serveWhole(ctx context.Context, c *call, of *topic.Topic) {
 // askShards has the leader of each shard answer a call about its stream, and returns the answers by number. One that
 // can't be had is the refusal.
 func askShards[T any](ctx context.Context, s *Server, of *topic.Topic, subject func(stream string) string, payload []byte) ([]T, *Error) {
-	all := of.Streams()
+	all := of.Shards()
 	number, answered := s.asks.Begin(len(all))
 	defer s.asks.End(number)
 	if !s.until(ctx, func() bool { return !anyUnled(all) }) {
@@ -104,7 +104,7 @@ func askShards[T any](ctx context.Context, s *Server, of *topic.Topic, subject f
 	for missing > 0 {
 		select {
 		case got := <-answered:
-			p := s.topics.StreamByKey(got.Stream)
+			p := s.topics.ShardByKey(got.Stream)
 			if p == nil {
 				return nil, ErrStreamNotFound
 			}
@@ -126,7 +126,7 @@ func askShards[T any](ctx context.Context, s *Server, of *topic.Topic, subject f
 	return answers, nil
 }
 
-func anyUnled(all []*topic.Stream) bool {
+func anyUnled(all []*topic.Shard) bool {
 	for _, p := range all {
 		if p.Leader() == "" && opening(p.WhyNot()) {
 			return true
@@ -135,7 +135,7 @@ func anyUnled(all []*topic.Stream) bool {
 	return false
 }
 
-func firstWhyNot(all []*topic.Stream) error {
+func firstWhyNot(all []*topic.Shard) error {
 	for _, p := range all {
 		if p.Leader() == "" {
 			return p.WhyNot()
@@ -281,7 +281,7 @@ func (s *Server) getFromWhole(c *call, of *topic.Topic) {
 		}
 		return
 	}
-	p := of.StreamFor([]byte(subject))
+	p := of.ShardFor([]byte(subject))
 	call := map[Call]string{MessageGet: "STREAM.MSG.GET.", DirectGet: "DIRECT.GET.", DirectGetLast: "DIRECT.GET."}[c.Call] + p.Name()
 	if c.Call == DirectGetLast {
 		call += "." + subject

@@ -39,7 +39,7 @@ func (w *world) fill(subjects, first, end int) {
 // publish keeps a message where its shard is led, and waits for the ack.
 func (w *world) publish(subject, payload string) {
 	w.t.Helper()
-	p := w.nodes[0].topics.Topic("orders").StreamFor([]byte(subject))
+	p := w.nodes[0].topics.Topic("orders").ShardFor([]byte(subject))
 	n := w.node(p.Leader())
 	if m := w.await(n.say(subject, payload)); !strings.Contains(string(m.Data), `"stream":"`+p.Name()+`"`) || !strings.Contains(string(m.Data), `"seq"`) {
 		w.t.Fatalf("publishing to %s is answered with %s", subject, m.Data)
@@ -210,7 +210,7 @@ func TestWhatOnlyAShardCanAnswer(t *testing.T) {
 			t.Errorf("last of %s: %+v", subject, got.Error)
 		}
 		direct := w.await(n.say("$JS.API.DIRECT.GET.orders."+subject, ""))
-		p := n.topics.Topic("orders").StreamFor([]byte(subject))
+		p := n.topics.Topic("orders").ShardFor([]byte(subject))
 		if header := string(direct.Data[:direct.Header]); !strings.Contains(header, "Nats-Stream: "+p.Name()) || string(direct.Data[direct.Header:]) != "4" {
 			t.Errorf("direct: %q", direct.Data)
 		}
@@ -259,7 +259,7 @@ func TestPullsGoOnWithoutAShard(t *testing.T) {
 	w.set(func() { w.cut["broker-2"] = true })
 	there := 0
 	for s := range 30 {
-		if w.nodes[0].topics.Topic("orders").StreamFor(fmt.Appendf(nil, "orders.%d", s)).Number() < 2 {
+		if w.nodes[0].topics.Topic("orders").ShardFor(fmt.Appendf(nil, "orders.%d", s)).Number() < 2 {
 			there++
 		}
 	}
@@ -312,7 +312,7 @@ func TestAConsumerOfTheWholeThatIsNotDurable(t *testing.T) {
 	}
 	take(60)
 	for shard := range 4 { // another epoch of each, with what was noted in the one before
-		of := w.nodes[0].topics.Topic("orders").Streams()[shard]
+		of := w.nodes[0].topics.Topic("orders").Shards()[shard]
 		w.set(func() { w.lead(w.topics["orders"], shard, of.Leader()) })
 	}
 	take(40)

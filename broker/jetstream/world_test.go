@@ -88,13 +88,13 @@ func newWorldOn(t *testing.T, brokers int, options log.Options) *world {
 		n.topics, err = topic.Open(topic.Config{
 			Exchange: exchange, Compact: topic.Compacting{Every: 5 * time.Millisecond, Age: 1},
 			Self: n.id, Name: "name-" + n.id, Disk: disk, Hub: n, Face: PublishFace{}, Payload: 1 << 20,
-			Shard: func(s *topic.Shard, open bool) { n.subscriptions.ShardChanged(s, open) },
+			Leading: func(s *topic.ShardLeader, open bool) { n.subscriptions.ShardChanged(s, open) },
 		})
 		must(t, err)
 		n.subscriptions = subscription.New(subscription.Config{
 			Self: n.id, Topics: n.topics,
-			Outlet:   func(of *topic.Stream, name string) subscription.Outlet { return n.Outlet(of, name) },
-			Inactive: func(of *topic.Stream, name string) { n.Inactive(of, name) },
+			Outlet:   func(of *topic.Shard, name string) subscription.Outlet { return n.Outlet(of, name) },
+			Inactive: func(of *topic.Shard, name string) { n.Inactive(of, name) },
 		})
 		n.Server = NewServer(ServerConfig{
 			Self: n.id, Name: "name-" + n.id, Cluster: "test", Hub: n, Topics: n.topics, Store: w,
@@ -175,7 +175,7 @@ func (w *world) CreateTopic(ctx context.Context, name string, spec coordination.
 // lead names the leader of a shard. mu is held.
 func (w *world) lead(t *coordination.Topic, number int, leader string) {
 	w.revision++
-	key := topic.StreamKey(t.ID, number)
+	key := topic.ShardKey(t.ID, number)
 	was := w.shards[key]
 	is := &coordination.Shard{
 		Topic: t.ID, Number: number, Epoch: 1, Leader: leader, Replicas: []string{leader}, InSync: []coordination.Replica{{Broker: leader, Incarnation: 7}}, Revision: w.revision,

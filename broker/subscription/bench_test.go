@@ -53,7 +53,7 @@ func full(t testing.TB, n int, opts log.Options) (*world, *discard) {
 	if w.shard.state, err = w.disk.Open(log.Identity{Topic: topicID, Part: "state"}, 1, 1, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.service = New(Config{Outlet: func(*topic.Stream, string) Outlet { return outlet }})
+	w.service = New(Config{Outlet: func(*topic.Shard, string) Outlet { return outlet }})
 	w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders"})
 	t.Cleanup(w.stop)
 	w.fill(n)

@@ -187,7 +187,7 @@ func (w *world) revive(witnesses map[string]*witness) error {
 	if w.shard.state, err = w.disk.Open(log.Identity{Topic: topicID, Part: "state"}, 1, 1, nil); err != nil {
 		return err
 	}
-	w.service = New(Config{Logger: slog.New(slog.DiscardHandler), Outlet: func(_ *topic.Stream, name string) Outlet { return witnesses[name] }})
+	w.service = New(Config{Logger: slog.New(slog.DiscardHandler), Outlet: func(_ *topic.Shard, name string) Outlet { return witnesses[name] }})
 	w.service.wholeAfter = 200
 	w.follow()
 	w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders"})

@@ -253,7 +253,7 @@ func (w *world) start() {
 func (w *world) serve() {
 	w.service = New(Config{
 		Self: "b1", Clock: w.clock, Logger: slog.New(slog.DiscardHandler),
-		Outlet: func(_ *topic.Stream, name string) Outlet { return w.box(name) },
+		Outlet: func(_ *topic.Shard, name string) Outlet { return w.box(name) },
 	})
 	w.follow()
 	w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders", weaker: w.promise})

@@ -20,12 +20,12 @@ import (
 type Config struct {
 	Self   string // id of this broker
 	Topics *topic.Service
-	Outlet func(t *topic.Stream, name string) Outlet
+	Outlet func(t *topic.Shard, name string) Outlet
 	Clock  env.Clock
 	Logger *slog.Logger
 	// Inactive is told of a durable Subscription that nobody used for as long as its spec allows; who
 	// made it may delete it. It must not block. It may be nil.
-	Inactive func(t *topic.Stream, name string)
+	Inactive func(t *topic.Shard, name string)
 }
 
 // Service serves the Subscriptions of the shards that this broker leads.
@@ -70,7 +70,7 @@ func (s *Service) at(now int64) time.Time {
 	return time.Unix(0, now)
 }
 
-func (s *Service) outlet(t *topic.Stream, name string) Outlet { return s.config.Outlet(t, name) }
+func (s *Service) outlet(t *topic.Shard, name string) Outlet { return s.config.Outlet(t, name) }
 
 // news wakes those who Wait.
 func (s *Service) news() {
@@ -118,7 +118,7 @@ func (s *Service) follow(state desires, changes coordination.Changes) {
 			of = c.Before
 		}
 		for n := range topic.MaxShards {
-			if k := s.keeper(topic.StreamKey(of.Topic, n)); k != nil {
+			if k := s.keeper(topic.ShardKey(of.Topic, n)); k != nil {
 				k.tell(of.Name, false)
 			}
 		}
@@ -134,8 +134,8 @@ func (s *Service) every() []*keeper {
 
 // ShardChanged begins to serve the Subscriptions of a shard, or ends it: then nothing of the shard
 // is used any more when it returns.
-func (s *Service) ShardChanged(shard *topic.Shard, open bool) {
-	t := shard.Stream()
+func (s *Service) ShardChanged(shard *topic.ShardLeader, open bool) {
+	t := shard.Shard()
 	if !open {
 		s.leave(t.Key(), shard)
 		return

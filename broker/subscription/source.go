@@ -25,12 +25,12 @@ type Source interface {
 	Data() *log.Log
 }
 
-var _ Source = (*topic.Shard)(nil)
+var _ Source = (*topic.ShardLeader)(nil)
 
 // place is the shard that a keeper keeps.
 type place struct {
 	Source
-	topic   *topic.Stream // nil in tests
+	topic   *topic.Shard // nil in tests
 	topicID string
 	key     string         // of the shard
 	name    string         // of the stream

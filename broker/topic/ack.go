@@ -29,7 +29,7 @@ type answer struct {
 
 // pending are the answers that wait for one append, or for earlier ones.
 type pending struct {
-	shard      *Shard
+	shard      *ShardLeader
 	back       back
 	end        uint64 // of the records that were appended with it; 0: none were
 	numbered   numbers
@@ -41,7 +41,7 @@ type pending struct {
 
 var pendings = sync.Pool{New: func() any { return &pending{} }}
 
-func newPending(s *Shard) *pending {
+func newPending(s *ShardLeader) *pending {
 	p := pendings.Get().(*pending)
 	p.shard = s
 	return p
@@ -94,13 +94,13 @@ type acker struct {
 	mu      sync.Mutex
 	room    *sync.Cond // unanswered shrank
 	queue   []*pending
-	touched []*Shard // to be looked at, though nothing of them is in queue
+	touched []*ShardLeader // to be looked at, though nothing of them is in queue
 	closing bool
 
 	// Of who answers a round, who holds at.
 	at    sync.Mutex
 	spare []*pending
-	moved []*Shard
+	moved []*ShardLeader
 	out   replies
 	back  answersOut
 	head  []byte
@@ -123,7 +123,7 @@ func (a *acker) push(p *pending, now bool) {
 }
 
 // touch has those looked at who wait for what others do: for records before theirs, or for other replicas.
-func (a *acker) touch(s *Shard) {
+func (a *acker) touch(s *ShardLeader) {
 	if s.touched.Swap(true) {
 		return
 	}
@@ -145,7 +145,7 @@ func (a *acker) committed(idle bool) {
 }
 
 // end has those answered who wait for a shard that this broker leads no more. If it resends, that is done when end returns.
-func (a *acker) end(s *Shard, over error, resends bool) {
+func (a *acker) end(s *ShardLeader, over error, resends bool) {
 	a.at.Lock()
 	s.resends = resends
 	s.over.Store(&over)
@@ -265,7 +265,7 @@ func (a *acker) round() bool {
 
 func (a *acker) answer(p *pending) {
 	s := p.shard
-	face, name := a.service.config.Face, s.stream.name
+	face, name := a.service.config.Face, s.shard.name
 	if p.back.link != nil {
 		a.answerBack(p)
 		return
@@ -275,7 +275,7 @@ func (a *acker) answer(p *pending) {
 		if p.err != nil && s.resends {
 			resent = s.resend(p)
 		}
-		defer s.stream.sender().took(n.next())
+		defer s.shard.sender().took(n.next())
 	}
 	for i := range p.answers {
 		switch an := &p.answers[i]; {
@@ -295,13 +295,13 @@ func (a *acker) answer(p *pending) {
 // answerBack gives the answers to messages that another broker forwarded. If the next leader knows better what became of them, it is asked.
 func (a *acker) answerBack(p *pending) {
 	s := p.shard
-	face, name := a.service.config.Face, s.stream.name
+	face, name := a.service.config.Face, s.shard.name
 	for i := range p.answers {
 		switch an := &p.answers[i]; {
 		case p.err != nil:
 			err := s.lost(p.err)
 			if _, fails := err.(*StoreError); !fails {
-				p.back.link.tell(frameAgain, s.topic.id, s.stream.number, p.back.source, p.back.round)
+				p.back.link.tell(frameAgain, s.topic.id, s.shard.number, p.back.source, p.back.round)
 				a.back.reset()
 				return
 			}
@@ -313,17 +313,17 @@ func (a *acker) answerBack(p *pending) {
 			a.back.single(an.seq, an.offset, an.records, an.kind == isDuplicate)
 		}
 	}
-	a.head = p.back.carry(&a.back, s.stream, a.head)
+	a.head = p.back.carry(&a.back, s.shard, a.head)
 }
 
 // lost is what a publisher is told whose message is not known to be safe.
-func (s *Shard) lost(err error) error {
+func (s *ShardLeader) lost(err error) error {
 	switch err.(type) {
 	case *LeadershipLostError, *NotServedError:
 		return err
 	}
-	of := s.stream.view.Load().shard
-	return &StoreError{Topic: s.stream.name, Err: err, Unknown: of != nil && len(of.Replicas) > 1}
+	of := s.shard.view.Load().shard
+	return &StoreError{Topic: s.shard.name, Err: err, Unknown: of != nil && len(of.Replicas) > 1}
 }
 
 func (a *acker) send() {
@@ -334,7 +334,7 @@ func (a *acker) send() {
 }
 
 // settled adds to queue what waited and is safe now on all replicas; or everything, if it never will be.
-func (s *Shard) settled(queue []*pending) []*pending {
+func (s *ShardLeader) settled(queue []*pending) []*pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	failed, high := s.failed.Load(), s.leading.Load().High(replica.Data)
@@ -371,7 +371,7 @@ func (s *Shard) settled(queue []*pending) []*pending {
 }
 
 // failure is why nothing can be appended, or nil.
-func (s *Shard) failure() error {
+func (s *ShardLeader) failure() error {
 	if err := s.failed.Load(); err != nil {
 		return *err
 	}
@@ -379,20 +379,20 @@ func (s *Shard) failure() error {
 }
 
 // fail has the log closed and opened again, if the disk works. mu is held.
-func (s *Shard) fail(err error) {
+func (s *ShardLeader) fail(err error) {
 	if s.failed.CompareAndSwap(nil, &err) && s.service.config.Disk.Failed() == nil && !s.service.closing.Load() {
-		s.service.stumble(s.stream, "append", err)
+		s.service.stumble(s.shard, "append", err)
 	}
 }
 
 // waitRoom blocks while a publisher to t is to wait.
 func (s *Service) waitRoom(t *Topic) {
 	s.forwards.wait()
-	for _, p := range t.streams {
+	for _, p := range t.shards {
 		p.waitLink()
 	}
-	for _, p := range t.streams {
-		if shard := p.shard.Load(); shard != nil {
+	for _, p := range t.shards {
+		if shard := p.leading.Load(); shard != nil {
 			_ = shard.data.WaitRoom(s.ctx) // what is wrong with the disk is told to who publishes
 			break                          // all logs are on one disk
 		}

@@ -12,6 +12,6 @@ func TestAShardIsLetGoOfByABrokerThatIsNeverIdle(t *testing.T) {
 	c.elect(1, 0, 1, 2)
 	c.tell()
 	c.sites[1].open("orders")
-	c.settle("it follows", func() bool { return a.service.Topic("orders").streams[0].copying.Load() != nil })
+	c.settle("it follows", func() bool { return a.service.Topic("orders").shards[0].copying.Load() != nil })
 	c.sites[1].expect(c.sites[1].ask("orders.a", "on"), "orders@2")
 }

@@ -15,7 +15,7 @@ type back struct {
 }
 
 // arrive takes what another broker forwarded. It says whether everything was judged; otherwise it has to come again.
-func (p *Stream) arrive(l *Link, a *arrival) (took bool) {
+func (p *Shard) arrive(l *Link, a *arrival) (took bool) {
 	s := p.topic.service
 	in := intakes.Get().(*intake)
 	in.from, in.seq = a, a.first
@@ -23,7 +23,7 @@ func (p *Stream) arrive(l *Link, a *arrival) (took bool) {
 	messages := a.messages
 	took = true
 	for len(messages) > 0 && took {
-		v, shard := p.view.Load(), p.shard.Load()
+		v, shard := p.view.Load(), p.leading.Load()
 		switch {
 		case v.gone || v.unsupported != "" || v.lead && shard == nil && p.trouble.Load() != nil:
 			in.refuseAll(p, v, messages, p.refusal())
@@ -49,7 +49,7 @@ func (p *Stream) arrive(l *Link, a *arrival) (took bool) {
 }
 
 // callLater has a broker told when the shard is open.
-func (p *Stream) callLater(l *Link, a *arrival) {
+func (p *Shard) callLater(l *Link, a *arrival) {
 	p.turned.Lock()
 	defer p.turned.Unlock()
 	b := back{l, a.source, a.round}
@@ -63,7 +63,7 @@ func (p *Stream) callLater(l *Link, a *arrival) {
 }
 
 // call tells those that were turned away that the shard is open.
-func (p *Stream) call() {
+func (p *Shard) call() {
 	p.turned.Lock()
 	away := p.turned.away
 	p.turned.away = nil
@@ -83,7 +83,7 @@ const (
 )
 
 // meet looks whether a forwarded message was judged before. mu is held.
-func (s *Shard) meet(in *intake, p *pending, v *view, m *protocol.Message) met {
+func (s *ShardLeader) meet(in *intake, p *pending, v *view, m *protocol.Message) met {
 	o, seq := in.origin, in.seq
 	switch {
 	case seq > o.last+1:
@@ -96,7 +96,7 @@ func (s *Shard) meet(in *intake, p *pending, v *view, m *protocol.Message) met {
 			return isNew
 		}
 		o.last = seq
-		in.refuse(s.stream, v, nil, in.why)
+		in.refuse(s.shard, v, nil, in.why)
 		return isKnown
 	}
 	fw := &s.service.forwards
@@ -121,20 +121,20 @@ func (s *Shard) meet(in *intake, p *pending, v *view, m *protocol.Message) met {
 		}
 		s.answer(in, p, v, nil, answer{offset: out.offset, kind: kind, err: out.err})
 	case ok:
-		in.answers.refused(seq, s.service.config.Face, s.stream.name, out.err)
+		in.answers.refused(seq, s.service.config.Face, s.shard.name, out.err)
 	default:
 		if offset, known := s.knownID(v, m); known {
 			s.answer(in, p, v, nil, answer{offset: offset, kind: isDuplicate})
 			break
 		}
 		o.last = max(o.last, seq)
-		in.refuse(s.stream, v, nil, &ForgottenError{Topic: s.stream.name})
+		in.refuse(s.shard, v, nil, &ForgottenError{Topic: s.shard.name})
 	}
 	return isKnown
 }
 
 // knownID says where the message with the same id is kept. mu is held.
-func (s *Shard) knownID(v *view, m *protocol.Message) (offset uint64, ok bool) {
+func (s *ShardLeader) knownID(v *view, m *protocol.Message) (offset uint64, ok bool) {
 	if m.Header == 0 || v.window <= 0 {
 		return 0, false
 	}
@@ -185,7 +185,7 @@ func (in *intake) appended(err error) {
 }
 
 // carry sends the answers in a that are due.
-func (b *back) carry(a *answersOut, p *Stream, head []byte) []byte {
+func (b *back) carry(a *answersOut, p *Shard, head []byte) []byte {
 	if a.flush(); len(a.buf) > 0 && b.link.out != nil {
 		head = appendFrameHead(head[:0], frameAnswers, p.topic.id, p.number, b.source, b.round)
 		b.link.out.Carry(head, a.buf)

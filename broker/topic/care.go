@@ -34,11 +34,11 @@ func (s *Service) Care() Care {
 // damage before anybody needs what is damaged, while another replica has it.
 func (s *Service) carer() {
 	pace := log.NewPace(carePace)
-	s.rounds(careFirst, careRest, func(p *Stream) { s.careFor(s.ctx, p, pace) })
+	s.rounds(careFirst, careRest, func(p *Shard) { s.careFor(s.ctx, p, pace) })
 }
 
 // rounds does something for each shard, one after the other, again and again, until the service closes.
-func (s *Service) rounds(first, rest time.Duration, do func(*Stream)) {
+func (s *Service) rounds(first, rest time.Duration, do func(*Shard)) {
 	timer := time.NewTimer(first)
 	defer timer.Stop()
 	for {
@@ -48,7 +48,7 @@ func (s *Service) rounds(first, rest time.Duration, do func(*Stream)) {
 		case <-timer.C:
 		}
 		for _, t := range s.Topics() {
-			for _, p := range t.streams {
+			for _, p := range t.shards {
 				if s.ctx.Err() != nil {
 					return
 				}
@@ -60,7 +60,7 @@ func (s *Service) rounds(first, rest time.Duration, do func(*Stream)) {
 }
 
 // careFor sees to the logs of one shard. They may be closed meanwhile.
-func (s *Service) careFor(ctx context.Context, p *Stream, pace *log.Pace) {
+func (s *Service) careFor(ctx context.Context, p *Shard, pace *log.Pace) {
 	open := p.opened.Load()
 	if open == nil {
 		return
@@ -88,7 +88,7 @@ func (s *Service) careFor(ctx context.Context, p *Stream, pace *log.Pace) {
 	s.care.saved.Add(uint64(max(saved, 0)))
 }
 
-func (s *Service) careFailed(p *Stream, doing string, err error) {
+func (s *Service) careFailed(p *Shard, doing string, err error) {
 	if s.ctx.Err() == nil && !errors.Is(err, log.ErrClosed) {
 		s.log.Warn("a Topic's log at rest can't be cared for; it is tried again in the next round", "topic", p.Name(), "doing", doing, "error", err)
 	}

@@ -47,7 +47,7 @@ func (s *Service) Compacted() Compacted {
 // other, so that one map of subjects is in memory at a time. Each replica does that for itself.
 func (s *Service) compactor() {
 	pace, every := log.NewPace(compactPace), s.config.Compact.Every
-	s.rounds(every, every, func(p *Stream) {
+	s.rounds(every, every, func(p *Shard) {
 		if v := p.view.Load(); v != nil && !v.gone && v.desired.Spec.Compaction == coordination.LatestOnly {
 			s.compact(s.ctx, p, v, pace)
 		}
@@ -55,7 +55,7 @@ func (s *Service) compactor() {
 }
 
 // compact compacts the data log of one shard, if that is worth it. It may be closed meanwhile.
-func (s *Service) compact(ctx context.Context, p *Stream, v *view, pace *log.Pace) {
+func (s *Service) compact(ctx context.Context, p *Shard, v *view, pace *log.Pace) {
 	open := p.opened.Load()
 	if open == nil {
 		return
@@ -72,7 +72,7 @@ func (s *Service) compact(ctx context.Context, p *Stream, v *view, pace *log.Pac
 		c.bytes.Add(uint64(max(did.Bytes, 0)))
 		c.nanoseconds.Add(int64(time.Since(began)))
 		c.last.Store(time.Now().UnixNano())
-		if shard := p.shard.Load(); shard != nil {
+		if shard := p.leading.Load(); shard != nil {
 			shard.firstKept.forget()
 		}
 	}
@@ -88,8 +88,8 @@ func (s *Service) compact(ctx context.Context, p *Stream, v *view, pace *log.Pac
 }
 
 // agreed is up to where this broker knows that all who are in sync have the shard's records.
-func (p *Stream) agreed() uint64 {
-	if shard := p.shard.Load(); shard != nil {
+func (p *Shard) agreed() uint64 {
+	if shard := p.leading.Load(); shard != nil {
 		return shard.high.Load()
 	}
 	if f := p.copying.Load(); f != nil {

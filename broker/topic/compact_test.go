@@ -54,7 +54,7 @@ func TestReplicasOfACompactedTopic(t *testing.T) {
 	c.settle("the other two are the set", func() bool { return len(c.inSync()) == 2 })
 	publish(a, 41, 300)
 	holes := func(n *site) uint64 {
-		return n.service.Topic("orders").streams[0].opened.Load().parts[replication.Data].Holes(1)
+		return n.service.Topic("orders").shards[0].opened.Load().parts[replication.Data].Holes(1)
 	}
 	c.settle("leader and follower compact", func() bool { return holes(a) > 200 && holes(b) > 200 })
 	if did := a.service.Compacted(); did.Records < 200 || did.Bytes < 200*600 || did.Last.IsZero() {

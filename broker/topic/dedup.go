@@ -199,7 +199,7 @@ func (w *window) note(face Face, b log.Batch, from uint64, span int64) (forgotte
 }
 
 // readIDs fills the window of a shard whose logs are open from the end of its log; from no more than so many bytes of it.
-func (s *Service) readIDs(p *Stream, v *view, budget int64) error {
+func (s *Service) readIDs(p *Shard, v *view, budget int64) error {
 	w, data := &p.ids, p.logs.parts[replica.Data]
 	if saysNoIDs(data) {
 		w.forget(always)
@@ -265,7 +265,7 @@ func saysNoIDs(data *log.Log) bool {
 }
 
 // knowIDs makes the window ready for who begins to lead. It is read only if what was kept of it isn't all.
-func (s *Shard) knowIDs(v *view) error {
+func (s *ShardLeader) knowIDs(v *view) error {
 	s.ids.count(&s.service.counts.ids)
 	if v.window <= 0 {
 		s.marked = !saysNoIDs(s.data)
@@ -273,7 +273,7 @@ func (s *Shard) knowIDs(v *view) error {
 	}
 	since := s.now() - int64(v.window)
 	if !s.ids.complete(since) {
-		if err := s.service.readIDs(s.stream, v, math.MaxInt64); err != nil {
+		if err := s.service.readIDs(s.shard, v, math.MaxInt64); err != nil {
 			return err
 		}
 	}

@@ -34,9 +34,9 @@ func (w *window) content(since int64) (queue []knownID, known map[idHash]uint64)
 }
 
 // anew is the window as a read of the log, of no more than so many bytes, gives it.
-func (n *site) anew(p *Stream, budget int64) *window {
+func (n *site) anew(p *Shard, budget int64) *window {
 	n.t.Helper()
-	fresh := &Stream{topic: p.topic, name: p.name, logs: p.opened.Load()}
+	fresh := &Shard{topic: p.topic, name: p.name, logs: p.opened.Load()}
 	fresh.ids.init(&n.service.counts.followedIDs)
 	if err := n.service.readIDs(fresh, p.view.Load(), budget); err != nil {
 		n.t.Fatal(err)
@@ -151,7 +151,7 @@ func TestFollowersKeepTheDeduplicationWindow(t *testing.T) {
 				c.settle("all are in sync", func() bool { return len(c.inSync()) == 3 })
 				c.settle("all hold the same", func() bool { return equal(c.copies()) })
 				for _, n := range c.sites {
-					p := n.service.Topic("orders").streams[0]
+					p := n.service.Topic("orders").shards[0]
 					// A follower notes a batch just after its log has it.
 					n.eventually(n.self+" keeps all ids that its log has, and no others", func() bool {
 						fresh := n.anew(p, math.MaxInt64)
@@ -188,7 +188,7 @@ func TestAFollowerWithoutRoomForIDsReadsThem(t *testing.T) {
 	for i := range 5 {
 		a.expect(a.ask("orders.a", "x", fmt.Sprint("Id: ", i)), fmt.Sprintf("orders@%d", i+1))
 	}
-	p := b.service.Topic("orders").streams[0]
+	p := b.service.Topic("orders").shards[0]
 	since := time.Now().Add(-time.Minute).UnixNano()
 	if queue, _ := p.ids.content(since); len(queue) != 2 || p.ids.complete(since) {
 		t.Errorf("it keeps %d ids, and all: %t", len(queue), p.ids.complete(since))
@@ -214,7 +214,7 @@ func TestTheWindowOfALongLogIsReadInPart(t *testing.T) {
 		n.expect(n.ask("orders.a", strings.Repeat("x", 100), fmt.Sprint("Id: ", i)), fmt.Sprintf("orders@%d", i+1))
 		times = append(times, n.service.Topic("orders").Shard().lastTime)
 	}
-	p := n.service.Topic("orders").streams[0]
+	p := n.service.Topic("orders").shards[0]
 	w := n.anew(p, 10_000)
 	queue, _ := w.content(math.MinInt64)
 	if len(queue) < 20 || len(queue) > 200 {
@@ -247,7 +247,7 @@ func idBatches(t testing.TB, batches, messages int, header string) (all []log.Ba
 		}
 		n.hub.publish(read...)
 	}
-	data := n.service.Topic("orders").streams[0].opened.Load().parts[replication.Data]
+	data := n.service.Topic("orders").shards[0].opened.Load().parts[replication.Data]
 	_, end, _ := data.Offsets()
 	if _, err := scanBatches(data, 1, end, math.MaxInt64, func(b log.Batch, _ uint64) (bool, error) {
 		all = append(all, slices.Clone(b))

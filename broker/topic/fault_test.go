@@ -72,7 +72,7 @@ func TestAFullDiskRefusesAndRecovers(t *testing.T) {
 func TestAFailedLogIsOpenedAgain(t *testing.T) {
 	n := newSite(t)
 	var opened []string
-	n.told = func(s *Shard, open bool) {
+	n.told = func(s *ShardLeader, open bool) {
 		if s.Topic().Name() == "orders" {
 			opened = append(opened, fmt.Sprint(open))
 		}
@@ -335,7 +335,7 @@ func TestPublishersAreHeldUpWhileAnswersPileUp(t *testing.T) {
 			close(waited)
 		}()
 		n.service.acker.unanswered.Add(maxUnanswered)
-		topic.streams[0].take([]protocol.Message{message("orders.a", "r2", "over a link")}, true)
+		topic.shards[0].take([]protocol.Message{message("orders.a", "r2", "over a link")}, true)
 		n.expect(n.hub.answer(t, "r2"), "no: topic orders: not kept: the disk is behind: too much waits to be written; publish more slowly")
 		synctest.Wait()
 		select {

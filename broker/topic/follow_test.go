@@ -294,7 +294,7 @@ func TestADeletionIsTriedAgain(t *testing.T) {
 func TestClosingAnswersEverybody(t *testing.T) {
 	n := newSite(t)
 	var told []string
-	n.told = func(s *Shard, open bool) { told = append(told, fmt.Sprint(s.Topic().Name(), open)) }
+	n.told = func(s *ShardLeader, open bool) { told = append(told, fmt.Sprint(s.Topic().Name(), open)) }
 	n.serve("orders")
 	topic := n.service.Topic("orders")
 	for i := range 100 {

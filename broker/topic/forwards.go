@@ -107,7 +107,7 @@ func (fw *forwards) wait() {
 }
 
 // waitLink blocks while the way to the shard's leader is behind.
-func (p *Stream) waitLink() {
+func (p *Shard) waitLink() {
 	f := p.out.Load()
 	if f == nil {
 		return
@@ -144,7 +144,7 @@ func (fw *forwards) close() {
 
 // sender forwards what is published here to the leader of one shard, wherever that is.
 type sender struct {
-	stream *Stream
+	stream *Shard
 	fw     *forwards
 	quiet  atomic.Bool // nothing has to go before what is published to this broker as the leader
 
@@ -170,7 +170,7 @@ type direct struct{ first, next uint64 }
 func (d *direct) none() bool { return d.first == d.next }
 
 // sender returns the shard's, which is made when something is to be forwarded first.
-func (p *Stream) sender() *sender {
+func (p *Shard) sender() *sender {
 	if f := p.out.Load(); f != nil {
 		return f
 	}
@@ -183,7 +183,7 @@ func (p *Stream) sender() *sender {
 }
 
 // forward has messages go to the leader, behind all that are not answered.
-func (p *Stream) forward(v *view, messages []protocol.Message) (behind bool) {
+func (p *Shard) forward(v *view, messages []protocol.Message) (behind bool) {
 	f := p.sender()
 	fw := f.fw
 	f.mu.Lock()

@@ -222,7 +222,7 @@ func (c *cluster) reach(i int) {
 func (n *site) ends(at uint64) {
 	n.t.Helper()
 	n.eventually(fmt.Sprintf("%s's log ends at %d", n.self, at), func() bool {
-		logs := n.service.Topic("orders").streams[0].opened.Load()
+		logs := n.service.Topic("orders").shards[0].opened.Load()
 		if logs == nil {
 			return false
 		}
@@ -297,7 +297,7 @@ func newForwarder(t *testing.T) *site {
 // What comes while it isn't settled what becomes of what this broker took as the leader waits for that.
 func TestNothingOvertakesWhatTheLeaderTook(t *testing.T) {
 	n := newForwarder(t)
-	f := n.service.Topic("orders").streams[0].sender()
+	f := n.service.Topic("orders").shards[0].sender()
 	if first, floor, ok := f.reserve(3); first != 1 || floor != 1 || !ok {
 		t.Fatalf("the first number is %d, and all below %d is settled", first, floor)
 	}
@@ -339,7 +339,7 @@ func (c *cluster) leadsBehindAnother(between func(f *sender)) (f *sender) {
 	c.shard.Leader = ""
 	c.tell()
 	a.hub.publish(message("orders.a", "r", "2"))
-	f = a.service.Topic("orders").streams[0].out.Load()
+	f = a.service.Topic("orders").shards[0].out.Load()
 	between(f)
 	c.elect(0, 0, 1, 2)
 	c.tell()
@@ -415,7 +415,7 @@ func TestWhatCantBeResentIsNotKnown(t *testing.T) {
 	c.tell()
 	b.open("orders")
 	a.eventually("it is to go to the next leader", func() bool { return a.service.Stats().OutboxMessages == 1 })
-	f := a.service.Topic("orders").streams[0].out.Load()
+	f := a.service.Topic("orders").shards[0].out.Load()
 	f.mu.Lock()
 	f.box.letters[f.box.head].at -= int64(outboxTime)
 	f.mu.Unlock()
@@ -554,7 +554,7 @@ func TestAFullOutboxRefuses(t *testing.T) {
 	}
 	b.expect(b.ask("orders.a", "x"), full)
 	// When it is too old, its publisher is told.
-	f := b.service.Topic("orders").streams[0].out.Load()
+	f := b.service.Topic("orders").shards[0].out.Load()
 	f.mu.Lock()
 	for i := range f.box.letters {
 		f.box.letters[i].at -= int64(outboxTime)

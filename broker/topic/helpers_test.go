@@ -234,7 +234,7 @@ type site struct {
 	shards   map[string]*coordination.Shard
 	state    *coordination.State
 	payload  int
-	told     func(*Shard, bool)
+	told     func(*ShardLeader, bool)
 	compact  Compacting
 	clock    env.Clock
 }
@@ -280,7 +280,7 @@ func (n *site) start() error {
 	n.exchange = replication.NewExchange(linked)
 	service, err = Open(Config{Self: n.self, Name: n.name, Disk: disk, Hub: n.hub, Face: plainFace{}, Payload: n.payload,
 		Exchange: n.exchange, Report: n.report, Compact: n.compact, Clock: n.clock,
-		Logger: slog.New(slog.NewTextHandler(&syncWriter{b: n.logged}, nil)), Shard: n.told})
+		Logger: slog.New(slog.NewTextHandler(&syncWriter{b: n.logged}, nil)), Leading: n.told})
 	ready.Done()
 	if err != nil {
 		_ = disk.Close()
@@ -452,7 +452,7 @@ func (n *site) read(name string) []string {
 	return out
 }
 
-func readAll(s *Shard) (out []string, err error) {
+func readAll(s *ShardLeader) (out []string, err error) {
 	start, end := s.Offsets()
 	for c := s.NewCursor(start); c.Next() < end; {
 		next := c.Next()

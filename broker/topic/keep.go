@@ -21,7 +21,7 @@ type retained struct {
 func (s *Service) keeper() {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	var due []*Shard
+	var due []*ShardLeader
 	for n := 0; ; n++ {
 		var now time.Time
 		select {
@@ -47,7 +47,7 @@ func (s *Service) keeper() {
 		}
 		if n%expireTicks == 0 {
 			s.revouch()
-			for _, p := range s.Streams() {
+			for _, p := range s.Shards() {
 				p.ids.expireNow(now.Add(-p.view.Load().window).UnixNano())
 			}
 		}
@@ -57,8 +57,8 @@ func (s *Service) keeper() {
 // expireTicks is after how many ticks the ids of idle shards are forgotten.
 const expireTicks = 64
 
-func (s *Shard) isDue(now time.Time) bool {
-	policy := s.stream.view.Load().retention
+func (s *ShardLeader) isDue(now time.Time) bool {
+	policy := s.shard.view.Load().retention
 	if due := s.kept.due.Load(); due == 0 || policy.Age > 0 && now.UnixNano() >= due {
 		return true
 	}
@@ -66,17 +66,17 @@ func (s *Shard) isDue(now time.Time) bool {
 }
 
 // retain lets go of what is older, or more, than is to be kept. It is the keeper's.
-func (s *Shard) retain(now time.Time) {
-	policy := s.stream.view.Load().retention
+func (s *ShardLeader) retain(now time.Time) {
+	policy := s.shard.view.Load().retention
 	s.kept.seen.Store(s.high.Load())
 	s.kept.due.Store(now.Add(time.Hour).UnixNano())
 	if err := s.applyRetention(now, policy); err != nil && !errors.Is(err, log.ErrClosed) {
 		s.kept.due.Store(now.Add(lastRetry).UnixNano())
-		s.service.log.Warn("old records of a Topic could not be let go", "topic", s.stream.name, "error", err)
+		s.service.log.Warn("old records of a Topic could not be let go", "topic", s.shard.name, "error", err)
 	}
 }
 
-func (s *Shard) applyRetention(now time.Time, policy log.Retention) error {
+func (s *ShardLeader) applyRetention(now time.Time, policy log.Retention) error {
 	before := s.kept.policy
 	s.kept.policy = policy
 	if before.Messages > 0 && policy.Messages != before.Messages {
@@ -122,7 +122,7 @@ func nextByAge(segments []log.SegmentInfo, now time.Time, age time.Duration) tim
 
 // Purge lets go of the records below an offset, for good, and says how many that were. Records that
 // are not acknowledged yet stay, and so does what somebody holds.
-func (s *Shard) Purge(ctx context.Context, below uint64) (purged uint64, err error) {
+func (s *ShardLeader) Purge(ctx context.Context, below uint64) (purged uint64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -134,7 +134,7 @@ func (s *Shard) Purge(ctx context.Context, below uint64) (purged uint64, err err
 	before := s.messages(start, end)
 	now, err := s.data.Trim(below)
 	if err != nil {
-		return 0, &StoreError{Topic: s.stream.name, Err: err}
+		return 0, &StoreError{Topic: s.shard.name, Err: err}
 	}
 	if now = s.visible.Raise(now); now <= start {
 		return 0, nil

@@ -28,7 +28,7 @@ type freed struct {
 
 // arrival is messages that another broker forwarded to the leader of a shard, with consecutive numbers.
 type arrival struct {
-	stream                           *Stream
+	stream                           *Shard
 	source                           uint64
 	round                            uint32
 	epoch, first, next, floor, below uint64
@@ -69,7 +69,7 @@ func (l *Link) Take(frame []byte) error {
 	s.mu.RLock()
 	t := s.byID[string(h.topic)]
 	s.mu.RUnlock()
-	if t == nil || h.shard >= len(t.streams) {
+	if t == nil || h.shard >= len(t.shards) {
 		t = nil // deleted here, or not known yet
 	}
 	switch h.kind {
@@ -82,14 +82,14 @@ func (l *Link) Take(frame []byte) error {
 			l.tell(frameAgain, string(h.topic), h.shard, h.source, h.round)
 			return nil
 		}
-		return l.gather(t.streams[h.shard], &h, &r)
+		return l.gather(t.shards[h.shard], &h, &r)
 	case frameAnswers:
 		if t != nil {
-			return l.answered(t.streams[h.shard], &h, rest)
+			return l.answered(t.shards[h.shard], &h, rest)
 		}
 	case frameAgain, frameReady:
 		if t != nil && h.source == s.forwards.source {
-			if f := t.streams[h.shard].out.Load(); f != nil {
+			if f := t.shards[h.shard].out.Load(); f != nil {
 				f.again(h.round, h.kind == frameReady)
 			}
 		}
@@ -107,7 +107,7 @@ func (l *Link) tell(kind frameKind, topic string, shard int, source uint64, roun
 }
 
 // gather puts messages behind those that came before, so that what one read brought becomes few batches.
-func (l *Link) gather(p *Stream, h *frameHead, r *run) error {
+func (l *Link) gather(p *Shard, h *frameHead, r *run) error {
 	var to *arrival
 	for _, a := range l.arrivals {
 		if a.stream == p {
@@ -180,7 +180,7 @@ func (l *Link) Flush() {
 }
 
 // answered takes what a leader says to messages that were forwarded.
-func (l *Link) answered(p *Stream, h *frameHead, data []byte) error {
+func (l *Link) answered(p *Shard, h *frameHead, data []byte) error {
 	f, s := p.out.Load(), l.service
 	if f == nil || h.source != s.forwards.source {
 		return nil // of an earlier life

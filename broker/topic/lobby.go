@@ -19,14 +19,14 @@ type lobby struct {
 
 // mayWait says whether messages for a shard that is not open are to wait for it. Those that came over a
 // link were sent by a broker that takes this one for the leader.
-func (p *Stream) mayWait(v *view, forwarded bool) bool {
+func (p *Shard) mayWait(v *view, forwarded bool) bool {
 	s := p.topic.service
 	return !v.gone && v.unsupported == "" && !s.closing.Load() && p.trouble.Load() == nil &&
 		(v.lead || forwarded && (v.leader == "" || v.leader == s.config.Self))
 }
 
 // wait has messages wait. If it says no, the shard is open by now, or will not be soon, or there is no room.
-func (p *Stream) wait(messages []protocol.Message, forwarded bool) bool {
+func (p *Shard) wait(messages []protocol.Message, forwarded bool) bool {
 	l, s := &p.lobby, p.topic.service
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,7 +34,7 @@ func (p *Stream) wait(messages []protocol.Message, forwarded bool) bool {
 	for i := range messages {
 		size += len(messages[i].Subject) + len(messages[i].Reply) + len(messages[i].Data)
 	}
-	if p.shard.Load() != nil || !p.mayWait(p.view.Load(), forwarded) || l.bytes+size > lobbyBytes || len(l.messages)+len(messages) > batchRecords {
+	if p.leading.Load() != nil || !p.mayWait(p.view.Load(), forwarded) || l.bytes+size > lobbyBytes || len(l.messages)+len(messages) > batchRecords {
 		return false
 	}
 	if s.counts.lobbies.Add(int64(size)) > lobbyBytesTogether {
@@ -57,7 +57,7 @@ func (p *Stream) wait(messages []protocol.Message, forwarded bool) bool {
 }
 
 // clear returns who waits, and forgets them. mu is held.
-func (l *lobby) clear(p *Stream) []protocol.Message {
+func (l *lobby) clear(p *Shard) []protocol.Message {
 	messages, s := l.messages, p.topic.service
 	s.counts.lobbies.Add(-int64(l.bytes))
 	l.messages, l.bytes = nil, 0
@@ -68,7 +68,7 @@ func (l *lobby) clear(p *Stream) []protocol.Message {
 }
 
 // welcome lets messages in: first those that waited, since they came first.
-func (p *Stream) welcome(shard *Shard, v *view) {
+func (p *Shard) welcome(shard *ShardLeader, v *view) {
 	p.lobby.mu.Lock()
 	defer p.lobby.mu.Unlock()
 	if messages := p.lobby.clear(p); len(messages) > 0 {
@@ -78,11 +78,11 @@ func (p *Stream) welcome(shard *Shard, v *view) {
 		}
 		in.finish(p.topic.service)
 	}
-	p.shard.Store(shard)
+	p.leading.Store(shard)
 }
 
 // turnAway refuses those who wait since before a time.
-func (p *Stream) turnAway(before time.Time) {
+func (p *Shard) turnAway(before time.Time) {
 	p.lobby.mu.Lock()
 	defer p.lobby.mu.Unlock()
 	if len(p.lobby.messages) == 0 || p.lobby.since.After(before) {
@@ -95,7 +95,7 @@ func (p *Stream) turnAway(before time.Time) {
 
 // turnAway refuses those who wait since before a time, for whatever shard.
 func (s *Service) turnAway(before time.Time) {
-	var waiting []*Stream
+	var waiting []*Shard
 	s.openMu.Lock()
 	for p := range s.lobbies {
 		waiting = append(waiting, p)

@@ -99,7 +99,7 @@ func TestMessagesThatWaitInVainAreRefused(t *testing.T) {
 			n.serve()
 			n.topic("orders", func(s *coordination.TopicSpec) {})
 			n.tell()
-			n.service.Topic("orders").streams[0].take([]protocol.Message{message("orders.a", "r", "x"), message("orders.a", "", "x")}, true)
+			n.service.Topic("orders").shards[0].take([]protocol.Message{message("orders.a", "r", "x"), message("orders.a", "", "x")}, true)
 			c.then(n)
 			n.expect(n.hub.answer(t, "r"), c.want)
 		})

@@ -24,7 +24,7 @@ func (l *logs) lacking() (n int) {
 }
 
 // mend begins to fetch what damaged logs lack, if that is all that is wrong with them; sound says that they lack nothing.
-func (s *Service) mend(p *Stream, v *view) (begun, sound bool, err error) {
+func (s *Service) mend(p *Shard, v *view) (begun, sound bool, err error) {
 	for _, part := range p.logs.parts {
 		if p.logs.anew || part.Recovery().Strange {
 			return false, false, nil
@@ -61,7 +61,7 @@ func (s *Service) mend(p *Stream, v *view) (begun, sound bool, err error) {
 }
 
 // mended takes over what came of fetching what the logs lacked.
-func (s *Service) mended(p *Stream) error {
+func (s *Service) mended(p *Shard) error {
 	if p.mend == nil || p.mend.done.Load() == nil {
 		return nil
 	}

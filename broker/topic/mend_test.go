@@ -47,7 +47,7 @@ func (n *site) segments() []string {
 func (n *site) scrub() {
 	n.t.Helper()
 	before := n.service.Care().Damages
-	n.service.careFor(n.t.Context(), n.service.Topic("orders").streams[0], log.NewPace(1<<30))
+	n.service.careFor(n.t.Context(), n.service.Topic("orders").shards[0], log.NewPace(1<<30))
 	if n.service.Care().Damages == before {
 		n.t.Fatal("nothing was found")
 	}
@@ -84,7 +84,7 @@ func TestADamagedSegmentIsFetchedAlone(t *testing.T) {
 	if said := <-reports[1]; len(said) != 1 || said[0].Lacks != 1 || said[0].End != 601 {
 		t.Errorf("reported was %+v", said)
 	}
-	if found, err := b.service.Topic("orders").streams[0].opened.Load().parts[0].Scrub(t.Context()); err != nil || len(found) > 0 {
+	if found, err := b.service.Topic("orders").shards[0].opened.Load().parts[0].Scrub(t.Context()); err != nil || len(found) > 0 {
 		t.Errorf("%v, %v", found, err)
 	}
 	a.expect(a.ask("orders.a", "all have this"), "orders@601")
@@ -236,7 +236,7 @@ func TestACopyThatIsFetchedAnewIsNotLedByInTheNextLife(t *testing.T) {
 	c.alone(1)
 	c.start(1)
 	c.settle("it begins anew, and nothing comes", func() bool {
-		open := b.service.Topic("orders").streams[0].opened.Load()
+		open := b.service.Topic("orders").shards[0].opened.Load()
 		return b.service.Stats().SetAside == 2 && open != nil && len(open.parts[0].SegmentInfos()) == 0
 	})
 	c.kill(1)
@@ -336,7 +336,7 @@ func TestALeaderWhoseFirstRecordIsDamaged(t *testing.T) {
 // Nobody has looked for damage, and a reader of the leader meets it: it isn't told that what the others have is gone, and one of them leads.
 func TestDamageThatReadersMeet(t *testing.T) {
 	c, _ := spoilable(t, 600)
-	stepsBack := func(leader, next int, read func(shard *Shard) error) {
+	stepsBack := func(leader, next int, read func(shard *ShardLeader) error) {
 		t.Helper()
 		n := c.sites[leader]
 		n.flip(n.segments()[0])
@@ -353,13 +353,13 @@ func TestDamageThatReadersMeet(t *testing.T) {
 		c.sites[next].open("orders")
 		c.settle("it is repaired", func() bool { return n.exchange.Stats().Repaired == 1 && c.whole(n, 600) })
 	}
-	stepsBack(0, 2, func(shard *Shard) (err error) {
+	stepsBack(0, 2, func(shard *ShardLeader) (err error) {
 		for offset := uint64(1); offset <= 600 && err == nil; offset++ {
 			_, err = shard.Get(offset)
 		}
 		return err
 	})
-	stepsBack(2, 1, func(shard *Shard) (err error) {
+	stepsBack(2, 1, func(shard *ShardLeader) (err error) {
 		var r RecordReader
 		for q := (RecordsQuery{Offset: 1, Records: 600, Bytes: 1 << 10, Most: 1 << 20}); q.Offset <= 600 && err == nil; {
 			var got Records
@@ -368,7 +368,7 @@ func TestDamageThatReadersMeet(t *testing.T) {
 		}
 		return err
 	})
-	stepsBack(1, 0, func(shard *Shard) error {
+	stepsBack(1, 0, func(shard *ShardLeader) error {
 		_, err := shard.LastFor("orders.nothing")
 		return err
 	})

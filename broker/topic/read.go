@@ -21,7 +21,7 @@ type ShardInfo struct {
 }
 
 // Info describes what readers see. It may read the disk.
-func (s *Shard) Info() ShardInfo {
+func (s *ShardLeader) Info() ShardInfo {
 	start, end := s.Offsets()
 	s.data.CountHoles(start)
 	info := ShardInfo{First: start, Last: end - 1, Messages: s.messages(start, end)}
@@ -36,7 +36,7 @@ func (s *Shard) Info() ShardInfo {
 
 // messages is how many records there are from start up to, not including, end; fewer, if start is within a compacted segment in
 // which nobody has counted them yet.
-func (s *Shard) messages(start, end uint64) uint64 {
+func (s *ShardLeader) messages(start, end uint64) uint64 {
 	return end - start - min(s.data.Holes(start), end-start)
 }
 
@@ -54,7 +54,7 @@ func (o *firstKept) forget() {
 }
 
 // from is the offset of the first record from start on; start itself if it can't be read.
-func (o *firstKept) from(s *Shard, start, end uint64) uint64 {
+func (o *firstKept) from(s *ShardLeader, start, end uint64) uint64 {
 	if s.data.Holes(start) == 0 {
 		return start
 	}
@@ -75,7 +75,7 @@ func (o *firstKept) from(s *Shard, start, end uint64) uint64 {
 }
 
 // bytes is how much is stored from an offset on.
-func (s *Shard) bytes(start uint64) (sum int64) {
+func (s *ShardLeader) bytes(start uint64) (sum int64) {
 	for _, segment := range s.data.SegmentInfos() {
 		if segment.End > start {
 			sum += segment.Bytes
@@ -92,7 +92,7 @@ type timeOf struct {
 }
 
 // at is the time of the record at an offset, or zero if that can't be read.
-func (o *timeOf) at(s *Shard, offset uint64) time.Time {
+func (o *timeOf) at(s *ShardLeader, offset uint64) time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.offset == offset {
@@ -107,9 +107,9 @@ func (o *timeOf) at(s *Shard, offset uint64) time.Time {
 }
 
 // Get reads the record at an offset. A *NoRecordError says that there is none. It may read the disk.
-func (s *Shard) Get(offset uint64) (log.Record, error) {
+func (s *ShardLeader) Get(offset uint64) (log.Record, error) {
 	if start, end := s.Offsets(); offset < start || offset >= end {
-		return log.Record{}, &NoRecordError{Topic: s.stream.name, Offset: offset}
+		return log.Record{}, &NoRecordError{Topic: s.shard.name, Offset: offset}
 	}
 	c := s.data.NewCursor(offset)
 	v, err := c.Read(1)
@@ -128,13 +128,13 @@ func (s *Shard) Get(offset uint64) (log.Record, error) {
 			return log.Record{}, it.Err()
 		}
 	}
-	return log.Record{}, &NoRecordError{Topic: s.stream.name, Offset: offset}
+	return log.Record{}, &NoRecordError{Topic: s.shard.name, Offset: offset}
 }
 
 // unreadable is the error for an offset that was there a moment ago.
-func (s *Shard) unreadable(offset uint64, err error) error {
+func (s *ShardLeader) unreadable(offset uint64, err error) error {
 	if _, ok := errors.AsType[*log.RangeError](err); ok {
-		return &NoRecordError{Topic: s.stream.name, Offset: offset}
+		return &NoRecordError{Topic: s.shard.name, Offset: offset}
 	}
 	return s.Unreadable(err)
 }
@@ -157,7 +157,7 @@ func matcher(pattern string) func(s []byte) bool {
 
 // NextFor reads the first record from an offset on whose subject matches a pattern. It reads a
 // bounded part of the log and says so with a *ScanError if that wasn't enough.
-func (s *Shard) NextFor(pattern string, from uint64) (log.Record, error) {
+func (s *ShardLeader) NextFor(pattern string, from uint64) (log.Record, error) {
 	start, end := s.Offsets()
 	matches := matcher(pattern)
 	var found log.Record
@@ -174,14 +174,14 @@ func (s *Shard) NextFor(pattern string, from uint64) (log.Record, error) {
 	case found.Offset > 0:
 		return found, nil
 	case !done:
-		return log.Record{}, &ScanError{Topic: s.stream.name, Subject: pattern, Bytes: scanBytes}
+		return log.Record{}, &ScanError{Topic: s.shard.name, Subject: pattern, Bytes: scanBytes}
 	}
-	return log.Record{}, &NoRecordError{Topic: s.stream.name, Offset: from, Subject: pattern}
+	return log.Record{}, &NoRecordError{Topic: s.shard.name, Offset: from, Subject: pattern}
 }
 
 // LastFor reads the last record whose subject matches a pattern: from the end backwards, in ever larger
 // steps, and bounded as NextFor is.
-func (s *Shard) LastFor(pattern string) (log.Record, error) {
+func (s *ShardLeader) LastFor(pattern string) (log.Record, error) {
 	start, end := s.Offsets()
 	matches := matcher(pattern)
 	budget := int64(scanBytes)
@@ -212,20 +212,20 @@ func (s *Shard) LastFor(pattern string) (log.Record, error) {
 			return log.Record{}, damage
 		}
 		if budget -= read; !done || budget <= 0 && last == 0 {
-			return log.Record{}, &ScanError{Topic: s.stream.name, Subject: pattern, Bytes: scanBytes}
+			return log.Record{}, &ScanError{Topic: s.shard.name, Subject: pattern, Bytes: scanBytes}
 		}
 		if last > 0 {
 			return s.Get(last)
 		}
 		to = from
 	}
-	return log.Record{}, &NoRecordError{Topic: s.stream.name, Offset: start, Subject: pattern}
+	return log.Record{}, &NoRecordError{Topic: s.shard.name, Offset: start, Subject: pattern}
 }
 
 // scan calls f with the records from from up to, not including, end, until it says no. done says that the
 // budget of bytes was enough. It ends with the *log.CorruptError if there are damaged records on its
 // way: what looks for a record must not take another one for it.
-func (s *Shard) scan(from, end uint64, budget int64, f func(r *log.Record) bool) (done bool, err error) {
+func (s *ShardLeader) scan(from, end uint64, budget int64, f func(r *log.Record) bool) (done bool, err error) {
 	done, err = scanBatches(s.data, from, end, budget, func(b log.Batch, next uint64) (more bool, err error) {
 		it := b.Records()
 		more = true

@@ -76,24 +76,24 @@ func (e *NotAfterError) Error() string {
 }
 
 // judgeAfter says why a message can't be kept behind the one with that id, or nothing. mu is held.
-func (s *Shard) judgeAfter(v *view, id []byte) error {
+func (s *ShardLeader) judgeAfter(v *view, id []byte) error {
 	if v.window <= 0 {
-		return &UnsupportedConditionError{Topic: s.stream.name, Condition: "publishing after a message id", Why: "the topic has no deduplication window, so ids are not remembered"}
+		return &UnsupportedConditionError{Topic: s.shard.name, Condition: "publishing after a message id", Why: "the topic has no deduplication window, so ids are not remembered"}
 	}
 	if _, ok := s.ids.find(hashID(id)); !ok {
-		return &NotAfterError{Topic: s.stream.name, ID: string(id)}
+		return &NotAfterError{Topic: s.shard.name, ID: string(id)}
 	}
 	return nil
 }
 
 // judgeRecords says whether a message can be taken as the records that it announces. If others were gathered
 // before it, those are to be appended first, which in.alone says. mu is held.
-func (s *Shard) judgeRecords(in *intake, v *view, m *protocol.Message, c *Conditions) bool {
+func (s *ShardLeader) judgeRecords(in *intake, v *view, m *protocol.Message, c *Conditions) bool {
 	if in.alone = len(in.records) > 0; in.alone {
 		return false
 	}
 	if why := checkRecords(m.Data[m.Header:], c.Records, v.maxMessage); why != "" {
-		in.refuse(s.stream, v, m.Reply, &RecordsError{Topic: s.stream.name, Why: why})
+		in.refuse(s.shard, v, m.Reply, &RecordsError{Topic: s.shard.name, Why: why})
 		return false
 	}
 	return true

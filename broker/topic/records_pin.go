@@ -4,14 +4,14 @@ import "github.com/carillon-mq/carillon/broker/log"
 
 // Pin keeps the records of a shard between two offsets from being removed, whatever retention says, until it is released.
 type Pin struct {
-	shard       *Shard
+	shard       *ShardLeader
 	hold        *log.Hold
 	Start, High uint64 // from Start up to, not including, High
 }
 
 // Pin pins what can be read now; or, if high isn't 0, a range that was pinned before, maybe on another broker. A *OffsetError
 // says that some of that is gone, or not there yet.
-func (s *Shard) Pin(start, high uint64) (*Pin, error) {
+func (s *ShardLeader) Pin(start, high uint64) (*Pin, error) {
 	first, end := s.Offsets()
 	if high == 0 {
 		hold := s.data.Hold(first)
@@ -21,13 +21,13 @@ func (s *Shard) Pin(start, high uint64) (*Pin, error) {
 	if hold.Offset() > start || high > end || start > high {
 		begin := hold.Offset()
 		hold.Release()
-		return nil, &OffsetError{Topic: s.stream.name, Offset: start, Start: begin, High: end}
+		return nil, &OffsetError{Topic: s.shard.name, Offset: start, Start: begin, High: end}
 	}
 	return &Pin{s, hold, start, high}, nil
 }
 
 // Shard is the one that is pinned.
-func (p *Pin) Shard() *Shard { return p.shard }
+func (p *Pin) Shard() *ShardLeader { return p.shard }
 
 // Release lets retention have its way again.
 func (p *Pin) Release() { p.hold.Release() }

@@ -70,7 +70,7 @@ const readInPlace = 64 << 10
 // Read reads records into the memory behind dst, at its end or later, and returns them alone. There may be none. It may read the disk.
 //
 // A *OffsetError, a *RecordSizeError and a *NotServedError are this package's; a *log.CorruptError says where to go on.
-func (r *RecordReader) Read(s *Shard, q RecordsQuery, dst []byte) ([]byte, Records, error) {
+func (r *RecordReader) Read(s *ShardLeader, q RecordsQuery, dst []byte) ([]byte, Records, error) {
 	start, high := s.Offsets()
 	if q.Pin != nil {
 		start, high = q.Pin.Start, q.Pin.High
@@ -80,7 +80,7 @@ func (r *RecordReader) Read(s *Shard, q RecordsQuery, dst []byte) ([]byte, Recor
 	}
 	got := Records{First: q.Offset, Next: q.Offset, High: high}
 	if q.Offset < start || q.Offset > high {
-		return nil, got, &OffsetError{Topic: s.stream.name, Offset: q.Offset, Start: start, High: high}
+		return nil, got, &OffsetError{Topic: s.shard.name, Offset: q.Offset, Start: start, High: high}
 	}
 	g := gathering{RecordsQuery: q, Records: got, dst: dst[len(dst):], entry: r.entry[:0]}
 	err := g.gather(s.data.NewCursor(q.Offset), r)
@@ -91,9 +91,9 @@ func (r *RecordReader) Read(s *Shard, q RecordsQuery, dst []byte) ([]byte, Recor
 	switch e := err.(type) {
 	case nil:
 	case *log.RangeError: // retention was faster
-		err = &OffsetError{Topic: s.stream.name, Offset: e.Asked, Start: e.Start, High: high}
+		err = &OffsetError{Topic: s.shard.name, Offset: e.Asked, Start: e.Start, High: high}
 	case *RecordSizeError:
-		e.Topic = s.stream.name
+		e.Topic = s.shard.name
 	default:
 		err = s.Unreadable(err)
 	}

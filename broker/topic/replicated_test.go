@@ -179,7 +179,7 @@ func (c *cluster) copies() (all [][]string) {
 			continue
 		}
 		var one []string
-		if open := n.service.Topic("orders").streams[0].opened.Load(); open != nil {
+		if open := n.service.Topic("orders").shards[0].opened.Load(); open != nil {
 			cursor := open.parts[replication.Data].NewCursor(1)
 			for {
 				v, err := cursor.Read(64 << 10)

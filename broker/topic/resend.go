@@ -70,8 +70,8 @@ type numbers struct {
 func (n *numbers) next() uint64 { return n.first + uint64(n.count) }
 
 // number gives numbers to the local messages of a batch. mu is held.
-func (s *Shard) number(in *intake, p *pending, count int) {
-	f := s.stream.sender()
+func (s *ShardLeader) number(in *intake, p *pending, count int) {
+	f := s.shard.sender()
 	first, floor, ok := f.reserve(count)
 	if !ok {
 		return
@@ -85,14 +85,14 @@ func (s *Shard) number(in *intake, p *pending, count int) {
 
 // settleAppends waits until the disk has said what became of all that was appended, and says whether all is there. Nothing is
 // appended any more.
-func (s *Shard) settleAppends() bool {
+func (s *ShardLeader) settleAppends() bool {
 	return s.durability == log.Memory || s.data.Flush() == nil
 }
 
 // resend puts messages into the outbox that are not safe everywhere and were taken here, while another broker leads. It
 // returns the offset up to which it did: publishers of the others are told that it isn't known what became of them.
-func (s *Shard) resend(p *pending) (end uint64) {
-	f, at := s.stream.sender(), mono()
+func (s *ShardLeader) resend(p *pending) (end uint64) {
+	f, at := s.shard.sender(), mono()
 	fw := f.fw
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *Shard) resend(p *pending) (end uint64) {
 		return true, it.Err()
 	})
 	if err != nil {
-		s.service.log.Warn("messages that are to go to the next leader can't be read", "topic", s.stream.name, "error", err)
+		s.service.log.Warn("messages that are to go to the next leader can't be read", "topic", s.shard.name, "error", err)
 	}
 	f.broken, f.rest, f.landed = true, time.Time{}, 0 // another round, even if this broker leads again in the same epoch
 	f.hush()

@@ -25,16 +25,16 @@ type logs struct {
 }
 
 // work brings what this broker does for a shard in line with its view. It is called by one worker at a time.
-func (s *Service) work(p *Stream, idle bool) {
+func (s *Service) work(p *Shard, idle bool) {
 	v := p.view.Load()
 	if trouble := p.trouble.Load(); trouble != nil && time.Now().Before(trouble.again) && (v.lead || v.follow) {
 		return // the keeper comes back to it
 	}
-	if shard := p.shard.Load(); shard != nil && shard.failed.Load() != nil || p.fault.Load() != nil {
+	if shard := p.leading.Load(); shard != nil && shard.failed.Load() != nil || p.fault.Load() != nil {
 		if s.config.Disk.Failed() != nil && (v.lead || v.follow) {
 			return // until the broker is restarted; what it holds can be read
 		}
-		if shard := p.shard.Load(); shard != nil {
+		if shard := p.leading.Load(); shard != nil {
 			p.spent = int64(shard.epoch.Load())
 		}
 		if err := s.release(p, &LeadershipLostError{Topic: p.topic.name, Why: "its log failed"}); err != nil {
@@ -68,12 +68,12 @@ func (s *Service) work(p *Stream, idle bool) {
 }
 
 // lead opens the logs if need be, and takes publishes.
-func (s *Service) lead(p *Stream, v *view, idle bool) error {
-	if shard := p.shard.Load(); shard != nil && shard.durability != v.durability && len(v.shard.Replicas) > 1 {
+func (s *Service) lead(p *Shard, v *view, idle bool) error {
+	if shard := p.leading.Load(); shard != nil && shard.durability != v.durability && len(v.shard.Replicas) > 1 {
 		// Followers confirm by the durability that they were told when they asked.
-		_ = s.closeShard(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: "its durability was changed"}) // it closes no log
+		_ = s.closeLeader(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: "its durability was changed"}) // it closes no log
 	}
-	if shard := p.shard.Load(); shard != nil {
+	if shard := p.leading.Load(); shard != nil {
 		if idle {
 			shard.keepSpec(v)
 			return nil
@@ -94,7 +94,7 @@ func (s *Service) lead(p *Stream, v *view, idle bool) error {
 	if back, err := s.steppedBack(p, v); back || err != nil {
 		return err // until another leads, or this broker is named again all the same
 	}
-	shard, err := s.newShard(p, v)
+	shard, err := s.newLeader(p, v)
 	if damage, ok := errors.AsType[*log.CorruptError](err); ok && s.othersCanLead(v) {
 		p.logs.damage = damageFound + damage.Error()
 		return s.suspect(p, v) // until another leads
@@ -119,7 +119,7 @@ func (s *Service) lead(p *Stream, v *view, idle bool) error {
 }
 
 // follow opens the logs if need be, and has the leader's batches brought to them.
-func (s *Service) follow(p *Stream, v *view) error {
+func (s *Service) follow(p *Shard, v *view) error {
 	s.demote(p, v)
 	if p.followed != v.durability {
 		s.unfollow(p)
@@ -180,7 +180,7 @@ func (s *Service) follow(p *Stream, v *view) error {
 }
 
 // failed takes note of why a log takes nothing more from its leader.
-func (p *Stream) failed(s *Service) func(error) {
+func (p *Shard) failed(s *Service) func(error) {
 	return func(err error) {
 		p.fault.Store(&err)
 		s.queue.add(p)
@@ -188,7 +188,7 @@ func (p *Stream) failed(s *Service) func(error) {
 }
 
 // watcher keeps what is judged at the end of a follower's data log, as it goes.
-type watcher Stream
+type watcher Shard
 
 func (w *watcher) Appended(b log.Batch) {
 	w.origins.note(b, mono())
@@ -215,7 +215,7 @@ func (l *logs) mayHoldIDs(v *view) error {
 	return data.SetSpec(v.keptSpec(false, l.partial), v.epoch)
 }
 
-func (s *Service) unfollow(p *Stream) {
+func (s *Service) unfollow(p *Shard) {
 	if p.following == nil {
 		return
 	}
@@ -230,8 +230,8 @@ func (s *Service) unfollow(p *Stream) {
 }
 
 // demote ends leading the shard, and keeps its logs open. Who waits for an answer is told that it isn't known.
-func (s *Service) demote(p *Stream, v *view) {
-	shard := p.shard.Load()
+func (s *Service) demote(p *Shard, v *view) {
+	shard := p.leading.Load()
 	if shard == nil {
 		return
 	}
@@ -239,24 +239,24 @@ func (s *Service) demote(p *Stream, v *view) {
 	if v.leader != "" {
 		why = fmt.Sprintf("broker %s leads it now", s.nameOf(v.leader))
 	}
-	_ = s.closeShard(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: why}) // it closes no log
+	_ = s.closeLeader(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: why}) // it closes no log
 }
 
 // release ends whatever this broker does for the shard and closes its logs.
-func (s *Service) release(p *Stream, why error) error {
+func (s *Service) release(p *Shard, why error) error {
 	s.unfollow(p)
-	if shard := p.shard.Load(); shard != nil {
+	if shard := p.leading.Load(); shard != nil {
 		if of := p.view.Load().shard; of == nil || len(of.InSync) == 1 {
 			// What was accepted is answered when the log is closed.
-			return s.closeShard(p, shard, nil)
+			return s.closeLeader(p, shard, nil)
 		}
-		_ = s.closeShard(p, shard, why) // it closes no log
+		_ = s.closeLeader(p, shard, why) // it closes no log
 	}
 	return s.closeLogs(p)
 }
 
 // openLogs opens the logs of a shard that is led or followed here. Those that aren't there are made.
-func (s *Service) openLogs(p *Stream, v *view) error {
+func (s *Service) openLogs(p *Shard, v *view) error {
 	if p.logs != nil {
 		return nil
 	}
@@ -302,7 +302,7 @@ func (s *Service) openLogs(p *Stream, v *view) error {
 	return nil
 }
 
-func (s *Service) closeLogs(p *Stream) error {
+func (s *Service) closeLogs(p *Shard) error {
 	if p.logs == nil {
 		return nil
 	}
@@ -357,7 +357,7 @@ func (l *logs) complete() error {
 
 // setAside moves a damaged copy out of the way, so that it is fetched anew from the leader. It was
 // reported before, so nobody counts on it.
-func (s *Service) setAside(p *Stream, v *view) error {
+func (s *Service) setAside(p *Shard, v *view) error {
 	p.logs.anew = true
 	if err := s.suspect(p, v); err != nil {
 		return err
@@ -380,8 +380,8 @@ func (s *Service) setAside(p *Stream, v *view) error {
 
 // drop lets go of a shard that this broker has no replica of any more. If that was planned, other brokers
 // took it over and its copy goes. Otherwise it isn't ours to delete.
-func (s *Service) drop(p *Stream) error {
-	if p.logs == nil && p.shard.Load() == nil {
+func (s *Service) drop(p *Shard) error {
+	if p.logs == nil && p.leading.Load() == nil {
 		return nil
 	}
 	if err := s.release(p, &LeadershipLostError{Topic: p.topic.name, Why: "other brokers have its replicas now"}); err != nil {
@@ -404,14 +404,14 @@ func (s *Service) drop(p *Stream) error {
 	return nil
 }
 
-func (s *Service) deleteLogs(p *Stream) error {
+func (s *Service) deleteLogs(p *Shard) error {
 	if err := s.release(p, &NotServedError{Topic: p.topic.name, Reason: BeingDeleted, Why: "it is being deleted"}); err != nil {
 		return err
 	}
 	return s.deleteCopy(p)
 }
 
-func (s *Service) deleteCopy(p *Stream) error {
+func (s *Service) deleteCopy(p *Shard) error {
 	var errs []error
 	for _, id := range p.logIDs() {
 		errs = append(errs, s.config.Disk.Delete(id.Name()))
@@ -426,7 +426,7 @@ func (s *Service) closeAll() error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
-	next := make(chan *Stream)
+	next := make(chan *Shard)
 	for range openers {
 		wg.Go(func() {
 			for p := range next {
@@ -439,13 +439,13 @@ func (s *Service) closeAll() error {
 			}
 		})
 	}
-	all := map[*Stream]struct{}{}
-	for _, shard := range s.shards() { // also of Topics that were deleted
-		all[shard.stream] = struct{}{}
+	all := map[*Shard]struct{}{}
+	for _, shard := range s.leaders() { // also of Topics that were deleted
+		all[shard.shard] = struct{}{}
 	}
 	s.mu.RLock()
 	for _, t := range s.byID {
-		for _, p := range t.streams {
+		for _, p := range t.shards {
 			all[p] = struct{}{}
 		}
 	}
@@ -458,11 +458,11 @@ func (s *Service) closeAll() error {
 	return errors.Join(errs...)
 }
 
-// shards are those that are led here and open.
-func (s *Service) shards() []*Shard {
+// leaders are those that are led here and open.
+func (s *Service) leaders() []*ShardLeader {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
-	out := make([]*Shard, 0, len(s.open))
+	out := make([]*ShardLeader, 0, len(s.open))
 	for shard := range s.open {
 		out = append(out, shard)
 	}

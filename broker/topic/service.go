@@ -31,9 +31,9 @@ type Config struct {
 	// Report tells the others of which shards this broker can't vouch for its copy, and returns when they know. It may be nil.
 	Report func(ctx context.Context, suspects []coordination.Suspect) error
 	Logger *slog.Logger
-	// Shard is told of each shard led here, after it was opened and before it closes, by several
+	// Leading is told of each shard led here, after it was opened and before it closes, by several
 	// goroutines for different shards. It may be nil.
-	Shard func(s *Shard, open bool)
+	Leading func(s *ShardLeader, open bool)
 }
 
 // Service is this broker's part in all Topics of the cluster.
@@ -65,9 +65,9 @@ type Service struct {
 
 	openMu  sync.Mutex
 	was     map[string]bool // logs that stood on the disk at the start, or were made since
-	open    map[*Shard]struct{}
-	retries map[*Stream]struct{} // that are in trouble
-	lobbies map[*Stream]struct{} // for which messages wait
+	open    map[*ShardLeader]struct{}
+	retries map[*Shard]struct{} // that are in trouble
+	lobbies map[*Shard]struct{} // for which messages wait
 
 	firstLife atomic.Int64 // the first incarnation in which this process was seen registered
 
@@ -89,7 +89,7 @@ func Open(config Config) (*Service, error) {
 	}
 	s := &Service{config: config, log: config.Logger, found: found, was: map[string]bool{}, queue: newQueue(),
 		changed: make(chan struct{}), brokers: map[string]string{}, byName: map[string]*Topic{}, byID: map[string]*Topic{},
-		open: map[*Shard]struct{}{}, retries: map[*Stream]struct{}{}, lobbies: map[*Stream]struct{}{}, suspects: map[replica.ID]coordination.Suspect{}}
+		open: map[*ShardLeader]struct{}{}, retries: map[*Shard]struct{}{}, lobbies: map[*Shard]struct{}{}, suspects: map[replica.ID]coordination.Suspect{}}
 	for _, stored := range found {
 		s.was[stored.Name] = true
 	}
@@ -169,7 +169,7 @@ func (s *Service) meet(desired *coordination.Topic) {
 	}
 	var before, after *view
 	state := s.state.Load()
-	for n, p := range t.streams {
+	for n, p := range t.shards {
 		was := p.view.Load()
 		v := see(s.config.Self, desired, n, state, was, s.config.Payload)
 		p.view.Store(v)
@@ -211,7 +211,7 @@ func (s *Service) part(t *Topic) {
 	if s.byName[t.name] == t {
 		delete(s.byName, t.name)
 	}
-	for _, p := range t.streams {
+	for _, p := range t.shards {
 		v := *p.view.Load()
 		v.gone, v.lead, v.follow, v.member = true, false, false, false
 		p.view.Store(&v)
@@ -256,17 +256,17 @@ func (s *Service) ByID(id string) *Topic {
 	return s.byID[id]
 }
 
-// Stream is the shard of that name: a Topic of one shard, or NAME--NUMBER of one that has several. nil: there is none.
-func (s *Service) Stream(name string) *Stream {
+// Shard is the shard of that name: a Topic of one shard, or NAME--NUMBER of one that has several. nil: there is none.
+func (s *Service) Shard(name string) *Shard {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if t := s.byName[name]; t != nil && len(t.streams) == 1 {
-		return t.streams[0]
+	if t := s.byName[name]; t != nil && len(t.shards) == 1 {
+		return t.shards[0]
 	}
 	of, number, found := cutLast(name, "--")
-	if t := s.byName[of]; found && t != nil && len(t.streams) > 1 {
-		if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < len(t.streams) && strconv.Itoa(n) == number {
-			return t.streams[n]
+	if t := s.byName[of]; found && t != nil && len(t.shards) > 1 {
+		if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < len(t.shards) && strconv.Itoa(n) == number {
+			return t.shards[n]
 		}
 	}
 	return nil
@@ -280,20 +280,20 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// Streams are all shards of the cluster's Topics.
-func (s *Service) Streams() (all []*Stream) {
+// Shards are all shards of the cluster's Topics.
+func (s *Service) Shards() (all []*Shard) {
 	for _, t := range s.Topics() {
-		all = append(all, t.streams...)
+		all = append(all, t.shards...)
 	}
 	return all
 }
 
-// StreamByKey is the shard of that key, or nil.
-func (s *Service) StreamByKey(key string) *Stream {
+// ShardByKey is the shard of that key, or nil.
+func (s *Service) ShardByKey(key string) *Shard {
 	id, number, _ := strings.Cut(key, "/")
 	n, _ := strconv.Atoi(number)
-	if t := s.ByID(id); t != nil && n >= 0 && n < len(t.streams) && t.streams[n].Key() == key {
-		return t.streams[n]
+	if t := s.ByID(id); t != nil && n >= 0 && n < len(t.shards) && t.shards[n].Key() == key {
+		return t.shards[n]
 	}
 	return nil
 }
@@ -319,7 +319,7 @@ func (s *Service) Leads() (n int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, t := range s.byID {
-		for _, p := range t.streams {
+		for _, p := range t.shards {
 			v := p.view.Load()
 			if !v.lead {
 				continue

@@ -1,335 +1,226 @@
 package topic
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// Shard is one that this broker leads, with its logs open.
-//
-// Whoever publishes judges and appends under mu, so that conditions are judged at the end of the
-// log. How far readers may read, the high watermark, is moved by the disk's committer and by the followers'
-// progress; neither takes a lock of ours for that.
+// Shard is one shard of a Topic as this broker sees it: led here, followed here, or elsewhere. It is what
+// JetStream calls a stream: one log with offsets without gaps.
 type Shard struct {
-	service    *Service
-	topic      *Topic
-	stream     *Stream
-	data       *log.Log
-	state      *log.Log
-	damage     string         // what opening the logs found, for people; empty: nothing
-	durability log.Durability // by which followers confirm; the worker's
-	epoch      atomic.Uint64
-	begun      uint64 // the epoch in which it began to lead
-	leading    atomic.Pointer[replica.Leading]
-	safe       [replica.Parts]replica.Watermark // up to where what was promised holds on this broker
-	// high is the high watermark as readers know it: it begins when readable is set, and never goes back.
-	high     replica.Watermark
-	readable atomic.Bool
-	failed   atomic.Pointer[error]
-	// stateFailed is why nothing can be appended to the state log.
-	stateFailed atomic.Pointer[error]
-	over        atomic.Pointer[error] // why nothing that waits will be known to be safe
-	touched     atomic.Bool           // the acker is to look at it
-	resends     bool                  // what isn't safe goes to the next leader; written while the acker's at is held
-	inRound     bool                  // the acker's, as is unsafe
-	unsafe      []*pending            // what is safe here and not yet on all replicas, in the order of its records
-	ending      atomic.Bool
-	announced   bool // the worker's
+	topic  *Topic
+	number int
+	name   string
 
-	watchers atomic.Pointer[[]*func()] // never changed in place; watchMu guards who replaces it
-	watchMu  sync.Mutex
+	view    atomic.Pointer[view]
+	leading atomic.Pointer[ShardLeader] // led here, with its logs open
+	// trouble is why the logs can't be opened or are to be opened again; nil: nothing is wrong with them.
+	trouble atomic.Pointer[trouble]
 
-	firstTime, finalTime timeOf // of what readers see
-	firstKept            firstKept
+	lobby  lobby
+	out    atomic.Pointer[sender] // nil: nothing was forwarded yet
+	turned turned
+	work   work // guarded by the queue's mu
 
-	visible replica.Watermark // the first offset that readers see; never goes back
-	kept    retained
+	stumbles int // in a row; guarded by the service's openMu
+	stumbled time.Time
 
-	specMu sync.Mutex // who writes what is kept beside the log; comes before mu
+	// What follows belongs to the worker that works for the slot.
+	logs         *logs                 // open, of a shard that is led or followed here; nil: they are closed
+	origins      *origins              // of the data log while it is open; the shard's while it is led
+	ids          window                // likewise; whoever has its mu may look at it
+	following    *replica.Following    // nil: it is not followed
+	followed     log.Durability        // with which it is
+	mend         *mend                 // nil: what it follows for is to copy
+	high         [replica.Parts]uint64 // up to where its records are known to be safe on all replicas
+	judged       bool                  // what its life before this process held was judged
+	suspectSince uint64                // epoch in which this copy was first reported; 0: it never was
+	anew         bool                  // its copy was set aside: the next logs begin anew where others may count on them
+	spent        int64                 // the last epoch in which a log failed that was led; followers may have what it lacks
 
-	stateMu sync.Mutex // who appends to the state log; comes after mu
+	copying atomic.Pointer[replica.Following] // following, for who only asks it something
 
-	mu        sync.Mutex
-	closed    bool
-	end       uint64 // of data
-	lastTime  int64
-	lastID    []byte // of the last message, if lastKnown
-	lastKnown bool
-	marked    bool           // messages with ids may be appended: the log says that there are some
-	ids       *window        // the stream's
-	origins   *origins       // the stream's, while this leads
-	subjects  *subjects      // nil: nobody asked yet
-	reading   sync.WaitGroup // who reads the log for subjects; begun while not closed
-	waiting   []*pending     // answers that rest on records under way, and nothing else
-	promises  []*promise     // appends to the state log, likewise, in their order; guarded by stateMu
+	opened atomic.Pointer[logs]   // logs, for who doesn't mind that they are closed under its hands
+	harm   atomic.Pointer[string] // damage that was found while its logs were open
+	fault  atomic.Pointer[error]  // why a log takes nothing more from its leader
+	// removing says that the replica here was last seen on its way out, by plan.
+	removing atomic.Bool
 }
 
-// newShard begins to lead with the logs that are open.
-func (s *Service) newShard(p *Stream, v *view) (*Shard, error) {
-	data, state := p.logs.parts[replica.Data], p.logs.parts[replica.State]
-	if v.durability != log.Memory {
-		// What a follower wrote without a sync is made safe before it is counted.
-		for _, l := range p.logs.parts {
-			if err := l.Flush(); err != nil {
-				return nil, err
-			}
-		}
-	}
-	shard := &Shard{service: s, topic: p.topic, stream: p, data: data, state: state, damage: p.logs.damage, begun: v.epoch, origins: p.origins, ids: &p.ids}
-	first, end, _ := data.Offsets()
-	_, stateEnd, _ := state.Offsets()
-	shard.end = end
-	shard.visible.Store(first)
-	shard.high.Store(first)
-	for _, info := range data.SegmentInfos() {
-		if info.End > info.Base {
-			shard.lastTime = max(shard.lastTime, info.Last.UnixNano())
-		}
-	}
-	if err := shard.knowIDs(v); err != nil {
-		return nil, err
-	}
-	shard.safe[replica.Data].Store(end)
-	shard.safe[replica.State].Store(stateEnd)
-	shard.begin(v, p.high)
-	return shard, nil
+// turned are the brokers that forwarded messages when the shard wasn't open.
+type turned struct {
+	sync.Mutex
+	away []back
 }
 
-// begin leads in the epoch of the view. mu is held, or nobody else knows the shard.
-func (s *Shard) begin(v *view, high [replica.Parts]uint64) {
-	s.stateMu.Lock()
-	defer s.stateMu.Unlock()
-	if before := s.leading.Load(); before != nil {
-		before.End()
-	}
-	l := s.service.config.Exchange.Lead(replica.LeadConfig{
-		ID: s.stream.id(), Shard: v.shard, MinInSync: v.minInSync, Durability: v.durability,
-		Logs: [...]*log.Log{replica.Data: s.data, replica.State: s.state}, High: high, Moved: s.advanced,
-		Unreadable: func(err error) { _ = s.Unreadable(err) },
-	})
-	s.leading.Store(l) // completions go there from now on; what came before stands in safe
-	s.epoch.Store(v.epoch)
-	s.durability = v.durability
-	for part := range replica.Parts {
-		l.Safe(part, s.safe[part].Load())
-	}
+// trouble is something that a person should see to.
+type trouble struct {
+	err   error
+	again time.Time
 }
 
-// enough says whether the in-sync set has as many members as are asked for.
-func (s *Shard) enough() bool { return s.leading.Load().Enough() }
-
-// advanced is called when the followers' progress, or a change of the set, has moved a watermark.
-func (s *Shard) advanced() {
-	if s.leading.Load() == nil {
-		return // Lead has not returned; nobody waits yet, and whoever begins to lead looks again
-	}
-	s.advance()
-	s.service.acker.touch(s)
-}
-
-// advance takes over how far the watermark has come. Whoever waits for it hears of that from the acker.
-func (s *Shard) advance() {
-	l := s.leading.Load()
-	if !s.readable.Load() {
-		if !l.Readable() {
-			return
-		}
-		s.high.Raise(l.High(replica.Data))
-		if !s.readable.Swap(true) && s.stream.shard.Load() == s {
-			s.service.queue.add(s.stream) // to be announced
-		}
-		return
-	}
-	s.high.Raise(l.High(replica.Data))
-}
-
-// met notes that what was promised holds here up to end, for one of the logs.
-func (s *Shard) met(part replica.Part, end uint64) {
-	s.safe[part].Raise(end)
-	if s.leading.Load().Safe(part, end) {
-		s.advance()
-	}
-}
-
-// knows says whether a log stood on the disk before, and knows it from now on.
-func (s *Service) knows(name string) bool {
-	s.openMu.Lock()
-	defer s.openMu.Unlock()
-	known := s.was[name]
-	s.was[name] = true
-	return known
-}
-
-// unknow forgets that a shard's log stood on the disk.
-func (s *Service) unknow(p *Stream) {
-	s.openMu.Lock()
-	defer s.openMu.Unlock()
-	delete(s.was, p.logIDs()[replica.Data].Name())
-}
-
-// judgeRecovery tells damage from the torn tail that any crash leaves.
-func (s *Service) judgeRecovery(p *Stream, l *log.Log) (damage []string) {
-	r := l.Recovery()
-	if r.Cut > 0 && len(r.Damaged) == 0 && !r.Rebuilt {
-		s.log.Info("a write that was under way when the broker died was cut", "topic", p.Name(), "log", l.Name(), "bytes", r.Cut)
-		return nil
-	}
-	if r.Suspect {
-		return []string{r.Reason}
-	}
-	return nil
-}
-
-// closeShard ends leading. over is what those are told who wait for an answer; if it is nil the logs are closed
-// first, so that everybody has one.
-func (s *Service) closeShard(p *Stream, shard *Shard, over error) (err error) {
-	shard.mu.Lock()
-	shard.closed = true
-	shard.mu.Unlock()
-	p.shard.CompareAndSwap(shard, nil)
-	shard.ending.Store(true)
-	shard.reading.Wait()
-	s.announce(shard, false)
-	s.openMu.Lock()
-	delete(s.open, shard)
-	s.openMu.Unlock()
-	_, moved := over.(*LeadershipLostError)
-	resends := moved && shard.failed.Load() == nil && !s.closing.Load() && shard.settleAppends() // while its log is as it was led
-	if over == nil {
-		if shard.failed.Load() != nil {
-			p.fault.CompareAndSwap(nil, shard.failed.Load())
-		}
-		err = s.closeLogs(p)
-		over = &LeadershipLostError{Topic: p.topic.name, Why: "its log was closed"}
-	}
-	shard.leading.Load().End()
-	p.high = [...]uint64{replica.Data: shard.leading.Load().High(replica.Data), replica.State: shard.leading.Load().High(replica.State)}
-	s.acker.end(shard, over, resends)
-	shard.mu.Lock()
-	shard.origins.handOver()
-	shard.mu.Unlock()
-	p.ids.count(&s.counts.followedIDs)
-	return err
-}
-
-// announce tells those above of a shard that can be read, and of its end.
-func (s *Service) announce(shard *Shard, open bool) {
-	if shard.announced == open || open && !shard.readable.Load() {
-		return
-	}
-	shard.announced = open
-	if s.config.Shard != nil {
-		s.config.Shard(shard, open)
-	}
-}
-
-// follow takes over what changed in the view.
-func (s *Shard) follow(v *view) {
-	s.mu.Lock()
-	if v.epoch > s.epoch.Load() {
-		l := s.leading.Load()
-		s.begin(v, [...]uint64{replica.Data: l.High(replica.Data), replica.State: l.High(replica.State)})
-	} else {
-		s.leading.Load().Adopt(v.shard, v.minInSync)
-	}
-	s.mu.Unlock()
-	s.advanced()
-	s.kept.due.Store(0)
-}
-
-// keepSpec notes in the log's directory what is asked for.
-func (s *Shard) keepSpec(v *view) {
-	s.specMu.Lock()
-	defer s.specMu.Unlock()
-	s.mu.Lock()
-	marked := s.marked
-	s.mu.Unlock()
-	if err := s.setSpec(v, !marked); err != nil {
-		s.service.log.Warn("what is asked for of a Topic could not be kept beside its log", "topic", s.stream.name, "error", err)
-	}
-}
-
-// setSpec has the log keep what is asked for. specMu is held.
-func (s *Shard) setSpec(v *view, noIDs bool) error {
-	spec, epoch := v.keptSpec(noIDs, false), s.epoch.Load() // who leads has what there is
-	if meta := s.data.Meta(); meta.Epoch == epoch && string(meta.Spec) == string(spec) {
-		return nil
-	}
-	return s.data.SetSpec(spec, epoch)
-}
-
-// markIDs notes, safely, that there are messages with ids from now on.
-func (s *Shard) markIDs(v *view) error {
-	s.specMu.Lock()
-	defer s.specMu.Unlock()
-	if err := s.setSpec(v, false); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.marked = true
-	return nil
-}
+func (p *Shard) id() replica.ID { return replica.ID{Topic: p.topic.id, Shard: p.number} }
 
 // Topic is the one that the shard belongs to.
-func (s *Shard) Topic() *Topic { return s.topic }
+func (p *Shard) Topic() *Topic { return p.topic }
 
-// Stream is the shard as it is known to all brokers.
-func (s *Shard) Stream() *Stream { return s.stream }
+// ID is that of the Topic.
+func (p *Shard) ID() string { return p.topic.id }
 
-// Epoch is the one under which this broker leads.
-func (s *Shard) Epoch() uint64 { return s.epoch.Load() }
+// Number is that of the shard.
+func (p *Shard) Number() int { return p.number }
 
-// Data is the log of records. What stands at or beyond the high watermark is not to be shown.
-func (s *Shard) Data() *log.Log { return s.data }
+// Key tells the shard from all others: the Topic's id and, unless it is the first, its number.
+func (p *Shard) Key() string { return ShardKey(p.topic.id, p.number) }
 
-// State is the log of cursors.
-func (s *Shard) State() *log.Log { return s.state }
-
-// Offsets are what readers may see: from start up to, not including, end, the high watermark.
-func (s *Shard) Offsets() (start, end uint64) {
-	end = s.high.Load()
-	start = s.data.Start()
-	if keep := s.stream.view.Load().retention.Messages; keep > 0 && end > keep {
-		start = max(start, end-keep)
+// ShardName is the name of a Topic's shard: the Topic's if that is the only one.
+func ShardName(t *coordination.Topic, number int) string {
+	if t.Spec.Shards <= 1 {
+		return t.Name
 	}
-	return min(s.visible.Raise(start), end), end
+	return fmt.Sprintf("%s--%d", t.Name, number)
 }
 
-// NewCursor reads from an offset on. It reads beyond the high watermark if it is let.
-func (s *Shard) NewCursor(from uint64) *log.Cursor { return s.data.NewCursor(from) }
-
-// Watch calls changed after the high watermark moved, and perhaps once more after stop. changed must not block.
-func (s *Shard) Watch(changed func()) (stop func()) {
-	s.watchMu.Lock()
-	defer s.watchMu.Unlock()
-	w := &changed
-	s.watchers.Store(ptr(append(slices.Clone(s.watching()), w)))
-	return func() {
-		s.watchMu.Lock()
-		defer s.watchMu.Unlock()
-		s.watchers.Store(ptr(slices.DeleteFunc(slices.Clone(s.watching()), func(other *func()) bool { return other == w })))
+// ShardKey is the Key of a Topic's shard.
+func ShardKey(topicID string, number int) string {
+	if number == 0 {
+		return topicID
 	}
+	return topicID + "/" + strconv.Itoa(number)
 }
 
-func (s *Shard) watching() []*func() {
-	if all := s.watchers.Load(); all != nil {
-		return *all
+// Desired is what is asked for of the Topic. It belongs to all its readers.
+func (p *Shard) Desired() *coordination.Topic { return p.view.Load().desired }
+
+// Leader is the id of the broker that leads the shard, or empty.
+func (p *Shard) Leader() string { return p.view.Load().leader }
+
+// Led is the shard if it is led here and can be read, or nil.
+func (p *Shard) Led() *ShardLeader { return p.readable() }
+
+// WhyNot says why the shard is not served here, or at all: a *NotServedError. It is nil if it is served here.
+func (p *Shard) WhyNot() error {
+	if why := p.whyNot(); why != nil {
+		return why
 	}
 	return nil
 }
 
-func (s *Shard) moved() {
-	for _, changed := range s.watching() {
-		(*changed)()
+// Trouble is what is wrong with the shard's logs on this broker, for people; empty: nothing is known to be.
+func (p *Shard) Trouble() string { return p.troubled() }
+
+// Name is how people and JetStream's clients know the shard: by the Topic's name if it has but one.
+func (p *Shard) Name() string { return p.name }
+
+// readable is the shard if it is led here and its watermark has reached where its epoch began.
+func (p *Shard) readable() *ShardLeader {
+	if s := p.leading.Load(); s != nil && s.readable.Load() {
+		return s
+	}
+	return nil
+}
+
+func (p *Shard) whyNot() *NotServedError {
+	v, s := p.view.Load(), p.topic.service
+	no := func(reason NotServedReason, format string, args ...any) *NotServedError {
+		return &NotServedError{Topic: p.topic.name, Reason: reason, Leader: v.leader, Why: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case v.gone:
+		return no(BeingDeleted, "it is being deleted")
+	case v.unsupported != "":
+		return no(Unsupported, "%s", v.unsupported)
+	case s.closing.Load():
+		return no(ServiceIsClosing, "broker %s is stopping; try again", s.config.Name)
+	case v.lead:
+		if trouble := p.trouble.Load(); trouble != nil {
+			why := no(Troubled, "its log on broker %s: %v", s.config.Name, trouble.err)
+			why.Err = trouble.err
+			return why
+		}
+		shard := p.leading.Load()
+		if shard == nil {
+			return no(Opening, "broker %s is opening its log; try again", s.config.Name)
+		}
+		if err := shard.failure(); err != nil {
+			why := no(Troubled, "its log on broker %s: %v", s.config.Name, err)
+			why.Err = err
+			return why
+		}
+		if !shard.enough() {
+			return no(NotEnoughInSync, "%d of its replicas are in sync and %d are asked for, so nothing can be acknowledged; %s", len(v.shard.InSync), v.minInSync, s.missing(v.shard))
+		}
+		if !shard.readable.Load() {
+			return no(CatchingUp, "broker %s leads it now and waits for its other replicas; %s", s.config.Name, s.missing(v.shard))
+		}
+		return nil
+	case v.leader == "":
+		return no(Unplaced, "no broker was chosen for it yet; try again")
+	case v.leader == s.config.Self:
+		return no(NotConfirmed, "broker %s has its messages and waits to be named its leader again; try again", s.config.Name)
+	}
+	if state := s.State(); state != nil {
+		if leader, ok := state.Broker(v.leader); ok {
+			return no(LedElsewhere, "broker %s leads it, and broker %s has no link there now; try again", leader.Name, s.config.Name)
+		}
+	}
+	if len(v.shard.Replicas) > 1 {
+		return no(LeaderAway, "broker %s, which led it, is away, and another is being chosen; try again", s.nameOf(v.leader))
+	}
+	return no(LeaderAway, "its messages are on broker %s, which is away; it is served again when that broker is back", s.nameOf(v.leader))
+}
+
+// missing says which replicas of a shard are not there or not in sync, for people.
+func (s *Service) missing(shard *coordination.Shard) string {
+	state := s.State()
+	var away, late []string
+	for _, id := range shard.Replicas {
+		b, ok := state.Broker(id)
+		switch {
+		case !ok:
+			away = append(away, s.nameOf(id))
+		case !slices.Contains(shard.InSync, coordination.Replica{Broker: id, Incarnation: b.Incarnation}):
+			late = append(late, s.nameOf(id))
+		}
+	}
+	switch {
+	case len(away) > 0:
+		return "away: " + strings.Join(away, ", ")
+	case len(late) > 0:
+		return "catching up: " + strings.Join(late, ", ")
+	}
+	return "try again"
+}
+
+// troubled is what is wrong with the shard's logs on this broker, for people, or empty.
+func (p *Shard) troubled() string {
+	if trouble := p.trouble.Load(); trouble != nil {
+		return trouble.err.Error()
+	}
+	if s := p.leading.Load(); s != nil {
+		if err := s.failure(); err != nil {
+			return err.Error()
+		}
+		return s.damage
+	}
+	return ""
+}
+
+// logIDs are the logs of the shard, its data first.
+func (p *Shard) logIDs() [replica.Parts]log.Identity {
+	return [...]log.Identity{
+		replica.Data:  {Topic: p.topic.id, Shard: p.number},
+		replica.State: {Topic: p.topic.id, Shard: p.number, Part: statePart},
 	}
 }
 
-func ptr[T any](v T) *T { return &v }
-
-// now is the time of a record appended now: times never go back within a shard. mu is held.
-func (s *Shard) now() int64 { return max(s.service.config.Clock.Now().UnixNano(), s.lastTime) }
+const statePart = "state"

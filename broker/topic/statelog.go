@@ -8,7 +8,7 @@ import (
 // promise is an append to the state log for which somebody waits: until it is as safe as the Topic asks for,
 // on all members of the in-sync set.
 type promise struct {
-	shard      *Shard
+	shard      *ShardLeader
 	done       log.Completion
 	first, end uint64
 }
@@ -16,7 +16,7 @@ type promise struct {
 // AppendState appends to the state log, under the epoch that is led. With a Done, that is called when what
 // was appended is as safe on all replicas as a's durability says, or can't be any more. Without, it is
 // written as well, but nobody waits for it.
-func (s *Shard) AppendState(a *log.Append) (first uint64, err error) {
+func (s *ShardLeader) AppendState(a *log.Append) (first uint64, err error) {
 	s.stateMu.Lock()
 	defer s.stateMu.Unlock()
 	a.Epoch = s.epoch.Load()
@@ -61,7 +61,7 @@ func (p *promised) Committed(_, end uint64, err error) {
 }
 
 // keepPromises calls those back whose appends are safe everywhere, or all if the log failed. It is the acker's.
-func (s *Shard) keepPromises() {
+func (s *ShardLeader) keepPromises() {
 	var err error
 	if failed := s.stateFailed.Load(); failed != nil {
 		err = *failed

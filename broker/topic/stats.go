@@ -94,7 +94,7 @@ func (s *Service) Stats() Stats {
 	for i := range c.refused {
 		out.Refused[refusedWords[i]] = c.refused[i].Load()
 	}
-	for _, shard := range s.shards() {
+	for _, shard := range s.leaders() {
 		start, end := shard.Offsets()
 		out.Open++
 		out.Messages += shard.messages(start, end)

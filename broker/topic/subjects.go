@@ -29,9 +29,9 @@ func (x *subjects) note(of []byte, offset uint64) {
 
 // lastOf is the offset of the last message of a subject before next; 0: there is none. A condition that
 // can't be judged, or not yet, is an error. mu is held.
-func (s *Shard) lastOf(of []byte) (offset uint64, err error) {
+func (s *ShardLeader) lastOf(of []byte) (offset uint64, err error) {
 	no := func(why string) error {
-		return &UnsupportedConditionError{Topic: s.stream.name, Condition: "expecting the last message of a subject", Why: why}
+		return &UnsupportedConditionError{Topic: s.shard.name, Condition: "expecting the last message of a subject", Why: why}
 	}
 	if strings.ContainsAny(string(of), "*>") {
 		return 0, no("the subject has wildcards")
@@ -56,7 +56,7 @@ func (s *Shard) lastOf(of []byte) (offset uint64, err error) {
 
 // readSubjects begins to know the last records: at once if that takes a moment only, and
 // otherwise in the background, while what is appended is noted. mu is held.
-func (s *Shard) readSubjects() {
+func (s *ShardLeader) readSubjects() {
 	x := &subjects{last: map[idHash]uint64{}, from: s.end}
 	s.subjects = x
 	start, _ := s.Offsets()

@@ -14,7 +14,7 @@ import (
 
 // suspect reports that this broker can't vouch for its copy of a shard, so that it isn't chosen to
 // lead while another one can. It returns when that is known to all.
-func (s *Service) suspect(p *Stream, v *view) error {
+func (s *Service) suspect(p *Shard, v *view) error {
 	s.noteDamage(p)
 	epochs := p.logs.parts[replica.Data].Epochs()
 	end, state := reach(p.logs.parts[replica.Data]), reach(p.logs.parts[replica.State])
@@ -57,7 +57,7 @@ func (s *Service) say(one coordination.Suspect) error {
 
 // spend reports that this broker needs another epoch to lead: its logs failed, and are open again without what was under way,
 // which followers may have. What is appended under the old epoch now would make two records of one offset and epoch.
-func (s *Service) spend(p *Stream, v *view) error {
+func (s *Service) spend(p *Shard, v *view) error {
 	s.log.Warn("a log that failed is open again; it is led under the next epoch", "topic", p.Name(), "epoch", v.epoch)
 	if err := s.say(coordination.Suspect{Topic: p.topic.id, Shard: p.number, Spent: p.spent}); err != nil {
 		return fmt.Errorf("that broker %s needs another epoch could not be reported: %w", s.config.Name, err)
@@ -78,7 +78,7 @@ func (s *Service) Suspects() (n int) {
 }
 
 // forget takes a report back.
-func (s *Service) forget(p *Stream) {
+func (s *Service) forget(p *Shard) {
 	s.suspectMu.Lock()
 	defer s.suspectMu.Unlock()
 	one, ok := s.suspects[p.id()]
@@ -99,8 +99,8 @@ func (s *Service) revouch() {
 	ids := slices.Collect(maps.Keys(s.suspects))
 	s.suspectMu.Unlock()
 	for _, id := range ids {
-		if t := s.ByID(id.Topic); t != nil && id.Shard < len(t.streams) {
-			s.queue.add(t.streams[id.Shard])
+		if t := s.ByID(id.Topic); t != nil && id.Shard < len(t.shards) {
+			s.queue.add(t.shards[id.Shard])
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (s *Service) reportLocked() error {
 
 // steppedBack says whether another replica is to lead instead of this damaged one. That is reported, and
 // whoever is named leader under a later epoch all the same has nobody better.
-func (s *Service) steppedBack(p *Stream, v *view) (bool, error) {
+func (s *Service) steppedBack(p *Shard, v *view) (bool, error) {
 	damage := p.logs.damage
 	if damage == "" && p.logs.partial {
 		damage = "it was being fetched anew and is not whole"
@@ -134,7 +134,7 @@ func (s *Service) steppedBack(p *Stream, v *view) (bool, error) {
 }
 
 // harmed notes damage that was found in a shard's open logs.
-func (s *Service) harmed(p *Stream, damage string) {
+func (s *Service) harmed(p *Shard, damage string) {
 	p.harm.Store(&damage)
 	s.queue.add(p)
 }
@@ -143,19 +143,19 @@ const damageFound = "damage was found in its log: "
 
 // Unreadable judges why records of this copy can't be read. If they are damaged and another replica can lead, that one is to, and has
 // them: this copy is reported, and the error is a *NotServedError. Any other error is returned as it is: what is damaged can't be had.
-func (s *Shard) Unreadable(err error) error {
+func (s *ShardLeader) Unreadable(err error) error {
 	damage, ok := errors.AsType[*log.CorruptError](err)
-	if !ok || !s.service.othersCanLead(s.stream.view.Load()) {
+	if !ok || !s.service.othersCanLead(s.shard.view.Load()) {
 		return err
 	}
-	s.service.harmed(s.stream, damageFound+damage.Error())
+	s.service.harmed(s.shard, damageFound+damage.Error())
 	return &NotServedError{Topic: s.topic.name, Reason: Troubled, Leader: s.service.config.Self,
 		Why: fmt.Sprintf("the copy on broker %s is damaged, and another one is to lead; try again", s.service.config.Name)}
 }
 
 // takeHarm ends what this broker does with a copy that turned out to be damaged, if another one can do it:
 // a follower's copy is fetched anew, and a leader steps back. A leader that nobody can follow on serves what it has.
-func (s *Service) takeHarm(p *Stream, v *view, damage string) {
+func (s *Service) takeHarm(p *Shard, v *view, damage string) {
 	if p.logs == nil {
 		return
 	}
@@ -165,14 +165,14 @@ func (s *Service) takeHarm(p *Stream, v *view, damage string) {
 	case v.follow:
 		s.unfollow(p)
 	case v.lead && s.othersCanLead(v):
-		if shard := p.shard.Load(); shard != nil {
-			_ = s.closeShard(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: "its copy on broker " + s.config.Name + " is damaged"}) // it closes no log
+		if shard := p.leading.Load(); shard != nil {
+			_ = s.closeLeader(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: "its copy on broker " + s.config.Name + " is damaged"}) // it closes no log
 		}
 	}
 }
 
 // noteDamage has the logs say which damage was met, for the next life: opening them doesn't find all of it.
-func (s *Service) noteDamage(p *Stream) {
+func (s *Service) noteDamage(p *Shard) {
 	for _, part := range p.logs.parts {
 		if err := part.NoteDamage(); err != nil {
 			s.log.Warn("that a Topic's log is damaged could not be kept beside it", "topic", p.Name(), "log", part.Name(), "error", err)
@@ -195,7 +195,7 @@ func (s *Service) othersCanLead(v *view) bool {
 // judgeLife reports a copy that may have lost, when this process began, what its broker had confirmed in a life that
 // the in-sync set still names: a Topic that isn't synced promised no more. Whoever elects a leader
 // then waits for all such copies, and takes the best.
-func (s *Service) judgeLife(p *Stream, v *view) error {
+func (s *Service) judgeLife(p *Shard, v *view) error {
 	if v.durability == log.Synced || p.judged || !v.member {
 		return nil
 	}
@@ -221,7 +221,7 @@ func (s *Service) judgeLife(p *Stream, v *view) error {
 
 // vouch takes the report back of a copy that has caught up with its leader, in the life that this broker
 // is in; or that leads, so that there is nothing better.
-func (s *Service) vouch(p *Stream, v *view) {
+func (s *Service) vouch(p *Shard, v *view) {
 	s.suspectMu.Lock()
 	said, ok := s.suspects[p.id()]
 	s.suspectMu.Unlock()
@@ -238,7 +238,7 @@ func (s *Service) vouch(p *Stream, v *view) {
 	if !ok || !slices.Contains(v.shard.InSync, coordination.Replica{Broker: me.ID, Incarnation: me.Incarnation}) {
 		return
 	}
-	well := v.lead && p.shard.Load() != nil
+	well := v.lead && p.leading.Load() != nil
 	if !v.lead && p.following != nil {
 		_, end, _ := p.logs.parts[replica.Data].Offsets()
 		high := p.following.High(replica.Data)

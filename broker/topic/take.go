@@ -60,18 +60,18 @@ func (r *replies) refusal(face Face, to []byte, topic string, err error) {
 	r.messages = append(r.messages, protocol.Message{Subject: to, Data: r.buf[from:len(r.buf):len(r.buf)]})
 }
 
-func (p *Stream) take(messages []protocol.Message, forwarded bool) (behind bool) {
+func (p *Shard) take(messages []protocol.Message, forwarded bool) (behind bool) {
 	s := p.topic.service
 	in := intakes.Get().(*intake)
 	for len(messages) > 0 {
-		v, shard := p.view.Load(), p.shard.Load()
+		v, shard := p.view.Load(), p.leading.Load()
 		switch {
 		case !forwarded && p.isFor(v):
 			behind = p.forward(v, messages) || behind
 			messages = nil
 		case shard == nil && p.mayWait(v, forwarded) && p.wait(messages, forwarded):
 			messages = nil
-		case shard == nil && p.shard.Load() != nil: // just opened
+		case shard == nil && p.leading.Load() != nil: // just opened
 		case shard == nil || !v.lead || v.unsupported != "" || p.trouble.Load() != nil || !shard.enough():
 			in.refuseAll(p, v, messages, p.refusal())
 			messages = nil
@@ -80,7 +80,7 @@ func (p *Stream) take(messages []protocol.Message, forwarded bool) (behind bool)
 			messages = nil
 		default:
 			messages = shard.put(in, v, messages)
-			for in.gone && p.shard.Load() == shard {
+			for in.gone && p.leading.Load() == shard {
 				runtime.Gosched() // until whoever ends it has taken it away
 			}
 			in.gone = false
@@ -91,7 +91,7 @@ func (p *Stream) take(messages []protocol.Message, forwarded bool) (behind bool)
 }
 
 // isFor says whether what is published here is forwarded: to another broker, or behind what was.
-func (p *Stream) isFor(v *view) bool {
+func (p *Shard) isFor(v *view) bool {
 	if v.lead {
 		f := p.out.Load()
 		return f != nil && !f.quiet.Load()
@@ -100,14 +100,14 @@ func (p *Stream) isFor(v *view) bool {
 }
 
 // put takes some of the messages, and returns the rest.
-func (s *Shard) put(in *intake, v *view, messages []protocol.Message) (rest []protocol.Message) {
+func (s *ShardLeader) put(in *intake, v *view, messages []protocol.Message) (rest []protocol.Message) {
 	messages = messages[s.take(in, v, messages):]
 	if !in.first {
 		return messages
 	}
 	in.first = false
 	if err := s.markIDs(v); err != nil {
-		in.refuseAll(s.stream, v, messages, &StoreError{Topic: s.stream.name, Err: err})
+		in.refuseAll(s.shard, v, messages, &StoreError{Topic: s.shard.name, Err: err})
 		return nil
 	}
 	return messages
@@ -127,7 +127,7 @@ func (in *intake) finish(s *Service) {
 }
 
 // refusal is why nothing can be published now.
-func (p *Stream) refusal() error {
+func (p *Shard) refusal() error {
 	if why := p.whyNot(); why != nil {
 		return why
 	}
@@ -135,7 +135,7 @@ func (p *Stream) refusal() error {
 	return &NotServedError{Topic: p.topic.name, Reason: Opening, Leader: p.view.Load().leader, Why: "its log is being opened; try again"}
 }
 
-func (in *intake) refuseAll(p *Stream, v *view, messages []protocol.Message, err error) {
+func (in *intake) refuseAll(p *Shard, v *view, messages []protocol.Message, err error) {
 	for i := range messages {
 		if in.from != nil || v.keeps(messages[i].Subject) {
 			in.refuse(p, v, messages[i].Reply, err)
@@ -145,7 +145,7 @@ func (in *intake) refuseAll(p *Stream, v *view, messages []protocol.Message, err
 }
 
 // refuse answers at once that a message is not kept.
-func (in *intake) refuse(p *Stream, v *view, to []byte, err error) {
+func (in *intake) refuse(p *Shard, v *view, to []byte, err error) {
 	p.topic.service.counts.refuse(err)
 	if in.from != nil {
 		in.answers.refused(in.seq, p.topic.service.config.Face, p.topic.name, err)
@@ -161,14 +161,14 @@ func (in *intake) refuse(p *Stream, v *view, to []byte, err error) {
 
 // take judges messages and appends those that are to be kept as one batch. It returns how many it
 // dealt with; none only if the next is the first with an id.
-func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
+func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if in.gone = s.closed; in.gone {
 		return 0
 	}
 	if s.failed.Load() != nil {
-		in.refuseAll(s.stream, v, messages, s.stream.refusal())
+		in.refuseAll(s.shard, v, messages, s.shard.refusal())
 		return len(messages)
 	}
 	now := s.now()
@@ -247,7 +247,7 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 		return n
 	}
 	if p.numbered.first > 0 {
-		s.stream.sender().unreserve(p.numbered.first)
+		s.shard.sender().unreserve(p.numbered.first)
 		p.numbered = numbers{}
 	}
 	s.ids.undo(known)
@@ -257,12 +257,12 @@ func (s *Shard) take(in *intake, v *view, messages []protocol.Message) (n int) {
 }
 
 // judge says whether a message is to be kept, and notes in p or in what is answered. mu is held.
-func (s *Shard) judge(in *intake, p *pending, v *view, m *protocol.Message, now int64) bool {
+func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message, now int64) bool {
 	var c Conditions
 	if m.Header > 0 {
 		var refusal error
 		if c, refusal = s.service.config.Face.Conditions(m.Data[:m.Header]); refusal != nil {
-			in.refuse(s.stream, v, m.Reply, refusal)
+			in.refuse(s.shard, v, m.Reply, refusal)
 			return false
 		}
 	}
@@ -270,7 +270,7 @@ func (s *Shard) judge(in *intake, p *pending, v *view, m *protocol.Message, now 
 		return false
 	}
 	if c.Records == 0 && v.maxMessage > 0 && len(m.Data) > v.maxMessage {
-		in.refuse(s.stream, v, m.Reply, &TooLargeError{Topic: s.stream.name, Size: len(m.Data), Max: v.maxMessage})
+		in.refuse(s.shard, v, m.Reply, &TooLargeError{Topic: s.shard.name, Size: len(m.Data), Max: v.maxMessage})
 		return false
 	}
 	next := s.end + uint64(len(in.records))
@@ -295,17 +295,17 @@ func (s *Shard) judge(in *intake, p *pending, v *view, m *protocol.Message, now 
 }
 
 // holds says whether the conditions hold for the message that is to be kept at next. mu is held.
-func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *Conditions, next uint64, now int64) bool {
+func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message, c *Conditions, next uint64, now int64) bool {
 	t := s.topic
 	switch {
-	case len(c.ExpectedTopic) > 0 && string(c.ExpectedTopic) != t.name && string(c.ExpectedTopic) != s.stream.name:
-		in.refuse(s.stream, v, m.Reply, &WrongTopicError{Topic: s.stream.name, Expected: string(c.ExpectedTopic)})
+	case len(c.ExpectedTopic) > 0 && string(c.ExpectedTopic) != t.name && string(c.ExpectedTopic) != s.shard.name:
+		in.refuse(s.shard, v, m.Reply, &WrongTopicError{Topic: s.shard.name, Expected: string(c.ExpectedTopic)})
 		return false
-	case t.several() && !s.stream.canJudge(c):
-		in.refuse(s.stream, v, m.Reply, s.stream.cantJudge())
+	case t.several() && !s.shard.canJudge(c):
+		in.refuse(s.shard, v, m.Reply, s.shard.cantJudge())
 		return false
 	case len(c.ID) > maxID:
-		in.refuse(s.stream, v, m.Reply, &UnsupportedConditionError{Topic: s.stream.name, Condition: "a message id of more than 1 KiB", Why: "each is kept in memory"})
+		in.refuse(s.shard, v, m.Reply, &UnsupportedConditionError{Topic: s.shard.name, Condition: "a message id of more than 1 KiB", Why: "each is kept in memory"})
 		return false
 	}
 	var hash idHash
@@ -322,7 +322,7 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 	}
 	if len(c.After) > 0 {
 		if refusal := s.judgeAfter(v, c.After); refusal != nil {
-			in.refuse(s.stream, v, m.Reply, refusal)
+			in.refuse(s.shard, v, m.Reply, refusal)
 			return false
 		}
 	}
@@ -333,32 +333,32 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 		}
 		last, err := s.lastOf(of)
 		if err != nil {
-			in.refuse(s.stream, v, m.Reply, err)
+			in.refuse(s.shard, v, m.Reply, err)
 			return false
 		}
 		if last != c.ExpectedLastBySubject {
-			s.answer(in, p, v, m.Reply, answer{offset: last, kind: isRefusal, err: &WrongLastError{Topic: s.stream.name, Subject: string(of), Last: last}})
+			s.answer(in, p, v, m.Reply, answer{offset: last, kind: isRefusal, err: &WrongLastError{Topic: s.shard.name, Subject: string(of), Last: last}})
 			return false
 		}
 	}
 	if c.ExpectsLast && c.ExpectedLast != next-1 {
-		s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &WrongLastError{Topic: s.stream.name, Last: next - 1}})
+		s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &WrongLastError{Topic: s.shard.name, Last: next - 1}})
 		return false
 	}
 	if len(c.ExpectedLastID) > 0 {
 		last, err := s.lastMessageID(next)
 		if err != nil {
-			in.refuse(s.stream, v, m.Reply, &StoreError{Topic: s.stream.name, Err: err})
+			in.refuse(s.shard, v, m.Reply, &StoreError{Topic: s.shard.name, Err: err})
 			return false
 		}
 		if string(last) != string(c.ExpectedLastID) {
-			s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &WrongLastIDError{Topic: s.stream.name, ID: string(last)}})
+			s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &WrongLastIDError{Topic: s.shard.name, ID: string(last)}})
 			return false
 		}
 	}
 	if len(c.ID) > 0 && v.window > 0 {
 		if s.ids.full() {
-			in.refuse(s.stream, v, m.Reply, &WindowFullError{Topic: s.stream.name, IDs: s.ids.n, Window: v.window})
+			in.refuse(s.shard, v, m.Reply, &WindowFullError{Topic: s.shard.name, IDs: s.ids.n, Window: v.window})
 			return false
 		}
 		s.ids.add(hash, next+c.span(), now)
@@ -368,7 +368,7 @@ func (s *Shard) holds(in *intake, p *pending, v *view, m *protocol.Message, c *C
 
 // answer gives an answer that rests on the record at its offset: now if that record is
 // as safe as the Topic asks for, and with it otherwise. mu is held.
-func (s *Shard) answer(in *intake, p *pending, v *view, to []byte, a answer) {
+func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answer) {
 	if a.kind == isRefusal {
 		s.service.counts.refuse(a.err)
 	}
@@ -383,16 +383,16 @@ func (s *Shard) answer(in *intake, p *pending, v *view, to []byte, a answer) {
 	case in.from != nil && a.kind == isDuplicate:
 		in.answers.single(a.seq, a.offset, 0, true)
 	case in.from != nil:
-		in.answers.refused(a.seq, s.service.config.Face, s.stream.name, a.err)
+		in.answers.refused(a.seq, s.service.config.Face, s.shard.name, a.err)
 	case a.kind == isDuplicate:
-		in.out.ack(s.service.config.Face, to, s.stream.name, a.offset, 0, true)
+		in.out.ack(s.service.config.Face, to, s.shard.name, a.offset, 0, true)
 	default:
-		in.out.refusal(s.service.config.Face, to, s.stream.name, a.err)
+		in.out.refusal(s.service.config.Face, to, s.shard.name, a.err)
 	}
 }
 
 // lastMessageID is the id of the message before next. mu is held.
-func (s *Shard) lastMessageID(next uint64) ([]byte, error) {
+func (s *ShardLeader) lastMessageID(next uint64) ([]byte, error) {
 	if s.lastKnown {
 		return s.lastID, nil
 	}
@@ -414,7 +414,7 @@ func (s *Shard) lastMessageID(next uint64) ([]byte, error) {
 }
 
 // settleLater sees to answers of which none belongs to a message that is kept now. mu is held.
-func (s *Shard) settleLater(p *pending) {
+func (s *ShardLeader) settleLater(p *pending) {
 	if len(p.answers) == 0 {
 		p.free()
 		return
@@ -428,11 +428,11 @@ func (s *Shard) settleLater(p *pending) {
 
 // notAppended refuses the messages that could not be appended, at once. Answers that rest on records before them
 // stand. mu is held.
-func (s *Shard) notAppended(in *intake, v *view, p *pending, count int, err error) {
+func (s *ShardLeader) notAppended(in *intake, v *view, p *pending, count int, err error) {
 	if failed, ok := errors.AsType[*log.FailedError](err); ok {
 		s.fail(failed)
 	}
-	refusal := &StoreError{Topic: s.stream.name, Err: err}
+	refusal := &StoreError{Topic: s.shard.name, Err: err}
 	left := p.answers[:0]
 	for i := range p.answers {
 		a := &p.answers[i]
@@ -445,12 +445,12 @@ func (s *Shard) notAppended(in *intake, v *view, p *pending, count int, err erro
 			s.service.counts.refuse(refusal)
 		}
 		if in.from != nil {
-			in.answers.refused(a.seq, s.service.config.Face, s.stream.name, refusal)
+			in.answers.refused(a.seq, s.service.config.Face, s.shard.name, refusal)
 			in.origin.settle(a.seq, outcome{err: refusal})
 			continue
 		}
 		in.out.buf = append(in.out.buf, p.reply(a)...) // p may be used for something else before the answer goes out
-		in.out.refusal(s.service.config.Face, in.out.buf[len(in.out.buf)-len(p.reply(a)):], s.stream.name, refusal)
+		in.out.refusal(s.service.config.Face, in.out.buf[len(in.out.buf)-len(p.reply(a)):], s.shard.name, refusal)
 	}
 	for range count { // those that asked for no answer
 		s.service.counts.refuse(refusal)

@@ -13,15 +13,15 @@ type Topic struct {
 	service  *Service
 	id, name string
 	offer    Offer // used by Follow and Close only, one after the other
-	streams  []*Stream
+	shards   []*Shard
 }
 
 // Topic's shards are as many as its spec says when it is made; that never changes.
 func newTopic(s *Service, desired *coordination.Topic) *Topic {
-	t := &Topic{service: s, id: desired.ID, name: desired.Name, streams: make([]*Stream, max(desired.Spec.Shards, 1))}
-	for n := range t.streams {
-		t.streams[n] = &Stream{topic: t, number: n, name: StreamName(desired, n)}
-		t.streams[n].ids.init(&s.counts.followedIDs)
+	t := &Topic{service: s, id: desired.ID, name: desired.Name, shards: make([]*Shard, max(desired.Spec.Shards, 1))}
+	for n := range t.shards {
+		t.shards[n] = &Shard{topic: t, number: n, name: ShardName(desired, n)}
+		t.shards[n].ids.init(&s.counts.followedIDs)
 	}
 	return t
 }
@@ -33,28 +33,28 @@ func (t *Topic) Name() string { return t.name }
 func (t *Topic) ID() string { return t.id }
 
 // Desired is what is asked for. It belongs to all its readers.
-func (t *Topic) Desired() *coordination.Topic { return t.streams[0].Desired() }
+func (t *Topic) Desired() *coordination.Topic { return t.shards[0].Desired() }
 
-// Streams are its shards, by number.
-func (t *Topic) Streams() []*Stream { return t.streams }
+// Shards are its shards, by number.
+func (t *Topic) Shards() []*Shard { return t.shards }
 
-// StreamFor is the shard that has the records of a subject.
-func (t *Topic) StreamFor(subject []byte) *Stream {
-	return t.streams[partition(subject, &t.Desired().Spec)]
+// ShardFor is the shard that has the records of a subject.
+func (t *Topic) ShardFor(subject []byte) *Shard {
+	return t.shards[partition(subject, &t.Desired().Spec)]
 }
 
 // Leader is the id of the broker that leads the first shard, or empty.
-func (t *Topic) Leader() string { return t.streams[0].Leader() }
+func (t *Topic) Leader() string { return t.shards[0].Leader() }
 
 // Shard is the first one, if it is led here and can be read; or nil.
-func (t *Topic) Shard() *Shard { return t.streams[0].readable() }
+func (t *Topic) Shard() *ShardLeader { return t.shards[0].readable() }
 
 // WhyNot says why the Topic's first shard is not served here, or at all: a *NotServedError. It is nil if it is served here.
-func (t *Topic) WhyNot() error { return t.streams[0].WhyNot() }
+func (t *Topic) WhyNot() error { return t.shards[0].WhyNot() }
 
 // Trouble is what is wrong with the Topic's logs on this broker, for people; empty: nothing is known to be.
 func (t *Topic) Trouble() string {
-	for _, p := range t.streams {
+	for _, p := range t.shards {
 		if said := p.troubled(); said != "" {
 			return said
 		}
@@ -66,19 +66,19 @@ func (t *Topic) Trouble() string {
 type taker Topic
 
 func (t *taker) Take(messages []protocol.Message, forwarded bool) (behind bool) {
-	if len(t.streams) == 1 {
-		return t.streams[0].take(messages, forwarded)
+	if len(t.shards) == 1 {
+		return t.shards[0].take(messages, forwarded)
 	}
 	spec := &(*Topic)(t).Desired().Spec
 	d := divisions.Get().(*division)
-	d.lists = slices.Grow(d.lists[:0], len(t.streams))[:len(t.streams)]
+	d.lists = slices.Grow(d.lists[:0], len(t.shards))[:len(t.shards)]
 	for i := range messages {
 		n := partition(messages[i].Subject, spec)
 		d.lists[n] = append(d.lists[n], messages[i])
 	}
 	for n, list := range d.lists {
 		if len(list) > 0 {
-			behind = t.streams[n].take(list, forwarded) || behind
+			behind = t.shards[n].take(list, forwarded) || behind
 			clear(list)
 			d.lists[n] = list[:0]
 		}

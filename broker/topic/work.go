@@ -17,8 +17,8 @@ type work struct{ queued, busy, again bool }
 type queue struct {
 	mu      sync.Mutex
 	more    *sync.Cond
-	ready   []*Stream
-	later   []*Stream
+	ready   []*Shard
+	later   []*Shard
 	closing bool
 }
 
@@ -29,7 +29,7 @@ func newQueue() *queue {
 }
 
 // add has a worker look at p.
-func (q *queue) add(p *Stream) {
+func (q *queue) add(p *Shard) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch w := &p.work; {
@@ -43,7 +43,7 @@ func (q *queue) add(p *Stream) {
 }
 
 // postpone has a worker look at p when nothing else is to be done.
-func (q *queue) postpone(p *Stream) {
+func (q *queue) postpone(p *Shard) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.later = append(q.later, p)
@@ -51,7 +51,7 @@ func (q *queue) postpone(p *Stream) {
 }
 
 // next waits for something to do. idle says that nobody waits for it.
-func (q *queue) next() (p *Stream, idle, ok bool) {
+func (q *queue) next() (p *Shard, idle, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
@@ -74,7 +74,7 @@ func (q *queue) next() (p *Stream, idle, ok bool) {
 	}
 }
 
-func (q *queue) done(p *Stream) {
+func (q *queue) done(p *Shard) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	again := p.work.again
@@ -100,7 +100,7 @@ func (s *Service) worker() {
 			return
 		}
 		s.work(p, idle)
-		if p.shard.Load() == nil && !p.mayWait(p.view.Load(), true) {
+		if p.leading.Load() == nil && !p.mayWait(p.view.Load(), true) {
 			p.turnAway(time.Now())
 		}
 		s.queue.done(p)
@@ -109,7 +109,7 @@ func (s *Service) worker() {
 
 // stumble notes what went wrong with a shard's logs and when to try again: soon, and less often
 // while it goes on.
-func (s *Service) stumble(p *Stream, doing string, err error) {
+func (s *Service) stumble(p *Shard, doing string, err error) {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
 	now := time.Now()

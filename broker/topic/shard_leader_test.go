@@ -4,7 +4,7 @@ import "testing"
 
 // The set may change, and say so, before whoever began to lead knows by what it leads.
 func TestAShardThatBeginsToLeadMayBeTold(t *testing.T) {
-	shard := &Shard{service: &Service{}}
+	shard := &ShardLeader{service: &Service{}}
 	shard.advanced()
 	if shard.readable.Load() || shard.high.Load() != 0 {
 		t.Error("it is readable before anything is known of the others")

@@ -1,0 +1,335 @@
+package topic
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/replica"
+)
+
+// ShardLeader is one that this broker leads, with its logs open.
+//
+// Whoever publishes judges and appends under mu, so that conditions are judged at the end of the
+// log. How far readers may read, the high watermark, is moved by the disk's committer and by the followers'
+// progress; neither takes a lock of ours for that.
+type ShardLeader struct {
+	service    *Service
+	topic      *Topic
+	shard      *Shard
+	data       *log.Log
+	state      *log.Log
+	damage     string         // what opening the logs found, for people; empty: nothing
+	durability log.Durability // by which followers confirm; the worker's
+	epoch      atomic.Uint64
+	begun      uint64 // the epoch in which it began to lead
+	leading    atomic.Pointer[replica.Leading]
+	safe       [replica.Parts]replica.Watermark // up to where what was promised holds on this broker
+	// high is the high watermark as readers know it: it begins when readable is set, and never goes back.
+	high     replica.Watermark
+	readable atomic.Bool
+	failed   atomic.Pointer[error]
+	// stateFailed is why nothing can be appended to the state log.
+	stateFailed atomic.Pointer[error]
+	over        atomic.Pointer[error] // why nothing that waits will be known to be safe
+	touched     atomic.Bool           // the acker is to look at it
+	resends     bool                  // what isn't safe goes to the next leader; written while the acker's at is held
+	inRound     bool                  // the acker's, as is unsafe
+	unsafe      []*pending            // what is safe here and not yet on all replicas, in the order of its records
+	ending      atomic.Bool
+	announced   bool // the worker's
+
+	watchers atomic.Pointer[[]*func()] // never changed in place; watchMu guards who replaces it
+	watchMu  sync.Mutex
+
+	firstTime, finalTime timeOf // of what readers see
+	firstKept            firstKept
+
+	visible replica.Watermark // the first offset that readers see; never goes back
+	kept    retained
+
+	specMu sync.Mutex // who writes what is kept beside the log; comes before mu
+
+	stateMu sync.Mutex // who appends to the state log; comes after mu
+
+	mu        sync.Mutex
+	closed    bool
+	end       uint64 // of data
+	lastTime  int64
+	lastID    []byte // of the last message, if lastKnown
+	lastKnown bool
+	marked    bool           // messages with ids may be appended: the log says that there are some
+	ids       *window        // the stream's
+	origins   *origins       // the stream's, while this leads
+	subjects  *subjects      // nil: nobody asked yet
+	reading   sync.WaitGroup // who reads the log for subjects; begun while not closed
+	waiting   []*pending     // answers that rest on records under way, and nothing else
+	promises  []*promise     // appends to the state log, likewise, in their order; guarded by stateMu
+}
+
+// newLeader begins to lead with the logs that are open.
+func (s *Service) newLeader(p *Shard, v *view) (*ShardLeader, error) {
+	data, state := p.logs.parts[replica.Data], p.logs.parts[replica.State]
+	if v.durability != log.Memory {
+		// What a follower wrote without a sync is made safe before it is counted.
+		for _, l := range p.logs.parts {
+			if err := l.Flush(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	shard := &ShardLeader{service: s, topic: p.topic, shard: p, data: data, state: state, damage: p.logs.damage, begun: v.epoch, origins: p.origins, ids: &p.ids}
+	first, end, _ := data.Offsets()
+	_, stateEnd, _ := state.Offsets()
+	shard.end = end
+	shard.visible.Store(first)
+	shard.high.Store(first)
+	for _, info := range data.SegmentInfos() {
+		if info.End > info.Base {
+			shard.lastTime = max(shard.lastTime, info.Last.UnixNano())
+		}
+	}
+	if err := shard.knowIDs(v); err != nil {
+		return nil, err
+	}
+	shard.safe[replica.Data].Store(end)
+	shard.safe[replica.State].Store(stateEnd)
+	shard.begin(v, p.high)
+	return shard, nil
+}
+
+// begin leads in the epoch of the view. mu is held, or nobody else knows the shard.
+func (s *ShardLeader) begin(v *view, high [replica.Parts]uint64) {
+	s.stateMu.Lock()
+	defer s.stateMu.Unlock()
+	if before := s.leading.Load(); before != nil {
+		before.End()
+	}
+	l := s.service.config.Exchange.Lead(replica.LeadConfig{
+		ID: s.shard.id(), Shard: v.shard, MinInSync: v.minInSync, Durability: v.durability,
+		Logs: [...]*log.Log{replica.Data: s.data, replica.State: s.state}, High: high, Moved: s.advanced,
+		Unreadable: func(err error) { _ = s.Unreadable(err) },
+	})
+	s.leading.Store(l) // completions go there from now on; what came before stands in safe
+	s.epoch.Store(v.epoch)
+	s.durability = v.durability
+	for part := range replica.Parts {
+		l.Safe(part, s.safe[part].Load())
+	}
+}
+
+// enough says whether the in-sync set has as many members as are asked for.
+func (s *ShardLeader) enough() bool { return s.leading.Load().Enough() }
+
+// advanced is called when the followers' progress, or a change of the set, has moved a watermark.
+func (s *ShardLeader) advanced() {
+	if s.leading.Load() == nil {
+		return // Lead has not returned; nobody waits yet, and whoever begins to lead looks again
+	}
+	s.advance()
+	s.service.acker.touch(s)
+}
+
+// advance takes over how far the watermark has come. Whoever waits for it hears of that from the acker.
+func (s *ShardLeader) advance() {
+	l := s.leading.Load()
+	if !s.readable.Load() {
+		if !l.Readable() {
+			return
+		}
+		s.high.Raise(l.High(replica.Data))
+		if !s.readable.Swap(true) && s.shard.leading.Load() == s {
+			s.service.queue.add(s.shard) // to be announced
+		}
+		return
+	}
+	s.high.Raise(l.High(replica.Data))
+}
+
+// met notes that what was promised holds here up to end, for one of the logs.
+func (s *ShardLeader) met(part replica.Part, end uint64) {
+	s.safe[part].Raise(end)
+	if s.leading.Load().Safe(part, end) {
+		s.advance()
+	}
+}
+
+// knows says whether a log stood on the disk before, and knows it from now on.
+func (s *Service) knows(name string) bool {
+	s.openMu.Lock()
+	defer s.openMu.Unlock()
+	known := s.was[name]
+	s.was[name] = true
+	return known
+}
+
+// unknow forgets that a shard's log stood on the disk.
+func (s *Service) unknow(p *Shard) {
+	s.openMu.Lock()
+	defer s.openMu.Unlock()
+	delete(s.was, p.logIDs()[replica.Data].Name())
+}
+
+// judgeRecovery tells damage from the torn tail that any crash leaves.
+func (s *Service) judgeRecovery(p *Shard, l *log.Log) (damage []string) {
+	r := l.Recovery()
+	if r.Cut > 0 && len(r.Damaged) == 0 && !r.Rebuilt {
+		s.log.Info("a write that was under way when the broker died was cut", "topic", p.Name(), "log", l.Name(), "bytes", r.Cut)
+		return nil
+	}
+	if r.Suspect {
+		return []string{r.Reason}
+	}
+	return nil
+}
+
+// closeLeader ends leading. over is what those are told who wait for an answer; if it is nil the logs are closed
+// first, so that everybody has one.
+func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err error) {
+	shard.mu.Lock()
+	shard.closed = true
+	shard.mu.Unlock()
+	p.leading.CompareAndSwap(shard, nil)
+	shard.ending.Store(true)
+	shard.reading.Wait()
+	s.announce(shard, false)
+	s.openMu.Lock()
+	delete(s.open, shard)
+	s.openMu.Unlock()
+	_, moved := over.(*LeadershipLostError)
+	resends := moved && shard.failed.Load() == nil && !s.closing.Load() && shard.settleAppends() // while its log is as it was led
+	if over == nil {
+		if shard.failed.Load() != nil {
+			p.fault.CompareAndSwap(nil, shard.failed.Load())
+		}
+		err = s.closeLogs(p)
+		over = &LeadershipLostError{Topic: p.topic.name, Why: "its log was closed"}
+	}
+	shard.leading.Load().End()
+	p.high = [...]uint64{replica.Data: shard.leading.Load().High(replica.Data), replica.State: shard.leading.Load().High(replica.State)}
+	s.acker.end(shard, over, resends)
+	shard.mu.Lock()
+	shard.origins.handOver()
+	shard.mu.Unlock()
+	p.ids.count(&s.counts.followedIDs)
+	return err
+}
+
+// announce tells those above of a shard that can be read, and of its end.
+func (s *Service) announce(shard *ShardLeader, open bool) {
+	if shard.announced == open || open && !shard.readable.Load() {
+		return
+	}
+	shard.announced = open
+	if s.config.Leading != nil {
+		s.config.Leading(shard, open)
+	}
+}
+
+// follow takes over what changed in the view.
+func (s *ShardLeader) follow(v *view) {
+	s.mu.Lock()
+	if v.epoch > s.epoch.Load() {
+		l := s.leading.Load()
+		s.begin(v, [...]uint64{replica.Data: l.High(replica.Data), replica.State: l.High(replica.State)})
+	} else {
+		s.leading.Load().Adopt(v.shard, v.minInSync)
+	}
+	s.mu.Unlock()
+	s.advanced()
+	s.kept.due.Store(0)
+}
+
+// keepSpec notes in the log's directory what is asked for.
+func (s *ShardLeader) keepSpec(v *view) {
+	s.specMu.Lock()
+	defer s.specMu.Unlock()
+	s.mu.Lock()
+	marked := s.marked
+	s.mu.Unlock()
+	if err := s.setSpec(v, !marked); err != nil {
+		s.service.log.Warn("what is asked for of a Topic could not be kept beside its log", "topic", s.shard.name, "error", err)
+	}
+}
+
+// setSpec has the log keep what is asked for. specMu is held.
+func (s *ShardLeader) setSpec(v *view, noIDs bool) error {
+	spec, epoch := v.keptSpec(noIDs, false), s.epoch.Load() // who leads has what there is
+	if meta := s.data.Meta(); meta.Epoch == epoch && string(meta.Spec) == string(spec) {
+		return nil
+	}
+	return s.data.SetSpec(spec, epoch)
+}
+
+// markIDs notes, safely, that there are messages with ids from now on.
+func (s *ShardLeader) markIDs(v *view) error {
+	s.specMu.Lock()
+	defer s.specMu.Unlock()
+	if err := s.setSpec(v, false); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.marked = true
+	return nil
+}
+
+// Topic is the one that the shard belongs to.
+func (s *ShardLeader) Topic() *Topic { return s.topic }
+
+// Shard is the shard as it is known to all brokers.
+func (s *ShardLeader) Shard() *Shard { return s.shard }
+
+// Epoch is the one under which this broker leads.
+func (s *ShardLeader) Epoch() uint64 { return s.epoch.Load() }
+
+// Data is the log of records. What stands at or beyond the high watermark is not to be shown.
+func (s *ShardLeader) Data() *log.Log { return s.data }
+
+// State is the log of cursors.
+func (s *ShardLeader) State() *log.Log { return s.state }
+
+// Offsets are what readers may see: from start up to, not including, end, the high watermark.
+func (s *ShardLeader) Offsets() (start, end uint64) {
+	end = s.high.Load()
+	start = s.data.Start()
+	if keep := s.shard.view.Load().retention.Messages; keep > 0 && end > keep {
+		start = max(start, end-keep)
+	}
+	return min(s.visible.Raise(start), end), end
+}
+
+// NewCursor reads from an offset on. It reads beyond the high watermark if it is let.
+func (s *ShardLeader) NewCursor(from uint64) *log.Cursor { return s.data.NewCursor(from) }
+
+// Watch calls changed after the high watermark moved, and perhaps once more after stop. changed must not block.
+func (s *ShardLeader) Watch(changed func()) (stop func()) {
+	s.watchMu.Lock()
+	defer s.watchMu.Unlock()
+	w := &changed
+	s.watchers.Store(ptr(append(slices.Clone(s.watching()), w)))
+	return func() {
+		s.watchMu.Lock()
+		defer s.watchMu.Unlock()
+		s.watchers.Store(ptr(slices.DeleteFunc(slices.Clone(s.watching()), func(other *func()) bool { return other == w })))
+	}
+}
+
+func (s *ShardLeader) watching() []*func() {
+	if all := s.watchers.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+func (s *ShardLeader) moved() {
+	for _, changed := range s.watching() {
+		(*changed)()
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// now is the time of a record appended now: times never go back within a shard. mu is held.
+func (s *ShardLeader) now() int64 { return max(s.service.config.Clock.Now().UnixNano(), s.lastTime) }
