@@ -54,7 +54,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	hub := clients{b.hub}
 	t.exchange = replica.NewExchange(replica.Config{Self: b.identity.ID, Dial: b.dialReplication, Store: store, Logger: b.log})
 	t.topics, err = topic.Open(topic.Config{
-		Self: b.identity.ID, Name: b.config.Name, Disk: t.disk, Clock: b.config.Clock, Hub: hub, Face: jetstream.PublishFace{}, Payload: b.config.Profile.Payload, Logger: b.log,
+		Self: b.identity.ID, Name: b.config.Name, Disk: t.disk, Clock: b.config.Clock, Hub: hub, Codec: jetstream.PublishCodec{}, Payload: b.config.Profile.Payload, Logger: b.log,
 		Exchange: t.exchange,
 		Report: func(ctx context.Context, suspects []coordination.Suspect) error {
 			return store.Report(ctx, b.replica(), suspects)

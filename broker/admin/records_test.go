@@ -94,17 +94,19 @@ func (o *offer) Set(patterns []string) {
 }
 func (o *offer) Close() {}
 
-// face answers publishers with nothing.
-type face struct{}
+// codec answers publishers with one byte.
+type codec struct{}
 
-func (face) Conditions(header []byte) (c topic.Conditions, _ error) {
+func (codec) Conditions(header []byte) (c topic.Conditions, _ error) {
 	if value, ok := protocol.Header(header).Get("Carillon-Records"); ok {
 		c.Records, _ = strconv.Atoi(string(value))
 	}
 	return c, nil
 }
-func (face) AppendAck(dst []byte, _ string, _ uint64, _ int, _ bool) []byte { return append(dst, '+') }
-func (face) AppendRefusal(dst []byte, _ string, err error) []byte           { return append(dst, err.Error()...) }
+func (codec) AppendAck(dst []byte, _ string, _ uint64, _ int, _ bool) []byte { return append(dst, '+') }
+func (codec) AppendRefusal(dst []byte, _ string, err error) []byte {
+	return append(dst, err.Error()...)
+}
 
 // startNode serves the Topic "orders"; another broker leads "bills".
 func startNode(t *testing.T, change func(*coordination.TopicSpec)) *node {
@@ -140,7 +142,7 @@ func startNodeAs(t *testing.T, id, name string, state *coordination.State) *node
 	exchange := replica.NewExchange(replica.Config{Self: id})
 	t.Cleanup(exchange.Close)
 	service, err = topic.Open(topic.Config{
-		Self: id, Name: name, Disk: disk, Hub: n, Face: face{}, Payload: 8 << 20, Exchange: exchange,
+		Self: id, Name: name, Disk: disk, Hub: n, Codec: codec{}, Payload: 8 << 20, Exchange: exchange,
 		Compact: topic.Compacting{Every: 5 * time.Millisecond, Age: 1},
 		Leading: func(s *topic.ShardLeader, open bool) {
 			n.mu.Lock()

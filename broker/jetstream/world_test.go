@@ -87,7 +87,7 @@ func newWorldOn(t *testing.T, brokers int, options log.Options) *world {
 		t.Cleanup(exchange.Close)
 		n.topics, err = topic.Open(topic.Config{
 			Exchange: exchange, Compact: topic.Compacting{Every: 5 * time.Millisecond, Age: 1},
-			Self: n.id, Name: "name-" + n.id, Disk: disk, Hub: n, Face: PublishFace{}, Payload: 1 << 20,
+			Self: n.id, Name: "name-" + n.id, Disk: disk, Hub: n, Codec: PublishCodec{}, Payload: 1 << 20,
 			Leading: func(s *topic.ShardLeader, open bool) { n.subscriptions.ShardChanged(s, open) },
 		})
 		must(t, err)

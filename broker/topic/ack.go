@@ -265,7 +265,7 @@ func (a *acker) round() bool {
 
 func (a *acker) answer(p *pending) {
 	s := p.shard
-	face, name := a.service.config.Face, s.shard.name
+	codec, name := a.service.config.Codec, s.shard.name
 	if p.back.link != nil {
 		a.answerBack(p)
 		return
@@ -283,11 +283,11 @@ func (a *acker) answer(p *pending) {
 		case p.err != nil:
 			err := s.lost(p.err)
 			a.service.counts.refuse(err)
-			a.out.refusal(face, p.reply(an), name, err)
+			a.out.refusal(codec, p.reply(an), name, err)
 		case an.kind == isRefusal:
-			a.out.refusal(face, p.reply(an), name, an.err)
+			a.out.refusal(codec, p.reply(an), name, an.err)
 		default:
-			a.out.ack(face, p.reply(an), name, an.offset, int(an.records), an.kind == isDuplicate)
+			a.out.ack(codec, p.reply(an), name, an.offset, int(an.records), an.kind == isDuplicate)
 		}
 	}
 }
@@ -295,7 +295,7 @@ func (a *acker) answer(p *pending) {
 // answerBack gives the answers to messages that another broker forwarded. If the next leader knows better what became of them, it is asked.
 func (a *acker) answerBack(p *pending) {
 	s := p.shard
-	face, name := a.service.config.Face, s.shard.name
+	codec, name := a.service.config.Codec, s.shard.name
 	for i := range p.answers {
 		switch an := &p.answers[i]; {
 		case p.err != nil:
@@ -306,9 +306,9 @@ func (a *acker) answerBack(p *pending) {
 				return
 			}
 			a.service.counts.refuse(err)
-			a.back.refused(an.seq, face, name, err)
+			a.back.refused(an.seq, codec, name, err)
 		case an.kind == isRefusal:
-			a.back.refused(an.seq, face, name, an.err)
+			a.back.refused(an.seq, codec, name, an.err)
 		default:
 			a.back.single(an.seq, an.offset, an.records, an.kind == isDuplicate)
 		}

@@ -55,7 +55,7 @@ func TestKeepingIDsAllocatesNothing(t *testing.T) {
 	w, counted := newWindow()
 	note := func() {
 		for _, b := range batches {
-			if _, err := w.note(plainFace{}, b, 1, int64(time.Hour)); err != nil {
+			if _, err := w.note(plainCodec{}, b, 1, int64(time.Hour)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -121,7 +121,7 @@ func (s *ShardLeader) meet(in *intake, p *pending, v *view, m *protocol.Message)
 		}
 		s.answer(in, p, v, nil, answer{offset: out.offset, kind: kind, err: out.err})
 	case ok:
-		in.answers.refused(seq, s.service.config.Face, s.shard.name, out.err)
+		in.answers.refused(seq, s.service.config.Codec, s.shard.name, out.err)
 	default:
 		if offset, known := s.knownID(v, m); known {
 			s.answer(in, p, v, nil, answer{offset: offset, kind: isDuplicate})
@@ -138,7 +138,7 @@ func (s *ShardLeader) knownID(v *view, m *protocol.Message) (offset uint64, ok b
 	if m.Header == 0 || v.window <= 0 {
 		return 0, false
 	}
-	c, err := s.service.config.Face.Conditions(m.Data[:m.Header])
+	c, err := s.service.config.Codec.Conditions(m.Data[:m.Header])
 	if err != nil || len(c.ID) == 0 {
 		return 0, false
 	}

@@ -165,14 +165,14 @@ func (w *window) complete(since int64) bool {
 
 // note takes over the ids of a batch of the log from an offset on, for a window of so many nanoseconds. It says how many had to
 // be forgotten for them.
-func (w *window) note(face Face, b log.Batch, from uint64, span int64) (forgotten int, err error) {
+func (w *window) note(codec PublishCodec, b log.Batch, from uint64, span int64) (forgotten int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if span <= 0 {
 		w.expire(b.LastTime() + 1)
 		return 0, nil
 	}
-	err = eachID(face, b, from, func(id []byte, offset uint64, time int64) {
+	err = eachID(codec, b, from, func(id []byte, offset uint64, time int64) {
 		w.expire(time - span)
 		if time < w.since {
 			return
@@ -231,7 +231,7 @@ func (s *Service) readIDs(p *Shard, v *view, budget int64) error {
 				w.expireNow(b.Time() + 1)
 				missed = false
 			}
-			n, err := w.note(s.config.Face, b, next, int64(v.window))
+			n, err := w.note(s.config.Codec, b, next, int64(v.window))
 			forgotten += n
 			return true, err
 		})

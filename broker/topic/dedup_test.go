@@ -278,7 +278,7 @@ func BenchmarkFollowersWindow(b *testing.B) {
 				if i%len(batches) == 0 {
 					w.truncate(0)
 				}
-				_, _ = w.note(plainFace{}, batches[i%len(batches)], 1, int64(time.Hour))
+				_, _ = w.note(plainCodec{}, batches[i%len(batches)], 1, int64(time.Hour))
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(64*b.N), "ns/msg")
 		})

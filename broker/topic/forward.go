@@ -134,7 +134,7 @@ func (a *answersOut) single(seq, offset uint64, records uint32, duplicate bool) 
 }
 
 // refused adds a refusal; answer nil: nobody is told. say appends it.
-func (a *answersOut) refused(seq uint64, face Face, topic string, err error) {
+func (a *answersOut) refused(seq uint64, codec PublishCodec, topic string, err error) {
 	a.flush()
 	a.buf = append(a.buf, byte(itemRefused))
 	a.buf = binary.AppendUvarint(a.buf, seq)
@@ -145,7 +145,7 @@ func (a *answersOut) refused(seq uint64, face Face, topic string, err error) {
 	// The length is not known before, and few refusals are longer than two bytes of it say.
 	at := len(a.buf)
 	a.buf = append(a.buf, 0, 0, 0, 0)
-	a.buf = face.AppendRefusal(a.buf, topic, err)
+	a.buf = codec.AppendRefusal(a.buf, topic, err)
 	n := len(a.buf) - at - 4
 	a.buf[at], a.buf[at+1], a.buf[at+2], a.buf[at+3] = byte(n)|0x80, byte(n>>7)|0x80, byte(n>>14)|0x80, byte(n>>21)&0x7f
 }

@@ -148,10 +148,10 @@ func (h *testHub) await(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// plainFace says in words what JetStream says in JSON.
-type plainFace struct{}
+// plainCodec says in words what JetStream says in JSON.
+type plainCodec struct{}
 
-func (plainFace) Conditions(header []byte) (c Conditions, refusal error) {
+func (plainCodec) Conditions(header []byte) (c Conditions, refusal error) {
 	if len(header) == 0 {
 		return c, nil
 	}
@@ -184,7 +184,7 @@ func (plainFace) Conditions(header []byte) (c Conditions, refusal error) {
 	return c, nil
 }
 
-func (plainFace) AppendAck(dst []byte, topic string, offset uint64, records int, duplicate bool) []byte {
+func (plainCodec) AppendAck(dst []byte, topic string, offset uint64, records int, duplicate bool) []byte {
 	dst = append(append(dst, topic...), '@')
 	dst = strconv.AppendUint(dst, offset, 10)
 	if records > 0 {
@@ -196,7 +196,7 @@ func (plainFace) AppendAck(dst []byte, topic string, offset uint64, records int,
 	return dst
 }
 
-func (plainFace) AppendRefusal(dst []byte, _ string, err error) []byte {
+func (plainCodec) AppendRefusal(dst []byte, _ string, err error) []byte {
 	return append(append(dst, "no: "...), err.Error()...)
 }
 
@@ -278,7 +278,7 @@ func (n *site) start() error {
 		linked = n.link(n)
 	}
 	n.exchange = replication.NewExchange(linked)
-	service, err = Open(Config{Self: n.self, Name: n.name, Disk: disk, Hub: n.hub, Face: plainFace{}, Payload: n.payload,
+	service, err = Open(Config{Self: n.self, Name: n.name, Disk: disk, Hub: n.hub, Codec: plainCodec{}, Payload: n.payload,
 		Exchange: n.exchange, Report: n.report, Compact: n.compact, Clock: n.clock,
 		Logger: slog.New(slog.NewTextHandler(&syncWriter{b: n.logged}, nil)), Leading: n.told})
 	ready.Done()

@@ -36,8 +36,8 @@ type Taker interface {
 	Wait()
 }
 
-// Face is the protocol by which publishers ask and are answered.
-type Face interface {
+// PublishCodec decodes what publishers ask for and encodes the answers to them.
+type PublishCodec interface {
 	// Conditions reads what a message's header asks for. A refusal is for AppendRefusal.
 	Conditions(header []byte) (c Conditions, refusal error)
 	// AppendAck appends the answer to a message that is kept at offset, or had been kept there before. If the message

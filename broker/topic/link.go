@@ -186,7 +186,7 @@ func (l *Link) answered(p *Shard, h *frameHead, data []byte) error {
 		return nil // of an earlier life
 	}
 	noAck := p.view.Load().noAck
-	face := s.config.Face
+	codec := s.config.Codec
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	defer f.hush()
@@ -214,7 +214,7 @@ func (l *Link) answered(p *Shard, h *frameHead, data []byte) error {
 					l.answers.messages = append(l.answers.messages, protocol.Message{Subject: m.Reply, Data: a.refusal})
 				}
 			default:
-				l.answers.ack(face, m.Reply, p.name, a.offset+seq-a.seq, a.records, a.duplicate)
+				l.answers.ack(codec, m.Reply, p.name, a.offset+seq-a.seq, a.records, a.duplicate)
 			}
 		}
 	}

@@ -123,7 +123,7 @@ func batchID(b log.Batch) (id []byte) {
 
 // eachID calls f for the message ids of a batch's records from an offset on: with the offset that a second message is
 // answered with, the last one's where a message brought many.
-func eachID(face Face, b log.Batch, from uint64, f func(id []byte, offset uint64, time int64)) error {
+func eachID(codec PublishCodec, b log.Batch, from uint64, f func(id []byte, offset uint64, time int64)) error {
 	if id := batchID(b); len(id) > 0 {
 		f(id, b.End()-1, b.LastTime())
 		return nil
@@ -136,7 +136,7 @@ func eachID(face Face, b log.Batch, from uint64, f func(id []byte, offset uint64
 		if r.Header == 0 || r.Offset < from {
 			continue
 		}
-		if c, err := face.Conditions(r.Data[:r.Header]); err == nil && len(c.ID) > 0 {
+		if c, err := codec.Conditions(r.Data[:r.Header]); err == nil && len(c.ID) > 0 {
 			f(c.ID, r.Offset, r.Time)
 		}
 	}

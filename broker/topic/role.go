@@ -192,7 +192,7 @@ type watcher Shard
 
 func (w *watcher) Appended(b log.Batch) {
 	w.origins.note(b, mono())
-	_, _ = w.ids.note(w.topic.service.config.Face, b, b.Base(), int64(w.view.Load().window)) // the batch was checked
+	_, _ = w.ids.note(w.topic.service.config.Codec, b, b.Base(), int64(w.view.Load().window)) // the batch was checked
 }
 
 func (w *watcher) Truncated(end uint64) {

@@ -22,7 +22,7 @@ type Config struct {
 	Name    string // for people
 	Disk    *log.Disk
 	Hub     Hub
-	Face    Face
+	Codec   PublishCodec
 	Payload int // the largest message that the broker takes, with headers
 	Clock   env.Clock
 	Compact Compacting // zero: as limits.go has it

@@ -48,15 +48,15 @@ func (r *replies) reset() {
 	r.messages, r.buf = r.messages[:0], r.buf[:0]
 }
 
-func (r *replies) ack(face Face, to []byte, topic string, offset uint64, records int, duplicate bool) {
+func (r *replies) ack(codec PublishCodec, to []byte, topic string, offset uint64, records int, duplicate bool) {
 	from := len(r.buf)
-	r.buf = face.AppendAck(r.buf, topic, offset, records, duplicate)
+	r.buf = codec.AppendAck(r.buf, topic, offset, records, duplicate)
 	r.messages = append(r.messages, protocol.Message{Subject: to, Data: r.buf[from:len(r.buf):len(r.buf)]})
 }
 
-func (r *replies) refusal(face Face, to []byte, topic string, err error) {
+func (r *replies) refusal(codec PublishCodec, to []byte, topic string, err error) {
 	from := len(r.buf)
-	r.buf = face.AppendRefusal(r.buf, topic, err)
+	r.buf = codec.AppendRefusal(r.buf, topic, err)
 	r.messages = append(r.messages, protocol.Message{Subject: to, Data: r.buf[from:len(r.buf):len(r.buf)]})
 }
 
@@ -148,14 +148,14 @@ func (in *intake) refuseAll(p *Shard, v *view, messages []protocol.Message, err 
 func (in *intake) refuse(p *Shard, v *view, to []byte, err error) {
 	p.topic.service.counts.refuse(err)
 	if in.from != nil {
-		in.answers.refused(in.seq, p.topic.service.config.Face, p.topic.name, err)
+		in.answers.refused(in.seq, p.topic.service.config.Codec, p.topic.name, err)
 		if in.origin != nil {
 			in.origin.settle(in.seq, outcome{err: err})
 		}
 		return
 	}
 	if len(to) > 0 && !v.noAck {
-		in.out.refusal(p.topic.service.config.Face, to, p.topic.name, err)
+		in.out.refusal(p.topic.service.config.Codec, to, p.topic.name, err)
 	}
 }
 
@@ -261,7 +261,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	var c Conditions
 	if m.Header > 0 {
 		var refusal error
-		if c, refusal = s.service.config.Face.Conditions(m.Data[:m.Header]); refusal != nil {
+		if c, refusal = s.service.config.Codec.Conditions(m.Data[:m.Header]); refusal != nil {
 			in.refuse(s.shard, v, m.Reply, refusal)
 			return false
 		}
@@ -383,11 +383,11 @@ func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answe
 	case in.from != nil && a.kind == isDuplicate:
 		in.answers.single(a.seq, a.offset, 0, true)
 	case in.from != nil:
-		in.answers.refused(a.seq, s.service.config.Face, s.shard.name, a.err)
+		in.answers.refused(a.seq, s.service.config.Codec, s.shard.name, a.err)
 	case a.kind == isDuplicate:
-		in.out.ack(s.service.config.Face, to, s.shard.name, a.offset, 0, true)
+		in.out.ack(s.service.config.Codec, to, s.shard.name, a.offset, 0, true)
 	default:
-		in.out.refusal(s.service.config.Face, to, s.shard.name, a.err)
+		in.out.refusal(s.service.config.Codec, to, s.shard.name, a.err)
 	}
 }
 
@@ -399,7 +399,7 @@ func (s *ShardLeader) lastMessageID(next uint64) ([]byte, error) {
 	s.lastID = s.lastID[:0]
 	if next > s.data.Start() {
 		_, err := scanBatches(s.data, next-1, next, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
-			return true, eachID(s.service.config.Face, b, next, func(id []byte, offset uint64, _ int64) {
+			return true, eachID(s.service.config.Codec, b, next, func(id []byte, offset uint64, _ int64) {
 				if offset == next {
 					s.lastID = append(s.lastID[:0], id...)
 				}
@@ -445,12 +445,12 @@ func (s *ShardLeader) notAppended(in *intake, v *view, p *pending, count int, er
 			s.service.counts.refuse(refusal)
 		}
 		if in.from != nil {
-			in.answers.refused(a.seq, s.service.config.Face, s.shard.name, refusal)
+			in.answers.refused(a.seq, s.service.config.Codec, s.shard.name, refusal)
 			in.origin.settle(a.seq, outcome{err: refusal})
 			continue
 		}
 		in.out.buf = append(in.out.buf, p.reply(a)...) // p may be used for something else before the answer goes out
-		in.out.refusal(s.service.config.Face, in.out.buf[len(in.out.buf)-len(p.reply(a)):], s.shard.name, refusal)
+		in.out.refusal(s.service.config.Codec, in.out.buf[len(in.out.buf)-len(p.reply(a)):], s.shard.name, refusal)
 	}
 	for range count { // those that asked for no answer
 		s.service.counts.refuse(refusal)

@@ -37,7 +37,7 @@ func TestARefusalHasTheCodeThatClientsKnow(t *testing.T) {
 			Error  *Error `json:"error"`
 			Stream string `json:"stream"`
 		}
-		text := PublishFace{}.AppendRefusal([]byte(nil), "orders", c.err)
+		text := PublishCodec{}.AppendRefusal([]byte(nil), "orders", c.err)
 		if err := json.Unmarshal(text, &got); err != nil || got.Error == nil {
 			t.Fatalf("%s: %v", text, err)
 		}
@@ -51,24 +51,24 @@ func TestARefusalHasTheCodeThatClientsKnow(t *testing.T) {
 }
 
 func TestConditionsAreThoseOfTheHeaders(t *testing.T) {
-	c, err := PublishFace{}.Conditions([]byte("NATS/1.0\r\nNats-Msg-Id: 1\r\nNats-Expected-Stream: orders\r\nNats-Expected-Last-Sequence: 4\r\n" +
+	c, err := PublishCodec{}.Conditions([]byte("NATS/1.0\r\nNats-Msg-Id: 1\r\nNats-Expected-Stream: orders\r\nNats-Expected-Last-Sequence: 4\r\n" +
 		"Nats-Expected-Last-Msg-Id: 0\r\nNats-Expected-Last-Subject-Sequence: 0\r\nNats-Expected-Last-Subject-Sequence-Subject: orders.*\r\n\r\n"))
 	if err != nil || string(c.ID) != "1" || string(c.ExpectedTopic) != "orders" || c.ExpectedLast != 4 || !c.ExpectsLast || string(c.ExpectedLastID) != "0" ||
 		c.ExpectedLastBySubject != 0 || !c.ExpectsLastBySubject || string(c.ExpectedSubject) != "orders.*" {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if c, err := (PublishFace{}).Conditions(nil); err != nil || c.ID != nil {
+	if c, err := (PublishCodec{}).Conditions(nil); err != nil || c.ID != nil {
 		t.Errorf("%+v, %v", c, err)
 	}
-	_, err = PublishFace{}.Conditions([]byte("NATS/1.0\r\nNats-TTL: 1h\r\n\r\n"))
+	_, err = PublishCodec{}.Conditions([]byte("NATS/1.0\r\nNats-TTL: 1h\r\n\r\n"))
 	if !errors.Is(err, ErrMessageTTLDisabled) {
 		t.Error(err)
 	}
-	if got := string(PublishFace{}.AppendAck(nil, "orders", 7, 0, true)); got != `{"stream":"orders","seq":7,"duplicate":true}` {
+	if got := string(PublishCodec{}.AppendAck(nil, "orders", 7, 0, true)); got != `{"stream":"orders","seq":7,"duplicate":true}` {
 		t.Error(got)
 	}
 	header := []byte("NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n")
-	if n := testing.AllocsPerRun(100, func() { _, _ = PublishFace{}.Conditions(header) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { _, _ = PublishCodec{}.Conditions(header) }); n > 0 {
 		t.Errorf("%.0f allocations", n)
 	}
 }
@@ -76,24 +76,24 @@ func TestConditionsAreThoseOfTheHeaders(t *testing.T) {
 // A message of many records is understood by its header, and answered with how many they were.
 func TestAMessageOfRecordsIsUnderstood(t *testing.T) {
 	for value, want := range map[string]int{"1": 1, "65536": 65536} {
-		c, err := PublishFace{}.Conditions([]byte("NATS/1.0\r\nCarillon-Records: " + value + "\r\nNats-Msg-Id: a\r\nCarillon-After: b\r\n\r\n"))
+		c, err := PublishCodec{}.Conditions([]byte("NATS/1.0\r\nCarillon-Records: " + value + "\r\nNats-Msg-Id: a\r\nCarillon-After: b\r\n\r\n"))
 		if err != nil || c.Records != want || string(c.After) != "b" || string(c.ID) != "a" {
 			t.Errorf("%s: %+v, %v", value, c, err)
 		}
 	}
 	for _, value := range []string{"0", "65537", "-1", "one", "1 2", "", "99999999999999999999"} {
-		_, err := PublishFace{}.Conditions([]byte("NATS/1.0\r\nCarillon-Records: " + value + "\r\n\r\n"))
+		_, err := PublishCodec{}.Conditions([]byte("NATS/1.0\r\nCarillon-Records: " + value + "\r\n\r\n"))
 		if e, ok := errors.AsType[*Error](err); !ok || e.ErrCode != 40001 || e.Code != 400 {
 			t.Errorf("%q: %v", value, err)
 		}
 	}
-	if c, err := (PublishFace{}).Conditions([]byte("NATS/1.0\r\nX-Carillon-Records: 7\r\n\r\n")); err != nil || c.Records != 0 {
+	if c, err := (PublishCodec{}).Conditions([]byte("NATS/1.0\r\nX-Carillon-Records: 7\r\n\r\n")); err != nil || c.Records != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if got := string(PublishFace{}.AppendAck(nil, "orders", 7, 3, false)); got != `{"stream":"orders","seq":7,"count":3}` {
+	if got := string(PublishCodec{}.AppendAck(nil, "orders", 7, 3, false)); got != `{"stream":"orders","seq":7,"count":3}` {
 		t.Error(got)
 	}
-	got := string(PublishFace{}.AppendRefusal(nil, "orders", &topic.RecordsError{Topic: "orders", Why: "record 3 of 4 is wrong"}))
+	got := string(PublishCodec{}.AppendRefusal(nil, "orders", &topic.RecordsError{Topic: "orders", Why: "record 3 of 4 is wrong"}))
 	if got != `{"error":{"code":400,"err_code":40001,"description":"topic orders: record 3 of 4 is wrong"},"stream":"orders","seq":0}` {
 		t.Error(got)
 	}

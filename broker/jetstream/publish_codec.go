@@ -5,13 +5,13 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// PublishFace is how JetStream clients publish to Topics and are answered.
-type PublishFace struct{}
+// PublishCodec reads the publish headers of JetStream clients and encodes the answers to them.
+type PublishCodec struct{}
 
-var _ topic.Face = PublishFace{}
+var _ topic.PublishCodec = PublishCodec{}
 
 // Conditions reads the headers of a published message.
-func (PublishFace) Conditions(header []byte) (topic.Conditions, error) {
+func (PublishCodec) Conditions(header []byte) (topic.Conditions, error) {
 	p, err := ParsePublish(protocol.Header(header))
 	if err != nil {
 		return topic.Conditions{}, err
@@ -25,12 +25,12 @@ func (PublishFace) Conditions(header []byte) (topic.Conditions, error) {
 }
 
 // AppendAck appends a PubAck.
-func (PublishFace) AppendAck(dst []byte, name string, offset uint64, records int, duplicate bool) []byte {
+func (PublishCodec) AppendAck(dst []byte, name string, offset uint64, records int, duplicate bool) []byte {
 	return AppendPubAck(dst, name, offset, records, duplicate)
 }
 
 // AppendRefusal appends the answer to a message that was not kept.
-func (PublishFace) AppendRefusal(dst []byte, name string, err error) []byte {
+func (PublishCodec) AppendRefusal(dst []byte, name string, err error) []byte {
 	return AppendPubRefusal(dst, name, publishError(err))
 }
 
