@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/jetstream"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
@@ -26,7 +27,7 @@ type topics struct {
 	disk          *log.Disk
 	topics        *topic.Service
 	subscriptions *subscription.Service
-	controller    *topic.Controller
+	controller    *placement.Controller
 	api           *jetstream.Server
 	exchange      *replica.Exchange
 	admin         *admin.Server
@@ -77,7 +78,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t.api.Start()
 	t.admin = admin.New(b.identity.ID, t.topics, hub, b.log).Writing(store)
 	hub.Offer(t.admin).Set(admin.Subjects)
-	t.controller = topic.NewController(store, t.topics, b.log)
+	t.controller = placement.NewController(store, t.topics, b.log)
 	return nil
 }
 

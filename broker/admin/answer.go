@@ -120,7 +120,7 @@ type Status struct {
 	Why    string `json:"why,omitempty"` // for people, with the way out
 }
 
-// Reason is from a closed list; those of topic.WaitReason are in it, too.
+// Reason is from a closed list; those of placement.WaitReason are in it, too.
 type Reason string
 
 // The reasons that are not the planner's.

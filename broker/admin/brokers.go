@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/placement"
 )
 
 // maxBlocked is of how many shards of drained brokers it is said why they can't leave.
@@ -109,9 +109,9 @@ func (v view) blocked(members map[string]*Member, leaving map[*coordination.Topi
 	for t := range leaving {
 		topics = append(topics, t)
 	}
-	for _, w := range topic.PlanPlacement(topic.FactsOf(v.state, topics...)).Waits {
+	for _, w := range placement.Decide(placement.FactsOf(v.state, topics...)).Waits {
 		s := v.state.Shard(w.Topic.ID, w.Shard)
-		if w.Reason != topic.DrainBlocked || s == nil {
+		if w.Reason != placement.DrainBlocked || s == nil {
 			continue
 		}
 		for _, id := range s.Replicas {

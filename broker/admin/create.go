@@ -9,7 +9,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jetstream"
-	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/placement"
 )
 
 // createTopic makes a Topic of clients'. JetStream's rules hold, so that it is a stream like any other.
@@ -56,8 +56,8 @@ func (r *CreateRequest) spec(name string) (spec coordination.TopicSpec, refusal 
 	if err := r.Stream.Normalize(); err != nil {
 		return spec, refuse(BadRequest, "%s", err.Description)
 	}
-	if r.Shards < 0 || r.Shards > topic.MaxShards {
-		return spec, refuse(BadRequest, "%d shards are asked for, and brokers serve Topics of at most %d (ask for 1 to %d)", r.Shards, topic.MaxShards, topic.MaxShards)
+	if r.Shards < 0 || r.Shards > placement.MaxShards {
+		return spec, refuse(BadRequest, "%d shards are asked for, and brokers serve Topics of at most %d (ask for 1 to %d)", r.Shards, placement.MaxShards, placement.MaxShards)
 	}
 	spec = r.Stream.TopicSpec()
 	spec.Shards = max(r.Shards, 1)

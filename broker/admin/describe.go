@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/placement"
 )
 
 // view is what one answer is made from.
@@ -56,7 +56,7 @@ func (v view) waits(t *coordination.Topic) map[int]*Status {
 	if t.Deleting || v.settled(t) {
 		return nil
 	}
-	plan := topic.PlanPlacement(topic.FactsOf(v.state, t))
+	plan := placement.Decide(placement.FactsOf(v.state, t))
 	waits := make(map[int]*Status, len(plan.Waits))
 	for _, w := range plan.Waits {
 		waits[w.Shard] = &Status{Reason: Reason(w.Reason), Why: w.Why}
@@ -67,7 +67,7 @@ func (v view) waits(t *coordination.Topic) map[int]*Status {
 // settled says that there is nothing to ask the planner, as is the rule.
 func (v view) settled(t *coordination.Topic) bool {
 	shards := v.state.Shards(t.ID)
-	if len(shards) != t.Spec.Shards || t.Spec.Shards > topic.MaxShards {
+	if len(shards) != t.Spec.Shards || t.Spec.Shards > placement.MaxShards {
 		return false
 	}
 	for _, shard := range shards {

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -210,14 +211,14 @@ func TestWhatIsNotSupportedIsSaid(t *testing.T) {
 	c.join("a")
 	who := coordination.Owner{Kind: coordination.ClientOwner, Name: "carillon"}
 	for name, spec := range map[string]coordination.TopicSpec{
-		"wide": {Subjects: []string{"wide"}, Shards: topic.MaxShards + 1},
+		"wide": {Subjects: []string{"wide"}, Shards: placement.MaxShards + 1},
 		"safe": {Subjects: []string{"safe"}, Shards: 1, Replicas: 6},
 	} {
 		if _, err := c.CreateTopic(ctx, name, spec, who); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := c.topic("wide", "shards are not supported", because("ShardsUnsupported")); len(got.Shards) != topic.MaxShards+1 || got.Shards[3].Served || got.Owner.Kind != coordination.ClientOwner {
+	if got := c.topic("wide", "shards are not supported", because("ShardsUnsupported")); len(got.Shards) != placement.MaxShards+1 || got.Shards[3].Served || got.Owner.Kind != coordination.ClientOwner {
 		t.Errorf("it is shown as %+v", got)
 	}
 	c.topic("safe", "replicas are not supported", because("ReplicasUnsupported"))

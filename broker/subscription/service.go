@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -117,7 +118,7 @@ func (s *Service) follow(state desires, changes coordination.Changes) {
 		if of == nil {
 			of = c.Before
 		}
-		for n := range topic.MaxShards {
+		for n := range placement.MaxShards {
 			if k := s.keeper(topic.ShardKey(of.Topic, n)); k != nil {
 				k.tell(of.Name, false)
 			}

@@ -53,41 +53,8 @@
 // deduplication window, which followers keep as well, and the last message's are read again from the end of the log. Deleting a log is
 // one step; logs of which the first was deleted and the second not are set aside.
 //
-// PlanPlacement is pure: from what is known of brokers, Topics and shards it says what the
-// controller writes next, and of what is not served, why. It remembers nothing. Whoever is
-// elected controller goes on where the last one stopped; a plan that was carried out in part, or
-// by a controller that was one no more, is found out by the compare-and-swap of each write.
-//
 // A broker's part in it: it reports each replica that it can't vouch for (coordination.Suspect), as soon as it has registered
 // and knows. That is one whose recovery cut or refused something; and, after a life that did not end in order, each of a
 // Topic that is not Synced and of which the in-sync set names an earlier life, a log or none. A replica stays in the
 // report until the set names the life that it is in, or it leads alone; and it says anew how far it goes when nobody leads.
-//
-// Invariants of a plan:
-//
-//	P1  A replica stays where it is while its broker is away: its data are there. Nobody takes its place
-//	    until a person drains that broker.
-//	P2  A write raises the epoch, by one, if it names a leader: another one, or the same in another life or alone, or
-//	    one that says that its log failed in this epoch (coordination.Suspect.Spent).
-//	    No two leaders share an epoch. So does one that takes a replica away: its broker deletes what it has, and if
-//	    it is given the replica again, its leader must not go by what it knew of it.
-//	P3  A leader is named in the life that it is in, and stands in the in-sync set with it.
-//	P4  Who is named leader was in the set, and is there in the life that the set names, or in a later one with
-//	    all that was acknowledged: the Topic is Synced, or the broker has handed on what it wrote. Who can't vouch for
-//	    its data is named only if all of the last set are there and none can (LeastLoss: who goes furthest), or if
-//	    the Topic says so (Unclean). After the first the others stay in the set as they are, to be compared again if
-//	    it goes before they have caught up; after the second it is the whole set, since they may have what it lacks.
-//	    Either is written into the shard, for people to hear of.
-//	P5  A new shard is spread over zones first, and goes to the brokers that have fewest, and among those to
-//	    the ones first by shards of that Topic, by shards in common with its other replicas, by shards in the
-//	    zone, by id. It leads that is meant to lead fewest. There are as many as must be in sync, or it waits.
-//	P6  A plan puts nobody into the set, but for the new life of the leader. It takes somebody out only if enough
-//	    stay: of those who are away when a leader is named, if the Topic is Synced; and of those who are to go when the others
-//	    are there, in sync in the very lives that the set names.
-//	P7  A replica is added before another goes, and its broker is not drained. The leader never goes: another leads first.
-//	P8  Balance comes last and gently: no leadership is moved for it in a plan that elects, nor of a shard
-//	    that is not whole; replicas only from a broker to one that has at least two less, to no fewer zones.
-//	P9  The same facts give the same plan, in whatever order they come; carried out to the end, with leaders
-//	    and followers doing their part, it leaves nothing to plan. What is carried out in part is no worse a beginning
-//	    than any other: all that a plan knows is in the shards.
 package topic

@@ -10,6 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
@@ -56,7 +57,7 @@ func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
 	n.topic("there", nil)
 	n.topic("away", nil)
 	n.topic("nowhere", nil)
-	n.topic("wide", func(s *coordination.TopicSpec) { s.Shards = MaxShards + 1 })
+	n.topic("wide", func(s *coordination.TopicSpec) { s.Shards = placement.MaxShards + 1 })
 	n.topic("copied", func(s *coordination.TopicSpec) { s.Replicas = 3 })
 	n.place("here", self)
 	n.place("there", "broker-b")

@@ -2,10 +2,6 @@ package topic
 
 import "time"
 
-// MaxShards is how many shards of one Topic brokers serve. One shard takes what a disk writes, so 64 are more than the brokers
-// of a cluster have disks; and whoever asks for the whole Topic asks each of them, which is to be done in a moment.
-const MaxShards = 64
-
 const (
 	// batchBytes and batchRecords are where what one read brought is cut into another batch. It is a
 	// good deal less than a batch may have, since a reader takes a batch as a whole.

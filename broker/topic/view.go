@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
@@ -75,11 +76,11 @@ func see(self string, t *coordination.Topic, number int, state *coordination.Sta
 }
 
 func unsupported(t *coordination.Topic) string {
-	if t.Spec.Shards > MaxShards {
-		return fmt.Sprintf("it asks for %d shards, and brokers serve Topics of at most %d (make it anew with shards: %d or fewer)", t.Spec.Shards, MaxShards, MaxShards)
+	if t.Spec.Shards > placement.MaxShards {
+		return fmt.Sprintf("it asks for %d shards, and brokers serve Topics of at most %d (make it anew with shards: %d or fewer)", t.Spec.Shards, placement.MaxShards, placement.MaxShards)
 	}
-	if t.Spec.Replicas > maxReplicas || t.Spec.MinInSync > maxReplicas {
-		return fmt.Sprintf("it asks for %d replicas, %d of them in sync, and brokers keep %d at most", t.Spec.Replicas, t.Spec.MinInSync, maxReplicas)
+	if t.Spec.Replicas > placement.MaxReplicas || t.Spec.MinInSync > placement.MaxReplicas {
+		return fmt.Sprintf("it asks for %d replicas, %d of them in sync, and brokers keep %d at most", t.Spec.Replicas, t.Spec.MinInSync, placement.MaxReplicas)
 	}
 	return ""
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/admin"
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/placement"
 )
 
 // durabilities are what is promised when a message is acknowledged.
@@ -75,8 +75,8 @@ uses them, apply a manifest of kind Topic instead.`,
 				return usageError{errors.New("--max-messages can't be negative; leave it out to have no limit")}
 			}
 			switch {
-			case shards < 1 || shards > topic.MaxShards:
-				return usageError{fmt.Errorf("--shards %d: choose 1 to %d", shards, topic.MaxShards)}
+			case shards < 1 || shards > placement.MaxShards:
+				return usageError{fmt.Errorf("--shards %d: choose 1 to %d", shards, placement.MaxShards)}
 			case replicas < 0 || replicas > maxTopicReplicas:
 				return usageError{fmt.Errorf("--replicas %d: choose 1 to %d, or 0 for as many as brokers allow, up to 3", replicas, maxTopicReplicas)}
 			case minInSync < 0 || minInSync > maxTopicReplicas || replicas > 0 && minInSync > replicas:

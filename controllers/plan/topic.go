@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// MaxShards is how many shards of one Topic brokers of this version serve; it is topic.MaxShards, which this package may not know.
+// MaxShards is how many shards of one Topic brokers of this version serve; it is placement.MaxShards, which this package may not know.
 const MaxShards = 64
 
 // DefaultReplicas is how many a Topic has that does not say, if there are so many brokers.

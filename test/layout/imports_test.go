@@ -16,7 +16,7 @@ const module = "github.com/carillon-mq/carillon"
 // rooms are the packages below broker/ from the ground up: each may import those before it.
 var rooms = []string{
 	"env", "limits", "protocol", "subject", "query", "log", "page", "coordination",
-	"replica", "topic", "subscription", "view", "session", "route", "jetstream", "admin",
+	"placement", "replica", "topic", "subscription", "view", "session", "route", "jetstream", "admin",
 }
 
 type pkg struct {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/placement"
 )
 
 // govern is what a broker does as controller, or to become it.
@@ -74,8 +74,8 @@ func (b *broker) plan() {
 // planned is what the real planner would have written, from what this broker has heard.
 func (b *broker) planned(view *facts) (writes []coordination.Shard, more bool) {
 	w := b.w
-	given := topic.Facts{
-		Brokers: view.brokers, Drains: view.drains, Topics: w.topics, MaxShards: topic.MaxShards,
+	given := placement.Facts{
+		Brokers: view.brokers, Drains: view.drains, Topics: w.topics, MaxShards: placement.MaxShards,
 		HoldMoves: b.now() < b.moveAfter,
 		Shards: func(id string) []*coordination.Shard {
 			if s := view.shards[shardID{id, 0}]; s != nil {
@@ -95,13 +95,13 @@ func (b *broker) planned(view *facts) (writes []coordination.Shard, more bool) {
 	if w.mutation.TrustReturned {
 		given.Reported, given.Topics = nil, trusting(w.topics)
 	}
-	p := topic.PlanPlacement(given)
+	p := placement.Decide(given)
 	for _, write := range p.Writes {
 		w.logf("%s: plans %s: %s", b.id, write.Shard.String(), write.Reason)
-		if write.Reason == topic.LeastLoss {
+		if write.Reason == placement.LeastLoss {
 			w.judge.leastLoss(shardID{write.Shard.Topic, write.Shard.Number}, write.Shard.Leader)
 		}
-		if was := view.shards[shardID{write.Shard.Topic, write.Shard.Number}]; w.mutation.KeepEpoch && write.Reason == topic.ReplicaMoved {
+		if was := view.shards[shardID{write.Shard.Topic, write.Shard.Number}]; w.mutation.KeepEpoch && write.Reason == placement.ReplicaMoved {
 			write.Shard.Epoch = was.Epoch
 		}
 		writes = append(writes, write.Shard)

@@ -1,4 +1,4 @@
-package topic
+package placement
 
 import (
 	"context"
@@ -165,7 +165,7 @@ func (w *tenure) step(ctx context.Context, state *coordination.State) (again tim
 	began := time.Now()
 	facts := w.ahead.facts(state)
 	facts.HoldMoves = began.Sub(w.moved) < movesPause
-	plan := PlanPlacement(facts)
+	plan := Decide(facts)
 	took := time.Since(began)
 	w.waits = w.c.report(w.waits, plan.Waits)
 	stale, err := w.carryOut(ctx, &plan)

@@ -1,4 +1,4 @@
-package topic
+package placement
 
 import (
 	"fmt"
@@ -19,12 +19,12 @@ func TestABrokerGoesAndComesBack(t *testing.T) {
 		shard := w.shards[topic.ID][0]
 		id := shard.Leader
 		delete(w.brokers, id)
-		p := PlanPlacement(w.facts())
+		p := Decide(w.facts())
 		if len(p.Writes) != 0 || len(p.Waits) != 1 || p.Waits[0].Reason != BrokerAway || p.Waits[0].Topic != topic {
 			t.Fatalf("without %s the plan is %+v", id, p)
 		}
 		w.start(id, "")
-		p = PlanPlacement(w.facts())
+		p = Decide(w.facts())
 		want := LeaderReturned
 		if topic == unsynced {
 			want = LeaderReturnedUnsynced
@@ -40,7 +40,7 @@ func TestABrokerGoesAndComesBack(t *testing.T) {
 // only is the single write of a plan.
 func only(t *testing.T, w *world) Write {
 	t.Helper()
-	p := PlanPlacement(w.facts())
+	p := Decide(w.facts())
 	w.check(t, p)
 	if len(p.Writes) != 1 {
 		t.Fatalf("the plan is %+v, waits %+v", p.Writes, p.Waits)
@@ -52,7 +52,7 @@ func only(t *testing.T, w *world) Write {
 // waits is the single reason of a plan of nothing.
 func waits(t *testing.T, w *world) Wait {
 	t.Helper()
-	p := PlanPlacement(w.facts())
+	p := Decide(w.facts())
 	if len(p.Writes) != 0 || len(p.Waits) != 1 {
 		t.Fatalf("the plan is %+v, waits %+v", p.Writes, p.Waits)
 	}
@@ -217,8 +217,8 @@ func TestTheBestOfAllMayLoseMore(t *testing.T) {
 	if write := only(t, w); write.Reason != LeastLoss || write.Shard.Leader != "b" {
 		t.Fatalf("%s: %+v", write.Reason, write.Shard)
 	}
-	w.carryOut(PlanPlacement(w.facts()))
-	if p := PlanPlacement(w.facts()); len(p.Writes) != 0 {
+	w.carryOut(Decide(w.facts()))
+	if p := Decide(w.facts()); len(p.Writes) != 0 {
 		t.Fatalf("before it has taken its report back: %+v", p.Writes)
 	}
 	w.evict("b")
@@ -280,8 +280,8 @@ func TestALeaderWhoseEpochIsSpent(t *testing.T) {
 		if write.Reason != reason || (write.Shard.Leader == shard.Leader) != alone || len(write.Shard.InSync) != len(w.shards[orders.ID][0].InSync) || write.Shard.Doubt.Epoch != 0 {
 			t.Errorf("%s: %+v", write.Reason, write.Shard)
 		}
-		w.carryOut(PlanPlacement(w.facts()))
-		if p := PlanPlacement(w.facts()); len(p.Writes) != 0 {
+		w.carryOut(Decide(w.facts()))
+		if p := Decide(w.facts()); len(p.Writes) != 0 {
 			t.Errorf("afterwards, before the report is taken back: %+v", p.Writes)
 		}
 	}
@@ -296,7 +296,7 @@ func TestABrokerIsDrained(t *testing.T) {
 		}
 		w.settle(t)
 		w.drains["a"] = coordination.DrainLeadership
-		p := PlanPlacement(w.facts())
+		p := Decide(w.facts())
 		w.check(t, p)
 		w.carryOut(p)
 		if w.leaders()["a"] != 0 || p.Writes[0].Reason != LeaderMoved || spread(w.counts()) != 0 {
@@ -349,7 +349,7 @@ func TestNewBrokersGetTheirShare(t *testing.T) {
 	w.start("e", "")
 	most := 0
 	for range 1000 {
-		p := PlanPlacement(w.facts())
+		p := Decide(w.facts())
 		if w.check(t, p); len(p.Writes) == 0 {
 			break
 		}

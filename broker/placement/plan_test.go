@@ -1,4 +1,4 @@
-package topic
+package placement
 
 import (
 	"fmt"
@@ -49,7 +49,7 @@ func evolve(t *rapid.T) {
 	w.settle(t)
 	somePlans := func(t *rapid.T) { // of which the last is carried out in part, or not at all
 		for range rapid.IntRange(1, 4).Draw(t, "plans") {
-			p := PlanPlacement(w.facts())
+			p := Decide(w.facts())
 			w.check(t, p)
 			p.Writes = p.Writes[:rapid.IntRange(0, len(p.Writes)).Draw(t, "writes")]
 			w.carryOut(p)
@@ -142,7 +142,7 @@ func (w *world) served(t failer, last Plan) {
 		}
 		unsupported, want := waits[fmt.Sprint(name, -1)], WaitReason("")
 		switch {
-		case topic.Spec.Replicas > maxReplicas:
+		case topic.Spec.Replicas > MaxReplicas:
 			want = ReplicasUnsupported
 		case topic.Spec.Shards > 64:
 			want = ShardsUnsupported
@@ -222,12 +222,12 @@ func (w *world) wholeAndSpread(t failer) {
 	t.Helper()
 	equal, first := true, 0 // as many replicas of everything
 	for _, topic := range w.topics {
-		unsupported := topic.Spec.Replicas > maxReplicas || topic.Spec.Shards > 64
+		unsupported := topic.Spec.Replicas > MaxReplicas || topic.Spec.Shards > 64
 		replicas := topic.Spec.ResolvedReplicas(len(w.brokers))
 		equal = equal && !unsupported && (first == 0 || first == replicas)
 		first = replicas
 		for _, s := range w.shards[topic.ID] {
-			want := min(replicas, maxReplicas)
+			want := min(replicas, MaxReplicas)
 			if len(s.Replicas) != want || len(s.InSync) != want || len(s.Adding)+len(s.Removing) > 0 || s.Leader != s.Replicas[0] {
 				t.Fatalf("of %d replicas is left %+v", want, *s)
 			}
@@ -260,7 +260,7 @@ func TestPlacementIsBalanced(t *testing.T) {
 		for i := range 1000 {
 			w.topic(fmt.Sprintf("t%d", i), 1, coordination.TopicSpec{Replicas: replicas})
 		}
-		p := PlanPlacement(w.facts())
+		p := Decide(w.facts())
 		if len(p.Writes) != 1000 || slices.ContainsFunc(p.Writes, func(write Write) bool { return write.Reason != Placed }) {
 			t.Errorf("%d replicas: %d writes", replicas, len(p.Writes))
 		}
@@ -319,7 +319,7 @@ func TestTheLoadOfADeadLeaderIsSpread(t *testing.T) {
 	}
 	w.settle(t)
 	w.stop("a", killed, nil)
-	p := PlanPlacement(w.facts())
+	p := Decide(w.facts())
 	w.check(t, p)
 	w.carryOut(p)
 	leads := w.leaders()
@@ -336,13 +336,13 @@ func BenchmarkPlan(b *testing.B) {
 			for i := range 1000 {
 				w.topic(fmt.Sprintf("t%d", i), 10, coordination.TopicSpec{Replicas: replicas})
 			}
-			for p := PlanPlacement(w.facts()); len(p.Writes) > 0; p = PlanPlacement(w.facts()) {
+			for p := Decide(w.facts()); len(p.Writes) > 0; p = Decide(w.facts()) {
 				w.carryOut(p)
 			}
 			facts := w.facts()
 			b.ReportAllocs()
 			for b.Loop() {
-				PlanPlacement(facts)
+				Decide(facts)
 			}
 		})
 	}

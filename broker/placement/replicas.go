@@ -1,4 +1,4 @@
-package topic
+package placement
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 // come, and fewer only when brokers are drained, not when they are away.
 func (p *planner) wanted(it item) int {
 	if n := it.topic.Spec.Replicas; n > 0 {
-		return min(n, maxReplicas)
+		return min(n, MaxReplicas)
 	}
 	keep := 0
 	for _, id := range it.Replicas {
@@ -20,7 +20,7 @@ func (p *planner) wanted(it item) int {
 			keep++
 		}
 	}
-	return min(it.topic.Spec.ResolvedReplicas(max(keep, len(p.takers))), maxReplicas)
+	return min(it.topic.Spec.ResolvedReplicas(max(keep, len(p.takers))), MaxReplicas)
 }
 
 // asMeant says whether a shard that is led has its replicas and its leader where nothing speaks against it.

@@ -1,4 +1,4 @@
-package topic
+package placement
 
 import (
 	"fmt"
@@ -318,7 +318,7 @@ func (w *world) settle(t failer) (plans int, last Plan) {
 		todo += 20 * (topic.Spec.Shards + 1)
 	}
 	for {
-		last = PlanPlacement(w.facts())
+		last = Decide(w.facts())
 		w.check(t, last)
 		if len(last.Writes)+len(last.Sweeps) == 0 {
 			swaps := w.swaps
@@ -382,7 +382,7 @@ type failer interface {
 func (w *world) check(t failer, p Plan) {
 
 	t.Helper()
-	if again := PlanPlacement(w.facts()); fmt.Sprintf("%+v", again) != fmt.Sprintf("%+v", p) {
+	if again := Decide(w.facts()); fmt.Sprintf("%+v", again) != fmt.Sprintf("%+v", p) {
 		t.Fatalf("P9: facts in another order make another plan:\n%+v\n%+v", p, again)
 	}
 	if len(p.Writes) > maxPlanWrites || len(p.Sweeps) > maxSweeps || p.Moves > leaderMovesPerPlan {
@@ -506,7 +506,7 @@ func (w *world) checkChange(t failer, write Write, old *coordination.Shard) {
 			t.Fatalf("P7: %s is given %+v", added, s)
 		}
 	}
-	if len(s.Replicas) < 1 || len(s.Replicas) > 2*maxReplicas {
+	if len(s.Replicas) < 1 || len(s.Replicas) > 2*MaxReplicas {
 		t.Fatalf("%+v", s)
 	}
 	for _, members := range [][]string{s.Adding, s.Removing} {

@@ -1,4 +1,4 @@
-package topic
+package placement
 
 import (
 	"testing"
@@ -15,7 +15,7 @@ func TestPlansKnowWhatWasWritten(t *testing.T) {
 	}
 	known := newAhead()
 	before := state(10)
-	plan := PlanPlacement(known.facts(before))
+	plan := Decide(known.facts(before))
 	if len(plan.Writes) != 4 {
 		t.Fatalf("%+v", plan)
 	}

@@ -1,4 +1,4 @@
-package topic
+package placement
 
 import (
 	"cmp"
@@ -38,9 +38,13 @@ func FactsOf(state *coordination.State, topics ...*coordination.Topic) Facts {
 	return facts
 }
 
+// MaxShards is how many shards of one Topic brokers serve. One shard takes what a disk writes, so 64 are more than the brokers
+// of a cluster have disks; and whoever asks for the whole Topic asks each of them, which is to be done in a moment.
+const MaxShards = 64
+
 const (
-	// maxReplicas is how many replicas of a shard brokers keep.
-	maxReplicas = 5
+	// MaxReplicas is how many replicas of a shard brokers keep.
+	MaxReplicas = 5
 	// maxPlanWrites bounds one plan: what is written within about a tenth of a second, after which
 	// the next plan knows better.
 	maxPlanWrites = 10 * coordination.MaxShardWrites
@@ -134,10 +138,10 @@ const (
 	ReplicasUnsupported WaitReason = "ReplicasUnsupported"
 )
 
-// PlanPlacement says what to do next. Shards without a leader come first, since somebody waits for
+// Decide says what to do next. Shards without a leader come first, since somebody waits for
 // them; then those whose leader is to stop; then new ones, the oldest Topic's first; then replicas that
 // are missing or to go, and at last balance.
-func PlanPlacement(facts Facts) Plan {
+func Decide(facts Facts) Plan {
 	p := newPlanner(facts)
 	for _, t := range p.topics {
 		if t.Deleting {
@@ -283,9 +287,9 @@ func (p *planner) give(l *load, topicID string) {
 
 func (p *planner) unsupported(t *coordination.Topic) (Wait, bool) {
 	switch {
-	case t.Spec.Replicas > maxReplicas || t.Spec.MinInSync > maxReplicas:
+	case t.Spec.Replicas > MaxReplicas || t.Spec.MinInSync > MaxReplicas:
 		return Wait{t, -1, ReplicasUnsupported, fmt.Sprintf("topic %s asks for %d replicas, %d of them in sync; brokers keep at most %d (write replicas: %d or fewer)",
-			t.Name, t.Spec.Replicas, t.Spec.MinInSync, maxReplicas, maxReplicas)}, true
+			t.Name, t.Spec.Replicas, t.Spec.MinInSync, MaxReplicas, MaxReplicas)}, true
 	case t.Spec.Shards > p.facts.MaxShards:
 		return Wait{t, -1, ShardsUnsupported, fmt.Sprintf("topic %s asks for %d shards; brokers serve at most %d (make it anew with shards: %d or fewer)",
 			t.Name, t.Spec.Shards, p.facts.MaxShards, p.facts.MaxShards)}, true

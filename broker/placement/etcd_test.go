@@ -1,4 +1,4 @@
-package topic
+package placement
 
 import (
 	"context"
@@ -186,7 +186,7 @@ func TestAThousandTopicsArePlaced(t *testing.T) {
 	if revisions > 2*topics {
 		t.Errorf("%d topics took %d transactions that wrote", topics, revisions)
 	}
-	plan := PlanPlacement(FactsOf(state))
+	plan := Decide(FactsOf(state))
 	of := map[string]int{}
 	for shard := range state.AllShards() {
 		of[shard.Leader]++
