@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/jetstream"
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/placement"
 )
 
@@ -94,7 +94,7 @@ func (s *Server) sameTopic(ctx context.Context, name string, want coordination.T
 		return nil
 	}
 	want.Replicas = t.Spec.Replicas
-	if is, wanted := jetstream.StreamOf(name, &t.Spec), jetstream.StreamOf(name, &want); !reflect.DeepEqual(is, wanted) {
+	if is, wanted := jsapi.StreamOf(name, &t.Spec), jsapi.StreamOf(name, &want); !reflect.DeepEqual(is, wanted) {
 		return nil
 	}
 	return t

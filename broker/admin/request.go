@@ -8,7 +8,7 @@ import (
 	"io"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/jetstream"
+	"github.com/carillon-mq/carillon/broker/jsapi"
 )
 
 // Prefix begins the subject of every request.
@@ -52,7 +52,7 @@ type ListRequest struct {
 type CreateRequest struct {
 	// Stream is the Topic as JetStream has it, and judged as there; but num_replicas: 0 leaves their
 	// number to the brokers. The name may be left out, since the subject has it.
-	Stream          jetstream.StreamConfig  `json:"stream"`
+	Stream          jsapi.StreamConfig      `json:"stream"`
 	MinInSync       int                     `json:"minInSync,omitempty"`       // 0: a majority
 	UncleanElection bool                    `json:"uncleanElection,omitempty"` // false: forbidden
 	Shards          int                     `json:"shards,omitempty"`          // 0: 1

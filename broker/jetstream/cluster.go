@@ -4,31 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jsapi"
 )
 
-// ClusterInfo says which brokers have a stream.
-type ClusterInfo struct {
-	Name     string      `json:"name,omitempty"`
-	Leader   string      `json:"leader,omitempty"`
-	Replicas []*PeerInfo `json:"replicas,omitempty"` // but the leader
-}
-
-// PeerInfo is a broker that has a stream, or is to have it, and does not lead it.
-type PeerInfo struct {
-	Name    string        `json:"name"`
-	Current bool          `json:"current"`           // it is in sync: everything that was acknowledged is there
-	Offline bool          `json:"offline,omitempty"` // it is not a member
-	Active  time.Duration `json:"active"`            // always 0: who leads hears of each other broker all the time, or of none
-	Peer    string        `json:"peer,omitempty"`    // its id
-	Pending bool          `json:"pending,omitempty"` // it has yet to catch up for the first time, or is to go
-}
-
 // clusterInfo says who has a shard. A nil shard is not placed yet.
-func clusterInfo(cluster string, state *coordination.State, shard *coordination.Shard, name func(id string) string) *ClusterInfo {
-	info := &ClusterInfo{Name: cluster}
+func clusterInfo(cluster string, state *coordination.State, shard *coordination.Shard, name func(id string) string) *jsapi.ClusterInfo {
+	info := &jsapi.ClusterInfo{Name: cluster}
 	if shard == nil {
 		return info
 	}
@@ -40,25 +23,27 @@ func clusterInfo(cluster string, state *coordination.State, shard *coordination.
 			continue
 		}
 		member, here := state.Broker(id)
-		info.Replicas = append(info.Replicas, &PeerInfo{
+		info.Replicas = append(info.Replicas, &jsapi.PeerInfo{
 			Name: name(id), Peer: id, Offline: !here,
 			Current: here && slices.Contains(shard.InSync, coordination.Replica{Broker: id, Incarnation: member.Incarnation}),
 			Pending: slices.Contains(shard.Adding, id) || slices.Contains(shard.Removing, id),
 		})
 	}
-	slices.SortFunc(info.Replicas, func(a, b *PeerInfo) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Peer, b.Peer)) })
+	slices.SortFunc(info.Replicas, func(a, b *jsapi.PeerInfo) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Peer, b.Peer))
+	})
 	return info
 }
 
 // cluster is what clients are told of who has a stream.
-func (s *Server) cluster(id string, number int) *ClusterInfo {
+func (s *Server) cluster(id string, number int) *jsapi.ClusterInfo {
 	state := s.state()
 	return clusterInfo(s.config.Cluster, state, state.Shard(id, number), s.topics.BrokerName)
 }
 
 // leads says that this broker does, and that nobody else has it.
-func (s *Server) leads() *ClusterInfo {
-	return &ClusterInfo{Name: s.config.Cluster, Leader: s.config.Name}
+func (s *Server) leads() *jsapi.ClusterInfo {
+	return &jsapi.ClusterInfo{Name: s.config.Cluster, Leader: s.config.Name}
 }
 
 // replicasOf is how many replicas a Topic has, or is to have, also where that is left to the brokers.
@@ -73,20 +58,20 @@ func replicasOf(state *coordination.State, t *coordination.Topic) int {
 }
 
 // streamOf is how clients see a Topic as a stream.
-func (s *Server) streamOf(t *coordination.Topic) StreamConfig {
-	config := StreamOf(t.Name, &t.Spec)
+func (s *Server) streamOf(t *coordination.Topic) jsapi.StreamConfig {
+	config := jsapi.StreamOf(t.Name, &t.Spec)
 	config.Replicas = replicasOf(s.state(), t)
 	return config
 }
 
 // enoughBrokers refuses more replicas than there are brokers to keep them.
-func (s *Server) enoughBrokers(replicas int) *Error {
+func (s *Server) enoughBrokers(replicas int) *jsapi.Error {
 	switch brokers := len(s.state().Brokers); {
 	case replicas <= max(brokers, 1):
 		return nil
 	case brokers <= 1:
-		return ErrStreamReplicasNotSupported
+		return jsapi.ErrStreamReplicasNotSupported
 	default:
-		return ErrClusterNoPeers.With(fmt.Sprintf("no suitable peers for placement, %d replicas are asked for and %d brokers are there", replicas, brokers))
+		return jsapi.ErrClusterNoPeers.With(fmt.Sprintf("no suitable peers for placement, %d replicas are asked for and %d brokers are there", replicas, brokers))
 	}
 }

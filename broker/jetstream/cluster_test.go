@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jsapi"
 )
 
 // Clients are told who has a stream, who of them is in sync, and who is away.
@@ -91,7 +92,7 @@ func TestReplicasThatAStreamMayHave(t *testing.T) {
 	}
 
 	// It may have more or fewer later.
-	if made := ask[StreamResponse](w.nodes[0], "STREAM.CREATE.t", `{"name":"t"}`); made.Error != nil || made.Cluster.Leader != "name-broker-0" || len(made.Cluster.Replicas) != 0 {
+	if made := ask[jsapi.StreamResponse](w.nodes[0], "STREAM.CREATE.t", `{"name":"t"}`); made.Error != nil || made.Cluster.Leader != "name-broker-0" || len(made.Cluster.Replicas) != 0 {
 		t.Fatalf("made: %+v", made)
 	}
 	expect(t, "more than there are brokers", w.nodes[0], "STREAM.UPDATE.t", `{"name":"t","num_replicas":4}`, 10005)
@@ -104,7 +105,7 @@ func TestReplicasThatAStreamMayHave(t *testing.T) {
 	}
 
 	// What was made when there were more brokers is there, and not refused.
-	config := StreamConfig{Name: "old", Replicas: 3}
+	config := jsapi.StreamConfig{Name: "old", Replicas: 3}
 	if err := config.Normalize(); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func TestReplicasThatAStreamMayHave(t *testing.T) {
 // A manifest that leaves the number of replicas to the brokers has the stream that clients ask for.
 func TestReplicasLeftToTheBrokers(t *testing.T) {
 	w := newWorld(t, 3)
-	config := StreamConfig{Name: "orders"}
+	config := jsapi.StreamConfig{Name: "orders"}
 	if err := config.Normalize(); err != nil {
 		t.Fatal(err)
 	}
@@ -129,11 +130,11 @@ func TestReplicasLeftToTheBrokers(t *testing.T) {
 	_, err := w.CreateTopic(t.Context(), "orders", spec, client)
 	must(t, err)
 	for _, asked := range []string{`{"name":"orders"}`, `{"name":"orders","num_replicas":3}`} {
-		if made := ask[StreamResponse](w.nodes[0], "STREAM.CREATE.orders", asked); made.Error != nil {
+		if made := ask[jsapi.StreamResponse](w.nodes[0], "STREAM.CREATE.orders", asked); made.Error != nil {
 			t.Errorf("%s: %v", asked, made.Error)
 		}
 	}
-	if updated := ask[StreamResponse](w.nodes[0], "STREAM.UPDATE.orders", `{"name":"orders","max_msgs":7,"num_replicas":1}`); updated.Error != nil || updated.Config.MaxMessages != 7 {
+	if updated := ask[jsapi.StreamResponse](w.nodes[0], "STREAM.UPDATE.orders", `{"name":"orders","max_msgs":7,"num_replicas":1}`); updated.Error != nil || updated.Config.MaxMessages != 7 {
 		t.Errorf("updated: %+v", updated)
 	}
 	w.set(func() {

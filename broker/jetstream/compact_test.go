@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestAStreamWithGaps(t *testing.T) {
 	w := newWorldOn(t, 1, log.Options{SegmentSmallest: 16 << 10, SegmentLargest: 16 << 10, TailBytes: 1})
 	n := w.nodes[0]
-	stream := StreamConfig{Name: "orders", Subjects: []string{"orders.>"}, AllowDirect: true}
+	stream := jsapi.StreamConfig{Name: "orders", Subjects: []string{"orders.>"}, AllowDirect: true}
 	if err := stream.Normalize(); err != nil {
 		t.Fatal(err)
 	}
@@ -35,14 +36,14 @@ func TestAStreamWithGaps(t *testing.T) {
 	}
 
 	// kept are the sequences that have a message, and what is said of the stream as long as it was so.
-	kept := func() (seqs []uint64, state StreamState) {
+	kept := func() (seqs []uint64, state jsapi.StreamState) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		settled := n.until(ctx, func() bool {
-			seqs, state = nil, ask[StreamInfoResponse](n, "STREAM.INFO.orders", "").State
+			seqs, state = nil, ask[jsapi.StreamInfoResponse](n, "STREAM.INFO.orders", "").State
 			for next := uint64(1); next <= last; {
-				m := ask[MessageResponse](n, "STREAM.MSG.GET.orders", fmt.Sprintf(`{"seq":%d,"next_by_subj":">"}`, next)).Message
+				m := ask[jsapi.MessageResponse](n, "STREAM.MSG.GET.orders", fmt.Sprintf(`{"seq":%d,"next_by_subj":">"}`, next)).Message
 				if m == nil {
 					t.Fatalf("there is no message from %d on", next)
 				}
@@ -51,7 +52,7 @@ func TestAStreamWithGaps(t *testing.T) {
 			}
 			// A segment holds more than 40. What comes often is left in the one that is being written only, when all others are compacted.
 			often := slices.IndexFunc(seqs, func(seq uint64) bool { return seq%4 != 0 })
-			return last-seqs[often] < 40 && reflect.DeepEqual(state, ask[StreamInfoResponse](n, "STREAM.INFO.orders", "").State)
+			return last-seqs[often] < 40 && reflect.DeepEqual(state, ask[jsapi.StreamInfoResponse](n, "STREAM.INFO.orders", "").State)
 		})
 		if !settled {
 			t.Fatalf("%d of %d messages are kept in the end, and said is %+v", len(seqs), last, state)
@@ -77,19 +78,19 @@ func TestAStreamWithGaps(t *testing.T) {
 
 	read := func(consumer string, want []uint64) {
 		t.Helper()
-		made := ask[ConsumerResponse](n, "CONSUMER.CREATE.orders."+consumer, fmt.Sprintf(`{"stream_name":"orders","config":{"durable_name":%q,"name":%q,"ack_policy":"explicit"}}`, consumer, consumer))
+		made := ask[jsapi.ConsumerResponse](n, "CONSUMER.CREATE.orders."+consumer, fmt.Sprintf(`{"stream_name":"orders","config":{"durable_name":%q,"name":%q,"ack_policy":"explicit"}}`, consumer, consumer))
 		if made.ConsumerInfo == nil {
 			t.Fatal(made.Error)
 		}
 		got, _ := w.pulled(n, consumer, fmt.Sprintf(`{"batch":%d,"expires":20000000000}`, len(want)), len(want))
 		for i, m := range got {
-			d, ok := ParseAckSubject(m.Reply)
+			d, ok := jsapi.ParseAckSubject(m.Reply)
 			if !ok || d.StreamSeq != want[i] || d.ConsumerSeq != uint64(i+1) || d.Pending != last-d.StreamSeq {
 				t.Fatalf("message %d is to be acknowledged at %s, want sequence %d", i, m.Reply, want[i])
 			}
 			w.await(n.say(string(m.Reply), ""))
 		}
-		if is := ask[ConsumerResponse](n, "CONSUMER.INFO.orders."+consumer, ""); is.ConsumerInfo == nil || is.NumPending != 0 || is.AckFloor.Stream != last || is.AckFloor.Consumer != uint64(len(want)) {
+		if is := ask[jsapi.ConsumerResponse](n, "CONSUMER.INFO.orders."+consumer, ""); is.ConsumerInfo == nil || is.NumPending != 0 || is.AckFloor.Stream != last || is.AckFloor.Consumer != uint64(len(want)) {
 			t.Errorf("in the end: %+v %+v", is.Error, is.ConsumerInfo)
 		}
 		if more, status := w.pulled(n, consumer, `{"batch":1,"no_wait":true}`, 1); len(more) > 0 {
@@ -100,7 +101,7 @@ func TestAStreamWithGaps(t *testing.T) {
 
 	// Within the oldest segment, into a gap.
 	below := seqs[2] + 1
-	if purged := ask[PurgeResponse](n, "STREAM.PURGE.orders", fmt.Sprintf(`{"seq":%d}`, below)); purged.Purged != 3 {
+	if purged := ask[jsapi.PurgeResponse](n, "STREAM.PURGE.orders", fmt.Sprintf(`{"seq":%d}`, below)); purged.Purged != 3 {
 		t.Errorf("purged: %+v", purged)
 	}
 	after, _ := kept()

@@ -1,487 +1,349 @@
 package jetstream
 
 import (
-	"fmt"
-	"reflect"
+	"context"
+	"crypto/rand"
+	"errors"
+	"hash/maphash"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/broker/subscription"
+	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// ConsumerConfig is a consumer as clients ask for it and are told of it.
-type ConsumerConfig struct {
-	Durable            string            `json:"durable_name,omitempty"`
-	Name               string            `json:"name,omitempty"`
-	Description        string            `json:"description,omitempty"`
-	DeliverPolicy      string            `json:"deliver_policy"`
-	StartSequence      uint64            `json:"opt_start_seq,omitempty"`
-	StartTime          *time.Time        `json:"opt_start_time,omitempty"`
-	AckPolicy          string            `json:"ack_policy"`
-	AckWait            time.Duration     `json:"ack_wait,omitempty"`
-	MaxDeliver         int               `json:"max_deliver,omitempty"`
-	Backoff            []time.Duration   `json:"backoff,omitempty"`
-	FilterSubject      string            `json:"filter_subject,omitempty"`
-	FilterSubjects     []string          `json:"filter_subjects,omitempty"`
-	ReplayPolicy       string            `json:"replay_policy"`
-	RateLimit          uint64            `json:"rate_limit_bps,omitempty"`
-	SampleFrequency    string            `json:"sample_freq,omitempty"`
-	MaxWaiting         int               `json:"max_waiting,omitempty"`
-	MaxAckPending      int               `json:"max_ack_pending,omitempty"`
-	FlowControl        bool              `json:"flow_control,omitempty"`
-	HeadersOnly        bool              `json:"headers_only,omitempty"`
-	MaxRequestBatch    int               `json:"max_batch,omitempty"`
-	MaxRequestExpires  time.Duration     `json:"max_expires,omitempty"`
-	MaxRequestMaxBytes int               `json:"max_bytes,omitempty"`
-	DeliverSubject     string            `json:"deliver_subject,omitempty"`
-	DeliverGroup       string            `json:"deliver_group,omitempty"`
-	Heartbeat          time.Duration     `json:"idle_heartbeat,omitempty"`
-	InactiveThreshold  time.Duration     `json:"inactive_threshold,omitempty"`
-	Replicas           int               `json:"num_replicas"`
-	MemoryStorage      bool              `json:"mem_storage,omitempty"`
-	Direct             bool              `json:"direct,omitempty"`
-	Sourcing           bool              `json:"sourcing,omitempty"`
-	Metadata           map[string]string `json:"metadata,omitempty"`
-	PauseUntil         *time.Time        `json:"pause_until,omitempty"`
-	PriorityGroups     []string          `json:"priority_groups,omitempty"`
-	PriorityPolicy     string            `json:"priority_policy,omitempty"`
-	PriorityTimeout    time.Duration     `json:"priority_timeout,omitempty"`
+var lockSeed = maphash.MakeSeed()
+
+// consumerRequest reads what a ConsumerCreate asks for, of a stream as it is.
+func consumerRequest(c *call, stream *jsapi.StreamConfig) (*jsapi.ConsumerRequest, *jsapi.Error) {
+	if emptyRequest(c.payload) {
+		return nil, jsapi.ErrBadRequest
+	}
+	request, err := jsapi.Decode[jsapi.ConsumerRequest](c.payload)
+	if err != nil {
+		return nil, err
+	}
+	if err := request.Address(&c.Request); err != nil {
+		return nil, err
+	}
+	config := &request.Config
+	if config.Name == "" && config.Durable == "" { // the former way: whoever asks lets the broker choose
+		config.Name = strings.ToLower(rand.Text()[:12])
+	}
+	if request.Pedantic {
+		if err := config.CheckPedantic(&stream.ConsumerLimits); err != nil {
+			return nil, err
+		}
+	}
+	return &request, config.Normalize(stream)
 }
 
-// ConsumerRequest is the payload of a ConsumerCreate and a ConsumerDurable.
-type ConsumerRequest struct {
-	Stream   string         `json:"stream_name"`
-	Config   ConsumerConfig `json:"config"`
-	Action   ConsumerAction `json:"action,omitempty"`
-	Pedantic bool           `json:"pedantic,omitempty"`
-}
-
-// ConsumerAction says whether the consumer must be there, must not be, or either.
-type ConsumerAction string
-
-// The actions.
-const (
-	CreateOrUpdateConsumer ConsumerAction = ""
-	CreateConsumer         ConsumerAction = "create" // or it is there, and just so
-	UpdateConsumer         ConsumerAction = "update"
-)
-
-// Words of policies, as they stand in JSON; the first of each is the default.
-const (
-	deliverAll, deliverLast, deliverNew = "all", "last", "new"
-	deliverFromSequence                 = "by_start_sequence"
-	deliverFromTime                     = "by_start_time"
-	deliverLastBySubject                = "last_per_subject"
-
-	ackNone, ackAll, ackExplicit, ackFlowControl = "none", "all", "explicit", "flow_control"
-	replayInstant, replayOriginal                = "instant", "original"
-	priorityNone                                 = "none"
-)
-
-// Defaults and bounds that nats-server has, too.
-const (
-	defaultAckWait    = 30 * time.Second
-	defaultAckPending = 1000
-	defaultWaiting    = 512
-	// defaultInactive is how long a consumer that is not durable outlives its last request.
-	defaultInactive = 5 * time.Second
-	minExpires      = time.Millisecond
-)
-
-// consumerNotYet are the settings that Carillon can't honour yet, as notYet are those of streams.
-var consumerNotYet = []struct {
-	setting string
-	asked   func(*ConsumerConfig) bool
-}{
-	{"deliver_subject", func(c *ConsumerConfig) bool { return c.DeliverSubject != "" }},
-	{"deliver_group", func(c *ConsumerConfig) bool { return c.DeliverGroup != "" }},
-	{"ack_policy: flow_control", func(c *ConsumerConfig) bool { return c.AckPolicy == ackFlowControl }},
-	{"replay_policy: original", func(c *ConsumerConfig) bool { return c.ReplayPolicy == replayOriginal }},
-	{"sample_freq", func(c *ConsumerConfig) bool { return c.SampleFrequency != "" }},
-	{"direct", func(c *ConsumerConfig) bool { return c.Direct }},
-	{"sourcing", func(c *ConsumerConfig) bool { return c.Sourcing }},
-	{"pause_until", func(c *ConsumerConfig) bool { return c.PauseUntil != nil && !c.PauseUntil.IsZero() }},
-	{"priority_policy", func(c *ConsumerConfig) bool { return c.PriorityPolicy != priorityNone }},
-	{"priority_groups", func(c *ConsumerConfig) bool { return len(c.PriorityGroups) > 0 }},
-	{"priority_timeout", func(c *ConsumerConfig) bool { return c.PriorityTimeout != 0 }},
-}
-
-// Address holds the request to the subject that it came on, and gives the consumer the name in it.
-func (r *ConsumerRequest) Address(to *Request) *Error {
-	c := &r.Config
-	name, filter := string(to.Consumer), string(to.Filter)
+func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
+	desired := t.Desired()
+	stream := s.streamOf(desired)
+	request, refusal := consumerRequest(c, &stream)
+	if refusal == nil && ofShards(t) && request.Config.Durable != "" {
+		refusal = onlyWhole(jsapi.ErrConsumerCreate, t, "given a durable consumer")
+	}
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	settle := func(ctx context.Context) {
+		made, refusal := s.settleConsumer(ctx, t, &stream, request)
+		if refusal != nil {
+			s.refuse(c, refusal)
+			return
+		}
+		s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(t, made)})
+	}
 	switch {
-	case r.Stream != string(to.Stream):
-		return ErrStreamMismatch
-	case r.Action != CreateOrUpdateConsumer && r.Action != CreateConsumer && r.Action != UpdateConsumer:
-		return ErrInvalidJSON.With(fmt.Sprintf("unknown consumer action: %q", string(r.Action)))
-	case containsSeparator(name):
-		return ErrConsumerNameContainsPathSeparators
-	case to.Call == ConsumerDurable && c.Durable == "":
-		return ErrConsumerDurableNameNotSet
-	case name != "" && c.Durable != "" && c.Durable != name:
-		return ErrConsumerDurableNameNotMatchSubject
-	case name == "" && c.Durable != "":
-		return ErrConsumerEphemeralWithDurableName
-	case filter != "" && len(c.FilterSubjects) > 0:
-		return ErrConsumerMultipleFiltersNotAllowed
-	case filter != "" && c.FilterSubject != filter:
-		return ErrConsumerCreateFilterSubjectMismatch
+	case stream.MaxConsumers > 0:
+		s.slowly(c, func(ctx context.Context) {
+			lock := s.limitedLock(t.Key())
+			lock.Lock() // who counts and who makes must be one
+			defer lock.Unlock()
+			settle(ctx)
+		})
+	case request.Config.Durable != "":
+		s.slowly(c, settle)
+	default:
+		settle(ctx)
 	}
-	if name != "" {
-		c.Name = name
-	}
-	return nil
 }
 
-func containsSeparator(name string) bool {
-	return slices.ContainsFunc([]byte(name), func(b byte) bool { return b == '/' || b == '\\' })
+// limitedLock is for who makes a consumer where their number is limited.
+func (s *Server) limitedLock(key string) *sync.Mutex {
+	return &s.limited[maphash.String(lockSeed, key)%consumerLocks]
 }
 
-// Normalize judges the configuration of a consumer of the stream, and fills in what was left out, as
-// nats-server does. The consumer has its name by then: one that is made up, if need be.
-func (c *ConsumerConfig) Normalize(stream *StreamConfig) *Error {
-	if why := assetName("consumer", c.Name); why != "" {
-		return ErrStreamInvalidConfig.With(why)
-	}
-	if c.Durable != "" && c.Durable != c.Name {
-		return ErrConsumerCreateDurableAndNameMismatch
-	}
-	for _, word := range []struct {
-		value *string
-		wrong *Error
-		of    []string
-	}{
-		{&c.DeliverPolicy, ErrConsumerInvalidPolicy.With("consumer deliver policy invalid"), []string{deliverAll, deliverLast, deliverNew, deliverFromSequence, deliverFromTime, deliverLastBySubject}},
-		{&c.AckPolicy, ErrConsumerAckPolicyInvalid, []string{ackNone, ackAll, ackExplicit, ackFlowControl}},
-		{&c.ReplayPolicy, ErrConsumerReplayPolicyInvalid, []string{replayInstant, replayOriginal}},
-		{&c.PriorityPolicy, ErrConsumerInvalidPolicy.With("consumer priority policy invalid"), []string{priorityNone, "overflow", "pinned_client", "prioritized"}},
-	} {
-		if !oneOf(word.value, word.of...) {
-			return word.wrong
-		}
-	}
-	for _, feature := range consumerNotYet {
-		if feature.asked(c) {
-			return ErrConsumerCreate.With(feature.setting + " is not supported yet (leave it out)")
-		}
-	}
-	c.PauseUntil, c.PriorityPolicy = nil, ""
-	if err := c.normalizeText(); err != nil {
-		return err
-	}
-	if err := c.normalizeBounds(stream); err != nil {
-		return err
-	}
-	if err := c.checkFilters(); err != nil {
-		return err
-	}
-	return c.checkStart()
-}
-
-func (c *ConsumerConfig) normalizeText() (err *Error) {
-	if len(c.Description) > maxDescription {
-		return ErrConsumerDescriptionTooLong.With(maxDescription)
-	}
-	if metadataSize(c.Metadata) > maxMetadata {
-		return ErrConsumerMetadataLength.With(fmt.Sprintf("%dKB", maxMetadata>>10))
-	}
-	c.Metadata, err = userMetadata(c.Metadata)
-	return err
-}
-
-func (c *ConsumerConfig) normalizeBounds(stream *StreamConfig) *Error {
+// settleConsumer makes the consumer that is asked for, or changes the one that is there.
+func (s *Server) settleConsumer(ctx context.Context, t *topic.Shard, stream *jsapi.StreamConfig, request *jsapi.ConsumerRequest) (*subscription.Subscription, *jsapi.Error) {
+	name := request.Config.Name
+	existing, refusal := s.findConsumer(ctx, t, name)
 	switch {
-	case c.Replicas < 0:
-		return ErrReplicasCountCannotBeNegative
-	case c.Replicas > stream.Replicas:
-		return ErrConsumerReplicasExceedsStream
-	case c.AckWait < 0:
-		return ErrConsumerAckWaitNegative
-	case slices.ContainsFunc(c.Backoff, func(pause time.Duration) bool { return pause < 0 }):
-		return ErrConsumerBackOffNegative
-	case c.RateLimit > 0:
-		return ErrConsumerPullWithRateLimit
-	case c.FlowControl:
-		return ErrConsumerFCRequiresPush
-	case c.Heartbeat > 0:
-		return ErrConsumerHBRequiresPush
+	case refusal == nil:
+		return s.changeConsumer(ctx, t, stream, existing, request)
+	case refusal != jsapi.ErrConsumerNotFound:
+		return nil, refusal
+	case request.Action == jsapi.UpdateConsumer:
+		return nil, jsapi.ErrConsumerDoesNotExist
+	case stream.MaxConsumers > 0 && len(s.consumerNamesOf(t)) >= stream.MaxConsumers:
+		return nil, jsapi.ErrMaximumConsumersLimit
 	}
-	if c.Replicas > 0 { // its place is kept where the stream is, on as many brokers
-		c.Replicas = stream.Replicas
+	made, refusal := s.makeConsumer(ctx, t, request)
+	if refusal == nil || !errors.Is(refusal, jsapi.ErrConsumerAlreadyExists) {
+		return made, refusal
 	}
-	c.Heartbeat = 0
-	c.MaxRequestBatch, c.MaxRequestMaxBytes = max(c.MaxRequestBatch, 0), max(c.MaxRequestMaxBytes, 0)
-	c.MaxRequestExpires, c.InactiveThreshold = max(c.MaxRequestExpires, 0), max(c.InactiveThreshold, 0)
-	if c.MaxRequestExpires != 0 && c.MaxRequestExpires < minExpires {
-		return ErrConsumerMaxRequestExpiresTooSmall
+	// Somebody else made it at the same time, and this broker has not been told of it yet.
+	s.until(ctx, func() bool { return s.state().Subscription(t.ID(), name) != nil })
+	if existing, refusal = s.findConsumer(ctx, t, name); refusal != nil {
+		return nil, refusal
 	}
-	unlimited(&c.MaxDeliver)
-	if c.MaxWaiting <= 0 {
-		c.MaxWaiting = defaultWaiting
-	}
-	if c.AckWait == 0 && c.AckPolicy != ackNone {
-		c.AckWait = defaultAckWait
-	}
-	if len(c.Backoff) > 0 {
-		c.AckWait = c.Backoff[0]
-		if c.MaxDeliver != -1 && len(c.Backoff) > c.MaxDeliver {
-			return ErrConsumerMaxDeliverBackoff
-		}
-	}
-	return c.normalizePending(&stream.ConsumerLimits)
+	return s.changeConsumer(ctx, t, stream, existing, request)
 }
 
-func (c *ConsumerConfig) normalizePending(limits *ConsumerLimits) *Error {
-	c.MaxAckPending = max(c.MaxAckPending, -1)
-	if c.MaxAckPending == 0 {
-		c.MaxAckPending = limits.MaxAckPending
+// consumerNamesOf are those of a stream, sorted, also those that are declared and not served yet.
+func (s *Server) consumerNamesOf(t *topic.Shard) []string {
+	declared := s.state().Subscriptions(t.ID())
+	names := make([]string, 0, len(declared))
+	for _, sub := range declared {
+		names = append(names, sub.Name)
 	}
-	if c.MaxAckPending == 0 && c.AckPolicy != ackNone {
-		c.MaxAckPending = defaultAckPending
-	}
-	if c.InactiveThreshold == 0 {
-		c.InactiveThreshold = limits.InactiveThreshold
-	}
-	if limits.MaxAckPending > 0 && c.MaxAckPending > limits.MaxAckPending {
-		return ErrConsumerMaxPendingAckExcess.With(limits.MaxAckPending)
-	}
-	if limits.InactiveThreshold > 0 && c.InactiveThreshold > limits.InactiveThreshold {
-		return ErrConsumerInactiveThresholdExcess.With(limits.InactiveThreshold)
-	}
-	if c.InactiveThreshold == 0 && c.Durable == "" {
-		c.InactiveThreshold = defaultInactive
-	}
-	return nil
-}
-
-// Filters are the patterns of what is delivered; none: all.
-func (c *ConsumerConfig) Filters() []string {
-	if c.FilterSubject != "" {
-		return []string{c.FilterSubject}
-	}
-	return c.FilterSubjects
-}
-
-func (c *ConsumerConfig) checkFilters() *Error {
-	if c.FilterSubject != "" && len(c.FilterSubjects) > 0 {
-		return ErrConsumerDuplicateFilterSubjects
-	}
-	filters := c.Filters()
-	for i, f := range filters {
-		if f == "" {
-			return ErrConsumerEmptyFilter
-		}
-		if !subject.ValidPattern([]byte(f)) {
-			return ErrStreamInvalidConfig.With("invalid subject")
-		}
-		for _, other := range filters[:i] {
-			if subject.Overlap(f, other) {
-				return ErrConsumerOverlappingSubjectFilters
-			}
+	for _, sub := range s.config.Subscriptions().List(t.Key()) {
+		if sub.Ephemeral() {
+			names = append(names, sub.Name())
 		}
 	}
-	return nil
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
-// checkStart holds the optional start to the policy that goes by it.
-func (c *ConsumerConfig) checkStart() *Error {
-	const also, missing = "consumer delivery policy is deliver %s, but optional start %s is also set", "consumer delivery policy is deliver %s, but optional %s is not set"
-	policy := map[string]string{
-		deliverAll: "all", deliverLast: "last", deliverNew: "new", deliverLastBySubject: "last per subject",
-		deliverFromSequence: "by start sequence", deliverFromTime: "by start time",
-	}[c.DeliverPolicy]
-	bySequence, byTime := c.DeliverPolicy == deliverFromSequence, c.DeliverPolicy == deliverFromTime
+// findConsumer is the consumer of that name. One that is about to be served is waited for.
+func (s *Server) findConsumer(ctx context.Context, t *topic.Shard, name string) (found *subscription.Subscription, refusal *jsapi.Error) {
+	ctx, cancel := context.WithTimeout(ctx, s.waits.open)
+	defer cancel()
+	subs := s.config.Subscriptions()
+	s.until(ctx, func() bool {
+		if found = subs.Find(t.Key(), name); found != nil {
+			return true
+		}
+		return s.state().Subscription(t.ID(), name) == nil || !startingUp(subs.WhyNot(t.Key(), name))
+	})
 	switch {
-	case bySequence && c.StartSequence == 0:
-		return ErrConsumerInvalidPolicy.With(fmt.Sprintf(missing, policy, "start sequence"))
-	case byTime && c.StartTime == nil:
-		return ErrConsumerInvalidPolicy.With(fmt.Sprintf(missing, policy, "start time"))
-	case !bySequence && c.StartSequence > 0:
-		return ErrConsumerInvalidPolicy.With(fmt.Sprintf(also, policy, "sequence"))
-	case !byTime && c.StartTime != nil:
-		return ErrConsumerInvalidPolicy.With(fmt.Sprintf(also, policy, "time"))
-	case byTime && c.StartTime.IsZero():
-		return ErrConsumerInvalidPolicy.With("consumer start time is the year 1 (use deliver policy all)")
-	case c.DeliverPolicy == deliverLastBySubject && len(c.Filters()) == 0:
-		return ErrConsumerInvalidPolicy.With(fmt.Sprintf(missing, policy, "filter subject"))
+	case found != nil:
+		return found, nil
+	case s.state().Subscription(t.ID(), name) == nil:
+		return nil, jsapi.ErrConsumerNotFound
 	}
-	return nil
+	return nil, consumerOffline(subs.WhyNot(t.Key(), name))
 }
 
-// SubscriptionSpec is the Subscription that a consumer becomes. The configuration must be normal. Of consumers that aren't
-// durable only the leader's memory knows, unless they read a Topic of several shards.
-func (c *ConsumerConfig) SubscriptionSpec() coordination.SubscriptionSpec {
-	spec := coordination.SubscriptionSpec{
-		Start:    coordination.Start{From: coordination.FromEarliest},
-		Subjects: c.Filters(),
-		Ack: coordination.Ack{
-			Policy: coordination.AckExplicit, Wait: c.AckWait, MaxDeliver: max(c.MaxDeliver, 0),
-			MaxPending: c.MaxAckPending, Backoff: c.Backoff,
-		},
-		Consumer: coordination.ConsumerSettings{
-			Description:       c.Description,
-			Metadata:          c.Metadata,
-			HeadersOnly:       c.HeadersOnly,
-			MaxWaiting:        c.MaxWaiting,
-			MaxBatch:          c.MaxRequestBatch,
-			MaxBytes:          c.MaxRequestMaxBytes,
-			MaxExpires:        c.MaxRequestExpires,
-			InactiveThreshold: c.InactiveThreshold,
-			Replicas:          c.Replicas,
-			MemoryStorage:     c.MemoryStorage,
-			FilterList:        len(c.FilterSubjects) == 1,
-			Ephemeral:         c.Durable == "",
-		},
+// startingUp says whether a consumer is not served only for a moment.
+func startingUp(why error) bool {
+	var e *subscription.NotServedError
+	return why == nil || errors.As(why, &e) && (e.Reason == subscription.Opening || e.Reason == subscription.NoSuch)
+}
+
+func consumerOffline(why error) *jsapi.Error {
+	if why == nil {
+		return jsapi.ErrConsumerOfflineReason.With("it is being opened; try again")
 	}
-	switch c.DeliverPolicy {
-	case deliverLast:
-		spec.Start.From = coordination.FromLast
-	case deliverNew:
-		spec.Start.From = coordination.FromLatest
-	case deliverLastBySubject:
-		spec.Start.From = coordination.FromLastBySubject
-	case deliverFromSequence:
-		spec.Start = coordination.Start{From: coordination.FromOffset, Offset: c.StartSequence}
-	case deliverFromTime:
-		spec.Start = coordination.Start{From: coordination.FromTime, Time: *c.StartTime}
+	return jsapi.ErrConsumerOfflineReason.With(why)
+}
+
+func (s *Server) makeConsumer(ctx context.Context, t *topic.Shard, request *jsapi.ConsumerRequest) (*subscription.Subscription, *jsapi.Error) {
+	config := &request.Config
+	spec := config.SubscriptionSpec()
+	if config.Durable == "" {
+		made, err := s.config.Subscriptions().Create(t.Key(), config.Name, spec, config.InactiveThreshold)
+		var notServed *subscription.NotServedError
+		switch {
+		case errors.As(err, &notServed):
+			return nil, consumerOffline(err)
+		case err != nil:
+			return nil, jsapi.ErrConsumerCreate.With(err)
+		}
+		return made, nil
 	}
-	switch c.AckPolicy {
-	case ackNone:
-		spec.Ack.Policy = coordination.AckNone
-	case ackAll:
-		spec.Ack.Policy = coordination.AckAll
+	made, err := s.config.Store.CreateSubscription(ctx, t.Name(), config.Name, spec, client)
+	if err != nil {
+		return nil, consumerRefusal(err)
 	}
+	return s.served(ctx, t, made)
+}
+
+// changeConsumer brings a consumer that is there to what is asked for, if it may be.
+func (s *Server) changeConsumer(ctx context.Context, t *topic.Shard, stream *jsapi.StreamConfig, existing *subscription.Subscription, request *jsapi.ConsumerRequest) (*subscription.Subscription, *jsapi.Error) {
+	to := &request.Config
+	from := consumerConfig(existing, stream.Replicas)
+	if same, refusal := request.CheckUpdate(&from); same || refusal != nil {
+		return existing, refusal
+	}
+	spec := keepWordless(to.SubscriptionSpec(), existing.Spec())
+	updated, err := s.config.Store.UpdateSubscription(ctx, t.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec})
+	if err != nil {
+		return nil, consumerRefusal(err)
+	}
+	return s.served(ctx, t, updated)
+}
+
+// keepWordless keeps what JetStream has no word for, or can't change.
+func keepWordless(spec coordination.SubscriptionSpec, was *coordination.SubscriptionSpec) coordination.SubscriptionSpec {
+	spec.Where, spec.Push, spec.DeadLetter, spec.DeletionPolicy = was.Where, was.Push, was.DeadLetter, was.DeletionPolicy
+	spec.Start = was.Start
 	return spec
 }
 
-// ConsumerOf is how clients see a Subscription as a consumer, whoever declared it. Filters by
-// content and dead letters have no word in JetStream.
-func ConsumerOf(name string, spec *coordination.SubscriptionSpec) ConsumerConfig {
-	s := &spec.Consumer
-	c := ConsumerConfig{
-		Name:               name,
-		Description:        s.Description,
-		DeliverPolicy:      deliverNew,
-		AckPolicy:          ackExplicit,
-		AckWait:            spec.Ack.Wait,
-		MaxDeliver:         spec.Ack.MaxDeliver,
-		Backoff:            spec.Ack.Backoff,
-		ReplayPolicy:       replayInstant,
-		MaxWaiting:         s.MaxWaiting,
-		MaxAckPending:      spec.Ack.MaxPending,
-		HeadersOnly:        s.HeadersOnly,
-		MaxRequestBatch:    s.MaxBatch,
-		MaxRequestExpires:  s.MaxExpires,
-		MaxRequestMaxBytes: s.MaxBytes,
-		InactiveThreshold:  s.InactiveThreshold,
-		Replicas:           s.Replicas,
-		MemoryStorage:      s.MemoryStorage,
-		Metadata:           s.Metadata,
-	}
-	if !s.Ephemeral {
-		c.Durable = name
-	}
-	switch spec.Start.From {
-	case coordination.FromEarliest:
-		c.DeliverPolicy = deliverAll
-	case coordination.FromLast:
-		c.DeliverPolicy = deliverLast
-	case coordination.FromLastBySubject:
-		c.DeliverPolicy = deliverLastBySubject
-	case coordination.FromOffset:
-		// Offset 0 is what a manifest may write for the beginning; sequences begin at 1.
-		c.DeliverPolicy, c.StartSequence = deliverFromSequence, max(spec.Start.Offset, 1)
-	case coordination.FromTime:
-		start := spec.Start.Time
-		c.DeliverPolicy, c.StartTime = deliverFromTime, &start
-	}
-	switch spec.Ack.Policy {
-	case coordination.AckNone:
-		c.AckPolicy = ackNone
-	case coordination.AckAll:
-		c.AckPolicy = ackAll
-	}
-	if len(spec.Subjects) == 1 && !s.FilterList {
-		c.FilterSubject = spec.Subjects[0]
-	} else {
-		c.FilterSubjects = spec.Subjects
-	}
-	if c.MaxWaiting == 0 {
-		c.MaxWaiting = defaultWaiting
-	}
-	unlimited(&c.MaxDeliver)
-	if c.AckPolicy != ackNone {
-		if c.AckWait == 0 {
-			c.AckWait = defaultAckWait
+// served waits until this broker serves a durable consumer as it is declared.
+func (s *Server) served(ctx context.Context, t *topic.Shard, declared *coordination.Subscription) (is *subscription.Subscription, _ *jsapi.Error) {
+	subs := s.config.Subscriptions()
+	want := jsapi.ConsumerOf(declared.Name, &declared.Spec)
+	served := s.until(ctx, func() bool {
+		if is = subs.Find(t.Key(), declared.Name); is == nil {
+			return !startingUp(subs.WhyNot(t.Key(), declared.Name))
 		}
-		if c.MaxAckPending == 0 {
-			c.MaxAckPending = defaultAckPending
+		has := jsapi.ConsumerOf(declared.Name, is.Spec())
+		return !is.Ephemeral() && is.Created().Equal(declared.Created) && has.Equal(&want)
+	})
+	if !served || is == nil {
+		return nil, consumerOffline(subs.WhyNot(t.Key(), declared.Name))
+	}
+	return is, nil
+}
+
+func (s *Server) consumerInfo(ctx context.Context, c *call, t *topic.Shard) {
+	if !emptyRequest(c.payload) {
+		s.refuse(c, jsapi.ErrNotEmptyRequest)
+		return
+	}
+	sub, refusal := s.findConsumer(ctx, t, string(c.Consumer))
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(t, sub)})
+}
+
+func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Shard) {
+	if !emptyRequest(c.payload) {
+		s.refuse(c, jsapi.ErrNotEmptyRequest)
+		return
+	}
+	name, subs := string(c.Consumer), s.config.Subscriptions()
+	was := subs.Find(t.Key(), name)
+	// Who is told that it is gone doesn't find it here any more.
+	gone := func() bool { is := subs.Find(t.Key(), name); return is == nil || is != was }
+	if was != nil && was.Ephemeral() {
+		subs.Remove(t.Key(), name)
+		s.until(ctx, gone)
+		s.answer(c, jsapi.DoneResponse{Response: c.Call.Answer(), Success: true})
+		return
+	}
+	if ofShards(t) {
+		s.refuse(c, onlyWhole(jsapi.ErrConsumerCreate, t, "parted from a durable consumer"))
+		return
+	}
+	s.slowly(c, func(ctx context.Context) {
+		if err := s.config.Store.DeleteSubscription(ctx, t.Name(), name, client); err != nil {
+			s.refuse(c, consumerRefusal(err))
+			return
+		}
+		s.until(ctx, gone)
+		s.answer(c, jsapi.DoneResponse{Response: c.Call.Answer(), Success: true})
+	})
+}
+
+// Inactive deletes a consumer that set a threshold and that nobody used for so long, as far as one shard knows. It
+// is for subscription.Config, and doesn't wait.
+func (s *Server) Inactive(t *topic.Shard, name string) {
+	if t.Number() > 0 { // the first shard asks the others
+		return
+	}
+	s.slow.submit(func() {
+		ctx, cancel := context.WithTimeout(s.ctx, s.waits.answer)
+		defer cancel()
+		declared := s.state().Subscription(t.ID(), name)
+		if declared == nil || ofShards(t) && s.usedInAShard(ctx, t.Topic(), name, declared.Spec.Consumer.InactiveThreshold) {
+			return // it is gone, or will be looked at again
+		}
+		if err := s.config.Store.DeleteSubscription(ctx, t.Topic().Name(), name, client); err != nil && !isNotFound(err) {
+			s.log.Warn("Could not delete an inactive consumer; it will be tried again", "stream", t.Name(), "consumer", name, "error", err)
+		}
+	}, 0)
+}
+
+func (s *Server) consumerNames(c *call, t *topic.Shard) {
+	request, refusal := jsapi.Decode[jsapi.PageRequest](c.payload)
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	page, paged := jsapi.Page(s.consumerNamesOf(t), request.Offset, jsapi.NamesPage)
+	s.answer(c, jsapi.ConsumerNamesResponse{Response: c.Call.Answer(), Paged: paged, Consumers: page})
+}
+
+func (s *Server) consumerList(c *call, t *topic.Shard) {
+	request, refusal := jsapi.Decode[jsapi.PageRequest](c.payload)
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	response := jsapi.ConsumerListResponse{Response: c.Call.Answer(), Consumers: []*jsapi.ConsumerInfo{}}
+	var served []*subscription.Subscription
+	for _, name := range s.consumerNamesOf(t) {
+		if sub := s.config.Subscriptions().Find(t.Key(), name); sub != nil {
+			served = append(served, sub)
+		} else {
+			response.Missing = append(response.Missing, name) // and not counted, see streamList
 		}
 	}
-	return c
-}
-
-// judge says whether a consumer that is there is what is asked for, or why it can't be made so. Both configurations are normal.
-func (r *ConsumerRequest) judge(is *ConsumerConfig) (same bool, _ *Error) {
-	switch refusal := CheckConsumerUpdate(is, &r.Config); {
-	case is.Equal(&r.Config):
-		return true, nil
-	case r.Action == CreateConsumer:
-		return false, ErrConsumerAlreadyExists
-	case refusal != nil:
-		return false, refusal
-	case is.Durable == "":
-		return false, ErrConsumerCreate.With("a consumer that is not durable can not be updated (delete it and make it anew)")
+	page, paged := jsapi.Page(served, request.Offset, jsapi.ListPage)
+	response.Paged = paged
+	size := 0
+	for _, sub := range page {
+		info := s.describeConsumer(t, sub)
+		if size += info.Size(); size > listBytes && len(response.Consumers) > 0 {
+			break
+		}
+		response.Consumers = append(response.Consumers, info)
 	}
-	return false, nil
+	s.answer(c, response)
 }
 
-// CheckConsumerUpdate says what may not change of a consumer. Both configurations are normal.
-func CheckConsumerUpdate(from, to *ConsumerConfig) *Error {
-	fixed := func(setting string) *Error { return ErrConsumerCreate.With(setting + " can not be updated") }
-	switch {
-	case from.DeliverPolicy != to.DeliverPolicy:
-		return fixed("deliver policy")
-	case from.StartSequence != to.StartSequence:
-		return fixed("start sequence")
-	case !sameTime(from.StartTime, to.StartTime):
-		return fixed("start time")
-	case from.AckPolicy != to.AckPolicy:
-		return fixed("ack policy")
-	case from.ReplayPolicy != to.ReplayPolicy:
-		return fixed("replay policy")
-	case from.MaxWaiting != to.MaxWaiting:
-		return fixed("max waiting")
-	case (from.Durable == "") != (to.Durable == ""):
-		return fixed("durable name")
-	case from.MemoryStorage != to.MemoryStorage:
-		return fixed("storage type")
+// consumerConfig is how clients see a consumer that is served. Its place is kept where its stream is.
+func consumerConfig(sub *subscription.Subscription, replicas int) jsapi.ConsumerConfig {
+	config := jsapi.ConsumerOf(sub.Name(), sub.Spec())
+	if config.Replicas > 0 {
+		config.Replicas = replicas
 	}
-	return nil
+	return config
 }
 
-// ordered says whether it is one of those by which clients read a stream in order, and make anew whenever a number is missing. It
-// has no sign of its own; this is what all clients ask for then, and hardly anybody else.
-func (c *ConsumerConfig) ordered() bool {
-	return c.Durable == "" && c.AckPolicy == ackNone && c.MemoryStorage
+// describeConsumer is what clients are told of a consumer that is served here.
+func (s *Server) describeConsumer(t *topic.Shard, sub *subscription.Subscription) *jsapi.ConsumerInfo {
+	is, cluster := sub.Info(), s.leads()
+	if !sub.Ephemeral() {
+		cluster = s.cluster(t.ID(), t.Number())
+	}
+	return &jsapi.ConsumerInfo{
+		Stream: t.Name(), Name: sub.Name(), Created: sub.Created().UTC(), Config: consumerConfig(sub, replicasOf(s.state(), t.Desired())),
+		Delivered:      jsapi.SequenceInfo{Consumer: is.DeliveredSequence, Stream: is.DeliveredOffset, Last: moment(is.LastDelivered)},
+		AckFloor:       jsapi.SequenceInfo{Consumer: is.FloorSequence, Stream: is.FloorOffset, Last: moment(is.LastAcked)},
+		NumAckPending:  is.Pending,
+		NumRedelivered: is.Redelivered, NumWaiting: is.Waiting, NumPending: is.Lag,
+		Cluster: cluster, TimeStamp: time.Now().UTC(),
+	}
 }
 
-func sameTime(a, b *time.Time) bool {
-	return a == b || a != nil && b != nil && a.Equal(*b)
-}
-
-// Equal says whether both normal configurations ask for the same, in whatever words.
-func (c *ConsumerConfig) Equal(other *ConsumerConfig) bool {
-	return c.Name == other.Name && c.Durable == other.Durable &&
-		sameTime(c.StartTime, other.StartTime) && sameButTimes(c, other)
-}
-
-func sameButTimes(a, b *ConsumerConfig) bool {
-	x, y := *a, *b
-	x.StartTime, y.StartTime = nil, nil
-	x.FilterSubject, x.FilterSubjects = "", slices.Clip(slices.Clone(a.Filters()))
-	y.FilterSubject, y.FilterSubjects = "", slices.Clip(slices.Clone(b.Filters()))
-	return reflect.DeepEqual(x, y)
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
 }

@@ -2,71 +2,128 @@ package jetstream
 
 import (
 	"bytes"
-	"strconv"
+	"errors"
 	"time"
+
+	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// StoredMessage is a message in the answer to a MessageGet.
-type StoredMessage struct {
-	Subject  string    `json:"subject"`
-	Sequence uint64    `json:"seq"`
-	Header   []byte    `json:"hdrs,omitempty"`
-	Data     []byte    `json:"data,omitempty"`
-	Time     time.Time `json:"time"`
-}
-
-// MessageResponse is the answer to a MessageGet.
-type MessageResponse struct {
-	Response
-	Message *StoredMessage `json:"message,omitempty"`
-}
-
-// Kept is a message of a stream, as a direct get answers with it.
-type Kept struct {
-	Stream   []byte
-	Subject  []byte
-	Sequence uint64
-	Time     int64  // nanoseconds since 1970
-	Header   []byte // header block; may be empty
-}
-
-// AppendHeader appends the header block of a direct get's answer: that of the message, and where
-// it comes from.
-func (k *Kept) AppendHeader(dst []byte) []byte {
-	dst = appendOwn(dst, k.Header)
-	dst = append(dst, "Nats-Stream: "...)
-	dst = append(dst, k.Stream...)
-	dst = append(dst, "\r\nNats-Subject: "...)
-	dst = append(dst, k.Subject...)
-	dst = append(dst, "\r\nNats-Sequence: "...)
-	dst = strconv.AppendUint(dst, k.Sequence, 10)
-	dst = append(dst, "\r\nNats-Time-Stamp: "...)
-	dst = time.Unix(0, k.Time).UTC().AppendFormat(dst, time.RFC3339Nano)
-	return append(dst, "\r\n\r\n"...)
-}
-
-// AppendHeadersOnly appends the header block of a message whose payload is left out, with the
-// payload's size.
-func AppendHeadersOnly(dst, header []byte, payload int) []byte {
-	dst = appendOwn(dst, header)
-	dst = append(dst, "Nats-Msg-Size: "...)
-	dst = strconv.AppendInt(dst, int64(payload), 10)
-	return append(dst, "\r\n\r\n"...)
-}
-
-// sizeHeadersOnly is how much AppendHeadersOnly appends.
-func sizeHeadersOnly(header []byte, payload int) int {
-	var memory [64]byte
-	return max(len(header)-len("\r\n\r\n"), len(headerLine)) + len(AppendHeadersOnly(memory[:0], nil, payload)) - len(headerLine)
-}
-
-// appendOwn appends a message's header block without the blank line that ends it, or the first
-// line of a new one.
-func appendOwn(dst, header []byte) []byte {
-	own, ended := bytes.CutSuffix(header, []byte("\r\n\r\n"))
-	if !ended || !bytes.HasPrefix(own, []byte(headerLine)) {
-		return append(dst, headerLine+"\r\n"...)
+// read finds the message that the request names.
+func read(shard *topic.ShardLeader, request *jsapi.GetRequest) (log.Record, *jsapi.Error) {
+	var r log.Record
+	var err error
+	switch {
+	case request.StartTime != nil:
+		return r, because(jsapi.ErrBadRequest, errors.New("start_time is not supported yet (name a sequence)"))
+	case request.NextFor != "":
+		r, err = shard.NextFor(request.NextFor, max(request.Sequence, 1))
+	case request.LastFor != "":
+		r, err = shard.LastFor(request.LastFor)
+	default:
+		r, err = shard.Get(request.Sequence)
 	}
-	dst = append(dst, own...)
-	return append(dst, "\r\n"...)
+	var none *topic.NoRecordError
+	switch {
+	case errors.As(err, &none):
+		return r, jsapi.ErrNoMessageFound
+	case err != nil:
+		return r, jsapi.ErrStreamGeneral.With(err)
+	}
+	return r, nil
+}
+
+func (s *Server) getMessage(c *call, shard *topic.ShardLeader) {
+	if emptyRequest(c.payload) {
+		s.refuse(c, jsapi.ErrBadRequest)
+		return
+	}
+	request, refusal := jsapi.Decode[jsapi.GetRequest](c.payload)
+	if refusal == nil {
+		refusal = request.Check()
+	}
+	var r log.Record
+	if refusal == nil {
+		r, refusal = read(shard, &request)
+	}
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	header, data := protocol.SplitData(r.Data, r.Header)
+	message := &jsapi.StoredMessage{Subject: string(r.Subject), Sequence: r.Offset, Header: header, Data: data, Time: time.Unix(0, r.Time).UTC()}
+	if request.NoHeaders {
+		message.Header = nil
+	}
+	s.answer(c, jsapi.MessageResponse{Response: c.Call.Answer(), Message: message})
+}
+
+// deleteMessage refuses: there are no holes in logs yet.
+func (s *Server) deleteMessage(c *call, t *topic.Shard) {
+	request, refusal := jsapi.Decode[jsapi.MessageDeleteRequest](c.payload)
+	switch {
+	case emptyRequest(c.payload):
+		refusal = jsapi.ErrBadRequest
+	case refusal != nil:
+	case t.Desired().Spec.Stream.DenyDelete:
+		refusal = jsapi.ErrStreamMsgDeleteFailed.With("message delete not permitted")
+	case request.Sequence == 0:
+		refusal = jsapi.ErrSequenceNotFound.With(0)
+	default:
+		refusal = jsapi.ErrStreamMsgDeleteFailed.With("deleting single messages is not supported yet (purge up to a sequence, or let retention have its way)")
+	}
+	s.refuse(c, refusal)
+}
+
+// directGet answers with the message itself.
+func (s *Server) directGet(c *call, t *topic.Shard, shard *topic.ShardLeader) {
+	if !t.Desired().Spec.Stream.AllowDirect {
+		s.refuse(c, jsapi.ErrStreamNotFound) // nobody is there to be asked
+		return
+	}
+	request := jsapi.GetRequest{LastFor: string(c.Filter)}
+	if c.Call == jsapi.DirectGet {
+		if len(bytes.TrimSpace(c.payload)) == 0 {
+			s.refuseDirect(c, jsapi.EmptyRequest)
+			return
+		}
+		var refusal *jsapi.Error
+		if request, refusal = jsapi.Decode[jsapi.GetRequest](c.payload); refusal != nil {
+			s.refuseDirect(c, jsapi.MalformedRequest)
+			return
+		}
+		if request.Check() != nil {
+			s.refuseDirect(c, jsapi.BadRequest)
+			return
+		}
+	}
+	r, refusal := read(shard, &request)
+	switch {
+	case refusal == jsapi.ErrNoMessageFound:
+		s.refuseDirect(c, jsapi.MessageNotFound)
+		return
+	case refusal != nil:
+		s.refuseDirect(c, jsapi.Status("500 "+refusal.Description))
+		return
+	}
+	header, payload := protocol.SplitData(r.Data, r.Header)
+	kept := jsapi.Kept{Stream: c.Stream, Subject: r.Subject, Sequence: r.Offset, Time: r.Time, Header: header}
+	if request.NoHeaders {
+		kept.Header = nil
+	}
+	data := kept.AppendHeader(make([]byte, 0, len(header)+len(payload)+256))
+	if n := len(data); s.tooLarge(n + len(payload)) {
+		s.refuseDirect(c, jsapi.Status("500 Message Too Large With Its Headers"))
+	} else if len(c.reply) > 0 {
+		s.send(protocol.Message{Subject: c.reply, Header: n, Data: append(data, payload...)})
+	}
+}
+
+func (s *Server) refuseDirect(c *call, status jsapi.Status) {
+	s.errors.Add(1)
+	if len(c.reply) > 0 {
+		s.sendStatus(c.reply, status)
+	}
 }

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/subscription"
@@ -42,7 +43,7 @@ func (o *outlet) Deliver(to []byte, d *subscription.Delivery, r *log.Record) {
 	m.Reply = b.since(len(b.memory), ack.AppendSubject(b.memory))
 	if d.HeadersOnly {
 		header, payload := protocol.SplitData(r.Data, r.Header)
-		m.Data = b.since(len(b.memory), AppendHeadersOnly(b.memory, header, len(payload)))
+		m.Data = b.since(len(b.memory), jsapi.AppendHeadersOnly(b.memory, header, len(payload)))
 		m.Header = len(m.Data)
 	} else {
 		m.Data, m.Header = b.keep(r.Data), r.Header
@@ -51,8 +52,8 @@ func (o *outlet) Deliver(to []byte, d *subscription.Delivery, r *log.Record) {
 	o.server.delivered.Add(1)
 }
 
-func (o *outlet) ack(d *subscription.Delivery) Delivery {
-	return Delivery{
+func (o *outlet) ack(d *subscription.Delivery) jsapi.Delivery {
+	return jsapi.Delivery{
 		Stream: o.stream, Consumer: o.consumer, Delivered: d.Delivered,
 		StreamSeq: d.Offset, ConsumerSeq: d.Sequence, Time: d.Time, Pending: d.Pending,
 	}
@@ -60,14 +61,14 @@ func (o *outlet) ack(d *subscription.Delivery) Delivery {
 
 // Size is what clients count towards the bytes that they asked for.
 func (o *outlet) Size(d *subscription.Delivery, r *log.Record) int {
-	var memory [2 * maxName]byte
+	var memory [2 * jsapi.MaxName]byte
 	ack := o.ack(d)
 	size := len(r.Subject) + len(ack.AppendSubject(memory[:0]))
 	if !d.HeadersOnly {
 		return size + len(r.Data)
 	}
 	header, payload := protocol.SplitData(r.Data, r.Header)
-	return size + sizeHeadersOnly(header, len(payload))
+	return size + jsapi.HeadersOnlySize(header, len(payload))
 }
 
 // End tells who asked why there is nothing more to come.
@@ -83,21 +84,21 @@ func (o *outlet) End(to []byte, why subscription.End, messages, bytes int) {
 func appendEnd(dst []byte, why subscription.End, messages, bytes int) []byte {
 	switch why {
 	case subscription.Expired:
-		return AppendStatusLeft(dst, RequestTimeout, messages, bytes)
+		return jsapi.AppendStatusLeft(dst, jsapi.RequestTimeout, messages, bytes)
 	case subscription.NoMessages:
-		return AppendStatus(dst, NoMessages)
+		return jsapi.AppendStatus(dst, jsapi.NoMessages)
 	case subscription.BatchDone:
-		return AppendStatusLeft(dst, BatchCompleted, messages, bytes)
+		return jsapi.AppendStatusLeft(dst, jsapi.BatchCompleted, messages, bytes)
 	case subscription.MaxBytes:
-		return AppendStatusLeft(dst, MaxBytesExceeded, messages, bytes)
+		return jsapi.AppendStatusLeft(dst, jsapi.MaxBytesExceeded, messages, bytes)
 	case subscription.TooManyWaiting:
-		return AppendStatus(dst, MaxWaitingExceeded)
+		return jsapi.AppendStatus(dst, jsapi.MaxWaitingExceeded)
 	case subscription.Deleted:
-		return AppendStatus(dst, ConsumerDeleted)
+		return jsapi.AppendStatus(dst, jsapi.ConsumerDeleted)
 	case subscription.LeaderGone:
-		return AppendStatus(dst, LeadershipChange)
+		return jsapi.AppendStatus(dst, jsapi.LeadershipChange)
 	case subscription.Stopping:
-		return AppendStatusLeft(dst, ServerShutdown, messages, bytes)
+		return jsapi.AppendStatusLeft(dst, jsapi.ServerShutdown, messages, bytes)
 	}
 	return dst
 }
@@ -106,7 +107,7 @@ func appendEnd(dst []byte, why subscription.End, messages, bytes int) []byte {
 func (o *outlet) Heartbeat(to []byte, lastSequence, lastOffset uint64) {
 	b := o.gather()
 	start := len(b.memory)
-	b.memory = AppendHeartbeat(b.memory, lastSequence, lastOffset)
+	b.memory = jsapi.AppendHeartbeat(b.memory, lastSequence, lastOffset)
 	o.status(to, start)
 }
 

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
@@ -12,7 +13,7 @@ var _ topic.PublishCodec = PublishCodec{}
 
 // Conditions reads the headers of a published message.
 func (PublishCodec) Conditions(header []byte) (topic.Conditions, error) {
-	p, err := ParsePublish(protocol.Header(header))
+	p, err := jsapi.ParsePublish(protocol.Header(header))
 	if err != nil {
 		return topic.Conditions{}, err
 	}
@@ -26,35 +27,35 @@ func (PublishCodec) Conditions(header []byte) (topic.Conditions, error) {
 
 // AppendAck appends a PubAck.
 func (PublishCodec) AppendAck(dst []byte, name string, offset uint64, records int, duplicate bool) []byte {
-	return AppendPubAck(dst, name, offset, records, duplicate)
+	return jsapi.AppendPubAck(dst, name, offset, records, duplicate)
 }
 
 // AppendRefusal appends the answer to a message that was not kept.
 func (PublishCodec) AppendRefusal(dst []byte, name string, err error) []byte {
-	return AppendPubRefusal(dst, name, publishError(err))
+	return jsapi.AppendPubRefusal(dst, name, publishError(err))
 }
 
 // publishError is JetStream's word for why a message was not kept.
-func publishError(err error) *Error {
+func publishError(err error) *jsapi.Error {
 	switch e := err.(type) { // what comes here is never wrapped
-	case *Error:
+	case *jsapi.Error:
 		return e
 	case *topic.RecordsError:
-		return ErrRecords.With(e)
+		return jsapi.ErrRecords.With(e)
 	case *topic.NotAfterError:
-		return ErrNotAfter.With(e)
+		return jsapi.ErrNotAfter.With(e)
 	case *topic.TooLargeError:
-		return ErrStreamMessageExceedsMaximum
+		return jsapi.ErrStreamMessageExceedsMaximum
 	case *topic.WrongTopicError:
-		return ErrStreamNotMatch
+		return jsapi.ErrStreamNotMatch
 	case *topic.WrongLastError:
-		return ErrStreamWrongLastSequence.With(e.Last)
+		return jsapi.ErrStreamWrongLastSequence.With(e.Last)
 	case *topic.WrongLastIDError:
-		return ErrStreamWrongLastMsgID.With(e.ID)
+		return jsapi.ErrStreamWrongLastMsgID.With(e.ID)
 	case *topic.NotServedError:
-		offline := *ErrStreamOffline
-		offline.Description = oneLine(ErrStreamOffline.Description + ": " + e.Why)
+		offline := *jsapi.ErrStreamOffline
+		offline.Description = jsapi.OneLine(jsapi.ErrStreamOffline.Description + ": " + e.Why)
 		return &offline
 	}
-	return ErrStreamStoreFailed.With(err)
+	return jsapi.ErrStreamStoreFailed.With(err)
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
@@ -30,12 +31,12 @@ func TestARefusalHasTheCodeThatClientsKnow(t *testing.T) {
 		{&topic.UnsupportedConditionError{Topic: "orders", Condition: "that", Why: "it is so"}, 10077, "topic orders: that is not possible: it is so"},
 		{&topic.WrongLastError{Topic: "orders", Subject: "orders.eu", Last: 7}, 10071, "wrong last sequence: 7"},
 		{&topic.NotAfterError{Topic: "orders", ID: "a"}, 40002, `topic orders: no message with id "a" was kept within the deduplication window (publish that one first)`},
-		{ErrMessageTTLDisabled, 10166, "per-message TTL is disabled"},
+		{jsapi.ErrMessageTTLDisabled, 10166, "per-message TTL is disabled"},
 		{errors.New("whatever else"), 10077, "whatever else"},
 	} {
 		var got struct {
-			Error  *Error `json:"error"`
-			Stream string `json:"stream"`
+			Error  *jsapi.Error `json:"error"`
+			Stream string       `json:"stream"`
 		}
 		text := PublishCodec{}.AppendRefusal([]byte(nil), "orders", c.err)
 		if err := json.Unmarshal(text, &got); err != nil || got.Error == nil {
@@ -45,7 +46,7 @@ func TestARefusalHasTheCodeThatClientsKnow(t *testing.T) {
 			t.Errorf("%T is answered with %s", c.err, text)
 		}
 	}
-	if ErrStreamOffline.Description != "stream is offline" {
+	if jsapi.ErrStreamOffline.Description != "stream is offline" {
 		t.Error("the shared error was changed")
 	}
 }
@@ -61,7 +62,7 @@ func TestConditionsAreThoseOfTheHeaders(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	_, err = PublishCodec{}.Conditions([]byte("NATS/1.0\r\nNats-TTL: 1h\r\n\r\n"))
-	if !errors.Is(err, ErrMessageTTLDisabled) {
+	if !errors.Is(err, jsapi.ErrMessageTTLDisabled) {
 		t.Error(err)
 	}
 	if got := string(PublishCodec{}.AppendAck(nil, "orders", 7, 0, true)); got != `{"stream":"orders","seq":7,"duplicate":true}` {
@@ -83,7 +84,7 @@ func TestAMessageOfRecordsIsUnderstood(t *testing.T) {
 	}
 	for _, value := range []string{"0", "65537", "-1", "one", "1 2", "", "99999999999999999999"} {
 		_, err := PublishCodec{}.Conditions([]byte("NATS/1.0\r\nCarillon-Records: " + value + "\r\n\r\n"))
-		if e, ok := errors.AsType[*Error](err); !ok || e.ErrCode != 40001 || e.Code != 400 {
+		if e, ok := errors.AsType[*jsapi.Error](err); !ok || e.ErrCode != 40001 || e.Code != 400 {
 			t.Errorf("%q: %v", value, err)
 		}
 	}

@@ -1,142 +1,116 @@
 package jetstream
 
 import (
-	"bytes"
-	"encoding/json"
-	"math"
-	"strconv"
-	"time"
+	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/subscription"
 )
 
-// Pull asks a consumer for messages.
-type Pull struct {
-	Batch     int           `json:"batch,omitempty"`          // at least 1
-	MaxBytes  int           `json:"max_bytes,omitempty"`      // 0: no bound
-	Expires   time.Duration `json:"expires,omitempty"`        // 0: never
-	NoWait    bool          `json:"no_wait,omitempty"`        // only what is there, or wait until Expires for something
-	Heartbeat time.Duration `json:"idle_heartbeat,omitempty"` // 0: none
-
-	// For consumers with a priority policy, which are not served yet.
-	Group         string `json:"group,omitempty"`
-	MinPending    int64  `json:"min_pending,omitempty"`
-	MinAckPending int64  `json:"min_ack_pending,omitempty"`
-	ID            string `json:"id,omitempty"`
-	Priority      int    `json:"priority,omitempty"`
-}
-
-// ParsePull reads a pull request: JSON, a bare number of messages, or nothing for one message.
-// What is none of these asks for one message, too. refusal is the header block of the status that
-// answers a request that can't be served, and empty otherwise.
-func ParsePull(payload []byte) (p Pull, refusal []byte) {
-	p.Batch = 1
-	text := bytes.TrimSpace(payload)
-	if len(text) == 0 {
-		return p, nil
-	}
-	if text[0] != '{' {
-		if n, ok := parseUint(text); ok {
-			p.Batch = int(max(min(n, math.MaxInt), 1))
+// consumerFor finds who is to take a pull or an ack. Nil: it was handed on, or there is nobody; then
+// whoever waits for an answer is told so, as where nobody subscribes to what it asks.
+func (s *Server) consumerFor(m *protocol.Message, stream, consumer []byte, forwarded bool) *subscription.Subscription {
+	if t := s.topics.Shard(string(stream)); t != nil {
+		leader := t.Leader()
+		if leader == s.config.Self {
+			if sub := s.config.Subscriptions().Find(t.Key(), string(consumer)); sub != nil {
+				return sub
+			}
+		} else if !forwarded && s.handOn(leader, m) {
+			return nil
 		}
-		return p, nil
 	}
-	return parsePullJSON(text)
-}
-
-// parsePullJSON stands apart since what it reads into escapes to the heap.
-func parsePullJSON(text []byte) (p Pull, refusal []byte) {
-	if err := json.Unmarshal(text, &p); err != nil {
-		return Pull{}, badPull(err.Error())
-	}
-	p.Batch, p.MaxBytes, p.Heartbeat = max(p.Batch, 1), max(p.MaxBytes, 0), max(p.Heartbeat, 0)
-	switch {
-	case p.Expires < 0:
-		return Pull{}, badPull("expires can not be negative")
-	case p.Heartbeat > p.Expires/2:
-		return Pull{}, badPull("heartbeat value too large")
-	case p.MinPending != 0, p.MinAckPending != 0:
-		return Pull{}, badPull("Not a Overflow Priority consumer")
-	case p.ID != "":
-		return Pull{}, badPull("Not a Pinned Client Priority consumer")
-	case p.Priority < 0 || p.Priority > 9:
-		return Pull{}, badPull("Priority must be between 0 and 9")
-	}
-	return p, nil
-}
-
-func badPull(why string) []byte {
-	return AppendStatus(nil, Status("400 Bad Request - "+oneLine(why)))
-}
-
-// Within holds the request to what the consumer allows. The refusal is as that of ParsePull.
-func (p *Pull) Within(config *ConsumerConfig) (refusal []byte) {
-	switch {
-	case config.MaxRequestBatch > 0 && p.Batch > config.MaxRequestBatch:
-		return AppendStatus(nil, Status("409 Exceeded MaxRequestBatch of "+strconv.Itoa(config.MaxRequestBatch)))
-	case config.MaxRequestExpires > 0 && p.Expires > config.MaxRequestExpires:
-		return AppendStatus(nil, Status("409 Exceeded MaxRequestExpires of "+config.MaxRequestExpires.String()))
-	case config.MaxRequestMaxBytes > 0 && p.MaxBytes > config.MaxRequestMaxBytes:
-		return AppendStatus(nil, Status("409 Exceeded MaxRequestMaxBytes of "+strconv.Itoa(config.MaxRequestMaxBytes)))
+	if len(m.Reply) > 0 {
+		s.sendStatus(m.Reply, noResponders)
 	}
 	return nil
 }
 
-// Status is what a message without a payload says in the first line of its header block. Clients
-// match the number and the words, so both are as nats-server has them.
-type Status string
-
-// The statuses.
-const (
-	NoMessages       Status = "404 No Messages"
-	RequestTimeout   Status = "408 Request Timeout"               // with what is left
-	RequestsPending  Status = "408 Requests Pending"              // to a NoWait behind others who get all that is there
-	InterestExpired  Status = "408 Interest Expired"              // with what is left
-	BatchCompleted   Status = "409 Batch Completed"               // with what is left: MaxBytes was reached
-	MaxBytesExceeded Status = "409 Message Size Exceeds MaxBytes" // with what is left
-	// MaxWaitingExceeded is not sent to a request with a heartbeat: its client would ask again
-	// at once, and again. It finds out by the missing heartbeats.
-	MaxWaitingExceeded Status = "409 Exceeded MaxWaiting"
-	ConsumerDeleted    Status = "409 Consumer Deleted"
-	ConsumerIsPush     Status = "409 Consumer is push based"
-	LeadershipChange   Status = "409 Leadership Change"
-	ServerShutdown     Status = "409 Server Shutdown" // with what is left
-
-	MessageNotFound  Status = "404 Message Not Found" // the statuses of direct gets, this and below
-	EmptyRequest     Status = "408 Empty Request"
-	MalformedRequest Status = "408 Malformed Request"
-	BadRequest       Status = "408 Bad Request"
-	LevelRequired    Status = "412 Required Api Level"
-)
-
-const headerLine = "NATS/1.0"
-
-// AppendStatus appends the header block of a status message.
-func AppendStatus(dst []byte, s Status) []byte {
-	dst = append(dst, headerLine...)
-	dst = append(dst, ' ')
-	dst = append(dst, s...)
-	return append(dst, "\r\n\r\n"...)
+func (s *Server) takePull(m *protocol.Message, r *jsapi.Request, forwarded bool) {
+	if len(m.Reply) == 0 {
+		return
+	}
+	if of := s.several(string(r.Stream)); of != nil {
+		s.takeWholePull(m, r, of)
+		return
+	}
+	sub := s.consumerFor(m, r.Stream, r.Consumer, forwarded)
+	if sub == nil {
+		return
+	}
+	header, payload := protocol.SplitData(m.Data, m.Header)
+	if !s.levelServed(header) {
+		s.sendStatus(m.Reply, jsapi.LevelRequired)
+		return
+	}
+	s.pull(sub, m.Reply, payload)
 }
 
-// AppendStatusLeft appends the header block of a status that ends a pull request, with the messages
-// and bytes that it asked for and didn't get. Clients take these off what they have asked for:
-// with wrong numbers they stop asking.
-func AppendStatusLeft(dst []byte, s Status, messages, bytes int) []byte {
-	dst = append(dst, headerLine...)
-	dst = append(dst, ' ')
-	dst = append(dst, s...)
-	dst = append(dst, "\r\nNats-Pending-Messages: "...)
-	dst = strconv.AppendInt(dst, int64(messages), 10)
-	dst = append(dst, "\r\nNats-Pending-Bytes: "...)
-	dst = strconv.AppendInt(dst, int64(bytes), 10)
-	return append(dst, "\r\n\r\n"...)
+func (s *Server) pull(sub *subscription.Subscription, to, payload []byte) {
+	s.pulls.Add(1)
+	p, refusal := jsapi.ParsePull(payload)
+	if refusal == nil {
+		may := &sub.Spec().Consumer
+		refusal = p.Within(&jsapi.ConsumerConfig{MaxRequestBatch: may.MaxBatch, MaxRequestExpires: may.MaxExpires, MaxRequestMaxBytes: may.MaxBytes})
+	}
+	if refusal != nil {
+		s.send(protocol.Message{Subject: to, Header: len(refusal), Data: refusal})
+		return
+	}
+	sub.Pull(subscription.Pull{
+		To: to, Batch: p.Batch, MaxBytes: p.MaxBytes, Expires: p.Expires, NoWait: p.NoWait, Heartbeat: p.Heartbeat,
+	})
 }
 
-// AppendHeartbeat appends the header block that says "nothing new, and still here" to a waiting
-// request, with the sequences that were delivered last, so that an ordered consumer sees a gap.
-func AppendHeartbeat(dst []byte, lastConsumer, lastStream uint64) []byte {
-	dst = append(dst, headerLine+" 100 Idle Heartbeat\r\nNats-Last-Consumer: "...)
-	dst = strconv.AppendUint(dst, lastConsumer, 10)
-	dst = append(dst, "\r\nNats-Last-Stream: "...)
-	dst = strconv.AppendUint(dst, lastStream, 10)
-	return append(dst, "\r\n\r\n"...)
+func (s *Server) takeAck(m *protocol.Message, forwarded bool) {
+	d, ok := jsapi.ParseAckSubject(m.Subject)
+	if !ok {
+		return
+	}
+	sub := s.consumerFor(m, d.Stream, d.Consumer, forwarded)
+	if sub == nil {
+		return
+	}
+	s.acks.Add(1)
+	_, payload := protocol.SplitData(m.Data, m.Header)
+	ack := jsapi.ParseAck(payload)
+	var done func(error)
+	if len(m.Reply) > 0 && ack.Kind != jsapi.AckNext {
+		done = s.answerAck(m.Reply)
+	}
+	var kind subscription.AckKind
+	switch ack.Kind {
+	case jsapi.AckDone, jsapi.AckNext:
+		kind = subscription.Done
+	case jsapi.AckRetry:
+		kind = subscription.Retry
+	case jsapi.AckProgress:
+		kind = subscription.Progress
+	case jsapi.AckTerm:
+		kind = subscription.Term
+	default:
+		if done != nil {
+			done(nil) // it changes nothing, and that has been done
+		}
+		return
+	}
+	sub.Ack(d.StreamSeq, d.ConsumerSeq, d.Delivered, kind, ack.Delay, done)
+	if ack.Kind != jsapi.AckNext || len(m.Reply) == 0 {
+		return
+	}
+	if t := s.topics.Shard(string(d.Stream)); t != nil && ofShards(t) && !sub.Ephemeral() { // from whichever shard
+		s.pullWhole(t.Topic(), sub.Name(), m.Reply, ack.Next)
+		return
+	}
+	s.pull(sub, m.Reply, ack.Next)
+}
+
+// answerAck answers who waits for its ack to be kept. Of one that could not be, the client is told
+// nothing, and its time runs out: there is no word for it, and an answer would be a promise.
+func (s *Server) answerAck(reply []byte) func(error) {
+	to := append([]byte(nil), reply...)
+	return func(err error) {
+		if err == nil {
+			s.send(protocol.Message{Subject: to})
+		}
+	}
 }

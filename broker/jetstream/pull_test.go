@@ -1,100 +1,122 @@
 package jetstream
 
 import (
+	"fmt"
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-func TestPullRequests(t *testing.T) {
-	for payload, want := range map[string]Pull{
-		"":     {Batch: 1},
-		"  \n": {Batch: 1},
-		"25":   {Batch: 25},
-		"-3":   {Batch: 1},
-		"many": {Batch: 1},
-		"{}":   {Batch: 1},
-		`{"expires":30000000000,"batch":500,"max_bytes":0,"idle_heartbeat":15000000000}`: {Batch: 500, Expires: 30 * time.Second, Heartbeat: 15 * time.Second},
-		`{"no_wait":true,"batch":2,"max_bytes":4096}`:                                    {Batch: 2, NoWait: true, MaxBytes: 4096},
-		`{"batch":3,"group":"a"}`:                                                        {Batch: 3, Group: "a"},
-	} {
-		got, refusal := ParsePull([]byte(payload))
-		if got != want || refusal != nil {
-			t.Errorf("%q: %+v %q, want %+v", payload, got, refusal, want)
+// orders makes a stream led by one broker, with a durable consumer and so many messages.
+func orders(t *testing.T, w *world, leader *node, messages int) {
+	t.Helper()
+	w.place = func(string) string { return leader.id }
+	if made := ask[jsapi.StreamResponse](leader, "STREAM.CREATE.orders", `{"name":"orders","subjects":["orders.>"]}`); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	for i := range messages {
+		w.await(leader.say("orders.eu", fmt.Sprint(i+1)))
+	}
+	made := ask[jsapi.ConsumerResponse](leader, "CONSUMER.CREATE.orders.billing", `{"stream_name":"orders","config":{"durable_name":"billing","ack_policy":"explicit","max_batch":50}}`)
+	if made.Error != nil || made.NumPending != uint64(messages) {
+		t.Fatalf("%+v", made)
+	}
+}
+
+const nextCall = "$JS.API.CONSUMER.MSG.NEXT.orders.billing"
+
+// Pulls and acks find the leader from any broker, and what is delivered and answered finds the client.
+func TestPullsAndAcksFindTheLeader(t *testing.T) {
+	w := newWorld(t, 2)
+	leader, other := w.nodes[1], w.nodes[0]
+	orders(t, w, leader, 6)
+
+	got := w.awaitAll(other.say(nextCall, `{"batch":4}`), 4)
+	for i, m := range got {
+		if string(m.Subject) != "orders.eu" || string(m.Data) != fmt.Sprint(i+1) || !strings.HasPrefix(string(m.Reply), "$JS.ACK.orders.billing.1.") {
+			t.Errorf("delivery %d: %q %q %q", i, m.Subject, m.Reply, m.Data)
 		}
 	}
-	for payload, why := range map[string]string{
-		`{"batch":"x"}`: "json: cannot unmarshal",
-		`{"batch":1`:    "unexpected end of JSON input",
-		`{"expires":1000000000,"idle_heartbeat":600000000}`:  "heartbeat value too large",
-		`{"idle_heartbeat":1}`:                               "heartbeat value too large",
-		`{"expires":4,"idle_heartbeat":9223372036854775807}`: "heartbeat value too large",
-		`{"expires":-1}`:                                     "expires can not be negative",
-		`{"min_pending":1}`:                                  "Not a Overflow Priority consumer",
-		`{"id":"pin"}`:                                       "Not a Pinned Client Priority consumer",
-		`{"priority":10}`:                                    "Priority must be between 0 and 9",
+	// An ack that somebody waits for is answered with nothing, once it is kept; one that nobody waits for isn't.
+	answer := w.await(other.say(string(got[0].Reply), "+ACK"))
+	if len(answer.Data) != 0 {
+		t.Errorf("an ack is answered with %q", answer.Data)
+	}
+	other.publish(string(got[1].Reply), "", "")
+	w.await(leader.say(string(got[2].Reply), "+TERM no use"))
+	next := w.await(other.say(string(got[3].Reply), "+NXT"))
+	if string(next.Data) != "5" {
+		t.Errorf("an ack that asks for more got %q", next.Data)
+	}
+	again := other.say(string(got[3].Reply), "whatever")
+	if m := w.await(again); len(m.Data) != 0 {
+		t.Errorf("an ack of no known kind is answered with %q", m.Data)
+	}
+	info := ask[jsapi.ConsumerResponse](other, "CONSUMER.INFO.orders.billing", "")
+	if info.AckFloor.Stream != 4 || info.NumAckPending != 1 || info.NumPending != 1 || info.Delivered.Stream != 5 {
+		t.Errorf("it stands at %+v", info.ConsumerInfo)
+	}
+	if stats := leader.Stats(); stats.Pulls != 2 || stats.Acks != 5 || stats.Delivered != 5 {
+		t.Errorf("the leader counts %+v", stats)
+	}
+	if stats := other.Stats(); stats.Pulls != 0 || stats.Acks != 0 || stats.Forwarded == 0 {
+		t.Errorf("the other counts %+v", stats)
+	}
+}
+
+// Who can't be served is told so, in the words of nats-server.
+func TestPullsThatAreRefused(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	orders(t, w, n, 1)
+	for _, test := range []struct{ what, to, payload, want string }{
+		{"too many at once", nextCall, `{"batch":51}`, "409 Exceeded MaxRequestBatch of 50"},
+		{"a heartbeat too slow", nextCall, `{"expires":10,"idle_heartbeat":9}`, "400 Bad Request - heartbeat value too large"},
+		{"no such consumer", "$JS.API.CONSUMER.MSG.NEXT.orders.none", "", "503"},
+		{"no such stream", "$JS.API.CONSUMER.MSG.NEXT.none.billing", "", "503"},
+		{"an ack of no such consumer", "$JS.ACK.orders.none.1.1.1.1.1", "", "503"},
 	} {
-		_, refusal := ParsePull([]byte(payload))
-		code, text := protocol.Header(refusal).Status()
-		if code != 400 || !strings.HasPrefix(string(text), "Bad Request - "+why) {
-			t.Errorf("%s: %q", payload, refusal)
+		if m := w.await(n.say(test.to, test.payload)); string(m.Data) != "NATS/1.0 "+test.want+"\r\n\r\n" || m.Header != len(m.Data) {
+			t.Errorf("%s: %q", test.what, m.Data)
 		}
 	}
 }
 
-func TestPullsBeyondWhatTheConsumerAllows(t *testing.T) {
-	config := &ConsumerConfig{MaxRequestBatch: 10, MaxRequestExpires: time.Minute, MaxRequestMaxBytes: 100}
-	for want, p := range map[string]Pull{
-		"": {Batch: 10, Expires: time.Minute, MaxBytes: 100},
-		"NATS/1.0 409 Exceeded MaxRequestBatch of 10\r\n\r\n":     {Batch: 11},
-		"NATS/1.0 409 Exceeded MaxRequestExpires of 1m0s\r\n\r\n": {Batch: 1, Expires: time.Hour},
-		"NATS/1.0 409 Exceeded MaxRequestMaxBytes of 100\r\n\r\n": {Batch: 1, MaxBytes: 101},
-	} {
-		if got := string(p.Within(config)); got != want {
-			t.Errorf("%+v: %q, want %q", p, got, want)
+// A consumer that goes tells who waits, whether it is kept in etcd or in memory.
+func TestWhoWaitsIsToldThatTheConsumerIsGone(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	orders(t, w, n, 0)
+	for _, name := range []string{"billing", "eph"} {
+		if name == "eph" {
+			if made := ask[jsapi.ConsumerResponse](n, "CONSUMER.CREATE.orders.eph", `{"stream_name":"orders","config":{"name":"eph"}}`); made.Error != nil || made.Config.Durable != "" {
+				t.Fatalf("%+v", made)
+			}
 		}
-		if refusal := p.Within(&ConsumerConfig{}); refusal != nil {
-			t.Errorf("without limits: %q", refusal)
+		inbox := n.say("$JS.API.CONSUMER.MSG.NEXT.orders."+name, "")
+		if done := ask[jsapi.DoneResponse](n, "CONSUMER.DELETE.orders."+name, ""); !done.Success {
+			t.Fatalf("%+v", done)
 		}
+		if m := w.await(inbox); string(m.Data) != "NATS/1.0 409 Consumer Deleted\r\n\r\n" {
+			t.Errorf("%s: %q", name, m.Data)
+		}
+		expect(t, "afterwards", n, "CONSUMER.INFO.orders."+name, "", jsapi.ErrConsumerNotFound.ErrCode)
+	}
+	if names := ask[jsapi.ConsumerNamesResponse](n, "CONSUMER.NAMES.orders", ""); len(names.Consumers) != 0 {
+		t.Errorf("there are still %v", names.Consumers)
 	}
 }
 
-func TestStatuses(t *testing.T) {
-	for got, want := range map[string]string{
-		string(AppendStatus(nil, NoMessages)):                                 "NATS/1.0 404 No Messages\r\n\r\n",
-		string(AppendStatusLeft(nil, RequestTimeout, 3, 0)):                   "NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 3\r\nNats-Pending-Bytes: 0\r\n\r\n",
-		string(AppendStatusLeft([]byte("x"), BatchCompleted, 0, 17)):          "xNATS/1.0 409 Batch Completed\r\nNats-Pending-Messages: 0\r\nNats-Pending-Bytes: 17\r\n\r\n",
-		string(AppendHeartbeat(nil, 7, 9)):                                    "NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 7\r\nNats-Last-Stream: 9\r\n\r\n",
-		string(AppendHeadersOnly(nil, nil, 5)):                                "NATS/1.0\r\nNats-Msg-Size: 5\r\n\r\n",
-		string(AppendHeadersOnly(nil, []byte("NATS/1.0\r\nA: b\r\n\r\n"), 5)): "NATS/1.0\r\nA: b\r\nNats-Msg-Size: 5\r\n\r\n",
-		string(AppendHeadersOnly(nil, []byte("NATS/1.0\r\n\r\n"), 5)):         "NATS/1.0\r\nNats-Msg-Size: 5\r\n\r\n",
-		string(AppendHeadersOnly(nil, []byte("garbage"), 5)):                  "NATS/1.0\r\nNats-Msg-Size: 5\r\n\r\n",
-	} {
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+// A consumer without a name gets one, as the former way has it.
+func TestAConsumerWithoutAName(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	orders(t, w, n, 0)
+	made := ask[jsapi.ConsumerResponse](n, "CONSUMER.CREATE.orders", `{"stream_name":"orders","config":{"ack_policy":"none"}}`)
+	if made.Error != nil || made.Name == "" || made.Config.Durable != "" {
+		t.Fatalf("%+v", made)
 	}
-	kept := Kept{[]byte("S"), []byte("a.b"), 4, time.Date(2026, 1, 2, 3, 4, 5, 60, time.UTC).UnixNano(), []byte("NATS/1.0\r\nA: b\r\n\r\n")}
-	header := protocol.Header(kept.AppendHeader(nil))
-	for key, want := range map[string]string{"A": "b", "Nats-Stream": "S", "Nats-Subject": "a.b", "Nats-Sequence": "4", "Nats-Time-Stamp": "2026-01-02T03:04:05.00000006Z"} {
-		if got, _ := header.Get(key); string(got) != want {
-			t.Errorf("%s: %q, want %q", key, got, want)
-		}
+	if info := ask[jsapi.ConsumerResponse](n, "CONSUMER.INFO.orders."+made.Name, ""); info.Error != nil {
+		t.Error(info.Error)
 	}
-}
-
-func FuzzPull(f *testing.F) {
-	f.Add([]byte(`{"expires":30000000000,"batch":500,"idle_heartbeat":15000000000}`))
-	f.Add([]byte("12"))
-	f.Fuzz(func(t *testing.T, payload []byte) {
-		p, refusal := ParsePull(payload)
-		if refusal == nil && (p.Batch < 1 || p.MaxBytes < 0 || p.Expires < 0 || p.Heartbeat < 0 || p.Heartbeat > p.Expires) {
-			t.Errorf("%q: %+v", payload, p)
-		}
-		if refusal != nil && strings.Count(string(refusal), "\n") != 2 {
-			t.Errorf("%q: a status of several lines: %q", payload, refusal)
-		}
-	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/subscription"
@@ -104,7 +105,7 @@ func NewServer(config ServerConfig) *Server {
 // Start takes calls from now on.
 func (s *Server) Start() {
 	s.offer = s.config.Hub.Offer(s)
-	s.offer.Set([]string{APISubjects, AckSubjects, askSubjects})
+	s.offer.Set([]string{jsapi.APISubjects, jsapi.AckSubjects, askSubjects})
 	s.running.Go(s.groups.watch)
 }
 
@@ -133,9 +134,9 @@ func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool)
 	for i := range messages {
 		m := &messages[i]
 		switch {
-		case bytes.HasPrefix(m.Subject, []byte(ackPrefix)):
+		case bytes.HasPrefix(m.Subject, []byte(jsapi.AckPrefix)):
 			s.takeAck(m, forwarded)
-		case bytes.HasPrefix(m.Subject, []byte(apiPrefix)):
+		case bytes.HasPrefix(m.Subject, []byte(jsapi.APIPrefix)):
 			s.takeCall(m, forwarded)
 		case forwarded: // brokers' own; a client that publishes there is not heard
 			s.takeAsk(m)
@@ -149,7 +150,7 @@ func (s *Server) Wait() {}
 
 // call is a call of the API, in memory of its own.
 type call struct {
-	Request
+	jsapi.Request
 	reply     []byte
 	header    protocol.Header
 	payload   []byte
@@ -172,7 +173,7 @@ func newCall(m *protocol.Message, forwarded bool, within time.Duration) *call {
 	c.message = protocol.Message{Subject: keep(m.Subject), Reply: keep(m.Reply), Header: m.Header, Data: keep(m.Data)}
 	c.reply = c.message.Reply
 	c.header, c.payload = protocol.SplitData(c.message.Data, m.Header)
-	c.Request, _ = ParseSubject(c.message.Subject)
+	c.Request, _ = jsapi.ParseSubject(c.message.Subject)
 	return c
 }
 
@@ -181,49 +182,29 @@ func (c *call) size() int {
 	return 256 + len(c.message.Subject) + len(c.reply) + len(c.message.Data)
 }
 
-// mayWait says whether the call waits for etcd or for other brokers. Of those for one stream, the others
-// find out for themselves.
-func (c Call) mayWait() bool {
-	switch c {
-	case AccountInfo, StreamCreate, StreamUpdate, StreamDelete, StreamList:
-		return true
-	}
-	return false
-}
-
-// ofOneStream says whether the call is for the stream's leader. Deletions are not: a stream
-// whose broker is away must be free to go.
-func (c Call) ofOneStream() bool {
-	switch c {
-	case Unknown, AccountInfo, StreamCreate, StreamDelete, StreamNames, StreamList:
-		return false
-	}
-	return true
-}
-
 func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
-	r, _ := ParseSubject(m.Subject)
-	if r.Call == ConsumerNext {
+	r, _ := jsapi.ParseSubject(m.Subject)
+	if r.Call == jsapi.ConsumerNext {
 		s.takePull(m, &r, forwarded)
 		return
 	}
 	s.calls.Add(1)
-	if r.Call.ofOneStream() && !forwarded {
+	if r.Call.OfOneStream() && !forwarded {
 		if t := s.topics.Shard(string(r.Stream)); t != nil && s.handOn(t.Leader(), m) {
 			return
 		}
 	}
 	if len(m.Data) > requestBytes {
-		s.refuse(&call{Request: r, reply: m.Reply}, ErrBadRequest)
+		s.refuse(&call{Request: r, reply: m.Reply}, jsapi.ErrBadRequest)
 		return
 	}
 	c := newCall(m, forwarded, s.waits.answer)
 	if !s.levelServed(c.header) {
-		s.refuse(c, ErrRequiredAPILevel)
+		s.refuse(c, jsapi.ErrRequiredAPILevel)
 		return
 	}
 	to := &s.reads
-	if c.Call.mayWait() {
+	if c.Call.MayWait() {
 		to = &s.slow
 	}
 	s.submit(to, c, func() { s.serve(c) })
@@ -233,7 +214,7 @@ func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
 func (s *Server) submit(to *pool, c *call, work func()) {
 	if !to.submit(work, c.size()) {
 		s.overloaded.Add(1)
-		s.refuse(c, ErrInsufficientResources)
+		s.refuse(c, jsapi.ErrInsufficientResources)
 	}
 }
 
@@ -260,12 +241,12 @@ func (s *Server) levelServed(header protocol.Header) bool {
 	if len(header) == 0 {
 		return true
 	}
-	needs, ok := header.Get(RequiredLevelHeader)
+	needs, ok := header.Get(jsapi.RequiredLevelHeader)
 	if !ok {
 		return true
 	}
-	level, ok := parseUint(needs)
-	return ok && level <= APILevel
+	level, ok := jsapi.ParseUint(needs)
+	return ok && level <= jsapi.APILevel
 }
 
 // serve runs on a pool.
@@ -274,10 +255,10 @@ func (s *Server) serve(c *call) {
 	defer cancel()
 	if ctx.Err() != nil { // it waited too long, or the server is closing
 		s.overloaded.Add(1)
-		s.refuse(c, ErrInsufficientResources)
+		s.refuse(c, jsapi.ErrInsufficientResources)
 		return
 	}
-	if !c.Call.ofOneStream() {
+	if !c.Call.OfOneStream() {
 		s.serveAnywhere(ctx, c)
 		return
 	}
@@ -301,54 +282,54 @@ func (s *Server) serve(c *call) {
 
 func (s *Server) serveAnywhere(ctx context.Context, c *call) {
 	switch c.Call {
-	case AccountInfo:
+	case jsapi.AccountInfo:
 		s.accountInfo(ctx, c)
-	case StreamCreate:
+	case jsapi.StreamCreate:
 		s.createStream(ctx, c)
-	case StreamDelete:
+	case jsapi.StreamDelete:
 		s.deleteStream(ctx, c)
-	case StreamNames:
+	case jsapi.StreamNames:
 		s.streamNames(c)
-	case StreamList:
+	case jsapi.StreamList:
 		s.streamList(ctx, c)
 	default:
-		s.refuse(c, ErrBadRequest)
+		s.refuse(c, jsapi.ErrBadRequest)
 	}
 }
 
 func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	switch c.Call {
-	case StreamUpdate:
+	case jsapi.StreamUpdate:
 		s.updateStream(ctx, c, t)
-	case StreamInfoCall:
+	case jsapi.StreamInfoCall:
 		s.streamInfo(c, t, shard)
-	case StreamPurge:
+	case jsapi.StreamPurge:
 		s.purgeStream(ctx, c, t, shard)
-	case MessageGet:
+	case jsapi.MessageGet:
 		s.getMessage(c, shard)
-	case MessageDelete:
+	case jsapi.MessageDelete:
 		s.deleteMessage(c, t)
-	case DirectGet, DirectGetLast:
+	case jsapi.DirectGet, jsapi.DirectGetLast:
 		s.directGet(c, t, shard)
-	case ConsumerCreate, ConsumerDurable:
+	case jsapi.ConsumerCreate, jsapi.ConsumerDurable:
 		s.createConsumer(ctx, c, t)
-	case ConsumerInfoCall:
+	case jsapi.ConsumerInfoCall:
 		s.consumerInfo(ctx, c, t)
-	case ConsumerDelete:
+	case jsapi.ConsumerDelete:
 		s.deleteConsumer(ctx, c, t)
-	case ConsumerNames:
+	case jsapi.ConsumerNames:
 		s.consumerNames(c, t)
-	case ConsumerList:
+	case jsapi.ConsumerList:
 		s.consumerList(c, t)
 	default:
-		s.refuse(c, ErrBadRequest)
+		s.refuse(c, jsapi.ErrBadRequest)
 	}
 }
 
 // here finds the stream, with its shard if this broker leads it. Without a shard and without an
 // error the call was handed on, or is for a Topic of several shards and has been served. It waits a moment for what is about to be: a stream that was
 // just made through another broker, a log that is being opened, a leader that was just named.
-func (s *Server) here(ctx context.Context, c *call) (t *topic.Shard, shard *topic.ShardLeader, refusal *Error) {
+func (s *Server) here(ctx context.Context, c *call) (t *topic.Shard, shard *topic.ShardLeader, refusal *jsapi.Error) {
 	name, asked, gone := string(c.Stream), false, false
 	var whole *topic.Topic
 	waiting, cancel := context.WithTimeout(ctx, s.waits.open)
@@ -387,7 +368,7 @@ func (s *Server) here(ctx context.Context, c *call) (t *topic.Shard, shard *topi
 	case whole != nil:
 		s.serveWhole(ctx, c, whole)
 	case gone || t == nil:
-		refusal = ErrStreamNotFound
+		refusal = jsapi.ErrStreamNotFound
 	case !found || t.Leader() == "" || t.Leader() == s.config.Self:
 		refusal = offline(t.WhyNot())
 	}
@@ -395,7 +376,7 @@ func (s *Server) here(ctx context.Context, c *call) (t *topic.Shard, shard *topi
 }
 
 // unknown asks etcd about a stream that this broker hasn't heard of.
-func (s *Server) unknown(ctx context.Context, name string) (gone bool, refusal *Error) {
+func (s *Server) unknown(ctx context.Context, name string) (gone bool, refusal *jsapi.Error) {
 	ctx, cancel := context.WithTimeout(ctx, s.waits.unknown)
 	defer cancel()
 	t, err := s.config.Store.GetTopic(ctx, name)
@@ -454,7 +435,7 @@ func (s *Server) answer(c *call, response any) {
 		return
 	}
 	if s.tooLarge(len(data)) {
-		s.refuse(c, ErrStreamGeneral.With(fmt.Sprintf("the answer has %d bytes, and a message may have %d (have a consumer deliver it)", len(data), s.config.Payload)))
+		s.refuse(c, jsapi.ErrStreamGeneral.With(fmt.Sprintf("the answer has %d bytes, and a message may have %d (have a consumer deliver it)", len(data), s.config.Payload)))
 		return
 	}
 	if c.tell != nil {
@@ -469,7 +450,7 @@ func (s *Server) tooLarge(size int) bool { return s.config.Payload > 0 && size >
 
 // refuse answers that the call can't be done. One that is answered by messages gets a status: that
 // there is nobody to answer it, as nats-server has it where a stream is not there.
-func (s *Server) refuse(c *call, err *Error) {
+func (s *Server) refuse(c *call, err *jsapi.Error) {
 	s.errors.Add(1)
 	if c.tell != nil {
 		c.tell(c.Call.Refuse(err))
@@ -478,12 +459,12 @@ func (s *Server) refuse(c *call, err *Error) {
 	if len(c.reply) == 0 {
 		return
 	}
-	if c.Call == DirectGet || c.Call == DirectGetLast {
+	if c.Call == jsapi.DirectGet || c.Call == jsapi.DirectGetLast {
 		switch err {
-		case ErrRequiredAPILevel:
-			s.sendStatus(c.reply, LevelRequired)
-		case ErrBadRequest:
-			s.sendStatus(c.reply, BadRequest)
+		case jsapi.ErrRequiredAPILevel:
+			s.sendStatus(c.reply, jsapi.LevelRequired)
+		case jsapi.ErrBadRequest:
+			s.sendStatus(c.reply, jsapi.BadRequest)
 		default:
 			s.sendStatus(c.reply, noResponders)
 		}
@@ -495,7 +476,7 @@ func (s *Server) refuse(c *call, err *Error) {
 func (s *Server) send(m protocol.Message) { s.config.Hub.Send([]protocol.Message{m}) }
 
 // sendStatus sends a message that is nothing but its status.
-func (s *Server) sendStatus(to []byte, status Status) {
-	data := AppendStatus(nil, status)
+func (s *Server) sendStatus(to []byte, status jsapi.Status) {
+	data := jsapi.AppendStatus(nil, status)
 	s.send(protocol.Message{Subject: to, Header: len(data), Data: data})
 }

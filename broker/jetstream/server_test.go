@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
@@ -18,12 +19,12 @@ import (
 func TestCallsReachTheLeader(t *testing.T) {
 	w := newWorld(t, 3)
 	w.place = func(string) string { return "broker-2" }
-	made := ask[StreamResponse](w.nodes[0], "STREAM.CREATE.orders", `{"name":"orders","subjects":["orders.>"]}`)
+	made := ask[jsapi.StreamResponse](w.nodes[0], "STREAM.CREATE.orders", `{"name":"orders","subjects":["orders.>"]}`)
 	if made.Error != nil || !made.DidCreate || made.Config.Name != "orders" || made.Cluster.Leader != "name-broker-2" {
 		t.Fatalf("made: %+v", made)
 	}
 	for _, n := range w.nodes {
-		info := ask[StreamInfoResponse](n, "STREAM.INFO.orders", "")
+		info := ask[jsapi.StreamInfoResponse](n, "STREAM.INFO.orders", "")
 		if info.Error != nil || info.Cluster.Leader != "name-broker-2" {
 			t.Errorf("asked at %s: %+v", n.id, info)
 		}
@@ -40,14 +41,14 @@ func TestCallsReachTheLeader(t *testing.T) {
 func TestNothingIsHandedOnTwice(t *testing.T) {
 	w := newWorld(t, 2)
 	w.place = func(string) string { return "broker-1" }
-	if made := ask[StreamResponse](w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
+	if made := ask[jsapi.StreamResponse](w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
 		t.Fatal(made.Error)
 	}
 	inbox := "_INBOX.x"
 	w.nodes[0].Take([]protocol.Message{{Subject: []byte("$JS.API.STREAM.INFO.s"), Reply: []byte(inbox)}}, true)
-	var answer Response
+	var answer jsapi.Response
 	must(t, json.Unmarshal(w.await(inbox).Data, &answer))
-	if !ErrStreamOfflineReason.Is(answer.Error) {
+	if !jsapi.ErrStreamOfflineReason.Is(answer.Error) {
 		t.Errorf("answered with %+v", answer)
 	}
 	if n := w.nodes[0].Stats().Forwarded; n != 0 {
@@ -59,23 +60,23 @@ func TestNothingIsHandedOnTwice(t *testing.T) {
 func TestAStreamWhoseBrokerIsAway(t *testing.T) {
 	w := newWorld(t, 2)
 	w.place = func(string) string { return "broker-1" }
-	if made := ask[StreamResponse](w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
+	if made := ask[jsapi.StreamResponse](w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
 		t.Fatal(made.Error)
 	}
 	w.set(func() { w.cut["broker-1"] = true })
-	expect(t, "info", w.nodes[0], "STREAM.INFO.s", "", ErrStreamOfflineReason.ErrCode, "name-broker-1")
-	expect(t, "consumer", w.nodes[0], "CONSUMER.CREATE.s.c", `{"stream_name":"s","config":{"name":"c"}}`, ErrStreamOfflineReason.ErrCode)
+	expect(t, "info", w.nodes[0], "STREAM.INFO.s", "", jsapi.ErrStreamOfflineReason.ErrCode, "name-broker-1")
+	expect(t, "consumer", w.nodes[0], "CONSUMER.CREATE.s.c", `{"stream_name":"s","config":{"name":"c"}}`, jsapi.ErrStreamOfflineReason.ErrCode)
 	if m := w.await(w.nodes[0].say("$JS.API.CONSUMER.MSG.NEXT.s.c", "")); !strings.HasPrefix(string(m.Data), "NATS/1.0 503") {
 		t.Errorf("a pull is answered with %q", m.Data)
 	}
-	list := ask[StreamListResponse](w.nodes[0], "STREAM.LIST", "")
+	list := ask[jsapi.StreamListResponse](w.nodes[0], "STREAM.LIST", "")
 	if len(list.Streams) != 0 || len(list.Missing) != 1 || list.Missing[0] != "s" || list.Total != 0 {
 		t.Errorf("listed: %+v", list)
 	}
-	if done := ask[DoneResponse](w.nodes[0], "STREAM.DELETE.s", ""); !done.Success {
+	if done := ask[jsapi.DoneResponse](w.nodes[0], "STREAM.DELETE.s", ""); !done.Success {
 		t.Errorf("deletion: %+v", done)
 	}
-	expect(t, "after it is deleted", w.nodes[0], "STREAM.INFO.s", "", ErrStreamNotFound.ErrCode)
+	expect(t, "after it is deleted", w.nodes[0], "STREAM.INFO.s", "", jsapi.ErrStreamNotFound.ErrCode)
 }
 
 // A stream that no broker has been given is made all the same, and the client is told so before it
@@ -85,7 +86,7 @@ func TestAStreamThatIsNotPlaced(t *testing.T) {
 	w.place = func(string) string { return "" }
 	w.nodes[0].waits.answer = 300 * time.Millisecond
 	began := time.Now()
-	expect(t, "create", w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`, ErrStreamOfflineReason.ErrCode, "was made", "no broker")
+	expect(t, "create", w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`, jsapi.ErrStreamOfflineReason.ErrCode, "was made", "no broker")
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("the answer came after %v", took)
 	}
@@ -94,7 +95,7 @@ func TestAStreamThatIsNotPlaced(t *testing.T) {
 	}
 	w.place = func(string) string { return "broker-0" }
 	w.set(func() { w.lead(w.topics["s"], 0, "broker-0") })
-	if again := ask[StreamResponse](w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`); again.Error != nil {
+	if again := ask[jsapi.StreamResponse](w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`); again.Error != nil {
 		t.Errorf("made again once it is served: %v", again.Error)
 	}
 }
@@ -104,23 +105,23 @@ func TestWhatAManifestDeclares(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
 	owner := coordination.Owner{Kind: coordination.ManifestOwner, Namespace: "shop", Name: "orders", UID: "u"}
-	config := StreamConfig{Name: "orders", Subjects: []string{"orders.>"}}
+	config := jsapi.StreamConfig{Name: "orders", Subjects: []string{"orders.>"}}
 	if err := config.Normalize(); err != nil {
 		t.Fatal(err)
 	}
 	declared, err := w.CreateTopic(t.Context(), "orders", config.TopicSpec(), owner)
 	must(t, err)
-	_, err = w.CreateSubscription(t.Context(), "orders", "billing", (&ConsumerConfig{Name: "billing", Durable: "billing", AckPolicy: ackExplicit, DeliverPolicy: deliverAll}).SubscriptionSpec(), owner)
+	_, err = w.CreateSubscription(t.Context(), "orders", "billing", (&jsapi.ConsumerConfig{Name: "billing", Durable: "billing", AckPolicy: jsapi.AckExplicit, DeliverPolicy: jsapi.DeliverAll}).SubscriptionSpec(), owner)
 	must(t, err)
 	same := `{"name":"orders","subjects":["orders.>"]}`
-	if made := ask[StreamResponse](n, "STREAM.CREATE.orders", same); made.Error != nil {
+	if made := ask[jsapi.StreamResponse](n, "STREAM.CREATE.orders", same); made.Error != nil {
 		t.Errorf("making what is declared just so: %v", made.Error)
 	}
-	expect(t, "making another", n, "STREAM.CREATE.orders", `{"name":"orders","subjects":["orders.>"],"max_msgs":3}`, ErrStreamNameExist.ErrCode, "shop/orders")
-	expect(t, "update", n, "STREAM.UPDATE.orders", `{"name":"orders","subjects":["orders.>"],"max_msgs":3}`, ErrStreamUpdate.ErrCode, "shop/orders")
-	expect(t, "delete", n, "STREAM.DELETE.orders", "", ErrStreamDelete.ErrCode, "shop/orders")
-	expect(t, "delete of the consumer", n, "CONSUMER.DELETE.orders.billing", "", ErrConsumerCreate.ErrCode, "shop/orders")
-	if info := ask[StreamInfoResponse](n, "STREAM.INFO.orders", ""); info.Error != nil || !info.Created.Equal(declared.Created) {
+	expect(t, "making another", n, "STREAM.CREATE.orders", `{"name":"orders","subjects":["orders.>"],"max_msgs":3}`, jsapi.ErrStreamNameExist.ErrCode, "shop/orders")
+	expect(t, "update", n, "STREAM.UPDATE.orders", `{"name":"orders","subjects":["orders.>"],"max_msgs":3}`, jsapi.ErrStreamUpdate.ErrCode, "shop/orders")
+	expect(t, "delete", n, "STREAM.DELETE.orders", "", jsapi.ErrStreamDelete.ErrCode, "shop/orders")
+	expect(t, "delete of the consumer", n, "CONSUMER.DELETE.orders.billing", "", jsapi.ErrConsumerCreate.ErrCode, "shop/orders")
+	if info := ask[jsapi.StreamInfoResponse](n, "STREAM.INFO.orders", ""); info.Error != nil || !info.Created.Equal(declared.Created) {
 		t.Errorf("info: %+v", info)
 	}
 }
@@ -129,7 +130,7 @@ func TestWhatAManifestDeclares(t *testing.T) {
 func TestWithoutEtcd(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
-	if made := ask[StreamResponse](n, "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
+	if made := ask[jsapi.StreamResponse](n, "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
 		t.Fatal(made.Error)
 	}
 	w.set(func() { w.down = errors.New("etcd does not answer") })
@@ -141,12 +142,12 @@ func TestWithoutEtcd(t *testing.T) {
 		{"CONSUMER.CREATE.s.d", `{"stream_name":"s","config":{"name":"d","durable_name":"d","ack_policy":"explicit"}}`},
 		{"CONSUMER.DELETE.s.d", ""},
 	} {
-		expect(t, call.call, n, call.call, call.payload, ErrClusterNotAvailable.ErrCode, "etcd does not answer")
+		expect(t, call.call, n, call.call, call.payload, jsapi.ErrClusterNotAvailable.ErrCode, "etcd does not answer")
 	}
-	if info := ask[StreamInfoResponse](n, "STREAM.INFO.s", ""); info.Error != nil {
+	if info := ask[jsapi.StreamInfoResponse](n, "STREAM.INFO.s", ""); info.Error != nil {
 		t.Errorf("info: %v", info.Error)
 	}
-	if names := ask[StreamNamesResponse](n, "STREAM.NAMES", ""); len(names.Streams) != 1 {
+	if names := ask[jsapi.StreamNamesResponse](n, "STREAM.NAMES", ""); len(names.Streams) != 1 {
 		t.Errorf("names: %+v", names)
 	}
 }
@@ -173,7 +174,7 @@ func (s *stuck) GetTopic(ctx context.Context, _ string) (*coordination.Topic, er
 func TestReadsDoNotWaitForEtcd(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
-	if made := ask[StreamResponse](n, "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
+	if made := ask[jsapi.StreamResponse](n, "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
 		t.Fatal(made.Error)
 	}
 	n.config.Store = &stuck{w, make(chan struct{})}
@@ -181,7 +182,7 @@ func TestReadsDoNotWaitForEtcd(t *testing.T) {
 	for range 2 * readsAtOnce {
 		unknown = append(unknown, n.say("$JS.API.STREAM.INFO.unknown", ""))
 	}
-	if info := ask[StreamInfoResponse](n, "STREAM.INFO.s", ""); info.Error != nil {
+	if info := ask[jsapi.StreamInfoResponse](n, "STREAM.INFO.s", ""); info.Error != nil {
 		t.Error(info.Error)
 	}
 	for _, inbox := range unknown {
@@ -200,8 +201,8 @@ func TestOverload(t *testing.T) {
 	for range slowAtOnce + slowWaiting {
 		waiting = append(waiting, n.say("$JS.API.STREAM.CREATE.s", `{"name":"s"}`))
 	}
-	expect(t, "one too many", n, "STREAM.CREATE.s", `{"name":"s"}`, ErrInsufficientResources.ErrCode)
-	if names := ask[StreamNamesResponse](n, "STREAM.NAMES", ""); names.Error != nil {
+	expect(t, "one too many", n, "STREAM.CREATE.s", `{"name":"s"}`, jsapi.ErrInsufficientResources.ErrCode)
+	if names := ask[jsapi.StreamNamesResponse](n, "STREAM.NAMES", ""); names.Error != nil {
 		t.Errorf("names: %v", names.Error)
 	}
 	if stats := n.Stats(); stats.Overloaded != 1 {
@@ -227,12 +228,12 @@ func TestListsAcrossBrokers(t *testing.T) {
 	var names []string
 	for i := range 9 {
 		name := fmt.Sprintf("s%d", i)
-		if made := ask[StreamResponse](w.nodes[i%3], "STREAM.CREATE."+name, fmt.Sprintf(`{"name":%q}`, name)); made.Error != nil {
+		if made := ask[jsapi.StreamResponse](w.nodes[i%3], "STREAM.CREATE."+name, fmt.Sprintf(`{"name":%q}`, name)); made.Error != nil {
 			t.Fatal(made.Error)
 		}
 		names = append(names, name)
 	}
-	list := ask[StreamListResponse](w.nodes[1], "STREAM.LIST", "")
+	list := ask[jsapi.StreamListResponse](w.nodes[1], "STREAM.LIST", "")
 	var listed []string
 	leaders := map[string]int{}
 	for _, info := range list.Streams {
@@ -242,15 +243,15 @@ func TestListsAcrossBrokers(t *testing.T) {
 	if !reflect.DeepEqual(listed, names) || len(list.Missing) != 0 || len(leaders) != 3 {
 		t.Errorf("listed %v of %v, without %v", listed, leaders, list.Missing)
 	}
-	filtered := ask[StreamNamesResponse](w.nodes[0], "STREAM.NAMES", `{"subject":"s4"}`)
+	filtered := ask[jsapi.StreamNamesResponse](w.nodes[0], "STREAM.NAMES", `{"subject":"s4"}`)
 	if !reflect.DeepEqual(filtered.Streams, []string{"s4"}) || filtered.Total != 1 {
 		t.Errorf("filtered: %+v", filtered)
 	}
-	page := ask[StreamNamesResponse](w.nodes[0], "STREAM.NAMES", `{"offset":7}`)
+	page := ask[jsapi.StreamNamesResponse](w.nodes[0], "STREAM.NAMES", `{"offset":7}`)
 	if !reflect.DeepEqual(page.Streams, []string{"s7", "s8"}) || page.Total != 9 {
 		t.Errorf("page: %+v", page)
 	}
-	account := ask[AccountResponse](w.nodes[2], "INFO", "")
+	account := ask[jsapi.AccountResponse](w.nodes[2], "INFO", "")
 	if account.Error != nil || account.Streams != 9 || account.Limits.MaxStreams != -1 || account.API.Total == 0 {
 		t.Errorf("account: %+v", account.Account)
 	}
@@ -261,7 +262,7 @@ func TestClientsAreNotHeardOnBrokersSubjects(t *testing.T) {
 	w := newWorld(t, 2)
 	inbox := w.nodes[0].say(askCreatedInfo, `{"from":"broker-1","stream":"x","within":1}`)
 	w.nodes[0].say(askBrokerUsage, `{"from":"broker-1"}`)
-	ask[StreamNamesResponse](w.nodes[0], "STREAM.NAMES", "") // what came before is done by then, or never
+	ask[jsapi.StreamNamesResponse](w.nodes[0], "STREAM.NAMES", "") // what came before is done by then, or never
 	if got := w.received(inbox); len(got) != 0 {
 		t.Errorf("it was answered: %q", got[0].Data)
 	}
@@ -276,7 +277,7 @@ func TestClientsAreNotHeardOnBrokersSubjects(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
-	if made := ask[StreamResponse](n, "STREAM.CREATE.s", `{"name":"s","deny_delete":true}`); made.Error != nil {
+	if made := ask[jsapi.StreamResponse](n, "STREAM.CREATE.s", `{"name":"s","deny_delete":true}`); made.Error != nil {
 		t.Fatal(made.Error)
 	}
 	for _, test := range []struct {
@@ -322,12 +323,12 @@ func TestAnAnswerThatDoesNotFit(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
 	n.config.Payload = 4096
-	if made := ask[StreamResponse](n, "STREAM.CREATE.s", `{"name":"s","allow_direct":true}`); made.Error != nil {
+	if made := ask[jsapi.StreamResponse](n, "STREAM.CREATE.s", `{"name":"s","allow_direct":true}`); made.Error != nil {
 		t.Fatal(made.Error)
 	}
 	large := strings.Repeat("x", 3500)
 	w.await(n.say("s", large))
-	expect(t, "get", n, "STREAM.MSG.GET.s", `{"seq":1}`, ErrStreamGeneral.ErrCode, "4096")
+	expect(t, "get", n, "STREAM.MSG.GET.s", `{"seq":1}`, jsapi.ErrStreamGeneral.ErrCode, "4096")
 	if m := w.await(n.say("$JS.API.DIRECT.GET.s", `{"seq":1}`)); string(m.Data[m.Header:]) != large {
 		t.Errorf("a direct get has %d bytes", len(m.Data))
 	}
@@ -341,7 +342,7 @@ func TestAnAnswerThatDoesNotFit(t *testing.T) {
 func TestGarbage(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
-	if made := ask[StreamResponse](n, "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
+	if made := ask[jsapi.StreamResponse](n, "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
 		t.Fatal(made.Error)
 	}
 	for _, subject := range []string{
@@ -360,7 +361,7 @@ func TestGarbage(t *testing.T) {
 			}
 		}
 	}
-	if info := ask[StreamInfoResponse](n, "STREAM.INFO.s", ""); info.Error != nil {
+	if info := ask[jsapi.StreamInfoResponse](n, "STREAM.INFO.s", ""); info.Error != nil {
 		t.Errorf("afterwards: %v", info.Error)
 	}
 }

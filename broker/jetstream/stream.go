@@ -1,421 +1,292 @@
 package jetstream
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"math"
-	"strconv"
-	"strings"
+	"reflect"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// StreamConfig is a stream as clients ask for it and are told of it. The words of its policies
-// stay as they came until Normalize has judged them.
-type StreamConfig struct {
-	Name                   string            `json:"name"`
-	Description            string            `json:"description,omitempty"`
-	Subjects               []string          `json:"subjects,omitempty"`
-	Retention              string            `json:"retention"`
-	MaxConsumers           int               `json:"max_consumers"`
-	MaxMessages            int64             `json:"max_msgs"`
-	MaxBytes               int64             `json:"max_bytes"`
-	MaxAge                 time.Duration     `json:"max_age"`
-	MaxPerSubject          int64             `json:"max_msgs_per_subject"`
-	MaxMessageSize         int32             `json:"max_msg_size,omitempty"`
-	Discard                string            `json:"discard"`
-	Storage                string            `json:"storage"`
-	Replicas               int               `json:"num_replicas"`
-	NoAck                  bool              `json:"no_ack,omitempty"`
-	DuplicateWindow        time.Duration     `json:"duplicate_window,omitempty"`
-	Placement              *Placement        `json:"placement,omitempty"`
-	Mirror                 json.RawMessage   `json:"mirror,omitempty"`
-	Sources                []json.RawMessage `json:"sources,omitempty"`
-	Compression            string            `json:"compression"`
-	FirstSequence          uint64            `json:"first_seq,omitempty"`
-	SubjectTransform       json.RawMessage   `json:"subject_transform,omitempty"`
-	RePublish              json.RawMessage   `json:"republish,omitempty"`
-	AllowDirect            bool              `json:"allow_direct"`
-	MirrorDirect           bool              `json:"mirror_direct"`
-	DiscardNewPerSubject   bool              `json:"discard_new_per_subject,omitempty"`
-	Sealed                 bool              `json:"sealed"`
-	DenyDelete             bool              `json:"deny_delete"`
-	DenyPurge              bool              `json:"deny_purge"`
-	AllowRollup            bool              `json:"allow_rollup_hdrs"`
-	ConsumerLimits         ConsumerLimits    `json:"consumer_limits"`
-	AllowMessageTTL        bool              `json:"allow_msg_ttl"`
-	SubjectDeleteMarkerTTL time.Duration     `json:"subject_delete_marker_ttl,omitempty"`
-	AllowCounter           bool              `json:"allow_msg_counter,omitempty"`
-	AllowAtomic            bool              `json:"allow_atomic,omitempty"`
-	AllowSchedules         bool              `json:"allow_msg_schedules,omitempty"`
-	PersistMode            string            `json:"persist_mode,omitempty"`
-	AllowBatched           bool              `json:"allow_batched,omitempty"`
-	Metadata               map[string]string `json:"metadata,omitempty"`
-}
+// client is the owner of what clients make: they are one, since nothing tells them apart yet.
+var client = coordination.Owner{Kind: coordination.ClientOwner}
 
-// ConsumerLimits are what consumers of a stream get that ask for nothing, and the most they may ask for.
-type ConsumerLimits struct {
-	InactiveThreshold time.Duration `json:"inactive_threshold,omitempty"`
-	MaxAckPending     int           `json:"max_ack_pending,omitempty"`
-}
-
-// Placement says where a stream is to be.
-type Placement struct {
-	Cluster   string   `json:"cluster,omitempty"`
-	Tags      []string `json:"tags,omitempty"`
-	Preferred string   `json:"preferred,omitempty"`
-}
-
-// given says whether it says anything: nats.go writes an empty one, too.
-func (p *Placement) given() bool {
-	return p != nil && (p.Cluster != "" || len(p.Tags) > 0 || p.Preferred != "")
-}
-
-// StreamRequest is the payload of a StreamCreate and a StreamUpdate.
-type StreamRequest struct {
-	StreamConfig
-	Pedantic bool `json:"pedantic,omitempty"` // refuse what would be corrected; we say in the answer what holds
-}
-
-// Words of policies, as they stand in JSON; the first of each is the default.
-const (
-	limitsRetention, interestRetention, workQueueRetention = "limits", "interest", "workqueue"
-	discardOld, discardNew                                 = "old", "new"
-	fileStorage, memoryStorage                             = "file", "memory"
-	noCompression, s2Compression                           = "none", "s2"
-	defaultPersist, asyncPersist                           = "default", "async"
-)
-
-// Bounds that nats-server has, too, so that what is made here can be made there.
-const (
-	maxName        = 255
-	maxDescription = 4096
-	maxMetadata    = 128 << 10
-	maxReplicas    = 5
-	minAge         = 100 * time.Millisecond
-	minDuplicates  = 100 * time.Millisecond
-	// defaultDuplicates is the deduplication window of a stream that asks for none; a shorter age is it instead.
-	defaultDuplicates = 2 * time.Minute
-)
-
-// notYet are the settings that Carillon can't honour yet. Each is refused by name, since a setting
-// that was dropped in silence looks as if it held. Where a line goes, the feature has come.
-var notYet = []struct {
-	setting string
-	asked   func(*StreamConfig) bool
-}{
-	{"retention: interest", func(c *StreamConfig) bool { return c.Retention == interestRetention }},
-	{"retention: workqueue", func(c *StreamConfig) bool { return c.Retention == workQueueRetention }},
-	{"discard: new", func(c *StreamConfig) bool { return c.Discard == discardNew }},
-	{"discard_new_per_subject", func(c *StreamConfig) bool { return c.DiscardNewPerSubject }},
-	{"max_msgs_per_subject", func(c *StreamConfig) bool { return c.MaxPerSubject > 0 }},
-	{"compression: s2", func(c *StreamConfig) bool { return c.Compression == s2Compression }},
-	{"first_seq", func(c *StreamConfig) bool { return c.FirstSequence > 1 }},
-	{"placement", func(c *StreamConfig) bool { return c.Placement.given() }},
-	{"mirror", func(c *StreamConfig) bool { return given(c.Mirror) }},
-	{"mirror_direct", func(c *StreamConfig) bool { return c.MirrorDirect }},
-	{"sources", func(c *StreamConfig) bool { return len(c.Sources) > 0 }},
-	{"subject_transform", func(c *StreamConfig) bool { return given(c.SubjectTransform) }},
-	{"republish", func(c *StreamConfig) bool { return given(c.RePublish) }},
-	{"sealed", func(c *StreamConfig) bool { return c.Sealed }},
-	{"allow_rollup_hdrs", func(c *StreamConfig) bool { return c.AllowRollup }},
-	{"allow_msg_ttl", func(c *StreamConfig) bool { return c.AllowMessageTTL }},
-	{"subject_delete_marker_ttl", func(c *StreamConfig) bool { return c.SubjectDeleteMarkerTTL != 0 }},
-	{"allow_msg_counter", func(c *StreamConfig) bool { return c.AllowCounter }},
-	{"allow_atomic", func(c *StreamConfig) bool { return c.AllowAtomic }},
-	{"allow_msg_schedules", func(c *StreamConfig) bool { return c.AllowSchedules }},
-	{"allow_batched", func(c *StreamConfig) bool { return c.AllowBatched }},
-}
-
-func given(setting json.RawMessage) bool { return len(setting) > 0 && string(setting) != "null" }
-
-// Normalize judges the configuration and fills in what was left out, as nats-server does, so that
-// what a client is told equals what it is told there.
-func (c *StreamConfig) Normalize() *Error {
-	if why := assetName("stream", c.Name); why != "" {
-		return ErrStreamInvalidConfig.With(why)
+// streamRequest reads what a StreamCreate or StreamUpdate asks for.
+func streamRequest(c *call) (*jsapi.StreamConfig, *jsapi.Error) {
+	if emptyRequest(c.payload) {
+		return nil, jsapi.ErrBadRequest
 	}
-	if len(c.Description) > maxDescription {
-		return ErrStreamInvalidConfig.With(fmt.Sprintf("stream description is too long, maximum allowed is %d", maxDescription))
+	request, err := jsapi.Decode[jsapi.StreamRequest](c.payload)
+	if err != nil {
+		return nil, err
 	}
-	if metadataSize(c.Metadata) > maxMetadata {
-		return ErrStreamInvalidConfig.With(fmt.Sprintf("stream metadata exceeds maximum size of %d bytes", maxMetadata))
+	config := &request.StreamConfig
+	if config.Name != string(c.Stream) {
+		return nil, jsapi.ErrStreamMismatch
 	}
-	var err *Error
-	if c.Metadata, err = userMetadata(c.Metadata); err != nil {
-		return err
-	}
-	for _, word := range []struct {
-		value *string
-		wrong string
-		of    []string
-	}{
-		{&c.Retention, "invalid retention", []string{limitsRetention, interestRetention, workQueueRetention}},
-		{&c.Discard, "invalid discard policy", []string{discardOld, discardNew}},
-		{&c.Storage, "invalid storage type", []string{fileStorage, memoryStorage}},
-		{&c.Compression, "invalid compression", []string{noCompression, s2Compression}},
-		{&c.PersistMode, "invalid persist mode", []string{defaultPersist, asyncPersist}},
-	} {
-		if !oneOf(word.value, word.of...) {
-			return ErrStreamInvalidConfig.With(word.wrong)
+	if request.Pedantic {
+		if err := config.CheckPedantic(); err != nil {
+			return nil, err
 		}
 	}
-	for _, feature := range notYet {
-		if feature.asked(c) {
-			return ErrStreamInvalidConfig.With(feature.setting + " is not supported yet (leave it out)")
+	return config, config.Normalize()
+}
+
+// emptyRequest says whether the payload asks for nothing.
+func emptyRequest(payload []byte) bool {
+	text := bytes.TrimSpace(payload)
+	if len(text) == 0 || string(text) == "{}" {
+		return true
+	}
+	var fields map[string]json.RawMessage
+	return json.Unmarshal(text, &fields) == nil && len(fields) == 0
+}
+
+func (s *Server) createStream(ctx context.Context, c *call) {
+	config, refusal := streamRequest(c)
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	if refusal := s.enoughBrokers(config.Replicas); refusal != nil {
+		if same := s.sameStream(ctx, config); same != nil { // made when there were more brokers
+			s.answerCreated(ctx, c, same.ID)
+			return
 		}
+		s.refuse(c, refusal)
+		return
 	}
-	c.Placement, c.Mirror, c.SubjectTransform, c.RePublish = nil, nil, nil, nil // those left say nothing
-	if c.PersistMode == defaultPersist {
-		c.PersistMode = ""
-	} else if c.Storage == memoryStorage {
-		return ErrStreamInvalidConfig.With("async persist mode is only supported on file storage")
+	made, err := s.config.Store.CreateTopic(ctx, config.Name, config.TopicSpec(), client)
+	var exists *coordination.ExistsError
+	if errors.As(err, &exists) {
+		made = s.sameStream(ctx, config)
 	}
-	if err := c.normalizeReplicas(); err != nil {
-		return err
+	if made == nil {
+		s.refuse(c, streamRefusal(err, jsapi.ErrStreamCreate))
+		return
 	}
-	if err := c.normalizeLimits(); err != nil {
-		return err
-	}
-	return c.normalizeSubjects()
+	s.answerCreated(ctx, c, made.ID)
 }
 
-func (c *StreamConfig) normalizeReplicas() *Error {
-	switch {
-	case c.Replicas < 0:
-		return ErrReplicasCountCannotBeNegative
-	case c.Replicas > maxReplicas:
-		return ErrStreamInvalidConfig.With(fmt.Sprintf("maximum replicas is %d", maxReplicas))
+// sameStream is the stream of that name if it is just as asked for, whoever declared it: then it is
+// as if it had just been made.
+func (s *Server) sameStream(ctx context.Context, config *jsapi.StreamConfig) *coordination.Topic {
+	t, err := s.config.Store.GetTopic(ctx, config.Name)
+	if err != nil || t.Deleting {
+		return nil
 	}
-	c.Replicas = max(c.Replicas, 1)
-	return nil
+	is := jsapi.StreamOf(t.Name, &t.Spec)
+	if t.Spec.Replicas == 0 { // whoever declared it leaves that to the brokers
+		is.Replicas = config.Replicas
+	}
+	if !reflect.DeepEqual(&is, config) {
+		return nil
+	}
+	return t
 }
 
-func (c *StreamConfig) normalizeLimits() *Error {
-	unlimited(&c.MaxMessages)
-	unlimited(&c.MaxBytes)
-	unlimited(&c.MaxPerSubject)
-	unlimited(&c.MaxMessageSize)
-	unlimited(&c.MaxConsumers)
-	if c.DuplicateWindow == 0 {
-		c.DuplicateWindow = defaultDuplicates
-		if c.MaxAge > 0 {
-			c.DuplicateWindow = min(c.DuplicateWindow, c.MaxAge)
-		}
-	}
-	switch {
-	case c.MaxAge < 0:
-		return ErrStreamInvalidConfig.With("max age can not be negative")
-	case c.MaxAge != 0 && c.MaxAge < minAge:
-		return ErrStreamInvalidConfig.With("max age needs to be >= 100ms")
-	case c.DuplicateWindow < 0:
-		return ErrStreamInvalidConfig.With("duplicates window can not be negative")
-	case c.MaxAge != 0 && c.DuplicateWindow > c.MaxAge:
-		return ErrStreamInvalidConfig.With("duplicates window can not be larger then max age")
-	case c.DuplicateWindow < minDuplicates:
-		return ErrStreamInvalidConfig.With("duplicates window needs to be >= 100ms")
-	case c.ConsumerLimits.InactiveThreshold < 0 || c.ConsumerLimits.MaxAckPending < -1:
-		return ErrStreamInvalidConfig.With("consumer limits can not be negative")
-	}
-	return nil
-}
-
-// normalizeSubjects finds what is wrong with the subjects by themselves. Whether another stream has
-// them, and which nobody may have, is for coordination to say.
-func (c *StreamConfig) normalizeSubjects() *Error {
-	if len(c.Subjects) == 0 {
-		c.Subjects = []string{c.Name}
-	}
-	for i, s := range c.Subjects {
-		if !subject.ValidPattern([]byte(s)) {
-			return ErrStreamInvalidConfig.With("invalid subject")
-		}
-		for _, other := range c.Subjects[:i] {
-			if s == other {
-				return ErrStreamInvalidConfig.With("duplicate subjects detected")
-			}
-			if subject.Overlap(other, s) {
-				return ErrStreamInvalidConfig.With(fmt.Sprintf("subject %q overlaps with %q", other, s))
-			}
-		}
-	}
-	return nil
-}
-
-// TopicSpec is the Topic that a stream becomes. The configuration must be normal.
-func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
-	return coordination.TopicSpec{
-		Subjects:   c.Subjects,
-		Shards:     1, // a stream is one order of messages
-		Replicas:   c.Replicas,
-		Durability: durability(c.Storage, c.PersistMode),
-		Retention: coordination.Retention{
-			Age: c.MaxAge, Bytes: max(c.MaxBytes, 0), Messages: max(c.MaxMessages, 0),
-		},
-		Deduplication: c.DuplicateWindow,
-		MaxMessage:    int(max(c.MaxMessageSize, 0)),
-		Stream: coordination.StreamSettings{
-			Description:        c.Description,
-			Metadata:           c.Metadata,
-			MaxConsumers:       max(c.MaxConsumers, 0),
-			NoAck:              c.NoAck,
-			DenyDelete:         c.DenyDelete,
-			DenyPurge:          c.DenyPurge,
-			AllowDirect:        c.AllowDirect,
-			FirstSequence:      c.FirstSequence,
-			InactiveThreshold:  c.ConsumerLimits.InactiveThreshold,
-			ConsumerMaxPending: c.ConsumerLimits.MaxAckPending,
-		},
-	}
-}
-
-// durability says what each kind of persistence has us do. The default is the strictest: a client
-// that asked for nothing special is told that a message is kept when it is.
-func durability(storage, persist string) coordination.Durability {
-	switch {
-	case storage == memoryStorage:
-		return coordination.Memory
-	case persist == asyncPersist:
-		return coordination.Replicated
-	}
-	return coordination.Synced
-}
-
-// StreamOf is how clients see a Topic as a stream, whoever declared it. A setting that no client can
-// ask for yet, and a manifest can, is shown as far as JetStream has a word for it. For compaction it has none:
-// max_msgs_per_subject would promise that older messages are gone at once, and they go in a while.
-func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
-	s := &spec.Stream
-	c := StreamConfig{
-		Name:                   name,
-		Description:            s.Description,
-		Subjects:               spec.Subjects,
-		Retention:              limitsRetention,
-		MaxConsumers:           s.MaxConsumers,
-		MaxMessages:            spec.Retention.Messages,
-		MaxBytes:               spec.Retention.Bytes,
-		MaxAge:                 spec.Retention.Age,
-		MaxPerSubject:          s.MaxPerSubject,
-		MaxMessageSize:         int32(min(spec.MaxMessage, math.MaxInt32)),
-		Discard:                discardOld,
-		Storage:                fileStorage,
-		Replicas:               max(spec.Replicas, 1),
-		NoAck:                  s.NoAck,
-		DuplicateWindow:        spec.Deduplication,
-		Compression:            noCompression,
-		FirstSequence:          s.FirstSequence,
-		AllowDirect:            s.AllowDirect,
-		DiscardNewPerSubject:   s.DiscardNewPerSubject,
-		Sealed:                 s.Sealed,
-		DenyDelete:             s.DenyDelete,
-		DenyPurge:              s.DenyPurge,
-		AllowRollup:            s.AllowRollup,
-		ConsumerLimits:         ConsumerLimits{s.InactiveThreshold, s.ConsumerMaxPending},
-		AllowMessageTTL:        s.AllowMessageTTL,
-		SubjectDeleteMarkerTTL: s.SubjectDeleteMarkerTTL,
-		Metadata:               s.Metadata,
-	}
-	switch s.Retention {
-	case coordination.InterestPolicy:
-		c.Retention = interestRetention
-	case coordination.WorkQueue:
-		c.Retention = workQueueRetention
-	}
-	if s.DiscardNew {
-		c.Discard = discardNew
-	}
-	if s.Compression != "" {
-		c.Compression = s.Compression
-	}
-	switch spec.Durability {
-	case coordination.Memory:
-		c.Storage = memoryStorage
-	case coordination.Replicated:
-		c.PersistMode = asyncPersist
-	}
-	unlimited(&c.MaxMessages)
-	unlimited(&c.MaxBytes)
-	unlimited(&c.MaxPerSubject)
-	unlimited(&c.MaxMessageSize)
-	unlimited(&c.MaxConsumers)
-	return c
-}
-
-// CheckStreamUpdate says what may not change of a stream. Both configurations are normal.
-func CheckStreamUpdate(from, to *StreamConfig) *Error {
-	switch {
-	case from.Name != to.Name:
-		return ErrStreamInvalidConfig.With("stream configuration name must match original")
-	case from.Storage != to.Storage:
-		return ErrStreamInvalidConfig.With("stream configuration update can not change storage type")
-	case from.PersistMode != to.PersistMode:
-		return ErrStreamInvalidConfig.With("stream configuration update can not change persist mode")
-	case from.DenyDelete && !to.DenyDelete:
-		return ErrStreamInvalidConfig.With("stream configuration update can not cancel deny message deletes")
-	case from.DenyPurge && !to.DenyPurge:
-		return ErrStreamInvalidConfig.With("stream configuration update can not cancel deny purge")
-	}
-	return nil
-}
-
-// assetName says what is wrong with the name of a stream or consumer.
-func assetName(kind, name string) string {
-	if name == "" || strings.ContainsAny(name, " \t\r\n\f.*>\\/") {
-		return kind + ` name is required and can not contain '.', '*', '>', '\', '/'`
-	}
-	if len(name) > maxName {
-		return fmt.Sprintf("%s name is too long, maximum allowed is %d", kind, maxName)
-	}
-	return ""
-}
-
-// oneOf says whether the word is one of those that it can be, and makes nothing the first of them.
-func oneOf(word *string, of ...string) bool {
-	if *word == "" {
-		*word = of[0]
-	}
-	for _, w := range of {
-		if *word == w {
+// answerCreated has the client told once the stream is served, by the broker that serves it.
+func (s *Server) answerCreated(ctx context.Context, c *call, id string) {
+	var whole *topic.Topic
+	done := s.until(ctx, func() bool {
+		if t := s.topics.ByID(id); t != nil && len(t.Shards()) > 1 {
+			whole = t
 			return true
 		}
+		t := s.topics.ShardByKey(id)
+		if t == nil {
+			return false
+		}
+		switch leader := t.Leader(); leader {
+		case "":
+			return false
+		case s.config.Self:
+			shard := t.Led()
+			if shard == nil {
+				return false
+			}
+			s.answer(c, jsapi.StreamResponse{Response: jsapi.StreamCreate.Answer(), StreamInfo: s.describeStream(t, shard), DidCreate: true})
+			return true
+		default:
+			return !c.forwarded && s.askCreated(leader, id, c)
+		}
+	})
+	if whole != nil {
+		info, refusal := s.infoOfWhole(ctx, whole)
+		if refusal != nil {
+			s.refuse(c, refusal)
+			return
+		}
+		s.answer(c, jsapi.StreamResponse{Response: jsapi.StreamCreate.Answer(), StreamInfo: info, DidCreate: true})
+		return
 	}
-	return false
+	if done {
+		return
+	}
+	why := "no broker has been given it yet"
+	if t := s.topics.ShardByKey(id); t != nil && t.WhyNot() != nil {
+		why = t.WhyNot().Error()
+	}
+	s.refuse(c, jsapi.ErrStreamOfflineReason.With("stream "+string(c.Stream)+" was made, but is not served yet: "+why))
 }
 
-// unlimited writes no limit as JetStream does.
-func unlimited[N int | int32 | int64](limit *N) {
-	if *limit <= 0 {
-		*limit = -1
+func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Shard) {
+	to, refusal := streamRequest(c)
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	if ofShards(t) {
+		s.refuse(c, onlyWhole(jsapi.ErrStreamUpdate, t, "changed"))
+		return
+	}
+	updated, refusal := s.storeUpdate(ctx, t.Desired(), to)
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	// What is answered is what holds, so it is not answered before it does.
+	var shard *topic.ShardLeader
+	holds := s.until(ctx, func() bool {
+		if t = s.topics.ShardByKey(updated.ID); t == nil || t.Desired().Revision < updated.Revision {
+			return false
+		}
+		shard = t.Led()
+		return shard != nil
+	})
+	if !holds {
+		s.refuse(c, jsapi.ErrStreamOfflineReason.With("the update is noted, and the stream is not served at the moment"))
+		return
+	}
+	s.answer(c, jsapi.StreamResponse{Response: c.Call.Answer(), StreamInfo: s.describeStream(t, shard)})
+}
+
+// storeUpdate writes down what is asked for, if it may be.
+func (s *Server) storeUpdate(ctx context.Context, desired *coordination.Topic, to *jsapi.StreamConfig) (*coordination.Topic, *jsapi.Error) {
+	from := s.streamOf(desired)
+	if refusal := jsapi.CheckStreamUpdate(&from, to); refusal != nil {
+		return nil, refusal
+	}
+	if to.Replicas > from.Replicas { // fewer can always be had
+		if refusal := s.enoughBrokers(to.Replicas); refusal != nil {
+			return nil, refusal
+		}
+	}
+	updated, err := s.config.Store.UpdateTopic(ctx, desired.Name, coordination.TopicUpdate{
+		By: client, ID: desired.ID, Spec: updatedSpec(&desired.Spec, from.Replicas, to),
+	})
+	if err != nil {
+		return nil, streamRefusal(err, jsapi.ErrStreamUpdate)
+	}
+	return updated, nil
+}
+
+// updatedSpec keeps what JetStream has no word for. A number of replicas that was left to the brokers is, still,
+// unless another one is asked for.
+func updatedSpec(was *coordination.TopicSpec, replicas int, to *jsapi.StreamConfig) coordination.TopicSpec {
+	spec := to.TopicSpec()
+	spec.Shards, spec.PartitionBy, spec.PartitionTokens = was.Shards, was.PartitionBy, was.PartitionTokens
+	spec.MinInSync, spec.UncleanElection, spec.DeletionPolicy, spec.Compaction = was.MinInSync, was.UncleanElection, was.DeletionPolicy, was.Compaction
+	if replicas == to.Replicas {
+		spec.Replicas = was.Replicas
+	}
+	return spec
+}
+
+func (s *Server) deleteStream(ctx context.Context, c *call) {
+	if !emptyRequest(c.payload) {
+		s.refuse(c, jsapi.ErrNotEmptyRequest)
+		return
+	}
+	name, id := string(c.Stream), ""
+	if t := s.topics.Shard(name); t != nil && ofShards(t) {
+		s.refuse(c, onlyWhole(jsapi.ErrStreamDelete, t, "deleted"))
+		return
+	}
+	if t := s.topics.Topic(name); t != nil {
+		id = t.ID()
+	}
+	err := s.config.Store.DeleteTopic(ctx, name, "", client)
+	if err != nil {
+		s.refuse(c, streamRefusal(err, jsapi.ErrStreamDelete))
+		return
+	}
+	// Who is told that it is gone doesn't find it here any more.
+	s.until(ctx, func() bool {
+		t := s.topics.Topic(name)
+		return id == "" || t == nil || t.ID() != id || t.Desired().Deleting
+	})
+	s.answer(c, jsapi.DoneResponse{Response: c.Call.Answer(), Success: true})
+}
+
+func (s *Server) streamInfo(c *call, t *topic.Shard, shard *topic.ShardLeader) {
+	request, refusal := jsapi.Decode[jsapi.StreamInfoRequest](c.payload)
+	switch {
+	case refusal != nil:
+		s.refuse(c, refusal)
+	case request.SubjectsFilter != "":
+		s.refuse(c, because(jsapi.ErrBadRequest, errors.New("subjects_filter is not supported yet (leave it out)")))
+	default: // there are no holes, so deleted_details has nothing to tell
+		s.answer(c, jsapi.StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: s.describeStream(t, shard)})
 	}
 }
 
-func metadataSize(metadata map[string]string) (size int) {
-	for key, value := range metadata {
-		size += len(key) + len(value)
+func (s *Server) purgeStream(ctx context.Context, c *call, t *topic.Shard, shard *topic.ShardLeader) {
+	request, refusal := jsapi.Decode[jsapi.PurgeRequest](c.payload)
+	if refusal == nil {
+		refusal = request.Check()
 	}
-	return size
+	switch {
+	case refusal != nil:
+	case t.Desired().Spec.Stream.DenyPurge:
+		refusal = jsapi.ErrStreamPurgeFailed.With("stream purge not permitted")
+	case request.Subject != "":
+		refusal = jsapi.ErrStreamPurgeFailed.With("purging one subject is not supported yet (leave filter out)")
+	}
+	if refusal != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	start, end := shard.Offsets()
+	below := end
+	switch {
+	case request.Sequence > 0:
+		below = min(request.Sequence, end)
+	case request.Keep > 0:
+		below = max(end-min(request.Keep, end), start)
+	}
+	purged, err := shard.Purge(ctx, below)
+	if err != nil {
+		s.refuse(c, jsapi.ErrStreamGeneral.With(err))
+		return
+	}
+	s.answer(c, jsapi.PurgeResponse{Response: c.Call.Answer(), Success: true, Purged: purged})
 }
 
-// userMetadata leaves out what nats-server adds to what it answers, which comes back when a client
-// sends what it was told elsewhere. We add nothing, so that what is told equals what was asked.
-func userMetadata(metadata map[string]string) (map[string]string, *Error) {
-	const level = "_nats.req.level"
-	if needs, ok := metadata[level]; ok && needs != "" {
-		if n, err := strconv.Atoi(needs); err != nil || n > APILevel {
-			return nil, ErrRequiredAPILevel
-		}
+// describeStream is what clients are told of a stream that is led here.
+func (s *Server) describeStream(t *topic.Shard, shard *topic.ShardLeader) *jsapi.StreamInfo {
+	desired, is := t.Desired(), shard.Info()
+	state := jsapi.StreamState{
+		Messages: is.Messages, Bytes: uint64(max(is.Bytes, 0)),
+		FirstSeq: is.First, FirstTime: is.FirstTime.UTC(), LastSeq: is.Last, LastTime: is.LastTime.UTC(),
+		Consumers: len(s.consumerNamesOf(t)),
 	}
-	var own map[string]string
-	for key, value := range metadata {
-		if key == level || key == "_nats.ver" || key == "_nats.level" {
-			continue
-		}
-		if own == nil {
-			own = make(map[string]string, len(metadata))
-		}
-		own[key] = value
+	if span := is.Last + 1 - is.First; span > is.Messages {
+		state.NumDeleted = int(min(span-is.Messages, math.MaxInt))
 	}
-	return own, nil
+	if is.Last == 0 {
+		state.FirstSeq = 0 // as nats-server has it of a stream that never had anything
+	}
+	config := s.streamOf(desired)
+	config.Name = t.Name()
+	return &jsapi.StreamInfo{
+		Config: config, Created: desired.Created.UTC(), State: state,
+		Cluster: s.cluster(desired.ID, t.Number()), TimeStamp: time.Now().UTC(),
+	}
 }

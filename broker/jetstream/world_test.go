@@ -16,6 +16,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/replica"
@@ -468,7 +469,7 @@ func ask[T any](n *node, call, payload string) (answer T) {
 // refused calls the API, and returns what the refusal says.
 func refused(n *node, call, payload string) (number int, text string) {
 	n.w.t.Helper()
-	answer := ask[Response](n, call, payload)
+	answer := ask[jsapi.Response](n, call, payload)
 	if answer.Error == nil {
 		return 0, ""
 	}

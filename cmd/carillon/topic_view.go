@@ -12,7 +12,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/admin"
 	"github.com/carillon-mq/carillon/broker/coordination"
-	broker "github.com/carillon-mq/carillon/broker/jetstream"
+	"github.com/carillon-mq/carillon/broker/jsapi"
 )
 
 // topicView is what is shown of a Topic. What only a Carillon broker knows is absent when another
@@ -91,7 +91,7 @@ func viewStatus(s admin.Status) statusView { return statusView{&s.Served, s.Reas
 
 // topicSpec is a stream in our words, by the way that a broker takes it.
 func topicSpec(config jetstream.StreamConfig) coordination.TopicSpec {
-	var c broker.StreamConfig
+	var c jsapi.StreamConfig
 	recode(config, &c)
 	ownMetadata(c.Metadata)
 	return c.TopicSpec()
@@ -229,7 +229,7 @@ func viewSubscription(declared *admin.Subscription, consumer *jetstream.Consumer
 }
 
 func subscriptionSpec(config jetstream.ConsumerConfig) coordination.SubscriptionSpec {
-	var c broker.ConsumerConfig
+	var c jsapi.ConsumerConfig
 	recode(config, &c)
 	if c.StartTime == nil {
 		c.StartTime = &time.Time{} // of no meaning without its policy

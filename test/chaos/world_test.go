@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/carillon-mq/carillon/broker/admin"
-	brokerjs "github.com/carillon-mq/carillon/broker/jetstream"
+	"github.com/carillon-mq/carillon/broker/jetstream"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
@@ -56,7 +56,7 @@ func begin(t *testing.T, program string) *world {
 	for _, of := range w.topics() {
 		must(t, eventually("create topic "+of.Name, func() error {
 			_, err := ask[admin.TopicInfo](w.cluster, admin.TopicCreateSubject+of.Name, admin.CreateRequest{
-				Stream: brokerjs.StreamConfig{Subjects: []string{of.Name + ".>"}, Replicas: replicas, DuplicateWindow: window}, Shards: len(of.Shards),
+				Stream: jsapi.StreamConfig{Subjects: []string{of.Name + ".>"}, Replicas: replicas, DuplicateWindow: window}, Shards: len(of.Shards),
 			})
 			return err
 		}))

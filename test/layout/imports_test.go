@@ -15,8 +15,8 @@ const module = "github.com/carillon-mq/carillon"
 
 // rooms are the packages below broker/ from the ground up: each may import those before it.
 var rooms = []string{
-	"env", "limits", "protocol", "subject", "query", "log", "page", "coordination",
-	"placement", "replica", "topic", "subscription", "view", "session", "route", "jetstream", "admin",
+	"env", "limits", "protocol", "subject", "log", "coordination", "placement",
+	"replica", "topic", "subscription", "session", "route", "jsapi", "jetstream", "admin",
 }
 
 type pkg struct {

@@ -1,4 +1,4 @@
-package jetstream
+package jsapi
 
 import (
 	"encoding/json"

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
@@ -183,7 +184,7 @@ func (g *groups) waiting(topicID, consumer string) int {
 }
 
 // pull begins one; most is how many of one consumer may wait.
-func (g *groups) pull(of *topic.Topic, consumer string, to []byte, p *Pull, most int) {
+func (g *groups) pull(of *topic.Topic, consumer string, to []byte, p *jsapi.Pull, most int) {
 	key := groupKey{of.ID(), consumer}
 	for {
 		g.mu.Lock()
@@ -207,7 +208,7 @@ func (g *groups) pull(of *topic.Topic, consumer string, to []byte, p *Pull, most
 	}
 }
 
-func (g *group) add(of *topic.Topic, to []byte, p *Pull, most int) bool {
+func (g *group) add(of *topic.Topic, to []byte, p *jsapi.Pull, most int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.gone {
@@ -384,7 +385,7 @@ func (g *group) settle(now time.Time) {
 			w.over = subscription.NoMessages
 		case w.heartbeat > 0 && !now.Before(w.beat):
 			if w.dropped = w.dropped || !g.interested(w); !w.dropped {
-				header := AppendHeartbeat(nil, 0, 0)
+				header := jsapi.AppendHeartbeat(nil, 0, 0)
 				server.send(protocol.Message{Subject: w.to, Header: len(header), Data: header})
 			}
 			w.beat = now.Add(w.heartbeat)
@@ -627,10 +628,10 @@ func (g *group) wanted() bool {
 }
 
 // takeWholePull serves a pull by the Topic's name.
-func (s *Server) takeWholePull(m *protocol.Message, r *Request, of *topic.Topic) {
+func (s *Server) takeWholePull(m *protocol.Message, r *jsapi.Request, of *topic.Topic) {
 	header, payload := protocol.SplitData(m.Data, m.Header)
 	if !s.levelServed(header) {
-		s.sendStatus(m.Reply, LevelRequired)
+		s.sendStatus(m.Reply, jsapi.LevelRequired)
 		return
 	}
 	s.pullWhole(of, string(r.Consumer), m.Reply, payload)
@@ -643,10 +644,10 @@ func (s *Server) pullWhole(of *topic.Topic, consumer string, to, payload []byte)
 		return
 	}
 	s.pulls.Add(1)
-	p, refusal := ParsePull(payload)
+	p, refusal := jsapi.ParsePull(payload)
 	may := &declared.Spec.Consumer
 	if refusal == nil {
-		refusal = p.Within(&ConsumerConfig{MaxRequestBatch: may.MaxBatch, MaxRequestExpires: may.MaxExpires, MaxRequestMaxBytes: may.MaxBytes})
+		refusal = p.Within(&jsapi.ConsumerConfig{MaxRequestBatch: may.MaxBatch, MaxRequestExpires: may.MaxExpires, MaxRequestMaxBytes: may.MaxBytes})
 	}
 	if refusal != nil {
 		s.send(protocol.Message{Subject: to, Header: len(refusal), Data: refusal})
@@ -654,7 +655,7 @@ func (s *Server) pullWhole(of *topic.Topic, consumer string, to, payload []byte)
 	}
 	most := may.MaxWaiting
 	if most <= 0 {
-		most = defaultWaiting
+		most = jsapi.DefaultMaxWaiting
 	}
 	p.Batch = min(p.Batch, math.MaxInt32)
 	s.groups.pull(of, consumer, to, &p, most)

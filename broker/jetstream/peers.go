@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
@@ -37,10 +38,10 @@ type question struct {
 
 // finding is one answer. Each stream has one of its own, since many may be more than fits a message.
 type finding struct {
-	Number uint64      `json:"number"`
-	Stream string      `json:"stream,omitempty"`
-	Info   *StreamInfo `json:"info,omitempty"` // nil: it is not led there
-	Usage  *usage      `json:"usage,omitempty"`
+	Number uint64            `json:"number"`
+	Stream string            `json:"stream,omitempty"`
+	Info   *jsapi.StreamInfo `json:"info,omitempty"` // nil: it is not led there
+	Usage  *usage            `json:"usage,omitempty"`
 	// Answer is that to a call.
 	Answer json.RawMessage `json:"answer,omitempty"`
 }
@@ -55,7 +56,7 @@ func (s *Server) forward(broker, subject string, reply []byte, what any) bool {
 }
 
 // askStreams adds to known what other brokers tell of the streams that they lead.
-func (s *Server) askStreams(ctx context.Context, byLeader map[string][]string, known map[string]*StreamInfo) {
+func (s *Server) askStreams(ctx context.Context, byLeader map[string][]string, known map[string]*jsapi.StreamInfo) {
 	most := 0
 	for _, ids := range byLeader {
 		most += len(ids)
@@ -154,7 +155,7 @@ func (s *Server) takeCreated(m *protocol.Message) {
 		return
 	}
 	c := &call{
-		Request: Request{Call: StreamCreate, Stream: []byte(q.Name)}, reply: append([]byte(nil), m.Reply...),
+		Request: jsapi.Request{Call: jsapi.StreamCreate, Stream: []byte(q.Name)}, reply: append([]byte(nil), m.Reply...),
 		forwarded: true, deadline: time.Now().Add(min(q.Within, s.waits.answer)),
 	}
 	s.slowly(c, func(ctx context.Context) { s.answerCreated(ctx, c, q.Stream) })

@@ -1,4 +1,4 @@
-package jetstream
+package jsapi
 
 import (
 	"bytes"
@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// ackPrefix begins the subject that a delivered message is acknowledged on.
-const ackPrefix = "$JS.ACK."
+// AckPrefix begins the subject that a delivered message is acknowledged on.
+const AckPrefix = "$JS.ACK."
 
 // AckSubjects is the pattern of all subjects that acks are published to.
-const AckSubjects = ackPrefix + ">"
+const AckSubjects = AckPrefix + ">"
 
 // Delivery is what the ack subject of a delivered message carries, so that an ack can be routed
 // and judged by its subject alone. Parsed, its slices point into the subject.
@@ -28,7 +28,7 @@ type Delivery struct {
 
 // AppendSubject appends the subject on which the message is to be acknowledged.
 func (d *Delivery) AppendSubject(dst []byte) []byte {
-	dst = append(dst, ackPrefix...)
+	dst = append(dst, AckPrefix...)
 	dst = append(dst, d.Stream...)
 	dst = append(dst, '.')
 	dst = append(dst, d.Consumer...)
@@ -47,7 +47,7 @@ func (d *Delivery) AppendSubject(dst []byte) []byte {
 // ParseAckSubject reads what AppendSubject wrote. It is for nobody else's subjects: those of
 // nats-server's second form, with domain and account, are not ok.
 func ParseAckSubject(subject []byte) (d Delivery, ok bool) {
-	rest, ok := bytes.CutPrefix(subject, []byte(ackPrefix))
+	rest, ok := bytes.CutPrefix(subject, []byte(AckPrefix))
 	if !ok {
 		return Delivery{}, false
 	}
@@ -61,7 +61,7 @@ func ParseAckSubject(subject []byte) (d Delivery, ok bool) {
 		var token []byte
 		var more bool
 		token, rest, more = bytes.Cut(rest, dot)
-		n, isNumber := parseUint(token)
+		n, isNumber := ParseUint(token)
 		if last := i == len(numbers)-1; !isNumber || more == last {
 			return Delivery{}, false
 		}
@@ -137,8 +137,8 @@ func retryDelay(text []byte) time.Duration {
 
 var dot = []byte{'.'}
 
-// parseUint reads a number in decimal digits and nothing else, without allocating.
-func parseUint(s []byte) (n uint64, ok bool) {
+// ParseUint reads a number in decimal digits and nothing else, without allocating.
+func ParseUint(s []byte) (n uint64, ok bool) {
 	for _, c := range s {
 		if c < '0' || c > '9' {
 			return 0, false

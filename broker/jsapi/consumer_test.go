@@ -1,4 +1,4 @@
-package jetstream
+package jsapi
 
 import (
 	"encoding/json"
@@ -193,7 +193,7 @@ func TestImpossibleConsumers(t *testing.T) {
 		{10181, ConsumerConfig{AckPolicy: "maybe"}},
 		{10182, ConsumerConfig{ReplayPolicy: "backwards"}},
 		{10094, ConsumerConfig{DeliverPolicy: "some"}},
-		{10094, ConsumerConfig{DeliverPolicy: deliverFromSequence}},
+		{10094, ConsumerConfig{DeliverPolicy: DeliverFromSequence}},
 		{10094, ConsumerConfig{DeliverPolicy: deliverFromTime}},
 		{10094, ConsumerConfig{DeliverPolicy: deliverFromTime, StartTime: &time.Time{}}},
 		{10094, ConsumerConfig{DeliverPolicy: deliverFromTime, StartTime: &then, StartSequence: 1}},
@@ -297,7 +297,7 @@ func codeOf(err *Error) int {
 func TestWhatStaysOfAConsumer(t *testing.T) {
 	then := time.Now()
 	base := func(change func(*ConsumerConfig)) *ConsumerConfig {
-		c := ConsumerConfig{Name: "c", Durable: "c", DeliverPolicy: deliverFromSequence, StartSequence: 4}
+		c := ConsumerConfig{Name: "c", Durable: "c", DeliverPolicy: DeliverFromSequence, StartSequence: 4}
 		change(&c)
 		if err := c.Normalize(ordersStream(t, ConsumerLimits{})); err != nil {
 			t.Fatal(err)

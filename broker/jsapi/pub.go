@@ -1,4 +1,4 @@
-package jetstream
+package jsapi
 
 import (
 	"bytes"
@@ -73,7 +73,7 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 	first := func(seen *bool) bool { was := *seen; *seen = true; return !was }
 	for key, value := range header.All() {
 		if string(key) == headerRecords && first(&seen.records) {
-			n, number := parseUint(value)
+			n, number := ParseUint(value)
 			if !number || n == 0 || n > math.MaxUint16+1 {
 				return Publish{}, ErrRecords.With(fmt.Sprintf("%s is %.32q (write how many records the payload has, 1 to %d)", headerRecords, value, math.MaxUint16+1))
 			}
@@ -105,12 +105,12 @@ func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 			}
 		case headerExpectedLast:
 			if first(&seen.last) {
-				p.ExpectedLast, ok = parseUint(value)
+				p.ExpectedLast, ok = ParseUint(value)
 				p.ExpectsLast = true
 			}
 		case headerExpectedBySubject:
 			if first(&seen.bySubject) {
-				p.ExpectedLastBySubject, ok = parseUint(value)
+				p.ExpectedLastBySubject, ok = ParseUint(value)
 				p.ExpectsLastBySubject = true
 			}
 		default:

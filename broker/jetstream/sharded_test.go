@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
 // wide makes a Topic of several shards, whose leaders take turns, and publishes so many messages on each of some subjects.
 func (w *world) wide(shards, subjects, each int) {
 	w.t.Helper()
-	spec := StreamConfig{Name: "orders", Subjects: []string{"orders.>"}, AllowDirect: true}
+	spec := jsapi.StreamConfig{Name: "orders", Subjects: []string{"orders.>"}, AllowDirect: true}
 	if err := spec.Normalize(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -81,13 +82,13 @@ func TestOneNameForSeveralShards(t *testing.T) {
 	w.wide(4, 20, 10)
 
 	for _, n := range w.nodes {
-		whole := ask[StreamInfoResponse](n, "STREAM.INFO.orders", "")
+		whole := ask[jsapi.StreamInfoResponse](n, "STREAM.INFO.orders", "")
 		if whole.StreamInfo == nil || whole.Config.Name != "orders" || whole.State.Messages != 200 || whole.State.LastSeq != 200 || whole.State.FirstSeq != 1 {
 			t.Fatalf("broker %s says of the whole: %+v %+v", n.id, whole.Error, whole.StreamInfo)
 		}
 		total := uint64(0)
 		for shard := range 4 {
-			one := ask[StreamInfoResponse](n, fmt.Sprintf("STREAM.INFO.orders--%d", shard), "")
+			one := ask[jsapi.StreamInfoResponse](n, fmt.Sprintf("STREAM.INFO.orders--%d", shard), "")
 			if one.StreamInfo == nil || one.State.LastSeq != one.State.Messages {
 				t.Fatalf("broker %s says of shard %d: %+v", n.id, shard, one.Error)
 			}
@@ -98,16 +99,16 @@ func TestOneNameForSeveralShards(t *testing.T) {
 		}
 	}
 	for request, want := range map[string]string{"": "orders orders--0 orders--1 orders--2 orders--3", `{"subject":"orders.7"}`: "orders", `{"subject":"bills"}`: ""} {
-		if names := ask[StreamNamesResponse](w.nodes[0], "STREAM.NAMES", request).Streams; strings.Join(names, " ") != want {
+		if names := ask[jsapi.StreamNamesResponse](w.nodes[0], "STREAM.NAMES", request).Streams; strings.Join(names, " ") != want {
 			t.Errorf("named %q by %s", names, request)
 		}
 	}
-	list := ask[StreamListResponse](w.nodes[1], "STREAM.LIST", "")
+	list := ask[jsapi.StreamListResponse](w.nodes[1], "STREAM.LIST", "")
 	if len(list.Streams) != 5 || len(list.Missing) != 0 || list.Streams[0].State.Messages != 200 || list.Streams[0].Config.Name != "orders" {
 		t.Errorf("listed %d, missing %q", len(list.Streams), list.Missing)
 	}
 
-	made := ask[ConsumerResponse](w.nodes[1], "CONSUMER.CREATE.orders.billing", `{"stream_name":"orders","config":{"durable_name":"billing","name":"billing","ack_policy":"explicit"}}`)
+	made := ask[jsapi.ConsumerResponse](w.nodes[1], "CONSUMER.CREATE.orders.billing", `{"stream_name":"orders","config":{"durable_name":"billing","name":"billing","ack_policy":"explicit"}}`)
 	if made.ConsumerInfo == nil || made.Stream != "orders" || made.NumPending != 200 {
 		t.Fatalf("made %+v %+v", made.Error, made.ConsumerInfo)
 	}
@@ -125,7 +126,7 @@ func TestOneNameForSeveralShards(t *testing.T) {
 				t.Errorf("%s %d came after %d", subject, i, before)
 			}
 			seen[subject+" "+string(m.Data)], last[subject] = true, i
-			if d, ok := ParseAckSubject(m.Reply); !ok || !strings.HasPrefix(string(d.Stream), "orders--") {
+			if d, ok := jsapi.ParseAckSubject(m.Reply); !ok || !strings.HasPrefix(string(d.Stream), "orders--") {
 				t.Fatalf("to be acknowledged at %s", m.Reply)
 			} else { // acks find their shard from any broker
 				w.await(w.nodes[len(seen)%3].say(string(m.Reply), ""))
@@ -140,7 +141,7 @@ func TestOneNameForSeveralShards(t *testing.T) {
 		}
 		take(got)
 	}
-	is := ask[ConsumerResponse](w.nodes[2], "CONSUMER.INFO.orders.billing", "")
+	is := ask[jsapi.ConsumerResponse](w.nodes[2], "CONSUMER.INFO.orders.billing", "")
 	if is.ConsumerInfo == nil || is.NumPending != 0 || is.NumAckPending != 0 || is.AckFloor.Consumer != 200 || is.Delivered.Stream != 200 {
 		t.Errorf("in the end: %+v %+v", is.Error, is.ConsumerInfo)
 	}
@@ -163,11 +164,11 @@ func TestOneNameForSeveralShards(t *testing.T) {
 		t.Errorf("bounded by bytes: %d, %q", len(got), status)
 	}
 
-	done := ask[DoneResponse](w.nodes[0], "CONSUMER.DELETE.orders.billing", "")
-	if !done.Success || len(ask[ConsumerNamesResponse](w.nodes[0], "CONSUMER.NAMES.orders", "").Consumers) != 0 {
+	done := ask[jsapi.DoneResponse](w.nodes[0], "CONSUMER.DELETE.orders.billing", "")
+	if !done.Success || len(ask[jsapi.ConsumerNamesResponse](w.nodes[0], "CONSUMER.NAMES.orders", "").Consumers) != 0 {
 		t.Errorf("deleted: %+v", done)
 	}
-	purged := ask[PurgeResponse](w.nodes[1], "STREAM.PURGE.orders", "")
+	purged := ask[jsapi.PurgeResponse](w.nodes[1], "STREAM.PURGE.orders", "")
 	if purged.Purged != 225 {
 		t.Errorf("purged: %+v", purged)
 	}
@@ -205,7 +206,7 @@ func TestWhatOnlyAShardCanAnswer(t *testing.T) {
 	// The last message of a subject is in one shard, and the answer names its stream.
 	for s := range 12 {
 		subject := fmt.Sprintf("orders.%d", s)
-		got := ask[MessageResponse](n, "STREAM.MSG.GET.orders", fmt.Sprintf(`{"last_by_subj":%q}`, subject))
+		got := ask[jsapi.MessageResponse](n, "STREAM.MSG.GET.orders", fmt.Sprintf(`{"last_by_subj":%q}`, subject))
 		if got.Message == nil || got.Message.Subject != subject || string(got.Message.Data) != "4" {
 			t.Errorf("last of %s: %+v", subject, got.Error)
 		}
@@ -214,34 +215,34 @@ func TestWhatOnlyAShardCanAnswer(t *testing.T) {
 		if header := string(direct.Data[:direct.Header]); !strings.Contains(header, "Nats-Stream: "+p.Name()) || string(direct.Data[direct.Header:]) != "4" {
 			t.Errorf("direct: %q", direct.Data)
 		}
-		if again := ask[MessageResponse](n, "STREAM.MSG.GET."+p.Name(), fmt.Sprintf(`{"seq":%d}`, got.Message.Sequence)); again.Message == nil || again.Message.Subject != subject {
+		if again := ask[jsapi.MessageResponse](n, "STREAM.MSG.GET."+p.Name(), fmt.Sprintf(`{"seq":%d}`, got.Message.Sequence)); again.Message == nil || again.Message.Subject != subject {
 			t.Errorf("by its shard's sequence: %+v", again.Error)
 		}
 	}
 	// A reader of one shard has an order and sequences without gaps.
-	made := ask[ConsumerResponse](n, "CONSUMER.CREATE.orders--1.c", consumer("orders--1", `"mem_storage":true,"deliver_policy":"by_start_sequence","opt_start_seq":3`))
+	made := ask[jsapi.ConsumerResponse](n, "CONSUMER.CREATE.orders--1.c", consumer("orders--1", `"mem_storage":true,"deliver_policy":"by_start_sequence","opt_start_seq":3`))
 	if made.ConsumerInfo == nil || made.Stream != "orders--1" || made.NumPending == 0 {
 		t.Fatalf("made %+v", made.Error)
 	}
 	inbox := n.say("$JS.API.CONSUMER.MSG.NEXT.orders--1.c", fmt.Sprint(made.NumPending))
 	for i, m := range w.awaitAll(inbox, int(made.NumPending)) {
-		if d, ok := ParseAckSubject(m.Reply); !ok || d.StreamSeq != uint64(i)+3 {
+		if d, ok := jsapi.ParseAckSubject(m.Reply); !ok || d.StreamSeq != uint64(i)+3 {
 			t.Errorf("message %d is to be acknowledged at %s", i, m.Reply)
 		}
 	}
 	// What is changed of the whole is what is asked for of all.
-	is := ask[StreamInfoResponse](n, "STREAM.INFO.orders", "")
+	is := ask[jsapi.StreamInfoResponse](n, "STREAM.INFO.orders", "")
 	is.Config.Description = "all of them"
 	config, err := json.Marshal(is.Config)
 	must(t, err)
-	updated := ask[StreamResponse](n, "STREAM.UPDATE.orders", string(config))
+	updated := ask[jsapi.StreamResponse](n, "STREAM.UPDATE.orders", string(config))
 	if updated.StreamInfo == nil || updated.Config.Description != "all of them" || w.topics["orders"].Spec.Shards != 4 {
 		t.Errorf("updated: %+v", updated.Error)
 	}
-	if ask[StreamInfoResponse](w.nodes[0], "STREAM.INFO.orders--3", "").Config.Description != "all of them" {
+	if ask[jsapi.StreamInfoResponse](w.nodes[0], "STREAM.INFO.orders--3", "").Config.Description != "all of them" {
 		t.Error("a shard has not heard of the change")
 	}
-	if done := ask[DoneResponse](n, "STREAM.DELETE.orders", ""); !done.Success {
+	if done := ask[jsapi.DoneResponse](n, "STREAM.DELETE.orders", ""); !done.Success {
 		t.Errorf("deleted: %+v", done.Error)
 	}
 	expect(t, "afterwards", n, "STREAM.INFO.orders--0", "", 10059)
@@ -255,7 +256,7 @@ func TestPullsGoOnWithoutAShard(t *testing.T) {
 		_, err := w.CreateSubscription(context.Background(), "orders", "c", coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}}, client)
 		return err
 	}())
-	ask[ConsumerResponse](w.nodes[0], "CONSUMER.INFO.orders.c", "")
+	ask[jsapi.ConsumerResponse](w.nodes[0], "CONSUMER.INFO.orders.c", "")
 	w.set(func() { w.cut["broker-2"] = true })
 	there := 0
 	for s := range 30 {
@@ -281,20 +282,20 @@ func TestAConsumerOfTheWholeThatIsNotDurable(t *testing.T) {
 	request := func(settings string) string {
 		return fmt.Sprintf(`{"stream_name":"orders","config":{"name":"watch","ack_policy":"explicit","inactive_threshold":%d%s}}`, time.Hour, settings)
 	}
-	made := ask[ConsumerResponse](n, "CONSUMER.CREATE.orders.watch", request(""))
+	made := ask[jsapi.ConsumerResponse](n, "CONSUMER.CREATE.orders.watch", request(""))
 	if made.ConsumerInfo == nil || made.Stream != "orders" || made.Config.Durable != "" || made.Config.InactiveThreshold != time.Hour || made.NumPending != 100 {
 		t.Fatalf("made %+v %+v", made.Error, made.ConsumerInfo)
 	}
-	if again := ask[ConsumerResponse](w.nodes[2], "CONSUMER.CREATE.orders.watch", request("")); again.ConsumerInfo == nil || !again.Created.Equal(made.Created) {
+	if again := ask[jsapi.ConsumerResponse](w.nodes[2], "CONSUMER.CREATE.orders.watch", request("")); again.ConsumerInfo == nil || !again.Created.Equal(made.Created) {
 		t.Errorf("made again: %+v", again.Error)
 	}
 	expect(t, "changed", n, "CONSUMER.CREATE.orders.watch", request(`,"description":"other"`), 10012, "can not be updated")
 	expect(t, "made durable", n, "CONSUMER.DURABLE.CREATE.orders.watch", `{"stream_name":"orders","config":{"durable_name":"watch","ack_policy":"explicit"}}`, 10012, "durable name can not be updated")
-	unnamed := ask[ConsumerResponse](n, "CONSUMER.CREATE.orders", `{"stream_name":"orders","config":{"ack_policy":"none"}}`)
-	if unnamed.ConsumerInfo == nil || unnamed.Name == "" || unnamed.Config.InactiveThreshold != defaultInactive {
+	unnamed := ask[jsapi.ConsumerResponse](n, "CONSUMER.CREATE.orders", `{"stream_name":"orders","config":{"ack_policy":"none"}}`)
+	if unnamed.ConsumerInfo == nil || unnamed.Name == "" || unnamed.Config.InactiveThreshold != jsapi.DefaultInactiveThreshold {
 		t.Fatalf("unnamed: %+v", unnamed.Error)
 	}
-	if names := ask[ConsumerNamesResponse](n, "CONSUMER.NAMES.orders", "").Consumers; len(names) != 2 {
+	if names := ask[jsapi.ConsumerNamesResponse](n, "CONSUMER.NAMES.orders", "").Consumers; len(names) != 2 {
 		t.Errorf("named %q", names)
 	}
 
@@ -375,7 +376,7 @@ func TestConsumersThatAreNotDurableAreBounded(t *testing.T) {
 		must(t, err)
 	}
 	expect(t, "one too many", w.nodes[0], "CONSUMER.CREATE.orders", `{"stream_name":"orders","config":{"ack_policy":"none"}}`, 10012, "has 1024 consumers that are not durable")
-	if made := ask[ConsumerResponse](w.nodes[0], "CONSUMER.CREATE.orders.d", `{"stream_name":"orders","config":{"name":"d","durable_name":"d","ack_policy":"explicit"}}`); made.ConsumerInfo == nil {
+	if made := ask[jsapi.ConsumerResponse](w.nodes[0], "CONSUMER.CREATE.orders.d", `{"stream_name":"orders","config":{"name":"d","durable_name":"d","ack_policy":"explicit"}}`); made.ConsumerInfo == nil {
 		t.Errorf("a durable one: %+v", made.Error)
 	}
 }

@@ -1,4 +1,4 @@
-package jetstream
+package jsapi
 
 import "time"
 
@@ -145,3 +145,58 @@ type (
 		Missing   []string        `json:"missing,omitempty"`
 	}
 )
+
+// Size is about what a stream takes in a list.
+func (i *StreamInfo) Size() int {
+	size := 1024 + len(i.Config.Description) + metadataSize(i.Config.Metadata)
+	for _, s := range i.Config.Subjects {
+		size += len(s) + 3
+	}
+	return size
+}
+
+// Size is about what a consumer takes in a list.
+func (i *ConsumerInfo) Size() int {
+	size := 1024 + len(i.Config.Description) + metadataSize(i.Config.Metadata) + 20*len(i.Config.Backoff)
+	for _, s := range i.Config.Filters() {
+		size += len(s) + 3
+	}
+	return size
+}
+
+// Add adds what there is in one shard.
+func (i *ConsumerInfo) Add(shard *ConsumerInfo) {
+	if shard == nil {
+		return
+	}
+	i.Delivered.add(&shard.Delivered)
+	i.AckFloor.add(&shard.AckFloor)
+	i.NumAckPending += shard.NumAckPending
+	i.NumRedelivered += shard.NumRedelivered
+	i.NumPending += shard.NumPending
+}
+
+func (i *SequenceInfo) add(shard *SequenceInfo) {
+	i.Consumer += shard.Consumer
+	i.Stream += shard.Stream
+	if shard.Last != nil && (i.Last == nil || shard.Last.After(*i.Last)) {
+		i.Last = shard.Last
+	}
+}
+
+// ClusterInfo says which brokers have a stream.
+type ClusterInfo struct {
+	Name     string      `json:"name,omitempty"`
+	Leader   string      `json:"leader,omitempty"`
+	Replicas []*PeerInfo `json:"replicas,omitempty"` // but the leader
+}
+
+// PeerInfo is a broker that has a stream, or is to have it, and does not lead it.
+type PeerInfo struct {
+	Name    string        `json:"name"`
+	Current bool          `json:"current"`           // it is in sync: everything that was acknowledged is there
+	Offline bool          `json:"offline,omitempty"` // it is not a member
+	Active  time.Duration `json:"active"`            // always 0: who leads hears of each other broker all the time, or of none
+	Peer    string        `json:"peer,omitempty"`    // its id
+	Pending bool          `json:"pending,omitempty"` // it has yet to catch up for the first time, or is to go
+}

@@ -1,7 +1,7 @@
-package jetstream
+package jsapi
 
-// pedantic refuses what Normalize would correct. It is asked before.
-func (c *StreamConfig) pedantic() *Error {
+// CheckPedantic refuses what Normalize would correct. It is asked before.
+func (c *StreamConfig) CheckPedantic() *Error {
 	for _, limit := range []struct {
 		setting string
 		value   int64
@@ -19,8 +19,8 @@ func (c *StreamConfig) pedantic() *Error {
 	return nil
 }
 
-// pedantic refuses what Normalize would correct. It is asked before.
-func (c *ConsumerConfig) pedantic(limits *ConsumerLimits) *Error {
+// CheckPedantic refuses what Normalize would correct. It is asked before.
+func (c *ConsumerConfig) CheckPedantic(limits *ConsumerLimits) *Error {
 	switch {
 	case c.MaxDeliver < -1:
 		return ErrPedantic.With("max_deliver must be set to -1")

@@ -1,4 +1,4 @@
-package jetstream
+package jsapi
 
 import (
 	"encoding/json"
@@ -56,7 +56,7 @@ func TestSubjectsOfTheAPI(t *testing.T) {
 		"CONSUMER.PAUSE.S.c":              "0 ",
 		"META.LEADER.STEPDOWN":            "0 ",
 	} {
-		r, ok := ParseSubject([]byte(apiPrefix + subject))
+		r, ok := ParseSubject([]byte(APIPrefix + subject))
 		got := strings.TrimRight(fmt.Sprintf("%d %s %s", r.Call, r.Stream, r.Consumer), " ")
 		if len(r.Filter) > 0 {
 			got = strings.Join(strings.Fields(got+" filter "+string(r.Filter)), " ")

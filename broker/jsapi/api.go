@@ -1,4 +1,4 @@
-package jetstream
+package jsapi
 
 import (
 	"bytes"
@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// apiPrefix begins the subject of every API call. That of another domain is not ours.
-const apiPrefix = "$JS.API."
+// APIPrefix begins the subject of every API call. That of another domain is not ours.
+const APIPrefix = "$JS.API."
 
 // APISubjects is the pattern of all API calls.
-const APISubjects = apiPrefix + ">"
+const APISubjects = APIPrefix + ">"
 
 // APILevel is the JetStream API level that is served: what nats-server had before it
 // counted. A stream or request that needs more is refused.
@@ -93,7 +93,7 @@ type Request struct {
 // ParseSubject takes an API subject apart. It is not ok if it isn't one. What is one and is not
 // served is Unknown, and is answered with ErrBadRequest, as nats-server does.
 func ParseSubject(subject []byte) (r Request, ok bool) {
-	rest, ok := bytes.CutPrefix(subject, []byte(apiPrefix))
+	rest, ok := bytes.CutPrefix(subject, []byte(APIPrefix))
 	if !ok || len(rest) == 0 {
 		return Request{}, false
 	}
@@ -265,9 +265,9 @@ func Page[T any](all []T, offset, limit int) ([]T, Paged) {
 	return page, Paged{len(all), offset, limit}
 }
 
-// without tells of the last page that it is the last, though some of it are missing: clients go on
+// DropMissing tells of the last page that it is the last, though some of it are missing: clients go on
 // asking until they have got Total, and would for ever.
-func (p *Paged) without(missing, listed int) {
+func (p *Paged) DropMissing(missing, listed int) {
 	if p.Offset+listed+missing >= p.Total {
 		p.Total = p.Offset + listed
 	}
@@ -335,4 +335,24 @@ func (r *GetRequest) Check() *Error {
 		return ErrBadRequest
 	}
 	return nil
+}
+
+// MayWait says whether the call waits for etcd or for other brokers. Of those for one stream, the others
+// find out for themselves.
+func (c Call) MayWait() bool {
+	switch c {
+	case AccountInfo, StreamCreate, StreamUpdate, StreamDelete, StreamList:
+		return true
+	}
+	return false
+}
+
+// OfOneStream says whether the call is for the stream's leader. Deletions are not: a stream
+// whose broker is away must be free to go.
+func (c Call) OfOneStream() bool {
+	switch c {
+	case Unknown, AccountInfo, StreamCreate, StreamDelete, StreamNames, StreamList:
+		return false
+	}
+	return true
 }

@@ -1,4 +1,4 @@
-package jetstream
+package jsapi
 
 import (
 	"math"
@@ -84,12 +84,12 @@ func TestAckPayloads(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	for text, want := range map[string]uint64{"0": 0, "007": 7, "18446744073709551615": math.MaxUint64} {
-		if n, ok := parseUint([]byte(text)); !ok || n != want {
+		if n, ok := ParseUint([]byte(text)); !ok || n != want {
 			t.Errorf("%s: %d, %v", text, n, ok)
 		}
 	}
 	for _, text := range []string{"", "-1", "+1", "1e3", " 1", "18446744073709551616", "184467440737095516150"} {
-		if n, ok := parseUint([]byte(text)); ok {
+		if n, ok := ParseUint([]byte(text)); ok {
 			t.Errorf("%q is taken for %d", text, n)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
@@ -40,7 +41,7 @@ func (s *Server) several(name string) *topic.Topic {
 
 // noOrder refuses what is asked of a Topic with several shards as if it were one stream: there is no
 // order among them, and no sequence that goes through all.
-func noOrder(general *Template, t *topic.Topic, what string) *Error {
+func noOrder(general *jsapi.Template, t *topic.Topic, what string) *jsapi.Error {
 	all := t.Shards()
 	return general.With(fmt.Sprintf("topic %s has %d shards, each with sequences of its own, so it can't have %s (ask a shard's stream: %s to %s)",
 		t.Name(), len(all), what, all[0].Name(), all[len(all)-1].Name()))
@@ -50,7 +51,7 @@ func noOrder(general *Template, t *topic.Topic, what string) *Error {
 func ofShards(t *topic.Shard) bool { return len(t.Topic().Shards()) > 1 }
 
 // onlyWhole refuses to change for one shard what is the whole Topic's.
-func onlyWhole(general *Template, t *topic.Shard, what string) *Error {
+func onlyWhole(general *jsapi.Template, t *topic.Shard, what string) *jsapi.Error {
 	of := t.Topic()
 	return general.With(fmt.Sprintf("stream %s is one of the %d shards of topic %s, and can't be %s on its own (name stream %s)", t.Name(), len(of.Shards()), of.Name(), what, of.Name()))
 }
@@ -58,34 +59,34 @@ func onlyWhole(general *Template, t *topic.Shard, what string) *Error {
 // serveWhole serves a call that names a Topic of several shards. It may wait.
 func (s *Server) serveWhole(ctx context.Context, c *call, of *topic.Topic) {
 	switch c.Call {
-	case StreamInfoCall:
+	case jsapi.StreamInfoCall:
 		s.wholeInfo(ctx, c, of)
-	case StreamUpdate:
+	case jsapi.StreamUpdate:
 		s.updateWhole(ctx, c, of)
-	case StreamPurge:
+	case jsapi.StreamPurge:
 		s.purgeWhole(ctx, c, of)
-	case MessageGet, DirectGet, DirectGetLast:
+	case jsapi.MessageGet, jsapi.DirectGet, jsapi.DirectGetLast:
 		s.getFromWhole(c, of)
-	case MessageDelete:
-		s.refuse(c, noOrder(ErrStreamMsgDeleteFailed, of, "a message deleted by its sequence"))
-	case ConsumerCreate, ConsumerDurable:
+	case jsapi.MessageDelete:
+		s.refuse(c, noOrder(jsapi.ErrStreamMsgDeleteFailed, of, "a message deleted by its sequence"))
+	case jsapi.ConsumerCreate, jsapi.ConsumerDurable:
 		s.createWholeConsumer(ctx, c, of)
-	case ConsumerInfoCall:
+	case jsapi.ConsumerInfoCall:
 		s.wholeConsumerInfo(ctx, c, of)
-	case ConsumerDelete:
+	case jsapi.ConsumerDelete:
 		s.deleteWholeConsumer(ctx, c, of)
-	case ConsumerNames:
+	case jsapi.ConsumerNames:
 		s.wholeConsumerNames(c, of)
-	case ConsumerList:
+	case jsapi.ConsumerList:
 		s.wholeConsumerList(ctx, c, of)
 	default:
-		s.refuse(c, ErrBadRequest)
+		s.refuse(c, jsapi.ErrBadRequest)
 	}
 }
 
 // askShards has the leader of each shard answer a call about its stream, and returns the answers by number. One that
 // can't be had is the refusal.
-func askShards[T any](ctx context.Context, s *Server, of *topic.Topic, subject func(stream string) string, payload []byte) ([]T, *Error) {
+func askShards[T any](ctx context.Context, s *Server, of *topic.Topic, subject func(stream string) string, payload []byte) ([]T, *jsapi.Error) {
 	all := of.Shards()
 	number, answered := s.asks.Begin(len(all))
 	defer s.asks.End(number)
@@ -106,21 +107,21 @@ func askShards[T any](ctx context.Context, s *Server, of *topic.Topic, subject f
 		case got := <-answered:
 			p := s.topics.ShardByKey(got.Stream)
 			if p == nil {
-				return nil, ErrStreamNotFound
+				return nil, jsapi.ErrStreamNotFound
 			}
-			var refused Response
+			var refused jsapi.Response
 			if err := json.Unmarshal(got.Answer, &refused); err != nil {
-				return nil, ErrStreamGeneral.With(err)
+				return nil, jsapi.ErrStreamGeneral.With(err)
 			}
 			if refused.Error != nil {
 				return nil, refused.Error
 			}
 			if err := json.Unmarshal(got.Answer, &answers[p.Number()]); err != nil {
-				return nil, ErrStreamGeneral.With(err)
+				return nil, jsapi.ErrStreamGeneral.With(err)
 			}
 			missing--
 		case <-ctx.Done():
-			return nil, ErrStreamOfflineReason.With(fmt.Sprintf("%d of the %d shards of topic %s did not answer in time; try again", missing, len(all), of.Name()))
+			return nil, jsapi.ErrStreamOfflineReason.With(fmt.Sprintf("%d of the %d shards of topic %s did not answer in time; try again", missing, len(all), of.Name()))
 		}
 	}
 	return answers, nil
@@ -159,11 +160,11 @@ func (s *Server) answerFor(q question, tell func(finding)) {
 }
 
 func (s *Server) wholeInfo(ctx context.Context, c *call, of *topic.Topic) {
-	request, refusal := Decode[StreamInfoRequest](c.payload)
+	request, refusal := jsapi.Decode[jsapi.StreamInfoRequest](c.payload)
 	if refusal == nil && request.SubjectsFilter != "" {
-		refusal = because(ErrBadRequest, errors.New("subjects_filter is not supported yet (leave it out)"))
+		refusal = because(jsapi.ErrBadRequest, errors.New("subjects_filter is not supported yet (leave it out)"))
 	}
-	var info *StreamInfo
+	var info *jsapi.StreamInfo
 	if refusal == nil {
 		info, refusal = s.infoOfWhole(ctx, of)
 	}
@@ -171,18 +172,18 @@ func (s *Server) wholeInfo(ctx context.Context, c *call, of *topic.Topic) {
 		s.refuse(c, refusal)
 		return
 	}
-	s.answer(c, StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: info})
+	s.answer(c, jsapi.StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: info})
 }
 
-func (s *Server) infoOfWhole(ctx context.Context, of *topic.Topic) (*StreamInfo, *Error) {
-	answers, refusal := askShards[StreamInfoResponse](ctx, s, of, func(stream string) string { return apiPrefix + "STREAM.INFO." + stream }, nil)
+func (s *Server) infoOfWhole(ctx context.Context, of *topic.Topic) (*jsapi.StreamInfo, *jsapi.Error) {
+	answers, refusal := askShards[jsapi.StreamInfoResponse](ctx, s, of, func(stream string) string { return jsapi.APIPrefix + "STREAM.INFO." + stream }, nil)
 	if refusal != nil {
 		return nil, refusal
 	}
-	shards := make([]*StreamInfo, 0, len(answers))
+	shards := make([]*jsapi.StreamInfo, 0, len(answers))
 	for i := range answers {
 		if answers[i].StreamInfo == nil {
-			return nil, ErrStreamOffline
+			return nil, jsapi.ErrStreamOffline
 		}
 		shards = append(shards, answers[i].StreamInfo)
 	}
@@ -190,8 +191,8 @@ func (s *Server) infoOfWhole(ctx context.Context, of *topic.Topic) (*StreamInfo,
 }
 
 // addUp is a Topic as a stream, of what its shards say. Its sequences count records: last_seq those that were ever kept.
-func (s *Server) addUp(desired *coordination.Topic, shards []*StreamInfo) *StreamInfo {
-	info := &StreamInfo{Config: s.streamOf(desired), Created: desired.Created.UTC(), TimeStamp: time.Now().UTC()}
+func (s *Server) addUp(desired *coordination.Topic, shards []*jsapi.StreamInfo) *jsapi.StreamInfo {
+	info := &jsapi.StreamInfo{Config: s.streamOf(desired), Created: desired.Created.UTC(), TimeStamp: time.Now().UTC()}
 	state := &info.State
 	state.Consumers = len(s.state().Subscriptions(desired.ID))
 	for _, one := range shards {
@@ -228,23 +229,23 @@ func (s *Server) updateWhole(ctx context.Context, c *call, of *topic.Topic) {
 	})
 	info, refusal := s.infoOfWhole(ctx, of)
 	if !known || refusal != nil {
-		s.refuse(c, ErrStreamOfflineReason.With("the update is noted, and the stream is not served at the moment"))
+		s.refuse(c, jsapi.ErrStreamOfflineReason.With("the update is noted, and the stream is not served at the moment"))
 		return
 	}
-	s.answer(c, StreamResponse{Response: c.Call.Answer(), StreamInfo: info})
+	s.answer(c, jsapi.StreamResponse{Response: c.Call.Answer(), StreamInfo: info})
 }
 
 // purgeWhole empties all shards. What goes by sequence or by number is a shard's.
 func (s *Server) purgeWhole(ctx context.Context, c *call, of *topic.Topic) {
-	request, refusal := Decode[PurgeRequest](c.payload)
+	request, refusal := jsapi.Decode[jsapi.PurgeRequest](c.payload)
 	switch {
 	case refusal != nil:
 	case request.Sequence > 0 || request.Keep > 0:
-		refusal = noOrder(ErrStreamPurgeFailed, of, "messages purged by sequence or by number")
+		refusal = noOrder(jsapi.ErrStreamPurgeFailed, of, "messages purged by sequence or by number")
 	default:
-		var answers []PurgeResponse
-		if answers, refusal = askShards[PurgeResponse](ctx, s, of, func(stream string) string { return apiPrefix + "STREAM.PURGE." + stream }, c.payload); refusal == nil {
-			total := PurgeResponse{Response: c.Call.Answer(), Success: true}
+		var answers []jsapi.PurgeResponse
+		if answers, refusal = askShards[jsapi.PurgeResponse](ctx, s, of, func(stream string) string { return jsapi.APIPrefix + "STREAM.PURGE." + stream }, c.payload); refusal == nil {
+			total := jsapi.PurgeResponse{Response: c.Call.Answer(), Success: true}
 			for _, one := range answers {
 				total.Purged += one.Purged
 			}
@@ -257,10 +258,10 @@ func (s *Server) purgeWhole(ctx context.Context, c *call, of *topic.Topic) {
 
 // getFromWhole has the shard answer that has a subject. It is for the caller to name one.
 func (s *Server) getFromWhole(c *call, of *topic.Topic) {
-	request := GetRequest{LastFor: string(c.Filter)}
-	if c.Call != DirectGetLast {
-		var refusal *Error
-		if request, refusal = Decode[GetRequest](c.payload); refusal == nil {
+	request := jsapi.GetRequest{LastFor: string(c.Filter)}
+	if c.Call != jsapi.DirectGetLast {
+		var refusal *jsapi.Error
+		if request, refusal = jsapi.Decode[jsapi.GetRequest](c.payload); refusal == nil {
 			refusal = request.Check()
 		}
 		if refusal != nil {
@@ -273,28 +274,28 @@ func (s *Server) getFromWhole(c *call, of *topic.Topic) {
 		subject = request.NextFor
 	}
 	if subject == "" || strings.ContainsAny(subject, "*>") {
-		refusal := noOrder(ErrStreamGeneral, of, "a message found by its sequence or by a pattern")
-		if c.Call == MessageGet {
+		refusal := noOrder(jsapi.ErrStreamGeneral, of, "a message found by its sequence or by a pattern")
+		if c.Call == jsapi.MessageGet {
 			s.refuse(c, refusal)
 		} else {
-			s.refuseDirect(c, Status("400 "+refusal.Description))
+			s.refuseDirect(c, jsapi.Status("400 "+refusal.Description))
 		}
 		return
 	}
 	p := of.ShardFor([]byte(subject))
-	call := map[Call]string{MessageGet: "STREAM.MSG.GET.", DirectGet: "DIRECT.GET.", DirectGetLast: "DIRECT.GET."}[c.Call] + p.Name()
-	if c.Call == DirectGetLast {
+	call := map[jsapi.Call]string{jsapi.MessageGet: "STREAM.MSG.GET.", jsapi.DirectGet: "DIRECT.GET.", jsapi.DirectGetLast: "DIRECT.GET."}[c.Call] + p.Name()
+	if c.Call == jsapi.DirectGetLast {
 		call += "." + subject
 	}
 	m := c.message
-	m.Subject = []byte(apiPrefix + call)
+	m.Subject = []byte(jsapi.APIPrefix + call)
 	if !s.handOn(p.Leader(), &m) {
 		s.serve(newCall(&m, true, time.Until(c.deadline)))
 	}
 }
 
 func consumerInfoOf(consumer string) func(string) string {
-	return func(stream string) string { return apiPrefix + "CONSUMER.INFO." + stream + "." + consumer }
+	return func(stream string) string { return jsapi.APIPrefix + "CONSUMER.INFO." + stream + "." + consumer }
 }
 
 // createWholeConsumer makes a consumer, which has a cursor in each shard. The leader of the first shard does it, so that
@@ -307,10 +308,10 @@ func (s *Server) createWholeConsumer(ctx context.Context, c *call, of *topic.Top
 	request, refusal := consumerRequest(c, &stream)
 	if refusal == nil {
 		switch config := &request.Config; {
-		case config.ordered():
-			refusal = noOrder(ErrConsumerCreate, of, "an ordered consumer, as one is that has no durable name, acknowledges nothing and is kept in memory")
-		case config.DeliverPolicy == deliverFromSequence:
-			refusal = noOrder(ErrConsumerCreate, of, "a consumer that starts at a sequence")
+		case config.IsOrdered():
+			refusal = noOrder(jsapi.ErrConsumerCreate, of, "an ordered consumer, as one is that has no durable name, acknowledges nothing and is kept in memory")
+		case config.DeliverPolicy == jsapi.DeliverFromSequence:
+			refusal = noOrder(jsapi.ErrConsumerCreate, of, "a consumer that starts at a sequence")
 		}
 	}
 	if refusal != nil {
@@ -323,7 +324,7 @@ func (s *Server) createWholeConsumer(ctx context.Context, c *call, of *topic.Top
 		defer lock.Unlock()
 	}
 	declared, refusal := s.settleWholeConsumer(ctx, of, &stream, request)
-	var info *ConsumerInfo
+	var info *jsapi.ConsumerInfo
 	if refusal == nil {
 		info, refusal = s.wholeConsumer(ctx, of, declared, true)
 	}
@@ -331,26 +332,26 @@ func (s *Server) createWholeConsumer(ctx context.Context, c *call, of *topic.Top
 		s.refuse(c, refusal)
 		return
 	}
-	s.answer(c, ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: info})
+	s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: info})
 }
 
-func (s *Server) settleWholeConsumer(ctx context.Context, of *topic.Topic, stream *StreamConfig, request *ConsumerRequest) (*coordination.Subscription, *Error) {
+func (s *Server) settleWholeConsumer(ctx context.Context, of *topic.Topic, stream *jsapi.StreamConfig, request *jsapi.ConsumerRequest) (*coordination.Subscription, *jsapi.Error) {
 	to := &request.Config
 	existing := s.state().Subscription(of.ID(), to.Name)
 	if existing == nil {
 		switch {
-		case request.Action == UpdateConsumer:
-			return nil, ErrConsumerDoesNotExist
+		case request.Action == jsapi.UpdateConsumer:
+			return nil, jsapi.ErrConsumerDoesNotExist
 		case stream.MaxConsumers > 0 && len(s.state().Subscriptions(of.ID())) >= stream.MaxConsumers:
-			return nil, ErrMaximumConsumersLimit
+			return nil, jsapi.ErrMaximumConsumersLimit
 		case to.Durable == "" && s.ephemerals(of) >= wholeEphemerals:
-			return nil, ErrConsumerCreate.With(fmt.Sprintf("topic %s has %d consumers that are not durable, as many as may be by its name (end some, share them, or read each shard's stream)", of.Name(), wholeEphemerals))
+			return nil, jsapi.ErrConsumerCreate.With(fmt.Sprintf("topic %s has %d consumers that are not durable, as many as may be by its name (end some, share them, or read each shard's stream)", of.Name(), wholeEphemerals))
 		}
 		made, err := s.config.Store.CreateSubscription(ctx, of.Name(), to.Name, to.SubscriptionSpec(), client)
 		if err == nil {
 			return made, nil
 		}
-		if refusal := consumerRefusal(err); !errors.Is(refusal, ErrConsumerAlreadyExists) {
+		if refusal := consumerRefusal(err); !errors.Is(refusal, jsapi.ErrConsumerAlreadyExists) {
 			return nil, refusal
 		}
 		// Somebody else made it at the same time, and this broker has not been told of it yet.
@@ -359,7 +360,7 @@ func (s *Server) settleWholeConsumer(ctx context.Context, of *topic.Topic, strea
 		}
 	}
 	from := s.wholeConfig(of, existing)
-	if same, refusal := request.judge(&from); same || refusal != nil {
+	if same, refusal := request.CheckUpdate(&from); same || refusal != nil {
 		return existing, refusal
 	}
 	spec := keepWordless(to.SubscriptionSpec(), &existing.Spec)
@@ -382,7 +383,7 @@ func (s *Server) ephemerals(of *topic.Topic) (n int) {
 
 // usedInAShard says whether a consumer was used in any shard within a time; or that it isn't known.
 func (s *Server) usedInAShard(ctx context.Context, of *topic.Topic, name string, within time.Duration) bool {
-	shards, refusal := askShards[ConsumerResponse](ctx, s, of, consumerInfoOf(name), nil)
+	shards, refusal := askShards[jsapi.ConsumerResponse](ctx, s, of, consumerInfoOf(name), nil)
 	if refusal != nil {
 		return true // it is asked again
 	}
@@ -401,8 +402,8 @@ func (s *Server) usedInAShard(ctx context.Context, of *topic.Topic, name string,
 }
 
 // wholeConfig is how clients see a Subscription of a Topic with several shards.
-func (s *Server) wholeConfig(of *topic.Topic, declared *coordination.Subscription) ConsumerConfig {
-	config := ConsumerOf(declared.Name, &declared.Spec)
+func (s *Server) wholeConfig(of *topic.Topic, declared *coordination.Subscription) jsapi.ConsumerConfig {
+	config := jsapi.ConsumerOf(declared.Name, &declared.Spec)
 	if config.Replicas > 0 {
 		config.Replicas = replicasOf(s.state(), of.Desired())
 	}
@@ -410,21 +411,21 @@ func (s *Server) wholeConfig(of *topic.Topic, declared *coordination.Subscriptio
 }
 
 // wholeConsumer adds up what the shards say of a Subscription. With just, all of them serve it as it is declared by then.
-func (s *Server) wholeConsumer(ctx context.Context, of *topic.Topic, declared *coordination.Subscription, just bool) (*ConsumerInfo, *Error) {
+func (s *Server) wholeConsumer(ctx context.Context, of *topic.Topic, declared *coordination.Subscription, just bool) (*jsapi.ConsumerInfo, *jsapi.Error) {
 	want := s.wholeConfig(of, declared)
 	for {
-		shards, refusal := askShards[ConsumerResponse](ctx, s, of, consumerInfoOf(declared.Name), nil)
+		shards, refusal := askShards[jsapi.ConsumerResponse](ctx, s, of, consumerInfoOf(declared.Name), nil)
 		if refusal == nil && (!just || allJust(shards, declared, &want)) {
-			info := &ConsumerInfo{
+			info := &jsapi.ConsumerInfo{
 				Stream: of.Name(), Name: declared.Name, Created: declared.Created.UTC(), Config: want, TimeStamp: time.Now().UTC(),
 				NumWaiting: s.groups.waiting(of.ID(), declared.Name),
 			}
 			for i := range shards {
-				info.add(shards[i].ConsumerInfo)
+				info.Add(shards[i].ConsumerInfo)
 			}
 			return info, nil
 		}
-		if refusal != nil && (!just || !errors.Is(refusal, ErrConsumerNotFound)) {
+		if refusal != nil && (!just || !errors.Is(refusal, jsapi.ErrConsumerNotFound)) {
 			return nil, refusal
 		}
 		select { // a shard's leader hasn't heard of it yet
@@ -435,7 +436,7 @@ func (s *Server) wholeConsumer(ctx context.Context, of *topic.Topic, declared *c
 	}
 }
 
-func allJust(shards []ConsumerResponse, declared *coordination.Subscription, want *ConsumerConfig) bool {
+func allJust(shards []jsapi.ConsumerResponse, declared *coordination.Subscription, want *jsapi.ConsumerConfig) bool {
 	for i := range shards {
 		if is := shards[i].ConsumerInfo; is == nil || !is.Created.Equal(declared.Created) || !is.Config.Equal(want) {
 			return false
@@ -444,37 +445,17 @@ func allJust(shards []ConsumerResponse, declared *coordination.Subscription, wan
 	return true
 }
 
-// add adds what there is in one shard.
-func (i *ConsumerInfo) add(shard *ConsumerInfo) {
-	if shard == nil {
-		return
-	}
-	i.Delivered.add(&shard.Delivered)
-	i.AckFloor.add(&shard.AckFloor)
-	i.NumAckPending += shard.NumAckPending
-	i.NumRedelivered += shard.NumRedelivered
-	i.NumPending += shard.NumPending
-}
-
-func (i *SequenceInfo) add(shard *SequenceInfo) {
-	i.Consumer += shard.Consumer
-	i.Stream += shard.Stream
-	if shard.Last != nil && (i.Last == nil || shard.Last.After(*i.Last)) {
-		i.Last = shard.Last
-	}
-}
-
 func (s *Server) wholeConsumerInfo(ctx context.Context, c *call, of *topic.Topic) {
 	name := string(c.Consumer)
-	refusal := ErrNotEmptyRequest
+	refusal := jsapi.ErrNotEmptyRequest
 	if emptyRequest(c.payload) {
-		refusal = ErrConsumerNotFound
-		var info *ConsumerInfo
+		refusal = jsapi.ErrConsumerNotFound
+		var info *jsapi.ConsumerInfo
 		if declared := s.state().Subscription(of.ID(), name); declared != nil {
 			info, refusal = s.wholeConsumer(ctx, of, declared, false)
 		}
 		if info != nil {
-			s.answer(c, ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: info})
+			s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: info})
 			return
 		}
 	}
@@ -483,7 +464,7 @@ func (s *Server) wholeConsumerInfo(ctx context.Context, c *call, of *topic.Topic
 
 func (s *Server) deleteWholeConsumer(ctx context.Context, c *call, of *topic.Topic) {
 	if !emptyRequest(c.payload) {
-		s.refuse(c, ErrNotEmptyRequest)
+		s.refuse(c, jsapi.ErrNotEmptyRequest)
 		return
 	}
 	name := string(c.Consumer)
@@ -498,7 +479,7 @@ func (s *Server) deleteWholeConsumer(ctx context.Context, c *call, of *topic.Top
 		return is == nil || was != nil && is.Made != was.Made
 	})
 	s.groups.end(of.ID(), name, subscription.Deleted)
-	s.answer(c, DoneResponse{Response: c.Call.Answer(), Success: true})
+	s.answer(c, jsapi.DoneResponse{Response: c.Call.Answer(), Success: true})
 }
 
 func (s *Server) wholeNames(of *topic.Topic) (names []string) {
@@ -509,28 +490,28 @@ func (s *Server) wholeNames(of *topic.Topic) (names []string) {
 }
 
 func (s *Server) wholeConsumerNames(c *call, of *topic.Topic) {
-	request, refusal := Decode[PageRequest](c.payload)
+	request, refusal := jsapi.Decode[jsapi.PageRequest](c.payload)
 	if refusal != nil {
 		s.refuse(c, refusal)
 		return
 	}
-	page, paged := Page(s.wholeNames(of), request.Offset, NamesPage)
-	s.answer(c, ConsumerNamesResponse{Response: c.Call.Answer(), Paged: paged, Consumers: page})
+	page, paged := jsapi.Page(s.wholeNames(of), request.Offset, jsapi.NamesPage)
+	s.answer(c, jsapi.ConsumerNamesResponse{Response: c.Call.Answer(), Paged: paged, Consumers: page})
 }
 
 // wholeListPage is how many consumers are listed at once: the shards are asked about each.
 const wholeListPage = 32
 
 func (s *Server) wholeConsumerList(ctx context.Context, c *call, of *topic.Topic) {
-	request, refusal := Decode[PageRequest](c.payload)
+	request, refusal := jsapi.Decode[jsapi.PageRequest](c.payload)
 	if refusal != nil {
 		s.refuse(c, refusal)
 		return
 	}
-	response := ConsumerListResponse{Response: c.Call.Answer(), Consumers: []*ConsumerInfo{}}
-	page, paged := Page(s.wholeNames(of), request.Offset, wholeListPage)
+	response := jsapi.ConsumerListResponse{Response: c.Call.Answer(), Consumers: []*jsapi.ConsumerInfo{}}
+	page, paged := jsapi.Page(s.wholeNames(of), request.Offset, wholeListPage)
 	for _, name := range page {
-		var info *ConsumerInfo
+		var info *jsapi.ConsumerInfo
 		if declared := s.state().Subscription(of.ID(), name); declared != nil {
 			info, _ = s.wholeConsumer(ctx, of, declared, false)
 		}
@@ -540,7 +521,7 @@ func (s *Server) wholeConsumerList(ctx context.Context, c *call, of *topic.Topic
 		}
 		response.Consumers = append(response.Consumers, info)
 	}
-	paged.without(len(response.Missing), len(response.Consumers))
+	paged.DropMissing(len(response.Missing), len(response.Consumers))
 	response.Paged = paged
 	s.answer(c, response)
 }

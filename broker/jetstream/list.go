@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
@@ -18,7 +19,7 @@ type listed struct {
 
 // streams are those that the request asks for, sorted by name, so that pages follow each other. A Topic with several
 // shards is one, and so is each of its shards, if parts are wanted.
-func (s *Server) streams(request *PageRequest, parts bool) []listed {
+func (s *Server) streams(request *jsapi.PageRequest, parts bool) []listed {
 	var all []listed
 	for t := range s.state().Topics() {
 		if t.Deleting || !mayHave(t, request.Subject) {
@@ -45,30 +46,30 @@ func mayHave(t *coordination.Topic, filter string) bool {
 }
 
 func (s *Server) streamNames(c *call) {
-	request, refusal := Decode[PageRequest](c.payload)
+	request, refusal := jsapi.Decode[jsapi.PageRequest](c.payload)
 	if refusal != nil {
 		s.refuse(c, refusal)
 		return
 	}
 	parts := request.Subject == "" // who asks for a subject's stream, to read by it, wants one
-	page, paged := Page(s.streams(&request, parts), request.Offset, NamesPage)
+	page, paged := jsapi.Page(s.streams(&request, parts), request.Offset, jsapi.NamesPage)
 	names := make([]string, 0, len(page))
 	for _, t := range page {
 		names = append(names, t.name)
 	}
-	s.answer(c, StreamNamesResponse{Response: c.Call.Answer(), Paged: paged, Streams: names})
+	s.answer(c, jsapi.StreamNamesResponse{Response: c.Call.Answer(), Paged: paged, Streams: names})
 }
 
 // streamList describes the streams that are led here, and asks the other brokers about theirs. Those
 // that can't be asked are named, and not counted: clients ask for page after page until they have as many
 // as there are said to be.
 func (s *Server) streamList(ctx context.Context, c *call) {
-	request, refusal := Decode[PageRequest](c.payload)
+	request, refusal := jsapi.Decode[jsapi.PageRequest](c.payload)
 	if refusal != nil {
 		s.refuse(c, refusal)
 		return
 	}
-	response := StreamListResponse{Response: c.Call.Answer(), Streams: []*StreamInfo{}}
+	response := jsapi.StreamListResponse{Response: c.Call.Answer(), Streams: []*jsapi.StreamInfo{}}
 	var served []listed
 	for _, one := range s.streams(&request, true) {
 		if s.reachable(one) {
@@ -77,8 +78,8 @@ func (s *Server) streamList(ctx context.Context, c *call) {
 			response.Missing = append(response.Missing, one.name)
 		}
 	}
-	page, paged := Page(served, request.Offset, ListPage)
-	known := make(map[string]*StreamInfo, len(page))
+	page, paged := jsapi.Page(served, request.Offset, jsapi.ListPage)
+	known := make(map[string]*jsapi.StreamInfo, len(page))
 	elsewhere := make(map[string][]string)
 	seen := make(map[string]bool, len(page))
 	for _, one := range page {
@@ -106,22 +107,22 @@ func (s *Server) streamList(ctx context.Context, c *call) {
 			silent++
 			continue
 		}
-		if size += info.size(); size > listBytes && len(response.Streams) > 0 {
+		if size += info.Size(); size > listBytes && len(response.Streams) > 0 {
 			break
 		}
 		response.Streams = append(response.Streams, info)
 	}
-	paged.without(silent, len(response.Streams))
+	paged.DropMissing(silent, len(response.Streams))
 	response.Paged = paged
 	s.answer(c, response)
 }
 
 // describeListed is what is known of a stream, or nil.
-func (s *Server) describeListed(one listed, known map[string]*StreamInfo) *StreamInfo {
+func (s *Server) describeListed(one listed, known map[string]*jsapi.StreamInfo) *jsapi.StreamInfo {
 	if len(one.keys) == 1 {
 		return known[one.keys[0]]
 	}
-	shards := make([]*StreamInfo, 0, len(one.keys))
+	shards := make([]*jsapi.StreamInfo, 0, len(one.keys))
 	for _, key := range one.keys {
 		if known[key] == nil {
 			return nil
@@ -191,15 +192,15 @@ func (s *Server) ownUsage() (u usage) {
 // accountInfo counts what there is. What brokers take that don't answer in time is not in it.
 func (s *Server) accountInfo(ctx context.Context, c *call) {
 	if !emptyRequest(c.payload) {
-		s.refuse(c, ErrNotEmptyRequest)
+		s.refuse(c, jsapi.ErrNotEmptyRequest)
 		return
 	}
 	state := s.state()
 	total := s.ownUsage()
 	s.askUsage(ctx, others(state, s.config.Self), &total)
-	account := &Account{
-		Memory: total.Memory, Storage: total.Storage, Consumers: total.Ephemerals, Limits: NoAccountLimits,
-		API: APIStats{Level: APILevel, Total: s.calls.Load(), Errors: s.errors.Load()},
+	account := &jsapi.Account{
+		Memory: total.Memory, Storage: total.Storage, Consumers: total.Ephemerals, Limits: jsapi.NoAccountLimits,
+		API: jsapi.APIStats{Level: jsapi.APILevel, Total: s.calls.Load(), Errors: s.errors.Load()},
 	}
 	for t := range state.Topics() {
 		if !t.Deleting {
@@ -207,7 +208,7 @@ func (s *Server) accountInfo(ctx context.Context, c *call) {
 			account.Consumers += len(state.Subscriptions(t.ID))
 		}
 	}
-	s.answer(c, AccountResponse{Response: c.Call.Answer(), Account: account})
+	s.answer(c, jsapi.AccountResponse{Response: c.Call.Answer(), Account: account})
 }
 
 func others(state *coordination.State, self string) (ids []string) {
@@ -219,17 +220,8 @@ func others(state *coordination.State, self string) (ids []string) {
 	return ids
 }
 
-// size is about what a stream takes in a list.
-func (i *StreamInfo) size() int {
-	size := 1024 + len(i.Config.Description) + metadataSize(i.Config.Metadata)
-	for _, s := range i.Config.Subjects {
-		size += len(s) + 3
-	}
-	return size
-}
-
 // describeLed describes the stream of that key if it is led here.
-func (s *Server) describeLed(key string) *StreamInfo {
+func (s *Server) describeLed(key string) *jsapi.StreamInfo {
 	t := s.topics.ShardByKey(key)
 	if t == nil {
 		return nil

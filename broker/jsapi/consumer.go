@@ -1,0 +1,487 @@
+package jsapi
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/subject"
+)
+
+// ConsumerConfig is a consumer as clients ask for it and are told of it.
+type ConsumerConfig struct {
+	Durable            string            `json:"durable_name,omitempty"`
+	Name               string            `json:"name,omitempty"`
+	Description        string            `json:"description,omitempty"`
+	DeliverPolicy      string            `json:"deliver_policy"`
+	StartSequence      uint64            `json:"opt_start_seq,omitempty"`
+	StartTime          *time.Time        `json:"opt_start_time,omitempty"`
+	AckPolicy          string            `json:"ack_policy"`
+	AckWait            time.Duration     `json:"ack_wait,omitempty"`
+	MaxDeliver         int               `json:"max_deliver,omitempty"`
+	Backoff            []time.Duration   `json:"backoff,omitempty"`
+	FilterSubject      string            `json:"filter_subject,omitempty"`
+	FilterSubjects     []string          `json:"filter_subjects,omitempty"`
+	ReplayPolicy       string            `json:"replay_policy"`
+	RateLimit          uint64            `json:"rate_limit_bps,omitempty"`
+	SampleFrequency    string            `json:"sample_freq,omitempty"`
+	MaxWaiting         int               `json:"max_waiting,omitempty"`
+	MaxAckPending      int               `json:"max_ack_pending,omitempty"`
+	FlowControl        bool              `json:"flow_control,omitempty"`
+	HeadersOnly        bool              `json:"headers_only,omitempty"`
+	MaxRequestBatch    int               `json:"max_batch,omitempty"`
+	MaxRequestExpires  time.Duration     `json:"max_expires,omitempty"`
+	MaxRequestMaxBytes int               `json:"max_bytes,omitempty"`
+	DeliverSubject     string            `json:"deliver_subject,omitempty"`
+	DeliverGroup       string            `json:"deliver_group,omitempty"`
+	Heartbeat          time.Duration     `json:"idle_heartbeat,omitempty"`
+	InactiveThreshold  time.Duration     `json:"inactive_threshold,omitempty"`
+	Replicas           int               `json:"num_replicas"`
+	MemoryStorage      bool              `json:"mem_storage,omitempty"`
+	Direct             bool              `json:"direct,omitempty"`
+	Sourcing           bool              `json:"sourcing,omitempty"`
+	Metadata           map[string]string `json:"metadata,omitempty"`
+	PauseUntil         *time.Time        `json:"pause_until,omitempty"`
+	PriorityGroups     []string          `json:"priority_groups,omitempty"`
+	PriorityPolicy     string            `json:"priority_policy,omitempty"`
+	PriorityTimeout    time.Duration     `json:"priority_timeout,omitempty"`
+}
+
+// ConsumerRequest is the payload of a ConsumerCreate and a ConsumerDurable.
+type ConsumerRequest struct {
+	Stream   string         `json:"stream_name"`
+	Config   ConsumerConfig `json:"config"`
+	Action   ConsumerAction `json:"action,omitempty"`
+	Pedantic bool           `json:"pedantic,omitempty"`
+}
+
+// ConsumerAction says whether the consumer must be there, must not be, or either.
+type ConsumerAction string
+
+// The actions.
+const (
+	CreateOrUpdateConsumer ConsumerAction = ""
+	CreateConsumer         ConsumerAction = "create" // or it is there, and just so
+	UpdateConsumer         ConsumerAction = "update"
+)
+
+// Words of policies, as they stand in JSON; the first of each is the default.
+const (
+	DeliverAll, deliverLast, deliverNew = "all", "last", "new"
+	DeliverFromSequence                 = "by_start_sequence"
+	deliverFromTime                     = "by_start_time"
+	deliverLastBySubject                = "last_per_subject"
+
+	ackNone, ackAll, AckExplicit, ackFlowControl = "none", "all", "explicit", "flow_control"
+	replayInstant, replayOriginal                = "instant", "original"
+	priorityNone                                 = "none"
+)
+
+// Defaults and bounds that nats-server has, too.
+const (
+	defaultAckWait    = 30 * time.Second
+	defaultAckPending = 1000
+	DefaultMaxWaiting = 512
+	// defaultInactive is how long a consumer that is not durable outlives its last request.
+	DefaultInactiveThreshold = 5 * time.Second
+	minExpires               = time.Millisecond
+)
+
+// consumerNotYet are the settings that Carillon can't honour yet, as notYet are those of streams.
+var consumerNotYet = []struct {
+	setting string
+	asked   func(*ConsumerConfig) bool
+}{
+	{"deliver_subject", func(c *ConsumerConfig) bool { return c.DeliverSubject != "" }},
+	{"deliver_group", func(c *ConsumerConfig) bool { return c.DeliverGroup != "" }},
+	{"ack_policy: flow_control", func(c *ConsumerConfig) bool { return c.AckPolicy == ackFlowControl }},
+	{"replay_policy: original", func(c *ConsumerConfig) bool { return c.ReplayPolicy == replayOriginal }},
+	{"sample_freq", func(c *ConsumerConfig) bool { return c.SampleFrequency != "" }},
+	{"direct", func(c *ConsumerConfig) bool { return c.Direct }},
+	{"sourcing", func(c *ConsumerConfig) bool { return c.Sourcing }},
+	{"pause_until", func(c *ConsumerConfig) bool { return c.PauseUntil != nil && !c.PauseUntil.IsZero() }},
+	{"priority_policy", func(c *ConsumerConfig) bool { return c.PriorityPolicy != priorityNone }},
+	{"priority_groups", func(c *ConsumerConfig) bool { return len(c.PriorityGroups) > 0 }},
+	{"priority_timeout", func(c *ConsumerConfig) bool { return c.PriorityTimeout != 0 }},
+}
+
+// Address holds the request to the subject that it came on, and gives the consumer the name in it.
+func (r *ConsumerRequest) Address(to *Request) *Error {
+	c := &r.Config
+	name, filter := string(to.Consumer), string(to.Filter)
+	switch {
+	case r.Stream != string(to.Stream):
+		return ErrStreamMismatch
+	case r.Action != CreateOrUpdateConsumer && r.Action != CreateConsumer && r.Action != UpdateConsumer:
+		return ErrInvalidJSON.With(fmt.Sprintf("unknown consumer action: %q", string(r.Action)))
+	case containsSeparator(name):
+		return ErrConsumerNameContainsPathSeparators
+	case to.Call == ConsumerDurable && c.Durable == "":
+		return ErrConsumerDurableNameNotSet
+	case name != "" && c.Durable != "" && c.Durable != name:
+		return ErrConsumerDurableNameNotMatchSubject
+	case name == "" && c.Durable != "":
+		return ErrConsumerEphemeralWithDurableName
+	case filter != "" && len(c.FilterSubjects) > 0:
+		return ErrConsumerMultipleFiltersNotAllowed
+	case filter != "" && c.FilterSubject != filter:
+		return ErrConsumerCreateFilterSubjectMismatch
+	}
+	if name != "" {
+		c.Name = name
+	}
+	return nil
+}
+
+func containsSeparator(name string) bool {
+	return slices.ContainsFunc([]byte(name), func(b byte) bool { return b == '/' || b == '\\' })
+}
+
+// Normalize judges the configuration of a consumer of the stream, and fills in what was left out, as
+// nats-server does. The consumer has its name by then: one that is made up, if need be.
+func (c *ConsumerConfig) Normalize(stream *StreamConfig) *Error {
+	if why := assetName("consumer", c.Name); why != "" {
+		return ErrStreamInvalidConfig.With(why)
+	}
+	if c.Durable != "" && c.Durable != c.Name {
+		return ErrConsumerCreateDurableAndNameMismatch
+	}
+	for _, word := range []struct {
+		value *string
+		wrong *Error
+		of    []string
+	}{
+		{&c.DeliverPolicy, ErrConsumerInvalidPolicy.With("consumer deliver policy invalid"), []string{DeliverAll, deliverLast, deliverNew, DeliverFromSequence, deliverFromTime, deliverLastBySubject}},
+		{&c.AckPolicy, ErrConsumerAckPolicyInvalid, []string{ackNone, ackAll, AckExplicit, ackFlowControl}},
+		{&c.ReplayPolicy, ErrConsumerReplayPolicyInvalid, []string{replayInstant, replayOriginal}},
+		{&c.PriorityPolicy, ErrConsumerInvalidPolicy.With("consumer priority policy invalid"), []string{priorityNone, "overflow", "pinned_client", "prioritized"}},
+	} {
+		if !oneOf(word.value, word.of...) {
+			return word.wrong
+		}
+	}
+	for _, feature := range consumerNotYet {
+		if feature.asked(c) {
+			return ErrConsumerCreate.With(feature.setting + " is not supported yet (leave it out)")
+		}
+	}
+	c.PauseUntil, c.PriorityPolicy = nil, ""
+	if err := c.normalizeText(); err != nil {
+		return err
+	}
+	if err := c.normalizeBounds(stream); err != nil {
+		return err
+	}
+	if err := c.checkFilters(); err != nil {
+		return err
+	}
+	return c.checkStart()
+}
+
+func (c *ConsumerConfig) normalizeText() (err *Error) {
+	if len(c.Description) > maxDescription {
+		return ErrConsumerDescriptionTooLong.With(maxDescription)
+	}
+	if metadataSize(c.Metadata) > maxMetadata {
+		return ErrConsumerMetadataLength.With(fmt.Sprintf("%dKB", maxMetadata>>10))
+	}
+	c.Metadata, err = userMetadata(c.Metadata)
+	return err
+}
+
+func (c *ConsumerConfig) normalizeBounds(stream *StreamConfig) *Error {
+	switch {
+	case c.Replicas < 0:
+		return ErrReplicasCountCannotBeNegative
+	case c.Replicas > stream.Replicas:
+		return ErrConsumerReplicasExceedsStream
+	case c.AckWait < 0:
+		return ErrConsumerAckWaitNegative
+	case slices.ContainsFunc(c.Backoff, func(pause time.Duration) bool { return pause < 0 }):
+		return ErrConsumerBackOffNegative
+	case c.RateLimit > 0:
+		return ErrConsumerPullWithRateLimit
+	case c.FlowControl:
+		return ErrConsumerFCRequiresPush
+	case c.Heartbeat > 0:
+		return ErrConsumerHBRequiresPush
+	}
+	if c.Replicas > 0 { // its place is kept where the stream is, on as many brokers
+		c.Replicas = stream.Replicas
+	}
+	c.Heartbeat = 0
+	c.MaxRequestBatch, c.MaxRequestMaxBytes = max(c.MaxRequestBatch, 0), max(c.MaxRequestMaxBytes, 0)
+	c.MaxRequestExpires, c.InactiveThreshold = max(c.MaxRequestExpires, 0), max(c.InactiveThreshold, 0)
+	if c.MaxRequestExpires != 0 && c.MaxRequestExpires < minExpires {
+		return ErrConsumerMaxRequestExpiresTooSmall
+	}
+	unlimited(&c.MaxDeliver)
+	if c.MaxWaiting <= 0 {
+		c.MaxWaiting = DefaultMaxWaiting
+	}
+	if c.AckWait == 0 && c.AckPolicy != ackNone {
+		c.AckWait = defaultAckWait
+	}
+	if len(c.Backoff) > 0 {
+		c.AckWait = c.Backoff[0]
+		if c.MaxDeliver != -1 && len(c.Backoff) > c.MaxDeliver {
+			return ErrConsumerMaxDeliverBackoff
+		}
+	}
+	return c.normalizePending(&stream.ConsumerLimits)
+}
+
+func (c *ConsumerConfig) normalizePending(limits *ConsumerLimits) *Error {
+	c.MaxAckPending = max(c.MaxAckPending, -1)
+	if c.MaxAckPending == 0 {
+		c.MaxAckPending = limits.MaxAckPending
+	}
+	if c.MaxAckPending == 0 && c.AckPolicy != ackNone {
+		c.MaxAckPending = defaultAckPending
+	}
+	if c.InactiveThreshold == 0 {
+		c.InactiveThreshold = limits.InactiveThreshold
+	}
+	if limits.MaxAckPending > 0 && c.MaxAckPending > limits.MaxAckPending {
+		return ErrConsumerMaxPendingAckExcess.With(limits.MaxAckPending)
+	}
+	if limits.InactiveThreshold > 0 && c.InactiveThreshold > limits.InactiveThreshold {
+		return ErrConsumerInactiveThresholdExcess.With(limits.InactiveThreshold)
+	}
+	if c.InactiveThreshold == 0 && c.Durable == "" {
+		c.InactiveThreshold = DefaultInactiveThreshold
+	}
+	return nil
+}
+
+// Filters are the patterns of what is delivered; none: all.
+func (c *ConsumerConfig) Filters() []string {
+	if c.FilterSubject != "" {
+		return []string{c.FilterSubject}
+	}
+	return c.FilterSubjects
+}
+
+func (c *ConsumerConfig) checkFilters() *Error {
+	if c.FilterSubject != "" && len(c.FilterSubjects) > 0 {
+		return ErrConsumerDuplicateFilterSubjects
+	}
+	filters := c.Filters()
+	for i, f := range filters {
+		if f == "" {
+			return ErrConsumerEmptyFilter
+		}
+		if !subject.ValidPattern([]byte(f)) {
+			return ErrStreamInvalidConfig.With("invalid subject")
+		}
+		for _, other := range filters[:i] {
+			if subject.Overlap(f, other) {
+				return ErrConsumerOverlappingSubjectFilters
+			}
+		}
+	}
+	return nil
+}
+
+// checkStart holds the optional start to the policy that goes by it.
+func (c *ConsumerConfig) checkStart() *Error {
+	const also, missing = "consumer delivery policy is deliver %s, but optional start %s is also set", "consumer delivery policy is deliver %s, but optional %s is not set"
+	policy := map[string]string{
+		DeliverAll: "all", deliverLast: "last", deliverNew: "new", deliverLastBySubject: "last per subject",
+		DeliverFromSequence: "by start sequence", deliverFromTime: "by start time",
+	}[c.DeliverPolicy]
+	bySequence, byTime := c.DeliverPolicy == DeliverFromSequence, c.DeliverPolicy == deliverFromTime
+	switch {
+	case bySequence && c.StartSequence == 0:
+		return ErrConsumerInvalidPolicy.With(fmt.Sprintf(missing, policy, "start sequence"))
+	case byTime && c.StartTime == nil:
+		return ErrConsumerInvalidPolicy.With(fmt.Sprintf(missing, policy, "start time"))
+	case !bySequence && c.StartSequence > 0:
+		return ErrConsumerInvalidPolicy.With(fmt.Sprintf(also, policy, "sequence"))
+	case !byTime && c.StartTime != nil:
+		return ErrConsumerInvalidPolicy.With(fmt.Sprintf(also, policy, "time"))
+	case byTime && c.StartTime.IsZero():
+		return ErrConsumerInvalidPolicy.With("consumer start time is the year 1 (use deliver policy all)")
+	case c.DeliverPolicy == deliverLastBySubject && len(c.Filters()) == 0:
+		return ErrConsumerInvalidPolicy.With(fmt.Sprintf(missing, policy, "filter subject"))
+	}
+	return nil
+}
+
+// SubscriptionSpec is the Subscription that a consumer becomes. The configuration must be normal. Of consumers that aren't
+// durable only the leader's memory knows, unless they read a Topic of several shards.
+func (c *ConsumerConfig) SubscriptionSpec() coordination.SubscriptionSpec {
+	spec := coordination.SubscriptionSpec{
+		Start:    coordination.Start{From: coordination.FromEarliest},
+		Subjects: c.Filters(),
+		Ack: coordination.Ack{
+			Policy: coordination.AckExplicit, Wait: c.AckWait, MaxDeliver: max(c.MaxDeliver, 0),
+			MaxPending: c.MaxAckPending, Backoff: c.Backoff,
+		},
+		Consumer: coordination.ConsumerSettings{
+			Description:       c.Description,
+			Metadata:          c.Metadata,
+			HeadersOnly:       c.HeadersOnly,
+			MaxWaiting:        c.MaxWaiting,
+			MaxBatch:          c.MaxRequestBatch,
+			MaxBytes:          c.MaxRequestMaxBytes,
+			MaxExpires:        c.MaxRequestExpires,
+			InactiveThreshold: c.InactiveThreshold,
+			Replicas:          c.Replicas,
+			MemoryStorage:     c.MemoryStorage,
+			FilterList:        len(c.FilterSubjects) == 1,
+			Ephemeral:         c.Durable == "",
+		},
+	}
+	switch c.DeliverPolicy {
+	case deliverLast:
+		spec.Start.From = coordination.FromLast
+	case deliverNew:
+		spec.Start.From = coordination.FromLatest
+	case deliverLastBySubject:
+		spec.Start.From = coordination.FromLastBySubject
+	case DeliverFromSequence:
+		spec.Start = coordination.Start{From: coordination.FromOffset, Offset: c.StartSequence}
+	case deliverFromTime:
+		spec.Start = coordination.Start{From: coordination.FromTime, Time: *c.StartTime}
+	}
+	switch c.AckPolicy {
+	case ackNone:
+		spec.Ack.Policy = coordination.AckNone
+	case ackAll:
+		spec.Ack.Policy = coordination.AckAll
+	}
+	return spec
+}
+
+// ConsumerOf is how clients see a Subscription as a consumer, whoever declared it. Filters by
+// content and dead letters have no word in JetStream.
+func ConsumerOf(name string, spec *coordination.SubscriptionSpec) ConsumerConfig {
+	s := &spec.Consumer
+	c := ConsumerConfig{
+		Name:               name,
+		Description:        s.Description,
+		DeliverPolicy:      deliverNew,
+		AckPolicy:          AckExplicit,
+		AckWait:            spec.Ack.Wait,
+		MaxDeliver:         spec.Ack.MaxDeliver,
+		Backoff:            spec.Ack.Backoff,
+		ReplayPolicy:       replayInstant,
+		MaxWaiting:         s.MaxWaiting,
+		MaxAckPending:      spec.Ack.MaxPending,
+		HeadersOnly:        s.HeadersOnly,
+		MaxRequestBatch:    s.MaxBatch,
+		MaxRequestExpires:  s.MaxExpires,
+		MaxRequestMaxBytes: s.MaxBytes,
+		InactiveThreshold:  s.InactiveThreshold,
+		Replicas:           s.Replicas,
+		MemoryStorage:      s.MemoryStorage,
+		Metadata:           s.Metadata,
+	}
+	if !s.Ephemeral {
+		c.Durable = name
+	}
+	switch spec.Start.From {
+	case coordination.FromEarliest:
+		c.DeliverPolicy = DeliverAll
+	case coordination.FromLast:
+		c.DeliverPolicy = deliverLast
+	case coordination.FromLastBySubject:
+		c.DeliverPolicy = deliverLastBySubject
+	case coordination.FromOffset:
+		// Offset 0 is what a manifest may write for the beginning; sequences begin at 1.
+		c.DeliverPolicy, c.StartSequence = DeliverFromSequence, max(spec.Start.Offset, 1)
+	case coordination.FromTime:
+		start := spec.Start.Time
+		c.DeliverPolicy, c.StartTime = deliverFromTime, &start
+	}
+	switch spec.Ack.Policy {
+	case coordination.AckNone:
+		c.AckPolicy = ackNone
+	case coordination.AckAll:
+		c.AckPolicy = ackAll
+	}
+	if len(spec.Subjects) == 1 && !s.FilterList {
+		c.FilterSubject = spec.Subjects[0]
+	} else {
+		c.FilterSubjects = spec.Subjects
+	}
+	if c.MaxWaiting == 0 {
+		c.MaxWaiting = DefaultMaxWaiting
+	}
+	unlimited(&c.MaxDeliver)
+	if c.AckPolicy != ackNone {
+		if c.AckWait == 0 {
+			c.AckWait = defaultAckWait
+		}
+		if c.MaxAckPending == 0 {
+			c.MaxAckPending = defaultAckPending
+		}
+	}
+	return c
+}
+
+// CheckUpdate says whether a consumer that is there is what is asked for, or why it can't be made so. Both configurations are normal.
+func (r *ConsumerRequest) CheckUpdate(is *ConsumerConfig) (same bool, _ *Error) {
+	switch refusal := CheckConsumerUpdate(is, &r.Config); {
+	case is.Equal(&r.Config):
+		return true, nil
+	case r.Action == CreateConsumer:
+		return false, ErrConsumerAlreadyExists
+	case refusal != nil:
+		return false, refusal
+	case is.Durable == "":
+		return false, ErrConsumerCreate.With("a consumer that is not durable can not be updated (delete it and make it anew)")
+	}
+	return false, nil
+}
+
+// CheckConsumerUpdate says what may not change of a consumer. Both configurations are normal.
+func CheckConsumerUpdate(from, to *ConsumerConfig) *Error {
+	fixed := func(setting string) *Error { return ErrConsumerCreate.With(setting + " can not be updated") }
+	switch {
+	case from.DeliverPolicy != to.DeliverPolicy:
+		return fixed("deliver policy")
+	case from.StartSequence != to.StartSequence:
+		return fixed("start sequence")
+	case !sameTime(from.StartTime, to.StartTime):
+		return fixed("start time")
+	case from.AckPolicy != to.AckPolicy:
+		return fixed("ack policy")
+	case from.ReplayPolicy != to.ReplayPolicy:
+		return fixed("replay policy")
+	case from.MaxWaiting != to.MaxWaiting:
+		return fixed("max waiting")
+	case (from.Durable == "") != (to.Durable == ""):
+		return fixed("durable name")
+	case from.MemoryStorage != to.MemoryStorage:
+		return fixed("storage type")
+	}
+	return nil
+}
+
+// IsOrdered says whether it is one of those by which clients read a stream in order, and make anew whenever a number is missing. It
+// has no sign of its own; this is what all clients ask for then, and hardly anybody else.
+func (c *ConsumerConfig) IsOrdered() bool {
+	return c.Durable == "" && c.AckPolicy == ackNone && c.MemoryStorage
+}
+
+func sameTime(a, b *time.Time) bool {
+	return a == b || a != nil && b != nil && a.Equal(*b)
+}
+
+// Equal says whether both normal configurations ask for the same, in whatever words.
+func (c *ConsumerConfig) Equal(other *ConsumerConfig) bool {
+	return c.Name == other.Name && c.Durable == other.Durable &&
+		sameTime(c.StartTime, other.StartTime) && sameButTimes(c, other)
+}
+
+func sameButTimes(a, b *ConsumerConfig) bool {
+	x, y := *a, *b
+	x.StartTime, y.StartTime = nil, nil
+	x.FilterSubject, x.FilterSubjects = "", slices.Clip(slices.Clone(a.Filters()))
+	y.FilterSubject, y.FilterSubjects = "", slices.Clip(slices.Clone(b.Filters()))
+	return reflect.DeepEqual(x, y)
+}

@@ -1,0 +1,140 @@
+package jsapi
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Error is what an API call or a publish is refused with. Clients tell errors apart by ErrCode,
+// and people read the description, so all three are as nats-server has them.
+type Error struct {
+	Code        int    `json:"code"`
+	ErrCode     int    `json:"err_code"`
+	Description string `json:"description,omitempty"`
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s (JetStream error %d)", e.Description, e.ErrCode)
+}
+
+// Is makes two errors with one ErrCode the same, whatever they name.
+func (e *Error) Is(target error) bool {
+	other, ok := target.(*Error)
+	return ok && other.ErrCode == e.ErrCode
+}
+
+// Template is an error whose description names something, in the place of a {word}.
+type Template Error
+
+// With fills in what the error names. Line breaks have no place in what travels in one line.
+func (t *Template) With(what any) *Error {
+	text := OneLine(fmt.Sprint(what))
+	before, rest, found := strings.Cut(t.Description, "{")
+	if _, after, closed := strings.Cut(rest, "}"); found && closed {
+		text = before + text + after
+	}
+	return &Error{t.Code, t.ErrCode, text}
+}
+
+// Is says whether err was made from this template.
+func (t *Template) Is(err *Error) bool { return err != nil && err.ErrCode == t.ErrCode }
+
+func OneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// The errors that say the same each time. They are shared: never change one.
+var (
+	ErrBadRequest                             = &Error{400, 10003, "bad request"}
+	ErrClusterNotAvailable                    = &Error{503, 10008, "JetStream system temporarily unavailable"}
+	ErrClusterRequired                        = &Error{503, 10010, "JetStream clustering support required"}
+	ErrConsumerNameExist                      = &Error{400, 10013, "consumer name already in use"}
+	ErrConsumerNotFound                       = &Error{404, 10014, "consumer not found"}
+	ErrConsumerDurableNameNotMatchSubject     = &Error{400, 10017, "consumer name in subject does not match durable name in request"}
+	ErrConsumerDurableNameNotSet              = &Error{400, 10018, "consumer expected to be durable but a durable name was not set"}
+	ErrConsumerEphemeralWithDurableName       = &Error{400, 10020, "consumer expected to be ephemeral but a durable name was set in request"}
+	ErrInsufficientResources                  = &Error{503, 10023, "insufficient resources"}
+	ErrMaximumConsumersLimit                  = &Error{400, 10026, "maximum consumers limit reached"}
+	ErrNoMessageFound                         = &Error{404, 10037, "no message found"}
+	ErrNotEmptyRequest                        = &Error{400, 10038, "expected an empty request payload"}
+	ErrNotEnabledForAccount                   = &Error{503, 10039, "JetStream not enabled for account"}
+	ErrStreamMessageExceedsMaximum            = &Error{400, 10054, "message size exceeds maximum allowed"}
+	ErrStreamMismatch                         = &Error{400, 10056, "stream name in subject does not match request"}
+	ErrStreamNameExist                        = &Error{400, 10058, "stream name already in use with a different configuration"}
+	ErrStreamNotFound                         = &Error{404, 10059, "stream not found"}
+	ErrStreamNotMatch                         = &Error{400, 10060, "expected stream does not match"}
+	ErrStreamSubjectOverlap                   = &Error{400, 10065, "subjects overlap with an existing stream"}
+	ErrStreamReplicasNotSupported             = &Error{500, 10074, "replicas > 1 not supported in non-clustered mode"}
+	ErrNotEnabled                             = &Error{503, 10076, "JetStream not enabled"}
+	ErrConsumerPullWithRateLimit              = &Error{400, 10086, "consumer in pull mode can not have rate limit set"}
+	ErrConsumerMaxWaitingNegative             = &Error{400, 10087, "consumer max waiting needs to be positive"}
+	ErrConsumerHBRequiresPush                 = &Error{400, 10088, "consumer idle heartbeat requires a push based consumer"}
+	ErrConsumerFCRequiresPush                 = &Error{400, 10089, "consumer flow control requires a push based consumer"}
+	ErrConsumerFilterNotSubset                = &Error{400, 10093, "consumer filter subject is not a valid subset of the interest subjects"}
+	ErrStreamHeaderExceedsMaximum             = &Error{400, 10097, "header size exceeds maximum allowed of 64k"}
+	ErrStreamSealed                           = &Error{400, 10109, "invalid operation on sealed stream"}
+	ErrConsumerMaxRequestExpiresTooSmall      = &Error{400, 10115, "consumer max request expires needs to be >= 1ms"}
+	ErrConsumerMaxDeliverBackoff              = &Error{400, 10116, "max deliver is required to be > length of backoff values"}
+	ErrStreamOffline                          = &Error{500, 10118, "stream is offline"}
+	ErrConsumerOffline                        = &Error{500, 10119, "consumer is offline"}
+	ErrConsumerReplicasExceedsStream          = &Error{400, 10126, "consumer config replica count exceeds parent stream"}
+	ErrConsumerNameContainsPathSeparators     = &Error{400, 10127, "Consumer name can not contain path separators"}
+	ErrConsumerCreateFilterSubjectMismatch    = &Error{400, 10131, "Consumer create request did not match filtered subject from create subject"}
+	ErrConsumerCreateDurableAndNameMismatch   = &Error{400, 10132, "Consumer Durable and Name have to be equal if both are provided"}
+	ErrReplicasCountCannotBeNegative          = &Error{400, 10133, "replicas count cannot be negative"}
+	ErrConsumerDuplicateFilterSubjects        = &Error{400, 10136, "consumer cannot have both FilterSubject and FilterSubjects specified"}
+	ErrConsumerMultipleFiltersNotAllowed      = &Error{400, 10137, "consumer with multiple subject filters cannot use subject based API"}
+	ErrConsumerOverlappingSubjectFilters      = &Error{400, 10138, "consumer subject filters cannot overlap"}
+	ErrConsumerEmptyFilter                    = &Error{400, 10139, "consumer filter in FilterSubjects cannot be empty"}
+	ErrConsumerAlreadyExists                  = &Error{400, 10148, "consumer already exists"}
+	ErrConsumerDoesNotExist                   = &Error{400, 10149, "consumer does not exist"}
+	ErrStreamWrongLastSequenceConstant        = &Error{400, 10164, "wrong last sequence"}
+	ErrMessageTTLInvalid                      = &Error{400, 10165, "invalid per-message TTL"}
+	ErrMessageTTLDisabled                     = &Error{400, 10166, "per-message TTL is disabled"}
+	ErrMessageIncrDisabled                    = &Error{400, 10168, "message counters is disabled"}
+	ErrAtomicPublishDisabled                  = &Error{400, 10174, "atomic publish is disabled"}
+	ErrConsumerAckPolicyInvalid               = &Error{400, 10181, "consumer ack policy invalid"}
+	ErrConsumerReplayPolicyInvalid            = &Error{400, 10182, "consumer replay policy invalid"}
+	ErrConsumerAckWaitNegative                = &Error{400, 10183, "consumer ack wait needs to be positive"}
+	ErrConsumerBackOffNegative                = &Error{400, 10184, "consumer backoff needs to be positive"}
+	ErrRequiredAPILevel                       = &Error{412, 10185, "JetStream minimum api level required"}
+	ErrMessageSchedulesDisabled               = &Error{400, 10188, "message schedules is disabled"}
+	ErrStreamExpectedLastSeqPerSubjectInvalid = &Error{400, 10193, "missing sequence for expected last sequence per subject"}
+	ErrMessageSourceHdrNotAllowed             = &Error{400, 10227, "message stream source header is not allowed"}
+)
+
+// The errors that name something.
+var (
+	ErrClusterNoPeers                  = &Template{400, 10005, "{err}"}
+	ErrConsumerCreate                  = &Template{500, 10012, "{err}"}
+	ErrInvalidJSON                     = &Template{400, 10025, "invalid JSON: {err}"}
+	ErrSequenceNotFound                = &Template{400, 10043, "sequence {seq} not found"}
+	ErrStreamCreate                    = &Template{500, 10049, "{err}"}
+	ErrStreamDelete                    = &Template{500, 10050, "{err}"}
+	ErrStreamGeneral                   = &Template{500, 10051, "{err}"}
+	ErrStreamInvalidConfig             = &Template{500, 10052, "{err}"}
+	ErrStreamMsgDeleteFailed           = &Template{500, 10057, "{err}"}
+	ErrStreamUpdate                    = &Template{500, 10069, "{err}"}
+	ErrStreamWrongLastMsgID            = &Template{400, 10070, "wrong last msg ID: {id}"}
+	ErrStreamWrongLastSequence         = &Template{400, 10071, "wrong last sequence: {seq}"}
+	ErrStreamStoreFailed               = &Template{503, 10077, "{err}"}
+	ErrConsumerInvalidPolicy           = &Template{400, 10094, "{err}"}
+	ErrConsumerInvalidSampling         = &Template{400, 10095, "failed to parse consumer sampling configuration: {err}"}
+	ErrConsumerNameTooLong             = &Template{400, 10102, "consumer name is too long, maximum allowed is {max}"}
+	ErrConsumerDescriptionTooLong      = &Template{400, 10107, "consumer description is too long, maximum allowed is {max}"}
+	ErrStreamPurgeFailed               = &Template{500, 10110, "{err}"}
+	ErrStreamRollupFailed              = &Template{500, 10111, "{err}"}
+	ErrConsumerMaxPendingAckExcess     = &Template{400, 10121, "consumer max ack pending exceeds system limit of {limit}"}
+	ErrConsumerMetadataLength          = &Template{400, 10135, "consumer metadata exceeds maximum size of {limit}"}
+	ErrPedantic                        = &Template{400, 10157, "pedantic mode: {err}"}
+	ErrStreamOfflineReason             = &Template{500, 10194, "stream is offline: {err}"}
+	ErrConsumerOfflineReason           = &Template{500, 10195, "consumer is offline: {err}"}
+	ErrRecords                         = &Template{400, 40001, "{err}"} // ours: nats-server knows no records
+	ErrNotAfter                        = &Template{400, 40002, "{err}"} // ours, too
+	ErrConsumerInactiveThresholdExcess = &Template{400, 10153, "consumer inactive threshold exceeds system limit of {limit}"}
+)

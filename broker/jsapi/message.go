@@ -1,0 +1,72 @@
+package jsapi
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+)
+
+// StoredMessage is a message in the answer to a MessageGet.
+type StoredMessage struct {
+	Subject  string    `json:"subject"`
+	Sequence uint64    `json:"seq"`
+	Header   []byte    `json:"hdrs,omitempty"`
+	Data     []byte    `json:"data,omitempty"`
+	Time     time.Time `json:"time"`
+}
+
+// MessageResponse is the answer to a MessageGet.
+type MessageResponse struct {
+	Response
+	Message *StoredMessage `json:"message,omitempty"`
+}
+
+// Kept is a message of a stream, as a direct get answers with it.
+type Kept struct {
+	Stream   []byte
+	Subject  []byte
+	Sequence uint64
+	Time     int64  // nanoseconds since 1970
+	Header   []byte // header block; may be empty
+}
+
+// AppendHeader appends the header block of a direct get's answer: that of the message, and where
+// it comes from.
+func (k *Kept) AppendHeader(dst []byte) []byte {
+	dst = appendOwn(dst, k.Header)
+	dst = append(dst, "Nats-Stream: "...)
+	dst = append(dst, k.Stream...)
+	dst = append(dst, "\r\nNats-Subject: "...)
+	dst = append(dst, k.Subject...)
+	dst = append(dst, "\r\nNats-Sequence: "...)
+	dst = strconv.AppendUint(dst, k.Sequence, 10)
+	dst = append(dst, "\r\nNats-Time-Stamp: "...)
+	dst = time.Unix(0, k.Time).UTC().AppendFormat(dst, time.RFC3339Nano)
+	return append(dst, "\r\n\r\n"...)
+}
+
+// AppendHeadersOnly appends the header block of a message whose payload is left out, with the
+// payload's size.
+func AppendHeadersOnly(dst, header []byte, payload int) []byte {
+	dst = appendOwn(dst, header)
+	dst = append(dst, "Nats-Msg-Size: "...)
+	dst = strconv.AppendInt(dst, int64(payload), 10)
+	return append(dst, "\r\n\r\n"...)
+}
+
+// HeadersOnlySize is how much AppendHeadersOnly appends.
+func HeadersOnlySize(header []byte, payload int) int {
+	var memory [64]byte
+	return max(len(header)-len("\r\n\r\n"), len(headerLine)) + len(AppendHeadersOnly(memory[:0], nil, payload)) - len(headerLine)
+}
+
+// appendOwn appends a message's header block without the blank line that ends it, or the first
+// line of a new one.
+func appendOwn(dst, header []byte) []byte {
+	own, ended := bytes.CutSuffix(header, []byte("\r\n\r\n"))
+	if !ended || !bytes.HasPrefix(own, []byte(headerLine)) {
+		return append(dst, headerLine+"\r\n"...)
+	}
+	dst = append(dst, own...)
+	return append(dst, "\r\n"...)
+}
