@@ -30,9 +30,9 @@ type FS interface {
 	Stat(path string) (FileInfo, error)
 	// SyncDir makes the names in a directory safe.
 	SyncDir(dir string) error
-	// SyncAll makes everything on the file system that holds path safe: one call instead of one per
-	// file when many are dirty. Where there is no such call it returns errors.ErrUnsupported.
-	SyncAll(path string) error
+	// OpenVolume opens the file system that holds path, so that all of it can be synced at once. It
+	// returns errors.ErrUnsupported where there is no such call. The caller closes the Volume.
+	OpenVolume(path string) (Volume, error)
 	// Free says how many bytes may still be written to the file system that holds path.
 	Free(path string) (uint64, error)
 }
@@ -46,10 +46,26 @@ type File interface {
 	Preallocate(size int64) error
 	// Truncate makes the file exactly size bytes long.
 	Truncate(size int64) error
-	// Sync makes the file's bytes and length safe (fdatasync). One that failed says nothing about
-	// what is on the disk, and repeating it proves nothing either: the kernel may have dropped the pages.
+	// Sync makes the file's bytes and length safe (fdatasync). A Sync that failed says nothing about
+	// what is on the disk. Repeating it proves nothing either: the kernel marks the pages clean when
+	// it has reported the error. They stay readable, the next Sync has nothing to write and
+	// succeeds, and a power cut loses them. Only bytes that are written again and then synced are safe.
 	Sync() error
 	Size() (int64, error)
+	Close() error
+}
+
+// Volume is an open file system. Open it before the first write whose durability its Sync is to
+// vouch for, and keep it open.
+//
+// The kernel reports a failed write-back once to each descriptor that was open when it failed. A
+// descriptor that is opened later learns of it only if nobody has seen it yet. So opening one for
+// each sync misses an error that somebody else's sync has consumed, and takes lost bytes for safe.
+type Volume interface {
+	// Sync makes everything on the file system safe: one call instead of one per file when many are
+	// dirty. It fails if any write-back failed since the Volume was opened or last synced. Where
+	// the file system can't do it the error is errors.ErrUnsupported.
+	Sync() error
 	Close() error
 }
 

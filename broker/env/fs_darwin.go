@@ -29,7 +29,7 @@ func preallocate(f *os.File, size int64) error {
 	return nil
 }
 
-// SyncAll has no counterpart here.
-func (osFS) SyncAll(path string) error {
-	return diskError("sync file system", path, errors.ErrUnsupported)
+// OpenVolume has no counterpart here.
+func (osFS) OpenVolume(path string) (Volume, error) {
+	return nil, diskError("open file system", path, errors.ErrUnsupported)
 }

@@ -17,15 +17,23 @@ func preallocate(f *os.File, size int64) error {
 	return err
 }
 
-// SyncAll is syncfs, which reports failed writes since Linux 5.8.
-func (osFS) SyncAll(path string) error {
+type osVolume struct{ dir *os.File }
+
+// OpenVolume keeps a descriptor of path open. See Volume for why.
+func (osFS) OpenVolume(path string) (Volume, error) {
 	d, err := os.Open(path)
 	if err != nil {
-		return diskError("sync file system", path, err)
+		return nil, diskError("open file system", path, err)
 	}
-	err = unix.Syncfs(int(d.Fd()))
-	return diskError("sync file system", path, errors.Join(err, d.Close()))
+	return &osVolume{d}, nil
 }
+
+// Sync is syncfs, which reports failed writes since Linux 5.8.
+func (v *osVolume) Sync() error {
+	return diskError("sync file system", v.dir.Name(), retry(func() error { return unix.Syncfs(int(v.dir.Fd())) }))
+}
+
+func (v *osVolume) Close() error { return diskError("close", v.dir.Name(), v.dir.Close()) }
 
 // retry repeats a call that a signal interrupted before it did anything.
 func retry(call func() error) error {

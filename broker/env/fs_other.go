@@ -11,9 +11,9 @@ func datasync(f *os.File) error { return f.Sync() }
 
 func preallocate(*os.File, int64) error { return errors.ErrUnsupported }
 
-// SyncAll has no counterpart here.
-func (osFS) SyncAll(path string) error {
-	return diskError("sync file system", path, errors.ErrUnsupported)
+// OpenVolume has no counterpart here.
+func (osFS) OpenVolume(path string) (Volume, error) {
+	return nil, diskError("open file system", path, errors.ErrUnsupported)
 }
 
 // Free is not known here.

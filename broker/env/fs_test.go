@@ -46,7 +46,12 @@ func walkThrough(t *testing.T, fsys env.FS, dir string) {
 	must(err)
 	must(f.Sync())
 	must(fsys.SyncDir(sub))
-	if err := fsys.SyncAll(dir); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+	switch v, err := fsys.OpenVolume(dir); {
+	case err == nil:
+		must(v.Sync())
+		must(v.Sync())
+		must(v.Close())
+	case !errors.Is(err, errors.ErrUnsupported):
 		t.Fatal(err)
 	}
 	buf := make([]byte, 5)

@@ -97,7 +97,7 @@ func (d *Disk) round() bool {
 func (d *Disk) syncAll(logs []*Log) bool {
 	err := d.Failed()
 	if err == nil {
-		if err = d.fs.SyncAll(d.dir); errors.Is(err, errors.ErrUnsupported) {
+		if err = d.syncVolume(); errors.Is(err, errors.ErrUnsupported) {
 			d.opts.SyncAllFrom = len(logs) + 1<<30
 			return false
 		}
@@ -117,6 +117,13 @@ func (d *Disk) syncAll(logs []*Log) bool {
 		}
 	}
 	return true
+}
+
+func (d *Disk) syncVolume() error {
+	if d.volume == nil {
+		return errors.ErrUnsupported
+	}
+	return d.volume.Sync()
 }
 
 // confirm syncs one file more after all of them: older kernels answer a syncfs of an ext4 that has shut

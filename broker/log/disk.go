@@ -34,6 +34,7 @@ type Disk struct {
 	handles handles
 	stats   diskStats
 	mark    []byte
+	volume  env.Volume // nil where a file system can't be synced at once
 
 	backlog atomic.Int64 // bytes that wait to be written
 
@@ -114,6 +115,9 @@ func OpenDisk(fsys env.FS, dir string, opts Options) (*Disk, error) {
 	d.handles.fs, d.handles.keep, d.handles.open = fsys, opts.OpenSegments, list.New()
 	d.room = sync.NewCond(&d.mu)
 	if err := d.finishDeletions(); err != nil {
+		return nil, err
+	}
+	if d.volume, err = fsys.OpenVolume(dir); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return nil, err
 	}
 	go d.run()
@@ -296,5 +300,8 @@ func (d *Disk) Close() error {
 	}
 	close(d.stop)
 	<-d.done
+	if d.volume != nil {
+		errs = append(errs, d.volume.Close())
+	}
 	return errors.Join(errs...)
 }

@@ -102,6 +102,56 @@ func TestAFailedSyncIsNotRepeated(t *testing.T) {
 	}
 }
 
+// Write-back fails within a round, and another process' sync is the first to hear of it. The disk
+// has had the file system open since before, so its own sync fails nevertheless.
+func TestAFailedWriteBackIsNotMissed(t *testing.T) {
+	opts := small
+	opts.SyncAllFrom = 2
+	fsys, d, l := setup(t, opts)
+	other := openLog(t, d, Identity{Topic: "other"})
+	put(t, l, 1)
+	put(t, other, 1)
+	path := firstFile(t, other)
+	var syncs, volumes atomic.Int32
+	in, block := make(chan struct{}), make(chan struct{})
+	fsys.SetHook(func(op opKind) error {
+		if op.Kind == "sync" && syncs.Add(1) == 1 {
+			close(in)
+			<-block
+		}
+		if op.Kind == "syncall" && volumes.Add(1) == 1 {
+			if err := fsys.FailWriteBack(path); err != nil {
+				t.Error(err)
+			}
+			stranger, err := fsys.OpenVolume("data")
+			if err != nil {
+				t.Error(err)
+			}
+			if err := stranger.Sync(); !errors.Is(err, syscall.EIO) {
+				t.Error("the other process heard", err)
+			}
+		}
+		return nil
+	})
+	put := func(l *Log, a *ack) {
+		if _, err := l.Append(&Append{Epoch: 1, Records: texts(2, 1), Done: a}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, both := newAck(), newAck()
+	put(l, first) // holds the committer while the next round gathers
+	<-in
+	put(l, both)
+	put(other, both)
+	close(block)
+	if err := first.wait(t, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := both.wait(t, 2); !errors.Is(err, syscall.EIO) {
+		t.Fatal("acknowledged although write-back failed:", err)
+	}
+}
+
 func TestAFailedWriteEndsItsLogOnly(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	other, err := d.Open(Identity{Topic: "other"}, 1, 1, nil)

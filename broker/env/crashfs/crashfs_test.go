@@ -179,3 +179,43 @@ func TestAFullDisk(t *testing.T) {
 		t.Error(free, err)
 	}
 }
+
+// The kernel reports a failed write-back once to each descriptor that was open then. Of later ones
+// it tells the first only.
+func TestAFailedWriteBackIsReportedOnceToEach(t *testing.T) {
+	f := New()
+	write(t, f, "file", "one", true)
+	_ = f.SyncDir(".")
+	volume, err := f.OpenVolume(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, _ := f.Open("file")
+	_, _ = h.WriteAt([]byte("two"), 0)
+	if err := f.FailWriteBack("file"); err != nil {
+		t.Fatal(err)
+	}
+	late, _ := f.OpenVolume(".")
+	if err := late.Sync(); !errors.Is(err, syscall.EIO) {
+		t.Error("nobody had seen it:", err)
+	}
+	later, _ := f.OpenVolume(".")
+	if err := later.Sync(); err != nil {
+		t.Error("somebody had seen it:", err)
+	}
+	for _, sync := range []func() error{volume.Sync, h.Sync} {
+		if err := sync(); !errors.Is(err, syscall.EIO) {
+			t.Error("it was open when write-back failed:", err)
+		}
+		if err := sync(); err != nil {
+			t.Error("it has been told:", err)
+		}
+	}
+	if content(f, "file") != "two" {
+		t.Error("the page is clean and readable")
+	}
+	f.DropCache()
+	if content(f, "file") != "one" {
+		t.Error("the page was read from the disk again")
+	}
+}

@@ -11,6 +11,9 @@
 //   - Syncing a file does not make its name durable.
 //   - A sync that failed drops what it was to write: the bytes go on being visible, no later
 //     sync will save them, and a crash loses them.
+//   - Write-back that fails on its own (FailWriteBack) does the same. It is reported once to each
+//     file and volume that was open then, and to one opened later only if nobody has seen it.
+//   - DropCache makes what failed syncs and write-back have lost invisible, too.
 //
 // Hook sees every operation before it happens and may let it fail; StopAfter crashes the process
 // at a chosen operation; Crash is the power cut, and gives the file system as it is found afterwards,

@@ -15,6 +15,7 @@ type file struct {
 	fs   *FS
 	n    *node
 	path string
+	told int // of the file's failures
 }
 
 func (f *file) op(kind string, off int64, n int) Op {
@@ -102,6 +103,9 @@ func (f *file) Sync() error {
 		return err
 	}
 	defer f.fs.mu.Unlock()
+	if f.n.failures.report(&f.told) && err == nil {
+		err = syscall.EIO
+	}
 	if err == nil {
 		f.n.durable = apply(f.n.durable, f.n.pending)
 	}

@@ -50,6 +50,32 @@ type FS struct {
 	capacity int64
 	used     int64
 	syncAll  bool
+	failures failures // of write-back, of all files
+}
+
+// failures counts failed write-backs, as the kernel's errseq_t does.
+type failures struct {
+	n    int
+	seen bool // somebody was told of the last one
+}
+
+func (e *failures) add() { *e = failures{n: e.n + 1} }
+
+// sample is what a descriptor that is opened now has been told.
+func (e *failures) sample() int {
+	if e.n > 0 && !e.seen {
+		return e.n - 1
+	}
+	return e.n
+}
+
+// report says whether there was a failure since told, and notes that it was reported.
+func (e *failures) report(told *int) bool {
+	if *told == e.n {
+		return false
+	}
+	*told, e.seen = e.n, true
+	return true
 }
 
 // node is a file or a directory.
@@ -60,6 +86,8 @@ type node struct {
 	data    []byte           // what is visible
 	durable []byte
 	pending []fileOp
+
+	failures failures // of write-back
 }
 
 // fileOp is a write at off, or a new length if data is nil.
@@ -227,7 +255,7 @@ func (f *FS) Open(path string) (env.File, error) {
 	if n.dir {
 		return nil, fail(op, syscall.EISDIR)
 	}
-	return &file{fs: f, n: n, path: path}, nil
+	return &file{fs: f, n: n, path: path, told: n.failures.sample()}, nil
 }
 
 // MkdirAll makes a directory and those above it.
@@ -355,9 +383,30 @@ func (f *FS) settle(which func(*change) bool) {
 	})
 }
 
-// SyncAll makes everything durable.
-func (f *FS) SyncAll(path string) error {
-	op := Op{Kind: "syncall", Path: path}
+type volume struct {
+	fs   *FS
+	path string
+	told int // of the file system's failures
+}
+
+// OpenVolume opens the file system for syncing all of it.
+func (f *FS) OpenVolume(path string) (env.Volume, error) {
+	op := Op{Kind: "open", Path: path}
+	if err := f.begin(op); err != nil {
+		return nil, err
+	}
+	defer f.mu.Unlock()
+	if f.find(path) == nil {
+		return nil, fail(op, syscall.ENOENT)
+	}
+	return &volume{fs: f, path: path, told: f.failures.sample()}, nil
+}
+
+func (v *volume) Close() error { return nil }
+
+// Sync makes everything durable.
+func (v *volume) Sync() error {
+	f, op := v.fs, Op{Kind: "syncall", Path: v.path}
 	err := f.begin(op)
 	if errors.Is(err, ErrCrashed) {
 		return err
@@ -365,6 +414,9 @@ func (f *FS) SyncAll(path string) error {
 	defer f.mu.Unlock()
 	if !f.syncAll {
 		return fail(op, errors.ErrUnsupported)
+	}
+	if f.failures.report(&v.told) && err == nil {
+		err = syscall.EIO
 	}
 	f.walk(f.root, func(n *node) {
 		if err == nil {
@@ -377,6 +429,32 @@ func (f *FS) SyncAll(path string) error {
 	}
 	f.settle(func(*change) bool { return true })
 	return nil
+}
+
+// FailWriteBack lets the kernel fail to write what a file has that is not synced: the bytes stay
+// visible and are clean. The next sync of whoever had the file or a volume open says so.
+func (f *FS) FailWriteBack(path string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.find(path)
+	if n == nil || n.dir {
+		return fail(Op{Kind: "write back", Path: path}, syscall.ENOENT)
+	}
+	n.pending = nil
+	n.failures.add()
+	f.failures.add()
+	return nil
+}
+
+// DropCache forgets all clean pages: what failed syncs and write-back have lost is not visible any more.
+func (f *FS) DropCache() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.walk(f.root, func(n *node) {
+		before := len(n.data)
+		n.data = apply(slices.Clone(n.durable), n.pending)
+		f.used += int64(len(n.data) - before)
+	})
 }
 
 func (f *FS) walk(n *node, visit func(*node)) {
