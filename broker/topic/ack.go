@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"github.com/carillon-mq/carillon/broker/forward"
 	"sync"
 	"sync/atomic"
 
@@ -102,7 +103,7 @@ type acker struct {
 	spare []*pending
 	moved []*ShardLeader
 	out   replies
-	back  answersOut
+	back  forward.Answers
 	head  []byte
 }
 
@@ -301,16 +302,16 @@ func (a *acker) answerBack(p *pending) {
 		case p.err != nil:
 			err := s.lost(p.err)
 			if _, fails := err.(*StoreError); !fails {
-				p.back.link.tell(frameAgain, s.topic.id, s.shard.number, p.back.source, p.back.round)
-				a.back.reset()
+				p.back.link.tell(forward.FrameAgain, s.topic.id, s.shard.number, p.back.source, p.back.round)
+				a.back.Reset()
 				return
 			}
 			a.service.counts.refuse(err)
-			a.back.refused(an.seq, codec, name, err)
+			a.back.Refused(an.seq, codec, name, err)
 		case an.kind == isRefusal:
-			a.back.refused(an.seq, codec, name, an.err)
+			a.back.Refused(an.seq, codec, name, an.err)
 		default:
-			a.back.single(an.seq, an.offset, an.records, an.kind == isDuplicate)
+			a.back.Single(an.seq, an.offset, an.records, an.kind == isDuplicate)
 		}
 	}
 	a.head = p.back.carry(&a.back, s.shard, a.head)

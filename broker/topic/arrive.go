@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"github.com/carillon-mq/carillon/broker/forward"
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/log"
@@ -42,7 +43,7 @@ func (p *Shard) arrive(l *Link, a *arrival) (took bool) {
 		}
 	}
 	if !took {
-		l.tell(frameAgain, p.topic.id, p.number, a.source, a.round)
+		l.tell(forward.FrameAgain, p.topic.id, p.number, a.source, a.round)
 	}
 	in.finish(s)
 	return took
@@ -69,7 +70,7 @@ func (p *Shard) call() {
 	p.turned.away = nil
 	p.turned.Unlock()
 	for _, b := range away {
-		b.link.tell(frameReady, p.topic.id, p.number, b.source, b.round)
+		b.link.tell(forward.FrameReady, p.topic.id, p.number, b.source, b.round)
 	}
 }
 
@@ -86,16 +87,16 @@ const (
 func (s *ShardLeader) meet(in *intake, p *pending, v *view, m *protocol.Message) met {
 	o, seq := in.origin, in.seq
 	switch {
-	case seq > o.last+1:
+	case seq > o.Last+1:
 		return isGap
-	case seq > o.last && len(m.Subject) == 0: // its source doesn't want to know
-		o.last = seq
+	case seq > o.Last && len(m.Subject) == 0: // its source doesn't want to know
+		o.Last = seq
 		return isKnown
-	case seq > o.last && (seq >= in.from.below || s.origins.knows(o, o.heard-2*int64(outboxTime))):
+	case seq > o.Last && (seq >= in.from.below || s.origins.Knows(o, o.Heard-2*int64(forward.OutboxTime))):
 		if in.why == nil {
 			return isNew
 		}
-		o.last = seq
+		o.Last = seq
 		in.refuse(s.shard, v, nil, in.why)
 		return isKnown
 	}
@@ -103,31 +104,31 @@ func (s *ShardLeader) meet(in *intake, p *pending, v *view, m *protocol.Message)
 	if len(m.Subject) == 0 {
 		return isKnown
 	}
-	if offset, records, ok := o.find(seq); ok {
+	if offset, records, ok := o.Find(seq); ok {
 		fw.deduplicated.Add(1)
 		if offset >= s.high.Load() {
 			p.add(nil, answer{offset: offset, records: records, seq: seq})
 		} else {
-			in.answers.single(seq, offset, records, false)
+			in.answers.Single(seq, offset, records, false)
 		}
 		return isKnown
 	}
-	out, ok := o.settled[seq]
+	out, ok := o.Settled[seq]
 	switch {
-	case ok && out.duplicate, ok && out.err != nil && out.offset > 0:
+	case ok && out.Duplicate, ok && out.Err != nil && out.Offset > 0:
 		kind := isDuplicate
-		if !out.duplicate {
+		if !out.Duplicate {
 			kind = isRefusal
 		}
-		s.answer(in, p, v, nil, answer{offset: out.offset, kind: kind, err: out.err})
+		s.answer(in, p, v, nil, answer{offset: out.Offset, kind: kind, err: out.Err})
 	case ok:
-		in.answers.refused(seq, s.service.config.Codec, s.shard.name, out.err)
+		in.answers.Refused(seq, s.service.config.Codec, s.shard.name, out.Err)
 	default:
 		if offset, known := s.knownID(v, m); known {
 			s.answer(in, p, v, nil, answer{offset: offset, kind: isDuplicate})
 			break
 		}
-		o.last = max(o.last, seq)
+		o.Last = max(o.Last, seq)
 		in.refuse(s.shard, v, nil, &ForgottenError{Topic: s.shard.name})
 	}
 	return isKnown
@@ -149,24 +150,24 @@ func (s *ShardLeader) knownID(v *view, m *protocol.Message) (offset uint64, ok b
 // offset. mu is held.
 func (in *intake) note(keep bool, offset uint64, records int) {
 	o, seq := in.origin, in.seq
-	o.last = seq
+	o.Last = seq
 	switch n := len(in.spans); {
 	case !keep:
-		if _, said := o.settled[seq]; !said { // it was not meant to be kept
-			o.settle(seq, outcome{})
-			in.answers.refused(seq, nil, "", nil)
+		if _, said := o.Settled[seq]; !said { // it was not meant to be kept
+			o.Settle(seq, forward.Outcome{})
+			in.answers.Refused(seq, nil, "", nil)
 		}
-	case n > 0 && records == 0 && in.spans[n-1].end() == seq:
-		in.spans[n-1].count++
+	case n > 0 && records == 0 && in.spans[n-1].End() == seq:
+		in.spans[n-1].Count++
 	default:
-		in.spans = append(in.spans, keptSpan{first: seq, offset: offset, count: 1, records: uint32(records)})
+		in.spans = append(in.spans, forward.Span{First: seq, Offset: offset, Count: 1, Records: uint32(records)})
 	}
 }
 
 // sign has the batch say whose messages it holds.
 func (in *intake) sign(source, floor uint64) {
-	in.signature = appendForwardedFrom(in.signature[:0], source, floor, in.spans)
-	in.extensions = append(in.extensions, log.Extension{Type: forwardedFrom, Data: in.signature})
+	in.signature = forward.AppendExtension(in.signature[:0], source, floor, in.spans)
+	in.extensions = append(in.extensions, log.Extension{Type: forward.ExtensionType, Data: in.signature})
 }
 
 // appended notes of the messages that were appended, or that they weren't. mu is held.
@@ -174,22 +175,22 @@ func (in *intake) appended(err error) {
 	for i := range in.spans {
 		k := &in.spans[i]
 		if err == nil {
-			in.origin.keep(*k, in.origin.heard)
+			in.origin.Keep(*k, in.origin.Heard)
 			continue
 		}
-		for seq := k.first; seq < k.end(); seq++ {
-			in.origin.settle(seq, outcome{err: err})
+		for seq := k.First; seq < k.End(); seq++ {
+			in.origin.Settle(seq, forward.Outcome{Err: err})
 		}
 	}
 	in.spans = in.spans[:0]
 }
 
 // carry sends the answers in a that are due.
-func (b *back) carry(a *answersOut, p *Shard, head []byte) []byte {
-	if a.flush(); len(a.buf) > 0 && b.link.out != nil {
-		head = appendFrameHead(head[:0], frameAnswers, p.topic.id, p.number, b.source, b.round)
-		b.link.out.Carry(head, a.buf)
+func (b *back) carry(a *forward.Answers, p *Shard, head []byte) []byte {
+	if a.Flush(); len(a.Buf) > 0 && b.link.out != nil {
+		head = forward.AppendFrameHead(head[:0], forward.FrameAnswers, p.topic.id, p.number, b.source, b.round)
+		b.link.out.Carry(head, a.Buf)
 	}
-	a.reset()
+	a.Reset()
 	return slices.Grow(head[:0], 64)
 }

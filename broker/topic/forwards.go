@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"github.com/carillon-mq/carillon/broker/forward"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -149,14 +150,15 @@ type sender struct {
 	quiet  atomic.Bool // nothing has to go before what is published to this broker as the leader
 
 	mu       sync.Mutex
-	box      outbox
+	box      forward.Outbox
 	bytes    int // of box as they are counted in fw
 	messages int
 	listed   bool // in fw.active
 	to       *Link
 	epoch    uint64
 	round    uint32
-	broken   bool // what went in this round has to go again
+	broken   bool          // what went in this round has to go again
+	patience time.Duration // after which a message's publisher is told that its fate isn't known
 	rest     time.Time
 	pause    time.Duration
 	landed   uint64 // before which all was judged by this broker as the leader, in this round
@@ -174,7 +176,7 @@ func (p *Shard) sender() *sender {
 	if f := p.out.Load(); f != nil {
 		return f
 	}
-	f := &sender{stream: p, fw: &p.topic.service.forwards, box: newOutbox()}
+	f := &sender{stream: p, fw: &p.topic.service.forwards, box: forward.NewOutbox(), patience: forward.OutboxTime}
 	f.quiet.Store(true)
 	if !p.out.CompareAndSwap(nil, f) {
 		return p.out.Load()
@@ -199,13 +201,13 @@ func (p *Shard) forward(v *view, messages []protocol.Message) (behind bool) {
 	}
 	size := 0
 	for i := range messages {
-		size += letterSize(&messages[i])
+		size += forward.LetterSize(&messages[i])
 	}
-	now, at := time.Now(), mono()
-	f.box.expect(size)
+	now, at := time.Now(), forward.Mono()
+	f.box.Expect(size)
 	for i := range messages {
 		if v.keeps(messages[i].Subject) {
-			f.box.add(&messages[i], at)
+			f.box.Add(&messages[i], at)
 		}
 	}
 	behind = f.pump(v, now)
@@ -222,7 +224,7 @@ func (f *sender) refuses(v *view) error {
 	switch {
 	case to == nil && len(v.shard.Replicas) < 2:
 		return &NotServedError{}
-	case f.fw.bytes.Load() > 2*outboxBytes, f.fw.messages.Load() > 2*outboxMessages, to == nil && (f.box.bytes > outboxUnled || f.fw.full()):
+	case f.fw.bytes.Load() > 2*outboxBytes, f.fw.messages.Load() > 2*outboxMessages, to == nil && (f.box.Bytes > outboxUnled || f.fw.full()):
 		f.fw.refused.Add(1)
 		return &OutboxFullError{Topic: f.stream.topic.name, Why: "more waits for its leader's answers than this broker keeps"}
 	}
@@ -263,10 +265,10 @@ func (f *sender) pump(v *view, now time.Time) (behind bool) {
 		}
 		f.to, f.epoch, f.broken, f.landed = to, v.epoch, false, 0
 		f.round++
-		f.fw.resent.Add(uint64(f.box.begin()))
+		f.fw.resent.Add(uint64(f.box.Begin()))
 	}
 	for {
-		first, count, letters := f.box.run()
+		first, count, letters := f.box.Run()
 		if count == 0 {
 			break
 		}
@@ -275,8 +277,8 @@ func (f *sender) pump(v *view, now time.Time) (behind bool) {
 			behind = true
 			continue
 		}
-		f.head = appendFrameHead(f.head[:0], frameRun, f.stream.topic.id, f.stream.number, f.fw.source, f.round)
-		f.head = appendRunHead(f.head, f.epoch, first, f.floor(), f.box.ever)
+		f.head = forward.AppendFrameHead(f.head[:0], forward.FrameRun, f.stream.topic.id, f.stream.number, f.fw.source, f.round)
+		f.head = forward.AppendRunHead(f.head, f.epoch, first, f.floor(), f.box.Ever)
 		behind = to.out.Carry(f.head, letters) || behind
 	}
 	f.hush()
@@ -286,7 +288,7 @@ func (f *sender) pump(v *view, now time.Time) (behind bool) {
 // forget sends letters to a broker that knows of no numbers: at most once, and it answers the publishers itself. mu is held.
 func (f *sender) forget(to *Link, first uint64, letters []byte) {
 	for seq := first; len(letters) > 0; seq++ {
-		m, rest, ok := parseLetter(letters)
+		m, rest, ok := forward.ParseLetter(letters)
 		if !ok {
 			return // nothing else writes letters
 		}
@@ -294,20 +296,20 @@ func (f *sender) forget(to *Link, first uint64, letters []byte) {
 			continue
 		}
 		f.fw.service.config.Hub.Forward(to.broker, &m)
-		if _, c, ok := f.box.settle(seq); ok {
-			f.box.free(c)
+		if _, c, ok := f.box.Settle(seq); ok {
+			f.box.Free(c)
 		}
 	}
 }
 
 // hush finds out whether this broker, if it leads, may take what comes without a way around. mu is held.
 func (f *sender) hush() {
-	f.quiet.Store(f.box.empty() || f.to == f.fw.self && !f.broken && f.landed == f.box.next())
+	f.quiet.Store(f.box.Empty() || f.to == f.fw.self && !f.broken && f.landed == f.box.Next())
 }
 
 // account counts what is held for all. mu is held.
 func (f *sender) account() {
-	fw, bytes, messages := f.fw, f.box.bytes, int(f.box.next()-f.box.first)
+	fw, bytes, messages := f.fw, f.box.Bytes, int(f.box.Next()-f.box.First)
 	if bytes != f.bytes {
 		fw.bytes.Add(int64(bytes - f.bytes))
 	}
@@ -344,8 +346,8 @@ func (f *sender) look(now time.Time) {
 	}
 	f.mu.Lock()
 	f.pump(v, now)
-	_, at, some := f.box.oldest()
-	old := some && at < mono()-int64(outboxTime)
+	_, at, some := f.box.Oldest()
+	old := some && at < forward.Mono()-int64(f.patience)
 	if !some && f.listed {
 		f.listed = false
 		f.fw.mu.Lock()
@@ -366,7 +368,10 @@ func (f *sender) expire() {
 	if why != nil {
 		text = why.Why
 	}
-	f.fail(mono()-int64(outboxTime), &LeadershipLostError{Topic: f.stream.topic.name, Why: text})
+	f.mu.Lock()
+	before := forward.Mono() - int64(f.patience)
+	f.mu.Unlock()
+	f.fail(before, &LeadershipLostError{Topic: f.stream.topic.name, Why: text})
 }
 
 // fail refuses the messages that came before a time.
@@ -374,14 +379,14 @@ func (f *sender) fail(before int64, err error) {
 	s := f.fw.service
 	in := intakes.Get().(*intake)
 	v := f.stream.view.Load()
-	var freed []*chunk
+	var freed []*forward.Chunk
 	f.mu.Lock()
 	for {
-		seq, at, ok := f.box.oldest()
+		seq, at, ok := f.box.Oldest()
 		if !ok || at >= before {
 			break
 		}
-		m, c, _ := f.box.settle(seq)
+		m, c, _ := f.box.Settle(seq)
 		freed = append(freed, c)
 		f.fw.failed.Add(1)
 		in.refuse(f.stream, v, m.Reply, err)
@@ -391,7 +396,7 @@ func (f *sender) fail(before int64, err error) {
 	in.finish(s) // it copies the replies, which stand in what is freed
 	f.mu.Lock()
 	for _, c := range freed {
-		f.box.free(c)
+		f.box.Free(c)
 	}
 	f.account()
 	f.mu.Unlock()

@@ -3,6 +3,7 @@ package topic
 import (
 	"bytes"
 	"fmt"
+	"github.com/carillon-mq/carillon/broker/forward"
 	"slices"
 	"strings"
 	"sync"
@@ -309,15 +310,15 @@ func TestNothingOvertakesWhatTheLeaderTook(t *testing.T) {
 		out.mu.Lock()
 		defer out.mu.Unlock()
 		for _, frame := range out.frames {
-			_, rest, err := parseFrameHead(frame)
+			_, rest, err := forward.ParseFrameHead(frame)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := parseRun(rest)
+			r, err := forward.ParseRun(rest)
 			if err != nil {
 				t.Fatal(err)
 			}
-			runs = append(runs, r.floor, r.first)
+			runs = append(runs, r.Floor, r.First)
 		}
 		return runs
 	}
@@ -417,7 +418,7 @@ func TestWhatCantBeResentIsNotKnown(t *testing.T) {
 	a.eventually("it is to go to the next leader", func() bool { return a.service.Stats().OutboxMessages == 1 })
 	f := a.service.Topic("orders").shards[0].out.Load()
 	f.mu.Lock()
-	f.box.letters[f.box.head].at -= int64(outboxTime)
+	f.patience = 0
 	f.mu.Unlock()
 	if got := a.hub.answer(t, "r1"); !strings.Contains(got, "it isn't known whether the message was kept") {
 		t.Errorf("answered %q", got)
@@ -438,13 +439,13 @@ func TestALeaderThatRestartsKnowsWhatItHas(t *testing.T) {
 	letters := func(from, to int) (all []byte) {
 		for i := from; i <= to; i++ {
 			m := message("orders.a", "r", fmt.Sprint(i))
-			all = appendLetter(all, &m)
+			all = forward.AppendLetter(all, &m)
 		}
 		return all
 	}
 	send := func(epoch, first, floor, ever uint64, letters []byte) {
 		t.Helper()
-		frame := appendRunHead(appendFrameHead(nil, frameRun, "id-orders", 0, 7, 1), epoch, first, floor, ever)
+		frame := forward.AppendRunHead(forward.AppendFrameHead(nil, forward.FrameRun, "id-orders", 0, 7, 1), epoch, first, floor, ever)
 		if err := from.Take(append(frame, letters...)); err != nil {
 			t.Fatal(err)
 		}
@@ -463,17 +464,17 @@ func TestALeaderThatRestartsKnowsWhatItHas(t *testing.T) {
 			frame, out.frames = out.frames[0], out.frames[1:]
 			return true
 		})
-		h, rest, err := parseFrameHead(frame)
+		h, rest, err := forward.ParseFrameHead(frame)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := map[frameKind]string{frameAgain: "again", frameReady: "ready", frameAnswers: "answers"}[h.kind]
+		text := map[forward.FrameKind]string{forward.FrameAgain: "again", forward.FrameReady: "ready", forward.FrameAnswers: "answers"}[h.Kind]
 		for len(rest) > 0 {
-			var i answerIn
-			if i, rest, err = parseAnswer(rest); err != nil {
+			var i forward.Answer
+			if i, rest, err = forward.ParseAnswer(rest); err != nil {
 				t.Fatal(err)
 			}
-			text += fmt.Sprintf(" %d+%d@%d%s", i.seq, i.count, i.offset, i.refusal)
+			text += fmt.Sprintf(" %d+%d@%d%s", i.Seq, i.Count, i.Offset, i.Refusal)
 		}
 		return text
 	}
@@ -510,21 +511,21 @@ func TestALeaderThatRestartsKnowsWhatItHas(t *testing.T) {
 	// might have been.
 	shard := a.service.Topic("orders").Shard()
 	shard.mu.Lock()
-	shard.origins.since = mono()
+	shard.origins.Since = forward.Mono()
 	shard.mu.Unlock()
 	send(2, 9, 9, 11, letters(9, 10))
 	a.expect(said(), "answers 9+2@9")
 	shard.mu.Lock()
-	shard.origins.reset(mono())
+	shard.origins.Reset(forward.Mono())
 	shard.mu.Unlock()
 	send(2, 11, 11, 12, letters(11, 12))
 	a.expect(said(), "answers 11+1@0"+`no: topic orders: it isn't known any more whether the message was kept; publish it again, with a message id if it must not be kept twice`)
 	a.expect(said(), "answers 12+1@11")
 	// What was answered to an earlier life is nothing to this one.
-	if err := from.Take(appendFrameHead(nil, frameAgain, "id-orders", 0, a.service.forwards.source+1, 1)); err != nil {
+	if err := from.Take(forward.AppendFrameHead(nil, forward.FrameAgain, "id-orders", 0, a.service.forwards.source+1, 1)); err != nil {
 		t.Error(err)
 	}
-	for _, garbage := range [][]byte{nil, {1}, {1, 200}, bytes.Repeat([]byte{9}, 64), appendFrameHead(nil, frameRun, "id-orders", 0, 7, 1)} {
+	for _, garbage := range [][]byte{nil, {1}, {1, 200}, bytes.Repeat([]byte{9}, 64), forward.AppendFrameHead(nil, forward.FrameRun, "id-orders", 0, 7, 1)} {
 		if from.Take(garbage) == nil {
 			t.Errorf("%v is taken", garbage)
 		}
@@ -556,9 +557,7 @@ func TestAFullOutboxRefuses(t *testing.T) {
 	// When it is too old, its publisher is told.
 	f := b.service.Topic("orders").shards[0].out.Load()
 	f.mu.Lock()
-	for i := range f.box.letters {
-		f.box.letters[i].at -= int64(outboxTime)
-	}
+	f.patience = 0
 	f.mu.Unlock()
 	if got := b.hub.answer(t, "r1"); !strings.Contains(got, "it isn't known whether the message was kept") {
 		t.Errorf("answered %q", got)

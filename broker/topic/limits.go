@@ -1,5 +1,7 @@
 package topic
 
+import "github.com/carillon-mq/carillon/broker/forward"
+
 import "time"
 
 const (
@@ -55,7 +57,7 @@ const (
 	// compactAge is how old records are at least when they go, so that readers who keep up see all of them. The
 	// deduplication window counts as well, if it is longer: until it is over, ids are read again from the log, and so are
 	// the origins of what was forwarded.
-	compactAge = time.Minute + originTime
+	compactAge = time.Minute + forward.OriginTime
 	// compactPace is how many bytes of segments are read per second for it: a tenth of what a usual disk reads, and
 	// more than one busy shard brings.
 	compactPace = 64 << 20
@@ -68,20 +70,11 @@ const (
 	outboxMessages = 64 << 10
 	// outboxUnled is how much waits for one shard while it has no leader that can be reached, so that one such doesn't keep others waiting.
 	outboxUnled = 8 << 20
-	// outboxTime is how long a message is forwarded again before its publisher is told that it isn't known what became of it: a
-	// silent leader is replaced within 5 s.
-	outboxTime = 10 * time.Second
-	// runBytes is about how much of an outbox goes as one frame: what one read brings.
-	runBytes = 64 << 10
 	// againFirst and againLast bound how long an outbox rests that was told to go again.
 	againFirst = 5 * time.Millisecond
 	againLast  = 200 * time.Millisecond
 	// outboxTick is how often outboxes that are not empty are looked at.
 	outboxTick = 20 * time.Millisecond
-	// originTime is how long brokers remember what was forwarded by whom: what is in an outbox, whose clock may differ by 20 s.
-	originTime = 3 * outboxTime
-	// originBytes is how much of a log is read for that when it is opened, some 20 ms. What comes again and stood before it is refused.
-	originBytes = 16 << 20
 	// gathers is of how many shards one read of a link gathers messages into batches.
 	gathers = 16
 )

@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"github.com/carillon-mq/carillon/broker/forward"
 	"sync/atomic"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -23,7 +24,7 @@ type Link struct {
 // freed is what an answered message took.
 type freed struct {
 	by *sender
-	in *chunk
+	in *forward.Chunk
 }
 
 // arrival is messages that another broker forwarded to the leader of a shard, with consecutive numbers.
@@ -61,60 +62,60 @@ func (l *Link) Detach() {
 
 // Take takes a frame that came. Its memory stands until Flush. An error says that it is none.
 func (l *Link) Take(frame []byte) error {
-	h, rest, err := parseFrameHead(frame)
+	h, rest, err := forward.ParseFrameHead(frame)
 	if err != nil {
 		return err
 	}
 	s := l.service
 	s.mu.RLock()
-	t := s.byID[string(h.topic)]
+	t := s.byID[string(h.Topic)]
 	s.mu.RUnlock()
-	if t == nil || h.shard >= len(t.shards) {
+	if t == nil || h.Shard >= len(t.shards) {
 		t = nil // deleted here, or not known yet
 	}
-	switch h.kind {
-	case frameRun:
-		r, err := parseRun(rest)
+	switch h.Kind {
+	case forward.FrameRun:
+		r, err := forward.ParseRun(rest)
 		if err != nil {
 			return err
 		}
 		if t == nil {
-			l.tell(frameAgain, string(h.topic), h.shard, h.source, h.round)
+			l.tell(forward.FrameAgain, string(h.Topic), h.Shard, h.Source, h.Round)
 			return nil
 		}
-		return l.gather(t.shards[h.shard], &h, &r)
-	case frameAnswers:
+		return l.gather(t.shards[h.Shard], &h, &r)
+	case forward.FrameAnswers:
 		if t != nil {
-			return l.answered(t.shards[h.shard], &h, rest)
+			return l.answered(t.shards[h.Shard], &h, rest)
 		}
-	case frameAgain, frameReady:
-		if t != nil && h.source == s.forwards.source {
-			if f := t.shards[h.shard].out.Load(); f != nil {
-				f.again(h.round, h.kind == frameReady)
+	case forward.FrameAgain, forward.FrameReady:
+		if t != nil && h.Source == s.forwards.source {
+			if f := t.shards[h.Shard].out.Load(); f != nil {
+				f.again(h.Round, h.Kind == forward.FrameReady)
 			}
 		}
 	default:
-		return errFrame
+		return forward.ErrFrame
 	}
 	return nil
 }
 
 // tell sends a frame that is only a head.
-func (l *Link) tell(kind frameKind, topic string, shard int, source uint64, round uint32) {
+func (l *Link) tell(kind forward.FrameKind, topic string, shard int, source uint64, round uint32) {
 	if l.out != nil {
-		l.out.Carry(appendFrameHead(nil, kind, topic, shard, source, round))
+		l.out.Carry(forward.AppendFrameHead(nil, kind, topic, shard, source, round))
 	}
 }
 
 // gather puts messages behind those that came before, so that what one read brought becomes few batches.
-func (l *Link) gather(p *Shard, h *frameHead, r *run) error {
+func (l *Link) gather(p *Shard, h *forward.FrameHead, r *forward.Run) error {
 	var to *arrival
 	for _, a := range l.arrivals {
 		if a.stream == p {
 			to = a
 		}
 	}
-	if to != nil && (to.source != h.source || to.round != h.round || to.epoch != r.epoch || to.next != r.first) {
+	if to != nil && (to.source != h.Source || to.round != h.Round || to.epoch != r.Epoch || to.next != r.First) {
 		l.deliver()
 		to = nil
 	}
@@ -127,14 +128,14 @@ func (l *Link) gather(p *Shard, h *frameHead, r *run) error {
 		} else {
 			to = &arrival{}
 		}
-		*to = arrival{stream: p, source: h.source, round: h.round, epoch: r.epoch, first: r.first, next: r.first, messages: to.messages[:0]}
+		*to = arrival{stream: p, source: h.Source, round: h.Round, epoch: r.Epoch, first: r.First, next: r.First, messages: to.messages[:0]}
 		l.arrivals = append(l.arrivals, to)
 	}
-	to.floor, to.below = r.floor, r.ever
-	for letters := r.letters; len(letters) > 0; {
-		m, rest, ok := parseLetter(letters)
+	to.floor, to.below = r.Floor, r.Ever
+	for letters := r.Letters; len(letters) > 0; {
+		m, rest, ok := forward.ParseLetter(letters)
 		if !ok {
-			return errFrame
+			return forward.ErrFrame
 		}
 		to.messages = append(to.messages, m)
 		to.next++
@@ -170,7 +171,7 @@ func (l *Link) Flush() {
 		f := l.freed[i].by
 		f.mu.Lock()
 		for ; i < len(l.freed) && l.freed[i].by == f; i++ {
-			f.box.free(l.freed[i].in)
+			f.box.Free(l.freed[i].in)
 		}
 		f.account()
 		f.mu.Unlock()
@@ -180,9 +181,9 @@ func (l *Link) Flush() {
 }
 
 // answered takes what a leader says to messages that were forwarded.
-func (l *Link) answered(p *Shard, h *frameHead, data []byte) error {
+func (l *Link) answered(p *Shard, h *forward.FrameHead, data []byte) error {
 	f, s := p.out.Load(), l.service
-	if f == nil || h.source != s.forwards.source {
+	if f == nil || h.Source != s.forwards.source {
 		return nil // of an earlier life
 	}
 	noAck := p.view.Load().noAck
@@ -192,29 +193,29 @@ func (l *Link) answered(p *Shard, h *frameHead, data []byte) error {
 	defer f.hush()
 	f.pause = 0
 	for len(data) > 0 {
-		a, rest, err := parseAnswer(data)
+		a, rest, err := forward.ParseAnswer(data)
 		if err != nil {
 			return err
 		}
 		data = rest
-		if a.kind == itemRefused && h.round != f.round {
+		if a.Kind == forward.ItemRefused && h.Round != f.round {
 			continue // by one who leads no more, perhaps: it goes again
 		}
-		last := min(a.seq+a.count, f.box.next())
-		for seq := max(a.seq, f.box.first); seq < last; seq++ {
-			m, c, ok := f.box.settle(seq)
+		last := min(a.Seq+a.Count, f.box.Next())
+		for seq := max(a.Seq, f.box.First); seq < last; seq++ {
+			m, c, ok := f.box.Settle(seq)
 			if !ok {
 				continue
 			}
 			l.freed = append(l.freed, freed{f, c})
 			switch {
 			case len(m.Reply) == 0 || noAck:
-			case a.kind == itemRefused:
-				if len(a.refusal) > 0 {
-					l.answers.messages = append(l.answers.messages, protocol.Message{Subject: m.Reply, Data: a.refusal})
+			case a.Kind == forward.ItemRefused:
+				if len(a.Refusal) > 0 {
+					l.answers.messages = append(l.answers.messages, protocol.Message{Subject: m.Reply, Data: a.Refusal})
 				}
 			default:
-				l.answers.ack(codec, m.Reply, p.name, a.offset+seq-a.seq, a.records, a.duplicate)
+				l.answers.ack(codec, m.Reply, p.name, a.Offset+seq-a.Seq, a.Records, a.Duplicate)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"github.com/carillon-mq/carillon/broker/forward"
 	"math"
 	"time"
 
@@ -20,25 +21,25 @@ func (f *sender) reserve(n int) (first, floor uint64, ok bool) {
 	if !f.quiet.Load() {
 		return 0, 0, false
 	}
-	first = f.box.next()
+	first = f.box.Next()
 	judged := f.landed == first
-	f.box.skip(n)
+	f.box.Skip(n)
 	if judged {
-		f.landed = f.box.next()
+		f.landed = f.box.Next()
 	}
 	if f.direct.none() {
 		f.direct.first = first
 	}
-	f.direct.next = f.box.next()
+	f.direct.next = f.box.Next()
 	return first, f.floor(), true
 }
 
 // floor is below which all is settled. mu is held.
 func (f *sender) floor() uint64 {
 	if f.direct.none() {
-		return f.box.first
+		return f.box.First
 	}
-	return min(f.box.first, f.direct.first)
+	return min(f.box.First, f.direct.first)
 }
 
 // unreserve takes back the last numbers that were given: nothing was kept.
@@ -52,7 +53,7 @@ func (f *sender) unreserve(first uint64) {
 func (f *sender) took(next uint64) {
 	f.mu.Lock()
 	f.direct.first = min(max(f.direct.first, next), f.direct.next)
-	waits := f.direct.none() && !f.box.empty()
+	waits := f.direct.none() && !f.box.Empty()
 	f.mu.Unlock()
 	if waits {
 		f.fw.poke()
@@ -77,9 +78,9 @@ func (s *ShardLeader) number(in *intake, p *pending, count int) {
 		return
 	}
 	p.numbered.first, p.numbered.count, p.numbered.base = first, count, s.end
-	in.origin = s.origins.of(s.service.forwards.source, floor)
-	in.origin.heard = mono()
-	in.spans = append(in.spans, keptSpan{first: first, offset: s.end, count: uint32(count), records: uint32(in.append.Packed.Count)})
+	in.origin = s.origins.Of(s.service.forwards.source, floor)
+	in.origin.Heard = forward.Mono()
+	in.spans = append(in.spans, forward.Span{First: first, Offset: s.end, Count: uint32(count), Records: uint32(in.append.Packed.Count)})
 	in.sign(s.service.forwards.source, floor)
 }
 
@@ -92,7 +93,7 @@ func (s *ShardLeader) settleAppends() bool {
 // resend puts messages into the outbox that are not safe everywhere and were taken here, while another broker leads. It
 // returns the offset up to which it did: publishers of the others are told that it isn't known what became of them.
 func (s *ShardLeader) resend(p *pending) (end uint64) {
-	f, at := s.shard.sender(), mono()
+	f, at := s.shard.sender(), forward.Mono()
 	fw := f.fw
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +110,7 @@ func (s *ShardLeader) resend(p *pending) (end uint64) {
 		if len(answers) > 0 && answers[0].offset == offset {
 			m.Reply = p.reply(&answers[0])
 		}
-		f.box.restore(seq, m, at)
+		f.box.Restore(seq, m, at)
 	}
 	_, err := scanBatches(s.data, end, p.end, math.MaxInt64, func(b log.Batch, _ uint64) (more bool, err error) {
 		if b.Base() >= p.end {

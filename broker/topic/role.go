@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/carillon-mq/carillon/broker/forward"
 	"slices"
 	"strings"
 	"sync"
@@ -191,17 +192,17 @@ func (p *Shard) failed(s *Service) func(error) {
 type watcher Shard
 
 func (w *watcher) Appended(b log.Batch) {
-	w.origins.note(b, mono())
+	w.origins.Note(b, forward.Mono())
 	_, _ = w.ids.note(w.topic.service.config.Codec, b, b.Base(), int64(w.view.Load().window)) // the batch was checked
 }
 
 func (w *watcher) Truncated(end uint64) {
-	w.origins.truncate(end)
+	w.origins.Truncate(end)
 	w.ids.truncate(end)
 }
 
 func (w *watcher) Reset() {
-	w.origins.reset(mono())
+	w.origins.Reset(forward.Mono())
 	w.ids.forget(always)
 }
 
@@ -277,7 +278,7 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 		_ = data.Close() // nothing was appended
 		return err
 	}
-	origins, err := readOrigins(data, s.config.Clock.Now(), mono())
+	origins, err := forward.ReadOrigins(data, s.config.Clock.Now(), forward.Mono())
 	if err != nil {
 		return errors.Join(err, state.Close(), data.Close())
 	}

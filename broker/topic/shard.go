@@ -2,6 +2,7 @@ package topic
 
 import (
 	"fmt"
+	"github.com/carillon-mq/carillon/broker/forward"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,7 +37,7 @@ type Shard struct {
 
 	// What follows belongs to the worker that works for the slot.
 	logs         *logs                 // open, of a shard that is led or followed here; nil: they are closed
-	origins      *origins              // of the data log while it is open; the shard's while it is led
+	origins      *forward.Origins      // of the data log while it is open; the shard's while it is led
 	ids          window                // likewise; whoever has its mu may look at it
 	following    *replica.Following    // nil: it is not followed
 	followed     log.Durability        // with which it is

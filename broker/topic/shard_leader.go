@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"github.com/carillon-mq/carillon/broker/forward"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -59,13 +60,13 @@ type ShardLeader struct {
 	lastTime  int64
 	lastID    []byte // of the last message, if lastKnown
 	lastKnown bool
-	marked    bool           // messages with ids may be appended: the log says that there are some
-	ids       *window        // the stream's
-	origins   *origins       // the stream's, while this leads
-	subjects  *subjects      // nil: nobody asked yet
-	reading   sync.WaitGroup // who reads the log for subjects; begun while not closed
-	waiting   []*pending     // answers that rest on records under way, and nothing else
-	promises  []*promise     // appends to the state log, likewise, in their order; guarded by stateMu
+	marked    bool             // messages with ids may be appended: the log says that there are some
+	ids       *window          // the stream's
+	origins   *forward.Origins // the stream's, while this leads
+	subjects  *subjects        // nil: nobody asked yet
+	reading   sync.WaitGroup   // who reads the log for subjects; begun while not closed
+	waiting   []*pending       // answers that rest on records under way, and nothing else
+	promises  []*promise       // appends to the state log, likewise, in their order; guarded by stateMu
 }
 
 // newLeader begins to lead with the logs that are open.
@@ -210,7 +211,7 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	p.high = [...]uint64{replica.Data: shard.leading.Load().High(replica.Data), replica.State: shard.leading.Load().High(replica.State)}
 	s.acker.end(shard, over, resends)
 	shard.mu.Lock()
-	shard.origins.handOver()
+	shard.origins.HandOver()
 	shard.mu.Unlock()
 	p.ids.count(&s.counts.followedIDs)
 	return err

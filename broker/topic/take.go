@@ -2,6 +2,7 @@ package topic
 
 import (
 	"errors"
+	"github.com/carillon-mq/carillon/broker/forward"
 	"math"
 	"runtime"
 	"sync"
@@ -28,9 +29,9 @@ type intake struct {
 	seq       uint64 // of the next message
 	why       error  // why nothing is taken, or nil
 	gap       bool   // others have to come before the next message
-	origin    *origin
-	spans     []keptSpan // what is kept in the batch
-	answers   answersOut // that are due at once
+	origin    *forward.Origin
+	spans     []forward.Span  // what is kept in the batch
+	answers   forward.Answers // that are due at once
 	signature []byte
 	head      []byte
 }
@@ -148,9 +149,9 @@ func (in *intake) refuseAll(p *Shard, v *view, messages []protocol.Message, err 
 func (in *intake) refuse(p *Shard, v *view, to []byte, err error) {
 	p.topic.service.counts.refuse(err)
 	if in.from != nil {
-		in.answers.refused(in.seq, p.topic.service.config.Codec, p.topic.name, err)
+		in.answers.Refused(in.seq, p.topic.service.config.Codec, p.topic.name, err)
 		if in.origin != nil {
-			in.origin.settle(in.seq, outcome{err: err})
+			in.origin.Settle(in.seq, forward.Outcome{Err: err})
 		}
 		return
 	}
@@ -180,8 +181,8 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 	p := newPending(s)
 	p.back = in.back
 	if in.from != nil {
-		in.origin = s.origins.of(in.from.source, in.from.floor)
-		in.origin.heard = mono()
+		in.origin = s.origins.Of(in.from.source, in.from.floor)
+		in.origin.Heard = forward.Mono()
 	}
 	in.alone, in.append, in.extensions = false, log.Append{}, in.extensions[:0]
 	for n < len(messages) && len(in.records) < batchRecords && !in.alone {
@@ -374,16 +375,16 @@ func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answe
 	}
 	if in.from != nil {
 		a.seq = in.seq
-		in.origin.settle(a.seq, outcome{offset: a.offset, duplicate: a.kind == isDuplicate, err: a.err})
+		in.origin.Settle(a.seq, forward.Outcome{Offset: a.offset, Duplicate: a.kind == isDuplicate, Err: a.err})
 	}
 	switch {
 	case in.from == nil && (len(to) == 0 || v.noAck):
 	case a.offset >= s.high.Load():
 		p.add(to, a)
 	case in.from != nil && a.kind == isDuplicate:
-		in.answers.single(a.seq, a.offset, 0, true)
+		in.answers.Single(a.seq, a.offset, 0, true)
 	case in.from != nil:
-		in.answers.refused(a.seq, s.service.config.Codec, s.shard.name, a.err)
+		in.answers.Refused(a.seq, s.service.config.Codec, s.shard.name, a.err)
 	case a.kind == isDuplicate:
 		in.out.ack(s.service.config.Codec, to, s.shard.name, a.offset, 0, true)
 	default:
@@ -445,8 +446,8 @@ func (s *ShardLeader) notAppended(in *intake, v *view, p *pending, count int, er
 			s.service.counts.refuse(refusal)
 		}
 		if in.from != nil {
-			in.answers.refused(a.seq, s.service.config.Codec, s.shard.name, refusal)
-			in.origin.settle(a.seq, outcome{err: refusal})
+			in.answers.Refused(a.seq, s.service.config.Codec, s.shard.name, refusal)
+			in.origin.Settle(a.seq, forward.Outcome{Err: refusal})
 			continue
 		}
 		in.out.buf = append(in.out.buf, p.reply(a)...) // p may be used for something else before the answer goes out

@@ -16,7 +16,7 @@ const module = "github.com/carillon-mq/carillon"
 // rooms are the packages below broker/ from the ground up: each may import those before it.
 var rooms = []string{
 	"env", "limits", "protocol", "subject", "log", "coordination", "placement",
-	"replica", "topic", "subscription", "session", "route", "jsapi", "jetstream", "admin",
+	"replica", "forward", "topic", "subscription", "session", "route", "jsapi", "jetstream", "admin",
 }
 
 type pkg struct {

@@ -1,4 +1,4 @@
-package topic
+package forward
 
 import (
 	"bytes"
@@ -12,20 +12,20 @@ import (
 
 // What isn't answered goes again in the next round, in its order, before what is new; and what was answered between goes as void.
 func TestAnOutboxGoesAgain(t *testing.T) {
-	o := newOutbox()
+	o := NewOutbox()
 	var said []string
 	add := func(data string) {
 		m := message("orders.a", "r", data)
-		o.add(&m, 0)
+		o.Add(&m, 0)
 	}
 	send := func() {
 		for {
-			first, count, letters := o.run()
+			first, count, letters := o.Run()
 			if count == 0 {
 				return
 			}
 			for i := range count {
-				m, rest, ok := parseLetter(letters)
+				m, rest, ok := ParseLetter(letters)
 				if !ok {
 					t.Fatal("a letter can't be read")
 				}
@@ -35,8 +35,8 @@ func TestAnOutboxGoesAgain(t *testing.T) {
 		}
 	}
 	settle := func(seq uint64) {
-		if _, c, ok := o.settle(seq); ok {
-			o.free(c)
+		if _, c, ok := o.Settle(seq); ok {
+			o.Free(c)
 		}
 	}
 	add("a")
@@ -46,13 +46,13 @@ func TestAnOutboxGoesAgain(t *testing.T) {
 	settle(2)
 	settle(2) // again
 	add("d")
-	if again := o.begin(); again != 2 {
+	if again := o.Begin(); again != 2 {
 		t.Errorf("%d go again, want 2", again)
 	}
 	send()
 	settle(1)
-	if o.first != 3 {
-		t.Errorf("it begins with %d after the first two were answered", o.first)
+	if o.First != 3 {
+		t.Errorf("it begins with %d after the first two were answered", o.First)
 	}
 	settle(3)
 	settle(4)
@@ -60,88 +60,88 @@ func TestAnOutboxGoesAgain(t *testing.T) {
 	if got := strings.Join(said, " "); got != "1a 2b 3c 1a 2 3c 4d" {
 		t.Errorf("sent %q", got)
 	}
-	if !o.empty() || o.bytes != 0 || o.next() != 5 {
-		t.Errorf("it holds %d bytes, and goes on with %d", o.bytes, o.next())
+	if !o.Empty() || o.Bytes != 0 || o.Next() != 5 {
+		t.Errorf("it holds %d bytes, and goes on with %d", o.Bytes, o.Next())
 	}
 }
 
 // What was left out goes again when it is put back: before what came later, and perhaps known.
 func TestAnOutboxTakesBackWhatWasLeftOut(t *testing.T) {
-	o := newOutbox()
+	o := NewOutbox()
 	m := message("orders.a", "r", "x")
 	sent := func() (said string) {
 		for {
-			first, count, letters := o.run()
+			first, count, letters := o.Run()
 			if count == 0 {
 				return said
 			}
 			for i := range count {
-				m, rest, _ := parseLetter(letters)
+				m, rest, _ := ParseLetter(letters)
 				letters = rest
 				said += fmt.Sprintf(" %d%s", int(first)+i, m.Data)
 			}
 		}
 	}
 	settle := func(seq uint64) {
-		if _, c, ok := o.settle(seq); ok {
-			o.free(c)
+		if _, c, ok := o.Settle(seq); ok {
+			o.Free(c)
 		}
 	}
-	o.skip(3)
-	if o.next() != 4 || !o.empty() || sent() != "" {
-		t.Fatalf("it goes on with %d", o.next())
+	o.Skip(3)
+	if o.Next() != 4 || !o.Empty() || sent() != "" {
+		t.Fatalf("it goes on with %d", o.Next())
 	}
-	o.add(&m, 0)
+	o.Add(&m, 0)
 	sent()
-	o.skip(2)
-	o.add(&m, 0)
+	o.Skip(2)
+	o.Add(&m, 0)
 	if got := sent(); got != " 7x" {
 		t.Errorf("sent%s, want what is new only", got)
 	}
-	o.add(&m, 0)
-	o.restore(2, &m, 0)
-	o.restore(3, &m, 0)
-	o.restore(5, &m, 0)
-	if again := o.begin(); again != 5 || o.first != 2 {
-		t.Errorf("%d go again from %d on, want 2, 3, 4, 5 and 7", again, o.first)
+	o.Add(&m, 0)
+	o.Restore(2, &m, 0)
+	o.Restore(3, &m, 0)
+	o.Restore(5, &m, 0)
+	if again := o.Begin(); again != 5 || o.First != 2 {
+		t.Errorf("%d go again from %d on, want 2, 3, 4, 5 and 7", again, o.First)
 	}
-	if got := sent(); got != " 2x 3x 4x 5x 6 7x 8x" || o.ever != 8 {
-		t.Errorf("sent%s, none before from %d on", got, o.ever)
+	if got := sent(); got != " 2x 3x 4x 5x 6 7x 8x" || o.Ever != 8 {
+		t.Errorf("sent%s, none before from %d on", got, o.Ever)
 	}
-	for seq := range o.next() {
+	for seq := range o.Next() {
 		settle(seq)
 	}
-	if !o.empty() || o.bytes != 0 || o.next() != 9 {
-		t.Errorf("it holds %d bytes, and goes on with %d", o.bytes, o.next())
+	if !o.Empty() || o.Bytes != 0 || o.Next() != 9 {
+		t.Errorf("it holds %d bytes, and goes on with %d", o.Bytes, o.Next())
 	}
-	o.restore(8, &m, 0)
-	if o.begin(); sent() != " 8x" {
+	o.Restore(8, &m, 0)
+	if o.Begin(); sent() != " 8x" {
 		t.Error("one that was answered is put back as any other")
 	}
 }
 
 // Messages of one read stand in one piece, so that they go as one frame.
 func TestWhatComesTogetherGoesTogether(t *testing.T) {
-	o := newOutbox()
+	o := NewOutbox()
 	size := 0
 	var all []protocol.Message
 	for i := range 400 {
 		m := message("orders.a", "r", fmt.Sprintf("%0100d", i))
-		size += letterSize(&m)
+		size += LetterSize(&m)
 		all = append(all, m)
 	}
-	o.expect(size)
+	o.Expect(size)
 	for i := range all {
-		o.add(&all[i], 0)
+		o.Add(&all[i], 0)
 	}
-	if first, count, letters := o.run(); first != 1 || count != 400 || len(letters) != size {
+	if first, count, letters := o.Run(); first != 1 || count != 400 || len(letters) != size {
 		t.Errorf("%d messages from %d on go together, want all 400", count, first)
 	}
 	n := testing.AllocsPerRun(1000, func() {
-		o.add(&all[0], 0)
-		o.run()
-		if _, c, ok := o.settle(o.next() - 1); ok {
-			o.free(c)
+		o.Add(&all[0], 0)
+		o.Run()
+		if _, c, ok := o.Settle(o.Next() - 1); ok {
+			o.Free(c)
 		}
 	})
 	if n > 0.1 {
@@ -153,7 +153,7 @@ func TestWhatComesTogetherGoesTogether(t *testing.T) {
 // change and what followers lack is truncated; answers may be lost.
 type forwardWorld struct {
 	rng     *rand.Rand
-	boxes   []outbox
+	boxes   []Outbox
 	pending [][]sentRun // by sender: on the link
 	acked   []map[uint64]uint64
 	refused []map[uint64]bool
@@ -163,7 +163,7 @@ type forwardWorld struct {
 	unknown  int  // how many messages nobody knows the fate of, because of that
 
 	logs   [][]entry // by replica
-	tables []*origins
+	tables []*Origins
 	leader int
 	high   int // records that are safe
 	now    int64
@@ -186,37 +186,37 @@ const unread = 1
 // judge is what a leader does, on the model's log: every fifth message is refused.
 func (w *forwardWorld) judge(t *testing.T, sender int, r sentRun) (gap bool) {
 	table := w.tables[w.leader]
-	from := table.of(uint64(sender+1), r.floor)
-	var spans []keptSpan
+	from := table.Of(uint64(sender+1), r.floor)
+	var spans []Span
 	var records []string
 	base := uint64(len(w.logs[w.leader]) + 1)
 	seq := r.first
 	for letters := r.letters; len(letters) > 0; seq++ {
-		m, rest, ok := parseLetter(letters)
+		m, rest, ok := ParseLetter(letters)
 		if !ok {
 			t.Fatal("a letter can't be read")
 		}
 		letters = rest
 		switch {
-		case seq > from.last+1:
+		case seq > from.Last+1:
 			gap = true
-		case seq <= from.last || len(m.Subject) == 0 || seq < r.ever && !table.knows(from, unread-1):
-			from.last = max(from.last, seq)
+		case seq <= from.Last || len(m.Subject) == 0 || seq < r.ever && !table.Knows(from, unread-1):
+			from.Last = max(from.Last, seq)
 			continue
 		case seq%5 == 0:
-			from.last = seq
-			from.settle(seq, outcome{err: errFrame})
+			from.Last = seq
+			from.Settle(seq, Outcome{Err: ErrFrame})
 			continue
 		}
 		if gap {
 			break
 		}
-		from.last = seq
+		from.Last = seq
 		records = append(records, string(m.Data))
-		if n := len(spans); n > 0 && spans[n-1].end() == seq {
-			spans[n-1].count++
+		if n := len(spans); n > 0 && spans[n-1].End() == seq {
+			spans[n-1].Count++
 		} else {
-			spans = append(spans, keptSpan{first: seq, offset: base + uint64(len(records)) - 1, count: 1})
+			spans = append(spans, Span{First: seq, Offset: base + uint64(len(records)) - 1, Count: 1})
 		}
 	}
 	if len(records) > 0 {
@@ -224,9 +224,9 @@ func (w *forwardWorld) judge(t *testing.T, sender int, r sentRun) (gap bool) {
 			w.logs[w.leader] = append(w.logs[w.leader], entry{payload: payload})
 		}
 		first := &w.logs[w.leader][base-1]
-		first.batch, first.signed = len(records), appendForwardedFrom(nil, uint64(sender+1), r.floor, spans)
+		first.batch, first.signed = len(records), AppendExtension(nil, uint64(sender+1), r.floor, spans)
 		for _, k := range spans {
-			from.keep(k, w.now)
+			from.Keep(k, w.now)
 		}
 	}
 	return gap
@@ -235,27 +235,27 @@ func (w *forwardWorld) judge(t *testing.T, sender int, r sentRun) (gap bool) {
 // take is what a leader does with what is published to itself; the first senders are at the replicas.
 func (w *forwardWorld) take() {
 	i := w.leader
-	box, from := &w.boxes[i], w.tables[i].of(uint64(i+1), 0)
-	if len(w.pending[i]) > 0 || !box.empty() && (box.sent < box.next() || from.last+1 < box.next()) {
+	box, from := &w.boxes[i], w.tables[i].Of(uint64(i+1), 0)
+	if len(w.pending[i]) > 0 || !box.Empty() && (box.sent < box.Next() || from.Last+1 < box.Next()) {
 		return // what was forwarded goes first
 	}
-	k := keptSpan{first: box.next(), offset: uint64(len(w.logs[i]) + 1), count: uint32(1 + w.rng.IntN(4))}
-	box.skip(int(k.count))
-	for seq := k.first; seq < k.end(); seq++ {
+	k := Span{First: box.Next(), Offset: uint64(len(w.logs[i]) + 1), Count: uint32(1 + w.rng.IntN(4))}
+	box.Skip(int(k.Count))
+	for seq := k.First; seq < k.End(); seq++ {
 		w.direct[i] = append(w.direct[i], seq)
 		w.logs[i] = append(w.logs[i], entry{payload: fmt.Sprintf("%d/%d", i, seq)})
 	}
-	first := &w.logs[i][k.offset-1]
-	first.batch, first.signed = int(k.count), appendForwardedFrom(nil, uint64(i+1), w.floor(i), []keptSpan{k})
-	from.keep(k, w.now)
+	first := &w.logs[i][k.Offset-1]
+	first.batch, first.signed = int(k.Count), AppendExtension(nil, uint64(i+1), w.floor(i), []Span{k})
+	from.Keep(k, w.now)
 }
 
 // floor is below which a sender wants to know nothing any more.
 func (w *forwardWorld) floor(sender int) uint64 {
 	if d := w.direct[sender]; len(d) > 0 {
-		return min(d[0], w.boxes[sender].first)
+		return min(d[0], w.boxes[sender].First)
 	}
-	return w.boxes[sender].first
+	return w.boxes[sender].First
 }
 
 // copy brings a follower some batches; sometimes it is far behind.
@@ -275,17 +275,17 @@ func (w *forwardWorld) copy(follower int) {
 
 // elect has the other replica lead: it has all that was safe. The former leader is truncated to it.
 func (w *forwardWorld) elect() {
-	w.tables[w.leader].handOver()
+	w.tables[w.leader].HandOver()
 	former := w.leader
 	for _, seq := range w.direct[former] {
 		m := message("orders.a", "", fmt.Sprintf("%d/%d", former, seq))
-		w.boxes[former].restore(seq, &m, 0)
+		w.boxes[former].Restore(seq, &m, 0)
 	}
 	w.direct[former] = nil
 	w.leader = 1 - w.leader
 	if end := len(w.logs[w.leader]); len(w.logs[former]) > end {
 		w.logs[former] = w.logs[former][:end]
-		w.tables[former].truncate(uint64(end + 1))
+		w.tables[former].Truncate(uint64(end + 1))
 	}
 	for i := range w.boxes {
 		w.begin(i)
@@ -295,7 +295,7 @@ func (w *forwardWorld) elect() {
 // restart has a replica read the end of its log again, and only that.
 func (w *forwardWorld) restart(replica int) {
 	log := w.logs[replica]
-	table := &origins{since: unread}
+	table := &Origins{Since: unread}
 	w.tables[replica] = table
 	from := w.rng.IntN(len(log) + 1)
 	for i := range log {
@@ -303,55 +303,55 @@ func (w *forwardWorld) restart(replica int) {
 			table.noteForwarded(e.signed, uint64(i+1), e.batch, false, w.now)
 		}
 	}
-	table.handOver()
+	table.HandOver()
 }
 
 // begin is another round of a sender: what was on its link is gone.
 func (w *forwardWorld) begin(sender int) {
 	w.pending[sender] = nil
-	w.boxes[sender].begin()
+	w.boxes[sender].Begin()
 }
 
 func (w *forwardWorld) send(sender int) {
 	for {
-		first, count, letters := w.boxes[sender].run()
+		first, count, letters := w.boxes[sender].Run()
 		if count == 0 {
 			return
 		}
-		w.pending[sender] = append(w.pending[sender], sentRun{first, w.floor(sender), w.boxes[sender].ever, bytes.Clone(letters)})
+		w.pending[sender] = append(w.pending[sender], sentRun{first, w.floor(sender), w.boxes[sender].Ever, bytes.Clone(letters)})
 	}
 }
 
 // answer tells a sender what is known of its messages, or not.
 func (w *forwardWorld) answer(t *testing.T, sender int) {
 	box := &w.boxes[sender]
-	from := w.tables[w.leader].of(uint64(sender+1), 0)
+	from := w.tables[w.leader].Of(uint64(sender+1), 0)
 	for d := w.direct[sender]; len(d) > 0; d = w.direct[sender] {
-		offset, _, _ := from.find(d[0])
+		offset, _, _ := from.Find(d[0])
 		if offset > uint64(w.high) {
 			break
 		}
 		w.acked[sender][d[0]] = offset
 		w.direct[sender] = d[1:]
 	}
-	for seq := box.first; seq < box.next() && seq <= from.last; seq++ {
-		offset, _, ok := from.find(seq)
+	for seq := box.First; seq < box.Next() && seq <= from.Last; seq++ {
+		offset, _, ok := from.Find(seq)
 		if ok && offset > uint64(w.high) || w.rng.IntN(5) == 0 {
 			continue
 		}
-		m, c, mine := box.settle(seq)
+		m, c, mine := box.Settle(seq)
 		if !mine {
 			continue
 		}
 		if want := fmt.Sprintf("%d/%d", sender, seq); string(m.Data) != want {
 			t.Fatalf("sequence %d of sender %d is %q", seq, sender, m.Data)
 		}
-		switch box.free(c); {
+		switch box.Free(c); {
 		case ok:
 			w.acked[sender][seq] = offset
 		case seq%5 > 0 && !w.restarts:
 			t.Fatalf("sequence %d of sender %d isn't known", seq, sender)
-		case from.settled[seq].err != nil || !w.restarts:
+		case from.Settled[seq].Err != nil || !w.restarts:
 			w.refused[sender][seq] = true
 		default:
 			w.unknown++
@@ -364,10 +364,10 @@ func (w *forwardWorld) answer(t *testing.T, sender int) {
 func TestForwardsAgainstAModel(t *testing.T) {
 	unknown := 0
 	for seed := range uint64(300) {
-		w := &forwardWorld{rng: rand.New(rand.NewPCG(seed, 1)), logs: make([][]entry, 2), tables: []*origins{{}, {}}, restarts: seed%2 > 0}
+		w := &forwardWorld{rng: rand.New(rand.NewPCG(seed, 1)), logs: make([][]entry, 2), tables: []*Origins{{}, {}}, restarts: seed%2 > 0}
 		const senders = 3
 		for range senders {
-			w.boxes = append(w.boxes, newOutbox())
+			w.boxes = append(w.boxes, NewOutbox())
 			w.pending = append(w.pending, nil)
 			w.acked = append(w.acked, map[uint64]uint64{})
 			w.refused = append(w.refused, map[uint64]bool{})
@@ -380,8 +380,8 @@ func TestForwardsAgainstAModel(t *testing.T) {
 				w.take()
 			case n < 6 && !quiet:
 				for range 1 + w.rng.IntN(5) {
-					m := message("orders.a", "", fmt.Sprintf("%d/%d", i, w.boxes[i].next()))
-					w.boxes[i].add(&m, 0)
+					m := message("orders.a", "", fmt.Sprintf("%d/%d", i, w.boxes[i].Next()))
+					w.boxes[i].Add(&m, 0)
 				}
 				w.send(i)
 			case n < 12:
@@ -441,8 +441,8 @@ func TestForwardsAgainstAModel(t *testing.T) {
 			if len(w.direct[i]) > 0 {
 				t.Fatalf("seed %d: sender %d has no answer to %d messages that were taken where it is", seed, i, len(w.direct[i]))
 			}
-			if !w.boxes[i].empty() {
-				t.Fatalf("seed %d: sender %d has no answer to %d messages from %d on", seed, i, w.boxes[i].next()-w.boxes[i].first, w.boxes[i].first)
+			if !w.boxes[i].Empty() {
+				t.Fatalf("seed %d: sender %d has no answer to %d messages from %d on", seed, i, w.boxes[i].Next()-w.boxes[i].First, w.boxes[i].First)
 			}
 			for seq, offset := range w.acked[i] {
 				if got := at[fmt.Sprintf("%d/%d", i, seq)]; got != int(offset) {
@@ -457,4 +457,8 @@ func TestForwardsAgainstAModel(t *testing.T) {
 		}
 	}
 	t.Logf("of %d messages nobody knows the fate", unknown)
+}
+
+func message(on, reply, data string) protocol.Message {
+	return protocol.Message{Subject: []byte(on), Reply: []byte(reply), Data: []byte(data)}
 }

@@ -1,4 +1,4 @@
-package topic
+package forward
 
 import (
 	"encoding/binary"
@@ -9,31 +9,31 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// outbox holds, in their order, what was forwarded to the leader of a shard, or is to be, and is not answered yet. Each
+// Outbox holds, in their order, what was forwarded to the leader of a shard, or is to be, and is not answered yet. Each
 // message has a sequence number, and has it for ever: they begin with 1 and leave none out.
 //
 // It is pure: no clock, no I/O, no lock. A round begins with each way to a leader: in it all that is not answered goes again,
 // in order, and then what is new. So what a leader hears in one round has no gap that isn't told.
-type outbox struct {
-	first   uint64   // number of letters[head]
+type Outbox struct {
+	First   uint64   // number of letters[head]
 	letters []letter // those before head are gone
 	head    int
 	sent    uint64 // below which all went in this round
-	ever    uint64 // below which all went in some round
-	bytes   int    // of memory that is held
+	Ever    uint64 // below which all went in some round
+	Bytes   int    // of memory that is held
 	want    int    // of memory for what comes at once
-	chunk   *chunk // where the next message is written
+	chunk   *Chunk // where the next message is written
 }
 
 // letter is a message in an outbox. Once it is answered it has no chunk, and its number goes as void.
 type letter struct {
-	in       *chunk
+	in       *Chunk
 	from, to uint32 // where its encoding stands
 	at       int64  // when it came
 }
 
-// chunk is memory for letters, used again when none of them is left.
-type chunk struct {
+// Chunk is memory for letters, used again when none of them is left.
+type Chunk struct {
 	refs  int
 	class int
 	buf   []byte
@@ -46,21 +46,21 @@ const (
 
 var chunks [chunkClasses]sync.Pool
 
-func newChunk(n int) *chunk {
+func newChunk(n int) *Chunk {
 	class := 0
 	if n > smallestChunk {
 		class = bits.Len(uint(n-1)) - 12
 	}
 	if class >= chunkClasses {
-		return &chunk{class: -1, buf: make([]byte, 0, n)}
+		return &Chunk{class: -1, buf: make([]byte, 0, n)}
 	}
-	if c, ok := chunks[class].Get().(*chunk); ok {
+	if c, ok := chunks[class].Get().(*Chunk); ok {
 		return c
 	}
-	return &chunk{class: class, buf: make([]byte, 0, smallestChunk<<class)}
+	return &Chunk{class: class, buf: make([]byte, 0, smallestChunk<<class)}
 }
 
-func (c *chunk) free() {
+func (c *Chunk) free() {
 	if c.class >= 0 {
 		c.buf = c.buf[:0]
 		chunks[c.class].Put(c)
@@ -76,11 +76,11 @@ const (
 
 var void = append([]byte{letterVoid}, make([]byte, letterHead-1)...)
 
-func letterSize(m *protocol.Message) int {
+func LetterSize(m *protocol.Message) int {
 	return letterHead + len(m.Subject) + len(m.Reply) + len(m.Data)
 }
 
-func appendLetter(dst []byte, m *protocol.Message) []byte {
+func AppendLetter(dst []byte, m *protocol.Message) []byte {
 	dst = append(dst, 0)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(m.Subject)))
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(m.Reply)))
@@ -91,8 +91,8 @@ func appendLetter(dst []byte, m *protocol.Message) []byte {
 	return append(dst, m.Data...)
 }
 
-// parseLetter reads the first of some letters. A void one has no subject.
-func parseLetter(data []byte) (m protocol.Message, rest []byte, ok bool) {
+// ParseLetter reads the first of some letters. A void one has no subject.
+func ParseLetter(data []byte) (m protocol.Message, rest []byte, ok bool) {
 	if len(data) < letterHead {
 		return m, nil, false
 	}
@@ -110,18 +110,18 @@ func parseLetter(data []byte) (m protocol.Message, rest []byte, ok bool) {
 	return m, data[end+int(body):], true
 }
 
-func newOutbox() outbox { return outbox{first: 1, sent: 1, ever: 1} }
+func NewOutbox() Outbox { return Outbox{First: 1, sent: 1, Ever: 1} }
 
-// next is the number of the next message.
-func (o *outbox) next() uint64 { return o.first + uint64(len(o.letters)-o.head) }
+// Next is the number of the Next message.
+func (o *Outbox) Next() uint64 { return o.First + uint64(len(o.letters)-o.head) }
 
-func (o *outbox) empty() bool { return len(o.letters) == o.head }
+func (o *Outbox) Empty() bool { return len(o.letters) == o.head }
 
-// expect says how much comes at once, so that it stands in few pieces of memory.
-func (o *outbox) expect(size int) { o.want = size }
+// Expect says how much comes at once, so that it stands in few pieces of memory.
+func (o *Outbox) Expect(size int) { o.want = size }
 
-// add copies a message to the end.
-func (o *outbox) add(m *protocol.Message, now int64) {
+// Add copies a message to the end.
+func (o *Outbox) Add(m *protocol.Message, now int64) {
 	l := o.write(m, now)
 	if o.head > 64 && o.head > len(o.letters)/2 {
 		left := copy(o.letters, o.letters[o.head:])
@@ -131,74 +131,74 @@ func (o *outbox) add(m *protocol.Message, now int64) {
 	o.letters = append(o.letters, l)
 }
 
-// skip leaves out the next numbers.
-func (o *outbox) skip(n int) {
-	all := o.empty() || o.sent == o.next()
-	if o.empty() {
-		o.first += uint64(n)
+// Skip leaves out the next numbers.
+func (o *Outbox) Skip(n int) {
+	all := o.Empty() || o.sent == o.Next()
+	if o.Empty() {
+		o.First += uint64(n)
 	} else {
 		o.letters = append(o.letters, make([]letter, n)...)
 	}
 	if all {
-		o.sent = o.next()
+		o.sent = o.Next()
 	}
 }
 
-// restore copies a message to a number that was left out. It went before, and goes again in the next round.
-func (o *outbox) restore(seq uint64, m *protocol.Message, now int64) {
-	if o.empty() {
+// Restore copies a message to a number that was left out. It went before, and goes again in the next round.
+func (o *Outbox) Restore(seq uint64, m *protocol.Message, now int64) {
+	if o.Empty() {
 		o.letters, o.head = o.letters[:0], 0
 	}
-	if seq < o.first {
-		o.letters = slices.Insert(o.letters, o.head, make([]letter, o.first-seq)...)
-		o.first = seq
+	if seq < o.First {
+		o.letters = slices.Insert(o.letters, o.head, make([]letter, o.First-seq)...)
+		o.First = seq
 	}
-	o.ever = max(o.ever, seq+1)
-	o.letters[o.head+int(seq-o.first)] = o.write(m, now)
+	o.Ever = max(o.Ever, seq+1)
+	o.letters[o.head+int(seq-o.First)] = o.write(m, now)
 }
 
 // write copies a message to where there is room.
-func (o *outbox) write(m *protocol.Message, now int64) letter {
-	size := letterSize(m)
+func (o *Outbox) write(m *protocol.Message, now int64) letter {
+	size := LetterSize(m)
 	if o.chunk == nil || cap(o.chunk.buf)-len(o.chunk.buf) < size {
 		o.leave()
 		o.chunk = newChunk(max(size, min(o.want, runBytes)))
-		o.bytes += cap(o.chunk.buf)
+		o.Bytes += cap(o.chunk.buf)
 	}
 	o.want -= size
 	c := o.chunk
 	from := len(c.buf)
-	c.buf = appendLetter(c.buf, m)
+	c.buf = AppendLetter(c.buf, m)
 	c.refs++
 	return letter{in: c, from: uint32(from), to: uint32(len(c.buf)), at: now}
 }
 
 // leave lets go of the chunk that is being filled, if nothing is in it.
-func (o *outbox) leave() {
+func (o *Outbox) leave() {
 	if c := o.chunk; c != nil && c.refs == 0 {
-		o.bytes -= cap(c.buf)
+		o.Bytes -= cap(c.buf)
 		c.free()
 	}
 	o.chunk = nil
 }
 
-// begin begins another round. It returns how many messages go again in it.
-func (o *outbox) begin() (again int) {
-	o.ever = max(o.ever, o.sent)
-	for i := o.head; i < len(o.letters) && o.first+uint64(i-o.head) < o.ever; i++ {
+// Begin begins another round. It returns how many messages go again in it.
+func (o *Outbox) Begin() (again int) {
+	o.Ever = max(o.Ever, o.sent)
+	for i := o.head; i < len(o.letters) && o.First+uint64(i-o.head) < o.Ever; i++ {
 		if o.letters[i].in != nil {
 			again++
 		}
 	}
-	o.sent = o.first
+	o.sent = o.First
 	return again
 }
 
-// run is the next messages of the round that stand in one piece: the number of the first, how many, and their letters. There is
+// Run is the next messages of the round that stand in one piece: the number of the first, how many, and their letters. There is
 // none if count is 0.
-func (o *outbox) run() (first uint64, count int, letters []byte) {
-	o.sent = max(o.sent, o.first)
-	i := o.head + int(o.sent-o.first)
+func (o *Outbox) Run() (first uint64, count int, letters []byte) {
+	o.sent = max(o.sent, o.First)
+	i := o.head + int(o.sent-o.First)
 	if i >= len(o.letters) {
 		return 0, 0, nil
 	}
@@ -221,23 +221,23 @@ func (o *outbox) run() (first uint64, count int, letters []byte) {
 	return first, count, c.buf[from:to]
 }
 
-// settle takes a message out that was answered. Its bytes are valid until free is called with the chunk.
-func (o *outbox) settle(seq uint64) (m protocol.Message, c *chunk, ok bool) {
-	if seq < o.first || seq >= o.next() {
+// Settle takes a message out that was answered. Its bytes are valid until free is called with the chunk.
+func (o *Outbox) Settle(seq uint64) (m protocol.Message, c *Chunk, ok bool) {
+	if seq < o.First || seq >= o.Next() {
 		return m, nil, false
 	}
-	l := &o.letters[o.head+int(seq-o.first)]
+	l := &o.letters[o.head+int(seq-o.First)]
 	if l.in == nil {
 		return m, nil, false
 	}
 	c = l.in
-	m, _, _ = parseLetter(c.buf[l.from:l.to])
+	m, _, _ = ParseLetter(c.buf[l.from:l.to])
 	l.in = nil
 	for o.head < len(o.letters) && o.letters[o.head].in == nil {
 		o.head++
-		o.first++
+		o.First++
 	}
-	if o.empty() {
+	if o.Empty() {
 		o.letters, o.head = o.letters[:0], 0
 		if cap(o.letters) > 4096 {
 			o.letters = nil
@@ -246,26 +246,26 @@ func (o *outbox) settle(seq uint64) (m protocol.Message, c *chunk, ok bool) {
 	return m, c, true
 }
 
-// free ends the use of what settle returned.
-func (o *outbox) free(c *chunk) {
+// Free ends the use of what settle returned.
+func (o *Outbox) Free(c *Chunk) {
 	if c.refs--; c.refs > 0 {
 		return
 	}
 	if c == o.chunk {
-		if !o.empty() {
+		if !o.Empty() {
 			c.buf = c.buf[:0]
 			return
 		}
 		o.chunk = nil
 	}
-	o.bytes -= cap(c.buf)
+	o.Bytes -= cap(c.buf)
 	c.free()
 }
 
-// oldest is when the first message that is not answered came.
-func (o *outbox) oldest() (seq uint64, at int64, ok bool) {
-	if o.empty() {
+// Oldest is when the first message that is not answered came.
+func (o *Outbox) Oldest() (seq uint64, at int64, ok bool) {
+	if o.Empty() {
 		return 0, 0, false
 	}
-	return o.first, o.letters[o.head].at, true // the first one always has its message
+	return o.First, o.letters[o.head].at, true // the first one always has its message
 }
