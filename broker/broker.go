@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +16,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/metrics"
+	"github.com/carillon-mq/carillon/broker/monitoring"
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
 )
@@ -73,7 +74,6 @@ type Broker struct {
 	lives  chan int64    // the newest incarnation, for the controller
 	born   chan struct{} // closed when this process has registered
 
-	recovered   atomic.Bool
 	joined      atomic.Bool
 	ready       atomic.Bool
 	incarnation atomic.Int64
@@ -161,7 +161,6 @@ func (b *Broker) run(ctx context.Context) error {
 	defer b.hub.Close()
 	defer b.closeListeners()
 	defer b.stopTopics()
-	b.recovered.Store(true)
 
 	store, err := coordination.Open(coordination.Config{
 		Endpoints: b.config.Endpoints, TLS: b.config.TLS, Cluster: b.config.Cluster, Logger: b.log,
@@ -179,15 +178,15 @@ func (b *Broker) run(ctx context.Context) error {
 	defer failed(nil)
 	var running sync.WaitGroup
 	defer running.Wait()
-	if b.http != nil {
-		stop := b.serveHTTP(failed)
-		defer stop()
-	}
 	if b.route != nil {
 		if b.mesh, err = route.Start(b.routes()); err != nil {
 			return err
 		}
 		defer b.mesh.Close()
+	}
+	if b.http != nil {
+		server := b.serveHTTP(failed)
+		defer server.Close()
 	}
 	// The membership outlasts the wish to end: what is led here is handed over first.
 	membership, leave := context.WithCancel(context.WithoutCancel(ctx))
@@ -398,21 +397,36 @@ func (b *Broker) awaitCluster(ctx context.Context) bool {
 	}
 }
 
-// serveHTTP answers probes and people until stop is called.
-func (b *Broker) serveHTTP(failed context.CancelCauseFunc) (stop func()) {
-	server := &http.Server{
-		Handler: b.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
-		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(b.log.Handler(), slog.LevelDebug),
+// serveHTTP serves probes, metrics and what tools and the operator read.
+func (b *Broker) serveHTTP(failed context.CancelCauseFunc) *monitoring.Server {
+	c, t := &b.config, &b.topics
+	read := metrics.Sources{
+		Version: c.Version, Cluster: c.Cluster, Broker: b.identity.ID, Zone: c.Zone,
+		Node: node{b}, Clients: b.hub, ClientPendingLimit: c.Profile.NodePending, TLS: c.TLS,
+		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, JetStream: t.api, Disk: t.disk,
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := server.Serve(b.http); !errors.Is(err, http.ErrServerClosed) {
-			failed(fmt.Errorf("serve HTTP: %w", err))
-		}
-	}()
-	return func() {
-		server.Close()
-		<-done
+	show := monitoring.Config{
+		ID: b.identity.ID, Name: c.Name, Cluster: c.Cluster, Zone: c.Zone, Version: c.Version, Protocol: ProtocolVersion,
+		Advertise: b.listening, AuthRequired: c.Auth.Required(), Profile: c.Profile, Started: b.started, Endpoints: c.Endpoints,
+		Node: node{b}, Clients: b.hub, Topics: t.topics, Subscriptions: t.subscriptions, Logger: b.log,
 	}
+	if b.mesh != nil {
+		read.Routes, show.Routes = b.mesh, b.mesh
+	}
+	show.Metrics = metrics.New(read)
+	return monitoring.Start(b.http, show, failed)
+}
+
+// node is the broker as metrics and monitoring read it.
+type node struct{ b *Broker }
+
+func (n node) Ready() bool        { return n.b.ready.Load() }
+func (n node) Joined() bool       { return n.b.joined.Load() }
+func (n node) Incarnation() int64 { return n.b.incarnation.Load() }
+func (n node) MemberCount() int   { return len(n.Members()) }
+
+func (n node) Members() []coordination.Broker {
+	n.b.mu.Lock()
+	defer n.b.mu.Unlock()
+	return n.b.members // replaced as a whole, never changed
 }

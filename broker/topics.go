@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -138,49 +137,4 @@ func (w ways) Attach(broker string, way route.Carrier, old bool) route.TopicsPee
 		return w.Service.Attach(broker, nil)
 	}
 	return w.Service.Attach(broker, way)
-}
-
-// topicsz answers what the operator asks a few times a minute: the numbers of what this node leads.
-func (b *Broker) topicsz(w http.ResponseWriter, _ *http.Request) {
-	type subscribed struct {
-		Name        string `json:"name"`
-		Lag         uint64 `json:"lag"`
-		Pending     int    `json:"pending"`
-		Redelivered int    `json:"redelivered"`
-	}
-	type served struct {
-		ID            string       `json:"id"`
-		Name          string       `json:"name"`
-		Shard         int          `json:"shard"`
-		Epoch         uint64       `json:"epoch"`
-		First         uint64       `json:"first"`
-		Last          uint64       `json:"last"`
-		Messages      uint64       `json:"messages"`
-		Bytes         int64        `json:"bytes"`
-		Trouble       string       `json:"trouble,omitempty"`
-		Subscriptions []subscribed `json:"subscriptions,omitempty"`
-	}
-	all := []served{}
-	for _, t := range b.topics.topics.Shards() {
-		if t.Leader() != b.identity.ID {
-			continue
-		}
-		one := served{ID: t.ID(), Name: t.Topic().Name(), Shard: t.Number(), Trouble: t.Trouble()}
-		if s := t.Led(); s != nil {
-			info := s.Info()
-			one.Epoch, one.First, one.Last, one.Messages, one.Bytes = s.Epoch(), info.First, info.Last, info.Messages, info.Bytes
-		}
-		for _, s := range b.topics.subscriptions.List(t.Key()) {
-			if !s.Spec().Consumer.Ephemeral {
-				i := s.Info()
-				one.Subscriptions = append(one.Subscriptions, subscribed{s.Name(), i.Lag, i.Pending, i.Redelivered})
-			}
-		}
-		all = append(all, one)
-	}
-	revision := int64(0) // of etcd, as far as this node has followed it
-	if state := b.topics.topics.State(); state != nil {
-		revision = state.Revision
-	}
-	reply(w, map[string]any{"broker": b.identity.ID, "revision": revision, "topics": all})
 }

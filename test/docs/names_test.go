@@ -12,7 +12,7 @@ import (
 func TestOperationsExplainsEveryName(t *testing.T) {
 	page := pages(t)["docs/operations.md"]
 	for _, c := range []struct{ what, files, pattern, prefix string }{
-		{"metric", "broker/metrics*.go", `describe\("([a-z_]+)"`, "carillon_"},
+		{"metric", "broker/metrics/*.go", `describe\("([a-z_]+)"`, "carillon_"},
 		{"reason", "controllers/plan/action.go", `Reason = "([A-Za-z]+)"`, ""},
 		{"reason", "controllers/status/conditions.go", `Reason[A-Za-z]+ = "([A-Za-z]+)"`, ""},
 		{"condition", "api/v1alpha1/conditions.go", `Condition[A-Za-z]+ = "([A-Za-z]+)"`, ""},

@@ -15,8 +15,24 @@ const module = "github.com/carillon-mq/carillon"
 
 // rooms are the packages below broker/ from the ground up: each may import those before it.
 var rooms = []string{
-	"env", "limits", "protocol", "subject", "log", "coordination", "placement",
-	"replica", "forward", "topic", "subscription", "session", "route", "jsapi", "jetstream", "admin",
+	"env",
+	"limits",
+	"protocol",
+	"subject",
+	"log",
+	"coordination",
+	"placement",
+	"replica",
+	"forward",
+	"topic",
+	"subscription",
+	"session",
+	"route",
+	"jsapi",
+	"jetstream",
+	"admin",
+	"metrics",
+	"monitoring",
 }
 
 type pkg struct {

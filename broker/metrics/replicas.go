@@ -1,6 +1,4 @@
-package broker
-
-import "github.com/prometheus/client_golang/prometheus"
+package metrics
 
 var (
 	descReplicaLed      = describe("replica_shards_led", "Shards with replicas that this broker leads.")
@@ -22,28 +20,27 @@ var (
 	descReplicaLinks    = describe("replica_connections", "Connections for replication, to and from other brokers.")
 )
 
-// replicaMetrics is what the node knows of replicas.
-func (b *Broker) replicaMetrics(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64, ...string)) {
-	s := b.topics.exchange.Stats()
-	gauge(descReplicaLed, float64(s.Leads))
-	gauge(descReplicaShort, float64(s.Short))
-	gauge(descReplicaFollowed, float64(s.Follows))
-	gauge(descReplicaCopying, float64(s.Copying))
-	gauge(descReplicaSuspect, float64(b.topics.topics.Suspects()))
-	count(descReplicaSent, s.OutBytes)
-	count(descReplicaCatchUp, s.CatchUpBytes)
-	count(descReplicaReceived, s.InBytes)
-	count(descReplicaCuts, s.Truncations)
-	count(descReplicaResets, s.Resets)
-	care := b.topics.topics.Care()
-	count(descRepairs, s.Repaired, "segment")
-	count(descRepairs, care.Copies, "copy")
-	count(descRepairBytes, s.InRepairBytes, "in")
-	count(descRepairBytes, s.OutRepairBytes, "out")
-	count(descReplicaSwaps, s.Swaps, "written")
-	count(descReplicaSwaps, s.SwapsFailed, "failed")
-	count(descScrubbed, care.Scrubbed)
-	count(descScrubDamages, care.Damages)
-	count(descSaved, care.Saved)
-	gauge(descReplicaLinks, float64(s.Connections))
+func (c Collector) replicas(to sample) {
+	s := c.sources.Replication.Stats()
+	to.gauge(descReplicaLed, float64(s.Leads))
+	to.gauge(descReplicaShort, float64(s.Short))
+	to.gauge(descReplicaFollowed, float64(s.Follows))
+	to.gauge(descReplicaCopying, float64(s.Copying))
+	to.gauge(descReplicaSuspect, float64(c.sources.Topics.Suspects()))
+	to.count(descReplicaSent, s.OutBytes)
+	to.count(descReplicaCatchUp, s.CatchUpBytes)
+	to.count(descReplicaReceived, s.InBytes)
+	to.count(descReplicaCuts, s.Truncations)
+	to.count(descReplicaResets, s.Resets)
+	care := c.sources.Topics.Care()
+	to.count(descRepairs, s.Repaired, "segment")
+	to.count(descRepairs, care.Copies, "copy")
+	to.count(descRepairBytes, s.InRepairBytes, "in")
+	to.count(descRepairBytes, s.OutRepairBytes, "out")
+	to.count(descReplicaSwaps, s.Swaps, "written")
+	to.count(descReplicaSwaps, s.SwapsFailed, "failed")
+	to.count(descScrubbed, care.Scrubbed)
+	to.count(descScrubDamages, care.Damages)
+	to.count(descSaved, care.Saved)
+	to.gauge(descReplicaLinks, float64(s.Connections))
 }

@@ -1,6 +1,4 @@
-package broker
-
-import "github.com/prometheus/client_golang/prometheus"
+package metrics
 
 var (
 	descController   = describe("controller", "1 while this broker places shards.")
@@ -49,71 +47,74 @@ var (
 	descDiskLogs     = describe("disk_logs", "Logs that are open.")
 )
 
-// topicMetrics is what the node knows of Topics, Subscriptions and its disk.
-func (b *Broker) topicMetrics(to chan<- prometheus.Metric, gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64, ...string)) {
-	t := &b.topics
-	control := t.controller.Stats()
-	gauge(descController, truth(control.Leads))
+func (c Collector) topics(to sample) {
+	control := c.sources.Controller.Stats()
+	to.gauge(descController, truth(control.Leads))
 	for reason, n := range control.Writes {
-		count(descPlaced, n, string(reason))
+		to.count(descPlaced, n, string(reason))
 	}
 	for reason, n := range control.Waits {
-		gauge(descWaiting, float64(n), string(reason))
+		to.gauge(descWaiting, float64(n), string(reason))
 	}
-	b.replicaMetrics(gauge, count)
-	s := t.topics.Stats()
-	gauge(descTopics, float64(s.Topics))
-	gauge(descShards, float64(s.Open))
-	gauge(descTroubled, float64(s.Troubled))
-	gauge(descKept, float64(s.Messages))
-	gauge(descKeptBytes, float64(s.Bytes))
-	count(descAppended, s.Appended)
-	count(descDuplicates, s.Duplicates)
+	s := c.sources.Topics.Stats()
+	to.gauge(descTopics, float64(s.Topics))
+	to.gauge(descShards, float64(s.Open))
+	to.gauge(descTroubled, float64(s.Troubled))
+	to.gauge(descKept, float64(s.Messages))
+	to.gauge(descKeptBytes, float64(s.Bytes))
+	to.count(descAppended, s.Appended)
+	to.count(descDuplicates, s.Duplicates)
 	for reason, n := range s.Refused {
-		count(descRefused, n, reason)
+		to.count(descRefused, n, reason)
 	}
-	done := t.topics.Compacted()
-	count(descCompactRuns, done.Runs)
-	count(descCompactGone, done.Records)
-	count(descCompactBytes, done.Bytes)
-	to <- prometheus.MustNewConstMetric(descCompactTime, prometheus.CounterValue, done.Duration.Seconds())
+	done := c.sources.Topics.Compacted()
+	to.count(descCompactRuns, done.Runs)
+	to.count(descCompactGone, done.Records)
+	to.count(descCompactBytes, done.Bytes)
+	to.seconds(descCompactTime, done.Duration.Seconds())
 	last := 0.0
 	if !done.Last.IsZero() {
 		last = float64(done.Last.Unix())
 	}
-	gauge(descCompactLast, last)
-	gauge(descUnanswered, float64(s.Unanswered))
-	gauge(descIDs, float64(s.IDs))
-	gauge(descFollowedIDs, float64(s.Followed))
-	count(descResent, s.Resent)
-	count(descForwardsFail, s.Failed)
-	count(descForwardsFull, s.OutboxFull)
-	count(descDeduplicated, s.Deduplicated)
-	gauge(descOutbox, float64(s.OutboxBytes))
-	u := t.subscriptions.Stats()
-	gauge(descDurable, float64(u.Subscriptions))
-	gauge(descEphemeral, float64(u.Ephemerals))
-	gauge(descPulls, float64(u.Waiting))
-	count(descDelivered, u.Delivered)
-	count(descRedelivered, u.Redelivered)
-	count(descAcked, u.Acked)
-	count(descExhausted, u.Exhausted)
-	count(descSkipped, u.Lost)
-	count(descStateBytes, u.StateBytes)
-	a := t.api.Stats()
-	count(descAPICalls, a.Calls)
-	count(descAPIErrors, a.Errors)
-	count(descAPIOverload, a.Overloaded)
-	count(descAPIForwarded, a.Forwarded)
-	d := t.disk.Stats()
-	gauge(descDiskFailed, truth(d.Failed != nil))
-	if free, err := t.disk.Free(); err == nil {
-		gauge(descDiskFree, float64(free))
+	to.gauge(descCompactLast, last)
+	to.gauge(descUnanswered, float64(s.Unanswered))
+	to.gauge(descIDs, float64(s.IDs))
+	to.gauge(descFollowedIDs, float64(s.Followed))
+	to.count(descResent, s.Resent)
+	to.count(descForwardsFail, s.Failed)
+	to.count(descForwardsFull, s.OutboxFull)
+	to.count(descDeduplicated, s.Deduplicated)
+	to.gauge(descOutbox, float64(s.OutboxBytes))
+}
+
+func (c Collector) subscriptions(to sample) {
+	u := c.sources.Subscriptions.Stats()
+	to.gauge(descDurable, float64(u.Subscriptions))
+	to.gauge(descEphemeral, float64(u.Ephemerals))
+	to.gauge(descPulls, float64(u.Waiting))
+	to.count(descDelivered, u.Delivered)
+	to.count(descRedelivered, u.Redelivered)
+	to.count(descAcked, u.Acked)
+	to.count(descExhausted, u.Exhausted)
+	to.count(descSkipped, u.Lost)
+	to.count(descStateBytes, u.StateBytes)
+	a := c.sources.JetStream.Stats()
+	to.count(descAPICalls, a.Calls)
+	to.count(descAPIErrors, a.Errors)
+	to.count(descAPIOverload, a.Overloaded)
+	to.count(descAPIForwarded, a.Forwarded)
+}
+
+func (c Collector) disk(to sample) {
+	d := c.sources.Disk.Stats()
+	to.gauge(descDiskFailed, truth(d.Failed != nil))
+	if free, err := c.sources.Disk.Free(); err == nil {
+		to.gauge(descDiskFree, float64(free))
 	}
-	gauge(descDiskBacklog, float64(d.Backlog))
-	gauge(descDiskLogs, float64(d.Logs))
-	count(descDiskRounds, d.Rounds)
-	count(descDiskSyncs, d.FileSyncs, "file")
-	count(descDiskSyncs, d.SyncAlls, "all")
-	to <- prometheus.MustNewConstMetric(descDiskSyncTime, prometheus.CounterValue, d.SyncSeconds)
+	to.gauge(descDiskBacklog, float64(d.Backlog))
+	to.gauge(descDiskLogs, float64(d.Logs))
+	to.count(descDiskRounds, d.Rounds)
+	to.count(descDiskSyncs, d.FileSyncs, "file")
+	to.count(descDiskSyncs, d.SyncAlls, "all")
+	to.seconds(descDiskSyncTime, d.SyncSeconds)
 }

@@ -1,0 +1,141 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/carillon-mq/carillon/broker/route"
+	"github.com/carillon-mq/carillon/broker/session"
+)
+
+// Collector collects the metrics of one broker.
+type Collector struct{ sources Sources }
+
+var _ prometheus.Collector = Collector{}
+
+// New returns a Collector that reads sources at each scrape.
+func New(sources Sources) Collector { return Collector{sources} }
+
+// sample emits the metrics of one scrape.
+type sample chan<- prometheus.Metric
+
+func (s sample) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	s <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (s sample) count(d *prometheus.Desc, v uint64, labels ...string) {
+	s <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+// seconds emits a counter of time.
+func (s sample) seconds(d *prometheus.Desc, v float64) {
+	s <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v)
+}
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("carillon_"+name, help, labels, nil)
+}
+
+var (
+	descInfo        = describe("info", "What runs here; always 1.", "version", "cluster", "broker", "zone")
+	descReady       = describe("ready", "1 while clients are taken.")
+	descJoined      = describe("joined", "1 once this node has registered.")
+	descMembers     = describe("members", "Brokers in the membership as this node knows it.")
+	descConnections = describe("connections", "Clients connected.")
+	descAccepted    = describe("connections_total", "Clients that ever connected.")
+	descClosed      = describe("connections_closed_total", "Clients that are gone, by reason.", "reason")
+	descSlow        = describe("slow_consumers_total", "Clients closed because they did not keep up.")
+	descSubs        = describe("subscriptions", "Subscriptions of this node's clients.")
+	descMessages    = describe("messages_total", "Messages from (in) and to (out) clients.", "direction")
+	descBytes       = describe("message_bytes_total", "Their bytes, headers included.", "direction")
+	descPending     = describe("pending_bytes", "Bytes waiting for clients that are behind.")
+	descPendingMax  = describe("pending_bytes_limit", "What may wait for all clients together.")
+	descBehind      = describe("connections_behind", "Clients that are behind now.")
+	descStalls      = describe("publisher_stalls_total", "Times that a publisher waited for a sender loop.")
+	descRefusals    = describe("auth_refusals_total", "Clients refused for wrong or missing credentials.")
+	descRouteUp     = describe("route_up", "1 while the link to that broker is up.", "peer")
+	descRouteRTT    = describe("route_rtt_seconds", "Round trip on that link.", "peer")
+	descRoutePend   = describe("route_pending_bytes", "Bytes waiting for that broker.", "peer")
+	descRouteMsgs   = describe("route_messages_total", "Messages over that link.", "peer", "direction")
+	descRouteBytes  = describe("route_bytes_total", "Bytes over that link.", "peer", "direction")
+	descRouteLost   = describe("route_lost_messages_total", "Messages dropped with a link that ended.", "peer")
+	descRouteRefuse = describe("route_refusals_total", "Connections on the route port that were turned away.", "cause")
+	descCertificate = describe("certificate_not_after_seconds", "When this node's certificate expires, in Unix time.")
+	descReloads     = describe("certificate_reload_failures_total", "Certificate files that could not be read again.")
+)
+
+// Describe sends the descriptors of all metrics that a scrape yields now.
+func (c Collector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, to) }
+
+// Collect reads all sources.
+func (c Collector) Collect(to chan<- prometheus.Metric) {
+	c.node(to)
+	clients(to, c.sources.Clients.Stats())
+	c.topics(to)
+	c.replicas(to)
+	c.subscriptions(to)
+	c.disk(to)
+	if c.sources.Routes != nil {
+		routes(to, c.sources.Routes.Stats())
+	}
+}
+
+func (c Collector) node(to sample) {
+	s := &c.sources
+	to.gauge(descInfo, 1, s.Version, s.Cluster, s.Broker, s.Zone)
+	to.gauge(descReady, truth(s.Node.Ready()))
+	to.gauge(descJoined, truth(s.Node.Joined()))
+	to.gauge(descMembers, float64(s.Node.MemberCount()))
+	to.gauge(descPendingMax, float64(s.ClientPendingLimit))
+	if s.TLS != nil {
+		failures, _ := s.TLS.ReloadFailures()
+		to.gauge(descCertificate, float64(s.TLS.NotAfter().Unix()))
+		to.count(descReloads, failures)
+	}
+}
+
+func clients(to sample, s session.Stats) {
+	to.gauge(descConnections, float64(s.Connections))
+	to.count(descAccepted, s.TotalConnections)
+	for why, n := range s.Ended {
+		to.count(descClosed, n, string(why))
+	}
+	to.count(descSlow, s.SlowConsumers())
+	to.gauge(descSubs, float64(s.Subscriptions))
+	to.count(descMessages, s.InMsgs, "in")
+	to.count(descMessages, s.OutMsgs, "out")
+	to.count(descBytes, s.InBytes, "in")
+	to.count(descBytes, s.OutBytes, "out")
+	to.gauge(descPending, float64(s.PendingBytes))
+	to.gauge(descBehind, float64(s.Parked))
+	to.count(descStalls, s.Stalls)
+	to.count(descRefusals, s.Refusals)
+}
+
+func routes(to sample, s route.Stats) {
+	for cause, n := range s.Refused {
+		to.count(descRouteRefuse, n, string(cause))
+	}
+	named := make(map[string]bool)
+	for _, p := range s.Peers {
+		peer := p.Name
+		if named[peer] { // an earlier process of the same pod: labels must differ
+			peer += "/" + p.ID
+		}
+		named[peer] = true
+		to.gauge(descRouteUp, truth(p.Up), peer)
+		to.gauge(descRouteRTT, p.RTT.Seconds(), peer)
+		to.gauge(descRoutePend, float64(p.Pending), peer)
+		to.count(descRouteMsgs, p.InMessages, peer, "in")
+		to.count(descRouteMsgs, p.OutMessages, peer, "out")
+		to.count(descRouteBytes, p.InBytes, peer, "in")
+		to.count(descRouteBytes, p.OutBytes, peer, "out")
+		to.count(descRouteLost, p.LostMessages, peer)
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

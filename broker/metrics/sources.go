@@ -1,0 +1,55 @@
+package metrics
+
+import (
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/jetstream"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/placement"
+	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/route"
+	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/subscription"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// Sources are the parts of a broker that metrics are read from. All but Routes and TLS are required.
+type Sources struct {
+	Version, Cluster, Broker, Zone string // labels of carillon_info
+
+	Node    Node
+	Clients interface{ Stats() session.Stats }
+	// ClientPendingLimit is how many bytes may wait for all clients together.
+	ClientPendingLimit int64
+	Routes             interface{ Stats() route.Stats } // nil: a broker without links
+	TLS                *env.TLS                         // nil: plaintext
+
+	Controller interface {
+		Stats() placement.ControllerStats
+	}
+	Topics        Topics
+	Replication   interface{ Stats() replica.Stats }
+	Subscriptions interface{ Stats() subscription.Stats }
+	JetStream     interface{ Stats() jetstream.Stats }
+	Disk          Disk
+}
+
+// Node is the broker's own state.
+type Node interface {
+	Ready() bool  // clients are taken
+	Joined() bool // it has registered
+	MemberCount() int
+}
+
+// Topics is the part of topic.Service that metrics read.
+type Topics interface {
+	Stats() topic.Stats
+	Compacted() topic.Compacted
+	Suspects() int
+	Care() topic.Care
+}
+
+// Disk is the part of log.Disk that metrics read.
+type Disk interface {
+	Stats() log.DiskStats
+	Free() (uint64, error)
+}

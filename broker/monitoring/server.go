@@ -1,0 +1,147 @@
+package monitoring
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/route"
+	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/subscription"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+const (
+	headerTime = 5 * time.Second  // to read a request's header: a probe's is one packet
+	readTime   = 10 * time.Second // to read a whole request; none has a body
+	writeTime  = 30 * time.Second // to answer: metrics and /connz of 10,000 connections over a slow link
+	idleTime   = time.Minute      // of a kept connection: longer than the interval of probes and scrapes
+	// headerBytes bounds a request's header, far above what probes and browsers send.
+	headerBytes = 16 << 10
+	// scrapes bounds scrapes at the same time: two Prometheus servers and two people.
+	scrapes = 4
+)
+
+// Config describes the broker and the parts of it that are shown. All parts but Routes are required.
+type Config struct {
+	ID, Name, Cluster, Zone string
+	Version                 string // of the binary
+	Protocol                string // the version of nats-server whose behaviour is served
+	Advertise               string // the address for clients
+	AuthRequired            bool
+	Profile                 limits.Profile
+	Started                 time.Time
+	Endpoints               []string // of etcd
+
+	Node    Node
+	Clients Clients
+	Routes  interface{ Stats() route.Stats } // nil: a broker without links
+	Topics  interface {
+		Shards() []*topic.Shard
+		State() *coordination.State
+	}
+	Subscriptions interface {
+		List(shard string) []*subscription.Subscription
+	}
+	Metrics prometheus.Collector
+	Logger  *slog.Logger
+}
+
+// Node is the broker's own state.
+type Node interface {
+	Ready() bool  // clients are taken
+	Joined() bool // it has registered
+	Incarnation() int64
+	Members() []coordination.Broker
+}
+
+// Clients is the part of session.Hub that is shown.
+type Clients interface {
+	Stats() session.Stats
+	ConnStats() []session.ConnStats
+}
+
+// Server serves HTTP until it is closed.
+type Server struct {
+	http http.Server
+	done chan struct{}
+}
+
+// Start serves on ln. failed is called if serving ends with an error.
+func Start(ln net.Listener, config Config, failed func(error)) *Server {
+	s := &Server{done: make(chan struct{}), http: http.Server{
+		Handler: config.handler(), ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime,
+		IdleTimeout: idleTime, MaxHeaderBytes: headerBytes, ErrorLog: slog.NewLogLogger(config.Logger.Handler(), slog.LevelDebug),
+	}}
+	go func() {
+		defer close(s.done)
+		if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			failed(fmt.Errorf("serve HTTP: %w", err))
+		}
+	}()
+	return s
+}
+
+// Close closes the listener and all connections.
+func (s *Server) Close() {
+	s.http.Close()
+	<-s.done
+}
+
+func (c *Config) handler() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), c.Metrics)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", probe(c.unready))
+	mux.HandleFunc("GET /healthz/ready", probe(c.unready))
+	mux.HandleFunc("GET /healthz/startup", probe(healthy)) // the port is served once the logs are recovered
+	mux.HandleFunc("GET /healthz/live", probe(healthy))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
+	mux.HandleFunc("GET /varz", func(w http.ResponseWriter, _ *http.Request) { reply(w, c.varz()) })
+	mux.HandleFunc("GET /connz", c.connz)
+	mux.HandleFunc("GET /topics", c.topicsz)
+	return mux
+}
+
+// unready returns why the broker takes no clients; empty: it does.
+func (c *Config) unready() string {
+	switch {
+	case c.Node.Ready():
+		return ""
+	case !c.Node.Joined():
+		return "not joined: waiting for the coordinator at " + fmt.Sprint(c.Endpoints)
+	}
+	return "not ready: joining, or leaving"
+}
+
+func healthy() string { return "" }
+
+// probe answers 503 with the reason while why returns one.
+func probe(why func() string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if why := why(); why != "" {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_ = json.NewEncoder(w).Encode(map[string]string{"status": "unavailable", "error": why})
+			return
+		}
+		reply(w, map[string]string{"status": "ok"})
+	}
+}
+
+func reply(w http.ResponseWriter, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	_ = e.Encode(value) // the client is gone if this fails
+}

@@ -1,0 +1,49 @@
+package monitoring
+
+import "net/http"
+
+// topicsz answers /topics, which the operator reads a few times a minute: the numbers of the shards
+// that this broker leads.
+func (c *Config) topicsz(w http.ResponseWriter, _ *http.Request) {
+	type subscribed struct {
+		Name        string `json:"name"`
+		Lag         uint64 `json:"lag"`
+		Pending     int    `json:"pending"`
+		Redelivered int    `json:"redelivered"`
+	}
+	type served struct {
+		ID            string       `json:"id"`
+		Name          string       `json:"name"`
+		Shard         int          `json:"shard"`
+		Epoch         uint64       `json:"epoch"`
+		First         uint64       `json:"first"`
+		Last          uint64       `json:"last"`
+		Messages      uint64       `json:"messages"`
+		Bytes         int64        `json:"bytes"`
+		Trouble       string       `json:"trouble,omitempty"`
+		Subscriptions []subscribed `json:"subscriptions,omitempty"`
+	}
+	all := []served{}
+	for _, t := range c.Topics.Shards() {
+		if t.Leader() != c.ID {
+			continue
+		}
+		one := served{ID: t.ID(), Name: t.Topic().Name(), Shard: t.Number(), Trouble: t.Trouble()}
+		if s := t.Led(); s != nil {
+			info := s.Info()
+			one.Epoch, one.First, one.Last, one.Messages, one.Bytes = s.Epoch(), info.First, info.Last, info.Messages, info.Bytes
+		}
+		for _, s := range c.Subscriptions.List(t.Key()) {
+			if !s.Spec().Consumer.Ephemeral {
+				i := s.Info()
+				one.Subscriptions = append(one.Subscriptions, subscribed{s.Name(), i.Lag, i.Pending, i.Redelivered})
+			}
+		}
+		all = append(all, one)
+	}
+	revision := int64(0) // of etcd, as far as this node has followed it
+	if state := c.Topics.State(); state != nil {
+		revision = state.Revision
+	}
+	reply(w, map[string]any{"broker": c.ID, "revision": revision, "topics": all})
+}
