@@ -279,7 +279,7 @@ func (b *Broker) retreat() {
 func (b *Broker) routes() route.Config {
 	c := route.Config{
 		ID: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Hub: route.Clients(b.hub),
-		Listener: b.route, MaxPayload: b.config.Profile.Payload, Logger: b.log,
+		Listener: b.route, MaxPayload: b.config.Profile.Payload, Features: coordination.Features(), Logger: b.log,
 		Replication: b.topics.exchange.Serve, Refused: b.evict, Topics: ways{b.topics.topics},
 		Changed: func() {
 			select {
@@ -312,7 +312,7 @@ func (b *Broker) self() coordination.Broker {
 	return coordination.Broker{
 		ID: b.identity.ID, Name: b.config.Name, Zone: b.config.Zone, Version: b.config.Version, Started: b.started.UTC().Truncate(time.Millisecond),
 		Client: b.listening, Route: own(b.config.Route, b.route), HTTP: own(b.config.HTTP, b.http),
-		Since: b.since.Load(),
+		Since: b.since.Load(), Features: coordination.Features(),
 	}
 }
 

@@ -27,6 +27,8 @@ type Broker struct {
 	Since int64
 	// Started is when its process did; zero: it doesn't say.
 	Started time.Time
+	// Features are what its program understands; none: it is of a version that announces nothing.
+	Features FeatureSet
 }
 
 // Replica is the broker in this life.
@@ -53,7 +55,8 @@ type brokerValue struct {
 	Version string `json:"version"`
 	Since   int64  `json:"since,omitempty"`
 
-	Started time.Time `json:"started,omitzero"`
+	Started  time.Time  `json:"started,omitzero"`
+	Features FeatureSet `json:"features,omitempty"`
 }
 
 const brokerValueVersion = 1
@@ -86,7 +89,7 @@ func (b Broker) encode() ([]byte, error) {
 	if err := b.valid(); err != nil {
 		return nil, err
 	}
-	value := brokerValue{brokerValueVersion, b.Name, b.Client, b.Route, b.HTTP, b.Zone, b.Version, b.Since, b.Started}
+	value := brokerValue{brokerValueVersion, b.Name, b.Client, b.Route, b.HTTP, b.Zone, b.Version, b.Since, b.Started, b.Features}
 	data, err := json.Marshal(value)
 	if err != nil {
 		return nil, fmt.Errorf("encode broker %s: %w", b.ID, err)
@@ -105,7 +108,7 @@ func decodeBroker(id string, incarnation int64, data []byte) (Broker, error) {
 	b := Broker{
 		ID: id, Incarnation: incarnation,
 		Name: value.Name, Client: value.Client, Route: value.Route, HTTP: value.HTTP,
-		Zone: value.Zone, Version: value.Version, Since: value.Since, Started: value.Started,
+		Zone: value.Zone, Version: value.Version, Since: value.Since, Started: value.Started, Features: value.Features,
 	}
 	return b, b.valid()
 }

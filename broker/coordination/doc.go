@@ -5,7 +5,7 @@
 // small JSON objects with a version in "v":
 //
 //	owner          {"v":1,"identity":...}: which Broker resource the keys belong to
-//	brokers/<id>   {"v":1,"name","client","route","http","zone","version"}, leased; the
+//	brokers/<id>   {"v":1,"name","client","route","http","zone","version","features"}, leased; the
 //	               key's create revision is the broker's incarnation
 //	controller     {"v":1,"broker","incarnation"}, on the lease of that broker's registration; the
 //	               key's create revision is its term

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
 const (
@@ -27,6 +29,8 @@ type hello struct {
 	Name       string `json:"name"`
 	Session    string `json:"session"` // random, new with each process
 	MaxPayload int    `json:"maxPayload"`
+	// Features are what the sender understands beyond the version of the protocol.
+	Features coordination.FeatureSet `json:"features,omitempty"`
 }
 
 // Cause is why a connection was refused, from a closed list, for logs and metrics.

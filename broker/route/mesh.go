@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
 // Member is one broker of the cluster, as the membership has it.
@@ -42,7 +44,9 @@ type Config struct {
 	Topics Topics
 
 	MaxPayload int // of a client's message, headers included
-	Logger     *slog.Logger
+	// Features are announced to the peers of replication connections.
+	Features coordination.FeatureSet
+	Logger   *slog.Logger
 	// Changed is called after a link came up or went down, or a peer said that it is leaving.
 	// It must not block.
 	Changed func()
@@ -146,6 +150,7 @@ func Start(config Config) (*Mesh, error) {
 		own: hello{
 			Magic: helloMagic, Newest: protocolNewest, Oldest: protocolOldest, Kind: kindCore,
 			Cluster: config.Cluster, ID: config.ID, Name: config.Name, Session: rand.Text(), MaxPayload: config.MaxPayload,
+			Features: config.Features,
 		},
 		log:        config.Logger.With("component", "route"),
 		epoch:      time.Now(),

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
 // DialReplication connects to another broker to follow shards that it leads. The connection is the caller's.
@@ -35,22 +37,26 @@ func (m *Mesh) DialReplication(ctx context.Context, brokerID string) (net.Conn, 
 		raw.Close()
 		return nil, err
 	}
-	return &replication{Conn: conn, raw: raw, rest: in.buf[in.start:in.end], version: min(own.Newest, peer.Newest)}, nil
+	return &replication{Conn: conn, raw: raw, rest: in.buf[in.start:in.end], version: min(own.Newest, peer.Newest), features: peer.Features}, nil
 }
 
 // carry hands out a connection by which another broker follows shards from here, until it has ended.
 func (m *Mesh) carry(raw, conn net.Conn, in *reader, peer hello) {
 	defer context.AfterFunc(m.ctx, func() { raw.Close() })()
-	m.config.Replication(&replication{Conn: conn, raw: raw, rest: in.buf[in.start:in.end], version: min(m.own.Newest, peer.Newest)}, peer.ID)
+	m.config.Replication(&replication{Conn: conn, raw: raw, rest: in.buf[in.start:in.end], version: min(m.own.Newest, peer.Newest), features: peer.Features}, peer.ID)
 }
 
 // replication is a connection after its hellos, with what had come behind them.
 type replication struct {
 	net.Conn
-	raw     net.Conn
-	rest    []byte
-	version int // of the link protocol
+	raw      net.Conn
+	rest     []byte
+	version  int                     // of the link protocol
+	features coordination.FeatureSet // of the peer
 }
+
+// Announces says whether the other side understands a feature.
+func (r *replication) Announces(f coordination.Feature) bool { return r.features.Has(f) }
 
 // SendsSegments says whether the other side knows what it is to be asked for a single segment of a shard.
 func (r *replication) SendsSegments() bool { return r.version >= segmentsSince }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
 // A connection for replication is as safe as a link, and belongs to whoever asked for it and whoever it is handed to.
@@ -99,5 +101,43 @@ func TestAConnectionForReplicationThatCantBe(t *testing.T) {
 	b.Close()
 	if _, err := b.DialReplication(t.Context(), "a"); !errors.Is(err, errClosing) {
 		t.Errorf("dialled after Close: %v", err)
+	}
+}
+
+// Each end of a connection for replication knows what the other one's program understands; a program that announces nothing
+// understands nothing new.
+func TestBothEndsAnnounceTheirFeatures(t *testing.T) {
+	accepted := make(chan net.Conn, 1)
+	a := startNode(t, "a", nil, func(c *Config) {
+		c.Features = coordination.MakeFeatureSet("barrier", "sparse")
+		c.Replication = func(conn net.Conn, _ string) {
+			accepted <- conn
+			_, _ = io.Copy(io.Discard, conn) // until the other end closes
+			conn.Close()
+		}
+	})
+	b := startNode(t, "b", nil, func(c *Config) { c.Features = coordination.MakeFeatureSet("barrier") })
+	c := startNode(t, "c", nil)
+	introduceAll(a, b, c)
+	waitUp(t, a, b)
+	waitUp(t, a, c)
+	says := func(conn net.Conn, f coordination.Feature) bool {
+		return conn.(interface {
+			Announces(coordination.Feature) bool
+		}).Announces(f)
+	}
+	for _, from := range []*testNode{b, c} {
+		conn, err := from.DialReplication(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := <-accepted
+		if !says(conn, "sparse") {
+			t.Errorf("%s doesn't know what a announces", from.own.ID)
+		}
+		if got, want := says(other, "barrier"), from == b; got != want || says(other, "sparse") {
+			t.Errorf("of %s it is taken that it understands barrier: %v, sparse: %v", from.own.ID, got, says(other, "sparse"))
+		}
+		conn.Close()
 	}
 }

@@ -1,0 +1,96 @@
+package coordination
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Feature names something that a broker's program understands and an earlier version does not: a frame
+// on a replication stream, a field in etcd, a format on the disk.
+//
+// A broker announces its features in its registration and in the hello of each connection. Rules:
+//
+//  1. A frame is sent only on a connection whose other end announced its feature.
+//  2. A value in etcd, or a format that another broker may read, is written only while State.AllAnnounce
+//     says so.
+//  3. A feature is announced for as long as its frames, fields or formats may be in use. A broker that is
+//     away when rule 2 is judged may come back without the feature, so a reader refuses what it does not
+//     know by name.
+type Feature string
+
+// The features of this program.
+const (
+	// FeatureBarrier is the question of a leader whether its follower still copies under its epoch
+	// (package replica).
+	FeatureBarrier Feature = "barrier"
+)
+
+// Features are what this program announces.
+func Features() FeatureSet { return MakeFeatureSet(FeatureBarrier) }
+
+const (
+	// maxFeatures and maxFeature bound what a broker announces: far beyond what one release adds, and
+	// small beside the rest of a registration.
+	maxFeatures = 64
+	maxFeature  = 32
+)
+
+// FeatureSet is a set of features, sorted and separated by spaces, so that it can be compared with ==.
+// In JSON it is a list.
+type FeatureSet string
+
+// MakeFeatureSet returns the set of these features.
+func MakeFeatureSet(features ...Feature) FeatureSet {
+	names := make([]string, 0, len(features))
+	for _, f := range features {
+		names = append(names, string(f))
+	}
+	slices.Sort(names)
+	return FeatureSet(strings.Join(slices.Compact(names), " "))
+}
+
+// Has says whether the feature is in the set.
+func (s FeatureSet) Has(f Feature) bool {
+	for name := range strings.SplitSeq(string(s), " ") {
+		if name == string(f) {
+			return f != ""
+		}
+	}
+	return false
+}
+
+// MarshalJSON encodes the set as a list of names.
+func (s FeatureSet) MarshalJSON() ([]byte, error) { return json.Marshal(strings.Fields(string(s))) }
+
+// UnmarshalJSON decodes a list of names. It refuses a list or a name beyond the bounds.
+func (s *FeatureSet) UnmarshalJSON(data []byte) error {
+	var features []Feature
+	if err := json.Unmarshal(data, &features); err != nil {
+		return err
+	}
+	if len(features) > maxFeatures {
+		return fmt.Errorf("%d features are announced (at most %d are possible)", len(features), maxFeatures)
+	}
+	for _, f := range features {
+		if f == "" || len(f) > maxFeature || strings.ContainsFunc(string(f), func(r rune) bool {
+			return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-')
+		}) {
+			return fmt.Errorf("feature %.64q is announced (a name has 1 to %d lower-case letters, digits or -)", string(f), maxFeature)
+		}
+	}
+	*s = MakeFeatureSet(features...)
+	return nil
+}
+
+// AllAnnounce says whether every registered broker understands a feature. Without a registered broker
+// nothing is known of anybody, and it says no.
+func (s *State) AllAnnounce(f Feature) bool {
+	for i := range s.Brokers {
+		if !s.Brokers[i].Features.Has(f) {
+			return false
+		}
+	}
+	return len(s.Brokers) > 0
+}

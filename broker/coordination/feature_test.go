@@ -1,0 +1,75 @@
+package coordination
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestBrokersAnnounceTheirFeaturesToEachOther(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	c := etcd.open()
+	seen := etcd.open().follow(t)
+	a, b := broker("a"), broker("b")
+	a.Features, b.Features = MakeFeatureSet("sparse", "barrier"), MakeFeatureSet("barrier")
+	c.join(t, a)
+	c.join(t, b)
+	state := &State{Brokers: seen.wait("pod-a pod-b ")}
+	if !state.AllAnnounce("barrier") || state.AllAnnounce("sparse") {
+		t.Errorf("both announce barrier and only one sparse: %v, %v", state.AllAnnounce("barrier"), state.AllAnnounce("sparse"))
+	}
+	c.join(t, broker("c")) // of a version that announces nothing
+	state = &State{Brokers: seen.wait("pod-a pod-b pod-c ")}
+	if state.AllAnnounce("barrier") {
+		t.Error("a broker that announces nothing is taken for one that understands barrier")
+	}
+}
+
+func TestNobodyAnnouncesNothing(t *testing.T) {
+	if new(State).AllAnnounce("barrier") {
+		t.Error("of no broker it is known that it understands a feature")
+	}
+	if MakeFeatureSet("barrier").Has("barr") || MakeFeatureSet("barrier").Has("") || FeatureSet("").Has("") {
+		t.Error("a part of a name is taken for a feature")
+	}
+	if MakeFeatureSet("b", "a", "b") != MakeFeatureSet("a", "b") {
+		t.Error("equal sets are not equal")
+	}
+}
+
+// The registration of a broker that announces features is read by version 018b7c1, whose struct this is.
+func TestARegistrationWithFeaturesIsReadByEarlierVersions(t *testing.T) {
+	b := broker("a")
+	b.Features = Features()
+	data, err := b.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var earlier struct {
+		V                                        int
+		Name, Client, Route, HTTP, Zone, Version string
+		Since                                    int64
+	}
+	if err := json.Unmarshal(data, &earlier); err != nil || earlier.V != 1 || earlier.Name != "pod-a" || earlier.Client != "a:4222" {
+		t.Errorf("read as %+v: %v", earlier, err)
+	}
+	again, err := decodeBroker("a", 7, data)
+	if b.Incarnation = 7; err != nil || again != b {
+		t.Errorf("read as %+v: %v; want %+v", again, err, b)
+	}
+	bare, err := broker("a").encode()
+	if err != nil || strings.Contains(string(bare), "features") {
+		t.Errorf("without features it is %s: %v", bare, err)
+	}
+}
+
+func TestFeaturesBeyondTheirBoundsAreRefused(t *testing.T) {
+	many := `["` + strings.Repeat(`a","`, maxFeatures) + `b"]`
+	for _, bad := range []string{many, `["UPPER"]`, `[""]`, `["with space"]`, `["` + strings.Repeat("a", maxFeature+1) + `"]`, `"barrier"`} {
+		var s FeatureSet
+		if err := json.Unmarshal([]byte(bad), &s); err == nil || s != "" {
+			t.Errorf("%.60s is taken as %q: %v", bad, s, err)
+		}
+	}
+}
