@@ -42,7 +42,8 @@
 //	    manifest left behind, too. A manifest adopts only what one of its namespace and name declared.
 //	C5  A shard is changed by comparing its revision. The controller also compares its term, so one
 //	    that was deposed changes nothing, and the life of the leader that it names; a leader
-//	    compares its own life and that of who joins its in-sync set.
+//	    compares its own life and that of who joins its in-sync set; a broker that vouches for its copy,
+//	    withdraws it or resigns compares its own life, and changes no entry but its own.
 //	C6  A State is what etcd had at one revision. It never changes. What is unreadable in it
 //	    leaves what was known: only a deletion looks like a deletion.
 //	C7  What a broker's lease holds besides its registration (office, drain, report) is of that life. A later

@@ -70,7 +70,7 @@ func TestReportsEndWithTheBroker(t *testing.T) {
 	joinedA := c.join(t, broker("a"))
 	a := Replica{"a", joinedA.incarnation()}
 	topic := c.mustCreate(t, "orders", spec("orders"), client)
-	said := []Suspect{{topic.ID, 0, 3, 17, 5, 0, 0}, {topic.ID, 5, 4, 1 << 60, 0, 0, 2}, {topic.ID, 6, 4, 17, 1, 4, 0}}
+	said := []Suspect{{topic.ID, 0, 3, 17, 5, 0, 0, true}, {topic.ID, 5, 4, 1 << 60, 0, 0, 2, false}, {topic.ID, 6, 4, 17, 1, 4, 0, false}}
 	if err := c.Report(ctx, a, said); err != nil {
 		t.Fatal(err)
 	}
@@ -121,13 +121,13 @@ func TestReportsEndWithTheBroker(t *testing.T) {
 	// As many as a large broker can hold are taken; what no shard can be is not.
 	many := make([]Suspect, 10_000)
 	for i := range many {
-		many[i] = Suspect{newID(), i % maxShards, uint64(i), 1 << 40, 1 << 40, 0, 3}
+		many[i] = Suspect{newID(), i % maxShards, uint64(i), 1 << 40, 1 << 40, 0, 3, false}
 	}
 	if err := c.Report(ctx, b, many); err != nil {
 		t.Errorf("the report of %d replicas: %v", len(many), err)
 	}
-	as[*InvalidError](t, c.Report(ctx, b, []Suspect{{"../x", 0, 1, 1, 1, 0, 0}}))
-	as[*InvalidError](t, c.Report(ctx, b, []Suspect{{topic.ID, maxShards, 1, 1, 1, 0, 0}}))
+	as[*InvalidError](t, c.Report(ctx, b, []Suspect{{"../x", 0, 1, 1, 1, 0, 0, false}}))
+	as[*InvalidError](t, c.Report(ctx, b, []Suspect{{topic.ID, maxShards, 1, 1, 1, 0, 0, false}}))
 }
 
 // An evicted broker's office is free at once; it comes back by itself, and says that it has lost nothing.

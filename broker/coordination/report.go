@@ -20,6 +20,9 @@ type Suspect struct {
 	Spent int64
 	// Lacks says that the copy is being repaired, or is to be, by fetching so many segments from the leader. 0: it is fetched whole.
 	Lacks int
+	// Cut says that opening the copy cut a torn tail and found nothing else amiss. The tail was never synced, so the
+	// copy lacks nothing that its broker confirmed; one without a cut goes before it.
+	Cut bool
 }
 
 // report is what one broker said of its replicas.
@@ -28,12 +31,15 @@ type report map[string][]Suspect // by id of the Topic
 type reportValue struct {
 	V int `json:"v"`
 	// Suspects are, by id of the Topic, the shard, epoch and end of each; the end of its state log, the epoch that is
-	// spent, and how many segments are fetched, which earlier versions leave out and don't look at.
-	Suspects map[string][][6]uint64 `json:"suspects"`
+	// spent, how many segments are fetched, and flags. Earlier versions leave out what comes later in this
+	// list, and ignore it.
+	Suspects map[string][][7]uint64 `json:"suspects"`
 }
 
 const (
 	reportValueVersion = 1
+	// flagCut is Suspect.Cut.
+	flagCut = 1
 	// maxReport bounds one report, within what a transaction of etcd takes: some 16,000 replicas.
 	maxReport = 1 << 20
 )
@@ -48,12 +54,16 @@ func (c *Client) Report(ctx context.Context, broker Replica, suspects []Suspect)
 	if why := validBrokerID(broker.Broker); why != "" {
 		return &InvalidError{what, why}
 	}
-	value := reportValue{reportValueVersion, map[string][][6]uint64{}}
+	value := reportValue{reportValueVersion, map[string][][7]uint64{}}
 	for _, s := range suspects {
 		if !validID(s.Topic) || s.Shard < 0 || s.Shard >= maxShards {
 			return &InvalidError{what, fmt.Sprintf("shard %d of topic id %q: no such shard can be", s.Shard, s.Topic)}
 		}
-		value.Suspects[s.Topic] = append(value.Suspects[s.Topic], [6]uint64{uint64(s.Shard), s.Epoch, s.End, s.State, uint64(s.Spent), uint64(s.Lacks)})
+		flags := uint64(0)
+		if s.Cut {
+			flags |= flagCut
+		}
+		value.Suspects[s.Topic] = append(value.Suspects[s.Topic], [7]uint64{uint64(s.Shard), s.Epoch, s.End, s.State, uint64(s.Spent), uint64(s.Lacks), flags})
 	}
 	data, err := encodeBounded(what, value, maxReport)
 	if err != nil {
@@ -73,7 +83,7 @@ func decodeReport(kv *mvccpb.KeyValue) (report, error) {
 			if s[0] >= maxShards {
 				return nil, fmt.Errorf("decode %s: no topic has a shard %d", kv.GetKey(), s[0])
 			}
-			r[topic] = append(r[topic], Suspect{topic, int(s[0]), s[1], s[2], s[3], int64(s[4]), int(min(s[5], math.MaxInt32))})
+			r[topic] = append(r[topic], Suspect{topic, int(s[0]), s[1], s[2], s[3], int64(s[4]), int(min(s[5], math.MaxInt32)), s[6]&flagCut != 0})
 		}
 	}
 	return r, nil

@@ -34,6 +34,10 @@ type Doubt struct {
 }
 
 // Replica is one broker in one of its lives.
+//
+// An entry of an in-sync set whose incarnation is the broker's current registration is vouched for: that
+// life holds everything that was acknowledged. Any other entry says only that the broker was a
+// member of the last set. Incarnation 0 is a member that withdrew (Client.Withdraw).
 type Replica struct {
 	Broker      string `json:"broker"`
 	Incarnation int64  `json:"incarnation"`
@@ -155,6 +159,12 @@ func (c *Client) ReadShards(ctx context.Context, topicID string) (shards []*Shar
 	}
 	slices.SortFunc(shards, func(a, b *Shard) int { return a.Number - b.Number })
 	return shards, revision, nil
+}
+
+// Vouched says whether the set names the broker in the life in which it is registered.
+func (s *Shard) Vouched(b Broker) bool {
+	m, in := s.Member(b.ID)
+	return in && m.Incarnation != 0 && m.Incarnation == b.Incarnation
 }
 
 // lives compares that the broker is registered, and in that life.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // A leader changes many in-sync sets at once: they share transactions, and those that are stale are refused, alone.
@@ -92,6 +94,105 @@ func TestManySwapsShareTransactions(t *testing.T) {
 		t.Errorf("given up: %v, and %d wait", err, len(c.swaps.queue))
 	}
 	c.swaps.turn <- struct{}{}
+}
+
+// A broker vouches for its copies in a later life, withdraws, and resigns: each is a compare-and-swap of
+// its own entry, and they share transactions.
+func TestABrokerChangesItsOwnEntry(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := startEtcd(t).open()
+	a := Replica{"a", c.join(t, broker("a")).incarnation()}
+	b := Replica{"b", c.join(t, broker("b")).incarnation()}
+	office := c.office(t, b)
+	topic := c.mustCreate(t, "t", func() TopicSpec { s := spec("t"); s.Shards, s.Replicas = 4, 2; return s }(), client)
+	was := Replica{"a", a.Incarnation - 1} // a life before
+	// Shard 0 was led by the life before, shard 1 is led by another broker, shard 2 by this life; of shard 3 it is no member.
+	var writes []ShardWrite
+	for n := range 4 {
+		s := newShard(topic.ID, n, b)
+		s.Replicas, s.InSync = []string{"a", "b"}, []Replica{was, b}
+		writes = append(writes, ShardWrite{s, topic})
+	}
+	writes[2].Shard.InSync[0] = a
+	writes[2].Shard.Leader = "a"
+	writes[3].Shard.InSync = []Replica{b}
+	if _, err := office.WriteShards(ctx, writes); err != nil {
+		t.Fatal(err)
+	}
+	found, _, err := c.ReadShards(ctx, topic.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	led := *found[0]
+	led.Leader = "a"
+	found[0].Leader = "a"
+	if value, err := led.encode(); err != nil {
+		t.Fatal(err)
+	} else if done, err := c.transact(ctx, nil, []clientv3.Op{clientv3.OpPut(c.shardKey(topic.ID, 0), value)}); err != nil {
+		t.Fatal(err)
+	} else {
+		found[0].Revision = done.Header.GetRevision()
+	}
+
+	// All at once: a life that vouches doesn't take over the lead of the one before.
+	before := c.revision(t)
+	var calls sync.WaitGroup
+	var vouched, beside, resigned *Shard
+	var failed [3]error
+	<-c.swaps.turn
+	for n, call := range []func(context.Context){
+		func(ctx context.Context) { vouched, failed[0] = c.Vouch(ctx, a, found[0], false) },
+		func(ctx context.Context) { beside, failed[1] = c.Vouch(ctx, a, found[1], false) },
+		func(ctx context.Context) { resigned, failed[2] = c.Resign(ctx, a, found[2]) },
+	} {
+		asked := askedOf(ctx)
+		calls.Go(func() { call(asked) })
+		c.swaps.queued(t, asked, n+1)
+	}
+	c.swaps.turn <- struct{}{}
+	calls.Wait()
+	for _, err := range failed {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := c.revision(t) - before; took != 1 {
+		t.Errorf("they took %d transactions", took)
+	}
+	if vouched.Leader != "" || vouched.Epoch != 1 || vouched.InSync[0] != a || vouched.InSync[1] != b {
+		t.Errorf("vouched for: %+v", vouched)
+	}
+	if beside.Leader != "b" || beside.InSync[0] != a {
+		t.Errorf("vouched for beside a leader: %+v", beside)
+	}
+	if resigned.Leader != "" || resigned.InSync[0] != a {
+		t.Errorf("resigned: %+v", resigned)
+	}
+
+	// The process that leads vouches for another life of its own and goes on leading; it withdraws, and leads no more.
+	again, err := c.Vouch(ctx, b, beside, true)
+	if err != nil || again.Leader != "b" {
+		t.Fatalf("%+v, %v", again, err)
+	}
+	gone, err := c.Withdraw(ctx, b, again)
+	if err != nil || gone.Leader != "" || gone.InSync[1] != (Replica{"b", 0}) || gone.InSync[0] != a {
+		t.Fatalf("%+v, %v", gone, err)
+	}
+	found, _, err = c.ReadShards(ctx, topic.ID)
+	if err != nil || found[1].Vouched(Broker{ID: "b", Incarnation: 0}) || found[1].Vouched(Broker{ID: "b", Incarnation: b.Incarnation}) || !found[1].Vouched(Broker{ID: "a", Incarnation: a.Incarnation}) {
+		t.Fatalf("%+v, %v", found[1], err)
+	}
+
+	// What was seen is no longer so; the life is over; there is no such entry, or no such leader.
+	_, err = c.Withdraw(ctx, b, again)
+	as[*StaleError](t, err)
+	_, err = c.Vouch(ctx, was, gone, false)
+	as[*StaleError](t, err)
+	_, err = c.Vouch(ctx, a, found[3], false)
+	as[*InvalidError](t, err)
+	_, err = c.Resign(ctx, a, found[3])
+	as[*InvalidError](t, err)
 }
 
 func order(b bool) int {
