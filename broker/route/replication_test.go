@@ -119,8 +119,7 @@ func TestBothEndsAnnounceTheirFeatures(t *testing.T) {
 	b := startNode(t, "b", nil, func(c *Config) { c.Features = coordination.MakeFeatureSet("barrier") })
 	c := startNode(t, "c", nil)
 	introduceAll(a, b, c)
-	waitUp(t, a, b)
-	waitUp(t, a, c)
+	waitUp(t, a, b, c)
 	says := func(conn net.Conn, f coordination.Feature) bool {
 		return conn.(interface {
 			Announces(coordination.Feature) bool
