@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/membership"
 	"github.com/carillon-mq/carillon/broker/metrics"
 	"github.com/carillon-mq/carillon/broker/monitoring"
 	"github.com/carillon-mq/carillon/broker/route"
@@ -53,10 +53,6 @@ type Config struct {
 // Address is where to listen, and under which host:port others reach that.
 type Address struct{ Listen, Advertise string }
 
-// linkWait bounds how long a starting node waits for its links before it takes clients: a peer
-// that can't be reached must not keep the others' clients out.
-const linkWait = 5 * time.Second
-
 // Broker is a running node.
 type Broker struct {
 	config    Config
@@ -71,24 +67,12 @@ type Broker struct {
 	client, route, http net.Listener
 
 	topics topics
-	lives  chan int64    // the newest incarnation, for the controller
-	born   chan struct{} // closed when this process has registered
-
-	joined      atomic.Bool
-	ready       atomic.Bool
-	incarnation atomic.Int64
-	since       atomic.Int64 // the earliest incarnation whose every write the volume still holds; 0: this process has none yet
-	evictions   chan coordination.Replica
-
-	mu       sync.Mutex
-	members  []coordination.Broker
-	urls     []string      // what clients were told
-	known    sync.Once     // closes assigned
-	assigned chan struct{} // closed when the membership is known
-	linked   chan struct{} // a token after a link changed
+	member *membership.Member
+	ready  atomic.Bool
 }
 
-// Run serves until ctx ends, and then takes its leave. It returns nil after an orderly end.
+// Run serves until ctx ends, then hands over leadership, disconnects its clients and stops. It returns
+// nil after an orderly end.
 func Run(ctx context.Context, config Config) error {
 	b, err := open(ctx, config)
 	if err != nil {
@@ -102,11 +86,7 @@ func open(ctx context.Context, config Config) (_ *Broker, err error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{
-		config: config, log: config.Logger, started: time.Now(),
-		assigned: make(chan struct{}), linked: make(chan struct{}, 1), lives: make(chan int64, 1), born: make(chan struct{}),
-		evictions: make(chan coordination.Replica, 16),
-	}
+	b := &Broker{config: config, log: config.Logger, started: time.Now()}
 	wait, cancel := context.WithTimeout(ctx, env.LockWait)
 	b.volume, err = env.LockDir(wait, config.Data)
 	cancel()
@@ -138,13 +118,15 @@ func open(ctx context.Context, config Config) (_ *Broker, err error) {
 	if config.Client.Advertise != "" {
 		b.listening = config.Client.Advertise
 	}
-	if err = b.openDisk(); err != nil {
-		return nil, err
-	}
 	b.hub = session.NewHub(session.Config{
 		ServerID: rand.Text(), ServerName: config.Name, Version: ProtocolVersion + "-carillon", Cluster: config.Cluster,
 		Advertise: b.listening, Profile: config.Profile, Auth: config.Auth, JetStream: true, Logger: b.log,
 	})
+	b.member = membership.New(b.identity.ID, b.hub, b.log)
+	if err = b.openDisk(); err != nil {
+		b.hub.Close()
+		return nil, err
+	}
 	return b, nil
 }
 
@@ -183,82 +165,75 @@ func (b *Broker) run(ctx context.Context) error {
 			return err
 		}
 		defer b.mesh.Close()
+		b.member.SetLinks(b.mesh)
 	}
 	if b.http != nil {
 		server := b.serveHTTP(failed)
 		defer server.Close()
 	}
-	// The membership outlasts the wish to end: what is led here is handed over first.
-	membership, leave := context.WithCancel(context.WithoutCancel(ctx))
+	// Membership outlasts ctx: leadership is handed over before this broker leaves.
+	outlasting, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	running.Go(func() {
-		// Before this process has registered, what a State says of this broker is about the process before, whose leases may stand
-		// still. Whoever took that for itself would lead on under an epoch of which followers have what this log lacks.
 		select {
-		case <-b.born:
-		case <-membership.Done():
+		case <-b.member.Registered(): // membership invariant M1
+		case <-outlasting.Done():
 			return
 		}
-		if err := store.WatchState(membership, b.follow); err != nil {
+		if err := store.WatchState(outlasting, b.follow); err != nil {
 			failed(err)
 		}
 	})
-	running.Go(func() { b.config.Clock.Follow(membership) })
-	running.Go(func() { b.evictAll(membership, store) })
+	running.Go(func() { b.config.Clock.Follow(outlasting) })
+	running.Go(func() { b.member.EvictDead(outlasting, store) })
 	if b.mesh != nil {
-		running.Go(func() { b.accuseAll(membership, store) })
+		running.Go(func() { b.member.ReportSilent(outlasting, store) })
 	}
 	running.Go(func() {
-		if err := b.control(membership, b.lives); err != nil {
+		if err := b.control(outlasting, b.member.Incarnations()); err != nil {
 			failed(err)
 		}
 	})
 	registered := make(chan struct{})
 	running.Go(func() {
 		defer close(registered)
-		if err := store.Join(membership, b.self(), b.onJoined); err != nil {
+		if err := b.member.Register(outlasting, store, b.self()); err != nil {
 			failed(err)
 		}
 	})
-	if b.awaitCluster(ctx) {
+	if b.member.AwaitLinks(ctx) {
 		running.Go(func() {
 			if err := b.hub.Serve(b.client); err != nil {
 				failed(fmt.Errorf("accept clients: %w", err))
 			}
 		})
 		b.ready.Store(true)
-		b.log.Info("Ready", "broker", b.identity.ID, "clients", b.listening, "incarnation", b.incarnation.Load())
+		b.log.Info("Ready", "broker", b.identity.ID, "clients", b.listening, "incarnation", b.member.Incarnation())
 		if b.config.Ready != nil {
 			b.config.Ready(b.listening)
 		}
-		for left := false; !left; {
-			select {
-			case <-b.linked:
-				b.advertise()
-			case <-ctx.Done():
-				left = true
-			}
-		}
+		b.member.ServeClients(ctx)
 	}
 	b.ready.Store(false)
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		b.handOver(store)
 	}
 	if b.mesh != nil {
-		b.farewell()
+		b.announceEnd()
 	}
 	leave()
-	<-registered // gone from the membership: the others' clients are no longer sent here
-	b.retreat()
-	b.stopTopics() // while there are links: who waits on another broker is answered
+	<-registered // no longer a member: no clients of other brokers are sent here
+	b.disconnectClients()
+	b.stopTopics() // while there are links: pending requests of other brokers are answered
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
 }
 
-// farewell tells the other brokers first, so that they send nobody here any more even if etcd can't tell them.
-func (b *Broker) farewell() {
+// announceEnd tells the other brokers that this one leaves, so that they send no clients here even if
+// etcd is away.
+func (b *Broker) announceEnd() {
 	limit, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if err := b.mesh.Leave(limit); err != nil {
@@ -266,8 +241,8 @@ func (b *Broker) farewell() {
 	}
 }
 
-// retreat sends clients elsewhere.
-func (b *Broker) retreat() {
+// disconnectClients asks all clients to connect elsewhere, over LameDuck, and closes what is left.
+func (b *Broker) disconnectClients() {
 	limit, cancel := context.WithTimeout(context.Background(), b.config.LameDuck+time.Second)
 	defer cancel()
 	if err := b.hub.Leave(limit, b.config.LameDuck); err != nil {
@@ -280,13 +255,8 @@ func (b *Broker) routes() route.Config {
 	c := route.Config{
 		ID: b.identity.ID, Name: b.config.Name, Cluster: b.config.Cluster, Hub: route.Clients(b.hub),
 		Listener: b.route, MaxPayload: b.config.Profile.Payload, Features: coordination.Features(), Logger: b.log,
-		Replication: b.topics.exchange.Serve, Refused: b.evict, Topics: ways{b.topics.topics},
-		Changed: func() {
-			select {
-			case b.linked <- struct{}{}:
-			default:
-			}
-		},
+		Replication: b.topics.exchange.Serve, Refused: b.member.Evict, Topics: ways{b.topics.topics},
+		Changed: b.member.Changed,
 	}
 	if t := b.config.TLS; t != nil {
 		c.ServerTLS = func() *tls.Config { return t.Server() }
@@ -295,6 +265,15 @@ func (b *Broker) routes() route.Config {
 	return c
 }
 
+// dialReplication opens a connection for replication to a member.
+func (b *Broker) dialReplication(ctx context.Context, broker string) (net.Conn, error) {
+	if b.mesh == nil {
+		return nil, errors.New("this broker links to no others (start it with --route-listen)")
+	}
+	return b.mesh.DialReplication(ctx, broker)
+}
+
+// self describes this broker as it registers.
 func (b *Broker) self() coordination.Broker {
 	own := func(a Address, ln net.Listener) string {
 		if a.Advertise != "" || ln == nil {
@@ -312,88 +291,7 @@ func (b *Broker) self() coordination.Broker {
 	return coordination.Broker{
 		ID: b.identity.ID, Name: b.config.Name, Zone: b.config.Zone, Version: b.config.Version, Started: b.started.UTC().Truncate(time.Millisecond),
 		Client: b.listening, Route: own(b.config.Route, b.route), HTTP: own(b.config.HTTP, b.http),
-		Since: b.since.Load(), Features: coordination.Features(),
-	}
-}
-
-func (b *Broker) onJoined(incarnation int64) {
-	b.incarnation.Store(incarnation)
-	b.since.CompareAndSwap(0, incarnation)
-	if !b.joined.Swap(true) {
-		close(b.born)
-	}
-	select {
-	case <-b.lives: // an earlier life has nothing to stand for
-	default:
-	}
-	b.lives <- incarnation
-	b.log.Info("Joined", "broker", b.identity.ID, "incarnation", incarnation)
-	select {
-	case b.linked <- struct{}{}:
-	default:
-	}
-}
-
-func (b *Broker) setMembers(all []coordination.Broker) {
-	members := make([]route.Member, 0, len(all))
-	for _, m := range all {
-		members = append(members, route.Member{ID: m.ID, Name: m.Name, Route: m.Route, Incarnation: m.Incarnation})
-	}
-	if b.mesh != nil {
-		b.mesh.SetMembers(members)
-	}
-	b.mu.Lock()
-	b.members = all
-	b.mu.Unlock()
-	b.known.Do(func() { close(b.assigned) })
-	b.advertise()
-}
-
-// advertise tells clients where else they can go: to all members that are not about to leave.
-func (b *Broker) advertise() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	urls := make([]string, 0, len(b.members))
-	for _, m := range b.members {
-		if m.ID != b.identity.ID && (b.mesh == nil || !b.mesh.Leaving(m.ID)) {
-			urls = append(urls, m.Client)
-		}
-	}
-	if !slices.Equal(urls, b.urls) {
-		b.urls = urls
-		b.hub.SetURLs(urls)
-	}
-}
-
-// awaitCluster returns true once this node is a member and linked, or the links have had their time.
-func (b *Broker) awaitCluster(ctx context.Context) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-b.assigned:
-	}
-	var late <-chan time.Time
-	for {
-		linked := true
-		if b.mesh != nil {
-			up, members := b.mesh.Linked()
-			linked = up == members
-		}
-		joined := b.joined.Load()
-		if joined && linked {
-			return true
-		}
-		if joined && late == nil {
-			late = time.After(linkWait)
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-late:
-			b.log.Warn("Taking clients before all links are up", "waited", linkWait)
-			return true
-		case <-b.linked:
-		}
+		Features: coordination.Features(),
 	}
 }
 
@@ -402,13 +300,13 @@ func (b *Broker) serveHTTP(failed context.CancelCauseFunc) *monitoring.Server {
 	c, t := &b.config, &b.topics
 	read := metrics.Sources{
 		Version: c.Version, Cluster: c.Cluster, Broker: b.identity.ID, Zone: c.Zone,
-		Node: node{b}, Clients: b.hub, ClientPendingLimit: c.Profile.NodePending, TLS: c.TLS,
+		Node: node{b.member, b}, Clients: b.hub, ClientPendingLimit: c.Profile.NodePending, TLS: c.TLS,
 		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, JetStream: t.api, Disk: t.disk,
 	}
 	show := monitoring.Config{
 		ID: b.identity.ID, Name: c.Name, Cluster: c.Cluster, Zone: c.Zone, Version: c.Version, Protocol: ProtocolVersion,
 		Advertise: b.listening, AuthRequired: c.Auth.Required(), Profile: c.Profile, Started: b.started, Endpoints: c.Endpoints,
-		Node: node{b}, Clients: b.hub, Topics: t.topics, Subscriptions: t.subscriptions, Logger: b.log,
+		Node: node{b.member, b}, Clients: b.hub, Topics: t.topics, Subscriptions: t.subscriptions, Logger: b.log,
 	}
 	if b.mesh != nil {
 		read.Routes, show.Routes = b.mesh, b.mesh
@@ -418,15 +316,9 @@ func (b *Broker) serveHTTP(failed context.CancelCauseFunc) *monitoring.Server {
 }
 
 // node is the broker as metrics and monitoring read it.
-type node struct{ b *Broker }
-
-func (n node) Ready() bool        { return n.b.ready.Load() }
-func (n node) Joined() bool       { return n.b.joined.Load() }
-func (n node) Incarnation() int64 { return n.b.incarnation.Load() }
-func (n node) MemberCount() int   { return len(n.Members()) }
-
-func (n node) Members() []coordination.Broker {
-	n.b.mu.Lock()
-	defer n.b.mu.Unlock()
-	return n.b.members // replaced as a whole, never changed
+type node struct {
+	*membership.Member
+	b *Broker
 }
+
+func (n node) Ready() bool { return n.b.ready.Load() }

@@ -1,11 +1,14 @@
-// Package broker assembles one node of the data plane: the hub of its clients, the links to the
-// other brokers, its place in the membership, and the HTTP endpoints for probes and people.
+// Package broker assembles one broker: its clients, the links to other brokers, Topics and their
+// APIs, membership, metrics and the HTTP port. Each of them is a package below; this one only
+// configures them, connects them, and starts and stops them in order.
 //
-// A life: the identity is read from the volume; the node joins the membership and links to
-// whoever is in it; then it takes clients and is ready. From there on nothing depends on
-// etcd: while it is away the last membership stands. When the node is told to stop it is
-// unready at once, leaves the membership, asks its clients to go elsewhere, and ends.
+// Start: claim the volume and the ports, recover the logs, open links and the HTTP port, register,
+// wait for the links, take clients, be ready. From then on nothing depends on etcd: while it is away
+// the last known membership stands.
 //
-// When the process dies its lease lapses and its links break; other brokers drop its interest,
-// clients reconnect elsewhere, and the next process of this volume joins with a new incarnation.
+// Stop: be unready, hand over leadership, announce the end to other brokers, deregister, disconnect
+// clients, close the logs.
+//
+// When the process dies, its lease and links end; other brokers drop its interest, clients reconnect
+// elsewhere, and the next process on this volume registers under a new incarnation.
 package broker

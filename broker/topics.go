@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -57,7 +58,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		Self: b.identity.ID, Name: b.config.Name, Disk: t.disk, Clock: b.config.Clock, Hub: hub, Codec: jetstream.PublishCodec{}, Payload: b.config.Profile.Payload, Logger: b.log,
 		Exchange: t.exchange,
 		Report: func(ctx context.Context, suspects []coordination.Suspect) error {
-			return store.Report(ctx, b.replica(), suspects)
+			return store.Report(ctx, b.member.Replica(), suspects)
 		},
 		Leading: func(s *topic.ShardLeader, open bool) { t.subscriptions.ShardChanged(s, open) },
 	})
@@ -84,7 +85,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 // follow is told of each State of the cluster.
 func (b *Broker) follow(state *coordination.State, changes coordination.Changes) {
 	if changes.Brokers || b.topics.topics.State() == nil {
-		b.setMembers(state.Brokers)
+		b.member.SetMembers(state.Brokers)
 	}
 	b.topics.exchange.Observe(state)
 	b.topics.topics.Follow(state, changes)
@@ -137,4 +138,31 @@ func (w ways) Attach(broker string, way route.Carrier, old bool) route.TopicsPee
 		return w.Service.Attach(broker, nil)
 	}
 	return w.Service.Attach(broker, way)
+}
+
+// orderly is the content of the disk's mark of an orderly end: the earliest incarnation of which the
+// volume still holds every write.
+type orderly struct {
+	Since int64 `json:"since"`
+}
+
+// readMark goes on from the mark of an orderly end, if the disk has one.
+func (b *Broker) readMark() {
+	var mark orderly
+	if data := b.topics.disk.Mark(); data != nil && json.Unmarshal(data, &mark) == nil {
+		b.member.SetSince(mark.Since)
+	}
+}
+
+// closeDisk closes the disk and, after an orderly end, marks it.
+func (b *Broker) closeDisk(inOrder bool) error {
+	since := b.member.Since()
+	if !inOrder || since == 0 {
+		return b.topics.disk.Close()
+	}
+	data, err := json.Marshal(orderly{Since: since})
+	if err != nil {
+		return errors.Join(err, b.topics.disk.Close())
+	}
+	return b.topics.disk.CloseMarked(data)
 }

@@ -84,7 +84,7 @@ func (c Collector) node(to sample) {
 	to.gauge(descInfo, 1, s.Version, s.Cluster, s.Broker, s.Zone)
 	to.gauge(descReady, truth(s.Node.Ready()))
 	to.gauge(descJoined, truth(s.Node.Joined()))
-	to.gauge(descMembers, float64(s.Node.MemberCount()))
+	to.gauge(descMembers, float64(len(s.Node.Members())))
 	to.gauge(descPendingMax, float64(s.ClientPendingLimit))
 	if s.TLS != nil {
 		failures, _ := s.TLS.ReloadFailures()

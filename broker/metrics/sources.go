@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/jetstream"
 	"github.com/carillon-mq/carillon/broker/log"
@@ -37,7 +38,7 @@ type Sources struct {
 type Node interface {
 	Ready() bool  // clients are taken
 	Joined() bool // it has registered
-	MemberCount() int
+	Members() []coordination.Broker
 }
 
 // Topics is the part of topic.Service that metrics read.

@@ -31,6 +31,7 @@ var rooms = []string{
 	"jsapi",
 	"jetstream",
 	"admin",
+	"membership",
 	"metrics",
 	"monitoring",
 }

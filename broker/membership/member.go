@@ -1,0 +1,207 @@
+package membership
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/route"
+)
+
+// linkWait bounds how long a starting broker waits for its links before it takes clients: an
+// unreachable broker must not keep clients of the others out.
+const linkWait = 5 * time.Second
+
+// Store is the part of coordination.Client that membership uses.
+type Store interface {
+	Join(ctx context.Context, self coordination.Broker, onJoined func(incarnation int64)) error
+	Evict(ctx context.Context, broker coordination.Replica) error
+	Accuse(ctx context.Context, by, silent coordination.Replica) (evicted bool, err error)
+	Acquit(ctx context.Context, by, heard coordination.Replica) error
+}
+
+// Links is the part of route.Mesh that membership uses.
+type Links interface {
+	SetMembers([]route.Member)
+	Linked() (up, members int)
+	Leaving(broker string) bool
+	Silent() []route.Member
+}
+
+// Clients is the part of session.Hub that membership uses.
+type Clients interface{ SetURLs(urls []string) }
+
+// Member is this broker as a member of its cluster. All methods may be called concurrently.
+type Member struct {
+	id      string
+	clients Clients
+	log     *slog.Logger
+	links   Links // nil: none
+
+	incarnation atomic.Int64
+	since       atomic.Int64
+	registered  chan struct{}             // closed at the first registration
+	latest      chan int64                // the newest incarnation
+	dead        chan coordination.Replica // to evict
+	changed     chan struct{}             // a token after a link or the registration changed
+
+	mu      sync.Mutex
+	members []coordination.Broker
+	urls    []string      // what clients were told
+	known   chan struct{} // closed when members are known
+	first   sync.Once     // closes known
+}
+
+// New returns the Member of the broker with that id, not yet registered.
+func New(id string, clients Clients, logger *slog.Logger) *Member {
+	return &Member{
+		id: id, clients: clients, log: logger,
+		registered: make(chan struct{}), latest: make(chan int64, 1), known: make(chan struct{}),
+		dead: make(chan coordination.Replica, pendingEvictions), changed: make(chan struct{}, 1),
+	}
+}
+
+// SetLinks names the links to other brokers. It is called before the methods that use them: SetMembers,
+// ServeClients, AwaitLinks and ReportSilent.
+func (m *Member) SetLinks(links Links) { m.links = links }
+
+// SetSince sets the earliest incarnation of which the volume still holds every write. Without it, that
+// is the first incarnation of this process.
+func (m *Member) SetSince(incarnation int64) { m.since.Store(incarnation) }
+
+// Since returns the earliest incarnation of which the volume still holds every write; 0: none.
+func (m *Member) Since() int64 { return m.since.Load() }
+
+// Register keeps self registered until ctx ends. An error means that retrying can't help.
+func (m *Member) Register(ctx context.Context, store Store, self coordination.Broker) error {
+	self.Since = m.Since()
+	return store.Join(ctx, self, m.joined)
+}
+
+func (m *Member) joined(incarnation int64) {
+	first := m.incarnation.Swap(incarnation) == 0
+	m.since.CompareAndSwap(0, incarnation)
+	if first {
+		close(m.registered)
+	}
+	select {
+	case <-m.latest: // a later registration replaces one that was not read
+	default:
+	}
+	m.latest <- incarnation
+	m.log.Info("Joined", "broker", m.id, "incarnation", incarnation)
+	m.Changed()
+}
+
+// Registered is closed once this process has registered.
+func (m *Member) Registered() <-chan struct{} { return m.registered }
+
+// Incarnations yields the newest incarnation after each registration, to one reader.
+func (m *Member) Incarnations() <-chan int64 { return m.latest }
+
+// Joined reports whether this process has registered.
+func (m *Member) Joined() bool { return m.Incarnation() != 0 }
+
+// Incarnation returns the newest incarnation; 0: not registered yet.
+func (m *Member) Incarnation() int64 { return m.incarnation.Load() }
+
+// Replica returns this broker in its newest incarnation.
+func (m *Member) Replica() coordination.Replica {
+	return coordination.Replica{Broker: m.id, Incarnation: m.Incarnation()}
+}
+
+// Members returns the members as of the last State. The caller must not change the slice.
+func (m *Member) Members() []coordination.Broker {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.members // replaced as a whole, never changed
+}
+
+// SetMembers passes a new list of members on to links and clients, and keeps it.
+func (m *Member) SetMembers(all []coordination.Broker) {
+	if m.links != nil {
+		members := make([]route.Member, 0, len(all))
+		for _, b := range all {
+			members = append(members, route.Member{ID: b.ID, Name: b.Name, Route: b.Route, Incarnation: b.Incarnation})
+		}
+		m.links.SetMembers(members)
+	}
+	m.mu.Lock()
+	m.members = all
+	m.mu.Unlock()
+	m.first.Do(func() { close(m.known) })
+	m.advertise()
+}
+
+// Changed says that a link went up or down, or that its broker announced its end.
+func (m *Member) Changed() {
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+// ServeClients keeps clients informed of the brokers that they can connect to, until ctx ends.
+func (m *Member) ServeClients(ctx context.Context) {
+	for {
+		select {
+		case <-m.changed:
+			m.advertise()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// advertise tells clients the addresses of all other members that have not announced their end.
+func (m *Member) advertise() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	urls := make([]string, 0, len(m.members))
+	for _, b := range m.members {
+		if b.ID != m.id && (m.links == nil || !m.links.Leaving(b.ID)) {
+			urls = append(urls, b.Client)
+		}
+	}
+	if !slices.Equal(urls, m.urls) {
+		m.urls = urls
+		m.clients.SetURLs(urls)
+	}
+}
+
+// AwaitLinks returns true once this broker is registered and linked to all members, or linkWait after it
+// registered. It returns false when ctx ends first.
+func (m *Member) AwaitLinks(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-m.known:
+	}
+	var late <-chan time.Time
+	for {
+		linked := true
+		if m.links != nil {
+			up, members := m.links.Linked()
+			linked = up == members
+		}
+		joined := m.Joined()
+		if joined && linked {
+			return true
+		}
+		if joined && late == nil {
+			late = time.After(linkWait)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-late:
+			m.log.Warn("Taking clients before all links are up", "waited", linkWait)
+			return true
+		case <-m.changed:
+		}
+	}
+}
