@@ -16,6 +16,7 @@ const module = "github.com/carillon-mq/carillon"
 // rooms are the packages below broker/ from the ground up: each may import those before it.
 var rooms = []string{
 	"env",
+	"clock",
 	"limits",
 	"protocol",
 	"subject",

@@ -1,0 +1,133 @@
+package clock
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/env"
+)
+
+// shifted is the machine's clock with a shift that set changes.
+func shifted(t *testing.T) (wall env.Clock, set func(time.Duration)) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "shift")
+	set = func(by time.Duration) {
+		t.Helper()
+		if err := os.WriteFile(path+".new", []byte(by.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(0)
+	wall, err := env.NewShiftedClock(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wall, set
+}
+
+// A clock that jumps is said once, the time goes on, and the next life of the broker knows of it.
+func TestAClockOutlivesAJump(t *testing.T) {
+	wall, set := shifted(t)
+	file := filepath.Join(t.TempDir(), "clock.json")
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		mono := func() int64 { return int64(time.Since(began)) + int64(time.Hour) }
+		logged := &bytes.Buffer{}
+		life := func() (c *Clock, end func()) {
+			c = New(Config{Wall: wall, Mono: mono, Boot: "one", File: file, Logger: slog.New(slog.NewTextHandler(logged, nil))})
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan struct{}, 3)
+			for _, run := range []func(context.Context){wall.Follow, c.Run, c.Keep} {
+				go func() { run(ctx); ended <- struct{}{} }()
+			}
+			return c, func() {
+				stop()
+				for range cap(ended) {
+					<-ended
+				}
+			}
+		}
+		same := func(what string, c *Clock) {
+			t.Helper()
+			if off := c.Time().Sub(time.Now()); off.Abs() > Bound {
+				t.Errorf("%s: the time is %v off", what, off)
+			}
+		}
+		c, end := life()
+		time.Sleep(2 * time.Minute)
+		same("at first", c)
+		if c.InDoubt() || c.Jumps() != 0 {
+			t.Errorf("at first: %+v, %d jumps", c.Verdict(), c.Jumps())
+		}
+		set(year)
+		time.Sleep(time.Minute)
+		same("after the jump", c)
+		if !c.InDoubt() || c.Jumps() != 1 || (c.Away()-year).Abs() > Bound {
+			t.Errorf("after the jump: %+v, %d jumps, %v away", c.Verdict(), c.Jumps(), c.Away())
+		}
+		if n := strings.Count(logged.String(), "jumped; "); n != 1 {
+			t.Errorf("it was said %d times", n)
+		}
+		if age := c.Mono() - c.Written(c.Now()-int64(time.Minute)); age != int64(time.Minute) {
+			t.Errorf("what was written a minute ago has an age of %v", time.Duration(age))
+		}
+		if c.Written(c.Now()+int64(year)) > c.Mono() {
+			t.Error("something is to be written yet")
+		}
+		end()
+		time.Sleep(time.Hour)
+		c, end = life()
+		same("in the next life", c)
+		if !c.InDoubt() {
+			t.Error("the next life doesn't know")
+		}
+		c.Confirm()
+		if off := c.Time().Sub(time.Now()); (off - year).Abs() > Bound {
+			t.Errorf("confirmed: the time is %v off", off)
+		}
+		end()
+		if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, end = life()
+		if c.InDoubt() || !strings.Contains(logged.String(), "is not known") {
+			t.Errorf("with a damaged file: %+v", c.Verdict())
+		}
+		end()
+	})
+}
+
+func TestTheMachinesTimes(t *testing.T) {
+	c := New(Config{})
+	for range 100 {
+		before := c.Mono()
+		c.Observe()
+		if c.Mono() < before {
+			t.Fatal("it went back")
+		}
+	}
+	if off := time.Since(c.Time()); off.Abs() > time.Second {
+		t.Errorf("the time is %v off", off)
+	}
+	if n := testing.AllocsPerRun(100, func() { c.Now(); c.Mono(); c.Written(0); c.InDoubt() }); n != 0 {
+		t.Errorf("the hot path allocates %v times", n)
+	}
+}
+
+func BenchmarkNow(b *testing.B) {
+	c := New(Config{})
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Now()
+	}
+}

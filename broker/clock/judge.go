@@ -1,0 +1,231 @@
+package clock
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Reason is why Time is in doubt, from a closed list, for metrics and conditions.
+type Reason string
+
+// The reasons of a doubt.
+const (
+	None        Reason = ""
+	Jumped      Reason = "ClockJumped"      // wall clocks jumped against Mono
+	Disagree    Reason = "ClocksDisagree"   // brokers' clocks are apart, and no majority agrees
+	Implausible Reason = "ClockImplausible" // at start: before what was written, or long after it
+	Stepped     Reason = "TimeStepped"      // Time itself went forward by more than Bound
+)
+
+// Verdict is what Time is, and whether it is in doubt.
+type Verdict struct {
+	Off     int64  // Time is Mono plus Off
+	Doubt   Reason // None: it is not
+	Why     string // the same for people
+	Elapsed bool   // records' times can be compared with Time (C7)
+	Known   int    // votes, this broker's among them
+	Sure    int    // votes that are Sure and agree with Time
+	Agree   int    // votes that agree with Time and are continuous
+}
+
+// peer is the vote of another broker. Its distance from this broker's Mono is between low and high.
+type peer struct {
+	low, high int64
+	state     State
+	begun     int64 // on this broker's Mono
+	heard     int64 // on Mono
+}
+
+// Judge computes Time from this broker's clocks and the votes of others. It has no clock of its own
+// and is not to be used concurrently. All times are nanoseconds.
+type Judge struct {
+	own     ownVote
+	peers   map[string]*peer
+	started int64
+	stepped int64 // when Time stepped forward last, on Mono; 0: it did not
+	verdict Verdict
+
+	votes []counted // reused
+}
+
+type counted struct {
+	off, begun int64
+	state      State
+	own        bool
+}
+
+// Saved is what a broker keeps of its vote for its next life.
+type Saved struct {
+	Boot string `json:"boot"` // names the life of the machine; empty: not known
+	Mono int64  `json:"mono"`
+	Time int64  `json:"time"` // of the vote
+	Sure bool   `json:"sure"`
+	// Begun is since when the vote has counted, on Mono.
+	Begun int64 `json:"begun"`
+}
+
+// NewJudge begins with the first reading, and with what the last life of this broker saved, if it did.
+func NewJudge(r Reading, boot string, saved *Saved) *Judge {
+	j := &Judge{peers: map[string]*peer{}, started: r.Mono}
+	o := &j.own
+	*o = ownVote{off: r.Wall - r.Mono, last: r, begun: r.Mono, since: r.Mono}
+	switch {
+	case saved == nil:
+	case boot != "" && saved.Boot == boot && saved.Mono <= r.Mono:
+		o.off, o.begun = saved.Time-saved.Mono, min(saved.Begun, r.Mono)
+		if !saved.Sure || o.away().Abs() > Bound {
+			o.state = Held
+		}
+	default:
+		o.bound(saved.Time, saved.Time+int64(Gap))
+	}
+	j.evaluate()
+	return j
+}
+
+// Save is what the next life of this broker is to know.
+func (j *Judge) Save(boot string) Saved {
+	o := &j.own
+	return Saved{Boot: boot, Mono: o.last.Mono, Time: o.last.Mono + o.off, Sure: o.state == Sure, Begun: o.begun}
+}
+
+// Observe takes a reading of this broker's clocks. It returns by how much the wall clock jumped; 0: it did not.
+func (j *Judge) Observe(r Reading) (jump time.Duration) {
+	jump = j.own.observe(r)
+	j.evaluate()
+	return jump
+}
+
+// Vote is this broker's vote at a moment of Mono.
+func (j *Judge) Vote(mono int64) Vote {
+	return Vote{Time: mono + j.own.off, State: j.own.state, Age: time.Duration(max(mono-j.own.begun, 0))}
+}
+
+// Hear takes the vote of another broker, which came at a moment of Mono and was sent at most round before.
+func (j *Judge) Hear(broker string, v Vote, mono int64, round time.Duration) {
+	if round < 0 || round > MaxRound {
+		return
+	}
+	p := j.peers[broker]
+	if p == nil {
+		if len(j.peers) >= maxPeers {
+			return
+		}
+		p = &peer{low: v.Time - mono, high: v.Time - mono + int64(round)}
+		j.peers[broker] = p
+	}
+	// What was known is less precise by how far the vote may have followed its wall clock since.
+	drift := max(mono-p.heard, 0) / slew
+	low, high := v.Time-mono, v.Time-mono+int64(round)
+	if l, h := max(low, p.low-drift), min(high, p.high+drift); l <= h {
+		low, high = l, h
+	}
+	p.low, p.high, p.state, p.begun, p.heard = low, high, v.State, mono-int64(v.Age), mono
+	j.evaluate()
+}
+
+// Wrote takes the time of the last record of a log that this broker opened. A broker that starts, has nothing
+// saved and hears no other one has only this to tell that its wall clock is behind (C6).
+func (j *Judge) Wrote(record int64) {
+	o := &j.own
+	vouched := o.state == Held || o.state == Sure && o.high != 0
+	if vouched || o.last.Mono-j.started > int64(starting) {
+		return
+	}
+	if record > o.last.Wall+int64(Bound) && record > o.low {
+		o.bound(record, record+int64(Gap))
+		j.evaluate()
+	}
+}
+
+// Confirm believes this broker's wall clock because a person says that it is right.
+func (j *Judge) Confirm() {
+	j.own.accept()
+	j.own.confirmed = j.own.last.Mono + int64(confirmed)
+	j.stepped = 0
+	j.evaluate()
+}
+
+// Verdict is what Time is now.
+func (j *Judge) Verdict() Verdict { return j.verdict }
+
+// evaluate computes Time (C3 to C5, C7).
+func (j *Judge) evaluate() {
+	o := &j.own
+	now := o.last.Mono
+	j.votes = append(j.votes[:0], counted{o.off, o.begun, o.state, true})
+	for _, p := range j.peers {
+		if now-p.heard <= int64(fresh) {
+			j.votes = append(j.votes, counted{p.low + (p.high-p.low)/2, p.begun, p.state, false})
+		}
+	}
+	target := j.median()
+	first := j.verdict.Known == 0
+	if step := target - j.verdict.Off; !first && step > int64(Bound) && now-j.started > int64(starting) && now > o.confirmed {
+		j.stepped = max(now, 1)
+	}
+	v := Verdict{Off: target, Known: len(j.votes)}
+	held, apart := 0, 0
+	for _, c := range j.votes {
+		if time.Duration(c.off-target).Abs() > Bound {
+			apart++
+			continue
+		}
+		switch c.state {
+		case Sure:
+			v.Sure++
+			v.Agree++
+		case Held:
+			held++
+			v.Agree++
+		}
+	}
+	v.Elapsed = 2*v.Agree > v.Known
+	if j.stepped != 0 && now-j.stepped >= int64(Settle) {
+		j.stepped = 0
+	}
+	switch {
+	case 2*v.Sure > v.Known && j.stepped == 0:
+	case 2*v.Sure > v.Known:
+		v.Doubt, v.Why = Stepped, "the time that brokers agree on went forward by more than their clocks did"
+	case apart > 0 && 2*(v.Known-apart) <= v.Known:
+		v.Doubt, v.Why = Disagree, fmt.Sprintf("of the clocks of %d brokers %d are further than %v from the others", v.Known, apart, Bound)
+	case held > 0:
+		v.Doubt, v.Why = Jumped, fmt.Sprintf("of the clocks of %d brokers %d jumped, or are further than %v from the time that the brokers go by", v.Known, held, Bound)
+	case o.state == Unanchored:
+		v.Doubt, v.Why = Implausible, fmt.Sprintf("this broker's clock (%s) is implausible: the last that it wrote is of %s",
+			time.Unix(0, o.last.Wall).UTC().Format(time.RFC3339), time.Unix(0, o.low).UTC().Format(time.RFC3339))
+	default:
+		v.Doubt, v.Why = Disagree, fmt.Sprintf("of the clocks of %d brokers only %d agree and are sure", v.Known, v.Sure)
+	}
+	j.verdict = v
+	j.align()
+}
+
+// median is the distance of Time from Mono (C3).
+func (j *Judge) median() int64 {
+	slices.SortFunc(j.votes, func(a, b counted) int { return cmp.Compare(a.off, b.off) })
+	n := len(j.votes)
+	low, high := j.votes[(n-1)/2], j.votes[n/2]
+	if time.Duration(high.off-low.off) <= Bound || low.begun <= high.begun+int64(Bound) {
+		return low.off // of two that began together, all brokers choose the same
+	}
+	return high.off
+}
+
+// align brings this broker's vote and Time together, if others decide that (C2, C4).
+func (j *Judge) align() {
+	o, v := &j.own, &j.verdict
+	if v.Known < 2 || o.last.Mono <= o.confirmed {
+		return
+	}
+	certain := v.Doubt == None || v.Doubt == Stepped || o.state == Unanchored && v.Sure > 0
+	switch {
+	case o.state != Sure && certain && time.Duration(o.wallOff()-v.Off).Abs() <= Bound:
+		o.accept()
+	case time.Duration(o.off-v.Off).Abs() > Bound:
+		o.outvoted(v.Off)
+	}
+}

@@ -1,0 +1,464 @@
+package clock
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+const year = 365 * 24 * time.Hour
+
+// machineOf is a machine in a world: what its clocks show, and what its broker makes of them.
+type machineOf struct {
+	name  string
+	wrong time.Duration // how far its wall clock is from the true time
+	boot  int
+	judge *Judge // nil: its broker is not running
+	saved *Saved
+	jumps int
+}
+
+// world is machines at one true time. Their Mono is the time since the world began, plus their own start.
+type world struct {
+	t        *testing.T
+	now      time.Duration
+	machines []*machineOf
+	cut      map[string]bool // machines that hear nobody, and that nobody hears
+	round    func() time.Duration
+}
+
+var origin = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+
+func newWorld(t *testing.T, brokers int) *world {
+	w := &world{t: t, now: time.Hour, cut: map[string]bool{}, round: func() time.Duration { return 2 * time.Millisecond }}
+	for i := range brokers {
+		w.machines = append(w.machines, &machineOf{name: string(rune('a' + i)), boot: 1})
+	}
+	return w
+}
+
+func (w *world) reading(m *machineOf) Reading {
+	return Reading{Wall: origin + int64(w.now+m.wrong), Mono: int64(w.now)}
+}
+
+// start starts brokers on machines.
+func (w *world) start(which ...int) {
+	for _, i := range which {
+		m := w.machines[i]
+		m.judge = NewJudge(w.reading(m), fmt.Sprint(m.boot), m.saved)
+	}
+}
+
+// stop ends a broker. It has saved what it knew.
+func (w *world) stop(which ...int) {
+	for _, i := range which {
+		m := w.machines[i]
+		s := m.judge.Save(fmt.Sprint(m.boot))
+		m.saved, m.judge = &s, nil
+	}
+}
+
+// reboot has the machine of a stopped broker start anew.
+func (w *world) reboot(i int) { w.machines[i].boot++ }
+
+// pass lets time pass, in which brokers read their clocks and hear of each other.
+func (w *world) pass(d time.Duration) {
+	step := 500 * time.Millisecond
+	if d > time.Hour {
+		step = 5 * time.Second
+	}
+	for end := w.now + d; w.now < end; {
+		w.now += step
+		for _, m := range w.machines {
+			if m.judge != nil {
+				if m.judge.Observe(w.reading(m)) != 0 {
+					m.jumps++
+				}
+			}
+		}
+		w.talk()
+	}
+}
+
+func (w *world) talk() {
+	for _, from := range w.machines {
+		for _, to := range w.machines {
+			if from == to || from.judge == nil || to.judge == nil || w.cut[from.name] || w.cut[to.name] {
+				continue
+			}
+			round := w.round()
+			v := from.judge.Vote(int64(w.now))
+			v.Time -= int64(time.Duration(rand.Int64N(int64(round) + 1))) // it was sent before
+			to.judge.Hear(from.name, v, int64(w.now), round)
+		}
+	}
+}
+
+// off is how far the time that a broker goes by is from the true time.
+func (w *world) off(i int) time.Duration {
+	return time.Duration(w.machines[i].judge.Verdict().Off - origin)
+}
+
+// expect holds brokers to a time, within Bound, and to a doubt.
+func (w *world) expect(what string, off time.Duration, doubt Reason, which ...int) {
+	w.t.Helper()
+	for _, i := range which {
+		v := w.machines[i].judge.Verdict()
+		if got := w.off(i); (got - off).Abs() > Bound {
+			w.t.Errorf("%s: broker %s goes by a time that is %v off, want %v", what, w.machines[i].name, got, off)
+		}
+		if v.Doubt != doubt {
+			w.t.Errorf("%s: broker %s doubts %q (%s), want %q", what, w.machines[i].name, v.Doubt, v.Why, doubt)
+		}
+	}
+}
+
+func (w *world) elapsed(what string, want bool, which ...int) {
+	w.t.Helper()
+	for _, i := range which {
+		if got := w.machines[i].judge.Verdict().Elapsed; got != want {
+			w.t.Errorf("%s: broker %s compares records with its time: %t, want %t", what, w.machines[i].name, got, want)
+		}
+	}
+}
+
+func TestALoneClockThatJumpsIsHeldUntilItIsBack(t *testing.T) {
+	for _, jump := range []time.Duration{year, -year, time.Hour, -3 * time.Second} {
+		w := newWorld(t, 1)
+		w.start(0)
+		w.pass(time.Minute)
+		w.expect("at first", 0, None, 0)
+		w.machines[0].wrong = jump
+		w.pass(time.Second)
+		w.expect("after the jump", 0, Jumped, 0)
+		w.elapsed("after the jump", true, 0)
+		w.pass(time.Hour)
+		w.expect("an hour later", 0, Jumped, 0)
+		w.machines[0].wrong = 0
+		w.pass(Again / 2)
+		w.expect("just back", 0, Jumped, 0)
+		w.pass(Again)
+		w.expect("back for a while", 0, None, 0)
+	}
+}
+
+func TestALoneClockThatJumpedIsBelievedAfterADay(t *testing.T) {
+	w := newWorld(t, 1)
+	w.start(0)
+	w.pass(time.Minute)
+	w.machines[0].wrong = year
+	w.pass(Settle - time.Minute)
+	w.expect("before a day has passed", 0, Jumped, 0)
+	w.pass(2 * time.Minute)
+	w.expect("it is believed, and what it steps over is in doubt", year, Stepped, 0)
+	w.pass(Settle + time.Minute)
+	w.expect("later", year, None, 0)
+}
+
+func TestAPersonConfirmsAClockThatJumped(t *testing.T) {
+	for _, jump := range []time.Duration{30 * 24 * time.Hour, -30 * 24 * time.Hour} {
+		w := newWorld(t, 3)
+		w.start(0, 1, 2)
+		w.pass(2 * time.Minute)
+		for _, m := range w.machines {
+			m.wrong = jump
+		}
+		w.pass(time.Minute)
+		w.expect("all jumped", 0, Jumped, 0, 1, 2)
+		for _, m := range w.machines {
+			m.judge.Confirm()
+			w.pass(time.Second)
+		}
+		w.pass(time.Second)
+		w.expect("all are confirmed", jump, None, 0, 1, 2)
+		w.pass(time.Hour)
+		w.expect("later", jump, None, 0, 1, 2)
+	}
+}
+
+func TestOneOfThreeClocksJumps(t *testing.T) {
+	for _, jump := range []time.Duration{year, -year} {
+		w := newWorld(t, 3)
+		w.start(0, 1, 2)
+		w.pass(2 * time.Minute)
+		w.machines[0].wrong = jump
+		w.pass(time.Minute)
+		w.expect("one jumped", 0, None, 0, 1, 2)
+		w.stop(1) // and then only one is left that is right
+		w.pass(time.Minute)
+		w.expect("of two one has jumped", 0, Jumped, 0, 2)
+		w.stop(2)
+		w.pass(time.Minute)
+		w.expect("it is alone", 0, Jumped, 0)
+		w.elapsed("it is alone", true, 0)
+		w.start(1, 2)
+		w.pass(time.Minute)
+		w.expect("all are back", 0, None, 0, 1, 2)
+		w.machines[0].wrong = 0
+		w.pass(time.Second)
+		if s := w.machines[0].judge.own.state; s != Sure {
+			t.Errorf("a clock that agrees with all others is %v", s)
+		}
+	}
+}
+
+func TestAllClocksJump(t *testing.T) {
+	for _, jump := range []time.Duration{year, -year} {
+		w := newWorld(t, 3)
+		w.start(0, 1, 2)
+		w.pass(2 * time.Minute)
+		for _, m := range w.machines {
+			m.wrong = jump
+			w.pass(time.Second) // one after the other
+		}
+		w.pass(time.Minute)
+		w.expect("all jumped", 0, Jumped, 0, 1, 2)
+		w.elapsed("all jumped", true, 0, 1, 2)
+		w.stop(1)
+		w.pass(time.Minute)
+		w.start(1) // its process is another one, its machine is not
+		w.pass(time.Minute)
+		w.expect("one was started anew", 0, Jumped, 0, 1, 2)
+		w.stop(2)
+		w.machines[2].saved = nil // its volume is another one, too
+		w.start(2)
+		w.pass(time.Minute)
+		w.expect("one that remembers nothing goes by the others", 0, Jumped, 0, 1, 2)
+		w.elapsed("one that remembers nothing goes by the others", true, 0, 1, 2)
+		for i := range 3 {
+			w.stop(i)
+		}
+		w.pass(time.Minute)
+		w.start(0, 1, 2)
+		w.pass(time.Minute)
+		w.expect("all were started anew", 0, Jumped, 0, 1, 2)
+	}
+}
+
+func TestABrokerStartsWithAWrongClockAmongOthers(t *testing.T) {
+	for _, wrong := range []time.Duration{year, -year} {
+		w := newWorld(t, 3)
+		w.start(0, 1)
+		w.pass(2 * time.Minute)
+		w.machines[2].wrong = wrong
+		w.start(2)
+		w.pass(time.Second)
+		w.pass(time.Second)
+		w.expect("it goes by the others", 0, None, 0, 1, 2)
+		if jumps := w.machines[2].jumps; jumps != 0 {
+			t.Errorf("%d jumps were counted; its clock was wrong from the beginning", jumps)
+		}
+		w.stop(0, 1)
+		w.pass(time.Minute)
+		w.expect("it goes on by what they said", 0, Jumped, 2)
+	}
+}
+
+func TestOfTwoThatDisagreeBothGoByTheOlder(t *testing.T) {
+	for _, wrong := range []time.Duration{year, -year} {
+		w := newWorld(t, 2)
+		w.start(0)
+		w.pass(time.Hour)
+		w.machines[1].wrong = wrong
+		w.start(1)
+		w.pass(2 * time.Second)
+		for i := range 2 {
+			if v := w.machines[i].judge.Verdict(); w.off(i).Abs() > Bound || v.Doubt == None {
+				t.Errorf("broker %d is %v off, doubt %q", i, w.off(i), v.Doubt)
+			}
+		}
+	}
+}
+
+func TestAStartAfterAReboot(t *testing.T) {
+	w := newWorld(t, 1)
+	w.start(0)
+	w.pass(time.Hour)
+	w.stop(0)
+	w.reboot(0)
+	w.pass(time.Hour)
+	w.start(0)
+	w.expect("an hour later", 0, None, 0)
+
+	w.stop(0)
+	w.reboot(0)
+	w.machines[0].wrong = year
+	w.start(0)
+	w.pass(time.Minute)
+	w.expect("a year later, it says", year, Implausible, 0)
+	w.elapsed("a year later, it says", false, 0)
+	w.machines[0].wrong = 0 // what keeps clocks in step has seen to it
+	w.pass(Again + time.Second)
+	w.expect("corrected", 0, None, 0)
+
+	w.stop(0)
+	w.reboot(0)
+	w.machines[0].wrong = -year
+	w.start(0)
+	w.pass(time.Minute)
+	w.expect("a year before, it says", -year, Implausible, 0)
+}
+
+// A cluster is away for a month. What its brokers wrote last says nothing about how long that was, so nothing
+// is deleted for a while. If only one of them was away, the others know.
+func TestAnAbsence(t *testing.T) {
+	w := newWorld(t, 3)
+	w.start(0, 1, 2)
+	w.pass(time.Minute)
+	w.stop(2)
+	w.reboot(2)
+	w.now += 30 * 24 * time.Hour // in one step: the others read their clocks seldom
+	w.pass(time.Second)
+	w.start(2)
+	w.pass(2 * time.Second)
+	w.expect("one was away", 0, None, 0, 1, 2)
+	w.stop(1, 2)
+	w.reboot(2)
+	w.now += 30 * 24 * time.Hour
+	w.pass(time.Second)
+	w.start(2)
+	w.pass(2 * time.Second)
+	w.expect("one of two was away", 0, None, 0, 2)
+	w.start(1)
+	w.pass(time.Second)
+	for i := range 3 {
+		w.stop(i)
+		w.reboot(i)
+	}
+	w.now += 30 * 24 * time.Hour
+	w.start(0, 1, 2)
+	w.pass(time.Minute)
+	w.expect("all were away", 0, Implausible, 0, 1, 2)
+	w.pass(Settle + time.Minute)
+	w.expect("a day later", 0, None, 0, 1, 2)
+}
+
+// A broker of which nothing was saved has its log only.
+func TestTheLastRecordIsFurtherInTheFutureThanTheClock(t *testing.T) {
+	w := newWorld(t, 1)
+	w.machines[0].wrong = -time.Hour
+	w.start(0)
+	w.machines[0].judge.Wrote(origin + int64(w.now-time.Minute))
+	w.expect("its clock is behind its log", -time.Hour, Implausible, 0)
+	w.elapsed("its clock is behind its log", false, 0)
+	w.machines[0].wrong = 0
+	w.pass(Again + time.Second)
+	w.expect("corrected", 0, None, 0)
+
+	w = newWorld(t, 3)
+	w.start(0, 1, 2)
+	w.pass(2 * time.Second)
+	for _, m := range w.machines {
+		m.judge.Wrote(origin + int64(w.now+year))
+	}
+	w.expect("others say that it is the record that is wrong", 0, None, 0, 1, 2)
+}
+
+// A clock that creeps by steps below Bound doesn't take the time with it.
+func TestACreepingClock(t *testing.T) {
+	w := newWorld(t, 1)
+	w.start(0)
+	w.pass(time.Minute)
+	for range 100 {
+		w.machines[0].wrong += Bound - time.Millisecond
+		w.pass(500 * time.Millisecond)
+	}
+	if off := w.off(0); off.Abs() > 2*Bound {
+		t.Errorf("the time went %v along", off)
+	}
+	w.expect("it creeps", 0, Jumped, 0)
+
+	w = newWorld(t, 1)
+	w.start(0)
+	for range 60 { // as clocks are slewed
+		w.machines[0].wrong += time.Millisecond
+		w.pass(time.Second)
+	}
+	w.expect("it is slewed", 60*time.Millisecond, None, 0)
+	if off := w.off(0); off != 60*time.Millisecond {
+		t.Errorf("the time is %v off; it is to follow what is slewed", off)
+	}
+}
+
+// Slow answers say little, and are not used.
+func TestSlowRoundTripsAreNotMeasured(t *testing.T) {
+	w := newWorld(t, 2)
+	w.round = func() time.Duration { return 3 * time.Second }
+	w.start(0, 1)
+	w.pass(10 * time.Second)
+	if known := w.machines[0].judge.Verdict().Known; known != 1 {
+		t.Errorf("%d votes are known", known)
+	}
+	w.round = func() time.Duration { return time.Second }
+	w.pass(10 * time.Second)
+	w.expect("answers are quicker", 0, None, 0, 1)
+	if known := w.machines[0].judge.Verdict().Known; known != 2 {
+		t.Errorf("%d votes are known", known)
+	}
+}
+
+// Whatever a minority's clocks do, beside restarts and cuts, the time that brokers go by is the true one as long as a
+// majority of the clocks is right and was never wrong; and with all clocks jumping as they like no time that isn't in
+// doubt ever leaves the true one.
+func TestProperties(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			n := 1 + rng.IntN(5)
+			minority := seed%2 == 0
+			w := newWorld(t, n)
+			w.round = func() time.Duration { return time.Duration(rng.IntN(20)) * time.Millisecond }
+			for i := range n {
+				w.start(i)
+			}
+			w.pass(2 * time.Minute)
+			bad := n
+			if minority {
+				bad = (n - 1) / 2
+			}
+			before := make([]int64, n)
+			read := make([]time.Duration, n)
+			for step := range 200 {
+				what := ""
+				if bad > 0 {
+					m := w.machines[rng.IntN(bad)]
+					switch rng.IntN(8) {
+					case 0:
+						m.wrong = time.Duration(rng.Int64N(int64(2*year)) - int64(year))
+						what = fmt.Sprintf("%s jumps to %v", m.name, m.wrong)
+					case 1:
+						m.wrong = 0
+						what = m.name + " is right"
+					case 2:
+						w.cut[m.name] = !w.cut[m.name]
+						what = fmt.Sprintf("%s is cut: %t", m.name, w.cut[m.name])
+					case 3:
+						i := int(m.name[0] - 'a')
+						w.stop(i)
+						w.start(i)
+						before[i] = 0
+						what = m.name + " starts anew"
+					}
+				}
+				w.pass(time.Duration(1+rng.IntN(30)) * time.Second)
+				for i, m := range w.machines {
+					v := m.judge.Verdict()
+					right := i >= bad || !w.cut[m.name]
+					if minority && right && w.off(i).Abs() > 2*Bound {
+						t.Fatalf("step %d, %s: %s goes by a time that is %v off; verdict %+v", step, what, m.name, w.off(i), v)
+					}
+					if v.Doubt == None && w.off(i).Abs() > 2*Bound {
+						t.Fatalf("step %d, %s: %s doesn't doubt a time that is %v off; verdict %+v", step, what, m.name, w.off(i), v)
+					}
+					if ran := v.Off + int64(w.now) - before[i]; before[i] != 0 {
+						if d := time.Duration(ran) - (w.now - read[i]); d.Abs() > (w.now-read[i])/slew+2*Bound {
+							t.Fatalf("step %d, %s: the time of %s went %v further than Mono within %v", step, what, m.name, d, w.now-read[i])
+						}
+					}
+					before[i], read[i] = v.Off+int64(w.now), w.now
+				}
+			}
+		})
+	}
+}

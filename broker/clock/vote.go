@@ -1,0 +1,137 @@
+package clock
+
+import "time"
+
+// Reading is a reading of the clocks of one machine at one moment, in nanoseconds.
+type Reading struct {
+	Wall int64 // since 1970
+	Mono int64
+}
+
+// State is how far a vote can be relied on.
+type State uint8
+
+const (
+	// Sure is a vote whose wall clock agrees with it.
+	Sure State = iota
+	// Held is a vote whose wall clock has jumped: it goes on with Mono, and is continuous.
+	Held
+	// Unanchored is a vote of a broker whose wall clock was implausible when it started.
+	Unanchored
+)
+
+func (s State) String() string {
+	switch s {
+	case Sure:
+		return "sure"
+	case Held:
+		return "held"
+	case Unanchored:
+		return "unanchored"
+	}
+	return "unknown"
+}
+
+// Vote is what a broker says of its clock.
+type Vote struct {
+	Time  int64 // nanoseconds since 1970, when it was sent
+	State State
+	Age   time.Duration // for how long it has counted
+}
+
+// ownVote is the vote of this broker. Its methods are rules C1, C2 and C6.
+type ownVote struct {
+	off   int64 // the vote is Mono plus off
+	state State
+	last  Reading
+	begun int64 // on Mono; before 0 if it was continued
+	// since is when the wall clock jumped last, on Mono.
+	since int64
+	// agreed is since when the wall clock has agreed with the vote, on Mono; 0: it doesn't.
+	agreed int64
+	// confirmed is until when it is not outvoted, on Mono.
+	confirmed int64
+	// low and high bound a plausible wall clock of an Unanchored vote; 0: nothing does.
+	low, high int64
+}
+
+func (o *ownVote) wallOff() int64 { return o.last.Wall - o.last.Mono }
+
+// away is how far the wall clock is from the vote.
+func (o *ownVote) away() time.Duration { return time.Duration(o.wallOff() - o.off) }
+
+// observe takes a reading. It returns by how much the wall clock jumped against Mono; 0: it did not.
+func (o *ownVote) observe(r Reading) (jump time.Duration) {
+	elapsed := r.Mono - o.last.Mono
+	if elapsed < 0 {
+		return 0
+	}
+	if step := time.Duration(r.Wall - r.Mono - o.wallOff()); step.Abs() > Bound {
+		jump = step
+	}
+	o.last = r
+	if jump != 0 {
+		o.since, o.agreed = r.Mono, 0
+	}
+	switch away := o.away(); {
+	case o.state == Unanchored && jump != 0:
+		o.off = o.wallOff() // There is nothing to continue.
+	case away.Abs() <= Bound:
+		o.off += min(max(int64(away), -elapsed/slew), elapsed/slew)
+	case o.state == Sure:
+		// It jumped, or crept away faster than the vote follows.
+		if jump == 0 {
+			jump = away
+		}
+		o.state, o.since, o.agreed = Held, r.Mono, 0
+	default:
+		o.agreed = 0
+	}
+	o.settle()
+	return jump
+}
+
+// settle lets the vote be Sure again if it is time.
+func (o *ownVote) settle() {
+	if o.state == Sure {
+		return
+	}
+	now := o.last.Mono
+	if now-o.since >= int64(Settle) {
+		o.accept()
+		return
+	}
+	plausible := o.away().Abs() <= Bound
+	if o.state == Unanchored {
+		plausible = o.low != 0 && o.last.Wall >= o.low-int64(Bound) && o.last.Wall <= o.high
+	}
+	switch {
+	case !plausible:
+		o.agreed = 0
+	case o.agreed == 0:
+		o.agreed = max(now, 1)
+	case now-o.agreed >= int64(Again):
+		o.state = Sure
+	}
+}
+
+// accept believes the wall clock.
+func (o *ownVote) accept() {
+	o.off, o.state, o.low, o.high, o.agreed = o.wallOff(), Sure, 0, 0, 0
+}
+
+// outvoted moves the vote to what others agree on.
+func (o *ownVote) outvoted(off int64) {
+	o.off, o.agreed, o.since = off, 0, o.last.Mono
+	if o.away().Abs() > Bound {
+		o.state = Held
+	}
+}
+
+// bound says between which times the wall clock is plausible, and doubts the vote if it is not.
+func (o *ownVote) bound(low, high int64) {
+	o.low, o.high = low, high
+	if o.last.Wall < low-int64(Bound) || o.last.Wall > high {
+		o.state, o.since, o.agreed = Unanchored, o.last.Mono, 0
+	}
+}
