@@ -93,31 +93,31 @@ bench: ## Run the Go benchmarks beside the code
 
 .PHONY: bench-durable
 bench-durable: build $(NATS_SERVER) ## Compare durable publishing with nats-server's, on the disk of this folder (6 minutes; ARGS=...)
-	NATS_SERVER=$(NATS_SERVER) hack/bench-durable $(ARGS)
+	NATS_SERVER=$(NATS_SERVER) bench/scripts/durable $(ARGS)
 
 .PHONY: bench-replicated
 bench-replicated: build $(NATS_SERVER) ## The same on clusters of three, on 1 and 3 replicas (10 minutes; ARGS=...)
-	NATS_SERVER=$(NATS_SERVER) hack/bench-replicated $(ARGS)
+	NATS_SERVER=$(NATS_SERVER) bench/scripts/replicated $(ARGS)
 
 .PHONY: bench-failover
 bench-failover: build $(NATS_SERVER) ## Kill leaders, of carillon's streams and of nats-server's, and see for how long acks stop (8 minutes; ARGS=...)
-	NATS_SERVER=$(NATS_SERVER) hack/bench-failover $(ARGS)
+	NATS_SERVER=$(NATS_SERVER) bench/scripts/failover $(ARGS)
 
 .PHONY: bench-faults
 bench-faults: build ## As root on Linux: the same with brokers cut off, paused, with their node, and with etcd's leader or quorum gone (25 minutes; ARGS=...)
-	hack/bench-faults $(ARGS)
+	bench/scripts/faults $(ARGS)
 
 .PHONY: bench-shards
 bench-shards: build ## As root on Linux: what 10,000 shards on three brokers cost (3 minutes; ARGS=...)
-	hack/bench-shards $(ARGS)
+	bench/scripts/shards $(ARGS)
 
 .PHONY: bench-log
 bench-log: build ## Small records through one shard, beside Kafka and in turn with it (6 minutes; ARGS=--install gets Java)
-	hack/bench-log $(ARGS)
+	bench/scripts/log $(ARGS)
 
 .PHONY: bench-kafka
 bench-kafka: ## Kafka's figures for small records on one partition in memory (3 minutes; ARGS=--install gets Java)
-	hack/bench-kafka $(ARGS)
+	bench/scripts/kafka $(ARGS)
 
 ##@ Local cluster
 

@@ -1,5 +1,5 @@
 // Command shards makes many Topics of three replicas on a cluster of three brokers, and measures what they cost: time,
-// memory, files, work at rest; when a broker dies, comes back, and all start at once. hack/bench-shards starts the cluster.
+// memory, files, work at rest; when a broker dies, comes back, and all start at once. bench/scripts/shards starts the cluster.
 package main
 
 import (

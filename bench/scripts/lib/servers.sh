@@ -3,7 +3,7 @@
 # of three, all in one folder that goes with them. Needs top and NATS_SERVER.
 carillon=${CARILLON:-$top/bin/carillon}
 : "${NATS_SERVER:?give the path of nats-server, or use the make target}"
-me=$(basename "$0")
+me=bench-$(basename "$0")
 pids=()
 
 # in_folder: make the folder, and see to it that it and the servers go when the script ends
