@@ -13,6 +13,7 @@ var (
 	descDuplicates   = describe("topic_duplicates_total", "Messages that had been kept before.")
 	descRefused      = describe("topic_refusals_total", "Messages that were not kept, by reason.", "reason")
 	descUnanswered   = describe("topic_unanswered", "Messages whose answer waits for the disk.")
+	descAhead        = describe("topic_unconfirmed_bytes", "Bytes of messages appended here that not all in-sync replicas have confirmed.")
 	descResent       = describe("forwards_resent_total", "Messages forwarded once more, to another leader or over another link.")
 	descForwardsFail = describe("forwards_failed_total", "Messages refused here since no leader answered in time.")
 	descForwardsFull = describe("forwards_full_total", "Times that publishers were refused since too much was forwarded and not answered.")
@@ -78,6 +79,7 @@ func (c Collector) topics(to sample) {
 	}
 	to.gauge(descCompactLast, last)
 	to.gauge(descUnanswered, float64(s.Unanswered))
+	to.gauge(descAhead, float64(s.Ahead))
 	to.gauge(descIDs, float64(s.IDs))
 	to.gauge(descFollowedIDs, float64(s.Followed))
 	to.count(descResent, s.Resent)

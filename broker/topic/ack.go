@@ -33,6 +33,8 @@ type pending struct {
 	shard      *ShardLeader
 	back       back
 	end        uint64 // of the records that were appended with it; 0: none were
+	size       int    // of them in bytes, and how many they are, as ahead counts them; 0: not at all
+	records    int
 	numbered   numbers
 	durability log.Durability
 	answers    []answer
@@ -169,6 +171,13 @@ func (a *acker) poke() {
 	}
 }
 
+// recall has waiting publishers look again: nothing else wakes them when a watermark has stood still for too long.
+func (a *acker) recall() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.room.Broadcast()
+}
+
 // close ends the acker when everything is answered.
 func (a *acker) close() {
 	a.mu.Lock()
@@ -242,6 +251,9 @@ func (a *acker) round() bool {
 	answered, sent := int64(0), 0
 	for i, p := range queue {
 		answered += int64(len(p.answers))
+		if p.size > 0 {
+			p.shard.ahead.take(p.size, p.records)
+		}
 		a.answer(p)
 		if len(a.out.messages) >= answersPerSend || i == len(queue)-1 {
 			a.send()
@@ -386,6 +398,16 @@ func (s *ShardLeader) fail(err error) {
 	}
 }
 
+// pushesBack says whether publishers are to wait for a shard of the Topic that is led here.
+func (t *Topic) pushesBack() bool {
+	for _, p := range t.shards {
+		if shard := p.leading.Load(); shard != nil && shard.pushesBack() {
+			return true
+		}
+	}
+	return false
+}
+
 // waitRoom blocks while a publisher to t is to wait.
 func (s *Service) waitRoom(t *Topic) {
 	s.forwards.wait()
@@ -401,7 +423,7 @@ func (s *Service) waitRoom(t *Topic) {
 	a := s.acker
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for a.unanswered.Load() > maxUnanswered && !a.closing && s.ctx.Err() == nil {
+	for (a.unanswered.Load() > maxUnanswered || t.pushesBack()) && !a.closing && s.ctx.Err() == nil {
 		a.room.Wait()
 	}
 }

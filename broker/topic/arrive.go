@@ -1,9 +1,10 @@
 package topic
 
 import (
-	"github.com/carillon-mq/carillon/broker/forward"
+	"math"
 	"slices"
 
+	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
@@ -35,8 +36,11 @@ func (p *Shard) arrive(l *Link, a *arrival) (took bool) {
 		case !v.lead || s.closing.Load() || a.epoch < shard.begun || a.epoch > shard.epoch.Load() || s.acker.unanswered.Load() > 2*maxUnanswered:
 			took = false
 		default:
-			if in.why = nil; !shard.enough() {
+			if in.why = shard.stall(math.MaxInt32); !shard.enough() {
 				in.why = p.refusal()
+			} else if in.why == nil && shard.ahead.beyond(&s.aheadBound, 2) {
+				took = false
+				continue
 			}
 			messages = shard.put(in, v, messages)
 			took = !in.gap && !in.gone

@@ -116,6 +116,18 @@ func (e *UnsupportedConditionError) Error() string {
 	return fmt.Sprintf("topic %s: %s is not possible: %s", e.Topic, e.Condition, e.Why)
 }
 
+// StalledError is a message that its leader did not append, since too much waits there for the other replicas.
+type StalledError struct {
+	Topic          string
+	Bytes, Records int64         // that wait
+	Since          time.Duration // for how long nothing of it was confirmed
+}
+
+func (e *StalledError) Error() string {
+	return fmt.Sprintf("topic %s: not kept: %d bytes in %d messages wait for its other replicas, which have confirmed none of it for %v; publish it again when they do (see which replica is away: carillon topic show %s)",
+		e.Topic, e.Bytes, e.Records, e.Since.Round(100*time.Millisecond), e.Topic)
+}
+
 // StoreError is a message that could not be kept.
 type StoreError struct {
 	Topic string

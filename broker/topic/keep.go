@@ -31,6 +31,7 @@ func (s *Service) keeper() {
 		}
 		s.retry(now)
 		s.turnAway(now.Add(-lobbyTime))
+		s.acker.recall()
 		now = s.config.Clock.Now()
 		due = due[:0]
 		s.openMu.Lock()

@@ -1,8 +1,11 @@
 package topic
 
-import "github.com/carillon-mq/carillon/broker/forward"
+import (
+	"time"
 
-import "time"
+	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/replica"
+)
 
 const (
 	// batchBytes and batchRecords are where what one read brought is cut into another batch. It is a
@@ -27,6 +30,14 @@ const (
 	// maxUnanswered is how many answers may wait for the disk, at about 100 bytes each, before
 	// publishers are read no further; at twice as many, what came over links is refused.
 	maxUnanswered = 256 << 10
+	// aheadBytes is how much a leader appends to one shard beyond its high watermark before publishers wait: twice what
+	// the outbox of a broker holds, so that brokers that forward wait first, and more than 1 Gbit/s brings while a
+	// follower collects garbage. aheadRecords is the same in records, at about 250 bytes each of answers that wait.
+	aheadBytes   = 2 * outboxBytes
+	aheadRecords = 256 << 10
+	// aheadTime is how long publishers wait for a watermark that does not move before they are refused: a member that
+	// lags leaves the in-sync set before (replica.LagTime and a sweep), and what waited is kept then.
+	aheadTime = replica.LagTime + 2*time.Second
 	// answersPerSend bounds the memory in which the answers of one round are built.
 	answersPerSend = 16 << 10
 	// lobbyTime is how long messages wait for a log that is being opened, and lobbyBytes how many bytes of them

@@ -50,7 +50,9 @@ type Service struct {
 	acker     *acker
 	counts    counts
 	compacted compacted
-	care      care
+	// aheadBound is how much may stand beyond the watermark of a shard that is led here. It never changes.
+	aheadBound aheadBound
+	care       care
 
 	forwards forwards
 
@@ -90,6 +92,7 @@ func Open(config Config) (*Service, error) {
 	s := &Service{config: config, log: config.Logger, found: found, was: map[string]bool{}, queue: newQueue(),
 		changed: make(chan struct{}), brokers: map[string]string{}, byName: map[string]*Topic{}, byID: map[string]*Topic{},
 		open: map[*ShardLeader]struct{}{}, retries: map[*Shard]struct{}{}, lobbies: map[*Shard]struct{}{}, suspects: map[replica.ID]coordination.Suspect{}}
+	s.aheadBound = aheadBound{Bytes: aheadBytes, Records: aheadRecords, Time: aheadTime}
 	for _, stored := range found {
 		s.was[stored.Name] = true
 	}

@@ -41,6 +41,8 @@ type ShardLeader struct {
 	ending      atomic.Bool
 	announced   bool // the worker's
 
+	ahead ahead // of the data log
+
 	watchers atomic.Pointer[[]*func()] // never changed in place; watchMu guards who replaces it
 	watchMu  sync.Mutex
 

@@ -19,6 +19,7 @@ type Stats struct {
 	Duplicates uint64
 	Refused    map[string]uint64 // messages, by reason
 	Unanswered int64             // answers that wait for the disk
+	Ahead      int64             // bytes appended beyond the watermarks of shards that are led here
 	IDs        int64             // in deduplication windows of what is led here
 	Followed   int64             // the same of what is followed
 	SetAside   uint64            // logs of Topics that do not exist
@@ -67,7 +68,7 @@ func reasonOf(err error) refusedFor {
 		return forCondition
 	case *WindowFullError:
 		return forWindow
-	case *OutboxFullError:
+	case *OutboxFullError, *StalledError:
 		return forOverload
 	case *LeadershipLostError, *ForgottenError:
 		return forNotServed
@@ -99,6 +100,7 @@ func (s *Service) Stats() Stats {
 		out.Open++
 		out.Messages += shard.messages(start, end)
 		out.Bytes += shard.bytes(start)
+		out.Ahead += shard.ahead.bytes.Load()
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -80,7 +80,13 @@ func (p *Shard) take(messages []protocol.Message, forwarded bool) (behind bool) 
 			in.refuseAll(p, v, messages, &StoreError{Topic: p.topic.name, Err: log.ErrOverloaded})
 			messages = nil
 		default:
+			if why := shard.stall(2); why != nil {
+				in.refuseAll(p, v, messages, why)
+				messages = nil
+				break
+			}
 			messages = shard.put(in, v, messages)
+			behind = behind || shard.pushesBack()
 			for in.gone && p.leading.Load() == shard {
 				runtime.Gosched() // until whoever ends it has taken it away
 			}
@@ -232,6 +238,10 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 	in.append.Epoch, in.append.Records, in.append.Durability, in.append.Done = s.epoch.Load(), in.records, v.durability, p
 	in.append.Extensions = in.extensions
 	p.durability, p.end = v.durability, s.end+count
+	if len(v.shard.Replicas) > 1 {
+		p.size, p.records = size, int(count)
+		s.ahead.add(p.size, p.records)
+	}
 	_, err := s.data.Append(&in.append)
 	if len(in.spans) > 0 {
 		in.appended(err)
@@ -250,6 +260,10 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 	if p.numbered.first > 0 {
 		s.shard.sender().unreserve(p.numbered.first)
 		p.numbered = numbers{}
+	}
+	if p.size > 0 {
+		s.ahead.take(p.size, p.records)
+		p.size, p.records = 0, 0
 	}
 	s.ids.undo(known)
 	s.lastKnown, s.subjects = false, nil
