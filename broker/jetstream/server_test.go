@@ -48,7 +48,7 @@ func TestNothingIsHandedOnTwice(t *testing.T) {
 	w.nodes[0].Take([]protocol.Message{{Subject: []byte("$JS.API.STREAM.INFO.s"), Reply: []byte(inbox)}}, true)
 	var answer jsapi.Response
 	must(t, json.Unmarshal(w.await(inbox).Data, &answer))
-	if !jsapi.ErrStreamOfflineReason.Is(answer.Error) {
+	if answer.Error == nil || answer.Error.ErrCode != jsapi.ErrStreamOfflineReason.ErrCode {
 		t.Errorf("answered with %+v", answer)
 	}
 	if n := w.nodes[0].Stats().Forwarded; n != 0 {

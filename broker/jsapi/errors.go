@@ -36,9 +36,6 @@ func (t *Template) With(what any) *Error {
 	return &Error{t.Code, t.ErrCode, text}
 }
 
-// Is says whether err was made from this template.
-func (t *Template) Is(err *Error) bool { return err != nil && err.ErrCode == t.ErrCode }
-
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -62,7 +59,6 @@ var (
 	ErrMaximumConsumersLimit                  = &Error{400, 10026, "maximum consumers limit reached"}
 	ErrNoMessageFound                         = &Error{404, 10037, "no message found"}
 	ErrNotEmptyRequest                        = &Error{400, 10038, "expected an empty request payload"}
-	ErrNotEnabledForAccount                   = &Error{503, 10039, "JetStream not enabled for account"}
 	ErrStreamMessageExceedsMaximum            = &Error{400, 10054, "message size exceeds maximum allowed"}
 	ErrStreamMismatch                         = &Error{400, 10056, "stream name in subject does not match request"}
 	ErrStreamNameExist                        = &Error{400, 10058, "stream name already in use with a different configuration"}
@@ -70,7 +66,6 @@ var (
 	ErrStreamNotMatch                         = &Error{400, 10060, "expected stream does not match"}
 	ErrStreamSubjectOverlap                   = &Error{400, 10065, "subjects overlap with an existing stream"}
 	ErrStreamReplicasNotSupported             = &Error{500, 10074, "replicas > 1 not supported in non-clustered mode"}
-	ErrNotEnabled                             = &Error{503, 10076, "JetStream not enabled"}
 	ErrConsumerPullWithRateLimit              = &Error{400, 10086, "consumer in pull mode can not have rate limit set"}
 	ErrConsumerMaxWaitingNegative             = &Error{400, 10087, "consumer max waiting needs to be positive"}
 	ErrConsumerHBRequiresPush                 = &Error{400, 10088, "consumer idle heartbeat requires a push based consumer"}

@@ -88,15 +88,12 @@ type Status string
 const (
 	NoMessages       Status = "404 No Messages"
 	RequestTimeout   Status = "408 Request Timeout"               // with what is left
-	RequestsPending  Status = "408 Requests Pending"              // to a NoWait behind others who get all that is there
-	InterestExpired  Status = "408 Interest Expired"              // with what is left
 	BatchCompleted   Status = "409 Batch Completed"               // with what is left: MaxBytes was reached
 	MaxBytesExceeded Status = "409 Message Size Exceeds MaxBytes" // with what is left
 	// MaxWaitingExceeded is not sent to a request with a heartbeat: its client would ask again
 	// at once, and again. It finds out by the missing heartbeats.
 	MaxWaitingExceeded Status = "409 Exceeded MaxWaiting"
 	ConsumerDeleted    Status = "409 Consumer Deleted"
-	ConsumerIsPush     Status = "409 Consumer is push based"
 	LeadershipChange   Status = "409 Leadership Change"
 	ServerShutdown     Status = "409 Server Shutdown" // with what is left
 

@@ -1,25 +1,16 @@
 package subject
 
-// Overlap says whether any subject matches both patterns. Each is a valid pattern or subject.
-func Overlap[S ~string | ~[]byte](a, b S) bool { return walk(a, b, true) }
-
-// Covers says whether pattern matches every subject that other matches. Each is a valid pattern or subject.
-func Covers[S ~string | ~[]byte](pattern, other S) bool { return walk(pattern, other, false) }
-
-// walk compares token by token until one of them stands for all the rest. A wildcard of a
-// answers for what b has there; one of b does so only if either may.
-func walk[S ~string | ~[]byte](a, b S, either bool) bool {
+// Overlap reports whether some subject matches both a and b, which are valid patterns or subjects.
+func Overlap[S ~string | ~[]byte](a, b S) bool {
 	for {
 		p, arest, amore := cut(a)
 		q, brest, bmore := cut(b)
 		switch {
 		case len(p) == 0 || len(q) == 0:
 			return false
-		case is(p, '>') && !amore:
+		case is(p, '>') && !amore, is(q, '>') && !bmore:
 			return true
-		case is(q, '>') && !bmore:
-			return either
-		case !is(p, '*') && !(either && is(q, '*')) && string(p) != string(q):
+		case !is(p, '*') && !is(q, '*') && string(p) != string(q):
 			return false
 		case !amore || !bmore:
 			return !amore && !bmore

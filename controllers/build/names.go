@@ -79,9 +79,6 @@ func (n Names) CoordinatorTLS() string { return n.name + "-coordinator-tls" }
 // CA is the Secret with the authority, which only the operator reads.
 func (n Names) CA() string { return n.name + "-ca" }
 
-// Claim is the volume claim of a pod.
-func (n Names) Claim(pod string) string { return dataVolume + "-" + pod }
-
 // Endpoint is the URL for clients.
 func (n Names) Endpoint() string {
 	return fmt.Sprintf("nats://%s.%s.svc:%d", n.name, n.namespace, portClient)

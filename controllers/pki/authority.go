@@ -111,14 +111,6 @@ func (a *Authority) Fingerprint(parts ...[]byte) string {
 	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// Due is when EnsureAuthority will next change something.
-func (a *Authority) Due() time.Time {
-	if a.next != nil {
-		return a.next.cert.NotBefore.Add(backdate + overlap)
-	}
-	return renewal(a.signer.cert)
-}
-
 func (a *Authority) dropEnded(now time.Time) bool {
 	kept := a.bundle[:0:0]
 	for _, cert := range a.bundle {

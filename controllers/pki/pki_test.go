@@ -116,7 +116,7 @@ func TestLeafIsRenewedAtTwoThirdsAndWhenNamesChange(t *testing.T) {
 // A CA renewal, as the parts live through it: at no time do an old and a new part refuse each other.
 func TestCARenewalCutsNobodyOff(t *testing.T) {
 	old, data := ensure(t, nil, start)
-	now := old.Due()
+	now := nextChange(old)
 	stale := leafOf(t, old, nil, now, "a") // a part that has not seen any change yet
 
 	announced, data := ensure(t, data, now)
@@ -133,7 +133,7 @@ func TestCARenewalCutsNobodyOff(t *testing.T) {
 		}
 	}
 
-	now = announced.Due()
+	now = nextChange(announced)
 	signing, data := ensure(t, data, now)
 	renewed := leafOf(t, signing, informed, now, "a")
 	if string(renewed["tls.crt"]) == string(informed["tls.crt"]) {
@@ -180,4 +180,12 @@ func TestSpoiltCAIsAnErrorAndNotReplaced(t *testing.T) {
 			t.Errorf("%s: %v, want an error that says what to do", what, err)
 		}
 	}
+}
+
+// nextChange is when EnsureAuthority will next change something.
+func nextChange(a *Authority) time.Time {
+	if a.next != nil {
+		return a.next.cert.NotBefore.Add(backdate + overlap)
+	}
+	return renewal(a.signer.cert)
 }
