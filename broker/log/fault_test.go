@@ -102,24 +102,25 @@ func TestAFailedSyncIsNotRepeated(t *testing.T) {
 	}
 }
 
-// Write-back fails within a round, and another process' sync is the first to hear of it. The disk
-// has had the file system open since before, so its own sync fails nevertheless.
+// Write-back fails between a round's writes and its sync, and another process' sync is the first to
+// hear of it. The disk has had the file system open since before, so its own sync fails nevertheless.
 func TestAFailedWriteBackIsNotMissed(t *testing.T) {
 	opts := small
 	opts.SyncAllFrom = 2
 	fsys, d, l := setup(t, opts)
-	other := openLog(t, d, Identity{Topic: "other"})
-	put(t, l, 1)
-	put(t, other, 1)
+	other, third := openLog(t, d, Identity{Topic: "other"}), openLog(t, d, Identity{Topic: "third"})
+	for _, l := range []*Log{l, other, third} {
+		put(t, l, 1)
+	}
 	path := firstFile(t, other)
-	var syncs, volumes atomic.Int32
+	var syncs, writes atomic.Int32
 	in, block := make(chan struct{}), make(chan struct{})
 	fsys.SetHook(func(op opKind) error {
 		if op.Kind == "sync" && syncs.Add(1) == 1 {
 			close(in)
 			<-block
 		}
-		if op.Kind == "syncall" && volumes.Add(1) == 1 {
+		if op.Kind == "write" && strings.Contains(op.Path, "third-0") && writes.Add(1) == 1 {
 			if err := fsys.FailWriteBack(path); err != nil {
 				t.Error(err)
 			}
@@ -143,11 +144,12 @@ func TestAFailedWriteBackIsNotMissed(t *testing.T) {
 	<-in
 	put(l, both)
 	put(other, both)
+	put(third, both)
 	close(block)
 	if err := first.wait(t, 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := both.wait(t, 2); !errors.Is(err, syscall.EIO) {
+	if err := both.wait(t, 3); !errors.Is(err, syscall.EIO) {
 		t.Fatal("acknowledged although write-back failed:", err)
 	}
 }
