@@ -148,20 +148,29 @@ func (l *Log) write() {
 	f.waiters, l.waiters = l.waiters, f.waiters[:0]
 	f.sealing, l.sealing = l.sealing, f.sealing[:0]
 	f.end, f.sync, f.active, f.last, f.err = l.end, l.wantOne, l.active, nil, l.failed
+	bytes := 0
+	for i := range f.runs {
+		f.runs[i].synced = f.runs[i].seg.synced
+		bytes += len(f.runs[i].data)
+	}
+	l.cover = min(max(bytes, l.cover/2), usualChunk)
 	l.queued, l.flying, l.wantOne = false, true, false
 	l.mu.Unlock()
 	if f.err == nil {
 		f.err = l.disk.Failed()
 	}
-	bytes := 0
 	sealed := 0
-	for i := range f.runs {
+	for i, next := 0, 0; i < len(f.runs); i = next {
 		r := &f.runs[i]
 		for ; sealed < len(f.sealing) && f.sealing[sealed].base < r.seg.base; sealed++ {
 			l.seal(f.sealing[sealed])
 		}
-		l.writeRun(r)
-		bytes += len(r.data)
+		next = i + 1
+		n := len(r.data)
+		for ; next < len(f.runs) && f.runs[next].seg == r.seg && f.runs[next].c == r.c; next++ {
+			n += len(f.runs[next].data) // it stands right behind, in memory as in the file
+		}
+		l.writeRuns(f.runs[i:next], r.data[:n])
 	}
 	for ; sealed < len(f.sealing); sealed++ {
 		l.seal(f.sealing[sealed])
@@ -211,37 +220,43 @@ func (l *Log) hold(s *segment) error {
 	return nil
 }
 
-func (l *Log) writeRun(r *run) {
-	f := &l.flight
+// writeRuns seals the markers of runs that stand side by side in a chunk and in a file, data being
+// the bytes of them all, and writes them.
+func (l *Log) writeRuns(runs []run, data []byte) {
+	f, s, pos := &l.flight, runs[0].seg, runs[0].pos
 	if f.err != nil {
 		return
 	}
-	if f.err = l.hold(r.seg); f.err != nil {
+	if f.err = l.hold(s); f.err != nil {
 		return
 	}
-	l.disk.handles.setDirty(r.seg, true)
-	if f.err = l.writeZeros(r); f.err != nil {
+	for i := range runs {
+		r := &runs[i]
+		sealMarker(r.data[r.marker:], runMarker{log: l.secret, at: r.pos + int64(r.marker), synced: r.synced, first: r.first, end: r.end})
+	}
+	l.disk.handles.setDirty(s, true)
+	if f.err = l.writeZeros(s, pos, len(data)); f.err != nil {
 		return
 	}
-	n, err := r.seg.handle.f.WriteAt(r.data, r.pos)
-	if err == nil && n < len(r.data) {
-		err = &env.DiskError{Op: "write", Path: r.seg.path, Err: io.ErrShortWrite}
+	n, err := s.handle.f.WriteAt(data, pos)
+	if err == nil && n < len(data) {
+		err = &env.DiskError{Op: "write", Path: s.path, Err: io.ErrShortWrite}
 	}
-	f.err, f.lastPos = err, r.pos+int64(len(r.data))
+	f.err, f.lastPos = err, pos+int64(len(data))
 }
 
 // writeZeros writes ahead of small batches. In room that is only reserved, the first write to each
 // block changes what the file system notes about the file, so that its sync waits for a commit of
 // the journal, which all files of the disk share. In blocks that were written before, only data has
 // to become safe. Large batches are not worth writing twice.
-func (l *Log) writeZeros(r *run) error {
-	s, end := r.seg, r.pos+int64(len(r.data))
-	if end <= s.zeroed || len(r.data) >= largestZeroed {
+func (l *Log) writeZeros(s *segment, pos int64, n int) error {
+	end := pos + int64(n)
+	if end <= s.zeroed || n >= largestZeroed {
 		return nil
 	}
-	from := max(s.zeroed, r.pos)
+	from := max(s.zeroed, pos)
 	l.mu.Lock()
-	until := min(end+min(max(r.pos, smallestZeros), int64(len(zeros))), s.size)
+	until := min(end+min(max(pos, smallestZeros), int64(len(zeros))), s.size)
 	l.mu.Unlock()
 	for from < until {
 		n, err := s.handle.f.WriteAt(zeros[:min(until-from, int64(len(zeros)))], from)

@@ -345,7 +345,7 @@ func (c *compaction) each(ctx context.Context, s *segment, out *Compaction, f fu
 
 // write writes what stays of some segments, and returns how many they are and how many records do not stay.
 func (c *compaction) write(ctx context.Context, todo []*segment, fresh *segment, f env.File, out *Compaction) (n int, gone uint64, err error) {
-	w := segmentWriter{log: c.log.secret, s: fresh, f: f, buf: appendHeader(nil, c.log.secret, fresh.base)}
+	w := segmentWriter{log: c.log.secret, s: fresh, f: f, buf: appendHeader(nil, c.log.secret, fresh.base, 0)}
 	var t thinner
 	flush := func() error {
 		if !t.open {

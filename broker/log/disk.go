@@ -34,6 +34,7 @@ type Disk struct {
 	handles handles
 	stats   diskStats
 	mark    []byte
+	points  *syncPoints
 	volume  env.Volume // nil where a file system can't be synced at once
 
 	backlog atomic.Int64 // bytes that wait to be written

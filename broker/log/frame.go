@@ -12,14 +12,16 @@ import (
 // batches leave this broker; the other kinds are about the file that they stand in.
 //
 //	header  16 u64 log  24 u64 base offset: the first thing in every segment
+//	        12 u32 number of the file, which no other file of this log has; 0 in files of earlier versions
 //	marker  16 u64 log  24 u64 own position  32 u64 position up to which the file was synced
-//	        40 u64 offset of the next record: before the first batch of a write
+//	        40 u64 offset of the next record: before the first batch of a write; see runmarker.go
 //	footer  what segment.go says: the last thing in a sealed one
 //
-// A marker is what tells a torn tail from damage. Without it a bad checksum in the last segment
-// could be either: a write that was never acknowledged, which has to be cut, or an old one that
-// rotted, which must not be. A later marker that says "this was synced" decides. They carry the
-// log's secret number and their own position, so that no payload can pass for one.
+// Markers tell a torn tail from damage. Without them a bad checksum in the last segment could be
+// either: a write that was never acknowledged, which has to be cut, or an old one that rotted, which
+// must not be. A later marker that says "this was synced" decides, and so does the bitmap of what a
+// write has left. Markers carry the log's secret number and their own position, so that no payload
+// can pass for one.
 type frame []byte
 
 const (
@@ -84,16 +86,23 @@ func parseFrame(data []byte) (frame, error) {
 	if sum := crc32.Checksum(f[8:], castagnoli); sum != le.Uint32(f[4:]) {
 		return nil, fmt.Errorf("the checksum is %08x and should be %08x", sum, le.Uint32(f[4:]))
 	}
-	if k := f[8]; k == 0 || k > kindFooter || f[9] != frameVersion && !(f[9] == sparseVersion && (k == kindBatch || k == kindFooter)) {
+	if k := f[8]; k == 0 || k > kindFooter || f[9] != frameVersion && !(f[9] == sparseVersion && k != kindHeader) {
 		return nil, &newerError{kind: k, version: f[9]}
 	}
 	switch {
 	case f.kind() == kindBatch:
 		return f, Batch(f).check()
-	case f.kind() == kindMarker && n != markerSize, f.kind() == kindHeader && n != headerSize, f.kind() == kindFooter && n < footerMin:
+	case f.kind() == kindMarker && !markerLength(n, f[9]), f.kind() == kindHeader && n != headerSize, f.kind() == kindFooter && n < footerMin:
 		return nil, fmt.Errorf("a frame of kind %d can't have %d bytes", f.kind(), n)
 	}
 	return f, nil
+}
+
+func markerLength(n int, version byte) bool {
+	if version == runVersion {
+		return n > runHeader && n%8 == runHeader%8 && n <= runHeader+8*largestWords
+	}
+	return n == markerSize
 }
 
 // seal fills in length and checksum.
@@ -102,11 +111,12 @@ func seal(f []byte) {
 	le.PutUint32(f[4:], crc32.Checksum(f[8:], castagnoli))
 }
 
-func appendHeader(dst []byte, log, base uint64) []byte {
+func appendHeader(dst []byte, log, base uint64, file uint32) []byte {
 	start := len(dst)
 	dst = append(dst, make([]byte, headerSize)...)
 	f := dst[start:]
 	f[8], f[9] = kindHeader, frameVersion
+	le.PutUint32(f[12:], file)
 	le.PutUint64(f[16:], log)
 	le.PutUint64(f[24:], base)
 	seal(f)
@@ -126,6 +136,7 @@ func appendMarker(dst []byte, log uint64, at, synced int64, next uint64) []byte 
 	return dst
 }
 
+func (f frame) file() uint32      { return le.Uint32(f[12:]) }
 func (f frame) log() uint64       { return le.Uint64(f[16:]) }
 func (f frame) base() uint64      { return le.Uint64(f[24:]) }
 func (f frame) position() int64   { return int64(le.Uint64(f[24:])) }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"syscall"
@@ -95,6 +96,7 @@ type Log struct {
 	queued  bool
 	flying  bool
 	wantOne bool // a waiter wants a sync
+	cover   int  // bytes of batches that the next run is expected to have
 	runs    []run
 	waiters []waiter
 	sealing []*segment
@@ -102,14 +104,17 @@ type Log struct {
 	flight flight // the committer's own
 }
 
-// run is bytes of one chunk that go to one place.
+// run is bytes of one chunk that go to one place: a run marker and the batches that it covers.
 type run struct {
-	seg  *segment
-	c    *chunk
-	from int
-	data []byte
-	pos  int64
-	end  uint64
+	seg        *segment
+	c          *chunk
+	from       int
+	data       []byte // its capacity reaches behind it, to where the next run may stand
+	pos        int64
+	marker     int   // where in data the marker stands: behind the file's header, or 0
+	left       int   // bytes of batches that the marker can cover yet
+	synced     int64 // up to where the file was, when the committer took the run
+	first, end uint64
 }
 
 type waiter struct {
@@ -215,7 +220,7 @@ func (l *Log) admit(size int, epoch uint64) error {
 	if l.disk.backlog.Load() > 2*l.disk.opts.Backlog {
 		return ErrOverloaded
 	}
-	need := int64(size + headerSize + markerSize)
+	need := int64(size + headerSize + runMarkerSize(max(size, l.cover)))
 	if s := l.active; s != nil && s.pos+need+s.footerRoom() <= s.size {
 		return nil
 	}
@@ -240,7 +245,7 @@ func (l *Log) roll(need int64) error {
 	}
 	s := newSegment(l.dir, l.end)
 	s.size = max(size, (need+s.footerRoom()+4095)&^4095)
-	s.newName = true
+	s.newName, s.file = true, rand.Uint32()|1
 	if l.active != nil && l.active.end == l.active.base {
 		return l.enlarge(s.size)
 	}
@@ -285,10 +290,12 @@ func (l *Log) retire() {
 }
 
 // begin returns a chunk with room for size bytes behind what the file needs before them, and where
-// in it they begin. mu is held.
+// in it they begin. A batch that the marker of the run can't cover begins another run, which the
+// committer writes together with the one before. mu is held.
 func (l *Log) begin(size int) (*chunk, int) {
 	c, s := l.chunk, l.active
-	extra := headerSize + markerSize
+	marker := runMarkerSize(max(size, l.cover))
+	extra := headerSize + marker
 	if c == nil || cap(c.buf)-len(c.buf) < size+extra {
 		if c != nil && l.chunkSize < usualChunk {
 			l.chunkSize *= 2
@@ -299,18 +306,15 @@ func (l *Log) begin(size int) (*chunk, int) {
 		l.chunk = c
 		l.tail = append(l.tail, c)
 	}
-	if n := len(l.runs); n == 0 || l.runs[n-1].c != c || l.runs[n-1].seg != s {
-		from, pos := len(c.buf), s.pos
+	if n := len(l.runs); n == 0 || l.runs[n-1].c != c || l.runs[n-1].seg != s || l.runs[n-1].left < size {
+		from, pos, head := len(c.buf), s.pos, 0
 		if pos == 0 {
-			c.buf = appendHeader(c.buf, l.secret, s.base)
+			c.buf, head = appendHeader(c.buf, l.secret, s.base, s.file), headerSize
 		}
-		if pos == 0 || s.marked != s.synced {
-			s.marked = s.synced
-			c.buf = appendMarker(c.buf, l.secret, pos+int64(len(c.buf)-from), s.synced, l.end)
-		}
+		c.buf = reserveMarker(c.buf, marker)
 		s.pos += int64(len(c.buf) - from)
 		c.retain()
-		l.runs = append(l.runs, run{seg: s, c: c, from: from, pos: pos})
+		l.runs = append(l.runs, run{seg: s, c: c, from: from, pos: pos, marker: head, left: runCover(marker) - marker, first: l.end})
 	}
 	return c, len(c.buf)
 }
@@ -328,7 +332,8 @@ func (l *Log) appended(b Batch, durability Durability, done Completion) {
 	s.note(b, s.pos)
 	first := l.end
 	l.end = b.End()
-	r.data, r.end = r.c.buf[r.from:len(r.c.buf):len(r.c.buf)], l.end
+	r.data, r.end = r.c.buf[r.from:], l.end
+	r.left -= len(b)
 	r.c.end = l.end
 	l.stats.Appended += uint64(b.Count())
 	l.stats.AppendedBytes += uint64(len(b))

@@ -85,7 +85,8 @@ func TestAnOffsetIsNeverGivenTwice(t *testing.T) {
 	}
 }
 
-// A batch that is whole and stands in the wrong place is no part of the log.
+// A batch that is whole and stands in the wrong place is no part of the log. Nothing tore it, so it
+// is damage: it stays where it is, and appends go on behind it.
 func TestABatchOutOfPlaceIsRefused(t *testing.T) {
 	for name, b := range map[string]func(*testing.T) Batch{
 		"offset": func(t *testing.T) Batch { return encode(t, 2, 4, texts(4, 1), nil) },
@@ -104,10 +105,12 @@ func TestABatchOutOfPlaceIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			l = openLog(t, openDisk(t, fsys, "data", Options{}), orders)
-			if r := l.Recovery(); !r.Suspect || r.Cut == 0 || l.end != 3 {
+			if r := l.Recovery(); !r.Suspect || r.Cut > 0 || len(r.Damaged) != 1 || r.Damaged[0].From != 3 || r.Damaged[0].Next != 3 || l.end != 3 {
 				t.Errorf("ends at %d: %+v", l.end, r)
 			}
 			mustRead(t, l, 1, 3)
+			put(t, l, 2)
+			mustRead(t, l, 1, 5)
 		})
 	}
 }

@@ -252,7 +252,7 @@ func (r *Repair) create() (err error) {
 	if r.f, err = r.log.disk.createAnew(r.path); err != nil {
 		return err
 	}
-	r.w = segmentWriter{log: r.log.secret, s: fresh, f: r.f, buf: appendHeader(nil, r.log.secret, fresh.base)}
+	r.w = segmentWriter{log: r.log.secret, s: fresh, f: r.f, buf: appendHeader(nil, r.log.secret, fresh.base, 0)}
 	return nil
 }
 

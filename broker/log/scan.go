@@ -1,7 +1,6 @@
 package log
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -78,55 +77,6 @@ func (r *frames) next(pos int64) (frame, error) {
 	return parseFrame(data)
 }
 
-// remainder is what stands behind a place where reading can't go on.
-type remainder struct {
-	nonzero int64 // position after the last byte that isn't zero
-	proven  bool  // a marker says that the place was synced
-	resume  frame // the first marker, or nil
-	at      int64 // where it is
-}
-
-// lookBehind reads the file from pos to its end.
-func (r *frames) lookBehind(pos int64, log uint64) (remainder, error) {
-	out := remainder{nonzero: pos}
-	id := le.AppendUint64(nil, log)
-	for at := pos; at < r.size; {
-		data, err := r.window(at, scanWindow)
-		if err != nil {
-			return out, err
-		}
-		if !bytes.Equal(data, zeros[:len(data)]) { // a long comparison is ten times as fast as a search
-			kept := bytes.TrimRight(data, "\x00")
-			out.nonzero = at + int64(len(kept))
-			for i := 16; ; {
-				found := -1
-				if i <= len(data) {
-					found = bytes.Index(data[i:], id)
-				}
-				if found < 0 {
-					break
-				}
-				start := i + found - 16
-				i += found + 1
-				f, err := parseFrame(data[start:])
-				if err != nil || f.kind() != kindMarker || f.log() != log || f.position() != at+int64(start) {
-					continue
-				}
-				out.proven = out.proven || f.synced() > pos
-				if out.resume == nil {
-					out.resume, out.at = bytes.Clone(f), at+int64(start)
-				}
-			}
-		}
-		step := int64(len(data))
-		if at+step < r.size {
-			step -= markerSize // a marker may lie across the border
-		}
-		at += step
-	}
-	return out, nil
-}
-
 // scanned is what reading a whole segment found.
 type scanned struct {
 	damages []damage
@@ -136,31 +86,59 @@ type scanned struct {
 	cutBytes int64
 	reason   string
 	batches  int
-	header   bool // the segment's own header was there
-	open     bool // it ended where nothing was written, so that more may follow
+	header   bool  // the segment's own header was there
+	open     bool  // it ended where nothing was written, so that more may follow
+	proven   int64 // everything that stands before was synced
 }
 
 // scan reads the segment from front to end and fills in what it finds. With last, nothing is known
-// to stand behind it: what can't be read is a torn tail, unless it is proven, by a marker or by
-// floor (an offset up to which the log was durable), that it was synced. Otherwise s.end is known
-// and everything missing is damage. Reading ends at the offset ceiling, if there is one: what stands
-// from there on is to be cut.
+// to stand behind it, and what can't be read may be a torn tail: see scanner.judge. floor is an offset
+// up to which the log was durable. Without last, s.end is known and everything missing is damage.
+// Reading ends at the offset ceiling, if there is one: what stands from there on is to be cut.
 func (s *segment) scan(f env.File, log uint64, last bool, floor, ceiling uint64) (*scanned, error) {
+	c := scanner{s: s, log: log, last: last, floor: floor, ceiling: ceiling}
+	return c.scan(f)
+}
+
+// scanner reads one segment.
+type scanner struct {
+	s              *segment
+	log            uint64
+	last           bool
+	floor, ceiling uint64
+	points         *syncPoints // may be nil
+
+	r     *frames
+	until uint64 // the segment's end, unless it is the last
+	runs  bool   // the file was written run by run: each write begins with a run marker
+	run   coveredRun
+	point syncPoint // what the journal says of the file
+	out   *scanned
+}
+
+// coveredRun is the run that is being read.
+type coveredRun struct {
+	runMarker
+	until  int64 // where it ends
+	bitmap frame // the marker; nil if it isn't whole
+}
+
+func (c *scanner) scan(f env.File) (*scanned, error) {
 	r, err := newFrames(f)
 	if err != nil {
 		return nil, err
 	}
-	until := s.end
-	out := &scanned{}
+	s := c.s
+	c.r, c.until, c.out = r, s.end, &scanned{}
 	s.end, s.pos, s.size, s.index, s.epochs, s.holes, s.judged = s.base, 0, r.size, nil, nil, 0, 0
 	for {
-		if ceiling > 0 && s.end >= ceiling {
-			out.cut, out.cutAt = true, s.pos
-			return out, nil
+		if c.ceiling > 0 && s.end >= c.ceiling {
+			c.out.cut, c.out.cutAt = true, s.pos
+			return c.out, nil
 		}
 		f, err := r.next(s.pos)
 		if err == nil {
-			err = s.take(f, log, out)
+			err = c.take(f)
 		}
 		if newer := (*newerError)(nil); errors.As(err, &newer) {
 			return nil, fmt.Errorf("%s at byte %d: %w", s.path, s.pos, err)
@@ -172,62 +150,42 @@ func (s *segment) scan(f env.File, log uint64, last bool, floor, ceiling uint64)
 		case err == nil:
 			continue
 		case err == errFooter:
-			if last || s.end == until {
-				return out, nil
+			if c.last && s.pos >= c.point.pos || !c.last && s.end == c.until {
+				return c.out, nil
 			}
 			err = fmt.Errorf("the segment ends at offset %d", s.end)
-		case err == errNothing && !last && s.end == until:
-			return out, nil
+		case err == errNothing && !c.last && s.end == c.until:
+			return c.out, nil
 		}
-		behind, lookErr := r.lookBehind(s.pos, log)
-		if lookErr != nil {
-			return nil, lookErr
+		if over, err := c.judge(err); over || err != nil {
+			return c.out, err
 		}
-		proven := !last || behind.proven || s.end < floor
-		if last && err == errNothing && behind.nonzero == s.pos && s.end >= floor {
-			out.open = true
-			return out, nil
-		}
-		if !proven {
-			out.cut, out.cutAt, out.cutBytes, out.reason = true, s.pos, behind.nonzero-s.pos, err.Error()
-			return out, nil
-		}
-		d := damage{pos: s.pos, from: s.end, reason: err.Error()}
-		if behind.resume != nil && behind.resume.following() >= s.end {
-			d.until, d.next = behind.at, behind.resume.following()
-			s.pos, s.end, s.gap = behind.at, d.next, true
-			out.damages = append(out.damages, d)
-			continue
-		}
-		d.until, d.next = r.size, max(s.end, floor)
-		if !last {
-			d.next = until
-		}
-		s.pos, s.end = r.size, d.next
-		out.damages = append(out.damages, d)
-		return out, nil
 	}
 }
 
 var errFooter = errors.New("the footer")
 
 // take goes over one frame, or says why it can't be the next one.
-func (s *segment) take(f frame, log uint64, out *scanned) error {
+func (c *scanner) take(f frame) error {
+	s := c.s
 	if s.pos == 0 && f.kind() != kindHeader {
 		return fmt.Errorf("the segment's header is not there")
 	}
 	switch f.kind() {
 	case kindHeader:
-		if s.pos != 0 || f.base() != s.base || f.log() != log {
+		if s.pos != 0 || f.base() != s.base || f.log() != c.log {
 			return fmt.Errorf("a header of log %016x from offset %d is out of place", f.log(), f.base())
 		}
-		out.header = true
+		c.out.header = true
+		c.identify(f.file())
 	case kindMarker:
-		if f.log() != log || f.position() != s.pos || f.following() != s.end {
+		if f.log() != c.log || f.position() != s.pos || f.following() != s.end {
 			return fmt.Errorf("a marker for byte %d, offset %d is out of place", f.position(), f.following())
 		}
+		c.out.proven = max(c.out.proven, f.synced())
+		c.enter(f)
 	case kindFooter:
-		if f.log() != log || le.Uint64(f[24:]) != s.end {
+		if f.log() != c.log || le.Uint64(f[24:]) != s.end {
 			return fmt.Errorf("the footer is not this segment's")
 		}
 		return errFooter
@@ -240,10 +198,33 @@ func (s *segment) take(f frame, log uint64, out *scanned) error {
 			return fmt.Errorf("a batch of epoch %d follows one of %d", b.Epoch(), s.epochs[n-1].Epoch)
 		}
 		s.begins(b)
-		out.batches++
+		c.out.batches++
 		s.note(b, s.pos)
+		if s.end <= c.floor {
+			c.out.proven = max(c.out.proven, s.pos)
+		}
 		return nil
 	}
 	s.pos += int64(len(f))
 	return nil
+}
+
+// identify looks up what the journal says of the file with that number.
+func (c *scanner) identify(file uint32) {
+	c.s.file, c.runs = file, file != 0
+	if c.last && c.runs {
+		c.point = c.points.of(c.log, c.s.base, file)
+		c.out.proven = max(c.out.proven, min(c.point.pos, c.r.size))
+	}
+}
+
+// enter remembers the run that a marker begins.
+func (c *scanner) enter(f frame) {
+	m, _, ok := readRunMarker(f, c.log, c.s.pos)
+	if !ok {
+		c.run = coveredRun{} // of version 1
+		return
+	}
+	c.runs = true
+	c.run = coveredRun{runMarker: m, until: m.at + int64(m.length), bitmap: append(c.run.bitmap[:0], f...)}
 }

@@ -28,6 +28,7 @@ import (
 type segment struct {
 	base uint64
 	path string
+	file uint32 // its number, as the header says; 0 of one that wasn't written run by run
 
 	// Guarded by the log's mu while the segment is active, unchanging afterwards.
 	end         uint64 // offset after the last record
@@ -48,7 +49,6 @@ type segment struct {
 	before  holesBefore
 	written int64 // what stands before is in the file
 	synced  int64 // what stands before is safe
-	marked  int64 // what the last marker says is safe
 
 	newName bool  // the directory has to be synced; the committer's
 	zeroed  int64 // what stands before was written, if only with zeros; the committer's
@@ -71,13 +71,6 @@ type lookup struct {
 	damages []damage
 	whole   bool  // the whole file was read and damages is complete
 	footer  error // why the footer was not believed, if it was looked at
-}
-
-// damage is a range of a segment that is not as it was written.
-type damage struct {
-	pos, until int64
-	from, next uint64
-	reason     string
 }
 
 const (

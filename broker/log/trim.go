@@ -246,6 +246,7 @@ func (l *Log) cut(base uint64) error {
 		fresh.closed, fresh.bad = true, true
 		fresh.lookup.Store(&lookup{index: fresh.index, pos: fresh.pos, damages: found.damages, whole: true})
 		fresh.index = nil
+		l.active = nil
 		return nil
 	}
 	// It has no room, so the next append begins another segment, and this one gets its footer.

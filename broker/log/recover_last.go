@@ -1,0 +1,157 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/carillon-mq/carillon/broker/env"
+)
+
+// recoverLast reads what may be the last segment, cuts a torn tail, and makes what is left safe. It says
+// whether there is anything in it.
+func (l *Log) recoverLast(s *segment) (used bool, err error) {
+	f, err := l.disk.handles.acquire(s)
+	if err != nil {
+		return false, err
+	}
+	defer l.disk.handles.release(s)
+	if c, ok := f.(sealed); ok {
+		return l.recoverLastSealed(s, c)
+	}
+	floor := uint64(0)
+	if l.meta.Durable > s.base {
+		floor = l.meta.Durable
+	}
+	var found *scanned
+	for tries := 0; ; tries++ {
+		c := scanner{s: s, log: l.secret, last: true, floor: floor, ceiling: l.meta.Cut, points: l.disk.points}
+		if found, err = c.scan(f); err != nil {
+			return false, err
+		}
+		// What follows the last sync point may be in the page cache only. It is not enough to sync it: if an
+		// earlier sync has failed, its pages are clean and are not on the disk.
+		err = rewrite(f, s, found)
+		if !errors.Is(err, errChanged) || tries == rewriteTries {
+			break
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, d := range found.damages {
+		l.recovery.suspect("%s is damaged at byte %d: %s", s.path, d.pos, d.reason)
+		l.damaged(s.path, d)
+		s.bad = true
+	}
+	if found.cut && found.cutBytes > 0 {
+		l.recovery.Cut += found.cutBytes
+		l.recovery.suspect("%d bytes of a write that was under way were cut from %s at byte %d (%s)", found.cutBytes, s.path, found.cutAt, found.reason)
+	}
+	if !found.header && found.batches == 0 && len(found.damages) == 0 {
+		return false, nil
+	}
+	sealed := false
+	if !found.cut && !found.open && len(found.damages) == 0 {
+		// The footer's frame is there. The rest of sealing may have been under way.
+		if sealed, err = l.sealedSafely(f, s, floor); err != nil {
+			return false, err
+		}
+	}
+	unsealed := !sealed && !found.open && len(found.damages) == 0
+	if found.cut || unsealed {
+		if err := f.Truncate(s.pos); err != nil {
+			return false, err
+		}
+		s.size = s.pos
+	}
+	if s.file == 0 {
+		s.size = s.pos // it was written by an earlier version, whose files are not written run by run
+	}
+	// Nothing may be built on what was read before it is safe. And what was cut must not come back
+	// behind what is written in its place.
+	if found.cut || unsealed || found.proven < s.pos {
+		if err := f.Sync(); err != nil {
+			return false, &syncError{err}
+		}
+		if err := l.disk.fs.SyncDir(l.dir); err != nil {
+			return false, &syncError{err}
+		}
+	}
+	s.written, s.synced = s.pos, s.pos
+	s.closed = sealed || !found.cut && !found.open && !unsealed
+	if s.closed {
+		s.lookup.Store(&lookup{index: s.index, pos: s.pos, damages: found.damages, whole: true})
+		s.index = nil
+	}
+	return true, nil
+}
+
+// sealedSafely says whether a segment has a footer that can be believed and is safe. Otherwise the
+// footer is cut off and written again: it may be in the page cache only, and so may the file's length.
+func (l *Log) sealedSafely(f env.File, s *segment, floor uint64) (bool, error) {
+	if s.end >= floor && l.disk.mark == nil {
+		return false, nil
+	}
+	_, err := (&segment{base: s.base, path: s.path, end: s.end}).readFooter(f, l.secret)
+	if disk := (*env.DiskError)(nil); errors.As(err, &disk) {
+		return false, err
+	}
+	return err == nil, nil
+}
+
+// errChanged is a file that isn't read as it was a moment ago: a page that a failed sync has left clean
+// was dropped from the cache and read from the disk again.
+var errChanged = errors.New("the file isn't read any more as it was a moment ago")
+
+// rewriteTries bounds how often a file that changes is read again. Each time it is shorter, or the
+// machine is at fault.
+const rewriteTries = 3
+
+// rewrite writes all frames of a segment that was scanned again that stand behind its last sync
+// point, each checked as it is read. The caller syncs the file.
+func rewrite(f env.File, s *segment, found *scanned) error {
+	if found.proven >= s.pos {
+		return nil
+	}
+	r, err := newFrames(f)
+	if err != nil {
+		return err
+	}
+	pos, damages := found.proven, found.damages
+	var buf []byte
+	flush := func() error {
+		n, err := f.WriteAt(buf, pos-int64(len(buf)))
+		if err == nil && n < len(buf) {
+			err = fmt.Errorf("%s: %d of %d bytes were written again", filepath.Base(s.path), n, len(buf))
+		}
+		buf = buf[:0]
+		return err
+	}
+	for pos < s.pos {
+		for len(damages) > 0 && damages[0].until <= pos {
+			damages = damages[1:]
+		}
+		if len(damages) > 0 && damages[0].pos <= pos {
+			if err := flush(); err != nil {
+				return err
+			}
+			pos = damages[0].until
+			continue
+		}
+		fr, err := r.next(pos)
+		if disk := (*env.DiskError)(nil); errors.As(err, &disk) {
+			return err
+		}
+		if err != nil || pos+int64(len(fr)) > s.pos {
+			return fmt.Errorf("%s at byte %d: %w", s.path, pos, errChanged)
+		}
+		buf = append(buf, fr...)
+		if pos += int64(len(fr)); len(buf) >= scanWindow {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}

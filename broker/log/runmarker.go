@@ -1,0 +1,130 @@
+package log
+
+import (
+	"bytes"
+	"hash/crc32"
+)
+
+// A run marker is the frame that begins each write to an active segment. It says what the write was
+// to leave on the disk, so that a write which a power cut tore is told from bytes that rotted:
+//
+//	 0 u32 length             32 i64 position up to which the file was synced
+//	 4 u32 CRC-32C            40 u64 offset of the run's first record
+//	 8 u8  kind: 2            48 u64 offset after the run's last record
+//	 9 u8  version: 2         56 u32 bytes of the run, from the marker's first byte on
+//	10 u16 zero               60 u32 zero
+//	12 u32 length, again      64 u32 CRC-32C of bytes 8 to 64
+//	16 u64 log                68 u64 words of the bitmap
+//	24 i64 own position
+//
+// The bitmap has a bit for each sector of 512 bytes of the file that the run touches, in order, 63
+// to a word: whether the run's part of that sector holds a nonzero byte. The 64th bit of each word
+// is set, and the length is 4 modulo 8. So no part of a marker that a sector holds is all zeros.
+//
+// The space before a write is zeros, and a disk writes a sector as a whole or not at all. So a sector
+// that is all zeros although its bit is set was not written: the run is torn. Without such a
+// sector, everything was written, and what is wrong now is damage. Payloads may hold sectors of
+// zeros, which is what the bitmap is for.
+//
+// Version 1, of files written by earlier versions, ends at byte 48 and begins a write only if the
+// synced position has changed.
+const (
+	runVersion   = 2
+	runHeader    = 68
+	sectorSize   = 512
+	sectorsAWord = 63
+
+	// smallestWords are enough for 62 KiB: more than most writes have, and 16 bytes.
+	smallestWords = 2
+	largestWords  = 1 << 10 // a bitmap for 31 MiB: the largest batch, and a chunk
+)
+
+// runMarkerSize returns the length of a marker that can take so many bytes of batches.
+func runMarkerSize(batches int) int {
+	const word = sectorsAWord*sectorSize - 8 // bytes that one more word makes room for, less its own
+	words := (batches + runHeader + 2*sectorSize + word - 1) / word
+	return runHeader + 8*max(words, smallestWords)
+}
+
+// runCover returns how many bytes a marker of that length can cover, its own included, wherever it
+// stands: the first and the last sector may hold one byte of the run each.
+func runCover(size int) int { return ((size-runHeader)/8*sectorsAWord - 2) * sectorSize }
+
+// reserveMarker appends room for a run marker, and so much of it as readers of the chunk look at:
+// length, kind and version. sealMarker writes the rest while they may be reading these.
+func reserveMarker(dst []byte, size int) []byte {
+	start := len(dst)
+	dst = append(dst, zeros[:size]...)
+	f := dst[start:]
+	le.PutUint32(f, uint32(size))
+	f[8], f[9] = kindMarker, runVersion
+	return dst
+}
+
+// runMarker is what a run marker says besides the bitmap.
+type runMarker struct {
+	log        uint64
+	at         int64 // where it stands
+	synced     int64
+	first, end uint64 // offsets
+	length     int    // of the run, from the marker on
+}
+
+// sealMarker completes the marker at the beginning of a run that is complete.
+func sealMarker(run []byte, m runMarker) {
+	size := int(le.Uint32(run))
+	f := run[:size]
+	le.PutUint32(f[12:], uint32(size))
+	le.PutUint64(f[16:], m.log)
+	le.PutUint64(f[24:], uint64(m.at))
+	le.PutUint64(f[32:], uint64(m.synced))
+	le.PutUint64(f[40:], m.first)
+	le.PutUint64(f[48:], m.end)
+	le.PutUint32(f[56:], uint32(len(run)))
+	le.PutUint32(f[64:], crc32.Checksum(f[8:64], castagnoli))
+	words := f[runHeader:]
+	for i := 0; i < len(words); i += 8 {
+		le.PutUint64(words[i:], 1<<sectorsAWord) // before looking: the first sectors hold the words themselves
+	}
+	sector, word := 0, uint64(1<<sectorsAWord)
+	for at := 0; at < len(run); sector++ {
+		until := min(at+sectorSize-int((m.at+int64(at))%sectorSize), len(run))
+		if !allZero(run[at:until]) {
+			word |= 1 << (sector % sectorsAWord)
+		}
+		at = until
+		if sector%sectorsAWord == sectorsAWord-1 || at == len(run) {
+			le.PutUint64(words[sector/sectorsAWord*8:], word)
+			word = 1 << sectorsAWord
+		}
+	}
+	le.PutUint32(f[4:], crc32.Checksum(f[8:], castagnoli))
+}
+
+func allZero(b []byte) bool {
+	if len(b) >= 8 && le.Uint64(b) != 0 {
+		return false
+	}
+	return bytes.Equal(b, zeros[:len(b)])
+}
+
+// readRunMarker reads a run marker's header, which has a checksum of its own: it is true even if the bitmap
+// behind it isn't whole. ok is false if it isn't the header of a marker at that place of that log.
+func readRunMarker(data []byte, log uint64, at int64) (m runMarker, size int, ok bool) {
+	if len(data) < runHeader || data[8] != kindMarker || data[9] != runVersion || le.Uint32(data[64:]) != crc32.Checksum(data[8:64], castagnoli) {
+		return m, 0, false
+	}
+	m = runMarker{log: le.Uint64(data[16:]), at: int64(le.Uint64(data[24:])), synced: int64(le.Uint64(data[32:])),
+		first: le.Uint64(data[40:]), end: le.Uint64(data[48:]), length: int(le.Uint32(data[56:]))}
+	size = int(le.Uint32(data[12:]))
+	return m, size, m.log == log && m.at == at && size > runHeader && size <= runHeader+8*largestWords && m.length > size
+}
+
+// written says whether the bitmap has the run's n-th sector hold a nonzero byte.
+func (f frame) written(n int) bool {
+	words := f[runHeader:]
+	if n/sectorsAWord*8 >= len(words) {
+		return false
+	}
+	return le.Uint64(words[n/sectorsAWord*8:])>>(n%sectorsAWord)&1 != 0
+}
