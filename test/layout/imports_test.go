@@ -21,7 +21,7 @@ var rooms = []string{
 	"protocol",
 	"subject",
 	"log",
-	"coordination",
+	"copystate", "coordination",
 	"placement",
 	"replica",
 	"forward",

@@ -1,0 +1,242 @@
+package copystate
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// copyWorld is one copy, its broker's lives, and the shard's key, whose other writers do what they like within
+// their rules: a leader puts the copy into the set when it has caught up, and the controller names a
+// member that stands there with its current life, or one in doubt and says so.
+type copyWorld struct {
+	s     State
+	kept  []byte
+	found bool // there is a log
+	open  bool
+
+	epoch   uint64
+	entry   Entry // Earlier or Current, or NoMember
+	leader  Leader
+	doubted bool
+	asked   bool // a Vouch of this revision of the key is on its way
+
+	lacks    string // what the crash took
+	unsynced bool   // the life that the set names confirmed what isn't there, as it wasn't synced
+
+	leads, follows bool
+	caughtUp       bool // with the leader of this epoch, as that sees it
+	holds          bool // everything that it confirmed
+	noticed        bool // the broker knows if it doesn't
+}
+
+// A copy that lacks what its broker confirmed leads only where the shard says so, or before anybody can know.
+func TestACopyThatLacksWhatItConfirmedDoesNotLead(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &copyWorld{epoch: 1, entry: Current, leader: Self, holds: true, noticed: true}
+		w.opens(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(t *rapid.T) { w.check(t) },
+			"crash": func(t *rapid.T) {
+				if w.s = (State{}); w.lacks == "" {
+					w.lacks = rapid.SampledFrom([]string{"", "", "damage", "lost", "unsynced"}).Draw(t, "lacks")
+					w.holds, w.noticed = w.holds && w.lacks == "", w.noticed && w.lacks == ""
+				}
+				if w.lacks == "unsynced" && w.entry != NoMember { // each life finds it that is not the one that the set names
+					w.unsynced = true
+				}
+				w.open, w.leads, w.follows, w.caughtUp = false, false, false, false
+				if w.entry == Current {
+					w.entry = Earlier
+				}
+				if w.leader == Self {
+					w.leader = Nobody
+				}
+				// A Vouch of the life before compares that life, so it comes to nothing.
+				w.asked = false
+				if rapid.IntRange(0, 3).Draw(t, "gone") == 0 {
+					w.found, w.kept = false, nil
+					w.holds, w.noticed = false, false
+				}
+			},
+			"open": func(t *rapid.T) { w.opens(t) },
+			"seen": func(t *rapid.T) { w.sees(t) },
+			"harmed": func(t *rapid.T) {
+				if w.open {
+					w.holds, w.noticed = false, true
+					w.happens(t, Harmed{"damage", w.epoch})
+					w.sees(t) // as after each event
+				}
+			},
+			"failed": func(t *rapid.T) {
+				if w.open {
+					led := uint64(0)
+					if w.leads {
+						led = w.epoch
+					}
+					memory := rapid.Bool().Draw(t, "memory")
+					d := log.Synced
+					if memory {
+						d, w.holds, w.noticed = log.Memory, false, true
+					}
+					w.leads, w.follows, w.caughtUp, w.open = false, false, false, false
+					w.happens(t, Failed{Led: led, Durability: d, Reason: "failed", Epoch: w.epoch})
+				}
+			},
+			"the vouch arrives": func(*rapid.T) {
+				if w.asked && w.entry == Earlier {
+					w.entry, w.asked = Current, false
+				}
+			},
+			"the leader": func(t *rapid.T) { // has the copy catch up, or takes it out
+				if w.leader != Other {
+					return
+				}
+				if rapid.Bool().Draw(t, "in") && w.follows {
+					w.caughtUp, w.entry, w.asked, w.holds = true, Current, false, true
+				} else {
+					w.entry, w.asked = NoMember, false
+				}
+			},
+			"the controller": func(t *rapid.T) {
+				w.epoch++
+				w.asked, w.doubted, w.follows, w.caughtUp = false, false, false, false
+				switch to := rapid.SampledFrom([]Leader{Nobody, Self, Other}).Draw(t, "leader"); {
+				case to == Self && w.entry == Current:
+					w.leader = Self
+				case to == Self && w.entry == Earlier: // in doubt, or by an earlier version that doesn't know better
+					// No version names a life without a doubt that may lack what was not synced.
+					w.leader, w.entry, w.doubted = Self, Current, w.unsynced || rapid.Bool().Draw(t, "doubted")
+					w.holds = w.holds || w.doubted // what it has is what there is, from then on
+				case to == Other:
+					w.leader = Other
+				default:
+					w.leader, w.epoch = Nobody, w.epoch-1
+				}
+			},
+		})
+	})
+}
+
+func (w *copyWorld) opens(t *rapid.T) {
+	if w.open {
+		return
+	}
+	counted := w.entry == Earlier
+	e := Opened{Kept: Decode(w.kept), Counted: counted, Durability: log.Synced, Epoch: w.epoch, Orderly: true}
+	if !w.found {
+		e.Kept = Missing(counted, w.epoch)
+		w.found, w.kept = true, e.Kept.Encode()
+	} else if w.lacks == "damage" {
+		e.Damage = "damage"
+	} else if w.lacks == "lost" {
+		e.Lost = true
+	}
+	if w.lacks = ""; w.unsynced {
+		e.Durability, e.Orderly = log.Replicated, false
+	}
+	w.open, w.noticed = true, true
+	if !counted && e.Kept.Whole() && e.Damage == "" && !e.Lost {
+		w.holds = true
+	}
+	w.happens(t, e)
+}
+
+func (w *copyWorld) sees(t *rapid.T) {
+	if !w.open {
+		return
+	}
+	entry := w.entry
+	if entry == Earlier && w.asked {
+		entry = Undecided
+	}
+	w.happens(t, Seen{Epoch: w.epoch, Entry: entry, Leader: w.leader, Doubted: w.doubted, Leading: w.leads, Others: rapid.Bool().Draw(t, "others")})
+}
+
+// happens applies an event and carries its actions out.
+func (w *copyWorld) happens(t *rapid.T, e Event) {
+	before := w.s
+	var actions []Action
+	w.s, actions = Apply(w.s, e)
+	seen, isSeen := e.(Seen)
+	if before.Doubts()&^w.s.Doubts() != 0 {
+		_, repaired := e.(Repaired)
+		_, aside := e.(Aside)
+		ends := repaired || aside || isSeen && (seen.Doubted && seen.Leader == Self || before.Follows() == seen.Epoch || before.Doubts() == Cut)
+		if !ends {
+			t.Fatalf("S6: %v ends a doubt: %v becomes %v", e, before, w.s)
+		}
+	}
+	if w.s.Doubts()&^before.Doubts()&^Unsynced != 0 && isSeen {
+		t.Fatalf("%+v brings doubt: %v", e, w.s)
+	}
+	for i, a := range actions {
+		switch a {
+		case Keep:
+			if i != 0 {
+				t.Fatalf("S5: %v come before it is kept", actions[:i])
+			}
+			w.kept = w.s.Encode()
+			if again := Decode(w.kept); again.Doubts() != w.s.Doubts() || again.Anew() != w.s.Anew() {
+				t.Fatalf("%v is kept as %s, which is %v", w.s, w.kept, again)
+			}
+		case StepDown:
+			w.leads, w.follows = false, false
+		case Vouch:
+			if !w.s.Whole() || w.entry == NoMember || w.leader == Other {
+				t.Fatalf("S2: it vouches, being %v, %v, beside %v", w.s, w.entry, w.leader)
+			}
+			w.asked = true
+		case Withdraw:
+			if slices.Contains(actions, Lead) || slices.Contains(actions, Follow) {
+				t.Fatalf("S7: %v", actions)
+			}
+			w.entry, w.asked = Earlier, false
+			if w.leader == Self {
+				w.leader = Nobody
+			}
+		case Resign:
+			w.leader, w.asked = Nobody, false
+		case Lead:
+			if !w.leads && w.s.Grave() {
+				t.Fatalf("S3: it begins to lead, being %v", w.s)
+			}
+			if w.doubted && !w.leads {
+				w.holds = true // what it has is what there is
+			}
+			w.leads = true
+		case Follow:
+			w.follows = true
+		case Repair:
+			w.holds = w.s.Doubts() == Damaged || w.holds
+			w.happens(t, Repaired{})
+		case SetAside:
+			w.found, w.kept, w.open, w.follows = false, nil, false, false
+			w.happens(t, Aside{})
+			kept := w.s
+			w.found, w.open, w.kept = true, true, kept.Encode()
+			w.happens(t, Opened{Kept: kept, Counted: w.entry == Earlier, Durability: log.Synced, Orderly: true, Epoch: w.epoch})
+		}
+	}
+	if isSeen && w.leader == Self && !slices.Contains(actions, Lead) {
+		w.leads = false
+	}
+	if isSeen && w.leader != Self {
+		w.leads = false
+	}
+}
+
+func (w *copyWorld) check(t *rapid.T) {
+	w.unsynced = w.unsynced && w.entry == Earlier
+	switch {
+	case w.open && w.noticed && !w.holds && !w.s.Grave() && w.entry != NoMember:
+		t.Fatalf("it lacks what it confirmed, and is %v", w.s)
+	case w.follows && w.s.Grave() && (w.entry == Current && !w.caughtUp):
+		t.Fatalf("S7: it follows in the set, being %v", w.s)
+	case !w.open && w.leads:
+		t.Fatal("it leads and isn't open")
+	}
+}
