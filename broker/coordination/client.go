@@ -49,6 +49,8 @@ type Config struct {
 	Logger    *slog.Logger  // nil: no log
 	// Probe is how often a watch is asked for a sign of life; 0: as often as brokers must, twice a second.
 	Probe time.Duration
+	// Remote, unless it is nil, is asked in place of the Endpoints. It is for simulations.
+	Remote *Remote
 }
 
 // Client is the way to one Broker's keys, and to the coordinators that keep them. Its
@@ -72,8 +74,10 @@ func Open(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	coordinators, err := OpenCoordinators(cfg.Endpoints, cfg.TLS)
-	if err != nil {
+	var coordinators *Coordinators
+	if cfg.Remote != nil {
+		coordinators = openRemote(cfg.Remote)
+	} else if coordinators, err = OpenCoordinators(cfg.Endpoints, cfg.TLS); err != nil {
 		return nil, err
 	}
 	ttl := cfg.LeaseTTL

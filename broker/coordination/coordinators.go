@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -15,7 +16,34 @@ import (
 )
 
 // Coordinators is the way to the etcd members themselves, whatever they hold.
-type Coordinators struct{ etcd *clientv3.Client }
+type Coordinators struct {
+	etcd   *clientv3.Client
+	remote *Remote // nil: etcd has a connection
+}
+
+// Remote is etcd's services where no connection leads to them: a model of etcd, in a simulation.
+type Remote struct {
+	KV    etcdserverpb.KVClient
+	Lease etcdserverpb.LeaseClient
+	Watch etcdserverpb.WatchClient
+}
+
+// openRemote returns Coordinators whose requests about keys, leases and watches go to a Remote. It has no members to ask.
+func openRemote(remote *Remote) *Coordinators {
+	etcd := clientv3.NewCtxClient(context.Background())
+	etcd.KV = clientv3.NewKVFromKVClient(remote.KV, etcd)
+	etcd.Lease = clientv3.NewLeaseFromLeaseClient(remote.Lease, etcd, time.Second)
+	etcd.Watcher = clientv3.NewWatchFromWatchClient(remote.Watch, etcd)
+	return &Coordinators{etcd: etcd, remote: remote}
+}
+
+// leases returns the lease service of the endpoint whose turn it is.
+func (c *Coordinators) leases() etcdserverpb.LeaseClient {
+	if c.remote != nil {
+		return c.remote.Lease
+	}
+	return etcdserverpb.NewLeaseClient(c.etcd.ActiveConnection())
+}
 
 // OpenCoordinators prepares a client. It does not wait for etcd.
 func OpenCoordinators(endpoints []string, tls *env.TLS) (*Coordinators, error) {
@@ -23,7 +51,7 @@ func OpenCoordinators(endpoints []string, tls *env.TLS) (*Coordinators, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Coordinators{etcd}, nil
+	return &Coordinators{etcd: etcd}, nil
 }
 
 // Close ends the connections. What still runs on them fails; it is the caller's to have

@@ -220,7 +220,7 @@ func (r *registration) hold(ctx context.Context) error {
 func (r *registration) beat(ctx context.Context, deadline time.Duration) (alive bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	stream, err := etcdserverpb.NewLeaseClient(r.c.etcd.ActiveConnection()).LeaseKeepAlive(ctx)
+	stream, err := r.c.leases().LeaseKeepAlive(ctx)
 	if err != nil {
 		return false, err
 	}

@@ -17,10 +17,14 @@ type Clock struct{ shift *shift }
 
 // shift is how far a clock is off, as a file says.
 type shift struct {
-	path string
+	path string // empty: there is no file, and whoever made the clock sets the shift
 	log  *slog.Logger
-	by   atomic.Int64
+	by   *atomic.Int64
 }
+
+// NewOffsetClock returns a clock that is off by what offset holds, in nanoseconds, whenever it is read. It is for simulations, in which
+// each broker has a clock of its own.
+func NewOffsetClock(offset *atomic.Int64) Clock { return Clock{&shift{by: offset}} }
 
 // shiftEvery is how often the file is read again.
 const shiftEvery = 50 * time.Millisecond
@@ -28,7 +32,7 @@ const shiftEvery = 50 * time.Millisecond
 // NewShiftedClock is a clock that is off by what a file says, in the form of "-1h30m", now and after each Follow: for tests
 // of what a clock that jumps does. The file must be there.
 func NewShiftedClock(path string, log *slog.Logger) (Clock, error) {
-	c := Clock{&shift{path: path, log: log}}
+	c := Clock{&shift{path: path, log: log, by: new(atomic.Int64)}}
 	if err := c.shift.read(); err != nil {
 		return Clock{}, err
 	}
@@ -47,7 +51,7 @@ func (c Clock) Now() time.Time {
 
 // Follow reads the file again and again until ctx ends. The machine's clock has none.
 func (c Clock) Follow(ctx context.Context) {
-	if c.shift == nil {
+	if c.shift == nil || c.shift.path == "" {
 		return
 	}
 	tick := time.NewTicker(shiftEvery)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,4 +56,14 @@ func TestAClockIsOffByWhatAFileSays(t *testing.T) {
 	if off := time.Until(Clock{}.Now()); off > time.Minute || off < -time.Minute {
 		t.Errorf("the machine's clock is off by %v", off)
 	}
+}
+
+func TestAnOffsetClockIsOffByWhatItIsTold(t *testing.T) {
+	var offset atomic.Int64
+	c := NewOffsetClock(&offset)
+	offset.Store(int64(365 * 24 * time.Hour))
+	if ahead := time.Until(c.Now()); ahead < 364*24*time.Hour {
+		t.Errorf("it is ahead by %v", ahead)
+	}
+	c.Follow(t.Context()) // there is no file, so it returns
 }

@@ -128,6 +128,35 @@ func (f *FS) SetCapacity(bytes int64) {
 	f.capacity = bytes
 }
 
+// Used is how many bytes all files hold.
+func (f *FS) Used() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.used
+}
+
+// Snapshot returns a file system with what is visible now, all of it durable: a copy of a volume, to go back to later.
+func (f *FS) Snapshot() *FS {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	other := New()
+	other.capacity, other.syncAll, other.used = f.capacity, f.syncAll, f.used
+	other.root = f.root.snapshot()
+	return other
+}
+
+func (n *node) snapshot() *node {
+	if !n.dir {
+		return &node{data: slices.Clone(n.data), durable: slices.Clone(n.data)}
+	}
+	dir := newDir()
+	for name, child := range n.names {
+		copied := child.snapshot()
+		dir.names[name], dir.safe[name] = copied, copied
+	}
+	return dir
+}
+
 // WithoutSyncAll makes the file system one that has no syncfs.
 func (f *FS) WithoutSyncAll() {
 	f.mu.Lock()

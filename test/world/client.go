@@ -1,0 +1,313 @@
+package world
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// kind is what a client does.
+type kind int
+
+const (
+	plain     kind = iota // publishes
+	withIDs               // publishes with message ids, and again what it doesn't know the fate of
+	expecting             // publishes on condition of the last message of the Topic
+	swapping              // publishes on condition of the last message of a subject that others write, too
+	reading               // reads from front to end, and asks for the last message
+)
+
+var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reading: "reader"}
+
+// client is a connection to one broker at a time, and what is done on it, one after the other.
+type client struct {
+	w     *world
+	name  string
+	kind  kind
+	topic string
+	every time.Duration
+	rng   *rand.Rand // its goroutine's
+	calm  atomic.Bool
+	over  chan struct{} // closed when it has stopped
+
+	life  *life // it is connected to
+	count int
+	last  uint64            // the last offset, as far as it knows
+	known map[string]uint64 // the last offset of each subject, as far as it knows
+	next  uint64            // to be read
+
+	mu     sync.Mutex
+	acks   int
+	lately time.Duration // when it was told last that something is kept, or read
+}
+
+// operation is a message that was published, once or again.
+type operation struct {
+	client   *client
+	topic    string
+	subject  string
+	value    string
+	id       string
+	expects  kind
+	expected uint64
+
+	call, back uint64 // stamps; back 0: it was never answered
+	at         time.Duration
+	outcome    outcome
+	offset     uint64 // of the record; or, in a refusal by condition, of the last one
+	reason     string
+	answers    int
+	done       chan struct{}
+}
+
+type outcome int
+
+const (
+	unknown   outcome = iota
+	kept              // acknowledged
+	duplicate         // acknowledged as kept before
+	wrongLast         // refused, since another message is the last
+	refused           // for another reason: it may or may not be kept
+)
+
+func newClient(w *world, n int, k kind, topic string, every time.Duration) *client {
+	c := &client{w: w, name: fmt.Sprintf("%s%d", kindNames[k], n), kind: k, topic: topic, every: every, over: make(chan struct{}),
+		rng: rand.New(rand.NewPCG(w.seed, 100+uint64(n))), known: map[string]uint64{}, next: 1}
+	w.clients = append(w.clients, c)
+	w.running.Go(c.run)
+	return c
+}
+
+func (c *client) pause(from, to time.Duration) {
+	time.Sleep(from + time.Duration(c.rng.Int64N(int64(to-from)+1)))
+}
+
+func (c *client) run() {
+	defer close(c.over)
+	for !c.calm.Load() {
+		c.pause(c.every/2, c.every*3/2)
+		if c.life == nil || c.life.dead.Load() || !c.life.ready.Load() || c.rng.IntN(200) == 0 {
+			if c.life = c.connect(); c.life == nil {
+				continue
+			}
+		}
+		if c.kind == reading {
+			c.read()
+			continue
+		}
+		c.publish()
+	}
+}
+
+// connect finds a broker that takes clients.
+func (c *client) connect() *life {
+	m := c.w.machines[c.rng.IntN(len(c.w.machines))]
+	if l := m.life; m.on && l != nil && !l.dead.Load() && l.ready.Load() {
+		return l
+	}
+	return nil
+}
+
+func (c *client) publish() {
+	messages := 1
+	if c.kind == plain || c.kind == withIDs {
+		messages += c.rng.IntN(3)
+	}
+	var ops []*operation
+	for range messages {
+		c.count++
+		op := &operation{client: c, topic: c.topic, subject: fmt.Sprintf("%s.%s", c.topic, c.name), value: fmt.Sprintf("%s#%d", c.name, c.count), expects: c.kind, done: make(chan struct{})}
+		switch c.kind {
+		case withIDs:
+			op.id = op.value
+		case expecting:
+			op.expected = c.last
+		case swapping:
+			op.subject = fmt.Sprintf("%s.shared.%d", c.topic, c.rng.IntN(2))
+			op.expected = c.known[op.subject]
+		}
+		ops = append(ops, op)
+	}
+	c.send(ops)
+	for again := 0; c.kind == withIDs && again < repeats; again++ {
+		var open []*operation
+		for _, op := range ops {
+			if op.outcome == unknown || op.outcome == refused {
+				second := &operation{client: c, topic: op.topic, subject: op.subject, value: op.value, id: op.id, expects: c.kind, done: make(chan struct{})}
+				open = append(open, second)
+			}
+		}
+		if len(open) == 0 || c.calm.Load() {
+			return
+		}
+		c.pause(10*time.Millisecond, 500*time.Millisecond)
+		if c.life == nil || c.life.dead.Load() || c.rng.IntN(2) == 0 {
+			if c.life = c.connect(); c.life == nil {
+				return
+			}
+		}
+		c.send(open)
+		ops = open
+	}
+}
+
+// send publishes messages in one go, and waits until each is answered, or the connection is gone, or it takes too long.
+func (c *client) send(ops []*operation) {
+	w, l := c.w, c.life
+	var messages []protocol.Message
+	for _, op := range ops {
+		w.judge.called(op)
+		reply := fmt.Sprintf("_R.%d", op.call)
+		var headers []string
+		if op.id != "" {
+			headers = append(headers, headerID+": "+op.id)
+		}
+		switch op.expects {
+		case expecting:
+			headers = append(headers, headerLast+": "+strconv.FormatUint(op.expected, 10))
+		case swapping:
+			headers = append(headers, headerBySubject+": "+strconv.FormatUint(op.expected, 10))
+		}
+		messages = append(messages, message(op.subject, reply, op.value+strings.Repeat(".", c.rng.IntN(200)), headers...))
+		l.hub.mu.Lock()
+		l.hub.boxes[reply] = &box{c, op}
+		l.hub.mu.Unlock()
+	}
+	w.io(w.delay(wireMin, wireMax), fmt.Sprintf("%s publishes %s and %d more to %s", c.name, ops[0].value, len(ops)-1, l))
+	if l.dead.Load() || !l.ready.Load() || !l.hub.publish(messages) {
+		c.life = nil
+		return
+	}
+	late := time.NewTimer(answerTime)
+	defer late.Stop()
+	for _, op := range ops {
+		select {
+		case <-op.done:
+		case <-l.gone:
+			c.life = nil
+			return
+		case <-late.C:
+			c.life = nil
+			return
+		}
+	}
+}
+
+// answered is told what came back. It runs on the world's goroutine.
+func (c *client) answered(op *operation, text string) {
+	verb, rest, _ := strings.Cut(text, " ")
+	op.answers++
+	if op.answers > 1 {
+		c.w.fail("%s was answered twice: %q, after %s at %d %s", op.value, text, outcomeNames[op.outcome], op.offset, op.reason)
+		return
+	}
+	offset, _ := strconv.ParseUint(rest, 10, 64)
+	switch verb {
+	case "ack":
+		op.outcome, op.offset = kept, offset
+	case "dup":
+		op.outcome, op.offset = duplicate, offset
+	case "last":
+		op.outcome, op.offset = wrongLast, offset
+	default:
+		op.outcome, op.reason = refused, rest
+	}
+	op.back = c.w.stamp()
+	switch {
+	case op.outcome == refused:
+	case c.kind == swapping:
+		c.known[op.subject] = op.offset
+		fallthrough
+	default:
+		c.last = op.offset
+		c.mu.Lock()
+		c.acks++
+		c.lately = c.w.now()
+		c.mu.Unlock()
+	}
+	c.w.judge.answered(op)
+	close(op.done)
+}
+
+var outcomeNames = map[outcome]string{unknown: "no answer", kept: "an ack", duplicate: "a duplicate", wrongLast: "a refusal by condition", refused: "a refusal"}
+
+// leader is the shard where the client's broker, or any other, leads it and lets it be read.
+func (c *client) leader() *topic.ShardLeader {
+	for range 3 {
+		l := c.connect()
+		if l == nil {
+			continue
+		}
+		if t := l.service.Topic(c.topic); t != nil && t.Shard() != nil {
+			return t.Shard()
+		}
+	}
+	return nil
+}
+
+// read reads on from where it was, and asks which message is the last.
+func (c *client) read() {
+	w := c.w
+	s := c.leader()
+	if s == nil {
+		return
+	}
+	call := w.stamp()
+	w.io(w.delay(wireMin, wireMax), c.name+" reads")
+	start, end := s.Offsets()
+	if c.next < start {
+		c.next = start
+	}
+	records, err := readRecords(s.NewCursor(c.next), c.next, end)
+	if err != nil {
+		return // damaged, or closed meanwhile
+	}
+	w.judge.read(c, records)
+	if n := len(records); n > 0 {
+		c.next = records[n-1].offset + 1
+		c.mu.Lock()
+		c.lately = w.now()
+		c.mu.Unlock()
+	}
+	if end > start {
+		w.judge.saw(c.topic, call, w.stamp(), end-1)
+	}
+}
+
+// record is one of a log.
+type record struct {
+	offset  uint64
+	epoch   uint64
+	time    int64
+	subject string
+	value   string
+}
+
+func readRecords(c *log.Cursor, from, end uint64) (out []record, err error) {
+	for at := from; at < end; {
+		c.Seek(at)
+		v, err := c.Read(16 << 10)
+		if err != nil {
+			return out, err
+		}
+		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			it := b.Records()
+			for r := (log.Record{}); it.Next(&r); {
+				if r.Offset >= at && r.Offset < end {
+					out = append(out, record{r.Offset, b.Epoch(), r.Time, string(r.Subject), strings.TrimRight(string(r.Data[r.Header:]), ".")})
+				}
+			}
+		}
+		at = v.End
+		v.Release()
+	}
+	return out, nil
+}

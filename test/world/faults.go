@@ -1,0 +1,259 @@
+package world
+
+import (
+	"slices"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// fault is one kind of trouble. It says itself when it ends.
+type fault struct {
+	name   string
+	class  Class // empty: it strikes in every world
+	strike func(w *world)
+}
+
+var faults = []fault{
+	{"kill", "", func(w *world) { w.fell(w.some(), false) }},
+	{"kill one", "", func(w *world) { w.fell(w.some()[:1], false) }},
+	{"kill all", "", func(w *world) { w.fell(w.machines, false) }},
+	{"kill between two writes", "", func(w *world) {
+		for _, m := range w.some() {
+			if l := m.life; l != nil && !l.dead.Load() {
+				l.dieAt.Store(l.operations.Load() + 1 + w.rng.Int64N(200))
+				w.again(m, w.between(300*time.Millisecond, 5*time.Second))
+			}
+		}
+	}},
+	{"cut power", "", func(w *world) { w.fell(w.some(), true) }},
+	{"cut power of all", "", func(w *world) { w.fell(w.machines, true) }},
+	{"stop in order", "", func(w *world) {
+		m := w.any()
+		m.stop(func() { w.again(m, w.between(100*time.Millisecond, 3*time.Second)) })
+	}},
+	{"cut off one", "", func(w *world) { w.part(w.some()[:1], true) }},
+	{"cut in two", "", func(w *world) { w.part(w.some(), false) }},
+	{"cut one way", "", func(w *world) {
+		a, b := w.any(), w.any()
+		w.cut(a.id, b.id, w.between(300*time.Millisecond, 8*time.Second))
+	}},
+	{"cut off from etcd", "", func(w *world) {
+		for _, m := range w.some() {
+			d := w.between(500*time.Millisecond, 8*time.Second)
+			w.cut(m.id, etcdName, d)
+			w.cut(etcdName, m.id, d)
+		}
+	}},
+	{"cut from etcd one way", "", func(w *world) {
+		m := w.any()
+		if w.chance(50) {
+			w.cut(m.id, etcdName, w.between(500*time.Millisecond, 8*time.Second))
+		} else {
+			w.cut(etcdName, m.id, w.between(500*time.Millisecond, 8*time.Second))
+		}
+	}},
+	{"etcd loses its quorum", "", func(w *world) {
+		w.etcd.setDown(true)
+		w.after(w.between(500*time.Millisecond, 8*time.Second), "etcd has a quorum", func() { w.etcd.setDown(false) })
+	}},
+	{"etcd mumbles", "", func(w *world) {
+		w.etcd.mumbles = 30
+		w.after(w.between(time.Second, 6*time.Second), "etcd speaks up", func() { w.etcd.mumbles = 0 })
+	}},
+	{"etcd is restored", RestoredEtcd, func(w *world) {
+		w.etcd.save()
+		w.after(w.between(2*time.Second, 15*time.Second), "etcd is restored from a backup", w.etcd.restore)
+	}},
+	{"late watches", "", func(w *world) {
+		for _, m := range w.some() {
+			m.lateWatch = w.between(50*time.Millisecond, 3*time.Second)
+			w.after(w.between(time.Second, 8*time.Second), m.id+" sees etcd in time", func() { m.lateWatch = 0 })
+		}
+	}},
+	{"slow disk", "", func(w *world) {
+		m := w.any()
+		m.slow = w.between(2*time.Millisecond, 500*time.Millisecond)
+		w.after(w.between(time.Second, 8*time.Second), m.id+" has a quick disk", func() { m.slow = 0 })
+	}},
+	{"disk stalls for a moment", "", func(w *world) { w.stall(w.any(), w.between(100*time.Millisecond, 1500*time.Millisecond)) }},
+	{"disk hangs", HungDisks, func(w *world) { w.stall(w.any(), w.between(15*time.Second, 40*time.Second)) }},
+	{"full disk", "", func(w *world) {
+		m := w.any()
+		m.fs.SetCapacity(m.fs.Used() + w.rng.Int64N(64<<10))
+		w.after(w.between(time.Second, 8*time.Second), m.id+" has room again", func() { m.fs.SetCapacity(0) })
+	}},
+	{"failing syncs", FailedSyncs, func(w *world) {
+		m := w.any()
+		m.failing = true
+		w.after(w.between(10*time.Millisecond, time.Second), m.id+" syncs again", func() { m.failing = false })
+	}},
+	{"slow way", "", func(w *world) {
+		one := way{w.any().id, w.any().id}
+		w.network.slow[one] = w.between(2*time.Millisecond, 300*time.Millisecond)
+		w.after(w.between(time.Second, 8*time.Second), one.from+" reaches "+one.to+" quickly", func() { delete(w.network.slow, one) })
+	}},
+	{"clock is wrong by a little", "", func(w *world) {
+		m := w.any()
+		m.offset.Store(int64(w.between(-5*time.Second, 5*time.Second)))
+	}},
+	{"clock jumps", JumpingClocks, func(w *world) {
+		m := w.any()
+		year := 365 * 24 * time.Hour
+		m.offset.Store(int64([]time.Duration{year, -year, 26 * time.Hour}[w.rng.IntN(3)]))
+		w.after(w.between(50*time.Millisecond, 10*time.Second), m.id+" has the right time", func() { m.offset.Store(0) })
+	}},
+	{"drain leadership", "", func(w *world) { w.drain(w.any(), coordination.DrainLeadership) }},
+	{"drain", "", func(w *world) { w.drain(w.any(), coordination.DrainAll) }},
+	{"a copy is lost", LostCopies, func(w *world) { w.spoil((*machine).loseCopy) }},
+	{"a volume is rolled back", LostCopies, func(w *world) {
+		m := w.any()
+		m.snapshot = m.fs.Snapshot()
+		w.after(w.between(500*time.Millisecond, 6*time.Second), m.id+" is rolled back", func() {
+			w.spoilOne(m, func(m *machine) {
+				if m.snapshot != nil {
+					m.plug(m.snapshot)
+					m.snapshot = nil
+				}
+			})
+		})
+	}},
+	{"bits flip", FlippedBits, func(w *world) { w.spoil((*machine).flip) }},
+}
+
+func (w *world) any() *machine { return w.machines[w.rng.IntN(len(w.machines))] }
+
+// some is a set of machines that isn't empty, in a random order.
+func (w *world) some() []*machine {
+	all := slices.Clone(w.machines)
+	w.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:1+w.rng.IntN(len(all))]
+}
+
+// again starts a machine's process after a while.
+func (w *world) again(m *machine, d time.Duration) {
+	w.after(d, m.id+" is to start", func() {
+		m.on = true
+		m.start()
+	})
+}
+
+// fell kills machines or their processes, at once or nearly so, and starts each again after a while.
+func (w *world) fell(who []*machine, power bool) {
+	spread := time.Duration(0)
+	if w.chance(40) {
+		spread = 20 * time.Millisecond
+	}
+	for _, m := range slices.Clone(who) {
+		w.after(w.between(0, spread), m.id+" is felled", func() {
+			if power {
+				m.unplug()
+			} else if m.life != nil {
+				w.notef("%s is killed", m.id)
+				m.life.kill()
+			}
+			w.again(m, w.between(50*time.Millisecond, 5*time.Second))
+		})
+	}
+}
+
+// part cuts machines off from the others, perhaps from etcd, too.
+func (w *world) part(who []*machine, alone bool) {
+	d := w.between(300*time.Millisecond, 8*time.Second)
+	etcd := w.chance(50)
+	for _, a := range who {
+		for _, b := range w.machines {
+			if a != b && (alone || !slices.Contains(who, b)) {
+				w.cut(a.id, b.id, d)
+				w.cut(b.id, a.id, d)
+			}
+		}
+		if etcd {
+			w.cut(a.id, etcdName, d)
+			w.cut(etcdName, a.id, d)
+		}
+	}
+}
+
+func (w *world) cut(from, to string, d time.Duration) {
+	if from == to {
+		return
+	}
+	one := way{from, to}
+	w.notef("%s doesn't reach %s", from, to)
+	w.network.cuts[one]++
+	w.after(d, from+" reaches "+to, func() {
+		if w.network.cuts[one] > 0 {
+			w.network.cuts[one]--
+		}
+	})
+}
+
+func (w *world) stall(m *machine, d time.Duration) {
+	m.stalled = true
+	w.after(d, m.id+" has a disk that works", func() { m.stalled = false })
+}
+
+// spoil kills one process and does something to its disk before it starts again.
+func (w *world) spoil(what func(*machine)) { w.spoilOne(w.any(), what) }
+
+func (w *world) spoilOne(m *machine, what func(*machine)) {
+	if m.life != nil {
+		m.life.kill()
+	}
+	w.after(time.Millisecond, m.id+" is spoilt", func() {
+		what(m)
+		w.again(m, w.between(50*time.Millisecond, 3*time.Second))
+	})
+}
+
+// drain asks the controller to relieve a machine, as a person does, until they change their mind.
+func (w *world) drain(m *machine, mode coordination.DrainMode) {
+	key := "/carillon/" + clusterName + "/drains/" + m.id
+	w.etcd.write(key, `{"v":1,"mode":"`+string(mode)+`"}`)
+	w.after(w.between(500*time.Millisecond, 8*time.Second), m.id+" is drained no more", func() { w.etcd.write(key, "") })
+}
+
+// trouble has faults strike, until a moment.
+func (w *world) trouble(until, every time.Duration) {
+	var among []fault
+	for _, f := range faults {
+		if len(w.options.Faults) > 0 && slices.Contains(w.options.Faults, f.name) || len(w.options.Faults) == 0 && !w.options.leaveOut(f.class) {
+			among = append(among, f)
+		}
+	}
+	if len(among) == 0 {
+		return
+	}
+	w.after(w.between(every/4, every*2), "trouble", func() {
+		if w.now() >= until {
+			return
+		}
+		f := among[w.rng.IntN(len(among))]
+		w.notef("FAULT %s", f.name)
+		w.struck = append(w.struck, f.name)
+		f.strike(w)
+		w.trouble(until, every)
+	})
+}
+
+// heal ends all trouble at once.
+func (w *world) heal() {
+	w.note("HEAL")
+	w.calm = true
+	clear(w.network.cuts)
+	clear(w.network.slow)
+	w.etcd.setDown(false)
+	w.etcd.mumbles = 0
+	for _, m := range w.machines {
+		w.etcd.write("/carillon/"+clusterName+"/drains/"+m.id, "")
+		m.stalled, m.failing, m.slow, m.lateWatch = false, false, 0, 0
+		m.offset.Store(0)
+		m.fs.SetCapacity(0)
+		m.on, m.wanted = true, true
+		if l := m.life; l != nil {
+			l.dieAt.Store(0)
+		}
+		m.start()
+	}
+}

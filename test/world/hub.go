@@ -1,0 +1,174 @@
+package world
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/route"
+	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// hub is a process' clients: it hands what they publish to whoever offered to take it, and brings them their answers.
+type hub struct {
+	life   *life
+	mu     sync.Mutex
+	offers []*offer
+	boxes  map[string]*box // by reply subject
+}
+
+type offer struct {
+	hub      *hub
+	taker    topic.Taker
+	patterns []string
+}
+
+// box is where the answer to one message is awaited.
+type box struct {
+	client *client
+	op     *operation
+}
+
+func newHub(l *life) *hub { return &hub{life: l, boxes: map[string]*box{}} }
+
+func (h *hub) Offer(t topic.Taker) topic.Offer {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	o := &offer{hub: h, taker: t}
+	h.offers = append(h.offers, o)
+	return o
+}
+
+func (o *offer) Set(patterns []string) {
+	o.hub.mu.Lock()
+	defer o.hub.mu.Unlock()
+	o.patterns = slices.Clone(patterns)
+}
+
+func (o *offer) Close() {
+	o.hub.mu.Lock()
+	defer o.hub.mu.Unlock()
+	o.hub.offers = slices.DeleteFunc(o.hub.offers, func(other *offer) bool { return other == o })
+}
+
+func (h *hub) Send(messages []protocol.Message) {
+	if h.life.dead.Load() {
+		return
+	}
+	for i := range messages {
+		reply, text := string(messages[i].Subject), string(messages[i].Data)
+		h.mu.Lock()
+		b := h.boxes[reply]
+		h.mu.Unlock()
+		if b == nil {
+			continue
+		}
+		w := h.life.m.w
+		w.after(w.delay(wireMin, wireMax), fmt.Sprintf("%s answers %s: %s", h.life, reply, text), func() { b.client.answered(b.op, text) })
+	}
+}
+
+func (h *hub) Interested([]byte) bool { return true }
+func (h *hub) Wait()                  {}
+
+// Forward is for brokers of an earlier version. There are none.
+func (h *hub) Forward(string, *protocol.Message) bool { return false }
+
+// publish is one read of a client's connection.
+func (h *hub) publish(messages []protocol.Message) (taken bool) {
+	h.mu.Lock()
+	offers := slices.Clone(h.offers)
+	h.mu.Unlock()
+	for _, o := range offers {
+		var mine []protocol.Message
+		for i := range messages {
+			if slices.ContainsFunc(o.patterns, func(p string) bool { return subject.Matches([]byte(p), messages[i].Subject) }) {
+				mine = append(mine, messages[i])
+			}
+		}
+		if len(mine) > 0 {
+			taken = true
+			o.taker.Take(mine, false)
+		}
+	}
+	return taken
+}
+
+// noClients is a process' clients as links see them: nobody is subscribed to anything.
+type noClients struct{}
+
+func (noClients) Attach(session.Link, string) (route.Peer, []session.Interest) {
+	return noClients{}, nil
+}
+func (noClients) SetInterest(session.Interest)            {}
+func (noClients) Deliver(*session.Message, session.Reach) {}
+func (noClients) Flush()                                  {}
+func (noClients) Wait()                                   {}
+func (noClients) Detach()                                 {}
+
+// codec says in words what JetStream says in JSON.
+type codec struct{}
+
+const (
+	headerID        = "Id"
+	headerLast      = "Last"
+	headerBySubject = "Last-By-Subject"
+)
+
+func (codec) Conditions(header []byte) (c topic.Conditions, refusal error) {
+	if len(header) == 0 {
+		return c, nil
+	}
+	h := protocol.Header(header)
+	c.ID, _ = h.Get(headerID)
+	if value, ok := h.Get(headerLast); ok {
+		if c.ExpectedLast, refusal = strconv.ParseUint(string(value), 10, 64); refusal != nil {
+			return c, refusal
+		}
+		c.ExpectsLast = true
+	}
+	if value, ok := h.Get(headerBySubject); ok {
+		if c.ExpectedLastBySubject, refusal = strconv.ParseUint(string(value), 10, 64); refusal != nil {
+			return c, refusal
+		}
+		c.ExpectsLastBySubject = true
+	}
+	return c, nil
+}
+
+func (codec) AppendAck(dst []byte, _ string, offset uint64, _ int, duplicate bool) []byte {
+	if duplicate {
+		return fmt.Appendf(dst, "dup %d", offset)
+	}
+	return fmt.Appendf(dst, "ack %d", offset)
+}
+
+func (codec) AppendRefusal(dst []byte, _ string, err error) []byte {
+	if wrong, ok := err.(*topic.WrongLastError); ok {
+		return fmt.Appendf(dst, "last %d", wrong.Last)
+	}
+	return fmt.Appendf(dst, "no %s", err)
+}
+
+func message(on, reply, data string, headers ...string) protocol.Message {
+	m := protocol.Message{Subject: []byte(on), Reply: []byte(reply)}
+	if len(headers) > 0 {
+		head := "NATS/1.0\r\n" + strings.Join(headers, "\r\n") + "\r\n\r\n"
+		m.Header, m.Data = len(head), []byte(head)
+	}
+	m.Data = append(m.Data, data...)
+	return m
+}
+
+const (
+	// answerTime is how long a client waits for an answer; longer than an outbox keeps a message.
+	answerTime = 15 * time.Second
+	// repeats is how often a client publishes a message with an id again of which it doesn't know what became.
+	repeats = 3
+)

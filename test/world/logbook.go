@@ -1,0 +1,64 @@
+package world
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+)
+
+// logbook keeps the last lines that brokers log.
+type logbook struct {
+	w     *world
+	mu    sync.Mutex
+	lines []string
+}
+
+const loggedLines = 400
+
+// of is the log of one life.
+func (b *logbook) of(l *life) slog.Handler { return &logHandler{b: b, l: l} }
+
+type logHandler struct {
+	b     *logbook
+	l     *life
+	attrs []slog.Attr
+}
+
+func (h *logHandler) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= slog.LevelInfo
+}
+
+func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
+	if h.l.dead.Load() {
+		return nil
+	}
+	var line strings.Builder
+	fmt.Fprintf(&line, "%12v  %s %s %s", h.b.w.now(), h.l, r.Level, r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		fmt.Fprintf(&line, " %s=%v", a.Key, a.Value)
+		return true
+	})
+	h.b.mu.Lock()
+	h.b.lines = append(h.b.lines, line.String())
+	if len(h.b.lines) > loggedLines {
+		h.b.lines = h.b.lines[len(h.b.lines)-loggedLines:]
+	}
+	h.b.mu.Unlock()
+	if h.b.w.trace != nil {
+		fmt.Fprintln(h.b.w.trace, line.String())
+	}
+	return nil
+}
+
+func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &logHandler{h.b, h.l, append(h.attrs, attrs...)}
+}
+func (h *logHandler) WithGroup(string) slog.Handler { return h }
+
+func (b *logbook) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Join(b.lines, "\n")
+}

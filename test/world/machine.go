@@ -1,0 +1,470 @@
+package world
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/placement"
+	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/route"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+const (
+	clusterName = "world/main"
+	dataDir     = "data"
+	routePort   = "6222"
+	maxPayload  = 64 << 10
+	// restart is how long it takes until a process that ended by itself runs again.
+	restart = time.Second
+)
+
+// diskOptions make a few hundred records fill segments.
+var diskOptions = log.Options{SegmentSmallest: 16 << 10, SegmentLargest: 32 << 10, TailBytes: 64 << 10, SyncAllFrom: 4}
+
+// machine is what a broker runs on: a disk, a clock, a plug.
+type machine struct {
+	w      *world
+	id     string
+	zone   string
+	fs     *crashfs.FS
+	offset atomic.Int64 // by which its clock is off
+
+	on      bool // it has power, and its kernel answers
+	wanted  bool // a process is to run
+	life    *life
+	lives   int
+	stopped bool // for good
+
+	stalled   bool
+	failing   bool
+	slow      time.Duration
+	lateWatch time.Duration
+	snapshot  *crashfs.FS
+}
+
+func newMachine(w *world, id, zone string) *machine {
+	m := &machine{w: w, id: id, zone: zone, on: true}
+	m.plug(crashfs.New())
+	return m
+}
+
+func (m *machine) plug(fs *crashfs.FS) {
+	m.fs = fs
+	fs.SetHook(m.hook)
+}
+
+func (m *machine) address() string { return net.JoinHostPort(m.id, routePort) }
+
+// life is one process: a broker as broker.Run assembles it, without clients' connections, HTTP and TLS.
+type life struct {
+	m      *machine
+	number int
+	dead   atomic.Bool
+	gone   chan struct{} // closed when it is dead
+
+	unplugged  bool // it died with its machine
+	operations atomic.Int64
+	dieAt      atomic.Int64 // the changing operation on its disk in which it dies
+
+	mu    sync.Mutex
+	conns map[*conn]struct{}
+
+	ctx      context.Context
+	cancel   context.CancelFunc
+	listener *listener
+	disk     *log.Disk
+	store    *coordination.Client
+	exchange *replica.Exchange
+	service  *topic.Service
+	mesh     *route.Mesh
+	hub      *hub
+	log      *slog.Logger
+
+	incarnation atomic.Int64
+	since       atomic.Int64
+	born        chan struct{}
+	lives       chan int64
+	evictions   chan coordination.Replica
+	running     sync.WaitGroup
+	ready       atomic.Bool   // clients may connect
+	stopping    chan struct{} // a token: it is to end in order
+	then        []func()      // called when it has ended; the world's
+}
+
+func (l *life) String() string { return fmt.Sprintf("%s.%d", l.m.id, l.number) }
+
+func (l *life) own(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conns[c] = struct{}{}
+}
+
+func (l *life) disown(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, c)
+}
+
+// start starts a process, unless one runs.
+func (m *machine) start() {
+	if m.stopped || !m.on || m.life != nil && !m.life.dead.Load() {
+		return
+	}
+	m.wanted = true
+	m.lives++
+	l := &life{m: m, number: m.lives, gone: make(chan struct{}), conns: map[*conn]struct{}{}, born: make(chan struct{}),
+		lives: make(chan int64, 1), evictions: make(chan coordination.Replica, 16), stopping: make(chan struct{}, 1)}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.log = slog.New(m.w.logged.of(l))
+	m.life = l
+	m.w.notef("%s starts", l)
+	m.w.running.Go(l.live)
+}
+
+// live is the process: it opens everything, and ends when it is told to, is killed, or can't go on.
+func (l *life) live() {
+	m := l.m
+	err := l.run()
+	inOrder := false
+	if err == nil {
+		select {
+		case <-l.gone:
+		case <-l.stopping:
+			l.handOver()
+			inOrder = true
+		}
+	} else {
+		l.log.Error("the process can't start", "error", err)
+	}
+	l.ready.Store(false)
+	if closing := l.close(inOrder); closing != nil {
+		l.log.Warn("not closed in order", "error", closing)
+	}
+	if !l.dead.Swap(true) {
+		close(l.gone)
+	}
+	m.w.after(0, fmt.Sprintf("%s has ended", l), func() {
+		for _, then := range l.then {
+			then()
+		}
+		if err != nil && m.wanted {
+			m.w.after(restart, m.id+" is started again", m.start)
+		}
+	})
+}
+
+// handOver has other brokers lead what this one does, as broker.Run does when it is told to end.
+func (l *life) handOver() {
+	ctx, cancel := context.WithTimeout(l.ctx, 5*time.Second)
+	defer cancel()
+	if l.incarnation.Load() == 0 || l.service.Leads() == 0 || l.store.Drain(ctx, l.self(), coordination.DrainLeadership, true) != nil {
+		return
+	}
+	for {
+		changed := l.service.Changed()
+		if l.service.Leads() == 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-l.gone:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// run opens everything and serves until the life ends; an error says that it can't.
+func (l *life) run() (err error) {
+	m := l.m
+	clock := env.NewOffsetClock(&m.offset)
+	var open sync.WaitGroup
+	open.Add(1)
+	opened := sync.OnceFunc(open.Done)
+	defer opened()
+	options := diskOptions
+	options.Committed = func(idle bool) {
+		open.Wait()
+		if l.service != nil {
+			l.service.Committed(idle)
+		}
+	}
+	if l.disk, err = log.OpenDisk(&disk{life: l, fs: m.fs}, dataDir, options); err != nil {
+		return err
+	}
+	var mark orderly
+	if data := l.disk.Mark(); data != nil && json.Unmarshal(data, &mark) == nil {
+		l.since.Store(mark.Since)
+	}
+	a := access{m.w.etcd, l}
+	l.store, err = coordination.Open(coordination.Config{Cluster: clusterName, Logger: l.log, Remote: &coordination.Remote{
+		KV: &kvAccess{access: a}, Lease: &leaseAccess{access: a}, Watch: &watchAccess{access: a}}})
+	if err != nil {
+		return err
+	}
+	l.hub = newHub(l)
+	l.exchange = replica.NewExchange(replica.Config{Self: m.id, Store: l.store, Logger: l.log,
+		Dial: func(ctx context.Context, broker string) (net.Conn, error) { return l.mesh.DialReplication(ctx, broker) }})
+	l.service, err = topic.Open(topic.Config{Self: m.id, Name: m.id, Disk: l.disk, Clock: clock, Hub: l.hub, Codec: codec{}, Payload: maxPayload, Logger: l.log,
+		Exchange: l.exchange,
+		Report: func(ctx context.Context, suspects []coordination.Suspect) error {
+			return l.store.Report(ctx, l.self(), suspects)
+		}})
+	if err != nil {
+		return err
+	}
+	opened()
+	l.listener = m.w.network.listen(l, m.address())
+	l.mesh, err = route.Start(route.Config{ID: m.id, Name: m.id, Cluster: clusterName, Hub: noClients{}, Listener: l.listener, MaxPayload: maxPayload, Logger: l.log,
+		Dial:        func(ctx context.Context, to string) (net.Conn, error) { return m.w.network.dial(ctx, l, to) },
+		Replication: l.exchange.Serve, Topics: ways{l.service},
+		Refused: func(other route.Member) {
+			select {
+			case l.evictions <- coordination.Replica{Broker: other.ID, Incarnation: other.Incarnation}:
+			default:
+			}
+		}})
+	if err != nil {
+		return err
+	}
+	l.serve()
+	return nil
+}
+
+// serve starts what works for as long as the life does.
+func (l *life) serve() {
+	l.running.Go(func() {
+		select {
+		case <-l.born:
+		case <-l.ctx.Done():
+			return
+		}
+		_ = l.store.WatchState(l.ctx, l.follow)
+	})
+	l.running.Go(func() {
+		if err := l.store.Join(l.ctx, l.registration(), l.joined); err != nil && l.ctx.Err() == nil {
+			l.m.w.fail("%s: %v", l, err)
+		}
+	})
+	l.running.Go(l.control)
+	l.running.Go(l.evict)
+	l.running.Go(l.accuse)
+}
+
+func (l *life) registration() coordination.Broker {
+	return coordination.Broker{ID: l.m.id, Name: l.m.id, Zone: l.m.zone, Client: l.m.id + ":4222", Route: l.m.address(), Since: l.since.Load()}
+}
+
+func (l *life) self() coordination.Replica {
+	return coordination.Replica{Broker: l.m.id, Incarnation: l.incarnation.Load()}
+}
+
+func (l *life) joined(incarnation int64) {
+	l.since.CompareAndSwap(0, incarnation)
+	if l.incarnation.Swap(incarnation) == 0 {
+		close(l.born)
+	}
+	select {
+	case <-l.lives:
+	default:
+	}
+	l.lives <- incarnation
+}
+
+func (l *life) follow(state *coordination.State, changes coordination.Changes) {
+	if l.dead.Load() {
+		return
+	}
+	if changes.Brokers || l.service.State() == nil {
+		var members []route.Member
+		for _, b := range state.Brokers {
+			members = append(members, route.Member{ID: b.ID, Name: b.Name, Route: b.Route, Incarnation: b.Incarnation})
+		}
+		l.mesh.SetMembers(members)
+	}
+	l.exchange.Observe(state)
+	l.service.Follow(state, changes)
+	l.ready.Store(true)
+}
+
+func (l *life) control() {
+	controller := placement.NewController(l.store, l.service, l.log)
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case incarnation := <-l.lives:
+			if err := controller.Run(l.ctx, coordination.Replica{Broker: l.m.id, Incarnation: incarnation}); err != nil && l.ctx.Err() == nil {
+				l.m.w.fail("%s: stand for election: %v", l, err)
+			}
+		}
+	}
+}
+
+func (l *life) evict() {
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case other := <-l.evictions:
+			limit, cancel := context.WithTimeout(l.ctx, 3*time.Second)
+			_ = l.store.Evict(limit, other)
+			cancel()
+		}
+	}
+}
+
+// accuse tells etcd of silent brokers, as package broker does.
+func (l *life) accuse() {
+	said := map[coordination.Replica]coordination.Replica{}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		self := l.self()
+		silent := map[coordination.Replica]bool{}
+		for _, m := range l.mesh.Silent() {
+			other := coordination.Replica{Broker: m.ID, Incarnation: m.Incarnation}
+			silent[other] = true
+			if said[other] == self || self.Incarnation == 0 {
+				continue
+			}
+			limit, cancel := context.WithTimeout(l.ctx, time.Second)
+			if _, err := l.store.Accuse(limit, self, other); err == nil {
+				said[other] = self
+			}
+			cancel()
+		}
+		for other, by := range said {
+			if silent[other] {
+				continue
+			}
+			limit, cancel := context.WithTimeout(l.ctx, time.Second)
+			if l.store.Acquit(limit, by, other) == nil {
+				delete(said, other)
+			}
+			cancel()
+		}
+	}
+}
+
+// die has nothing that the process does have any effect from now on. Any goroutine may call it.
+func (l *life) die() {
+	if l.dead.Swap(true) {
+		return
+	}
+	close(l.gone)
+	l.m.w.after(0, fmt.Sprintf("%s is dead", l), l.bury)
+}
+
+// kill ends the process at once, as SIGKILL does: its kernel closes its connections, and its page cache stays.
+func (l *life) kill() { l.die() }
+
+// bury ends what is left of a dead process.
+func (l *life) bury() {
+	l.ready.Store(false)
+	l.mu.Lock()
+	conns := make([]*conn, 0, len(l.conns))
+	for c := range l.conns {
+		conns = append(conns, c)
+	}
+	l.mu.Unlock()
+	sortConns(conns)
+	for _, c := range conns {
+		if l.unplugged {
+			c.mu.Lock()
+			c.closed = true
+			c.broadcast()
+			c.mu.Unlock()
+		} else {
+			_ = c.Close()
+		}
+	}
+}
+
+type orderly struct {
+	Since int64 `json:"since"`
+}
+
+// close ends what run opened. In order, it leaves the mark of an orderly end.
+func (l *life) close(inOrder bool) (err error) {
+	l.cancel()
+	l.running.Wait()
+	if l.service != nil {
+		err = l.service.Close()
+	}
+	if l.mesh != nil {
+		l.mesh.Close()
+	}
+	if l.exchange != nil {
+		l.exchange.Close()
+	}
+	if l.store != nil {
+		_ = l.store.Close()
+	}
+	if l.disk == nil {
+		return err
+	}
+	if !inOrder || err != nil || l.since.Load() == 0 {
+		return errors.Join(err, l.disk.Close())
+	}
+	data, _ := json.Marshal(orderly{Since: l.since.Load()}) // it has one number
+	return l.disk.CloseMarked(data)
+}
+
+// stop ends the process in order: leadership is handed over first. then is called on the world's goroutine when it is over.
+func (m *machine) stop(then func()) {
+	l := m.life
+	if l == nil || l.dead.Load() {
+		m.w.after(0, m.id+" has nothing to stop", then)
+		return
+	}
+	m.wanted = false
+	m.w.notef("%s is stopped", l)
+	l.then = append(l.then, then)
+	select {
+	case l.stopping <- struct{}{}:
+	default:
+	}
+}
+
+// unplug takes the machine's power away: what was not synced survives in part, by the seed.
+func (m *machine) unplug() {
+	if !m.on {
+		return
+	}
+	m.w.notef("%s loses power", m.id)
+	m.on = false
+	if m.life != nil && !m.life.dead.Load() {
+		m.life.unplugged = true
+		m.life.kill()
+	}
+	m.plug(m.fs.Crash(m.w.rng))
+}
+
+// ways are a life's links as Topics know them.
+type ways struct{ *topic.Service }
+
+func (w ways) Attach(broker string, way route.Carrier, old bool) route.TopicsPeer {
+	if old {
+		return w.Service.Attach(broker, nil)
+	}
+	return w.Service.Attach(broker, way)
+}

@@ -1,0 +1,152 @@
+package world
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A world's I/O is ordered by its seed. What is left to chance is the runtime's: which case of a select is taken, in which order maps are
+// walked over, when a goroutine is preempted. So worlds run in a program whose runtime takes that from the seed, too: it is built with
+// go's -overlay, from the sources of the toolchain's own runtime in which these places say something else. It has one thread for
+// goroutines, each process runs one world, and garbage is collected between steps.
+//
+// The same runtime lets a bubble's time go on while goroutines wait for a mutex: here, whoever holds it is in the bubble, too, and waits
+// for a disk.
+
+// edit replaces text in one place of a source file. It is an error if it isn't there.
+type edit struct{ file, old, new string }
+
+// runtimeEdits are of the runtime of the toolchain, below GOROOT.
+var runtimeEdits = []edit{
+	{"src/runtime/rand.go", "	globalRand.state.Init(*seed)\n", "	*seed = [32]byte{1}\n	globalRand.state.Init(*seed)\n"},
+	{"src/runtime/rand.go", "		seed[i] = bootstrapRand()\n	}\n	bootstrapRandReseed() // erase key we just extracted\n", "		seed[i] = 1\n	}\n"},
+	{"src/runtime/rand.go", "func rand() uint64 {\n", "func rand() uint64 {\n	if gp := getg(); gp.bubble != nil {\n		return gp.bubble.draw()\n	}\n"},
+	{"src/runtime/rand.go", "func cheaprand() uint32 {\n", "func cheaprand() uint32 {\n	if gp := getg(); gp.bubble != nil {\n		return uint32(gp.bubble.draw())\n	}\n"},
+	{"src/runtime/synctest.go", "	timers  timers\n", "	timers  timers\n	drawn   uint64\n"},
+	{"src/runtime/synctest.go", "// changegstatus is called", "// draw is the next number of the bubble's own sequence (splitmix64).\n//\n//go:nosplit\nfunc (bubble *synctestBubble) draw() uint64 {\n	bubble.drawn += 0x9e3779b97f4a7c15\n	z := bubble.drawn\n	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9\n	z = (z ^ z>>27) * 0x94d049bb133111eb\n	return z ^ z>>31\n}\n\n// changegstatus is called"},
+	{"src/runtime/proc.go", "const forcePreemptNS = 10 * 1000 * 1000 // 10ms", "const forcePreemptNS = 1 << 60 // never"},
+	{"src/runtime/runtime2.go", "	waitReasonSynctestSelect:        true,\n}", "	waitReasonSynctestSelect:        true,\n	waitReasonSyncMutexLock:         true,\n	waitReasonSyncRWMutexRLock:      true,\n	waitReasonSyncRWMutexLock:       true,\n	waitReasonChanReceive:           true,\n	waitReasonChanSend:              true,\n	waitReasonSelect:                true,\n}"},
+}
+
+// Program is a build that runs worlds.
+type Program struct{ path string }
+
+// Build makes the program of worlds, of the sources as they are but for some mutations. root is the repository's folder.
+func Build(ctx context.Context, root string, mutations ...Mutation) (*Program, error) {
+	goroot, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask for GOROOT: %w", err)
+	}
+	edits := map[string][]edit{} // by path
+	for _, e := range runtimeEdits {
+		path := filepath.Join(strings.TrimSpace(string(goroot)), e.file)
+		edits[path] = append(edits[path], e)
+	}
+	for _, m := range mutations {
+		for _, e := range m.Edits {
+			path := filepath.Join(root, e.file)
+			edits[path] = append(edits[path], e)
+		}
+	}
+	replaced := map[string]string{}
+	sum := sha256.New()
+	for _, path := range slices.Sorted(maps.Keys(edits)) {
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range edits[path] {
+			if bytes.Count(source, []byte(e.old)) != 1 {
+				return nil, fmt.Errorf("%s has %d places that say %q; one is to be replaced: say anew where", path, bytes.Count(source, []byte(e.old)), e.old)
+			}
+			source = bytes.Replace(source, []byte(e.old), []byte(e.new), 1)
+		}
+		fmt.Fprintf(sum, "%s %d\n%s", path, len(source), source)
+		replaced[path] = string(source)
+	}
+	// The same edits have the same folder, so that what was built before is found again.
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("carillon-world-%d-%s", os.Getuid(), hex.EncodeToString(sum.Sum(nil)[:8])))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	overlay := map[string]map[string]string{"Replace": {}}
+	for i, path := range slices.Sorted(maps.Keys(replaced)) {
+		file := filepath.Join(dir, strconv.Itoa(i)+"-"+filepath.Base(path))
+		if err := writeOnce(file, replaced[path]); err != nil {
+			return nil, err
+		}
+		overlay["Replace"][path] = file
+	}
+	list, err := json.Marshal(overlay)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeOnce(filepath.Join(dir, "overlay.json"), string(list)); err != nil {
+		return nil, err
+	}
+	p := &Program{path: filepath.Join(dir, "world.test")}
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", p.path, "./test/world")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build worlds: %w\n%s", err, out)
+	}
+	return p, nil
+}
+
+// writeOnce leaves a file alone that says the same already.
+func writeOnce(path, text string) error {
+	if was, err := os.ReadFile(path); err == nil && string(was) == text {
+		return nil
+	}
+	return os.WriteFile(path, []byte(text), 0o600)
+}
+
+// request is what a process of the program is asked for, in worldVariable.
+type request struct {
+	Seed   uint64
+	Faults []string `json:",omitempty"`
+	Found  []Class  `json:",omitempty"`
+	Trace  string   `json:",omitempty"` // a file
+}
+
+const worldVariable = "CARILLON_WORLD"
+
+// resultMark begins the line with a Result.
+const resultMark = "RESULT "
+
+// Run runs the world of a seed in a process of its own.
+func (p *Program) Run(ctx context.Context, r request) (Result, error) {
+	asked, err := json.Marshal(r)
+	if err != nil {
+		return Result{}, err
+	}
+	cmd := exec.CommandContext(ctx, p.path, "-test.run=^TestOneWorld$", "-test.timeout=10m", "-test.v")
+	cmd.Env = append(os.Environ(), worldVariable+"="+string(asked), "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1,memprofilerate=0", "GOMEMLIMIT=off")
+	out, err := cmd.CombinedOutput()
+	for line := range bytes.Lines(out) {
+		if rest, ok := bytes.CutPrefix(line, []byte(resultMark)); ok {
+			var result Result
+			return result, json.Unmarshal(rest, &result)
+		}
+	}
+	if err == nil {
+		err = errors.New("no result")
+	}
+	return Result{}, fmt.Errorf("seed %d: %w\n%s", r.Seed, err, out[:min(len(out), 20_000)])
+}
+
+// parallel is how many worlds run at a time.
+func parallel() int { return max(runtime.NumCPU()/2, 1) }

@@ -1,0 +1,335 @@
+package world
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// Result is what came of a world.
+type Result struct {
+	Broken  string        `json:"broken,omitempty"` // empty: nothing broke
+	Hash    string        `json:"hash"`             // of the transcript
+	Steps   int           `json:"steps"`
+	Acks    int           `json:"acks"`
+	Records int           `json:"records"`
+	Epochs  int64         `json:"epochs"`
+	Virtual time.Duration `json:"virtual"`
+	Mended  time.Duration `json:"mended"` // after the last fault
+	Struck  []string      `json:"struck,omitempty"`
+	Logs    string        `json:"logs,omitempty"` // what brokers had to say, if something broke
+}
+
+// Run runs the world of a seed to its end. It must be called in a bubble of testing/synctest, of which the runtime orders what a seed
+// doesn't: see replay.go.
+func Run(seed uint64, o Options) (r Result) {
+	w := newWorld(seed, o)
+	w.create()
+	length := w.between(8*time.Second, 25*time.Second)
+	if o.For > 0 {
+		length = o.For
+	}
+	every := w.between(200*time.Millisecond, 3*time.Second)
+	settle := w.between(0, 5*time.Second) // faults may come before anything is settled
+	w.run(settle, nil)
+	w.trouble(settle+length, every)
+	w.run(settle+length, nil)
+	healed := w.now()
+	if w.broken == nil {
+		w.heal()
+		w.mend()
+	}
+	r.Mended = w.now() - healed
+	w.end()
+	r.Steps, r.Virtual, r.Hash, r.Struck = w.steps, w.now(), fmt.Sprintf("%016x", w.hash.Sum64()), w.struck
+	for _, c := range w.clients {
+		r.Acks += c.acks
+	}
+	if w.broken == nil {
+		r.Records = w.compare()
+	}
+	for id := range w.topics {
+		if s := w.shard(id); s != nil {
+			r.Epochs += s.Epoch
+		}
+	}
+	if w.broken != nil {
+		r.Broken, r.Logs = w.broken.Error(), w.logged.String()
+	}
+	return r
+}
+
+// create makes machines, Topics and clients.
+func (w *world) create() {
+	machines := 3 + w.rng.IntN(3)
+	for i := range machines {
+		w.machines = append(w.machines, newMachine(w, fmt.Sprintf("b%d", i), fmt.Sprintf("z%d", i%3)))
+	}
+	for i := range 1 + w.rng.IntN(3) {
+		w.topic(i)
+	}
+	for _, m := range w.machines {
+		w.again(m, w.between(0, 300*time.Millisecond))
+	}
+}
+
+// topic declares a Topic, and clients that use it.
+func (w *world) topic(i int) {
+	name := fmt.Sprintf("t%d", i)
+	spec := coordination.TopicSpec{Subjects: []string{name + ".>"}, Shards: 1, Replicas: 3, MinInSync: 2, Durability: coordination.Synced, Deduplication: 2 * time.Minute}
+	id := fmt.Sprintf("%032x", i+1)
+	value, _ := json.Marshal(map[string]any{"v": 1, "id": id, "spec": spec, "generation": 1, "owner": map[string]any{"kind": "Client"}, "created": time.Now().UTC()})
+	w.etcd.write("/carillon/"+clusterName+"/topics/"+name, string(value))
+	w.topics[id] = name
+	n := 10 * i
+	newClient(w, n, plain, name, w.between(15*time.Millisecond, 80*time.Millisecond))
+	newClient(w, n+1, withIDs, name, w.between(15*time.Millisecond, 80*time.Millisecond))
+	newClient(w, n+2, expecting, name, w.between(30*time.Millisecond, 150*time.Millisecond))
+	newClient(w, n+3, swapping, name, w.between(30*time.Millisecond, 150*time.Millisecond))
+	newClient(w, n+4, swapping, name, w.between(30*time.Millisecond, 150*time.Millisecond))
+	newClient(w, n+5, reading, name, w.between(30*time.Millisecond, 150*time.Millisecond))
+}
+
+// shard is what etcd says of a Topic's shard.
+func (w *world) shard(id string) *coordination.Shard {
+	kv := w.etcd.get("/carillon/"+clusterName+"/shards/"+id+"/0", w.etcd.revision)
+	if kv == nil {
+		return nil
+	}
+	var s coordination.Shard
+	if err := json.Unmarshal([]byte(strings.ReplaceAll(string(kv.GetValue()), `"inSync"`, `"InSync"`)), &s); err != nil {
+		return nil
+	}
+	return &s
+}
+
+// mend waits, in a healed world, until all clients get on; then these stop, and it waits until all replicas are in sync and equal.
+func (w *world) mend() {
+	until := w.now() + mending
+	healed := w.now()
+	w.run(until, func() bool { return w.idle(healed) == "" })
+	if why := w.idle(healed); why != "" && w.broken == nil {
+		w.fail("stuck: %s %v after everything is well again: %s", why, mending, w.state())
+		return
+	}
+	for _, c := range w.clients {
+		c.calm.Store(true)
+	}
+	w.run(until, func() bool {
+		for _, c := range w.clients {
+			select {
+			case <-c.over:
+			default:
+				return false
+			}
+		}
+		return w.unwhole() == ""
+	})
+	if why := w.unwhole(); why != "" && w.broken == nil {
+		w.fail("stuck: %s %v after everything is well again: %s", why, mending, w.state())
+	}
+}
+
+// idle names a client that got nowhere since a moment, or nothing.
+func (w *world) idle(since time.Duration) string {
+	for _, c := range w.clients {
+		c.mu.Lock()
+		lately := c.lately
+		c.mu.Unlock()
+		if lately <= since {
+			return c.name + " of " + c.topic + " gets nowhere"
+		}
+	}
+	return ""
+}
+
+// unwhole says what is missing until all shards are whole, or nothing.
+func (w *world) unwhole() string {
+	for id, name := range w.topics {
+		shard := w.shard(id)
+		switch {
+		case shard == nil || shard.Leader == "":
+			return name + " has no leader"
+		case len(shard.Replicas) != 3 || len(shard.Adding)+len(shard.Removing) > 0:
+			return name + " is being moved"
+		case len(shard.InSync) != len(shard.Replicas):
+			return name + " has replicas that are not in sync"
+		}
+		var leader *life
+		ends := map[uint64]bool{}
+		for _, member := range shard.InSync {
+			m := w.machine(member.Broker)
+			if m == nil || m.life == nil || m.life.dead.Load() || m.life.incarnation.Load() != member.Incarnation {
+				return name + " has a member of an earlier life"
+			}
+			if member.Broker == shard.Leader {
+				leader = m.life
+			}
+		}
+		if leader == nil || leader.service.Topic(name) == nil || leader.service.Topic(name).Shard() == nil {
+			return name + " isn't led"
+		}
+		s := leader.service.Topic(name).Shard()
+		_, high := s.Offsets()
+		_, end, _ := s.Data().Offsets()
+		if high != end || s.Epoch() != uint64(shard.Epoch) {
+			return name + " has records that are not safe"
+		}
+		_ = ends
+	}
+	return ""
+}
+
+// state describes the shards for people.
+func (w *world) state() string {
+	var b strings.Builder
+	for id, name := range w.topics {
+		if s := w.shard(id); s != nil {
+			fmt.Fprintf(&b, "%s: epoch %d leader %s replicas %v in sync %v adding %v removing %v; ", name, s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing)
+		}
+		for _, m := range w.machines {
+			if l := m.life; l != nil && l.service != nil && l.service.Topic(name) != nil {
+				fmt.Fprintf(&b, "%s@%d: %v %s; ", l, l.incarnation.Load(), l.service.Topic(name).WhyNot(), l.service.Topic(name).Trouble())
+			}
+		}
+	}
+	return b.String()
+}
+
+// end stops everything, in order if nothing broke.
+func (w *world) end() {
+	for _, c := range w.clients {
+		c.calm.Store(true)
+	}
+	broken := w.broken
+	w.broken = nil
+	for _, m := range w.machines {
+		m.stopped, m.wanted = true, false
+		m.stalled, m.slow = false, 0
+		if broken != nil && m.life != nil {
+			m.life.kill()
+		} else if broken == nil {
+			m.stop(func() {})
+		}
+	}
+	over := make(chan struct{})
+	go func() {
+		w.running.Wait()
+		close(over)
+	}()
+	w.run(w.now()+2*mending, func() bool {
+		select {
+		case <-over:
+			return true
+		default:
+			return false
+		}
+	})
+	select {
+	case <-over:
+	default:
+		w.fail("stuck: not everything ends when it is told to")
+	}
+	if broken != nil {
+		w.broken = broken
+	}
+}
+
+// compare reads the logs of all replicas from their disks, and judges them.
+func (w *world) compare() (records int) {
+	for id, name := range w.topics {
+		shard := w.shard(id)
+		if shard == nil {
+			continue
+		}
+		var copies []copied
+		for _, m := range w.machines {
+			if !slices.Contains(shard.Replicas, m.id) {
+				continue
+			}
+			c, err := m.read(id)
+			if err != nil {
+				w.fail("%s: the copy on %s: %w", name, m.id, err)
+				return records
+			}
+			copies = append(copies, c)
+		}
+		w.judge.final(name, copies)
+		if len(copies) > 0 {
+			records += len(copies[0].records)
+		}
+	}
+	return records
+}
+
+// read reads a copy from the machine's disk, which no process uses any more.
+func (m *machine) read(id string) (c copied, err error) {
+	m.fs.SetHook(nil)
+	d, err := log.OpenDisk(m.fs, dataDir, diskOptions)
+	if err != nil {
+		return c, err
+	}
+	defer d.Close()
+	l, err := d.Open(log.Identity{Topic: id}, 1, 1, nil)
+	if err != nil {
+		return c, err
+	}
+	c.machine = m.id
+	c.start, c.end, _ = l.Offsets()
+	c.records, err = readRecords(l.NewCursor(c.start), c.start, c.end)
+	return c, err
+}
+
+// loseCopy removes the folder of one log.
+func (m *machine) loseCopy() {
+	dir := filepath.Join(dataDir, "shards")
+	names, err := m.fs.List(dir)
+	if err != nil || len(names) == 0 {
+		return
+	}
+	name := names[m.w.rng.IntN(len(names))]
+	m.w.notef("%s loses %s", m.id, name)
+	m.remove(filepath.Join(dir, name))
+}
+
+func (m *machine) remove(path string) {
+	info, err := m.fs.Stat(path)
+	if err != nil {
+		return
+	}
+	if info.Dir {
+		names, _ := m.fs.List(path)
+		for _, name := range names {
+			m.remove(filepath.Join(path, name))
+		}
+	}
+	_ = m.fs.Remove(path)
+	_ = m.fs.SyncDir(filepath.Dir(path))
+}
+
+// flip inverts some bits of the files of one log.
+func (m *machine) flip() {
+	dir := filepath.Join(dataDir, "shards")
+	names, err := m.fs.List(dir)
+	if err != nil || len(names) == 0 {
+		return
+	}
+	name := names[m.w.rng.IntN(len(names))]
+	files, _ := m.fs.List(filepath.Join(dir, name))
+	for range 1 + m.w.rng.IntN(3) {
+		if len(files) == 0 {
+			return
+		}
+		path := filepath.Join(dir, name, files[m.w.rng.IntN(len(files))])
+		if info, err := m.fs.Stat(path); err == nil && info.Size > 0 {
+			m.w.notef("%s has a bit flipped in %s", m.id, path)
+			_ = m.fs.Flip(path, m.w.rng.Int64N(8*info.Size))
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package world
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+)
+
+// TestOneWorld is what a process of the program runs.
+func TestOneWorld(t *testing.T) {
+	asked := os.Getenv(worldVariable)
+	if asked == "" {
+		t.Skip("it is run by the other tests, in a program of its own")
+	}
+	var r request
+	if err := json.Unmarshal([]byte(asked), &r); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Faults: r.Faults, Found: r.Found}
+	if r.Trace != "" {
+		f, err := os.Create(r.Trace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		o.Trace = f
+	}
+	cryptotest.SetGlobalRandom(t, r.Seed)
+	var result Result
+	synctest.Test(t, func(*testing.T) {
+		for range r.Seed % 10_000 { // so that the runtime's choices are another seed's, too
+			rand.Uint64()
+		}
+		result = Run(r.Seed, o)
+	})
+	line, err := json.Marshal(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("%s%s\n", resultMark, line)
+}
+
+func root(t testing.TB) string {
+	t.Helper()
+	path, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var program = sync.OnceValues(func() (*Program, error) {
+	path, err := filepath.Abs("../..")
+	if err != nil {
+		return nil, err
+	}
+	return Build(context.Background(), path)
+})
+
+func built(t *testing.T) *Program {
+	t.Helper()
+	p, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// seeds are those that a test runs: CARILLON_SEED one of them with a transcript, CARILLON_SEEDS=a-b a range.
+func seeds(t *testing.T) (from, to uint64) {
+	t.Helper()
+	if text := os.Getenv("CARILLON_SEED"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n, n
+	}
+	if a, b, ok := strings.Cut(os.Getenv("CARILLON_SEEDS"), "-"); ok {
+		from, err := strconv.ParseUint(a, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, err := strconv.ParseUint(b, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return from, to
+	}
+	return 1, defaultSeeds
+}
+
+// defaultSeeds take less than a minute on two cores.
+const defaultSeeds = 50
+
+// TestWorlds runs worlds of the product as it is, with every fault but those of the classes that are known to be found.
+func TestWorlds(t *testing.T) {
+	p := built(t)
+	from, to := seeds(t)
+	var found []Class
+	for _, c := range strings.Split(os.Getenv("CARILLON_FOUND"), ",") {
+		if c != "" {
+			found = append(found, Class(c))
+		}
+	}
+	var faults []string
+	if text := os.Getenv("CARILLON_FAULTS"); text != "" {
+		faults = strings.Split(text, ",")
+	}
+	next := make(chan uint64)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var sum Result
+	began := time.Now()
+	for range parallel() {
+		wg.Go(func() {
+			for seed := range next {
+				r := request{Seed: seed, Found: found, Faults: faults, Trace: os.Getenv("CARILLON_TRACE")}
+				result, err := p.Run(t.Context(), r)
+				mu.Lock()
+				switch {
+				case err != nil:
+					t.Error(err)
+				case result.Broken != "":
+					t.Errorf("seed %d: %s\nfaults: %v\n%s", seed, result.Broken, result.Struck, result.Logs)
+				}
+				t.Logf("seed %d: %s %d steps, %d acks, %d records, %d epochs, %v, mended in %v", seed, result.Hash, result.Steps, result.Acks, result.Records, result.Epochs, result.Virtual, result.Mended)
+				sum.Steps += result.Steps
+				sum.Acks += result.Acks
+				sum.Virtual += result.Virtual
+				mu.Unlock()
+			}
+		})
+	}
+	for seed := from; seed <= to; seed++ {
+		next <- seed
+	}
+	close(next)
+	wg.Wait()
+	t.Logf("%d worlds: %v of their time, %d steps, %d acks, in %v", to-from+1, sum.Virtual, sum.Steps, sum.Acks, time.Since(began))
+}
+
+// TestASeedReplays: whatever happens in a world, and in which order, follows from its seed.
+func TestASeedReplays(t *testing.T) {
+	p := built(t)
+	for seed := range uint64(3) {
+		first, err := p.Run(t.Context(), request{Seed: seed + 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := p.Run(t.Context(), request{Seed: seed + 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first.Hash != second.Hash {
+			t.Errorf("seed %d: %s after %d steps, and %s after %d", seed+1, first.Hash, first.Steps, second.Hash, second.Steps)
+		}
+	}
+}
