@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
 var (
@@ -34,6 +36,14 @@ type connection struct {
 	stop   chan struct{}
 	once   sync.Once
 	err    error // why it ended; valid after stop
+}
+
+// announces says whether the other end of a connection understands a feature. A connection that doesn't say is one of a test.
+func announces(conn net.Conn, f coordination.Feature) bool {
+	peer, says := conn.(interface {
+		Announces(f coordination.Feature) bool
+	})
+	return !says || peer.Announces(f)
 }
 
 func (c *connection) init(x *Exchange, conn net.Conn, broker string) {

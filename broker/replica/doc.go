@@ -30,6 +30,8 @@
 //	    is refetched, and nothing is appended behind a gap.
 //	R10 A follower whose logs lack segments has not joined, and confirms nothing, until it has fetched them. A leader sends them if
 //	    by their epochs the two logs are the same up to where the segment ends; it remembers nothing of that.
+//	R11 An answer that a newer leader's record could falsify waits for a barrier round: every member of the set, and of
+//	    the one that was asked for, confirms after the question that it copies under the leader's epoch (barrier).
 //
 // A follower asks for a shard with what its logs are and how much of them is safe; it flushes them before, so that
 // everything counts that it has. Only a follower that is told to copy has joined, and an ack is always true of the

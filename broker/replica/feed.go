@@ -121,6 +121,7 @@ type intake struct {
 	streams map[uint32]*Following
 	asks    []*Following
 	acks    []*Following
+	probes  []*Following // that a leader waits for
 	rests   []*Following
 	leaves  []uint32
 }
@@ -197,6 +198,13 @@ func (in *intake) wantAck(f *Following) {
 	in.mu.Unlock()
 }
 
+func (in *intake) wantConfirm(f *Following) {
+	in.mu.Lock()
+	in.probes = append(in.probes, f)
+	in.mu.Unlock()
+	in.signal()
+}
+
 // following is the shard of a stream; nil: it isn't followed on this connection any more.
 func (in *intake) following(stream uint32) *Following {
 	in.mu.Lock()
@@ -215,6 +223,14 @@ func (in *intake) handle(t frameType, body []byte) error {
 		}
 		if f := in.following(d.stream); f != nil {
 			return f.take(in, &d)
+		}
+	case frameProbe:
+		p, err := parseProbe(body)
+		if err != nil {
+			return &garbageError{err}
+		}
+		if f := in.following(p.stream); f != nil {
+			f.probed(in, &p)
 		}
 	case frameHigh:
 		stream, m, err := parseHigh(body)
@@ -276,7 +292,7 @@ func (in *intake) write() error {
 	defer beat.Stop()
 	rest := time.NewTimer(time.Hour)
 	defer rest.Stop()
-	var asks, acks, rests []*Following
+	var asks, acks, rests, probes []*Following
 	var leaves []uint32
 	for {
 		select {
@@ -310,9 +326,10 @@ func (in *intake) write() error {
 			in.mu.Lock()
 			asks, in.asks = in.asks, asks[:0]
 			acks, in.acks = in.acks, acks[:0]
+			probes, in.probes = in.probes, probes[:0]
 			leaves, in.leaves = in.leaves, leaves[:0]
 			in.mu.Unlock()
-			if len(asks) == 0 && len(acks) == 0 && len(leaves) == 0 {
+			if len(asks) == 0 && len(acks) == 0 && len(leaves) == 0 && len(probes) == 0 {
 				break
 			}
 			for _, stream := range leaves {
@@ -325,6 +342,12 @@ func (in *intake) write() error {
 					return err
 				}
 				asks[i] = nil
+			}
+			for i, f := range probes {
+				if _, err := in.out.Write(f.confirm(in, in.out.AvailableBuffer())); err != nil {
+					return err
+				}
+				probes[i] = nil
 			}
 			for i, f := range acks {
 				if _, err := in.out.Write(f.ack(in, in.out.AvailableBuffer())); err != nil {

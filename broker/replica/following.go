@@ -46,8 +46,10 @@ type Following struct {
 	feed   *feed
 	intake *intake // the feed's connection, if this has a stream on it
 	stream uint32
-	asking bool // it is in intake.asks
-	acking bool // it is in intake.acks
+	asking bool   // it is in intake.asks
+	acking bool   // it is in intake.acks
+	probes bool   // it is in intake.probes
+	number uint64 // of the newest barrier round that its leader asked for; valid while probes
 	todo   [Parts]Verdict
 	tries  int // verdicts in a row that weren't to copy
 	acked  [Parts]uint64
@@ -188,7 +190,7 @@ func (f *Following) connect(in *intake) {
 	if f.ended || f.feed != in.feed || f.intake == in {
 		return
 	}
-	f.intake, f.asking, f.acking = in, false, false
+	f.intake, f.asking, f.acking, f.probes = in, false, false, false
 	f.stream = in.assign(f)
 	switch f.step {
 	case asked, copying, resting:
@@ -524,6 +526,35 @@ func (f *Following) ack(in *intake, dst []byte) []byte {
 		}
 	}
 	return dst
+}
+
+// probed takes a leader's question whether this broker still copies from it. If not, the leader learns of that by itself, and asks again
+// when it has another stream.
+func (f *Following) probed(in *intake, p *probe) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.intake != in || f.ended || f.step != copying || f.round.Load() != p.round || f.epoch.Load() != p.epoch {
+		return
+	}
+	f.number = p.number
+	if !f.probes {
+		f.probes = true
+		in.wantConfirm(f)
+	}
+}
+
+// confirm appends the confirmation of a barrier round: that this broker, now, copies under its leader's epoch.
+func (f *Following) confirm(in *intake, dst []byte) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.intake != in || !f.probes {
+		return dst
+	}
+	f.probes = false
+	if f.ended || f.step != copying {
+		return dst
+	}
+	return appendProbe(dst, frameConfirm, &probe{stream: f.stream, round: f.round.Load(), epoch: f.epoch.Load(), number: f.number})
 }
 
 // High is what the leader said last.

@@ -35,6 +35,7 @@ type Leader struct {
 	high  [Parts]uint64
 
 	followers map[string]*progress // by broker
+	barrier   barrier
 }
 
 // progress is what a leader knows of a follower.
@@ -46,6 +47,9 @@ type progress struct {
 	// behind is since when it hasn't caught up with what the logs held then, which is mark; 0: it has.
 	behind time.Duration
 	mark   [Parts]uint64
+
+	confirmed uint64 // the newest barrier round that it confirmed
+	mute      bool   // it can't be asked to
 }
 
 // NewLeader begins an epoch. high is up to where the broker knew the records to be safe before, or zeros.
@@ -111,6 +115,7 @@ func (l *Leader) Join(from coordination.Replica, safe [Parts]uint64, now time.Du
 	fresh := &progress{Replica: from, joined: true, safe: safe}
 	if f != nil && f.Replica == from {
 		fresh.behind, fresh.mark = f.behind, f.mark // it asks again, and is as late as it was
+		fresh.confirmed = f.confirmed
 	}
 	l.judge(fresh, now)
 	l.followers[from.Broker] = fresh
@@ -124,6 +129,7 @@ func (l *Leader) Copied(from coordination.Replica, p Part, end uint64, now time.
 		return false
 	}
 	f.safe[p] = min(end, l.end[p])
+	l.acknowledged(f)
 	l.judge(f, now)
 	return l.advance()
 }
@@ -169,10 +175,12 @@ func (l *Leader) has(m coordination.Replica, p Part) uint64 {
 	return 0
 }
 
-// advance moves the watermarks to what all members have of the set, and of the one that was asked for (R3).
+// advance moves the watermarks to what all members have of the set, and of the one that was asked for (R3), and
+// confirms the barrier rounds that they have confirmed (R11).
 func (l *Leader) advance() (moved bool) {
+	moved = l.confirm()
 	if !l.Enough() {
-		return false
+		return moved
 	}
 	for p := range Parts {
 		high := l.local[p]

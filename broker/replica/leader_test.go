@@ -103,6 +103,9 @@ func (s *tale) state() string {
 	if s.l.asked != nil {
 		text += " asked for " + setString(s.l.asked)
 	}
+	if b := &s.l.barrier; b.begun > 0 {
+		text += fmt.Sprintf(" rounds %d of %d", b.confirmed, b.begun)
+	}
 	if !s.l.Readable() {
 		text += " unreadable"
 	}
@@ -193,6 +196,19 @@ func (s *tale) do(words []string) (string, error) {
 		return said(s.l.advance())
 	case "part":
 		s.l.Part(who, s.now)
+	case "question":
+		return fmt.Sprintf("question: waits for round %d", s.l.Question()), nil
+	case "confirm": // confirm b@2 3
+		round, err := strconv.ParseUint(plain[1], 10, 64)
+		if err != nil {
+			return "", err
+		}
+		if !s.l.Confirm(who, round) {
+			return "", nil
+		}
+		return fmt.Sprintf("confirm: round %d is confirmed", s.l.Confirmed()), nil
+	case "mute":
+		s.l.Mute(who)
 	case "gone": // gone b@2 c@3: those and nobody else
 		s.l.Gone(func(m coordination.Replica) bool {
 			return !slices.Contains(plain, fmt.Sprintf("%s@%d", m.Broker, m.Incarnation))

@@ -23,6 +23,9 @@ type Leading struct {
 	enough   atomic.Bool
 	ended    atomic.Bool
 
+	round     atomic.Uint64 // the newest barrier round
+	confirmed atomic.Uint64 // and the newest that is confirmed
+
 	// use is read-locked while something is called or read that config names. So End waits for it.
 	use sync.RWMutex
 
@@ -132,11 +135,54 @@ func (l *Leading) publish() {
 	}
 	l.readable.Store(l.leader.Readable())
 	l.enough.Store(l.leader.Enough())
+	l.publishRounds()
 	if changed {
 		for _, s := range l.streams {
 			s.markHigh()
 		}
 	}
+}
+
+// publishRounds lets everybody see which barrier rounds are confirmed, and has followers asked for a new one. mu is held.
+func (l *Leading) publishRounds() {
+	l.confirmed.Store(l.leader.Confirmed())
+	if round := l.leader.Round(); round != l.round.Load() {
+		l.round.Store(round)
+		l.x.counters.rounds.Add(1)
+		if round == l.leader.Confirmed() {
+			return
+		}
+		for _, s := range l.streams {
+			s.markProbe()
+		}
+	}
+}
+
+// Question returns a barrier round. When it is confirmed, no newer leader had begun to lead when Question was called, so
+// that what this one knows by then is the truth at that time (R11). Moved is called when a round was confirmed. It may be at
+// once: a leader whose in-sync set is itself alone asks nobody.
+func (l *Leading) Question() (round uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	round = l.leader.Question()
+	l.publishRounds()
+	return round
+}
+
+// Confirmed is the newest barrier round that is confirmed; all earlier ones are, too.
+func (l *Leading) Confirmed() uint64 { return l.confirmed.Load() }
+
+// confirm notes that a follower confirmed a round. It says whether that confirmed one for good.
+func (l *Leading) confirm(s *stream, round uint64) (moved bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.gone.Load() {
+		return false
+	}
+	if moved = l.leader.Confirm(s.from, round); moved {
+		l.publishRounds()
+	}
+	return moved
 }
 
 // tell calls Moved. No lock is held.
@@ -347,6 +393,9 @@ func (l *Leading) ask(o *outlet, a *ask) (joined *stream, why string) {
 		l.mu.Unlock()
 		return nil, fmt.Sprintf("broker %s is no replica in its life %d", from.Broker, from.Incarnation)
 	}
+	if !o.probed {
+		l.leader.Mute(from)
+	}
 	for _, s := range l.streams {
 		if s.from.Broker == from.Broker {
 			l.drop(s) // It comes on a new connection.
@@ -368,6 +417,7 @@ func (l *Leading) ask(o *outlet, a *ask) (joined *stream, why string) {
 	o.answer(appendVerdict(nil, &v))
 	s.mark()
 	s.markHigh()
+	s.markProbe()
 	l.mu.Unlock()
 	if moved {
 		l.x.tellLater(l)

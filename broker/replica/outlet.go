@@ -14,12 +14,14 @@ import (
 // outlet is a leader's end of a connection: what one follower broker copies from here.
 type outlet struct {
 	connection
+	probed bool // the follower's program answers probes
 
 	mu      sync.Mutex
 	ended   bool
 	answers []byte // frames
 	dirty   []*stream
 	highs   []*stream       // whose watermark or start moved
+	probes  []*stream       // that a barrier round waits for
 	refused map[ID]question // that were perhaps asked too soon
 	fetches []*fetch
 	streams map[uint32]*stream // the reader's
@@ -46,6 +48,7 @@ type stream struct {
 	gone    atomic.Bool // it ended, or another one took its place
 	dirty   atomic.Bool // it is in outlet.dirty
 	highDue atomic.Bool // it is in outlet.highs
+	probing atomic.Bool // it is in outlet.probes
 	blocked atomic.Bool // the window is full: an ack makes it dirty
 	acked   [Parts]atomic.Uint64
 
@@ -63,6 +66,7 @@ type stream struct {
 func (x *Exchange) Serve(conn net.Conn, broker string) {
 	o := &outlet{refused: make(map[ID]question), streams: make(map[uint32]*stream)}
 	o.init(x, conn, broker)
+	o.probed = announces(conn, coordination.FeatureBarrier)
 	x.mu.Lock()
 	if x.closed {
 		x.mu.Unlock()
@@ -84,7 +88,7 @@ func (x *Exchange) Serve(conn net.Conn, broker string) {
 	writer.Wait()
 	o.mu.Lock()
 	o.ended = true
-	o.answers, o.dirty, o.highs, o.refused, o.fetches = nil, nil, nil, nil, nil
+	o.answers, o.dirty, o.highs, o.probes, o.refused, o.fetches = nil, nil, nil, nil, nil, nil
 	o.mu.Unlock()
 	x.mu.Lock()
 	if x.outlets[broker] == o {
@@ -116,6 +120,12 @@ func (o *outlet) handle(t frameType, body []byte) error {
 			return &garbageError{err}
 		}
 		o.acked(id, p, safe)
+	case frameConfirm:
+		p, err := parseProbe(body)
+		if err != nil {
+			return &garbageError{err}
+		}
+		o.confirmed(&p)
 	case frameAsk:
 		a, err := parseAsk(body)
 		if err != nil {
@@ -159,11 +169,26 @@ func (o *outlet) acked(id uint32, p Part, safe uint64) {
 		o.now = o.x.config.Now()
 	}
 	s.acked[p].Store(safe)
-	if s.l.copied(s, p, safe, o.now) && (len(o.moved) == 0 || o.moved[len(o.moved)-1] != s.l) {
-		o.moved = append(o.moved, s.l)
+	if s.l.copied(s, p, safe, o.now) {
+		o.hasMoved(s.l)
 	}
 	if s.blocked.Load() && s.blocked.Swap(false) {
 		s.mark()
+	}
+}
+
+// hasMoved has settle tell who leads.
+func (o *outlet) hasMoved(l *Leading) {
+	if len(o.moved) == 0 || o.moved[len(o.moved)-1] != l {
+		o.moved = append(o.moved, l)
+	}
+}
+
+// confirmed takes a follower's confirmation of a barrier round. One of an earlier asking, or of another epoch, came too late.
+func (o *outlet) confirmed(p *probe) {
+	s := o.streams[p.stream]
+	if s != nil && s.round == p.round && s.l.epoch == p.epoch && s.l.confirm(s, p.number) {
+		o.hasMoved(s.l)
 	}
 }
 
@@ -279,6 +304,31 @@ func (s *stream) markHigh() {
 	o.mu.Unlock()
 }
 
+// markProbe asks the follower for the newest barrier round, unless it is confirmed or the follower can't be asked.
+func (s *stream) markProbe() {
+	if !s.out.probed || s.l.round.Load() == s.l.confirmed.Load() || s.probing.Swap(true) {
+		return
+	}
+	o := s.out
+	o.mu.Lock()
+	if !o.ended {
+		o.probes = append(o.probes, s)
+	}
+	o.mu.Unlock()
+	o.signal()
+}
+
+// probe sends the question for the newest round, which stands for all before it.
+func (s *stream) probe() error {
+	s.probing.Store(false)
+	if s.gone.Load() {
+		return nil
+	}
+	p := probe{stream: s.id, round: s.round, epoch: s.l.epoch, number: s.l.round.Load()}
+	_, err := s.out.out.Write(appendProbe(s.out.out.AvailableBuffer(), frameProbe, &p))
+	return err
+}
+
 // write sends what there is, until the connection ends.
 func (o *outlet) write() error {
 	ticker := time.NewTicker(highTick)
@@ -286,7 +336,7 @@ func (o *outlet) write() error {
 	pace := time.NewTimer(time.Hour)
 	defer pace.Stop()
 	var answers []byte
-	var dirty, highs []*stream
+	var dirty, highs, probes []*stream
 	var fetches []*fetch
 	o.paced, o.allowance = time.Now(), catchUpRate/10
 	beaten := o.paced.Add(-beatEvery)
@@ -318,12 +368,13 @@ func (o *outlet) write() error {
 			o.mu.Lock()
 			answers, o.answers = o.answers, answers[:0]
 			dirty, o.dirty = o.dirty, dirty[:0]
+			probes, o.probes = o.probes, probes[:0]
 			fetches, o.fetches = append(fetches, o.fetches...), nil
 			if tick {
 				highs, o.highs = o.highs, highs[:0]
 			}
 			o.mu.Unlock()
-			if len(answers) == 0 && len(dirty) == 0 && len(highs) == 0 && len(fetches) == 0 {
+			if len(answers) == 0 && len(dirty) == 0 && len(highs) == 0 && len(fetches) == 0 && len(probes) == 0 {
 				break
 			}
 			if _, err := o.out.Write(answers); err != nil {
@@ -331,6 +382,12 @@ func (o *outlet) write() error {
 			}
 			if cap(answers) > keptAnswers {
 				answers = nil
+			}
+			for i, s := range probes { // before what may take a while
+				if err := s.probe(); err != nil {
+					return err
+				}
+				probes[i] = nil
 			}
 			for i, s := range dirty {
 				s.dirty.Store(false)

@@ -9,6 +9,7 @@ type Stats struct {
 	InBytes, InBatches   uint64 // from leaders
 	OutAcks, InAcks      uint64
 	OutAsks, InAsks      uint64
+	Rounds               uint64 // of barriers, for answers that only a leader may give
 	Refused              uint64 // asks of others that were refused here
 	Truncations, Resets  uint64 // of logs here
 	Repaired             uint64 // segments here that were damaged or missing
@@ -30,6 +31,7 @@ type counters struct {
 	inBytes, inBatches                 atomic.Uint64
 	outAcks, inAcks, outAsks, inAsks   atomic.Uint64
 	refused, truncations, resets       atomic.Uint64
+	rounds                             atomic.Uint64
 	swaps, swapsFailed                 atomic.Uint64
 	repaired                           atomic.Uint64
 	inRepairBytes, outRepairBytes      atomic.Uint64
@@ -42,7 +44,7 @@ func (x *Exchange) Stats() Stats {
 		OutBytes: c.outBytes.Load(), OutBatches: c.outBatches.Load(), CatchUpBytes: c.catchUpBytes.Load(),
 		InBytes: c.inBytes.Load(), InBatches: c.inBatches.Load(),
 		OutAcks: c.outAcks.Load(), InAcks: c.inAcks.Load(), OutAsks: c.outAsks.Load(), InAsks: c.inAsks.Load(),
-		Refused: c.refused.Load(), Truncations: c.truncations.Load(), Resets: c.resets.Load(),
+		Rounds: c.rounds.Load(), Refused: c.refused.Load(), Truncations: c.truncations.Load(), Resets: c.resets.Load(),
 		Repaired: c.repaired.Load(), InRepairBytes: c.inRepairBytes.Load(), OutRepairBytes: c.outRepairBytes.Load(),
 		Swaps: c.swaps.Load(), SwapsFailed: c.swapsFailed.Load(),
 	}

@@ -20,6 +20,7 @@ import (
 //	         each part: u64 start, u64 end, u64 safe, u16 count of epochs, each u64 epoch, u64 start
 //	ack      u32 stream, u8 part, u64 safe
 //	leave    u32 stream
+//	confirm  u32 stream, u32 round, u64 epoch, u64 number: the answer to a probe, if it does
 //	fetch    u32 stream, u32 round, u32 shard, u64 epoch, u8 length and id of the Topic, u8 part, u64 from, u64 up to, and of
 //	         that log: u64 start, u64 end, u16 count of epochs, each u64 epoch, u64 start
 //
@@ -28,12 +29,16 @@ import (
 //	verdict  u32 stream, u32 round, and for each part: u8 verb, u64 at
 //	refused  u32 stream, u32 round, u64 epoch that the leader knows or 0, text
 //	come     u32 stream, u32 round: who was refused is to ask again now
+//	probe    u32 stream, u32 round, u64 epoch, u64 number of a barrier round: does the follower still copy?
 //	data     u32 stream, u8 part, u8 promised, both watermarks, both starts, batches
 //	high     u32 stream, both watermarks, both starts
 //	piece    u32 stream, u32 round, u8 parted, u64 start, batches: the answer to a fetch, if it isn't refused
 //
 // A stream is a shard on this connection; the follower numbers them. A round is one asking of a stream. An
 // answer names it, and what follows an answer belongs to it.
+//
+// A probe, and so a confirm, is sent only to a peer that announces coordination.FeatureBarrier. Later versions may
+// append fields to both, which this one ignores.
 type frameType byte
 
 const (
@@ -48,6 +53,8 @@ const (
 	frameHigh
 	frameFetch
 	framePiece
+	frameProbe
+	frameConfirm
 )
 
 const (
@@ -81,6 +88,13 @@ type refusal struct {
 	stream, round uint32
 	epoch         int64
 	why           string
+}
+
+// probe is a leader's question whether its follower still copies under its epoch, and the follower's confirmation.
+type probe struct {
+	stream, round uint32
+	epoch         int64
+	number        uint64 // of the barrier round
 }
 
 // marks are what a leader tells with each frame of a stream.
@@ -147,6 +161,15 @@ func appendAck(dst []byte, stream uint32, p Part, safe uint64) []byte {
 	dst = be.AppendUint32(dst, stream)
 	dst = append(dst, byte(p))
 	return endFrame(be.AppendUint64(dst, safe), at)
+}
+
+// appendProbe appends a frame of type frameProbe or frameConfirm.
+func appendProbe(dst []byte, t frameType, p *probe) []byte {
+	dst, at := beginFrame(dst, t)
+	dst = be.AppendUint32(dst, p.stream)
+	dst = be.AppendUint32(dst, p.round)
+	dst = be.AppendUint64(dst, uint64(p.epoch))
+	return endFrame(be.AppendUint64(dst, p.number), at)
 }
 
 func appendLeave(dst []byte, stream uint32) []byte {
@@ -318,6 +341,13 @@ func parseAck(body []byte) (stream uint32, p Part, safe uint64, err error) {
 		return 0, 0, 0, fmt.Errorf("an ack of part %d", p)
 	}
 	return stream, p, safe, nil
+}
+
+func parseProbe(body []byte) (p probe, err error) {
+	f := fields{rest: body}
+	p.stream, p.round, p.epoch, p.number = f.u32(), f.u32(), int64(f.u64()), f.u64()
+	f.rest = nil // what later versions append
+	return p, f.done("probe")
 }
 
 func parseLeave(body []byte) (stream uint32, err error) {

@@ -1,0 +1,232 @@
+package replica
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+)
+
+// confirms says whether a question that is asked now is answered within a time.
+func (w *world) confirms(l *Leading, limit time.Duration) bool {
+	round, began := l.Question(), time.Now()
+	for l.Confirmed() < round {
+		if time.Since(began) > limit {
+			return false
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return true
+}
+
+// A leader proves that it leads by asking its followers, without a record being appended. One follower that is not reached is
+// enough that it can't, until that one has left the set.
+func TestALeaderProvesThatItLeads(t *testing.T) {
+	story(t, "a b c", func(w *world) {
+		w.minInSync = 2
+		w.place(orders, 1, "a b c")
+		a := w.nodes["a"]
+		a.publish(orders, numbered(3)...)
+		l := a.leads[orders]
+		if !w.confirms(l, 100*time.Millisecond) {
+			t.Fatal("nobody confirms")
+		}
+		w.wires.freeze("a", "c")
+		if w.confirms(l, time.Second) {
+			t.Error("it is confirmed though c is not reached")
+		}
+		w.thawed(t, l, "c")
+	})
+}
+
+// thawed reaches a broker again, whose answer then comes.
+func (w *world) thawed(t *testing.T, l *Leading, broker string) {
+	round := l.Question()
+	w.wires.thaw("a", broker)
+	w.within(5*time.Second, "the question is answered", func() bool { return l.Confirmed() >= round })
+}
+
+// A leader that was deposed and can't know it proves nothing, however long it asks; the new one does.
+func TestADeposedLeaderProvesNothing(t *testing.T) {
+	story(t, "a b c", func(w *world) {
+		w.minInSync = 2
+		w.place(orders, 1, "a b c")
+		a := w.nodes["a"]
+		a.publish(orders, numbered(3)...)
+		former := a.leads[orders]
+		shard := *w.store.shard(orders)
+		shard.Epoch, shard.Leader = 2, "b"
+		shard.InSync = []coordination.Replica{shard.InSync[1], shard.InSync[2]}
+		w.store.put(&shard)
+		w.nodes["b"].see() // a hears nothing of it, and c neither
+		if w.confirms(former, 30*time.Second) {
+			t.Error("the former leader is confirmed, though b leads")
+		}
+		w.nodes["c"].see()
+		w.within(5*time.Second, "the new leader is confirmed", func() bool { return w.confirms(w.nodes["b"].leads[orders], time.Second) })
+		if w.confirms(former, 30*time.Second) {
+			t.Error("the former leader is confirmed")
+		}
+	})
+}
+
+// A question that came when a connection was cut is asked again on the next one.
+func TestAQuestionOutlivesItsConnection(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		w.place(orders, 1, "a b")
+		a := w.nodes["a"]
+		a.publish(orders, "one")
+		l := a.leads[orders]
+		w.wires.freeze("a", "b")
+		round := l.Question()
+		w.wires.reset("b")
+		w.wires.thaw("a", "b")
+		w.within(5*time.Second, "the question is answered", func() bool { return l.Confirmed() >= round })
+	})
+}
+
+// Many questions at once share rounds, and few frames.
+func TestQuestionsShareRounds(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		w.place(orders, 1, "a b")
+		a := w.nodes["a"]
+		a.publish(orders, "one")
+		l := a.leads[orders]
+		last := uint64(0)
+		for range 1000 {
+			last = l.Question()
+		}
+		if last > 2*maxRounds {
+			t.Errorf("1000 questions at once make %d rounds", last)
+		}
+		w.within(time.Second, "all are answered", func() bool { return l.Confirmed() >= last })
+	})
+}
+
+// Who asks is told by Moved, as of the watermark.
+func TestMovedTellsOfConfirmedRounds(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		w.place(orders, 1, "a b")
+		a := w.nodes["a"]
+		a.publish(orders, "one")
+		synctest.Wait()
+		moved := make(chan uint64, 100)
+		w.moved = func(l *Leading) { moved <- l.Confirmed() }
+		round := a.leads[orders].Question()
+		select {
+		case is := <-moved:
+			if is < round {
+				t.Errorf("moved when %d of %d was confirmed", is, round)
+			}
+		case <-time.After(5 * time.Second):
+			t.Error("nobody is told")
+		}
+		w.moved = nil
+	})
+}
+
+// unannounced is a connection to a broker of version 018b7c1, which ends a connection over which a probe comes.
+type unannounced struct{ net.Conn }
+
+func (unannounced) Announces(coordination.Feature) bool { return false }
+
+// A follower of a version that knows no probes is sent none. It is taken at its word while it is connected, and keeps copying.
+func TestAFollowerOfTheVersionBeforeIsNotProbed(t *testing.T) {
+	story(t, "", func(w *world) {
+		w.start("a", crashfs.New())
+		b := w.start("b", crashfs.New())
+		w.wires.mu.Lock()
+		serve := w.wires.serve["a"]
+		w.wires.serve["a"] = func(conn net.Conn, broker string) { serve(unannounced{conn}, broker) }
+		w.wires.mu.Unlock()
+		w.place(orders, 1, "a b")
+		a := w.nodes["a"]
+		a.publish(orders, "one")
+		l := a.leads[orders]
+		for range 10 {
+			if !w.confirms(l, time.Millisecond) {
+				t.Fatal("it waits for a follower that can't be asked")
+			}
+		}
+		a.publish(orders, "two")
+		if asks := b.x.Stats().OutAsks; asks > 2 {
+			t.Errorf("it asked %d times for the shard: a frame has ended its connection", asks)
+		}
+		w.wires.freeze("a", "b")
+		w.within(5*time.Second, "the connection ends", func() bool { return !l.Followers()[0].Joined })
+		if w.confirms(l, 100*time.Millisecond) {
+			t.Error("it is confirmed by a follower that isn't connected")
+		}
+		w.wires.thaw("a", "b")
+	})
+}
+
+// BenchmarkBarrier is how long a question takes, over loopback, beside an acknowledged append in memory: one round trip each.
+func BenchmarkBarrier(b *testing.B) {
+	w := overTCP(b, func(string) env.FS { return crashfs.New() }, "a", "b", "c")
+	w.place(orders, 1, "a b c")
+	a := w.nodes["a"]
+	confirmed := newGate()
+	w.moved = func(l *Leading) { confirmed.move(l.Confirmed()) }
+	a.publish(orders, "one")
+	l := a.leads[orders]
+	b.Run("question", func(b *testing.B) {
+		for b.Loop() {
+			confirmed.wait(l.Question())
+		}
+	})
+	b.Run("16 at once", func(b *testing.B) {
+		b.SetParallelism(16)
+		b.RunParallel(func(p *testing.PB) {
+			for p.Next() {
+				confirmed.wait(l.Question())
+			}
+		})
+	})
+	b.Run("round trip", func(b *testing.B) { roundTrips(b, context.Background()) })
+}
+
+// roundTrips sends as many bytes as a probe has over loopback, there and back.
+func roundTrips(b *testing.B, ctx context.Context) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		buf := make([]byte, 64)
+		for {
+			n, err := conn.Read(buf)
+			if err != nil {
+				return
+			}
+			if _, err := conn.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+	}()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	frame := appendProbe(nil, frameProbe, &probe{})
+	for b.Loop() {
+		if _, err := conn.Write(frame); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := conn.Read(frame); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
