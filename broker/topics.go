@@ -67,7 +67,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	}
 	t.subscriptions = subscription.New(subscription.Config{
 		Self: b.identity.ID, Topics: t.topics, Clock: b.config.Clock, Logger: b.log,
-		Outlet:   func(of *topic.Shard, name string) subscription.Outlet { return t.api.Outlet(of, name) },
+		Sink:     func(of *topic.Shard, name string) subscription.DeliverySink { return t.api.Sink(of, name) },
 		Inactive: func(of *topic.Shard, name string) { t.api.Inactive(of, name) },
 	})
 	t.api = jetstream.NewServer(jetstream.ServerConfig{
@@ -133,7 +133,7 @@ func (c clients) Offer(t topic.Taker) topic.Offer { return c.Hub.Offer(t) }
 // ways are the links as Topics know them.
 type ways struct{ *topic.Service }
 
-func (w ways) Attach(broker string, way route.Carrier, old bool) route.TopicsPeer {
+func (w ways) Attach(broker string, way route.Carrier, old bool) route.TopicsSide {
 	if old {
 		return w.Service.Attach(broker, nil)
 	}

@@ -47,8 +47,8 @@ type Server struct {
 	snapshots snapshots
 	store     Store // nil: nothing is written
 	writes    *tasks
-	wholes    *tasks             // snapshots of whole Topics
-	asks      session.Asks[held] // of wholes
+	wholes    *tasks                 // snapshots of whole Topics
+	asks      session.Requests[held] // of wholes
 }
 
 // New makes the Server of the broker with that id. It is to be offered Subjects, without a leader, by every broker.

@@ -133,7 +133,7 @@ func (s *Server) askLeaders(ctx context.Context, t *topic.Topic, q hold, leaders
 			}
 		}
 	}
-	s.asks.Ask(ctx, len(leaders), func(number uint64) (expected int) {
+	s.asks.Do(ctx, len(leaders), func(number uint64) (expected int) {
 		q.Number = number
 		for leader, its := range leaders {
 			q.Parts = its
@@ -186,7 +186,7 @@ func (s *Server) takeHold(m *protocol.Message) {
 	case tellHold:
 		var h held
 		if json.Unmarshal(m.Data, &h) == nil {
-			s.asks.Tell(h.Number, h)
+			s.asks.Answer(h.Number, h)
 		}
 	}
 }

@@ -22,11 +22,12 @@ func (c *Client) silencePrefix(id string) string { return c.prefix + "silences/"
 
 func (c *Client) silenceKey(silent, by string) string { return c.silencePrefix(silent) + by }
 
-// Accuse says that a broker hears nothing of another one, in that life of both. If a majority of all members says so,
-// the silent one is evicted: it is not worth waiting for its lease, which etcd makes longer when its own leader is gone
-// too. Who is evicted and lives registers anew, so an error of judgement costs an election. That the accused is gone already
-// is no error. What was said ends with that life, or by Acquit.
-func (c *Client) Accuse(ctx context.Context, by, silent Replica) (evicted bool, err error) {
+// ReportSilent records that broker by hears nothing from broker silent, each in that incarnation, and
+// evicts silent once a majority of all members has reported it. Eviction saves waiting for the lease,
+// which etcd extends when it elects a new leader. An evicted broker that is alive registers anew, so a
+// wrong eviction costs an election. A report of an incarnation that has ended does nothing.
+// A report ends with the incarnation of either broker, or by WithdrawSilent.
+func (c *Client) ReportSilent(ctx context.Context, by, silent Replica) (evicted bool, err error) {
 	accused, err := c.get(ctx, c.brokerKey(silent.Broker))
 	if err != nil {
 		return false, err
@@ -75,10 +76,10 @@ func (c *Client) agreed(silent string, said, members []*mvccpb.KeyValue) bool {
 	return 2*accusers > len(members)
 }
 
-// Acquit takes back what a broker said of another one.
-func (c *Client) Acquit(ctx context.Context, by, heard Replica) error {
+// WithdrawSilent removes the report of broker by about heard.
+func (c *Client) WithdrawSilent(ctx context.Context, by, heard Replica) error {
 	if _, err := c.etcd.Delete(ctx, c.silenceKey(heard.Broker, by.Broker)); err != nil {
-		return fmt.Errorf("take back that broker %s is silent: %w", heard.Broker, err)
+		return fmt.Errorf("withdraw the report that broker %s is silent: %w", heard.Broker, err)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func TestMostBrokersEvictASilentOne(t *testing.T) {
 	a, b, silent := life("a"), life("b"), life("c")
 	accuse := func(by, of Replica, want bool) {
 		t.Helper()
-		if evicted, err := c.Accuse(ctx, by, of); err != nil || evicted != want {
+		if evicted, err := c.ReportSilent(ctx, by, of); err != nil || evicted != want {
 			t.Fatalf("%v of %v: evicted %v, %v", by, of, evicted, err)
 		}
 	}
@@ -28,7 +28,7 @@ func TestMostBrokersEvictASilentOne(t *testing.T) {
 	accuse(a, silent, false) // however often it says so
 	accuse(silent, a, false) // who is cut off says the same of the others
 	accuse(silent, b, false)
-	if err := c.Acquit(ctx, a, silent); err != nil {
+	if err := c.WithdrawSilent(ctx, a, silent); err != nil {
 		t.Fatal(err)
 	}
 	accuse(b, silent, false)
@@ -59,7 +59,7 @@ func TestOfTwoBrokersNeitherEvictsTheOther(t *testing.T) {
 	a, b := etcd.open().join(t, broker("a")), etcd.open().join(t, broker("b"))
 	x, y := Replica{"a", a.incarnation()}, Replica{"b", b.incarnation()}
 	for _, pair := range [][2]Replica{{x, y}, {y, x}} {
-		if evicted, err := c.Accuse(ctx, pair[0], pair[1]); err != nil || evicted {
+		if evicted, err := c.ReportSilent(ctx, pair[0], pair[1]); err != nil || evicted {
 			t.Errorf("%v evicted %v: %v, %v", pair[0], pair[1], evicted, err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // Under the race detector sync.Pool forgets at random, so these are for plain runs only.
 
 func TestDeliveringAllocatesNothing(t *testing.T) {
-	o := newOutlet(&sender{quiet: true})
+	o := newSink(&sender{quiet: true})
 	header := "NATS/1.0\r\nColour: blue\r\n\r\n"
 	r := log.Record{Offset: 7, Time: time.Now().UnixNano(), Subject: []byte("orders.eu"), Header: len(header), Data: []byte(header + "payload")}
 	inbox := []byte("_INBOX.abcdefghijklmnop.1")

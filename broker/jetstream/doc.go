@@ -3,7 +3,7 @@ Package jetstream serves the JetStream API on top of Topics and Subscriptions. P
 bytes: calls, configurations, acks, errors.
 
 The Server takes calls, pulls and acks from clients. It serves those for streams that this broker
-leads and hands the others on to their leaders. For each consumer it makes an outlet, which encodes
+leads and hands the others on to their leaders. For each consumer it makes a sink, which encodes
 deliveries as messages.
 
 A durable consumer is a Subscription in etcd. A consumer without a durable name lives in the memory

@@ -46,7 +46,7 @@ const (
 	// have 128 KiB of metadata. Clients ask on from where a page ended.
 	listBytes = 4 << 20
 
-	// batchMessages and batchBytes are what an outlet gathers before it hands on without being told
+	// batchMessages and batchBytes are what a sink gathers before it hands on without being told
 	// to, so that the memory that it reuses stays small.
 	batchMessages = 256
 	batchBytes    = 256 << 10

@@ -95,7 +95,7 @@ func (s *Server) askUsage(ctx context.Context, brokers []string, total *usage) {
 func (s *Server) ask(ctx context.Context, most int, send func(number uint64) (expected int), take func(finding)) {
 	ctx, cancel := context.WithTimeout(ctx, s.waits.ask)
 	defer cancel()
-	s.asks.Ask(ctx, most, send, take)
+	s.asks.Do(ctx, most, send, take)
 }
 
 // askCreated has the leader of a stream that was just made answer the client.
@@ -111,7 +111,7 @@ func (s *Server) takeAsk(m *protocol.Message) {
 	case tellAnswer:
 		var t finding
 		if json.Unmarshal(m.Data, &t) == nil {
-			s.asks.Tell(t.Number, t)
+			s.asks.Answer(t.Number, t)
 		}
 	case askStreamInfo, askBrokerUsage:
 		var q question

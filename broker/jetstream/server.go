@@ -62,7 +62,7 @@ type Server struct {
 	reads   pool
 	running sync.WaitGroup
 
-	asks       session.Asks[finding]
+	asks       session.Requests[finding]
 	groups     groups
 	outgoing   sync.Pool                 // of *batch
 	limited    [consumerLocks]sync.Mutex // of streams that limit their consumers, see createConsumer

@@ -96,7 +96,7 @@ func askShards[T any](ctx context.Context, s *Server, of *topic.Topic, subject f
 	for _, p := range all {
 		q := question{From: s.config.Self, Number: number, Stream: p.Key(), Name: subject(p.Name()), Payload: payload, Within: timeLeft(ctx)}
 		if leader := p.Leader(); leader == s.config.Self {
-			s.answerFor(q, func(t finding) { s.asks.Tell(t.Number, t) })
+			s.answerFor(q, func(t finding) { s.asks.Answer(t.Number, t) })
 		} else if !s.forward(leader, askForCall, nil, q) {
 			return nil, offline(p.WhyNot())
 		}

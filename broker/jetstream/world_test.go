@@ -94,7 +94,7 @@ func newWorldOn(t *testing.T, brokers int, options log.Options) *world {
 		must(t, err)
 		n.subscriptions = subscription.New(subscription.Config{
 			Self: n.id, Topics: n.topics,
-			Outlet:   func(of *topic.Shard, name string) subscription.Outlet { return n.Outlet(of, name) },
+			Sink:     func(of *topic.Shard, name string) subscription.DeliverySink { return n.Sink(of, name) },
 			Inactive: func(of *topic.Shard, name string) { n.Inactive(of, name) },
 		})
 		n.Server = NewServer(ServerConfig{

@@ -20,8 +20,8 @@ const linkWait = 5 * time.Second
 type Store interface {
 	Join(ctx context.Context, self coordination.Broker, onJoined func(incarnation int64)) error
 	Evict(ctx context.Context, broker coordination.Replica) error
-	Accuse(ctx context.Context, by, silent coordination.Replica) (evicted bool, err error)
-	Acquit(ctx context.Context, by, heard coordination.Replica) error
+	ReportSilent(ctx context.Context, by, silent coordination.Replica) (evicted bool, err error)
+	WithdrawSilent(ctx context.Context, by, heard coordination.Replica) error
 }
 
 // Links is the part of route.Mesh that membership uses.

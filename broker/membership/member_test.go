@@ -39,7 +39,7 @@ func (s *fakeStore) Evict(_ context.Context, broker coordination.Replica) error 
 	return nil
 }
 
-func (s *fakeStore) Accuse(_ context.Context, by, silent coordination.Replica) (bool, error) {
+func (s *fakeStore) ReportSilent(_ context.Context, by, silent coordination.Replica) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.away {
@@ -49,7 +49,7 @@ func (s *fakeStore) Accuse(_ context.Context, by, silent coordination.Replica) (
 	return false, nil
 }
 
-func (s *fakeStore) Acquit(_ context.Context, by, heard coordination.Replica) error {
+func (s *fakeStore) WithdrawSilent(_ context.Context, by, heard coordination.Replica) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.reports, [2]coordination.Replica{by, heard})

@@ -56,7 +56,7 @@ func (m *Member) ReportSilent(ctx context.Context, store Store) {
 				continue
 			}
 			limit, cancel := context.WithTimeout(ctx, reportTime)
-			if err := store.Acquit(limit, by, other); err == nil {
+			if err := store.WithdrawSilent(limit, by, other); err == nil {
 				delete(reported, other)
 			}
 			cancel()
@@ -68,7 +68,7 @@ func (m *Member) ReportSilent(ctx context.Context, store Store) {
 func (m *Member) report(ctx context.Context, store Store, self, other coordination.Replica) bool {
 	limit, cancel := context.WithTimeout(ctx, reportTime)
 	defer cancel()
-	evicted, err := store.Accuse(limit, self, other)
+	evicted, err := store.ReportSilent(limit, self, other)
 	switch {
 	case err != nil:
 		m.log.Debug("Could not report a silent broker to etcd; trying again", "peer", other.Broker, "error", err)

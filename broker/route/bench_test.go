@@ -16,7 +16,7 @@ type countingHub struct {
 	done     chan struct{}
 }
 
-func (h *countingHub) Attach(l session.Link, _ string) (Peer, []session.Interest) {
+func (h *countingHub) Attach(l session.Link, _ string) (ClientSide, []session.Interest) {
 	h.link.Store(&l)
 	return h, nil
 }

@@ -38,7 +38,7 @@ func (m *Mesh) fell(n *neighbour, err error) {
 	m.mu.Unlock()
 	if dead {
 		m.log.Log(context.Background(), level, "A broker is dead: it closed its link and refuses connections", "peer", member.Name, "id", member.ID, "incarnation", member.Incarnation)
-		m.config.Refused(member)
+		m.config.Dead(member)
 	}
 }
 

@@ -40,7 +40,7 @@ func TestADeadBrokerIsNoticedByItsKernel(t *testing.T) {
 	ca := newAuthority(t)
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
 		var of deaths
-		witness := startNode(t, names[0], ca, func(c *Config) { c.Refused = of.note })
+		witness := startNode(t, names[0], ca, func(c *Config) { c.Dead = of.note })
 		victim := startNode(t, names[1], ca)
 		introduceAll(witness, victim)
 		waitUp(t, witness, victim)
@@ -69,7 +69,7 @@ func TestADeadBrokerIsNoticedByItsKernel(t *testing.T) {
 // Nobody is called dead who was not linked, nor in a life that this broker has not met.
 func TestOnlyWhoWasLinkedCanDie(t *testing.T) {
 	var of deaths
-	a, b := startNode(t, "a", nil, func(c *Config) { c.Refused = of.note }), startNode(t, "b", nil)
+	a, b := startNode(t, "a", nil, func(c *Config) { c.Dead = of.note }), startNode(t, "b", nil)
 	never := b.member()
 	never.ID, never.Route = "z", "127.0.0.1:1"
 	a.SetMembers([]Member{never, b.member()})
@@ -95,7 +95,7 @@ func TestOnlyWhoWasLinkedCanDie(t *testing.T) {
 // Who said that it leaves is dead when it is: its kernel has the last word.
 func TestWhoLeavesIsDeadWhenItIs(t *testing.T) {
 	var of deaths
-	a, b := startNode(t, "a", nil, func(c *Config) { c.Refused = of.note }), startNode(t, "b", nil)
+	a, b := startNode(t, "a", nil, func(c *Config) { c.Dead = of.note }), startNode(t, "b", nil)
 	introduceAll(a, b)
 	waitUp(t, a, b)
 	if err := b.Leave(t.Context()); err != nil {

@@ -6,12 +6,11 @@ import "github.com/carillon-mq/carillon/broker/session"
 type Hub interface {
 	// Attach registers l, the link to the broker of that id, and returns this broker's whole interest
 	// at that instant. Every later change reaches l.Announce, in order.
-	Attach(l session.Link, broker string) (Peer, []session.Interest)
+	Attach(l session.Link, broker string) (ClientSide, []session.Interest)
 }
 
-// Peer is the hub's side of one link. All its methods are called by one goroutine, the link's
-// reader.
-type Peer interface {
+// ClientSide is the hub's end of one link. Only the link's reader goroutine calls its methods.
+type ClientSide interface {
 	// SetInterest changes what the hub forwards to the link.
 	SetInterest(session.Interest)
 	// Deliver gives a message that came over the link to those of this broker whom it is for. The
@@ -28,7 +27,7 @@ type Peer interface {
 // Topics is this broker's part in bringing messages to the leaders of shards.
 type Topics interface {
 	// Attach makes the way to the broker of that id known. old says that it knows no frames of Topics: nothing is to be carried.
-	Attach(broker string, way Carrier, old bool) TopicsPeer
+	Attach(broker string, way Carrier, old bool) TopicsSide
 }
 
 // Carrier is a link as Topics use it.
@@ -40,8 +39,8 @@ type Carrier interface {
 	Wait()
 }
 
-// TopicsPeer is the Topics' side of one link. All its methods are called by one goroutine, the link's reader.
-type TopicsPeer interface {
+// TopicsSide is the Topics' end of one link. Only the link's reader goroutine calls its methods.
+type TopicsSide interface {
 	// Take takes a frame that came over the link; it is valid until Flush. An error ends the link.
 	Take(frame []byte) error
 	// Flush follows the last Take of what one read brought.
@@ -53,7 +52,7 @@ type TopicsPeer interface {
 // noTopics is a broker that serves none.
 type noTopics struct{}
 
-func (noTopics) Attach(string, Carrier, bool) TopicsPeer { return noTopics{} }
+func (noTopics) Attach(string, Carrier, bool) TopicsSide { return noTopics{} }
 func (noTopics) Take([]byte) error                       { return nil }
 func (noTopics) Flush()                                  {}
 func (noTopics) Detach()                                 {}
@@ -63,6 +62,6 @@ func Clients(h *session.Hub) Hub { return clients{h} }
 
 type clients struct{ hub *session.Hub }
 
-func (c clients) Attach(l session.Link, broker string) (Peer, []session.Interest) {
+func (c clients) Attach(l session.Link, broker string) (ClientSide, []session.Interest) {
 	return c.hub.Attach(l, broker)
 }

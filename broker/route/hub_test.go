@@ -35,7 +35,7 @@ type testPeer struct {
 
 func newTestHub() *testHub { return &testHub{own: make(map[session.Interest]int)} }
 
-func (h *testHub) Attach(l session.Link, _ string) (Peer, []session.Interest) {
+func (h *testHub) Attach(l session.Link, _ string) (ClientSide, []session.Interest) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := &testPeer{hub: h, link: l, interest: make(map[session.Interest]int)}

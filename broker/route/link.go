@@ -255,7 +255,7 @@ func (l *link) keep() {
 	}
 }
 
-func (l *link) read(peer Peer, topics TopicsPeer) error {
+func (l *link) read(peer ClientSide, topics TopicsSide) error {
 	var d decoder
 	var progress exchange
 	traffic := &l.neighbour.traffic
@@ -321,7 +321,7 @@ type exchange struct {
 	queues       map[session.Interest]struct{} // what l.groups counts
 }
 
-func (l *link) control(peer Peer, t frameType, body []byte, s *exchange) error {
+func (l *link) control(peer ClientSide, t frameType, body []byte, s *exchange) error {
 	switch t {
 	case frameInterest:
 		change, err := parseInterest(body)

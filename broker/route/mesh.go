@@ -50,9 +50,9 @@ type Config struct {
 	// Changed is called after a link came up or went down, or a peer said that it is leaving.
 	// It must not block.
 	Changed func()
-	// Refused is called when a member whose link had been up has closed it, and then its kernel refuses a
+	// Dead is called when a member whose link had been up has closed it, and then its kernel refuses a
 	// connection: the process is dead. It is called once for each such death, on a goroutine that dials that member.
-	Refused func(member Member)
+	Dead func(member Member)
 	// Replication takes the connections by which other brokers follow shards from here. Whoever is called owns conn, and
 	// returns when it has ended; Close ends it, too. nil: such connections are refused.
 	Replication func(conn net.Conn, broker string)
@@ -142,8 +142,8 @@ func Start(config Config) (*Mesh, error) {
 	if config.Topics == nil {
 		config.Topics = noTopics{}
 	}
-	if config.Refused == nil {
-		config.Refused = func(Member) {}
+	if config.Dead == nil {
+		config.Dead = func(Member) {}
 	}
 	m := &Mesh{
 		config: config,

@@ -14,17 +14,17 @@ import (
 func TestDeliveringAllocatesNothing(t *testing.T) {
 	for name, opts := range map[string]log.Options{"memory": {}, "disk": {TailBytes: 1}} {
 		for _, subjects := range [][]string{nil, {"orders.1", "orders.3"}} {
-			w, outlet := full(t, 80_000, opts)
+			w, sink := full(t, 80_000, opts)
 			spec := earliest()
 			spec.Subjects = subjects
 			w.declare("billing", 1, spec)
-			outlet.sub = w.find("billing")
-			outlet.run(20_000)
-			got := testing.AllocsPerRun(10, func() { outlet.run(1000) })
+			sink.sub = w.find("billing")
+			sink.run(20_000)
+			got := testing.AllocsPerRun(10, func() { sink.run(1000) })
 			if got > 10 { // of a thousand deliveries, acks and what the state log takes of them
 				t.Errorf("from %s, filter %v: %.1f allocations per 1000 records delivered and acknowledged", name, subjects, got)
 			}
-			got = testing.AllocsPerRun(1000, func() { outlet.run(1) })
+			got = testing.AllocsPerRun(1000, func() { sink.run(1) })
 			if got >= 1 {
 				t.Errorf("from %s, filter %v: %.1f allocations per record pulled alone", name, subjects, got)
 			}

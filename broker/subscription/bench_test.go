@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// discard is an Outlet that acknowledges what it is given, when it is flushed, and asks for more.
+// discard is a DeliverySink that acknowledges what it is given, when it is flushed, and asks for more.
 type discard struct {
 	sub    *Subscription
 	n      int
@@ -40,7 +40,7 @@ func (o *discard) Flush() {
 
 // full is a broker whose Topic holds n records of 128 bytes, with options of its disk.
 func full(t testing.TB, n int, opts log.Options) (*world, *discard) {
-	outlet := &discard{done: make(chan struct{}, 1)}
+	sink := &discard{done: make(chan struct{}, 1)}
 	w := &world{t: t, fs: env.OS, opts: opts}
 	var err error
 	if w.disk, err = log.OpenDisk(w.fs, t.TempDir(), opts); err != nil {
@@ -53,11 +53,11 @@ func full(t testing.TB, n int, opts log.Options) (*world, *discard) {
 	if w.shard.state, err = w.disk.Open(log.Identity{Topic: topicID, Part: "state"}, 1, 1, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.service = New(Config{Outlet: func(*topic.Shard, string) Outlet { return outlet }})
+	w.service = New(Config{Sink: func(*topic.Shard, string) DeliverySink { return sink }})
 	w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders"})
 	t.Cleanup(w.stop)
 	w.fill(n)
-	return w, outlet
+	return w, sink
 }
 
 // fill appends n records in batches of 64.
@@ -91,17 +91,17 @@ func (o *discard) run(n int) {
 }
 
 func benchmark(b *testing.B, opts log.Options, subjects ...string) {
-	w, outlet := full(b, b.N, opts)
+	w, sink := full(b, b.N, opts)
 	spec := coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}, Subjects: subjects}
 	w.declare("billing", 1, spec)
-	outlet.sub = w.find("billing")
+	sink.sub = w.find("billing")
 	n := b.N
 	if len(subjects) > 0 {
 		n = max(b.N/4, 1)
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
-	outlet.run(n)
+	sink.run(n)
 	b.StopTimer()
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "deliveries/s")
 }
@@ -114,13 +114,13 @@ func BenchmarkDeliverFiltered(b *testing.B) {
 
 // One record at a time, each asked for and acknowledged.
 func BenchmarkPullOne(b *testing.B) {
-	w, outlet := full(b, b.N, log.Options{})
+	w, sink := full(b, b.N, log.Options{})
 	w.declare("billing", 1, earliest())
-	outlet.sub = w.find("billing")
+	sink.sub = w.find("billing")
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
-		outlet.run(1)
+		sink.run(1)
 	}
 }
 

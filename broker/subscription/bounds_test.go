@@ -140,7 +140,7 @@ func TestDurableOnesOfNoUseAreReported(t *testing.T) {
 		}
 		var reports atomic.Int32
 		w.service = New(Config{
-			Outlet:   func(_ *topic.Shard, name string) Outlet { return w.box(name) },
+			Sink:     func(_ *topic.Shard, name string) DeliverySink { return w.box(name) },
 			Inactive: func(_ *topic.Shard, name string) { reports.Add(1) },
 		})
 		w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders"})

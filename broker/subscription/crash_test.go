@@ -16,7 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// witness is an Outlet that holds a Subscription to what its acks were answered.
+// witness is a DeliverySink that holds a Subscription to what its acks were answered.
 type witness struct {
 	mu       sync.Mutex
 	all      bool            // an ack is for all before, too
@@ -187,7 +187,7 @@ func (w *world) revive(witnesses map[string]*witness) error {
 	if w.shard.state, err = w.disk.Open(log.Identity{Topic: topicID, Part: "state"}, 1, 1, nil); err != nil {
 		return err
 	}
-	w.service = New(Config{Logger: slog.New(slog.DiscardHandler), Outlet: func(_ *topic.Shard, name string) Outlet { return witnesses[name] }})
+	w.service = New(Config{Logger: slog.New(slog.DiscardHandler), Sink: func(_ *topic.Shard, name string) DeliverySink { return witnesses[name] }})
 	w.service.wholeAfter = 200
 	w.follow()
 	w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders"})

@@ -107,7 +107,7 @@ func (s *shard) publishN(subject string, n int) {
 	}
 }
 
-// mailbox is an Outlet that remembers.
+// mailbox is a DeliverySink that remembers.
 type mailbox struct {
 	mu       sync.Mutex
 	gathered []string
@@ -253,7 +253,7 @@ func (w *world) start() {
 func (w *world) serve() {
 	w.service = New(Config{
 		Self: "b1", Clock: w.clock, Logger: slog.New(slog.DiscardHandler),
-		Outlet: func(_ *topic.Shard, name string) Outlet { return w.box(name) },
+		Sink: func(_ *topic.Shard, name string) DeliverySink { return w.box(name) },
 	})
 	w.follow()
 	w.service.lead(&place{Source: w.shard, topicID: topicID, name: "orders", weaker: w.promise})

@@ -21,7 +21,7 @@ import (
 type Config struct {
 	Self   string // id of this broker
 	Topics *topic.Service
-	Outlet func(t *topic.Shard, name string) Outlet
+	Sink   func(t *topic.Shard, name string) DeliverySink
 	Clock  env.Clock
 	Logger *slog.Logger
 	// Inactive is told of a durable Subscription that nobody used for as long as its spec allows; who
@@ -71,7 +71,7 @@ func (s *Service) at(now int64) time.Time {
 	return time.Unix(0, now)
 }
 
-func (s *Service) outlet(t *topic.Shard, name string) Outlet { return s.config.Outlet(t, name) }
+func (s *Service) sink(t *topic.Shard, name string) DeliverySink { return s.config.Sink(t, name) }
 
 // news wakes those who Wait.
 func (s *Service) news() {

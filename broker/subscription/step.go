@@ -24,7 +24,7 @@ func (s *Subscription) step(w *worker) (more bool) {
 	s.told = false
 	s.mu.Unlock()
 	if told {
-		s.outlet.Flush()
+		s.sink.Flush()
 	}
 	s.telling.Unlock()
 	tell(over)
@@ -76,10 +76,10 @@ func (s *Subscription) tick(now int64) {
 			return false
 		}
 		if r.heartbeat > 0 && now >= r.beat {
-			if !s.outlet.Interested(r.to) {
+			if !s.sink.Interested(r.to) {
 				return false
 			}
-			s.outlet.Heartbeat(r.to, s.cursor.sequence, s.cursor.offset)
+			s.sink.Heartbeat(r.to, s.cursor.sequence, s.cursor.offset)
 			s.told = true
 			r.beat = now + r.heartbeat
 		}
@@ -187,7 +187,7 @@ func (s *Subscription) first(now int64) *request {
 		switch {
 		case r.expires > 0 && now >= r.expires:
 			s.end(r, Expired)
-		case r.peek || s.outlet.Interested(r.to):
+		case r.peek || s.sink.Interested(r.to):
 			return r
 		}
 		s.waiting.remove()
@@ -246,7 +246,7 @@ func (s *Subscription) hand(w *worker, r *request, rec *log.Record, count uint32
 	} else {
 		s.change(op{kind: opDeliver, offset: rec.Offset, count: 1, deadline: now/int64(time.Millisecond) + s.settings.patience(count)})
 	}
-	s.outlet.Deliver(r.to, &w.delivery, rec)
+	s.sink.Deliver(r.to, &w.delivery, rec)
 	s.told = true
 	s.lastSeen.delivered, s.lastSeen.used = now, now
 	r.got++

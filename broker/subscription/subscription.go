@@ -23,9 +23,9 @@ type Subscription struct {
 	inactive  int64
 	ephemeral bool
 
-	// telling is held while the Outlet is used; it comes before mu.
+	// telling is held while the sink is used; it comes before mu.
 	telling sync.Mutex
-	outlet  Outlet
+	sink    DeliverySink
 	sizer   Sizer // the same, if it is one
 
 	waits bool // it is among those that are woken by new records; guarded by the keeper's mu
@@ -47,7 +47,7 @@ type Subscription struct {
 	waiting  requests
 	refused  []*request
 	blocked  bool // too much is on its way
-	told     bool // the outlet has something to flush
+	told     bool // the sink has something to flush
 	timer    *time.Timer
 	timerAt  int64
 	scanned  int64 // when deadlines were looked at last
@@ -63,9 +63,9 @@ type Subscription struct {
 func newSubscription(k *keeper, id identity, spec *coordination.SubscriptionSpec) *Subscription {
 	s := &Subscription{
 		service: k.service, keeper: k, id: id, spec: spec, settings: settingsOf(spec),
-		mean: 256, timerAt: math.MaxInt64, outlet: k.service.outlet(k.place.topic, id.name),
+		mean: 256, timerAt: math.MaxInt64, sink: k.service.sink(k.place.topic, id.name),
 	}
-	s.sizer, _ = s.outlet.(Sizer)
+	s.sizer, _ = s.sink.(Sizer)
 	s.lastSeen.used = k.service.now()
 	s.cursor.setMost(s.settings.most)
 	return s
@@ -134,7 +134,7 @@ func (s *Subscription) pull(p *Pull, done func(Outcome)) {
 // dropDeserted drops the requests that nobody listens for any more. mu is held.
 func (s *Subscription) dropDeserted() {
 	s.waiting.sweep(func(r *request) bool {
-		return r.peek || s.outlet.Interested(r.to)
+		return r.peek || s.sink.Interested(r.to)
 	})
 }
 
@@ -289,7 +289,7 @@ func (s *Subscription) close(why End) {
 	s.told = false
 	s.mu.Unlock()
 	if told {
-		s.outlet.Flush()
+		s.sink.Flush()
 	}
 	tell(over)
 }
@@ -310,7 +310,7 @@ func (s *Subscription) end(r *request, why End) {
 	if r.bounded {
 		left = r.bytes
 	}
-	s.outlet.End(r.to, why, r.left, left)
+	s.sink.End(r.to, why, r.left, left)
 	s.told = true
 }
 

@@ -55,7 +55,7 @@ type Reconciler struct {
 	Image       string
 	PullSecrets []string
 
-	emptied observe.Absences // of shards, by brokers that are drained
+	emptySince observe.Absences // of drained brokers: since when they have no replicas
 }
 
 // SetupWithManager makes the manager run it.

@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/controllers/mirror"
 )
 
-// observeShards takes from the mirror who holds what, and who is to hold it no longer.
+// observeShards reads from the mirror which brokers have replicas and which of them are to be drained.
 func (p *pass) observeShards(ctx context.Context) error {
 	m := p.Mirrors.Of(client.ObjectKeyFromObject(p.broker))
 	if m == nil || m.UID != p.broker.UID {
@@ -20,47 +20,47 @@ func (p *pass) observeShards(ctx context.Context) error {
 	}
 	pods := mirror.Pods{Set: p.facts.Brokers.Name, Now: p.facts.Brokers.Replicas, Want: p.facts.WantBrokers}
 	if pods.Want < pods.Now {
-		yielding, err := p.yielding(ctx)
+		shrinking, err := p.shrinkingTopics(ctx)
 		if err != nil {
 			return err
 		}
 		pods.Demands = func(t *coordination.Topic) bool {
 			manifest := types.NamespacedName{Namespace: t.Owner.Namespace, Name: t.Owner.Name}
-			return t.Spec.ResolvedReplicas(int(pods.Want)) > int(pods.Want) && !(t.Owner.Kind == coordination.ManifestOwner && yielding[manifest])
+			return t.Spec.ResolvedReplicas(int(pods.Want)) > int(pods.Want) && !(t.Owner.Kind == coordination.ManifestOwner && shrinking[manifest])
 		}
 	}
 	facts, ok := m.Cluster(pods)
 	if !ok {
 		return nil
 	}
-	for i := range facts.Leavers {
-		l := &facts.Leavers[i]
+	for i := range facts.LeavingPods {
+		l := &facts.LeavingPods[i]
 		key := string(p.broker.UID) + " " + l.Pod
 		if l.Unknown || l.Shards > 0 || len(l.Drained) < len(l.Brokers) {
-			p.emptied.Forget(key)
+			p.emptySince.Forget(key)
 			continue
 		}
-		// Who placed shards a moment ago may not have known of the drain yet.
-		l.Rested = p.emptied.Left(key, p.Now()) == 0
+		// A placement of a moment ago may have been decided before the drain was seen.
+		l.Settled = p.emptySince.Left(key, p.Now()) == 0
 	}
 	p.facts.Shards = facts
 	return nil
 }
 
-// yielding are the Topics whose manifests leave it to the number of brokers how many replicas they have:
-// they are about to ask for fewer.
-func (p *pass) yielding(ctx context.Context) (map[types.NamespacedName]bool, error) {
+// shrinkingTopics returns the Topics whose manifests name no number of replicas. It follows the number
+// of brokers, so it is about to shrink.
+func (p *pass) shrinkingTopics(ctx context.Context) (map[types.NamespacedName]bool, error) {
 	topics := &v1alpha1.TopicList{}
 	if err := p.Client.List(ctx, topics, client.InNamespace(p.broker.Namespace),
 		client.MatchingFields{mirror.FieldBroker: p.broker.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing the Topics of Broker %s: %w", p.broker.Name, err)
 	}
-	yielding := map[types.NamespacedName]bool{}
+	shrinking := map[types.NamespacedName]bool{}
 	for i := range topics.Items {
 		spec := &topics.Items[i].Spec
 		if spec.Replicas == nil && (spec.MinInSync == nil || *spec.MinInSync <= p.facts.WantBrokers) {
-			yielding[client.ObjectKeyFromObject(&topics.Items[i])] = true
+			shrinking[client.ObjectKeyFromObject(&topics.Items[i])] = true
 		}
 	}
-	return yielding, nil
+	return shrinking, nil
 }

@@ -83,9 +83,9 @@ func (w *town) facts() plan.Facts {
 	f.Shards = clusterFacts(w.state(), w.name, Pods{Set: "main", Now: w.now, Want: w.want, Demands: func(t *coordination.Topic) bool {
 		return t.Spec.ResolvedReplicas(int(w.want)) > int(w.want)
 	}})
-	for i := range f.Shards.Leavers {
-		l := &f.Shards.Leavers[i]
-		l.Rested = l.Shards == 0 && len(l.Drained) == len(l.Brokers)
+	for i := range f.Shards.LeavingPods {
+		l := &f.Shards.LeavingPods[i]
+		l.Settled = l.Shards == 0 && len(l.Drained) == len(l.Brokers)
 	}
 	return f
 }

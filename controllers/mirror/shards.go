@@ -160,17 +160,17 @@ func clusterFacts(state *coordination.State, name func(id string) string, pods P
 	}
 	for _, pod := range pods.names() {
 		if several && !joined[pod] {
-			facts.Absent = append(facts.Absent, pod)
+			facts.PodsWithoutBroker = append(facts.PodsWithoutBroker, pod)
 		}
 	}
-	facts.Leavers = leavers(state, name, pods)
-	lost := lostOf(state, name, pods.names(), joined)
+	facts.LeavingPods = leavingPods(state, name, pods)
+	lost := lostBrokers(state, name, pods.names(), joined)
 	for _, id := range lost {
 		if state.Drain(id) != coordination.DrainAll {
-			facts.Lost = append(facts.Lost, plan.Relieved{ID: id, Pod: name(id)})
+			facts.LostBrokers = append(facts.LostBrokers, plan.DrainTarget{ID: id, Pod: name(id)})
 		}
 	}
-	facts.Relieved = relieved(state, name, pods, facts.Leavers, lost, len(facts.Demanding) > 0)
+	facts.DrainsToEnd = drainsToEnd(state, name, pods, facts.LeavingPods, lost, len(facts.Demanding) > 0)
 	return facts
 }
 

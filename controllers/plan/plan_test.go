@@ -28,12 +28,12 @@ func good(n, m int32) Facts {
 func outdated(p *Pod) { p.Outdated, p.Why = true, "image one becomes two" }
 
 // leaves has two of three brokers asked for; l is what is said of the third.
-func leaves(f *Facts, l Leaver) {
+func leaves(f *Facts, l LeavingPod) {
 	l.Pod = "main-2"
 	if l.Brokers == nil {
 		l.Brokers = []string{"id-2"}
 	}
-	f.WantBrokers, f.Shards.Leavers = 2, []Leaver{l}
+	f.WantBrokers, f.Shards.LeavingPods = 2, []LeavingPod{l}
 }
 
 // The decisions, as a table of what a person would expect.
@@ -53,32 +53,32 @@ func TestNext(t *testing.T) {
 		{"keys that are another's", func(f *Facts) { f.Etcd.Owner, f.Etcd.OtherOwner = OwnerOther, "a/b/c" }, "Stall  AlreadyOwned", "a/b/c"},
 		{"a name that is taken", func(f *Facts) { f.Taken = "Service main" }, "Stall  NameTaken", "rename or delete it"},
 		{"leftovers", func(f *Facts) { f.Leftovers = "Secret main-ca" }, "Wait  LeftoversOfFormerBroker", "Secret main-ca"},
-		{"fewer brokers", func(f *Facts) { leaves(f, Leaver{Shards: 12}) }, "Drain id-2 DrainingBroker", "spec.replicas asks for 2 brokers"},
+		{"fewer brokers", func(f *Facts) { leaves(f, LeavingPod{Shards: 12}) }, "Drain id-2 DrainingBroker", "spec.replicas asks for 2 brokers"},
 		{"fewer brokers than a Topic asks for", func(f *Facts) {
-			leaves(f, Leaver{Shards: 12})
+			leaves(f, LeavingPod{Shards: 12})
 			f.Shards.Demanding = []string{"orders"}
 		}, "Stall  ScaleDownBlocked", "Topic orders asks for more replicas than that: nothing was changed; set spec.replicas to 3"},
-		{"a drained broker that holds shards", func(f *Facts) { leaves(f, Leaver{Shards: 12, Drained: []string{"id-2"}}) }, "Wait  DrainingBroker", "draining main-2: 12 shards to move"},
+		{"a drained broker that holds shards", func(f *Facts) { leaves(f, LeavingPod{Shards: 12, Drained: []string{"id-2"}}) }, "Wait  DrainingBroker", "draining main-2: 12 shards to move"},
 		{"a drained broker, and another that is away", func(f *Facts) {
-			leaves(f, Leaver{Shards: 1, Drained: []string{"id-2"}})
+			leaves(f, LeavingPod{Shards: 1, Drained: []string{"id-2"}})
 			f.Brokers.Pods[0].Ready, f.Brokers.Pods[0].Trouble = false, "is starting"
 		}, "Wait  DrainingBroker", "draining main-2: 1 shard to move (2 of 3 brokers are ready (main-0: is starting))"},
-		{"a drained broker that holds nothing since a moment", func(f *Facts) { leaves(f, Leaver{Drained: []string{"id-2"}}) }, "Wait  ScalingDown", "about to go"},
-		{"a drained broker that holds nothing", func(f *Facts) { leaves(f, Leaver{Drained: []string{"id-2"}, Rested: true}) }, "Shrink main-2 ScalingDown", ""},
+		{"a drained broker that holds nothing since a moment", func(f *Facts) { leaves(f, LeavingPod{Drained: []string{"id-2"}}) }, "Wait  ScalingDown", "about to go"},
+		{"a drained broker that holds nothing", func(f *Facts) { leaves(f, LeavingPod{Drained: []string{"id-2"}, Settled: true}) }, "Shrink main-2 ScalingDown", ""},
 		{"a broker before it that is not gone yet", func(f *Facts) {
-			leaves(f, Leaver{Drained: []string{"id-2"}, Rested: true})
+			leaves(f, LeavingPod{Drained: []string{"id-2"}, Settled: true})
 			f.Brokers.Pods = append(f.Brokers.Pods, Pod{Name: "main-3", Surplus: true, Leaving: true})
 		}, "Wait  ScalingDown", ""},
 		{"a broker that is away with what nobody else has", func(f *Facts) {
-			leaves(f, Leaver{Drained: []string{"id-2"}, Away: true, Shards: 3, Alone: 2, Example: "orders"})
+			leaves(f, LeavingPod{Drained: []string{"id-2"}, Away: true, Shards: 3, Alone: 2, Example: "orders"})
 			f.Brokers.Pods[2].Ready = false
 		}, "Wait  DrainingBroker", "main-2 is away, and 2 shards (such as one of topic orders) can't be had from anyone else"},
-		{"a broker that is away and could be any", func(f *Facts) { leaves(f, Leaver{Away: true, Unknown: true, Brokers: []string{}}) }, "Wait  DrainingBroker", "main-2 is away, and what it holds is not known"},
+		{"a broker that is away and could be any", func(f *Facts) { leaves(f, LeavingPod{Away: true, Unknown: true, Brokers: []string{}}) }, "Wait  DrainingBroker", "main-2 is away, and what it holds is not known"},
 		{"one that never came up goes at once", func(f *Facts) {
-			leaves(f, Leaver{Away: true, Brokers: []string{}, Rested: true})
+			leaves(f, LeavingPod{Away: true, Brokers: []string{}, Settled: true})
 			f.Brokers.Pods[2].Ready, f.Brokers.Pods[2].Started = false, false
 		}, "Shrink main-2 ScalingDown", ""},
-		{"brokers that are wanted again", func(f *Facts) { f.Shards.Relieved = []Relieved{{ID: "id-2", Pod: "main-2"}} }, "EndDrain id-2 DrainEnded", "main-2 is drained no longer"},
+		{"brokers that are wanted again", func(f *Facts) { f.Shards.DrainsToEnd = []DrainTarget{{ID: "id-2", Pod: "main-2"}} }, "EndDrain id-2 DrainEnded", "main-2 is drained no longer"},
 		{"fewer brokers, and what they hold is not known", func(f *Facts) { f.WantBrokers, f.Shards = 2, Shards{} }, "Wait  DrainingBroker", "not known yet"},
 		{"the broker that places shards goes last", func(f *Facts) {
 			outdated(&f.Brokers.Pods[0])
@@ -103,7 +103,7 @@ func TestNext(t *testing.T) {
 		}, "ReplacePod main-2 RollingPod", ""},
 		{"a broker that has not joined", func(f *Facts) {
 			outdated(&f.Brokers.Pods[2])
-			f.Shards.Absent = []string{"main-1"}
+			f.Shards.PodsWithoutBroker = []string{"main-1"}
 		}, "Wait  ReplicasCatchingUp", "main-1 has not joined"},
 		{"what is in sync is not known", func(f *Facts) { outdated(&f.Brokers.Pods[2]); f.Shards = Shards{} }, "Wait  ReplicasCatchingUp", "not known yet"},
 		{"one that is not ready waits for no replica", func(f *Facts) {

@@ -19,25 +19,25 @@ func resize(f Facts) (Action, bool) {
 	if !f.Shards.Known || f.Etcd.Owner != OwnerOurs {
 		return Action{}, false
 	}
-	if len(f.Shards.Relieved) > 0 {
-		r := f.Shards.Relieved[0]
+	if len(f.Shards.DrainsToEnd) > 0 {
+		r := f.Shards.DrainsToEnd[0]
 		return Action{Kind: EndDrain, Target: r.ID, Reason: DrainEnded, Message: fmt.Sprintf("%s is drained no longer", cmp.Or(r.Pod, "broker "+r.ID))}, true
 	}
-	if len(f.Shards.Lost) > 0 {
-		l := f.Shards.Lost[0]
+	if len(f.Shards.LostBrokers) > 0 {
+		l := f.Shards.LostBrokers[0]
 		return Action{Kind: Drain, Target: l.ID, Reason: Draining, Message: fmt.Sprintf("draining broker %s, whose volume %s has no more: others take its replicas", l.ID, cmp.Or(l.Pod, "no pod"))}, true
 	}
-	if !f.shrinking() || !f.Brokers.Settled || len(f.Shards.Leavers) == 0 {
+	if !f.shrinking() || !f.Brokers.Settled || len(f.Shards.LeavingPods) == 0 {
 		return Action{}, false
 	}
-	for _, l := range f.Shards.Leavers {
+	for _, l := range f.Shards.LeavingPods {
 		for _, id := range l.Brokers {
 			if !slices.Contains(l.Drained, id) {
 				return Action{Kind: Drain, Target: id, Reason: Draining, Message: fmt.Sprintf("draining %s, since spec.replicas asks for %s: its shards move to the others", l.Pod, count(int(f.WantBrokers), "broker"))}, true
 			}
 		}
 	}
-	if highest := f.Shards.Leavers[0]; highest.empty() && highest.Rested && !f.Brokers.surplus() {
+	if highest := f.Shards.LeavingPods[0]; highest.empty() && highest.Settled && !f.Brokers.surplus() {
 		return Action{Kind: Shrink, Target: highest.Pod, Reason: ScalingDown, Message: fmt.Sprintf("removing %s, which holds nothing any more", highest.Pod)}, true
 	}
 	return Action{}, false
@@ -51,7 +51,7 @@ func (s Set) surplus() bool {
 }
 
 // empty says that nothing is lost with it.
-func (l Leaver) empty() bool { return !l.Unknown && l.Shards == 0 }
+func (l LeavingPod) empty() bool { return !l.Unknown && l.Shards == 0 }
 
 // resizing says what a scaling down waits for.
 func resizing(f Facts) (Action, bool) {
@@ -63,12 +63,12 @@ func resizing(f Facts) (Action, bool) {
 	if !f.shrinking() {
 		return Action{}, false
 	}
-	if !f.Shards.Known || len(f.Shards.Leavers) == 0 {
+	if !f.Shards.Known || len(f.Shards.LeavingPods) == 0 {
 		return Action{Kind: Wait, Reason: Draining, Message: fmt.Sprintf("spec.replicas asks for %s; what the others hold is not known yet", count(int(f.WantBrokers), "broker"))}, true
 	}
 	var pods, troubles []string
 	shards := 0
-	for _, l := range f.Shards.Leavers {
+	for _, l := range f.Shards.LeavingPods {
 		if !l.empty() {
 			pods = append(pods, l.Pod)
 		}
@@ -81,7 +81,7 @@ func resizing(f Facts) (Action, bool) {
 		}
 	}
 	if len(pods) == 0 {
-		return Action{Kind: Wait, Reason: ScalingDown, Message: fmt.Sprintf("%s holds nothing any more and is about to go", f.Shards.Leavers[0].Pod)}, true
+		return Action{Kind: Wait, Reason: ScalingDown, Message: fmt.Sprintf("%s holds nothing any more and is about to go", f.Shards.LeavingPods[0].Pod)}, true
 	}
 	message := fmt.Sprintf("draining %s: %s to move", strings.Join(pods, ", "), count(shards, "shard"))
 	if !f.Brokers.whole("") {

@@ -175,7 +175,7 @@ func leaders(shards []ShardFacts) (names []string) {
 	return names
 }
 
-// Passing says that a Topic's state is mostly over before anybody could read of it.
-func Passing(reason Reason) bool {
+// Transient reports whether a Topic is usually in that state for a moment only, not worth an event.
+func Transient(reason Reason) bool {
 	return reason == NoLeader || reason == NotEnoughInSync || reason == Suspect
 }

@@ -25,37 +25,37 @@ type Shards struct {
 	// CatchingUp has, by pod, how many replicas are not in sync, of shards that lack some, on brokers that
 	// are there: those can be waited for. Shards of one replica don't count.
 	CatchingUp map[string]int
-	// Absent are the pods of which no broker is a member, if there is any shard of several replicas.
-	Absent []string
+	// PodsWithoutBroker are the pods whose broker is not a member; empty unless some shard has several replicas.
+	PodsWithoutBroker []string
 	// Controller is the pod whose broker places shards; empty: none does.
 	Controller string
 	// Demanding are the Topics that ask for more replicas than there would be brokers.
 	Demanding []string
-	// Leavers are the pods that are not wanted any more, the highest ordinal first.
-	Leavers []Leaver
-	// Lost are brokers that shards list and that nobody will be again, since their pods have other volumes;
-	// those that are not drained yet.
-	Lost []Relieved
-	// Relieved are the brokers that are drained and need not be.
-	Relieved []Relieved
+	// LeavingPods are the pods that a scale-down removes, the highest ordinal first.
+	LeavingPods []LeavingPod
+	// LostBrokers are brokers that shards list and that can't come back, because their pods have other
+	// volumes; only those that are not drained yet.
+	LostBrokers []DrainTarget
+	// DrainsToEnd are the brokers that are drained and need not be any more.
+	DrainsToEnd []DrainTarget
 }
 
-// Leaver is a pod whose broker is to hand over what it holds.
-type Leaver struct {
+// LeavingPod is a pod that a scale-down removes once its broker has no replicas.
+type LeavingPod struct {
 	Pod     string
-	Brokers []string // ids that it has; none: it holds nothing, or who it is can't be known
-	Unknown bool     // who it is can't be known: it is down, and so are others
+	Brokers []string // ids of its brokers; none: it has no replicas, or its id is unknown
+	Unknown bool     // its id is unknown: it is down, and so are others
 	Away    bool     // it is not a member
-	Drained []string // of Brokers, those that are to be relieved of everything, as etcd has it
-	Shards  int      // that list it
-	Alone   int      // of those, the ones that it alone has a replica of that is in sync
-	Example string   // the name of a Topic of one that is left
-	// Rested says that it has held nothing for long enough that nobody is about to give it something.
-	Rested bool
+	Drained []string // those of Brokers that are marked as drained in etcd
+	Shards  int      // shards that list it
+	Alone   int      // of those, shards without another in-sync replica
+	Example string   // the name of a Topic with such a shard
+	// Settled says that it has had no replicas for long enough that no placement under way gives it one.
+	Settled bool
 }
 
-// Relieved is a broker whose drain is to begin or to end.
-type Relieved struct {
+// DrainTarget is a broker whose drain is to begin or to end.
+type DrainTarget struct {
 	ID  string
 	Pod string // empty: it is not known by a name
 }
@@ -67,7 +67,7 @@ func (f Facts) healing(except string) (why string, is bool) {
 	if f.steadyFor() >= catchUpPatience {
 		return "", false
 	}
-	for _, pod := range s.Absent {
+	for _, pod := range s.PodsWithoutBroker {
 		if pod != except {
 			return fmt.Sprintf("the broker of pod %s has not joined", pod), true
 		}

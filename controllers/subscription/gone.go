@@ -27,7 +27,7 @@ func (r *Reconciler) leave(ctx context.Context, name types.NamespacedName, now *
 		for _, s := range m.SubscriptionsOf(name) {
 			mine, err := r.declares(ctx, now, m, s)
 			if err != nil || mine {
-				r.absent.Forget(s.Topic + "/" + s.Name)
+				r.goneSince.Forget(s.Topic + "/" + s.Name)
 				errs = append(errs, err)
 				continue
 			}
@@ -64,10 +64,10 @@ func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.Name
 	}
 	id := s.Topic + "/" + s.Name
 	facts := plan.GoneFacts{What: fmt.Sprintf("subscription %s of topic %s", s.Name, topic.Name), Policy: s.Spec.DeletionPolicy, Orphaned: !s.Owner.Orphaned.IsZero()}
-	if wait := r.absent.Left(id, r.Now()); wait > 0 {
+	if wait := r.goneSince.Left(id, r.Now()); wait > 0 {
 		return wait, nil
 	}
-	defer r.absent.Forget(id)
+	defer r.goneSince.Forget(id)
 	manifest := &v1alpha1.Subscription{}
 	var err error
 	if facts.ManifestGone, err = r.Gone.Manifest(ctx, name, types.UID(s.Owner.UID), manifest); err != nil {

@@ -38,9 +38,9 @@ type Reconciler struct {
 	Mirrors *mirror.Set
 	Now     func() time.Time
 
-	absent  observe.Absences
-	passing observe.Absences // of its Topic's leader, or of enough replicas in sync
-	told    tell.Memory
+	goneSince      observe.Absences
+	transientSince observe.Absences // of its Topic's leader, or of enough replicas in sync
+	told           tell.Memory
 }
 
 // SetupWithManager makes the manager run it.
@@ -65,7 +65,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	} else if err != nil {
 		r.told.Forget(request.NamespacedName)
-		r.passing.Forget(request.String())
+		r.transientSince.Forget(request.String())
 		return r.leave(ctx, request.NamespacedName, nil)
 	}
 	if subscription.DeletionTimestamp != nil {
@@ -76,9 +76,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if !plan.Passing(action.Reason) {
-		r.passing.Forget(request.String())
-	} else if wait := r.passing.Left(request.String(), r.Now()); wait > 0 {
+	if !plan.Transient(action.Reason) {
+		r.transientSince.Forget(request.String())
+	} else if wait := r.transientSince.Left(request.String(), r.Now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil // mostly it is over before it is written
 	}
 	if mirror.Holds(subscription.Status.Conditions, subscription.Generation, p.facts.Link, p.broker) {

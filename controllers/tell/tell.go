@@ -60,7 +60,7 @@ func Turn(recorder events.EventRecorder, object runtime.Object, action plan.Acti
 		return
 	}
 	kind := corev1.EventTypeNormal
-	if action.Kind == plan.Stall || action.Reason == plan.BrokerAway || action.Reason == plan.CoordinationUnavailable || plan.Passing(action.Reason) {
+	if action.Kind == plan.Stall || action.Reason == plan.BrokerAway || action.Reason == plan.CoordinationUnavailable || plan.Transient(action.Reason) {
 		kind = corev1.EventTypeWarning
 	}
 	write(recorder, object, kind, action)

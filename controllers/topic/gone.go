@@ -27,7 +27,7 @@ func (r *Reconciler) leave(ctx context.Context, name types.NamespacedName, now *
 	for _, m := range r.Mirrors.In(name.Namespace) {
 		for _, t := range m.TopicsOf(name) {
 			if declares(now, m, t) {
-				r.absent.Forget(t.ID)
+				r.goneSince.Forget(t.ID)
 				continue
 			}
 			wait, err := r.left(ctx, m, name, t)
@@ -50,10 +50,10 @@ func declares(manifest *v1alpha1.Topic, m *mirror.Mirror, t *coordination.Topic)
 // again if that is not sure yet.
 func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.NamespacedName, t *coordination.Topic) (time.Duration, error) {
 	facts := plan.GoneFacts{What: "topic " + t.Name, Policy: t.Spec.DeletionPolicy, Orphaned: !t.Owner.Orphaned.IsZero()}
-	if wait := r.absent.Left(t.ID, r.Now()); wait > 0 {
+	if wait := r.goneSince.Left(t.ID, r.Now()); wait > 0 {
 		return wait, nil
 	}
-	defer r.absent.Forget(t.ID)
+	defer r.goneSince.Forget(t.ID)
 	manifest := &v1alpha1.Topic{}
 	var err error
 	if facts.ManifestGone, err = r.Gone.Manifest(ctx, name, types.UID(t.Owner.UID), manifest); err != nil {

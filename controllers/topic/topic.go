@@ -46,9 +46,9 @@ type Reconciler struct {
 	Mirrors *mirror.Set
 	Now     func() time.Time
 
-	absent  observe.Absences
-	passing observe.Absences // of a leader, or of enough replicas in sync
-	told    tell.Memory
+	goneSince      observe.Absences
+	transientSince observe.Absences // of a leader, or of enough replicas in sync
+	told           tell.Memory
 
 	mu        sync.Mutex
 	contested map[types.NamespacedName]bool // what they keep, older manifests ask for
@@ -75,7 +75,7 @@ func (r *Reconciler) deleted(ctx context.Context, e event.DeleteEvent, _ workque
 	name := client.ObjectKeyFromObject(e.Object)
 	r.contest(name, false)
 	r.told.Forget(name)
-	r.passing.Forget(name.String())
+	r.transientSince.Forget(name.String())
 	r.Mirrors.Await(name, false)
 	r.Mirrors.TellReaders(ctx, name)
 	r.Mirrors.TellWaiting(name.Namespace)
@@ -139,11 +139,11 @@ func (p *pass) patience(action plan.Action) time.Duration {
 // status says so: when a broker stops or dies, that is mostly over in less than it takes to write it down.
 func (p *pass) passesBy(action plan.Action) time.Duration {
 	key := client.ObjectKeyFromObject(p.topic).String()
-	if !plan.Passing(action.Reason) {
-		p.passing.Forget(key)
+	if !plan.Transient(action.Reason) {
+		p.transientSince.Forget(key)
 		return 0
 	}
-	return p.passing.Left(key, p.Now())
+	return p.transientSince.Left(key, p.Now())
 }
 
 // diskUnknown says that a Topic was last in trouble for its disk, and that its broker has not been

@@ -8,16 +8,16 @@ import (
 
 // Answers come to the question that is open, as many as were expected; others are dropped, and nobody waits.
 func TestAnswersFindTheirQuestion(t *testing.T) {
-	var asks Asks[string]
+	var asks Requests[string]
 	one, first := asks.Begin(1)
 	two, second := asks.Begin(2)
 	for _, answer := range []string{"a", "b", "c"} {
-		asks.Tell(two, answer)
+		asks.Answer(two, answer)
 	}
-	asks.Tell(one, "d")
-	asks.Tell(two+1, "to nobody")
+	asks.Answer(one, "d")
+	asks.Answer(two+1, "to nobody")
 	asks.End(two)
-	asks.Tell(two, "too late")
+	asks.Answer(two, "too late")
 	if a, b, d := <-second, <-second, <-first; a != "a" || b != "b" || d != "d" || len(second) > 0 {
 		t.Errorf("%s, %s and %s came, and %d more", a, b, d, len(second))
 	}
@@ -25,15 +25,15 @@ func TestAnswersFindTheirQuestion(t *testing.T) {
 
 // Who asks takes what is answered until all of it has come, or time is up; then the question is closed.
 func TestAnAskTakesWhatIsAnsweredInTime(t *testing.T) {
-	var asks Asks[string]
+	var asks Requests[string]
 	for _, missing := range []int{0, 1} {
 		ctx, cancel := context.WithCancel(t.Context())
 		var got []string
 		var asked uint64
-		asks.Ask(ctx, 3, func(number uint64) int {
+		asks.Do(ctx, 3, func(number uint64) int {
 			asked = number
-			asks.Tell(number, "a")
-			asks.Tell(number, "b")
+			asks.Answer(number, "a")
+			asks.Answer(number, "b")
 			return 2 + missing
 		}, func(answer string) {
 			if got = append(got, answer); missing > 0 && len(got) == 2 {

@@ -8,8 +8,8 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-// leavers are facts about the brokers of pods that are to go.
-func leavers(state *coordination.State, name func(id string) string, pods Pods) (all []plan.Leaver) {
+// leavingPods returns facts about the pods that a scale-down removes.
+func leavingPods(state *coordination.State, name func(id string) string, pods Pods) (all []plan.LeavingPod) {
 	leaving := pods.leaving()
 	if len(leaving) == 0 {
 		return nil
@@ -18,11 +18,11 @@ func leavers(state *coordination.State, name func(id string) string, pods Pods) 
 	for _, broker := range state.Brokers {
 		joined[broker.Name] = append(joined[broker.Name], broker.ID)
 	}
-	strangers := absent(state)
+	strangers := absentBrokers(state)
 	for _, pod := range leaving {
-		l := plan.Leaver{Pod: pod, Brokers: joined[pod], Away: len(joined[pod]) == 0}
+		l := plan.LeavingPod{Pod: pod, Brokers: joined[pod], Away: len(joined[pod]) == 0}
 		if l.Away {
-			l.Brokers, l.Unknown = whoWas(pod, pods.names(), joined, strangers, name)
+			l.Brokers, l.Unknown = brokersOf(pod, pods.names(), joined, strangers, name)
 		}
 		for _, id := range l.Brokers {
 			if state.Drain(id) == coordination.DrainAll {
@@ -48,8 +48,8 @@ func leavers(state *coordination.State, name func(id string) string, pods Pods) 
 	return all
 }
 
-// absent are the ids of brokers that shards list and that are not there, sorted.
-func absent(state *coordination.State) (ids []string) {
+// absentBrokers returns the ids of brokers that shards list as replicas and that are not members, sorted.
+func absentBrokers(state *coordination.State) (ids []string) {
 	found := map[string]bool{}
 	for shard := range state.AllShards() {
 		for _, id := range shard.Replicas {
@@ -63,11 +63,13 @@ func absent(state *coordination.State) (ids []string) {
 	return ids
 }
 
-// lostOf are brokers that shards list and that will not come back: the pod of their name has another volume
-// now, or there is no such pod any more. Whose name is forgotten is lost only if no pod is left that it could be.
-func lostOf(state *coordination.State, name func(id string) string, pods []string, joined map[string]bool) (ids []string) {
+// lostBrokers returns the absent brokers that can't come back:
+//
+//  1. The pod of their name has another volume now, or no longer exists.
+//  2. A broker of unknown name is lost only once every pod has joined under another identity.
+func lostBrokers(state *coordination.State, name func(id string) string, pods []string, joined map[string]bool) (ids []string) {
 	all := !slices.ContainsFunc(pods, func(pod string) bool { return !joined[pod] })
-	for _, id := range absent(state) {
+	for _, id := range absentBrokers(state) {
 		if pod := name(id); pod == "" && all || pod != "" && (joined[pod] || !slices.Contains(pods, pod)) {
 			ids = append(ids, id)
 		}
@@ -75,9 +77,9 @@ func lostOf(state *coordination.State, name func(id string) string, pods []strin
 	return ids
 }
 
-// whoWas finds the broker of a pod that is down among those that shards list and that are away. Which of
-// them it is may have been forgotten; then it may be any, unless they can be of nobody else.
-func whoWas(pod string, pods []string, joined map[string][]string, strangers []string, name func(id string) string) (ids []string, unknown bool) {
+// brokersOf returns the absent brokers that a pod without a member may hold. An absent broker of unknown
+// name may belong to any such pod; if there are several, the result is unknown.
+func brokersOf(pod string, pods []string, joined map[string][]string, strangers []string, name func(id string) string) (ids []string, unknown bool) {
 	nameless := false
 	for _, id := range strangers {
 		switch name(id) {
@@ -97,8 +99,8 @@ func whoWas(pod string, pods []string, joined map[string][]string, strangers []s
 	return ids, false
 }
 
-// relieved are those whose drain is to end: they are wanted again, or they are gone and hold nothing.
-func relieved(state *coordination.State, name func(id string) string, pods Pods, leavers []plan.Leaver, lost []string, blocked bool) (all []plan.Relieved) {
+// drainsToEnd returns the drained brokers that are wanted again, or that are gone and have no replicas.
+func drainsToEnd(state *coordination.State, name func(id string) string, pods Pods, leavers []plan.LeavingPod, lost []string, blocked bool) (all []plan.DrainTarget) {
 	for id, mode := range state.Drains() {
 		if mode != coordination.DrainAll {
 			continue
@@ -106,19 +108,19 @@ func relieved(state *coordination.State, name func(id string) string, pods Pods,
 		broker, there := state.Broker(id)
 		goes := !pods.wants(broker.Name)
 		if !there {
-			goes = holds(state, id) || slices.ContainsFunc(leavers, func(l plan.Leaver) bool { return slices.Contains(l.Brokers, id) })
+			goes = hasReplica(state, id) || slices.ContainsFunc(leavers, func(l plan.LeavingPod) bool { return slices.Contains(l.Brokers, id) })
 			broker.Name = name(id)
 		}
 		if !goes || blocked && !slices.Contains(lost, id) {
-			all = append(all, plan.Relieved{ID: id, Pod: broker.Name})
+			all = append(all, plan.DrainTarget{ID: id, Pod: broker.Name})
 		}
 	}
-	slices.SortFunc(all, func(a, b plan.Relieved) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(all, func(a, b plan.DrainTarget) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }
 
-// holds says that some shard lists the broker.
-func holds(state *coordination.State, id string) bool {
+// hasReplica reports whether some shard lists the broker as a replica.
+func hasReplica(state *coordination.State, id string) bool {
 	for shard := range state.AllShards() {
 		if slices.Contains(shard.Replicas, id) {
 			return true

@@ -6,10 +6,10 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// Outlet is how deliveries reach who asked for them. It gathers what it is told, and sends it at Flush:
-// the others are called under the Subscription's lock, Flush is not. No two calls run at once, but for
-// Interested.
-type Outlet interface {
+// DeliverySink sends deliveries to the clients that requested them. It gathers what the other methods are
+// given and sends it at Flush. All methods but Flush are called under the Subscription's lock; calls
+// never overlap, except with Interested.
+type DeliverySink interface {
 	// Deliver takes one record. d and r, and what they point to, are valid during the call only.
 	Deliver(to []byte, d *Delivery, r *log.Record)
 	// End says that the request gets nothing more, and how much of what it asked for it didn't get.
@@ -22,7 +22,7 @@ type Outlet interface {
 	Interested(to []byte) bool
 }
 
-// Sizer is what an Outlet may be besides: it says how many bytes a delivery counts towards a request's
+// Sizer is optionally implemented by a DeliverySink: it says how many bytes a delivery counts towards a request's
 // MaxBytes. Without it those are the bytes of subject, header and payload.
 type Sizer interface {
 	Size(d *Delivery, r *log.Record) int

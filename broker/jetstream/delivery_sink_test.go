@@ -32,8 +32,8 @@ func (s *sender) Send(messages []protocol.Message) {
 	s.calls = append(s.calls, call)
 }
 
-func newOutlet(hub topic.Hub) *outlet {
-	return &outlet{server: NewServer(ServerConfig{Hub: hub}), stream: []byte("orders"), consumer: []byte("billing")}
+func newSink(hub topic.Hub) *deliverySink {
+	return &deliverySink{server: NewServer(ServerConfig{Hub: hub}), stream: []byte("orders"), consumer: []byte("billing")}
 }
 
 var delivery = subscription.Delivery{Topic: "orders", Name: "billing", Delivered: 2, Offset: 7, Sequence: 9, Time: 1_700_000_000_000_000_000, Pending: 3}
@@ -41,14 +41,14 @@ var delivery = subscription.Delivery{Topic: "orders", Name: "billing", Delivered
 // A delivery is the record as it was published, with an ack subject to reply to, on its way to an inbox.
 func TestDeliveriesAreGatheredUntilFlush(t *testing.T) {
 	hub := &sender{}
-	o := newOutlet(hub)
+	o := newSink(hub)
 	header := "NATS/1.0\r\nColour: blue\r\n\r\n"
 	r := log.Record{Offset: 7, Subject: []byte("orders.eu"), Header: len(header), Data: []byte(header + "payload")}
 	d := delivery
 	o.Deliver([]byte("inbox"), &d, &r)
 	d.HeadersOnly = true
 	o.Deliver([]byte("inbox"), &d, &r)
-	r.Data[len(header)] = 'X' // what it was given is the outlet's no longer
+	r.Data[len(header)] = 'X' // what it was given is the sink's no longer
 	o.End([]byte("inbox"), subscription.Expired, 4, 100)
 	o.Heartbeat([]byte("other"), 9, 7)
 	if len(hub.calls) != 0 {
@@ -99,7 +99,7 @@ func TestEndsHaveTheirWords(t *testing.T) {
 		subscription.Stopping:       "409 Server Shutdown\r\nNats-Pending-Messages: 1\r\nNats-Pending-Bytes: 2",
 	} {
 		hub := &sender{}
-		o := newOutlet(hub)
+		o := newSink(hub)
 		o.End([]byte("inbox"), why, 1, 2)
 		o.Flush()
 		if got := string(hub.calls[0][0].Data); got != "NATS/1.0 "+want+"\r\n\r\n" {
@@ -108,10 +108,10 @@ func TestEndsHaveTheirWords(t *testing.T) {
 	}
 }
 
-// Many or large deliveries are handed on early, so that what an outlet holds is bounded.
-func TestAnOutletHoldsSoMuch(t *testing.T) {
+// Many or large deliveries are handed on early, so that what a sink holds is bounded.
+func TestASinkHoldsSoMuch(t *testing.T) {
 	hub := &sender{}
-	o := newOutlet(hub)
+	o := newSink(hub)
 	small := log.Record{Subject: []byte("s"), Data: []byte("x")}
 	for range batchMessages + 1 {
 		o.Deliver([]byte("inbox"), &delivery, &small)

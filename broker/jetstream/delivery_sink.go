@@ -8,9 +8,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// outlet sends one consumer's deliveries as messages of JetStream. What it gathers until Flush is in
-// memory that all outlets share, so an idle consumer holds none, and delivering allocates nothing.
-type outlet struct {
+// deliverySink sends one consumer's deliveries as messages of JetStream. What it gathers until Flush is in
+// memory that all sinks share, so an idle consumer holds none, and delivering allocates nothing.
+type deliverySink struct {
 	server           *Server
 	stream, consumer []byte
 	batch            *batch // nil: nothing is gathered
@@ -23,12 +23,12 @@ type batch struct {
 	memory   []byte
 }
 
-// Outlet is how a consumer of the Topic delivers; it is for subscription.Config.
-func (s *Server) Outlet(t *topic.Shard, name string) subscription.Outlet {
-	return &outlet{server: s, stream: []byte(t.Name()), consumer: []byte(name)}
+// Sink is how a consumer of the Topic delivers; it is for subscription.Config.
+func (s *Server) Sink(t *topic.Shard, name string) subscription.DeliverySink {
+	return &deliverySink{server: s, stream: []byte(t.Name()), consumer: []byte(name)}
 }
 
-func (o *outlet) gather() *batch {
+func (o *deliverySink) gather() *batch {
 	if o.batch == nil {
 		o.batch = o.server.outgoing.Get().(*batch)
 	}
@@ -36,7 +36,7 @@ func (o *outlet) gather() *batch {
 }
 
 // Deliver sends a record under its own subject to who asked for it. To acknowledge it is to answer it.
-func (o *outlet) Deliver(to []byte, d *subscription.Delivery, r *log.Record) {
+func (o *deliverySink) Deliver(to []byte, d *subscription.Delivery, r *log.Record) {
 	b := o.gather()
 	m := protocol.Message{To: b.keep(to), Subject: b.keep(r.Subject)}
 	ack := o.ack(d)
@@ -52,7 +52,7 @@ func (o *outlet) Deliver(to []byte, d *subscription.Delivery, r *log.Record) {
 	o.server.delivered.Add(1)
 }
 
-func (o *outlet) ack(d *subscription.Delivery) jsapi.Delivery {
+func (o *deliverySink) ack(d *subscription.Delivery) jsapi.Delivery {
 	return jsapi.Delivery{
 		Stream: o.stream, Consumer: o.consumer, Delivered: d.Delivered,
 		StreamSeq: d.Offset, ConsumerSeq: d.Sequence, Time: d.Time, Pending: d.Pending,
@@ -60,7 +60,7 @@ func (o *outlet) ack(d *subscription.Delivery) jsapi.Delivery {
 }
 
 // Size is what clients count towards the bytes that they asked for.
-func (o *outlet) Size(d *subscription.Delivery, r *log.Record) int {
+func (o *deliverySink) Size(d *subscription.Delivery, r *log.Record) int {
 	var memory [2 * jsapi.MaxName]byte
 	ack := o.ack(d)
 	size := len(r.Subject) + len(ack.AppendSubject(memory[:0]))
@@ -72,7 +72,7 @@ func (o *outlet) Size(d *subscription.Delivery, r *log.Record) int {
 }
 
 // End tells who asked why there is nothing more to come.
-func (o *outlet) End(to []byte, why subscription.End, messages, bytes int) {
+func (o *deliverySink) End(to []byte, why subscription.End, messages, bytes int) {
 	b := o.gather()
 	start := len(b.memory)
 	if b.memory = appendEnd(b.memory, why, messages, bytes); len(b.memory) > start {
@@ -104,7 +104,7 @@ func appendEnd(dst []byte, why subscription.End, messages, bytes int) []byte {
 }
 
 // Heartbeat tells who waits that there is nothing new.
-func (o *outlet) Heartbeat(to []byte, lastSequence, lastOffset uint64) {
+func (o *deliverySink) Heartbeat(to []byte, lastSequence, lastOffset uint64) {
 	b := o.gather()
 	start := len(b.memory)
 	b.memory = jsapi.AppendHeartbeat(b.memory, lastSequence, lastOffset)
@@ -112,13 +112,13 @@ func (o *outlet) Heartbeat(to []byte, lastSequence, lastOffset uint64) {
 }
 
 // status adds a message that is what was appended since start. Clients see it on their inbox.
-func (o *outlet) status(to []byte, start int) {
+func (o *deliverySink) status(to []byte, start int) {
 	b := o.batch
 	data := b.memory[start:len(b.memory):len(b.memory)]
 	o.add(protocol.Message{Subject: b.keep(to), Header: len(data), Data: data})
 }
 
-func (o *outlet) add(m protocol.Message) {
+func (o *deliverySink) add(m protocol.Message) {
 	b := o.batch
 	b.messages = append(b.messages, m)
 	if len(b.messages) >= batchMessages || len(b.memory) >= batchBytes {
@@ -128,7 +128,7 @@ func (o *outlet) add(m protocol.Message) {
 
 // Flush hands on what was gathered, in one call, and waits for room for more: reading is faster than
 // sending, and what is sent waits in memory.
-func (o *outlet) Flush() {
+func (o *deliverySink) Flush() {
 	o.handOn()
 	if o.sent {
 		o.sent = false
@@ -138,7 +138,7 @@ func (o *outlet) Flush() {
 
 // handOn doesn't wait: it is also called under the Subscription's lock, which readers of links need for
 // acks. Two brokers that waited for each other's links so would wait for ever.
-func (o *outlet) handOn() {
+func (o *deliverySink) handOn() {
 	b := o.batch
 	if b == nil {
 		return
@@ -156,7 +156,7 @@ func (o *outlet) handOn() {
 }
 
 // Interested says whether anybody still listens there.
-func (o *outlet) Interested(to []byte) bool { return o.server.config.Hub.Interested(to) }
+func (o *deliverySink) Interested(to []byte) bool { return o.server.config.Hub.Interested(to) }
 
 // keep copies what is gone after the call. Where the memory has to grow, what was kept before
 // stays where it is.
