@@ -103,7 +103,7 @@ func (h *hub) publish(messages []protocol.Message) (taken bool) {
 // noClients is a process' clients as links see them: nobody is subscribed to anything.
 type noClients struct{}
 
-func (noClients) Attach(session.Link, string) (route.Peer, []session.Interest) {
+func (noClients) Attach(session.Link, string) (route.ClientSide, []session.Interest) {
 	return noClients{}, nil
 }
 func (noClients) SetInterest(session.Interest)            {}

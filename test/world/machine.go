@@ -231,7 +231,7 @@ func (l *life) run() (err error) {
 	l.mesh, err = route.Start(route.Config{ID: m.id, Name: m.id, Cluster: clusterName, Hub: noClients{}, Listener: l.listener, MaxPayload: maxPayload, Logger: l.log,
 		Dial:        func(ctx context.Context, to string) (net.Conn, error) { return m.w.network.dial(ctx, l, to) },
 		Replication: l.exchange.Serve, Topics: ways{l.service},
-		Refused: func(other route.Member) {
+		Dead: func(other route.Member) {
 			select {
 			case l.evictions <- coordination.Replica{Broker: other.ID, Incarnation: other.Incarnation}:
 			default:
@@ -347,7 +347,7 @@ func (l *life) accuse() {
 				continue
 			}
 			limit, cancel := context.WithTimeout(l.ctx, time.Second)
-			if _, err := l.store.Accuse(limit, self, other); err == nil {
+			if _, err := l.store.ReportSilent(limit, self, other); err == nil {
 				said[other] = self
 			}
 			cancel()
@@ -357,7 +357,7 @@ func (l *life) accuse() {
 				continue
 			}
 			limit, cancel := context.WithTimeout(l.ctx, time.Second)
-			if l.store.Acquit(limit, by, other) == nil {
+			if l.store.WithdrawSilent(limit, by, other) == nil {
 				delete(said, other)
 			}
 			cancel()
@@ -462,7 +462,7 @@ func (m *machine) unplug() {
 // ways are a life's links as Topics know them.
 type ways struct{ *topic.Service }
 
-func (w ways) Attach(broker string, way route.Carrier, old bool) route.TopicsPeer {
+func (w ways) Attach(broker string, way route.Carrier, old bool) route.TopicsSide {
 	if old {
 		return w.Service.Attach(broker, nil)
 	}
