@@ -36,14 +36,32 @@ type tail struct {
 // hundred times where once is enough.
 func (d *Disk) run() {
 	defer close(d.done)
+	idle := time.NewTimer(closingIdle)
+	defer idle.Stop()
 	for {
 		select {
 		case <-d.wake:
+		case <-idle.C:
+			if d.Failed() == nil {
+				d.journal.close(d.activePoints)
+			}
+			continue
 		case <-d.stop:
 			return
 		}
 		for d.round() {
 		}
+		if d.journal.waits() {
+			idle.Reset(closingIdle)
+		}
+	}
+}
+
+// wakeUp has the committer look for something to do.
+func (d *Disk) wakeUp() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -56,6 +74,9 @@ func (d *Disk) round() bool {
 	if len(logs) == 0 {
 		d.spare = logs
 		return false
+	}
+	if d.Failed() == nil {
+		d.journal.write(d.activePoints)
 	}
 	wanted := 0
 	for _, l := range logs {
@@ -352,6 +373,7 @@ func (l *Log) isSafe() {
 	l.durable = max(l.durable, f.end)
 	f.last.synced = f.lastPos
 	l.mu.Unlock()
+	l.disk.journal.add(l.secret, f.last, f.lastPos, f.end)
 }
 
 // finish tells who waits, and ends the flight.

@@ -51,6 +51,7 @@ func (c *scanner) judge(err error) (over bool, _ error) {
 			return true, tornErr
 		}
 		if torn {
+			c.leaveEmptyRun()
 			out.cut, out.cutAt, out.cutBytes, out.reason = true, s.pos, behind.nonzero-s.pos, err.Error()
 			return true, nil
 		}

@@ -34,7 +34,8 @@ type Disk struct {
 	handles handles
 	stats   diskStats
 	mark    []byte
-	points  *syncPoints
+	points  syncPoints
+	journal *pointJournal
 	volume  env.Volume // nil where a file system can't be synced at once
 
 	backlog atomic.Int64 // bytes that wait to be written
@@ -107,12 +108,13 @@ func OpenDisk(fsys env.FS, dir string, opts Options) (*Disk, error) {
 			return nil, err
 		}
 	}
+	journal, points := openPoints(fsys, dir)
 	for _, d := range []string{dir, filepath.Dir(dir)} {
 		if err := fsys.SyncDir(d); err != nil {
 			return nil, err
 		}
 	}
-	d := &Disk{fs: fsys, dir: dir, opts: opts, mark: mark, logs: map[string]*Log{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	d := &Disk{fs: fsys, dir: dir, opts: opts, mark: mark, journal: journal, points: points, logs: map[string]*Log{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	d.handles.fs, d.handles.keep, d.handles.open = fsys, opts.OpenSegments, list.New()
 	d.room = sync.NewCond(&d.mu)
 	if err := d.finishDeletions(); err != nil {
@@ -301,6 +303,7 @@ func (d *Disk) Close() error {
 	}
 	close(d.stop)
 	<-d.done
+	d.journal.end()
 	if d.volume != nil {
 		errs = append(errs, d.volume.Close())
 	}

@@ -16,6 +16,7 @@
 //	                                             (plain, or in blocks of zstd: see compressed.go)
 //	set-aside/<name>.<n>/                        logs that metadata disagree about, or one segment that was damaged; never deleted here
 //	clean.json                                   what an orderly end left; not there while the disk is open
+//	sync-points.0, sync-points.1                 the journal of sync points: see pointJournal
 //	deleted/<name>/                              logs on their way out; the next opening removes what is left
 //
 // Invariants:
@@ -31,13 +32,21 @@
 //	    and breaks none. There is room again: appends go on.
 //	L5  A segment is written only after all before it are complete, sealed and synced. So only the
 //	    last one with anything in it can have a torn tail.
-//	L6  Only a torn tail is cut, and every cut is reported. Bytes that a later marker, a later segment or
-//	    meta.json prove to have been synced are damage: never cut, never skipped in silence,
-//	    and reading them is a *CorruptError that says where to go on.
+//	L6  Only a torn tail is cut, and every cut is reported. All else that can't be read is damage: never
+//	    cut, never skipped in silence, and reading it is a *CorruptError that says where to go on.
+//	    1. Below a sync point nothing is torn. A later marker, a later segment, the journal of sync
+//	       points or what the log's directory says of its end prove one.
+//	    2. Above it, bytes are torn only if a sector of their write is all zeros that held something,
+//	       by the bitmap in the write's marker. The space before a write is always zeros.
+//	    3. One flipped bit costs at most the batch that it hits: reading resumes behind it.
 //	L7  What recovery leaves is made safe before anything is appended behind it, so that recovering
-//	    twice gives the same log, and what was cut never comes back.
+//	    twice gives the same log, and what was cut never comes back. Bytes above the last sync point
+//	    are written again and then synced: after a failed sync they may be in the page cache only,
+//	    where a sync finds nothing to write.
 //	L8  The start is on the disk before files below it go. The start never passes a Hold.
 //	L9  A sync that failed is never repeated. The disk refuses all appends from then on; reads go on.
+//	    Failed write-back is never missed: the disk keeps the file system open from before its logs are
+//	    opened, and each file from its first write to its sync.
 //	L10 Every batch is checked by CRC when it is read from a file, whatever the form of the file.
 //	L11 What a truncation or a reset gives up stands in meta.json before the first file changes, and
 //	    is gone before anything is appended. Opening again finishes what was under way: so never a
@@ -54,6 +63,8 @@
 //
 // When the process dies in it, by what was under way:
 //
+//   - writing sync points: they are there, or what they would prove is written again.
+//   - writing a tail again: it is as it was, each sector by itself. The next opening does it again.
 //   - an append: its batch is whole in the file, torn or not there. A torn one is cut (L6); a whole
 //     one stays, acknowledged or not. Of several that were under way a later one may be there
 //     and an earlier one not: then all from the first gap on is cut.
@@ -78,6 +89,7 @@
 //
 // A kill without a power cut leaves more: what was written stands in the page cache.
 //
-// A bit that flips in the very last write before a crash can't be told from a write that was under
-// way. It is cut and reported as suspect, which is why a suspect copy is compared with another one.
+// Two things are not told apart: a write of the last round that a disk lost as a whole sector although
+// it was synced, and one that was under way. Both are cut and reported until the disk has been idle
+// or another round of the log has followed, which prove that the round was synced.
 package log

@@ -355,10 +355,7 @@ func (l *Log) enqueue() {
 	d.mu.Lock()
 	d.dirty = append(d.dirty, l)
 	d.mu.Unlock()
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
+	d.wakeUp()
 }
 
 // WaitRoom blocks while too much waits to be written. A publisher that calls it before each Append

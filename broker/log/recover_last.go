@@ -64,6 +64,11 @@ func (l *Log) recoverLast(s *segment) (used bool, err error) {
 			return false, err
 		}
 		s.size = s.pos
+		if l.meta.Cut > 0 {
+			if err := renumber(f); err != nil {
+				return false, err
+			}
+		}
 	}
 	if s.file == 0 {
 		s.size = s.pos // it was written by an earlier version, whose files are not written run by run
@@ -79,6 +84,10 @@ func (l *Log) recoverLast(s *segment) (used bool, err error) {
 		}
 	}
 	s.written, s.synced = s.pos, s.pos
+	if found.proven < s.pos {
+		l.disk.journal.add(l.secret, s, s.pos, s.end)
+		l.disk.wakeUp()
+	}
 	s.closed = sealed || !found.cut && !found.open && !unsealed
 	if s.closed {
 		s.lookup.Store(&lookup{index: s.index, pos: s.pos, damages: found.damages, whole: true})

@@ -43,7 +43,9 @@ func newFrames(f env.File) (*frames, error) {
 
 // window returns n bytes at pos, or as many as there are up to the end of the file.
 func (r *frames) window(pos int64, n int) ([]byte, error) {
-	n = int(min(int64(n), r.size-pos))
+	if n = int(min(int64(n), r.size-pos)); n <= 0 {
+		return nil, nil
+	}
 	if pos < r.at || pos+int64(n) > r.at+int64(r.n) {
 		want := int(min(int64(max(n, scanWindow)), r.size-pos))
 		if cap(r.buf) < want {
@@ -106,7 +108,7 @@ type scanner struct {
 	log            uint64
 	last           bool
 	floor, ceiling uint64
-	points         *syncPoints // may be nil
+	points         syncPoints // may be nil
 
 	r     *frames
 	until uint64 // the segment's end, unless it is the last
@@ -120,7 +122,7 @@ type scanner struct {
 type coveredRun struct {
 	runMarker
 	until  int64 // where it ends
-	bitmap frame // the marker; nil if it isn't whole
+	bitmap frame // the marker; nil if it isn't whole or of version 1
 }
 
 func (c *scanner) scan(f env.File) (*scanned, error) {
@@ -133,6 +135,7 @@ func (c *scanner) scan(f env.File) (*scanned, error) {
 	s.end, s.pos, s.size, s.index, s.epochs, s.holes, s.judged = s.base, 0, r.size, nil, nil, 0, 0
 	for {
 		if c.ceiling > 0 && s.end >= c.ceiling {
+			c.leaveEmptyRun()
 			c.out.cut, c.out.cutAt = true, s.pos
 			return c.out, nil
 		}
@@ -207,6 +210,14 @@ func (c *scanner) take(f frame) error {
 	}
 	s.pos += int64(len(f))
 	return nil
+}
+
+// leaveEmptyRun goes back to before a marker without a batch behind it: what is written there next
+// must not be judged by that marker.
+func (c *scanner) leaveEmptyRun() {
+	if c.run.bitmap != nil && c.s.pos == c.run.at+int64(len(c.run.bitmap)) {
+		c.s.pos = c.run.at
+	}
 }
 
 // identify looks up what the journal says of the file with that number.

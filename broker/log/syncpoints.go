@@ -1,12 +1,289 @@
 package log
 
+import (
+	"hash/crc32"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/env"
+)
+
 // syncPoint is how far a segment's file was synced.
 type syncPoint struct {
 	pos int64
 	end uint64 // offset of the first record behind
 }
 
-// syncPoints are those that the journal proves. nil proves nothing.
-type syncPoints struct{}
+// pointKey names a segment's file. A file that takes the place of another one has a number of its
+// own, so sync points of the file before prove nothing of it.
+type pointKey struct {
+	log, base uint64
+	file      uint32
+}
 
-func (p *syncPoints) of(log, base uint64, file uint32) syncPoint { return syncPoint{} }
+// syncPoints are what the journal proved when the disk was opened. nil proves nothing.
+type syncPoints map[pointKey]syncPoint
+
+func (p syncPoints) of(log, base uint64, file uint32) syncPoint {
+	return p[pointKey{log, base, file}]
+}
+
+// pointJournal is the disk's journal of sync points. It proves what was synced after the last run
+// marker of a segment was written: of the round before a kill, and of idle logs.
+//
+// Batches are the same bytes on all replicas and can't carry sync points; a marker at the end of each
+// idle segment would cost a write and a sync for each of them.
+//
+//  1. A round's sync points are written at the beginning of the next round, with one write. So the
+//     journal never says more than is true, and needs no sync of its own.
+//  2. When the disk has been idle for closingIdle, what is not written yet is written, and the
+//     journal is synced: this closes all logs at once.
+//  3. Two files are used in turn. One that is full is left for the other, which begins with the
+//     sync points of all active segments. So the journal is bounded.
+//  4. A sync point stays true as long as its file: a file that is cut gets another number. So files
+//     are read whatever their order, and the furthest sync point of a file counts.
+//  5. A journal that is missing, damaged or can't be written proves nothing and harms nothing: what
+//     follows the last marker is written again when a log is opened.
+//
+// A file is a sequence of groups. The first group's turn is the file's; a group of another turn is of
+// an earlier use, and ends it.
+//
+//	0 u32 length       8 u64 turn
+//	4 u32 CRC-32C     16 entries: u64 log, u64 base offset, u32 file, u32 zero, i64 position, u64 offset
+type pointJournal struct {
+	fs  env.FS
+	dir string
+
+	mu      sync.Mutex
+	pending []byte // the group that is being made, with room for its header
+
+	// The committer's.
+	files    [2]env.File
+	current  int
+	turn     uint64
+	at, size int64 // of the current file
+	buf      []byte
+	unsynced bool
+	off      bool // it can't be written
+}
+
+const (
+	pointsName  = "sync-points." // and 0 or 1
+	pointsGroup = 16
+	pointsEntry = 40
+
+	// smallestPoints is the length of a journal file: sync points of 1,600 rounds of one log.
+	smallestPoints = 64 << 10
+	// pointsTimes is how much longer than the sync points of all active segments a file is, so that
+	// writing these costs little beside what is written between two turns.
+	pointsTimes = 8
+
+	// closingIdle is how long no log was written before the sync points are synced: an idle disk has
+	// one more sync each time that it falls idle, and a busy one has none.
+	closingIdle = 250 * time.Millisecond
+)
+
+// openPoints reads the journal, and makes the files if there are none.
+func openPoints(fsys env.FS, dir string) (*pointJournal, syncPoints) {
+	j := &pointJournal{fs: fsys, dir: dir, pending: make([]byte, pointsGroup)}
+	points := syncPoints{}
+	for n := range j.files {
+		f, size, err := j.open(n)
+		if err != nil {
+			j.off = true
+			continue
+		}
+		j.files[n] = f
+		if turn, at := readPoints(f, size, points); n == 0 || turn > j.turn {
+			j.current, j.turn, j.at, j.size = n, turn, at, size
+		}
+	}
+	j.turn = max(j.turn, 1)
+	return j, points
+}
+
+func (j *pointJournal) open(n int) (env.File, int64, error) {
+	path := filepath.Join(j.dir, pointsName+string('0'+rune(n)))
+	f, err := j.fs.Open(path)
+	if err != nil {
+		if f, err = j.fs.Create(path); err != nil {
+			return nil, 0, err
+		}
+	}
+	size, err := f.Size()
+	if err == nil && size < smallestPoints {
+		size = smallestPoints
+		err = lengthen(f, 0, size)
+	}
+	if err != nil {
+		_ = f.Close() // nothing was written to it
+		return nil, 0, err
+	}
+	return f, size, nil
+}
+
+// lengthen writes zeros, so that writing there later doesn't wait for the file system's journal.
+func lengthen(f env.File, from, to int64) error {
+	if err := f.Preallocate(to); err != nil {
+		return err
+	}
+	for ; from < to; from += int64(len(zeros)) {
+		if _, err := f.WriteAt(zeros[:min(to-from, int64(len(zeros)))], from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readPoints adds what a journal file proves to points, and returns its turn and where its groups end.
+func readPoints(f env.File, size int64, points syncPoints) (turn uint64, at int64) {
+	data := make([]byte, size)
+	if readFull(f, data, 0) != nil {
+		return 0, 0
+	}
+	for ; len(data)-int(at) >= pointsGroup; at += int64(le.Uint32(data[at:])) {
+		g := data[at:]
+		n := int(le.Uint32(g))
+		if n < pointsGroup || n > len(g) || (n-pointsGroup)%pointsEntry != 0 || crc32.Checksum(g[8:n], castagnoli) != le.Uint32(g[4:]) {
+			break
+		}
+		if of := le.Uint64(g[8:]); at == 0 {
+			turn = of
+		} else if of != turn {
+			break
+		}
+		for e := g[pointsGroup:n]; len(e) > 0; e = e[pointsEntry:] {
+			key := pointKey{le.Uint64(e), le.Uint64(e[8:]), le.Uint32(e[16:])}
+			if p := (syncPoint{int64(le.Uint64(e[24:])), le.Uint64(e[32:])}); p.pos > points[key].pos {
+				points[key] = p
+			}
+		}
+	}
+	return turn, at
+}
+
+// renumber gives a plain file that is about to be cut another number, so that what was proven of it
+// as it was is void. The caller syncs the file.
+func renumber(f env.File) error {
+	head := make([]byte, headerSize)
+	if err := readFull(f, head, 0); err != nil {
+		return err
+	}
+	h, err := parseFrame(head)
+	if err != nil || h.kind() != kindHeader || h.file() == 0 {
+		return nil // nothing was proven of it
+	}
+	_, err = f.WriteAt(appendHeader(nil, h.log(), h.base(), rand.Uint32()|1), 0)
+	return err
+}
+
+// add notes that a file was synced up to a position, and so the log up to an offset.
+func (j *pointJournal) add(log uint64, s *segment, pos int64, end uint64) {
+	if s.file == 0 {
+		return
+	}
+	j.mu.Lock()
+	j.pending = appendPoint(j.pending, log, s, pos, end)
+	j.mu.Unlock()
+}
+
+func appendPoint(dst []byte, log uint64, s *segment, pos int64, end uint64) []byte {
+	dst = le.AppendUint64(dst, log)
+	dst = le.AppendUint64(dst, s.base)
+	dst = le.AppendUint64(dst, uint64(s.file))
+	dst = le.AppendUint64(dst, uint64(pos))
+	return le.AppendUint64(dst, end)
+}
+
+// write writes what was added since the last time. active returns the sync points of all active
+// segments, as a group; it is asked for if the file is full.
+func (j *pointJournal) write(active func() []byte) {
+	j.mu.Lock()
+	if len(j.pending) == pointsGroup || j.off {
+		j.pending = j.pending[:pointsGroup]
+		j.mu.Unlock()
+		return
+	}
+	group := j.pending
+	j.pending, j.buf = append(j.buf[:0], zeros[:pointsGroup]...), group
+	j.mu.Unlock()
+	if j.at+int64(len(group)) > j.size {
+		group = active()
+		j.off = j.take(int64(len(group))) != nil
+	}
+	if j.off {
+		return
+	}
+	le.PutUint32(group, uint32(len(group)))
+	le.PutUint64(group[8:], j.turn)
+	le.PutUint32(group[4:], crc32.Checksum(group[8:], castagnoli))
+	if _, err := j.files[j.current].WriteAt(group, j.at); err != nil {
+		j.off = true
+		return
+	}
+	j.at += int64(len(group))
+	j.unsynced = true
+}
+
+// take makes the other file the current one, and as long as it takes for what it is to begin with.
+func (j *pointJournal) take(first int64) error {
+	j.current, j.at = 1-j.current, 0
+	j.turn++
+	f := j.files[j.current]
+	size, err := f.Size()
+	if want := pointsTimes * first; err == nil && size < want {
+		if err = lengthen(f, size, want); err == nil {
+			size = want
+		}
+	}
+	j.size = size
+	return err
+}
+
+// waits says whether there is something that isn't synced yet.
+func (j *pointJournal) waits() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return !j.off && (j.unsynced || len(j.pending) > pointsGroup)
+}
+
+// close writes and syncs what there is.
+func (j *pointJournal) close(active func() []byte) {
+	j.write(active)
+	if j.unsynced && !j.off {
+		// If it fails, what was written since proves nothing after a power cut, and is true until then.
+		j.off = j.files[j.current].Sync() != nil
+	}
+	j.unsynced = false
+}
+
+// end closes the files.
+func (j *pointJournal) end() {
+	for _, f := range j.files {
+		if f != nil {
+			_ = f.Close() // what was not synced is proven by what the logs say when they are closed
+		}
+	}
+}
+
+// activePoints returns the sync points of all active segments, as a group.
+func (d *Disk) activePoints() []byte {
+	d.mu.Lock()
+	logs := make([]*Log, 0, len(d.logs))
+	for _, l := range d.logs {
+		logs = append(logs, l)
+	}
+	d.mu.Unlock()
+	group := slices.Grow(make([]byte, pointsGroup), len(logs)*pointsEntry)
+	for _, l := range logs {
+		l.mu.Lock()
+		if s := l.active; s != nil && s.file != 0 && s.synced > 0 {
+			group = appendPoint(group, l.secret, s, s.synced, l.durable)
+		}
+		l.mu.Unlock()
+	}
+	return group
+}

@@ -229,6 +229,9 @@ func (l *Log) cut(base uint64) error {
 	if err != nil {
 		return l.broken(err)
 	}
+	if err := renumber(f); err != nil {
+		return l.broken(err)
+	}
 	if err := errors.Join(f.Truncate(pos), f.Sync()); err != nil {
 		return l.broken(&syncError{err})
 	}

@@ -524,6 +524,39 @@ func (f *FS) Flip(path string, bit int64) error {
 	return nil
 }
 
+// Kill ends the process and returns the file system as the next one finds it: all that was written is
+// visible, and what was not synced is as unsafe as it was. The old one goes on by itself.
+func (f *FS) Kill() *FS {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	after := New()
+	after.capacity, after.syncAll, after.used, after.failures = f.capacity, f.syncAll, f.used, f.failures
+	nodes := map[*node]*node{}
+	var again func(n *node) *node
+	again = func(n *node) *node {
+		if n == nil || nodes[n] != nil {
+			return nodes[n]
+		}
+		next := &node{dir: n.dir, data: slices.Clone(n.data), durable: slices.Clone(n.durable), pending: slices.Clone(n.pending), failures: n.failures}
+		nodes[n] = next
+		if n.dir {
+			next.names, next.safe = map[string]*node{}, map[string]*node{}
+			for name, child := range n.names {
+				next.names[name] = again(child)
+			}
+			for name, child := range n.safe {
+				next.safe[name] = again(child)
+			}
+		}
+		return next
+	}
+	after.root = again(f.root)
+	for _, c := range f.renames {
+		after.renames = append(after.renames, &change{dir: again(c.dir), name: c.name, to: again(c.to), from: again(c.from), old: c.old})
+	}
+	return after
+}
+
 // Crash cuts the power and returns the file system as it is found afterwards; rng decides what
 // survives of what was not synced. The old one is dead, and may be crashed again with other dice.
 func (f *FS) Crash(rng *rand.Rand) *FS {

@@ -1,0 +1,254 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+)
+
+// writesTo counts the writes to segment files.
+func writesTo(fsys *crashfs.FS) func() int {
+	var mu sync.Mutex
+	n := 0
+	fsys.SetHook(func(op opKind) error {
+		if op.Kind == "write" && strings.HasSuffix(op.Path, segmentEnd) {
+			mu.Lock()
+			n++
+			mu.Unlock()
+		}
+		return nil
+	})
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return n
+	}
+}
+
+// killed is what a process finds that is started again after a kill: all that was written, synced or
+// not. The old one may go on; nobody sees it.
+func killed(fsys *crashfs.FS, d *Disk) *crashfs.FS {
+	after := fsys.Kill()
+	_ = d.Close()
+	return after
+}
+
+// Many logs are killed. What the journal proves isn't written again: all but the logs of the last
+// round, and those, too, once the disk was idle.
+func TestAKillCostsTheLastRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fsys, d, _ := setup(t, Options{})
+		logs := make([]*Log, 300)
+		for i := range logs {
+			logs[i] = openLog(t, d, Identity{Topic: "many", Shard: i})
+			put(t, logs[i], 2)
+		}
+		put(t, logs[7], 1)
+		writes := func(fsys *crashfs.FS) int {
+			count := writesTo(fsys)
+			d := openDisk(t, fsys, "data", Options{})
+			for i := range logs {
+				l := openLog(t, d, Identity{Topic: "many", Shard: i})
+				if l.Recovery().Suspect {
+					t.Errorf("%+v", l.Recovery())
+				}
+			}
+			n := count()
+			_ = d.Close()
+			return n
+		}
+		if n := writes(fsys.Kill()); n != 1 {
+			t.Errorf("%d segments were written again, and one was written in the last round", n)
+		}
+		time.Sleep(2 * closingIdle)
+		synctest.Wait()
+		if n := writes(fsys.Kill()); n != 0 {
+			t.Errorf("%d segments were written again, and the disk was idle", n)
+		}
+		// The journal is synced by then, so a power cut leaves it.
+		if n := writes(fsys.Crash(rand.New(rand.NewPCG(1, 1)))); n != 0 {
+			t.Errorf("%d segments were written again after a power cut, and the disk was idle", n)
+		}
+	})
+}
+
+// What was written again at opening is proven then, so that a second kill costs nothing.
+func TestATailIsWrittenAgainOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fsys, d, l := setup(t, Options{})
+		put(t, l, 5)
+		fsys = killed(fsys, d)
+		for _, want := range []int{1, 0} {
+			count := writesTo(fsys)
+			d := openDisk(t, fsys, "data", Options{})
+			mustRead(t, openLog(t, d, orders), 1, 6)
+			time.Sleep(2 * closingIdle)
+			synctest.Wait()
+			if n := count(); n != want {
+				t.Errorf("%d writes, want %d", n, want)
+			}
+			fsys = killed(fsys, d)
+		}
+	})
+}
+
+// A sector of the last round is lost after it was synced. While nothing but the round itself says so
+// it looks torn; once the disk was idle it is known to be damage, and no offset is given twice.
+func TestAClosedLogHasNoTornTail(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fsys, d, l := setup(t, Options{})
+			put(t, l, 20)
+			if closed {
+				time.Sleep(2 * closingIdle)
+				synctest.Wait()
+			}
+			path, end := firstFile(t, l), d.position(l)
+			fsys = fsys.Crash(rand.New(rand.NewPCG(3, 3)))
+			_ = d.Close()
+			wipe(t, fsys, path, end-1)
+			l = openLog(t, openDisk(t, fsys, "data", Options{}), orders)
+			r := l.Recovery()
+			if _, end, _ := l.Offsets(); closed && (len(r.Damaged) == 0 || r.Cut > 0 || end != 21) || !closed && (len(r.Damaged) > 0 || r.Cut == 0 || end == 21) {
+				t.Errorf("closed %t: ends at %d: %+v", closed, end, r)
+			}
+			_ = l.disk.Close()
+		})
+	}
+}
+
+// wipe overwrites the sector at a position with zeros, as a disk that lost a write has it.
+func wipe(t testing.TB, fsys *crashfs.FS, path string, pos int64) {
+	t.Helper()
+	f, err := fsys.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(zeros[:sectorSize], pos-pos%sectorSize); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A journal that is missing, damaged anywhere or of another disk, or for which there is no room, has
+// each log open with all that it holds.
+func TestTheJournalIsNeverNeeded(t *testing.T) {
+	fsys, d, l := setup(t, small)
+	other := openLog(t, d, Identity{Topic: "other"})
+	for range 30 {
+		put(t, l, 1)
+		put(t, other, 2)
+	}
+	base := fsys.Kill()
+	_ = d.Close()
+	rng := rand.New(rand.NewPCG(2, 9))
+	for n := range 300 {
+		fsys := base.Kill()
+		path := filepath.Join("data", pointsName+fmt.Sprint(n%2))
+		switch {
+		case n < 4:
+			for i := range n + 1 {
+				_ = fsys.Remove(filepath.Join("data", pointsName+fmt.Sprint(i%2)))
+			}
+			if n > 1 {
+				fsys.SetCapacity(1)
+			}
+		case n < 250:
+			if err := fsys.Flip(path, rng.Int64N(8*2000)); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			f, err := fsys.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.WriteAt(sparsePayload(rng, 3000), rng.Int64N(3000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d := openDisk(t, fsys, "data", small)
+		l, other := openLog(t, d, orders), openLog(t, d, Identity{Topic: "other"})
+		if l.Recovery().Suspect || other.Recovery().Suspect {
+			t.Fatalf("%d: %+v %+v", n, l.Recovery(), other.Recovery())
+		}
+		mustRead(t, l, 1, 31)
+		mustRead(t, other, 1, 61)
+		fsys.SetCapacity(0)
+		put(t, l, 3)
+		_ = d.Close()
+	}
+}
+
+// The journal goes from one file to the other, again and again, and grows with the logs that there are;
+// all that it says of files that are still there is known after a kill.
+func TestTheJournalTakesItsFilesInTurn(t *testing.T) {
+	fsys, d, _ := setup(t, Options{})
+	logs := make([]*Log, 400)
+	for i := range logs {
+		logs[i] = openLog(t, d, Identity{Topic: "many", Shard: i})
+	}
+	turn := d.journal.turn
+	for range 12 {
+		a := newAck()
+		for _, l := range logs {
+			_, end, _ := l.Offsets()
+			if _, err := l.Append(&Append{Epoch: 1, Records: texts(end, 1), Done: a}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := a.wait(t, len(logs)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, logs[0], 1)
+	fsys = killed(fsys, d)
+	d = openDisk(t, fsys, "data", Options{})
+	if now := d.journal.turn; now < turn+2 {
+		t.Errorf("turn %d after %d", now, turn)
+	}
+	for i := range logs[1:] {
+		l := openLog(t, d, Identity{Topic: "many", Shard: i + 1})
+		s := l.segments[0]
+		if p := d.points.of(l.secret, s.base, s.file); p.pos != s.pos || p.end != 13 {
+			t.Fatalf("log %d: %+v, and the file has %d bytes", i+1, p, s.pos)
+		}
+	}
+	for n := range 2 {
+		info, err := fsys.Stat(filepath.Join("data", pointsName+fmt.Sprint(n)))
+		if err != nil || info.Size > pointsTimes*(pointsGroup+400*pointsEntry) {
+			t.Errorf("journal file %d: %+v %v", n, info, err)
+		}
+	}
+}
+
+// A sync that fails is no sync point, also not of the other logs of the round.
+func TestAFailedSyncIsNoSyncPoint(t *testing.T) {
+	for seed := range uint64(20) {
+		fsys, d, l := setup(t, Options{SyncAllFrom: 1 + int(seed%2)})
+		put(t, l, 3)
+		kind := []string{"syncall", "sync"}[seed%2]
+		failingSync(fsys, kind)
+		refused(t, l)
+		if err := l.Flush(); !errors.Is(err, syscall.EIO) {
+			t.Fatal(err)
+		}
+		s := l.segments[0]
+		fsys = killed(fsys, d)
+		d = openDisk(t, fsys, "data", Options{})
+		if p := d.points.of(l.secret, s.base, s.file); p.end > 4 {
+			t.Errorf("%+v", p)
+		}
+		_ = d.Close()
+	}
+}
