@@ -46,8 +46,8 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
 	desired := t.Desired()
 	stream := s.streamOf(desired)
 	request, refusal := consumerRequest(c, &stream)
-	if refusal == nil && ofShards(t) && request.Config.Durable != "" {
-		refusal = onlyWhole(jsapi.ErrConsumerCreate, t, "given a durable consumer")
+	if refusal == nil && isShardOfMany(t) && request.Config.Durable != "" {
+		refusal = refuseForOneShard(jsapi.ErrConsumerCreate, t, "given a durable consumer")
 	}
 	if refusal != nil {
 		s.refuse(c, refusal)
@@ -63,14 +63,14 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
 	}
 	switch {
 	case stream.MaxConsumers > 0:
-		s.slowly(c, func(ctx context.Context) {
+		s.submitSlow(c, func(ctx context.Context) {
 			lock := s.limitedLock(t.Key())
 			lock.Lock() // who counts and who makes must be one
 			defer lock.Unlock()
 			settle(ctx)
 		})
 	case request.Config.Durable != "":
-		s.slowly(c, settle)
+		s.submitSlow(c, settle)
 	default:
 		settle(ctx)
 	}
@@ -244,11 +244,11 @@ func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Shard) {
 		s.answer(c, jsapi.DoneResponse{Response: c.Call.Answer(), Success: true})
 		return
 	}
-	if ofShards(t) {
-		s.refuse(c, onlyWhole(jsapi.ErrConsumerCreate, t, "parted from a durable consumer"))
+	if isShardOfMany(t) {
+		s.refuse(c, refuseForOneShard(jsapi.ErrConsumerCreate, t, "parted from a durable consumer"))
 		return
 	}
-	s.slowly(c, func(ctx context.Context) {
+	s.submitSlow(c, func(ctx context.Context) {
 		if err := s.config.Store.DeleteSubscription(ctx, t.Name(), name, client); err != nil {
 			s.refuse(c, consumerRefusal(err))
 			return
@@ -268,7 +268,7 @@ func (s *Server) Inactive(t *topic.Shard, name string) {
 		ctx, cancel := context.WithTimeout(s.ctx, s.waits.answer)
 		defer cancel()
 		declared := s.state().Subscription(t.ID(), name)
-		if declared == nil || ofShards(t) && s.usedInAShard(ctx, t.Topic(), name, declared.Spec.Consumer.InactiveThreshold) {
+		if declared == nil || isShardOfMany(t) && s.usedInAShard(ctx, t.Topic(), name, declared.Spec.Consumer.InactiveThreshold) {
 			return // it is gone, or will be looked at again
 		}
 		if err := s.config.Store.DeleteSubscription(ctx, t.Topic().Name(), name, client); err != nil && !isNotFound(err) {

@@ -35,7 +35,7 @@ func (o *deliverySink) gather() *batch {
 	return o.batch
 }
 
-// Deliver sends a record under its own subject to who asked for it. To acknowledge it is to answer it.
+// Deliver sends a record under its own subject to the requester. A reply to it is its ack.
 func (o *deliverySink) Deliver(to []byte, d *subscription.Delivery, r *log.Record) {
 	b := o.gather()
 	m := protocol.Message{To: b.keep(to), Subject: b.keep(r.Subject)}
@@ -59,7 +59,7 @@ func (o *deliverySink) ack(d *subscription.Delivery) jsapi.Delivery {
 	}
 }
 
-// Size is what clients count towards the bytes that they asked for.
+// Size returns the bytes that clients count towards max_bytes.
 func (o *deliverySink) Size(d *subscription.Delivery, r *log.Record) int {
 	var memory [2 * jsapi.MaxName]byte
 	ack := o.ack(d)
@@ -71,7 +71,7 @@ func (o *deliverySink) Size(d *subscription.Delivery, r *log.Record) int {
 	return size + jsapi.HeadersOnlySize(header, len(payload))
 }
 
-// End tells who asked why there is nothing more to come.
+// End sends the status that ends a pull.
 func (o *deliverySink) End(to []byte, why subscription.End, messages, bytes int) {
 	b := o.gather()
 	start := len(b.memory)
@@ -103,7 +103,7 @@ func appendEnd(dst []byte, why subscription.End, messages, bytes int) []byte {
 	return dst
 }
 
-// Heartbeat tells who waits that there is nothing new.
+// Heartbeat sends an idle heartbeat.
 func (o *deliverySink) Heartbeat(to []byte, lastSequence, lastOffset uint64) {
 	b := o.gather()
 	start := len(b.memory)
@@ -122,23 +122,23 @@ func (o *deliverySink) add(m protocol.Message) {
 	b := o.batch
 	b.messages = append(b.messages, m)
 	if len(b.messages) >= batchMessages || len(b.memory) >= batchBytes {
-		o.handOn()
+		o.sendBatch()
 	}
 }
 
 // Flush hands on what was gathered, in one call, and waits for room for more: reading is faster than
 // sending, and what is sent waits in memory.
 func (o *deliverySink) Flush() {
-	o.handOn()
+	o.sendBatch()
 	if o.sent {
 		o.sent = false
 		o.server.config.Hub.Wait()
 	}
 }
 
-// handOn doesn't wait: it is also called under the Subscription's lock, which readers of links need for
+// sendBatch doesn't wait: it is also called under the Subscription's lock, which readers of links need for
 // acks. Two brokers that waited for each other's links so would wait for ever.
-func (o *deliverySink) handOn() {
+func (o *deliverySink) sendBatch() {
 	b := o.batch
 	if b == nil {
 		return

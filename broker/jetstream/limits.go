@@ -35,9 +35,9 @@ const (
 	// readsAtOnce and readsWaiting bound the other calls. They may read from the disk.
 	readsAtOnce  = 32
 	readsWaiting = 4096
-	// wholeEphemerals bounds the consumers that aren't durable by the name of a Topic with several shards: each is a key in etcd and
+	// shardedEphemerals bounds the consumers that aren't durable by the name of a Topic with several shards: each is a key in etcd and
 	// a cursor in every shard. Those that are made at the same time may be a few more.
-	wholeEphemerals = 1024
+	shardedEphemerals = 1024
 	// waitingBytes bounds what the requests that wait hold.
 	waitingBytes = 16 << 20
 	// requestBytes is the longest request: about what etcd takes as one value.

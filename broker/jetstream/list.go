@@ -133,7 +133,7 @@ func (s *Server) describeListed(one listed, known map[string]*jsapi.StreamInfo) 
 	if first == nil {
 		return nil
 	}
-	return s.addUp(first.Desired(), shards)
+	return s.sumShards(first.Desired(), shards)
 }
 
 // reachable says whether all shards of a stream are led by brokers that are here, so that they may be asked.

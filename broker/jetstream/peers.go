@@ -20,11 +20,11 @@ const (
 	askForCall     = askPrefix + "CALL"    // answer a call of the API about one stream
 	askLoan        = askPrefix + "LOAN"    // let a request elsewhere have what there is in one shard, see group
 	tellAnswer     = askPrefix + "ANSWER"  // one answer to one of the others
-	tellLoan       = askPrefix + "RETURN"  // how a loan ended
+	tellLoan       = askPrefix + "RETURN"  // the result of a share
 )
 
-// question is what one broker asks another.
-type question struct {
+// peerRequest is a request of one broker to another.
+type peerRequest struct {
 	From    string   `json:"from"` // id of the broker that wants to know
 	Number  uint64   `json:"number"`
 	Streams []string `json:"streams,omitempty"` // ids
@@ -36,8 +36,9 @@ type question struct {
 	Payload []byte `json:"payload,omitempty"`
 }
 
-// finding is one answer. Each stream has one of its own, since many may be more than fits a message.
-type finding struct {
+// peerAnswer is one answer to a peerRequest. Each stream has an answer of its own, because all of them
+// may not fit one message.
+type peerAnswer struct {
 	Number uint64            `json:"number"`
 	Stream string            `json:"stream,omitempty"`
 	Info   *jsapi.StreamInfo `json:"info,omitempty"` // nil: it is not led there
@@ -55,102 +56,102 @@ func (s *Server) forward(broker, subject string, reply []byte, what any) bool {
 	return s.config.Hub.Forward(broker, &protocol.Message{Subject: []byte(subject), Reply: reply, Data: data})
 }
 
-// askStreams adds to known what other brokers tell of the streams that they lead.
+// askStreams adds to known the streams that other brokers lead.
 func (s *Server) askStreams(ctx context.Context, byLeader map[string][]string, known map[string]*jsapi.StreamInfo) {
 	most := 0
 	for _, ids := range byLeader {
 		most += len(ids)
 	}
-	s.ask(ctx, most, func(number uint64) (expected int) {
+	s.askPeers(ctx, most, func(number uint64) (expected int) {
 		for leader, ids := range byLeader {
-			if s.forward(leader, askStreamInfo, nil, question{From: s.config.Self, Number: number, Streams: ids}) {
+			if s.forward(leader, askStreamInfo, nil, peerRequest{From: s.config.Self, Number: number, Streams: ids}) {
 				expected += len(ids)
 			}
 		}
 		return expected
-	}, func(t finding) {
+	}, func(t peerAnswer) {
 		if t.Info != nil {
 			known[t.Stream] = t.Info
 		}
 	})
 }
 
-// askUsage adds to total what others lead.
+// askUsage adds to total the usage of streams that other brokers lead.
 func (s *Server) askUsage(ctx context.Context, brokers []string, total *usage) {
-	s.ask(ctx, len(brokers), func(number uint64) (expected int) {
+	s.askPeers(ctx, len(brokers), func(number uint64) (expected int) {
 		for _, broker := range brokers {
-			if s.forward(broker, askBrokerUsage, nil, question{From: s.config.Self, Number: number}) {
+			if s.forward(broker, askBrokerUsage, nil, peerRequest{From: s.config.Self, Number: number}) {
 				expected++
 			}
 		}
 		return expected
-	}, func(t finding) {
+	}, func(t peerAnswer) {
 		if t.Usage != nil {
 			total.add(*t.Usage)
 		}
 	})
 }
 
-// ask has others asked, and takes what they answer in time.
-func (s *Server) ask(ctx context.Context, most int, send func(number uint64) (expected int), take func(finding)) {
+// askPeers sends a request to other brokers and takes the answers that come in time.
+func (s *Server) askPeers(ctx context.Context, most int, send func(number uint64) (expected int), take func(peerAnswer)) {
 	ctx, cancel := context.WithTimeout(ctx, s.waits.ask)
 	defer cancel()
 	s.asks.Do(ctx, most, send, take)
 }
 
-// askCreated has the leader of a stream that was just made answer the client.
+// askCreated has the leader of a new stream answer the client.
 func (s *Server) askCreated(leader, id string, c *call) bool {
-	return s.forward(leader, askCreatedInfo, c.reply, question{
+	return s.forward(leader, askCreatedInfo, c.reply, peerRequest{
 		From: s.config.Self, Stream: id, Name: string(c.Stream), Within: time.Until(c.deadline),
 	})
 }
 
-// takeAsk takes what another broker asks or answers.
-func (s *Server) takeAsk(m *protocol.Message) {
+// takePeerMessage takes a request or an answer of another broker.
+func (s *Server) takePeerMessage(m *protocol.Message) {
 	switch string(m.Subject) {
 	case tellAnswer:
-		var t finding
+		var t peerAnswer
 		if json.Unmarshal(m.Data, &t) == nil {
 			s.asks.Answer(t.Number, t)
 		}
 	case askStreamInfo, askBrokerUsage:
-		var q question
+		var q peerRequest
 		if json.Unmarshal(m.Data, &q) != nil {
 			return
 		}
-		about := s.tellStreams
+		about := s.answerStreams
 		if string(m.Subject) == askBrokerUsage {
-			about = s.tellUsage
+			about = s.answerUsage
 		}
 		s.reads.submit(func() { about(q) }, len(m.Data)) // or who asks gets no answer, and goes on without
 	case askForCall:
-		var q question
+		var q peerRequest
 		if json.Unmarshal(m.Data, &q) == nil {
-			s.answerFor(q, func(t finding) { s.forward(q.From, tellAnswer, nil, t) })
+			s.answerFor(q, func(t peerAnswer) { s.forward(q.From, tellAnswer, nil, t) })
 		}
 	case askLoan:
-		s.takeLoan(m)
+		s.takeShareRequest(m)
 	case tellLoan:
-		s.groups.returned(m)
+		s.groups.takeShareResult(m)
 	case askCreatedInfo:
 		s.takeCreated(m)
 	}
 }
 
-func (s *Server) tellStreams(q question) {
+func (s *Server) answerStreams(q peerRequest) {
 	for _, id := range q.Streams {
-		s.forward(q.From, tellAnswer, nil, finding{Number: q.Number, Stream: id, Info: s.describeLed(id)})
+		s.forward(q.From, tellAnswer, nil, peerAnswer{Number: q.Number, Stream: id, Info: s.describeLed(id)})
 	}
 }
 
-func (s *Server) tellUsage(q question) {
+func (s *Server) answerUsage(q peerRequest) {
 	own := s.ownUsage()
-	s.forward(q.From, tellAnswer, nil, finding{Number: q.Number, Usage: &own})
+	s.forward(q.From, tellAnswer, nil, peerAnswer{Number: q.Number, Usage: &own})
 }
 
 // takeCreated answers a client whose stream another broker made and this one is to serve.
 func (s *Server) takeCreated(m *protocol.Message) {
-	var q question
+	var q peerRequest
 	if json.Unmarshal(m.Data, &q) != nil {
 		return
 	}
@@ -158,5 +159,5 @@ func (s *Server) takeCreated(m *protocol.Message) {
 		Request: jsapi.Request{Call: jsapi.StreamCreate, Stream: []byte(q.Name)}, reply: append([]byte(nil), m.Reply...),
 		forwarded: true, deadline: time.Now().Add(min(q.Within, s.waits.answer)),
 	}
-	s.slowly(c, func(ctx context.Context) { s.answerCreated(ctx, c, q.Stream) })
+	s.submitSlow(c, func(ctx context.Context) { s.answerCreated(ctx, c, q.Stream) })
 }

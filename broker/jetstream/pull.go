@@ -15,7 +15,7 @@ func (s *Server) consumerFor(m *protocol.Message, stream, consumer []byte, forwa
 			if sub := s.config.Subscriptions().Find(t.Key(), string(consumer)); sub != nil {
 				return sub
 			}
-		} else if !forwarded && s.handOn(leader, m) {
+		} else if !forwarded && s.sendToLeader(leader, m) {
 			return nil
 		}
 	}
@@ -29,8 +29,8 @@ func (s *Server) takePull(m *protocol.Message, r *jsapi.Request, forwarded bool)
 	if len(m.Reply) == 0 {
 		return
 	}
-	if of := s.several(string(r.Stream)); of != nil {
-		s.takeWholePull(m, r, of)
+	if of := s.shardedTopic(string(r.Stream)); of != nil {
+		s.takeShardedPull(m, r, of)
 		return
 	}
 	sub := s.consumerFor(m, r.Stream, r.Consumer, forwarded)
@@ -97,8 +97,8 @@ func (s *Server) takeAck(m *protocol.Message, forwarded bool) {
 	if ack.Kind != jsapi.AckNext || len(m.Reply) == 0 {
 		return
 	}
-	if t := s.topics.Shard(string(d.Stream)); t != nil && ofShards(t) && !sub.Ephemeral() { // from whichever shard
-		s.pullWhole(t.Topic(), sub.Name(), m.Reply, ack.Next)
+	if t := s.topics.Shard(string(d.Stream)); t != nil && isShardOfMany(t) && !sub.Ephemeral() { // from whichever shard
+		s.pullSharded(t.Topic(), sub.Name(), m.Reply, ack.Next)
 		return
 	}
 	s.pull(sub, m.Reply, ack.Next)

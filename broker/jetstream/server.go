@@ -62,8 +62,8 @@ type Server struct {
 	reads   pool
 	running sync.WaitGroup
 
-	asks       session.Requests[finding]
-	groups     groups
+	asks       session.Requests[peerAnswer]
+	groups     pullGroups
 	outgoing   sync.Pool                 // of *batch
 	limited    [consumerLocks]sync.Mutex // of streams that limit their consumers, see createConsumer
 	calls      atomic.Uint64
@@ -139,7 +139,7 @@ func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool)
 		case bytes.HasPrefix(m.Subject, []byte(jsapi.APIPrefix)):
 			s.takeCall(m, forwarded)
 		case forwarded: // brokers' own; a client that publishes there is not heard
-			s.takeAsk(m)
+			s.takePeerMessage(m)
 		}
 	}
 	return false
@@ -190,7 +190,7 @@ func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
 	}
 	s.calls.Add(1)
 	if r.Call.OfOneStream() && !forwarded {
-		if t := s.topics.Shard(string(r.Stream)); t != nil && s.handOn(t.Leader(), m) {
+		if t := s.topics.Shard(string(r.Stream)); t != nil && s.sendToLeader(t.Leader(), m) {
 			return
 		}
 	}
@@ -218,8 +218,8 @@ func (s *Server) submit(to *pool, c *call, work func()) {
 	}
 }
 
-// slowly goes on with a call on the pool where it may wait for others.
-func (s *Server) slowly(c *call, work func(ctx context.Context)) {
+// submitSlow continues a call on the pool whose jobs may wait for etcd or other brokers.
+func (s *Server) submitSlow(c *call, work func(ctx context.Context)) {
 	s.submit(&s.slow, c, func() {
 		ctx, cancel := context.WithDeadline(s.ctx, c.deadline)
 		defer cancel()
@@ -227,8 +227,9 @@ func (s *Server) slowly(c *call, work func(ctx context.Context)) {
 	})
 }
 
-// handOn brings a message to the broker that leads, if that is another one, and it can be reached.
-func (s *Server) handOn(leader string, m *protocol.Message) bool {
+// sendToLeader forwards a message to the leader and reports whether it could: not if this broker leads, or
+// without a link to the leader.
+func (s *Server) sendToLeader(leader string, m *protocol.Message) bool {
 	if leader == "" || leader == s.config.Self || !s.config.Hub.Forward(leader, m) {
 		return false
 	}
@@ -269,8 +270,8 @@ func (s *Server) serve(c *call) {
 		}
 	}
 	// It has to wait, be it to be told why it can't be served: not where others would wait for it.
-	s.slowly(c, func(ctx context.Context) {
-		t, shard, refusal := s.here(ctx, c)
+	s.submitSlow(c, func(ctx context.Context) {
+		t, shard, refusal := s.findStream(ctx, c)
 		switch {
 		case refusal != nil:
 			s.refuse(c, refusal)
@@ -326,22 +327,22 @@ func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Shard, shard
 	}
 }
 
-// here finds the stream, with its shard if this broker leads it. Without a shard and without an
+// findStream finds the stream, with its shard if this broker leads it. Without a shard and without an
 // error the call was handed on, or is for a Topic of several shards and has been served. It waits a moment for what is about to be: a stream that was
 // just made through another broker, a log that is being opened, a leader that was just named.
-func (s *Server) here(ctx context.Context, c *call) (t *topic.Shard, shard *topic.ShardLeader, refusal *jsapi.Error) {
+func (s *Server) findStream(ctx context.Context, c *call) (t *topic.Shard, shard *topic.ShardLeader, refusal *jsapi.Error) {
 	name, asked, gone := string(c.Stream), false, false
 	var whole *topic.Topic
 	waiting, cancel := context.WithTimeout(ctx, s.waits.open)
 	defer cancel()
 	found := s.until(waiting, func() bool {
 		if t = s.topics.Shard(name); t == nil {
-			if whole = s.several(name); whole != nil {
+			if whole = s.shardedTopic(name); whole != nil {
 				return true
 			}
 			if !asked {
 				asked = true
-				gone, refusal = s.unknown(ctx, name)
+				gone, refusal = s.confirmUnknown(ctx, name)
 			}
 			return gone || refusal != nil
 		}
@@ -358,7 +359,7 @@ func (s *Server) here(ctx context.Context, c *call) (t *topic.Shard, shard *topi
 		case c.forwarded: // by a broker that knows better, or knew better before
 			return false
 		}
-		if !s.handOn(leader, &c.message) {
+		if !s.sendToLeader(leader, &c.message) {
 			refusal = offline(t.WhyNot())
 		}
 		return true
@@ -366,7 +367,7 @@ func (s *Server) here(ctx context.Context, c *call) (t *topic.Shard, shard *topi
 	switch {
 	case refusal != nil || shard != nil:
 	case whole != nil:
-		s.serveWhole(ctx, c, whole)
+		s.serveSharded(ctx, c, whole)
 	case gone || t == nil:
 		refusal = jsapi.ErrStreamNotFound
 	case !found || t.Leader() == "" || t.Leader() == s.config.Self:
@@ -375,8 +376,8 @@ func (s *Server) here(ctx context.Context, c *call) (t *topic.Shard, shard *topi
 	return t, shard, refusal
 }
 
-// unknown asks etcd about a stream that this broker hasn't heard of.
-func (s *Server) unknown(ctx context.Context, name string) (gone bool, refusal *jsapi.Error) {
+// confirmUnknown asks etcd whether a stream exists that this broker's State lacks.
+func (s *Server) confirmUnknown(ctx context.Context, name string) (gone bool, refusal *jsapi.Error) {
 	ctx, cancel := context.WithTimeout(ctx, s.waits.unknown)
 	defer cancel()
 	t, err := s.config.Store.GetTopic(ctx, name)

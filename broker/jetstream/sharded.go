@@ -31,54 +31,54 @@ func shardOf(stream string) (of string, number int, ok bool) {
 	return stream[:i], number, err == nil && number >= 0
 }
 
-// several is the Topic of that name if it has several shards, or nil.
-func (s *Server) several(name string) *topic.Topic {
+// shardedTopic returns the Topic of that name if it has several shards, or nil.
+func (s *Server) shardedTopic(name string) *topic.Topic {
 	if t := s.topics.Topic(name); t != nil && len(t.Shards()) > 1 {
 		return t
 	}
 	return nil
 }
 
-// noOrder refuses what is asked of a Topic with several shards as if it were one stream: there is no
+// refuseUnordered is the refusal of a call on a Topic with several shards that only one stream can serve: there is no
 // order among them, and no sequence that goes through all.
-func noOrder(general *jsapi.Template, t *topic.Topic, what string) *jsapi.Error {
+func refuseUnordered(general *jsapi.Template, t *topic.Topic, what string) *jsapi.Error {
 	all := t.Shards()
 	return general.With(fmt.Sprintf("topic %s has %d shards, each with sequences of its own, so it can't have %s (ask a shard's stream: %s to %s)",
 		t.Name(), len(all), what, all[0].Name(), all[len(all)-1].Name()))
 }
 
-// ofShards says that a stream is one of several shards of a Topic.
-func ofShards(t *topic.Shard) bool { return len(t.Topic().Shards()) > 1 }
+// isShardOfMany reports whether a stream is one of several shards of a Topic.
+func isShardOfMany(t *topic.Shard) bool { return len(t.Topic().Shards()) > 1 }
 
-// onlyWhole refuses to change for one shard what is the whole Topic's.
-func onlyWhole(general *jsapi.Template, t *topic.Shard, what string) *jsapi.Error {
+// refuseForOneShard is the refusal of a change to one shard that only the Topic can have.
+func refuseForOneShard(general *jsapi.Template, t *topic.Shard, what string) *jsapi.Error {
 	of := t.Topic()
 	return general.With(fmt.Sprintf("stream %s is one of the %d shards of topic %s, and can't be %s on its own (name stream %s)", t.Name(), len(of.Shards()), of.Name(), what, of.Name()))
 }
 
-// serveWhole serves a call that names a Topic of several shards. It may wait.
-func (s *Server) serveWhole(ctx context.Context, c *call, of *topic.Topic) {
+// serveSharded serves a call that names a Topic with several shards. It may wait.
+func (s *Server) serveSharded(ctx context.Context, c *call, of *topic.Topic) {
 	switch c.Call {
 	case jsapi.StreamInfoCall:
-		s.wholeInfo(ctx, c, of)
+		s.shardedInfo(ctx, c, of)
 	case jsapi.StreamUpdate:
-		s.updateWhole(ctx, c, of)
+		s.updateSharded(ctx, c, of)
 	case jsapi.StreamPurge:
-		s.purgeWhole(ctx, c, of)
+		s.purgeSharded(ctx, c, of)
 	case jsapi.MessageGet, jsapi.DirectGet, jsapi.DirectGetLast:
-		s.getFromWhole(c, of)
+		s.getFromSharded(c, of)
 	case jsapi.MessageDelete:
-		s.refuse(c, noOrder(jsapi.ErrStreamMsgDeleteFailed, of, "a message deleted by its sequence"))
+		s.refuse(c, refuseUnordered(jsapi.ErrStreamMsgDeleteFailed, of, "a message deleted by its sequence"))
 	case jsapi.ConsumerCreate, jsapi.ConsumerDurable:
-		s.createWholeConsumer(ctx, c, of)
+		s.createShardedConsumer(ctx, c, of)
 	case jsapi.ConsumerInfoCall:
-		s.wholeConsumerInfo(ctx, c, of)
+		s.shardedConsumerInfo(ctx, c, of)
 	case jsapi.ConsumerDelete:
-		s.deleteWholeConsumer(ctx, c, of)
+		s.deleteShardedConsumer(ctx, c, of)
 	case jsapi.ConsumerNames:
-		s.wholeConsumerNames(c, of)
+		s.shardedConsumerNames(c, of)
 	case jsapi.ConsumerList:
-		s.wholeConsumerList(ctx, c, of)
+		s.shardedConsumerList(ctx, c, of)
 	default:
 		s.refuse(c, jsapi.ErrBadRequest)
 	}
@@ -90,13 +90,13 @@ func askShards[T any](ctx context.Context, s *Server, of *topic.Topic, subject f
 	all := of.Shards()
 	number, answered := s.asks.Begin(len(all))
 	defer s.asks.End(number)
-	if !s.until(ctx, func() bool { return !anyUnled(all) }) {
-		return nil, offline(firstWhyNot(all))
+	if !s.until(ctx, func() bool { return !anyWithoutLeader(all) }) {
+		return nil, offline(firstUnserved(all))
 	}
 	for _, p := range all {
-		q := question{From: s.config.Self, Number: number, Stream: p.Key(), Name: subject(p.Name()), Payload: payload, Within: timeLeft(ctx)}
+		q := peerRequest{From: s.config.Self, Number: number, Stream: p.Key(), Name: subject(p.Name()), Payload: payload, Within: timeLeft(ctx)}
 		if leader := p.Leader(); leader == s.config.Self {
-			s.answerFor(q, func(t finding) { s.asks.Answer(t.Number, t) })
+			s.answerFor(q, func(t peerAnswer) { s.asks.Answer(t.Number, t) })
 		} else if !s.forward(leader, askForCall, nil, q) {
 			return nil, offline(p.WhyNot())
 		}
@@ -127,7 +127,7 @@ func askShards[T any](ctx context.Context, s *Server, of *topic.Topic, subject f
 	return answers, nil
 }
 
-func anyUnled(all []*topic.Shard) bool {
+func anyWithoutLeader(all []*topic.Shard) bool {
 	for _, p := range all {
 		if p.Leader() == "" && opening(p.WhyNot()) {
 			return true
@@ -136,7 +136,7 @@ func anyUnled(all []*topic.Shard) bool {
 	return false
 }
 
-func firstWhyNot(all []*topic.Shard) error {
+func firstUnserved(all []*topic.Shard) error {
 	for _, p := range all {
 		if p.Leader() == "" {
 			return p.WhyNot()
@@ -153,20 +153,20 @@ func timeLeft(ctx context.Context) time.Duration {
 }
 
 // answerFor answers another broker's call, or this one's own, about a stream that is led here.
-func (s *Server) answerFor(q question, tell func(finding)) {
+func (s *Server) answerFor(q peerRequest, tell func(peerAnswer)) {
 	c := newCall(&protocol.Message{Subject: []byte(q.Name), Data: q.Payload}, true, min(max(q.Within, 0), s.waits.answer))
-	c.tell = func(data []byte) { tell(finding{Number: q.Number, Stream: q.Stream, Answer: data}) }
+	c.tell = func(data []byte) { tell(peerAnswer{Number: q.Number, Stream: q.Stream, Answer: data}) }
 	s.submit(&s.reads, c, func() { s.serve(c) })
 }
 
-func (s *Server) wholeInfo(ctx context.Context, c *call, of *topic.Topic) {
+func (s *Server) shardedInfo(ctx context.Context, c *call, of *topic.Topic) {
 	request, refusal := jsapi.Decode[jsapi.StreamInfoRequest](c.payload)
 	if refusal == nil && request.SubjectsFilter != "" {
 		refusal = because(jsapi.ErrBadRequest, errors.New("subjects_filter is not supported yet (leave it out)"))
 	}
 	var info *jsapi.StreamInfo
 	if refusal == nil {
-		info, refusal = s.infoOfWhole(ctx, of)
+		info, refusal = s.sumStreamInfo(ctx, of)
 	}
 	if refusal != nil {
 		s.refuse(c, refusal)
@@ -175,7 +175,7 @@ func (s *Server) wholeInfo(ctx context.Context, c *call, of *topic.Topic) {
 	s.answer(c, jsapi.StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: info})
 }
 
-func (s *Server) infoOfWhole(ctx context.Context, of *topic.Topic) (*jsapi.StreamInfo, *jsapi.Error) {
+func (s *Server) sumStreamInfo(ctx context.Context, of *topic.Topic) (*jsapi.StreamInfo, *jsapi.Error) {
 	answers, refusal := askShards[jsapi.StreamInfoResponse](ctx, s, of, func(stream string) string { return jsapi.APIPrefix + "STREAM.INFO." + stream }, nil)
 	if refusal != nil {
 		return nil, refusal
@@ -187,11 +187,12 @@ func (s *Server) infoOfWhole(ctx context.Context, of *topic.Topic) (*jsapi.Strea
 		}
 		shards = append(shards, answers[i].StreamInfo)
 	}
-	return s.addUp(of.Desired(), shards), nil
+	return s.sumShards(of.Desired(), shards), nil
 }
 
-// addUp is a Topic as a stream, of what its shards say. Its sequences count records: last_seq those that were ever kept.
-func (s *Server) addUp(desired *coordination.Topic, shards []*jsapi.StreamInfo) *jsapi.StreamInfo {
+// sumShards adds up the shards' stream infos to that of the Topic. Its sequences count records: last_seq is
+// the number of records ever kept.
+func (s *Server) sumShards(desired *coordination.Topic, shards []*jsapi.StreamInfo) *jsapi.StreamInfo {
 	info := &jsapi.StreamInfo{Config: s.streamOf(desired), Created: desired.Created.UTC(), TimeStamp: time.Now().UTC()}
 	state := &info.State
 	state.Consumers = len(s.state().Subscriptions(desired.ID))
@@ -213,7 +214,7 @@ func (s *Server) addUp(desired *coordination.Topic, shards []*jsapi.StreamInfo) 
 	return info
 }
 
-func (s *Server) updateWhole(ctx context.Context, c *call, of *topic.Topic) {
+func (s *Server) updateSharded(ctx context.Context, c *call, of *topic.Topic) {
 	to, refusal := streamRequest(c)
 	var updated *coordination.Topic
 	if refusal == nil {
@@ -227,7 +228,7 @@ func (s *Server) updateWhole(ctx context.Context, c *call, of *topic.Topic) {
 		is := s.topics.ByID(updated.ID)
 		return is != nil && is.Desired().Revision >= updated.Revision
 	})
-	info, refusal := s.infoOfWhole(ctx, of)
+	info, refusal := s.sumStreamInfo(ctx, of)
 	if !known || refusal != nil {
 		s.refuse(c, jsapi.ErrStreamOfflineReason.With("the update is noted, and the stream is not served at the moment"))
 		return
@@ -235,13 +236,13 @@ func (s *Server) updateWhole(ctx context.Context, c *call, of *topic.Topic) {
 	s.answer(c, jsapi.StreamResponse{Response: c.Call.Answer(), StreamInfo: info})
 }
 
-// purgeWhole empties all shards. What goes by sequence or by number is a shard's.
-func (s *Server) purgeWhole(ctx context.Context, c *call, of *topic.Topic) {
+// purgeSharded empties all shards. It refuses purges by sequence or number, which need one order.
+func (s *Server) purgeSharded(ctx context.Context, c *call, of *topic.Topic) {
 	request, refusal := jsapi.Decode[jsapi.PurgeRequest](c.payload)
 	switch {
 	case refusal != nil:
 	case request.Sequence > 0 || request.Keep > 0:
-		refusal = noOrder(jsapi.ErrStreamPurgeFailed, of, "messages purged by sequence or by number")
+		refusal = refuseUnordered(jsapi.ErrStreamPurgeFailed, of, "messages purged by sequence or by number")
 	default:
 		var answers []jsapi.PurgeResponse
 		if answers, refusal = askShards[jsapi.PurgeResponse](ctx, s, of, func(stream string) string { return jsapi.APIPrefix + "STREAM.PURGE." + stream }, c.payload); refusal == nil {
@@ -256,8 +257,8 @@ func (s *Server) purgeWhole(ctx context.Context, c *call, of *topic.Topic) {
 	s.refuse(c, refusal)
 }
 
-// getFromWhole has the shard answer that has a subject. It is for the caller to name one.
-func (s *Server) getFromWhole(c *call, of *topic.Topic) {
+// getFromSharded forwards the call to the shard of the subject, which the request must name.
+func (s *Server) getFromSharded(c *call, of *topic.Topic) {
 	request := jsapi.GetRequest{LastFor: string(c.Filter)}
 	if c.Call != jsapi.DirectGetLast {
 		var refusal *jsapi.Error
@@ -274,7 +275,7 @@ func (s *Server) getFromWhole(c *call, of *topic.Topic) {
 		subject = request.NextFor
 	}
 	if subject == "" || strings.ContainsAny(subject, "*>") {
-		refusal := noOrder(jsapi.ErrStreamGeneral, of, "a message found by its sequence or by a pattern")
+		refusal := refuseUnordered(jsapi.ErrStreamGeneral, of, "a message found by its sequence or by a pattern")
 		if c.Call == jsapi.MessageGet {
 			s.refuse(c, refusal)
 		} else {
@@ -289,7 +290,7 @@ func (s *Server) getFromWhole(c *call, of *topic.Topic) {
 	}
 	m := c.message
 	m.Subject = []byte(jsapi.APIPrefix + call)
-	if !s.handOn(p.Leader(), &m) {
+	if !s.sendToLeader(p.Leader(), &m) {
 		s.serve(newCall(&m, true, time.Until(c.deadline)))
 	}
 }
@@ -298,10 +299,10 @@ func consumerInfoOf(consumer string) func(string) string {
 	return func(stream string) string { return jsapi.APIPrefix + "CONSUMER.INFO." + stream + "." + consumer }
 }
 
-// createWholeConsumer makes a consumer, which has a cursor in each shard. The leader of the first shard does it, so that
+// createShardedConsumer creates a consumer, which has a cursor in each shard. The leader of the first shard does it, so that
 // who counts consumers and who makes one is the same.
-func (s *Server) createWholeConsumer(ctx context.Context, c *call, of *topic.Topic) {
-	if !c.forwarded && s.handOn(of.Leader(), &c.message) {
+func (s *Server) createShardedConsumer(ctx context.Context, c *call, of *topic.Topic) {
+	if !c.forwarded && s.sendToLeader(of.Leader(), &c.message) {
 		return
 	}
 	stream := s.streamOf(of.Desired())
@@ -309,9 +310,9 @@ func (s *Server) createWholeConsumer(ctx context.Context, c *call, of *topic.Top
 	if refusal == nil {
 		switch config := &request.Config; {
 		case config.IsOrdered():
-			refusal = noOrder(jsapi.ErrConsumerCreate, of, "an ordered consumer, as one is that has no durable name, acknowledges nothing and is kept in memory")
+			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "an ordered consumer, as one is that has no durable name, acknowledges nothing and is kept in memory")
 		case config.DeliverPolicy == jsapi.DeliverFromSequence:
-			refusal = noOrder(jsapi.ErrConsumerCreate, of, "a consumer that starts at a sequence")
+			refusal = refuseUnordered(jsapi.ErrConsumerCreate, of, "a consumer that starts at a sequence")
 		}
 	}
 	if refusal != nil {
@@ -323,10 +324,10 @@ func (s *Server) createWholeConsumer(ctx context.Context, c *call, of *topic.Top
 		lock.Lock()
 		defer lock.Unlock()
 	}
-	declared, refusal := s.settleWholeConsumer(ctx, of, &stream, request)
+	declared, refusal := s.storeShardedConsumer(ctx, of, &stream, request)
 	var info *jsapi.ConsumerInfo
 	if refusal == nil {
-		info, refusal = s.wholeConsumer(ctx, of, declared, true)
+		info, refusal = s.sumConsumerInfo(ctx, of, declared, true)
 	}
 	if refusal != nil {
 		s.refuse(c, refusal)
@@ -335,7 +336,7 @@ func (s *Server) createWholeConsumer(ctx context.Context, c *call, of *topic.Top
 	s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: info})
 }
 
-func (s *Server) settleWholeConsumer(ctx context.Context, of *topic.Topic, stream *jsapi.StreamConfig, request *jsapi.ConsumerRequest) (*coordination.Subscription, *jsapi.Error) {
+func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stream *jsapi.StreamConfig, request *jsapi.ConsumerRequest) (*coordination.Subscription, *jsapi.Error) {
 	to := &request.Config
 	existing := s.state().Subscription(of.ID(), to.Name)
 	if existing == nil {
@@ -344,8 +345,8 @@ func (s *Server) settleWholeConsumer(ctx context.Context, of *topic.Topic, strea
 			return nil, jsapi.ErrConsumerDoesNotExist
 		case stream.MaxConsumers > 0 && len(s.state().Subscriptions(of.ID())) >= stream.MaxConsumers:
 			return nil, jsapi.ErrMaximumConsumersLimit
-		case to.Durable == "" && s.ephemerals(of) >= wholeEphemerals:
-			return nil, jsapi.ErrConsumerCreate.With(fmt.Sprintf("topic %s has %d consumers that are not durable, as many as may be by its name (end some, share them, or read each shard's stream)", of.Name(), wholeEphemerals))
+		case to.Durable == "" && s.ephemerals(of) >= shardedEphemerals:
+			return nil, jsapi.ErrConsumerCreate.With(fmt.Sprintf("topic %s has %d consumers that are not durable, as many as may be by its name (end some, share them, or read each shard's stream)", of.Name(), shardedEphemerals))
 		}
 		made, err := s.config.Store.CreateSubscription(ctx, of.Name(), to.Name, to.SubscriptionSpec(), client)
 		if err == nil {
@@ -359,7 +360,7 @@ func (s *Server) settleWholeConsumer(ctx context.Context, of *topic.Topic, strea
 			return nil, consumerOffline(nil)
 		}
 	}
-	from := s.wholeConfig(of, existing)
+	from := s.shardedConsumerConfig(of, existing)
 	if same, refusal := request.CheckUpdate(&from); same || refusal != nil {
 		return existing, refusal
 	}
@@ -401,8 +402,8 @@ func (s *Server) usedInAShard(ctx context.Context, of *topic.Topic, name string,
 	return false
 }
 
-// wholeConfig is how clients see a Subscription of a Topic with several shards.
-func (s *Server) wholeConfig(of *topic.Topic, declared *coordination.Subscription) jsapi.ConsumerConfig {
+// shardedConsumerConfig returns the consumer configuration of a Subscription of a Topic with several shards.
+func (s *Server) shardedConsumerConfig(of *topic.Topic, declared *coordination.Subscription) jsapi.ConsumerConfig {
 	config := jsapi.ConsumerOf(declared.Name, &declared.Spec)
 	if config.Replicas > 0 {
 		config.Replicas = replicasOf(s.state(), of.Desired())
@@ -410,12 +411,13 @@ func (s *Server) wholeConfig(of *topic.Topic, declared *coordination.Subscriptio
 	return config
 }
 
-// wholeConsumer adds up what the shards say of a Subscription. With just, all of them serve it as it is declared by then.
-func (s *Server) wholeConsumer(ctx context.Context, of *topic.Topic, declared *coordination.Subscription, just bool) (*jsapi.ConsumerInfo, *jsapi.Error) {
-	want := s.wholeConfig(of, declared)
+// sumConsumerInfo adds up the shards' consumer infos. With just, it waits until all shards serve the
+// Subscription as declared.
+func (s *Server) sumConsumerInfo(ctx context.Context, of *topic.Topic, declared *coordination.Subscription, just bool) (*jsapi.ConsumerInfo, *jsapi.Error) {
+	want := s.shardedConsumerConfig(of, declared)
 	for {
 		shards, refusal := askShards[jsapi.ConsumerResponse](ctx, s, of, consumerInfoOf(declared.Name), nil)
-		if refusal == nil && (!just || allJust(shards, declared, &want)) {
+		if refusal == nil && (!just || allApplied(shards, declared, &want)) {
 			info := &jsapi.ConsumerInfo{
 				Stream: of.Name(), Name: declared.Name, Created: declared.Created.UTC(), Config: want, TimeStamp: time.Now().UTC(),
 				NumWaiting: s.groups.waiting(of.ID(), declared.Name),
@@ -436,7 +438,7 @@ func (s *Server) wholeConsumer(ctx context.Context, of *topic.Topic, declared *c
 	}
 }
 
-func allJust(shards []jsapi.ConsumerResponse, declared *coordination.Subscription, want *jsapi.ConsumerConfig) bool {
+func allApplied(shards []jsapi.ConsumerResponse, declared *coordination.Subscription, want *jsapi.ConsumerConfig) bool {
 	for i := range shards {
 		if is := shards[i].ConsumerInfo; is == nil || !is.Created.Equal(declared.Created) || !is.Config.Equal(want) {
 			return false
@@ -445,14 +447,14 @@ func allJust(shards []jsapi.ConsumerResponse, declared *coordination.Subscriptio
 	return true
 }
 
-func (s *Server) wholeConsumerInfo(ctx context.Context, c *call, of *topic.Topic) {
+func (s *Server) shardedConsumerInfo(ctx context.Context, c *call, of *topic.Topic) {
 	name := string(c.Consumer)
 	refusal := jsapi.ErrNotEmptyRequest
 	if emptyRequest(c.payload) {
 		refusal = jsapi.ErrConsumerNotFound
 		var info *jsapi.ConsumerInfo
 		if declared := s.state().Subscription(of.ID(), name); declared != nil {
-			info, refusal = s.wholeConsumer(ctx, of, declared, false)
+			info, refusal = s.sumConsumerInfo(ctx, of, declared, false)
 		}
 		if info != nil {
 			s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: info})
@@ -462,7 +464,7 @@ func (s *Server) wholeConsumerInfo(ctx context.Context, c *call, of *topic.Topic
 	s.refuse(c, refusal)
 }
 
-func (s *Server) deleteWholeConsumer(ctx context.Context, c *call, of *topic.Topic) {
+func (s *Server) deleteShardedConsumer(ctx context.Context, c *call, of *topic.Topic) {
 	if !emptyRequest(c.payload) {
 		s.refuse(c, jsapi.ErrNotEmptyRequest)
 		return
@@ -482,38 +484,38 @@ func (s *Server) deleteWholeConsumer(ctx context.Context, c *call, of *topic.Top
 	s.answer(c, jsapi.DoneResponse{Response: c.Call.Answer(), Success: true})
 }
 
-func (s *Server) wholeNames(of *topic.Topic) (names []string) {
+func (s *Server) shardedConsumers(of *topic.Topic) (names []string) {
 	for _, sub := range s.state().Subscriptions(of.ID()) { // sorted by name
 		names = append(names, sub.Name)
 	}
 	return names
 }
 
-func (s *Server) wholeConsumerNames(c *call, of *topic.Topic) {
+func (s *Server) shardedConsumerNames(c *call, of *topic.Topic) {
 	request, refusal := jsapi.Decode[jsapi.PageRequest](c.payload)
 	if refusal != nil {
 		s.refuse(c, refusal)
 		return
 	}
-	page, paged := jsapi.Page(s.wholeNames(of), request.Offset, jsapi.NamesPage)
+	page, paged := jsapi.Page(s.shardedConsumers(of), request.Offset, jsapi.NamesPage)
 	s.answer(c, jsapi.ConsumerNamesResponse{Response: c.Call.Answer(), Paged: paged, Consumers: page})
 }
 
-// wholeListPage is how many consumers are listed at once: the shards are asked about each.
-const wholeListPage = 32
+// shardedListPage is how many consumers are listed at once: the shards are asked about each.
+const shardedListPage = 32
 
-func (s *Server) wholeConsumerList(ctx context.Context, c *call, of *topic.Topic) {
+func (s *Server) shardedConsumerList(ctx context.Context, c *call, of *topic.Topic) {
 	request, refusal := jsapi.Decode[jsapi.PageRequest](c.payload)
 	if refusal != nil {
 		s.refuse(c, refusal)
 		return
 	}
 	response := jsapi.ConsumerListResponse{Response: c.Call.Answer(), Consumers: []*jsapi.ConsumerInfo{}}
-	page, paged := jsapi.Page(s.wholeNames(of), request.Offset, wholeListPage)
+	page, paged := jsapi.Page(s.shardedConsumers(of), request.Offset, shardedListPage)
 	for _, name := range page {
 		var info *jsapi.ConsumerInfo
 		if declared := s.state().Subscription(of.ID(), name); declared != nil {
-			info, _ = s.wholeConsumer(ctx, of, declared, false)
+			info, _ = s.sumConsumerInfo(ctx, of, declared, false)
 		}
 		if info == nil {
 			response.Missing = append(response.Missing, name)

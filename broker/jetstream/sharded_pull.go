@@ -12,55 +12,60 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// group serves those who pull from a Subscription by the name of a Topic with several shards, on the broker that they ask. The
-// cursors are with the shards' leaders, and a pull must get no more than it asked for. So it is divided: a shard is lent a part
-// of what is asked for, delivers what it has straight to the client, and returns the rest at once. Shards that had nothing are
-// watched (a pull that only peeks), and lent to when they have something.
+// pullGroup serves pulls from one Subscription of a Topic with several shards, on the broker that received
+// them. The cursors are with the shards' leaders, and a pull must get no more messages than it requested.
+// So a pull is divided:
 //
-// Each shard has one loan and one watch of a group at a time, so records of a subject reach a client in order. What a loan has
-// delivered is known when it returns, behind the messages on the same link. If it never does, its pull ends with a change of
-// leadership, as its client knows it, and nothing is delivered twice under one pull.
+//  1. A shard is assigned a share of the requested messages. It delivers what it has directly to the
+//     client and returns the rest of the share at once.
+//  2. A shard that had nothing is watched, by a pull that only peeks, and is assigned a share once it has
+//     something.
+//  3. Each shard has at most one share and one watch of a group at a time, so that records of a subject
+//     reach a client in order.
+//  4. The result of a share follows its messages on the same link. Without a result the pull ends with
+//     "leadership change", and nothing is delivered twice under one pull.
 //
-// Giving each shard the whole pull and cutting off what is too much would be simpler; but what is cut off is on its way to
-// nobody until its ack wait is over. Bringing everything through this broker costs a copy more per message.
-type group struct {
-	groups *groups
-	key    groupKey
+// Giving each shard the complete pull and cutting off the surplus would be simpler, but records that are
+// cut off are not delivered to anybody until their ack wait is over. Relaying all messages through this
+// broker costs another copy of each.
+type pullGroup struct {
+	groups *pullGroups
+	key    pullGroupKey
 
 	mu     sync.Mutex
 	of     *topic.Topic
-	pulls  []*wholePull
-	shards []groupShard
+	pulls  []*shardedPull
+	shards []shardRequests
 	next   int // shard that is looked at first
 	timer  *time.Timer
 	gone   bool // from groups
 }
 
-type groupKey struct{ topic, consumer string }
+type pullGroupKey struct{ topic, consumer string }
 
-// groupShard is what a group has under way in one shard.
-type groupShard struct {
-	loan, watch errand
-	again       time.Time // not before that
+// shardRequests are the open requests of a group to one shard.
+type shardRequests struct {
+	share, watch shardRequest
+	again        time.Time // not before that
 }
 
-// errand is a loan or a watch; number 0: there is none.
-type errand struct {
+// shardRequest is an open share or watch; number 0: none.
+type shardRequest struct {
 	number uint64
-	until  time.Time // it is lost if it hasn't returned by then
-	leader string    // with whom it is
-	to     *wholePull
+	until  time.Time // it counts as lost without a result by then
+	leader string    // id of the broker that serves it
+	to     *shardedPull
 	share  int // messages
 }
 
-// wholePull is one pull of a client.
-type wholePull struct {
+// shardedPull is one pull of a client from all shards.
+type shardedPull struct {
 	to        []byte
-	left      int // messages, with what is lent
-	lent      int // of them
-	loans     int
+	left      int // messages not delivered yet, assigned ones included
+	assigned  int // of them
+	shares    int
 	bytes     int
-	bounded   bool // by bytes: then one shard at a time is lent all of them
+	bounded   bool // by bytes: then one shard at a time is assigned all of them
 	got       bool // something
 	noWait    bool
 	expires   time.Time // zero: never
@@ -75,31 +80,31 @@ type wholePull struct {
 const (
 	// watchTime is how long one watch lasts: what a broker that went away keeps a leader busy with.
 	watchTime = 10 * time.Second
-	// lostAfter is how long after its end a watch or a loan counts as lost. A leader answers within a step.
+	// lostAfter is how long after its end a watch or a share counts as lost. A leader answers within a step.
 	lostAfter = 5 * time.Second
-	// groupAgain is how long a shard is left alone whose leader could not be asked, or refused.
+	// groupAgain is the pause before a shard is tried again whose leader was away or refused.
 	groupAgain = 100 * time.Millisecond
 )
 
-// groups are those of this broker.
-type groups struct {
+// pullGroups are the pullGroups of this broker.
+type pullGroups struct {
 	server *Server
 
-	mu      sync.Mutex
-	all     map[groupKey]*group
-	errands map[uint64]errandOf
-	number  uint64
-	closed  bool
+	mu       sync.Mutex
+	all      map[pullGroupKey]*pullGroup
+	requests map[uint64]openRequest
+	number   uint64
+	closed   bool
 }
 
-type errandOf struct {
-	group *group
+type openRequest struct {
+	group *pullGroup
 	shard int
 	watch bool
 }
 
-// loan is what the leader of a shard is asked for.
-type loan struct {
+// shareRequest asks the leader of a shard to serve a share or a watch.
+type shareRequest struct {
 	From   string        `json:"from"`
 	Number uint64        `json:"number"`
 	Stream string        `json:"stream"` // key
@@ -110,8 +115,8 @@ type loan struct {
 	Watch  time.Duration `json:"watch,omitempty"` // 0: deliver what there is
 }
 
-// returned is how a loan or a watch ended.
-type returned struct {
+// shareResult is the result of a share or a watch.
+type shareResult struct {
 	Number   uint64           `json:"number"`
 	Why      subscription.End `json:"why"`
 	Messages int              `json:"messages"` // that were not delivered
@@ -119,7 +124,7 @@ type returned struct {
 }
 
 // watch looks after all groups whenever leaders may have changed, until the server closes.
-func (g *groups) watch() {
+func (g *pullGroups) watch() {
 	topics := g.server.topics
 	for {
 		changed := topics.Changed()
@@ -134,10 +139,10 @@ func (g *groups) watch() {
 	}
 }
 
-func (g *groups) every() []*group {
+func (g *pullGroups) every() []*pullGroup {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all := make([]*group, 0, len(g.all))
+	all := make([]*pullGroup, 0, len(g.all))
 	for _, one := range g.all {
 		all = append(all, one)
 	}
@@ -145,7 +150,7 @@ func (g *groups) every() []*group {
 }
 
 // close ends all pulls.
-func (g *groups) close() {
+func (g *pullGroups) close() {
 	g.mu.Lock()
 	g.closed = true
 	g.mu.Unlock()
@@ -161,9 +166,9 @@ func (g *groups) close() {
 }
 
 // end ends all pulls of a consumer.
-func (g *groups) end(topicID, consumer string, why subscription.End) {
+func (g *pullGroups) end(topicID, consumer string, why subscription.End) {
 	g.mu.Lock()
-	one := g.all[groupKey{topicID, consumer}]
+	one := g.all[pullGroupKey{topicID, consumer}]
 	g.mu.Unlock()
 	if one != nil {
 		one.end(why)
@@ -171,9 +176,9 @@ func (g *groups) end(topicID, consumer string, why subscription.End) {
 }
 
 // waiting is how many pulls of a consumer wait on this broker.
-func (g *groups) waiting(topicID, consumer string) int {
+func (g *pullGroups) waiting(topicID, consumer string) int {
 	g.mu.Lock()
-	one := g.all[groupKey{topicID, consumer}]
+	one := g.all[pullGroupKey{topicID, consumer}]
 	g.mu.Unlock()
 	if one == nil {
 		return 0
@@ -184,8 +189,8 @@ func (g *groups) waiting(topicID, consumer string) int {
 }
 
 // pull begins one; most is how many of one consumer may wait.
-func (g *groups) pull(of *topic.Topic, consumer string, to []byte, p *jsapi.Pull, most int) {
-	key := groupKey{of.ID(), consumer}
+func (g *pullGroups) pull(of *topic.Topic, consumer string, to []byte, p *jsapi.Pull, most int) {
+	key := pullGroupKey{of.ID(), consumer}
 	for {
 		g.mu.Lock()
 		if g.closed {
@@ -195,9 +200,9 @@ func (g *groups) pull(of *topic.Topic, consumer string, to []byte, p *jsapi.Pull
 		}
 		one := g.all[key]
 		if one == nil {
-			one = &group{groups: g, key: key, shards: make([]groupShard, len(of.Shards()))}
+			one = &pullGroup{groups: g, key: key, shards: make([]shardRequests, len(of.Shards()))}
 			if g.all == nil {
-				g.all, g.errands = map[groupKey]*group{}, map[uint64]errandOf{}
+				g.all, g.requests = map[pullGroupKey]*pullGroup{}, map[uint64]openRequest{}
 			}
 			g.all[key] = one
 		}
@@ -208,7 +213,7 @@ func (g *groups) pull(of *topic.Topic, consumer string, to []byte, p *jsapi.Pull
 	}
 }
 
-func (g *group) add(of *topic.Topic, to []byte, p *jsapi.Pull, most int) bool {
+func (g *pullGroup) add(of *topic.Topic, to []byte, p *jsapi.Pull, most int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.gone {
@@ -216,7 +221,7 @@ func (g *group) add(of *topic.Topic, to []byte, p *jsapi.Pull, most int) bool {
 	}
 	g.of = of
 	if len(g.pulls) >= most {
-		g.sweep(func(w *wholePull) bool { return w.loans > 0 || g.interested(w) })
+		g.sweep(func(w *shardedPull) bool { return w.shares > 0 || g.interested(w) })
 	}
 	if len(g.pulls) >= most {
 		if p.Heartbeat == 0 { // see MaxWaitingExceeded
@@ -225,7 +230,7 @@ func (g *group) add(of *topic.Topic, to []byte, p *jsapi.Pull, most int) bool {
 		return true
 	}
 	now := time.Now()
-	w := &wholePull{
+	w := &shardedPull{
 		to: append([]byte(nil), to...), left: p.Batch, bytes: p.MaxBytes, bounded: p.MaxBytes > 0, noWait: p.NoWait,
 		heartbeat: p.Heartbeat, beat: now.Add(p.Heartbeat), empty: map[int]bool{},
 	}
@@ -237,10 +242,12 @@ func (g *group) add(of *topic.Topic, to []byte, p *jsapi.Pull, most int) bool {
 	return true
 }
 
-func (g *group) interested(w *wholePull) bool { return g.groups.server.config.Hub.Interested(w.to) }
+func (g *pullGroup) interested(w *shardedPull) bool {
+	return g.groups.server.config.Hub.Interested(w.to)
+}
 
 // sweep keeps the pulls of which keep says so. mu is held.
-func (g *group) sweep(keep func(*wholePull) bool) {
+func (g *pullGroup) sweep(keep func(*shardedPull) bool) {
 	n := 0
 	for _, w := range g.pulls {
 		if keep(w) {
@@ -252,21 +259,21 @@ func (g *group) sweep(keep func(*wholePull) bool) {
 	g.pulls = g.pulls[:n]
 }
 
-func (g *group) end(why subscription.End) {
+func (g *pullGroup) end(why subscription.End) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, w := range g.pulls {
 		if w.over == 0 {
 			w.over = why
 		}
-		if why == subscription.Stopping { // nobody waits for what is lent
-			w.left, w.lent, w.loans = w.left-w.lent, 0, 0
+		if why == subscription.Stopping { // results of open shares are not awaited
+			w.left, w.assigned, w.shares = w.left-w.assigned, 0, 0
 		}
 	}
 	g.work(time.Now())
 }
 
-func (g *group) step() {
+func (g *pullGroup) step() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.gone {
@@ -275,14 +282,14 @@ func (g *group) step() {
 }
 
 // work does what is due, and sets the timer. mu is held.
-func (g *group) work(now time.Time) {
-	g.forgetLost(now)
+func (g *pullGroup) work(now time.Time) {
+	g.dropLost(now)
 	g.settle(now)
-	g.lend(now)
+	g.assignShares(now)
 	g.settle(now)
 	waits := false
 	for _, w := range g.pulls {
-		waits = waits || w.over == 0 && w.left > w.lent
+		waits = waits || w.over == 0 && w.left > w.assigned
 	}
 	next := time.Time{}
 	due := func(t time.Time) {
@@ -293,13 +300,13 @@ func (g *group) work(now time.Time) {
 	idle := len(g.pulls) == 0
 	for i := range g.shards {
 		shard := &g.shards[i]
-		if waits && shard.watch.number == 0 && shard.loan.number == 0 && !now.Before(shard.again) {
+		if waits && shard.watch.number == 0 && shard.share.number == 0 && !now.Before(shard.again) {
 			g.send(now, i, nil, 0)
 		}
 		if waits && now.Before(shard.again) {
 			due(shard.again)
 		}
-		for _, e := range []*errand{&shard.loan, &shard.watch} {
+		for _, e := range []*shardRequest{&shard.share, &shard.watch} {
 			if e.number != 0 {
 				idle = false
 				due(e.until)
@@ -327,7 +334,7 @@ func (g *group) work(now time.Time) {
 }
 
 // retire forgets the group. mu is held.
-func (g *group) retire() {
+func (g *pullGroup) retire() {
 	g.gone = true
 	if g.timer != nil {
 		g.timer.Stop()
@@ -339,25 +346,25 @@ func (g *group) retire() {
 	}
 }
 
-// forgetLost gives up what won't return. mu is held.
-func (g *group) forgetLost(now time.Time) {
+// dropLost gives up what won't return. mu is held.
+func (g *pullGroup) dropLost(now time.Time) {
 	streams := g.of.Shards()
 	for i := range g.shards {
 		shard := &g.shards[i]
-		moved := func(e *errand) bool { return e.number != 0 && streams[i].Leader() != e.leader }
-		if moved(&shard.loan) { // it may be on its way still
-			if soon := now.Add(groupAgain); soon.Before(shard.loan.until) {
-				shard.loan.until = soon
+		moved := func(e *shardRequest) bool { return e.number != 0 && streams[i].Leader() != e.leader }
+		if moved(&shard.share) { // it may be on its way still
+			if soon := now.Add(groupAgain); soon.Before(shard.share.until) {
+				shard.share.until = soon
 			}
 		}
-		if w := shard.loan.to; w != nil && !now.Before(shard.loan.until) {
-			w.lent -= shard.loan.share
-			w.left -= shard.loan.share // nobody knows
-			w.loans--
+		if w := shard.share.to; w != nil && !now.Before(shard.share.until) {
+			w.assigned -= shard.share.share
+			w.left -= shard.share.share // nobody knows
+			w.shares--
 			if w.over == 0 {
 				w.over = subscription.LeaderGone
 			}
-			g.drop(&shard.loan)
+			g.drop(&shard.share)
 		}
 		if e := &shard.watch; e.number != 0 && (moved(e) || !now.Before(e.until)) {
 			g.drop(e)
@@ -365,23 +372,23 @@ func (g *group) forgetLost(now time.Time) {
 	}
 }
 
-// drop forgets an errand. mu is held.
-func (g *group) drop(e *errand) {
+// drop forgets a request. mu is held.
+func (g *pullGroup) drop(e *shardRequest) {
 	g.groups.mu.Lock()
-	delete(g.groups.errands, e.number)
+	delete(g.groups.requests, e.number)
 	g.groups.mu.Unlock()
-	*e = errand{}
+	*e = shardRequest{}
 }
 
-// settle ends the pulls that are over, of which nothing is lent any more, and sends heartbeats. mu is held.
-func (g *group) settle(now time.Time) {
+// settle ends finished pulls without open shares, and sends heartbeats. mu is held.
+func (g *pullGroup) settle(now time.Time) {
 	server := g.groups.server
-	g.sweep(func(w *wholePull) bool {
+	g.sweep(func(w *shardedPull) bool {
 		switch {
 		case w.over != 0:
 		case !w.expires.IsZero() && !now.Before(w.expires):
 			w.over = subscription.Expired
-		case w.noWait && w.loans == 0 && w.left > 0 && len(w.empty) == len(g.shards) && (w.expires.IsZero() || w.got):
+		case w.noWait && w.shares == 0 && w.left > 0 && len(w.empty) == len(g.shards) && (w.expires.IsZero() || w.got):
 			w.over = subscription.NoMessages
 		case w.heartbeat > 0 && !now.Before(w.beat):
 			if w.dropped = w.dropped || !g.interested(w); !w.dropped {
@@ -391,7 +398,7 @@ func (g *group) settle(now time.Time) {
 			w.beat = now.Add(w.heartbeat)
 		}
 		switch {
-		case w.loans > 0:
+		case w.shares > 0:
 			return true
 		case w.dropped:
 			return false
@@ -408,24 +415,24 @@ func (g *group) settle(now time.Time) {
 	})
 }
 
-// endPull tells a client why a pull gets nothing more.
+// endPull sends a client the status that ends its pull.
 func (s *Server) endPull(to []byte, why subscription.End, messages, bytes int) {
 	if data := appendEnd(nil, why, messages, bytes); len(data) > 0 {
 		s.send(protocol.Message{Subject: to, Header: len(data), Data: data})
 	}
 }
 
-// lend divides what the pulls want over the shards that may have something. mu is held.
-func (g *group) lend(now time.Time) {
+// assignShares divides the requested messages over the shards that may have some. mu is held.
+func (g *pullGroup) assignShares(now time.Time) {
 	for turn := range g.pulls {
 		w := g.pulls[turn]
-		if w.over != 0 || w.dropped || w.left <= w.lent || w.bounded && w.loans > 0 {
+		if w.over != 0 || w.dropped || w.left <= w.assigned || w.bounded && w.shares > 0 {
 			continue
 		}
 		checked := false
 		for i := range g.shards {
 			at := (g.next + i) % len(g.shards)
-			if !g.mayLend(now, at, w) || w.left <= w.lent || w.bounded && w.loans > 0 {
+			if !g.mayAssign(now, at, w) || w.left <= w.assigned || w.bounded && w.shares > 0 {
 				continue
 			}
 			if !checked {
@@ -434,9 +441,9 @@ func (g *group) lend(now time.Time) {
 					break
 				}
 			}
-			share := w.left - w.lent
+			share := w.left - w.assigned
 			if !w.bounded {
-				share = max(1, share/g.candidates(now, i, w))
+				share = max(1, share/g.countCandidates(now, i, w))
 			}
 			g.send(now, at, w, share)
 		}
@@ -449,28 +456,28 @@ func (g *group) lend(now time.Time) {
 	g.next = (g.next + 1) % len(g.shards)
 }
 
-// candidates are the shards from the i-th on that may have something for a pull. mu is held.
-func (g *group) candidates(now time.Time, i int, w *wholePull) (n int) {
+// countCandidates are the shards from the i-th on that may have something for a pull. mu is held.
+func (g *pullGroup) countCandidates(now time.Time, i int, w *shardedPull) (n int) {
 	for ; i < len(g.shards); i++ {
-		if g.mayLend(now, (g.next+i)%len(g.shards), w) {
+		if g.mayAssign(now, (g.next+i)%len(g.shards), w) {
 			n++
 		}
 	}
 	return n
 }
 
-// mayLend says whether a shard may have something: nobody is watching it for that, or the pull doesn't wait and has to
-// know. mu is held.
-func (g *group) mayLend(now time.Time, at int, w *wholePull) bool {
+// mayAssign reports whether a shard may have records: it is not being watched for them, or the pull doesn't
+// wait and has to find out. mu is held.
+func (g *pullGroup) mayAssign(now time.Time, at int, w *shardedPull) bool {
 	shard := &g.shards[at]
-	return shard.loan.number == 0 && !now.Before(shard.again) && (shard.watch.number == 0 || w.noWait && !w.empty[at])
+	return shard.share.number == 0 && !now.Before(shard.again) && (shard.watch.number == 0 || w.noWait && !w.empty[at])
 }
 
 // send has a shard deliver a share to a pull; or, without a pull, say when it has something. mu is held.
-func (g *group) send(now time.Time, at int, w *wholePull, share int) {
+func (g *pullGroup) send(now time.Time, at int, w *shardedPull, share int) {
 	server, shard, p := g.groups.server, &g.shards[at], g.of.Shards()[at]
-	e := errand{until: now.Add(lostAfter), leader: p.Leader(), to: w, share: share}
-	l := loan{From: server.config.Self, Stream: p.Key(), Name: g.key.consumer}
+	e := shardRequest{until: now.Add(lostAfter), leader: p.Leader(), to: w, share: share}
+	l := shareRequest{From: server.config.Self, Stream: p.Key(), Name: g.key.consumer}
 	if w == nil {
 		l.Watch = watchTime
 		e.until = e.until.Add(watchTime)
@@ -483,12 +490,12 @@ func (g *group) send(now time.Time, at int, w *wholePull, share int) {
 	g.groups.mu.Lock()
 	g.groups.number++
 	e.number = g.groups.number
-	g.groups.errands[e.number] = errandOf{g, at, w == nil}
+	g.groups.requests[e.number] = openRequest{g, at, w == nil}
 	g.groups.mu.Unlock()
 	l.Number = e.number
 	sent := e.leader != ""
 	if sent && e.leader == server.config.Self {
-		sent = server.lendHere(&l, func(r returned) { server.groups.back(r) })
+		sent = server.serveShare(&l, func(r shareResult) { server.groups.finish(r) })
 	} else if sent {
 		sent = server.forward(e.leader, askLoan, nil, l)
 	}
@@ -504,13 +511,13 @@ func (g *group) send(now time.Time, at int, w *wholePull, share int) {
 		shard.watch = e
 		return
 	}
-	w.lent += share
-	w.loans++
-	shard.loan = e
+	w.assigned += share
+	w.shares++
+	shard.share = e
 }
 
-// lendHere serves another broker's group, or one of this one's, from a shard that is led here.
-func (s *Server) lendHere(l *loan, tell func(returned)) bool {
+// serveShare serves a share or watch, of this or another broker's group, from a shard that is led here.
+func (s *Server) serveShare(l *shareRequest, tell func(shareResult)) bool {
 	sub := s.config.Subscriptions().Find(l.Stream, l.Name)
 	if sub == nil {
 		return false
@@ -520,43 +527,43 @@ func (s *Server) lendHere(l *loan, tell func(returned)) bool {
 	if l.Watch > 0 {
 		pull.NoWait, pull.Peek, pull.Expires = false, true, min(l.Watch, watchTime)
 	}
-	sub.Lend(pull, func(o subscription.Outcome) { tell(returned{number, o.Why, o.Messages, o.Bytes}) })
+	sub.Lend(pull, func(o subscription.Outcome) { tell(shareResult{number, o.Why, o.Messages, o.Bytes}) })
 	return true
 }
 
-// takeLoan serves another broker's group.
-func (s *Server) takeLoan(m *protocol.Message) {
-	var l loan
+// takeShareRequest serves a request of another broker's group.
+func (s *Server) takeShareRequest(m *protocol.Message) {
+	var l shareRequest
 	if json.Unmarshal(m.Data, &l) != nil {
 		return
 	}
 	from := l.From
-	tell := func(r returned) { s.forward(from, tellLoan, nil, r) }
-	if !s.lendHere(&l, tell) {
-		s.reads.submit(func() { tell(returned{l.Number, subscription.LeaderGone, l.Batch, l.Bytes}) }, 0)
+	tell := func(r shareResult) { s.forward(from, tellLoan, nil, r) }
+	if !s.serveShare(&l, tell) {
+		s.reads.submit(func() { tell(shareResult{l.Number, subscription.LeaderGone, l.Batch, l.Bytes}) }, 0)
 	}
 }
 
-// returned takes what another broker says of a loan.
-func (g *groups) returned(m *protocol.Message) {
-	var r returned
+// takeShareResult takes a result from another broker.
+func (g *pullGroups) takeShareResult(m *protocol.Message) {
+	var r shareResult
 	if json.Unmarshal(m.Data, &r) == nil {
-		g.back(r)
+		g.finish(r)
 	}
 }
 
-// back takes a loan or a watch back.
-func (g *groups) back(r returned) {
+// finish ends a share or a watch.
+func (g *pullGroups) finish(r shareResult) {
 	g.mu.Lock()
-	of, known := g.errands[r.Number]
-	delete(g.errands, r.Number)
+	of, known := g.requests[r.Number]
+	delete(g.requests, r.Number)
 	g.mu.Unlock()
 	if known {
-		of.group.back(of, r)
+		of.group.finish(of, r)
 	}
 }
 
-func (g *group) back(of errandOf, r returned) {
+func (g *pullGroup) finish(of openRequest, r shareResult) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.gone {
@@ -570,7 +577,7 @@ func (g *group) back(of errandOf, r returned) {
 	}
 	if of.watch {
 		if shard.watch.number == r.Number {
-			shard.watch = errand{}
+			shard.watch = shardRequest{}
 		}
 		for _, w := range g.pulls {
 			switch {
@@ -583,14 +590,14 @@ func (g *group) back(of errandOf, r returned) {
 		g.work(now)
 		return
 	}
-	if shard.loan.number != r.Number {
+	if shard.share.number != r.Number {
 		return // it was given up
 	}
-	w, share := shard.loan.to, shard.loan.share
-	shard.loan = errand{}
+	w, share := shard.share.to, shard.share.share
+	shard.share = shardRequest{}
 	delivered := max(share-max(r.Messages, 0), 0)
-	w.lent -= share
-	w.loans--
+	w.assigned -= share
+	w.shares--
 	w.left -= delivered
 	if w.bounded {
 		w.bytes = min(max(r.Bytes, 0), w.bytes)
@@ -618,26 +625,26 @@ func (g *group) back(of errandOf, r returned) {
 }
 
 // wanted says whether a pull wants more. mu is held.
-func (g *group) wanted() bool {
+func (g *pullGroup) wanted() bool {
 	for _, w := range g.pulls {
-		if w.over == 0 && w.left > w.lent {
+		if w.over == 0 && w.left > w.assigned {
 			return true
 		}
 	}
 	return false
 }
 
-// takeWholePull serves a pull by the Topic's name.
-func (s *Server) takeWholePull(m *protocol.Message, r *jsapi.Request, of *topic.Topic) {
+// takeShardedPull serves a pull that names a Topic with several shards.
+func (s *Server) takeShardedPull(m *protocol.Message, r *jsapi.Request, of *topic.Topic) {
 	header, payload := protocol.SplitData(m.Data, m.Header)
 	if !s.levelServed(header) {
 		s.sendStatus(m.Reply, jsapi.LevelRequired)
 		return
 	}
-	s.pullWhole(of, string(r.Consumer), m.Reply, payload)
+	s.pullSharded(of, string(r.Consumer), m.Reply, payload)
 }
 
-func (s *Server) pullWhole(of *topic.Topic, consumer string, to, payload []byte) {
+func (s *Server) pullSharded(of *topic.Topic, consumer string, to, payload []byte) {
 	declared := s.state().Subscription(of.ID(), consumer)
 	if declared == nil {
 		s.sendStatus(to, noResponders)

@@ -371,7 +371,7 @@ func TestConsumersThatAreNotDurableAreBounded(t *testing.T) {
 	w := newWorld(t, 1)
 	w.wide(2, 1, 1)
 	spec := coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}, Consumer: coordination.ConsumerSettings{Ephemeral: true, InactiveThreshold: time.Hour}}
-	for i := range wholeEphemerals {
+	for i := range shardedEphemerals {
 		_, err := w.CreateSubscription(context.Background(), "orders", fmt.Sprint("one-", i), spec, client)
 		must(t, err)
 	}

@@ -118,7 +118,7 @@ func (s *Server) answerCreated(ctx context.Context, c *call, id string) {
 		}
 	})
 	if whole != nil {
-		info, refusal := s.infoOfWhole(ctx, whole)
+		info, refusal := s.sumStreamInfo(ctx, whole)
 		if refusal != nil {
 			s.refuse(c, refusal)
 			return
@@ -142,8 +142,8 @@ func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Shard) {
 		s.refuse(c, refusal)
 		return
 	}
-	if ofShards(t) {
-		s.refuse(c, onlyWhole(jsapi.ErrStreamUpdate, t, "changed"))
+	if isShardOfMany(t) {
+		s.refuse(c, refuseForOneShard(jsapi.ErrStreamUpdate, t, "changed"))
 		return
 	}
 	updated, refusal := s.storeUpdate(ctx, t.Desired(), to)
@@ -205,8 +205,8 @@ func (s *Server) deleteStream(ctx context.Context, c *call) {
 		return
 	}
 	name, id := string(c.Stream), ""
-	if t := s.topics.Shard(name); t != nil && ofShards(t) {
-		s.refuse(c, onlyWhole(jsapi.ErrStreamDelete, t, "deleted"))
+	if t := s.topics.Shard(name); t != nil && isShardOfMany(t) {
+		s.refuse(c, refuseForOneShard(jsapi.ErrStreamDelete, t, "deleted"))
 		return
 	}
 	if t := s.topics.Topic(name); t != nil {

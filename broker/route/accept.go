@@ -17,13 +17,13 @@ func (m *Mesh) accept() {
 	pause := redialMin
 	for {
 		select {
-		case m.greets <- struct{}{}:
+		case m.handshakes <- struct{}{}:
 		case <-m.ctx.Done():
 			return
 		}
 		raw, err := m.config.Listener.Accept()
 		if err != nil {
-			<-m.greets
+			<-m.handshakes
 			if m.ctx.Err() != nil {
 				return
 			}
@@ -39,11 +39,11 @@ func (m *Mesh) accept() {
 		}
 		pause = redialMin
 		m.workers.Go(func() {
-			carry, err := m.greet(raw)
-			<-m.greets
+			carry, err := m.acceptHandshake(raw)
+			<-m.handshakes
 			if err != nil {
 				raw.Close()
-				m.complain(raw, err)
+				m.logRefusal(raw, err)
 			}
 			if carry != nil {
 				carry()
@@ -52,14 +52,14 @@ func (m *Mesh) accept() {
 	}
 }
 
-// greet exchanges hellos on a connection that this broker accepted. carry is what remains to be done with one
-// that is no link.
-func (m *Mesh) greet(raw net.Conn) (carry func(), err error) {
-	ctx, cancel := context.WithTimeout(m.ctx, greetTimeout)
+// acceptHandshake exchanges hellos on an accepted connection. carry is nil for a link; for a connection
+// for replication it serves that connection until its end.
+func (m *Mesh) acceptHandshake(raw net.Conn) (carry func(), err error) {
+	ctx, cancel := context.WithTimeout(m.ctx, handshakeTimeout)
 	defer cancel()
 	release := context.AfterFunc(m.ctx, func() { raw.Close() })
 	defer release()
-	if err := raw.SetDeadline(time.Now().Add(greetTimeout)); err != nil {
+	if err := raw.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return nil, err
 	}
 	conn := raw
@@ -96,7 +96,7 @@ func (m *Mesh) greet(raw net.Conn) (carry func(), err error) {
 		if err := raw.SetDeadline(time.Time{}); err != nil {
 			return nil, err
 		}
-		return func() { m.carry(raw, conn, in, peer) }, nil
+		return func() { m.serveReplication(raw, conn, in, peer) }, nil
 	}
 	l := newLink(m, raw, conn, in, peer, false)
 	l.out.control(func(f *frames) { f.put(mine) })
@@ -107,7 +107,7 @@ func (m *Mesh) greet(raw net.Conn) (carry func(), err error) {
 		return nil, err
 	}
 	if refused := m.claim(l); refused != nil {
-		_ = raw.SetDeadline(time.Now().Add(greetTimeout)) // A write without one would be worse than a failed one.
+		_ = raw.SetDeadline(time.Now().Add(handshakeTimeout)) // A write without one would be worse than a failed one.
 		m.answerRefusal(conn, refused)
 		return nil, refused
 	}
@@ -145,20 +145,21 @@ func wholeRecords(config *tls.Config) *tls.Config {
 
 // tlsRefusal leaves errors of the connection as they are and makes the others refusals.
 func tlsRefusal(err error) error {
-	if quiet(err) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+	if isSilentClose(err) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return refuse(CauseTLS, "TLS handshake: %v", err)
 }
 
-// quiet says that somebody connected and went away without a word, as port probes do.
-func quiet(err error) bool {
+// isSilentClose reports whether the other end closed the connection without sending anything, as port
+// probes do.
+func isSilentClose(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// complain counts and logs a connection that came to nothing: each cause once a minute.
-func (m *Mesh) complain(raw net.Conn, err error) {
-	if m.ctx.Err() != nil || quiet(err) {
+// logRefusal counts and logs a failed connection, each cause at most once a minute.
+func (m *Mesh) logRefusal(raw net.Conn, err error) {
+	if m.ctx.Err() != nil || isSilentClose(err) {
 		return
 	}
 	cause := CauseMalformed
@@ -169,10 +170,10 @@ func (m *Mesh) complain(raw net.Conn, err error) {
 	}
 	level := slog.LevelWarn
 	m.mu.Lock()
-	if cause == CauseLinked || cause == CauseClosing || time.Since(m.complained[cause]) < complainEvery {
+	if cause == CauseLinked || cause == CauseClosing || time.Since(m.loggedAt[cause]) < logEvery {
 		level = slog.LevelDebug
 	} else {
-		m.complained[cause] = time.Now()
+		m.loggedAt[cause] = time.Now()
 	}
 	m.refusals[cause]++
 	count := m.refusals[cause]

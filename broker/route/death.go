@@ -19,9 +19,9 @@ func (l *link) foreign() bool {
 	return !refused
 }
 
-// fell looks at why a member couldn't be dialled. If it had a link that ended, and its kernel is there and says that nobody
-// listens, then the process is dead, long before its lease is over.
-func (m *Mesh) fell(n *neighbour, err error) {
+// checkDeath looks for a dead process after a failed dial: the member's link has ended, and its kernel
+// refuses the connection, so nothing listens there. That is known long before the lease ends.
+func (m *Mesh) checkDeath(n *neighbour, err error) {
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return
 	}
@@ -46,7 +46,7 @@ func (m *Mesh) fell(n *neighbour, err error) {
 // its link, so more than one try is made.
 func (m *Mesh) probe(n *neighbour, until time.Time) {
 	for ended := false; time.Until(until) > redialMin; {
-		m.rest(n, jitter(redialMin))
+		m.pauseDial(n, jitter(redialMin))
 		m.mu.Lock()
 		over := m.closed || !n.member || n.fresh || n.link != nil && n.link.alive() || ended && !n.ended
 		ended = n.ended && n.link == nil
@@ -65,7 +65,7 @@ func (m *Mesh) probe(n *neighbour, until time.Time) {
 			raw.Close()
 			continue
 		}
-		m.fell(n, err)
+		m.checkDeath(n, err)
 	}
 }
 

@@ -54,7 +54,7 @@ func TestADeadBrokerIsNoticedByItsKernel(t *testing.T) {
 		victim.die()
 		began := time.Now()
 		eventually(t, "it is found dead", func() bool { return len(of.all()) > 0 })
-		if took := time.Since(began); took > yieldToDialer {
+		if took := time.Since(began); took > dialSecondAfter {
 			t.Errorf("%s noticed after %v", names[0], took)
 		}
 		eventually(t, "it is dialled further", func() bool { return witness.peerOf(names[1]).Attempts > 4 })
@@ -130,7 +130,7 @@ func TestSilenceIsOfWhoWasHeard(t *testing.T) {
 		}
 		network.cut()
 		took, ok := within(time.Minute, func() bool { return len(silent()) > 0 })
-		if !ok || took < silentAfter-pingEvery-keeperTick || took > silentAfter+2*keeperTick || silent()[0] != b.member() {
+		if !ok || took < silentAfter-pingEvery-keepAliveTick || took > silentAfter+2*keepAliveTick || silent()[0] != b.member() {
 			t.Errorf("silent after %v: %v", took, silent())
 		}
 		time.Sleep(time.Minute) // Its link is gone, and it is dialled in vain.

@@ -43,7 +43,7 @@ func (m *Mesh) dial(n *neighbour) {
 			pause = redialMin
 			next = time.Time{}
 			if !first {
-				next = time.Now().Add(yieldToDialer + jitter(redialMin))
+				next = time.Now().Add(dialSecondAfter + jitter(redialMin))
 			}
 		}
 		current, leaving, changed := n.link, n.leaving, n.changed
@@ -63,7 +63,7 @@ func (m *Mesh) dial(n *neighbour) {
 			}
 			next = time.Now().Add(jitter(pause))
 			if !first {
-				next = next.Add(yieldToDialer)
+				next = next.Add(dialSecondAfter)
 				m.probe(n, next)
 			}
 			pause = min(2*pause, redialMax)
@@ -73,7 +73,7 @@ func (m *Mesh) dial(n *neighbour) {
 			next = later(next, later(changed, began).Add(refusedPause))
 		}
 		if wait := time.Until(next); wait > 0 {
-			m.rest(n, wait)
+			m.pauseDial(n, wait)
 			continue
 		}
 
@@ -82,7 +82,7 @@ func (m *Mesh) dial(n *neighbour) {
 		if err == nil {
 			continue
 		}
-		m.fell(n, err)
+		m.checkDeath(n, err)
 		m.dialFailed(n, target, err)
 		next = began.Add(jitter(pause))
 		pause = min(2*pause, redialMax)
@@ -101,8 +101,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// rest waits for d, or until there is reason to look again.
-func (m *Mesh) rest(n *neighbour, d time.Duration) {
+// pauseDial waits for d, or until something about the member changes.
+func (m *Mesh) pauseDial(n *neighbour, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -124,7 +124,7 @@ func (m *Mesh) connect(n *neighbour, target Member) error {
 	if err != nil {
 		return err
 	}
-	conn, in, peer, err := m.introduce(ctx, raw, target, m.own)
+	conn, in, peer, err := m.handshake(ctx, raw, target, m.own)
 	if err == nil {
 		if refused := m.claim(newLink(m, raw, conn, in, peer, true)); refused != nil {
 			err = refused
@@ -147,8 +147,8 @@ func (m *Mesh) open(ctx context.Context, target Member) (net.Conn, error) {
 	return raw, nil
 }
 
-// introduce exchanges hellos on a connection that this broker opened.
-func (m *Mesh) introduce(ctx context.Context, raw net.Conn, target Member, own hello) (conn net.Conn, in *reader, peer hello, err error) {
+// handshake exchanges hellos on a connection that this broker opened.
+func (m *Mesh) handshake(ctx context.Context, raw net.Conn, target Member, own hello) (conn net.Conn, in *reader, peer hello, err error) {
 	release := context.AfterFunc(ctx, func() { raw.Close() })
 	defer release()
 	conn = raw

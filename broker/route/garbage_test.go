@@ -164,7 +164,7 @@ func TestSilentStrangersTakeABoundedPlace(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	if n := len(a.greets); n > maxGreeting {
+	if n := len(a.handshakes); n > maxGreeting {
 		t.Errorf("%d strangers are greeted at once", n)
 	}
 	b.SetMembers([]Member{a.member()}) // b can only come in through a's port.

@@ -53,8 +53,8 @@ const (
 	// or a flood costs a bounded number of goroutines. Others wait in the accept queue.
 	maxGreeting = 64
 
-	// greetTimeout is how long an accepted connection has for TLS and its hello.
-	greetTimeout = 2 * time.Second
+	// handshakeTimeout is how long an accepted connection has for TLS and its hello.
+	handshakeTimeout = 2 * time.Second
 
 	// connectTimeout (name lookup and TCP) and attemptTimeout (all of it, TLS and hello too)
 	// are below a second together with the pause between attempts, since an attempt that began
@@ -66,9 +66,9 @@ const (
 	redialMin = 50 * time.Millisecond
 	redialMax = 500 * time.Millisecond
 
-	// yieldToDialer is how much longer the broker with the greater id waits before it dials:
+	// dialSecondAfter is how much longer the broker with the greater id waits before it dials:
 	// normally the other one has linked by then.
-	yieldToDialer = 300 * time.Millisecond
+	dialSecondAfter = 300 * time.Millisecond
 
 	// refusedPause is the pause after a refusal (another cluster, another version) and towards
 	// a peer that is leaving: dialling fast would not help.
@@ -86,8 +86,8 @@ const (
 	deadAfter    = 3 * time.Second
 	// A peer that was not heard of for silentAfter is silent: the other brokers are told, in case they hear
 	// nothing either. Four pings may be late or lost, as on a machine that is busy for a moment.
-	silentAfter = 2 * time.Second
-	keeperTick  = 250 * time.Millisecond
+	silentAfter   = 2 * time.Second
+	keepAliveTick = 250 * time.Millisecond
 
 	// writeTimeout is how long one write of at most chunkSize may take. It is longer than
 	// deadAfter, since a peer that pings but does not read is alive and holding us back.
@@ -96,6 +96,6 @@ const (
 	// partingTimeout bounds the flush and the goodbye when this broker closes its links.
 	partingTimeout = time.Second
 
-	// complainEvery is how often the same complaint about strangers is logged.
-	complainEvery = time.Minute
+	// logEvery is how often the same complaint about strangers is logged.
+	logEvery = time.Minute
 )

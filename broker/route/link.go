@@ -22,9 +22,9 @@ var (
 
 // link is one connection to a peer, from its hellos to its end. It implements session.Link.
 //
-// Three goroutines serve it: the reader, which alone talks to the hub, the writer, and the
-// keeper, which pings and watches for silence. run owns them; done is closed when all have
-// ended and nothing more reaches the hub.
+// Three goroutines serve it: the reader, the only one that calls the hub; the writer; and keepAlive, which
+// pings and detects silence. run owns them; done is closed when all have ended and nothing more reaches
+// the hub.
 type link struct {
 	mesh   *Mesh
 	raw    net.Conn // under conn; closing it never blocks
@@ -36,14 +36,14 @@ type link struct {
 	claimed   time.Time
 	previous  *link // what this one replaces; only run uses it
 
-	in      *reader
-	out     *outbox
-	parting chan struct{} // closed: write what is queued, then say goodbye
-	stop    chan struct{} // closed: failed, err says why
-	done    chan struct{}
-	failing sync.Once
-	partOne sync.Once
-	err     error
+	in        *reader
+	out       *outbox
+	draining  chan struct{} // closed: write what is queued, then say goodbye
+	stop      chan struct{} // closed: failed, err says why
+	done      chan struct{}
+	failing   sync.Once
+	drainOnce sync.Once
+	err       error
 
 	up       atomic.Bool
 	leaving  atomic.Bool  // the peer said so
@@ -62,8 +62,8 @@ func newLink(m *Mesh, raw, conn net.Conn, in *reader, peer hello, dialed bool) *
 	in.limit = limit + frameOverhead
 	return &link{
 		mesh: m, raw: raw, conn: conn, peer: peer, dialed: dialed, in: in,
-		out:     newOutbox(limit),
-		parting: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
+		out:      newOutbox(limit),
+		draining: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
@@ -122,8 +122,8 @@ func (l *link) alive() bool {
 	}
 }
 
-// part asks the link to write what is queued and to say goodbye.
-func (l *link) part() { l.partOne.Do(func() { close(l.parting) }) }
+// drain makes the writer send what is queued and then announce the orderly end of the link.
+func (l *link) drain() { l.drainOnce.Do(func() { close(l.draining) }) }
 
 func (l *link) run() {
 	defer close(l.done)
@@ -136,11 +136,11 @@ func (l *link) run() {
 		topics := l.mesh.config.Topics.Attach(l.peer.ID, l, l.peer.Newest < topicsSince)
 		l.out.release(interest)
 		if l.mesh.leaving.Load() {
-			l.sayLeaving()
+			l.announceLeaving()
 		}
 		var workers sync.WaitGroup
 		workers.Go(l.write)
-		workers.Go(l.keep)
+		workers.Go(l.keepAlive)
 		l.fail(l.read(peer, topics))
 		topics.Detach()
 		peer.Detach()
@@ -149,15 +149,15 @@ func (l *link) run() {
 	l.out.close(nil)
 }
 
-// say queues a small frame. Even these are bounded: a peer that pings and never reads must not
-// make its pongs pile up.
-func (l *link) say(put func(*frames)) {
+// sendControl queues a small frame. Small frames are bounded, too: a peer that pings and never reads must
+// not make its pongs pile up.
+func (l *link) sendControl(put func(*frames)) {
 	if !l.out.control(put) {
 		l.fail(errOverflow)
 	}
 }
 
-func (l *link) sayLeaving() { l.say(func(f *frames) { f.empty(frameLeaving) }) }
+func (l *link) announceLeaving() { l.sendControl(func(f *frames) { f.empty(frameLeaving) }) }
 
 // write sends what gathers in the outbox: all that came while the previous write was under way
 // goes together, so batching needs no timer.
@@ -171,7 +171,7 @@ func (l *link) write() {
 		case <-l.stop:
 			return
 		case <-l.out.wake:
-		case <-l.parting:
+		case <-l.draining:
 			parted = true
 		}
 		for rest = l.out.take(); rest != nil; {
@@ -214,9 +214,9 @@ func (l *link) closeWrite() {
 	l.fail(errClosing)
 }
 
-// keep pings and notices silence.
-func (l *link) keep() {
-	ticker := time.NewTicker(keeperTick)
+// keepAlive pings and notices silence.
+func (l *link) keepAlive() {
+	ticker := time.NewTicker(keepAliveTick)
 	defer ticker.Stop()
 	last := l.mesh.now()
 	pinged := last - pingEvery
@@ -227,14 +227,14 @@ func (l *link) keep() {
 		case <-ticker.C:
 		}
 		now := l.mesh.now()
-		if now-last > 2*keeperTick {
+		if now-last > 2*keepAliveTick {
 			// This process did not run for a while, so the silence may be its own.
 			l.waiting.Store(int64(now))
 		}
 		last = now
 		if now-pinged >= pingEvery {
 			pinged = now
-			l.say(func(f *frames) { f.token(framePing, uint64(now)) })
+			l.sendControl(func(f *frames) { f.token(framePing, uint64(now)) })
 		}
 		silence := time.Duration(0)
 		if !l.busy.Load() {
@@ -332,17 +332,17 @@ func (l *link) control(peer ClientSide, t frameType, body []byte, s *exchange) e
 		peer.SetInterest(change)
 	case frameInterestEnd:
 		s.theirs = true
-		l.say(func(f *frames) { f.empty(frameReady) })
-		l.risen(s)
+		l.sendControl(func(f *frames) { f.empty(frameReady) })
+		l.markUp(s)
 	case frameReady:
 		s.ours = true
-		l.risen(s)
+		l.markUp(s)
 	case framePing:
 		token, err := parseToken(body)
 		if err != nil {
 			return refuse(CauseMalformed, "broker %q sent a broken ping: %v", l.peer.Name, err)
 		}
-		l.say(func(f *frames) { f.token(framePong, token) })
+		l.sendControl(func(f *frames) { f.token(framePong, token) })
 	case framePong:
 		token, err := parseToken(body)
 		if err != nil {
@@ -384,7 +384,7 @@ func (l *link) count(change session.Interest, s *exchange) {
 	}
 }
 
-func (l *link) risen(s *exchange) {
+func (l *link) markUp(s *exchange) {
 	if s.theirs && s.ours && !l.up.Swap(true) {
 		l.mesh.linkUp(l)
 	}

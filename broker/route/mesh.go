@@ -60,21 +60,21 @@ type Config struct {
 
 // Mesh is this broker's links to all other brokers of its cluster.
 type Mesh struct {
-	config  Config
-	own     hello
-	log     *slog.Logger
-	epoch   time.Time
-	ctx     context.Context
-	cancel  context.CancelFunc
-	workers sync.WaitGroup
-	leaving atomic.Bool
-	greets  chan struct{} // one token per connection that has not said who it is
+	config     Config
+	own        hello
+	log        *slog.Logger
+	epoch      time.Time
+	ctx        context.Context
+	cancel     context.CancelFunc
+	workers    sync.WaitGroup
+	leaving    atomic.Bool
+	handshakes chan struct{} // one token per connection that has not said who it is
 
 	mu         sync.Mutex
 	closed     bool
 	neighbours map[string]*neighbour // members and linked peers, by id
 	refusals   map[Cause]uint64
-	complained map[Cause]time.Time
+	loggedAt   map[Cause]time.Time
 	accepted   uint64
 }
 
@@ -154,10 +154,10 @@ func Start(config Config) (*Mesh, error) {
 		},
 		log:        config.Logger.With("component", "route"),
 		epoch:      time.Now(),
-		greets:     make(chan struct{}, maxGreeting),
+		handshakes: make(chan struct{}, maxGreeting),
 		neighbours: make(map[string]*neighbour),
 		refusals:   make(map[Cause]uint64),
-		complained: make(map[Cause]time.Time),
+		loggedAt:   make(map[Cause]time.Time),
 	}
 	if _, err := jsonFrame(frameHello, m.own); err != nil {
 		return nil, fmt.Errorf("start routes: %w", err)
@@ -357,7 +357,7 @@ func (m *Mesh) Leave(ctx context.Context) error {
 	}
 	all := m.links()
 	for _, l := range all {
-		l.sayLeaving()
+		l.announceLeaving()
 	}
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
@@ -384,8 +384,8 @@ func (m *Mesh) Close() {
 	m.config.Listener.Close()
 	all := m.links()
 	for _, l := range all {
-		l.sayLeaving()
-		l.part()
+		l.announceLeaving()
+		l.drain()
 	}
 	patience := time.NewTimer(partingTimeout)
 	defer patience.Stop()

@@ -74,7 +74,7 @@ func TestASilentPeerIsDetachedAfterDeadAfter(t *testing.T) {
 		waitUp(t, a, b)
 		network.cut()
 		took, ok := within(time.Minute, func() bool { return a.hub.sees() && b.hub.sees() })
-		if !ok || took < deadAfter-pingEvery-keeperTick || took > deadAfter+2*keeperTick {
+		if !ok || took < deadAfter-pingEvery-keepAliveTick || took > deadAfter+2*keepAliveTick {
 			t.Errorf("detached after %v", took)
 		}
 		if got := a.logs.lines("WARN", "nothing was heard for 3s"); len(got) != 1 {

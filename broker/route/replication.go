@@ -32,7 +32,7 @@ func (m *Mesh) DialReplication(ctx context.Context, brokerID string) (net.Conn, 
 	}
 	own := m.own
 	own.Kind = kindReplication
-	conn, in, peer, err := m.introduce(ctx, raw, target, own)
+	conn, in, peer, err := m.handshake(ctx, raw, target, own)
 	if err != nil {
 		raw.Close()
 		return nil, err
@@ -40,8 +40,8 @@ func (m *Mesh) DialReplication(ctx context.Context, brokerID string) (net.Conn, 
 	return &replication{Conn: conn, raw: raw, rest: in.buf[in.start:in.end], version: min(own.Newest, peer.Newest), features: peer.Features}, nil
 }
 
-// carry hands out a connection by which another broker follows shards from here, until it has ended.
-func (m *Mesh) carry(raw, conn net.Conn, in *reader, peer hello) {
+// serveReplication serves a connection on which another broker follows shards, until its end.
+func (m *Mesh) serveReplication(raw, conn net.Conn, in *reader, peer hello) {
 	defer context.AfterFunc(m.ctx, func() { raw.Close() })()
 	m.config.Replication(&replication{Conn: conn, raw: raw, rest: in.buf[in.start:in.end], version: min(m.own.Newest, peer.Newest), features: peer.Features}, peer.ID)
 }

@@ -53,8 +53,8 @@ func TestAConnectionForReplication(t *testing.T) {
 			if p := a.peerOf("b"); !p.Up || p.Generation != 1 {
 				t.Errorf("%+v", p)
 			}
-			if len(a.greets) > 1 {
-				t.Errorf("%d are being greeted", len(a.greets))
+			if len(a.handshakes) > 1 {
+				t.Errorf("%d are being greeted", len(a.handshakes))
 			}
 			a.Close()
 			select {

@@ -25,11 +25,11 @@ type batch struct {
 	outpaced  *Conn   // a receiver that is close to its bound
 	forwards  []forward
 
-	kept      []kept    // for Takers of this node
-	taken     []Message // of one Taker
-	behind    []Taker   // whose publishers are to wait
-	forwarded bool      // what this batch brings came from another broker
-	internal  bool      // it is of this node's own making, and not for Takers
+	kept      []takerMessage // for Takers of this node
+	taken     []Message      // of one Taker
+	behind    []Taker        // whose publishers are to wait
+	forwarded bool           // what this batch brings came from another broker
+	internal  bool           // it is of this node's own making, and not for Takers
 
 	claim func(*Sub) bool // b.take, made once
 }
@@ -86,7 +86,7 @@ func (b *batch) end() {
 	}
 	b.hub.lock.RUnlock()
 	if len(b.kept) > 0 {
-		b.handOver() // before the loops are served, so that a PONG says that the Takers have it
+		b.callTakers() // before the loops are served, so that a PONG says that the Takers have it
 	}
 	for i, l := range b.hub.loops {
 		switch {
@@ -135,16 +135,16 @@ func (b *batch) add(e entry, receivers int) {
 
 func (b *batch) addTo(i int, e entry, receivers int) {
 	if receivers <= limits.StallReceivers {
-		b.look(&e)
+		b.findSlow(&e)
 	}
 	b.perLoop[i] = append(b.perLoop[i], e)
 	b.bytes[i] += len(e.msg.Subject) + len(e.msg.Data)
 	b.receivers += receivers
 }
 
-// look finds a receiver that cannot keep up. Only a small circle slows its publishers down: of
-// many receivers, one must not hold back the rest.
-func (b *batch) look(e *entry) {
+// findSlow finds a receiver that can't keep up. Only few receivers slow their publishers down: one of many
+// must not hold back the rest.
+func (b *batch) findSlow(e *entry) {
 	if e.sub != nil && e.sub.conn.pressed.Load() {
 		b.outpaced = e.sub.conn
 	}
@@ -155,13 +155,13 @@ func (b *batch) look(e *entry) {
 	}
 }
 
-// tell queues bytes for a client as they are. They are not copied.
-func (b *batch) tell(c *Conn, data []byte, thenClose bool) {
-	kind := tell
+// send queues bytes for a client as they are, without copying them.
+func (b *batch) send(c *Conn, data []byte, thenClose bool) {
+	kind := sendRaw
 	if thenClose {
-		kind = tellAndClose
+		kind = sendRawAndClose
 	}
-	b.perLoop[c.loop.sink] = append(b.perLoop[c.loop.sink], entry{kind: kind, conn: c, msg: shown{Data: data}})
+	b.perLoop[c.loop.sink] = append(b.perLoop[c.loop.sink], entry{kind: kind, conn: c, msg: visible{Data: data}})
 	b.receivers++
 }
 
@@ -189,7 +189,7 @@ func (b *batch) publish(m *Message) bool {
 		sub, peer, found := g.Pick(b.claim)
 		switch found {
 		case subject.Local:
-			b.add(entry{kind: deliverOne, sub: sub, msg: show(m), from: b.from}, 1)
+			b.add(entry{kind: deliverOne, sub: sub, msg: visibleOf(m), from: b.from}, 1)
 			reached = true
 		case subject.Remote:
 			f := b.forwardTo(peer)
@@ -202,7 +202,7 @@ func (b *batch) publish(m *Message) bool {
 			b.forwardTo(p).reach.Plain = true
 			reached = true
 		} else if !b.internal {
-			b.kept = append(b.kept, kept{p.offer.taker, *m})
+			b.kept = append(b.kept, takerMessage{p.offer.taker, *m})
 			reached = true
 		}
 	}
@@ -224,14 +224,14 @@ func (b *batch) plain(match *subject.Match[*Sub, *Peer], m *Message) (reached bo
 			leaf.Matched.Add(1)
 			for i := range b.hub.loops {
 				if subs := leaf.Plain(i); len(subs) > 0 {
-					b.addTo(i, entry{kind: deliverMany, subs: subs, msg: show(m), from: b.from}, len(subs))
+					b.addTo(i, entry{kind: deliverMany, subs: subs, msg: visibleOf(m), from: b.from}, len(subs))
 				}
 			}
 			reached = true
 		}
 		for _, s := range leaf.Counted() {
 			if b.take(s) {
-				b.add(entry{kind: deliverOne, sub: s, msg: show(m), from: b.from}, 1)
+				b.add(entry{kind: deliverOne, sub: s, msg: visibleOf(m), from: b.from}, 1)
 				reached = true
 			}
 		}
@@ -263,7 +263,7 @@ func (b *batch) deliver(m *Message, reach Reach) {
 	if reach.Keep {
 		for _, p := range match.Peers {
 			if p.offer != nil {
-				b.kept = append(b.kept, kept{p.offer.taker, *m})
+				b.kept = append(b.kept, takerMessage{p.offer.taker, *m})
 			}
 		}
 	}
@@ -274,7 +274,7 @@ func (b *batch) deliver(m *Message, reach Reach) {
 				continue
 			}
 			if sub, _, found := g.Pick(b.claim); found == subject.Local {
-				b.add(entry{kind: deliverOne, sub: sub, msg: show(m), from: b.from}, 1)
+				b.add(entry{kind: deliverOne, sub: sub, msg: visibleOf(m), from: b.from}, 1)
 			}
 		}
 	}
@@ -282,7 +282,7 @@ func (b *batch) deliver(m *Message, reach Reach) {
 
 // noResponders tells a requester, on its own subscription to the reply subject, that nobody listens.
 func (b *batch) noResponders(m *Message, block []byte) {
-	notice := shown{Subject: m.Reply, Header: len(block), Data: block}
+	notice := visible{Subject: m.Reply, Header: len(block), Data: block}
 	match := b.match(m.Reply)
 	for _, leaf := range match.Leaves {
 		for _, s := range leaf.Plain(b.own) {

@@ -86,18 +86,18 @@ type Conn struct {
 	waiting outbox
 
 	// Read by anyone.
-	pending  atomic.Int64 // bytes in waiting or being written by the writer goroutine
-	pressed  atomic.Bool  // close to its bound: small circles of publishers slow down
-	inMsgs   atomic.Uint64
-	inBytes  atomic.Uint64
-	outMsgs  atomic.Uint64
-	outBytes atomic.Uint64
-	subCount atomic.Int64
-	active   atomic.Int64           // UnixNano of the last read
-	pings    atomic.Int32           // sent and not answered
-	ponged   atomic.Bool            // the first PONG was sent: INFO may follow at any time
-	expelled atomic.Pointer[Reason] // it was told to go for this reason
-	parting  atomic.Pointer[Reason] // it is closed soon, for this reason
+	pending     atomic.Int64 // bytes in waiting or being written by the writer goroutine
+	pressed     atomic.Bool  // close to its bound: small circles of publishers slow down
+	inMsgs      atomic.Uint64
+	inBytes     atomic.Uint64
+	outMsgs     atomic.Uint64
+	outBytes    atomic.Uint64
+	subCount    atomic.Int64
+	active      atomic.Int64           // UnixNano of the last read
+	pings       atomic.Int32           // sent and not answered
+	ponged      atomic.Bool            // the first PONG was sent: INFO may follow at any time
+	closeReason atomic.Pointer[Reason] // it was told to go for this reason
+	draining    atomic.Pointer[Reason] // it is closed soon, for this reason
 }
 
 // firstRead is how much an idle connection's next read may take at first; it follows demand up to fullChunk.
@@ -128,29 +128,29 @@ func (c *Conn) close(why Reason) {
 	}
 }
 
-// expel tells the client why it has to go, and sees to it that it goes.
-func (c *Conn) expel(text string, why Reason) {
-	if !c.expelled.CompareAndSwap(nil, &why) {
+// closeWithError sends the client an -ERR and closes the connection.
+func (c *Conn) closeWithError(text string, why Reason) {
+	if !c.closeReason.CompareAndSwap(nil, &why) {
 		return
 	}
-	c.tell(protocol.AppendErr(nil, text), true)
+	c.send(protocol.AppendErr(nil, text), true)
 	_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime))
 }
 
-// part closes the connection a little later: nothing more is read, and what was read is answered.
-func (c *Conn) part(why Reason) {
-	if c.parting.CompareAndSwap(nil, &why) {
+// drain closes the connection once everything that was read has been answered. Nothing more is read.
+func (c *Conn) drain(why Reason) {
+	if c.draining.CompareAndSwap(nil, &why) {
 		_ = c.nc.SetReadDeadline(time.Now())
 	}
 }
 
-// tell queues bytes for the client from outside of a batch.
-func (c *Conn) tell(data []byte, thenClose bool) {
-	kind := tell
+// send queues bytes for the client from outside of a batch.
+func (c *Conn) send(data []byte, thenClose bool) {
+	kind := sendRaw
 	if thenClose {
-		kind = tellAndClose
+		kind = sendRawAndClose
 	}
-	c.loop.push([]entry{{kind: kind, conn: c, msg: shown{Data: data}}}, 0)
+	c.loop.push([]entry{{kind: kind, conn: c, msg: visible{Data: data}}}, 0)
 	c.loop.signal()
 }
 

@@ -27,10 +27,10 @@ func (c *Conn) serve() {
 		c.close(reasonFor(mistake))
 		return
 	}
-	if why := c.expelled.Load(); why != nil {
+	if why := c.closeReason.Load(); why != nil {
 		c.close(*why)
 	}
-	if why := c.parting.Load(); why != nil && !c.closed.Load() {
+	if why := c.draining.Load(); why != nil && !c.closed.Load() {
 		timer := time.NewTimer(partingTime)
 		defer timer.Stop()
 		select {
@@ -133,7 +133,7 @@ func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err erro
 		if !errors.As(err, &mistake) {
 			break
 		}
-		b.tell(c, protocol.AppendErr(nil, mistake.Text()), mistake.Closes())
+		b.send(c, protocol.AppendErr(nil, mistake.Text()), mistake.Closes())
 		if mistake.Closes() {
 			break
 		}
@@ -162,11 +162,11 @@ func (c *Conn) handle(b *batch, op *protocol.Op) error {
 	case protocol.VerbUnsub:
 		c.unsubscribe(b, op)
 	case protocol.VerbPing:
-		b.tell(c, linePong, false)
+		b.send(c, linePong, false)
 		if !c.ponged.Load() {
 			c.ponged.Store(true)
 			if about := c.about.Load(); about != nil && about.Protocol >= 1 {
-				b.tell(c, c.hub.infoLine(c, true), false)
+				b.send(c, c.hub.infoLine(c, true), false)
 			}
 		}
 		return nil
@@ -188,7 +188,7 @@ func (c *Conn) handle(b *batch, op *protocol.Op) error {
 
 func (c *Conn) confirm(b *batch) {
 	if c.verbose {
-		b.tell(c, lineOK, false)
+		b.send(c, lineOK, false)
 	}
 }
 

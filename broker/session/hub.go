@@ -63,11 +63,11 @@ type Hub struct {
 	past      Totals // of connections that have ended
 	ended     map[Reason]uint64
 
-	pending  atomic.Int64 // bytes waiting for slow clients
-	turned   atomic.Int64 // refused connections that are being told
-	parked   atomic.Int64 // connections with a writer goroutine
-	stalls   atomic.Uint64
-	refusals atomic.Uint64
+	pending   atomic.Int64 // bytes waiting for slow clients
+	rejecting atomic.Int64 // refused connections that are being told
+	parked    atomic.Int64 // connections with a writer goroutine
+	stalls    atomic.Uint64
+	refusals  atomic.Uint64
 
 	running sync.WaitGroup // readers, sweeper
 	writing sync.WaitGroup // writer goroutines of parked connections
@@ -148,29 +148,29 @@ func (h *Hub) accept(nc net.Conn) {
 	h.mu.Unlock()
 	greeting := h.infoLine(c, false)
 	if full || stopping {
-		h.turnAway(nc, protocol.AppendErr(greeting, protocol.ErrMaxConnections.Text()))
+		h.rejectConn(nc, protocol.AppendErr(greeting, protocol.ErrMaxConnections.Text()))
 		return
 	}
-	c.tell(greeting, false)
+	c.send(greeting, false)
 	go func() {
 		defer h.running.Done()
 		c.serve()
 	}()
 }
 
-// maxTurnedAway bounds how many refused connections are kept a moment for their -ERR to arrive.
-const maxTurnedAway = 64
+// maxRejecting bounds how many refused connections are kept a moment for their -ERR to arrive.
+const maxRejecting = 64
 
-// turnAway tells a client why it is refused, and takes what it sends meanwhile: closed with unread
-// input, the socket would be reset and the client never see the reason.
-func (h *Hub) turnAway(nc net.Conn, words []byte) {
-	if h.turned.Add(1) > maxTurnedAway {
-		h.turned.Add(-1)
+// rejectConn sends a refused client the reason and discards its input for a moment: a socket closed with
+// unread input is reset, and the client would not see the reason.
+func (h *Hub) rejectConn(nc net.Conn, words []byte) {
+	if h.rejecting.Add(1) > maxRejecting {
+		h.rejecting.Add(-1)
 		nc.Close()
 		return
 	}
 	h.writing.Go(func() {
-		defer h.turned.Add(-1)
+		defer h.rejecting.Add(-1)
 		defer nc.Close()
 		_ = nc.SetDeadline(time.Now().Add(lingerTime))
 		_, _ = nc.Write(words)
@@ -340,7 +340,7 @@ func (h *Hub) SetURLs(urls []string) {
 func (h *Hub) inform() {
 	for _, c := range h.list() {
 		if about := c.about.Load(); c.ponged.Load() && about != nil && about.Protocol >= 1 {
-			c.tell(h.infoLine(c, false), false)
+			c.send(h.infoLine(c, false), false)
 		}
 	}
 }
@@ -396,13 +396,13 @@ func (h *Hub) sweep() {
 			switch {
 			case h.auth.Required() && !c.connected.Load() && now.Sub(c.born) >= h.config.AuthWait:
 				h.refusals.Add(1)
-				c.expel(protocol.ErrAuthTimeout.Text(), AuthTimedOut)
+				c.closeWithError(protocol.ErrAuthTimeout.Text(), AuthTimedOut)
 			case silent < h.config.Ping*time.Duration(pings+1):
 			case pings >= limits.PingsOutstanding:
-				c.expel(protocol.ErrStaleConnection.Text(), Stale)
+				c.closeWithError(protocol.ErrStaleConnection.Text(), Stale)
 			default:
 				c.pings.Add(1)
-				c.tell(linePing, false)
+				c.send(linePing, false)
 			}
 		}
 	}
@@ -442,7 +442,7 @@ func (h *Hub) Leave(ctx context.Context, over time.Duration) error {
 			return fmt.Errorf("lame duck cut short with %d clients left: %w", h.Connections(), ctx.Err())
 		case <-next.C:
 		}
-		c.part(LameDuck)
+		c.drain(LameDuck)
 		due = due.Add(step)
 		next.Reset(time.Until(due))
 	}

@@ -15,7 +15,7 @@ func (l *Loan) Return() { (*slab)(l).release() }
 
 // SendLent is Send for messages all parts of which lie in the Loan, which is no longer the caller's.
 func (h *Hub) SendLent(l *Loan, messages []Message) {
-	c := h.senders.Get().(*carrier)
+	c := h.senders.Get().(*slabCopier)
 	c.drop()
 	c.batch.from = (*slab)(l)
 	c.batch.begin()

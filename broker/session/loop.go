@@ -43,12 +43,12 @@ const keptEntries = 8 << 10
 type entryKind uint8
 
 const (
-	deliverMany  entryKind = iota // to subs
-	deliverOne                    // to sub
-	tell                          // data to conn as it is
-	tellAndClose                  // the same, and close once it is written
-	endSub                        // nothing more for sub
-	moveSub                       // what comes for sub with a list is not for it any more
+	deliverMany     entryKind = iota // to subs
+	deliverOne                       // to sub
+	sendRaw                          // data to conn as it is
+	sendRawAndClose                  // the same, and close once it is written
+	endSub                           // nothing more for sub
+	moveSub                          // what comes for sub with a list is not for it any more
 )
 
 // entry is one thing for a loop to do. The message's slices point into from.
@@ -57,20 +57,20 @@ type entry struct {
 	sub  *Sub
 	conn *Conn
 	subs []*Sub
-	msg  shown
+	msg  visible
 	from *slab
 	// held says that this entry carries the reference to from for itself and those before it.
 	held bool
 }
 
-// shown is the part of a message that receivers see. How it was routed is left out: entries are
-// copied into queues, and every word of them shows.
-type shown struct {
+// visible is the part of a message that receivers see. Routing is left out, because entries are copied
+// into queues and their size costs.
+type visible struct {
 	Subject, Reply, Data []byte
 	Header               int
 }
 
-func show(m *Message) shown { return shown{m.Subject, m.Reply, m.Data, m.Header} }
+func visibleOf(m *Message) visible { return visible{m.Subject, m.Reply, m.Data, m.Header} }
 
 func newLoop(h *Hub, sink int) *loop {
 	l := &loop{hub: h, sink: sink, wake: make(chan struct{}, 1), quit: make(chan struct{})}
@@ -183,12 +183,12 @@ func (l *loop) serve(e *entry) {
 			l.encode(&e.msg)
 			l.deliver(e.sub, e)
 		}
-	case tell, tellAndClose:
+	case sendRaw, sendRawAndClose:
 		if e.conn.closed.Load() {
 			return
 		}
 		e.conn.out.write(e.msg.Data)
-		e.conn.closing = e.conn.closing || e.kind == tellAndClose
+		e.conn.closing = e.conn.closing || e.kind == sendRawAndClose
 		l.touch(e.conn)
 	case endSub:
 		e.sub.ended = true
@@ -198,7 +198,7 @@ func (l *loop) serve(e *entry) {
 }
 
 // encode prepares what all receivers of a message share: everything but the subscription's id.
-func (l *loop) encode(m *shown) {
+func (l *loop) encode(m *visible) {
 	if m.Header == 0 {
 		l.head = protocol.AppendMsgPrefix(l.head[:0], m.Subject)
 		l.tail = protocol.AppendMsgSuffix(l.tail[:0], m.Reply, len(m.Data))

@@ -46,14 +46,14 @@ func (o *Offer) Set(patterns []string) {
 // Close takes the offer back. What was matched before may still reach the Taker.
 func (o *Offer) Close() { o.Set(nil) }
 
-// kept is a message for a Taker of this node.
-type kept struct {
+// takerMessage is a message for a Taker of this broker.
+type takerMessage struct {
 	taker Taker
 	msg   Message
 }
 
-// handOver gives each Taker what is for it. No lock is held: a Taker may have to make a file.
-func (b *batch) handOver() {
+// callTakers passes each Taker its messages. No lock is held: a Taker may have to create a file.
+func (b *batch) callTakers() {
 	for i := range b.kept {
 		t := b.kept[i].taker
 		if t == nil {
@@ -78,16 +78,16 @@ func (b *batch) handOver() {
 // Send routes messages of this node's own making to whoever is interested, here and on linked
 // brokers, but to no Taker. It copies them, and never waits; Wait does.
 func (h *Hub) Send(messages []Message) {
-	c := h.senders.Get().(*carrier)
+	c := h.senders.Get().(*slabCopier)
 	for i := range messages {
-		c.batch.publish(c.carry(&messages[i]))
+		c.batch.publish(c.copyIn(&messages[i]))
 	}
 	c.flush()
 	h.restSender(c)
 }
 
 // restSender keeps a sender for the next.
-func (h *Hub) restSender(c *carrier) {
+func (h *Hub) restSender(c *slabCopier) {
 	clear(c.batch.hurried)
 	c.batch.hurried = c.batch.hurried[:0]
 	if b := c.batch; b.cache != nil {
@@ -98,7 +98,7 @@ func (h *Hub) restSender(c *carrier) {
 }
 
 func (h *Hub) newSender() any {
-	c := &carrier{batch: h.newBatch()}
+	c := &slabCopier{batch: h.newBatch()}
 	c.batch.internal = true
 	return c
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/carillon-mq/carillon/broker/session"
 )
 
-// keeper is a Taker that remembers what it took, a line per call.
-type keeper struct {
+// recordingTaker is a Taker that remembers what it took, a line per call.
+type recordingTaker struct {
 	mu    sync.Mutex
 	took  []string
 	waits int
 	full  bool
 }
 
-func (k *keeper) Take(messages []session.Message, forwarded bool) bool {
+func (k *recordingTaker) Take(messages []session.Message, forwarded bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var line []string
@@ -32,13 +32,13 @@ func (k *keeper) Take(messages []session.Message, forwarded bool) bool {
 	return k.full
 }
 
-func (k *keeper) Wait() {
+func (k *recordingTaker) Wait() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.waits++
 }
 
-func (k *keeper) has(t *testing.T, want ...string) {
+func (k *recordingTaker) has(t *testing.T, want ...string) {
 	t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -75,7 +75,7 @@ func (l *sentLink) has(t *testing.T, want ...string) {
 // answer is not told that nobody listens.
 func TestATakerGetsWhatItOffers(t *testing.T) {
 	h, address := newTestHub(t, nil)
-	orders, other := &keeper{full: true}, &keeper{}
+	orders, other := &recordingTaker{full: true}, &recordingTaker{}
 	o := h.Offer(orders)
 	o.Set([]string{"orders", "orders.>"})
 	h.Offer(other).Set([]string{"other.*"})
@@ -113,7 +113,7 @@ func TestATakerGetsWhatItOffers(t *testing.T) {
 // The Taker of this broker gets each message, and of those that a link brings the ones that are meant for it.
 func TestAnOfferAndAnotherBroker(t *testing.T) {
 	h, address := newTestHub(t, nil)
-	orders := &keeper{}
+	orders := &recordingTaker{}
 	h.Offer(orders).Set([]string{"orders"})
 	c := dial(t, address, "")
 
@@ -149,7 +149,7 @@ func TestAnOfferAndAnotherBroker(t *testing.T) {
 // reaches no Taker.
 func TestTheNodesOwnMessages(t *testing.T) {
 	h, address := newTestHub(t, nil)
-	all := &keeper{}
+	all := &recordingTaker{}
 	h.Offer(all).Set([]string{">"})
 	c := dial(t, address, "")
 	c.send("SUB _INBOX.me.* 7\r\n")

@@ -12,14 +12,14 @@ type Peer struct {
 	broker   string           // its id
 	interest map[Interest]int // what it has announced, by pattern and queue (Count left 0)
 	detached bool
-	incoming carrier
+	incoming slabCopier
 	offer    *Offer
 }
 
 // Attach makes a link to the broker of that id part of this node: what is announced and forwarded
 // from now on reaches it. It returns the whole interest of this node's clients at that instant.
 func (h *Hub) Attach(l Link, broker string) (*Peer, []Interest) {
-	p := &Peer{hub: h, link: l, broker: broker, interest: make(map[Interest]int), incoming: carrier{batch: h.newBatch()}}
+	p := &Peer{hub: h, link: l, broker: broker, interest: make(map[Interest]int), incoming: slabCopier{batch: h.newBatch()}}
 	p.incoming.batch.forwarded = true
 	h.lock.Lock()
 	defer h.lock.Unlock()
@@ -48,7 +48,7 @@ func (p *Peer) SetInterest(i Interest) {
 // Deliver queues a message from the other broker for this node's clients and Takers. It copies what
 // it keeps. Flush hands the messages over; the link's reader calls it after the last one of a read.
 func (p *Peer) Deliver(m *Message, reach Reach) {
-	p.incoming.batch.deliver(p.incoming.carry(m), reach)
+	p.incoming.batch.deliver(p.incoming.copyIn(m), reach)
 }
 
 // Flush hands over what Deliver has gathered. A receiver that is close to its bound does not hold a link

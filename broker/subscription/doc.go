@@ -35,6 +35,6 @@
 // that ask for an answer are refused; what was in memory is written as a whole once there is
 // room. When it has failed, they are refused until the broker is started anew.
 //
-// Locks, in the order in which they are taken: keeper.stepping, Subscription.telling,
-// Subscription.mu, keeper.mu, ready.mu. Service.mu is never held while another one is taken.
+// Locks, in the order in which they are taken: cursorStore.stepping, Subscription.sinkMu,
+// Subscription.mu, cursorStore.mu, ready.mu. Service.mu is never held while another one is taken.
 package subscription

@@ -10,14 +10,14 @@ import (
 
 // completion hears from the state log what became of an append.
 type completion struct {
-	keeper  *keeper
+	store   *cursorStore
 	waiters []func(error)
 	trim    uint64 // 0: nothing to trim
 }
 
 // Committed answers those who wait.
 func (c *completion) Committed(_, _ uint64, err error) {
-	k := c.keeper
+	k := c.store
 	if err != nil {
 		err = fmt.Errorf("it can't be kept: %w", err)
 	}
@@ -28,7 +28,7 @@ func (c *completion) Committed(_, _ uint64, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil {
-		k.broken(err)
+		k.markDirty(err)
 	} else if c.trim > 0 {
 		k.trimTo = c.trim
 		k.service.ready.wake(k)
@@ -37,8 +37,8 @@ func (c *completion) Committed(_, _ uint64, err error) {
 	k.free = append(k.free, c)
 }
 
-// broken notes that the state log takes nothing any more. mu is held.
-func (k *keeper) broken(err error) {
+// markDirty notes that the state log takes nothing any more. mu is held.
+func (k *cursorStore) markDirty(err error) {
 	if k.failed == nil && k.closed == 0 {
 		k.service.config.Logger.Error("cursors can't be written; acks that ask for an answer are refused", "topic", k.place.name, "error", err)
 	}
@@ -46,10 +46,10 @@ func (k *keeper) broken(err error) {
 }
 
 // write appends what was noted to the state log. stepping is held.
-func (k *keeper) write() {
+func (k *cursorStore) write() {
 	k.mu.Lock()
 	k.armed = false
-	k.settle()
+	k.flushLast()
 	failed := k.failed
 	if failed != nil {
 		waiters := k.waiters
@@ -72,7 +72,7 @@ func (k *keeper) write() {
 }
 
 // writeAll writes a snapshot of all cursors; when it is safe what is before it goes. stepping is held.
-func (k *keeper) writeAll() {
+func (k *cursorStore) writeAll() {
 	state := k.place.State()
 	state.Roll() // so that what is before it is in files of its own, and they can go
 	_, mark, _ := state.Offsets()
@@ -102,18 +102,18 @@ func (k *keeper) writeAll() {
 	}
 }
 
-func (k *keeper) putSnapshot(handle uint64, id identity, c *cursor) int {
+func (k *cursorStore) putSnapshot(handle uint64, id identity, c *cursor) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.fill()
-	k.settle()
+	k.flushLast()
 	before := len(k.buffer)
 	k.buffer = appendSnapshot(k.buffer, handle, id, c, k.base)
 	return len(k.buffer) - before
 }
 
 // putSome appends the snapshots so far, if they are many. Nobody who waits is answered by that. stepping is held.
-func (k *keeper) putSome() {
+func (k *cursorStore) putSome() {
 	k.mu.Lock()
 	many := len(k.buffer) > snapshotBatch && !k.dirty
 	k.mu.Unlock()
@@ -124,9 +124,9 @@ func (k *keeper) putSome() {
 
 // put appends what is in the buffer as one batch: with the promise to those who wait, if they are to
 // be answered, and with that to trim afterwards. stepping is held.
-func (k *keeper) put(answer bool, trim uint64) {
+func (k *cursorStore) put(answer bool, trim uint64) {
 	k.mu.Lock()
-	k.settle()
+	k.flushLast()
 	data := k.buffer
 	k.buffer, k.spare = k.spare[:0], nil
 	k.putting = true
@@ -160,18 +160,18 @@ func (k *keeper) put(answer bool, trim uint64) {
 }
 
 // completion is a new one, or one that was used before. mu is held.
-func (k *keeper) completion() *completion {
+func (k *cursorStore) completion() *completion {
 	if last := len(k.free) - 1; last >= 0 {
 		c := k.free[last]
 		k.free = k.free[:last]
 		return c
 	}
-	return &completion{keeper: k}
+	return &completion{store: k}
 }
 
 // refused sees to what the state log didn't take: it is written later, or all cursors as a whole
 // are. stepping is held.
-func (k *keeper) refused(err error, data []byte, c *completion) {
+func (k *cursorStore) refused(err error, data []byte, c *completion) {
 	var waiters []func(error)
 	k.mu.Lock()
 	k.putting = false
@@ -194,7 +194,7 @@ func (k *keeper) refused(err error, data []byte, c *completion) {
 	var failed *log.FailedError
 	var epoch *log.EpochError
 	if errors.As(err, &failed) || errors.As(err, &epoch) || errors.Is(err, log.ErrClosed) {
-		k.broken(err)
+		k.markDirty(err)
 	} else if !behind {
 		k.service.config.Logger.Warn("cursors can't be written; trying again", "topic", k.place.name, "error", err)
 	}
@@ -205,7 +205,7 @@ func (k *keeper) refused(err error, data []byte, c *completion) {
 }
 
 // trim lets go of what is before the last snapshot. stepping is held.
-func (k *keeper) trim() {
+func (k *cursorStore) trim() {
 	k.mu.Lock()
 	to := k.trimTo
 	k.trimTo = 0
@@ -228,7 +228,7 @@ type recovered struct {
 }
 
 // open reads the state log. stepping is held.
-func (k *keeper) open() error {
+func (k *cursorStore) open() error {
 	state := k.place.State()
 	start, _, _ := state.Offsets()
 	byHandle := map[uint64]*recovered{}
@@ -241,7 +241,7 @@ func (k *keeper) open() error {
 		}
 		var damaged *log.CorruptError
 		if errors.As(err, &damaged) && damaged.Next > c.Next() {
-			k.spoil(byHandle, err)
+			k.dropDamaged(byHandle, err)
 			c.Seek(damaged.Next)
 			continue
 		}
@@ -255,11 +255,11 @@ func (k *keeper) open() error {
 			it := b.Records()
 			for r := (log.Record{}); it.Next(&r); {
 				if err := k.replay(byHandle, &r); err != nil {
-					k.spoil(byHandle, err)
+					k.dropDamaged(byHandle, err)
 				}
 			}
 			if it.Err() != nil {
-				k.spoil(byHandle, it.Err())
+				k.dropDamaged(byHandle, it.Err())
 			}
 		}
 		v.Release()
@@ -286,7 +286,7 @@ func (k *keeper) open() error {
 }
 
 // replay applies one record of the state log.
-func (k *keeper) replay(byHandle map[uint64]*recovered, r *log.Record) error {
+func (k *cursorStore) replay(byHandle map[uint64]*recovered, r *log.Record) error {
 	// It was written in the past, whatever the clock of its writer said: what is to come again after two seconds doesn't wait
 	// for an hour because that was ahead by one.
 	base := min(r.Time, k.service.now()) / int64(time.Millisecond)
@@ -308,8 +308,8 @@ func (k *keeper) replay(byHandle map[uint64]*recovered, r *log.Record) error {
 	return nil
 }
 
-// spoil notes that a part of the state log can't be read, so that cursors before it may be too low.
-func (k *keeper) spoil(byHandle map[uint64]*recovered, err error) {
+// dropDamaged notes that a part of the state log can't be read, so that cursors before it may be too low.
+func (k *cursorStore) dropDamaged(byHandle map[uint64]*recovered, err error) {
 	k.damage = err
 	for _, r := range byHandle {
 		r.trouble = fmt.Sprintf("the log of its cursor is damaged, so what was acknowledged may come again: %v", err)

@@ -79,7 +79,7 @@ func (s *Subscription) look(w *worker, start, end uint64, bytes int) (more bool)
 		return false
 	}
 	if l.cursor == nil {
-		l.cursor = s.keeper.place.NewCursor(l.at)
+		l.cursor = s.store.place.NewCursor(l.at)
 	}
 	if l.cursor.Next() != l.at {
 		l.cursor.Seek(l.at)

@@ -7,7 +7,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// task is something with work to do now and then: a Subscription, or a keeper. It costs no goroutine and
+// task is something with work to do now and then: a Subscription, or a cursorStore. It costs no goroutine and
 // no place in the queue while it has none.
 type task interface {
 	turns() *turn
@@ -30,7 +30,7 @@ const (
 type ready struct {
 	mu     sync.Mutex
 	some   sync.Cond
-	first  ring // keepers: somebody waits for their disk
+	first  ring // cursor stores: somebody waits for their disk
 	rest   ring
 	closed bool
 	wg     sync.WaitGroup
@@ -93,7 +93,7 @@ func (r *ready) wake(t task) {
 
 func (r *ready) push(t task) {
 	r.mu.Lock()
-	if _, urgent := t.(*keeper); urgent {
+	if _, urgent := t.(*cursorStore); urgent {
 		r.first.push(t)
 	} else {
 		r.rest.push(t)

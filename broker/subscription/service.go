@@ -38,10 +38,10 @@ type Service struct {
 	// These are snapshotBytes, countBytes and mostSubjects, but in tests.
 	wholeAfter, countBytes, mostSubjects int
 
-	mu      sync.Mutex
-	state   desires
-	keepers map[string]*keeper // by key of the shard
-	closed  bool
+	mu     sync.Mutex
+	state  desires
+	stores map[string]*cursorStore // by key of the shard
+	closed bool
 
 	telling sync.Mutex // after all other locks
 	changed chan struct{}
@@ -56,7 +56,7 @@ func New(config Config) *Service {
 	}
 	return &Service{
 		config: config, ready: newReady(max(2, runtime.GOMAXPROCS(0))), begun: time.Now(), epoch: config.Clock.Now().UnixNano(), wholeAfter: snapshotBytes, countBytes: countBytes, mostSubjects: mostSubjects,
-		keepers: map[string]*keeper{}, changed: make(chan struct{}),
+		stores: map[string]*cursorStore{}, changed: make(chan struct{}),
 	}
 }
 
@@ -73,8 +73,8 @@ func (s *Service) at(now int64) time.Time {
 
 func (s *Service) sink(t *topic.Shard, name string) DeliverySink { return s.config.Sink(t, name) }
 
-// news wakes those who Wait.
-func (s *Service) news() {
+// notifyWaiters wakes those who Wait.
+func (s *Service) notifyWaiters() {
 	s.telling.Lock()
 	defer s.telling.Unlock()
 	close(s.changed)
@@ -108,8 +108,8 @@ func (s *Service) follow(state desires, changes coordination.Changes) {
 	s.state = state
 	s.mu.Unlock()
 	if all {
-		for _, k := range s.every() {
-			k.tell("", true)
+		for _, k := range s.allStores() {
+			k.desiredChanged("", true)
 		}
 		return
 	}
@@ -119,18 +119,18 @@ func (s *Service) follow(state desires, changes coordination.Changes) {
 			of = c.Before
 		}
 		for n := range placement.MaxShards {
-			if k := s.keeper(topic.ShardKey(of.Topic, n)); k != nil {
-				k.tell(of.Name, false)
+			if k := s.store(topic.ShardKey(of.Topic, n)); k != nil {
+				k.desiredChanged(of.Name, false)
 			}
 		}
 	}
 }
 
-// every is each keeper, in no order.
-func (s *Service) every() []*keeper {
+// allStores returns all cursor stores, in no order.
+func (s *Service) allStores() []*cursorStore {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.keepers))
+	return slices.Collect(maps.Values(s.stores))
 }
 
 // ShardChanged begins to serve the Subscriptions of a shard, or ends it: then nothing of the shard
@@ -141,19 +141,19 @@ func (s *Service) ShardChanged(shard *topic.ShardLeader, open bool) {
 		s.leave(t.Key(), shard)
 		return
 	}
-	s.lead(&place{Source: shard, topic: t, topicID: t.ID(), key: t.Key(), name: t.Name()})
+	s.lead(&shardPlace{Source: shard, topic: t, topicID: t.ID(), key: t.Key(), name: t.Name()})
 }
 
 // lead begins to serve a shard.
-func (s *Service) lead(p *place) {
+func (s *Service) lead(p *shardPlace) {
 	if p.key == "" {
 		p.key = p.topicID
 	}
-	k := newKeeper(s, p)
+	k := newCursorStore(s, p)
 	s.mu.Lock()
-	before := s.keepers[p.key]
+	before := s.stores[p.key]
 	if !s.closed {
-		s.keepers[p.key] = k
+		s.stores[p.key] = k
 	}
 	closed := s.closed
 	s.mu.Unlock()
@@ -168,29 +168,29 @@ func (s *Service) lead(p *place) {
 // leave ends serving a shard.
 func (s *Service) leave(key string, source Source) {
 	s.mu.Lock()
-	k := s.keepers[key]
+	k := s.stores[key]
 	if k != nil && k.place.Source == source {
-		delete(s.keepers, key)
+		delete(s.stores, key)
 	} else {
 		k = nil
 	}
 	s.mu.Unlock()
 	if k != nil {
 		k.close(k.place.why())
-		s.news()
+		s.notifyWaiters()
 	}
 }
 
-func (s *Service) keeper(key string) *keeper {
+func (s *Service) store(key string) *cursorStore {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.keepers[key]
+	return s.stores[key]
 }
 
 // find is the Subscription of that name, or why it is not served.
 func (s *Service) find(key, name string) (*Subscription, *NotServedError) {
 	s.mu.Lock()
-	k, closed := s.keepers[key], s.closed
+	k, closed := s.stores[key], s.closed
 	s.mu.Unlock()
 	not := &NotServedError{Topic: key, Name: name}
 	switch {
@@ -207,13 +207,13 @@ func (s *Service) find(key, name string) (*Subscription, *NotServedError) {
 	switch {
 	case e != nil && e.served:
 		return e.sub, nil
-	case e != nil && e.why != nil && k.heard == k.told:
+	case e != nil && e.why != nil && k.appliedVersion == k.desiredVersion:
 		return nil, e.why
 	case e != nil:
 		not.Reason, not.Why = Opening, "where it starts is being found and written"
 	case k.failed != nil:
 		not.Reason, not.Why, not.Err = Troubled, "where it stands can't be read: "+k.failed.Error(), k.failed
-	case k.heard != k.told:
+	case k.appliedVersion != k.desiredVersion:
 		not.Reason, not.Why = Opening, "where it stands is being read"
 	default:
 		not.Reason, not.Why = NoSuch, "there is none of that name"
@@ -225,7 +225,7 @@ func (s *Service) find(key, name string) (*Subscription, *NotServedError) {
 // It is asked for every ack and pull, so it allocates nothing.
 func (s *Service) Find(key, name string) *Subscription {
 	s.mu.Lock()
-	k, closed := s.keepers[key], s.closed
+	k, closed := s.stores[key], s.closed
 	s.mu.Unlock()
 	if k == nil || closed {
 		return nil
@@ -270,7 +270,7 @@ func (s *Service) Wait(ctx context.Context, key, name string) (*Subscription, er
 
 // List are those of a Topic that are served here, sorted by name.
 func (s *Service) List(key string) []*Subscription {
-	k := s.keeper(key)
+	k := s.store(key)
 	if k == nil {
 		return nil
 	}
@@ -289,7 +289,7 @@ func (s *Service) List(key string) []*Subscription {
 // Create makes a Subscription in this broker's memory only: it is gone with the process, when the
 // shard is led elsewhere, and when nobody has used it for as long as inactive says; 0: that doesn't matter.
 func (s *Service) Create(key, name string, spec coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
-	k := s.keeper(key)
+	k := s.store(key)
 	if k == nil {
 		return nil, &NotServedError{Topic: key, Name: name, Reason: NoShard, Why: "its topic is not led by this broker"}
 	}
@@ -298,7 +298,7 @@ func (s *Service) Create(key, name string, spec coordination.SubscriptionSpec, i
 
 // Remove ends a Subscription that Create made.
 func (s *Service) Remove(key, name string) {
-	k := s.keeper(key)
+	k := s.store(key)
 	if k == nil {
 		return
 	}
@@ -313,13 +313,13 @@ func (s *Service) Remove(key, name string) {
 // Close ends all requests, writes what is to be known of the cursors, and ends the workers.
 func (s *Service) Close() error {
 	s.mu.Lock()
-	keepers := s.keepers
-	s.keepers, s.closed = map[string]*keeper{}, true
+	stores := s.stores
+	s.stores, s.closed = map[string]*cursorStore{}, true
 	s.mu.Unlock()
-	for _, k := range keepers {
+	for _, k := range stores {
 		k.close(Stopping)
 	}
-	s.news()
+	s.notifyWaiters()
 	s.ready.close()
 	return nil
 }
@@ -344,7 +344,7 @@ func (s *Service) Stats() Stats {
 		Delivered: s.delivered.Load(), Redelivered: s.redelivered.Load(), Acked: s.acked.Load(),
 		Exhausted: s.exhausted.Load(), Lost: s.lost.Load(), StateBytes: s.stateBytes.Load(),
 	}
-	for _, k := range s.every() {
+	for _, k := range s.allStores() {
 		for _, sub := range k.each() {
 			sub.mu.Lock()
 			stats.Subscriptions++

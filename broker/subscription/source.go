@@ -27,8 +27,8 @@ type Source interface {
 
 var _ Source = (*topic.ShardLeader)(nil)
 
-// place is the shard that a keeper keeps.
-type place struct {
+// shardPlace is the shard that a cursorStore serves.
+type shardPlace struct {
 	Source
 	topic   *topic.Shard // nil in tests
 	topicID string
@@ -38,7 +38,7 @@ type place struct {
 }
 
 // promise is what an ack means that is answered.
-func (p *place) promise() log.Durability {
+func (p *shardPlace) promise() log.Durability {
 	if p.topic == nil {
 		return p.weaker
 	}
@@ -46,7 +46,7 @@ func (p *place) promise() log.Durability {
 }
 
 // why is what ends the requests when the shard isn't led here any more.
-func (p *place) why() End {
+func (p *shardPlace) why() End {
 	if p.topic != nil && p.topic.Desired().Deleting {
 		return Deleted
 	}

@@ -47,14 +47,14 @@ func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool,
 		case from == coordination.FromLastBySubject:
 			k.bySubj = map[string]uint64{}
 		case from == coordination.FromTime:
-			k.at = max(start, timeSegment(s.keeper.place.Data().SegmentInfos(), s.spec.Start.Time, end))
+			k.at = max(start, timeSegment(s.store.place.Data().SegmentInfos(), s.spec.Start.Time, end))
 		default: // the last one that matches
 			k.low = end
 			s.searchBelow(start)
 		}
 	}
 	if k.cursor == nil {
-		k.cursor = s.keeper.place.NewCursor(k.at)
+		k.cursor = s.store.place.NewCursor(k.at)
 	}
 	cursor := k.cursor // the end of the search lets go of it
 	cursor.Lend(w.otherMemory)
@@ -78,7 +78,7 @@ func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool,
 		v.Release()
 		if len(k.bySubj) > s.service.mostSubjects {
 			k.failed, k.bySubj = fmt.Sprintf("it starts with the newest record of each subject, and there are more than %d of them; start elsewhere, or filter", s.service.mostSubjects), nil
-			s.keeper.announce(s)
+			s.store.writeStart(s)
 			return false, nil
 		}
 	}
@@ -122,7 +122,7 @@ func (s *Subscription) sought(start uint64) (more bool) {
 }
 
 func (s *Subscription) endOfSearch() uint64 {
-	_, end := s.keeper.place.Offsets()
+	_, end := s.store.place.Offsets()
 	return end
 }
 
@@ -195,7 +195,7 @@ func (s *Subscription) seekPast(err error) error {
 	k := &s.seeking
 	var gone *log.RangeError
 	var damaged *log.CorruptError
-	err = s.keeper.place.Unreadable(err)
+	err = s.store.place.Unreadable(err)
 	switch {
 	case errors.As(err, &gone) && gone.Start > k.at:
 		k.at = gone.Start
@@ -216,9 +216,9 @@ func (s *Subscription) startAt(next, until uint64) {
 	if until > next {
 		s.cursor.until = until
 	}
-	s.reader = *s.keeper.place.NewCursor(next)
+	s.reader = *s.store.place.NewCursor(next)
 	s.ahead = lookahead{}
-	s.keeper.announce(s)
+	s.store.writeStart(s)
 }
 
 // seekNewest finds the newest record of each subject again. mu is held.

@@ -12,7 +12,7 @@ import (
 
 // step does what is due, within bounds.
 func (s *Subscription) step(w *worker) (more bool) {
-	s.telling.Lock()
+	s.sinkMu.Lock()
 	s.mu.Lock()
 	now := s.service.now()
 	s.endRefused()
@@ -26,7 +26,7 @@ func (s *Subscription) step(w *worker) (more bool) {
 	if told {
 		s.sink.Flush()
 	}
-	s.telling.Unlock()
+	s.sinkMu.Unlock()
 	tell(over)
 	if idle {
 		s.retire()
@@ -39,7 +39,7 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 	if now >= s.timerAt {
 		s.timerAt = math.MaxInt64
 	}
-	start, end := s.keeper.place.Offsets()
+	start, end := s.store.place.Offsets()
 	retry := int64(math.MaxInt64)
 	if !s.seeking.done {
 		again, err := s.seek(w, start, end, stepBytes)
@@ -163,7 +163,7 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 			s.waiting.remove()
 			continue
 		}
-		if s.hand(w, r, rec, count, now, start, end) {
+		if s.deliverTo(w, r, rec, count, now, start, end) {
 			delivered++
 			if count > 1 {
 				redelivered++
@@ -214,14 +214,14 @@ func (s *Subscription) endImpatient(blocked bool) {
 	})
 }
 
-// hand delivers a record to a request, unless it is too large for it. mu is held.
-func (s *Subscription) hand(w *worker, r *request, rec *log.Record, count uint32, now int64, start, end uint64) bool {
+// deliverTo delivers a record to a request, unless it is too large for it. mu is held.
+func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count uint32, now int64, start, end uint64) bool {
 	lag, _ := s.lag(start, end)
 	if count == 1 {
 		lag = max(lag-s.passedOver(rec.Offset, start), 1) - 1
 	}
 	w.delivery = Delivery{
-		Topic: s.keeper.place.name, Name: s.id.name, Delivered: uint64(count), Offset: rec.Offset,
+		Topic: s.store.place.name, Name: s.id.name, Delivered: uint64(count), Offset: rec.Offset,
 		Sequence: s.cursor.sequence + 1, Time: rec.Time, Pending: lag, HeadersOnly: s.spec.Consumer.HeadersOnly,
 	}
 	if r.bounded {
@@ -394,7 +394,7 @@ func (s *Subscription) lose(next uint64, err error) {
 	s.service.lost.Add(n)
 	s.trouble = fmt.Sprintf("%d records from offset %d on can't be read and were not delivered: %v", n, s.cursor.offset+1, err)
 	s.service.config.Logger.Error("records can't be read and are not delivered",
-		"topic", s.keeper.place.name, "subscription", s.id.name, "from", s.cursor.offset+1, "to", next-1, "error", err)
+		"topic", s.store.place.name, "subscription", s.id.name, "from", s.cursor.offset+1, "to", next-1, "error", err)
 	s.skip(next - 1)
 	s.ahead.at = 0
 }
@@ -404,7 +404,7 @@ func (s *Subscription) lose(next uint64, err error) {
 func (s *Subscription) unreadable(next uint64, err error) error {
 	var gone *log.RangeError
 	var damaged *log.CorruptError
-	err = s.keeper.place.Unreadable(err)
+	err = s.store.place.Unreadable(err)
 	switch {
 	case s.reader.Next() < next: // it began before, at what it had read in part
 		s.reader.Seek(next)
@@ -423,7 +423,7 @@ func (s *Subscription) unreadable(next uint64, err error) error {
 // fail notes that reading failed, and is to be tried again. mu is held.
 func (s *Subscription) fail(err error) error {
 	if s.failing == "" {
-		s.service.config.Logger.Error("records can't be read; trying again", "topic", s.keeper.place.name, "subscription", s.id.name, "error", err)
+		s.service.config.Logger.Error("records can't be read; trying again", "topic", s.store.place.name, "subscription", s.id.name, "error", err)
 	}
 	s.failing = err.Error()
 	return err
@@ -437,7 +437,7 @@ func (s *Subscription) reread(w *worker, offset uint64) (*log.Record, error) {
 			w.otherOpen = false
 		}
 		if s.again == nil {
-			s.again = s.keeper.place.NewCursor(offset)
+			s.again = s.store.place.NewCursor(offset)
 		}
 		if s.again.Next() != offset {
 			s.again.Seek(offset)
@@ -477,7 +477,7 @@ func (s *Subscription) reread(w *worker, offset uint64) (*log.Record, error) {
 func (s *Subscription) vanished(offset uint64, err error) error {
 	var gone *log.RangeError
 	var damaged *log.CorruptError
-	err = s.keeper.place.Unreadable(err)
+	err = s.store.place.Unreadable(err)
 	switch {
 	case errors.As(err, &gone) && gone.Start > offset:
 		s.change(op{kind: opForget, offset: gone.Start})
@@ -487,7 +487,7 @@ func (s *Subscription) vanished(offset uint64, err error) error {
 		s.service.lost.Add(1)
 		s.trouble = fmt.Sprintf("the record at offset %d can't be read and is not delivered again: %v", offset, err)
 		s.service.config.Logger.Error("a record can't be read and is not delivered again",
-			"topic", s.keeper.place.name, "subscription", s.id.name, "offset", offset, "error", err)
+			"topic", s.store.place.name, "subscription", s.id.name, "offset", offset, "error", err)
 		s.change(op{kind: opTerm, offset: offset})
 		return nil
 	}
@@ -496,8 +496,8 @@ func (s *Subscription) vanished(offset uint64, err error) error {
 
 // waitForMore has the Subscription woken by new records, and says whether there are some already. mu is held.
 func (s *Subscription) waitForMore(end uint64) bool {
-	s.keeper.wait(s)
-	_, now := s.keeper.place.Offsets()
+	s.store.wait(s)
+	_, now := s.store.place.Offsets()
 	return now > end
 }
 
@@ -537,8 +537,8 @@ func (s *Subscription) arm(now, at int64) (idle bool) {
 // A durable one is reported again after as long, if it is still there.
 func (s *Subscription) retire() {
 	if s.ephemeral {
-		s.keeper.removeEphemeral(s)
+		s.store.removeEphemeral(s)
 	} else if inactive := s.service.config.Inactive; inactive != nil {
-		inactive(s.keeper.place.topic, s.id.name)
+		inactive(s.store.place.topic, s.id.name)
 	}
 }

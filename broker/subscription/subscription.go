@@ -15,7 +15,7 @@ import (
 type Subscription struct {
 	turn    turn
 	service *Service
-	keeper  *keeper
+	store   *cursorStore
 	id      identity
 	created time.Time
 	// inactive is how long an ephemeral one outlives its last use, and a durable one waits until it is
@@ -23,12 +23,12 @@ type Subscription struct {
 	inactive  int64
 	ephemeral bool
 
-	// telling is held while the sink is used; it comes before mu.
-	telling sync.Mutex
-	sink    DeliverySink
-	sizer   Sizer // the same, if it is one
+	// sinkMu is held while the sink is used; it comes before mu.
+	sinkMu sync.Mutex
+	sink   DeliverySink
+	sizer  Sizer // the same, if it is one
 
-	waits bool // it is among those that are woken by new records; guarded by the keeper's mu
+	waits bool // it is among those that are woken by new records; guarded by the store's mu
 
 	mu       sync.Mutex
 	spec     *coordination.SubscriptionSpec
@@ -60,9 +60,9 @@ type Subscription struct {
 	trouble            string
 }
 
-func newSubscription(k *keeper, id identity, spec *coordination.SubscriptionSpec) *Subscription {
+func newSubscription(k *cursorStore, id identity, spec *coordination.SubscriptionSpec) *Subscription {
 	s := &Subscription{
-		service: k.service, keeper: k, id: id, spec: spec, settings: settingsOf(spec),
+		service: k.service, store: k, id: id, spec: spec, settings: settingsOf(spec),
 		mean: 256, timerAt: math.MaxInt64, sink: k.service.sink(k.place.topic, id.name),
 	}
 	s.sizer, _ = s.sink.(Sizer)
@@ -148,7 +148,7 @@ func (s *Subscription) Ack(offset, sequence, delivered uint64, kind AckKind, del
 	wake := s.waiting.n > 0 && (s.blocked && s.cursor.pending.live < s.settings.maxPending || kind == Retry)
 	if done != nil && err == nil && !s.ephemeral {
 		// Under mu, so that what was noted is before it.
-		err = s.keeper.await(done)
+		err = s.store.await(done)
 		if err == nil {
 			done = nil
 		}
@@ -168,7 +168,7 @@ func (s *Subscription) Ack(offset, sequence, delivered uint64, kind AckKind, del
 // ack changes the cursor. mu is held.
 func (s *Subscription) ack(offset, delivered uint64, kind AckKind, delay time.Duration) error {
 	if s.closed != 0 {
-		return &NotServedError{Topic: s.keeper.place.topicID, Name: s.id.name, Reason: NoShard, Why: "it is not served here any more (" + s.closed.String() + "); acknowledge again"}
+		return &NotServedError{Topic: s.store.place.topicID, Name: s.id.name, Reason: NoShard, Why: "it is not served here any more (" + s.closed.String() + "); acknowledge again"}
 	}
 	now := s.service.now()
 	s.lastSeen.used, s.lastSeen.acked = now, now
@@ -230,7 +230,7 @@ func (s *Subscription) settle(offset uint64, kind AckKind) {
 func (s *Subscription) change(o op) {
 	s.cursor.apply(o)
 	if !s.ephemeral {
-		s.keeper.note(s.handle, o)
+		s.store.note(s.handle, o)
 	}
 }
 
@@ -241,7 +241,7 @@ func (s *Subscription) Info() Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.service.now()
-	start, end := s.keeper.place.Offsets()
+	start, end := s.store.place.Offsets()
 	if s.closed == 0 && s.seeking.done {
 		s.catchUp(now, start)
 		s.dropDeserted()
@@ -269,8 +269,8 @@ var memories = sync.Pool{New: func() any { return &worker{} }}
 
 // close ends all requests. What it returns from is the last use of the Outlet and of the shard.
 func (s *Subscription) close(why End) {
-	s.telling.Lock()
-	defer s.telling.Unlock()
+	s.sinkMu.Lock()
+	defer s.sinkMu.Unlock()
 	s.mu.Lock()
 	if s.closed == 0 {
 		s.closed = why

@@ -10,11 +10,11 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// keeper has the Subscriptions of one shard, and writes its state log.
-type keeper struct {
+// cursorStore has the Subscriptions of one shard, and writes its state log.
+type cursorStore struct {
 	turn    turn
 	service *Service
-	place   *place
+	place   *shardPlace
 	base    int64 // what times in the buffer are counted from: when it began to fill, in milliseconds since 1970
 	putting bool  // what was in the buffer is being appended, and may have to come back
 
@@ -42,19 +42,19 @@ type keeper struct {
 	dirty   bool // what is in memory is not in the log: only a snapshot of all makes it right
 	// What is desired has changed told times; heard of these were taken over. Names are those that are
 	// left, or all are to be looked at.
-	told, heard int
-	names       []string
-	all         bool
-	unsaid      bool // where some start could not be written
-	failed      error
-	trimTo      uint64
-	timer       *time.Timer
-	armed       bool
-	closed      End
-	hungry      []*Subscription // those that wait for new records
+	desiredVersion, appliedVersion int
+	names                          []string
+	all                            bool
+	startFailed                    bool // where some start could not be written
+	failed                         error
+	trimTo                         uint64
+	timer                          *time.Timer
+	armed                          bool
+	closed                         End
+	waiting                        []*Subscription // those that wait for new records
 }
 
-// entry is what a keeper has by one name.
+// entry is what a cursorStore has under one name.
 type entry struct {
 	sub    *Subscription // nil: it is not served
 	made   int64
@@ -63,18 +63,18 @@ type entry struct {
 	why    *NotServedError
 }
 
-func newKeeper(s *Service, p *place) *keeper {
-	k := &keeper{
+func newCursorStore(s *Service, p *shardPlace) *cursorStore {
+	k := &cursorStore{
 		service: s, place: p, base: s.now() / int64(time.Millisecond),
-		subs: map[string]*entry{}, told: 1, all: true, since: time.Now(),
+		subs: map[string]*entry{}, desiredVersion: 1, all: true, since: time.Now(),
 	}
 	return k
 }
 
-func (k *keeper) turns() *turn { return &k.turn }
+func (k *cursorStore) turns() *turn { return &k.turn }
 
 // step opens the state log, takes over what is desired, and writes what is to be written.
-func (k *keeper) step(*worker) (more bool) {
+func (k *cursorStore) step(*worker) (more bool) {
 	k.stepping.Lock()
 	defer k.stepping.Unlock()
 	k.mu.Lock()
@@ -90,7 +90,7 @@ func (k *keeper) step(*worker) (more bool) {
 			k.failed = err
 			k.arm(retryAfter)
 			k.mu.Unlock()
-			k.service.news()
+			k.service.notifyWaiters()
 			return false
 		}
 		k.opened = true
@@ -106,46 +106,46 @@ func (k *keeper) step(*worker) (more bool) {
 }
 
 // moved wakes those who wait for new records. It doesn't wait itself: many of them are woken by the
-// keeper's step.
-func (k *keeper) moved() {
+// store's step.
+func (k *cursorStore) moved() {
 	k.mu.Lock()
-	if len(k.hungry) <= 64 {
-		k.feed()
+	if len(k.waiting) <= 64 {
+		k.wakeWaiting()
 	} else {
 		k.service.ready.wake(k)
 	}
 	k.mu.Unlock()
 }
 
-// feed wakes those who wait for new records. mu is held.
-func (k *keeper) feed() {
-	for i, s := range k.hungry {
+// wakeWaiting wakes those who wait for new records. mu is held.
+func (k *cursorStore) wakeWaiting() {
+	for i, s := range k.waiting {
 		s.waits = false
 		k.service.ready.wake(s)
-		k.hungry[i] = nil
+		k.waiting[i] = nil
 	}
-	k.hungry = k.hungry[:0]
+	k.waiting = k.waiting[:0]
 }
 
 // wait has a Subscription woken by the next records.
-func (k *keeper) wait(s *Subscription) {
+func (k *cursorStore) wait(s *Subscription) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !s.waits {
 		s.waits = true
-		k.hungry = append(k.hungry, s)
+		k.waiting = append(k.waiting, s)
 	}
 }
 
 // fill begins a buffer, if there is nothing in it. mu is held.
-func (k *keeper) fill() {
+func (k *cursorStore) fill() {
 	if len(k.buffer) == 0 && k.last.kind == 0 && !k.putting {
 		k.base = k.service.now() / int64(time.Millisecond)
 	}
 }
 
 // note adds an op to what is to be written. Nobody waits for it.
-func (k *keeper) note(handle uint64, o op) {
+func (k *cursorStore) note(handle uint64, o op) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.dirty || k.closed != 0 {
@@ -156,7 +156,7 @@ func (k *keeper) note(handle uint64, o op) {
 		o.deadline == l.deadline && l.count+o.count <= mostPending {
 		l.count += o.count
 	} else {
-		k.settle()
+		k.flushLast()
 		k.last, k.lastOf = o, handle
 	}
 	if !k.armed {
@@ -167,8 +167,8 @@ func (k *keeper) note(handle uint64, o op) {
 	}
 }
 
-// settle puts the last op into the buffer. mu is held.
-func (k *keeper) settle() {
+// flushLast puts the last op into the buffer. mu is held.
+func (k *cursorStore) flushLast() {
 	if k.last.kind != 0 {
 		k.buffer = appendOp(k.buffer, k.lastOf, k.last, k.base)
 		k.last = op{}
@@ -176,7 +176,7 @@ func (k *keeper) settle() {
 }
 
 // await has done called when all that was noted is as safe as the Topic asks, or can't be.
-func (k *keeper) await(done func(error)) error {
+func (k *cursorStore) await(done func(error)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
@@ -190,8 +190,8 @@ func (k *keeper) await(done func(error)) error {
 	return nil
 }
 
-// announce writes where a Subscription starts; once that is safe it is served. The Subscription's mu is held.
-func (k *keeper) announce(s *Subscription) {
+// writeStart writes where a Subscription starts; once that is safe it is served. The Subscription's mu is held.
+func (k *cursorStore) writeStart(s *Subscription) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e := k.subs[s.id.name]
@@ -201,17 +201,17 @@ func (k *keeper) announce(s *Subscription) {
 	switch {
 	case s.seeking.failed != "":
 		e.why = k.notServed(s.id.name, Unsupported, s.seeking.failed, nil)
-		k.service.news()
+		k.service.notifyWaiters()
 		return
 	case s.ephemeral:
 		e.served = true
-		k.service.news()
+		k.service.notifyWaiters()
 		return
 	}
 	e.asked = true
 	if !k.dirty {
 		k.fill()
-		k.settle()
+		k.flushLast()
 		k.buffer = appendSnapshot(k.buffer, s.handle, s.id, &s.cursor, k.base)
 	}
 	k.waiters = append(k.waiters, func(err error) {
@@ -220,21 +220,21 @@ func (k *keeper) announce(s *Subscription) {
 		e.why = nil
 		if err != nil {
 			e.why = k.notServed(s.id.name, Troubled, "where it starts can't be written; trying again: "+err.Error(), err)
-			k.unsaid = true
+			k.startFailed = true
 			k.arm(retryAfter)
 		}
 		k.mu.Unlock()
-		k.service.news()
+		k.service.notifyWaiters()
 	})
 	k.service.ready.wake(k)
 }
 
-func (k *keeper) notServed(name string, reason NotServedReason, why string, err error) *NotServedError {
+func (k *cursorStore) notServed(name string, reason NotServedReason, why string, err error) *NotServedError {
 	return &NotServedError{Topic: k.place.topicID, Name: name, Reason: reason, Why: why, Err: err}
 }
 
-// arm has the keeper stepped after a while. mu is held.
-func (k *keeper) arm(after time.Duration) {
+// arm has the store stepped after a while. mu is held.
+func (k *cursorStore) arm(after time.Duration) {
 	if k.closed != 0 {
 		return
 	}
@@ -247,16 +247,16 @@ func (k *keeper) arm(after time.Duration) {
 }
 
 // reconcile takes over which Subscriptions are desired. stepping is held.
-func (k *keeper) reconcile() {
+func (k *cursorStore) reconcile() {
 	k.mu.Lock()
-	k.feed()
-	told, names, all, unsaid := k.told, k.names, k.all, k.unsaid
-	k.unsaid = false
-	fresh := told != k.heard
+	k.wakeWaiting()
+	told, names, all, unsaid := k.desiredVersion, k.names, k.all, k.startFailed
+	k.startFailed = false
+	fresh := told != k.appliedVersion
 	k.names, k.all = nil, false
 	k.mu.Unlock()
 	if unsaid {
-		k.announceAgain()
+		k.retryStarts()
 	}
 	if !fresh {
 		return
@@ -269,26 +269,26 @@ func (k *keeper) reconcile() {
 		return
 	}
 	if all {
-		k.takeAll(state)
+		k.applyAll(state)
 	} else {
 		for _, name := range names {
 			if d := state.Subscription(k.place.topicID, name); d != nil {
-				k.take(d)
+				k.apply(d)
 			} else if !unreadable(state, k.place.topicID, name) && !k.isEphemeral(name) {
 				k.drop(name)
 			}
 		}
 	}
 	k.mu.Lock()
-	k.heard = told
+	k.appliedVersion = told
 	k.mu.Unlock()
-	k.service.news()
+	k.service.notifyWaiters()
 }
 
-// tell has the keeper look at what is desired by a name, or by all.
-func (k *keeper) tell(name string, all bool) {
+// desiredChanged has the store look at what is desired by a name, or by all.
+func (k *cursorStore) desiredChanged(name string, all bool) {
 	k.mu.Lock()
-	k.told++
+	k.desiredVersion++
 	if all || len(k.names) >= 1024 {
 		k.names, k.all = nil, true
 	} else if !k.all {
@@ -298,19 +298,19 @@ func (k *keeper) tell(name string, all bool) {
 	k.service.ready.wake(k)
 }
 
-func (k *keeper) isEphemeral(name string) bool {
+func (k *cursorStore) isEphemeral(name string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e := k.subs[name]
 	return e != nil && e.sub != nil && e.sub.ephemeral
 }
 
-// takeAll takes over all that is desired. stepping is held.
-func (k *keeper) takeAll(state desires) {
+// applyAll takes over all that is desired. stepping is held.
+func (k *cursorStore) applyAll(state desires) {
 	desired := map[string]bool{}
 	for _, d := range state.Subscriptions(k.place.topicID) {
 		desired[d.Name] = true
-		k.take(d)
+		k.apply(d)
 	}
 	k.mu.Lock()
 	var gone []string
@@ -342,8 +342,8 @@ func unreadable(state desires, topicID, name string) bool {
 	return false
 }
 
-// announceAgain tries again to write where Subscriptions start, where that failed. stepping is held.
-func (k *keeper) announceAgain() {
+// retryStarts tries again to write where Subscriptions start, where that failed. stepping is held.
+func (k *cursorStore) retryStarts() {
 	k.mu.Lock()
 	var some []*Subscription
 	for _, e := range k.subs {
@@ -355,14 +355,14 @@ func (k *keeper) announceAgain() {
 	for _, s := range some {
 		s.mu.Lock()
 		if s.seeking.done && s.closed == 0 {
-			k.announce(s)
+			k.writeStart(s)
 		}
 		s.mu.Unlock()
 	}
 }
 
-// take makes the Subscription that is desired, or changes the one that is there. stepping is held.
-func (k *keeper) take(d *coordination.Subscription) {
+// apply makes the Subscription that is desired, or changes the one that is there. stepping is held.
+func (k *cursorStore) apply(d *coordination.Subscription) {
 	why := unsupported(&d.Spec, k.service.config.Clock.Now())
 	k.mu.Lock()
 	e := k.subs[d.Name]
@@ -420,7 +420,7 @@ func (k *keeper) take(d *coordination.Subscription) {
 }
 
 // revive gives a Subscription the cursor that the state log has of it. stepping is held.
-func (k *keeper) revive(s *Subscription, r *recovered) {
+func (k *cursorStore) revive(s *Subscription, r *recovered) {
 	_, end := k.place.Offsets()
 	s.handle, s.cursor = r.handle, r.cursor
 	s.cursor.setMost(s.settings.most)
@@ -432,7 +432,7 @@ func (k *keeper) revive(s *Subscription, r *recovered) {
 }
 
 // park ends a Subscription and keeps its cursor. stepping is held.
-func (k *keeper) park(s *Subscription) {
+func (k *cursorStore) park(s *Subscription) {
 	s.close(Deleted)
 	s.mu.Lock()
 	done := s.seeking.done
@@ -447,7 +447,7 @@ func (k *keeper) park(s *Subscription) {
 }
 
 // drop ends what there is by a name, and forgets its cursor. stepping is held.
-func (k *keeper) drop(name string) {
+func (k *cursorStore) drop(name string) {
 	k.mu.Lock()
 	e := k.subs[name]
 	delete(k.subs, name)
@@ -469,11 +469,11 @@ func (k *keeper) drop(name string) {
 }
 
 // forget notes that a handle means nothing any more. mu is held.
-func (k *keeper) forget(handle uint64) {
+func (k *cursorStore) forget(handle uint64) {
 	if k.dirty {
 		return
 	}
-	k.settle()
+	k.flushLast()
 	k.buffer = appendGone(k.buffer, handle)
 	if !k.armed {
 		k.arm(lazyFor)
@@ -481,7 +481,7 @@ func (k *keeper) forget(handle uint64) {
 }
 
 // create makes a Subscription that is in memory only.
-func (k *keeper) create(name string, spec *coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
+func (k *cursorStore) create(name string, spec *coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
 	if why := unsupported(spec, k.service.config.Clock.Now()); why != "" {
 		return nil, k.notServed(name, Unsupported, why, nil)
 	}
@@ -521,7 +521,7 @@ func (k *keeper) create(name string, spec *coordination.SubscriptionSpec, inacti
 }
 
 // removeEphemeral ends a Subscription that is in memory only.
-func (k *keeper) removeEphemeral(s *Subscription) {
+func (k *cursorStore) removeEphemeral(s *Subscription) {
 	k.mu.Lock()
 	if e := k.subs[s.id.name]; e != nil && e.sub == s {
 		delete(k.subs, s.id.name)
@@ -532,7 +532,7 @@ func (k *keeper) removeEphemeral(s *Subscription) {
 
 // close ends all Subscriptions, and hands to the log what is not written. Nothing of the shard is
 // used afterwards.
-func (k *keeper) close(why End) {
+func (k *cursorStore) close(why End) {
 	k.stepping.Lock()
 	defer k.stepping.Unlock()
 	if k.stopWatch != nil {
@@ -547,7 +547,7 @@ func (k *keeper) close(why End) {
 	k.mu.Lock()
 	k.closed = why
 	waiters := k.waiters
-	k.waiters, k.hungry = nil, nil
+	k.waiters, k.waiting = nil, nil
 	if k.timer != nil {
 		k.timer.Stop()
 	}
@@ -562,7 +562,7 @@ func (k *keeper) close(why End) {
 }
 
 // each are the Subscriptions, in no order.
-func (k *keeper) each() []*Subscription {
+func (k *cursorStore) each() []*Subscription {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all := make([]*Subscription, 0, len(k.subs))

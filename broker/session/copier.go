@@ -1,18 +1,18 @@
 package session
 
-// carrier brings messages from other memory into batches: it copies each into a slab of its own,
-// which the queues of the loops may then refer to. One goroutine uses it at a time.
-type carrier struct {
+// slabCopier copies messages from foreign memory into slabs, which queues of the loops may refer to, and
+// adds them to a batch. One goroutine uses it at a time.
+type slabCopier struct {
 	batch *batch
 	used  int // of batch.from
 	open  bool
 }
 
-// arenaSize is how much of what a carrier brings shares one slab.
+// arenaSize is how much of what a slabCopier copies shares one slab.
 const arenaSize = fullChunk
 
-// carry copies the message and returns the copy, which stands until the next call. The batch is begun.
-func (c *carrier) carry(m *Message) *Message {
+// copyIn copies a message, beginning the batch if necessary. The copy is valid until the next call.
+func (c *slabCopier) copyIn(m *Message) *Message {
 	b := c.batch
 	need := len(m.To) + len(m.Subject) + len(m.Reply) + len(m.Data)
 	if b.from == nil || len(b.from.buf)-c.used < need {
@@ -28,7 +28,7 @@ func (c *carrier) carry(m *Message) *Message {
 	return &b.msg
 }
 
-func (c *carrier) keep(part []byte) []byte {
+func (c *slabCopier) keep(part []byte) []byte {
 	buf := c.batch.from.buf
 	n := copy(buf[c.used:], part)
 	kept := buf[c.used : c.used+n : c.used+n]
@@ -36,8 +36,8 @@ func (c *carrier) keep(part []byte) []byte {
 	return kept
 }
 
-// flush hands over what was carried.
-func (c *carrier) flush() {
+// flush ends the batch, which queues its messages.
+func (c *slabCopier) flush() {
 	if c.open {
 		c.open = false
 		c.batch.end()
@@ -46,8 +46,8 @@ func (c *carrier) flush() {
 	}
 }
 
-// drop lets go of the memory.
-func (c *carrier) drop() {
+// drop releases the slab.
+func (c *slabCopier) drop() {
 	if c.batch.from != nil {
 		c.batch.from.release()
 		c.batch.from = nil
