@@ -20,6 +20,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/monitoring"
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/stall"
 )
 
 // ProtocolVersion is the version of nats-server whose behaviour clients may count on: they
@@ -46,6 +47,13 @@ type Config struct {
 	Clock     env.Clock
 	Logger    *slog.Logger
 
+	// StallLimit is how long the disk may stall before this node gives up leading and ends with a
+	// *stall.Error; 0: that is only reported. It is for disks that other brokers don't share.
+	StallLimit time.Duration
+	// Sever shuts down all connections and listeners of the process that ends so, without waiting for
+	// anything; nil: they end with the process.
+	Sever func()
+
 	// Ready is called once clients can connect, with the address they can use.
 	Ready func(address string)
 }
@@ -68,17 +76,27 @@ type Broker struct {
 
 	topics topics
 	member *membership.Member
+	stall  *stall.Watch
 	ready  atomic.Bool
+
+	abandoned chan error // why this node ended without waiting for its goroutines
 }
 
 // Run serves until ctx ends, then hands over leadership, disconnects its clients and stops. It returns
-// nil after an orderly end.
+// nil after an orderly end. After a *stall.Error goroutines may be left that hang on the disk, and the
+// process must exit.
 func Run(ctx context.Context, config Config) error {
 	b, err := open(ctx, config)
 	if err != nil {
 		return err
 	}
-	return b.run(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- b.run(ctx) }()
+	select {
+	case err = <-ended:
+	case err = <-b.abandoned:
+	}
+	return err
 }
 
 // open claims everything that can fail at once: volume, ports.
@@ -86,7 +104,7 @@ func open(ctx context.Context, config Config) (_ *Broker, err error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{config: config, log: config.Logger, started: time.Now()}
+	b := &Broker{config: config, log: config.Logger, started: time.Now(), abandoned: make(chan error, 1)}
 	wait, cancel := context.WithTimeout(ctx, env.LockWait)
 	b.volume, err = env.LockDir(wait, config.Data)
 	cancel()
@@ -201,6 +219,9 @@ func (b *Broker) run(ctx context.Context) error {
 			failed(err)
 		}
 	})
+	running.Go(func() {
+		b.stall.Run(outlasting, func(stalled *stall.Error) { b.abandon(stalled, leave, registered) })
+	})
 	if b.member.AwaitLinks(ctx) {
 		running.Go(func() {
 			if err := b.hub.Serve(b.client); err != nil {
@@ -300,13 +321,13 @@ func (b *Broker) serveHTTP(failed context.CancelCauseFunc) *monitoring.Server {
 	c, t := &b.config, &b.topics
 	read := metrics.Sources{
 		Version: c.Version, Cluster: c.Cluster, Broker: b.identity.ID, Zone: c.Zone,
-		Node: node{b.member, b}, Clients: b.hub, ClientPendingLimit: c.Profile.NodePending, TLS: c.TLS,
+		Node: node{b.member, b.stall, b}, Clients: b.hub, ClientPendingLimit: c.Profile.NodePending, TLS: c.TLS,
 		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, JetStream: t.api, Disk: t.disk,
 	}
 	show := monitoring.Config{
 		ID: b.identity.ID, Name: c.Name, Cluster: c.Cluster, Zone: c.Zone, Version: c.Version, Protocol: ProtocolVersion,
 		Advertise: b.listening, AuthRequired: c.Auth.Required(), Profile: c.Profile, Started: b.started, Endpoints: c.Endpoints,
-		Node: node{b.member, b}, Clients: b.hub, Topics: t.topics, Subscriptions: t.subscriptions, Logger: b.log,
+		Node: node{b.member, b.stall, b}, Clients: b.hub, Topics: t.topics, Subscriptions: t.subscriptions, Logger: b.log,
 	}
 	if b.mesh != nil {
 		read.Routes, show.Routes = b.mesh, b.mesh
@@ -318,6 +339,7 @@ func (b *Broker) serveHTTP(failed context.CancelCauseFunc) *monitoring.Server {
 // node is the broker as metrics and monitoring read it.
 type node struct {
 	*membership.Member
+	*stall.Watch
 	b *Broker
 }
 

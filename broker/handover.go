@@ -11,6 +11,10 @@ import (
 // election takes some ten milliseconds, for thousands of shards a second or two.
 const handOverTime = 5 * time.Second
 
+// leaveTime bounds how long a broker with a hung disk waits for etcd to end its lease, before it closes
+// its connections all the same. The lease is not renewed any more by then.
+const leaveTime = 2 * time.Second
+
 // handOver transfers the leadership of this broker's shards to in-sync followers before this broker
 // leaves, so that publishers need not wait until its end is noticed.
 func (b *Broker) handOver(store *coordination.Client) {
@@ -39,4 +43,23 @@ func (b *Broker) handOver(store *coordination.Client) {
 			return
 		}
 	}
+}
+
+// abandon ends all that others see of this broker, in the order that lets others lead the soonest, and
+// has Run return err. leave stops renewing the lease and ends it; left is closed when that is done. It
+// waits for nothing else: a goroutine that hangs in the kernel can't be waited for.
+func (b *Broker) abandon(err error, leave func(), left <-chan struct{}) {
+	b.ready.Store(false)
+	leave()
+	timer := time.NewTimer(leaveTime)
+	defer timer.Stop()
+	select {
+	case <-left:
+	case <-timer.C:
+	}
+	b.closeListeners()
+	if b.config.Sever != nil {
+		b.config.Sever()
+	}
+	b.abandoned <- err
 }

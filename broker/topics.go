@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/stall"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
@@ -36,17 +37,22 @@ type topics struct {
 
 // openDisk makes the volume ready for logs. It is the part that can fail at once.
 func (b *Broker) openDisk() (err error) {
-	b.topics.disk, err = log.OpenDisk(env.OS, b.config.Data, log.Options{
+	watched := env.Watch(env.OS)
+	b.topics.disk, err = log.OpenDisk(watched, b.config.Data, log.Options{
 		Committed: func(idle bool) {
 			if t := b.topics.topics; t != nil {
 				t.Committed(idle)
 			}
 		},
 	})
-	if err == nil {
-		b.readMark()
+	if err != nil {
+		return err
 	}
-	return err
+	b.stall = stall.New(stall.Config{
+		Dir: b.config.Data, FS: watched, Rounds: b.topics.disk, Limit: b.config.StallLimit, CanHandOver: b.member.HasOthers, Logger: b.log,
+	})
+	b.readMark()
+	return nil
 }
 
 // startTopics begins with no Topics; follow brings them.

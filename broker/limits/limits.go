@@ -73,6 +73,17 @@ const (
 	// CompactSubjects is of how many subjects compaction remembers the newest record at once, some 50 bytes each. It
 	// is one log's at a time; a log with more is gone through once for each so many.
 	CompactSubjects = 1 << 20
+	// DiskStallWarn is how long a commit round or an operation on the disk may take before it is
+	// reported: a thousand times what a sync takes on a good disk, and the age at which etcd warns, too.
+	DiskStallWarn = time.Second
+	// DiskStallLimit is how long it may take before the broker gives up leading. Others shall lead
+	// within 10 s of the last sync: this, up to 2 s to end the lease, or the rest of its 3 s if etcd
+	// does not answer, and an election. Less would move leadership for what passes: a drive that
+	// resets its link, or a volume that moves to another path, is back within a few seconds.
+	DiskStallLimit = 5 * time.Second
+	// DiskReadStallLimit is the same for a read alone: a drive retries a bad sector for up to 30 s, and
+	// only that reader waits.
+	DiskReadStallLimit = time.Minute
 	// SegmentsPerAge is into how many segments a log that is kept by age is at least cut, so that
 	// records outlive their age by no more than a quarter.
 	SegmentsPerAge = 4

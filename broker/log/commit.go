@@ -75,6 +75,7 @@ func (d *Disk) round() bool {
 		d.spare = logs
 		return false
 	}
+	d.rounds.begin()
 	if d.Failed() == nil {
 		d.journal.write(d.activePoints)
 	}
@@ -95,6 +96,7 @@ func (d *Disk) round() bool {
 			l.syncFiles()
 		}
 	}
+	d.rounds.end()
 	if wanted > 0 {
 		d.stats.synced(all, wanted, time.Since(began))
 	}

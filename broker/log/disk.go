@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/limits"
@@ -33,6 +34,7 @@ type Disk struct {
 	opts    Options
 	handles handles
 	stats   diskStats
+	rounds  roundClock
 	mark    []byte
 	points  syncPoints
 	journal *pointJournal
@@ -115,6 +117,7 @@ func OpenDisk(fsys env.FS, dir string, opts Options) (*Disk, error) {
 		}
 	}
 	d := &Disk{fs: fsys, dir: dir, opts: opts, mark: mark, journal: journal, points: points, logs: map[string]*Log{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	d.rounds.base = time.Now()
 	d.handles.fs, d.handles.keep, d.handles.open = fsys, opts.OpenSegments, list.New()
 	d.room = sync.NewCond(&d.mu)
 	if err := d.finishDeletions(); err != nil {

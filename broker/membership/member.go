@@ -43,6 +43,7 @@ type Member struct {
 	links   Links // nil: none
 
 	incarnation atomic.Int64
+	others      atomic.Int64 // members but this one
 	since       atomic.Int64
 	registered  chan struct{}             // closed at the first registration
 	latest      chan int64                // the newest incarnation
@@ -121,8 +122,18 @@ func (m *Member) Members() []coordination.Broker {
 	return m.members // replaced as a whole, never changed
 }
 
+// HasOthers reports whether this broker has registered and knows of another one. It takes no lock.
+func (m *Member) HasOthers() bool { return m.Joined() && m.others.Load() > 0 }
+
 // SetMembers passes a new list of members on to links and clients, and keeps it.
 func (m *Member) SetMembers(all []coordination.Broker) {
+	others := int64(0)
+	for _, b := range all {
+		if b.ID != m.id {
+			others++
+		}
+	}
+	m.others.Store(others)
 	if m.links != nil {
 		members := make([]route.Member, 0, len(all))
 		for _, b := range all {

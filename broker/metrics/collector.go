@@ -70,13 +70,18 @@ func (c Collector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByC
 func (c Collector) Collect(to chan<- prometheus.Metric) {
 	c.node(to)
 	clients(to, c.sources.Clients.Stats())
+	if c.sources.Routes != nil {
+		routes(to, c.sources.Routes.Stats())
+	}
+	stall := c.sources.Node.Stall()
+	sample(to).gauge(descDiskStalled, stall.For.Seconds())
+	if stall.What != "" {
+		return // the locks of what follows may be held by a goroutine that hangs
+	}
 	c.topics(to)
 	c.replicas(to)
 	c.subscriptions(to)
 	c.disk(to)
-	if c.sources.Routes != nil {
-		routes(to, c.sources.Routes.Stats())
-	}
 }
 
 func (c Collector) node(to sample) {

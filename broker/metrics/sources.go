@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/stall"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
@@ -39,6 +40,7 @@ type Node interface {
 	Ready() bool  // clients are taken
 	Joined() bool // it has registered
 	Members() []coordination.Broker
+	Stall() stall.Stall // of the disk
 }
 
 // Topics is the part of topic.Service that metrics read.

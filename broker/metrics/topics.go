@@ -40,6 +40,7 @@ var (
 	descAPIOverload  = describe("api_overloaded_total", "Of these, those refused because too much was under way.")
 	descAPIForwarded = describe("api_forwarded_total", "Calls, requests for messages and acks handed on to the leading broker.")
 	descDiskFailed   = describe("disk_failed", "1 once the disk takes no appends; restart the broker when it is repaired.")
+	descDiskStalled  = describe("disk_stalled_seconds", "For how long an operation on the disk, or a commit round, has been under way if that is too long; else 0.")
 	descDiskFree     = describe("disk_free_bytes", "Room left on the volume.")
 	descDiskBacklog  = describe("disk_backlog_bytes", "Bytes that wait to be written.")
 	descDiskRounds   = describe("disk_commit_rounds_total", "Rounds of the committer: writes and one sync for all that gathered.")

@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/broker/stall"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
@@ -63,6 +64,7 @@ type Node interface {
 	Joined() bool // it has registered
 	Incarnation() int64
 	Members() []coordination.Broker
+	Stall() stall.Stall // of the disk
 }
 
 // Clients is the part of session.Hub that is shown.
@@ -102,10 +104,10 @@ func (c *Config) handler() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), c.Metrics)
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", probe(c.unready))
-	mux.HandleFunc("GET /healthz/ready", probe(c.unready))
-	mux.HandleFunc("GET /healthz/startup", probe(healthy)) // the port is served once the logs are recovered
-	mux.HandleFunc("GET /healthz/live", probe(healthy))
+	mux.HandleFunc("GET /healthz", c.probe(c.unready))
+	mux.HandleFunc("GET /healthz/ready", c.probe(c.unready))
+	mux.HandleFunc("GET /healthz/startup", c.probe(healthy)) // the port is served once the logs are recovered
+	mux.HandleFunc("GET /healthz/live", c.probe(healthy))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
 	mux.HandleFunc("GET /varz", func(w http.ResponseWriter, _ *http.Request) { reply(w, c.varz()) })
 	mux.HandleFunc("GET /connz", c.connz)
@@ -126,8 +128,9 @@ func (c *Config) unready() string {
 
 func healthy() string { return "" }
 
-// probe answers 503 with the reason while why returns one.
-func probe(why func() string) http.HandlerFunc {
+// probe answers 503 with the reason while why returns one. A stalled disk is a detail of the answer: the
+// broker serves on, or ends by itself.
+func (c *Config) probe(why func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if why := why(); why != "" {
 			w.Header().Set("Content-Type", "application/json")
@@ -135,7 +138,11 @@ func probe(why func() string) http.HandlerFunc {
 			_ = json.NewEncoder(w).Encode(map[string]string{"status": "unavailable", "error": why})
 			return
 		}
-		reply(w, map[string]string{"status": "ok"})
+		answer := map[string]string{"status": "ok"}
+		if stall := c.Node.Stall(); stall.What != "" {
+			answer["disk"] = "stalled: " + stall.String()
+		}
+		reply(w, answer)
 	}
 }
 

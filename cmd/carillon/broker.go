@@ -42,6 +42,9 @@ ask its clients to go elsewhere and then stop.`,
 			if config.LameDuck < 0 {
 				return usageError{fmt.Errorf("--lame-duck %s is negative", config.LameDuck)}
 			}
+			if config.StallLimit != 0 && config.StallLimit < limits.DiskStallWarn {
+				return usageError{fmt.Errorf("--disk-stall-limit %s is too short: use 0, or at least %s", config.StallLimit, limits.DiskStallWarn)}
+			}
 			if config.Profile, err = limits.ForProfile(profile); err != nil {
 				return usageError{fmt.Errorf("--profile: %w", err)}
 			}
@@ -61,7 +64,7 @@ ask its clients to go elsewhere and then stop.`,
 					return err
 				}
 			}
-			config.Version = version
+			config.Version, config.Sever = version, env.SeverSockets
 			return broker.Run(cmd.Context(), config)
 		},
 	}
@@ -79,6 +82,7 @@ ask its clients to go elsewhere and then stop.`,
 	f.StringSliceVar(&config.Endpoints, "etcd-endpoints", nil, "URLs of the coordinators, separated by commas")
 	f.StringVar(&tlsDir, "tls-dir", "", "folder with ca.crt, tls.crt and tls.key for routes and etcd; read again when they change. Empty: plaintext")
 	f.StringVar(&profile, "profile", limits.DefaultProfile, "size of the node: small, medium, large or xlarge")
+	f.DurationVar(&config.StallLimit, "disk-stall-limit", limits.DiskStallLimit, "how long the disk may not answer before this broker hands over leadership and ends; 0: it only reports that")
 	f.DurationVar(&config.LameDuck, "lame-duck", 20*time.Second, "over how long clients are asked to leave at the end")
 	who.flags(f)
 	log.flags(f, "info")

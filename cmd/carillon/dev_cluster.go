@@ -75,6 +75,7 @@ func (o *devOptions) plan(program string, endpoints []string) (brokers []*devBro
 				"broker", "--name", name, "--cluster", devCluster, "--data", dir,
 				"--client-listen", clients[n], "--route-listen", routes[n], "--http-listen", https[n],
 				"--etcd-endpoints", strings.Join(endpoints, ","), "--profile", o.profile, "--lame-duck", devLameDuck.String(),
+				"--disk-stall-limit", "0", // they share one disk: none could lead instead
 				"--log-format", o.logging.format, "--log-level", o.logging.level,
 			},
 			output: &prefixed{mu: &output, to: o.errors, name: name},

@@ -21,6 +21,7 @@ var rooms = []string{
 	"protocol",
 	"subject",
 	"log",
+	"stall",
 	"copystate", "coordination",
 	"placement",
 	"replica",
