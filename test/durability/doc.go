@@ -11,6 +11,7 @@
 //     but by a sync.
 //     (What ext4 makes safe unasked, as the name of a new file with the file, is left to package crashfs, which doesn't.)
 //   - full disk, failing disk: what is published is refused with a reason, all else goes on.
+//   - a disk that is slow or hangs, and goes on (package faultfs): so does the broker.
 //   - flipped bits: what can't be read is told, what can is read.
 //
 // Invariants: all of the above holds under any seed; a run prints its seed. Nothing survives the run: each belongs

@@ -1,0 +1,109 @@
+//go:build e2e && linux
+
+package durability
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/test/durability/checker"
+	"github.com/carillon-mq/carillon/test/faultfs"
+)
+
+// faultyVolume is a disk for the broker's data alone whose faults the test steers.
+func faultyVolume(t *testing.T, name string) (data string, disk *faultfs.FS) {
+	t.Helper()
+	data = filepath.Join(runDir, name)
+	disk, err := faultfs.Mount(filepath.Join(runDir, name+"-below"), filepath.Join(data, "broker"))
+	must(t, err)
+	t.Cleanup(func() {
+		if err := disk.Unmount(); err != nil {
+			t.Error(err)
+		}
+	})
+	return data, disk
+}
+
+// TestADiskThatFailsAndRecoversLosesNothing has syncs fail for a moment. The pages that they were to
+// write are clean from then on and show what was written, though the disk doesn't have it; the disk is
+// not mounted again, and later syncs succeed. Whatever is acknowledged after a restart must be there
+// after a power cut, also what the first life had written and refused.
+func TestADiskThatFailsAndRecoversLosesNothing(t *testing.T) {
+	data, disk := faultyVolume(t, "recovers")
+	s := carillon(t, data)
+	s.start()
+	_, js := s.connect(t)
+	h := checker.NewHistory("recovers")
+	s.create(js, h, "one")
+	work := checker.Workload{URL: s.url, Sync: 4, Again: 4, Async: 1, Consumers: []string{"one"}}
+	for range rounds(t, 2) {
+		load, err := h.Start(t.Context(), work)
+		must(t, err)
+		s.progress(h, h.Progress(), 300, 30)
+		disk.FailSyncs(true)
+		if reason := s.refused(js, h); !strings.Contains(reason, "input/output error") {
+			t.Errorf("the reason %q does not name the trouble", reason)
+		}
+		disk.FailSyncs(false)
+		s.refused(js, h) // a sync that failed is never tried again
+		s.kill()
+		s.start()
+		s.progress(h, h.Progress(), 300, 30) // what is sent again, with its id, is acknowledged, too
+		must(t, disk.CutPower())
+		s.kill()
+		load.Stop()
+		disk.PowerOn()
+		s.start()
+		if err := s.judge(js, h, "one").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestASlowDiskSlowsAndLosesNothing has every operation take so long that the disk is reported, and one
+// broker alone goes on: nobody could lead instead.
+func TestASlowDiskSlowsAndLosesNothing(t *testing.T) {
+	data, disk := faultyVolume(t, "slow")
+	s := carillon(t, data)
+	s.start()
+	nc, js := s.connect(t)
+	h := checker.NewHistory("slow")
+	s.create(js, h, "one")
+	load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Async: 1, Consumers: []string{"one"}})
+	must(t, err)
+	s.progress(h, checker.Progress{}, 300, 30)
+	connected := nc.Stats().Reconnects
+	disk.Slow(300 * time.Millisecond)
+	s.progress(h, h.Progress(), 20, 0)
+	disk.Slow(0)
+	s.progress(h, h.Progress(), 300, 30)
+	disk.Hang()
+	eventually(t, "the hang is reported", func() error {
+		s.alive()
+		return s.says("The disk is slow or hangs")
+	})
+	s.talks()
+	disk.Release()
+	s.progress(h, h.Progress(), 300, 30)
+	load.Stop()
+	if !nc.IsConnected() || nc.Stats().Reconnects != connected {
+		t.Error("clients were cut off")
+	}
+	must(t, disk.CutPower())
+	s.kill()
+	disk.PowerOn()
+	s.start()
+	must(t, s.judge(js, h, "one").Err())
+}
+
+// says returns an error if the server has not logged that yet.
+func (s *server) says(text string) error {
+	all, err := os.ReadFile(s.log.Name())
+	if err == nil && !strings.Contains(string(all), text) {
+		err = os.ErrNotExist
+	}
+	return err
+}

@@ -1,0 +1,184 @@
+//go:build e2e && linux
+
+package faultfs
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/env"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mount(t *testing.T) (*FS, string) {
+	t.Helper()
+	dir := t.TempDir()
+	at := filepath.Join(dir, "disk")
+	f, err := Mount(filepath.Join(dir, "below"), at)
+	must(t, err)
+	t.Cleanup(func() {
+		if err := f.Unmount(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f, at
+}
+
+// page is content of one page or more.
+func page(c byte, pages int) []byte { return bytes.Repeat([]byte{c}, pages*pageSize) }
+
+func create(t *testing.T, path string, size int64) env.File {
+	t.Helper()
+	f, err := env.OS.Create(path)
+	must(t, err)
+	must(t, f.Preallocate(size))
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+func write(t *testing.T, f env.File, data []byte, at int) {
+	t.Helper()
+	_, err := f.WriteAt(data, int64(at*pageSize))
+	must(t, err)
+}
+
+func holds(t *testing.T, what, path string, want []byte) {
+	t.Helper()
+	got, err := os.ReadFile(path)
+	must(t, err)
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: it has %d bytes, want %d", what, len(got), len(want))
+		for n := 0; n*pageSize < min(len(got), len(want)); n++ {
+			t.Errorf("page %d begins with %q, want %q", n, got[n*pageSize], want[n*pageSize])
+		}
+	}
+}
+
+// After a failed sync readers see what was written, the next sync succeeds, and a power cut shows that
+// neither wrote it: only what was written again is there.
+func TestAFailedSyncLosesWhatItWasToMakeSafe(t *testing.T) {
+	disk, dir := mount(t)
+	path := filepath.Join(dir, "log")
+	f := create(t, path, 4*pageSize)
+	write(t, f, page('a', 3), 0)
+	must(t, f.Sync())
+	write(t, f, page('b', 2), 0)
+	disk.FailSyncs(true)
+	if err := f.Sync(); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("a sync that is to fail: %v", err)
+	}
+	disk.FailSyncs(false)
+	write(t, f, page('c', 1), 1)
+	must(t, f.Sync())
+	write(t, f, page('d', 1), 3)
+	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	holds(t, "before the power cut", path, join(page('b', 1), page('c', 1), page('a', 1), page('d', 1)))
+	must(t, disk.CutPower())
+	if _, err := f.WriteAt([]byte("late"), 0); !errors.Is(err, syscall.EIO) {
+		t.Errorf("a write without power: %v", err)
+	}
+	must(t, f.Close())
+	disk.PowerOn()
+	holds(t, "after it", path, join(page('a', 1), page('c', 1), page('a', 1), page(0, 1)))
+	if n := disk.FailedSyncs(); n != 1 {
+		t.Errorf("%d syncs failed, want 1", n)
+	}
+}
+
+// Names and lengths are safe at once; what was cut off does not come back.
+func TestNamesAndLengthsOutliveAPowerCut(t *testing.T) {
+	disk, dir := mount(t)
+	must(t, env.OS.MkdirAll(filepath.Join(dir, "a", "b")))
+	path, to := filepath.Join(dir, "a", "file"), filepath.Join(dir, "a", "b", "moved")
+	f := create(t, path, 2*pageSize)
+	write(t, f, page('a', 2), 0)
+	must(t, f.Sync())
+	write(t, f, page('b', 2), 0)
+	must(t, f.Truncate(pageSize+10))
+	must(t, env.OS.Rename(path, to))
+	must(t, f.Close())
+	must(t, disk.CutPower())
+	disk.PowerOn()
+	holds(t, "the file under its new name", to, page('a', 2)[:pageSize+10])
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the former name: %v", err)
+	}
+	must(t, env.OS.Remove(to))
+	if names, err := env.OS.List(filepath.Dir(to)); err != nil || len(names) != 0 {
+		t.Error(names, err)
+	}
+}
+
+func TestAFullDisk(t *testing.T) {
+	disk, dir := mount(t)
+	f := create(t, filepath.Join(dir, "file"), pageSize)
+	disk.Fill(true)
+	if _, err := env.OS.Create(filepath.Join(dir, "other")); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("create: %v", err)
+	}
+	if err := f.Preallocate(2 * pageSize); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("preallocate: %v", err)
+	}
+	if _, err := f.WriteAt([]byte("x"), pageSize); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("write beyond the end: %v", err)
+	}
+	write(t, f, page('a', 1), 0)
+	if free, err := env.OS.Free(dir); err != nil || free != 0 {
+		t.Errorf("%d bytes are free: %v", free, err)
+	}
+	disk.Fill(false)
+	must(t, f.Preallocate(2*pageSize))
+}
+
+// A process that is in an operation on a disk that hangs can't be killed before it is released.
+func TestAHangHoldsProcesses(t *testing.T) {
+	disk, dir := mount(t)
+	began := time.Now()
+	disk.Slow(50 * time.Millisecond)
+	must(t, os.WriteFile(filepath.Join(dir, "slow"), nil, 0o600))
+	if took := time.Since(began); took < 50*time.Millisecond {
+		t.Errorf("on a slow disk a file was made within %v", took)
+	}
+	disk.Slow(0)
+	disk.Hang()
+	cmd := exec.Command("dd", "if=/dev/zero", "of="+filepath.Join(dir, "file"), "count=1")
+	must(t, cmd.Start())
+	waiting := func() bool {
+		disk.mu.Lock()
+		defer disk.mu.Unlock()
+		return disk.waiting > 0
+	}
+	for deadline := time.Now().Add(10 * time.Second); !waiting(); {
+		if time.Now().After(deadline) {
+			t.Fatal("no operation came")
+		}
+	}
+	must(t, cmd.Process.Kill())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		t.Errorf("the process could be killed: %v", err)
+		return
+	case <-time.After(200 * time.Millisecond):
+	}
+	disk.Release()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the process is not released")
+	}
+}
