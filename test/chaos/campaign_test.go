@@ -23,7 +23,7 @@ func TestPromisesHoldUnderEveryFault(t *testing.T) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			planner := NewPlanner(seed, kinds)
 			planner.Long = lasts > 10*time.Minute
-			for _, err := range live(t, program, seed, planner.Next, rounds) {
+			for _, err := range live(t, program, seed, planner.Faulty, planner.Next, rounds) {
 				t.Error(err)
 			}
 		})

@@ -21,11 +21,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/carillon-mq/carillon/broker/env/testca"
-	"github.com/carillon-mq/carillon/test/disk"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// cluster is three coordinators and three brokers or four, each a process in a network namespace of its own with a volume of its own.
+// cluster is three coordinators and three brokers or four, each a process in a network namespace of its own with a volume of its own. That of one
+// broker is a disk whose faults the test steers.
 type cluster struct {
 	t         *testing.T
 	dir       string
@@ -50,7 +50,8 @@ const (
 	answerTime = 5 * time.Second
 )
 
-func startCluster(t *testing.T, w *network, program string) *cluster {
+// startCluster starts one, with a disk whose faults the test steers for the broker faulty.
+func startCluster(t *testing.T, w *network, program string, faulty int) *cluster {
 	t.Helper()
 	dir, err := os.MkdirTemp(folder.Dir, "world-")
 	must(t, err)
@@ -71,7 +72,7 @@ func startCluster(t *testing.T, w *network, program string) *cluster {
 	t.Cleanup(c.remove)
 	for n := range clients {
 		at := filepath.Join(dir, nodeName(n))
-		volume, err := disk.New(dir, at, volumeMegabytes)
+		volume, err := newVolume(dir, at, n == faulty)
 		must(t, err)
 		log, err := os.Create(at + ".log")
 		must(t, err)
@@ -216,7 +217,7 @@ func (c *cluster) wholeWithin(patience time.Duration) error {
 	})
 }
 
-// pauseAll has these// pauseAll has these nodes stand still, so that nothing is said from one moment on.
+// pauseAll has these nodes stand still, so that nothing is said from one moment on.
 func (c *cluster) pauseAll(which []int) error {
 	var errs []error
 	for _, n := range which {
@@ -279,16 +280,28 @@ func (c *cluster) inflict(s Step) error {
 		return errors.Join(errs...)
 	case Failing:
 		p := c.processes[s.Nodes[0]]
-		err := p.volume.Shutdown(disk.Flushed)
+		err := p.volume.Fail()
 		last()
 		p.kill()
 		return errors.Join(err, p.remount(), p.start())
+	case Hang:
+		disk := c.processes[s.Nodes[0]].volume.(faultyVolume)
+		disk.Hang()
+		last()
+		disk.Release()
+		return nil
+	case Slow:
+		disk := c.processes[s.Nodes[0]].volume.(faultyVolume)
+		disk.Slow(s.By)
+		last()
+		disk.Slow(0)
+		return nil
 	case Flip:
 		p := c.processes[s.Nodes[0]]
 		p.down.Lock() // a rolling change may reach it meanwhile
 		defer p.down.Unlock()
 		p.kill()
-		what, err := flip(p.volume.Dir, s.Moment)
+		what, err := flip(p.volume.Path(), s.Moment)
 		c.note("flipped %s", what)
 		c.mu.Lock()
 		c.flipped[s.Nodes[0]] = true
@@ -323,7 +336,7 @@ func (c *cluster) inflict(s Step) error {
 func (c *cluster) cutPower(s Step, last func()) error {
 	errs := []error{c.pauseAll(s.Nodes)}
 	for _, n := range s.Nodes {
-		errs = append(errs, c.processes[n].volume.Shutdown(disk.PowerCut))
+		errs = append(errs, c.processes[n].volume.CutPower())
 	}
 	for _, n := range s.Nodes {
 		c.processes[n].kill()

@@ -3,7 +3,7 @@
 // Three coordinators and three brokers, each a child process in a network namespace of its own with an ext4 volume of its own,
 // have Topics of three replicas, one of them with several shards, and clients that use them all the time. Rounds of faults come from a seed, up to three at a
 // time and overlapping (plan.go): kill -9 of any brokers, pauses, partitions of any shape and also in one direction, coordinators killed and paused
-// down to no quorum, power cuts of any nodes at once, full disks, failing disks, a flipped bit in one broker's files, wall
+// down to no quorum, power cuts of any nodes at once, full disks, failing disks, one broker's disk that hangs or is slow, a flipped bit in one broker's files, wall
 // clocks that jump. Among them are the changes that people make: a fourth broker joins, with an empty volume or the one that it left
 // with; one of four is drained, perhaps killed meanwhile, and ends when it holds nothing any more; all are started again, one after the other. Bits
 // flip beside these, too, but not where that could leave nobody in sync whose files are whole.
@@ -20,7 +20,12 @@
 //     looks for it (registers.go).
 //   - No process panicked.
 //
-// A power cut drops what was not synced (package disk). The nodes stand still before, so that nobody hears of a sync that didn't happen.
+// When a disk hangs for so long that its broker gives up, and nothing else is wrong, others lead within 10 s and publishing goes on with them.
+// TestADiskThatHangsHandsOverLeadership is a world with that fault alone.
+//
+// The disk of one broker is package faultfs, which can hang and be slow; those of all others are ext4.
+//
+// A power cut drops what was not synced (packages disk and faultfs). The nodes stand still before, so that nobody hears of a sync that didn't happen.
 // Clocks jump through broker/env's Clock, by less than half of the window in which messages are deduplicated: that is wall time.
 //
 // The judge is proven twice: by histories with faults in them, beside it, and by brokers that were built

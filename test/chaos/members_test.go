@@ -91,7 +91,7 @@ func (c *cluster) join(s Step) error {
 	n := s.Nodes[0]
 	p := c.processes[n]
 	if s.Fresh {
-		if err := os.RemoveAll(filepath.Join(p.volume.Dir, "data")); err != nil {
+		if err := os.RemoveAll(filepath.Join(p.volume.Path(), "data")); err != nil {
 			return err
 		}
 	}
@@ -172,7 +172,7 @@ func (c *cluster) settled() error {
 	return eventually(fmt.Sprintf("each log stands on %d brokers", replicas), func() error {
 		on := map[string][]string{}
 		for _, n := range c.there() {
-			logs, err := os.ReadDir(filepath.Join(c.processes[n].volume.Dir, "data", "shards"))
+			logs, err := os.ReadDir(filepath.Join(c.processes[n].volume.Path(), "data", "shards"))
 			if err != nil {
 				return err
 			}

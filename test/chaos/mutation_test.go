@@ -65,7 +65,7 @@ func TestTheJudgeFindsABroken(t *testing.T) {
 			for n := range uint64(worlds) {
 				var said strings.Builder
 				t.Run(strconv.FormatUint(seed+n, 10), func(t *testing.T) {
-					for _, err := range live(t, program, seed+n, m.planner(seed+n), rounds) {
+					for _, err := range live(t, program, seed+n, nobody, m.planner(seed+n), rounds) {
 						said.WriteString(err.Error() + "\n")
 					}
 				})

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/carillon-mq/carillon/broker/limits"
 )
 
 // Kind is one of the faults that a cluster is put through.
@@ -19,6 +21,8 @@ const (
 	Power     Kind = "power"     // the power of brokers fails, what was not synced is gone; perhaps that of coordinators, too
 	Full      Kind = "full"      // disks of brokers are full
 	Failing   Kind = "failing"   // a broker's disk fails; it is mended and the broker started again afterwards
+	Hang      Kind = "hang"      // a broker's disk answers nothing, perhaps for so long that the broker has to give up
+	Slow      Kind = "slow"      // every operation on a broker's disk takes longer
 	Flip      Kind = "flip"      // a bit of a file of one broker flips while it is down
 	Clock     Kind = "clock"     // wall clocks of brokers jump, and stay where they are
 
@@ -28,7 +32,7 @@ const (
 )
 
 // Kinds are all faults.
-var Kinds = []Kind{Kill, Pause, Partition, Etcd, Power, Full, Failing, Flip, Clock, Scale, Roll}
+var Kinds = []Kind{Kill, Pause, Partition, Etcd, Power, Full, Failing, Hang, Slow, Flip, Clock, Scale, Roll}
 
 // The nodes of a cluster by number: brokers, coordinators, and the clients together. Of the brokers all but the last are there from the
 // beginning.
@@ -58,6 +62,7 @@ type Step struct {
 	Kind    Kind
 	At, For time.Duration
 	Nodes   []int           // whom it meets
+	By      time.Duration   // of a slow disk: how much longer each operation takes
 	Still   bool            // of coordinators: they stand still, and are not killed
 	Cuts    []Cut           // of a partition
 	Shifts  []time.Duration // of clocks, in the order of Nodes
@@ -79,6 +84,9 @@ func (s Step) String() string {
 	}
 	if s.Still {
 		b.WriteString(" (still)")
+	}
+	if s.By > 0 {
+		fmt.Fprintf(&b, " by %v", s.By)
 	}
 	switch {
 	case s.Kind == Scale && s.Joins && s.Fresh:
@@ -116,6 +124,8 @@ const (
 	// mostShift is how far a clock may be off: less than half of the window in which messages are deduplicated, which is
 	// counted in wall time.
 	mostShift = 40 * time.Minute
+	// longestHang is how long a disk hangs at most: twice as long as brokers wait for theirs.
+	longestHang = 2 * limits.DiskStallLimit
 	// quorumless is how long etcd may be without a quorum.
 	quorumless = time.Minute
 )
@@ -159,6 +169,8 @@ type Planner struct {
 	// Victim is the broker whose files bits flip in: damage of what nobody reads is found in an hour, so a second broker could
 	// have damage at the same time.
 	Victim int
+	// Faulty is the broker whose disk can hang and be slow.
+	Faulty int
 	// Long lets faults last longer than a round of a few seconds.
 	Long bool
 }
@@ -166,7 +178,7 @@ type Planner struct {
 // NewPlanner plans with faults of these kinds.
 func NewPlanner(seed uint64, kinds []Kind) *Planner {
 	c := chance{rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))}
-	return &Planner{chance: c, kinds: kinds, members: from(0, founders), Victim: c.IntN(founders)}
+	return &Planner{chance: c, kinds: kinds, members: from(0, founders), Victim: c.IntN(founders), Faulty: c.IntN(founders)}
 }
 
 // Next is the next round.
@@ -176,7 +188,8 @@ func (p *Planner) Next() Round {
 	for n := 1 + c.IntN(3); len(round) < n; {
 		s := p.step(p.kinds[c.IntN(len(p.kinds))])
 		s.At = c.between(0, 2*time.Second)
-		if s.Kind == Flip && !slices.Contains(p.members, p.Victim) || slices.ContainsFunc(round, func(other Step) bool { return !together(s, other) }) || !append(round, s).sparesCopies() {
+		away := s.Kind != Scale && slices.ContainsFunc(s.Nodes, func(n int) bool { return n < brokers && !slices.Contains(p.members, n) })
+		if away || slices.ContainsFunc(round, func(other Step) bool { return !together(s, other) }) || !append(round, s).sparesCopies() {
 			n-- // one less, so that this ends
 			continue
 		}
@@ -275,6 +288,12 @@ func (p *Planner) step(kind Kind) Step {
 		s.Nodes = c.some(p.members, len(p.members))
 	case Failing:
 		s.Nodes = c.some(p.members, 1)
+	case Hang:
+		s.For = c.between(time.Second, longestHang)
+		s.Nodes = []int{p.Faulty}
+	case Slow:
+		s.By = c.between(5*time.Millisecond, 100*time.Millisecond)
+		s.Nodes = []int{p.Faulty}
 	case Flip:
 		s.For = c.between(100*time.Millisecond, 3*time.Second)
 		s.Nodes = []int{p.Victim}

@@ -27,7 +27,7 @@ func TestFaultsOfARoundGoTogether(t *testing.T) {
 	p := NewPlanner(1, Kinds)
 	seen, shapes, with := map[Kind]int{}, map[string]int{}, map[Kind]map[Kind]int{}
 	scaled, damaged := map[string]int{}, map[string]int{}
-	for range 6000 {
+	for range 9000 {
 		members := slices.Clone(p.members)
 		round := p.Next()
 		met := map[int]int{}
@@ -97,7 +97,7 @@ func TestFaultsOfARoundGoTogether(t *testing.T) {
 	}
 	for _, k := range Kinds {
 		if seen[k] < 200 {
-			t.Errorf("only %d faults of kind %s in 6000 rounds", seen[k], k)
+			t.Errorf("only %d faults of kind %s in 9000 rounds", seen[k], k)
 		}
 	}
 	for _, k := range []Kind{Kill, Pause, Partition, Etcd, Full, Clock} {

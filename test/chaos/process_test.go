@@ -13,8 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/carillon-mq/carillon/test/disk"
 )
 
 // process is a broker or a coordinator through all its lives: as long as it is wanted, it is started again when it ends, as
@@ -23,7 +21,7 @@ type process struct {
 	node    int
 	args    []string
 	env     []string
-	volume  *disk.Volume
+	volume  volume
 	logFile *os.File
 	note    func(format string, args ...any)
 

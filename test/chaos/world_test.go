@@ -47,10 +47,10 @@ const (
 	slow = 6 * rest
 )
 
-func begin(t *testing.T, program string) *world {
+func begin(t *testing.T, program string, faulty int) *world {
 	t.Helper()
 	w := &world{
-		cluster: startCluster(t, lan, program),
+		cluster: startCluster(t, lan, program, faulty),
 		orders:  checker.NewTopic("orders", 1), clicks: checker.NewTopic("clicks", shards), accounts: checker.NewTopic("accounts", 1),
 	}
 	for _, of := range w.topics() {
@@ -116,7 +116,11 @@ func (w *world) suffer(round Round) error {
 	for i, s := range round {
 		steps.Go(func() {
 			time.Sleep(s.At - time.Since(began))
-			errs[i] = w.inflict(s)
+			if s.Kind == Hang && len(round) == 1 {
+				errs[i] = w.handsOver(s)
+			} else {
+				errs[i] = w.inflict(s)
+			}
 		})
 	}
 	steps.Wait()
@@ -200,7 +204,7 @@ func (w *world) judge() (wrong []error) {
 	}
 	copies := map[string][]Copy{}
 	for _, n := range w.there() {
-		logs, err := ReadLogs(nodeName(n), filepath.Join(w.processes[n].volume.Dir, "data"))
+		logs, err := ReadLogs(nodeName(n), filepath.Join(w.processes[n].volume.Path(), "data"))
 		find(err)
 		for name, c := range logs {
 			copies[name] = append(copies[name], c)
@@ -254,10 +258,10 @@ func (w *world) historyOf(copies []Copy) *checker.History {
 }
 
 // live is a whole life of a world, with so many of the rounds that are planned.
-func live(t *testing.T, program string, seed uint64, next func() Round, rounds int) (wrong []error) {
+func live(t *testing.T, program string, seed uint64, faulty int, next func() Round, rounds int) (wrong []error) {
 	t.Helper()
 	t.Logf("CHAOS_SEED=%d", seed)
-	w := begin(t, program)
+	w := begin(t, program, faulty)
 	for range rounds {
 		round := next()
 		w.note("round: %s", round)
