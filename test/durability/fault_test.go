@@ -39,7 +39,7 @@ func TestADiskThatFailsAndRecoversLosesNothing(t *testing.T) {
 	h := checker.NewHistory("recovers")
 	s.create(js, h, "one")
 	work := checker.Workload{URL: s.url, Sync: 4, Again: 4, Async: 1, Consumers: []string{"one"}}
-	for range rounds(t, 2) {
+	for range rounds(t, 1) {
 		load, err := h.Start(t.Context(), work)
 		must(t, err)
 		s.progress(h, h.Progress(), 300, 30)
