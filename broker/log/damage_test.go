@@ -122,6 +122,61 @@ func TestATornWriteIsNeverTakenForDamage(t *testing.T) {
 	}
 }
 
+// What is cut is kept: the same bytes, of the last few tails. A disk without room has the log open
+// nevertheless.
+func TestWhatIsCutIsKept(t *testing.T) {
+	fsys, d, l := setup(t, Options{SyncAllFrom: 1000})
+	for n := range tornFiles + 4 {
+		put(t, l, 3)
+		a := newAck()
+		_, end, _ := l.Offsets()
+		if _, err := l.Append(&Append{Epoch: 1, Records: []Record{{Subject: []byte("orders.eu"), Data: bytes.Repeat([]byte("x"), 2000)}}, Durability: Replicated, Done: a}); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.wait(t, 1); err != nil {
+			t.Fatal(err)
+		}
+		at := d.position(l)
+		path := l.segments[len(l.segments)-1].path
+		fsys = killed(fsys, d)
+		wipe(t, fsys, path, at-1)
+		f, err := fsys.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		was := make([]byte, at)
+		if err := readFull(f, was, 0); err != nil {
+			t.Fatal(err)
+		}
+		if n == tornFiles+3 {
+			fsys.SetCapacity(1)
+		}
+		d = openDisk(t, fsys, "data", Options{SyncAllFrom: 1000})
+		l = openLog(t, d, orders)
+		r := l.Recovery()
+		if _, now, _ := l.Offsets(); r.Cut == 0 || now != end || len(r.Damaged) > 0 {
+			t.Fatalf("ends at %d of %d: %+v", now, end, r)
+		}
+		if n == tornFiles+3 {
+			if r.Kept != "" {
+				t.Errorf("kept without room: %s", r.Kept)
+			}
+			break
+		}
+		kept, err := fsys.Open(r.Kept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := make([]byte, r.Cut)
+		if err := readFull(kept, data, 0); err != nil || !bytes.HasSuffix(bytes.TrimRight(was, "\x00"), data) {
+			t.Errorf("%s holds other bytes than were cut: %v", r.Kept, err)
+		}
+	}
+	if names, err := fsys.List("data/set-aside/orders-0.torn"); err != nil || len(names) != tornFiles {
+		t.Errorf("kept %v: %v", names, err)
+	}
+}
+
 // placedBatches lists where the batches of a plain segment stand.
 func placedBatches(t testing.TB, fsys *crashfs.FS, path string) (out []placed) {
 	t.Helper()
@@ -274,5 +329,56 @@ func TestAMarkerKnowsTheSectorsOfItsRun(t *testing.T) {
 			}
 			pos = until
 		}
+	}
+}
+
+// A file of an earlier version has markers without bitmaps. It is judged as that version did: behind
+// the last marker everything is torn. Nothing is added to it any more.
+func TestAFileOfAnEarlierVersion(t *testing.T) {
+	for name, flip := range map[string]int{"whole": -1, "in the middle": 3, "in the last batch": 9} {
+		t.Run(name, func(t *testing.T) {
+			fsys, d, l := setup(t, Options{})
+			data := appendHeader(nil, l.secret, 1, 0)
+			var at []int
+			for o := uint64(1); o <= 10; o++ {
+				data = appendMarker(data, l.secret, int64(len(data)), int64(len(data)), o)
+				at = append(at, len(data))
+				data = append(data, encode(t, 1, o, texts(o, 1), nil)...)
+			}
+			path := newSegment(l.dir, 1).path
+			_ = d.Close()
+			f, err := fsys.Create(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Preallocate(8 << 10); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.WriteAt(data, 0); err != nil {
+				t.Fatal(err)
+			}
+			if flip >= 0 {
+				if err := fsys.Flip(path, int64(at[flip]+70)*8); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l = openLog(t, openDisk(t, fsys, "data", Options{}), orders)
+			r := l.Recovery()
+			_, end, _ := l.Offsets()
+			var want, lost uint64 = 11, 0
+			switch flip {
+			case 3:
+				lost = 1
+			case 9:
+				want = 10
+			}
+			if end != want || len(r.Damaged) != int(lost) || (r.Cut > 0) != (flip == 9) {
+				t.Fatalf("ends at %d of %d: %+v", end, want, r)
+			}
+			put(t, l, 5)
+			if got, _ := readAll(l, want); len(got) != 5 || len(l.segments) != 2 {
+				t.Errorf("%d records in %d segments", len(got), len(l.segments))
+			}
+		})
 	}
 }

@@ -15,6 +15,7 @@
 //	shards/<topic id>-<n>[.part]/<offset>.log    segments, named after their first record
 //	                                             (plain, or in blocks of zstd: see compressed.go)
 //	set-aside/<name>.<n>/                        logs that metadata disagree about, or one segment that was damaged; never deleted here
+//	set-aside/<name>.torn/                       torn tails that were cut: the last few, bounded
 //	clean.json                                   what an orderly end left; not there while the disk is open
 //	sync-points.0, sync-points.1                 the journal of sync points: see pointJournal
 //	deleted/<name>/                              logs on their way out; the next opening removes what is left

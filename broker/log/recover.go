@@ -15,7 +15,10 @@ import (
 // believed, so that this copy must not be trusted alone until it was compared with another.
 type Recovery struct {
 	// Cut is how many bytes of a torn tail were cut: writes that were under way when the process died.
-	Cut     int64
+	// Nothing that was proven to be synced is among them; what was is in Damaged.
+	Cut int64
+	// Kept is the file that holds what was cut, or the beginning of it; empty if it couldn't be kept.
+	Kept    string
 	Suspect bool
 	// Rebuilt says that the meta file was damaged: what it said is lost, and Spec is what was given to Open.
 	Rebuilt bool

@@ -46,6 +46,7 @@ func (l *Log) recoverLast(s *segment) (used bool, err error) {
 	}
 	if found.cut && found.cutBytes > 0 {
 		l.recovery.Cut += found.cutBytes
+		l.recovery.Kept = l.keepTorn(s, f, found)
 		l.recovery.suspect("%d bytes of a write that was under way were cut from %s at byte %d (%s)", found.cutBytes, s.path, found.cutAt, found.reason)
 	}
 	if !found.header && found.batches == 0 && len(found.damages) == 0 {
