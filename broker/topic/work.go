@@ -10,7 +10,7 @@ import (
 )
 
 // work is where a shard stands in the queue. One worker at a time works for it.
-type work struct{ queued, busy, again bool }
+type work struct{ queued, busy, again, later bool }
 
 // queue holds the shards for which something is to be done: first those that somebody waits for, then
 // those that can wait.
@@ -64,7 +64,11 @@ func (q *queue) next() (p *Shard, idle, ok bool) {
 			return p, false, true
 		case len(q.later) > 0:
 			p, q.later = q.later[0], q.later[1:]
-			if p.work.busy || p.work.queued { // whoever works for it sees to the rest, too
+			if p.work.queued { // whoever works for it sees to the rest, too
+				continue
+			}
+			if p.work.busy { // it was put off a moment ago, by the worker that is still about to leave it
+				p.work.later = true
 				continue
 			}
 			p.work.busy = true
@@ -77,11 +81,15 @@ func (q *queue) next() (p *Shard, idle, ok bool) {
 func (q *queue) done(p *Shard) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	again := p.work.again
+	again, later := p.work.again, p.work.later
 	p.work = work{}
-	if again {
+	switch {
+	case again:
 		p.work.queued = true
 		q.ready = append(q.ready, p)
+		q.more.Signal()
+	case later:
+		q.later = append(q.later, p)
 		q.more.Signal()
 	}
 }
