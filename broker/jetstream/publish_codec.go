@@ -53,9 +53,16 @@ func publishError(err error) *jsapi.Error {
 	case *topic.WrongLastIDError:
 		return jsapi.ErrStreamWrongLastMsgID.With(e.ID)
 	case *topic.NotServedError:
-		offline := *jsapi.ErrStreamOffline
-		offline.Description = jsapi.OneLine(jsapi.ErrStreamOffline.Description + ": " + e.Why)
-		return &offline
+		return offlineBecause(e.Why)
+	case *topic.UnconfirmedError:
+		return offlineBecause(e.Why)
 	}
 	return jsapi.ErrStreamStoreFailed.With(err)
+}
+
+// offlineBecause is JetStream's word for a stream that can't be asked now, with the reason.
+func offlineBecause(why string) *jsapi.Error {
+	offline := *jsapi.ErrStreamOffline
+	offline.Description = jsapi.OneLine(jsapi.ErrStreamOffline.Description + ": " + why)
+	return &offline
 }

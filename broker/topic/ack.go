@@ -25,6 +25,7 @@ type answer struct {
 	kind     answerKind
 	records  uint32 // that the message carried; 0: it is one itself
 	seq      uint64 // of a message that was forwarded with one
+	again    bool   // it was sent before, maybe to another leader
 	err      error  // of a refusal
 }
 
@@ -35,6 +36,8 @@ type pending struct {
 	end        uint64 // of the records that were appended with it; 0: none were
 	size       int    // of them in bytes, and how many they are, as ahead counts them; 0: not at all
 	records    int
+	round      uint64 // barrier round that the answers wait for; 0: none
+	asked      int64  // when it was asked for
 	numbered   numbers
 	durability log.Durability
 	answers    []answer
@@ -295,6 +298,9 @@ func (a *acker) answer(p *pending) {
 		case p.err != nil && an.kind == isKept && an.offset < resent:
 		case p.err != nil:
 			err := s.lost(p.err)
+			if p.round > 0 {
+				err = s.unjudged(p.err)
+			}
 			a.service.counts.refuse(err)
 			a.out.refusal(codec, p.reply(an), name, err)
 		case an.kind == isRefusal:
@@ -313,7 +319,8 @@ func (a *acker) answerBack(p *pending) {
 		switch an := &p.answers[i]; {
 		case p.err != nil:
 			err := s.lost(p.err)
-			if _, fails := err.(*StoreError); !fails {
+			_, fails := err.(*StoreError)
+			if _, late := err.(*UnconfirmedError); !fails && !(late && !an.again) {
 				p.back.link.tell(forward.FrameAgain, s.topic.id, s.shard.number, p.back.source, p.back.round)
 				a.back.Reset()
 				return
@@ -332,7 +339,7 @@ func (a *acker) answerBack(p *pending) {
 // lost is what a publisher is told whose message is not known to be safe.
 func (s *ShardLeader) lost(err error) error {
 	switch err.(type) {
-	case *LeadershipLostError, *NotServedError:
+	case *LeadershipLostError, *NotServedError, *UnconfirmedError:
 		return err
 	}
 	of := s.shard.view.Load().shard
@@ -366,16 +373,24 @@ func (s *ShardLeader) settled(queue []*pending) []*pending {
 		clear(s.unsafe[left:])
 		s.unsafe = s.unsafe[:left]
 	}
-	left := s.waiting[:0]
+	left, round, now := s.waiting[:0], s.leading.Load().Confirmed(), int64(0)
+	if len(s.waiting) > 0 {
+		now = forward.Mono()
+	}
 	for _, p := range s.waiting {
+		ok, err := p.settles(high, round, now)
 		switch {
-		case p.rest() < high:
-			queue = append(queue, p)
+		case ok:
+			p.err = err
 		case failed != nil:
 			p.err = *failed
-			queue = append(queue, p)
 		default:
 			left = append(left, p)
+			continue
+		}
+		queue = append(queue, p)
+		if p.round > 0 {
+			s.confirms.pending.Add(-1)
 		}
 	}
 	clear(s.waiting[len(left):])

@@ -119,7 +119,7 @@ func (s *ShardLeader) meet(in *intake, p *pending, v *view, m *protocol.Message)
 	}
 	out, ok := o.Settled[seq]
 	switch {
-	case ok && out.Duplicate, ok && out.Err != nil && out.Offset > 0:
+	case ok && out.Duplicate, ok && falsifiable(out.Err):
 		kind := isDuplicate
 		if !out.Duplicate {
 			kind = isRefusal

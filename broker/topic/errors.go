@@ -128,6 +128,14 @@ func (e *StalledError) Error() string {
 		e.Topic, e.Bytes, e.Records, e.Since.Round(100*time.Millisecond), e.Topic)
 }
 
+// UnconfirmedError is an answer that its leader did not give, since it could not prove that it still leads. Of the message of a
+// publisher nothing is kept.
+type UnconfirmedError struct{ Topic, Why string }
+
+func (e *UnconfirmedError) Error() string {
+	return fmt.Sprintf("topic %s: %s, so what is the last message isn't known for sure; nothing was kept, try again", e.Topic, e.Why)
+}
+
 // StoreError is a message that could not be kept.
 type StoreError struct {
 	Topic string

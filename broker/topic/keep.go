@@ -21,7 +21,7 @@ type retained struct {
 func (s *Service) keeper() {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	var due []*ShardLeader
+	var due, asking []*ShardLeader
 	for n := 0; ; n++ {
 		var now time.Time
 		select {
@@ -34,13 +34,21 @@ func (s *Service) keeper() {
 		s.acker.recall()
 		now = s.config.Clock.Now()
 		due = due[:0]
+		asking = asking[:0]
 		s.openMu.Lock()
 		for shard := range s.open {
 			if shard.isDue(now) {
 				due = append(due, shard)
 			}
+			if shard.confirms.pending.Load() > 0 {
+				asking = append(asking, shard)
+			}
 		}
 		s.openMu.Unlock()
+		for _, shard := range asking {
+			shard.confirmed()
+			s.acker.touch(shard)
+		}
 		for _, shard := range due {
 			if s.ctx.Err() == nil {
 				shard.retain(now)

@@ -38,6 +38,9 @@ const (
 	// aheadTime is how long publishers wait for a watermark that does not move before they are refused: a member that
 	// lags leaves the in-sync set before (replica.LagTime and a sweep), and what waited is kept then.
 	aheadTime = replica.LagTime + 2*time.Second
+	// confirmTime is how long an answer waits for the in-sync replicas: longer than a follower that died stays in the set
+	// (replica.PartTime and a swap), and shorter, with a tick, than the 5 s for which JetStream's clients wait.
+	confirmTime = replica.PartTime + 1500*time.Millisecond
 	// answersPerSend bounds the memory in which the answers of one round are built.
 	answersPerSend = 16 << 10
 	// lobbyTime is how long messages wait for a log that is being opened, and lobbyBytes how many bytes of them

@@ -41,7 +41,8 @@ type ShardLeader struct {
 	ending      atomic.Bool
 	announced   bool // the worker's
 
-	ahead ahead // of the data log
+	ahead    ahead // of the data log
+	confirms confirms
 
 	watchers atomic.Pointer[[]*func()] // never changed in place; watchMu guards who replaces it
 	watchMu  sync.Mutex
@@ -114,7 +115,7 @@ func (s *ShardLeader) begin(v *view, high [replica.Parts]uint64) {
 		Logs: [...]*log.Log{replica.Data: s.data, replica.State: s.state}, High: high, Moved: s.advanced,
 		Unreadable: func(err error) { _ = s.Unreadable(err) },
 	})
-	s.leading.Store(l) // completions go there from now on; what came before stands in safe
+	s.askAgain(l) // completions go there from now on; what came before stands in safe
 	s.epoch.Store(v.epoch)
 	s.durability = v.durability
 	for part := range replica.Parts {
@@ -131,6 +132,7 @@ func (s *ShardLeader) advanced() {
 		return // Lead has not returned; nobody waits yet, and whoever begins to lead looks again
 	}
 	s.advance()
+	s.confirmed()
 	s.service.acker.touch(s)
 }
 
@@ -211,6 +213,7 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	}
 	shard.leading.Load().End()
 	p.high = [...]uint64{replica.Data: shard.leading.Load().High(replica.Data), replica.State: shard.leading.Load().High(replica.State)}
+	shard.endConfirms(over)
 	s.acker.end(shard, over, resends)
 	shard.mu.Lock()
 	shard.origins.HandOver()

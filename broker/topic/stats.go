@@ -70,7 +70,7 @@ func reasonOf(err error) refusedFor {
 		return forWindow
 	case *OutboxFullError, *StalledError:
 		return forOverload
-	case *LeadershipLostError, *ForgottenError:
+	case *LeadershipLostError, *ForgottenError, *UnconfirmedError:
 		return forNotServed
 	case *StoreError:
 		switch {

@@ -32,6 +32,7 @@ type intake struct {
 	origin    *forward.Origin
 	spans     []forward.Span  // what is kept in the batch
 	answers   forward.Answers // that are due at once
+	questions *pending        // refusals that wait until it is confirmed that this broker leads; nil: none
 	signature []byte
 	head      []byte
 }
@@ -179,6 +180,7 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 		return len(messages)
 	}
 	now := s.now()
+	defer s.settleQuestions(in)
 	s.ids.mu.Lock()
 	defer s.ids.mu.Unlock()
 	s.ids.expire(now - int64(v.window))
@@ -337,7 +339,7 @@ func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message
 	}
 	if len(c.After) > 0 {
 		if refusal := s.judgeAfter(v, c.After); refusal != nil {
-			in.refuse(s.shard, v, m.Reply, refusal)
+			s.condition(in, p, v, m.Reply, refusal)
 			return false
 		}
 	}
@@ -381,8 +383,18 @@ func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message
 	return true
 }
 
+// condition answers that a message's condition does not hold or can't be judged. mu is held.
+func (s *ShardLeader) condition(in *intake, p *pending, v *view, to []byte, err error) {
+	if falsifiable(err) {
+		s.answer(in, p, v, to, answer{kind: isRefusal, err: err})
+	} else {
+		in.refuse(s.shard, v, to, err)
+	}
+}
+
 // answer gives an answer that rests on the record at its offset: now if that record is
-// as safe as the Topic asks for, and with it otherwise. mu is held.
+// as safe as the Topic asks for, and with it otherwise. A refusal also waits until the in-sync replicas have confirmed
+// that this broker leads. mu is held.
 func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answer) {
 	if a.kind == isRefusal {
 		s.service.counts.refuse(a.err)
@@ -393,6 +405,9 @@ func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answe
 	}
 	switch {
 	case in.from == nil && (len(to) == 0 || v.noAck):
+	case a.kind == isRefusal && len(v.shard.Replicas) > 1:
+		a.again = in.from != nil && a.seq < in.from.below
+		s.question(in).add(to, a)
 	case a.offset >= s.high.Load():
 		p.add(to, a)
 	case in.from != nil && a.kind == isDuplicate:
@@ -448,6 +463,20 @@ func (s *ShardLeader) notAppended(in *intake, v *view, p *pending, count int, er
 		s.fail(failed)
 	}
 	refusal := &StoreError{Topic: s.shard.name, Err: err}
+	count -= s.dropUnkept(in, p, refusal)
+	if in.questions != nil {
+		s.dropUnkept(in, in.questions, refusal)
+	}
+	for range count { // those that asked for no answer
+		s.service.counts.refuse(refusal)
+	}
+	p.end = 0
+	s.settleLater(p)
+}
+
+// dropUnkept gives a refusal instead of the answers of p that rest on messages that could not be appended, and says how many of
+// those are acks. mu is held.
+func (s *ShardLeader) dropUnkept(in *intake, p *pending, refusal error) (acks int) {
 	left := p.answers[:0]
 	for i := range p.answers {
 		a := &p.answers[i]
@@ -456,7 +485,7 @@ func (s *ShardLeader) notAppended(in *intake, v *view, p *pending, count int, er
 			continue
 		}
 		if a.kind == isKept {
-			count--
+			acks++
 			s.service.counts.refuse(refusal)
 		}
 		if in.from != nil {
@@ -467,9 +496,6 @@ func (s *ShardLeader) notAppended(in *intake, v *view, p *pending, count int, er
 		in.out.buf = append(in.out.buf, p.reply(a)...) // p may be used for something else before the answer goes out
 		in.out.refusal(s.service.config.Codec, in.out.buf[len(in.out.buf)-len(p.reply(a)):], s.shard.name, refusal)
 	}
-	for range count { // those that asked for no answer
-		s.service.counts.refuse(refusal)
-	}
-	p.answers, p.end = left, 0
-	s.settleLater(p)
+	p.answers = left
+	return acks
 }

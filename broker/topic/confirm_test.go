@@ -1,0 +1,162 @@
+package topic
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// depose cuts the leader off and has another one lead, which the former one does not hear of.
+func (c *cluster) depose() (a, b *site) {
+	c.t.Helper()
+	a, b = c.sites[0], c.sites[1]
+	c.begin()
+	a.expect(a.ask("orders.a", "one", "Id: one"), "orders@1")
+	c.sever(a)
+	c.elect(1, 1, 2)
+	c.mu.Lock()
+	c.lives[a.self] = 0
+	c.mu.Unlock()
+	c.tell()
+	b.open("orders")
+	b.expect(b.ask("orders.b", "two", "Id: two"), "orders@2")
+	return a, b
+}
+
+// A leader that was deposed and doesn't know it refuses nothing for what it takes for the last message. It says that it can't know,
+// and that nothing is kept. What stays true, it answers.
+func TestADeposedLeaderRefusesNoCondition(t *testing.T) {
+	c := newCluster(t, 3)
+	a, b := c.depose()
+	all := map[string]string{ // all of them hold, or did, at the leader that there is
+		"last":                     "Expect-Last: 2",
+		"last of a subject":        "Expect-Last-By-Subject: 2",
+		"last id":                  "Expect-Last-Id: two",
+		"after a message with id":  "After: two",
+		"first of another subject": "Expect-Last-By-Subject: 7",
+	}
+	began := time.Now()
+	for what, condition := range all {
+		a.hub.publish(message("orders.b", what, "three", condition))
+	}
+	a.hub.publish(message("orders.a", "again", "one", "Id: one"))
+	a.expect(a.hub.answer(t, "again"), "orders@1 again")
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("a duplicate is answered after %v", took)
+	}
+	for what := range all {
+		if got := a.hub.answer(t, what); !strings.HasPrefix(got, "no: ") || !strings.Contains(got, "nothing was kept, try again") {
+			t.Errorf("%s: answered %q", what, got)
+		}
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("clients have given up after %v", took)
+	}
+	b.expect(b.ask("orders.b", "three", "Expect-Last: 2"), "orders@3")
+	b.expect(b.ask("orders.b", "no", "Expect-Last: 2"), "no: topic orders: the last message is at offset 3")
+}
+
+// Readers that ask for the latest are not shown what a deposed leader takes for it.
+func TestADeposedLeaderConfirmsNoReader(t *testing.T) {
+	c := newCluster(t, 3)
+	a, b := c.depose()
+	confirm := func(n *site) error {
+		done := make(chan error, 1)
+		if n.service.Topic("orders").Shard().Confirm(func(err error) { done <- err }) {
+			return nil
+		}
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(20 * time.Second):
+			t.Fatal("no answer")
+			return nil
+		}
+	}
+	if _, ok := confirm(a).(*UnconfirmedError); !ok {
+		t.Error("the former leader is confirmed")
+	}
+	if err := confirm(b); err != nil {
+		t.Errorf("the leader is not confirmed: %v", err)
+	}
+
+	// One that waits when it hears of the other leader is told at once.
+	shard := a.service.Topic("orders").Shard()
+	done := make(chan error, 1)
+	if shard.Confirm(func(err error) { done <- err }) {
+		t.Error("the former leader is confirmed")
+	}
+	c.mu.Lock()
+	c.lives[a.self] = a.life
+	c.mu.Unlock()
+	c.tell()
+	select {
+	case err := <-done:
+		if _, ok := err.(*LeadershipLostError); !ok {
+			t.Errorf("told %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it still waits")
+	}
+	if shard.Confirm(func(err error) { done <- err }) || <-done == nil {
+		t.Error("a shard that is led no more is confirmed")
+	}
+}
+
+// A follower that died holds a refusal up until it has left the in-sync set.
+func TestARefusalWaitsForAFollowerToLeave(t *testing.T) {
+	c := newCluster(t, 3)
+	a := c.sites[0]
+	c.begin()
+	a.expect(a.ask("orders.a", "one"), "orders@1")
+	c.kill(2)
+	a.hub.publish(message("orders.a", "r", "no", "Expect-Last: 7"))
+	c.settle("it has left", func() bool { return len(c.inSync()) == 2 })
+	a.expect(a.hub.answer(t, "r"), "no: topic orders: the last message is at offset 1")
+}
+
+// A refusal and an ack of one read don't wait for each other: what is kept is acknowledged as ever.
+func TestARefusalRestsOnWhatIsPublishedWithIt(t *testing.T) {
+	c := newCluster(t, 3)
+	a := c.sites[0]
+	c.begin()
+	a.hub.publish(message("orders.a", "r1", "one"), message("orders.a", "r2", "no", "Expect-Last: 0"), message("orders.a", "r3", "two", "Expect-Last: 1"))
+	a.expect(a.hub.answer(t, "r2"), "no: topic orders: the last message is at offset 1")
+	a.expect(a.hub.answer(t, "r1"), "orders@1")
+	a.expect(a.hub.answer(t, "r3"), "orders@2")
+	c.elect(0, 0, 1, 2) // a new epoch of the same leader
+	a.hub.publish(message("orders.a", "r4", "no", "Expect-Last: 0"))
+	c.tell()
+	a.expect(a.hub.answer(t, "r4"), "no: topic orders: the last message is at offset 2")
+}
+
+// A message with a condition that was forwarded to a deposed leader goes to the one that there is, where the condition holds.
+func TestAConditionForwardedToADeposedLeaderIsJudgedByTheNext(t *testing.T) {
+	c := newCluster(t, 3)
+	a, b, other := c.sites[0], c.sites[1], c.sites[2]
+	c.begin()
+	join(other, a)
+	join(other, b)
+	other.expect(other.ask("orders.a", "one"), "orders@1")
+	c.sever(a)
+	c.elect(1, 1, 2)
+	c.mu.Lock()
+	c.lives[a.self], c.lives[other.self] = 0, 0 // neither hears of it yet; other follows a, as far as it knows
+	c.mu.Unlock()
+	c.tell()
+	other.hub.publish(message("orders.a", "r", "three", "Expect-Last: 2"))
+	a.eventually("the former leader has judged it", func() bool { return a.service.Topic("orders").Shard().confirms.pending.Load() > 0 })
+	c.mu.Lock()
+	c.lives[other.self] = other.life
+	c.mu.Unlock()
+	c.tell()
+	b.open("orders")
+	b.expect(b.ask("orders.a", "two"), "orders@2")
+	got := other.hub.answer(t, "r")
+	if got != "orders@3" && got != "no: topic orders: the last message is at offset 1" {
+		t.Errorf("answered %q", got)
+	}
+	if got != "orders@3" { // it came to the next leader before the second message did, and was judged there
+		other.expect(other.ask("orders.a", "three", "Expect-Last: 2"), "orders@3")
+	}
+}
