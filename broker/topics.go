@@ -139,10 +139,7 @@ func (c clients) Offer(t topic.Taker) topic.Offer { return c.Hub.Offer(t) }
 // ways are the links as Topics know them.
 type ways struct{ *topic.Service }
 
-func (w ways) Attach(broker string, way route.Carrier, old bool) route.TopicsSide {
-	if old {
-		return w.Service.Attach(broker, nil)
-	}
+func (w ways) Attach(broker string, way route.Carrier) route.TopicsSide {
 	return w.Service.Attach(broker, way)
 }
 

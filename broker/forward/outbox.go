@@ -3,7 +3,6 @@ package forward
 import (
 	"encoding/binary"
 	"math/bits"
-	"slices"
 	"sync"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -117,6 +116,9 @@ func (o *Outbox) Next() uint64 { return o.First + uint64(len(o.letters)-o.head) 
 
 func (o *Outbox) Empty() bool { return len(o.letters) == o.head }
 
+// Went says whether a message was handed out by Run, so that a leader may have it.
+func (o *Outbox) Went(seq uint64) bool { return seq < max(o.Ever, o.sent) }
+
 // Expect says how much comes at once, so that it stands in few pieces of memory.
 func (o *Outbox) Expect(size int) { o.want = size }
 
@@ -129,32 +131,6 @@ func (o *Outbox) Add(m *protocol.Message, now int64) {
 		o.letters, o.head = o.letters[:left], 0
 	}
 	o.letters = append(o.letters, l)
-}
-
-// Skip leaves out the next numbers.
-func (o *Outbox) Skip(n int) {
-	all := o.Empty() || o.sent == o.Next()
-	if o.Empty() {
-		o.First += uint64(n)
-	} else {
-		o.letters = append(o.letters, make([]letter, n)...)
-	}
-	if all {
-		o.sent = o.Next()
-	}
-}
-
-// Restore copies a message to a number that was left out. It went before, and goes again in the next round.
-func (o *Outbox) Restore(seq uint64, m *protocol.Message, now int64) {
-	if o.Empty() {
-		o.letters, o.head = o.letters[:0], 0
-	}
-	if seq < o.First {
-		o.letters = slices.Insert(o.letters, o.head, make([]letter, o.First-seq)...)
-		o.First = seq
-	}
-	o.Ever = max(o.Ever, seq+1)
-	o.letters[o.head+int(seq-o.First)] = o.write(m, now)
 }
 
 // write copies a message to where there is room.

@@ -65,61 +65,6 @@ func TestAnOutboxGoesAgain(t *testing.T) {
 	}
 }
 
-// What was left out goes again when it is put back: before what came later, and perhaps known.
-func TestAnOutboxTakesBackWhatWasLeftOut(t *testing.T) {
-	o := NewOutbox()
-	m := message("orders.a", "r", "x")
-	sent := func() (said string) {
-		for {
-			first, count, letters := o.Run()
-			if count == 0 {
-				return said
-			}
-			for i := range count {
-				m, rest, _ := ParseLetter(letters)
-				letters = rest
-				said += fmt.Sprintf(" %d%s", int(first)+i, m.Data)
-			}
-		}
-	}
-	settle := func(seq uint64) {
-		if _, c, ok := o.Settle(seq); ok {
-			o.Free(c)
-		}
-	}
-	o.Skip(3)
-	if o.Next() != 4 || !o.Empty() || sent() != "" {
-		t.Fatalf("it goes on with %d", o.Next())
-	}
-	o.Add(&m, 0)
-	sent()
-	o.Skip(2)
-	o.Add(&m, 0)
-	if got := sent(); got != " 7x" {
-		t.Errorf("sent%s, want what is new only", got)
-	}
-	o.Add(&m, 0)
-	o.Restore(2, &m, 0)
-	o.Restore(3, &m, 0)
-	o.Restore(5, &m, 0)
-	if again := o.Begin(); again != 5 || o.First != 2 {
-		t.Errorf("%d go again from %d on, want 2, 3, 4, 5 and 7", again, o.First)
-	}
-	if got := sent(); got != " 2x 3x 4x 5x 6 7x 8x" || o.Ever != 8 {
-		t.Errorf("sent%s, none before from %d on", got, o.Ever)
-	}
-	for seq := range o.Next() {
-		settle(seq)
-	}
-	if !o.Empty() || o.Bytes != 0 || o.Next() != 9 {
-		t.Errorf("it holds %d bytes, and goes on with %d", o.Bytes, o.Next())
-	}
-	o.Restore(8, &m, 0)
-	if o.Begin(); sent() != " 8x" {
-		t.Error("one that was answered is put back as any other")
-	}
-}
-
 // Messages of one read stand in one piece, so that they go as one frame.
 func TestWhatComesTogetherGoesTogether(t *testing.T) {
 	o := NewOutbox()
@@ -157,7 +102,6 @@ type forwardWorld struct {
 	pending [][]sentRun // by sender: on the link
 	acked   []map[uint64]uint64
 	refused []map[uint64]bool
-	direct  [][]uint64 // by sender: numbers of what was taken where it leads, without a way around, and is not answered
 
 	restarts bool // replicas read only the end of their logs again
 	unknown  int  // how many messages nobody knows the fate of, because of that
@@ -232,32 +176,6 @@ func (w *forwardWorld) judge(t *testing.T, sender int, r sentRun) (gap bool) {
 	return gap
 }
 
-// take is what a leader does with what is published to itself; the first senders are at the replicas.
-func (w *forwardWorld) take() {
-	i := w.leader
-	box, from := &w.boxes[i], w.tables[i].Of(uint64(i+1), 0)
-	if len(w.pending[i]) > 0 || !box.Empty() && (box.sent < box.Next() || from.Last+1 < box.Next()) {
-		return // what was forwarded goes first
-	}
-	k := Span{First: box.Next(), Offset: uint64(len(w.logs[i]) + 1), Count: uint32(1 + w.rng.IntN(4))}
-	box.Skip(int(k.Count))
-	for seq := k.First; seq < k.End(); seq++ {
-		w.direct[i] = append(w.direct[i], seq)
-		w.logs[i] = append(w.logs[i], entry{payload: fmt.Sprintf("%d/%d", i, seq)})
-	}
-	first := &w.logs[i][k.Offset-1]
-	first.batch, first.signed = int(k.Count), AppendExtension(nil, uint64(i+1), w.floor(i), []Span{k})
-	from.Keep(k, w.now)
-}
-
-// floor is below which a sender wants to know nothing any more.
-func (w *forwardWorld) floor(sender int) uint64 {
-	if d := w.direct[sender]; len(d) > 0 {
-		return min(d[0], w.boxes[sender].First)
-	}
-	return w.boxes[sender].First
-}
-
 // copy brings a follower some batches; sometimes it is far behind.
 func (w *forwardWorld) copy(follower int) {
 	from, to := w.logs[w.leader], w.logs[follower]
@@ -277,11 +195,6 @@ func (w *forwardWorld) copy(follower int) {
 func (w *forwardWorld) elect() {
 	w.tables[w.leader].HandOver()
 	former := w.leader
-	for _, seq := range w.direct[former] {
-		m := message("orders.a", "", fmt.Sprintf("%d/%d", former, seq))
-		w.boxes[former].Restore(seq, &m, 0)
-	}
-	w.direct[former] = nil
 	w.leader = 1 - w.leader
 	if end := len(w.logs[w.leader]); len(w.logs[former]) > end {
 		w.logs[former] = w.logs[former][:end]
@@ -318,7 +231,7 @@ func (w *forwardWorld) send(sender int) {
 		if count == 0 {
 			return
 		}
-		w.pending[sender] = append(w.pending[sender], sentRun{first, w.floor(sender), w.boxes[sender].Ever, bytes.Clone(letters)})
+		w.pending[sender] = append(w.pending[sender], sentRun{first, w.boxes[sender].First, w.boxes[sender].Ever, bytes.Clone(letters)})
 	}
 }
 
@@ -326,14 +239,6 @@ func (w *forwardWorld) send(sender int) {
 func (w *forwardWorld) answer(t *testing.T, sender int) {
 	box := &w.boxes[sender]
 	from := w.tables[w.leader].Of(uint64(sender+1), 0)
-	for d := w.direct[sender]; len(d) > 0; d = w.direct[sender] {
-		offset, _, _ := from.Find(d[0])
-		if offset > uint64(w.high) {
-			break
-		}
-		w.acked[sender][d[0]] = offset
-		w.direct[sender] = d[1:]
-	}
 	for seq := box.First; seq < box.Next() && seq <= from.Last; seq++ {
 		offset, _, ok := from.Find(seq)
 		if ok && offset > uint64(w.high) || w.rng.IntN(5) == 0 {
@@ -371,13 +276,10 @@ func TestForwardsAgainstAModel(t *testing.T) {
 			w.pending = append(w.pending, nil)
 			w.acked = append(w.acked, map[uint64]uint64{})
 			w.refused = append(w.refused, map[uint64]bool{})
-			w.direct = append(w.direct, nil)
 		}
 		step := func(quiet bool) {
 			i := w.rng.IntN(senders)
 			switch n := w.rng.IntN(20); {
-			case n < 6 && !quiet && i == w.leader:
-				w.take()
 			case n < 6 && !quiet:
 				for range 1 + w.rng.IntN(5) {
 					m := message("orders.a", "", fmt.Sprintf("%d/%d", i, w.boxes[i].Next()))
@@ -438,9 +340,6 @@ func TestForwardsAgainstAModel(t *testing.T) {
 			last[sender] = seq
 		}
 		for i := range w.boxes {
-			if len(w.direct[i]) > 0 {
-				t.Fatalf("seed %d: sender %d has no answer to %d messages that were taken where it is", seed, i, len(w.direct[i]))
-			}
 			if !w.boxes[i].Empty() {
 				t.Fatalf("seed %d: sender %d has no answer to %d messages from %d on", seed, i, w.boxes[i].Next()-w.boxes[i].First, w.boxes[i].First)
 			}

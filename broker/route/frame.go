@@ -24,7 +24,7 @@ const (
 	framePing        frameType = 7 // u64 that the pong repeats
 	framePong        frameType = 8
 	frameLeaving     frameType = 9  // empty: I am going away on purpose
-	frameTopics      frameType = 10 // what Topics say to each other, see package topic; from version topicsSince on
+	frameTopics      frameType = 10 // what Topics say to each other, see package forward
 )
 
 const (

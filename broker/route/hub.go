@@ -26,8 +26,8 @@ type ClientSide interface {
 
 // Topics is this broker's part in bringing messages to the leaders of shards.
 type Topics interface {
-	// Attach makes the way to the broker of that id known. old says that it knows no frames of Topics: nothing is to be carried.
-	Attach(broker string, way Carrier, old bool) TopicsSide
+	// Attach makes the way to the broker of that id known.
+	Attach(broker string, way Carrier) TopicsSide
 }
 
 // Carrier is a link as Topics use it.
@@ -52,10 +52,10 @@ type TopicsSide interface {
 // noTopics is a broker that serves none.
 type noTopics struct{}
 
-func (noTopics) Attach(string, Carrier, bool) TopicsSide { return noTopics{} }
-func (noTopics) Take([]byte) error                       { return nil }
-func (noTopics) Flush()                                  {}
-func (noTopics) Detach()                                 {}
+func (noTopics) Attach(string, Carrier) TopicsSide { return noTopics{} }
+func (noTopics) Take([]byte) error                 { return nil }
+func (noTopics) Flush()                            {}
+func (noTopics) Detach()                           {}
 
 // Clients makes a node's session hub the Hub of its links.
 func Clients(h *session.Hub) Hub { return clients{h} }

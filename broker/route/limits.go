@@ -7,10 +7,7 @@ const (
 	// protocolNewest and protocolOldest are the versions of the link protocol that this build
 	// speaks. Two brokers use the newest that both know, so that an upgrade may go pod by pod.
 	protocolNewest = 4
-	protocolOldest = 2
-
-	// topicsSince is the version from which on Topics have frames of their own.
-	topicsSince = 3
+	protocolOldest = 3
 
 	// segmentsSince is the version from which on the leader of a shard sends single segments to who has lost some.
 	segmentsSince = 4

@@ -133,7 +133,7 @@ func (l *link) run() {
 	}
 	if l.alive() {
 		peer, interest := l.mesh.config.Hub.Attach(l, l.peer.ID)
-		topics := l.mesh.config.Topics.Attach(l.peer.ID, l, l.peer.Newest < topicsSince)
+		topics := l.mesh.config.Topics.Attach(l.peer.ID, l)
 		l.out.release(interest)
 		if l.mesh.leaving.Load() {
 			l.announceLeaving()

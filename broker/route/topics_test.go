@@ -18,7 +18,7 @@ type testTopics struct {
 	calls []string
 }
 
-func (x *testTopics) Attach(_ string, way Carrier, _ bool) TopicsSide {
+func (x *testTopics) Attach(_ string, way Carrier) TopicsSide {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.way = way

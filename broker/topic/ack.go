@@ -20,13 +20,12 @@ const (
 
 // answer is given when the record at its offset is as safe as the Topic asks for.
 type answer struct {
-	offset   uint64
-	from, to uint32 // of the reply subject, in the pending's buf
-	kind     answerKind
-	records  uint32 // that the message carried; 0: it is one itself
-	seq      uint64 // of a message that was forwarded with one
-	again    bool   // it was sent before, maybe to another leader
-	err      error  // of a refusal
+	offset  uint64
+	kind    answerKind
+	records uint32 // that the message carried; 0: it is one itself
+	seq     uint64 // its number
+	again   bool   // it was sent before, perhaps to another leader
+	err     error  // of a refusal
 }
 
 // pending are the answers that wait for one append, or for earlier ones.
@@ -38,10 +37,8 @@ type pending struct {
 	records    int
 	round      uint64 // barrier round that the answers wait for; 0: none
 	asked      int64  // when it was asked for
-	numbered   numbers
 	durability log.Durability
 	answers    []answer
-	buf        []byte
 	err        error
 }
 
@@ -54,22 +51,13 @@ func newPending(s *ShardLeader) *pending {
 }
 
 func (p *pending) free() {
-	if cap(p.buf) > batchBytes {
+	if cap(p.answers) > batchRecords {
 		return
 	}
 	clear(p.answers)
-	*p = pending{answers: p.answers[:0], buf: p.buf[:0], numbered: numbers{header: p.numbered.header[:0]}}
+	*p = pending{answers: p.answers[:0]}
 	pendings.Put(p)
 }
-
-func (p *pending) add(reply []byte, a answer) {
-	a.from = uint32(len(p.buf))
-	p.buf = append(p.buf, reply...)
-	a.to = uint32(len(p.buf))
-	p.answers = append(p.answers, a)
-}
-
-func (p *pending) reply(a *answer) []byte { return p.buf[a.from:a.to:a.to] }
 
 // rest is the last record that the answers rest on.
 func (p *pending) rest() (offset uint64) {
@@ -104,12 +92,13 @@ type acker struct {
 	closing bool
 
 	// Of who answers a round, who holds at.
-	at    sync.Mutex
-	spare []*pending
-	moved []*ShardLeader
-	out   replies
-	back  forward.Answers
-	head  []byte
+	at      sync.Mutex
+	spare   []*pending
+	moved   []*ShardLeader
+	out     replies
+	back    forward.Answers
+	settled settled
+	head    []byte
 }
 
 func newAcker(s *Service) *acker {
@@ -150,21 +139,11 @@ func (a *acker) committed(idle bool) {
 	a.at.Unlock()
 }
 
-// end has those answered who wait for a shard that this broker leads no more. If it resends, that is done when end returns.
-func (a *acker) end(s *ShardLeader, over error, resends bool) {
-	a.at.Lock()
-	s.resends = resends
+// end answers all that waits for a shard whose leadership on this broker has ended.
+func (a *acker) end(s *ShardLeader, over error) {
 	s.over.Store(&over)
-	a.at.Unlock()
 	s.keepPromises()
 	a.touch(s)
-	if !resends {
-		return
-	}
-	a.at.Lock()
-	defer a.at.Unlock()
-	a.round() // of the shard nothing comes any more; others may always have something
-	s.resends = false
 }
 
 func (a *acker) poke() {
@@ -279,42 +258,10 @@ func (a *acker) round() bool {
 	return true
 }
 
+// answer gives the answers of one append to its sender. If the append was lost with the leadership, the
+// next leader knows better what became of it, and the sender asks that one.
 func (a *acker) answer(p *pending) {
 	s := p.shard
-	codec, name := a.service.config.Codec, s.shard.name
-	if p.back.link != nil {
-		a.answerBack(p)
-		return
-	}
-	resent := uint64(0)
-	if n := &p.numbered; n.first > 0 {
-		if p.err != nil && s.resends {
-			resent = s.resend(p)
-		}
-		defer s.shard.sender().took(n.next())
-	}
-	for i := range p.answers {
-		switch an := &p.answers[i]; {
-		case p.err != nil && an.kind == isKept && an.offset < resent:
-		case p.err != nil:
-			err := s.lost(p.err)
-			if p.round > 0 {
-				err = s.unjudged(p.err)
-			}
-			a.service.counts.refuse(err)
-			a.out.refusal(codec, p.reply(an), name, err)
-		case an.kind == isRefusal:
-			a.out.refusal(codec, p.reply(an), name, an.err)
-		default:
-			a.out.ack(codec, p.reply(an), name, an.offset, int(an.records), an.kind == isDuplicate)
-		}
-	}
-}
-
-// answerBack gives the answers to messages that another broker forwarded. If the next leader knows better what became of them, it is asked.
-func (a *acker) answerBack(p *pending) {
-	s := p.shard
-	codec, name := a.service.config.Codec, s.shard.name
 	for i := range p.answers {
 		switch an := &p.answers[i]; {
 		case p.err != nil:
@@ -326,14 +273,20 @@ func (a *acker) answerBack(p *pending) {
 				return
 			}
 			a.service.counts.refuse(err)
-			a.back.Refused(an.seq, codec, name, err)
+			a.back.Refused(an.seq, a.service.config.Codec, s.shard.name, err)
 		case an.kind == isRefusal:
-			a.back.Refused(an.seq, codec, name, an.err)
+			a.back.Refused(an.seq, a.service.config.Codec, s.shard.name, an.err)
 		default:
 			a.back.Single(an.seq, an.offset, an.records, an.kind == isDuplicate)
 		}
 	}
-	a.head = p.back.carry(&a.back, s.shard, a.head)
+	if p.back.link != a.service.forwards.self {
+		a.head = p.back.carry(&a.back, s.shard, a.head)
+		return
+	}
+	a.back.Flush()
+	_ = s.shard.sender().answered(p.back.round, a.back.Buf, &a.out, &a.settled) // this broker's own frames are well-formed
+	a.back.Reset()
 }
 
 // lost is what a publisher is told whose message is not known to be safe.
@@ -351,6 +304,7 @@ func (a *acker) send() {
 		a.service.config.Hub.Send(a.out.messages)
 	}
 	a.out.reset()
+	a.settled.free()
 }
 
 // settled adds to queue what waited and is safe now on all replicas; or everything, if it never will be.

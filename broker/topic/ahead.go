@@ -16,8 +16,7 @@ import (
 //  2. When the watermark has not moved for aheadBound.Time, they are read again, and messages are refused
 //     with a *StalledError, which is true: nothing of them is kept. So a connection that publishes to other
 //     shards, too, is not held up for longer.
-//  3. Messages that another broker forwarded are taken up to twice the bound, and wait in that broker's
-//     outbox then. From rule 2 on they are refused as well.
+//  3. The leader takes messages up to twice the bound; beyond it they wait in the outboxes of their senders.
 //
 // A shard without followers has no part in it: its watermark waits for the disk only, which is bounded
 // by itself (log.ErrOverloaded).

@@ -9,21 +9,22 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// back is whom the answers to forwarded messages go to.
+// back is where answers go: to a sender on this broker or on another one.
 type back struct {
-	link   *Link // nil: they go where the messages say
+	link   *Link
 	source uint64
 	round  uint32
 }
 
-// arrive takes what another broker forwarded. It says whether everything was judged; otherwise it has to come again.
-func (p *Shard) arrive(l *Link, a *arrival) (took bool) {
+// arrive judges messages that a sender brought to this broker as the shard's leader. If it can't judge all of
+// them, it tells the sender to send them again.
+func (p *Shard) arrive(l *Link, a *arrival) {
 	s := p.topic.service
 	in := intakes.Get().(*intake)
 	in.from, in.seq = a, a.first
 	in.back = back{l, a.source, a.round}
 	messages := a.messages
-	took = true
+	took := true
 	for len(messages) > 0 && took {
 		v, shard := p.view.Load(), p.leading.Load()
 		switch {
@@ -50,7 +51,6 @@ func (p *Shard) arrive(l *Link, a *arrival) (took bool) {
 		l.tell(forward.FrameAgain, p.topic.id, p.number, a.source, a.round)
 	}
 	in.finish(s)
-	return took
 }
 
 // callLater has a broker told when the shard is open.
@@ -111,7 +111,7 @@ func (s *ShardLeader) meet(in *intake, p *pending, v *view, m *protocol.Message)
 	if offset, records, ok := o.Find(seq); ok {
 		fw.deduplicated.Add(1)
 		if offset >= s.high.Load() {
-			p.add(nil, answer{offset: offset, records: records, seq: seq})
+			p.answers = append(p.answers, answer{offset: offset, records: records, seq: seq})
 		} else {
 			in.answers.Single(seq, offset, records, false)
 		}
@@ -191,7 +191,7 @@ func (in *intake) appended(err error) {
 
 // carry sends the answers in a that are due.
 func (b *back) carry(a *forward.Answers, p *Shard, head []byte) []byte {
-	if a.Flush(); len(a.Buf) > 0 && b.link.out != nil {
+	if a.Flush(); len(a.Buf) > 0 {
 		head = forward.AppendFrameHead(head[:0], forward.FrameAnswers, p.topic.id, p.number, b.source, b.round)
 		b.link.out.Carry(head, a.Buf)
 	}

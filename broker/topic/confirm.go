@@ -1,7 +1,6 @@
 package topic
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -171,12 +170,4 @@ func (p *pending) settles(high, round uint64, now int64) (ok bool, err error) {
 		return true, p.shard.unconfirmed()
 	}
 	return false, nil
-}
-
-// unjudged is what the publisher of a message is told whose refusal was not confirmed: why it was not judged, and that it is not kept.
-func (s *ShardLeader) unjudged(err error) error {
-	if lost, ok := errors.AsType[*LeadershipLostError](err); ok {
-		return &UnconfirmedError{Topic: s.shard.name, Why: lost.Why}
-	}
-	return err
 }

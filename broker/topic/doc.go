@@ -27,27 +27,32 @@
 //	    it has not: it is led again under a later epoch only.
 //	T8  Messages for a log that is being opened wait for it, a bounded time and amount, and go before all later ones.
 //
-// What is published here for a shard that another broker leads goes through an outbox (sender), over the link (Link), to that
-// broker's Shard. Forwards have invariants of their own:
+// Every message goes through a sender, also for a shard that this broker leads: it gets a number,
+// stays in an outbox until the leader has answered, and goes over a link (Link) or, on the same
+// broker, by a call. Invariants of forwarding:
 //
-//	F1  Each message has the next number of its source (a process) and shard. It stays in the outbox until it is answered, a
-//	    bounded time and amount; an answer takes it out and reaches its publisher in one step.
-//	F2  With another epoch, leader or link, or when the leader asks for it, a round begins: all that isn't answered goes again, in
-//	    order, before what is newer. A number that is answered goes as void, so a round has no gaps.
-//	F3  A leader judges the numbers of a source in their order, each once, and takes none behind a gap. It takes nothing that was
-//	    meant for an epoch before it began to lead, so what a former round left behind somewhere does no harm.
-//	F4  A batch says whose numbers its records are (forwardedFrom), so whoever has the batch knows them: leader, followers
-//	    as they append and truncate, a broker that starts from the end of its log. What is kept is acknowledged again, as it was first;
-//	    what was judged and not kept is refused again. What a leader can't know, as it reads its log back a bounded
-//	    way only, is refused: nothing is kept twice.
-//	F5  An ack is true whenever it comes. A refusal counts only in the round in which it was given: of two leaders, the former may not
-//	    refuse what the latter keeps.
-//	F6  What is taken by the leader that it is published to has numbers of the same sequence, in the order of its log. When that broker
-//	    leads no more, what isn't safe goes from its log into the outbox before the log is truncated, and before anything that has a
-//	    later number goes to the next leader. What is an answer only, and rests on such a message, isn't known.
+//	F1  Each message has the next number of its source (a process) and shard. It stays in the outbox
+//	    until it is answered, for a bounded time and within a bounded size. An answer takes it out and
+//	    reaches its publisher in one step.
+//	F2  Another epoch, leader or link, or a request by the leader, begins a round: all unanswered
+//	    messages go again, in order, before newer ones. An answered number goes as void, so that a
+//	    round has no gaps.
+//	F3  A leader judges the numbers of a source in order, each once, and takes none behind a gap. It
+//	    rejects messages that were sent for an epoch before its own, so that leftovers of an earlier
+//	    round are harmless.
+//	F4  A batch names the numbers of its records (forward.ExtensionType), so that every broker with the
+//	    batch knows them: the leader, a follower as it appends and truncates, a broker that restarts and
+//	    reads the end of its log. A message that comes again gets the answer of the first time. If the
+//	    leader can't know whether it was kept, since it reads its log back for a bounded size only, it
+//	    refuses the message: nothing is kept twice.
+//	F5  An ack is true whenever it arrives. A refusal counts only in the round in which it was given: a
+//	    deposed leader can't refuse what its successor keeps.
+//	F6  When leadership ends, answers that are still due are not given: the sender asks the next leader.
+//	    Only if none answers within forward.OutboxTime the publisher learns that the fate of a message
+//	    is unknown; and that it was not kept, if no leader ever got it.
 //
-// When the process dies in it: what was in its outboxes is judged or lost, and its publishers' connections end with it. Another
-// process is another source.
+// When the process dies, its outboxes and its publishers' connections end with it. Another process is
+// another source.
 //
 // When the process dies in it: nothing is kept in memory that the logs don't hold. The ids of the
 // deduplication window, which followers keep as well, and the last message's are read again from the end of the log. Deleting a log is

@@ -30,7 +30,6 @@ func (s *Service) keeper() {
 		case now = <-ticker.C:
 		}
 		s.retry(now)
-		s.turnAway(now.Add(-lobbyTime))
 		s.acker.recall()
 		now = s.config.Clock.Now()
 		due = due[:0]

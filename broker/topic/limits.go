@@ -43,12 +43,6 @@ const (
 	confirmTime = replica.PartTime + 1500*time.Millisecond
 	// answersPerSend bounds the memory in which the answers of one round are built.
 	answersPerSend = 16 << 10
-	// lobbyTime is how long messages wait for a log that is being opened, and lobbyBytes how many bytes of them
-	// for one Topic: what a client that has just made it may send before it looks at the first ack.
-	lobbyTime  = 2 * time.Second
-	lobbyBytes = 1 << 20
-	// lobbyBytesTogether is the same for all Topics, of which a broker that starts opens thousands.
-	lobbyBytesTogether = 16 << 20
 	// openers is how many logs are opened and closed at once. It is waiting for the disk for the most
 	// part, and a disk does several things at once.
 	openers = 8

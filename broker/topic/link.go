@@ -12,32 +12,26 @@ import (
 type Link struct {
 	service *Service
 	broker  string
-	out     Carrier // nil: that broker knows nothing of numbers
+	out     Carrier
 	down    atomic.Bool
 
 	arrivals []*arrival // of one read
 	spare    []*arrival
 	answers  replies
-	freed    []freed
-}
-
-// freed is what an answered message took.
-type freed struct {
-	by *sender
-	in *forward.Chunk
+	done     settled
 }
 
 // arrival is messages that another broker forwarded to the leader of a shard, with consecutive numbers.
 type arrival struct {
-	stream                           *Shard
+	shard                            *Shard
 	source                           uint64
 	round                            uint32
 	epoch, first, next, floor, below uint64
 	messages                         []protocol.Message
 }
 
-// Attach makes the way to a broker known. What is forwarded to leaders there goes that way from now on, and all that isn't
-// answered goes again. out nil: that broker is of a version that keeps no numbers.
+// Attach makes the way to a broker known. From now on messages for leaders there go that way, and
+// unanswered ones go again.
 func (s *Service) Attach(broker string, out Carrier) *Link {
 	l := &Link{service: s, broker: broker, out: out}
 	fw := &s.forwards
@@ -102,16 +96,14 @@ func (l *Link) Take(frame []byte) error {
 
 // tell sends a frame that is only a head.
 func (l *Link) tell(kind forward.FrameKind, topic string, shard int, source uint64, round uint32) {
-	if l.out != nil {
-		l.out.Carry(forward.AppendFrameHead(nil, kind, topic, shard, source, round))
-	}
+	l.out.Carry(forward.AppendFrameHead(nil, kind, topic, shard, source, round))
 }
 
 // gather puts messages behind those that came before, so that what one read brought becomes few batches.
 func (l *Link) gather(p *Shard, h *forward.FrameHead, r *forward.Run) error {
 	var to *arrival
 	for _, a := range l.arrivals {
-		if a.stream == p {
+		if a.shard == p {
 			to = a
 		}
 	}
@@ -128,17 +120,22 @@ func (l *Link) gather(p *Shard, h *forward.FrameHead, r *forward.Run) error {
 		} else {
 			to = &arrival{}
 		}
-		*to = arrival{stream: p, source: h.Source, round: h.Round, epoch: r.Epoch, first: r.First, next: r.First, messages: to.messages[:0]}
+		*to = arrival{shard: p, source: h.Source, round: h.Round, epoch: r.Epoch, first: r.First, next: r.First, messages: to.messages[:0]}
 		l.arrivals = append(l.arrivals, to)
 	}
 	to.floor, to.below = r.Floor, r.Ever
-	for letters := r.Letters; len(letters) > 0; {
+	return to.read(r.Letters)
+}
+
+// read appends the messages of letters, which keep their memory.
+func (a *arrival) read(letters []byte) error {
+	for len(letters) > 0 {
 		m, rest, ok := forward.ParseLetter(letters)
 		if !ok {
 			return forward.ErrFrame
 		}
-		to.messages = append(to.messages, m)
-		to.next++
+		a.messages = append(a.messages, m)
+		a.next++
 		letters = rest
 	}
 	return nil
@@ -147,11 +144,7 @@ func (l *Link) gather(p *Shard, h *forward.FrameHead, r *forward.Run) error {
 // deliver hands the messages that were gathered to the leaders.
 func (l *Link) deliver() {
 	for _, a := range l.arrivals {
-		if took := a.stream.arrive(l, a); took && l.out == l.service.forwards.self.out {
-			if f := a.stream.out.Load(); f != nil {
-				f.land(a.round, a.next)
-			}
-		}
+		a.shard.arrive(l, a)
 		clear(a.messages)
 		*a = arrival{messages: a.messages[:0]}
 		l.spare = append(l.spare, a)
@@ -167,57 +160,14 @@ func (l *Link) Flush() {
 		l.service.config.Hub.Send(l.answers.messages)
 	}
 	l.answers.reset()
-	for i := 0; i < len(l.freed); {
-		f := l.freed[i].by
-		f.mu.Lock()
-		for ; i < len(l.freed) && l.freed[i].by == f; i++ {
-			f.box.Free(l.freed[i].in)
-		}
-		f.account()
-		f.mu.Unlock()
-	}
-	clear(l.freed)
-	l.freed = l.freed[:0]
+	l.done.free()
 }
 
-// answered takes what a leader says to messages that were forwarded.
+// answered takes a leader's answers.
 func (l *Link) answered(p *Shard, h *forward.FrameHead, data []byte) error {
-	f, s := p.out.Load(), l.service
-	if f == nil || h.Source != s.forwards.source {
+	f := p.out.Load()
+	if f == nil || h.Source != l.service.forwards.source {
 		return nil // of an earlier life
 	}
-	noAck := p.view.Load().noAck
-	codec := s.config.Codec
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	defer f.hush()
-	f.pause = 0
-	for len(data) > 0 {
-		a, rest, err := forward.ParseAnswer(data)
-		if err != nil {
-			return err
-		}
-		data = rest
-		if a.Kind == forward.ItemRefused && h.Round != f.round {
-			continue // by one who leads no more, perhaps: it goes again
-		}
-		last := min(a.Seq+a.Count, f.box.Next())
-		for seq := max(a.Seq, f.box.First); seq < last; seq++ {
-			m, c, ok := f.box.Settle(seq)
-			if !ok {
-				continue
-			}
-			l.freed = append(l.freed, freed{f, c})
-			switch {
-			case len(m.Reply) == 0 || noAck:
-			case a.Kind == forward.ItemRefused:
-				if len(a.Refusal) > 0 {
-					l.answers.messages = append(l.answers.messages, protocol.Message{Subject: m.Reply, Data: a.Refusal})
-				}
-			default:
-				l.answers.ack(codec, m.Reply, p.name, a.Offset+seq-a.Seq, a.Records, a.Duplicate)
-			}
-		}
-	}
-	return nil
+	return f.answered(h.Round, data, &l.answers, &l.done)
 }

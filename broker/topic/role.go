@@ -108,7 +108,7 @@ func (s *Service) lead(p *Shard, v *view, idle bool) error {
 	s.open[shard] = struct{}{}
 	s.openMu.Unlock()
 	shard.advance()
-	p.welcome(shard, v)
+	p.leading.Store(shard)
 	p.call()
 	if shard.readable.Load() {
 		s.announce(shard, true)

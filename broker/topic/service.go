@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
@@ -69,7 +68,6 @@ type Service struct {
 	was     map[string]bool // logs that stood on the disk at the start, or were made since
 	open    map[*ShardLeader]struct{}
 	retries map[*Shard]struct{} // that are in trouble
-	lobbies map[*Shard]struct{} // for which messages wait
 
 	firstLife atomic.Int64 // the first incarnation in which this process was seen registered
 
@@ -91,7 +89,7 @@ func Open(config Config) (*Service, error) {
 	}
 	s := &Service{config: config, log: config.Logger, found: found, was: map[string]bool{}, queue: newQueue(),
 		changed: make(chan struct{}), brokers: map[string]string{}, byName: map[string]*Topic{}, byID: map[string]*Topic{},
-		open: map[*ShardLeader]struct{}{}, retries: map[*Shard]struct{}{}, lobbies: map[*Shard]struct{}{}, suspects: map[replica.ID]coordination.Suspect{}}
+		open: map[*ShardLeader]struct{}{}, retries: map[*Shard]struct{}{}, suspects: map[replica.ID]coordination.Suspect{}}
 	s.aheadBound = aheadBound{Bytes: aheadBytes, Records: aheadRecords, Time: aheadTime}
 	for _, stored := range found {
 		s.was[stored.Name] = true
@@ -181,9 +179,6 @@ func (s *Service) meet(desired *coordination.Topic) {
 		}
 		if n == 0 {
 			before, after = was, v
-		}
-		if was != nil && was.lead && !v.lead {
-			p.turnAway(time.Now()) // those that come now are forwarded, and are not to be overtaken
 		}
 		if v.member || v.lead || v.gone || was != nil && (was.member || was.lead) {
 			s.queue.add(p)
@@ -359,7 +354,6 @@ func (s *Service) Close() error {
 	s.queue.close()
 	s.running.Wait() // nobody opens or closes anything any more
 	err := s.closeAll()
-	s.turnAway(time.Now())
 	s.forwards.close()
 	s.acker.close()
 	return err

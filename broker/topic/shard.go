@@ -27,7 +27,6 @@ type Shard struct {
 	// trouble is why the logs can't be opened or are to be opened again; nil: nothing is wrong with them.
 	trouble atomic.Pointer[trouble]
 
-	lobby  lobby
 	out    atomic.Pointer[sender] // nil: nothing was forwarded yet
 	turned turned
 	work   work // guarded by the queue's mu

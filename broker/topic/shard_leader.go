@@ -35,7 +35,6 @@ type ShardLeader struct {
 	stateFailed atomic.Pointer[error]
 	over        atomic.Pointer[error] // why nothing that waits will be known to be safe
 	touched     atomic.Bool           // the acker is to look at it
-	resends     bool                  // what isn't safe goes to the next leader; written while the acker's at is held
 	inRound     bool                  // the acker's, as is unsafe
 	unsafe      []*pending            // what is safe here and not yet on all replicas, in the order of its records
 	ending      atomic.Bool
@@ -202,8 +201,6 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	s.openMu.Lock()
 	delete(s.open, shard)
 	s.openMu.Unlock()
-	_, moved := over.(*LeadershipLostError)
-	resends := moved && shard.failed.Load() == nil && !s.closing.Load() && shard.settleAppends() // while its log is as it was led
 	if over == nil {
 		if shard.failed.Load() != nil {
 			p.fault.CompareAndSwap(nil, shard.failed.Load())
@@ -214,7 +211,7 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	shard.leading.Load().End()
 	p.high = [...]uint64{replica.Data: shard.leading.Load().High(replica.Data), replica.State: shard.leading.Load().High(replica.State)}
 	shard.endConfirms(over)
-	s.acker.end(shard, over, resends)
+	s.acker.end(shard, over)
 	shard.mu.Lock()
 	shard.origins.HandOver()
 	shard.mu.Unlock()

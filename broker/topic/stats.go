@@ -52,7 +52,6 @@ var refusedWords = [refusals]string{"not_served", "too_large", "condition", "win
 type counts struct {
 	appended, duplicates, setAside atomic.Uint64
 	ids, followedIDs               atomic.Int64 // of shards that are led here, and of all others
-	lobbies                        atomic.Int64 // bytes
 	refused                        [refusals]atomic.Uint64
 }
 

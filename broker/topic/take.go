@@ -4,7 +4,6 @@ import (
 	"errors"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"math"
-	"runtime"
 	"sync"
 
 	"github.com/carillon-mq/carillon/broker/log"
@@ -23,8 +22,7 @@ type intake struct {
 
 	extensions []log.Extension
 
-	// Of messages that another broker forwarded with numbers:
-	from      *arrival
+	from      *arrival // nil: the messages have no numbers yet, and can only be refused
 	back      back
 	seq       uint64 // of the next message
 	why       error  // why nothing is taken, or nil
@@ -62,49 +60,14 @@ func (r *replies) refusal(codec PublishCodec, to []byte, topic string, err error
 	r.messages = append(r.messages, protocol.Message{Subject: to, Data: r.buf[from:len(r.buf):len(r.buf)]})
 }
 
-func (p *Shard) take(messages []protocol.Message, forwarded bool) (behind bool) {
+// take accepts what one read of a connection brought.
+func (p *Shard) take(messages []protocol.Message) (behind bool) {
 	s := p.topic.service
-	in := intakes.Get().(*intake)
-	for len(messages) > 0 {
-		v, shard := p.view.Load(), p.leading.Load()
-		switch {
-		case !forwarded && p.isFor(v):
-			behind = p.forward(v, messages) || behind
-			messages = nil
-		case shard == nil && p.mayWait(v, forwarded) && p.wait(messages, forwarded):
-			messages = nil
-		case shard == nil && p.leading.Load() != nil: // just opened
-		case shard == nil || !v.lead || v.unsupported != "" || p.trouble.Load() != nil || !shard.enough():
-			in.refuseAll(p, v, messages, p.refusal())
-			messages = nil
-		case forwarded && s.acker.unanswered.Load() > 2*maxUnanswered:
-			in.refuseAll(p, v, messages, &StoreError{Topic: p.topic.name, Err: log.ErrOverloaded})
-			messages = nil
-		default:
-			if why := shard.stall(2); why != nil {
-				in.refuseAll(p, v, messages, why)
-				messages = nil
-				break
-			}
-			messages = shard.put(in, v, messages)
-			behind = behind || shard.pushesBack()
-			for in.gone && p.leading.Load() == shard {
-				runtime.Gosched() // until whoever ends it has taken it away
-			}
-			in.gone = false
-		}
+	behind = p.sender().publish(p.view.Load(), messages)
+	if shard := p.leading.Load(); shard != nil {
+		behind = behind || shard.pushesBack()
 	}
-	in.finish(s)
 	return behind || s.config.Disk.Behind() || s.acker.unanswered.Load() > maxUnanswered
-}
-
-// isFor says whether what is published here is forwarded: to another broker, or behind what was.
-func (p *Shard) isFor(v *view) bool {
-	if v.lead {
-		f := p.out.Load()
-		return f != nil && !f.quiet.Load()
-	}
-	return !v.gone && v.unsupported == "" && v.shard != nil && v.leader != p.topic.service.config.Self && !p.topic.service.closing.Load()
 }
 
 // put takes some of the messages, and returns the rest.
@@ -128,7 +91,7 @@ func (in *intake) finish(s *Service) {
 	}
 	in.out.reset()
 	if in.from != nil {
-		in.head = in.back.carry(&in.answers, in.from.stream, in.head)
+		in.head = in.back.carry(&in.answers, in.from.shard, in.head)
 	}
 	in.from, in.back, in.origin, in.why, in.gap, in.gone = nil, back{}, nil, nil, false, false
 	intakes.Put(in)
@@ -141,6 +104,13 @@ func (p *Shard) refusal() error {
 	}
 	// It has become possible between two looks.
 	return &NotServedError{Topic: p.topic.name, Reason: Opening, Leader: p.view.Load().leader, Why: "its log is being opened; try again"}
+}
+
+// refused adds an answer that the leader has encoded.
+func (r *replies) refused(to, answer []byte) {
+	from := len(r.buf)
+	r.buf = append(r.buf, answer...)
+	r.messages = append(r.messages, protocol.Message{Subject: to, Data: r.buf[from:len(r.buf):len(r.buf)]})
 }
 
 func (in *intake) refuseAll(p *Shard, v *view, messages []protocol.Message, err error) {
@@ -188,23 +158,19 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 	kept := 0 // messages
 	p := newPending(s)
 	p.back = in.back
-	if in.from != nil {
-		in.origin = s.origins.Of(in.from.source, in.from.floor)
-		in.origin.Heard = forward.Mono()
-	}
+	in.origin = s.origins.Of(in.from.source, in.from.floor)
+	in.origin.Heard = forward.Mono()
 	in.alone, in.append, in.extensions = false, log.Append{}, in.extensions[:0]
 	for n < len(messages) && len(in.records) < batchRecords && !in.alone {
 		m := &messages[n]
-		if in.from != nil {
-			met := s.meet(in, p, v, m)
-			if in.gap = met == isGap; in.gap {
-				break
-			}
-			if met == isKnown {
-				n++
-				in.seq++
-				continue
-			}
+		met := s.meet(in, p, v, m)
+		if in.gap = met == isGap; in.gap {
+			break
+		}
+		if met == isKnown {
+			n++
+			in.seq++
+			continue
 		}
 		if len(in.records) > 0 && size+len(m.Data)+len(m.Subject) > batchBytes {
 			break
@@ -214,10 +180,8 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 			break
 		}
 		n++
-		if in.from != nil {
-			in.note(keep, s.end+uint64(len(in.records)), in.append.Packed.Count)
-			in.seq++
-		}
+		in.note(keep, s.end+uint64(len(in.records)), in.append.Packed.Count)
+		in.seq++
 		if keep {
 			kept++
 			size += len(m.Data) + len(m.Subject)
@@ -231,12 +195,7 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 		s.settleLater(p)
 		return n
 	}
-	switch {
-	case in.from == nil && len(v.shard.Replicas) > 1:
-		s.number(in, p, kept)
-	case len(in.spans) > 0:
-		in.sign(in.from.source, in.from.floor)
-	}
+	in.sign(in.from.source, in.from.floor)
 	in.append.Epoch, in.append.Records, in.append.Durability, in.append.Done = s.epoch.Load(), in.records, v.durability, p
 	in.append.Extensions = in.extensions
 	p.durability, p.end = v.durability, s.end+count
@@ -245,9 +204,7 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 		s.ahead.add(p.size, p.records)
 	}
 	_, err := s.data.Append(&in.append)
-	if len(in.spans) > 0 {
-		in.appended(err)
-	}
+	in.appended(err)
 	clear(in.records)
 	clear(in.extensions)
 	in.records, in.append = in.records[:0], log.Append{}
@@ -258,10 +215,6 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 		s.lastTime = now
 		s.service.counts.appended.Add(count)
 		return n
-	}
-	if p.numbered.first > 0 {
-		s.shard.sender().unreserve(p.numbered.first)
-		p.numbered = numbers{}
 	}
 	if p.size > 0 {
 		s.ahead.take(p.size, p.records)
@@ -299,13 +252,8 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	if s.subjects != nil {
 		s.subjects.note(m.Subject, last)
 	}
-	if in.from != nil {
-		p.add(nil, answer{offset: last, records: uint32(c.Records), seq: in.seq})
-	} else if len(m.Reply) > 0 && !v.noAck {
-		p.add(m.Reply, answer{offset: last, records: uint32(c.Records)})
-	}
+	p.answers = append(p.answers, answer{offset: last, records: uint32(c.Records), seq: in.seq})
 	if c.Records > 0 {
-		p.numbered.header = append(p.numbered.header[:0], m.Data[:m.Header]...)
 		in.gatherRecords(m, &c, now)
 	}
 	return true
@@ -399,25 +347,19 @@ func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answe
 	if a.kind == isRefusal {
 		s.service.counts.refuse(a.err)
 	}
-	if in.from != nil {
-		a.seq = in.seq
-		in.origin.Settle(a.seq, forward.Outcome{Offset: a.offset, Duplicate: a.kind == isDuplicate, Err: a.err})
-	}
+	a.seq = in.seq
+	in.origin.Settle(a.seq, forward.Outcome{Offset: a.offset, Duplicate: a.kind == isDuplicate, Err: a.err})
 	switch {
-	case in.from == nil && (len(to) == 0 || v.noAck):
 	case a.kind == isRefusal && len(v.shard.Replicas) > 1:
-		a.again = in.from != nil && a.seq < in.from.below
-		s.question(in).add(to, a)
+		a.again = a.seq < in.from.below
+		q := s.question(in)
+		q.answers = append(q.answers, a)
 	case a.offset >= s.high.Load():
-		p.add(to, a)
-	case in.from != nil && a.kind == isDuplicate:
-		in.answers.Single(a.seq, a.offset, 0, true)
-	case in.from != nil:
-		in.answers.Refused(a.seq, s.service.config.Codec, s.shard.name, a.err)
+		p.answers = append(p.answers, a)
 	case a.kind == isDuplicate:
-		in.out.ack(s.service.config.Codec, to, s.shard.name, a.offset, 0, true)
+		in.answers.Single(a.seq, a.offset, 0, true)
 	default:
-		in.out.refusal(s.service.config.Codec, to, s.shard.name, a.err)
+		in.answers.Refused(a.seq, s.service.config.Codec, s.shard.name, a.err)
 	}
 }
 
@@ -488,13 +430,8 @@ func (s *ShardLeader) dropUnkept(in *intake, p *pending, refusal error) (acks in
 			acks++
 			s.service.counts.refuse(refusal)
 		}
-		if in.from != nil {
-			in.answers.Refused(a.seq, s.service.config.Codec, s.shard.name, refusal)
-			in.origin.Settle(a.seq, forward.Outcome{Err: refusal})
-			continue
-		}
-		in.out.buf = append(in.out.buf, p.reply(a)...) // p may be used for something else before the answer goes out
-		in.out.refusal(s.service.config.Codec, in.out.buf[len(in.out.buf)-len(p.reply(a)):], s.shard.name, refusal)
+		in.answers.Refused(a.seq, s.service.config.Codec, s.shard.name, refusal)
+		in.origin.Settle(a.seq, forward.Outcome{Err: refusal})
 	}
 	p.answers = left
 	return acks

@@ -65,9 +65,10 @@ func (t *Topic) Trouble() string {
 // taker is a Topic as the hub sees it.
 type taker Topic
 
-func (t *taker) Take(messages []protocol.Message, forwarded bool) (behind bool) {
+// Take accepts messages of this broker's clients. A link brings none: senders forward with numbers (Link.Take).
+func (t *taker) Take(messages []protocol.Message, _ bool) (behind bool) {
 	if len(t.shards) == 1 {
-		return t.shards[0].take(messages, forwarded)
+		return t.shards[0].take(messages)
 	}
 	spec := &(*Topic)(t).Desired().Spec
 	d := divisions.Get().(*division)
@@ -78,7 +79,7 @@ func (t *taker) Take(messages []protocol.Message, forwarded bool) (behind bool) 
 	}
 	for n, list := range d.lists {
 		if len(list) > 0 {
-			behind = t.shards[n].take(list, forwarded) || behind
+			behind = t.shards[n].take(list) || behind
 			clear(list)
 			d.lists[n] = list[:0]
 		}

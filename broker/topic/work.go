@@ -108,9 +108,6 @@ func (s *Service) worker() {
 			return
 		}
 		s.work(p, idle)
-		if p.leading.Load() == nil && !p.mayWait(p.view.Load(), true) {
-			p.turnAway(time.Now())
-		}
 		s.queue.done(p)
 	}
 }

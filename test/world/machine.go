@@ -462,9 +462,6 @@ func (m *machine) unplug() {
 // ways are a life's links as Topics know them.
 type ways struct{ *topic.Service }
 
-func (w ways) Attach(broker string, way route.Carrier, old bool) route.TopicsSide {
-	if old {
-		return w.Service.Attach(broker, nil)
-	}
+func (w ways) Attach(broker string, way route.Carrier) route.TopicsSide {
 	return w.Service.Attach(broker, way)
 }
