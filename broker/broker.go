@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/limits"
@@ -74,6 +76,7 @@ type Broker struct {
 
 	client, route, http net.Listener
 
+	clock  *clock.Clock
 	topics topics
 	member *membership.Member
 	stall  *stall.Watch
@@ -81,6 +84,9 @@ type Broker struct {
 
 	abandoned chan error // why this node ended without waiting for its goroutines
 }
+
+// clockFile is where a broker's clock is saved for its next life, in the data directory.
+const clockFile = "clock.json"
 
 // Run serves until ctx ends, then hands over leadership, disconnects its clients and stops. It returns
 // nil after an orderly end. After a *stall.Error goroutines may be left that hang on the disk, and the
@@ -132,6 +138,7 @@ func open(ctx context.Context, config Config) (_ *Broker, err error) {
 			return nil, fmt.Errorf("listen for %s: %w (is another broker running here?)", l.what, err)
 		}
 	}
+	b.clock = clock.New(clock.Config{Wall: config.Clock.Now, Store: clock.File(filepath.Join(config.Data, clockFile)), Logger: b.log})
 	b.listening = b.client.Addr().String()
 	if config.Client.Advertise != "" {
 		b.listening = config.Client.Advertise
@@ -203,6 +210,8 @@ func (b *Broker) run(ctx context.Context) error {
 		}
 	})
 	running.Go(func() { b.config.Clock.Follow(outlasting) })
+	running.Go(func() { b.clock.Run(outlasting) })
+	running.Go(func() { b.clock.Keep(outlasting) })
 	running.Go(func() { b.member.EvictDead(outlasting, store) })
 	if b.mesh != nil {
 		running.Go(func() { b.member.ReportSilent(outlasting, store) })
@@ -322,7 +331,7 @@ func (b *Broker) serveHTTP(failed context.CancelCauseFunc) *monitoring.Server {
 	read := metrics.Sources{
 		Version: c.Version, Cluster: c.Cluster, Broker: b.identity.ID, Zone: c.Zone,
 		Node: node{b.member, b.stall, b}, Clients: b.hub, ClientPendingLimit: c.Profile.NodePending, TLS: c.TLS,
-		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, JetStream: t.api, Disk: t.disk,
+		Controller: t.controller, Topics: t.topics, Replication: t.exchange, Subscriptions: t.subscriptions, JetStream: t.api, Disk: t.disk, Clock: b.clock,
 	}
 	show := monitoring.Config{
 		ID: b.identity.ID, Name: c.Name, Cluster: c.Cluster, Zone: c.Zone, Version: c.Version, Protocol: ProtocolVersion,

@@ -61,7 +61,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	hub := clients{b.hub}
 	t.exchange = replica.NewExchange(replica.Config{Self: b.identity.ID, Dial: b.dialReplication, Store: store, Logger: b.log})
 	t.topics, err = topic.Open(topic.Config{
-		Self: b.identity.ID, Name: b.config.Name, Disk: t.disk, Clock: b.config.Clock, Hub: hub, Codec: jetstream.PublishCodec{}, Payload: b.config.Profile.Payload, Logger: b.log,
+		Self: b.identity.ID, Name: b.config.Name, Disk: t.disk, Clock: b.clock, Hub: hub, Codec: jetstream.PublishCodec{}, Payload: b.config.Profile.Payload, Logger: b.log,
 		Exchange: t.exchange,
 		Report: func(ctx context.Context, suspects []coordination.Suspect) error {
 			return store.Report(ctx, b.member.Replica(), suspects)
@@ -72,7 +72,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 		return err
 	}
 	t.subscriptions = subscription.New(subscription.Config{
-		Self: b.identity.ID, Topics: t.topics, Clock: b.config.Clock, Logger: b.log,
+		Self: b.identity.ID, Topics: t.topics, Clock: b.clock, Logger: b.log,
 		Sink:     func(of *topic.Shard, name string) subscription.DeliverySink { return t.api.Sink(of, name) },
 		Inactive: func(of *topic.Shard, name string) { t.api.Inactive(of, name) },
 	})

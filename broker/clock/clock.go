@@ -6,20 +6,18 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/carillon-mq/carillon/broker/env"
 )
 
 // Config is what a Clock works with. Its zero value is the machine's clocks, and nothing saved.
 type Config struct {
-	Wall env.Clock
+	Wall func() time.Time // nil: the machine's
 	// Mono is nanoseconds since some moment before, and never goes back; nil: the machine's.
 	Mono func() int64
 	// Boot names the life of the machine in which Mono's moment lies, for Saved; empty: not known. It is the
 	// machine's if Mono is nil.
 	Boot string
-	// File is where the vote is saved for the next life of this broker; empty: nowhere.
-	File   string
+	// Store keeps the vote for the next life of this broker; nil: nothing does.
+	Store  Store
 	Logger *slog.Logger
 }
 
@@ -46,14 +44,20 @@ func New(config Config) *Clock {
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
+	if c.config.Wall == nil {
+		c.config.Wall = time.Now
+	}
 	if c.mono == nil {
 		c.machine = newMachine()
 		c.mono = c.machine.mono
 		c.config.Boot = bootName()
 	}
-	saved, err := load(config.File)
-	if err != nil {
-		c.log.Warn("The time that this broker went by in its last life is not known", "file", config.File, "error", err)
+	var saved *Saved
+	if config.Store != nil {
+		var err error
+		if saved, err = config.Store.Load(); err != nil {
+			c.log.Warn("The time that this broker went by in its last life is not known", "error", err)
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +68,7 @@ func New(config Config) *Clock {
 }
 
 func (c *Clock) read() Reading {
-	return Reading{Wall: c.config.Wall.Now().UnixNano(), Mono: c.mono()}
+	return Reading{Wall: c.config.Wall().UnixNano(), Mono: c.mono()}
 }
 
 // Now is Time, in nanoseconds since 1970. It allocates nothing and takes no lock.
@@ -72,6 +76,15 @@ func (c *Clock) Now() int64 { return c.mono() + c.off.Load() }
 
 // Time is Now as a time.Time, in UTC.
 func (c *Clock) Time() time.Time { return time.Unix(0, c.Now()).UTC() }
+
+// Read is Now and Mono at one moment.
+func (c *Clock) Read() (now, mono int64) {
+	mono = c.mono()
+	return mono + c.off.Load(), mono
+}
+
+// Off is how far Time is from Mono.
+func (c *Clock) Off() int64 { return c.off.Load() }
 
 // Mono is the nanoseconds since some moment before. It never goes back.
 func (c *Clock) Mono() int64 { return c.mono() }
@@ -120,7 +133,7 @@ func (c *Clock) publish(r Reading) {
 	c.verdict.Store(&v)
 	switch {
 	case v.Doubt != None && (before == nil || before.Doubt != v.Doubt):
-		c.log.Error("The time is in doubt: nothing is deleted by its age. Correct the clocks, or confirm that they are right",
+		c.log.Error("The time is in doubt: nothing is deleted by its age. Correct the clocks",
 			"reason", string(v.Doubt), "why", v.Why, "time", time.Unix(0, r.Mono+v.Off).UTC(), "clock", time.Unix(0, r.Wall).UTC())
 	case v.Doubt == None && before != nil && before.Doubt != None:
 		c.log.Info("The time is not in doubt any more", "time", time.Unix(0, r.Mono+v.Off).UTC())
@@ -144,28 +157,32 @@ func (c *Clock) Run(ctx context.Context) {
 // Keep saves the vote for the next life of this broker, every saveEvery and when ctx ends. It is not a part of Run, since
 // a disk that hangs must not keep the clocks from being read.
 func (c *Clock) Keep(ctx context.Context) {
-	if c.config.File == "" {
+	if c.config.Store == nil {
 		return
 	}
 	ticker := time.NewTicker(saveEvery)
 	defer ticker.Stop()
 	for {
-		c.save()
+		c.Save()
 		select {
 		case <-ctx.Done():
-			c.save()
+			c.Save()
 			return
 		case <-ticker.C:
 		}
 	}
 }
 
-func (c *Clock) save() {
+// Save saves the vote, if something keeps it. Keep does it.
+func (c *Clock) Save() {
+	if c.config.Store == nil {
+		return
+	}
 	c.mu.Lock()
 	s := c.judge.Save(c.config.Boot)
 	c.mu.Unlock()
-	if err := store(c.config.File, s); err != nil {
-		c.log.Warn("The time that this broker goes by could not be saved for its next life", "file", c.config.File, "error", err)
+	if err := c.config.Store.Save(s); err != nil {
+		c.log.Warn("The time that this broker goes by could not be saved for its next life", "error", err)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestAClockOutlivesAJump(t *testing.T) {
 		mono := func() int64 { return int64(time.Since(began)) + int64(time.Hour) }
 		logged := &bytes.Buffer{}
 		life := func() (c *Clock, end func()) {
-			c = New(Config{Wall: wall, Mono: mono, Boot: "one", File: file, Logger: slog.New(slog.NewTextHandler(logged, nil))})
+			c = New(Config{Wall: wall.Now, Mono: mono, Boot: "one", Store: File(file), Logger: slog.New(slog.NewTextHandler(logged, nil))})
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan struct{}, 3)
 			for _, run := range []func(context.Context){wall.Follow, c.Run, c.Keep} {

@@ -29,16 +29,17 @@
 //	C5  Time is in doubt unless more than half of the votes agree with it and are Sure. It is also in
 //	    doubt for Settle after it went forward by more than Bound within a process.
 //	C6  A broker that starts continues the vote that it saved, if the machine has not restarted since.
-//	    Otherwise the saved time bounds its wall clock: if that is earlier, or later by more than Gap,
-//	    the vote is Unanchored, and becomes Sure when a Time that is not in doubt agrees with it, when
-//	    the wall clock comes within those bounds, after Settle, or when a person confirms it.
-//	C7  Records written before are comparable with Time (Verdict.Elapsed) if more than half of the votes
-//	    agree with Time and have not lost their continuity, that is, are Sure or Held.
+//	    Otherwise the saved time bounds its wall clock: if that is earlier, the vote is Early, if it is
+//	    later by more than Gap, Late. Such a vote follows its wall clock, and becomes Sure when another
+//	    Sure vote agrees with it, when the wall clock stays within those bounds for Again, after
+//	    Settle, or when a person confirms it.
+//	C7  Records written before are not older than Time says (Verdict.Elapsed) if more than half of the
+//	    votes agree with Time and are not Early.
 //
 // What follows for those above, who hold to it:
 //
 //   - Nothing is deleted by age while Time is in doubt.
-//   - A message id is a duplicate by an age that Mono measured, or by a record's time if Elapsed.
+//   - A message id is a duplicate by an age that Mono measured, or by its record's time if Elapsed.
 //   - A record's time may be earlier than that of the record before it, after a wrong clock was put right.
 //
 // The median is one of all brokers that exchange shards with this one, and not one per in-sync set: it has

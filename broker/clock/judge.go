@@ -27,7 +27,8 @@ type Verdict struct {
 	Elapsed bool   // records' times can be compared with Time (C7)
 	Known   int    // votes, this broker's among them
 	Sure    int    // votes that are Sure and agree with Time
-	Agree   int    // votes that agree with Time and are continuous
+	Agree   int    // votes that agree with Time and are not Early
+	Steps   uint64 // how often Time stepped by more than Bound
 }
 
 // peer is the vote of another broker. Its distance from this broker's Mono is between low and high.
@@ -166,7 +167,10 @@ func (j *Judge) evaluate() {
 	if step := target - j.verdict.Off; !first && step > int64(Bound) && now-j.started > int64(starting) && now > o.confirmed {
 		j.stepped = max(now, 1)
 	}
-	v := Verdict{Off: target, Known: len(j.votes)}
+	v := Verdict{Off: target, Known: len(j.votes), Steps: j.verdict.Steps}
+	if !first && time.Duration(target-j.verdict.Off).Abs() > Bound {
+		v.Steps++
+	}
 	held, apart := 0, 0
 	for _, c := range j.votes {
 		if time.Duration(c.off-target).Abs() > Bound {
@@ -180,6 +184,8 @@ func (j *Judge) evaluate() {
 		case Held:
 			held++
 			v.Agree++
+		case Late:
+			v.Agree++ // it may be ahead, so that records look older than they are
 		}
 	}
 	v.Elapsed = 2*v.Agree > v.Known
@@ -194,7 +200,7 @@ func (j *Judge) evaluate() {
 		v.Doubt, v.Why = Disagree, fmt.Sprintf("of the clocks of %d brokers %d are further than %v from the others", v.Known, apart, Bound)
 	case held > 0:
 		v.Doubt, v.Why = Jumped, fmt.Sprintf("of the clocks of %d brokers %d jumped, or are further than %v from the time that the brokers go by", v.Known, held, Bound)
-	case o.state == Unanchored:
+	case !o.state.anchored():
 		v.Doubt, v.Why = Implausible, fmt.Sprintf("this broker's clock (%s) is implausible: the last that it wrote is of %s",
 			time.Unix(0, o.last.Wall).UTC().Format(time.RFC3339), time.Unix(0, o.low).UTC().Format(time.RFC3339))
 	default:
@@ -221,7 +227,7 @@ func (j *Judge) align() {
 	if v.Known < 2 || o.last.Mono <= o.confirmed {
 		return
 	}
-	certain := v.Doubt == None || v.Doubt == Stepped || o.state == Unanchored && v.Sure > 0
+	certain := v.Doubt == None || v.Doubt == Stepped || !o.state.anchored() && v.Sure > 0
 	switch {
 	case o.state != Sure && certain && time.Duration(o.wallOff()-v.Off).Abs() <= Bound:
 		o.accept()

@@ -8,11 +8,19 @@ import (
 	"os"
 )
 
-// load reads what the last life of this broker saved. nil: nothing.
-func load(path string) (*Saved, error) {
-	if path == "" {
-		return nil, nil
-	}
+// Store keeps what a broker saves of its vote.
+type Store interface {
+	// Load returns what was saved last; nil: nothing.
+	Load() (*Saved, error)
+	Save(s Saved) error
+}
+
+// File is a Store in a file, by its path.
+type File string
+
+// Load reads the file.
+func (f File) Load() (*Saved, error) {
+	path := string(f)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -30,8 +38,9 @@ func load(path string) (*Saved, error) {
 	return s, nil
 }
 
-// store replaces the file.
-func store(path string, s Saved) error {
+// Save replaces the file.
+func (f File) Save(s Saved) error {
+	path := string(f)
 	data, err := json.Marshal(s)
 	if err != nil {
 		return err

@@ -16,8 +16,10 @@ const (
 	Sure State = iota
 	// Held is a vote whose wall clock has jumped: it goes on with Mono, and is continuous.
 	Held
-	// Unanchored is a vote of a broker whose wall clock was implausible when it started.
-	Unanchored
+	// Late is the vote of a broker that was away for longer than Gap, by its wall clock, when it started.
+	Late
+	// Early is the vote of a broker whose wall clock was before what it had written when it started.
+	Early
 )
 
 func (s State) String() string {
@@ -26,11 +28,16 @@ func (s State) String() string {
 		return "sure"
 	case Held:
 		return "held"
-	case Unanchored:
-		return "unanchored"
+	case Late:
+		return "late"
+	case Early:
+		return "early"
 	}
 	return "unknown"
 }
+
+// anchored says whether the vote continues what was before.
+func (s State) anchored() bool { return s == Sure || s == Held }
 
 // Vote is what a broker says of its clock.
 type Vote struct {
@@ -51,7 +58,7 @@ type ownVote struct {
 	agreed int64
 	// confirmed is until when it is not outvoted, on Mono.
 	confirmed int64
-	// low and high bound a plausible wall clock of an Unanchored vote; 0: nothing does.
+	// low and high bound a plausible wall clock of a vote that continues nothing; 0: nothing does.
 	low, high int64
 }
 
@@ -74,7 +81,7 @@ func (o *ownVote) observe(r Reading) (jump time.Duration) {
 		o.since, o.agreed = r.Mono, 0
 	}
 	switch away := o.away(); {
-	case o.state == Unanchored && jump != 0:
+	case !o.state.anchored() && jump != 0:
 		o.off = o.wallOff() // There is nothing to continue.
 	case away.Abs() <= Bound:
 		o.off += min(max(int64(away), -elapsed/slew), elapsed/slew)
@@ -102,7 +109,7 @@ func (o *ownVote) settle() {
 		return
 	}
 	plausible := o.away().Abs() <= Bound
-	if o.state == Unanchored {
+	if !o.state.anchored() {
 		plausible = o.low != 0 && o.last.Wall >= o.low-int64(Bound) && o.last.Wall <= o.high
 	}
 	switch {
@@ -131,7 +138,10 @@ func (o *ownVote) outvoted(off int64) {
 // bound says between which times the wall clock is plausible, and doubts the vote if it is not.
 func (o *ownVote) bound(low, high int64) {
 	o.low, o.high = low, high
-	if o.last.Wall < low-int64(Bound) || o.last.Wall > high {
-		o.state, o.since, o.agreed = Unanchored, o.last.Mono, 0
+	switch {
+	case o.last.Wall < low-int64(Bound):
+		o.state, o.since, o.agreed = Early, o.last.Mono, 0
+	case o.last.Wall > high:
+		o.state, o.since, o.agreed = Late, o.last.Mono, 0
 	}
 }

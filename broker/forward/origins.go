@@ -252,7 +252,8 @@ func AppendExtension(dst []byte, source, floor uint64, spans []Span) []byte {
 	return dst
 }
 
-// ReadOrigins reads them from the end of a log, back to OriginTime ago, but no more than originBytes.
+// ReadOrigins reads them from the end of a log, back to OriginTime before a time, but no more than originBytes. Without a
+// time the records' ages are not known: what is not read may be as young as what is.
 func ReadOrigins(l *log.Log, wall time.Time, now int64) (*Origins, error) {
 	o := &Origins{Since: math.MinInt64}
 	start, end, _ := l.Offsets()
@@ -263,7 +264,7 @@ func ReadOrigins(l *log.Log, wall time.Time, now int64) (*Origins, error) {
 		if info.End == info.Base {
 			continue
 		}
-		if info.Last.Before(since) {
+		if !wall.IsZero() && info.Last.Before(since) {
 			o.Since = now - int64(OriginTime)
 			break
 		}
@@ -290,7 +291,9 @@ func ReadOrigins(l *log.Log, wall time.Time, now int64) (*Origins, error) {
 		}
 		for b, ok := v.Next(); ok; b, ok = v.Next() {
 			if missed {
-				o.Since, missed = now-wall.UnixNano()+b.Time(), false
+				if o.Since, missed = now, false; !wall.IsZero() {
+					o.Since = now - wall.UnixNano() + b.Time()
+				}
 			}
 			o.Note(b, now)
 		}

@@ -28,8 +28,16 @@ type RetentionPlan struct {
 	Roll  bool
 }
 
+// timeSlack is how far a record's time may be in the future and still be believed: clocks are never exactly equal.
+const timeSlack = 2 * time.Second
+
 // PlanRetention decides what goes: whole segments from the oldest on, as long as what is left still
 // reaches every bound that the policy keeps. It never passes hold (0 is none).
+//
+// Records' times may be wrong, since a clock was. What was written before is older, so:
+//
+//  1. A segment is no older than any segment before it says, in so far as that isn't in the future.
+//  2. A segment whose times are in the future is as old as the next one whose times are not. Without such a one it is not old.
 func PlanRetention(segments []SegmentInfo, start uint64, now time.Time, policy Retention, hold uint64) RetentionPlan {
 	plan := RetentionPlan{Start: start}
 	var bytes int64
@@ -38,12 +46,19 @@ func PlanRetention(segments []SegmentInfo, start uint64, now time.Time, policy R
 		bytes += s.Bytes
 		end = s.End
 	}
-	for _, s := range segments {
-		old := policy.Age > 0 && s.End > s.Base && now.Sub(s.Last) > policy.Age
+	var newest time.Time // of what is before, and not in the future
+	for i, s := range segments {
+		last, known := believed(segments[i:], now)
+		if last.After(newest) {
+			newest = last
+		}
+		old := policy.Age > 0 && s.End > s.Base && known && now.Sub(newest) > policy.Age
 		large := policy.Bytes > 0 && bytes-s.Bytes >= policy.Bytes
 		many := policy.Messages > 0 && end-s.End >= policy.Messages
 		if s.Active {
-			plan.Roll = policy.Age > 0 && s.End > s.Base && now.Sub(s.First) > policy.Age/limits.SegmentsPerAge
+			// What is behind a time in the future needs a segment of its own to be as old as it is.
+			due := now.Sub(s.First) > policy.Age/limits.SegmentsPerAge || s.Last.Sub(now) > timeSlack
+			plan.Roll = policy.Age > 0 && s.End > s.Base && due
 			large, many = false, false
 		}
 		if !old && !large && !many || hold > 0 && s.End > hold {
@@ -53,6 +68,16 @@ func PlanRetention(segments []SegmentInfo, start uint64, now time.Time, policy R
 		bytes -= s.Bytes
 	}
 	return plan
+}
+
+// believed is when the records of the first of these segments were written at the latest, by rule 2 of PlanRetention.
+func believed(segments []SegmentInfo, now time.Time) (last time.Time, known bool) {
+	for _, s := range segments {
+		if s.End > s.Base && s.Last.Sub(now) <= timeSlack {
+			return s.Last, true
+		}
+	}
+	return time.Time{}, false
 }
 
 // SegmentInfos describes the log's segments, oldest first.

@@ -44,6 +44,40 @@ func TestWhatRetentionLetsGo(t *testing.T) {
 	}
 }
 
+// Some records were written by a clock that was wrong. They neither stop retention for good, nor let what is younger go.
+func TestRetentionOutlivesAWrongClock(t *testing.T) {
+	now := time.Unix(10_000_000, 0)
+	const year = 365 * 24 * time.Hour
+	ago := func(hours int) time.Time { return now.Add(-time.Duration(hours) * time.Hour) }
+	for _, c := range []struct {
+		name  string
+		lasts []time.Time // of segments of 10 records
+		want  uint64
+	}{
+		{"all is right", []time.Time{ago(30), ago(20), ago(5)}, 21},
+		{"one was a year ahead", []time.Time{ago(30), now.Add(year), ago(20), ago(5)}, 31},
+		{"one was a year ahead, and what follows is young", []time.Time{ago(30), now.Add(year), ago(5), ago(4)}, 11},
+		{"the newest is a year ahead", []time.Time{ago(30), now.Add(year)}, 11},
+		{"all are a year ahead", []time.Time{now.Add(year), now.Add(year)}, 1},
+		{"one was a year behind", []time.Time{ago(5), now.Add(-year), ago(4)}, 1},
+		{"one was a year behind, and what is before is old", []time.Time{ago(20), now.Add(-year), ago(4)}, 21},
+		{"a little in the future", []time.Time{now.Add(time.Second)}, 1},
+	} {
+		var segs []SegmentInfo
+		for i, last := range c.lasts {
+			base := uint64(10*i + 1)
+			segs = append(segs, SegmentInfo{Base: base, End: base + 10, First: last, Last: last})
+		}
+		if got := PlanRetention(segs, 1, now, Retention{Age: 10 * time.Hour}, 0).Start; got != c.want {
+			t.Errorf("%s: starts at %d, want %d", c.name, got, c.want)
+		}
+	}
+	active := []SegmentInfo{{Base: 1, End: 11, First: now, Last: now.Add(year), Active: true}}
+	if !PlanRetention(active, 1, now, Retention{Age: 10 * time.Hour}, 0).Roll {
+		t.Error("a segment with a time in the future takes more records")
+	}
+}
+
 // Whatever the segments, the policy and the hold: the start is a segment's edge, never goes back,
 // never passes the hold, and what is left reaches every bound that isn't age.
 func TestRetentionKeepsItsBounds(t *testing.T) {

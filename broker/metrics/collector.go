@@ -82,6 +82,7 @@ func (c Collector) Collect(to chan<- prometheus.Metric) {
 	c.replicas(to)
 	c.subscriptions(to)
 	c.disk(to)
+	c.clock(to)
 }
 
 func (c Collector) node(to sample) {

@@ -1,6 +1,9 @@
 package metrics
 
 import (
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/jetstream"
@@ -33,6 +36,7 @@ type Sources struct {
 	Subscriptions interface{ Stats() subscription.Stats }
 	JetStream     interface{ Stats() jetstream.Stats }
 	Disk          Disk
+	Clock         Clock
 }
 
 // Node is the broker's own state.
@@ -49,6 +53,13 @@ type Topics interface {
 	Compacted() topic.Compacted
 	Suspects() int
 	Care() topic.Care
+}
+
+// Clock is the part of clock.Clock that metrics read.
+type Clock interface {
+	Verdict() *clock.Verdict
+	Away() time.Duration
+	Jumps() uint64
 }
 
 // Disk is the part of log.Disk that metrics read.

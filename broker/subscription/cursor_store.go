@@ -363,7 +363,7 @@ func (k *cursorStore) retryStarts() {
 
 // apply makes the Subscription that is desired, or changes the one that is there. stepping is held.
 func (k *cursorStore) apply(d *coordination.Subscription) {
-	why := unsupported(&d.Spec, k.service.config.Clock.Now())
+	why := unsupported(&d.Spec, k.service.config.Clock.Time())
 	k.mu.Lock()
 	e := k.subs[d.Name]
 	k.mu.Unlock()
@@ -482,11 +482,11 @@ func (k *cursorStore) forget(handle uint64) {
 
 // create makes a Subscription that is in memory only.
 func (k *cursorStore) create(name string, spec *coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
-	if why := unsupported(spec, k.service.config.Clock.Now()); why != "" {
+	if why := unsupported(spec, k.service.config.Clock.Time()); why != "" {
 		return nil, k.notServed(name, Unsupported, why, nil)
 	}
 	s := newSubscription(k, identity{name: name}, spec)
-	s.ephemeral, s.created, s.inactive = true, k.service.config.Clock.Now(), int64(inactive)
+	s.ephemeral, s.created, s.inactive = true, k.service.config.Clock.Time(), int64(inactive)
 	k.mu.Lock()
 	switch {
 	case k.closed != 0:

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -16,7 +13,6 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
 )
@@ -57,7 +53,7 @@ func TestALeaderWhoseClockIsBehindDeliversAgainInTime(t *testing.T) {
 		spec := earliest()
 		spec.Ack.Wait = 20 * time.Second
 		w.declare("billing", 1, spec)
-		w.clock = shifted(t, "1h")
+		w.ahead = time.Hour
 		w.restart()
 		time.Sleep(30 * time.Minute) // it leads for a while
 		w.shard.publish("o", "o", "o")
@@ -69,7 +65,7 @@ func TestALeaderWhoseClockIsBehindDeliversAgainInTime(t *testing.T) {
 			t.Error("what was not delivered was acknowledged")
 		}
 		time.Sleep(10 * time.Second)
-		w.clock = env.Clock{}
+		w.ahead = 0
 		w.restart()
 		s = w.find("billing")
 		s.Pull(pull("a", 9))
@@ -79,20 +75,6 @@ func TestALeaderWhoseClockIsBehindDeliversAgainInTime(t *testing.T) {
 		time.Sleep(30 * time.Second) // a restart delays by no more than what passed since the cursor was written
 		w.expect("billing", "a", "1 x3", "3 x3", "2 x2")
 	})
-}
-
-// shifted is a clock that is off by so much.
-func shifted(t *testing.T, by string) env.Clock {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "shift")
-	if err := os.WriteFile(path, []byte(by), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	clock, err := env.NewShiftedClock(path, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return clock
 }
 
 func TestOneMadeAgainStartsAnew(t *testing.T) {

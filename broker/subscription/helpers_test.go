@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
@@ -214,7 +215,7 @@ type world struct {
 	desired want
 	promise log.Durability
 	opts    log.Options
-	clock   env.Clock
+	ahead   time.Duration // by how much the clock of the next broker is
 }
 
 const topicID = "t1"
@@ -252,7 +253,7 @@ func (w *world) start() {
 
 func (w *world) serve() {
 	w.service = New(Config{
-		Self: "b1", Clock: w.clock, Logger: slog.New(slog.DiscardHandler),
+		Self: "b1", Clock: clock.New(clock.Config{Wall: func() time.Time { return time.Now().Add(w.ahead) }}), Logger: slog.New(slog.DiscardHandler),
 		Sink: func(_ *topic.Shard, name string) DeliverySink { return w.box(name) },
 	})
 	w.follow()

@@ -140,7 +140,7 @@ func (k *cursorStore) put(answer bool, trim uint64) {
 	}
 	base := k.base
 	k.mu.Unlock()
-	k.record[0] = log.Record{Time: base * int64(time.Millisecond), Data: data}
+	k.record[0] = log.Record{Time: k.service.recordTime(base * int64(time.Millisecond)), Data: data}
 	k.append = log.Append{Records: k.record[:], Durability: log.Memory}
 	if c != nil {
 		k.append.Done, k.append.Durability = c, k.place.promise()
@@ -287,9 +287,7 @@ func (k *cursorStore) open() error {
 
 // replay applies one record of the state log.
 func (k *cursorStore) replay(byHandle map[uint64]*recovered, r *log.Record) error {
-	// It was written in the past, whatever the clock of its writer said: what is to come again after two seconds doesn't wait
-	// for an hour because that was ahead by one.
-	base := min(r.Time, k.service.now()) / int64(time.Millisecond)
+	base := k.service.written(r.Time) / int64(time.Millisecond)
 	var it item
 	for in := (reading{data: r.Data}); len(in.data) > 0; {
 		if err := in.next(&it, base); err != nil {

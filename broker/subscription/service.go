@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
@@ -22,7 +22,7 @@ type Config struct {
 	Self   string // id of this broker
 	Topics *topic.Service
 	Sink   func(t *topic.Shard, name string) DeliverySink
-	Clock  env.Clock
+	Clock  *clock.Clock // nil: the machine's, which nobody observes
 	Logger *slog.Logger
 	// Inactive is told of a durable Subscription that nobody used for as long as its spec allows; who
 	// made it may delete it. It must not block. It may be nil.
@@ -33,8 +33,7 @@ type Config struct {
 type Service struct {
 	config Config
 	ready  *ready
-	begun  time.Time
-	epoch  int64 // the wall time then, in nanoseconds since 1970
+	epoch  int64 // how far now is from the clock's Mono
 	// These are snapshotBytes, countBytes and mostSubjects, but in tests.
 	wholeAfter, countBytes, mostSubjects int
 
@@ -54,21 +53,38 @@ func New(config Config) *Service {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
+	if config.Clock == nil {
+		config.Clock = clock.New(clock.Config{Logger: config.Logger})
+	}
 	return &Service{
-		config: config, ready: newReady(max(2, runtime.GOMAXPROCS(0))), begun: time.Now(), epoch: config.Clock.Now().UnixNano(), wholeAfter: snapshotBytes, countBytes: countBytes, mostSubjects: mostSubjects,
+		config: config, ready: newReady(max(2, runtime.GOMAXPROCS(0))), epoch: config.Clock.Off(), wholeAfter: snapshotBytes, countBytes: countBytes, mostSubjects: mostSubjects,
 		stores: map[string]*cursorStore{}, changed: make(chan struct{}),
 	}
 }
 
-// now is the time in nanoseconds since 1970. It doesn't jump when somebody sets the clock.
-func (s *Service) now() int64 { return s.epoch + int64(time.Since(s.begun)) }
+// now is a time in nanoseconds that runs as the clock's Mono does, for deadlines. It begins at the time of the clock, and
+// doesn't follow it.
+func (s *Service) now() int64 { return s.epoch + s.config.Clock.Mono() }
 
-// at is the time that now said.
+// at is the time that now said, as the clock has it.
 func (s *Service) at(now int64) time.Time {
 	if now == 0 {
 		return time.Time{}
 	}
-	return time.Unix(0, now)
+	return time.Unix(0, s.recordTime(now))
+}
+
+// recordTime is the time of the clock at what now said.
+func (s *Service) recordTime(now int64) int64 { return now - s.epoch + s.config.Clock.Off() }
+
+// written is what now said when a record was written that has this time, on whichever broker: not later than now, and now if
+// the ages of records are not known. So what is due after some time is never due later than that from now on.
+func (s *Service) written(record int64) int64 {
+	c := s.config.Clock
+	if !c.Verdict().Elapsed {
+		return s.now()
+	}
+	return s.epoch + c.Written(record)
 }
 
 func (s *Service) sink(t *topic.Shard, name string) DeliverySink { return s.config.Sink(t, name) }

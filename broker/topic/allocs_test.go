@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
@@ -53,9 +54,10 @@ func TestKeepingAndAnsweringAllocatesNothing(t *testing.T) {
 func TestKeepingIDsAllocatesNothing(t *testing.T) {
 	batches := idBatches(t, 20, 50, "Id: %d")
 	w, counted := newWindow()
+	c := clock.New(clock.Config{})
 	note := func() {
 		for _, b := range batches {
-			if _, err := w.note(plainCodec{}, b, 1, int64(time.Hour)); err != nil {
+			if _, err := w.note(plainCodec{}, c, b, 1, int64(time.Hour)); err != nil {
 				t.Fatal(err)
 			}
 		}

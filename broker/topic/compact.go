@@ -57,12 +57,12 @@ func (s *Service) compactor() {
 // compact compacts the data log of one shard, if that is worth it. It may be closed meanwhile.
 func (s *Service) compact(ctx context.Context, p *Shard, v *view, pace *log.Pace) {
 	open := p.opened.Load()
-	if open == nil {
-		return
+	if open == nil || s.config.Clock.InDoubt() {
+		return // it goes by the age of records
 	}
 	when := &s.config.Compact
 	o := log.CompactOptions{Below: p.agreed(), Share: when.Share, Least: when.Least, Pace: pace,
-		Before: s.config.Clock.Now().Add(-max(v.window, when.Age))}
+		Before: s.config.Clock.Time().Add(-max(v.window, when.Age))}
 	began := time.Now()
 	did, err := open.parts[replica.Data].Compact(ctx, o)
 	if did.Segments > 0 {

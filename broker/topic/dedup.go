@@ -7,7 +7,9 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
@@ -16,23 +18,34 @@ import (
 // 128 bits of hash under secret seeds: two ids that are taken for one are not to be expected in
 // the life of a cluster, and a table without pointers costs the garbage collector nothing.
 //
-// Who leads the shard fills it as messages are judged, a follower from the batches that it appends and truncates. So whoever
-// is elected has it. To read it from the log at the election was the simpler way: with a million ids that takes more than a second,
-// in which nobody can publish.
+// The leader of the shard fills it as messages are judged, a follower from the batches that it appends and truncates. So
+// whichever broker is elected has it. To read it from the log at the election was the simpler way: with a million ids that
+// takes more than a second, in which nobody can publish.
+//
+// A duplicate is acknowledged and not kept. If the window was over by then, a message is lost; if a message is kept twice within
+// the window, it is kept twice. So an id is known only while its age is surely within the window:
+//
+//  1. Ages are measured on the clock's Mono, which doesn't jump, and not by records' times.
+//  2. The age of an id that this process has not judged itself, but read from a batch, is what the record's time says. It
+//     is not known if the time can't be compared with records' (clock.Verdict.Elapsed), or if the record is of the future.
+//  3. An id is no younger than an id behind it in the log.
+//  4. When the time steps, ids that were read from batches become older or younger by that.
 type window struct {
 	mu      sync.Mutex // guards all of it, and comes after the Shard's
 	counted *atomic.Int64
 	known   map[idHash]uint64 // offsets
 	queue   []knownID         // a ring, oldest first
 	head, n int
-	since   int64 // the ids of all records in the log from this time on are known
+	since   int64 // the ids of all records in the log from this moment on are known
+	off     int64 // of the clock's time from Mono, by which the ages of ids were computed
+	logged  int   // how many of the oldest have an age by their record's time
 }
 
 type idHash [2]uint64
 
 type knownID struct {
 	hash idHash
-	time int64
+	at   int64 // when it was kept, on the clock's Mono
 }
 
 var idSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
@@ -58,8 +71,8 @@ func (w *window) find(h idHash) (offset uint64, ok bool) {
 // full says whether there is no room for another id. mu is held.
 func (w *window) full() bool { return w.n >= maxIDs || w.counted.Load() >= maxIDsTogether }
 
-// add remembers an id that is not known. mu is held.
-func (w *window) add(h idHash, offset uint64, time int64) {
+// add remembers an id that is not known and was kept at a moment. mu is held.
+func (w *window) add(h idHash, offset uint64, at int64) {
 	if w.known == nil {
 		w.known = map[idHash]uint64{}
 	}
@@ -70,7 +83,7 @@ func (w *window) add(h idHash, offset uint64, time int64) {
 		}
 		w.queue, w.head = larger, 0
 	}
-	w.queue[(w.head+w.n)%len(w.queue)] = knownID{h, time}
+	w.queue[(w.head+w.n)%len(w.queue)] = knownID{h, at}
 	w.known[h] = offset
 	w.n++
 	w.counted.Add(1)
@@ -83,11 +96,27 @@ func (w *window) undo(n int) {
 		delete(w.known, w.queue[(w.head+w.n)%len(w.queue)].hash)
 		w.counted.Add(-1)
 	}
+	w.logged = min(w.logged, w.n)
 }
 
-// expire forgets the ids of messages older than a time. mu is held.
+// follow takes over how far the clock's time is from Mono. mu is held.
+func (w *window) follow(off int64) {
+	step := off - w.off
+	if step == 0 {
+		return
+	}
+	w.off = off
+	if -int64(clock.Bound) <= step && step <= int64(clock.Bound) {
+		return // clocks that agree
+	}
+	for i := range w.logged {
+		w.queue[(w.head+i)%len(w.queue)].at -= step
+	}
+}
+
+// expire forgets the ids of messages that were kept before a moment. mu is held.
 func (w *window) expire(before int64) {
-	for w.n > 0 && w.queue[w.head].time < before {
+	for w.n > 0 && w.queue[w.head].at < before {
 		w.drop()
 	}
 	w.since = max(w.since, before)
@@ -100,13 +129,14 @@ func (w *window) expire(before int64) {
 func (w *window) drop() {
 	oldest := &w.queue[w.head]
 	delete(w.known, oldest.hash)
-	w.since = max(w.since, oldest.time+1)
+	w.since = max(w.since, oldest.at+1)
 	w.head = (w.head + 1) % len(w.queue)
 	w.n--
+	w.logged = max(w.logged-1, 0)
 	w.counted.Add(-1)
 }
 
-// forget lets go of all. What the log holds from a time on is told again.
+// forget lets go of all. What the log holds from a moment on is told again.
 func (w *window) forget(since int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,27 +186,35 @@ func (w *window) read() bool {
 	return w.since != never
 }
 
-// complete says whether all ids are known of records from a time on.
+// complete says whether all ids are known of records from a moment on.
 func (w *window) complete(since int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.since <= since
 }
 
-// note takes over the ids of a batch of the log from an offset on, for a window of so many nanoseconds. It says how many had to
-// be forgotten for them.
-func (w *window) note(codec PublishCodec, b log.Batch, from uint64, span int64) (forgotten int, err error) {
+// note takes over the ids of a batch of the log from an offset on, for a window of so many nanoseconds. It says how
+// many had to be forgotten for them.
+func (w *window) note(codec PublishCodec, c *clock.Clock, b log.Batch, from uint64, span int64) (forgotten int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	mono := c.Mono()
 	if span <= 0 {
-		w.expire(b.LastTime() + 1)
+		w.expire(mono + 1)
 		return 0, nil
 	}
+	if !c.Verdict().Elapsed {
+		w.since = mono + 1
+		return 0, nil
+	}
+	w.follow(c.Off())
+	w.expire(mono - span)
 	err = eachID(codec, b, from, func(id []byte, offset uint64, time int64) {
-		w.expire(time - span)
-		if time < w.since {
+		at := c.Written(time)
+		if at < w.since || time-w.off-mono > int64(clock.Bound) {
 			return
 		}
+		w.older(at)
 		h := hashID(id)
 		if _, ok := w.find(h); ok {
 			return // published again when the window was shorter, or there was none
@@ -184,18 +222,29 @@ func (w *window) note(codec PublishCodec, b log.Batch, from uint64, span int64) 
 		if w.full() {
 			forgotten++
 			if w.n == 0 {
-				w.since = time + 1
+				w.since = at + 1
 				return
 			}
 			w.drop()
 		}
-		w.add(h, offset, time)
+		w.add(h, offset, at)
+		w.logged = w.n
 	})
-	w.expire(b.LastTime() - span)
 	if err != nil {
-		w.since = max(w.since, b.LastTime()+1)
+		w.since = max(w.since, c.Written(b.LastTime())+1)
 	}
 	return forgotten, err
+}
+
+// older has no id be younger than one that was kept at a moment and stands behind it. mu is held.
+func (w *window) older(at int64) {
+	for i := w.n - 1; i >= 0; i-- {
+		id := &w.queue[(w.head+i)%len(w.queue)]
+		if id.at <= at {
+			return
+		}
+		id.at = at
+	}
 }
 
 // readIDs fills the window of a shard whose logs are open from the end of its log; from no more than so many bytes of it.
@@ -205,11 +254,19 @@ func (s *Service) readIDs(p *Shard, v *view, budget int64) error {
 		w.forget(always)
 		return nil
 	}
-	since := s.config.Clock.Now().Add(-v.window)
-	w.forget(since.UnixNano())
+	c := s.config.Clock
+	now, mono := c.Read()
+	if v.window > 0 && !c.Verdict().Elapsed {
+		if !w.read() {
+			w.forget(mono) // the ages of all that the log holds are not known
+		}
+		return nil
+	}
+	w.forget(mono - int64(v.window))
 	if v.window <= 0 {
 		return nil
 	}
+	since := time.Unix(0, now).Add(-v.window)
 	start, end, _ := data.Offsets()
 	from, missed := end, false
 	infos := data.SegmentInfos()
@@ -228,10 +285,10 @@ func (s *Service) readIDs(p *Shard, v *view, budget int64) error {
 	for from = max(from, start); from < end; {
 		_, err := scanBatches(data, from, end, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
 			if missed {
-				w.expireNow(b.Time() + 1)
+				w.expireNow(c.Written(b.Time()) + 1)
 				missed = false
 			}
-			n, err := w.note(s.config.Codec, b, next, int64(v.window))
+			n, err := w.note(s.config.Codec, c, b, next, int64(v.window))
 			forgotten += n
 			return true, err
 		})
@@ -271,7 +328,7 @@ func (s *ShardLeader) knowIDs(v *view) error {
 		s.marked = !saysNoIDs(s.data)
 		return nil
 	}
-	since := s.now() - int64(v.window)
+	since := s.service.config.Clock.Mono() - int64(v.window)
 	if !s.ids.complete(since) {
 		if err := s.service.readIDs(s.shard, v, math.MaxInt64); err != nil {
 			return err

@@ -1,22 +1,18 @@
 package topic
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	replication "github.com/carillon-mq/carillon/broker/replica"
@@ -33,6 +29,11 @@ func (w *window) content(since int64) (queue []knownID, known map[idHash]uint64)
 	return queue, maps.Clone(w.known)
 }
 
+// sameID says whether two windows know an id alike. The one that judged it knows its age a little better.
+func sameID(a, b knownID) bool {
+	return a.hash == b.hash && time.Duration(a.at-b.at).Abs() < time.Second
+}
+
 // anew is the window as a read of the log, of no more than so many bytes, gives it.
 func (n *site) anew(p *Shard, budget int64) *window {
 	n.t.Helper()
@@ -44,36 +45,6 @@ func (n *site) anew(p *Shard, budget int64) *window {
 	return &fresh.ids
 }
 
-// jumpingClock is a clock, and a way to have it jump forward.
-func jumpingClock(t *testing.T) (clock env.Clock, jump func(by time.Duration)) {
-	path := filepath.Join(t.TempDir(), "shift")
-	off := time.Duration(0)
-	write := func() {
-		if err := os.WriteFile(path+".new", []byte(off.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write()
-	clock, err := env.NewShiftedClock(path, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { clock.Follow(ctx); close(done) }()
-	t.Cleanup(func() { stop(); <-done })
-	return clock, func(by time.Duration) {
-		off += by
-		write()
-		for time.Until(clock.Now()) < off-time.Second {
-			time.Sleep(time.Millisecond)
-		}
-	}
-}
-
 // Whatever happens to a shard, messages, packed ones, other leaders, leaders that nobody hears, deaths, time: what each replica
 // keeps of the deduplication window is what a read of its log would give, so whoever is elected needs none.
 func TestFollowersKeepTheDeduplicationWindow(t *testing.T) {
@@ -82,9 +53,8 @@ func TestFollowersKeepTheDeduplicationWindow(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(seed, 7))
 			c := newCluster(t, 3)
-			clock, jump := jumpingClock(t)
 			for i, n := range c.sites {
-				n.clock = clock
+				n.machine = newMachine(t)
 				c.start(i)
 			}
 			leader, asked, known, elections := 0, 0, 0, 0
@@ -138,7 +108,11 @@ func TestFollowersKeepTheDeduplicationWindow(t *testing.T) {
 					elect(other, (was+1)%3, (was+2)%3)
 					c.start(was)
 				case 3:
-					jump(time.Duration(rng.IntN(40)) * time.Second)
+					for d := time.Duration(rng.IntN(40)) * time.Second; d > 0; d = 0 {
+						for _, n := range c.sites {
+							n.machine.pass(d)
+						}
+					}
 				default:
 					messages := some()
 					at.hub.publish(messages...)
@@ -156,11 +130,11 @@ func TestFollowersKeepTheDeduplicationWindow(t *testing.T) {
 					n.eventually(n.self+" keeps all ids that its log has, and no others", func() bool {
 						fresh := n.anew(p, math.MaxInt64)
 						defer fresh.forget(never)
-						since := clock.Now().Add(-time.Minute).UnixNano()
+						since := n.machine.mono() - int64(time.Minute)
 						all := p.ids.complete(since) && fresh.complete(since)
 						queue, ids := p.ids.content(since)
 						want, wantIDs := fresh.content(since)
-						return all && slices.Equal(queue, want) && maps.Equal(ids, wantIDs)
+						return all && slices.EqualFunc(queue, want, sameID) && maps.Equal(ids, wantIDs)
 					})
 				}
 			}
@@ -189,7 +163,7 @@ func TestAFollowerWithoutRoomForIDsReadsThem(t *testing.T) {
 		a.expect(a.ask("orders.a", "x", fmt.Sprint("Id: ", i)), fmt.Sprintf("orders@%d", i+1))
 	}
 	p := b.service.Topic("orders").shards[0]
-	since := time.Now().Add(-time.Minute).UnixNano()
+	since := b.service.config.Clock.Mono() - int64(time.Minute)
 	if queue, _ := p.ids.content(since); len(queue) != 2 || p.ids.complete(since) {
 		t.Errorf("it keeps %d ids, and all: %t", len(queue), p.ids.complete(since))
 	}
@@ -212,7 +186,7 @@ func TestTheWindowOfALongLogIsReadInPart(t *testing.T) {
 	var times []int64
 	for i := range 300 {
 		n.expect(n.ask("orders.a", strings.Repeat("x", 100), fmt.Sprint("Id: ", i)), fmt.Sprintf("orders@%d", i+1))
-		times = append(times, n.service.Topic("orders").Shard().lastTime)
+		times = append(times, n.service.config.Clock.Written(n.service.Topic("orders").Shard().lastTime))
 	}
 	p := n.service.Topic("orders").shards[0]
 	w := n.anew(p, 10_000)
@@ -272,15 +246,73 @@ func BenchmarkFollowersWindow(b *testing.B) {
 		b.Run("with="+name, func(b *testing.B) {
 			batches := idBatches(b, 1000, 64, header)
 			w, _ := newWindow()
+			c := clock.New(clock.Config{})
 			b.ReportAllocs()
 			b.ResetTimer()
 			for i := range b.N {
 				if i%len(batches) == 0 {
 					w.truncate(0)
 				}
-				_, _ = w.note(plainCodec{}, batches[i%len(batches)], 1, int64(time.Hour))
+				_, _ = w.note(plainCodec{}, c, batches[i%len(batches)], 1, int64(time.Hour))
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(64*b.N), "ns/msg")
 		})
+	}
+}
+
+// What a window makes of ids that it reads from batches, by what the clock makes of their times.
+func TestAgesOfIDsFromTheLog(t *testing.T) {
+	batch := idBatches(t, 1, 1, "Id: %d")[0]
+	for _, c := range []struct {
+		name  string
+		wrong time.Duration // of the clock, when the batch comes
+		then  func(c *clock.Clock, m *testMachine)
+		after time.Duration // it is an hour's window
+		known bool
+	}{
+		{name: "it is known until the window is over", after: 59 * time.Minute, known: true},
+		{name: "and then forgotten", after: 61 * time.Minute},
+		{name: "the clock is ahead: it is older than it is", wrong: 30 * time.Minute, after: 31 * time.Minute},
+		{name: "the clock is behind: it would be younger than it is", wrong: -time.Minute},
+		{name: "the clock was ahead, and is put right", wrong: 30 * time.Minute, after: 59 * time.Minute, known: true,
+			then: func(c *clock.Clock, m *testMachine) { m.set(0); c.Confirm() }},
+		{name: "the clock was behind a little, and turns out to be so by more", after: 31 * time.Minute,
+			then: func(c *clock.Clock, m *testMachine) { m.set(30 * time.Minute); c.Confirm() }},
+		{name: "something else that was written is of the future", after: 0,
+			then: nil, wrong: -clock.Bound / 2},
+	} {
+		m := newMachine(t)
+		m.forgets = true
+		m.jump.Store(int64(c.wrong))
+		k := m.start()
+		early := c.wrong == -clock.Bound/2
+		if early {
+			k.Wrote(k.Now() + int64(time.Hour))
+		}
+		w, _ := newWindow()
+		if _, err := w.note(plainCodec{}, k, batch, 1, int64(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if c.then != nil {
+			c.then(k, m)
+		}
+		m.pass(c.after)
+		w.mu.Lock()
+		w.follow(k.Off())
+		w.mu.Unlock()
+		if left := w.expireNow(k.Mono() - int64(time.Hour)); left > 0 != c.known {
+			t.Errorf("%s: known %t, want %t", c.name, left > 0, c.known)
+		}
+	}
+	// Two batches, of which the latter says that it is older.
+	m := newMachine(t)
+	k := m.start()
+	w, _ := newWindow()
+	w.add(idHash{1}, 1, k.Mono())
+	if _, err := w.note(plainCodec{}, k, batch, 1, int64(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if first, last := w.queue[w.head], w.queue[(w.head+1)%len(w.queue)]; w.n != 2 || first.at > last.at || last.at > k.Written(batch.Time()) {
+		t.Errorf("%d ids; the first was kept %v after the last", w.n, time.Duration(first.at-last.at))
 	}
 }

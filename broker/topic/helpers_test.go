@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
@@ -223,6 +224,7 @@ type site struct {
 	hub     *testHub
 	service *Service
 	logged  *bytes.Buffer
+	logging sync.Mutex // guards logged
 
 	exchange *replication.Exchange
 	report   func(context.Context, []coordination.Suspect) error
@@ -236,7 +238,7 @@ type site struct {
 	payload  int
 	told     func(*ShardLeader, bool)
 	compact  Compacting
-	clock    env.Clock
+	machine  *testMachine // nil: the one that the test runs on
 }
 
 func newSite(t testing.TB) *site {
@@ -246,7 +248,7 @@ func newSite(t testing.TB) *site {
 }
 
 type syncWriter struct {
-	mu sync.Mutex
+	mu *sync.Mutex
 	b  *bytes.Buffer
 }
 
@@ -254,6 +256,13 @@ func (s *syncWriter) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.Write(p)
+}
+
+// said says whether the broker logged that.
+func (n *site) said(what string) bool {
+	n.logging.Lock()
+	defer n.logging.Unlock()
+	return strings.Contains(n.logged.String(), what)
 }
 
 // start starts the broker in a new life.
@@ -279,8 +288,8 @@ func (n *site) start() error {
 	}
 	n.exchange = replication.NewExchange(linked)
 	service, err = Open(Config{Self: n.self, Name: n.name, Disk: disk, Hub: n.hub, Codec: plainCodec{}, Payload: n.payload,
-		Exchange: n.exchange, Report: n.report, Compact: n.compact, Clock: n.clock,
-		Logger: slog.New(slog.NewTextHandler(&syncWriter{b: n.logged}, nil)), Leading: n.told})
+		Exchange: n.exchange, Report: n.report, Compact: n.compact, Clock: n.clock(),
+		Logger: slog.New(slog.NewTextHandler(&syncWriter{mu: &n.logging, b: n.logged}, nil)), Leading: n.told})
 	ready.Done()
 	if err != nil {
 		_ = disk.Close()
@@ -292,8 +301,19 @@ func (n *site) start() error {
 	return nil
 }
 
+// clock is that of a new life.
+func (n *site) clock() *clock.Clock {
+	if n.machine == nil {
+		return nil
+	}
+	return n.machine.start()
+}
+
 func (n *site) stop() {
 	if n.service != nil {
+		if n.machine != nil {
+			n.machine.clock.Save()
+		}
 		_ = n.service.Close()
 		n.exchange.Close()
 		_ = n.disk.Close()

@@ -13,8 +13,9 @@ import (
 // retained is what is known of when a shard's old records are due to go.
 type retained struct {
 	seen   atomic.Uint64 // the high watermark when it was looked at last
-	due    atomic.Int64  // when something is due by age; 0: at once
+	due    atomic.Int64  // when something is due by age, on the clock's Mono; 0: at once
 	policy log.Retention // that was applied last; the keeper's
+	paused atomic.Bool   // nothing goes by its age, as the time is in doubt
 }
 
 // keeper sees to what time brings: retention, ids that expire, logs that are to be opened again.
@@ -31,12 +32,13 @@ func (s *Service) keeper() {
 		}
 		s.retry(now)
 		s.acker.recall()
-		now = s.config.Clock.Now()
+		c := s.config.Clock
+		mono := c.Mono()
 		due = due[:0]
 		asking = asking[:0]
 		s.openMu.Lock()
 		for shard := range s.open {
-			if shard.isDue(now) {
+			if shard.isDue(mono) {
 				due = append(due, shard)
 			}
 			if shard.confirms.pending.Load() > 0 {
@@ -50,13 +52,13 @@ func (s *Service) keeper() {
 		}
 		for _, shard := range due {
 			if s.ctx.Err() == nil {
-				shard.retain(now)
+				shard.retain()
 			}
 		}
 		if n%expireTicks == 0 {
 			s.revouch()
 			for _, p := range s.Shards() {
-				p.ids.expireNow(now.Add(-p.view.Load().window).UnixNano())
+				p.ids.expireNow(mono - int64(p.view.Load().window))
 			}
 		}
 	}
@@ -65,26 +67,56 @@ func (s *Service) keeper() {
 // expireTicks is after how many ticks the ids of idle shards are forgotten.
 const expireTicks = 64
 
-func (s *ShardLeader) isDue(now time.Time) bool {
+func (s *ShardLeader) isDue(mono int64) bool {
 	policy := s.shard.view.Load().retention
-	if due := s.kept.due.Load(); due == 0 || policy.Age > 0 && now.UnixNano() >= due {
+	if due := s.kept.due.Load(); due == 0 || policy.Age > 0 && mono >= due {
 		return true
 	}
 	return (policy.Bytes > 0 || policy.Messages > 0 || policy.Age > 0) && s.high.Load() != s.kept.seen.Load()
 }
 
-// retain lets go of what is older, or more, than is to be kept. It is the keeper's.
-func (s *ShardLeader) retain(now time.Time) {
+// retain lets go of what is older, or more, than is to be kept. It is the keeper's. While the time is in doubt, nothing
+// goes by its age.
+func (s *ShardLeader) retain() {
 	policy := s.shard.view.Load().retention
+	c := s.service.config.Clock
+	now, mono := c.Read()
 	s.kept.seen.Store(s.high.Load())
-	s.kept.due.Store(now.Add(time.Hour).UnixNano())
-	if err := s.applyRetention(now, policy); err != nil && !errors.Is(err, log.ErrClosed) {
-		s.kept.due.Store(now.Add(lastRetry).UnixNano())
+	s.kept.due.Store(mono + int64(time.Hour))
+	pause := policy.Age > 0 && c.InDoubt()
+	s.pauseAge(pause)
+	if pause {
+		policy.Age = 0
+		s.kept.due.Store(mono + int64(tick))
+	}
+	if err := s.applyRetention(time.Unix(0, now), mono, policy); err != nil && !errors.Is(err, log.ErrClosed) {
+		s.kept.due.Store(mono + int64(lastRetry))
 		s.service.log.Warn("old records of a Topic could not be let go", "topic", s.shard.name, "error", err)
 	}
 }
 
-func (s *ShardLeader) applyRetention(now time.Time, policy log.Retention) error {
+// pauseAge notes whether deletion by age is paused, and logs it when that begins and ends.
+func (s *ShardLeader) pauseAge(pause bool) {
+	if s.kept.paused.Swap(pause) == pause {
+		return
+	}
+	if pause {
+		s.service.log.Warn("Records of a Topic are not deleted by their age, as the time is in doubt",
+			"topic", s.shard.name, "why", s.service.config.Clock.Verdict().Why)
+		return
+	}
+	s.service.log.Info("Records of a Topic are deleted by their age again", "topic", s.shard.name)
+}
+
+// AgePaused says why records are not deleted by their age; empty: they are, or are kept whatever their age.
+func (s *ShardLeader) AgePaused() string {
+	if !s.kept.paused.Load() {
+		return ""
+	}
+	return s.service.config.Clock.Verdict().Why
+}
+
+func (s *ShardLeader) applyRetention(now time.Time, mono int64, policy log.Retention) error {
 	before := s.kept.policy
 	s.kept.policy = policy
 	if before.Messages > 0 && policy.Messages != before.Messages {
@@ -102,13 +134,13 @@ func (s *ShardLeader) applyRetention(now time.Time, policy log.Retention) error 
 		return err
 	}
 	if policy.Age > 0 {
-		s.kept.due.Store(nextByAge(s.data.SegmentInfos(), now, policy.Age).UnixNano())
+		s.kept.due.Store(mono + int64(nextByAge(s.data.SegmentInfos(), now, policy.Age)))
 	}
 	return nil
 }
 
-// nextByAge is when something may be due: the oldest segment goes, or the active one is to be sealed.
-func nextByAge(segments []log.SegmentInfo, now time.Time, age time.Duration) time.Time {
+// nextByAge is in what time something may be due: the oldest segment goes, or the active one is to be sealed.
+func nextByAge(segments []log.SegmentInfo, now time.Time, age time.Duration) time.Duration {
 	next := now.Add(time.Hour)
 	for _, segment := range segments {
 		if segment.End == segment.Base {
@@ -123,9 +155,17 @@ func nextByAge(segments []log.SegmentInfo, now time.Time, age time.Duration) tim
 		}
 	}
 	if soon := now.Add(tick); next.Before(soon) { // a reader may be holding it
-		return soon
+		return tick
 	}
-	return next
+	return next.Sub(now)
+}
+
+// recordTime is the time with which those of records can be compared; zero: they can't be.
+func (s *Service) recordTime() time.Time {
+	if !s.config.Clock.Verdict().Elapsed {
+		return time.Time{}
+	}
+	return s.config.Clock.Time()
 }
 
 // Purge lets go of the records below an offset, for good, and says how many that were. Records that

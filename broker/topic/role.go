@@ -193,7 +193,7 @@ type watcher Shard
 
 func (w *watcher) Appended(b log.Batch) {
 	w.origins.Note(b, forward.Mono())
-	_, _ = w.ids.note(w.topic.service.config.Codec, b, b.Base(), int64(w.view.Load().window)) // the batch was checked
+	_, _ = w.ids.note(w.topic.service.config.Codec, w.topic.service.config.Clock, b, b.Base(), int64(w.view.Load().window)) // the batch was checked
 }
 
 func (w *watcher) Truncated(end uint64) {
@@ -278,7 +278,7 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 		_ = data.Close() // nothing was appended
 		return err
 	}
-	origins, err := forward.ReadOrigins(data, s.config.Clock.Now(), forward.Mono())
+	origins, err := forward.ReadOrigins(data, s.recordTime(), forward.Mono())
 	if err != nil {
 		return errors.Join(err, state.Close(), data.Close())
 	}

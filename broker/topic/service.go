@@ -9,8 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
@@ -22,9 +22,9 @@ type Config struct {
 	Disk    *log.Disk
 	Hub     Hub
 	Codec   PublishCodec
-	Payload int // the largest message that the broker takes, with headers
-	Clock   env.Clock
-	Compact Compacting // zero: as limits.go has it
+	Payload int          // the largest message that the broker takes, with headers
+	Clock   *clock.Clock // nil: the machine's, which nobody observes
+	Compact Compacting   // zero: as limits.go has it
 	// Exchange brings batches to the followers of what is led here, and from the leaders of what is followed.
 	Exchange *replica.Exchange
 	// Report tells the others of which shards this broker can't vouch for its copy, and returns when they know. It may be nil.
@@ -79,6 +79,9 @@ type Service struct {
 func Open(config Config) (*Service, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.Clock == nil {
+		config.Clock = clock.New(clock.Config{Logger: config.Logger})
 	}
 	if config.Compact == (Compacting{}) {
 		config.Compact = Compacting{Every: compactEvery, Age: compactAge, Share: compactShare, Least: compactLeast}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
@@ -90,9 +91,10 @@ func (s *Service) newLeader(p *Shard, v *view) (*ShardLeader, error) {
 	shard.high.Store(first)
 	for _, info := range data.SegmentInfos() {
 		if info.End > info.Base {
-			shard.lastTime = max(shard.lastTime, info.Last.UnixNano())
+			shard.lastTime = info.Last.UnixNano()
 		}
 	}
+	s.config.Clock.Wrote(shard.lastTime)
 	if err := shard.knowIDs(v); err != nil {
 		return nil, err
 	}
@@ -334,5 +336,12 @@ func (s *ShardLeader) moved() {
 
 func ptr[T any](v T) *T { return &v }
 
-// now is the time of a record appended now: times never go back within a shard. mu is held.
-func (s *ShardLeader) now() int64 { return max(s.service.config.Clock.Now().UnixNano(), s.lastTime) }
+// now is the time of a record appended now, and the moment on the clock's Mono. A time is no earlier than that of
+// the record before, unless that is further in the future than clocks that agree can explain. mu is held.
+func (s *ShardLeader) now() (now, mono int64) {
+	now, mono = s.service.config.Clock.Read()
+	if s.lastTime > now && s.lastTime-now <= int64(clock.Bound) {
+		now = s.lastTime
+	}
+	return now, mono
+}

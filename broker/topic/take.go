@@ -149,11 +149,12 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 		in.refuseAll(s.shard, v, messages, s.shard.refusal())
 		return len(messages)
 	}
-	now := s.now()
+	now, mono := s.now()
 	defer s.settleQuestions(in)
 	s.ids.mu.Lock()
 	defer s.ids.mu.Unlock()
-	s.ids.expire(now - int64(v.window))
+	s.ids.follow(s.service.config.Clock.Off())
+	s.ids.expire(mono - int64(v.window))
 	known, size := s.ids.n, 0
 	kept := 0 // messages
 	p := newPending(s)
@@ -175,7 +176,7 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 		if len(in.records) > 0 && size+len(m.Data)+len(m.Subject) > batchBytes {
 			break
 		}
-		keep := v.keeps(m.Subject) && s.judge(in, p, v, m, now)
+		keep := v.keeps(m.Subject) && s.judge(in, p, v, m, now, mono)
 		if in.first || in.alone && !keep {
 			break
 		}
@@ -227,7 +228,7 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 }
 
 // judge says whether a message is to be kept, and notes in p or in what is answered. mu is held.
-func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message, now int64) bool {
+func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message, now, mono int64) bool {
 	var c Conditions
 	if m.Header > 0 {
 		var refusal error
@@ -245,7 +246,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	}
 	next := s.end + uint64(len(in.records))
 	last := next + c.span()
-	if c.any() && !s.holds(in, p, v, m, &c, next, now) {
+	if c.any() && !s.holds(in, p, v, m, &c, next, mono) {
 		return false
 	}
 	s.lastID, s.lastKnown = append(s.lastID[:0], c.ID...), true
@@ -260,7 +261,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 }
 
 // holds says whether the conditions hold for the message that is to be kept at next. mu is held.
-func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message, c *Conditions, next uint64, now int64) bool {
+func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message, c *Conditions, next uint64, mono int64) bool {
 	t := s.topic
 	switch {
 	case len(c.ExpectedTopic) > 0 && string(c.ExpectedTopic) != t.name && string(c.ExpectedTopic) != s.shard.name:
@@ -326,7 +327,7 @@ func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message
 			in.refuse(s.shard, v, m.Reply, &WindowFullError{Topic: s.shard.name, IDs: s.ids.n, Window: v.window})
 			return false
 		}
-		s.ids.add(hash, next+c.span(), now)
+		s.ids.add(hash, next+c.span(), mono)
 	}
 	return true
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
@@ -40,6 +41,8 @@ type machine struct {
 	zone   string
 	fs     *crashfs.FS
 	offset atomic.Int64 // by which its clock is off
+	boots  int
+	saved  atomic.Pointer[clock.Saved] // by the last broker on it
 
 	on      bool // it has power, and its kernel answers
 	wanted  bool // a process is to run
@@ -67,6 +70,16 @@ func (m *machine) plug(fs *crashfs.FS) {
 
 func (m *machine) address() string { return net.JoinHostPort(m.id, routePort) }
 
+// savedClock keeps what a broker saves of its clock. It is not on the disk, so that it takes no steps of the world.
+type savedClock struct{ m *machine }
+
+func (s savedClock) Load() (*clock.Saved, error) { return s.m.saved.Load(), nil }
+
+func (s savedClock) Save(saved clock.Saved) error {
+	s.m.saved.Store(&saved)
+	return nil
+}
+
 // life is one process: a broker as broker.Run assembles it, without clients' connections, HTTP and TLS.
 type life struct {
 	m      *machine
@@ -86,6 +99,7 @@ type life struct {
 	listener *listener
 	disk     *log.Disk
 	store    *coordination.Client
+	clock    *clock.Clock
 	exchange *replica.Exchange
 	service  *topic.Service
 	mesh     *route.Mesh
@@ -190,7 +204,8 @@ func (l *life) handOver() {
 // run opens everything and serves until the life ends; an error says that it can't.
 func (l *life) run() (err error) {
 	m := l.m
-	clock := env.NewOffsetClock(&m.offset)
+	l.clock = clock.New(clock.Config{Wall: env.NewOffsetClock(&m.offset).Now, Mono: func() int64 { return int64(m.w.now()) },
+		Boot: fmt.Sprint(m.boots), Store: savedClock{m}, Logger: l.log})
 	var open sync.WaitGroup
 	open.Add(1)
 	opened := sync.OnceFunc(open.Done)
@@ -218,7 +233,7 @@ func (l *life) run() (err error) {
 	l.hub = newHub(l)
 	l.exchange = replica.NewExchange(replica.Config{Self: m.id, Store: l.store, Logger: l.log,
 		Dial: func(ctx context.Context, broker string) (net.Conn, error) { return l.mesh.DialReplication(ctx, broker) }})
-	l.service, err = topic.Open(topic.Config{Self: m.id, Name: m.id, Disk: l.disk, Clock: clock, Hub: l.hub, Codec: codec{}, Payload: maxPayload, Logger: l.log,
+	l.service, err = topic.Open(topic.Config{Self: m.id, Name: m.id, Disk: l.disk, Clock: l.clock, Hub: l.hub, Codec: codec{}, Payload: maxPayload, Logger: l.log,
 		Exchange: l.exchange,
 		Report: func(ctx context.Context, suspects []coordination.Suspect) error {
 			return l.store.Report(ctx, l.self(), suspects)
@@ -246,6 +261,8 @@ func (l *life) run() (err error) {
 
 // serve starts what works for as long as the life does.
 func (l *life) serve() {
+	l.running.Go(func() { l.clock.Run(l.ctx) })
+	l.running.Go(func() { l.clock.Keep(l.ctx) })
 	l.running.Go(func() {
 		select {
 		case <-l.born:
@@ -457,6 +474,7 @@ func (m *machine) unplug() {
 		m.life.kill()
 	}
 	m.plug(m.fs.Crash(m.w.rng))
+	m.boots++
 }
 
 // ways are a life's links as Topics know them.

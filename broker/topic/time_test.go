@@ -1,0 +1,201 @@
+package topic
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/clock"
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+const year = 365 * 24 * time.Hour
+
+// timed is a site on a machine of its own that serves orders: ids for two minutes, records for ten hours.
+func timed(t *testing.T) *site {
+	n := newSite(t)
+	n.machine = newMachine(t)
+	n.topic("orders", func(s *coordination.TopicSpec) {
+		s.Deduplication, s.Retention.Age = 2*time.Minute, 10*time.Hour
+	})
+	n.serve("orders")
+	return n
+}
+
+// keeps asks for a message with an id, and says whether it was kept.
+func (n *site) keeps(id string) bool {
+	n.t.Helper()
+	got := n.ask("orders.a", "x", "Id: "+id)
+	if !strings.HasPrefix(got, "orders@") {
+		n.t.Fatalf("answered %q", got)
+	}
+	return !strings.HasSuffix(got, " again")
+}
+
+// paused waits until the keeper has looked at orders, and says whether deletion by age is paused.
+func (n *site) looked(paused bool) *ShardLeader {
+	n.t.Helper()
+	s := n.service.Topic("orders").Shard()
+	s.kept.due.Store(0)
+	n.eventually(fmt.Sprintf("it is looked at, and deletion by age is paused: %t", paused), func() bool {
+		return s.kept.due.Load() != 0 && (s.AgePaused() != "") == paused
+	})
+	return s
+}
+
+// lastTime is how far from the true time the last record's is, which was just kept.
+func (n *site) lastTime() time.Duration {
+	n.t.Helper()
+	_, end := n.service.Topic("orders").Shard().Offsets()
+	r, err := n.service.Topic("orders").Shard().Get(end - 1)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return time.Duration(r.Time - time.Now().Add(time.Duration(n.machine.passed.Load())).UnixNano())
+}
+
+// The clock is a year ahead while one message is published. Its id, and those after it, are known for as long as all others,
+// retention goes on, and the message has the time at which it was published.
+func TestOneBadClock(t *testing.T) {
+	for _, wrong := range []time.Duration{year, -year} {
+		t.Run(wrong.String(), func(t *testing.T) {
+			n := timed(t)
+			n.keeps("x")
+			n.machine.set(wrong)
+			if !n.keeps("bad") || n.lastTime().Abs() > clock.Bound {
+				t.Errorf("the record's time is %v off", n.lastTime())
+			}
+			if n.keeps("x") || n.keeps("bad") {
+				t.Error("a message was kept twice within the window")
+			}
+			n.machine.set(0)
+			if !n.keeps("daily") || n.keeps("daily") || n.lastTime().Abs() > clock.Bound {
+				t.Error("back in time, ids are not known as long as they are to be")
+			}
+			n.machine.pass(24 * time.Hour)
+			if !n.keeps("daily") || !n.keeps("bad") {
+				t.Error("a day later, with a window of 2 minutes, a message was taken for a duplicate")
+			}
+			n.machine.pass(24 * time.Hour)
+			s := n.looked(false)
+			n.eventually("what is a day old goes", func() bool { return s.Data().Start() == 6 })
+		})
+	}
+}
+
+// While a lone clock is a year ahead, nothing is deleted by its age, also in the next life of the broker and of its
+// machine. What can be known goes on: ids by the time that passed.
+func TestALoneClockJumps(t *testing.T) {
+	for _, wrong := range []time.Duration{year, -year} {
+		for _, c := range []struct {
+			name           string
+			reboot, forget bool
+		}{
+			{name: "its broker starts anew"},
+			{name: "its machine starts anew", reboot: true},
+			{name: "its machine starts anew and all but the log is lost", reboot: true, forget: true},
+		} {
+			t.Run(fmt.Sprint(wrong, c.name), func(t *testing.T) {
+				n := timed(t)
+				n.keeps("x")
+				n.machine.set(wrong)
+				s := n.looked(true)
+				n.eventually("it is said", func() bool { return n.said("not deleted by their age") })
+				n.machine.pass(time.Minute)
+				if n.keeps("x") {
+					t.Error("what is a minute old is not known")
+				}
+				n.machine.pass(5 * time.Minute)
+				if !n.keeps("x") {
+					t.Error("what is six minutes old was taken for a duplicate")
+				}
+				n.keeps("y")
+				n.machine.pass(20 * time.Hour)
+				n.machine.forgets = c.forget
+				if c.reboot {
+					n.machine.boots++
+				}
+				n.restart("orders")
+				if c.forget && wrong > 0 {
+					return // nothing tells that the machine was not off for a year
+				}
+				s = n.looked(true)
+				if start, _, _ := s.Data().Offsets(); start != 1 {
+					t.Errorf("the log starts at %d", start)
+				}
+				if !n.keeps("y") { // it is 20 hours old
+					t.Error("by a time in doubt a message was taken for a duplicate")
+				}
+				if off := n.lastTime(); !c.reboot && off.Abs() > clock.Bound {
+					t.Errorf("the time of a record is %v off", off)
+				}
+				n.machine.set(0)
+				n.machine.pass(0)
+				n.machine.pass(2 * clock.Again)
+				if !n.keeps("z") || n.keeps("z") || n.lastTime().Abs() > clock.Bound {
+					t.Errorf("corrected: the time of a record is %v off", n.lastTime())
+				}
+				n.looked(false)
+				n.keeps("w") // in a segment of its own, if the one before has a time in the future
+				n.machine.pass(11 * time.Hour)
+				n.looked(false)
+				n.eventually("what is too old goes", func() bool { return s.Data().Start() > 3 })
+			})
+		}
+	}
+}
+
+// A broker without a memory starts with a clock that is behind, just within the window of an id that it can't know the age of.
+func TestAClockBehindTheLogTakesNothingForADuplicate(t *testing.T) {
+	n := timed(t)
+	n.keeps("x")
+	n.machine.pass(time.Hour)
+	n.machine.boots++
+	n.machine.forgets = true
+	n.machine.set(-time.Hour - time.Minute)
+	n.restart("orders")
+	if !n.keeps("x") {
+		t.Error("what is an hour old was taken for a duplicate")
+	}
+	if n.keeps("x") {
+		t.Error("what is new is not known")
+	}
+}
+
+// The log of an earlier version has the times of a clock that was a year ahead.
+func TestALogFromAClockThatWasAhead(t *testing.T) {
+	n := timed(t)
+	n.stop()
+	n.machine.forgets = true
+	n.machine.jump.Store(int64(year))
+	n.serve("orders")
+	n.keeps("x")
+	if off := n.lastTime(); off < year-time.Minute {
+		t.Fatalf("the record's time is %v off", off)
+	}
+	n.stop()
+	n.machine.jump.Store(0)
+	n.machine.forgets = false
+	n.machine.boots++
+	clockFile(t, n)
+	n.serve("orders")
+	if !n.keeps("x") || n.keeps("x") || n.lastTime().Abs() > clock.Bound {
+		t.Errorf("an id of next year was taken for a duplicate, or the time of a record is %v off", n.lastTime())
+	}
+	n.machine.pass(24 * time.Hour)
+	if !n.keeps("x") {
+		t.Error("a day later, with a window of 2 minutes, a message was taken for a duplicate")
+	}
+	n.looked(false)
+	n.keeps("y") // in a segment of its own
+	n.machine.pass(24 * time.Hour)
+	s := n.looked(false)
+	n.eventually("what is a day old goes", func() bool { return s.Data().Start() > 3 })
+}
+
+// clockFile has the next life of a broker know that its clock is right.
+func clockFile(t *testing.T, n *site) {
+	t.Helper()
+	n.machine.start().Save()
+}
