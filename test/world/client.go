@@ -22,10 +22,11 @@ const (
 	withIDs               // publishes with message ids, and again what it doesn't know the fate of
 	expecting             // publishes on condition of the last message of the Topic
 	swapping              // publishes on condition of the last message of a subject that others write, too
+	reusing               // publishes with few message ids, each again when its window has long passed
 	reading               // reads from front to end, and asks for the last message
 )
 
-var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reading: "reader"}
+var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader"}
 
 // client is a connection to one broker at a time, and what is done on it, one after the other.
 type client struct {
@@ -40,9 +41,10 @@ type client struct {
 
 	life  *life // it is connected to
 	count int
-	last  uint64            // the last offset, as far as it knows
-	known map[string]uint64 // the last offset of each subject, as far as it knows
-	next  uint64            // to be read
+	last  uint64                   // the last offset, as far as it knows
+	known map[string]uint64        // the last offset of each subject, as far as it knows
+	next  uint64                   // to be read
+	used  map[string]time.Duration // message ids, and when they were acknowledged last
 
 	mu     sync.Mutex
 	acks   int
@@ -68,6 +70,19 @@ type operation struct {
 	done       chan struct{}
 }
 
+// again is the same message, published once more.
+func (op *operation) again() *operation {
+	return &operation{client: op.client, topic: op.topic, subject: op.subject, value: op.value, id: op.id, expects: op.expects, done: make(chan struct{})}
+}
+
+const (
+	// shortWindow is the deduplication window of the Topics of reusing clients, who use an id again after reuseAfter: longer than the
+	// window, than an outbox keeps a message, and than clocks of a world differ that are wrong by a little.
+	shortWindow = 2 * time.Second
+	reuseAfter  = 30 * time.Second
+	reusedIDs   = 8
+)
+
 type outcome int
 
 const (
@@ -80,7 +95,7 @@ const (
 
 func newClient(w *world, n int, k kind, topic string, every time.Duration) *client {
 	c := &client{w: w, name: fmt.Sprintf("%s%d", kindNames[k], n), kind: k, topic: topic, every: every, over: make(chan struct{}),
-		rng: rand.New(rand.NewPCG(w.seed, 100+uint64(n))), known: map[string]uint64{}, next: 1}
+		rng: rand.New(rand.NewPCG(w.seed, 100+uint64(n))), known: map[string]uint64{}, used: map[string]time.Duration{}, next: 1}
 	w.clients = append(w.clients, c)
 	w.running.Go(c.run)
 	return c
@@ -128,6 +143,12 @@ func (c *client) publish() {
 		switch c.kind {
 		case withIDs:
 			op.id = op.value
+		case reusing:
+			op.id = fmt.Sprintf("%s.%d", c.name, c.count%reusedIDs)
+			if was, ok := c.used[op.id]; ok && c.w.now()-was < reuseAfter {
+				return // its window may still hold it
+			}
+			delete(c.used, op.id)
 		case expecting:
 			op.expected = c.last
 		case swapping:
@@ -137,12 +158,26 @@ func (c *client) publish() {
 		ops = append(ops, op)
 	}
 	c.send(ops)
+	if c.kind == reusing {
+		for _, op := range ops {
+			c.used[op.id] = c.w.now() // whatever became of it, it may be kept until about now
+		}
+		return
+	}
+	if op := ops[0]; op.outcome == kept && c.kind == withIDs && c.rng.IntN(8) == 0 {
+		c.pause(0, 2*time.Second)
+		if c.rng.IntN(2) == 0 {
+			c.life = c.connect()
+		}
+		if c.life != nil {
+			c.send([]*operation{op.again()})
+		}
+	}
 	for again := 0; c.kind == withIDs && again < repeats; again++ {
 		var open []*operation
 		for _, op := range ops {
 			if op.outcome == unknown || op.outcome == refused {
-				second := &operation{client: c, topic: op.topic, subject: op.subject, value: op.value, id: op.id, expects: c.kind, done: make(chan struct{})}
-				open = append(open, second)
+				open = append(open, op.again())
 			}
 		}
 		if len(open) == 0 || c.calm.Load() {

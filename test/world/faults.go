@@ -118,7 +118,16 @@ var faults = []fault{
 			})
 		})
 	}},
-	{"bits flip", FlippedBits, func(w *world) { w.spoil((*machine).flip) }},
+	{"bits flip", FlippedBits, func(w *world) {
+		m := w.any()
+		if w.flipped {
+			m = w.spoilt // nobody notices at once, so it stays with one machine
+		}
+		if w.maySpoil(m) {
+			w.flipped = true
+			w.spoilOne(m, (*machine).flip)
+		}
+	}},
 }
 
 func (w *world) any() *machine { return w.machines[w.rng.IntN(len(w.machines))] }
@@ -197,7 +206,26 @@ func (w *world) stall(m *machine, d time.Duration) {
 // spoil kills one process and does something to its disk before it starts again.
 func (w *world) spoil(what func(*machine)) { w.spoilOne(w.any(), what) }
 
+// maySpoil says whether a machine's disk may lose something: no other one's may have until all replicas are in sync again, since what two
+// of three have lost nobody can know.
+func (w *world) maySpoil(m *machine) bool {
+	if w.spoilt == nil || w.spoilt == m {
+		return true
+	}
+	for id := range w.topics {
+		if _, why := w.inSync(id); why != "" || w.flipped {
+			return false
+		}
+	}
+	return true
+}
+
 func (w *world) spoilOne(m *machine, what func(*machine)) {
+	if !w.maySpoil(m) {
+		w.note("nothing is spoilt: another machine is")
+		return
+	}
+	w.spoilt = m
 	if m.life != nil {
 		m.life.kill()
 	}
@@ -240,7 +268,6 @@ func (w *world) trouble(until, every time.Duration) {
 // heal ends all trouble at once.
 func (w *world) heal() {
 	w.note("HEAL")
-	w.calm = true
 	clear(w.network.cuts)
 	clear(w.network.slow)
 	w.etcd.setDown(false)
@@ -255,5 +282,24 @@ func (w *world) heal() {
 			l.dieAt.Store(0)
 		}
 		m.start()
+	}
+}
+
+// lookAfter starts processes again that say that they need it, every now and then.
+func (w *world) lookAfter() {
+	w.after(3*time.Second, "somebody looks after the machines", func() {
+		for _, m := range w.machines {
+			m.restartFailed()
+		}
+		w.lookAfter()
+	})
+}
+
+// restartFailed kills a process whose disk takes nothing any more, and starts another, as its error advises.
+func (m *machine) restartFailed() {
+	if l := m.life; m.wanted && l != nil && !l.dead.Load() && l.disk != nil && l.disk.Failed() != nil {
+		m.w.notef("%s is started again, since its disk failed", m.id)
+		l.kill()
+		m.w.again(m, 100*time.Millisecond)
 	}
 }

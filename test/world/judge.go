@@ -23,7 +23,14 @@ type history struct {
 	sure  map[uint64]string // by offset: acknowledged, or read
 	made  map[string]bool   // values that were published
 	looks []look
+
+	lately time.Duration // when somebody was told last that something is kept, or was, or why not
+	ever   bool
 }
+
+// longestGap is how long a Topic may go without an answer in a world in which nothing strikes but one hanging disk after the other: the
+// ten seconds in which another broker leads, and what clients take to ask it.
+const longestGap = 15 * time.Second
 
 // look is an answer about the end of a log: at some time between the question and the answer, last was the last offset.
 type look struct {
@@ -56,6 +63,10 @@ func (j *judge) answered(op *operation) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	h := j.of(op.topic)
+	if op.outcome != refused {
+		j.gap(h)
+		h.lately, h.ever = j.w.now(), true
+	}
 	switch op.outcome {
 	case kept:
 		if (op.expects == expecting) && op.offset != op.expected+1 {
@@ -68,6 +79,13 @@ func (j *judge) answered(op *operation) {
 		if op.offset == op.expected {
 			j.w.fail("%s was refused, since %d is the last message, which it expected", op.value, op.offset)
 		}
+	}
+}
+
+// gap judges how long nobody was told anything.
+func (j *judge) gap(h *history) {
+	if gap := j.w.now() - h.lately; j.w.patient && h.ever && gap > longestGap {
+		j.w.fail("%s: nobody was answered for %v, and nothing was wrong but one disk", h.topic, gap)
 	}
 }
 
@@ -125,6 +143,9 @@ func (j *judge) final(topic string, copies []copied) {
 	}
 	if h.loose {
 		return
+	}
+	if first.start != 1 {
+		j.w.fail("%s: the log begins at %d, and nothing is so old that it may go", topic, first.start)
 	}
 	at := map[uint64]record{}
 	where := map[string]uint64{}

@@ -3,6 +3,7 @@ package world
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,22 +32,38 @@ type Result struct {
 func Run(seed uint64, o Options) (r Result) {
 	w := newWorld(seed, o)
 	w.create()
+	w.lookAfter()
 	length := w.between(8*time.Second, 25*time.Second)
 	if o.For > 0 {
 		length = o.For
 	}
 	every := w.between(200*time.Millisecond, 3*time.Second)
+	if !o.leaveOut(JumpingClocks) { // ids are used again
+		length += reuseAfter
+	}
+	if w.patient = !o.leaveOut(HungDisks) && (w.chance(30) || len(o.Faults) == 1); w.patient { // one disk hangs after the other, and that is all
+		w.options.Faults = []string{"disk hangs"}
+		length, every = 3*time.Minute, time.Minute
+	}
 	settle := w.between(0, 5*time.Second) // faults may come before anything is settled
 	w.run(settle, nil)
 	w.trouble(settle+length, every)
 	w.run(settle+length, nil)
 	healed := w.now()
 	if w.broken == nil {
+		if w.patient {
+			for _, name := range w.topics {
+				w.judge.gap(w.judge.of(name))
+			}
+		}
+		w.patient = false
 		w.heal()
 		w.mend()
 	}
 	r.Mended = w.now() - healed
-	w.end()
+	if w.broken == nil {
+		w.end()
+	}
 	r.Steps, r.Virtual, r.Hash, r.Struck = w.steps, w.now(), fmt.Sprintf("%016x", w.hash.Sum64()), w.struck
 	for _, c := range w.clients {
 		r.Acks += c.acks
@@ -71,8 +88,12 @@ func (w *world) create() {
 	for i := range machines {
 		w.machines = append(w.machines, newMachine(w, fmt.Sprintf("b%d", i), fmt.Sprintf("z%d", i%3)))
 	}
-	for i := range 1 + w.rng.IntN(3) {
-		w.topic(i)
+	n := 1 + w.rng.IntN(3)
+	for i := range n {
+		w.topic(i, false)
+	}
+	if !w.options.leaveOut(JumpingClocks) {
+		w.topic(n, true)
 	}
 	for _, m := range w.machines {
 		w.again(m, w.between(0, 300*time.Millisecond))
@@ -80,14 +101,22 @@ func (w *world) create() {
 }
 
 // topic declares a Topic, and clients that use it.
-func (w *world) topic(i int) {
+func (w *world) topic(i int, reused bool) {
 	name := fmt.Sprintf("t%d", i)
-	spec := coordination.TopicSpec{Subjects: []string{name + ".>"}, Shards: 1, Replicas: 3, MinInSync: 2, Durability: coordination.Synced, Deduplication: 2 * time.Minute}
+	spec := coordination.TopicSpec{Subjects: []string{name + ".>"}, Shards: 1, Replicas: 3, MinInSync: 2, Durability: coordination.Synced, Deduplication: 2 * time.Minute, Retention: coordination.Retention{Age: time.Hour}}
+	if reused {
+		spec.Deduplication = shortWindow
+	}
 	id := fmt.Sprintf("%032x", i+1)
 	value, _ := json.Marshal(map[string]any{"v": 1, "id": id, "spec": spec, "generation": 1, "owner": map[string]any{"kind": "Client"}, "created": time.Now().UTC()})
 	w.etcd.write("/carillon/"+clusterName+"/topics/"+name, string(value))
 	w.topics[id] = name
 	n := 10 * i
+	if reused {
+		newClient(w, n, reusing, name, w.between(100*time.Millisecond, time.Second))
+		newClient(w, n+1, plain, name, w.between(15*time.Millisecond, 80*time.Millisecond))
+		return
+	}
 	newClient(w, n, plain, name, w.between(15*time.Millisecond, 80*time.Millisecond))
 	newClient(w, n+1, withIDs, name, w.between(15*time.Millisecond, 80*time.Millisecond))
 	newClient(w, n+2, expecting, name, w.between(30*time.Millisecond, 150*time.Millisecond))
@@ -151,45 +180,53 @@ func (w *world) idle(since time.Duration) string {
 
 // unwhole says what is missing until all shards are whole, or nothing.
 func (w *world) unwhole() string {
-	for id, name := range w.topics {
-		shard := w.shard(id)
-		switch {
-		case shard == nil || shard.Leader == "":
-			return name + " has no leader"
-		case len(shard.Replicas) != 3 || len(shard.Adding)+len(shard.Removing) > 0:
-			return name + " is being moved"
-		case len(shard.InSync) != len(shard.Replicas):
-			return name + " has replicas that are not in sync"
+	for _, id := range slices.Sorted(maps.Keys(w.topics)) {
+		leader, why := w.inSync(id)
+		name := w.topics[id]
+		if why != "" {
+			return name + " " + why
 		}
-		var leader *life
-		ends := map[uint64]bool{}
-		for _, member := range shard.InSync {
-			m := w.machine(member.Broker)
-			if m == nil || m.life == nil || m.life.dead.Load() || m.life.incarnation.Load() != member.Incarnation {
-				return name + " has a member of an earlier life"
-			}
-			if member.Broker == shard.Leader {
-				leader = m.life
-			}
-		}
-		if leader == nil || leader.service.Topic(name) == nil || leader.service.Topic(name).Shard() == nil {
+		if leader.service.Topic(name) == nil || leader.service.Topic(name).Shard() == nil {
 			return name + " isn't led"
 		}
 		s := leader.service.Topic(name).Shard()
 		_, high := s.Offsets()
 		_, end, _ := s.Data().Offsets()
-		if high != end || s.Epoch() != uint64(shard.Epoch) {
+		if high != end || s.Epoch() != uint64(w.shard(id).Epoch) {
 			return name + " has records that are not safe"
 		}
-		_ = ends
 	}
 	return ""
+}
+
+// inSync is the leader of a shard all of whose replicas are in sync, in the lives that they are in; or says what is missing.
+func (w *world) inSync(id string) (leader *life, why string) {
+	shard := w.shard(id)
+	switch {
+	case shard == nil || shard.Leader == "":
+		return nil, "has no leader"
+	case len(shard.Replicas) != 3 || len(shard.Adding)+len(shard.Removing) > 0:
+		return nil, "is being moved"
+	case len(shard.InSync) != len(shard.Replicas):
+		return nil, "has replicas that are not in sync"
+	}
+	for _, member := range shard.InSync {
+		m := w.machine(member.Broker)
+		if m == nil || m.life == nil || m.life.dead.Load() || m.life.incarnation.Load() != member.Incarnation {
+			return nil, "has a member of an earlier life"
+		}
+		if member.Broker == shard.Leader {
+			leader = m.life
+		}
+	}
+	return leader, ""
 }
 
 // state describes the shards for people.
 func (w *world) state() string {
 	var b strings.Builder
-	for id, name := range w.topics {
+	for _, id := range slices.Sorted(maps.Keys(w.topics)) {
+		name := w.topics[id]
 		if s := w.shard(id); s != nil {
 			fmt.Fprintf(&b, "%s: epoch %d leader %s replicas %v in sync %v adding %v removing %v; ", name, s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing)
 		}
@@ -202,21 +239,15 @@ func (w *world) state() string {
 	return b.String()
 }
 
-// end stops everything, in order if nothing broke.
+// end stops everything, in order.
 func (w *world) end() {
 	for _, c := range w.clients {
 		c.calm.Store(true)
 	}
-	broken := w.broken
-	w.broken = nil
 	for _, m := range w.machines {
 		m.stopped, m.wanted = true, false
 		m.stalled, m.slow = false, 0
-		if broken != nil && m.life != nil {
-			m.life.kill()
-		} else if broken == nil {
-			m.stop(func() {})
-		}
+		m.stop(func() {})
 	}
 	over := make(chan struct{})
 	go func() {
@@ -236,21 +267,18 @@ func (w *world) end() {
 	default:
 		w.fail("stuck: not everything ends when it is told to")
 	}
-	if broken != nil {
-		w.broken = broken
-	}
 }
 
 // compare reads the logs of all replicas from their disks, and judges them.
 func (w *world) compare() (records int) {
-	for id, name := range w.topics {
-		shard := w.shard(id)
+	for _, id := range slices.Sorted(maps.Keys(w.topics)) {
+		name, shard := w.topics[id], w.shard(id)
 		if shard == nil {
 			continue
 		}
 		var copies []copied
 		for _, m := range w.machines {
-			if !slices.Contains(shard.Replicas, m.id) {
+			if !slices.Contains(shard.Replicas, m.id) || w.flipped && m == w.spoilt { // what is damaged there need not have been found
 				continue
 			}
 			c, err := m.read(id)

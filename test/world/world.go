@@ -33,10 +33,12 @@ type world struct {
 	running sync.WaitGroup
 
 	struck   []string          // names of the faults, in order
-	calm     bool              // no more of them
 	topics   map[string]string // names by id
 	machines []*machine
 	network  *network
+	patient  bool     // nothing strikes but disks that hang, one after the other
+	spoilt   *machine // whose disk lost or changed something since all was whole; nil: none
+	flipped  bool     // and nobody may have noticed
 	etcd     *etcd
 	judge    *judge
 	clients  []*client
