@@ -264,7 +264,7 @@ func (s *Server) Inactive(t *topic.Shard, name string) {
 	if t.Number() > 0 { // the first shard asks the others
 		return
 	}
-	s.slow.submit(func() {
+	s.slow.Submit(func() {
 		ctx, cancel := context.WithTimeout(s.ctx, s.waits.answer)
 		defer cancel()
 		declared := s.state().Subscription(t.ID(), name)

@@ -123,7 +123,7 @@ func (s *Server) takePeerMessage(m *protocol.Message) {
 		if string(m.Subject) == askBrokerUsage {
 			about = s.answerUsage
 		}
-		s.reads.submit(func() { about(q) }, len(m.Data)) // or who asks gets no answer, and goes on without
+		s.reads.Submit(func() { about(q) }, len(m.Data)) // or who asks gets no answer, and goes on without
 	case askForCall:
 		var q peerRequest
 		if json.Unmarshal(m.Data, &q) == nil {

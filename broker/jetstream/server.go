@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Store is what the server writes to coordination, and asks it; *coordination.Client is one.
@@ -58,8 +59,8 @@ type Server struct {
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
 	offer   topic.Offer
-	slow    pool
-	reads   pool
+	slow    *work.Jobs
+	reads   *work.Jobs
 	running sync.WaitGroup
 
 	asks       session.Requests[peerAnswer]
@@ -93,8 +94,8 @@ func NewServer(config ServerConfig) *Server {
 	}
 	s := &Server{
 		config: config, topics: config.Topics, log: config.Logger, waits: usualWaits,
-		slow:  pool{atOnce: slowAtOnce, waiting: slowWaiting},
-		reads: pool{atOnce: readsAtOnce, waiting: readsWaiting},
+		slow:  work.NewJobs(slowAtOnce, slowWaiting, waitingBytes),
+		reads: work.NewJobs(readsAtOnce, readsWaiting, waitingBytes),
 	}
 	s.outgoing.New = func() any { return new(batch) }
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -117,8 +118,8 @@ func (s *Server) Close() {
 	s.stop()
 	s.running.Wait()
 	s.groups.close()
-	s.slow.close()
-	s.reads.close()
+	s.slow.Finish()
+	s.reads.Finish()
 }
 
 // Stats are the server's counters.
@@ -203,27 +204,27 @@ func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
 		s.refuse(c, jsapi.ErrRequiredAPILevel)
 		return
 	}
-	to := &s.reads
+	to := s.reads
 	if c.Call.MayWait() {
-		to = &s.slow
+		to = s.slow
 	}
 	s.submit(to, c, func() { s.serve(c) })
 }
 
-// submit has a call worked on, or refuses it.
-func (s *Server) submit(to *pool, c *call, work func()) {
-	if !to.submit(work, c.size()) {
+// submit runs do on a pool, or refuses the call if the pool has no room.
+func (s *Server) submit(to *work.Jobs, c *call, do func()) {
+	if !to.Submit(do, c.size()) {
 		s.overloaded.Add(1)
 		s.refuse(c, jsapi.ErrInsufficientResources)
 	}
 }
 
 // submitSlow continues a call on the pool whose jobs may wait for etcd or other brokers.
-func (s *Server) submitSlow(c *call, work func(ctx context.Context)) {
-	s.submit(&s.slow, c, func() {
+func (s *Server) submitSlow(c *call, do func(ctx context.Context)) {
+	s.submit(s.slow, c, func() {
 		ctx, cancel := context.WithDeadline(s.ctx, c.deadline)
 		defer cancel()
-		work(ctx)
+		do(ctx)
 	})
 }
 

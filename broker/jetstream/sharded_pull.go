@@ -540,7 +540,7 @@ func (s *Server) takeShareRequest(m *protocol.Message) {
 	from := l.From
 	tell := func(r shareResult) { s.forward(from, tellLoan, nil, r) }
 	if !s.serveShare(&l, tell) {
-		s.reads.submit(func() { tell(shareResult{l.Number, subscription.LeaderGone, l.Batch, l.Bytes}) }, 0)
+		s.reads.Submit(func() { tell(shareResult{l.Number, subscription.LeaderGone, l.Batch, l.Bytes}) }, 0)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // ID names a shard.
@@ -88,8 +89,8 @@ type Exchange struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	workers sync.WaitGroup
-	disk    pool // flushes, truncations, resets, trims
-	swaps   pool
+	disk    *work.Jobs // flushes, truncations, resets, trims
+	swaps   *work.Jobs
 	counters
 
 	mu       sync.Mutex
@@ -129,7 +130,7 @@ func NewExchange(c Config) *Exchange {
 	}
 	x := &Exchange{
 		config: c, log: c.Logger.With("component", "replication"), self: coordination.Replica{Broker: c.Self},
-		disk: pool{limit: diskWorkers}, swaps: pool{limit: swapWorkers},
+		disk: work.NewJobs(diskWorkers, 0, 0), swaps: work.NewJobs(swapWorkers, 0, 0),
 		leads: make(map[ID]*Leading), follows: make(map[ID]*Following), outlets: make(map[string]*outlet), feeds: make(map[string]*feed),
 		told: make(map[string]time.Duration), wake: make(chan struct{}, 1),
 	}
@@ -156,8 +157,8 @@ func (x *Exchange) Close() {
 	for _, c := range ends {
 		c.fail(errClosing)
 	}
-	x.disk.close()
-	x.swaps.close()
+	x.disk.Close()
+	x.swaps.Close()
 	x.workers.Wait()
 }
 

@@ -76,7 +76,7 @@ type arrivals struct {
 func (a *arrivals) Committed(_, end uint64, err error) {
 	f := a.f
 	if err != nil {
-		f.x.disk.do(func() { f.fail(err) })
+		f.x.disk.Submit(func() { f.fail(err) }, 0)
 		return
 	}
 	a.safe.Raise(end)
@@ -281,7 +281,7 @@ func (f *Following) ask(in *intake, dst []byte) []byte {
 func (f *Following) prepare() {
 	f.step = working
 	round := f.round.Load()
-	f.x.disk.do(func() { f.work(round) })
+	f.x.disk.Submit(func() { f.work(round) }, 0)
 }
 
 // judged takes the leader's verdict.
@@ -354,7 +354,7 @@ func (f *Following) goOn(err error) {
 	case err == nil:
 		f.request()
 	case fatal(err):
-		f.x.disk.do(func() { f.fail(err) })
+		f.x.disk.Submit(func() { f.fail(err) }, 0)
 	default:
 		f.rest(err.Error(), askAgainMax)
 	}

@@ -72,7 +72,7 @@ func (x *Exchange) Lead(c LeadConfig) *Leading {
 	l.publish()
 	l.enrol(lives)
 	if safe != l.grown {
-		x.disk.do(l.flush)
+		x.disk.Submit(l.flush, 0)
 	}
 	return l
 }

@@ -27,11 +27,11 @@ func (f *Following) askPiece(in *intake, dst []byte) []byte {
 	switch {
 	case in.whole:
 		f.step = mended
-		f.x.disk.do(func() { f.tellMended(errNoFetch) })
+		f.x.disk.Submit(func() { f.tellMended(errNoFetch) }, 0)
 		return dst
 	case m.repair == nil || m.epoch != f.epoch.Load():
 		f.step = working
-		f.x.disk.do(func() { f.workMending(nil, 0) })
+		f.x.disk.Submit(func() { f.workMending(nil, 0) }, 0)
 		return dst
 	}
 	q := fetch{question: question{stream: f.stream, round: f.round.Add(1), ID: f.config.ID, epoch: m.epoch}, part: m.part, span: m.repair.Span(), log: m.lineage}
@@ -50,7 +50,7 @@ func (f *Following) came(in *intake, p *piece) {
 	f.step, f.pause = working, 0
 	kept := *p
 	kept.batches = bytes.Clone(p.batches)
-	f.x.disk.do(func() { f.workMending(&kept, p.round) })
+	f.x.disk.Submit(func() { f.workMending(&kept, p.round) }, 0)
 }
 
 // workMending takes a piece to the disk, if it is not void by now, and makes the next question ready.
@@ -75,10 +75,10 @@ func (f *Following) workMending(p *piece, round uint32) {
 	case f.ended:
 	case whole:
 		f.step = mended
-		f.x.disk.do(func() { f.tellMended(nil) })
+		f.x.disk.Submit(func() { f.tellMended(nil) }, 0)
 	case unfit != nil:
 		f.step = mended
-		f.x.disk.do(func() { f.tellMended(unfit) })
+		f.x.disk.Submit(func() { f.tellMended(unfit) }, 0)
 	default:
 		f.goOn(err)
 	}

@@ -17,7 +17,7 @@ func (l *Leading) consider(now time.Duration) {
 	}
 	if set := l.leader.Want(now); set != nil {
 		self, before := l.leader.self, l.leader.Shard()
-		l.x.swaps.do(func() { l.swap(self, before, set) })
+		l.x.swaps.Submit(func() { l.swap(self, before, set) }, 0)
 	}
 	if l.restless || !l.leader.open() {
 		return
@@ -197,6 +197,6 @@ func (x *Exchange) sweepTrims() {
 	x.trims = nil
 	x.mu.Unlock()
 	for _, f := range trims {
-		x.disk.do(f.trim)
+		x.disk.Submit(f.trim, 0)
 	}
 }

@@ -34,7 +34,7 @@ func (f *Following) take(in *intake, d *data) error {
 	}
 	in.leave(f.stream, false)
 	if fatal(err) {
-		f.x.disk.do(func() { f.fail(err) })
+		f.x.disk.Submit(func() { f.fail(err) }, 0)
 	}
 	// Until somebody has seen to the disk, there is no sense in asking fast.
 	f.round.Add(1)

@@ -32,7 +32,7 @@ func TestDeliveringAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Ten thousand Subscriptions are one goroutine and one timer more than none, and little memory.
+// Ten thousand Subscriptions need the workers' goroutines, which all of them share, and little memory.
 func TestIdleSubscriptionsAreCheap(t *testing.T) {
 	w, _ := full(t, 1, log.Options{})
 	const n = 10_000
@@ -49,7 +49,7 @@ func TestIdleSubscriptionsAreCheap(t *testing.T) {
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	if more := runtime.NumGoroutine() - goroutines; more > 0 {
+	if more := runtime.NumGoroutine() - goroutines; more > max(2, runtime.GOMAXPROCS(0)) {
 		t.Errorf("%d goroutines more", more)
 	}
 	if each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / n; each > 1500 {

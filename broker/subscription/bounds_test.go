@@ -28,25 +28,16 @@ func TestOneSubscriptionLeavesRoomForOthers(t *testing.T) {
 		w.declare("greedy", 1, spec)
 		w.declare("modest", 2, spec)
 		greedy, modest := w.find("greedy"), w.find("modest")
-		w.service.ready.close()
-		w.service.ready.closed = false
+		w.service.tasks.Close()
+		w.service.tasks = newTasks(0) // stepped below
 		greedy.Pull(pull("a", 1<<20))
 		modest.Pull(pull("b", 1))
 		for range 10 { // turns
-			w.service.ready.mu.Lock()
-			next := w.service.ready.rest.pop()
-			w.service.ready.mu.Unlock()
-			next.turns().state.Store(running)
-			more := next.step(&worker{})
-			next.turns().state.Store(atRest)
-			if more {
-				w.service.ready.wake(next)
-			}
+			w.service.tasks.RunOne(&worker{})
 			if got := w.box("modest").take("b"); len(got) == 1 {
 				if n := len(w.box("greedy").take("a")); n == 0 || n > 10*stepRecords {
 					t.Errorf("the greedy one had %d records meanwhile", n)
 				}
-				w.service.ready.rest = ring{}
 				return
 			}
 		}

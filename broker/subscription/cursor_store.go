@@ -8,11 +8,12 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // cursorStore has the Subscriptions of one shard, and writes its state log.
 type cursorStore struct {
-	turn    turn
+	work.State
 	service *Service
 	place   *shardPlace
 	base    int64 // what times in the buffer are counted from: when it began to fill, in milliseconds since 1970
@@ -71,8 +72,6 @@ func newCursorStore(s *Service, p *shardPlace) *cursorStore {
 	return k
 }
 
-func (k *cursorStore) turns() *turn { return &k.turn }
-
 // step opens the state log, takes over what is desired, and writes what is to be written.
 func (k *cursorStore) step(*worker) (more bool) {
 	k.stepping.Lock()
@@ -112,7 +111,7 @@ func (k *cursorStore) moved() {
 	if len(k.waiting) <= 64 {
 		k.wakeWaiting()
 	} else {
-		k.service.ready.wake(k)
+		k.service.tasks.wake(k)
 	}
 	k.mu.Unlock()
 }
@@ -121,7 +120,7 @@ func (k *cursorStore) moved() {
 func (k *cursorStore) wakeWaiting() {
 	for i, s := range k.waiting {
 		s.waits = false
-		k.service.ready.wake(s)
+		k.service.tasks.wake(s)
 		k.waiting[i] = nil
 	}
 	k.waiting = k.waiting[:0]
@@ -163,7 +162,7 @@ func (k *cursorStore) note(handle uint64, o op) {
 		k.arm(lazyFor)
 	}
 	if len(k.buffer) > lazyBytes {
-		k.service.ready.wake(k)
+		k.service.tasks.wake(k)
 	}
 }
 
@@ -186,7 +185,7 @@ func (k *cursorStore) await(done func(error)) error {
 		return fmt.Errorf("it can't be kept: %w", k.failed)
 	}
 	k.waiters = append(k.waiters, done)
-	k.service.ready.wake(k)
+	k.service.tasks.wake(k)
 	return nil
 }
 
@@ -226,7 +225,7 @@ func (k *cursorStore) writeStart(s *Subscription) {
 		k.mu.Unlock()
 		k.service.notifyWaiters()
 	})
-	k.service.ready.wake(k)
+	k.service.tasks.wake(k)
 }
 
 func (k *cursorStore) notServed(name string, reason NotServedReason, why string, err error) *NotServedError {
@@ -240,7 +239,7 @@ func (k *cursorStore) arm(after time.Duration) {
 	}
 	k.armed = true
 	if k.timer == nil {
-		k.timer = time.AfterFunc(after, func() { k.service.ready.wake(k) })
+		k.timer = time.AfterFunc(after, func() { k.service.tasks.wake(k) })
 	} else {
 		k.timer.Reset(after)
 	}
@@ -295,7 +294,7 @@ func (k *cursorStore) desiredChanged(name string, all bool) {
 		k.names = append(k.names, name)
 	}
 	k.mu.Unlock()
-	k.service.ready.wake(k)
+	k.service.tasks.wake(k)
 }
 
 func (k *cursorStore) isEphemeral(name string) bool {
@@ -415,7 +414,7 @@ func (k *cursorStore) apply(d *coordination.Subscription) {
 	k.subs[d.Name] = e
 	k.mu.Unlock()
 	if e.sub != nil {
-		k.service.ready.wake(e.sub)
+		k.service.tasks.wake(e.sub)
 	}
 }
 
@@ -516,7 +515,7 @@ func (k *cursorStore) create(name string, spec *coordination.SubscriptionSpec, i
 		k.removeEphemeral(s)
 		return nil, k.notServed(name, Unsupported, failed, nil)
 	}
-	k.service.ready.wake(s)
+	k.service.tasks.wake(s)
 	return s, nil
 }
 

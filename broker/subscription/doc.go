@@ -36,5 +36,5 @@
 // room. When it has failed, they are refused until the broker is started anew.
 //
 // Locks, in the order in which they are taken: cursorStore.stepping, Subscription.sinkMu,
-// Subscription.mu, cursorStore.mu, ready.mu. Service.mu is never held while another one is taken.
+// Subscription.mu, cursorStore.mu, the locks of package work. Service.mu is never held while another one is taken.
 package subscription

@@ -31,7 +31,7 @@ func (c *completion) Committed(_, _ uint64, err error) {
 		k.markDirty(err)
 	} else if c.trim > 0 {
 		k.trimTo = c.trim
-		k.service.ready.wake(k)
+		k.service.tasks.wake(k)
 	}
 	c.waiters, c.trim = c.waiters[:0], 0
 	k.free = append(k.free, c)

@@ -32,7 +32,7 @@ type Config struct {
 // Service serves the Subscriptions of the shards that this broker leads.
 type Service struct {
 	config Config
-	ready  *ready
+	tasks  tasks
 	epoch  int64 // how far now is from the clock's Mono
 	// These are snapshotBytes, countBytes and mostSubjects, but in tests.
 	wholeAfter, countBytes, mostSubjects int
@@ -57,7 +57,7 @@ func New(config Config) *Service {
 		config.Clock = clock.New(clock.Config{Logger: config.Logger})
 	}
 	return &Service{
-		config: config, ready: newReady(max(2, runtime.GOMAXPROCS(0))), epoch: config.Clock.Off(), wholeAfter: snapshotBytes, countBytes: countBytes, mostSubjects: mostSubjects,
+		config: config, tasks: newTasks(max(2, runtime.GOMAXPROCS(0))), epoch: config.Clock.Off(), wholeAfter: snapshotBytes, countBytes: countBytes, mostSubjects: mostSubjects,
 		stores: map[string]*cursorStore{}, changed: make(chan struct{}),
 	}
 }
@@ -177,7 +177,7 @@ func (s *Service) lead(p *shardPlace) {
 		before.close(LeaderGone)
 	}
 	if !closed {
-		s.ready.wake(k)
+		s.tasks.wake(k)
 	}
 }
 
@@ -336,7 +336,7 @@ func (s *Service) Close() error {
 		k.close(Stopping)
 	}
 	s.notifyWaiters()
-	s.ready.close()
+	s.tasks.Close()
 	return nil
 }
 

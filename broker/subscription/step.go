@@ -525,7 +525,7 @@ func (s *Subscription) arm(now, at int64) (idle bool) {
 	}
 	s.timerAt = at
 	if wait := time.Duration(max(at-now, 0)); s.timer == nil {
-		s.timer = time.AfterFunc(wait, func() { s.service.ready.wake(s) })
+		s.timer = time.AfterFunc(wait, func() { s.service.tasks.wake(s) })
 	} else {
 		s.timer.Reset(wait)
 	}

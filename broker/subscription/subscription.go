@@ -9,11 +9,12 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Subscription is one durable reader, served here.
 type Subscription struct {
-	turn    turn
+	work.State
 	service *Service
 	store   *cursorStore
 	id      identity
@@ -71,8 +72,6 @@ func newSubscription(k *cursorStore, id identity, spec *coordination.Subscriptio
 	return s
 }
 
-func (s *Subscription) turns() *turn { return &s.turn }
-
 // Name is the Subscription's name.
 func (s *Subscription) Name() string { return s.id.name }
 
@@ -101,7 +100,7 @@ func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 		s.newest = nil
 	}
 	s.mu.Unlock()
-	s.service.ready.wake(s)
+	s.service.tasks.wake(s)
 }
 
 // Pull asks for messages. They go to the Outlet, as does the reason for which the request ends.
@@ -128,7 +127,7 @@ func (s *Subscription) pull(p *Pull, done func(Outcome)) {
 		s.refused = append(s.refused, r)
 	}
 	s.mu.Unlock()
-	s.service.ready.wake(s)
+	s.service.tasks.wake(s)
 }
 
 // dropDeserted drops the requests that nobody listens for any more. mu is held.
@@ -155,7 +154,7 @@ func (s *Subscription) Ack(offset, sequence, delivered uint64, kind AckKind, del
 	}
 	s.mu.Unlock()
 	if wake {
-		s.service.ready.wake(s)
+		s.service.tasks.wake(s)
 	}
 	if done != nil {
 		if err != nil {
@@ -246,7 +245,7 @@ func (s *Subscription) Info() Info {
 		s.catchUp(now, start)
 		s.dropDeserted()
 		if len(s.waiting.over) > 0 {
-			s.service.ready.wake(s)
+			s.service.tasks.wake(s)
 		}
 		s.look(w, start, end, infoBytes)
 	}

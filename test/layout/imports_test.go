@@ -18,6 +18,7 @@ var rooms = []string{
 	"env",
 	"clock",
 	"limits",
+	"work",
 	"protocol",
 	"subject",
 	"log",

@@ -1,0 +1,18 @@
+/*
+Package work runs background work of a broker on bounded numbers of goroutines. Tasks runs items that
+have something to do again and again, as shards and Subscriptions have; Jobs runs functions once.
+
+Invariants:
+
+	W1  A task is stepped by one goroutine at a time. A wake during a step leads to another step.
+	W2  Within a lane, items run in the order in which they were queued. A lane is served while the
+	    lanes before it are empty.
+	W3  An idle task has no goroutine and no place in a queue. Waking and stepping allocate nothing
+	    once the queues have grown to their size.
+	W4  Close returns after the last step or job has ended; none begins later.
+
+Wake and Submit never block and may be called with any lock held.
+
+The package keeps no state outside memory; a process that dies in it loses nothing.
+*/
+package work
