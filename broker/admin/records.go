@@ -175,6 +175,8 @@ func notServed(name string, err error) *Error {
 	var why *topic.NotServedError
 	if errors.As(err, &why) {
 		refusal.Text, refusal.Reason = why.Error(), string(why.Reason)
+	} else if err != nil {
+		refusal.Text = err.Error()
 	}
 	return refusal
 }

@@ -100,13 +100,46 @@ func (s *Server) takeSnapshot(m *protocol.Message, forwarded bool) []byte {
 		s.snapshots.release(snapshotKey{shard, request.ID}, "")
 		return encode(SnapshotAnswer{})
 	default:
-		held, refusal := s.snapshots.hold(shard, request, request.SnapshotShard, "")
-		if refusal == nil {
-			return encode(SnapshotAnswer{SnapshotShard: held, Lease: request.Lease})
-		}
-		return encodeError(refusal)
+		return s.holdOne(shard, request, bytes.Clone(m.Reply))
 	}
 	return encodeError(refusal)
+}
+
+// holdOne answers a request for one shard. It returns nil if the answer comes later, when it is confirmed that this broker leads.
+func (s *Server) holdOne(shard *topic.ShardLeader, request *SnapshotRequest, reply []byte) []byte {
+	answer := func() []byte {
+		held, refusal := s.snapshots.hold(shard, request, request.SnapshotShard, "")
+		if refusal != nil {
+			return encodeError(refusal)
+		}
+		return encode(SnapshotAnswer{SnapshotShard: held, Lease: request.Lease})
+	}
+	now := confirm(shard, request.SnapshotShard, func(refusal *Error) {
+		if refusal != nil {
+			s.refuse(reply, refusal)
+			return
+		}
+		s.send(protocol.Message{Subject: reply, Data: answer()})
+	})
+	if now {
+		return answer()
+	}
+	return nil
+}
+
+// confirm says at once that a shard may be held, or has done called when it is known: everything that was acknowledged before the
+// request is to be inside, also what another leader acknowledged. To hold what was held before needs no confirmation.
+func confirm(shard *topic.ShardLeader, was SnapshotShard, done func(refusal *Error)) (now bool) {
+	if was.High != 0 {
+		return true
+	}
+	return shard.Confirm(func(err error) {
+		if err != nil {
+			done(notServed(shard.Topic().Name(), err))
+			return
+		}
+		done(nil)
+	})
 }
 
 func snapshotRequest(payload []byte) (*SnapshotRequest, *Error) {

@@ -300,7 +300,7 @@ func TestAFailedRequestLetsGoOfItsOwn(t *testing.T) {
 		held    int
 	}{{"one", 1}, {"two", 0}} {
 		q := hold{Topic: "o", Attempt: step.attempt, Request: SnapshotRequest{ID: "s", Release: true}, Parts: []part{{Number: 0}}}
-		n.server.holdHere(&q)
+		n.server.holdHere(&q, func([]part) {})
 		if n.held() != step.held {
 			t.Errorf("after %s let go, %d are held", step.attempt, n.held())
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -139,6 +140,7 @@ func (s *Server) askLeaders(ctx context.Context, t *topic.Topic, q hold, leaders
 			q.Parts = its
 			switch {
 			case leader == s.self: // when the others are asked
+				expected++
 			case leader != "" && s.tellBroker(leader, askHold, q):
 				expected++
 			default:
@@ -148,7 +150,7 @@ func (s *Server) askLeaders(ctx context.Context, t *topic.Topic, q hold, leaders
 			}
 		}
 		if q.Parts = leaders[s.self]; q.Parts != nil {
-			take(s.holdHere(&q))
+			s.holdHere(&q, func(parts []part) { s.asks.Answer(number, held{number, parts}) })
 		}
 		return expected
 	}, func(h held) { take(h.Parts) })
@@ -161,7 +163,7 @@ func (s *Server) undo(q hold, leaders map[string][]part) {
 	q.Request.Release = true
 	for leader, its := range leaders {
 		if q.Parts = its; leader == s.self {
-			s.holdHere(&q)
+			s.holdHere(&q, func([]part) {})
 		} else if leader != "" {
 			s.tellBroker(leader, askHold, q)
 		}
@@ -180,9 +182,11 @@ func (s *Server) takeHold(m *protocol.Message) {
 		if json.Unmarshal(m.Data, &q) != nil {
 			return
 		}
-		if parts := s.holdHere(&q); q.Number != 0 {
-			s.tellBroker(q.From, tellHold, held{q.Number, parts})
-		}
+		s.holdHere(&q, func(parts []part) {
+			if q.Number != 0 {
+				s.tellBroker(q.From, tellHold, held{q.Number, parts})
+			}
+		})
 	case tellHold:
 		var h held
 		if json.Unmarshal(m.Data, &h) == nil {
@@ -191,12 +195,22 @@ func (s *Server) takeHold(m *protocol.Message) {
 	}
 }
 
-// holdHere holds shards that are led here, or lets go of them. It doesn't wait.
-func (s *Server) holdHere(q *hold) []part {
-	t := s.topics.ByID(q.Topic)
-	parts := make([]part, 0, len(q.Parts))
-	for _, p := range q.Parts {
-		is := part{Number: p.Number}
+// holdHere holds shards that are led here, or lets go of them, and calls tell with what became of each: at once, or when it is confirmed
+// that this broker leads them.
+func (s *Server) holdHere(q *hold, tell func([]part)) {
+	t, began := s.topics.ByID(q.Topic), time.Now()
+	request, attempt := q.Request, q.Attempt
+	parts := make([]part, len(q.Parts))
+	var left atomic.Int32
+	left.Store(int32(len(q.Parts)) + 1)
+	done := func() {
+		if left.Add(-1) == 0 {
+			tell(parts)
+		}
+	}
+	for i, p := range q.Parts {
+		is := &parts[i]
+		is.Number = p.Number
 		var shard *topic.ShardLeader
 		if t != nil {
 			shard = t.ShardAt(p.Number)
@@ -206,14 +220,26 @@ func (s *Server) holdHere(q *hold) []part {
 			is.Error = notReady()
 		case shard == nil:
 			is.Error = notServed(t.Name(), t.WhyNotAt(p.Number))
-		case q.Request.Release && q.Number == 0:
-			s.snapshots.release(snapshotKey{shard, q.Request.ID}, q.Attempt)
-		case q.Request.Release:
-			s.snapshots.release(snapshotKey{shard, q.Request.ID}, "")
+		case request.Release && q.Number == 0:
+			s.snapshots.release(snapshotKey{shard, request.ID}, attempt)
+		case request.Release:
+			s.snapshots.release(snapshotKey{shard, request.ID}, "")
 		default:
-			is.SnapshotShard, is.Error = s.snapshots.hold(shard, &q.Request, p.SnapshotShard, q.Attempt)
+			hold := func(refusal *Error) {
+				if refusal == nil && time.Since(began) > wholeTimeout { // whoever asked has given up, and had this let go of
+					refusal = notServed(t.Name(), &topic.UnconfirmedError{Topic: t.Name(), Why: "its other replicas confirmed too late that this broker leads it"})
+				}
+				if is.Error = refusal; refusal == nil {
+					is.SnapshotShard, is.Error = s.snapshots.hold(shard, &request, p.SnapshotShard, attempt)
+				}
+				done()
+			}
+			if confirm(shard, p.SnapshotShard, hold) {
+				hold(nil)
+			}
+			continue
 		}
-		parts = append(parts, is)
+		done()
 	}
-	return parts
+	done()
 }

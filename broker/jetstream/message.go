@@ -35,7 +35,9 @@ func read(shard *topic.ShardLeader, request *jsapi.GetRequest) (log.Record, *jsa
 	return r, nil
 }
 
-func (s *Server) getMessage(c *call, shard *topic.ShardLeader) {
+// getMessage answers with a message. That one is the last of its subject, or that there is none, is answered when it is confirmed that
+// this broker leads the stream. A message that stands at its sequence stands there whoever leads.
+func (s *Server) getMessage(c *call, shard *topic.ShardLeader, confirmed bool) {
 	if emptyRequest(c.payload) {
 		s.refuse(c, jsapi.ErrBadRequest)
 		return
@@ -46,7 +48,15 @@ func (s *Server) getMessage(c *call, shard *topic.ShardLeader) {
 	}
 	var r log.Record
 	if refusal == nil {
+		if !confirmed && request.LastFor != "" {
+			s.confirmed(c, shard, func() { s.getMessage(c, shard, true) })
+			return
+		}
 		r, refusal = read(shard, &request)
+	}
+	if refusal == jsapi.ErrNoMessageFound && !confirmed {
+		s.confirmed(c, shard, func() { s.getMessage(c, shard, true) })
+		return
 	}
 	if refusal != nil {
 		s.refuse(c, refusal)

@@ -304,14 +304,18 @@ func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Shard, shard
 	case jsapi.StreamUpdate:
 		s.updateStream(ctx, c, t)
 	case jsapi.StreamInfoCall:
-		s.streamInfo(c, t, shard)
+		s.confirmed(c, shard, func() { s.streamInfo(c, t, shard) })
 	case jsapi.StreamPurge:
-		s.purgeStream(ctx, c, t, shard)
+		s.confirmed(c, shard, func() { s.purgeStream(c, t, shard) })
 	case jsapi.MessageGet:
-		s.getMessage(c, shard)
+		s.getMessage(c, shard, false)
 	case jsapi.MessageDelete:
 		s.deleteMessage(c, t)
 	case jsapi.DirectGet, jsapi.DirectGetLast:
+		if c.wantsLatest() {
+			s.confirmed(c, shard, func() { s.directGet(c, t, shard) })
+			return
+		}
 		s.directGet(c, t, shard)
 	case jsapi.ConsumerCreate, jsapi.ConsumerDurable:
 		s.createConsumer(ctx, c, t)

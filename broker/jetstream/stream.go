@@ -237,7 +237,7 @@ func (s *Server) streamInfo(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	}
 }
 
-func (s *Server) purgeStream(ctx context.Context, c *call, t *topic.Shard, shard *topic.ShardLeader) {
+func (s *Server) purgeStream(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	request, refusal := jsapi.Decode[jsapi.PurgeRequest](c.payload)
 	if refusal == nil {
 		refusal = request.Check()
@@ -261,7 +261,7 @@ func (s *Server) purgeStream(ctx context.Context, c *call, t *topic.Shard, shard
 	case request.Keep > 0:
 		below = max(end-min(request.Keep, end), start)
 	}
-	purged, err := shard.Purge(ctx, below)
+	purged, err := shard.Purge(s.ctx, below)
 	if err != nil {
 		s.refuse(c, jsapi.ErrStreamGeneral.With(err))
 		return

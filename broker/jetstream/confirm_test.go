@@ -1,0 +1,79 @@
+package jetstream
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// strand has another broker in the in-sync set of a stream, which nobody reaches: the leader can't prove that it leads.
+func (w *world) strand(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.topics[name]
+	was := w.shards[t.ID]
+	is := *was
+	w.revision++
+	is.Revision = w.revision
+	is.Replicas = []string{was.Leader, "broker-9"}
+	is.InSync = append(is.InSync[:1:1], coordination.Replica{Broker: "broker-9", Incarnation: 7})
+	w.shards[t.ID] = &is
+	w.tell(coordination.Changes{Shards: []coordination.Change[coordination.Shard]{{Before: was, After: &is}}})
+}
+
+// A leader whose followers can't be reached shows nothing as the latest: it says that it can't know. A message that stands where it was
+// asked for is shown.
+func TestWhatClaimsToBeTheLatestIsConfirmed(t *testing.T) {
+	w := newWorld(t, 1)
+	n := w.nodes[0]
+	if made := ask[jsapi.StreamResponse](n, "STREAM.CREATE.s", `{"name":"s","subjects":["s.>"],"allow_direct":true}`); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	w.await(n.say("s.a", "one"))
+	latest := func(payload string) protocol.Message {
+		header := "NATS/1.0\r\nCarillon-Read: latest\r\n\r\n"
+		inbox := n.say("", "")
+		n.Server.Take([]protocol.Message{{Subject: []byte("$JS.API.DIRECT.GET.s"), Reply: []byte(inbox), Header: len(header), Data: []byte(header + payload)}}, false)
+		return w.await(inbox)
+	}
+	if m := latest(`{"last_by_subj":"s.a"}`); string(m.Data[m.Header:]) != "one" {
+		t.Errorf("a direct get of the latest brings %q", m.Data)
+	}
+	expect(t, "no message yet", n, "STREAM.MSG.GET.s", `{"seq":2}`, 10037)
+
+	w.strand("s")
+	for what, call := range map[string][2]string{ // what stays true is answered all the same
+		"by its sequence":      {"STREAM.MSG.GET.s", `{"seq":1}`},
+		"the next from one on": {"STREAM.MSG.GET.s", `{"seq":1,"next_by_subj":"s.a"}`},
+		"directly":             {"DIRECT.GET.s", `{"last_by_subj":"s.a"}`},
+	} {
+		if m := w.await(n.say("$JS.API."+call[0], call[1])); strings.Contains(string(m.Data), `"error"`) || strings.HasPrefix(string(m.Data), "NATS/1.0 5") {
+			t.Errorf("%s: %q", what, m.Data)
+		}
+	}
+	calls := map[string]string{
+		"STREAM.INFO.s": "",
+		`STREAM.MSG.GET.s {"last_by_subj":"s.a"}`: "",
+		`STREAM.MSG.GET.s {"seq":2}`:              "",
+		`STREAM.PURGE.s`:                          "",
+	}
+	for call := range calls {
+		name, payload, _ := strings.Cut(call, " ")
+		calls[call] = n.say("$JS.API."+name, payload)
+	}
+	if m := latest(`{"last_by_subj":"s.a"}`); !strings.HasPrefix(string(m.Data), "NATS/1.0 503") {
+		t.Errorf("a direct get of the latest brings %q", m.Data)
+	}
+	for call, inbox := range calls {
+		var answer jsapi.Response
+		if m := w.await(inbox); json.Unmarshal(m.Data, &answer) != nil || answer.Error == nil {
+			t.Errorf("%s is answered with %q", call, m.Data)
+		} else if !strings.Contains(answer.Error.Description, "have not confirmed") {
+			t.Errorf("%s is refused with %q", call, answer.Error.Description)
+		}
+	}
+}
