@@ -23,7 +23,7 @@ func (s *Server) confirmed(c *call, shard *topic.ShardLeader, serve func()) {
 			s.refuse(c, offline(err))
 			return
 		}
-		s.submit(&s.reads, c, serve)
+		s.submit(s.reads, c, serve)
 	})
 	if now {
 		serve()
