@@ -73,21 +73,21 @@ func TestEveryFlippedBitOfABatchIsFound(t *testing.T) {
 	}
 }
 
-func TestAMetaFileThatWasChangedIsRefused(t *testing.T) {
-	m := newMeta(orders, 3, 2, []byte("spec"))
-	data, err := encodeMeta(m)
+func TestAnIdentityThatWasChangedIsRefused(t *testing.T) {
+	m := &identityFile{Version: metaSole, Topic: "orders", Log: 7, Start: 3, Durable: 3, Spec: []byte("spec")}
+	data, err := encodeIdentity(m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for bit := range len(data) * 8 {
 		flipped := slices.Clone(data)
 		flipped[bit/8] ^= 1 << (bit % 8)
-		if got, err := decodeMeta(flipped); err == nil {
+		if got, err := decodeIdentity(flipped); err == nil {
 			t.Errorf("bit %d: %+v", bit, got)
 		}
 	}
 	mended := append(bytes.Replace(data[:bytes.IndexByte(data, '\n')], []byte(`"start":3`), []byte(`"start":1`), 1), '\n')
-	if got, err := decodeMeta(mended); err != nil || got.Start != 1 {
+	if got, err := decodeIdentity(mended); err != nil || got.Start != 1 {
 		t.Error("a person can't mend it:", err)
 	}
 }

@@ -20,6 +20,12 @@ type flight struct {
 	last    *segment // the file that is to be synced, with its handle acquired
 	lastPos int64
 	err     error
+
+	// What it writes to the manifest. listing says that the manifest's mu is held.
+	segments []SegmentRef
+	epochs   []Epoch
+	room     int64
+	listing  bool
 }
 
 // tail is a chunk of a log that is kept for readers.
@@ -178,9 +184,19 @@ func (l *Log) write() {
 	}
 	l.cover = min(max(bytes, l.cover/2), usualChunk)
 	l.queued, l.flying, l.wantOne = false, true, false
+	// Where nothing is synced, what the manifest doesn't list is found by its name.
+	lists := (f.sync || len(f.sealing) > 0) && len(l.segsNew)+len(l.epochsNew) > 0
+	if lists {
+		f.segments, l.segsNew = l.segsNew, nil
+		f.epochs, l.epochsNew = l.epochsNew, nil
+		l.listing, f.room = len(f.segments)+len(f.epochs), l.room
+	}
 	l.mu.Unlock()
 	if f.err == nil {
 		f.err = l.disk.Failed()
+	}
+	if lists && f.err == nil {
+		f.err = l.list()
 	}
 	sealed := 0
 	for i, next := 0, 0; i < len(f.runs); i = next {
@@ -217,6 +233,9 @@ func (l *Log) write() {
 	}
 	f.sync = f.sync && f.err == nil && f.last != nil
 	l.mu.Unlock()
+	if f.listing && f.err == nil && !f.sync {
+		f.err = l.disk.noticed(l.man.sync())
+	}
 	for i := range f.runs {
 		l.disk.keep(l, f.runs[i].c)
 		f.runs[i].c.release()
@@ -225,6 +244,43 @@ func (l *Log) write() {
 		return
 	}
 	l.complete(func(w *waiter) bool { return w.durability != Synced })
+}
+
+// list writes the segments and epochs that are new in this round to the manifest. They are safe once the round is synced, and before
+// its completions are called. What a crash leaves listed without having been written is told by Manifest.Durable.
+func (l *Log) list() error {
+	f := &l.flight
+	l.man.mu.Lock()
+	next := l.man.now.Load().clone()
+	next.list(f.segments, f.epochs)
+	next.tidy()
+	if err := l.man.write(next, f.room); err != nil {
+		l.man.mu.Unlock()
+		return l.disk.noticed(err)
+	}
+	f.listing = true
+	return nil
+}
+
+// listed ends what list began. mu is not held.
+func (l *Log) listed() {
+	f := &l.flight
+	l.mu.Lock()
+	durable := l.durable
+	l.mu.Unlock()
+	if f.err == nil {
+		l.man.commit(durable)
+	} else {
+		l.man.abandon()
+	}
+	l.man.mu.Unlock()
+	l.mu.Lock()
+	l.listing = 0
+	if l.room <= l.man.slot.Load() {
+		l.room = 0
+	}
+	l.mu.Unlock()
+	f.listing = false
 }
 
 // hold makes s the file of the flight.
@@ -360,6 +416,9 @@ func (d *Disk) syncIdle() {
 func (l *Log) syncFiles() {
 	if f := &l.flight; f.err == nil {
 		f.err = l.disk.syncSegment(f.last)
+		if f.err == nil && f.listing {
+			f.err = l.disk.noticed(l.man.sync())
+		}
 		if f.err == nil {
 			l.isSafe()
 		}
@@ -386,6 +445,9 @@ func (l *Log) finish() {
 		f.last = nil
 	}
 	l.complete(func(*waiter) bool { return true })
+	if f.listing {
+		l.listed()
+	}
 	clear(f.runs)
 	clear(f.sealing)
 	if cap(f.waiters) > keptWaiters {

@@ -47,10 +47,10 @@ type Compaction struct {
 //
 // It works as Kafka's cleaner does: the newest offset of each subject in what is new since the last time is put into a map, by
 // a hash of 128 bits, as many as the bound allows; then all segments before the end of that are rewritten that have something in it.
-// How far that has come is remembered in meta.json, and only saves time.
+// How far that has come is remembered in the manifest, and only saves time.
 //
 // It works beside everything else, and one at a time with Compress; it stops with ctx, and when the log is closed. Damage ends it with a
-// *CorruptError. New files are complete, safe and read once in full before they take a segment's name; so a crash leaves the one or the other.
+// *CorruptError. New files are complete, safe and read once in full before the manifest names them; so a crash leaves the one or the other.
 func (l *Log) Compact(ctx context.Context, o CompactOptions) (out Compaction, err error) {
 	ctx, end, err := l.beginUpkeep(ctx)
 	if err != nil {
@@ -103,9 +103,7 @@ type subjectHash [2]uint64
 
 // plan says which segments are to be looked at, oldest first; none, if it isn't worth it.
 func (l *Log) plan(o CompactOptions, judge bool) (*compaction, []*segment) {
-	l.admin.Lock()
-	clean := l.meta.Clean
-	l.admin.Unlock()
+	clean := l.man.now.Load().Clean
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := &compaction{log: l, pace: o.Pace, cuts: l.cuts, start: l.start, clean: max(clean, l.start), subjects: o.Subjects,
@@ -154,10 +152,8 @@ func (c *compaction) run(ctx context.Context, todo []*segment, out *Compaction) 
 	if l.cutSince(c.cuts) {
 		return errCut
 	}
-	m := l.meta
-	m.Clean = c.end
 	out.Clean = c.end
-	return l.saveMeta(m)
+	return l.change(func(m *Manifest) { m.Clean = c.end })
 }
 
 // learn puts the newest offset of each subject into the map, from where the log is clean on, as far as there is room.
@@ -455,7 +451,6 @@ func (l *Log) verifyPlain(s *segment, f env.File) error {
 }
 
 // replace puts fresh, whose file is at path and safe, in the place of a group of segments, unless it is not as it was any more.
-// A group's merge stands in meta.json while there may be files of which the first one has what they hold.
 func (c *compaction) replace(group []*segment, fresh *segment, path string) error {
 	l := c.log
 	l.admin.Lock()
@@ -474,76 +469,7 @@ func (c *compaction) replace(group []*segment, fresh *segment, path string) erro
 	case !there:
 		return fs.ErrNotExist
 	}
-	m := l.meta
-	m.Durable = max(m.Durable, fresh.end) // as in Log.replace
-	if len(group) > 1 {
-		m.Merge, m.MergeEnd = fresh.base, fresh.end
-	}
-	if m.Durable != l.meta.Durable || m.Merge != l.meta.Merge {
-		if err := l.saveMeta(m); err != nil {
-			return err
-		}
-	}
-	if err := l.swap(group, fresh, path); err != nil || len(group) == 1 {
-		return err
-	}
-	var err error
-	for _, s := range group[1:] {
-		err = errors.Join(err, l.disk.fs.Remove(s.path))
-	}
-	if err == nil {
-		err = l.merged()
-	}
-	if err != nil { // opening it again deletes what is left
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.broken(err)
-	}
-	return nil
-}
-
-// merged forgets a merge, of which all is done but that it is safe. admin is held, or nobody knows the log yet.
-func (l *Log) merged() error {
-	if err := l.disk.fs.SyncDir(l.dir); err != nil {
-		return &syncError{err}
-	}
-	m := l.meta
-	m.Merge, m.MergeEnd = 0, 0
-	return l.saveMeta(m)
-}
-
-// finishMerge deletes the segments that a merge under way has put into another one, if it came so far.
-func (l *Log) finishMerge(bases []uint64) ([]uint64, error) {
-	from, to := l.meta.Merge, l.meta.MergeEnd
-	if from == 0 {
-		return bases, nil
-	}
-	if slices.Contains(bases, from) {
-		s := newSegment(l.dir, from)
-		s.end = to
-		f, err := l.disk.handles.acquire(s)
-		if err != nil {
-			return nil, err
-		}
-		_, err = s.readFooter(f, l.secret)
-		l.disk.handles.release(s)
-		l.disk.handles.forget(s)
-		if disk := (*env.DiskError)(nil); errors.As(err, &disk) {
-			return nil, err
-		}
-		if err == nil {
-			var left []uint64
-			for _, base := range bases {
-				if base <= from || base >= to {
-					left = append(left, base)
-				} else if err := l.disk.fs.Remove(newSegment(l.dir, base).path); err != nil {
-					return nil, err
-				}
-			}
-			bases = left
-		}
-	}
-	return bases, l.merged()
+	return l.swap(group, fresh, path, func(m *Manifest) { m.Durable = max(m.Durable, fresh.end) }) // as in Log.replace
 }
 
 // cutSince says whether the log was cut, emptied or repaired since it had been so cuts times.

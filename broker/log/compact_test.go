@@ -255,7 +255,7 @@ func TestACutBelowWhatCompactionWentByEmptiesTheLog(t *testing.T) {
 	prices(t, l, 2000, 5)
 	compact(t, l)
 	prices(t, l, 10, 5)
-	if end, err := l.TruncateTo(2005); err != nil || end != 2005 || l.Start() != 1 {
+	if end, _, err := l.TruncateTo(2005, 0); err != nil || end != 2005 || l.Start() != 1 {
 		t.Fatal(end, err)
 	}
 	if got := offsetsOf(t, l, 1); !slices.Equal(got, span(1996, 9)) {
@@ -282,7 +282,7 @@ func TestACutBelowWhatCompactionWentByEmptiesTheLog(t *testing.T) {
 	if err != nil || base == 1 {
 		t.Fatal(base, err)
 	}
-	end, err := l.TruncateTo(200)
+	end, _, err := l.TruncateTo(200, 0)
 	if start, now, _ := l.Offsets(); err != nil || end != base || start != end || now != end {
 		t.Fatal(start, now, end, err)
 	}
@@ -300,7 +300,7 @@ func TestACutEndsACompaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, todo := l.plan(CompactOptions{Below: math.MaxUint64, Subjects: 100}, true)
-	if _, err := l.TruncateTo(900); err != nil {
+	if _, _, err := l.TruncateTo(900, 0); err != nil {
 		t.Fatal(err)
 	}
 	var out Compaction
@@ -311,7 +311,7 @@ func TestACutEndsACompaction(t *testing.T) {
 	if err := c.learn(context.Background(), &out); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.TruncateTo(800); err != nil {
+	if _, _, err := l.TruncateTo(800, 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.rewrite(context.Background(), todo, &out); !errors.Is(err, errCut) {
@@ -375,7 +375,7 @@ func TestAFollowerCopiesSparseBatches(t *testing.T) {
 		}
 	}
 	// It may not keep what it can't know to be all there is.
-	if _, err := follower.TruncateTo(900); err != nil || follower.Stats().Holes > 0 {
+	if _, _, err := follower.TruncateTo(900, 0); err != nil || follower.Stats().Holes > 0 {
 		t.Error(err, follower.Stats())
 	}
 }
@@ -507,7 +507,7 @@ func TestCompactionAgainstAModel(t *testing.T) {
 				}
 			},
 			"another leader": func(t *rapid.T) {
-				to, err := l.TruncateTo(rapid.Uint64Range(high, uint64(len(all))).Draw(t, "cut"))
+				to, _, err := l.TruncateTo(rapid.Uint64Range(high, uint64(len(all))).Draw(t, "cut"), 0)
 				if err != nil {
 					t.Fatal(err)
 				}

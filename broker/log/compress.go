@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// Files that are to take a segment's name. One that is left by a crash goes at the next opening.
+// Files that are to become segments. One that is left by a crash goes at the next opening.
 const (
 	beingCompressed = segmentEnd + ".zst"
 	beingExpanded   = segmentEnd + ".plain"
@@ -34,7 +34,7 @@ const (
 // else, one call at a time, and needs room on the disk for the segment that it is at; it stops with ctx, and when the log is closed.
 //
 // The new file is complete, safe and read once in full, with all checksums, before it takes the old one's
-// name; so a crash leaves the one or the other.
+// place; so a crash leaves the one or the other.
 func (l *Log) Compress(ctx context.Context, level int) (saved int64, err error) {
 	ctx, end, err := l.beginUpkeep(ctx)
 	if err != nil {
@@ -238,7 +238,7 @@ func (l *Log) verify(s *segment, f env.File) error {
 	return nil
 }
 
-// replace gives the file at path, which holds what s does and is safe, the name of s; unless s is gone.
+// replace puts the file at path, which holds what s does and is safe, in the place of that of s; unless s is gone.
 func (l *Log) replace(s *segment, path string, stored int64) error {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -248,15 +248,8 @@ func (l *Log) replace(s *segment, path string, stored int64) error {
 	if !l.holdsSegment(s) {
 		return fs.ErrNotExist
 	}
-	if l.meta.Durable < s.end {
-		// It was sealed, so it is safe; and should the file lose both of its ends, this says how far it went.
-		m := l.meta
-		m.Durable = s.end
-		if err := l.saveMeta(m); err != nil {
-			return err
-		}
-	}
-	return l.swap([]*segment{s}, s.again(stored), path)
+	// It was sealed, so it is safe; and should the file lose both of its ends, Durable says how far it went.
+	return l.swap([]*segment{s}, s.again(stored), path, func(m *Manifest) { m.Durable = max(m.Durable, s.end) })
 }
 
 func (l *Log) usable() error {
@@ -267,28 +260,8 @@ func (l *Log) usable() error {
 
 // again is a segment like s in a file of its own, compressed if stored isn't 0.
 func (s *segment) again(stored int64) *segment {
-	return &segment{base: s.base, path: s.path, end: s.end, pos: s.pos, size: s.size, first: s.first, last: s.last,
+	return &segment{base: s.base, gen: s.gen, path: s.path, end: s.end, pos: s.pos, size: s.size, first: s.first, last: s.last,
 		epochs: s.epochs, holes: s.holes, before: s.before, judged: s.judged, closed: true, bad: s.bad, written: s.written, synced: s.synced, stored: stored}
-}
-
-// swap moves the file at path over that of the first of some segments that stand side by side, and lets fresh take the place of them
-// all. Whoever reads an old file goes on doing so. admin is held.
-func (l *Log) swap(old []*segment, fresh *segment, path string) error {
-	if err := l.disk.fs.Rename(path, fresh.path); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	if i := slices.Index(l.segments, old[0]); i >= 0 {
-		l.segments = slices.Replace(l.segments, i, i+len(old), fresh)
-	}
-	l.mu.Unlock()
-	for _, s := range old {
-		l.disk.handles.forget(s)
-	}
-	if err := l.disk.fs.SyncDir(l.dir); err != nil {
-		return &syncError{err}
-	}
-	return nil
 }
 
 // expand brings the segment that holds an offset and does not begin with it back into the plain
@@ -309,7 +282,7 @@ func (l *Log) expand(offset uint64) error {
 	if err != nil {
 		return err
 	}
-	return l.swap([]*segment{s}, s.again(0), path)
+	return l.swap([]*segment{s}, s.again(0), path, nil)
 }
 
 // expanded writes a plain file beside that of s.
@@ -324,25 +297,5 @@ func (l *Log) expanded(s *segment) (path string, err error) {
 		return "", err
 	}
 	path = s.path + beingExpanded[len(segmentEnd):]
-	out, err := l.disk.createAnew(path)
-	if err != nil {
-		return "", err
-	}
-	buf := make([]byte, scanWindow)
-	err = out.Preallocate(size)
-	for at := int64(0); at < size && err == nil; at += int64(len(buf)) {
-		buf = buf[:min(int64(len(buf)), size-at)]
-		if err = readFull(f, buf, at); err == nil {
-			_, err = out.WriteAt(buf, at)
-		}
-	}
-	if err == nil {
-		if err = out.Sync(); err != nil {
-			err = &syncError{err}
-		}
-	}
-	if err = errors.Join(err, out.Close()); err != nil {
-		_ = l.disk.fs.Remove(path) // what stays goes at the next opening
-	}
-	return path, err
+	return path, l.disk.copyFile(f, size, path)
 }

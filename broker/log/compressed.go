@@ -310,5 +310,5 @@ func (c *compressed) Truncate(int64) error               { return c.refuse("trun
 func (c *compressed) Sync() error                        { return c.f.Sync() }
 
 func (c *compressed) refuse(op string) error {
-	return &env.DiskError{Op: op, Path: segmentName(c.desc.base), Err: fmt.Errorf("a compressed segment doesn't change: %w", syscall.EROFS)}
+	return &env.DiskError{Op: op, Path: SegmentRef{Base: c.desc.base}.name(), Err: fmt.Errorf("a compressed segment doesn't change: %w", syscall.EROFS)}
 }

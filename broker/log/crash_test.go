@@ -140,23 +140,28 @@ func (m *model) step(t *testing.T, l *Log, rng *rand.Rand, epoch uint64) error {
 		}
 		i := max(len(m.batches)-1-rng.IntN(6), 0)
 		to := m.batches[i]
+		asked := to
 		if to < m.start || m.tried > m.start {
 			return nil
 		}
 		if err := l.Flush(); err != nil {
 			return err
 		}
-		m.mu.Lock()
-		m.synced = min(m.synced, to)
-		m.mu.Unlock()
-		if m.compact { // it may have to be emptied
+		if m.compact { // batches may have become one, and it may have to be emptied
 			base, err := l.BatchBase(to)
 			if err != nil {
 				return err
 			}
-			m.reset = base
+			to, m.reset = base, base
+			for len(m.batches) > 0 && m.batches[len(m.batches)-1] > to {
+				m.batches = m.batches[:len(m.batches)-1]
+			}
+			i = len(m.batches) - 1
 		}
-		end, err := l.TruncateTo(to)
+		m.mu.Lock()
+		m.synced = min(m.synced, to)
+		m.mu.Unlock()
+		end, _, err := l.TruncateTo(asked, 0)
 		if err != nil {
 			return err
 		}
@@ -196,7 +201,7 @@ func (m *model) step(t *testing.T, l *Log, rng *rand.Rand, epoch uint64) error {
 		// A reset: until it is acknowledged, the log that was and the empty one are both right.
 		to := 1 + rng.Uint64N(2*m.end)
 		m.reset = to
-		if err := l.ResetTo(to); err != nil {
+		if _, err := l.ResetTo(to, 0); err != nil {
 			return err
 		}
 		m.forget(to)

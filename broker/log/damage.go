@@ -62,6 +62,9 @@ func (c *scanner) judge(err error) (over bool, _ error) {
 		return true, resumeErr
 	}
 	if found {
+		if !c.last {
+			next = min(next, c.until)
+		}
 		d.until, d.next = pos, next
 		s.pos, s.end, s.gap = pos, next, true
 		out.damages = append(out.damages, d)

@@ -345,7 +345,7 @@ func TestAFileOfAnEarlierVersion(t *testing.T) {
 				at = append(at, len(data))
 				data = append(data, encode(t, 1, o, texts(o, 1), nil)...)
 			}
-			path := newSegment(l.dir, 1).path
+			path := newSegment(l.dir, SegmentRef{Base: 1}).path
 			_ = d.Close()
 			f, err := fsys.Create(path)
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -133,8 +134,8 @@ func OpenDisk(fsys env.FS, dir string, opts Options) (*Disk, error) {
 // Stored describes a log that stands on the disk.
 type Stored struct {
 	Name string
-	Meta Meta
-	Err  error // why Meta is not known
+	Meta Manifest
+	Err  error // why Meta is not known, or no more of it than which log it is
 }
 
 // List returns the logs on the disk, opened or not.
@@ -145,17 +146,51 @@ func (d *Disk) List() ([]Stored, error) {
 	}
 	var out []Stored
 	for _, name := range names {
-		m, err := readMeta(d.fs, d.logDir(name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // a creation that a crash cut short: there is nothing in it
+		d.mu.Lock()
+		l := d.logs[name]
+		d.mu.Unlock()
+		if l != nil {
+			if m := l.man.now.Load(); m != nil {
+				out = append(out, Stored{Name: name, Meta: *m})
+				continue
+			}
 		}
-		s := Stored{Name: name, Err: err}
-		if m != nil {
-			s.Meta = *m
+		if s, there := d.stored(name); there {
+			out = append(out, s)
 		}
-		out = append(out, s)
 	}
 	return out, nil
+}
+
+// stored reads what a log's directory says; false: there is no log in it.
+func (d *Disk) stored(name string) (out Stored, there bool) {
+	out.Name = name
+	id, idErr := readIdentity(d.fs, d.logDir(name))
+	if id != nil && id.Version == metaSole {
+		out.Meta = *id.manifest()
+		return out, true
+	}
+	m, _, err := readManifest(d.fs, d.logDir(name))
+	if err == nil {
+		out.Meta = *m
+		return out, true
+	}
+	if id != nil {
+		out.Meta = Manifest{Topic: id.Topic, Shard: id.Shard, Part: id.Part, Log: id.Log}
+	}
+	if errors.Is(err, fs.ErrNotExist) && (idErr == nil || errors.Is(idErr, fs.ErrNotExist)) {
+		files, listErr := d.fs.List(d.logDir(name))
+		if listErr == nil && !slices.ContainsFunc(files, isSegment) {
+			return out, false // a creation that a crash cut short: there is nothing in it
+		}
+	}
+	out.Err = err
+	return out, true
+}
+
+func isSegment(name string) bool {
+	_, ok := segmentFile(name)
+	return ok
 }
 
 func (d *Disk) logDir(name string) string { return filepath.Join(d.dir, shardsDir, name) }
@@ -186,11 +221,7 @@ func (d *Disk) Open(id Identity, start, epoch uint64, spec []byte) (*Log, error)
 	return l, nil
 }
 
-// newMeta is that of a log which doesn't exist yet.
-func newMeta(id Identity, start, epoch uint64, spec []byte) *Meta {
-	return &Meta{Version: metaVersion, Topic: id.Topic, Shard: id.Shard, Part: id.Part, Spec: spec,
-		Epoch: epoch, Start: start, Durable: start, Log: rand.Uint64() | 1}
-}
+func newSecret() uint64 { return rand.Uint64() | 1 }
 
 // SetAside moves a log that is not open out of the way, instead of deleting it, and returns where
 // to. Why it was is the caller's to report.

@@ -3,6 +3,7 @@ package log
 import (
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -120,6 +121,21 @@ func put(t testing.TB, l *Log, n int) {
 	if err := a.wait(t, n); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// segmentName is a segment's file in its first generation.
+func segmentName(base uint64) string { return SegmentRef{Base: base}.name() }
+
+// fileOf is the path of the file of the segment that begins at an offset.
+func fileOf(t testing.TB, l *Log, base uint64) string {
+	t.Helper()
+	for _, r := range l.Meta().Segments {
+		if r.Base == base {
+			return filepath.Join(l.dir, r.name())
+		}
+	}
+	t.Fatalf("no segment begins at %d", base)
+	return ""
 }
 
 // readAll reads what is there from offset on, until the end or an error. Each offset has to have a record.

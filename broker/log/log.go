@@ -1,6 +1,7 @@
 package log
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -54,7 +55,8 @@ func (a *Append) size() (int, error) {
 
 // Epoch is where the batches of a leader begin.
 type Epoch struct {
-	Epoch, Start uint64
+	Epoch uint64 `json:"epoch"`
+	Start uint64 `json:"start"` // offset of its first record
 }
 
 // Log is one shard's log on one disk. See the package's comment for its invariants.
@@ -66,9 +68,9 @@ type Log struct {
 
 	upkeep upkeep
 
-	// admin is held by what changes the log's files other than by appending. It comes before mu.
+	// admin is held by what changes the log's files other than by appending. It comes before man's mu and mu.
 	admin  sync.Mutex
-	meta   Meta // guarded by admin
+	man    manifestFile
 	secret uint64
 
 	mu       sync.Mutex
@@ -84,7 +86,16 @@ type Log struct {
 	closed   bool
 	holds    map[*Hold]struct{}
 	cuts     uint64 // how often something was taken from the end, or repaired
+	cutting  bool   // a truncation or a reset is under way, so nothing may be appended
 	stats    Stats
+
+	// What the manifest doesn't say yet.
+	generation uint64       // of new files
+	segsNew    []SegmentRef // segments with something in them
+	epochsNew  []Epoch
+	listing    int          // segments and epochs that the committer is writing to the manifest
+	room       int64        // what the slots of the manifest can grow to in a file that was made for it; 0: there is none
+	removed    []SegmentRef // files whose removal may not be safe yet
 
 	// What was appended last, in memory.
 	chunk     *chunk // the one being filled, the last of tail
@@ -214,6 +225,9 @@ func (l *Log) admit(size int, epoch uint64) error {
 	if err := l.writable(); err != nil {
 		return err
 	}
+	if l.cutting {
+		return fmt.Errorf("log %s: append: it is being truncated", l.name)
+	}
 	if n := len(l.epochs); n > 0 && epoch < l.epochs[n-1].Epoch {
 		return &EpochError{Log: l.name, Epoch: epoch, Last: l.epochs[n-1].Epoch}
 	}
@@ -221,16 +235,36 @@ func (l *Log) admit(size int, epoch uint64) error {
 		return ErrOverloaded
 	}
 	need := int64(size + headerSize + runMarkerSize(max(size, l.cover)))
-	if s := l.active; s != nil && s.pos+need+s.footerRoom() <= s.size {
+	fits := l.active != nil && l.active.pos+need+l.active.footerRoom() <= l.active.size
+	known := len(l.epochs) > 0 && epoch == l.epochs[len(l.epochs)-1].Epoch
+	err := error(nil)
+	if !fits || !known {
+		err = l.reserveListing()
+	}
+	if err == nil && !fits {
+		err = l.roll(need)
+	}
+	if err == nil {
 		return nil
 	}
-	if err := l.roll(need); err != nil {
-		l.stats.Refused++
-		if errors.Is(err, syscall.ENOSPC) {
-			return fmt.Errorf("log %s: append: no room for the next segment: %w; free space, enlarge the volume or shorten the retention", l.name, err)
-		}
-		return fmt.Errorf("log %s: append: %w", l.name, err)
+	l.stats.Refused++
+	if errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("log %s: append: no room for the next segment: %w; free space, enlarge the volume or shorten the retention", l.name, err)
 	}
+	return fmt.Errorf("log %s: append: %w", l.name, err)
+}
+
+// reserveListing makes sure that a segment and an epoch more fit into the manifest, in the same way as roll does for their bytes. mu is held.
+func (l *Log) reserveListing() error {
+	slot := l.man.slot.Load()
+	size := max(slot, l.room)
+	if int64(l.listing+len(l.segsNew)+len(l.epochsNew)+2) <= l.man.free.Load()+(size-slot)/listingSize {
+		return nil
+	}
+	if err := l.man.reserve(2 * size); err != nil {
+		return err
+	}
+	l.room = 2 * size
 	return nil
 }
 
@@ -243,7 +277,7 @@ func (l *Log) roll(need int64) error {
 		size = min(2*l.segments[n-1].size, l.disk.opts.SegmentLargest)
 		size = max(size, l.disk.opts.SegmentSmallest)
 	}
-	s := newSegment(l.dir, l.end)
+	s := newSegment(l.dir, SegmentRef{Base: l.end, Generation: l.generation})
 	s.size = max(size, (need+s.footerRoom()+4095)&^4095)
 	s.newName, s.file = true, rand.Uint32()|1
 	if l.active != nil && l.active.end == l.active.base {
@@ -323,8 +357,12 @@ func (l *Log) begin(size int) (*chunk, int) {
 func (l *Log) appended(b Batch, durability Durability, done Completion) {
 	s, r := l.active, &l.runs[len(l.runs)-1]
 	before := len(r.data)
+	if s.end == s.base {
+		l.segsNew = append(l.segsNew, SegmentRef{Base: s.base, Generation: s.gen, File: s.file})
+	}
 	if n := len(l.epochs); n == 0 || b.Epoch() > l.epochs[n-1].Epoch {
 		l.epochs = append(l.epochs, Epoch{Epoch: b.Epoch(), Start: b.Base()})
+		l.epochsNew = append(l.epochsNew, Epoch{Epoch: b.Epoch(), Start: b.Base()})
 		s.epochs = append(s.epochs, Epoch{Epoch: b.Epoch(), Start: b.Base()})
 	} else if len(s.epochs) == 0 {
 		s.epochs = append(s.epochs, Epoch{Epoch: b.Epoch(), Start: b.Base()})
@@ -422,33 +460,18 @@ func (l *Log) unsafe() error {
 	return fmt.Errorf("log %s: appended meanwhile", l.name)
 }
 
-// SetSpec keeps spec and epoch in the log's directory, for whoever has to build coordination anew.
+// SetSpec keeps spec and epoch in the manifest, for whoever has to build coordination anew.
 func (l *Log) SetSpec(spec []byte, epoch uint64) error {
 	l.admin.Lock()
 	defer l.admin.Unlock()
-	m := l.meta
-	m.Spec, m.Epoch = spec, epoch
-	return l.saveMeta(m)
-}
-
-// Meta is what stands in the log's directory.
-func (l *Log) Meta() Meta {
-	l.admin.Lock()
-	defer l.admin.Unlock()
-	return l.meta
-}
-
-// saveMeta writes m. admin is held.
-func (l *Log) saveMeta(m Meta) error {
-	if err := l.disk.Failed(); err != nil {
+	if err := l.stillOpen(); err != nil {
 		return err
 	}
-	if err := writeMeta(l.disk.fs, l.dir, &m); err != nil {
-		return fmt.Errorf("log %s: %w", l.name, l.disk.noticed(err))
-	}
-	l.meta = m
-	return nil
+	return l.change(func(m *Manifest) { m.Spec, m.Epoch = bytes.Clone(spec), epoch })
 }
+
+// Meta is what the log's manifest says. Its slices are not to be changed.
+func (l *Log) Meta() Manifest { return *l.man.now.Load() }
 
 // Close makes everything safe and closes the log. What a reader still holds stays valid.
 func (l *Log) Close() error {
@@ -465,14 +488,11 @@ func (l *Log) Close() error {
 	err := l.flush()
 	l.mu.Lock()
 	l.settle()
-	m := l.meta
-	m.Durable = max(m.Durable, l.durable)
-	clean := err == nil && l.failed == nil && m.Durable != l.meta.Durable
-	failed := l.failed
+	durable, failed := l.durable, l.failed
 	l.dropTail()
 	l.mu.Unlock()
-	if clean {
-		err = l.saveMeta(m)
+	if err == nil && failed == nil && durable > l.man.now.Load().Durable {
+		err = l.change(func(m *Manifest) { m.Durable = max(m.Durable, durable) })
 	}
 	if why := cmp.Or(failed, err); why != nil {
 		l.disk.noteUnclean(why)

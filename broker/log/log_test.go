@@ -273,7 +273,7 @@ func TestAFollowerCopiesTheBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustRead(t, follower, 1, 301)
-	if end, err := follower.TruncateTo(100); err != nil || end != 100 {
+	if end, _, err := follower.TruncateTo(100, 0); err != nil || end != 100 {
 		t.Fatal(end, err)
 	}
 	mustRead(t, follower, 1, 100)

@@ -77,7 +77,7 @@ func TestNoMarkWhereSomethingFailed(t *testing.T) {
 		"a write":                           {kind: "write", path: segmentEnd},
 		"a write, and the log opened again": {kind: "write", path: segmentEnd, reopen: true},
 		"a sync":                            {kind: "sync", path: segmentEnd},
-		"closing a log":                     {kind: "create", path: metaName},
+		"closing a log":                     {kind: "open", path: manifestName},
 		"writing the mark":                  {kind: "create", path: markName},
 		"making the mark safe":              {kind: "sync", path: markName},
 	} {

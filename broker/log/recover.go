@@ -3,10 +3,7 @@ package log
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/carillon-mq/carillon/broker/env"
 )
@@ -20,7 +17,8 @@ type Recovery struct {
 	// Kept is the file that holds what was cut, or the beginning of it; empty if it couldn't be kept.
 	Kept    string
 	Suspect bool
-	// Rebuilt says that the meta file was damaged: what it said is lost, and Spec is what was given to Open.
+	// Rebuilt says that the manifest was lost, and made again from the segments: the state of the copy is not known, what was trimmed within the
+	// first segment may be back, and Spec is what was given to Open.
 	Rebuilt bool
 	// Strange says that there is more amiss than segments that are damaged or missing (see Log.Lacks).
 	Strange bool
@@ -37,171 +35,59 @@ func (r *Recovery) suspect(format string, args ...any) {
 	r.Reason += fmt.Sprintf(format, args...)
 }
 
-// open reads the log's directory, or makes it. Nobody else knows the log yet. Every step can be
-// cut short by a crash and is then done again.
-func (l *Log) open(start, epoch uint64, spec []byte) error {
-	d := l.disk
-	m, err := readMeta(d.fs, l.dir)
-	var corrupt *CorruptError
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if m, err = l.create(start, epoch, spec); err != nil {
-			return err
-		}
-	case errors.As(err, &corrupt):
-		if m, err = l.rebuildMeta(corrupt, epoch, spec); err != nil {
-			return err
-		}
-	case err != nil:
-		return err
-	}
-	if m.Topic != l.id.Topic || m.Shard != l.id.Shard || m.Part != l.id.Part {
-		return fmt.Errorf("its directory belongs to %s-%d%s; set it aside", m.Topic, m.Shard, m.Part)
-	}
-	l.meta, l.secret = *m, m.Log
-	if m.Reset > 0 {
-		if err := l.finishReset(); err != nil {
-			return err
-		}
-	}
-	l.start = l.meta.Start
-	bases, err := l.bases()
-	if err != nil {
-		return err
-	}
-	if bases, err = l.finishMerge(bases); err != nil {
-		return err
-	}
-	if err := l.readSegments(bases); err != nil {
-		return err
-	}
-	if err := l.lookAtBad(); err != nil {
-		return err
-	}
-	if m := l.meta; m.Cut > 0 {
-		m.Cut = 0
-		if err := l.saveMeta(m); err != nil {
-			return err
-		}
-	}
-	return l.dropBelowStart()
-}
-
-// create makes the directory of a new log. One without a meta file holds nothing: the meta file
-// is safe before the first segment is made.
-func (l *Log) create(start, epoch uint64, spec []byte) (*Meta, error) {
-	d := l.disk
-	if names, err := d.fs.List(l.dir); err == nil {
-		for _, name := range names {
-			if _, ok := segmentBase(name); ok {
-				return nil, fmt.Errorf("%s has segments and no %s; set it aside", l.dir, metaName)
-			}
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	if err := d.fs.MkdirAll(l.dir); err != nil {
-		return nil, err
-	}
-	if err := d.fs.SyncDir(d.logDir("")); err != nil {
-		return nil, &syncError{err}
-	}
-	m := newMeta(l.id, start, epoch, spec)
-	return m, writeMeta(d.fs, l.dir, m)
-}
-
-// rebuildMeta replaces a damaged meta file by what the segments say, and keeps the damaged one beside it.
-// What had been trimmed within the first segment comes back by that, which is why the log is suspect.
-func (l *Log) rebuildMeta(damaged *CorruptError, epoch uint64, spec []byte) (*Meta, error) {
-	fsys := l.disk.fs
-	bases, err := l.bases()
-	if err != nil {
-		return nil, err
-	}
-	m := newMeta(l.id, 1, epoch, spec)
-	found := false
-	for i, base := range bases {
-		if i == 0 {
-			m.Start, m.Durable = base, base
-		}
-		f, err := openSegment(fsys, newSegment(l.dir, base).path, &l.disk.handles.cache)
-		if err != nil {
-			return nil, err
-		}
-		head := make([]byte, headerSize)
-		if err := errors.Join(readFull(f, head, 0), f.Close()); err != nil {
-			continue
-		}
-		if h, err := parseFrame(head); err == nil && h.kind() == kindHeader {
-			m.Log, found = h.log(), true
-			break
-		}
-	}
-	if !found && len(bases) > 0 {
-		return nil, fmt.Errorf("%w, and no segment says which log it is; set it aside", damaged)
-	}
-	if err := fsys.Rename(damaged.File, damaged.File+".damaged"); err != nil {
-		return nil, err
-	}
-	if err := writeMeta(fsys, l.dir, m); err != nil {
-		return nil, err
-	}
-	l.recovery.suspect("%s was damaged (%s) and made again from the segments", damaged.File, damaged.Reason)
-	l.recovery.Rebuilt, l.recovery.Strange = true, true
-	return m, nil
-}
-
-// bases lists the segments, and removes what was to become one.
-func (l *Log) bases() ([]uint64, error) {
-	names, err := l.disk.fs.List(l.dir)
-	if err != nil {
-		return nil, err
-	}
-	var bases []uint64
-	for _, name := range names {
-		if base, ok := segmentBase(name); ok {
-			bases = append(bases, base)
-		} else if strings.HasSuffix(name, beingCompressed) || strings.HasSuffix(name, beingCompacted) || strings.HasSuffix(name, beingExpanded) || strings.HasSuffix(name, beingRepaired) {
-			if err := l.disk.fs.Remove(filepath.Join(l.dir, name)); err != nil {
-				return nil, err
-			}
-		} else if strings.HasSuffix(name, segmentEnd) {
-			l.recovery.suspect("%s/%s is no segment's name", l.dir, name)
-			l.recovery.Strange = true
-		}
-	}
-	slices.Sort(bases)
-	return bases, nil
-}
-
 // readSegments finds out where the log ends. From the last segment backwards, those that were
 // made and never written go; the first with anything in it is read from front to end. All before
-// it were sealed and synced before it was written, so of them only the footers are read.
-func (l *Log) readSegments(bases []uint64) error {
+// it were sealed and synced before it was written, so of them only the footers are read. Those that go are taken from the list;
+// those that are missing stay there.
+func (l *Log) readSegments(o *opening) error {
+	m := o.m
 	l.end, l.durable = l.start, l.start
 	var last *segment
-	for len(bases) > 0 && last == nil {
-		s := newSegment(l.dir, bases[len(bases)-1])
-		bases = bases[:len(bases)-1]
-		used, err := l.recoverLast(s)
-		if err != nil {
-			return err
+	for n := len(m.Segments); n > 0 && last == nil; n = len(m.Segments) {
+		r := m.Segments[n-1]
+		if !o.there(r) && r.End == 0 {
+			m.Durable = max(m.Durable, l.disk.points.of(m.Log, r.Base, r.File).end)
+		}
+		if r.End > 0 || !o.there(r) && r.Base < m.Durable {
+			break // it was written, so all before were sealed
+		}
+		used := false
+		s := newSegment(l.dir, r)
+		if o.there(r) {
+			var err error
+			if used, err = l.recoverLast(s, o); err != nil {
+				return err
+			}
 		}
 		if used {
 			last = s
-		} else if err := l.removeFile(s); err != nil {
-			return err
+			break
 		}
+		l.disk.handles.forget(s)
+		o.gone = append(o.gone, r)
+		m.Segments = m.Segments[:n-1]
 	}
-	for i, base := range bases {
-		s := newSegment(l.dir, base)
-		if s.end = last.base; i+1 < len(bases) {
-			s.end = bases[i+1]
+	for n, r := range m.Segments {
+		end, known := m.end(n)
+		if last != nil && n == len(m.Segments)-1 {
+			continue
 		}
-		s.closed = true
+		if known && n+1 < len(m.Segments) && end < m.Segments[n+1].Base {
+			l.lost(max(end, l.start), m.Segments[n+1].Base)
+		}
+		if !o.there(r) {
+			if !known {
+				end = m.Durable
+			}
+			l.lost(max(r.Base, l.start), end)
+			continue
+		}
+		s := newSegment(l.dir, r)
+		s.end, s.closed = end, true
 		l.segments = append(l.segments, s)
+		l.end = max(l.end, s.end)
 		if s.end > l.start {
-			if err := l.recoverSealed(s); err != nil {
+			if err := l.recoverSealed(s, r.End > 0); err != nil {
 				return err
 			}
 		}
@@ -217,27 +103,36 @@ func (l *Log) readSegments(bases []uint64) error {
 			}
 		}
 	}
-	if first := l.segments; len(first) > 0 && first[0].base > l.start {
-		l.recovery.suspect("records from %d up to %d are gone: the first segment begins after the log's start", l.start, first[0].base)
-		l.damaged(l.dir, damage{from: l.start, next: first[0].base, reason: "segments are missing"})
+	if first := m.Segments; len(first) > 0 && first[0].Base > l.start {
+		l.recovery.suspect("records from %d up to %d are gone: the first segment begins after the log's start", l.start, first[0].Base)
+		l.damaged(l.dir, damage{from: l.start, next: first[0].Base, reason: "segments are missing"})
 	}
-	if l.end < l.meta.Durable {
-		l.recovery.suspect("records from %d up to %d were safe and are gone", l.end, l.meta.Durable)
-		l.damaged(l.dir, damage{from: l.end, next: l.meta.Durable, reason: "the end of the log is missing"})
-		l.end = l.meta.Durable
+	if l.end < m.Durable {
+		if n := len(l.recovery.Damaged); n == 0 || l.recovery.Damaged[n-1].Next < m.Durable {
+			l.recovery.suspect("records from %d up to %d were safe and are gone", l.end, m.Durable)
+			l.damaged(l.dir, damage{from: l.end, next: m.Durable, reason: "the end of the log is missing"})
+		}
+		l.end = m.Durable
 		if l.active != nil {
 			l.active.closed, l.active = true, nil
 		}
 	}
+	l.epochs = m.Epochs
 	for _, s := range l.segments {
-		for _, e := range s.epochs {
-			if n := len(l.epochs); n == 0 || e.Epoch > l.epochs[n-1].Epoch {
-				l.epochs = append(l.epochs, e)
-			}
-		}
+		l.epochs = mergeEpochs(l.epochs, s.epochs)
 	}
+	l.epochs = slices.DeleteFunc(slices.Clone(l.epochs), func(e Epoch) bool { return e.Start >= l.end })
+	m.Epochs = slices.Clone(l.epochs)
 	l.durable = l.end
 	return nil
+}
+
+// lost notes that a listed segment, or what one held, is not there.
+func (l *Log) lost(from, next uint64) {
+	if from < next {
+		l.recovery.suspect("records from %d up to %d are gone: their segment is missing", from, next)
+		l.damaged(l.dir, damage{from: from, next: next, reason: "a segment is missing"})
+	}
 }
 
 func (l *Log) damaged(file string, d damage) {
@@ -246,25 +141,28 @@ func (l *Log) damaged(file string, d damage) {
 
 // recoverLastSealed is recoverLast of a segment that was brought into another form, so that nothing of it
 // can be torn.
-func (l *Log) recoverLastSealed(s *segment, c sealed) (used bool, err error) {
+func (l *Log) recoverLastSealed(s *segment, c sealed, o *opening) (used bool, err error) {
 	s.end, s.closed = c.end(), true
-	switch cut := l.meta.Cut; {
-	case cut == 0 || cut >= s.end:
-		return true, l.recoverSealed(s)
-	case cut <= s.base:
-		return false, nil
+	if o.cut == 0 || o.cut >= s.end {
+		return true, l.recoverSealed(s, false)
 	}
-	return false, fmt.Errorf("%s is compressed, and a truncation to %d is under way in it", s.path, l.meta.Cut)
+	return false, fmt.Errorf("%s is compressed, and a truncation to %d is under way in it", s.path, o.cut)
 }
 
-// recoverSealed reads what a segment before the last says about itself.
-func (l *Log) recoverSealed(s *segment) error {
+// recoverSealed reads what a segment before the last says about itself. listed says that its end comes from the manifest, so that its file may
+// not end there yet.
+func (l *Log) recoverSealed(s *segment, listed bool) error {
 	f, err := l.disk.handles.acquire(s)
 	if err != nil {
 		return err
 	}
 	defer l.disk.handles.release(s)
-	_, err = l.look(s, f)
+	if listed {
+		err = l.shortenLeft(s, f)
+	}
+	if err == nil {
+		_, err = l.look(s, f)
+	}
 	if disk := (*env.DiskError)(nil); errors.As(err, &disk) {
 		l.recovery.suspect("%v", err)
 		l.damaged(s.path, damage{from: s.base, next: s.end, reason: err.Error()})
@@ -288,6 +186,21 @@ func (l *Log) recoverSealed(s *segment) error {
 	}
 	s.written, s.synced = s.pos, s.pos
 	return nil
+}
+
+// shortenLeft ends the file of a segment where the segment ends, if a crash has kept a truncation from doing so.
+func (l *Log) shortenLeft(s *segment, f env.File) error {
+	if _, other := f.(sealed); other {
+		return nil
+	}
+	_, err := (&segment{base: s.base, path: s.path, end: s.end}).readFooter(f, l.secret)
+	if err == nil {
+		return nil
+	}
+	if disk := (*env.DiskError)(nil); errors.As(err, &disk) {
+		return err
+	}
+	return l.shorten(s, f, nil)
 }
 
 // endsBefore says whether a segment is whole, and what is missing stood behind it; and lets it end where it does.
@@ -356,16 +269,4 @@ func (l *Log) learn(s, found *segment) {
 		s.first, s.last, s.epochs, s.pos, s.size, s.stored = found.first, found.last, found.epochs, found.pos, found.size, found.stored
 		s.holes, s.judged = found.holes, found.judged
 	}
-}
-
-// removeFile deletes a segment that nobody reads.
-func (l *Log) removeFile(s *segment) error {
-	l.disk.handles.forget(s)
-	if err := l.disk.fs.Remove(s.path); err != nil {
-		return err
-	}
-	if err := l.disk.fs.SyncDir(l.dir); err != nil {
-		return &syncError{err}
-	}
-	return nil
 }

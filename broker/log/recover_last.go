@@ -10,22 +10,22 @@ import (
 
 // recoverLast reads what may be the last segment, cuts a torn tail, and makes what is left safe. It says
 // whether there is anything in it.
-func (l *Log) recoverLast(s *segment) (used bool, err error) {
+func (l *Log) recoverLast(s *segment, o *opening) (used bool, err error) {
 	f, err := l.disk.handles.acquire(s)
 	if err != nil {
 		return false, err
 	}
 	defer l.disk.handles.release(s)
 	if c, ok := f.(sealed); ok {
-		return l.recoverLastSealed(s, c)
+		return l.recoverLastSealed(s, c, o)
 	}
 	floor := uint64(0)
-	if l.meta.Durable > s.base {
-		floor = l.meta.Durable
+	if o.m.Durable > s.base {
+		floor = o.m.Durable
 	}
 	var found *scanned
 	for tries := 0; ; tries++ {
-		c := scanner{s: s, log: l.secret, last: true, floor: floor, ceiling: l.meta.Cut, points: l.disk.points}
+		c := scanner{s: s, log: l.secret, last: true, floor: floor, ceiling: o.cut, points: l.disk.points}
 		if found, err = c.scan(f); err != nil {
 			return false, err
 		}
@@ -65,11 +65,6 @@ func (l *Log) recoverLast(s *segment) (used bool, err error) {
 			return false, err
 		}
 		s.size = s.pos
-		if l.meta.Cut > 0 {
-			if err := renumber(f); err != nil {
-				return false, err
-			}
-		}
 	}
 	if s.file == 0 {
 		s.size = s.pos // it was written by an earlier version, whose files are not written run by run

@@ -127,7 +127,7 @@ func TestATruncationMayBeCutShortAnywhere(t *testing.T) {
 				put(t, l, 1)
 			}
 			fsys.StopAfter(steps)
-			_, err := l.TruncateTo(10)
+			_, _, err := l.TruncateTo(10, 0)
 			_, d, l = cutPower(t, fsys, d, seed, steps, small)
 			if r := l.Recovery(); r.Suspect || len(r.Damaged) > 0 || l.end < 10 || l.end > 61 || err == nil && l.end != 10 {
 				t.Fatalf("%d steps, seed %d: ends at %d (%v): %+v", steps, seed, l.end, err, r)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 
@@ -52,10 +51,8 @@ func (l *Log) blame(s *segment) {
 	s.bad = true
 	there := slices.Contains(l.segments, s)
 	l.mu.Unlock()
-	if there && !slices.Contains(l.meta.Bad, s.base) {
-		m := l.meta
-		m.Bad = append(slices.Clone(m.Bad), s.base)
-		_ = l.saveMeta(m) // a disk that fails by it says so to whoever appends
+	if there && !slices.Contains(l.man.now.Load().Bad, s.base) {
+		_ = l.change(func(m *Manifest) { m.Bad = append(m.Bad, s.base) }) // a disk that fails by it says so to whoever appends
 	}
 }
 
@@ -63,29 +60,30 @@ func (l *Log) blame(s *segment) {
 func (l *Log) NoteDamage() error {
 	l.admin.Lock()
 	defer l.admin.Unlock()
-	m := l.meta
-	m.Bad = slices.Clone(m.Bad)
+	if err := l.stillOpen(); err != nil {
+		return err
+	}
+	var bad []uint64
 	l.mu.Lock()
 	for _, s := range l.segments {
-		if s.bad && !slices.Contains(m.Bad, s.base) {
-			m.Bad = append(m.Bad, s.base)
+		if s.bad && !slices.Contains(l.man.now.Load().Bad, s.base) {
+			bad = append(bad, s.base)
 		}
 	}
 	l.mu.Unlock()
-	if len(m.Bad) == len(l.meta.Bad) {
+	if len(bad) == 0 {
 		return nil
 	}
-	return l.saveMeta(m)
+	return l.change(func(m *Manifest) { m.Bad = append(m.Bad, bad...) })
 }
 
 // lookAtBad reads the segments again, all of each, that were found damaged in an earlier life. Nobody knows the log yet.
-func (l *Log) lookAtBad() error {
-	still := slices.Clone(l.meta.Bad)
-	still = slices.DeleteFunc(still, func(base uint64) bool {
+func (l *Log) lookAtBad(m *Manifest) error {
+	m.Bad = slices.DeleteFunc(m.Bad, func(base uint64) bool {
 		return !slices.ContainsFunc(l.segments, func(s *segment) bool { return s.base == base && s.closed && s.end > l.start })
 	})
 	for _, s := range l.segments {
-		if !slices.Contains(still, s.base) || s.bad {
+		if !slices.Contains(m.Bad, s.base) || s.bad {
 			continue
 		}
 		found, _, err := l.scrub(context.Background(), s, nil)
@@ -93,19 +91,14 @@ func (l *Log) lookAtBad() error {
 			return err
 		}
 		if len(found) == 0 {
-			still = slices.DeleteFunc(still, func(base uint64) bool { return base == s.base })
+			m.Bad = slices.DeleteFunc(m.Bad, func(base uint64) bool { return base == s.base })
 			continue
 		}
 		s.bad = true
 		l.recovery.suspect("%s is damaged at byte %d: %s", s.path, found[0].Pos, found[0].Reason)
 		l.recovery.Damaged = append(l.recovery.Damaged, found...)
 	}
-	if slices.Equal(still, l.meta.Bad) {
-		return nil
-	}
-	m := l.meta
-	m.Bad = still
-	return l.saveMeta(m)
+	return nil
 }
 
 // SetTailAside sets the active segment aside if it is damaged, and returns where to. What it held is lacking from then on,
@@ -122,44 +115,47 @@ func (l *Log) SetTailAside() (to string, err error) {
 		l.mu.Unlock()
 		return "", nil
 	}
-	m := l.meta
-	m.Durable = max(m.Durable, l.durable)
-	l.mu.Unlock()
-	if err := l.saveMeta(m); err != nil {
-		return "", err
-	}
-	l.mu.Lock()
 	l.settle()
-	if l.end > m.Durable || l.active != s {
+	if l.durable < l.end || l.active != s {
 		l.mu.Unlock()
 		return "", fmt.Errorf("log %s: appended meanwhile", l.name)
 	}
-	s.closed, l.active = true, nil
+	end := l.end
+	l.cutting = true
 	l.mu.Unlock()
-	return l.setAside(s)
-}
-
-// setAside moves the file of a segment that is damaged to where Disk.SetAside moves logs, and lets the log lack what it
-// held. meta.json says already that this was safe, so a crash behind it is found as what it is. admin is held.
-func (l *Log) setAside(s *segment) (to string, err error) {
-	dir, err := l.disk.makeAside(l.name)
+	defer l.endCutting()
+	a, err := l.makeAside(s, "the damaged end of the log")
 	if err != nil {
-		return "", l.disk.noticed(err)
+		return "", err
 	}
-	to = filepath.Join(dir, filepath.Base(s.path))
-	if err := l.disk.fs.Rename(s.path, to); err != nil {
+	// It stays listed, with its end: a listed segment that is missing is damage, and found again by opening the log.
+	err = l.change(func(m *Manifest) {
+		m.Durable = max(m.Durable, end)
+		if at, there := m.find(s.base); there {
+			m.Segments[at].End = end
+		}
+		m.Aside = append(m.Aside, *a)
+		m.Generation++
+	})
+	if err != nil {
 		return "", err
 	}
 	l.mu.Lock()
+	s.closed, l.active = true, nil
 	l.segments = slices.DeleteFunc(l.segments, func(at *segment) bool { return at == s })
+	l.generation = l.man.now.Load().Generation
 	l.mu.Unlock()
 	l.disk.handles.forget(s)
-	for _, d := range []string{dir, l.dir} {
-		if err := l.disk.fs.SyncDir(d); err != nil {
-			return to, l.disk.noticed(&syncError{err})
-		}
+	return filepath.Join(l.asidePath(a), s.ref().name()), l.disk.noticed(l.moveAside(a))
+}
+
+// makeAside makes the directory to set a segment's file aside in.
+func (l *Log) makeAside(s *segment, reason string) (*Aside, error) {
+	dir, err := l.disk.makeAside(l.name)
+	if err != nil {
+		return nil, l.disk.noticed(err)
 	}
-	return to, nil
+	return &Aside{Dir: filepath.Base(dir), From: s.base, Next: s.end, Reason: brief(reason), Files: []SegmentRef{s.ref()}}, nil
 }
 
 // Repair writes a segment anew that is damaged or missing, from batches of another replica, beside the one that is there:
@@ -247,7 +243,7 @@ func (r *Repair) Add(b Batch) (err error) {
 
 // create makes the file, named after the first batch.
 func (r *Repair) create() (err error) {
-	fresh := newSegment(r.log.dir, r.next)
+	fresh := newSegment(r.log.dir, SegmentRef{Base: r.next})
 	r.path = fresh.path + beingRepaired[len(segmentEnd):]
 	if r.f, err = r.log.disk.createAnew(r.path); err != nil {
 		return err
@@ -300,39 +296,46 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 	if err != nil {
 		return "", err
 	}
-	m := l.meta
-	m.Durable = max(m.Durable, fresh.end)
-	m.Clean = min(m.Clean, fresh.base) // the other replica may have left in what compaction left out here
-	if old != nil {
-		m.Durable = max(m.Durable, old.end)
-	}
-	if err := l.saveMeta(m); err != nil {
+	if err := l.place(fresh, r.path); err != nil {
 		return "", err
 	}
+	r.path = ""
+	var a *Aside
 	if old != nil {
-		if aside, err = l.setAside(old); err != nil {
-			return aside, err
+		if a, err = l.makeAside(old, "damaged, and repaired from another replica"); err != nil {
+			return "", l.unplace(fresh, err)
 		}
 	}
-	if err := l.disk.fs.Rename(r.path, fresh.path); err != nil {
-		return aside, err
+	err = l.change(func(m *Manifest) {
+		m.Durable = max(m.Durable, fresh.end)
+		m.Clean = min(m.Clean, fresh.base) // the other replica may have left in what compaction left out here
+		if old != nil {
+			m.Durable = max(m.Durable, old.end)
+			m.Aside = append(m.Aside, *a)
+		}
+		m.Segments = slices.DeleteFunc(m.Segments, func(r SegmentRef) bool { // missing ones, too
+			return old != nil && r.file() == old.ref() || r.Base >= fresh.base && r.Base < fresh.end
+		})
+		m.insert(fresh)
+		m.Epochs = mergeEpochs(m.Epochs, fresh.epochs)
+		m.Bad = slices.DeleteFunc(m.Bad, func(base uint64) bool { return base == fresh.base || old != nil && base == old.base })
+	})
+	if err != nil {
+		return "", l.unplace(fresh, err)
 	}
-	r.path = ""
 	l.mu.Lock()
 	l.cuts++ // what is being compacted doesn't know what has come
+	l.segments = slices.DeleteFunc(l.segments, func(s *segment) bool { return s == old })
 	at, _ := slices.BinarySearchFunc(l.segments, fresh.base, func(s *segment, base uint64) int { return cmp.Compare(s.base, base) })
 	l.segments = slices.Insert(l.segments, at, fresh)
 	l.epochs = mergeEpochs(l.epochs, fresh.epochs)
+	l.generation = max(l.generation, fresh.gen)
 	l.mu.Unlock()
-	if err := l.disk.fs.SyncDir(l.dir); err != nil {
-		return aside, &syncError{err}
+	if old == nil {
+		return "", nil
 	}
-	// Not before the damaged one is gone for good: a crash may leave it, and opening the log doesn't find everything.
-	m.Bad = slices.DeleteFunc(slices.Clone(m.Bad), func(base uint64) bool { return base == fresh.base || old != nil && base == old.base })
-	if len(m.Bad) == len(l.meta.Bad) {
-		return aside, nil
-	}
-	return aside, l.saveMeta(m)
+	l.disk.handles.forget(old)
+	return filepath.Join(l.asidePath(a), old.ref().name()), l.moveAside(a)
 }
 
 // judge holds a segment to what stands around its place, and returns the damaged one that it takes the place of, if there
@@ -374,18 +377,4 @@ func (r *Repair) judge(fresh *segment) (old *segment, err error) {
 		}
 	}
 	return old, nil
-}
-
-// mergeEpochs adds where epochs begin in a segment to where they are known to.
-func mergeEpochs(known, more []Epoch) (all []Epoch) {
-	begin := map[uint64]uint64{}
-	for _, e := range slices.Concat(known, more) {
-		if at, ok := begin[e.Epoch]; !ok || e.Start < at {
-			begin[e.Epoch] = e.Start
-		}
-	}
-	for _, epoch := range slices.Sorted(maps.Keys(begin)) {
-		all = append(all, Epoch{Epoch: epoch, Start: begin[epoch]})
-	}
-	return all
 }

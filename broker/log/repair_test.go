@@ -136,7 +136,7 @@ func everything(t testing.TB, l *Log) (all []string) {
 func spoil(t testing.TB, fsys *crashfs.FS, d *Disk, l *Log, n int) SegmentInfo {
 	t.Helper()
 	info := l.SegmentInfos()[n]
-	if err := fsys.Flip(filepath.Join(d.logDir(l.Name()), segmentName(info.Base)), 1000*8); err != nil {
+	if err := fsys.Flip(fileOf(t, l, info.Base), 1000*8); err != nil {
 		t.Fatal(err)
 	}
 	report, err := l.ScrubFrom(context.Background(), ScrubOptions{From: info.Base})
@@ -161,6 +161,7 @@ func TestOneSegmentIsRepaired(t *testing.T) {
 			}
 			want := everything(t, other)
 			bad := spoil(t, fsys, d, l, 3)
+			file := fileOf(t, l, bad.Base)
 			if got := l.Lacks(); !slices.Equal(got, []Span{{bad.Base, bad.End}}) {
 				t.Fatalf("it lacks %v", got)
 			}
@@ -178,7 +179,7 @@ func TestOneSegmentIsRepaired(t *testing.T) {
 			if int64(bytes) > bad.Bytes && form == "plain" || len(l.SegmentInfos()) < 10 {
 				t.Errorf("%d bytes were fetched for a segment of %d, of %d segments", bytes, bad.Bytes, len(l.SegmentInfos()))
 			}
-			if want := filepath.Join("data", setAsideDir, "orders-0.1", segmentName(bad.Base)); !slices.Equal(aside, []string{want}) {
+			if want := filepath.Join("data", setAsideDir, "orders-0.1", filepath.Base(file)); !slices.Equal(aside, []string{want}) {
 				t.Errorf("set aside: %q", aside)
 			} else if _, err := fsys.Stat(want); err != nil {
 				t.Error(err)
@@ -290,7 +291,7 @@ func TestADamagedTailIsRepaired(t *testing.T) {
 			}
 			if flip == 0 {
 				remove(t, fsys, d, "orders-0", tail.Base)
-			} else if err := fsys.Flip(filepath.Join(d.logDir("orders-0"), segmentName(tail.Base)), flip*8); err != nil {
+			} else if err := fsys.Flip(fileOf(t, l, tail.Base), flip*8); err != nil {
 				t.Fatal(err)
 			}
 			l = openLog(t, d, orders)
@@ -329,7 +330,7 @@ func TestADamagedTailIsRepaired(t *testing.T) {
 func TestReplicasThatWereCompactedDifferently(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 3))
-		fsys, d, l, other := replicas(t, 1500)
+		fsys, _, l, other := replicas(t, 1500)
 		for i, each := range []*Log{l, other} {
 			times := rng.IntN(3)
 			if seed < 4 { // only this one
@@ -347,7 +348,7 @@ func TestReplicasThatWereCompactedDifferently(t *testing.T) {
 			n = 0
 		}
 		bad := infos[n]
-		if err := fsys.Flip(filepath.Join(d.logDir("orders-0"), segmentName(bad.Base)), (headerSize+markerSize+20)*8); err != nil {
+		if err := fsys.Flip(fileOf(t, l, bad.Base), (headerSize+markerSize+20)*8); err != nil {
 			t.Fatal(err)
 		}
 		if found, err := l.Scrub(context.Background()); err != nil || len(found) == 0 {
@@ -448,9 +449,9 @@ func TestARepairDuringACompaction(t *testing.T) {
 
 // What a reader has met, and nobody has looked for, is known in the next life, too.
 func TestDamageThatAReaderMetIsKnownInTheNextLife(t *testing.T) {
-	fsys, d, l, other := replicas(t, 2000)
+	fsys, _, l, other := replicas(t, 2000)
 	bad := l.SegmentInfos()[3]
-	if err := fsys.Flip(filepath.Join(d.logDir(l.Name()), segmentName(bad.Base)), 1000*8); err != nil {
+	if err := fsys.Flip(fileOf(t, l, bad.Base), 1000*8); err != nil {
 		t.Fatal(err)
 	}
 	var met *CorruptError
@@ -609,7 +610,7 @@ func TestAnotherHistoryDoesNotFit(t *testing.T) {
 	if _, err := feed(t, r, other); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.TruncateTo(1990); err != nil {
+	if _, _, err := l.TruncateTo(1990, 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Finish(); !errors.Is(err, errMeanwhile) {
@@ -622,7 +623,7 @@ func TestAnotherHistoryDoesNotFit(t *testing.T) {
 	if got := l.Lacks(); !slices.Equal(got, []Span{{bad.Base, bad.End}}) {
 		t.Errorf("it lacks %v", got)
 	}
-	if _, err := fsys.Stat(filepath.Join(d.logDir("orders-0"), segmentName(bad.Base))); err != nil {
+	if _, err := fsys.Stat(fileOf(t, l, bad.Base)); err != nil {
 		t.Error(err)
 	}
 }
@@ -654,7 +655,7 @@ func TestACrashWhileATailIsSetAside(t *testing.T) {
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if err := fsys.Flip(filepath.Join(d.logDir("orders-0"), segmentName(infos[len(infos)-1].Base)), 1000*8); err != nil {
+			if err := fsys.Flip(fileOf(t, l, infos[len(infos)-1].Base), 1000*8); err != nil {
 				t.Fatal(err)
 			}
 			l = openLog(t, d, orders)

@@ -1,79 +1,83 @@
 package log
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // ResetTo empties the log and lets it begin at start, which may be before or behind where it was:
-// what a follower does that has nothing in common with what its leader retains. Holds, epochs and
-// what recovery found are void by it, and what was there is deleted; to keep it, close the log and
-// set it aside. Readers find a *RangeError, or what is appended next. The leader's first batch may begin
-// before its start (see BatchBase), and then that is where a copy has to begin.
+// what a follower does that has nothing in common with what its leader retains.
 //
-// What is to happen stands in meta.json before the first file goes. So a crash leaves the log as it
-// was or, once it is opened again, an empty one that begins at start.
-func (l *Log) ResetTo(start uint64) error {
+//  1. Holds, epochs and what recovery found are void by it.
+//  2. What was there is deleted, but for segments with records below committed: these are set aside, and aside says where to. 0 is none.
+//  3. Readers find a *RangeError, or what is appended next.
+//  4. The leader's first batch may begin before its start (see BatchBase), and then that is where a copy has to begin.
+//
+// A crash leaves the log as it was or an empty one that begins at start. Nothing must be appended meanwhile.
+func (l *Log) ResetTo(start, committed uint64) (aside string, err error) {
 	l.admin.Lock()
 	defer l.admin.Unlock()
 	l.mu.Lock()
 	l.settle()
 	if err := l.writable(); err != nil {
 		l.mu.Unlock()
-		return err
+		return "", err
 	}
+	l.cutting = true
 	l.mu.Unlock()
-	if err := l.reset(max(start, 1)); err != nil {
-		return fmt.Errorf("log %s: reset to %d: %w", l.name, start, l.disk.noticed(err))
+	defer l.endCutting()
+	start = max(start, 1)
+	aside, err = l.reset(start, committed, fmt.Sprintf("reset to %d; records below %d were committed", start, committed))
+	if err != nil {
+		return aside, fmt.Errorf("log %s: reset to %d: %w", l.name, start, l.disk.noticed(err))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.holds)
 	l.recovery = Recovery{}
-	return nil
+	return aside, nil
 }
 
-// reset is ResetTo without what is the caller's: what truncating to the log's start does as well. admin is held.
-func (l *Log) reset(start uint64) error {
-	m := l.meta
-	m.Reset, m.Cut, m.Clean = start, 0, 0
-	if err := l.saveMeta(m); err != nil {
-		return err
+// reset is ResetTo without what is the caller's: what truncating to the log's start does as well. admin is held, and nothing is appended.
+func (l *Log) reset(start, committed uint64, reason string) (aside string, err error) {
+	if committed > l.Start() {
+		if err := l.flush(); err != nil { // what is set aside is to be safe
+			return "", err
+		}
+	}
+	kept, err := l.keep(0, committed, reason)
+	if err != nil {
+		return "", err
 	}
 	l.mu.Lock()
-	l.settle()
+	gone := slices.Clone(l.segments)
+	l.mu.Unlock()
+	err = l.change(func(m *Manifest) {
+		files := m.Segments
+		for _, s := range gone { // those, too, that aren't listed yet
+			files = append(files, s.ref())
+		}
+		m.leave(files, kept)
+		m.Segments, m.Epochs, m.Bad = nil, nil, nil
+		m.Start, m.Durable, m.Clean = start, start, 0
+		m.Generation++
+	})
+	if err != nil {
+		return "", err
+	}
+	l.mu.Lock()
 	l.cuts++
 	l.dropTail()
 	l.chunkSize = smallestChunk
-	for _, s := range l.segments {
-		l.disk.handles.forget(s)
-	}
-	l.stats.Deleted += uint64(len(l.segments))
-	l.segments, l.active, l.epochs = nil, nil, nil
+	l.stats.Deleted += uint64(len(gone))
+	l.segments, l.active, l.epochs, l.segsNew, l.epochsNew = nil, nil, nil, nil, nil
 	l.start, l.end, l.durable = start, start, start
+	l.generation = l.man.now.Load().Generation
 	l.mu.Unlock()
-	if err := l.finishReset(); err != nil {
+	if err := l.leave(gone, kept); err != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return l.broken(err)
+		return l.asidePath(kept), l.broken(err)
 	}
-	return nil
-}
-
-// finishReset deletes what a reset is to delete and, when that is safe, forgets that there is one
-// under way. admin is held, or nobody knows the log yet.
-func (l *Log) finishReset() error {
-	bases, err := l.bases()
-	if err != nil {
-		return err
-	}
-	for _, base := range bases {
-		if err := l.disk.fs.Remove(newSegment(l.dir, base).path); err != nil {
-			return err
-		}
-	}
-	// A file that came back would stand where the new ones are to be.
-	if err := l.disk.fs.SyncDir(l.dir); err != nil {
-		return &syncError{err}
-	}
-	m := l.meta
-	m.Start, m.Durable, m.Reset, m.Merge, m.MergeEnd, m.Bad = m.Reset, m.Reset, 0, 0, 0, nil
-	return l.saveMeta(m)
+	return l.asidePath(kept), nil
 }

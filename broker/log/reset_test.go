@@ -48,11 +48,11 @@ func TestAResetLogBeginsAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		hold, cursor := l.Hold(450), l.NewCursor(600)
-		if err := l.ResetTo(start); err != nil {
+		if _, err := l.ResetTo(start, 0); err != nil {
 			t.Fatal(err)
 		}
 		ranged(t, l, start, start)
-		if names, err := fsys.List("data/shards/orders-0"); err != nil || !slices.Equal(names, []string{metaName}) {
+		if names, err := fsys.List("data/shards/orders-0"); err != nil || !slices.Equal(names, []string{manifestName, metaName}) {
 			t.Errorf("%v are left (%v)", names, err)
 		}
 		if _, err := cursor.Read(1); err == nil {
@@ -84,11 +84,11 @@ func TestWhoMayNotReset(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.ResetTo(10); !errors.Is(err, ErrClosed) {
+	if _, err := l.ResetTo(10, 0); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
 	l = openLog(t, d, orders)
-	if err := l.ResetTo(0); err != nil {
+	if _, err := l.ResetTo(0, 0); err != nil {
 		t.Fatal(err)
 	}
 	ranged(t, l, 1, 1)
@@ -106,7 +106,7 @@ func TestAResetMayBeCutShortAnywhere(t *testing.T) {
 				l := openLog(t, d, orders)
 				put(t, l, 150)
 				fsys.StopAfter(steps)
-				err = l.ResetTo(start)
+				_, err = l.ResetTo(start, 0)
 				rng := rand.New(rand.NewPCG(seed, uint64(steps)))
 				after := fsys.Crash(rng)
 				_ = d.Close()
@@ -163,7 +163,7 @@ func TestATruncationForgetsTheEpochsItCuts(t *testing.T) {
 		{120, []Epoch{{1, 1}, {3, 101}}},
 		{101, []Epoch{{1, 1}}},
 	} {
-		if end, err := l.TruncateTo(cut.to); err != nil || end != cut.to {
+		if end, _, err := l.TruncateTo(cut.to, 0); err != nil || end != cut.to {
 			t.Fatal(end, err)
 		}
 		ranged(t, l, 1, cut.to, cut.epochs...)
@@ -191,11 +191,11 @@ func TestATruncationMayTakeEverything(t *testing.T) {
 		if _, err := l.Trim(start); err != nil {
 			t.Fatal(err)
 		}
-		if end, err := l.TruncateTo(start); err != nil || end != start {
+		if end, _, err := l.TruncateTo(start, 0); err != nil || end != start {
 			t.Fatal(end, err)
 		}
 		ranged(t, l, start, start)
-		if _, err := l.TruncateTo(start - 1); start > 1 && err == nil {
+		if _, _, err := l.TruncateTo(start-1, 0); start > 1 && err == nil {
 			t.Error("cut below the start")
 		}
 		putEpoch(t, l, 2, 20)
@@ -228,7 +228,7 @@ func TestATruncationWithinTheBatchThatHoldsTheStart(t *testing.T) {
 			t.Errorf("the batch of %d begins at %d, not at %d (%v)", offset, base, want, err)
 		}
 	}
-	if end, err := l.TruncateTo(18); err != nil || end != 11 {
+	if end, _, err := l.TruncateTo(18, 0); err != nil || end != 11 {
 		t.Fatal(end, err)
 	}
 	ranged(t, l, 11, 11)
@@ -256,7 +256,7 @@ func TestATruncationBehindDamage(t *testing.T) {
 		}
 		d = openDisk(t, fsys, "data", Options{})
 		l = openLog(t, d, orders)
-		end, err := l.TruncateTo(40)
+		end, _, err := l.TruncateTo(40, 0)
 		if err != nil || end != 40 {
 			t.Fatal(sealed, end, err)
 		}

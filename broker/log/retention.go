@@ -19,6 +19,7 @@ type SegmentInfo struct {
 	Bytes       int64     // on the disk
 	First, Last time.Time // of its records
 	Active      bool
+	File        string
 }
 
 // RetentionPlan is what to do: where the log is to start and whether the active segment is due to
@@ -86,7 +87,7 @@ func (l *Log) SegmentInfos() []SegmentInfo {
 	defer l.mu.Unlock()
 	out := make([]SegmentInfo, len(l.segments))
 	for i, s := range l.segments {
-		out[i] = SegmentInfo{Base: s.base, End: s.end, Bytes: s.bytes(), First: time.Unix(0, s.first), Last: time.Unix(0, s.last), Active: s == l.active}
+		out[i] = SegmentInfo{Base: s.base, End: s.end, Bytes: s.bytes(), First: time.Unix(0, s.first), Last: time.Unix(0, s.last), Active: s == l.active, File: s.path}
 	}
 	return out
 }

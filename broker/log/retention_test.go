@@ -144,7 +144,7 @@ func TestTrimDeletesWholeSegmentsAndKeepsHolds(t *testing.T) {
 		}
 	}
 	after, err := fsys.List("data/shards/orders-0")
-	if err != nil || len(after) != 1 || len(names) < 3 {
+	if err != nil || len(after) != 2 || len(names) < 4 {
 		t.Errorf("%v are left of %v (%v)", after, names, err)
 	}
 	put(t, l, 5)

@@ -96,7 +96,8 @@ type scanned struct {
 // scan reads the segment from front to end and fills in what it finds. With last, nothing is known
 // to stand behind it, and what can't be read may be a torn tail: see scanner.judge. floor is an offset
 // up to which the log was durable. Without last, s.end is known and everything missing is damage.
-// Reading ends at the offset ceiling, if there is one: what stands from there on is to be cut.
+// Reading ends at the offset ceiling, if there is one, and at s.end if that is known: what stands
+// from there on is not the log's.
 func (s *segment) scan(f env.File, log uint64, last bool, floor, ceiling uint64) (*scanned, error) {
 	c := scanner{s: s, log: log, last: last, floor: floor, ceiling: ceiling}
 	return c.scan(f)
@@ -132,6 +133,9 @@ func (c *scanner) scan(f env.File) (*scanned, error) {
 	}
 	s := c.s
 	c.r, c.until, c.out = r, s.end, &scanned{}
+	if !c.last {
+		c.ceiling = c.until
+	}
 	s.end, s.pos, s.size, s.index, s.epochs, s.holes, s.judged = s.base, 0, r.size, nil, nil, 0, 0
 	for {
 		if c.ceiling > 0 && s.end >= c.ceiling {

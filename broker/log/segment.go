@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// segment is one file of a log, named after the offset of its first record. The last one of a log
+// segment is one file of a log, named after the offset of its first record and its generation. The last one of a log
 // may be active: batches are added to it. All others are sealed, and never change again.
 //
 // A sealed segment ends with a footer, so that it is opened by reading that and no more:
@@ -27,6 +27,7 @@ import (
 // only saves time: what it says is made again from the batches when it is damaged.
 type segment struct {
 	base uint64
+	gen  uint64 // generation of the file
 	path string
 	file uint32 // its number, as the header says; 0 of one that wasn't written run by run
 
@@ -81,21 +82,35 @@ const (
 	segmentEnd   = ".log"
 )
 
-func segmentName(base uint64) string { return fmt.Sprintf("%020d%s", base, segmentEnd) }
-
-// segmentBase reads a segment's name.
-func segmentBase(name string) (uint64, bool) {
-	digits, ok := strings.CutSuffix(name, segmentEnd)
-	if !ok || len(digits) != 20 {
-		return 0, false
+// name is the file's: <offset>.log, and <offset>.<generation>.log if the generation isn't 0.
+func (r SegmentRef) name() string {
+	if r.Generation == 0 {
+		return fmt.Sprintf("%020d%s", r.Base, segmentEnd)
 	}
-	base, err := strconv.ParseUint(digits, 10, 64)
-	return base, err == nil && base > 0
+	return fmt.Sprintf("%020d.%d%s", r.Base, r.Generation, segmentEnd)
 }
 
-func newSegment(dir string, base uint64) *segment {
-	return &segment{base: base, end: base, path: filepath.Join(dir, segmentName(base))}
+// segmentFile reads a segment file's name.
+func segmentFile(name string) (r SegmentRef, ok bool) {
+	digits, ok := strings.CutSuffix(name, segmentEnd)
+	if !ok {
+		return r, false
+	}
+	base, generation, later := strings.Cut(digits, ".")
+	var err, genErr error
+	r.Base, err = strconv.ParseUint(base, 10, 64)
+	if later {
+		r.Generation, genErr = strconv.ParseUint(generation, 10, 64)
+	}
+	return r, err == nil && genErr == nil && r.Base > 0 && r.name() == name
 }
+
+func newSegment(dir string, r SegmentRef) *segment {
+	return &segment{base: r.Base, gen: r.Generation, end: r.Base, path: filepath.Join(dir, r.name())}
+}
+
+// ref is the segment's file.
+func (s *segment) ref() SegmentRef { return SegmentRef{Base: s.base, Generation: s.gen} }
 
 // note adds what a batch at pos brought to what is known of the segment.
 func (s *segment) note(b Batch, pos int64) {

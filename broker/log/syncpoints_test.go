@@ -85,7 +85,8 @@ func TestAKillCostsTheLastRound(t *testing.T) {
 func TestATailIsWrittenAgainOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys, d, l := setup(t, Options{})
-		put(t, l, 5)
+		put(t, l, 1) // the manifest says that the round was safe that began the segment
+		put(t, l, 4)
 		fsys = killed(fsys, d)
 		for _, want := range []int{1, 0} {
 			count := writesTo(fsys)
@@ -107,7 +108,8 @@ func TestAClosedLogHasNoTornTail(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			fsys, d, l := setup(t, Options{})
-			put(t, l, 20)
+			put(t, l, 1) // the manifest says that the round was safe that began the segment
+			put(t, l, 19)
 			if closed {
 				time.Sleep(2 * closingIdle)
 				synctest.Wait()

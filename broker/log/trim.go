@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"syscall"
 
 	"github.com/carillon-mq/carillon/broker/env"
 )
@@ -45,7 +47,7 @@ func (l *Log) held(start uint64) uint64 {
 }
 
 // Trim moves the log's start to offset, or as far as holds allow, and deletes the segments that
-// lie wholly below. It returns the new start. That is on the disk before the first file goes, so a
+// lie wholly below. It returns the new start. The manifest says so before the first file goes, so a
 // crash in between leaves files that the next opening deletes, and never a hole.
 func (l *Log) Trim(offset uint64) (uint64, error) {
 	l.admin.Lock()
@@ -67,9 +69,7 @@ func (l *Log) Trim(offset uint64) (uint64, error) {
 			return l.Start(), err
 		}
 	}
-	m := l.meta
-	m.Start, m.Durable = target, max(m.Durable, target)
-	if err := l.saveMeta(m); err != nil {
+	if err := l.change(func(m *Manifest) { m.Start, m.Durable = target, max(m.Durable, target) }); err != nil {
 		return l.Start(), err
 	}
 	l.mu.Lock()
@@ -108,74 +108,68 @@ func (l *Log) dropBelowStart() error {
 	}
 	l.stats.Deleted += uint64(len(gone))
 	l.mu.Unlock()
-	for _, s := range gone {
-		l.disk.handles.forget(s)
-		if err := l.disk.fs.Remove(s.path); err != nil {
-			return fmt.Errorf("log %s: %w", l.name, err)
-		}
+	if err := l.remove(gone...); err != nil {
+		return fmt.Errorf("log %s: %w", l.name, err)
 	}
 	return nil
 }
 
 // TruncateTo cuts the log's end back to offset, or to the beginning of the batch that holds it, and
-// returns the new end: what a follower does that has records its leader never had. It can't
-// cut below the start, but for the beginning of the batch that holds the start; with nothing left,
-// that is where the log begins. Nor can it cut below what compaction went by without emptying the log. Readers of what is cut must have been ended before.
-func (l *Log) TruncateTo(offset uint64) (uint64, error) {
+// returns the new end: what a follower does that has records its leader never had.
+//
+//  1. It can't cut below the start, but for the beginning of the batch that holds the start; with nothing left,
+//     that is where the log begins.
+//  2. It can't cut below what compaction went by without emptying the log.
+//  3. Of what goes, records below committed are set aside, and aside says where to; it is empty if there are none. 0 is none.
+//
+// Readers of what is cut must have been ended before, and nothing must be appended meanwhile.
+func (l *Log) TruncateTo(offset, committed uint64) (end uint64, aside string, err error) {
 	l.admin.Lock()
 	defer l.admin.Unlock()
 	l.mu.Lock()
 	l.settle()
 	if err := l.writable(); err != nil {
 		l.mu.Unlock()
-		return 0, err
+		return 0, "", err
 	}
 	if offset >= l.end || offset < l.start {
 		defer l.mu.Unlock()
 		if offset >= l.end {
-			return l.end, nil
+			return l.end, "", nil
 		}
-		return 0, &RangeError{Log: l.name, Asked: offset, Start: l.start, End: l.end}
+		return 0, "", &RangeError{Log: l.name, Asked: offset, Start: l.start, End: l.end}
 	}
+	l.cutting = true
 	l.mu.Unlock()
+	defer l.endCutting()
 	base, err := l.BatchBase(offset)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	l.mu.Lock()
 	l.cuts++ // from here on nothing is rewritten by what was known before
 	void := base <= l.start || offset < l.judged()
 	l.mu.Unlock()
+	reason := fmt.Sprintf("truncated to %d; records below %d were committed", base, committed)
 	if void {
 		// Nothing is left, so nothing of what was trimmed before may be either: its epochs are not the new ones'. Or what is left
 		// may lack records that are there no more because of newer ones among those that go, so all of it is to be copied again.
-		if err := l.reset(base); err != nil {
-			return 0, fmt.Errorf("log %s: truncate to %d: %w", l.name, offset, l.disk.noticed(err))
-		}
-		return base, nil
+		end = base
+		aside, err = l.reset(base, committed, reason)
+	} else {
+		end, aside, err = l.truncate(base, committed, reason)
 	}
-	if err := l.expand(base); err != nil {
-		return 0, fmt.Errorf("log %s: truncate to %d: %w", l.name, offset, l.disk.noticed(err))
+	if err != nil {
+		return 0, aside, fmt.Errorf("log %s: truncate to %d: %w", l.name, offset, l.disk.noticed(err))
 	}
-	// A crash may leave the file's old length with zeros where the cut begins, which looks like
-	// damage to bytes that were synced. So what is to happen is on the disk before it does.
-	m := l.meta
-	m.Cut, m.Durable, m.Clean = base, max(min(m.Durable, base), m.Start), min(m.Clean, base)
-	if err := l.saveMeta(m); err != nil {
-		return 0, err
-	}
-	if err := l.cut(base); err != nil {
-		return 0, fmt.Errorf("log %s: truncate to %d: %w", l.name, offset, l.disk.noticed(err))
-	}
-	m.Cut, m.Durable = 0, base
-	if err := l.saveMeta(m); err != nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return 0, l.broken(err)
-	}
+	return end, aside, nil
+}
+
+// endCutting lets appends go on after a truncation or a reset.
+func (l *Log) endCutting() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.end, nil
+	l.cutting = false
 }
 
 // BatchBase is where the batch begins that holds an offset: before it, if the log was trimmed within a
@@ -193,28 +187,66 @@ func (l *Log) BatchBase(offset uint64) (uint64, error) {
 	return b.Base(), nil
 }
 
-// cut removes what stands from base on, where a batch begins: whole segments from the last one backwards, so that a
-// crash never leaves a hole, then the end of the one that holds it. admin is held.
-func (l *Log) cut(base uint64) error {
+// truncate removes what stands from base on, where a batch begins. admin is held, and nothing is appended.
+func (l *Log) truncate(base, committed uint64, reason string) (end uint64, aside string, err error) {
+	if err := l.flush(); err != nil { // what is left is to be safe, and listed
+		return 0, "", err
+	}
+	if err := l.expand(base); err != nil {
+		return 0, "", err
+	}
+	kept, err := l.keep(base, committed, reason)
+	if err != nil {
+		return 0, "", err
+	}
+	err = l.change(func(m *Manifest) { m.leave(m.cut(base), kept) })
+	if err != nil {
+		return 0, "", err
+	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.settle()
-	if err := l.writable(); err != nil {
-		return err // the last round failed, so what is below isn't known to be safe
-	}
 	l.dropTail()
-	for n := len(l.segments); n > 0 && l.segments[n-1].base >= base; n-- {
-		s := l.segments[n-1]
-		if err := l.removeFile(s); err != nil {
-			return l.broken(err)
-		}
-		l.segments = l.segments[:n-1]
-		l.active = nil
+	i := slices.IndexFunc(l.segments, func(s *segment) bool { return s.base >= base })
+	var gone []*segment
+	if i >= 0 {
+		gone = slices.Clone(l.segments[i:])
+		l.segments = l.segments[:i]
 	}
-	l.end, l.durable = base, base // what is left was sealed, or is synced below
+	l.active = nil
+	l.generation = l.man.now.Load().Generation
+	l.end, l.durable = base, base
 	for n := len(l.epochs); n > 0 && l.epochs[n-1].Start >= base; n-- {
 		l.epochs = l.epochs[:n-1]
 	}
+	l.mu.Unlock()
+	if err = l.leave(gone, kept); err == nil {
+		err = l.endAt(base)
+	}
+	if err != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return 0, l.asidePath(kept), l.broken(err)
+	}
+	return base, l.asidePath(kept), nil
+}
+
+// leave removes the files of segments that a switch took out of the log, or moves them to where they are kept.
+func (l *Log) leave(gone []*segment, kept *Aside) error {
+	gone = slices.DeleteFunc(gone, func(s *segment) bool {
+		l.disk.handles.forget(s)
+		return kept != nil && slices.Contains(kept.Files, s.ref())
+	})
+	if kept != nil {
+		if err := l.moveAside(kept); err != nil {
+			return err
+		}
+	}
+	return l.remove(gone...)
+}
+
+// endAt lets the file of the log's last segment end where the segment ends now: an offset where a batch begins. admin is held.
+func (l *Log) endAt(base uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	n := len(l.segments)
 	if n == 0 || l.segments[n-1].end <= base {
 		return nil
@@ -222,54 +254,74 @@ func (l *Log) cut(base uint64) error {
 	s := l.segments[n-1]
 	f, err := l.disk.handles.acquire(s)
 	if err != nil {
-		return l.broken(err)
+		return err
 	}
 	defer l.disk.handles.release(s)
-	pos, err := l.positionOf(base, s, f)
-	if err != nil {
-		return l.broken(err)
-	}
-	if err := renumber(f); err != nil {
-		return l.broken(err)
-	}
-	if err := errors.Join(f.Truncate(pos), f.Sync()); err != nil {
-		return l.broken(&syncError{err})
-	}
-	fresh := newSegment(l.dir, s.base)
+	fresh := newSegment(l.dir, s.ref())
 	fresh.end = base
-	found, err := fresh.scan(f, l.secret, false, 0, 0)
-	if err != nil {
-		return l.broken(err)
+	index := s.index
+	if known := s.lookup.Load(); known != nil {
+		index = known.index
 	}
-	fresh.size, fresh.written, fresh.synced = pos, pos, pos
+	if err := l.shorten(fresh, f, index); err != nil {
+		return err
+	}
 	l.disk.handles.forget(s)
 	l.segments[n-1] = fresh
-	if len(found.damages) > 0 {
-		// What is damaged stays so, and a footer would hide it.
-		fresh.closed, fresh.bad = true, true
-		fresh.lookup.Store(&lookup{index: fresh.index, pos: fresh.pos, damages: found.damages, whole: true})
-		fresh.index = nil
-		l.active = nil
-		return nil
+	return nil
+}
+
+// shorten cuts what a segment's file, a plain one, holds from where the segment ends on, and seals it. It is done again by the next
+// opening if a crash cuts it short. mu is held, or nobody knows the log yet.
+func (l *Log) shorten(s *segment, f env.File, index []indexEntry) error {
+	until := s.end
+	pos, err := l.positionOf(until, s, f, index)
+	if _, failed := errors.AsType[*env.DiskError](err); failed {
+		return err
 	}
-	// It has no room, so the next append begins another segment, and this one gets its footer.
-	l.active = fresh
+	if err == nil {
+		if err := renumber(f); err != nil {
+			return err
+		}
+		if err := f.Truncate(pos); err != nil {
+			return err
+		}
+	}
+	// What stands before is cut off already, or damaged, if there is no such batch.
+	found, err := s.scan(f, l.secret, false, 0, until)
+	if err != nil {
+		return err
+	}
+	s.closed, s.end, s.size = true, until, s.pos
+	if len(found.damages) > 0 { // a footer would hide it
+		s.bad = true
+	} else {
+		foot := s.appendFooter(nil, l.secret)
+		_, err := f.WriteAt(foot, s.pos)
+		if err == nil {
+			err = f.Truncate(s.pos + int64(len(foot)))
+		}
+		if err != nil && !errors.Is(err, syscall.ENOSPC) { // without it the segment is read in full when it is opened
+			return err
+		}
+		s.size = s.pos + int64(len(foot))
+	}
+	if err := f.Sync(); err != nil {
+		return &syncError{err}
+	}
+	s.written, s.synced = s.pos, s.pos
+	at := &lookup{index: s.index, pos: s.pos}
+	if len(found.damages) > 0 {
+		at.damages, at.whole, at.footer = found.damages, true, fmt.Errorf("%s has no footer", s.path)
+	}
+	s.lookup.Store(at)
+	s.index = nil
 	return nil
 }
 
 // positionOf is where the batch that begins at base stands in s, whose file is f. What is damaged
-// before it doesn't matter, as long as it can be read itself. mu is held.
-func (l *Log) positionOf(base uint64, s *segment, f env.File) (int64, error) {
-	index := s.index
-	if known := s.lookup.Load(); known != nil {
-		index = known.index
-	} else if index == nil {
-		fresh := &segment{base: s.base, path: s.path, end: s.end}
-		var err error
-		if index, err = fresh.readFooter(f, l.secret); err != nil {
-			index = nil // so it is looked for from the front
-		}
-	}
+// before it doesn't matter, as long as it can be read itself. Without an index it is looked for from the front.
+func (l *Log) positionOf(base uint64, s *segment, f env.File, index []indexEntry) (int64, error) {
 	r, err := newFrames(f)
 	if err != nil {
 		return 0, err

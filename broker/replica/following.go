@@ -367,7 +367,7 @@ func (f *Following) carryOut(p Part, v Verdict) error {
 	start, end, _ := lg.Offsets()
 	switch v.Verb {
 	case Truncate:
-		left, err := lg.TruncateTo(v.At)
+		left, _, err := lg.TruncateTo(v.At, 0)
 		if err != nil {
 			return err
 		}
@@ -378,7 +378,7 @@ func (f *Following) carryOut(p Part, v Verdict) error {
 		x.log.Info("Truncated a log to what its leader has too", append(args, "from", end, "to", left)...)
 		f.parts[p].safe.Store(0)
 	case Reset:
-		if err := lg.ResetTo(v.At); err != nil {
+		if _, err := lg.ResetTo(v.At, 0); err != nil {
 			return err
 		}
 		x.counters.resets.Add(1)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +21,7 @@ func (n *node) spoil(id ID, p Part, segment int) log.SegmentInfo {
 		n.w.t.Fatal(err)
 	}
 	info := lg.SegmentInfos()[segment]
-	if err := n.fs.(*crashfs.FS).Flip(filepath.Join("data", "shards", lg.Name(), fmt.Sprintf("%020d.log", info.Base)), 3000*8); err != nil {
+	if err := n.fs.(*crashfs.FS).Flip(info.File, 3000*8); err != nil {
 		n.w.t.Fatal(err)
 	}
 	if found, err := lg.Scrub(context.Background()); err != nil || len(found) == 0 {
@@ -122,7 +121,7 @@ func TestALostTailIsFetched(t *testing.T) {
 		b.follows[orders].End()
 		b.stop()
 		fs := b.fs.(*crashfs.FS)
-		if err := fs.Remove(fmt.Sprintf("data/shards/orders-0/%020d.log", tail.Base)); err != nil {
+		if err := fs.Remove(tail.File); err != nil {
 			t.Fatal(err)
 		}
 		b = w.start("b", fs)

@@ -553,7 +553,7 @@ func TestACursorIsNeverAheadOfItsLog(t *testing.T) {
 		w.service.leave(topicID, w.shard)
 		synctest.Wait()
 		w.box("billing").take("a")
-		if _, err := w.shard.data.TruncateTo(2); err != nil {
+		if _, _, err := w.shard.data.TruncateTo(2, 0); err != nil {
 			t.Fatal(err)
 		}
 		_, end, _ := w.shard.data.Offsets()

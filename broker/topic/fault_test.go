@@ -224,11 +224,9 @@ func TestAFlippedBitIsReportedAndTheRestServed(t *testing.T) {
 	}
 	// Damage to what says who the log is.
 	n.stop()
-	if err := fs.Flip("data/shards/id-orders-0/meta.json", 100); err != nil {
-		t.Fatal(err)
-	}
+	n.loseManifest()
 	n.serve("orders", "bills")
-	if trouble := n.service.Topic("orders").Trouble(); !strings.Contains(trouble, "meta.json was damaged") {
+	if trouble := n.service.Topic("orders").Trouble(); !strings.Contains(trouble, "manifest was damaged") {
 		t.Errorf("trouble: %q", trouble)
 	}
 	n.expect(n.ask("orders.a", "goes on"), "orders@42")

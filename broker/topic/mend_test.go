@@ -53,6 +53,21 @@ func (n *site) scrub() {
 	}
 }
 
+// loseManifest flips a bit in both slots of the manifest of the site's log.
+func (n *site) loseManifest() {
+	n.t.Helper()
+	const path = "data/shards/id-orders-0/manifest"
+	info, err := n.fs.Stat(path)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, slot := range []int64{0, info.Size / 2} {
+		if err := n.fs.(*crashfs.FS).Flip(path, (slot+100)*8); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
 func (n *site) flip(segment string) {
 	n.t.Helper()
 	if err := n.fs.(*crashfs.FS).Flip(filepath.Join("data/shards/id-orders-0", segment), 3000*8); err != nil {
@@ -181,9 +196,7 @@ func TestADamagedCopyIsFetchedAnew(t *testing.T) {
 	c, reports := spoilable(t, 300)
 	b := c.sites[1]
 	c.kill(1)
-	if err := b.fs.(*crashfs.FS).Flip("data/shards/id-orders-0/meta.json", 100); err != nil {
-		t.Fatal(err)
-	}
+	b.loseManifest()
 	c.start(1)
 	c.settle("it is fetched anew, and vouched for again", func() bool { return b.service.Stats().SetAside == 2 && c.whole(b, 300) })
 	if b.exchange.Stats().Repaired > 0 || b.service.Care().Copies != 1 {
@@ -230,9 +243,7 @@ func TestACopyThatIsFetchedAnewIsNotLedByInTheNextLife(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
 	c.kill(1)
-	if err := b.fs.(*crashfs.FS).Flip("data/shards/id-orders-0/meta.json", 100); err != nil {
-		t.Fatal(err)
-	}
+	b.loseManifest()
 	c.alone(1)
 	c.start(1)
 	c.settle("it begins anew, and nothing comes", func() bool {
@@ -253,7 +264,7 @@ func TestALogThatWasNotThereIsNotLedByInTheNextLife(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
 	c.kill(1)
-	for _, name := range append(b.segments(), "meta.json") {
+	for _, name := range append(b.segments(), "manifest", "meta.json") {
 		if err := b.fs.Remove(filepath.Join("data/shards/id-orders-0", name)); err != nil {
 			t.Fatal(err)
 		}

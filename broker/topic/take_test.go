@@ -42,7 +42,7 @@ func TestWhatIsPublishedIsKeptAndAnswered(t *testing.T) {
 func hold(n *site) (release func()) {
 	gate := make(chan struct{})
 	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
-		if (op.Kind == "sync" || op.Kind == "syncall") && !strings.HasSuffix(op.Path, ".new") {
+		if (op.Kind == "sync" || op.Kind == "syncall") && !strings.HasSuffix(op.Path, ".new") && !strings.HasSuffix(op.Path, "/manifest") {
 			<-gate
 		}
 		return nil
@@ -67,7 +67,7 @@ func TestOneReadIsOneBatchAndItsAnswersOneSend(t *testing.T) {
 		first, others := make(chan struct{}), make(chan struct{})
 		var syncs atomic.Int32
 		n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
-			if (op.Kind == "sync" || op.Kind == "syncall") && !strings.HasSuffix(op.Path, ".new") {
+			if (op.Kind == "sync" || op.Kind == "syncall") && !strings.HasSuffix(op.Path, ".new") && !strings.HasSuffix(op.Path, "/manifest") {
 				if syncs.Add(1) == 1 {
 					<-first
 				} else {
@@ -235,15 +235,14 @@ func TestALogWithoutIDsIsNotReadForThem(t *testing.T) {
 	n.restart("orders")
 	n.expect(n.ask("orders.a", "again", "Id: 2"), "orders@202 again")
 	n.stop()
-	if err := n.fs.(*crashfs.FS).Flip("data/shards/id-orders-0/meta.json", 100); err != nil {
-		t.Fatal(err)
-	}
-	made := 0 // the file is made again, and then the broker ends before it says anything else in it
+	n.loseManifest()
+	made := false // the file is made again, and then the broker ends before it says anything else in it
 	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
-		if op.Kind == "create" && strings.HasSuffix(op.Path, "id-orders-0/meta.json.new") {
-			if made++; made > 1 {
-				return errors.New("the broker is about to end")
-			}
+		switch {
+		case op.Kind == "create" && strings.HasSuffix(op.Path, "id-orders-0/manifest.new"):
+			made = true
+		case made && op.Kind == "open" && strings.HasSuffix(op.Path, "id-orders-0/manifest"):
+			return errors.New("the broker is about to end")
 		}
 		return nil
 	})

@@ -356,7 +356,7 @@ func flip(dir string, moment uint64) (string, error) {
 	}
 	slices.Sort(logs)
 	if moment%5 == 0 {
-		logs, _ = filepath.Glob(filepath.Join(dir, "data", "shards", "*", "meta.json"))
+		logs, _ = filepath.Glob(filepath.Join(dir, "data", "shards", "*", "manifest"))
 	}
 	if len(logs) == 0 {
 		return "nothing: there are no logs", nil

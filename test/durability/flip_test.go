@@ -245,10 +245,14 @@ func TestAFlippedBitInWhatDescribesALogIsTold(t *testing.T) {
 	s.progress(h, checker.Progress{}, 200, 20)
 	load.Stop()
 	s.kill()
-	meta := filepath.Join(filepath.Dir(segments(t, data, h.Stream)[0]), "meta.json")
-	content, err := os.ReadFile(meta)
+	manifest := filepath.Join(filepath.Dir(segments(t, data, h.Stream)[0]), "manifest")
+	content, err := os.ReadFile(manifest)
 	must(t, err)
-	flip(t, moments(t), meta, len(content), "")
+	at := moments(t).IntN(bytes.IndexByte(content, 0))
+	for _, slot := range []int{0, len(content) / 2} { // it stands there twice
+		content[slot+at] ^= 1
+	}
+	must(t, os.WriteFile(manifest, content, 0o640))
 	s.start()
 	must(t, s.judge(js, h, "one").Err())
 	said, err := os.ReadFile(s.log.Name())

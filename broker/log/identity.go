@@ -12,46 +12,41 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// Meta is what a log's directory says about itself, so that what coordination knows can be made
-// again from the brokers' disks.
-type Meta struct {
+// identityFile is what meta.json holds: which log it is, and the log's secret. It is written once, and helps to make a manifest again that
+// was lost. Version 1, which 018b7c1 and older brokers write, held all that is in the manifest now; they refuse version 2.
+type identityFile struct {
 	Version int    `json:"version"`
-	Topic   string `json:"topic"` // its id
+	Topic   string `json:"topic"`
 	Shard   int    `json:"shard"`
 	Part    string `json:"part,omitempty"`
-	// Spec is whatever the Topic's owner wants to find again.
-	Spec  []byte `json:"spec,omitempty"`
-	Epoch uint64 `json:"epoch"`
-	// Start is the first offset that is retained. It is written before files go.
-	Start uint64 `json:"start"`
-	// Durable is an offset up to which the log was safe when this was written: records below it that
-	// are not found are missing, not unwritten.
-	Durable uint64 `json:"durable"`
+	Log     uint64 `json:"log"`
+
+	// Of version 1 alone.
+	Spec    []byte `json:"spec,omitempty"`
+	Epoch   uint64 `json:"epoch,omitempty"`
+	Start   uint64 `json:"start,omitempty"`
+	Durable uint64 `json:"durable,omitempty"`
 	// Cut, if there is one, is a truncation under way: from this offset on nothing is to be left.
 	Cut uint64 `json:"cut,omitempty"`
-	// Reset, if there is one, is a reset under way: nothing that is here is to be left, and the log
-	// begins there.
+	// Reset, if there is one, is a reset under way: nothing that is here is to be left, and the log begins there.
 	Reset uint64 `json:"reset,omitempty"`
-	// Clean is where compaction goes on: below, each subject has one record. Less than is true costs time.
 	Clean uint64 `json:"clean,omitempty"`
 	// Merge, if there is one, is a merge under way: of the segments from there up to MergeEnd one is to be made.
-	Merge    uint64 `json:"merge,omitempty"`
-	MergeEnd uint64 `json:"mergeEnd,omitempty"`
-	// Bad are the segments that were found damaged and not repaired yet, by their first offsets. Damage that opening the log
-	// wouldn't find is so known in the next life, too. One that isn't there or is well is no harm.
-	Bad []uint64 `json:"bad,omitempty"`
-	// Log is a secret number by which markers are told from payloads.
-	Log uint64 `json:"log"`
+	Merge    uint64   `json:"merge,omitempty"`
+	MergeEnd uint64   `json:"mergeEnd,omitempty"`
+	Bad      []uint64 `json:"bad,omitempty"`
 }
 
 const (
 	metaName    = "meta.json"
-	metaVersion = 1
+	metaVersion = 2
+	// metaSole is the version that is the truth about a log alone: there is no manifest beside it that counts.
+	metaSole = 1
 )
 
 // The file is one line of JSON and one with its checksum: a person can read it, and mend it by
 // leaving the second line out.
-func encodeMeta(m *Meta) ([]byte, error) {
+func encodeIdentity(m *identityFile) ([]byte, error) {
 	line, err := json.Marshal(m)
 	if err != nil {
 		return nil, err
@@ -59,29 +54,39 @@ func encodeMeta(m *Meta) ([]byte, error) {
 	return fmt.Appendf(line, "\n%08x\n", crc32.Checksum(line, castagnoli)), nil
 }
 
-func decodeMeta(data []byte) (*Meta, error) {
+func decodeIdentity(data []byte) (*identityFile, error) {
 	line, sum, _ := bytes.Cut(data, []byte("\n"))
 	if len(sum) > 0 && string(sum) != fmt.Sprintf("%08x\n", crc32.Checksum(line, castagnoli)) {
 		return nil, errors.New("the checksum is wrong")
 	}
-	m := &Meta{}
+	m := &identityFile{}
 	if err := json.Unmarshal(line, m); err != nil {
 		return nil, err
 	}
 	switch {
 	case m.Version > metaVersion:
-		return nil, fmt.Errorf("version %d is newer than this broker knows: %w", m.Version, errNewerMeta)
-	case m.Version < 1 || m.Topic == "" || m.Start == 0 || m.Durable < m.Start || m.Log == 0:
+		return nil, fmt.Errorf("version %d is newer than this broker knows: %w", m.Version, errNewer)
+	case m.Version < 1 || m.Topic == "" || m.Log == 0, m.Version == metaSole && (m.Start == 0 || m.Durable < m.Start):
 		return nil, errors.New("it says what can't be")
 	}
 	return m, nil
 }
 
-var errNewerMeta = errors.New("use that version, or newer")
+// identity is the file for a log with this manifest.
+func (m *Manifest) identity() *identityFile {
+	return &identityFile{Version: metaVersion, Topic: m.Topic, Shard: m.Shard, Part: m.Part, Log: m.Log}
+}
 
-// writeMeta puts m in place of what was there, in one step that survives a crash once it returns.
-func writeMeta(fsys env.FS, dir string, m *Meta) error {
-	data, err := encodeMeta(m)
+// manifest is what version 1 of the file says, without segments and epochs.
+func (m *identityFile) manifest() *Manifest {
+	out := &Manifest{Topic: m.Topic, Shard: m.Shard, Part: m.Part, Log: m.Log, Spec: m.Spec, Epoch: m.Epoch,
+		Start: max(m.Start, 1), Durable: max(m.Durable, m.Start, 1), Clean: m.Clean, Bad: m.Bad}
+	return out
+}
+
+// writeIdentity puts m in place of what was there, in one step that survives a crash once it returns.
+func writeIdentity(fsys env.FS, dir string, m *identityFile) error {
+	data, err := encodeIdentity(m)
 	if err != nil {
 		return err
 	}
@@ -122,13 +127,16 @@ type syncError struct{ error }
 
 func (e *syncError) Unwrap() error { return e.error }
 
-// readMeta returns the directory's meta file; fs.ErrNotExist if there is none and a *CorruptError
+// readIdentity returns what meta.json says; fs.ErrNotExist if there is none and a *CorruptError
 // if it can't be believed.
-func readMeta(fsys env.FS, dir string) (*Meta, error) {
+func readIdentity(fsys env.FS, dir string) (*identityFile, error) {
 	path := filepath.Join(dir, metaName)
 	info, err := fsys.Stat(path)
 	if err != nil {
 		return nil, err
+	}
+	if info.Size > largestManifest {
+		return nil, &CorruptError{File: path, Reason: fmt.Sprintf("it can't have %d bytes", info.Size)}
 	}
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -138,8 +146,8 @@ func readMeta(fsys env.FS, dir string) (*Meta, error) {
 	if err := errors.Join(readFull(f, data, 0), f.Close()); err != nil {
 		return nil, err
 	}
-	m, err := decodeMeta(data)
-	if errors.Is(err, errNewerMeta) {
+	m, err := decodeIdentity(data)
+	if errors.Is(err, errNewer) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if err != nil {

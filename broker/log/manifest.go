@@ -1,0 +1,302 @@
+package log
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// Manifest is what a log says about itself: which files are its segments, where its epochs begin,
+// and the state of the copy. The file named manifest in the log's directory holds it; see
+// manifestFile for how it is replaced.
+//
+// A value is never changed once others can see it. Log.change makes the next one.
+type Manifest struct {
+	Topic string `json:"topic"` // its id
+	Shard int    `json:"shard"`
+	Part  string `json:"part,omitempty"`
+	// Log is a secret number by which frames of this log are told from payloads.
+	Log uint64 `json:"log"`
+	// Spec is whatever the Topic's owner wants to find again.
+	Spec opaque `json:"spec,omitempty"`
+	// Copy is the state of this copy, as the package that judges copies encodes it.
+	Copy opaque `json:"copy,omitempty"`
+	// Epoch is the newest epoch that the log's owner has seen.
+	Epoch uint64 `json:"epoch"`
+	// Start is the first offset that is retained. It is written before files go.
+	Start uint64 `json:"start"`
+	// Durable is an offset up to which the log was safe when this was written: records below it that
+	// are not found are missing, not unwritten.
+	Durable uint64 `json:"durable"`
+	// Clean is where compaction goes on: below, each subject has one record. Less than is true costs time.
+	Clean uint64 `json:"clean,omitempty"`
+	// Generation counts the switches. A new file carries it in its name, so that no name is used twice.
+	Generation uint64 `json:"generation,omitempty"`
+	// Epochs are where the epochs begin that are retained, oldest first.
+	Epochs []Epoch `json:"epochs,omitempty"`
+	// Segments are the files that are the log, oldest first.
+	Segments []SegmentRef `json:"segments,omitempty"`
+	// Gone are files that a switch or a trim took out of the log. Opening the log deletes what is left of them.
+	Gone []SegmentRef `json:"gone,omitempty"`
+	// Bad are the segments that were found damaged and not repaired yet, by their first offsets. Damage that opening the log
+	// wouldn't find is so known in the next life, too. One that isn't there or is well is no harm.
+	Bad []uint64 `json:"bad,omitempty"`
+	// Aside are the pieces that were set aside last, oldest first.
+	Aside []Aside `json:"aside,omitempty"`
+	// AsideBefore counts older pieces.
+	AsideBefore int `json:"asideBefore,omitempty"`
+}
+
+// SegmentRef names a segment's file.
+type SegmentRef struct {
+	Base       uint64 `json:"base"`
+	Generation uint64 `json:"gen,omitempty"`
+	// End is where the segment ends, if that is not where the next one begins: what its file holds
+	// from there on is not the log's. Zero: where the next one begins, or open.
+	End uint64 `json:"end,omitempty"`
+	// File is the number by which the journal of sync points knows the file, as far as it is known.
+	File uint32 `json:"file,omitempty"`
+}
+
+// file is r without what isn't in its name.
+func (r SegmentRef) file() SegmentRef { return SegmentRef{Base: r.Base, Generation: r.Generation} }
+
+// Aside is a part of the log that was set aside instead of being deleted.
+type Aside struct {
+	// Dir is below the disk's set-aside directory.
+	Dir string `json:"dir"`
+	// From and Next bound the offsets of the records, as far as they are known.
+	From   uint64 `json:"from"`
+	Next   uint64 `json:"next"`
+	Reason string `json:"reason"`
+	// Files are to be moved there. Opening the log moves what is left of them.
+	Files []SegmentRef `json:"files,omitempty"`
+}
+
+// The parts of a manifest that are its state are bounded, so that a change of state always fits
+// into the slot that there is (see stateRoom).
+const (
+	largestCopy = 1 << 10 // encoded
+	mostAside   = 4       // of at most about 150 bytes each; what opening has to finish stays besides
+	mostBad     = 20      // of 21 bytes each; the oldest, since what is newer is found again by reading
+	// largestReason bounds why something was set aside.
+	largestReason = 80
+)
+
+// opaque is bytes that the log keeps for others. In the manifest it is JSON, if that is what it is,
+// so that a person can read it.
+type opaque []byte
+
+// MarshalJSON implements json.Marshaler.
+func (o opaque) MarshalJSON() ([]byte, error) {
+	if len(o) > 0 && o[0] == '{' && json.Valid(o) {
+		// The encoder writes JSON without blanks and with some characters escaped; only what
+		// comes through that unchanged can be told again byte by byte.
+		if again, err := json.Marshal(json.RawMessage(o)); err == nil && bytes.Equal(again, o) {
+			return o, nil
+		}
+	}
+	return json.Marshal([]byte(o))
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (o *opaque) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '{' {
+		*o = bytes.Clone(data)
+		return nil
+	}
+	if bytes.Equal(data, []byte("null")) {
+		return nil
+	}
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		return err
+	}
+	raw, err := base64.StdEncoding.DecodeString(text)
+	*o = raw
+	return err
+}
+
+// clone returns a copy that may be changed.
+func (m *Manifest) clone() *Manifest {
+	next := *m
+	next.Epochs, next.Segments, next.Gone = slices.Clone(m.Epochs), slices.Clone(m.Segments), slices.Clone(m.Gone)
+	next.Bad, next.Aside = slices.Clone(m.Bad), slices.Clone(m.Aside)
+	return &next
+}
+
+// end is where the n-th segment ends; false: it is the last one, and open.
+func (m *Manifest) end(n int) (uint64, bool) {
+	if end := m.Segments[n].End; end > 0 {
+		return end, true
+	}
+	if n+1 < len(m.Segments) {
+		return m.Segments[n+1].Base, true
+	}
+	return 0, false
+}
+
+// tidy takes out what the rest of the manifest makes needless: segments and epochs below the start,
+// and what is beyond the bounds.
+func (m *Manifest) tidy() {
+	for len(m.Segments) > 0 {
+		if end, known := m.end(0); !known || end > m.Start {
+			break
+		}
+		m.drop(m.Segments[0])
+		m.Segments = m.Segments[1:]
+	}
+	for len(m.Epochs) > 1 && m.Epochs[1].Start <= m.Start {
+		m.Epochs = m.Epochs[1:]
+	}
+	for i := range m.Segments[:max(len(m.Segments)-1, 0)] {
+		if m.Segments[i].End == m.Segments[i+1].Base {
+			m.Segments[i].End = 0
+		}
+	}
+	if len(m.Bad) > mostBad {
+		m.Bad = m.Bad[:mostBad]
+	}
+	for len(m.Aside) > mostAside && len(m.Aside[0].Files) == 0 {
+		m.Aside = m.Aside[1:]
+		m.AsideBefore++
+	}
+}
+
+// drop notes that a file is the log's no more.
+func (m *Manifest) drop(r SegmentRef) {
+	if !slices.Contains(m.Gone, r.file()) {
+		m.Gone = append(m.Gone, r.file())
+	}
+}
+
+// list adds the segments and epochs of a round.
+func (m *Manifest) list(segments []SegmentRef, epochs []Epoch) {
+	for _, r := range segments {
+		at, there := m.find(r.Base)
+		switch {
+		case !there:
+			m.Segments = slices.Insert(m.Segments, at, r)
+		case m.Segments[at].file() != r.file(): // of one that held nothing when it was left behind
+			m.drop(m.Segments[at])
+			m.Segments[at] = r
+		}
+	}
+	m.Epochs = mergeEpochs(m.Epochs, epochs)
+}
+
+// find returns where a segment is listed, or belongs.
+func (m *Manifest) find(base uint64) (int, bool) {
+	return slices.BinarySearchFunc(m.Segments, base, func(r SegmentRef, base uint64) int { return cmp.Compare(r.Base, base) })
+}
+
+// cut takes out all from an offset on, where a batch begins, and returns the files that go by it. The segment that holds the
+// offset ends there.
+func (m *Manifest) cut(base uint64) (gone []SegmentRef) {
+	at, _ := m.find(base)
+	gone = slices.Clone(m.Segments[at:])
+	m.Segments = m.Segments[:at]
+	if at > 0 {
+		if end := m.Segments[at-1].End; end == 0 || end > base {
+			m.Segments[at-1].End = base
+		}
+	}
+	for n := len(m.Epochs); n > 0 && m.Epochs[n-1].Start >= base; n-- {
+		m.Epochs = m.Epochs[:n-1]
+	}
+	m.Durable, m.Clean = max(m.Start, base), min(m.Clean, base)
+	m.Generation++
+	return gone
+}
+
+// mergeEpochs adds where epochs begin in a segment to where they are known to.
+func mergeEpochs(known, more []Epoch) (all []Epoch) {
+	if len(more) == 0 {
+		return known
+	}
+	begin := map[uint64]uint64{}
+	for _, e := range slices.Concat(known, more) {
+		if at, ok := begin[e.Epoch]; !ok || e.Start < at {
+			begin[e.Epoch] = e.Start
+		}
+	}
+	for _, epoch := range slices.Sorted(maps.Keys(begin)) {
+		all = append(all, Epoch{Epoch: epoch, Start: begin[epoch]})
+	}
+	return all
+}
+
+func (m *Manifest) check() error {
+	if m.Topic == "" || m.Start == 0 || m.Durable < m.Start || m.Log == 0 {
+		return errors.New("it says what can't be")
+	}
+	for i := range m.Segments {
+		if i > 0 && m.Segments[i].Base <= m.Segments[i-1].Base || m.Segments[i].Base == 0 {
+			return errors.New("its segments are not in order")
+		}
+	}
+	return nil
+}
+
+// A slot is a line of text, a line of JSON, and zeros:
+//
+//	carillon manifest <version> <sequence> <length of the JSON> <CRC-32C of version to length, and the JSON>
+const (
+	slotMagic       = "carillon manifest "
+	manifestVersion = 1
+	slotLine        = len(slotMagic) + 3 + 1 + 20 + 1 + 10 + 1 + 8 + 1
+)
+
+// errNewer is a file of a later version. It is no damage, so nothing may be done about it.
+var errNewer = errors.New("use that version, or newer")
+
+// encodeSlot returns the beginning of a slot.
+func encodeSlot(m *Manifest, sequence uint64) ([]byte, error) {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	head := fmt.Sprintf("%03d %020d %010d", manifestVersion, sequence, len(body))
+	sum := crc32.Update(crc32.Checksum([]byte(head), castagnoli), castagnoli, body)
+	return fmt.Appendf(nil, "%s%s %08x\n%s\n", slotMagic, head, sum, body), nil
+}
+
+// decodeSlot reads what encodeSlot wrote, from a slot's bytes.
+func decodeSlot(data []byte) (m *Manifest, sequence uint64, err error) {
+	if len(data) < slotLine || !bytes.HasPrefix(data, []byte(slotMagic)) {
+		return nil, 0, errors.New("it doesn't begin as a manifest does")
+	}
+	head := data[len(slotMagic) : slotLine-10]
+	number := func(from, to, base int) (n uint64) {
+		if err == nil {
+			n, err = strconv.ParseUint(string(data[len(slotMagic)+from:len(slotMagic)+to]), base, 64)
+		}
+		return n
+	}
+	version, sequence, length, sum := number(0, 3, 10), number(4, 24, 10), number(25, 35, 10), number(36, 44, 16)
+	if err != nil {
+		return nil, 0, fmt.Errorf("its first line can't be read: %w", err)
+	}
+	if length > uint64(len(data)-slotLine) {
+		return nil, 0, fmt.Errorf("it can't have %d bytes", length)
+	}
+	body := data[slotLine : slotLine+int(length)]
+	if uint64(crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, body)) != sum {
+		return nil, 0, errors.New("the checksum is wrong")
+	}
+	if version > manifestVersion {
+		return nil, 0, fmt.Errorf("version %d is newer than this broker knows: %w", version, errNewer)
+	}
+	m = &Manifest{}
+	if err := json.Unmarshal(body, m); err != nil {
+		return nil, 0, err
+	}
+	return m, sequence, m.check()
+}
