@@ -59,7 +59,7 @@ func (b *Broker) openDisk() (err error) {
 func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t := &b.topics
 	hub := clients{b.hub}
-	t.exchange = replica.NewExchange(replica.Config{Self: b.identity.ID, Dial: b.dialReplication, Store: store, Logger: b.log})
+	t.exchange = replica.NewExchange(replica.Config{Self: b.identity.ID, Clock: b.clock, Dial: b.dialReplication, Store: store, Logger: b.log})
 	t.topics, err = topic.Open(topic.Config{
 		Self: b.identity.ID, Name: b.config.Name, Disk: t.disk, Clock: b.clock, Hub: hub, Codec: jetstream.PublishCodec{}, Payload: b.config.Profile.Payload, Logger: b.log,
 		Exchange: t.exchange,

@@ -152,8 +152,15 @@ func (j *Judge) Confirm() {
 // Verdict is what Time is now.
 func (j *Judge) Verdict() Verdict { return j.verdict }
 
-// evaluate computes Time (C3 to C5, C7).
+// evaluate computes Time, and again if this broker's vote has changed for it.
 func (j *Judge) evaluate() {
+	if j.count(); j.align() {
+		j.count()
+	}
+}
+
+// count computes Time from the votes (C3, C5, C7).
+func (j *Judge) count() {
 	o := &j.own
 	now := o.last.Mono
 	j.votes = append(j.votes[:0], counted{o.off, o.begun, o.state, true})
@@ -207,7 +214,6 @@ func (j *Judge) evaluate() {
 		v.Doubt, v.Why = Disagree, fmt.Sprintf("of the clocks of %d brokers only %d agree and are sure", v.Known, v.Sure)
 	}
 	j.verdict = v
-	j.align()
 }
 
 // median is the distance of Time from Mono (C3).
@@ -221,11 +227,11 @@ func (j *Judge) median() int64 {
 	return high.off
 }
 
-// align brings this broker's vote and Time together, if others decide that (C2, C4).
-func (j *Judge) align() {
+// align brings this broker's vote and Time together, if others decide that (C2, C4). It says whether the vote has changed.
+func (j *Judge) align() (changed bool) {
 	o, v := &j.own, &j.verdict
 	if v.Known < 2 || o.last.Mono <= o.confirmed {
-		return
+		return false
 	}
 	certain := v.Doubt == None || v.Doubt == Stepped || !o.state.anchored() && v.Sure > 0
 	switch {
@@ -233,5 +239,8 @@ func (j *Judge) align() {
 		o.accept()
 	case time.Duration(o.off-v.Off).Abs() > Bound:
 		o.outvoted(v.Off)
+	default:
+		return false
 	}
+	return true
 }

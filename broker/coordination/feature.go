@@ -25,10 +25,12 @@ const (
 	// FeatureBarrier is the question of a leader whether its follower still copies under its epoch
 	// (package replica).
 	FeatureBarrier Feature = "barrier"
+	// FeatureClock is the exchange of what brokers' clocks say (packages clock and replica).
+	FeatureClock Feature = "clock"
 )
 
 // Features are what this program announces.
-func Features() FeatureSet { return MakeFeatureSet(FeatureBarrier) }
+func Features() FeatureSet { return MakeFeatureSet(FeatureBarrier, FeatureClock) }
 
 const (
 	// maxFeatures and maxFeature bound what a broker announces: far beyond what one release adds, and

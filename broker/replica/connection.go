@@ -36,6 +36,7 @@ type connection struct {
 	stop   chan struct{}
 	once   sync.Once
 	err    error // why it ended; valid after stop
+	clock  clockEnd
 }
 
 // announces says whether the other end of a connection understands a feature. A connection that doesn't say is one of a test.
@@ -50,6 +51,9 @@ func (c *connection) init(x *Exchange, conn net.Conn, broker string) {
 	c.x, c.conn, c.broker = x, conn, broker
 	c.wake, c.stop = make(chan struct{}, 1), make(chan struct{})
 	c.out = bufio.NewWriterSize(deadlined{conn}, 64<<10)
+	c.clock.on = x.config.Clock != nil && announces(conn, coordination.FeatureClock)
+	c.clock.due.Store(true)
+	c.signal()
 }
 
 // fail ends the connection. Only the first reason counts. It does not wait, so that anybody may call it.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/work"
@@ -27,7 +28,9 @@ type Config struct {
 	Dial  func(ctx context.Context, broker string) (net.Conn, error)
 	Store Store
 	// Now is the time since some moment before; it never goes back. nil: the process' own.
-	Now    func() time.Duration
+	Now func() time.Duration
+	// Clock votes with those of other brokers; nil: this one doesn't.
+	Clock  *clock.Clock
 	Logger *slog.Logger
 }
 

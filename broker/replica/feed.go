@@ -216,6 +216,8 @@ func (in *intake) following(stream uint32) *Following {
 func (in *intake) handle(t frameType, body []byte) error {
 	switch t {
 	case frameBeat:
+	case frameClock:
+		return in.hearClock(body)
 	case frameData:
 		d, err := parseData(body)
 		if err != nil {
@@ -295,15 +297,20 @@ func (in *intake) write() error {
 	var asks, acks, rests, probes []*Following
 	var leaves []uint32
 	for {
+		beats := false
 		select {
 		case <-in.stop:
 			return in.err
 		case <-in.wake:
 		case <-rest.C:
 		case <-beat.C:
+			beats = true
 			if _, err := in.out.Write(appendBeat(in.out.AvailableBuffer())); err != nil {
 				return err
 			}
+		}
+		if err := in.sayClock(beats); err != nil {
+			return err
 		}
 		in.mu.Lock()
 		rests, in.rests = in.rests, rests[:0]

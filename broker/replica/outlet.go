@@ -114,6 +114,8 @@ func (x *Exchange) ended(c *connection, peer string) {
 func (o *outlet) handle(t frameType, body []byte) error {
 	switch t {
 	case frameBeat:
+	case frameClock:
+		return o.hearClock(body)
 	case frameAck:
 		id, p, safe, err := parseAck(body)
 		if err != nil {
@@ -341,7 +343,7 @@ func (o *outlet) write() error {
 	o.paced, o.allowance = time.Now(), catchUpRate/10
 	beaten := o.paced.Add(-beatEvery)
 	for {
-		tick := false
+		tick, beats := false, false
 		select {
 		case <-o.stop:
 			return o.err
@@ -349,12 +351,15 @@ func (o *outlet) write() error {
 		case <-ticker.C:
 			tick = true
 			if now := time.Now(); now.Sub(beaten) >= beatEvery-highTick/2 {
-				beaten = now
+				beaten, beats = now, true
 				if _, err := o.out.Write(appendBeat(o.out.AvailableBuffer())); err != nil {
 					return err
 				}
 			}
 		case <-pace.C:
+		}
+		if err := o.sayClock(beats); err != nil {
+			return err
 		}
 		if o.earn(); o.allowance > 0 {
 			for _, s := range o.later {

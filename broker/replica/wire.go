@@ -13,6 +13,7 @@ import (
 // by what makes the connection (package route).
 //
 //	beat                             either side lives
+//	clock    u64 sent, u8 returns, u64 echo, u64 held, u64 time, u8 state, u64 age: either side's vote of the time
 //
 // from the follower:
 //
@@ -38,7 +39,7 @@ import (
 // answer names it, and what follows an answer belongs to it.
 //
 // A probe, and so a confirm, is sent only to a peer that announces coordination.FeatureBarrier. Later versions may
-// append fields to both, which this one ignores.
+// append fields to both, which this one ignores. The same holds for clock, and coordination.FeatureClock.
 type frameType byte
 
 const (
@@ -55,6 +56,7 @@ const (
 	framePiece
 	frameProbe
 	frameConfirm
+	frameClock
 )
 
 const (

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
@@ -33,6 +34,7 @@ type world struct {
 	minInSync  int
 	durability log.Durability
 	options    log.Options
+	clocks     map[string]*clock.Clock
 	dial       func(ctx context.Context, from, to string) (net.Conn, error) // nil: over wires
 	moved      func(l *Leading)                                             // what Moved calls; may be nil
 }
@@ -90,7 +92,7 @@ func (w *world) start(id string, fs env.FS) *node {
 		dial = w.dial
 	}
 	n.x = NewExchange(Config{
-		Self: id, Store: w.store,
+		Self: id, Store: w.store, Clock: w.clocks[id],
 		Dial:   func(ctx context.Context, to string) (net.Conn, error) { return dial(ctx, id, to) },
 		Logger: slog.New(slog.NewTextHandler(&n.out, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})

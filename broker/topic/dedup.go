@@ -112,6 +112,9 @@ func (w *window) follow(off int64) {
 	for i := range w.logged {
 		w.queue[(w.head+i)%len(w.queue)].at -= step
 	}
+	if w.since != never && w.since != always {
+		w.since -= step // what was too old to be read isn't, if the time went back
+	}
 }
 
 // expire forgets the ids of messages that were kept before a moment. mu is held.
@@ -136,7 +139,15 @@ func (w *window) drop() {
 	w.counted.Add(-1)
 }
 
-// forget lets go of all. What the log holds from a moment on is told again.
+// forgetBefore lets go of all. What the log holds from a moment on is told again, by a time that is so far from Mono.
+func (w *window) forgetBefore(since, off int64) {
+	w.forget(never)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.since, w.off = since, off
+}
+
+// forget lets go of all, and notes since when all is known: always or never.
 func (w *window) forget(since int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -258,11 +269,11 @@ func (s *Service) readIDs(p *Shard, v *view, budget int64) error {
 	now, mono := c.Read()
 	if v.window > 0 && !c.Verdict().Elapsed {
 		if !w.read() {
-			w.forget(mono) // the ages of all that the log holds are not known
+			w.forgetBefore(mono, c.Off()) // the ages of all that the log holds are not known
 		}
 		return nil
 	}
-	w.forget(mono - int64(v.window))
+	w.forgetBefore(mono-int64(v.window), c.Off())
 	if v.window <= 0 {
 		return nil
 	}
@@ -328,6 +339,9 @@ func (s *ShardLeader) knowIDs(v *view) error {
 		s.marked = !saysNoIDs(s.data)
 		return nil
 	}
+	s.ids.mu.Lock()
+	s.ids.follow(s.service.config.Clock.Off())
+	s.ids.mu.Unlock()
 	since := s.service.config.Clock.Mono() - int64(v.window)
 	if !s.ids.complete(since) {
 		if err := s.service.readIDs(s.shard, v, math.MaxInt64); err != nil {

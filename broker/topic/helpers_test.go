@@ -286,9 +286,11 @@ func (n *site) start() error {
 	if n.link != nil {
 		linked = n.link(n)
 	}
+	c := n.clock()
+	linked.Clock = c
 	n.exchange = replication.NewExchange(linked)
 	service, err = Open(Config{Self: n.self, Name: n.name, Disk: disk, Hub: n.hub, Codec: plainCodec{}, Payload: n.payload,
-		Exchange: n.exchange, Report: n.report, Compact: n.compact, Clock: n.clock(),
+		Exchange: n.exchange, Report: n.report, Compact: n.compact, Clock: c,
 		Logger: slog.New(slog.NewTextHandler(&syncWriter{mu: &n.logging, b: n.logged}, nil)), Leading: n.told})
 	ready.Done()
 	if err != nil {
@@ -296,6 +298,9 @@ func (n *site) start() error {
 		return err
 	}
 	n.disk, n.service, n.state = disk, service, nil
+	if n.machine != nil {
+		n.machine.run()
+	}
 	n.life++
 	n.brokers = []coordination.Broker{{ID: self, Name: "main-0", Incarnation: n.life}, {ID: "broker-b", Name: "main-1", Incarnation: 1}}
 	return nil
@@ -312,7 +317,7 @@ func (n *site) clock() *clock.Clock {
 func (n *site) stop() {
 	if n.service != nil {
 		if n.machine != nil {
-			n.machine.clock.Save()
+			n.machine.end()
 		}
 		_ = n.service.Close()
 		n.exchange.Close()

@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"context"
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
@@ -18,6 +19,7 @@ type testMachine struct {
 	boots        int
 	forgets      bool         // what the last life saved
 	clock        *clock.Clock // of the broker on it; nil: there was none yet
+	end          func()       // ends that life
 }
 
 func newMachine(t testing.TB) *testMachine { return &testMachine{dir: t.TempDir(), base: time.Now()} }
@@ -38,6 +40,18 @@ func (m *testMachine) start() *clock.Clock {
 	}
 	m.clock = clock.New(c)
 	return m.clock
+}
+
+// run has the clock of this life observed until it ends.
+func (m *testMachine) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { m.clock.Run(ctx); close(ended) }()
+	m.end = func() {
+		cancel()
+		<-ended
+		m.clock.Save()
+	}
 }
 
 // pass lets time pass.

@@ -199,3 +199,146 @@ func clockFile(t *testing.T, n *site) {
 	t.Helper()
 	n.machine.start().Save()
 }
+
+// timedCluster is three brokers, each on a machine of its own, of which the first leads orders: ids for two minutes, records for ten hours.
+func timedCluster(t *testing.T) *cluster {
+	c := newCluster(t, 3)
+	for _, n := range c.sites {
+		n.machine = newMachine(t)
+		n.topic("orders", func(s *coordination.TopicSpec) {
+			s.Replicas, s.Deduplication, s.Retention.Age = 3, 2*time.Minute, 10*time.Hour
+		})
+	}
+	c.begin()
+	c.votes(0, 3)
+	return c
+}
+
+// votes waits until a broker hears the clocks of so many brokers.
+func (c *cluster) votes(leader, count int) {
+	c.t.Helper()
+	n := c.sites[leader]
+	n.eventually("it hears the others' clocks", func() bool { return n.machine.clock.Verdict().Known == count })
+}
+
+// lead has another broker lead, which all that live follow.
+func (c *cluster) lead(next int, inSync ...int) *site {
+	c.t.Helper()
+	c.elect(next, inSync...)
+	c.tell()
+	n := c.sites[next]
+	n.open("orders")
+	c.votes(next, len(inSync))
+	return n
+}
+
+// pass lets time pass on all machines, after which a leader hears the others again.
+func (c *cluster) pass(leader int, d time.Duration) {
+	c.t.Helper()
+	for _, n := range c.sites {
+		n.machine.pass(d)
+	}
+	c.votes(leader, len(c.sites))
+}
+
+// The clock of one of three brokers is wrong by a year, of the leader first and then of a follower that is elected. Nothing
+// of that shows: neither in records' times, nor in ids, nor in retention.
+func TestOneOfThreeClocksIsWrong(t *testing.T) {
+	for _, wrong := range []time.Duration{year, -year} {
+		t.Run(wrong.String(), func(t *testing.T) {
+			c := timedCluster(t)
+			a := c.sites[0]
+			a.keeps("x")
+			a.machine.set(wrong)
+			if a.keeps("x") || !a.keeps("y") || a.lastTime().Abs() > clock.Bound {
+				t.Errorf("the leader's clock jumped: the time of a record is %v off", a.lastTime())
+			}
+			b := c.lead(1, 0, 1, 2)
+			if b.keeps("x") || b.keeps("y") || !b.keeps("z") || b.lastTime().Abs() > clock.Bound {
+				t.Errorf("another one leads: the time of a record is %v off", b.lastTime())
+			}
+			a = c.lead(0, 0, 1, 2)
+			if a.keeps("z") {
+				t.Error("the one with the wrong clock leads again, and keeps a message twice")
+			}
+			c.pass(0, 3*time.Minute)
+			if !a.keeps("x") || !a.keeps("z") || a.lastTime().Abs() > clock.Bound {
+				t.Errorf("by the wrong clock a message was taken for a duplicate, or the time of a record is %v off", a.lastTime())
+			}
+			if a.machine.clock.InDoubt() {
+				t.Errorf("the time is in doubt: %+v", a.machine.clock.Verdict())
+			}
+			s := a.looked(false)
+			if start := s.Data().Start(); start != 1 {
+				t.Errorf("the log starts at %d", start)
+			}
+			c.pass(0, 11*time.Hour)
+			s = a.looked(false)
+			a.eventually("what is too old goes", func() bool { return s.Data().Start() == 6 })
+		})
+	}
+}
+
+// A broker is started on a machine whose clock is a year ahead, and is elected. Records have the time of the others.
+func TestABrokerWithAWrongClockIsElected(t *testing.T) {
+	c := timedCluster(t)
+	c.sites[0].keeps("x")
+	c.kill(2)
+	w := c.sites[2]
+	w.machine.boots++
+	w.machine.forgets = true
+	w.machine.jump.Store(int64(year))
+	c.start(2)
+	c.settle("it has caught up", func() bool { return len(c.inSync()) == 3 })
+	w = c.lead(2, 0, 1, 2)
+	if w.keeps("x") || !w.keeps("y") || w.lastTime().Abs() > clock.Bound {
+		t.Errorf("a message was kept twice, or the time of a record is %v off", w.lastTime())
+	}
+	c.pass(2, 11*time.Hour)
+	w.keeps("young")
+	if s := w.looked(false); s.Data().Start() > 3 {
+		t.Errorf("the log starts at %d", s.Data().Start())
+	}
+}
+
+// All clocks jump, one after the other. Records' times and ids go on, whoever leads, and nothing is deleted by its age
+// until the clocks are right again.
+func TestAllClocksJump(t *testing.T) {
+	for _, wrong := range []time.Duration{year, -year} {
+		t.Run(wrong.String(), func(t *testing.T) {
+			c := timedCluster(t)
+			a := c.sites[0]
+			a.keeps("x")
+			for _, n := range c.sites {
+				n.machine.set(wrong)
+			}
+			a.eventually("the leader hears of it", func() bool { return a.machine.clock.Verdict().Sure == 0 })
+			s := a.looked(true)
+			if a.keeps("x") || !a.keeps("y") || a.lastTime().Abs() > clock.Bound {
+				t.Errorf("the time of a record is %v off", a.lastTime())
+			}
+			c.kill(0)
+			b := c.lead(1, 1, 2)
+			if b.keeps("x") || b.keeps("y") || !b.keeps("z") || b.lastTime().Abs() > clock.Bound {
+				t.Errorf("another one leads: the time of a record is %v off", b.lastTime())
+			}
+			c.start(0)
+			c.settle("the former leader is back", func() bool { return len(c.inSync()) == 3 })
+			c.pass(1, 11*time.Hour)
+			if !b.keeps("x") {
+				t.Error("what is eleven hours old was taken for a duplicate")
+			}
+			if s = b.looked(true); s.Data().Start() != 1 {
+				t.Errorf("the log starts at %d", s.Data().Start())
+			}
+			for _, n := range c.sites {
+				n.machine.set(0)
+			}
+			c.pass(1, 2*clock.Again)
+			b.eventually("the time is not in doubt", func() bool { return !b.machine.clock.InDoubt() })
+			c.pass(1, 11*time.Hour)
+			b.looked(false)
+			b.eventually("what is too old goes", func() bool { return s.Data().Start() > 4 })
+		})
+	}
+}

@@ -231,7 +231,7 @@ func (l *life) run() (err error) {
 		return err
 	}
 	l.hub = newHub(l)
-	l.exchange = replica.NewExchange(replica.Config{Self: m.id, Store: l.store, Logger: l.log,
+	l.exchange = replica.NewExchange(replica.Config{Self: m.id, Clock: l.clock, Store: l.store, Logger: l.log,
 		Dial: func(ctx context.Context, broker string) (net.Conn, error) { return l.mesh.DialReplication(ctx, broker) }})
 	l.service, err = topic.Open(topic.Config{Self: m.id, Name: m.id, Disk: l.disk, Clock: l.clock, Hub: l.hub, Codec: codec{}, Payload: maxPayload, Logger: l.log,
 		Exchange: l.exchange,

@@ -1,0 +1,101 @@
+package replica
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/clock"
+)
+
+// clockFrame is the vote of one end's clock. It returns what the other end sent last, so that the receiver knows the round trip:
+// the vote was sent no longer before.
+type clockFrame struct {
+	sent    int64 // the sender's Mono
+	returns bool  // the next two are there
+	echo    int64 // sent of the last frame that came
+	held    int64 // for how long the sender has had it
+	vote    clock.Vote
+}
+
+// clockEnd is one end's part in exchanging votes over a connection. Each end sends its vote when the connection begins, with each
+// beat, and at once when it hears that the other end knows no round trip yet.
+type clockEnd struct {
+	on  bool // both ends exchange votes
+	due atomic.Bool
+
+	mu   sync.Mutex
+	last int64 // sent of the last frame that came
+	came int64 // when, on Mono
+	some bool  // one came
+}
+
+// sayClock sends this broker's vote if it is time to, or if somebody waits for it. It is the writer's.
+func (c *connection) sayClock(time bool) error {
+	e := &c.clock
+	if !e.on || !e.due.Swap(false) && !time {
+		return nil
+	}
+	vote, mono := c.x.config.Clock.Vote()
+	f := clockFrame{sent: mono, vote: vote}
+	e.mu.Lock()
+	if f.returns = e.some; f.returns {
+		f.echo, f.held = e.last, mono-e.came
+	}
+	e.mu.Unlock()
+	_, err := c.out.Write(appendClock(c.out.AvailableBuffer(), &f))
+	return err
+}
+
+// hearClock takes the other end's vote. It is the reader's.
+func (c *connection) hearClock(body []byte) error {
+	f, err := parseClock(body)
+	if err != nil {
+		return &garbageError{err}
+	}
+	if c.x.config.Clock == nil {
+		return nil
+	}
+	mono := c.x.config.Clock.Mono()
+	e := &c.clock
+	e.mu.Lock()
+	e.last, e.came, e.some = f.sent, mono, true
+	e.mu.Unlock()
+	if !f.returns {
+		e.due.Store(true)
+		c.signal()
+		return nil
+	}
+	c.x.config.Clock.Heard(c.broker, f.vote, mono, time.Duration(mono-f.echo-f.held))
+	return nil
+}
+
+func appendClock(dst []byte, f *clockFrame) []byte {
+	dst, at := beginFrame(dst, frameClock)
+	dst = be.AppendUint64(dst, uint64(f.sent))
+	returns := byte(0)
+	if f.returns {
+		returns = 1
+	}
+	dst = append(dst, returns)
+	dst = be.AppendUint64(dst, uint64(f.echo))
+	dst = be.AppendUint64(dst, uint64(f.held))
+	dst = be.AppendUint64(dst, uint64(f.vote.Time))
+	dst = append(dst, byte(f.vote.State))
+	return endFrame(be.AppendUint64(dst, uint64(f.vote.Age)), at)
+}
+
+func parseClock(body []byte) (c clockFrame, err error) {
+	f := fields{rest: body}
+	c.sent, c.returns, c.echo, c.held = int64(f.u64()), f.u8() == 1, int64(f.u64()), int64(f.u64())
+	c.vote = clock.Vote{Time: int64(f.u64()), State: clock.State(f.u8()), Age: time.Duration(f.u64())}
+	f.rest = nil // what later versions append
+	if err := f.done("clock"); err != nil {
+		return clockFrame{}, err
+	}
+	if c.held < 0 || c.vote.Time <= 0 || c.vote.Age < 0 || c.vote.State > clock.Early {
+		return clockFrame{}, fmt.Errorf("a clock that says %d, for %v, in state %d", c.vote.Time, c.vote.Age, c.vote.State)
+	}
+	return c, nil
+}
