@@ -297,6 +297,8 @@ func (c *client) read() {
 	}
 	call := w.stamp()
 	w.io(w.delay(wireMin, wireMax), c.name+" reads")
+	confirmed := make(chan error, 1)
+	latest := s.Confirm(func(err error) { confirmed <- err }) || <-confirmed == nil // as whoever shows the latest does
 	start, end := s.Offsets()
 	if c.next < start {
 		c.next = start
@@ -312,7 +314,7 @@ func (c *client) read() {
 		c.lately = w.now()
 		c.mu.Unlock()
 	}
-	if end > start {
+	if latest && end > start {
 		w.judge.saw(c.topic, call, w.stamp(), end-1)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 )
 
 // etcd is a model of an etcd cluster at the level of its services: revisions, transactions with comparisons, leases, watches. Its keys
@@ -84,6 +83,12 @@ func (e *etcd) within(key, end []byte) []string {
 	return out
 }
 
+// clone is a copy that its receiver may keep.
+func clone(kv *mvccpb.KeyValue) *mvccpb.KeyValue {
+	return &mvccpb.KeyValue{Key: kv.GetKey(), Value: kv.GetValue(), Lease: kv.GetLease(),
+		CreateRevision: kv.GetCreateRevision(), ModRevision: kv.GetModRevision(), Version: kv.GetVersion()}
+}
+
 func (e *etcd) rangeOf(r *etcdserverpb.RangeRequest) *etcdserverpb.RangeResponse {
 	at := r.GetRevision()
 	if at == 0 {
@@ -101,7 +106,7 @@ func (e *etcd) rangeOf(r *etcdserverpb.RangeRequest) *etcdserverpb.RangeResponse
 		case r.GetLimit() > 0 && int64(len(out.Kvs)) >= r.GetLimit():
 			out.More = true
 		default:
-			c := proto.CloneOf(kv)
+			c := clone(kv)
 			if r.GetKeysOnly() {
 				c.Value = nil
 			}
@@ -611,7 +616,7 @@ func (s *watchStream) past(one watch) {
 func cloneEvents(events []*mvccpb.Event) []*mvccpb.Event {
 	out := make([]*mvccpb.Event, 0, len(events))
 	for _, event := range events {
-		out = append(out, proto.CloneOf(event))
+		out = append(out, &mvccpb.Event{Type: event.GetType(), Kv: clone(event.GetKv())})
 	}
 	return out
 }

@@ -15,10 +15,13 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/membership"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/route"
+	"github.com/carillon-mq/carillon/broker/stall"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -106,15 +109,12 @@ type life struct {
 	hub      *hub
 	log      *slog.Logger
 
-	incarnation atomic.Int64
-	since       atomic.Int64
-	born        chan struct{}
-	lives       chan int64
-	evictions   chan coordination.Replica
-	running     sync.WaitGroup
-	ready       atomic.Bool   // clients may connect
-	stopping    chan struct{} // a token: it is to end in order
-	then        []func()      // called when it has ended; the world's
+	member   *membership.Member
+	stall    *stall.Watch
+	running  sync.WaitGroup
+	ready    atomic.Bool   // clients may connect
+	stopping chan struct{} // a token: it is to end in order
+	then     []func()      // called when it has ended; the world's
 }
 
 func (l *life) String() string { return fmt.Sprintf("%s.%d", l.m.id, l.number) }
@@ -138,10 +138,10 @@ func (m *machine) start() {
 	}
 	m.wanted = true
 	m.lives++
-	l := &life{m: m, number: m.lives, gone: make(chan struct{}), conns: map[*conn]struct{}{}, born: make(chan struct{}),
-		lives: make(chan int64, 1), evictions: make(chan coordination.Replica, 16), stopping: make(chan struct{}, 1)}
+	l := &life{m: m, number: m.lives, gone: make(chan struct{}), conns: map[*conn]struct{}{}, stopping: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.log = slog.New(m.w.logged.of(l))
+	l.member = membership.New(m.id, nobodyElse{}, l.log)
 	m.life = l
 	m.w.notef("%s starts", l)
 	m.w.running.Go(l.live)
@@ -183,7 +183,7 @@ func (l *life) live() {
 func (l *life) handOver() {
 	ctx, cancel := context.WithTimeout(l.ctx, 5*time.Second)
 	defer cancel()
-	if l.incarnation.Load() == 0 || l.service.Leads() == 0 || l.store.Drain(ctx, l.self(), coordination.DrainLeadership, true) != nil {
+	if !l.member.Joined() || l.service.Leads() == 0 || l.store.Drain(ctx, l.member.Replica(), coordination.DrainLeadership, true) != nil {
 		return
 	}
 	for {
@@ -217,12 +217,14 @@ func (l *life) run() (err error) {
 			l.service.Committed(idle)
 		}
 	}
-	if l.disk, err = log.OpenDisk(&disk{life: l, fs: m.fs}, dataDir, options); err != nil {
+	watched := env.Watch(&disk{life: l, fs: m.fs})
+	if l.disk, err = log.OpenDisk(watched, dataDir, options); err != nil {
 		return err
 	}
+	l.stall = stall.New(stall.Config{Dir: dataDir, FS: watched, Rounds: l.disk, Limit: limits.DiskStallLimit, CanHandOver: l.member.HasOthers, Logger: l.log})
 	var mark orderly
 	if data := l.disk.Mark(); data != nil && json.Unmarshal(data, &mark) == nil {
-		l.since.Store(mark.Since)
+		l.member.SetSince(mark.Since)
 	}
 	a := access{m.w.etcd, l}
 	l.store, err = coordination.Open(coordination.Config{Cluster: clusterName, Logger: l.log, Remote: &coordination.Remote{
@@ -236,7 +238,7 @@ func (l *life) run() (err error) {
 	l.service, err = topic.Open(topic.Config{Self: m.id, Name: m.id, Disk: l.disk, Clock: l.clock, Hub: l.hub, Codec: codec{}, Payload: maxPayload, Logger: l.log,
 		Exchange: l.exchange,
 		Report: func(ctx context.Context, suspects []coordination.Suspect) error {
-			return l.store.Report(ctx, l.self(), suspects)
+			return l.store.Report(ctx, l.member.Replica(), suspects)
 		}})
 	if err != nil {
 		return err
@@ -246,15 +248,11 @@ func (l *life) run() (err error) {
 	l.mesh, err = route.Start(route.Config{ID: m.id, Name: m.id, Cluster: clusterName, Hub: noClients{}, Listener: l.listener, MaxPayload: maxPayload, Logger: l.log,
 		Dial:        func(ctx context.Context, to string) (net.Conn, error) { return m.w.network.dial(ctx, l, to) },
 		Replication: l.exchange.Serve, Topics: ways{l.service},
-		Dead: func(other route.Member) {
-			select {
-			case l.evictions <- coordination.Replica{Broker: other.ID, Incarnation: other.Incarnation}:
-			default:
-			}
-		}})
+		Dead: l.member.Evict, Changed: l.member.Changed})
 	if err != nil {
 		return err
 	}
+	l.member.SetLinks(l.mesh)
 	l.serve()
 	return nil
 }
@@ -265,40 +263,40 @@ func (l *life) serve() {
 	l.running.Go(func() { l.clock.Keep(l.ctx) })
 	l.running.Go(func() {
 		select {
-		case <-l.born:
+		case <-l.member.Registered():
 		case <-l.ctx.Done():
 			return
 		}
 		_ = l.store.WatchState(l.ctx, l.follow)
 	})
 	l.running.Go(func() {
-		if err := l.store.Join(l.ctx, l.registration(), l.joined); err != nil && l.ctx.Err() == nil {
+		self := coordination.Broker{ID: l.m.id, Name: l.m.id, Zone: l.m.zone, Client: l.m.id + ":4222", Route: l.m.address()}
+		if err := l.member.Register(l.ctx, l.store, self); err != nil && l.ctx.Err() == nil {
 			l.m.w.fail("%s: %v", l, err)
 		}
 	})
 	l.running.Go(l.control)
-	l.running.Go(l.evict)
-	l.running.Go(l.accuse)
+	l.running.Go(func() { l.member.EvictDead(l.ctx, l.store) })
+	l.running.Go(func() { l.member.ReportSilent(l.ctx, l.store) })
+	l.running.Go(func() { l.stall.Run(l.ctx, l.abandon) })
 }
 
-func (l *life) registration() coordination.Broker {
-	return coordination.Broker{ID: l.m.id, Name: l.m.id, Zone: l.m.zone, Client: l.m.id + ":4222", Route: l.m.address(), Since: l.since.Load()}
-}
-
-func (l *life) self() coordination.Replica {
-	return coordination.Replica{Broker: l.m.id, Incarnation: l.incarnation.Load()}
-}
-
-func (l *life) joined(incarnation int64) {
-	l.since.CompareAndSwap(0, incarnation)
-	if l.incarnation.Swap(incarnation) == 0 {
-		close(l.born)
-	}
-	select {
-	case <-l.lives:
-	default:
-	}
-	l.lives <- incarnation
+// abandon ends all that others see of a broker whose disk hangs, as package broker does: first its lease, then its connections. It is
+// started again.
+func (l *life) abandon(err *stall.Error) {
+	l.ready.Store(false)
+	l.log.Error("the disk hangs", "error", err)
+	self := l.member.Replica()
+	limit, cancel := context.WithTimeout(l.ctx, 2*time.Second)
+	defer cancel()
+	_ = l.store.Evict(limit, self) // its lease runs out by itself
+	l.die()
+	m := l.m
+	m.w.after(restart, m.id+" is started again", func() {
+		if m.wanted {
+			m.start()
+		}
+	})
 }
 
 func (l *life) follow(state *coordination.State, changes coordination.Changes) {
@@ -306,11 +304,7 @@ func (l *life) follow(state *coordination.State, changes coordination.Changes) {
 		return
 	}
 	if changes.Brokers || l.service.State() == nil {
-		var members []route.Member
-		for _, b := range state.Brokers {
-			members = append(members, route.Member{ID: b.ID, Name: b.Name, Route: b.Route, Incarnation: b.Incarnation})
-		}
-		l.mesh.SetMembers(members)
+		l.member.SetMembers(state.Brokers)
 	}
 	l.exchange.Observe(state)
 	l.service.Follow(state, changes)
@@ -323,61 +317,10 @@ func (l *life) control() {
 		select {
 		case <-l.ctx.Done():
 			return
-		case incarnation := <-l.lives:
+		case incarnation := <-l.member.Incarnations():
 			if err := controller.Run(l.ctx, coordination.Replica{Broker: l.m.id, Incarnation: incarnation}); err != nil && l.ctx.Err() == nil {
 				l.m.w.fail("%s: stand for election: %v", l, err)
 			}
-		}
-	}
-}
-
-func (l *life) evict() {
-	for {
-		select {
-		case <-l.ctx.Done():
-			return
-		case other := <-l.evictions:
-			limit, cancel := context.WithTimeout(l.ctx, 3*time.Second)
-			_ = l.store.Evict(limit, other)
-			cancel()
-		}
-	}
-}
-
-// accuse tells etcd of silent brokers, as package broker does.
-func (l *life) accuse() {
-	said := map[coordination.Replica]coordination.Replica{}
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-l.ctx.Done():
-			return
-		case <-tick.C:
-		}
-		self := l.self()
-		silent := map[coordination.Replica]bool{}
-		for _, m := range l.mesh.Silent() {
-			other := coordination.Replica{Broker: m.ID, Incarnation: m.Incarnation}
-			silent[other] = true
-			if said[other] == self || self.Incarnation == 0 {
-				continue
-			}
-			limit, cancel := context.WithTimeout(l.ctx, time.Second)
-			if _, err := l.store.ReportSilent(limit, self, other); err == nil {
-				said[other] = self
-			}
-			cancel()
-		}
-		for other, by := range said {
-			if silent[other] {
-				continue
-			}
-			limit, cancel := context.WithTimeout(l.ctx, time.Second)
-			if l.store.WithdrawSilent(limit, by, other) == nil {
-				delete(said, other)
-			}
-			cancel()
 		}
 	}
 }
@@ -439,10 +382,10 @@ func (l *life) close(inOrder bool) (err error) {
 	if l.disk == nil {
 		return err
 	}
-	if !inOrder || err != nil || l.since.Load() == 0 {
+	if !inOrder || err != nil || l.member.Since() == 0 {
 		return errors.Join(err, l.disk.Close())
 	}
-	data, _ := json.Marshal(orderly{Since: l.since.Load()}) // it has one number
+	data, _ := json.Marshal(orderly{Since: l.member.Since()}) // it has one number
 	return l.disk.CloseMarked(data)
 }
 
@@ -483,3 +426,8 @@ type ways struct{ *topic.Service }
 func (w ways) Attach(broker string, way route.Carrier) route.TopicsSide {
 	return w.Service.Attach(broker, way)
 }
+
+// nobodyElse takes no notice of where else clients can go.
+type nobodyElse struct{}
+
+func (nobodyElse) SetURLs([]string) {}

@@ -6,4 +6,49 @@ type Mutation struct {
 	Edits []edit
 	// Faults are those that are to bring it to light; nil: all.
 	Faults []string
+	// Found are classes of faults that it takes.
+	Found []Class
+}
+
+// mutations are each found in a few worlds. Whoever changes a place that one names says anew where the rule stands.
+var mutations = []Mutation{
+	{Name: "R2: an ack needs nobody but the leader", Edits: []edit{
+		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync[:0] {\n\t\t\thigh = min("},
+		{"broker/replica/leader.go", "for _, m := range l.asked {\n\t\t\thigh = min(", "for _, m := range l.asked[:0] {\n\t\t\thigh = min("}},
+		Faults: []string{"kill one", "cut in two"}},
+	{Name: "R3: members that leave don't count while the swap is under way", Edits: []edit{
+		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync {\n\t\t\tif l.asked != nil {\n\t\t\t\tbreak\n\t\t\t}\n\t\t\thigh = min("}},
+		Faults: []string{"cut off from etcd", "cut in two", "cut off one", "kill one"}},
+	{Name: "R2: what is appended counts as synced", Edits: []edit{
+		{"broker/log/commit.go", "\tif err := s.handle.f.Sync(); err != nil {\n\t\treturn d.fail(err)\n\t}\n\tif s.newName {", "\tif s.newName {"},
+		{"broker/log/commit.go", "\treturn d.volume.Sync()\n", "\treturn nil\n"}},
+		Faults: []string{"cut power of all", "cut power"}},
+	{Name: "R5: followers truncate by where logs end", Edits: []edit{
+		{"broker/replica/lineage.go", "shared, found := follower.End, len(follower.Epochs) == 0", "shared, found := min(follower.End, leader.End), true"}},
+		Faults: []string{"kill", "cut in two", "cut power", "stop in order"}},
+	{Name: "P2: a leader is named under the same epoch", Edits: []edit{
+		{"broker/placement/elect.go", "after.Epoch++\n\tafter.Leader, after.InSync = leader, slices.Clone(it.InSync)", "after.Leader, after.InSync = leader, slices.Clone(it.InSync)"}},
+		Faults: []string{"kill one", "cut in two", "stop in order"}},
+	{Name: "C5: an in-sync set is written blindly", Edits: []edit{
+		{"broker/coordination/shard_swap.go", `[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", s.before.Revision), c.lives(s.self)}`, `[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), ">", 0), c.lives(s.self)}`}},
+		Faults: []string{"late watches", "kill one", "drain leadership", "cut in two"}},
+	{Name: "deduplication: ids of messages are forgotten", Edits: []edit{
+		{"broker/topic/dedup.go", "offset, ok = w.known[h]\n", "ok = false\n"}},
+		Faults: []string{"kill", "cut in two"}},
+	{Name: "R6: a new leader lets read before it knows what was safe", Edits: []edit{
+		{"broker/topic/shard_leader.go", "s.high.Raise(l.High(replica.Data))\n\t\tif !s.readable.Swap(true)", "s.high.Raise(s.end)\n\t\tif !s.readable.Swap(true)"}},
+		Faults: []string{"kill", "cut in two", "kill one"}},
+	{Name: "A2: what follows the last sync point is vouched for as it is read", Edits: []edit{
+		{"broker/log/recover_last.go", "err = rewrite(f, s, found)\n", "_ = rewrite\n"}},
+		Faults: []string{"failing syncs", "kill", "cut power", "cut power of all"}, Found: []Class{FailedSyncs}},
+	{Name: "A3: the wall clock decides", Edits: []edit{
+		{"broker/clock/limits.go", "\tBound = 2 * time.Second\n", "\tBound = 1 << 62\n"}},
+		Faults: []string{"clock jumps", "kill one", "stop in order"}, Found: []Class{JumpingClocks}},
+	{Name: "A4: answers don't wait until the leader is confirmed", Edits: []edit{
+		{"broker/topic/confirm.go", "case p.round <= round:", "case true:"},
+		{"broker/topic/confirm.go", "if l.Confirmed() >= round {", "if l.Confirmed() >= round || true {"}},
+		Faults: []string{"cut off one", "cut in two", "cut one way"}, Found: []Class{StaleAnswers}},
+	{Name: "A7: a broker whose disk hangs leads on", Edits: []edit{
+		{"broker/stall/watch.go", "limit := c.Limit\n", "limit := time.Duration(0)\n"}},
+		Faults: []string{"disk hangs"}, Found: []Class{HungDisks}},
 }

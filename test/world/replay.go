@@ -38,6 +38,7 @@ var runtimeEdits = []edit{
 	{"src/runtime/synctest.go", "	timers  timers\n", "	timers  timers\n	drawn   uint64\n"},
 	{"src/runtime/synctest.go", "// changegstatus is called", "// draw is the next number of the bubble's own sequence (splitmix64).\n//\n//go:nosplit\nfunc (bubble *synctestBubble) draw() uint64 {\n	bubble.drawn += 0x9e3779b97f4a7c15\n	z := bubble.drawn\n	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9\n	z = (z ^ z>>27) * 0x94d049bb133111eb\n	return z ^ z>>31\n}\n\n// changegstatus is called"},
 	{"src/runtime/proc.go", "const forcePreemptNS = 10 * 1000 * 1000 // 10ms", "const forcePreemptNS = 1 << 60 // never"},
+	{"src/internal/sync/mutex.go", "starvationThresholdNs = 1e6", "starvationThresholdNs = 1 << 62 // real time decides nothing"},
 	{"src/runtime/runtime2.go", "	waitReasonSynctestSelect:        true,\n}", "	waitReasonSynctestSelect:        true,\n	waitReasonSyncMutexLock:         true,\n	waitReasonSyncRWMutexRLock:      true,\n	waitReasonSyncRWMutexLock:       true,\n	waitReasonChanReceive:           true,\n	waitReasonChanSend:              true,\n	waitReasonSelect:                true,\n}"},
 }
 

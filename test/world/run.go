@@ -212,7 +212,7 @@ func (w *world) inSync(id string) (leader *life, why string) {
 	}
 	for _, member := range shard.InSync {
 		m := w.machine(member.Broker)
-		if m == nil || m.life == nil || m.life.dead.Load() || m.life.incarnation.Load() != member.Incarnation {
+		if m == nil || m.life == nil || m.life.dead.Load() || m.life.member.Incarnation() != member.Incarnation {
 			return nil, "has a member of an earlier life"
 		}
 		if member.Broker == shard.Leader {
@@ -232,7 +232,7 @@ func (w *world) state() string {
 		}
 		for _, m := range w.machines {
 			if l := m.life; l != nil && l.service != nil && l.service.Topic(name) != nil {
-				fmt.Fprintf(&b, "%s@%d: %v %s; ", l, l.incarnation.Load(), l.service.Topic(name).WhyNot(), l.service.Topic(name).Trouble())
+				fmt.Fprintf(&b, "%s@%d: %v %s; ", l, l.member.Incarnation(), l.service.Topic(name).WhyNot(), l.service.Topic(name).Trouble())
 			}
 		}
 	}

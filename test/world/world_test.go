@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -78,28 +79,38 @@ func built(t *testing.T) *Program {
 	return p
 }
 
-// seeds are those that a test runs: CARILLON_SEED one of them with a transcript, CARILLON_SEEDS=a-b a range.
-func seeds(t *testing.T) (from, to uint64) {
+// seeds are those that a test runs: CARILLON_SEED is one, CARILLON_SEEDS=a-b are those, and CARILLON_CHAOS=10m are all from a random one on
+// until the time is over. Without any of these it is the first fifty.
+func seeds(t *testing.T) iter.Seq[uint64] {
 	t.Helper()
-	if text := os.Getenv("CARILLON_SEED"); text != "" {
+	number := func(text string) uint64 {
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%q is not the number of a seed: %v", text, err)
 		}
-		return n, n
+		return n
 	}
-	if a, b, ok := strings.Cut(os.Getenv("CARILLON_SEEDS"), "-"); ok {
-		from, err := strconv.ParseUint(a, 10, 64)
+	from, to := uint64(1), uint64(defaultSeeds)
+	var end time.Time
+	if text := os.Getenv("CARILLON_SEED"); text != "" {
+		from, to = number(text), number(text)
+	} else if a, b, ok := strings.Cut(os.Getenv("CARILLON_SEEDS"), "-"); ok {
+		from, to = number(a), number(b)
+	} else if text := os.Getenv("CARILLON_CHAOS"); text != "" {
+		d, err := time.ParseDuration(text)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("CARILLON_CHAOS=%q (write for example 10m): %v", text, err)
 		}
-		to, err := strconv.ParseUint(b, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return from, to
+		from, to, end = rand.Uint64N(1<<48), 1<<63, time.Now().Add(d)
+		t.Logf("seeds from %d on, for %v", from, d)
 	}
-	return 1, defaultSeeds
+	return func(yield func(uint64) bool) {
+		for seed := from; seed <= to && (end.IsZero() || time.Now().Before(end)); seed++ {
+			if !yield(seed) {
+				return
+			}
+		}
+	}
 }
 
 // defaultSeeds take less than a minute on two cores.
@@ -108,7 +119,6 @@ const defaultSeeds = 50
 // TestWorlds runs worlds of the product as it is, with every fault but those of the classes that are known to be found.
 func TestWorlds(t *testing.T) {
 	p := built(t)
-	from, to := seeds(t)
 	var found []Class
 	for _, c := range strings.Split(os.Getenv("CARILLON_FOUND"), ",") {
 		if c != "" {
@@ -144,12 +154,14 @@ func TestWorlds(t *testing.T) {
 			}
 		})
 	}
-	for seed := from; seed <= to; seed++ {
+	worlds := 0
+	for seed := range seeds(t) {
 		next <- seed
+		worlds++
 	}
 	close(next)
 	wg.Wait()
-	t.Logf("%d worlds: %v of their time, %d steps, %d acks, in %v", to-from+1, sum.Virtual, sum.Steps, sum.Acks, time.Since(began))
+	t.Logf("%d worlds: %v of their time, %d steps, %d acks, in %v", worlds, sum.Virtual, sum.Steps, sum.Acks, time.Since(began))
 }
 
 // TestASeedReplays: whatever happens in a world, and in which order, follows from its seed.
