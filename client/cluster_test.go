@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/carillon-mq/carillon/client"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // The leader goes while records are published and read through the other brokers: each is kept once and in order, and
@@ -23,7 +24,7 @@ func TestRecordsOutliveTheirLeader(t *testing.T) {
 		addresses[name], stops[name] = c.broker(name, "127.0.0.1:0", t.TempDir())
 	}
 	js, err := jetstream.New(connect(t, addresses["main-0"]))
-	must(t, err)
+	testutil.Must(t, err)
 	var info *jetstream.StreamInfo
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) { // the brokers are to know each other
 		stream, err := js.CreateStream(within(t), jetstream.StreamConfig{Name: "ticks", Subjects: []string{"ticks"}, Replicas: 3})
@@ -45,7 +46,7 @@ func TestRecordsOutliveTheirLeader(t *testing.T) {
 		}
 	}
 	p, err := client.NewPublisher(nc, "ticks", client.PublisherOptions{MaxRecords: 10, AckWait: 500 * time.Millisecond})
-	must(t, err)
+	testutil.Must(t, err)
 	const all = 10_000
 	reached := make(chan struct{})
 	published := make(chan error, 1)
@@ -71,9 +72,9 @@ func TestRecordsOutliveTheirLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := client.TakeSnapshot(within(t), nc, "ticks", client.SnapshotOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	live, err := client.NewReader(nc, "ticks", 0, 1, client.ReaderOptions{MaxRecords: 100})
-	must(t, err)
+	testutil.Must(t, err)
 	defer live.Close()
 	read := func(r *client.Reader, from, to int) error {
 		for i := from; i < to; i++ {
@@ -87,21 +88,21 @@ func TestRecordsOutliveTheirLeader(t *testing.T) {
 		}
 		return nil
 	}
-	must(t, read(live, 0, all/4))
+	testutil.Must(t, read(live, 0, all/4))
 	stops[leader]()
-	must(t, <-published)
-	must(t, read(live, all/4, all))
+	testutil.Must(t, <-published)
+	testutil.Must(t, read(live, all/4, all))
 
 	part := s.Shards()[0]
 	if part.Start != 1 || part.High < all/2+1 {
 		t.Errorf("the snapshot is %+v", part)
 	}
 	r, err := s.Reader(0, 0, client.ReaderOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	defer r.Close()
-	must(t, read(r, 0, int(part.High)-1))
+	testutil.Must(t, read(r, 0, int(part.High)-1))
 	if _, err := r.Next(within(t)); !errors.Is(err, io.EOF) {
 		t.Errorf("behind the snapshot: %v", err)
 	}
-	must(t, s.Close(within(t)))
+	testutil.Must(t, s.Close(within(t)))
 }

@@ -11,16 +11,10 @@ import (
 	"github.com/carillon-mq/carillon/broker"
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/coordinator"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 const patience = 20 * time.Second
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // cluster is a coordinator, and brokers in this process.
 type cluster struct {
@@ -32,7 +26,7 @@ func startCluster(t testing.TB) *cluster {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	local, err := coordinator.StartLocal(ctx, t.TempDir(), nil)
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		cancel()
 		_ = local.Close()
@@ -44,7 +38,7 @@ func startCluster(t testing.TB) *cluster {
 func (c *cluster) broker(name, listen, data string) (address string, stop func()) {
 	c.Helper()
 	profile, err := limits.ForProfile("small")
-	must(c, err)
+	testutil.Must(c, err)
 	ready, stopped := make(chan string, 1), make(chan error, 1)
 	life, end := context.WithCancel(context.Background())
 	go func() {
@@ -80,7 +74,7 @@ func (c *cluster) broker(name, listen, data string) (address string, stop func()
 func connect(t testing.TB, address string) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect("nats://"+address, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.RetryOnFailedConnect(true))
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(nc.Close)
 	return nc
 }
@@ -97,7 +91,7 @@ func oneBroker(t testing.TB) (*nats.Conn, jetstream.JetStream) {
 	address, _ := startCluster(t).broker("main-0", "127.0.0.1:0", t.TempDir())
 	nc := connect(t, address)
 	js, err := jetstream.New(nc)
-	must(t, err)
+	testutil.Must(t, err)
 	return nc, js
 }
 
@@ -109,5 +103,5 @@ func stream(t testing.TB, js jetstream.JetStream, name string, change func(*jets
 		change(&config)
 	}
 	_, err := js.CreateStream(within(t), config)
-	must(t, err)
+	testutil.Must(t, err)
 }

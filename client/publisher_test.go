@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/carillon-mq/carillon/client"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // capricious is a topic that loses, refuses and answers as it likes, but keeps what the protocol says: ids once, and nothing
@@ -73,21 +74,21 @@ func TestEachRecordOnceAndInOrder(t *testing.T) {
 	for seed := range uint64(4) {
 		c := &capricious{rng: rand.New(rand.NewPCG(seed, 0)), ids: map[string]int{}, seen: seen}
 		sub, err := nc.Subscribe(fmt.Sprint("plain.", seed), func(m *nats.Msg) { c.take(nc, m) })
-		must(t, err)
+		testutil.Must(t, err)
 		p, err := client.NewPublisher(nc, fmt.Sprint("plain.", seed), client.PublisherOptions{MaxRecords: 5, Window: 6, AckWait: 10 * time.Millisecond})
-		must(t, err)
+		testutil.Must(t, err)
 		const all = 1000
 		next := 0
 		for i := range all {
-			must(t, p.PublishFunc(fmt.Append(nil, i), func(offset uint64, err error) {
+			testutil.Must(t, p.PublishFunc(fmt.Append(nil, i), func(offset uint64, err error) {
 				if err != nil || int(offset) != i+1 || i != next {
 					t.Errorf("seed %d: record %d, after %d, is told %d, %v", seed, i, next, offset, err)
 				}
 				next++
 			}))
 		}
-		must(t, p.Close(within(t)))
-		must(t, sub.Unsubscribe())
+		testutil.Must(t, p.Close(within(t)))
+		testutil.Must(t, sub.Unsubscribe())
 		if next != all || len(c.kept) != all {
 			t.Fatalf("seed %d: %d records are told, and %d kept", seed, next, len(c.kept))
 		}
@@ -108,9 +109,9 @@ func TestEachRecordOnceAndInOrder(t *testing.T) {
 func TestWhatIsNotAnsweredIsUnknown(t *testing.T) {
 	nc, _ := oneBroker(t)
 	_, err := nc.Subscribe("deaf", func(*nats.Msg) {})
-	must(t, err)
+	testutil.Must(t, err)
 	p, err := client.NewPublisher(nc, "deaf", client.PublisherOptions{MaxRecords: 2, Window: 2, AckWait: 10 * time.Millisecond, GiveUp: 100 * time.Millisecond})
-	must(t, err)
+	testutil.Must(t, err)
 	told := 0
 	for i := 0; ; i++ {
 		if err = p.PublishFunc(nil, func(_ uint64, err error) {
@@ -135,10 +136,10 @@ func TestWhatIsNotAnsweredIsUnknown(t *testing.T) {
 
 	// A server that knows nothing of records keeps a message as it is, and must not be taken for one that does.
 	_, err = nc.Subscribe("plain", func(m *nats.Msg) { _ = m.Respond([]byte(`{"stream":"s","seq":7}`)) })
-	must(t, err)
+	testutil.Must(t, err)
 	p, err = client.NewPublisher(nc, "plain", client.PublisherOptions{})
-	must(t, err)
-	must(t, p.Publish(nil))
+	testutil.Must(t, err)
+	testutil.Must(t, p.Publish(nil))
 	if err := p.Close(within(t)); err == nil || !strings.Contains(err.Error(), "doesn't know of batches of records") {
 		t.Errorf("%v", err)
 	}
@@ -149,11 +150,11 @@ func TestAFewRecordsDoNotWait(t *testing.T) {
 	nc, js := oneBroker(t)
 	stream(t, js, "ticks", nil)
 	p, err := client.NewPublisher(nc, "ticks", client.PublisherOptions{Linger: 20 * time.Millisecond})
-	must(t, err)
+	testutil.Must(t, err)
 	defer p.Close(within(t))
 	done := make(chan uint64, 1)
 	began := time.Now()
-	must(t, p.PublishFunc([]byte("one"), func(offset uint64, _ error) { done <- offset }))
+	testutil.Must(t, p.PublishFunc([]byte("one"), func(offset uint64, _ error) { done <- offset }))
 	select {
 	case <-done:
 		if took := time.Since(began); took < 20*time.Millisecond {
@@ -168,28 +169,28 @@ func BenchmarkPublish(b *testing.B) {
 	nc, js := oneBroker(b)
 	stream(b, js, "ticks", nil)
 	p, err := client.NewPublisher(nc, "ticks", client.PublisherOptions{})
-	must(b, err)
+	testutil.Must(b, err)
 	record := make([]byte, 64)
 	b.SetBytes(64)
 	for b.Loop() {
-		must(b, p.Publish(record))
+		testutil.Must(b, p.Publish(record))
 	}
-	must(b, p.Close(within(b)))
+	testutil.Must(b, p.Close(within(b)))
 }
 
 func BenchmarkRead(b *testing.B) {
 	nc, js := oneBroker(b)
 	stream(b, js, "ticks", nil)
 	p, err := client.NewPublisher(nc, "ticks", client.PublisherOptions{})
-	must(b, err)
+	testutil.Must(b, err)
 	record := make([]byte, 64)
 	const all = 1 << 20
 	for range all {
-		must(b, p.Publish(record))
+		testutil.Must(b, p.Publish(record))
 	}
-	must(b, p.Close(within(b)))
+	testutil.Must(b, p.Close(within(b)))
 	r, err := client.NewReader(nc, "ticks", 0, 1, client.ReaderOptions{})
-	must(b, err)
+	testutil.Must(b, err)
 	defer r.Close()
 	b.SetBytes(64)
 	ctx := within(b)
@@ -200,7 +201,7 @@ func BenchmarkRead(b *testing.B) {
 				r.Seek(1)
 			}
 			batch, err := r.Batch(ctx)
-			must(b, err)
+			testutil.Must(b, err)
 			for _, data := range batch.Data() {
 				left += len(data)
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/client"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // A Topic of four shards: batches go to the shard of their subject, a snapshot of all shards has everything that was acknowledged
@@ -25,7 +26,7 @@ func TestASnapshotOfSeveralShards(t *testing.T) {
 	const shards, subjects, before, after = 4, 24, 50, 20
 	create := fmt.Sprintf(`{"stream":{"subjects":["ticks.>"],"storage":"memory"},"shards":%d}`, shards)
 	m, err := nc.Request("$CARILLON.API.TOPIC.CREATE.ticks", []byte(create), patience)
-	must(t, err)
+	testutil.Must(t, err)
 	if strings.Contains(string(m.Data), `"error"`) {
 		t.Fatalf("%s", m.Data)
 	}
@@ -33,16 +34,16 @@ func TestASnapshotOfSeveralShards(t *testing.T) {
 		t.Helper()
 		for s := range subjects {
 			p, err := client.NewPublisher(nc, fmt.Sprint("ticks.", s), client.PublisherOptions{MaxRecords: 7})
-			must(t, err)
+			testutil.Must(t, err)
 			for i := from; i < to; i++ {
-				must(t, p.Publish(fmt.Append(nil, i)))
+				testutil.Must(t, p.Publish(fmt.Append(nil, i)))
 			}
-			must(t, p.Close(within(t)))
+			testutil.Must(t, p.Close(within(t)))
 		}
 	}
 	publish(0, before)
 	s, err := client.TakeSnapshot(within(t), nc, "ticks", client.SnapshotOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	publish(before, before+after)
 
 	seen := map[string]int{}
@@ -53,7 +54,7 @@ func TestASnapshotOfSeveralShards(t *testing.T) {
 			if end(err) {
 				return
 			}
-			must(t, err)
+			testutil.Must(t, err)
 			subject := fmt.Sprintf("%d %s", shard, record.Subject)
 			if record.Offset != want || string(record.Data) != fmt.Sprint(seen[subject]) {
 				t.Fatalf("record %d of shard %d is %d, %s of %s after %d", want, shard, record.Offset, record.Data, record.Subject, seen[subject])
@@ -67,9 +68,9 @@ func TestASnapshotOfSeveralShards(t *testing.T) {
 	}
 	for _, shard := range all {
 		r, err := s.Reader(shard.Number, 0, client.ReaderOptions{Full: true, MaxRecords: 33})
-		must(t, err)
+		testutil.Must(t, err)
 		read(r, shard.Number, func(err error) bool { return errors.Is(err, io.EOF) })
-		must(t, r.Close())
+		testutil.Must(t, r.Close())
 	}
 	if len(seen) != subjects { // a subject that stood in two shards would be seen twice
 		t.Errorf("%d subjects were in the snapshot: %v", len(seen), seen)
@@ -79,17 +80,17 @@ func TestASnapshotOfSeveralShards(t *testing.T) {
 			t.Errorf("%d of %s are in the snapshot, and %d were acknowledged before it", count, subject, before)
 		}
 	}
-	must(t, s.Close(within(t)))
+	testutil.Must(t, s.Close(within(t)))
 	// What came after is read where it stands.
 	total := 0
 	for _, shard := range all {
 		r, err := client.NewReader(nc, "ticks", shard.Number, shard.High, client.ReaderOptions{})
-		must(t, err)
+		testutil.Must(t, err)
 		for end := high(t, nc, shard.Number); r.Offset() < end; total++ {
 			_, err := r.Next(within(t))
-			must(t, err)
+			testutil.Must(t, err)
 		}
-		must(t, r.Close())
+		testutil.Must(t, r.Close())
 	}
 	if total != subjects*after {
 		t.Errorf("%d came after the snapshot, want %d", total, subjects*after)
@@ -138,9 +139,9 @@ func (o *olderBroker) Take(messages []session.Message, _ bool) bool {
 // startOlder runs one, and connects to it.
 func startOlder(t *testing.T) (*olderBroker, *nats.Conn) {
 	profile, err := limits.ForProfile("small")
-	must(t, err)
+	testutil.Must(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testutil.Must(t, err)
 	hub := session.NewHub(session.Config{ServerName: "older", Profile: profile})
 	t.Cleanup(hub.Close)
 	older := &olderBroker{hub: hub, held: map[string]bool{}}
@@ -154,45 +155,45 @@ func TestReadersStepOverGaps(t *testing.T) {
 	_, nc := startOlder(t)
 	for shard, want := range []string{"4:a 5: ", "4:a 5:b 12:c "} {
 		r, err := client.NewReader(nc, "ticks", shard, 0, client.ReaderOptions{Ahead: 1})
-		must(t, err)
+		testutil.Must(t, err)
 		got := ""
 		for range strings.Count(want, ":") {
 			record, err := r.Next(within(t))
-			must(t, err)
+			testutil.Must(t, err)
 			got += fmt.Sprintf("%d:%s ", record.Offset, record.Data)
 		}
 		if got != want {
 			t.Errorf("shard %d: %s, want %s", shard, got, want)
 		}
-		must(t, r.Close())
+		testutil.Must(t, r.Close())
 	}
 	// A batch behind single records is what is left.
 	r, err := client.NewReader(nc, "ticks", 1, 0, client.ReaderOptions{Ahead: 1})
-	must(t, err)
+	testutil.Must(t, err)
 	for range 2 {
 		_, err = r.Next(within(t))
-		must(t, err)
+		testutil.Must(t, err)
 	}
 	b, err := r.Batch(within(t))
-	must(t, err)
+	testutil.Must(t, err)
 	if b.First != 12 || b.Count != 1 || b.Next() != 13 || r.Offset() != 13 {
 		t.Errorf("left is %+v, then %d", b, r.Offset())
 	}
-	must(t, r.Close())
+	testutil.Must(t, r.Close())
 }
 
 // A broker of a version before is asked for each shard.
 func TestASnapshotOfAnOlderBroker(t *testing.T) {
 	older, nc := startOlder(t)
 	s, err := client.TakeSnapshot(within(t), nc, "ticks", client.SnapshotOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	if got := s.Shards(); !slices.Equal(got, []client.Shard{{Number: 0, Start: 1, High: 10}, {Number: 1, Start: 1, High: 11}, {Number: 2, Start: 1, High: 12}}) {
 		t.Errorf("%+v", got)
 	}
 	older.mu.Lock()
 	held := len(older.held)
 	older.mu.Unlock()
-	must(t, s.Close(within(t)))
+	testutil.Must(t, s.Close(within(t)))
 	if held != 3 || len(older.held) != 0 {
 		t.Errorf("%d shards were held, and %d after it was closed", held, len(older.held))
 	}
@@ -202,10 +203,10 @@ func TestASnapshotOfAnOlderBroker(t *testing.T) {
 func high(t *testing.T, nc *nats.Conn, shard int) uint64 {
 	t.Helper()
 	m, err := nc.Request(fmt.Sprintf("$CARILLON.API.SNAPSHOT.ticks.%d", shard), []byte(`{"id":"only to look"}`), patience)
-	must(t, err)
+	testutil.Must(t, err)
 	var answer struct {
 		High uint64 `json:"high"`
 	}
-	must(t, json.Unmarshal(m.Data, &answer))
+	testutil.Must(t, json.Unmarshal(m.Data, &answer))
 	return answer.High
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/carillon-mq/carillon/client"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // A snapshot shows what there was, while the Topic goes on, loses what is old, and its broker comes back as another.
@@ -18,19 +19,19 @@ func TestASnapshotStaysAsItWas(t *testing.T) {
 	address, stop := c.broker("main-0", "127.0.0.1:0", data)
 	nc := connect(t, address)
 	js, err := jetstream.New(nc)
-	must(t, err)
+	testutil.Must(t, err)
 	stream(t, js, "ticks", func(c *jetstream.StreamConfig) { c.Storage, c.MaxMsgs = jetstream.FileStorage, 1000 })
 	p, err := client.NewPublisher(nc, "ticks", client.PublisherOptions{MaxRecords: 100, AckWait: 300 * time.Millisecond})
-	must(t, err)
+	testutil.Must(t, err)
 	write := func(from, to int) {
 		for i := from; i < to; i++ {
-			must(t, p.Publish(fmt.Append(nil, i)))
+			testutil.Must(t, p.Publish(fmt.Append(nil, i)))
 		}
-		must(t, p.Flush(within(t)))
+		testutil.Must(t, p.Flush(within(t)))
 	}
 	write(0, 1000)
 	s, err := client.TakeSnapshot(within(t), nc, "ticks", client.SnapshotOptions{Lease: time.Second})
-	must(t, err)
+	testutil.Must(t, err)
 	if got := s.Shards(); len(got) != 1 || got[0] != (client.Shard{Number: 0, Start: 1, High: 1001}) {
 		t.Fatalf("%+v", got)
 	}
@@ -38,14 +39,14 @@ func TestASnapshotStaysAsItWas(t *testing.T) {
 	check := func(from uint64) {
 		t.Helper()
 		r, err := s.Reader(0, from, client.ReaderOptions{MaxRecords: 77})
-		must(t, err)
+		testutil.Must(t, err)
 		defer r.Close()
 		for want := max(from, 1); ; want++ {
 			record, err := r.Next(within(t))
 			if errors.Is(err, io.EOF) && want == 1001 {
 				break
 			}
-			must(t, err)
+			testutil.Must(t, err)
 			if record.Offset != want || string(record.Data) != fmt.Sprint(want-1) {
 				t.Fatalf("record %d is %d: %s", want, record.Offset, record.Data)
 			}
@@ -54,7 +55,7 @@ func TestASnapshotStaysAsItWas(t *testing.T) {
 	check(0)
 	check(500)
 	live, err := client.NewReader(nc, "ticks", 0, 1, client.ReaderOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	defer live.Close()
 	if _, err := live.Next(within(t)); func() bool { e, ok := errors.AsType[*client.ReadError](err); return !ok || e.Code != client.OutOfRange }() {
 		t.Errorf("what is old is still there for everybody: %v", err)
@@ -63,10 +64,10 @@ func TestASnapshotStaysAsItWas(t *testing.T) {
 	check(0)
 
 	half, err := s.Reader(0, 0, client.ReaderOptions{MaxRecords: 10, Ahead: 1})
-	must(t, err)
+	testutil.Must(t, err)
 	defer half.Close()
 	_, err = half.Next(within(t))
-	must(t, err)
+	testutil.Must(t, err)
 	if err := s.Close(within(t)); err != nil {
 		t.Error(err)
 	}
@@ -82,12 +83,12 @@ func TestASnapshotStaysAsItWas(t *testing.T) {
 
 	// Its broker comes back, and knows nothing of it: what is still there is held again.
 	s, err = client.TakeSnapshot(within(t), nc, "ticks", client.SnapshotOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	stop()
 	_, _ = c.broker("main-0", address, data)
 	first := s.Shards()[0]
 	r, err := s.Reader(0, 0, client.ReaderOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	defer r.Close()
 	n := uint64(0)
 	for ; ; n++ {
@@ -95,7 +96,7 @@ func TestASnapshotStaysAsItWas(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		must(t, err)
+		testutil.Must(t, err)
 		if record.Offset != first.Start+n {
 			t.Fatalf("record %d has offset %d", n, record.Offset)
 		}
@@ -103,8 +104,8 @@ func TestASnapshotStaysAsItWas(t *testing.T) {
 	if n != first.High-first.Start {
 		t.Errorf("%d records of %+v", n, first)
 	}
-	must(t, s.Close(within(t)))
-	must(t, p.Close(within(t)))
+	testutil.Must(t, s.Close(within(t)))
+	testutil.Must(t, p.Close(within(t)))
 }
 
 func TestASnapshotOfNothingIsRefused(t *testing.T) {
@@ -117,15 +118,15 @@ func TestASnapshotOfNothingIsRefused(t *testing.T) {
 	}
 	stream(t, js, "empty", nil)
 	s, err := client.TakeSnapshot(within(t), nc, "empty", client.SnapshotOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	r, err := s.Reader(0, 0, client.ReaderOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	if _, err := r.Batch(within(t)); !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
 	if _, err := s.Reader(1, 0, client.ReaderOptions{}); err == nil {
 		t.Error("it has a second shard")
 	}
-	must(t, r.Close())
-	must(t, s.Close(within(t)))
+	testutil.Must(t, r.Close())
+	testutil.Must(t, s.Close(within(t)))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/testca"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // testCluster is several coordinators over loopback with TLS.
@@ -48,7 +49,7 @@ func newCluster(t *testing.T, size int) *testCluster {
 	if c.tls, err = env.LoadTLS(dir); err != nil {
 		t.Fatal(err)
 	}
-	ports := freePorts(t, 3*size)
+	ports := testutil.FreePorts(t, 3*size)
 	var initial []string
 	for i := range size {
 		m := &testMember{t: t, http: fmt.Sprintf("127.0.0.1:%d", ports[3*i+2])}
@@ -80,21 +81,6 @@ func testLogger() *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, nil))
-}
-
-// freePorts finds ports that nobody uses now.
-func freePorts(t *testing.T, n int) []int {
-	t.Helper()
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-	}
-	return ports
 }
 
 func (m *testMember) start() {

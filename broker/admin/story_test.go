@@ -3,21 +3,16 @@ package admin
 import (
 	"context"
 	"fmt"
-	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
-
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/topic"
+	etcdtest "github.com/carillon-mq/carillon/internal/testutil/etcd"
 )
 
 // cluster is a real etcd, and a Server that follows it.
@@ -64,29 +59,7 @@ func (c *cluster) ByID(string) *topic.Topic { return nil }
 
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "etcd") // t.TempDir is too long for a socket's path
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	cfg := embed.NewConfig()
-	cfg.Name, cfg.Dir = "only", filepath.Join(dir, "data")
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	peer, client := url.URL{Scheme: "unix", Path: filepath.Join(dir, "p")}, url.URL{Scheme: "unix", Path: filepath.Join(dir, "c")}
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-	cfg.InitialCluster = "only=" + peer.String()
-	etcd, err := embed.StartEtcd(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(etcd.Close)
-	select {
-	case <-etcd.Server.ReadyNotify():
-	case <-time.After(20 * time.Second):
-		t.Fatal("etcd did not start")
-	}
-	store, err := coordination.Open(coordination.Config{Endpoints: []string{client.String()}, Cluster: "default/main"})
+	store, err := coordination.Open(coordination.Config{Endpoints: []string{etcdtest.Start(t).Endpoint()}, Cluster: "default/main"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,79 +6,30 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/goleak"
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
+
+	etcdtest "github.com/carillon-mq/carillon/internal/testutil/etcd"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// etcdServer is a real etcd of one member that a test may stop and start again.
+// etcdServer is a real etcd with clients and cables of the test.
 type etcdServer struct {
+	*etcdtest.Server
 	t      *testing.T
-	dir    string
-	socket string
-	server *embed.Etcd
-	grpc   *grpc.Server
 	cables int
 }
 
 func startEtcd(t *testing.T) *etcdServer {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "etcd") // t.TempDir is too long for a socket's path
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &etcdServer{t: t, dir: dir, socket: filepath.Join(dir, "c")}
-	t.Cleanup(func() { e.stop(); os.RemoveAll(dir) })
-	e.start()
-	return e
+	return &etcdServer{Server: etcdtest.Start(t), t: t}
 }
-
-func (e *etcdServer) start() {
-	e.t.Helper()
-	cfg := embed.NewConfig()
-	cfg.Name, cfg.Dir = "only", filepath.Join(e.dir, "data")
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	cfg.UnsafeNoFsync = true
-	cfg.TickMs, cfg.ElectionMs = 20, 100
-	peer, client := url.URL{Scheme: "unix", Path: filepath.Join(e.dir, "p")}, url.URL{Scheme: "unix", Path: e.socket}
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-	cfg.InitialCluster = "only=" + peer.String()
-	serving := make(chan *grpc.Server, 1)
-	cfg.ServiceRegister = func(s *grpc.Server) { serving <- s }
-	server, err := embed.StartEtcd(cfg)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	select {
-	case e.grpc = <-serving:
-	case <-time.After(20 * time.Second):
-		e.t.Fatal("etcd did not start")
-	}
-	e.server = server
-}
-
-// stop is as sudden as a crash: a graceful one would let leases run out under the eyes of
-// those who watch, while it refuses to renew them.
-func (e *etcdServer) stop() {
-	if e.server != nil {
-		e.grpc.Stop()
-		e.server.Close()
-		e.server = nil
-	}
-}
-
-func (e *etcdServer) endpoint() string { return "unix://" + e.socket }
 
 func (e *etcdServer) open(endpoint ...string) *Client {
 	e.t.Helper()
@@ -88,7 +39,7 @@ func (e *etcdServer) open(endpoint ...string) *Client {
 func (e *etcdServer) openLogged(log *slog.Logger, endpoint ...string) *Client {
 	e.t.Helper()
 	if endpoint == nil {
-		endpoint = []string{e.endpoint()}
+		endpoint = []string{e.Endpoint()}
 	}
 	c, err := Open(Config{Endpoints: endpoint, Cluster: "default/main", LeaseTTL: time.Second, Logger: log})
 	if err != nil {
@@ -129,11 +80,11 @@ const (
 func (e *etcdServer) cable() *cable {
 	e.t.Helper()
 	e.cables++
-	listener, err := net.Listen("unix", filepath.Join(e.dir, fmt.Sprintf("cable%d", e.cables)))
+	listener, err := net.Listen("unix", filepath.Join(filepath.Dir(e.Socket()), fmt.Sprintf("cable%d", e.cables)))
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	c := &cable{listener: listener, target: e.socket, change: make(chan struct{}), conns: map[net.Conn]bool{}}
+	c := &cable{listener: listener, target: e.Socket(), change: make(chan struct{}), conns: map[net.Conn]bool{}}
 	c.wg.Go(c.accept)
 	e.t.Cleanup(func() {
 		listener.Close()

@@ -167,7 +167,7 @@ func TestMembershipStandsWhileEtcdIsDown(t *testing.T) {
 	seen.wait("pod-a pod-b ")
 	_, calls := seen.get()
 
-	etcd.stop()
+	etcd.Stop()
 	// It can't tell etcd, and must end in time all the same.
 	b.leave()
 	log.wait(interrupted, 2) // the watch was given up, and then a reading failed
@@ -175,7 +175,7 @@ func TestMembershipStandsWhileEtcdIsDown(t *testing.T) {
 		t.Fatalf("members became %q while etcd was down", seen.names())
 	}
 
-	etcd.start()
+	etcd.Start()
 	seen.wait("pod-a ")
 	again := c.join(t, broker("b"))
 	if second := again.incarnation(); second <= first {
@@ -187,7 +187,7 @@ func TestMembershipStandsWhileEtcdIsDown(t *testing.T) {
 func TestAJoinThatEtcdMisses(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
-	etcd.stop()
+	etcd.Stop()
 	log := &heard{t: t}
 	c := etcd.openLogged(log.logger()) // does not wait
 	a := c.join(t, broker("a"))
@@ -196,7 +196,7 @@ func TestAJoinThatEtcdMisses(t *testing.T) {
 	if got := seen.names(); got != "?" {
 		t.Fatalf("members %q were reported before etcd was ever reached", got)
 	}
-	etcd.start()
+	etcd.Start()
 	a.incarnation()
 	seen.wait("pod-a ")
 }
@@ -238,7 +238,7 @@ func TestAFrozenConnectionCostsNeitherLeaseNorChanges(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	cable := etcd.cable()
-	both := []string{cable.endpoint(), etcd.endpoint()}
+	both := []string{cable.endpoint(), etcd.Endpoint()}
 	a := etcd.open(both...).join(t, broker("a"))
 	first := a.incarnation()
 	frail := etcd.open(cable.endpoint()).follow(t)

@@ -44,7 +44,7 @@ func TestOneOwner(t *testing.T) {
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
-	c := etcd.open(etcd.endpoint(), "unix:///nowhere")
+	c := etcd.open(etcd.Endpoint(), "unix:///nowhere")
 	h := c.Health(context.Background())
 	if h.Err != nil || h.Leader != "only" || len(h.Members) != 1 || h.Members[0].Name != "only" || h.Members[0].Learner {
 		t.Errorf("health is %+v", h)
@@ -59,7 +59,7 @@ func TestHealth(t *testing.T) {
 		t.Errorf("alarms %v %v", h.NoSpace, h.Corrupt)
 	}
 
-	etcd.stop()
+	etcd.Stop()
 	began := time.Now()
 	h = c.Health(context.Background())
 	if h.Err == nil || h.Reachable() != 0 || h.Leader != "" {

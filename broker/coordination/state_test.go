@@ -208,8 +208,8 @@ func TestAStateOutlivesCompactionAndRestart(t *testing.T) {
 		t.Errorf("the changes were %s", got)
 	}
 
-	etcd.stop()
-	etcd.start()
+	etcd.Stop()
+	etcd.Start()
 	if calls := len(seen.changes()); calls != before+1 {
 		t.Errorf("an etcd that is down was reported as a change")
 	}

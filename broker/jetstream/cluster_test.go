@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // Clients are told who has a stream, who of them is in sync, and who is away.
@@ -29,7 +30,7 @@ func TestWhoHasAStream(t *testing.T) {
 		InSync: []coordination.Replica{{Broker: "a", Incarnation: 1}, {Broker: "b", Incarnation: 5}, {Broker: "c", Incarnation: 4}, {Broker: "d", Incarnation: 2}},
 	}
 	got, err := json.Marshal(clusterInfo("shop/main", state, shard, name))
-	must(t, err)
+	testutil.Must(t, err)
 	want := `{"name":"shop/main","leader":"main-1","replicas":[` +
 		`{"name":"main-0","current":true,"active":0,"peer":"a"},` +
 		`{"name":"main-2","current":false,"active":0,"peer":"c"},` +
@@ -110,7 +111,7 @@ func TestReplicasThatAStreamMayHave(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := alone.CreateTopic(t.Context(), "old", config.TopicSpec(), client)
-	must(t, err)
+	testutil.Must(t, err)
 	alone.nodes[0].waits.answer = 500 * time.Millisecond
 	if number, text := refused(alone.nodes[0], "STREAM.CREATE.old", `{"name":"old","num_replicas":3}`); number == 10074 {
 		t.Errorf("made again as it is: %s", text)
@@ -128,7 +129,7 @@ func TestReplicasLeftToTheBrokers(t *testing.T) {
 	spec := config.TopicSpec()
 	spec.Replicas = 0
 	_, err := w.CreateTopic(t.Context(), "orders", spec, client)
-	must(t, err)
+	testutil.Must(t, err)
 	for _, asked := range []string{`{"name":"orders"}`, `{"name":"orders","num_replicas":3}`} {
 		if made := ask[jsapi.StreamResponse](w.nodes[0], "STREAM.CREATE.orders", asked); made.Error != nil {
 			t.Errorf("%s: %v", asked, made.Error)

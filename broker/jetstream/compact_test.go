@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // A stream of which the newest message of each subject is kept has gaps: it says how many, finds no message in them, and
@@ -25,7 +26,7 @@ func TestAStreamWithGaps(t *testing.T) {
 	spec := stream.TopicSpec()
 	spec.Compaction, spec.Deduplication = coordination.LatestOnly, 0
 	_, err := w.CreateTopic(context.Background(), "orders", spec, client)
-	must(t, err)
+	testutil.Must(t, err)
 	const last = 400
 	for i := 1; i <= last; i++ { // every fourth subject comes once
 		subject := fmt.Sprint("orders.often.", i%3)

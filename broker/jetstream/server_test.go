@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // A call finds the leader wherever it was made, and the answer goes straight to the client.
@@ -47,7 +48,7 @@ func TestNothingIsHandedOnTwice(t *testing.T) {
 	inbox := "_INBOX.x"
 	w.nodes[0].Take([]protocol.Message{{Subject: []byte("$JS.API.STREAM.INFO.s"), Reply: []byte(inbox)}}, true)
 	var answer jsapi.Response
-	must(t, json.Unmarshal(w.await(inbox).Data, &answer))
+	testutil.Must(t, json.Unmarshal(w.await(inbox).Data, &answer))
 	if answer.Error == nil || answer.Error.ErrCode != jsapi.ErrStreamOfflineReason.ErrCode {
 		t.Errorf("answered with %+v", answer)
 	}
@@ -110,9 +111,9 @@ func TestWhatAManifestDeclares(t *testing.T) {
 		t.Fatal(err)
 	}
 	declared, err := w.CreateTopic(t.Context(), "orders", config.TopicSpec(), owner)
-	must(t, err)
+	testutil.Must(t, err)
 	_, err = w.CreateSubscription(t.Context(), "orders", "billing", (&jsapi.ConsumerConfig{Name: "billing", Durable: "billing", AckPolicy: jsapi.AckExplicit, DeliverPolicy: jsapi.DeliverAll}).SubscriptionSpec(), owner)
-	must(t, err)
+	testutil.Must(t, err)
 	same := `{"name":"orders","subjects":["orders.>"]}`
 	if made := ask[jsapi.StreamResponse](n, "STREAM.CREATE.orders", same); made.Error != nil {
 		t.Errorf("making what is declared just so: %v", made.Error)

@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // wide makes a Topic of several shards, whose leaders take turns, and publishes so many messages on each of some subjects.
@@ -23,7 +24,7 @@ func (w *world) wide(shards, subjects, each int) {
 	asked := spec.TopicSpec()
 	asked.Shards = shards
 	_, err := w.CreateTopic(context.Background(), "orders", asked, client)
-	must(w.t, err)
+	testutil.Must(w.t, err)
 	w.fill(subjects, 0, each)
 }
 
@@ -117,7 +118,7 @@ func TestOneNameForSeveralShards(t *testing.T) {
 		for _, m := range messages {
 			var i int
 			_, err := fmt.Sscan(string(m.Data), &i)
-			must(t, err)
+			testutil.Must(t, err)
 			subject := string(m.Subject)
 			if seen[subject+" "+string(m.Data)] {
 				t.Errorf("%s %d came twice", subject, i)
@@ -234,7 +235,7 @@ func TestWhatOnlyAShardCanAnswer(t *testing.T) {
 	is := ask[jsapi.StreamInfoResponse](n, "STREAM.INFO.orders", "")
 	is.Config.Description = "all of them"
 	config, err := json.Marshal(is.Config)
-	must(t, err)
+	testutil.Must(t, err)
 	updated := ask[jsapi.StreamResponse](n, "STREAM.UPDATE.orders", string(config))
 	if updated.StreamInfo == nil || updated.Config.Description != "all of them" || w.topics["orders"].Spec.Shards != 4 {
 		t.Errorf("updated: %+v", updated.Error)
@@ -252,7 +253,7 @@ func TestWhatOnlyAShardCanAnswer(t *testing.T) {
 func TestPullsGoOnWithoutAShard(t *testing.T) {
 	w := newWorld(t, 3)
 	w.wide(3, 30, 1)
-	must(t, func() error {
+	testutil.Must(t, func() error {
 		_, err := w.CreateSubscription(context.Background(), "orders", "c", coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}}, client)
 		return err
 	}())
@@ -353,7 +354,7 @@ func TestAConsumerOfTheWholeThatIsNotDurable(t *testing.T) {
 	spec := w.subs[of.ID()+"/watch"].Spec
 	spec.Consumer.InactiveThreshold = time.Millisecond
 	_, err := w.UpdateSubscription(context.Background(), "orders", "watch", coordination.SubscriptionUpdate{By: client, Spec: spec})
-	must(t, err)
+	testutil.Must(t, err)
 	eventually("all consumers are gone", func() bool { return w.consumers() == 0 })
 	if _, status := w.pulled(n, "watch", `{"batch":1,"no_wait":true}`, 1); !strings.Contains(status, "503") {
 		t.Errorf("it is pulled from when it is gone: %q", status)
@@ -373,7 +374,7 @@ func TestConsumersThatAreNotDurableAreBounded(t *testing.T) {
 	spec := coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}, Consumer: coordination.ConsumerSettings{Ephemeral: true, InactiveThreshold: time.Hour}}
 	for i := range shardedEphemerals {
 		_, err := w.CreateSubscription(context.Background(), "orders", fmt.Sprint("one-", i), spec, client)
-		must(t, err)
+		testutil.Must(t, err)
 	}
 	expect(t, "one too many", w.nodes[0], "CONSUMER.CREATE.orders", `{"stream_name":"orders","config":{"ack_policy":"none"}}`, 10012, "has 1024 consumers that are not durable")
 	if made := ask[jsapi.ConsumerResponse](w.nodes[0], "CONSUMER.CREATE.orders.d", `{"stream_name":"orders","config":{"name":"d","durable_name":"d","ack_policy":"explicit"}}`); made.ConsumerInfo == nil {

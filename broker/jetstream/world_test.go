@@ -23,6 +23,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -83,7 +84,7 @@ func newWorldOn(t *testing.T, brokers int, options log.Options) *world {
 			}
 		}
 		disk, err := log.OpenDisk(env.OS, t.TempDir(), options)
-		must(t, err)
+		testutil.Must(t, err)
 		exchange := replica.NewExchange(replica.Config{Self: n.id})
 		t.Cleanup(exchange.Close)
 		n.topics, err = topic.Open(topic.Config{
@@ -91,7 +92,7 @@ func newWorldOn(t *testing.T, brokers int, options log.Options) *world {
 			Self: n.id, Name: "name-" + n.id, Disk: disk, Hub: n, Codec: PublishCodec{}, Payload: 1 << 20,
 			Leading: func(s *topic.ShardLeader, open bool) { n.subscriptions.ShardChanged(s, open) },
 		})
-		must(t, err)
+		testutil.Must(t, err)
 		n.subscriptions = subscription.New(subscription.Config{
 			Self: n.id, Topics: n.topics,
 			Sink:     func(of *topic.Shard, name string) subscription.DeliverySink { return n.Sink(of, name) },
@@ -106,7 +107,7 @@ func newWorldOn(t *testing.T, brokers int, options log.Options) *world {
 		w.nodes = append(w.nodes, n)
 		t.Cleanup(func() {
 			n.Server.Close()
-			must(t, errors.Join(n.subscriptions.Close(), n.topics.Close(), disk.Close()))
+			testutil.Must(t, errors.Join(n.subscriptions.Close(), n.topics.Close(), disk.Close()))
 		})
 	}
 	w.mu.Lock()
@@ -486,12 +487,5 @@ func expect(t *testing.T, what string, n *node, call, payload string, number int
 		if !strings.Contains(text, word) {
 			t.Errorf("%s: %q does not say %q", what, text, word)
 		}
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

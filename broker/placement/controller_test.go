@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	etcdtest "github.com/carillon-mq/carillon/internal/testutil/etcd"
 )
 
 // seed writes so many Topics of so many shards each, all led by the first of the nodes, in sync on all,
@@ -64,7 +65,7 @@ func seed(t testing.TB, nodes []*node, topics, shards int, preferred string) {
 
 // failover evicts the leader of so many shards, which is not the controller, and says how long it took until others were seen to lead them.
 func failover(t testing.TB, shards int) (took time.Duration, revisions int64) {
-	endpoint := etcd(t)
+	endpoint := etcdtest.Start(t).Endpoint()
 	stands, never := make(chan struct{}), make(chan struct{})
 	first, stop := startNode(t, endpoint, "a", never)
 	second, _ := startNode(t, endpoint, "b", stands)
@@ -196,7 +197,7 @@ func lateAt(late bool) error {
 
 // Leaderships go back to whom they are meant for, a few in a second.
 func TestLeadershipIsRestoredGently(t *testing.T) {
-	endpoint := etcd(t)
+	endpoint := etcdtest.Start(t).Endpoint()
 	stands, never := make(chan struct{}), make(chan struct{})
 	first, _ := startNode(t, endpoint, "a", never)
 	second, _ := startNode(t, endpoint, "b", stands)

@@ -4,46 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
-
 	"github.com/carillon-mq/carillon/broker/coordination"
+	etcdtest "github.com/carillon-mq/carillon/internal/testutil/etcd"
 )
-
-// etcd starts a real one of one member, and says where it listens.
-func etcd(t testing.TB) (endpoint string) {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "etcd") // t.TempDir is too long for a socket's path
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	cfg := embed.NewConfig()
-	cfg.Name, cfg.Dir = "only", filepath.Join(dir, "data")
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	peer, client := url.URL{Scheme: "unix", Path: filepath.Join(dir, "p")}, url.URL{Scheme: "unix", Path: filepath.Join(dir, "c")}
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-	cfg.InitialCluster = "only=" + peer.String()
-	server, err := embed.StartEtcd(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Close)
-	select {
-	case <-server.Server.ReadyNotify():
-	case <-time.After(20 * time.Second):
-		t.Fatal("etcd did not start")
-	}
-	return client.String()
-}
 
 // node is a broker as far as placement needs one: registered, watching, and controller when elected.
 type node struct {
@@ -153,7 +121,7 @@ func (n *node) wait(what string, ok func(*coordination.State) bool) *coordinatio
 // Three brokers, a thousand Topics made at once, and the controller stopped in the middle: all are
 // placed, evenly, with few writes, and afterwards nothing is written.
 func TestAThousandTopicsArePlaced(t *testing.T) {
-	endpoint := etcd(t)
+	endpoint := etcdtest.Start(t).Endpoint()
 	atOnce := make(chan struct{})
 	close(atOnce)
 	nodes, stops := map[string]*node{}, map[string]func(){}

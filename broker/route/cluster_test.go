@@ -15,6 +15,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // broker is a whole core node: real clients on one port, real links on another.
@@ -61,7 +62,7 @@ func (b *broker) connect(t testing.TB) *nats.Conn {
 // knows waits until b has the given amount of interest from another broker.
 func (b *broker) knows(t testing.TB, id string, patterns, groups int64) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%s knows %d patterns and %d groups of %s", b.config.ID, patterns, groups, id), func() bool {
+	testutil.EventuallyTrue(t, fmt.Sprintf("%s knows %d patterns and %d groups of %s", b.config.ID, patterns, groups, id), func() bool {
 		p := b.peerOf(id)
 		return p.Up && p.Patterns == patterns && p.Groups == groups
 	})
@@ -163,7 +164,7 @@ func TestAClusterIsOneBrokerToItsClients(t *testing.T) {
 			}
 			return n
 		}
-		eventually(t, "all is delivered", func() bool {
+		testutil.EventuallyTrue(t, "all is delivered", func() bool {
 			return count(plain) >= len(plain)*total && count(workers) >= total && count(others) >= total
 		})
 		for i, c := range plain {
@@ -216,7 +217,7 @@ func TestAClusterIsOneBrokerToItsClients(t *testing.T) {
 	brokers = []*broker{brokers[0], brokers[2]}
 	plain, workers, others = slices.Delete(plain, 2, 4), slices.Delete(workers, 2, 4), slices.Delete(others, 1, 2)
 	for _, b := range brokers {
-		eventually(t, "the dead broker's interest is gone", func() bool { return !b.peerOf("b").Up && b.peerOf("b").Patterns == 0 })
+		testutil.EventuallyTrue(t, "the dead broker's interest is gone", func() bool { return !b.peerOf("b").Up && b.peerOf("b").Patterns == 0 })
 	}
 	load("second.")
 	check("with one broker dead")

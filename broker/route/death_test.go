@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // die does what the kernel does for a process that was killed.
@@ -47,17 +49,17 @@ func TestADeadBrokerIsNoticedByItsKernel(t *testing.T) {
 		for _, l := range victim.links() {
 			l.raw.Close() // A connection that breaks is no death.
 		}
-		eventually(t, "linked again", func() bool { p := witness.peerOf(names[1]); return p.Up && p.Generation > 1 })
+		testutil.EventuallyTrue(t, "linked again", func() bool { p := witness.peerOf(names[1]); return p.Up && p.Generation > 1 })
 		if found := of.all(); len(found) > 0 {
 			t.Fatalf("found dead: %v", found)
 		}
 		victim.die()
 		began := time.Now()
-		eventually(t, "it is found dead", func() bool { return len(of.all()) > 0 })
+		testutil.EventuallyTrue(t, "it is found dead", func() bool { return len(of.all()) > 0 })
 		if took := time.Since(began); took > dialSecondAfter {
 			t.Errorf("%s noticed after %v", names[0], took)
 		}
-		eventually(t, "it is dialled further", func() bool { return witness.peerOf(names[1]).Attempts > 4 })
+		testutil.EventuallyTrue(t, "it is dialled further", func() bool { return witness.peerOf(names[1]).Attempts > 4 })
 		if found := of.all(); len(found) != 1 || found[0] != victim.member() {
 			t.Errorf("found dead: %v", found)
 		}
@@ -74,7 +76,7 @@ func TestOnlyWhoWasLinkedCanDie(t *testing.T) {
 	never.ID, never.Route = "z", "127.0.0.1:1"
 	a.SetMembers([]Member{never, b.member()})
 	b.SetMembers([]Member{a.member()})
-	eventually(t, "linked", func() bool { return a.peerOf("b").Up && a.peerOf("z").Attempts > 2 })
+	testutil.EventuallyTrue(t, "linked", func() bool { return a.peerOf("b").Up && a.peerOf("z").Attempts > 2 })
 	next := b.member()
 	next.Incarnation++
 	next.Route = "127.0.0.1:1" // a new life, of which only the address is known
@@ -84,9 +86,9 @@ func TestOnlyWhoWasLinkedCanDie(t *testing.T) {
 		a.SetMembers([]Member{never}) // It has left the cluster before its link ended.
 		l.raw.Close()
 	}
-	eventually(t, "b's link is gone", func() bool { return len(a.links()) == 0 })
+	testutil.EventuallyTrue(t, "b's link is gone", func() bool { return len(a.links()) == 0 })
 	a.SetMembers([]Member{never, next})
-	eventually(t, "it is dialled", func() bool { return a.peerOf("b").Attempts > 2 })
+	testutil.EventuallyTrue(t, "it is dialled", func() bool { return a.peerOf("b").Attempts > 2 })
 	if found := of.all(); len(found) > 0 {
 		t.Errorf("found dead: %v", found)
 	}
@@ -101,12 +103,12 @@ func TestWhoLeavesIsDeadWhenItIs(t *testing.T) {
 	if err := b.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a knows", func() bool { return a.Leaving("b") })
+	testutil.EventuallyTrue(t, "a knows", func() bool { return a.Leaving("b") })
 	if found := of.all(); len(found) > 0 {
 		t.Errorf("found dead: %v", found)
 	}
 	b.Close()
-	eventually(t, "it is found dead", func() bool { return len(of.all()) == 1 })
+	testutil.EventuallyTrue(t, "it is found dead", func() bool { return len(of.all()) == 1 })
 	if warnings := a.logs.lines("WARN"); len(warnings) > 0 {
 		t.Errorf("a warns of a peer that left on purpose: %q", warnings)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // helloBytes is what a broker of the same cluster would say, after change.
@@ -126,14 +127,14 @@ func TestGarbageHarmsNobody(t *testing.T) {
 		send(t, conn, helloBytes(t, nil))
 	})
 
-	eventually(t, "only the partner is attached", func() bool { return open.hub.sees(partner.hub) && secured.hub.sees() })
+	testutil.EventuallyTrue(t, "only the partner is attached", func() bool { return open.hub.sees(partner.hub) && secured.hub.sees() })
 	if p := open.peerOf("b"); p.Generation != 1 {
 		t.Errorf("the link between the real brokers was disturbed: %+v", p)
 	}
 	partner.hub.set("s", "", 1)
-	eventually(t, "interest", func() bool { return open.hub.sees(partner.hub) })
+	testutil.EventuallyTrue(t, "interest", func() bool { return open.hub.sees(partner.hub) })
 	open.hub.publish("s", "unharmed")
-	eventually(t, "the message", func() bool { return len(partner.hub.messages()) == 1 })
+	testutil.EventuallyTrue(t, "the message", func() bool { return len(partner.hub.messages()) == 1 })
 	if got := open.hub.messages(); len(got) > 0 {
 		t.Errorf("garbage was delivered: %q", got)
 	}
@@ -169,7 +170,7 @@ func TestSilentStrangersTakeABoundedPlace(t *testing.T) {
 	}
 	b.SetMembers([]Member{a.member()}) // b can only come in through a's port.
 	a.hub.set("s", "", 1)
-	eventually(t, "a broker gets through", func() bool { return b.hub.sees(a.hub) })
+	testutil.EventuallyTrue(t, "a broker gets through", func() bool { return b.hub.sees(a.hub) })
 	if n := a.Stats().Refused[CauseTimeout]; n == 0 {
 		t.Error("strangers without a word are not counted")
 	}
@@ -189,7 +190,7 @@ func TestAPeerThatNeverReadsIsCutOff(t *testing.T) {
 	if _, err := conn.Write(append(helloBytes(t, nil), 0, 0, 0, 1, byte(frameInterestEnd))); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "attached", func() bool { return len(a.links()) == 1 })
+	testutil.EventuallyTrue(t, "attached", func() bool { return len(a.links()) == 1 })
 	ping := bytes.Repeat(append([]byte{0, 0, 0, 9, byte(framePing)}, make([]byte, 8)...), 10000)
 	if err := conn.SetWriteDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
@@ -203,7 +204,7 @@ func TestAPeerThatNeverReadsIsCutOff(t *testing.T) {
 			most = max(most, l.Pending())
 		}
 	}
-	eventually(t, "cut off", func() bool { return len(a.links()) == 0 })
+	testutil.EventuallyTrue(t, "cut off", func() bool { return len(a.links()) == 0 })
 	if most > maxPendingHard+1<<20 {
 		t.Errorf("%d bytes were pending", most)
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -183,16 +182,4 @@ func (h *testHub) sees(others ...*testHub) bool {
 		}
 	}
 	return true
-}
-
-// eventually waits for a condition; the deadline is far beyond what a healthy run takes.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !condition() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-		time.Sleep(time.Millisecond)
-	}
 }

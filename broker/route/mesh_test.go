@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 func TestThreeBrokersLearnEachOthersInterest(t *testing.T) {
@@ -21,7 +22,7 @@ func TestThreeBrokersLearnEachOthersInterest(t *testing.T) {
 	c.hub.set("after.c", "", 1)
 	c.hub.set("gone", "", 1)
 	c.hub.set("gone", "", 0)
-	eventually(t, "everybody knows everybody's interest", func() bool {
+	testutil.EventuallyTrue(t, "everybody knows everybody's interest", func() bool {
 		return a.hub.sees(b.hub, c.hub) && b.hub.sees(a.hub, c.hub) && c.hub.sees(a.hub, b.hub)
 	})
 	if p := a.peerOf("b"); p.Groups != 1 || p.Patterns != 0 || !p.Dialed || !p.Up || p.Name != "main-b" {
@@ -30,7 +31,7 @@ func TestThreeBrokersLearnEachOthersInterest(t *testing.T) {
 	if p := c.peerOf("a"); p.Patterns != 1 || p.Groups != 0 || p.Dialed {
 		t.Errorf("c's picture of a: %+v", p)
 	}
-	eventually(t, "round trips are measured", func() bool { return a.peerOf("b").RTT > 0 && b.peerOf("a").RTT > 0 })
+	testutil.EventuallyTrue(t, "round trips are measured", func() bool { return a.peerOf("b").RTT > 0 && b.peerOf("a").RTT > 0 })
 }
 
 func TestEveryPartOfAMessageArrives(t *testing.T) {
@@ -50,7 +51,7 @@ func TestEveryPartOfAMessageArrives(t *testing.T) {
 	}
 	a.hub.all(&session.Message{Subject: []byte("s.6"), Data: []byte("y")}, true, many)
 	a.hub.all(&session.Message{Subject: []byte("end")}, true, nil)
-	eventually(t, "the last one arrives", func() bool {
+	testutil.EventuallyTrue(t, "the last one arrives", func() bool {
 		got := b.hub.messages()
 		return len(got) > 0 && strings.HasPrefix(got[len(got)-1], "end|")
 	})
@@ -108,12 +109,12 @@ func TestInterestPrecedesWhatItsClientPublishes(t *testing.T) {
 	}()
 	introduceAll(a, b)
 	waitUp(t, a, b)
-	eventually(t, "traffic flows", func() bool { return len(b.hub.messages()) > 1000 })
+	testutil.EventuallyTrue(t, "traffic flows", func() bool { return len(b.hub.messages()) > 1000 })
 	close(stop)
 	sent := <-done
-	eventually(t, "all has arrived", func() bool { return b.hub.sees(a.hub) })
+	testutil.EventuallyTrue(t, "all has arrived", func() bool { return b.hub.sees(a.hub) })
 	a.hub.publish("work", "last")
-	eventually(t, "the last message", func() bool {
+	testutil.EventuallyTrue(t, "the last message", func() bool {
 		got := b.hub.messages()
 		return strings.Contains(got[len(got)-1], "|last|")
 	})
@@ -153,10 +154,10 @@ func TestALostConnectionResynchronises(t *testing.T) {
 			l.raw.Close()
 		}
 		a.hub.set(fmt.Sprintf("new.%d", round), "", 1)
-		eventually(t, "a new generation", func() bool { return a.peerOf("b").Generation > before })
-		eventually(t, "exact interest", func() bool { return b.hub.sees(a.hub) && a.hub.sees(b.hub) })
+		testutil.EventuallyTrue(t, "a new generation", func() bool { return a.peerOf("b").Generation > before })
+		testutil.EventuallyTrue(t, "exact interest", func() bool { return b.hub.sees(a.hub) && a.hub.sees(b.hub) })
 	}
-	eventually(t, "up again", func() bool { return a.peerOf("b").Up && a.peerOf("b").LastError == "" })
+	testutil.EventuallyTrue(t, "up again", func() bool { return a.peerOf("b").Up && a.peerOf("b").LastError == "" })
 }
 
 func TestADeadBrokersInterestVanishesAndItsSuccessorTakesOver(t *testing.T) {
@@ -165,9 +166,9 @@ func TestADeadBrokersInterestVanishesAndItsSuccessorTakesOver(t *testing.T) {
 	introduceAll(a, b, c)
 	waitUp(t, a, b, c)
 	b.hub.set("old", "", 1)
-	eventually(t, "b's interest is known", func() bool { return a.hub.sees(b.hub, c.hub) && c.hub.sees(a.hub, b.hub) })
+	testutil.EventuallyTrue(t, "b's interest is known", func() bool { return a.hub.sees(b.hub, c.hub) && c.hub.sees(a.hub, b.hub) })
 	b.Close()
-	eventually(t, "b's interest is gone", func() bool { return a.hub.sees(c.hub) && c.hub.sees(a.hub) })
+	testutil.EventuallyTrue(t, "b's interest is gone", func() bool { return a.hub.sees(c.hub) && c.hub.sees(a.hub) })
 
 	// The same id and name, another process, another address, which only the process itself
 	// knows: the others still have the old one.
@@ -175,7 +176,7 @@ func TestADeadBrokersInterestVanishesAndItsSuccessorTakesOver(t *testing.T) {
 	again.hub.set("new", "", 1)
 	again.SetMembers([]Member{a.member(), again.member(), c.member()})
 	waitUp(t, again, a, c)
-	eventually(t, "the successor's interest is known", func() bool { return a.hub.sees(again.hub, c.hub) && c.hub.sees(a.hub, again.hub) })
+	testutil.EventuallyTrue(t, "the successor's interest is known", func() bool { return a.hub.sees(again.hub, c.hub) && c.hub.sees(a.hub, again.hub) })
 }
 
 func TestANewProcessReplacesAnOldOneThatSeemsAlive(t *testing.T) {
@@ -188,8 +189,8 @@ func TestANewProcessReplacesAnOldOneThatSeemsAlive(t *testing.T) {
 	again.hub.set("new", "", 1)
 	b.SetMembers(nil) // The old process does not fight back.
 	again.SetMembers([]Member{a.member()})
-	eventually(t, "the new process is the peer", func() bool { return a.hub.sees(again.hub) && again.hub.sees(a.hub) })
-	eventually(t, "the old one has no link", func() bool { return b.hub.sees() })
+	testutil.EventuallyTrue(t, "the new process is the peer", func() bool { return a.hub.sees(again.hub) && again.hub.sees(a.hub) })
+	testutil.EventuallyTrue(t, "the old one has no link", func() bool { return b.hub.sees() })
 }
 
 func TestTheOldLinkIsGoneBeforeTheNewOneBegins(t *testing.T) {
@@ -198,21 +199,21 @@ func TestTheOldLinkIsGoneBeforeTheNewOneBegins(t *testing.T) {
 	waitUp(t, a, b)
 	letGo := b.hub.holdBack()
 	a.hub.all(&session.Message{Subject: []byte("old")}, true, nil)
-	eventually(t, "b's reader is held back", func() bool { return len(b.hub.messages()) == 1 })
+	testutil.EventuallyTrue(t, "b's reader is held back", func() bool { return len(b.hub.messages()) == 1 })
 	old := b.links()[0]
 	for _, l := range a.links() {
 		l.raw.Close()
 	}
 	a.hub.set("new", "", 1)
-	eventually(t, "b has a new connection", func() bool { l := b.links(); return len(l) == 1 && l[0] != old })
-	eventually(t, "the new connection has brought something", func() bool { return b.links()[0].out.pending() > 0 })
+	testutil.EventuallyTrue(t, "b has a new connection", func() bool { l := b.links(); return len(l) == 1 && l[0] != old })
+	testutil.EventuallyTrue(t, "the new connection has brought something", func() bool { return b.links()[0].out.pending() > 0 })
 	b.hub.mu.Lock()
 	if b.hub.attaches != 1 || len(b.hub.peers) != 1 {
 		t.Errorf("%d attached at once, %d in all, while the old reader is at work", len(b.hub.peers), b.hub.attaches)
 	}
 	b.hub.mu.Unlock()
 	letGo()
-	eventually(t, "the new link works", func() bool { return b.hub.sees(a.hub) && a.hub.sees(b.hub) })
+	testutil.EventuallyTrue(t, "the new link works", func() bool { return b.hub.sees(a.hub) && a.hub.sees(b.hub) })
 }
 
 func TestBothSidesPreferTheSameConnection(t *testing.T) {
@@ -262,9 +263,9 @@ func TestWhatWasQueuedArrivesThoughThePeerStillSends(t *testing.T) {
 		b.Close()
 		close(closed)
 	}()
-	eventually(t, "b is closing", func() bool { return b.leaving.Load() })
+	testutil.EventuallyTrue(t, "b is closing", func() bool { return b.leaving.Load() })
 	letGoA()
-	eventually(t, "all has arrived", func() bool { return len(a.hub.messages()) == count })
+	testutil.EventuallyTrue(t, "all has arrived", func() bool { return len(a.hub.messages()) == count })
 	letGoB()
 	<-closed
 }
@@ -282,10 +283,10 @@ func TestBothMayDialAtOnceAndOneLinkStays(t *testing.T) {
 		<-done
 		introduceAll(a, b)
 		waitUp(t, a, b)
-		eventually(t, "interest is exact", func() bool { return a.hub.sees(b.hub) && b.hub.sees(a.hub) })
+		testutil.EventuallyTrue(t, "interest is exact", func() bool { return a.hub.sees(b.hub) && b.hub.sees(a.hub) })
 		a.hub.publish("of.b", "once")
 		a.hub.publish("of.b", "end")
-		eventually(t, "the messages", func() bool { return len(b.hub.messages()) >= 2 })
+		testutil.EventuallyTrue(t, "the messages", func() bool { return len(b.hub.messages()) >= 2 })
 		if got := b.hub.messages(); len(got) != 2 {
 			t.Fatalf("forwarded twice: %q", got)
 		}
@@ -301,14 +302,14 @@ func TestAMemberThatDisappearsKeepsItsLinkWhileItLives(t *testing.T) {
 	a.SetMembers(nil)
 	b.SetMembers(nil)
 	b.hub.set("still", "", 1)
-	eventually(t, "interest still travels", func() bool { return a.hub.sees(b.hub) })
+	testutil.EventuallyTrue(t, "interest still travels", func() bool { return a.hub.sees(b.hub) })
 	a.hub.publish("still", "here")
-	eventually(t, "messages still travel", func() bool { return len(b.hub.messages()) == 1 })
+	testutil.EventuallyTrue(t, "messages still travel", func() bool { return len(b.hub.messages()) == 1 })
 	if p := a.peerOf("b"); p.Member || !p.Up {
 		t.Errorf("a's picture of b: %+v", p)
 	}
 	b.Close()
-	eventually(t, "b is forgotten", func() bool { return len(a.Stats().Peers) == 0 })
+	testutil.EventuallyTrue(t, "b is forgotten", func() bool { return len(a.Stats().Peers) == 0 })
 }
 
 func TestStrangersAreRefusedOnceClearly(t *testing.T) {
@@ -332,8 +333,8 @@ func TestStrangersAreRefusedOnceClearly(t *testing.T) {
 				target.ID = "0" // As if the address of another member led here.
 			}
 			c.node.SetMembers([]Member{target})
-			eventually(t, "a counts the refusal", func() bool { return a.Stats().Refused[c.cause] > before || c.node.config.ServerTLS == nil })
-			eventually(t, "the stranger knows why", func() bool { return len(c.node.logs.lines("WARN", "No link")) == 1 })
+			testutil.EventuallyTrue(t, "a counts the refusal", func() bool { return a.Stats().Refused[c.cause] > before || c.node.config.ServerTLS == nil })
+			testutil.EventuallyTrue(t, "the stranger knows why", func() bool { return len(c.node.logs.lines("WARN", "No link")) == 1 })
 			if c.node.config.ServerTLS != nil && len(c.node.logs.lines(c.says)) == 0 {
 				t.Errorf("the stranger's log does not say %q: %s", c.says, c.node.logs.lines("No link"))
 			}
@@ -391,7 +392,7 @@ func TestAnAddressThatLeadsToAnotherBrokerIsNoLink(t *testing.T) {
 	wrong := b.member()
 	wrong.ID = "c"
 	a.SetMembers([]Member{wrong})
-	eventually(t, "a knows why", func() bool { return strings.Contains(a.peerOf("c").LastError, "is answered by broker") })
+	testutil.EventuallyTrue(t, "a knows why", func() bool { return strings.Contains(a.peerOf("c").LastError, "is answered by broker") })
 	if !a.hub.sees() {
 		t.Error("a linked with a broker that it did not mean")
 	}
@@ -403,24 +404,24 @@ func TestLeavingIsAnnouncedAndQuiet(t *testing.T) {
 	introduceAll(a, b)
 	waitUp(t, a, b)
 	b.hub.set("late", "", 1)
-	eventually(t, "interest", func() bool { return a.hub.sees(b.hub) })
+	testutil.EventuallyTrue(t, "interest", func() bool { return a.hub.sees(b.hub) })
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if err := b.Leave(ctx); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a knows that b leaves", func() bool { return a.Leaving("b") && a.peerOf("b").Leaving })
+	testutil.EventuallyTrue(t, "a knows that b leaves", func() bool { return a.Leaving("b") && a.peerOf("b").Leaving })
 	a.hub.publish("late", "still served")
-	eventually(t, "b's last clients are served", func() bool { return len(b.hub.messages()) == 1 })
+	testutil.EventuallyTrue(t, "b's last clients are served", func() bool { return len(b.hub.messages()) == 1 })
 
 	// What is queued when the links close still arrives.
 	a.hub.set("bye", "", 1)
-	eventually(t, "interest", func() bool { return b.hub.sees(a.hub) })
+	testutil.EventuallyTrue(t, "interest", func() bool { return b.hub.sees(a.hub) })
 	for i := range 1000 {
 		b.hub.publish("bye", fmt.Sprint(i))
 	}
 	b.Close()
-	eventually(t, "a has no peer", func() bool { return a.hub.sees() })
+	testutil.EventuallyTrue(t, "a has no peer", func() bool { return a.hub.sees() })
 	if got := len(a.hub.messages()); got != 1000 {
 		t.Errorf("%d of the last 1000 messages arrived", got)
 	}
@@ -435,7 +436,7 @@ func TestLeavingIsAnnouncedAndQuiet(t *testing.T) {
 	member.Incarnation = 2
 	began := time.Now()
 	a.SetMembers([]Member{member})
-	eventually(t, "the successor is linked", func() bool { return a.peerOf("b").Up })
+	testutil.EventuallyTrue(t, "the successor is linked", func() bool { return a.peerOf("b").Up })
 	if took := time.Since(began); took > refusedPause {
 		t.Errorf("the successor was linked after %v", took)
 	}
@@ -484,7 +485,7 @@ func TestABacklogIsVisibleAndBounded(t *testing.T) {
 	}
 	<-waited // They don't wait for a link that is down.
 	letGo()
-	eventually(t, "the link is made again", func() bool { p := a.peerOf("b"); return p.Up && p.Generation == 2 })
+	testutil.EventuallyTrue(t, "the link is made again", func() bool { p := a.peerOf("b"); return p.Up && p.Generation == 2 })
 	if p := a.peerOf("b"); p.Overflows != 1 || p.LostMessages < 60 || p.Pending > 1<<20 {
 		t.Errorf("a's picture of b: %+v", p)
 	}
@@ -502,7 +503,7 @@ func TestCloseEndsEverythingAtAnyMoment(t *testing.T) {
 		}
 		a.SetMembers([]Member{b.member(), {ID: "x", Name: "x", Route: silent.Addr().String()}, {ID: "y", Name: "y", Route: "127.0.0.1:1"}})
 		if i%2 == 0 {
-			eventually(t, "linked", func() bool { return a.peerOf("b").Up })
+			testutil.EventuallyTrue(t, "linked", func() bool { return a.peerOf("b").Up })
 		}
 		a.Close()
 		b.Close()

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // testNode is one broker: a mesh and a hub.
@@ -115,7 +117,7 @@ func introduceAll(nodes ...*testNode) {
 func waitUp(t testing.TB, nodes ...*testNode) {
 	t.Helper()
 	for _, n := range nodes {
-		eventually(t, n.config.Name+" is linked with all", func() bool {
+		testutil.EventuallyTrue(t, n.config.Name+" is linked with all", func() bool {
 			up, members := n.Linked()
 			return up == members && up == len(nodes)-1
 		})

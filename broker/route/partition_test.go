@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // startMemoryNode starts a broker on a network in memory.
@@ -77,6 +78,7 @@ func TestASilentPeerIsDetachedAfterDeadAfter(t *testing.T) {
 		if !ok || took < deadAfter-pingEvery-keepAliveTick || took > deadAfter+2*keepAliveTick {
 			t.Errorf("detached after %v", took)
 		}
+		synctest.Wait() // it is logged after the hub was told
 		if got := a.logs.lines("WARN", "nothing was heard for 3s"); len(got) != 1 {
 			t.Errorf("log: %q", got)
 		}
@@ -163,7 +165,7 @@ func TestALeavingPeerIsRedialledWithoutHurry(t *testing.T) {
 		if !ok || took > refusedPause+time.Second {
 			t.Errorf("a peer that was leaving, but is still there, was linked again after %v", took)
 		}
-		eventually(t, "it says again that it leaves", func() bool { return a.peerOf("b").Leaving })
+		testutil.EventuallyTrue(t, "it says again that it leaves", func() bool { return a.peerOf("b").Leaving })
 		b.Close()
 		before := a.peerOf("b").Attempts
 		time.Sleep(time.Minute)
@@ -298,7 +300,7 @@ func TestACutOnRealSocketsHeals(t *testing.T) {
 		toB.cut(false)
 		toA.cut(false)
 		healed := time.Now()
-		eventually(t, "interest is exact", func() bool {
+		testutil.EventuallyTrue(t, "interest is exact", func() bool {
 			return a.hub.sees(b.hub, c.hub) && b.hub.sees(a.hub, c.hub) && c.hub.sees(a.hub, b.hub)
 		})
 		took := time.Since(healed)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // testTopics is a broker's part in Topics, reduced to when it is called: hub is open while messages that were delivered are not
@@ -57,17 +58,17 @@ func TestMessagesAreHandedOverBeforeTopicsAreCalled(t *testing.T) {
 		a.hub.all(&session.Message{Subject: []byte(subject), Data: make([]byte, 100)}, true, nil)
 	}
 	message("first")
-	eventually(t, "b's reader is held back", func() bool { return len(b.hub.messages()) == 1 })
+	testutil.EventuallyTrue(t, "b's reader is held back", func() bool { return len(b.hub.messages()) == 1 })
 	message("second")
 	xa.way.Carry([]byte("a frame"))
 	message("third")
-	eventually(t, "all of it is on its way", func() bool { return a.links()[0].Pending() == 0 })
+	testutil.EventuallyTrue(t, "all of it is on its way", func() bool { return a.links()[0].Pending() == 0 })
 	letGo()
-	eventually(t, "b has it", func() bool { return len(b.hub.messages()) == 3 && xb.called() == 2 })
+	testutil.EventuallyTrue(t, "b has it", func() bool { return len(b.hub.messages()) == 3 && xb.called() == 2 })
 	for _, l := range b.links() {
 		l.raw.Close()
 	}
-	eventually(t, "the link has ended", func() bool { return xb.called() > 2 })
+	testutil.EventuallyTrue(t, "the link has ended", func() bool { return xb.called() > 2 })
 	xb.mu.Lock()
 	defer xb.mu.Unlock()
 	if got := fmt.Sprint(xb.calls[:3]); got != "[take, open false flush, open false detach, open false]" {

@@ -15,16 +15,17 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // broker serves clients on a free port of this machine and returns its URL.
 func broker(t *testing.T) string {
 	t.Helper()
 	profile, err := limits.ForProfile("small")
-	must(t, err)
+	testutil.Must(t, err)
 	hub := session.NewHub(session.Config{ServerID: "S", ServerName: "test", Version: "2.12.0", Profile: profile})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testutil.Must(t, err)
 	served := make(chan error, 1)
 	go func() { served <- hub.Serve(listener) }()
 	t.Cleanup(func() {
@@ -49,11 +50,11 @@ func TestMessagesPassThroughABroker(t *testing.T) {
 func TestAnAnswerFromNobodyIsNoticed(t *testing.T) {
 	url := broker(t)
 	conn, err := nats.Connect(url)
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(conn.Close)
 	_, err = conn.Subscribe("selftest.echo", func(m *nats.Msg) { _ = m.Respond(nil) })
-	must(t, err)
-	must(t, conn.Flush())
+	testutil.Must(t, err)
+	testutil.Must(t, conn.Flush())
 	if err := Messages(t.Context(), url, func(string, ...any) {}); err == nil || !strings.Contains(err.Error(), "nobody serves") {
 		t.Errorf("the error is %v", err)
 	}
@@ -63,7 +64,7 @@ func TestAnAnswerFromNobodyIsNoticed(t *testing.T) {
 func liar(t *testing.T, copies func(i int) int) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testutil.Must(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -136,8 +137,8 @@ func TestABrokerThatCannotBeReachedIsSaidSo(t *testing.T) {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("out of time"))
 	defer cancel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	must(t, listener.Close())
+	testutil.Must(t, err)
+	testutil.Must(t, listener.Close())
 	err = Messages(ctx, "nats://"+listener.Addr().String(), func(string, ...any) {})
 	if err == nil {
 		t.Fatal("it passed")

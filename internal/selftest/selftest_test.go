@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 const endpoint = "nats://somewhere.default.svc:4222"
@@ -40,8 +41,8 @@ func cluster(t *testing.T, operate func(ctx context.Context, kube client.Client,
 					return err
 				}
 				if b, ok := obj.(*v1alpha1.Broker); ok {
-					must(t, kube.Create(ctx, claim("data-"+b.Name+"-0")))
-					must(t, kube.Create(ctx, claim("data-"+b.Name+"-coordinator-0")))
+					testutil.Must(t, kube.Create(ctx, claim("data-"+b.Name+"-0")))
+					testutil.Must(t, kube.Create(ctx, claim("data-"+b.Name+"-coordinator-0")))
 					operate(ctx, kube, b)
 				}
 				return nil
@@ -53,18 +54,11 @@ func claim(name string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func setStatus(t *testing.T, kube client.Client, b *v1alpha1.Broker, url string, conditions ...metav1.Condition) {
 	t.Helper()
 	b = b.DeepCopy()
 	b.Status.ObservedGeneration, b.Status.Endpoint, b.Status.Conditions = b.Generation, url, conditions
-	must(t, kube.Status().Update(t.Context(), b))
+	testutil.Must(t, kube.Status().Update(t.Context(), b))
 }
 
 func run(t *testing.T, ctx context.Context, kube client.Client, exchange func(url string) error) (output string, err error) {
@@ -82,12 +76,12 @@ func run(t *testing.T, ctx context.Context, kube client.Client, exchange func(ur
 func wantOnlyMain(t *testing.T, kube client.Client) {
 	t.Helper()
 	var brokers v1alpha1.BrokerList
-	must(t, kube.List(t.Context(), &brokers))
+	testutil.Must(t, kube.List(t.Context(), &brokers))
 	if len(brokers.Items) != 1 || brokers.Items[0].Name != "main" {
 		t.Errorf("Brokers afterwards: %v, want only main", brokers.Items)
 	}
 	var claims corev1.PersistentVolumeClaimList
-	must(t, kube.List(t.Context(), &claims))
+	testutil.Must(t, kube.List(t.Context(), &claims))
 	if len(claims.Items) != 1 || claims.Items[0].Name != "data-main-0" {
 		t.Errorf("volume claims afterwards: %v, want only data-main-0", claims.Items)
 	}
@@ -124,7 +118,7 @@ func TestAReadyBrokerIsUsedAndRemoved(t *testing.T) {
 
 func TestAStalledBrokerFailsAtOnceAndSaysWhy(t *testing.T) {
 	kube := cluster(t, func(ctx context.Context, kube client.Client, b *v1alpha1.Broker) {
-		must(t, kube.Create(ctx, &corev1.Pod{
+		testutil.Must(t, kube.Create(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: b.Name + "-0", Namespace: b.Namespace},
 			Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
 				State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}},
@@ -138,7 +132,7 @@ func TestAStalledBrokerFailsAtOnceAndSaysWhy(t *testing.T) {
 	kube = interceptor.NewClient(kube.(client.WithWatch), interceptor.Funcs{
 		Delete: func(ctx context.Context, kube client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
 			if b, ok := obj.(*v1alpha1.Broker); ok {
-				must(t, kube.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: b.Name + "-0", Namespace: b.Namespace}}))
+				testutil.Must(t, kube.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: b.Name + "-0", Namespace: b.Namespace}}))
 			}
 			return kube.Delete(ctx, obj, opts...)
 		},
@@ -171,7 +165,7 @@ func TestAStatusOfAnotherGenerationIsNotBelieved(t *testing.T) {
 		b = b.DeepCopy()
 		b.Status.ObservedGeneration, b.Status.Endpoint = b.Generation-1, endpoint
 		b.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "AllReady"}}
-		must(t, kube.Status().Update(t.Context(), b))
+		testutil.Must(t, kube.Status().Update(t.Context(), b))
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 func writeFile(path, text string) error { return os.WriteFile(path, []byte(text), 0o600) }
@@ -18,7 +20,7 @@ func TestPromisesHoldUnderEveryFault(t *testing.T) {
 	rounds := setting(t, "CHAOS_ROUNDS", 6, strconv.Atoi)
 	kinds := chosenKinds(t)
 	program, err := binary()
-	must(t, err)
+	testutil.Must(t, err)
 	for began := time.Now(); ; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			planner := NewPlanner(seed, kinds)

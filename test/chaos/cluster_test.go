@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/carillon-mq/carillon/broker/env/testca"
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
@@ -54,11 +55,11 @@ const (
 func startCluster(t *testing.T, w *network, program string, faulty int) *cluster {
 	t.Helper()
 	dir, err := os.MkdirTemp(folder.Dir, "world-")
-	must(t, err)
+	testutil.Must(t, err)
 	c := &cluster{t: t, dir: dir, network: w, began: time.Now(), bootstrap: filepath.Join(dir, "bootstrapped")}
 	ca := testca.New(t)
 	tls := filepath.Join(dir, "tls")
-	must(t, os.Mkdir(tls, 0o700))
+	testutil.Must(t, os.Mkdir(tls, 0o700))
 	var ips []net.IP
 	var initial, endpoints []string
 	for n := range clients {
@@ -73,13 +74,13 @@ func startCluster(t *testing.T, w *network, program string, faulty int) *cluster
 	for n := range clients {
 		at := filepath.Join(dir, nodeName(n))
 		volume, err := newVolume(dir, at, n == faulty)
-		must(t, err)
+		testutil.Must(t, err)
 		log, err := os.Create(at + ".log")
-		must(t, err)
+		testutil.Must(t, err)
 		p := &process{node: n, volume: volume, logFile: log, note: c.note}
 		data := filepath.Join(at, "data")
 		if n < brokers {
-			must(t, p.shiftClock(c.clockFile(n), 0))
+			testutil.Must(t, p.shiftClock(c.clockFile(n), 0))
 			p.env = []string{"CARILLON_TEST_CLOCK=" + c.clockFile(n)}
 			p.args = []string{program, "broker", "--name", nodeName(n), "--cluster", "chaos/main", "--data", data,
 				"--client-advertise", address(n) + ":4222", "--route-advertise", address(n) + ":6222", "--http-advertise", address(n) + ":8222",
@@ -98,7 +99,7 @@ func startCluster(t *testing.T, w *network, program string, faulty int) *cluster
 			c.members[n] = true
 		}
 		if n < founders || n >= brokers {
-			must(t, c.processes[n].start())
+			testutil.Must(t, c.processes[n].start())
 		}
 	}
 	c.connect()
@@ -183,10 +184,10 @@ func (c *cluster) connect() {
 	c.t.Helper()
 	var err error
 	c.nc, err = checker.Connect(c.urls(), "chaos", clientOptions...)
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	c.t.Cleanup(c.nc.Close)
 	c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(answerTime))
-	must(c.t, err)
+	testutil.Must(c.t, err)
 }
 
 // whole waits until all replicas of the streams are in sync and spread evenly over the brokers that are to be there, and says what they are like else.

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
@@ -145,7 +146,7 @@ func tellsOfStall(node int) error {
 // TestADiskThatHangsHandsOverLeadership is a world with that fault alone.
 func TestADiskThatHangsHandsOverLeadership(t *testing.T) {
 	program, err := binary()
-	must(t, err)
+	testutil.Must(t, err)
 	faulty := int(seed % founders)
 	round := Round{{Kind: Hang, For: longestHang, Nodes: []int{faulty}}}
 	for _, err := range live(t, program, seed, faulty, func() Round { return round }, 1) {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // mutation is carillon without one invariant: a file of its source in which something else stands in one place.
@@ -61,7 +63,7 @@ func TestTheJudgeFindsABroken(t *testing.T) {
 	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
 			program, err := m.build()
-			must(t, err)
+			testutil.Must(t, err)
 			for n := range uint64(worlds) {
 				var said strings.Builder
 				t.Run(strconv.FormatUint(seed+n, 10), func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/disk"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
@@ -116,16 +117,9 @@ func chosenKinds(t *testing.T) (chosen []Kind) {
 	return chosen
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // eventually asks until there is no error, and returns the last one if that lasts too long.
 func eventually(what string, check func() error) error { return within(patience, what, check) }
 
 func within(limit time.Duration, what string, check func() error) error {
-	return checker.Within(limit, 50*time.Millisecond, what, check)
+	return testutil.Within(limit, 50*time.Millisecond, what, check)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/admin"
 	"github.com/carillon-mq/carillon/broker/jsapi"
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
@@ -54,7 +55,7 @@ func begin(t *testing.T, program string, faulty int) *world {
 		orders:  checker.NewTopic("orders", 1), clicks: checker.NewTopic("clicks", shards), accounts: checker.NewTopic("accounts", 1),
 	}
 	for _, of := range w.topics() {
-		must(t, eventually("create topic "+of.Name, func() error {
+		testutil.Must(t, eventually("create topic "+of.Name, func() error {
 			_, err := ask[admin.TopicInfo](w.cluster, admin.TopicCreateSubject+of.Name, admin.CreateRequest{
 				Stream: jsapi.StreamConfig{Subjects: []string{of.Name + ".>"}, Replicas: replicas, DuplicateWindow: window}, Shards: len(of.Shards),
 			})
@@ -66,7 +67,7 @@ func begin(t *testing.T, program string, faulty int) *world {
 	}
 	for _, of := range []*checker.Topic{w.orders, w.clicks} {
 		for _, name := range consumers {
-			must(t, eventually("create consumer "+name, func() error {
+			testutil.Must(t, eventually("create consumer "+name, func() error {
 				ctx, cancel := context.WithTimeout(t.Context(), answerTime)
 				defer cancel()
 				_, err := w.js.CreateOrUpdateConsumer(ctx, of.Name, jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy, AckWait: checker.AckWait, MaxAckPending: 256})
@@ -74,8 +75,8 @@ func begin(t *testing.T, program string, faulty int) *world {
 			}))
 		}
 	}
-	must(t, writeFile(w.bootstrap, "formed\n"))
-	must(t, w.whole())
+	testutil.Must(t, writeFile(w.bootstrap, "formed\n"))
+	testutil.Must(t, w.whole())
 	for n := range brokers { // the last one's wait until it joins
 		here := append(slices.Clone(clientOptions), nats.IgnoreDiscoveredServers())
 		w.load(w.orders, checker.Workload{URL: w.url(n), Sync: 1, Again: 1, Rest: rest, Options: here})
@@ -85,7 +86,7 @@ func begin(t *testing.T, program string, faulty int) *world {
 	w.load(w.clicks, checker.Workload{URL: w.urls(), Async: 1, Rest: slow, Consumers: consumers, Options: clientOptions})
 	var err error
 	w.swappers, err = startSwappers(t.Context(), w.accounts.Shards[0], []string{w.url(0), w.url(1), w.url(2), w.urls()})
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(w.swappers.end)
 	return w
 }
@@ -103,7 +104,7 @@ func (w *world) histories() (all []*checker.History) {
 func (w *world) load(of *checker.Topic, load checker.Workload) {
 	w.t.Helper()
 	l, err := of.Start(w.t.Context(), load)
-	must(w.t, err)
+	testutil.Must(w.t, err)
 	w.loads = append(w.loads, l)
 	w.t.Cleanup(l.Stop)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
@@ -183,7 +184,7 @@ func (c *cluster) connect() jetstream.JetStream {
 // whole waits until all three replicas of a stream are in sync, and returns which broker leads.
 func (c *cluster) whole(js jetstream.JetStream, stream string) (leader int) {
 	c.t.Helper()
-	eventually(c.t, "all three replicas of "+stream+" are in sync", func() error {
+	testutil.Eventually(c.t, "all three replicas of "+stream+" are in sync", func() error {
 		ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
 		defer cancel()
 		is, err := js.Stream(ctx, stream)
@@ -205,12 +206,4 @@ func (c *cluster) whole(js jetstream.JetStream, stream string) (leader int) {
 		return nil
 	})
 	return leader
-}
-
-// eventually asks until there is no error, and fails with the last one.
-func eventually(t *testing.T, what string, check func() error) {
-	t.Helper()
-	if err := checker.Within(patience, 10*time.Millisecond, what, check); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // copies are the segments of a broker's copy of the only stream, oldest first, all sealed but the last.
@@ -88,7 +90,7 @@ func TestDamagedSegmentsAreRepaired(t *testing.T) {
 	}
 	c.kill(victim)
 
-	eventually(t, "both segments are repaired", func() error {
+	testutil.Eventually(t, "both segments are repaired", func() error {
 		said, err := os.ReadFile(c.log.Name())
 		if err != nil {
 			return err
@@ -115,7 +117,7 @@ func TestDamagedSegmentsAreRepaired(t *testing.T) {
 	} else if there, err := os.ReadFile(aside[0]); err != nil || string(there) != string(content) {
 		t.Errorf("what was set aside is not what was damaged: %v", err)
 	}
-	eventually(t, "it leads again", func() error {
+	testutil.Eventually(t, "it leads again", func() error {
 		if leader := c.whole(js, "orders"); leader != victim {
 			return fmt.Errorf("broker %d leads", leader)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
@@ -174,7 +175,7 @@ func (p *publisher) since(moment time.Time) (first time.Time, ok bool) {
 func (p *publisher) recovers(t *testing.T, moment time.Time) time.Duration {
 	t.Helper()
 	var first time.Time
-	eventually(t, "a message is acknowledged again", func() error {
+	testutil.Eventually(t, "a message is acknowledged again", func() error {
 		var ok bool
 		if first, ok = p.since(moment); !ok {
 			return fmt.Errorf("what publishers are told: %s", p.told())
@@ -198,7 +199,7 @@ func (p *publisher) part(*nats.Conn, error) {
 func (p *publisher) reconnects(t *testing.T, ended time.Time) {
 	t.Helper()
 	var parted time.Time
-	eventually(t, "the connection ends", func() error {
+	testutil.Eventually(t, "the connection ends", func() error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if parted = p.parted; !parted.After(ended) {
@@ -223,7 +224,7 @@ func (p *publisher) refusals() (n int) {
 func (p *publisher) settled(t *testing.T) {
 	t.Helper()
 	now := time.Now()
-	eventually(t, "all messages are answered", func() error {
+	testutil.Eventually(t, "all messages are answered", func() error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, s := range p.flying {
@@ -257,7 +258,7 @@ func (p *publisher) goesOn(t *testing.T, more int) {
 		return len(p.acked)
 	}
 	want := count() + more
-	eventually(t, "messages are acknowledged", func() error {
+	testutil.Eventually(t, "messages are acknowledged", func() error {
 		if count() < want {
 			return fmt.Errorf("what publishers are told: %s", p.told())
 		}

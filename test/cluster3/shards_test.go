@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
@@ -114,7 +115,7 @@ func shardsChangeLeaders(t *testing.T, by syscall.Signal) {
 	goOn := func() {
 		for _, w := range writers {
 			before := w.count()
-			eventually(t, w.subject+" is published to", func() error {
+			testutil.Eventually(t, w.subject+" is published to", func() error {
 				if n := w.count() - before; n < 20 {
 					return fmt.Errorf("%d messages were acknowledged", n)
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // bystander is a client that keeps the protocol, and must not notice what others do.
@@ -36,7 +37,7 @@ func (b *bystander) unharmed(t *testing.T) {
 	t.Helper()
 	begin := time.Now()
 	for i := range 20 {
-		must(t, b.nc.Publish("bystander", fmt.Append(nil, i)))
+		testutil.Must(t, b.nc.Publish("bystander", fmt.Append(nil, i)))
 		if m := receive(t, b.sub); string(m.Data) != fmt.Sprint(i) {
 			t.Fatalf("the bystander has received %q, want %d", m.Data, i)
 		}
@@ -59,8 +60,8 @@ func memory() (heap int64, goroutines int) {
 func backToWhereItWas(t *testing.T, n *node, connections int, heap int64, goroutines int) {
 	t.Helper()
 	const slack = 2 << 20
-	eventually(t, "connections are as before", func() bool { return n.Connections() == connections })
-	eventually(t, "nothing waits for those that are gone", func() bool { return n.Stats().PendingBytes == 0 })
+	testutil.EventuallyTrue(t, "connections are as before", func() bool { return n.Connections() == connections })
+	testutil.EventuallyTrue(t, "nothing waits for those that are gone", func() bool { return n.Stats().PendingBytes == 0 })
 	var heapNow int64
 	var goroutinesNow int
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -150,7 +151,7 @@ func TestHalfLinesHoldLittle(t *testing.T) {
 		}[i%6])
 		socks = append(socks, s)
 	}
-	eventually(t, "all are there", func() bool { return n.Connections() == idle+1 })
+	testutil.EventuallyTrue(t, "all are there", func() bool { return n.Connections() == idle+1 })
 	b.unharmed(t)
 	if now, _ := memory(); now-heap > idle*(64<<10) {
 		t.Errorf("%d connections that say little hold %d bytes each", idle, (now-heap)/idle)
@@ -169,7 +170,7 @@ func TestClientThatNeverReads(t *testing.T) {
 	b.unharmed(t)
 	pub, nc := connect(t, n), connect(t, n)
 	sub := subscribe(t, nc, "flood")
-	must(t, sub.SetPendingLimits(-1, -1))
+	testutil.Must(t, sub.SetPendingLimits(-1, -1))
 	heap, goroutines := memory()
 
 	const deaf, messages = 3, 3000
@@ -183,7 +184,7 @@ func TestClientThatNeverReads(t *testing.T) {
 	data := make([]byte, 8<<10)
 	for i := range messages { // at the pace of the one that reads, who would be slow otherwise, too
 		data[0], data[1] = byte(i), byte(i>>8)
-		must(t, pub.Publish("flood", data))
+		testutil.Must(t, pub.Publish("flood", data))
 		if i%50 != 49 {
 			continue
 		}
@@ -194,7 +195,7 @@ func TestClientThatNeverReads(t *testing.T) {
 		}
 		b.unharmed(t)
 	}
-	eventually(t, "those who never read are closed", func() bool { return n.Stats().SlowConsumers() == deaf })
+	testutil.EventuallyTrue(t, "those who never read are closed", func() bool { return n.Stats().SlowConsumers() == deaf })
 	b.unharmed(t)
 	backToWhereItWas(t, n, 3, heap, goroutines)
 }

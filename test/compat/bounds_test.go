@@ -12,6 +12,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 func TestPayloadsUpToTheLimit(t *testing.T) {
@@ -27,7 +28,7 @@ func TestPayloadsUpToTheLimit(t *testing.T) {
 		data[i] = byte(i * 7 >> 3)
 	}
 	for _, size := range []int{0, 1, 4096, 65536, 1 << 20, limit - 1, limit} {
-		must(t, pub.Publish("big", data[:size]))
+		testutil.Must(t, pub.Publish("big", data[:size]))
 		if m := receive(t, sub); !bytes.Equal(m.Data, data[:size]) {
 			t.Fatalf("%d bytes arrived as %d others", size, len(m.Data))
 		}
@@ -56,11 +57,11 @@ func TestManySubscriptions(t *testing.T) {
 	for i := range subs {
 		var err error
 		all[i], err = nc.Subscribe(fmt.Sprintf("many.%d", i), func(*nats.Msg) { got <- i })
-		must(t, err)
+		testutil.Must(t, err)
 	}
 	flush(t, nc)
 	for i := range subs {
-		must(t, pub.Publish(fmt.Sprintf("many.%d", i), nil))
+		testutil.Must(t, pub.Publish(fmt.Sprintf("many.%d", i), nil))
 	}
 	flush(t, pub)
 	seen := make(map[int]bool, subs)
@@ -76,7 +77,7 @@ func TestManySubscriptions(t *testing.T) {
 		}
 	}
 	for _, sub := range all {
-		must(t, sub.Unsubscribe())
+		testutil.Must(t, sub.Unsubscribe())
 	}
 	flush(t, nc)
 	if left := n.Stats().Subscriptions; left != 0 {
@@ -99,7 +100,7 @@ func TestTooManySubscriptions(t *testing.T) {
 		t.Errorf("received %q, want %q", got, want)
 	}
 	s.Close()
-	eventually(t, "nothing is left of them", func() bool { return n.Stats().Subscriptions == 0 })
+	testutil.EventuallyTrue(t, "nothing is left of them", func() bool { return n.Stats().Subscriptions == 0 })
 }
 
 func TestAuthorization(t *testing.T) {
@@ -114,7 +115,7 @@ func TestAuthorization(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			n := startNode(t, func(config *session.Config) { config.Auth = c.auth })
 			nc := connect(t, n, c.right)
-			must(t, nc.Publish("a", nil))
+			testutil.Must(t, nc.Publish("a", nil))
 			flush(t, nc)
 			for _, option := range []nats.Option{c.wrong, nats.Name("says nothing")} {
 				if _, err := nats.Connect(n.url(), option); !errors.Is(err, nats.ErrAuthorization) {
@@ -151,10 +152,10 @@ func TestSlowApplication(t *testing.T) {
 		}
 	}))
 	sub := subscribe(t, nc, "fast")
-	must(t, sub.SetPendingLimits(10, -1))
+	testutil.Must(t, sub.SetPendingLimits(10, -1))
 	pub := connect(t, n)
 	for range 100 {
-		must(t, pub.Publish("fast", nil))
+		testutil.Must(t, pub.Publish("fast", nil))
 	}
 	flush(t, pub, nc)
 	wait(t, "the client is told", slow)

@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/broker"
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/coordinator"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // member is one of several brokers that are one cluster, in this process.
@@ -60,7 +61,7 @@ func startCoordinator(t *testing.T) (local *coordinator.Local, stop func()) {
 func startBroker(t *testing.T, local *coordinator.Local, i int, data string) *member {
 	t.Helper()
 	profile, err := limits.ForProfile(limits.DefaultProfile)
-	must(t, err)
+	testutil.Must(t, err)
 	ready := make(chan string, 1)
 	stopped := make(chan error, 1)
 	life, end := context.WithCancel(context.Background())
@@ -113,14 +114,14 @@ func settle(t testing.TB, subscriber *nats.Conn, publishers ...*nats.Conn) {
 	t.Helper()
 	for _, publisher := range publishers {
 		probe, err := subscriber.SubscribeSync(nats.NewInbox())
-		must(t, err)
+		testutil.Must(t, err)
 		flush(t, subscriber)
-		eventually(t, "interest has reached the publisher's broker", func() bool {
-			must(t, publisher.Publish(probe.Subject, nil))
+		testutil.EventuallyTrue(t, "interest has reached the publisher's broker", func() bool {
+			testutil.Must(t, publisher.Publish(probe.Subject, nil))
 			_, err := probe.NextMsg(5 * time.Millisecond)
 			return err == nil
 		})
-		must(t, probe.Unsubscribe())
+		testutil.Must(t, probe.Unsubscribe())
 	}
 }
 
@@ -141,8 +142,8 @@ func TestHammerAcrossBrokers(t *testing.T) {
 		l := &ledger{}
 		plain = append(plain, l)
 		sub, err := nc.Subscribe([]string{"hammer.*", "hammer.>"}[i%2], func(m *nats.Msg) { l.record(m.Data) })
-		must(t, err)
-		must(t, sub.SetPendingLimits(-1, -1))
+		testutil.Must(t, err)
+		testutil.Must(t, sub.SetPendingLimits(-1, -1))
 		sub, err = nc.QueueSubscribe("hammer.*", "group", func(m *nats.Msg) {
 			if _, twice := grouped.LoadOrStore(string(m.Data[:12]), true); twice {
 				t.Errorf("a message reached the group twice: %x", m.Data[:12])
@@ -150,8 +151,8 @@ func TestHammerAcrossBrokers(t *testing.T) {
 			groupCount.Add(1)
 			perBroker[i%3].Add(1)
 		})
-		must(t, err)
-		must(t, sub.SetPendingLimits(-1, -1))
+		testutil.Must(t, err)
+		testutil.Must(t, sub.SetPendingLimits(-1, -1))
 		settle(t, nc, pubs[:3]...)
 	}
 	var work sync.WaitGroup
@@ -174,12 +175,12 @@ func TestHammerAcrossBrokers(t *testing.T) {
 	}
 	work.Wait()
 	for i, l := range plain {
-		eventually(t, fmt.Sprintf("subscriber %d has all messages", i), func() bool { return l.count.Load() >= publishers*each })
+		testutil.EventuallyTrue(t, fmt.Sprintf("subscriber %d has all messages", i), func() bool { return l.count.Load() >= publishers*each })
 		if l.wrong != "" || l.count.Load() != publishers*each {
 			t.Errorf("subscriber %d has %d messages, want %d; %s", i, l.count.Load(), publishers*each, l.wrong)
 		}
 	}
-	eventually(t, "the group has all messages", func() bool { return groupCount.Load() >= publishers*each })
+	testutil.EventuallyTrue(t, "the group has all messages", func() bool { return groupCount.Load() >= publishers*each })
 	if groupCount.Load() != publishers*each {
 		t.Errorf("the group has %d messages, want %d", groupCount.Load(), publishers*each)
 	}
@@ -196,7 +197,7 @@ func TestFirstRequestAcrossBrokers(t *testing.T) {
 	members := startBrokers(t, 2)
 	server := join(t, members[1])
 	_, err := server.Subscribe("help", func(m *nats.Msg) { _ = m.Respond(m.Data) })
-	must(t, err)
+	testutil.Must(t, err)
 	settle(t, server, join(t, members[0]))
 	for i := range 40 {
 		nc := join(t, members[0])
@@ -216,12 +217,12 @@ func TestNobodyAnswersAcrossBrokers(t *testing.T) {
 		t.Fatalf("with nobody anywhere: %v", err)
 	}
 	sub, err := server.QueueSubscribe("help", "q", func(m *nats.Msg) { _ = m.Respond(nil) })
-	must(t, err)
+	testutil.Must(t, err)
 	settle(t, server, client)
 	if _, err := client.Request("help", nil, patience); err != nil {
 		t.Fatalf("with somebody at the other broker: %v", err)
 	}
-	must(t, sub.Unsubscribe())
+	testutil.Must(t, sub.Unsubscribe())
 	settle(t, server, client)
 	if _, err := client.Request("help", nil, patience); !errors.Is(err, nats.ErrNoResponders) {
 		t.Fatalf("after he has gone: %v", err)
@@ -232,7 +233,7 @@ func TestMessagesArriveWholeAcrossBrokers(t *testing.T) {
 	members := startBrokers(t, 2)
 	pub, nc := join(t, members[0]), join(t, members[1])
 	sub, err := nc.SubscribeSync("whole.>")
-	must(t, err)
+	testutil.Must(t, err)
 	settle(t, nc, pub)
 	data := make([]byte, pub.MaxPayload()-1000)
 	for i := range data {
@@ -240,7 +241,7 @@ func TestMessagesArriveWholeAcrossBrokers(t *testing.T) {
 	}
 	for _, size := range []int{0, 1, 4096, 1 << 20, len(data)} {
 		out := &nats.Msg{Subject: "whole.x", Reply: "answer.here", Header: nats.Header{"Key": {"a", "b"}}, Data: data[:size]}
-		must(t, pub.PublishMsg(out))
+		testutil.Must(t, pub.PublishMsg(out))
 		in := receive(t, sub)
 		if in.Subject != out.Subject || in.Reply != out.Reply || !slices.Equal(in.Header.Values("Key"), []string{"a", "b"}) || !bytes.Equal(in.Data, out.Data) {
 			t.Fatalf("with %d bytes: arrived with %d, on %s, reply %s, headers %v", size, len(in.Data), in.Subject, in.Reply, in.Header)
@@ -253,11 +254,11 @@ func TestMaximumAcrossBrokers(t *testing.T) {
 	pub, nc := join(t, members[0]), join(t, members[1])
 	for _, queue := range []string{"", "q"} {
 		sub, err := nc.QueueSubscribeSync("max", queue)
-		must(t, err)
-		must(t, sub.AutoUnsubscribe(3))
+		testutil.Must(t, err)
+		testutil.Must(t, sub.AutoUnsubscribe(3))
 		settle(t, nc, pub)
 		for range 10 {
-			must(t, pub.Publish("max", nil))
+			testutil.Must(t, pub.Publish("max", nil))
 		}
 		for range 3 {
 			receive(t, sub)
@@ -266,7 +267,7 @@ func TestMaximumAcrossBrokers(t *testing.T) {
 			t.Errorf("queue %q: after the last: %v", queue, err)
 		}
 		settle(t, nc, pub)
-		eventually(t, "the publisher's broker knows that nobody listens", func() bool {
+		testutil.EventuallyTrue(t, "the publisher's broker knows that nobody listens", func() bool {
 			_, err := pub.Request("max", nil, patience)
 			return errors.Is(err, nats.ErrNoResponders)
 		})
@@ -279,21 +280,21 @@ func TestBrokerLeaves(t *testing.T) {
 	reconnected := make(chan struct{}, 1)
 	nc := join(t, members[0], nats.ReconnectHandler(func(*nats.Conn) { reconnected <- struct{}{} }))
 	sub, err := nc.SubscribeSync("news")
-	must(t, err)
+	testutil.Must(t, err)
 	flush(t, nc)
-	eventually(t, "the client knows all brokers", func() bool { return len(nc.Servers()) == 3 })
+	testutil.EventuallyTrue(t, "the client knows all brokers", func() bool { return len(nc.Servers()) == 3 })
 	members[0].stop()
 	wait(t, "the client is elsewhere", reconnected)
 	if nc.ConnectedAddr() == members[0].address {
 		t.Errorf("it is still with %s", nc.ConnectedAddr())
 	}
-	eventually(t, "the client has forgotten the broker that left", func() bool {
+	testutil.EventuallyTrue(t, "the client has forgotten the broker that left", func() bool {
 		return !slices.Contains(nc.DiscoveredServers(), members[0].url())
 	})
 	for _, m := range members[1:] {
 		pub := join(t, m)
 		settle(t, nc, pub)
-		must(t, pub.Publish("news", []byte(m.address)))
+		testutil.Must(t, pub.Publish("news", []byte(m.address)))
 		if got := receive(t, sub); string(got.Data) != m.address {
 			t.Errorf("received %q, want %q", got.Data, m.address)
 		}

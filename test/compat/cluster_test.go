@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // A client learns from INFO where else to go, and goes there when its node dies.
@@ -33,7 +35,7 @@ func TestReconnectToNodeThatInfoNamed(t *testing.T) {
 		t.Errorf("it is with %s", nc.ConnectedAddr())
 	}
 	flush(t, nc)
-	must(t, connect(t, second).Publish("news", []byte("still here")))
+	testutil.Must(t, connect(t, second).Publish("news", []byte("still here")))
 	if m := receive(t, sub); string(m.Data) != "still here" {
 		t.Errorf("received %q", m.Data)
 	}
@@ -45,9 +47,9 @@ func TestNodeThatLeftIsForgotten(t *testing.T) {
 	nc := connect(t, first)
 	flush(t, nc)
 	first.SetURLs([]string{second.address, third.address})
-	eventually(t, "it knows of both", func() bool { return len(nc.Servers()) == 3 })
+	testutil.EventuallyTrue(t, "it knows of both", func() bool { return len(nc.Servers()) == 3 })
 	first.SetURLs([]string{third.address})
-	eventually(t, "it has forgotten the second", func() bool { return !slices.Contains(nc.Servers(), second.url()) })
+	testutil.EventuallyTrue(t, "it has forgotten the second", func() bool { return !slices.Contains(nc.Servers(), second.url()) })
 	if !slices.Contains(nc.Servers(), third.url()) {
 		t.Errorf("it knows %v", nc.Servers())
 	}
@@ -76,9 +78,9 @@ func TestLameDuck(t *testing.T) {
 	if nc.ConnectedAddr() != second.address {
 		t.Errorf("it is with %s", nc.ConnectedAddr())
 	}
-	must(t, <-left)
+	testutil.Must(t, <-left)
 	flush(t, nc)
-	must(t, connect(t, second).Publish("news", nil))
+	testutil.Must(t, connect(t, second).Publish("news", nil))
 	receive(t, sub)
 	if _, err := nats.Connect(first.url()); err == nil {
 		t.Error("the node that left takes clients")

@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 func TestRequestReply(t *testing.T) {
 	n := startNode(t, nil)
 	server, client := connect(t, n), connect(t, n)
 	_, err := server.Subscribe("greet.*", func(m *nats.Msg) { _ = m.Respond(append([]byte("hello, "), m.Data...)) })
-	must(t, err)
+	testutil.Must(t, err)
 	flush(t, server)
 	for _, who := range []string{"ann", "", "bob"} {
 		m, err := client.Request("greet.x", []byte(who), patience)
@@ -31,7 +33,7 @@ func TestRequestReply(t *testing.T) {
 			t.Fatalf("old style: %v, %v", m, err)
 		}
 	}
-	eventually(t, "the old style's subscriptions end", func() bool { return n.Stats().Subscriptions == 2 })
+	testutil.EventuallyTrue(t, "the old style's subscriptions end", func() bool { return n.Stats().Subscriptions == 2 })
 }
 
 func TestRequestNobodyAnswers(t *testing.T) {
@@ -61,14 +63,14 @@ func TestFlushIsABarrier(t *testing.T) {
 	pub, sub := connect(t, n), connect(t, n)
 	for i := range 200 {
 		s, err := sub.SubscribeSync("barrier")
-		must(t, err)
+		testutil.Must(t, err)
 		flush(t, sub)
-		must(t, pub.Publish("barrier", fmt.Append(nil, i)))
+		testutil.Must(t, pub.Publish("barrier", fmt.Append(nil, i)))
 		flush(t, pub)
 		if m := receive(t, s); string(m.Data) != fmt.Sprint(i) {
 			t.Fatalf("received %q, want %d", m.Data, i)
 		}
-		must(t, s.Unsubscribe())
+		testutil.Must(t, s.Unsubscribe())
 	}
 }
 
@@ -81,7 +83,7 @@ func TestHeaders(t *testing.T) {
 	out.Header.Add("Key", "two")
 	out.Header.Set("lower-case", "x: y")
 	out.Data = []byte("payload\r\n")
-	must(t, nc.PublishMsg(out))
+	testutil.Must(t, nc.PublishMsg(out))
 	in := receive(t, sub)
 	if got := in.Header.Values("Key"); len(got) != 2 || got[0] != "one" || got[1] != "two" || in.Header.Get("lower-case") != "x: y" {
 		t.Errorf("headers %v", in.Header)
@@ -89,7 +91,7 @@ func TestHeaders(t *testing.T) {
 	if !bytes.Equal(in.Data, out.Data) {
 		t.Errorf("payload %q", in.Data)
 	}
-	must(t, nc.Publish("h", []byte("plain")))
+	testutil.Must(t, nc.Publish("h", []byte("plain")))
 	if in = receive(t, sub); len(in.Header) != 0 || string(in.Data) != "plain" {
 		t.Errorf("a message without headers arrived as %v %q", in.Header, in.Data)
 	}
@@ -103,18 +105,18 @@ func TestQueueGroupSharesTheWork(t *testing.T) {
 	for i := range members {
 		nc := connect(t, n)
 		_, err := nc.QueueSubscribe("work", "workers", func(*nats.Msg) { got[i].Add(1); total.Add(1) })
-		must(t, err)
+		testutil.Must(t, err)
 		flush(t, nc)
 	}
 	pub := connect(t, n)
 	all := subscribe(t, pub, "work")
 	for range messages {
-		must(t, pub.Publish("work", nil))
+		testutil.Must(t, pub.Publish("work", nil))
 	}
 	for range messages {
 		receive(t, all)
 	}
-	eventually(t, "the group has had every message", func() bool { return total.Load() >= messages })
+	testutil.EventuallyTrue(t, "the group has had every message", func() bool { return total.Load() >= messages })
 	if total.Load() != messages {
 		t.Errorf("the group has had %d of %d messages", total.Load(), messages)
 	}
@@ -132,14 +134,14 @@ func TestAutoUnsubscribe(t *testing.T) {
 	for _, before := range []int{0, 2} {
 		sub := subscribe(t, nc, "auto")
 		for range before {
-			must(t, pub.Publish("auto", nil))
+			testutil.Must(t, pub.Publish("auto", nil))
 			receive(t, sub)
 		}
 		flush(t, pub)
-		must(t, sub.AutoUnsubscribe(5))
+		testutil.Must(t, sub.AutoUnsubscribe(5))
 		flush(t, nc)
 		for range 20 {
-			must(t, pub.Publish("auto", nil))
+			testutil.Must(t, pub.Publish("auto", nil))
 		}
 		flush(t, pub, nc)
 		for range 5 - before {
@@ -148,7 +150,7 @@ func TestAutoUnsubscribe(t *testing.T) {
 		if _, err := sub.NextMsg(time.Millisecond); !errors.Is(err, nats.ErrMaxMessages) {
 			t.Errorf("after the last message: %v", err)
 		}
-		eventually(t, "the subscription is gone", func() bool { return n.Stats().Subscriptions == 0 })
+		testutil.EventuallyTrue(t, "the subscription is gone", func() bool { return n.Stats().Subscriptions == 0 })
 	}
 }
 
@@ -156,11 +158,11 @@ func TestNoEcho(t *testing.T) {
 	n := startNode(t, nil)
 	quiet, other := connect(t, n, nats.NoEcho()), connect(t, n)
 	mine, theirs := subscribe(t, quiet, "talk"), subscribe(t, other, "talk")
-	must(t, quiet.Publish("talk", []byte("from quiet")))
+	testutil.Must(t, quiet.Publish("talk", []byte("from quiet")))
 	if m := receive(t, theirs); string(m.Data) != "from quiet" {
 		t.Fatalf("received %q", m.Data)
 	}
-	must(t, other.Publish("talk", []byte("from other")))
+	testutil.Must(t, other.Publish("talk", []byte("from other")))
 	if m := receive(t, mine); string(m.Data) != "from other" {
 		t.Fatalf("received %q: its own words", m.Data)
 	}
@@ -171,14 +173,14 @@ func TestUnsubscribeTwice(t *testing.T) {
 	n := startNode(t, nil)
 	nc := connect(t, n)
 	sub := subscribe(t, nc, "once")
-	must(t, sub.Unsubscribe())
+	testutil.Must(t, sub.Unsubscribe())
 	if err := sub.Unsubscribe(); !errors.Is(err, nats.ErrBadSubscription) {
 		t.Errorf("the second time: %v", err)
 	}
 	if _, err := nc.Subscribe("bad subject", func(*nats.Msg) {}); !errors.Is(err, nats.ErrBadSubject) {
 		t.Errorf("a bad subject: %v", err)
 	}
-	must(t, nc.Publish("once", nil))
+	testutil.Must(t, nc.Publish("once", nil))
 	flush(t, nc)
 }
 
@@ -189,7 +191,7 @@ func TestInvalidSubjectIsReported(t *testing.T) {
 	closed := make(chan struct{})
 	nc := connect(t, n, nats.NoReconnect(), nats.ErrorHandler(nil), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	_, err := nc.SubscribeSync("a.>.b")
-	must(t, err)
+	testutil.Must(t, err)
 	_ = nc.FlushTimeout(patience)
 	wait(t, "the connection is closed", closed)
 	if err := nc.LastError(); err == nil || !strings.EqualFold(err.Error(), "nats: Invalid Subject") {
@@ -211,24 +213,24 @@ func TestDrainLosesNothing(t *testing.T) {
 		}
 		_ = m.Respond(nil)
 	})
-	must(t, err)
+	testutil.Must(t, err)
 	flush(t, nc)
 	other := connect(t, n)
 	var rest atomic.Int64
 	_, err = other.QueueSubscribe("drain", "q", func(*nats.Msg) { rest.Add(1) })
-	must(t, err)
+	testutil.Must(t, err)
 	flush(t, other)
 	for i := range messages {
-		must(t, pub.PublishRequest("drain", "answers", nil))
+		testutil.Must(t, pub.PublishRequest("drain", "answers", nil))
 		if i == messages/2 {
 			flush(t, pub)
 			wait(t, "the first messages", half)
-			must(t, nc.Drain())
+			testutil.Must(t, nc.Drain())
 		}
 	}
 	flush(t, pub)
 	wait(t, "the drained connection closes by itself", closed)
-	eventually(t, "every message is with one of the two", func() bool { return got.Load()+rest.Load() >= messages })
+	testutil.EventuallyTrue(t, "every message is with one of the two", func() bool { return got.Load()+rest.Load() >= messages })
 	if sum := got.Load() + rest.Load(); sum != messages || rest.Load() == 0 {
 		t.Errorf("%d and %d of %d messages", got.Load(), rest.Load(), messages)
 	}
@@ -244,7 +246,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("client address %v, %v", ip, err)
 	}
 	id, err := nc.GetClientID()
-	must(t, err)
+	testutil.Must(t, err)
 	if rtt, err := nc.RTT(); err != nil || rtt <= 0 {
 		t.Errorf("round trip %v, %v", rtt, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // ledger checks what one subscription receives: of each publisher every message, once, in order.
@@ -53,8 +55,8 @@ func TestHammer(t *testing.T) {
 		nc := connect(t, n)
 		pattern := []string{"hammer.*", "hammer.>", "*.*", ">"}[i%4]
 		sub, err := nc.Subscribe(pattern, func(m *nats.Msg) { l.record(m.Data) })
-		must(t, err)
-		must(t, sub.SetPendingLimits(-1, -1))
+		testutil.Must(t, err)
+		testutil.Must(t, sub.SetPendingLimits(-1, -1))
 		flush(t, nc)
 	}
 	var grouped sync.Map // publisher and sequence number -> times
@@ -67,8 +69,8 @@ func TestHammer(t *testing.T) {
 			}
 			groupCount.Add(1)
 		})
-		must(t, err)
-		must(t, sub.SetPendingLimits(-1, -1))
+		testutil.Must(t, err)
+		testutil.Must(t, sub.SetPendingLimits(-1, -1))
 		flush(t, nc)
 	}
 
@@ -123,12 +125,12 @@ func TestHammer(t *testing.T) {
 	close(stop)
 	churn.Wait()
 	for i, l := range plain {
-		eventually(t, fmt.Sprintf("subscriber %d has all %d messages", i, publishers*each), func() bool { return l.count.Load() >= publishers*each })
+		testutil.EventuallyTrue(t, fmt.Sprintf("subscriber %d has all %d messages", i, publishers*each), func() bool { return l.count.Load() >= publishers*each })
 		if l.wrong != "" || l.count.Load() != publishers*each {
 			t.Errorf("subscriber %d has %d messages, want %d; %s", i, l.count.Load(), publishers*each, l.wrong)
 		}
 	}
-	eventually(t, "the group has all messages", func() bool { return groupCount.Load() >= publishers*each })
+	testutil.EventuallyTrue(t, "the group has all messages", func() bool { return groupCount.Load() >= publishers*each })
 	if groupCount.Load() != publishers*each {
 		t.Errorf("the group has %d messages, want %d", groupCount.Load(), publishers*each)
 	}
@@ -143,7 +145,7 @@ func TestManyRequests(t *testing.T) {
 	for range 3 {
 		nc := connect(t, n)
 		_, err := nc.QueueSubscribe("double", "servers", func(m *nats.Msg) { _ = m.Respond(append(m.Data, m.Data...)) })
-		must(t, err)
+		testutil.Must(t, err)
 		flush(t, nc)
 	}
 	var work sync.WaitGroup
@@ -193,16 +195,16 @@ func TestMaximumUnderLoad(t *testing.T) {
 	for round := range 100 {
 		var got atomic.Int64
 		sub, err := nc.Subscribe("stream", func(*nats.Msg) { got.Add(1) })
-		must(t, err)
+		testutil.Must(t, err)
 		limit := 1 + round%7
-		must(t, sub.AutoUnsubscribe(limit))
-		eventually(t, "the subscription has ended", func() bool { return !sub.IsValid() })
+		testutil.Must(t, sub.AutoUnsubscribe(limit))
+		testutil.EventuallyTrue(t, "the subscription has ended", func() bool { return !sub.IsValid() })
 		flush(t, nc)
-		eventually(t, "its messages were handled", func() bool { return got.Load() >= int64(limit) })
+		testutil.EventuallyTrue(t, "its messages were handled", func() bool { return got.Load() >= int64(limit) })
 		if got.Load() != int64(limit) {
 			t.Fatalf("round %d: %d messages, want %d", round, got.Load(), limit)
 		}
 	}
 	// What was over the limit would have been dropped by the client unseen: ask the broker.
-	eventually(t, "the broker holds no subscription", func() bool { return n.Stats().Subscriptions == 0 })
+	testutil.EventuallyTrue(t, "the broker holds no subscription", func() bool { return n.Stats().Subscriptions == 0 })
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // consumer makes one for a story that goes on with another client.
@@ -19,7 +21,7 @@ func (s *site) consumer(t *testing.T, stream string, config jetstream.ConsumerCo
 		t.Fatalf("create a consumer of %s: %v", stream, err)
 	}
 	found, err := s.client(t).Consumer(within(t), stream, made.CachedInfo().Name)
-	must(t, err)
+	testutil.Must(t, err)
 	return found
 }
 
@@ -32,9 +34,9 @@ func standing(t *testing.T, what string, c jetstream.Consumer, ok func(*jetstrea
 			t.Logf("it stands at %+v", last)
 		}
 	}()
-	eventually(t, what, func() bool {
+	testutil.EventuallyTrue(t, what, func() bool {
 		info, err := c.Info(within(t))
-		must(t, err)
+		testutil.Must(t, err)
 		last = info
 		return ok(info)
 	})
@@ -52,7 +54,7 @@ var consumerStories = []story{
 			t.Errorf("changed before it is made: %v", err)
 		}
 		made, err := js.CreateConsumer(within(t), name, config)
-		must(t, err)
+		testutil.Must(t, err)
 		is := made.CachedInfo()
 		equal(t, "stream", is.Stream, name)
 		equal(t, "name", is.Name, "worker")
@@ -78,16 +80,16 @@ var consumerStories = []story{
 			t.Errorf("another one of that name: %v", err)
 		}
 		changed, err := other.CreateOrUpdateConsumer(within(t), name, config)
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "ack wait of the changed", changed.CachedInfo().Config.AckWait, time.Minute)
 		config.AckPolicy = jetstream.AckNonePolicy
 		_, err = other.UpdateConsumer(within(t), name, config)
 		equal(t, "other ack policy", number(err), jetstream.ErrorCode(10012))
 
 		found, err := other.Consumer(within(t), name, "worker")
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "what is found", found.CachedInfo().Config.AckWait, time.Minute)
-		must(t, js.DeleteConsumer(within(t), name, "worker"))
+		testutil.Must(t, js.DeleteConsumer(within(t), name, "worker"))
 		if _, err := other.Consumer(within(t), name, "worker"); !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			t.Errorf("after it was deleted: %v", err)
 		}
@@ -105,12 +107,12 @@ var consumerStories = []story{
 		js := s.client(t)
 		for range 3 {
 			c, err := js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Durable: "d"})
-			must(t, err)
+			testutil.Must(t, err)
 			batch, err := c.Fetch(3)
 			all := take(t, batch, err)
 			equalTexts(t, "messages", texts(all), count(1, 3))
-			must(t, all[2].DoubleAck(within(t)))
-			must(t, js.DeleteConsumer(within(t), name, "d"))
+			testutil.Must(t, all[2].DoubleAck(within(t)))
+			testutil.Must(t, js.DeleteConsumer(within(t), name, "d"))
 		}
 	}},
 
@@ -119,26 +121,26 @@ var consumerStories = []story{
 		js := s.client(t)
 		for i := range 3 {
 			_, err := js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Durable: fmt.Sprintf("d%d", i)})
-			must(t, err)
+			testutil.Must(t, err)
 		}
 		_, err := js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Name: "e", InactiveThreshold: time.Minute})
-		must(t, err)
+		testutil.Must(t, err)
 		stream, err := s.client(t).Stream(within(t), name)
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "consumers of the stream", stream.CachedInfo().State.Consumers, 4)
 		var names, listed []string
 		list := stream.ConsumerNames(within(t))
 		for n := range list.Name() {
 			names = append(names, n)
 		}
-		must(t, list.Err())
+		testutil.Must(t, list.Err())
 		slices.Sort(names)
 		equalTexts(t, "names", names, []string{"d0", "d1", "d2", "e"})
 		infos := stream.ListConsumers(within(t))
 		for info := range infos.Info() {
 			listed = append(listed, info.Name)
 		}
-		must(t, infos.Err())
+		testutil.Must(t, infos.Err())
 		slices.Sort(listed)
 		equalTexts(t, "listed", listed, names)
 	}},
@@ -150,12 +152,12 @@ var consumerStories = []story{
 		})
 		js := s.client(t)
 		c, err := js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Durable: "a"})
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "max ack pending", c.CachedInfo().Config.MaxAckPending, 10)
 		_, err = js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Durable: "greedy", MaxAckPending: 11})
 		equal(t, "more than it may", number(err), jetstream.ErrorCode(10121))
 		_, err = js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Name: "b"})
-		must(t, err)
+		testutil.Must(t, err)
 		if _, err := js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Durable: "c"}); !errors.Is(err, jetstream.ErrMaximumConsumersLimit) {
 			t.Errorf("one too many: %v", err)
 		}
@@ -166,7 +168,7 @@ var consumerStories = []story{
 		c := s.consumer(t, name, jetstream.ConsumerConfig{Name: "idle", InactiveThreshold: 300 * time.Millisecond})
 		d := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "idle-too", InactiveThreshold: 300 * time.Millisecond})
 		kept := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "kept"})
-		eventually(t, "both are gone", func() bool {
+		testutil.EventuallyTrue(t, "both are gone", func() bool {
 			_, one := c.Info(within(t))
 			_, two := d.Info(within(t))
 			return errors.Is(one, jetstream.ErrConsumerNotFound) && errors.Is(two, jetstream.ErrConsumerNotFound)
@@ -202,7 +204,7 @@ var consumerStories = []story{
 			}()
 		}
 		_, err := js.Publish(within(t), name+".c", []byte("new"))
-		must(t, err)
+		testutil.Must(t, err)
 	}},
 
 	{"a consumer filters", func(t *testing.T, s *site) {
@@ -211,7 +213,7 @@ var consumerStories = []story{
 		for i := range 4 {
 			for _, of := range []string{"a", "b", "c"} {
 				_, err := js.Publish(within(t), name+"."+of, fmt.Appendf(nil, "%s%d", of, i))
-				must(t, err)
+				testutil.Must(t, err)
 			}
 		}
 		one := s.consumer(t, name, jetstream.ConsumerConfig{FilterSubject: name + ".b"})
@@ -227,10 +229,10 @@ var consumerStories = []story{
 		name := s.stream(t, nil)
 		js := s.client(t)
 		_, err := js.PublishMsg(within(t), &nats.Msg{Subject: name + ".x", Data: []byte("12345"), Header: nats.Header{"Colour": {"blue"}}})
-		must(t, err)
+		testutil.Must(t, err)
 		c := s.consumer(t, name, jetstream.ConsumerConfig{HeadersOnly: true})
 		m, err := c.Next(jetstream.FetchMaxWait(patience))
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "payload", len(m.Data()), 0)
 		equal(t, "colour", m.Headers().Get("Colour"), "blue")
 		equal(t, "size", m.Headers().Get("Nats-Msg-Size"), "5")
@@ -244,7 +246,7 @@ var consumerStories = []story{
 		all := take(t, batch, err)
 		equalTexts(t, "delivered", texts(all), count(1, 6))
 		about, err := all[3].Metadata()
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "stream", about.Stream, name)
 		equal(t, "consumer", about.Consumer, "d")
 		equal(t, "stream sequence", about.Sequence.Stream, 4)
@@ -255,34 +257,34 @@ var consumerStories = []story{
 			return is.NumAckPending == 6 && is.Delivered.Stream == 6 && is.AckFloor.Stream == 0 && is.NumPending == 0
 		})
 
-		must(t, all[0].Ack())
-		must(t, all[1].DoubleAck(within(t)))
-		must(t, all[2].Nak())
-		must(t, all[3].NakWithDelay(100*time.Millisecond))
-		must(t, all[4].TermWithReason("of no use"))
+		testutil.Must(t, all[0].Ack())
+		testutil.Must(t, all[1].DoubleAck(within(t)))
+		testutil.Must(t, all[2].Nak())
+		testutil.Must(t, all[3].NakWithDelay(100*time.Millisecond))
+		testutil.Must(t, all[4].TermWithReason("of no use"))
 		working := time.Now()
-		must(t, all[5].InProgress())
+		testutil.Must(t, all[5].InProgress())
 
 		var again []jetstream.Msg
 		for range 2 {
 			m, err := c.Next(jetstream.FetchMaxWait(patience))
-			must(t, err)
+			testutil.Must(t, err)
 			again = append(again, m)
 		}
 		equalTexts(t, "delivered again", texts(again), []string{"3", "4"})
 		about, err = again[1].Metadata()
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "delivered", about.NumDelivered, 2)
 		for _, m := range again {
-			must(t, m.DoubleAck(within(t)))
+			testutil.Must(t, m.DoubleAck(within(t)))
 		}
 		m, err := c.Next(jetstream.FetchMaxWait(patience))
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "the one that was worked on for too long", string(m.Data()), "6")
 		if took := time.Since(working); took < 650*time.Millisecond {
 			t.Errorf("it came again after %v", took)
 		}
-		must(t, m.DoubleAck(within(t)))
+		testutil.Must(t, m.DoubleAck(within(t)))
 		if m.Ack() == nil {
 			t.Error("nats.go acknowledges a message twice")
 		}
@@ -299,10 +301,10 @@ var consumerStories = []story{
 		fill(t, js, name+".x", 3)
 		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d"})
 		m, err := c.Next(jetstream.FetchMaxWait(patience))
-		must(t, err)
+		testutil.Must(t, err)
 		nc := js.Conn()
 		next, err := nc.Request(m.Reply(), []byte("+NXT"), patience)
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "the next", string(next.Data), "2")
 		equal(t, "its subject", next.Subject != name+".x", false)
 		standing(t, "one is dealt with, one on its way", c, func(is *jetstream.ConsumerInfo) bool {
@@ -316,9 +318,9 @@ var consumerStories = []story{
 		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d", AckWait: 100 * time.Millisecond, MaxDeliver: 3})
 		for i := range 3 {
 			m, err := c.Next(jetstream.FetchMaxWait(patience))
-			must(t, err)
+			testutil.Must(t, err)
 			about, err := m.Metadata()
-			must(t, err)
+			testutil.Must(t, err)
 			equal(t, "delivered", about.NumDelivered, uint64(i+1))
 			equal(t, "stream sequence", about.Sequence.Stream, 1)
 			equal(t, "consumer sequence", about.Sequence.Consumer, uint64(i+1))
@@ -335,7 +337,7 @@ var consumerStories = []story{
 		batch, err := c.Fetch(5, jetstream.FetchMaxWait(soon))
 		all := take(t, batch, err)
 		equalTexts(t, "at first", texts(all), count(1, 2))
-		must(t, all[0].DoubleAck(within(t)))
+		testutil.Must(t, all[0].DoubleAck(within(t)))
 		batch, err = c.Fetch(5, jetstream.FetchMaxWait(soon))
 		equalTexts(t, "after one ack", texts(take(t, batch, err)), count(3, 3))
 	}},
@@ -346,7 +348,7 @@ var consumerStories = []story{
 		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "all", AckPolicy: jetstream.AckAllPolicy})
 		batch, err := c.Fetch(5)
 		all := take(t, batch, err)
-		must(t, all[3].DoubleAck(within(t)))
+		testutil.Must(t, all[3].DoubleAck(within(t)))
 		standing(t, "four are dealt with", c, func(is *jetstream.ConsumerInfo) bool {
 			return is.AckFloor.Stream == 4 && is.NumAckPending == 1
 		})
@@ -369,7 +371,7 @@ var consumerStories = []story{
 		received := make(chan got, 2*many)
 		for by := range 3 {
 			c, err := s.client(t).Consumer(within(t), name, "shared")
-			must(t, err)
+			testutil.Must(t, err)
 			consuming, err := c.Consume(func(m jetstream.Msg) {
 				about, err := m.Metadata()
 				if err != nil || m.Ack() != nil {
@@ -378,7 +380,7 @@ var consumerStories = []story{
 				}
 				received <- got{by, about.Sequence.Stream}
 			}, jetstream.PullMaxMessages(10))
-			must(t, err)
+			testutil.Must(t, err)
 			defer consuming.Stop()
 		}
 		fill(t, s.client(t), name+".x", many)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 var pullStories = []story{
@@ -33,12 +35,12 @@ var pullStories = []story{
 		batch, err = c.FetchNoWait(3)
 		equalTexts(t, "three", texts(take(t, batch, err)), count(5, 7))
 		m, err := c.Next(jetstream.FetchMaxWait(patience))
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "one", string(m.Data()), "8")
 		batch, err = c.Fetch(5, jetstream.FetchMaxWait(soon))
 		equalTexts(t, "what is left", texts(take(t, batch, err)), count(9, 10))
 		waiting, err := c.Fetch(2, jetstream.FetchMaxWait(patience))
-		must(t, err)
+		testutil.Must(t, err)
 		fill(t, js, name+".x", 2)
 		equalTexts(t, "what came while it waited", texts(take(t, waiting, nil)), count(1, 2))
 	}},
@@ -48,7 +50,7 @@ var pullStories = []story{
 		js := s.client(t)
 		for range 10 {
 			_, err := js.Publish(within(t), name+".x", make([]byte, 1000))
-			must(t, err)
+			testutil.Must(t, err)
 		}
 		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d"})
 		batch, err := c.FetchBytes(3500, jetstream.FetchMaxWait(soon))
@@ -61,7 +63,7 @@ var pullStories = []story{
 		name := s.stream(t, nil)
 		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d", MaxRequestBatch: 5, MaxRequestExpires: time.Second})
 		batch, err := c.Fetch(6, jetstream.FetchMaxWait(soon))
-		must(t, err)
+		testutil.Must(t, err)
 		for range batch.Messages() {
 			t.Error("there is a message")
 		}
@@ -79,14 +81,14 @@ var pullStories = []story{
 		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d"})
 		gone := s.client(t)
 		inbox, err := gone.Conn().SubscribeSync(nats.NewInbox())
-		must(t, err)
-		must(t, gone.Conn().PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+name+".d", inbox.Subject, []byte(`{"batch":100,"expires":60000000000}`)))
+		testutil.Must(t, err)
+		testutil.Must(t, gone.Conn().PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+name+".d", inbox.Subject, []byte(`{"batch":100,"expires":60000000000}`)))
 		standing(t, "it waits", c, func(is *jetstream.ConsumerInfo) bool { return is.NumWaiting == 1 })
 		gone.Conn().Close()
 		for _, url := range s.urls {
 			other, err := nats.Connect(url)
-			must(t, err)
-			eventually(t, "its interest is gone", func() bool {
+			testutil.Must(t, err)
+			testutil.EventuallyTrue(t, "its interest is gone", func() bool {
 				_, err := other.Request(inbox.Subject, nil, 10*time.Millisecond)
 				return errors.Is(err, nats.ErrNoResponders)
 			})
@@ -107,14 +109,14 @@ var pullStories = []story{
 		}()
 		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d"})
 		messages, err := c.Messages(jetstream.PullMaxMessages(64))
-		must(t, err)
+		testutil.Must(t, err)
 		for i := range many {
 			m, err := messages.Next()
-			must(t, err)
+			testutil.Must(t, err)
 			if string(m.Data()) != fmt.Sprint(i+1) {
 				t.Fatalf("message %d is %s", i+1, m.Data())
 			}
-			must(t, m.Ack())
+			testutil.Must(t, m.Ack())
 		}
 		messages.Stop()
 		wait(t, "all are acknowledged", filled)
@@ -139,11 +141,11 @@ var pullStories = []story{
 				done <- struct{}{}
 			}
 		}, jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { t.Error(err) }))
-		must(t, err)
+		testutil.Must(t, err)
 		js := s.client(t)
 		for i := range many {
 			_, err := js.PublishAsync(name+".x", fmt.Appendf(nil, "%d", i+1))
-			must(t, err)
+			testutil.Must(t, err)
 		}
 		wait(t, "all are consumed", done)
 		standing(t, "all are dealt with", c, func(is *jetstream.ConsumerInfo) bool { return is.AckFloor.Stream == many })
@@ -155,7 +157,7 @@ var pullStories = []story{
 		name := s.stream(t, nil)
 		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d"})
 		messages, err := c.Messages(jetstream.PullExpiry(time.Second), jetstream.PullHeartbeat(500*time.Millisecond))
-		must(t, err)
+		testutil.Must(t, err)
 		defer messages.Stop()
 		js, late := s.client(t), make(chan struct{})
 		time.AfterFunc(2500*time.Millisecond, func() {
@@ -163,7 +165,7 @@ var pullStories = []story{
 			close(late)
 		})
 		m, err := messages.Next()
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "what came at last", string(m.Data()), "1")
 		wait(t, "it is acknowledged", late)
 	}},
@@ -177,7 +179,7 @@ var pullStories = []story{
 			}
 			c := s.consumer(t, name, config)
 			messages, err := c.Messages()
-			must(t, err)
+			testutil.Must(t, err)
 			js, deleted := s.client(t), make(chan struct{})
 			go func() {
 				defer close(deleted)
@@ -203,11 +205,11 @@ var pullStories = []story{
 		const many = 1000
 		for i := range many / 2 {
 			_, err := js.PublishAsync(name+".x", fmt.Appendf(nil, "%d", i+1))
-			must(t, err)
+			testutil.Must(t, err)
 		}
 		wait(t, "the first half is kept", js.PublishAsyncComplete())
 		c, err := s.client(t).OrderedConsumer(within(t), name, jetstream.OrderedConsumerConfig{})
-		must(t, err)
+		testutil.Must(t, err)
 		var next atomic.Int64
 		half, done := make(chan struct{}, 1), make(chan struct{}, 1)
 		consuming, err := c.Consume(func(m jetstream.Msg) {
@@ -222,14 +224,14 @@ var pullStories = []story{
 				done <- struct{}{}
 			}
 		})
-		must(t, err)
+		testutil.Must(t, err)
 		wait(t, "the first half is consumed", half)
 		info, err := c.Info(within(t))
-		must(t, err)
-		must(t, s.client(t).DeleteConsumer(within(t), name, info.Name)) // it makes itself anew
+		testutil.Must(t, err)
+		testutil.Must(t, s.client(t).DeleteConsumer(within(t), name, info.Name)) // it makes itself anew
 		for i := range many / 2 {
 			_, err := js.PublishAsync(name+".x", fmt.Appendf(nil, "%d", many/2+i+1))
-			must(t, err)
+			testutil.Must(t, err)
 		}
 		wait(t, "the second half is consumed", done)
 		consuming.Stop()
@@ -237,42 +239,42 @@ var pullStories = []story{
 		from, err := s.client(t).OrderedConsumer(within(t), name, jetstream.OrderedConsumerConfig{
 			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: many - 2,
 		})
-		must(t, err)
+		testutil.Must(t, err)
 		batch, err := from.Fetch(3)
 		equalTexts(t, "from a sequence on", texts(take(t, batch, err)), count(many-2, many))
 	}},
 
 	{"the former API", func(t *testing.T, s *site) {
 		former, err := s.client(t).Conn().JetStream(nats.MaxWait(patience))
-		must(t, err)
+		testutil.Must(t, err)
 		name := s.name("former")
 		_, err = former.AddStream(&nats.StreamConfig{Name: name, Subjects: []string{name + ".>"}})
-		must(t, err)
+		testutil.Must(t, err)
 		for i := range 5 {
 			ack, err := former.Publish(name+".x", fmt.Appendf(nil, "%d", i+1))
-			must(t, err)
+			testutil.Must(t, err)
 			equal(t, "sequence", ack.Sequence, uint64(i+1))
 		}
 		for _, durable := range []string{"d", ""} {
 			sub, err := former.PullSubscribe(name+".>", durable)
-			must(t, err)
+			testutil.Must(t, err)
 			all, err := sub.Fetch(5, nats.MaxWait(patience))
-			must(t, err)
+			testutil.Must(t, err)
 			equal(t, "fetched", len(all), 5)
 			for i, m := range all {
 				equal(t, "message", string(m.Data), fmt.Sprint(i+1))
-				must(t, m.AckSync(nats.AckWait(patience)))
+				testutil.Must(t, m.AckSync(nats.AckWait(patience)))
 			}
 			info, err := sub.ConsumerInfo()
-			must(t, err)
+			testutil.Must(t, err)
 			equal(t, "acknowledged", info.AckFloor.Stream, 5)
-			must(t, sub.Unsubscribe())
+			testutil.Must(t, sub.Unsubscribe())
 		}
 		m, err := former.GetMsg(name, 2)
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "read", string(m.Data), "2")
-		must(t, former.PurgeStream(name))
-		must(t, former.DeleteStream(name))
+		testutil.Must(t, former.PurgeStream(name))
+		testutil.Must(t, former.DeleteStream(name))
 	}},
 }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // A broker goes and comes back: what was acknowledged is there, cursors stand where they stood, and who
@@ -41,22 +43,22 @@ func TestJetStreamOutlivesItsBroker(t *testing.T) {
 		defer mu.Unlock()
 		times[string(m.Data())]++
 	}, jetstream.PullExpiry(1e9), jetstream.ConsumeErrHandler(func(jetstream.ConsumeContext, error) {}))
-	must(t, err)
+	testutil.Must(t, err)
 	defer consuming.Stop()
 	publish := func(from, to int) {
 		t.Helper()
 		for i := from; i <= to; i++ {
 			ack, err := js.Publish(within(t), name+".x", []byte(fmt.Sprint(i)))
-			must(t, err)
+			testutil.Must(t, err)
 			equal(t, "sequence", ack.Sequence, uint64(i))
 		}
 	}
 	publish(1, 50)
-	eventually(t, "all are received", received(50))
+	testutil.EventuallyTrue(t, "all are received", received(50))
 
 	goes.stop()
 	var info error
-	eventually(t, "it is known to be away", func() bool {
+	testutil.EventuallyTrue(t, "it is known to be away", func() bool {
 		asking, stop := context.WithTimeout(t.Context(), 2*time.Second) // nobody answers what was handed on to the broker just as it ended
 		defer stop()
 		_, info = js.Stream(asking, name)
@@ -71,7 +73,7 @@ func TestJetStreamOutlivesItsBroker(t *testing.T) {
 			t.Error("it is described while it is away")
 		}
 	}
-	must(t, list.Err())
+	testutil.Must(t, list.Err())
 	if _, err := js.Publish(within(t), name+".x", nil); err == nil {
 		t.Error("a message was acknowledged by nobody")
 	}
@@ -80,12 +82,12 @@ func TestJetStreamOutlivesItsBroker(t *testing.T) {
 	}
 
 	startBroker(t, local, 1, volume)
-	eventually(t, "it is served again", func() bool {
+	testutil.EventuallyTrue(t, "it is served again", func() bool {
 		stream, err := js.Stream(within(t), name)
 		return err == nil && stream.CachedInfo().State.LastSeq == 50
 	})
 	publish(51, 100)
-	eventually(t, "what came afterwards is received, too", received(100))
+	testutil.EventuallyTrue(t, "what came afterwards is received, too", received(100))
 	mu.Lock()
 	defer mu.Unlock()
 	for data, n := range times {
@@ -101,7 +103,7 @@ func (s *site) ledBy(t *testing.T, js jetstream.JetStream, leader string) string
 	for range 10 {
 		name := s.stream(t, nil)
 		stream, err := js.Stream(within(t), name)
-		must(t, err)
+		testutil.Must(t, err)
 		if stream.CachedInfo().Cluster.Leader == leader {
 			return name
 		}
@@ -126,10 +128,10 @@ func TestJetStreamWithoutEtcd(t *testing.T) {
 	fill(t, js, name+".x", 10)
 	batch, err := c.Fetch(10)
 	for _, m := range take(t, batch, err) {
-		must(t, m.DoubleAck(within(t)))
+		testutil.Must(t, m.DoubleAck(within(t)))
 	}
 	ordered, err := s.client(t).OrderedConsumer(within(t), name, jetstream.OrderedConsumerConfig{})
-	must(t, err)
+	testutil.Must(t, err)
 	batch, err = ordered.Fetch(10)
 	equalTexts(t, "in order", texts(take(t, batch, err)), count(1, 10))
 
@@ -153,6 +155,6 @@ func TestJetStreamWithoutEtcd(t *testing.T) {
 		t.Errorf("it took %v, when clients have given up", took)
 	}
 	stream, err := js.Stream(within(t), name)
-	must(t, err)
+	testutil.Must(t, err)
 	equal(t, "messages", stream.CachedInfo().State.Msgs, 10)
 }

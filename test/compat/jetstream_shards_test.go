@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // A Topic of four shards on three brokers: 10,000 messages on 100 subjects, published at all brokers, come to clients that pull
@@ -19,12 +21,12 @@ func TestATopicOfSeveralShards(t *testing.T) {
 	const shards, subjects, each = 4, 100, 100
 	s := brokerSite(t, 3)
 	first := s.client(t)
-	eventually(t, "the topic is made", func() bool {
+	testutil.EventuallyTrue(t, "the topic is made", func() bool {
 		m, err := first.Conn().Request("$CARILLON.API.TOPIC.CREATE.orders", []byte(`{"stream":{"subjects":["orders.>"],"allow_direct":true},"shards":4}`), patience)
 		return err == nil && !strings.Contains(string(m.Data), `"error"`)
 	})
 	var stream jetstream.Stream
-	eventually(t, "all shards are served", func() (ok bool) {
+	testutil.EventuallyTrue(t, "all shards are served", func() (ok bool) {
 		var err error
 		stream, err = first.Stream(within(t), "orders")
 		return err == nil
@@ -54,17 +56,17 @@ func TestATopicOfSeveralShards(t *testing.T) {
 	publishing.Wait()
 	// A message that comes again is known by its id, and named as it was kept.
 	again, err := first.PublishMsg(within(t), &nats.Msg{Subject: "orders.7", Data: []byte("3"), Header: nats.Header{jetstream.MsgIDHeader: {"3 of 7"}}})
-	must(t, err)
+	testutil.Must(t, err)
 	if !again.Duplicate || !strings.HasPrefix(again.Stream, "orders--") {
 		t.Errorf("published again: %+v", again)
 	}
 
 	info, err := stream.Info(within(t))
-	must(t, err)
+	testutil.Must(t, err)
 	total := uint64(0)
 	for n := range shards {
 		part, err := first.Stream(within(t), fmt.Sprintf("orders--%d", n))
-		must(t, err)
+		testutil.Must(t, err)
 		total += part.CachedInfo().State.Msgs
 		if part.CachedInfo().State.Msgs == 0 {
 			t.Errorf("shard %d has nothing", n)
@@ -76,7 +78,7 @@ func TestATopicOfSeveralShards(t *testing.T) {
 
 	config := jetstream.ConsumerConfig{Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy, AckWait: 10 * patience}
 	_, err = stream.CreateOrUpdateConsumer(within(t), config)
-	must(t, err)
+	testutil.Must(t, err)
 	var mu sync.Mutex
 	last, count := map[string]int{}, 0
 	done := make(chan struct{})
@@ -107,10 +109,10 @@ func TestATopicOfSeveralShards(t *testing.T) {
 	}
 	// One client pulls by itself until half is there, others fetch: what one has got, no other gets.
 	consumer, err := s.client(t).Consumer(within(t), "orders", "billing")
-	must(t, err)
+	testutil.Must(t, err)
 	for count < subjects*each/2 {
 		batch, err := consumer.Fetch(123, jetstream.FetchMaxWait(patience))
-		must(t, err)
+		testutil.Must(t, err)
 		got := 0
 		for m := range batch.Messages() {
 			take(m)
@@ -121,10 +123,10 @@ func TestATopicOfSeveralShards(t *testing.T) {
 		}
 	}
 	consuming, err := consumer.Consume(take, jetstream.PullMaxMessages(500))
-	must(t, err)
+	testutil.Must(t, err)
 	allCame("one that is durable")
 	consuming.Stop()
-	eventually(t, "all is acknowledged", func() bool {
+	testutil.EventuallyTrue(t, "all is acknowledged", func() bool {
 		is, err := consumer.Info(within(t))
 		return err == nil && is.NumPending == 0 && is.NumAckPending == 0 && is.Delivered.Consumer == subjects*each
 	})
@@ -145,20 +147,20 @@ func TestATopicOfSeveralShards(t *testing.T) {
 	}
 	// A reader for a while, without a name that lasts, has everything too, and goes with who reads.
 	passing, err := s.client(t).CreateConsumer(within(t), "orders", jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: time.Second})
-	must(t, err)
+	testutil.Must(t, err)
 	last, count, done = map[string]int{}, 0, make(chan struct{})
 	passed, err := passing.Consume(take)
-	must(t, err)
+	testutil.Must(t, err)
 	allCame("one that isn't durable")
 	passed.Stop()
-	eventually(t, "it is gone when nobody reads by it", func() bool {
+	testutil.EventuallyTrue(t, "it is gone when nobody reads by it", func() bool {
 		_, err := passing.Info(within(t))
 		return errors.Is(err, jetstream.ErrConsumerNotFound)
 	})
 	old, err := s.client(t).Conn().JetStream()
-	must(t, err)
+	testutil.Must(t, err)
 	pulling, err := old.PullSubscribe("orders.7", "") // the former API looks for the stream itself
-	must(t, err)
+	testutil.Must(t, err)
 	if got, err := pulling.Fetch(each, nats.MaxWait(patience)); err != nil || len(got) != each || string(got[each-1].Data) != strconv.Itoa(each-1) {
 		t.Errorf("by the former API %d came (%v)", len(got), err)
 	}
@@ -176,40 +178,40 @@ func TestATopicOfSeveralShards(t *testing.T) {
 
 	// A subject lives in one shard, so it has a last message; and so has a shard.
 	newest, err := stream.GetLastMsgForSubject(within(t), "orders.7")
-	must(t, err)
+	testutil.Must(t, err)
 	if string(newest.Data) != strconv.Itoa(each-1) {
 		t.Errorf("the last of a subject is %s", newest.Data)
 	}
 	_, err = first.Publish(within(t), "orders.7", []byte("100"), jetstream.WithExpectLastSequencePerSubject(newest.Sequence))
-	must(t, err)
+	testutil.Must(t, err)
 	_, err = first.Publish(within(t), "orders.7", []byte("100"), jetstream.WithExpectLastSequencePerSubject(newest.Sequence))
 	refuseLast := new(jetstream.APIError)
 	if !errors.As(err, &refuseLast) || refuseLast.ErrorCode != 10071 {
 		t.Errorf("expecting what isn't the last: %v", err)
 	}
 	part, err := first.Stream(within(t), again.Stream)
-	must(t, err)
+	testutil.Must(t, err)
 	state := part.CachedInfo().State
 	_, err = first.Publish(within(t), "orders.7", []byte("101"), jetstream.WithExpectStream(again.Stream), jetstream.WithExpectLastSequence(state.LastSeq))
-	must(t, err)
+	testutil.Must(t, err)
 	ordered, err := part.OrderedConsumer(within(t), jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: 10})
-	must(t, err)
+	testutil.Must(t, err)
 	messages, err := ordered.Messages()
-	must(t, err)
+	testutil.Must(t, err)
 	defer messages.Stop()
 	for want := uint64(10); want <= state.LastSeq+1; want++ {
 		m, err := messages.Next(jetstream.NextContext(within(t)))
-		must(t, err)
+		testutil.Must(t, err)
 		if about, err := m.Metadata(); err != nil || about.Sequence.Stream != want || about.Stream != again.Stream {
 			t.Fatalf("message %d is %+v (%v)", want, about, err)
 		}
 	}
 
-	must(t, stream.Purge(within(t)))
+	testutil.Must(t, stream.Purge(within(t)))
 	if info, err = stream.Info(within(t)); err != nil || info.State.Msgs != 0 {
 		t.Errorf("after a purge: %+v (%v)", info, err)
 	}
-	must(t, first.DeleteStream(within(t), "orders"))
+	testutil.Must(t, first.DeleteStream(within(t), "orders"))
 	if _, err := first.Stream(within(t), "orders--1"); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("a shard of what was deleted: %v", err)
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // number is the JetStream error that err is; 0: none.
@@ -34,7 +36,7 @@ var streamStories = []story{
 			t.Fatalf("before it is made: %v", err)
 		}
 		made, err := js.CreateStream(within(t), config)
-		must(t, err)
+		testutil.Must(t, err)
 		is := made.CachedInfo()
 		equal(t, "name", is.Config.Name, name)
 		equal(t, "description", is.Config.Description, config.Description)
@@ -54,10 +56,10 @@ var streamStories = []story{
 		}
 
 		found, err := other.Stream(within(t), name)
-		must(t, err)
+		testutil.Must(t, err)
 		fill(t, other, name+".new", 3)
 		is, err = found.Info(within(t))
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "messages", is.State.Msgs, 3)
 		equal(t, "first sequence", is.State.FirstSeq, 1)
 		equal(t, "last sequence", is.State.LastSeq, 3)
@@ -65,7 +67,7 @@ var streamStories = []story{
 			t.Errorf("state %+v", is.State)
 		}
 
-		must(t, js.DeleteStream(within(t), name))
+		testutil.Must(t, js.DeleteStream(within(t), name))
 		if _, err := js.Stream(within(t), name); !errors.Is(err, jetstream.ErrStreamNotFound) {
 			t.Errorf("after it was deleted: %v", err)
 		}
@@ -76,7 +78,7 @@ var streamStories = []story{
 			t.Errorf("made again: %v", err)
 		}
 		again, err := js.Stream(within(t), name)
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "messages of the one made again", again.CachedInfo().State.Msgs, 0)
 	}},
 
@@ -85,7 +87,7 @@ var streamStories = []story{
 		config := jetstream.StreamConfig{Name: s.name("same")}
 		config.Subjects = []string{config.Name + ".a", config.Name + ".b"}
 		_, err := js.CreateStream(within(t), config)
-		must(t, err)
+		testutil.Must(t, err)
 		if _, err := other.CreateStream(within(t), config); err != nil {
 			t.Errorf("the same again: %v", err)
 		}
@@ -107,24 +109,24 @@ var streamStories = []story{
 			t.Errorf("before it is made: %v", err)
 		}
 		_, err := js.CreateOrUpdateStream(within(t), config)
-		must(t, err)
+		testutil.Must(t, err)
 		config.MaxMsgs, config.Description = 3, "shorter"
 		config.Subjects = append(config.Subjects, config.Name+".b")
 		changed, err := other.CreateOrUpdateStream(within(t), config)
-		must(t, err)
+		testutil.Must(t, err)
 		is := changed.CachedInfo().Config
 		equal(t, "max messages", is.MaxMsgs, 3)
 		equal(t, "description", is.Description, "shorter")
 		equal(t, "subjects", len(is.Subjects), 2)
 		fill(t, js, config.Name+".a", 1)
-		eventually(t, "the new subject is kept", func() bool {
+		testutil.EventuallyTrue(t, "the new subject is kept", func() bool {
 			_, err := js.Publish(within(t), config.Name+".b", nil)
 			return err == nil
 		})
 		fill(t, js, config.Name+".b", 4)
-		eventually(t, "the new limit holds", func() bool {
+		testutil.EventuallyTrue(t, "the new limit holds", func() bool {
 			is, err := changed.Info(within(t))
-			must(t, err)
+			testutil.Must(t, err)
 			return is.State.Msgs == 3
 		})
 		config.Storage = jetstream.MemoryStorage
@@ -141,18 +143,18 @@ var streamStories = []story{
 		_, err = js.CreateStream(within(t), jetstream.StreamConfig{Name: s.name("bad"), Replicas: 6})
 		equal(t, "replicas", number(err), jetstream.ErrorCode(10052))
 		reply, err := js.Conn().Request("$JS.API.STREAM.CREATE.one", []byte(`{"name":"two"}`), patience)
-		must(t, err)
+		testutil.Must(t, err)
 		if !strings.Contains(string(reply.Data), `"err_code":10056`) {
 			t.Errorf("two names: %s", reply.Data)
 		}
 		reply, err = js.Conn().Request("$JS.API.STREAM.CREATE.one", []byte(`{"name":"one","no_such_setting":1}`), patience)
-		must(t, err)
+		testutil.Must(t, err)
 		if !strings.Contains(string(reply.Data), `"err_code":10025`) {
 			t.Errorf("a setting that is unknown: %s", reply.Data)
 		}
 		ask := &nats.Msg{Subject: "$JS.API.STREAM.NAMES", Header: nats.Header{"Nats-Required-Api-Level": {"99"}}}
 		reply, err = js.Conn().RequestMsg(ask, patience)
-		must(t, err)
+		testutil.Must(t, err)
 		if !strings.Contains(string(reply.Data), `"err_code":10185`) {
 			t.Errorf("a level that isn't there: %s", reply.Data)
 		}
@@ -169,13 +171,13 @@ var streamStories = []story{
 		}
 		fill(t, js, family+".3", 3)
 		var names []string
-		eventually(t, "all are named", func() bool {
+		testutil.EventuallyTrue(t, "all are named", func() bool {
 			list := js.StreamNames(within(t), jetstream.WithStreamListSubject(family+".>"))
 			names = nil
 			for name := range list.Name() {
 				names = append(names, name)
 			}
-			must(t, list.Err())
+			testutil.Must(t, list.Err())
 			return len(names) == len(want)
 		})
 		slices.Sort(names)
@@ -186,12 +188,12 @@ var streamStories = []story{
 		for info := range list.Info() {
 			messages[info.Config.Name] = info.State.Msgs
 		}
-		must(t, list.Err())
+		testutil.Must(t, list.Err())
 		equal(t, "listed", len(messages), 5)
 		equal(t, "messages of one", messages[want[3]], 3)
 
 		by, err := js.StreamNameBySubject(within(t), family+".2")
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "by subject", by, want[2])
 		if _, err := js.StreamNameBySubject(within(t), s.name("nobody")); !errors.Is(err, jetstream.ErrStreamNotFound) {
 			t.Errorf("by a subject of none: %v", err)
@@ -201,14 +203,14 @@ var streamStories = []story{
 	{"the account counts", func(t *testing.T, s *site) {
 		js := s.client(t)
 		before, err := js.AccountInfo(within(t))
-		must(t, err)
+		testutil.Must(t, err)
 		name := s.stream(t, nil)
 		_, err = js.CreateConsumer(within(t), name, jetstream.ConsumerConfig{Durable: "one"})
-		must(t, err)
+		testutil.Must(t, err)
 		fill(t, js, name+".x", 10)
-		eventually(t, "one more of each", func() bool {
+		testutil.EventuallyTrue(t, "one more of each", func() bool {
 			after, err := js.AccountInfo(within(t))
-			must(t, err)
+			testutil.Must(t, err)
 			return after.Streams == before.Streams+1 && after.Consumers == before.Consumers+1 && after.Store > before.Store
 		})
 	}},
@@ -218,27 +220,27 @@ var streamStories = []story{
 		name := s.stream(t, nil)
 		fill(t, js, name+".x", 10)
 		stream, err := js.Stream(within(t), name)
-		must(t, err)
+		testutil.Must(t, err)
 		holds := func(what string, messages, first, last uint64) {
 			t.Helper()
 			is, err := stream.Info(within(t))
-			must(t, err)
+			testutil.Must(t, err)
 			equal(t, what+": messages", is.State.Msgs, messages)
 			equal(t, what+": first", is.State.FirstSeq, first)
 			equal(t, what+": last", is.State.LastSeq, last)
 		}
-		must(t, stream.Purge(within(t), jetstream.WithPurgeSequence(4)))
+		testutil.Must(t, stream.Purge(within(t), jetstream.WithPurgeSequence(4)))
 		holds("up to 4", 7, 4, 10)
-		must(t, stream.Purge(within(t), jetstream.WithPurgeKeep(2)))
+		testutil.Must(t, stream.Purge(within(t), jetstream.WithPurgeKeep(2)))
 		holds("all but 2", 2, 9, 10)
-		must(t, stream.Purge(within(t)))
+		testutil.Must(t, stream.Purge(within(t)))
 		holds("all", 0, 11, 10)
 		fill(t, js, name+".x", 1)
 		holds("one more", 1, 11, 11)
 
 		fixed := s.stream(t, func(c *jetstream.StreamConfig) { c.DenyPurge = true })
 		stream, err = js.Stream(within(t), fixed)
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "where it is denied", number(stream.Purge(within(t))), jetstream.ErrorCode(10110))
 	}},
 }
@@ -249,15 +251,15 @@ var messageStories = []story{
 		js := s.client(t)
 		for i := range 5 {
 			ack, err := js.Publish(within(t), name+".x", fmt.Appendf(nil, "%d", i))
-			must(t, err)
+			testutil.Must(t, err)
 			equal(t, "stream", ack.Stream, name)
 			equal(t, "sequence", ack.Sequence, uint64(i+1))
 		}
 		ack, err := js.Publish(within(t), name+".x", nil, jetstream.WithMsgID("once"))
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "first", ack.Duplicate, false)
 		again, err := js.Publish(within(t), name+".x", nil, jetstream.WithMsgID("once"))
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "again", again.Duplicate, true)
 		equal(t, "sequence of the first", again.Sequence, ack.Sequence)
 
@@ -266,7 +268,7 @@ var messageStories = []story{
 		_, err = js.Publish(within(t), name+".x", nil, jetstream.WithExpectLastSequence(3))
 		equal(t, "expected sequence", number(err), jetstream.ErrorCode(10071))
 		_, err = js.Publish(within(t), name+".x", nil, jetstream.WithExpectLastSequence(6))
-		must(t, err)
+		testutil.Must(t, err)
 		_, err = js.Publish(within(t), name+".x", nil, jetstream.WithExpectLastMsgID("never"))
 		equal(t, "expected id", number(err), jetstream.ErrorCode(10070))
 	}},
@@ -278,7 +280,7 @@ var messageStories = []story{
 		var acks []jetstream.PubAckFuture
 		for i := range many {
 			ack, err := js.PublishAsync(name+".x", fmt.Appendf(nil, "%d", i+1))
-			must(t, err)
+			testutil.Must(t, err)
 			acks = append(acks, ack)
 		}
 		wait(t, "all are acknowledged", js.PublishAsyncComplete())
@@ -293,7 +295,7 @@ var messageStories = []story{
 			}
 		}
 		stream, err := s.client(t).Stream(within(t), name)
-		must(t, err)
+		testutil.Must(t, err)
 		equal(t, "messages", stream.CachedInfo().State.Msgs, many)
 	}},
 
@@ -303,13 +305,13 @@ var messageStories = []story{
 			js := s.client(t)
 			fill(t, js, name+".a", 3)
 			_, err := js.PublishMsg(within(t), &nats.Msg{Subject: name + ".b", Data: []byte("with header"), Header: nats.Header{"Colour": {"blue"}}})
-			must(t, err)
+			testutil.Must(t, err)
 			fill(t, js, name+".a", 2)
 			stream, err := s.client(t).Stream(within(t), name)
-			must(t, err)
+			testutil.Must(t, err)
 
 			m, err := stream.GetMsg(within(t), 4)
-			must(t, err)
+			testutil.Must(t, err)
 			equal(t, "subject", m.Subject, name+".b")
 			equal(t, "data", string(m.Data), "with header")
 			equal(t, "header", m.Header.Get("Colour"), "blue")
@@ -318,10 +320,10 @@ var messageStories = []story{
 				t.Errorf("time %v", m.Time)
 			}
 			m, err = stream.GetMsg(within(t), 2, jetstream.WithGetMsgSubject(name+".b"))
-			must(t, err)
+			testutil.Must(t, err)
 			equal(t, "the next of a subject", m.Sequence, 4)
 			m, err = stream.GetLastMsgForSubject(within(t), name+".a")
-			must(t, err)
+			testutil.Must(t, err)
 			equal(t, "the last of a subject", m.Sequence, 6)
 			equal(t, "its data", string(m.Data), "2")
 			if _, err := stream.GetMsg(within(t), 7); !errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -338,19 +340,19 @@ var messageStories = []story{
 		name := s.stream(t, func(c *jetstream.StreamConfig) { c.MaxMsgs = 5 })
 		fill(t, js, name+".x", 12)
 		stream, err := js.Stream(within(t), name)
-		must(t, err)
-		eventually(t, "five are left", func() bool {
+		testutil.Must(t, err)
+		testutil.EventuallyTrue(t, "five are left", func() bool {
 			is, err := stream.Info(within(t))
-			must(t, err)
+			testutil.Must(t, err)
 			return is.State.Msgs == 5 && is.State.FirstSeq == 8 && is.State.LastSeq == 12
 		})
 		aging := s.stream(t, func(c *jetstream.StreamConfig) { c.MaxAge = 200 * time.Millisecond })
 		fill(t, js, aging+".x", 3)
 		stream, err = js.Stream(within(t), aging)
-		must(t, err)
-		eventually(t, "none is left", func() bool {
+		testutil.Must(t, err)
+		testutil.EventuallyTrue(t, "none is left", func() bool {
 			is, err := stream.Info(within(t))
-			must(t, err)
+			testutil.Must(t, err)
 			return is.State.Msgs == 0 && is.State.LastSeq == 3
 		})
 		small := s.stream(t, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 100 })
@@ -362,23 +364,23 @@ var messageStories = []story{
 		name := s.stream(t, nil)
 		js := s.client(t)
 		stream, err := js.Stream(within(t), name)
-		must(t, err)
+		testutil.Must(t, err)
 		fill(t, js, name+".first", 1) // the offer is known where this client is
 		for range 3 {
-			must(t, js.Conn().Publish(name+".x", []byte("plain")))
+			testutil.Must(t, js.Conn().Publish(name+".x", []byte("plain")))
 		}
-		eventually(t, "all are kept", func() bool {
+		testutil.EventuallyTrue(t, "all are kept", func() bool {
 			is, err := stream.Info(within(t))
-			must(t, err)
+			testutil.Must(t, err)
 			return is.State.Msgs == 4
 		})
 		quiet := s.stream(t, func(c *jetstream.StreamConfig) { c.NoAck = true })
 		silent, err := js.Stream(within(t), quiet)
-		must(t, err)
-		eventually(t, "kept without an ack", func() bool {
-			must(t, js.Conn().Publish(quiet+".x", nil))
+		testutil.Must(t, err)
+		testutil.EventuallyTrue(t, "kept without an ack", func() bool {
+			testutil.Must(t, js.Conn().Publish(quiet+".x", nil))
 			is, err := silent.Info(within(t))
-			must(t, err)
+			testutil.Must(t, err)
 			return is.State.Msgs > 0
 		})
 	}},

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/peer"
 )
 
@@ -82,7 +83,7 @@ func (s *site) client(t *testing.T) jetstream.JetStream {
 	}
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
-	must(t, err)
+	testutil.Must(t, err)
 	return js
 }
 

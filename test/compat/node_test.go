@@ -15,6 +15,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -79,13 +80,6 @@ func connect(t testing.TB, n *node, options ...nats.Option) *nats.Conn {
 	return nc
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func flush(t testing.TB, conns ...*nats.Conn) {
 	t.Helper()
 	for _, nc := range conns {
@@ -123,15 +117,6 @@ func receivesNothing(t testing.TB, nc *nats.Conn, sub *nats.Subscription) {
 	}
 }
 
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not after %v: %s", patience, what)
-		}
-	}
-}
-
 // wait waits for n signals.
 func wait(t testing.TB, what string, signal <-chan struct{}) {
 	t.Helper()
@@ -161,7 +146,7 @@ func dialSocket(t testing.TB, n *node) *socket {
 // say sends as much as the other side takes; it is not an error of the test if that is not all.
 func (s *socket) say(format string, args ...any) {
 	s.t.Helper()
-	must(s.t, s.SetWriteDeadline(time.Now().Add(patience)))
+	testutil.Must(s.t, s.SetWriteDeadline(time.Now().Add(patience)))
 	_, _ = fmt.Fprintf(s, format, args...)
 }
 
@@ -171,7 +156,7 @@ func (s *socket) rest() string { return s.until("") }
 // until reads until it has read what ends with this, or to the end of the connection.
 func (s *socket) until(end string) string {
 	s.t.Helper()
-	must(s.t, s.SetReadDeadline(time.Now().Add(patience)))
+	testutil.Must(s.t, s.SetReadDeadline(time.Now().Add(patience)))
 	var got []byte
 	buf := make([]byte, 64<<10)
 	for {

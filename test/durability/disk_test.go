@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/disk"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
@@ -36,7 +37,7 @@ func (s *server) refused(js jetstream.JetStream, h *checker.History) string {
 	s.t.Helper()
 	p := h.NewPublisher()
 	reason := ""
-	eventually(s.t, "a publish that is refused with a reason", func() error {
+	testutil.Eventually(s.t, "a publish that is refused with a reason", func() error {
 		s.alive()
 		ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Second)
 		defer cancel()
@@ -62,14 +63,14 @@ func (s *server) talks() {
 	a, _ := s.connect(s.t)
 	b, _ := s.connect(s.t)
 	sub, err := a.SubscribeSync("plain.>")
-	must(s.t, err)
+	testutil.Must(s.t, err)
 	answerer, err := b.Subscribe("question", func(m *nats.Msg) { _ = m.Respond(m.Data) })
-	must(s.t, err)
+	testutil.Must(s.t, err)
 	defer answerer.Unsubscribe()
-	must(s.t, a.FlushTimeout(patience))
-	must(s.t, b.FlushTimeout(patience))
+	testutil.Must(s.t, a.FlushTimeout(patience))
+	testutil.Must(s.t, b.FlushTimeout(patience))
 	for i := range 200 {
-		must(s.t, b.Publish(fmt.Sprintf("plain.%d", i), fmt.Append(nil, i)))
+		testutil.Must(s.t, b.Publish(fmt.Sprintf("plain.%d", i), fmt.Append(nil, i)))
 	}
 	for i := range 200 {
 		m, err := sub.NextMsg(patience)
@@ -91,11 +92,11 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 	s.create(js, h, "one")
 	work := checker.Workload{URL: s.url, Sync: 4, Async: 1, Consumers: []string{"one"}, Final: noRoom}
 	load, err := h.Start(t.Context(), work)
-	must(t, err)
+	testutil.Must(t, err)
 	s.progress(h, checker.Progress{}, 300, 30)
 
 	free := v.fill("most", 3<<20)
-	eventually(t, "publishing refused for want of room", func() error {
+	testutil.Eventually(t, "publishing refused for want of room", func() error {
 		s.alive()
 		if n := h.Progress().Refused; n < 50 {
 			return fmt.Errorf("only %d: %s", n, h)
@@ -108,24 +109,24 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 	s.talks()
 	load.Stop()
 	freeRest := v.fill("rest", 0)
-	must(t, s.judge(js, h, "one").Err()) // what is kept can be read and acknowledged meanwhile
+	testutil.Must(t, s.judge(js, h, "one").Err()) // what is kept can be read and acknowledged meanwhile
 	s.kill()
 	s.start() // a full disk does not keep it from starting
-	must(t, s.judge(js, h, "one").Err())
+	testutil.Must(t, s.judge(js, h, "one").Err())
 	s.refused(js, h)
 	s.talks()
 
 	load, err = h.Start(t.Context(), work)
-	must(t, err)
+	testutil.Must(t, err)
 	before := h.Progress()
 	freeRest()
 	free()
 	s.progress(h, before, 300, 30)
 	load.Stop()
-	must(t, s.judge(js, h, "one").Err())
+	testutil.Must(t, s.judge(js, h, "one").Err())
 	s.kill()
 	s.start()
-	must(t, s.judge(js, h, "one").Err())
+	testutil.Must(t, s.judge(js, h, "one").Err())
 }
 
 func TestAFailingDiskRefusesAndLosesNothing(t *testing.T) {
@@ -138,7 +139,7 @@ func TestAFailingDiskRefusesAndLosesNothing(t *testing.T) {
 			h := checker.NewHistory("failing")
 			s.create(js, h, "one")
 			load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Async: 1, Consumers: []string{"one"}})
-			must(t, err)
+			testutil.Must(t, err)
 			s.progress(h, checker.Progress{}, 500, 50)
 			connected := nc.Stats().Reconnects
 			h.Unplug(how == powerCut) // a sync that is under way may say that all is well
@@ -163,12 +164,12 @@ func TestAFailingDiskRefusesAndLosesNothing(t *testing.T) {
 			s.kill()
 			v.again()
 			s.start()
-			must(t, s.judge(js, h, "one").Err())
+			testutil.Must(t, s.judge(js, h, "one").Err())
 			load, err = h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Async: 1, Consumers: []string{"one"}})
-			must(t, err)
+			testutil.Must(t, err)
 			s.progress(h, h.Progress(), 100, 10)
 			load.Stop()
-			must(t, s.judge(js, h, "one").Err())
+			testutil.Must(t, s.judge(js, h, "one").Err())
 		})
 	}
 }

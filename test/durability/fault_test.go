@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 	"github.com/carillon-mq/carillon/test/faultfs"
 )
@@ -18,7 +19,7 @@ func faultyVolume(t *testing.T, name string) (data string, disk *faultfs.FS) {
 	t.Helper()
 	data = filepath.Join(runDir, name)
 	disk, err := faultfs.Mount(filepath.Join(runDir, name+"-below"), filepath.Join(data, "broker"))
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		if err := disk.Unmount(); err != nil {
 			t.Error(err)
@@ -41,7 +42,7 @@ func TestADiskThatFailsAndRecoversLosesNothing(t *testing.T) {
 	work := checker.Workload{URL: s.url, Sync: 4, Again: 4, Async: 1, Consumers: []string{"one"}}
 	for range rounds(t, 1) {
 		load, err := h.Start(t.Context(), work)
-		must(t, err)
+		testutil.Must(t, err)
 		s.progress(h, h.Progress(), 300, 30)
 		disk.FailSyncs(true)
 		if reason := s.refused(js, h); !strings.Contains(reason, "input/output error") {
@@ -52,7 +53,7 @@ func TestADiskThatFailsAndRecoversLosesNothing(t *testing.T) {
 		s.kill()
 		s.start()
 		s.progress(h, h.Progress(), 300, 30) // what is sent again, with its id, is acknowledged, too
-		must(t, disk.CutPower())
+		testutil.Must(t, disk.CutPower())
 		s.kill()
 		load.Stop()
 		disk.PowerOn()
@@ -73,7 +74,7 @@ func TestASlowDiskSlowsAndLosesNothing(t *testing.T) {
 	h := checker.NewHistory("slow")
 	s.create(js, h, "one")
 	load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Async: 1, Consumers: []string{"one"}})
-	must(t, err)
+	testutil.Must(t, err)
 	s.progress(h, checker.Progress{}, 300, 30)
 	connected := nc.Stats().Reconnects
 	disk.Slow(300 * time.Millisecond)
@@ -81,7 +82,7 @@ func TestASlowDiskSlowsAndLosesNothing(t *testing.T) {
 	disk.Slow(0)
 	s.progress(h, h.Progress(), 300, 30)
 	disk.Hang()
-	eventually(t, "the hang is reported", func() error {
+	testutil.Eventually(t, "the hang is reported", func() error {
 		s.alive()
 		return s.says("The disk is slow or hangs")
 	})
@@ -92,11 +93,11 @@ func TestASlowDiskSlowsAndLosesNothing(t *testing.T) {
 	if !nc.IsConnected() || nc.Stats().Reconnects != connected {
 		t.Error("clients were cut off")
 	}
-	must(t, disk.CutPower())
+	testutil.Must(t, disk.CutPower())
 	s.kill()
 	disk.PowerOn()
 	s.start()
-	must(t, s.judge(js, h, "one").Err())
+	testutil.Must(t, s.judge(js, h, "one").Err())
 }
 
 // says returns an error if the server has not logged that yet.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
@@ -27,7 +28,7 @@ import (
 func segments(t *testing.T, data, stream string) []string {
 	t.Helper()
 	var found []string
-	must(t, filepath.WalkDir(data, func(path string, entry fs.DirEntry, err error) error {
+	testutil.Must(t, filepath.WalkDir(data, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(path) != ".log" || strings.HasSuffix(filepath.Dir(path), ".state") {
 			return err
 		}
@@ -46,16 +47,16 @@ func segments(t *testing.T, data, stream string) []string {
 func flip(t *testing.T, rng *rand.Rand, path string, used int, in string) {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	must(t, err)
+	testutil.Must(t, err)
 	at, bit := used/4+rng.IntN(used/2), rng.IntN(8)
 	if in != "" {
 		at += bytes.Index(content[at:], []byte(in))
 	}
 	content[at] ^= 1 << bit
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	must(t, err)
+	testutil.Must(t, err)
 	_, err = f.WriteAt(content[at:at+1], int64(at))
-	must(t, errors.Join(err, f.Close()))
+	testutil.Must(t, errors.Join(err, f.Close()))
 	t.Logf("flipped bit %d of byte %d of %s", bit, at, path)
 }
 
@@ -63,7 +64,7 @@ func flip(t *testing.T, rng *rand.Rand, path string, used int, in string) {
 func used(t *testing.T, path, stream string) int {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	must(t, err)
+	testutil.Must(t, err)
 	return bytes.LastIndex(content, []byte(stream+".p"))
 }
 
@@ -73,12 +74,12 @@ var toldLost = regexp.MustCompile(`records from (\d+) up to (\d+) can't be read`
 func (s *server) told(since int) []checker.Range {
 	s.t.Helper()
 	all, err := os.ReadFile(s.log.Name())
-	must(s.t, err)
+	testutil.Must(s.t, err)
 	var ranges []checker.Range
 	for _, m := range toldLost.FindAllSubmatch(all[since:], -1) {
 		from, err1 := strconv.ParseUint(string(m[1]), 10, 64)
 		next, err2 := strconv.ParseUint(string(m[2]), 10, 64)
-		must(s.t, errors.Join(err1, err2))
+		testutil.Must(s.t, errors.Join(err1, err2))
 		if r := (checker.Range{From: from, Next: next}); !slices.Contains(ranges, r) {
 			ranges = append(ranges, r)
 		}
@@ -102,9 +103,9 @@ func TestAFlippedBitIsToldAndHarmsNothingElse(t *testing.T) {
 	publish := func(h *checker.History, more int) {
 		before := len(segments(t, data, h.Stream))
 		load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Async: 1})
-		must(t, err)
+		testutil.Must(t, err)
 		defer load.Stop()
-		eventually(t, fmt.Sprintf("%d more segments", more), func() error {
+		testutil.Eventually(t, fmt.Sprintf("%d more segments", more), func() error {
 			s.alive()
 			if n := len(segments(t, data, h.Stream)); n < before+more {
 				return fmt.Errorf("there are %d: %s", n, h)
@@ -137,8 +138,8 @@ func TestAFlippedBitIsToldAndHarmsNothingElse(t *testing.T) {
 		flip(t, rng, path, used(t, path, bad.Stream), bad.Stream+".p") // in a message: what stands between batches takes none along
 		s.start()
 
-		must(t, s.judge(js, good, "one").Err())
-		must(t, bad.Drain(soon(t), js, "one"))
+		testutil.Must(t, s.judge(js, good, "one").Err())
+		testutil.Must(t, bad.Drain(soon(t), js, "one"))
 		read(bad) // finds what nobody had looked at yet
 		told := s.told(0)
 		if len(told) == 0 {
@@ -146,7 +147,7 @@ func TestAFlippedBitIsToldAndHarmsNothingElse(t *testing.T) {
 		}
 		verdict := read(bad, told...)
 		stream, err := js.Stream(soon(t), bad.Stream)
-		must(t, err)
+		testutil.Must(t, err)
 		for _, r := range told {
 			_, err := stream.GetMsg(soon(t), r.From)
 			if api, ok := errors.AsType[*jetstream.APIError](err); !ok || !strings.Contains(api.Description, "damaged") {
@@ -162,13 +163,13 @@ func TestAFlippedBitIsToldAndHarmsNothingElse(t *testing.T) {
 		for _, h := range []*checker.History{bad, good} {
 			before := h.Progress()
 			load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 2, Consumers: []string{"one"}})
-			must(t, err)
+			testutil.Must(t, err)
 			s.progress(h, before, 50, 5) // both go on
 			load.Stop()
 		}
 	}
 	info, err := js.Stream(soon(t), bad.Stream)
-	must(t, err)
+	testutil.Must(t, err)
 	if state := info.CachedInfo().State; state.FirstSeq != 1 || state.LastSeq < uint64(bad.Progress().Acked) {
 		t.Errorf("the stream's state is %+v with %d acknowledged messages", state, bad.Progress().Acked)
 	}
@@ -185,9 +186,9 @@ func TestAFlippedBitAmongCursorsIsTold(t *testing.T) {
 	h, consumed := checker.NewHistory("cursors"), checker.NewHistory("cursors")
 	s.create(js, h, "one")
 	load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Async: 1})
-	must(t, err)
+	testutil.Must(t, err)
 	consumers, err := consumed.Start(t.Context(), checker.Workload{URL: s.url, Consumers: []string{"one"}})
-	must(t, err)
+	testutil.Must(t, err)
 	s.progress(h, checker.Progress{}, 1000, 0)
 	s.progress(consumed, checker.Progress{}, 0, 500)
 	load.Stop()
@@ -195,17 +196,17 @@ func TestAFlippedBitAmongCursorsIsTold(t *testing.T) {
 	s.stop()
 
 	logs, err := filepath.Glob(filepath.Dir(segments(t, data, h.Stream)[0]) + ".state/*.log")
-	must(t, err)
+	testutil.Must(t, err)
 	content, err := os.ReadFile(logs[len(logs)-1])
-	must(t, err)
+	testutil.Must(t, err)
 	flip(t, rng, logs[len(logs)-1], len(bytes.TrimRight(content, "\x00")), "")
 	said, err := os.ReadFile(s.log.Name())
-	must(t, err)
+	testutil.Must(t, err)
 	s.start()
-	must(t, s.judge(js, h).Err())
+	testutil.Must(t, s.judge(js, h).Err())
 
 	reason := ""
-	eventually(t, "the consumer is served, or refused for the damage", func() error {
+	testutil.Eventually(t, "the consumer is served, or refused for the damage", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		_, err := js.Consumer(ctx, h.Stream, "one")
@@ -216,20 +217,20 @@ func TestAFlippedBitAmongCursorsIsTold(t *testing.T) {
 		return err
 	})
 	after, err := os.ReadFile(s.log.Name())
-	must(t, err)
+	testutil.Must(t, err)
 	if !bytes.Contains(after[len(said):], []byte("cursors were read from a damaged log")) {
 		t.Errorf("nothing was said of damage:\n%s", after[len(said):])
 	}
 	if reason == "" {
-		must(t, consumed.Drain(soon(t), js, "one")) // what was acknowledged may come again, as was said
+		testutil.Must(t, consumed.Drain(soon(t), js, "one")) // what was acknowledged may come again, as was said
 		return
 	}
 	t.Logf("refused: %s", reason)
-	must(t, js.DeleteConsumer(soon(t), h.Stream, "one")) // the way out
+	testutil.Must(t, js.DeleteConsumer(soon(t), h.Stream, "one")) // the way out
 	_, err = js.CreateConsumer(soon(t), h.Stream, jetstream.ConsumerConfig{Durable: "one", AckPolicy: jetstream.AckExplicitPolicy})
-	must(t, err)
-	must(t, h.Drain(soon(t), js, "one"))
-	must(t, s.judge(js, h, "one").Err())
+	testutil.Must(t, err)
+	testutil.Must(t, h.Drain(soon(t), js, "one"))
+	testutil.Must(t, s.judge(js, h, "one").Err())
 }
 
 // TestAFlippedBitInWhatDescribesALogIsTold: what a log is about is written beside its segments, and is made again from them.
@@ -241,22 +242,22 @@ func TestAFlippedBitInWhatDescribesALogIsTold(t *testing.T) {
 	h := checker.NewHistory("described")
 	s.create(js, h, "one")
 	load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Consumers: []string{"one"}})
-	must(t, err)
+	testutil.Must(t, err)
 	s.progress(h, checker.Progress{}, 200, 20)
 	load.Stop()
 	s.kill()
 	manifest := filepath.Join(filepath.Dir(segments(t, data, h.Stream)[0]), "manifest")
 	content, err := os.ReadFile(manifest)
-	must(t, err)
+	testutil.Must(t, err)
 	at := moments(t).IntN(bytes.IndexByte(content, 0))
 	for _, slot := range []int{0, len(content) / 2} { // it stands there twice
 		content[slot+at] ^= 1
 	}
-	must(t, os.WriteFile(manifest, content, 0o640))
+	testutil.Must(t, os.WriteFile(manifest, content, 0o640))
 	s.start()
-	must(t, s.judge(js, h, "one").Err())
+	testutil.Must(t, s.judge(js, h, "one").Err())
 	said, err := os.ReadFile(s.log.Name())
-	must(t, err)
+	testutil.Must(t, err)
 	if !bytes.Contains(said, []byte("made again from the segments")) {
 		t.Errorf("nothing was said of damage:\n%s", said)
 	}

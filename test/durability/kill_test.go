@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
@@ -21,7 +22,7 @@ func killAgain(t *testing.T, lives, kills int, s *server) {
 	s.create(js, h, consumers...)
 	for range lives {
 		load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Again: 3, Async: 2, Consumers: consumers})
-		must(t, err)
+		testutil.Must(t, err)
 		for i := range kills {
 			s.progress(h, h.Progress(), 100, 10)
 			time.Sleep(upTo(rng, 300*time.Millisecond))
@@ -39,7 +40,7 @@ func killAgain(t *testing.T, lives, kills int, s *server) {
 		}
 		s.progress(h, h.Progress(), 100, 10)
 		load.Stop()
-		must(t, s.judge(js, h, consumers...).Err())
+		testutil.Must(t, s.judge(js, h, consumers...).Err())
 	}
 }
 

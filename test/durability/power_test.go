@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
@@ -37,7 +38,7 @@ func cutPower(t *testing.T, times int, serve func(t *testing.T, dir string) *ser
 		loads := []*checker.Load{}
 		start := func(h *checker.History, w checker.Workload) {
 			load, err := h.Start(t.Context(), w)
-			must(t, err)
+			testutil.Must(t, err)
 			loads = append(loads, load)
 		}
 		before := h.Progress()

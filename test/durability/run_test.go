@@ -88,19 +88,6 @@ func rounds(t *testing.T, n int) int {
 	return n * times
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// eventually asks until there is no error, and fails with the last one.
-func eventually(t testing.TB, what string, check func() error) {
-	t.Helper()
-	must(t, checker.Within(patience, 10*time.Millisecond, what, check))
-}
-
 func soon(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
@@ -35,10 +36,10 @@ type server struct {
 func freeAddress(t *testing.T) (host, port string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testutil.Must(t, err)
 	defer ln.Close()
 	host, port, err = net.SplitHostPort(ln.Addr().String())
-	must(t, err)
+	testutil.Must(t, err)
 	return host, port
 }
 
@@ -46,7 +47,7 @@ func freeAddress(t *testing.T) (host, port string) {
 func carillon(t *testing.T, dir string) *server {
 	t.Helper()
 	program, err := binary()
-	must(t, err)
+	testutil.Must(t, err)
 	host, port := freeAddress(t)
 	return newServer(t, net.JoinHostPort(host, port), func() *exec.Cmd {
 		return exec.Command(program, "dev", "--data", dir, "--listen", net.JoinHostPort(host, port))
@@ -58,14 +59,14 @@ func peer(t *testing.T, dir, config string) *server {
 	t.Helper()
 	host, port := freeAddress(t)
 	file := filepath.Join(t.TempDir(), "nats.conf")
-	must(t, os.WriteFile(file, fmt.Appendf(nil, "listen: %s:%s\njetstream { store_dir: %q\n%s\n}\n", host, port, dir, config), 0o600))
+	testutil.Must(t, os.WriteFile(file, fmt.Appendf(nil, "listen: %s:%s\njetstream { store_dir: %q\n%s\n}\n", host, port, dir, config), 0o600))
 	return newServer(t, net.JoinHostPort(host, port), func() *exec.Cmd { return exec.Command(os.Getenv("DURABILITY_PEER"), "-c", file) })
 }
 
 func newServer(t *testing.T, address string, command func() *exec.Cmd) *server {
 	t.Helper()
 	log, err := os.CreateTemp(runDir, "log-")
-	must(t, err)
+	testutil.Must(t, err)
 	s := &server{t: t, url: "nats://" + address, command: command, log: log}
 	t.Cleanup(func() {
 		s.kill()
@@ -73,7 +74,7 @@ func newServer(t *testing.T, address string, command func() *exec.Cmd) *server {
 			all, _ := os.ReadFile(log.Name())
 			t.Logf("the server's log ends with:\n%s", bytes.TrimSpace(all[max(0, len(all)-6000):]))
 		}
-		must(t, log.Close())
+		testutil.Must(t, log.Close())
 	})
 	return s
 }
@@ -84,7 +85,7 @@ func (s *server) start() {
 	s.process = s.command()
 	s.process.Stdout, s.process.Stderr = s.log, s.log
 	s.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it does not survive a test that is killed
-	must(s.t, s.process.Start())
+	testutil.Must(s.t, s.process.Start())
 	s.exited = make(chan struct{})
 	process, exited := s.process, s.exited
 	go func() {
@@ -105,7 +106,7 @@ func (s *server) kill() {
 // stop ends the process the way an operator would.
 func (s *server) stop() {
 	s.t.Helper()
-	must(s.t, s.process.Process.Signal(syscall.SIGTERM))
+	testutil.Must(s.t, s.process.Process.Signal(syscall.SIGTERM))
 	select {
 	case <-s.exited:
 	case <-time.After(patience):
@@ -131,17 +132,17 @@ func (s *server) alive() {
 func (s *server) connect(t *testing.T) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	nc, err := checker.Connect(s.url, "test")
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(5*time.Second))
-	must(t, err)
+	testutil.Must(t, err)
 	return nc, js
 }
 
 // create makes a history's stream and consumers, as soon as the server serves.
 func (s *server) create(js jetstream.JetStream, h *checker.History, consumers ...string) {
 	s.t.Helper()
-	eventually(s.t, "create stream "+h.Stream, func() error {
+	testutil.Eventually(s.t, "create stream "+h.Stream, func() error {
 		s.alive()
 		ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
 		defer cancel()
@@ -156,7 +157,7 @@ func (s *server) create(js jetstream.JetStream, h *checker.History, consumers ..
 // progress waits until so much more was acknowledged since before.
 func (s *server) progress(h *checker.History, before checker.Progress, acked, answered int) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("%d acknowledged messages and %d answered acknowledgements", acked, answered), func() error {
+	testutil.Eventually(s.t, fmt.Sprintf("%d acknowledged messages and %d answered acknowledgements", acked, answered), func() error {
 		s.alive()
 		if now := h.Progress(); now.Acked < before.Acked+acked || now.Answered < before.Answered+answered {
 			return fmt.Errorf("%s (%+v before)", h, before)

@@ -5,6 +5,7 @@ package durability
 import (
 	"testing"
 
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/disk"
 )
 
@@ -21,7 +22,7 @@ const flushed, powerCut = disk.Flushed, disk.PowerCut
 func newVolume(t *testing.T, dir string, megabytes int64) *volume {
 	t.Helper()
 	v, err := disk.New(folder.Dir, dir, megabytes)
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		if err := v.Remove(); err != nil {
 			t.Error(err)
@@ -32,23 +33,23 @@ func newVolume(t *testing.T, dir string, megabytes int64) *volume {
 
 func (v *volume) shutdown(how disk.HowItGoes) {
 	v.t.Helper()
-	must(v.t, v.Shutdown(how))
+	testutil.Must(v.t, v.Shutdown(how))
 }
 
 func (v *volume) sync() {
 	v.t.Helper()
-	must(v.t, v.Sync())
+	testutil.Must(v.t, v.Sync())
 }
 
 // again mounts the volume anew, when no process uses it any more.
 func (v *volume) again() {
 	v.t.Helper()
-	eventually(v.t, "mount "+v.dir+" again", v.Again)
+	testutil.Eventually(v.t, "mount "+v.dir+" again", v.Again)
 }
 
 func (v *volume) fill(name string, leave int64) (free func()) {
 	v.t.Helper()
 	remove, err := v.Fill(name, leave)
-	must(v.t, err)
-	return func() { must(v.t, remove()) }
+	testutil.Must(v.t, err)
+	return func() { testutil.Must(v.t, remove()) }
 }

@@ -1,0 +1,83 @@
+// Package etcd starts a real etcd of one member in a test's process.
+package etcd
+
+import (
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+)
+
+// startTime bounds how long etcd may take to start on a busy machine.
+const startTime = 20 * time.Second
+
+// Server is an etcd that a test may stop and start again. It ends with the test.
+type Server struct {
+	t      testing.TB
+	dir    string
+	server *embed.Etcd
+	grpc   *grpc.Server
+}
+
+// Start starts an etcd that listens on a Unix socket. It syncs nothing to the disk.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "etcd") // t.TempDir is too long for a socket's path
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{t: t, dir: dir}
+	t.Cleanup(func() { s.Stop(); os.RemoveAll(dir) })
+	s.Start()
+	return s
+}
+
+// Start starts the etcd again, with the data that it had when it was stopped.
+func (s *Server) Start() {
+	s.t.Helper()
+	cfg := embed.NewConfig()
+	cfg.Name, cfg.Dir = "only", filepath.Join(s.dir, "data")
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	cfg.UnsafeNoFsync = true
+	cfg.TickMs, cfg.ElectionMs = 20, 100
+	peer, client := url.URL{Scheme: "unix", Path: filepath.Join(s.dir, "p")}, url.URL{Scheme: "unix", Path: s.Socket()}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	cfg.InitialCluster = "only=" + peer.String()
+	serving := make(chan *grpc.Server, 1)
+	cfg.ServiceRegister = func(g *grpc.Server) { serving <- g }
+	server, err := embed.StartEtcd(cfg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.server = server
+	select {
+	case s.grpc = <-serving:
+	case <-time.After(startTime):
+		s.t.Fatal("etcd did not start")
+	}
+}
+
+// Stop stops the etcd as suddenly as a crash. A graceful stop would let leases end before the eyes of
+// watchers while it refuses to renew them.
+func (s *Server) Stop() {
+	if s.server == nil {
+		return
+	}
+	if s.grpc != nil {
+		s.grpc.Stop()
+	}
+	s.server.Close()
+	s.server, s.grpc = nil, nil
+}
+
+// Socket is the path of the Unix socket for clients.
+func (s *Server) Socket() string { return filepath.Join(s.dir, "c") }
+
+// Endpoint is the address for clients.
+func (s *Server) Endpoint() string { return "unix://" + s.Socket() }
