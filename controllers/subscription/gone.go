@@ -13,9 +13,9 @@ import (
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/controllers/eventing"
 	"github.com/carillon-mq/carillon/controllers/mirror"
 	"github.com/carillon-mq/carillon/controllers/plan"
-	"github.com/carillon-mq/carillon/controllers/tell"
 )
 
 // leave sees to what manifests of that namespace and name declared that are there no more. now is
@@ -98,7 +98,7 @@ func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.Name
 	case plan.Orphan:
 		_, err = m.Keys.OrphanSubscription(ctx, topic.Name, s.Name, s.Owner)
 	}
-	log.FromContext(ctx).Info("Acted for a manifest that is gone", "action", action.Kind, "subscription", s.Name, "topic", topic.Name, "outcome", tell.Outcome(err))
+	log.FromContext(ctx).Info("Acted for a manifest that is gone", "action", action.Kind, "subscription", s.Name, "topic", topic.Name, "outcome", eventing.Outcome(err))
 	var notFound *coordination.NotFoundError
 	var notOwner *coordination.NotOwnerError
 	switch {
@@ -107,6 +107,6 @@ func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.Name
 	case err != nil:
 		return 0, fmt.Errorf("%s %s, whose manifest is gone: %w", action.Kind, facts.What, err)
 	}
-	tell.Done(r.Events, &v1alpha1.Subscription{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: types.UID(s.Owner.UID)}}, action)
+	eventing.Done(r.Events, &v1alpha1.Subscription{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: types.UID(s.Owner.UID)}}, action)
 	return 0, nil
 }

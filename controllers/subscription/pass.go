@@ -14,9 +14,9 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/controllers/build"
+	"github.com/carillon-mq/carillon/controllers/eventing"
 	"github.com/carillon-mq/carillon/controllers/mirror"
 	"github.com/carillon-mq/carillon/controllers/plan"
-	"github.com/carillon-mq/carillon/controllers/tell"
 )
 
 // maxSteps is more than any way from a manifest to a Subscription has; others who write the same
@@ -131,7 +131,7 @@ func (p *pass) act(ctx context.Context, action plan.Action) (done bool) {
 	default:
 		return true
 	}
-	log.FromContext(ctx).Info("Acted", "action", action.Kind, "subscription", f.Name, "topic", f.Topic.Name, "outcome", tell.Outcome(err))
+	log.FromContext(ctx).Info("Acted", "action", action.Kind, "subscription", f.Name, "topic", f.Topic.Name, "outcome", eventing.Outcome(err))
 	var exists *coordination.ExistsError
 	var notOwner *coordination.NotOwnerError
 	var notFound *coordination.NotFoundError
@@ -156,7 +156,7 @@ func (p *pass) act(ctx context.Context, action plan.Action) (done bool) {
 	}
 	p.find(written)
 	if action.Kind == plan.Adopt {
-		tell.Done(p.Events, p.subscription, action)
+		eventing.Done(p.Events, p.subscription, action)
 	}
 	return false
 }

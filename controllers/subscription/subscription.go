@@ -15,11 +15,11 @@ import (
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/controllers/apply"
+	"github.com/carillon-mq/carillon/controllers/eventing"
 	"github.com/carillon-mq/carillon/controllers/mirror"
 	"github.com/carillon-mq/carillon/controllers/observe"
 	"github.com/carillon-mq/carillon/controllers/plan"
 	"github.com/carillon-mq/carillon/controllers/status"
-	"github.com/carillon-mq/carillon/controllers/tell"
 )
 
 const (
@@ -40,7 +40,7 @@ type Reconciler struct {
 
 	goneSince      observe.Absences
 	transientSince observe.Absences // of its Topic's leader, or of enough replicas in sync
-	told           tell.Memory
+	told           eventing.Memory
 }
 
 // SetupWithManager makes the manager run it.
@@ -90,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			return ctrl.Result{}, err
 		}
 		if was := meta.FindStatusCondition(subscription.Status.Conditions, v1alpha1.ConditionReady); (was == nil || was.Reason != string(action.Reason)) && r.told.News(subscription, string(action.Reason)) {
-			tell.Turn(r.Events, subscription, action)
+			eventing.Turn(r.Events, subscription, action)
 		}
 	}
 	result, err := r.leave(ctx, request.NamespacedName, subscription)

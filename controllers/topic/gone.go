@@ -14,9 +14,9 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/controllers/build"
+	"github.com/carillon-mq/carillon/controllers/eventing"
 	"github.com/carillon-mq/carillon/controllers/mirror"
 	"github.com/carillon-mq/carillon/controllers/plan"
-	"github.com/carillon-mq/carillon/controllers/tell"
 )
 
 // leave sees to what manifests of that namespace and name declared that are there no more. now is
@@ -81,7 +81,7 @@ func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.Name
 	case plan.Orphan:
 		_, err = m.Keys.OrphanTopic(ctx, t.Name, t.Owner)
 	}
-	log.FromContext(ctx).Info("Acted for a manifest that is gone", "action", action.Kind, "topic", t.Name, "policy", facts.Policy, "outcome", tell.Outcome(err))
+	log.FromContext(ctx).Info("Acted for a manifest that is gone", "action", action.Kind, "topic", t.Name, "policy", facts.Policy, "outcome", eventing.Outcome(err))
 	var notFound *coordination.NotFoundError
 	var notOwner *coordination.NotOwnerError
 	var stale *coordination.StaleError
@@ -91,6 +91,6 @@ func (r *Reconciler) left(ctx context.Context, m *mirror.Mirror, name types.Name
 	case err != nil:
 		return 0, fmt.Errorf("%s topic %s, whose manifest is gone: %w", action.Kind, t.Name, err)
 	}
-	tell.Done(r.Events, &v1alpha1.Topic{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: types.UID(t.Owner.UID)}}, action)
+	eventing.Done(r.Events, &v1alpha1.Topic{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: types.UID(t.Owner.UID)}}, action)
 	return 0, nil
 }

@@ -20,11 +20,11 @@ import (
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/controllers/apply"
+	"github.com/carillon-mq/carillon/controllers/eventing"
 	"github.com/carillon-mq/carillon/controllers/mirror"
 	"github.com/carillon-mq/carillon/controllers/observe"
 	"github.com/carillon-mq/carillon/controllers/plan"
 	"github.com/carillon-mq/carillon/controllers/status"
-	"github.com/carillon-mq/carillon/controllers/tell"
 )
 
 const (
@@ -48,7 +48,7 @@ type Reconciler struct {
 
 	goneSince      observe.Absences
 	transientSince observe.Absences // of a leader, or of enough replicas in sync
-	told           tell.Memory
+	told           eventing.Memory
 
 	mu        sync.Mutex
 	contested map[types.NamespacedName]bool // what they keep, older manifests ask for
@@ -101,7 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	r.Mirrors.Await(request.NamespacedName, action.Kind == plan.Stall)
 	if p.facts.Found != nil {
 		for _, doubt := range p.mirror.Doubts(p.facts.Found.ID) {
-			tell.Warn(r.Events, topic, doubt)
+			eventing.Warn(r.Events, topic, doubt)
 		}
 	}
 	if wait := p.patience(action); wait > 0 {
@@ -169,6 +169,6 @@ func (r *Reconciler) report(ctx context.Context, topic *v1alpha1.Topic, wanted v
 		reason = plan.Served // it is served, and the Broker says what is missing
 	}
 	if r.told.News(topic, string(reason)) {
-		tell.Turn(r.Events, topic, action)
+		eventing.Turn(r.Events, topic, action)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package cluster3
+package devcluster
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //go:build linux
 
-package cluster3
+package devcluster
 
 import (
 	"context"
@@ -97,7 +97,7 @@ func shardsChangeLeaders(t *testing.T, by syscall.Signal) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	for home, url := range c.urls {
-		nc, err := checker.Connect(url, "cluster3, writer", nats.IgnoreDiscoveredServers())
+		nc, err := checker.Connect(url, "devcluster, writer", nats.IgnoreDiscoveredServers())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package cluster3
+package devcluster
 
 import (
 	"context"
@@ -53,7 +53,7 @@ func startPublisher(t *testing.T, h *checker.History, url string) *publisher {
 	t.Helper()
 	// What can't be sent now is not sent later.
 	p := &publisher{history: h, number: h.NewPublisher(), inbox: nats.NewInbox(), flying: map[string]sent{}, errors: map[string]int{}}
-	nc, err := checker.Connect(url, "cluster3, publisher", nats.IgnoreDiscoveredServers(), nats.ReconnectBufSize(-1), nats.DisconnectErrHandler(p.part))
+	nc, err := checker.Connect(url, "devcluster, publisher", nats.IgnoreDiscoveredServers(), nats.ReconnectBufSize(-1), nats.DisconnectErrHandler(p.part))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
-// Package tell writes events about Topics and Subscriptions, for people: when the reason of Ready
-// turns, and when something was done that no status shows. A pass that changes nothing writes none.
-package tell
+// Package eventing records Kubernetes events of Topics and Subscriptions: when the reason of Ready
+// changes, and when something was done that no status shows. A pass that changes nothing records none.
+package eventing
 
 import (
 	"strings"

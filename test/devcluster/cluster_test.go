@@ -1,6 +1,6 @@
 //go:build linux
 
-package cluster3
+package devcluster
 
 import (
 	"bufio"
@@ -30,7 +30,7 @@ const patience = 40 * time.Second
 var program string
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "carillon-cluster3-")
+	dir, err := os.MkdirTemp("", "carillon-devcluster-")
 	if err == nil {
 		program = filepath.Join(dir, "carillon")
 		var out []byte
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 	code := 1
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "cluster3:", err)
+		fmt.Fprintln(os.Stderr, "devcluster:", err)
 	} else {
 		code = m.Run()
 	}
@@ -169,7 +169,7 @@ func (c *cluster) signal(signal syscall.Signal, brokers ...int) (pids []int) {
 // connect is a client that goes wherever there is a broker.
 func (c *cluster) connect() jetstream.JetStream {
 	c.t.Helper()
-	nc, err := checker.Connect(strings.Join(c.urls, ","), "cluster3")
+	nc, err := checker.Connect(strings.Join(c.urls, ","), "devcluster")
 	if err != nil {
 		c.t.Fatal(err)
 	}
