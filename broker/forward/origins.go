@@ -14,8 +14,15 @@ import (
 // numbers are kept, and at which offsets. With it a leader answers what comes again as it was answered first, and keeps
 // nothing twice. A leader fills it as it judges, a follower from the batches that it appends; so whoever is elected has it.
 //
-// It is pure: no clock, no I/O, no lock. What a source says is settled (floor) is forgotten, and so is a source that was
-// silent for OriginTime. Times are mono's, so that no clock that jumps makes it forget.
+// It is pure: no clock, no I/O, no lock. Times are Mono's, so that no clock that jumps makes it forget. Rules of what is
+// forgotten, in leaders and followers alike:
+//
+//  1. What a source says is settled (its floor) is forgotten at once: it never comes again.
+//  2. A source that was silent for OriginTime is forgotten. A sender begins no round with a message that is older than
+//     OutboxTime, and a link that brings nothing is cut after 3 s, so nothing of that source that stands in the log can come again.
+//  3. It is forgotten at the second look that finds it silent, and not heard of in between. A process that was stopped for longer than
+//     OriginTime takes what had come to it meanwhile before the second look.
+//  4. Since moves up to the time before which all forgotten sources were silent.
 type Origins struct {
 	by    map[uint64]*Origin
 	Since int64 // it has seen all that was appended after
@@ -27,6 +34,7 @@ type Origin struct {
 	Last    uint64 // up to which messages were judged
 	floor   uint64 // below which the source wants to know nothing any more
 	Heard   int64  // when it was last heard of
+	silent  int64  // Heard, when it was last found silent
 	placed  bool   // some of its messages stand in what was seen of the log; so those that stand before have smaller numbers than last
 	kept    []Span
 	Settled map[uint64]Outcome // what was judged and not kept, by this leader only
@@ -225,15 +233,23 @@ func (o *Origins) noteForwarded(data []byte, base uint64, records int, packed bo
 	}
 }
 
-// Expire forgets the sources that were silent since before a time.
+// Expire forgets the sources that have been silent since before a time, if the last call found them silent, too.
 func (o *Origins) Expire(before int64) {
 	o.noted = 0
 	for source, from := range o.by {
-		if from.Heard < before {
+		switch {
+		case from.Heard >= before:
+		case from.silent != from.Heard:
+			from.silent = from.Heard
+		default:
 			delete(o.by, source)
+			o.Since = max(o.Since, before)
 		}
 	}
 }
+
+// Sources is how many sources are known.
+func (o *Origins) Sources() int { return len(o.by) }
 
 // ExtensionType is the type of the extension that says where a batch's messages were forwarded from: u64 source, uvarint
 // floor, and then uvarint pairs, of how many sequence numbers were skipped, the first time from floor on, and how many then follow.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	replication "github.com/carillon-mq/carillon/broker/replica"
@@ -535,5 +536,59 @@ func TestNobodyIsLeftWithoutAnAnswer(t *testing.T) {
 				t.Errorf("answered %q", got)
 			}
 		})
+	}
+}
+
+// A leader forgets senders that have been silent for long, and takes what they send later as new.
+func TestALeaderForgetsSilentSenders(t *testing.T) {
+	_, a, b, other := three(t)
+	join(b, a)
+	join(other, a)
+	for i, n := range []*site{a, b, other} {
+		a.expect(n.ask("orders.a", n.self), fmt.Sprintf("orders@%d", i+1))
+	}
+	shard := a.service.Topic("orders").Shard()
+	sources := func() int {
+		shard.mu.Lock()
+		defer shard.mu.Unlock()
+		return shard.origins.Sources()
+	}
+	if got := sources(); got != 3 {
+		t.Fatalf("it knows %d senders", got)
+	}
+	for range 2 {
+		shard.forgetSources(forward.Mono())
+	}
+	if got := sources(); got != 0 {
+		t.Errorf("it still knows %d senders", got)
+	}
+	for i, n := range []*site{a, b, other} {
+		a.expect(n.ask("orders.a", "again"), fmt.Sprintf("orders@%d", i+4))
+	}
+}
+
+// A sender begins no round with a message that is older than its publisher waits: its process may have been stopped for so long
+// that leaders have forgotten it.
+func TestASenderSendsNothingThatIsTooOldAgain(t *testing.T) {
+	_, a, b, _ := three(t)
+	_, back, cut := join(b, a)
+	back.set(func() { back.deaf = true })
+	b.hub.publish(message("orders.a", "r1", "one"))
+	a.eventually("the leader has it", func() bool { return a.service.Topic("orders").Shard().Info().Last == 1 })
+	cut()
+	f := b.service.Topic("orders").shards[0].sender()
+	f.order.Lock()
+	f.mu.Lock()
+	round, way := f.round, newWay()
+	b.service.Attach(a.self, way)
+	f.patience = 0
+	f.pump(f.shard.view.Load(), time.Now())
+	if f.round != round {
+		t.Errorf("round %d begins after %d", f.round, round)
+	}
+	f.mu.Unlock()
+	f.order.Unlock()
+	if got := b.hub.answer(t, "r1"); !strings.Contains(got, "it isn't known whether the message was kept") {
+		t.Errorf("answered %q", got)
 	}
 }

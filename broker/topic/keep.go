@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/log"
 )
@@ -59,6 +60,9 @@ func (s *Service) keeper() {
 			s.revouch()
 			for _, p := range s.Shards() {
 				p.ids.expireNow(mono - int64(p.view.Load().window))
+				if shard := p.leading.Load(); shard != nil {
+					shard.forgetSources(forward.Mono() - int64(forward.OriginTime))
+				}
 			}
 		}
 	}
@@ -66,6 +70,15 @@ func (s *Service) keeper() {
 
 // expireTicks is after how many ticks the ids of idle shards are forgotten.
 const expireTicks = 64
+
+// forgetSources forgets the senders that have been silent since before a time; see forward.Origins.
+func (s *ShardLeader) forgetSources(before int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.origins.Expire(before)
+	}
+}
 
 func (s *ShardLeader) isDue(mono int64) bool {
 	policy := s.shard.view.Load().retention

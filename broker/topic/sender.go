@@ -123,6 +123,11 @@ func (f *sender) pump(v *view, now time.Time) (behind bool) {
 		if !other && now.Before(f.rest) {
 			return false
 		}
+		if _, at, some := f.box.Oldest(); some && at < forward.Mono()-int64(f.patience) {
+			f.to = nil
+			f.fw.poke() // look fails it first: leaders don't remember a source for long enough to know it again
+			return false
+		}
 		if other {
 			f.pause = 0
 		}
