@@ -198,7 +198,7 @@ func (l *Leader) advance() (moved bool) {
 }
 
 // Want returns the in-sync set that a swap of Shard's is to ask for now, or nil. The owner calls Asked with the
-// answer. A member that is gone, or was behind for too long, leaves if enough stay; a replica
+// answer. A member that is gone, has lost what it confirmed, or was behind for too long, leaves if enough stay; a replica
 // that has all that is safe joins. A swap whose answer was lost is asked for again as it was.
 func (l *Leader) Want(now time.Duration) []coordination.Replica {
 	if l.flying || now < l.retryAt {
@@ -224,7 +224,7 @@ func (l *Leader) wanted(now time.Duration) []coordination.Replica {
 			} else {
 				leave = append(leave, m)
 			}
-		case f != nil && (f.gone || l.late(f, now)):
+		case f != nil && (f.gone || l.lacks(f) || l.late(f, now)):
 			leave = append(leave, m)
 		default:
 			stay = append(stay, m)
@@ -243,6 +243,12 @@ func (l *Leader) wanted(now time.Duration) []coordination.Replica {
 		return nil
 	}
 	return stay
+}
+
+// lacks says whether a member has lost records that it had confirmed: it asked with less than what is safe on all members. That is a
+// follower whose log failed before what it confirmed in memory was written. It joins again when it has caught up.
+func (l *Leader) lacks(f *progress) bool {
+	return f.joined && (f.safe[Data] < l.high[Data] || f.safe[State] < l.high[State])
 }
 
 // late says whether a member has been behind for too long.
