@@ -26,6 +26,10 @@
 //	    A log that failed is opened again if its disk works. If it was led and others follow, they may have what was under way and
 //	    it has not: it is led again under a later epoch only.
 //	T8  Messages for a log that is being opened wait for it, a bounded time and amount, and go before all later ones.
+//	T9  An answer that a newer leader's record could falsify, such as a refusal by condition, is given when the
+//	    in-sync replicas have confirmed after the message came that this broker leads (confirm.go).
+//	T10 What a leader appends beyond its high watermark is bounded. Beyond the bound publishers wait, and are
+//	    refused when the watermark does not move (ahead).
 //
 // Every message goes through a sender, also for a shard that this broker leads: it gets a number,
 // stays in an outbox until the leader has answered, and goes over a link (Link) or, on the same
@@ -50,6 +54,8 @@
 //	F6  When leadership ends, answers that are still due are not given: the sender asks the next leader.
 //	    Only if none answers within forward.OutboxTime the publisher learns that the fate of a message
 //	    is unknown; and that it was not kept, if no leader ever got it.
+//	F7  A sender begins no round with a message that is older than forward.OutboxTime; it fails that message
+//	    first. So leaders and followers forget a source that has been silent for forward.OriginTime.
 //
 // When the process dies, its outboxes and its publishers' connections end with it. Another process is
 // another source.
