@@ -66,12 +66,12 @@ func TestAKillCostsTheLastRound(t *testing.T) {
 			_ = d.Close()
 			return n
 		}
-		if n := writes(fsys.Kill()); n != 1 {
+		if n := writes(fsys.Clone()); n != 1 {
 			t.Errorf("%d segments were written again, and one was written in the last round", n)
 		}
 		time.Sleep(2 * closingIdle)
 		synctest.Wait()
-		if n := writes(fsys.Kill()); n != 0 {
+		if n := writes(fsys.Clone()); n != 0 {
 			t.Errorf("%d segments were written again, and the disk was idle", n)
 		}
 		// The journal is synced by then, so a power cut leaves it.
@@ -156,7 +156,7 @@ func TestTheJournalIsNeverNeeded(t *testing.T) {
 	_ = d.Close()
 	rng := rand.New(rand.NewPCG(2, 9))
 	for n := range 300 {
-		fsys := base.Kill()
+		fsys := base.Clone()
 		path := filepath.Join("data", pointsName+fmt.Sprint(n%2))
 		switch {
 		case n < 4:

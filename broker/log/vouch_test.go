@@ -2,6 +2,7 @@ package log
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"syscall"
@@ -132,4 +133,68 @@ func TestACrashWhileATailIsWrittenAgain(t *testing.T) {
 			_ = d.Close()
 		}
 	}
+}
+
+// Syncs fail, processes are killed and started again with the page cache as it was or without its
+// clean pages, and power is cut, in any order and several times: nothing that was acknowledged, or that
+// an opened log vouched for, is missing, and nothing that is torn is taken for damage.
+func TestNothingVouchedForIsLost(t *testing.T) {
+	for seed := range uint64(300) {
+		if err := syncStory(t, seed); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+func syncStory(t *testing.T, seed uint64) error {
+	rng := rand.New(rand.NewPCG(seed, 23))
+	fsys := crashfs.New()
+	opts := Options{SegmentSmallest: 4 << 10, SegmentLargest: int64(4<<10) << rng.IntN(3), TailBytes: 1 + rng.Int64N(16<<10), SyncAllFrom: 1 + rng.IntN(3)}
+	ids := []Identity{{Topic: "a"}, {Topic: "b", Shard: 3, Part: "state"}}
+	models := []*model{newModel(), newModel()}
+	for life := range uint64(6) {
+		d, err := OpenDisk(fsys, "data", opts)
+		if err != nil {
+			return err
+		}
+		logs := make([]*Log, len(ids))
+		for i, id := range ids {
+			if logs[i], err = d.Open(id, 1, 1, nil); err != nil {
+				return fmt.Errorf("life %d: %w", life, err)
+			}
+			if err := models[i].check(logs[i]); err != nil {
+				return fmt.Errorf("life %d, log %s: %w", life, id.Name(), err)
+			}
+		}
+		var left atomic.Int32
+		left.Store(int32(rng.IntN(40)))
+		kind := []string{"sync", "syncall", "syncdir"}[rng.IntN(3)]
+		fsys.SetHook(func(op opKind) error {
+			if op.Kind == kind && left.Add(-1) == 0 {
+				return syscall.EIO
+			}
+			return nil
+		})
+		if rng.IntN(3) == 0 {
+			fsys.StopAfter(rng.IntN(120))
+		}
+		for range 100 {
+			i := rng.IntN(len(logs))
+			if err := models[i].step(t, logs[i], rng, life+1); err != nil {
+				if !errors.Is(err, crashfs.ErrCrashed) && !errors.Is(err, syscall.EIO) {
+					return fmt.Errorf("life %d, log %s: %w", life, ids[i].Name(), err)
+				}
+				break
+			}
+		}
+		var after *crashfs.FS
+		if rng.IntN(3) == 0 {
+			after = fsys.Crash(rng)
+		} else if after = fsys.Kill(); rng.IntN(2) == 0 {
+			after.DropCache()
+		}
+		_ = d.Close()
+		fsys = after
+	}
+	return nil
 }

@@ -10,7 +10,8 @@
 //     one it went to). Until then a crash keeps any subset of these changes. A move is one step.
 //   - Syncing a file does not make its name durable.
 //   - A sync that failed drops what it was to write: the bytes go on being visible, no later
-//     sync will save them, and a crash loses them.
+//     sync will save them, and a crash loses them. A new length stays to be synced: file systems
+//     have it in their journal, and take no more changes when that fails.
 //   - Write-back that fails on its own (FailWriteBack) does the same. It is reported once to each
 //     file and volume that was open then, and to one opened later only if nobody has seen it.
 //   - DropCache makes what failed syncs and write-back have lost invisible, too.

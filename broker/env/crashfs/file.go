@@ -106,14 +106,20 @@ func (f *file) Sync() error {
 	if f.n.failures.report(&f.told) && err == nil {
 		err = syscall.EIO
 	}
-	if err == nil {
-		f.n.durable = apply(f.n.durable, f.n.pending)
-	}
-	f.n.pending = nil
+	f.n.written(err)
 	if err != nil {
 		return fail(op, err)
 	}
 	return nil
+}
+
+// written is what a sync leaves of a file.
+func (n *node) written(err error) {
+	if err == nil {
+		n.durable, n.pending = apply(n.durable, n.pending), nil
+		return
+	}
+	n.pending = slices.DeleteFunc(n.pending, func(op fileOp) bool { return op.data != nil })
 }
 
 func (f *file) Size() (int64, error) {

@@ -447,12 +447,7 @@ func (v *volume) Sync() error {
 	if f.failures.report(&v.told) && err == nil {
 		err = syscall.EIO
 	}
-	f.walk(f.root, func(n *node) {
-		if err == nil {
-			n.durable = apply(n.durable, n.pending)
-		}
-		n.pending = nil
-	})
+	f.walk(f.root, func(n *node) { n.written(err) })
 	if err != nil {
 		return fail(op, err)
 	}
@@ -469,7 +464,7 @@ func (f *FS) FailWriteBack(path string) error {
 	if n == nil || n.dir {
 		return fail(Op{Kind: "write back", Path: path}, syscall.ENOENT)
 	}
-	n.pending = nil
+	n.written(syscall.EIO)
 	n.failures.add()
 	f.failures.add()
 	return nil
@@ -525,8 +520,16 @@ func (f *FS) Flip(path string, bit int64) error {
 }
 
 // Kill ends the process and returns the file system as the next one finds it: all that was written is
-// visible, and what was not synced is as unsafe as it was. The old one goes on by itself.
+// visible, and what was not synced is as unsafe as it was.
 func (f *FS) Kill() *FS {
+	f.mu.Lock()
+	f.stopped = true
+	f.mu.Unlock()
+	return f.Clone()
+}
+
+// Clone returns what Kill would. The process lives on, and the two file systems share nothing.
+func (f *FS) Clone() *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	after := New()
