@@ -49,7 +49,7 @@ func (d *Disk) run() {
 		case <-d.wake:
 		case <-idle.C:
 			if d.Failed() == nil {
-				d.journal.close(d.activePoints)
+				d.journal.close(time.Now(), d.openLogs)
 			}
 			continue
 		case <-d.stop:
@@ -82,8 +82,8 @@ func (d *Disk) round() bool {
 		return false
 	}
 	d.rounds.begin()
-	if d.Failed() == nil {
-		d.journal.write(d.activePoints)
+	if began := time.Now(); began.Sub(d.journal.written) >= pointsEvery && d.Failed() == nil {
+		d.journal.write(began, d.openLogs)
 	}
 	wanted := 0
 	for _, l := range logs {
@@ -433,8 +433,8 @@ func (l *Log) isSafe() {
 	l.mu.Lock()
 	l.durable = max(l.durable, f.end)
 	f.last.synced = f.lastPos
+	l.disk.journal.note(l)
 	l.mu.Unlock()
-	l.disk.journal.add(l.secret, f.last, f.lastPos, f.end)
 }
 
 // finish tells who waits, and ends the flight.

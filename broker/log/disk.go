@@ -218,6 +218,15 @@ func (d *Disk) Open(id Identity, start, epoch uint64, spec []byte) (*Log, error)
 		d.mu.Unlock()
 		return nil, fmt.Errorf("log %s: open: %w", name, d.noticed(err))
 	}
+	d.mu.Lock()
+	l.opened = true
+	d.mu.Unlock()
+	if l.rewritten {
+		l.mu.Lock()
+		d.journal.note(l)
+		l.mu.Unlock()
+		d.wakeUp()
+	}
 	return l, nil
 }
 
@@ -273,6 +282,19 @@ func (d *Disk) makeAside(name string) (string, error) {
 		return "", &syncError{err}
 	}
 	return to, nil
+}
+
+// openLogs returns all logs that are open, without those that are being opened.
+func (d *Disk) openLogs() []*Log {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	logs := make([]*Log, 0, len(d.logs))
+	for _, l := range d.logs {
+		if l.opened {
+			logs = append(logs, l)
+		}
+	}
+	return logs
 }
 
 // Failed is why the disk takes no appends, or nil.

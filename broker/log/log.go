@@ -104,8 +104,12 @@ type Log struct {
 	tail      []*chunk
 
 	// What the committer is to do.
-	queued  bool
-	flying  bool
+	queued    bool
+	flying    bool
+	opened    bool // guarded by the disk's mu
+	rewritten bool // opening it wrote its tail again
+
+	pointed bool // the journal is to note how far it was synced
 	wantOne bool // a waiter wants a sync
 	cover   int  // bytes of batches that the next run is expected to have
 	runs    []run

@@ -81,8 +81,7 @@ func (l *Log) recoverLast(s *segment, o *opening) (used bool, err error) {
 	}
 	s.written, s.synced = s.pos, s.pos
 	if found.proven < s.pos {
-		l.disk.journal.add(l.secret, s, s.pos, s.end)
-		l.disk.wakeUp()
+		l.rewritten = true
 	}
 	s.closed = sealed || !found.cut && !found.open && !unsealed
 	if s.closed {

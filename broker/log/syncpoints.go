@@ -4,7 +4,6 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -37,8 +36,9 @@ func (p syncPoints) of(log, base uint64, file uint32) syncPoint {
 // Batches are the same bytes on all replicas and can't carry sync points; a marker at the end of each
 // idle segment would cost a write and a sync for each of them.
 //
-//  1. A round's sync points are written at the beginning of the next round, with one write. So the
-//     journal never says more than is true, and needs no sync of its own.
+//  1. The sync points of the rounds before are written at the beginning of a round, with one write,
+//     and no more often than each pointsEvery. So the journal never says more than is true, and
+//     needs no sync of its own.
 //  2. When the disk has been idle for closingIdle, what is not written yet is written, and the
 //     journal is synced: this closes all logs at once.
 //  3. Two files are used in turn. One that is full is left for the other, which begins with the
@@ -57,15 +57,17 @@ type pointJournal struct {
 	fs  env.FS
 	dir string
 
-	mu      sync.Mutex
-	pending []byte // the group that is being made, with room for its header
+	mu    sync.Mutex
+	dirty []*Log // were synced since the journal was written; their pointed is set
 
 	// The committer's.
 	files    [2]env.File
 	current  int
 	turn     uint64
 	at, size int64 // of the current file
-	buf      []byte
+	logs     []*Log
+	group    []byte
+	written  time.Time
 	unsynced bool
 	off      bool // it can't be written
 }
@@ -81,6 +83,10 @@ const (
 	// writing these costs little beside what is written between two turns.
 	pointsTimes = 8
 
+	// pointsEvery bounds how often the journal is written. What a kill leaves unproven is what a log has
+	// been appended meanwhile, if its last round was then.
+	pointsEvery = 10 * time.Millisecond
+
 	// closingIdle is how long no log was written before the sync points are synced: an idle disk has
 	// one more sync each time that it falls idle, and a busy one has none.
 	closingIdle = 250 * time.Millisecond
@@ -88,7 +94,7 @@ const (
 
 // openPoints reads the journal, and makes the files if there are none.
 func openPoints(fsys env.FS, dir string) (*pointJournal, syncPoints) {
-	j := &pointJournal{fs: fsys, dir: dir, pending: make([]byte, pointsGroup)}
+	j := &pointJournal{fs: fsys, dir: dir}
 	points := syncPoints{}
 	for n := range j.files {
 		f, size, err := j.open(n)
@@ -180,40 +186,56 @@ func renumber(f env.File) error {
 	return err
 }
 
-// add notes that a file was synced up to a position, and so the log up to an offset.
-func (j *pointJournal) add(log uint64, s *segment, pos int64, end uint64) {
-	if s.file == 0 {
+// note remembers that a log was synced. The log's mu is held.
+func (j *pointJournal) note(l *Log) {
+	if l.pointed {
 		return
 	}
+	l.pointed = true
 	j.mu.Lock()
-	j.pending = appendPoint(j.pending, log, s, pos, end)
+	j.dirty = append(j.dirty, l)
 	j.mu.Unlock()
 }
 
-func appendPoint(dst []byte, log uint64, s *segment, pos int64, end uint64) []byte {
-	dst = le.AppendUint64(dst, log)
-	dst = le.AppendUint64(dst, s.base)
-	dst = le.AppendUint64(dst, uint64(s.file))
-	dst = le.AppendUint64(dst, uint64(pos))
-	return le.AppendUint64(dst, end)
+// appendPoint adds the sync point of the active segment, if there is one, to a group.
+func (l *Log) appendPoint(group []byte) []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pointed = false
+	s := l.active
+	if s == nil || s.file == 0 || s.synced == 0 {
+		return group
+	}
+	group = le.AppendUint64(group, l.secret)
+	group = le.AppendUint64(group, s.base)
+	group = le.AppendUint64(group, uint64(s.file))
+	group = le.AppendUint64(group, uint64(s.synced))
+	return le.AppendUint64(group, l.durable)
 }
 
-// write writes what was added since the last time. active returns the sync points of all active
-// segments, as a group; it is asked for if the file is full.
-func (j *pointJournal) write(active func() []byte) {
+// write writes the sync points of all logs that were synced since the last time, and of all logs that
+// are open if the file is full.
+func (j *pointJournal) write(now time.Time, open func() []*Log) {
+	j.written = now
 	j.mu.Lock()
-	if len(j.pending) == pointsGroup || j.off {
-		j.pending = j.pending[:pointsGroup]
-		j.mu.Unlock()
+	j.logs, j.dirty = j.dirty, j.logs[:0]
+	j.mu.Unlock()
+	group := append(j.group[:0], zeros[:pointsGroup]...)
+	for _, l := range j.logs {
+		group = l.appendPoint(group)
+	}
+	clear(j.logs)
+	if len(group) == pointsGroup || j.off {
 		return
 	}
-	group := j.pending
-	j.pending, j.buf = append(j.buf[:0], zeros[:pointsGroup]...), group
-	j.mu.Unlock()
 	if j.at+int64(len(group)) > j.size {
-		group = active()
+		group = group[:pointsGroup]
+		for _, l := range open() {
+			group = l.appendPoint(group)
+		}
 		j.off = j.take(int64(len(group))) != nil
 	}
+	j.group = group
 	if j.off {
 		return
 	}
@@ -247,12 +269,12 @@ func (j *pointJournal) take(first int64) error {
 func (j *pointJournal) waits() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return !j.off && (j.unsynced || len(j.pending) > pointsGroup)
+	return !j.off && (j.unsynced || len(j.dirty) > 0)
 }
 
 // close writes and syncs what there is.
-func (j *pointJournal) close(active func() []byte) {
-	j.write(active)
+func (j *pointJournal) close(now time.Time, open func() []*Log) {
+	j.write(now, open)
 	if j.unsynced && !j.off {
 		// If it fails, what was written since proves nothing after a power cut, and is true until then.
 		j.off = j.files[j.current].Sync() != nil
@@ -267,23 +289,4 @@ func (j *pointJournal) end() {
 			_ = f.Close() // what was not synced is proven by what the logs say when they are closed
 		}
 	}
-}
-
-// activePoints returns the sync points of all active segments, as a group.
-func (d *Disk) activePoints() []byte {
-	d.mu.Lock()
-	logs := make([]*Log, 0, len(d.logs))
-	for _, l := range d.logs {
-		logs = append(logs, l)
-	}
-	d.mu.Unlock()
-	group := slices.Grow(make([]byte, pointsGroup), len(logs)*pointsEntry)
-	for _, l := range logs {
-		l.mu.Lock()
-		if s := l.active; s != nil && s.file != 0 && s.synced > 0 {
-			group = appendPoint(group, l.secret, s, s.synced, l.durable)
-		}
-		l.mu.Unlock()
-	}
-	return group
 }

@@ -52,6 +52,7 @@ func TestAKillCostsTheLastRound(t *testing.T) {
 			logs[i] = openLog(t, d, Identity{Topic: "many", Shard: i})
 			put(t, logs[i], 2)
 		}
+		time.Sleep(pointsEvery)
 		put(t, logs[7], 1)
 		writes := func(fsys *crashfs.FS) int {
 			count := writesTo(fsys)
@@ -195,43 +196,48 @@ func TestTheJournalIsNeverNeeded(t *testing.T) {
 // The journal goes from one file to the other, again and again, and grows with the logs that there are;
 // all that it says of files that are still there is known after a kill.
 func TestTheJournalTakesItsFilesInTurn(t *testing.T) {
-	fsys, d, _ := setup(t, Options{})
-	logs := make([]*Log, 400)
-	for i := range logs {
-		logs[i] = openLog(t, d, Identity{Topic: "many", Shard: i})
-	}
-	turn := d.journal.turn
-	for range 12 {
-		a := newAck()
-		for _, l := range logs {
-			_, end, _ := l.Offsets()
-			if _, err := l.Append(&Append{Epoch: 1, Records: texts(end, 1), Done: a}); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		fsys, d, _ := setup(t, Options{})
+		logs := make([]*Log, 400)
+		for i := range logs {
+			logs[i] = openLog(t, d, Identity{Topic: "many", Shard: i})
+		}
+		turn := d.journal.turn
+		for range 18 {
+			time.Sleep(pointsEvery)
+			a := newAck()
+			for _, l := range logs {
+				_, end, _ := l.Offsets()
+				if _, err := l.Append(&Append{Epoch: 1, Records: texts(end, 1), Done: a}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := a.wait(t, len(logs)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := a.wait(t, len(logs)); err != nil {
-			t.Fatal(err)
+		time.Sleep(pointsEvery)
+		put(t, logs[0], 1)
+		fsys = killed(fsys, d)
+		d = openDisk(t, fsys, "data", Options{})
+		if now := d.journal.turn; now < turn+2 {
+			t.Errorf("turn %d after %d", now, turn)
 		}
-	}
-	put(t, logs[0], 1)
-	fsys = killed(fsys, d)
-	d = openDisk(t, fsys, "data", Options{})
-	if now := d.journal.turn; now < turn+2 {
-		t.Errorf("turn %d after %d", now, turn)
-	}
-	for i := range logs[1:] {
-		l := openLog(t, d, Identity{Topic: "many", Shard: i + 1})
-		s := l.segments[0]
-		if p := d.points.of(l.secret, s.base, s.file); p.pos != s.pos || p.end != 13 {
-			t.Fatalf("log %d: %+v, and the file has %d bytes", i+1, p, s.pos)
+		for i := range logs[1:] {
+			l := openLog(t, d, Identity{Topic: "many", Shard: i + 1})
+			s := l.segments[0]
+			if p := d.points.of(l.secret, s.base, s.file); p.pos != s.pos || p.end != 19 {
+				t.Fatalf("log %d: %+v, and the file has %d bytes", i+1, p, s.pos)
+			}
 		}
-	}
-	for n := range 2 {
-		info, err := fsys.Stat(filepath.Join("data", pointsName+fmt.Sprint(n)))
-		if err != nil || info.Size > pointsTimes*(pointsGroup+400*pointsEntry) {
-			t.Errorf("journal file %d: %+v %v", n, info, err)
+		for n := range 2 {
+			info, err := fsys.Stat(filepath.Join("data", pointsName+fmt.Sprint(n)))
+			if err != nil || info.Size > pointsTimes*(pointsGroup+400*pointsEntry) {
+				t.Errorf("journal file %d: %+v %v", n, info, err)
+			}
 		}
-	}
+		_ = d.Close()
+	})
 }
 
 // A sync that fails is no sync point, also not of the other logs of the round.
