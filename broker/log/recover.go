@@ -193,14 +193,34 @@ func (l *Log) shortenLeft(s *segment, f env.File) error {
 	if _, other := f.(sealed); other {
 		return nil
 	}
-	_, err := (&segment{base: s.base, path: s.path, end: s.end}).readFooter(f, l.secret)
+	fresh := &segment{base: s.base, path: s.path, end: s.end}
+	_, err := fresh.readFooter(f, l.secret)
 	if err == nil {
-		return nil
+		return l.footerAgain(fresh, f)
 	}
 	if disk := (*env.DiskError)(nil); errors.As(err, &disk) {
 		return err
 	}
 	return l.shorten(s, f, nil)
+}
+
+// footerAgain makes a footer safe that was read: the sync of the truncation that wrote it may have
+// failed, and then it is in the page cache only.
+func (l *Log) footerAgain(s *segment, f env.File) error {
+	if l.disk.mark != nil {
+		return nil
+	}
+	foot := make([]byte, s.size-s.pos)
+	if err := readFull(f, foot, s.pos); err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(foot, s.pos); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return &syncError{err}
+	}
+	return nil
 }
 
 // endsBefore says whether a segment is whole, and what is missing stood behind it; and lets it end where it does.
