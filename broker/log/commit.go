@@ -444,10 +444,10 @@ func (l *Log) finish() {
 		l.disk.handles.release(f.last)
 		f.last = nil
 	}
-	l.complete(func(*waiter) bool { return true })
 	if f.listing {
-		l.listed()
+		l.listed() // so that who hears of a first record in a segment can rely on its being missed
 	}
+	l.complete(func(*waiter) bool { return true })
 	clear(f.runs)
 	clear(f.sealing)
 	if cap(f.waiters) > keptWaiters {
