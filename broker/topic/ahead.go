@@ -12,7 +12,8 @@ import (
 // for as long as it is cut off. Rules:
 //
 //  1. Beyond the bound, connections that publish to the shard are not read until the watermark has moved,
-//     whether their messages ask for an answer or not.
+//     whether their messages ask for an answer or not. What they have published stands in their broker's outbox, which
+//     is bounded as well and mostly full before.
 //  2. When the watermark has not moved for aheadBound.Time, they are read again, and messages are refused
 //     with a *StalledError, which is true: nothing of them is kept. So a connection that publishes to other
 //     shards, too, is not held up for longer.
@@ -70,12 +71,12 @@ func (s *ShardLeader) pushesBack() bool {
 }
 
 // stall is why nothing more is appended for now (rule 2), or nil.
-func (s *ShardLeader) stall(times int64) error {
+func (s *ShardLeader) stall() error {
 	bound := &s.service.aheadBound
 	if !s.ahead.beyond(bound, 1) {
 		return nil
 	}
-	if since, stalled := s.ahead.stalled(bound); stalled || s.ahead.beyond(bound, times) {
+	if since, stalled := s.ahead.stalled(bound); stalled {
 		return &StalledError{Topic: s.shard.name, Bytes: s.ahead.bytes.Load(), Records: s.ahead.records.Load(), Since: since}
 	}
 	return nil

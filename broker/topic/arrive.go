@@ -1,7 +1,6 @@
 package topic
 
 import (
-	"math"
 	"slices"
 
 	"github.com/carillon-mq/carillon/broker/forward"
@@ -37,7 +36,7 @@ func (p *Shard) arrive(l *Link, a *arrival) {
 		case !v.lead || s.closing.Load() || a.epoch < shard.begun || a.epoch > shard.epoch.Load() || s.acker.unanswered.Load() > 2*maxUnanswered:
 			took = false
 		default:
-			if in.why = shard.stall(math.MaxInt32); !shard.enough() {
+			if in.why = shard.stall(); !shard.enough() {
 				in.why = p.refusal()
 			} else if in.why == nil && shard.ahead.beyond(&s.aheadBound, 2) {
 				took = false
