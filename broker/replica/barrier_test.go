@@ -1,8 +1,9 @@
 package replica
 
 import (
-	"context"
+	"io"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -166,33 +167,86 @@ func TestAFollowerOfTheVersionBeforeIsNotProbed(t *testing.T) {
 	})
 }
 
-// BenchmarkBarrier is how long a question takes, over loopback, beside an acknowledged append in memory: one round trip each.
+// BenchmarkBarrier is how long a question takes with two followers, beside a bare round trip of as many bytes: over loopback, and over
+// a network that takes half a millisecond each way.
 func BenchmarkBarrier(b *testing.B) {
-	w := overTCP(b, func(string) env.FS { return crashfs.New() }, "a", "b", "c")
-	w.place(orders, 1, "a b c")
-	a := w.nodes["a"]
-	confirmed := newGate()
-	w.moved = func(l *Leading) { confirmed.move(l.Confirmed()) }
-	a.publish(orders, "one")
-	l := a.leads[orders]
-	b.Run("question", func(b *testing.B) {
-		for b.Loop() {
-			confirmed.wait(l.Question())
-		}
-	})
-	b.Run("16 at once", func(b *testing.B) {
-		b.SetParallelism(16)
-		b.RunParallel(func(p *testing.PB) {
-			for p.Next() {
-				confirmed.wait(l.Question())
+	for name, delay := range map[string]time.Duration{"loopback": 0, "1ms": 500 * time.Microsecond} {
+		b.Run(name, func(b *testing.B) {
+			wrap := func(conn net.Conn) net.Conn { return conn }
+			if delay > 0 {
+				wrap = func(conn net.Conn) net.Conn { return slow(conn, delay) }
 			}
+			w := overNetwork(b, wrap, func(string) env.FS { return crashfs.New() }, "a", "b", "c")
+			w.place(orders, 1, "a b c")
+			a := w.nodes["a"]
+			confirmed := newGate()
+			w.moved = func(l *Leading) { confirmed.move(l.Confirmed()) }
+			a.publish(orders, "one")
+			l := a.leads[orders]
+			b.Run("question", func(b *testing.B) { median(b, func() { confirmed.wait(l.Question()) }) })
+			b.Run("16 at once", func(b *testing.B) {
+				b.SetParallelism(16)
+				b.RunParallel(func(p *testing.PB) {
+					for p.Next() {
+						confirmed.wait(l.Question())
+					}
+				})
+			})
+			b.Run("round trip", func(b *testing.B) { roundTrips(b, delay) })
 		})
-	})
-	b.Run("round trip", func(b *testing.B) { roundTrips(b, context.Background()) })
+	}
+}
+
+// median reports the median time of f.
+func median(b *testing.B, f func()) {
+	var took []time.Duration
+	for b.Loop() {
+		began := time.Now()
+		f()
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "p50-ns")
+}
+
+// slow is a connection that takes a time each way.
+func slow(conn net.Conn, delay time.Duration) net.Conn {
+	here, there := net.Pipe()
+	carry := func(from, to net.Conn) {
+		type piece struct {
+			data []byte
+			due  time.Time
+		}
+		pieces := make(chan piece, 1024)
+		go func() {
+			defer close(pieces)
+			for {
+				buf := make([]byte, 16<<10)
+				n, err := from.Read(buf)
+				if err != nil {
+					return
+				}
+				pieces <- piece{buf[:n], time.Now().Add(delay)}
+			}
+		}()
+		for p := range pieces {
+			time.Sleep(time.Until(p.due))
+			if _, err := to.Write(p.data); err != nil {
+				break
+			}
+		}
+		from.Close()
+		to.Close()
+		for range pieces { // until its reader has ended
+		}
+	}
+	go carry(conn, there)
+	go carry(there, conn)
+	return here
 }
 
 // roundTrips sends as many bytes as a probe has over loopback, there and back.
-func roundTrips(b *testing.B, ctx context.Context) {
+func roundTrips(b *testing.B, delay time.Duration) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
@@ -204,29 +258,23 @@ func roundTrips(b *testing.B, ctx context.Context) {
 			return
 		}
 		defer conn.Close()
-		buf := make([]byte, 64)
-		for {
-			n, err := conn.Read(buf)
-			if err != nil {
-				return
-			}
-			if _, err := conn.Write(buf[:n]); err != nil {
-				return
-			}
-		}
+		_, _ = io.Copy(conn, conn) // until the other end closes
 	}()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
+	conn, err := net.Dial("tcp", listener.Addr().String())
 	if err != nil {
 		b.Fatal(err)
 	}
+	if delay > 0 {
+		conn = slow(conn, delay)
+	}
 	defer conn.Close()
 	frame := appendProbe(nil, frameProbe, &probe{})
-	for b.Loop() {
+	median(b, func() {
 		if _, err := conn.Write(frame); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := conn.Read(frame); err != nil {
+		if _, err := io.ReadFull(conn, frame); err != nil {
 			b.Fatal(err)
 		}
-	}
+	})
 }

@@ -18,6 +18,11 @@ import (
 
 // overTCP makes a world in real time, in which a follows nobody and the others dial over loopback.
 func overTCP(t testing.TB, disk func(id string) env.FS, brokers ...string) *world {
+	return overNetwork(t, func(conn net.Conn) net.Conn { return conn }, disk, brokers...)
+}
+
+// overNetwork is overTCP with connections that are wrapped.
+func overNetwork(t testing.TB, wrap func(net.Conn) net.Conn, disk func(id string) env.FS, brokers ...string) *world {
 	w := &world{t: t, wires: newWires(), store: newStore(), nodes: map[string]*node{}, minInSync: len(brokers)}
 	var servers sync.WaitGroup
 	var listeners []net.Listener
@@ -48,10 +53,11 @@ func overTCP(t testing.TB, disk func(id string) env.FS, brokers ...string) *worl
 		w.dial = func(ctx context.Context, from, to string) (net.Conn, error) {
 			var d net.Dialer
 			conn, err := d.DialContext(ctx, "tcp", addresses[to])
-			if err == nil {
-				_, err = conn.Write([]byte(from))
+			if err != nil {
+				return nil, err
 			}
-			return conn, err
+			_, err = conn.Write([]byte(from))
+			return wrap(conn), err
 		}
 		w.start(id, disk(id))
 	}
