@@ -1,26 +1,24 @@
-// Package protocol is the NATS client protocol as bytes: it parses what clients send and encodes
-// what they receive. It does no I/O, starts no goroutine, reads no clock and keeps no state
-// between calls, so the same input always gives the same answer.
+// Package protocol is the NATS client protocol as bytes: it parses what clients send and encodes what
+// they receive. It has no I/O, no goroutine, no clock and no state between calls, so equal input
+// yields equal results.
 //
 // Invariants:
 //
-//  1. Next never reads beyond buf, never writes to it and never keeps it. What it puts into an Op
-//     points into buf and is valid for as long as the caller leaves buf alone.
-//  2. Where the bytes are cut does not matter: input fed in any pieces yields the operations, or
-//     the error, that it yields in one piece.
-//  3. Next consumes whole operations only, and reports an error as soon as the bytes at hand
-//     prove it; no input can make a caller gather more than a control line, or one payload
-//     within its limit, before it is told so.
-//  4. Nothing panics on input. Next and the Append functions for messages allocate nothing
-//     (beyond what append needs); tests hold them to it.
+//	P1  Next never reads beyond buf, never writes to it and never keeps it. An Op points into buf and
+//	    is valid until the caller changes buf.
+//	P2  Fragmentation does not matter: input in any pieces yields the operations, or the error, that
+//	    it yields in one piece.
+//	P3  Next consumes complete operations only, and returns an error as soon as the bytes prove it. No
+//	    input makes a caller gather more than a control line, or one payload within its limit,
+//	    before the error.
+//	P4  Nothing panics on input. Next and the Append functions for messages allocate nothing beyond
+//	    what append needs; tests hold this.
 //
-// Subjects are opaque here, whether they are valid is for package subject to say; one exception
-// keeps the stream sound: a carriage return inside a control line is refused, because passed on
-// in a MSG line it would break the parsers of other clients.
+// Package subject validates subjects; they are opaque here, with one exception: a carriage return in a
+// control line is refused, because in a MSG line it would break the parsers of other clients.
 //
-// Where nats-server closes a connection without a word (wrong arguments, bad sizes, bad JSON) this
-// package has an error with the text that the protocol's documentation gives for it,
-// "Parser Error", so that whoever made the mistake can see it.
+// Where nats-server closes a connection without an error (wrong arguments, bad sizes, bad JSON), this
+// package returns the error that the protocol's documentation names, "Parser Error".
 //
-// When the process dies nothing of this package is lost: there is nothing to lose.
+// When the process dies, nothing is lost.
 package protocol

@@ -1,40 +1,42 @@
-// Package subscription serves the durable readers of the shards that this broker leads: where each
-// stands, what is on its way to whom, and what is to be delivered again.
+// Package subscription serves the durable readers of the shards that this broker leads: their
+// cursors, their pending deliveries, and redelivery.
 //
-// A cursor is a pure state machine, changed by small ops. The ops of all Subscriptions of a shard go, in
-// batches, to one log beside the shard's data; once in a while all cursors are written there as a
-// whole, and what is before that goes. So a log of ops is all that a follower will need.
+// A cursor is a pure state machine, changed by small ops. The ops of all Subscriptions of a shard are
+// appended in batches to one state log beside the shard's data. From time to time a snapshot of all
+// cursors is appended, and what precedes it is deleted. Followers replicate that log.
 //
-// A Subscription has no goroutine, and a timer only while something of it is due: it is woken by a
-// request, an ack, a new record or its timer, and a few workers step those that are awake, each for a bounded
-// while. A goroutine per Subscription was the simpler way; 10,000 of them, mostly idle, are not small.
+// A Subscription has no goroutine, and a timer only while something of it is due. A request, an ack, a
+// new record or the timer wakes it, and a few workers step the Subscriptions that are awake, each for
+// a bounded time. A goroutine per Subscription would be simpler, but 10,000 mostly idle ones take
+// too much memory.
 //
 // Invariants:
 //
-//	S1  An ack that was answered is never undone: after a crash, a restart or a purge the record is not
-//	    delivered again. Under a weaker durability than Synced, that is as safe as the Topic's records are.
-//	S2  What was not acknowledged is delivered again, until it was as often as its spec allows, or the
-//	    log has it no more. Nothing else makes a record that matches be left out, but damage, and that is counted
-//	    and said; and compaction, after which a newer record of the subject comes.
-//	S3  A cursor is never ahead of its log: where a log has lost its tail, records that get those
-//	    offsets anew are delivered.
-//	S4  Deliveries and acks that nobody waits for reach the state log within lazyFor. So a crash repeats no
-//	    more than was under way in that time; acks for deliveries of which the log knows nothing
-//	    are kept all the same (cursor.ahead).
-//	S5  A Subscription is served once where it starts is safe on the disk.
-//	S6  One that was deleted and made again is another one, and shares nothing with the first.
-//	S7  A cursor that can't be known is never guessed: that Subscription is not served, and says why. If the state log is damaged and
-//	    another replica can lead, that one does, and knows all cursors.
-//	S8  What a spec asks for and brokers can't do yet is refused, never left out.
+//	S1  An ack that was answered is never undone: the record is not delivered again after a crash, a
+//	    restart or a purge. Under a durability weaker than Synced an ack is as durable as the
+//	    Topic's records.
+//	S2  A record without an ack is delivered again until its maximum of deliveries, or until it is
+//	    deleted from the log. A matching record is skipped for two reasons only: damage, which is
+//	    counted and reported, and compaction, which leaves a newer record of the subject.
+//	S3  A cursor is never ahead of its log: if a log lost its end, new records under those offsets are
+//	    delivered.
+//	S4  Deliveries, and acks without a reply, reach the state log within lazyFor. So a crash repeats at
+//	    most what happened in that time. Acks of deliveries that the log lacks are kept
+//	    (cursor.ahead).
+//	S5  A Subscription is served once its start position is on the disk.
+//	S6  A Subscription that is deleted and created again shares nothing with the former one.
+//	S7  An unknown cursor is never guessed: its Subscription is not served, with the reason. If the
+//	    state log is damaged and another replica can lead, that one leads, and has all cursors.
+//	S8  A setting that brokers don't support yet is refused, never ignored.
 //
-// How many records match a filter is counted by reading ahead of what is delivered: each record
-// once, when somebody is delivered to or asks. Without a filter nothing is read.
+// The lag of a filtered Subscription is counted by reading ahead of delivery, each record once, when
+// something is delivered or the lag is requested. Without a filter nothing is read.
 //
-// When the process dies in it: what stands in the state log is applied again at the next opening. Subscriptions
-// in memory only are gone, and their clients make them again. When the disk is full, deliveries go on, and acks
-// that ask for an answer are refused; what was in memory is written as a whole once there is
-// room. When it has failed, they are refused until the broker is started anew.
+// When the process dies, the next opening replays the state log. Subscriptions in memory are gone;
+// their clients create them again. On a full disk deliveries go on and acks that request a reply are
+// refused; once there is room, a snapshot is written. On a failed disk such acks are refused until
+// the broker is restarted.
 //
-// Locks, in the order in which they are taken: cursorStore.stepping, Subscription.sinkMu,
-// Subscription.mu, cursorStore.mu, the locks of package work. Service.mu is never held while another one is taken.
+// Lock order: cursorStore.stepping, Subscription.sinkMu, Subscription.mu, cursorStore.mu, the locks of
+// package work. Service.mu is never held while another lock is taken.
 package subscription
