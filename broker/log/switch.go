@@ -157,12 +157,12 @@ func (m *Manifest) insert(s *segment) {
 // a whole are in it; of the one that goes in part there is a copy already. admin is held, and nothing is appended.
 func (l *Log) keep(from, committed uint64, reason string) (*Aside, error) {
 	l.mu.Lock()
-	committed = min(committed, l.end)
+	committed, first := min(committed, l.end), max(from, l.start)
 	var whole []SegmentRef
 	var part *segment
 	for _, s := range l.segments {
 		switch {
-		case s.end <= max(from, l.start) || s.base >= committed:
+		case s.end <= first || s.base >= committed || committed <= first:
 		case s.base >= from:
 			whole = append(whole, s.ref())
 		default:
@@ -182,7 +182,7 @@ func (l *Log) keep(from, committed uint64, reason string) (*Aside, error) {
 			return nil, fmt.Errorf("what is to go was committed, and can't be kept: %w", err)
 		}
 	}
-	return &Aside{Dir: filepath.Base(dir), From: from, Next: committed, Reason: brief(reason), Files: whole}, nil
+	return &Aside{Dir: filepath.Base(dir), From: first, Next: committed, Reason: brief(reason), Files: whole}, nil
 }
 
 // brief is a reason that isn't longer than a manifest has room for.
