@@ -11,10 +11,14 @@
 //
 // Layout of DATA:
 //
-//	shards/<topic id>-<n>[.part]/meta.json       who the log is, its start, a floor for its end
-//	shards/<topic id>-<n>[.part]/<offset>.log    segments, named after their first record
+//	shards/<topic id>-<n>[.part]/manifest        which files the log is, its epochs, its start, the
+//	                                             state of the copy: see Manifest and manifestFile
+//	shards/<topic id>-<n>[.part]/meta.json       which log it is, and its secret; written once
+//	shards/<topic id>-<n>[.part]/<offset>.log    segments, named after their first record, and
+//	shards/<topic id>-<n>[.part]/<offset>.<generation>.log  after the switch that brought the file
 //	                                             (plain, or in blocks of zstd: see compressed.go)
-//	set-aside/<name>.<n>/                        logs that metadata disagree about, or one segment that was damaged; never deleted here
+//	set-aside/<name>.<n>/                        whole logs, damaged segments, and committed records
+//	                                             that a truncation took; never deleted here
 //	set-aside/<name>.torn/                       torn tails that were cut: the last few, bounded
 //	clean.json                                   what an orderly end left; not there while the disk is open
 //	sync-points.0, sync-points.1                 the journal of sync points: see pointJournal
@@ -36,7 +40,7 @@
 //	L6  Only a torn tail is cut, and every cut is reported. All else that can't be read is damage: never
 //	    cut, never skipped in silence, and reading it is a *CorruptError that says where to go on.
 //	    1. Below a sync point nothing is torn. A later marker, a later segment, the journal of sync
-//	       points or what the log's directory says of its end prove one.
+//	       points or Manifest.Durable prove one.
 //	    2. Above it, bytes are torn only if a sector of their write is all zeros that held something,
 //	       by the bitmap in the write's marker. The space before a write is always zeros.
 //	    3. One flipped bit costs at most the batch that it hits: reading resumes behind it.
@@ -49,18 +53,34 @@
 //	    Failed write-back is never missed: the disk keeps the file system open from before its logs are
 //	    opened, and each file from its first write to its sync.
 //	L10 Every batch is checked by CRC when it is read from a file, whatever the form of the file.
-//	L11 What a truncation or a reset gives up stands in meta.json before the first file changes, and
-//	    is gone before anything is appended. Opening again finishes what was under way: so never a
-//	    hole, and never a record of the old log behind one of the new.
+//	L11 The manifest says which files are the log. A truncation, a reset, a merge, a compaction, a
+//	    compression and a repair are one change of it, a switch:
+//	    1. New files are complete and safe, under names that were never used, before the switch.
+//	    2. Old files go after the switch. Until then the manifest says which go, and which are to be
+//	       set aside; opening the log finishes that.
+//	    3. Opening the log deletes no file with records in it unless the manifest says that it goes.
+//	       It adopts one that begins where the log ends, and sets any other aside.
 //	L12 There is a mark (clean.json) only while all that was ever appended is safe: it is written
 //	    last, and gone before anything else changes.
 //	L13 A sealed segment that takes another form (compressed, or plain again to be cut) is byte by
-//	    byte what it was to whoever reads it. The new file is safe and complete before it takes the name.
+//	    byte what it was to whoever reads it.
 //	L14 Compaction takes a record only if there is a newer one of its subject below the watermark that it was told, safe
 //	    here. A log that gives up such a newer one is emptied, unless nothing that is left went by it.
-//	L15 What takes the place of a damaged or missing segment comes from another replica's batches: the same offsets, or those from
-//	    the log's start on, in the same epochs. meta.json says that they were safe before the damaged file is moved away; and, from when
-//	    it was found until then, which segment is damaged.
+//	L15 What takes the place of a damaged or missing segment comes from another replica's batches:
+//	    the same offsets, or those from the log's start on, in the same epochs. The manifest says
+//	    which segments are damaged from when that was found until they are repaired.
+//	L16 A change of the manifest is safe when it returns, and costs one sync. One slot of its file is
+//	    always safe, so a crash leaves what the manifest said before the change or after it.
+//	L17 A segment or an epoch is in the manifest before the first append to it is acknowledged as
+//	    synced. So a listed segment that is missing is damage, and its epochs are known; unless it
+//	    begins at Manifest.Durable or behind, and no sync point is known of it: then a crash has cut
+//	    short the round that began it.
+//	L18 A change of the copy's state, damage that is noted and a trim need no room on the disk.
+//	L19 Records that the caller knows to be committed are never deleted by a truncation or a reset:
+//	    they are set aside, or nothing happens.
+//	L20 A manifest that is lost is made again from the segments, with every record. Recovery.Rebuilt
+//	    says so: the state of the copy is unknown then, and what was trimmed within the first segment
+//	    is back.
 //
 // When the process dies in it, by what was under way:
 //
@@ -72,17 +92,21 @@
 //   - making a segment: an empty file, or none. It goes at the next opening.
 //   - sealing: the footer is there or not, and the batches say the same. The next segment has
 //     nothing in it yet (L5), so this one is read from front to end and goes on being written.
+//   - a change of the manifest: a slot is torn, and the other one says what was committed before. Of a
+//     larger file that was to take its place nothing is left by the next opening.
+//   - a round that begins a segment: the manifest lists it and there is no file, or nothing in it, and
+//     it is listed no more; or there is one that isn't listed, and it is adopted.
 //   - a trim: the start has moved or not. If it has, the next opening deletes what is left below.
-//   - a truncation: the log is as it was, or the next opening cuts it as far as was asked for.
-//   - a reset: the log is as it was, or the next opening deletes what is left, and it is empty.
-//   - making a log: a directory without meta.json, which is no log. Moving one aside is one step,
-//     and so is moving one out to be deleted; what is left there goes at the next opening.
-//   - a compression: the segment is in the old form or in the new one. The file that was to
-//     take its name goes at the next opening.
-//   - a compaction: each segment is as it was or compacted. Of some that become one, meta.json says so before the
-//     first has what all of them held; the others go at the next opening.
-//   - a repair: the segment is damaged, missing, which opening the log finds, or whole. The file that was to take its
-//     place goes at the next opening; what was set aside stays.
+//   - a truncation or a reset: the log is as it was, or as it is to be. What was committed is in the log,
+//     or set aside, or both. The file of a segment that is cut may be longer than the manifest says;
+//     the next opening shortens it.
+//   - making a log: a directory without segments and without a manifest, which is no log. Moving one
+//     aside is one step, and so is moving one out to be deleted; what is left there goes at the next
+//     opening.
+//   - a compression, a compaction, a repair: the old files are the log, or the new ones. The others go at
+//     the next opening; what was set aside stays.
+//   - converting the folder of an earlier version: meta.json is of version 1, and the truth, until it is
+//     replaced by one step when all else is safe. So it is done again, or done.
 //   - an orderly end: there is a mark and it is true, or there is none.
 //   - recovery: all of the above, and nothing else; it is done again.
 //
