@@ -34,13 +34,17 @@ type Clock struct {
 	jumps   atomic.Uint64
 	away    atomic.Int64 // of the wall clock from Time
 
+	heard    chan struct{} // closed when another broker's vote counts, or none is needed
+	once     sync.Once
+	patience atomic.Int64 // until when AwaitVotes waits, on Mono; 0: nobody did
+
 	mu    sync.Mutex
 	judge *Judge
 }
 
 // New begins with a reading of the machine's clocks.
 func New(config Config) *Clock {
-	c := &Clock{config: config, log: config.Logger, mono: config.Mono}
+	c := &Clock{config: config, log: config.Logger, mono: config.Mono, heard: make(chan struct{})}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -63,6 +67,9 @@ func New(config Config) *Clock {
 	defer c.mu.Unlock()
 	r := c.read()
 	c.judge = NewJudge(r, c.config.Boot, saved)
+	if c.judge.own.begun != r.Mono {
+		c.once.Do(func() { close(c.heard) }) // it continues the last life's
+	}
 	c.publish(r)
 	return c
 }
@@ -125,6 +132,9 @@ func (c *Clock) Observe() {
 func (c *Clock) publish(r Reading) {
 	v := c.judge.Verdict()
 	c.off.Store(v.Off)
+	if v.Known > 1 {
+		c.once.Do(func() { close(c.heard) })
+	}
 	c.away.Store(r.Wall - r.Mono - v.Off)
 	before := c.verdict.Load()
 	if before != nil && *before == v {
@@ -170,6 +180,29 @@ func (c *Clock) Keep(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
+	}
+}
+
+// AwaitVotes waits until Time rests on more than the wall clock of a machine of which nothing is known: until it continues
+// that of the last life, or until another broker was heard; and awaitVotes at most, counted from the first call.
+func (c *Clock) AwaitVotes(ctx context.Context) {
+	now := c.mono()
+	c.patience.CompareAndSwap(0, now+int64(awaitVotes))
+	left := time.Duration(c.patience.Load() - now)
+	select {
+	case <-c.heard:
+		return
+	default:
+	}
+	if left <= 0 {
+		return
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-c.heard:
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 

@@ -33,8 +33,9 @@
 //	    later by more than Gap, Late. Such a vote follows its wall clock, and becomes Sure when another
 //	    Sure vote agrees with it, when the wall clock stays within those bounds for Again, after
 //	    Settle, or when a person confirms it.
-//	C7  Records written before are not older than Time says (Verdict.Elapsed) if more than half of the
-//	    votes agree with Time and are not Early.
+//	    One that is earlier by less than Slack begins at the saved time, and is Held.
+//	C7  Records written before are not older than Time says, within Slack (Verdict.Elapsed), if more than
+//	    half of the votes are within Slack of Time and not Early.
 //
 // What follows for those above, who hold to it:
 //

@@ -27,7 +27,7 @@ type Verdict struct {
 	Elapsed bool   // records' times can be compared with Time (C7)
 	Known   int    // votes, this broker's among them
 	Sure    int    // votes that are Sure and agree with Time
-	Agree   int    // votes that agree with Time and are not Early
+	Agree   int    // votes that are within Slack of Time and are not Early
 	Steps   uint64 // how often Time stepped by more than Bound
 }
 
@@ -180,19 +180,17 @@ func (j *Judge) count() {
 	}
 	held, apart := 0, 0
 	for _, c := range j.votes {
-		if time.Duration(c.off-target).Abs() > Bound {
-			apart++
-			continue
+		away := time.Duration(c.off - target).Abs()
+		if away <= Slack && c.state != Early { // Late may be ahead, so that records look older than they are
+			v.Agree++
 		}
-		switch c.state {
-		case Sure:
+		switch {
+		case away > Bound:
+			apart++
+		case c.state == Sure:
 			v.Sure++
-			v.Agree++
-		case Held:
+		case c.state == Held:
 			held++
-			v.Agree++
-		case Late:
-			v.Agree++ // it may be ahead, so that records look older than they are
 		}
 	}
 	v.Elapsed = 2*v.Agree > v.Known

@@ -356,6 +356,30 @@ func TestTheLastRecordIsFurtherInTheFutureThanTheClock(t *testing.T) {
 	w.expect("others say that it is the record that is wrong", 0, None, 0, 1, 2)
 }
 
+// Machines are started whose clocks are some seconds off, since nothing has synchronized them yet. That is no reason to forget
+// message ids.
+func TestClocksThatAreSecondsOff(t *testing.T) {
+	w := newWorld(t, 3)
+	w.start(0, 1, 2)
+	w.pass(time.Minute)
+	for i, wrong := range []time.Duration{-5 * time.Second, 0, 5 * time.Second} {
+		w.stop(i)
+		w.reboot(i)
+		w.machines[i].wrong = wrong
+	}
+	w.pass(time.Second)
+	w.start(0)
+	if off := w.off(0); off < -2*time.Second || off > 0 {
+		t.Errorf("a clock that is a little behind begins %v off, before what was written last", off)
+	}
+	w.elapsed("one was started", true, 0)
+	w.start(1, 2)
+	w.pass(time.Second)
+	w.elapsed("all were started", true, 0, 1, 2)
+	w.pass(time.Minute)
+	w.elapsed("a minute later", true, 0, 1, 2)
+}
+
 // A clock that creeps by steps below Bound doesn't take the time with it.
 func TestACreepingClock(t *testing.T) {
 	w := newWorld(t, 1)

@@ -6,6 +6,9 @@ const (
 	// Bound is how far clocks may be apart and still agree. Machines that are synchronized at all are
 	// within a tenth of a second; the shortest windows and ages that are of use are minutes.
 	Bound = 2 * time.Second
+	// Slack is how far clocks may be apart, and records' ages wrong by it, for message ids to be known by these ages: machines
+	// that were just started, and are not synchronized yet, are wrong by seconds. It is small beside the usual window.
+	Slack = 30 * time.Second
 	// slew is the share of the time that passes by which a vote follows its wall clock: 2 s are
 	// made up for in 40 s. A clock that creeps by steps below Bound is faster than that, and is Held.
 	slew = 20
@@ -26,6 +29,9 @@ const (
 	confirmed = 10 * time.Minute
 	// MaxRound is the longest round trip by which a vote is measured. Half of it is the error.
 	MaxRound = time.Second
+	// awaitVotes is how long a leader waits for the clocks of its followers after its machine was started: they
+	// connect some ten milliseconds after the election.
+	awaitVotes = 500 * time.Millisecond
 	// maxPeers bounds the votes, far beyond the brokers of a cluster.
 	maxPeers = 1024
 

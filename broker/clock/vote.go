@@ -139,8 +139,10 @@ func (o *ownVote) outvoted(off int64) {
 func (o *ownVote) bound(low, high int64) {
 	o.low, o.high = low, high
 	switch {
-	case o.last.Wall < low-int64(Bound):
+	case o.last.Wall < low-int64(Slack):
 		o.state, o.since, o.agreed = Early, o.last.Mono, 0
+	case o.last.Wall < low-int64(Bound): // it is a little behind
+		o.off, o.state, o.since, o.agreed = low-o.last.Mono, Held, o.last.Mono, 0
 	case o.last.Wall > high:
 		o.state, o.since, o.agreed = Late, o.last.Mono, 0
 	}

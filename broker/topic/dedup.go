@@ -27,7 +27,8 @@ import (
 //
 //  1. Ages are measured on the clock's Mono, which doesn't jump, and not by records' times.
 //  2. The age of an id that this process has not judged itself, but read from a batch, is what the record's time says. It
-//     is not known if the time can't be compared with records' (clock.Verdict.Elapsed), or if the record is of the future.
+//     is not known if the time can't be compared with records' (clock.Verdict.Elapsed), or if the record is of the
+//     future by more than clock.Slack and a quarter of the window allow.
 //  3. An id is no younger than an id behind it in the log.
 //  4. When the time steps, ids that were read from batches become older or younger by that.
 type window struct {
@@ -220,9 +221,10 @@ func (w *window) note(codec PublishCodec, c *clock.Clock, b log.Batch, from uint
 	}
 	w.follow(c.Off())
 	w.expire(mono - span)
+	slack := max(int64(clock.Bound), min(int64(clock.Slack), span/4))
 	err = eachID(codec, b, from, func(id []byte, offset uint64, time int64) {
 		at := c.Written(time)
-		if at < w.since || time-w.off-mono > int64(clock.Bound) {
+		if at < w.since || time-w.off-mono > slack {
 			return
 		}
 		w.older(at)

@@ -274,6 +274,7 @@ func TestAgesOfIDsFromTheLog(t *testing.T) {
 		{name: "and then forgotten", after: 61 * time.Minute},
 		{name: "the clock is ahead: it is older than it is", wrong: 30 * time.Minute, after: 31 * time.Minute},
 		{name: "the clock is behind: it would be younger than it is", wrong: -time.Minute},
+		{name: "the clock is behind by seconds", wrong: -10 * time.Second, after: 59 * time.Minute, known: true},
 		{name: "the clock was ahead, and is put right", wrong: 30 * time.Minute, after: 59 * time.Minute, known: true,
 			then: func(c *clock.Clock, m *testMachine) { m.set(0); c.Confirm() }},
 		{name: "the clock was behind a little, and turns out to be so by more", after: 31 * time.Minute,

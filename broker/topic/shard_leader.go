@@ -95,6 +95,9 @@ func (s *Service) newLeader(p *Shard, v *view) (*ShardLeader, error) {
 		}
 	}
 	s.config.Clock.Wrote(shard.lastTime)
+	if len(v.shard.Replicas) > 1 {
+		s.config.Clock.AwaitVotes(s.ctx) // by which the ages of message ids in the log are told
+	}
 	if err := shard.knowIDs(v); err != nil {
 		return nil, err
 	}
