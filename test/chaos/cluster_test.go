@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net"
 	"os"
 	"path/filepath"
@@ -37,10 +38,12 @@ type cluster struct {
 	nc      *nats.Conn // of a client that goes wherever there is a broker
 	js      jetstream.JetStream
 	streams []string // that are to be whole
+	spared  []string // ids of Topics in whose files no bit flips
 
 	mu      sync.Mutex
 	members [brokers]bool // who is there, or is to be
 	flipped [brokers]bool // in whose files a bit was
+	harms   harms
 	notes   []string
 	began   time.Time
 }
@@ -143,6 +146,9 @@ func (c *cluster) remove() {
 		p.kill()
 	}
 	_ = c.network.cut(nil)
+	for n := range clients {
+		_ = c.network.narrow([]int{n}, 0, 0)
+	}
 	if c.t.Failed() {
 		for _, n := range c.notes {
 			c.t.Log(n)
@@ -238,6 +244,7 @@ func (c *cluster) startAll(which []int) error {
 // inflict puts the cluster through a fault and back, and returns when it is over.
 func (c *cluster) inflict(s Step) error {
 	c.note("begins: %s", s)
+	c.harmed(s)
 	defer c.note("is over: %s", s.Kind)
 	last := func() { time.Sleep(s.For) }
 	switch s.Kind {
@@ -291,6 +298,18 @@ func (c *cluster) inflict(s Step) error {
 		last()
 		disk.Release()
 		return nil
+	case Recover:
+		p := c.processes[s.Nodes[0]]
+		disk := p.volume.(faultyVolume)
+		disk.FailSyncs(true)
+		last()
+		disk.FailSyncs(false)
+		p.kill()
+		return p.start()
+	case Narrow:
+		err := c.network.narrow(s.Nodes, s.Rate, s.By)
+		last()
+		return errors.Join(err, c.network.narrow(s.Nodes, 0, 0))
 	case Slow:
 		disk := c.processes[s.Nodes[0]].volume.(faultyVolume)
 		disk.Slow(s.By)
@@ -302,7 +321,7 @@ func (c *cluster) inflict(s Step) error {
 		p.down.Lock() // a rolling change may reach it meanwhile
 		defer p.down.Unlock()
 		p.kill()
-		what, err := flip(p.volume.Path(), s.Moment)
+		what, err := flip(p.volume.Path(), s.Nodes[0], s.Moment, c.spared)
 		c.note("flipped %s", what)
 		c.mu.Lock()
 		c.flipped[s.Nodes[0]] = true
@@ -349,8 +368,9 @@ func (c *cluster) cutPower(s Step, last func()) error {
 	return errors.Join(errs...)
 }
 
-// flip turns over one bit of one file of a broker's logs.
-func flip(dir string, moment uint64) (string, error) {
+// flip turns over one bit of one file of a broker's logs, but for those of the Topics with these ids. Bits of one log flip on one
+// broker only, so that each record is whole on the others: damage of what nobody reads may stay unknown for an hour.
+func flip(dir string, node int, moment uint64, spared []string) (string, error) {
 	logs, err := filepath.Glob(filepath.Join(dir, "data", "shards", "*", "*.log"))
 	if err != nil {
 		return "", err
@@ -359,6 +379,11 @@ func flip(dir string, moment uint64) (string, error) {
 	if moment%5 == 0 {
 		logs, _ = filepath.Glob(filepath.Join(dir, "data", "shards", "*", "manifest"))
 	}
+	logs = slices.DeleteFunc(logs, func(path string) bool {
+		hash := fnv.New64a()
+		_, _ = hash.Write([]byte(filepath.Base(filepath.Dir(path))))
+		return hash.Sum64()%brokers != uint64(node) || slices.ContainsFunc(spared, func(id string) bool { return strings.Contains(path, "/"+id+"-") })
+	})
 	if len(logs) == 0 {
 		return "nothing: there are no logs", nil
 	}

@@ -3,11 +3,13 @@
 package chaos
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // network is a bridge in the namespace of this process, with a namespace for each broker and coordinator. All of it is in namespaces
@@ -81,4 +83,19 @@ func (w *network) cut(cuts []Cut) error {
 	}
 	w.cuts = all
 	return nil
+}
+
+// narrow holds up what arrives at these nodes, and drops what would wait for longer than by; a rate of 0 ends that.
+func (w *network) narrow(which []int, rate int, by time.Duration) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var errs []error
+	for _, n := range which {
+		args := []string{"qdisc", "del", "dev", nodeName(n), "root"}
+		if rate > 0 {
+			args = []string{"qdisc", "replace", "dev", nodeName(n), "root", "tbf", "rate", fmt.Sprintf("%dkbit", rate), "burst", "16kb", "latency", fmt.Sprintf("%dms", by.Milliseconds())}
+		}
+		errs = append(errs, command("", "tc", args...))
+	}
+	return errors.Join(errs...)
 }

@@ -22,8 +22,10 @@ const (
 	Full      Kind = "full"      // disks of brokers are full
 	Failing   Kind = "failing"   // a broker's disk fails; it is mended and the broker started again afterwards
 	Hang      Kind = "hang"      // a broker's disk answers nothing, perhaps for so long that the broker has to give up
+	Recover   Kind = "recover"   // syncs of a broker's disk fail for a while and lose what they were to write; it is not mounted again, and the broker is started again
+	Narrow    Kind = "narrow"    // what arrives at some nodes is held up, and dropped if it is too much
 	Slow      Kind = "slow"      // every operation on a broker's disk takes longer
-	Flip      Kind = "flip"      // a bit of a file of one broker flips while it is down
+	Flip      Kind = "flip"      // a bit of a file of a broker flips while it is down
 	Clock     Kind = "clock"     // wall clocks of brokers jump, and stay where they are
 
 	// What people do to a cluster while it is at work.
@@ -32,7 +34,7 @@ const (
 )
 
 // Kinds are all faults.
-var Kinds = []Kind{Kill, Pause, Partition, Etcd, Power, Full, Failing, Hang, Slow, Flip, Clock, Scale, Roll}
+var Kinds = []Kind{Kill, Pause, Partition, Etcd, Power, Full, Failing, Recover, Hang, Slow, Narrow, Flip, Clock, Scale, Roll}
 
 // The nodes of a cluster by number: brokers, coordinators, and the clients together. Of the brokers all but the last are there from the
 // beginning.
@@ -62,7 +64,8 @@ type Step struct {
 	Kind    Kind
 	At, For time.Duration
 	Nodes   []int           // whom it meets
-	By      time.Duration   // of a slow disk: how much longer each operation takes
+	By      time.Duration   // of a slow disk: how much longer each operation takes; of a narrow link: for how long something is held up at most
+	Rate    int             // of a narrow link: kbit/s
 	Still   bool            // of coordinators: they stand still, and are not killed
 	Cuts    []Cut           // of a partition
 	Shifts  []time.Duration // of clocks, in the order of Nodes
@@ -87,6 +90,9 @@ func (s Step) String() string {
 	}
 	if s.By > 0 {
 		fmt.Fprintf(&b, " by %v", s.By)
+	}
+	if s.Rate > 0 {
+		fmt.Fprintf(&b, " at %d kbit/s", s.Rate)
 	}
 	switch {
 	case s.Kind == Scale && s.Joins && s.Fresh:
@@ -166,10 +172,7 @@ type Planner struct {
 	chance  chance
 	kinds   []Kind
 	members []int // the brokers that are there, by the rounds so far
-	// Victim is the broker whose files bits flip in: damage of what nobody reads is found in an hour, so a second broker could
-	// have damage at the same time.
-	Victim int
-	// Faulty is the broker whose disk can hang and be slow.
+	// Faulty is the broker whose disk can hang, be slow, and recover.
 	Faulty int
 	// Long lets faults last longer than a round of a few seconds.
 	Long bool
@@ -178,7 +181,7 @@ type Planner struct {
 // NewPlanner plans with faults of these kinds.
 func NewPlanner(seed uint64, kinds []Kind) *Planner {
 	c := chance{rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))}
-	return &Planner{chance: c, kinds: kinds, members: from(0, founders), Victim: c.IntN(founders), Faulty: c.IntN(founders)}
+	return &Planner{chance: c, kinds: kinds, members: from(0, founders), Faulty: c.IntN(founders)}
 }
 
 // Next is the next round.
@@ -189,7 +192,7 @@ func (p *Planner) Next() Round {
 		s := p.step(p.kinds[c.IntN(len(p.kinds))])
 		s.At = c.between(0, 2*time.Second)
 		away := s.Kind != Scale && slices.ContainsFunc(s.Nodes, func(n int) bool { return n < brokers && !slices.Contains(p.members, n) })
-		if away || slices.ContainsFunc(round, func(other Step) bool { return !together(s, other) }) || !append(round, s).sparesCopies() {
+		if away || slices.ContainsFunc(round, func(other Step) bool { return !together(s, other) }) {
 			n-- // one less, so that this ends
 			continue
 		}
@@ -215,47 +218,21 @@ func (p *Planner) Next() Round {
 func together(a, b Step) bool {
 	for range 2 {
 		switch {
-		case a.Kind == Flip && !slices.Contains([]Kind{Partition, Clock, Etcd, Scale, Roll}, b.Kind): // of a minority: no other copy may be at risk
-			return false
-		case a.Kind == Roll && (b.Kind == Power || b.Kind == Failing || b.Kind == Scale): // a disk is mended while nobody uses it; and who goes isn't started again
+		case a.Kind == Roll && (b.Kind == Power || b.Kind == Failing || b.Kind == Recover || b.Kind == Scale): // a disk is mended while nobody uses it; and who goes isn't started again
 			return false
 		}
 		a, b = b, a
 	}
-	if a.Kind == b.Kind && (a.Kind == Partition || a.Kind == Scale || a.Kind == Roll) {
+	if a.Kind == b.Kind && (a.Kind == Partition || a.Kind == Narrow || a.Kind == Scale || a.Kind == Roll) {
 		return false
 	}
 	return !a.alone() || !b.alone() || !slices.ContainsFunc(a.Nodes, func(n int) bool { return slices.Contains(b.Nodes, n) })
 }
 
-// sparesCopies says whether at any moment each log has a copy that counts and that no flipped bit has met, on a broker that is there to lead.
-// Bits flip in one broker's files only. But the copies that count are those in sync, and at times these are fewer than the replicas:
-//
-//   - While a broker is drained, its copy counts until the one that takes its place is in sync, and is given up only then. So there are three of
-//     them, also if the damaged broker is to have the new one; or two, while the broker that is drained was killed.
-//   - In a rolling change there are two while a broker starts again. The next one ends only when all are in sync, the damaged one, too.
-//   - A partition may put any broker out of sync.
-//
-// With one of these somebody besides the damaged broker is in sync and there all the time. With two there may be nobody: the broker that is
-// drained or starts again is away, the other one is cut off, and what is left to elect is the damaged one, which may have lost the end
-// of its log. A partition alone comes to that only if it has the set shrink to the damaged broker and one that is then evicted, while
-// the bit flips in the very last batch; that is once in a million rounds by a rough count, and not worth planning without such partitions.
-// Coordinators may fail meanwhile: with a quorum they go on as ever, and without one nobody is elected or put out of sync.
-func (r Round) sparesCopies() bool {
-	flips, fewer := false, 0
-	for _, s := range r {
-		switch s.Kind {
-		case Flip:
-			flips = true
-		case Partition, Scale, Roll:
-			fewer++
-		}
-	}
-	return !flips || fewer <= 1
-}
-
 // alone says whether the fault has the processes that it meets to itself.
-func (s Step) alone() bool { return s.Kind != Clock && s.Kind != Partition && s.Kind != Roll }
+func (s Step) alone() bool {
+	return s.Kind != Clock && s.Kind != Partition && s.Kind != Narrow && s.Kind != Roll
+}
 
 func (p *Planner) step(kind Kind) Step {
 	c := p.chance
@@ -291,12 +268,17 @@ func (p *Planner) step(kind Kind) Step {
 	case Hang:
 		s.For = c.between(time.Second, longestHang)
 		s.Nodes = []int{p.Faulty}
+	case Recover:
+		s.Nodes = []int{p.Faulty}
+	case Narrow:
+		s.Nodes = c.some(append(slices.Clone(p.members), from(brokers, clients)...), 3)
+		s.Rate, s.By = 500+c.IntN(4000), c.between(20*time.Millisecond, 300*time.Millisecond)
 	case Slow:
 		s.By = c.between(5*time.Millisecond, 100*time.Millisecond)
 		s.Nodes = []int{p.Faulty}
 	case Flip:
 		s.For = c.between(100*time.Millisecond, 3*time.Second)
-		s.Nodes = []int{p.Victim}
+		s.Nodes = c.some(p.members, 1)
 	case Clock:
 		s.Nodes = c.some(p.members, len(p.members))
 		for range s.Nodes {

@@ -21,17 +21,17 @@ func TestAPlanIsTheSameFromTheSameSeed(t *testing.T) {
 	}
 }
 
-// A flipped bit may take one copy of what was acknowledged, so no other may be taken meanwhile, and of what makes the copies that count
-// fewer for a while only one thing may happen; and nothing happens to one process twice at a time, nor to a broker that isn't there.
+// Nothing happens to one process twice at a time, nor to a broker that isn't there, and faults of each kind overlap with those of others.
 func TestFaultsOfARoundGoTogether(t *testing.T) {
 	p := NewPlanner(1, Kinds)
 	seen, shapes, with := map[Kind]int{}, map[string]int{}, map[Kind]map[Kind]int{}
+	flipped, several := map[int]bool{}, false
 	scaled, damaged := map[string]int{}, map[string]int{}
 	for range 9000 {
 		members := slices.Clone(p.members)
 		round := p.Next()
 		met := map[int]int{}
-		flips, fewer := 0, 0
+		flips := 0
 		for i, s := range round {
 			seen[s.Kind]++
 			if s.Shape != "" {
@@ -39,12 +39,7 @@ func TestFaultsOfARoundGoTogether(t *testing.T) {
 			}
 			if s.Kind == Flip {
 				flips++
-				if !slices.Equal(s.Nodes, []int{p.Victim}) {
-					t.Fatalf("a bit of another broker than %s flips: %s", nodeName(p.Victim), round)
-				}
-			}
-			if s.Kind == Partition || s.Kind == Scale || s.Kind == Roll {
-				fewer++
+				flipped[s.Nodes[0]] = true
 			}
 			if s.alone() {
 				for _, n := range s.Nodes {
@@ -88,9 +83,7 @@ func TestFaultsOfARoundGoTogether(t *testing.T) {
 				t.Fatalf("%s is met twice at a time: %s", nodeName(n), round)
 			}
 		}
-		if flips > 0 && fewer > 1 {
-			t.Fatalf("a bit flips, and nobody may be left who is in sync: %s", round)
-		}
+		several = several || flips > 1
 		if len(p.members) < founders || len(p.members) > brokers {
 			t.Fatalf("the brokers are %v after %s", p.members, round)
 		}
@@ -105,13 +98,11 @@ func TestFaultsOfARoundGoTogether(t *testing.T) {
 			t.Errorf("%s goes with a broker that comes or goes %d times, and with a rolling change %d times", k, with[Scale][k], with[Roll][k])
 		}
 	}
-	for _, k := range []Kind{Kill, Pause, Power, Full, Failing, Flip} {
-		if with[Flip][k] > 0 {
-			t.Errorf("a bit flips beside %s %d times, and copies of two brokers are at risk", k, with[Flip][k])
-		}
+	if len(flipped) != brokers || !several {
+		t.Errorf("bits flip on the brokers %v, on several in one round: %v", flipped, several)
 	}
-	for _, k := range []Kind{Partition, Etcd, Clock, Scale, Roll} {
-		if with[Flip][k] < 20 {
+	for _, k := range Kinds {
+		if with[Flip][k] < 10 {
 			t.Errorf("a bit flips beside %s %d times", k, with[Flip][k])
 		}
 	}

@@ -32,13 +32,13 @@ func (c Copy) damaged(offset uint64) bool {
 	return slices.ContainsFunc(c.Damaged, func(s Span) bool { return offset >= s.From && offset < s.Next })
 }
 
-// Judge holds what the copy has to the history of its shard, but for what the log says it can't read.
-func (c Copy) Judge(h *checker.History) error {
+// Judge holds what the copy has to the history of its shard, but for what the log says it can't read and
+// what the caller excuses.
+func (c Copy) Judge(h *checker.History, told ...checker.Range) error {
 	var entries []checker.Entry
 	for _, r := range c.Records {
 		entries = append(entries, checker.Entry{Seq: r.Offset, Payload: []byte(r.Content[r.Header:])})
 	}
-	var told []checker.Range
 	for _, d := range c.Damaged {
 		told = append(told, checker.Range{From: d.From, Next: d.Next})
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/carillon-mq/carillon/broker/admin"
-	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
@@ -28,6 +27,8 @@ type world struct {
 	orders   *checker.Topic // of one shard
 	clicks   *checker.Topic // of several
 	accounts *checker.Topic // of one, for conditional publishes
+	others   []*kept        // of one each, without consumers
+	ids      map[string]*kept
 	loads    []*checker.Load
 	swappers *swappers
 }
@@ -53,12 +54,23 @@ func begin(t *testing.T, program string, faulty int) *world {
 	w := &world{
 		cluster: startCluster(t, lan, program, faulty),
 		orders:  checker.NewTopic("orders", 1), clicks: checker.NewTopic("clicks", shards), accounts: checker.NewTopic("accounts", 1),
+		others: keptOtherwise(), ids: map[string]*kept{},
 	}
 	for _, of := range w.topics() {
 		testutil.Must(t, eventually("create topic "+of.Name, func() error {
-			_, err := ask[admin.TopicInfo](w.cluster, admin.TopicCreateSubject+of.Name, admin.CreateRequest{
-				Stream: jsapi.StreamConfig{Subjects: []string{of.Name + ".>"}, Replicas: replicas, DuplicateWindow: window}, Shards: len(of.Shards),
-			})
+			request, other := admin.CreateRequest{}, w.keptAs(of)
+			if other != nil {
+				request = other.how
+			}
+			request.Stream.Subjects, request.Stream.Replicas, request.Stream.DuplicateWindow = []string{of.Name + ".>"}, replicas, window
+			request.Shards = len(of.Shards)
+			made, err := ask[admin.TopicInfo](w.cluster, admin.TopicCreateSubject+of.Name, request)
+			if err == nil && other != nil {
+				w.ids[made.Topic.ID] = other
+				if other.spared {
+					w.spared = append(w.spared, made.Topic.ID)
+				}
+			}
 			return err
 		}))
 		for _, h := range of.Shards {
@@ -84,6 +96,9 @@ func begin(t *testing.T, program string, faulty int) *world {
 	}
 	w.load(w.orders, checker.Workload{URL: w.urls(), Sync: 1, Again: 1, Async: 1, Rest: rest, Consumers: consumers, Options: clientOptions})
 	w.load(w.clicks, checker.Workload{URL: w.urls(), Async: 1, Rest: slow, Consumers: consumers, Options: clientOptions})
+	for _, k := range w.others {
+		w.load(k.Topic, checker.Workload{URL: w.urls(), Sync: 1, Again: 1, Rest: rest, Options: clientOptions})
+	}
 	var err error
 	w.swappers, err = startSwappers(t.Context(), w.accounts.Shards[0], []string{w.url(0), w.url(1), w.url(2), w.urls()})
 	testutil.Must(t, err)
@@ -91,7 +106,33 @@ func begin(t *testing.T, program string, faulty int) *world {
 	return w
 }
 
-func (w *world) topics() []*checker.Topic { return []*checker.Topic{w.orders, w.clicks, w.accounts} }
+func (w *world) topics() []*checker.Topic {
+	all := []*checker.Topic{w.orders, w.clicks, w.accounts}
+	for _, k := range w.others {
+		all = append(all, k.Topic)
+	}
+	return all
+}
+
+// keptAs is how a Topic is kept if that is otherwise than most; else nil.
+func (w *world) keptAs(of *checker.Topic) *kept {
+	for _, k := range w.others {
+		if k.Topic == of {
+			return k
+		}
+	}
+	return nil
+}
+
+// keptIn is the same of a history.
+func (w *world) keptIn(h *checker.History) *kept {
+	for _, k := range w.others {
+		if k.Shards[0] == h {
+			return k
+		}
+	}
+	return nil
+}
 
 // histories are those of all shards.
 func (w *world) histories() (all []*checker.History) {
@@ -144,7 +185,7 @@ func (w *world) recovers() error {
 	err := eventually("publishing goes on", func() error {
 		for _, of := range w.topics() {
 			for _, h := range of.Shards {
-				if n := h.Progress().Acked - before[h.Stream]; n < enough[of] {
+				if n := h.Progress().Acked - before[h.Stream]; n < max(enough[of], 5) {
 					return fmt.Errorf("%d messages to %s were acknowledged", n, h.Stream)
 				}
 			}
@@ -185,7 +226,7 @@ func (w *world) judge() (wrong []error) {
 			find(err)
 			continue
 		}
-		verdict := h.Judge(entries)
+		verdict := w.verdict(h, entries)
 		w.note("%s; %s", h, verdict)
 		find(verdict.Err())
 		if len(entries) > 0 {
@@ -208,6 +249,10 @@ func (w *world) judge() (wrong []error) {
 		logs, err := ReadLogs(nodeName(n), filepath.Join(w.processes[n].volume.Path(), "data"))
 		find(err)
 		for name, c := range logs {
+			id, _, _ := strings.Cut(name, "-")
+			if k := w.ids[id]; k != nil && k.inMemory {
+				continue
+			}
 			copies[name] = append(copies[name], c)
 			if len(c.Damaged) > 0 && !w.flipped[n] {
 				find(fmt.Errorf("log %s of %s is damaged, and no bit was flipped: %v", name, c.Broker, c.Damaged))
@@ -230,16 +275,43 @@ func (w *world) judge() (wrong []error) {
 			continue
 		}
 		for _, c := range all {
-			find(c.Judge(h))
+			switch k := w.keptIn(h); {
+			case k == nil || k.least == 0 && k.holds(w.harms):
+				find(c.Judge(h))
+			case k.holds(w.harms):
+				find(c.Judge(h, checker.Range{Next: c.Start})) // that no more is gone is judged by what was read
+			}
 		}
 	}
-	if want := 2 * len(w.histories()); len(copies) != want { // data and cursors
+	want := 2 * len(w.histories())
+	for _, k := range w.others {
+		if k.inMemory {
+			want -= 2
+		}
+	}
+	if len(copies) != want { // data and cursors
 		find(fmt.Errorf("there are %d logs, want %d", len(copies), want))
 	}
 	for _, crash := range w.crashes() {
 		find(errors.New(crash))
 	}
 	return wrong
+}
+
+// verdict holds what was read of a shard to what is promised of it.
+func (w *world) verdict(h *checker.History, entries []checker.Entry) *checker.Verdict {
+	k := w.keptIn(h)
+	switch {
+	case k == nil || k.least == 0 && k.holds(w.harms):
+		return h.Judge(entries)
+	case !k.holds(w.harms):
+		return &checker.Verdict{Read: len(entries)}
+	}
+	// What is older than the retention asks for may be gone, and no more.
+	if acked := h.Progress().Acked; len(entries) < min(k.least, acked) {
+		return h.Judge(entries)
+	}
+	return h.Judge(entries, checker.Range{Next: entries[0].Seq})
 }
 
 // historyOf is that of the shard whose data these are, or nil.

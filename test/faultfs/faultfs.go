@@ -53,7 +53,7 @@ func Mount(lower, at string) (*FS, error) {
 	root.RootData.RootNode = root
 	raw := fs.NewNodeFS(root, &fs.Options{})
 	f.server, err = fuse.NewServer(&gate{raw, f}, at, &fuse.MountOptions{
-		DirectMountStrict: true, AllowOther: true, DisableXAttrs: true, FsName: lower, Name: "faultfs", MaxWrite: 1 << 20,
+		DirectMountStrict: true, AllowOther: true, DisableXAttrs: true, FsName: lower, Name: "faultfs", MaxWrite: 512 << 10,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("mount a faulty disk at %s: %w (it takes root and /dev/fuse)", at, err)

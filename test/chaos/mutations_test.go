@@ -1,0 +1,72 @@
+package chaos
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// mutation is carillon without one invariant: a file of its source in which something else stands in one place.
+type mutation struct {
+	name     string
+	file     string
+	old, new string
+	faults   []Kind   // that are to bring it to light; none: a leader is killed whose followers stand still
+	found    []string // what the judge says then, one of these
+}
+
+var lost = []string{"lost at the front", "lost in the middle", "lost at the end", "and was read", "replicas differ", "no order of"}
+
+var mutations = []mutation{
+	{"acknowledge before followers have it", "broker/replica/leader.go",
+		"for _, m := range l.shard.InSync {\n\t\t\thigh = min(high, l.has(m, p))",
+		"for _, m := range l.shard.InSync[:0] {\n\t\t\thigh = min(high, l.has(m, p))",
+		nil, lost},
+	{"sync nothing", "broker/env/fs_os.go",
+		"return diskError(\"sync\", f.path, datasync(f.f))",
+		"_ = datasync\n\treturn nil",
+		[]Kind{Power}, lost},
+	{"truncate by where logs end and not by lineage", "broker/replica/lineage.go",
+		"shared, found := follower.End, len(follower.Epochs) == 0",
+		"shared, found := min(follower.End, leader.End), true",
+		nil, lost},
+	{"forget the ids of messages", "broker/topic/dedup.go",
+		"offset, ok = w.known[h]",
+		"ok = false",
+		[]Kind{Kill, Pause, Partition}, []string{"there twice"}},
+	{"let a subject's shard be another one", "broker/topic/partition.go",
+		"return int(fnv(hash, subject) % uint64(spec.Shards))",
+		"return int(fnv(hash, subject) >> 8 % uint64(spec.Shards))",
+		[]Kind{Kill}, []string{"was acknowledged by stream"}},
+	{"elect under the same epoch", "broker/placement/elect.go",
+		"after.Epoch++",
+		"after.Epoch += 0",
+		nil, lost},
+	{"lead on while the disk hangs", "broker/stall/judge.go",
+		"limit > 0 && one.age >= one.limit",
+		"false",
+		[]Kind{Hang}, []string{"others lead while a disk hangs"}},
+}
+
+// source is the file in which something else is to stand, of the module at root. It fails if there is no place for it.
+func (m mutation) source(root string) (string, error) {
+	source, err := os.ReadFile(filepath.Join(root, m.file))
+	if err != nil {
+		return "", fmt.Errorf("say anew how to %s: %w", m.name, err)
+	}
+	if !strings.Contains(string(source), m.old) {
+		return "", fmt.Errorf("%s has no %q any more: say anew how to %s", m.file, m.old, m.name)
+	}
+	return string(source), nil
+}
+
+// The proof of the judge takes minutes and root; that it can be carried out is seen at once.
+func TestEveryMutationHasItsPlace(t *testing.T) {
+	for _, m := range mutations {
+		if _, err := m.source(filepath.Join("..", "..")); err != nil {
+			t.Error(err)
+		}
+	}
+}
