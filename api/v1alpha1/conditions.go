@@ -13,6 +13,8 @@ const (
 	ConditionRestartPending = "RestartPending"
 	// ConditionUnderReplicated is True of a Broker while shards lack a replica that is in sync, or a leader.
 	ConditionUnderReplicated = "UnderReplicated"
+	// ConditionRetentionPaused is True of a Topic whose records are not deleted by their age, as the time is in doubt.
+	ConditionRetentionPaused = "RetentionPaused"
 	// ConditionDurabilityReduced is True of a Topic whose records may be acknowledged before they are on disk.
 	ConditionDurabilityReduced = "DurabilityReduced"
 	// ConditionUncleanElection is True of a Topic whose acknowledged records may be given up to keep it available.

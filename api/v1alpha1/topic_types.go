@@ -193,7 +193,7 @@ type TopicStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready; Reconciling, Stalled, DurabilityReduced and UncleanElection while they hold.
+	// Conditions are Ready; Reconciling, Stalled, RetentionPaused, DurabilityReduced and UncleanElection while they hold.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

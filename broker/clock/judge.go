@@ -206,8 +206,7 @@ func (j *Judge) count() {
 	case held > 0:
 		v.Doubt, v.Why = Jumped, fmt.Sprintf("of the clocks of %d brokers %d jumped, or are further than %v from the time that the brokers go by", v.Known, held, Bound)
 	case !o.state.anchored():
-		v.Doubt, v.Why = Implausible, fmt.Sprintf("this broker's clock (%s) is implausible: the last that it wrote is of %s",
-			time.Unix(0, o.last.Wall).UTC().Format(time.RFC3339), time.Unix(0, o.low).UTC().Format(time.RFC3339))
+		v.Doubt, v.Why = Implausible, "this broker started with a clock that is implausible: before what it had written, or longer after it than a broker is away"
 	default:
 		v.Doubt, v.Why = Disagree, fmt.Sprintf("of the clocks of %d brokers only %d agree and are sure", v.Known, v.Sure)
 	}

@@ -21,6 +21,8 @@ func (c *Config) topicsz(w http.ResponseWriter, _ *http.Request) {
 		Messages      uint64       `json:"messages"`
 		Bytes         int64        `json:"bytes"`
 		Trouble       string       `json:"trouble,omitempty"`
+		AgePaused     string       `json:"agePaused,omitempty"` // the reason for which nothing is deleted by its age
+		AgePausedWhy  string       `json:"agePausedWhy,omitempty"`
 		Subscriptions []subscribed `json:"subscriptions,omitempty"`
 	}
 	all := []served{}
@@ -31,6 +33,8 @@ func (c *Config) topicsz(w http.ResponseWriter, _ *http.Request) {
 		one := served{ID: t.ID(), Name: t.Topic().Name(), Shard: t.Number(), Trouble: t.Trouble()}
 		if s := t.Led(); s != nil {
 			info := s.Info()
+			reason, why := s.AgePaused()
+			one.AgePaused, one.AgePausedWhy = string(reason), why
 			one.Epoch, one.First, one.Last, one.Messages, one.Bytes = s.Epoch(), info.First, info.Last, info.Messages, info.Bytes
 		}
 		for _, s := range c.Subscriptions.List(t.Key()) {

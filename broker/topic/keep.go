@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/log"
@@ -121,12 +122,13 @@ func (s *ShardLeader) pauseAge(pause bool) {
 	s.service.log.Info("Records of a Topic are deleted by their age again", "topic", s.shard.name)
 }
 
-// AgePaused says why records are not deleted by their age; empty: they are, or are kept whatever their age.
-func (s *ShardLeader) AgePaused() string {
-	if !s.kept.paused.Load() {
-		return ""
+// AgePaused says why records are not deleted by their age, in a word and for people; empty: they are, or are kept whatever
+// their age.
+func (s *ShardLeader) AgePaused() (reason clock.Reason, why string) {
+	if v := s.service.config.Clock.Verdict(); s.kept.paused.Load() {
+		return v.Doubt, v.Why
 	}
-	return s.service.config.Clock.Verdict().Why
+	return clock.None, ""
 }
 
 func (s *ShardLeader) applyRetention(now time.Time, mono int64, policy log.Retention) error {

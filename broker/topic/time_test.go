@@ -39,7 +39,8 @@ func (n *site) looked(paused bool) *ShardLeader {
 	s := n.service.Topic("orders").Shard()
 	s.kept.due.Store(0)
 	n.eventually(fmt.Sprintf("it is looked at, and deletion by age is paused: %t", paused), func() bool {
-		return s.kept.due.Load() != 0 && (s.AgePaused() != "") == paused
+		reason, _ := s.AgePaused()
+		return s.kept.due.Load() != 0 && (reason != clock.None) == paused
 	})
 	return s
 }

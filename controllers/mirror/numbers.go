@@ -35,7 +35,9 @@ type Numbers struct {
 	Bytes         int64
 	Trouble       string
 	Troubled      string // id of the broker that said so, of the first shard in trouble
-	Uncounted     bool   // its log was never open since the broker was first asked: only Trouble says something
+	AgePaused     string // the reason for which records of a shard aren't deleted by their age; empty: they are
+	AgePausedWhy  string
+	Uncounted     bool // its log was never open since the broker was first asked: only Trouble says something
 	Subscriptions map[string]SubscriptionNumbers
 }
 
@@ -52,6 +54,8 @@ type answer struct {
 		Messages      int64  `json:"messages"`
 		Bytes         int64  `json:"bytes"`
 		Trouble       string `json:"trouble"`
+		AgePaused     string `json:"agePaused"`
+		AgePausedWhy  string `json:"agePausedWhy"`
 		Subscriptions []struct {
 			Name        string `json:"name"`
 			Lag         int64  `json:"lag"`
@@ -146,7 +150,7 @@ func (n *numbers) get(ctx context.Context, broker coordination.Broker) (map[stri
 	}
 	found := make(map[string]Numbers, len(said.Topics))
 	for _, t := range said.Topics {
-		one := Numbers{Epoch: t.Epoch, Messages: t.Messages, Bytes: t.Bytes, Trouble: t.Trouble}
+		one := Numbers{Epoch: t.Epoch, Messages: t.Messages, Bytes: t.Bytes, Trouble: t.Trouble, AgePaused: t.AgePaused, AgePausedWhy: t.AgePausedWhy}
 		if one.Trouble != "" {
 			one.Troubled = broker.ID
 		}
@@ -195,6 +199,9 @@ func (n *Numbers) add(other Numbers) {
 	n.Bytes += other.Bytes
 	if n.Trouble == "" {
 		n.Trouble, n.Troubled = other.Trouble, other.Troubled
+	}
+	if n.AgePaused == "" {
+		n.AgePaused, n.AgePausedWhy = other.AgePaused, other.AgePausedWhy
 	}
 	n.Uncounted = n.Uncounted || other.Uncounted
 	for name, s := range other.Subscriptions {
@@ -306,7 +313,7 @@ func (n *numbers) forget(state *coordination.State) {
 }
 
 func (n Numbers) equal(o Numbers) bool {
-	if n.Messages != o.Messages || n.Bytes != o.Bytes || n.Trouble != o.Trouble || n.Uncounted != o.Uncounted || len(n.Subscriptions) != len(o.Subscriptions) {
+	if n.Messages != o.Messages || n.Bytes != o.Bytes || n.Trouble != o.Trouble || n.AgePaused != o.AgePaused || n.AgePausedWhy != o.AgePausedWhy || n.Uncounted != o.Uncounted || len(n.Subscriptions) != len(o.Subscriptions) {
 		return false
 	}
 	for name, s := range n.Subscriptions {

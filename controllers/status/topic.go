@@ -29,6 +29,7 @@ func Topic(topic *v1alpha1.Topic, f plan.TopicFacts, action plan.Action, numbers
 			status.Messages, status.Bytes = was.Messages, was.Bytes
 		} else {
 			conditions.risks(&coordination.TopicSpec{}, 0)
+			conditions.agePaused(&mirror.Numbers{})
 		}
 		status.Conditions = conditions.conditions
 		return status
@@ -43,14 +44,23 @@ func Topic(topic *v1alpha1.Topic, f plan.TopicFacts, action plan.Action, numbers
 		status.LedBy = ledBy(f.Shards)
 	}
 	conditions.risks(spec, status.Replicas)
-	status.Conditions = conditions.conditions
 	switch {
 	case numbers != nil:
 		status.Messages, status.Bytes = numbers.Messages, numbers.Bytes
+		conditions.agePaused(numbers)
 	case was.ID == status.ID:
 		status.Messages, status.Bytes = was.Messages, was.Bytes
+	default:
+		conditions.agePaused(&mirror.Numbers{})
 	}
+	status.Conditions = conditions.conditions
 	return status
+}
+
+// agePaused says that the records of a Topic are not deleted by their age, as clocks are wrong.
+func (l *list) agePaused(numbers *mirror.Numbers) {
+	l.only(numbers.AgePaused != "", v1alpha1.ConditionRetentionPaused, numbers.AgePaused,
+		"records are not deleted by their age, since the time is in doubt: "+numbers.AgePausedWhy+"; correct the clocks of the nodes")
 }
 
 // ledBy names the leaders of shards, each with how many it leads if it leads several.

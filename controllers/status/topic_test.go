@@ -34,6 +34,21 @@ func TestTopicShowsWhatIsKnown(t *testing.T) {
 	if s := Topic(topic, unknown, waiting, nil); say(s.Conditions) != "Ready=False:CoordinationUnavailable Reconciling=True:CoordinationUnavailable" || s.ID != "x" || s.LedBy != "main-0" || s.Messages != 7 {
 		t.Errorf("with etcd away it is %+v", s)
 	}
+	// Deletion by age is paused, until numbers say that it isn't.
+	paused := Topic(topic, facts, served, &mirror.Numbers{Messages: 7, Bytes: 70, AgePaused: "ClockJumped", AgePausedWhy: "a clock jumped"})
+	if say(paused.Conditions) != "Ready=True:Served RetentionPaused=True:ClockJumped" {
+		t.Errorf("with a clock that jumped it is %+v", paused)
+	}
+	of := &v1alpha1.Topic{Status: paused}
+	if s := Topic(of, facts, served, nil); say(s.Conditions) != say(paused.Conditions) {
+		t.Errorf("without numbers it became %+v", s)
+	}
+	if s := Topic(of, facts, served, &mirror.Numbers{}); say(s.Conditions) != "Ready=True:Served" {
+		t.Errorf("with the clock put right it is %+v", s)
+	}
+	if s := Topic(of, plan.TopicFacts{Self: self, Name: "orders"}, served, nil); say(s.Conditions) != "Ready=True:Served" {
+		t.Errorf("gone, it is %+v", s)
+	}
 	// Of several shards the leaders are named and counted, and the one with fewest in sync says how many are.
 	wide, first := facts, facts.Shards[0]
 	second, third := first, first
