@@ -337,3 +337,30 @@ func BenchmarkCompressed(b *testing.B) {
 		})
 	}
 }
+
+// 1,000 logs that are being written are opened after a kill.
+func BenchmarkOpenAfterKill(b *testing.B) {
+	const logs = 1000
+	for b.Loop() {
+		b.StopTimer()
+		dir := b.TempDir()
+		d := openDisk(b, env.OS, dir, Options{}) // not closed before it is opened again, which is what a kill is
+		done := make(signal256, 10*logs)
+		for i := range logs {
+			l := openLog(b, d, Identity{Topic: "orders", Shard: i})
+			for range 10 {
+				if _, err := l.Append(&Append{Epoch: 1, Records: []Record{{Subject: []byte("orders"), Data: make([]byte, 1000)}}, Done: done}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		for range 10 * logs {
+			<-done
+		}
+		b.StartTimer()
+		again := openDisk(b, env.OS, dir, Options{})
+		for i := range logs {
+			openLog(b, again, Identity{Topic: "orders", Shard: i})
+		}
+	}
+}

@@ -399,17 +399,24 @@ type segmentWriter struct {
 	f       env.File
 	buf     []byte
 	written int64
+	marked  int64 // where the last marker stands
 }
 
-// add writes a batch. Before those of a new write there is a marker, behind which reading goes on if something before it is damaged.
+// markedEvery is how far apart markers stand in a segment that is written as a whole: a damaged block
+// costs no more than the batches up to the next one.
+const markedEvery = 64 << 10
+
+// add writes a batch. Before some of them there is a marker, behind which reading goes on if something
+// before it is damaged.
 func (w *segmentWriter) add(b Batch) error {
 	if len(w.buf) >= 2*scanWindow {
 		if err := w.flush(); err != nil {
 			return err
 		}
 	}
-	if len(w.buf) == 0 {
-		w.buf = appendMarker(w.buf, w.log, w.written, w.written, w.s.end)
+	if pos := w.written + int64(len(w.buf)); pos-w.marked >= markedEvery {
+		w.buf = appendMarker(w.buf, w.log, pos, w.written, w.s.end)
+		w.marked = pos
 	}
 	w.s.begins(b)
 	w.s.note(b, w.written+int64(len(w.buf)))

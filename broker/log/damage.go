@@ -157,8 +157,9 @@ func (r *frames) hole(from, to int64) (bool, error) {
 //  4. the next marker of this log.
 //
 // What follows has to be a frame of this log that continues its offsets and epochs. Frames are not
-// looked for byte by byte: whoever publishes could hide a batch of his own making in a payload. Markers
-// carry the log's secret, and stand 62 KiB apart where damage is likely to be that large.
+// looked for byte by byte: a publisher could hide a batch of its own making in a payload. Markers carry
+// the log's secret. Each write begins with one, and in segments that were compacted or repaired they
+// stand 64 KiB apart.
 func (c *scanner) resume(behind remainder) (pos int64, next uint64, ok bool, err error) {
 	s, r := c.s, c.r
 	lengths, err := r.lengths(s.pos)

@@ -112,8 +112,14 @@ var errChanged = errors.New("the file isn't read any more as it was a moment ago
 // machine is at fault.
 const rewriteTries = 3
 
-// rewrite writes all frames of a segment that was scanned again that stand behind its last sync
-// point, each checked as it is read. The caller syncs the file.
+// rewrite writes all frames of a scanned segment again that stand behind its last sync point, each
+// checked as it is read. The caller syncs the file.
+//
+// They are written where they stand. A crash leaves each sector as it was on the disk or as it is
+// written now; the sector that also holds the last proven bytes is written as every append writes
+// it. Copying the tail to a new file, and switching to that by the manifest, was the other way: it
+// needs room, which a full disk doesn't have, and a manifest, a name and two files more for
+// each log that was written in the moment of the kill.
 func rewrite(f env.File, s *segment, found *scanned) error {
 	if found.proven >= s.pos {
 		return nil
