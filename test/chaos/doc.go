@@ -25,6 +25,7 @@
 //     as many as were asked for: who has given a replica up has deleted it.
 //   - Topics with minInSync 1, with a retention, and of the durabilities Replicated and Memory keep what they promise; the last two
 //     only in worlds without power cuts, and Memory only in those where no process ends without order.
+//     There is no Topic with compaction: records are left alone for a minute and longer, and a world is over by then.
 //   - Conditional publishes, each a compare-and-swap of a register, have an order in which each did what was told; porcupine
 //     looks for it (registers.go).
 //   - No process panicked.
