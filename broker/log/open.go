@@ -103,7 +103,17 @@ func (l *Log) writeOpened(o *opening, before *Manifest) error {
 	if !o.name {
 		return nil
 	}
-	return writeIdentity(l.disk.fs, l.dir, o.m.identity())
+	if err := writeIdentity(l.disk.fs, l.dir, o.m.identity()); err != nil {
+		return err
+	}
+	if !o.made {
+		return nil
+	}
+	// Last, so that a file system with a journal has nothing left to commit by now.
+	if err := l.disk.fs.SyncDir(l.disk.logDir("")); err != nil {
+		return &syncError{err}
+	}
+	return nil
 }
 
 // readFiles lists the segments' files, and removes what was to become one.
@@ -166,13 +176,7 @@ func (l *Log) readWhich(o *opening, start, epoch uint64, spec []byte) error {
 		if id != nil {
 			o.m.Log = id.Log
 		}
-		if err := l.disk.fs.MkdirAll(l.dir); err != nil {
-			return err
-		}
-		if err := l.disk.fs.SyncDir(l.disk.logDir("")); err != nil {
-			return &syncError{err}
-		}
-		return nil
+		return l.disk.fs.MkdirAll(l.dir)
 	}
 	switch {
 	case damaged == nil && damagedID != nil:
