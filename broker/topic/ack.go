@@ -266,7 +266,10 @@ func (a *acker) answer(p *pending) {
 		switch an := &p.answers[i]; {
 		case p.err != nil:
 			err := s.lost(p.err)
-			_, fails := err.(*StoreError)
+			failed, fails := err.(*StoreError)
+			if fails && p.round > 0 {
+				failed.Unknown = false // it is a refusal: nothing was appended
+			}
 			if _, late := err.(*UnconfirmedError); !fails && !(late && !an.again) {
 				p.back.link.tell(forward.FrameAgain, s.topic.id, s.shard.number, p.back.source, p.back.round)
 				a.back.Reset()

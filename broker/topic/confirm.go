@@ -43,7 +43,7 @@ type confirm struct {
 func (s *ShardLeader) Confirm(done func(err error)) (now bool) {
 	c := &s.confirms
 	c.mu.Lock()
-	if c.ended {
+	if c.ended || s.ending.Load() {
 		c.mu.Unlock()
 		done(s.shard.refusal())
 		return false
