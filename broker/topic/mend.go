@@ -53,7 +53,7 @@ func (s *Service) mend(p *Shard, v *view) (begun, sound bool, err error) {
 		ID: p.id(), Shard: v.shard, Durability: v.durability, Logs: p.logs.parts,
 		Mended: func(err error) {
 			m.done.Store(&err)
-			s.queue.add(p)
+			s.wake(p)
 		},
 		Failed: p.failed(s),
 	})

@@ -82,7 +82,7 @@ func (s *Service) lead(p *Shard, v *view, idle bool) error {
 		shard.follow(v)
 		s.announce(shard, true)
 		s.vouch(p, v)
-		s.queue.postpone(p)
+		s.postpone(p)
 		return nil
 	}
 	s.unfollow(p)
@@ -115,7 +115,7 @@ func (s *Service) lead(p *Shard, v *view, idle bool) error {
 	} else {
 		shard.advance() // what moved before it was known where to say so
 	}
-	s.queue.postpone(p)
+	s.postpone(p)
 	return nil
 }
 
@@ -184,7 +184,7 @@ func (s *Service) follow(p *Shard, v *view) error {
 func (p *Shard) failed(s *Service) func(error) {
 	return func(err error) {
 		p.fault.Store(&err)
-		s.queue.add(p)
+		s.wake(p)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Config is what a Service works with.
@@ -45,7 +46,7 @@ type Service struct {
 	cancel    context.CancelFunc
 	closing   atomic.Bool
 	running   sync.WaitGroup
-	queue     *queue
+	tasks     *work.Tasks[*Shard, struct{}]
 	acker     *acker
 	counts    counts
 	compacted compacted
@@ -90,7 +91,7 @@ func Open(config Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{config: config, log: config.Logger, found: found, was: map[string]bool{}, queue: newQueue(),
+	s := &Service{config: config, log: config.Logger, found: found, was: map[string]bool{},
 		changed: make(chan struct{}), brokers: map[string]string{}, byName: map[string]*Topic{}, byID: map[string]*Topic{},
 		open: map[*ShardLeader]struct{}{}, retries: map[*Shard]struct{}{}, suspects: map[replica.ID]coordination.Suspect{}}
 	s.aheadBound = aheadBound{Bytes: aheadBytes, Records: aheadRecords, Time: aheadTime}
@@ -100,9 +101,10 @@ func Open(config Config) (*Service, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.acker = newAcker(s)
 	s.forwards.init(s)
-	for range openers {
-		s.running.Go(s.worker)
-	}
+	s.tasks = work.NewTasks(openers, func(_ *struct{}, p *Shard, lane work.Lane) (more bool) {
+		s.work(p, lane == work.Later)
+		return false
+	})
 	s.running.Go(s.keeper)
 	s.running.Go(s.carer)
 	s.running.Go(s.compactor)
@@ -184,7 +186,7 @@ func (s *Service) meet(desired *coordination.Topic) {
 			before, after = was, v
 		}
 		if v.member || v.lead || v.gone || was != nil && (was.member || was.lead) {
-			s.queue.add(p)
+			s.wake(p)
 		}
 	}
 	switch {
@@ -216,7 +218,7 @@ func (s *Service) part(t *Topic) {
 		v := *p.view.Load()
 		v.gone, v.lead, v.follow, v.member = true, false, false, false
 		p.view.Store(&v)
-		s.queue.add(p)
+		s.wake(p)
 	}
 }
 
@@ -354,7 +356,7 @@ func (s *Service) Close() error {
 		}
 	}
 	s.mu.Unlock()
-	s.queue.close()
+	s.tasks.Close()
 	s.running.Wait() // nobody opens or closes anything any more
 	err := s.closeAll()
 	s.forwards.close()

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Shard is one shard of a Topic as this broker sees it: led here, followed here, or elsewhere. It is what
@@ -27,9 +28,9 @@ type Shard struct {
 	// trouble is why the logs can't be opened or are to be opened again; nil: nothing is wrong with them.
 	trouble atomic.Pointer[trouble]
 
-	out    atomic.Pointer[sender] // nil: nothing was forwarded yet
-	turned turned
-	work   work // guarded by the queue's mu
+	out        atomic.Pointer[sender] // nil: nothing was forwarded yet
+	turned     turned
+	work.State // in Service.tasks
 
 	stumbles int // in a row; guarded by the service's openMu
 	stumbled time.Time

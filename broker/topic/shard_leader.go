@@ -149,7 +149,7 @@ func (s *ShardLeader) advance() {
 		}
 		s.high.Raise(l.High(replica.Data))
 		if !s.readable.Swap(true) && s.shard.leading.Load() == s {
-			s.service.queue.add(s.shard) // to be announced
+			s.service.wake(s.shard) // to be announced
 		}
 		return
 	}

@@ -100,7 +100,7 @@ func (s *Service) revouch() {
 	s.suspectMu.Unlock()
 	for _, id := range ids {
 		if t := s.ByID(id.Topic); t != nil && id.Shard < len(t.shards) {
-			s.queue.add(t.shards[id.Shard])
+			s.wake(t.shards[id.Shard])
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (s *Service) steppedBack(p *Shard, v *view) (bool, error) {
 // harmed notes damage that was found in a shard's open logs.
 func (s *Service) harmed(p *Shard, damage string) {
 	p.harm.Store(&damage)
-	s.queue.add(p)
+	s.wake(p)
 }
 
 const damageFound = "damage was found in its log: "

@@ -3,114 +3,17 @@ package topic
 import (
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
-// work is where a shard stands in the queue. One worker at a time works for it.
-type work struct{ queued, busy, again, later bool }
+// wake has a worker look at p soon.
+func (s *Service) wake(p *Shard) { s.tasks.Wake(p, work.Normal) }
 
-// queue holds the shards for which something is to be done: first those that somebody waits for, then
-// those that can wait.
-type queue struct {
-	mu      sync.Mutex
-	more    *sync.Cond
-	ready   []*Shard
-	later   []*Shard
-	closing bool
-}
-
-func newQueue() *queue {
-	q := &queue{}
-	q.more = sync.NewCond(&q.mu)
-	return q
-}
-
-// add has a worker look at p.
-func (q *queue) add(p *Shard) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch w := &p.work; {
-	case w.busy:
-		w.again = true
-	case !w.queued:
-		w.queued = true
-		q.ready = append(q.ready, p)
-		q.more.Signal()
-	}
-}
-
-// postpone has a worker look at p when nothing else is to be done.
-func (q *queue) postpone(p *Shard) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.later = append(q.later, p)
-	q.more.Signal()
-}
-
-// next waits for something to do. idle says that nobody waits for it.
-func (q *queue) next() (p *Shard, idle, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for {
-		switch {
-		case q.closing:
-			return nil, false, false
-		case len(q.ready) > 0:
-			p, q.ready = q.ready[0], q.ready[1:]
-			p.work = work{busy: true}
-			return p, false, true
-		case len(q.later) > 0:
-			p, q.later = q.later[0], q.later[1:]
-			if p.work.queued { // whoever works for it sees to the rest, too
-				continue
-			}
-			if p.work.busy { // it was put off a moment ago, by the worker that is still about to leave it
-				p.work.later = true
-				continue
-			}
-			p.work.busy = true
-			return p, true, true
-		}
-		q.more.Wait()
-	}
-}
-
-func (q *queue) done(p *Shard) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	again, later := p.work.again, p.work.later
-	p.work = work{}
-	switch {
-	case again:
-		p.work.queued = true
-		q.ready = append(q.ready, p)
-		q.more.Signal()
-	case later:
-		q.later = append(q.later, p)
-		q.more.Signal()
-	}
-}
-
-func (q *queue) close() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.closing = true
-	q.more.Broadcast()
-}
-
-func (s *Service) worker() {
-	for {
-		p, idle, ok := s.queue.next()
-		if !ok {
-			return
-		}
-		s.work(p, idle)
-		s.queue.done(p)
-	}
-}
+// postpone has a worker look at p while no other shard has to be looked at.
+func (s *Service) postpone(p *Shard) { s.tasks.Wake(p, work.Later) }
 
 // stumble notes what went wrong with a shard's logs and when to try again: soon, and less often
 // while it goes on.
@@ -136,7 +39,7 @@ func (s *Service) retry(now time.Time) {
 		if trouble := p.trouble.Load(); trouble == nil {
 			delete(s.retries, p)
 		} else if !now.Before(trouble.again) {
-			s.queue.add(p)
+			s.wake(p)
 		}
 	}
 }
