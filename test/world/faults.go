@@ -14,6 +14,9 @@ type fault struct {
 	strike func(w *world)
 }
 
+// little is by how much clocks differ that are kept in order: two of them by less than clock.Bound.
+const little = 900 * time.Millisecond
+
 var faults = []fault{
 	{"kill", "", func(w *world) { w.fell(w.some(), false) }},
 	{"kill one", "", func(w *world) { w.fell(w.some()[:1], false) }},
@@ -77,7 +80,11 @@ var faults = []fault{
 		w.after(w.between(time.Second, 8*time.Second), m.id+" has a quick disk", func() { m.slow = 0 })
 	}},
 	{"disk stalls for a moment", "", func(w *world) { w.stall(w.any(), w.between(100*time.Millisecond, 1500*time.Millisecond)) }},
-	{"disk hangs", HungDisks, func(w *world) { w.stall(w.any(), w.between(15*time.Second, 40*time.Second)) }},
+	{"disk hangs", HungDisks, func(w *world) {
+		if !w.patient || !slices.ContainsFunc(w.machines, func(m *machine) bool { return m.stalled }) {
+			w.stall(w.any(), w.between(15*time.Second, 40*time.Second))
+		}
+	}},
 	{"full disk", "", func(w *world) {
 		m := w.any()
 		m.fs.SetCapacity(m.fs.Used() + w.rng.Int64N(64<<10))
@@ -95,7 +102,7 @@ var faults = []fault{
 	}},
 	{"clock is wrong by a little", "", func(w *world) {
 		m := w.any()
-		m.offset.Store(int64(w.between(-5*time.Second, 5*time.Second)))
+		m.offset.Store(int64(w.between(-little, little)))
 	}},
 	{"clock jumps", JumpingClocks, func(w *world) {
 		m := w.any()
@@ -246,7 +253,7 @@ func (w *world) drain(m *machine, mode coordination.DrainMode) {
 func (w *world) trouble(until, every time.Duration) {
 	var among []fault
 	for _, f := range faults {
-		if len(w.options.Faults) > 0 && slices.Contains(w.options.Faults, f.name) || len(w.options.Faults) == 0 && !w.options.leaveOut(f.class) {
+		if len(w.options.Faults) > 0 && slices.Contains(w.options.Faults, f.name) || len(w.options.Faults) == 0 && !w.options.leaveOut(f.class) && (f.class != JumpingClocks || w.jumps) {
 			among = append(among, f)
 		}
 	}
@@ -297,9 +304,17 @@ func (w *world) lookAfter() {
 
 // restartFailed kills a process whose disk takes nothing any more, and starts another, as its error advises.
 func (m *machine) restartFailed() {
-	if l := m.life; m.wanted && l != nil && !l.dead.Load() && l.disk != nil && l.disk.Failed() != nil {
-		m.w.notef("%s is started again, since its disk failed", m.id)
-		l.kill()
-		m.w.again(m, 100*time.Millisecond)
+	l := m.life
+	if !m.wanted || l == nil || l.dead.Load() || l.disk == nil {
+		return
 	}
+	go func() { // it may wait for the disk
+		if l.disk.Failed() == nil || l.dead.Load() {
+			return
+		}
+		m.w.after(0, m.id+" is started again, since its disk failed", func() {
+			l.kill()
+			m.w.again(m, 100*time.Millisecond)
+		})
+	}()
 }

@@ -156,7 +156,7 @@ func (j *judge) final(topic string, copies []copied) {
 		if !h.made[r.value] {
 			j.w.fail("%s: %q stands at %d, and nobody published it", topic, r.value, r.offset)
 		}
-		if other, ok := where[r.value]; ok {
+		if other, ok := where[r.value]; ok && !j.w.jumps { // while the time is in doubt, ids that were read from a log may be forgotten
 			j.w.fail("%s: %s stands at %d and at %d", topic, r.value, other, r.offset)
 		}
 		at[r.offset], where[r.value] = r, r.offset

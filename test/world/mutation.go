@@ -36,7 +36,7 @@ var mutations = []Mutation{
 		{"broker/topic/dedup.go", "offset, ok = w.known[h]\n", "ok = false\n"}},
 		Faults: []string{"kill", "cut in two"}},
 	{Name: "R6: a new leader lets read before it knows what was safe", Edits: []edit{
-		{"broker/topic/shard_leader.go", "s.high.Raise(l.High(replica.Data))\n\t\tif !s.readable.Swap(true)", "s.high.Raise(s.end)\n\t\tif !s.readable.Swap(true)"}},
+		{"broker/topic/shard_leader.go", "if !l.Readable() {\n\t\t\treturn\n\t\t}\n\t\ts.high.Raise(l.High(replica.Data))", "s.high.Raise(s.end)"}},
 		Faults: []string{"kill", "cut in two", "kill one"}},
 	{Name: "A2: what follows the last sync point is vouched for as it is read", Edits: []edit{
 		{"broker/log/recover_last.go", "err = rewrite(f, s, found)\n", "_ = rewrite\n"}},

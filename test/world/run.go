@@ -31,6 +31,7 @@ type Result struct {
 // doesn't: see replay.go.
 func Run(seed uint64, o Options) (r Result) {
 	w := newWorld(seed, o)
+	w.jumps = !o.leaveOut(JumpingClocks) && (w.chance(20) || slices.Contains(o.Faults, "clock jumps"))
 	w.create()
 	w.lookAfter()
 	length := w.between(8*time.Second, 25*time.Second)
@@ -38,12 +39,12 @@ func Run(seed uint64, o Options) (r Result) {
 		length = o.For
 	}
 	every := w.between(200*time.Millisecond, 3*time.Second)
-	if !o.leaveOut(JumpingClocks) { // ids are used again
+	if w.jumps { // ids are used again
 		length += reuseAfter
 	}
-	if w.patient = !o.leaveOut(HungDisks) && (w.chance(30) || len(o.Faults) == 1); w.patient { // one disk hangs after the other, and that is all
+	if w.patient = !w.jumps && !o.leaveOut(HungDisks) && (w.chance(15) || len(o.Faults) == 1); w.patient { // one disk hangs after the other, and that is all
 		w.options.Faults = []string{"disk hangs"}
-		length, every = 3*time.Minute, time.Minute
+		length, every = 2*time.Minute, 40*time.Second
 	}
 	settle := w.between(0, 5*time.Second) // faults may come before anything is settled
 	w.run(settle, nil)
@@ -92,7 +93,7 @@ func (w *world) create() {
 	for i := range n {
 		w.topic(i, false)
 	}
-	if !w.options.leaveOut(JumpingClocks) {
+	if w.jumps {
 		w.topic(n, true)
 	}
 	for _, m := range w.machines {
@@ -144,25 +145,46 @@ func (w *world) mend() {
 	healed := w.now()
 	w.run(until, func() bool { return w.idle(healed) == "" })
 	if why := w.idle(healed); why != "" && w.broken == nil {
-		w.fail("stuck: %s %v after everything is well again: %s", why, mending, w.state())
+		w.fail("stuck: %s %v after everything is well again: %s", why, mending, w.aside(w.state))
 		return
 	}
 	for _, c := range w.clients {
 		c.calm.Store(true)
 	}
 	w.run(until, func() bool {
-		for _, c := range w.clients {
+		return !slices.ContainsFunc(w.clients, func(c *client) bool {
 			select {
 			case <-c.over:
-			default:
 				return false
+			default:
+				return true
 			}
-		}
-		return w.unwhole() == ""
+		})
 	})
-	if why := w.unwhole(); why != "" && w.broken == nil {
-		w.fail("stuck: %s %v after everything is well again: %s", why, mending, w.state())
+	why := "nobody looked"
+	for why != "" && w.now() < until && w.broken == nil {
+		why = w.aside(w.unwhole)
+		w.run(w.now()+50*time.Millisecond, nil)
 	}
+	if why != "" && w.broken == nil {
+		w.fail("stuck: %s %v after everything is well again: %s", why, mending, w.aside(w.state))
+	}
+}
+
+// aside has something done that may wait for I/O, as the world goes on.
+func (w *world) aside(ask func() string) string {
+	answer := make(chan string, 1)
+	go func() { answer <- ask() }()
+	said, over := "no answer", false
+	w.run(w.now()+10*time.Second, func() bool {
+		select {
+		case said = <-answer:
+			over = true
+		default:
+		}
+		return over
+	})
+	return said
 }
 
 // idle names a client that got nowhere since a moment, or nothing.

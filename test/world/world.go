@@ -36,6 +36,7 @@ type world struct {
 	topics   map[string]string // names by id
 	machines []*machine
 	network  *network
+	jumps    bool     // clocks jump
 	patient  bool     // nothing strikes but disks that hang, one after the other
 	spoilt   *machine // whose disk lost or changed something since all was whole; nil: none
 	flipped  bool     // and nobody may have noticed
