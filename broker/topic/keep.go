@@ -24,7 +24,7 @@ type retained struct {
 func (s *Service) keeper() {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	var due, asking []*ShardLeader
+	var due, asking, open []*ShardLeader
 	for n := 0; ; n++ {
 		var now time.Time
 		select {
@@ -35,11 +35,14 @@ func (s *Service) keeper() {
 		s.retry(now)
 		s.acker.recall()
 		c := s.config.Clock
-		mono := c.Mono()
-		due = due[:0]
+		mono, verdict := c.Mono(), c.Verdict()
+		due, open = due[:0], open[:0]
 		asking = asking[:0]
 		s.openMu.Lock()
 		for shard := range s.open {
+			if verdict.Steps != s.steps {
+				open = append(open, shard)
+			}
 			if shard.isDue(mono) {
 				due = append(due, shard)
 			}
@@ -52,6 +55,7 @@ func (s *Service) keeper() {
 			shard.confirmed()
 			s.acker.touch(shard)
 		}
+		s.readIDsAgain(open, verdict)
 		for _, shard := range due {
 			if s.ctx.Err() == nil {
 				shard.retain()

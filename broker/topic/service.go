@@ -44,6 +44,7 @@ type Service struct {
 
 	ctx       context.Context // ends when Close begins
 	cancel    context.CancelFunc
+	steps     uint64 // of the clock, after which ids were read last; the keeper's
 	closing   atomic.Bool
 	running   sync.WaitGroup
 	tasks     *work.Tasks[*Shard, struct{}]

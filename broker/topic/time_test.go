@@ -2,6 +2,7 @@ package topic
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -193,6 +194,36 @@ func TestALogFromAClockThatWasAhead(t *testing.T) {
 	n.machine.pass(24 * time.Hour)
 	s := n.looked(false)
 	n.eventually("what is a day old goes", func() bool { return s.Data().Start() > 3 })
+}
+
+// A broker starts to lead with a clock by which the ids of its log are a year old. When the time is put right, it knows them.
+func TestIDsAreReadAgainWhenTheTimeSteps(t *testing.T) {
+	n := timed(t)
+	n.keeps("x")
+	n.keeps("y")
+	n.machine.pass(30 * time.Second)
+	n.machine.forgets = true
+	n.machine.boots++
+	n.machine.jump.Store(int64(year))
+	n.restart("orders")
+	n.keeps("y") // a year has passed, as far as it knows
+	n.keeps("z")
+	n.machine.set(0)
+	n.machine.clock.Confirm()
+	w := &n.service.Topic("orders").shards[0].ids
+	n.eventually("it knows three ids", func() bool { return len(w.all()) == 3 })
+	if n.keeps("x") || n.keeps("y") || n.keeps("z") {
+		t.Error("a message was kept twice")
+	}
+	n.machine.pass(100 * time.Second) // two minutes after x, and not after z
+	if !n.keeps("x") || n.keeps("z") {
+		t.Error("ids are not known as long as they are to be")
+	}
+}
+
+func (w *window) all() []knownID {
+	queue, _ := w.content(math.MinInt64)
+	return queue
 }
 
 // clockFile has the next life of a broker know that its clock is right.
