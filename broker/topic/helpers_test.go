@@ -21,6 +21,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 	replication "github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 const self = "broker-a"
@@ -414,15 +415,7 @@ func (n *site) tell() {
 // eventually waits until ok.
 func (n *site) eventually(what string, ok func() bool) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			n.t.Fatalf("not within 20 s: %s", what)
-		case <-time.After(time.Millisecond):
-		}
-	}
+	testutil.EventuallyTrue(n.t, what, ok)
 }
 
 // serve starts a broker that leads Topics of these names.
