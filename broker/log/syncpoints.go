@@ -79,6 +79,8 @@ const (
 
 	// smallestPoints is the length of a journal file: sync points of 1,600 rounds of one log.
 	smallestPoints = 64 << 10
+	// largestPoints bounds what is read at opening: sync points of 200,000 logs.
+	largestPoints = 64 << 20
 	// pointsTimes is how much longer than the sync points of all active segments a file is, so that
 	// writing these costs little beside what is written between two turns.
 	pointsTimes = 8
@@ -146,6 +148,9 @@ func lengthen(f env.File, from, to int64) error {
 
 // readPoints adds what a journal file proves to points, and returns its turn and where its groups end.
 func readPoints(f env.File, size int64, points syncPoints) (turn uint64, at int64) {
+	if size > largestPoints {
+		return 0, 0
+	}
 	data := make([]byte, size)
 	if readFull(f, data, 0) != nil {
 		return 0, 0
