@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Clock is wall time as a broker knows it: what records are stamped with, and what their age is judged by. The zero
-// value is the machine's. Timers and deadlines don't go through it: they are monotonic, so no jump moves them.
+// Clock is the wall time of this machine, from which package clock computes the time of records. The zero value is
+// the machine's. Timers and deadlines don't go through it: they are monotonic, so no jump moves them.
 type Clock struct{ shift *shift }
 
 // shift is how far a clock is off, as a file says.

@@ -4,7 +4,8 @@
 // FS is the disk, with the machine's as OS and one that crashes as package crashfs. What FS
 // promises about a power cut is all that anything above may rely on; it keeps no state.
 //
-// Clock is wall time: what stamps records, and what their age is judged by. Tests make it jump.
+// Clock is the wall time of this machine, which may be wrong. Package clock makes of it the time of
+// records. Tests make it jump.
 //
 // The rest is the node's TLS identity: a CA, a certificate and its key, in three files
 // that somebody else renews. Invariants:
