@@ -52,7 +52,7 @@ type Topics interface {
 	Stats() topic.Stats
 	Compacted() topic.Compacted
 	Suspects() int
-	Care() topic.Care
+	ScrubStats() topic.ScrubStats
 }
 
 // Clock is the part of clock.Clock that metrics read.

@@ -46,9 +46,9 @@ func (n *site) segments() []string {
 // scrub has a broker look for damage at rest, and find some.
 func (n *site) scrub() {
 	n.t.Helper()
-	before := n.service.Care().Damages
+	before := n.service.ScrubStats().Damages
 	n.service.careFor(n.t.Context(), n.service.Topic("orders").shards[0], log.NewPace(1<<30))
-	if n.service.Care().Damages == before {
+	if n.service.ScrubStats().Damages == before {
 		n.t.Fatal("nothing was found")
 	}
 }
@@ -93,7 +93,7 @@ func TestADamagedSegmentIsFetchedAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := b.exchange.Stats(); int64(s.InRepairBytes) > info.Size || s.Resets > 0 || b.service.Stats().SetAside > 0 || b.service.Care().Copies > 0 {
+	if s := b.exchange.Stats(); int64(s.InRepairBytes) > info.Size || s.Resets > 0 || b.service.Stats().SetAside > 0 || b.service.ScrubStats().Copies > 0 {
 		t.Errorf("%d bytes for a segment of %d: %+v", s.InRepairBytes, info.Size, s)
 	}
 	if said := <-reports[1]; len(said) != 1 || said[0].Lacks != 1 || said[0].End != 601 {
@@ -115,7 +115,7 @@ func TestADamagedSegmentIsFetchedAlone(t *testing.T) {
 	c.tell()
 	c.sites[2].open("orders")
 	c.settle("it is repaired", func() bool { return a.exchange.Stats().Repaired == 1 && c.whole(a, 601) })
-	if a.service.Care().Copies > 0 {
+	if a.service.ScrubStats().Copies > 0 {
 		t.Error("more than the segment was set aside")
 	}
 	c.sites[2].expect(c.sites[2].ask("orders.a", "and this"), "orders@602")
@@ -136,7 +136,7 @@ func TestAMissingSegmentIsFetchedAlone(t *testing.T) {
 	}
 	c.start(1)
 	c.settle("it is repaired, and vouched for again", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 600) })
-	if s := b.exchange.Stats(); int64(s.InRepairBytes) > info.Size || s.Resets > 0 || b.service.Care().Copies > 0 {
+	if s := b.exchange.Stats(); int64(s.InRepairBytes) > info.Size || s.Resets > 0 || b.service.ScrubStats().Copies > 0 {
 		t.Errorf("%d bytes for a segment of %d: %+v", s.InRepairBytes, info.Size, s)
 	}
 }
@@ -199,8 +199,8 @@ func TestADamagedCopyIsFetchedAnew(t *testing.T) {
 	b.loseManifest()
 	c.start(1)
 	c.settle("it is fetched anew, and vouched for again", func() bool { return b.service.Stats().SetAside == 2 && c.whole(b, 300) })
-	if b.exchange.Stats().Repaired > 0 || b.service.Care().Copies != 1 {
-		t.Errorf("%+v, %+v", b.exchange.Stats(), b.service.Care())
+	if b.exchange.Stats().Repaired > 0 || b.service.ScrubStats().Copies != 1 {
+		t.Errorf("%+v, %+v", b.exchange.Stats(), b.service.ScrubStats())
 	}
 	if said := <-reports[1]; len(said) != 1 || said[0].Lacks != 0 {
 		t.Errorf("reported was %+v", said)

@@ -53,7 +53,7 @@ type Service struct {
 	compacted compacted
 	// aheadBound is how much may stand beyond the watermark of a shard that is led here. It never changes.
 	aheadBound aheadBound
-	care       care
+	scrubbed   scrubCounts
 
 	forwards forwards
 
@@ -107,7 +107,7 @@ func Open(config Config) (*Service, error) {
 		return false
 	})
 	s.running.Go(s.keeper)
-	s.running.Go(s.carer)
+	s.running.Go(s.scrubber)
 	s.running.Go(s.compactor)
 	return s, nil
 }

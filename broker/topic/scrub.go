@@ -20,19 +20,20 @@ const (
 	careFirst = time.Minute
 )
 
-// Care counts what was done for segments at rest, and how many damaged copies were set aside to be fetched anew.
-type Care struct{ Scrubbed, Damages, Saved, Copies uint64 }
+// ScrubStats counts upkeep of segments at rest: bytes scrubbed, damages found, bytes saved by
+// compression, and damaged copies that were set aside to be fetched again.
+type ScrubStats struct{ Scrubbed, Damages, Saved, Copies uint64 }
 
-type care struct{ scrubbed, damages, saved, copies atomic.Uint64 }
+type scrubCounts struct{ scrubbed, damages, saved, copies atomic.Uint64 }
 
-// Care are the counters.
-func (s *Service) Care() Care {
-	return Care{s.care.scrubbed.Load(), s.care.damages.Load(), s.care.saved.Load(), s.care.copies.Load()}
+// ScrubStats returns the counters.
+func (s *Service) ScrubStats() ScrubStats {
+	return ScrubStats{s.scrubbed.scrubbed.Load(), s.scrubbed.damages.Load(), s.scrubbed.saved.Load(), s.scrubbed.copies.Load()}
 }
 
-// carer goes round all logs that are open, again and again: it compresses segments that are sealed, and reads them to find
+// scrubber goes round all logs that are open, again and again: it compresses segments that are sealed, and reads them to find
 // damage before anybody needs what is damaged, while another replica has it.
-func (s *Service) carer() {
+func (s *Service) scrubber() {
 	pace := log.NewPace(carePace)
 	s.rounds(careFirst, careRest, func(p *Shard) { s.careFor(s.ctx, p, pace) })
 }
@@ -67,13 +68,13 @@ func (s *Service) careFor(ctx context.Context, p *Shard, pace *log.Pace) {
 	}
 	for _, l := range open.parts {
 		report, err := l.ScrubFrom(ctx, log.ScrubOptions{Pace: pace})
-		s.care.scrubbed.Add(uint64(report.Bytes))
+		s.scrubbed.scrubbed.Add(uint64(report.Bytes))
 		if err != nil {
 			s.careFailed(p, "scrub", err)
 			return
 		}
 		if len(report.Damaged) > 0 {
-			s.care.damages.Add(uint64(len(report.Damaged)))
+			s.scrubbed.damages.Add(uint64(len(report.Damaged)))
 			first := report.Damaged[0]
 			s.log.Error("a Topic's log is damaged", "topic", p.Name(), "log", l.Name(), "damages", len(report.Damaged), "first", first.Error())
 			s.harmed(p, damageFound+first.Error())
@@ -85,7 +86,7 @@ func (s *Service) careFor(ctx context.Context, p *Shard, pace *log.Pace) {
 		s.careFailed(p, "compress", err)
 		return
 	}
-	s.care.saved.Add(uint64(max(saved, 0)))
+	s.scrubbed.saved.Add(uint64(max(saved, 0)))
 }
 
 func (s *Service) careFailed(p *Shard, doing string, err error) {
