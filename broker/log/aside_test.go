@@ -12,7 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-// giveUp truncates or resets a log that has 150 records, of which those below an offset were committed.
+// giveUp truncates or resets a log that has 150 records, of which those below an offset were
+// committed.
 type giveUp struct {
 	to, committed uint64
 	reset         bool
@@ -48,7 +49,8 @@ var giveUps = []giveUp{
 	{to: 100, committed: 100}, {to: 20, committed: 0}, {to: 700, committed: 1, reset: true}, {to: 700, committed: 0, reset: true},
 }
 
-// held returns the records that segment files below a directory of a disk hold, each of them read as a log of its own.
+// held returns the records that segment files below a directory of a disk hold, each of them read
+// as a log of its own.
 func held(t testing.TB, fsys *crashfs.FS, dir string, secret uint64) map[uint64]string {
 	t.Helper()
 	out := map[uint64]string{}
@@ -130,7 +132,8 @@ func TestWhatWasCommittedIsSetAside(t *testing.T) {
 	}
 }
 
-// The power is cut at every step: each committed record is in the log or set aside, and the log is as it was or as it is to be.
+// The power is cut at every step: each committed record is in the log or set aside, and the log is
+// as it was or as it is to be.
 func TestSettingCommittedRecordsAsideMayBeCutShortAnywhere(t *testing.T) {
 	for _, story := range giveUps {
 		t.Run(story.String(), func(t *testing.T) {
@@ -164,7 +167,8 @@ func TestSettingCommittedRecordsAsideMayBeCutShortAnywhere(t *testing.T) {
 	}
 }
 
-// On a full disk nothing that was committed goes: the truncation is refused, if it needs room, and the log is what it was.
+// On a full disk nothing that was committed goes: the truncation is refused, if it needs room, and
+// the log is what it was.
 func TestATruncationWithoutRoomForWhatWasCommitted(t *testing.T) {
 	fsys, _, l := setup(t, tiny)
 	put(t, l, 150)

@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-// testdata/018b7c1 is what a broker of that commit left: records 1 to 160 in three epochs, trimmed to 20, with a compressed segment
-// and an active one.
+// testdata/018b7c1 is what a broker of that commit left: records 1 to 160 in three epochs, trimmed
+// to 20, with a compressed segment and an active one.
 const (
 	oldStart = 20
 	oldEnd   = 161
@@ -99,8 +99,9 @@ func TestAFolderOf018b7c1IsConverted(t *testing.T) {
 	ranged(t, openLog(t, openDisk(t, fsys, "data", small), orders), oldStart, 75, Epoch{1, 1}, Epoch{3, 61}, Epoch{7, 70})
 }
 
-// The power is cut at every step of a conversion. Then the folder is what it was, with something beside that doesn't count, or converted:
-// whichever version opens it next finds all of it, or refuses it.
+// The power is cut at every step of a conversion. Then the folder is what it was, with something
+// beside that doesn't count, or converted: whichever version opens it next finds all of it, or
+// refuses it.
 func TestAConversionMayBeCutShortAnywhere(t *testing.T) {
 	old, converted := 0, 0
 	for steps, over := 0, false; !over; steps++ {

@@ -12,8 +12,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// identityFile is what meta.json holds: which log it is, and the log's secret. It is written once, and helps to make a manifest again that
-// was lost. Version 1, which 018b7c1 and older brokers write, held all that is in the manifest now; they refuse version 2.
+// identityFile is what meta.json holds: which log it is, and the log's secret. It is written once,
+// and helps to make a manifest again that was lost. Version 1, which 018b7c1 and older brokers
+// write, held all that is in the manifest now; they refuse version 2.
 type identityFile struct {
 	Version int    `json:"version"`
 	Topic   string `json:"topic"`
@@ -28,10 +29,12 @@ type identityFile struct {
 	Durable uint64 `json:"durable,omitempty"`
 	// Cut, if there is one, is a truncation under way: from this offset on nothing is to be left.
 	Cut uint64 `json:"cut,omitempty"`
-	// Reset, if there is one, is a reset under way: nothing that is here is to be left, and the log begins there.
+	// Reset, if there is one, is a reset under way: nothing that is here is to be left, and the log
+	// begins there.
 	Reset uint64 `json:"reset,omitempty"`
 	Clean uint64 `json:"clean,omitempty"`
-	// Merge, if there is one, is a merge under way: of the segments from there up to MergeEnd one is to be made.
+	// Merge, if there is one, is a merge under way: of the segments from there up to MergeEnd one
+	// is to be made.
 	Merge    uint64   `json:"merge,omitempty"`
 	MergeEnd uint64   `json:"mergeEnd,omitempty"`
 	Bad      []uint64 `json:"bad,omitempty"`
@@ -40,7 +43,8 @@ type identityFile struct {
 const (
 	metaName    = "meta.json"
 	metaVersion = 2
-	// metaSole is the version that is the truth about a log alone: there is no manifest beside it that counts.
+	// metaSole is the version that is the truth about a log alone: there is no manifest beside it
+	// that counts.
 	metaSole = 1
 )
 
@@ -84,7 +88,8 @@ func (m *identityFile) manifest() *Manifest {
 	return out
 }
 
-// writeIdentity puts m in place of what was there, in one step that survives a crash once it returns.
+// writeIdentity puts m in place of what was there, in one step that survives a crash once it
+// returns.
 func writeIdentity(fsys env.FS, dir string, m *identityFile) error {
 	data, err := encodeIdentity(m)
 	if err != nil {

@@ -32,21 +32,25 @@ type Manifest struct {
 	Epoch uint64 `json:"epoch"`
 	// Start is the first offset that is retained. It is written before files go.
 	Start uint64 `json:"start"`
-	// Durable is an offset up to which the log was safe when this was written: records below it that
-	// are not found are missing, not unwritten.
+	// Durable is an offset up to which the log was safe when this was written: records below it
+	// that are not found are missing, not unwritten.
 	Durable uint64 `json:"durable"`
-	// Clean is where compaction goes on: below, each subject has one record. Less than is true costs time.
+	// Clean is where compaction goes on: below, each subject has one record. Less than is true
+	// costs time.
 	Clean uint64 `json:"clean,omitempty"`
-	// Generation counts the switches. A new file carries it in its name, so that no name is used twice.
+	// Generation counts the switches. A new file carries it in its name, so that no name is used
+	// twice.
 	Generation uint64 `json:"generation,omitempty"`
 	// Epochs are where the epochs begin that are retained, oldest first.
 	Epochs []Epoch `json:"epochs,omitempty"`
 	// Segments are the files that are the log, oldest first.
 	Segments []SegmentRef `json:"segments,omitempty"`
-	// Gone are files that a switch or a trim took out of the log. Opening the log deletes what is left of them.
+	// Gone are files that a switch or a trim took out of the log. Opening the log deletes what is
+	// left of them.
 	Gone []SegmentRef `json:"gone,omitempty"`
-	// Bad are the segments that were found damaged and not repaired yet, by their first offsets. Damage that opening the log
-	// wouldn't find is so known in the next life, too. One that isn't there or is well is no harm.
+	// Bad are the segments that were found damaged and not repaired yet, by their first offsets.
+	// Damage that opening the log wouldn't find is so known in the next life, too. One that isn't
+	// there or is well is no harm.
 	Bad []uint64 `json:"bad,omitempty"`
 	// Aside are the pieces that were set aside last, oldest first.
 	Aside []Aside `json:"aside,omitempty"`
@@ -197,8 +201,8 @@ func (m *Manifest) find(base uint64) (int, bool) {
 	return slices.BinarySearchFunc(m.Segments, base, func(r SegmentRef, base uint64) int { return cmp.Compare(r.Base, base) })
 }
 
-// cut takes out all from an offset on, where a batch begins, and returns the files that go by it. The segment that holds the
-// offset ends there.
+// cut takes out all from an offset on, where a batch begins, and returns the files that go by it.
+// The segment that holds the offset ends there.
 func (m *Manifest) cut(base uint64) (gone []SegmentRef) {
 	at, _ := m.find(base)
 	gone = slices.Clone(m.Segments[at:])

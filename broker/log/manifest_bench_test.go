@@ -10,8 +10,9 @@ import (
 // manyLogs are as many logs as a broker with a hundred shards has.
 const manyLogs = 200
 
-// BenchmarkManyLogs makes logs, changes what is kept beside them, and opens them again: what a broker does with
-// each shard when it is placed here, when a leader is elected, and when the broker starts.
+// BenchmarkManyLogs makes logs, changes what is kept beside them, and opens them again: what a
+// broker does with each shard when it is placed here, when a leader is elected, and when the broker
+// starts.
 func BenchmarkManyLogs(b *testing.B) {
 	spec := []byte(`{"id":"0123456789abcdef","name":"orders","subjects":["orders.>"],"stream":{"durability":"Synced","replicas":3}}`)
 	id := func(n int) Identity { return Identity{Topic: fmt.Sprintf("topic-%d", n)} }

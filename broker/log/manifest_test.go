@@ -57,8 +57,8 @@ func TestADamagedSlotCostsNothing(t *testing.T) {
 	}
 }
 
-// With both slots damaged, or without the file, the manifest is made again: every record is there, the state of the copy isn't, and
-// that is told.
+// With both slots damaged, or without the file, the manifest is made again: every record is there,
+// the state of the copy isn't, and that is told.
 func TestALostManifestIsMadeAgain(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, fsys *crashfs.FS){
 		"both slots": func(t *testing.T, fsys *crashfs.FS) {
@@ -140,8 +140,8 @@ func TestACreationMayBeCutShortAnywhere(t *testing.T) {
 	}
 }
 
-// The power is cut at every step of changes that let the manifest grow out of its slots: it says what it said before one of them or after,
-// no less than was acknowledged, and is never lost.
+// The power is cut at every step of changes that let the manifest grow out of its slots: it says
+// what it said before one of them or after, no less than was acknowledged, and is never lost.
 func TestAChangeMayBeCutShortAnywhere(t *testing.T) {
 	spec := func(n int) []byte { return fmt.Appendf(nil, `{"n":%d,"more":"%s"}`, n, strings.Repeat("x", n*n*150)) }
 	crashes := 0
@@ -181,7 +181,8 @@ func TestAChangeMayBeCutShortAnywhere(t *testing.T) {
 	}
 }
 
-// On a full disk the state of a copy can be changed as often as it likes, damage can be noted, and the log can be trimmed.
+// On a full disk the state of a copy can be changed as often as it likes, damage can be noted, and
+// the log can be trimmed.
 func TestAChangeOfStateNeedsNoRoom(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	put(t, l, 1000)
@@ -209,8 +210,8 @@ func TestAChangeOfStateNeedsNoRoom(t *testing.T) {
 	_ = d.Close()
 }
 
-// An append that the manifest has no room for is refused on a full disk, as one is that its segment has no room for; when there is room
-// again, appends go on.
+// An append that the manifest has no room for is refused on a full disk, as one is that its segment
+// has no room for; when there is room again, appends go on.
 func TestAFullDiskRefusesWhatTheManifestCanNotHold(t *testing.T) {
 	fsys, d, l := setup(t, Options{SegmentSmallest: 4 << 10, SegmentLargest: 4 << 10})
 	epoch := uint64(1)
@@ -260,7 +261,8 @@ func TestAFullDiskRefusesWhatTheManifestCanNotHold(t *testing.T) {
 	}
 }
 
-// A log whose end is gone, with the files that it was in, knows where it ended and which epochs began there.
+// A log whose end is gone, with the files that it was in, knows where it ended and which epochs
+// began there.
 func TestALogWithoutItsEndKnowsItsEpochs(t *testing.T) {
 	for name, crash := range map[string]bool{"after an end in order": false, "after a kill": true} {
 		t.Run(name, func(t *testing.T) {

@@ -15,17 +15,18 @@ import (
 
 // manifestFile is the file that holds a log's manifest, in two slots of one size.
 //
-// A change is written to one slot and synced, which commits it; then the other slot gets it as well, without a sync.
-// The next change goes to that other slot. So there is always one slot that is known to be safe, a change costs one
-// sync and no name, and at rest both slots say the same (the second may have a higher Durable):
+// A change is written to one slot and synced, which commits it; then the other slot gets it as
+// well, without a sync. The next change goes to that other slot. So there is always one slot that
+// is known to be safe, a change costs one sync and no name, and at rest both slots say the same
+// (the second may have a higher Durable):
 //
 //  1. A crash tears one slot at most, and the other one says what was committed before.
 //  2. A slot that is damaged at rest costs nothing.
-//  3. A change needs no room on the disk, unless the manifest outgrows its slots. Then a larger file takes the place
-//     of the file: made beside it, synced, renamed.
+//  3. A change needs no room on the disk, unless the manifest outgrows its slots. Then a larger
+//     file takes the place of the file: made beside it, synced, renamed.
 //
-// A file that is replaced by renaming, as meta.json was, is the simpler way. It can't be replaced on a full disk, and
-// costs two syncs that wait for the file system's journal.
+// A file that is replaced by renaming, as meta.json was, is the simpler way. It can't be replaced
+// on a full disk, and costs two syncs that wait for the file system's journal.
 type manifestFile struct {
 	fsys env.FS
 	dir  string
@@ -35,8 +36,9 @@ type manifestFile struct {
 	// free is how many more segments and epochs fit, and slot how large a slot is.
 	free, slot atomic.Int64
 
-	// mu is held from the writing of a change until it is committed or abandoned; by the committer, from
-	// when it writes a round until it has synced it, however long that takes. It comes before the log's mu.
+	// mu is held from the writing of a change until it is committed or abandoned; by the committer,
+	// from when it writes a round until it has synced it, however long that takes. It comes before
+	// the log's mu.
 	mu       gate
 	size     int64 // of a slot; 0: there is no file yet
 	sequence uint64
@@ -51,8 +53,8 @@ type manifestFile struct {
 	data       []byte
 }
 
-// gate is a lock for what may take long. Whoever waits for it waits for a channel, so that tests in a bubble of package synctest can have time
-// pass meanwhile.
+// gate is a lock for what may take long. Whoever waits for it waits for a channel, so that tests in
+// a bubble of package synctest can have time pass meanwhile.
 type gate chan struct{}
 
 func newGate() gate { return make(gate, 1) }
@@ -62,19 +64,22 @@ func (g gate) Unlock() { <-g }
 
 const (
 	manifestName = "manifest"
-	// manifestNew is a larger manifest file that is being written. One that a crash left goes at the next opening.
+	// manifestNew is a larger manifest file that is being written. One that a crash left goes at
+	// the next opening.
 	manifestNew = manifestName + ".new"
 	// smallestSlot is the block of a file system, so that the slots share none.
 	smallestSlot = 4 << 10
 	// largestManifest bounds what is read: as much as a log of 100 TB in segments of 64 MiB needs.
 	largestManifest = 256 << 20
-	// stateRoom is how much of a slot is kept for the state: Copy, Aside and Bad. A change of state so needs no room on the disk.
+	// stateRoom is how much of a slot is kept for the state: Copy, Aside and Bad. A change of state
+	// so needs no room on the disk.
 	stateRoom = 2 << 10
 	// listingSize is how long a segment or an epoch in a manifest is, at most.
 	listingSize = 96
 )
 
-// slotFor returns the size of a slot for a manifest of so many bytes beside its state, with some room to grow.
+// slotFor returns the size of a slot for a manifest of so many bytes beside its state, with some
+// room to grow.
 func slotFor(structure int64) int64 {
 	size := int64(smallestSlot)
 	for size < structure+structure/4+stateRoom {
@@ -95,8 +100,8 @@ func structure(m *Manifest, data []byte) int64 {
 
 func (f *manifestFile) path() string { return filepath.Join(f.dir, manifestName) }
 
-// read fills in what the file in the log's directory says: fs.ErrNotExist if there is none and a *CorruptError
-// if neither slot can be believed.
+// read fills in what the file in the log's directory says: fs.ErrNotExist if there is none and a
+// *CorruptError if neither slot can be believed.
 func (f *manifestFile) read() error {
 	m, at, err := readManifest(f.fsys, f.dir)
 	if err != nil {
@@ -195,8 +200,8 @@ func (f *manifestFile) replace(next *Manifest) error {
 	return nil
 }
 
-// write begins a change: it writes the slot that isn't needed. room is the size of the slots that an append has reserved, or 0. On an error
-// nothing has changed. mu is held.
+// write begins a change: it writes the slot that isn't needed. room is the size of the slots that
+// an append has reserved, or 0. On an error nothing has changed. mu is held.
 func (f *manifestFile) write(next *Manifest, room int64) error {
 	data, err := encodeSlot(next, f.sequence+1)
 	if err != nil {
@@ -211,7 +216,8 @@ func (f *manifestFile) write(next *Manifest, room int64) error {
 		if err == nil {
 			return nil
 		}
-		// A change that makes the manifest hardly longer, a trim say, can be made on a full disk, too.
+		// A change that makes the manifest hardly longer, a trim say, can be made on a full disk,
+		// too.
 		if !errors.Is(err, syscall.ENOSPC) || n > f.length+listingSize || int64(len(data)) > f.size {
 			return err
 		}
@@ -222,7 +228,8 @@ func (f *manifestFile) write(next *Manifest, room int64) error {
 	}
 	fail := func(err error) error { return errors.Join(err, file.Close()) }
 	if f.unsure {
-		// The same bytes in the same place: they can't be torn if they are safe already, and if they aren't, those in the other slot are.
+		// The same bytes in the same place: they can't be torn if they are safe already, and if
+		// they aren't, those in the other slot are.
 		same, err := encodeSlot(f.now.Load(), f.sequence)
 		if err != nil {
 			return fail(err)
@@ -253,8 +260,8 @@ func (f *manifestFile) sync() error {
 	return nil
 }
 
-// commit takes over a change that is safe, and writes it to the other slot, in which it may say that the log is durable as far as an offset.
-// mu is held.
+// commit takes over a change that is safe, and writes it to the other slot, in which it may say
+// that the log is durable as far as an offset. mu is held.
 func (f *manifestFile) commit(durable uint64) {
 	next := f.next
 	if f.file != nil {
@@ -267,7 +274,8 @@ func (f *manifestFile) commit(durable uint64) {
 				next, data, sequence = &more, again, sequence+1
 			}
 		}
-		// If this fails, the slot that was synced is as good; and this one is written anew by the next change.
+		// If this fails, the slot that was synced is as good; and this one is written anew by the
+		// next change.
 		if _, err := f.file.WriteAt(data, int64(1-f.safe)*f.size); err == nil {
 			f.sequence = sequence
 		}
@@ -284,7 +292,8 @@ func (f *manifestFile) abandon() {
 	f.next, f.file, f.data = nil, nil, nil
 }
 
-// grow puts a file with larger slots in the place of the one there is. Both slots hold next, which is safe by that. mu is held.
+// grow puts a file with larger slots in the place of the one there is. Both slots hold next, which
+// is safe by that. mu is held.
 func (f *manifestFile) grow(next *Manifest, name string, size int64) error {
 	if err := f.put(next, name, size); err != nil {
 		return err
@@ -331,7 +340,8 @@ func (f *manifestFile) put(next *Manifest, name string, size int64) (err error) 
 	return nil
 }
 
-// writeSlots writes both slots in full: the room of a file that is only reserved may cost the file system more when it is first written.
+// writeSlots writes both slots in full: the room of a file that is only reserved may cost the file
+// system more when it is first written.
 func writeSlots(file env.File, data []byte, size int64) error {
 	if err := errors.Join(file.Truncate(2*size), file.Preallocate(2*size)); err != nil {
 		return err
@@ -343,7 +353,8 @@ func writeSlots(file env.File, data []byte, size int64) error {
 	return err
 }
 
-// manifestRoom names the file whose room an append has reserved for slots of some size. One that a crash left goes at the next opening.
+// manifestRoom names the file whose room an append has reserved for slots of some size. One that a
+// crash left goes at the next opening.
 func manifestRoom(size int64) string { return fmt.Sprintf("%s.%d.room", manifestName, size) }
 
 // create makes the first file, or one in the place of one that isn't to be believed.

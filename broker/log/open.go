@@ -28,8 +28,8 @@ type opening struct {
 
 func (o *opening) there(r SegmentRef) bool { return slices.Contains(o.files, r.file()) }
 
-// open reads the log's directory, or makes it. Every step can be cut short by a crash and is then done again: what is
-// found is judged first, then the manifest says so, and then files go.
+// open reads the log's directory, or makes it. Every step can be cut short by a crash and is then
+// done again: what is found is judged first, then the manifest says so, and then files go.
 func (l *Log) open(start, epoch uint64, spec []byte) error {
 	l.man.fsys, l.man.dir, l.man.mu = l.disk.fs, l.dir, newGate()
 	o := &opening{}
@@ -145,7 +145,8 @@ func (l *Log) readFiles(o *opening) error {
 	return nil
 }
 
-// readWhich finds out what the log is: by its manifest, by a meta.json of version 1, which is the truth as long as there is one, or by its segments.
+// readWhich finds out what the log is: by its manifest, by a meta.json of version 1, which is the
+// truth as long as there is one, or by its segments.
 func (l *Log) readWhich(o *opening, start, epoch uint64, spec []byte) error {
 	id, idErr := readIdentity(l.disk.fs, l.dir)
 	var damagedID, damaged *CorruptError
@@ -197,8 +198,9 @@ func newManifest(id Identity, start, epoch uint64, spec []byte) *Manifest {
 	return &Manifest{Topic: id.Topic, Shard: id.Shard, Part: id.Part, Spec: spec, Epoch: epoch, Start: start, Durable: start, Log: newSecret()}
 }
 
-// convert reads a log of a broker of version 018b7c1 or before. Until meta.json is written anew, in version 2, that is the truth; so a crash has all of
-// this done again, and any manifest there is of a conversion before that was cut short.
+// convert reads a log of a broker of version 018b7c1 or before. Until meta.json is written anew, in
+// version 2, that is the truth; so a crash has all of this done again, and any manifest there is of
+// a conversion before that was cut short.
 func (l *Log) convert(o *opening, old *identityFile) error {
 	o.m, o.write, o.name = old.manifest(), true, true
 	m := o.m
@@ -246,7 +248,8 @@ func (l *Log) convert(o *opening, old *identityFile) error {
 	return nil
 }
 
-// footerEnd is where a segment ends by its own footer; 0: there is none that can be believed, or no such file.
+// footerEnd is where a segment ends by its own footer; 0: there is none that can be believed, or no
+// such file.
 func (l *Log) footerEnd(log uint64, r SegmentRef) (uint64, error) {
 	s := newSegment(l.dir, r)
 	f, err := openSegment(l.disk.fs, s.path, &l.disk.handles.cache)
@@ -268,8 +271,9 @@ func (l *Log) footerEnd(log uint64, r SegmentRef) (uint64, error) {
 	return 0, nil
 }
 
-// rebuild makes a manifest again from the segments; the damaged one is kept beside it. What it said of the copy is lost, and what had
-// been trimmed within the first segment comes back, which is why the log is suspect.
+// rebuild makes a manifest again from the segments; the damaged one is kept beside it. What it said
+// of the copy is lost, and what had been trimmed within the first segment comes back, which is why
+// the log is suspect.
 func (l *Log) rebuild(o *opening, damaged *CorruptError, id *identityFile, epoch uint64, spec []byte) error {
 	m := newManifest(l.id, 1, epoch, spec)
 	known := id != nil
@@ -333,7 +337,8 @@ func (l *Log) headerLog(r SegmentRef) (uint64, error) {
 //
 //  1. One that is to go, goes.
 //  2. One of a later generation than the manifest's is of a switch that never was: it goes.
-//  3. One that begins where the log's last segment ends is of a round that the manifest didn't come to: it is a segment.
+//  3. One that begins where the log's last segment ends is of a round that the manifest didn't come
+//     to: it is a segment.
 //  4. Any other goes if it is empty, and is else set aside and reported.
 func (l *Log) adoptFiles(o *opening) error {
 	m := o.m

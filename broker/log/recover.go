@@ -11,16 +11,19 @@ import (
 // Recovery is what opening a log found. Suspect means that something was cut or couldn't be
 // believed, so that this copy must not be trusted alone until it was compared with another.
 type Recovery struct {
-	// Cut is how many bytes of a torn tail were cut: writes that were under way when the process died.
-	// Nothing that was proven to be synced is among them; what was is in Damaged.
+	// Cut is how many bytes of a torn tail were cut: writes that were under way when the process
+	// died. Nothing that was proven to be synced is among them; what was is in Damaged.
 	Cut int64
-	// Kept is the file that holds what was cut, or the beginning of it; empty if it couldn't be kept.
+	// Kept is the file that holds what was cut, or the beginning of it; empty if it couldn't be
+	// kept.
 	Kept    string
 	Suspect bool
-	// Rebuilt says that the manifest was lost, and made again from the segments: the state of the copy is not known, what was trimmed within the
-	// first segment may be back, and Spec is what was given to Open.
+	// Rebuilt says that the manifest was lost, and made again from the segments: the state of the
+	// copy is not known, what was trimmed within the first segment may be back, and Spec is what
+	// was given to Open.
 	Rebuilt bool
-	// Strange says that there is more amiss than segments that are damaged or missing (see Log.Lacks).
+	// Strange says that there is more amiss than segments that are damaged or missing (see
+	// Log.Lacks).
 	Strange bool
 	Reason  string
 	// Damaged are the ranges that are known to be unreadable here.
@@ -35,10 +38,10 @@ func (r *Recovery) suspect(format string, args ...any) {
 	r.Reason += fmt.Sprintf(format, args...)
 }
 
-// readSegments finds out where the log ends. From the last segment backwards, those that were
-// made and never written go; the first with anything in it is read from front to end. All before
-// it were sealed and synced before it was written, so of them only the footers are read. Those that go are taken from the list;
-// those that are missing stay there.
+// readSegments finds out where the log ends. From the last segment backwards, those that were made
+// and never written go; the first with anything in it is read from front to end. All before it were
+// sealed and synced before it was written, so of them only the footers are read. Those that go are
+// taken from the list; those that are missing stay there.
 func (l *Log) readSegments(o *opening) error {
 	m := o.m
 	l.end, l.durable = l.start, l.start
@@ -139,8 +142,8 @@ func (l *Log) damaged(file string, d damage) {
 	l.recovery.Damaged = append(l.recovery.Damaged, CorruptError{File: file, Pos: d.pos, From: d.from, Next: d.next, Reason: d.reason})
 }
 
-// recoverLastSealed is recoverLast of a segment that was brought into another form, so that nothing of it
-// can be torn.
+// recoverLastSealed is recoverLast of a segment that was brought into another form, so that nothing
+// of it can be torn.
 func (l *Log) recoverLastSealed(s *segment, c sealed, o *opening) (used bool, err error) {
 	s.end, s.closed = c.end(), true
 	if o.cut == 0 || o.cut >= s.end {
@@ -149,8 +152,8 @@ func (l *Log) recoverLastSealed(s *segment, c sealed, o *opening) (used bool, er
 	return false, fmt.Errorf("%s is compressed, and a truncation to %d is under way in it", s.path, o.cut)
 }
 
-// recoverSealed reads what a segment before the last says about itself. listed says that its end comes from the manifest, so that its file may
-// not end there yet.
+// recoverSealed reads what a segment before the last says about itself. listed says that its end
+// comes from the manifest, so that its file may not end there yet.
 func (l *Log) recoverSealed(s *segment, listed bool) error {
 	f, err := l.disk.handles.acquire(s)
 	if err != nil {
@@ -188,7 +191,8 @@ func (l *Log) recoverSealed(s *segment, listed bool) error {
 	return nil
 }
 
-// shortenLeft ends the file of a segment where the segment ends, if a crash has kept a truncation from doing so.
+// shortenLeft ends the file of a segment where the segment ends, if a crash has kept a truncation
+// from doing so.
 func (l *Log) shortenLeft(s *segment, f env.File) error {
 	if _, other := f.(sealed); other {
 		return nil
@@ -223,7 +227,8 @@ func (l *Log) footerAgain(s *segment, f env.File) error {
 	return nil
 }
 
-// endsBefore says whether a segment is whole, and what is missing stood behind it; and lets it end where it does.
+// endsBefore says whether a segment is whole, and what is missing stood behind it; and lets it end
+// where it does.
 func (l *Log) endsBefore(s *segment, f env.File, found *lookup) bool {
 	short, is := errors.AsType[*shortError](found.footer)
 	if !is || short.end >= s.end || len(found.damages) != 1 || found.damages[0].from != short.end {

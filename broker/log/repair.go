@@ -11,15 +11,16 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// beingRepaired is a file that is to take the place of a damaged or missing segment. One that is left by a crash goes at
-// the next opening.
+// beingRepaired is a file that is to take the place of a damaged or missing segment. One that is
+// left by a crash goes at the next opening.
 const beingRepaired = segmentEnd + ".repair"
 
 // Span is the offsets from From up to, not including, Next.
 type Span struct{ From, Next uint64 }
 
-// Lacks says what has to be fetched from another replica for the log to be whole, oldest first: what damaged sealed
-// segments hold, and what no segment holds. None, although it was found damaged, says that retention took what was.
+// Lacks says what has to be fetched from another replica for the log to be whole, oldest first:
+// what damaged sealed segments hold, and what no segment holds. None, although it was found
+// damaged, says that retention took what was.
 func (l *Log) Lacks() (out []Span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,7 +44,8 @@ func (l *Log) Lacks() (out []Span) {
 	return out
 }
 
-// blame notes that a segment is damaged, for later lives, too. If that can't be written, this one knows.
+// blame notes that a segment is damaged, for later lives, too. If that can't be written, this one
+// knows.
 func (l *Log) blame(s *segment) {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -77,7 +79,8 @@ func (l *Log) NoteDamage() error {
 	return l.change(func(m *Manifest) { m.Bad = append(m.Bad, bad...) })
 }
 
-// lookAtBad reads the segments again, all of each, that were found damaged in an earlier life. Nobody knows the log yet.
+// lookAtBad reads the segments again, all of each, that were found damaged in an earlier life.
+// Nobody knows the log yet.
 func (l *Log) lookAtBad(m *Manifest) error {
 	m.Bad = slices.DeleteFunc(m.Bad, func(base uint64) bool {
 		return !slices.ContainsFunc(l.segments, func(s *segment) bool { return s.base == base && s.closed && s.end > l.start })
@@ -101,8 +104,8 @@ func (l *Log) lookAtBad(m *Manifest) error {
 	return nil
 }
 
-// SetTailAside sets the active segment aside if it is damaged, and returns where to. What it held is lacking from then on,
-// and appends go on behind it in a new one.
+// SetTailAside sets the active segment aside if it is damaged, and returns where to. What it held
+// is lacking from then on, and appends go on behind it in a new one.
 func (l *Log) SetTailAside() (to string, err error) {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -128,7 +131,8 @@ func (l *Log) SetTailAside() (to string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// It stays listed, with its end: a listed segment that is missing is damage, and found again by opening the log.
+	// It stays listed, with its end: a listed segment that is missing is damage, and found again by
+	// opening the log.
 	err = l.change(func(m *Manifest) {
 		m.Durable = max(m.Durable, end)
 		if at, there := m.find(s.base); there {
@@ -158,8 +162,9 @@ func (l *Log) makeAside(s *segment, reason string) (*Aside, error) {
 	return &Aside{Dir: filepath.Base(dir), From: s.base, Next: s.end, Reason: brief(reason), Files: []SegmentRef{s.ref()}}, nil
 }
 
-// Repair writes a segment anew that is damaged or missing, from batches of another replica, beside the one that is there:
-// the log goes on as it is until Finish. One goroutine uses it at a time, and ends it with Finish or Abandon.
+// Repair writes a segment anew that is damaged or missing, from batches of another replica, beside
+// the one that is there: the log goes on as it is until Finish. One goroutine uses it at a time,
+// and ends it with Finish or Abandon.
 type Repair struct {
 	log  *Log
 	span Span
@@ -171,8 +176,9 @@ type Repair struct {
 	w    segmentWriter
 }
 
-// UnfitError says that what came from another replica can't take the place of what is damaged: the two are not of one
-// history, or what is known of this one's isn't enough. Such a log has to be fetched anew.
+// UnfitError says that what came from another replica can't take the place of what is damaged: the
+// two are not of one history, or what is known of this one's isn't enough. Such a log has to be
+// fetched anew.
 type UnfitError struct{ Log, Why string }
 
 func (e *UnfitError) Error() string {
@@ -183,7 +189,8 @@ func (l *Log) unfit(format string, args ...any) error {
 	return &UnfitError{Log: l.name, Why: fmt.Sprintf(format, args...)}
 }
 
-// errMeanwhile is a log that is not any more as it was when its repair began. What it lacks now is to be looked for again.
+// errMeanwhile is a log that is not any more as it was when its repair began. What it lacks now is
+// to be looked for again.
 var errMeanwhile = errors.New("the log was changed while it was repaired")
 
 // Repair begins with the first thing that the log lacks; nil: that is nothing.
@@ -209,8 +216,9 @@ func (r *Repair) Span() Span { return Span{r.next, r.span.Next} }
 // Begun says that a batch has come.
 func (r *Repair) Begun() bool { return r.f != nil }
 
-// Add takes the next batch, which was checked with ParseBatch. The first one may begin where the log's start is or before,
-// if that has moved. One that compaction made may lie across a border, since each replica compacts for itself; it is cut there.
+// Add takes the next batch, which was checked with ParseBatch. The first one may begin where the
+// log's start is or before, if that has moved. One that compaction made may lie across a border,
+// since each replica compacts for itself; it is cut there.
 func (r *Repair) Add(b Batch) (err error) {
 	l := r.log
 	if base := max(b.Base(), r.low); !r.Begun() && base <= l.Start() {
@@ -257,8 +265,9 @@ func (r *Repair) Full() bool {
 	return r.Begun() && (r.next == r.span.Next || r.w.written+int64(len(r.w.buf)) >= r.log.disk.opts.SegmentLargest)
 }
 
-// Finish makes the new segment safe, reads all of it once, sets the damaged one aside, returning where to, and puts the new
-// one in its place. A crash leaves the damaged one, none, which is found when the log is opened, or the new one.
+// Finish makes the new segment safe, reads all of it once, sets the damaged one aside, returning
+// where to, and puts the new one in its place. A crash leaves the damaged one, none, which is found
+// when the log is opened, or the new one.
 func (r *Repair) Finish() (aside string, err error) {
 	l, fresh, f := r.log, r.w.s, r.f
 	defer r.Abandon()
@@ -338,8 +347,8 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 	return filepath.Join(l.asidePath(a), old.ref().name()), l.moveAside(a)
 }
 
-// judge holds a segment to what stands around its place, and returns the damaged one that it takes the place of, if there
-// is one.
+// judge holds a segment to what stands around its place, and returns the damaged one that it takes
+// the place of, if there is one.
 func (r *Repair) judge(fresh *segment) (old *segment, err error) {
 	l := r.log
 	l.mu.Lock()

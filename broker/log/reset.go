@@ -9,11 +9,14 @@ import (
 // what a follower does that has nothing in common with what its leader retains.
 //
 //  1. Holds, epochs and what recovery found are void by it.
-//  2. What was there is deleted, but for segments with records below committed: these are set aside, and aside says where to. 0 is none.
+//  2. What was there is deleted, but for segments with records below committed: these are set
+//     aside, and aside says where to. 0 is none.
 //  3. Readers find a *RangeError, or what is appended next.
-//  4. The leader's first batch may begin before its start (see BatchBase), and then that is where a copy has to begin.
+//  4. The leader's first batch may begin before its start (see BatchBase), and then that is where a
+//     copy has to begin.
 //
-// A crash leaves the log as it was or an empty one that begins at start. Nothing must be appended meanwhile.
+// A crash leaves the log as it was or an empty one that begins at start. Nothing must be appended
+// meanwhile.
 func (l *Log) ResetTo(start, committed uint64) (aside string, err error) {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -38,7 +41,8 @@ func (l *Log) ResetTo(start, committed uint64) (aside string, err error) {
 	return aside, nil
 }
 
-// reset is ResetTo without what is the caller's: what truncating to the log's start does as well. admin is held, and nothing is appended.
+// reset is ResetTo without what is the caller's: what truncating to the log's start does as well.
+// admin is held, and nothing is appended.
 func (l *Log) reset(start, committed uint64, reason string) (aside string, err error) {
 	if committed > l.Start() {
 		if err := l.flush(); err != nil { // what is set aside is to be safe

@@ -13,8 +13,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// segment is one file of a log, named after the offset of its first record and its generation. The last one of a log
-// may be active: batches are added to it. All others are sealed, and never change again.
+// segment is one file of a log, named after the offset of its first record and its generation. The
+// last one of a log may be active: batches are added to it. All others are sealed, and never change
+// again.
 //
 // A sealed segment ends with a footer, so that it is opened by reading that and no more:
 //
@@ -22,9 +23,10 @@ import (
 //	32 i64 time of the first      40 i64 greatest time 48 u32 epochs   52 u32 zero
 //	56 the index: u64 offset, u64 position; the epochs that begin here: u64 epoch, u64 offset
 //
-// (and in version 2, of a segment with sparse batches: u64 offsets without a record, u64 judged; see Batch.judged)
-// and a trailer that says where the footer is: u64 position, u32 CRC-32C of it, u32 magic. A footer
-// only saves time: what it says is made again from the batches when it is damaged.
+// (and in version 2, of a segment with sparse batches: u64 offsets without a record, u64 judged;
+// see Batch.judged) and a trailer that says where the footer is: u64 position, u32 CRC-32C of it,
+// u32 magic. A footer only saves time: what it says is made again from the batches when it is
+// damaged.
 type segment struct {
 	base uint64
 	gen  uint64 // generation of the file

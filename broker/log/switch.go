@@ -11,9 +11,10 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// A switch changes which files are the log: a truncation, a reset, a compaction, a compression, a repair. New files are complete and
-// safe, under their own names, before the manifest names them; old ones are removed, or set aside, after it names them no more. The
-// manifest says which those are until they are gone. So a crash leaves the log as it was or as it is to be.
+// A switch changes which files are the log: a truncation, a reset, a compaction, a compression, a
+// repair. New files are complete and safe, under their own names, before the manifest names them;
+// old ones are removed, or set aside, after it names them no more. The manifest says which those
+// are until they are gone. So a crash leaves the log as it was or as it is to be.
 
 // change makes the next manifest safe, and takes it over. Neither mu nor the disk's is held.
 func (l *Log) change(f func(m *Manifest)) error {
@@ -34,7 +35,8 @@ func (l *Log) change(f func(m *Manifest)) error {
 	return nil
 }
 
-// sweepFrom is how many files that were removed are remembered before a sync of the directory makes sure that they stay so.
+// sweepFrom is how many files that were removed are remembered before a sync of the directory makes
+// sure that they stay so.
 const sweepFrom = 32
 
 // sweep has a manifest forget the files that are gone, and will be after a crash. man.mu is held.
@@ -56,7 +58,8 @@ func (l *Log) sweep(m *Manifest) error {
 	return nil
 }
 
-// remove deletes the files of segments that the manifest names no more, or counts among those that go.
+// remove deletes the files of segments that the manifest names no more, or counts among those that
+// go.
 func (l *Log) remove(gone ...*segment) (err error) {
 	for _, s := range gone {
 		l.disk.handles.forget(s)
@@ -75,9 +78,10 @@ func (l *Log) removeFile(r SegmentRef) error {
 	return nil
 }
 
-// swap gives the file at path, which is complete and safe, the name of fresh, and lets that take the place of some segments that
-// stand side by side; all but the file's generation is as it is to be. more changes the rest of the manifest; it may be nil. Whoever reads an old
-// file goes on doing so. admin is held.
+// swap gives the file at path, which is complete and safe, the name of fresh, and lets that take
+// the place of some segments that stand side by side; all but the file's generation is as it is to
+// be. more changes the rest of the manifest; it may be nil. Whoever reads an old file goes on doing
+// so. admin is held.
 func (l *Log) swap(old []*segment, fresh *segment, path string, more func(m *Manifest)) error {
 	if err := l.place(fresh, path); err != nil {
 		return err
@@ -119,8 +123,8 @@ func (l *Log) place(fresh *segment, path string) error {
 	return nil
 }
 
-// unplace removes a file that was placed, as the manifest couldn't be changed. It has to be gone before the next switch, of which it
-// would seem to be a part.
+// unplace removes a file that was placed, as the manifest couldn't be changed. It has to be gone
+// before the next switch, of which it would seem to be a part.
 func (l *Log) unplace(fresh *segment, why error) error {
 	if l.disk.Failed() != nil {
 		return why
@@ -153,8 +157,9 @@ func (m *Manifest) insert(s *segment) {
 	m.Generation = max(m.Generation, r.Generation)
 }
 
-// keep prepares to set aside what a truncation or reset to an offset takes of the records below committed: nil, if that is nothing. Files that go as
-// a whole are in it; of the one that goes in part there is a copy already. admin is held, and nothing is appended.
+// keep prepares to set aside what a truncation or reset to an offset takes of the records below
+// committed: nil, if that is nothing. Files that go as a whole are in it; of the one that goes in
+// part there is a copy already. admin is held, and nothing is appended.
 func (l *Log) keep(from, committed uint64, reason string) (*Aside, error) {
 	l.mu.Lock()
 	committed, first := min(committed, l.end), max(from, l.start)
@@ -229,7 +234,8 @@ func (d *Disk) copyFile(in env.File, size int64, path string) error {
 	return err
 }
 
-// moveAside moves the files of a piece to where it is set aside, and has the manifest forget that they were to be. admin is held.
+// moveAside moves the files of a piece to where it is set aside, and has the manifest forget that
+// they were to be. admin is held.
 func (l *Log) moveAside(a *Aside) error {
 	if err := l.finishAside(a); err != nil {
 		return err
@@ -306,7 +312,8 @@ func (l *Log) SetCopy(state []byte) error {
 // Copy is what SetCopy has kept; nil if nothing was, or if it was lost (see Recovery.Rebuilt).
 func (l *Log) Copy() []byte { return bytes.Clone(l.man.now.Load().Copy) }
 
-// stillOpen says whether the log is still this one's to change: once it is closed, its directory may be another's.
+// stillOpen says whether the log is still this one's to change: once it is closed, its directory
+// may be another's.
 func (l *Log) stillOpen() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

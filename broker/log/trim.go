@@ -98,7 +98,8 @@ func (l *Log) unsafeBelow(offset uint64) bool {
 	return l.durable < offset
 }
 
-// dropBelowStart deletes the segments that hold nothing from the start on, oldest first. admin is held.
+// dropBelowStart deletes the segments that hold nothing from the start on, oldest first. admin is
+// held.
 func (l *Log) dropBelowStart() error {
 	l.mu.Lock()
 	var gone []*segment
@@ -117,10 +118,11 @@ func (l *Log) dropBelowStart() error {
 // TruncateTo cuts the log's end back to offset, or to the beginning of the batch that holds it, and
 // returns the new end: what a follower does that has records its leader never had.
 //
-//  1. It can't cut below the start, but for the beginning of the batch that holds the start; with nothing left,
-//     that is where the log begins.
+//  1. It can't cut below the start, but for the beginning of the batch that holds the start; with
+//     nothing left, that is where the log begins.
 //  2. It can't cut below what compaction went by without emptying the log.
-//  3. Of what goes, records below committed are set aside, and aside says where to; it is empty if there are none. 0 is none.
+//  3. Of what goes, records below committed are set aside, and aside says where to; it is empty if
+//     there are none. 0 is none.
 //
 // Readers of what is cut must have been ended before, and nothing must be appended meanwhile.
 func (l *Log) TruncateTo(offset, committed uint64) (end uint64, aside string, err error) {
@@ -152,8 +154,9 @@ func (l *Log) TruncateTo(offset, committed uint64) (end uint64, aside string, er
 	l.mu.Unlock()
 	reason := fmt.Sprintf("truncated to %d; records below %d were committed", base, committed)
 	if void {
-		// Nothing is left, so nothing of what was trimmed before may be either: its epochs are not the new ones'. Or what is left
-		// may lack records that are there no more because of newer ones among those that go, so all of it is to be copied again.
+		// Nothing is left, so nothing of what was trimmed before may be either: its epochs are not
+		// the new ones'. Or what is left may lack records that are there no more because of newer
+		// ones among those that go, so all of it is to be copied again.
 		end = base
 		aside, err = l.reset(base, committed, reason)
 	} else {
@@ -172,8 +175,8 @@ func (l *Log) endCutting() {
 	l.cutting = false
 }
 
-// BatchBase is where the batch begins that holds an offset: before it, if the log was trimmed within a
-// batch. At the log's end it is the end.
+// BatchBase is where the batch begins that holds an offset: before it, if the log was trimmed
+// within a batch. At the log's end it is the end.
 func (l *Log) BatchBase(offset uint64) (uint64, error) {
 	v, err := l.NewCursor(offset).Read(1)
 	if err != nil {
@@ -187,7 +190,8 @@ func (l *Log) BatchBase(offset uint64) (uint64, error) {
 	return b.Base(), nil
 }
 
-// truncate removes what stands from base on, where a batch begins. admin is held, and nothing is appended.
+// truncate removes what stands from base on, where a batch begins. admin is held, and nothing is
+// appended.
 func (l *Log) truncate(base, committed uint64, reason string) (end uint64, aside string, err error) {
 	if err := l.flush(); err != nil { // what is left is to be safe, and listed
 		return 0, "", err
@@ -229,7 +233,8 @@ func (l *Log) truncate(base, committed uint64, reason string) (end uint64, aside
 	return base, l.asidePath(kept), nil
 }
 
-// leave removes the files of segments that a switch took out of the log, or moves them to where they are kept.
+// leave removes the files of segments that a switch took out of the log, or moves them to where
+// they are kept.
 func (l *Log) leave(gone []*segment, kept *Aside) error {
 	gone = slices.DeleteFunc(gone, func(s *segment) bool {
 		l.disk.handles.forget(s)
@@ -243,7 +248,8 @@ func (l *Log) leave(gone []*segment, kept *Aside) error {
 	return l.remove(gone...)
 }
 
-// endAt lets the file of the log's last segment end where the segment ends now: an offset where a batch begins. admin is held.
+// endAt lets the file of the log's last segment end where the segment ends now: an offset where a
+// batch begins. admin is held.
 func (l *Log) endAt(base uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -271,8 +277,9 @@ func (l *Log) endAt(base uint64) error {
 	return nil
 }
 
-// shorten cuts what a segment's file, a plain one, holds from where the segment ends on, and seals it. It is done again by the next
-// opening if a crash cuts it short. mu is held, or nobody knows the log yet.
+// shorten cuts what a segment's file, a plain one, holds from where the segment ends on, and seals
+// it. It is done again by the next opening if a crash cuts it short. mu is held, or nobody knows
+// the log yet.
 func (l *Log) shorten(s *segment, f env.File, index []indexEntry) error {
 	until := s.end
 	pos, err := l.positionOf(until, s, f, index)
@@ -320,7 +327,8 @@ func (l *Log) shorten(s *segment, f env.File, index []indexEntry) error {
 }
 
 // positionOf is where the batch that begins at base stands in s, whose file is f. What is damaged
-// before it doesn't matter, as long as it can be read itself. Without an index it is looked for from the front.
+// before it doesn't matter, as long as it can be read itself. Without an index it is looked for
+// from the front.
 func (l *Log) positionOf(base uint64, s *segment, f env.File, index []indexEntry) (int64, error) {
 	r, err := newFrames(f)
 	if err != nil {
