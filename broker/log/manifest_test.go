@@ -338,3 +338,33 @@ func TestAStrangeSegmentIsSetAside(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// After a kill both slots are read, and which of them is safe isn't known. A power cut in the next
+// change must not take what was acknowledged before the kill.
+func TestAChangeAfterAKillMayBeCutShortAnywhere(t *testing.T) {
+	// A slot of several sectors, all of which change.
+	spec := func(epoch uint64) []byte { return []byte(strings.Repeat(fmt.Sprint(epoch), 1000)) }
+	for changes := uint64(2); changes < 5; changes++ {
+		for steps, over := 0, false; !over; steps++ {
+			for seed := range uint64(20) {
+				fsys, d, l := setup(t, small)
+				for epoch := uint64(1); epoch <= changes; epoch++ {
+					if err := l.SetSpec(spec(epoch), epoch); err != nil {
+						t.Fatal(err)
+					}
+				}
+				fsys = killed(fsys, d)
+				d = openDisk(t, fsys, "data", small)
+				l = openLog(t, d, orders)
+				fsys.StopAfter(steps)
+				err := l.SetSpec(spec(changes+1), changes+1)
+				over = err == nil
+				_, d, l = cutPower(t, fsys, d, seed, steps, small)
+				if at := l.Meta().Epoch; at < changes || over && at != changes+1 || l.Recovery().Suspect {
+					t.Fatalf("%d changes, step %d, seed %d: epoch %d, %+v", changes, steps, seed, at, l.Recovery())
+				}
+				_ = d.Close()
+			}
+		}
+	}
+}
