@@ -30,6 +30,8 @@
 //	    in-sync replicas have confirmed after the message came that this broker leads (confirm.go).
 //	T10 What a leader appends beyond its high watermark is bounded. Beyond the bound publishers wait, and are
 //	    refused when the watermark does not move (ahead).
+//	T11 Nothing is deleted by its age, and nothing compacted, while the time is in doubt. An id is a duplicate
+//	    only while its age is surely within the window (window, and package clock).
 //
 // Every message goes through a sender, also for a shard that this broker leads: it gets a number,
 // stays in an outbox until the leader has answered, and goes over a link (Link) or, on the same
