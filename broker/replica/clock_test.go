@@ -37,7 +37,7 @@ func (w *world) timed(wrong map[string]time.Duration) {
 }
 
 // off is how far the time that a broker goes by is from the true one.
-func (w *world) off(id string) time.Duration { return w.clocks[id].Time().Sub(time.Now()) }
+func (w *world) off(id string) time.Duration { return time.Until(w.clocks[id].Time()) }
 
 func TestALeaderAndItsFollowersAgreeOnTheTime(t *testing.T) {
 	const year = 365 * 24 * time.Hour

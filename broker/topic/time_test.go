@@ -102,7 +102,7 @@ func TestALoneClockJumps(t *testing.T) {
 				n := timed(t)
 				n.keeps("x")
 				n.machine.set(wrong)
-				s := n.looked(true)
+				n.looked(true)
 				n.eventually("it is said", func() bool { return n.said("not deleted by their age") })
 				n.machine.pass(time.Minute)
 				if n.keeps("x") {
@@ -122,7 +122,7 @@ func TestALoneClockJumps(t *testing.T) {
 				if c.forget && wrong > 0 {
 					return // nothing tells that the machine was not off for a year
 				}
-				s = n.looked(true)
+				s := n.looked(true)
 				if start, _, _ := s.Data().Offsets(); start != 1 {
 					t.Errorf("the log starts at %d", start)
 				}
@@ -345,7 +345,7 @@ func TestAllClocksJump(t *testing.T) {
 				n.machine.set(wrong)
 			}
 			a.eventually("the leader hears of it", func() bool { return a.machine.clock.Verdict().Sure == 0 })
-			s := a.looked(true)
+			a.looked(true)
 			if a.keeps("x") || !a.keeps("y") || a.lastTime().Abs() > clock.Bound {
 				t.Errorf("the time of a record is %v off", a.lastTime())
 			}
@@ -360,7 +360,8 @@ func TestAllClocksJump(t *testing.T) {
 			if !b.keeps("x") {
 				t.Error("what is eleven hours old was taken for a duplicate")
 			}
-			if s = b.looked(true); s.Data().Start() != 1 {
+			s := b.looked(true)
+			if s.Data().Start() != 1 {
 				t.Errorf("the log starts at %d", s.Data().Start())
 			}
 			for _, n := range c.sites {
