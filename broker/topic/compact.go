@@ -77,7 +77,7 @@ func (s *Service) compact(ctx context.Context, p *Shard, v *view, pace *log.Pace
 		}
 	}
 	if damage, ok := errors.AsType[*log.CorruptError](err); ok && ctx.Err() == nil {
-		s.scrubbed.damages.Add(1)
+		s.scrubs.damages.Add(1)
 		s.log.Error("a Topic's log is damaged", "topic", p.Name(), "log", open.parts[replica.Data].Name(), "damages", 1, "first", damage.Error())
 		s.harmed(p, damageFound+damage.Error())
 		return

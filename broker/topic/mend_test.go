@@ -47,7 +47,7 @@ func (n *site) segments() []string {
 func (n *site) scrub() {
 	n.t.Helper()
 	before := n.service.ScrubStats().Damages
-	n.service.careFor(n.t.Context(), n.service.Topic("orders").shards[0], log.NewPace(1<<30))
+	n.service.scrubShard(n.t.Context(), n.service.Topic("orders").shards[0], log.NewPace(1<<30))
 	if n.service.ScrubStats().Damages == before {
 		n.t.Fatal("nothing was found")
 	}

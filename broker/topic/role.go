@@ -367,7 +367,7 @@ func (s *Service) setAside(p *Shard, v *view) error {
 		return err
 	}
 	p.anew = true
-	s.scrubbed.copies.Add(1)
+	s.scrubs.copies.Add(1)
 	for _, id := range p.logIDs() {
 		to, err := s.config.Disk.SetAside(id.Name())
 		if err != nil {

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// carePace is how many bytes of sealed segments are read per second to look for damage: a hundredth of
+	// scrubPace is how many bytes of sealed segments are read per second to look for damage: a hundredth of
 	// what a usual disk reads, and 20 GB are through in half an hour.
-	carePace = 12 << 20
-	// careRest is how long a round of care is followed by none. Damage of a disk at rest is counted in years.
-	careRest = time.Hour
-	// careFirst is when the first round begins, when a broker that starts has done what others wait for.
-	careFirst = time.Minute
+	scrubPace = 12 << 20
+	// scrubRest is how long a round of care is followed by none. Damage of a disk at rest is counted in years.
+	scrubRest = time.Hour
+	// scrubFirst is when the first round begins, when a broker that starts has done what others wait for.
+	scrubFirst = time.Minute
 )
 
 // ScrubStats counts upkeep of segments at rest: bytes scrubbed, damages found, bytes saved by
@@ -28,14 +28,14 @@ type scrubCounts struct{ scrubbed, damages, saved, copies atomic.Uint64 }
 
 // ScrubStats returns the counters.
 func (s *Service) ScrubStats() ScrubStats {
-	return ScrubStats{s.scrubbed.scrubbed.Load(), s.scrubbed.damages.Load(), s.scrubbed.saved.Load(), s.scrubbed.copies.Load()}
+	return ScrubStats{s.scrubs.scrubbed.Load(), s.scrubs.damages.Load(), s.scrubs.saved.Load(), s.scrubs.copies.Load()}
 }
 
 // scrubber goes round all logs that are open, again and again: it compresses segments that are sealed, and reads them to find
 // damage before anybody needs what is damaged, while another replica has it.
 func (s *Service) scrubber() {
-	pace := log.NewPace(carePace)
-	s.rounds(careFirst, careRest, func(p *Shard) { s.careFor(s.ctx, p, pace) })
+	pace := log.NewPace(scrubPace)
+	s.rounds(scrubFirst, scrubRest, func(p *Shard) { s.scrubShard(s.ctx, p, pace) })
 }
 
 // rounds does something for each shard, one after the other, again and again, until the service closes.
@@ -60,21 +60,21 @@ func (s *Service) rounds(first, rest time.Duration, do func(*Shard)) {
 	}
 }
 
-// careFor sees to the logs of one shard. They may be closed meanwhile.
-func (s *Service) careFor(ctx context.Context, p *Shard, pace *log.Pace) {
+// scrubShard sees to the logs of one shard. They may be closed meanwhile.
+func (s *Service) scrubShard(ctx context.Context, p *Shard, pace *log.Pace) {
 	open := p.opened.Load()
 	if open == nil {
 		return
 	}
 	for _, l := range open.parts {
 		report, err := l.ScrubFrom(ctx, log.ScrubOptions{Pace: pace})
-		s.scrubbed.scrubbed.Add(uint64(report.Bytes))
+		s.scrubs.scrubbed.Add(uint64(report.Bytes))
 		if err != nil {
 			s.careFailed(p, "scrub", err)
 			return
 		}
 		if len(report.Damaged) > 0 {
-			s.scrubbed.damages.Add(uint64(len(report.Damaged)))
+			s.scrubs.damages.Add(uint64(len(report.Damaged)))
 			first := report.Damaged[0]
 			s.log.Error("a Topic's log is damaged", "topic", p.Name(), "log", l.Name(), "damages", len(report.Damaged), "first", first.Error())
 			s.harmed(p, damageFound+first.Error())
@@ -86,7 +86,7 @@ func (s *Service) careFor(ctx context.Context, p *Shard, pace *log.Pace) {
 		s.careFailed(p, "compress", err)
 		return
 	}
-	s.scrubbed.saved.Add(uint64(max(saved, 0)))
+	s.scrubs.saved.Add(uint64(max(saved, 0)))
 }
 
 func (s *Service) careFailed(p *Shard, doing string, err error) {

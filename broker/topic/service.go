@@ -53,7 +53,7 @@ type Service struct {
 	compacted compacted
 	// aheadBound is how much may stand beyond the watermark of a shard that is led here. It never changes.
 	aheadBound aheadBound
-	scrubbed   scrubCounts
+	scrubs     scrubCounts
 
 	forwards forwards
 
