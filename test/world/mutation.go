@@ -42,7 +42,7 @@ var mutations = []Mutation{
 		{"broker/log/recover_last.go", "err = rewrite(f, s, found)\n", "_ = rewrite\n"}},
 		Faults: []string{"failing syncs", "kill", "cut power", "cut power of all"}, Found: []Class{FailedSyncs}},
 	{Name: "A3: the wall clock decides", Edits: []edit{
-		{"broker/clock/limits.go", "\tBound = 2 * time.Second\n", "\tBound = 1 << 62\n"}},
+		{"broker/clock/clock.go", "v := c.judge.Verdict()\n\tc.off.Store(v.Off)", "v := c.judge.Verdict()\n\tv.Off, v.Doubt, v.Elapsed = r.Wall-r.Mono, None, true\n\tc.off.Store(v.Off)"}},
 		Faults: []string{"clock jumps", "kill one", "stop in order"}, Found: []Class{JumpingClocks}},
 	{Name: "A4: answers don't wait until the leader is confirmed", Edits: []edit{
 		{"broker/topic/confirm.go", "case p.round <= round:", "case true:"},

@@ -46,7 +46,7 @@ const (
 )
 
 // knownFaults are the classes that are left out unless Options say otherwise, since what they find is not mended yet.
-var knownFaults = []Class{LostCopies, RestoredEtcd, FlippedBits}
+var knownFaults = []Class{LostCopies, RestoredEtcd}
 
 func (o *Options) leaveOut(c Class) bool {
 	return slices.Contains(knownFaults, c) && !slices.Contains(o.Found, c)
