@@ -86,6 +86,7 @@ func (d *Disk) round() bool {
 		d.journal.write(began, d.openLogs)
 	}
 	wanted := 0
+	d.listing = 0
 	for _, l := range logs {
 		l.write()
 		if l.flight.sync {
@@ -259,8 +260,15 @@ func (l *Log) list() error {
 		return l.disk.noticed(err)
 	}
 	f.listing = true
+	if l.disk.listing++; l.disk.listing > mostListing {
+		l.man.park()
+	}
 	return nil
 }
+
+// mostListing bounds how many manifests a round keeps open beside its segments: with 10,000 shards
+// that get leaders at once all have a new epoch, and the usual bound is 65,536 descriptors.
+const mostListing = 1024
 
 // listed ends what list began. mu is not held.
 func (l *Log) listed() {

@@ -59,6 +59,8 @@ type Disk struct {
 	spare []*Log
 	tails list.List // of tail, oldest first
 	held  int64     // bytes in tails
+
+	listing int // logs that write to their manifests in this round
 }
 
 const (

@@ -368,3 +368,51 @@ func TestAChangeAfterAKillMayBeCutShortAnywhere(t *testing.T) {
 		}
 	}
 }
+
+// More logs begin in one round than a disk keeps manifests open for. All of them are listed by it.
+func TestManyLogsAreListedInOneRound(t *testing.T) {
+	for _, syncAllFrom := range []int{0, 1 << 30} {
+		fsys := crashfs.New()
+		d := openDisk(t, fsys, "data", Options{SegmentSmallest: 4 << 10, SyncAllFrom: syncAllFrom})
+		logs := make([]*Log, mostListing+50)
+		for i := range logs {
+			logs[i] = openLog(t, d, Identity{Topic: "many", Shard: i})
+		}
+		gate := make(chan struct{})
+		begun := make(chan struct{}, len(logs))
+		fsys.SetHook(func(op opKind) error {
+			if op.Kind == "write" && strings.HasSuffix(op.Path, segmentEnd) {
+				begun <- struct{}{}
+				<-gate
+			}
+			return nil
+		})
+		a := newAck()
+		for i, l := range logs {
+			if _, err := l.Append(&Append{Epoch: 7, Records: texts(1, 1), Done: a}); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				<-begun // the others are the next round
+			}
+		}
+		fsys.SetHook(nil)
+		close(gate)
+		if err := a.wait(t, len(logs)); err != nil {
+			t.Fatal(err)
+		}
+		fsys = fsys.Crash(rand.New(rand.NewPCG(1, 2)))
+		_ = d.Close()
+		d = openDisk(t, fsys, "data", Options{})
+		for i := range logs {
+			m, err := d.Open(Identity{Topic: "many", Shard: i}, 1, 1, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := m.Meta(); len(got.Segments) != 1 || !slices.Equal(got.Epochs, []Epoch{{7, 1}}) || m.Recovery().Suspect {
+				t.Fatalf("log %d: %+v, %+v", i, got, m.Recovery())
+			}
+		}
+		_ = d.Close()
+	}
+}

@@ -49,8 +49,8 @@ type manifestFile struct {
 	// The change under way.
 	next       *Manifest
 	nextLength int64
-	file       env.File // nil: next is safe already
-	data       []byte
+	file       env.File // nil: it is parked, or next is safe already
+	data       []byte   // nil: next is safe already
 }
 
 // gate is a lock for what may take long. Whoever waits for it waits for a channel, so that tests in
@@ -251,8 +251,11 @@ func (f *manifestFile) write(next *Manifest, room int64) error {
 
 // sync makes the change safe. mu is held.
 func (f *manifestFile) sync() error {
-	if f.file == nil {
+	if f.data == nil {
 		return nil
+	}
+	if err := f.unpark(); err != nil {
+		return &syncError{err}
 	}
 	if err := f.file.Sync(); err != nil {
 		return &syncError{err}
@@ -260,11 +263,27 @@ func (f *manifestFile) sync() error {
 	return nil
 }
 
+// park closes the file of a change until it is synced or committed. A sync that fails meanwhile is
+// told to whoever opens the file next. mu is held.
+func (f *manifestFile) park() {
+	if f.file != nil {
+		_ = f.file.Close()
+		f.file = nil
+	}
+}
+
+func (f *manifestFile) unpark() (err error) {
+	if f.file == nil {
+		f.file, err = f.fsys.Open(f.path())
+	}
+	return err
+}
+
 // commit takes over a change that is safe, and writes it to the other slot, in which it may say
 // that the log is durable as far as an offset. mu is held.
 func (f *manifestFile) commit(durable uint64) {
 	next := f.next
-	if f.file != nil {
+	if f.data != nil {
 		f.safe, f.sequence = 1-f.safe, f.sequence+1
 		data, sequence := f.data, f.sequence
 		if durable > next.Durable {
@@ -276,7 +295,11 @@ func (f *manifestFile) commit(durable uint64) {
 		}
 		// If this fails, the slot that was synced is as good; and this one is written anew by the
 		// next change.
-		if _, err := f.file.WriteAt(data, int64(1-f.safe)*f.size); err == nil {
+		err := f.unpark()
+		if err == nil {
+			_, err = f.file.WriteAt(data, int64(1-f.safe)*f.size)
+		}
+		if err == nil {
 			f.sequence = sequence
 		}
 	}
