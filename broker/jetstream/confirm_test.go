@@ -8,6 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // strand has another broker in the in-sync set of a stream, which nobody reaches: the leader can't prove that it leads.
@@ -23,6 +24,9 @@ func (w *world) strand(name string) {
 	is.InSync = append(is.InSync[:1:1], coordination.Replica{Broker: "broker-9", Incarnation: 7})
 	w.shards[t.ID] = &is
 	w.tell(coordination.Changes{Shards: []coordination.Change[coordination.Shard]{{Before: was, After: &is}}})
+	testutil.EventuallyTrue(w.t, "the leader counts on it", func() bool {
+		return !w.nodes[0].topics.Topic(name).Shard().Confirm(func(error) {})
+	})
 }
 
 // A leader whose followers can't be reached shows nothing as the latest: it says that it can't know. A message that stands where it was

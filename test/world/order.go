@@ -46,6 +46,10 @@ func (j *judge) answers(h *history, log copied, where map[string]uint64) {
 		offset, stands := where[op.value]
 		switch op.outcome {
 		case kept, duplicate:
+			// A message with an id stands twice if its id was forgotten while the time was in doubt.
+			if i := index(op.offset); inside(i) && log.records[i].value == op.value {
+				offset = op.offset
+			}
 			if stands {
 				until(index(offset), op.back, "the ack of "+op.value)
 			}
