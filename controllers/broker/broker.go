@@ -9,6 +9,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -137,5 +138,16 @@ func (r *Reconciler) tell(broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus,
 	if len(note) > noteLimit {
 		note = note[:noteLimit]
 	}
-	r.Events.Eventf(broker, nil, kind, is.Reason, string(outcome.Action.Kind), "%s", note)
+	r.Events.Eventf(broker, target(broker, outcome.Action), kind, is.Reason, string(outcome.Action.Kind), "%s", note)
+}
+
+// target is the object that an action was done to, or nil. The recorder counts an event that is like one shortly
+// before as another one of its series and drops its text; the same action on another object is a series of its own.
+func target(broker *v1alpha1.Broker, action plan.Action) runtime.Object {
+	kinds := map[plan.Kind]string{plan.ReplacePod: "Pod", plan.Shrink: "Pod", plan.GrowVolume: "PersistentVolumeClaim", plan.RecreateSet: "StatefulSet", plan.Drain: ""}
+	kind, ok := kinds[action.Kind]
+	if !ok || action.Target == "" {
+		return nil
+	}
+	return &corev1.ObjectReference{Kind: kind, Namespace: broker.Namespace, Name: action.Target}
 }
