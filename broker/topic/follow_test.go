@@ -104,8 +104,7 @@ func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
 		t.Error("its log is still open")
 	}
 	n.eventually("it is set aside", func() bool { return len(n.stands()) == 0 && n.service.Stats().SetAside == 2 })
-	// And back: it had messages in an earlier epoch.
-	n.doubt = true
+	// And back.
 	n.place("here", self)
 	n.tell()
 	n.open("here")
