@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// accept takes connections until the mesh closes.
+// accept accepts connections until the mesh closes. At most maxGreeting handshakes run at a time.
 func (m *Mesh) accept() {
 	pause := redialMin
 	for {
@@ -27,7 +27,7 @@ func (m *Mesh) accept() {
 			if m.ctx.Err() != nil {
 				return
 			}
-			// Out of file descriptors, most likely: others may give some back.
+			// The usual cause is a lack of file descriptors, which passes when others are closed.
 			m.log.Error("Could not accept a connection on the route port; trying again", "error", err)
 			select {
 			case <-time.After(pause):
@@ -52,8 +52,8 @@ func (m *Mesh) accept() {
 	}
 }
 
-// acceptHandshake exchanges hellos on an accepted connection. carry is nil for a link; for a connection
-// for replication it serves that connection until its end.
+// acceptHandshake exchanges hellos on an accepted connection. carry is nil for a link, which claim
+// has started. For a replication connection, carry serves it until it ends.
 func (m *Mesh) acceptHandshake(raw net.Conn) (carry func(), err error) {
 	ctx, cancel := context.WithTimeout(m.ctx, handshakeTimeout)
 	defer cancel()
@@ -77,7 +77,8 @@ func (m *Mesh) acceptHandshake(raw net.Conn) (carry func(), err error) {
 	}
 	peer, err := m.readHello(in, kinds...)
 	if err != nil {
-		// The peer's refusal of us needs no answer; ours of it does, so that it can say why.
+		// A peer that sent a refusal needs no answer. A peer that this broker refuses gets the
+		// reason.
 		if r, ok := errors.AsType[*Refusal](err); ok {
 			m.answerRefusal(conn, r)
 		}
@@ -107,7 +108,8 @@ func (m *Mesh) acceptHandshake(raw net.Conn) (carry func(), err error) {
 		return nil, err
 	}
 	if refused := m.claim(l); refused != nil {
-		_ = raw.SetDeadline(time.Now().Add(handshakeTimeout)) // A write without one would be worse than a failed one.
+		// Without a deadline this write could block for good, so an error is ignored.
+		_ = raw.SetDeadline(time.Now().Add(handshakeTimeout))
 		m.answerRefusal(conn, refused)
 		return nil, refused
 	}
@@ -117,16 +119,18 @@ func (m *Mesh) acceptHandshake(raw net.Conn) (carry func(), err error) {
 	return nil, nil
 }
 
-// answerRefusal tells the peer, if it will listen.
+// answerRefusal sends the reason of a refusal to the peer, shortened to fit a frame. Errors are
+// ignored.
 func (m *Mesh) answerRefusal(conn net.Conn, r *Refusal) {
 	text := *r
 	text.Text = text.Text[:min(len(text.Text), 512)]
 	if frame, err := jsonFrame(frameRefused, text); err == nil {
-		_, _ = conn.Write(frame) // It is closed next, whether or not this arrives.
+		_, _ = conn.Write(frame) // The connection is closed next in any case.
 	}
 }
 
-// wholeRecords makes TLS send full records from the start, since links carry batches.
+// wholeRecords returns a copy of config that sends full TLS records from the start, since links
+// carry batches.
 func wholeRecords(config *tls.Config) *tls.Config {
 	config = config.Clone()
 	config.DynamicRecordSizingDisabled = true
@@ -143,7 +147,7 @@ func wholeRecords(config *tls.Config) *tls.Config {
 	return config
 }
 
-// tlsRefusal leaves errors of the connection as they are and makes the others refusals.
+// tlsRefusal returns network errors and timeouts unchanged, and others as a Refusal with CauseTLS.
 func tlsRefusal(err error) error {
 	if isSilentClose(err) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -151,13 +155,14 @@ func tlsRefusal(err error) error {
 	return refuse(CauseTLS, "TLS handshake: %v", err)
 }
 
-// isSilentClose reports whether the other end closed the connection without sending anything, as port
-// probes do.
+// isSilentClose reports whether err says that the other end closed the connection. Port probes
+// connect and close without sending anything.
 func isSilentClose(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// logRefusal counts and logs a failed connection, each cause at most once a minute.
+// logRefusal counts a failed handshake and logs each cause at most once per logEvery. Connections
+// that the other end closed are neither counted nor logged.
 func (m *Mesh) logRefusal(raw net.Conn, err error) {
 	if m.ctx.Err() != nil || isSilentClose(err) {
 		return

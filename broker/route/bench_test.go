@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/session"
 )
 
-// countingHub only counts what arrives.
+// countingHub counts received messages.
 type countingHub struct {
 	link     atomic.Pointer[session.Link]
 	received atomic.Int64

@@ -7,12 +7,12 @@ import (
 	"github.com/carillon-mq/carillon/broker/session"
 )
 
-// chunk is one piece of a queue of encoded frames. Frames run across chunks, so that all chunks
-// are alike and a large message needs no buffer of its own size.
+// chunk is one buffer of a queue of encoded frames. Frames may span chunks, so all chunks have one
+// size and a large message needs no buffer of its own.
 type chunk struct {
 	next     *chunk
 	used     int
-	messages int // that begin here
+	messages int // messages whose frames begin in this chunk
 	data     [chunkSize]byte
 }
 
@@ -27,7 +27,7 @@ func (c *chunk) free() {
 type frames struct {
 	head, tail *chunk
 	bytes      int
-	fixed      [headerSize + messageSize]byte // the fixed part of the frame that is being encoded
+	fixed      [headerSize + messageSize]byte // scratch space for the fixed part of a frame
 }
 
 func (f *frames) room() *chunk {
@@ -64,14 +64,14 @@ func (f *frames) putString(s string) {
 	}
 }
 
-// take empties the queue and returns what was in it.
+// take empties the queue and returns its first chunk.
 func (f *frames) take() *chunk {
 	head := f.head
 	f.head, f.tail = nil, nil
 	return head
 }
 
-// splice appends another queue, which is empty afterwards.
+// splice appends the frames of other, which is empty afterwards.
 func (f *frames) splice(other *frames) {
 	if other.head == nil {
 		return
@@ -86,7 +86,7 @@ func (f *frames) splice(other *frames) {
 	*other = frames{}
 }
 
-// begin writes the start of a frame whose body has the given size, into f.fixed.
+// begin encodes the header of a frame into f.fixed. body is the size of its body in bytes.
 func (f *frames) begin(t frameType, body int) {
 	binary.BigEndian.PutUint32(f.fixed[:], uint32(1+body))
 	f.fixed[lengthSize] = byte(t)
@@ -103,7 +103,7 @@ func (f *frames) token(t frameType, v uint64) {
 	f.put(f.fixed[:headerSize+8])
 }
 
-// carried encodes a frame of Topics, and reports whether it fits one.
+// carried appends a Topics frame and reports whether it fits the limit.
 func (f *frames) carried(parts [][]byte, limit int) bool {
 	size := 0
 	for _, part := range parts {
@@ -120,7 +120,7 @@ func (f *frames) carried(parts [][]byte, limit int) bool {
 	return true
 }
 
-// interest reports whether the change fits a frame.
+// interest appends a frame with a change of interest and reports whether it fits.
 func (f *frames) interest(change session.Interest) bool {
 	if len(change.Pattern) > maxString || len(change.Queue) > maxString {
 		return false
@@ -134,8 +134,8 @@ func (f *frames) interest(change session.Interest) bool {
 	return true
 }
 
-// message encodes m for those whom it is to reach: as one frame, or as several if the names of the
-// groups need them. It reports how many frames it wrote, 0 if m does not fit.
+// message appends the frames of m: one, or several if the names of the queue groups need them. It
+// returns the number of frames, 0 if m does not fit.
 func (f *frames) message(m *session.Message, reach session.Reach, maxPayload int) int {
 	if len(m.Subject) == 0 || len(m.Subject) > maxString || len(m.To) > maxString || len(m.Reply) > maxString || len(m.Data) > maxPayload {
 		return 0
@@ -153,7 +153,8 @@ func (f *frames) message(m *session.Message, reach session.Reach, maxPayload int
 			n++
 		}
 		if n == 0 && !all {
-			return wrote // A name that fits no frame: no client can have subscribed with it.
+			// The name fits no frame. No client can have subscribed with such a name.
+			return wrote
 		}
 		reach.Queues = queues[:n]
 		f.messageFrame(m, reach, names)

@@ -18,7 +18,7 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// broker is a whole core node: real clients on one port, real links on another.
+// broker is a complete core node: real clients on one port, real links on another.
 type broker struct {
 	*testNode
 	hub *session.Hub
@@ -59,7 +59,7 @@ func (b *broker) connect(t testing.TB) *nats.Conn {
 	return nc
 }
 
-// knows waits until b has the given amount of interest from another broker.
+// knows waits until b has the given interest from another broker.
 func (b *broker) knows(t testing.TB, id string, patterns, groups int64) {
 	t.Helper()
 	testutil.EventuallyTrue(t, fmt.Sprintf("%s knows %d patterns and %d groups of %s", b.config.ID, patterns, groups, id), func() bool {
@@ -68,7 +68,7 @@ func (b *broker) knows(t testing.TB, id string, patterns, groups int64) {
 	})
 }
 
-// collector keeps what a subscription received, in order.
+// collector keeps the messages of a subscription, in order.
 type collector struct {
 	mu  sync.Mutex
 	got []string
@@ -86,9 +86,12 @@ func (c *collector) all() []string {
 	return slices.Clone(c.got)
 }
 
-// TestAClusterIsOneBrokerToItsClients: every plain subscriber gets every message once and in each
-// publisher's order; every group gets it once in the whole cluster; a broker that dies takes only
-// its own clients along; and the one that takes its place is a part of it again.
+// TestAClusterIsOneBrokerToItsClients checks four rules:
+//
+//  1. Each plain subscriber gets each message once, in the order of each publisher.
+//  2. Each queue group gets each message once in the whole cluster.
+//  3. A broker that dies takes only its own clients along.
+//  4. Its replacement joins the cluster.
 func TestAClusterIsOneBrokerToItsClients(t *testing.T) {
 	const each = 2000
 	ca := newAuthority(t)
@@ -245,7 +248,7 @@ func TestRequestsCrossTheClusterOnTheirFirstMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.knows(t, "b", 0, 1)
-	// A new connection each time: its inbox is unknown to b until just before the request.
+	// A new connection each time, so that b learns of its inbox just before the request.
 	for i := range 200 {
 		nc, err := nats.Connect(a.url, nats.NoReconnect())
 		if err != nil {
@@ -272,8 +275,8 @@ func TestRequestsCrossTheClusterOnTheirFirstMessage(t *testing.T) {
 	}
 }
 
-// BenchmarkAcross measures a publisher and a subscriber at the same broker, and at two linked by
-// TLS: what the link adds. All of it runs in this process.
+// BenchmarkAcross measures a publisher and a subscriber at one broker, and at two that are linked
+// by TLS. The difference is what the link costs. All of it runs in this process.
 func BenchmarkAcross(b *testing.B) {
 	for _, linked := range []bool{false, true} {
 		b.Run(fmt.Sprintf("linked=%v", linked), func(b *testing.B) {

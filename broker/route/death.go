@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// foreign says whether the link ended through no doing of this broker.
+// foreign reports whether the link ended for a reason other than this broker's: not replaced,
+// refused, overflowed or closed by it.
 func (l *link) foreign() bool {
 	for _, own := range []error{errReplaced, errOverflow, errClosing} {
 		if errors.Is(l.err, own) {
@@ -19,8 +20,9 @@ func (l *link) foreign() bool {
 	return !refused
 }
 
-// checkDeath looks for a dead process after a failed dial: the member's link has ended, and its kernel
-// refuses the connection, so nothing listens there. That is known long before the lease ends.
+// checkDeath calls Config.Dead if a failed dial proves that the member's process is dead: its link
+// has ended and its kernel refuses the connection, so nothing listens there. This takes
+// milliseconds, while the member's lease takes seconds to expire.
 func (m *Mesh) checkDeath(n *neighbour, err error) {
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return
@@ -42,8 +44,9 @@ func (m *Mesh) checkDeath(n *neighbour, err error) {
 	}
 }
 
-// probe finds out, before it is this broker's turn to dial, whether the peer is dead: its listener may end a little later than
-// its link, so more than one try is made.
+// probe looks for a dead process on behalf of the broker that dials second, until it is that
+// broker's turn to dial. It tries several times, since a dying process may close its listener a
+// little later than its link.
 func (m *Mesh) probe(n *neighbour, until time.Time) {
 	for ended := false; time.Until(until) > redialMin; {
 		m.pauseDial(n, jitter(redialMin))
@@ -56,7 +59,7 @@ func (m *Mesh) probe(n *neighbour, until time.Time) {
 			return
 		}
 		if !ended {
-			continue // Its last link is being taken down.
+			continue // The last link is not taken down yet.
 		}
 		ctx, cancel := context.WithDeadline(m.ctx, until)
 		raw, err := m.open(ctx, target)
@@ -69,8 +72,9 @@ func (m *Mesh) probe(n *neighbour, until time.Time) {
 	}
 }
 
-// Silent are the members to which there was a link in the life that they are in, and of which nothing has been heard for a
-// while. Unlike of a broker that is dead, nothing is known of them: this broker may be the one that is cut off.
+// Silent returns the members from which nothing has been heard for silentAfter, among those with a
+// link in their current incarnation. A silent member may be alive: this broker may be the one that
+// is cut off.
 func (m *Mesh) Silent() (silent []Member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

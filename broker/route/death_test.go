@@ -10,16 +10,16 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// die does what the kernel does for a process that was killed.
+// die does what the kernel does for a killed process.
 func (n *testNode) die() {
-	n.SetMembers(nil) // It dials nobody any more.
+	n.SetMembers(nil) // Stop dialling.
 	n.config.Listener.Close()
 	for _, l := range n.links() {
 		l.raw.Close()
 	}
 }
 
-// deaths are the members that a node found dead.
+// deaths records the members that a node found dead.
 type deaths struct {
 	mu    sync.Mutex
 	found []Member
@@ -37,7 +37,8 @@ func (d *deaths) all() []Member {
 	return slices.Clone(d.found)
 }
 
-// Whichever of the two would dial: a broker that is dead is known to be within a tenth of a second or so, and once.
+// TestADeadBrokerIsNoticedByItsKernel: a dead broker is detected within about a tenth of a second,
+// and once, whichever of the two dials first.
 func TestADeadBrokerIsNoticedByItsKernel(t *testing.T) {
 	ca := newAuthority(t)
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
@@ -47,7 +48,7 @@ func TestADeadBrokerIsNoticedByItsKernel(t *testing.T) {
 		introduceAll(witness, victim)
 		waitUp(t, witness, victim)
 		for _, l := range victim.links() {
-			l.raw.Close() // A connection that breaks is no death.
+			l.raw.Close() // A broken connection is no death.
 		}
 		testutil.EventuallyTrue(t, "linked again", func() bool { p := witness.peerOf(names[1]); return p.Up && p.Generation > 1 })
 		if found := of.all(); len(found) > 0 {
@@ -68,7 +69,8 @@ func TestADeadBrokerIsNoticedByItsKernel(t *testing.T) {
 	}
 }
 
-// Nobody is called dead who was not linked, nor in a life that this broker has not met.
+// TestOnlyWhoWasLinkedCanDie: a member that was never linked in its current incarnation is never
+// called dead.
 func TestOnlyWhoWasLinkedCanDie(t *testing.T) {
 	var of deaths
 	a, b := startNode(t, "a", nil, func(c *Config) { c.Dead = of.note }), startNode(t, "b", nil)
@@ -79,11 +81,11 @@ func TestOnlyWhoWasLinkedCanDie(t *testing.T) {
 	testutil.EventuallyTrue(t, "linked", func() bool { return a.peerOf("b").Up && a.peerOf("z").Attempts > 2 })
 	next := b.member()
 	next.Incarnation++
-	next.Route = "127.0.0.1:1" // a new life, of which only the address is known
+	next.Route = "127.0.0.1:1" // a new incarnation of which only the address is known
 	b.SetMembers(nil)
 	b.config.Listener.Close()
 	for _, l := range a.links() {
-		a.SetMembers([]Member{never}) // It has left the cluster before its link ended.
+		a.SetMembers([]Member{never}) // It left the cluster before its link ended.
 		l.raw.Close()
 	}
 	testutil.EventuallyTrue(t, "b's link is gone", func() bool { return len(a.links()) == 0 })
@@ -94,7 +96,7 @@ func TestOnlyWhoWasLinkedCanDie(t *testing.T) {
 	}
 }
 
-// Who said that it leaves is dead when it is: its kernel has the last word.
+// TestWhoLeavesIsDeadWhenItIs: a leaving broker is dead when its kernel refuses connections.
 func TestWhoLeavesIsDeadWhenItIs(t *testing.T) {
 	var of deaths
 	a, b := startNode(t, "a", nil, func(c *Config) { c.Dead = of.note }), startNode(t, "b", nil)
@@ -114,8 +116,9 @@ func TestWhoLeavesIsDeadWhenItIs(t *testing.T) {
 	}
 }
 
-// Who is cut off is silent, before its link is given up and after; and no more when it is heard again, in another life, or
-// was never met in the one that it is in.
+// TestSilenceIsOfWhoWasHeard: a member that is cut off is silent, before its link is closed and
+// after. It stops being silent when it is heard again or restarts, and a member that was never
+// linked in its current incarnation is not silent.
 func TestSilenceIsOfWhoWasHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := newMemoryNet()
@@ -135,7 +138,7 @@ func TestSilenceIsOfWhoWasHeard(t *testing.T) {
 		if !ok || took < silentAfter-pingEvery-keepAliveTick || took > silentAfter+2*keepAliveTick || silent()[0] != b.member() {
 			t.Errorf("silent after %v: %v", took, silent())
 		}
-		time.Sleep(time.Minute) // Its link is gone, and it is dialled in vain.
+		time.Sleep(time.Minute) // Its link is gone, and dials fail.
 		if found := silent(); len(found) != 1 {
 			t.Errorf("silent after a minute: %v", found)
 		}

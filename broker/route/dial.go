@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// causeUnreachable stands for every failure to get as far as the peer's hello. It is not among
-// the refusals that are counted.
+// causeUnreachable is the cause of every failure before the peer's hello. It is not counted as a
+// refusal.
 const causeUnreachable Cause = "unreachable"
 
 func causeOf(err error) Cause {
@@ -22,14 +22,15 @@ func causeOf(err error) Cause {
 	return causeUnreachable
 }
 
-// jitter spreads d over its upper half, so that brokers do not dial in step.
+// jitter returns a random duration between d/2 and d, so that brokers do not dial at the same
+// moments.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }
 
-// dial keeps a member linked until it is no member any more.
+// dial links with a member, and links again after each loss, until it is no member any more.
 func (m *Mesh) dial(n *neighbour) {
 	first := m.dialsFirst(n.id)
 	pause := redialMin
-	var next, began time.Time // of attempts
+	var next, began time.Time // of dial attempts
 	for {
 		m.mu.Lock()
 		if m.closed || !n.member {
@@ -101,7 +102,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// pauseDial waits for d, or until something about the member changes.
+// pauseDial waits for d, or until the neighbour's state changes.
 func (m *Mesh) pauseDial(n *neighbour, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -136,7 +137,7 @@ func (m *Mesh) connect(n *neighbour, target Member) error {
 	return err
 }
 
-// open opens a connection to a member on which nothing has been said.
+// open opens a connection to a member. It sends nothing.
 func (m *Mesh) open(ctx context.Context, target Member) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -147,7 +148,7 @@ func (m *Mesh) open(ctx context.Context, target Member) (net.Conn, error) {
 	return raw, nil
 }
 
-// handshake exchanges hellos on a connection that this broker opened.
+// handshake exchanges hellos on a connection that this broker opened, after TLS if configured.
 func (m *Mesh) handshake(ctx context.Context, raw net.Conn, target Member, own hello) (conn net.Conn, in *reader, peer hello, err error) {
 	release := context.AfterFunc(ctx, func() { raw.Close() })
 	defer release()
@@ -188,7 +189,8 @@ func (m *Mesh) handshake(ctx context.Context, raw net.Conn, target Member, own h
 	return conn, in, peer, nil
 }
 
-// readHello reads the first frame of the other side and judges it. The connection may be of any of these kinds.
+// readHello reads the first frame of the peer and checks that the two may connect, for one of the
+// given kinds.
 func (m *Mesh) readHello(in *reader, kinds ...string) (hello, error) {
 	t, body, err := in.one()
 	if err != nil {
@@ -211,7 +213,7 @@ func (m *Mesh) readHello(in *reader, kinds ...string) (hello, error) {
 	return peer, nil
 }
 
-// dialFailed remembers why there is no link, and logs it once until it changes.
+// dialFailed records why there is no link. It logs a cause once until the cause changes.
 func (m *Mesh) dialFailed(n *neighbour, target Member, err error) {
 	if m.ctx.Err() != nil {
 		return

@@ -10,21 +10,21 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
-// A frame is four bytes of length (of what follows them), one byte of type, and a body.
-// Numbers are big-endian.
+// frameType is the type of a frame. A frame is a length of four bytes, which counts what follows
+// it, one byte of type, and a body. Numbers are big-endian.
 type frameType byte
 
 const (
 	frameHello       frameType = 1 // JSON, see hello
-	frameRefused     frameType = 2 // JSON, see refusal; the last frame of its connection
+	frameRefused     frameType = 2 // JSON, see Refusal; the last frame of its connection
 	frameInterest    frameType = 3 // count u32, length of queue u16, queue, pattern
-	frameInterestEnd frameType = 4 // empty: that was my whole interest
-	frameReady       frameType = 5 // empty: I have your whole interest
+	frameInterestEnd frameType = 4 // empty: the sender's complete interest has been sent
+	frameReady       frameType = 5 // empty: the sender has received the peer's complete interest
 	frameMessage     frameType = 6 // see parseMessage
 	framePing        frameType = 7 // u64 that the pong repeats
 	framePong        frameType = 8
-	frameLeaving     frameType = 9  // empty: I am going away on purpose
-	frameTopics      frameType = 10 // what Topics say to each other, see package forward
+	frameLeaving     frameType = 9  // empty: the sender is about to shut down in order
+	frameTopics      frameType = 10 // opaque: messages between Topics, see package forward
 )
 
 const (
@@ -42,7 +42,8 @@ var (
 	errTruncated  = errors.New("frame shorter than what it announces")
 )
 
-// splitFrame finds the first frame in b. n is its whole size, or 0 if b holds only a part of it.
+// splitFrame returns the first frame in b. n is its size in bytes with its header, or 0 if b ends
+// before the frame does.
 func splitFrame(b []byte, limit int) (t frameType, body []byte, n int, err error) {
 	if len(b) < lengthSize {
 		return 0, nil, 0, nil
@@ -61,7 +62,7 @@ func splitFrame(b []byte, limit int) (t frameType, body []byte, n int, err error
 	return frameType(b[lengthSize]), b[headerSize:n:n], n, nil
 }
 
-// parseInterest reads the body of an interest frame. Its strings are copies.
+// parseInterest decodes the body of an interest frame. Its strings are copies.
 func parseInterest(body []byte) (session.Interest, error) {
 	if len(body) < 6 {
 		return session.Interest{}, errTruncated
@@ -80,8 +81,8 @@ func parseInterest(body []byte) (session.Interest, error) {
 	return change, nil
 }
 
-// parseMessage reads the body of a message frame into m, whose slices then point into body, and
-// returns the packed names of the queue groups for nextName.
+// parseMessage decodes the body of a message frame into m, whose slices alias body, and returns the
+// packed names of the queue groups for nextName.
 func parseMessage(body []byte, m *session.Message) (reach session.Reach, groups int, names []byte, err error) {
 	if len(body) < messageSize {
 		return reach, 0, nil, errTruncated
@@ -119,13 +120,13 @@ func parseMessage(body []byte, m *session.Message) (reach session.Reach, groups 
 	return reach, groups, names, nil
 }
 
-// nextName takes the first name from what parseMessage returned.
+// nextName splits off the first of the names that parseMessage returned.
 func nextName(names []byte) (name, rest []byte) {
 	end := 2 + int(binary.BigEndian.Uint16(names))
 	return names[2:end], names[end:]
 }
 
-// parseToken reads the body of a ping or pong.
+// parseToken decodes the body of a ping or pong.
 func parseToken(body []byte) (uint64, error) {
 	if len(body) != 8 {
 		return 0, errTruncated

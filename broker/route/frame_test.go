@@ -34,7 +34,7 @@ func TestFramesOnTheWire(t *testing.T) {
 	f.empty(frameLeaving)
 	want := "0000000b" + "03" + "00000002" + "0001" + "71" + "612e2a" + // interest
 		"00000017" + "06" + "01" + "0001" + "0000" + "0001" + "0001" + "00000002" + "73" + "72" + "000171" + "68686464" + // message
-		"00000012" + "06" + "02" + "0000" + "0001" + "0001" + "0000" + "00000000" + "69" + "73" + "6464" + // one with a route, for Takers
+		"00000012" + "06" + "02" + "0000" + "0001" + "0001" + "0000" + "00000000" + "69" + "73" + "6464" + // message for Takers
 		"00000009" + "07" + "0000000000000102" + // ping
 		"00000001" + "09" // leaving
 	if got := hex.EncodeToString(flat(&f)); got != want {
@@ -139,8 +139,8 @@ type smallReads struct{ io.Reader }
 
 func (r smallReads) Read(p []byte) (int, error) { return r.Reader.Read(p[:min(len(p), 200)]) }
 
-// FuzzFrames feeds a reader whatever a peer might send. It must not panic, must not read outside
-// of a frame, and what it accepts must be what encoding it again yields.
+// FuzzFrames feeds a reader with arbitrary bytes. It must not panic nor read outside of a frame,
+// and what it accepts must encode to the same bytes.
 func FuzzFrames(f *testing.F) {
 	var seed frames
 	seed.interest(session.Interest{Pattern: "a.*", Queue: "q", Count: 2})
@@ -177,7 +177,7 @@ func FuzzFrames(f *testing.F) {
 					}
 				}
 				if body[0] > flagPlain|flagKeep || (!reach.Plain && !reach.Keep && len(reach.Queues) == 0) {
-					return // Accepted, but not written by us.
+					return // Accepted, but our encoder would not write it.
 				}
 				again.message(m, reach, maxHello)
 			case frameInterest:

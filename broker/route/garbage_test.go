@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// helloBytes is what a broker of the same cluster would say, after change.
+// helloBytes returns the hello of a broker of the same cluster, after change.
 func helloBytes(t *testing.T, change func(*hello)) []byte {
 	t.Helper()
 	h := hello{Magic: helloMagic, Newest: protocolNewest, Oldest: protocolOldest, Kind: kindCore, Cluster: "default/main", ID: "z", Name: "z", Session: "s", MaxPayload: 1 << 20}
@@ -29,8 +29,8 @@ func helloBytes(t *testing.T, change func(*hello)) []byte {
 	return frame
 }
 
-// TestGarbageHarmsNobody sends what no broker sends, before and after a good hello, while two
-// real brokers work beside it.
+// TestGarbageHarmsNobody sends malformed input before and after a valid hello, while two real
+// brokers work beside it.
 func TestGarbageHarmsNobody(t *testing.T) {
 	random := make([]byte, 64<<10)
 	source := rand.NewChaCha8([32]byte{1})
@@ -83,7 +83,7 @@ func TestGarbageHarmsNobody(t *testing.T) {
 		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = conn.Write(data) // It may be refused before all is written.
+		_, _ = conn.Write(data) // The node may close the connection before everything is written.
 		if c, ok := conn.(interface{ CloseWrite() error }); ok {
 			_ = c.CloseWrite()
 		}
@@ -168,7 +168,7 @@ func TestSilentStrangersTakeABoundedPlace(t *testing.T) {
 	if n := len(a.handshakes); n > maxGreeting {
 		t.Errorf("%d strangers are greeted at once", n)
 	}
-	b.SetMembers([]Member{a.member()}) // b can only come in through a's port.
+	b.SetMembers([]Member{a.member()}) // b can only connect to a's port.
 	a.hub.set("s", "", 1)
 	testutil.EventuallyTrue(t, "a broker gets through", func() bool { return b.hub.sees(a.hub) })
 	if n := a.Stats().Refused[CauseTimeout]; n == 0 {
@@ -176,7 +176,7 @@ func TestSilentStrangersTakeABoundedPlace(t *testing.T) {
 	}
 }
 
-// TestAPeerThatOnlyPings never reads its pongs.
+// TestAPeerThatNeverReadsIsCutOff: a peer that pings and never reads its pongs is disconnected.
 func TestAPeerThatNeverReadsIsCutOff(t *testing.T) {
 	a := startNode(t, "a", nil)
 	conn, err := net.Dial("tcp", a.address)

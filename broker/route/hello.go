@@ -12,13 +12,13 @@ import (
 const (
 	helloMagic = "carillon-route"
 
-	// What a connection carries: core messages, both ways, or shards to who dialled it (package replica).
+	// Kinds of connections: a link, or one on which a follower fetches shards (package replica).
 	kindCore        = "core"
 	kindReplication = "replication"
 )
 
-// hello is the first frame in each direction. Fields that a receiver does not know are
-// ignored, so that later versions may add some.
+// hello is the first frame in each direction. Unknown fields are ignored, so that later versions
+// may add fields.
 type hello struct {
 	Magic      string `json:"magic"`
 	Newest     int    `json:"version"`
@@ -29,27 +29,27 @@ type hello struct {
 	Name       string `json:"name"`
 	Session    string `json:"session"` // random, new with each process
 	MaxPayload int    `json:"maxPayload"`
-	// Features are what the sender understands beyond the version of the protocol.
+	// Features lists what the sender understands beyond the protocol version.
 	Features coordination.FeatureSet `json:"features,omitempty"`
 }
 
-// Cause is why a connection was refused, from a closed list, for logs and metrics.
+// Cause is the reason of a refusal, from a closed list, for logs and metrics.
 type Cause string
 
 // The causes of a refusal.
 const (
 	CauseMalformed Cause = "malformed" // not the link protocol, or a broken frame
-	CauseVersion   Cause = "version"   // no common version of it
+	CauseVersion   Cause = "version"   // no common version of the protocol
 	CauseCluster   Cause = "cluster"   // a broker of another cluster
-	CauseSelf      Cause = "self"      // this broker itself, or another with its id
+	CauseSelf      Cause = "self"      // the peer has this broker's own id
 	CauseIdentity  Cause = "identity"  // another broker than the one expected at that address
-	CauseLinked    Cause = "linked"    // there is a live link already
+	CauseLinked    Cause = "linked"    // a live link exists
 	CauseClosing   Cause = "closing"   // this broker is shutting down
 	CauseTLS       Cause = "tls"       // no TLS, or no certificate of this cluster
 	CauseTimeout   Cause = "timeout"   // no hello in time
 )
 
-// Refusal is the error for a connection that one of the two sides does not want.
+// Refusal is the error for a connection that one of the two brokers rejected.
 type Refusal struct {
 	Cause Cause  `json:"cause"`
 	Text  string `json:"text"`
@@ -61,7 +61,7 @@ func refuse(cause Cause, format string, args ...any) *Refusal {
 	return &Refusal{Cause: cause, Text: fmt.Sprintf(format, args...)}
 }
 
-// parseHello reads the body of a hello frame.
+// parseHello decodes the body of a hello frame.
 func parseHello(body []byte) (hello, *Refusal) {
 	var h hello
 	if err := json.Unmarshal(body, &h); err != nil {
@@ -73,7 +73,7 @@ func parseHello(body []byte) (hello, *Refusal) {
 	return h, nil
 }
 
-// judge says whether own may connect with peer for one of these kinds, and why not.
+// judge returns why own and peer may not connect for one of the given kinds, or nil.
 func (own hello) judge(peer hello, kinds ...string) *Refusal {
 	switch {
 	case min(own.Newest, peer.Newest) < max(own.Oldest, peer.Oldest):
@@ -108,7 +108,7 @@ func jsonFrame(t frameType, v any) ([]byte, error) {
 	return append(frame, body...), nil
 }
 
-// parseRefusal reads the body of a refusal; whatever it holds, the answer is an error.
+// parseRefusal decodes the body of a refusal. A body that is not valid becomes a Refusal, too.
 func parseRefusal(body []byte) *Refusal {
 	var r Refusal
 	if err := json.Unmarshal(body, &r); err != nil {

@@ -2,10 +2,10 @@ package route
 
 import "github.com/carillon-mq/carillon/broker/session"
 
-// Hub is this broker's own clients, as the links need them.
+// Hub holds this broker's own clients, as links use it.
 type Hub interface {
-	// Attach registers l, the link to the broker of that id, and returns this broker's whole interest
-	// at that instant. Every later change reaches l.Announce, in order.
+	// Attach registers l, the link to the named broker, and returns this broker's complete interest
+	// at that instant. Every later change is passed to l.Announce, in order.
 	Attach(l session.Link, broker string) (ClientSide, []session.Interest)
 }
 
@@ -13,43 +13,45 @@ type Hub interface {
 type ClientSide interface {
 	// SetInterest changes what the hub forwards to the link.
 	SetInterest(session.Interest)
-	// Deliver gives a message that came over the link to those of this broker whom it is for. The
-	// message and the slices are valid during the call only.
+	// Deliver delivers a message that came over the link to this broker's own clients and Takers.
+	// The message and the slices are valid during the call only.
 	Deliver(m *session.Message, reach session.Reach)
-	// Flush follows a Deliver before anything else is done, and hands over what was delivered since the last; it may be nothing.
+	// Flush releases the lock that Deliver holds, and queues what was delivered since the last
+	// Flush. It must follow Deliver before anything else is done, and may be called without a
+	// Deliver before.
 	Flush()
-	// Wait blocks while this broker's clients take less than the link brings.
+	// Wait blocks while this broker's clients are slower than the link.
 	Wait()
-	// Detach ends the link: its interest is gone and nothing more is forwarded to it.
+	// Detach ends the link: it drops the peer's interest and forwards nothing more to it.
 	Detach()
 }
 
-// Topics is this broker's part in bringing messages to the leaders of shards.
+// Topics forwards messages to the leaders of shards, and receives what other brokers forward.
 type Topics interface {
-	// Attach makes the way to the broker of that id known.
+	// Attach registers the link to the named broker.
 	Attach(broker string, way Carrier) TopicsSide
 }
 
 // Carrier is a link as Topics use it.
 type Carrier interface {
-	// Carry queues a frame for the peer, of parts that stand one behind the other. It copies them and never blocks.
-	// behind says that more waits on the link than its bound.
+	// Carry queues one frame for the peer, the concatenation of parts. It copies them and never
+	// blocks. behind reports that more is pending on the link than its bound.
 	Carry(parts ...[]byte) (behind bool)
-	// Wait blocks while the link is behind; it returns when it is down.
+	// Wait blocks while the link is behind. It returns when the link is down.
 	Wait()
 }
 
 // TopicsSide is the Topics' end of one link. Only the link's reader goroutine calls its methods.
 type TopicsSide interface {
-	// Take takes a frame that came over the link; it is valid until Flush. An error ends the link.
+	// Take handles a frame from the link. The frame is valid until Flush. An error ends the link.
 	Take(frame []byte) error
-	// Flush follows the last Take of what one read brought.
+	// Flush follows the last Take of a read.
 	Flush()
 	// Detach ends the link.
 	Detach()
 }
 
-// noTopics is a broker that serves none.
+// noTopics serves no Topics.
 type noTopics struct{}
 
 func (noTopics) Attach(string, Carrier) TopicsSide { return noTopics{} }
@@ -57,7 +59,7 @@ func (noTopics) Take([]byte) error                 { return nil }
 func (noTopics) Flush()                            {}
 func (noTopics) Detach()                           {}
 
-// Clients makes a node's session hub the Hub of its links.
+// Clients returns a session hub as the Hub of links.
 func Clients(h *session.Hub) Hub { return clients{h} }
 
 type clients struct{ hub *session.Hub }

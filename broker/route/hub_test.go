@@ -14,14 +14,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// testHub is a broker's clients, reduced to what a link can observe: it keeps the interest of
-// its own side, what each peer announced, and every message that arrived.
+// testHub is the least Hub that a link needs. It keeps the interest of its own side, the interest
+// that each peer announced, and every message that arrived.
 type testHub struct {
 	mu       sync.Mutex
 	own      map[session.Interest]int
 	peers    []*testPeer
 	received []string
-	open     bool // something was delivered, and not handed over
+	open     bool // something was delivered and not flushed
 	attaches int
 	gate     chan struct{} // if set, Wait blocks until it is closed
 }
@@ -72,7 +72,8 @@ func (p *testPeer) Flush() {
 	p.hub.open = false
 }
 
-// holdBack has the links that bring messages wait, as for slow clients, until the function that it returns is called.
+// holdBack blocks the links that bring messages, as slow clients do, until the returned function is
+// called.
 func (h *testHub) holdBack() (letGo func()) {
 	gate := make(chan struct{})
 	h.mu.Lock()
@@ -102,7 +103,7 @@ func (p *testPeer) Detach() {
 	panic("a peer was detached twice")
 }
 
-// set changes the interest of this broker's own clients; count 0 ends it.
+// set sets the interest of this broker's own clients. A count of 0 ends it.
 func (h *testHub) set(pattern, queue string, count int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -129,7 +130,7 @@ func (h *testHub) publish(subject, payload string) {
 	}
 }
 
-// all forwards to every peer, whatever it wants.
+// all forwards to every peer, whatever its interest.
 func (h *testHub) all(m *session.Message, plain bool, queues []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -144,7 +145,7 @@ func (h *testHub) interest() map[session.Interest]int {
 	return maps.Clone(h.own)
 }
 
-// messages returns what arrived, without the interest.
+// messages returns the messages that arrived.
 func (h *testHub) messages() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,7 +158,7 @@ func (h *testHub) messages() []string {
 	return got
 }
 
-// sees says whether h has exactly one peer per other hub, with exactly its interest.
+// sees reports whether h has exactly one peer per other hub, with exactly its interest.
 func (h *testHub) sees(others ...*testHub) bool {
 	var want []map[session.Interest]int
 	for _, o := range others {

@@ -5,19 +5,21 @@ import "time"
 // Bounds of a link, each with the reason for its value.
 const (
 	// protocolNewest and protocolOldest are the versions of the link protocol that this build
-	// speaks. Two brokers use the newest that both know, so that an upgrade may go pod by pod.
+	// speaks. Two brokers use the newest version that both speak, so that an upgrade may replace
+	// one pod at a time.
 	protocolNewest = 4
 	protocolOldest = 3
 
-	// segmentsSince is the version from which on the leader of a shard sends single segments to who has lost some.
+	// segmentsSince is the first version in which a leader sends single segments to replicas that
+	// have lost some.
 	segmentsSince = 4
 
-	// maxHello bounds every frame until the peer has said who it is: whatever a stranger
-	// claims, it cannot make us hold more than this.
+	// maxHello bounds every frame until the peer's hello is accepted, so that an unknown peer
+	// cannot make this broker hold more.
 	maxHello = 4 << 10
 
-	// maxPayloadCeiling is the largest max_payload a peer may claim, the ceiling that the
-	// client protocol has too.
+	// maxPayloadCeiling is the largest max_payload that a peer may announce. The client protocol
+	// has the same ceiling.
 	maxPayloadCeiling = 64 << 20
 
 	// maxNames bounds the queue groups named in one message frame; a message for more groups
@@ -36,9 +38,9 @@ const (
 	readSize    = 64 << 10
 	shrinkAfter = 256
 
-	// maxPending is what may wait for one peer before publishers are to be held back, the
-	// same as a client may have pending. At maxPendingHard, which only a hub that does not
-	// hold them back can reach, the link is closed and resynchronised: memory is bounded.
+	// maxPending is how many bytes may be pending for a peer before publishers have to wait, the
+	// same as for a client. maxPendingHard is reached only if a caller ignores that. Then the link
+	// is closed and exchanges its interest anew, so that memory stays bounded.
 	maxPending     = 64 << 20
 	maxPendingHard = 2 * maxPending
 
@@ -46,8 +48,8 @@ const (
 	// per message. It is emptied when full.
 	maxInterned = 16 << 10
 
-	// maxGreeting bounds connections that have not yet said who they are, so that a port scan
-	// or a flood costs a bounded number of goroutines. Others wait in the accept queue.
+	// maxGreeting bounds the connections without an accepted hello, so that a port scan or a flood
+	// costs a bounded number of goroutines. Others wait in the kernel's accept queue.
 	maxGreeting = 64
 
 	// handshakeTimeout is how long an accepted connection has for TLS and its hello.
@@ -59,7 +61,8 @@ const (
 	connectTimeout = 500 * time.Millisecond
 	attemptTimeout = 750 * time.Millisecond
 
-	// A redial pauses between these, doubling, jittered, counted from the start of the attempt.
+	// The pause between redials doubles from redialMin to redialMax, with jitter, counted from the
+	// start of the attempt.
 	redialMin = 50 * time.Millisecond
 	redialMax = 500 * time.Millisecond
 
@@ -67,32 +70,32 @@ const (
 	// normally the other one has linked by then.
 	dialSecondAfter = 300 * time.Millisecond
 
-	// refusedPause is the pause after a refusal (another cluster, another version) and towards
-	// a peer that is leaving: dialling fast would not help.
+	// refusedPause is the pause after a refusal (another cluster, another version) and towards a
+	// peer that is leaving, for which a quick redial is useless.
 	refusedPause = 2 * time.Second
 
-	// steadyAfter is how long a link must have lived for the next redial to start afresh.
+	// steadyAfter is how long a link must have lived for the next redial to begin with redialMin.
 	steadyAfter = time.Second
 
-	// Every pingEvery each side says that it lives, whether or not it reads: a reader that is
-	// held back by slow clients is no dead peer. After suspectAfter of silence the dialler
-	// tries a second connection beside the first, because TCP's own retransmission may wait
-	// seconds after the network is back. After deadAfter the link is closed.
+	// Each side pings every pingEvery, whether or not it reads, since a reader that slow clients
+	// hold back is no dead peer. After suspectAfter of silence the dialling side tries a second
+	// connection beside the first, because TCP may wait seconds before it retransmits once the
+	// network is back. After deadAfter the link is closed.
 	pingEvery    = 500 * time.Millisecond
 	suspectAfter = 1500 * time.Millisecond
 	deadAfter    = 3 * time.Second
-	// A peer that was not heard of for silentAfter is silent: the other brokers are told, in case they hear
-	// nothing either. Four pings may be late or lost, as on a machine that is busy for a moment.
+	// A peer is silent after silentAfter without a byte from it; this broker then tells the others,
+	// in case they hear nothing either. Four pings may be late or lost, as on a busy machine.
 	silentAfter   = 2 * time.Second
 	keepAliveTick = 250 * time.Millisecond
 
-	// writeTimeout is how long one write of at most chunkSize may take. It is longer than
-	// deadAfter, since a peer that pings but does not read is alive and holding us back.
+	// writeTimeout bounds one write of at most chunkSize. It is longer than deadAfter, since a peer
+	// that pings but does not read is alive and applies back-pressure.
 	writeTimeout = 10 * time.Second
 
-	// partingTimeout bounds the flush and the goodbye when this broker closes its links.
+	// partingTimeout bounds the last flush when this broker closes its links.
 	partingTimeout = time.Second
 
-	// logEvery is how often the same complaint about strangers is logged.
+	// logEvery is the interval in which one cause of refusals is logged at most once.
 	logEvery = time.Minute
 )

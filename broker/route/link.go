@@ -22,38 +22,38 @@ var (
 
 // link is one connection to a peer, from its hellos to its end. It implements session.Link.
 //
-// Three goroutines serve it: the reader, the only one that calls the hub; the writer; and keepAlive, which
-// pings and detects silence. run owns them; done is closed when all have ended and nothing more reaches
-// the hub.
+// Three goroutines serve it: the reader, the only one that calls the hub; the writer; and
+// keepAlive, which pings and detects silence. run owns them; done is closed when all have ended and
+// nothing more reaches the hub.
 type link struct {
 	mesh   *Mesh
-	raw    net.Conn // under conn; closing it never blocks
+	raw    net.Conn // the TCP connection under conn; closing it never blocks
 	conn   net.Conn // TLS, or raw itself
 	peer   hello
 	dialed bool // by this broker
 
-	neighbour *neighbour // set with the claim
+	neighbour *neighbour // set by Mesh.claim
 	claimed   time.Time
-	previous  *link // what this one replaces; only run uses it
+	previous  *link // the link that this one replaces; only run uses it
 
 	in        *reader
 	out       *outbox
-	draining  chan struct{} // closed: write what is queued, then say goodbye
-	stop      chan struct{} // closed: failed, err says why
+	draining  chan struct{} // closed: write what is queued, then close the link in order
+	stop      chan struct{} // closed: the link failed, and err says why
 	done      chan struct{}
 	failing   sync.Once
 	drainOnce sync.Once
 	err       error
 
 	up       atomic.Bool
-	leaving  atomic.Bool  // the peer said so
-	suspect  atomic.Bool  // silent for a while
-	silent   atomic.Bool  // for longer than that; it stays so if the link ends
-	busy     atomic.Bool  // the reader is at work, not waiting for the peer
-	waiting  atomic.Int64 // since when the reader waits for the peer; on the mesh's clock
+	leaving  atomic.Bool  // the peer announced that it leaves
+	suspect  atomic.Bool  // silent for suspectAfter
+	silent   atomic.Bool  // silent for silentAfter; keeps its value when the link ends
+	busy     atomic.Bool  // the reader handles input, and does not wait for the peer
+	waiting  atomic.Int64 // since when the reader waits for the peer, by Mesh.now
 	rtt      atomic.Int64
-	plain    atomic.Int64 // patterns the peer wants
-	groups   atomic.Int64 // queue groups the peer has members of
+	plain    atomic.Int64 // plain patterns that the peer has interest in
+	groups   atomic.Int64 // queue groups that the peer has members of
 	oversize atomic.Uint64
 }
 
@@ -67,7 +67,7 @@ func newLink(m *Mesh, raw, conn net.Conn, in *reader, peer hello, dialed bool) *
 	}
 }
 
-// Forward queues a message for the peer. behind asks the publisher to Wait.
+// Forward queues a message for the peer. behind asks the publisher to call Wait.
 func (l *link) Forward(m *session.Message, reach session.Reach) (behind bool) {
 	v := l.out.forward(m, reach)
 	if v.oversize {
@@ -79,10 +79,10 @@ func (l *link) Forward(m *session.Message, reach session.Reach) (behind bool) {
 	return v.behind
 }
 
-// Wait blocks while the link is behind; it returns when the link is down.
+// Wait blocks while the link is behind. It returns when the link is down.
 func (l *link) Wait() { l.out.wait() }
 
-// Carry queues a frame of Topics for the peer. behind asks publishers to Wait.
+// Carry queues a Topics frame for the peer. behind asks publishers to call Wait.
 func (l *link) Carry(parts ...[]byte) (behind bool) {
 	v := l.out.carry(parts)
 	if v.oversize {
@@ -101,10 +101,10 @@ func (l *link) Announce(change session.Interest) {
 	}
 }
 
-// Pending is how many bytes wait for the peer.
+// Pending returns the bytes that are queued or being written.
 func (l *link) Pending() int { return l.out.pending() }
 
-// fail ends the link. Only the first reason counts. It does not wait, so that anybody may call it.
+// fail ends the link. Only the first reason counts. It never blocks.
 func (l *link) fail(err error) {
 	l.failing.Do(func() {
 		l.err = err
@@ -122,7 +122,7 @@ func (l *link) alive() bool {
 	}
 }
 
-// drain makes the writer send what is queued and then announce the orderly end of the link.
+// drain makes the writer send what is queued and then close the link in order.
 func (l *link) drain() { l.drainOnce.Do(func() { close(l.draining) }) }
 
 func (l *link) run() {
@@ -149,8 +149,8 @@ func (l *link) run() {
 	l.out.close(nil)
 }
 
-// sendControl queues a small frame. Small frames are bounded, too: a peer that pings and never reads must
-// not make its pongs pile up.
+// sendControl queues a small frame. Control frames count towards the bound, too: otherwise the
+// pongs for a peer that never reads would pile up.
 func (l *link) sendControl(put func(*frames)) {
 	if !l.out.control(put) {
 		l.fail(errOverflow)
@@ -159,8 +159,8 @@ func (l *link) sendControl(put func(*frames)) {
 
 func (l *link) announceLeaving() { l.sendControl(func(f *frames) { f.empty(frameLeaving) }) }
 
-// write sends what gathers in the outbox: all that came while the previous write was under way
-// goes together, so batching needs no timer.
+// write sends what gathers in the outbox. Everything that was queued during one write goes out with
+// the next, so batching needs no timer.
 func (l *link) write() {
 	var rest *chunk
 	defer func() { l.out.close(rest) }()
@@ -195,14 +195,14 @@ func (l *link) write() {
 		}
 		if parted {
 			l.closeWrite()
-			<-l.stop // The peer answers with its end, or whoever asked to part loses patience.
+			<-l.stop // The peer closes its side, or Close gives up waiting.
 			return
 		}
 	}
 }
 
-// closeWrite ends this direction only: closing both while the peer still sends would make the
-// kernel reset the connection and lose what we have just written.
+// closeWrite closes this direction only. Closing both while the peer still sends makes the kernel
+// reset the connection and lose what was just written.
 func (l *link) closeWrite() {
 	if t, ok := l.conn.(*tls.Conn); ok {
 		_ = t.CloseWrite() // The end of the TCP stream follows anyway.
@@ -214,7 +214,7 @@ func (l *link) closeWrite() {
 	l.fail(errClosing)
 }
 
-// keepAlive pings and notices silence.
+// keepAlive sends pings and detects silence.
 func (l *link) keepAlive() {
 	ticker := time.NewTicker(keepAliveTick)
 	defer ticker.Stop()
@@ -279,8 +279,8 @@ func (l *link) read(peer ClientSide, topics TopicsSide) error {
 				peer.Deliver(m, reach)
 				continue
 			}
-			// From Deliver to Flush the peer holds a lock of the hub. Whatever another frame brings about may want that, too, or wait for
-			// somebody who does.
+			// From Deliver to Flush the hub's index is locked. Handlers of other frames may need
+			// that lock, or wait for another holder of it.
 			peer.Flush()
 			if t == frameTopics {
 				if err := topics.Take(body); err != nil {
@@ -315,10 +315,10 @@ func (l *link) read(peer ClientSide, topics TopicsSide) error {
 	}
 }
 
-// exchange is how far the two exchanges of interest have come.
+// exchange is the progress of the exchange of interest in both directions.
 type exchange struct {
 	theirs, ours bool
-	queues       map[session.Interest]struct{} // what l.groups counts
+	queues       map[session.Interest]struct{} // the groups that link.groups counts
 }
 
 func (l *link) control(peer ClientSide, t frameType, body []byte, s *exchange) error {
@@ -362,8 +362,8 @@ func (l *link) control(peer ClientSide, t frameType, body []byte, s *exchange) e
 	return nil
 }
 
-// count keeps the figures for Stats. A plain pattern begins and ends once; a group's size
-// changes many times, so groups need to be remembered.
+// count updates the figures for Stats. A plain pattern begins and ends once. The size of a group
+// changes many times, so the groups are remembered.
 func (l *link) count(change session.Interest, s *exchange) {
 	switch {
 	case change.Queue == "" && change.Count > 0:

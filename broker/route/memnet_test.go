@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// memoryNet is a network in memory, for tests that run on a virtual clock. While it is cut,
-// nothing arrives and nobody is told, as when packets are dropped; after it healed, bytes arrive
-// when TCP would send them again, and so do the first packets of connections.
+// memoryNet is a network in memory, for tests on a virtual clock. While it is cut, nothing arrives
+// and no end gets an error, as when packets are dropped. After it healed, bytes and the first
+// packets of connections arrive at TCP's next retransmission.
 type memoryNet struct {
 	mu        sync.Mutex
 	listeners map[string]*memoryListener
@@ -37,8 +37,8 @@ func (n *memoryNet) heal() {
 	close(n.healed)
 }
 
-// pass returns when something first sent now has got through, or done is closed. The pause
-// before it is sent again starts at first and doubles.
+// pass returns when a packet first sent now has got through, or done is closed. The retransmission
+// timeout begins with first and doubles.
 func (n *memoryNet) pass(first time.Duration, done <-chan struct{}) bool {
 	for pause := first; ; pause *= 2 {
 		n.mu.Lock()
@@ -85,7 +85,7 @@ func (n *memoryNet) dial(ctx context.Context, address string) (net.Conn, error) 
 	}
 }
 
-// carry copies one direction. An end travels like data.
+// carry copies one direction. The end of the stream travels like data.
 func (n *memoryNet) carry(from, to net.Conn) {
 	defer to.Close()
 	defer from.Close()

@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// Member is one broker of the cluster, as the membership has it.
+// Member is one broker of the cluster, according to membership.
 type Member struct {
 	ID          string
 	Name        string
@@ -30,35 +30,38 @@ type Config struct {
 	Cluster string // namespace/name of the Broker
 	Hub     Hub
 
-	// Listener takes the peers' connections; the Mesh closes it.
+	// Listener accepts the peers' connections. The Mesh closes it.
 	Listener net.Listener
 	// Dial opens a connection to a route address; nil means TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
-	// ServerTLS and ClientTLS give the configuration of one connection: on the side that
-	// accepts, and on the side that dials a host. Both nil means plaintext, for one laptop only.
+	// ServerTLS and ClientTLS return the TLS configuration of one connection: of an accepted one,
+	// and of one dialled to serverName. Both nil means plaintext, for one machine only.
 	ServerTLS func() *tls.Config
 	ClientTLS func(serverName string) *tls.Config
 
-	// Topics exchange frames of their own with other brokers' over the links. nil: there are none.
+	// Topics sends and receives its own frames over the links. nil means none.
 	Topics Topics
 
 	MaxPayload int // of a client's message, headers included
 	// Features are announced to the peers of replication connections.
 	Features coordination.FeatureSet
 	Logger   *slog.Logger
-	// Changed is called after a link came up or went down, or a peer said that it is leaving.
-	// It must not block.
+	// Changed is called when a link comes up or goes down, and when a peer announces that it
+	// leaves. It must not block.
 	Changed func()
-	// Dead is called when a member whose link had been up has closed it, and then its kernel refuses a
-	// connection: the process is dead. It is called once for each such death, on a goroutine that dials that member.
+	// Dead is called when a member is known to be dead: its link had been up, the member's side
+	// closed it, and then its kernel refuses a connection. It is called once per death, on the
+	// goroutine that dials the member.
 	Dead func(member Member)
-	// Replication takes the connections by which other brokers follow shards from here. Whoever is called owns conn, and
-	// returns when it has ended; Close ends it, too. nil: such connections are refused.
+	// Replication serves the connections on which other brokers fetch shards from this one. It owns
+	// conn and returns when conn has ended. Mesh.Close ends conn, too. nil refuses such
+	// connections.
 	Replication func(conn net.Conn, broker string)
 }
 
-// Mesh is this broker's links to all other brokers of its cluster.
+// Mesh holds this broker's links to all other brokers of its cluster. Its methods are safe for
+// concurrent use.
 type Mesh struct {
 	config     Config
 	own        hello
@@ -68,7 +71,7 @@ type Mesh struct {
 	cancel     context.CancelFunc
 	workers    sync.WaitGroup
 	leaving    atomic.Bool
-	handshakes chan struct{} // one token per connection that has not said who it is
+	handshakes chan struct{} // one token per handshake in progress
 
 	mu         sync.Mutex
 	closed     bool
@@ -78,27 +81,27 @@ type Mesh struct {
 	accepted   uint64
 }
 
-// neighbour is another broker: a member, or linked, or both. Its fields are guarded by Mesh.mu,
-// except for the atomic ones.
+// neighbour is another broker: a member, or linked, or both. Mesh.mu guards its fields, except for
+// the atomic ones.
 type neighbour struct {
 	id, name, address string
 	incarnation       int64
 	member            bool
 	dialling          bool
-	fresh             bool // the membership changed: dial now, whatever the pause
+	fresh             bool // the membership changed: dial now, without the pause
 	leaving           bool
 	link              *link
-	generation        uint64 // how many connections there were
-	attempts          uint64 // dials that were begun
+	generation        uint64 // number of connections so far
+	attempts          uint64 // dials begun
 	lost              uint64 // messages dropped with links that ended
 	overflows         uint64
-	changed           time.Time // when it last went up or down
-	trouble           error     // why there is no link; nil while up
+	changed           time.Time // when the link last went up or down
+	trouble           error     // why there is no link; nil while it is up
 	troubled          time.Time
-	told              Cause // the trouble that is in the log already
+	told              Cause // the cause that was logged last
 	seen              int64 // the incarnation in which it was linked last
-	ended             bool  // and that link ended, through no doing of this broker
-	silent            bool  // and it was silent then
+	ended             bool  // that link ended, not through this broker
+	silent            bool  // it was silent when that link ended
 
 	wake    chan struct{}
 	traffic traffic
@@ -108,7 +111,7 @@ type traffic struct {
 	inMessages, inBytes, outMessages, outBytes atomic.Uint64
 }
 
-// nudge makes the neighbour's dialler look again.
+// nudge wakes the neighbour's dialler.
 func (n *neighbour) nudge() {
 	select {
 	case n.wake <- struct{}{}:
@@ -116,7 +119,7 @@ func (n *neighbour) nudge() {
 	}
 }
 
-// Start makes a Mesh that accepts peers; SetMembers tells it whom to dial.
+// Start starts a Mesh that accepts peers. SetMembers tells it whom to dial. Close it after use.
 func Start(config Config) (*Mesh, error) {
 	if config.ID == "" || config.Cluster == "" || config.Hub == nil || config.Listener == nil {
 		return nil, errors.New("start routes: id, cluster, hub and listener are needed")
@@ -167,11 +170,11 @@ func Start(config Config) (*Mesh, error) {
 	return m, nil
 }
 
-// now is the mesh's clock, which only goes forward.
+// now returns the time since the mesh was started. It is monotonic.
 func (m *Mesh) now() time.Duration { return time.Since(m.epoch) }
 
-// SetMembers tells who belongs to the cluster now. This broker may be among them. A member that
-// is gone is no longer dialled; its link lives on for as long as the connection does.
+// SetMembers sets the members of the cluster, with or without this broker. A broker that is no
+// member any more is no longer dialled; its link lives until its connection ends.
 func (m *Mesh) SetMembers(members []Member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -188,7 +191,8 @@ func (m *Mesh) SetMembers(members []Member) {
 		if !n.member || n.address != member.Route || n.incarnation != member.Incarnation {
 			n.fresh = true
 			if n.incarnation != member.Incarnation {
-				n.leaving, n.ended, n.silent = false, false, false // Whoever left has come back.
+				// A new incarnation: the broker has restarted.
+				n.leaving, n.ended, n.silent = false, false, false
 			}
 		}
 		n.member, n.name, n.address, n.incarnation = true, member.Name, member.Route, member.Incarnation
@@ -219,15 +223,15 @@ func (m *Mesh) neighbourLocked(id string) *neighbour {
 	return n
 }
 
-// forgetLocked drops a neighbour that is neither a member nor linked nor being dialled. One that
-// is being dialled is dropped by its dialler.
+// forgetLocked removes a neighbour that is neither a member nor linked nor being dialled. Its
+// dialler calls it when it ends.
 func (m *Mesh) forgetLocked(n *neighbour) {
 	if !n.member && n.link == nil && !n.dialling {
 		delete(m.neighbours, n.id)
 	}
 }
 
-// claim makes l the link of its peer, or says why it may not be. It starts l.
+// claim makes l the link of its peer and starts it, or returns why not.
 func (m *Mesh) claim(l *link) *Refusal {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -249,7 +253,8 @@ func (m *Mesh) claim(l *link) *Refusal {
 	n.generation++
 	l.neighbour, l.claimed = n, time.Now()
 	l.waiting.Store(int64(m.now()))
-	n.nudge() // A dialler that rests must see this link, else it counts its pause from an older one's end.
+	// A waiting dialler must see this link, or it counts its pause from the end of an older one.
+	n.nudge()
 	m.workers.Go(func() {
 		l.run()
 		m.linkEnded(l)
@@ -257,14 +262,16 @@ func (m *Mesh) claim(l *link) *Refusal {
 	return nil
 }
 
-// replaces decides between two connections to one peer, so that both brokers decide alike:
-// a new process of the peer beats its old one, the connection that the smaller id dialled beats
-// the other, and anything beats a link that has gone silent.
+// replaces reports whether next replaces current. Both brokers decide alike by three rules:
+//
+//  1. A new process of the peer replaces its old one.
+//  2. The connection that the smaller id dialled replaces the other one.
+//  3. Any connection replaces a silent link.
 func (m *Mesh) replaces(next, current *link) bool {
 	return next.peer.Session != current.peer.Session || next.dialed == m.dialsFirst(next.peer.ID) || current.suspect.Load()
 }
 
-// dialsFirst says which of the two brokers of a pair should dial.
+// dialsFirst reports whether this broker is the one of the pair that dials first.
 func (m *Mesh) dialsFirst(peer string) bool { return m.config.ID < peer }
 
 func (m *Mesh) linkUp(l *link) {
@@ -327,8 +334,8 @@ func (m *Mesh) linkEnded(l *link) {
 	}
 }
 
-// Leaving says whether that broker told that it is going away, so that clients should not be
-// sent there.
+// Leaving reports whether the named broker announced that it leaves. Clients should not be sent to
+// it.
 func (m *Mesh) Leaving(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -349,8 +356,8 @@ func (m *Mesh) links() []*link {
 	return all
 }
 
-// Leave tells the peers that this broker is going away on purpose, and waits until that is
-// written or ctx ends. The links go on working until Close, since clients may still be here.
+// Leave announces to all peers that this broker leaves, and returns when that is written or ctx
+// ends. The links work until Close, since clients may still be connected.
 func (m *Mesh) Leave(ctx context.Context) error {
 	if m.leaving.Swap(true) {
 		return nil
@@ -373,8 +380,8 @@ func (m *Mesh) Leave(ctx context.Context) error {
 	return nil
 }
 
-// Close writes what is queued, as far as a second allows, ends all links and waits for
-// everything that the mesh has started.
+// Close writes what is queued, for at most partingTimeout, ends all links and waits for all
+// goroutines of the mesh.
 func (m *Mesh) Close() {
 	m.leaving.Store(true)
 	m.mu.Lock()

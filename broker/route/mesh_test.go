@@ -44,7 +44,8 @@ func TestEveryPartOfAMessageArrives(t *testing.T) {
 	a.hub.all(&session.Message{Subject: []byte("s.3"), Data: []byte("x")}, true, nil)
 	large := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB: many chunks, more than one read
 	a.hub.all(&session.Message{Subject: []byte("s.4"), Data: []byte(large)}, true, nil)
-	a.hub.all(&session.Message{Subject: []byte("s.5"), Data: []byte(large + "!")}, true, nil) // over max_payload
+	// Over max_payload.
+	a.hub.all(&session.Message{Subject: []byte("s.5"), Data: []byte(large + "!")}, true, nil)
 	var many []string
 	for i := range 20000 {
 		many = append(many, fmt.Sprintf("group-%020d", i)) // more names than one frame may hold
@@ -89,8 +90,8 @@ func TestInterestPrecedesWhatItsClientPublishes(t *testing.T) {
 	ca := newAuthority(t)
 	a, b := startNode(t, "a", ca), startNode(t, "b", ca)
 	b.hub.set("work", "", 1)
-	// Changes and messages from the very first instant, so that some fall into the exchange of
-	// the whole interest.
+	// Changes and messages from the first instant on, so that some fall into the exchange of the
+	// complete interest.
 	done := make(chan int)
 	stop := make(chan struct{})
 	go func() {
@@ -170,8 +171,8 @@ func TestADeadBrokersInterestVanishesAndItsSuccessorTakesOver(t *testing.T) {
 	b.Close()
 	testutil.EventuallyTrue(t, "b's interest is gone", func() bool { return a.hub.sees(c.hub) && c.hub.sees(a.hub) })
 
-	// The same id and name, another process, another address, which only the process itself
-	// knows: the others still have the old one.
+	// A process with the same id and name and another address. The others still have the old
+	// address.
 	again := startNode(t, "b", ca)
 	again.hub.set("new", "", 1)
 	again.SetMembers([]Member{a.member(), again.member(), c.member()})
@@ -187,7 +188,7 @@ func TestANewProcessReplacesAnOldOneThatSeemsAlive(t *testing.T) {
 	waitUp(t, a, b)
 	again := startNode(t, "b", ca)
 	again.hub.set("new", "", 1)
-	b.SetMembers(nil) // The old process does not fight back.
+	b.SetMembers(nil) // The old process stops dialling.
 	again.SetMembers([]Member{a.member()})
 	testutil.EventuallyTrue(t, "the new process is the peer", func() bool { return a.hub.sees(again.hub) && again.hub.sees(a.hub) })
 	testutil.EventuallyTrue(t, "the old one has no link", func() bool { return b.hub.sees() })
@@ -218,7 +219,8 @@ func TestTheOldLinkIsGoneBeforeTheNewOneBegins(t *testing.T) {
 
 func TestBothSidesPreferTheSameConnection(t *testing.T) {
 	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
-	// Each case looks at one pair of connections from both ends; by is who dialled the newer one.
+	// Each case checks one pair of connections from both ends. by is the side that dialled the
+	// newer one.
 	for _, c := range []struct {
 		by         string
 		newProcess bool
@@ -254,7 +256,8 @@ func TestWhatWasQueuedArrivesThoughThePeerStillSends(t *testing.T) {
 	letGoA, letGoB := a.hub.holdBack(), b.hub.holdBack()
 	m := session.Message{Subject: []byte("s"), Data: make([]byte, 8<<10)}
 	const count = 2000
-	for range count { // b does not read its half, so that closing early would reset the connection.
+	// b does not read its half, so an early close would reset the connection.
+	for range count {
 		a.hub.all(&m, true, nil)
 		b.hub.all(&m, true, nil)
 	}
@@ -330,7 +333,7 @@ func TestStrangersAreRefusedOnceClearly(t *testing.T) {
 			before := a.Stats().Refused[c.cause]
 			target := a.member()
 			if c.cause == CauseSelf {
-				target.ID = "0" // As if the address of another member led here.
+				target.ID = "0" // As if another member's address led here.
 			}
 			c.node.SetMembers([]Member{target})
 			testutil.EventuallyTrue(t, "a counts the refusal", func() bool { return a.Stats().Refused[c.cause] > before || c.node.config.ServerTLS == nil })
@@ -449,14 +452,14 @@ func TestABacklogIsVisibleAndBounded(t *testing.T) {
 	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
 	introduceAll(a, b)
 	waitUp(t, a, b)
-	letGo := b.hub.holdBack() // b's clients take nothing
+	letGo := b.hub.holdBack() // b's clients read nothing
 	l := a.links()[0]
 	m := session.Message{Subject: []byte("s"), Data: make([]byte, 1<<20)}
 	a.hub.all(&m, true, nil)
 	if l.Forward(&m, session.Reach{Plain: true}) {
 		t.Error("behind at once")
 	}
-	for l.Pending() < maxPending+16<<20 { // The sockets take a few of it.
+	for l.Pending() < maxPending+16<<20 { // Socket buffers take a few MiB.
 		behind := l.Forward(&m, session.Reach{Plain: true})
 		if pending := l.Pending(); !behind && pending > maxPending {
 			t.Fatalf("not behind with %d bytes pending", pending)
@@ -483,7 +486,7 @@ func TestABacklogIsVisibleAndBounded(t *testing.T) {
 	if most > maxPendingHard+2<<20 {
 		t.Errorf("%d bytes were pending", most)
 	}
-	<-waited // They don't wait for a link that is down.
+	<-waited // Wait returns when the link is down.
 	letGo()
 	testutil.EventuallyTrue(t, "the link is made again", func() bool { p := a.peerOf("b"); return p.Up && p.Generation == 2 })
 	if p := a.peerOf("b"); p.Overflows != 1 || p.LostMessages < 60 || p.Pending > 1<<20 {

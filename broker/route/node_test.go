@@ -124,7 +124,7 @@ func waitUp(t testing.TB, nodes ...*testNode) {
 	}
 }
 
-// peerOf returns n's picture of another broker.
+// peerOf returns n's statistics of another broker.
 func (n *testNode) peerOf(id string) PeerStats {
 	for _, p := range n.Stats().Peers {
 		if p.ID == id {

@@ -9,23 +9,23 @@ import (
 
 var errOverflow = errors.New("more is pending than a link may hold")
 
-// outbox is the queue of one link: callers append encoded frames in the order of their calls
-// and never wait; the link's writer takes all that has gathered. While it is held, which it is
-// from before the hub knows the link until the whole interest is queued, changes of interest
-// wait behind the snapshot they follow.
+// outbox is the queue of one link. Callers append encoded frames and never wait; the link's writer
+// takes everything that has gathered. While the outbox is held, changes of interest are kept aside.
+// It is held from before the hub knows the link until the complete interest is queued, so that
+// changes follow the snapshot.
 type outbox struct {
 	maxPayload int
-	wake       chan struct{} // holds one token while there may be something to take
+	wake       chan struct{} // holds one token while the writer may have something to take
 
 	mu      sync.Mutex
-	eased   sync.Cond // pending fell to its bound, or the link is down
+	eased   sync.Cond // pending fell to maxPending, or the link is down
 	queued  frames
-	written int // of queued.bytes, what the writer is done with
-	hard    int // bound of pending bytes
+	written int // the part of queued.bytes that the writer has written
+	hard    int // bound of pending bytes; see maxPendingHard
 	held    bool
 	early   []session.Interest
 	closed  bool
-	lost    uint64 // messages that were queued and not written
+	lost    uint64 // messages that were queued and never written
 }
 
 func newOutbox(maxPayload int) *outbox {
@@ -41,11 +41,11 @@ func (o *outbox) signal() {
 	}
 }
 
-// verdict is what came of a message for the link.
+// verdict is the result of queueing a message.
 type verdict struct {
-	behind   bool // more is pending than publishers should add to
-	overflow bool // more is pending than a link may hold
-	oversize bool // no frame can hold the message; it is left out
+	behind   bool // more is pending than maxPending: publishers should wait
+	overflow bool // more is pending than hard: the link must be closed
+	oversize bool // the message fits no frame and was dropped
 }
 
 func (o *outbox) forward(m *session.Message, reach session.Reach) (v verdict) {
@@ -55,7 +55,7 @@ func (o *outbox) forward(m *session.Message, reach session.Reach) (v verdict) {
 		o.lost++
 		return verdict{}
 	}
-	idle := o.queued.head == nil // else the writer has been told already
+	idle := o.queued.head == nil // otherwise the writer has its token already
 	v.oversize = o.queued.message(m, reach, o.maxPayload) == 0
 	v.behind, v.overflow = o.pendingLocked() > maxPending, o.pendingLocked() > o.hard
 	if idle {
@@ -64,7 +64,7 @@ func (o *outbox) forward(m *session.Message, reach session.Reach) (v verdict) {
 	return v
 }
 
-// carry queues a frame that consists of parts.
+// carry queues one Topics frame, the concatenation of parts.
 func (o *outbox) carry(parts [][]byte) (v verdict) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -103,7 +103,7 @@ func (o *outbox) announce(change session.Interest) (ok bool) {
 	return o.pendingLocked() <= o.hard
 }
 
-// control queues a small frame built by put.
+// control queues a small frame that put builds.
 func (o *outbox) control(put func(*frames)) (ok bool) {
 	o.mu.Lock()
 	if !o.closed {
@@ -115,8 +115,8 @@ func (o *outbox) control(put func(*frames)) (ok bool) {
 	return ok
 }
 
-// release queues the whole interest, then the changes that came since it was taken. The
-// snapshot does not count against the hard bound: it is as large as this broker's interest.
+// release queues the complete interest, then the changes since it was read. The snapshot raises the
+// hard bound by its size, since it is as large as this broker's interest.
 func (o *outbox) release(interest []session.Interest) {
 	var snapshot frames
 	for _, i := range interest {
@@ -144,7 +144,7 @@ func (o *outbox) take() *chunk {
 	return o.queued.take()
 }
 
-// wrote counts bytes that the connection has taken.
+// wrote counts bytes that were written to the connection.
 func (o *outbox) wrote(n int) {
 	o.mu.Lock()
 	was := o.pendingLocked()
@@ -157,14 +157,14 @@ func (o *outbox) wrote(n int) {
 
 func (o *outbox) pendingLocked() int { return o.queued.bytes - o.written }
 
-// pending is what is queued or being written.
+// pending returns the bytes that are queued or being written.
 func (o *outbox) pending() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.pendingLocked()
 }
 
-// close drops what is queued, together with rest, which the writer had taken.
+// close drops what is queued, and rest, which the writer had taken.
 func (o *outbox) close(rest *chunk) {
 	o.mu.Lock()
 	o.closed = true
@@ -180,7 +180,7 @@ func (o *outbox) lostMessages() uint64 {
 	return o.lost
 }
 
-// discard frees a list of chunks and returns how many messages began in it.
+// discard frees a list of chunks and returns how many messages begin in it.
 func discard(c *chunk) (messages int) {
 	for c != nil {
 		next := c.next

@@ -20,7 +20,7 @@ func startMemoryNode(t *testing.T, id string, n *memoryNet, change ...func(*Conf
 	})...)
 }
 
-// end closes the brokers and waits until nothing of theirs is on its way.
+// end closes the brokers and waits until nothing of theirs is under way.
 func (n *memoryNet) end(nodes ...*testNode) {
 	for _, node := range nodes {
 		node.Close()
@@ -28,7 +28,7 @@ func (n *memoryNet) end(nodes ...*testNode) {
 	n.carriers.Wait()
 }
 
-// within says how long a condition took to hold, on the test's clock.
+// within returns how long a condition took to hold, on the test's clock.
 func within(limit time.Duration, condition func() bool) (time.Duration, bool) {
 	began := time.Now()
 	for !condition() {
@@ -78,11 +78,11 @@ func TestASilentPeerIsDetachedAfterDeadAfter(t *testing.T) {
 		if !ok || took < deadAfter-pingEvery-keepAliveTick || took > deadAfter+2*keepAliveTick {
 			t.Errorf("detached after %v", took)
 		}
-		synctest.Wait() // it is logged after the hub was told
+		synctest.Wait() // The log line follows the call of the hub.
 		if got := a.logs.lines("WARN", "nothing was heard for 3s"); len(got) != 1 {
 			t.Errorf("log: %q", got)
 		}
-		time.Sleep(time.Minute) // An hour of trouble is not an hour of log lines.
+		time.Sleep(time.Minute) // A long outage must not log a line per attempt.
 		if got := a.logs.lines("WARN"); len(got) > 2 {
 			t.Errorf("%d warnings in a minute: %q", len(got), got)
 		}
@@ -116,7 +116,7 @@ func TestAReaderHeldBackBySlowClientsIsNotDead(t *testing.T) {
 		waitUp(t, a, b)
 		letGo := b.hub.holdBack()
 		a.hub.all(&session.Message{Subject: []byte("s")}, true, nil)
-		time.Sleep(writeTimeout - time.Second) // Longer than any silence is borne.
+		time.Sleep(writeTimeout - time.Second) // Longer than deadAfter.
 		letGo()
 		if p, q := a.peerOf("b"), b.peerOf("a"); p.Generation != 1 || !p.Up || q.Generation != 1 || !q.Up {
 			t.Errorf("the link did not survive: %+v, %+v", p, q)
@@ -159,7 +159,7 @@ func TestALeavingPeerIsRedialledWithoutHurry(t *testing.T) {
 		}
 		synctest.Wait()
 		for _, l := range a.links() {
-			l.raw.Close() // An accident: b still serves its last clients.
+			l.raw.Close() // The connection breaks while b still serves its last clients.
 		}
 		took, ok := within(time.Minute, func() bool { return a.peerOf("b").Generation == 2 && a.hub.sees(b.hub) && b.hub.sees(a.hub) })
 		if !ok || took > refusedPause+time.Second {
@@ -179,8 +179,8 @@ func TestALeavingPeerIsRedialledWithoutHurry(t *testing.T) {
 	})
 }
 
-// proxy stands between two brokers on real sockets. While cut, it takes bytes and connections
-// and passes nothing on; what it took then is lost with its connection.
+// proxy forwards between two brokers on real sockets. While cut, it accepts bytes and connections
+// and forwards nothing; those bytes are lost with their connection.
 type proxy struct {
 	listener net.Listener
 	to       string
@@ -251,7 +251,7 @@ func (p *proxy) carry(from, to net.Conn, die func(), dead <-chan struct{}) {
 			die()
 		}
 		select {
-		case <-dead: // Nothing passes any more, not even an end.
+		case <-dead: // Nothing passes any more, not even the end of the stream.
 			if err != nil {
 				return
 			}
@@ -305,8 +305,8 @@ func TestACutOnRealSocketsHeals(t *testing.T) {
 		})
 		took := time.Since(healed)
 		t.Logf("cut for %v: exact %v after the return", cut, took)
-		// A connection that lost bytes for good, which no network does to TCP, is noticed by
-		// silence only: that is the one case that may take longer than a second.
+		// A connection that lost bytes for good is detected by silence only. TCP never loses bytes,
+		// so this case may take longer than a second.
 		limit := time.Second
 		if cut < suspectAfter {
 			limit += suspectAfter - cut

@@ -6,21 +6,21 @@ import (
 	"github.com/carillon-mq/carillon/broker/session"
 )
 
-// reader turns a byte stream into frames that point into its buffer.
+// reader splits a byte stream into frames. Their bodies alias its buffer.
 type reader struct {
 	source     io.Reader
-	limit      int // of a frame
+	limit      int // largest frame, in bytes
 	buf        []byte
 	start, end int
-	roomy      int // reads in a row that would have fitted the normal buffer
+	roomy      int // consecutive reads that would have fitted readSize
 }
 
 func newReader(source io.Reader) *reader {
 	return &reader{source: source, limit: maxHello, buf: make([]byte, maxHello+lengthSize)}
 }
 
-// next returns the next frame that is complete in the buffer; ok is false if there is none. The
-// body is valid until fill.
+// next returns the next complete frame of the buffer, or ok false if there is none. The body is
+// valid until fill.
 func (r *reader) next() (t frameType, body []byte, ok bool, err error) {
 	t, body, n, err := splitFrame(r.buf[r.start:r.end], r.limit)
 	if err != nil || n == 0 {
@@ -30,8 +30,7 @@ func (r *reader) next() (t frameType, body []byte, ok bool, err error) {
 	return t, body, true, nil
 }
 
-// fill reads once. The buffer grows with the bytes that came, never with a length that was
-// merely announced.
+// fill reads once. The buffer grows with the bytes that arrived, never with an announced length.
 func (r *reader) fill() (int, error) {
 	held := copy(r.buf, r.buf[r.start:r.end])
 	r.start, r.end = 0, held
@@ -48,7 +47,7 @@ func (r *reader) fill() (int, error) {
 	n, err := r.source.Read(r.buf[r.end:])
 	r.end += n
 	if n > 0 {
-		err = nil // An error will come again, after what came with it has been used.
+		err = nil // The next read returns the error again.
 	}
 	return n, err
 }
@@ -59,7 +58,7 @@ func (r *reader) resize(size int) {
 	r.buf, r.roomy = buf, 0
 }
 
-// one reads until there is a frame, for the exchange of hellos.
+// one reads until there is one frame, for the exchange of hellos.
 func (r *reader) one() (frameType, []byte, error) {
 	for {
 		t, body, ok, err := r.next()
@@ -75,14 +74,14 @@ func (r *reader) one() (frameType, []byte, error) {
 	}
 }
 
-// decoder holds what decoding message frames needs, so that none of them allocates.
+// decoder keeps the buffers for decoding message frames, so that decoding does not allocate.
 type decoder struct {
 	message session.Message
 	queues  []string
 	names   map[string]string
 }
 
-// decode reads a message frame. What it returns is valid until the next call.
+// decode decodes a message frame. Its results are valid until the next call.
 func (d *decoder) decode(body []byte) (m *session.Message, reach session.Reach, err error) {
 	reach, groups, names, err := parseMessage(body, &d.message)
 	if err != nil {

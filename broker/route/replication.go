@@ -8,7 +8,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// DialReplication connects to another broker to follow shards that it leads. The connection is the caller's.
+// DialReplication connects to another broker to fetch shards that it leads. The caller owns the
+// connection.
 func (m *Mesh) DialReplication(ctx context.Context, brokerID string) (net.Conn, error) {
 	m.mu.Lock()
 	target := Member{ID: brokerID}
@@ -40,13 +41,13 @@ func (m *Mesh) DialReplication(ctx context.Context, brokerID string) (net.Conn, 
 	return &replication{Conn: conn, raw: raw, rest: in.buf[in.start:in.end], version: min(own.Newest, peer.Newest), features: peer.Features}, nil
 }
 
-// serveReplication serves a connection on which another broker follows shards, until its end.
+// serveReplication serves a connection on which another broker fetches shards, until it ends.
 func (m *Mesh) serveReplication(raw, conn net.Conn, in *reader, peer hello) {
 	defer context.AfterFunc(m.ctx, func() { raw.Close() })()
 	m.config.Replication(&replication{Conn: conn, raw: raw, rest: in.buf[in.start:in.end], version: min(m.own.Newest, peer.Newest), features: peer.Features}, peer.ID)
 }
 
-// replication is a connection after its hellos, with what had come behind them.
+// replication is a connection after its hellos. rest is what was read behind the peer's hello.
 type replication struct {
 	net.Conn
 	raw      net.Conn
@@ -55,10 +56,10 @@ type replication struct {
 	features coordination.FeatureSet // of the peer
 }
 
-// Announces says whether the other side understands a feature.
+// Announces reports whether the peer understands a feature.
 func (r *replication) Announces(f coordination.Feature) bool { return r.features.Has(f) }
 
-// SendsSegments says whether the other side knows what it is to be asked for a single segment of a shard.
+// SendsSegments reports whether the peer understands requests for a single segment of a shard.
 func (r *replication) SendsSegments() bool { return r.version >= segmentsSince }
 
 func (r *replication) Read(p []byte) (int, error) {
@@ -72,5 +73,5 @@ func (r *replication) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// NetConn is the connection under TLS: closing it never blocks.
+// NetConn returns the connection under TLS. Closing it never blocks.
 func (r *replication) NetConn() net.Conn { return r.raw }

@@ -13,7 +13,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// A connection for replication is as safe as a link, and belongs to whoever asked for it and whoever it is handed to.
+// TestAConnectionForReplication: replication connections use the same TLS as links, and belong to
+// the caller of DialReplication and to Config.Replication.
 func TestAConnectionForReplication(t *testing.T) {
 	for name, ca := range map[string]*authority{"TLS": newAuthority(t), "plaintext": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -21,7 +22,8 @@ func TestAConnectionForReplication(t *testing.T) {
 			a := startNode(t, "a", ca, func(c *Config) {
 				c.Replication = func(conn net.Conn, broker string) {
 					defer conn.Close()
-					if _, err := io.WriteString(conn, "hello "+broker+"\n"); err != nil { // right behind the hellos
+					// Directly after the hellos.
+					if _, err := io.WriteString(conn, "hello "+broker+"\n"); err != nil {
 						t.Error(err)
 					}
 					_, err := io.Copy(conn, conn)
@@ -49,7 +51,7 @@ func TestAConnectionForReplication(t *testing.T) {
 					t.Fatalf("%q, %v", got, err)
 				}
 			}
-			// It is none of the link's business, and no stranger that is waited for.
+			// It is not counted as a link, and not refused.
 			if p := a.peerOf("b"); !p.Up || p.Generation != 1 {
 				t.Errorf("%+v", p)
 			}
@@ -77,12 +79,12 @@ func TestAConnectionForReplicationThatCantBe(t *testing.T) {
 	if _, err := b.DialReplication(t.Context(), "nobody"); err == nil || !strings.Contains(err.Error(), "no member") {
 		t.Errorf("dialled nobody: %v", err)
 	}
-	// A broker that doesn't replicate, as one of an earlier version.
+	// A broker without replication, as in an earlier version.
 	_, err := b.DialReplication(t.Context(), "a")
 	if r, ok := errors.AsType[*Refusal](err); !ok || r.Cause != CauseVersion {
 		t.Errorf("dialled one that doesn't replicate: %v", err)
 	}
-	// One that accepts and says nothing.
+	// A peer that accepts and sends nothing.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -104,8 +106,8 @@ func TestAConnectionForReplicationThatCantBe(t *testing.T) {
 	}
 }
 
-// Each end of a connection for replication knows what the other one's program understands; a program that announces nothing
-// understands nothing new.
+// TestBothEndsAnnounceTheirFeatures: each end of a replication connection knows the features of the
+// other one. A peer that announces none has none.
 func TestBothEndsAnnounceTheirFeatures(t *testing.T) {
 	accepted := make(chan net.Conn, 1)
 	a := startNode(t, "a", nil, func(c *Config) {

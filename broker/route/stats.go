@@ -7,41 +7,41 @@ import (
 	"time"
 )
 
-// Stats is a picture of the mesh, for /varz, /metrics and the command line.
+// Stats is a snapshot of the mesh, for /varz, /metrics and the command line.
 type Stats struct {
 	Peers    []PeerStats // by name, then id
 	Accepted uint64      // connections that became links
 	Refused  map[Cause]uint64
 }
 
-// PeerStats is a picture of one other broker. Counts are of this process's lifetime, over all
-// connections to that broker.
+// PeerStats is a snapshot of one other broker. Counters run for the lifetime of this process, over
+// all connections to that broker.
 type PeerStats struct {
 	ID, Name, Address string
 	Incarnation       int64
-	Member            bool // of the cluster, by the membership
-	Up                bool // linked, and both have the other's whole interest
-	Leaving           bool // it said that it is going away
-	Dialed            bool // the current connection was opened by this broker
+	Member            bool // according to membership
+	Up                bool // linked, and each has the other's complete interest
+	Leaving           bool // it announced that it leaves
+	Dialed            bool // this broker opened the current connection
 	Generation        uint64
 	Attempts          uint64    // dials begun by this broker
-	Since             time.Time // since when it is up, or not
+	Since             time.Time // of Up or of its absence
 	RTT               time.Duration
-	Pending           int    // bytes waiting for it
-	Patterns          int64  // subjects it is interested in, plain
+	Pending           int    // bytes queued for it or being written
+	Patterns          int64  // plain patterns that it has interest in
 	Groups            int64  // queue groups that it has members of
-	InMessages        uint64 // arrived from it
+	InMessages        uint64 // received from it
 	InBytes           uint64
 	OutMessages       uint64 // written to it
 	OutBytes          uint64
-	LostMessages      uint64 // queued for it and dropped with a link that ended
-	Overflows         uint64 // links closed for what was pending
-	Oversize          uint64 // messages too large for the current link
-	LastError         string // why there is no link, or why there was none; empty when up
+	LostMessages      uint64 // queued for it and dropped when a link ended
+	Overflows         uint64 // links closed at the hard bound of pending bytes
+	Oversize          uint64 // messages too large for the current link, dropped
+	LastError         string // why there is no link; empty while Up
 	LastErrorAt       time.Time
 }
 
-// Stats returns a picture of the mesh.
+// Stats returns a snapshot of the mesh.
 func (m *Mesh) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,7 +70,7 @@ func (m *Mesh) Stats() Stats {
 	return s
 }
 
-// Linked counts the members to which there is a link that is up, and all members but this one.
+// Linked returns the number of members with a link that is up, and of all members but this one.
 func (m *Mesh) Linked() (up, members int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// testTopics is a broker's part in Topics, reduced to when it is called: hub is open while messages that were delivered are not
-// handed over.
+// testTopics is the least Topics that a link needs. Its Take fails the test while messages are
+// delivered and not flushed.
 type testTopics struct {
 	hub *testHub
 
@@ -45,8 +45,9 @@ func (x *testTopics) called() (n int) {
 	return len(x.calls)
 }
 
-// One read brings messages and a Topics' frame between them. While messages are delivered the hub's index is locked; what Topics do with
-// the frame may need that lock, and a change of interest that waits for it in between would have both wait for ever.
+// TestMessagesAreHandedOverBeforeTopicsAreCalled: one read brings messages and a Topics frame
+// between them. While messages are delivered, the hub's index is locked. The handler of the frame
+// may need that lock, and with a change of interest waiting in between both would deadlock.
 func TestMessagesAreHandedOverBeforeTopicsAreCalled(t *testing.T) {
 	var xa, xb testTopics
 	a := startNode(t, "a", nil, func(c *Config) { xa.hub = c.Hub.(*testHub); c.Topics = &xa })
