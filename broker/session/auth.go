@@ -7,16 +7,16 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// Auth is who may connect: anyone (the zero value), one user, or the bearer of a token.
+// Auth says who may connect: any client (the zero value), one user, or the bearer of a token.
 type Auth struct {
 	User, Password string
 	Token          string
 }
 
-// Required says whether a client must say who it is.
+// Required reports whether clients must authenticate.
 func (a Auth) Required() bool { return a.User != "" || a.Token != "" }
 
-// Allows says whether these credentials are right, in time that does not depend on them.
+// Allows reports whether the credentials are right. Its duration does not depend on them.
 func (a Auth) Allows(c *protocol.Connect) bool {
 	if !a.Required() {
 		return true

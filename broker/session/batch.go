@@ -7,37 +7,37 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
-// batch is what one read of one connection or link brings about. Between begin and end it holds
-// the index' read lock; what it adds is in the loops' queues before that is released (S1).
+// batch gathers the effects of one read of a connection or link. From begin to end it holds the
+// index's read lock. What it gathers is in the loops' queues before that lock is released (S1).
 type batch struct {
 	hub    *Hub
-	origin *Conn  // nil: a link
+	origin *Conn  // nil for a link
 	cache  *cache // from the first match on
-	from   *slab  // what the messages point into
+	from   *slab  // the memory that the messages' slices alias
 	msg    Message
 
 	perLoop   [][]entry
 	bytes     []int
 	receivers int
-	own       int     // the origin's loop, which is served last
-	spent     []*Sub  // have had their maximum
-	hurried   []*Peer // whose links are behind
+	own       int     // the origin's loop, which is queued last
+	spent     []*Sub  // subscriptions that have reached their maximum
+	hurried   []*Peer // peers whose links are behind
 	outpaced  *Conn   // a receiver that is close to its bound
 	forwards  []forward
 
-	kept      []takerMessage // for Takers of this node
-	taken     []Message      // of one Taker
-	behind    []Taker        // whose publishers are to wait
-	forwarded bool           // what this batch brings came from another broker
-	internal  bool           // it is of this node's own making, and not for Takers
+	kept      []takerMessage // messages for Takers of this broker
+	taken     []Message      // scratch list of one Taker's messages
+	behind    []Taker        // Takers whose publishers must wait
+	forwarded bool           // the messages came from another broker
+	internal  bool           // the messages are this broker's own, and not for Takers
 
-	claim func(*Sub) bool // b.take, made once
+	claim func(*Sub) bool // b.take, allocated once
 }
 
 type cache = subject.Cache[*Sub, *Peer]
 
-// match finds what a subject reaches. Caches are large and have a pool of their own, since most
-// batches, of clients that subscribe or answer a PING, need none.
+// match returns what a subject reaches. Caches are large and have a pool of their own, since most
+// batches (of clients that subscribe or send PING) need none.
 func (b *batch) match(of []byte) *subject.Match[*Sub, *Peer] {
 	if b.cache == nil {
 		b.cache = b.hub.caches.Get().(*cache)
@@ -45,7 +45,7 @@ func (b *batch) match(of []byte) *subject.Match[*Sub, *Peer] {
 	return b.cache.Match(b.hub.index, of)
 }
 
-// reset makes the batch ready for another connection.
+// reset prepares the batch for another connection.
 func (b *batch) reset() {
 	if b.cache != nil {
 		b.hub.caches.Put(b.cache)
@@ -56,7 +56,7 @@ func (b *batch) reset() {
 	b.origin, b.from, b.outpaced, b.hurried, b.behind = nil, nil, nil, b.hurried[:0], b.behind[:0]
 }
 
-// forward is what one peer gets of one message.
+// forward is one peer's part of a message.
 type forward struct {
 	peer  *Peer
 	reach Reach
@@ -70,9 +70,9 @@ func (h *Hub) newBatch() *batch {
 
 func (b *batch) begin() { b.hub.lock.RLock() }
 
-// end queues what was added, releases the lock, and sees to it that somebody serves the loops.
+// end queues what was gathered, releases the lock, calls the Takers and wakes or drains the loops.
 func (b *batch) end() {
-	var touched uint64 // more than 64 loops share bits, which only costs a needless look
+	var touched uint64 // a bit per loop; loops above 64 share bits, which costs an unneeded wake only
 	few := b.receivers <= limits.InlineReceivers || b.internal && b.receivers <= limits.InlineSends
 	for i := range b.perLoop {
 		if i != b.own && len(b.perLoop[i]) > 0 {
@@ -80,13 +80,15 @@ func (b *batch) end() {
 			touched |= 1 << (i % 64)
 		}
 	}
-	if len(b.perLoop[b.own]) > 0 { // last, since a PONG says that all else is queued
+	// The origin's loop comes last, since a PONG says that everything else is queued.
+	if len(b.perLoop[b.own]) > 0 {
 		b.queue(b.own)
 		touched |= 1 << (b.own % 64)
 	}
 	b.hub.lock.RUnlock()
 	if len(b.kept) > 0 {
-		b.callTakers() // before the loops are served, so that a PONG says that the Takers have it
+		// The Takers come before the loops, since a PONG says that they have the messages.
+		b.callTakers()
 	}
 	for i, l := range b.hub.loops {
 		switch {
@@ -105,7 +107,7 @@ func (b *batch) end() {
 	}
 }
 
-// queue hands a loop its entries. They share one reference to the memory they point into.
+// queue moves the entries of loop i to its queue. They share one reference to the slab they alias.
 func (b *batch) queue(i int) {
 	entries := b.perLoop[i]
 	if b.from != nil && b.bytes[i] > 0 {
@@ -118,7 +120,8 @@ func (b *batch) queue(i int) {
 	b.perLoop[i], b.bytes[i] = entries[:0], 0
 }
 
-// pause releases the lock between two operations, for one that needs to change the index.
+// pause releases the lock within a batch, for an operation that changes the index. resume takes it
+// again.
 func (b *batch) pause()  { b.end() }
 func (b *batch) resume() { b.begin() }
 
@@ -142,8 +145,8 @@ func (b *batch) addTo(i int, e entry, receivers int) {
 	b.receivers += receivers
 }
 
-// findSlow finds a receiver that can't keep up. Only few receivers slow their publishers down: one of many
-// must not hold back the rest.
+// findSlow notes a receiver that is close to its bound. It is called for messages with few
+// receivers only: one slow receiver of many must not slow down the others.
 func (b *batch) findSlow(e *entry) {
 	if e.sub != nil && e.sub.conn.pressed.Load() {
 		b.outpaced = e.sub.conn
@@ -155,7 +158,7 @@ func (b *batch) findSlow(e *entry) {
 	}
 }
 
-// send queues bytes for a client as they are, without copying them.
+// send queues raw bytes for a client. It does not copy them.
 func (b *batch) send(c *Conn, data []byte, thenClose bool) {
 	kind := sendRaw
 	if thenClose {
@@ -165,7 +168,8 @@ func (b *batch) send(c *Conn, data []byte, thenClose bool) {
 	b.receivers++
 }
 
-// take is asked for each member of a group and each counted subscription.
+// take claims a delivery for s. It is called for each candidate of a queue group and each counted
+// subscription, and reports false if s must not have the message.
 func (b *batch) take(s *Sub) bool {
 	if s.conn == b.origin && !s.conn.echo {
 		return false
@@ -179,8 +183,8 @@ func (b *batch) take(s *Sub) bool {
 	return true
 }
 
-// publish matches a client's message and queues it for everyone it reaches. It says whether it
-// reached anyone.
+// publish matches a client's message and queues it for everything it reaches. It reports whether it
+// reached a subscription, peer or Taker.
 func (b *batch) publish(m *Message) bool {
 	match := b.match(m.Route())
 	reached := b.plain(match, m)
@@ -217,7 +221,7 @@ func (b *batch) publish(m *Message) bool {
 	return reached
 }
 
-// plain queues a message for the subscriptions outside of groups.
+// plain queues a message for the matching subscriptions without a queue group.
 func (b *batch) plain(match *subject.Match[*Sub, *Peer], m *Message) (reached bool) {
 	for _, leaf := range match.Leaves {
 		if leaf.Listed() > 0 {
@@ -246,7 +250,7 @@ func (b *batch) forwardTo(p *Peer) *forward {
 		}
 	}
 	if n := len(b.forwards); n < cap(b.forwards) {
-		b.forwards = b.forwards[:n+1] // with the queue list of an earlier message, emptied
+		b.forwards = b.forwards[:n+1] // keeps the Queues slice of an earlier message, emptied
 		b.forwards[n].peer, b.forwards[n].reach = p, Reach{Queues: b.forwards[n].reach.Queues}
 	} else {
 		b.forwards = append(b.forwards, forward{peer: p})
@@ -254,7 +258,7 @@ func (b *batch) forwardTo(p *Peer) *forward {
 	return &b.forwards[len(b.forwards)-1]
 }
 
-// deliver queues a message that came over a link for this node's clients and Takers only.
+// deliver queues a message from a link for this broker's own clients and Takers.
 func (b *batch) deliver(m *Message, reach Reach) {
 	match := b.match(m.Route())
 	if reach.Plain {
@@ -280,14 +284,17 @@ func (b *batch) deliver(m *Message, reach Reach) {
 	}
 }
 
-// noResponders tells a requester, on its own subscription to the reply subject, that nobody listens.
+// noResponders sends a requester, on its own subscription to the reply subject, the notice that
+// nobody listens.
 func (b *batch) noResponders(m *Message, block []byte) {
 	notice := visible{Subject: m.Reply, Header: len(block), Data: block}
 	match := b.match(m.Reply)
 	for _, leaf := range match.Leaves {
 		for _, s := range leaf.Plain(b.own) {
 			if s.conn == b.origin && s.Listed() {
-				s.base-- // only its own reader looks at it while the index is not locked
+				// The notice must not count as a match. Only s's own reader reads base without the
+				// lock.
+				s.base--
 				b.add(entry{kind: deliverOne, sub: s, msg: notice}, 1)
 				return
 			}

@@ -14,10 +14,10 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// Reason says why a connection ended. It is shown by /connz and counted by the metrics.
+// Reason is why a connection ended. /connz shows it and the metrics count it.
 type Reason string
 
-// The closed list of reasons.
+// The reasons. The list is closed, and the texts are those of nats-server where it has them.
 const (
 	ClientClosed  Reason = "Client Closed"
 	ReadError     Reason = "Read Error"
@@ -34,19 +34,19 @@ const (
 	Stopped       Reason = "Server Shutdown"
 )
 
-// Conn is one client.
+// Conn is one client connection.
 type Conn struct {
 	hub  *Hub
 	loop *loop
 	id   uint64
 	nc   net.Conn
-	raw  syscall.RawConn // nil: not a plain socket, so a writer goroutine does all writing
+	raw  syscall.RawConn // nil unless nc is a plain socket; then a writer goroutine does all writing
 	born time.Time
 
 	closed atomic.Bool
 	reason atomic.Pointer[Reason]
 
-	// What CONNECT said. Written by the reader; headers also read by the loop.
+	// From CONNECT. Written by the reader; headers is also read by the loop.
 	connected    atomic.Bool
 	echo         bool
 	verbose      bool
@@ -58,14 +58,14 @@ type Conn struct {
 	subs map[string]*Sub // by sid; guarded by the index lock
 
 	// Owned by the reader.
-	hurried  []*Peer // whose links the last read's messages went to, and that are behind
-	outpaced *Conn   // a receiver of them that is close to its bound
-	behind   []Taker // that have no room for more
-	in       *slab   // what was read, from start to end still to be parsed
+	hurried  []*Peer // peers that the last read published to and whose links are behind
+	outpaced *Conn   // a receiver of the last read that is close to its bound
+	behind   []Taker // Takers of the last read that are behind
+	in       *slab   // input; bytes from start to end are not parsed yet
 	start    int
 	end      int
 	readSize int
-	small    int // reads in a row that needed far less than readSize
+	small    int // consecutive reads that needed far less than readSize
 	readN    int
 	readErr  error
 	readFn   func(fd uintptr) bool
@@ -79,28 +79,28 @@ type Conn struct {
 	wroteErr  error
 	writeFn   func(fd uintptr) bool
 
-	// What waits for a full socket. Guarded by parking.
+	// Output that a full socket did not accept. Guarded by parking.
 	parking sync.Mutex
-	parked  bool // a writer goroutine is at work
-	finish  bool // end the connection when it is done
+	parked  bool // a writer goroutine runs
+	finish  bool // the writer goroutine closes the connection when it is done
 	waiting outbox
 
-	// Read by anyone.
-	pending     atomic.Int64 // bytes in waiting or being written by the writer goroutine
-	pressed     atomic.Bool  // close to its bound: small circles of publishers slow down
+	// Readable by any goroutine.
+	pending     atomic.Int64 // bytes in waiting or in the writer goroutine
+	pressed     atomic.Bool  // pending is close to its bound: publishers with few receivers slow down
 	inMsgs      atomic.Uint64
 	inBytes     atomic.Uint64
 	outMsgs     atomic.Uint64
 	outBytes    atomic.Uint64
 	subCount    atomic.Int64
 	active      atomic.Int64           // UnixNano of the last read
-	pings       atomic.Int32           // sent and not answered
-	ponged      atomic.Bool            // the first PONG was sent: INFO may follow at any time
-	closeReason atomic.Pointer[Reason] // it was told to go for this reason
-	draining    atomic.Pointer[Reason] // it is closed soon, for this reason
+	pings       atomic.Int32           // PINGs without a PONG
+	ponged      atomic.Bool            // the first PONG was sent, so INFO may follow at any time
+	closeReason atomic.Pointer[Reason] // closeWithError was called with this reason
+	draining    atomic.Pointer[Reason] // drain was called with this reason
 }
 
-// firstRead is how much an idle connection's next read may take at first; it follows demand up to fullChunk.
+// firstRead is the first read size of a connection, in bytes. It grows with demand up to fullChunk.
 const firstRead = 4 << 10
 
 func newConn(h *Hub, id uint64, nc net.Conn) *Conn {
@@ -120,7 +120,7 @@ func newConn(h *Hub, id uint64, nc net.Conn) *Conn {
 	return c
 }
 
-// close ends the connection at once. The reader then cleans up.
+// close closes the connection at once. The reader then cleans up. Only the first reason counts.
 func (c *Conn) close(why Reason) {
 	if c.closed.CompareAndSwap(false, true) {
 		c.reason.Store(&why)
@@ -128,7 +128,7 @@ func (c *Conn) close(why Reason) {
 	}
 }
 
-// closeWithError sends the client an -ERR and closes the connection.
+// closeWithError sends the client an -ERR and then closes the connection.
 func (c *Conn) closeWithError(text string, why Reason) {
 	if !c.closeReason.CompareAndSwap(nil, &why) {
 		return
@@ -137,14 +137,14 @@ func (c *Conn) closeWithError(text string, why Reason) {
 	_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime))
 }
 
-// drain closes the connection once everything that was read has been answered. Nothing more is read.
+// drain stops reading. serve closes the connection once what was read has been answered.
 func (c *Conn) drain(why Reason) {
 	if c.draining.CompareAndSwap(nil, &why) {
 		_ = c.nc.SetReadDeadline(time.Now())
 	}
 }
 
-// send queues bytes for the client from outside of a batch.
+// send queues raw bytes for the client, outside of a batch.
 func (c *Conn) send(data []byte, thenClose bool) {
 	kind := sendRaw
 	if thenClose {
@@ -154,7 +154,7 @@ func (c *Conn) send(data []byte, thenClose bool) {
 	c.loop.signal()
 }
 
-// flush is the loop's last word to a connection in one round.
+// flush writes what the loop has encoded for c in one drain.
 func (c *Conn) flush() {
 	c.dirty = false
 	c.outMsgs.Store(c.sent)
@@ -162,7 +162,7 @@ func (c *Conn) flush() {
 	c.write()
 }
 
-// write sends what the socket takes now, and leaves the rest to a writer goroutine.
+// write writes what the socket accepts now, and parks the rest. Only the loop calls it.
 func (c *Conn) write() {
 	if c.closed.Load() {
 		c.out.reset()
@@ -198,7 +198,7 @@ func (c *Conn) write() {
 	c.hub.writing.Go(c.unpark)
 }
 
-// writeSocket is called by the runtime's poller with the socket held.
+// writeSocket writes until the socket is full. The runtime's poller calls it and holds the socket.
 func (c *Conn) writeSocket(fd uintptr) bool {
 	c.wroteErr = nil
 	for !c.out.empty() {
@@ -218,7 +218,8 @@ func (c *Conn) writeSocket(fd uintptr) bool {
 	return true
 }
 
-// park hands everything to the writer goroutine, within the bounds. The caller holds parking.
+// park moves the outbox to the writer goroutine and checks the bounds of pending bytes. The caller
+// holds parking.
 func (c *Conn) park() {
 	n := int64(c.out.size)
 	c.out.moveTo(&c.waiting)
@@ -235,7 +236,7 @@ func (c *Conn) park() {
 	}
 }
 
-// unpark writes until nothing waits any more.
+// unpark writes until nothing is waiting. It is the writer goroutine of a parked connection.
 func (c *Conn) unpark() {
 	defer c.hub.parked.Add(-1)
 	var out outbox
@@ -272,7 +273,7 @@ func (c *Conn) unpark() {
 				continue
 			}
 			if errors.Is(err, os.ErrDeadlineExceeded) && n > 0 {
-				continue // it took something: slow, but alive
+				continue // slow, but alive
 			}
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				c.hub.slow(c, SlowDeadline)
@@ -291,8 +292,8 @@ func (c *Conn) forget(o *outbox) {
 	c.pressed.Store(false)
 }
 
-// closeWrite ends what we say. The reader still takes what the client has sent for a moment: a socket
-// closed with unread input is reset, and the client would never see the last -ERR.
+// closeWrite closes the sending direction. The reader still reads for a moment: the kernel resets a
+// socket that is closed with unread input, and the client would lose the last -ERR.
 func (c *Conn) closeWrite() {
 	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
@@ -301,7 +302,7 @@ func (c *Conn) closeWrite() {
 	c.close(ProtocolError)
 }
 
-// fill reads more input behind what is there.
+// fill reads more input behind the unparsed bytes.
 func (c *Conn) fill() error {
 	if c.raw == nil {
 		if c.in == nil {
@@ -328,8 +329,7 @@ func (c *Conn) fill() error {
 	return nil
 }
 
-// readSocket borrows memory only once there is something to read, so that an idle connection
-// holds none.
+// readSocket takes a slab only once there is input, so that an idle connection holds no memory.
 func (c *Conn) readSocket(fd uintptr) bool {
 	if c.in == nil {
 		c.in, c.start, c.end = newSlab(c.readSize), 0, 0
@@ -351,8 +351,9 @@ func (c *Conn) readSocket(fd uintptr) bool {
 	}
 }
 
-// makeRoom keeps what is not parsed yet and finds memory for what follows; need is the length of the
-// operation that has begun, 0 if not known. Memory grows with what has come, not with what is announced.
+// makeRoom keeps the unparsed input and makes room for more. need is the size of the current
+// operation in bytes, 0 if unknown. The slab grows with the bytes that arrived, not with an
+// announced size.
 func (c *Conn) makeRoom(need int) {
 	rest := c.end - c.start
 	full := c.end == len(c.in.buf)

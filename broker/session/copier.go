@@ -1,17 +1,17 @@
 package session
 
-// slabCopier copies messages from foreign memory into slabs, which queues of the loops may refer to, and
-// adds them to a batch. One goroutine uses it at a time.
+// slabCopier copies messages from foreign memory into slabs, so that the loops' queues can refer to
+// them, and adds them to a batch. It is not safe for concurrent use.
 type slabCopier struct {
 	batch *batch
-	used  int // of batch.from
+	used  int // used bytes of batch.from
 	open  bool
 }
 
-// arenaSize is how much of what a slabCopier copies shares one slab.
+// arenaSize is the size in bytes of a slab that several messages share.
 const arenaSize = fullChunk
 
-// copyIn copies a message, beginning the batch if necessary. The copy is valid until the next call.
+// copyIn copies a message and begins the batch if needed. The result is valid until the next call.
 func (c *slabCopier) copyIn(m *Message) *Message {
 	b := c.batch
 	need := len(m.To) + len(m.Subject) + len(m.Reply) + len(m.Data)

@@ -3,29 +3,29 @@
 //
 // A Hub holds the interest index, the connections, and a few sender loops, about one per core. Each
 // connection belongs to one loop. A connection's reader goroutine parses its input, matches each
-// message against the index, and queues one reference to the message per loop, with the list of that
-// loop's receivers; it never touches a receiver. The loop encodes and writes.
+// message against the index, and queues one reference to the message per loop, with the list of
+// that loop's receivers; it never touches a receiver. The loop encodes and writes.
 //
 // Invariants:
 //
-//	S1  A message's receivers are fixed when it is matched, under the read lock of the index, and the
-//	    message is in the queues of their loops before that lock is released. So a holder of the
+//	S1  A message's receivers are fixed when it is matched, under the read lock of the index, and
+//	    the message is in the queues of their loops before that lock is released. So a holder of the
 //	    write lock knows that everything matched before is queued, and nothing else.
 //	S2  A loop's queue is FIFO, and everything sent to a client passes through its loop's queue:
 //	    messages, PONG, -ERR, INFO. So a PONG follows everything queued before its PING, and the end
 //	    of a subscription follows its last message.
-//	S3  A loop never waits for a client. It writes what the socket accepts; a connection whose socket
-//	    is full, or that is not a plain socket, gets a writer goroutine until it has caught up.
-//	    Pending bytes are bounded per connection and per broker.
+//	S3  A loop never waits for a client. It writes what the socket accepts; a connection whose
+//	    socket is full, or that is not a plain socket, gets a writer goroutine until it has caught
+//	    up. Pending bytes are bounded per connection and per broker.
 //	S4  A publisher waits, holding no lock, while a loop or link that it publishes to exceeds its
 //	    bound. Loops never wait, so this ends.
-//	S5  Each part of a subscription's state has one owner: the index lock for its place in the index,
-//	    its connection's loop for whether it has ended. Deliveries are counted at the match (UNSUB
-//	    with a maximum, picks of queue groups, no-echo).
-//	S6  A Taker (a Topic, an API) gets each message on the subjects that it offers, on the publisher's
-//	    broker, after S1 and before the same batch serves the loops. So a PONG says that the Taker
-//	    has everything sent before the PING. Messages that this broker sends itself reach no Taker;
-//	    messages from a link do only if another broker's Taker sent them.
+//	S5  Each part of a subscription's state has one owner: the index lock for its place in the
+//	    index, its connection's loop for whether it has ended. Deliveries are counted at the match
+//	    (UNSUB with a maximum, picks of queue groups, no-echo).
+//	S6  A Taker (a Topic, an API) gets each message on the subjects that it offers, on the
+//	    publisher's broker, after S1 and before the same batch serves the loops. So a PONG says that
+//	    the Taker has everything sent before the PING. Messages that this broker sends itself reach
+//	    no Taker; messages from a link do only if another broker's Taker sent them.
 //
 // When the process dies, nothing remains: clients reconnect and subscribe again.
 package session

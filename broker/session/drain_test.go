@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/session"
 )
 
-// slowly is a Taker that answers when it is told to.
+// slowly is a Taker that answers when the test lets it.
 type slowly struct {
 	hub   *session.Hub
 	asked chan []byte
@@ -24,7 +24,8 @@ func (s *slowly) Take(messages []session.Message, _ bool) bool {
 
 func (s *slowly) Wait() {}
 
-// A connection is closed once what was read from it has its answer.
+// TestWhoIsSentAwayIsAnsweredFirst: Leave closes a connection after what was read from it has been
+// answered.
 func TestWhoIsSentAwayIsAnsweredFirst(t *testing.T) {
 	h, address := newTestHub(t, nil)
 	topic := &slowly{hub: h, asked: make(chan []byte, 1)}
@@ -34,7 +35,7 @@ func TestWhoIsSentAwayIsAnsweredFirst(t *testing.T) {
 	reply := <-topic.asked
 	left := make(chan error, 1)
 	go func() { left <- h.Leave(t.Context(), 4*time.Millisecond) }()
-	time.Sleep(50 * time.Millisecond) // it would be gone by now
+	time.Sleep(50 * time.Millisecond) // long enough for Leave to close it
 	h.Send([]session.Message{{Subject: reply, Data: []byte("kept")}})
 	c.expect("MSG inbox 1 4", "kept")
 	c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))

@@ -11,13 +11,14 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
-// lingering bounds what is still taken from a client that was told to go: see closeWrite.
+// lingerTime and lingerBytes bound what is read and discarded from a client after its last -ERR;
+// see closeWrite.
 const (
 	lingerTime  = time.Second
 	lingerBytes = 1 << 20
 )
 
-// serve reads the connection to its end. It is the connection's own goroutine.
+// serve reads the connection until it ends. It runs on the connection's own goroutine.
 func (c *Conn) serve() {
 	defer c.hub.remove(c)
 	err := c.readAll()
@@ -80,7 +81,7 @@ func (c *Conn) readAll() error {
 	}
 }
 
-// waitForRoom holds this publisher back while what it publishes to is behind (S4).
+// waitForRoom blocks this publisher while what it publishes to is behind (S4).
 func (c *Conn) waitForRoom() {
 	for _, l := range c.hub.loops {
 		l.wait()
@@ -106,7 +107,8 @@ func (c *Conn) waitForRoom() {
 	}
 }
 
-// parse handles all whole operations that were read. An error has been told to the client already.
+// parse handles all complete operations of the input. need is the size of the operation that
+// follows, if known. An error has been sent to the client already.
 func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err error) {
 	b := c.hub.batches.Get().(*batch)
 	b.origin, b.from, b.own = c, c.in, c.loop.sink
@@ -178,7 +180,7 @@ func (c *Conn) handle(b *batch, op *protocol.Op) error {
 			return err
 		}
 	case protocol.VerbErr:
-		return io.EOF // a client that reports an error is gone
+		return io.EOF // A client closes after it reported an error.
 	default:
 		return nil
 	}
@@ -207,7 +209,8 @@ func (c *Conn) connect(b *batch, text []byte) error {
 	if about.NoResponders && !about.Headers {
 		return protocol.ErrNoRespondersRequireHeaders
 	}
-	if c.connected.Load() { // somebody else speaks now: nothing of the first one's stays
+	// A second CONNECT may be another user's: drop the subscriptions of the first.
+	if c.connected.Load() {
 		b.pause()
 		c.hub.drop(c)
 		b.resume()
@@ -227,7 +230,8 @@ func (c *Conn) publish(b *batch, op *protocol.Op) error {
 	if c.pedantic && !subject.Valid(op.Subject) {
 		return protocol.ErrInvalidPublishSubject
 	}
-	c.confirm(b) // before what the client itself may receive of it, as with nats-server
+	// As nats-server does, confirm before the client can receive its own message.
+	c.confirm(b)
 	m := &b.msg
 	*m = Message{Subject: op.Subject, Reply: op.Reply, Header: op.Header, Data: op.Data}
 	if !b.publish(m) && len(m.Reply) > 0 && c.noResponders {
@@ -242,7 +246,7 @@ func (c *Conn) subscribe(b *batch, op *protocol.Op) error {
 	}
 	s := &Sub{
 		conn: c, sid: string(op.SID), queue: string(op.Queue), pattern: string(op.Subject),
-		counted: !c.echo, // to leave out its own messages, each one is looked at
+		counted: !c.echo, // without echo, each match is checked for the client's own messages
 	}
 	b.pause()
 	err := c.hub.insert(s)

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// circle is one publisher and n subscribers as bare sockets, so that nothing but the hub is measured.
+// circle is one publisher and n subscribers on bare sockets, so that only the hub is measured.
 type circle struct {
 	pub  net.Conn
 	subs []net.Conn
 	load []byte // messages to publish
-	want int    // bytes that each subscriber gets for them
+	want int    // bytes that each subscriber receives per round
 	left chan error
 	goOn []chan int
 }
@@ -57,7 +57,7 @@ func newCircle(t testing.TB, subscribers, messages, size int) *circle {
 	return c
 }
 
-// round publishes the load and waits until everybody has it.
+// round publishes the load and waits until every subscriber has received it.
 func (c *circle) round(t testing.TB) {
 	for _, again := range c.goOn {
 		again <- c.want

@@ -18,23 +18,24 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
-// Config describes a Hub.
+// Config configures a Hub.
 type Config struct {
 	ServerID   string // of this process
 	ServerName string
-	Version    string // as clients see it, see broker.ProtocolVersion
+	Version    string // shown to clients, see broker.ProtocolVersion
 	Cluster    string
 	Advertise  string // host:port for INFO; empty: each listener's own
 	Profile    limits.Profile
 	Auth       Auth
-	JetStream  bool          // said in INFO: the JetStream API is served
-	Loops      int           // sender loops; 0: one per core that Go uses
+	JetStream  bool          // shown in INFO: the JetStream API is served
+	Loops      int           // number of sender loops; 0: one per core that Go uses
 	Ping       time.Duration // between PINGs to a silent client; 0: limits.PingInterval
-	AuthWait   time.Duration // before CONNECT; 0: limits.AuthTimeout
+	AuthWait   time.Duration // for CONNECT; 0: limits.AuthTimeout
 	Logger     *slog.Logger  // nil: discard
 }
 
-// Hub is the meeting point of all clients of one node, and of the links to others.
+// Hub connects all clients of one broker with each other, with Takers, and with the links to other
+// brokers. Its methods are safe for concurrent use.
 type Hub struct {
 	config  Config
 	profile limits.Profile
@@ -46,25 +47,25 @@ type Hub struct {
 	senders sync.Pool
 	ids     atomic.Uint64
 
-	// The index lock: see the package's invariants.
+	// The index lock; see the package's invariants. It guards index, peers and brokers.
 	lock  sync.RWMutex
 	index *subject.Index[*Sub, *Peer]
 	peers []*Peer
-	// brokers are the peers that are linked, by the id of their broker.
+	// brokers holds the linked peers by broker id.
 	brokers map[string]*Peer
 
-	// Connections, listeners, and what INFO says. Guarded by mu.
+	// Connections, listeners, and what INFO shows. Guarded by mu.
 	mu        sync.Mutex
 	conns     map[uint64]*Conn
 	listeners []net.Listener
-	urls      []string // of the other nodes
+	urls      []string // of the other brokers
 	leaving   bool
 	stopping  bool
 	past      Totals // of connections that have ended
 	ended     map[Reason]uint64
 
 	pending   atomic.Int64 // bytes waiting for slow clients
-	rejecting atomic.Int64 // refused connections that are being told
+	rejecting atomic.Int64 // rejected connections that still have to read their -ERR
 	parked    atomic.Int64 // connections with a writer goroutine
 	stalls    atomic.Uint64
 	refusals  atomic.Uint64
@@ -75,7 +76,7 @@ type Hub struct {
 	quit    chan struct{}
 }
 
-// NewHub starts the sender loops and the sweeper; Close ends them.
+// NewHub starts a Hub with its sender loops and its sweeper. Close ends them.
 func NewHub(config Config) *Hub {
 	if config.Loops <= 0 {
 		config.Loops = runtime.GOMAXPROCS(0)
@@ -123,7 +124,7 @@ func (h *Hub) Serve(ln net.Listener) error {
 			h.accept(nc)
 		case errors.Is(err, net.ErrClosed):
 			return nil
-		default: // too many open files, for one: it passes
+		default: // often too many open files, which passes
 			h.log.Warn("Could not accept a client connection; trying again", "error", err)
 			select {
 			case <-h.quit:
@@ -158,11 +159,12 @@ func (h *Hub) accept(nc net.Conn) {
 	}()
 }
 
-// maxRejecting bounds how many refused connections are kept a moment for their -ERR to arrive.
+// maxRejecting bounds the rejected connections that are kept open for a moment so that their -ERR
+// arrives.
 const maxRejecting = 64
 
-// rejectConn sends a refused client the reason and discards its input for a moment: a socket closed with
-// unread input is reset, and the client would not see the reason.
+// rejectConn sends a rejected client the reason and discards its input for a moment: the kernel
+// resets a socket that is closed with unread input, and the client would lose the reason.
 func (h *Hub) rejectConn(nc net.Conn, words []byte) {
 	if h.rejecting.Add(1) > maxRejecting {
 		h.rejecting.Add(-1)
@@ -195,7 +197,7 @@ func (h *Hub) remove(c *Conn) {
 	h.ended[*c.reason.Load()]++
 }
 
-// slow ends a client that does not take what it is sent.
+// slow closes a client that does not read what it is sent.
 func (h *Hub) slow(c *Conn, why Reason) {
 	if !c.closed.Load() {
 		h.log.Warn("Closing a slow consumer", "client", c.id, "name", c.name(), "address", c.nc.RemoteAddr().String(), "reason", string(why), "pending", c.pending.Load())
@@ -203,7 +205,7 @@ func (h *Hub) slow(c *Conn, why Reason) {
 	c.close(why)
 }
 
-// insert adds a subscription, unless the client has one with this id already.
+// insert adds a subscription, unless the client already has one with its sid.
 func (h *Hub) insert(s *Sub) error {
 	c := s.conn
 	h.lock.Lock()
@@ -212,7 +214,7 @@ func (h *Hub) insert(s *Sub) error {
 		if !old.spent() {
 			return nil
 		}
-		h.end(old) // its last message may reach the client before retire comes to it
+		h.end(old) // old has had its last message, and retire has not ended it yet
 	}
 	if len(c.subs) >= limits.SubscriptionsPerConnection {
 		return protocol.ErrMaxSubscriptions
@@ -233,7 +235,8 @@ func (h *Hub) insert(s *Sub) error {
 	return nil
 }
 
-// limit ends a subscription after so many messages, counted from its beginning; 0: now.
+// limit ends a subscription after the given number of messages, counted from its start. 0 ends it
+// at once.
 func (h *Hub) limit(c *Conn, sid []byte, after int64) {
 	h.lock.Lock()
 	defer h.lock.Unlock()
@@ -259,7 +262,8 @@ func (h *Hub) limit(c *Conn, sid []byte, after int64) {
 	}
 }
 
-// end takes a subscription out. The caller holds the index lock, so what it matched is queued before its end.
+// end removes a subscription. The caller holds the index lock, so everything it matched is queued
+// before its end.
 func (h *Hub) end(s *Sub) {
 	if s.removed {
 		return
@@ -278,7 +282,7 @@ func (h *Hub) end(s *Sub) {
 	}
 }
 
-// retire ends subscriptions that have had their maximum.
+// retire ends subscriptions that have reached their maximum.
 func (h *Hub) retire(subs []*Sub) {
 	h.lock.Lock()
 	defer h.lock.Unlock()
@@ -287,8 +291,8 @@ func (h *Hub) retire(subs []*Sub) {
 	}
 }
 
-// dropChunk is how many subscriptions of a client that left go at once, so that publishers
-// need not wait for all of them.
+// dropChunk is how many subscriptions of a disconnected client are removed under one hold of the
+// index lock, so that publishers need not wait for all of them.
 const dropChunk = 1000
 
 func (h *Hub) drop(c *Conn) {
@@ -328,7 +332,7 @@ func (h *Hub) interest() []Interest {
 	return all
 }
 
-// SetURLs says where else clients can go: host:port of the other nodes. Clients are told at once.
+// SetURLs sets the other brokers' client addresses, each host:port. Clients are told at once.
 func (h *Hub) SetURLs(urls []string) {
 	h.mu.Lock()
 	h.urls = urls
@@ -336,7 +340,7 @@ func (h *Hub) SetURLs(urls []string) {
 	h.inform()
 }
 
-// inform sends INFO to all clients that understand it at any time.
+// inform sends INFO to all clients that accept it at any time.
 func (h *Hub) inform() {
 	for _, c := range h.list() {
 		if about := c.about.Load(); c.ponged.Load() && about != nil && about.Protocol >= 1 {
@@ -379,7 +383,7 @@ func (h *Hub) list() []*Conn {
 	return all
 }
 
-// sweep looks for clients that have gone silent.
+// sweep closes clients that don't authenticate or don't answer PING in time, and sends PINGs.
 func (h *Hub) sweep() {
 	tick := time.NewTicker(min(time.Second, h.config.Ping/4, h.config.AuthWait/4))
 	defer tick.Stop()
@@ -408,16 +412,16 @@ func (h *Hub) sweep() {
 	}
 }
 
-// lameDuckGrace is how long clients have, after they were told, to go by themselves.
+// lameDuckGrace is how long clients have to leave by themselves after the lame duck INFO.
 const lameDuckGrace = time.Second
 
-// partingTime is how long a connection that is to be closed is still answered, while nothing more is read from it: leaders of
-// Topics answer in milliseconds, and another one is elected in a few hundred.
+// partingTime is how long a drained connection stays open for answers. Topic leaders answer in
+// milliseconds, and an election takes a few hundred.
 const partingTime = 500 * time.Millisecond
 
-// Leave stops taking clients, tells those that are here where else to go, and then closes them spread
-// over the given time, so that the others are not stormed. What was read from each is answered before. It
-// returns when none is left, or with ctx.
+// Leave is lame duck mode. It stops accepting clients, tells the connected ones to go elsewhere,
+// and drains them spread over the given time, so that the other brokers are not stormed. It returns
+// when all are closed, or an error when ctx ends.
 func (h *Hub) Leave(ctx context.Context, over time.Duration) error {
 	h.mu.Lock()
 	h.leaving = true
@@ -458,15 +462,15 @@ func (h *Hub) Leave(ctx context.Context, over time.Duration) error {
 	return nil
 }
 
-// Connections is the number of clients.
+// Connections returns the number of clients.
 func (h *Hub) Connections() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.conns)
 }
 
-// Close ends all connections and waits for everything that the hub has started. Links are
-// detached by their owner before.
+// Close closes all connections and waits for all goroutines of the hub. The owner of the links
+// detaches them first.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	if h.stopping {

@@ -41,7 +41,7 @@ func newTestHub(t testing.TB, change func(*session.Config)) (*session.Hub, strin
 	return h, ln.Addr().String()
 }
 
-// wire speaks the protocol by hand.
+// wire speaks the client protocol by hand.
 type wire struct {
 	t    testing.TB
 	conn net.Conn
@@ -90,7 +90,7 @@ func (c *wire) expect(lines ...string) {
 	}
 }
 
-// sync waits until everything that was sent has been handled.
+// sync waits until the server has handled everything that was sent.
 func (c *wire) sync() {
 	c.t.Helper()
 	c.send("PING\r\n")
@@ -118,7 +118,7 @@ func TestMaximumCountsFromTheBeginning(t *testing.T) {
 			pub.send("SUB r 9\r\nPUB a 1\r\n3\r\nPUB a r 1\r\n4\r\n")
 			sub.expect("MSG a 1 1", "3")
 			pub.expect("HMSG r 9 33 33", "NATS/1.0 503", "Nats-Subject: a", "", "")
-			sub.send("SUB b 1\r\n") // its id is free again
+			sub.send("SUB b 1\r\n") // the sid is free again
 			sub.sync()
 			pub.send("PUB b 1\r\nx\r\n")
 			sub.expect("MSG b 1 1", "x")
@@ -171,7 +171,7 @@ func TestClientThatNeverReadsIsClosedAloneWithinItsBound(t *testing.T) {
 	good.sync()
 	const n, size = 4000, 8 << 10
 	body := strings.Repeat("x", size)
-	for range n { // at the pace of the one that reads
+	for range n { // no faster than the subscriber reads
 		pub.send("PUB a %d\r\n%s\r\n", size, body)
 		good.expect(fmt.Sprintf("MSG a 1 %d", size), body)
 	}

@@ -1,19 +1,19 @@
 package session
 
-// Loan is memory of the kind that messages are sent from. Who makes large messages in it sends them without a copy:
-// connections refer to it until the last one has been written.
+// Loan is a slab lent to a caller that builds large messages in it. They are sent without a copy:
+// connections refer to it until the last one has written it.
 type Loan slab
 
-// Borrow returns a Loan of at least n bytes. It ends with SendLent or Return.
+// Borrow returns a Loan of at least n bytes. SendLent or Return ends it.
 func Borrow(n int) *Loan { return (*Loan)(newSlab(n)) }
 
-// Bytes is the memory; what is in it is anybody's guess.
+// Bytes returns the memory. Its content is undefined at first.
 func (l *Loan) Bytes() []byte { return l.buf }
 
-// Return gives back a Loan of which nothing is to be sent.
+// Return ends a Loan without sending.
 func (l *Loan) Return() { (*slab)(l).release() }
 
-// SendLent is Send for messages all parts of which lie in the Loan, which is no longer the caller's.
+// SendLent is Send for messages whose slices all lie in the Loan, which it takes over.
 func (h *Hub) SendLent(l *Loan, messages []Message) {
 	c := h.senders.Get().(*slabCopier)
 	c.drop()

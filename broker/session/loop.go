@@ -10,10 +10,10 @@ import (
 
 // loop sends to its share of the connections.
 //
-// Whoever holds mu may drain the queue: usually the loop's own goroutine, but a reader that
-// brought only a few deliveries does it itself if nobody else is, which saves a request
-// two goroutine switches. A goroutine per connection, woken for each message, was the simpler
-// way and costs most of nats-server's time at many receivers.
+// The holder of mu may drain the queue. Usually that is the loop's own goroutine. A reader that
+// queued only a few deliveries drains it itself if the loop is idle, which saves a request two
+// goroutine switches. The simpler design, a goroutine per connection that is woken for each
+// message, is where nats-server spends most of its time with many receivers.
 type loop struct {
 	hub  *Hub
 	sink int
@@ -23,21 +23,22 @@ type loop struct {
 	queue   []entry
 	bytes   int
 	stopped bool
-	room    *sync.Cond // signalled when the queue was taken
+	room    *sync.Cond // signalled when the queue was emptied
 
 	behind atomic.Bool // the queue is over its bound
 	wake   chan struct{}
 	quit   chan struct{}
 
-	// What draining needs. Guarded by mu.
+	// State of draining. Guarded by mu.
 	mu    sync.Mutex
 	spare []entry
 	dirty []*Conn
-	// The message being encoded, around the subscription's id; bare is it without headers.
+	// The encoded message before and after the subscription's sid. The bare ones leave out the
+	// headers.
 	head, tail, bareHead, bareTail []byte
 }
 
-// keptEntries is how long a queue may have grown and still be kept for the next time.
+// keptEntries is the largest capacity of a queue that is kept for reuse.
 const keptEntries = 8 << 10
 
 type entryKind uint8
@@ -45,13 +46,13 @@ type entryKind uint8
 const (
 	deliverMany     entryKind = iota // to subs
 	deliverOne                       // to sub
-	sendRaw                          // data to conn as it is
-	sendRawAndClose                  // the same, and close once it is written
-	endSub                           // nothing more for sub
-	moveSub                          // what comes for sub with a list is not for it any more
+	sendRaw                          // data to conn, as it is
+	sendRawAndClose                  // like sendRaw, then close conn
+	endSub                           // deliver nothing more to sub
+	moveSub                          // ignore sub in lists from now on: it is delivered to by deliverOne
 )
 
-// entry is one thing for a loop to do. The message's slices point into from.
+// entry is one item of a loop's queue. The message's slices alias from.
 type entry struct {
 	kind entryKind
 	sub  *Sub
@@ -59,12 +60,12 @@ type entry struct {
 	subs []*Sub
 	msg  visible
 	from *slab
-	// held says that this entry carries the reference to from for itself and those before it.
+	// held marks the entry that owns the reference to from, for itself and for entries before it.
 	held bool
 }
 
-// visible is the part of a message that receivers see. Routing is left out, because entries are copied
-// into queues and their size costs.
+// visible is the part of a message that receivers see. It leaves out the route, since entries are
+// copied into queues and their size matters.
 type visible struct {
 	Subject, Reply, Data []byte
 	Header               int
@@ -78,7 +79,7 @@ func newLoop(h *Hub, sink int) *loop {
 	return l
 }
 
-// push queues entries; bytes is the size of their messages.
+// push queues entries. bytes is the size of their messages.
 func (l *loop) push(entries []entry, bytes int) {
 	l.in.Lock()
 	l.queue = append(l.queue, entries...)
@@ -123,8 +124,8 @@ func (l *loop) run() {
 	}
 }
 
-// inline drains once on the caller's goroutine; if somebody else is at it, the loop's goroutine
-// will look again.
+// inline drains once on the caller's goroutine. If another goroutine drains, inline wakes the
+// loop's own goroutine to check the queue again.
 func (l *loop) inline() {
 	if !l.mu.TryLock() {
 		l.signal()
@@ -134,7 +135,7 @@ func (l *loop) inline() {
 	l.mu.Unlock()
 }
 
-// drain serves what is queued now, and says whether there was anything.
+// drain serves what is queued now, and reports whether there was anything.
 func (l *loop) drain() bool {
 	l.in.Lock()
 	batch := l.queue
@@ -197,7 +198,7 @@ func (l *loop) serve(e *entry) {
 	}
 }
 
-// encode prepares what all receivers of a message share: everything but the subscription's id.
+// encode encodes what all receivers of a message share: everything but the sid.
 func (l *loop) encode(m *visible) {
 	if m.Header == 0 {
 		l.head = protocol.AppendMsgPrefix(l.head[:0], m.Subject)
@@ -236,8 +237,8 @@ func (l *loop) touch(c *Conn) {
 	}
 }
 
-// stop ends the loop's goroutine after what is queued has been served. What comes later, from whoever
-// sends on this node's behalf, goes nowhere: nobody is connected.
+// stop ends the loop's goroutine after it has served its queue. Later entries are dropped, as no
+// client is connected any more.
 func (l *loop) stop() {
 	l.in.Lock()
 	l.stopped = true

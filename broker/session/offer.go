@@ -1,32 +1,32 @@
 package session
 
-// Taker is something of this node that takes what is published on the subjects that it offers,
-// besides the subscribers: a Topic, an API.
+// Taker is a component of this broker that receives what is published on the subjects that it
+// offers, besides the subscribers: a Topic, an API. It must be safe for concurrent use.
 type Taker interface {
-	// Take gets, in the publisher's order, what one read of one connection or link brought. The
-	// messages are valid during the call only. forwarded says that another broker sent them here.
-	// behind asks the publisher to Wait; what comes over links can't.
+	// Take receives, in the publisher's order, the messages of one read of a connection or link.
+	// They are valid during the call only. forwarded reports that another broker's Taker sent them
+	// here. behind asks the publisher to call Wait; it has no effect for messages from links.
 	Take(messages []Message, forwarded bool) (behind bool)
 	// Wait blocks while the Taker has no room. A connection's reader calls it, without locks.
 	Wait()
 }
 
-// Offer is a Taker's place in the index of this node.
+// Offer registers a Taker's subjects in the interest index.
 type Offer struct {
 	hub      *Hub
 	taker    Taker
-	self     *Peer    // how the index knows it
+	self     *Peer    // the Taker's place in the index
 	patterns []string // guarded by the index lock
 }
 
-// Offer makes a place for a Taker; Set says what it takes.
+// Offer registers a Taker without subjects. Set adds them.
 func (h *Hub) Offer(t Taker) *Offer {
 	o := &Offer{hub: h, taker: t}
 	o.self = &Peer{hub: h, offer: o}
 	return o
 }
 
-// Set says that messages on the patterns are for the Taker.
+// Set replaces the patterns whose messages go to the Taker.
 func (o *Offer) Set(patterns []string) {
 	o.hub.lock.Lock()
 	defer o.hub.lock.Unlock()
@@ -43,7 +43,7 @@ func (o *Offer) Set(patterns []string) {
 	o.patterns = append([]string(nil), patterns...)
 }
 
-// Close takes the offer back. What was matched before may still reach the Taker.
+// Close removes all patterns. Messages that were matched before may still reach the Taker.
 func (o *Offer) Close() { o.Set(nil) }
 
 // takerMessage is a message for a Taker of this broker.
@@ -52,12 +52,12 @@ type takerMessage struct {
 	msg   Message
 }
 
-// callTakers passes each Taker its messages. No lock is held: a Taker may have to create a file.
+// callTakers passes each Taker its messages. No lock is held, since a Taker may create a file.
 func (b *batch) callTakers() {
 	for i := range b.kept {
 		t := b.kept[i].taker
 		if t == nil {
-			continue // went with an earlier one
+			continue // passed with an earlier message
 		}
 		for j := i; j < len(b.kept); j++ {
 			if b.kept[j].taker == t {
@@ -75,8 +75,8 @@ func (b *batch) callTakers() {
 	b.kept = b.kept[:0]
 }
 
-// Send routes messages of this node's own making to whoever is interested, here and on linked
-// brokers, but to no Taker. It copies them, and never waits; Wait does.
+// Send publishes this broker's own messages to all subscribers, on this and on linked brokers, but
+// to no Taker. It copies them and never waits; use Wait for that.
 func (h *Hub) Send(messages []Message) {
 	c := h.senders.Get().(*slabCopier)
 	for i := range messages {
@@ -86,7 +86,7 @@ func (h *Hub) Send(messages []Message) {
 	h.restSender(c)
 }
 
-// restSender keeps a sender for the next.
+// restSender returns a sender to the pool.
 func (h *Hub) restSender(c *slabCopier) {
 	clear(c.batch.hurried)
 	c.batch.hurried = c.batch.hurried[:0]
@@ -103,7 +103,7 @@ func (h *Hub) newSender() any {
 	return c
 }
 
-// Wait blocks while this node's sender loops, or its links, have more to send than their bounds.
+// Wait blocks while this broker's sender loops or links are over their bounds.
 func (h *Hub) Wait() {
 	for _, l := range h.loops {
 		l.wait()
@@ -116,7 +116,8 @@ func (h *Hub) Wait() {
 	}
 }
 
-// Interested says whether anybody, here or on a linked broker, would get a message on the subject.
+// Interested reports whether a message on the subject would have a receiver, here or on a linked
+// broker.
 func (h *Hub) Interested(of []byte) bool {
 	c := h.caches.Get().(*cache)
 	defer h.caches.Put(c)
@@ -136,8 +137,8 @@ func (h *Hub) Interested(of []byte) bool {
 	return len(match.Groups) > 0
 }
 
-// Forward sends a message to the Takers of another broker that offer its subject. It says whether
-// there is a link.
+// Forward sends a message to the Takers of another broker that offer its subject. It reports
+// whether there is a link to that broker.
 func (h *Hub) Forward(broker string, m *Message) bool {
 	h.lock.RLock()
 	defer h.lock.RUnlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/session"
 )
 
-// recordingTaker is a Taker that remembers what it took, a line per call.
+// recordingTaker is a Taker that records what it received, a line per call.
 type recordingTaker struct {
 	mu    sync.Mutex
 	took  []string
@@ -47,7 +47,7 @@ func (k *recordingTaker) has(t *testing.T, want ...string) {
 	}
 }
 
-// sentLink is a link that remembers what was forwarded over it.
+// sentLink is a link that records what was forwarded to it.
 type sentLink struct {
 	mu   sync.Mutex
 	sent []string
@@ -71,8 +71,8 @@ func (l *sentLink) has(t *testing.T, want ...string) {
 	}
 }
 
-// What one read brings reaches a Taker in one call, besides the subscribers, and whoever asks for an
-// answer is not told that nobody listens.
+// TestATakerGetsWhatItOffers: the messages of one read reach a Taker in one call, besides the
+// subscribers, and a request that it takes gets no no-responders notice.
 func TestATakerGetsWhatItOffers(t *testing.T) {
 	h, address := newTestHub(t, nil)
 	orders, other := &recordingTaker{full: true}, &recordingTaker{}
@@ -93,13 +93,13 @@ func TestATakerGetsWhatItOffers(t *testing.T) {
 		t.Errorf("the publisher waited %d times for a full Taker, %d times for another", orders.waits, other.waits)
 	}
 
-	// Its subjects change in one step; what is not offered any more is nobody's.
+	// Set changes the subjects in one step. A pattern that is no longer offered has no receiver.
 	o.Set([]string{"orders.>", "more"})
 	c.send("PUB orders _INBOX.2 1\r\ny\r\nPUB more 1\r\nm\r\n")
 	if got := c.line(); !strings.HasPrefix(got, "HMSG _INBOX.2 2 ") {
 		t.Errorf("a request that nobody serves was answered by %q", got)
 	}
-	for c.line() != "" { // the header block
+	for c.line() != "" { // skip the header block
 	}
 	c.line()
 	c.sync()
@@ -110,7 +110,8 @@ func TestATakerGetsWhatItOffers(t *testing.T) {
 	orders.has(t, "orders.a=x> orders=y>_INBOX.1 orders.a.b=>", "more=m>")
 }
 
-// The Taker of this broker gets each message, and of those that a link brings the ones that are meant for it.
+// TestAnOfferAndAnotherBroker: the publisher's broker passes each message to its Taker. Messages
+// from a link reach a Taker only if they are meant for Takers.
 func TestAnOfferAndAnotherBroker(t *testing.T) {
 	h, address := newTestHub(t, nil)
 	orders := &recordingTaker{}
@@ -130,7 +131,7 @@ func TestAnOfferAndAnotherBroker(t *testing.T) {
 	orders.has(t, "orders=2>", "orders=3>")
 	link.has(t, "|orders=3 plain=true keep=false []")
 
-	// What the link brings is not forwarded again, and reaches Takers only if it is meant for them.
+	// Messages from a link are not forwarded again, and reach Takers only with Keep.
 	peer.Deliver(&session.Message{Subject: []byte("orders"), Data: []byte("4")}, session.Reach{Plain: true})
 	peer.Deliver(&session.Message{Subject: []byte("orders"), Data: []byte("5")}, session.Reach{Keep: true})
 	peer.Flush()
@@ -145,8 +146,8 @@ func TestAnOfferAndAnotherBroker(t *testing.T) {
 	link.has(t, "|orders=3 plain=true keep=false []", "|ask=? plain=false keep=true []")
 }
 
-// What the node itself sends is routed by where it is to go, shows the subject that it has, and
-// reaches no Taker.
+// TestTheNodesOwnMessages: the broker's own messages are routed by To, show Subject, and reach no
+// Taker.
 func TestTheNodesOwnMessages(t *testing.T) {
 	h, address := newTestHub(t, nil)
 	all := &recordingTaker{}

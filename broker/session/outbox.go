@@ -1,30 +1,30 @@
 package session
 
-// outbox is what one connection is still to be sent, in order: small things copied into
-// chunks of its own, large payloads by reference.
+// outbox holds what is still to be sent to one connection, in order: small data copied into chunks
+// of its own, large payloads by reference.
 type outbox struct {
 	segments []segment
 	size     int
-	open     bool // the last segment is a chunk with room behind it
+	open     bool // the last segment is a chunk with room at its end
 }
 
 type segment struct {
-	bytes []byte // into slab
+	bytes []byte // part of slab
 	slab  *slab
 }
 
 const (
 	firstChunk = 1 << 10
 	fullChunk  = 64 << 10
-	// shareAbove is the payload size from which a reference is cheaper than a copy. Measured
-	// break-even is about 1 KiB; a payload must also fill a quarter of its slab, lest a slow
-	// reader hold much more memory than what is counted for it.
+	// shareAbove is the payload size in bytes from which a reference is cheaper than a copy. The
+	// measured break-even is about 1 KiB. A payload must also fill a quarter of its slab, or a slow
+	// reader would hold much more memory than what is counted for it.
 	shareAbove = 4 << 10
 )
 
 func (o *outbox) empty() bool { return o.size == 0 }
 
-// room returns the free end of the open chunk, which holds at least n bytes.
+// room returns the free end of the open chunk, of at least n bytes.
 func (o *outbox) room(n int) []byte {
 	if o.open {
 		last := &o.segments[len(o.segments)-1]
@@ -54,7 +54,7 @@ func (o *outbox) write(b []byte) {
 	o.grow(len(b))
 }
 
-// message appends head, sid, tail, data and the closing CRLF. Data lies in from.
+// message appends head, sid, tail, data and a CRLF. data lies in from.
 func (o *outbox) message(head []byte, sid string, tail, data []byte, from *slab) {
 	line := len(head) + len(sid) + len(tail)
 	if len(data) >= shareAbove && from != nil && len(data)*4 >= len(from.buf) {
@@ -78,7 +78,7 @@ func (o *outbox) message(head []byte, sid string, tail, data []byte, from *slab)
 	o.grow(n)
 }
 
-// consume drops the first n bytes.
+// consume removes the first n bytes.
 func (o *outbox) consume(n int) {
 	o.size -= n
 	i := 0
@@ -97,7 +97,8 @@ func (o *outbox) consume(n int) {
 	}
 }
 
-// keepSmall lets go of the list of a connection that was far behind once.
+// keepSmall drops the segment list of a connection that was far behind once, so that its memory is
+// freed.
 func keepSmall(s []segment) []segment {
 	if cap(s) > 4 {
 		return nil
@@ -111,7 +112,7 @@ func (o *outbox) reset() {
 	}
 }
 
-// moveTo appends everything to another outbox and leaves this one empty.
+// moveTo moves everything to another outbox.
 func (o *outbox) moveTo(to *outbox) {
 	to.segments = append(to.segments, o.segments...)
 	to.size += o.size

@@ -2,22 +2,22 @@ package session
 
 import "github.com/carillon-mq/carillon/broker/protocol"
 
-// Peer is another broker as the index knows it, and the way for a link's reader to hand over
-// what that broker sends.
+// Peer is another broker in the interest index. The reader of its link passes on what that broker
+// sends.
 //
-// An Offer stands in the index as a Peer, too, with nothing but offer set.
+// An Offer is in the index as a Peer, too, with only hub and offer set.
 type Peer struct {
 	hub      *Hub
 	link     Link
-	broker   string           // its id
-	interest map[Interest]int // what it has announced, by pattern and queue (Count left 0)
+	broker   string           // id of the broker
+	interest map[Interest]int // announced interest by pattern and queue (Count is 0)
 	detached bool
 	incoming slabCopier
 	offer    *Offer
 }
 
-// Attach makes a link to the broker of that id part of this node: what is announced and forwarded
-// from now on reaches it. It returns the whole interest of this node's clients at that instant.
+// Attach registers the link to the named broker: from now on it gets all announcements and
+// messages. It returns the complete interest of this broker's clients at that instant.
 func (h *Hub) Attach(l Link, broker string) (*Peer, []Interest) {
 	p := &Peer{hub: h, link: l, broker: broker, interest: make(map[Interest]int), incoming: slabCopier{batch: h.newBatch()}}
 	p.incoming.batch.forwarded = true
@@ -28,7 +28,7 @@ func (h *Hub) Attach(l Link, broker string) (*Peer, []Interest) {
 	return p, h.interest()
 }
 
-// SetInterest records what the other broker's clients want.
+// SetInterest records the interest of the other broker's clients.
 func (p *Peer) SetInterest(i Interest) {
 	p.Flush()
 	p.hub.lock.Lock()
@@ -45,25 +45,25 @@ func (p *Peer) SetInterest(i Interest) {
 	}
 }
 
-// Deliver queues a message from the other broker for this node's clients and Takers. It copies what
-// it keeps. Flush hands the messages over; the link's reader calls it after the last one of a read.
+// Deliver adds a message from the other broker for this broker's own clients and Takers. It copies
+// what it keeps. The link's reader calls Flush after the last message of a read.
 func (p *Peer) Deliver(m *Message, reach Reach) {
 	p.incoming.batch.deliver(p.incoming.copyIn(m), reach)
 }
 
-// Flush hands over what Deliver has gathered. A receiver that is close to its bound does not hold a link
-// back as it does a publisher: many publishers share the link.
+// Flush queues what Deliver has gathered. A receiver that is close to its bound does not slow down
+// a link as it does a publisher, because many publishers share the link.
 func (p *Peer) Flush() { p.incoming.flush() }
 
-// Wait blocks while this node's sender loops are over their bound. The link's reader calls it, with nothing
-// unflushed, before it reads on.
+// Wait blocks while this broker's sender loops are over their bounds. The link's reader calls it
+// after Flush, before the next read.
 func (p *Peer) Wait() {
 	for _, l := range p.hub.loops {
 		l.wait()
 	}
 }
 
-// Detach forgets the other broker and all its interest at once.
+// Detach removes the other broker and all its interest at once.
 func (p *Peer) Detach() {
 	p.Flush()
 	p.incoming.drop()

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Answers come to the question that is open, as many as were expected; others are dropped, and nobody waits.
+// TestAnswersFindTheirQuestion: answers reach the open request, up to the expected number. Others
+// are dropped, and Answer never blocks.
 func TestAnswersFindTheirQuestion(t *testing.T) {
 	var asks Requests[string]
 	one, first := asks.Begin(1)
@@ -23,7 +24,8 @@ func TestAnswersFindTheirQuestion(t *testing.T) {
 	}
 }
 
-// Who asks takes what is answered until all of it has come, or time is up; then the question is closed.
+// TestAnAskTakesWhatIsAnsweredInTime: Do returns when all answers have arrived or ctx is done, and
+// closes the request.
 func TestAnAskTakesWhatIsAnsweredInTime(t *testing.T) {
 	var asks Requests[string]
 	for _, missing := range []int{0, 1} {

@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 )
 
-// slab is a piece of memory that messages are read into and referenced from. It holds no
-// pointers, so the garbage collector never looks inside, and it is used again when the last
-// reference is gone.
+// slab is a buffer that messages are read into and that they alias. It holds no pointers, so the
+// garbage collector never scans it. It returns to its pool when the last reference is released.
 type slab struct {
 	refs  atomic.Int32
 	class int
 	buf   []byte
 }
 
-// Slabs come in powers of two, from smallestSlab up. A larger one is made for whoever needs it and not kept.
+// Slabs have sizes of powers of two, from smallestSlab to largestSlab. A larger one is allocated
+// when needed and not pooled.
 const (
 	smallestSlab = 1 << 10
 	largestSlab  = 16 << 20

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// Totals are sums over connections, those that have ended included.
+// Totals are sums over connections, including those that have ended.
 type Totals struct {
 	InMsgs, InBytes, OutMsgs, OutBytes uint64
 }
@@ -16,25 +16,25 @@ func (t *Totals) add(c *Conn) {
 	t.OutBytes += c.outBytes.Load()
 }
 
-// Stats is a hub at one moment.
+// Stats is a snapshot of a hub.
 type Stats struct {
 	Totals
 	Connections      int
 	TotalConnections uint64
 	Subscriptions    int
 	PendingBytes     int64  // waiting for slow clients
-	Parked           int64  // clients that are behind now
-	Stalls           uint64 // times that a publisher was held back by a sender loop
+	Parked           int64  // clients with a writer goroutine now
+	Stalls           uint64 // how often a publisher waited for a sender loop
 	Refusals         uint64 // wrong or missing credentials
 	Ended            map[Reason]uint64
 }
 
-// SlowConsumers is how many clients were closed because they did not keep up.
+// SlowConsumers returns the number of clients that were closed as slow consumers.
 func (s Stats) SlowConsumers() uint64 {
 	return s.Ended[SlowPending] + s.Ended[SlowNode] + s.Ended[SlowDeadline]
 }
 
-// Stats sums up.
+// Stats returns a snapshot of the hub.
 func (h *Hub) Stats() Stats {
 	h.lock.RLock()
 	subs := h.index.Len()
@@ -55,7 +55,7 @@ func (h *Hub) Stats() Stats {
 	return s
 }
 
-// ConnStats is one connection at one moment.
+// ConnStats is a snapshot of one connection.
 type ConnStats struct {
 	Totals
 	ID            uint64
@@ -68,7 +68,7 @@ type ConnStats struct {
 	PendingBytes  int64
 }
 
-// ConnStats describes every connection, in no particular order.
+// ConnStats returns a snapshot of every connection, in no particular order.
 func (h *Hub) ConnStats() []ConnStats {
 	conns := h.list()
 	all := make([]ConnStats, 0, len(conns))

@@ -15,29 +15,29 @@ type Sub struct {
 
 	// Guarded by the index lock.
 	leaf    *subject.Leaf[*Sub, *Peer]
-	base    uint64 // leaf.Matched when the subscription came
+	base    uint64 // leaf.Matched when the subscription began
 	counted bool   // deliveries are counted in taken, at the match
 	removed bool   // no longer in the index
 
-	// Counted at the match, under the index' read lock, by any publisher.
+	// Counted at the match by any publisher, under the index's read lock.
 	taken atomic.Int64
 	max   atomic.Int64 // messages after which the subscription ends; 0: none
 
 	// Owned by the connection's loop.
 	ended bool // nothing more is delivered
-	moved bool // deliveries come one by one, no longer with the plain ones
+	moved bool // deliveries come as deliverOne; lists are ignored
 }
 
 // Listed implements subject.Subscriber.
 func (s *Sub) Listed() bool { return !s.removed && !s.counted }
 
-// Reasons why take refuses, and what the last permitted delivery asks for.
+// share is the result of Sub.take.
 type share int
 
 const (
 	refused share = iota
 	granted
-	last // granted, and the subscription has had its maximum now
+	last // granted, and the subscription has reached its maximum
 )
 
 // take claims one delivery of a counted subscription or a member of a queue group.
@@ -55,7 +55,7 @@ func (s *Sub) take() share {
 	return refused
 }
 
-// spent says whether the subscription has had its maximum.
+// spent reports whether the subscription has reached its maximum.
 func (s *Sub) spent() bool {
 	limit := s.max.Load()
 	return limit > 0 && s.taken.Load() >= limit

@@ -36,12 +36,13 @@ import (
 //	# server: user=u …   options that the server is started with
 //	# …                  a comment
 //
-// \r \n \t \0 and \\ stand for those bytes, {x*100} for a hundred times x. The first INFO is passed over unless a line asks for it.
-// At the end every connection that is not closed has to answer a PING, with nothing before it.
+// \r \n \t \0 and \\ stand for those bytes, {x*100} for x repeated 100 times. The first INFO is
+// skipped unless a line expects it. At the end every open connection must answer a PING, with
+// nothing else before.
 //
-// By default the server is this package's, in the same process. CARILLON_TRANSCRIPT_SERVER names
-// another one: host:port of one that runs (transcripts that need a server of their own then are left
-// out), or the path of a nats-server, which is started for every transcript.
+// The default server is this package's, in the same process. CARILLON_TRANSCRIPT_SERVER names
+// another one: host:port of a running server (transcripts with server options are skipped), or the
+// path of a nats-server, which is started for every transcript.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -61,7 +62,7 @@ func TestTranscripts(t *testing.T) {
 			continue
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			if start == nil { // one server for all: one after the other
+			if start == nil { // the transcripts share one server and run one after the other
 				script.run(t, file, runningServer{address: os.Getenv("CARILLON_TRANSCRIPT_SERVER")})
 				return
 			}
@@ -71,13 +72,14 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// runningServer is what transcripts are played to.
+// runningServer is the server that transcripts run against.
 type runningServer struct {
 	address  string
 	lameDuck func() error
 }
 
-// transcriptServer chooses the server; start is nil where it runs already, and peer is what lines in brackets call it.
+// transcriptServer returns the server to use. start is nil if one runs already. peer is its name in
+// bracketed lines.
 func transcriptServer(t *testing.T) (start func(*testing.T, map[string]string) runningServer, peer string) {
 	switch server := os.Getenv("CARILLON_TRANSCRIPT_SERVER"); {
 	case server == "":
@@ -89,7 +91,7 @@ func transcriptServer(t *testing.T) (start func(*testing.T, map[string]string) r
 			t.Fatalf("CARILLON_TRANSCRIPT_SERVER=%s is neither host:port nor a path: %v", server, err)
 		}
 		if dialTranscript(t, server).expectInfo(`{"cluster":null}`) != nil {
-			return nil, "carillon" // which always names its cluster; a nats-server alone has none
+			return nil, "carillon" // a running carillon names its cluster; a single nats-server has none
 		}
 		return nil, "nats-server"
 	}
@@ -133,7 +135,7 @@ func startHub(t *testing.T, options map[string]string) runningServer {
 		left := make(chan struct{})
 		go func() {
 			defer close(left)
-			// Cut short, since nobody wants to wait for the clients to go.
+			// Cut short, so that the test need not wait for the clients to leave.
 			_ = h.Leave(ctx, time.Minute)
 		}()
 		t.Cleanup(func() {
@@ -162,7 +164,8 @@ func (script *transcript) needsOwnServer() bool {
 	return len(script.options) > 0 || slices.ContainsFunc(script.steps, func(s step) bool { return s.kind == '!' })
 }
 
-// sends says whether the step is a whole line of that client; consecutive ones are sent in one piece.
+// sends reports whether the step is a complete line of that client. Consecutive ones are sent in
+// one write.
 func (s step) sends(client string) bool {
 	return s.kind == 'C' && !s.raw && s.clients[0] == client
 }
@@ -235,7 +238,7 @@ func unescape(s string) string {
 	return strings.NewReplacer(`\\`, `\`, `\r`, "\r", `\n`, "\n", `\t`, "\t", `\0`, "\x00").Replace(s)
 }
 
-// patience is how long a transcript waits for a server; a test that passes never waits that long.
+// patience is how long a transcript waits for the server. A passing test never waits that long.
 const patience = 10 * time.Second
 
 func (script *transcript) run(t *testing.T, file string, server runningServer) {
@@ -253,7 +256,7 @@ func (script *transcript) run(t *testing.T, file string, server runningServer) {
 		}
 		return c
 	}
-	picked := map[string]*transcriptClient{} // of consecutive S1|S2 lines
+	picked := map[string]*transcriptClient{} // receiver of consecutive S1|S2 lines
 	for i := 0; i < len(script.steps); i++ {
 		s := script.steps[i]
 		var err error
@@ -265,7 +268,7 @@ func (script *transcript) run(t *testing.T, file string, server runningServer) {
 			err = server.do(s.text)
 		case s.kind == 'C' && s.raw:
 			err = connect(s.clients[0], false).send(s.text)
-			// Gives the server the time to read these bytes alone; the outcome must not depend on it.
+			// The pause lets the server read these bytes alone. The outcome must not depend on it.
 			time.Sleep(2 * time.Millisecond)
 		case s.kind == 'C':
 			text := s.text + "\r\n"
@@ -322,15 +325,15 @@ func (s runningServer) do(action string) error {
 	}
 }
 
-// transcriptClient is one connection of a transcript. A goroutine reads all that comes; change is closed and
-// made anew whenever there is more.
+// transcriptClient is one connection of a transcript. A goroutine reads everything that arrives.
+// change is closed and replaced whenever there is more.
 type transcriptClient struct {
 	conn  net.Conn
 	ended bool // the transcript has seen the end of the connection
 
 	mu     sync.Mutex
 	got    []byte
-	err    error // what ended reading
+	err    error // why reading ended
 	change chan struct{}
 }
 
@@ -377,7 +380,7 @@ func (c *transcriptClient) send(text string) error {
 	return err
 }
 
-// wait calls ready with what was received and not yet taken until it says true; it then takes n bytes.
+// wait calls ready with the unread input until it reports ok, and then removes n bytes.
 func (c *transcriptClient) wait(ready func(got []byte, err error) (n int, ok bool)) bool {
 	timeout := time.After(patience)
 	for {
@@ -413,7 +416,7 @@ func (c *transcriptClient) expectLine(want string) error {
 	return nil
 }
 
-// take waits for exactly these bytes, and takes them.
+// take waits for exactly these bytes and removes them.
 func (c *transcriptClient) take(want []byte) bool {
 	matched := false
 	c.wait(func(got []byte, _ error) (int, bool) {
@@ -469,7 +472,7 @@ func (c *transcriptClient) expectInfo(fields string) error {
 	return nil
 }
 
-// expectInAnyOrder takes messages, which are a control line and, in the line after it, the payload.
+// expectInAnyOrder reads messages: a control line each, followed by the payload line.
 func (c *transcriptClient) expectInAnyOrder(lines []string) error {
 	var frames []string
 	for i := 0; i < len(lines); i++ {
@@ -521,7 +524,7 @@ func firstToReceive(clients []*transcriptClient) (*transcriptClient, error) {
 	}
 }
 
-// left describes what was received and not expected.
+// left returns what was received and not expected.
 func (c *transcriptClient) left() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

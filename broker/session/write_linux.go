@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nonblockingIO says that this system lets us use sockets without waiting for them.
+// nonblockingIO says that sockets can be written on this system without waiting.
 const nonblockingIO = true
 
-// writeSegments writes as much as the socket takes of the first segments.
+// writeSegments writes as much of the first 16 segments as the socket accepts.
 func writeSegments(fd int, segments []segment) (int, error) {
 	if len(segments) == 1 {
 		return syscall.Write(fd, segments[0].bytes)

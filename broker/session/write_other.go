@@ -4,10 +4,10 @@ package session
 
 import "syscall"
 
-// nonblockingIO says that this system lets us use sockets without waiting for them.
+// nonblockingIO says that sockets can be written on this system without waiting.
 const nonblockingIO = true
 
-// writeSegments writes as much as the socket takes of the first segment.
+// writeSegments writes as much of the first segment as the socket accepts.
 func writeSegments(fd int, segments []segment) (int, error) {
 	return syscall.Write(fd, segments[0].bytes)
 }
