@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/subscription"
 )
 
-// Under the race detector sync.Pool forgets at random, so these are for plain runs only.
+// No race build: under the race detector sync.Pool drops items at random.
 
 func TestDeliveringAllocatesNothing(t *testing.T) {
 	o := newSink(&sender{quiet: true})
@@ -28,12 +28,12 @@ func TestDeliveringAllocatesNothing(t *testing.T) {
 		o.Flush()
 	}
 	all()
-	if n := testing.AllocsPerRun(100, all); n > 0.5 { // the pool is emptied by the garbage collector
+	if n := testing.AllocsPerRun(100, all); n > 0.5 { // a garbage collection empties the pool
 		t.Errorf("%.1f allocations", n)
 	}
 }
 
-// An ack on its way costs no memory.
+// TestAcksAllocateNothing: handling an ack allocates no memory.
 func TestAcksAllocateNothing(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]

@@ -9,7 +9,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/jsapi"
 )
 
-// clusterInfo says who has a shard. A nil shard is not placed yet.
+// clusterInfo describes the leader and the replicas of a shard for clients. A nil shard is not
+// placed yet.
 func clusterInfo(cluster string, state *coordination.State, shard *coordination.Shard, name func(id string) string) *jsapi.ClusterInfo {
 	info := &jsapi.ClusterInfo{Name: cluster}
 	if shard == nil {
@@ -35,18 +36,19 @@ func clusterInfo(cluster string, state *coordination.State, shard *coordination.
 	return info
 }
 
-// cluster is what clients are told of who has a stream.
+// cluster describes the leader and the replicas of a shard of a stream.
 func (s *Server) cluster(id string, number int) *jsapi.ClusterInfo {
 	state := s.state()
 	return clusterInfo(s.config.Cluster, state, state.Shard(id, number), s.topics.BrokerName)
 }
 
-// leads says that this broker does, and that nobody else has it.
+// leads returns the ClusterInfo of a stream that exists on this broker only, as its leader.
 func (s *Server) leads() *jsapi.ClusterInfo {
 	return &jsapi.ClusterInfo{Name: s.config.Cluster, Leader: s.config.Name}
 }
 
-// replicasOf is how many replicas a Topic has, or is to have, also where that is left to the brokers.
+// replicasOf returns how many replicas a Topic has or is to have, also if the number is left to the
+// brokers.
 func replicasOf(state *coordination.State, t *coordination.Topic) int {
 	if t.Spec.Replicas > 0 {
 		return t.Spec.Replicas
@@ -57,14 +59,14 @@ func replicasOf(state *coordination.State, t *coordination.Topic) int {
 	return 1
 }
 
-// streamOf is how clients see a Topic as a stream.
+// streamOf returns the stream configuration that clients see for a Topic.
 func (s *Server) streamOf(t *coordination.Topic) jsapi.StreamConfig {
 	config := jsapi.StreamOf(t.Name, &t.Spec)
 	config.Replicas = replicasOf(s.state(), t)
 	return config
 }
 
-// enoughBrokers refuses more replicas than there are brokers to keep them.
+// enoughBrokers refuses more replicas than there are brokers.
 func (s *Server) enoughBrokers(replicas int) *jsapi.Error {
 	switch brokers := len(s.state().Brokers); {
 	case replicas <= max(brokers, 1):

@@ -11,7 +11,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// Clients are told who has a stream, who of them is in sync, and who is away.
+// TestWhoHasAStream: stream info names the leader and the replicas, and says which are in sync and
+// which are offline.
 func TestWhoHasAStream(t *testing.T) {
 	state := coordination.NewState(1, []coordination.Broker{
 		{ID: "a", Name: "main-0", Incarnation: 1}, {ID: "b", Name: "main-1", Incarnation: 5}, {ID: "c", Name: "main-2", Incarnation: 6},
@@ -19,14 +20,14 @@ func TestWhoHasAStream(t *testing.T) {
 	}, nil, nil, nil)
 	name := func(id string) string {
 		if id == "d" {
-			return "main-3" // it was a member once
+			return "main-3" // a former member
 		}
 		b, _ := state.Broker(id)
 		return b.Name
 	}
 	shard := &coordination.Shard{
 		Epoch: 3, Leader: "b", Replicas: []string{"e", "d", "c", "b", "a"}, Adding: []string{"e"}, Removing: []string{"d"},
-		// c is in another life by now, and d is away.
+		// c has restarted since, and d is away.
 		InSync: []coordination.Replica{{Broker: "a", Incarnation: 1}, {Broker: "b", Incarnation: 5}, {Broker: "c", Incarnation: 4}, {Broker: "d", Incarnation: 2}},
 	}
 	got, err := json.Marshal(clusterInfo("shop/main", state, shard, name))
@@ -39,7 +40,7 @@ func TestWhoHasAStream(t *testing.T) {
 	if string(got) != want {
 		t.Errorf("told:\n%s\nwant:\n%s", got, want)
 	}
-	// Nobody leads: then all of them are named.
+	// Without a leader all replicas are listed.
 	shard.Leader = ""
 	if info := clusterInfo("shop/main", state, shard, name); info.Leader != "" || len(info.Replicas) != 5 {
 		t.Errorf("without a leader: %+v", info)
@@ -49,7 +50,8 @@ func TestWhoHasAStream(t *testing.T) {
 	}
 }
 
-// Where the number of replicas is left to the brokers, it is that of the brokers that have it.
+// TestHowManyReplicasAStreamHas: a number of replicas left to the brokers is shown as the number
+// placed.
 func TestHowManyReplicasAStreamHas(t *testing.T) {
 	shard := &coordination.Shard{Topic: "id", Epoch: 1, Replicas: []string{"a", "b", "c", "d"}, Removing: []string{"a"}}
 	state := coordination.NewState(1, nil, nil, []*coordination.Shard{shard}, nil)
@@ -63,7 +65,8 @@ func TestHowManyReplicasAStreamHas(t *testing.T) {
 	}
 }
 
-// More replicas than brokers are refused as nats-server refuses them; others become the Topic's.
+// TestReplicasThatAStreamMayHave: more replicas than brokers are refused as nats-server does; other
+// numbers become the Topic's.
 func TestReplicasThatAStreamMayHave(t *testing.T) {
 	alone := newWorld(t, 1)
 	expect(t, "three on one broker", alone.nodes[0], "STREAM.CREATE.s", `{"name":"s","num_replicas":3}`, 10074)
@@ -92,7 +95,7 @@ func TestReplicasThatAStreamMayHave(t *testing.T) {
 		}
 	}
 
-	// It may have more or fewer later.
+	// An update may raise or lower the number.
 	if made := ask[jsapi.StreamResponse](w.nodes[0], "STREAM.CREATE.t", `{"name":"t"}`); made.Error != nil || made.Cluster.Leader != "name-broker-0" || len(made.Cluster.Replicas) != 0 {
 		t.Fatalf("made: %+v", made)
 	}
@@ -105,7 +108,7 @@ func TestReplicasThatAStreamMayHave(t *testing.T) {
 		t.Errorf("after an update to 3 the topic asks for %d", got)
 	}
 
-	// What was made when there were more brokers is there, and not refused.
+	// A stream created when there were more brokers exists, and creating it again succeeds.
 	config := jsapi.StreamConfig{Name: "old", Replicas: 3}
 	if err := config.Normalize(); err != nil {
 		t.Fatal(err)
@@ -119,7 +122,8 @@ func TestReplicasThatAStreamMayHave(t *testing.T) {
 	expect(t, "another number", alone.nodes[0], "STREAM.CREATE.old", `{"name":"old","num_replicas":2}`, 10074)
 }
 
-// A manifest that leaves the number of replicas to the brokers has the stream that clients ask for.
+// TestReplicasLeftToTheBrokers: a stream whose manifest leaves the number of replicas to the
+// brokers equals one with the number that a client requests.
 func TestReplicasLeftToTheBrokers(t *testing.T) {
 	w := newWorld(t, 3)
 	config := jsapi.StreamConfig{Name: "orders"}

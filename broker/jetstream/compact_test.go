@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// A stream of which the newest message of each subject is kept has gaps: it says how many, finds no message in them, and
-// its consumers step over them. So it is after a purge within its oldest segment, too.
+// TestAStreamWithGaps: a compacted stream reports the number of deleted messages, finds no message
+// in a gap, and its consumers skip gaps. The same holds after a purge within its oldest segment.
 func TestAStreamWithGaps(t *testing.T) {
 	w := newWorldOn(t, 1, log.Options{SegmentSmallest: 16 << 10, SegmentLargest: 16 << 10, TailBytes: 1})
 	n := w.nodes[0]
@@ -28,7 +28,7 @@ func TestAStreamWithGaps(t *testing.T) {
 	_, err := w.CreateTopic(context.Background(), "orders", spec, client)
 	testutil.Must(t, err)
 	const last = 400
-	for i := 1; i <= last; i++ { // every fourth subject comes once
+	for i := 1; i <= last; i++ { // every fourth subject occurs once
 		subject := fmt.Sprint("orders.often.", i%3)
 		if i%4 == 0 {
 			subject = fmt.Sprint("orders.once.", i)
@@ -36,7 +36,7 @@ func TestAStreamWithGaps(t *testing.T) {
 		w.publish(subject, strings.Repeat("x", 300))
 	}
 
-	// kept are the sequences that have a message, and what is said of the stream as long as it was so.
+	// kept returns the sequences that have a message, and a stream state that matches them.
 	kept := func() (seqs []uint64, state jsapi.StreamState) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -51,8 +51,8 @@ func TestAStreamWithGaps(t *testing.T) {
 				seqs = append(seqs, m.Sequence)
 				next = m.Sequence + 1
 			}
-			// When all sealed segments are compacted, subjects that come often are left in the active one, and with the
-			// newest record each before it: within eight offsets.
+			// When all sealed segments are compacted, subjects that occur often remain in the
+			// active segment, and with their newest record each before it: within eight offsets.
 			often := slices.IndexFunc(seqs, func(seq uint64) bool { return seq%4 != 0 })
 			segments := n.topics.Topic("orders").Shard().Data().SegmentInfos()
 			return seqs[often]+8 >= segments[len(segments)-1].Base && reflect.DeepEqual(state, ask[jsapi.StreamInfoResponse](n, "STREAM.INFO.orders", "").State)
@@ -102,7 +102,7 @@ func TestAStreamWithGaps(t *testing.T) {
 	}
 	read("before", seqs)
 
-	// Within the oldest segment, into a gap.
+	// Purge within the oldest segment, up to a gap.
 	below := seqs[2] + 1
 	if purged := ask[jsapi.PurgeResponse](n, "STREAM.PURGE.orders", fmt.Sprintf(`{"seq":%d}`, below)); purged.Purged != 3 {
 		t.Errorf("purged: %+v", purged)

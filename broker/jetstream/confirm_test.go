@@ -11,7 +11,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// strand has another broker in the in-sync set of a stream, which nobody reaches: the leader can't prove that it leads.
+// strand adds an unreachable broker to the in-sync set of a stream, so that its leader cannot
+// confirm that it leads.
 func (w *world) strand(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -29,8 +30,8 @@ func (w *world) strand(name string) {
 	})
 }
 
-// A leader whose followers can't be reached shows nothing as the latest: it says that it can't know. A message that stands where it was
-// asked for is shown.
+// TestWhatClaimsToBeTheLatestIsConfirmed: a leader whose followers are unreachable refuses every
+// answer that claims to be the latest. It still returns a message by its sequence.
 func TestWhatClaimsToBeTheLatestIsConfirmed(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
@@ -50,7 +51,7 @@ func TestWhatClaimsToBeTheLatestIsConfirmed(t *testing.T) {
 	expect(t, "no message yet", n, "STREAM.MSG.GET.s", `{"seq":2}`, 10037)
 
 	w.strand("s")
-	for what, call := range map[string][2]string{ // what stays true is answered all the same
+	for what, call := range map[string][2]string{ // answers that stay true need no confirmation
 		"by its sequence":      {"STREAM.MSG.GET.s", `{"seq":1}`},
 		"the next from one on": {"STREAM.MSG.GET.s", `{"seq":1,"next_by_subj":"s.a"}`},
 		"directly":             {"DIRECT.GET.s", `{"last_by_subj":"s.a"}`},

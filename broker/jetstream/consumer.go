@@ -18,7 +18,7 @@ import (
 
 var lockSeed = maphash.MakeSeed()
 
-// consumerRequest reads what a ConsumerCreate asks for, of a stream as it is.
+// consumerRequest decodes and checks a ConsumerCreate for a stream with the given configuration.
 func consumerRequest(c *call, stream *jsapi.StreamConfig) (*jsapi.ConsumerRequest, *jsapi.Error) {
 	if emptyRequest(c.payload) {
 		return nil, jsapi.ErrBadRequest
@@ -31,7 +31,7 @@ func consumerRequest(c *call, stream *jsapi.StreamConfig) (*jsapi.ConsumerReques
 		return nil, err
 	}
 	config := &request.Config
-	if config.Name == "" && config.Durable == "" { // the former way: whoever asks lets the broker choose
+	if config.Name == "" && config.Durable == "" { // no name: the broker chooses one
 		config.Name = strings.ToLower(rand.Text()[:12])
 	}
 	if request.Pedantic {
@@ -65,7 +65,7 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
 	case stream.MaxConsumers > 0:
 		s.submitSlow(c, func(ctx context.Context) {
 			lock := s.limitedLock(t.Key())
-			lock.Lock() // who counts and who makes must be one
+			lock.Lock() // counting and creating must be atomic
 			defer lock.Unlock()
 			settle(ctx)
 		})
@@ -76,12 +76,13 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
 	}
 }
 
-// limitedLock is for who makes a consumer where their number is limited.
+// limitedLock returns the lock that serializes the creation of consumers where their number is
+// limited.
 func (s *Server) limitedLock(key string) *sync.Mutex {
 	return &s.limited[maphash.String(lockSeed, key)%consumerLocks]
 }
 
-// settleConsumer makes the consumer that is asked for, or changes the one that is there.
+// settleConsumer creates the requested consumer, or updates the existing one.
 func (s *Server) settleConsumer(ctx context.Context, t *topic.Shard, stream *jsapi.StreamConfig, request *jsapi.ConsumerRequest) (*subscription.Subscription, *jsapi.Error) {
 	name := request.Config.Name
 	existing, refusal := s.findConsumer(ctx, t, name)
@@ -99,7 +100,7 @@ func (s *Server) settleConsumer(ctx context.Context, t *topic.Shard, stream *jsa
 	if refusal == nil || !errors.Is(refusal, jsapi.ErrConsumerAlreadyExists) {
 		return made, refusal
 	}
-	// Somebody else made it at the same time, and this broker has not been told of it yet.
+	// Another client created it at the same time, and this broker's State lacks it still.
 	s.until(ctx, func() bool { return s.state().Subscription(t.ID(), name) != nil })
 	if existing, refusal = s.findConsumer(ctx, t, name); refusal != nil {
 		return nil, refusal
@@ -107,7 +108,8 @@ func (s *Server) settleConsumer(ctx context.Context, t *topic.Shard, stream *jsa
 	return s.changeConsumer(ctx, t, stream, existing, request)
 }
 
-// consumerNamesOf are those of a stream, sorted, also those that are declared and not served yet.
+// consumerNamesOf returns the names of a stream's consumers, sorted, including consumers that are
+// declared and not served yet.
 func (s *Server) consumerNamesOf(t *topic.Shard) []string {
 	declared := s.state().Subscriptions(t.ID())
 	names := make([]string, 0, len(declared))
@@ -123,7 +125,7 @@ func (s *Server) consumerNamesOf(t *topic.Shard) []string {
 	return slices.Compact(names)
 }
 
-// findConsumer is the consumer of that name. One that is about to be served is waited for.
+// findConsumer returns the consumer of that name. It waits for one that is about to be served.
 func (s *Server) findConsumer(ctx context.Context, t *topic.Shard, name string) (found *subscription.Subscription, refusal *jsapi.Error) {
 	ctx, cancel := context.WithTimeout(ctx, s.waits.open)
 	defer cancel()
@@ -143,7 +145,7 @@ func (s *Server) findConsumer(ctx context.Context, t *topic.Shard, name string) 
 	return nil, consumerOffline(subs.WhyNot(t.Key(), name))
 }
 
-// startingUp says whether a consumer is not served only for a moment.
+// startingUp reports whether the reason why a consumer is not served is expected to pass soon.
 func startingUp(why error) bool {
 	var e *subscription.NotServedError
 	return why == nil || errors.As(why, &e) && (e.Reason == subscription.Opening || e.Reason == subscription.NoSuch)
@@ -177,7 +179,7 @@ func (s *Server) makeConsumer(ctx context.Context, t *topic.Shard, request *jsap
 	return s.served(ctx, t, made)
 }
 
-// changeConsumer brings a consumer that is there to what is asked for, if it may be.
+// changeConsumer updates an existing consumer to the requested configuration, if that is permitted.
 func (s *Server) changeConsumer(ctx context.Context, t *topic.Shard, stream *jsapi.StreamConfig, existing *subscription.Subscription, request *jsapi.ConsumerRequest) (*subscription.Subscription, *jsapi.Error) {
 	to := &request.Config
 	from := consumerConfig(existing, stream.Replicas)
@@ -192,14 +194,15 @@ func (s *Server) changeConsumer(ctx context.Context, t *topic.Shard, stream *jsa
 	return s.served(ctx, t, updated)
 }
 
-// keepWordless keeps what JetStream has no word for, or can't change.
+// keepWordless copies the settings that JetStream cannot express or cannot change from was into
+// spec.
 func keepWordless(spec coordination.SubscriptionSpec, was *coordination.SubscriptionSpec) coordination.SubscriptionSpec {
 	spec.Where, spec.Push, spec.DeadLetter, spec.DeletionPolicy = was.Where, was.Push, was.DeadLetter, was.DeletionPolicy
 	spec.Start = was.Start
 	return spec
 }
 
-// served waits until this broker serves a durable consumer as it is declared.
+// served waits until this broker serves a durable consumer as declared.
 func (s *Server) served(ctx context.Context, t *topic.Shard, declared *coordination.Subscription) (is *subscription.Subscription, _ *jsapi.Error) {
 	subs := s.config.Subscriptions()
 	want := jsapi.ConsumerOf(declared.Name, &declared.Spec)
@@ -236,7 +239,7 @@ func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Shard) {
 	}
 	name, subs := string(c.Consumer), s.config.Subscriptions()
 	was := subs.Find(t.Key(), name)
-	// Who is told that it is gone doesn't find it here any more.
+	// The answer must come after the consumer can't be found here any more.
 	gone := func() bool { is := subs.Find(t.Key(), name); return is == nil || is != was }
 	if was != nil && was.Ephemeral() {
 		subs.Remove(t.Key(), name)
@@ -258,8 +261,8 @@ func (s *Server) deleteConsumer(ctx context.Context, c *call, t *topic.Shard) {
 	})
 }
 
-// Inactive deletes a consumer that set a threshold and that nobody used for so long, as far as one shard knows. It
-// is for subscription.Config, and doesn't wait.
+// Inactive deletes a consumer that set an inactivity threshold and was not used for that long in
+// this shard. It implements subscription.Config.Inactive and never blocks.
 func (s *Server) Inactive(t *topic.Shard, name string) {
 	if t.Number() > 0 { // the first shard asks the others
 		return
@@ -269,7 +272,7 @@ func (s *Server) Inactive(t *topic.Shard, name string) {
 		defer cancel()
 		declared := s.state().Subscription(t.ID(), name)
 		if declared == nil || isShardOfMany(t) && s.usedInAShard(ctx, t.Topic(), name, declared.Spec.Consumer.InactiveThreshold) {
-			return // it is gone, or will be looked at again
+			return // it is gone, or will be checked again
 		}
 		if err := s.config.Store.DeleteSubscription(ctx, t.Topic().Name(), name, client); err != nil && !isNotFound(err) {
 			s.log.Warn("Could not delete an inactive consumer; it will be tried again", "stream", t.Name(), "consumer", name, "error", err)
@@ -299,7 +302,7 @@ func (s *Server) consumerList(c *call, t *topic.Shard) {
 		if sub := s.config.Subscriptions().Find(t.Key(), name); sub != nil {
 			served = append(served, sub)
 		} else {
-			response.Missing = append(response.Missing, name) // and not counted, see streamList
+			response.Missing = append(response.Missing, name) // not counted in total, see streamList
 		}
 	}
 	page, paged := jsapi.Page(served, request.Offset, jsapi.ListPage)
@@ -315,7 +318,8 @@ func (s *Server) consumerList(c *call, t *topic.Shard) {
 	s.answer(c, response)
 }
 
-// consumerConfig is how clients see a consumer that is served. Its place is kept where its stream is.
+// consumerConfig returns the configuration that clients see for a consumer served here. Its cursor
+// has as many replicas as its stream.
 func consumerConfig(sub *subscription.Subscription, replicas int) jsapi.ConsumerConfig {
 	config := jsapi.ConsumerOf(sub.Name(), sub.Spec())
 	if config.Replicas > 0 {
@@ -324,7 +328,7 @@ func consumerConfig(sub *subscription.Subscription, replicas int) jsapi.Consumer
 	return config
 }
 
-// describeConsumer is what clients are told of a consumer that is served here.
+// describeConsumer returns the info of a consumer that is served here.
 func (s *Server) describeConsumer(t *topic.Shard, sub *subscription.Subscription) *jsapi.ConsumerInfo {
 	is, cluster := sub.Info(), s.leads()
 	if !sub.Ephemeral() {

@@ -8,22 +8,23 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// deliverySink sends one consumer's deliveries as messages of JetStream. What it gathers until Flush is in
-// memory that all sinks share, so an idle consumer holds none, and delivering allocates nothing.
+// deliverySink sends the deliveries of one consumer as JetStream messages. What it gathers until
+// Flush is in memory that all sinks share, so an idle consumer holds none, and a delivery does not
+// allocate.
 type deliverySink struct {
 	server           *Server
 	stream, consumer []byte
-	batch            *batch // nil: nothing is gathered
-	sent             bool   // something, since Flush waited
+	batch            *batch // nil if nothing is gathered
+	sent             bool   // something was sent since the last wait in Flush
 }
 
-// batch is messages on their way, with the memory that they point into.
+// batch holds messages and the memory that their slices alias.
 type batch struct {
 	messages []protocol.Message
 	memory   []byte
 }
 
-// Sink is how a consumer of the Topic delivers; it is for subscription.Config.
+// Sink returns the DeliverySink of a consumer. It implements subscription.Config.Sink.
 func (s *Server) Sink(t *topic.Shard, name string) subscription.DeliverySink {
 	return &deliverySink{server: s, stream: []byte(t.Name()), consumer: []byte(name)}
 }
@@ -35,7 +36,7 @@ func (o *deliverySink) gather() *batch {
 	return o.batch
 }
 
-// Deliver sends a record under its own subject to the requester. A reply to it is its ack.
+// Deliver sends a record under its own subject to the requester. The reply subject is for its ack.
 func (o *deliverySink) Deliver(to []byte, d *subscription.Delivery, r *log.Record) {
 	b := o.gather()
 	m := protocol.Message{To: b.keep(to), Subject: b.keep(r.Subject)}
@@ -80,7 +81,8 @@ func (o *deliverySink) End(to []byte, why subscription.End, messages, bytes int)
 	}
 }
 
-// appendEnd appends the status by which clients know why a pull ended.
+// appendEnd appends the status that tells a client why its pull ended. It appends nothing for
+// reasons that clients do not need.
 func appendEnd(dst []byte, why subscription.End, messages, bytes int) []byte {
 	switch why {
 	case subscription.Expired:
@@ -111,7 +113,8 @@ func (o *deliverySink) Heartbeat(to []byte, lastSequence, lastOffset uint64) {
 	o.status(to, start)
 }
 
-// status adds a message that is what was appended since start. Clients see it on their inbox.
+// status adds a status message, whose bytes were appended since start. It is sent to the inbox
+// itself, with no other subject.
 func (o *deliverySink) status(to []byte, start int) {
 	b := o.batch
 	data := b.memory[start:len(b.memory):len(b.memory)]
@@ -126,7 +129,7 @@ func (o *deliverySink) add(m protocol.Message) {
 	}
 }
 
-// Flush hands on what was gathered, in one call, and waits for room for more: reading is faster than
+// Flush sends what was gathered in one call, and waits for room in the hub: reading is faster than
 // sending, and what is sent waits in memory.
 func (o *deliverySink) Flush() {
 	o.sendBatch()
@@ -136,8 +139,9 @@ func (o *deliverySink) Flush() {
 	}
 }
 
-// sendBatch doesn't wait: it is also called under the Subscription's lock, which readers of links need for
-// acks. Two brokers that waited for each other's links so would wait for ever.
+// sendBatch sends what was gathered. It must not wait: it is also called under the Subscription's
+// lock, which the readers of links need for acks, so two brokers that waited for each other's links
+// would deadlock.
 func (o *deliverySink) sendBatch() {
 	b := o.batch
 	if b == nil {
@@ -147,7 +151,7 @@ func (o *deliverySink) sendBatch() {
 	o.server.config.Hub.Send(b.messages)
 	clear(b.messages)
 	b.messages = b.messages[:0]
-	if cap(b.memory) > 2*batchBytes {
+	if cap(b.memory) > 2*batchBytes { // one large message must not be held for ever
 		b.memory = nil // one large message must not be held for ever
 	} else {
 		b.memory = b.memory[:0]
@@ -155,14 +159,14 @@ func (o *deliverySink) sendBatch() {
 	o.server.outgoing.Put(b)
 }
 
-// Interested says whether anybody still listens there.
+// Interested reports whether the inbox still has a subscriber.
 func (o *deliverySink) Interested(to []byte) bool { return o.server.config.Hub.Interested(to) }
 
-// keep copies what is gone after the call. Where the memory has to grow, what was kept before
-// stays where it is.
+// keep copies p into the batch's memory. When the memory grows, earlier slices stay valid.
 func (b *batch) keep(p []byte) []byte { return b.since(len(b.memory), append(b.memory, p...)) }
 
-// since takes grown, which is the memory with something appended, and returns that.
+// since makes grown, which is the memory with bytes appended, the batch's memory and returns what
+// was appended.
 func (b *batch) since(start int, grown []byte) []byte {
 	b.memory = grown
 	return grown[start:len(grown):len(grown)]

@@ -10,11 +10,11 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// sender is a hub that keeps what is sent, call by call.
+// sender is a hub that records what is sent, call by call.
 type sender struct {
 	topic.Hub
 	calls [][]protocol.Message
-	waits []int // how much was sent when somebody waited for room
+	waits []int // how much had been sent at each Wait
 	quiet bool
 }
 
@@ -38,7 +38,8 @@ func newSink(hub topic.Hub) *deliverySink {
 
 var delivery = subscription.Delivery{Topic: "orders", Name: "billing", Delivered: 2, Offset: 7, Sequence: 9, Time: 1_700_000_000_000_000_000, Pending: 3}
 
-// A delivery is the record as it was published, with an ack subject to reply to, on its way to an inbox.
+// TestDeliveriesAreGatheredUntilFlush: a delivery is the record as published, sent to an inbox,
+// with an ack subject as reply.
 func TestDeliveriesAreGatheredUntilFlush(t *testing.T) {
 	hub := &sender{}
 	o := newSink(hub)
@@ -48,14 +49,14 @@ func TestDeliveriesAreGatheredUntilFlush(t *testing.T) {
 	o.Deliver([]byte("inbox"), &d, &r)
 	d.HeadersOnly = true
 	o.Deliver([]byte("inbox"), &d, &r)
-	r.Data[len(header)] = 'X' // what it was given is the sink's no longer
+	r.Data[len(header)] = 'X' // the sink must have copied its input
 	o.End([]byte("inbox"), subscription.Expired, 4, 100)
 	o.Heartbeat([]byte("other"), 9, 7)
 	if len(hub.calls) != 0 {
 		t.Fatal("something was sent before Flush")
 	}
 	o.Flush()
-	o.Flush() // with nothing
+	o.Flush() // with nothing gathered
 	if len(hub.calls) != 1 || len(hub.calls[0]) != 4 {
 		t.Fatalf("%d calls", len(hub.calls))
 	}
@@ -86,7 +87,7 @@ func TestDeliveriesAreGatheredUntilFlush(t *testing.T) {
 	}
 }
 
-// Each reason has the words that clients match.
+// TestEndsHaveTheirWords: each end of a pull has the status that clients match.
 func TestEndsHaveTheirWords(t *testing.T) {
 	for why, want := range map[subscription.End]string{
 		subscription.Expired:        "408 Request Timeout\r\nNats-Pending-Messages: 1\r\nNats-Pending-Bytes: 2",
@@ -108,7 +109,8 @@ func TestEndsHaveTheirWords(t *testing.T) {
 	}
 }
 
-// Many or large deliveries are handed on early, so that what a sink holds is bounded.
+// TestASinkHoldsSoMuch: many or large deliveries are sent early, so that a sink's memory is
+// bounded.
 func TestASinkHoldsSoMuch(t *testing.T) {
 	hub := &sender{}
 	o := newSink(hub)

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// noResponders is what a client is told where nobody subscribes to what it asks.
+// noResponders is the status for a request on a subject without subscribers.
 const noResponders jsapi.Status = "503"
 
 func isNotFound(err error) bool {
@@ -16,7 +16,7 @@ func isNotFound(err error) bool {
 	return errors.As(err, &e)
 }
 
-// opening says whether a stream is not served only for a moment.
+// opening reports whether the reason why a stream is not served is expected to pass soon.
 func opening(why error) bool {
 	var e *topic.NotServedError
 	if why == nil {
@@ -25,7 +25,7 @@ func opening(why error) bool {
 	return errors.As(why, &e) && (e.Reason == topic.Opening || e.Reason == topic.CatchingUp || e.Reason == topic.Unplaced || e.Reason == topic.NotConfirmed)
 }
 
-// offline says why a stream can't be asked.
+// offline is the refusal for a stream that cannot be reached.
 func offline(why error) *jsapi.Error {
 	if why == nil {
 		return jsapi.ErrStreamOfflineReason.With("its leader changes; try again")
@@ -33,11 +33,11 @@ func offline(why error) *jsapi.Error {
 	return jsapi.ErrStreamOfflineReason.With(why)
 }
 
-// unavailable says that etcd could not be asked.
+// unavailable is the refusal if etcd could not be reached.
 func unavailable(err error) *jsapi.Error { return because(jsapi.ErrClusterNotAvailable, err) }
 
-// streamRefusal is what a client is told when etcd refused to change a stream. general is for what has
-// no number of its own.
+// streamRefusal translates an error of a stream's change in etcd. general is for errors without a
+// code of their own.
 func streamRefusal(err error, general *jsapi.Template) *jsapi.Error {
 	var (
 		invalid   *coordination.InvalidError
@@ -62,7 +62,7 @@ func streamRefusal(err error, general *jsapi.Template) *jsapi.Error {
 	return unavailable(err)
 }
 
-// consumerRefusal is the same for consumers.
+// consumerRefusal translates an error of a consumer's change in etcd.
 func consumerRefusal(err error) *jsapi.Error {
 	var (
 		invalid   *coordination.InvalidError
@@ -82,7 +82,7 @@ func consumerRefusal(err error) *jsapi.Error {
 	return unavailable(err)
 }
 
-// because adds to a fixed description what it leaves open. Clients go by the number.
+// because appends a reason to a fixed description. Clients match the code.
 func because(e *jsapi.Error, why error) *jsapi.Error {
 	return &jsapi.Error{Code: e.Code, ErrCode: e.ErrCode, Description: e.Description + ": " + jsapi.OneLine(why.Error())}
 }

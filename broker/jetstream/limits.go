@@ -2,22 +2,22 @@ package jetstream
 
 import "time"
 
-// waits are how long is waited for what.
+// waits are the durations of the server's waits. Tests shorten them.
 type waits struct {
-	// answer is how long a call may take here. Clients wait five seconds, so they learn from us
-	// why, and not that time ran out.
+	// answer bounds a call on this broker. Clients wait five seconds, so they get the reason
+	// instead of a timeout.
 	answer time.Duration
-	// unknown bounds the question to etcd whether a stream that this broker doesn't know was made
-	// just now through another one.
+	// unknown bounds the request to etcd whether a stream exists that this broker does not know,
+	// because it was just created through another one.
 	unknown time.Duration
-	// open is how long a call waits for a stream whose log is being opened, or whose leader this
-	// broker has not been told of yet.
+	// open bounds the wait of a call for a stream whose log is being opened, or whose leader this
+	// broker does not know yet.
 	open time.Duration
-	// ask is how long other brokers have for what a list needs of them. Those that don't answer are
-	// named in it as missing.
+	// ask bounds the answers of other brokers for a list. Streams of brokers that do not answer are
+	// listed as missing.
 	ask time.Duration
-	// look is how often what a call waits for is looked at, beside every change of the State: logs
-	// and cursors open in between.
+	// look is the interval of checks while a call waits, beside every change of the State: opening
+	// logs and cursors does not change the State.
 	look time.Duration
 }
 
@@ -26,31 +26,31 @@ var usualWaits = waits{
 	look: 5 * time.Millisecond,
 }
 
-// Bounds of the live part, each with the reason for its value.
+// Bounds of the server, each with the reason for its value.
 const (
-	// slowAtOnce and slowWaiting bound the calls that wait for etcd or other brokers: as many as
-	// are done in a second or two, so that one that was let wait is still answered in time.
+	// slowAtOnce and slowWaiting bound the calls that wait for etcd or other brokers, to what is
+	// done in a second or two, so that a queued call is still answered in time.
 	slowAtOnce  = 128
 	slowWaiting = 2048
-	// readsAtOnce and readsWaiting bound the other calls. They may read from the disk.
+	// readsAtOnce and readsWaiting bound the other calls, which may read from the disk.
 	readsAtOnce  = 32
 	readsWaiting = 4096
-	// shardedEphemerals bounds the consumers that aren't durable by the name of a Topic with several shards: each is a key in etcd and
-	// a cursor in every shard. Those that are made at the same time may be a few more.
+	// shardedEphemerals bounds the consumers without a durable name per Topic with several shards.
+	// Each costs a key in etcd and a cursor in every shard. Concurrent creations may exceed it
+	// slightly.
 	shardedEphemerals = 1024
-	// waitingBytes bounds what the requests that wait hold.
+	// waitingBytes bounds the memory of queued requests, in bytes.
 	waitingBytes = 16 << 20
-	// requestBytes is the longest request: about what etcd takes as one value.
+	// requestBytes is the largest request in bytes, about what etcd accepts as one value.
 	requestBytes = 1 << 20
-	// listBytes is where a page of a list ends before it has its number of entries: a stream may
-	// have 128 KiB of metadata. Clients ask on from where a page ended.
+	// listBytes is the size in bytes at which a page of a list ends early: a stream may have 128
+	// KiB of metadata. Clients request the next page from where this one ended.
 	listBytes = 4 << 20
 
-	// batchMessages and batchBytes are what a sink gathers before it hands on without being told
-	// to, so that the memory that it reuses stays small.
+	// batchMessages and batchBytes are when a sink sends without a Flush, so that the memory it
+	// reuses stays small.
 	batchMessages = 256
 	batchBytes    = 256 << 10
-	// consumerLocks is how many streams with a limit of consumers may have one made at once without
-	// waiting for each other.
+	// consumerLocks is the number of locks over which streams with a limit of consumers are spread.
 	consumerLocks = 16
 )

@@ -11,14 +11,15 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// listed is a stream in a list: that of a shard, or a Topic of several.
+// listed is a stream of a list: a shard's, or that of a Topic with several shards.
 type listed struct {
 	name string
-	keys []string // of all shards that are in it
+	keys []string // of all its shards
 }
 
-// streams are those that the request asks for, sorted by name, so that pages follow each other. A Topic with several
-// shards is one, and so is each of its shards, if parts are wanted.
+// streams returns the streams that match the request, sorted by name, so that pages follow each
+// other. A Topic with several shards is one stream; with parts, each of its shards is a stream,
+// too.
 func (s *Server) streams(request *jsapi.PageRequest, parts bool) []listed {
 	var all []listed
 	for t := range s.state().Topics() {
@@ -40,7 +41,7 @@ func (s *Server) streams(request *jsapi.PageRequest, parts bool) []listed {
 	return all
 }
 
-// mayHave says whether a stream may have messages of a subject.
+// mayHave reports whether a stream may have messages on a subject.
 func mayHave(t *coordination.Topic, filter string) bool {
 	return filter == "" || slices.ContainsFunc(t.Spec.Subjects, func(s string) bool { return subject.Overlap(s, filter) })
 }
@@ -51,7 +52,8 @@ func (s *Server) streamNames(c *call) {
 		s.refuse(c, refusal)
 		return
 	}
-	parts := request.Subject == "" // who asks for a subject's stream, to read by it, wants one
+	// A client that looks up the stream of a subject needs exactly one.
+	parts := request.Subject == ""
 	page, paged := jsapi.Page(s.streams(&request, parts), request.Offset, jsapi.NamesPage)
 	names := make([]string, 0, len(page))
 	for _, t := range page {
@@ -60,9 +62,9 @@ func (s *Server) streamNames(c *call) {
 	s.answer(c, jsapi.StreamNamesResponse{Response: c.Call.Answer(), Paged: paged, Streams: names})
 }
 
-// streamList describes the streams that are led here, and asks the other brokers about theirs. Those
-// that can't be asked are named, and not counted: clients ask for page after page until they have as many
-// as there are said to be.
+// streamList describes the streams that this broker leads and requests the others from their
+// leaders. Streams without a reachable leader are listed as missing and not counted in total,
+// because clients request pages until they have total streams.
 func (s *Server) streamList(ctx context.Context, c *call) {
 	request, refusal := jsapi.Decode[jsapi.PageRequest](c.payload)
 	if refusal != nil {
@@ -117,7 +119,7 @@ func (s *Server) streamList(ctx context.Context, c *call) {
 	s.answer(c, response)
 }
 
-// describeListed is what is known of a stream, or nil.
+// describeListed returns the info of a stream, or nil if a shard's info is missing.
 func (s *Server) describeListed(one listed, known map[string]*jsapi.StreamInfo) *jsapi.StreamInfo {
 	if len(one.keys) == 1 {
 		return known[one.keys[0]]
@@ -136,7 +138,8 @@ func (s *Server) describeListed(one listed, known map[string]*jsapi.StreamInfo) 
 	return s.sumShards(first.Desired(), shards)
 }
 
-// reachable says whether all shards of a stream are led by brokers that are here, so that they may be asked.
+// reachable reports whether the leaders of all shards of a stream are registered, so that they can
+// be asked.
 func (s *Server) reachable(one listed) bool {
 	for _, key := range one.keys {
 		if t := s.topics.ShardByKey(key); t == nil || !s.leaderReachable(t) {
@@ -155,10 +158,10 @@ func (s *Server) leaderReachable(t *topic.Shard) bool {
 	return member
 }
 
-// usage is what the streams that one broker leads take.
+// usage is the storage used by the streams that one broker leads, in bytes.
 type usage struct {
 	Memory, Storage uint64
-	Ephemerals      int // consumers that are not durable
+	Ephemerals      int // consumers without a durable name
 }
 
 func (u *usage) add(other usage) {
@@ -189,7 +192,8 @@ func (s *Server) ownUsage() (u usage) {
 	return u
 }
 
-// accountInfo counts what there is. What brokers take that don't answer in time is not in it.
+// accountInfo answers with the totals of the account. Brokers that do not answer in time are left
+// out.
 func (s *Server) accountInfo(ctx context.Context, c *call) {
 	if !emptyRequest(c.payload) {
 		s.refuse(c, jsapi.ErrNotEmptyRequest)
@@ -220,7 +224,7 @@ func others(state *coordination.State, self string) (ids []string) {
 	return ids
 }
 
-// describeLed describes the stream of that key if it is led here.
+// describeLed returns the info of the stream with that key, or nil if this broker does not lead it.
 func (s *Server) describeLed(key string) *jsapi.StreamInfo {
 	t := s.topics.ShardByKey(key)
 	if t == nil {

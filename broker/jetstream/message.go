@@ -35,8 +35,9 @@ func read(shard *topic.ShardLeader, request *jsapi.GetRequest) (log.Record, *jsa
 	return r, nil
 }
 
-// getMessage answers with a message. That one is the last of its subject, or that there is none, is answered when it is confirmed that
-// this broker leads the stream. A message that stands at its sequence stands there whoever leads.
+// getMessage answers with a stored message. "The last of its subject" and "no such message" are
+// answered after a confirmation that this broker leads the stream (confirmed). A message found at
+// its sequence needs none: it is there under every leader.
 func (s *Server) getMessage(c *call, shard *topic.ShardLeader, confirmed bool) {
 	if emptyRequest(c.payload) {
 		s.refuse(c, jsapi.ErrBadRequest)
@@ -70,7 +71,7 @@ func (s *Server) getMessage(c *call, shard *topic.ShardLeader, confirmed bool) {
 	s.answer(c, jsapi.MessageResponse{Response: c.Call.Answer(), Message: message})
 }
 
-// deleteMessage refuses: there are no holes in logs yet.
+// deleteMessage refuses: logs do not support deleting single records.
 func (s *Server) deleteMessage(c *call, t *topic.Shard) {
 	request, refusal := jsapi.Decode[jsapi.MessageDeleteRequest](c.payload)
 	switch {
@@ -87,10 +88,10 @@ func (s *Server) deleteMessage(c *call, t *topic.Shard) {
 	s.refuse(c, refusal)
 }
 
-// directGet answers with the message itself.
+// directGet answers with the message itself, not with JSON.
 func (s *Server) directGet(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	if !t.Desired().Spec.Stream.AllowDirect {
-		s.refuse(c, jsapi.ErrStreamNotFound) // nobody is there to be asked
+		s.refuse(c, jsapi.ErrStreamNotFound) // as if nobody served the subject
 		return
 	}
 	request := jsapi.GetRequest{LastFor: string(c.Filter)}

@@ -9,45 +9,45 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// What brokers ask each other has subjects of its own. It comes by links only: a client that publishes
-// there is not heard.
+// Subjects of requests between brokers. They are accepted from links only: a client that publishes
+// there is ignored.
 const (
 	askPrefix      = "$CARILLON.ASK."
 	askSubjects    = askPrefix + ">"
-	askStreamInfo  = askPrefix + "STREAMS" // what there is in some streams
-	askBrokerUsage = askPrefix + "USAGE"   // what all that it leads takes
-	askCreatedInfo = askPrefix + "CREATED" // answer the client who had a stream made, once it is served
-	askForCall     = askPrefix + "CALL"    // answer a call of the API about one stream
-	askLoan        = askPrefix + "LOAN"    // let a request elsewhere have what there is in one shard, see group
-	tellAnswer     = askPrefix + "ANSWER"  // one answer to one of the others
-	tellLoan       = askPrefix + "RETURN"  // the result of a share
+	askStreamInfo  = askPrefix + "STREAMS" // the infos of some streams
+	askBrokerUsage = askPrefix + "USAGE"   // the usage of the broker
+	askCreatedInfo = askPrefix + "CREATED" // answer the client that created a stream once it is served
+	askForCall     = askPrefix + "CALL"    // serve an API call about one stream
+	askLoan        = askPrefix + "LOAN"    // serve a share or a watch of a pull group, see pullGroup
+	tellAnswer     = askPrefix + "ANSWER"  // an answer to one of the other requests
+	tellLoan       = askPrefix + "RETURN"  // the result of a share or a watch
 )
 
 // peerRequest is a request of one broker to another.
 type peerRequest struct {
-	From    string   `json:"from"` // id of the broker that wants to know
+	From    string   `json:"from"` // id of the requesting broker
 	Number  uint64   `json:"number"`
-	Streams []string `json:"streams,omitempty"` // ids
-	// Stream is the id of the one that was made, and Within how long the client still waits.
+	Streams []string `json:"streams,omitempty"` // keys
+	// Stream is the key of the stream that was created, and Within how long the client still waits.
 	Stream string        `json:"stream,omitempty"`
 	Name   string        `json:"name,omitempty"`
 	Within time.Duration `json:"within,omitempty"`
-	// Payload is that of a call, of which Name is the subject.
+	// Payload is the payload of an API call. Name is its subject.
 	Payload []byte `json:"payload,omitempty"`
 }
 
-// peerAnswer is one answer to a peerRequest. Each stream has an answer of its own, because all of them
-// may not fit one message.
+// peerAnswer is one answer to a peerRequest. Each stream has an answer of its own, because all of
+// them might not fit one message.
 type peerAnswer struct {
 	Number uint64            `json:"number"`
 	Stream string            `json:"stream,omitempty"`
-	Info   *jsapi.StreamInfo `json:"info,omitempty"` // nil: it is not led there
+	Info   *jsapi.StreamInfo `json:"info,omitempty"` // nil if that broker does not lead it
 	Usage  *usage            `json:"usage,omitempty"`
-	// Answer is that to a call.
+	// Answer is the answer to an API call.
 	Answer json.RawMessage `json:"answer,omitempty"`
 }
 
-// forward sends one of these messages to a broker.
+// forward sends a request or answer to a broker. It reports whether there is a link to it.
 func (s *Server) forward(broker, subject string, reply []byte, what any) bool {
 	data, err := json.Marshal(what)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *Server) forward(broker, subject string, reply []byte, what any) bool {
 	return s.config.Hub.Forward(broker, &protocol.Message{Subject: []byte(subject), Reply: reply, Data: data})
 }
 
-// askStreams adds to known the streams that other brokers lead.
+// askStreams requests the infos of streams from their leaders and adds them to known.
 func (s *Server) askStreams(ctx context.Context, byLeader map[string][]string, known map[string]*jsapi.StreamInfo) {
 	most := 0
 	for _, ids := range byLeader {
@@ -76,7 +76,7 @@ func (s *Server) askStreams(ctx context.Context, byLeader map[string][]string, k
 	})
 }
 
-// askUsage adds to total the usage of streams that other brokers lead.
+// askUsage adds the other brokers' usage to total.
 func (s *Server) askUsage(ctx context.Context, brokers []string, total *usage) {
 	s.askPeers(ctx, len(brokers), func(number uint64) (expected int) {
 		for _, broker := range brokers {
@@ -92,21 +92,21 @@ func (s *Server) askUsage(ctx context.Context, brokers []string, total *usage) {
 	})
 }
 
-// askPeers sends a request to other brokers and takes the answers that come in time.
+// askPeers sends a request to other brokers and calls take for each answer that arrives in time.
 func (s *Server) askPeers(ctx context.Context, most int, send func(number uint64) (expected int), take func(peerAnswer)) {
 	ctx, cancel := context.WithTimeout(ctx, s.waits.ask)
 	defer cancel()
 	s.asks.Do(ctx, most, send, take)
 }
 
-// askCreated has the leader of a new stream answer the client.
+// askCreated asks the leader of a new stream to answer the client.
 func (s *Server) askCreated(leader, id string, c *call) bool {
 	return s.forward(leader, askCreatedInfo, c.reply, peerRequest{
 		From: s.config.Self, Stream: id, Name: string(c.Stream), Within: time.Until(c.deadline),
 	})
 }
 
-// takePeerMessage takes a request or an answer of another broker.
+// takePeerMessage handles a request or an answer of another broker.
 func (s *Server) takePeerMessage(m *protocol.Message) {
 	switch string(m.Subject) {
 	case tellAnswer:
@@ -123,7 +123,8 @@ func (s *Server) takePeerMessage(m *protocol.Message) {
 		if string(m.Subject) == askBrokerUsage {
 			about = s.answerUsage
 		}
-		s.reads.Submit(func() { about(q) }, len(m.Data)) // or who asks gets no answer, and goes on without
+		// If the pool is full, the other broker gets no answer and goes on without.
+		s.reads.Submit(func() { about(q) }, len(m.Data))
 	case askForCall:
 		var q peerRequest
 		if json.Unmarshal(m.Data, &q) == nil {
@@ -149,7 +150,7 @@ func (s *Server) answerUsage(q peerRequest) {
 	s.forward(q.From, tellAnswer, nil, peerAnswer{Number: q.Number, Usage: &own})
 }
 
-// takeCreated answers a client whose stream another broker made and this one is to serve.
+// takeCreated answers a client that created a stream through another broker, which this one serves.
 func (s *Server) takeCreated(m *protocol.Message) {
 	var q peerRequest
 	if json.Unmarshal(m.Data, &q) != nil {

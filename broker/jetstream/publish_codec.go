@@ -6,12 +6,12 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// PublishCodec reads the publish headers of JetStream clients and encodes the answers to them.
+// PublishCodec decodes the publish headers of JetStream clients and encodes the answers to them.
 type PublishCodec struct{}
 
 var _ topic.PublishCodec = PublishCodec{}
 
-// Conditions reads the headers of a published message.
+// Conditions decodes the headers of a published message.
 func (PublishCodec) Conditions(header []byte) (topic.Conditions, error) {
 	p, err := jsapi.ParsePublish(protocol.Header(header))
 	if err != nil {
@@ -30,14 +30,14 @@ func (PublishCodec) AppendAck(dst []byte, name string, offset uint64, records in
 	return jsapi.AppendPubAck(dst, name, offset, records, duplicate)
 }
 
-// AppendRefusal appends the answer to a message that was not kept.
+// AppendRefusal appends the answer to a rejected message.
 func (PublishCodec) AppendRefusal(dst []byte, name string, err error) []byte {
 	return jsapi.AppendPubRefusal(dst, name, publishError(err))
 }
 
-// publishError is JetStream's word for why a message was not kept.
+// publishError translates the reason of a rejection to JetStream's error.
 func publishError(err error) *jsapi.Error {
-	switch e := err.(type) { // what comes here is never wrapped
+	switch e := err.(type) { // errors are never wrapped here
 	case *jsapi.Error:
 		return e
 	case *topic.RecordsError:
@@ -60,7 +60,7 @@ func publishError(err error) *jsapi.Error {
 	return jsapi.ErrStreamStoreFailed.With(err)
 }
 
-// offlineBecause is JetStream's word for a stream that can't be asked now, with the reason.
+// offlineBecause is JetStream's error for a stream that is not served, with the reason.
 func offlineBecause(why string) *jsapi.Error {
 	offline := *jsapi.ErrStreamOffline
 	offline.Description = jsapi.OneLine(jsapi.ErrStreamOffline.Description + ": " + why)

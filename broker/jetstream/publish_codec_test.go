@@ -12,7 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// Clients tell refusals apart by their codes, so each of a Topic's has the one that nats-server gives.
+// TestARefusalHasTheCodeThatClientsKnow: each rejection by a Topic has the error code of
+// nats-server.
 func TestARefusalHasTheCodeThatClientsKnow(t *testing.T) {
 	for _, c := range []struct {
 		err         error
@@ -74,7 +75,8 @@ func TestConditionsAreThoseOfTheHeaders(t *testing.T) {
 	}
 }
 
-// A message of many records is understood by its header, and answered with how many they were.
+// TestAMessageOfRecordsIsUnderstood: a message of many records is marked by a header and acked with
+// their number.
 func TestAMessageOfRecordsIsUnderstood(t *testing.T) {
 	for value, want := range map[string]int{"1": 1, "65536": 65536} {
 		c, err := PublishCodec{}.Conditions([]byte("NATS/1.0\r\nCarillon-Records: " + value + "\r\nNats-Msg-Id: a\r\nCarillon-After: b\r\n\r\n"))

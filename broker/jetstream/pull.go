@@ -6,8 +6,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/subscription"
 )
 
-// consumerFor finds who is to take a pull or an ack. Nil: it was handed on, or there is nobody; then
-// whoever waits for an answer is told so, as where nobody subscribes to what it asks.
+// consumerFor returns the consumer for a pull or an ack. It returns nil if the message was
+// forwarded to the leader, or if there is no such consumer; then a message with a reply subject is
+// answered with no responders.
 func (s *Server) consumerFor(m *protocol.Message, stream, consumer []byte, forwarded bool) *subscription.Subscription {
 	if t := s.topics.Shard(string(stream)); t != nil {
 		leader := t.Leader()
@@ -89,7 +90,7 @@ func (s *Server) takeAck(m *protocol.Message, forwarded bool) {
 		kind = subscription.Term
 	default:
 		if done != nil {
-			done(nil) // it changes nothing, and that has been done
+			done(nil) // it changes nothing, so it is done
 		}
 		return
 	}
@@ -97,15 +98,16 @@ func (s *Server) takeAck(m *protocol.Message, forwarded bool) {
 	if ack.Kind != jsapi.AckNext || len(m.Reply) == 0 {
 		return
 	}
-	if t := s.topics.Shard(string(d.Stream)); t != nil && isShardOfMany(t) && !sub.Ephemeral() { // from whichever shard
+	// The ack may be for any shard.
+	if t := s.topics.Shard(string(d.Stream)); t != nil && isShardOfMany(t) && !sub.Ephemeral() {
 		s.pullSharded(t.Topic(), sub.Name(), m.Reply, ack.Next)
 		return
 	}
 	s.pull(sub, m.Reply, ack.Next)
 }
 
-// answerAck answers who waits for its ack to be kept. Of one that could not be, the client is told
-// nothing, and its time runs out: there is no word for it, and an answer would be a promise.
+// answerAck returns a function that answers an ack once it is durable. An ack that failed gets no
+// answer, so that the client's request times out: JetStream has no negative answer to an ack.
 func (s *Server) answerAck(reply []byte) func(error) {
 	to := append([]byte(nil), reply...)
 	return func(err error) {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// orders makes a stream led by one broker, with a durable consumer and so many messages.
+// orders creates a stream led by one broker, with a durable consumer and the given number of
+// messages.
 func orders(t *testing.T, w *world, leader *node, messages int) {
 	t.Helper()
 	w.place = func(string) string { return leader.id }
@@ -25,7 +26,8 @@ func orders(t *testing.T, w *world, leader *node, messages int) {
 
 const nextCall = "$JS.API.CONSUMER.MSG.NEXT.orders.billing"
 
-// Pulls and acks find the leader from any broker, and what is delivered and answered finds the client.
+// TestPullsAndAcksFindTheLeader: pulls and acks reach the leader from any broker, and deliveries
+// and answers reach the client.
 func TestPullsAndAcksFindTheLeader(t *testing.T) {
 	w := newWorld(t, 2)
 	leader, other := w.nodes[1], w.nodes[0]
@@ -37,7 +39,7 @@ func TestPullsAndAcksFindTheLeader(t *testing.T) {
 			t.Errorf("delivery %d: %q %q %q", i, m.Subject, m.Reply, m.Data)
 		}
 	}
-	// An ack that somebody waits for is answered with nothing, once it is kept; one that nobody waits for isn't.
+	// An ack with a reply subject gets an empty answer once it is durable.
 	answer := w.await(other.say(string(got[0].Reply), "+ACK"))
 	if len(answer.Data) != 0 {
 		t.Errorf("an ack is answered with %q", answer.Data)
@@ -64,7 +66,7 @@ func TestPullsAndAcksFindTheLeader(t *testing.T) {
 	}
 }
 
-// Who can't be served is told so, in the words of nats-server.
+// TestPullsThatAreRefused: refused pulls get the statuses of nats-server.
 func TestPullsThatAreRefused(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
@@ -82,7 +84,8 @@ func TestPullsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A consumer that goes tells who waits, whether it is kept in etcd or in memory.
+// TestWhoWaitsIsToldThatTheConsumerIsGone: deleting a consumer ends its waiting pulls, for durable
+// consumers and others.
 func TestWhoWaitsIsToldThatTheConsumerIsGone(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
@@ -107,7 +110,7 @@ func TestWhoWaitsIsToldThatTheConsumerIsGone(t *testing.T) {
 	}
 }
 
-// A consumer without a name gets one, as the former way has it.
+// TestAConsumerWithoutAName: the old call without a name creates a consumer with a generated name.
 func TestAConsumerWithoutAName(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]

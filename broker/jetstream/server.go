@@ -19,7 +19,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
-// Store is what the server writes to coordination, and asks it; *coordination.Client is one.
+// Store is the part of coordination that the server uses. *coordination.Client implements it.
 type Store interface {
 	CreateTopic(ctx context.Context, name string, spec coordination.TopicSpec, owner coordination.Owner) (*coordination.Topic, error)
 	UpdateTopic(ctx context.Context, name string, update coordination.TopicUpdate) (*coordination.Topic, error)
@@ -30,12 +30,12 @@ type Store interface {
 	DeleteSubscription(ctx context.Context, topic, name string, by coordination.Owner) error
 }
 
-// ServerConfig is what a Server works with.
+// ServerConfig configures a Server.
 type ServerConfig struct {
 	Self          string // id of this broker
-	Name          string // for people: the leader in what clients are told
-	Cluster       string // for people
-	Payload       int    // the largest message that reaches every client; 0: no bound
+	Name          string // broker name, shown to clients as leader
+	Cluster       string // cluster name, shown to clients
+	Payload       int    // largest message in bytes that reaches every client; 0: no bound
 	Hub           topic.Hub
 	Topics        *topic.Service
 	Subscriptions func() *subscription.Service
@@ -43,13 +43,14 @@ type ServerConfig struct {
 	Logger        *slog.Logger // nil: none
 }
 
-// Server answers JetStream's API and takes its acks, on every broker: what concerns one stream it
-// serves if this broker leads it, and hands it on to the leader otherwise.
+// Server serves the JetStream API and acks on every broker. A call about one stream is served by
+// the stream's leader: other brokers forward it there.
 //
-// A reader's goroutine parses the subject, looks up who leads, and forwards, pulls or acknowledges.
-// All else is done on one of two bounded pools: one for what waits for etcd or other brokers, which may
-// be slow or away, and one for what only reads here, which goes on then. What was handed on is never handed on again,
-// so two brokers that disagree about a leader refuse rather than play ball.
+// A connection's reader parses the subject, looks up the leader, and forwards, pulls or acks.
+// Everything else runs on one of two bounded pools: slow for work that waits for etcd or other
+// brokers, reads for work that only reads locally and goes on while etcd is away. A forwarded
+// message is never forwarded again, so two brokers that disagree about the leader refuse a call
+// instead of passing it back and forth.
 type Server struct {
 	config ServerConfig
 	topics *topic.Service
@@ -76,18 +77,18 @@ type Server struct {
 	delivered  atomic.Uint64
 }
 
-// Stats count what was asked of this broker, directly or through another one.
+// Stats are counters of requests to this broker, direct or forwarded.
 type Stats struct {
-	Calls      uint64 // of the API, pulls not among them
-	Errors     uint64 // of those that were refused
-	Overloaded uint64 // of those that were refused since too much was under way
+	Calls      uint64 // API calls without pulls
+	Errors     uint64 // refused calls
+	Overloaded uint64 // calls refused because a pool was full
 	Pulls      uint64
 	Acks       uint64
-	Forwarded  uint64 // calls, pulls and acks that were handed on to the leader
-	Delivered  uint64 // messages to receivers
+	Forwarded  uint64 // calls, pulls and acks forwarded to the leader
+	Delivered  uint64 // messages delivered
 }
 
-// NewServer makes a server that does nothing until Start.
+// NewServer returns a server. Start starts it.
 func NewServer(config ServerConfig) *Server {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
@@ -103,14 +104,14 @@ func NewServer(config ServerConfig) *Server {
 	return s
 }
 
-// Start takes calls from now on.
+// Start registers the API's subjects. Calls arrive from now on.
 func (s *Server) Start() {
 	s.offer = s.config.Hub.Offer(s)
 	s.offer.Set([]string{jsapi.APISubjects, jsapi.AckSubjects, askSubjects})
 	s.running.Go(s.groups.watch)
 }
 
-// Close takes no calls any more, and waits for those under way, which are cut short.
+// Close stops taking calls, cancels the ones in progress and waits for them.
 func (s *Server) Close() {
 	if s.offer != nil {
 		s.offer.Close()
@@ -122,7 +123,7 @@ func (s *Server) Close() {
 	s.reads.Finish()
 }
 
-// Stats are the server's counters.
+// Stats returns the server's counters.
 func (s *Server) Stats() Stats {
 	return Stats{
 		Calls: s.calls.Load(), Errors: s.errors.Load(), Overloaded: s.overloaded.Load(), Pulls: s.pulls.Load(),
@@ -130,7 +131,7 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// Take is called by a connection's or link's reader: nothing in it waits.
+// Take implements topic.Taker. Readers of connections and links call it, so it never blocks.
 func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool) {
 	for i := range messages {
 		m := &messages[i]
@@ -139,26 +140,27 @@ func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool)
 			s.takeAck(m, forwarded)
 		case bytes.HasPrefix(m.Subject, []byte(jsapi.APIPrefix)):
 			s.takeCall(m, forwarded)
-		case forwarded: // brokers' own; a client that publishes there is not heard
+		case forwarded: // subjects between brokers; ignored if a client publishes there
 			s.takePeerMessage(m)
 		}
 	}
 	return false
 }
 
-// Wait returns at once: nobody is ever asked to.
+// Wait returns at once, since Take never reports behind.
 func (s *Server) Wait() {}
 
-// call is a call of the API, in memory of its own.
+// call is an API call with memory of its own.
 type call struct {
 	jsapi.Request
 	reply     []byte
 	header    protocol.Header
 	payload   []byte
-	message   protocol.Message // all of it, as it came
+	message   protocol.Message // the complete message
 	forwarded bool
 	deadline  time.Time
-	// tell is given the answer, if another part of this package, or of another broker's, wants it; nil: reply has it.
+	// tell receives the answer instead of reply, for another part of this package or another
+	// broker. nil: reply gets it.
 	tell func(answer []byte)
 }
 
@@ -178,7 +180,7 @@ func newCall(m *protocol.Message, forwarded bool, within time.Duration) *call {
 	return c
 }
 
-// size is about what the call holds.
+// size returns the approximate memory of the call in bytes.
 func (c *call) size() int {
 	return 256 + len(c.message.Subject) + len(c.reply) + len(c.message.Data)
 }
@@ -211,7 +213,7 @@ func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
 	s.submit(to, c, func() { s.serve(c) })
 }
 
-// submit runs do on a pool, or refuses the call if the pool has no room.
+// submit runs do on a pool, or refuses the call if the pool is full.
 func (s *Server) submit(to *work.Jobs, c *call, do func()) {
 	if !to.Submit(do, c.size()) {
 		s.overloaded.Add(1)
@@ -219,7 +221,7 @@ func (s *Server) submit(to *work.Jobs, c *call, do func()) {
 	}
 }
 
-// submitSlow continues a call on the pool whose jobs may wait for etcd or other brokers.
+// submitSlow continues a call on the pool for work that waits for etcd or other brokers.
 func (s *Server) submitSlow(c *call, do func(ctx context.Context)) {
 	s.submit(s.slow, c, func() {
 		ctx, cancel := context.WithDeadline(s.ctx, c.deadline)
@@ -228,8 +230,8 @@ func (s *Server) submitSlow(c *call, do func(ctx context.Context)) {
 	})
 }
 
-// sendToLeader forwards a message to the leader and reports whether it could: not if this broker leads, or
-// without a link to the leader.
+// sendToLeader forwards a message to the leader. It reports false if this broker leads or has no
+// link to the leader.
 func (s *Server) sendToLeader(leader string, m *protocol.Message) bool {
 	if leader == "" || leader == s.config.Self || !s.config.Hub.Forward(leader, m) {
 		return false
@@ -238,7 +240,7 @@ func (s *Server) sendToLeader(leader string, m *protocol.Message) bool {
 	return true
 }
 
-// levelServed says whether the API level that a request needs, if it says so, is there.
+// levelServed reports whether the API level that a request requires, if any, is supported.
 func (s *Server) levelServed(header protocol.Header) bool {
 	if len(header) == 0 {
 		return true
@@ -251,7 +253,7 @@ func (s *Server) levelServed(header protocol.Header) bool {
 	return ok && level <= jsapi.APILevel
 }
 
-// serve runs on a pool.
+// serve serves a call. It runs on a pool.
 func (s *Server) serve(c *call) {
 	ctx, cancel := context.WithDeadline(s.ctx, c.deadline)
 	defer cancel()
@@ -270,7 +272,7 @@ func (s *Server) serve(c *call) {
 			return
 		}
 	}
-	// It has to wait, be it to be told why it can't be served: not where others would wait for it.
+	// The call has to wait, even for its refusal, so it moves to the slow pool.
 	s.submitSlow(c, func(ctx context.Context) {
 		t, shard, refusal := s.findStream(ctx, c)
 		switch {
@@ -332,9 +334,10 @@ func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Shard, shard
 	}
 }
 
-// findStream finds the stream, with its shard if this broker leads it. Without a shard and without an
-// error the call was handed on, or is for a Topic of several shards and has been served. It waits a moment for what is about to be: a stream that was
-// just made through another broker, a log that is being opened, a leader that was just named.
+// findStream returns the stream, with its leader if this broker leads it. If shard and refusal are
+// nil, the call was forwarded, or was served as a call about a Topic with several shards. It waits
+// a moment for a stream that was just created through another broker, a log that is being opened,
+// or a leader that was just elected.
 func (s *Server) findStream(ctx context.Context, c *call) (t *topic.Shard, shard *topic.ShardLeader, refusal *jsapi.Error) {
 	name, asked, gone := string(c.Stream), false, false
 	var whole *topic.Topic
@@ -361,7 +364,8 @@ func (s *Server) findStream(ctx context.Context, c *call) (t *topic.Shard, shard
 			return shard != nil || !opening(t.WhyNot())
 		case leader == "":
 			return !opening(t.WhyNot())
-		case c.forwarded: // by a broker that knows better, or knew better before
+		// The sender's State may be newer or older than this broker's.
+		case c.forwarded:
 			return false
 		}
 		if !s.sendToLeader(leader, &c.message) {
@@ -387,7 +391,7 @@ func (s *Server) confirmUnknown(ctx context.Context, name string) (gone bool, re
 	defer cancel()
 	t, err := s.config.Store.GetTopic(ctx, name)
 	shard := 0
-	if of, number, ok := shardOf(name); ok && err != nil { // no Topic has such a name
+	if of, number, ok := shardOf(name); ok && err != nil { // a Topic's name has no such suffix
 		shard = number
 		t, err = s.config.Store.GetTopic(ctx, of)
 	}
@@ -400,7 +404,7 @@ func (s *Server) confirmUnknown(ctx context.Context, name string) (gone bool, re
 	return false, nil
 }
 
-// until waits until ok, and says whether it was before ctx ended.
+// until waits until ok returns true. It reports false if ctx ended first.
 func (s *Server) until(ctx context.Context, ok func() bool) bool {
 	var again <-chan time.Time
 	for {
@@ -422,7 +426,7 @@ func (s *Server) until(ctx context.Context, ok func() bool) bool {
 	}
 }
 
-// state is what the cluster is like, as far as this broker knows.
+// state returns the State that this broker has last seen, never nil.
 func (s *Server) state() *coordination.State {
 	if state := s.topics.State(); state != nil {
 		return state
@@ -430,13 +434,13 @@ func (s *Server) state() *coordination.State {
 	return new(coordination.State)
 }
 
-// answer sends an answer in JSON, if anybody waits for one.
+// answer sends an answer as JSON, if one is expected.
 func (s *Server) answer(c *call, response any) {
 	if len(c.reply) == 0 && c.tell == nil {
 		return
 	}
 	data, err := json.Marshal(response)
-	if err != nil { // plain fields: it can't fail
+	if err != nil { // cannot fail: the fields are plain
 		s.log.Error("Could not encode a JetStream answer", "error", err)
 		return
 	}
@@ -451,11 +455,11 @@ func (s *Server) answer(c *call, response any) {
 	s.send(protocol.Message{Subject: c.reply, Data: data})
 }
 
-// tooLarge says whether a message would not reach a client of another broker.
+// tooLarge reports whether a message would exceed the payload limit of a client.
 func (s *Server) tooLarge(size int) bool { return s.config.Payload > 0 && size > s.config.Payload }
 
-// refuse answers that the call can't be done. One that is answered by messages gets a status: that
-// there is nobody to answer it, as nats-server has it where a stream is not there.
+// refuse sends the error answer of a call. Direct gets are answered by messages, so they get a
+// status: no responders, as nats-server does for a stream that does not exist.
 func (s *Server) refuse(c *call, err *jsapi.Error) {
 	s.errors.Add(1)
 	if c.tell != nil {
@@ -481,7 +485,7 @@ func (s *Server) refuse(c *call, err *jsapi.Error) {
 
 func (s *Server) send(m protocol.Message) { s.config.Hub.Send([]protocol.Message{m}) }
 
-// sendStatus sends a message that is nothing but its status.
+// sendStatus sends a message that consists of a status only.
 func (s *Server) sendStatus(to []byte, status jsapi.Status) {
 	data := jsapi.AppendStatus(nil, status)
 	s.send(protocol.Message{Subject: to, Header: len(data), Data: data})

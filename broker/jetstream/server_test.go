@@ -16,7 +16,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// A call finds the leader wherever it was made, and the answer goes straight to the client.
+// TestCallsReachTheLeader: a call reaches the leader from any broker, and the answer goes directly
+// to the client.
 func TestCallsReachTheLeader(t *testing.T) {
 	w := newWorld(t, 3)
 	w.place = func(string) string { return "broker-2" }
@@ -38,7 +39,8 @@ func TestCallsReachTheLeader(t *testing.T) {
 	}
 }
 
-// What was handed on once is not handed on again, however the brokers disagree.
+// TestNothingIsHandedOnTwice: a forwarded message is not forwarded again, even if brokers disagree
+// about the leader.
 func TestNothingIsHandedOnTwice(t *testing.T) {
 	w := newWorld(t, 2)
 	w.place = func(string) string { return "broker-1" }
@@ -57,7 +59,8 @@ func TestNothingIsHandedOnTwice(t *testing.T) {
 	}
 }
 
-// A leader that is away is named; the stream can be deleted all the same.
+// TestAStreamWhoseBrokerIsAway: the refusal names the leader that is away, and the stream can be
+// deleted.
 func TestAStreamWhoseBrokerIsAway(t *testing.T) {
 	w := newWorld(t, 2)
 	w.place = func(string) string { return "broker-1" }
@@ -80,8 +83,8 @@ func TestAStreamWhoseBrokerIsAway(t *testing.T) {
 	expect(t, "after it is deleted", w.nodes[0], "STREAM.INFO.s", "", jsapi.ErrStreamNotFound.ErrCode)
 }
 
-// A stream that no broker has been given is made all the same, and the client is told so before it
-// gives up.
+// TestAStreamThatIsNotPlaced: a stream without a leader is created, and the client is told so
+// before it times out.
 func TestAStreamThatIsNotPlaced(t *testing.T) {
 	w := newWorld(t, 1)
 	w.place = func(string) string { return "" }
@@ -101,7 +104,7 @@ func TestAStreamThatIsNotPlaced(t *testing.T) {
 	}
 }
 
-// What a manifest declares, clients use and don't change.
+// TestWhatAManifestDeclares: clients can use and not change what a manifest declares.
 func TestWhatAManifestDeclares(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
@@ -127,7 +130,8 @@ func TestWhatAManifestDeclares(t *testing.T) {
 	}
 }
 
-// Without etcd what needs it is refused in time and in words, and the rest goes on.
+// TestWithoutEtcd: without etcd, calls that need it are refused in time with a reason, and others
+// work.
 func TestWithoutEtcd(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
@@ -153,7 +157,7 @@ func TestWithoutEtcd(t *testing.T) {
 	}
 }
 
-// stuck is an etcd that never answers before it is let go.
+// stuck is an etcd that does not answer until it is released.
 type stuck struct {
 	*world
 	free chan struct{}
@@ -171,7 +175,8 @@ func (s *stuck) GetTopic(ctx context.Context, _ string) (*coordination.Topic, er
 	return s.CreateTopic(ctx, "", coordination.TopicSpec{}, client)
 }
 
-// Who asks for what nobody knows waits for etcd; who asks for what is here doesn't wait behind them.
+// TestReadsDoNotWaitForEtcd: calls for unknown streams wait for etcd; calls for known ones do not
+// wait behind them.
 func TestReadsDoNotWaitForEtcd(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
@@ -193,7 +198,8 @@ func TestReadsDoNotWaitForEtcd(t *testing.T) {
 	}
 }
 
-// More than has room is refused at once; what only reads goes on meanwhile; closing ends what waits.
+// TestOverload: calls beyond the pools' bounds are refused at once, reads go on, and Close ends
+// waiting calls.
 func TestOverload(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
@@ -221,7 +227,7 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// Lists gather what each broker leads.
+// TestListsAcrossBrokers: lists contain the streams of all leaders.
 func TestListsAcrossBrokers(t *testing.T) {
 	w := newWorld(t, 3)
 	at := 0
@@ -258,12 +264,14 @@ func TestListsAcrossBrokers(t *testing.T) {
 	}
 }
 
-// A client can't speak on the subjects that brokers have between them.
+// TestClientsAreNotHeardOnBrokersSubjects: messages of clients on the subjects between brokers are
+// ignored.
 func TestClientsAreNotHeardOnBrokersSubjects(t *testing.T) {
 	w := newWorld(t, 2)
 	inbox := w.nodes[0].say(askCreatedInfo, `{"from":"broker-1","stream":"x","within":1}`)
 	w.nodes[0].say(askBrokerUsage, `{"from":"broker-1"}`)
-	ask[jsapi.StreamNamesResponse](w.nodes[0], "STREAM.NAMES", "") // what came before is done by then, or never
+	// A later call is answered, so the earlier message was handled.
+	ask[jsapi.StreamNamesResponse](w.nodes[0], "STREAM.NAMES", "")
 	if got := w.received(inbox); len(got) != 0 {
 		t.Errorf("it was answered: %q", got[0].Data)
 	}
@@ -274,7 +282,7 @@ func TestClientsAreNotHeardOnBrokersSubjects(t *testing.T) {
 	}
 }
 
-// What is not known, not understood or too much is refused with nats-server's numbers.
+// TestRefusals: unknown, malformed and excessive requests get nats-server's error codes.
 func TestRefusals(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
@@ -319,7 +327,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// An answer that would not fit a message is a refusal that says so, and the message is had in another way.
+// TestAnAnswerThatDoesNotFit: an answer beyond the payload limit is refused with the reason, and a
+// consumer delivers the message.
 func TestAnAnswerThatDoesNotFit(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]
@@ -339,7 +348,7 @@ func TestAnAnswerThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// Whatever is published on the subjects of the API, or comes from another broker, harms nobody.
+// TestGarbage: arbitrary bytes on the API's subjects, from clients and other brokers, do no harm.
 func TestGarbage(t *testing.T) {
 	w := newWorld(t, 1)
 	n := w.nodes[0]

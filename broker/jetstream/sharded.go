@@ -16,12 +16,16 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// A Topic of several shards has a stream for each, TOPIC--0 and so on, which is one like any other but that it can't be
-// changed, deleted or given durable consumers on its own. A consumer of the whole that isn't durable is a Subscription all the
-// same: in the memory of several leaders, it would lose the messages of a shard whose leader changes. By the Topic's own name, all of them are asked: whoever is asked
-// has each shard's leader answer for its stream, and adds up. What only one order could answer is refused.
+// Calls on a Topic with several shards:
+//
+//  1. Each shard is a stream of its own, TOPIC--0 and so on. It cannot be changed or deleted alone,
+//     nor have durable consumers of its own.
+//  2. A call by the Topic's name is sent to the leader of each shard, and the answers are added up.
+//  3. A call that needs one order over all shards is refused.
+//  4. A consumer by the Topic's name is a Subscription in etcd, even without a durable name: in the
+//     memory of the leaders, it would lose the messages of a shard whose leader changes.
 
-// shardOf parts the name of a shard's stream.
+// shardOf splits the name of a shard's stream.
 func shardOf(stream string) (of string, number int, ok bool) {
 	i := strings.LastIndex(stream, "--")
 	if i < 0 {
@@ -39,8 +43,8 @@ func (s *Server) shardedTopic(name string) *topic.Topic {
 	return nil
 }
 
-// refuseUnordered is the refusal of a call on a Topic with several shards that only one stream can serve: there is no
-// order among them, and no sequence that goes through all.
+// refuseUnordered is the refusal of a call that needs one sequence over all shards of a Topic,
+// which has none.
 func refuseUnordered(general *jsapi.Template, t *topic.Topic, what string) *jsapi.Error {
 	all := t.Shards()
 	return general.With(fmt.Sprintf("topic %s has %d shards, each with sequences of its own, so it can't have %s (ask a shard's stream: %s to %s)",
@@ -50,13 +54,14 @@ func refuseUnordered(general *jsapi.Template, t *topic.Topic, what string) *jsap
 // isShardOfMany reports whether a stream is one of several shards of a Topic.
 func isShardOfMany(t *topic.Shard) bool { return len(t.Topic().Shards()) > 1 }
 
-// refuseForOneShard is the refusal of a change to one shard that only the Topic can have.
+// refuseForOneShard is the refusal of a change to one shard that is possible for the whole Topic
+// only.
 func refuseForOneShard(general *jsapi.Template, t *topic.Shard, what string) *jsapi.Error {
 	of := t.Topic()
 	return general.With(fmt.Sprintf("stream %s is one of the %d shards of topic %s, and can't be %s on its own (name stream %s)", t.Name(), len(of.Shards()), of.Name(), what, of.Name()))
 }
 
-// serveSharded serves a call that names a Topic with several shards. It may wait.
+// serveSharded serves a call that names a Topic with several shards. It may block.
 func (s *Server) serveSharded(ctx context.Context, c *call, of *topic.Topic) {
 	switch c.Call {
 	case jsapi.StreamInfoCall:
@@ -84,8 +89,8 @@ func (s *Server) serveSharded(ctx context.Context, c *call, of *topic.Topic) {
 	}
 }
 
-// askShards has the leader of each shard answer a call about its stream, and returns the answers by number. One that
-// can't be had is the refusal.
+// askShards has the leader of each shard serve a call about its stream, and returns the answers by
+// shard number. If one shard refuses or does not answer in time, it returns a refusal.
 func askShards[T any](ctx context.Context, s *Server, of *topic.Topic, subject func(stream string) string, payload []byte) ([]T, *jsapi.Error) {
 	all := of.Shards()
 	number, answered := s.asks.Begin(len(all))
@@ -146,13 +151,13 @@ func firstUnserved(all []*topic.Shard) error {
 }
 
 func timeLeft(ctx context.Context) time.Duration {
-	if until, ok := ctx.Deadline(); ok {
+	if until, ok := ctx.Deadline(); ok { // so that the shard's refusal arrives in time
 		return time.Until(until) * 9 / 10 // so that a refusal from there is heard here
 	}
 	return 0
 }
 
-// answerFor answers another broker's call, or this one's own, about a stream that is led here.
+// answerFor serves an API call of another broker, or of this one, about a stream that is led here.
 func (s *Server) answerFor(q peerRequest, tell func(peerAnswer)) {
 	c := newCall(&protocol.Message{Subject: []byte(q.Name), Data: q.Payload}, true, min(max(q.Within, 0), s.waits.answer))
 	c.tell = func(data []byte) { tell(peerAnswer{Number: q.Number, Stream: q.Stream, Answer: data}) }
@@ -190,8 +195,8 @@ func (s *Server) sumStreamInfo(ctx context.Context, of *topic.Topic) (*jsapi.Str
 	return s.sumShards(of.Desired(), shards), nil
 }
 
-// sumShards adds up the shards' stream infos to that of the Topic. Its sequences count records: last_seq is
-// the number of records ever kept.
+// sumShards adds up the shards' stream infos to the Topic's. Its sequences count records: last_seq
+// is the number of records ever stored.
 func (s *Server) sumShards(desired *coordination.Topic, shards []*jsapi.StreamInfo) *jsapi.StreamInfo {
 	info := &jsapi.StreamInfo{Config: s.streamOf(desired), Created: desired.Created.UTC(), TimeStamp: time.Now().UTC()}
 	state := &info.State
@@ -236,7 +241,7 @@ func (s *Server) updateSharded(ctx context.Context, c *call, of *topic.Topic) {
 	s.answer(c, jsapi.StreamResponse{Response: c.Call.Answer(), StreamInfo: info})
 }
 
-// purgeSharded empties all shards. It refuses purges by sequence or number, which need one order.
+// purgeSharded purges all shards. It refuses purges by sequence or count, which need one order.
 func (s *Server) purgeSharded(ctx context.Context, c *call, of *topic.Topic) {
 	request, refusal := jsapi.Decode[jsapi.PurgeRequest](c.payload)
 	switch {
@@ -299,8 +304,8 @@ func consumerInfoOf(consumer string) func(string) string {
 	return func(stream string) string { return jsapi.APIPrefix + "CONSUMER.INFO." + stream + "." + consumer }
 }
 
-// createShardedConsumer creates a consumer, which has a cursor in each shard. The leader of the first shard does it, so that
-// who counts consumers and who makes one is the same.
+// createShardedConsumer creates a consumer, which has a cursor in each shard. The leader of the
+// first shard does it, so that counting consumers and creating one is atomic.
 func (s *Server) createShardedConsumer(ctx context.Context, c *call, of *topic.Topic) {
 	if !c.forwarded && s.sendToLeader(of.Leader(), &c.message) {
 		return
@@ -355,7 +360,7 @@ func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stre
 		if refusal := consumerRefusal(err); !errors.Is(refusal, jsapi.ErrConsumerAlreadyExists) {
 			return nil, refusal
 		}
-		// Somebody else made it at the same time, and this broker has not been told of it yet.
+		// Another client created it at the same time, and this broker's State lacks it still.
 		if !s.until(ctx, func() bool { existing = s.state().Subscription(of.ID(), to.Name); return existing != nil }) {
 			return nil, consumerOffline(nil)
 		}
@@ -372,7 +377,7 @@ func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stre
 	return updated, nil
 }
 
-// ephemerals is how many consumers of a Topic of several shards aren't durable.
+// ephemerals returns the number of consumers without a durable name of a Topic with several shards.
 func (s *Server) ephemerals(of *topic.Topic) (n int) {
 	for _, sub := range s.state().Subscriptions(of.ID()) {
 		if sub.Spec.Consumer.Ephemeral {
@@ -382,11 +387,12 @@ func (s *Server) ephemerals(of *topic.Topic) (n int) {
 	return n
 }
 
-// usedInAShard says whether a consumer was used in any shard within a time; or that it isn't known.
+// usedInAShard reports whether a consumer was used in any shard within the given duration. It
+// reports true if that is unknown.
 func (s *Server) usedInAShard(ctx context.Context, of *topic.Topic, name string, within time.Duration) bool {
 	shards, refusal := askShards[jsapi.ConsumerResponse](ctx, s, of, consumerInfoOf(name), nil)
 	if refusal != nil {
-		return true // it is asked again
+		return true // it will be checked again
 	}
 	for i := range shards {
 		is := shards[i].ConsumerInfo
@@ -394,7 +400,7 @@ func (s *Server) usedInAShard(ctx context.Context, of *topic.Topic, name string,
 			return true
 		}
 		for _, last := range []*time.Time{is.Delivered.Last, is.AckFloor.Last} {
-			if last != nil && is.TimeStamp.Sub(*last) < within { // both are of that broker's clock
+			if last != nil && is.TimeStamp.Sub(*last) < within { // both times are of one broker's clock
 				return true
 			}
 		}
@@ -402,7 +408,8 @@ func (s *Server) usedInAShard(ctx context.Context, of *topic.Topic, name string,
 	return false
 }
 
-// shardedConsumerConfig returns the consumer configuration of a Subscription of a Topic with several shards.
+// shardedConsumerConfig returns the consumer configuration of a Subscription of a Topic with
+// several shards.
 func (s *Server) shardedConsumerConfig(of *topic.Topic, declared *coordination.Subscription) jsapi.ConsumerConfig {
 	config := jsapi.ConsumerOf(declared.Name, &declared.Spec)
 	if config.Replicas > 0 {
@@ -411,8 +418,8 @@ func (s *Server) shardedConsumerConfig(of *topic.Topic, declared *coordination.S
 	return config
 }
 
-// sumConsumerInfo adds up the shards' consumer infos. With just, it waits until all shards serve the
-// Subscription as declared.
+// sumConsumerInfo adds up the shards' consumer infos. With just, it waits until all shards serve
+// the Subscription as declared.
 func (s *Server) sumConsumerInfo(ctx context.Context, of *topic.Topic, declared *coordination.Subscription, just bool) (*jsapi.ConsumerInfo, *jsapi.Error) {
 	want := s.shardedConsumerConfig(of, declared)
 	for {
@@ -430,7 +437,7 @@ func (s *Server) sumConsumerInfo(ctx context.Context, of *topic.Topic, declared 
 		if refusal != nil && (!just || !errors.Is(refusal, jsapi.ErrConsumerNotFound)) {
 			return nil, refusal
 		}
-		select { // a shard's leader hasn't heard of it yet
+		select { // a shard's leader does not know it yet
 		case <-time.After(s.waits.look):
 		case <-ctx.Done():
 			return nil, consumerOffline(nil)
@@ -475,7 +482,7 @@ func (s *Server) deleteShardedConsumer(ctx context.Context, c *call, of *topic.T
 		s.refuse(c, consumerRefusal(err))
 		return
 	}
-	// Who is told that it is gone doesn't find it here any more.
+	// The answer must come after the consumer can't be found here any more.
 	s.until(ctx, func() bool {
 		is := s.state().Subscription(of.ID(), name)
 		return is == nil || was != nil && is.Made != was.Made
@@ -501,7 +508,8 @@ func (s *Server) shardedConsumerNames(c *call, of *topic.Topic) {
 	s.answer(c, jsapi.ConsumerNamesResponse{Response: c.Call.Answer(), Paged: paged, Consumers: page})
 }
 
-// shardedListPage is how many consumers are listed at once: the shards are asked about each.
+// shardedListPage is the number of consumers per page of a list: each one costs a request to every
+// shard.
 const shardedListPage = 32
 
 func (s *Server) shardedConsumerList(ctx context.Context, c *call, of *topic.Topic) {

@@ -12,22 +12,22 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// pullGroup serves pulls from one Subscription of a Topic with several shards, on the broker that received
-// them. The cursors are with the shards' leaders, and a pull must get no more messages than it requested.
-// So a pull is divided:
+// pullGroup serves pulls from one Subscription of a Topic with several shards, on the broker that
+// received them. The cursors are with the shards' leaders, and a pull must get no more messages
+// than it requested. So a pull is divided:
 //
-//  1. A shard is assigned a share of the requested messages. It delivers what it has directly to the
-//     client and returns the rest of the share at once.
-//  2. A shard that had nothing is watched, by a pull that only peeks, and is assigned a share once it has
-//     something.
-//  3. Each shard has at most one share and one watch of a group at a time, so that records of a subject
-//     reach a client in order.
-//  4. The result of a share follows its messages on the same link. Without a result the pull ends with
-//     "leadership change", and nothing is delivered twice under one pull.
+//  1. A shard is assigned a share of the requested messages. It delivers what it has directly to
+//     the client and returns the rest of the share at once.
+//  2. A shard that had nothing is watched, by a pull that only peeks, and is assigned a share once
+//     it has something.
+//  3. Each shard has at most one share and one watch of a group at a time, so that records of a
+//     subject reach a client in order.
+//  4. The result of a share follows its messages on the same link. Without a result the pull ends
+//     with "leadership change", and nothing is delivered twice under one pull.
 //
-// Giving each shard the complete pull and cutting off the surplus would be simpler, but records that are
-// cut off are not delivered to anybody until their ack wait is over. Relaying all messages through this
-// broker costs another copy of each.
+// Giving each shard the complete pull and cutting off the surplus would be simpler, but records
+// that are cut off are not delivered to anybody until their ack wait is over. Relaying all messages
+// through this broker costs another copy of each.
 type pullGroup struct {
 	groups *pullGroups
 	key    pullGroupKey
@@ -36,9 +36,9 @@ type pullGroup struct {
 	of     *topic.Topic
 	pulls  []*shardedPull
 	shards []shardRequests
-	next   int // shard that is looked at first
+	next   int // shard that is tried first
 	timer  *time.Timer
-	gone   bool // from groups
+	gone   bool // removed from groups
 }
 
 type pullGroupKey struct{ topic, consumer string }
@@ -46,13 +46,13 @@ type pullGroupKey struct{ topic, consumer string }
 // shardRequests are the open requests of a group to one shard.
 type shardRequests struct {
 	share, watch shardRequest
-	again        time.Time // not before that
+	again        time.Time // when the shard may be tried again
 }
 
-// shardRequest is an open share or watch; number 0: none.
+// shardRequest is an open share or watch. Its number is 0 if there is none.
 type shardRequest struct {
 	number uint64
-	until  time.Time // it counts as lost without a result by then
+	until  time.Time // it counts as lost if there is no result by then
 	leader string    // id of the broker that serves it
 	to     *shardedPull
 	share  int // messages
@@ -61,32 +61,33 @@ type shardRequest struct {
 // shardedPull is one pull of a client from all shards.
 type shardedPull struct {
 	to        []byte
-	left      int // messages not delivered yet, assigned ones included
-	assigned  int // of them
+	left      int // messages not delivered yet, including assigned ones
+	assigned  int // messages in open shares
 	shares    int
 	bytes     int
-	bounded   bool // by bytes: then one shard at a time is assigned all of them
-	got       bool // something
+	bounded   bool // by bytes: one shard at a time is assigned all of them
+	got       bool // something was delivered
 	noWait    bool
 	expires   time.Time // zero: never
 	heartbeat time.Duration
 	beat      time.Time
-	empty     map[int]bool // shards that had nothing when they were asked for it
+	empty     map[int]bool // shards that had nothing when they were tried
 	over      subscription.End
-	dropped   bool // nobody listens any more
+	dropped   bool // the client has no subscription any more
 }
 
-// Times of a group, each with the reason for its value.
+// Times of a pullGroup, each with the reason for its value.
 const (
-	// watchTime is how long one watch lasts: what a broker that went away keeps a leader busy with.
+	// watchTime is the duration of one watch: a broker that died keeps a leader busy for that long.
 	watchTime = 10 * time.Second
-	// lostAfter is how long after its end a watch or a share counts as lost. A leader answers within a step.
+	// lostAfter is how long after its end a watch or a share counts as lost. A leader answers
+	// within one step.
 	lostAfter = 5 * time.Second
 	// groupAgain is the pause before a shard is tried again whose leader was away or refused.
 	groupAgain = 100 * time.Millisecond
 )
 
-// pullGroups are the pullGroups of this broker.
+// pullGroups holds the pullGroups of this broker.
 type pullGroups struct {
 	server *Server
 
@@ -107,7 +108,7 @@ type openRequest struct {
 type shareRequest struct {
 	From   string        `json:"from"`
 	Number uint64        `json:"number"`
-	Stream string        `json:"stream"` // key
+	Stream string        `json:"stream"` // key of the shard
 	Name   string        `json:"name"`   // of the consumer
 	To     []byte        `json:"to,omitempty"`
 	Batch  int           `json:"batch,omitempty"`
@@ -119,11 +120,11 @@ type shareRequest struct {
 type shareResult struct {
 	Number   uint64           `json:"number"`
 	Why      subscription.End `json:"why"`
-	Messages int              `json:"messages"` // that were not delivered
+	Messages int              `json:"messages"` // messages that were not delivered
 	Bytes    int              `json:"bytes"`
 }
 
-// watch looks after all groups whenever leaders may have changed, until the server closes.
+// watch steps all groups whenever leaders may have changed, until the server closes.
 func (g *pullGroups) watch() {
 	topics := g.server.topics
 	for {
@@ -175,7 +176,7 @@ func (g *pullGroups) end(topicID, consumer string, why subscription.End) {
 	}
 }
 
-// waiting is how many pulls of a consumer wait on this broker.
+// waiting returns the number of pulls of a consumer that wait on this broker.
 func (g *pullGroups) waiting(topicID, consumer string) int {
 	g.mu.Lock()
 	one := g.all[pullGroupKey{topicID, consumer}]
@@ -188,7 +189,7 @@ func (g *pullGroups) waiting(topicID, consumer string) int {
 	return len(one.pulls)
 }
 
-// pull begins one; most is how many of one consumer may wait.
+// pull adds a pull. most bounds the waiting pulls of one consumer.
 func (g *pullGroups) pull(of *topic.Topic, consumer string, to []byte, p *jsapi.Pull, most int) {
 	key := pullGroupKey{of.ID(), consumer}
 	for {
@@ -246,7 +247,7 @@ func (g *pullGroup) interested(w *shardedPull) bool {
 	return g.groups.server.config.Hub.Interested(w.to)
 }
 
-// sweep keeps the pulls of which keep says so. mu is held.
+// sweep removes the pulls for which keep returns false. mu is held.
 func (g *pullGroup) sweep(keep func(*shardedPull) bool) {
 	n := 0
 	for _, w := range g.pulls {
@@ -266,7 +267,7 @@ func (g *pullGroup) end(why subscription.End) {
 		if w.over == 0 {
 			w.over = why
 		}
-		if why == subscription.Stopping { // results of open shares are not awaited
+		if why == subscription.Stopping { // Stopping does not wait for the results of open shares
 			w.left, w.assigned, w.shares = w.left-w.assigned, 0, 0
 		}
 	}
@@ -281,7 +282,7 @@ func (g *pullGroup) step() {
 	}
 }
 
-// work does what is due, and sets the timer. mu is held.
+// work does what is due and sets the timer. mu is held.
 func (g *pullGroup) work(now time.Time) {
 	g.dropLost(now)
 	g.settle(now)
@@ -333,7 +334,7 @@ func (g *pullGroup) work(now time.Time) {
 	}
 }
 
-// retire forgets the group. mu is held.
+// retire removes the group. mu is held.
 func (g *pullGroup) retire() {
 	g.gone = true
 	if g.timer != nil {
@@ -346,20 +347,20 @@ func (g *pullGroup) retire() {
 	}
 }
 
-// dropLost gives up what won't return. mu is held.
+// dropLost drops requests whose results will not arrive. mu is held.
 func (g *pullGroup) dropLost(now time.Time) {
 	streams := g.of.Shards()
 	for i := range g.shards {
 		shard := &g.shards[i]
 		moved := func(e *shardRequest) bool { return e.number != 0 && streams[i].Leader() != e.leader }
-		if moved(&shard.share) { // it may be on its way still
+		if moved(&shard.share) { // the result may still be under way
 			if soon := now.Add(groupAgain); soon.Before(shard.share.until) {
 				shard.share.until = soon
 			}
 		}
 		if w := shard.share.to; w != nil && !now.Before(shard.share.until) {
 			w.assigned -= shard.share.share
-			w.left -= shard.share.share // nobody knows
+			w.left -= shard.share.share // whether they were delivered is unknown
 			w.shares--
 			if w.over == 0 {
 				w.over = subscription.LeaderGone
@@ -372,7 +373,7 @@ func (g *pullGroup) dropLost(now time.Time) {
 	}
 }
 
-// drop forgets a request. mu is held.
+// drop removes a request. mu is held.
 func (g *pullGroup) drop(e *shardRequest) {
 	g.groups.mu.Lock()
 	delete(g.groups.requests, e.number)
@@ -448,7 +449,7 @@ func (g *pullGroup) assignShares(now time.Time) {
 			g.send(now, at, w, share)
 		}
 	}
-	if n := len(g.pulls); n > 1 { // the others come first the next time
+	if n := len(g.pulls); n > 1 { // the next call begins with another pull
 		first := g.pulls[0]
 		copy(g.pulls, g.pulls[1:])
 		g.pulls[n-1] = first
@@ -456,7 +457,8 @@ func (g *pullGroup) assignShares(now time.Time) {
 	g.next = (g.next + 1) % len(g.shards)
 }
 
-// countCandidates are the shards from the i-th on that may have something for a pull. mu is held.
+// countCandidates returns how many shards from the i-th on may have something for a pull. mu is
+// held.
 func (g *pullGroup) countCandidates(now time.Time, i int, w *shardedPull) (n int) {
 	for ; i < len(g.shards); i++ {
 		if g.mayAssign(now, (g.next+i)%len(g.shards), w) {
@@ -466,14 +468,14 @@ func (g *pullGroup) countCandidates(now time.Time, i int, w *shardedPull) (n int
 	return n
 }
 
-// mayAssign reports whether a shard may have records: it is not being watched for them, or the pull doesn't
-// wait and has to find out. mu is held.
+// mayAssign reports whether a shard may have records: no watch is open on it, or the pull does not
+// wait and the shard was not tried yet. mu is held.
 func (g *pullGroup) mayAssign(now time.Time, at int, w *shardedPull) bool {
 	shard := &g.shards[at]
 	return shard.share.number == 0 && !now.Before(shard.again) && (shard.watch.number == 0 || w.noWait && !w.empty[at])
 }
 
-// send has a shard deliver a share to a pull; or, without a pull, say when it has something. mu is held.
+// send asks a shard's leader to deliver a share to a pull or, with w nil, to watch. mu is held.
 func (g *pullGroup) send(now time.Time, at int, w *shardedPull, share int) {
 	server, shard, p := g.groups.server, &g.shards[at], g.of.Shards()[at]
 	e := shardRequest{until: now.Add(lostAfter), leader: p.Leader(), to: w, share: share}
@@ -503,7 +505,7 @@ func (g *pullGroup) send(now time.Time, at int, w *shardedPull, share int) {
 		g.drop(&e)
 		shard.again = now.Add(groupAgain)
 		if w != nil {
-			w.empty[at] = true // it has nothing that could be had now
+			w.empty[at] = true // it has nothing that can be fetched now
 		}
 		return
 	}
@@ -516,7 +518,8 @@ func (g *pullGroup) send(now time.Time, at int, w *shardedPull, share int) {
 	shard.share = e
 }
 
-// serveShare serves a share or watch, of this or another broker's group, from a shard that is led here.
+// serveShare serves a share or watch from a shard that is led here. The group may be another
+// broker's. tell is called once with the result, unless serveShare reports false.
 func (s *Server) serveShare(l *shareRequest, tell func(shareResult)) bool {
 	sub := s.config.Subscriptions().Find(l.Stream, l.Name)
 	if sub == nil {
@@ -544,7 +547,7 @@ func (s *Server) takeShareRequest(m *protocol.Message) {
 	}
 }
 
-// takeShareResult takes a result from another broker.
+// takeShareResult handles a result from another broker.
 func (g *pullGroups) takeShareResult(m *protocol.Message) {
 	var r shareResult
 	if json.Unmarshal(m.Data, &r) == nil {
@@ -583,7 +586,8 @@ func (g *pullGroup) finish(of openRequest, r shareResult) {
 			switch {
 			case r.Why == subscription.Deleted && w.over == 0:
 				w.over = r.Why
-			case r.Why == subscription.Expired && !g.interested(w): // it would have itself watched for ever
+			// Without this, a watch would be renewed for ever.
+			case r.Why == subscription.Expired && !g.interested(w):
 				w.dropped = true
 			}
 		}
@@ -591,7 +595,7 @@ func (g *pullGroup) finish(of openRequest, r shareResult) {
 		return
 	}
 	if shard.share.number != r.Number {
-		return // it was given up
+		return // it was dropped as lost
 	}
 	w, share := shard.share.to, shard.share.share
 	shard.share = shardRequest{}
@@ -614,7 +618,7 @@ func (g *pullGroup) finish(of openRequest, r shareResult) {
 			w.over = r.Why
 		}
 	case r.Why == 0 && delivered < share:
-		w.dropped = true // nobody listens there any more
+		w.dropped = true // the client has no subscription any more
 	case shard.again.After(now):
 		w.empty[of.shard] = true
 	}
@@ -624,7 +628,7 @@ func (g *pullGroup) finish(of openRequest, r shareResult) {
 	g.work(now)
 }
 
-// wanted says whether a pull wants more. mu is held.
+// wanted reports whether a pull needs more messages. mu is held.
 func (g *pullGroup) wanted() bool {
 	for _, w := range g.pulls {
 		if w.over == 0 && w.left > w.assigned {

@@ -14,7 +14,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// wide makes a Topic of several shards, whose leaders take turns, and publishes so many messages on each of some subjects.
+// wide creates a Topic with several shards, whose leaders take turns, and publishes messages on
+// each of some subjects.
 func (w *world) wide(shards, subjects, each int) {
 	w.t.Helper()
 	spec := jsapi.StreamConfig{Name: "orders", Subjects: []string{"orders.>"}, AllowDirect: true}
@@ -38,7 +39,7 @@ func (w *world) fill(subjects, first, end int) {
 	}
 }
 
-// publish keeps a message where its shard is led, and waits for the ack.
+// publish publishes a message at its shard's leader and waits for the ack.
 func (w *world) publish(subject, payload string) {
 	w.t.Helper()
 	p := w.nodes[0].topics.Topic("orders").ShardFor([]byte(subject))
@@ -58,7 +59,8 @@ func (w *world) node(id string) *node {
 	return nil
 }
 
-// pulled pulls through a broker until the pull has ended, and returns the messages and the status that ended it, if one did.
+// pulled pulls through a broker until the pull has ended, and returns the messages and the status
+// that ended it, if any.
 func (w *world) pulled(n *node, consumer, request string, want int) (got []protocol.Message, status string) {
 	w.t.Helper()
 	inbox := n.say("$JS.API.CONSUMER.MSG.NEXT.orders."+consumer, request)
@@ -76,8 +78,9 @@ func (w *world) pulled(n *node, consumer, request string, want int) (got []proto
 	return got, status
 }
 
-// A Topic of four shards over three brokers is one stream by its own name: numbers add up, and a durable consumer brings
-// each message once, those of a subject in order, whichever broker is asked.
+// TestOneNameForSeveralShards: a Topic of four shards on three brokers is one stream by its own
+// name. Counts are added up, and a durable consumer delivers each message once, those of a subject
+// in order, through every broker.
 func TestOneNameForSeveralShards(t *testing.T) {
 	w := newWorld(t, 3)
 	w.wide(4, 20, 10)
@@ -129,7 +132,7 @@ func TestOneNameForSeveralShards(t *testing.T) {
 			seen[subject+" "+string(m.Data)], last[subject] = true, i
 			if d, ok := jsapi.ParseAckSubject(m.Reply); !ok || !strings.HasPrefix(string(d.Stream), "orders--") {
 				t.Fatalf("to be acknowledged at %s", m.Reply)
-			} else { // acks find their shard from any broker
+			} else { // acks reach their shard from any broker
 				w.await(w.nodes[len(seen)%3].say(string(m.Reply), ""))
 			}
 		}
@@ -147,7 +150,8 @@ func TestOneNameForSeveralShards(t *testing.T) {
 		t.Errorf("in the end: %+v %+v", is.Error, is.ConsumerInfo)
 	}
 
-	// Nothing is there: who doesn't wait learns it, who waits gets what comes, and no more than that.
+	// Without messages, a pull with no_wait ends, and a waiting pull gets new messages up to its
+	// batch.
 	if got, status := w.pulled(w.nodes[0], "billing", `{"batch":5,"no_wait":true}`, 1); len(got) != 0 || status != "NATS/1.0 404 No Messages" {
 		t.Errorf("without waiting: %d, %q", len(got), status)
 	}
@@ -158,7 +162,7 @@ func TestOneNameForSeveralShards(t *testing.T) {
 	w.fill(5, 10, 11)
 	take(w.awaitAll(inbox, 5))
 
-	// A new message per subject, some of them in each shard, none of them asked for in bytes: bounded by them.
+	// A new message per subject, some in each shard, bounded by bytes.
 	w.fill(20, 11, 12)
 	got, status := w.pulled(w.nodes[2], "billing", `{"batch":100,"max_bytes":400,"expires":20000000000}`, 100)
 	if len(got) == 0 || len(got) > 8 || !strings.HasPrefix(status, "NATS/1.0 409 Message Size Exceeds MaxBytes") {
@@ -175,7 +179,8 @@ func TestOneNameForSeveralShards(t *testing.T) {
 	}
 }
 
-// What needs one order for all is refused by the Topic's name, with the reason, and works by a shard's.
+// TestWhatOnlyAShardCanAnswer: calls that need one order are refused by the Topic's name, with the
+// reason, and work by a shard's name.
 func TestWhatOnlyAShardCanAnswer(t *testing.T) {
 	w := newWorld(t, 3)
 	w.wide(4, 12, 5)
@@ -220,7 +225,7 @@ func TestWhatOnlyAShardCanAnswer(t *testing.T) {
 			t.Errorf("by its shard's sequence: %+v", again.Error)
 		}
 	}
-	// A reader of one shard has an order and sequences without gaps.
+	// A consumer of one shard has an order and sequences without gaps.
 	made := ask[jsapi.ConsumerResponse](n, "CONSUMER.CREATE.orders--1.c", consumer("orders--1", `"mem_storage":true,"deliver_policy":"by_start_sequence","opt_start_seq":3`))
 	if made.ConsumerInfo == nil || made.Stream != "orders--1" || made.NumPending == 0 {
 		t.Fatalf("made %+v", made.Error)
@@ -231,7 +236,7 @@ func TestWhatOnlyAShardCanAnswer(t *testing.T) {
 			t.Errorf("message %d is to be acknowledged at %s", i, m.Reply)
 		}
 	}
-	// What is changed of the whole is what is asked for of all.
+	// An update by the Topic's name applies to all shards.
 	is := ask[jsapi.StreamInfoResponse](n, "STREAM.INFO.orders", "")
 	is.Config.Description = "all of them"
 	config, err := json.Marshal(is.Config)
@@ -249,7 +254,8 @@ func TestWhatOnlyAShardCanAnswer(t *testing.T) {
 	expect(t, "afterwards", n, "STREAM.INFO.orders--0", "", 10059)
 }
 
-// A shard whose broker is away, or can't be reached, doesn't keep the others from delivering; and who pulls learns why it gets no more.
+// TestPullsGoOnWithoutAShard: a shard whose broker is away or unreachable does not keep the others
+// from delivering, and the client learns why it gets no more.
 func TestPullsGoOnWithoutAShard(t *testing.T) {
 	w := newWorld(t, 3)
 	w.wide(3, 30, 1)
@@ -275,7 +281,9 @@ func TestPullsGoOnWithoutAShard(t *testing.T) {
 	}
 }
 
-// A consumer of the whole that isn't durable outlives a change of leaders, brings each message once, and goes when nobody uses it in any shard.
+// TestAConsumerOfTheWholeThatIsNotDurable: a consumer by the Topic's name without a durable name
+// survives a change of leaders, delivers each message once, and is deleted when it is unused in all
+// shards.
 func TestAConsumerOfTheWholeThatIsNotDurable(t *testing.T) {
 	w := newWorld(t, 3)
 	w.wide(4, 20, 5)
@@ -313,7 +321,7 @@ func TestAConsumerOfTheWholeThatIsNotDurable(t *testing.T) {
 		}
 	}
 	take(60)
-	for shard := range 4 { // another epoch of each, with what was noted in the one before
+	for shard := range 4 { // a new epoch of each, with the state of the one before
 		of := w.nodes[0].topics.Topic("orders").Shards()[shard]
 		w.set(func() { w.lead(w.topics["orders"], shard, of.Leader()) })
 	}
@@ -322,7 +330,7 @@ func TestAConsumerOfTheWholeThatIsNotDurable(t *testing.T) {
 		t.Errorf("%d of 100 came", len(seen))
 	}
 
-	// Of the first shard nobody wants anything any more, of another one somebody does.
+	// The first shard is unused, another one is used.
 	of := n.topics.Topic("orders")
 	leader := w.node(of.Leader())
 	used := func(within time.Duration) bool {
@@ -341,7 +349,8 @@ func TestAConsumerOfTheWholeThatIsNotDurable(t *testing.T) {
 	inbox := n.say("$JS.API.CONSUMER.MSG.NEXT.orders.watch", `{"batch":1,"expires":20000000000}`)
 	eventually := func(what string, ok func() bool) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), watchTime+patience) // shards are watched a while longer
+		// Shards are watched a while longer.
+		ctx, cancel := context.WithTimeout(context.Background(), watchTime+patience)
 		defer cancel()
 		if !leader.until(ctx, ok) {
 			t.Fatalf("waited in vain until %s", what)
@@ -350,7 +359,7 @@ func TestAConsumerOfTheWholeThatIsNotDurable(t *testing.T) {
 	eventually("the pull has come to the shards", func() bool { return used(time.Nanosecond) })
 	w.fill(1, 5, 6)
 	w.await(inbox)
-	// Then nobody does.
+	// Then all shards are unused.
 	spec := w.subs[of.ID()+"/watch"].Spec
 	spec.Consumer.InactiveThreshold = time.Millisecond
 	_, err := w.UpdateSubscription(context.Background(), "orders", "watch", coordination.SubscriptionUpdate{By: client, Spec: spec})
@@ -361,13 +370,14 @@ func TestAConsumerOfTheWholeThatIsNotDurable(t *testing.T) {
 	}
 }
 
-// consumers is how many Subscriptions there are.
+// consumers returns the number of Subscriptions.
 func (w *world) consumers() (n int) {
 	w.set(func() { n = len(w.subs) })
 	return n
 }
 
-// So many at once, and no more.
+// TestConsumersThatAreNotDurableAreBounded: shardedEphemerals bounds the consumers without a
+// durable name.
 func TestConsumersThatAreNotDurableAreBounded(t *testing.T) {
 	w := newWorld(t, 1)
 	w.wide(2, 1, 1)

@@ -14,10 +14,11 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// client is the owner of what clients make: they are one, since nothing tells them apart yet.
+// client is the owner of everything that clients create. Clients are one owner, since they have no
+// identities yet.
 var client = coordination.Owner{Kind: coordination.ClientOwner}
 
-// streamRequest reads what a StreamCreate or StreamUpdate asks for.
+// streamRequest decodes and checks a StreamCreate or StreamUpdate.
 func streamRequest(c *call) (*jsapi.StreamConfig, *jsapi.Error) {
 	if emptyRequest(c.payload) {
 		return nil, jsapi.ErrBadRequest
@@ -38,7 +39,7 @@ func streamRequest(c *call) (*jsapi.StreamConfig, *jsapi.Error) {
 	return config, config.Normalize()
 }
 
-// emptyRequest says whether the payload asks for nothing.
+// emptyRequest reports whether the payload is empty or an empty JSON object.
 func emptyRequest(payload []byte) bool {
 	text := bytes.TrimSpace(payload)
 	if len(text) == 0 || string(text) == "{}" {
@@ -55,7 +56,7 @@ func (s *Server) createStream(ctx context.Context, c *call) {
 		return
 	}
 	if refusal := s.enoughBrokers(config.Replicas); refusal != nil {
-		if same := s.sameStream(ctx, config); same != nil { // made when there were more brokers
+		if same := s.sameStream(ctx, config); same != nil { // created when there were more brokers
 			s.answerCreated(ctx, c, same.ID)
 			return
 		}
@@ -74,15 +75,15 @@ func (s *Server) createStream(ctx context.Context, c *call) {
 	s.answerCreated(ctx, c, made.ID)
 }
 
-// sameStream is the stream of that name if it is just as asked for, whoever declared it: then it is
-// as if it had just been made.
+// sameStream returns the existing stream of that name if its configuration equals the requested
+// one, whoever declared it. Creating it again then succeeds.
 func (s *Server) sameStream(ctx context.Context, config *jsapi.StreamConfig) *coordination.Topic {
 	t, err := s.config.Store.GetTopic(ctx, config.Name)
 	if err != nil || t.Deleting {
 		return nil
 	}
 	is := jsapi.StreamOf(t.Name, &t.Spec)
-	if t.Spec.Replicas == 0 { // whoever declared it leaves that to the brokers
+	if t.Spec.Replicas == 0 { // the declaration leaves the number to the brokers
 		is.Replicas = config.Replicas
 	}
 	if !reflect.DeepEqual(&is, config) {
@@ -91,7 +92,8 @@ func (s *Server) sameStream(ctx context.Context, config *jsapi.StreamConfig) *co
 	return t
 }
 
-// answerCreated has the client told once the stream is served, by the broker that serves it.
+// answerCreated answers the client once the stream is served. The broker that serves it sends the
+// answer.
 func (s *Server) answerCreated(ctx context.Context, c *call, id string) {
 	var whole *topic.Topic
 	done := s.until(ctx, func() bool {
@@ -151,7 +153,7 @@ func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Shard) {
 		s.refuse(c, refusal)
 		return
 	}
-	// What is answered is what holds, so it is not answered before it does.
+	// The answer shows the new configuration, so it waits until that is in effect.
 	var shard *topic.ShardLeader
 	holds := s.until(ctx, func() bool {
 		if t = s.topics.ShardByKey(updated.ID); t == nil || t.Desired().Revision < updated.Revision {
@@ -167,13 +169,13 @@ func (s *Server) updateStream(ctx context.Context, c *call, t *topic.Shard) {
 	s.answer(c, jsapi.StreamResponse{Response: c.Call.Answer(), StreamInfo: s.describeStream(t, shard)})
 }
 
-// storeUpdate writes down what is asked for, if it may be.
+// storeUpdate checks a requested configuration and writes it to etcd.
 func (s *Server) storeUpdate(ctx context.Context, desired *coordination.Topic, to *jsapi.StreamConfig) (*coordination.Topic, *jsapi.Error) {
 	from := s.streamOf(desired)
 	if refusal := jsapi.CheckStreamUpdate(&from, to); refusal != nil {
 		return nil, refusal
 	}
-	if to.Replicas > from.Replicas { // fewer can always be had
+	if to.Replicas > from.Replicas { // fewer replicas are always possible
 		if refusal := s.enoughBrokers(to.Replicas); refusal != nil {
 			return nil, refusal
 		}
@@ -187,8 +189,9 @@ func (s *Server) storeUpdate(ctx context.Context, desired *coordination.Topic, t
 	return updated, nil
 }
 
-// updatedSpec keeps what JetStream has no word for. A number of replicas that was left to the brokers is, still,
-// unless another one is asked for.
+// updatedSpec returns the spec for the requested configuration. It keeps the settings that
+// JetStream cannot express, and a number of replicas that is left to the brokers unless another
+// number is requested.
 func updatedSpec(was *coordination.TopicSpec, replicas int, to *jsapi.StreamConfig) coordination.TopicSpec {
 	spec := to.TopicSpec()
 	spec.Shards, spec.PartitionBy, spec.PartitionTokens = was.Shards, was.PartitionBy, was.PartitionTokens
@@ -217,7 +220,7 @@ func (s *Server) deleteStream(ctx context.Context, c *call) {
 		s.refuse(c, streamRefusal(err, jsapi.ErrStreamDelete))
 		return
 	}
-	// Who is told that it is gone doesn't find it here any more.
+	// The answer must come after the stream can't be found here any more.
 	s.until(ctx, func() bool {
 		t := s.topics.Topic(name)
 		return id == "" || t == nil || t.ID() != id || t.Desired().Deleting
@@ -232,7 +235,7 @@ func (s *Server) streamInfo(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 		s.refuse(c, refusal)
 	case request.SubjectsFilter != "":
 		s.refuse(c, because(jsapi.ErrBadRequest, errors.New("subjects_filter is not supported yet (leave it out)")))
-	default: // there are no holes, so deleted_details has nothing to tell
+	default: // deleted_details is always empty, since messages are not deleted one by one
 		s.answer(c, jsapi.StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: s.describeStream(t, shard)})
 	}
 }
@@ -269,7 +272,7 @@ func (s *Server) purgeStream(c *call, t *topic.Shard, shard *topic.ShardLeader) 
 	s.answer(c, jsapi.PurgeResponse{Response: c.Call.Answer(), Success: true, Purged: purged})
 }
 
-// describeStream is what clients are told of a stream that is led here.
+// describeStream returns the info of a stream that is led here.
 func (s *Server) describeStream(t *topic.Shard, shard *topic.ShardLeader) *jsapi.StreamInfo {
 	desired, is := t.Desired(), shard.Info()
 	state := jsapi.StreamState{
@@ -281,7 +284,7 @@ func (s *Server) describeStream(t *topic.Shard, shard *topic.ShardLeader) *jsapi
 		state.NumDeleted = int(min(span-is.Messages, math.MaxInt))
 	}
 	if is.Last == 0 {
-		state.FirstSeq = 0 // as nats-server has it of a stream that never had anything
+		state.FirstSeq = 0 // as nats-server does for a stream that never had a message
 	}
 	config := s.streamOf(desired)
 	config.Name = t.Name()

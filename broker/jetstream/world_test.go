@@ -28,11 +28,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what has to come.
+// patience is how long a test waits for an expected event.
 const patience = 10 * time.Second
 
-// world is a cluster of brokers that lead real Topics, with an etcd that is a few maps and a network that is
-// a function call.
+// world is a cluster of brokers with real Topics, an etcd of a few maps, and a network of function
+// calls.
 type world struct {
 	t     *testing.T
 	nodes []*node
@@ -42,13 +42,13 @@ type world struct {
 	topics   map[string]*coordination.Topic
 	shards   map[string]*coordination.Shard
 	subs     map[string]*coordination.Subscription
-	place    func(name string) string // id of the broker that gets it; empty: none does yet
-	down     error                    // what etcd answers if it is away
-	asked    int                      // questions to etcd
-	cut      map[string]bool          // brokers that can't be reached
+	place    func(name string) string // id of the broker that gets it; empty: none yet
+	down     error                    // what etcd answers while it is away
+	asked    int                      // requests to etcd
+	cut      map[string]bool          // unreachable brokers
 
 	inboxMu sync.Mutex
-	arrived chan struct{} // closed, and another one made, when messages went to an inbox
+	arrived chan struct{} // closed and replaced when messages reached an inbox
 }
 
 // node is one broker.
@@ -60,15 +60,15 @@ type node struct {
 	subscriptions *subscription.Service
 
 	mu       sync.Mutex
-	sent     map[string][]protocol.Message // by where they went
+	sent     map[string][]protocol.Message // by subject or inbox
 	offers   []*offered
 	forwards int
-	inboxes  int // answers to calls are told apart by this
+	inboxes  int // a counter that tells the inboxes of calls apart
 }
 
 func newWorld(t *testing.T, brokers int) *world { return newWorldOn(t, brokers, log.Options{}) }
 
-// newWorldOn has brokers with such disks, that are in a hurry to compact.
+// newWorldOn returns a world whose logs have the given options and compact soon.
 func newWorldOn(t *testing.T, brokers int, options log.Options) *world {
 	w := &world{
 		t: t, topics: map[string]*coordination.Topic{}, shards: map[string]*coordination.Shard{},
@@ -116,7 +116,7 @@ func newWorldOn(t *testing.T, brokers int, options log.Options) *world {
 	return w
 }
 
-// tell brings what changed to all brokers. mu is held.
+// tell sends changes to all brokers. mu is held.
 func (w *world) tell(changes coordination.Changes) {
 	var brokers []coordination.Broker
 	for _, n := range w.nodes {
@@ -136,7 +136,7 @@ func values[V any](m map[string]V) (all []V) {
 	return all
 }
 
-// ask is the beginning of each question to etcd; the caller unlocks.
+// ask begins each request to etcd. The caller unlocks mu.
 func (w *world) ask(ctx context.Context) error {
 	w.mu.Lock()
 	w.asked++
@@ -174,7 +174,7 @@ func (w *world) CreateTopic(ctx context.Context, name string, spec coordination.
 	return t, nil
 }
 
-// lead names the leader of a shard. mu is held.
+// lead sets the leader of a shard. mu is held.
 func (w *world) lead(t *coordination.Topic, number int, leader string) {
 	w.revision++
 	key := topic.ShardKey(t.ID, number)
@@ -322,7 +322,7 @@ func (w *world) set(change func()) {
 	change()
 }
 
-// The node's side as topic.Hub.
+// The node's side of topic.Hub.
 
 func (n *node) Offer(t topic.Taker) topic.Offer {
 	o := &offered{node: n, taker: t}
@@ -346,7 +346,7 @@ func (o *offered) Set(patterns []string) {
 
 func (o *offered) Close() { o.Set(nil) }
 
-// publish is what a client of this broker does. Topics that are led elsewhere don't get it.
+// publish is a publish by a client of this broker. Topics with another leader do not receive it.
 func (n *node) publish(to, reply, payload string) {
 	n.mu.Lock()
 	var takers []topic.Taker
@@ -361,7 +361,7 @@ func (n *node) publish(to, reply, payload string) {
 	}
 }
 
-// Send notes where the messages go; whichever broker they come from, clients are found.
+// Send records messages by their destination. Clients are reached from any broker.
 func (n *node) Send(messages []protocol.Message) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -402,7 +402,7 @@ func (n *node) Forward(broker string, m *protocol.Message) bool {
 	return false
 }
 
-// say publishes a message at a broker, and returns where its answers go.
+// say publishes a message at a broker, and returns the inbox for its answers.
 func (n *node) say(subject, payload string) (inbox string) {
 	n.mu.Lock()
 	n.inboxes++
@@ -412,7 +412,7 @@ func (n *node) say(subject, payload string) (inbox string) {
 	return inbox
 }
 
-// received are the messages that came to an inbox, from any broker.
+// received returns the messages that reached an inbox, from any broker.
 func (w *world) received(inbox string) (all []protocol.Message) {
 	for _, n := range w.nodes {
 		n.mu.Lock()
@@ -427,7 +427,7 @@ func (w *world) await(inbox string) protocol.Message {
 	return w.awaitAll(inbox, 1)[0]
 }
 
-// awaitAll waits until so many have come.
+// awaitAll waits for n messages.
 func (w *world) awaitAll(inbox string, n int) (all []protocol.Message) {
 	w.t.Helper()
 	w.whenever(inbox, func(now []protocol.Message) bool {
@@ -437,7 +437,7 @@ func (w *world) awaitAll(inbox string, n int) (all []protocol.Message) {
 	return all
 }
 
-// whenever looks at what has come to an inbox, each time that something came, until it is enough.
+// whenever calls enough with an inbox's messages each time one arrives, until it returns true.
 func (w *world) whenever(inbox string, enough func([]protocol.Message) bool) {
 	w.t.Helper()
 	late := time.After(patience)
@@ -457,7 +457,7 @@ func (w *world) whenever(inbox string, enough func([]protocol.Message) bool) {
 	}
 }
 
-// ask calls the API and reads the answer.
+// ask calls the API and decodes the answer.
 func ask[T any](n *node, call, payload string) (answer T) {
 	n.w.t.Helper()
 	m := n.w.await(n.say("$JS.API."+call, payload))
@@ -467,7 +467,7 @@ func ask[T any](n *node, call, payload string) (answer T) {
 	return answer
 }
 
-// refused calls the API, and returns what the refusal says.
+// refused calls the API, and returns the error of the refusal.
 func refused(n *node, call, payload string) (number int, text string) {
 	n.w.t.Helper()
 	answer := ask[jsapi.Response](n, call, payload)
