@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// AckPrefix begins the subject that a delivered message is acknowledged on.
+// AckPrefix is the prefix of the subjects that acks are published to.
 const AckPrefix = "$JS.ACK."
 
-// AckSubjects is the pattern of all subjects that acks are published to.
+// AckSubjects is the pattern of all ack subjects.
 const AckSubjects = AckPrefix + ">"
 
-// Delivery is what the ack subject of a delivered message carries, so that an ack can be routed
-// and judged by its subject alone. Parsed, its slices point into the subject.
+// Delivery is the content of the ack subject of a delivered message, so that an ack can be routed
+// and judged by its subject alone. After parsing, its slices alias the subject.
 type Delivery struct {
 	Stream      []byte
 	Consumer    []byte
-	Delivered   uint64 // how often this message was delivered, this time included
+	Delivered   uint64 // deliveries of this message so far, including this one
 	StreamSeq   uint64 // the record's offset
 	ConsumerSeq uint64 // counts all deliveries of the consumer
-	Time        int64  // when the message was kept, in nanoseconds since 1970
-	Pending     uint64 // messages that the consumer has yet to deliver
+	Time        int64  // of the record, in nanoseconds since 1970
+	Pending     uint64 // messages that the consumer has not delivered yet
 }
 
-// AppendSubject appends the subject on which the message is to be acknowledged.
+// AppendSubject appends the ack subject of the message.
 func (d *Delivery) AppendSubject(dst []byte) []byte {
 	dst = append(dst, AckPrefix...)
 	dst = append(dst, d.Stream...)
@@ -44,8 +44,8 @@ func (d *Delivery) AppendSubject(dst []byte) []byte {
 	return strconv.AppendUint(dst, d.Pending, 10)
 }
 
-// ParseAckSubject reads what AppendSubject wrote. It is for nobody else's subjects: those of
-// nats-server's second form, with domain and account, are not ok.
+// ParseAckSubject parses a subject written by AppendSubject. It rejects others, including
+// nats-server's second form with domain and account.
 func ParseAckSubject(subject []byte) (d Delivery, ok bool) {
 	rest, ok := bytes.CutPrefix(subject, []byte(AckPrefix))
 	if !ok {
@@ -74,29 +74,29 @@ func ParseAckSubject(subject []byte) (d Delivery, ok bool) {
 	return d, true
 }
 
-// AckKind is what a receiver says about a message.
+// AckKind is the kind of an ack.
 type AckKind uint8
 
 // The kinds of acks.
 const (
-	AckUnknown  AckKind = iota // nothing that is known: it changes nothing
-	AckDone                    // the message is dealt with
+	AckUnknown  AckKind = iota // an unknown payload; it changes nothing
+	AckDone                    // the message is processed
 	AckRetry                   // deliver it again, after Delay
-	AckProgress                // it takes longer: begin the wait anew
-	AckNext                    // it is dealt with, and Next asks for more
+	AckProgress                // processing takes longer: restart the ack wait
+	AckNext                    // the message is processed, and Next is a pull request
 	AckTerm                    // never deliver it again, for Reason
 )
 
-// Ack is the payload of an ack. Its slices point into the payload.
+// Ack is the payload of an ack. Its slices alias the payload.
 type Ack struct {
 	Kind   AckKind
-	Delay  time.Duration // 0: as the consumer has it
+	Delay  time.Duration // 0: the consumer's own
 	Next   []byte        // a pull request; empty: one message
 	Reason []byte
 }
 
-// ParseAck reads the payload of an ack. Words are matched as nats-server does: exactly, or as a
-// prefix where something may follow. A delay that can't be read leaves a plain request to retry.
+// ParseAck parses the payload of an ack. It matches words as nats-server does: exactly, or as a
+// prefix where more may follow. An invalid delay counts as none.
 func ParseAck(payload []byte) Ack {
 	switch {
 	case len(payload) == 0, string(payload) == "+ACK", string(payload) == "+OK":
@@ -137,7 +137,7 @@ func retryDelay(text []byte) time.Duration {
 
 var dot = []byte{'.'}
 
-// ParseUint reads a number in decimal digits and nothing else, without allocating.
+// ParseUint parses decimal digits without allocating. It accepts nothing else.
 func ParseUint(s []byte) (n uint64, ok bool) {
 	for _, c := range s {
 		if c < '0' || c > '9' {

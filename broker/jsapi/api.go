@@ -9,23 +9,24 @@ import (
 	"time"
 )
 
-// APIPrefix begins the subject of every API call. That of another domain is not ours.
+// APIPrefix is the prefix of the subjects of API calls. Prefixes of JetStream domains are not
+// supported.
 const APIPrefix = "$JS.API."
 
 // APISubjects is the pattern of all API calls.
 const APISubjects = APIPrefix + ">"
 
-// APILevel is the JetStream API level that is served: what nats-server had before it
-// counted. A stream or request that needs more is refused.
+// APILevel is the JetStream API level of this implementation: the one before nats-server introduced
+// levels. A stream or request that requires a higher level is refused.
 const APILevel = 0
 
-// RequiredLevelHeader is how a client says that its request needs an API level.
+// RequiredLevelHeader is the header of a request that requires an API level.
 const RequiredLevelHeader = "Nats-Required-Api-Level"
 
-// Call is what an API subject asks for.
+// Call is the kind of an API call.
 type Call uint8
 
-// The calls. Unknown is also what nats-server knows and Carillon doesn't.
+// The calls. Unknown includes those that nats-server supports and Carillon does not.
 const (
 	Unknown Call = iota
 	AccountInfo
@@ -38,10 +39,10 @@ const (
 	StreamList
 	MessageGet
 	MessageDelete
-	DirectGet       // by its payload
-	DirectGetLast   // of Request.Filter
+	DirectGet       // the payload names the message
+	DirectGetLast   // the last message of Request.Filter
 	ConsumerCreate  // Consumer is empty if the client lets the broker choose the name
-	ConsumerDurable // the former way, always with a durable name
+	ConsumerDurable // the old form of ConsumerCreate, always with a durable name
 	ConsumerInfoCall
 	ConsumerDelete
 	ConsumerNames
@@ -49,8 +50,8 @@ const (
 	ConsumerNext
 )
 
-// responseTypes are how jsm.go and the nats command line tell answers apart. A direct get and a pull
-// are answered by messages, not by JSON.
+// responseTypes are the types by which jsm.go and the nats command line tell answers apart. Direct
+// gets and pulls are answered by messages and not by JSON.
 var responseTypes = [...]string{
 	Unknown:          "system_response",
 	AccountInfo:      "account_info_response",
@@ -74,7 +75,8 @@ var responseTypes = [...]string{
 	ConsumerNext:     "",
 }
 
-// ResponseType is the "type" of the answer to the call; empty for calls that are answered by messages.
+// ResponseType returns the "type" of the answer to the call. It is empty for calls that are
+// answered by messages.
 func (c Call) ResponseType() string {
 	if int(c) >= len(responseTypes) || responseTypes[c] == "" {
 		return ""
@@ -82,7 +84,7 @@ func (c Call) ResponseType() string {
 	return "io.nats.jetstream.api.v1." + responseTypes[c]
 }
 
-// Request is an API subject, taken apart. Its slices point into the subject.
+// Request is a parsed API subject. Its slices alias the subject.
 type Request struct {
 	Call     Call
 	Stream   []byte
@@ -90,8 +92,8 @@ type Request struct {
 	Filter   []byte // of a ConsumerCreate, or the subject of a DirectGetLast
 }
 
-// ParseSubject takes an API subject apart. It is not ok if it isn't one. What is one and is not
-// served is Unknown, and is answered with ErrBadRequest, as nats-server does.
+// ParseSubject parses an API subject. It reports false for other subjects. An API subject that is
+// not supported is Unknown; it is answered with ErrBadRequest, as nats-server does.
 func ParseSubject(subject []byte) (r Request, ok bool) {
 	rest, ok := bytes.CutPrefix(subject, []byte(APIPrefix))
 	if !ok || len(rest) == 0 {
@@ -209,9 +211,9 @@ func ofConsumer(call Call, rest []byte) Request {
 	return Request{Call: call, Stream: stream, Consumer: consumer}
 }
 
-// Decode reads the payload of a request. A field that is not known is refused and named, as a
-// nats-server in its default mode does: a setting that was not understood must not look as if it held.
-// An empty payload leaves all at zero; which calls need one is theirs to say.
+// Decode decodes the payload of a request. It refuses and names an unknown field, as nats-server
+// does by default: a setting that was not understood must not seem to be in effect. An empty
+// payload yields the zero value; calls that need a payload check for that themselves.
 func Decode[T any](payload []byte) (request T, _ *Error) {
 	d := json.NewDecoder(bytes.NewReader(payload))
 	d.DisallowUnknownFields()
@@ -226,75 +228,77 @@ func Decode[T any](payload []byte) (request T, _ *Error) {
 	return request, nil
 }
 
-// Response begins every answer in JSON.
+// Response is the head of every answer in JSON.
 type Response struct {
 	Type  string `json:"type"`
 	Error *Error `json:"error,omitempty"`
 }
 
-// Answer begins the answer to the call.
+// Answer returns the head of the answer to the call.
 func (c Call) Answer() Response { return Response{Type: c.ResponseType()} }
 
-// Refuse is the whole answer to a call that failed.
+// Refuse returns the complete answer to a call that failed.
 func (c Call) Refuse(err *Error) []byte {
-	data, _ := json.Marshal(Response{c.ResponseType(), err}) // plain fields: it can't fail
+	data, _ := json.Marshal(Response{c.ResponseType(), err}) // cannot fail: the fields are plain
 	return data
 }
 
-// Paged is the part of a long answer that was asked for.
+// Paged describes the page of a list in its answer.
 type Paged struct {
 	Total  int `json:"total"`
 	Offset int `json:"offset"`
 	Limit  int `json:"limit"`
 }
 
-// Page lengths are nats-server's: names are short, details are not.
+// Page lengths of nats-server. Names are short, and infos are not.
 const (
 	NamesPage = 1024
 	ListPage  = 256
 )
 
-// Page cuts the page that begins at offset out of all, which must be in the same order each time.
+// Page returns the page of all that begins at offset. all must be in the same order each time.
 func Page[T any](all []T, offset, limit int) ([]T, Paged) {
 	offset = min(max(offset, 0), len(all))
 	end := min(offset+limit, len(all))
 	page := slices.Clone(all[offset:end])
 	if page == nil {
-		page = []T{} // clients read a list, not null
+		page = []T{} // clients expect a list and not null
 	}
 	return page, Paged{len(all), offset, limit}
 }
 
-// DropMissing tells of the last page that it is the last, though some of it are missing: clients go on
-// asking until they have got Total, and would for ever.
+// DropMissing sets Total to the number of listed entries on the last page if entries are missing.
+// Clients request pages until they have Total entries, and would never stop.
 func (p *Paged) DropMissing(missing, listed int) {
 	if p.Offset+listed+missing >= p.Total {
 		p.Total = p.Offset + listed
 	}
 }
 
-// PageRequest asks for a page of streams or consumers; Subject keeps streams that may have it.
+// PageRequest requests a page of streams or consumers. Subject selects streams that may have
+// messages on it.
 type PageRequest struct {
 	Offset  int    `json:"offset,omitempty"`
-	Limit   int    `json:"limit,omitempty"` // sent by nats.go; the broker decides
+	Limit   int    `json:"limit,omitempty"` // sent by nats.go and ignored
 	Subject string `json:"subject,omitempty"`
 }
 
-// StreamInfoRequest says which details of a stream are wanted.
+// StreamInfoRequest selects the details of a stream's info.
 type StreamInfoRequest struct {
 	Offset         int    `json:"offset,omitempty"`
 	DeletedDetails bool   `json:"deleted_details,omitempty"`
 	SubjectsFilter string `json:"subjects_filter,omitempty"`
 }
 
-// PurgeRequest says what goes: all below Sequence, or all but the newest Keep; of Subject, if it is set.
+// PurgeRequest selects the messages to purge: all below Sequence, or all but the newest Keep; of
+// Subject only, if set.
 type PurgeRequest struct {
 	Sequence uint64 `json:"seq,omitempty"`
 	Subject  string `json:"filter,omitempty"`
 	Keep     uint64 `json:"keep,omitempty"`
 }
 
-// Check says what is contradictory in the request.
+// Check reports a contradiction in the request.
 func (r *PurgeRequest) Check() *Error {
 	if r.Sequence > 0 && r.Keep > 0 {
 		return ErrBadRequest
@@ -302,7 +306,7 @@ func (r *PurgeRequest) Check() *Error {
 	return nil
 }
 
-// MessageDeleteRequest names a message that is to go.
+// MessageDeleteRequest names a message to delete.
 type MessageDeleteRequest struct {
 	Sequence uint64 `json:"seq"`
 	NoErase  bool   `json:"no_erase,omitempty"`
@@ -317,7 +321,7 @@ type GetRequest struct {
 	StartTime *time.Time `json:"start_time,omitempty"`
 	NoHeaders bool       `json:"no_hdr,omitempty"`
 
-	// Many messages in one direct get are not served yet.
+	// Direct gets of several messages are not supported yet.
 	Batch        int        `json:"batch,omitempty"`
 	MaxBytes     int        `json:"max_bytes,omitempty"`
 	MultiLastFor []string   `json:"multi_last,omitempty"`
@@ -325,7 +329,7 @@ type GetRequest struct {
 	UpToTime     *time.Time `json:"up_to_time,omitempty"`
 }
 
-// Check says that the request names no message, or is contradictory, or asks for many.
+// Check reports a request that names no message, contradicts itself, or selects several messages.
 func (r *GetRequest) Check() *Error {
 	many := r.Batch != 0 || r.MaxBytes != 0 || len(r.MultiLastFor) > 0 || r.UpToSequence != 0 || r.UpToTime != nil
 	none := r.Sequence == 0 && r.LastFor == "" && r.NextFor == "" && r.StartTime == nil
@@ -337,8 +341,8 @@ func (r *GetRequest) Check() *Error {
 	return nil
 }
 
-// MayWait says whether the call waits for etcd or for other brokers. Of those for one stream, the others
-// find out for themselves.
+// MayWait reports whether the call always waits for etcd or for other brokers. Other calls that
+// turn out to wait move to the slow pool themselves.
 func (c Call) MayWait() bool {
 	switch c {
 	case AccountInfo, StreamCreate, StreamUpdate, StreamDelete, StreamList:
@@ -347,8 +351,8 @@ func (c Call) MayWait() bool {
 	return false
 }
 
-// OfOneStream says whether the call is for the stream's leader. Deletions are not: a stream
-// whose broker is away must be free to go.
+// OfOneStream reports whether the call is served by the stream's leader. Deletions are not: a
+// stream without a reachable leader must be deletable.
 func (c Call) OfOneStream() bool {
 	switch c {
 	case Unknown, AccountInfo, StreamCreate, StreamDelete, StreamNames, StreamList:

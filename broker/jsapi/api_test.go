@@ -168,7 +168,8 @@ func TestPagesCoverEverythingOnce(t *testing.T) {
 	}
 }
 
-// nats.go reads what is told of a stream and a consumer, and all types of answers are jsm.go's.
+// TestClientsReadTheAnswers: nats.go decodes stream and consumer infos, and the types of answers
+// are jsm.go's.
 func TestClientsReadTheAnswers(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	stream := told[jetstream.StreamInfo](t, StreamResponse{Response: StreamCreate.Answer(), DidCreate: true, StreamInfo: &StreamInfo{

@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
-// ConsumerConfig is a consumer as clients ask for it and are told of it.
+// ConsumerConfig is the configuration of a consumer, as clients request it and see it.
 type ConsumerConfig struct {
 	Durable            string            `json:"durable_name,omitempty"`
 	Name               string            `json:"name,omitempty"`
@@ -57,17 +57,17 @@ type ConsumerRequest struct {
 	Pedantic bool           `json:"pedantic,omitempty"`
 }
 
-// ConsumerAction says whether the consumer must be there, must not be, or either.
+// ConsumerAction says whether the consumer must exist, must not exist, or may.
 type ConsumerAction string
 
 // The actions.
 const (
 	CreateOrUpdateConsumer ConsumerAction = ""
-	CreateConsumer         ConsumerAction = "create" // or it is there, and just so
+	CreateConsumer         ConsumerAction = "create" // an equal existing one is accepted
 	UpdateConsumer         ConsumerAction = "update"
 )
 
-// Words of policies, as they stand in JSON; the first of each is the default.
+// Values of policies, as in JSON. The first of each is the default.
 const (
 	DeliverAll, deliverLast, deliverNew = "all", "last", "new"
 	DeliverFromSequence                 = "by_start_sequence"
@@ -79,17 +79,18 @@ const (
 	priorityNone                                 = "none"
 )
 
-// Defaults and bounds that nats-server has, too.
+// Defaults and bounds of nats-server.
 const (
 	defaultAckWait    = 30 * time.Second
 	defaultAckPending = 1000
 	DefaultMaxWaiting = 512
-	// defaultInactive is how long a consumer that is not durable outlives its last request.
+	// DefaultInactiveThreshold is how long a consumer without a durable name lives after its last
+	// request.
 	DefaultInactiveThreshold = 5 * time.Second
 	minExpires               = time.Millisecond
 )
 
-// consumerNotYet are the settings that Carillon can't honour yet, as notYet are those of streams.
+// consumerNotYet are the settings that Carillon does not support yet, as notYet does for streams.
 var consumerNotYet = []struct {
 	setting string
 	asked   func(*ConsumerConfig) bool
@@ -107,7 +108,8 @@ var consumerNotYet = []struct {
 	{"priority_timeout", func(c *ConsumerConfig) bool { return c.PriorityTimeout != 0 }},
 }
 
-// Address holds the request to the subject that it came on, and gives the consumer the name in it.
+// Address checks the request against the subject that it came on, and sets the consumer's name from
+// it.
 func (r *ConsumerRequest) Address(to *Request) *Error {
 	c := &r.Config
 	name, filter := string(to.Consumer), string(to.Filter)
@@ -139,8 +141,8 @@ func containsSeparator(name string) bool {
 	return slices.ContainsFunc([]byte(name), func(b byte) bool { return b == '/' || b == '\\' })
 }
 
-// Normalize judges the configuration of a consumer of the stream, and fills in what was left out, as
-// nats-server does. The consumer has its name by then: one that is made up, if need be.
+// Normalize checks the configuration of a consumer of the stream, and fills in defaults, as
+// nats-server does. The caller has set the name, if need be to a generated one.
 func (c *ConsumerConfig) Normalize(stream *StreamConfig) *Error {
 	if why := assetName("consumer", c.Name); why != "" {
 		return ErrStreamInvalidConfig.With(why)
@@ -208,7 +210,7 @@ func (c *ConsumerConfig) normalizeBounds(stream *StreamConfig) *Error {
 	case c.Heartbeat > 0:
 		return ErrConsumerHBRequiresPush
 	}
-	if c.Replicas > 0 { // its place is kept where the stream is, on as many brokers
+	if c.Replicas > 0 { // the cursor has as many replicas as its stream
 		c.Replicas = stream.Replicas
 	}
 	c.Heartbeat = 0
@@ -256,7 +258,7 @@ func (c *ConsumerConfig) normalizePending(limits *ConsumerLimits) *Error {
 	return nil
 }
 
-// Filters are the patterns of what is delivered; none: all.
+// Filters returns the patterns of the delivered subjects. None means all.
 func (c *ConsumerConfig) Filters() []string {
 	if c.FilterSubject != "" {
 		return []string{c.FilterSubject}
@@ -285,7 +287,7 @@ func (c *ConsumerConfig) checkFilters() *Error {
 	return nil
 }
 
-// checkStart holds the optional start to the policy that goes by it.
+// checkStart checks the optional start against the deliver policy.
 func (c *ConsumerConfig) checkStart() *Error {
 	const also, missing = "consumer delivery policy is deliver %s, but optional start %s is also set", "consumer delivery policy is deliver %s, but optional %s is not set"
 	policy := map[string]string{
@@ -310,8 +312,9 @@ func (c *ConsumerConfig) checkStart() *Error {
 	return nil
 }
 
-// SubscriptionSpec is the Subscription that a consumer becomes. The configuration must be normal. Of consumers that aren't
-// durable only the leader's memory knows, unless they read a Topic of several shards.
+// SubscriptionSpec returns the Subscription of a consumer. The configuration must be normalized.
+// Consumers without a durable name are in the leader's memory only, unless they read a Topic with
+// several shards.
 func (c *ConsumerConfig) SubscriptionSpec() coordination.SubscriptionSpec {
 	spec := coordination.SubscriptionSpec{
 		Start:    coordination.Start{From: coordination.FromEarliest},
@@ -356,8 +359,8 @@ func (c *ConsumerConfig) SubscriptionSpec() coordination.SubscriptionSpec {
 	return spec
 }
 
-// ConsumerOf is how clients see a Subscription as a consumer, whoever declared it. Filters by
-// content and dead letters have no word in JetStream.
+// ConsumerOf returns the consumer configuration that clients see for a Subscription, whoever
+// declared it. Content filters and dead letters cannot be expressed in JetStream.
 func ConsumerOf(name string, spec *coordination.SubscriptionSpec) ConsumerConfig {
 	s := &spec.Consumer
 	c := ConsumerConfig{
@@ -391,7 +394,7 @@ func ConsumerOf(name string, spec *coordination.SubscriptionSpec) ConsumerConfig
 	case coordination.FromLastBySubject:
 		c.DeliverPolicy = deliverLastBySubject
 	case coordination.FromOffset:
-		// Offset 0 is what a manifest may write for the beginning; sequences begin at 1.
+		// A manifest may write offset 0 for the beginning. Sequences begin at 1.
 		c.DeliverPolicy, c.StartSequence = DeliverFromSequence, max(spec.Start.Offset, 1)
 	case coordination.FromTime:
 		start := spec.Start.Time
@@ -423,7 +426,8 @@ func ConsumerOf(name string, spec *coordination.SubscriptionSpec) ConsumerConfig
 	return c
 }
 
-// CheckUpdate says whether a consumer that is there is what is asked for, or why it can't be made so. Both configurations are normal.
+// CheckUpdate reports whether an existing consumer equals the requested one, or why it cannot be
+// changed to it. Both configurations are normalized.
 func (r *ConsumerRequest) CheckUpdate(is *ConsumerConfig) (same bool, _ *Error) {
 	switch refusal := CheckConsumerUpdate(is, &r.Config); {
 	case is.Equal(&r.Config):
@@ -438,7 +442,8 @@ func (r *ConsumerRequest) CheckUpdate(is *ConsumerConfig) (same bool, _ *Error) 
 	return false, nil
 }
 
-// CheckConsumerUpdate says what may not change of a consumer. Both configurations are normal.
+// CheckConsumerUpdate returns the reason why a consumer cannot be updated, or nil. Both
+// configurations are normalized.
 func CheckConsumerUpdate(from, to *ConsumerConfig) *Error {
 	fixed := func(setting string) *Error { return ErrConsumerCreate.With(setting + " can not be updated") }
 	switch {
@@ -462,8 +467,9 @@ func CheckConsumerUpdate(from, to *ConsumerConfig) *Error {
 	return nil
 }
 
-// IsOrdered says whether it is one of those by which clients read a stream in order, and make anew whenever a number is missing. It
-// has no sign of its own; this is what all clients ask for then, and hardly anybody else.
+// IsOrdered reports whether the configuration is that of an ordered consumer, which clients create
+// anew whenever they miss a sequence. JetStream does not mark them; all clients use this
+// combination for them, and hardly anything else does.
 func (c *ConsumerConfig) IsOrdered() bool {
 	return c.Durable == "" && c.AckPolicy == ackNone && c.MemoryStorage
 }
@@ -472,7 +478,8 @@ func sameTime(a, b *time.Time) bool {
 	return a == b || a != nil && b != nil && a.Equal(*b)
 }
 
-// Equal says whether both normal configurations ask for the same, in whatever words.
+// Equal reports whether two normalized configurations mean the same, even if they write it
+// differently.
 func (c *ConsumerConfig) Equal(other *ConsumerConfig) bool {
 	return c.Name == other.Name && c.Durable == other.Durable &&
 		sameTime(c.StartTime, other.StartTime) && sameButTimes(c, other)

@@ -12,7 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// askedConsumer is what reaches the broker when a client of nats.go asks for the consumer.
+// askedConsumer returns the configuration that reaches the broker when nats.go creates the
+// consumer.
 func askedConsumer(t *testing.T, config jetstream.ConsumerConfig) ConsumerConfig {
 	t.Helper()
 	payload, err := json.Marshal(map[string]any{"stream_name": "ORDERS", "config": config, "action": "create"})
@@ -42,7 +43,7 @@ func ordersStream(t *testing.T, limits ConsumerLimits) *StreamConfig {
 	return &c
 }
 
-// filledConsumer is what nats-server answers to a client that asks for no more than a durable name.
+// filledConsumer returns nats-server's answer to a request with a durable name only.
 func filledConsumer(change func(*jetstream.ConsumerConfig)) jetstream.ConsumerConfig {
 	c := jetstream.ConsumerConfig{
 		Name: "billing", Durable: "billing", AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second,
@@ -129,7 +130,7 @@ func TestAConsumerWithoutADurableName(t *testing.T) {
 	}
 }
 
-// What a manifest leaves out, clients see filled in.
+// TestAManifestsSubscriptionAsAConsumer: clients see defaults for what a manifest leaves out.
 func TestAManifestsSubscriptionAsAConsumer(t *testing.T) {
 	got := ConsumerOf("billing", &coordination.SubscriptionSpec{})
 	want := filledConsumer(func(c *jetstream.ConsumerConfig) { c.DeliverPolicy = jetstream.DeliverNewPolicy })
@@ -229,7 +230,8 @@ func TestImpossibleConsumers(t *testing.T) {
 	}
 }
 
-// A consumer's place is kept where its stream is, whatever smaller number of replicas is asked for.
+// TestReplicasOfAConsumer: a consumer's cursor has as many replicas as its stream, even if fewer
+// are requested.
 func TestReplicasOfAConsumer(t *testing.T) {
 	stream := ordersStream(t, ConsumerLimits{})
 	stream.Replicas = 3

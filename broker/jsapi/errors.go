@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Error is what an API call or a publish is refused with. Clients tell errors apart by ErrCode,
-// and people read the description, so all three are as nats-server has them.
+// Error is the error of an API call or a publish. Clients match ErrCode and people read the
+// description, so all three fields are as in nats-server.
 type Error struct {
 	Code        int    `json:"code"`
 	ErrCode     int    `json:"err_code"`
@@ -17,16 +17,16 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (JetStream error %d)", e.Description, e.ErrCode)
 }
 
-// Is makes two errors with one ErrCode the same, whatever they name.
+// Is reports whether target has the same ErrCode, whatever the descriptions.
 func (e *Error) Is(target error) bool {
 	other, ok := target.(*Error)
 	return ok && other.ErrCode == e.ErrCode
 }
 
-// Template is an error whose description names something, in the place of a {word}.
+// Template is an error whose description has a placeholder {word}.
 type Template Error
 
-// With fills in what the error names. Line breaks have no place in what travels in one line.
+// With fills in the placeholder. It replaces line breaks, since errors travel in one line.
 func (t *Template) With(what any) *Error {
 	text := OneLine(fmt.Sprint(what))
 	before, rest, found := strings.Cut(t.Description, "{")
@@ -45,7 +45,7 @@ func OneLine(s string) string {
 	}, s)
 }
 
-// The errors that say the same each time. They are shared: never change one.
+// Errors with a fixed description. They are shared: never change one.
 var (
 	ErrBadRequest                             = &Error{400, 10003, "bad request"}
 	ErrClusterNotAvailable                    = &Error{503, 10008, "JetStream system temporarily unavailable"}
@@ -103,7 +103,7 @@ var (
 	ErrMessageSourceHdrNotAllowed             = &Error{400, 10227, "message stream source header is not allowed"}
 )
 
-// The errors that name something.
+// Errors whose description names something.
 var (
 	ErrClusterNoPeers                  = &Template{400, 10005, "{err}"}
 	ErrConsumerCreate                  = &Template{500, 10012, "{err}"}
@@ -129,7 +129,7 @@ var (
 	ErrPedantic                        = &Template{400, 10157, "pedantic mode: {err}"}
 	ErrStreamOfflineReason             = &Template{500, 10194, "stream is offline: {err}"}
 	ErrConsumerOfflineReason           = &Template{500, 10195, "consumer is offline: {err}"}
-	ErrRecords                         = &Template{400, 40001, "{err}"} // ours: nats-server knows no records
-	ErrNotAfter                        = &Template{400, 40002, "{err}"} // ours, too
+	ErrRecords                         = &Template{400, 40001, "{err}"} // Carillon's own
+	ErrNotAfter                        = &Template{400, 40002, "{err}"} // Carillon's own
 	ErrConsumerInactiveThresholdExcess = &Template{400, 10153, "consumer inactive threshold exceeds system limit of {limit}"}
 )

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// nats.go turns an answer into one of its own errors by the number alone.
+// TestClientsKnowTheErrors: nats.go maps an answer to its own error by the code alone.
 func TestClientsKnowTheErrors(t *testing.T) {
 	for _, test := range []struct {
 		ours   *Error

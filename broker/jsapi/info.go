@@ -2,7 +2,7 @@ package jsapi
 
 import "time"
 
-// StreamState is what a stream holds.
+// StreamState is the content of a stream.
 type StreamState struct {
 	Messages    uint64            `json:"messages"`
 	Bytes       uint64            `json:"bytes"`
@@ -17,7 +17,7 @@ type StreamState struct {
 	Consumers   int               `json:"consumer_count"`
 }
 
-// StreamInfo is all that is told of a stream.
+// StreamInfo is everything that clients see of a stream.
 type StreamInfo struct {
 	Config    StreamConfig `json:"config"`
 	Created   time.Time    `json:"created"`
@@ -26,14 +26,14 @@ type StreamInfo struct {
 	TimeStamp time.Time    `json:"ts"`
 }
 
-// SequenceInfo is a place in a consumer's count and in its stream's.
+// SequenceInfo is a position in a consumer's sequence and in its stream's.
 type SequenceInfo struct {
 	Consumer uint64     `json:"consumer_seq"`
 	Stream   uint64     `json:"stream_seq"`
 	Last     *time.Time `json:"last_active,omitempty"`
 }
 
-// ConsumerInfo is all that is told of a consumer.
+// ConsumerInfo is everything that clients see of a consumer.
 type ConsumerInfo struct {
 	Stream         string         `json:"stream_name"`
 	Name           string         `json:"name"`
@@ -49,7 +49,7 @@ type ConsumerInfo struct {
 	TimeStamp      time.Time      `json:"ts"`
 }
 
-// Account is what there is, and what there may be; a limit of -1 is none.
+// Account is the usage and the limits of the account. -1 means no limit.
 type Account struct {
 	Memory          uint64        `json:"memory"`
 	Storage         uint64        `json:"storage"`
@@ -73,17 +73,17 @@ type AccountLimits struct {
 	MaxBytesRequired     bool  `json:"max_bytes_required"`
 }
 
-// NoAccountLimits is how "no limits" is told.
+// NoAccountLimits are the limits of an account without limits.
 var NoAccountLimits = AccountLimits{-1, -1, -1, -1, -1, -1, -1, false}
 
-// APIStats count the calls.
+// APIStats are counters of API calls.
 type APIStats struct {
 	Level  int    `json:"level"`
 	Total  uint64 `json:"total"`
 	Errors uint64 `json:"errors"`
 }
 
-// The answers in JSON. What a pointer leaves out is not there when the call was refused.
+// The answers in JSON. The embedded pointers are nil in a refusal.
 type (
 	// AccountResponse answers AccountInfo.
 	AccountResponse struct {
@@ -96,13 +96,13 @@ type (
 		*StreamInfo
 		DidCreate bool `json:"did_create,omitempty"`
 	}
-	// StreamInfoResponse answers StreamInfoCall; the page is that of State.Subjects.
+	// StreamInfoResponse answers StreamInfoCall. The page is that of State.Subjects.
 	StreamInfoResponse struct {
 		Response
 		Paged
 		*StreamInfo
 	}
-	// DoneResponse answers deletions: of a stream, a consumer, a message.
+	// DoneResponse answers deletions of streams, consumers and messages.
 	DoneResponse struct {
 		Response
 		Success bool `json:"success,omitempty"`
@@ -119,7 +119,7 @@ type (
 		Paged
 		Streams []string `json:"streams"`
 	}
-	// StreamListResponse answers StreamList. Missing are those whose broker can't be asked.
+	// StreamListResponse answers StreamList. Missing are the streams without a reachable leader.
 	StreamListResponse struct {
 		Response
 		Paged
@@ -146,7 +146,7 @@ type (
 	}
 )
 
-// Size is about what a stream takes in a list.
+// Size returns the approximate size of a stream in a list, in bytes.
 func (i *StreamInfo) Size() int {
 	size := 1024 + len(i.Config.Description) + metadataSize(i.Config.Metadata)
 	for _, s := range i.Config.Subjects {
@@ -155,7 +155,7 @@ func (i *StreamInfo) Size() int {
 	return size
 }
 
-// Size is about what a consumer takes in a list.
+// Size returns the approximate size of a consumer in a list, in bytes.
 func (i *ConsumerInfo) Size() int {
 	size := 1024 + len(i.Config.Description) + metadataSize(i.Config.Metadata) + 20*len(i.Config.Backoff)
 	for _, s := range i.Config.Filters() {
@@ -164,7 +164,7 @@ func (i *ConsumerInfo) Size() int {
 	return size
 }
 
-// Add adds what there is in one shard.
+// Add adds the numbers of one shard.
 func (i *ConsumerInfo) Add(shard *ConsumerInfo) {
 	if shard == nil {
 		return
@@ -184,19 +184,20 @@ func (i *SequenceInfo) add(shard *SequenceInfo) {
 	}
 }
 
-// ClusterInfo says which brokers have a stream.
+// ClusterInfo names the brokers that have a stream.
 type ClusterInfo struct {
 	Name     string      `json:"name,omitempty"`
 	Leader   string      `json:"leader,omitempty"`
-	Replicas []*PeerInfo `json:"replicas,omitempty"` // but the leader
+	Replicas []*PeerInfo `json:"replicas,omitempty"` // without the leader
 }
 
-// PeerInfo is a broker that has a stream, or is to have it, and does not lead it.
+// PeerInfo is a broker that has or will have a replica of a stream, without its leader.
 type PeerInfo struct {
-	Name    string        `json:"name"`
-	Current bool          `json:"current"`           // it is in sync: everything that was acknowledged is there
-	Offline bool          `json:"offline,omitempty"` // it is not a member
-	Active  time.Duration `json:"active"`            // always 0: who leads hears of each other broker all the time, or of none
-	Peer    string        `json:"peer,omitempty"`    // its id
-	Pending bool          `json:"pending,omitempty"` // it has yet to catch up for the first time, or is to go
+	Name    string `json:"name"`
+	Current bool   `json:"current"`           // in sync: it has everything that was acknowledged
+	Offline bool   `json:"offline,omitempty"` // not registered
+	// Active is always 0: replicas are in contact all the time, or not at all.
+	Active  time.Duration `json:"active"`
+	Peer    string        `json:"peer,omitempty"`    // broker id
+	Pending bool          `json:"pending,omitempty"` // being added or removed
 }

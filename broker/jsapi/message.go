@@ -21,7 +21,7 @@ type MessageResponse struct {
 	Message *StoredMessage `json:"message,omitempty"`
 }
 
-// Kept is a message of a stream, as a direct get answers with it.
+// Kept is a message of a stream in the answer to a direct get.
 type Kept struct {
 	Stream   []byte
 	Subject  []byte
@@ -30,8 +30,8 @@ type Kept struct {
 	Header   []byte // header block; may be empty
 }
 
-// AppendHeader appends the header block of a direct get's answer: that of the message, and where
-// it comes from.
+// AppendHeader appends the header block of a direct get's answer: the message's own headers and its
+// origin.
 func (k *Kept) AppendHeader(dst []byte) []byte {
 	dst = appendOwn(dst, k.Header)
 	dst = append(dst, "Nats-Stream: "...)
@@ -45,8 +45,8 @@ func (k *Kept) AppendHeader(dst []byte) []byte {
 	return append(dst, "\r\n\r\n"...)
 }
 
-// AppendHeadersOnly appends the header block of a message whose payload is left out, with the
-// payload's size.
+// AppendHeadersOnly appends the header block of a message without its payload, with the payload's
+// size in a header.
 func AppendHeadersOnly(dst, header []byte, payload int) []byte {
 	dst = appendOwn(dst, header)
 	dst = append(dst, "Nats-Msg-Size: "...)
@@ -54,14 +54,14 @@ func AppendHeadersOnly(dst, header []byte, payload int) []byte {
 	return append(dst, "\r\n\r\n"...)
 }
 
-// HeadersOnlySize is how much AppendHeadersOnly appends.
+// HeadersOnlySize returns the number of bytes that AppendHeadersOnly appends.
 func HeadersOnlySize(header []byte, payload int) int {
 	var memory [64]byte
 	return max(len(header)-len("\r\n\r\n"), len(headerLine)) + len(AppendHeadersOnly(memory[:0], nil, payload)) - len(headerLine)
 }
 
-// appendOwn appends a message's header block without the blank line that ends it, or the first
-// line of a new one.
+// appendOwn appends a message's header block without its final blank line, or the first line of a
+// new block.
 func appendOwn(dst, header []byte) []byte {
 	own, ended := bytes.CutSuffix(header, []byte("\r\n\r\n"))
 	if !ended || !bytes.HasPrefix(own, []byte(headerLine)) {

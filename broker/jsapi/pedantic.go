@@ -1,6 +1,6 @@
 package jsapi
 
-// CheckPedantic refuses what Normalize would correct. It is asked before.
+// CheckPedantic refuses what Normalize would correct. Call it before Normalize.
 func (c *StreamConfig) CheckPedantic() *Error {
 	for _, limit := range []struct {
 		setting string
@@ -19,7 +19,7 @@ func (c *StreamConfig) CheckPedantic() *Error {
 	return nil
 }
 
-// CheckPedantic refuses what Normalize would correct. It is asked before.
+// CheckPedantic refuses what Normalize would correct. Call it before Normalize.
 func (c *ConsumerConfig) CheckPedantic(limits *ConsumerLimits) *Error {
 	switch {
 	case c.MaxDeliver < -1:

@@ -9,23 +9,24 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// Publish is what the headers of a published message ask of its stream. Its slices point into the
-// header block. Headers that are only read by other clients, as KV-Operation, are not in it.
+// Publish holds the headers of a published message that concern its stream. Its slices alias the
+// header block. Headers for other clients, such as KV-Operation, are not in it.
 type Publish struct {
-	ID             []byte // one message per id and deduplication window; empty: none
+	ID             []byte // message id for deduplication; empty: none
 	ExpectedStream []byte
 	ExpectedLastID []byte
-	// ExpectedLast is the last sequence that the stream must have, if ExpectsLast.
+	// ExpectedLast is the sequence that the stream's last message must have, if ExpectsLast.
 	ExpectedLast uint64
 	ExpectsLast  bool
-	// ExpectedLastBySubject is the sequence that the last message of ExpectedSubject, or of the
-	// message's own subject if that is empty, must have, if ExpectsLastBySubject; 0: there is none.
+	// ExpectedLastBySubject is the sequence that the last message of ExpectedSubject must have, if
+	// ExpectsLastBySubject. An empty ExpectedSubject means the message's own. 0: there must be no
+	// such message.
 	ExpectedLastBySubject uint64
 	ExpectsLastBySubject  bool
 	ExpectedSubject       []byte
-	// Records is how many records the message carries; 0: it is one itself.
+	// Records is the number of records that the message carries. 0: the message is one record.
 	Records int
-	After   []byte // the id of a message that must have been kept before; empty: none
+	After   []byte // id of a message that must have been stored before; empty: none
 }
 
 // Publish headers.
@@ -40,8 +41,8 @@ const (
 	headerAfter              = "Carillon-After"
 )
 
-// refusedHeaders ask for what a stream of Carillon can't have yet, so they are refused as
-// nats-server refuses them on a stream that hasn't got it. Where a line goes, the feature has come.
+// refusedHeaders require features that Carillon does not support yet. They are refused as
+// nats-server does for a stream without the feature. Remove a line when the feature is supported.
 var refusedHeaders = [...]struct {
 	name string
 	err  *Error
@@ -63,11 +64,11 @@ var refusedHeaders = [...]struct {
 	{"Nats-Stream-Source", ErrMessageSourceHdrNotAllowed},
 }
 
-// ParsePublish reads the headers of a published message, the first of each name, and refuses the
-// message if they ask for what can't be had.
+// ParsePublish parses the headers of a published message, the first one of each name. It returns an
+// error if they require an unsupported feature.
 func ParsePublish(header protocol.Header) (p Publish, _ *Error) {
 	if !bytes.Contains(header, []byte("\nNats-")) && !bytes.Contains(header, []byte("\nCarillon-")) {
-		return p, nil // most messages: nothing to look at line by line
+		return p, nil // the usual case: no such header
 	}
 	var seen struct{ id, stream, last, lastID, bySubject, forSubject, records, after bool }
 	first := func(seen *bool) bool { was := *seen; *seen = true; return !was }
@@ -137,8 +138,8 @@ func refusedHeader(key []byte) *Error {
 	return nil
 }
 
-// AppendPubAck appends the answer to a message that was kept, or had been before. If it carried records, sequence
-// is the last one's and the answer says how many they were.
+// AppendPubAck appends the answer to a message that was stored, now or earlier. For a message that
+// carried records, sequence is the last record's, and the answer contains their number.
 func AppendPubAck(dst []byte, stream string, sequence uint64, records int, duplicate bool) []byte {
 	dst = appendString(append(dst, `{"stream":`...), stream)
 	dst = strconv.AppendUint(append(dst, `,"seq":`...), sequence, 10)
@@ -151,7 +152,7 @@ func AppendPubAck(dst []byte, stream string, sequence uint64, records int, dupli
 	return append(dst, '}')
 }
 
-// AppendPubRefusal appends the answer to a message that was not kept.
+// AppendPubRefusal appends the answer to a rejected message.
 func AppendPubRefusal(dst []byte, stream string, err *Error) []byte {
 	dst = strconv.AppendInt(append(dst, `{"error":{"code":`...), int64(err.Code), 10)
 	dst = strconv.AppendInt(append(dst, `,"err_code":`...), int64(err.ErrCode), 10)

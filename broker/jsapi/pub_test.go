@@ -90,7 +90,7 @@ func TestClientsReadPubAcks(t *testing.T) {
 	}
 }
 
-// What happens for each message allocates nothing.
+// TestMessagesCostNoMemory: handling a message allocates nothing.
 func TestMessagesCostNoMemory(t *testing.T) {
 	buffer := make([]byte, 0, 1024)
 	d := Delivery{[]byte("ORDERS"), []byte("billing"), 1, 2, 3, 4, 5}

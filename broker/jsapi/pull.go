@@ -8,15 +8,16 @@ import (
 	"time"
 )
 
-// Pull asks a consumer for messages.
+// Pull requests messages from a consumer.
 type Pull struct {
-	Batch     int           `json:"batch,omitempty"`          // at least 1
-	MaxBytes  int           `json:"max_bytes,omitempty"`      // 0: no bound
-	Expires   time.Duration `json:"expires,omitempty"`        // 0: never
-	NoWait    bool          `json:"no_wait,omitempty"`        // only what is there, or wait until Expires for something
+	Batch    int           `json:"batch,omitempty"`     // at least 1
+	MaxBytes int           `json:"max_bytes,omitempty"` // 0: no bound
+	Expires  time.Duration `json:"expires,omitempty"`   // 0: never
+	// NoWait requests available messages only. With Expires it waits for the first one.
+	NoWait    bool          `json:"no_wait,omitempty"`
 	Heartbeat time.Duration `json:"idle_heartbeat,omitempty"` // 0: none
 
-	// For consumers with a priority policy, which are not served yet.
+	// For consumers with a priority policy, which are not supported yet.
 	Group         string `json:"group,omitempty"`
 	MinPending    int64  `json:"min_pending,omitempty"`
 	MinAckPending int64  `json:"min_ack_pending,omitempty"`
@@ -24,9 +25,9 @@ type Pull struct {
 	Priority      int    `json:"priority,omitempty"`
 }
 
-// ParsePull reads a pull request: JSON, a bare number of messages, or nothing for one message.
-// What is none of these asks for one message, too. refusal is the header block of the status that
-// answers a request that can't be served, and empty otherwise.
+// ParsePull parses a pull request: JSON, a plain number of messages, or nothing, which is one
+// message. Any other text counts as one message, too. refusal is the header block of the status for
+// an invalid request, and empty otherwise.
 func ParsePull(payload []byte) (p Pull, refusal []byte) {
 	p.Batch = 1
 	text := bytes.TrimSpace(payload)
@@ -42,7 +43,7 @@ func ParsePull(payload []byte) (p Pull, refusal []byte) {
 	return parsePullJSON(text)
 }
 
-// parsePullJSON stands apart since what it reads into escapes to the heap.
+// parsePullJSON is a function of its own because p escapes to the heap here.
 func parsePullJSON(text []byte) (p Pull, refusal []byte) {
 	if err := json.Unmarshal(text, &p); err != nil {
 		return Pull{}, badPull(err.Error())
@@ -67,7 +68,7 @@ func badPull(why string) []byte {
 	return AppendStatus(nil, Status("400 Bad Request - "+OneLine(why)))
 }
 
-// Within holds the request to what the consumer allows. The refusal is as that of ParsePull.
+// Within checks the request against the consumer's limits. refusal is as in ParsePull.
 func (p *Pull) Within(config *ConsumerConfig) (refusal []byte) {
 	switch {
 	case config.MaxRequestBatch > 0 && p.Batch > config.MaxRequestBatch:
@@ -80,24 +81,24 @@ func (p *Pull) Within(config *ConsumerConfig) (refusal []byte) {
 	return nil
 }
 
-// Status is what a message without a payload says in the first line of its header block. Clients
-// match the number and the words, so both are as nats-server has them.
+// Status is the first line of the header block of a message without payload. Clients match its
+// number and its words, so both are nats-server's.
 type Status string
 
 // The statuses.
 const (
 	NoMessages       Status = "404 No Messages"
-	RequestTimeout   Status = "408 Request Timeout"               // with what is left
-	BatchCompleted   Status = "409 Batch Completed"               // with what is left: MaxBytes was reached
-	MaxBytesExceeded Status = "409 Message Size Exceeds MaxBytes" // with what is left
-	// MaxWaitingExceeded is not sent to a request with a heartbeat: its client would ask again
-	// at once, and again. It finds out by the missing heartbeats.
+	RequestTimeout   Status = "408 Request Timeout"               // as in AppendStatusLeft
+	BatchCompleted   Status = "409 Batch Completed"               // as there; MaxBytes was reached
+	MaxBytesExceeded Status = "409 Message Size Exceeds MaxBytes" // as there
+	// MaxWaitingExceeded is not sent for a pull with a heartbeat, whose client would pull again at
+	// once and in a loop. It learns by the missing heartbeats.
 	MaxWaitingExceeded Status = "409 Exceeded MaxWaiting"
 	ConsumerDeleted    Status = "409 Consumer Deleted"
 	LeadershipChange   Status = "409 Leadership Change"
-	ServerShutdown     Status = "409 Server Shutdown" // with what is left
+	ServerShutdown     Status = "409 Server Shutdown" // as there
 
-	MessageNotFound  Status = "404 Message Not Found" // the statuses of direct gets, this and below
+	MessageNotFound  Status = "404 Message Not Found" // statuses of direct gets, from here on
 	EmptyRequest     Status = "408 Empty Request"
 	MalformedRequest Status = "408 Malformed Request"
 	BadRequest       Status = "408 Bad Request"
@@ -114,9 +115,9 @@ func AppendStatus(dst []byte, s Status) []byte {
 	return append(dst, "\r\n\r\n"...)
 }
 
-// AppendStatusLeft appends the header block of a status that ends a pull request, with the messages
-// and bytes that it asked for and didn't get. Clients take these off what they have asked for:
-// with wrong numbers they stop asking.
+// AppendStatusLeft appends the header block of a status that ends a pull, with the messages and
+// bytes that were requested and not delivered. Clients subtract these numbers from what they have
+// requested: with wrong numbers they stop pulling.
 func AppendStatusLeft(dst []byte, s Status, messages, bytes int) []byte {
 	dst = append(dst, headerLine...)
 	dst = append(dst, ' ')
@@ -128,8 +129,8 @@ func AppendStatusLeft(dst []byte, s Status, messages, bytes int) []byte {
 	return append(dst, "\r\n\r\n"...)
 }
 
-// AppendHeartbeat appends the header block that says "nothing new, and still here" to a waiting
-// request, with the sequences that were delivered last, so that an ordered consumer sees a gap.
+// AppendHeartbeat appends the header block of an idle heartbeat for a waiting pull. It has the
+// sequences that were delivered last, so that an ordered consumer detects a gap.
 func AppendHeartbeat(dst []byte, lastConsumer, lastStream uint64) []byte {
 	dst = append(dst, headerLine+" 100 Idle Heartbeat\r\nNats-Last-Consumer: "...)
 	dst = strconv.AppendUint(dst, lastConsumer, 10)

@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
-// StreamConfig is a stream as clients ask for it and are told of it. The words of its policies
-// stay as they came until Normalize has judged them.
+// StreamConfig is the configuration of a stream, as clients request it and see it. Policies are
+// checked by Normalize only.
 type StreamConfig struct {
 	Name                   string            `json:"name"`
 	Description            string            `json:"description,omitempty"`
@@ -55,20 +55,20 @@ type StreamConfig struct {
 	Metadata               map[string]string `json:"metadata,omitempty"`
 }
 
-// ConsumerLimits are what consumers of a stream get that ask for nothing, and the most they may ask for.
+// ConsumerLimits are the defaults and the upper bounds for consumers of a stream.
 type ConsumerLimits struct {
 	InactiveThreshold time.Duration `json:"inactive_threshold,omitempty"`
 	MaxAckPending     int           `json:"max_ack_pending,omitempty"`
 }
 
-// Placement says where a stream is to be.
+// Placement restricts where a stream is placed.
 type Placement struct {
 	Cluster   string   `json:"cluster,omitempty"`
 	Tags      []string `json:"tags,omitempty"`
 	Preferred string   `json:"preferred,omitempty"`
 }
 
-// given says whether it says anything: nats.go writes an empty one, too.
+// given reports whether p restricts anything: nats.go sends an empty one, too.
 func (p *Placement) given() bool {
 	return p != nil && (p.Cluster != "" || len(p.Tags) > 0 || p.Preferred != "")
 }
@@ -76,10 +76,10 @@ func (p *Placement) given() bool {
 // StreamRequest is the payload of a StreamCreate and a StreamUpdate.
 type StreamRequest struct {
 	StreamConfig
-	Pedantic bool `json:"pedantic,omitempty"` // refuse what would be corrected; we say in the answer what holds
+	Pedantic bool `json:"pedantic,omitempty"` // refuse what Normalize would correct
 }
 
-// Words of policies, as they stand in JSON; the first of each is the default.
+// Values of policies, as in JSON. The first of each is the default.
 const (
 	limitsRetention, interestRetention, workQueueRetention = "limits", "interest", "workqueue"
 	discardOld, discardNew                                 = "old", "new"
@@ -88,7 +88,7 @@ const (
 	defaultPersist, asyncPersist                           = "default", "async"
 )
 
-// Bounds that nats-server has, too, so that what is made here can be made there.
+// Bounds of nats-server, so that a configuration is valid on both.
 const (
 	MaxName        = 255
 	maxDescription = 4096
@@ -96,12 +96,14 @@ const (
 	maxReplicas    = 5
 	minAge         = 100 * time.Millisecond
 	minDuplicates  = 100 * time.Millisecond
-	// defaultDuplicates is the deduplication window of a stream that asks for none; a shorter age is it instead.
+	// defaultDuplicates is the deduplication window of a stream that requests none. A shorter
+	// MaxAge replaces it.
 	defaultDuplicates = 2 * time.Minute
 )
 
-// notYet are the settings that Carillon can't honour yet. Each is refused by name, since a setting
-// that was dropped in silence looks as if it held. Where a line goes, the feature has come.
+// notYet are the settings that Carillon does not support yet. Each is refused by name, since a
+// setting that is dropped silently seems to be in effect. Remove a line when the setting is
+// supported.
 var notYet = []struct {
 	setting string
 	asked   func(*StreamConfig) bool
@@ -131,8 +133,8 @@ var notYet = []struct {
 
 func given(setting json.RawMessage) bool { return len(setting) > 0 && string(setting) != "null" }
 
-// Normalize judges the configuration and fills in what was left out, as nats-server does, so that
-// what a client is told equals what it is told there.
+// Normalize checks the configuration and fills in defaults as nats-server does, so that clients see
+// the same configuration on both.
 func (c *StreamConfig) Normalize() *Error {
 	if why := assetName("stream", c.Name); why != "" {
 		return ErrStreamInvalidConfig.With(why)
@@ -167,7 +169,7 @@ func (c *StreamConfig) Normalize() *Error {
 			return ErrStreamInvalidConfig.With(feature.setting + " is not supported yet (leave it out)")
 		}
 	}
-	c.Placement, c.Mirror, c.SubjectTransform, c.RePublish = nil, nil, nil, nil // those left say nothing
+	c.Placement, c.Mirror, c.SubjectTransform, c.RePublish = nil, nil, nil, nil // the rest are empty
 	if c.PersistMode == defaultPersist {
 		c.PersistMode = ""
 	} else if c.Storage == memoryStorage {
@@ -222,8 +224,8 @@ func (c *StreamConfig) normalizeLimits() *Error {
 	return nil
 }
 
-// normalizeSubjects finds what is wrong with the subjects by themselves. Whether another stream has
-// them, and which nobody may have, is for coordination to say.
+// normalizeSubjects checks the subjects by themselves. Overlaps with other streams and reserved
+// subjects are checked by package coordination.
 func (c *StreamConfig) normalizeSubjects() *Error {
 	if len(c.Subjects) == 0 {
 		c.Subjects = []string{c.Name}
@@ -244,11 +246,11 @@ func (c *StreamConfig) normalizeSubjects() *Error {
 	return nil
 }
 
-// TopicSpec is the Topic that a stream becomes. The configuration must be normal.
+// TopicSpec returns the Topic of a stream. The configuration must be normalized.
 func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 	return coordination.TopicSpec{
 		Subjects:   c.Subjects,
-		Shards:     1, // a stream is one order of messages
+		Shards:     1, // a stream has one order of messages
 		Replicas:   c.Replicas,
 		Durability: durability(c.Storage, c.PersistMode),
 		Retention: coordination.Retention{
@@ -271,8 +273,8 @@ func (c *StreamConfig) TopicSpec() coordination.TopicSpec {
 	}
 }
 
-// durability says what each kind of persistence has us do. The default is the strictest: a client
-// that asked for nothing special is told that a message is kept when it is.
+// durability maps storage and persist mode to a durability. The default is the strictest, so that
+// an ack without special settings means that the message is durable.
 func durability(storage, persist string) coordination.Durability {
 	switch {
 	case storage == memoryStorage:
@@ -283,9 +285,10 @@ func durability(storage, persist string) coordination.Durability {
 	return coordination.Synced
 }
 
-// StreamOf is how clients see a Topic as a stream, whoever declared it. A setting that no client can
-// ask for yet, and a manifest can, is shown as far as JetStream has a word for it. For compaction it has none:
-// max_msgs_per_subject would promise that older messages are gone at once, and they go in a while.
+// StreamOf returns the stream configuration that clients see for a Topic, whoever declared it.
+// Settings that only manifests support are shown as far as JetStream can express them. Compaction
+// is not shown: max_msgs_per_subject would promise that older messages are removed at once, while
+// compaction removes them later.
 func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 	s := &spec.Stream
 	c := StreamConfig{
@@ -343,7 +346,8 @@ func StreamOf(name string, spec *coordination.TopicSpec) StreamConfig {
 	return c
 }
 
-// CheckStreamUpdate says what may not change of a stream. Both configurations are normal.
+// CheckStreamUpdate returns the reason why a stream cannot be updated, or nil. Both configurations
+// are normalized.
 func CheckStreamUpdate(from, to *StreamConfig) *Error {
 	switch {
 	case from.Name != to.Name:
@@ -360,7 +364,7 @@ func CheckStreamUpdate(from, to *StreamConfig) *Error {
 	return nil
 }
 
-// assetName says what is wrong with the name of a stream or consumer.
+// assetName returns what is wrong with the name of a stream or consumer, or "".
 func assetName(kind, name string) string {
 	if name == "" || strings.ContainsAny(name, " \t\r\n\f.*>\\/") {
 		return kind + ` name is required and can not contain '.', '*', '>', '\', '/'`
@@ -371,7 +375,8 @@ func assetName(kind, name string) string {
 	return ""
 }
 
-// oneOf says whether the word is one of those that it can be, and makes nothing the first of them.
+// oneOf reports whether the word is one of the given ones. It replaces an empty word by the first
+// one.
 func oneOf(word *string, of ...string) bool {
 	if *word == "" {
 		*word = of[0]
@@ -384,7 +389,7 @@ func oneOf(word *string, of ...string) bool {
 	return false
 }
 
-// unlimited writes no limit as JetStream does.
+// unlimited replaces a limit of 0 or less by -1, JetStream's "no limit".
 func unlimited[N int | int32 | int64](limit *N) {
 	if *limit <= 0 {
 		*limit = -1
@@ -398,8 +403,8 @@ func metadataSize(metadata map[string]string) (size int) {
 	return size
 }
 
-// userMetadata leaves out what nats-server adds to what it answers, which comes back when a client
-// sends what it was told elsewhere. We add nothing, so that what is told equals what was asked.
+// userMetadata removes the metadata that nats-server adds to its answers; clients send it back when
+// they copy a configuration. Carillon adds none, so that answers equal requests.
 func userMetadata(metadata map[string]string) (map[string]string, *Error) {
 	const level = "_nats.req.level"
 	if needs, ok := metadata[level]; ok && needs != "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// asked is what reaches the broker when a client of nats.go asks for the stream.
+// asked returns the configuration that reaches the broker when nats.go creates the stream.
 func asked(t *testing.T, config jetstream.StreamConfig) StreamConfig {
 	t.Helper()
 	payload, err := json.Marshal(config)
@@ -26,7 +26,7 @@ func asked(t *testing.T, config jetstream.StreamConfig) StreamConfig {
 	return request.StreamConfig
 }
 
-// told is what the client reads in the answer.
+// told returns what the client decodes from the answer.
 func told[T any](t *testing.T, answer any) (got T) {
 	t.Helper()
 	data, err := json.Marshal(answer)
@@ -39,7 +39,7 @@ func told[T any](t *testing.T, answer any) (got T) {
 	return got
 }
 
-// filled is what nats-server answers to a client that asks for no more than a name.
+// filled returns nats-server's answer to a request with a name only.
 func filled(change func(*jetstream.StreamConfig)) jetstream.StreamConfig {
 	c := jetstream.StreamConfig{
 		Name: "ORDERS", Subjects: []string{"ORDERS"}, MaxConsumers: -1, MaxMsgs: -1, MaxBytes: -1, MaxMsgsPerSubject: -1,
@@ -81,7 +81,7 @@ func TestAStreamIsToldAsItWasAsked(t *testing.T) {
 			if got := told[jetstream.StreamConfig](t, c); !reflect.DeepEqual(got, test.want) {
 				t.Errorf("at once:\n got %+v\nwant %+v", got, test.want)
 			}
-			// What is kept of it is a Topic.
+			// The Topic must round-trip through etcd.
 			var kept coordination.TopicSpec
 			data, err := json.Marshal(c.TopicSpec())
 			if err == nil {
@@ -94,7 +94,7 @@ func TestAStreamIsToldAsItWasAsked(t *testing.T) {
 			if got := told[jetstream.StreamConfig](t, again); !reflect.DeepEqual(got, test.want) {
 				t.Errorf("as a topic:\n got %+v\nwant %+v", got, test.want)
 			}
-			// Asking for what one was told is asking for the same.
+			// Requesting the configuration that was answered must change nothing.
 			if err := again.Normalize(); err != nil {
 				t.Fatal(err)
 			}
@@ -157,7 +157,8 @@ func TestSettingsThatAreNotThereAreNamed(t *testing.T) {
 	}
 }
 
-// Every field of nats.go's configuration either comes back or is refused: this finds one that a newer nats.go adds.
+// TestNoStreamSettingIsForgotten: every field of nats.go's configuration is returned or refused. It
+// fails when a newer nats.go adds a field.
 func TestNoStreamSettingIsForgotten(t *testing.T) {
 	ours := map[string]bool{"template_owner": true} // unknown to nats-server, too: Decode refuses it
 	for field := range reflect.TypeFor[StreamConfig]().Fields() {
