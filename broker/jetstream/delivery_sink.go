@@ -151,7 +151,7 @@ func (o *deliverySink) sendBatch() {
 	o.server.config.Hub.Send(b.messages)
 	clear(b.messages)
 	b.messages = b.messages[:0]
-	if cap(b.memory) > 2*batchBytes { // one large message must not be held for ever
+	if cap(b.memory) > 2*batchBytes {
 		b.memory = nil // one large message must not be held for ever
 	} else {
 		b.memory = b.memory[:0]

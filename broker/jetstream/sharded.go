@@ -151,8 +151,8 @@ func firstUnserved(all []*topic.Shard) error {
 }
 
 func timeLeft(ctx context.Context) time.Duration {
-	if until, ok := ctx.Deadline(); ok { // so that the shard's refusal arrives in time
-		return time.Until(until) * 9 / 10 // so that a refusal from there is heard here
+	if until, ok := ctx.Deadline(); ok {
+		return time.Until(until) * 9 / 10 // so that the shard's refusal arrives in time
 	}
 	return 0
 }

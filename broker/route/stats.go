@@ -25,7 +25,7 @@ type PeerStats struct {
 	Dialed            bool // this broker opened the current connection
 	Generation        uint64
 	Attempts          uint64    // dials begun by this broker
-	Since             time.Time // of Up or of its absence
+	Since             time.Time // when Up last changed
 	RTT               time.Duration
 	Pending           int    // bytes queued for it or being written
 	Patterns          int64  // plain patterns that it has interest in

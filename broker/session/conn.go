@@ -40,7 +40,7 @@ type Conn struct {
 	loop *loop
 	id   uint64
 	nc   net.Conn
-	raw  syscall.RawConn // nil unless nc is a plain socket; then a writer goroutine does all writing
+	raw  syscall.RawConn // nil if nc is not a plain socket; then a writer goroutine does all writing
 	born time.Time
 
 	closed atomic.Bool

@@ -21,7 +21,7 @@ func TestDeliveringAllocatesNothing(t *testing.T) {
 			sink.sub = w.find("billing")
 			sink.run(20_000)
 			got := testing.AllocsPerRun(10, func() { sink.run(1000) })
-			if got > 10 { // of a thousand deliveries, acks and what the state log takes of them
+			if got > 10 { // per thousand deliveries and acks, with their ops in the state log
 				t.Errorf("from %s, filter %v: %.1f allocations per 1000 records delivered and acknowledged", name, subjects, got)
 			}
 			got = testing.AllocsPerRun(1000, func() { sink.run(1) })
@@ -32,7 +32,8 @@ func TestDeliveringAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Ten thousand Subscriptions need the workers' goroutines, which all of them share, and little memory.
+// TestIdleSubscriptionsAreCheap: 10,000 idle Subscriptions share the workers' goroutines and take
+// little memory.
 func TestIdleSubscriptionsAreCheap(t *testing.T) {
 	w, _ := full(t, 1, log.Options{})
 	const n = 10_000

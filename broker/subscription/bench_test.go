@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// discard is a DeliverySink that acknowledges what it is given, when it is flushed, and asks for more.
+// discard is a DeliverySink that acknowledges its deliveries at Flush and pulls more.
 type discard struct {
 	sub    *Subscription
 	n      int
@@ -38,7 +38,7 @@ func (o *discard) Flush() {
 	o.acks = o.acks[:0]
 }
 
-// full is a broker whose Topic holds n records of 128 bytes, with options of its disk.
+// full returns a broker whose Topic holds n records of 128 bytes, on a disk with the given options.
 func full(t testing.TB, n int, opts log.Options) (*world, *discard) {
 	sink := &discard{done: make(chan struct{}, 1)}
 	w := &world{t: t, fs: env.OS, opts: opts}
@@ -83,7 +83,7 @@ func (w *world) fill(n int) {
 	}
 }
 
-// run has n records delivered to one request of that size, and acknowledged.
+// run delivers n records to one request of that size and acknowledges them.
 func (o *discard) run(n int) {
 	o.n, o.until = 0, n
 	o.sub.Pull(Pull{To: []byte("inbox"), Batch: n})
@@ -112,7 +112,7 @@ func BenchmarkDeliverFiltered(b *testing.B) {
 	benchmark(b, log.Options{TailBytes: 1 << 30}, "orders.0")
 }
 
-// One record at a time, each asked for and acknowledged.
+// BenchmarkPullOne measures one record at a time, each pulled and acknowledged.
 func BenchmarkPullOne(b *testing.B) {
 	w, sink := full(b, b.N, log.Options{})
 	w.declare("billing", 1, earliest())
@@ -124,7 +124,7 @@ func BenchmarkPullOne(b *testing.B) {
 	}
 }
 
-// What 10,000 idle Subscriptions take.
+// BenchmarkIdleSubscription measures the memory of idle Subscriptions.
 func BenchmarkIdleSubscription(b *testing.B) {
 	w, _ := full(b, 1, log.Options{})
 	for i := range b.N {

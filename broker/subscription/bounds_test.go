@@ -13,7 +13,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// With one worker, a Subscription that asks for little is not kept waiting by one that asks for a lot.
+// TestOneSubscriptionLeavesRoomForOthers: with one worker, a small request does not wait for a
+// large one of another Subscription.
 func TestOneSubscriptionLeavesRoomForOthers(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		many := make([]string, 1000)
@@ -32,7 +33,7 @@ func TestOneSubscriptionLeavesRoomForOthers(t *testing.T) {
 		w.service.tasks = newTasks(0) // stepped below
 		greedy.Pull(pull("a", 1<<20))
 		modest.Pull(pull("b", 1))
-		for range 10 { // turns
+		for range 10 { // steps
 			w.service.tasks.RunOne(&worker{})
 			if got := w.box("modest").take("b"); len(got) == 1 {
 				if n := len(w.box("greedy").take("a")); n == 0 || n > 10*stepRecords {
@@ -45,7 +46,8 @@ func TestOneSubscriptionLeavesRoomForOthers(t *testing.T) {
 	})
 }
 
-// Counting what matches a filter holds up the first delivery only so long.
+// TestCountingEndsWithABound: counting what matches a filter delays the first delivery by a bounded
+// time.
 func TestCountingEndsWithABound(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.service.countBytes = 1 << 20
@@ -73,7 +75,8 @@ func TestCountingEndsWithABound(t *testing.T) {
 	})
 }
 
-// While the disk is behind acks wait; when it has caught up all are kept and answered.
+// TestAcksWaitForADiskThatIsBehind: acks wait while the disk is behind, and all are durable and
+// answered after.
 func TestAcksWaitForADiskThatIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -149,14 +152,15 @@ func TestDurableOnesOfNoUseAreReported(t *testing.T) {
 		if n := reports.Load(); n != 1 {
 			t.Errorf("it was reported %d times", n)
 		}
-		time.Sleep(time.Minute) // nobody deleted it
+		time.Sleep(time.Minute) // it was not deleted
 		if n := reports.Load(); n != 2 {
 			t.Errorf("it was reported %d times", n)
 		}
 	})
 }
 
-// What is published while a Subscription finds that there is nothing isn't forgotten.
+// TestARecordThatComesMeanwhileIsSeen: a record published while a Subscription finds nothing to
+// deliver is delivered.
 func TestARecordThatComesMeanwhileIsSeen(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.declare("billing", 1, earliest())
@@ -170,7 +174,7 @@ func TestARecordThatComesMeanwhileIsSeen(t *testing.T) {
 	})
 }
 
-// Large records are fewer in one step.
+// TestAStepIsBoundedByBytesToo: a step delivers fewer records if they are large.
 func TestAStepIsBoundedByBytesToo(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		for range 8 {
@@ -191,7 +195,8 @@ func TestAStepIsBoundedByBytesToo(t *testing.T) {
 	})
 }
 
-// A thousand that wait for new records are all woken, and those without requests are not.
+// TestAllWhoWaitAreWoken: new records wake all of a thousand waiting Subscriptions, and none
+// without requests.
 func TestAllWhoWaitAreWoken(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		const n = 1000
@@ -221,7 +226,7 @@ func TestAllWhoWaitAreWoken(t *testing.T) {
 	})
 }
 
-// Acks of a weaker durability don't wait for the disk.
+// TestAWeakerPromiseIsKeptSooner: acks of a weaker durability do not wait for the disk.
 func TestAWeakerPromiseIsKeptSooner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, fs: crashfs.New(), boxes: map[string]*mailbox{}, promise: log.Replicated}

@@ -16,13 +16,13 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// witness is a DeliverySink that holds a Subscription to what its acks were answered.
+// witness is a DeliverySink that checks a Subscription against its answered acks.
 type witness struct {
 	mu       sync.Mutex
-	all      bool            // an ack is for all before, too
-	answered map[uint64]bool // acks that were answered as kept
-	tried    map[uint64]bool // acks that may have been kept
-	got      map[uint64]bool // in this life
+	all      bool            // an ack includes all records before
+	answered map[uint64]bool // acks that were answered as durable
+	tried    map[uint64]bool // acks that may be durable
+	got      map[uint64]bool // deliveries of this life
 	open     []uint64        // deliveries that may be acknowledged
 	wrong    []string
 }
@@ -44,7 +44,7 @@ func (w *witness) Heartbeat([]byte, uint64, uint64) {}
 func (w *witness) Flush()                           {}
 func (w *witness) Interested([]byte) bool           { return true }
 
-// each is every offset that an ack of one is for.
+// each notes every offset that an ack of one offset covers.
 func (w *witness) each(offset uint64, note map[uint64]bool) {
 	note[offset] = true
 	for o := uint64(1); w.all && o < offset; o++ {
@@ -52,7 +52,7 @@ func (w *witness) each(offset uint64, note map[uint64]bool) {
 	}
 }
 
-// ack acknowledges some delivery, of this life or an earlier one.
+// ack acknowledges a random delivery, of this life or an earlier one.
 func (w *witness) ack(s *Subscription, rng *rand.Rand) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +101,8 @@ func TestCrashesNeitherUndoAnswersNorLoseRecords(t *testing.T) {
 	}
 }
 
-// crashStory is a few lives of a broker with three Subscriptions; each ends at some operation of its disk.
+// crashStory runs a few lives of a broker with three Subscriptions. Each life ends at a random
+// operation of its disk.
 func crashStory(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	fsys := crashfs.New()
@@ -121,7 +122,7 @@ func crashStory(t *testing.T, seed uint64) {
 		witnesses[name] = &witness{all: name == "all", answered: map[uint64]bool{}, tried: map[uint64]bool{}}
 		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: name, Made: int64(i + 1), Spec: spec})
 	}
-	published := uint64(1) // what was acknowledged to publishers ends here
+	published := uint64(1) // end of what was acknowledged to publishers
 	for life := range 4 {
 		for _, x := range witnesses {
 			x.got = map[uint64]bool{}
@@ -156,7 +157,7 @@ func crashStory(t *testing.T, seed uint64) {
 				break
 			}
 		}
-		if rng.IntN(4) == 0 { // a clean end, or what is left of one
+		if rng.IntN(4) == 0 { // an orderly stop, or a crash during one
 			_ = w.service.Close()
 			_ = w.disk.Close()
 			fsys = fsys.Crash(rng)
@@ -174,7 +175,7 @@ func crashStory(t *testing.T, seed uint64) {
 	}
 }
 
-// revive starts the broker; lives that end while it starts come before.
+// revive starts the broker, after lives that crash while it starts.
 func (w *world) revive(witnesses map[string]*witness) error {
 	var err error
 	if w.disk, err = log.OpenDisk(w.fs, "data", w.opts); err != nil {
@@ -219,7 +220,7 @@ func (w *world) keep(rng *rand.Rand, published *uint64) error {
 	return nil
 }
 
-// drain has everything delivered that may be, and holds each Subscription to its acks.
+// drain delivers everything that is left, and checks each Subscription against its acks.
 func (w *world) drain(witnesses map[string]*witness, published uint64) {
 	_, end := w.shard.Offsets()
 	if end < published {
@@ -245,7 +246,7 @@ func (w *world) drain(witnesses map[string]*witness, published uint64) {
 	}
 	for name, x := range witnesses {
 		s := w.find(name)
-		time.Sleep(1100 * time.Millisecond) // so that what was on its way comes before what is new
+		time.Sleep(1100 * time.Millisecond) // so that pending records come before new ones
 		s.Pull(pull("x", 1<<20))
 		for round := 0; ; round++ {
 			synctest.Wait()
@@ -258,7 +259,7 @@ func (w *world) drain(witnesses map[string]*witness, published uint64) {
 			}
 			x.open = nil
 			x.mu.Unlock()
-			for _, o := range open { // so that all that is left has room on its way
+			for _, o := range open { // so that everything left may become pending
 				s.Ack(o, 0, 0, Done, 0, nil)
 			}
 			if i := s.Info(); i.Pending == 0 && i.Lag == 0 {

@@ -5,48 +5,48 @@ import (
 	"slices"
 )
 
-// cursor is where one Subscription stands. It is pure: no clock, no I/O; whatever changes it for
-// good is an op, so that what applied the same ops is the same. Times are milliseconds since 1970.
+// cursor is the state of one Subscription. It is pure: no clock, no I/O. Everything durable about
+// it changes by ops, so two cursors that applied the same ops are equal. Times are milliseconds
+// since 1970.
 //
-// The queue of what is to be delivered again is not part of that: whoever leads makes it, by Expire.
+// The redelivery queue is not part of the durable state: the leader rebuilds it with expire.
 type cursor struct {
 	sequence uint64 // of the last delivery
-	offset   uint64 // all records up to there were delivered, or passed over
-	// until, if not 0, says that of the records below it only those are delivered that are the newest
-	// of their subject among them.
+	offset   uint64 // records up to here were delivered or skipped
+	// until, if not 0, restricts deliveries below it to the newest record of each subject.
 	until   uint64
 	pending pendings
-	// ahead are the offsets beyond offset that were acknowledged: delivered in a life of which that was
-	// all that reached the disk. Sorted.
+	// ahead are the acknowledged offsets beyond offset: acks of deliveries in an earlier life whose
+	// deliveries did not reach the disk. Sorted.
 	ahead []uint64
-	// lost says that where it stood was on a part of the disk that is damaged.
+	// lost reports that the cursor was on a damaged part of the state log.
 	lost bool
 
-	repeated int // of pending, those that were delivered more than once
+	repeated int // pending records that were delivered more than once
 
-	// What follows is of the leader alone.
-	most  uint32   // deliveries of one record; 0: no bound
-	due   int64    // no deadline of what is not queued is before that
-	again []uint64 // to be delivered again, some of them perhaps no more; first in, first out
-	head  int      // of again
-	spent []uint64 // those that were delivered as often as may be
+	// The rest exists on the leader only.
+	most  uint32   // maximum deliveries of one record; 0: no bound
+	due   int64    // no pending delivery outside the queue has an earlier deadline
+	again []uint64 // redelivery queue, FIFO; entries may be stale
+	head  int      // index of the first entry of again
+	spent []uint64 // records that reached the maximum of deliveries
 }
 
 type opKind uint8
 
 const (
-	opDeliver   opKind = iota + 1 // records from Offset on, Count of them, until Deadline; again, if they were before
-	opPass                        // as opDeliver, and no ack is expected
-	opSkip                        // all up to Offset: they don't match, or are not there
-	opAck                         // records from Offset on, Count of them
-	opAckAll                      // all up to Offset
+	opDeliver   opKind = iota + 1 // Count records from Offset on, until Deadline; or again
+	opPass                        // as opDeliver, without expecting acks
+	opSkip                        // records up to Offset: no match, or no record
+	opAck                         // Count records from Offset on
+	opAckAll                      // records up to Offset
 	opRetry                       // Offset, at Deadline
 	opRetryNow                    // Offset
-	opProgress                    // Offset has until Deadline
+	opProgress                    // Offset; extends its ack wait to Deadline
 	opTerm                        // Offset
-	opExhausted                   // Offset, after its last attempt
-	opForget                      // all that are on their way below Offset: the log has them no more
-	opReset                       // Offset is the next
+	opExhausted                   // Offset reached its maximum of deliveries
+	opForget                      // pending records below Offset, which the log lacks now
+	opReset                       // Offset is the next record
 	opTruncate                    // the log ends before Offset
 	opKinds
 )
@@ -59,7 +59,7 @@ type op struct {
 	deadline int64
 }
 
-// apply makes the change. What doesn't fit changes nothing.
+// apply applies an op. An op that does not fit the cursor has no effect.
 func (c *cursor) apply(o op) {
 	switch o.kind {
 	case opDeliver:
@@ -110,7 +110,7 @@ func (c *cursor) deliver(offset uint64, deadline int64) {
 	c.due = min(c.due, deadline)
 }
 
-// pass goes on behind offset.
+// pass moves the cursor to offset.
 func (c *cursor) pass(offset uint64) {
 	c.offset = max(c.offset, offset)
 	if c.until <= c.offset+1 {
@@ -142,7 +142,7 @@ func (c *cursor) drop(d *delivery) {
 	c.pending.remove(d)
 }
 
-// forget drops what is on its way below offset.
+// forget drops pending records below offset.
 func (c *cursor) forget(offset uint64) {
 	for d := c.pending.first(); d != nil && d.offset < offset; d = c.pending.first() {
 		c.drop(d)
@@ -165,8 +165,8 @@ func (c *cursor) postpone(o op) {
 	}
 }
 
-// truncate goes back to the end of a log that has lost its tail: offsets from there on will be
-// given to other records.
+// truncate moves the cursor back to the end of a log that lost its tail: new records will get the
+// offsets from there on.
 func (c *cursor) truncate(end uint64) {
 	if i, _ := slices.BinarySearch(c.ahead, end); i < len(c.ahead) {
 		c.ahead = c.ahead[:i]
@@ -192,7 +192,7 @@ func (c *cursor) truncate(end uint64) {
 	}
 }
 
-// floor is the delivery and the offset up to which all is dealt with.
+// floor returns the last delivery and the last offset up to which nothing is pending.
 func (c *cursor) floor() (sequence, offset uint64) {
 	if d := c.pending.first(); d != nil {
 		return d.sequence - 1, d.offset - 1
@@ -200,7 +200,7 @@ func (c *cursor) floor() (sequence, offset uint64) {
 	return c.sequence, c.offset
 }
 
-// isAhead says whether a record that was not delivered yet needs no delivery.
+// isAhead reports whether an undelivered record is acknowledged already.
 func (c *cursor) isAhead(offset uint64) bool {
 	if len(c.ahead) == 0 {
 		return false
@@ -209,7 +209,7 @@ func (c *cursor) isAhead(offset uint64) bool {
 	return found
 }
 
-// expire queues what is due.
+// expire queues pending records whose deadline has passed.
 func (c *cursor) expire(now int64) {
 	if now < c.due {
 		return
@@ -242,7 +242,7 @@ func (c *cursor) enqueue(d *delivery) {
 	c.again = append(c.again, d.offset)
 }
 
-// next is the record that is first to be delivered again, or nil.
+// next returns the first record of the redelivery queue, or nil.
 func (c *cursor) next() *delivery {
 	for c.head < len(c.again) {
 		if d := c.pending.find(c.again[c.head]); d != nil && d.queued {
@@ -254,13 +254,13 @@ func (c *cursor) next() *delivery {
 	return nil
 }
 
-// setMost changes how often one record is delivered.
+// setMost sets the maximum of deliveries.
 func (c *cursor) setMost(most uint32) {
 	c.most = most
 	c.requeue()
 }
 
-// requeue makes the queue anew.
+// requeue rebuilds the redelivery queue.
 func (c *cursor) requeue() {
 	c.again, c.head, c.spent, c.due = c.again[:0], 0, c.spent[:0], 0
 	for i := c.pending.head; i < len(c.pending.list); i++ {
@@ -272,7 +272,7 @@ func (c *cursor) requeue() {
 	}
 }
 
-// rest gives back memory that an idle Subscription has no use for.
+// rest frees memory that an idle Subscription does not need.
 func (c *cursor) rest() {
 	const kept = 256
 	if c.pending.live > 0 {

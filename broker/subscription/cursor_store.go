@@ -11,23 +11,26 @@ import (
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
-// cursorStore has the Subscriptions of one shard, and writes its state log.
+// cursorStore holds the Subscriptions of one shard and writes its state log.
 type cursorStore struct {
 	work.State
 	service *Service
 	place   *shardPlace
-	base    int64 // what times in the buffer are counted from: when it began to fill, in milliseconds since 1970
-	putting bool  // what was in the buffer is being appended, and may have to come back
+	// base is when the buffer began to fill, in milliseconds since 1970. Times in the buffer are
+	// relative to it.
+	base    int64
+	putting bool // a buffer is being appended; if that fails, its content comes back
 
-	// stepping is held by step and close. It comes before the locks of Subscriptions, and these before mu.
+	// stepping is held by step and close. It is locked before the locks of Subscriptions, and those
+	// before mu.
 	stepping  sync.Mutex
 	opened    bool
-	handles   uint64               // the greatest that was given
-	recovered map[string]recovered // what the state log knows of Subscriptions that are not there yet
-	damage    error                // what is known to be missing from the state log
-	since     time.Time            // when it was opened
-	written   int                  // bytes since the last snapshot of all
-	snapshot  int                  // bytes of that
+	handles   uint64               // the greatest handle in use
+	recovered map[string]recovered // cursors of the state log whose Subscription is not known yet
+	damage    error                // the damage of the state log, if any
+	since     time.Time            // when the state log was opened
+	written   int                  // bytes since the last full snapshot
+	snapshot  int                  // bytes of that snapshot
 	append    log.Append
 	record    [1]log.Record
 	stopWatch func()
@@ -36,17 +39,17 @@ type cursorStore struct {
 	subs    map[string]*entry
 	buffer  []byte
 	spare   []byte
-	last    op     // is not in buffer yet; kind 0: none
+	last    op     // not yet in buffer, so that acks in sequence merge; kind 0: none
 	lastOf  uint64 // handle
 	waiters []func(error)
 	free    []*completion
-	dirty   bool // what is in memory is not in the log: only a snapshot of all makes it right
-	// What is desired has changed told times; heard of these were taken over. Names are those that are
-	// left, or all are to be looked at.
+	dirty   bool // the log lacks changes: only a full snapshot repairs that
+	// The desired Subscriptions have changed desiredVersion times, of which appliedVersion are
+	// applied. names are those still to apply; all means all of them.
 	desiredVersion, appliedVersion int
 	names                          []string
 	all                            bool
-	startFailed                    bool // where some start could not be written
+	startFailed                    bool // some start position could not be written
 	failed                         error
 	trimTo                         uint64
 	timer                          *time.Timer
@@ -55,12 +58,12 @@ type cursorStore struct {
 	waiting                        []*Subscription // those that wait for new records
 }
 
-// entry is what a cursorStore has under one name.
+// entry is a name in a cursorStore.
 type entry struct {
-	sub    *Subscription // nil: it is not served
+	sub    *Subscription // nil: not served
 	made   int64
 	served bool
-	asked  bool // where it starts is being written
+	asked  bool // the start position is being written
 	why    *NotServedError
 }
 
@@ -72,7 +75,7 @@ func newCursorStore(s *Service, p *shardPlace) *cursorStore {
 	return k
 }
 
-// step opens the state log, takes over what is desired, and writes what is to be written.
+// step opens the state log, applies the desired Subscriptions, and writes pending ops.
 func (k *cursorStore) step(*worker) (more bool) {
 	k.stepping.Lock()
 	defer k.stepping.Unlock()
@@ -104,8 +107,8 @@ func (k *cursorStore) step(*worker) (more bool) {
 	return false
 }
 
-// moved wakes those who wait for new records. It doesn't wait itself: many of them are woken by the
-// store's step.
+// moved wakes the Subscriptions that wait for new records. It must not take long, so the store's
+// step wakes many of them.
 func (k *cursorStore) moved() {
 	k.mu.Lock()
 	if len(k.waiting) <= 64 {
@@ -116,7 +119,7 @@ func (k *cursorStore) moved() {
 	k.mu.Unlock()
 }
 
-// wakeWaiting wakes those who wait for new records. mu is held.
+// wakeWaiting wakes the Subscriptions that wait for new records. mu is held.
 func (k *cursorStore) wakeWaiting() {
 	for i, s := range k.waiting {
 		s.waits = false
@@ -126,7 +129,7 @@ func (k *cursorStore) wakeWaiting() {
 	k.waiting = k.waiting[:0]
 }
 
-// wait has a Subscription woken by the next records.
+// wait wakes a Subscription when the next records arrive.
 func (k *cursorStore) wait(s *Subscription) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -136,14 +139,14 @@ func (k *cursorStore) wait(s *Subscription) {
 	}
 }
 
-// fill begins a buffer, if there is nothing in it. mu is held.
+// fill sets base if the buffer is empty. mu is held.
 func (k *cursorStore) fill() {
 	if len(k.buffer) == 0 && k.last.kind == 0 && !k.putting {
 		k.base = k.service.now() / int64(time.Millisecond)
 	}
 }
 
-// note adds an op to what is to be written. Nobody waits for it.
+// note adds an op to the buffer. It is written within lazyFor.
 func (k *cursorStore) note(handle uint64, o op) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -166,7 +169,7 @@ func (k *cursorStore) note(handle uint64, o op) {
 	}
 }
 
-// flushLast puts the last op into the buffer. mu is held.
+// flushLast moves the last op into the buffer. mu is held.
 func (k *cursorStore) flushLast() {
 	if k.last.kind != 0 {
 		k.buffer = appendOp(k.buffer, k.lastOf, k.last, k.base)
@@ -174,7 +177,8 @@ func (k *cursorStore) flushLast() {
 	}
 }
 
-// await has done called when all that was noted is as safe as the Topic asks, or can't be.
+// await calls done when everything noted so far is as durable as the Topic requires, or cannot be.
+// If it returns an error, done is not called.
 func (k *cursorStore) await(done func(error)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -189,7 +193,8 @@ func (k *cursorStore) await(done func(error)) error {
 	return nil
 }
 
-// writeStart writes where a Subscription starts; once that is safe it is served. The Subscription's mu is held.
+// writeStart writes the start position of a Subscription, which is served once that is durable. The
+// Subscription's mu is held.
 func (k *cursorStore) writeStart(s *Subscription) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -232,7 +237,7 @@ func (k *cursorStore) notServed(name string, reason NotServedReason, why string,
 	return &NotServedError{Topic: k.place.topicID, Name: name, Reason: reason, Why: why, Err: err}
 }
 
-// arm has the store stepped after a while. mu is held.
+// arm schedules a step of the store. mu is held.
 func (k *cursorStore) arm(after time.Duration) {
 	if k.closed != 0 {
 		return
@@ -245,7 +250,7 @@ func (k *cursorStore) arm(after time.Duration) {
 	}
 }
 
-// reconcile takes over which Subscriptions are desired. stepping is held.
+// reconcile applies the desired Subscriptions. stepping is held.
 func (k *cursorStore) reconcile() {
 	k.mu.Lock()
 	k.wakeWaiting()
@@ -260,7 +265,7 @@ func (k *cursorStore) reconcile() {
 	if !fresh {
 		return
 	}
-	state := k.service.current() // at least as new as what was told
+	state := k.service.current() // at least as new as desiredVersion
 	if state == nil {
 		k.mu.Lock()
 		k.all = true
@@ -284,7 +289,7 @@ func (k *cursorStore) reconcile() {
 	k.service.notifyWaiters()
 }
 
-// desiredChanged has the store look at what is desired by a name, or by all.
+// desiredChanged makes the store apply what is desired under a name, or under all names.
 func (k *cursorStore) desiredChanged(name string, all bool) {
 	k.mu.Lock()
 	k.desiredVersion++
@@ -304,7 +309,7 @@ func (k *cursorStore) isEphemeral(name string) bool {
 	return e != nil && e.sub != nil && e.sub.ephemeral
 }
 
-// applyAll takes over all that is desired. stepping is held.
+// applyAll applies all desired Subscriptions. stepping is held.
 func (k *cursorStore) applyAll(state desires) {
 	desired := map[string]bool{}
 	for _, d := range state.Subscriptions(k.place.topicID) {
@@ -331,7 +336,7 @@ func (k *cursorStore) applyAll(state desires) {
 	}
 }
 
-// unreadable says that there is a Subscription of that name which this program doesn't understand.
+// unreadable reports whether there is a Subscription of that name that this version cannot decode.
 func unreadable(state desires, topicID, name string) bool {
 	for _, key := range state.Unreadable() {
 		if strings.HasSuffix(key, "/subscriptions/"+topicID+"/"+name) {
@@ -341,7 +346,7 @@ func unreadable(state desires, topicID, name string) bool {
 	return false
 }
 
-// retryStarts tries again to write where Subscriptions start, where that failed. stepping is held.
+// retryStarts writes start positions again whose write failed. stepping is held.
 func (k *cursorStore) retryStarts() {
 	k.mu.Lock()
 	var some []*Subscription
@@ -360,7 +365,7 @@ func (k *cursorStore) retryStarts() {
 	}
 }
 
-// apply makes the Subscription that is desired, or changes the one that is there. stepping is held.
+// apply creates a desired Subscription or updates the existing one. stepping is held.
 func (k *cursorStore) apply(d *coordination.Subscription) {
 	why := unsupported(&d.Spec, k.service.config.Clock.Time())
 	k.mu.Lock()
@@ -391,7 +396,7 @@ func (k *cursorStore) apply(d *coordination.Subscription) {
 	case known && r.cursor.lost:
 		e.why = k.notServed(d.Name, Troubled, "where it stood is on a part of the disk that is damaged; delete it and make it again, with the start that you want", k.damage)
 	case !known && k.damage != nil && d.Created.Before(k.since):
-		// Whether it had a cursor can't be known, and to start again could be to go back.
+		// Whether it had a cursor is unknown, and starting anew could deliver acknowledged records.
 		k.handles++
 		k.recovered[d.Name] = recovered{handle: k.handles, id: identity{d.Name, d.Made}, cursor: cursor{lost: true}}
 		k.mu.Lock()
@@ -418,7 +423,7 @@ func (k *cursorStore) apply(d *coordination.Subscription) {
 	}
 }
 
-// revive gives a Subscription the cursor that the state log has of it. stepping is held.
+// revive gives a Subscription its cursor of the state log. stepping is held.
 func (k *cursorStore) revive(s *Subscription, r *recovered) {
 	_, end := k.place.Offsets()
 	s.handle, s.cursor = r.handle, r.cursor
@@ -445,7 +450,7 @@ func (k *cursorStore) park(s *Subscription) {
 	k.mu.Unlock()
 }
 
-// drop ends what there is by a name, and forgets its cursor. stepping is held.
+// drop ends the Subscription of a name and deletes its cursor. stepping is held.
 func (k *cursorStore) drop(name string) {
 	k.mu.Lock()
 	e := k.subs[name]
@@ -467,7 +472,7 @@ func (k *cursorStore) drop(name string) {
 	}
 }
 
-// forget notes that a handle means nothing any more. mu is held.
+// forget notes that a handle is free. mu is held.
 func (k *cursorStore) forget(handle uint64) {
 	if k.dirty {
 		return
@@ -479,7 +484,7 @@ func (k *cursorStore) forget(handle uint64) {
 	}
 }
 
-// create makes a Subscription that is in memory only.
+// create creates a Subscription in memory only.
 func (k *cursorStore) create(name string, spec *coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
 	if why := unsupported(spec, k.service.config.Clock.Time()); why != "" {
 		return nil, k.notServed(name, Unsupported, why, nil)
@@ -519,7 +524,7 @@ func (k *cursorStore) create(name string, spec *coordination.SubscriptionSpec, i
 	return s, nil
 }
 
-// removeEphemeral ends a Subscription that is in memory only.
+// removeEphemeral ends a Subscription in memory.
 func (k *cursorStore) removeEphemeral(s *Subscription) {
 	k.mu.Lock()
 	if e := k.subs[s.id.name]; e != nil && e.sub == s {
@@ -529,8 +534,8 @@ func (k *cursorStore) removeEphemeral(s *Subscription) {
 	s.close(Deleted)
 }
 
-// close ends all Subscriptions, and hands to the log what is not written. Nothing of the shard is
-// used afterwards.
+// close ends all Subscriptions and appends what is not written yet. After it returns, the store
+// does not use the shard any more.
 func (k *cursorStore) close(why End) {
 	k.stepping.Lock()
 	defer k.stepping.Unlock()
@@ -551,7 +556,7 @@ func (k *cursorStore) close(why End) {
 		k.timer.Stop()
 	}
 	k.mu.Unlock()
-	// One that came by create meanwhile.
+	// A create may have added one meanwhile.
 	for _, s := range k.each() {
 		s.close(why)
 	}
@@ -560,7 +565,7 @@ func (k *cursorStore) close(why End) {
 	}
 }
 
-// each are the Subscriptions, in no order.
+// each returns the Subscriptions, in no particular order.
 func (k *cursorStore) each() []*Subscription {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// naive is a cursor with maps and loops and nothing clever.
+// naive is the simplest possible model of a cursor, with maps and loops.
 type naive struct {
 	sequence, offset uint64
 	pending          map[uint64]delivery
@@ -118,7 +118,7 @@ func (n *naive) floor() (uint64, uint64) {
 	return d.sequence - 1, d.offset - 1
 }
 
-// same says what is different, or nothing.
+// same returns the first difference, or "".
 func (n *naive) same(c *cursor) string {
 	live := map[uint64]delivery{}
 	repeated := 0
@@ -149,7 +149,7 @@ func (n *naive) same(c *cursor) string {
 	return ""
 }
 
-// queue is what is to be delivered again, in order.
+// queue returns the redelivery queue, in order.
 func (c *cursor) queue() []uint64 {
 	var out []uint64
 	seen := map[uint64]bool{}
@@ -188,7 +188,8 @@ func drawOp(t *rapid.T, c *cursor, now int64) op {
 	return o
 }
 
-// Whatever happens to a cursor, it is what a naive one is; and what a log of its ops and snapshots gives.
+// TestCursorIsWhatItsOpsSay: after any ops a cursor equals the naive model, and equals a cursor
+// restored from a log of its ops and snapshots.
 func TestCursorIsWhatItsOpsSay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const base = 1_700_000_000_000
@@ -211,7 +212,7 @@ func TestCursorIsWhatItsOpsSay(t *testing.T) {
 			if why := n.same(c); why != "" {
 				t.Fatalf("after %+v: %s", o, why)
 			}
-			// One that left the queue and came back may have its old place.
+			// A record that left the queue and returned may have its former place.
 			if c.next(); !slices.Equal(slices.Sorted(slices.Values(c.queue())), slices.Sorted(slices.Values(n.queue))) {
 				t.Fatalf("after %+v the queue is %v, not %v", o, c.queue(), n.queue)
 			}
@@ -237,7 +238,8 @@ func TestCursorIsWhatItsOpsSay(t *testing.T) {
 	})
 }
 
-// A record that was delivered as often as may be is not queued again; more attempts bring it back.
+// TestSpentRecordsAreSetApart: a record with its maximum of deliveries is not queued; a higher
+// maximum queues it again.
 func TestSpentRecordsAreSetApart(t *testing.T) {
 	c := &cursor{}
 	c.setMost(2)

@@ -6,54 +6,54 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// DeliverySink sends deliveries to the clients that requested them. It gathers what the other methods are
-// given and sends it at Flush. All methods but Flush are called under the Subscription's lock; calls
-// never overlap, except with Interested.
+// DeliverySink sends deliveries to the clients that requested them. It gathers the arguments of its
+// other methods and sends them at Flush. All methods but Flush are called under the Subscription's
+// lock. Calls never overlap, except with Interested.
 type DeliverySink interface {
-	// Deliver takes one record. d and r, and what they point to, are valid during the call only.
+	// Deliver adds one record. d and r, and what they refer to, are valid during the call only.
 	Deliver(to []byte, d *Delivery, r *log.Record)
-	// End says that the request gets nothing more, and how much of what it asked for it didn't get.
+	// End ends a request. messages and bytes were requested and not delivered.
 	End(to []byte, why End, messages, bytes int)
-	// Heartbeat says that there is nothing new, and what was delivered last.
+	// Heartbeat reports that there is nothing new, and what was delivered last.
 	Heartbeat(to []byte, lastSequence, lastOffset uint64)
 	// Flush sends what was gathered.
 	Flush()
-	// Interested says whether anybody still listens there.
+	// Interested reports whether the destination still has a subscriber.
 	Interested(to []byte) bool
 }
 
-// Sizer is optionally implemented by a DeliverySink: it says how many bytes a delivery counts towards a request's
-// MaxBytes. Without it those are the bytes of subject, header and payload.
+// Sizer is optionally implemented by a DeliverySink. Size returns the bytes that a delivery counts
+// towards MaxBytes of a request. Without it, those of subject, header and payload count.
 type Sizer interface {
 	Size(d *Delivery, r *log.Record) int
 }
 
-// Delivery is one record on its way to who asked for it.
+// Delivery describes one delivery of a record.
 type Delivery struct {
 	Topic, Name string // of the Topic and the Subscription
-	Delivered   uint64 // how often, this time included
+	Delivered   uint64 // deliveries of this record, including this one
 	Offset      uint64
 	Sequence    uint64 // counts all deliveries of the Subscription
-	Time        int64  // when the record was kept, in nanoseconds since 1970
-	Pending     uint64 // records yet to deliver, after this one
-	// HeadersOnly says that the Subscription's spec asks for no payloads (spec.Consumer.HeadersOnly).
+	Time        int64  // of the record, in nanoseconds since 1970
+	Pending     uint64 // records to deliver after this one
+	// HeadersOnly leaves out the payload (spec.Consumer.HeadersOnly).
 	HeadersOnly bool
 }
 
-// End is why a request ends other than by its last message.
+// End is the reason why a request ends without its last message.
 type End uint8
 
-// The reasons for which requests end.
+// The reasons of ends.
 const (
 	Expired        End = iota + 1 // its time is over
-	NoMessages                    // there is nothing, or nothing more, and it doesn't wait
-	BatchDone                     // it has all its messages, and some of its bytes are left
-	MaxBytes                      // the next message is larger than what is left of its bytes
-	TooManyWaiting                // others wait already, as many as may
-	Deleted                       // the Subscription is gone
-	LeaderGone                    // this broker doesn't lead the shard any more
+	NoMessages                    // no record is available, and it does not wait
+	BatchDone                     // all messages were delivered, and some of MaxBytes is left
+	MaxBytes                      // the next message exceeds the rest of MaxBytes
+	TooManyWaiting                // too many requests are waiting
+	Deleted                       // the Subscription was deleted
+	LeaderGone                    // this broker leads the shard no longer
 	Stopping                      // this broker is stopping
-	Ready                         // there is something to deliver, and it only wanted to know
+	Ready                         // a Peek found a record
 )
 
 func (e End) String() string {
@@ -64,46 +64,46 @@ func (e End) String() string {
 	return "unknown"
 }
 
-// Pull asks for messages.
+// Pull requests messages.
 type Pull struct {
-	To        []byte // where they go; copied
-	Batch     int    // how many; less than 1 is 1
+	To        []byte // destination; copied
+	Batch     int    // number of messages; less than 1 is 1
 	MaxBytes  int    // 0: no bound
 	Expires   time.Duration
-	NoWait    bool          // end when there is nothing more; with Expires, not before there was something
+	NoWait    bool          // end when nothing is available; with Expires, wait for the first message
 	Heartbeat time.Duration // 0: none
-	// Peek only wants to know whether there is something that could be delivered now. It needs no To.
+	// Peek waits for a deliverable record without delivering it. It needs no To.
 	Peek bool
 }
 
-// Outcome is how a request ended.
+// Outcome is the result of a request.
 type Outcome struct {
-	Why             End // 0: it has got all
-	Messages, Bytes int // that it asked for and didn't get
+	Why             End // 0: all messages were delivered
+	Messages, Bytes int // requested and not delivered
 }
 
-// AckKind is what a receiver says about a record.
+// AckKind is the kind of an ack.
 type AckKind uint8
 
 // The kinds of acks.
 const (
-	Done     AckKind = iota + 1 // it is dealt with
+	Done     AckKind = iota + 1 // the record is processed
 	Retry                       // deliver it again, after the delay
-	Progress                    // it takes longer: begin the wait anew
+	Progress                    // processing takes longer: restart the ack wait
 	Term                        // never deliver it again
 )
 
-// Info is where a Subscription stands.
+// Info is the state of a Subscription.
 type Info struct {
-	DeliveredSequence, DeliveredOffset uint64 // of the last delivery; the offset is also past what the filter left out
-	FloorSequence, FloorOffset         uint64 // all up to there is dealt with
-	Pending                            int    // delivered, and not dealt with
-	Redelivered                        int    // of these, those that were delivered more than once
+	DeliveredSequence, DeliveredOffset uint64 // of the last delivery; the offset includes skipped records
+	FloorSequence, FloorOffset         uint64 // nothing up to here is pending
+	Pending                            int    // delivered and not acknowledged
+	Redelivered                        int    // of Pending, delivered more than once
 	Waiting                            int    // requests
 	Lag                                uint64 // records yet to deliver
-	LagExact                           bool   // or else Lag is what it may be at most
+	LagExact                           bool   // else Lag is an upper bound
 	LastDelivered, LastAcked           time.Time
-	Exhausted                          uint64 // given up after their last attempt, since this broker leads
-	Lost                               uint64 // skipped because they can't be read, since this broker leads
+	Exhausted                          uint64 // dropped after the maximum of deliveries, since this broker leads
+	Lost                               uint64 // skipped because they cannot be read, since this broker leads
 	Trouble                            string // empty: none
 }

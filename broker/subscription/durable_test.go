@@ -42,12 +42,13 @@ func TestCursorsSurviveARestart(t *testing.T) {
 		w.expect("billing", "a", "5")
 		time.Sleep(21 * time.Second)
 		w.expect("billing", "a", "2 x2", "4 x2", "5 x2")
-		w.find("new").Pull(pull("b", 9)) // what came after it was made
+		w.find("new").Pull(pull("b", 9)) // records published after its creation
 		w.expect("new", "b", "1", "2", "3", "4", "5")
 	})
 }
 
-// What waits for its acknowledgement comes again in time on a broker whose clock is behind that of the one before.
+// TestALeaderWhoseClockIsBehindDeliversAgainInTime: redeliveries are in time on a leader whose
+// clock is behind the former leader's.
 func TestALeaderWhoseClockIsBehindDeliversAgainInTime(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		spec := earliest()
@@ -61,7 +62,8 @@ func TestALeaderWhoseClockIsBehindDeliversAgainInTime(t *testing.T) {
 		s.Pull(pull("a", 2))
 		w.expect("billing", "a", "1", "2")
 		s.Ack(2, 0, 1, Retry, 45*time.Second, nil)
-		if err := w.ackNow(s, 99, Progress); err == nil { // all that was noted is written with it
+		// Its answer implies that everything noted is written.
+		if err := w.ackNow(s, 99, Progress); err == nil {
 			t.Error("what was not delivered was acknowledged")
 		}
 		time.Sleep(10 * time.Second)
@@ -72,7 +74,7 @@ func TestALeaderWhoseClockIsBehindDeliversAgainInTime(t *testing.T) {
 		w.expect("billing", "a", "3")
 		time.Sleep(21 * time.Second)
 		w.expect("billing", "a", "1 x2", "3 x2")
-		time.Sleep(30 * time.Second) // a restart delays by no more than what passed since the cursor was written
+		time.Sleep(30 * time.Second) // a restart delays by at most the time since the cursor was written
 		w.expect("billing", "a", "1 x3", "3 x3", "2 x2")
 	})
 }
@@ -102,7 +104,7 @@ func TestOneMadeAgainStartsAnew(t *testing.T) {
 		w.restart()
 		synctest.Wait()
 		w.box("billing").take("a")
-		// And once more, while the broker is away.
+		// Again, while the broker is away.
 		w.stop()
 		w.undeclare("billing")
 		w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: "billing", Made: 3, Spec: earliest()})
@@ -135,7 +137,7 @@ func TestWhatBrokersCantServeIsRefusedWithTheReason(t *testing.T) {
 				t.Errorf("%+v: %v", spec, err)
 			}
 		}
-		// One that asks for it later keeps its place meanwhile.
+		// One that requests it later keeps its position.
 		spec := earliest()
 		spec.Where = "true"
 		w.declare("billing", 1, spec)
@@ -166,7 +168,7 @@ func TestThoseOfNoUseGo(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(time.Minute)
-		w.shard.publish("o") // a request that waits is use
+		w.shard.publish("o") // a waiting request counts as use
 		w.expect("reader", "a", "2")
 		time.Sleep(4 * time.Second)
 		s.Ack(2, 0, 1, Progress, 0, nil)
@@ -219,8 +221,8 @@ func TestLosingTheShardEndsRequests(t *testing.T) {
 	})
 }
 
-// What was delivered just before a crash is acknowledged just after it: the log of the cursor knows
-// nothing of the delivery, and the ack counts.
+// TestAcksOfForgottenDeliveriesCount: an ack after a crash counts, even if the state log lacks its
+// delivery.
 func TestAcksOfForgottenDeliveriesCount(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.shard.publish("o", "o", "x", "o", "o")
@@ -280,7 +282,8 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// However much is delivered and acknowledged, the state log stays small, and idle cursors stay in it.
+// TestTheStateLogStaysSmall: the state log stays small under many deliveries and acks, and keeps
+// idle cursors.
 func TestTheStateLogStaysSmall(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.declare("idle", 1, earliest())
@@ -302,7 +305,7 @@ func TestTheStateLogStaysSmall(t *testing.T) {
 		for range 300 {
 			w.shard.publish(many...)
 			synctest.Wait()
-			// Every other one, so that no two acks are one op.
+			// Every second one, so that no two acks merge into one op.
 			for end := offset + 1000; offset < end; offset += 2 {
 				busy.Ack(offset, 0, 1, Done, 0, nil)
 				busy.Ack(offset+1, 0, 1, Progress, 0, nil)
@@ -348,7 +351,7 @@ func TestAFullDiskRefusesAcksAndLosesNone(t *testing.T) {
 			}
 			return nil
 		})
-		w.shard.state.Roll() // the next append needs a file
+		w.shard.state.Roll() // the next append needs a new file
 		if err := w.ackNow(s, 1, Done); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("an ack on a full disk: %v", err)
 		}
@@ -387,12 +390,12 @@ func TestAFailedDiskRefusesAcks(t *testing.T) {
 				t.Errorf("an ack on a failed disk: %v", err)
 			}
 		}
-		s.Pull(pull("a", 1)) // reads go on
+		s.Pull(pull("a", 1)) // reads work
 		w.expect("billing", "a", "3")
 	})
 }
 
-// damage flips a bit of the first segment of a log, where the text stands.
+// damage flips a bit of the first segment of a log, where text is.
 func (w *world) damage(part, text string) {
 	w.t.Helper()
 	fsys := w.fs.(*crashfs.FS)
@@ -449,7 +452,7 @@ func TestADamagedStateLogIsReportedAndHonest(t *testing.T) {
 			if _, err := w.service.Wait(t.Context(), topicID, "lost"); !errors.As(err, &not) || not.Reason != Troubled {
 				t.Errorf("one without a cursor is served, or not since: %v", err)
 			}
-			w.restart() // the damage has gone with the old log, what it did has not
+			w.restart() // the damaged part is deleted; its effects remain
 		}
 		w.declare("lost", 4, earliest())
 		w.find("lost").Pull(pull("a", 9))
@@ -457,8 +460,8 @@ func TestADamagedStateLogIsReportedAndHonest(t *testing.T) {
 	})
 }
 
-// The cursors of this copy are damaged, and another replica has them whole: nothing is made of what can be read here, since what is written
-// of that would go to the others.
+// TestCursorsThatAnotherReplicaHas: if the cursors of this copy are damaged and another replica has
+// them, nothing is written from this copy, since it would be replicated.
 func TestCursorsThatAnotherReplicaHas(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.shard.publish("o", "o")
@@ -479,7 +482,7 @@ func TestCursorsThatAnotherReplicaHas(t *testing.T) {
 		if _, end, _ := w.shard.state.Offsets(); end > before {
 			t.Errorf("%d records were written of what could be read", end-before)
 		}
-		w.judge = nil // nobody else is left
+		w.judge = nil // no other replica is left
 		w.restart()
 		synctest.Wait()
 		if _, end, _ := w.shard.state.Offsets(); end == before {
@@ -510,7 +513,8 @@ func TestDamagedRecordsAreSkippedAndCounted(t *testing.T) {
 	})
 }
 
-// What another replica has is delivered by that one, when it leads.
+// TestDamagedRecordsThatAnotherReplicaHasAreNotSkipped: records that another replica has are
+// delivered when that one leads.
 func TestDamagedRecordsThatAnotherReplicaHasAreNotSkipped(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.shard.publish("one")
@@ -536,8 +540,8 @@ func TestDamagedRecordsThatAnotherReplicaHasAreNotSkipped(t *testing.T) {
 	})
 }
 
-// Under a weaker durability a power cut takes records whose acks were kept: other records get their
-// offsets, and are delivered.
+// TestACursorIsNeverAheadOfItsLog: under a weaker durability a power cut deletes acknowledged
+// records; new records with their offsets are delivered.
 func TestACursorIsNeverAheadOfItsLog(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.shard.publish("o", "o", "o", "o")

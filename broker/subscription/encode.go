@@ -6,12 +6,12 @@ import (
 	"math"
 )
 
-// What a state log holds are items: each belongs to one Subscription, by its handle, a number that
-// stands for it in this log. An item is
+// The state log holds items. Each belongs to one Subscription, which it names by its handle, a
+// number in this log:
 //
 //	uvarint handle, u8 kind, and by kind
-//	  an op:         uvarint offset [uvarint count] [varint deadline, counted from the record's time]
-//	  itemSnapshot:  uvarint length, and as many bytes: who it is and its cursor
+//	  an op:         uvarint offset [uvarint count] [varint deadline, relative to the record's time]
+//	  itemSnapshot:  uvarint length, and as many bytes: identity and cursor
 //	  itemGone:      nothing
 const (
 	itemSnapshot = 64
@@ -35,17 +35,17 @@ func appendOp(dst []byte, handle uint64, o op, base int64) []byte {
 	return dst
 }
 
-// identity is who a Subscription is: one that was deleted and made again is another one.
+// identity identifies a Subscription. A deleted and recreated one has another identity.
 type identity struct {
 	name string
 	made int64
 }
 
-// appendSnapshot encodes who a Subscription is and where it stands.
+// appendSnapshot encodes the identity and the cursor of a Subscription.
 func appendSnapshot(dst []byte, handle uint64, id identity, c *cursor, base int64) []byte {
 	dst = binary.AppendUvarint(dst, handle)
 	dst = append(dst, itemSnapshot)
-	// The length is known afterwards, and takes as many bytes whatever it is.
+	// The length is written last, in a fixed number of bytes.
 	at := len(dst)
 	dst = append(dst, 0x80, 0x80, 0x80, 0x00)
 	dst = binary.AppendUvarint(dst, uint64(len(id.name)))
@@ -59,7 +59,7 @@ func appendSnapshot(dst []byte, handle uint64, id identity, c *cursor, base int6
 	return dst
 }
 
-// appendGone encodes that a handle means nothing any more.
+// appendGone encodes that a handle is free.
 func appendGone(dst []byte, handle uint64) []byte {
 	return append(binary.AppendUvarint(dst, handle), itemGone)
 }
@@ -101,7 +101,7 @@ func (c *cursor) appendTo(dst []byte, base int64) []byte {
 	return dst
 }
 
-// reading takes values from the front of data, and remembers that there were none.
+// reading decodes values from the front of data. bad is set if one is missing or invalid.
 type reading struct {
 	data []byte
 	bad  bool
@@ -188,7 +188,7 @@ func (r *reading) next(it *item, base int64) error {
 	return nil
 }
 
-// restore makes the cursor what appendTo encoded.
+// restore decodes a cursor encoded by appendTo.
 func (c *cursor) restore(data []byte, base int64) error {
 	r := reading{data: data}
 	if v := r.byte(); v != cursorVersion {

@@ -2,16 +2,16 @@ package subscription
 
 import "fmt"
 
-// NotServedReason is from a closed list.
+// NotServedReason is why a Subscription is not served, from a closed list.
 type NotServedReason string
 
-// The reasons for which a Subscription is not served here.
+// The reasons why a Subscription is not served here.
 const (
 	NoShard     NotServedReason = "NoShard"     // its Topic's shard is not led here
-	NoSuch      NotServedReason = "NoSuch"      // there is none of that name, as far as this broker knows
-	Opening     NotServedReason = "Opening"     // where it stands is being read, or where it starts being written
-	Unsupported NotServedReason = "Unsupported" // it asks for what brokers can't serve yet
-	Troubled    NotServedReason = "Troubled"    // where it stands can't be known
+	NoSuch      NotServedReason = "NoSuch"      // unknown to this broker
+	Opening     NotServedReason = "Opening"     // its cursor is being read, or its start position written
+	Unsupported NotServedReason = "Unsupported" // its spec needs something that is not supported yet
+	Troubled    NotServedReason = "Troubled"    // its cursor is unknown
 	Closing     NotServedReason = "Closing"     // this broker is stopping
 )
 

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shard is a Source: two logs, of which all that is synced may be read.
+// shard is a Source of two logs. Everything synced is readable.
 type shard struct {
 	t           testing.TB
 	data, state *log.Log
@@ -30,8 +30,8 @@ type shard struct {
 	mu       sync.Mutex
 	watchers map[int]func()
 	watches  int
-	asked    func()                // called once, when it was asked for its offsets
-	judge    func(err error) error // of what can't be read; nil: nobody else has it
+	asked    func()                // called once, at the next Offsets
+	judge    func(err error) error // judges read errors; nil: no other replica
 }
 
 func (s *shard) Unreadable(err error) error {
@@ -85,7 +85,7 @@ func (s *shard) moved() {
 	}
 }
 
-// publish keeps one batch of records, with their subjects as payloads.
+// publish appends one batch of records, with their subjects as payloads.
 func (s *shard) publish(subjects ...string) {
 	s.t.Helper()
 	records := make([]log.Record, len(subjects))
@@ -101,14 +101,14 @@ func (s *shard) publish(subjects ...string) {
 	s.moved()
 }
 
-// publishN publishes records one by one, subject.1 and so on.
+// publishN publishes records one by one: subject.1 and so on.
 func (s *shard) publishN(subject string, n int) {
 	for i := range n {
 		s.publish(fmt.Sprintf("%s.%d", subject, i+1))
 	}
 }
 
-// mailbox is a DeliverySink that remembers.
+// mailbox is a DeliverySink that records its calls.
 type mailbox struct {
 	mu       sync.Mutex
 	gathered []string
@@ -126,7 +126,7 @@ func (m *mailbox) note(to []byte, format string, args ...any) {
 	m.gathered = append(m.gathered, string(to)+"\x00"+fmt.Sprintf(format, args...))
 }
 
-// Deliver notes "offset", and what is not usual: "offset x times".
+// Deliver records "offset", with what is unusual: "offset x times".
 func (m *mailbox) Deliver(to []byte, d *Delivery, r *log.Record) {
 	m.mu.Lock()
 	m.all = append(m.all, *d)
@@ -163,7 +163,7 @@ func (m *mailbox) Interested(to []byte) bool {
 	return !m.gone[string(to)]
 }
 
-// take is what came to an inbox since it was asked last.
+// take returns what an inbox received since the last call.
 func (m *mailbox) take(to string) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,14 +178,14 @@ func (m *mailbox) leave(to string) {
 	m.gone[to] = true
 }
 
-// last is the delivery that came last.
+// last returns the last delivery.
 func (m *mailbox) last() Delivery {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.all[len(m.all)-1]
 }
 
-// want is a cluster's desired Subscriptions, all of one Topic.
+// want is the desired Subscriptions of one Topic.
 type want struct {
 	subs       []*coordination.Subscription
 	unreadable []string
@@ -202,20 +202,20 @@ func (w *want) Subscription(_, name string) *coordination.Subscription {
 }
 func (w *want) Unreadable() []string { return w.unreadable }
 
-// world is a broker's part in one Topic.
+// world is a broker with one Topic.
 type world struct {
 	t       testing.TB
 	fs      env.FS
 	disk    *log.Disk
 	shard   *shard
-	judge   func(err error) error // the next shard's
+	judge   func(err error) error // of the next shard
 	service *Service
 	boxes   map[string]*mailbox
 	mu      sync.Mutex
 	desired want
 	promise log.Durability
 	opts    log.Options
-	ahead   time.Duration // by how much the clock of the next broker is
+	ahead   time.Duration // how far the next broker's clock is ahead
 }
 
 const topicID = "t1"
@@ -260,14 +260,14 @@ func (w *world) serve() {
 	w.service.lead(&shardPlace{Source: w.shard, topicID: topicID, name: "orders", weaker: w.promise})
 }
 
-// follow tells the service what is desired.
+// follow passes the desired Subscriptions to the service.
 func (w *world) follow() {
 	desired := w.desired
 	desired.subs = slices.Clone(w.desired.subs)
 	w.service.follow(&desired, coordination.Changes{Unreadable: true})
 }
 
-// changed tells it what is desired by one name.
+// changed passes the one of a name.
 func (w *world) changed(name string) {
 	desired := w.desired
 	desired.subs = slices.Clone(w.desired.subs)
@@ -275,7 +275,7 @@ func (w *world) changed(name string) {
 	w.service.follow(&desired, coordination.Changes{Subscriptions: []coordination.Change[coordination.Subscription]{{After: s}}})
 }
 
-// declare makes a Subscription, or changes its spec.
+// declare declares a Subscription or changes its spec.
 func (w *world) declare(name string, made int64, spec coordination.SubscriptionSpec) {
 	w.undeclare(name)
 	w.desired.subs = append(w.desired.subs, &coordination.Subscription{Topic: topicID, Name: name, Made: made, Spec: spec, Created: time.Now()})
@@ -305,14 +305,14 @@ func (w *world) stop() {
 	}
 }
 
-// restart is a clean end and a new life.
+// restart stops the broker in order and starts it again.
 func (w *world) restart() {
 	w.t.Helper()
 	w.stop()
 	w.start()
 }
 
-// expect waits until nothing moves any more, and compares what came.
+// expect waits until nothing moves, and compares what an inbox received.
 func (w *world) expect(name, to string, want ...string) {
 	w.t.Helper()
 	synctest.Wait()
@@ -321,7 +321,7 @@ func (w *world) expect(name, to string, want ...string) {
 	}
 }
 
-// story runs a test in a bubble of its own time.
+// story runs a test in a synctest bubble.
 func story(t *testing.T, tell func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,14 +8,14 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// completion hears from the state log what became of an append.
+// completion receives the result of an append to the state log.
 type completion struct {
 	store   *cursorStore
 	waiters []func(error)
 	trim    uint64 // 0: nothing to trim
 }
 
-// Committed answers those who wait.
+// Committed implements log.Completion. It answers the waiters.
 func (c *completion) Committed(_, _ uint64, err error) {
 	k := c.store
 	if err != nil {
@@ -37,7 +37,7 @@ func (c *completion) Committed(_, _ uint64, err error) {
 	k.free = append(k.free, c)
 }
 
-// markDirty notes that the state log takes nothing any more. mu is held.
+// markDirty records that the state log accepts no appends. mu is held.
 func (k *cursorStore) markDirty(err error) {
 	if k.failed == nil && k.closed == 0 {
 		k.service.config.Logger.Error("cursors can't be written; acks that ask for an answer are refused", "topic", k.place.name, "error", err)
@@ -45,7 +45,7 @@ func (k *cursorStore) markDirty(err error) {
 	k.failed = err
 }
 
-// write appends what was noted to the state log. stepping is held.
+// write appends the buffer to the state log. stepping is held.
 func (k *cursorStore) write() {
 	k.mu.Lock()
 	k.armed = false
@@ -71,14 +71,15 @@ func (k *cursorStore) write() {
 	}
 }
 
-// writeAll writes a snapshot of all cursors; when it is safe what is before it goes. stepping is held.
+// writeAll appends a snapshot of all cursors, and trims what precedes it once the snapshot is
+// durable. stepping is held.
 func (k *cursorStore) writeAll() {
 	state := k.place.State()
-	state.Roll() // so that what is before it is in files of its own, and they can go
+	state.Roll() // so that what precedes the snapshot is in segments of its own
 	_, mark, _ := state.Offsets()
 	k.mu.Lock()
 	k.dirty = false
-	k.buffer, k.last = k.buffer[:0], op{} // the snapshots have it
+	k.buffer, k.last = k.buffer[:0], op{} // the snapshots contain it
 	k.mu.Unlock()
 	total := 0
 	for _, s := range k.each() {
@@ -112,7 +113,8 @@ func (k *cursorStore) putSnapshot(handle uint64, id identity, c *cursor) int {
 	return len(k.buffer) - before
 }
 
-// putSome appends the snapshots so far, if they are many. Nobody who waits is answered by that. stepping is held.
+// putSome appends the snapshots gathered so far, if they exceed snapshotBatch. It answers no
+// waiters. stepping is held.
 func (k *cursorStore) putSome() {
 	k.mu.Lock()
 	many := len(k.buffer) > snapshotBatch && !k.dirty
@@ -122,8 +124,8 @@ func (k *cursorStore) putSome() {
 	}
 }
 
-// put appends what is in the buffer as one batch: with the promise to those who wait, if they are to
-// be answered, and with that to trim afterwards. stepping is held.
+// put appends the buffer as one batch. With answer, the waiters are answered when it is durable.
+// With trim, the log is trimmed to there afterwards. stepping is held.
 func (k *cursorStore) put(answer bool, trim uint64) {
 	k.mu.Lock()
 	k.flushLast()
@@ -159,7 +161,7 @@ func (k *cursorStore) put(answer bool, trim uint64) {
 	k.mu.Unlock()
 }
 
-// completion is a new one, or one that was used before. mu is held.
+// completion returns a new or reused completion. mu is held.
 func (k *cursorStore) completion() *completion {
 	if last := len(k.free) - 1; last >= 0 {
 		c := k.free[last]
@@ -169,8 +171,8 @@ func (k *cursorStore) completion() *completion {
 	return &completion{store: k}
 }
 
-// refused sees to what the state log didn't take: it is written later, or all cursors as a whole
-// are. stepping is held.
+// refused handles a failed append: its content is written later, or a full snapshot is. stepping is
+// held.
 func (k *cursorStore) refused(err error, data []byte, c *completion) {
 	var waiters []func(error)
 	k.mu.Lock()
@@ -185,7 +187,7 @@ func (k *cursorStore) refused(err error, data []byte, c *completion) {
 		k.buffer = append(data, k.buffer...)
 		k.arm(lazyFor)
 	} else {
-		// What is in memory is more than what is in the log from now on.
+		// From now on the memory is ahead of the log.
 		k.dirty = true
 		k.buffer, k.last = k.buffer[:0], op{}
 		k.spare = data[:0]
@@ -204,7 +206,7 @@ func (k *cursorStore) refused(err error, data []byte, c *completion) {
 	}
 }
 
-// trim lets go of what is before the last snapshot. stepping is held.
+// trim deletes what precedes the last full snapshot. stepping is held.
 func (k *cursorStore) trim() {
 	k.mu.Lock()
 	to := k.trimTo
@@ -218,7 +220,7 @@ func (k *cursorStore) trim() {
 	}
 }
 
-// recovered is what the state log says of a Subscription.
+// recovered is a Subscription of the state log.
 type recovered struct {
 	handle  uint64
 	id      identity
@@ -268,7 +270,7 @@ func (k *cursorStore) open() error {
 	k.recovered = make(map[string]recovered, len(byHandle))
 	for handle, r := range byHandle {
 		if r.cursor.offset >= end || len(r.cursor.ahead) > 0 {
-			// Records that were not safe are gone, and others will have their offsets.
+			// Records that were not durable are gone. New records will get their offsets.
 			r.cursor.apply(op{kind: opTruncate, offset: end})
 			k.dirty = true
 		}
@@ -306,7 +308,8 @@ func (k *cursorStore) replay(byHandle map[uint64]*recovered, r *log.Record) erro
 	return nil
 }
 
-// dropDamaged notes that a part of the state log can't be read, so that cursors before it may be too low.
+// dropDamaged records that a part of the state log cannot be read, so the cursors before it may be
+// too low.
 func (k *cursorStore) dropDamaged(byHandle map[uint64]*recovered, err error) {
 	k.damage = err
 	for _, r := range byHandle {

@@ -4,56 +4,56 @@ import "time"
 
 // Bounds of Subscriptions, each with its reason.
 const (
-	// mostPending is what "no limit" means for records on their way: a snapshot of a cursor, 16 bytes
-	// for each at the worst, must fit into one batch of a log.
+	// mostPending is the bound of pending records if none is set: a snapshot of a cursor, at most
+	// 16 bytes per record, must fit into one batch of a log.
 	mostPending = 1 << 19
-	// mostAhead is how many records may be acknowledged that were delivered in an earlier life of the
-	// broker, just before it died: some of the last tenth of a second.
+	// mostAhead bounds the acks of deliveries from an earlier life that the state log lacks: those
+	// of the last tenth of a second.
 	mostAhead = 1 << 16
-	// mostEphemerals bounds the Subscriptions of one shard that live in memory only: clients make one
-	// per reader, at about 1 KiB each.
+	// mostEphemerals bounds the Subscriptions in memory of one shard: clients create one per
+	// reader, at about 1 KiB each.
 	mostEphemerals = 1 << 16
-	// mostSubjects is of how many subjects the newest record is found for one Subscription that starts
-	// with these: 100 bytes each while they are looked for.
+	// mostSubjects bounds the subjects of a Subscription that starts with the newest record of
+	// each: about 100 bytes each during the search.
 	mostSubjects = 1 << 18
 
 	defaultAckWait    = 30 * time.Second
 	defaultMaxPending = 1000
 	defaultMaxWaiting = 512
 
-	// stepRecords and stepBytes are what one Subscription may deliver and read before others have
-	// their turn: a fraction of a millisecond from memory, and one read of a disk.
+	// stepRecords and stepBytes bound what one Subscription delivers and reads in one step: a
+	// fraction of a millisecond from memory, and one read of a disk.
 	stepRecords = 256
 	stepBytes   = 1 << 20
-	// readSmallest and readLargest bound one read of the log.
+	// readSmallest and readLargest bound one read of the log, in bytes.
 	readSmallest = 4 << 10
 	readLargest  = 256 << 10
-	// countBytes is how much of the log is read to count what matches a filter before something is
-	// delivered with a number that is only a bound.
+	// countBytes bounds what is read to count the records that match a filter before the first
+	// delivery; then its number is an upper bound.
 	countBytes = 64 << 20
-	// infoBytes is how much of the log is read to answer how many records match a filter.
+	// infoBytes bounds what is read to answer Info with the number of matching records.
 	infoBytes = 8 << 20
-	// createBytes is how much of it is read before Create returns, to find where to start; the rest is
-	// read behind it.
+	// createBytes bounds what is read before Create returns, to find the start position. The rest
+	// is read in later steps.
 	createBytes = 32 << 20
 
-	// lazyFor is how long deliveries and acks that nobody waits for may stay in memory: what was under
-	// way so long before a crash is delivered again.
+	// lazyFor is how long deliveries and acks without a reply may stay in memory. A crash
+	// redelivers what happened in that time.
 	lazyFor = 50 * time.Millisecond
-	// lazyBytes is how much of them may.
+	// lazyBytes bounds their size in memory.
 	lazyBytes = 64 << 10
-	// heldBytes is how much waits to be written while the disk is behind; beyond it a snapshot of
-	// all cursors is written instead, later.
+	// heldBytes bounds the buffer while the disk is behind. Beyond it, a full snapshot is written
+	// later instead.
 	heldBytes = 4 << 20
-	// snapshotBytes is after how much in a state log a snapshot of all cursors is written anew and
-	// what is before it goes; or snapshotFactor times the last such snapshot, if that is more.
-	// So the log has at most a few times what the cursors need, and snapshots are at most a quarter of
-	// what is written.
+	// snapshotBytes is the size of a state log since its last full snapshot at which the next one
+	// is written and the log trimmed, or snapshotFactor times that snapshot, if more. So the log
+	// has at most a few times the cursors' size, and snapshots are at most a quarter of the bytes
+	// written.
 	snapshotBytes  = 256 << 10
 	snapshotFactor = 4
-	// snapshotBatch is how much of a snapshot of all cursors goes into one batch.
+	// snapshotBatch is the size of one batch of a full snapshot.
 	snapshotBatch = 512 << 10
 
-	// retryAfter is when something that failed is tried again: a read of the disk, an append to a full one.
+	// retryAfter is the pause before a failed read or append is tried again.
 	retryAfter = time.Second
 )

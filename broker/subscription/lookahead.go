@@ -4,31 +4,31 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// lookahead counts the records that match a filter and are still to be delivered. It reads the log ahead
-// of what delivers, each record once, and only when somebody asks or is delivered to; so what a filter costs
-// is one more read of what is new.
+// lookahead counts the records that match a filter and are not delivered yet. It reads the log
+// ahead of delivery, each record once, and only when a delivery or Info needs the number. So a
+// filter costs one more read of new records.
 type lookahead struct {
-	at     uint64 // all below are counted
+	at     uint64 // records below are counted
 	n      uint64
-	start  uint64 // of the log, when counting began
-	spent  int    // bytes read since it was at the end
+	start  uint64 // start of the log when counting began
+	spent  int    // bytes read since the count last reached the end
 	cursor *log.Cursor
 }
 
-// passed notes that a record that matches is delivered. Below until none are counted.
+// passed removes a delivered record from the count. Records below until are never in it.
 func (l *lookahead) passed(offset, until uint64) {
 	if offset < l.at && offset >= until && l.n > 0 {
 		l.n--
 	}
 }
 
-// base is where counting begins. mu is held.
+// base returns the offset where counting begins. mu is held.
 func (s *Subscription) base(start uint64) uint64 {
 	return max(s.cursor.offset+1, start, s.cursor.until)
 }
 
-// lag is how many records are still to be delivered; if it isn't exact, at most. Without a filter it counts offsets, also
-// those without a record in a log that was compacted. mu is held.
+// lag returns the number of records to deliver, or an upper bound if it is not exact. Without a
+// filter it counts offsets, including those that compaction left without a record. mu is held.
 func (s *Subscription) lag(start, end uint64) (n uint64, exact bool) {
 	base := s.base(start)
 	exact = s.seeking.done
@@ -53,24 +53,25 @@ func (s *Subscription) lag(start, end uint64) (n uint64, exact bool) {
 	return n + max(end, at) - at, exact && at >= end
 }
 
-// passedOver is how many offsets without a record, which lag counts, are passed by whoever delivers the one at an offset next, so that
-// nothing is said to be left behind the last one. mu is held.
+// passedOver returns the number of offsets that lag counts between the cursor and the record
+// delivered next. They have no record, so that after the last record nothing remains. mu is held.
 func (s *Subscription) passedOver(offset, start uint64) uint64 {
 	base := s.base(start)
 	if len(s.settings.filters) > 0 || len(s.cursor.ahead) > 0 || offset < base {
-		return 0 // counted by records, or not between here and there
+		return 0 // lag counts records here, or offset is not ahead
 	}
 	return offset - base
 }
 
-// look counts on, reading about as many bytes, and says whether there is more to count. mu is held.
+// look counts further records and reads about the given number of bytes. It reports whether there
+// is more to count. mu is held.
 func (s *Subscription) look(w *worker, start, end uint64, bytes int) (more bool) {
 	l := &s.ahead
 	if len(s.settings.filters) == 0 || !s.seeking.done {
 		return false
 	}
-	// Where retention took records before they were delivered, some of the counted are gone. So are they where compaction did: then
-	// more are counted than come, until all are delivered that there were.
+	// Count anew if retention deleted counted records before their delivery. If compaction did, the
+	// count is too high until everything that was there is delivered.
 	if base := s.base(start); l.at <= base || start > max(l.start, s.cursor.offset+1) {
 		l.at, l.n, l.start = base, 0, start
 	}
@@ -92,7 +93,7 @@ func (s *Subscription) look(w *worker, start, end uint64, bytes int) (more bool)
 		}
 		v, err := l.cursor.Read(readLargest)
 		if err != nil {
-			return false // whoever delivers meets it, too, and says so
+			return false // delivery hits the same error and reports it
 		}
 		if v.End == v.From {
 			return false
@@ -106,7 +107,7 @@ func (s *Subscription) look(w *worker, start, end uint64, bytes int) (more bool)
 	return false
 }
 
-// count counts what matches in a view, from ahead.at to end. mu is held.
+// count counts the matching records of a view, from ahead.at to end. mu is held.
 func (s *Subscription) count(v *log.View, end uint64) (bytes int) {
 	l := &s.ahead
 	var r log.Record

@@ -2,25 +2,25 @@ package subscription
 
 import "slices"
 
-// delivery is one record on its way.
+// delivery is one pending record.
 type delivery struct {
 	offset, sequence uint64
 	deadline         int64 // milliseconds since 1970
 	count            uint32
-	queued           bool // waits to be delivered again
+	queued           bool // in the redelivery queue
 	gone             bool
 }
 
-// pendings are the records on their way, sorted by offset. New ones come at the end, and most go from
-// the front, so it is a window over a slice; what goes from its middle leaves a gap until these are as many as
-// what is left.
+// pendings holds the pending records, sorted by offset. New ones are appended, and most are removed
+// at the front, so it is a window over a slice. A removal elsewhere leaves a gap; push compacts
+// when half of the slice is gaps.
 type pendings struct {
 	list []delivery
 	head int
 	live int
 }
 
-// first is the one of the lowest offset, or nil.
+// first returns the record with the lowest offset, or nil.
 func (p *pendings) first() *delivery {
 	if p.live == 0 {
 		return nil
@@ -48,7 +48,7 @@ func (p *pendings) search(offset uint64) (int, bool) {
 	return p.head + i, ok
 }
 
-// push adds one whose offset is above all others.
+// push adds a record whose offset is above all others.
 func (p *pendings) push(d delivery) {
 	if len(p.list) == cap(p.list) && p.live <= len(p.list)/2 {
 		p.compact()
@@ -57,7 +57,7 @@ func (p *pendings) push(d delivery) {
 	p.live++
 }
 
-// remove takes one out that find returned.
+// remove removes a record that find returned.
 func (p *pendings) remove(d *delivery) {
 	d.gone = true
 	p.live--
@@ -71,7 +71,7 @@ func (p *pendings) remove(d *delivery) {
 	}
 }
 
-// compact closes the gaps. Pointers into the list are wrong afterwards.
+// compact closes the gaps. It invalidates pointers into the list.
 func (p *pendings) compact() {
 	n := 0
 	for i := p.head; i < len(p.list); i++ {

@@ -8,7 +8,7 @@ import (
 // task is a Subscription or a cursorStore.
 type task interface {
 	work.Task
-	// step does a bounded part of the work and returns whether there is more.
+	// step does a bounded part of the work and reports whether there is more.
 	step(w *worker) (more bool)
 }
 
@@ -19,7 +19,7 @@ func newTasks(workers int) tasks {
 	return tasks{work.NewTasks(workers, func(w *worker, t task, _ work.Lane) bool { return t.step(w) })}
 }
 
-// wake makes a worker step t soon. Cursor stores come first: acks wait for their disk writes.
+// wake makes a worker step t soon. Cursor stores come first, since acks wait for their disk writes.
 func (q tasks) wake(t task) {
 	if _, store := t.(*cursorStore); store {
 		q.Wake(t, work.Urgent)
@@ -28,14 +28,14 @@ func (q tasks) wake(t task) {
 	}
 }
 
-// worker is what one goroutine of the queue lends to the tasks that it steps, so that these need no
-// memory of their own while they are idle.
+// worker holds the buffers of one worker goroutine. The task that is stepped borrows them, so that
+// idle tasks hold none.
 type worker struct {
-	readMemory  []byte // of files, for what is delivered first
-	otherMemory []byte // and for everything else
+	readMemory  []byte // for first deliveries
+	otherMemory []byte // for everything else
 
-	// What the Subscription that is stepped reads for the first time: while open, view is held, and
-	// have says that record is one of it that was not delivered yet. saved is its reader before view.
+	// The read position of first deliveries. While open, view is held. have reports that record is
+	// an undelivered record of it. saved is the reader before view.
 	view     log.View
 	records  log.RecordIter
 	batchEnd uint64
@@ -44,10 +44,10 @@ type worker struct {
 	have     bool
 	saved    log.Cursor
 
-	// What it reads to deliver it again.
+	// The read position of redeliveries.
 	otherView    log.View
 	otherRecords log.RecordIter
-	otherEnd     uint64 // of the batch that they are of
+	otherEnd     uint64 // end of the current batch
 	other        log.Record
 	otherOpen    bool
 

@@ -2,24 +2,24 @@ package subscription
 
 import "math"
 
-// request is a pull request that waits. Times are nanoseconds, as service.now has them.
+// request is a waiting pull request. Times are nanoseconds of Service.now.
 type request struct {
 	to        []byte
 	left      int  // messages
-	bytes     int  // that are left, if bounded
-	bounded   bool // by bytes
+	bytes     int  // bytes left, if bounded
+	bounded   bool // by MaxBytes
 	got       int
 	noWait    bool
 	expires   int64 // 0: never
 	heartbeat int64 // 0: none
-	beat      int64 // when the next one is due
-	checked   int64 // when somebody was known to listen
+	beat      int64 // when the next heartbeat is due
+	checked   int64 // when the destination last had a subscriber
 	peek      bool
-	done      func(Outcome) // nil: the Outlet is told
-	why       End           // for done
+	done      func(Outcome) // nil: the DeliverySink gets the End
+	why       End           // the End for done
 }
 
-// outcome is what done is told.
+// outcome returns the Outcome for done.
 func (r *request) outcome() Outcome {
 	o := Outcome{Why: r.why, Messages: r.left}
 	if r.bounded {
@@ -28,20 +28,20 @@ func (r *request) outcome() Outcome {
 	return o
 }
 
-// ended is a request whose sender is to be told, once no lock is held.
+// ended is a request whose done is called once no lock is held.
 type ended struct {
 	done    func(Outcome)
 	outcome Outcome
 }
 
-// requests are those that wait, in the order in which they are served: one message each in turn.
+// requests is the queue of waiting requests. They are served in turn, one message each.
 type requests struct {
-	list []*request // a ring
+	list []*request // ring buffer
 	head int
 	n    int
 	free []*request
-	over []ended // of those that have a done
-	due  int64   // nothing expires and no heartbeat is due before that
+	over []ended // ended requests with a done
+	due  int64   // no request expires and no heartbeat is due before
 }
 
 func (q *requests) at(i int) *request { return q.list[(q.head+i)%len(q.list)] }
@@ -79,7 +79,7 @@ func (q *requests) add(p *Pull, done func(Outcome), now int64) {
 	q.n++
 }
 
-// rotate lets the next one have its turn.
+// rotate moves the first request to the end.
 func (q *requests) rotate() {
 	if q.n > 1 {
 		r := q.pop()
@@ -96,7 +96,7 @@ func (q *requests) pop() *request {
 	return r
 }
 
-// remove takes out the first one.
+// remove removes the first request.
 func (q *requests) remove() {
 	r := q.pop()
 	if r.done != nil {
@@ -108,7 +108,7 @@ func (q *requests) remove() {
 	}
 }
 
-// sweep keeps those, in their order, of which keep says so, and finds out when the next is due.
+// sweep removes the requests for which keep returns false, and computes due.
 func (q *requests) sweep(keep func(*request) bool) {
 	q.due = math.MaxInt64
 	for range q.n {
@@ -127,14 +127,14 @@ func (q *requests) sweep(keep func(*request) bool) {
 	}
 }
 
-// takeOver returns those that ended and are to be told.
+// takeOver returns and clears the ended requests.
 func (q *requests) takeOver() []ended {
 	over := q.over
 	q.over = nil
 	return over
 }
 
-// asked is how many messages all of them wait for.
+// asked returns the number of messages that all requests wait for.
 func (q *requests) asked() int {
 	n := 0
 	for i := range q.n {

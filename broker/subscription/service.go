@@ -17,15 +17,15 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// Config is what a Service works with.
+// Config configures a Service.
 type Config struct {
 	Self   string // id of this broker
 	Topics *topic.Service
 	Sink   func(t *topic.Shard, name string) DeliverySink
-	Clock  *clock.Clock // nil: the machine's, which nobody observes
+	Clock  *clock.Clock // nil: the machine's clock alone
 	Logger *slog.Logger
-	// Inactive is told of a durable Subscription that nobody used for as long as its spec allows; who
-	// made it may delete it. It must not block. It may be nil.
+	// Inactive is called for a durable Subscription that was unused for as long as its spec
+	// permits. Its creator may delete it. It must not block. It may be nil.
 	Inactive func(t *topic.Shard, name string)
 }
 
@@ -33,22 +33,22 @@ type Config struct {
 type Service struct {
 	config Config
 	tasks  tasks
-	epoch  int64 // how far now is from the clock's Mono
-	// These are snapshotBytes, countBytes and mostSubjects, but in tests.
+	epoch  int64 // offset of now from the clock's Mono
+	// snapshotBytes, countBytes and mostSubjects, except in tests.
 	wholeAfter, countBytes, mostSubjects int
 
 	mu     sync.Mutex
 	state  desires
-	stores map[string]*cursorStore // by key of the shard
+	stores map[string]*cursorStore // by shard key
 	closed bool
 
-	telling sync.Mutex // after all other locks
+	telling sync.Mutex // guards changed; locked after all other locks
 	changed chan struct{}
 
 	delivered, redelivered, acked, exhausted, lost, stateBytes atomic.Uint64
 }
 
-// New begins with no shards; ShardChanged brings them.
+// New returns a Service without shards. ShardChanged adds them.
 func New(config Config) *Service {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
@@ -62,11 +62,11 @@ func New(config Config) *Service {
 	}
 }
 
-// now is a time in nanoseconds that runs as the clock's Mono does, for deadlines. It begins at the time of the clock, and
-// doesn't follow it.
+// now returns nanoseconds that run as the clock's Mono, for deadlines. It starts at the clock's
+// time and does not follow its changes.
 func (s *Service) now() int64 { return s.epoch + s.config.Clock.Mono() }
 
-// at is the time that now said, as the clock has it.
+// at converts a value of now to the clock's time.
 func (s *Service) at(now int64) time.Time {
 	if now == 0 {
 		return time.Time{}
@@ -74,11 +74,12 @@ func (s *Service) at(now int64) time.Time {
 	return time.Unix(0, s.recordTime(now))
 }
 
-// recordTime is the time of the clock at what now said.
+// recordTime returns the clock's time at a value of now, in nanoseconds since 1970.
 func (s *Service) recordTime(now int64) int64 { return now - s.epoch + s.config.Clock.Off() }
 
-// written is what now said when a record was written that has this time, on whichever broker: not later than now, and now if
-// the ages of records are not known. So what is due after some time is never due later than that from now on.
+// written returns the value of now at which a record with the given time was written, on any
+// broker. It is never later than now, and now itself if the ages of records are unknown. So a
+// deadline after it never passes later than if it began now.
 func (s *Service) written(record int64) int64 {
 	c := s.config.Clock
 	if !c.Verdict().Elapsed {
@@ -89,7 +90,7 @@ func (s *Service) written(record int64) int64 {
 
 func (s *Service) sink(t *topic.Shard, name string) DeliverySink { return s.config.Sink(t, name) }
 
-// notifyWaiters wakes those who Wait.
+// notifyWaiters wakes Wait.
 func (s *Service) notifyWaiters() {
 	s.telling.Lock()
 	defer s.telling.Unlock()
@@ -97,13 +98,13 @@ func (s *Service) notifyWaiters() {
 	s.changed = make(chan struct{})
 }
 
-// desires are what Subscriptions are asked for; *coordination.State is one.
+// desires is the desired state of Subscriptions. *coordination.State implements it.
 type desires interface {
-	// Subscriptions are those of one Topic.
+	// Subscriptions returns those of one Topic.
 	Subscriptions(topicID string) []*coordination.Subscription
-	// Subscription is one of them, or nil.
+	// Subscription returns one of them, or nil.
 	Subscription(topicID, name string) *coordination.Subscription
-	// Unreadable are the keys of what this program doesn't understand.
+	// Unreadable returns the keys that this version cannot decode.
 	Unreadable() []string
 }
 
@@ -113,7 +114,7 @@ func (s *Service) current() desires {
 	return s.state
 }
 
-// Follow takes over what the cluster's State is now. It is quick.
+// Follow applies a new State of the cluster. It does not block.
 func (s *Service) Follow(state *coordination.State, changes coordination.Changes) {
 	s.follow(state, changes)
 }
@@ -142,15 +143,15 @@ func (s *Service) follow(state desires, changes coordination.Changes) {
 	}
 }
 
-// allStores returns all cursor stores, in no order.
+// allStores returns all cursor stores, in no particular order.
 func (s *Service) allStores() []*cursorStore {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.stores))
 }
 
-// ShardChanged begins to serve the Subscriptions of a shard, or ends it: then nothing of the shard
-// is used any more when it returns.
+// ShardChanged starts or stops serving the Subscriptions of a shard. When a stop returns, the shard
+// is not used any more.
 func (s *Service) ShardChanged(shard *topic.ShardLeader, open bool) {
 	t := shard.Shard()
 	if !open {
@@ -160,7 +161,7 @@ func (s *Service) ShardChanged(shard *topic.ShardLeader, open bool) {
 	s.lead(&shardPlace{Source: shard, topic: t, topicID: t.ID(), key: t.Key(), name: t.Name()})
 }
 
-// lead begins to serve a shard.
+// lead starts serving a shard.
 func (s *Service) lead(p *shardPlace) {
 	if p.key == "" {
 		p.key = p.topicID
@@ -181,7 +182,7 @@ func (s *Service) lead(p *shardPlace) {
 	}
 }
 
-// leave ends serving a shard.
+// leave stops serving a shard.
 func (s *Service) leave(key string, source Source) {
 	s.mu.Lock()
 	k := s.stores[key]
@@ -203,7 +204,7 @@ func (s *Service) store(key string) *cursorStore {
 	return s.stores[key]
 }
 
-// find is the Subscription of that name, or why it is not served.
+// find returns the Subscription of that name, or why it is not served.
 func (s *Service) find(key, name string) (*Subscription, *NotServedError) {
 	s.mu.Lock()
 	k, closed := s.stores[key], s.closed
@@ -237,8 +238,8 @@ func (s *Service) find(key, name string) (*Subscription, *NotServedError) {
 	return nil, not
 }
 
-// Find is the Subscription of that name if it is served here, or nil; WhyNot says why.
-// It is asked for every ack and pull, so it allocates nothing.
+// Find returns the Subscription of that name if it is served here, or nil; WhyNot returns the
+// reason. It is called for every ack and pull, so it allocates nothing.
 func (s *Service) Find(key, name string) *Subscription {
 	s.mu.Lock()
 	k, closed := s.stores[key], s.closed
@@ -254,7 +255,7 @@ func (s *Service) Find(key, name string) *Subscription {
 	return nil
 }
 
-// WhyNot says why a Subscription is not served here: a *NotServedError. It is nil if it is served here.
+// WhyNot returns a *NotServedError if a Subscription is not served here, or nil.
 func (s *Service) WhyNot(key, name string) error {
 	if _, not := s.find(key, name); not != nil {
 		return not
@@ -262,8 +263,8 @@ func (s *Service) WhyNot(key, name string) error {
 	return nil
 }
 
-// Wait is Find that waits until the Subscription is served here, or can't be, or ctx ends. A Subscription
-// is served once where it starts is safe on the disk.
+// Wait is Find that waits until the Subscription is served here, cannot be served, or ctx ends. A
+// Subscription is served once its start position is durable.
 func (s *Service) Wait(ctx context.Context, key, name string) (*Subscription, error) {
 	for {
 		s.telling.Lock()
@@ -284,7 +285,7 @@ func (s *Service) Wait(ctx context.Context, key, name string) (*Subscription, er
 	}
 }
 
-// List are those of a Topic that are served here, sorted by name.
+// List returns the Subscriptions of a shard that are served here, sorted by name.
 func (s *Service) List(key string) []*Subscription {
 	k := s.store(key)
 	if k == nil {
@@ -302,8 +303,8 @@ func (s *Service) List(key string) []*Subscription {
 	return all
 }
 
-// Create makes a Subscription in this broker's memory only: it is gone with the process, when the
-// shard is led elsewhere, and when nobody has used it for as long as inactive says; 0: that doesn't matter.
+// Create creates a Subscription in this broker's memory. It ends with the process, when the shard
+// gets another leader, or when it was unused for the duration inactive, unless that is 0.
 func (s *Service) Create(key, name string, spec coordination.SubscriptionSpec, inactive time.Duration) (*Subscription, error) {
 	k := s.store(key)
 	if k == nil {
@@ -312,7 +313,7 @@ func (s *Service) Create(key, name string, spec coordination.SubscriptionSpec, i
 	return k.create(name, &spec, inactive)
 }
 
-// Remove ends a Subscription that Create made.
+// Remove ends a Subscription that Create created.
 func (s *Service) Remove(key, name string) {
 	k := s.store(key)
 	if k == nil {
@@ -326,7 +327,7 @@ func (s *Service) Remove(key, name string) {
 	}
 }
 
-// Close ends all requests, writes what is to be known of the cursors, and ends the workers.
+// Close ends all requests, writes the cursors, and stops the workers.
 func (s *Service) Close() error {
 	s.mu.Lock()
 	stores := s.stores
@@ -343,18 +344,18 @@ func (s *Service) Close() error {
 // Stats are counters and gauges.
 type Stats struct {
 	Subscriptions int
-	Ephemerals    int // of these
+	Ephemerals    int // of Subscriptions
 	Waiting       int // requests
-	Pending       int // records on their way
+	Pending       int // pending records
 	Delivered     uint64
-	Redelivered   uint64 // of these
+	Redelivered   uint64 // of Delivered
 	Acked         uint64
-	Exhausted     uint64 // records that were given up after their last attempt
-	Lost          uint64 // records skipped because they can't be read
+	Exhausted     uint64 // records dropped after the maximum of deliveries
+	Lost          uint64 // records skipped because they cannot be read
 	StateBytes    uint64 // written to state logs
 }
 
-// Stats are the service's counters and gauges.
+// Stats returns the service's counters and gauges.
 func (s *Service) Stats() Stats {
 	stats := Stats{
 		Delivered: s.delivered.Load(), Redelivered: s.redelivered.Load(), Acked: s.acked.Load(),

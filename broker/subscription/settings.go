@@ -10,13 +10,13 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
-// settings are what a spec means.
+// settings are the values of a spec in the form that delivery needs.
 type settings struct {
 	filters    [][]byte // none: all
 	policy     coordination.AckPolicy
 	wait       int64   // milliseconds
 	backoff    []int64 // milliseconds
-	most       uint32  // deliveries of one record; 0: no bound
+	most       uint32  // maximum deliveries of one record; 0: no bound
 	maxPending int
 	maxWaiting int
 }
@@ -57,12 +57,12 @@ func settingsOf(spec *coordination.SubscriptionSpec) settings {
 	return s
 }
 
-// milliseconds rounds up, so that what waits a little doesn't wait not at all.
+// milliseconds rounds up, so that a short pause does not become none.
 func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// patience is how long a delivery may take, by how often the record was delivered with it.
+// patience returns the ack wait in milliseconds of a record's count-th delivery.
 func (s *settings) patience(count uint32) int64 {
 	if n := len(s.backoff); n > 0 {
 		return s.backoff[min(int(count), n)-1]
@@ -94,7 +94,8 @@ func (s *settings) sameFilters(other *settings) bool {
 	return true
 }
 
-// unsupported says what of the spec is not there yet, or nothing. None of it is ever left out in silence.
+// unsupported returns the first setting of the spec that is not supported yet, or "". None is
+// ignored.
 func unsupported(spec *coordination.SubscriptionSpec, now time.Time) string {
 	c := &spec.Consumer
 	for _, feature := range []struct {

@@ -6,22 +6,22 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// Source is what Subscriptions need of a shard; *topic.Shard is one.
+// Source is the part of a shard that Subscriptions use. *topic.ShardLeader implements it.
 type Source interface {
-	// Offsets are what may be read: from start up to, not including, end.
+	// Offsets returns the readable range: from start up to, not including, end.
 	Offsets() (start, end uint64)
 	NewCursor(from uint64) *log.Cursor
-	// Unreadable judges why records can't be read. A *log.CorruptError that it returns means that nobody has them; with any other error
-	// they are to be tried again, here or where the shard is led next.
+	// Unreadable judges why records cannot be read. If it returns a *log.CorruptError, no replica
+	// has them. After any other error reading is to be tried again, here or on the next leader.
 	Unreadable(err error) error
-	// Watch calls changed after the end moved. changed doesn't block.
+	// Watch calls changed after the end moved, until stop. changed must not block.
 	Watch(changed func()) (stop func())
-	// State is the log of cursors. Only AppendState appends to it.
+	// State returns the state log. Only AppendState appends to it.
 	State() *log.Log
-	// AppendState appends to it under the shard's epoch. With a Done, that hears when what was appended is as
-	// safe, wherever the shard is kept, as its durability says.
+	// AppendState appends to the state log under the shard's epoch. a.Done is called when the
+	// append is as durable, on all in-sync replicas, as its durability requires.
 	AppendState(a *log.Append) (first uint64, err error)
-	// Data is the log of records, for when its segments were written.
+	// Data returns the data log, for the times of its segments.
 	Data() *log.Log
 }
 
@@ -34,10 +34,10 @@ type shardPlace struct {
 	topicID string
 	key     string         // of the shard
 	name    string         // of the stream
-	weaker  log.Durability // in tests: than Synced
+	weaker  log.Durability // set in tests to a durability below Synced
 }
 
-// promise is what an ack means that is answered.
+// promise returns the durability of an answered ack.
 func (p *shardPlace) promise() log.Durability {
 	if p.topic == nil {
 		return p.weaker
@@ -45,7 +45,7 @@ func (p *shardPlace) promise() log.Durability {
 	return durability(p.topic.Desired().Spec.Durability)
 }
 
-// why is what ends the requests when the shard isn't led here any more.
+// why returns the End of requests when this broker leads the shard no longer.
 func (p *shardPlace) why() End {
 	if p.topic != nil && p.topic.Desired().Deleting {
 		return Deleted
@@ -53,7 +53,7 @@ func (p *shardPlace) why() End {
 	return LeaderGone
 }
 
-// durability is what acks that somebody waits for are promised.
+// durability returns the durability of an ack with a reply.
 func durability(d coordination.Durability) log.Durability {
 	switch d {
 	case coordination.Replicated:

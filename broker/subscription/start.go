@@ -10,23 +10,24 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// seeking is the search for where to start, or for the newest records of each subject. It reads
-// the log in bounded parts, and nothing is delivered meanwhile.
+// seeking is the search for the start position, or for the newest record of each subject. It reads
+// the log in bounded parts. Nothing is delivered before it is done.
 type seeking struct {
 	done   bool
 	begun  bool
-	newest bool // only for the newest of each subject: where to start is known
+	newest bool // search only for the newest of each subject: the start position is known
 	cursor *log.Cursor
-	at     uint64 // where the search goes on
+	at     uint64 // where the search continues
 	end    uint64 // where it ends
-	low    uint64 // of the part that is searched, for the last record
+	low    uint64 // start of the part being searched, for the last record
 	found  uint64
 	bySubj map[string]uint64
-	// failed is why there is no start, for good.
+	// failed is why no start position can be found, ever.
 	failed string
 }
 
-// seek goes on looking for where to start. An error is to be tried again. mu is held.
+// seek continues the search for the start position. After an error it is to be called again. mu is
+// held.
 func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool, err error) {
 	k := &s.seeking
 	if k.failed != "" {
@@ -48,7 +49,7 @@ func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool,
 			k.bySubj = map[string]uint64{}
 		case from == coordination.FromTime:
 			k.at = max(start, timeSegment(s.store.place.Data().SegmentInfos(), s.spec.Start.Time, end))
-		default: // the last one that matches
+		default: // the last record that matches
 			k.low = end
 			s.searchBelow(start)
 		}
@@ -56,7 +57,7 @@ func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool,
 	if k.cursor == nil {
 		k.cursor = s.store.place.NewCursor(k.at)
 	}
-	cursor := k.cursor // the end of the search lets go of it
+	cursor := k.cursor // the end of the search clears k.cursor
 	cursor.Lend(w.otherMemory)
 	defer func() { w.otherMemory = cursor.Lend(nil) }()
 	for bytes > 0 && k.at < k.end && !(from == coordination.FromTime && k.found > 0 && !k.newest) {
@@ -88,7 +89,8 @@ func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool,
 	return s.sought(start), nil
 }
 
-// sought draws the conclusion from a search that came to its end, and says whether there is another part to search. mu is held.
+// sought evaluates a finished search and reports whether another part is to be searched. mu is
+// held.
 func (s *Subscription) sought(start uint64) (more bool) {
 	k := &s.seeking
 	switch {
@@ -126,7 +128,7 @@ func (s *Subscription) endOfSearch() uint64 {
 	return end
 }
 
-// startWithoutLooking is where to start, if that doesn't depend on what the records are.
+// startWithoutLooking returns the start position if it does not depend on the records.
 func (s *Subscription) startWithoutLooking(start, end uint64) (next uint64, known bool) {
 	switch s.spec.Start.From {
 	case coordination.FromEarliest:
@@ -141,7 +143,7 @@ func (s *Subscription) startWithoutLooking(start, end uint64) (next uint64, know
 	return end, true
 }
 
-// searchBelow makes the part below the one that was searched, twice as long, the next. mu is held.
+// searchBelow moves the search to the part below, twice as long. mu is held.
 func (s *Subscription) searchBelow(start uint64) {
 	k := &s.seeking
 	const first = 256
@@ -151,7 +153,7 @@ func (s *Subscription) searchBelow(start uint64) {
 	k.at = k.low
 }
 
-// search looks at the records in a view, and moves on behind it. mu is held.
+// search examines the records of a view and moves behind it. mu is held.
 func (s *Subscription) search(v *log.View) (bytes int) {
 	k := &s.seeking
 	from, since := s.spec.Start.From, s.spec.Start.Time.UnixNano()
@@ -190,7 +192,7 @@ func (s *Subscription) search(v *log.View) (bytes int) {
 	return bytes
 }
 
-// seekPast passes over what the search can't read. mu is held.
+// seekPast skips what the search cannot read. mu is held.
 func (s *Subscription) seekPast(err error) error {
 	k := &s.seeking
 	var gone *log.RangeError
@@ -200,7 +202,7 @@ func (s *Subscription) seekPast(err error) error {
 	case errors.As(err, &gone) && gone.Start > k.at:
 		k.at = gone.Start
 	case errors.As(err, &damaged) && damaged.Next > k.at:
-		// Reading meets it, too, and reports it.
+		// Delivery hits the same error and reports it.
 		k.at = damaged.Next
 	default:
 		return s.fail(err)
@@ -208,8 +210,8 @@ func (s *Subscription) seekPast(err error) error {
 	return nil
 }
 
-// startAt is the end of the search: next is the first record to deliver, and of those below until
-// only the newest of each subject are. mu is held.
+// startAt ends the search. next is the first record to deliver. Below until, only the newest record
+// of each subject is delivered. mu is held.
 func (s *Subscription) startAt(next, until uint64) {
 	s.seeking = seeking{done: true}
 	s.cursor.apply(op{kind: opReset, offset: next})
@@ -221,20 +223,20 @@ func (s *Subscription) startAt(next, until uint64) {
 	s.store.writeStart(s)
 }
 
-// seekNewest finds the newest record of each subject again. mu is held.
+// seekNewest searches for the newest record of each subject again. mu is held.
 func (s *Subscription) seekNewest() {
 	s.seeking = seeking{newest: true}
 }
 
-// dropNewest forgets those below next: they were delivered. mu is held.
+// dropNewest removes delivered records, those below next. mu is held.
 func (s *Subscription) dropNewest(next uint64) {
 	for len(s.newest) > 0 && s.newest[0] < next {
 		s.newest = s.newest[1:]
 	}
 }
 
-// toNewest goes to the next record that is the newest of its subject, and says whether that
-// changed anything. mu is held.
+// toNewest skips to the next record that is the newest of its subject. It reports whether it moved.
+// mu is held.
 func (s *Subscription) toNewest(next uint64) bool {
 	s.dropNewest(next)
 	if len(s.newest) == 0 {
@@ -248,7 +250,7 @@ func (s *Subscription) toNewest(next uint64) bool {
 	return false
 }
 
-// timeSegment is where the first segment begins that has a record not older than since.
+// timeSegment returns the base of the first segment with a record not older than since.
 func timeSegment(segments []log.SegmentInfo, since time.Time, end uint64) uint64 {
 	for _, s := range segments {
 		if s.End > s.Base && !s.Last.Before(since) {

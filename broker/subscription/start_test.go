@@ -25,7 +25,7 @@ func TestWhereReadingStarts(t *testing.T) {
 			w.shard.publish(fmt.Sprintf("orders.%d", i%3), "other")
 			time.Sleep(time.Second)
 			if i == 4 {
-				since = time.Now().Add(-time.Millisecond) // the record at offset 11 comes after it
+				since = time.Now().Add(-time.Millisecond) // the record at offset 11 is later
 			}
 		}
 		if _, err := w.shard.data.Trim(3); err != nil {
@@ -83,7 +83,8 @@ func TestTheLastRecordIsFoundFarBack(t *testing.T) {
 	})
 }
 
-// Of the newest of each subject some are delivered, and the broker starts anew.
+// TestTheNewestOfEachSubjectSurviveARestart: the broker restarts after some of the newest records
+// were delivered.
 func TestTheNewestOfEachSubjectSurviveARestart(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		w.shard.publish("a", "b", "c", "c", "b")
@@ -184,13 +185,13 @@ func TestTooManySubjectsAreRefused(t *testing.T) {
 	})
 }
 
-// A disk that can't be read is tried again, and who waits is told meanwhile that its request stands.
+// TestReadingIsTriedAgain: a failed read is tried again, and heartbeats go on meanwhile.
 func TestReadingIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.shard.publish("a", "b", "a")
 		w.stop()
-		w.start() // so that it is on the disk only
+		w.start() // so that the records are on the disk only
 		defer func() { w.stop() }()
 		var broken atomic.Bool
 		broken.Store(true)

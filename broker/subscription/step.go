@@ -34,7 +34,8 @@ func (s *Subscription) step(w *worker) (more bool) {
 	return more && !idle
 }
 
-// advance finds where to start, delivers what may be delivered, and sees to what waits. mu is held.
+// advance searches the start position, delivers what it may, and handles waiting requests. mu is
+// held.
 func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 	if now >= s.timerAt {
 		s.timerAt = math.MaxInt64
@@ -67,7 +68,7 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 	return more, idle || s.ephemeral && s.seeking.failed != ""
 }
 
-// tick ends what has expired and sends the heartbeats that are due. mu is held.
+// tick ends expired requests and sends due heartbeats. mu is held.
 func (s *Subscription) tick(now int64) {
 	s.waiting.sweep(func(r *request) bool {
 		if r.expires > 0 && now >= r.expires {
@@ -87,7 +88,7 @@ func (s *Subscription) tick(now int64) {
 	})
 }
 
-// catchUp notes what time and retention have done. mu is held.
+// catchUp applies what time and retention changed. mu is held.
 func (s *Subscription) catchUp(now int64, start uint64) {
 	if d := s.cursor.pending.first(); d != nil && d.offset < start {
 		s.change(op{kind: opForget, offset: start})
@@ -106,21 +107,21 @@ func (s *Subscription) catchUp(now int64, start uint64) {
 	s.cursor.spent = s.cursor.spent[:0]
 }
 
-// nextScan is when deadlines may be looked at again: looking at many takes a while, so it is not
-// done more often than it can be.
+// nextScan returns when deadlines may be scanned again. The interval grows with the number of
+// pending records, so that scans take a bounded share of the time.
 func (s *Subscription) nextScan() int64 {
 	const perRecord = 100
 	return s.scanned + int64(s.cursor.pending.live)*perRecord
 }
 
-// deliverSome delivers as much as is asked for, is there, and may be within one step. mu is held.
+// deliverSome delivers as much as is requested, available and allowed in one step. mu is held.
 func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (more bool, err error) {
 	s.blocked = false
 	if s.waiting.n == 0 {
 		return false, nil
 	}
 	if more := s.look(w, start, end, stepBytes); more && s.ahead.spent < s.service.countBytes {
-		return true, nil // exact numbers before the first delivery
+		return true, nil // the first delivery waits for an exact count
 	}
 	w.readMemory = s.reader.Lend(w.readMemory)
 	defer s.rest(w)
@@ -176,7 +177,7 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 	return true, nil
 }
 
-// first is the request whose turn it is, or nil. mu is held.
+// first returns the request to serve next, or nil. mu is held.
 func (s *Subscription) first(now int64) *request {
 	for s.waiting.n > 0 {
 		r := s.waiting.at(0)
@@ -195,7 +196,8 @@ func (s *Subscription) first(now int64) *request {
 	return nil
 }
 
-// endImpatient ends the requests that don't wait, now that there is nothing more for them. mu is held.
+// endImpatient ends the requests that do not wait, when nothing more is available for them. mu is
+// held.
 func (s *Subscription) endImpatient(blocked bool) {
 	impatient := false
 	for i := range s.waiting.n {
@@ -214,7 +216,7 @@ func (s *Subscription) endImpatient(blocked bool) {
 	})
 }
 
-// deliverTo delivers a record to a request, unless it is too large for it. mu is held.
+// deliverTo delivers a record to a request, unless the record is too large for it. mu is held.
 func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count uint32, now int64, start, end uint64) bool {
 	lag, _ := s.lag(start, end)
 	if count == 1 {
@@ -264,8 +266,8 @@ func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count u
 	return true
 }
 
-// fresh is the next record that was not delivered yet. If there is none, more says that the
-// search goes on in the next step. mu is held.
+// fresh returns the next undelivered record. If there is none, more reports that the search
+// continues in the next step. mu is held.
 func (s *Subscription) fresh(w *worker, start, end uint64, budget *int) (rec *log.Record, more bool, err error) {
 	for {
 		if w.open {
@@ -294,7 +296,7 @@ func (s *Subscription) fresh(w *worker, start, end uint64, budget *int) (rec *lo
 				s.lose(w.batchEnd, err)
 			}
 			if last := min(w.batchEnd, end); last > s.cursor.offset+1 {
-				s.skip(last - 1) // compaction has left nothing there
+				s.skip(last - 1) // compaction left a gap
 				*budget -= 64
 			}
 			if b, ok := w.view.Next(); ok {
@@ -344,7 +346,7 @@ func (s *Subscription) fresh(w *worker, start, end uint64, budget *int) (rec *lo
 	}
 }
 
-// rest lets go of what a step has borrowed, and remembers the place. mu is held.
+// rest returns what a step has borrowed and saves the read position. mu is held.
 func (s *Subscription) rest(w *worker) {
 	w.readMemory = s.reader.Lend(nil)
 	if w.open {
@@ -372,7 +374,7 @@ func (s *Subscription) rest(w *worker) {
 	}
 }
 
-// wanted says whether a record is to be delivered for the first time. mu is held.
+// wanted reports whether a record is to be delivered for the first time. mu is held.
 func (s *Subscription) wanted(r *log.Record) bool {
 	if s.cursor.until > r.Offset {
 		s.dropNewest(r.Offset)
@@ -381,13 +383,13 @@ func (s *Subscription) wanted(r *log.Record) bool {
 	return s.settings.matches(r.Subject) && !s.cursor.isAhead(r.Offset)
 }
 
-// skip passes over records; the state log hears of it at the end of the step. mu is held.
+// skip skips records. The end of the step notes it for the state log. mu is held.
 func (s *Subscription) skip(to uint64) {
 	s.cursor.apply(op{kind: opSkip, offset: to})
 	s.unnoted = true
 }
 
-// lose passes over records below next that can't be read. mu is held.
+// lose skips records below next that cannot be read, and reports them. mu is held.
 func (s *Subscription) lose(next uint64, err error) {
 	n := next - 1 - s.cursor.offset
 	s.skipped += n
@@ -399,14 +401,14 @@ func (s *Subscription) lose(next uint64, err error) {
 	s.ahead.at = 0
 }
 
-// unreadable judges why records from next on can't be read: they have gone, they are damaged, or it
-// is to be tried again. mu is held.
+// unreadable handles a failed read of records from next on: deleted ones and damaged ones are
+// skipped; otherwise it returns an error and the read is to be tried again. mu is held.
 func (s *Subscription) unreadable(next uint64, err error) error {
 	var gone *log.RangeError
 	var damaged *log.CorruptError
 	err = s.store.place.Unreadable(err)
 	switch {
-	case s.reader.Next() < next: // it began before, at what it had read in part
+	case s.reader.Next() < next: // the read began earlier, in a partly delivered batch
 		s.reader.Seek(next)
 		return nil
 	case errors.As(err, &gone) && gone.Start > next:
@@ -420,7 +422,7 @@ func (s *Subscription) unreadable(next uint64, err error) error {
 	return s.fail(err)
 }
 
-// fail notes that reading failed, and is to be tried again. mu is held.
+// fail records a failed read that is to be tried again. mu is held.
 func (s *Subscription) fail(err error) error {
 	if s.failing == "" {
 		s.service.config.Logger.Error("records can't be read; trying again", "topic", s.store.place.name, "subscription", s.id.name, "error", err)
@@ -429,7 +431,8 @@ func (s *Subscription) fail(err error) error {
 	return err
 }
 
-// reread is the record at an offset that was delivered before, or nil if it is there no more. mu is held.
+// reread returns the record at an offset for redelivery, or nil if the log lacks it now. mu is
+// held.
 func (s *Subscription) reread(w *worker, offset uint64) (*log.Record, error) {
 	if !w.otherOpen || offset <= w.other.Offset || offset >= w.otherView.End {
 		if w.otherOpen {
@@ -459,7 +462,8 @@ func (s *Subscription) reread(w *worker, offset uint64) (*log.Record, error) {
 			}
 		}
 		if w.otherRecords.Err() == nil && w.otherEnd > offset {
-			s.change(op{kind: opTerm, offset: offset}) // there is a newer one of its subject: compaction has let go of this one
+			// Compaction removed this record, because there is a newer one of its subject.
+			s.change(op{kind: opTerm, offset: offset})
 			return nil, nil
 		}
 		if err := w.otherRecords.Err(); err != nil {
@@ -473,7 +477,7 @@ func (s *Subscription) reread(w *worker, offset uint64) (*log.Record, error) {
 	}
 }
 
-// vanished judges why a record that is to be delivered again can't be read. mu is held.
+// vanished handles a failed read of a record for redelivery. mu is held.
 func (s *Subscription) vanished(offset uint64, err error) error {
 	var gone *log.RangeError
 	var damaged *log.CorruptError
@@ -494,15 +498,15 @@ func (s *Subscription) vanished(offset uint64, err error) error {
 	return s.fail(err)
 }
 
-// waitForMore has the Subscription woken by new records, and says whether there are some already. mu is held.
+// waitForMore registers for new records, and reports whether some arrived already. mu is held.
 func (s *Subscription) waitForMore(end uint64) bool {
 	s.store.wait(s)
 	_, now := s.store.place.Offsets()
 	return now > end
 }
 
-// arm sets the timer to when something is due, and says whether the Subscription was idle for so
-// long that it is to be retired. mu is held.
+// arm sets the timer, and reports whether the Subscription was idle for so long that it is to be
+// retired. mu is held.
 func (s *Subscription) arm(now, at int64) (idle bool) {
 	if s.waiting.n > 0 {
 		at = min(at, s.waiting.due)
@@ -532,9 +536,8 @@ func (s *Subscription) arm(now, at int64) (idle bool) {
 	return idle
 }
 
-// retire ends an ephemeral Subscription that nobody uses, and reports a durable one.
-//
-// A durable one is reported again after as long, if it is still there.
+// retire ends an unused ephemeral Subscription, and reports an unused durable one. A durable one is
+// reported again after the same time if it still exists.
 func (s *Subscription) retire() {
 	if s.ephemeral {
 		s.store.removeEphemeral(s)

@@ -59,7 +59,7 @@ func TestRequestsEndWhenTheirTimeIsOver(t *testing.T) {
 		w.shard.publish("o")
 		w.expect("billing", "a", "1")
 		time.Sleep(3 * time.Second)
-		w.expect("billing", "a") // the heartbeat begins anew with a delivery
+		w.expect("billing", "a") // a delivery restarts the heartbeat interval
 		time.Sleep(3 * time.Second)
 		w.expect("billing", "a", "beat 1/1", "Expired 2/98")
 		w.shard.publish("o")
@@ -80,7 +80,7 @@ func TestRequestsThatDontWait(t *testing.T) {
 		w.shard.publish("o", "o")
 		s.Pull(now)
 		w.expect("billing", "a", "1", "2", "NoMessages 3/0")
-		now.Expires = time.Second // for the first one
+		now.Expires = time.Second // for the first message
 		s.Pull(now)
 		w.expect("billing", "a")
 		w.shard.publish("o", "o")
@@ -121,7 +121,7 @@ func TestTooManyDontWait(t *testing.T) {
 		s.Pull(Pull{To: []byte("d"), Batch: 1, Expires: time.Minute, Heartbeat: time.Second})
 		w.expect("billing", "c", "TooManyWaiting 1/0")
 		w.expect("billing", "d")
-		w.box("billing").leave("a") // its place is another's
+		w.box("billing").leave("a") // its place is free for another
 		s.Pull(pull("e", 1))
 		w.shard.publish("o", "o")
 		w.expect("billing", "a")
@@ -145,14 +145,14 @@ func TestWhatIsNotAcknowledgedComesAgain(t *testing.T) {
 		if i := s.Info(); i.Redelivered != 2 || i.Pending != 2 || i.FloorOffset != 0 || i.DeliveredSequence != 5 {
 			t.Errorf("it stands at %+v", i)
 		}
-		s.Ack(3, 0, 1, Done, 0, nil) // for an earlier delivery is as good
+		s.Ack(3, 0, 1, Done, 0, nil) // with the number of an earlier delivery
 		time.Sleep(10 * time.Second)
 		w.expect("billing", "a", "1 x3")
 		w.shard.publish("o")
 		w.expect("billing", "a", "4")
 		s.Ack(4, 0, 0, Done, 0, nil)
 		time.Sleep(time.Minute)
-		w.expect("billing", "a") // no more than three times
+		w.expect("billing", "a") // at most three times
 		if i := s.Info(); i.Pending != 0 || i.Exhausted != 1 || i.FloorOffset != 4 || i.Redelivered != 0 {
 			t.Errorf("it stands at %+v", i)
 		}
@@ -190,7 +190,7 @@ func TestAcksOfEveryKind(t *testing.T) {
 		w.expect("billing", "a", "1", "2", "3", "4")
 		s.Ack(1, 0, 1, Retry, 0, nil)
 		w.expect("billing", "a", "1 x2")
-		s.Ack(1, 0, 1, Retry, 0, nil) // for a delivery that another one has followed
+		s.Ack(1, 0, 1, Retry, 0, nil) // with the number of a delivery that was followed by another
 		w.expect("billing", "a")
 		s.Ack(2, 0, 1, Retry, 3*time.Second, nil)
 		s.Ack(3, 0, 1, Term, 0, nil)
@@ -259,7 +259,7 @@ func TestNotTooManyAreOnTheirWay(t *testing.T) {
 		w.expect("billing", "b", "NoMessages 1/0")
 		s.Ack(1, 0, 1, Done, 0, nil)
 		w.expect("billing", "a", "3")
-		s.Ack(3, 0, 1, Retry, 0, nil) // what comes again has room
+		s.Ack(3, 0, 1, Retry, 0, nil) // redeliveries are not bounded by MaxPending
 		w.expect("billing", "a", "3 x2")
 	})
 }

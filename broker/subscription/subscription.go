@@ -12,24 +12,24 @@ import (
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
-// Subscription is one durable reader, served here.
+// Subscription is one Subscription that is served here. Its methods are safe for concurrent use.
 type Subscription struct {
 	work.State
 	service *Service
 	store   *cursorStore
 	id      identity
 	created time.Time
-	// inactive is how long an ephemeral one outlives its last use, and a durable one waits until it is
-	// reported; in nanoseconds. 0: for ever.
+	// inactive is how long an unused ephemeral Subscription lives, and a durable one is unused
+	// before it is reported, in nanoseconds. 0: for ever.
 	inactive  int64
 	ephemeral bool
 
-	// sinkMu is held while the sink is used; it comes before mu.
+	// sinkMu is held while the sink is used. It is locked before mu.
 	sinkMu sync.Mutex
 	sink   DeliverySink
-	sizer  Sizer // the same, if it is one
+	sizer  Sizer // sink, if it is a Sizer
 
-	waits bool // it is among those that are woken by new records; guarded by the store's mu
+	waits bool // it is in the store's waiting list; guarded by the store's mu
 
 	mu       sync.Mutex
 	spec     *coordination.SubscriptionSpec
@@ -39,21 +39,21 @@ type Subscription struct {
 	closed   End    // 0: open
 	known    uint64 // records below it may have been delivered in an earlier life
 	seeking  seeking
-	reader   log.Cursor  // for what is delivered first
-	readEnd  uint64      // where what it read last ends
-	unnoted  bool        // what was skipped is not in the state log
-	failing  string      // why records can't be read just now
-	again    *log.Cursor // for what is delivered again
-	mean     int         // bytes per record, about
+	reader   log.Cursor  // of first deliveries
+	readEnd  uint64      // end of what it read last
+	unnoted  bool        // the state log lacks the last skip
+	failing  string      // why records cannot be read at present
+	again    *log.Cursor // of redeliveries
+	mean     int         // average bytes per record
 	waiting  requests
 	refused  []*request
-	blocked  bool // too much is on its way
+	blocked  bool // too many records are pending
 	told     bool // the sink has something to flush
 	timer    *time.Timer
 	timerAt  int64
-	scanned  int64 // when deadlines were looked at last
+	scanned  int64 // when deadlines were scanned last
 	ahead    lookahead
-	newest   []uint64 // what is left to deliver below cursor.until; nil: not known yet
+	newest   []uint64 // records to deliver below cursor.until; nil: not known yet
 	lastSeen struct {
 		delivered, acked, used int64
 	}
@@ -72,23 +72,23 @@ func newSubscription(k *cursorStore, id identity, spec *coordination.Subscriptio
 	return s
 }
 
-// Name is the Subscription's name.
+// Name returns the Subscription's name.
 func (s *Subscription) Name() string { return s.id.name }
 
-// Spec is what is asked for. It belongs to all its readers.
+// Spec returns the desired spec. It is shared: never change it.
 func (s *Subscription) Spec() *coordination.SubscriptionSpec {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.spec
 }
 
-// Created is when it was made.
+// Created returns when it was created.
 func (s *Subscription) Created() time.Time { return s.created }
 
-// Ephemeral says that it is in this broker's memory only.
+// Ephemeral reports whether it exists in this broker's memory only.
 func (s *Subscription) Ephemeral() bool { return s.ephemeral }
 
-// respecify takes over another spec.
+// respecify applies a changed spec.
 func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 	s.mu.Lock()
 	before := s.settings
@@ -103,11 +103,12 @@ func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 	s.service.tasks.wake(s)
 }
 
-// Pull asks for messages. They go to the Outlet, as does the reason for which the request ends.
+// Pull requests messages. The DeliverySink gets them, and the End of the request.
 func (s *Subscription) Pull(p Pull) { s.pull(&p, nil) }
 
-// Lend is Pull, but done is told how it ended, and not the Outlet: once, after what was delivered was handed on, and without a
-// lock of this package. It must not block. Who lends sees to it that not too many wait.
+// Lend is Pull whose result goes to done instead of the DeliverySink. done is called once, after
+// the deliveries were flushed, without a lock of this package. It must not block. The caller bounds
+// its waiting requests itself.
 func (s *Subscription) Lend(p Pull, done func(Outcome)) { s.pull(&p, done) }
 
 func (s *Subscription) pull(p *Pull, done func(Outcome)) {
@@ -121,7 +122,7 @@ func (s *Subscription) pull(p *Pull, done func(Outcome)) {
 	case s.closed == 0 && (s.waiting.n < s.settings.maxWaiting || done != nil):
 		s.waiting.add(p, done, now)
 	case p.Heartbeat > 0 && s.closed == 0:
-		// Its client would ask again at once, and again. It finds out by the missing heartbeats.
+		// Its client would pull again at once, in a loop. It learns by the missing heartbeats.
 	case len(s.refused) < s.settings.maxWaiting || done != nil:
 		r := &request{to: append([]byte(nil), p.To...), left: max(p.Batch, 1), bytes: p.MaxBytes, bounded: p.MaxBytes > 0, done: done}
 		s.refused = append(s.refused, r)
@@ -130,7 +131,7 @@ func (s *Subscription) pull(p *Pull, done func(Outcome)) {
 	s.service.tasks.wake(s)
 }
 
-// dropDeserted drops the requests that nobody listens for any more. mu is held.
+// dropDeserted drops the requests whose destination has no subscriber any more. mu is held.
 func (s *Subscription) dropDeserted() {
 	s.waiting.sweep(func(r *request) bool {
 		return r.peek || s.sink.Interested(r.to)
@@ -139,14 +140,14 @@ func (s *Subscription) dropDeserted() {
 
 var errNotDelivered = errors.New("it was not delivered; nothing changed")
 
-// Ack says what became of a delivery. If somebody waits for it, done is called, once, when what it says
-// survives as the Topic's durability has it, or with the reason for which it doesn't. done must not block.
+// Ack acknowledges a delivery. done, if not nil, is called once: with nil when the ack is as
+// durable as the Topic requires, or with an error. It must not block.
 func (s *Subscription) Ack(offset, sequence, delivered uint64, kind AckKind, delay time.Duration, done func(error)) {
 	s.mu.Lock()
 	err := s.ack(offset, delivered, kind, delay)
 	wake := s.waiting.n > 0 && (s.blocked && s.cursor.pending.live < s.settings.maxPending || kind == Retry)
 	if done != nil && err == nil && !s.ephemeral {
-		// Under mu, so that what was noted is before it.
+		// Under mu, so that the op is noted before.
 		err = s.store.await(done)
 		if err == nil {
 			done = nil
@@ -184,7 +185,7 @@ func (s *Subscription) ack(offset, delivered uint64, kind AckKind, delay time.Du
 	}
 	d := s.cursor.pending.find(offset)
 	if d == nil || delivered > 0 && delivered < uint64(d.count) {
-		return nil // somebody else has it by now
+		return nil // delivered to another client since, or not pending any more
 	}
 	ms := now / int64(time.Millisecond)
 	switch {
@@ -198,12 +199,12 @@ func (s *Subscription) ack(offset, delivered uint64, kind AckKind, delay time.Du
 	return nil
 }
 
-// isFull says that too many records are acknowledged beyond the cursor to note another one. mu is held.
+// isFull reports whether too many acks beyond the cursor are noted to note another one. mu is held.
 func (s *Subscription) isFull(offset uint64) bool {
 	return len(s.cursor.ahead) >= mostAhead && s.settings.policy != coordination.AckAll
 }
 
-// settle notes that a record is dealt with. mu is held.
+// settle ends the deliveries of a record. mu is held.
 func (s *Subscription) settle(offset uint64, kind AckKind) {
 	_, floor := s.cursor.floor()
 	switch {
@@ -233,7 +234,7 @@ func (s *Subscription) change(o op) {
 	}
 }
 
-// Info says where the Subscription stands.
+// Info returns the state of the Subscription.
 func (s *Subscription) Info() Info {
 	w := memories.Get().(*worker)
 	defer memories.Put(w)
@@ -263,10 +264,11 @@ func (s *Subscription) Info() Info {
 	return i
 }
 
-// memories are lent to who isn't a worker.
+// memories are workers lent to callers that are not worker goroutines.
 var memories = sync.Pool{New: func() any { return &worker{} }}
 
-// close ends all requests. What it returns from is the last use of the Outlet and of the shard.
+// close ends all requests. When it returns, the Subscription does not use the sink and the shard
+// any more.
 func (s *Subscription) close(why End) {
 	s.sinkMu.Lock()
 	defer s.sinkMu.Unlock()
@@ -299,7 +301,7 @@ func tell(over []ended) {
 	}
 }
 
-// end tells a request's sender why it gets nothing more. mu is held.
+// end ends a request with a reason. mu is held.
 func (s *Subscription) end(r *request, why End) {
 	if r.done != nil {
 		r.why = why
@@ -313,7 +315,7 @@ func (s *Subscription) end(r *request, why End) {
 	s.told = true
 }
 
-// endRefused tells those who had no place to wait. mu is held.
+// endRefused ends the requests that found no place to wait. mu is held.
 func (s *Subscription) endRefused() {
 	why := TooManyWaiting
 	if s.closed != 0 {
