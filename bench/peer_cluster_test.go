@@ -7,10 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // peerCluster runs three nats-servers with JetStream until the test ends, each started again when
@@ -30,10 +33,13 @@ func startPeerCluster(t *testing.T) *peerCluster {
 		return nil
 	}
 	const size = 3
-	ports := freePorts(t, 2*size)
-	var routes []string
-	for i := range size {
-		routes = append(routes, "nats://"+ports[size+i])
+	var listen, route, routes []string
+	for i, port := range testutil.FreePorts(t, 2*size) {
+		if address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port)); i < size {
+			listen = append(listen, address)
+		} else {
+			route, routes = append(route, address), append(routes, "nats://"+address)
+		}
 	}
 	c := &peerCluster{dir: t.TempDir(), target: Target{Name: "peers"}}
 	c.pattern = filepath.Join(c.dir, "peer-%d", "pid")
@@ -48,7 +54,7 @@ func startPeerCluster(t *testing.T) *peerCluster {
 		}
 		config := filepath.Join(c.dir, name+".conf")
 		text := fmt.Sprintf("server_name: %s\nlisten: %q\ncluster { name: peers, listen: %q, routes: [%s] }\njetstream { store_dir: %q }\n",
-			name, ports[i], ports[size+i], strings.Join(routes, ", "), data)
+			name, listen[i], route[i], strings.Join(routes, ", "), data)
 		if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -63,22 +69,9 @@ func startPeerCluster(t *testing.T) *peerCluster {
 				_ = sleep(ctx, 50*time.Millisecond)
 			}
 		})
-		c.target.Addresses = append(c.target.Addresses, Address{HostPort: ports[i]})
+		c.target.Addresses = append(c.target.Addresses, Address{HostPort: listen[i]})
 	}
 	return c
-}
-
-func freePorts(t *testing.T, n int) (addresses []string) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		addresses = append(addresses, l.Addr().String())
-	}
-	return addresses
 }
 
 // Replicated streams of a real cluster, to whomever the publishers connect.

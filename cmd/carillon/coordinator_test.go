@@ -3,26 +3,17 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/env/testca"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 func TestCoordinatorRunsUntilItIsTold(t *testing.T) {
-	var ports []int
-	for range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-		l.Close()
-	}
+	ports := testutil.FreePorts(t, 3)
 	tlsDir := t.TempDir()
 	testca.New(t).Issue(t, tlsDir)
 	args := []string{
@@ -37,7 +28,7 @@ func TestCoordinatorRunsUntilItIsTold(t *testing.T) {
 	go func() { code <- run(ctx, args) }()
 
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(testutil.Patience); ; time.Sleep(20 * time.Millisecond) {
 		answer, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/healthz", ports[2]))
 		if err == nil {
 			answer.Body.Close()
@@ -55,7 +46,7 @@ func TestCoordinatorRunsUntilItIsTold(t *testing.T) {
 		if got != 0 {
 			t.Errorf("it ended with %d", got)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(testutil.Patience):
 		t.Fatal("it did not end")
 	}
 }

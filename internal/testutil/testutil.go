@@ -1,10 +1,9 @@
 // Package testutil has what tests of several packages share: waiting for conditions and failing on
-// errors. Package etcd below it starts an etcd.
+// errors, and ports. Packages below it start an etcd and an API server.
 package testutil
 
 import (
 	"fmt"
-	"net"
 	"testing"
 	"time"
 )
@@ -51,17 +50,4 @@ func Within(limit, every time.Duration, what string, check func() error) error {
 		time.Sleep(every)
 	}
 	return nil
-}
-
-// FreePorts returns n TCP ports of 127.0.0.1 that nothing listens on now.
-func FreePorts(t testing.TB, n int) []int {
-	t.Helper()
-	ports := make([]int, n)
-	for i := range ports {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		Must(t, err)
-		defer ln.Close()
-		ports[i] = ln.Addr().(*net.TCPAddr).Port
-	}
-	return ports
 }

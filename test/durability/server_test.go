@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,34 +32,24 @@ type server struct {
 	exit    error
 }
 
-func freeAddress(t *testing.T) (host, port string) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	testutil.Must(t, err)
-	defer ln.Close()
-	host, port, err = net.SplitHostPort(ln.Addr().String())
-	testutil.Must(t, err)
-	return host, port
-}
-
 // carillon is `carillon dev` with its data in dir. It is not started yet.
 func carillon(t *testing.T, dir string) *server {
 	t.Helper()
 	program, err := binary()
 	testutil.Must(t, err)
-	host, port := freeAddress(t)
-	return newServer(t, net.JoinHostPort(host, port), func() *exec.Cmd {
-		return exec.Command(program, "dev", "--data", dir, "--listen", net.JoinHostPort(host, port))
+	address := testutil.FreeAddress(t)
+	return newServer(t, address, func() *exec.Cmd {
+		return exec.Command(program, "dev", "--data", dir, "--listen", address)
 	})
 }
 
 // peer is a nats-server with its data in dir.
 func peer(t *testing.T, dir, config string) *server {
 	t.Helper()
-	host, port := freeAddress(t)
+	address := testutil.FreeAddress(t)
 	file := filepath.Join(t.TempDir(), "nats.conf")
-	testutil.Must(t, os.WriteFile(file, fmt.Appendf(nil, "listen: %s:%s\njetstream { store_dir: %q\n%s\n}\n", host, port, dir, config), 0o600))
-	return newServer(t, net.JoinHostPort(host, port), func() *exec.Cmd { return exec.Command(os.Getenv("DURABILITY_PEER"), "-c", file) })
+	testutil.Must(t, os.WriteFile(file, fmt.Appendf(nil, "listen: %s\njetstream { store_dir: %q\n%s\n}\n", address, dir, config), 0o600))
+	return newServer(t, address, func() *exec.Cmd { return exec.Command(os.Getenv("DURABILITY_PEER"), "-c", file) })
 }
 
 func newServer(t *testing.T, address string, command func() *exec.Cmd) *server {
