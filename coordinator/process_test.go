@@ -14,9 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // asMember makes this test's program one member, so that it can be killed and frozen.
@@ -37,21 +36,8 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	code := m.Run()
-	if code == 0 {
-		// etcd leaves idle connections between members to their read timeout of 5 s.
-		var leak error
-		for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); {
-			if leak = goleak.Find(); leak == nil {
-				break
-			}
-		}
-		if leak != nil {
-			fmt.Fprintln(os.Stderr, leak)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	// etcd leaves idle connections between members to their read timeout of 5 s.
+	testutil.RunWithoutLeaks(m)
 }
 
 // spawn starts the member as a process of its own; end and kill stop it.
@@ -217,7 +203,13 @@ func TestRejoiningSurvivesBeingKilled(t *testing.T) {
 	if after := c.voters(); len(after) != 3 || after["c-2"] == before["c-2"] {
 		t.Fatalf("voters were %v and are %v", before, after)
 	}
-	if members, err := c.all().Members(context.Background()); err != nil || len(members) != 3 {
-		t.Errorf("members are %v, %v; want nothing left of the attempts that were killed", members, err)
+	client := c.all()
+	var members []coordination.Member
+	testutil.Eventually(t, "the members are listed", func() (err error) {
+		members, err = client.Members(context.Background())
+		return err
+	})
+	if len(members) != 3 {
+		t.Errorf("members are %v; want nothing left of the attempts that were killed", members)
 	}
 }

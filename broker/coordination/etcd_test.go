@@ -12,12 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/carillon-mq/carillon/internal/testutil"
 	etcdtest "github.com/carillon-mq/carillon/internal/testutil/etcd"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 
 // etcdServer is a real etcd with clients and cables of the test.
 type etcdServer struct {

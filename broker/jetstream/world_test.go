@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/jsapi"
@@ -26,7 +24,7 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 
 // patience is how long a test waits for an expected event.
 const patience = 10 * time.Second

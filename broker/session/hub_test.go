@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 func newTestHub(t testing.TB, change func(*session.Config)) (*session.Hub, string) {
@@ -97,7 +96,7 @@ func (c *wire) sync() {
 	c.expect("PONG")
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 
 func TestMaximumCountsFromTheBeginning(t *testing.T) {
 	for _, tc := range []struct{ name, options, queue string }{

@@ -3,7 +3,7 @@ package topic
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }

@@ -11,14 +11,13 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 
 // patience is how long a test waits for what has to come; one that passes never waits that long.
 const patience = 15 * time.Second
