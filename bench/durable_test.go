@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // smallDurable ends after its messages, long before its time.
@@ -30,7 +32,7 @@ func TestDurableRunOnAFaultlessServer(t *testing.T) {
 			t.Run(fmt.Sprint(client, shape), func(t *testing.T) {
 				// The first probes find nobody: the stream takes a moment to be there.
 				j := &fakeStreams{notYet: 2}
-				run := measure(t.Context(), startFakeServer(t, &fakeServer{streams: j}), smallDurable(t, shape[0], shape[1], client), quickLimits, quietly)
+				run := measure(t.Context(), startFakeServer(t, &fakeServer{streams: j}), smallDurable(t, shape[0], shape[1], client), testLimits, quietly)
 				if run.faulty() {
 					t.Fatalf("a server that does everything right is blamed: %q, %+v, %+v", run.Error, run.Acks, run.Deliveries)
 				}
@@ -104,7 +106,7 @@ func TestEachFaultOfAStreamIsCountedExactly(t *testing.T) {
 				w, j := smallDurable(t, publishers, window, client), &fakeStreams{fate: only(c.fate)}
 				target := startFakeServer(t, &fakeServer{streams: j})
 				wg.Go(func() { // they mostly wait: all at once
-					run := measure(t.Context(), target, w, quickLimits, quietly)
+					run := measure(t.Context(), target, w, lossLimits, quietly)
 					name := fmt.Sprintf("%s with %s, window %d", c.name, client, window)
 					if run.Acks == nil {
 						t.Errorf("%s: %q", name, run.Error)
@@ -146,8 +148,8 @@ func TestLostAckStopsOnlyItsPublisher(t *testing.T) {
 		return storeAndAck
 	}}
 	started := time.Now()
-	run := measure(t.Context(), startFakeServer(t, &fakeServer{streams: j}), smallDurable(t, 3, 1, ClientLight), quickLimits, quietly)
-	if took := time.Since(started); took > 10*quickLimits.Drain {
+	run := measure(t.Context(), startFakeServer(t, &fakeServer{streams: j}), smallDurable(t, 3, 1, ClientLight), lossLimits, quietly)
+	if took := time.Since(started); took > 10*lossLimits.Drain {
 		t.Errorf("it waited %v for the ack", took)
 	}
 	if want := (Acks{Published: 240, Acked: 239, Unanswered: 1}); run.Acks == nil || *run.Acks != want {
@@ -170,7 +172,7 @@ func TestStreamIsDeletedHoweverTheRunEnds(t *testing.T) {
 	}
 	for _, client := range []string{ClientNATS, ClientLight} {
 		j := &fakeStreams{fate: at(hangUp)}
-		run := measure(t.Context(), startFakeServer(t, &fakeServer{streams: j}), smallDurable(t, 1, 1, client), quickLimits, quietly)
+		run := measure(t.Context(), startFakeServer(t, &fakeServer{streams: j}), smallDurable(t, 1, 1, client), testLimits, quietly)
 		if j.left() != "" || run.Error == "" || run.Acks.Unanswered != 1 || run.Deliveries.Received != 9 {
 			t.Errorf("%s, cut off: left %q, error %q, %+v, %+v", client, j.left(), run.Error, run.Acks, run.Deliveries)
 		}
@@ -180,7 +182,7 @@ func TestStreamIsDeletedHoweverTheRunEnds(t *testing.T) {
 		j = &fakeStreams{}
 		w := smallDurable(t, 4, 1, client)
 		w.durable.most = maxDurableMessages
-		run = measure(ctx, startFakeServer(t, &fakeServer{streams: j}), w, quickLimits, func(phase string) {
+		run = measure(ctx, startFakeServer(t, &fakeServer{streams: j}), w, testLimits, func(phase string) {
 			if strings.HasPrefix(phase, "measuring") {
 				cancel()
 			}
@@ -194,7 +196,7 @@ func TestStreamIsDeletedHoweverTheRunEnds(t *testing.T) {
 func TestStreamThatMiscountsItself(t *testing.T) {
 	t.Parallel()
 	j := &fakeStreams{claims: 1}
-	run := measure(t.Context(), startFakeServer(t, &fakeServer{streams: j}), smallDurable(t, 3, 1, ClientLight), quickLimits, quietly)
+	run := measure(t.Context(), startFakeServer(t, &fakeServer{streams: j}), smallDurable(t, 3, 1, ClientLight), testLimits, quietly)
 	if !strings.Contains(run.Error, "it says that it holds 242 messages, and 241 were read") {
 		t.Errorf("error %q", run.Error)
 	}
@@ -203,7 +205,7 @@ func TestStreamThatMiscountsItself(t *testing.T) {
 func TestStreamThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	j := &fakeStreams{refuse: "no space left"}
-	run := measure(t.Context(), startFakeServer(t, &fakeServer{streams: j}), smallDurable(t, 1, 1, ClientLight), quickLimits, quietly)
+	run := measure(t.Context(), startFakeServer(t, &fakeServer{streams: j}), smallDurable(t, 1, 1, ClientLight), testLimits, quietly)
 	if !strings.Contains(run.Error, "make the stream bench-") || !strings.Contains(run.Error, "no space left") || run.Acks != nil || !run.Partial {
 		t.Errorf("error %q, acks %+v", run.Error, run.Acks)
 	}
@@ -215,7 +217,7 @@ func TestServerWithoutJetStream(t *testing.T) {
 	with.Name, without.Name = "with", "without"
 	durable := smallDurable(t, 2, 1, ClientLight)
 	c := Campaign{
-		Workloads: []Workload{durable}, Server: with, Against: []Target{without}, Repeat: 1, Wait: time.Second, Limits: quickLimits, Status: quietly,
+		Workloads: []Workload{durable}, Server: with, Against: []Target{without}, Repeat: 1, Wait: testutil.Patience, Limits: testLimits, Status: quietly,
 	}
 	if _, err := c.Run(t.Context()); !errors.Is(err, ErrNoStreams) || !strings.Contains(err.Error(), "without does not speak JetStream") {
 		t.Errorf("durable alone: %v", err)

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // fakeServer speaks just enough of the protocol to be measured, and can be told to do wrong.
@@ -191,7 +193,7 @@ func (s *fakeServer) publish(m fakeMessage) {
 	case deliverAgainLater:
 		s.route(m, false)
 		s.wg.Go(func() {
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond) // the limits of tests have a far longer grace
 			s.route(m, false)
 		})
 	case damage:
@@ -240,11 +242,15 @@ func (s *fakeServer) routeHeaders(m fakeMessage, headers string) {
 	}
 }
 
-// stallOnce returns a fate that holds the server up when it meets one message.
-func stallOnce(publisher, sequence uint32, d time.Duration) func(stamp) fate {
+// stallOnce returns a fate that holds the server up, when it meets one message, until the channel is
+// closed.
+func stallOnce(publisher, sequence uint32, until <-chan struct{}) func(stamp) fate {
 	return func(s stamp) fate {
 		if s.publisher == publisher && s.sequence == sequence {
-			time.Sleep(d)
+			select {
+			case <-until:
+			case <-time.After(testutil.Patience):
+			}
 		}
 		return deliverOnce
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -246,8 +248,8 @@ func TestCampaignOverTwoServers(t *testing.T) {
 	good.Name, bad.Name = "good", "bad"
 	var runs []string
 	c := Campaign{
-		Workloads: []Workload{smallForward(t, ClientLight)}, Server: good, Against: []Target{bad}, Repeat: 2, Wait: time.Second,
-		Limits: quickLimits, Version: "test", Status: func(s string) {
+		Workloads: []Workload{smallForward(t, ClientLight)}, Server: good, Against: []Target{bad}, Repeat: 2, Wait: testutil.Patience,
+		Limits: lossLimits, Version: "test", Status: func(s string) {
 			if strings.HasSuffix(s, ": connecting") {
 				runs = append(runs, s)
 			}
@@ -281,7 +283,7 @@ func TestInterruptedCampaignStillReports(t *testing.T) {
 	defer cancel()
 	w := smallForward(t, ClientLight)
 	c := Campaign{
-		Workloads: []Workload{w, w}, Server: startFakeServer(t, &fakeServer{}), Repeat: 2, Wait: time.Second, Limits: quickLimits,
+		Workloads: []Workload{w, w}, Server: startFakeServer(t, &fakeServer{}), Repeat: 2, Wait: testutil.Patience, Limits: testLimits,
 		Status: func(s string) {
 			if strings.HasPrefix(s, "[2/4]") {
 				cancel()
@@ -387,7 +389,7 @@ func TestProgressKeepsOneLine(t *testing.T) {
 	p := StartProgress(write)
 	p.Set(strings.Repeat("é", 200))
 	buffer := make([]byte, 1024)
-	if err := read.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := read.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	n, err := read.Read(buffer)

@@ -12,19 +12,19 @@ import (
 type Limits struct {
 	Connect time.Duration // to connect, subscribe, and hear a probe on every way
 	Drain   time.Duration // after the last message, for those still under way
+	Grace   time.Duration // after everything came, for what comes twice
 }
 
 // DefaultLimits suit ten thousand subscribers beside the server on two cores.
-var DefaultLimits = Limits{Connect: time.Minute, Drain: 10 * time.Second}
+var DefaultLimits = Limits{Connect: time.Minute, Drain: 10 * time.Second, Grace: 250 * time.Millisecond}
 
 const (
 	leadIn           = 100 * time.Millisecond // between settling and the schedule's start
 	probeAgain       = time.Second            // when not everybody has heard a probe
 	longestNap       = 50 * time.Millisecond  // so that an interrupt is noticed
 	pollEvery        = 5 * time.Millisecond
-	duplicateGrace   = 250 * time.Millisecond // after everything came, for what comes twice
-	interruptedDrain = 2 * time.Second        // instead of Limits.Drain once interrupted
-	overrun          = 30 * time.Second       // by which a schedule may be late before it is given up
+	interruptedDrain = 2 * time.Second  // instead of Limits.Drain once interrupted
+	overrun          = 30 * time.Second // by which a schedule may be late before it is given up
 
 	// A thread that sleeps wakes some 50 µs late. Waiting awake for that long is on time, but
 	// takes CPU from the server beside us; so only where it is at most a hundredth of the time.
@@ -296,7 +296,7 @@ func (r *runner) drain(ctx context.Context) error {
 		}
 	}
 	r.usage.finish()
-	return sleep(context.WithoutCancel(ctx), duplicateGrace)
+	return sleep(context.WithoutCancel(ctx), r.limits.Grace)
 }
 
 func (r *runner) report(run *Run, err error) {

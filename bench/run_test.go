@@ -8,12 +8,18 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 
-var quickLimits = Limits{Connect: 10 * time.Second, Drain: 300 * time.Millisecond}
+var (
+	// testLimits are for runs in which everything comes: they are waited for only when a test fails.
+	testLimits = Limits{Connect: testutil.Patience, Drain: testutil.Patience / 2}
+	// lossLimits are for runs that wait in vain for something that the server keeps from them. Whatever
+	// else is under way on a busy machine comes within them.
+	lossLimits = Limits{Connect: testutil.Patience, Drain: 5 * time.Second}
+)
 
 func smallForward(t *testing.T, client string) Workload {
 	t.Helper()
@@ -46,7 +52,7 @@ func TestFaultlessServerIsMeasuredWhole(t *testing.T) {
 	for _, client := range []string{ClientNATS, ClientLight} {
 		for _, w := range []Workload{smallForward(t, client), smallFanout(t, client)} {
 			t.Run(w.Scenario+"/"+client, func(t *testing.T) {
-				run := measure(t.Context(), startFakeServer(t, &fakeServer{}), w, quickLimits, quietly)
+				run := measure(t.Context(), startFakeServer(t, &fakeServer{}), w, testLimits, quietly)
 				if run.faulty() || run.Partial {
 					t.Fatalf("a server that does everything right is blamed: %+v", run)
 				}
@@ -89,6 +95,8 @@ func TestEachFaultIsCountedExactly(t *testing.T) {
 			return deliverOnce
 		}
 	}
+	limits := lossLimits
+	limits.Grace = lossLimits.Drain // for what comes twice
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, c := range []struct {
@@ -114,7 +122,7 @@ func TestEachFaultIsCountedExactly(t *testing.T) {
 			want.Expected = int64(w.schedule.len())
 			want.Received = want.Expected - want.Lost
 			wg.Go(func() { // they mostly wait: all at once
-				run := measure(t.Context(), target, w, quickLimits, quietly)
+				run := measure(t.Context(), target, w, limits, quietly)
 				if run.Deliveries != want {
 					t.Errorf("%s with %s: got %+v\nwant %+v (error %q)", c.name, client, run.Deliveries, want, run.Error)
 				}
@@ -135,7 +143,7 @@ func TestSubscriberThatIsCutOffIsReported(t *testing.T) {
 				return cutOff
 			}
 			return deliverOnce
-		}}), w, quickLimits, quietly)
+		}}), w, lossLimits, quietly)
 		if run.Dropped != 1 || !strings.Contains(run.Error, "cut off 1 of 3 subscribers") {
 			t.Errorf("%s: dropped %d, error %q", client, run.Dropped, run.Error)
 		}
@@ -146,10 +154,10 @@ func TestSubscriberThatIsCutOffIsReported(t *testing.T) {
 }
 
 // A server that stalls makes the messages that fall due meanwhile wait too. A closed loop
-// would send fewer of them and report one slow message; here every one has waited.
+// would send fewer of them and report one slow message; here every one has waited. The stall ends when
+// all have been published: publishers that waited for the server would never get there.
 func TestStallIsPaidByEveryMessageThatWasDue(t *testing.T) {
 	t.Parallel()
-	const stall = 400 * time.Millisecond
 	w, err := Fanout{
 		Subscribers: []int{2}, MessagesPerTopic: 100, Pace: 5 * time.Millisecond, Rounds: 1, PayloadBytes: 50,
 		Duration: time.Second, Client: ClientLight,
@@ -157,17 +165,21 @@ func TestStallIsPaidByEveryMessageThatWasDue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := measure(t.Context(), startFakeServer(t, &fakeServer{fate: stallOnce(0, 10, stall)}), w[0], Limits{Connect: 10 * time.Second, Drain: 5 * time.Second}, quietly)
+	published := make(chan struct{})
+	target := startFakeServer(t, &fakeServer{fate: stallOnce(0, 10, published)})
+	run := measure(t.Context(), target, w[0], testLimits, func(phase string) {
+		if phase == "draining" {
+			close(published)
+		}
+	})
 	if run.faulty() {
 		t.Fatalf("nothing was lost: %+v", run)
 	}
-	// The stall holds up publisher 0's next 80 messages: of 300 deliveries about 60 waited over
-	// 100 ms, so the 90th percentile stands above it, and the mean is at least 80 × 200 ms / 300.
-	if l := run.Latency; l.P95 < int64(100*time.Millisecond) || l.Mean < float64(40*time.Millisecond) || l.Max < int64(stall) {
+	// The stall holds up publisher 0's last 90 messages, which are due 5 ms after one another and come
+	// behind the last one: of 300 deliveries about 70 waited over 100 ms, so the 95th percentile stands
+	// above it, the first of them waited for 445 ms, and the mean is at least 90 × 222 ms / 300.
+	if l := run.Latency; l.P95 < int64(100*time.Millisecond) || l.Mean < float64(60*time.Millisecond) || l.Max < int64(440*time.Millisecond) {
 		t.Errorf("the stall does not show: %+v", l)
-	}
-	if run.Late.P50 > int64(100*time.Millisecond) {
-		t.Errorf("the publishers waited for the server: %+v", run.Late)
 	}
 }
 
@@ -224,7 +236,7 @@ func TestLatePublisherKeepsTheTimesThatWerePlanned(t *testing.T) {
 
 func TestMeasurementWaitsForInterestToArriveEverywhere(t *testing.T) {
 	t.Parallel()
-	run := measure(t.Context(), startFakeServer(t, &fakeServer{deafFor: 1}), smallForward(t, ClientLight), quickLimits, quietly)
+	run := measure(t.Context(), startFakeServer(t, &fakeServer{deafFor: 1}), smallForward(t, ClientLight), testLimits, quietly)
 	if run.faulty() {
 		t.Errorf("probes that were lost before the measurement count: %+v", run)
 	}
@@ -235,8 +247,8 @@ func TestMeasurementWaitsForInterestToArriveEverywhere(t *testing.T) {
 
 func TestServerThatDeliversNothingEndsTheRun(t *testing.T) {
 	t.Parallel()
-	limits := quickLimits
-	limits.Connect = 300 * time.Millisecond
+	limits := testLimits
+	limits.Connect = 5 * time.Second // connecting needs it, and settling waits for all of it
 	run := measure(t.Context(), startFakeServer(t, &fakeServer{deafFor: 1000}), smallForward(t, ClientLight), limits, quietly)
 	if !strings.Contains(run.Error, "still hear nothing from 6 of 6 publishers") || run.Published != 0 {
 		t.Errorf("error %q, published %d", run.Error, run.Published)
@@ -255,7 +267,7 @@ func TestInterruptKeepsWhatWasMeasured(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		told := 0 // publishing says so several times a second
-		run := measure(ctx, startFakeServer(t, &fakeServer{}), w[0], quickLimits, func(phase string) {
+		run := measure(ctx, startFakeServer(t, &fakeServer{}), w[0], testLimits, func(phase string) {
 			if strings.HasPrefix(phase, "measuring") {
 				if told++; told == 2 {
 					cancel()
@@ -297,7 +309,7 @@ func TestBothReadersOnAServerThatDribbles(t *testing.T) {
 					}
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
 			defer cancel()
 			for _, p := range publishers {
 				if err := p.flush(ctx); err != nil {
@@ -325,12 +337,12 @@ func TestRefusedConnectionNamesTheServerAndTheReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, client := range []string{ClientNATS, ClientLight} {
-		run := measure(t.Context(), target, smallForward(t, client), quickLimits, quietly)
+		run := measure(t.Context(), target, smallForward(t, client), testLimits, quietly)
 		if !strings.Contains(run.Error, "connect the subscribers to gone: connection 1 of 3") && !strings.Contains(run.Error, "of 3") {
 			t.Errorf("%s: %q", client, run.Error)
 		}
 	}
-	c := Campaign{Workloads: []Workload{smallForward(t, ClientLight)}, Server: target, Repeat: 1, Wait: 50 * time.Millisecond, Limits: quickLimits, Status: quietly}
+	c := Campaign{Workloads: []Workload{smallForward(t, ClientLight)}, Server: target, Repeat: 1, Wait: 50 * time.Millisecond, Limits: testLimits, Status: quietly}
 	if _, err := c.Run(t.Context()); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("campaign: %v", err)
 	}

@@ -330,7 +330,7 @@ func (f *benchFlags) campaign(cmd *cobra.Command) (bench.Campaign, error) {
 	}
 	c := bench.Campaign{
 		Server: server, Repeat: f.repeat, Wait: f.wait, Seed: f.seed, Version: version,
-		Limits: bench.Limits{Connect: f.connect, Drain: f.drain},
+		Limits: bench.Limits{Connect: f.connect, Drain: f.drain, Grace: bench.DefaultLimits.Grace},
 	}
 	if c.Against, err = f.others(); err != nil {
 		return bench.Campaign{}, err

@@ -7,19 +7,19 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/carillon-mq/carillon/bench"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // Against a broker of our own: what is written is read, in batches and one by one, and nothing stays.
 func TestBenchLog(t *testing.T) {
 	dev := startDev(t, "--data", t.TempDir())
 	report := t.TempDir() + "/report.json"
-	line := "bench log --server " + dev.url + " --publishers 1,3 --readers 2 --batch 1,500 --records 5000000 --warmup 0s --duration 200ms --durability replicated --json " + report
+	line := "bench log --server " + dev.url + " --publishers 1,3 --readers 2 --batch 1,500 --records 5000000 --warmup 0s --duration 2s --durability replicated --json " + report
 	stdout := os.Stdout
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -56,7 +56,7 @@ func TestBenchLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
 	defer cancel()
 	for name := range js.StreamNames(ctx).Name() {
 		t.Errorf("stream %s is still there", name)
