@@ -3,7 +3,6 @@ package controllers_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,7 +20,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
+	"github.com/carillon-mq/carillon/internal/testutil"
+	"github.com/carillon-mq/carillon/internal/testutil/apiserver"
 )
+
+// patience is how long a test waits for what the operator and the API server do together. A thousand
+// objects, on two slow cores beside other tests, take more than a minute.
+const patience = 4 * time.Minute
 
 // The Kubernetes that every test of this package uses, each in a namespace of its own: a real API
 // server, etcd, and the controllers for StatefulSets, budgets and garbage. There are no nodes; what
@@ -42,22 +47,20 @@ func runSuite(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", what, err)
 		return 1
 	}
-	assets := os.Getenv("KUBEBUILDER_ASSETS")
-	if assets == "" {
-		fmt.Fprintln(os.Stderr, "KUBEBUILDER_ASSETS is not set, so there is no API server to test against; use `make test`, which builds one and sets it")
-		return 1
+	assets, err := apiserver.Assets()
+	if err != nil {
+		return fail("finding the API server", err)
 	}
 	environment = &envtest.Environment{
-		CRDDirectoryPaths:       []string{"../config/crd/bases"},
-		ErrorIfCRDPathMissing:   true,
-		ControlPlaneStopTimeout: 20 * time.Second,
+		CRDDirectoryPaths:     []string{"../config/crd/bases"},
+		ErrorIfCRDPathMissing: true,
 	}
-	var err error
-	if apiServer, err = environment.Start(); err != nil {
+	var stopServer func() error
+	if apiServer, stopServer, err = apiserver.Start(environment); err != nil {
 		return fail("starting the API server", err)
 	}
 	defer func() {
-		if err := environment.Stop(); err != nil {
+		if err := stopServer(); err != nil {
 			fmt.Fprintln(os.Stderr, "stopping the API server:", err)
 		}
 	}()
@@ -97,7 +100,7 @@ func startControllerManager(assets string) (stop func(), err error) {
 	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
 		return nil, err
 	}
-	port, err := freePort()
+	ports, release, err := testutil.ReservePorts(1)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +111,7 @@ func startControllerManager(assets string) (stop func(), err error) {
 	cmd := exec.Command(filepath.Join(assets, "kube-apiserver"))
 	cmd.Args = []string{
 		"kube-controller-manager", "--kubeconfig=" + path, "--leader-elect=false", "--bind-address=127.0.0.1",
-		"--secure-port=" + strconv.Itoa(port), "--cert-dir=" + dir,
+		"--secure-port=" + strconv.Itoa(ports[0]), "--cert-dir=" + dir,
 		"--controllers=statefulset-controller,garbage-collector-controller,disruption-controller",
 	}
 	cmd.Stdout, cmd.Stderr = log, log
@@ -120,16 +123,8 @@ func startControllerManager(assets string) (stop func(), err error) {
 		_ = cmd.Wait()
 		_ = log.Close()
 		_ = os.RemoveAll(dir)
+		release()
 	}, nil
-}
-
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
 // newNamespace makes a namespace for one test.
@@ -142,10 +137,10 @@ func newNamespace(t *testing.T) string {
 	return namespace.Name
 }
 
-// eventually waits until check returns nil, and fails with its last error after a minute.
+// eventually waits until check returns nil, and fails with its last error after patience.
 func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

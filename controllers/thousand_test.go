@@ -15,10 +15,11 @@ import (
 	"github.com/carillon-mq/carillon/controllers"
 )
 
-// A thousand Topics that are applied at once are served within a minute, with few writes, and cost
-// nothing afterwards: not by themselves, and not when the operator is started again.
+// A thousand Topics that are applied at once are all served, with few writes, and cost nothing
+// afterwards: not by themselves, and not when the operator is started again. How long it takes depends
+// on the machine and is logged; the writes, which decide it, are bounded.
 func TestAThousandTopicsAtOnce(t *testing.T) {
-	const topics, within, writesEach = 1000, time.Minute, 20
+	const topics, writesEach = 1000, 20
 	w, f, _ := newServingWorld(t, "main-0", "main-1", "main-2")
 	w.quiet()
 	writes, revision, begun := len(w.written()), f.etcdRevision(), time.Now()
@@ -50,9 +51,6 @@ func TestAThousandTopicsAtOnce(t *testing.T) {
 		}
 		return nil
 	})
-	if took := time.Since(begun); took > within {
-		t.Errorf("it took %v, want at most %v", took, within)
-	}
 	took := time.Since(begun)
 	w.quiet()
 	statuses := 0

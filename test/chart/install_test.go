@@ -3,6 +3,7 @@ package chart
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -24,22 +25,21 @@ import (
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/controllers"
+	"github.com/carillon-mq/carillon/internal/testutil"
+	"github.com/carillon-mq/carillon/internal/testutil/apiserver"
 )
 
 // apiServer starts a real API server, without any node, and returns a client, its configuration,
 // and a kubeconfig for helm.
 func apiServer(t *testing.T) (client.Client, *rest.Config, string) {
 	t.Helper()
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Fatal("KUBEBUILDER_ASSETS is not set, so there is no API server to install into; use `make test`, which builds one and sets it")
-	}
-	env := &envtest.Environment{ControlPlaneStopTimeout: 20 * time.Second}
-	config, err := env.Start()
+	env := &envtest.Environment{}
+	config, stop, err := apiserver.Start(env)
 	if err != nil {
-		t.Fatalf("starting the API server: %v", err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := env.Stop(); err != nil {
+		if err := stop(); err != nil {
 			t.Errorf("stopping the API server: %v", err)
 		}
 	})
@@ -76,7 +76,7 @@ func operate(t *testing.T, config *rest.Config, done func() bool) string {
 		UserName: "system:serviceaccount:messaging:carillon-operator",
 		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:messaging", "system:authenticated"},
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
 	defer cancel()
 	var log bytes.Buffer // of the operator until it has stopped
 	stopped := make(chan error, 1)
@@ -96,7 +96,7 @@ func operate(t *testing.T, config *rest.Config, done func() bool) string {
 			t.Fatalf("the operator stopped: %v\n%s", err, log.String())
 		case <-ctx.Done():
 			<-stopped
-			t.Fatalf("not done within a minute:\n%s", log.String())
+			t.Fatalf("not done within %v:\n%s", testutil.Patience, log.String())
 		}
 	}
 	cancel()
@@ -153,19 +153,23 @@ func TestARelease(t *testing.T) {
 					Verb: c.verb, Group: c.group, Resource: resource, Subresource: sub, Namespace: c.ns, Name: c.name,
 				},
 			}}
-			if err := kube.Create(ctx, review); err != nil {
-				t.Fatal(err)
-			}
-			if review.Status.Allowed != c.may {
-				t.Errorf("%s %s.%s %q in namespace %q: allowed %v, want %v", c.verb, c.resource, c.group, c.name, c.ns, review.Status.Allowed, c.may)
-			}
+			// The API server learns of new roles from a watch.
+			testutil.Eventually(t, "the operator's rights are these", func() error {
+				review := review.DeepCopy()
+				if err := kube.Create(ctx, review); err != nil {
+					return err
+				}
+				if review.Status.Allowed != c.may {
+					return fmt.Errorf("%s %s.%s %q in namespace %q: allowed %v, want %v", c.verb, c.resource, c.group, c.name, c.ns, review.Status.Allowed, c.may)
+				}
+				return nil
+			})
 		}
 	})
 
 	broker := &v1alpha1.Broker{ObjectMeta: metav1.ObjectMeta{Name: "main", Namespace: "red"}}
-	if err := kube.Create(ctx, broker); err != nil {
-		t.Fatalf("the definitions are not served: %v", err)
-	}
+	// The API server serves new definitions some time after it has taken them.
+	testutil.Eventually(t, "the definitions are served", func() error { return kube.Create(ctx, broker) })
 
 	t.Run("the operator makes a Broker's objects with these rights alone", func(t *testing.T) {
 		log := operate(t, config, func() bool {
@@ -220,21 +224,9 @@ func TestARelease(t *testing.T) {
 	t.Run("without keep the definitions go too", func(t *testing.T) {
 		do(append(install, "--set", "crds.keep=false")...)
 		do("uninstall", "carillon", "--namespace", "messaging")
-		deadline := time.Now().Add(30 * time.Second)
-		for {
+		testutil.EventuallyTrue(t, "brokers.carillon.dev is gone", func() bool {
 			var crd apiextensionsv1.CustomResourceDefinition
-			err := kube.Get(ctx, client.ObjectKey{Name: "brokers.carillon.dev"}, &crd)
-			if apierrors.IsNotFound(err) {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("brokers.carillon.dev is still there after 30 s: %v", err)
-			}
-			select {
-			case <-time.After(100 * time.Millisecond):
-			case <-ctx.Done():
-				t.Fatal(ctx.Err())
-			}
-		}
+			return apierrors.IsNotFound(kube.Get(ctx, client.ObjectKey{Name: "brokers.carillon.dev"}, &crd))
+		})
 	})
 }
