@@ -25,45 +25,46 @@ import (
 	"github.com/carillon-mq/carillon/broker/stall"
 )
 
-// ProtocolVersion is the version of nats-server whose behaviour clients may count on: they
-// decide by it what to use. What it says beyond the core protocol is refused in its own words.
+// ProtocolVersion is the version of nats-server that clients see. They choose features by it.
+// Features beyond the core protocol that are not supported are refused by name.
 const ProtocolVersion = "2.12.0"
 
-// Config describes one node.
+// Config configures a broker.
 type Config struct {
-	Name    string // of the pod, for people
+	Name    string // of the pod, for messages
 	Cluster string // namespace/name of the Broker
 	Zone    string // may be empty
 	Version string // of the binary
-	Data    string // folder of this node's volume
+	Data    string // directory of this broker's volume
 
 	Client Address // NATS clients
-	Route  Address // other brokers; Listen empty: this node is alone
+	Route  Address // other brokers; Listen empty: a single broker
 	HTTP   Address // probes, metrics; Listen empty: none
 
 	Endpoints []string // of etcd
 	TLS       *env.TLS // for routes and etcd; nil: plaintext, within one machine
 	Profile   limits.Profile
 	Auth      session.Auth
-	LameDuck  time.Duration // over which clients are asked to leave at the end
+	LameDuck  time.Duration // over which clients are asked to leave at shutdown
 	Clock     env.Clock
 	Logger    *slog.Logger
 
-	// StallLimit is how long the disk may stall before this node gives up leading and ends with a
-	// *stall.Error; 0: that is only reported. It is for disks that other brokers don't share.
+	// StallLimit is how long the disk may stall before this broker gives up leadership and ends
+	// with a *stall.Error; 0: stalls are only reported. Set it only if brokers do not share the
+	// disk.
 	StallLimit time.Duration
-	// Sever shuts down all connections and listeners of the process that ends so, without waiting for
-	// anything; nil: they end with the process.
+	// Sever shuts down all connections and listeners of the process after a *stall.Error, without
+	// waiting for anything. nil: they end with the process.
 	Sever func()
 
-	// Ready is called once clients can connect, with the address they can use.
+	// Ready is called once clients can connect, with their address.
 	Ready func(address string)
 }
 
-// Address is where to listen, and under which host:port others reach that.
+// Address is where to listen, and the host:port by which others reach it.
 type Address struct{ Listen, Advertise string }
 
-// Broker is a running node.
+// Broker is a running broker.
 type Broker struct {
 	config    Config
 	log       *slog.Logger
@@ -82,15 +83,15 @@ type Broker struct {
 	stall  *stall.Watch
 	ready  atomic.Bool
 
-	abandoned chan error // why this node ended without waiting for its goroutines
+	abandoned chan error // the error if this broker ended without waiting for its goroutines
 }
 
-// clockFile is where a broker's clock is saved for its next life, in the data directory.
+// clockFile is the file in the data directory that keeps a broker's clock over a restart.
 const clockFile = "clock.json"
 
-// Run serves until ctx ends, then hands over leadership, disconnects its clients and stops. It returns
-// nil after an orderly end. After a *stall.Error goroutines may be left that hang on the disk, and the
-// process must exit.
+// Run serves until ctx ends, then hands over leadership, disconnects its clients and stops. It
+// returns nil after an orderly end. After a *stall.Error some goroutines may hang on the disk, and
+// the process must exit.
 func Run(ctx context.Context, config Config) error {
 	b, err := open(ctx, config)
 	if err != nil {
@@ -105,7 +106,7 @@ func Run(ctx context.Context, config Config) error {
 	return err
 }
 
-// open claims everything that can fail at once: volume, ports.
+// open claims the volume and the ports, whose errors show at once.
 func open(ctx context.Context, config Config) (_ *Broker, err error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
@@ -180,7 +181,8 @@ func (b *Broker) run(ctx context.Context) error {
 		return err
 	}
 
-	// Everything started here is waited for below; failed takes the first error that ends the node.
+	// failed records the first error that ends the broker. All goroutines started here are waited
+	// for.
 	ctx, failed := context.WithCancelCause(ctx)
 	defer failed(nil)
 	var running sync.WaitGroup
@@ -196,7 +198,7 @@ func (b *Broker) run(ctx context.Context) error {
 		server := b.serveHTTP(failed)
 		defer server.Close()
 	}
-	// Membership outlasts ctx: leadership is handed over before this broker leaves.
+	// Membership ends after ctx: this broker hands over leadership before it leaves.
 	outlasting, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	running.Go(func() {
@@ -252,17 +254,17 @@ func (b *Broker) run(ctx context.Context) error {
 		b.announceEnd()
 	}
 	leave()
-	<-registered // no longer a member: no clients of other brokers are sent here
+	<-registered // deregistered: other brokers send no more clients here
 	b.disconnectClients()
-	b.stopTopics() // while there are links: pending requests of other brokers are answered
+	b.stopTopics() // while links are up, so that pending requests of other brokers are answered
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
 }
 
-// announceEnd tells the other brokers that this one leaves, so that they send no clients here even if
-// etcd is away.
+// announceEnd announces to the other brokers that this one leaves, so that they send no clients
+// here even if etcd is away.
 func (b *Broker) announceEnd() {
 	limit, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -271,7 +273,8 @@ func (b *Broker) announceEnd() {
 	}
 }
 
-// disconnectClients asks all clients to connect elsewhere, over LameDuck, and closes what is left.
+// disconnectClients asks all clients to connect elsewhere, spread over LameDuck, and closes the
+// rest.
 func (b *Broker) disconnectClients() {
 	limit, cancel := context.WithTimeout(context.Background(), b.config.LameDuck+time.Second)
 	defer cancel()
@@ -295,7 +298,7 @@ func (b *Broker) routes() route.Config {
 	return c
 }
 
-// dialReplication opens a connection for replication to a member.
+// dialReplication opens a replication connection to a member.
 func (b *Broker) dialReplication(ctx context.Context, broker string) (net.Conn, error) {
 	if b.mesh == nil {
 		return nil, errors.New("this broker links to no others (start it with --route-listen)")
@@ -303,7 +306,7 @@ func (b *Broker) dialReplication(ctx context.Context, broker string) (net.Conn, 
 	return b.mesh.DialReplication(ctx, broker)
 }
 
-// self describes this broker as it registers.
+// self returns this broker's registration.
 func (b *Broker) self() coordination.Broker {
 	own := func(a Address, ln net.Listener) string {
 		if a.Advertise != "" || ln == nil {
@@ -311,7 +314,7 @@ func (b *Broker) self() coordination.Broker {
 		}
 		host, port, err := net.SplitHostPort(ln.Addr().String())
 		if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
-			// It listens everywhere, and where others reach it is known from the clients' address.
+			// It listens on all addresses. The clients' address has the host name that others use.
 			if name, _, err := net.SplitHostPort(b.listening); err == nil {
 				return net.JoinHostPort(name, port)
 			}
@@ -325,7 +328,7 @@ func (b *Broker) self() coordination.Broker {
 	}
 }
 
-// serveHTTP serves probes, metrics and what tools and the operator read.
+// serveHTTP serves probes, metrics, and what tools and the operator read.
 func (b *Broker) serveHTTP(failed context.CancelCauseFunc) *monitoring.Server {
 	c, t := &b.config, &b.topics
 	read := metrics.Sources{

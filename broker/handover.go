@@ -8,15 +8,15 @@ import (
 )
 
 // handOverTime bounds how long a stopping broker waits for other brokers to take leadership: an
-// election takes some ten milliseconds, for thousands of shards a second or two.
+// election takes some ten milliseconds, and one or two seconds for thousands of shards.
 const handOverTime = 5 * time.Second
 
-// leaveTime bounds how long a broker with a hung disk waits for etcd to end its lease, before it closes
-// its connections all the same. The lease is not renewed any more by then.
+// leaveTime bounds how long a broker with a hung disk waits for etcd to revoke its lease before it
+// closes its connections. The lease is not renewed any more by then.
 const leaveTime = 2 * time.Second
 
 // handOver transfers the leadership of this broker's shards to in-sync followers before this broker
-// leaves, so that publishers need not wait until its end is noticed.
+// stops, so that publishers need not wait until its end is detected.
 func (b *Broker) handOver(store *coordination.Client) {
 	t := b.topics.topics
 	if !b.member.Joined() || t.Leads() == 0 {
@@ -45,9 +45,9 @@ func (b *Broker) handOver(store *coordination.Client) {
 	}
 }
 
-// abandon ends all that others see of this broker, in the order that lets others lead the soonest, and
-// has Run return err. leave stops renewing the lease and ends it; left is closed when that is done. It
-// waits for nothing else: a goroutine that hangs in the kernel can't be waited for.
+// abandon ends everything that others see of this broker, in the order that lets others lead
+// soonest, and makes Run return err. leave stops renewing the lease and revokes it; left is closed
+// when that is done. abandon waits for nothing else, since a goroutine may hang in the kernel.
 func (b *Broker) abandon(err error, leave func(), left <-chan struct{}) {
 	b.ready.Store(false)
 	leave()

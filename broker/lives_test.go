@@ -18,9 +18,11 @@ import (
 	"github.com/carillon-mq/carillon/coordinator"
 )
 
-// A process dies, and the next one on its volume is there before anybody has missed it: the cluster still knows the life before, as the
-// leader of a shard. That lead is not the new process's: what was under way in the life before may stand in the logs of followers, and not
-// in its own. So it leads under another epoch only. Which of the two lives it hears of first is a matter of chance, so there are several.
+// TestALifeDoesNotLeadByTheEpochOfTheOneBefore: a process dies and the next one on its volume
+// starts before the cluster has noticed, so the earlier incarnation is still registered as the
+// leader of a shard. The new process must not lead under that epoch: followers may have records
+// that the earlier process had not written to its own log. The new process leads under a later
+// epoch only. Which State it sees first depends on timing, so the test repeats.
 func TestALifeDoesNotLeadByTheEpochOfTheOneBefore(t *testing.T) {
 	for n := range 5 {
 		t.Run(strconv.Itoa(n), followALife)
@@ -49,9 +51,9 @@ func followALife(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 
-	// The life before is registered still, and leads a shard; a second replica is away.
+	// The earlier incarnation is still registered and leads a shard. The second replica is away.
 	born := make(chan int64, 1)
-	running.Go(func() { // it ends when it finds the next life
+	running.Go(func() { // it ends when it finds the next incarnation
 		_ = store.Join(ctx, coordination.Broker{ID: self.ID, Name: "b", Client: "127.0.0.1:1", Route: "127.0.0.1:1"}, func(life int64) { born <- life })
 	})
 	before := coordination.Replica{Broker: self.ID, Incarnation: <-born}
@@ -80,7 +82,7 @@ func followALife(t *testing.T) {
 	if err := disk.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Another broker holds the office of the controller, and names nobody until it gives it up.
+	// Another broker is the controller, and places nothing until it gives that up.
 	put := func(key, value string) {
 		t.Helper()
 		if _, err := raw.Put(ctx, "/carillon/"+cluster+"/"+key, value); err != nil {
@@ -104,7 +106,7 @@ func followALife(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	leads := make(chan *coordination.Shard, 1) // as the new life leads it
+	leads := make(chan *coordination.Shard, 1) // as led by the new incarnation
 	running.Go(func() {
 		_ = store.WatchState(ctx, func(state *coordination.State, _ coordination.Changes) {
 			s := state.Shard(orders.ID, 0)

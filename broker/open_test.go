@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// A port that is taken is an error that says which, and what was claimed before it is given back.
+// TestATakenPortIsSaidSo: the error names the port, and everything claimed before is released.
 func TestATakenPortIsSaidSo(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// topics is this node's part in the cluster's Topics: the disk, the shards that it leads and their
-// Subscriptions, and the APIs by which clients see them.
+// topics is this broker's part of the cluster's Topics: the disk, the shards that it leads, their
+// Subscriptions, and the APIs.
 type topics struct {
 	disk          *log.Disk
 	topics        *topic.Service
@@ -35,7 +35,7 @@ type topics struct {
 	stop          sync.Once
 }
 
-// openDisk makes the volume ready for logs. It is the part that can fail at once.
+// openDisk prepares the volume for logs. Its errors show at once.
 func (b *Broker) openDisk() (err error) {
 	watched := env.Watch(env.OS)
 	b.topics.disk, err = log.OpenDisk(watched, b.config.Data, log.Options{
@@ -55,7 +55,7 @@ func (b *Broker) openDisk() (err error) {
 	return nil
 }
 
-// startTopics begins with no Topics; follow brings them.
+// startTopics starts without Topics. follow adds them.
 func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t := &b.topics
 	hub := clients{b.hub}
@@ -88,7 +88,7 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	return nil
 }
 
-// follow is told of each State of the cluster.
+// follow applies each State of the cluster.
 func (b *Broker) follow(state *coordination.State, changes coordination.Changes) {
 	if changes.Brokers || b.topics.topics.State() == nil {
 		b.member.SetMembers(state.Brokers)
@@ -98,7 +98,7 @@ func (b *Broker) follow(state *coordination.State, changes coordination.Changes)
 	b.topics.subscriptions.Follow(state, changes)
 }
 
-// control stands for election in each life of this node until ctx ends.
+// control runs for controller in each incarnation of this broker until ctx ends.
 func (b *Broker) control(ctx context.Context, lives <-chan int64) error {
 	for {
 		select {
@@ -112,7 +112,7 @@ func (b *Broker) control(ctx context.Context, lives <-chan int64) error {
 	}
 }
 
-// stopTopics makes safe what was taken and closes everything. Nobody publishes any more.
+// stopTopics commits what was accepted and closes everything. Nothing is published any more.
 func (b *Broker) stopTopics() { b.topics.stop.Do(b.closeTopics) }
 
 func (b *Broker) closeTopics() {
@@ -131,25 +131,25 @@ func (b *Broker) closeTopics() {
 	b.log.Debug("Closed the logs", "took", time.Since(began))
 }
 
-// clients is the hub as Topics know it.
+// clients adapts the hub to package topic.
 type clients struct{ *session.Hub }
 
 func (c clients) Offer(t topic.Taker) topic.Offer { return c.Hub.Offer(t) }
 
-// ways are the links as Topics know them.
+// ways adapts the Topics service to package route.
 type ways struct{ *topic.Service }
 
 func (w ways) Attach(broker string, way route.Carrier) route.TopicsSide {
 	return w.Service.Attach(broker, way)
 }
 
-// orderly is the content of the disk's mark of an orderly end: the earliest incarnation of which the
-// volume still holds every write.
+// orderly is the content of the disk's mark of an orderly end: the earliest incarnation of which
+// the volume still holds every write.
 type orderly struct {
 	Since int64 `json:"since"`
 }
 
-// readMark goes on from the mark of an orderly end, if the disk has one.
+// readMark reads the mark of an orderly end, if the disk has one.
 func (b *Broker) readMark() {
 	var mark orderly
 	if data := b.topics.disk.Mark(); data != nil && json.Unmarshal(data, &mark) == nil {

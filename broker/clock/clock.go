@@ -8,41 +8,41 @@ import (
 	"time"
 )
 
-// Config is what a Clock works with. Its zero value is the machine's clocks, and nothing saved.
+// Config configures a Clock. Its zero value uses the machine's clocks and saves nothing.
 type Config struct {
 	Wall func() time.Time // nil: the machine's
-	// Mono is nanoseconds since some moment before, and never goes back; nil: the machine's.
+	// Mono returns nanoseconds since a fixed moment and never goes back; nil: the machine's.
 	Mono func() int64
-	// Boot names the life of the machine in which Mono's moment lies, for Saved; empty: not known. It is the
-	// machine's if Mono is nil.
+	// Boot identifies the boot of the machine in which Mono's moment lies, for Saved; empty:
+	// unknown. With a nil Mono it is the machine's.
 	Boot string
-	// Store keeps the vote for the next life of this broker; nil: nothing does.
+	// Store saves the vote over restarts of this broker; nil: it is not saved.
 	Store  Store
 	Logger *slog.Logger
 }
 
-// Clock is the time that one broker goes by. It may be used concurrently. Until Run is called, and between its readings, Time
-// runs as Mono does, so no jump of the wall clock shows in it.
+// Clock is the time of one broker. It is safe for concurrent use. Before Run and between its
+// readings Time runs as Mono does, so a jump of the wall clock does not change it.
 type Clock struct {
 	config  Config
 	log     *slog.Logger
 	machine *machine // nil: Mono is configured
 	mono    func() int64
 
-	off     atomic.Int64 // of Time from Mono
+	off     atomic.Int64 // Time minus Mono
 	verdict atomic.Pointer[Verdict]
 	jumps   atomic.Uint64
-	away    atomic.Int64 // of the wall clock from Time
+	away    atomic.Int64 // wall clock minus Time
 
 	heard    chan struct{} // closed when another broker's vote counts, or none is needed
 	once     sync.Once
-	patience atomic.Int64 // until when AwaitVotes waits, on Mono; 0: nobody did
+	patience atomic.Int64 // until when AwaitVotes waits, on Mono; 0: not called yet
 
 	mu    sync.Mutex
 	judge *Judge
 }
 
-// New begins with a reading of the machine's clocks.
+// New returns a Clock with a first reading of the machine's clocks.
 func New(config Config) *Clock {
 	c := &Clock{config: config, log: config.Logger, mono: config.Mono, heard: make(chan struct{})}
 	if c.log == nil {
@@ -68,7 +68,7 @@ func New(config Config) *Clock {
 	r := c.read()
 	c.judge = NewJudge(r, c.config.Boot, saved)
 	if c.judge.own.begun != r.Mono {
-		c.once.Do(func() { close(c.heard) }) // it continues the last life's
+		c.once.Do(func() { close(c.heard) }) // it continues the saved vote
 	}
 	c.publish(r)
 	return c
@@ -78,40 +78,41 @@ func (c *Clock) read() Reading {
 	return Reading{Wall: c.config.Wall().UnixNano(), Mono: c.mono()}
 }
 
-// Now is Time, in nanoseconds since 1970. It allocates nothing and takes no lock.
+// Now returns Time in nanoseconds since 1970. It allocates nothing and takes no lock.
 func (c *Clock) Now() int64 { return c.mono() + c.off.Load() }
 
-// Time is Now as a time.Time, in UTC.
+// Time returns Now as a time.Time, in UTC.
 func (c *Clock) Time() time.Time { return time.Unix(0, c.Now()).UTC() }
 
-// Read is Now and Mono at one moment.
+// Read returns Now and Mono at the same moment.
 func (c *Clock) Read() (now, mono int64) {
 	mono = c.mono()
 	return mono + c.off.Load(), mono
 }
 
-// Off is how far Time is from Mono.
+// Off returns Time minus Mono, in nanoseconds.
 func (c *Clock) Off() int64 { return c.off.Load() }
 
-// Mono is the nanoseconds since some moment before. It never goes back.
+// Mono returns nanoseconds since a fixed moment. It never goes back.
 func (c *Clock) Mono() int64 { return c.mono() }
 
-// Written is the moment of Mono at which a record was written that has this time. It is never later than now.
+// Written returns the moment of Mono at which a record with the given time was written. It is never
+// later than now.
 func (c *Clock) Written(record int64) int64 { return min(record-c.off.Load(), c.mono()) }
 
-// Verdict is what Time is, and whether it is in doubt. It is not to be changed.
+// Verdict returns the current verdict. The caller must not change it.
 func (c *Clock) Verdict() *Verdict { return c.verdict.Load() }
 
-// InDoubt says whether nothing may be deleted by its age.
+// InDoubt reports whether Time is in doubt, so that nothing may be deleted by age.
 func (c *Clock) InDoubt() bool { return c.verdict.Load().Doubt != None }
 
-// Jumps is how often the wall clock has jumped.
+// Jumps returns how often the wall clock has jumped.
 func (c *Clock) Jumps() uint64 { return c.jumps.Load() }
 
-// Away is how far the wall clock was from Time at the last reading.
+// Away returns the wall clock minus Time, as of the last reading.
 func (c *Clock) Away() time.Duration { return time.Duration(c.away.Load()) }
 
-// Observe takes a reading of the machine's clocks. Run does it.
+// Observe reads the machine's clocks. Run calls it.
 func (c *Clock) Observe() {
 	if c.machine != nil {
 		c.machine.refresh()
@@ -128,7 +129,7 @@ func (c *Clock) Observe() {
 	c.publish(r)
 }
 
-// publish lets everybody see the verdict. mu is held.
+// publish makes the verdict visible to readers. mu is held.
 func (c *Clock) publish(r Reading) {
 	v := c.judge.Verdict()
 	c.off.Store(v.Off)
@@ -164,8 +165,8 @@ func (c *Clock) Run(ctx context.Context) {
 	}
 }
 
-// Keep saves the vote for the next life of this broker, every saveEvery and when ctx ends. It is not a part of Run, since
-// a disk that hangs must not keep the clocks from being read.
+// Keep saves the vote every saveEvery and when ctx ends. It is separate from Run, since a hung disk
+// must not stop the readings.
 func (c *Clock) Keep(ctx context.Context) {
 	if c.config.Store == nil {
 		return
@@ -183,8 +184,9 @@ func (c *Clock) Keep(ctx context.Context) {
 	}
 }
 
-// AwaitVotes waits until Time rests on more than the wall clock of a machine of which nothing is known: until it continues
-// that of the last life, or until another broker was heard; and awaitVotes at most, counted from the first call.
+// AwaitVotes waits until Time rests on more than one unverified wall clock: until it continues a
+// saved vote, or another broker was heard. It waits at most awaitVotes, counted from the first
+// call.
 func (c *Clock) AwaitVotes(ctx context.Context) {
 	now := c.mono()
 	c.patience.CompareAndSwap(0, now+int64(awaitVotes))
@@ -206,7 +208,7 @@ func (c *Clock) AwaitVotes(ctx context.Context) {
 	}
 }
 
-// Save saves the vote, if something keeps it. Keep does it.
+// Save saves the vote, if there is a Store. Keep calls it.
 func (c *Clock) Save() {
 	if c.config.Store == nil {
 		return
@@ -219,7 +221,7 @@ func (c *Clock) Save() {
 	}
 }
 
-// Vote is this broker's vote now, and when that is on Mono.
+// Vote returns this broker's vote now, and the moment of Mono.
 func (c *Clock) Vote() (v Vote, mono int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -227,7 +229,7 @@ func (c *Clock) Vote() (v Vote, mono int64) {
 	return c.judge.Vote(mono), mono
 }
 
-// Heard takes the vote of another broker, which came at a moment of Mono and was sent at most round before.
+// Heard records the vote of another broker. It arrived at mono and was sent at most round before.
 func (c *Clock) Heard(broker string, v Vote, mono int64, round time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,7 +237,7 @@ func (c *Clock) Heard(broker string, v Vote, mono int64, round time.Duration) {
 	c.publish(c.judge.own.last)
 }
 
-// Wrote takes the time of the last record of a log that was opened.
+// Wrote records the time of the last record of a log that was opened.
 func (c *Clock) Wrote(record int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -243,7 +245,7 @@ func (c *Clock) Wrote(record int64) {
 	c.publish(c.judge.own.last)
 }
 
-// Confirm believes the wall clock of this machine, because a person says that it is right.
+// Confirm accepts the wall clock of this machine, because an administrator says that it is right.
 func (c *Clock) Confirm() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// shifted is the machine's clock with a shift that set changes.
+// shifted returns the machine's clock with a shift that set changes.
 func shifted(t *testing.T) (wall env.Clock, set func(time.Duration)) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shift")
@@ -35,7 +35,8 @@ func shifted(t *testing.T) (wall env.Clock, set func(time.Duration)) {
 	return wall, set
 }
 
-// A clock that jumps is said once, the time goes on, and the next life of the broker knows of it.
+// TestAClockOutlivesAJump: a jump of the wall clock is logged once, Time goes on, and a restarted
+// broker knows of it.
 func TestAClockOutlivesAJump(t *testing.T) {
 	wall, set := shifted(t)
 	file := filepath.Join(t.TempDir(), "clock.json")

@@ -10,28 +10,29 @@ import (
 // Reason is why Time is in doubt, from a closed list, for metrics and conditions.
 type Reason string
 
-// The reasons of a doubt.
+// The reasons.
 const (
 	None        Reason = ""
 	Jumped      Reason = "ClockJumped"      // wall clocks jumped against Mono
-	Disagree    Reason = "ClocksDisagree"   // brokers' clocks are apart, and no majority agrees
-	Implausible Reason = "ClockImplausible" // at start: before what was written, or long after it
-	Stepped     Reason = "TimeStepped"      // Time itself went forward by more than Bound
+	Disagree    Reason = "ClocksDisagree"   // brokers' clocks differ, and no majority agrees
+	Implausible Reason = "ClockImplausible" // at start: earlier than the last record, or long after it
+	Stepped     Reason = "TimeStepped"      // Time went forward by more than Bound
 )
 
-// Verdict is what Time is, and whether it is in doubt.
+// Verdict is the result of the votes.
 type Verdict struct {
 	Off     int64  // Time is Mono plus Off
-	Doubt   Reason // None: it is not
-	Why     string // the same for people
-	Elapsed bool   // records' times can be compared with Time (C7)
-	Known   int    // votes, this broker's among them
+	Doubt   Reason // None: not in doubt
+	Why     string // Doubt as a sentence
+	Elapsed bool   // the times of records can be compared with Time (C7)
+	Known   int    // votes, including this broker's
 	Sure    int    // votes that are Sure and agree with Time
-	Agree   int    // votes that are within Slack of Time and are not Early
+	Agree   int    // votes within Slack of Time and not Early
 	Steps   uint64 // how often Time stepped by more than Bound
 }
 
-// peer is the vote of another broker. Its distance from this broker's Mono is between low and high.
+// peer is the vote of another broker. Its difference from this broker's Mono is between low and
+// high.
 type peer struct {
 	low, high int64
 	state     State
@@ -39,13 +40,13 @@ type peer struct {
 	heard     int64 // on Mono
 }
 
-// Judge computes Time from this broker's clocks and the votes of others. It has no clock of its own
-// and is not to be used concurrently. All times are nanoseconds.
+// Judge computes Time from this broker's clocks and the votes of others. It has no clock of its
+// own. It is not safe for concurrent use. All times are nanoseconds.
 type Judge struct {
 	own     ownVote
 	peers   map[string]*peer
 	started int64
-	stepped int64 // when Time stepped forward last, on Mono; 0: it did not
+	stepped int64 // when Time last stepped forward, on Mono; 0: never
 	verdict Verdict
 
 	votes []counted // reused
@@ -57,17 +58,17 @@ type counted struct {
 	own        bool
 }
 
-// Saved is what a broker keeps of its vote for its next life.
+// Saved is the part of a vote that is kept over a restart.
 type Saved struct {
-	Boot string `json:"boot"` // names the life of the machine; empty: not known
+	Boot string `json:"boot"` // identifies the boot of the machine; empty: unknown
 	Mono int64  `json:"mono"`
 	Time int64  `json:"time"` // of the vote
 	Sure bool   `json:"sure"`
-	// Begun is since when the vote has counted, on Mono.
+	// Begun is since when the vote counts, on Mono.
 	Begun int64 `json:"begun"`
 }
 
-// NewJudge begins with the first reading, and with what the last life of this broker saved, if it did.
+// NewJudge starts with the first reading, and with the saved vote, or nil.
 func NewJudge(r Reading, boot string, saved *Saved) *Judge {
 	j := &Judge{peers: map[string]*peer{}, started: r.Mono}
 	o := &j.own
@@ -86,25 +87,26 @@ func NewJudge(r Reading, boot string, saved *Saved) *Judge {
 	return j
 }
 
-// Save is what the next life of this broker is to know.
+// Save returns the vote to save.
 func (j *Judge) Save(boot string) Saved {
 	o := &j.own
 	return Saved{Boot: boot, Mono: o.last.Mono, Time: o.last.Mono + o.off, Sure: o.state == Sure, Begun: o.begun}
 }
 
-// Observe takes a reading of this broker's clocks. It returns by how much the wall clock jumped; 0: it did not.
+// Observe records a reading of this broker's clocks. It returns by how much the wall clock jumped;
+// 0: no jump.
 func (j *Judge) Observe(r Reading) (jump time.Duration) {
 	jump = j.own.observe(r)
 	j.evaluate()
 	return jump
 }
 
-// Vote is this broker's vote at a moment of Mono.
+// Vote returns this broker's vote at a moment of Mono.
 func (j *Judge) Vote(mono int64) Vote {
 	return Vote{Time: mono + j.own.off, State: j.own.state, Age: time.Duration(max(mono-j.own.begun, 0))}
 }
 
-// Hear takes the vote of another broker, which came at a moment of Mono and was sent at most round before.
+// Hear records the vote of another broker. It arrived at mono and was sent at most round before.
 func (j *Judge) Hear(broker string, v Vote, mono int64, round time.Duration) {
 	if round < 0 || round > MaxRound {
 		return
@@ -117,7 +119,7 @@ func (j *Judge) Hear(broker string, v Vote, mono int64, round time.Duration) {
 		p = &peer{low: v.Time - mono, high: v.Time - mono + int64(round)}
 		j.peers[broker] = p
 	}
-	// What was known is less precise by how far the vote may have followed its wall clock since.
+	// The former bounds widen by how far the vote may have followed its wall clock since.
 	drift := max(mono-p.heard, 0) / slew
 	low, high := v.Time-mono, v.Time-mono+int64(round)
 	if l, h := max(low, p.low-drift), min(high, p.high+drift); l <= h {
@@ -127,8 +129,9 @@ func (j *Judge) Hear(broker string, v Vote, mono int64, round time.Duration) {
 	j.evaluate()
 }
 
-// Wrote takes the time of the last record of a log that this broker opened. A broker that starts, has nothing
-// saved and hears no other one has only this to tell that its wall clock is behind (C6).
+// Wrote records the time of the last record of a log that this broker opened. A broker that starts
+// without a saved vote and hears no other one detects only by this that its wall clock is behind
+// (C6).
 func (j *Judge) Wrote(record int64) {
 	o := &j.own
 	vouched := o.state == Held || o.state == Sure && o.high != 0
@@ -141,7 +144,7 @@ func (j *Judge) Wrote(record int64) {
 	}
 }
 
-// Confirm believes this broker's wall clock because a person says that it is right.
+// Confirm accepts this broker's wall clock, because an administrator says that it is right.
 func (j *Judge) Confirm() {
 	j.own.accept()
 	j.own.confirmed = j.own.last.Mono + int64(confirmed)
@@ -149,10 +152,10 @@ func (j *Judge) Confirm() {
 	j.evaluate()
 }
 
-// Verdict is what Time is now.
+// Verdict returns the current verdict.
 func (j *Judge) Verdict() Verdict { return j.verdict }
 
-// evaluate computes Time, and again if this broker's vote has changed for it.
+// evaluate computes Time, and once more if that changed this broker's vote.
 func (j *Judge) evaluate() {
 	if j.count(); j.align() {
 		j.count()
@@ -181,7 +184,8 @@ func (j *Judge) count() {
 	held, apart := 0, 0
 	for _, c := range j.votes {
 		away := time.Duration(c.off - target).Abs()
-		if away <= Slack && c.state != Early { // Late may be ahead, so that records look older than they are
+		// A Late clock may be ahead; then records seem older than they are.
+		if away <= Slack && c.state != Early {
 			v.Agree++
 		}
 		switch {
@@ -213,7 +217,7 @@ func (j *Judge) count() {
 	j.verdict = v
 }
 
-// median is the distance of Time from Mono (C3).
+// median returns Time minus Mono (C3).
 func (j *Judge) median() int64 {
 	slices.SortFunc(j.votes, func(a, b counted) int { return cmp.Compare(a.off, b.off) })
 	n := len(j.votes)
@@ -224,7 +228,8 @@ func (j *Judge) median() int64 {
 	return high.off
 }
 
-// align brings this broker's vote and Time together, if others decide that (C2, C4). It says whether the vote has changed.
+// align moves this broker's vote to Time, or accepts its wall clock, if the others decide so (C2,
+// C4). It reports whether the vote changed.
 func (j *Judge) align() (changed bool) {
 	o, v := &j.own, &j.verdict
 	if v.Known < 2 || o.last.Mono <= o.confirmed {

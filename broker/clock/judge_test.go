@@ -9,22 +9,23 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// machineOf is a machine in a world: what its clocks show, and what its broker makes of them.
+// machineOf is a machine of a world: its clocks and its broker's judge.
 type machineOf struct {
 	name  string
-	wrong time.Duration // how far its wall clock is from the true time
+	wrong time.Duration // wall clock minus true time
 	boot  int
 	judge *Judge // nil: its broker is not running
 	saved *Saved
 	jumps int
 }
 
-// world is machines at one true time. Their Mono is the time since the world began, plus their own start.
+// world is a set of machines with one true time. Their Mono is the time since the world began, plus
+// their own start.
 type world struct {
 	t        *testing.T
 	now      time.Duration
 	machines []*machineOf
-	cut      map[string]bool // machines that hear nobody, and that nobody hears
+	cut      map[string]bool // isolated machines
 	round    func() time.Duration
 }
 
@@ -42,7 +43,7 @@ func (w *world) reading(m *machineOf) Reading {
 	return Reading{Wall: origin + int64(w.now+m.wrong), Mono: int64(w.now)}
 }
 
-// start starts brokers on machines.
+// start starts brokers.
 func (w *world) start(which ...int) {
 	for _, i := range which {
 		m := w.machines[i]
@@ -50,7 +51,7 @@ func (w *world) start(which ...int) {
 	}
 }
 
-// stop ends a broker. It has saved what it knew.
+// stop stops brokers. They have saved their votes.
 func (w *world) stop(which ...int) {
 	for _, i := range which {
 		m := w.machines[i]
@@ -59,10 +60,10 @@ func (w *world) stop(which ...int) {
 	}
 }
 
-// reboot has the machine of a stopped broker start anew.
+// reboot reboots the machine of a stopped broker.
 func (w *world) reboot(i int) { w.machines[i].boot++ }
 
-// pass lets time pass, in which brokers read their clocks and hear of each other.
+// pass lets time pass, in which brokers read their clocks and exchange votes.
 func (w *world) pass(d time.Duration) {
 	step := 500 * time.Millisecond
 	if d > time.Hour {
@@ -95,12 +96,12 @@ func (w *world) talk() {
 	}
 }
 
-// off is how far the time that a broker goes by is from the true time.
+// off returns a broker's Time minus the true time.
 func (w *world) off(i int) time.Duration {
 	return time.Duration(w.machines[i].judge.Verdict().Off - origin)
 }
 
-// expect holds brokers to a time, within Bound, and to a doubt.
+// expect checks the Time, within Bound, and the doubt of brokers.
 func (w *world) expect(what string, off time.Duration, doubt Reason, which ...int) {
 	w.t.Helper()
 	for _, i := range which {
@@ -185,7 +186,7 @@ func TestOneOfThreeClocksJumps(t *testing.T) {
 		w.machines[0].wrong = jump
 		w.pass(time.Minute)
 		w.expect("one jumped", 0, None, 0, 1, 2)
-		w.stop(1) // and then only one is left that is right
+		w.stop(1) // then only one right clock is left
 		w.pass(time.Minute)
 		w.expect("of two one has jumped", 0, Jumped, 0, 2)
 		w.stop(2)
@@ -217,11 +218,11 @@ func TestAllClocksJump(t *testing.T) {
 		w.elapsed("all jumped", true, 0, 1, 2)
 		w.stop(1)
 		w.pass(time.Minute)
-		w.start(1) // its process is another one, its machine is not
+		w.start(1) // a new process on the same machine
 		w.pass(time.Minute)
 		w.expect("one was started anew", 0, Jumped, 0, 1, 2)
 		w.stop(2)
-		w.machines[2].saved = nil // its volume is another one, too
+		w.machines[2].saved = nil // with a new volume, too
 		w.start(2)
 		w.pass(time.Minute)
 		w.expect("one that remembers nothing goes by the others", 0, Jumped, 0, 1, 2)
@@ -288,7 +289,7 @@ func TestAStartAfterAReboot(t *testing.T) {
 	w.pass(time.Minute)
 	w.expect("a year later, it says", year, Implausible, 0)
 	w.elapsed("a year later, it says; records are no older than that", true, 0)
-	w.machines[0].wrong = 0 // what keeps clocks in step has seen to it
+	w.machines[0].wrong = 0 // time synchronization has corrected it
 	w.pass(Again + time.Second)
 	w.expect("corrected", 0, None, 0)
 
@@ -301,15 +302,15 @@ func TestAStartAfterAReboot(t *testing.T) {
 	w.elapsed("a year before, it says", false, 0)
 }
 
-// A cluster is away for a month. What its brokers wrote last says nothing about how long that was, so nothing
-// is deleted for a while. If only one of them was away, the others know.
+// TestAnAbsence: a cluster is away for a month. The last records do not show for how long, so
+// nothing is deleted for a while. If only one broker was away, the others know.
 func TestAnAbsence(t *testing.T) {
 	w := newWorld(t, 3)
 	w.start(0, 1, 2)
 	w.pass(time.Minute)
 	w.stop(2)
 	w.reboot(2)
-	w.now += 30 * 24 * time.Hour // in one step: the others read their clocks seldom
+	w.now += 30 * 24 * time.Hour // in one step, without readings in between
 	w.pass(time.Second)
 	w.start(2)
 	w.pass(2 * time.Second)
@@ -335,7 +336,8 @@ func TestAnAbsence(t *testing.T) {
 	w.expect("a day later", 0, None, 0, 1, 2)
 }
 
-// A broker of which nothing was saved has its log only.
+// TestTheLastRecordIsFurtherInTheFutureThanTheClock: a broker without a saved vote has its log
+// only.
 func TestTheLastRecordIsFurtherInTheFutureThanTheClock(t *testing.T) {
 	w := newWorld(t, 1)
 	w.machines[0].wrong = -time.Hour
@@ -356,8 +358,8 @@ func TestTheLastRecordIsFurtherInTheFutureThanTheClock(t *testing.T) {
 	w.expect("others say that it is the record that is wrong", 0, None, 0, 1, 2)
 }
 
-// Machines are started whose clocks are some seconds off, since nothing has synchronized them yet. That is no reason to forget
-// message ids.
+// TestClocksThatAreSecondsOff: machines start with clocks that are off by seconds, before they are
+// synchronized. Message ids must stay valid.
 func TestClocksThatAreSecondsOff(t *testing.T) {
 	w := newWorld(t, 3)
 	w.start(0, 1, 2)
@@ -380,7 +382,7 @@ func TestClocksThatAreSecondsOff(t *testing.T) {
 	w.elapsed("a minute later", true, 0, 1, 2)
 }
 
-// A clock that creeps by steps below Bound doesn't take the time with it.
+// TestACreepingClock: a clock that moves in steps below Bound does not move Time.
 func TestACreepingClock(t *testing.T) {
 	w := newWorld(t, 1)
 	w.start(0)
@@ -406,7 +408,7 @@ func TestACreepingClock(t *testing.T) {
 	}
 }
 
-// Slow answers say little, and are not used.
+// TestSlowRoundTripsAreNotMeasured: votes with long round trips are ignored.
 func TestSlowRoundTripsAreNotMeasured(t *testing.T) {
 	w := newWorld(t, 2)
 	w.round = func() time.Duration { return 3 * time.Second }
@@ -423,9 +425,11 @@ func TestSlowRoundTripsAreNotMeasured(t *testing.T) {
 	}
 }
 
-// Whatever a minority's clocks do, beside restarts and cuts, the time that brokers go by is the true one as long as a
-// majority of the clocks is right and was never wrong; and with all clocks jumping as they like no time that isn't in
-// doubt ever leaves the true one.
+// TestProperties checks two rules beside restarts and partitions:
+//
+//  1. While a majority of the clocks is right and was never wrong, Time is the true time, whatever
+//     the other clocks do.
+//  2. With all clocks jumping, Time without a doubt is never away from the true time.
 func TestProperties(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

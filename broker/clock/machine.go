@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// machine is Mono of this machine: the process' monotonic clock, and the time for which the machine was suspended.
+// machine is Mono of this machine: the process's monotonic clock plus the time of suspensions.
 type machine struct {
 	base      time.Time
-	boot      int64 // the time since the machine started, at base; 0: not known
+	boot      int64 // time since boot, at base; 0: unknown
 	suspended atomic.Int64
 }
 
@@ -18,12 +18,12 @@ func (m *machine) mono() int64 {
 	return m.boot + int64(time.Since(m.base)) + m.suspended.Load()
 }
 
-// refresh takes over for how long the machine was suspended.
+// refresh adds the time of suspensions since the last call.
 func (m *machine) refresh() {
 	if m.boot == 0 {
 		return
 	}
-	// Less than Bound is not worth a step.
+	// A difference below Bound is ignored.
 	if more := sinceBoot() - m.mono(); more > int64(Bound) {
 		m.suspended.Add(more)
 	}

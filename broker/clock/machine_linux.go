@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceBoot is the time since the machine started, suspension included; 0: not known.
+// sinceBoot returns the time since boot, including suspension, in nanoseconds; 0: unknown.
 func sinceBoot() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -16,7 +16,7 @@ func sinceBoot() int64 {
 	return t.Nano()
 }
 
-// bootName names this life of the machine; empty: not known.
+// bootName identifies this boot of the machine; empty: unknown.
 func bootName() string {
 	name, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

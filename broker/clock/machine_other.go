@@ -2,7 +2,7 @@
 
 package clock
 
-// sinceBoot is not known here: a suspension looks like a jump of the wall clock.
+// sinceBoot is unknown here, so a suspension looks like a jump of the wall clock.
 func sinceBoot() int64 { return 0 }
 
 func bootName() string { return "" }

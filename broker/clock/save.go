@@ -8,17 +8,17 @@ import (
 	"os"
 )
 
-// Store keeps what a broker saves of its vote.
+// Store saves a broker's vote.
 type Store interface {
-	// Load returns what was saved last; nil: nothing.
+	// Load returns what was saved last, or nil.
 	Load() (*Saved, error)
 	Save(s Saved) error
 }
 
-// File is a Store in a file, by its path.
+// File is a Store in the file with this path.
 type File string
 
-// Load reads the file.
+// Load implements Store. It returns nil if there is no file.
 func (f File) Load() (*Saved, error) {
 	path := string(f)
 	data, err := os.ReadFile(path)
@@ -38,7 +38,7 @@ func (f File) Load() (*Saved, error) {
 	return s, nil
 }
 
-// Save replaces the file.
+// Save implements Store. It replaces the file by a rename, without a sync.
 func (f File) Save(s Saved) error {
 	path := string(f)
 	data, err := json.Marshal(s)

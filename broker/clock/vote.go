@@ -2,23 +2,23 @@ package clock
 
 import "time"
 
-// Reading is a reading of the clocks of one machine at one moment, in nanoseconds.
+// Reading is a reading of the clocks of a machine at one moment, in nanoseconds.
 type Reading struct {
 	Wall int64 // since 1970
 	Mono int64
 }
 
-// State is how far a vote can be relied on.
+// State is how reliable a vote is.
 type State uint8
 
 const (
-	// Sure is a vote whose wall clock agrees with it.
+	// Sure: the wall clock agrees with the vote.
 	Sure State = iota
-	// Held is a vote whose wall clock has jumped: it goes on with Mono, and is continuous.
+	// Held: the wall clock has jumped, and the vote runs as Mono does.
 	Held
-	// Late is the vote of a broker that was away for longer than Gap, by its wall clock, when it started.
+	// Late: at its start, the broker had been away for longer than Gap, by its wall clock.
 	Late
-	// Early is the vote of a broker whose wall clock was before what it had written when it started.
+	// Early: at its start, the broker's wall clock was before what it had written.
 	Early
 )
 
@@ -36,38 +36,38 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// anchored says whether the vote continues what was before.
+// anchored reports whether the vote continues an earlier one.
 func (s State) anchored() bool { return s == Sure || s == Held }
 
-// Vote is what a broker says of its clock.
+// Vote is a broker's vote about the time.
 type Vote struct {
 	Time  int64 // nanoseconds since 1970, when it was sent
 	State State
-	Age   time.Duration // for how long it has counted
+	Age   time.Duration // how long it has counted
 }
 
-// ownVote is the vote of this broker. Its methods are rules C1, C2 and C6.
+// ownVote is this broker's vote. Its methods implement rules C1, C2 and C6.
 type ownVote struct {
-	off   int64 // the vote is Mono plus off
+	off   int64 // vote minus Mono
 	state State
 	last  Reading
-	begun int64 // on Mono; before 0 if it was continued
-	// since is when the wall clock jumped last, on Mono.
+	begun int64 // on Mono; negative if it continues a saved vote
+	// since is when the wall clock last jumped, on Mono.
 	since int64
-	// agreed is since when the wall clock has agreed with the vote, on Mono; 0: it doesn't.
+	// agreed is since when the wall clock agrees with the vote, on Mono; 0: it does not.
 	agreed int64
-	// confirmed is until when it is not outvoted, on Mono.
+	// confirmed is until when the vote cannot be outvoted, on Mono.
 	confirmed int64
-	// low and high bound a plausible wall clock of a vote that continues nothing; 0: nothing does.
+	// low and high bound a plausible wall clock for a vote that continues nothing; 0: no bound.
 	low, high int64
 }
 
 func (o *ownVote) wallOff() int64 { return o.last.Wall - o.last.Mono }
 
-// away is how far the wall clock is from the vote.
+// away returns the wall clock minus the vote.
 func (o *ownVote) away() time.Duration { return time.Duration(o.wallOff() - o.off) }
 
-// observe takes a reading. It returns by how much the wall clock jumped against Mono; 0: it did not.
+// observe records a reading. It returns by how much the wall clock jumped against Mono; 0: no jump.
 func (o *ownVote) observe(r Reading) (jump time.Duration) {
 	elapsed := r.Mono - o.last.Mono
 	if elapsed < 0 {
@@ -86,7 +86,7 @@ func (o *ownVote) observe(r Reading) (jump time.Duration) {
 	case away.Abs() <= Bound:
 		o.off += min(max(int64(away), -elapsed/slew), elapsed/slew)
 	case o.state == Sure:
-		// It jumped, or crept away faster than the vote follows.
+		// It jumped, or moved away faster than the vote follows.
 		if jump == 0 {
 			jump = away
 		}
@@ -98,7 +98,7 @@ func (o *ownVote) observe(r Reading) (jump time.Duration) {
 	return jump
 }
 
-// settle lets the vote be Sure again if it is time.
+// settle makes the vote Sure if the rules permit it now.
 func (o *ownVote) settle() {
 	if o.state == Sure {
 		return
@@ -122,12 +122,12 @@ func (o *ownVote) settle() {
 	}
 }
 
-// accept believes the wall clock.
+// accept sets the vote to the wall clock.
 func (o *ownVote) accept() {
 	o.off, o.state, o.low, o.high, o.agreed = o.wallOff(), Sure, 0, 0, 0
 }
 
-// outvoted moves the vote to what others agree on.
+// outvoted sets the vote to what the others agree on.
 func (o *ownVote) outvoted(off int64) {
 	o.off, o.agreed, o.since = off, 0, o.last.Mono
 	if o.away().Abs() > Bound {
@@ -135,7 +135,8 @@ func (o *ownVote) outvoted(off int64) {
 	}
 }
 
-// bound says between which times the wall clock is plausible, and doubts the vote if it is not.
+// bound sets the range of a plausible wall clock, and the state Early, Held or Late if it is
+// outside.
 func (o *ownVote) bound(low, high int64) {
 	o.low, o.high = low, high
 	switch {

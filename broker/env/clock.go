@@ -11,26 +11,27 @@ import (
 	"time"
 )
 
-// Clock is the wall time of this machine, from which package clock computes the time of records. The zero value is
-// the machine's. Timers and deadlines don't go through it: they are monotonic, so no jump moves them.
+// Clock is the wall clock of this machine, from which package clock computes the time of records.
+// The zero value is the machine's clock. Timers and deadlines do not use it: they are monotonic, so
+// a jump does not move them.
 type Clock struct{ shift *shift }
 
-// shift is how far a clock is off, as a file says.
+// shift is an offset of a clock, read from a file.
 type shift struct {
-	path string // empty: there is no file, and whoever made the clock sets the shift
+	path string // empty: no file; the owner of by sets it
 	log  *slog.Logger
 	by   *atomic.Int64
 }
 
-// NewOffsetClock returns a clock that is off by what offset holds, in nanoseconds, whenever it is read. It is for simulations, in which
-// each broker has a clock of its own.
+// NewOffsetClock returns a clock with an offset in nanoseconds, read at each Now. It is for
+// simulations, in which each broker has its own clock.
 func NewOffsetClock(offset *atomic.Int64) Clock { return Clock{&shift{by: offset}} }
 
-// shiftEvery is how often the file is read again.
+// shiftEvery is the interval in which the file is read.
 const shiftEvery = 50 * time.Millisecond
 
-// NewShiftedClock is a clock that is off by what a file says, in the form of "-1h30m", now and after each Follow: for tests
-// of what a clock that jumps does. The file must be there.
+// NewShiftedClock returns a clock with an offset read from a file, such as "-1h30m", now and during
+// Follow. It is for tests of clocks that jump. The file must exist.
 func NewShiftedClock(path string, log *slog.Logger) (Clock, error) {
 	c := Clock{&shift{path: path, log: log, by: new(atomic.Int64)}}
 	if err := c.shift.read(); err != nil {
@@ -40,7 +41,8 @@ func NewShiftedClock(path string, log *slog.Logger) (Clock, error) {
 	return c, nil
 }
 
-// Now is the wall time, without a monotonic reading: nobody is to measure with it.
+// Now returns the wall time without a monotonic reading, so that it cannot be used to measure
+// durations.
 func (c Clock) Now() time.Time {
 	now := time.Now().Round(0)
 	if c.shift != nil {
@@ -49,7 +51,7 @@ func (c Clock) Now() time.Time {
 	return now
 }
 
-// Follow reads the file again and again until ctx ends. The machine's clock has none.
+// Follow reads the file periodically until ctx ends. It returns at once if there is none.
 func (c Clock) Follow(ctx context.Context) {
 	if c.shift == nil || c.shift.path == "" {
 		return

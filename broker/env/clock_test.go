@@ -43,7 +43,7 @@ func TestAClockIsOffByWhatAFileSays(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { clock.Follow(ctx); close(ended) }()
 		write("24h")
-		time.Sleep(shiftEvery) // exactly one look at the file, by the bubble's clock
+		time.Sleep(shiftEvery) // one read of the file, by the bubble's clock
 		synctest.Wait()
 		if off := time.Until(clock.Now()); off != 24*time.Hour {
 			t.Errorf("the clock is off by %v, want a day", off)
@@ -52,7 +52,7 @@ func TestAClockIsOffByWhatAFileSays(t *testing.T) {
 		<-ended
 	})
 
-	Clock{}.Follow(t.Context()) // returns
+	Clock{}.Follow(t.Context()) // returns at once
 	if off := time.Until(Clock{}.Now()); off > time.Minute || off < -time.Minute {
 		t.Errorf("the machine's clock is off by %v", off)
 	}
@@ -65,5 +65,5 @@ func TestAnOffsetClockIsOffByWhatItIsTold(t *testing.T) {
 	if ahead := time.Until(c.Now()); ahead < 364*24*time.Hour {
 		t.Errorf("it is ahead by %v", ahead)
 	}
-	c.Follow(t.Context()) // there is no file, so it returns
+	c.Follow(t.Context()) // returns at once, since there is no file
 }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// datasync asks for F_FULLFSYNC, which is what os.File.Sync does here: a plain fsync leaves the
-// bytes in the drive's cache.
+// datasync uses F_FULLFSYNC, as os.File.Sync does here: a plain fsync leaves the bytes in the
+// drive's cache.
 func datasync(f *os.File) error { return f.Sync() }
 
 func preallocate(f *os.File, size int64) error {
@@ -29,7 +29,7 @@ func preallocate(f *os.File, size int64) error {
 	return nil
 }
 
-// OpenVolume has no counterpart here.
+// OpenVolume is not supported here.
 func (osFS) OpenVolume(path string) (Volume, error) {
 	return nil, diskError("open file system", path, errors.ErrUnsupported)
 }

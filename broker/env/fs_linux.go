@@ -19,7 +19,7 @@ func preallocate(f *os.File, size int64) error {
 
 type osVolume struct{ dir *os.File }
 
-// OpenVolume keeps a descriptor of path open. See Volume for why.
+// OpenVolume keeps a descriptor of path open; see Volume.
 func (osFS) OpenVolume(path string) (Volume, error) {
 	d, err := os.Open(path)
 	if err != nil {
@@ -28,14 +28,14 @@ func (osFS) OpenVolume(path string) (Volume, error) {
 	return &osVolume{d}, nil
 }
 
-// Sync is syncfs, which reports failed writes since Linux 5.8.
+// Sync calls syncfs, which reports failed writes since Linux 5.8.
 func (v *osVolume) Sync() error {
 	return diskError("sync file system", v.dir.Name(), retry(func() error { return unix.Syncfs(int(v.dir.Fd())) }))
 }
 
 func (v *osVolume) Close() error { return diskError("close", v.dir.Name(), v.dir.Close()) }
 
-// retry repeats a call that a signal interrupted before it did anything.
+// retry repeats a call that a signal interrupted.
 func retry(call func() error) error {
 	for {
 		if err := call(); err != unix.EINTR {

@@ -90,7 +90,7 @@ func (f *osFile) Preallocate(size int64) error {
 	return diskError("preallocate", f.path, err)
 }
 
-// fill reserves room the slow way, by writing zeros, on file systems that know no other.
+// fill reserves space by writing zeros, on file systems without fallocate.
 func (f *osFile) fill(size int64) error {
 	info, err := f.f.Stat()
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-// The real file system and the one for tests agree on what can be seen.
+// TestBothFileSystemsBehaveAlike: crashfs and the real file system behave equally as far as is
+// visible.
 func TestBothFileSystemsBehaveAlike(t *testing.T) {
 	for name, c := range map[string]struct {
 		fs  env.FS

@@ -4,7 +4,7 @@ package env
 
 import "golang.org/x/sys/unix"
 
-// Free is what is left for a process without privileges.
+// Free returns the space that is available to unprivileged processes.
 func (osFS) Free(path string) (uint64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {

@@ -11,31 +11,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile is what a process holds a lock on while a directory is its own.
+// lockFile is the file that the owner of a directory holds a lock on.
 const lockFile = "lock"
 
-// lockPoll is how long Lock rests between two tries: short beside the start of a process.
+// lockPoll is the pause between two attempts of LockDir, short compared with the start of a
+// process.
 const lockPoll = 50 * time.Millisecond
 
-// LockWait is how long a starting process waits for the one before it: the grace that a pod has to end,
-// and some more.
+// LockWait is how long a starting process waits for the one before it: a pod's termination grace
+// period, and some more.
 const LockWait = 75 * time.Second
 
-// InUseError says that another process holds a directory.
+// InUseError reports that another process owns a directory.
 type InUseError struct{ Dir string }
 
 func (e *InUseError) Error() string {
 	return fmt.Sprintf("data directory %s: another process is using it (stop that one, or use another directory)", e.Dir)
 }
 
-// DirLock is a directory that this process alone uses, until Close or its end.
+// DirLock is a directory that this process owns, until Close or its end.
 type DirLock struct{ f *os.File }
 
-// LockDir makes the directory if need be and locks it. While another process holds it, it asks again
-// until ctx ends, and then returns an *InUseError; with a ctx that has ended it asks once.
+// LockDir creates the directory if needed and locks it. While another process owns it, LockDir
+// tries again until ctx ends, and then returns an *InUseError. If ctx has ended already it tries
+// once.
 //
-// A pod that is deleted by force is replaced while its process still runs, on the same volume:
-// two brokers that append to the same logs would destroy what both acknowledge.
+// A pod that is deleted by force is replaced while its process still runs, on the same volume. Two
+// brokers that append to the same logs would destroy each other's acknowledged records.
 func LockDir(ctx context.Context, dir string) (*DirLock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open the data directory: %w (it must be writable)", err)
@@ -62,5 +64,5 @@ func LockDir(ctx context.Context, dir string) (*DirLock, error) {
 	}
 }
 
-// Close lets other processes have the directory.
+// Close releases the directory.
 func (l *DirLock) Close() error { return l.f.Close() }

@@ -12,7 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// A directory is one process's at a time, and the next one has it as soon as that one is killed.
+// TestADirectoryHasOneProcess: one process owns a directory, and the next one gets it as soon as
+// the first is killed.
 func TestADirectoryHasOneProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	if os.Getenv("LOCK_DIR") != "" {

@@ -17,7 +17,7 @@ import (
 
 const severing = "CARILLON_TEST_SEVER"
 
-// TestMain lets this binary be the process whose sockets are severed.
+// TestMain runs the test binary as the process whose sockets are shut down.
 func TestMain(m *testing.M) {
 	if os.Getenv(severing) == "" {
 		os.Exit(m.Run())
@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// sever listens, prints where, accepts one connection, and severs all sockets while another goroutine
-// is in a call on that connection. It stays alive until its standard input ends.
+// sever listens, prints its address, accepts one connection, and shuts down all sockets while
+// another goroutine is in a call on that connection. It runs until its standard input ends.
 func sever() error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -53,8 +53,8 @@ func sever() error {
 	return err
 }
 
-// A process that does not exit loses its listener and its connections, also one that a hung goroutine
-// would keep from being closed.
+// TestSocketsOfALivingProcessAreSevered: a process that does not exit loses its listener and its
+// connections, including one that a hung goroutine keeps open.
 func TestSocketsOfALivingProcessAreSevered(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env, cmd.Stderr = append(os.Environ(), severing+"=1"), os.Stderr

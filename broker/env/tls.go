@@ -11,32 +11,31 @@ import (
 	"time"
 )
 
-// The files of a TLS directory, named as Kubernetes names them in a Secret of type
-// kubernetes.io/tls.
+// The files of a TLS directory, as in a Kubernetes Secret of type kubernetes.io/tls.
 const (
 	CAFile   = "ca.crt"
 	CertFile = "tls.crt"
 	KeyFile  = "tls.key"
 )
 
-// maxTLSFile bounds what is read of one file: a bundle of a hundred CAs is about 200 KiB.
+// maxTLSFile bounds the size of one file: a bundle of a hundred CAs is about 200 KiB.
 const maxTLSFile = 1 << 20
 
-// TLS is a node's identity on the cluster's own network, kept current with the files that
-// it came from: they are looked at (three stat calls) when a handshake begins and read
-// again when they changed, the CA included. So renewing a certificate, or a CA while its
-// bundle holds the old and the new one, restarts nothing.
+// TLS is a broker's identity on the cluster's network. It checks its files (three stat calls) when
+// a handshake begins, and reads them again if they changed, including the CA. So renewing a
+// certificate needs no restart; nor does replacing a CA, while its bundle contains the old and the
+// new one.
 type TLS struct {
 	dir string
 
 	mu       sync.Mutex
 	current  *identity
-	refused  [3]os.FileInfo // the set of files that was last found unusable, to be judged once
+	refused  [3]os.FileInfo // the set of files that was last found invalid, so that it is parsed once
 	failures uint64
 	lastErr  error
 }
 
-// identity is one good reading of the three files.
+// identity is one valid reading of the three files.
 type identity struct {
 	files  [3]os.FileInfo
 	cert   tls.Certificate
@@ -57,7 +56,7 @@ func LoadTLS(dir string) (*TLS, error) {
 	return &TLS{dir: dir, current: current}, nil
 }
 
-// ParseTLS makes an identity of PEM text that is in no files, and so never changes.
+// ParseTLS returns an identity from PEM text. It never changes.
 func ParseTLS(ca, cert, key []byte) (*TLS, error) {
 	current, err := parseTLS("", [3][]byte{ca, cert, key})
 	if err != nil {
@@ -66,28 +65,27 @@ func ParseTLS(ca, cert, key []byte) (*TLS, error) {
 	return &TLS{current: current}, nil
 }
 
-// Dir is the directory that the files are in; empty: there are none.
+// Dir returns the directory of the files, or "" without files.
 func (t *TLS) Dir() string { return t.dir }
 
-// Server is the configuration of a listener, for as long as it listens. It takes TLS 1.3
-// only, and demands of every client a certificate that the CA signed for client use.
+// Server returns the configuration of a listener, for its whole lifetime. It accepts TLS 1.3 only,
+// and requires of every client a certificate for client authentication that the CA signed.
 //
-// There are no session tickets: a client comes back only with a certificate that the CA of
-// that moment accepts.
+// There are no session tickets, so every connection is checked against the current CA.
 func (t *TLS) Server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
-		// Used by nobody, since the callback below always answers; it makes a server that
-		// loses the callback fail closed.
+		// Not used, since the callback below always answers. Without the callback a server would
+		// still verify clients.
 		ClientAuth:             tls.RequireAndVerifyClientCert,
 		SessionTicketsDisabled: true,
 		GetConfigForClient:     func(*tls.ClientHelloInfo) (*tls.Config, error) { return t.fresh().server, nil },
 	}
 }
 
-// Client is the configuration of one connection to serverName, the host name that the
-// server's certificate must be for. Take a new one for each connection: the CA in it is
-// the one of this moment. With an empty serverName the dialer must set it.
+// Client returns the configuration of one connection to serverName, the host name that the server's
+// certificate must be for. Call it for each connection, since it contains the current CA. With an
+// empty serverName the dialer must set it.
 func (t *TLS) Client(serverName string) *tls.Config {
 	id := t.fresh()
 	return &tls.Config{
@@ -95,16 +93,16 @@ func (t *TLS) Client(serverName string) *tls.Config {
 		ServerName:   serverName,
 		RootCAs:      id.roots,
 		Certificates: []tls.Certificate{id.cert},
-		// As in server below.
+		// See parseTLS.
 		DynamicRecordSizingDisabled: true,
 	}
 }
 
-// NotAfter is when the certificate in use ends.
+// NotAfter returns when the certificate in use expires.
 func (t *TLS) NotAfter() time.Time { return t.fresh().cert.Leaf.NotAfter }
 
-// ReloadFailures is how many changed sets of files were refused since the start, and why
-// the last one was; nil when the files in place are the ones in use.
+// ReloadFailures returns how many changed sets of files were refused since the start, and the error
+// of the last one; nil if the current files are in use.
 func (t *TLS) ReloadFailures() (count uint64, last error) {
 	t.fresh()
 	t.mu.Lock()
@@ -112,7 +110,7 @@ func (t *TLS) ReloadFailures() (count uint64, last error) {
 	return t.failures, t.lastErr
 }
 
-// fresh answers with the identity in the files, or the last good one.
+// fresh returns the identity of the files, or the last valid one.
 func (t *TLS) fresh() *identity {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,8 +138,8 @@ func (t *TLS) fresh() *identity {
 	return next
 }
 
-// statTLS looks at the files before they are read, so that a change while they are being
-// read shows as a difference the next time.
+// statTLS stats the files before they are read, so that a change during the read is detected by the
+// next call.
 func statTLS(dir string) (files [3]os.FileInfo, err error) {
 	for i, name := range []string{CAFile, CertFile, KeyFile} {
 		info, statErr := os.Stat(filepath.Join(dir, name))
@@ -186,7 +184,7 @@ func readTLS(dir string, files [3]os.FileInfo) (*identity, error) {
 	return id, nil
 }
 
-// parseTLS makes an identity of the CA, the certificate and the key of a directory, or of none.
+// parseTLS returns the identity of a CA, a certificate and a key. dir is for messages.
 func parseTLS(dir string, pem [3][]byte) (*identity, error) {
 	id := &identity{roots: x509.NewCertPool()}
 	if !id.roots.AppendCertsFromPEM(pem[0]) {
@@ -206,7 +204,7 @@ func parseTLS(dir string, pem [3][]byte) (*identity, error) {
 		ClientCAs:              id.roots,
 		Certificates:           []tls.Certificate{id.cert},
 		SessionTicketsDisabled: true,
-		// Small first records help pages to show early; what nodes send each other is batches.
+		// Small first records help web pages; brokers send batches.
 		DynamicRecordSizingDisabled: true,
 	}
 	return id, nil

@@ -22,7 +22,7 @@ func load(t *testing.T, dir string) *env.TLS {
 	return got
 }
 
-// handshake connects the two configurations over loopback and says what each side thought.
+// handshake connects the two configurations over loopback and returns the result of each side.
 func handshake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,7 +55,7 @@ func handshake(t *testing.T, server, client *tls.Config) (serverErr, clientErr e
 	tlsConn := tls.Client(conn, client)
 	clientErr = tlsConn.Handshake()
 	if clientErr == nil {
-		// With TLS 1.3 a server's refusal reaches the client with the first read.
+		// With TLS 1.3 the client sees a server's refusal at its first read.
 		_, clientErr = tlsConn.Read(make([]byte, 1))
 	}
 	conn.Close()
@@ -73,7 +73,7 @@ func TestBothSidesProveThemselves(t *testing.T) {
 	ca, stranger := testca.New(t), testca.New(t)
 	dir, strange := t.TempDir(), t.TempDir()
 	ca.Issue(t, dir)
-	// The stranger trusts our CA, but ours did not sign it.
+	// The stranger trusts our CA, but our CA did not sign its certificate.
 	stranger.Issue(t, strange, testca.Options{Trust: []*testca.CA{ca, stranger}})
 	ours, theirs := load(t, dir), load(t, strange)
 
@@ -100,8 +100,8 @@ func TestBothSidesProveThemselves(t *testing.T) {
 	}
 }
 
-// A CA is replaced in three steps while everything runs: trust both, sign with the new one,
-// forget the old one. The listener's configuration is made once, before all of it.
+// TestRenewalNeedsNoRestart replaces a CA in three steps under load: trust both, sign with the new
+// one, remove the old one. The listener's configuration is created once, before.
 func TestRenewalNeedsNoRestart(t *testing.T) {
 	before, after := testca.New(t), testca.New(t)
 	serverDir, clientDir := t.TempDir(), t.TempDir()
@@ -199,7 +199,8 @@ func TestErrorsNameTheFile(t *testing.T) {
 	}
 }
 
-// An identity given as text serves like one in files; a spoilt one is refused at once.
+// TestTextIsAsGoodAsFiles: an identity from text works like one from files, and an invalid one is
+// refused at once.
 func TestTextIsAsGoodAsFiles(t *testing.T) {
 	dir := t.TempDir()
 	testca.New(t).Issue(t, dir)

@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// Operation is one operation on a file system that is under way.
+// Operation is an operation on a file system that is under way.
 type Operation struct {
 	Op, Path string
 	Since    time.Time
 }
 
-// Watched is an FS that knows which operations are under way. A hung disk returns no error and ends
-// no operation, so the age of the oldest one is all that tells. It costs a short critical section per
-// operation and allocates nothing once as many operations have been under way at a time.
+// Watched is an FS that tracks the operations under way. A hung disk returns no error and completes
+// no operation, so only the age of the oldest operation shows it. Tracking costs a short critical
+// section per operation. It allocates nothing once as many operations have run at a time.
 //
-// Every operation of FS and File that may wait for the disk is watched. Its methods are safe for
+// Every operation of FS and File that may wait for the disk is tracked. The methods are safe for
 // concurrent use.
 type Watched struct {
 	FS
 	mu    sync.Mutex
-	first *pending // of those under way, in the order in which they began
+	first *pending // operations under way, in the order of their start
 	last  *pending
 	free  *pending
 }
 
-// Watch returns fsys with its operations watched.
+// Watch returns fsys with its operations tracked.
 func Watch(fsys FS) *Watched { return &Watched{FS: fsys} }
 
 // pending is an operation in one of the two lists of a Watched.
@@ -37,9 +37,9 @@ type pending struct {
 // reads is the Op of File.ReadAt.
 const reads = "read"
 
-// Oldest returns the read and the other operation that have been under way the longest; the zero
-// Operation stands for none. The two are apart since a drive may retry one bad sector for tens of
-// seconds while all else goes on.
+// Oldest returns the read and the other operation that have been under way the longest, or zero
+// Operations. They are separate because a drive may retry one bad sector for tens of seconds while
+// everything else works.
 func (w *Watched) Oldest() (read, other Operation) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -36,8 +36,8 @@ func (f hangingFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.File.ReadAt(p, off)
 }
 
-// An operation that hangs is found with its name and age, and a read is told apart from it, until
-// both end.
+// TestAHangingOperationIsFound: a hung operation is reported with its name and age, separately from
+// a hung read, until both end.
 func TestAHangingOperationIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

@@ -1,10 +1,10 @@
-// Package forward is the pure half of bringing messages from the broker that took them to the leader
-// of their shard: no clock of its own, no I/O, no lock.
+// Package forward is the pure part of forwarding messages from the broker that received them to the
+// leader of their shard: no clock of its own, no I/O, no lock.
 //
-//	outbox.go   what a sender keeps until the leader has answered, and what goes in the next frame
-//	origins.go  what a shard's log says of its senders: which numbers are kept, at which offsets
-//	frame.go    what the two say to each other, as bytes
+//	outbox.go   the messages that a sender keeps until the leader has answered
+//	origins.go  the forwarded messages that a shard's log contains: numbers and offsets by sender
+//	frame.go    the encoding of frames between sender and leader
 //
-// Package topic has the other half: locks, links and timers (forwards.go, link.go, arrive.go), and
-// the invariants F1 to F6 that both halves hold together.
+// Package topic has the other part: locks, links and timers (sender.go, link.go, arrive.go), and
+// the invariants F1 to F7 of both.
 package forward

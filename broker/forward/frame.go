@@ -5,14 +5,17 @@ import (
 	"errors"
 )
 
-// What brokers say to each other about forwarded messages. A frame is a byte of kind, the shard (u8 length of the Topic's id, id,
-// u32 number), u64 the source, u32 the round, and what its kind says. Numbers are big-endian.
+// FrameKind is the kind of a frame about forwarded messages. A frame is a byte of kind, the shard
+// (u8 length of the Topic's id, id, u32 number), u64 source, u32 round, and a body. Numbers are
+// big-endian. Bodies:
 //
-//	run      u64 epoch, u64 first, u64 floor, u64 ever; letters: numbers first and on. All below floor is settled, and none from ever on went before
-//	answers  u8 kind each: kept (uvarint number, count, offset), single (uvarint number, offset, records, u8 duplicate),
-//	         refused (uvarint number, length, answer; no length: nobody is answered)
-//	again    go again: something was not taken
-//	ready    the shard is open, go again
+//	run      u64 epoch, u64 first, u64 floor, u64 ever, then letters with the numbers first and on.
+//	         Every number below floor is settled. No number from ever on was sent before.
+//	answers  items of u8 kind: kept (uvarint number, count, offset),
+//	         single (uvarint number, offset, records, u8 duplicate),
+//	         refused (uvarint number, length, answer; length 0: the publisher expects none)
+//	again    the leader lacks something: begin another round
+//	ready    the shard is open now: begin another round
 type FrameKind byte
 
 const (
@@ -30,7 +33,7 @@ const (
 	ItemRefused AnswerKind = 3
 )
 
-// FrameHead is what all frames begin with.
+// FrameHead is the head of every frame.
 type FrameHead struct {
 	Kind   FrameKind
 	Topic  []byte
@@ -39,7 +42,7 @@ type FrameHead struct {
 	Round  uint32
 }
 
-// Run is what a frame of that kind says behind its head.
+// Run is the body of a FrameRun.
 type Run struct {
 	Epoch, First, Floor, Ever uint64
 	Letters                   []byte
@@ -88,15 +91,15 @@ func ParseRun(data []byte) (r Run, err error) {
 	return r, nil
 }
 
-// RefusalCodec encodes what a publisher is told whose message was refused.
+// RefusalCodec encodes the answer to the publisher of a refused message.
 type RefusalCodec interface {
 	AppendRefusal(dst []byte, topic string, err error) []byte
 }
 
-// Answers builds answers, of consecutive numbers and offsets as one item.
+// Answers encodes answers. Consecutive numbers with consecutive offsets become one item.
 type Answers struct {
 	Buf              []byte
-	seq, end, offset uint64 // of an item that is not written yet
+	seq, end, offset uint64 // of the item that is not encoded yet
 }
 
 func (a *Answers) Reset() { *a = Answers{Buf: a.Buf[:0]} }
@@ -138,7 +141,7 @@ func (a *Answers) Single(seq, offset uint64, records uint32, duplicate bool) {
 	a.Buf = append(a.Buf, again)
 }
 
-// Refused adds a refusal; answer nil: nobody is told. say appends it.
+// Refused adds a refusal. A nil err means that the publisher expects no answer.
 func (a *Answers) Refused(seq uint64, codec RefusalCodec, topic string, err error) {
 	a.Flush()
 	a.Buf = append(a.Buf, byte(ItemRefused))
@@ -147,7 +150,7 @@ func (a *Answers) Refused(seq uint64, codec RefusalCodec, topic string, err erro
 		a.Buf = append(a.Buf, 0)
 		return
 	}
-	// The length is not known before, and few refusals are longer than two bytes of it say.
+	// The length is written last, in a fixed number of bytes.
 	at := len(a.Buf)
 	a.Buf = append(a.Buf, 0, 0, 0, 0)
 	a.Buf = codec.AppendRefusal(a.Buf, topic, err)
@@ -155,7 +158,7 @@ func (a *Answers) Refused(seq uint64, codec RefusalCodec, topic string, err erro
 	a.Buf[at], a.Buf[at+1], a.Buf[at+2], a.Buf[at+3] = byte(n)|0x80, byte(n>>7)|0x80, byte(n>>14)|0x80, byte(n>>21)&0x7f
 }
 
-// Answer is one item of answers.
+// Answer is one decoded item of answers.
 type Answer struct {
 	Kind       AnswerKind
 	Seq, Count uint64

@@ -3,15 +3,17 @@ package forward
 import "time"
 
 const (
-	// OutboxTime is how long a message is forwarded again before its publisher is told that it isn't known what became of it: a
-	// silent leader is replaced within 5 s.
+	// OutboxTime is how long a message is sent again before its publisher learns that its fate is
+	// unknown. A silent leader is replaced within 5 s.
 	OutboxTime = 10 * time.Second
-	// runBytes is about how much of an outbox goes as one frame: what one read brings.
+	// runBytes is the approximate size of a frame: the messages of one read.
 	runBytes = 64 << 10
-	// OriginTime is how long brokers remember what was forwarded by whom: what is in an outbox, whose clock may differ by 20 s.
+	// OriginTime is how long brokers remember a silent source: the age of the messages in an
+	// outbox, with clocks that may differ by 20 s.
 	OriginTime = 3 * OutboxTime
-	// originBytes is how much of a log is read for that when it is opened, some 20 ms. What comes again and stood before it is refused.
+	// originBytes bounds what is read of a log for that when it is opened, some 20 ms. Messages
+	// that are sent again and stand before it are refused.
 	originBytes = 16 << 20
-	// readAtOnce is how much of it is read at once.
+	// readAtOnce is the size of one read, in bytes.
 	readAtOnce = 256 << 10
 )

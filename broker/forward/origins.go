@@ -10,56 +10,63 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// Origins are what a shard's log says of the brokers that forwarded messages to its leaders: which of their sequence
-// numbers are kept, and at which offsets. With it a leader answers what comes again as it was answered first, and keeps
-// nothing twice. A leader fills it as it judges, a follower from the batches that it appends; so whoever is elected has it.
+// Origins is the table of forwarded messages that a shard's log contains: by source, the sequence
+// numbers and their offsets. With it a leader answers a message that is sent again as the first
+// time, and keeps nothing twice. A leader fills it as it judges messages, a follower from the
+// batches that it appends, so every elected leader has it.
 //
-// It is pure: no clock, no I/O, no lock. Times are Mono's, so that no clock that jumps makes it forget. Rules of what is
-// forgotten, in leaders and followers alike:
+// It is pure: no clock, no I/O, no lock. Times are Mono's, so that a jump of a clock deletes
+// nothing. Entries are deleted by the same rules in leaders and followers:
 //
-//  1. What a source says is settled (its floor) is forgotten at once: it never comes again.
-//  2. A source that was silent for OriginTime is forgotten. A sender begins no round with a message that is older than
-//     OutboxTime, and a link that brings nothing is cut after 3 s, so nothing of that source that stands in the log can come again.
-//  3. It is forgotten at the second look that finds it silent, and not heard of in between. A process that was stopped for longer than
-//     OriginTime takes what had come to it meanwhile before the second look.
-//  4. Since moves up to the time before which all forgotten sources were silent.
+//  1. Numbers below a source's floor are deleted at once. The source has settled them and never
+//     sends them again.
+//  2. A source that was silent for OriginTime is deleted. A sender begins no round with a message
+//     older than OutboxTime, and a silent link is closed after 3 s, so none of that source's
+//     messages in the log can be sent again.
+//  3. It is deleted by the second Expire that finds it silent, without a sign of life in between. A
+//     process that was stopped for longer than OriginTime handles what arrived meanwhile before the
+//     second Expire.
+//  4. Since moves to the time before which all deleted sources were silent.
 type Origins struct {
 	by    map[uint64]*Origin
-	Since int64 // it has seen all that was appended after
-	noted int   // batches since the silent sources were looked for
+	Since int64 // everything appended after this time was seen
+	noted int   // batches since the last Expire
 }
 
-// Origin is one source: the life of a broker's process.
+// Origin is one source: one life of a broker process.
 type Origin struct {
-	Last    uint64 // up to which messages were judged
-	floor   uint64 // below which the source wants to know nothing any more
-	Heard   int64  // when it was last heard of
-	silent  int64  // Heard, when it was last found silent
-	placed  bool   // some of its messages stand in what was seen of the log; so those that stand before have smaller numbers than last
+	Last   uint64 // the highest number that was judged
+	floor  uint64 // the source has settled all numbers below
+	Heard  int64  // when it was last heard of
+	silent int64  // Heard, when it was last found silent
+	// placed: some of its messages stand in the seen part of the log, so those before it have
+	// numbers below Last.
+	placed  bool
 	kept    []Span
-	Settled map[uint64]Outcome // what was judged and not kept, by this leader only
+	Settled map[uint64]Outcome // judged and not kept, by this leader only
 }
 
-// Span is messages with consecutive numbers whose records stand back to back.
+// Span is a range of messages with consecutive numbers and adjacent records.
 type Span struct {
 	First, Offset uint64
 	Count         uint32
-	Records       uint32 // that the one message carried; 0: each message is a record
+	Records       uint32 // of a single message that carried records; 0: each message is one record
 }
 
 func (k *Span) End() uint64 { return k.First + uint64(k.Count) }
 
-// lastOffset is the offset of the last record.
+// lastOffset returns the offset of the last record.
 func (k *Span) lastOffset() uint64 { return k.Offset + uint64(k.Count) - 1 }
 
 // Outcome is the answer to a message that was not kept.
 type Outcome struct {
 	Offset    uint64
-	Duplicate bool  // of the one at offset
-	Err       error // else why it was refused; nil: it was not meant to be kept
+	Duplicate bool  // of the record at Offset
+	Err       error // else why it was refused; nil: no answer is expected
 }
 
-// Of is what is known Of a source, which says that all below floor is settled.
+// Of returns the entry of a source, which has settled all numbers below floor. It creates the entry
+// if needed.
 func (o *Origins) Of(source, floor uint64) *Origin {
 	from := o.by[source]
 	if from == nil {
@@ -73,7 +80,7 @@ func (o *Origins) Of(source, floor uint64) *Origin {
 	return from
 }
 
-// forget lets go of what is below floor.
+// forget deletes the numbers below floor.
 func (o *Origin) forget(floor uint64) {
 	if floor <= o.floor {
 		return
@@ -95,7 +102,7 @@ func (o *Origin) forget(floor uint64) {
 	}
 }
 
-// Find returns where a message stands, and how many records it carried.
+// Find returns the offset of a message and the number of records that it carried.
 func (o *Origin) Find(seq uint64) (offset uint64, records uint32, ok bool) {
 	i, found := slices.BinarySearchFunc(o.kept, seq, func(k Span, seq uint64) int {
 		switch {
@@ -116,7 +123,7 @@ func (o *Origin) Find(seq uint64) (offset uint64, records uint32, ok bool) {
 	return k.Offset + seq - k.First, 0, true
 }
 
-// Keep notes that messages are kept: with their records from offset on.
+// Keep records that messages were kept.
 func (o *Origin) Keep(k Span, now int64) {
 	o.Last, o.Heard, o.placed = max(o.Last, k.End()-1), now, true
 	if n := len(o.kept); n > 0 {
@@ -132,7 +139,7 @@ func (o *Origin) Keep(k Span, now int64) {
 	o.kept = append(o.kept, k)
 }
 
-// Settle notes that a message was judged and is not kept.
+// Settle records the outcome of a message that was judged and not kept.
 func (o *Origin) Settle(seq uint64, out Outcome) {
 	if o.Settled == nil {
 		o.Settled = map[uint64]Outcome{}
@@ -140,7 +147,7 @@ func (o *Origin) Settle(seq uint64, out Outcome) {
 	o.Settled[seq] = out
 }
 
-// truncate forgets the records from end on, which the log doesn't hold any more.
+// truncate deletes the records from end on, which the log lacks now.
 func (o *Origin) truncate(end uint64) {
 	for n := len(o.kept); n > 0; n-- {
 		switch k := &o.kept[n-1]; {
@@ -155,7 +162,7 @@ func (o *Origin) truncate(end uint64) {
 	}
 }
 
-// Truncate is what happened to the log.
+// Truncate follows a truncation of the log to end.
 func (o *Origins) Truncate(end uint64) {
 	for _, from := range o.by {
 		from.truncate(end)
@@ -163,7 +170,8 @@ func (o *Origins) Truncate(end uint64) {
 	o.HandOver()
 }
 
-// HandOver forgets what only who led knew, since others lead now: what was judged and not kept.
+// HandOver deletes what only the leader knew, when another broker leads: messages that were judged
+// and not kept.
 func (o *Origins) HandOver() {
 	for _, from := range o.by {
 		from.Settled = nil
@@ -174,14 +182,15 @@ func (o *Origins) HandOver() {
 	}
 }
 
-// Reset is what happened to the log: it is empty, and what comes is perhaps not all that there was.
+// Reset follows a reset of the log: it is empty, and may be filled with only a part of what there
+// was.
 func (o *Origins) Reset(now int64) { *o = Origins{Since: now} }
 
-// Knows says whether it would know of a message with a number beyond a source's last, if it was kept: messages of a source stand in
-// the order of their numbers, and those that may come again are no older than a time.
+// Knows reports whether a message of the source with a number above Last would be known if it was
+// kept. oldest is the age limit of messages that may be sent again.
 func (o *Origins) Knows(from *Origin, oldest int64) bool { return from.placed || o.Since <= oldest }
 
-// Note takes over what a batch of the log says.
+// Note adds what a batch of the log says.
 func (o *Origins) Note(b log.Batch, now int64) {
 	for it := b.Extensions(); ; {
 		e, ok := it.Next()
@@ -196,10 +205,11 @@ func (o *Origins) Note(b log.Batch, now int64) {
 	}
 }
 
-// noteForwarded takes over what an extension says of a batch's records. packed says that they are of one message.
+// noteForwarded adds what an extension says of a batch's records. packed reports that they are of
+// one message.
 func (o *Origins) noteForwarded(data []byte, base uint64, records int, packed bool, now int64) {
 	if len(data) < 8 {
-		return // of a version to come
+		return // a later version
 	}
 	source := binary.BigEndian.Uint64(data)
 	floor, n := binary.Uvarint(data[8:])
@@ -233,7 +243,8 @@ func (o *Origins) noteForwarded(data []byte, base uint64, records int, packed bo
 	}
 }
 
-// Expire forgets the sources that have been silent since before a time, if the last call found them silent, too.
+// Expire deletes the sources that have been silent since the given time, if the last call found
+// them silent, too.
 func (o *Origins) Expire(before int64) {
 	o.noted = 0
 	for source, from := range o.by {
@@ -248,14 +259,15 @@ func (o *Origins) Expire(before int64) {
 	}
 }
 
-// Sources is how many sources are known.
+// Sources returns the number of known sources.
 func (o *Origins) Sources() int { return len(o.by) }
 
-// ExtensionType is the type of the extension that says where a batch's messages were forwarded from: u64 source, uvarint
-// floor, and then uvarint pairs, of how many sequence numbers were skipped, the first time from floor on, and how many then follow.
+// ExtensionType is the type of the extension that names the source of a batch's messages: u64
+// source, uvarint floor, then uvarint pairs: how many numbers are skipped, beginning at floor, and
+// how many follow.
 const ExtensionType = 2
 
-// AppendExtension encodes that extension; spans are of one batch.
+// AppendExtension encodes that extension. spans are those of one batch.
 func AppendExtension(dst []byte, source, floor uint64, spans []Span) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, source)
 	dst = binary.AppendUvarint(dst, floor)
@@ -268,8 +280,9 @@ func AppendExtension(dst []byte, source, floor uint64, spans []Span) []byte {
 	return dst
 }
 
-// ReadOrigins reads them from the end of a log, back to OriginTime before a time, but no more than originBytes. Without a
-// time the records' ages are not known: what is not read may be as young as what is.
+// ReadOrigins reads the table from the end of a log, back to OriginTime before wall, and at most
+// originBytes. A zero wall means that the ages of records are unknown, so what was not read may be
+// as recent.
 func ReadOrigins(l *log.Log, wall time.Time, now int64) (*Origins, error) {
 	o := &Origins{Since: math.MinInt64}
 	start, end, _ := l.Offsets()
@@ -292,7 +305,7 @@ func ReadOrigins(l *log.Log, wall time.Time, now int64) (*Origins, error) {
 		budget -= info.Bytes
 	}
 	if from = max(from, start); from == start && start > 1 {
-		missed = true // what was let go of may be no older
+		missed = true // what retention deleted may be as recent
 	}
 	for c := l.NewCursor(from); c.Next() < end; {
 		at := c.Next()
@@ -321,8 +334,8 @@ func ReadOrigins(l *log.Log, wall time.Time, now int64) (*Origins, error) {
 	return o, nil
 }
 
-// born is when mono's time begins.
+// born is the zero of Mono.
 var born = time.Now()
 
-// Mono is a time that only goes forward, whatever becomes of the wall's.
+// Mono returns nanoseconds that never go back, independent of the wall clock.
 func Mono() int64 { return int64(time.Since(born)) }

@@ -2,8 +2,8 @@ package forward
 
 import "testing"
 
-// A source that fell silent is forgotten at the second look that finds it so. One that was heard of in between is not, and what a
-// forgotten one had kept is below Since.
+// TestSilentSourcesAreForgotten: a silent source is deleted by the second Expire that finds it
+// silent, unless it was heard of in between. What it had kept is below Since.
 func TestSilentSourcesAreForgotten(t *testing.T) {
 	o := Origins{Since: 5}
 	for source := range uint64(1000) {
@@ -14,7 +14,7 @@ func TestSilentSourcesAreForgotten(t *testing.T) {
 	if n := o.Sources(); n != 1000 {
 		t.Fatalf("%d sources are left after one look, which may come right after the process was stopped for long", n)
 	}
-	o.Of(7, 1).Heard = 50 // it had come meanwhile, and is read now
+	o.Of(7, 1).Heard = 50 // it had arrived meanwhile, and is handled now
 	o.Expire(100)
 	if n := o.Sources(); n != 1 {
 		t.Errorf("%d sources are left", n)
@@ -35,7 +35,7 @@ func TestSilentSourcesAreForgotten(t *testing.T) {
 	}
 }
 
-// Sources that are heard of stay, however often it is looked.
+// TestSourcesThatAreHeardOfStay: sources that are heard of are never deleted.
 func TestSourcesThatAreHeardOfStay(t *testing.T) {
 	var o Origins
 	for now := int64(0); now < 1000; now += 10 {

@@ -8,30 +8,31 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// Outbox holds, in their order, what was forwarded to the leader of a shard, or is to be, and is not answered yet. Each
-// message has a sequence number, and has it for ever: they begin with 1 and leave none out.
+// Outbox holds the messages for the leader of a shard that are not answered yet, in order. Each
+// message has a sequence number for good. Numbers begin with 1 and have no gaps.
 //
-// It is pure: no clock, no I/O, no lock. A round begins with each way to a leader: in it all that is not answered goes again,
-// in order, and then what is new. So what a leader hears in one round has no gap that isn't told.
+// It is pure: no clock, no I/O, no lock. Each new leader or link begins a round, in which all
+// unanswered messages are sent again, in order, before new ones. An answered number is sent as
+// void, so a round has no gaps.
 type Outbox struct {
 	First   uint64   // number of letters[head]
-	letters []letter // those before head are gone
+	letters []letter // those before head are removed
 	head    int
-	sent    uint64 // below which all went in this round
-	Ever    uint64 // below which all went in some round
-	Bytes   int    // of memory that is held
-	want    int    // of memory for what comes at once
+	sent    uint64 // all below were sent in this round
+	Ever    uint64 // all below were sent in some round
+	Bytes   int    // memory held, in bytes
+	want    int    // expected size of the next messages, in bytes
 	chunk   *Chunk // where the next message is written
 }
 
-// letter is a message in an outbox. Once it is answered it has no chunk, and its number goes as void.
+// letter is a message in an outbox. An answered one has no chunk and is sent as void.
 type letter struct {
 	in       *Chunk
-	from, to uint32 // where its encoding stands
-	at       int64  // when it came
+	from, to uint32 // position of its encoding in the chunk
+	at       int64  // when it was added
 }
 
-// Chunk is memory for letters, used again when none of them is left.
+// Chunk is a buffer of letters. It is reused when the last of them is removed.
 type Chunk struct {
 	refs  int
 	class int
@@ -40,7 +41,7 @@ type Chunk struct {
 
 const (
 	smallestChunk = 4 << 10
-	chunkClasses  = 13 // up to 16 MiB; larger ones are made for whoever needs them
+	chunkClasses  = 13 // up to 16 MiB; larger ones are not reused
 )
 
 var chunks [chunkClasses]sync.Pool
@@ -66,11 +67,11 @@ func (c *Chunk) free() {
 	}
 }
 
-// letterHead is what stands before a message's subject, reply and data: u8 flags, u16 length of the subject, u16 of the reply,
-// u32 of the header, u32 of the data with it. It is big-endian.
+// letterHead is the size of the head of an encoded message: u8 flags, u16 length of the subject,
+// u16 of the reply, u32 of the header, u32 of the data including the header. Big-endian.
 const (
 	letterHead = 1 + 2 + 2 + 4 + 4
-	letterVoid = 1 // there is no message: its number is settled
+	letterVoid = 1 // no message: its number is settled
 )
 
 var void = append([]byte{letterVoid}, make([]byte, letterHead-1)...)
@@ -90,7 +91,7 @@ func AppendLetter(dst []byte, m *protocol.Message) []byte {
 	return append(dst, m.Data...)
 }
 
-// ParseLetter reads the first of some letters. A void one has no subject.
+// ParseLetter decodes the first of several letters. A void one has no subject.
 func ParseLetter(data []byte) (m protocol.Message, rest []byte, ok bool) {
 	if len(data) < letterHead {
 		return m, nil, false
@@ -111,15 +112,15 @@ func ParseLetter(data []byte) (m protocol.Message, rest []byte, ok bool) {
 
 func NewOutbox() Outbox { return Outbox{First: 1, sent: 1, Ever: 1} }
 
-// Next is the number of the Next message.
+// Next returns the number of the next message.
 func (o *Outbox) Next() uint64 { return o.First + uint64(len(o.letters)-o.head) }
 
 func (o *Outbox) Empty() bool { return len(o.letters) == o.head }
 
-// Went says whether a message was handed out by Run, so that a leader may have it.
+// Went reports whether Run returned a message, so that a leader may have it.
 func (o *Outbox) Went(seq uint64) bool { return seq < max(o.Ever, o.sent) }
 
-// Expect says how much comes at once, so that it stands in few pieces of memory.
+// Expect sets the size of the messages that are about to be added, so that they share few chunks.
 func (o *Outbox) Expect(size int) { o.want = size }
 
 // Add copies a message to the end.
@@ -133,7 +134,7 @@ func (o *Outbox) Add(m *protocol.Message, now int64) {
 	o.letters = append(o.letters, l)
 }
 
-// write copies a message to where there is room.
+// write copies a message into a chunk.
 func (o *Outbox) write(m *protocol.Message, now int64) letter {
 	size := LetterSize(m)
 	if o.chunk == nil || cap(o.chunk.buf)-len(o.chunk.buf) < size {
@@ -149,7 +150,7 @@ func (o *Outbox) write(m *protocol.Message, now int64) letter {
 	return letter{in: c, from: uint32(from), to: uint32(len(c.buf)), at: now}
 }
 
-// leave lets go of the chunk that is being filled, if nothing is in it.
+// leave releases the current chunk if it is unused.
 func (o *Outbox) leave() {
 	if c := o.chunk; c != nil && c.refs == 0 {
 		o.Bytes -= cap(c.buf)
@@ -158,7 +159,7 @@ func (o *Outbox) leave() {
 	o.chunk = nil
 }
 
-// Begin begins another round. It returns how many messages go again in it.
+// Begin begins another round. It returns the number of messages that are sent again.
 func (o *Outbox) Begin() (again int) {
 	o.Ever = max(o.Ever, o.sent)
 	for i := o.head; i < len(o.letters) && o.First+uint64(i-o.head) < o.Ever; i++ {
@@ -170,8 +171,8 @@ func (o *Outbox) Begin() (again int) {
 	return again
 }
 
-// Run is the next messages of the round that stand in one piece: the number of the first, how many, and their letters. There is
-// none if count is 0.
+// Run returns the next messages of the round that are adjacent in memory: the number of the first,
+// their count, and their letters. count is 0 if there are none.
 func (o *Outbox) Run() (first uint64, count int, letters []byte) {
 	o.sent = max(o.sent, o.First)
 	i := o.head + int(o.sent-o.First)
@@ -197,7 +198,7 @@ func (o *Outbox) Run() (first uint64, count int, letters []byte) {
 	return first, count, c.buf[from:to]
 }
 
-// Settle takes a message out that was answered. Its bytes are valid until free is called with the chunk.
+// Settle removes an answered message. Its bytes are valid until Free is called with the chunk.
 func (o *Outbox) Settle(seq uint64) (m protocol.Message, c *Chunk, ok bool) {
 	if seq < o.First || seq >= o.Next() {
 		return m, nil, false
@@ -222,7 +223,7 @@ func (o *Outbox) Settle(seq uint64) (m protocol.Message, c *Chunk, ok bool) {
 	return m, c, true
 }
 
-// Free ends the use of what settle returned.
+// Free releases the chunk that Settle returned.
 func (o *Outbox) Free(c *Chunk) {
 	if c.refs--; c.refs > 0 {
 		return
@@ -238,7 +239,7 @@ func (o *Outbox) Free(c *Chunk) {
 	c.free()
 }
 
-// Oldest is when the first message that is not answered came.
+// Oldest returns the first unanswered message and when it was added.
 func (o *Outbox) Oldest() (seq uint64, at int64, ok bool) {
 	if o.Empty() {
 		return 0, 0, false

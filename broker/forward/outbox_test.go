@@ -10,7 +10,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// What isn't answered goes again in the next round, in its order, before what is new; and what was answered between goes as void.
+// TestAnOutboxGoesAgain: unanswered messages are sent again in the next round, in order, before new
+// ones. Answered numbers in between are sent as void.
 func TestAnOutboxGoesAgain(t *testing.T) {
 	o := NewOutbox()
 	var said []string
@@ -65,7 +66,8 @@ func TestAnOutboxGoesAgain(t *testing.T) {
 	}
 }
 
-// Messages of one read stand in one piece, so that they go as one frame.
+// TestWhatComesTogetherGoesTogether: messages of one read share a chunk, so that they are sent as
+// one frame.
 func TestWhatComesTogetherGoesTogether(t *testing.T) {
 	o := NewOutbox()
 	size := 0
@@ -94,8 +96,8 @@ func TestWhatComesTogetherGoesTogether(t *testing.T) {
 	}
 }
 
-// world is a model of some senders, leaders and their logs, with the pure pieces only: what goes over links may be cut off, leaders
-// change and what followers lack is truncated; answers may be lost.
+// forwardWorld is a model of senders, leaders and their logs, with the pure parts only. Links are
+// cut, leaders change, followers truncate, and answers are lost.
 type forwardWorld struct {
 	rng     *rand.Rand
 	boxes   []Outbox
@@ -104,19 +106,19 @@ type forwardWorld struct {
 	refused []map[uint64]bool
 
 	restarts bool // replicas read only the end of their logs again
-	unknown  int  // how many messages nobody knows the fate of, because of that
+	unknown  int  // messages whose fate is unknown because of that
 
 	logs   [][]entry // by replica
 	tables []*Origins
 	leader int
-	high   int // records that are safe
+	high   int // records that are durable
 	now    int64
 }
 
 type entry struct {
 	payload string
-	batch   int    // records in it, where one begins
-	signed  []byte // by whom
+	batch   int    // records in the batch that begins here
+	signed  []byte // by sources
 }
 
 type sentRun struct {
@@ -124,10 +126,10 @@ type sentRun struct {
 	letters            []byte
 }
 
-// unread is when a leader that began with a part of its log began: what came before it doesn't know.
+// unread is when a leader that read a part of its log began: it does not know what came before.
 const unread = 1
 
-// judge is what a leader does, on the model's log: every fifth message is refused.
+// judge does what a leader does, on the model's log. It refuses every fifth message.
 func (w *forwardWorld) judge(t *testing.T, sender int, r sentRun) (gap bool) {
 	table := w.tables[w.leader]
 	from := table.Of(uint64(sender+1), r.floor)
@@ -176,7 +178,7 @@ func (w *forwardWorld) judge(t *testing.T, sender int, r sentRun) (gap bool) {
 	return gap
 }
 
-// copy brings a follower some batches; sometimes it is far behind.
+// copy replicates some batches to a follower, which is sometimes far behind.
 func (w *forwardWorld) copy(follower int) {
 	from, to := w.logs[w.leader], w.logs[follower]
 	for len(to) < len(from) {
@@ -191,7 +193,8 @@ func (w *forwardWorld) copy(follower int) {
 	w.high = max(w.high, min(len(w.logs[0]), len(w.logs[1])))
 }
 
-// elect has the other replica lead: it has all that was safe. The former leader is truncated to it.
+// elect makes the other replica the leader, which has everything durable. The former leader
+// truncates to it.
 func (w *forwardWorld) elect() {
 	w.tables[w.leader].HandOver()
 	former := w.leader
@@ -205,7 +208,7 @@ func (w *forwardWorld) elect() {
 	}
 }
 
-// restart has a replica read the end of its log again, and only that.
+// restart makes a replica read the end of its log, and only that.
 func (w *forwardWorld) restart(replica int) {
 	log := w.logs[replica]
 	table := &Origins{Since: unread}
@@ -219,7 +222,7 @@ func (w *forwardWorld) restart(replica int) {
 	table.HandOver()
 }
 
-// begin is another round of a sender: what was on its link is gone.
+// begin begins another round of a sender. What was on its link is lost.
 func (w *forwardWorld) begin(sender int) {
 	w.pending[sender] = nil
 	w.boxes[sender].Begin()
@@ -235,7 +238,7 @@ func (w *forwardWorld) send(sender int) {
 	}
 }
 
-// answer tells a sender what is known of its messages, or not.
+// answer answers some of a sender's messages.
 func (w *forwardWorld) answer(t *testing.T, sender int) {
 	box := &w.boxes[sender]
 	from := w.tables[w.leader].Of(uint64(sender+1), 0)
@@ -264,8 +267,9 @@ func (w *forwardWorld) answer(t *testing.T, sender int) {
 	}
 }
 
-// Whatever is cut, lost, truncated and elected: what is acknowledged stands where it was said, once; nothing that was refused is
-// there; each sender's messages stand in their order.
+// TestForwardsAgainstAModel: after cuts, losses, truncations and elections, every acknowledged
+// message is at its offset once, no refused one is in the log, and each sender's messages are in
+// order.
 func TestForwardsAgainstAModel(t *testing.T) {
 	unknown := 0
 	for seed := range uint64(300) {

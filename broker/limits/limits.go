@@ -1,5 +1,5 @@
-// Package limits names every bound of a broker in one place, each with its reason, so that
-// "what happens at the edge" has one answer. Profiles scale the few that depend on the node.
+// Package limits names every bound of a broker in one place, each with its reason. Profiles scale
+// the few that depend on the size of the node.
 package limits
 
 import (
@@ -8,39 +8,41 @@ import (
 	"time"
 )
 
-// Bounds that hold on every node.
+// Bounds of clients and sender loops, on every node.
 const (
-	// ControlLine is the longest protocol line in bytes: what nats-server accepts, so that
-	// a client that works there works here. CONNECT with a long token is what needs it.
+	// ControlLine is the largest control line in bytes, that of nats-server, so that every client
+	// works. CONNECT with a long token needs it.
 	ControlLine = 4096
-	// SubscriptionsPerConnection bounds what one client can make the interest index hold:
-	// about 250 bytes each, so at most 25 MiB.
+	// SubscriptionsPerConnection bounds the entries of one client in the interest index: about 250
+	// bytes each, so at most 25 MiB.
 	SubscriptionsPerConnection = 100_000
-	// AuthTimeout is how long a connection may stay silent before CONNECT when a user or a
-	// token is required. It is generous for a client behind a slow link and short for a scanner.
+	// AuthTimeout is how long a connection may take for CONNECT if a user or a token is required:
+	// enough for a client behind a slow link, and short for a port scan.
 	AuthTimeout = 2 * time.Second
-	// PingInterval and PingsOutstanding say when a silent client is given up: a laptop that
-	// was closed is noticed after about six minutes, as with nats-server.
+	// PingInterval and PingsOutstanding say when a silent client is closed: after about six
+	// minutes, as with nats-server.
 	PingInterval     = 2 * time.Minute
 	PingsOutstanding = 2
-	// WriteDeadline ends a client whose socket took nothing at all for this long.
+	// WriteDeadline closes a client whose socket accepted nothing for this long.
 	WriteDeadline = 10 * time.Second
-	// LoopBacklog is how many bytes of messages may wait in one sender loop before the
-	// connections that publish to it are read no further. It is one loop's work of some
-	// ten milliseconds: more would only add latency.
+	// LoopBacklog is how many bytes of messages may be queued in one sender loop before its
+	// publishers have to wait. It is about ten milliseconds of a loop's work; more would add
+	// latency only.
 	LoopBacklog = 16 << 20
-	// LoopEntries bounds the same backlog by count, since small messages cost more to send
-	// than their bytes say.
+	// LoopEntries bounds the same queue by entries, since small messages cost more to send than
+	// their bytes suggest.
 	LoopEntries = 64 << 10
-	// InlineReceivers is the most deliveries that a reader makes itself instead of waking a
-	// sender loop: it saves a request two goroutine switches, and more would delay its client.
+	// InlineReceivers is the most deliveries that a reader makes itself instead of waking a sender
+	// loop. This saves a request two goroutine switches; more deliveries would delay the reader's
+	// own client.
 	InlineReceivers = 4
-	// InlineSends is the same for what a broker itself sends, acks above all: no client of its waits
-	// meanwhile, and those who get them do.
+	// InlineSends is the same for messages that the broker itself sends, mainly acks. No client's
+	// input waits behind them, and their receivers do wait.
 	InlineSends = 512
-	// StallStep and StallSteps bound how long one read of a publisher may be held back for a
-	// receiver near its pending bound, and StallReceivers the number of receivers above which it is
-	// not: a fast publisher with one consumer then runs at the consumer's pace instead of ending it.
+	// StallStep and StallSteps bound how long one read of a publisher is delayed for a receiver
+	// close to its pending bound, and StallReceivers is the number of receivers above which it is
+	// not delayed. So a fast publisher with one consumer runs at the consumer's pace instead of
+	// having it closed as a slow consumer.
 	StallStep      = 2 * time.Millisecond
 	StallSteps     = 5
 	StallReceivers = 16
@@ -48,62 +50,66 @@ const (
 
 // Bounds of the logs on a disk.
 const (
-	// BatchBytes is the longest batch: the largest message, with room for how it is encoded.
+	// BatchBytes is the largest batch: the largest message, with room for its encoding.
 	BatchBytes = 16 << 20
-	// SegmentSmallest and SegmentLargest bound a segment file, each twice its predecessor: 10,000
-	// logs fit a small disk, and a large log is read, sealed and deleted in pieces of a second.
+	// SegmentSmallest and SegmentLargest bound a segment file, each twice as large as the one
+	// before. So 10,000 logs fit on a small disk, and a large log is read, sealed and deleted in
+	// pieces of about a second.
 	SegmentSmallest = 256 << 10
 	SegmentLargest  = 64 << 20
-	// IndexInterval is how many bytes of a segment one entry of its index covers: what a read at
-	// any offset reads too much, against 16 bytes of memory.
+	// IndexInterval is how many bytes of a segment one index entry covers: a read at any offset
+	// reads at most this much too much, against 16 bytes of memory per entry.
 	IndexInterval = 32 << 10
-	// TailBytes is how much of what was appended last, over all logs of a disk, is kept in memory
-	// for readers that follow closely.
+	// TailBytes is how much of the latest appends, over all logs of a disk, is kept in memory for
+	// readers close to the end.
 	TailBytes = 64 << 20
-	// DiskBacklog is how many bytes may wait to be written before publishers are held up: a
+	// DiskBacklog is how many bytes may wait to be written before publishers have to wait: a
 	// second's work of a slow disk.
 	DiskBacklog = 64 << 20
-	// OpenSegments is how many segment files a disk keeps open while nobody uses them, well below
-	// the usual bound of 65,536 descriptors and enough for the shards that are busy at a time.
+	// OpenSegments is how many unused segment files a disk keeps open: well below the usual limit
+	// of 65,536 descriptors, and enough for the shards that are busy at a time.
 	OpenSegments = 4096
-	// SyncAllFrom is how many dirty files are synced by one syncfs instead of one by one. Measured: 0.18 ms
-	// against 0.50 for 4 files, 1.4 against 13 for 100. Fewer stay with fdatasync, since syncfs also
-	// writes what nobody is waiting for.
+	// SyncAllFrom is the number of dirty files from which one syncfs replaces a sync per file.
+	// Measured: 0.18 ms against 0.50 ms for 4 files, 1.4 ms against 13 ms for 100. Fewer files use
+	// fdatasync, since syncfs also writes unrelated data.
 	SyncAllFrom = 4
-	// CompactSubjects is of how many subjects compaction remembers the newest record at once, some 50 bytes each. It
-	// is one log's at a time; a log with more is gone through once for each so many.
+	// CompactSubjects is the number of subjects whose newest record compaction remembers at a time,
+	// some 50 bytes each. One log is compacted at a time; a log with more subjects is read once per
+	// this number.
 	CompactSubjects = 1 << 20
-	// DiskStallWarn is how long a commit round or an operation on the disk may take before it is
-	// reported: a thousand times what a sync takes on a good disk, and the age at which etcd warns, too.
+	// DiskStallWarn is the age at which a commit round or disk operation is reported: a thousand
+	// times a sync on a good disk, and etcd's threshold, too.
 	DiskStallWarn = time.Second
-	// DiskStallLimit is how long it may take before the broker gives up leading. Others shall lead
-	// within 10 s of the last sync: this, up to 2 s to end the lease, or the rest of its 3 s if etcd
-	// does not answer, and an election. Less would move leadership for what passes: a drive that
-	// resets its link, or a volume that moves to another path, is back within a few seconds.
+	// DiskStallLimit is the age at which the broker gives up leadership. Other brokers must lead
+	// within 10 s of the last sync: this limit, then up to 2 s to revoke the lease or the rest of
+	// its 3 s if etcd does not answer, then an election. A shorter limit would move leadership for
+	// stalls that pass within seconds, such as a drive that resets its link or a volume that
+	// changes its path.
 	DiskStallLimit = 5 * time.Second
-	// DiskReadStallLimit is the same for a read alone: a drive retries a bad sector for up to 30 s, and
+	// DiskReadStallLimit is the same for reads. A drive retries a bad sector for up to 30 s, and
 	// only that reader waits.
 	DiskReadStallLimit = time.Minute
-	// SegmentsPerAge is into how many segments a log that is kept by age is at least cut, so that
-	// records outlive their age by no more than a quarter.
+	// SegmentsPerAge is the least number of segments of a log that is kept by age, so that records
+	// outlive their age by at most a quarter.
 	SegmentsPerAge = 4
 )
 
-// Profile holds the bounds that scale with the node that a broker is to fit on.
+// Profile holds the bounds that scale with the size of the node.
 type Profile struct {
 	Name string
-	// Payload is the largest message in bytes, headers included. Batches of records travel as one.
+	// Payload is the largest message in bytes, including headers. A batch of records is one
+	// message.
 	Payload int
-	// Connections is the most clients at once: at about 10 kB each while idle, they may take
-	// a third of the node's memory.
+	// Connections is the most clients at a time. Idle ones take about 10 kB each, so all of them
+	// take about a third of the node's memory.
 	Connections int
-	// Pending is what one slow client may leave unread, in bytes, before it is closed.
+	// Pending is how many unread bytes one slow client may have before it is closed.
 	Pending int64
-	// NodePending is the same over all clients together: a third of the broker's memory.
+	// NodePending is the same over all clients: a third of the broker's memory.
 	NodePending int64
 }
 
-// Profiles, by the commodity node that they fit. The order is that of size.
+// profiles are named by the commodity node that they fit, in order of size.
 var profiles = []Profile{
 	{Name: "small", Payload: 8 << 20, Connections: 16_000, Pending: 32 << 20, NodePending: 192 << 20},
 	{Name: "medium", Payload: 8 << 20, Connections: 40_000, Pending: 64 << 20, NodePending: 512 << 20},
@@ -111,7 +117,7 @@ var profiles = []Profile{
 	{Name: "xlarge", Payload: 8 << 20, Connections: 160_000, Pending: 64 << 20, NodePending: 2 << 30},
 }
 
-// DefaultProfile is the node of 2 vCPU and 4 GiB.
+// DefaultProfile is for a node with 2 vCPU and 4 GiB.
 const DefaultProfile = "medium"
 
 // ForProfile returns the bounds of the named profile.

@@ -11,13 +11,13 @@ import (
 const (
 	// evictTime bounds one attempt to evict a dead broker.
 	evictTime = 3 * time.Second
-	// pendingEvictions is how many dead brokers may wait to be evicted; leases of the others end by
-	// themselves. That many rarely die at once.
+	// pendingEvictions bounds the dead brokers that wait for eviction. So many rarely die at once;
+	// the leases of further ones expire.
 	pendingEvictions = 16
 )
 
-// Evict queues a dead broker for eviction: its process closed the link and nothing listens on its port.
-// It never blocks.
+// Evict queues a dead broker for eviction: its process closed the link and nothing listens on its
+// port. It never blocks.
 func (m *Member) Evict(dead route.Member) {
 	select {
 	case m.dead <- coordination.Replica{Broker: dead.ID, Incarnation: dead.Incarnation}:
@@ -25,8 +25,8 @@ func (m *Member) Evict(dead route.Member) {
 	}
 }
 
-// EvictDead evicts the brokers that Evict queued, until ctx ends, so that the cluster need not wait for
-// their leases to end.
+// EvictDead evicts the brokers that Evict queued, until ctx ends, so that the cluster need not wait
+// for their leases to expire.
 func (m *Member) EvictDead(ctx context.Context, store Store) {
 	for {
 		select {

@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/route"
 )
 
-// linkWait bounds how long a starting broker waits for its links before it takes clients: an
-// unreachable broker must not keep clients of the others out.
+// linkWait bounds how long a starting broker waits for its links before it accepts clients, so that
+// an unreachable broker does not delay that for good.
 const linkWait = 5 * time.Second
 
 // Store is the part of coordination.Client that membership uses.
@@ -48,11 +48,11 @@ type Member struct {
 	registered  chan struct{}             // closed at the first registration
 	latest      chan int64                // the newest incarnation
 	dead        chan coordination.Replica // to evict
-	changed     chan struct{}             // a token after a link or the registration changed
+	changed     chan struct{}             // holds a token after a change of the links or the registration
 
 	mu      sync.Mutex
 	members []coordination.Broker
-	urls    []string      // what clients were told
+	urls    []string      // what clients were told last
 	known   chan struct{} // closed when members are known
 	first   sync.Once     // closes known
 }
@@ -66,12 +66,12 @@ func New(id string, clients Clients, logger *slog.Logger) *Member {
 	}
 }
 
-// SetLinks names the links to other brokers. It is called before the methods that use them: SetMembers,
-// ServeClients, AwaitLinks and ReportSilent.
+// SetLinks names the links to other brokers. It is called before the methods that use them:
+// SetMembers, ServeClients, AwaitLinks and ReportSilent.
 func (m *Member) SetLinks(links Links) { m.links = links }
 
-// SetSince sets the earliest incarnation of which the volume still holds every write. Without it, that
-// is the first incarnation of this process.
+// SetSince sets the earliest incarnation of which the volume still holds every write. Without it,
+// that is the first incarnation of this process.
 func (m *Member) SetSince(incarnation int64) { m.since.Store(incarnation) }
 
 // Since returns the earliest incarnation of which the volume still holds every write; 0: none.
@@ -122,10 +122,11 @@ func (m *Member) Members() []coordination.Broker {
 	return m.members // replaced as a whole, never changed
 }
 
-// HasOthers reports whether this broker has registered and knows of another one. It takes no lock.
+// HasOthers reports whether this broker has registered and knows of another broker. It takes no
+// lock.
 func (m *Member) HasOthers() bool { return m.Joined() && m.others.Load() > 0 }
 
-// SetMembers passes a new list of members on to links and clients, and keeps it.
+// SetMembers stores a new list of members and passes it to links and clients.
 func (m *Member) SetMembers(all []coordination.Broker) {
 	others := int64(0)
 	for _, b := range all {
@@ -148,7 +149,7 @@ func (m *Member) SetMembers(all []coordination.Broker) {
 	m.advertise()
 }
 
-// Changed says that a link went up or down, or that its broker announced its end.
+// Changed reports that a link went up or down, or that a peer announced that it leaves.
 func (m *Member) Changed() {
 	select {
 	case m.changed <- struct{}{}:
@@ -184,8 +185,8 @@ func (m *Member) advertise() {
 	}
 }
 
-// AwaitLinks returns true once this broker is registered and linked to all members, or linkWait after it
-// registered. It returns false when ctx ends first.
+// AwaitLinks returns true once this broker is registered and linked to all members, or linkWait
+// after it registered. It returns false when ctx ends first.
 func (m *Member) AwaitLinks(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():

@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/route"
 )
 
-// fakeStore is an etcd that keeps silence reports.
+// fakeStore is an etcd that stores silence reports.
 type fakeStore struct {
 	mu      sync.Mutex
 	away    bool
@@ -98,7 +98,8 @@ func newMember() (*Member, *fakeStore, *fakeLinks, *fakeClients) {
 
 var three = []coordination.Broker{{ID: "a", Client: "a:4222"}, {ID: "b", Client: "b:4222", Incarnation: 7}, {ID: "c", Client: "c:4222"}}
 
-// Clients learn of all other members, and no longer of one that has announced its end.
+// TestClientsAreToldOfOtherMembers: clients are told of all other members, except of those that
+// announced that they leave.
 func TestClientsAreToldOfOtherMembers(t *testing.T) {
 	m, _, links, clients := newMember()
 	m.SetMembers(three)
@@ -112,7 +113,8 @@ func TestClientsAreToldOfOtherMembers(t *testing.T) {
 	}
 }
 
-// A broker takes clients once it is registered and linked to all members; an unreachable member delays that by linkWait only.
+// TestAnUnreachableMemberDelaysClientsABoundedTime: a broker accepts clients once it is registered
+// and linked to all members. An unreachable member delays that by linkWait at most.
 func TestAnUnreachableMemberDelaysClientsABoundedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, store, links, _ := newMember()
@@ -144,7 +146,8 @@ func TestAnUnreachableMemberDelaysClientsABoundedTime(t *testing.T) {
 	})
 }
 
-// A silent member is reported once in each incarnation of this broker, as soon as etcd answers, and no longer when it is heard again.
+// TestASilentMemberIsReportedUntilItIsHeard: a silent member is reported once per incarnation of
+// this broker, as soon as etcd answers. The report is withdrawn when the member is heard again.
 func TestASilentMemberIsReportedUntilItIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, store, links, _ := newMember()
@@ -182,7 +185,8 @@ func TestASilentMemberIsReportedUntilItIsHeard(t *testing.T) {
 	})
 }
 
-// A dead broker is evicted in the incarnation in which it died; a full queue never blocks the links.
+// TestADeadBrokerIsEvicted: a dead broker is evicted in the incarnation in which it died. A full
+// queue does not block the links.
 func TestADeadBrokerIsEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, store, _, _ := newMember()

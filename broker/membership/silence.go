@@ -11,13 +11,13 @@ import (
 const (
 	// silenceTick is how often the links are checked for silent brokers.
 	silenceTick = 100 * time.Millisecond
-	// reportTime bounds one attempt to report to etcd. It is short because the coordinator that doesn't
-	// answer may run on the silent broker's machine; the next attempt goes to another one.
+	// reportTime bounds one report to etcd. It is short because the coordinator that does not
+	// answer may run on the silent broker's machine; the next attempt uses another one.
 	reportTime = time.Second
 )
 
-// ReportSilent reports silent members to etcd until ctx ends, and withdraws the reports of those that
-// are heard again. A member that a majority reports is evicted before its lease ends.
+// ReportSilent reports silent members to etcd until ctx ends, and withdraws the reports of those
+// that are heard again. A member that a majority reports is evicted before its lease ends.
 func (m *Member) ReportSilent(ctx context.Context, store Store) {
 	ticker := time.NewTicker(silenceTick)
 	defer ticker.Stop()

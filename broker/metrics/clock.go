@@ -10,7 +10,7 @@ var (
 	descClockSteps = describe("clock_steps_total", "Times that the time itself went forward or back by more than clocks that agree.")
 )
 
-// doubts are the reasons of a doubt.
+// doubts are the reasons why the time may be in doubt.
 var doubts = []clock.Reason{clock.Jumped, clock.Disagree, clock.Implausible, clock.Stepped}
 
 func (c Collector) clock(to sample) {

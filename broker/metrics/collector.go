@@ -26,7 +26,7 @@ func (s sample) count(d *prometheus.Desc, v uint64, labels ...string) {
 	s <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 }
 
-// seconds emits a counter of time.
+// seconds emits a counter of seconds.
 func (s sample) seconds(d *prometheus.Desc, v float64) {
 	s <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v)
 }
@@ -63,7 +63,7 @@ var (
 	descReloads     = describe("certificate_reload_failures_total", "Certificate files that could not be read again.")
 )
 
-// Describe sends the descriptors of all metrics that a scrape yields now.
+// Describe sends the descriptors of all metrics of a scrape.
 func (c Collector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, to) }
 
 // Collect reads all sources.
@@ -76,7 +76,8 @@ func (c Collector) Collect(to chan<- prometheus.Metric) {
 	stall := c.sources.Node.Stall()
 	sample(to).gauge(descDiskStalled, stall.For.Seconds())
 	if stall.What != "" {
-		return // the locks of what follows may be held by a goroutine that hangs
+		// A goroutine that hangs on the disk may hold the locks that the rest needs.
+		return
 	}
 	c.topics(to)
 	c.replicas(to)
@@ -124,7 +125,8 @@ func routes(to sample, s route.Stats) {
 	named := make(map[string]bool)
 	for _, p := range s.Peers {
 		peer := p.Name
-		if named[peer] { // an earlier process of the same pod: labels must differ
+		// An earlier process of the same pod: labels must be unique.
+		if named[peer] {
 			peer += "/" + p.ID
 		}
 		named[peer] = true

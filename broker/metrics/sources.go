@@ -17,13 +17,14 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// Sources are the parts of a broker that metrics are read from. All but Routes and TLS are required.
+// Sources are the parts of a broker that metrics are read from. All but Routes and TLS are
+// required.
 type Sources struct {
 	Version, Cluster, Broker, Zone string // labels of carillon_info
 
 	Node    Node
 	Clients interface{ Stats() session.Stats }
-	// ClientPendingLimit is how many bytes may wait for all clients together.
+	// ClientPendingLimit is how many bytes may be pending for all clients together.
 	ClientPendingLimit int64
 	Routes             interface{ Stats() route.Stats } // nil: a broker without links
 	TLS                *env.TLS                         // nil: plaintext
@@ -41,8 +42,8 @@ type Sources struct {
 
 // Node is the broker's own state.
 type Node interface {
-	Ready() bool  // clients are taken
-	Joined() bool // it has registered
+	Ready() bool  // accepts clients
+	Joined() bool // has registered
 	Members() []coordination.Broker
 	Stall() stall.Stall // of the disk
 }

@@ -26,7 +26,7 @@ type conn struct {
 	OutBytes      uint64    `json:"out_bytes"`
 }
 
-// connzLimit is how many connections one page shows unless asked; connzMost, at most.
+// connzLimit is the default number of connections per page, and connzMost the maximum.
 const (
 	connzLimit = 1024
 	connzMost  = 10_000

@@ -23,21 +23,22 @@ import (
 )
 
 const (
-	headerTime = 5 * time.Second  // to read a request's header: a probe's is one packet
+	headerTime = 5 * time.Second  // to read a request's header; a probe's is one packet
 	readTime   = 10 * time.Second // to read a whole request; none has a body
-	writeTime  = 30 * time.Second // to answer: metrics and /connz of 10,000 connections over a slow link
-	idleTime   = time.Minute      // of a kept connection: longer than the interval of probes and scrapes
+	// Metrics and /connz of 10,000 connections over a slow link.
+	writeTime = 30 * time.Second
+	idleTime  = time.Minute // of a kept connection; longer than the interval of probes and scrapes
 	// headerBytes bounds a request's header, far above what probes and browsers send.
 	headerBytes = 16 << 10
-	// scrapes bounds scrapes at the same time: two Prometheus servers and two people.
+	// scrapes bounds concurrent scrapes: two Prometheus servers and two people.
 	scrapes = 4
 )
 
-// Config describes the broker and the parts of it that are shown. All parts but Routes are required.
+// Config describes the broker and the parts that are shown. All parts but Routes are required.
 type Config struct {
 	ID, Name, Cluster, Zone string
 	Version                 string // of the binary
-	Protocol                string // the version of nats-server whose behaviour is served
+	Protocol                string // the version of nats-server that clients see
 	Advertise               string // the address for clients
 	AuthRequired            bool
 	Profile                 limits.Profile
@@ -60,8 +61,8 @@ type Config struct {
 
 // Node is the broker's own state.
 type Node interface {
-	Ready() bool  // clients are taken
-	Joined() bool // it has registered
+	Ready() bool  // accepts clients
+	Joined() bool // has registered
 	Incarnation() int64
 	Members() []coordination.Broker
 	Stall() stall.Stall // of the disk
@@ -106,7 +107,8 @@ func (c *Config) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", c.probe(c.unready))
 	mux.HandleFunc("GET /healthz/ready", c.probe(c.unready))
-	mux.HandleFunc("GET /healthz/startup", c.probe(healthy)) // the port is served once the logs are recovered
+	// The port is served once the logs are recovered.
+	mux.HandleFunc("GET /healthz/startup", c.probe(healthy))
 	mux.HandleFunc("GET /healthz/live", c.probe(healthy))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
 	mux.HandleFunc("GET /varz", func(w http.ResponseWriter, _ *http.Request) { reply(w, c.varz()) })
@@ -115,7 +117,7 @@ func (c *Config) handler() http.Handler {
 	return mux
 }
 
-// unready returns why the broker takes no clients; empty: it does.
+// unready returns why the broker accepts no clients, or "".
 func (c *Config) unready() string {
 	switch {
 	case c.Node.Ready():
@@ -128,8 +130,8 @@ func (c *Config) unready() string {
 
 func healthy() string { return "" }
 
-// probe answers 503 with the reason while why returns one. A stalled disk is a detail of the answer: the
-// broker serves on, or ends by itself.
+// probe answers 503 with the reason while why returns one. A stalled disk is mentioned only: the
+// broker serves on, or stops by itself.
 func (c *Config) probe(why func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if why := why(); why != "" {
@@ -150,5 +152,5 @@ func reply(w http.ResponseWriter, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	_ = e.Encode(value) // the client is gone if this fails
+	_ = e.Encode(value) // fails only if the client is gone
 }

@@ -2,8 +2,8 @@ package monitoring
 
 import "net/http"
 
-// topicsz answers /topics, which the operator reads a few times a minute: the numbers of the shards
-// that this broker leads.
+// topicsz answers /topics with the numbers of the shards that this broker leads. The operator
+// requests it twice a minute.
 func (c *Config) topicsz(w http.ResponseWriter, _ *http.Request) {
 	type subscribed struct {
 		Name        string `json:"name"`
@@ -21,7 +21,7 @@ func (c *Config) topicsz(w http.ResponseWriter, _ *http.Request) {
 		Messages      uint64       `json:"messages"`
 		Bytes         int64        `json:"bytes"`
 		Trouble       string       `json:"trouble,omitempty"`
-		AgePaused     string       `json:"agePaused,omitempty"` // the reason for which nothing is deleted by its age
+		AgePaused     string       `json:"agePaused,omitempty"` // why deletion by age is paused
 		AgePausedWhy  string       `json:"agePausedWhy,omitempty"`
 		Subscriptions []subscribed `json:"subscriptions,omitempty"`
 	}
@@ -45,7 +45,7 @@ func (c *Config) topicsz(w http.ResponseWriter, _ *http.Request) {
 		}
 		all = append(all, one)
 	}
-	revision := int64(0) // of etcd, as far as this node has followed it
+	revision := int64(0) // of etcd, as seen by this broker
 	if state := c.Topics.State(); state != nil {
 		revision = state.Revision
 	}

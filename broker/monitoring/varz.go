@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// varz is the answer to /varz: nats-server's fields where there are any.
+// varz is the answer to /varz, with nats-server's fields where it has them.
 type varz struct {
 	ServerID         string    `json:"server_id"`
 	ServerName       string    `json:"server_name"`
@@ -25,7 +25,7 @@ type varz struct {
 	Start            time.Time `json:"start"`
 	Now              time.Time `json:"now"`
 	Uptime           string    `json:"uptime"`
-	Memory           uint64    `json:"mem"` // bytes that Go has of the system
+	Memory           uint64    `json:"mem"` // bytes that Go has from the system
 	Cores            int       `json:"cores"`
 	GoMaxProcs       int       `json:"gomaxprocs"`
 	Connections      int       `json:"connections"`

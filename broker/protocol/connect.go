@@ -5,16 +5,16 @@ import (
 	"encoding/json"
 )
 
-// Connect is what a client says about itself and what it wants.
+// Connect is the JSON of a CONNECT.
 type Connect struct {
 	Verbose      bool   `json:"verbose"`
 	Pedantic     bool   `json:"pedantic"`
-	Echo         bool   `json:"echo"` // false: the client's own messages are not delivered to it
+	Echo         bool   `json:"echo"` // false: do not deliver the client's own messages to it
 	TLSRequired  bool   `json:"tls_required"`
 	Name         string `json:"name"`
 	Lang         string `json:"lang"`
 	Version      string `json:"version"`
-	Protocol     int    `json:"protocol"` // 0, or 1: understands INFO at any time
+	Protocol     int    `json:"protocol"` // 1: the client accepts INFO at any time
 	Headers      bool   `json:"headers"`
 	NoResponders bool   `json:"no_responders"`
 	Token        string `json:"auth_token"`
@@ -25,11 +25,11 @@ type Connect struct {
 	JWT          string `json:"jwt"`
 }
 
-// DefaultConnect is how a client is treated that has not sent CONNECT, or has left these fields out.
+// DefaultConnect are the values of fields that CONNECT leaves out, and those before CONNECT.
 var DefaultConnect = Connect{Verbose: true, Pedantic: true, Echo: true}
 
-// ParseConnect reads the JSON of a CONNECT over the defaults; fields that it does not know are
-// ignored. An error is always an *Error.
+// ParseConnect decodes the JSON of a CONNECT over the defaults. It ignores unknown fields. An error
+// is always an *Error.
 func ParseConnect(text []byte) (Connect, error) {
 	c := DefaultConnect
 	if len(bytes.TrimSpace(text)) == 0 {

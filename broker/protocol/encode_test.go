@@ -39,7 +39,8 @@ func TestMessageLines(t *testing.T) {
 	}
 }
 
-// The lengths that a client reads in the HMSG line of a missing responder are those of nats-server.
+// TestNoRespondersBlock: the sizes in the HMSG line of the no-responders status are those of
+// nats-server.
 func TestNoRespondersBlock(t *testing.T) {
 	block := AppendNoResponders(nil, []byte("orders.new"))
 	if want := "NATS/1.0 503\r\nNats-Subject: orders.new\r\n\r\n"; string(block) != want {

@@ -1,20 +1,20 @@
 package protocol
 
-// Error is a mistake of a client that the protocol has a word for. The texts are those of nats-server: client
-// libraries compare them, and most close the connection on a text they do not know.
+// Error is a client's error that is reported by -ERR. The texts are those of nats-server: client
+// libraries compare them, and most close the connection on an unknown text.
 type Error struct {
 	text   string
 	detail string
 	closes bool
 }
 
-// Text is what stands between the quotes of the -ERR line.
+// Text returns the text in the quotes of the -ERR line.
 func (e *Error) Text() string { return e.text }
 
-// Closes says whether the connection ends after the -ERR line.
+// Closes reports whether the connection is closed after the -ERR line.
 func (e *Error) Closes() bool { return e.closes }
 
-// Error is for logs: the text, and where it says little, what was wrong.
+// Error returns the text and, if set, the detail, for logs.
 func (e *Error) Error() string {
 	if e.detail == "" {
 		return e.text
@@ -22,13 +22,13 @@ func (e *Error) Error() string {
 	return e.text + ": " + e.detail
 }
 
-// Is makes errors.Is compare texts: details are for people.
+// Is compares texts and ignores details.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t.text == e.text
 }
 
-// The errors of Next and ParseConnect; ErrParser stands for all that share its text.
+// The errors of Next and ParseConnect. ErrParser represents all with its text.
 var (
 	ErrUnknownOperation = &Error{text: "Unknown Protocol Operation", closes: true}
 	ErrMaxControlLine   = &Error{text: "maximum control line exceeded", closes: true}
@@ -53,7 +53,7 @@ func parserError(detail string) *Error {
 	return &Error{text: "Parser Error", detail: detail, closes: true}
 }
 
-// Errors that only a session can find, kept here so that all texts stand in one place.
+// Errors that a session detects. They are here so that all texts are in one place.
 var (
 	ErrAuthorization              = &Error{text: "Authorization Violation", closes: true}
 	ErrAuthTimeout                = &Error{text: "Authentication Timeout", closes: true}

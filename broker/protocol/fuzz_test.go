@@ -11,7 +11,7 @@ import (
 // fuzzLimits are small, so that short inputs reach them.
 var fuzzLimits = Limits{ControlLine: 40, Payload: 50}
 
-// FuzzNext holds Next to the reference parser, fed in one piece and in random pieces.
+// FuzzNext compares Next with the reference parser, fed in one piece and in random pieces.
 func FuzzNext(f *testing.F) {
 	for _, seed := range []string{
 		"CONNECT {\"verbose\":false}\r\nPING\r\n",
@@ -34,7 +34,7 @@ func FuzzNext(f *testing.F) {
 		whole.compare(t, "in one piece", want)
 		random := rand.New(rand.NewPCG(seed, 0))
 		split := feed(t, input, func(left int) int { return 1 + random.IntN(min(left, 12)) })
-		// In pieces, an error may show before the rest of the input has come.
+		// In pieces, an error may be detected before the rest of the input arrives.
 		if want.err != "" {
 			want.rest, split.rest = "", ""
 		}
@@ -42,7 +42,7 @@ func FuzzNext(f *testing.F) {
 	})
 }
 
-// result is what a stream came to: operations, and the bytes and the error that ended it.
+// result is the outcome of a stream: its operations, and the bytes and the error that ended it.
 type result struct {
 	ops  []flatOp
 	rest string
@@ -62,8 +62,8 @@ func (r result) compare(t *testing.T, how string, want result) {
 	}
 }
 
-// feed gives input to Next as a connection's reader would: it appends a piece, takes all the
-// operations that are whole, keeps the rest. piece says how much of what is left comes next.
+// feed passes input to Next as a connection's reader does: it appends a piece, takes all complete
+// operations, and keeps the rest. piece returns the size of the next piece.
 func feed(t *testing.T, input []byte, piece func(left int) int) (r result) {
 	t.Helper()
 	var buf []byte

@@ -5,15 +5,15 @@ import (
 	"iter"
 )
 
-// headerVersion starts every header block.
+// headerVersion begins every header block.
 const headerVersion = "NATS/1.0"
 
-// Header is a message's header block as it came: a version line, which may carry a status, then
-// lines of "Key: Value", then a blank line. Reading it allocates nothing. What is malformed
-// is passed over, never reported: servers pass headers on, they do not judge them.
+// Header is a message's header block as received: a version line with an optional status, then
+// lines of "Key: Value", then a blank line. Reading it allocates nothing. Malformed lines are
+// skipped and never reported, since servers forward headers without checking them.
 type Header []byte
 
-// SplitData parts a message's data, of which the first header bytes are its header block.
+// SplitData splits a message's data into its header block, the first header bytes, and its payload.
 func SplitData(data []byte, header int) (Header, []byte) {
 	if header <= 0 || header > len(data) {
 		return nil, data
@@ -21,7 +21,8 @@ func SplitData(data []byte, header int) (Header, []byte) {
 	return Header(data[:header:header]), data[header:]
 }
 
-// Get returns the first value of key, without the spaces around it. Keys are compared as they stand, case included, as in nats-server.
+// Get returns the first value of key without surrounding spaces. Keys are case-sensitive, as in
+// nats-server.
 func (h Header) Get(key string) (value []byte, ok bool) {
 	for k, v := range h.All() {
 		if string(k) == key {
@@ -31,7 +32,7 @@ func (h Header) Get(key string) (value []byte, ok bool) {
 	return nil, false
 }
 
-// All yields the keys and values in their order.
+// All yields the keys and values in order.
 func (h Header) All() iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		_, rest, found := h.version()
@@ -52,7 +53,7 @@ func (h Header) All() iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// Status returns the status of the version line and the description after it; code is 0 when there is none.
+// Status returns the status of the version line and its description. code is 0 if there is none.
 func (h Header) Status() (code int, description []byte) {
 	status, _, found := h.version()
 	if !found {
@@ -72,14 +73,14 @@ func (h Header) Status() (code int, description []byte) {
 	return code, description
 }
 
-// version returns what follows the version on the first line, and the lines after it.
+// version returns the rest of the first line after the version, and the lines after it.
 func (h Header) version() (status, rest []byte, found bool) {
 	first, rest := cutLine(h)
 	status, found = bytes.CutPrefix(first, []byte(headerVersion))
 	return status, rest, found
 }
 
-// cutLine returns the bytes before the next LF or CRLF and those after it.
+// cutLine returns the bytes before the first LF or CRLF and those after it.
 func cutLine(b []byte) (line, rest []byte) {
 	i := bytes.IndexByte(b, '\n')
 	if i < 0 {

@@ -2,13 +2,12 @@ package protocol
 
 import "encoding/json"
 
-// Info is what a server tells a client about itself and the cluster: once before anything else, once after
-// the first PONG, and whenever something of it changes. Fields are left out of the JSON where
-// nats-server leaves them out.
+// Info is the JSON of an INFO, which the server sends first, after the first PONG, and whenever it
+// changes. Fields are omitted where nats-server omits them.
 type Info struct {
 	ServerID     string   `json:"server_id"`
 	ServerName   string   `json:"server_name"`
-	Version      string   `json:"version"` // gates what clients dare to use, so it is a version of nats-server's line
+	Version      string   `json:"version"` // a version of nats-server: clients choose features by it
 	Proto        int      `json:"proto"`
 	GitCommit    string   `json:"git_commit,omitempty"`
 	Go           string   `json:"go"`
@@ -27,7 +26,7 @@ type Info struct {
 	Nonce        string   `json:"nonce,omitempty"`
 	Cluster      string   `json:"cluster,omitempty"`
 	Domain       string   `json:"domain,omitempty"`
-	ConnectURLs  []string `json:"connect_urls,omitempty"`    // host:port of every node that takes clients
+	ConnectURLs  []string `json:"connect_urls,omitempty"`    // host:port of the brokers
 	WSURLs       []string `json:"ws_connect_urls,omitempty"` // the same for WebSocket clients
 	LameDuck     bool     `json:"ldm,omitempty"`
 	ConnectInfo  bool     `json:"connect_info,omitempty"` // set in the INFO after the first PONG
@@ -36,7 +35,7 @@ type Info struct {
 	APILevel     int      `json:"api_lvl,omitempty"` // JetStream API level
 }
 
-// AppendInfo appends the INFO line. It allocates; INFO is rare.
+// AppendInfo appends an INFO line. It allocates, since INFO is rare.
 func AppendInfo(dst []byte, info *Info) []byte {
 	text, err := json.Marshal(info)
 	if err != nil {
@@ -45,5 +44,5 @@ func AppendInfo(dst []byte, info *Info) []byte {
 	}
 	dst = append(dst, "INFO "...)
 	dst = append(dst, text...)
-	return append(dst, " \r\n"...) // with the space that nats-server's line has
+	return append(dst, " \r\n"...) // nats-server's line has the space, too
 }

@@ -1,18 +1,18 @@
 package protocol
 
-// Message is one message on its way through a broker. Its slices point into memory that is only
-// valid during the call that hands it over: whoever keeps any of it longer copies it.
+// Message is one message on its way through a broker. Its slices are valid only during the call
+// that passes it: a callee that keeps them copies them.
 type Message struct {
-	// To is the subject by which it is routed; empty: Subject. They differ where a record of a Topic
-	// is sent to the inbox of who asked for it, and shows the subject that it was published on.
+	// To is the subject that routes the message; empty means Subject. They differ for a record of a
+	// Topic that is sent to an inbox and shows the subject that it was published on.
 	To      []byte
 	Subject []byte
 	Reply   []byte // empty: none
-	Header  int    // bytes at the start of Data that are headers, their blank line included
-	Data    []byte // headers and payload, without the closing CRLF
+	Header  int    // size in bytes of the header block at the start of Data
+	Data    []byte // headers and payload
 }
 
-// Route is the subject by which the message is routed.
+// Route returns the subject that routes the message.
 func (m *Message) Route() []byte {
 	if len(m.To) > 0 {
 		return m.To

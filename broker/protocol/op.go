@@ -1,9 +1,9 @@
 package protocol
 
-// Verb is the kind of an operation that a client sends.
+// Verb is the kind of an operation of a client.
 type Verb uint8
 
-// The verbs that Next tells apart. HPUB is VerbPub with Op.HasHeader.
+// The verbs of Next. HPUB is VerbPub with Op.HasHeader.
 const (
 	VerbNone Verb = iota
 	VerbConnect
@@ -12,14 +12,14 @@ const (
 	VerbUnsub
 	VerbPing
 	VerbPong
-	VerbOK   // +OK: tolerated from clients, means nothing
-	VerbErr  // -ERR: its text is in Op.Data; servers close the connection that sends it
-	VerbInfo // INFO: its JSON is in Op.JSON; tolerated from clients, means nothing
+	VerbOK   // +OK; ignored
+	VerbErr  // -ERR with its text in Op.Data; servers close the connection that sends it
+	VerbInfo // INFO with its JSON in Op.JSON; ignored
 )
 
 var verbNames = [...]string{"NONE", "CONNECT", "PUB", "SUB", "UNSUB", "PING", "PONG", "+OK", "-ERR", "INFO"}
 
-// String is the verb as it stands on the wire.
+// String returns the verb as on the wire.
 func (v Verb) String() string {
 	if int(v) < len(verbNames) {
 		return verbNames[v]
@@ -27,13 +27,13 @@ func (v Verb) String() string {
 	return "UNKNOWN"
 }
 
-// Op is one operation of a client. Its slices point into the buffer that Next was given; fields that
-// the verb does not have are zero.
+// Op is one operation of a client. Its slices alias the buffer passed to Next. Fields that the verb
+// does not have are zero.
 type Op struct {
 	Verb      Verb
-	HasHeader bool   // an HPUB, even one whose header block is empty
-	Max       int    // UNSUB: messages after which the subscription ends, counted from SUB; 0: it ends now
-	Header    int    // HPUB: bytes at the start of Data that are headers
+	HasHeader bool   // HPUB, even with an empty header block
+	Max       int    // UNSUB: messages after which the subscription ends, counted from SUB; 0: now
+	Header    int    // HPUB: size in bytes of the header block at the start of Data
 	Subject   []byte // PUB, HPUB, SUB
 	Reply     []byte // PUB, HPUB; empty: none
 	Queue     []byte // SUB; empty: none
@@ -42,12 +42,12 @@ type Op struct {
 	JSON      []byte // CONNECT, INFO
 }
 
-// Limits bounds what one operation may take.
+// Limits bounds one operation.
 type Limits struct {
-	ControlLine int // bytes of a control line after its verb, line end excluded; 0: limits.ControlLine
-	Payload     int // bytes of a message, headers included; INFO tells it to clients
+	ControlLine int // bytes of a control line after its verb, without line end; 0: limits.ControlLine
+	Payload     int // bytes of a message, including headers; INFO announces it
 }
 
-// A size has at most so many digits, leading zeros included, as in nats-server. It keeps every size far
-// from overflow, also where int has 32 bits.
+// maxSizeDigits is the most digits of a size, including leading zeros, as in nats-server. It keeps
+// sizes far from overflow, even if int has 32 bits.
 const maxSizeDigits = 9

@@ -6,13 +6,14 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// Next parses the operation at the start of buf into op, whose slices point into buf; n is the bytes it took.
+// Next parses the operation at the start of buf into op, whose slices alias buf. n is its size in
+// bytes.
 //
-// When n is 0 and err is nil, buf holds only a part of an operation. Then need, if not 0, is the
-// length from the start of buf at which the operation is whole, known once the control line of
-// a PUB has been seen, so that a reader can size its buffer.
+// If n is 0 and err is nil, buf holds a part of an operation only. Then need, if not 0, is the size
+// of the complete operation. It is known once the control line of a PUB is complete, so that a
+// reader can size its buffer.
 //
-// An error is always an *Error; op is then of no use and neither is the rest of the stream.
+// An error is always an *Error. After it, op and the rest of the stream are unusable.
 func Next(buf []byte, lim Limits, op *Op) (n, need int, err error) {
 	*op = Op{}
 	if lim.ControlLine == 0 {
@@ -21,7 +22,7 @@ func Next(buf []byte, lim Limits, op *Op) (n, need int, err error) {
 	if len(buf) == 0 {
 		return 0, 0, nil
 	}
-	// The hot verb is looked for first and by hand.
+	// The most frequent verb is checked first.
 	if len(buf) > 3 && buf[0]|0x20 == 'p' && buf[1]|0x20 == 'u' && buf[2]|0x20 == 'b' && isSpace(buf[3]) {
 		return nextPub(buf, lim, op)
 	}
@@ -65,15 +66,15 @@ func Next(buf []byte, lim Limits, op *Op) (n, need int, err error) {
 	case VerbErr:
 		op.Data = trim(arg)
 	}
-	// PING, PONG and +OK have no arguments, but nats-server lets pass whatever follows them.
+	// PING, PONG and +OK have no arguments, but nats-server accepts and ignores some.
 	if err != nil {
 		return 0, 0, err
 	}
 	return n, 0, nil
 }
 
-// verbOf guesses the verb from the fewest bytes that tell verbs apart; word is its lower-case
-// spelling, to be matched against the rest. Where a first P leaves the choice open, any will do.
+// verbOf returns the verb that the first bytes of buf suggest, and its lower-case spelling, which
+// the caller matches against the rest. If they leave a choice, any of the candidates will do.
 func verbOf(buf []byte) (verb Verb, word string) {
 	switch buf[0] {
 	case 'P', 'p':
@@ -82,7 +83,7 @@ func verbOf(buf []byte) (verb Verb, word string) {
 		}
 		switch buf[1] {
 		case 'U', 'u':
-			// Never a whole "PUB ": that was looked for before.
+			// A complete "PUB " was handled before.
 			return VerbPub, "pub"
 		case 'O', 'o':
 			return VerbPong, "pong"
@@ -107,8 +108,8 @@ func verbOf(buf []byte) (verb Verb, word string) {
 	return VerbNone, ""
 }
 
-// match compares the start of buf with word, letters in either case. ok says that nothing differs as
-// far as buf goes, whole that all of word was there.
+// match compares the start of buf with word, ignoring case. ok reports that buf, as far as it goes,
+// equals word; whole, that all of word was there.
 func match(buf []byte, word string) (whole, ok bool) {
 	for i := range len(word) {
 		if i == len(buf) {
@@ -125,8 +126,8 @@ func match(buf []byte, word string) (whole, ok bool) {
 	return true, true
 }
 
-// line returns the control line's bytes from start to its end, which is LF or CRLF, and the index
-// after it; n is 0 when the line is not whole or longer than limit, which err then says.
+// line returns the control line from start to its end, LF or CRLF, and the index after it. n is 0
+// if the line is incomplete, or longer than limit, which is an error.
 func line(buf []byte, start, limit int) (arg []byte, n int, err error) {
 	arg = buf[start:]
 	i := bytes.IndexByte(arg[:min(len(arg), limit+2)], '\n')
@@ -146,7 +147,7 @@ func line(buf []byte, start, limit int) (arg []byte, n int, err error) {
 	return arg[:i], n, nil
 }
 
-// nextPub parses from a buffer that starts with "PUB ".
+// nextPub parses a buffer that begins with "PUB ".
 func nextPub(buf []byte, lim Limits, op *Op) (n, need int, err error) {
 	arg, start, err := line(buf, len("PUB "), lim.ControlLine)
 	if start == 0 {
@@ -172,7 +173,7 @@ func nextPub(buf []byte, lim Limits, op *Op) (n, need int, err error) {
 	return payload(buf, start, total, lim, op)
 }
 
-// nextHPub parses from a buffer that starts with "HPUB ".
+// nextHPub parses a buffer that begins with "HPUB ".
 func nextHPub(buf []byte, lim Limits, op *Op) (n, need int, err error) {
 	arg, start, err := line(buf, len("HPUB "), lim.ControlLine)
 	if start == 0 {
@@ -204,7 +205,7 @@ func nextHPub(buf []byte, lim Limits, op *Op) (n, need int, err error) {
 	return payload(buf, start, total, lim, op)
 }
 
-// payload takes total bytes and their CRLF, which here must be both bytes, from start on.
+// payload takes total bytes from start and their CRLF. A single LF is not accepted here.
 func payload(buf []byte, start, total int, lim Limits, op *Op) (n, need int, err error) {
 	if total > lim.Payload {
 		return 0, 0, ErrMaxPayload
@@ -241,7 +242,7 @@ func parseUnsub(arg []byte, op *Op) error {
 	case 1:
 		op.SID = f[0]
 	case 2:
-		// As in nats-server a maximum that is no number is none: the subscription ends now.
+		// As in nats-server, an invalid maximum counts as none: the subscription ends now.
 		op.SID, op.Max = f[0], max(parseSize(f[1]), 0)
 	case fieldsCR:
 		return errArgumentCR
@@ -251,13 +252,13 @@ func parseUnsub(arg []byte, op *Op) error {
 	return nil
 }
 
-// What fields returns when there is no number of fields to return.
+// Results of fields instead of a number of fields.
 const (
 	fieldsTooMany = -1
 	fieldsCR      = -2
 )
 
-// fields splits arg on runs of spaces and tabs and returns how many fields there are.
+// fields splits arg at runs of spaces and tabs and returns the number of fields.
 func fields(arg []byte, f *[4][]byte) int {
 	n := 0
 	for i := 0; i < len(arg); {
@@ -281,7 +282,7 @@ func fields(arg []byte, f *[4][]byte) int {
 	return n
 }
 
-// parseSize reads a decimal number; -1 says that it is none, or longer than any size may be.
+// parseSize parses a decimal number. It returns -1 if there is none or it has too many digits.
 func parseSize(digits []byte) int {
 	if len(digits) == 0 || len(digits) > maxSizeDigits {
 		return -1

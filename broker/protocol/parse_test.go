@@ -49,7 +49,7 @@ func TestNextParses(t *testing.T) {
 			if got := flatten(&op); got != c.want {
 				t.Fatalf("Next(%q)\n got %+v\nwant %+v", c.input, got, c.want)
 			}
-			// Nothing but the whole operation yields it, and nothing on the way is an error.
+			// Only the complete operation yields it, and no prefix is an error.
 			for cut := range len(c.input) {
 				n, need, err := Next([]byte(c.input[:cut]), testLimits, &op)
 				if n != 0 || err != nil || need != 0 && need != len(c.input) {
@@ -136,7 +136,7 @@ func TestControlLineLimitIsExact(t *testing.T) {
 	if _, _, err := Next([]byte("SUB 12345678 1\r"), lim, &op); err != nil {
 		t.Errorf("the CR of a line's end was counted: %v", err)
 	}
-	// Without a limit of its own a stream gets the one that clients expect.
+	// Without a limit of its own, a stream has the limit that clients expect.
 	if _, _, err := Next([]byte("SUB "+strings.Repeat("x", 4096)), Limits{}, &op); err != nil {
 		t.Errorf("4096 bytes: %v", err)
 	}
@@ -158,7 +158,8 @@ func TestNeedSizesTheReadersBuffer(t *testing.T) {
 	}
 }
 
-// What an Op holds must not be extended into what follows it in the reader's buffer.
+// TestSlicesEndWhereTheyEnd: appending to a slice of an Op must not overwrite what follows it in
+// the reader's buffer.
 func TestSlicesEndWhereTheyEnd(t *testing.T) {
 	var op Op
 	if _, _, err := Next([]byte("HPUB subject reply 1 5\r\nhello\r\n"), testLimits, &op); err != nil {
@@ -195,7 +196,7 @@ func BenchmarkNext(b *testing.B) {
 		{"ping", "PING\r\n"},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			// As in a reader's buffer, more operations follow.
+			// As in a reader's buffer, further operations follow.
 			buf := []byte(strings.Repeat(c.op, 1+65536/len(c.op)))
 			at := 0
 			var op Op

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// flatOp is an Op without pointers into buffers, to be compared with ==.
+// flatOp is an Op without pointers, comparable with ==.
 type flatOp struct {
 	Verb                       Verb
 	HasHeader                  bool
@@ -23,10 +23,9 @@ func flatten(op *Op) flatOp {
 	}
 }
 
-// reference is the parser that Next is compared with: slow, plain, and written from the protocol's
-// description in another way, with whole strings and regular expressions. It returns the
-// operations at the start of input, what is left after them, and the -ERR text that ends the
-// stream there, if any.
+// reference is the parser that Next is compared with. It is slow and simple, and was written from
+// the protocol's description with strings and regular expressions. It returns the operations of
+// input, the rest, and the -ERR text that ends the stream, if any.
 func reference(input string, lim Limits) (ops []flatOp, rest, errText string) {
 	for input != "" {
 		op, n, errText := referenceOne(input, lim)
@@ -129,7 +128,7 @@ func referenceOne(input string, lim Limits) (op flatOp, n int, errText string) {
 	return op, 0, "Parser Error"
 }
 
-// referencePayload takes f as subject, reply, header size, total size.
+// referencePayload parses f: subject, reply, header size, total size.
 func referencePayload(hasHeader bool, f []string, bad bool, after string, n int, lim Limits) (flatOp, int, string) {
 	if bad || !referenceSize.MatchString(f[2]) || !referenceSize.MatchString(f[3]) {
 		return flatOp{}, 0, "Parser Error"
@@ -154,7 +153,7 @@ func referencePayload(hasHeader bool, f []string, bad bool, after string, n int,
 	return op, n + total + 2, ""
 }
 
-// asciiUpper leaves everything but a-z alone; strings.ToUpper knows letters that the protocol does not.
+// asciiUpper upper-cases a-z only; strings.ToUpper also changes non-ASCII letters.
 func asciiUpper(s string) string {
 	b := []byte(s)
 	for i, c := range b {

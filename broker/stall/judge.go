@@ -8,9 +8,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// Stall is what the disk has been at for too long; zero if nothing.
+// Stall is the operation that has been under way for too long; zero if there is none.
 type Stall struct {
-	What string // an operation and its path, or a commit round
+	What string // operation and path, or a commit round
 	For  time.Duration
 }
 
@@ -30,13 +30,13 @@ func (e *Error) Error() string {
 		e.Dir, e.Stall, e.Limit)
 }
 
-// judge judges the disk by what is under way on it.
+// judge judges the disk by the age of the operations under way.
 type judge struct {
 	last               time.Time
 	round, other, read underWay
 }
 
-// underWay is something that takes its time.
+// underWay is one operation, with the age in which this process ran.
 type underWay struct {
 	since time.Time
 	age   time.Duration
@@ -54,8 +54,8 @@ func (u *underWay) observe(since, now time.Time, passed time.Duration) time.Dura
 	return u.age
 }
 
-// observe returns what has been under way for longer than limits.DiskStallWarn, and whether that is
-// beyond the limit. A limit of zero is never exceeded.
+// observe returns the operation that exceeds limits.DiskStallWarn, and whether it exceeds the
+// limit. A limit of zero is never exceeded.
 func (j *judge) observe(now, round time.Time, read, other env.Operation, limit time.Duration) (stall Stall, beyond bool) {
 	passed := min(now.Sub(j.last), 2*tick)
 	if j.last.IsZero() {

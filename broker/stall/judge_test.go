@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// disk is what a judge is told, tick by tick.
+// disk produces the input of a judge, tick by tick.
 type disk struct {
 	t     *testing.T
 	judge judge
@@ -26,8 +26,8 @@ func (d *disk) look(round time.Time, read, other env.Operation) (Stall, bool) {
 	return d.judge.observe(d.now, round, read, other, d.limit)
 }
 
-// lasts looks once per tick until something is beyond its limit, at most for so long, and returns when
-// that was and when something was first reported.
+// lasts observes once per tick until something exceeds the limit, at most for the given time. It
+// returns when that was and when it was first reported.
 func (d *disk) lasts(most time.Duration, round time.Time, read, other env.Operation) (reported, beyond time.Duration, stall Stall) {
 	began := d.now
 	for d.now.Sub(began) < most {
@@ -90,7 +90,8 @@ func TestADiskThatIsBusyAllTheTimeIsNotStalled(t *testing.T) {
 	}
 }
 
-// A process that was stopped meets its own operations again as old ones.
+// TestTheTimeInWhichAProcessWasStoppedDoesNotCount: a process that was stopped must not count its
+// own pause.
 func TestTheTimeInWhichAProcessWasStoppedDoesNotCount(t *testing.T) {
 	d := newDisk(t, limits.DiskStallLimit)
 	sync := d.operation("sync")

@@ -10,17 +10,17 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// tick is how often the disk is looked at: well below the bounds that it is held to.
+// tick is the interval of checks, well below the limits.
 const tick = 200 * time.Millisecond
 
-// Config says what is watched.
+// Config configures a Watch.
 type Config struct {
-	Dir    string // of the disk, for people
+	Dir    string // of the disk, for messages
 	FS     *env.Watched
 	Rounds interface{ RoundSince() time.Time } // of the disk's committer
-	// Limit is how long the disk may stall; 0: a stall is only reported.
+	// Limit is how long the disk may stall; 0: stalls are only reported.
 	Limit time.Duration
-	// CanHandOver says that this broker has registered and knows of another one.
+	// CanHandOver reports whether this broker has registered and knows of another one.
 	CanHandOver func() bool
 	Logger      *slog.Logger
 }
@@ -31,10 +31,10 @@ type Watch struct {
 	now    atomic.Pointer[Stall]
 }
 
-// New returns a Watch, which begins with Run.
+// New returns a Watch. Run starts it.
 func New(config Config) *Watch { return &Watch{config: config} }
 
-// Stall returns what the disk has been at for too long, as of the last look.
+// Stall returns the current stall as of the last check.
 func (w *Watch) Stall() Stall {
 	if s := w.now.Load(); s != nil {
 		return *s
@@ -42,8 +42,8 @@ func (w *Watch) Stall() Stall {
 	return Stall{}
 }
 
-// Run watches until ctx ends. It reports a stall, and calls giveUp once, and returns, if it lasts for
-// longer than the limit.
+// Run watches until ctx ends. It reports stalls. If one exceeds the limit it calls giveUp once and
+// returns.
 func (w *Watch) Run(ctx context.Context, giveUp func(*Error)) {
 	c := &w.config
 	var telling sync.WaitGroup

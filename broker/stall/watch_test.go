@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// hangFS is a file system that makes no files before release is closed.
+// hangFS is a file system whose Create blocks until release is closed.
 type hangFS struct {
 	env.FS
 	release chan struct{}
@@ -25,13 +25,13 @@ func (h hangFS) Create(path string) (env.File, error) {
 	return h.FS.Create(path)
 }
 
-// idle is a committer without anything to do.
+// idle is a committer without rounds.
 type idle struct{}
 
 func (idle) RoundSince() time.Time { return time.Time{} }
 
-// A broker that is alone waits for its disk however long that takes; as soon as there is another one
-// the same stall is too much, and giveUp is called once.
+// TestABrokerGivesUpOnceAndNotAlone: a broker without peers waits for its disk for ever. With a
+// peer the same stall exceeds the limit, and giveUp is called once.
 func TestABrokerGivesUpOnceAndNotAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := env.Watch(hangFS{crashfs.New(), make(chan struct{})})

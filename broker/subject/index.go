@@ -6,17 +6,17 @@ import (
 	"sync/atomic"
 )
 
-// Subscriber is what the index holds. Listed says whether it still belongs to the lists of plain
-// subscribers: its owner lets it answer false before it calls Remove or Count.
+// Subscriber is an entry of the index. Listed reports whether it still belongs to the lists of
+// plain subscribers. Its owner makes it return false before it calls Remove or Count.
 type Subscriber interface {
 	comparable
 	Listed() bool
 }
 
-// Index maps subjects to local subscribers S, kept apart by the sink (the sender loop) that
-// serves them, and to peers P, the brokers that have subscribers of their own.
+// Index maps subjects to local subscribers S and to peers P, the brokers that have subscribers of
+// their own. Local subscribers are grouped by sink, the sender loop that serves them.
 //
-// The caller guards it: Match and what a Match leads to under a read lock, the rest under
+// The caller guards the index: Match and the use of its result need a read lock, everything else
 // the write lock.
 type Index[S Subscriber, P comparable] struct {
 	sinks int
@@ -25,24 +25,24 @@ type Index[S Subscriber, P comparable] struct {
 	size  int
 }
 
-// NewIndex makes an index for subscribers on so many sinks.
+// NewIndex returns an index for subscribers on the given number of sinks.
 func NewIndex[S Subscriber, P comparable](sinks int) *Index[S, P] {
 	return &Index[S, P]{sinks: sinks, root: &node[S, P]{}}
 }
 
-// node is one token deep in the trie of patterns.
+// node is one level of the trie of patterns.
 type node[S Subscriber, P comparable] struct {
 	next map[string]*node[S, P] // by literal token
 	any  *node[S, P]            // *
 	rest *Leaf[S, P]            // >
-	leaf *Leaf[S, P]            // patterns that end here
+	leaf *Leaf[S, P]            // the pattern that ends here
 }
 
 // Leaf holds everything that subscribes to one pattern.
 type Leaf[S Subscriber, P comparable] struct {
 	Pattern string
-	// Matched counts the messages that reached the plain subscribers, so that how many one of
-	// them has been given is known without touching it: Matched now less Matched when it came.
+	// Matched counts the messages that reached the plain subscribers. The number that one of them
+	// was sent is Matched now minus Matched at its insertion, so that a match need not touch it.
 	Matched atomic.Uint64
 	plain   []list[S] // by sink
 	listed  int       // subscribers in plain that are not removed
@@ -51,21 +51,21 @@ type Leaf[S Subscriber, P comparable] struct {
 	peers   []P // peers with plain interest
 }
 
-// Plain returns the plain subscribers of one sink, some of them perhaps removed since.
+// Plain returns the plain subscribers of one sink. Some may have been removed since.
 func (l *Leaf[S, P]) Plain(sink int) []S { return l.plain[sink].items }
 
-// Counted returns the subscribers whose deliveries are counted as they are matched.
+// Counted returns the subscribers whose deliveries are counted at the match.
 func (l *Leaf[S, P]) Counted() []S { return l.counted }
 
-// Listed says how many subscribers the plain lists hold together.
+// Listed returns the number of subscribers in the plain lists.
 func (l *Leaf[S, P]) Listed() int { return l.listed }
 
-// Size is the number of local subscribers outside of groups.
+// Size returns the number of local subscribers outside of groups.
 func (l *Leaf[S, P]) Size() int { return l.listed + len(l.counted) }
 
 func (l *Leaf[S, P]) empty() bool { return l.Size() == 0 && len(l.groups) == 0 && len(l.peers) == 0 }
 
-// list only ever grows at its end, or is made anew: see the package's invariants.
+// list grows at its end only, or is replaced; see X1.
 type list[S Subscriber] struct {
 	items []S
 	dead  int
@@ -98,14 +98,14 @@ type share[P comparable] struct {
 	weight int
 }
 
-// Size is the number of local members.
+// Size returns the number of local members.
 func (g *Group[S, P]) Size() int { return len(g.local) }
 
-// Len is the number of local subscriptions in the index.
+// Len returns the number of local subscriptions in the index.
 func (x *Index[S, P]) Len() int { return x.size }
 
-// Insert adds s and returns its leaf; for a member of a queue group also the group. A plain
-// subscriber that is counted stands apart from the lists that Plain returns.
+// Insert adds s and returns its leaf and, for a member of a queue group, the group. A counted plain
+// subscriber is not in the lists that Plain returns.
 func (x *Index[S, P]) Insert(pattern, queue string, sink int, counted bool, s S) (*Leaf[S, P], *Group[S, P]) {
 	leaf := x.leaf(pattern)
 	x.size++
@@ -124,14 +124,14 @@ func (x *Index[S, P]) Insert(pattern, queue string, sink int, counted bool, s S)
 	return leaf, nil
 }
 
-// Count moves a plain subscriber, which says that it is no longer listed, to those that are counted.
+// Count moves a plain subscriber to the counted ones. Its Listed returns false already.
 func (x *Index[S, P]) Count(leaf *Leaf[S, P], sink int, s S) {
 	leaf.plain[sink].remove()
 	leaf.listed--
 	leaf.counted = append(leaf.counted, s)
 }
 
-// Remove takes out s, which was inserted with these values and says that it is no longer listed.
+// Remove removes s, which was inserted with these values and whose Listed returns false already.
 func (x *Index[S, P]) Remove(pattern, queue string, sink int, s S) (*Leaf[S, P], *Group[S, P]) {
 	leaf := x.find(pattern)
 	if leaf == nil {
@@ -162,7 +162,8 @@ func (x *Index[S, P]) Remove(pattern, queue string, sink int, s S) (*Leaf[S, P],
 	return leaf, nil
 }
 
-// SetPeer records how many subscribers a peer has for a pattern and queue group; 0 forgets it.
+// SetPeer sets the number of subscribers that a peer has for a pattern and queue group. 0 removes
+// it.
 func (x *Index[S, P]) SetPeer(pattern, queue string, peer P, count int) {
 	if count <= 0 {
 		x.dropPeer(pattern, queue, peer)
@@ -213,7 +214,7 @@ func (g *Group[S, P]) setRemote(shares []share[P]) {
 	}
 }
 
-// Each calls f with every pattern's leaf, for the interest of the whole node.
+// Each calls f with every pattern's leaf, for the interest of the whole broker.
 func (x *Index[S, P]) Each(f func(leaf *Leaf[S, P], groups []*Group[S, P])) { x.root.each(f) }
 
 func (n *node[S, P]) each(f func(*Leaf[S, P], []*Group[S, P])) {
@@ -230,7 +231,7 @@ func (n *node[S, P]) each(f func(*Leaf[S, P], []*Group[S, P])) {
 	}
 }
 
-// leaf finds the pattern's leaf or makes it.
+// leaf returns the pattern's leaf, and creates it if needed.
 func (x *Index[S, P]) leaf(pattern string) *Leaf[S, P] {
 	n, rest, more := x.root, pattern, true
 	for more {
@@ -309,7 +310,7 @@ func (x *Index[S, P]) pruneGroup(leaf *Leaf[S, P], g *Group[S, P]) {
 	x.prune(leaf)
 }
 
-// prune removes an empty leaf and the nodes that only led to it.
+// prune removes an empty leaf and the nodes that lead to it only.
 func (x *Index[S, P]) prune(leaf *Leaf[S, P]) {
 	if !leaf.empty() {
 		return

@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// Match is what one subject reaches.
+// Match is what a subject reaches.
 type Match[S Subscriber, P comparable] struct {
-	Leaves []*Leaf[S, P]        // those with plain local subscribers, or that had some
+	Leaves []*Leaf[S, P]        // leaves that have or had plain local subscribers
 	Groups []MatchedGroup[S, P] // each queue group once
 	Peers  []P                  // each peer with plain interest once
 }
 
-// MatchedGroup is a queue group as one subject reaches it.
+// MatchedGroup is a queue group that a subject reaches.
 type MatchedGroup[S Subscriber, P comparable] struct {
 	first *Group[S, P]
 	more  []*Group[S, P] // the same group under other patterns
 }
 
-// Queue is the group's name.
+// Queue returns the group's name.
 func (g *MatchedGroup[S, P]) Queue() string { return g.first.Queue }
 
 // Match fills m with what the subject reaches. A subject with an empty token reaches nothing.
@@ -80,24 +80,25 @@ next:
 	}
 }
 
-// Cache remembers the matches of the subjects seen last. It belongs to one goroutine at a time,
-// allocates nothing once warm, and is right for as long as the index' generation stands.
+// Cache caches the matches of recent subjects. One goroutine uses it at a time. Once warm it
+// allocates nothing. Entries are valid while the index's generation does not change.
 type Cache[S Subscriber, P comparable] struct {
 	entries [cacheEntries]cached[S, P]
 }
 
-// cacheEntries is a direct-mapped table: as many subjects as a busy publisher mixes, 50 KiB.
+// cacheEntries is the size of a direct-mapped table: about as many subjects as a busy publisher
+// uses, 50 KiB.
 const cacheEntries = 512
 
 type cached[S Subscriber, P comparable] struct {
-	gen     uint64 // of the index, when this was filled; 0 never
+	gen     uint64 // generation of the index + 1 when this was filled; 0: never
 	subject []byte
 	match   Match[S, P]
 }
 
 var seed = maphash.MakeSeed()
 
-// Match returns what the subject reaches. The answer holds until the next call.
+// Match returns what the subject reaches. The result is valid until the next call.
 func (c *Cache[S, P]) Match(x *Index[S, P], subject []byte) *Match[S, P] {
 	gen := x.gen.Load() + 1
 	e := &c.entries[maphash.Bytes(seed, subject)%cacheEntries]

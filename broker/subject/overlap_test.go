@@ -31,8 +31,8 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// everySubject has every subject of up to five tokens over an alphabet with one letter that no
-// pattern of the generator uses, so that what a wildcard alone matches is among them.
+// everySubject has every subject of up to five tokens. Its alphabet has one letter that the
+// generator of patterns does not use, so that subjects matched by wildcards only are included.
 var everySubject = func() (all [][]string) {
 	last := [][]string{nil}
 	for range 5 {
@@ -48,7 +48,7 @@ var everySubject = func() (all [][]string) {
 	return all
 }()
 
-// Overlap agrees with trying all subjects one by one.
+// TestOverlapAgreesWithEnumeration: Overlap equals the result of trying all subjects.
 func TestOverlapAgreesWithEnumeration(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := patterns.Draw(t, "a"), patterns.Draw(t, "b")

@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// Pick chooses the member of a group that gets the next message: a local one if there is
-// any, since a message that stays on its node costs least; else a peer, by its number of members.
-// take may refuse a local member that has had its share; then the next one is asked.
+// Pick chooses the member of a group that gets the next message. It prefers a local member, since
+// delivery on the same broker costs least; otherwise it chooses a peer, weighted by its number of
+// members. take may refuse a local member that has reached its maximum; then Pick tries the next
+// one.
 func (g *MatchedGroup[S, P]) Pick(take func(S) bool) (local S, peer P, found Choice) {
 	if g.more != nil {
 		return g.pickAcross(take)
@@ -15,7 +16,7 @@ func (g *MatchedGroup[S, P]) Pick(take func(S) bool) (local S, peer P, found Cho
 	return pick(g.first.local, g.first.remote, g.first.weight, take)
 }
 
-// Choice says what Pick found.
+// Choice is the kind of receiver that Pick found.
 type Choice int
 
 const (
@@ -47,7 +48,7 @@ func pick[S Subscriber, P comparable](local []S, remote []share[P], weight int, 
 	return s, p, Nobody
 }
 
-// pickAcross serves a group whose members used several patterns that match one subject.
+// pickAcross picks from a group whose members used several patterns that match the subject.
 func (g *MatchedGroup[S, P]) pickAcross(take func(S) bool) (S, P, Choice) {
 	local := slices.Clone(g.first.local)
 	remote := slices.Clone(g.first.remote)

@@ -2,11 +2,11 @@ package subject
 
 import "bytes"
 
-// Valid says whether s may be published to: tokens are not empty, and hold no blanks, control
-// characters or wildcards standing alone.
+// Valid reports whether s can be published to. Tokens must not be empty, nor contain blanks or
+// control characters, nor be a wildcard.
 func Valid(s []byte) bool { return valid(s, false) }
 
-// ValidPattern says whether s may be subscribed to.
+// ValidPattern reports whether s can be subscribed to.
 func ValidPattern(s []byte) bool { return valid(s, true) }
 
 func valid(s []byte, pattern bool) bool {
@@ -33,7 +33,7 @@ func valid(s []byte, pattern bool) bool {
 	return false
 }
 
-// Matches says whether the literal subject is one of those that pattern stands for.
+// Matches reports whether the pattern matches the literal subject.
 func Matches(pattern, subject []byte) bool {
 	for {
 		p, prest, pmore := bytes.Cut(pattern, dot)

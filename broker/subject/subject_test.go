@@ -21,7 +21,7 @@ func TestValid(t *testing.T) {
 	}
 }
 
-// matches is the definition, token by token.
+// matches is the definition of a match, token by token.
 func matches(pattern, subject []string) bool {
 	if len(pattern) == 0 || len(subject) == 0 {
 		return len(pattern) == len(subject)
@@ -49,8 +49,8 @@ var (
 	})
 )
 
-// The index says the same as a list of all subscriptions does, whatever was added and removed before, also
-// through the cache, and leaves nothing behind.
+// TestIndexAgreesWithAList: after any additions and removals the index equals a list of all
+// subscriptions, also through the cache, and an emptied index has no nodes left.
 func TestIndexAgreesWithAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const sinks = 3

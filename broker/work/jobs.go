@@ -2,13 +2,13 @@ package work
 
 import "sync/atomic"
 
-// Jobs runs functions on a bounded number of goroutines, in the order in which they were submitted.
-// While there are none it has no goroutine.
+// Jobs runs functions on a bounded number of goroutines, in the order of submission. Without jobs
+// it has no goroutine.
 type Jobs struct {
 	queue   queue[job, struct{}]
 	waiting int
 	bytes   int64
-	held    atomic.Int64 // bytes of jobs that wait
+	held    atomic.Int64 // bytes of waiting jobs
 }
 
 type job struct {
@@ -16,8 +16,8 @@ type job struct {
 	size int
 }
 
-// NewJobs returns Jobs on up to workers goroutines. At most waiting jobs wait for one of them, of at most
-// bytes together; 0: no bound.
+// NewJobs returns Jobs on up to workers goroutines. At most waiting jobs of at most bytes in total
+// wait for one; bytes 0: no bound.
 func NewJobs(workers, waiting, bytes int) *Jobs {
 	j := &Jobs{waiting: waiting, bytes: int64(bytes)}
 	j.queue.init(workers, 0, j.run)
@@ -29,8 +29,8 @@ func (j *Jobs) run(_ *struct{}, one job, _ Lane) {
 	one.do()
 }
 
-// Submit queues a function that holds about size bytes. It returns false, and do will not run, if too
-// much waits already or after Close.
+// Submit queues a function that holds about size bytes. It returns false, and do will not run, if
+// too much is waiting or after Close.
 func (j *Jobs) Submit(do func(), size int) bool {
 	j.queue.mu.Lock()
 	defer j.queue.mu.Unlock()
@@ -47,8 +47,8 @@ func (j *Jobs) Submit(do func(), size int) bool {
 	return true
 }
 
-// Finish takes no more jobs and waits until those that it took have run.
+// Finish accepts no more jobs and waits until the accepted ones have run.
 func (j *Jobs) Finish() { j.queue.close(true) }
 
-// Close drops the jobs that wait and returns when those that run have ended.
+// Close drops waiting jobs and returns when the running ones have ended.
 func (j *Jobs) Close() { j.queue.close(false) }

@@ -5,26 +5,26 @@ import "sync"
 // Lane is a priority.
 type Lane uint8
 
-// The lanes, the first one served first.
+// The lanes, in the order in which they are served.
 const (
-	Urgent Lane = iota // somebody waits for it
+	Urgent Lane = iota // a caller waits for it
 	Normal
 	Later // upkeep: runs while nothing else is queued
 	lanes
 )
 
-// queue runs items on a bounded number of goroutines, each with a W of its own that lives as long as it.
+// queue runs items on a bounded number of goroutines. Each goroutine has a W of its own.
 type queue[T, W any] struct {
 	run     func(w *W, item T, lane Lane)
 	workers int // goroutines at the same time
-	keep    int // of them, those that wait for more when nothing is queued; the others end
+	keep    int // goroutines that wait for more when nothing is queued; the others end
 
 	mu      sync.Mutex
 	some    sync.Cond
 	queued  [lanes]ring[T]
 	started int // goroutines
-	idle    int // of them, those that wait and were not signalled
-	busy    int // of them, those that run an item
+	idle    int // goroutines that wait and were not signalled
+	busy    int // goroutines that run an item
 	closed  bool
 	running sync.WaitGroup
 	start   func() // work, bound once
@@ -35,8 +35,8 @@ func (q *queue[T, W]) init(workers, keep int, run func(w *W, item T, lane Lane))
 	q.some.L, q.start = &q.mu, q.work
 }
 
-// push queues an item; after close it is dropped. mu is held. The caller signals some after it has
-// released mu, if signal is true.
+// push queues an item, or drops it after close. mu is held. If signal is true, the caller signals
+// some once it has released mu.
 func (q *queue[T, W]) push(item T, lane Lane) (signal bool) {
 	if q.closed {
 		return false
@@ -53,10 +53,10 @@ func (q *queue[T, W]) push(item T, lane Lane) (signal bool) {
 	return false
 }
 
-// free returns how many goroutines run no item, those that have yet to start included. mu is held.
+// free returns the number of goroutines that run no item, including those not started. mu is held.
 func (q *queue[T, W]) free() int { return q.workers - q.busy }
 
-// pop takes the next item. mu is held.
+// pop removes and returns the next item. mu is held.
 func (q *queue[T, W]) pop() (item T, lane Lane, ok bool) {
 	for lane := range lanes {
 		if q.queued[lane].n > 0 {
@@ -89,7 +89,8 @@ func (q *queue[T, W]) work() {
 	}
 }
 
-// close takes no more items and waits for those that run. Queued items are dropped, or run if finish.
+// close accepts no more items and waits for the running ones. Queued items are dropped, or run if
+// finish.
 func (q *queue[T, W]) close(finish bool) {
 	q.mu.Lock()
 	q.closed, q.idle = true, 0
@@ -107,7 +108,7 @@ type ring[T any] struct {
 	head, n int
 }
 
-// keptItems bounds what an empty ring keeps of the memory that a burst needed.
+// keptItems bounds the memory that an empty ring keeps after a burst.
 const keptItems = 1024
 
 func (r *ring[T]) push(item T) {

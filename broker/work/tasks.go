@@ -2,16 +2,16 @@ package work
 
 import "sync/atomic"
 
-// Task is something with work to do from time to time. It embeds a State.
+// Task is something that has work to do from time to time. It embeds a State.
 type Task interface{ taskState() *State }
 
-// State is the place of a Task in its Tasks. The zero value is an idle task.
+// State is the state of a Task in its Tasks. The zero value is an idle task.
 type State struct{ bits atomic.Uint32 }
 
 func (s *State) taskState() *State { return s }
 
-// The bits of a State: running, and for each lane whether the task has work there (wanted) and whether
-// the lane's queue has an entry of it (queued).
+// The bits of a State: running, and for each lane whether the task has work (wanted) and whether it
+// has an entry in the lane's queue (queued).
 const (
 	running      uint32 = 1
 	firstWanted  uint32 = 1 << 8
@@ -22,23 +22,23 @@ const (
 func wanted(lane Lane) uint32 { return firstWanted << lane }
 func queued(lane Lane) uint32 { return firstQueued << lane }
 
-// Tasks steps tasks that were woken. Each of its goroutines has a W, whose memory the steps share.
+// Tasks steps tasks that were woken. Each of its goroutines has a W of its own, which is passed to
+// steps.
 type Tasks[T Task, W any] struct {
 	queue queue[T, W]
 	step  func(w *W, task T, lane Lane) (more bool)
 }
 
-// NewTasks returns Tasks that step on up to workers goroutines, which start when they are needed and stay
-// until Close. step does a bounded part of a task's work and returns whether there is more of it in that
-// lane; other tasks of the lane come first then.
+// NewTasks returns Tasks that step on up to workers goroutines. They start on demand and stay until
+// Close. step does a bounded part of a task's work and reports whether there is more in that lane.
+// Then other tasks of the lane are stepped before it.
 func NewTasks[T Task, W any](workers int, step func(w *W, task T, lane Lane) (more bool)) *Tasks[T, W] {
 	t := &Tasks[T, W]{step: step}
 	t.queue.init(workers, workers, t.run)
 	return t
 }
 
-// Wake makes a task be stepped soon, in that lane. A task that is queued in the lane already is not queued
-// again. After Close nothing happens.
+// Wake queues a task in that lane, unless it is queued there already. After Close it has no effect.
 func (t *Tasks[T, W]) Wake(task T, lane Lane) {
 	state := &task.taskState().bits
 	for {
@@ -69,8 +69,8 @@ func (t *Tasks[T, W]) push(task T, lane Lane) {
 	}
 }
 
-// run steps a task for an entry of a lane's queue. While another goroutine steps the task, the entry is
-// dropped; the other one queues it again at its end.
+// run steps a task for an entry of a lane's queue. If another goroutine steps the task, the entry
+// is dropped, and that goroutine queues the task again at its end.
 func (t *Tasks[T, W]) run(w *W, task T, lane Lane) {
 	state := &task.taskState().bits
 	for {
@@ -93,7 +93,7 @@ func (t *Tasks[T, W]) run(w *W, task T, lane Lane) {
 		if more {
 			to |= wanted(lane)
 		}
-		enter := to & wantedByLane << 8 &^ to // wanted, and without an entry
+		enter := to & wantedByLane << 8 &^ to // wanted, without an entry
 		if state.CompareAndSwap(is, to|enter) {
 			for l := range lanes {
 				if enter&queued(l) != 0 {
@@ -105,8 +105,8 @@ func (t *Tasks[T, W]) run(w *W, task T, lane Lane) {
 	}
 }
 
-// RunOne steps the next task on the caller's goroutine and returns whether there was one. Tests that
-// want the steps one by one use it, with no workers.
+// RunOne steps the next task on the caller's goroutine and reports whether there was one. Tests use
+// it with no workers.
 func (t *Tasks[T, W]) RunOne(w *W) bool {
 	t.queue.mu.Lock()
 	task, lane, ok := t.queue.pop()
@@ -117,5 +117,5 @@ func (t *Tasks[T, W]) RunOne(w *W) bool {
 	return ok
 }
 
-// Close drops what is queued and waits for the steps that run.
+// Close drops queued tasks and waits for running steps.
 func (t *Tasks[T, W]) Close() { t.queue.close(false) }

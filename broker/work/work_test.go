@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 
-// counter is a task whose work is a number: each step does one of it.
+// counter is a task with a number of steps to do.
 type counter struct {
 	State
 	name    string
@@ -23,7 +23,7 @@ type counter struct {
 	stepped atomic.Int32 // goroutines in its step
 }
 
-// Each wake is followed by a step, and no two goroutines step one task (W1).
+// TestNoWakeIsLost: each wake is followed by a step, and no two goroutines step one task (W1).
 func TestNoWakeIsLost(t *testing.T) {
 	tasks := make([]*counter, 8)
 	for i := range tasks {
@@ -65,8 +65,8 @@ func TestNoWakeIsLost(t *testing.T) {
 	}
 }
 
-// Urgent tasks are first, then those of each lane in the order in which they were woken, and one with more work goes behind
-// the others of its lane (W2).
+// TestLanesAndOrder: urgent tasks come first, then those of each lane in the order of their wakes.
+// A task with more work is queued behind the others of its lane (W2).
 func TestLanesAndOrder(t *testing.T) {
 	var order []string
 	q := NewTasks(0, func(_ *struct{}, c *counter, lane Lane) bool {
@@ -94,7 +94,8 @@ func TestLanesAndOrder(t *testing.T) {
 	}
 }
 
-// A wake during a step leads to another one, also in another lane, and Close waits for the step that runs (W1, W4).
+// TestAWakeDuringAStep: a wake during a step leads to another step, also in another lane, and Close
+// waits for the running step (W1, W4).
 func TestAWakeDuringAStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -137,7 +138,7 @@ func TestAWakeDuringAStep(t *testing.T) {
 	})
 }
 
-// The memory of a worker is its own.
+// TestWorkersHaveMemory: each goroutine has a W of its own.
 func TestWorkersHaveMemory(t *testing.T) {
 	type memory struct{ used atomic.Int32 }
 	var all sync.WaitGroup
@@ -166,7 +167,8 @@ func TestWakingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Jobs run so many at a time, in order. What has no room is refused, by number or by bytes.
+// TestJobsAreBounded: a bounded number of jobs runs at a time, in order. Jobs beyond the bounds of
+// number or bytes are refused.
 func TestJobsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -207,7 +209,8 @@ func TestJobsAreBounded(t *testing.T) {
 	})
 }
 
-// Goroutines that have yet to start count as free, so a burst is not refused early.
+// TestABurstOfJobs: goroutines that have not started yet count as free, so a burst is not refused
+// early.
 func TestABurstOfJobs(t *testing.T) {
 	release := make(chan struct{})
 	j := NewJobs(64, 8, 0)
@@ -224,7 +227,7 @@ func TestABurstOfJobs(t *testing.T) {
 	}
 }
 
-// Close drops the jobs that wait.
+// TestCloseDropsJobs: Close drops waiting jobs.
 func TestCloseDropsJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release, ran := make(chan struct{}), atomic.Int32{}

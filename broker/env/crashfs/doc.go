@@ -1,22 +1,23 @@
-// Package crashfs is a file system in memory that keeps the promise of env.FS to the letter and
-// not one bit more, for tests that crash.
+// Package crashfs is a file system in memory for crash tests. It keeps exactly what env.FS promises
+// about a crash, and no more.
 //
-// It keeps what is durable apart from what is merely visible:
+// It distinguishes what is durable from what is visible:
 //
-//   - A write, a truncation or a preallocation is durable after a Sync of that file. Until then a
-//     crash keeps, for each sector of 512 bytes by itself, what it held at any moment since; and
-//     the same for the file's length.
-//   - A name made, moved or removed is durable after SyncDir of the directory (for a move, of the
-//     one it went to). Until then a crash keeps any subset of these changes. A move is one step.
+//   - A write, a truncation or a preallocation is durable after a Sync of that file. Before, a
+//     crash leaves each sector of 512 bytes as it was at any moment since the last Sync,
+//     independently of others, and so the file's length.
+//   - A name that was created, moved or removed is durable after SyncDir of the directory (for a
+//     move, of the target's). Before, a crash keeps any subset of these changes. A move is one
+//     change.
 //   - Syncing a file does not make its name durable.
-//   - A sync that failed drops what it was to write: the bytes go on being visible, no later
-//     sync will save them, and a crash loses them. A new length stays to be synced: file systems
-//     have it in their journal, and take no more changes when that fails.
-//   - Write-back that fails on its own (FailWriteBack) does the same. It is reported once to each
-//     file and volume that was open then, and to one opened later only if nobody has seen it.
-//   - DropCache makes what failed syncs and write-back have lost invisible, too.
+//   - A failed sync drops what it should have written: the bytes stay visible, no later sync writes
+//     them, and a crash loses them. A new length remains to be synced: file systems have it in
+//     their journal, and accept no more changes when that fails.
+//   - A failed write-back (FailWriteBack) has the same effect. It is reported once to each file and
+//     volume that was open at that time, and to one opened later only if no other has reported it.
+//   - DropCache makes what failed syncs and write-back have lost invisible.
 //
-// Hook sees every operation before it happens and may let it fail; StopAfter crashes the process
-// at a chosen operation; Crash is the power cut, and gives the file system as it is found afterwards,
-// chosen by a seed. Nothing here reaches a real disk.
+// Hook is called before every operation and may make it fail. StopAfter crashes the process at a
+// chosen operation. Crash cuts the power and returns the file system as found afterwards, chosen by
+// a seed. Nothing here uses a real disk.
 package crashfs

@@ -8,14 +8,14 @@ import (
 	"syscall"
 )
 
-// sector is what a disk writes as a whole.
+// sector is the unit that a disk writes atomically, in bytes.
 const sector = 512
 
 type file struct {
 	fs   *FS
 	n    *node
 	path string
-	told int // of the file's failures
+	told int // failures that this descriptor has reported
 }
 
 func (f *file) op(kind string, off int64, n int) Op {
@@ -61,7 +61,7 @@ func (f *file) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// room takes n bytes of the capacity, if they are there. mu is held.
+// room reports whether n more bytes fit the capacity. mu is held.
 func (f *FS) room(n int64) bool {
 	if f.capacity > 0 && f.used+n > f.capacity {
 		return false
@@ -113,7 +113,7 @@ func (f *file) Sync() error {
 	return nil
 }
 
-// written is what a sync leaves of a file.
+// written applies the result of a sync to a file.
 func (n *node) written(err error) {
 	if err == nil {
 		n.durable, n.pending = apply(n.durable, n.pending), nil
@@ -132,7 +132,7 @@ func (f *file) Size() (int64, error) {
 
 func (f *file) Close() error { return nil }
 
-// apply does ops in order. It may write into data.
+// apply applies ops in order. It may write into data.
 func apply(data []byte, ops []fileOp) []byte {
 	for _, op := range ops {
 		end := op.off + int64(len(op.data))
@@ -148,8 +148,8 @@ func apply(data []byte, ops []fileOp) []byte {
 	return data
 }
 
-// survive is what a crash leaves of a file: each sector, and the length, as of some moment since
-// the last sync.
+// survive returns the content of a file after a crash: each sector, and the length, as of some
+// moment since the last sync.
 func survive(durable []byte, ops []fileOp, rng *rand.Rand) []byte {
 	if len(ops) == 0 {
 		return slices.Clone(durable)

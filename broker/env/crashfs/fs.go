@@ -14,10 +14,10 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// ErrCrashed is what every operation returns once the process is dead.
+// ErrCrashed is the error of every operation after the crash.
 var ErrCrashed = errors.New("the process has crashed")
 
-// ShortWrite, returned by a Hook for a write, lets the first N bytes through and fails with Err.
+// ShortWrite, returned by a Hook for a write, writes the first N bytes and fails with Err.
 type ShortWrite struct {
 	N   int
 	Err error
@@ -25,20 +25,22 @@ type ShortWrite struct {
 
 func (s *ShortWrite) Error() string { return s.Err.Error() }
 
-// Op is an operation about to happen.
+// Op is an operation about to run.
 type Op struct {
-	Kind string // create, open, mkdir, rename, remove, list, stat, syncdir, syncall, free, read, write, preallocate, truncate, sync
+	// Kind is one of create, open, mkdir, rename, remove, list, stat, syncdir, syncall, free, read,
+	// write, preallocate, truncate and sync.
+	Kind string
 	Path string
 	Off  int64
 	Len  int
 }
 
-// Changes says whether the operation changes what is on the disk, or what is safe there.
+// Changes reports whether the operation changes the content of the disk or its durability.
 func (o Op) Changes() bool {
 	return !slices.Contains([]string{"open", "list", "stat", "free", "read"}, o.Kind)
 }
 
-// FS is the file system. Set the exported fields before it is used, or by SetHook.
+// FS is the file system. It is safe for concurrent use.
 type FS struct {
 	mu       sync.Mutex
 	root     *node
@@ -50,18 +52,18 @@ type FS struct {
 	capacity int64
 	used     int64
 	syncAll  bool
-	failures failures // of write-back, of all files
+	failures failures // of write-back, over all files
 }
 
 // failures counts failed write-backs, as the kernel's errseq_t does.
 type failures struct {
 	n    int
-	seen bool // somebody was told of the last one
+	seen bool // the last one was reported
 }
 
 func (e *failures) add() { *e = failures{n: e.n + 1} }
 
-// sample is what a descriptor that is opened now has been told.
+// sample returns the number of failures that a new descriptor counts as reported.
 func (e *failures) sample() int {
 	if e.n > 0 && !e.seen {
 		return e.n - 1
@@ -69,7 +71,7 @@ func (e *failures) sample() int {
 	return e.n
 }
 
-// report says whether there was a failure since told, and notes that it was reported.
+// report reports whether there was a failure since told, and marks it as reported.
 func (e *failures) report(told *int) bool {
 	if *told == e.n {
 		return false
@@ -81,9 +83,9 @@ func (e *failures) report(told *int) bool {
 // node is a file or a directory.
 type node struct {
 	dir     bool
-	names   map[string]*node // what is visible
-	safe    map[string]*node // what a crash keeps for certain
-	data    []byte           // what is visible
+	names   map[string]*node // visible
+	safe    map[string]*node // certain to survive a crash
+	data    []byte           // visible
 	durable []byte
 	pending []fileOp
 
@@ -96,12 +98,12 @@ type fileOp struct {
 	data []byte
 }
 
-// change is one step in the name space: a name that now means to, and for a move also one that is gone.
+// change is one change of a name: it now refers to the node to. A move also removes an old name.
 type change struct {
 	dir  *node
 	name string
 	to   *node
-	from *node // the directory that it left
+	from *node // the directory of the old name
 	old  string
 }
 
@@ -114,28 +116,30 @@ func newDir() *node {
 	return &node{dir: true, names: map[string]*node{}, safe: map[string]*node{}}
 }
 
-// SetHook sets what sees every operation before it happens; its error becomes the operation's.
+// SetHook sets the function that is called before every operation. Its error becomes the
+// operation's.
 func (f *FS) SetHook(hook func(Op) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hook = hook
 }
 
-// SetCapacity bounds the bytes that all files may hold; 0 is no bound.
+// SetCapacity bounds the bytes of all files; 0: no bound.
 func (f *FS) SetCapacity(bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.capacity = bytes
 }
 
-// Used is how many bytes all files hold.
+// Used returns the bytes of all files.
 func (f *FS) Used() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.used
 }
 
-// Snapshot returns a file system with what is visible now, all of it durable: a copy of a volume, to go back to later.
+// Snapshot returns a file system with what is visible now, all of it durable, as a copy of a volume
+// to restore later.
 func (f *FS) Snapshot() *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,29 +161,28 @@ func (n *node) snapshot() *node {
 	return dir
 }
 
-// WithoutSyncAll makes the file system one that has no syncfs.
+// WithoutSyncAll makes OpenVolume fail, as on a system without syncfs.
 func (f *FS) WithoutSyncAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.syncAll = false
 }
 
-// StopAfter lets n more changing operations happen; the one after them and all others find the
-// process dead.
+// StopAfter crashes the process after n more changing operations.
 func (f *FS) StopAfter(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stopAt = f.changes + n
 }
 
-// Changes is how many changing operations happened.
+// Changes returns the number of changing operations so far.
 func (f *FS) Changes() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.changes
 }
 
-// begin admits an operation. It returns with mu held if there is no error.
+// begin starts an operation. Without an error it returns with mu held.
 func (f *FS) begin(op Op) error {
 	f.mu.Lock()
 	hook := f.hook
@@ -196,7 +199,7 @@ func (f *FS) begin(op Op) error {
 	}
 	if err != nil {
 		if short := (*ShortWrite)(nil); errors.As(err, &short) || op.Kind == "sync" || op.Kind == "syncall" {
-			return err // with mu held: there is something left to do
+			return err // with mu held: a part of the operation is still to be done
 		}
 		f.mu.Unlock()
 		return fail(op, err)
@@ -251,7 +254,7 @@ func (c *change) settle() {
 	set(c.dir.safe, c.name, c.to)
 }
 
-// Create makes a file.
+// Create implements env.FS.
 func (f *FS) Create(path string) (env.File, error) {
 	op := Op{Kind: "create", Path: path}
 	if err := f.begin(op); err != nil {
@@ -270,7 +273,7 @@ func (f *FS) Create(path string) (env.File, error) {
 	return &file{fs: f, n: n, path: path}, nil
 }
 
-// Open opens a file.
+// Open implements env.FS.
 func (f *FS) Open(path string) (env.File, error) {
 	op := Op{Kind: "open", Path: path}
 	if err := f.begin(op); err != nil {
@@ -287,7 +290,7 @@ func (f *FS) Open(path string) (env.File, error) {
 	return &file{fs: f, n: n, path: path, told: n.failures.sample()}, nil
 }
 
-// MkdirAll makes a directory and those above it.
+// MkdirAll implements env.FS.
 func (f *FS) MkdirAll(path string) error {
 	op := Op{Kind: "mkdir", Path: path}
 	if err := f.begin(op); err != nil {
@@ -312,7 +315,7 @@ func (f *FS) MkdirAll(path string) error {
 	return nil
 }
 
-// Rename moves a file or a directory.
+// Rename implements env.FS.
 func (f *FS) Rename(from, to string) error {
 	op := Op{Kind: "rename", Path: from}
 	if err := f.begin(op); err != nil {
@@ -334,7 +337,7 @@ func (f *FS) Rename(from, to string) error {
 	return nil
 }
 
-// Remove deletes a file or an empty directory.
+// Remove implements env.FS.
 func (f *FS) Remove(path string) error {
 	op := Op{Kind: "remove", Path: path}
 	if err := f.begin(op); err != nil {
@@ -354,7 +357,7 @@ func (f *FS) Remove(path string) error {
 	return nil
 }
 
-// List returns the names in a directory.
+// List implements env.FS.
 func (f *FS) List(dir string) ([]string, error) {
 	op := Op{Kind: "list", Path: dir}
 	if err := f.begin(op); err != nil {
@@ -373,7 +376,7 @@ func (f *FS) List(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Stat says how large a file is.
+// Stat implements env.FS.
 func (f *FS) Stat(path string) (env.FileInfo, error) {
 	op := Op{Kind: "stat", Path: path}
 	if err := f.begin(op); err != nil {
@@ -387,7 +390,7 @@ func (f *FS) Stat(path string) (env.FileInfo, error) {
 	return env.FileInfo{Size: int64(len(n.data)), Dir: n.dir}, nil
 }
 
-// SyncDir makes the names in a directory durable.
+// SyncDir implements env.FS.
 func (f *FS) SyncDir(dir string) error {
 	op := Op{Kind: "syncdir", Path: dir}
 	if err := f.begin(op); err != nil {
@@ -415,10 +418,10 @@ func (f *FS) settle(which func(*change) bool) {
 type volume struct {
 	fs   *FS
 	path string
-	told int // of the file system's failures
+	told int // failures of the file system that this descriptor has reported
 }
 
-// OpenVolume opens the file system for syncing all of it.
+// OpenVolume implements env.FS.
 func (f *FS) OpenVolume(path string) (env.Volume, error) {
 	op := Op{Kind: "open", Path: path}
 	if err := f.begin(op); err != nil {
@@ -455,8 +458,8 @@ func (v *volume) Sync() error {
 	return nil
 }
 
-// FailWriteBack lets the kernel fail to write what a file has that is not synced: the bytes stay
-// visible and are clean. The next sync of whoever had the file or a volume open says so.
+// FailWriteBack makes the kernel fail to write the unsynced data of a file: the bytes stay visible
+// and count as clean. The next sync of each file or volume that was open reports it.
 func (f *FS) FailWriteBack(path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -470,7 +473,8 @@ func (f *FS) FailWriteBack(path string) error {
 	return nil
 }
 
-// DropCache forgets all clean pages: what failed syncs and write-back have lost is not visible any more.
+// DropCache drops all clean pages, so that what failed syncs and write-back have lost is not
+// visible any more.
 func (f *FS) DropCache() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -490,7 +494,7 @@ func (f *FS) walk(n *node, visit func(*node)) {
 	}
 }
 
-// Free says how much of the capacity is left.
+// Free implements env.FS.
 func (f *FS) Free(path string) (uint64, error) {
 	if err := f.begin(Op{Kind: "free", Path: path}); err != nil {
 		return 0, err
@@ -502,7 +506,7 @@ func (f *FS) Free(path string) (uint64, error) {
 	return uint64(max(f.capacity-f.used, 0)), nil
 }
 
-// Flip inverts one bit of a file, on the disk and for who reads it.
+// Flip inverts one bit of a file, on the disk and in the cache.
 func (f *FS) Flip(path string, bit int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -519,8 +523,8 @@ func (f *FS) Flip(path string, bit int64) error {
 	return nil
 }
 
-// Kill ends the process and returns the file system as the next one finds it: all that was written is
-// visible, and what was not synced is as unsafe as it was.
+// Kill ends the process and returns the file system as the next process finds it: everything
+// written is visible, and what was not synced is not durable still.
 func (f *FS) Kill() *FS {
 	f.mu.Lock()
 	f.stopped = true
@@ -528,7 +532,7 @@ func (f *FS) Kill() *FS {
 	return f.Clone()
 }
 
-// Clone returns what Kill would. The process lives on, and the two file systems share nothing.
+// Clone returns what Kill would, without ending the process. The two file systems share nothing.
 func (f *FS) Clone() *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -560,8 +564,8 @@ func (f *FS) Clone() *FS {
 	return after
 }
 
-// Crash cuts the power and returns the file system as it is found afterwards; rng decides what
-// survives of what was not synced. The old one is dead, and may be crashed again with other dice.
+// Crash cuts the power and returns the file system as found afterwards. rng decides what survives
+// of what was not synced. The old file system has ended, and may be crashed again with another rng.
 func (f *FS) Crash(rng *rand.Rand) *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,5 +1,4 @@
-// Package testca makes certificates for tests, in the files in which an operator would
-// mount them. It keeps nothing; only tests import it.
+// Package testca creates certificates for tests, in files as an operator would mount them.
 package testca
 
 import (
@@ -25,7 +24,7 @@ type CA struct {
 	key  *ecdsa.PrivateKey
 }
 
-// New makes a CA of its own key.
+// New returns a CA with a new key.
 func New(t testing.TB) *CA {
 	t.Helper()
 	key := newKey(t)
@@ -45,17 +44,16 @@ func New(t testing.TB) *CA {
 	return &CA{PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), cert: cert, key: key}
 }
 
-// Options say what differs from a certificate for localhost that this CA signed and that
-// lasts for an hour.
+// Options are the differences from a certificate for localhost that this CA signed and that is
+// valid for an hour.
 type Options struct {
 	NotAfter time.Time
 	Names    []string // DNS names instead of localhost and 127.0.0.1
-	IPs      []net.IP // addresses besides those
-	Trust    []*CA    // what ca.crt holds, instead of the signer
+	IPs      []net.IP // additional addresses
+	Trust    []*CA    // content of ca.crt; nil: the signer
 }
 
-// Issue replaces ca.crt, tls.crt and tls.key of dir by new ones, each as kubelet does it:
-// by a new file under the same name.
+// Issue replaces ca.crt, tls.crt and tls.key of dir, each by a rename, as the kubelet does.
 func (ca *CA) Issue(t testing.TB, dir string, options ...Options) *x509.Certificate {
 	t.Helper()
 	o := Options{}
@@ -102,7 +100,7 @@ func (ca *CA) Issue(t testing.TB, dir string, options ...Options) *x509.Certific
 	return cert
 }
 
-// Replace puts a new file under the name.
+// Replace replaces a file by a rename.
 func Replace(t testing.TB, dir, name string, data []byte) {
 	t.Helper()
 	temporary := filepath.Join(dir, name+".new")
