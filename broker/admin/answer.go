@@ -9,12 +9,12 @@ import (
 // TopicList is one page of all Topics, sorted by name.
 type TopicList struct {
 	Error    *Error  `json:"error,omitempty"`
-	Revision int64   `json:"revision"` // of etcd, of which the answer is
+	Revision int64   `json:"revision"` // of etcd, at which the answer holds
 	Total    int     `json:"total"`
 	Topics   []Topic `json:"topics"`
-	Next     string  `json:"next,omitempty"` // there is more: ask for what is after this name
-	// Unreadable are keys that this broker does not understand, the first few. What they hold is
-	// shown as it last was understood, or not at all.
+	Next     string  `json:"next,omitempty"` // set if there is more: request the page after this name
+	// Unreadable are the first few keys that this broker cannot decode. Their last readable value
+	// is shown, if there was one.
 	Unreadable []string `json:"unreadable,omitempty"`
 }
 
@@ -41,50 +41,52 @@ type SubscriptionInfo struct {
 	Subscription *Subscription `json:"subscription,omitempty"`
 }
 
-// Topic is what is asked for and what became of it.
+// Topic is the spec and the status of a Topic.
 type Topic struct {
 	Name       string                 `json:"name"`
 	ID         string                 `json:"id"`
 	Generation int64                  `json:"generation"`
 	Created    time.Time              `json:"created"`
 	Owner      Owner                  `json:"owner"`
-	Spec       coordination.TopicSpec `json:"spec"` // with its defaults; durations are nanoseconds
+	Spec       coordination.TopicSpec `json:"spec"` // with its defaults; durations in nanoseconds
 	Deleting   bool                   `json:"deleting,omitempty"`
 	Status
-	Shards        []Shard `json:"shards"` // all that there are to be
+	Shards        []Shard `json:"shards"` // one per shard of the spec
 	Subscriptions int     `json:"subscriptions"`
 }
 
-// Shard is who serves one shard of a Topic.
+// Shard is the placement of one shard of a Topic.
 type Shard struct {
 	Number    int       `json:"number"`
 	Epoch     int64     `json:"epoch"` // 0: not placed yet
 	Leader    *Broker   `json:"leader,omitempty"`
-	Replicas  []Replica `json:"replicas"`  // also those being added or removed
-	Want      int       `json:"want"`      // how many there are to be; 0: not placed yet
-	InSync    int       `json:"inSync"`    // how many are
-	MinInSync int       `json:"minInSync"` // how many must be for publishing to go on
+	Replicas  []Replica `json:"replicas"`  // including those being added or removed
+	Want      int       `json:"want"`      // desired number of replicas; 0: not placed yet
+	InSync    int       `json:"inSync"`    // replicas in sync
+	MinInSync int       `json:"minInSync"` // replicas that must be in sync for publishing
 	Status
 }
 
 // Replica is one broker's copy of a shard.
 type Replica struct {
 	Broker
-	InSync   bool `json:"inSync"`             // it is there, with everything that was acknowledged
-	Adding   bool `json:"adding,omitempty"`   // it has yet to catch up for the first time
-	Removing bool `json:"removing,omitempty"` // it goes when the others are in sync
-	Suspect  bool `json:"suspect,omitempty"`  // its broker can't vouch for it
-	Lacks    int  `json:"lacks,omitempty"`    // damaged segments of it that are fetched from the leader; 0 of a suspect: all of it is
+	InSync   bool `json:"inSync"`             // registered, with everything that was acknowledged
+	Adding   bool `json:"adding,omitempty"`   // it has to catch up first
+	Removing bool `json:"removing,omitempty"` // it is removed when the others are in sync
+	Suspect  bool `json:"suspect,omitempty"`  // its broker cannot vouch for it
+	// Lacks is the number of damaged segments being fetched from the leader; 0 for a Suspect: all
+	// of it is fetched.
+	Lacks int `json:"lacks,omitempty"`
 }
 
-// Broker is one that leads or holds a shard.
+// Broker is a broker that leads or holds a shard.
 type Broker struct {
 	ID   string `json:"id"`
-	Name string `json:"name,omitempty"` // empty: it is away, and was never seen by the broker that answers
-	Away bool   `json:"away,omitempty"` // it is not a member now
+	Name string `json:"name,omitempty"` // empty: away, and never seen by the answering broker
+	Away bool   `json:"away,omitempty"` // not registered now
 }
 
-// Subscription is what is asked for.
+// Subscription is the spec and the status of a Subscription.
 type Subscription struct {
 	Topic      string                        `json:"topic"`
 	Name       string                        `json:"name"`
@@ -92,19 +94,19 @@ type Subscription struct {
 	Created    time.Time                     `json:"created"`
 	Owner      Owner                         `json:"owner"`
 	Spec       coordination.SubscriptionSpec `json:"spec"` // with its defaults
-	Status                                   // that of its Topic
+	Status                                   // its Topic's
 }
 
-// Owner is who declared it.
+// Owner is the owner of a Topic or Subscription.
 type Owner struct {
 	Kind      coordination.OwnerKind `json:"kind"`
 	Namespace string                 `json:"namespace,omitempty"`
 	Name      string                 `json:"name,omitempty"`
 	UID       string                 `json:"uid,omitempty"`
-	Orphaned  *time.Time             `json:"orphaned,omitempty"` // since when the manifest is known to be gone
+	Orphaned  *time.Time             `json:"orphaned,omitempty"` // when the manifest was found to be deleted
 }
 
-// Coordination is the owner in the words of who decides what it may do.
+// Coordination returns the owner as coordination.Owner.
 func (o Owner) Coordination() coordination.Owner {
 	owner := coordination.Owner{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
 	if o.Orphaned != nil {
@@ -113,24 +115,24 @@ func (o Owner) Coordination() coordination.Owner {
 	return owner
 }
 
-// Status says whether clients are served, and if not, or not as they are meant to be, why.
+// Status reports whether clients are served, and otherwise, or if something is missing, why.
 type Status struct {
 	Served bool   `json:"served"`
 	Reason Reason `json:"reason,omitempty"`
-	Why    string `json:"why,omitempty"` // for people, with the way out
+	Why    string `json:"why,omitempty"` // a sentence with the way out
 }
 
-// Reason is from a closed list; those of placement.WaitReason are in it, too.
+// Reason is from a closed list, which includes those of placement.WaitReason.
 type Reason string
 
-// The reasons that are not the planner's.
+// The reasons that the planner does not return.
 const (
 	Deleting     Reason = "Deleting"     // it is being deleted
-	Placing      Reason = "Placing"      // the controller is about to place it, or to name its leader anew
-	NoController Reason = "NoController" // nobody places shards now
-	Trouble      Reason = "Trouble"      // its leader can't serve it
-	// NotEnoughInSync: publishing waits; what is kept can be read.
+	Placing      Reason = "Placing"      // the controller is about to place it or to elect its leader
+	NoController Reason = "NoController" // no controller, so nothing is placed
+	Trouble      Reason = "Trouble"      // its leader cannot serve it
+	// NotEnoughInSync: publishers wait; stored records can be read.
 	NotEnoughInSync Reason = "NotEnoughInSync"
-	// UnderReplicated: it is served, and lacks replicas.
+	// UnderReplicated: it is served and lacks replicas.
 	UnderReplicated Reason = "UnderReplicated"
 )

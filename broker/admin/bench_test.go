@@ -7,7 +7,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// BenchmarkTopicList is one page of 10,000 Topics, which the connection's reader makes.
+// BenchmarkTopicList measures one page of 10,000 Topics.
 func BenchmarkTopicList(b *testing.B) {
 	var topics []*coordination.Topic
 	var shards []*coordination.Shard

@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/placement"
 )
 
-// maxBlocked is of how many shards of drained brokers it is said why they can't leave.
+// maxBlocked bounds the shards of drained brokers whose reason to stay is computed.
 const maxBlocked = 256
 
 // BrokerList is one page of all brokers, sorted by id.
@@ -19,7 +19,7 @@ type BrokerList struct {
 	Revision int64    `json:"revision"`
 	Total    int      `json:"total"`
 	Brokers  []Member `json:"brokers"`
-	Next     string   `json:"next,omitempty"` // there is more: ask for what is after this id
+	Next     string   `json:"next,omitempty"` // set if there is more: request the page after this id
 }
 
 // BrokerInfo is one broker.
@@ -29,30 +29,32 @@ type BrokerInfo struct {
 	Broker   *Member `json:"broker,omitempty"`
 }
 
-// Member is a broker that is there; or one that is away, and has shards or is drained. Of that one where it was is not known.
+// Member is a registered broker, or one that is away and has shards or is drained. Of the latter
+// the addresses are unknown.
 type Member struct {
 	Broker
 	Zone        string    `json:"zone,omitempty"`
 	Version     string    `json:"version,omitempty"`
 	Started     time.Time `json:"started,omitzero"`
 	Incarnation int64     `json:"incarnation,omitempty"`
-	Client      string    `json:"client,omitempty"` // host:port, and so on
+	Client      string    `json:"client,omitempty"` // host:port, as the following
 	Route       string    `json:"route,omitempty"`
 	HTTP        string    `json:"http,omitempty"`
-	Controller  bool      `json:"controller,omitempty"` // it places shards and names their leaders
+	Controller  bool      `json:"controller,omitempty"` // it places shards and elects their leaders
 
 	Leads   int `json:"leads"`   // shards
-	Holds   int `json:"holds"`   // replicas, also those that it leads, gets or gives up
-	InSync  int `json:"inSync"`  // of these
-	Suspect int `json:"suspect"` // of these, those that it can't vouch for
+	Holds   int `json:"holds"`   // replicas, including those it leads, receives or gives up
+	InSync  int `json:"inSync"`  // of Holds
+	Suspect int `json:"suspect"` // of Holds: replicas that it cannot vouch for
 
 	Drain coordination.DrainMode `json:"drain,omitempty"`
-	// Blocked is how many of its replicas can't leave it though it is drained, and Why why, for one of them.
+	// Blocked is the number of replicas that cannot leave a drained broker, and Why the reason for
+	// one of them.
 	Blocked int    `json:"blocked,omitempty"`
 	Why     string `json:"why,omitempty"`
 }
 
-// members are all brokers of whom there is anything to tell, sorted by id.
+// members returns all brokers that are registered, have shards or are drained, sorted by id.
 func (v view) members() []Member {
 	all := make(map[string]*Member, len(v.state.Brokers))
 	of := func(id string) *Member {
@@ -100,7 +102,7 @@ func (v view) members() []Member {
 	return members
 }
 
-// blocked notes what keeps drained brokers from being relieved, as the controller sees it.
+// blocked sets why drained brokers keep replicas, as the planner sees it.
 func (v view) blocked(members map[string]*Member, leaving map[*coordination.Topic]bool) {
 	if len(leaving) == 0 {
 		return
@@ -141,7 +143,7 @@ func (v view) brokerList(page ListRequest) BrokerList {
 	return list
 }
 
-// member is the one of that id.
+// member returns the broker with that id, or nil.
 func (v view) member(id string) *Member {
 	all := v.members()
 	i, ok := slices.BinarySearchFunc(all, id, func(m Member, id string) int { return strings.Compare(m.ID, id) })
@@ -151,7 +153,7 @@ func (v view) member(id string) *Member {
 	return &all[i]
 }
 
-// drain begins or ends one.
+// drain begins or ends a drain.
 func (s *Server) drain(ctx context.Context, r *request) BrokerInfo {
 	v := s.view()
 	info := BrokerInfo{Revision: v.state.Revision}

@@ -17,7 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/session"
 )
 
-// mailbox is a hub that takes answers from any goroutine.
+// mailbox is a hub that receives answers from any goroutine.
 type mailbox struct {
 	inbox
 	answers chan []byte
@@ -31,7 +31,7 @@ func (m *mailbox) Send(messages []protocol.Message) {
 	}
 }
 
-// change asks for a write, and waits for its answer.
+// change sends a write request and waits for its answer.
 func change[A any](t *testing.T, s *Server, subject, payload string) (answer A) {
 	t.Helper()
 	box := s.hub.(*mailbox)
@@ -61,7 +61,7 @@ func TestBrokersAreDrainedAndTopicsMade(t *testing.T) {
 	wait := c.await
 	wait("both are there", func(state *coordination.State) bool { return len(state.Brokers) == 2 })
 
-	// A Topic is made with what JetStream has no word for, and asked for again.
+	// A Topic with settings that JetStream cannot express is created, and the request repeated.
 	const wish = `{"stream":{"subjects":["orders.>"],"num_replicas":2,"storage":"file"},"minInSync":1,"uncleanElection":true}`
 	made := change[TopicInfo](t, s, TopicCreateSubject+"orders", wish)
 	if made.Error != nil || made.Topic == nil || made.Topic.Spec.Replicas != 2 || made.Topic.Spec.MinInSync != 1 || !made.Topic.Spec.UncleanElection ||
@@ -99,7 +99,8 @@ func TestBrokersAreDrainedAndTopicsMade(t *testing.T) {
 		t.Errorf("what another keeps is answered %+v", got)
 	}
 
-	// A broker is drained, differently, and no longer; what is answered is what is asked next.
+	// A broker is drained in another mode, and undrained. The answer equals that of the next
+	// request.
 	for _, step := range []struct {
 		subject, payload string
 		want             coordination.DrainMode
@@ -119,7 +120,7 @@ func TestBrokersAreDrainedAndTopicsMade(t *testing.T) {
 		t.Errorf("an unknown broker is answered %+v", got)
 	}
 
-	// What a broker that is gone for good left behind can be taken away.
+	// What a broker left behind that is gone for good can be deleted.
 	if err := c.Drain(ctx, coordination.Replica{Broker: "gone"}, coordination.DrainAll, false); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +130,7 @@ func TestBrokersAreDrainedAndTopicsMade(t *testing.T) {
 	}
 }
 
-// stuck is an etcd that doesn't answer.
+// stuck is an etcd that does not answer.
 type stuck struct {
 	Store
 	asked sync.WaitGroup
@@ -141,7 +142,8 @@ func (s *stuck) EndDrain(ctx context.Context, _ string) error {
 	return ctx.Err()
 }
 
-// While etcd doesn't answer, a bounded number of changes wait; reading goes on, and closing waits for none.
+// TestChangesThatWait: while etcd does not answer, a bounded number of writes wait, reads work, and
+// Close does not wait for the writes.
 func TestChangesThatWait(t *testing.T) {
 	box := newMailbox()
 	state := coordination.NewState(1, []coordination.Broker{{ID: "a", Incarnation: 1}}, nil, nil, nil)
@@ -175,7 +177,7 @@ func TestChangesThatWait(t *testing.T) {
 	}
 }
 
-// lives are brokers of which each is in its life of that number.
+// lives returns brokers with the given incarnations.
 func lives(incarnations map[string]int64) (all []coordination.Broker) {
 	for id, n := range incarnations {
 		all = append(all, coordination.Broker{ID: id, Name: "main-" + id, Incarnation: n})
@@ -183,7 +185,7 @@ func lives(incarnations map[string]int64) (all []coordination.Broker) {
 	return all
 }
 
-// What a replicated Topic lacks is said, with the names.
+// TestWhatAReplicatedTopicLacks: the status names the replicas that a Topic lacks.
 func TestWhatAReplicatedTopicLacks(t *testing.T) {
 	all := func(incarnations ...int64) (set []coordination.Replica) {
 		for i, n := range incarnations {
@@ -233,7 +235,8 @@ func TestWhatAReplicatedTopicLacks(t *testing.T) {
 	}
 }
 
-// Who leads and holds how much is counted; who is away and holds something is among them; pages follow each other.
+// TestBrokersAreCounted: leaderships and replicas are counted per broker, including brokers that
+// are away, and pages follow each other.
 func TestBrokersAreCounted(t *testing.T) {
 	var topics []*coordination.Topic
 	var shards []*coordination.Shard
@@ -276,7 +279,7 @@ func TestBrokersAreCounted(t *testing.T) {
 	}
 }
 
-// An error of etcd's is told as one that may go away.
+// TestWhatEtcdDidNotTake: an error of etcd is reported as temporary.
 func TestWhatEtcdDidNotTake(t *testing.T) {
 	s, _ := newServer(nil)
 	if got := s.notWritten("create topic orders", errors.New("no leader")); got.Code != Unavailable || !strings.Contains(got.Text, "no leader") || !strings.Contains(got.Text, "ask again") {

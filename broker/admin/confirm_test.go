@@ -7,8 +7,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// A leader whose followers can't be reached takes no snapshot: what is acknowledged by a newer leader would be missing in it. What it
-// holds already it goes on holding.
+// TestASnapshotIsConfirmed: a leader whose followers are unreachable takes no snapshot, since
+// records that a newer leader acknowledged would be missing. It keeps what it holds already.
 func TestASnapshotIsConfirmed(t *testing.T) {
 	n := startNode(t, nil)
 	n.publish("one", "two")

@@ -12,7 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/placement"
 )
 
-// createTopic makes a Topic of clients'. JetStream's rules hold, so that it is a stream like any other.
+// createTopic creates a Topic owned by clients. JetStream's rules hold, so that it is a valid
+// stream.
 func (s *Server) createTopic(ctx context.Context, name string, asked *CreateRequest) TopicInfo {
 	info := TopicInfo{Revision: s.topics.State().Revision}
 	spec, refusal := asked.spec(name)
@@ -28,7 +29,7 @@ func (s *Server) createTopic(ctx context.Context, name string, asked *CreateRequ
 		var err error
 		made, err = s.store.CreateTopic(ctx, name, spec, coordination.Owner{Kind: coordination.ClientOwner})
 		var exists *coordination.ExistsError
-		if errors.As(err, &exists) { // somebody else came first, maybe with the same wish
+		if errors.As(err, &exists) { // another client was first, perhaps with the same spec
 			made = s.sameTopic(ctx, name, spec)
 		}
 		if made == nil {
@@ -46,7 +47,8 @@ func (s *Server) createTopic(ctx context.Context, name string, asked *CreateRequ
 	return info
 }
 
-// spec is the Topic that is asked for. What JetStream refuses is refused here, in its words.
+// spec returns the requested Topic. It refuses what JetStream refuses, with JetStream's
+// descriptions.
 func (r *CreateRequest) spec(name string) (spec coordination.TopicSpec, refusal *Error) {
 	if r.Stream.Name != "" && r.Stream.Name != name {
 		return spec, refuse(BadRequest, "the subject names topic %s, and the request %.100s (leave the latter out)", name, r.Stream.Name)
@@ -68,7 +70,7 @@ func (r *CreateRequest) spec(name string) (spec coordination.TopicSpec, refusal 
 	return spec, nil
 }
 
-// enoughBrokers refuses what couldn't be kept, or published to, by the brokers that are there.
+// enoughBrokers refuses more replicas than there are brokers.
 func (s *Server) enoughBrokers(spec *coordination.TopicSpec) *Error {
 	brokers := len(s.topics.State().Brokers)
 	if most := max(spec.Replicas, spec.MinInSync); most > max(brokers, 1) {
@@ -77,8 +79,8 @@ func (s *Server) enoughBrokers(spec *coordination.TopicSpec) *Error {
 	return nil
 }
 
-// sameTopic is the Topic of that name if it is as asked for, whoever declared it. Who leaves the number of replicas to
-// the brokers is content with any.
+// sameTopic returns the existing Topic of that name if it equals the request, whoever declared it.
+// A request that leaves the number of replicas to the brokers accepts any.
 func (s *Server) sameTopic(ctx context.Context, name string, want coordination.TopicSpec) *coordination.Topic {
 	t, err := s.store.GetTopic(ctx, name)
 	if err != nil || t.Deleting || t.Spec.Shards != want.Shards || !samePartition(&t.Spec, &want) {
@@ -107,7 +109,7 @@ func samePartition(a, b *coordination.TopicSpec) bool {
 	return by(a) == by(b) && slices.Equal(a.PartitionTokens, b.PartitionTokens)
 }
 
-// notWritten says why a write failed, and whose fault it is.
+// notWritten translates the error of a failed write.
 func (s *Server) notWritten(what string, err error) *Error {
 	var (
 		invalid *coordination.InvalidError

@@ -10,12 +10,12 @@ import (
 	"github.com/carillon-mq/carillon/broker/placement"
 )
 
-// view is what one answer is made from.
+// view is the input of one answer.
 type view struct {
 	state *coordination.State
-	// trouble is what keeps this broker from serving a shard that it leads; nil: nothing, or another leads it.
+	// trouble returns why this broker does not serve a shard that it leads, or nil.
 	trouble func(topicID string, shard int) error
-	// name is what a broker that is away was called when it was last seen; nil: nobody remembers.
+	// name returns the last known name of a broker that is away; nil: unknown.
 	name func(id string) string
 }
 
@@ -50,8 +50,8 @@ func (v view) topic(t *coordination.Topic) Topic {
 	return shown
 }
 
-// waits are what the controller would say of the Topic, by number of the shard; -1: the whole
-// Topic. They come from the very plan that it carries out.
+// waits returns what the planner reports about the Topic, by shard number; -1: the whole Topic. It
+// runs the controller's own plan.
 func (v view) waits(t *coordination.Topic) map[int]*Status {
 	if t.Deleting || v.settled(t) {
 		return nil
@@ -64,7 +64,7 @@ func (v view) waits(t *coordination.Topic) map[int]*Status {
 	return waits
 }
 
-// settled says that there is nothing to ask the planner, as is the rule.
+// settled reports whether the planner has nothing to report, which is the usual case.
 func (v view) settled(t *coordination.Topic) bool {
 	shards := v.state.Shards(t.ID)
 	if len(shards) != t.Spec.Shards || t.Spec.Shards > placement.MaxShards {
@@ -78,7 +78,7 @@ func (v view) settled(t *coordination.Topic) bool {
 	return true
 }
 
-// led says whether the leader is a member, in the life in which it was named.
+// led reports whether the leader is registered in the incarnation in which it was elected.
 func (v view) led(s *coordination.Shard) bool {
 	leader, ok := v.state.Broker(s.Leader)
 	if !ok {
@@ -116,7 +116,8 @@ func (v view) shard(t *coordination.Topic, number int, waits map[int]*Status) Sh
 	return shown
 }
 
-// wanted is how many replicas a shard is to have. If its Topic doesn't say, those that it was given.
+// wanted returns the desired number of replicas of a shard. If its Topic does not specify it, the
+// number placed.
 func wanted(s *coordination.Shard, spec *coordination.TopicSpec) int {
 	if spec.Replicas > 0 {
 		return spec.Replicas
@@ -140,7 +141,7 @@ func (v view) replica(s *coordination.Shard, id string) Replica {
 	return r
 }
 
-// replication is the status of a shard that is led: what it lacks, if anything.
+// replication returns the status of a shard that has a leader: what it lacks, if anything.
 func replication(name string, s *Shard) Status {
 	stays, missing := 0, []string{}
 	for _, r := range s.Replicas {
@@ -167,7 +168,7 @@ func replication(name string, s *Shard) Status {
 	return Status{Served: true}
 }
 
-// Missing says why a replica is not in sync; empty: it is.
+// Missing returns why a replica is not in sync, or "".
 func (r *Replica) Missing() string {
 	switch {
 	case r.InSync:
@@ -214,7 +215,7 @@ func (v view) broker(id string) Broker {
 	return b
 }
 
-// subscription shows one; status is its Topic's.
+// subscription describes a Subscription. status is its Topic's.
 func subscription(t *coordination.Topic, s *coordination.Subscription, status Status) Subscription {
 	return Subscription{
 		Topic: t.Name, Name: s.Name, Generation: s.Generation, Created: s.Created,
@@ -230,7 +231,7 @@ func ownerOf(o coordination.Owner) Owner {
 	return owner
 }
 
-// topicDefaults says what empty words mean, so that who reads the answer need not know.
+// topicDefaults replaces empty fields by their defaults, so that readers need not know them.
 func topicDefaults(spec coordination.TopicSpec) coordination.TopicSpec {
 	spec.PartitionBy = cmp.Or(spec.PartitionBy, coordination.BySubject)
 	spec.Durability = cmp.Or(spec.Durability, coordination.Synced)

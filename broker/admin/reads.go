@@ -12,18 +12,20 @@ import (
 
 // Bounds of reading records, each with the reason for its value.
 const (
-	// readsAtOnce is how many requests for records are read at once: each has memory for its answer, 8 MiB at most.
+	// readsAtOnce is the number of concurrent reads. Each holds memory for its answer, at most 8
+	// MiB.
 	readsAtOnce = 8
-	// readsQueued is how many wait for those: a second's work or two.
+	// readsQueued is the number of requests that wait for those: one or two seconds of work.
 	readsQueued = 1024
-	// readsPolling is how many wait for records to come, at about 500 bytes each.
+	// readsPolling is the number of requests that wait for new records, at about 500 bytes each.
 	readsPolling = 4096
-	// gatheredBytes and gatheredAnswers are where answers go out though there are more to be made.
+	// gatheredBytes and gatheredAnswers are when answers are sent while more are being built.
 	gatheredBytes   = 256 << 10
 	gatheredAnswers = 128
 )
 
-// reads works on requests for records on a bounded number of goroutines. Without requests it has none.
+// reads handles requests for records on a bounded number of goroutines. Without requests it has
+// none.
 type reads struct {
 	serve func(*worker, *read)
 	flush func(*worker)
@@ -35,7 +37,7 @@ type reads struct {
 	running sync.WaitGroup
 }
 
-// submit says whether there was room for a request.
+// submit queues a request. It reports false if the queue is full.
 func (p *reads) submit(r *read) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +62,8 @@ func (p *reads) work(r *read) {
 	}
 }
 
-// next is the next request. Before there is none, or others would wait for them, answers go out.
+// next returns the next request. It sends the gathered answers when the queue is empty, or when
+// they should not wait longer.
 func (p *reads) next(w *worker) (r *read) {
 	for {
 		p.mu.Lock()
@@ -81,18 +84,18 @@ func (p *reads) next(w *worker) (r *read) {
 	}
 }
 
-// worker makes answers in memory from which they are sent. Small ones go out together.
+// worker builds answers in the memory from which they are sent. Small ones are sent together.
 type worker struct {
 	topic.RecordReader
-	loan   *session.Loan // nil: there are no answers
-	used   int           // of its bytes
+	loan   *session.Loan // nil: no answers
+	used   int           // used bytes of loan
 	header []byte
 	out    []protocol.Message
 }
 
 var workers = sync.Pool{New: func() any { return new(worker) }}
 
-// close takes nothing any more and waits for what it took.
+// close accepts no more requests and waits for the accepted ones.
 func (p *reads) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -100,9 +103,9 @@ func (p *reads) close() {
 	p.running.Wait()
 }
 
-// polls are the requests that wait for records to come, by shard.
+// polls holds the requests that wait for new records, by shard.
 type polls struct {
-	again func(*read) // is given those that need wait no more
+	again func(*read) // receives requests whose wait is over
 
 	mu     sync.Mutex
 	of     map[*topic.ShardLeader]*polled
@@ -111,11 +114,12 @@ type polls struct {
 }
 
 type polled struct {
-	stop  func() // watching the shard
+	stop  func() // stops watching the shard
 	reads []*read
 }
 
-// wait keeps a request until the shard's watermark moved, or its time is over. It says whether there was room.
+// wait keeps a request until the shard's watermark moves or its time is over. It reports false if
+// there is no room.
 func (p *polls) wait(shard *topic.ShardLeader, r *read) bool {
 	p.mu.Lock()
 	if p.closed || p.count >= readsPolling {
@@ -134,7 +138,7 @@ func (p *polls) wait(shard *topic.ShardLeader, r *read) bool {
 	w.reads = append(w.reads, r)
 	p.count++
 	r.timer = time.AfterFunc(time.Until(r.deadline), func() { p.expire(shard, r) })
-	wanted := r.request.Offset // from here on it may be somebody else's
+	wanted := r.request.Offset // after this point another goroutine may use r
 	p.mu.Unlock()
 	if _, high := shard.Offsets(); high > wanted {
 		p.wake(shard) // it moved before it was watched
@@ -142,14 +146,14 @@ func (p *polls) wait(shard *topic.ShardLeader, r *read) bool {
 	return true
 }
 
-// wake has all requests for a shard looked at again.
+// wake submits all requests for a shard again.
 func (p *polls) wake(shard *topic.ShardLeader) {
 	for _, r := range p.take(shard) {
 		p.again(r)
 	}
 }
 
-// take ends the waiting for a shard.
+// take removes the requests for a shard.
 func (p *polls) take(shard *topic.ShardLeader) []*read {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +191,7 @@ func (p *polls) expire(shard *topic.ShardLeader, r *read) {
 	p.again(r)
 }
 
-// close ends all waiting, and returns who waited.
+// close removes and returns all requests.
 func (p *polls) close() (all []*read) {
 	p.mu.Lock()
 	p.closed = true

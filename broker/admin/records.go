@@ -13,21 +13,22 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// RecordsSubject is where records are asked for; the Topic and the shard's number are appended.
+// RecordsSubject is the prefix of requests for records. The Topic and the shard's number follow.
 const RecordsSubject = Prefix + "RECORDS."
 
 // Bounds of one answer with records.
 const (
-	// MaxRecords and MaxRecordsBytes are the most that one answer brings. The bytes are what every
-	// broker takes as a message, with room for headers.
+	// MaxRecords and MaxRecordsBytes bound one answer. The bytes are the largest payload of every
+	// broker, less room for headers.
 	MaxRecords      = 1 << 16
 	MaxRecordsBytes = 8<<20 - 4<<10
-	// usualRecordsBytes is what it brings if the request doesn't say: small beside what a client may leave
-	// unread, and large beside the cost of a request.
+	// usualRecordsBytes is the default size of an answer: small compared with what a client may
+	// have pending, and large compared with the cost of a request.
 	usualRecordsBytes = 1 << 20
-	// MaxRecordsWait is how long a request waits for records. A client whose broker died learns it no later.
+	// MaxRecordsWait bounds how long a request waits for records. A client detects the death of its
+	// broker no later.
 	MaxRecordsWait = 30 * time.Second
-	// headerRoom is more than the header of an answer takes.
+	// headerRoom is more than the size of an answer's header.
 	headerRoom = 256
 )
 
@@ -41,28 +42,28 @@ const (
 	headerGaps    = "Carillon-Gaps"
 )
 
-// RecordsRequest asks for records of a shard.
+// RecordsRequest requests records of a shard.
 type RecordsRequest struct {
-	Offset  uint64 `json:"offset,omitempty"`    // of the first; 0: the first that is kept
-	Bytes   int    `json:"max_bytes,omitempty"` // about; 0: 1 MiB
+	Offset  uint64 `json:"offset,omitempty"`    // of the first record; 0: the oldest
+	Bytes   int    `json:"max_bytes,omitempty"` // approximate; 0: 1 MiB
 	Records int    `json:"max_records,omitempty"`
-	Wait    int    `json:"wait_ms,omitempty"` // if there is nothing yet
+	Wait    int    `json:"wait_ms,omitempty"` // if there are no records yet
 	Form    Form   `json:"form,omitempty"`
-	Gaps    bool   `json:"gaps,omitempty"` // an answer may leave out offsets in between, and say so
-	// Snapshot is the id of one that is to be read, and renewed by that; empty: what there is now.
+	Gaps    bool   `json:"gaps,omitempty"` // the answer may skip offsets, and says so
+	// Snapshot is the id of a snapshot to read; reading renews it. Empty: the current log.
 	Snapshot string `json:"snapshot,omitempty"`
 }
 
-// Form is how records are written in an answer.
+// Form is the encoding of records in an answer.
 type Form string
 
 // The forms.
 const (
-	Plain Form = "plain" // what was published, and nothing else
+	Plain Form = "plain" // payloads only
 	Full  Form = "full"  // with subjects, times and headers
 )
 
-// check fills in what the request leaves out.
+// check checks the request and fills in defaults.
 func (r *RecordsRequest) check() *Error {
 	switch {
 	case r.Bytes < 0 || r.Bytes > MaxRecordsBytes:
@@ -83,7 +84,7 @@ func (r *RecordsRequest) check() *Error {
 	return nil
 }
 
-// ofShard parts "<topic>.<shard>".
+// ofShard parses "<topic>.<shard>".
 func ofShard(rest []byte) (name string, number int, ok bool) {
 	topicName, digits, found := bytes.Cut(rest, []byte{'.'})
 	number, err := strconv.Atoi(string(digits))
@@ -93,17 +94,17 @@ func ofShard(rest []byte) (name string, number int, ok bool) {
 	return string(topicName), number, true
 }
 
-// read is one request for records, under way.
+// read is one request for records.
 type read struct {
 	reply    []byte
 	topic    string
 	number   int
 	request  RecordsRequest
-	deadline time.Time // zero: it doesn't wait
+	deadline time.Time // zero: it does not wait
 	timer    *time.Timer
 }
 
-// takeRead hands a request for records to the broker that leads the shard, or to the readers of this one.
+// takeRead forwards a request for records to the shard's leader, or queues it here.
 func (s *Server) takeRead(m *protocol.Message, forwarded bool) *Error {
 	name, number, ok := ofShard(m.Subject[len(RecordsSubject):])
 	if !ok {
@@ -139,7 +140,8 @@ func tooMany() *Error {
 	return refuse(Busy, "too many requests for records are under way on this broker (ask again in a moment, and for more at once)")
 }
 
-// shard finds a shard that is led here. Without one and without a refusal, the request m was handed to its leader.
+// shard returns a shard that is led here. If the result and the refusal are nil, m was forwarded to
+// the leader.
 func (s *Server) shard(name string, number int, m *protocol.Message, forwarded bool) (*topic.Topic, *topic.ShardLeader, *Error) {
 	state := s.topics.State()
 	if state == nil {
@@ -159,7 +161,8 @@ func (s *Server) shard(name string, number int, m *protocol.Message, forwarded b
 	if shard := t.ShardAt(number); shard != nil {
 		return t, shard, nil
 	}
-	// What was forwarded is not forwarded again, so two brokers that disagree refuse rather than play ball.
+	// A forwarded request is not forwarded again, so two brokers that disagree about the leader
+	// refuse it.
 	if leader := t.LeaderOf(number); !forwarded && m != nil && leader != "" && s.hub.Forward(leader, m) {
 		return t, nil, nil
 	}
@@ -181,14 +184,14 @@ func notServed(name string, err error) *Error {
 	return refusal
 }
 
-// serve answers a request, or has it wait until there is something to answer.
+// serve answers a request, or makes it wait for new records.
 func (s *Server) serve(w *worker, r *read) {
 	need := len(r.reply) + headerRoom + r.request.Bytes + topic.ReadRoom
 	if w.loan != nil && (len(w.out) == gatheredAnswers || w.used+need > len(w.loan.Bytes())) {
 		s.flush(w)
 	}
 	if len(w.out) == 0 {
-		s.hub.Wait() // not more is read than is taken
+		s.hub.Wait() // back-pressure: read no more than clients accept
 	}
 	_, shard, refusal := s.shard(r.topic, r.number, nil, true)
 	if refusal != nil {
@@ -226,14 +229,14 @@ func (s *Server) serve(w *worker, r *read) {
 	s.gather(w, r.reply, data)
 }
 
-// gather adds an answer: the worker's header, and records, which lie in its memory with room before them; or
-// elsewhere, if they are larger than what was asked for.
+// gather adds an answer: the worker's header, and records. The records are in the worker's memory
+// with room before them, or in memory of their own if they exceed the requested size.
 func (s *Server) gather(w *worker, reply, records []byte) {
 	front := len(reply) + len(w.header)
 	memory := w.loan.Bytes()
 	begin := w.used + front
 	if len(records) > 0 {
-		// Both end with the same memory, if it is the same.
+		// If both are in the same memory, they end at the same byte.
 		begin = len(memory) - cap(records)
 		if begin < 0 || &memory[begin] != &records[0] {
 			if len(w.out) > 0 {
@@ -255,7 +258,7 @@ func (s *Server) gather(w *worker, reply, records []byte) {
 	})
 }
 
-// flush sends the answers that a worker has.
+// flush sends the gathered answers.
 func (s *Server) flush(w *worker) {
 	if len(w.out) > 0 {
 		s.hub.SendLent(w.loan, w.out)
@@ -264,7 +267,7 @@ func (s *Server) flush(w *worker) {
 	w.rest()
 }
 
-// rest lets go of what the worker has.
+// rest releases the worker's memory.
 func (w *worker) rest() {
 	if w.loan != nil {
 		w.loan.Return()
@@ -292,7 +295,7 @@ func appendRecordsHeader(dst []byte, got *topic.Records, full bool) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// unreadable is why there are no records.
+// unreadable translates the error of a read.
 func unreadable(r *read, err error) *Error {
 	switch e := err.(type) {
 	case *topic.OffsetError:

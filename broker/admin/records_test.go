@@ -22,7 +22,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// node is a broker's Topics on a disk in memory, and a Server for them. It is also their hub.
+// node is a broker's Topics on a disk in memory, with a Server. It is their hub, too.
 type node struct {
 	*testing.T
 	topics *topic.Service
@@ -34,9 +34,9 @@ type node struct {
 	answers map[string][]protocol.Message
 	open    map[int]bool // shards that are served
 	asked   int
-	others  map[string]*node // that are linked; nil: what they are sent is only noted
-	deaf    bool             // what others send is lost
-	slow    chan struct{}    // Wait waits for it, if it is there
+	others  map[string]*node // linked brokers; nil: requests to them are recorded only
+	deaf    bool             // requests of others are lost
+	slow    chan struct{}    // if set, Wait waits for it
 }
 
 func (n *node) SendLent(_ *session.Loan, messages []protocol.Message) { n.Send(messages) }
@@ -108,7 +108,7 @@ func (codec) AppendRefusal(dst []byte, _ string, err error) []byte {
 	return append(dst, err.Error()...)
 }
 
-// startNode serves the Topic "orders"; another broker leads "bills".
+// startNode serves the Topic "orders". Another broker leads "bills".
 func startNode(t *testing.T, change func(*coordination.TopicSpec)) *node {
 	spec := coordination.TopicSpec{Subjects: []string{"orders"}, Shards: 1, Replicas: 1, Durability: coordination.Memory}
 	if change != nil {
@@ -126,7 +126,7 @@ func startNode(t *testing.T, change func(*coordination.TopicSpec)) *node {
 	return n
 }
 
-// startNodeAs is the broker with that id.
+// startNodeAs is startNode for the broker with that id.
 func startNodeAs(t *testing.T, id, name string, state *coordination.State) *node {
 	n := &node{T: t, answers: map[string][]protocol.Message{}, open: map[int]bool{}}
 	n.changed = sync.NewCond(&n.mu)
@@ -172,7 +172,7 @@ func (n *node) awaitShard(number int) {
 	n.await(fmt.Sprintf("shard %d of orders", number), func() bool { return n.open[number] })
 }
 
-// await waits until it is ok, which is looked at with mu held, whenever something changed.
+// await waits until ok, called with mu held after each change, returns true.
 func (n *node) await(what string, ok func() bool) {
 	n.Helper()
 	late := false
@@ -193,7 +193,7 @@ func (n *node) await(what string, ok func() bool) {
 	}
 }
 
-// publish has records kept, many by one message.
+// publish publishes records, several by one message.
 func (n *node) publish(records ...string) {
 	n.Helper()
 	n.publishOn("orders", records...)
@@ -213,7 +213,7 @@ func (n *node) publishOn(subject string, records ...string) {
 	}
 }
 
-// ask sends a request, and returns where its answer comes.
+// ask sends a request and returns its reply subject.
 func (n *node) ask(subject, payload string, forwarded bool) (reply string) {
 	n.mu.Lock()
 	n.asked++
@@ -223,7 +223,7 @@ func (n *node) ask(subject, payload string, forwarded bool) (reply string) {
 	return reply
 }
 
-// answer waits for one answer and takes it away.
+// answer waits for one answer and removes it.
 func (n *node) answer(reply string) protocol.Message {
 	n.Helper()
 	n.await("an answer to "+reply, func() bool { return len(n.answers[reply]) > 0 })
@@ -252,7 +252,7 @@ func (n *node) refusal(reply string) *Error {
 	return answer.Error
 }
 
-// records are those of an answer, with its headers.
+// records returns the records of an answer, with its headers.
 func (n *node) records(reply string) (records []string, headers map[string]string) {
 	n.Helper()
 	m := n.answer(reply)
@@ -306,16 +306,17 @@ func TestRecordsAreRead(t *testing.T) {
 	}
 }
 
-// Of a compacted shard an answer says where offsets are left out, to who asks for that; others get what stands without a gap.
+// TestRecordsWithGapsAreRead: an answer about a compacted shard marks skipped offsets if the
+// request permits them; otherwise it ends before a gap.
 func TestRecordsWithGapsAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, func(s *coordination.TopicSpec) {
 			s.Subjects, s.Durability, s.Compaction = []string{"orders.>"}, coordination.Synced, coordination.LatestOnly
 		})
-		for i := 1; i <= 200; i++ { // every second has a subject of its own
+		for i := 1; i <= 200; i++ { // every second one has a subject of its own
 			n.publishOn(fmt.Sprint("orders.", i*(1-i%2)), fmt.Sprintf("%d %s", i, strings.Repeat("x", 200)))
 		}
-		time.Sleep(time.Second) // many of the compactor's rounds, by the bubble's clock
+		time.Sleep(time.Second) // many rounds of the compactor, by the bubble's clock
 		synctest.Wait()
 		if n.topics.Compacted().Records == 0 {
 			t.Fatal("nothing is compacted")
@@ -382,7 +383,7 @@ func TestWhatIsNoRequestForRecordsIsRefused(t *testing.T) {
 	}
 }
 
-// The broker that leads is the one that answers, and what was handed on once is not handed on again.
+// TestTheLeaderIsAsked: the leader answers, and a forwarded request is not forwarded again.
 func TestTheLeaderIsAsked(t *testing.T) {
 	n := startNode(t, nil)
 	reply := n.ask(RecordsSubject+"bills.0", "", false)
@@ -401,7 +402,8 @@ func TestTheLeaderIsAsked(t *testing.T) {
 	}
 }
 
-// Who asks for what isn't there yet is answered when it comes, or when the time is over.
+// TestRecordsAreWaitedFor: a request for future records is answered when they arrive or its time is
+// over.
 func TestRecordsAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, nil)
@@ -426,7 +428,7 @@ func TestRecordsAreWaitedFor(t *testing.T) {
 			}
 		}
 		n.waiting(0)
-		// A broker that stops lets nobody wait.
+		// A broker that stops ends waiting requests.
 		reply := n.ask(ordersSubject, `{"offset":4,"wait_ms":30000}`, false)
 		n.waiting(1)
 		n.server.Close()
@@ -439,7 +441,7 @@ func TestRecordsAreWaitedFor(t *testing.T) {
 	})
 }
 
-// waiting fails unless so many requests wait for records when nothing is left to do.
+// waiting fails unless the given number of requests wait for records when nothing is left to do.
 func (n *node) waiting(want int) {
 	n.Helper()
 	synctest.Wait()
@@ -450,7 +452,7 @@ func (n *node) waiting(want int) {
 	}
 }
 
-// What is under way is bounded: more is refused at once.
+// TestRequestsForRecordsAreBounded: requests beyond the bounds are refused at once.
 func TestRequestsForRecordsAreBounded(t *testing.T) {
 	n := startNode(t, nil)
 	n.publish("one")

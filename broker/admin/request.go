@@ -11,13 +11,13 @@ import (
 	"github.com/carillon-mq/carillon/broker/jsapi"
 )
 
-// Prefix begins the subject of every request.
+// Prefix is the prefix of all request subjects.
 const Prefix = "$CARILLON.API."
 
-// Subjects are the patterns of all requests, and of what brokers ask each other.
+// Subjects are the patterns of all requests, and of requests between brokers.
 var Subjects = []string{Prefix + ">", holdPrefix + ">"}
 
-// The subjects of requests; what they are about is appended.
+// The subjects of requests. Their object follows.
 const (
 	TopicListSubject        = Prefix + "TOPIC.LIST"
 	TopicInfoSubject        = Prefix + "TOPIC.INFO."
@@ -31,50 +31,52 @@ const (
 
 // Bounds of requests and answers.
 const (
-	// maxRequest is more than a list request with the longest name takes, however it is escaped.
+	// maxRequest is more than a list request with the longest name takes, with any escaping.
 	maxRequest = 4 << 10
-	// maxCreate is as much as etcd keeps of one Topic.
+	// maxCreate is the largest value of a Topic in etcd.
 	maxCreate = 256 << 10
-	// MaxPage is how many are listed at once if the request doesn't ask for fewer.
+	// MaxPage is the largest and the default number of entries of a page.
 	MaxPage = 256
-	// maxAnswer is about where a page ends before it is full: one value may have a quarter of a
-	// mebibyte, and an answer must be small beside the largest payload and what a client may leave unread.
+	// maxAnswer is the size in bytes at which a page ends early: one value may have 256 KiB, and an
+	// answer must be small compared with the largest payload and with what a client may have
+	// pending.
 	maxAnswer = 512 << 10
 )
 
-// ListRequest asks for a page of a list, which is in the order of names.
+// ListRequest requests a page of a list, in the order of names.
 type ListRequest struct {
-	After string `json:"after,omitempty"` // begin behind this name; empty: with the first
-	Limit int    `json:"limit,omitempty"` // 0: MaxPage, which is also the most
+	After string `json:"after,omitempty"` // begin after this name; empty: with the first
+	Limit int    `json:"limit,omitempty"` // 0: MaxPage, which is also the maximum
 }
 
-// CreateRequest asks for a Topic.
+// CreateRequest requests a Topic.
 type CreateRequest struct {
-	// Stream is the Topic as JetStream has it, and judged as there; but num_replicas: 0 leaves their
-	// number to the brokers. The name may be left out, since the subject has it.
+	// Stream is the Topic as a JetStream stream, checked as such, except that num_replicas 0 leaves
+	// the number to the brokers. The name may be left out, since the subject has it.
 	Stream          jsapi.StreamConfig      `json:"stream"`
 	MinInSync       int                     `json:"minInSync,omitempty"`       // 0: a majority
 	UncleanElection bool                    `json:"uncleanElection,omitempty"` // false: forbidden
 	Shards          int                     `json:"shards,omitempty"`          // 0: 1
 	Compaction      coordination.Compaction `json:"compaction,omitempty"`      // empty: None
-	// PartitionTokens are the positions in a subject, from 1, that decide its shard; none: all of it does.
+	// PartitionTokens are the positions of the tokens, from 1, that decide a subject's shard; none:
+	// all of the subject.
 	PartitionTokens []int `json:"partitionTokens,omitempty"`
 }
 
-// DrainRequest says what a broker is to be relieved of.
+// DrainRequest is the drain mode of a broker.
 type DrainRequest struct {
 	Mode coordination.DrainMode `json:"mode,omitempty"` // empty: All
 }
 
-// Error says why there is no answer.
+// Error is why a request failed.
 type Error struct {
 	Code Code   `json:"code"`
-	Text string `json:"text"` // for people, with the way out
-	// Reason is why a Topic is not served: one of topic.NotServedReason.
+	Text string `json:"text"` // a sentence with the way out
+	// Reason is why a Topic is not served: a topic.NotServedReason.
 	Reason string `json:"reason,omitempty"`
-	// Shard is the one on whose account a whole Topic can't be had; nil: it is not for a single one.
+	// Shard is the shard that made a request for a whole Topic fail; nil: not a single one.
 	Shard *int `json:"shard,omitempty"`
-	// Of records that can't be had: which, what there is, and where to go on.
+	// For records: the offset, the range that is there, and the offset to continue with.
 	Offset uint64 `json:"offset,omitempty"`
 	Start  uint64 `json:"start,omitempty"`
 	High   uint64 `json:"high,omitempty"`
@@ -83,24 +85,26 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Text }
 
-// Code is from a closed list.
+// Code is the kind of an error, from a closed list.
 type Code string
 
 // The codes.
 const (
 	BadRequest Code = "BadRequest" // the subject or the payload is wrong
-	NotFound   Code = "NotFound"   // there is no such Topic or Subscription
-	NotReady   Code = "NotReady"   // this broker has not yet read what there is
-	Busy       Code = "Busy"       // too many requests at once
-	NotServed  Code = "NotServed"  // the shard has no leader that can be reached now
-	OutOfRange Code = "OutOfRange" // the shard doesn't hold that offset, any more or yet
-	TooLarge   Code = "TooLarge"   // the record doesn't fit an answer
-	Damaged    Code = "Damaged"    // the disk has something else in the place of these records
-	Failed     Code = "Failed"     // the disk couldn't be read
-	Expired    Code = "Expired"    // a snapshot that was not renewed in time, or is held by a former leader: ask for it again, with its start and high
-	Exists     Code = "Exists"     // there is one of that name already, with other settings
-	Refused    Code = "Refused"    // it can't be as things are, as when another Topic keeps the same subjects
-	// Unavailable: what was asked for couldn't be written, or it is not known whether it was; ask again.
+	NotFound   Code = "NotFound"   // no such Topic, Subscription or broker
+	NotReady   Code = "NotReady"   // this broker has not read the State yet
+	Busy       Code = "Busy"       // too many concurrent requests
+	NotServed  Code = "NotServed"  // the shard has no reachable leader
+	OutOfRange Code = "OutOfRange" // the shard does not have that offset, any more or yet
+	TooLarge   Code = "TooLarge"   // the record exceeds the size of an answer
+	Damaged    Code = "Damaged"    // the records are damaged on the disk
+	Failed     Code = "Failed"     // the disk could not be read
+	// Expired: a snapshot that was not renewed in time or is held by a former leader. Request it
+	// again with its start and high.
+	Expired Code = "Expired"
+	Exists  Code = "Exists"  // it exists with other settings
+	Refused Code = "Refused" // not possible now, for example because another Topic claims the subjects
+	// Unavailable: the write failed, or its result is unknown. Try again.
 	Unavailable Code = "Unavailable"
 )
 
@@ -122,7 +126,7 @@ const (
 	brokerUndrain
 )
 
-// request is what was asked, taken apart.
+// request is a parsed request.
 type request struct {
 	kind                kind
 	topic, subscription string
@@ -134,7 +138,7 @@ type request struct {
 
 func (r *request) writes() bool { return r.kind >= topicCreate }
 
-// parse takes a subject and its payload apart.
+// parse parses a subject and its payload.
 func parse(subject, payload []byte) (request, *Error) {
 	r, ok := parseSubject(subject)
 	if !ok {
@@ -175,7 +179,7 @@ func parse(subject, payload []byte) (request, *Error) {
 	return r, nil
 }
 
-// decode refuses what it doesn't know: a wish that was not understood must not look as if it were met.
+// decode refuses unknown fields: a setting that was not understood must not seem to be in effect.
 func decode(payload []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(payload))
 	d.DisallowUnknownFields()

@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// inbox is a hub that keeps what is sent.
+// inbox is a hub that records what is sent.
 type inbox struct {
 	got       []protocol.Message
 	forwarded []string // by broker and subject
@@ -37,7 +37,7 @@ func newServer(state *coordination.State) (*Server, *inbox) {
 	return New("a", known{state}, box, slog.New(slog.DiscardHandler)), box
 }
 
-// ask takes one request, and reads its one answer into what it is.
+// ask makes one request and decodes its answer.
 func ask[T any](t *testing.T, s *Server, box *inbox, subject, payload string) (answer T) {
 	t.Helper()
 	box.got = nil
@@ -111,14 +111,15 @@ func TestNothingIsAListToo(t *testing.T) {
 	}
 }
 
-// One connection can't keep its broker busy, nor fill a client's queue, with one read.
+// TestOneReadIsAnsweredSoMuch: the requests of one read cost a bounded time and fill a bounded part
+// of a client's queue.
 func TestOneReadIsAnsweredSoMuch(t *testing.T) {
 	s, box := newServer(&coordination.State{})
 	messages := make([]protocol.Message, 1000)
 	for i := range messages {
 		messages[i] = protocol.Message{Subject: []byte(TopicListSubject), Reply: []byte("r")}
 	}
-	messages[0].Reply = nil // asked by nobody
+	messages[0].Reply = nil // without a reply subject
 	if s.Take(messages, false) {
 		t.Error("it is behind, and will never say when it isn't")
 	}
@@ -133,7 +134,7 @@ func TestOneReadIsAnsweredSoMuch(t *testing.T) {
 	}
 }
 
-// A header is no part of the request.
+// TestHeadersAreLeftOut: headers are no part of a request.
 func TestHeadersAreLeftOut(t *testing.T) {
 	s, box := newServer(&coordination.State{})
 	header := "NATS/1.0\r\nA: b\r\n\r\n"

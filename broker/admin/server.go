@@ -14,13 +14,13 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// Topics is what is known of Topics; *topic.Service has it.
+// Topics is the part of topic.Service that is used.
 type Topics interface {
 	State() *coordination.State
 	ByID(id string) *topic.Topic
 }
 
-// Hub is how answers reach who asked, and requests the broker that can answer; *session.Hub is one.
+// Hub sends answers and forwards requests. *session.Hub implements it.
 type Hub interface {
 	Send(messages []protocol.Message)
 	SendLent(l *session.Loan, messages []protocol.Message)
@@ -28,14 +28,14 @@ type Hub interface {
 	Wait()
 }
 
-// maxAnswers is how many requests of one read are answered, since the connection waits for it.
-// No program of ours asks twice before it was answered.
+// maxAnswers bounds the requests of one read that are answered, since the connection's reader waits
+// for them. Our programs send one request at a time.
 const maxAnswers = 16
 
-// maxUnreadable is how many unreadable keys are named.
+// maxUnreadable bounds the unreadable keys that are listed.
 const maxUnreadable = 16
 
-// Server answers requests; it is a topic.Taker for Subjects, and may be called at the same time.
+// Server answers requests. It is the topic.Taker of Subjects, and safe for concurrent use.
 type Server struct {
 	self   string // id of this broker
 	topics Topics
@@ -45,13 +45,13 @@ type Server struct {
 	polls  polls
 	// snapshots are the shards that this broker holds for readers.
 	snapshots snapshots
-	store     Store // nil: nothing is written
+	store     Store // nil: read-only
 	writes    *tasks
 	wholes    *tasks                 // snapshots of whole Topics
 	asks      session.Requests[held] // of wholes
 }
 
-// New makes the Server of the broker with that id. It is to be offered Subjects, without a leader, by every broker.
+// New returns the Server of the broker with that id. Every broker offers Subjects to it.
 func New(self string, topics Topics, hub Hub, logger *slog.Logger) *Server {
 	s := &Server{
 		self: self, topics: topics, hub: hub, log: logger,
@@ -61,7 +61,7 @@ func New(self string, topics Topics, hub Hub, logger *slog.Logger) *Server {
 	return s
 }
 
-// Close ends what waits for records, and waits for those who read and write.
+// Close ends waiting requests, and waits for reads and writes.
 func (s *Server) Close() {
 	for _, r := range s.polls.close() {
 		s.resume(r)
@@ -72,7 +72,7 @@ func (s *Server) Close() {
 	s.writes.close()
 }
 
-// resume has a request looked at again that waited.
+// resume queues a request again whose wait is over.
 func (s *Server) resume(r *read) {
 	if !s.reads.submit(r) {
 		s.refuse(r.reply, tooMany())
@@ -85,7 +85,7 @@ func (s *Server) refuse(to []byte, why *Error) {
 	s.send(protocol.Message{Subject: to, Data: encodeError(why)})
 }
 
-// Take answers requests. Those without a reply subject have nobody to answer.
+// Take answers requests. It ignores those without a reply subject.
 func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool) {
 	var answers []protocol.Message
 	for i := range messages {
@@ -123,12 +123,12 @@ func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool)
 	return false
 }
 
-// Wait has nothing to wait for: answers are made while they are asked for, or on a bounded number of goroutines.
+// Wait returns at once: answers are built during Take, or on a bounded number of goroutines.
 func (s *Server) Wait() {}
 
 var _ topic.Taker = (*Server)(nil)
 
-// answer is nil if it comes later.
+// answer returns the answer, or nil if it comes later.
 func (s *Server) answer(subject, payload, reply []byte) []byte {
 	r, refusal := parse(subject, payload)
 	state := s.topics.State()
@@ -157,7 +157,7 @@ func (s *Server) answer(subject, payload, reply []byte) []byte {
 	return encode(v.subscriptionInfo(r.topic, r.subscription))
 }
 
-// view is what is known now. There must be a State.
+// view returns the current view. There must be a State.
 func (s *Server) view() view {
 	v := view{state: s.topics.State(), trouble: s.trouble}
 	if known, ok := s.topics.(interface{ BrokerName(id string) string }); ok {
@@ -166,8 +166,7 @@ func (s *Server) view() view {
 	return v
 }
 
-// trouble is what keeps this broker from serving a shard that it leads. Of those that others
-// lead, their leaders are to be asked.
+// trouble returns why this broker does not serve a shard that it leads, or nil.
 func (s *Server) trouble(topicID string, shard int) error {
 	t := s.topics.ByID(topicID)
 	if t == nil {
@@ -184,7 +183,7 @@ func (s *Server) trouble(topicID string, shard int) error {
 	return nil
 }
 
-// encode can't fail on what this package makes: there is nothing in it that JSON has no word for.
+// encode encodes an answer. It cannot fail on this package's types.
 func encode(answer any) []byte {
 	data, err := json.Marshal(answer)
 	if err != nil {

@@ -9,40 +9,44 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// SnapshotSubject is where a snapshot of a Topic is asked for, which is appended; or one shard's part of it: with its number behind the Topic.
+// SnapshotSubject is the prefix of requests for a snapshot of a Topic, or of one shard: the Topic
+// follows, then the shard's number.
 const SnapshotSubject = Prefix + "SNAPSHOT."
 
 // Bounds of snapshots, each with the reason for its value.
 const (
-	// maxSnapshots is how many shards' parts of snapshots a broker holds: each keeps its log from shrinking.
+	// maxSnapshots bounds the shards that a broker holds for snapshots: each keeps its log from
+	// shrinking.
 	maxSnapshots = 1024
-	// MaxLease is how long one is held without being renewed: what a client that died keeps from being removed.
+	// MaxLease bounds how long a snapshot is held without being renewed: the records that a dead
+	// client keeps from being deleted.
 	MaxLease   = 10 * time.Minute
 	usualLease = 30 * time.Second
 	leastLease = time.Second
-	// maxSnapshotID is the longest id.
+	// maxSnapshotID is the length of the longest id.
 	maxSnapshotID = 64
-	// maxSnapshotRequest is more than one takes that says what is held of the most shards.
+	// maxSnapshotRequest is more than a request with the ranges of the most shards takes.
 	maxSnapshotRequest = 8 << 10
 )
 
-// SnapshotRequest asks to hold a shard, or all shards of a Topic, as they are; or to go on holding them, or to let go.
+// SnapshotRequest requests to hold a shard, or all shards of a Topic, as they are; or to renew or
+// release that.
 type SnapshotRequest struct {
-	ID    string `json:"id"`                 // whoever asks chooses it, and has one for all shards
-	Lease int    `json:"lease_ms,omitempty"` // 0: 30 s. It is renewed by this request, and by reading
-	// What was answered before, for shards of which other brokers have become the leaders: of one shard, or of all.
+	ID    string `json:"id"`                 // chosen by the client, one for all shards
+	Lease int    `json:"lease_ms,omitempty"` // 0: 30 s; this request and reads renew it
+	// The earlier answer, for shards whose leader has changed: of one shard, or of all.
 	SnapshotShard
 	Shards  []SnapshotShard `json:"shards,omitempty"`
 	Release bool            `json:"release,omitempty"`
 }
 
-// SnapshotShard is what is held of one shard: the records from Start up to, not including, High.
+// SnapshotShard is the held range of one shard: the records from Start up to, not including, High.
 type SnapshotShard struct {
 	Start uint64 `json:"start,omitempty"`
 	High  uint64 `json:"high,omitempty"`
 }
 
-// SnapshotAnswer is what is held of one shard, or of all, in the order of their numbers.
+// SnapshotAnswer is the held range of one shard, or of all, in the order of their numbers.
 type SnapshotAnswer struct {
 	Error *Error `json:"error,omitempty"`
 	SnapshotShard
@@ -50,7 +54,7 @@ type SnapshotAnswer struct {
 	Lease  int             `json:"lease_ms,omitempty"`
 }
 
-// snapshots are the parts that this broker holds.
+// snapshots are the shards that this broker holds.
 type snapshots struct {
 	mu     sync.Mutex
 	held   map[snapshotKey]*heldShard
@@ -62,16 +66,17 @@ type snapshotKey struct {
 	id    string
 }
 
-// heldShard is one shard's part of a snapshot.
+// heldShard is one shard of a snapshot.
 type heldShard struct {
 	pin     *topic.Pin
 	lease   time.Duration
 	until   time.Time
 	timer   *time.Timer
-	attempt string // the last one by which it was held; empty: it was asked for by itself
+	attempt string // the last request for the whole Topic that held it; empty: requested alone
 }
 
-// takeSnapshot answers at once, or hands the request to the shard's leader, or to those who wait for all leaders.
+// takeSnapshot answers at once, forwards the request to the shard's leader, or starts a request to
+// all leaders.
 func (s *Server) takeSnapshot(m *protocol.Message, forwarded bool) []byte {
 	rest := m.Subject[len(SnapshotSubject):]
 	name, number, one := ofShard(rest)
@@ -105,7 +110,8 @@ func (s *Server) takeSnapshot(m *protocol.Message, forwarded bool) []byte {
 	return encodeError(refusal)
 }
 
-// holdOne answers a request for one shard. It returns nil if the answer comes later, when it is confirmed that this broker leads.
+// holdOne answers a request for one shard. It returns nil if the answer comes later, after a
+// confirmation that this broker leads.
 func (s *Server) holdOne(shard *topic.ShardLeader, request *SnapshotRequest, reply []byte) []byte {
 	answer := func() []byte {
 		held, refusal := s.snapshots.hold(shard, request, request.SnapshotShard, "")
@@ -127,8 +133,9 @@ func (s *Server) holdOne(shard *topic.ShardLeader, request *SnapshotRequest, rep
 	return nil
 }
 
-// confirm says at once that a shard may be held, or has done called when it is known: everything that was acknowledged before the
-// request is to be inside, also what another leader acknowledged. To hold what was held before needs no confirmation.
+// confirm returns true if the shard may be held at once; otherwise it calls done after a
+// confirmation that this broker leads. Without it, records that a newer leader acknowledged before
+// the request would be missing. Holding an earlier range again needs no confirmation.
 func confirm(shard *topic.ShardLeader, was SnapshotShard, done func(refusal *Error)) (now bool) {
 	if was.High != 0 {
 		return true
@@ -172,7 +179,8 @@ func (r *SnapshotRequest) check() *Error {
 	return nil
 }
 
-// hold pins the shard, as it is or as it was, or renews the lease of what is pinned. attempt is empty if the shard is asked for by itself.
+// hold pins the shard's current or earlier range, or renews its lease. attempt is empty if the
+// shard was requested alone.
 func (h *snapshots) hold(shard *topic.ShardLeader, request *SnapshotRequest, was SnapshotShard, attempt string) (SnapshotShard, *Error) {
 	key, lease := snapshotKey{shard, request.ID}, time.Duration(request.Lease)*time.Millisecond
 	h.mu.Lock()
@@ -202,7 +210,7 @@ func (h *snapshots) hold(shard *topic.ShardLeader, request *SnapshotRequest, was
 	return SnapshotShard{held.pin.Start, held.pin.High}, nil
 }
 
-// of is what is held of a shard under an id, for somebody who reads it, and renews its lease.
+// of returns the pin of a shard under an id, for a reader, and renews its lease.
 func (h *snapshots) of(shard *topic.ShardLeader, id string) *topic.Pin {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,14 +222,14 @@ func (h *snapshots) of(shard *topic.ShardLeader, id string) *topic.Pin {
 	return held.pin
 }
 
-// expire lets go of what was not renewed.
+// expire releases a pin that was not renewed.
 func (h *snapshots) expire(key snapshotKey, held *heldShard) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.held[key] != held {
 		return
 	}
-	if left := time.Until(held.until); left > 0 { // it was read meanwhile
+	if left := time.Until(held.until); left > 0 { // it was renewed meanwhile
 		held.timer.Reset(left)
 		return
 	}
@@ -229,7 +237,7 @@ func (h *snapshots) expire(key snapshotKey, held *heldShard) {
 	held.pin.Release()
 }
 
-// release lets go; with an attempt, only of what was held by that one last.
+// release releases a pin; with an attempt, only if that attempt held it last.
 func (h *snapshots) release(key snapshotKey, attempt string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -240,7 +248,7 @@ func (h *snapshots) release(key snapshotKey, attempt string) {
 	}
 }
 
-// close lets go of everything.
+// close releases all pins.
 func (h *snapshots) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

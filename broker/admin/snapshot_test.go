@@ -29,7 +29,8 @@ func (n *node) snapshotOf(subject, payload string) (got SnapshotAnswer) {
 	return got
 }
 
-// A shard stays readable as it was, while more is written and what is old would go, until it is released or forgotten.
+// TestASnapshotIsHeld: a shard stays readable as it was, during publishes and retention, until the
+// snapshot is released or expires.
 func TestASnapshotIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, func(s *coordination.TopicSpec) { s.Retention.Messages = 3 })
@@ -63,7 +64,8 @@ func TestASnapshotIsHeld(t *testing.T) {
 		if got := n.refusal(n.ask(ordersSubject, `{"snapshot":"s"}`, false)); got.Code != Expired {
 			t.Errorf("%+v", got)
 		}
-		// What is forgotten is let go, and held again if it is still there; as it is when another broker leads.
+		// An expired snapshot is released. It can be held again if the records exist, as after a
+		// change of leader.
 		n.snapshot(`{"id":"t","lease_ms":1000}`)
 		time.Sleep(time.Second) // exactly the lease, by the bubble's clock
 		synctest.Wait()
@@ -101,7 +103,7 @@ func (n *node) held() int {
 	return len(n.server.snapshots.held)
 }
 
-// pair is two brokers that lead the shards of the Topic "orders" by turns, a the first of them.
+// pair is two brokers that lead the shards of the Topic "orders" in turn, a the first one.
 type pair struct {
 	*testing.T
 	a, b   *node
@@ -143,7 +145,7 @@ func (p *pair) leader(shard int) *node {
 	return p.a
 }
 
-// publish has one record kept on each of some subjects, and returns the high watermarks.
+// publish publishes one record on each of some subjects and returns the high watermarks.
 func (p *pair) publish(subjects int) (high []uint64) {
 	p.Helper()
 	for i := range subjects {
@@ -172,7 +174,8 @@ func highs(shards []SnapshotShard) (high []uint64) {
 
 const wholeSnapshot = SnapshotSubject + "orders"
 
-// One request to any broker has all shards held under one id, wherever they are led; it is renewed and released as one.
+// TestAWholeTopicIsHeldByOneRequest: one request to any broker holds all shards under one id,
+// wherever they are led, and renews and releases them together.
 func TestAWholeTopicIsHeldByOneRequest(t *testing.T) {
 	p := startPair(t, 5, func(s *coordination.TopicSpec) { s.Retention.Messages = 1 })
 	want := p.publish(40)
@@ -180,14 +183,14 @@ func TestAWholeTopicIsHeldByOneRequest(t *testing.T) {
 	if got.Error != nil || got.Lease != 60000 || !slices.Equal(highs(got.Shards), want) || p.a.held() != 3 || p.b.held() != 2 {
 		t.Fatalf("%+v %+v, want %d; %d and %d are held", got, got.Error, want, p.a.held(), p.b.held())
 	}
-	p.publish(40) // what was held would be gone
+	p.publish(40) // without the snapshot, retention would delete what it holds
 	for n, shard := range got.Shards {
 		records, headers := p.leader(n).records(p.leader(n).ask(fmt.Sprint(RecordsSubject, "orders.", n), `{"snapshot":"s"}`, false))
 		if len(records) != int(shard.High-shard.Start) || headers["Carillon-High"] != fmt.Sprint(shard.High) {
 			t.Errorf("shard %d has %d records %v, and %+v is held", n, len(records), headers, shard)
 		}
 	}
-	// Renewed through the other broker, with and without a word of what it was.
+	// Renewed through the other broker, with and without the earlier ranges.
 	shards, err := json.Marshal(got.Shards)
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +221,7 @@ func TestAWholeTopicIsHeldByOneRequest(t *testing.T) {
 	}
 }
 
-// All or nothing: if a shard can't be held, the answer names it, and nothing is.
+// TestAWholeTopicOrNothing: if one shard cannot be held, the answer names it, and no shard is held.
 func TestAWholeTopicOrNothing(t *testing.T) {
 	p := startPair(t, 4, nil)
 	p.publish(40)
@@ -229,7 +232,7 @@ func TestAWholeTopicOrNothing(t *testing.T) {
 			t.Errorf("%s: %+v", payload, got.Error)
 		}
 	}
-	// A leader that has no room.
+	// A leader without room.
 	for i := range maxSnapshots - 1 {
 		p.b.snapshotOf(SnapshotSubject+"orders.1", fmt.Sprintf(`{"id":"many-%d"}`, i))
 	}
@@ -237,7 +240,7 @@ func TestAWholeTopicOrNothing(t *testing.T) {
 	if p.a.held() != 0 || p.b.held() != maxSnapshots-1 {
 		t.Errorf("%d and %d are held", p.a.held(), p.b.held())
 	}
-	// One that says nothing, and has heard what it was asked when it is told to let go.
+	// A leader whose answers are lost: it handles the request before the release.
 	p.b.snapshotOf(SnapshotSubject+"orders.1", `{"id":"many-0","release":true}`)
 	p.a.set(func() { p.a.deaf = true })
 	began := time.Now()
@@ -247,7 +250,7 @@ func TestAWholeTopicOrNothing(t *testing.T) {
 	}
 	p.a.set(func() { p.a.deaf = false })
 
-	// What fails to be renewed is let be: it may yet be, in time.
+	// A failed renewal releases nothing: a later one may succeed in time.
 	taken := p.a.snapshotOf(wholeSnapshot, `{"id":"t"}`)
 	if taken.Error != nil {
 		t.Fatal(taken.Error)
@@ -263,7 +266,7 @@ func TestAWholeTopicOrNothing(t *testing.T) {
 	if p.a.held() != 2 {
 		t.Errorf("%d are held", p.a.held())
 	}
-	// A leader that holds nothing of it, as one that was just elected, holds what it was; if that isn't there, it says so.
+	// A newly elected leader holds the earlier range if the records exist; otherwise it refuses.
 	p.b.server.snapshots.release(snapshotKey{p.b.topics.Topic("orders").ShardAt(3), "t"}, "")
 	if again := p.a.snapshotOf(wholeSnapshot, renew); !reflect.DeepEqual(again.Shards, taken.Shards) {
 		t.Errorf("%+v %+v", again, again.Error)
@@ -285,7 +288,7 @@ func TestAWholeTopicOrNothing(t *testing.T) {
 	refused(`{"id":"u"}`, NotServed, 2, "no broker was chosen")
 }
 
-// Of what a request held that failed, only that is let go which nobody has asked for since.
+// TestAFailedRequestLetsGoOfItsOwn: a failed request releases only what no later request holds.
 func TestAFailedRequestLetsGoOfItsOwn(t *testing.T) {
 	n := startNode(t, nil)
 	shard := n.topics.Topic("orders").ShardAt(0)

@@ -13,15 +13,19 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// A snapshot of a whole Topic is the same id held of each shard by its leader. The broker that is asked has all leaders hold
-// theirs, at once, and remembers nothing of it. If one can't, the others are told to let go; what was renewed is let be, since it
-// may yet be renewed in time.
+// Snapshots of whole Topics:
 //
-// Each shard is held at a moment between the request and its answer, so whatever was acknowledged before the request was sent is
-// inside, and nothing that was published after the answer came. To hold all at the same moment, no shard could acknowledge
-// anything until the slowest leader has answered.
+//  1. A snapshot of a whole Topic is the same id held of each shard by its leader.
+//  2. The broker that got the request asks all leaders at once, and keeps no state.
+//  3. If one leader fails, the others release what this request held first. What the request only
+//     renewed is kept, since it may be renewed again in time.
+//  4. Each shard is held at a moment between the request and its answer. So everything acknowledged
+//     before the request is included, and nothing published after the answer.
+//
+// Holding all shards at the same moment would stop all acks until the slowest leader has answered.
 
-// What brokers ask each other has subjects of its own. It comes by links only: a client that publishes there is not heard.
+// Subjects of requests between brokers. They are accepted from links only: a client that publishes
+// there is ignored.
 const (
 	holdPrefix = "$CARILLON.HOLD."
 	askHold    = holdPrefix + "ASK"
@@ -30,24 +34,27 @@ const (
 
 // Bounds of snapshots of whole Topics.
 const (
-	// wholesAtOnce is how many are taken, renewed or released at once: each waits for the other leaders, for milliseconds.
+	// wholesAtOnce bounds the concurrent requests for whole Topics. Each waits some milliseconds
+	// for the leaders.
 	wholesAtOnce = 64
-	// wholeTimeout is a little less than programs wait for an answer, so that they learn which shard it is that can't be had.
+	// wholeTimeout is a little less than programs wait for an answer, so that they learn which
+	// shard failed.
 	wholeTimeout = 1500 * time.Millisecond
 )
 
-// hold is what a leader is asked: to hold some of its shards, or to let go of them.
+// hold is a request to a leader to hold some of its shards, or to release them.
 type hold struct {
-	From   string `json:"from"`             // id of the broker that asks
-	Number uint64 `json:"number,omitempty"` // of the question; 0: no answer is wanted
+	From   string `json:"from"`             // id of the requesting broker
+	Number uint64 `json:"number,omitempty"` // of the request; 0: no answer expected
 	Topic  string `json:"topic"`            // id
-	// Attempt is one request of a client. What it held can be let go, but for what was asked for again since.
+	// Attempt identifies one request of a client. A release with it spares what a later request
+	// held.
 	Attempt string          `json:"attempt"`
 	Request SnapshotRequest `json:"request"`
 	Parts   []part          `json:"parts"`
 }
 
-// part is what is asked, and answered, of one shard.
+// part is the request and the answer for one shard.
 type part struct {
 	Number int `json:"shard"`
 	SnapshotShard
@@ -60,7 +67,8 @@ type held struct {
 	Parts  []part `json:"parts"`
 }
 
-// submitWhole has a request for a whole Topic answered when its shards' leaders have answered.
+// submitWhole starts a request for a whole Topic. The answer is sent when the leaders have
+// answered.
 func (s *Server) submitWhole(name string, request *SnapshotRequest, reply []byte) *Error {
 	state := s.topics.State()
 	if state == nil {
@@ -87,11 +95,11 @@ func (s *Server) submitWhole(name string, request *SnapshotRequest, reply []byte
 	return nil
 }
 
-// holdWhole has the leaders hold, or let go of, all shards. What goes wrong with one is the answer, and names it.
+// holdWhole makes the leaders hold or release all shards. If one fails, the answer is its error.
 func (s *Server) holdWhole(ctx context.Context, t *topic.Topic, request *SnapshotRequest) SnapshotAnswer {
 	q := hold{From: s.self, Topic: t.ID(), Attempt: rand.Text(), Request: *request}
 	q.Request.Shards = nil
-	leaders := map[string][]part{} // by id of the broker; empty: nobody leads
+	leaders := map[string][]part{} // by broker id; empty: no leader
 	for n := range t.ShardCount() {
 		p := part{Number: n}
 		if request.Shards != nil {
@@ -121,10 +129,10 @@ func (s *Server) holdWhole(ctx context.Context, t *topic.Topic, request *Snapsho
 	return answer
 }
 
-// askLeaders has each leader asked about its shards, and returns what they say of all, by number.
+// askLeaders asks each leader about its shards and returns the results by shard number.
 func (s *Server) askLeaders(ctx context.Context, t *topic.Topic, q hold, leaders map[string][]part) []part {
 	parts := make([]part, t.ShardCount())
-	for n := range parts { // until its leader says otherwise
+	for n := range parts { // until its leader answers
 		parts[n].Error = refuse(NotServed, "topic %s: its leader did not answer within %s, or is of a version before (ask again, or ask each shard)", t.Name(), wholeTimeout)
 	}
 	take := func(told []part) {
@@ -139,7 +147,7 @@ func (s *Server) askLeaders(ctx context.Context, t *topic.Topic, q hold, leaders
 		for leader, its := range leaders {
 			q.Parts = its
 			switch {
-			case leader == s.self: // when the others are asked
+			case leader == s.self: // after the requests to others are sent
 				expected++
 			case leader != "" && s.tellBroker(leader, askHold, q):
 				expected++
@@ -157,8 +165,8 @@ func (s *Server) askLeaders(ctx context.Context, t *topic.Topic, q hold, leaders
 	return parts
 }
 
-// undo has the leaders let go of what was held by a request that failed, also those that have not answered: what they were
-// asked before comes before.
+// undo makes the leaders release what a failed request held, including leaders that have not
+// answered: they handle the earlier request first.
 func (s *Server) undo(q hold, leaders map[string][]part) {
 	q.Request.Release = true
 	for leader, its := range leaders {
@@ -174,7 +182,7 @@ func (s *Server) tellBroker(broker, subject string, what any) bool {
 	return s.hub.Forward(broker, &protocol.Message{Subject: []byte(subject), Data: encode(what)})
 }
 
-// takeHold takes what another broker asks or answers.
+// takeHold handles requests and answers of other brokers.
 func (s *Server) takeHold(m *protocol.Message) {
 	switch string(m.Subject) {
 	case askHold:
@@ -195,8 +203,8 @@ func (s *Server) takeHold(m *protocol.Message) {
 	}
 }
 
-// holdHere holds shards that are led here, or lets go of them, and calls tell with what became of each: at once, or when it is confirmed
-// that this broker leads them.
+// holdHere holds or releases shards that are led here, and calls tell with the result of each: at
+// once, or after a confirmation that this broker leads them.
 func (s *Server) holdHere(q *hold, tell func([]part)) {
 	t, began := s.topics.ByID(q.Topic), time.Now()
 	request, attempt := q.Request, q.Attempt
@@ -226,7 +234,7 @@ func (s *Server) holdHere(q *hold, tell func([]part)) {
 			s.snapshots.release(snapshotKey{shard, request.ID}, "")
 		default:
 			hold := func(refusal *Error) {
-				if refusal == nil && time.Since(began) > wholeTimeout { // whoever asked has given up, and had this let go of
+				if refusal == nil && time.Since(began) > wholeTimeout { // the requester has given up and released this
 					refusal = notServed(t.Name(), &topic.UnconfirmedError{Topic: t.Name(), Why: "its other replicas confirmed too late that this broker leads it"})
 				}
 				if is.Error = refusal; refusal == nil {

@@ -24,10 +24,10 @@ type cluster struct {
 
 	mu      sync.Mutex
 	state   *coordination.State
-	changed chan struct{} // closed when state is no longer the newest; nil: nobody waits
+	changed chan struct{} // closed when state is no longer the newest; nil: no waiter
 }
 
-// await waits until a State is as wanted.
+// await waits for a State for which ok returns true.
 func (c *cluster) await(what string, ok func(*coordination.State) bool) {
 	c.Helper()
 	late := time.After(20 * time.Second)
@@ -81,7 +81,7 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// background runs until the test, or whoever calls stop, ends it.
+// background runs a function until the test or stop ends it.
 func (c *cluster) background(run func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -100,7 +100,7 @@ func (c *cluster) join(id string) (life int64, leave func()) {
 	return <-lives, leave
 }
 
-// topic asks for a Topic, after each change of the State, until the answer is as wanted.
+// topic requests a Topic after each change of the State until ok accepts the answer.
 func (c *cluster) topic(name, what string, ok func(*Topic) bool) (is *Topic) {
 	c.Helper()
 	c.await(what, func(*coordination.State) bool {
@@ -114,8 +114,8 @@ func because(reason Reason) func(*Topic) bool {
 	return func(t *Topic) bool { return !t.Served && t.Reason == reason && t.Why != "" }
 }
 
-// A Topic is declared, placed, loses its broker, gets it back, is orphaned and deleted; at each
-// step it is said who has it and why it isn't served.
+// TestTheLifeOfATopic: a Topic is declared, placed, loses its broker, gets it back, is orphaned and
+// deleted. At each step the answer names the leader, or why it is not served.
 func TestTheLifeOfATopic(t *testing.T) {
 	ctx := context.Background()
 	c := startCluster(t)
@@ -154,7 +154,7 @@ func TestTheLifeOfATopic(t *testing.T) {
 	if leader := got.Shards[0].Leader; leader == nil || *leader != (Broker{ID: "a", Away: true}) || !strings.Contains(got.Why, "bring that broker back") {
 		t.Errorf("it is shown as %+v", got)
 	}
-	c.join("a") // another life, in which it is not named leader yet, and there is no controller
+	c.join("a") // a new incarnation, which is not elected yet; there is no controller
 	c.topic("orders", "it waits for a controller", because(NoController))
 
 	if _, err := c.CreateSubscription(ctx, "orders", "billing", coordination.SubscriptionSpec{}, manifest); err != nil {
@@ -177,7 +177,8 @@ func TestTheLifeOfATopic(t *testing.T) {
 	})
 }
 
-// What brokers can't serve yet is said in the controller's words, of the Topic as a whole.
+// TestWhatIsNotSupportedIsSaid: settings that brokers do not support are reported with the
+// planner's reason for the whole Topic.
 func TestWhatIsNotSupportedIsSaid(t *testing.T) {
 	ctx := context.Background()
 	c := startCluster(t)
@@ -197,7 +198,8 @@ func TestWhatIsNotSupportedIsSaid(t *testing.T) {
 	c.topic("safe", "replicas are not supported", because("ReplicasUnsupported"))
 }
 
-// Pages follow each other without a gap, whatever their length, and end where they get long.
+// TestPagesFollowEachOther: pages follow each other without a gap, whatever their limit, and end
+// early when they get long.
 func TestPagesFollowEachOther(t *testing.T) {
 	var (
 		want          []string
@@ -246,7 +248,8 @@ func TestPagesFollowEachOther(t *testing.T) {
 	}
 }
 
-// A leader that can't serve what it leads says so, though everybody else would say that it is served.
+// TestTroubleIsTold: a leader that cannot serve a shard reports it, though its State says that the
+// shard has a leader.
 func TestTroubleIsTold(t *testing.T) {
 	broker := coordination.Broker{ID: "a", Incarnation: 5, Name: "main-0"}
 	made := &coordination.Topic{Name: "orders", ID: "id", Spec: coordination.TopicSpec{Subjects: []string{"orders"}, Shards: 1}}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// tasks are goroutines that wait for etcd or for other brokers: a bounded number, each for a bounded time. Without requests there
-// are none.
+// tasks runs functions that wait for etcd or for other brokers: a bounded number, each for a
+// bounded time. Without requests it has no goroutine.
 type tasks struct {
 	most   int
 	within time.Duration
@@ -27,7 +27,7 @@ func newTasks(most int, within time.Duration) *tasks {
 	return t
 }
 
-// submit says whether there was room.
+// submit runs do on a goroutine. It reports false if too many are running.
 func (t *tasks) submit(do func(context.Context)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -46,7 +46,7 @@ func (t *tasks) submit(do func(context.Context)) bool {
 	return true
 }
 
-// close takes nothing any more, and cuts short what it took.
+// close accepts no more functions and cancels the running ones.
 func (t *tasks) close() {
 	t.mu.Lock()
 	t.closed = true

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// Store is what is written to; *coordination.Client is one.
+// Store is the part of coordination.Client that is written to.
 type Store interface {
 	CreateTopic(ctx context.Context, name string, spec coordination.TopicSpec, owner coordination.Owner) (*coordination.Topic, error)
 	GetTopic(ctx context.Context, name string) (*coordination.Topic, error)
@@ -18,23 +18,25 @@ type Store interface {
 
 // Bounds of writing.
 const (
-	// writesAtOnce is how many writes are under way: people and scripts ask for them, and etcd takes thousands a second.
+	// writesAtOnce bounds concurrent writes: people and scripts request them, and etcd makes
+	// thousands per second.
 	writesAtOnce = 16
-	// writeTimeout is a little less than programs wait for an answer, so that they learn why there is none.
+	// writeTimeout is a little less than programs wait for an answer, so that they learn the
+	// reason.
 	writeTimeout = 4 * time.Second
-	// followTimeout is how long an answer waits until this broker has heard of what it wrote.
+	// followTimeout bounds how long an answer waits until this broker's State contains the write.
 	followTimeout = time.Second
-	// followEvery is how often it looks.
+	// followEvery is the interval of checks.
 	followEvery = 5 * time.Millisecond
 )
 
-// Writing has the Server write to a store, too. It is to be called before the first request.
+// Writing sets the store of writes. Call it before the first request.
 func (s *Server) Writing(store Store) *Server {
 	s.store = store
 	return s
 }
 
-// write has a request answered later.
+// write starts a write. The answer is sent later.
 func (s *Server) write(r *request, reply []byte) *Error {
 	if s.store == nil {
 		return refuse(NotReady, "this broker is not ready to change anything (ask again in a second, or another broker)")
@@ -49,7 +51,7 @@ func (s *Server) write(r *request, reply []byte) *Error {
 	return nil
 }
 
-// followed waits until this broker has heard of what was written, so that who asks next finds it.
+// followed waits until this broker's State contains the write, so that the next request sees it.
 func (s *Server) followed(ctx context.Context, ok func(*coordination.State) bool) {
 	ctx, stop := context.WithTimeout(ctx, followTimeout)
 	defer stop()

@@ -9,42 +9,42 @@ import (
 	"time"
 )
 
-// Broker is one member of the cluster.
+// Broker is the registration of a broker.
 type Broker struct {
-	ID          string // random, kept on the broker's volume; never derived from its ordinal
-	Incarnation int64  // create revision of its key: greater for every later life
+	ID          string // random, kept on the broker's volume; independent of the pod's ordinal
+	Incarnation int64  // create revision of its key: greater for every later registration
 
-	Name    string // pod name, for people
+	Name    string // pod name, for messages
 	Client  string // host:port where NATS clients connect
 	Route   string // host:port where other brokers connect; empty: it takes none
-	HTTP    string // host:port of health and metrics; may be empty
+	HTTP    string // host:port of probes and metrics; may be empty
 	Zone    string // may be empty
 	Version string
 
-	// Since is the earliest incarnation of this broker whose every write its volume still holds: a life that
-	// ended in order hands it on to the next. 0: this one only. What was kept in memory alone, and is gone
-	// though its life ended in order, is for the broker's report.
+	// Since is the earliest incarnation of which the volume still holds every write: an orderly end
+	// passes it on to the next process. 0: only this one. Data that was in memory only is reported
+	// separately (Client.Report).
 	Since int64
-	// Started is when its process did; zero: it doesn't say.
+	// Started is when the process started; zero: unknown.
 	Started time.Time
-	// Features are what its program understands; none: it is of a version that announces nothing.
+	// Features are what the program understands; empty for versions that announce none.
 	Features FeatureSet
 }
 
-// Replica is the broker in this life.
+// Replica returns the broker in this incarnation.
 func (b Broker) Replica() Replica { return Replica{b.ID, b.Incarnation} }
 
-// Holds says whether what the broker had written in that earlier life is still there in this one,
-// whether or not it was synced.
+// Holds reports whether everything that the broker wrote in the given incarnation, synced or not,
+// is still there.
 func (b Broker) Holds(incarnation int64) bool {
 	return incarnation == b.Incarnation || b.Since != 0 && b.Since <= incarnation && incarnation < b.Incarnation
 }
 
-// maxBrokerID bounds the key; ids that we make are 32 characters long.
+// maxBrokerID bounds the key. Generated ids have 32 characters.
 const maxBrokerID = 64
 
-// brokerValue is a Broker as it stands in etcd. Fields may be added; a change of meaning
-// takes a new number.
+// brokerValue is the JSON of a Broker. Fields may be added; a change of meaning needs a new
+// version.
 type brokerValue struct {
 	V       int    `json:"v"`
 	Name    string `json:"name"`
@@ -67,7 +67,7 @@ func (b Broker) valid() error {
 	}
 	for field, address := range map[string]string{"client": b.Client, "route": b.Route, "http": b.HTTP} {
 		if address == "" && field != "client" {
-			continue // a broker that is alone needs no routes, and one on a laptop may serve no HTTP
+			continue // a single broker needs no routes, and one on a laptop no HTTP
 		}
 		if _, _, err := net.SplitHostPort(address); err != nil {
 			return fmt.Errorf("broker %s: %s address %q: %w (want host:port)", b.ID, field, address, err)

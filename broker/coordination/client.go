@@ -20,41 +20,42 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// DefaultLeaseTTL is how long a silent broker still counts as a member. etcd grants nothing
-// shorter than one and a half election timeouts, which our coordinators set to 1.5 s.
+// DefaultLeaseTTL is how long a silent broker remains a member. etcd's minimum is one and a half
+// election timeouts, which our coordinators set to 1.5 s.
 const DefaultLeaseTTL = 3 * time.Second
 
 const (
-	// requestTimeout bounds one request: more than an election takes, so that a request
-	// that meets one still succeeds.
+	// requestTimeout bounds one request. It is longer than an election of etcd, so that a request
+	// during one succeeds.
 	requestTimeout = 5 * time.Second
-	// farewellTimeout bounds what is done when the caller has already been told to stop.
+	// farewellTimeout bounds requests after the caller was told to stop.
 	farewellTimeout = 2 * time.Second
-	// An idle connection whose other end vanished is noticed after the sum of these two; grpc
-	// allows no shorter keepalive. One on which something is written is given up when the other end's kernel has not
-	// confirmed that for the latter: whatever meets a coordinator that is cut off goes on with another one after a second.
+	// dialKeepAlive plus dialKeepAliveTimeout is how long an idle connection to a vanished
+	// coordinator lives; grpc allows no shorter keepalive. A connection with data that the other
+	// end's kernel does not confirm is closed after dialKeepAliveTimeout, and the next request uses
+	// another coordinator.
 	dialKeepAlive        = 10 * time.Second
 	dialKeepAliveTimeout = time.Second
-	// Attempts that failed are repeated after a pause that doubles between these.
+	// The pause between failed attempts doubles from minBackoff to maxBackoff.
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 2 * time.Second
 )
 
-// Config says which etcd, and what in it.
+// Config configures a Client.
 type Config struct {
 	Endpoints []string      // https://host:port with TLS; http://host:port or unix:///path without
 	TLS       *env.TLS      // nil: no TLS, for a coordinator in the same process
 	Cluster   string        // namespace/name of the Broker resource
 	LeaseTTL  time.Duration // 0: DefaultLeaseTTL; whole seconds
 	Logger    *slog.Logger  // nil: no log
-	// Probe is how often a watch is asked for a sign of life; 0: as often as brokers must, twice a second.
+	// Probe is the interval of progress requests on a watch; 0: probeWatch.
 	Probe time.Duration
-	// Remote, unless it is nil, is asked in place of the Endpoints. It is for simulations.
+	// Remote, if not nil, replaces the Endpoints. It is for simulations.
 	Remote *Remote
 }
 
-// Client is the way to one Broker's keys, and to the coordinators that keep them. Its
-// methods may be called at the same time.
+// Client reads and writes the keys of one Broker resource, and asks its coordinators. It is safe
+// for concurrent use.
 type Client struct {
 	*Coordinators
 	prefix string // ends with a slash
@@ -65,10 +66,10 @@ type Client struct {
 	swaps  *gather[swap]
 	leased leased
 
-	probe, silent time.Duration // of a watch; tests hurry them
+	probe, silent time.Duration // of a watch; tests shorten them
 }
 
-// Open prepares a client. It does not wait for etcd, which may not even have been started.
+// Open returns a client. It does not wait for etcd.
 func Open(cfg Config) (*Client, error) {
 	prefix, err := keyPrefix(cfg.Cluster)
 	if err != nil {
@@ -101,7 +102,7 @@ func loggerOf(log *slog.Logger) *slog.Logger {
 	return log
 }
 
-// keyPrefix is the home of one Broker's keys.
+// keyPrefix returns the prefix of a Broker resource's keys.
 func keyPrefix(cluster string) (string, error) {
 	namespace, name, ok := strings.Cut(cluster, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
@@ -110,8 +111,8 @@ func keyPrefix(cluster string) (string, error) {
 	return "/carillon/" + cluster + "/", nil
 }
 
-// grpc reports to standard error by itself, in a form of its own, what its callers are told anyway.
-// It lets its logger be changed only before anything of it runs, so before main.
+// grpc logs errors to standard error that callers get anyway. Its logger must be replaced before
+// anything of it runs.
 func init() {
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 }
@@ -163,13 +164,13 @@ func checkEndpoints(endpoints []string, secure bool) error {
 	return nil
 }
 
-// backoff is a pause that grows from failure to failure.
+// backoff is a pause that doubles with each failure.
 type backoff struct{ next time.Duration }
 
-// wait pauses, and says false if the context ended.
+// wait pauses. It returns false if ctx ended.
 func (b *backoff) wait(ctx context.Context) bool {
 	b.next = min(max(2*b.next, minBackoff), maxBackoff)
-	// Between half and all of it, so that brokers that lost etcd together come back apart.
+	// Between half of it and all, so that brokers that lost etcd together do not return together.
 	timer := time.NewTimer(b.next/2 + rand.N(b.next/2))
 	defer timer.Stop()
 	select {

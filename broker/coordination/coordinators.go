@@ -15,20 +15,21 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// Coordinators is the way to the etcd members themselves, whatever they hold.
+// Coordinators is a client of the etcd members themselves, whatever they store.
 type Coordinators struct {
 	etcd   *clientv3.Client
 	remote *Remote // nil: etcd has a connection
 }
 
-// Remote is etcd's services where no connection leads to them: a model of etcd, in a simulation.
+// Remote is etcd's services without a connection: a model of etcd, in a simulation.
 type Remote struct {
 	KV    etcdserverpb.KVClient
 	Lease etcdserverpb.LeaseClient
 	Watch etcdserverpb.WatchClient
 }
 
-// openRemote returns Coordinators whose requests about keys, leases and watches go to a Remote. It has no members to ask.
+// openRemote returns Coordinators that use a Remote for keys, leases and watches. It has no
+// members.
 func openRemote(remote *Remote) *Coordinators {
 	etcd := clientv3.NewCtxClient(context.Background())
 	etcd.KV = clientv3.NewKVFromKVClient(remote.KV, etcd)
@@ -37,7 +38,7 @@ func openRemote(remote *Remote) *Coordinators {
 	return &Coordinators{etcd: etcd, remote: remote}
 }
 
-// leases returns the lease service of the endpoint whose turn it is.
+// leases returns the lease service of the next endpoint in turn.
 func (c *Coordinators) leases() etcdserverpb.LeaseClient {
 	if c.remote != nil {
 		return c.remote.Lease
@@ -45,7 +46,7 @@ func (c *Coordinators) leases() etcdserverpb.LeaseClient {
 	return etcdserverpb.NewLeaseClient(c.etcd.ActiveConnection())
 }
 
-// OpenCoordinators prepares a client. It does not wait for etcd.
+// OpenCoordinators returns a client. It does not wait for etcd.
 func OpenCoordinators(endpoints []string, tls *env.TLS) (*Coordinators, error) {
 	etcd, err := dial(endpoints, tls)
 	if err != nil {
@@ -54,8 +55,7 @@ func OpenCoordinators(endpoints []string, tls *env.TLS) (*Coordinators, error) {
 	return &Coordinators{etcd: etcd}, nil
 }
 
-// Close ends the connections. What still runs on them fails; it is the caller's to have
-// ended it before.
+// Close closes the connections. Requests under way fail; the caller ends them before.
 func (c *Coordinators) Close() error {
 	if err := c.etcd.Close(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("close the etcd client: %w", err)
@@ -66,13 +66,13 @@ func (c *Coordinators) Close() error {
 // Member is one coordinator, as the others know it.
 type Member struct {
 	ID         uint64
-	Name       string // empty: added, but never started
+	Name       string // empty: added and never started
 	PeerURLs   []string
 	ClientURLs []string // empty: never started
-	Learner    bool     // it copies, and does not vote yet
+	Learner    bool     // receives the data and does not vote yet
 }
 
-// Members asks a quorum who the coordinators are; sorted by name.
+// Members returns the coordinators, as a quorum knows them, sorted by name.
 func (c *Coordinators) Members(ctx context.Context) ([]Member, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -92,7 +92,7 @@ func memberOf(m *etcdserverpb.Member) Member {
 	return Member{ID: m.GetID(), Name: m.GetName(), PeerURLs: m.GetPeerURLs(), ClientURLs: m.GetClientURLs(), Learner: m.GetIsLearner()}
 }
 
-// RemoveMember takes a coordinator out of the quorum. That it is not there is no error.
+// RemoveMember removes a coordinator from the quorum. A missing one is no error.
 func (c *Coordinators) RemoveMember(ctx context.Context, id uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -103,7 +103,7 @@ func (c *Coordinators) RemoveMember(ctx context.Context, id uint64) error {
 	return nil
 }
 
-// AddLearner announces a coordinator that will copy before it votes.
+// AddLearner adds a coordinator that receives the data before it votes.
 func (c *Coordinators) AddLearner(ctx context.Context, peerURL string) (Member, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

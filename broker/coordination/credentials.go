@@ -11,9 +11,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// credentials makes the TLS configuration of each connection when it is dialled, so that a
-// renewed certificate or CA is used from the next connection on. (A *tls.Config given to
-// the etcd client would keep the CA of the day it was made.)
+// credentials creates the TLS configuration of each connection when it is dialled, so that the next
+// connection uses a renewed certificate or CA. A *tls.Config given to the etcd client would keep
+// the CA of its creation.
 type credentials struct{ tls *env.TLS }
 
 func (c credentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, grpccredentials.AuthInfo, error) {
@@ -34,7 +34,7 @@ func (c credentials) Info() grpccredentials.ProtocolInfo {
 
 func (c credentials) Clone() grpccredentials.TransportCredentials { return c }
 
-// OverrideServerName is part of the interface, deprecated, and used by nobody here.
+// OverrideServerName is a deprecated part of the interface, which nothing calls.
 func (c credentials) OverrideServerName(string) error {
 	return errors.New("coordination: the server's name is the endpoint's")
 }

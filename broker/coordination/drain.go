@@ -9,18 +9,18 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// DrainMode is what a broker is relieved of.
+// DrainMode is what a broker is drained of.
 type DrainMode string
 
-// The ways to drain a broker; the empty one is none.
+// The drain modes. The empty one is none.
 const (
-	// DrainLeadership: it leads nothing, and keeps its replicas. It is for a broker that comes back.
+	// DrainLeadership moves leaderships away and keeps replicas, for a broker that returns.
 	DrainLeadership DrainMode = "Leadership"
-	// DrainAll: it leads nothing and holds nothing. It is for one that doesn't.
+	// DrainAll moves leaderships and replicas away, for a broker that does not return.
 	DrainAll DrainMode = "All"
 )
 
-// stronger is the mode that asks for more.
+// stronger returns the mode that moves more.
 func (m DrainMode) stronger(other DrainMode) DrainMode {
 	if m == DrainAll || other == "" {
 		return m
@@ -35,15 +35,15 @@ type drainValue struct {
 
 const drainValueVersion = 1
 
-// leasedDrain stands behind the key of a drain that ends with the broker's life. It has a key of its
-// own, so that a broker that stops takes nothing away from what a person asked for.
+// leasedDrain is the suffix of the key of a drain that ends with the broker's incarnation. It is a
+// key of its own, so that a broker that stops does not delete an administrator's drain.
 const leasedDrain = "/leased"
 
 func (c *Client) drainKey(id string) string { return c.prefix + "drains/" + id }
 
-// Drain asks the controller to relieve a broker. A drain that is leased ends with that life of the
-// broker; it is for the broker itself, when it stops. Another one stands until EndDrain, also for a
-// broker that is away, and whatever its incarnation. It may be repeated, and changed.
+// Drain asks the controller to drain a broker. A leased drain ends with that incarnation of the
+// broker; it is for a broker that stops. Another one stands until EndDrain, also for a broker that
+// is away, in every incarnation. It may be repeated and changed.
 func (c *Client) Drain(ctx context.Context, broker Replica, mode DrainMode, leased bool) error {
 	what := "draining broker " + broker.Broker
 	if why := validBrokerID(broker.Broker); why != "" {
@@ -70,8 +70,7 @@ func (c *Client) Drain(ctx context.Context, broker Replica, mode DrainMode, leas
 	return nil
 }
 
-// EndDrain lets the broker be given shards and leaderships again, unless it is about to stop: a drain
-// that is leased is not ended. That there is none is no error.
+// EndDrain ends a drain. Leased drains, of a broker that stops, remain. A missing one is no error.
 func (c *Client) EndDrain(ctx context.Context, brokerID string) error {
 	if why := validBrokerID(brokerID); why != "" {
 		return &InvalidError{"draining broker " + brokerID, why}
@@ -94,12 +93,12 @@ func decodeDrain(kv *mvccpb.KeyValue) (DrainMode, error) {
 	return value.Mode, nil
 }
 
-// Drain is what the broker is to be relieved of; empty: nothing. It need not be a member.
+// Drain returns the drain mode of a broker, or "". The broker need not be a member.
 func (s *State) Drain(brokerID string) DrainMode {
 	return s.drains[brokerID].stronger(s.drains[brokerID+leasedDrain])
 }
 
-// Drains are all brokers that are drained, by id.
+// Drains returns all drained brokers, by id.
 func (s *State) Drains() map[string]DrainMode {
 	drains := make(map[string]DrainMode, len(s.drains))
 	for key := range s.drains {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A broker that stops relieves itself for as long as it lives, and takes nothing from what a person asked for.
+// TestDrainsStandOrEndWithTheBroker: a leased drain ends with the broker's incarnation, and does
+// not change an administrator's drain.
 func TestDrainsStandOrEndWithTheBroker(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -25,7 +26,7 @@ func TestDrainsStandOrEndWithTheBroker(t *testing.T) {
 		}
 	}
 
-	must(c.Drain(ctx, Replica{Broker: "b"}, DrainAll, false)) // which is away, and stays so
+	must(c.Drain(ctx, Replica{Broker: "b"}, DrainAll, false)) // away, for good
 	must(c.Drain(ctx, a, DrainLeadership, true))
 	drains("two drains", map[string]DrainMode{"a": DrainLeadership, "b": DrainAll})
 	quiet := c.revision(t)
@@ -41,7 +42,8 @@ func TestDrainsStandOrEndWithTheBroker(t *testing.T) {
 	must(c.EndDrain(ctx, "a"))
 	drains("its own, which nobody ends", map[string]DrainMode{"a": DrainLeadership, "b": DrainAll})
 
-	// It loses its registration while it stops, and is drained in the next one from the first moment.
+	// It loses its registration while it stops. The next registration has the drain from its first
+	// moment.
 	must(c.Evict(ctx, a))
 	again := Replica{"a", joinedA.incarnation()}
 	seen.wait("the new life", func(s *State) bool { b, ok := s.Broker("a"); return ok && b.Replica() == again })
@@ -61,7 +63,8 @@ func TestDrainsStandOrEndWithTheBroker(t *testing.T) {
 	as[*InvalidError](t, c.EndDrain(ctx, ""))
 }
 
-// What a broker can't vouch for is known as long as that life lasts, and is never forgotten by registering anew.
+// TestReportsEndWithTheBroker: a report stands as long as the incarnation, and a new registration
+// of the same process keeps it.
 func TestReportsEndWithTheBroker(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -106,7 +109,7 @@ func TestReportsEndWithTheBroker(t *testing.T) {
 		t.Error("its report outlived the broker")
 	}
 
-	// One that knows before it registers is never there without its report.
+	// A report before the registration is there from its first moment.
 	if err := c.Report(ctx, Replica{Broker: "b"}, said); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +121,7 @@ func TestReportsEndWithTheBroker(t *testing.T) {
 		}
 	}
 
-	// As many as a large broker can hold are taken; what no shard can be is not.
+	// A report of a large broker's replicas fits; an invalid shard is refused.
 	many := make([]Suspect, 10_000)
 	for i := range many {
 		many[i] = Suspect{newID(), i % maxShards, uint64(i), 1 << 40, 1 << 40, 0, 3, false}
@@ -130,7 +133,8 @@ func TestReportsEndWithTheBroker(t *testing.T) {
 	as[*InvalidError](t, c.Report(ctx, b, []Suspect{{topic.ID, maxShards, 1, 1, 1, 0, 0, false}}))
 }
 
-// An evicted broker's office is free at once; it comes back by itself, and says that it has lost nothing.
+// TestAnEvictedBrokerComesBackWithWhatItHad: eviction ends a broker's term as controller at once.
+// The broker registers again and keeps Since.
 func TestAnEvictedBrokerComesBackWithWhatItHad(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -164,7 +168,7 @@ func TestAnEvictedBrokerComesBackWithWhatItHad(t *testing.T) {
 		}
 	}
 
-	// What a life before handed on is carried on from there.
+	// Since of an earlier process is passed on.
 	heir := broker("b")
 	heir.Since = first.Incarnation
 	joinedB := c.join(t, heir)

@@ -12,10 +12,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Controller is the broker that assigns shards, as long as its key is there.
+// Controller is the broker that places shards, as long as its key exists.
 type Controller struct {
 	Replica
-	Term int64 // create revision of the key: greater for every later election; 0: there is no controller
+	Term int64 // create revision of the key: greater for each election; 0: none
 }
 
 type controllerValue struct {
@@ -35,41 +35,41 @@ func decodeController(kv *mvccpb.KeyValue) (Controller, error) {
 	return Controller{value.Replica, kv.GetCreateRevision()}, nil
 }
 
-// Office is what the elected controller writes with. Every write compares that the key of
-// its election is still there, so whoever was elected once and does not know of its end
-// changes nothing.
+// Office is the write access of the elected controller. Every write compares that the key of its
+// election still exists, so a deposed controller that does not know of its end changes nothing.
 type Office struct {
 	c    *Client
 	term int64
 }
 
-// Term is the create revision of the key: greater for every later election.
+// Term returns the create revision of the key: greater for every later election.
 func (o *Office) Term() int64 { return o.term }
 
-// DeposedError says that a controller wrote after its end.
+// DeposedError reports that a controller wrote after it was deposed.
 type DeposedError struct{ Term int64 }
 
 func (e *DeposedError) Error() string {
 	return fmt.Sprintf("the controller elected at revision %d is controller no more (stop, and campaign again)", e.Term)
 }
 
-// NotRegisteredError says that the broker's key, to whose lease its candidacy is tied, is not that of this life.
+// NotRegisteredError reports that the broker's registration, whose lease its candidacy uses, is not
+// of this incarnation.
 type NotRegisteredError struct{ Replica }
 
 func (e *NotRegisteredError) Error() string {
 	return fmt.Sprintf("broker %s is not registered with incarnation %d (campaign when it has joined, with its new incarnation)", e.Broker, e.Incarnation)
 }
 
-// Campaign stands for election until ctx ends, and then returns nil. Whenever self is
-// elected it calls lead, on the caller's goroutine, with a context that ends when ctx does or when
-// self can't be sure any more; if lead returns earlier, self stands back and for election again.
+// Campaign runs for controller until ctx ends, and then returns nil. Whenever self is elected it
+// calls lead, on the caller's goroutine, with a context that ends when ctx does or when self cannot
+// be sure to be controller any more. If lead returns earlier, self resigns and runs again.
 //
-// The key hangs on the lease of the broker's registration, so it ends with it: whoever
-// revokes the lease of a dead broker also frees its office. When self is no longer
-// registered in that life, Campaign returns a *NotRegisteredError.
+// The key uses the lease of the broker's registration, so it ends with it: revoking the lease of a
+// dead broker also ends its term. When self is no longer registered in that incarnation, Campaign
+// returns a *NotRegisteredError.
 //
-// vacant, which is never closed, tells that there may be no controller, for example when a
-// State shows none; without it that is found out within a lease's time.
+// vacant, which is never closed, signals that there may be no controller, for example when a State
+// has none. Without it Campaign detects that within the TTL of a lease.
 func (c *Client) Campaign(ctx context.Context, self Replica, vacant <-chan struct{}, lead func(context.Context, *Office)) error {
 	var pause backoff
 	for ctx.Err() == nil {
@@ -101,14 +101,14 @@ func (c *Client) Campaign(ctx context.Context, self Replica, vacant <-chan struc
 		c.hold(ctx, &Office{c, term}, lead)
 		c.resign(term)
 		c.log.Info("controller no more", "broker", self.Broker, "term", term)
-		if !pause.wait(ctx) { // lest one that returns from lead at once does nothing else
+		if !pause.wait(ctx) { // otherwise a lead that returns at once would make this a busy loop
 			return nil
 		}
 	}
 	return nil
 }
 
-// elect tries once; term 0: another is controller.
+// elect tries once. Term 0 means that another broker is controller.
 func (c *Client) elect(ctx context.Context, self Replica) (term int64, err error) {
 	value, err := encodeValue("the controller", controllerValue{controllerValueVersion, self})
 	if err != nil {
@@ -132,7 +132,8 @@ func (c *Client) elect(ctx context.Context, self Replica) (term int64, err error
 	if done.Succeeded {
 		return done.Header.GetRevision(), nil
 	}
-	// An answer that never came may have elected us; that key is ours as long as this life is.
+	// The answer of an earlier election may have been lost. Then the key is this broker's, in this
+	// incarnation.
 	if found := answered(done, 0); found != nil {
 		if controller, err := decodeController(found); err == nil && controller.Replica == self {
 			return controller.Term, nil
@@ -141,7 +142,7 @@ func (c *Client) elect(ctx context.Context, self Replica) (term int64, err error
 	return 0, nil
 }
 
-// hold runs lead while the key is seen at least once in the time of a lease.
+// hold runs lead while the key is seen at least once per TTL of the lease.
 func (c *Client) hold(ctx context.Context, office *Office, lead func(context.Context, *Office)) {
 	ctx, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
@@ -155,7 +156,7 @@ func (c *Client) hold(ctx context.Context, office *Office, lead func(context.Con
 	<-watched
 }
 
-// confirm returns when the key is gone, or was not seen for longer than a lease lasts.
+// confirm returns when the key is gone or was not seen for longer than the TTL.
 func (c *Client) confirm(ctx context.Context, term int64) {
 	interval := c.ttl / 3
 	seen := time.Now()
@@ -184,7 +185,7 @@ func (c *Client) confirm(ctx context.Context, term int64) {
 	}
 }
 
-// resign frees the office, so that another need not wait for the lease.
+// resign deletes the key, so that another broker need not wait for the lease.
 func (c *Client) resign(term int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), farewellTimeout)
 	defer cancel()
@@ -198,21 +199,21 @@ func (c *Client) resign(term int64) {
 
 // ShardWrite is one change of a shard by the controller.
 type ShardWrite struct {
-	Shard Shard  // with the revision that it replaces; 0: it is new
-	Topic *Topic // whose shard it is; a new shard is not written if the Topic has changed since
+	Shard Shard  // with the revision that it replaces; 0: new
+	Topic *Topic // of the shard; a new shard is not written if the Topic has changed since
 }
 
 const (
-	// MaxShardWrites is how many changes one call takes.
+	// MaxShardWrites bounds the changes of one call.
 	MaxShardWrites = 100
-	// maxCompares is how many comparisons etcd allows in one transaction.
+	// maxCompares is etcd's bound of comparisons in one transaction.
 	maxCompares = 128
 )
 
-// WriteShards writes them in order, in as few transactions as etcd allows, and returns the
-// revisions of those that are written, also with an error. A *StaleError says that one of the first that are not
-// written, its Topic, or the life of its leader is no longer what the controller had seen; a *DeposedError that it
-// is none any more.
+// WriteShards writes changes in order, in as few transactions as etcd allows, and returns the
+// revisions of the written ones, also with an error. A *StaleError reports that the first one not
+// written, its Topic, or the incarnation of its leader has changed since the controller read it. A
+// *DeposedError reports that this broker is not controller any more.
 func (o *Office) WriteShards(ctx context.Context, writes []ShardWrite) (revisions []int64, err error) {
 	if len(writes) == 0 || len(writes) > MaxShardWrites {
 		return nil, &InvalidError{"writing shards", fmt.Sprintf("%d at once (use 1 to %d)", len(writes), MaxShardWrites)}
@@ -242,12 +243,12 @@ func (w *ShardWrite) valid() string {
 	return w.Shard.valid()
 }
 
-// compares is what must hold for a write.
+// compares returns the conditions of a write.
 func (o *Office) compares(w *ShardWrite) map[string]clientv3.Cmp {
 	c, s := o.c, &w.Shard
 	key := c.shardKey(s.Topic, s.Number)
 	when := map[string]clientv3.Cmp{key: clientv3.Compare(clientv3.ModRevision(key), "=", s.Revision)}
-	if s.Revision == 0 { // otherwise, when a deletion comes to it, its own key is gone
+	if s.Revision == 0 { // a deletion of the Topic deletes an existing shard's key
 		key := c.topicKey(w.Topic.Name)
 		when[key] = clientv3.Compare(clientv3.ModRevision(key), "=", w.Topic.Revision)
 	}

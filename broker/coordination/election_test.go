@@ -8,12 +8,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// candidate is a broker that a test lets stand for election.
+// candidate is a broker that a test lets run for controller.
 type candidate struct {
 	t       *testing.T
 	stop    context.CancelFunc
-	offices chan *Office         // one for each time it was elected
-	ends    chan context.Context // of that office, when it ended
+	offices chan *Office         // one per election
+	ends    chan context.Context // the context of that term, when it ended
 	done    chan error
 }
 
@@ -49,13 +49,14 @@ func (w *candidate) elected() *Office {
 	return receive(w.t, "an election", w.offices)
 }
 
-// office is what self has as controller until the test ends.
+// office returns the Office of self, which is controller until the test ends.
 func (c *Client) office(t *testing.T, self Replica) *Office {
 	t.Helper()
 	return c.campaign(t, self, nil).elected()
 }
 
-// The office passes from one to the other in every way that there is, and the one before can write no more.
+// TestTheOfficePassesOnFenced: the term passes to another broker in every possible way, and the
+// former controller cannot write.
 func TestTheOfficePassesOnFenced(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -79,7 +80,7 @@ func TestTheOfficePassesOnFenced(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A controller that stops hands over long before its lease runs out.
+	// A controller that stops resigns long before its lease expires.
 	began := time.Now()
 	first.stop()
 	officeB := second.elected()
@@ -97,7 +98,7 @@ func TestTheOfficePassesOnFenced(t *testing.T) {
 		t.Error(err)
 	}
 
-	// One whose lease is revoked, because others saw it die, is controller no more, and is told.
+	// A controller whose lease is revoked learns that it is deposed.
 	third := c.campaign(t, a, nil)
 	got, err := c.etcd.Get(ctx, c.brokerKey("b"))
 	if err != nil {
@@ -115,7 +116,8 @@ func TestTheOfficePassesOnFenced(t *testing.T) {
 	}
 }
 
-// A controller that etcd can't be reached from is told within the time of its lease, and then another is elected.
+// TestAControllerThatIsCutOffStops: a controller that cannot reach etcd stops within the TTL of its
+// lease, and then another is elected.
 func TestAControllerThatIsCutOffStops(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
@@ -135,11 +137,11 @@ func TestAControllerThatIsCutOffStops(t *testing.T) {
 	}
 	other.elected()
 	cable.set(whole)
-	// It comes back as another life, so its old candidacy is over.
+	// It registers in a new incarnation, so its old candidacy ends.
 	as[*NotRegisteredError](t, receive(t, "the end of the campaign", cutOff.done))
 }
 
-// Who is told that the office is vacant need not wait for its next look.
+// TestAVacancyIsHeardOf: a candidate that is told of a vacancy does not wait for its next check.
 func TestAVacancyIsHeardOf(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
@@ -154,7 +156,7 @@ func TestAVacancyIsHeardOf(t *testing.T) {
 	seen := c.watchState(t)
 	seen.wait("a controller", func(s *State) bool { return s.Controller.Replica == a })
 	first.stop()
-	// No other one, but for a candidate that was so late to stand that it found the office free.
+	// No other controller, except a candidate that was late enough to find the office free.
 	seen.wait("a vacancy", func(s *State) bool { return s.Controller.Replica != a })
 	began := time.Now()
 	vacant <- struct{}{}

@@ -56,7 +56,7 @@ func testLogger(t *testing.T) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("test", t.Name())
 }
 
-// cable stands between a client and etcd, and can be cut and frozen.
+// cable is a proxy between a client and etcd that can be cut and frozen.
 type cable struct {
 	listener net.Listener
 	target   string
@@ -73,7 +73,7 @@ type cableState int
 const (
 	whole  cableState = iota
 	cut               // connections are closed and refused
-	frozen            // connections stay and carry nothing
+	frozen            // connections stay open and carry nothing
 )
 
 func (e *etcdServer) cable() *cable {
@@ -154,10 +154,10 @@ func (c *cable) carry(from, to net.Conn) {
 	}
 }
 
-// news wakes those who wait for something to be told. The zero value is ready.
+// news wakes waiters when something changed. The zero value is ready for use.
 type news struct {
 	mu   sync.Mutex
-	next chan struct{} // closed when it is told; nil: nobody waits
+	next chan struct{} // closed at the next change; nil: no waiter
 }
 
 func (n *news) tell() {
@@ -169,7 +169,7 @@ func (n *news) tell() {
 	}
 }
 
-// await looks, and again whenever something was told, until it is ok.
+// await waits until ok, called after each change, returns true.
 func (n *news) await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	late := time.After(20 * time.Second)
@@ -191,7 +191,7 @@ func (n *news) await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// heard counts what a log is told, by message: for those who wait until something went wrong.
+// heard counts log messages, for tests that wait until something went wrong.
 type heard struct {
 	t     *testing.T
 	news  news
@@ -199,15 +199,15 @@ type heard struct {
 	times map[string]int
 }
 
-// interrupted is what the log is told whenever a watch was given up, or a reading failed.
+// interrupted is the log message when a watch was given up or a read failed.
 const interrupted = "following etcd was interrupted; what is known stands"
 
-// logger is a test's log that is heard.
+// logger returns the test's logger, counted by h.
 func (h *heard) logger() *slog.Logger {
 	return slog.New(&hearing{loggerOf(testLogger(h.t)).Handler(), h})
 }
 
-// wait waits until it was told that message so many times.
+// wait waits until a message was logged the given number of times.
 func (h *heard) wait(message string, times int) {
 	h.t.Helper()
 	h.news.await(h.t, "the log's "+message, func() bool {
@@ -288,7 +288,7 @@ func (v *view) names() string {
 	return names
 }
 
-// wait waits until the members' names, in the order of their ids, are these.
+// wait waits until the members' names, in the order of their ids, are want.
 func (v *view) wait(want string) []Broker {
 	v.t.Helper()
 	v.news.await(v.t, "members "+want, func() bool { return v.names() == want })

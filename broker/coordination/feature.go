@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// Feature names something that a broker's program understands and an earlier version does not: a frame
-// on a replication stream, a field in etcd, a format on the disk.
+// Feature names something that a broker's program understands and an earlier version does not: a
+// frame on a replication stream, a field in etcd, a format on the disk.
 //
 // A broker announces its features in its registration and in the hello of each connection. Rules:
 //
 //  1. A frame is sent only on a connection whose other end announced its feature.
-//  2. A value in etcd, or a format that another broker may read, is written only while State.AllAnnounce
-//     says so.
-//  3. A feature is announced for as long as its frames, fields or formats may be in use. A broker that is
-//     away when rule 2 is judged may come back without the feature, so a reader refuses what it does not
-//     know by name.
+//  2. A value in etcd, or a format that another broker may read, is written only while
+//     State.AllAnnounce says so.
+//  3. A feature is announced for as long as its frames, fields or formats may be in use. A broker
+//     that is away when rule 2 is judged may come back without the feature, so a reader refuses
+//     what it does not know by name.
 type Feature string
 
 // The features of this program.
@@ -29,7 +29,7 @@ const (
 	FeatureClock Feature = "clock"
 )
 
-// Features are what this program announces.
+// Features returns the features that this program announces.
 func Features() FeatureSet { return MakeFeatureSet(FeatureBarrier, FeatureClock) }
 
 const (
@@ -39,8 +39,8 @@ const (
 	maxFeature  = 32
 )
 
-// FeatureSet is a set of features, sorted and separated by spaces, so that it can be compared with ==.
-// In JSON it is a list.
+// FeatureSet is a set of features, sorted and separated by spaces, so that it can be compared with
+// ==. In JSON it is a list.
 type FeatureSet string
 
 // MakeFeatureSet returns the set of these features.
@@ -53,7 +53,7 @@ func MakeFeatureSet(features ...Feature) FeatureSet {
 	return FeatureSet(strings.Join(slices.Compact(names), " "))
 }
 
-// Has says whether the feature is in the set.
+// Has reports whether the feature is in the set.
 func (s FeatureSet) Has(f Feature) bool {
 	for name := range strings.SplitSeq(string(s), " ") {
 		if name == string(f) {
@@ -86,8 +86,8 @@ func (s *FeatureSet) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// AllAnnounce says whether every registered broker understands a feature. Without a registered broker
-// nothing is known of anybody, and it says no.
+// AllAnnounce reports whether every registered broker announces a feature. It reports false if no
+// broker is registered.
 func (s *State) AllAnnounce(f Feature) bool {
 	for i := range s.Brokers {
 		if !s.Brokers[i].Features.Has(f) {

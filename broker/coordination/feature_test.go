@@ -19,7 +19,7 @@ func TestBrokersAnnounceTheirFeaturesToEachOther(t *testing.T) {
 	if !state.AllAnnounce("barrier") || state.AllAnnounce("sparse") {
 		t.Errorf("both announce barrier and only one sparse: %v, %v", state.AllAnnounce("barrier"), state.AllAnnounce("sparse"))
 	}
-	c.join(t, broker("c")) // of a version that announces nothing
+	c.join(t, broker("c")) // of a version without features
 	state = &State{Brokers: seen.wait("pod-a pod-b pod-c ")}
 	if state.AllAnnounce("barrier") {
 		t.Error("a broker that announces nothing is taken for one that understands barrier")
@@ -38,7 +38,8 @@ func TestNobodyAnnouncesNothing(t *testing.T) {
 	}
 }
 
-// The registration of a broker that announces features is read by version 018b7c1, whose struct this is.
+// TestARegistrationWithFeaturesIsReadByEarlierVersions: version 018b7c1, whose struct this is,
+// decodes a registration with features.
 func TestARegistrationWithFeaturesIsReadByEarlierVersions(t *testing.T) {
 	b := broker("a")
 	b.Features = Features()

@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// gather lets calls share transactions. Like the syncs of a disk they go together: while one transaction is under way,
-// the next ones wait in the queue. There is no goroutine: whoever has the turn carries out what waits, also for others.
+// gather lets concurrent calls share transactions, as a group commit does: while one transaction is
+// under way, the next calls gather in the queue. It has no goroutine: the holder of the turn
+// carries out queued calls, its own and others'.
 type gather[T any] struct {
 	turn chan struct{} // holds one token
 
@@ -21,8 +22,9 @@ func newGather[T any]() *gather[T] {
 	return g
 }
 
-// do has one carried out by carryOut, which is called with the turn, and returns when done is closed. On an error, that of
-// ctx, nobody will carry it out any more, but somebody may have.
+// do queues one and returns when done is closed. While it waits it may get the turn and call
+// carryOut. It returns ctx's error if ctx ends first; then one will not be carried out later, but
+// may have been.
 func (g *gather[T]) do(ctx context.Context, one *T, done <-chan struct{}, carryOut func(context.Context)) error {
 	g.mu.Lock()
 	g.queue = append(g.queue, one)
@@ -47,7 +49,8 @@ func (g *gather[T]) do(ctx context.Context, one *T, done <-chan struct{}, carryO
 	}
 }
 
-// take moves those that are wanted out of the queue, in order, until stop is said; the others keep their places.
+// take removes the items for which judge returns want from the queue, in order, until it returns
+// stop.
 func (g *gather[T]) take(judge func(*T) (want, stop bool)) (taken []*T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -64,7 +67,7 @@ func (g *gather[T]) take(judge func(*T) (want, stop bool)) (taken []*T) {
 	return taken
 }
 
-// putBack is for those that are to be tried again: they come first.
+// putBack puts items that are to be tried again at the front of the queue.
 func (g *gather[T]) putBack(these []*T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// asked is a context that tells when its end is first waited for. A call that shares transactions does that once it
-// stands in the queue, and not before, so that is how one hears of it.
+// asked is a context that reports when Done is first called. A call that shares transactions does
+// that once it is in the queue.
 type asked struct {
 	context.Context
 	first sync.Once
@@ -26,7 +26,7 @@ func (a *asked) Done() <-chan struct{} {
 	return a.Context.Done()
 }
 
-// queued waits until the call with that context waits for the turn, as one of so many.
+// queued waits until the call with that context is one of n in the queue.
 func (g *gather[T]) queued(t *testing.T, call *asked, n int) {
 	t.Helper()
 	select {
@@ -46,8 +46,9 @@ func (g *gather[T]) mustWait(t *testing.T, n int) {
 	}
 }
 
-// Topics that are made at the same time share transactions. Of two that want one subject only one is made, and of two
-// equal ones both are answered with the same; whose time runs out doesn't take the others along.
+// TestManyTopicsShareTransactions: concurrent creations share transactions. Of two with one subject
+// only one succeeds, two equal ones get the same answer, and a call that times out does not affect
+// the others.
 func TestManyTopicsShareTransactions(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -73,7 +74,7 @@ func TestManyTopicsShareTransactions(t *testing.T) {
 		create(ctx, n, name, spec(name))
 	}
 	create(ctx, topics-3, "t0", spec("t0"))    // the same
-	create(ctx, topics-2, "other", spec("t1")) // a subject that t1 keeps
+	create(ctx, topics-2, "other", spec("t1")) // a subject that t1 claims
 	hurried, cancel := context.WithCancel(ctx)
 	gaveUp := create(hurried, topics-1, "hurried", spec("hurried"))
 	cancel()
@@ -103,7 +104,7 @@ func TestManyTopicsShareTransactions(t *testing.T) {
 		t.Errorf("%d topics, %v", len(list), err)
 	}
 
-	// Brokers that make Topics at the same time find each other's.
+	// Brokers that create Topics concurrently see each other's claims.
 	other := &Client{Coordinators: c.Coordinators, prefix: c.prefix, ttl: c.ttl, log: c.log, claims: newClaims(), puts: newGather[put](), swaps: newGather[swap]()}
 	var overlaps sync.Map
 	for n := range 40 {
@@ -129,7 +130,8 @@ func TestManyTopicsShareTransactions(t *testing.T) {
 	}
 }
 
-// Who overlaps is found by the first token of its subjects, wildcards on either side included; who was forgotten is not.
+// TestOverlapsAreFoundByFirstTokens: overlapping Topics are found by the first tokens of their
+// subjects, including wildcards on both sides, and deleted Topics are not.
 func TestOverlapsAreFoundByFirstTokens(t *testing.T) {
 	c := newClaims()
 	for name, subjects := range map[string][]string{"a": {"x.a"}, "b": {"x.>", "y"}, "c": {"*.c"}, "d": {"z.d"}} {

@@ -10,20 +10,20 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// healthTimeout bounds the question to one endpoint; all are asked at once.
+// healthTimeout bounds the request to one endpoint. All endpoints are asked concurrently.
 const healthTimeout = 2 * time.Second
 
-// Health is what etcd says of itself.
+// Health is the state of etcd.
 type Health struct {
 	Endpoints []EndpointHealth // in the order of the configuration
-	Members   []Member         // as a quorum knows them; nil if there is none
-	Leader    string           // name of the member that leads; empty: none is known
-	NoSpace   []string         // names of the members that are out of space: nothing can be written
-	Corrupt   []string         // names of the members whose data differ from the others'
+	Members   []Member         // as a quorum knows them; nil without a quorum
+	Leader    string           // name of the leading member; empty: unknown
+	NoSpace   []string         // names of members that are out of space; etcd refuses writes
+	Corrupt   []string         // names of members whose data differ from the others'
 	Err       error            // why no quorum answered; nil: one did
 }
 
-// EndpointHealth is one endpoint's answer.
+// EndpointHealth is the answer of one endpoint.
 type EndpointHealth struct {
 	Endpoint  string
 	Err       error // nil: it answered
@@ -32,11 +32,11 @@ type EndpointHealth struct {
 	Leads     bool
 	Learner   bool
 	Size      int64 // bytes of its database file
-	SizeInUse int64 // bytes of that which hold data
-	Quota     int64 // bytes at which it stops taking writes
+	SizeInUse int64 // bytes of it in use
+	Quota     int64 // bytes at which it refuses writes
 }
 
-// Reachable counts the endpoints that answered.
+// Reachable returns the number of endpoints that answered.
 func (h Health) Reachable() (n int) {
 	for _, e := range h.Endpoints {
 		if e.Err == nil {
@@ -46,8 +46,7 @@ func (h Health) Reachable() (n int) {
 	return n
 }
 
-// Health asks every endpoint and, for what only a quorum knows, the cluster. It never
-// fails as a whole: what could not be learned is in the answer.
+// Health asks every endpoint and the quorum. Errors are in the result.
 func (c *Coordinators) Health(ctx context.Context) Health {
 	ctx, cancel := context.WithTimeout(ctx, 2*healthTimeout)
 	defer cancel()

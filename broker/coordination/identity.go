@@ -11,12 +11,12 @@ import (
 	"path/filepath"
 )
 
-// identityFile is where a broker's volume says whose it is.
+// identityFile is the file of a broker's identity on its volume.
 const identityFile = "identity.json"
 
-// Identity is who a broker is, for as long as its volume lives.
+// Identity is a broker's identity for the lifetime of its volume.
 type Identity struct {
-	ID      string // random; never derived from the pod's ordinal, which another volume may get
+	ID      string // random; independent of the pod's ordinal, which another volume may get
 	Cluster string // namespace/name of the Broker
 }
 
@@ -28,8 +28,8 @@ type identityValue struct {
 
 const identityValueVersion = 1
 
-// LoadIdentity reads the identity on the volume at dir, or makes one and has it on disk
-// before it returns. A volume that belongs to another cluster is refused.
+// LoadIdentity reads the identity of the volume at dir, or creates a durable one. It refuses a
+// volume of another cluster.
 func LoadIdentity(dir, cluster string) (Identity, error) {
 	if _, err := keyPrefix(cluster); err != nil {
 		return Identity{}, err
@@ -76,7 +76,7 @@ func createIdentity(dir, cluster string) (Identity, error) {
 	return id, nil
 }
 
-// writeDurably has the file under its name, whole, after any crash, or not at all.
+// writeDurably writes a file that after a crash exists completely or not at all.
 func writeDurably(dir, name string, data []byte) error {
 	temporary := filepath.Join(dir, name+".tmp")
 	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)

@@ -8,7 +8,7 @@ import (
 )
 
 func TestIdentityLivesAsLongAsItsVolume(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "data") // made if need be
+	dir := filepath.Join(t.TempDir(), "data") // created if needed
 	first, err := LoadIdentity(dir, "default/main")
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func TestIdentityLivesAsLongAsItsVolume(t *testing.T) {
 	}
 }
 
-// A crash while the file is being written leaves only the one aside.
+// TestAnIdentityIsWholeOrAbsent: a crash during the write leaves the temporary file only.
 func TestAnIdentityIsWholeOrAbsent(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, identityFile+".tmp"), []byte(`{"v":1,"id":"ha`), 0o600); err != nil {

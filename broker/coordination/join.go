@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// SupersededError says that a newer process has registered with this broker's identity.
+// SupersededError reports that a newer process has registered with this broker's identity.
 type SupersededError struct {
 	ID    string
 	Newer int64 // its incarnation
@@ -22,16 +22,16 @@ func (e *SupersededError) Error() string {
 		"two processes use copies of one data volume: give one of them a volume of its own", e.ID, e.Newer)
 }
 
-// Join keeps self registered until ctx ends, and then takes it away again, so that the
-// others see a leaving broker at once. onJoined is called, on the caller's goroutine, with
-// the incarnation of each registration: the first, and one after each loss of the lease.
+// Join keeps self registered until ctx ends, and then removes the registration, so that the others
+// see at once that the broker left. onJoined is called, on the caller's goroutine, with the
+// incarnation of each registration: the first, and one after each loss of the lease.
 //
-// What this process wrote is there for as long as it lives. So a registration that follows another
-// carries Since on: the one that self began with, or else its first incarnation. Likewise it brings
-// back, in the same step, the report and the leased drain that it last had.
+// Everything that this process wrote exists as long as it runs. So a later registration keeps
+// Since: self's, or else the first incarnation. In the same transaction it also restores the report
+// and the leased drain that were put last.
 //
-// While etcd can't be reached it goes on trying. It returns nil when ctx ended; an error
-// means that self can't be registered by trying again.
+// While etcd is unreachable Join retries. It returns nil when ctx ended. An error means that
+// retrying cannot help.
 func (c *Client) Join(ctx context.Context, self Broker, onJoined func(incarnation int64)) error {
 	if err := self.valid(); err != nil {
 		return err
@@ -65,17 +65,17 @@ func (c *Client) Join(ctx context.Context, self Broker, onJoined func(incarnatio
 	}
 }
 
-// registration is one broker's key and the lease that it hangs on.
+// registration is one broker's key and its lease.
 type registration struct {
 	c           *Client
 	key         string
 	self        Broker
 	lease       clientv3.LeaseID // 0: none is held or half-made
-	incarnation int64            // of the last time that it stood; 0: never yet
+	incarnation int64            // of the last registration; 0: none yet
 }
 
-// register makes the key anew under a new lease. It begins by ending whatever an earlier
-// attempt of this process left, so what it then finds at the key is somebody else's.
+// register creates the key under a new lease. It first revokes what an earlier attempt of this
+// process left, so a key that it finds then belongs to another process.
 func (r *registration) register(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -110,14 +110,14 @@ func (r *registration) register(ctx context.Context) error {
 	}
 	r.incarnation = put.Header.Revision
 	if r.self.Since == 0 {
-		r.self.Since = r.incarnation // of the next one
+		r.self.Since = r.incarnation // of the next registration
 	}
 	return nil
 }
 
-// clear takes away the key of a process that had this identity before us. Its key is never
-// overwritten, since it would keep its create revision, which is the incarnation; nor left
-// to run out. The lease goes with all that the dead process held by it.
+// clear deletes the key of an earlier process with this identity. The key is never overwritten,
+// since it would keep its create revision, which is the incarnation. Its lease is revoked with
+// everything that the dead process attached to it.
 func (r *registration) clear(ctx context.Context) error {
 	got, err := r.c.etcd.Get(ctx, r.key)
 	if err != nil {
@@ -157,8 +157,7 @@ func (r *registration) end(ctx context.Context) error {
 	return nil
 }
 
-// leave is end for when the caller's context is over. If etcd can't be reached in time the
-// lease runs out by itself.
+// leave is end after the caller's context has ended. If etcd is unreachable the lease expires.
 func (r *registration) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), farewellTimeout)
 	defer cancel()
@@ -167,16 +166,16 @@ func (r *registration) leave() {
 	}
 }
 
-// inspectEvery is how many beats pass between two looks at whether the key is still there:
-// a person may have deleted it.
+// inspectEvery is the number of beats between two checks that the key still exists: an
+// administrator may have deleted it.
 const inspectEvery = 5
 
-// hold keeps the lease alive and returns why it can't any longer: the lease is gone, the
-// key is gone, or ctx ended.
+// hold keeps the lease alive and returns when it cannot any longer: the lease is gone, the key is
+// gone, or ctx ended.
 //
-// Each beat is a request of its own with a short deadline, and goes to the next endpoint
-// in turn. (The client's own KeepAlive sits on one connection, and would lose the lease
-// when the coordinator at its other end vanishes without closing it.)
+// Each beat is a request of its own with a short deadline, to the next endpoint in turn. The
+// client's own KeepAlive uses one connection, and would lose the lease when that coordinator
+// vanishes without closing it.
 func (r *registration) hold(ctx context.Context) error {
 	var (
 		interval = r.c.ttl / 3
@@ -205,8 +204,8 @@ func (r *registration) hold(ctx context.Context) error {
 			}
 		default:
 			wait = retry
-			// etcd may be electing, and a new leader grants every lease its full time
-			// again; only etcd's own answer ends the registration.
+			// etcd may be electing, and its new leader extends every lease by its full TTL. So only
+			// an answer of etcd ends the registration.
 			if !warned && time.Since(last) > r.c.ttl {
 				warned = true
 				r.c.log.Warn("etcd has not answered for longer than the lease lasts; going on", "key", r.key, "error", err)
@@ -216,7 +215,7 @@ func (r *registration) hold(ctx context.Context) error {
 	}
 }
 
-// beat renews the lease once. alive is false if etcd says that there is no such lease.
+// beat renews the lease once. alive is false if etcd answers that the lease does not exist.
 func (r *registration) beat(ctx context.Context, deadline time.Duration) (alive bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -235,7 +234,7 @@ func (r *registration) beat(ctx context.Context, deadline time.Duration) (alive 
 	return answer.GetTTL() > 0, nil
 }
 
-// gone says whether the key, as far as etcd answers, is not the one that was put.
+// gone reports whether etcd answers that the key is not the one that was put.
 func (r *registration) gone(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, r.c.ttl/3)
 	defer cancel()

@@ -11,8 +11,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// leased are the values that hang on the leases of this process's brokers, by id and key. A broker that
-// registers anew puts them with its own key, so there is no moment in which it is there without them.
+// leased holds the values attached to the leases of this process's brokers, by id and key. A new
+// registration puts them in the same transaction, so a broker is never registered without them.
 type leased struct {
 	mu     sync.Mutex
 	values map[string]map[string]string
@@ -42,10 +42,11 @@ func (l *leased) keep(id, key, value string) {
 	l.values[id][key] = value
 }
 
-// putLeased puts a key on the lease of the broker's registration, if that is still of this life; with
-// incarnation 0 on that of the first one to come. What stands there already is not written again.
+// putLeased attaches a key to the lease of the broker's registration, if that is still of this
+// incarnation; with incarnation 0, to the lease of the next registration. An equal value is not
+// written again.
 func (c *Client) putLeased(ctx context.Context, broker Replica, key, value string) error {
-	c.leased.keep(broker.Broker, key, value) // first: a registration that comes meanwhile has it
+	c.leased.keep(broker.Broker, key, value) // first, so that a concurrent registration includes it
 	if broker.Incarnation == 0 {
 		return nil
 	}
@@ -75,9 +76,10 @@ func (c *Client) putLeased(ctx context.Context, broker Replica, key, value strin
 	return nil
 }
 
-// Evict ends that life of a broker for the cluster: its registration, and its office and whatever else
-// hangs on its lease. Who saw it die need not wait for the lease then. One that lives after all registers
-// anew, as a later incarnation. That it is gone already, or in another life, is no error.
+// Evict ends that incarnation of a broker for the cluster: its registration, its term as controller
+// and everything else attached to its lease, so that the cluster need not wait for the lease to
+// expire. A broker that is alive registers again in a later incarnation. It is no error if that
+// incarnation has ended.
 func (c *Client) Evict(ctx context.Context, broker Replica) error {
 	key := c.brokerKey(broker.Broker)
 	found, err := c.get(ctx, key)
@@ -90,7 +92,7 @@ func (c *Client) Evict(ctx context.Context, broker Replica) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if lease := found.GetLease(); lease != 0 {
-		// A lease is of one registration, so another that has come meanwhile is not touched.
+		// A lease is of one registration, so a later registration is not affected.
 		if _, err := c.etcd.Revoke(ctx, clientv3.LeaseID(lease)); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return fmt.Errorf("evict broker %s (incarnation %d): %w", broker.Broker, broker.Incarnation, err)
 		}

@@ -8,10 +8,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ConflictError says that the keys belong to somebody else.
+// ConflictError reports that the keys belong to another owner.
 type ConflictError struct {
 	Key   string
-	Owner string // the identity that holds it
+	Owner string // the identity of the owner
 }
 
 func (e *ConflictError) Error() string {
@@ -27,7 +27,7 @@ const ownerValueVersion = 1
 
 func (c *Client) ownerKey() string { return c.prefix + "owner" }
 
-// Owner is the identity that the keys belong to; empty: nobody's yet.
+// Owner returns the identity that owns the keys, or "".
 func (c *Client) Owner(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -41,8 +41,8 @@ func (c *Client) Owner(ctx context.Context) (string, error) {
 	return decodeOwner(c.ownerKey(), got.Kvs[0].Value)
 }
 
-// ClaimOwner makes identity the owner of the keys, if nobody is. It may be repeated. If
-// somebody else is, the error is a *ConflictError.
+// ClaimOwner makes identity the owner of the keys, if they have none. It may be repeated. If there
+// is another owner, the error is a *ConflictError.
 func (c *Client) ClaimOwner(ctx context.Context, identity string) error {
 	if identity == "" {
 		return fmt.Errorf("claim %s: the identity is empty", c.ownerKey())

@@ -15,24 +15,27 @@ type Suspect struct {
 	Shard      int
 	Epoch, End uint64 // last epoch, and end, of the data log
 	State      uint64 // end of the state log; 0: not said
-	// Spent says that the broker vouches for its copy, and can't lead under this epoch, or an earlier one, any more: others may
-	// have batches of it that its own logs lost when they failed. 0: it can't vouch for its copy.
+	// Spent says that the broker vouches for its copy, and can't lead under this epoch, or an
+	// earlier one, any more: others may have batches of it that its own logs lost when they failed.
+	// 0: it can't vouch for its copy.
 	Spent int64
-	// Lacks says that the copy is being repaired, or is to be, by fetching so many segments from the leader. 0: it is fetched whole.
+	// Lacks says that the copy is being repaired, or is to be, by fetching so many segments from
+	// the leader. 0: it is fetched whole.
 	Lacks int
-	// Cut says that opening the copy cut a torn tail and found nothing else amiss. The tail was never synced, so the
-	// copy lacks nothing that its broker confirmed; one without a cut goes before it.
+	// Cut says that opening the copy cut a torn tail and found nothing else amiss. The tail was
+	// never synced, so the copy lacks nothing that its broker confirmed; one without a cut goes
+	// before it.
 	Cut bool
 }
 
-// report is what one broker said of its replicas.
+// report is what one broker has reported about its replicas.
 type report map[string][]Suspect // by id of the Topic
 
 type reportValue struct {
 	V int `json:"v"`
-	// Suspects are, by id of the Topic, the shard, epoch and end of each; the end of its state log, the epoch that is
-	// spent, how many segments are fetched, and flags. Earlier versions leave out what comes later in this
-	// list, and ignore it.
+	// Suspects are, by id of the Topic, the shard, epoch and end of each; the end of its state log,
+	// the epoch that is spent, how many segments are fetched, and flags. Earlier versions leave out
+	// what comes later in this list, and ignore it.
 	Suspects map[string][][7]uint64 `json:"suspects"`
 }
 
@@ -46,9 +49,10 @@ const (
 
 func (c *Client) reportKey(id string) string { return c.prefix + "reports/" + id }
 
-// Report says which of its replicas a broker can't vouch for, all of them each time; none: it vouches for all.
-// It ends with that life of the broker, but a later life in the same process begins with it. What is reported
-// with incarnation 0 is there from the first moment of the registration to come.
+// Report says which of its replicas a broker can't vouch for, all of them each time; none: it
+// vouches for all. It ends with that life of the broker, but a later life in the same process
+// begins with it. What is reported with incarnation 0 is there from the first moment of the
+// registration to come.
 func (c *Client) Report(ctx context.Context, broker Replica, suspects []Suspect) error {
 	what := "the report of broker " + broker.Broker
 	if why := validBrokerID(broker.Broker); why != "" {
@@ -89,13 +93,14 @@ func decodeReport(kv *mvccpb.KeyValue) (report, error) {
 	return r, nil
 }
 
-// Suspect says whether the broker, in the life that it is in, can't vouch for its replica of that shard.
+// Suspect reports whether the broker, in its current incarnation, cannot vouch for its replica of
+// that shard.
 func (s *State) Suspect(brokerID, topicID string, shard int) bool {
 	said, ok := s.Reported(brokerID, topicID, shard)
 	return ok && said.Spent == 0
 }
 
-// Reported is what the broker says of a replica; false: nothing is wrong with it.
+// Reported returns what the broker has reported about a replica; false: nothing.
 func (s *State) Reported(brokerID, topicID string, shard int) (Suspect, bool) {
 	for _, suspect := range s.reports[brokerID][topicID] {
 		if suspect.Shard == shard {

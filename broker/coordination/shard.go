@@ -11,32 +11,32 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Shard is who serves one shard of a Topic.
+// Shard is the placement of one shard of a Topic.
 type Shard struct {
 	Topic    string // id of the Topic
 	Number   int
-	Epoch    int64     // from 1; one leader each
-	Leader   string    // id of a broker in the in-sync set; empty: none can lead
-	Replicas []string  // ids of the brokers that hold it, also of those being added or removed
-	InSync   []Replica // whose logs hold everything that was acknowledged
-	Adding   []string  // replicas that are to catch up
-	Removing []string  // replicas that are to go when the others are in sync
-	Doubt    Doubt     // when a leader was last named that may lack what was acknowledged
+	Epoch    int64     // from 1; each has one leader
+	Leader   string    // id of a broker in the in-sync set; empty: none
+	Replicas []string  // ids of all replicas, including those being added or removed
+	InSync   []Replica // the replicas that have everything that was acknowledged
+	Adding   []string  // replicas that have to catch up first
+	Removing []string  // replicas to be removed when the others are in sync
+	Doubt    Doubt     // of the last election that may have lost acknowledged records
 
-	Revision int64 // of its key, when this was read; what a compare-and-swap compares; 0: not written yet
+	Revision int64 // of its key; what a compare-and-swap compares; 0: not written yet
 }
 
-// Doubt says that a leader was named that may lack something that was acknowledged.
+// Doubt records an election whose leader may lack acknowledged records.
 type Doubt struct {
-	Epoch  int64  `json:"epoch"`  // in which it was named; 0: there never was such a one
+	Epoch  int64  `json:"epoch"`  // of that election; 0: there was none
 	Leader string `json:"leader"` // id of its broker
 	Reason string `json:"reason"` // the controller's
 }
 
 // Replica is one broker in one of its lives.
 //
-// An entry of an in-sync set whose incarnation is the broker's current registration is vouched for: that
-// life holds everything that was acknowledged. Any other entry says only that the broker was a
+// An entry of an in-sync set whose incarnation is the broker's current registration is vouched for:
+// that life holds everything that was acknowledged. Any other entry says only that the broker was a
 // member of the last set. Incarnation 0 is a member that withdrew (Client.Withdraw).
 type Replica struct {
 	Broker      string `json:"broker"`
@@ -83,13 +83,13 @@ func (s *Shard) valid() string {
 	return ""
 }
 
-// MinInSync is how many replicas must be in sync for a record to be acknowledged. While one is added for
-// another that is removed, or more are added, the minimum stays what it was.
+// MinInSync returns how many replicas must be in sync for a record to be acknowledged. While
+// replicas are added or replaced, the number stays.
 func (s *Shard) MinInSync(spec *TopicSpec) int {
 	return spec.ResolvedMinInSync(len(s.Replicas) - max(len(s.Adding), len(s.Removing)))
 }
 
-// Member is the broker's entry in the in-sync set.
+// Member returns the broker's entry in the in-sync set.
 func (s *Shard) Member(broker string) (Replica, bool) {
 	i := slices.IndexFunc(s.InSync, func(m Replica) bool { return m.Broker == broker })
 	if i < 0 {
@@ -140,7 +140,7 @@ func (c *Client) decodeShard(kv *mvccpb.KeyValue) (*Shard, error) {
 	return s, nil
 }
 
-// ReadShards reads the shards of a Topic as they are at one revision, sorted by number.
+// ReadShards reads the shards of a Topic at one revision, sorted by number.
 func (c *Client) ReadShards(ctx context.Context, topicID string) (shards []*Shard, revision int64, err error) {
 	var unreadable error
 	revision, err = c.pages(ctx, c.shardsPrefix(topicID), func(kv *mvccpb.KeyValue) {
@@ -161,13 +161,13 @@ func (c *Client) ReadShards(ctx context.Context, topicID string) (shards []*Shar
 	return shards, revision, nil
 }
 
-// Vouched says whether the set names the broker in the life in which it is registered.
+// Vouched reports whether the in-sync set names the broker in its registered incarnation.
 func (s *Shard) Vouched(b Broker) bool {
 	m, in := s.Member(b.ID)
 	return in && m.Incarnation != 0 && m.Incarnation == b.Incarnation
 }
 
-// lives compares that the broker is registered, and in that life.
+// lives compares that the broker is registered in that incarnation.
 func (c *Client) lives(m Replica) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(c.brokerKey(m.Broker)), "=", m.Incarnation)
 }

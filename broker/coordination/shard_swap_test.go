@@ -9,7 +9,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A leader changes many in-sync sets at once: they share transactions, and those that are stale are refused, alone.
+// TestManySwapsShareTransactions: a leader's concurrent swaps of in-sync sets share transactions,
+// and stale ones are refused individually.
 func TestManySwapsShareTransactions(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -96,8 +97,8 @@ func TestManySwapsShareTransactions(t *testing.T) {
 	c.swaps.turn <- struct{}{}
 }
 
-// A broker vouches for its copies in a later life, withdraws, and resigns: each is a compare-and-swap of
-// its own entry, and they share transactions.
+// A broker vouches for its copies in a later life, withdraws, and resigns: each is a
+// compare-and-swap of its own entry, and they share transactions.
 func TestABrokerChangesItsOwnEntry(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -107,7 +108,8 @@ func TestABrokerChangesItsOwnEntry(t *testing.T) {
 	office := c.office(t, b)
 	topic := c.mustCreate(t, "t", func() TopicSpec { s := spec("t"); s.Shards, s.Replicas = 4, 2; return s }(), client)
 	was := Replica{"a", a.Incarnation - 1} // a life before
-	// Shard 0 was led by the life before, shard 1 is led by another broker, shard 2 by this life; of shard 3 it is no member.
+	// Shard 0 was led by the life before, shard 1 is led by another broker, shard 2 by this life;
+	// of shard 3 it is no member.
 	var writes []ShardWrite
 	for n := range 4 {
 		s := newShard(topic.ID, n, b)
@@ -170,7 +172,8 @@ func TestABrokerChangesItsOwnEntry(t *testing.T) {
 		t.Errorf("resigned: %+v", resigned)
 	}
 
-	// The process that leads vouches for another life of its own and goes on leading; it withdraws, and leads no more.
+	// The process that leads vouches for another life of its own and goes on leading; it withdraws,
+	// and leads no more.
 	again, err := c.Vouch(ctx, b, beside, true)
 	if err != nil || again.Leader != "b" {
 		t.Fatalf("%+v, %v", again, err)

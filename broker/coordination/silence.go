@@ -9,10 +9,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// silenceValue is what one broker says of another that it hears nothing of.
+// silenceValue is the report of one broker that hears nothing from another.
 type silenceValue struct {
 	V int `json:"v"`
-	// By is the incarnation of who says it. Which life is meant tells the lease that the key hangs on.
+	// By is the incarnation of the reporting broker. The lease of the key determines that of the
+	// silent one.
 	By int64 `json:"by"`
 }
 
@@ -22,11 +23,11 @@ func (c *Client) silencePrefix(id string) string { return c.prefix + "silences/"
 
 func (c *Client) silenceKey(silent, by string) string { return c.silencePrefix(silent) + by }
 
-// ReportSilent records that broker by hears nothing from broker silent, each in that incarnation, and
-// evicts silent once a majority of all members has reported it. Eviction saves waiting for the lease,
-// which etcd extends when it elects a new leader. An evicted broker that is alive registers anew, so a
-// wrong eviction costs an election. A report of an incarnation that has ended does nothing.
-// A report ends with the incarnation of either broker, or by WithdrawSilent.
+// ReportSilent records that broker by hears nothing from broker silent, each in that incarnation,
+// and evicts silent once a majority of all members has reported it. Eviction saves waiting for the
+// lease, which etcd extends when it elects a new leader. An evicted broker that is alive registers
+// anew, so a wrong eviction costs an election. A report of an incarnation that has ended does
+// nothing. A report ends with the incarnation of either broker, or by WithdrawSilent.
 func (c *Client) ReportSilent(ctx context.Context, by, silent Replica) (evicted bool, err error) {
 	accused, err := c.get(ctx, c.brokerKey(silent.Broker))
 	if err != nil {
@@ -50,7 +51,7 @@ func (c *Client) ReportSilent(ctx context.Context, by, silent Replica) (evicted 
 		return false, fmt.Errorf("say that broker %s is silent: %w", silent.Broker, err)
 	}
 	if !done.Succeeded {
-		return false, nil // either is in another life by now
+		return false, nil // one of them has restarted since
 	}
 	if !c.agreed(silent.Broker, done.Responses[1].GetResponseRange().GetKvs(), done.Responses[2].GetResponseRange().GetKvs()) {
 		return false, nil
@@ -58,8 +59,8 @@ func (c *Client) ReportSilent(ctx context.Context, by, silent Replica) (evicted 
 	return true, c.Evict(ctx, silent)
 }
 
-// agreed says whether more than half of the members say that the broker is silent. Of two members neither can: each
-// may be the one that is cut off.
+// agreed reports whether more than half of the members have reported the broker as silent. With two
+// members neither can evict the other, since each may be the one that is cut off.
 func (c *Client) agreed(silent string, said, members []*mvccpb.KeyValue) bool {
 	lives := make(map[string]int64, len(members))
 	for _, m := range members {

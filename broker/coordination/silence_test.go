@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Two of three brokers hear nothing of the third, and it is evicted; what one of them says alone, or took back, or said
-// in a life that is over, changes nothing.
+// TestMostBrokersEvictASilentOne: two of three brokers report the third as silent, and it is
+// evicted. A single, withdrawn or outdated report has no effect.
 func TestMostBrokersEvictASilentOne(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -25,8 +25,8 @@ func TestMostBrokersEvictASilentOne(t *testing.T) {
 		}
 	}
 	accuse(a, silent, false)
-	accuse(a, silent, false) // however often it says so
-	accuse(silent, a, false) // who is cut off says the same of the others
+	accuse(a, silent, false) // repeated reports count once
+	accuse(silent, a, false) // a broker that is cut off reports the others
 	accuse(silent, b, false)
 	if err := c.WithdrawSilent(ctx, a, silent); err != nil {
 		t.Fatal(err)
@@ -43,14 +43,14 @@ func TestMostBrokersEvictASilentOne(t *testing.T) {
 	if again.Incarnation <= silent.Incarnation {
 		t.Fatalf("evicted in life %d, and it is in %d", silent.Incarnation, again.Incarnation)
 	}
-	accuse(b, again, false) // What was said of the life before is no more.
+	accuse(b, again, false) // Reports about the former incarnation do not count.
 
-	// What another said before it died counts no more.
+	// Reports of a broker that died do not count.
 	joined["a"].leave()
 	accuse(b, again, false)
 }
 
-// Of two, each may be the one that is cut off.
+// TestOfTwoBrokersNeitherEvictsTheOther: with two members, each may be the one that is cut off.
 func TestOfTwoBrokersNeitherEvictsTheOther(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -8,35 +8,36 @@ import (
 	"strings"
 )
 
-// State is everything that a broker follows, as it is at one revision. It never changes, and
-// may be read by anybody for as long as they like. What it hands out belongs to all its readers.
+// State is everything that a broker follows, at one revision. It is immutable and safe for
+// concurrent use. Its methods return shared values: never change them.
 type State struct {
 	Revision   int64
-	Controller Controller // Term 0: there is none
+	Controller Controller // Term 0: none
 	Brokers    []Broker   // sorted by id
 
 	topics     table[*Topic]      // by name
 	belongings table[*belongings] // by id of the Topic
 	shards     int
 	unreadable map[string]int64
-	drains     map[string]DrainMode // by what stands behind drains/
+	drains     map[string]DrainMode // by the key behind drains/
 	reports    map[string]report    // by id of the broker
 }
 
-// belongings is what hangs on a Topic's id. The topic may be nil: a key of the others can outlive it.
+// belongings are the keys of a Topic's id. topic may be nil, because a shard or Subscription may
+// outlive the Topic's key for a moment.
 type belongings struct {
 	topic         *Topic
 	shards        []*Shard        // sorted by number
 	subscriptions []*Subscription // sorted by name
 }
 
-// Topic is the one of that name; nil: there is none.
+// Topic returns the Topic of that name, or nil.
 func (s *State) Topic(name string) *Topic {
 	t, _ := s.topics.get(name)
 	return t
 }
 
-// TopicByID is the one of that id; nil: there is none.
+// TopicByID returns the Topic of that id, or nil.
 func (s *State) TopicByID(id string) *Topic {
 	if b, ok := s.belongings.get(id); ok {
 		return b.topic
@@ -44,7 +45,7 @@ func (s *State) TopicByID(id string) *Topic {
 	return nil
 }
 
-// Topics walks over all, in no order; also those that are being deleted.
+// Topics iterates over all Topics in no particular order, including those being deleted.
 func (s *State) Topics() iter.Seq[*Topic] {
 	return func(yield func(*Topic) bool) {
 		for _, t := range s.topics.all() {
@@ -55,10 +56,10 @@ func (s *State) Topics() iter.Seq[*Topic] {
 	}
 }
 
-// TopicCount is how many there are.
+// TopicCount returns the number of Topics.
 func (s *State) TopicCount() int { return s.topics.count }
 
-// Shards are those of one Topic, sorted by number.
+// Shards returns the shards of one Topic, sorted by number.
 func (s *State) Shards(topicID string) []*Shard {
 	if b, ok := s.belongings.get(topicID); ok {
 		return b.shards
@@ -66,7 +67,7 @@ func (s *State) Shards(topicID string) []*Shard {
 	return nil
 }
 
-// Shard is one shard; nil: it is not placed yet.
+// Shard returns one shard, or nil if it is not placed yet.
 func (s *State) Shard(topicID string, number int) *Shard {
 	shards := s.Shards(topicID)
 	if i, ok := findShard(shards, number); ok {
@@ -79,7 +80,7 @@ func findShard(shards []*Shard, number int) (int, bool) {
 	return slices.BinarySearchFunc(shards, number, func(s *Shard, n int) int { return s.Number - n })
 }
 
-// AllShards walks over those of all Topics, in no order.
+// AllShards iterates over the shards of all Topics, in no particular order.
 func (s *State) AllShards() iter.Seq[*Shard] {
 	return func(yield func(*Shard) bool) {
 		for _, b := range s.belongings.all() {
@@ -92,10 +93,10 @@ func (s *State) AllShards() iter.Seq[*Shard] {
 	}
 }
 
-// ShardCount is how many there are.
+// ShardCount returns the number of shards.
 func (s *State) ShardCount() int { return s.shards }
 
-// Subscriptions are those of one Topic, sorted by name.
+// Subscriptions returns those of one Topic, sorted by name.
 func (s *State) Subscriptions(topicID string) []*Subscription {
 	if b, ok := s.belongings.get(topicID); ok {
 		return b.subscriptions
@@ -103,7 +104,7 @@ func (s *State) Subscriptions(topicID string) []*Subscription {
 	return nil
 }
 
-// Subscription is the one of that name; nil: there is none.
+// Subscription returns one of a Topic's Subscriptions, or nil.
 func (s *State) Subscription(topicID, name string) *Subscription {
 	all := s.Subscriptions(topicID)
 	if i, ok := findSubscription(all, name); ok {
@@ -116,7 +117,7 @@ func findSubscription(all []*Subscription, name string) (int, bool) {
 	return slices.BinarySearchFunc(all, name, func(s *Subscription, name string) int { return strings.Compare(s.Name, name) })
 }
 
-// Broker is the one of that id, if it is a member.
+// Broker returns the member with that id.
 func (s *State) Broker(id string) (Broker, bool) {
 	i, ok := slices.BinarySearchFunc(s.Brokers, id, func(b Broker, id string) int { return strings.Compare(b.ID, id) })
 	if !ok {
@@ -125,16 +126,15 @@ func (s *State) Broker(id string) (Broker, bool) {
 	return s.Brokers[i], true
 }
 
-// Unreadable are the keys whose values this program does not understand. Of each the last
-// value that it did is still in the State, if there was one: that something is unreadable
-// must not look as if it were deleted.
+// Unreadable returns the keys whose values this program cannot decode. The State keeps the last
+// value that it could decode, since an unreadable value must not look like a deletion.
 func (s *State) Unreadable() []string { return slices.Sorted(maps.Keys(s.unreadable)) }
 
-// Change is one thing that came (Before is nil), went (After is nil), or became another.
+// Change is an addition (Before is nil), a deletion (After is nil), or a change.
 type Change[T any] struct{ Before, After *T }
 
-// Changes are what is different from the State before, in the order of their revisions. A
-// Topic or Subscription that was deleted and made again has gone and come.
+// Changes are the differences to the previous State, in the order of their revisions. A Topic or
+// Subscription that was deleted and recreated is a deletion and an addition.
 type Changes struct {
 	Topics        []Change[Topic]
 	Shards        []Change[Shard]
@@ -150,11 +150,11 @@ func (c *Changes) any() bool {
 	return len(c.Topics) > 0 || len(c.Shards) > 0 || len(c.Subscriptions) > 0 || c.Brokers || c.Controller || c.Drains || c.Reports || c.Unreadable
 }
 
-// WatchState calls changed with the State and what is different in it, at first and after
-// each change, until ctx ends; then it returns nil. The calls come one after the other on the
-// caller's goroutine. What etcd changed in one transaction comes in one call.
+// WatchState calls changed with the State and its changes, at first and after each change, until
+// ctx ends; then it returns nil. Calls are sequential, on the caller's goroutine. The changes of
+// one etcd transaction arrive in one call.
 //
-// It is one reading and one watch. While etcd can't be reached the last State stands.
+// It uses one read and one watch. While etcd is unreachable the last State stands.
 func (c *Client) WatchState(ctx context.Context, changed func(*State, Changes)) error {
 	f := newFollower(c, changed)
 	m := mirror{c: c, prefix: c.prefix, put: f.put, remove: f.remove, keys: f.keys, settled: f.settled}

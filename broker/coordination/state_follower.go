@@ -9,15 +9,15 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// follower makes States of what a mirror tells.
+// follower builds States from the keys of a mirror.
 type follower struct {
 	c       *Client
 	changed func(*State, Changes)
-	known   bool // a State was made
+	known   bool // a State was built
 
 	topics     table[*Topic]
 	belongings table[*belongings]
-	fresh      map[string]bool // ids whose belongings no State has yet, so they are changed in place
+	fresh      map[string]bool // ids whose belongings no State refers to; changed in place
 	shards     int
 	brokers    map[string]Broker
 	controller Controller
@@ -26,7 +26,7 @@ type follower struct {
 	reports    map[string]report
 	reported   map[string]int64 // revisions of the reports
 
-	last    State // what did not change is taken from it
+	last    State // unchanged parts are reused from it
 	changes Changes
 }
 
@@ -86,7 +86,7 @@ func (f *follower) put(kv *mvccpb.KeyValue) {
 	}
 }
 
-// of is what hangs on a Topic's id, to be changed.
+// of returns the belongings of a Topic's id, for a change.
 func (f *follower) of(id string) *belongings {
 	b, ok := f.belongings.get(id)
 	if ok && f.fresh[id] {
@@ -102,7 +102,7 @@ func (f *follower) of(id string) *belongings {
 	return mine
 }
 
-// dropEmpty forgets an id that nothing hangs on any more.
+// dropEmpty deletes the entry of an id without keys.
 func (f *follower) dropEmpty(id string) {
 	if b, ok := f.belongings.get(id); ok && b.topic == nil && len(b.shards) == 0 && len(b.subscriptions) == 0 {
 		f.belongings.remove(id)
@@ -158,7 +158,7 @@ func (f *follower) shard(topic, number string) *Shard {
 		return nil
 	}
 	n, err := strconv.Atoi(number)
-	if err != nil || strconv.Itoa(n) != number { // another key than that shard's
+	if err != nil || strconv.Itoa(n) != number { // not a shard's key
 		return nil
 	}
 	if i, ok := findShard(b.shards, n); ok {

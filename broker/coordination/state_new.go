@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// NewState makes a State of what is given, as if it had been read at that revision: for the tests of
-// whoever follows one. Nothing of it may be changed afterwards.
+// NewState returns a State with the given content, for tests of its readers. The arguments must not
+// be changed afterwards.
 func NewState(revision int64, brokers []Broker, topics []*Topic, shards []*Shard, subscriptions []*Subscription) *State {
 	s := &State{Revision: revision, Brokers: slices.Clone(brokers), shards: len(shards)}
 	slices.SortFunc(s.Brokers, func(a, b Broker) int { return strings.Compare(a.ID, b.ID) })
@@ -36,7 +36,7 @@ func NewState(revision int64, brokers []Broker, topics []*Topic, shards []*Shard
 	return s
 }
 
-// With is the same State with these drains, and these reports of brokers.
+// With returns a copy of the State with these drains and reports.
 func (s *State) With(drains map[string]DrainMode, reports map[string][]Suspect) *State {
 	other := *s
 	other.drains, other.reports = maps.Clone(drains), make(map[string]report, len(reports))

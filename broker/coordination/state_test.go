@@ -21,7 +21,7 @@ type states struct {
 	mu    sync.Mutex
 	last  *State
 	saw   []Changes
-	texts map[*State]string // every State as it read when it came
+	texts map[*State]string // every State, printed when it arrived
 }
 
 func (c *Client) watchState(t *testing.T) *states {
@@ -52,7 +52,7 @@ func (c *Client) watchState(t *testing.T) *states {
 	return s
 }
 
-// text is all of a State but its revision.
+// text prints a State without its revision.
 func text(s *State) string {
 	var lines []string
 	for topic := range s.Topics() {
@@ -73,7 +73,7 @@ func text(s *State) string {
 	return fmt.Sprintf("%v %v %v %v %d %d %v\n%s", s.Drains(), s.reports, s.Controller, s.Brokers, s.TopicCount(), s.ShardCount(), s.Unreadable(), strings.Join(lines, "\n"))
 }
 
-// wait waits for a State of which ok is true.
+// wait waits for a State for which ok returns true.
 func (s *states) wait(what string, ok func(*State) bool) *State {
 	s.t.Helper()
 	var found *State
@@ -89,7 +89,7 @@ func (s *states) wait(what string, ok func(*State) bool) *State {
 	return found
 }
 
-// all are those that were seen, in no order.
+// all returns the States seen, in no particular order.
 func (s *states) all() []*State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,8 @@ func TestAStateHasEverything(t *testing.T) {
 		t.Errorf("broker a is %+v", b)
 	}
 
-	// A Topic that is deleted and made again has gone and come, whoever looked away meanwhile.
+	// A Topic that was deleted and recreated during a pause of the watch is a deletion and an
+	// addition.
 	if err := c.DeleteTopic(ctx, "orders", "", client); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +163,8 @@ func TestAStateHasEverything(t *testing.T) {
 	}
 }
 
-// While the watch is cut everything changes and etcd forgets the revisions in between; then etcd itself starts again.
+// TestAStateOutlivesCompactionAndRestart: while the watch is cut everything changes and etcd
+// compacts the revisions in between; then etcd restarts.
 func TestAStateOutlivesCompactionAndRestart(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -217,7 +219,7 @@ func TestAStateOutlivesCompactionAndRestart(t *testing.T) {
 	seen.wait("the topic made after the restart", func(s *State) bool { return s.Topic("later") != nil && s.TopicCount() == 4 })
 }
 
-// What is unreadable must not look as if it were deleted.
+// TestAnUnreadableValueLeavesWhatWasKnown: an unreadable value must not look like a deletion.
 func TestAnUnreadableValueLeavesWhatWasKnown(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -248,7 +250,7 @@ func TestAnUnreadableValueLeavesWhatWasKnown(t *testing.T) {
 	seen.wait("the deletion", func(s *State) bool { return s.TopicCount() == 0 && len(s.Unreadable()) == 0 })
 }
 
-// More keys than one page are read as they were at one revision.
+// TestPagesAreOfOneRevision: more keys than one page are read at one revision.
 func TestPagesAreOfOneRevision(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -273,7 +275,7 @@ func TestPagesAreOfOneRevision(t *testing.T) {
 	}
 }
 
-// A table agrees with a map, and what was shared stays as it was.
+// TestATableAgreesWithAMap: a table equals a map, and a shared view never changes.
 func TestATableAgreesWithAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var writer table[int]
@@ -307,7 +309,8 @@ func TestATableAgreesWithAMap(t *testing.T) {
 	})
 }
 
-// crowd is a cluster of so many Topics, with so many shards each, as etcd has it.
+// crowd returns the keys of a cluster with the given number of Topics, with the given number of
+// shards each.
 func crowd(tb testing.TB, topics, shards int) (*follower, []*mvccpb.KeyValue) {
 	c, err := Open(Config{Endpoints: []string{"unix:///nowhere"}, Cluster: "default/main"})
 	if err != nil {

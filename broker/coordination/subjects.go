@@ -16,27 +16,28 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
-// claims knows which Topic keeps which subjects.
+// claims is the index of the subjects that Topics claim.
 //
-// Who claims what stands in the Topics themselves; the key subjects is the gate before them.
-// Whoever adds a claim writes the gate in the same transaction, and compares that it is as
-// it was when the claims were read. So of two that add claims at the same time one fails,
-// reads what the other wrote, and decides anew. (A list of all claims in that key would be
-// simpler to read, but every Topic would write the claims of all of them: 100 MB for the
-// first 1,000.)
+// The claims are in the Topics' keys. The key "subjects" is their gate: a transaction that adds a
+// claim also writes the gate, and compares that it has not changed since the claims were read. So
+// of two concurrent transactions one fails, reads what the other one wrote, and tries again. A list
+// of all claims in that key would be simpler, but every Topic would write the claims of all: 100 MB
+// for the first 1,000.
 //
-// What was read is kept, and a failed transaction answers with what was written since. That
-// misses deletions, which can only make a claim void: one that is in the way is looked at
-// again. A deletion therefore needs no gate.
+// The claims that were read are cached, and a failed transaction returns what was written since.
+// Deletions are missed, which can only make a claim obsolete: a claim in the way is read again. So
+// a deletion needs no gate.
 //
-// All is of who has the turn to put Topics.
+// Only the holder of the turn to put Topics uses claims.
 type claims struct {
-	yield  time.Time // until then, other brokers may come first
+	yield  time.Time // until then, other brokers may write first
 	loaded bool
-	gate   int64 // mod revision of the gate; 0: there is none yet
+	gate   int64 // mod revision of the gate; 0: none yet
 	read   int64 // revision up to which all writes of Topics are known
 	topics map[string]claim
-	first  map[string]map[string]bool // names of Topics by the first token of a subject; "*": of all that begin with a wildcard
+	// first holds the names of Topics by the first token of a subject; "*": those whose subject
+	// begins with a wildcard.
+	first map[string]map[string]bool
 }
 
 type claim struct {
@@ -49,12 +50,13 @@ func newClaims() *claims {
 }
 
 const (
-	// claimAttempts is how often a transaction may find that another came first. It is tried again at once, since
-	// what is known is fresh then; who came first waits, up to claimYield times as long as its transaction took. Otherwise the
-	// broker with the quickest way to etcd would make all the Topics, and the others none.
+	// claimAttempts bounds how often a transaction may lose against another broker's. It is tried
+	// again at once, since the cache is up to date then. The winner pauses, up to claimYield times
+	// the duration of its transaction; otherwise the broker closest to etcd would create all
+	// Topics, and the others none.
 	claimAttempts = 64
 	claimYield    = 4
-	// maxPuts and maxPutBytes are how many Topics one transaction writes, within what etcd takes.
+	// maxPuts and maxPutBytes bound the Topics in one transaction, within etcd's limits.
 	maxPuts     = 40
 	maxPutBytes = 512 << 10
 )
@@ -67,17 +69,18 @@ const subjectsValueVersion = 1
 
 func (c *Client) subjectsKey() string { return c.prefix + "subjects" }
 
-// errTopicMoved says that the Topic's key is not at the revision that the transaction compared.
+// errTopicMoved reports that the Topic's key is not at the revision that was compared.
 var errTopicMoved = errors.New("the topic's key has changed")
 
-// put is a Topic that is to be written with its claims. Those that are made at the same time share transactions: each
-// has to compare the gate, so one by one all brokers together would make as many in a second as etcd has syncs.
+// put is a Topic to be written with its claims. Concurrent puts share transactions: each must
+// compare the gate, so without that all brokers together would create only as many Topics per
+// second as etcd makes syncs.
 type put struct {
 	t        *Topic
 	value    string
 	attempts int
 
-	done     chan struct{} // closed when what follows is there
+	done     chan struct{} // closed when the result is set
 	revision int64
 	found    *mvccpb.KeyValue
 	err      error
@@ -88,9 +91,9 @@ func (p *put) end(revision int64, found *mvccpb.KeyValue, err error) {
 	close(p.done)
 }
 
-// putClaiming writes a Topic whose subjects are new, if its key is still at t.Revision (0:
-// absent), and returns the new revision. If it isn't, the error is errTopicMoved, with the key as it
-// is found, or nil. If another Topic keeps one of the subjects, it is an *OverlapError.
+// putClaiming writes a Topic with new subjects, if its key is still at t.Revision (0: absent), and
+// returns the new revision. If the key has changed, the error is errTopicMoved, with the current
+// key or nil. If another Topic claims one of the subjects, it is an *OverlapError.
 func (c *Client) putClaiming(ctx context.Context, t *Topic) (revision int64, found *mvccpb.KeyValue, err error) {
 	value, err := t.encode()
 	if err != nil {
@@ -103,7 +106,8 @@ func (c *Client) putClaiming(ctx context.Context, t *Topic) (revision int64, fou
 	return p.revision, p.found, p.err
 }
 
-// putSome writes the first of the Topics that wait. ctx is of one of them, and only for this try.
+// putSome writes the first of the waiting Topics. ctx belongs to one of them and bounds this
+// attempt only.
 func (c *Client) putSome(ctx context.Context) {
 	if !sleepUntil(ctx, c.claims.yield) {
 		return
@@ -120,11 +124,11 @@ func (c *Client) putSome(ctx context.Context) {
 	for _, p := range these {
 		switch err := c.checkClaims(ctx, p.t); {
 		case err != nil && ctx.Err() != nil:
-			later = append(later, p) // whoever has the turn next asks
+			later = append(later, p) // the next holder of the turn checks it
 		case err != nil:
 			p.end(0, nil, err)
 		case slices.ContainsFunc(together, func(other *put) bool { return other.t.Name == p.t.Name || overlap(other.t, p.t) }):
-			later = append(later, p) // then it is known what became of the other
+			later = append(later, p) // after the result of the other is known
 		default:
 			together = append(together, p)
 		}
@@ -141,7 +145,7 @@ func overlap(a, b *Topic) bool {
 	})
 }
 
-// putThese writes them in one transaction, and returns those that are to be tried again.
+// putThese writes Topics in one transaction, and returns those to try again.
 func (c *Client) putThese(ctx context.Context, these []*put) (again []*put) {
 	fail := func(err error) []*put {
 		for _, p := range these {
@@ -168,7 +172,7 @@ func (c *Client) putThese(ctx context.Context, these []*put) (again []*put) {
 	began := time.Now()
 	done, err := c.transact(ctx, when, then, otherwise...)
 	if err != nil && ctx.Err() != nil {
-		return these // it was another's time that ran out; what was written all the same is found then
+		return these // another call's ctx ended; a write that succeeded is detected at the next attempt
 	}
 	if err != nil {
 		return fail(err)
@@ -202,7 +206,7 @@ func (c *Client) putThese(ctx context.Context, these []*put) (again []*put) {
 	return again
 }
 
-// checkClaims says, by an *OverlapError, whether another Topic is known to keep one of t's subjects.
+// checkClaims returns an *OverlapError if another Topic is known to claim one of t's subjects.
 func (c *Client) checkClaims(ctx context.Context, t *Topic) error {
 	if err := c.loadClaims(ctx); err != nil {
 		return err
@@ -227,8 +231,8 @@ func (c *Client) checkClaims(ctx context.Context, t *Topic) error {
 	}
 }
 
-// overlap finds the first Topic by name that is in t's way. Among thousands only those are looked at that have a first token
-// in common with it.
+// overlap returns the first Topic by name whose subjects overlap t's. It compares only Topics that
+// share a first token with t.
 func (c *claims) overlap(t *Topic) *OverlapError {
 	var first *OverlapError
 	look := func(name string) {
@@ -262,7 +266,7 @@ func (c *claims) overlap(t *Topic) *OverlapError {
 	return first
 }
 
-// anyToken stands for a first token that is a wildcard.
+// anyToken represents a wildcard as first token.
 const anyToken = "*"
 
 func firstToken(s string) string {
@@ -299,7 +303,7 @@ func (c *Client) loadClaims(ctx context.Context) error {
 	if c.claims.loaded {
 		return nil
 	}
-	// The gate is read first: what is claimed afterwards moves it.
+	// The gate is read first: a later claim changes it.
 	gate, err := c.get(ctx, c.subjectsKey())
 	if err != nil {
 		return err
@@ -313,7 +317,7 @@ func (c *Client) loadClaims(ctx context.Context) error {
 }
 
 func (c *Client) learn(kv *mvccpb.KeyValue) {
-	// What a later version wrote may be unreadable as a whole, and its subjects still be claimed.
+	// A value of a later version may be unreadable as a whole, and still claims its subjects.
 	var value struct {
 		Spec struct {
 			Subjects []string `json:"subjects"`
@@ -327,7 +331,7 @@ func (c *Client) learn(kv *mvccpb.KeyValue) {
 	c.claims.set(name, claim{value.Spec.Subjects, value.Owner})
 }
 
-// get reads one key; nil: there is none.
+// get reads one key; nil: it does not exist.
 func (c *Client) get(ctx context.Context, key string) (*mvccpb.KeyValue, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -341,14 +345,15 @@ func (c *Client) get(ctx context.Context, key string) (*mvccpb.KeyValue, error) 
 	return got.Kvs[0], nil
 }
 
-// transact commits one transaction. When the comparisons fail it answers with what otherwise reads.
+// transact commits one transaction. If a comparison fails, the response has the results of
+// otherwise.
 func (c *Client) transact(ctx context.Context, when []clientv3.Cmp, then []clientv3.Op, otherwise ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return c.etcd.Txn(ctx).If(when...).Then(then...).Else(otherwise...).Commit()
 }
 
-// answered is the key that the i-th reading of a transaction found; nil: there is none.
+// answered returns the key that the i-th read of a transaction found, or nil.
 func answered(done *clientv3.TxnResponse, i int) *mvccpb.KeyValue {
 	if kvs := done.Responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
 		return kvs[0]
@@ -356,7 +361,7 @@ func answered(done *clientv3.TxnResponse, i int) *mvccpb.KeyValue {
 	return nil
 }
 
-// sleepUntil says false if the context ended first.
+// sleepUntil returns false if ctx ended first.
 func sleepUntil(ctx context.Context, at time.Time) bool {
 	wait := time.Until(at)
 	if wait <= 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
-// Subscription is a reader of a Topic that is asked for, and whose place is kept.
+// Subscription is a declared durable reader of a Topic.
 type Subscription struct {
 	Topic      string // id of the Topic
 	Name       string
@@ -20,11 +20,11 @@ type Subscription struct {
 	Owner      Owner
 	Created    time.Time
 
-	Revision int64 // of its key, when this was read
-	Made     int64 // create revision of its key: a Subscription made again is another one, with no cursor yet
+	Revision int64 // of its key, when it was read
+	Made     int64 // create revision of its key: a recreated one has no cursor
 }
 
-// SubscriptionSpec is what is asked for. Zero values mean what their comments say.
+// SubscriptionSpec is the desired state. Comments give the meaning of zero values.
 type SubscriptionSpec struct {
 	Start          Start            `json:"start,omitzero"`     // immutable
 	Subjects       []string         `json:"subjects,omitempty"` // filter; none: all
@@ -36,27 +36,27 @@ type SubscriptionSpec struct {
 	Consumer       ConsumerSettings `json:"consumer,omitzero"`
 }
 
-// Start is where reading begins.
+// Start is the start position.
 type Start struct {
 	From   StartFrom `json:"from,omitempty"` // empty: Latest
 	Time   time.Time `json:"time,omitzero"`
 	Offset uint64    `json:"offset,omitempty"`
 }
 
-// StartFrom says what Start goes by.
+// StartFrom is the kind of a start position.
 type StartFrom string
 
-// The ways to start.
+// The kinds of start positions.
 const (
-	FromLatest        StartFrom = "Latest"        // with what comes after the Subscription was made
-	FromEarliest      StartFrom = "Earliest"      // with the oldest record that is kept
-	FromTime          StartFrom = "Time"          // with the first record not older than the time
-	FromOffset        StartFrom = "Offset"        // with that offset of each shard
-	FromLast          StartFrom = "Last"          // with the newest record; JetStream clients only
-	FromLastBySubject StartFrom = "LastBySubject" // with the newest record of each subject; JetStream clients only
+	FromLatest        StartFrom = "Latest"        // what is published after the creation of the Subscription
+	FromEarliest      StartFrom = "Earliest"      // the oldest record
+	FromTime          StartFrom = "Time"          // the first record not older than Time
+	FromOffset        StartFrom = "Offset"        // Offset, in each shard
+	FromLast          StartFrom = "Last"          // the newest record; JetStream clients only
+	FromLastBySubject StartFrom = "LastBySubject" // the newest of each subject; JetStream clients only
 )
 
-// Ack says how long, how often and how many records may be on their way.
+// Ack bounds the time, the attempts and the number of pending records.
 type Ack struct {
 	Policy     AckPolicy       `json:"policy,omitempty"`     // empty: Explicit
 	Wait       time.Duration   `json:"wait,omitempty"`       // in nanoseconds; 0: 30 s
@@ -65,17 +65,17 @@ type Ack struct {
 	Backoff    []time.Duration `json:"backoff,omitempty"`    // in nanoseconds
 }
 
-// AckPolicy says which records an ack answers for.
+// AckPolicy says which records an ack covers.
 type AckPolicy string
 
 // The ack policies.
 const (
-	AckExplicit AckPolicy = "Explicit" // that one
-	AckAll      AckPolicy = "All"      // that and all before it
-	AckNone     AckPolicy = "None"     // none is expected
+	AckExplicit AckPolicy = "Explicit" // the acknowledged record
+	AckAll      AckPolicy = "All"      // that one and all before it
+	AckNone     AckPolicy = "None"     // no acks
 )
 
-// ConsumerSettings are what only JetStream clients can ask for.
+// ConsumerSettings are settings that only JetStream clients can request.
 type ConsumerSettings struct {
 	Description       string            `json:"description,omitempty"`
 	Metadata          map[string]string `json:"metadata,omitempty"`
@@ -95,16 +95,17 @@ type ConsumerSettings struct {
 	FlowControl       bool              `json:"flowControl,omitempty"`
 	IdleHeartbeat     time.Duration     `json:"idleHeartbeat,omitempty"`
 	PauseUntil        time.Time         `json:"pauseUntil,omitzero"`
-	FilterList        bool              `json:"filterList,omitempty"` // the one filter was given as a list, and is shown as one
-	// Ephemeral says that it goes when nobody has used it for InactiveThreshold, and isn't counted among what people have declared.
+	FilterList        bool              `json:"filterList,omitempty"` // shown as a list, though it is one filter
+	// Ephemeral: delete it when it was unused for InactiveThreshold. It does not count as declared
+	// by a user.
 	Ephemeral bool `json:"ephemeral,omitempty"`
 }
 
 const (
-	// maxSubscriptionName is what JetStream clients take as the name of a consumer.
+	// maxSubscriptionName is the longest name of a consumer for JetStream clients.
 	maxSubscriptionName = 255
-	// maxFilterSubjects, maxWhere, maxBackoffs and maxURL bound what every record is tried
-	// against, and the value; JetStream clients name more backoffs than manifests may.
+	// maxFilterSubjects, maxWhere, maxBackoffs and maxURL bound the work per record, and the value.
+	// JetStream clients may name more backoffs than manifests.
 	maxFilterSubjects = 64
 	maxWhere          = 4096
 	maxBackoffs       = 64

@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// CreateSubscription makes a Subscription of the Topic. It may be repeated as CreateTopic may.
+// CreateSubscription creates a Subscription of the Topic. It may be repeated as CreateTopic may.
 func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spec SubscriptionSpec, owner Owner) (*Subscription, error) {
 	what := describe(topic, name)
 	if why := firstUnknown(validName(name, maxSubscriptionName), spec.valid(), owner.valid()); why != "" {
@@ -43,7 +43,7 @@ func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spe
 		}
 		found := answered(done, 0)
 		if found == nil {
-			continue // the Topic has changed: it may be going
+			continue // the Topic has changed: it may be about to be deleted
 		}
 		existing, err := c.decodeSubscription(found)
 		if err != nil {
@@ -59,7 +59,7 @@ func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spe
 
 func describe(topic, name string) string { return "subscription " + name + " of topic " + topic }
 
-// servedTopic is one that is not being deleted.
+// servedTopic returns a Topic that is not being deleted.
 func (c *Client) servedTopic(ctx context.Context, name string) (*Topic, error) {
 	t, err := c.GetTopic(ctx, name)
 	if err != nil {
@@ -71,14 +71,14 @@ func (c *Client) servedTopic(ctx context.Context, name string) (*Topic, error) {
 	return t, nil
 }
 
-// SubscriptionUpdate is a change of what is asked for.
+// SubscriptionUpdate is a change of the spec.
 type SubscriptionUpdate struct {
 	By         Owner
-	Generation int64 // that it must have; 0: any
+	Generation int64 // expected generation; 0: any
 	Spec       SubscriptionSpec
 }
 
-// UpdateSubscription replaces the spec. What is equal is not written.
+// UpdateSubscription replaces the spec. An equal spec is not written.
 func (c *Client) UpdateSubscription(ctx context.Context, topic, name string, update SubscriptionUpdate) (*Subscription, error) {
 	what := describe(topic, name)
 	return c.reviseSubscription(ctx, topic, name, func(s *Subscription) error {
@@ -92,7 +92,8 @@ func (c *Client) UpdateSubscription(ctx context.Context, topic, name string, upd
 	})
 }
 
-// AdoptSubscription makes a manifest the owner of what one of the same namespace and name declared before it.
+// AdoptSubscription makes a manifest the owner of a Subscription that an earlier manifest of the
+// same namespace and name declared.
 func (c *Client) AdoptSubscription(ctx context.Context, topic, name string, by Owner, spec SubscriptionSpec) (*Subscription, error) {
 	what := describe(topic, name)
 	if why := by.valid(); why != "" {
@@ -107,7 +108,7 @@ func (c *Client) AdoptSubscription(ctx context.Context, topic, name string, by O
 	})
 }
 
-// OrphanSubscription notes that the manifest is gone, and the Subscription stays.
+// OrphanSubscription records that the manifest is gone and the Subscription remains.
 func (c *Client) OrphanSubscription(ctx context.Context, topic, name string, by Owner) (*Subscription, error) {
 	return c.reviseSubscription(ctx, topic, name, func(s *Subscription) error {
 		if by.Kind != ManifestOwner || !s.Owner.is(by) {
@@ -136,7 +137,7 @@ func (s *Subscription) respecify(what string, spec SubscriptionSpec) error {
 	return nil
 }
 
-// DeleteSubscription deletes a Subscription; its cursor goes when the leaders see it.
+// DeleteSubscription deletes a Subscription. Leaders delete its cursor when they see that.
 func (c *Client) DeleteSubscription(ctx context.Context, topic, name string, by Owner) error {
 	what := describe(topic, name)
 	for range reviseAttempts {
@@ -161,8 +162,8 @@ func (c *Client) DeleteSubscription(ctx context.Context, topic, name string, by 
 	return fmt.Errorf("delete %s: others came first %d times (try again)", what, reviseAttempts)
 }
 
-// reviseSubscription writes what change makes of the Subscription, unless that is nothing;
-// again from the start if somebody else came first.
+// reviseSubscription writes the result of change, unless it is equal. If another write came first,
+// it starts over.
 func (c *Client) reviseSubscription(ctx context.Context, topic, name string, change func(*Subscription) error) (*Subscription, error) {
 	for range reviseAttempts {
 		before, err := c.GetSubscription(ctx, topic, name)
@@ -195,7 +196,7 @@ func (c *Client) reviseSubscription(ctx context.Context, topic, name string, cha
 	return nil, fmt.Errorf("change %s: others came first %d times (try again)", describe(topic, name), reviseAttempts)
 }
 
-// GetSubscription reads one Subscription of a Topic that is served.
+// GetSubscription reads one Subscription of a Topic that is not being deleted.
 func (c *Client) GetSubscription(ctx context.Context, topic, name string) (*Subscription, error) {
 	if why := validName(name, maxSubscriptionName); why != "" {
 		return nil, &InvalidError{describe(topic, name), why}
@@ -214,8 +215,8 @@ func (c *Client) GetSubscription(ctx context.Context, topic, name string) (*Subs
 	return c.decodeSubscription(found)
 }
 
-// ListSubscriptions reads all Subscriptions of a Topic as they are at one revision, sorted by
-// name. Those that are unreadable are left out and named in the error; the others are there all the same.
+// ListSubscriptions reads all Subscriptions of a Topic at one revision, sorted by name. Unreadable
+// ones are left out and named in the error; the others are returned with it.
 func (c *Client) ListSubscriptions(ctx context.Context, topicID string) (subscriptions []*Subscription, revision int64, err error) {
 	var unreadable []error
 	revision, err = c.pages(ctx, c.subscriptionsPrefix(topicID), func(kv *mvccpb.KeyValue) {

@@ -11,41 +11,41 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
-// Topic is a named log of subjects that is asked for.
+// Topic is a declared Topic.
 type Topic struct {
 	Name       string
-	ID         string // random; shards and directories go by it, so that a Topic made again never adopts old data
+	ID         string // random; a recreated Topic has another, so it never gets old data
 	Spec       TopicSpec
 	Generation int64 // 1, and one more with every change of the spec
 	Owner      Owner
 	Created    time.Time
-	// Deleting says that it is to go and is not served any more. Its subjects stay claimed
-	// until nothing of it is left.
+	// Deleting marks a Topic that is being deleted and is not served any more. Its subjects stay
+	// claimed until all of it is deleted.
 	Deleting bool
 
-	Revision int64 // of its key, when this was read; what a compare-and-swap compares
+	Revision int64 // of its key, when it was read; what a compare-and-swap compares
 }
 
-// TopicSpec is what is asked for. Zero values mean what their comments say, so that a field
-// added later has a meaning in the values written before.
+// TopicSpec is the desired state. Comments give the meaning of zero values, so that values written
+// before a field existed have a meaning.
 type TopicSpec struct {
 	Subjects        []string       `json:"subjects"`
 	Shards          int            `json:"shards"`                    // immutable
 	PartitionBy     Partitioning   `json:"partitionBy,omitempty"`     // immutable; empty: BySubject
 	PartitionTokens []int          `json:"partitionTokens,omitempty"` // immutable; positions from 1, for ByTokens
-	Replicas        int            `json:"replicas,omitempty"`        // 0: by the number of brokers
+	Replicas        int            `json:"replicas,omitempty"`        // 0: depends on the number of brokers
 	MinInSync       int            `json:"minInSync,omitempty"`       // 0: a majority of the replicas
 	Durability      Durability     `json:"durability,omitempty"`      // empty: Synced
 	Retention       Retention      `json:"retention,omitzero"`
 	Compaction      Compaction     `json:"compaction,omitempty"`      // empty: none
 	Deduplication   time.Duration  `json:"deduplication,omitempty"`   // window in nanoseconds; 0: none
 	UncleanElection bool           `json:"uncleanElection,omitempty"` // false: forbidden
-	MaxMessage      int            `json:"maxMessage,omitempty"`      // bytes with headers; 0: what the broker takes
+	MaxMessage      int            `json:"maxMessage,omitempty"`      // bytes with headers; 0: the broker's limit
 	DeletionPolicy  DeletionPolicy `json:"deletionPolicy,omitempty"`  // empty: Retain
 	Stream          StreamSettings `json:"stream,omitzero"`
 }
 
-// Partitioning says what decides the shard of a record.
+// Partitioning says how the shard of a record is chosen.
 type Partitioning string
 
 // The partitionings.
@@ -54,17 +54,18 @@ const (
 	ByTokens  Partitioning = "Tokens"
 )
 
-// Durability says what has happened to a record on every in-sync replica before it is acknowledged.
+// Durability says what must have happened to a record on every in-sync replica before it is
+// acknowledged.
 type Durability string
 
 // The durabilities.
 const (
-	Synced     Durability = "Synced"     // it is on disk
-	Replicated Durability = "Replicated" // it is with the operating system
-	Memory     Durability = "Memory"     // it is in memory, and never goes to disk
+	Synced     Durability = "Synced"     // synced to disk
+	Replicated Durability = "Replicated" // written to the operating system
+	Memory     Durability = "Memory"     // in memory, and never written to disk
 )
 
-// Compaction says whether older messages of a subject go when a newer one comes.
+// Compaction says whether older messages of a subject are removed.
 type Compaction string
 
 // The compactions.
@@ -73,7 +74,7 @@ const (
 	LatestOnly   Compaction = "Latest"
 )
 
-// DeletionPolicy says what becomes of what a manifest declared when the manifest goes.
+// DeletionPolicy says what happens to a declared object when its manifest is deleted.
 type DeletionPolicy string
 
 // The deletion policies.
@@ -83,14 +84,14 @@ const (
 	Delete        DeletionPolicy = "Delete"
 )
 
-// Retention says when old records go: when any of its limits is exceeded; 0: no limit.
+// Retention says when old records are deleted: when any limit is exceeded. 0: no limit.
 type Retention struct {
 	Age      time.Duration `json:"age,omitempty"`      // in nanoseconds
 	Bytes    int64         `json:"bytes,omitempty"`    // of each shard
 	Messages int64         `json:"messages,omitempty"` // of each shard
 }
 
-// StreamSettings are what only JetStream clients can ask for.
+// StreamSettings are settings that only JetStream clients can request.
 type StreamSettings struct {
 	Description            string            `json:"description,omitempty"`
 	Metadata               map[string]string `json:"metadata,omitempty"`
@@ -109,8 +110,8 @@ type StreamSettings struct {
 	SubjectDeleteMarkerTTL time.Duration     `json:"subjectDeleteMarkerTTL,omitempty"`
 	FirstSequence          uint64            `json:"firstSequence,omitempty"`
 	Compression            string            `json:"compression,omitempty"`        // empty: none
-	InactiveThreshold      time.Duration     `json:"inactiveThreshold,omitempty"`  // of consumers that name none
-	ConsumerMaxPending     int               `json:"consumerMaxPending,omitempty"` // of consumers that name none
+	InactiveThreshold      time.Duration     `json:"inactiveThreshold,omitempty"`  // of consumers that set none
+	ConsumerMaxPending     int               `json:"consumerMaxPending,omitempty"` // of consumers that set none
 }
 
 // StreamRetention is JetStream's retention policy.
@@ -124,24 +125,25 @@ const (
 )
 
 const (
-	// maxTopicName leaves room for "--1023", the name of a shard as a stream, in the 255
-	// bytes that JetStream clients take as the name of a stream.
+	// maxTopicName leaves room for "--1023", the suffix of a shard's stream, within the 255 bytes
+	// of a stream's name.
 	maxTopicName = 255 - len("--1023")
-	// maxTopicSubjects bounds what each claim is compared with, and the value.
+	// maxTopicSubjects bounds the comparisons of claims, and the value.
 	maxTopicSubjects = 256
-	// maxSubject is as long as a subject that a manifest may name.
+	// maxSubject is the longest subject of a manifest, in bytes.
 	maxSubject = 255
-	// maxShards is what one Topic may ask of the brokers: 10,000 shards are what a cluster is measured with.
+	// maxShards bounds one Topic's part of the 10,000 shards with which a cluster is measured.
 	maxShards = 1024
-	// maxReplicas is the most copies that anyone has a use for; moving a shard doubles them for a while.
+	// maxReplicas is above any practical use; moving a shard doubles its replicas for a while.
 	maxReplicas = 7
-	// maxPartitionTokens and maxTokenPosition are those of manifests.
+	// maxPartitionTokens and maxTokenPosition are the bounds of manifests.
 	maxPartitionTokens, maxTokenPosition = 8, 32
-	// maxValue bounds one value: a transaction of etcd takes 1.5 MiB, and every broker keeps all of them.
+	// maxValue bounds one value, in bytes: a transaction of etcd takes 1.5 MiB, and every broker
+	// keeps all values in memory.
 	maxValue = 256 << 10
 )
 
-// InvalidError says that what was asked for can't be, whoever asks.
+// InvalidError reports a request that is invalid, whoever sends it.
 type InvalidError struct {
 	What string // "topic orders"
 	Why  string // with the way out
@@ -149,11 +151,11 @@ type InvalidError struct {
 
 func (e *InvalidError) Error() string { return e.What + ": " + e.Why }
 
-// shardStream is how the shards of a Topic are named as streams of their own.
+// shardStream matches the names of shards' streams.
 var shardStream = regexp.MustCompile(`--[0-9]+$`)
 
-// validName holds to the rule for names of JetStream streams and consumers, which also keeps
-// the keys in etcd apart.
+// validName checks a name by the rule of JetStream streams and consumers, which also keeps the keys
+// in etcd apart. It returns what is wrong, or "".
 func validName(name string, longest int) string {
 	switch {
 	case name == "":
@@ -180,8 +182,8 @@ func validTopicName(name string) string {
 	return ""
 }
 
-// claimable says why a Topic may not keep the subject, or nothing. What clients and brokers
-// say to each other about Topics may not itself be kept; $KV and $O are only data.
+// claimable returns why a Topic may not claim the subject, or "". Subjects between clients and
+// brokers are reserved; $KV and $O are plain data.
 func claimable(s string) string {
 	if len(s) > maxSubject {
 		return fmt.Sprintf("a subject of %d bytes (use at most %d)", len(s), maxSubject)
@@ -197,7 +199,7 @@ func claimable(s string) string {
 	return ""
 }
 
-// Overlaps finds a subject of each that both Topics could not keep; empty: there is none.
+// Overlaps returns a subject of each that overlap, or "".
 func (s *TopicSpec) Overlaps(other *TopicSpec) (mine, its string) {
 	for _, mine := range s.Subjects {
 		for _, its := range other.Subjects {
@@ -209,11 +211,12 @@ func (s *TopicSpec) Overlaps(other *TopicSpec) (mine, its string) {
 	return "", ""
 }
 
-// defaultReplicas is how many replicas a shard has whose Topic doesn't say, if there are so many brokers.
+// defaultReplicas is the number of replicas of a Topic that does not specify it, if there are so
+// many brokers.
 const defaultReplicas = 3
 
-// ResolvedReplicas is how many replicas each shard is to have, with so many brokers to put them on.
-// What the Topic asks for is not less if there are fewer.
+// ResolvedReplicas returns the number of replicas of each shard in a cluster of the given number of
+// brokers. A specified number is not reduced.
 func (s *TopicSpec) ResolvedReplicas(brokers int) int {
 	if s.Replicas > 0 {
 		return s.Replicas
@@ -221,7 +224,8 @@ func (s *TopicSpec) ResolvedReplicas(brokers int) int {
 	return max(min(defaultReplicas, brokers), s.MinInSync, 1)
 }
 
-// ResolvedMinInSync is how many replicas must be in sync for a record to be acknowledged, for a shard of so many.
+// ResolvedMinInSync returns how many of a shard's replicas must be in sync for a record to be
+// acknowledged.
 func (s *TopicSpec) ResolvedMinInSync(replicas int) int {
 	if s.MinInSync > 0 {
 		return s.MinInSync
@@ -288,7 +292,7 @@ func (s *TopicSpec) validPartitioning() string {
 	return ""
 }
 
-// choice says that got is none of the values that it can have; empty is the first of them.
+// choice returns that got is none of the permitted values, or "". Empty means the first one.
 func choice[S ~string](field string, got S, of ...S) string {
 	names := make([]string, 0, len(of))
 	for _, s := range of {

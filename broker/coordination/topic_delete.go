@@ -8,17 +8,18 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// deleteKeys is how many keys one transaction of a deletion takes away: few enough that etcd
+// deleteKeys is the number of keys that one transaction of a deletion removes, few enough that etcd
 // serves others in between.
 const deleteKeys = 500
 
-// DeleteTopic deletes a Topic with its shards and Subscriptions; what is on the brokers' disks
-// they delete when they see it. An id that is not empty must be the Topic's.
+// DeleteTopic deletes a Topic with its shards and Subscriptions. Brokers delete its logs when they
+// see that. An id that is not empty must be the Topic's.
 //
-// It is first marked, and so neither served nor given shards and Subscriptions any more, since
-// whoever writes those compares the Topic's key. Then what hangs on it goes, at last the key.
-// Whatever ends in between is gone on with by the next DeleteTopic or CreateTopic of that
-// name, or by the controller, which calls SweepTopic for what it sees marked.
+//  1. It marks the Topic. From then on it is not served and gets no shards and Subscriptions, since
+//     their writes compare the Topic's key.
+//  2. It deletes the shards and Subscriptions, then the Topic's key.
+//  3. If it is interrupted, the next DeleteTopic or CreateTopic of that name continues, or the
+//     controller, which calls SweepTopic for marked Topics.
 func (c *Client) DeleteTopic(ctx context.Context, name, id string, by Owner) error {
 	marked, err := c.reviseTopic(ctx, name, func(t *Topic) error {
 		switch {
@@ -33,7 +34,7 @@ func (c *Client) DeleteTopic(ctx context.Context, name, id string, by Owner) err
 	if gone := (*NotFoundError)(nil); errors.As(err, &gone) {
 		left, getErr := c.GetTopic(ctx, name)
 		if getErr != nil {
-			return getErr // mostly that it is not there
+			return getErr // usually because it does not exist
 		}
 		if !left.Deleting || id != "" && left.ID != id {
 			return &StaleError{"topic " + name}
@@ -46,7 +47,7 @@ func (c *Client) DeleteTopic(ctx context.Context, name, id string, by Owner) err
 	return c.SweepTopic(ctx, marked)
 }
 
-// SweepTopic finishes a deletion that was begun. It may be repeated, and done by several at once.
+// SweepTopic continues a deletion. It may be repeated and run concurrently.
 func (c *Client) SweepTopic(ctx context.Context, t *Topic) error {
 	if !t.Deleting {
 		return fmt.Errorf("sweep topic %s: it is not being deleted (call DeleteTopic)", t.Name)
@@ -66,10 +67,10 @@ func (c *Client) SweepTopic(ctx context.Context, t *Topic) error {
 	if _, err := c.transact(ctx, []clientv3.Cmp{mark}, []clientv3.Op{clientv3.OpDelete(c.topicKey(t.Name))}); err != nil {
 		return fmt.Errorf("delete topic %s: %w", t.Name, err)
 	}
-	return nil // if the mark was not there, somebody else had finished
+	return nil // without the mark, another sweep has finished
 }
 
-// sweepSome deletes the first keys under a prefix, and says whether that were all of them.
+// sweepSome deletes the first keys under a prefix, and reports whether those were all.
 func (c *Client) sweepSome(ctx context.Context, prefix string, mark clientv3.Cmp) (done bool, err error) {
 	reading, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

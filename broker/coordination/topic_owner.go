@@ -5,18 +5,20 @@ import (
 	"time"
 )
 
-// Owner is who declared a Topic or a Subscription, and so who may change and delete it.
+// Owner is the manifest or client that declared a Topic or a Subscription, and that may change and
+// delete it.
 type Owner struct {
 	Kind OwnerKind `json:"kind"`
 	// Namespace, Name and UID of the manifest.
 	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name,omitempty"` // of a client: what it calls itself; for people
+	Name      string `json:"name,omitempty"` // of a client: the name that it sent; informational
 	UID       string `json:"uid,omitempty"`
-	// Orphaned is when the manifest was found to be gone, with a policy to retain what it declared.
+	// Orphaned is when the manifest was found to be deleted, with a policy to retain what it
+	// declared.
 	Orphaned time.Time `json:"orphaned,omitzero"`
 }
 
-// OwnerKind tells manifests from clients.
+// OwnerKind distinguishes manifests and clients.
 type OwnerKind string
 
 // The kinds of owners.
@@ -47,23 +49,23 @@ func (o Owner) valid() string {
 	return fmt.Sprintf("the owner %+v is neither a client nor a manifest with namespace, name and uid", o)
 }
 
-// is says whether both are the same owner. All clients are one: they may change what any of them made.
+// is reports whether both are the same owner. All clients are one owner.
 func (o Owner) is(other Owner) bool {
 	return o.Kind == other.Kind && (o.Kind == ClientOwner || o.sameManifest(other) && o.UID == other.UID)
 }
 
-// sameManifest goes by namespace and name, which a manifest made again has, too.
+// sameManifest compares namespace and name, which a recreated manifest has, too.
 func (o Owner) sameManifest(other Owner) bool {
 	return o.Kind == ManifestOwner && other.Kind == ManifestOwner && o.Namespace == other.Namespace && o.Name == other.Name
 }
 
-// mayChange says whether by may change or delete what o owns: its own, and for clients also
-// what no manifest declares any more, lest nobody could ever delete it.
+// mayChange reports whether by may change or delete what o owns. Clients may also change what no
+// manifest declares any more; otherwise nobody could delete it.
 func (o Owner) mayChange(by Owner) bool {
 	return o.is(by) || by.Kind == ClientOwner && !o.Orphaned.IsZero()
 }
 
-// ExistsError says that a Topic or Subscription of that name is there already.
+// ExistsError reports that a Topic or Subscription of that name exists.
 type ExistsError struct {
 	What  string // "topic orders"
 	Owner Owner
@@ -73,7 +75,7 @@ func (e *ExistsError) Error() string {
 	return fmt.Sprintf("%s exists already, and belongs to %s (use another name, or have its owner delete it)", e.What, e.Owner)
 }
 
-// NotOwnerError says that what is to be changed belongs to somebody else.
+// NotOwnerError reports that the object belongs to another owner.
 type NotOwnerError struct {
 	What  string
 	Owner Owner
@@ -86,30 +88,30 @@ func (e *NotOwnerError) Error() string {
 	return fmt.Sprintf("%s belongs to %s (have a client change or delete it, or use another name)", e.What, e.Owner)
 }
 
-// NotFoundError says that there is no such thing, or that it is being deleted.
+// NotFoundError reports that the object does not exist or is being deleted.
 type NotFoundError struct{ What string }
 
 func (e *NotFoundError) Error() string { return "there is no " + e.What }
 
-// StaleError says that what was to be changed is no longer what the caller had seen.
+// StaleError reports that the object has changed since the caller read it.
 type StaleError struct{ What string }
 
 func (e *StaleError) Error() string {
 	return e.What + " has changed in between (read it again, and decide anew)"
 }
 
-// ImmutableError says that what was asked for would change what can't be.
+// ImmutableError reports a change of an immutable field.
 type ImmutableError struct{ What, Field string }
 
 func (e *ImmutableError) Error() string {
 	return fmt.Sprintf("%s: %s can't change (keep the former value, or delete it and make it anew)", e.What, e.Field)
 }
 
-// OverlapError says that another Topic keeps the same subjects.
+// OverlapError reports that another Topic claims an overlapping subject.
 type OverlapError struct {
-	Topic, Subject string // what was asked for
-	Other, Claimed string // the Topic that is in the way, and its subject
-	Owner          Owner  // of the other
+	Topic, Subject string // requested
+	Other, Claimed string // the other Topic and its subject
+	Owner          Owner  // of the other Topic
 }
 
 func (e *OverlapError) Error() string {

@@ -14,12 +14,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// reviseAttempts is how often a change of one key may find that another came first; hardly
-// anyone else changes it.
+// reviseAttempts bounds how often a change of one key may lose against another write, which is
+// rare.
 const reviseAttempts = 16
 
-// CreateTopic makes a Topic. It may be repeated: what the same owner made with the same spec
-// is answered as if it had just been made. Otherwise an *ExistsError or *OverlapError says who was first.
+// CreateTopic creates a Topic. It may be repeated: an existing Topic of the same owner with the
+// same spec is returned. Otherwise the error is an *ExistsError or *OverlapError.
 func (c *Client) CreateTopic(ctx context.Context, name string, spec TopicSpec, owner Owner) (*Topic, error) {
 	what := "topic " + name
 	if why := firstUnknown(validTopicName(name), spec.valid(), owner.valid()); why != "" {
@@ -53,25 +53,25 @@ func (c *Client) CreateTopic(ctx context.Context, name string, spec TopicSpec, o
 	return nil, fmt.Errorf("create %s: others made and deleted it %d times meanwhile (try again)", what, reviseAttempts)
 }
 
-// equalSpecs goes by how they are written, where nothing and an empty list are the same.
+// equalSpecs compares the JSON of specs, so that nil and an empty list are equal.
 func equalSpecs[S any](a, b S) bool {
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
-// now is as precise as what is read back.
+// now returns the time with the precision of the stored value.
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
-// TopicUpdate is a change of what is asked for.
+// TopicUpdate is a change of the spec.
 type TopicUpdate struct {
 	By         Owner
-	ID         string // that the Topic must have; empty: any
-	Generation int64  // that it must have; 0: any
+	ID         string // expected id; empty: any
+	Generation int64  // expected generation; 0: any
 	Spec       TopicSpec
 }
 
-// UpdateTopic replaces the spec. What is equal is not written.
+// UpdateTopic replaces the spec. An equal spec is not written.
 func (c *Client) UpdateTopic(ctx context.Context, name string, update TopicUpdate) (*Topic, error) {
 	return c.reviseTopic(ctx, name, func(t *Topic) error {
 		switch {
@@ -84,8 +84,8 @@ func (c *Client) UpdateTopic(ctx context.Context, name string, update TopicUpdat
 	})
 }
 
-// AdoptTopic makes a manifest the owner of what a manifest of the same namespace and name
-// declared before it, and its spec the Topic's.
+// AdoptTopic makes a manifest the owner of a Topic that an earlier manifest of the same namespace
+// and name declared, and replaces its spec.
 func (c *Client) AdoptTopic(ctx context.Context, name string, by Owner, spec TopicSpec) (*Topic, error) {
 	if why := by.valid(); why != "" {
 		return nil, &InvalidError{"topic " + name, why}
@@ -99,7 +99,7 @@ func (c *Client) AdoptTopic(ctx context.Context, name string, by Owner, spec Top
 	})
 }
 
-// OrphanTopic notes that the manifest is gone, and the Topic stays.
+// OrphanTopic records that the manifest is gone and the Topic remains.
 func (c *Client) OrphanTopic(ctx context.Context, name string, by Owner) (*Topic, error) {
 	return c.reviseTopic(ctx, name, func(t *Topic) error {
 		if by.Kind != ManifestOwner || !t.Owner.is(by) {
@@ -132,8 +132,8 @@ func (t *Topic) respecify(spec TopicSpec) error {
 	return nil
 }
 
-// reviseTopic writes what change makes of the Topic, unless that is nothing; again from the
-// start if somebody else came first.
+// reviseTopic writes the result of change, unless it is equal. If another write came first, it
+// starts over.
 func (c *Client) reviseTopic(ctx context.Context, name string, change func(*Topic) error) (*Topic, error) {
 	var found *mvccpb.KeyValue
 	for attempt := range reviseAttempts {
@@ -177,7 +177,7 @@ func (c *Client) reviseTopic(ctx context.Context, name string, change func(*Topi
 	return nil, fmt.Errorf("change topic %s: others came first %d times (try again)", name, reviseAttempts)
 }
 
-// putTopic writes a Topic whose subjects are as they were; its errors are those of putClaiming.
+// putTopic writes a Topic with unchanged subjects. Its errors are those of putClaiming.
 func (c *Client) putTopic(ctx context.Context, t *Topic) (revision int64, found *mvccpb.KeyValue, err error) {
 	value, err := t.encode()
 	if err != nil {
@@ -197,7 +197,7 @@ func (c *Client) putTopic(ctx context.Context, t *Topic) (revision int64, found 
 	return done.Header.GetRevision(), nil, nil
 }
 
-// GetTopic reads one Topic, also one that is being deleted.
+// GetTopic reads one Topic, which may be being deleted.
 func (c *Client) GetTopic(ctx context.Context, name string) (*Topic, error) {
 	if why := validTopicName(name); why != "" {
 		return nil, &InvalidError{"topic " + name, why}
@@ -212,8 +212,8 @@ func (c *Client) GetTopic(ctx context.Context, name string) (*Topic, error) {
 	return c.decodeTopic(found)
 }
 
-// ListTopics reads all Topics as they are at one revision, sorted by name. Those that are
-// unreadable are left out; their names are in the error's text, and the others are there all the same.
+// ListTopics reads all Topics at one revision, sorted by name. Unreadable ones are left out and
+// named in the error; the others are returned with it.
 func (c *Client) ListTopics(ctx context.Context) (topics []*Topic, revision int64, err error) {
 	var unreadable []error
 	revision, err = c.pages(ctx, c.topicsPrefix(), func(kv *mvccpb.KeyValue) {

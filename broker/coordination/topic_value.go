@@ -13,8 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// topicValue is a Topic as it stands in etcd. Fields may be added; a change of meaning takes
-// a new number.
+// topicValue is the JSON of a Topic. Fields may be added; a change of meaning needs a new version.
 type topicValue struct {
 	V          int       `json:"v"`
 	ID         string    `json:"id"`
@@ -51,7 +50,7 @@ func (c *Client) decodeTopic(kv *mvccpb.KeyValue) (*Topic, error) {
 	return t, nil
 }
 
-// encodeValue is what all values of Topics and below have in common: JSON of a bounded size.
+// encodeValue encodes a value as JSON of a bounded size.
 func encodeValue(what string, value any) (string, error) { return encodeBounded(what, value, maxValue) }
 
 func encodeBounded(what string, value any, most int) (string, error) {
@@ -65,11 +64,11 @@ func encodeBounded(what string, value any, most int) (string, error) {
 	return string(data), nil
 }
 
-// decodeValue refuses what a later version of the program wrote, rather than half understand
-// it. got is where the value has its version.
+// decodeValue decodes a value and refuses one of a later version. got points to its decoded
+// version.
 func decodeValue(what string, data []byte, version int, value any, got *int) error {
 	err := json.Unmarshal(data, value)
-	if err != nil { // a later version may have other types, and then that is the reason
+	if err != nil { // a later version may have other types; then report the version
 		var versioned struct {
 			V int `json:"v"`
 		}
@@ -84,7 +83,7 @@ func decodeValue(what string, data []byte, version int, value any, got *int) err
 	return nil
 }
 
-// idBytes of a random id make a clash of two unthinkable.
+// idBytes is the length of random ids, which makes a collision practically impossible.
 const idBytes = 16
 
 func newID() string {
@@ -93,17 +92,17 @@ func newID() string {
 	return hex.EncodeToString(id[:])
 }
 
-// validID also keeps what is used as the name of a directory from being a path.
+// validID checks an id. Ids are used as names of directories, so it must not be a path.
 func validID(id string) bool {
 	data, err := hex.DecodeString(id)
 	return err == nil && len(data) == idBytes
 }
 
-// pageKeys is how many keys one request reads: few enough that an answer comes well within
-// its deadline however many there are.
+// pageKeys is the number of keys per request, few enough that an answer arrives well within its
+// deadline.
 const pageKeys = 1000
 
-// pages reads all keys under a prefix as they are at one revision.
+// pages reads all keys under a prefix at one revision.
 func (c *Client) pages(ctx context.Context, prefix string, each func(*mvccpb.KeyValue)) (revision int64, err error) {
 	from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
 	for {

@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// probeWatch is how often a watch is asked for a sign of life, and silentWatch how
-	// long it may give none before it is replaced. The question alone, if its coordinator's kernel doesn't
-	// confirm it, ends the connection (dialKeepAliveTimeout) before brokers that are silent are evicted.
+	// probeWatch is the interval of progress requests on a watch. After silentWatch without any
+	// answer the watch is replaced. If the coordinator's kernel does not confirm a progress
+	// request, the connection is closed (dialKeepAliveTimeout) before silent brokers are evicted.
 	probeWatch  = 500 * time.Millisecond
 	silentWatch = 4 * time.Second
-	// readTimeout bounds one request of a reading; the next goes to another endpoint.
+	// readTimeout bounds one request of a read; the next one goes to another endpoint.
 	readTimeout = 2 * time.Second
 )
 
-// WatchBrokers calls changed with all members, sorted by id, at first and after each
-// change, until ctx ends; then it returns nil. The calls come one after the other on the
-// caller's goroutine, and each slice is the receiver's to keep.
+// WatchBrokers calls changed with all members, sorted by id, at first and after each change, until
+// ctx ends; then it returns nil. Calls are sequential, on the caller's goroutine, and the receiver
+// owns each slice.
 //
-// While etcd can't be reached the last membership stands: changed is not called.
+// While etcd is unreachable changed is not called, and the last membership stands.
 func (c *Client) WatchBrokers(ctx context.Context, changed func([]Broker)) error {
 	members := map[string]Broker{}
 	refused := map[string]int64{} // key -> revision of a value that was reported as unreadable
@@ -69,16 +69,16 @@ func (c *Client) WatchBrokers(ctx context.Context, changed func([]Broker)) error
 	return nil
 }
 
-// mirror follows all keys under a prefix: it reads them at a revision, then watches from
-// there, and begins again whenever the watch ends.
+// mirror follows all keys under a prefix: it reads them at a revision, watches from there, and
+// starts over whenever the watch ends.
 type mirror struct {
 	c      *Client
 	prefix string
 
 	put     func(*mvccpb.KeyValue)
 	remove  func(key []byte)
-	keys    func() []string      // those that were put and not removed
-	settled func(revision int64) // all that belongs together, up to a revision, was put and removed
+	keys    func() []string      // the keys that were put and not removed
+	settled func(revision int64) // everything up to a revision was put and removed
 }
 
 func (m *mirror) run(ctx context.Context) {
@@ -102,12 +102,13 @@ func (m *mirror) run(ctx context.Context) {
 	}
 }
 
-// skip asks one endpoint for next to nothing. They take turns, and reading and watching are two: of two endpoints the silent one
-// would have the watch again and again.
+// skip sends a request to skip an endpoint. Endpoints are used in turn, and a read plus a watch are
+// two requests: with two endpoints, the watch would always use the silent one.
 func (m *mirror) skip(ctx context.Context) {
 	asking, stop := context.WithTimeout(ctx, m.c.probe)
 	defer stop()
-	_, _ = m.c.etcd.Get(asking, m.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly()) // no answer is what it is for
+	// The answer does not matter.
+	_, _ = m.c.etcd.Get(asking, m.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 }
 
 func (m *mirror) read(ctx context.Context) (revision int64, err error) {
@@ -128,13 +129,14 @@ func (m *mirror) read(ctx context.Context) (revision int64, err error) {
 	return revision, nil
 }
 
-// watch follows the changes after a revision and returns why it can't any longer.
+// watch follows the changes after a revision and returns why it ended.
 func (m *mirror) watch(ctx context.Context, after int64) error {
-	// A member that lost its leader would leave the watch open and silent otherwise.
+	// Without this a member that lost its leader keeps the watch open and silent.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	opening := time.AfterFunc(m.c.silent, cancel) // Watch waits until the endpoint has answered
-	// It begins with that revision, which is known: etcd gives no sign of life on a watch that begins with one to come.
+	opening := time.AfterFunc(m.c.silent, cancel) // Watch blocks until the endpoint has answered
+	// It begins with a known revision: etcd answers no progress requests on a watch that begins
+	// with a future one.
 	changes := m.c.etcd.Watch(ctx, m.prefix, clientv3.WithPrefix(), clientv3.WithRev(after))
 	opening.Stop()
 	probe := time.NewTicker(m.c.probe)
@@ -166,7 +168,7 @@ func (m *mirror) watch(ctx context.Context, after int64) error {
 				return fmt.Errorf("watch %s: nothing was heard for %v", m.prefix, m.c.silent)
 			}
 			asking, stop := context.WithTimeout(ctx, m.c.probe/4)
-			_ = m.c.etcd.RequestProgress(asking) // not answered counts as silence
+			_ = m.c.etcd.RequestProgress(asking) // no answer counts as silence
 			stop()
 		}
 	}
