@@ -447,34 +447,84 @@ func TestARepairDuringACompaction(t *testing.T) {
 	}
 }
 
-// What a reader has met, and nobody has looked for, is known in the next life, too.
+// Damage that a read runs into, without a scrub, is known in the next life, too. A damaged batch is an
+// error to the reader. A damaged run marker costs no record, so the reader gets them all.
 func TestDamageThatAReaderMetIsKnownInTheNextLife(t *testing.T) {
-	fsys, _, l, other := replicas(t, 2000)
-	bad := l.SegmentInfos()[3]
-	if err := fsys.Flip(fileOf(t, l, bad.Base), 1000*8); err != nil {
+	for _, kind := range []frameKind{{"batch", kindBatch}, {"marker", kindMarker}} {
+		t.Run(kind.name, func(t *testing.T) {
+			fsys, d, l := setup(t, small)
+			_, _, other := setup(t, small)
+			for range 40 { // rounds, so that each segment has several markers
+				put(t, l, 50)
+			}
+			copyTo(t, l, other)
+			if err := other.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			bad := l.SegmentInfos()[3]
+			if err := l.Close(); err != nil { // or the reader would find the records in memory
+				t.Fatal(err)
+			}
+			l = openLog(t, d, orders)
+			pos := laterFrame(t, fsys, fileOf(t, l, bad.Base), kind.kind)
+			if err := fsys.Flip(fileOf(t, l, bad.Base), (pos+20)*8); err != nil {
+				t.Fatal(err)
+			}
+			var met *CorruptError
+			for c := l.NewCursor(bad.Base); met == nil && c.Next() < bad.End; {
+				v, err := c.Read(1 << 10)
+				v.Release()
+				if err != nil && !errors.As(err, &met) {
+					t.Fatal(err)
+				}
+			}
+			if (met != nil) != (kind.kind == kindBatch) || l.Stats().Corrupt == 0 {
+				t.Fatalf("met %v; %d reads ran into damage", met, l.Stats().Corrupt)
+			}
+			if err := l.NoteDamage(); err != nil {
+				t.Fatal(err)
+			}
+			after := fsys.Crash(rand.New(rand.NewPCG(1, 1)))
+			l = openLog(t, openDisk(t, after, "data", small), orders)
+			if r := l.Recovery(); !r.Suspect || !slices.Equal(l.Lacks(), []Span{{bad.Base, bad.End}}) {
+				t.Fatalf("%+v; it lacks %v", r, l.Lacks())
+			}
+			if _, _, err := mend(t, l, other); err != nil || !slices.Equal(everything(t, l), everything(t, other)) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+type frameKind struct {
+	name string
+	kind byte
+}
+
+// laterFrame is where the second frame of a kind stands in a segment's file.
+func laterFrame(t *testing.T, fsys *crashfs.FS, path string, kind byte) int64 {
+	t.Helper()
+	f, err := fsys.Open(path)
+	if err != nil {
 		t.Fatal(err)
 	}
-	var met *CorruptError
-	for c := l.NewCursor(bad.Base); met == nil && c.Next() < bad.End; {
-		v, err := c.Read(1 << 10)
-		v.Release()
-		if err != nil && !errors.As(err, &met) {
-			t.Fatal(err)
+	defer func() { _ = f.Close() }()
+	r, err := newFrames(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pos, seen := int64(0), 0; ; {
+		fr, err := r.next(pos)
+		if err != nil {
+			t.Fatalf("%s at byte %d: %v", path, pos, err)
 		}
-	}
-	if met == nil {
-		t.Fatal("nothing was met")
-	}
-	if err := l.NoteDamage(); err != nil {
-		t.Fatal(err)
-	}
-	after := fsys.Crash(rand.New(rand.NewPCG(1, 1)))
-	l = openLog(t, openDisk(t, after, "data", small), orders)
-	if r := l.Recovery(); !r.Suspect || !slices.Equal(l.Lacks(), []Span{{bad.Base, bad.End}}) {
-		t.Fatalf("%+v; it lacks %v", r, l.Lacks())
-	}
-	if _, _, err := mend(t, l, other); err != nil || !slices.Equal(everything(t, l), everything(t, other)) {
-		t.Error(err)
+		if fr.kind() == kind {
+			seen++
+		}
+		if seen == 2 {
+			return pos
+		}
+		pos += int64(len(fr))
 	}
 }
 
