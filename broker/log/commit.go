@@ -19,6 +19,7 @@ type flight struct {
 	active  *segment // when the flight began
 	last    *segment // the file that is to be synced, with its handle acquired
 	lastPos int64
+	sealed  uint64 // end of the last segment that it sealed and synced; 0: none
 	err     error
 
 	// What it writes to the manifest. listing says that the manifest's mu is held.
@@ -177,7 +178,7 @@ func (l *Log) write() {
 	f.runs, l.runs = l.runs, f.runs[:0]
 	f.waiters, l.waiters = l.waiters, f.waiters[:0]
 	f.sealing, l.sealing = l.sealing, f.sealing[:0]
-	f.end, f.sync, f.active, f.last, f.err = l.end, l.wantOne, l.active, nil, l.failed
+	f.end, f.sync, f.active, f.last, f.sealed, f.err = l.end, l.wantOne, l.active, nil, 0, l.failed
 	bytes := 0
 	for i := range f.runs {
 		f.runs[i].synced = f.runs[i].seg.synced
@@ -228,7 +229,7 @@ func (l *Log) write() {
 			r.c.written, r.seg.written = r.end, r.pos+int64(len(r.data))
 		}
 	}
-	if f.sync && f.err == nil && f.last == nil && f.active != nil && l.durable < f.end {
+	if f.sync && f.err == nil && f.last == nil && f.active != nil && max(l.durable, f.sealed) < f.end {
 		f.err = l.hold(f.active) // appended without a sync, and wanted safe now
 		f.lastPos = f.active.written
 	}
@@ -388,8 +389,8 @@ func (l *Log) seal(s *segment) {
 	l.mu.Lock()
 	s.size, s.index = size, nil
 	s.written, s.synced = s.pos, s.pos
-	l.durable = max(l.durable, s.end)
 	l.mu.Unlock()
+	f.sealed = s.end
 	l.disk.handles.release(s)
 	f.last = nil
 }
@@ -451,6 +452,13 @@ func (l *Log) finish() {
 	if f.last != nil {
 		l.disk.handles.release(f.last)
 		f.last = nil
+	}
+	if f.sealed > 0 && (f.err == nil || !f.listing) {
+		// Not before the manifest lists what was sealed: a change of the manifest that relies on
+		// these records being durable must not say so without naming their segments (L17).
+		l.mu.Lock()
+		l.durable = max(l.durable, f.sealed)
+		l.mu.Unlock()
 	}
 	if f.listing {
 		l.listed() // so that who hears of a first record in a segment can rely on its being missed

@@ -78,7 +78,8 @@
 //	L17 A segment or an epoch is in the manifest before the first append to it is acknowledged as
 //	    synced. So a listed segment that is missing is damage, and its epochs are known; unless it
 //	    begins at Manifest.Durable or behind, and no sync point is known of it: then a crash has cut
-//	    short the round that began it.
+//	    short the round that began it. Records of a segment count as durable only once it is listed,
+//	    so no change of the manifest relies on a segment that a failed round never listed.
 //	L18 A change of the copy's state, damage that is noted and a trim need no room on the disk.
 //	L19 Records that the caller knows to be committed are never deleted by a truncation or a reset:
 //	    they are set aside, or nothing happens.

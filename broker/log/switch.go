@@ -18,11 +18,13 @@ import (
 
 // change makes the next manifest safe, and takes it over. Neither mu nor the disk's is held.
 func (l *Log) change(f func(m *Manifest)) error {
+	l.man.mu.Lock()
+	defer l.man.mu.Unlock()
+	// Under the lock: the committer holds it while it syncs, and what it was to list is not listed
+	// if that fails.
 	if err := l.disk.Failed(); err != nil {
 		return err
 	}
-	l.man.mu.Lock()
-	defer l.man.mu.Unlock()
 	next := l.man.now.Load().clone()
 	f(next)
 	next.tidy()

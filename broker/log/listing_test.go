@@ -1,0 +1,110 @@
+package log
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+)
+
+// heldRound opens two logs on one disk and holds the committer in a round of the other log, so that
+// all appends to l until release are one round.
+func heldRound(t *testing.T, opts Options) (fsys *crashfs.FS, d *Disk, l *Log, release func()) {
+	t.Helper()
+	fsys, d, l = setup(t, opts)
+	other := openLog(t, d, Identity{Topic: "other"})
+	begun, gate := make(chan struct{}), make(chan struct{})
+	fsys.SetHook(func(op opKind) error {
+		if op.Kind == "write" && strings.HasSuffix(op.Path, segmentEnd) {
+			close(begun)
+			<-gate
+		}
+		return nil
+	})
+	if _, err := other.Append(&Append{Epoch: 1, Records: texts(1, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	fsys.SetHook(nil)
+	return fsys, d, l, func() { close(gate) }
+}
+
+// A round seals a segment and then fails, so the manifest never lists that segment. A trim
+// afterwards must not write a start that relies on it: the next life would take the segments for
+// strange ones and set all records aside.
+func TestATrimDoesNotRelyOnASegmentThatIsNotListed(t *testing.T) {
+	fsys, d, l, release := heldRound(t, small)
+	a := newAck()
+	if _, err := l.Append(&Append{Epoch: 1, Records: texts(1, 5), Durability: Memory}); err != nil {
+		t.Fatal(err)
+	}
+	l.Roll()
+	if _, err := l.Append(&Append{Epoch: 1, Records: texts(6, 1), Done: a}); err != nil {
+		t.Fatal(err)
+	}
+	fsys.SetHook(func(op opKind) error {
+		if op.Kind == "write" && strings.HasSuffix(op.Path, segmentName(6)) {
+			return syscall.EIO
+		}
+		return nil
+	})
+	release()
+	if err := a.wait(t, 1); !errors.Is(err, syscall.EIO) {
+		t.Fatal("acknowledged:", err)
+	}
+	fsys.SetHook(nil)
+	start, err := l.Trim(3)
+	if d.Failed() != nil || start != 1 || err == nil {
+		t.Fatalf("trimmed to %d: %v; the disk: %v", start, err, d.Failed())
+	}
+	after := fsys.Kill()
+	_ = d.Close()
+	l = openLog(t, openDisk(t, after, "data", small), orders)
+	if r := l.Recovery(); r.Strange || len(r.Damaged) > 0 {
+		t.Fatalf("%+v", r)
+	}
+	mustRead(t, l, 1, 6)
+}
+
+// A change of the manifest waits while the committer syncs a round with new segments. The sync
+// fails, so the manifest lacks these segments, and the change is refused.
+func TestAChangeBehindAFailedSyncIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts := small
+		opts.SyncAllFrom = 1000
+		fsys, d, l := setup(t, opts)
+		begun, gate := make(chan struct{}), make(chan struct{})
+		fsys.SetHook(func(op opKind) error {
+			if op.Kind == "sync" && strings.HasSuffix(op.Path, segmentEnd) {
+				close(begun)
+				<-gate
+				return syscall.EIO
+			}
+			return nil
+		})
+		a := newAck()
+		if _, err := l.Append(&Append{Epoch: 1, Records: texts(1, 5), Done: a}); err != nil {
+			t.Fatal(err)
+		}
+		<-begun
+		before := l.Meta()
+		changed := make(chan error)
+		go func() { changed <- l.SetSpec([]byte("more"), 2) }()
+		synctest.Wait() // for the change to wait for the round
+		fsys.SetHook(nil)
+		close(gate)
+		if err := <-changed; !errors.Is(err, syscall.EIO) {
+			t.Errorf("changed: %v", err)
+		}
+		if err := a.wait(t, 1); !errors.Is(err, syscall.EIO) {
+			t.Error("acknowledged:", err)
+		}
+		if m := l.Meta(); m.Epoch != before.Epoch {
+			t.Errorf("the manifest is of epoch %d", m.Epoch)
+		}
+		_ = d.Close()
+	})
+}
