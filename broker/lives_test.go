@@ -110,7 +110,7 @@ func followALife(t *testing.T) {
 	running.Go(func() {
 		_ = store.WatchState(ctx, func(state *coordination.State, _ coordination.Changes) {
 			s := state.Shard(orders.ID, 0)
-			if s != nil && slices.ContainsFunc(s.InSync, func(m coordination.Replica) bool { return m.Broker == self.ID && m.Incarnation > before.Incarnation }) {
+			if s != nil && s.Leader == self.ID && slices.ContainsFunc(s.InSync, func(m coordination.Replica) bool { return m.Broker == self.ID && m.Incarnation > before.Incarnation }) {
 				select {
 				case leads <- s:
 				default:

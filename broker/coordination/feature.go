@@ -27,10 +27,13 @@ const (
 	FeatureBarrier Feature = "barrier"
 	// FeatureClock is the exchange of what brokers' clocks say (packages clock and replica).
 	FeatureClock Feature = "clock"
+	// FeatureVouches is that a broker writes its own entry of an in-sync set once it has opened and judged
+	// its copy (Client.Vouch). The controller elects no life of it that isn't named there.
+	FeatureVouches Feature = "vouches"
 )
 
 // Features returns the features that this program announces.
-func Features() FeatureSet { return MakeFeatureSet(FeatureBarrier, FeatureClock) }
+func Features() FeatureSet { return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureVouches) }
 
 const (
 	// maxFeatures and maxFeature bound what a broker announces: far beyond what one release adds, and

@@ -83,10 +83,10 @@ func (e Opened) apply(s State) (State, []Action) {
 		}
 	}
 	s.anew = s.anew || e.Kept.anew
-	if e.Lost {
-		s = s.doubt(Damaged, "what the log said about itself was lost", e.Epoch)
-		s.anew = true
+	if e.Lost && e.Damage == "" {
+		e.Damage = "what the log said about itself was lost"
 	}
+	e.Anew = e.Anew || e.Lost
 	if e.Damage != "" {
 		s = s.doubt(Damaged, e.Damage, e.Epoch)
 		s.anew = s.anew || e.Anew

@@ -68,7 +68,7 @@ func (s State) Whole() bool { return s.doubts == 0 }
 func (s State) Grave() bool { return s.doubts&grave != 0 }
 
 // Anew says whether the copy is to be set aside and fetched as a whole, once it has a leader.
-func (s State) Anew() bool { return s.doubts&Damaged != 0 && (s.anew || s.doubts&Partial != 0) }
+func (s State) Anew() bool { return s.doubts&Damaged != 0 && s.anew }
 
 // Reason returns why the copy is in doubt, for people; empty: it isn't.
 func (s State) Reason() string { return s.reason }
@@ -132,7 +132,7 @@ func (s State) end(d Doubt) State {
 // persisted is a State in the manifest. Fields may be added; a change of meaning takes a new number.
 type persisted struct {
 	V      int      `json:"v"`
-	Doubts []string `json:"doubts"`
+	Doubts []string `json:"doubts,omitempty"` // none: it is whole
 	Anew   bool     `json:"anew,omitempty"`
 	Reason string   `json:"reason,omitempty"`
 	Epoch  uint64   `json:"epoch,omitempty"`
@@ -143,12 +143,8 @@ const persistedVersion = 1
 // maxReason bounds what of a reason is kept, so that a manifest always has room for it.
 const maxReason = 256
 
-// Encode returns what is kept in the manifest: nothing for a whole copy. What is only about this life is
-// left out.
+// Encode returns what is kept in the manifest. What is only about this life is left out.
 func (s State) Encode() []byte {
-	if s.doubts == 0 {
-		return nil
-	}
 	reason := strings.ToValidUTF8(s.reason[:min(len(s.reason), maxReason)], "")
 	data, err := json.Marshal(persisted{persistedVersion, s.doubts.names(), s.anew, reason, s.epoch})
 	if err != nil {
@@ -157,7 +153,7 @@ func (s State) Encode() []byte {
 	return data
 }
 
-// Decode returns the State that Encode was called of. What it can't read, also of a later version, is a
+// Decode returns the State that Encode was called of; of nothing, a whole copy. What it can't read, also of a later version, is a
 // copy whose state is lost: it is Partial, since that is all that can be said of it.
 func Decode(data []byte) State {
 	if len(data) == 0 {

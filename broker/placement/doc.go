@@ -14,16 +14,19 @@
 //	P1  A replica stays where it is while its broker is away: its data are there. Nobody takes its place
 //	    until a person drains that broker.
 //	P2  A write raises the epoch, by one, if it names a leader: another one, or the same in another life or alone, or
-//	    one that says that its log failed in this epoch (coordination.Suspect.Spent).
-//	    No two leaders share an epoch. So does one that takes a replica away: its broker deletes what it has, and if
+//	    one that resigned because its log failed in this epoch. No two leaders share an epoch. So does one that takes a replica away: its broker deletes what it has, and if
 //	    it is given the replica again, its leader must not go by what it knew of it.
 //	P3  A leader is named in the life that it is in, and stands in the in-sync set with it.
-//	P4  Who is named leader was in the set, and is there in the life that the set names, or in a later one with
-//	    all that was acknowledged: the Topic is Synced, or the broker has handed on what it wrote. Who can't vouch for
-//	    its data is named only if all of the last set are there and none can (LeastLoss: who goes furthest), or if
-//	    the Topic says so (Unclean). After the first the others stay in the set as they are, to be compared again if
-//	    it goes before they have caught up; after the second it is the whole set, since they may have what it lacks.
-//	    Either is written into the shard, for people to hear of.
+//	P4  A leader is a member of the set in the life that the set names: that life vouches for its copy
+//	    (coordination.Client.Vouch). Exceptions:
+//	    1. A copy that lost at most a torn tail, if no member that is there vouches, or may yet.
+//	    2. A broker of an earlier version vouches for nothing. It is named in a later life if it has everything by what is
+//	       known: the Topic is Synced, or the broker has handed on what it wrote.
+//	    3. A copy in doubt, if all of the last set are there, have said how far they go, and none vouches
+//	       (LeastLoss: the one that goes furthest), or if the Topic says so (Unclean).
+//	    After LeastLoss the others stay in the set as they are, to be compared again if the leader goes before they have caught
+//	    up; after Unclean the leader is the whole set, since they may have what it lacks. Either stands in the shard with the
+//	    epoch and the leader (coordination.Doubt): a broker leads with a copy in doubt only if it does.
 //	P5  A new shard is spread over zones first, and goes to the brokers that have fewest, and among those to
 //	    the ones first by shards of that Topic, by shards in common with its other replicas, by shards in the
 //	    zone, by id. It leads that is meant to lead fewest. There are as many as must be in sync, or it waits.

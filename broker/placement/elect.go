@@ -15,21 +15,33 @@ type standing int
 const (
 	away     standing = iota // it is not there
 	doubtful                 // it is there, and may lack something that was acknowledged
+	opening                  // it is there, and has said nothing of its copy in the life that it is in
+	cut                      // it is there, and lacks at most a torn tail that nobody could count on
 	returned                 // it is there in a later life, or its log failed in this one, with everything
 	present                  // it is there, in the very life that the set names
 )
 
+// standing judges a member. A broker that vouches for its copies has everything if the set names the life that it
+// is in, and only then. Of one of an earlier version (coordination.FeatureVouches) it is concluded from
+// what the Topic promises and how its last life ended.
 func (p *planner) standing(it item, m coordination.Replica) standing {
 	b := p.alive[m.Broker]
-	switch {
-	case b == nil:
+	if b == nil {
 		return away
-	case p.suspect(it, m.Broker):
+	}
+	said, reported := p.reported(it, m.Broker)
+	vouched := it.Vouched(b.Broker)
+	switch {
+	case reported && said.Cut && !vouched:
+		return cut
+	case reported && !said.Cut:
 		return doubtful
-	case b.Incarnation == m.Incarnation && m.Broker == it.Leader && p.spent(it):
+	case vouched && m.Broker == it.Leader && p.spent(it):
 		return returned // others have the better disk
-	case b.Incarnation == m.Incarnation:
+	case vouched:
 		return present
+	case b.Features.Has(coordination.FeatureVouches):
+		return opening
 	case synced(it.topic) || b.Holds(m.Incarnation):
 		return returned
 	}
@@ -40,15 +52,22 @@ func synced(t *coordination.Topic) bool {
 	return t.Spec.Durability == "" || t.Spec.Durability == coordination.Synced
 }
 
-func (p *planner) suspect(it item, broker string) bool {
+// reported is what a broker says of its copy because it doesn't vouch for it.
+func (p *planner) reported(it item, broker string) (said coordination.Suspect, ok bool) {
 	if p.facts.Reported == nil {
-		return false
+		return said, false
 	}
-	said, ok := p.facts.Reported(broker, it.Topic, it.Number)
-	return ok && said.Spent == 0
+	said, ok = p.facts.Reported(broker, it.Topic, it.Number)
+	return said, ok && said.Spent == 0
 }
 
-// spent says that the leader needs another epoch to lead.
+// suspect says that a broker reports a copy that may lack something.
+func (p *planner) suspect(it item, broker string) bool {
+	said, ok := p.reported(it, broker)
+	return ok && !said.Cut
+}
+
+// spent says that the leader, of an earlier version, needs another epoch to lead. Others resign.
 func (p *planner) spent(it item) bool {
 	if p.facts.Reported == nil {
 		return false
@@ -57,15 +76,14 @@ func (p *planner) spent(it item) bool {
 	return ok && said.Spent >= it.Epoch
 }
 
-// led says whether the leader is there, in the life in which it was named, and counts it. One that can't
-// vouch for its data leads only if it is the best that there is.
+// led says whether the leader is there, in the life in which it was named, and counts it. One that is in doubt of its
+// copy says so in the shard; one of an earlier version only reports it, and leads if it is the best that there is.
 func (p *planner) led(it item) bool {
 	b := p.alive[it.Leader]
-	if b == nil {
+	if b == nil || !it.Vouched(b.Broker) || p.spent(it) {
 		return false
 	}
-	m, ok := it.Member(it.Leader)
-	if !ok || m.Incarnation != b.Incarnation || p.spent(it) || len(it.InSync) > 1 && p.suspect(it, it.Leader) && p.leastLoss(it) != it.Leader {
+	if !b.Features.Has(coordination.FeatureVouches) && len(it.InSync) > 1 && p.suspect(it, it.Leader) && p.leastLoss(it) != it.Leader {
 		return false
 	}
 	b.leads++
@@ -77,12 +95,15 @@ func (p *planner) elect(it item) {
 	best, most := "", doubtful
 	for _, m := range it.InSync {
 		s := p.standing(it, m)
-		if s <= doubtful {
+		if s < returned {
 			continue
 		}
 		if best == "" || cmp.Or(cmp.Compare(most, s), p.prefer(it, m.Broker, best)) < 0 {
 			best, most = m.Broker, s
 		}
+	}
+	if best == "" {
+		best = p.furthestCut(it)
 	}
 	switch {
 	case best == "":
@@ -92,6 +113,25 @@ func (p *planner) elect(it item) {
 	default:
 		p.name(it, best, LeaderElected)
 	}
+}
+
+// furthestCut is who goes furthest of those of which a torn tail was cut, if nobody who is there may yet vouch
+// for its copy; empty otherwise. Those that are away needn't be waited for: a torn tail was never synced, so it isn't
+// what anybody counted on.
+func (p *planner) furthestCut(it item) string {
+	var ids []string
+	for _, m := range it.InSync {
+		switch p.standing(it, m) {
+		case cut:
+			ids = append(ids, m.Broker)
+		case opening:
+			return ""
+		}
+	}
+	if len(ids) == 0 {
+		return ""
+	}
+	return p.furthest(it, ids)
 }
 
 // prefer compares two that could lead equally well.
@@ -121,7 +161,7 @@ func (p *planner) name(it item, leader string, reason WriteReason) {
 		if m.Broker == leader {
 			after.InSync[i] = p.alive[leader].Replica()
 		}
-		if p.standing(it, m) > doubtful {
+		if p.standing(it, m) >= cut {
 			there++
 		}
 	}
@@ -151,21 +191,23 @@ func (p *planner) named(it item, after coordination.Shard, reason WriteReason) {
 
 // electInDoubt sees to a shard of which nobody who is there is known to have everything.
 func (p *planner) electInDoubt(it item) {
-	var gone, there, silent []string // silent: there, but it has not said how far its data go
+	var gone, there, silent, open []string // silent: there, but it has not said how far its data go; open: it is still looking
 	for _, m := range it.InSync {
 		if p.alive[m.Broker] == nil {
 			gone = append(gone, m.Broker)
 			continue
 		}
 		there = append(there, m.Broker)
-		if !p.suspect(it, m.Broker) {
+		if p.standing(it, m) == opening {
+			open = append(open, m.Broker)
+		} else if _, said := p.reported(it, m.Broker); !said {
 			silent = append(silent, m.Broker)
 		}
 	}
 	switch {
-	case len(gone) == 0 && len(there) == 1: // there is nobody to compare it with
+	case len(gone) == 0 && len(there) == 1 && len(open) == 0: // there is nobody to compare it with
 		reason := LeastLoss
-		if len(silent) == 1 {
+		if len(silent) == 1 || !synced(it.topic) && len(it.Replicas) == 1 {
 			reason = LeaderReturnedUnsynced
 		}
 		p.nameAlone(it, there[0], reason)
@@ -173,6 +215,8 @@ func (p *planner) electInDoubt(it item) {
 		// The others stay in the set with the lives that they can't vouch for: if the one that is named is gone before they have
 		// copied it, or has lost more than it said, they are compared again, and nothing is lost that one of them has.
 		p.name(it, p.leastLoss(it), LeastLoss)
+	case len(open) > 0: // also if it may be unclean: it is a matter of moments
+		p.wait(it, CopiesOpening, fmt.Sprintf("waits until %s has opened its copy (look at the broker's log if this lasts)", oneOf(open)))
 	case it.topic.Spec.UncleanElection && (len(gone) > 0 || len(it.InSync) == 0) && p.electUnclean(it, there):
 	case len(it.InSync) == 0:
 		p.wait(it, NoLeaderCandidate, "has nobody in sync (allow unclean election to let one of its replicas lead)")
@@ -194,7 +238,8 @@ func (p *planner) electInDoubt(it item) {
 func (p *planner) leastLoss(it item) string {
 	var ids []string
 	for _, m := range it.InSync {
-		if p.standing(it, m) != doubtful || !p.suspect(it, m.Broker) {
+		// One that was cut is compared with the others, which may have counted on more than they have.
+		if _, said := p.reported(it, m.Broker); !said || p.standing(it, m) > cut || p.alive[m.Broker] == nil {
 			return ""
 		}
 		ids = append(ids, m.Broker)

@@ -83,9 +83,10 @@ type WriteReason string
 const (
 	// Placed: the shard is new.
 	Placed WriteReason = "Placed"
-	// LeaderElected: the leader was lost, and another member of the in-sync set leads now.
+	// LeaderElected: the shard had no leader, and a member of the in-sync set leads now that vouches for its copy.
 	LeaderElected WriteReason = "LeaderElected"
-	// LeaderReturned: the leader is there in another life than before, with everything that was acknowledged.
+	// LeaderReturned: the leader, of an earlier version, is there in another life than before, with everything that was
+	// acknowledged. Others vouch for their copies in that life, and are elected.
 	LeaderReturned WriteReason = "LeaderReturned"
 	// LeaderReturnedUnsynced: the same, but the Topic asked for less than that, so something may be lost.
 	LeaderReturnedUnsynced WriteReason = "LeaderReturnedUnsynced"
@@ -130,6 +131,8 @@ const (
 	NoLeaderCandidate WaitReason = "NoLeaderCandidate"
 	// AllSuspect: of those that were in sync some are there, but none can vouch for its data.
 	AllSuspect WaitReason = "AllSuspect"
+	// CopiesOpening: of those that were in sync some are there, and have not judged their copies yet.
+	CopiesOpening WaitReason = "CopiesOpening"
 	// DrainBlocked: there is no broker to take what a drained one holds. The shard is served.
 	DrainBlocked WaitReason = "DrainBlocked"
 	// ShardsUnsupported: the Topic asks for more shards than brokers can serve.

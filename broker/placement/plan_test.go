@@ -37,6 +37,9 @@ func evolve(t *rapid.T) {
 		if _, known := zones[id]; !known && zoned {
 			zones[id] = rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "zone")
 		}
+		if _, known := w.earlier[id]; known && w.earlier[id] && rapid.Bool().Draw(t, "upgraded") || !known {
+			w.earlier[id] = !known && rapid.IntRange(0, 2).Draw(t, "earlier version") == 0
+		}
 		w.startSince(id, zones[id], since[id])
 		delete(since, id)
 	}
@@ -197,8 +200,8 @@ func (w *world) mayWait(t *coordination.Topic, s *coordination.Shard, takers int
 	for _, m := range s.InSync {
 		if b, alive := w.brokers[m.Broker]; !alive {
 			gone++
-		} else if there++; w.standing(t, b, m, s) {
-			return nil // it could lead
+		} else if there++; w.canLead(t, b, m, s) {
+			return nil
 		}
 	}
 	switch {
@@ -212,9 +215,15 @@ func (w *world) mayWait(t *coordination.Topic, s *coordination.Shard, takers int
 	return []WaitReason{AllSuspect}
 }
 
-func (w *world) standing(t *coordination.Topic, b coordination.Broker, m coordination.Replica, s *coordination.Shard) bool {
-	_, suspect := w.reported(m.Broker, s.Topic, s.Number)
-	return !suspect && (b.Replica() == m || synced(t) || b.Holds(m.Incarnation))
+func (w *world) canLead(t *coordination.Topic, b coordination.Broker, m coordination.Replica, s *coordination.Shard) bool {
+	said, suspect := w.reported(m.Broker, s.Topic, s.Number)
+	switch {
+	case suspect && !said.Cut:
+		return false
+	case b.Replica() == m || suspect:
+		return true
+	}
+	return w.earlier[m.Broker] && (synced(t) || b.Holds(m.Incarnation))
 }
 
 // wholeAndSpread is what becomes of a cluster in which everybody is there and nobody is drained.

@@ -9,31 +9,100 @@ import (
 )
 
 // The story of a broker that alone holds shards and goes away: they wait for it, and nobody else takes
-// them; back, it leads them in a new epoch.
+// them; back, it leads them in a new epoch: once it has vouched for its copy, or said that it may lack something. What
+// a broker of an earlier version has is concluded.
 func TestABrokerGoesAndComesBack(t *testing.T) {
-	w := newWorld("a", "b")
-	w.topic("synced", 1)
-	unsynced := w.topic("unsynced", 1, coordination.TopicSpec{Replicas: 1, Durability: coordination.Replicated})
-	w.settle(t)
-	for _, topic := range w.sorted() {
-		shard := w.shards[topic.ID][0]
-		id := shard.Leader
-		delete(w.brokers, id)
-		p := Decide(w.facts())
-		if len(p.Writes) != 0 || len(p.Waits) != 1 || p.Waits[0].Reason != BrokerAway || p.Waits[0].Topic != topic {
-			t.Fatalf("without %s the plan is %+v", id, p)
-		}
-		w.start(id, "")
-		p = Decide(w.facts())
-		want := LeaderReturned
-		if topic == unsynced {
-			want = LeaderReturnedUnsynced
-		}
-		if len(p.Writes) != 1 || len(p.Waits) != 0 || p.Writes[0].Reason != want || p.Writes[0].Shard.Epoch != 2 || p.Writes[0].Shard.Leader != id {
-			t.Fatalf("with %s back the plan is %+v", id, p)
-		}
-		w.carryOut(p)
+	for _, earlier := range []bool{false, true} {
+		w := newWorld()
+		w.earlier["a"], w.earlier["b"] = earlier, earlier
+		w.start("a", "")
+		w.start("b", "")
+		w.topic("synced", 1)
+		unsynced := w.topic("unsynced", 1, coordination.TopicSpec{Replicas: 1, Durability: coordination.Replicated})
 		w.settle(t)
+		for _, topic := range w.sorted() {
+			shard := w.shards[topic.ID][0]
+			id := shard.Leader
+			delete(w.brokers, id)
+			p := Decide(w.facts())
+			if len(p.Writes) != 0 || len(p.Waits) != 1 || p.Waits[0].Reason != BrokerAway || p.Waits[0].Topic != topic {
+				t.Fatalf("without %s the plan is %+v", id, p)
+			}
+			w.start(id, "")
+			want := LeaderReturned
+			if !earlier {
+				want = LeaderElected
+				if wait := waits(t, w); wait.Reason != CopiesOpening {
+					t.Fatalf("%+v", wait)
+				}
+				if topic == unsynced {
+					w.report(id, shard, coordination.Suspect{Topic: topic.ID, Epoch: 1, End: 1})
+				}
+				w.vouchAll(nil)
+			}
+			if topic == unsynced {
+				want = LeaderReturnedUnsynced
+			}
+			p = Decide(w.facts())
+			if len(p.Writes) != 1 || len(p.Waits) != 0 || p.Writes[0].Reason != want || p.Writes[0].Shard.Epoch != 2 || p.Writes[0].Shard.Leader != id {
+				t.Fatalf("with %s back the plan is %+v, want %s", id, p, want)
+			}
+			w.carryOut(p)
+			w.settle(t)
+		}
+	}
+}
+
+// Opening cut a torn tail of every copy: the one that goes furthest leads, without a doubt, and without waiting for one that is
+// away. It waits for one that may vouch yet.
+func TestCopiesThatWereCutComeLast(t *testing.T) {
+	w := newWorld("a", "b", "c")
+	orders := w.topic("orders", 1, coordination.TopicSpec{})
+	w.settle(t)
+	shard := w.shards[orders.ID][0]
+	for _, id := range []string{"a", "b", "c"} {
+		delete(w.brokers, id)
+	}
+	for broker, end := range map[string]uint64{"a": 3, "b": 5} {
+		w.report(broker, shard, coordination.Suspect{Topic: orders.ID, Epoch: 1, End: end, Cut: true})
+		w.start(broker, "")
+	}
+	w.log("b", shardID{orders.ID, 0}).records = append(w.log("b", shardID{orders.ID, 0}).records, record{1, 1}, record{1, 2}) // what was under way
+	w.start("c", "")
+	if wait := waits(t, w); wait.Reason != CopiesOpening {
+		t.Fatalf("%+v", wait)
+	}
+	opened := *shard
+	delete(w.brokers, "c")
+	if p := Decide(w.facts()); len(p.Writes) != 1 || p.Writes[0].Reason != LeaderElected || p.Writes[0].Shard.Leader != "b" || p.Writes[0].Shard.Doubt.Epoch != 0 {
+		t.Fatalf("without c the plan is %+v", p)
+	}
+	w.start("c", "")
+	w.put(opened)
+	w.vouchAll(nil)
+	if write := only(t, w); write.Reason != LeaderElected || write.Shard.Leader != "c" {
+		t.Fatalf("with c the plan is %+v", write)
+	}
+}
+
+// A member withdraws that leads: another one leads that vouches. If there is none, all are waited for.
+func TestAMemberWithdraws(t *testing.T) {
+	w := newWorld("a", "b", "c")
+	orders := w.topic("orders", 1, coordination.TopicSpec{})
+	w.settle(t)
+	first := *w.shards[orders.ID][0]
+	w.withdraw(first.Leader, w.shards[orders.ID][0])
+	write := only(t, w)
+	if write.Reason != LeaderElected || write.Shard.Leader == first.Leader || write.Shard.Epoch != first.Epoch+1 || len(write.Shard.InSync) != 3 {
+		t.Fatalf("%s: %+v", write.Reason, write.Shard)
+	}
+	for _, m := range write.Shard.InSync {
+		if m.Broker != first.Leader {
+			w.withdraw(m.Broker, w.shards[orders.ID][0])
+		}
+	}
+	if wait := waits(t, w); wait.Reason != CopiesOpening {
+		t.Fatalf("%+v", wait)
 	}
 }
 
@@ -89,6 +158,10 @@ func TestTheLeaderOfThreeDiesAndReturns(t *testing.T) {
 		t.Fatalf("%+v", wait)
 	}
 	w.start(others[0], "")
+	if wait := waits(t, w); wait.Reason != CopiesOpening {
+		t.Fatalf("%+v", wait)
+	}
+	w.vouchAll(nil)
 	write = only(t, w)
 	if write.Shard.Leader != others[0] || write.Reason != LeaderElected || !slices.Contains(write.Shard.InSync, inLife(w, others[0])) {
 		t.Fatalf("%s: %+v", write.Reason, write.Shard)
@@ -101,30 +174,47 @@ func TestTheLeaderOfThreeDiesAndReturns(t *testing.T) {
 	}
 }
 
-// A broker that only lost its lease lost nothing, but is named again before it leads.
+// A broker that only lost its lease lost nothing. It vouches in its new life and leads on in its epoch, unless another was
+// elected first; one of an earlier version is named again before it leads.
 func TestALeaderThatRegistersAnew(t *testing.T) {
-	w := newWorld("a")
-	orders := w.topic("orders", 1, coordination.TopicSpec{Durability: coordination.Replicated})
-	w.settle(t)
-	w.evict("a")
-	if write := only(t, w); write.Reason != LeaderReturned || write.Shard.InSync[0] != inLife(w, "a") {
-		t.Fatalf("alone: %s", write.Reason)
-	}
-	w.start("b", "")
-	w.start("c", "")
-	w.settle(t)
-	shard := w.shards[orders.ID][0]
-	leader := shard.Leader
-	w.evict(leader)
-	if write := only(t, w); write.Reason != LeaderElected || write.Shard.Leader == leader || len(write.Shard.InSync) != 3 {
-		t.Fatalf("of three: %s: %+v", write.Reason, write.Shard)
-	}
-	for _, id := range []string{"a", "b", "c"} {
-		w.evict(id)
-	}
-	led := w.shards[orders.ID][0].Leader
-	if write := only(t, w); write.Reason != LeaderReturned || write.Shard.Leader != led {
-		t.Fatalf("of three that all did: %s: %+v", write.Reason, write.Shard)
+	for _, earlier := range []bool{false, true} {
+		w := newWorld()
+		for _, id := range []string{"a", "b", "c"} {
+			w.earlier[id] = earlier
+		}
+		// again is what becomes of a shard of which nobody has been elected.
+		again := func(orders *coordination.Topic) {
+			t.Helper()
+			before := *w.shards[orders.ID][0]
+			if !earlier {
+				w.vouchAll(nil)
+				if p := Decide(w.facts()); len(p.Writes) != 0 || len(p.Waits) != 0 {
+					t.Fatalf("it leads on: %+v, %+v", p.Writes, p.Waits)
+				}
+				if after := w.shards[orders.ID][0]; after.Epoch != before.Epoch || after.Leader != before.Leader || !w.leads(after) {
+					t.Fatalf("%+v follows %+v", *after, before)
+				}
+			} else if write := only(t, w); write.Reason != LeaderReturned || write.Shard.Leader != before.Leader {
+				t.Fatalf("%s: %+v", write.Reason, write.Shard)
+			}
+		}
+		w.start("a", "")
+		orders := w.topic("orders", 1, coordination.TopicSpec{Durability: coordination.Replicated})
+		w.settle(t)
+		w.evict("a")
+		again(orders)
+		w.start("b", "")
+		w.start("c", "")
+		w.settle(t)
+		leader := w.shards[orders.ID][0].Leader
+		w.evict(leader)
+		if write := only(t, w); write.Reason != LeaderElected || write.Shard.Leader == leader || len(write.Shard.InSync) != 3 {
+			t.Fatalf("of three: %s: %+v", write.Reason, write.Shard)
+		}
+		for _, id := range []string{"a", "b", "c"} {
+			w.evict(id)
+		}
+		again(orders)
 	}
 }
 
@@ -160,7 +250,7 @@ func TestTheLeastIsLost(t *testing.T) {
 		said := w.reports["b"]
 		delete(w.reports, "b")
 		w.start("b", "")
-		if wait := waits(t, w); wait.Reason != AllSuspect { // it is there, and has not said yet what it has
+		if wait := waits(t, w); wait.Reason != CopiesOpening { // it is there, and has not said yet what it has
 			t.Fatalf("%+v", wait)
 		}
 		w.reports["b"] = said
@@ -247,9 +337,13 @@ func TestWhoIsMissedFirstStaysToBeCompared(t *testing.T) {
 	}
 }
 
-// A leader that finds out that it can't vouch for its log is replaced, if there is anybody who can.
+// A leader of an earlier version that reports that it can't vouch for its log is replaced, if there is anybody who can.
 func TestASuspectLeaderIsReplaced(t *testing.T) {
-	w := newWorld("a", "b", "c")
+	w := newWorld()
+	for _, id := range []string{"a", "b", "c"} {
+		w.earlier[id] = true
+		w.start(id, "")
+	}
 	orders := w.topic("orders", 1, coordination.TopicSpec{})
 	w.settle(t)
 	shard := w.shards[orders.ID][0]

@@ -24,7 +24,10 @@ type world struct {
 	reports map[string]map[shardID]coordination.Suspect
 	since   map[string]map[shardID]int64 // the epoch in which each was reported first
 	acked   map[shardID][]record
-	swaps   int // how often a leader or follower changed what plans are made from
+	earlier map[string]bool // brokers of a version that doesn't vouch
+	process map[string]int  // how often each was started
+	ledBy   map[shardID]int // the process that was named leader last
+	swaps   int             // how often a leader or follower changed what plans are made from
 }
 
 type shardID struct {
@@ -45,6 +48,7 @@ func newWorld(brokers ...string) *world {
 		brokers: map[string]coordination.Broker{}, drains: map[string]coordination.DrainMode{}, topics: map[string]*coordination.Topic{},
 		shards: map[string][]*coordination.Shard{}, volumes: map[string]map[shardID]*copied{},
 		reports: map[string]map[shardID]coordination.Suspect{}, since: map[string]map[shardID]int64{}, acked: map[shardID][]record{},
+		earlier: map[string]bool{}, process: map[string]int{}, ledBy: map[shardID]int{},
 	}
 	for _, id := range brokers {
 		w.start(id, "")
@@ -58,7 +62,12 @@ func (w *world) tick() int64 { w.clock++; return w.clock }
 func (w *world) start(id, zone string) { w.startSince(id, zone, 0) }
 
 func (w *world) startSince(id, zone string, since int64) {
-	w.brokers[id] = coordination.Broker{ID: id, Incarnation: w.tick(), Zone: zone, Since: since}
+	b := coordination.Broker{ID: id, Incarnation: w.tick(), Zone: zone, Since: since}
+	if !w.earlier[id] {
+		b.Features = coordination.MakeFeatureSet(coordination.FeatureVouches)
+	}
+	w.brokers[id] = b
+	w.process[id]++
 	if w.volumes[id] == nil {
 		w.volumes[id] = map[shardID]*copied{}
 	}
@@ -120,6 +129,7 @@ func (w *world) carryOut(p Plan) {
 		}
 		written[id] = true
 		w.put(s)
+		w.ledBy[id] = w.process[s.Leader]
 		if write.Reason == LeastLoss || write.Reason == Unclean || write.Reason == LeaderReturnedUnsynced {
 			has := w.log(s.Leader, id).records // the rest is lost, as the reason says
 			n := 0
@@ -161,11 +171,17 @@ func (w *world) work(t *coordination.Topic, s *coordination.Shard, everyone bool
 		return
 	}
 	id := shardID{s.Topic, s.Number}
-	if _, suspect := w.reports[s.Leader][id]; suspect {
-		if s.Epoch <= w.since[s.Leader][id] {
+	if said, suspect := w.reports[s.Leader][id]; suspect {
+		doubted := s.Doubt.Epoch == s.Epoch && s.Doubt.Leader == s.Leader
+		switch {
+		case said.Spent > 0 && s.Epoch > said.Spent || said.Cut:
+		case w.earlier[s.Leader] && s.Epoch <= w.since[s.Leader][id]:
 			return // it serves nobody until it is told to, although it is suspect
+		case !w.earlier[s.Leader] && !doubted:
+			w.withdraw(s.Leader, s)
+			return
 		}
-		w.vouch(s.Leader, id) // what it has is what there is
+		w.settleReport(s.Leader, id) // what it has is what there is
 	}
 	leader := w.log(s.Leader, id)
 	leader.followed = s.Epoch
@@ -225,7 +241,7 @@ func (w *world) work(t *coordination.Topic, s *coordination.Shard, everyone bool
 	}
 	for _, m := range caughtUp { // it is suspect until the set names the life that it is in
 		if slices.Contains(set, m) {
-			w.vouch(m.Broker, id)
+			w.settleReport(m.Broker, id)
 		}
 	}
 }
@@ -236,8 +252,43 @@ func (w *world) report(broker string, s *coordination.Shard, what coordination.S
 	w.reports[broker][id], w.since[broker][id] = what, s.Epoch
 }
 
-// vouch ends a replica's being suspect.
-func (w *world) vouch(broker string, id shardID) {
+// entry changes a broker's own entry of a shard.
+func (w *world) entry(broker string, s *coordination.Shard, incarnation int64, unled bool) {
+	after := *s
+	after.InSync = slices.Clone(s.InSync)
+	at := slices.IndexFunc(after.InSync, func(m coordination.Replica) bool { return m.Broker == broker })
+	after.InSync[at].Incarnation = incarnation
+	if unled && after.Leader == broker {
+		after.Leader = ""
+	}
+	w.put(after)
+	w.swaps++
+}
+
+// withdraw has a broker say in the shard that it doesn't vouch for its copy any more.
+func (w *world) withdraw(broker string, s *coordination.Shard) { w.entry(broker, s, 0, true) }
+
+// vouchAll has the brokers that are there open their copies, and vouch for those that they don't report, where no
+// other broker leads. some says that not all of them come to it.
+func (w *world) vouchAll(some *rand.Rand) {
+	for _, t := range w.sorted() {
+		for i := range w.shards[t.ID] {
+			for _, m := range w.shards[t.ID][i].InSync {
+				s := w.shards[t.ID][i]
+				id := shardID{s.Topic, s.Number}
+				b, there := w.brokers[m.Broker]
+				_, suspect := w.reports[m.Broker][id]
+				if !there || w.earlier[m.Broker] || suspect || m == b.Replica() || w.leads(s) || some != nil && some.IntN(3) == 0 {
+					continue
+				}
+				w.entry(m.Broker, s, b.Incarnation, w.ledBy[id] != w.process[m.Broker])
+			}
+		}
+	}
+}
+
+// settleReport ends a replica's being suspect.
+func (w *world) settleReport(broker string, id shardID) {
 	if _, suspect := w.reports[broker][id]; suspect {
 		delete(w.reports[broker], id)
 		w.swaps++
@@ -259,6 +310,11 @@ func (w *world) sorted() []*coordination.Topic {
 
 // workAll lets every leader work once.
 func (w *world) workAll(everyone bool, random *rand.Rand) {
+	if everyone {
+		w.vouchAll(nil)
+	} else {
+		w.vouchAll(random)
+	}
 	for _, t := range w.sorted() {
 		for _, s := range slices.Clone(w.shards[t.ID]) {
 			w.work(t, s, everyone, random)
@@ -478,6 +534,12 @@ func (w *world) checkChange(t failer, write Write, old *coordination.Shard) {
 			}
 		}
 		return
+	}
+	if now, vouched := w.brokers[s.Leader], was; s.Leader == old.Leader || true {
+		vouched, _ = old.Member(s.Leader)
+		if said := w.reports[s.Leader][id]; !w.earlier[s.Leader] && vouched != now.Replica() && !said.Cut {
+			t.Fatalf("P4: %s leads and has not vouched for its copy: %+v follows %+v", s.Leader, s, *old)
+		}
 	}
 	if has := w.log(s.Leader, id).records; len(shared(w.acked[id], has)) < len(w.acked[id]) {
 		t.Fatalf("P4: %s leads with %d records and lacks some of %d that were acknowledged, for %s: %+v follows %+v", s.Leader, len(has), len(w.acked[id]), write.Reason, s, *old)

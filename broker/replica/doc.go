@@ -18,8 +18,10 @@
 //	    as the Topic asks. Otherwise publishing waits.
 //	R3  The set grows when the swap has succeeded; while it shrinks, the high watermark still counts the larger
 //	    one. It never shrinks below the minimum because a member lags or died.
-//	R4  A new leader comes from the set (package topic plans that). A member that came back in a new
-//	    life counts in that life once it has caught up and the set says so.
+//	R4  A new leader comes from the set, in the life that the set names (package placement). A member that came back in a
+//	    new life counts in that life once it has caught up and the set says so, or once it has vouched for its
+//	    copy while nobody led. A member that withdrew counts for nothing, whatever it confirmed before, until it
+//	    has asked anew and caught up; its leader wants the set without it.
 //	R5  A follower truncates to the last point that it shares with its leader, found by their epochs and never by
 //	    the high watermark, and then copies. Where both retain them, logs are equal batch by batch.
 //	R6  Nothing above the high watermark is read; and a new leader lets nothing be read until the watermark

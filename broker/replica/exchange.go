@@ -37,6 +37,9 @@ type Config struct {
 // Store is where in-sync sets are kept; *coordination.Client is one.
 type Store interface {
 	SwapInSync(ctx context.Context, self coordination.Replica, before *coordination.Shard, inSync []coordination.Replica) (*coordination.Shard, error)
+	Vouch(ctx context.Context, self coordination.Replica, before *coordination.Shard, leads bool) (*coordination.Shard, error)
+	Withdraw(ctx context.Context, self coordination.Replica, before *coordination.Shard) (*coordination.Shard, error)
+	Resign(ctx context.Context, self coordination.Replica, before *coordination.Shard) (*coordination.Shard, error)
 	ReadShards(ctx context.Context, topicID string) ([]*coordination.Shard, int64, error)
 }
 
@@ -120,7 +123,10 @@ type Exchange struct {
 // lives are the incarnations of the members, by broker. It never changes.
 type lives map[string]int64
 
-func (a lives) has(r coordination.Replica) bool { return a[r.Broker] == r.Incarnation }
+// has says whether a broker is registered in that life. Incarnation 0, a member that withdrew, is no life.
+func (a lives) has(r coordination.Replica) bool {
+	return r.Incarnation != 0 && a[r.Broker] == r.Incarnation
+}
 
 // NewExchange begins to exchange. Close ends it.
 func NewExchange(c Config) *Exchange {

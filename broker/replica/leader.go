@@ -96,7 +96,7 @@ func (l *Leader) Adopt(self coordination.Replica, shard *coordination.Shard, min
 	}
 	// A swap that asked for a change of the former revision was done, and this is it, or never will be. Its own
 	// answer may be still to come, and must not be taken for that of another.
-	l.shard, l.asked = *shard, nil
+	l.take(shard)
 	for id := range l.followers {
 		if !slices.Contains(shard.Replicas, id) {
 			delete(l.followers, id)
@@ -198,8 +198,8 @@ func (l *Leader) advance() (moved bool) {
 }
 
 // Want returns the in-sync set that a swap of Shard's is to ask for now, or nil. The owner calls Asked with the
-// answer. A member that is gone, has lost what it confirmed, or was behind for too long, leaves if enough stay; a replica
-// that has all that is safe joins. A swap whose answer was lost is asked for again as it was.
+// answer. A member that is gone, that withdrew, that has lost what it confirmed, or that was behind for too long, leaves
+// if enough stay; a replica that has all that is safe joins. A swap whose answer was lost is asked for again as it was.
 func (l *Leader) Want(now time.Duration) []coordination.Replica {
 	if l.flying || now < l.retryAt {
 		return nil
@@ -224,6 +224,8 @@ func (l *Leader) wanted(now time.Duration) []coordination.Replica {
 			} else {
 				leave = append(leave, m)
 			}
+		case m.Incarnation == 0: // it withdrew, and hasn't asked since
+			leave = append(leave, m)
 		case f != nil && (f.gone || l.lacks(f) || l.late(f, now)):
 			leave = append(leave, m)
 		default:
@@ -294,6 +296,30 @@ func (l *Leader) Asked(shard *coordination.Shard, now time.Duration) (moved bool
 	if shard.Revision > l.shard.Revision || l.asked == nil { // something came of it
 		l.retryAt = now
 	}
-	l.shard, l.asked = *shard, nil
+	l.take(shard)
 	return l.advance()
+}
+
+// take replaces the shard. A member that withdrew since has to ask again before it counts: what it
+// confirmed before is of a copy that it doesn't vouch for.
+func (l *Leader) take(shard *coordination.Shard) {
+	for _, id := range withdrawn(&l.shard, shard) {
+		if f := l.followers[id]; f != nil {
+			f.joined, f.safe = false, [Parts]uint64{}
+		}
+	}
+	l.shard, l.asked = *shard, nil
+}
+
+// withdrawn returns the members that withdrew between two states of a shard.
+func withdrawn(before, after *coordination.Shard) (ids []string) {
+	for _, m := range after.InSync {
+		if m.Incarnation != 0 {
+			continue
+		}
+		if was, _ := before.Member(m.Broker); was.Incarnation != 0 {
+			ids = append(ids, m.Broker)
+		}
+	}
+	return ids
 }

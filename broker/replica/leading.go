@@ -246,7 +246,9 @@ func (l *Leading) adopt(self coordination.Replica, shard *coordination.Shard, mi
 	if self.Incarnation == 0 {
 		self = l.leader.self
 	}
+	before := l.leader.Shard()
 	moved = l.leader.Adopt(self, shard, minInSync)
+	l.refuseWithdrawn(before)
 	for _, s := range l.streams {
 		if !slices.Contains(l.leader.shard.Replicas, s.from.Broker) {
 			l.refuse(s, "broker "+s.from.Broker+" is no replica any more")
@@ -255,6 +257,15 @@ func (l *Leading) adopt(self coordination.Replica, shard *coordination.Shard, mi
 	l.publish()
 	l.enrol(lives)
 	return moved
+}
+
+// refuseWithdrawn ends the streams of members that withdrew since: they ask again. mu is held.
+func (l *Leading) refuseWithdrawn(before *coordination.Shard) {
+	for _, id := range withdrawn(before, &l.leader.shard) {
+		if i := slices.IndexFunc(l.streams, func(s *stream) bool { return s.from.Broker == id }); i >= 0 {
+			l.refuse(l.streams[i], "broker "+id+" has withdrawn its copy from the in-sync set")
+		}
+	}
 }
 
 // observe takes over which brokers live.

@@ -72,7 +72,9 @@ func (l *Leading) swap(self coordination.Replica, before *coordination.Shard, se
 	}
 	now := x.config.Now()
 	l.mu.Lock()
+	was := l.leader.Shard()
 	moved := l.leader.Asked(after, now)
+	l.refuseWithdrawn(was)
 	l.publish()
 	l.consider(now)
 	l.mu.Unlock()

@@ -423,6 +423,45 @@ func (s *store) state() *coordination.State {
 
 var errDown = errors.New("etcd has no leader")
 
+// Vouch, Withdraw and Resign are those of coordination.Client.
+func (s *store) Vouch(_ context.Context, self coordination.Replica, before *coordination.Shard, leads bool) (*coordination.Shard, error) {
+	return s.say(self, before, self.Incarnation, !leads)
+}
+
+func (s *store) Withdraw(_ context.Context, self coordination.Replica, before *coordination.Shard) (*coordination.Shard, error) {
+	return s.say(self, before, 0, true)
+}
+
+func (s *store) Resign(_ context.Context, self coordination.Replica, before *coordination.Shard) (*coordination.Shard, error) {
+	return s.say(self, before, self.Incarnation, true)
+}
+
+func (s *store) say(self coordination.Replica, before *coordination.Shard, incarnation int64, unled bool) (*coordination.Shard, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := ID{before.Topic, before.Number}
+	if s.down {
+		return nil, errDown
+	}
+	if s.shards[id].Revision != before.Revision || s.brokers[self.Broker] != self.Incarnation {
+		return nil, &coordination.StaleError{What: before.String()}
+	}
+	after := *before
+	after.InSync = slices.Clone(before.InSync)
+	for i := range after.InSync {
+		if after.InSync[i].Broker == self.Broker {
+			after.InSync[i].Incarnation = incarnation
+		}
+	}
+	if unled && after.Leader == self.Broker {
+		after.Leader = ""
+	}
+	s.revision++
+	after.Revision = s.revision
+	s.shards[id] = &after
+	return &after, nil
+}
+
 func (s *store) SwapInSync(ctx context.Context, self coordination.Replica, before *coordination.Shard, inSync []coordination.Replica) (*coordination.Shard, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

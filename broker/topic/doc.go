@@ -66,8 +66,10 @@
 // deduplication window, which followers keep as well, and the last message's are read again from the end of the log. Deleting a log is
 // one step; logs of which the first was deleted and the second not are set aside.
 //
-// A broker's part in it: it reports each replica that it can't vouch for (coordination.Suspect), as soon as it has registered
-// and knows. That is one whose recovery cut or refused something; and, after a life that did not end in order, each of a
-// Topic that is not Synced and of which the in-sync set names an earlier life, a log or none. A replica stays in the
-// report until the set names the life that it is in, or it leads alone; and it says anew how far it goes when nobody leads.
+// A broker opens the copies of which it has a replica as soon as it has registered, whoever leads. What it knows of each
+// is a copystate.State, and what follows from that, and from the shard's key, is decided there alone: to vouch for the copy, to
+// withdraw it, to resign, to lead, to follow, to repair it or to set it aside. The state stands in the data log's
+// manifest before anything else follows from it. What the broker says in the key goes through replica.Exchange.Say; one
+// word at a time, and again if its answer was lost. Copies in doubt are also reported (coordination.Suspect), for the
+// controller to compare when nobody vouches; nothing waits for that.
 package topic

@@ -190,6 +190,7 @@ func TestAFlippedBitIsReportedAndTheRestServed(t *testing.T) {
 	if err := fs.Flip("data/shards/id-orders-0/00000000000000000001.log", 4300*8); err != nil {
 		t.Fatal(err)
 	}
+	n.doubt = true
 	n.serve("orders", "bills")
 	topic := n.service.Topic("orders")
 	n.expect(n.ask("orders.a", "goes on"), "orders@41")
@@ -264,7 +265,7 @@ func TestALogThatIsMissingIsReported(t *testing.T) {
 	n.serve("orders")
 	n.ask("orders.a", "one")
 	n.stop()
-	n.fs = crashfs.New()
+	n.fs, n.doubt = crashfs.New(), true
 	n.serve("orders")
 	if trouble := n.service.Topic("orders").Trouble(); !strings.Contains(trouble, "was not there in epoch 2 and begins anew; if it had messages, they are lost") {
 		t.Errorf("trouble: %q", trouble)

@@ -104,7 +104,8 @@ func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
 		t.Error("its log is still open")
 	}
 	n.eventually("it is set aside", func() bool { return len(n.stands()) == 0 && n.service.Stats().SetAside == 2 })
-	// And back.
+	// And back: it had messages in an earlier epoch.
+	n.doubt = true
 	n.place("here", self)
 	n.tell()
 	n.open("here")

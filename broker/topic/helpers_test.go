@@ -240,6 +240,7 @@ type site struct {
 	told     func(*ShardLeader, bool)
 	compact  Compacting
 	machine  *testMachine // nil: the one that the test runs on
+	doubt    bool         // the controller names this broker although it may lack something, and says so
 }
 
 func newSite(t testing.TB) *site {
@@ -371,6 +372,9 @@ func (n *site) placeShard(name string, number int, leader string) {
 	}
 	n.shards[key] = &coordination.Shard{Topic: id, Number: number, Epoch: epoch, Leader: leader, Replicas: []string{leader},
 		InSync: []coordination.Replica{{Broker: leader, Incarnation: life}}, Revision: n.revision}
+	if n.doubt {
+		n.shards[key].Doubt = coordination.Doubt{Epoch: epoch, Leader: leader, Reason: "LeastLoss"}
+	}
 }
 
 // tell has the service follow what is declared now.

@@ -33,6 +33,7 @@ func (s *Service) keeper() {
 		case now = <-ticker.C:
 		}
 		s.retry(now)
+		s.sayAgain()
 		s.acker.recall()
 		c := s.config.Clock
 		mono, verdict := c.Mono(), c.Verdict()
@@ -62,7 +63,6 @@ func (s *Service) keeper() {
 			}
 		}
 		if n%expireTicks == 0 {
-			s.revouch()
 			for _, p := range s.Shards() {
 				p.ids.expireNow(mono - int64(p.view.Load().window))
 				if shard := p.leading.Load(); shard != nil {

@@ -3,6 +3,7 @@ package topic
 import (
 	"sync/atomic"
 
+	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -12,28 +13,25 @@ type mend struct {
 	done atomic.Pointer[error] // nil: it is under way; what it points to may be nil: they are whole
 }
 
-// lacking is how many segments are to be fetched; 0: none, or not those alone.
+// lacking is how many segments are to be fetched.
 func (l *logs) lacking() (n int) {
 	for _, part := range l.parts {
-		if l.anew || part.Recovery().Strange {
-			return 0
-		}
 		n += len(part.Lacks())
 	}
 	return n
 }
 
-// mend begins to fetch what damaged logs lack, if that is all that is wrong with them; sound says that they lack nothing.
-func (s *Service) mend(p *Shard, v *view) (begun, sound bool, err error) {
-	for _, part := range p.logs.parts {
-		if p.logs.anew || part.Recovery().Strange {
-			return false, false, nil
-		}
+// mend fetches what damaged logs lack. repaired says that they lack nothing by now.
+func (s *Service) mend(p *Shard, v *view) (repaired bool, err error) {
+	if p.mend != nil {
+		p.following.Adopt(v.shard)
+		return false, nil
 	}
+	s.unfollow(p)
 	for _, part := range p.logs.parts {
 		to, err := part.SetTailAside()
 		if err != nil {
-			return false, false, err
+			return false, err
 		}
 		if to != "" {
 			s.log.Warn("the damaged end of a log was set aside", "topic", p.Name(), "log", part.Name(), "to", to)
@@ -41,10 +39,8 @@ func (s *Service) mend(p *Shard, v *view) (begun, sound bool, err error) {
 	}
 	n := p.logs.lacking()
 	if n == 0 {
-		return false, true, nil
-	}
-	if err := s.suspect(p, v); err != nil {
-		return false, false, err
+		s.apply(p, copystate.Repaired{}) // retention took what was damaged
+		return true, nil
 	}
 	s.log.Warn("the damaged segments of a copy are fetched from its leader, and set aside", "topic", p.Name(), "segments", n, "leader", s.nameOf(v.leader))
 	m := &mend{}
@@ -57,7 +53,7 @@ func (s *Service) mend(p *Shard, v *view) (begun, sound bool, err error) {
 		},
 		Failed: p.failed(s),
 	})
-	return true, false, nil
+	return false, nil
 }
 
 // mended takes over what came of fetching what the logs lacked.
@@ -67,11 +63,15 @@ func (s *Service) mended(p *Shard) error {
 	}
 	err := *p.mend.done.Load()
 	s.unfollow(p)
-	if err == nil {
-		s.log.Info("a damaged copy is whole again", "topic", p.Name())
-		return s.closeLogs(p) // what is known of it is read again as it is opened
+	if err != nil {
+		s.log.Warn("damaged segments can't be fetched alone, so the whole copy is", "topic", p.Name(), "error", err)
+		s.apply(p, copystate.Unrepairable{Reason: "damaged segments can't be fetched alone: " + err.Error()})
+		return p.keepState()
 	}
-	p.logs.anew = true
-	s.log.Warn("damaged segments can't be fetched alone, so the whole copy is", "topic", p.Name(), "error", err)
-	return nil
+	s.log.Info("a damaged copy is whole again", "topic", p.Name())
+	s.apply(p, copystate.Repaired{})
+	if err := p.keepState(); err != nil {
+		return err
+	}
+	return s.closeLogs(p) // what is known of it is read again as it is opened
 }

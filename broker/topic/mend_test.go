@@ -33,6 +33,23 @@ func spoilable(t *testing.T, messages int) (c *cluster, reports []chan []coordin
 	return c, reports
 }
 
+// reported waits until a broker reports its copy, and returns what it says.
+func (c *cluster) reported(i int, reports []chan []coordination.Suspect) (said coordination.Suspect) {
+	c.t.Helper()
+	c.settle("it is reported", func() bool {
+		select {
+		case all := <-reports[i]:
+			if len(all) == 1 {
+				said = all[0]
+			}
+			return len(all) == 1
+		default:
+			return false
+		}
+	})
+	return said
+}
+
 // segments are the files of a broker's copy, oldest first.
 func (n *site) segments() []string {
 	n.t.Helper()
@@ -87,7 +104,12 @@ func TestADamagedSegmentIsFetchedAlone(t *testing.T) {
 	a, b := c.sites[0], c.sites[1]
 	bad := b.segments()[1]
 	b.flip(bad)
+	c.alone(1)
 	b.scrub()
+	if said := c.reported(1, reports); said.Lacks != 1 || said.End != 601 {
+		t.Errorf("reported was %+v", said)
+	}
+	c.reach(1)
 	c.settle("it is repaired, and vouched for again", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 600) })
 	info, err := b.fs.Stat(filepath.Join("data/set-aside/id-orders-0.1", bad))
 	if err != nil {
@@ -95,9 +117,6 @@ func TestADamagedSegmentIsFetchedAlone(t *testing.T) {
 	}
 	if s := b.exchange.Stats(); int64(s.InRepairBytes) > info.Size || s.Resets > 0 || b.service.Stats().SetAside > 0 || b.service.ScrubStats().Copies > 0 {
 		t.Errorf("%d bytes for a segment of %d: %+v", s.InRepairBytes, info.Size, s)
-	}
-	if said := <-reports[1]; len(said) != 1 || said[0].Lacks != 1 || said[0].End != 601 {
-		t.Errorf("reported was %+v", said)
 	}
 	if found, err := b.service.Topic("orders").shards[0].opened.Load().parts[0].Scrub(t.Context()); err != nil || len(found) > 0 {
 		t.Errorf("%v, %v", found, err)
@@ -155,11 +174,13 @@ func TestHowFarACopyGoesThatLacksItsEnd(t *testing.T) {
 	if err := b.fs.Remove(filepath.Join("data/shards/id-orders-0", last)); err != nil {
 		t.Fatal(err)
 	}
+	c.alone(1)
 	c.start(1)
-	c.settle("it is repaired", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 600) })
-	if said := <-reports[1]; len(said) != 1 || fmt.Sprintf("%020d.log", said[0].End) != last || said[0].Lacks != 1 {
+	if said := c.reported(1, reports); fmt.Sprintf("%020d.log", said.End) != last || said.Lacks != 1 {
 		t.Errorf("reported was %+v; %s is not there", said, last)
 	}
+	c.reach(1)
+	c.settle("it is repaired", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 600) })
 }
 
 // The leader goes while it is asked for a segment, and so does the broker that is repaired: it begins again with who leads then.
@@ -197,13 +218,15 @@ func TestADamagedCopyIsFetchedAnew(t *testing.T) {
 	b := c.sites[1]
 	c.kill(1)
 	b.loseManifest()
+	c.alone(1)
 	c.start(1)
+	if said := c.reported(1, reports); said.Lacks != 0 {
+		t.Errorf("reported was %+v", said)
+	}
+	c.reach(1)
 	c.settle("it is fetched anew, and vouched for again", func() bool { return b.service.Stats().SetAside == 2 && c.whole(b, 300) })
 	if b.exchange.Stats().Repaired > 0 || b.service.ScrubStats().Copies != 1 {
 		t.Errorf("%+v, %+v", b.exchange.Stats(), b.service.ScrubStats())
-	}
-	if said := <-reports[1]; len(said) != 1 || said[0].Lacks != 0 {
-		t.Errorf("reported was %+v", said)
 	}
 }
 

@@ -25,6 +25,7 @@ type cluster struct {
 	lives map[string]int64
 	cut   map[string]bool // brokers that nobody reaches
 	conns map[net.Conn]string
+	lose  int // so many answers to what brokers say of their copies
 }
 
 func newCluster(t testing.TB, size int) *cluster {
@@ -62,6 +63,41 @@ func (c *cluster) SwapInSync(_ context.Context, by coordination.Replica, before 
 	}
 	c.shard.InSync = inSync
 	c.shard.Revision++
+	after := c.shard
+	return &after, nil
+}
+
+// Vouch, Withdraw and Resign are those of coordination.Client.
+func (c *cluster) Vouch(_ context.Context, self coordination.Replica, before *coordination.Shard, leads bool) (*coordination.Shard, error) {
+	return c.swapEntry(self, before, self.Incarnation, !leads)
+}
+
+func (c *cluster) Withdraw(_ context.Context, self coordination.Replica, before *coordination.Shard) (*coordination.Shard, error) {
+	return c.swapEntry(self, before, 0, true)
+}
+
+func (c *cluster) Resign(_ context.Context, self coordination.Replica, before *coordination.Shard) (*coordination.Shard, error) {
+	own, _ := before.Member(self.Broker)
+	return c.swapEntry(self, before, own.Incarnation, true)
+}
+
+func (c *cluster) swapEntry(self coordination.Replica, before *coordination.Shard, incarnation int64, unled bool) (*coordination.Shard, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := slices.IndexFunc(before.InSync, func(m coordination.Replica) bool { return m.Broker == self.Broker })
+	if before.Revision != c.shard.Revision || c.lives[self.Broker] != self.Incarnation || at < 0 {
+		return nil, &coordination.StaleError{}
+	}
+	c.shard.InSync = slices.Clone(c.shard.InSync)
+	c.shard.InSync[at].Incarnation = incarnation
+	if unled && c.shard.Leader == self.Broker {
+		c.shard.Leader = ""
+	}
+	c.shard.Revision++
+	if c.lose > 0 {
+		c.lose--
+		return nil, errors.New("the answer was lost")
+	}
 	after := c.shard
 	return &after, nil
 }
@@ -128,6 +164,13 @@ func (c *cluster) elect(leader int, inSync ...int) {
 		n := c.sites[i]
 		c.shard.InSync = append(c.shard.InSync, coordination.Replica{Broker: n.self, Incarnation: n.life})
 	}
+}
+
+// doubt has the shard say that the leader that was just named may lack something.
+func (c *cluster) doubt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shard.Doubt = coordination.Doubt{Epoch: c.shard.Epoch, Leader: c.shard.Leader, Reason: "LeastLoss"}
 }
 
 // tell has all that live follow what there is.
@@ -315,6 +358,7 @@ func TestUnsyncedCopiesAreReportedAfterACrash(t *testing.T) {
 		}
 	}
 	c.elect(1, 1)
+	c.doubt()
 	c.tell()
 	c.sites[1].open("orders")
 	c.settle("it is in sync again", func() bool { return len(c.inSync()) == 2 })

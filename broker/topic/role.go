@@ -4,60 +4,40 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/carillon-mq/carillon/broker/forward"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/copystate"
+	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
 // logs are those of one shard on this broker, open.
 type logs struct {
-	parts  [replica.Parts]*log.Log
-	damage string // what opening them found, for people; empty: nothing
-	anew   bool   // it is no damage of segments that could be fetched one by one
-	// partial says that they began anew where others may count on all of them, and haven't caught up since. The data log says so, too,
-	// for the next life: without that, a broker that ended half-way would seem to have all that its set is promised.
-	partial bool
+	parts [replica.Parts]*log.Log
 }
 
 // work brings what this broker does for a shard in line with its view. It is called by one worker at a time.
 func (s *Service) work(p *Shard, idle bool) {
 	v := p.view.Load()
-	if trouble := p.trouble.Load(); trouble != nil && time.Now().Before(trouble.again) && (v.lead || v.follow) {
+	if trouble := p.trouble.Load(); trouble != nil && time.Now().Before(trouble.again) && (v.lead || v.member) {
 		return // the keeper comes back to it
 	}
 	if shard := p.leading.Load(); shard != nil && shard.failed.Load() != nil || p.fault.Load() != nil {
-		if s.config.Disk.Failed() != nil && (v.lead || v.follow) {
+		if s.config.Disk.Failed() != nil && (v.lead || v.member) {
 			return // until the broker is restarted; what it holds can be read
 		}
-		if shard := p.leading.Load(); shard != nil {
-			p.spent = int64(shard.epoch.Load())
-		}
-		if err := s.release(p, &LeadershipLostError{Topic: p.topic.name, Why: "its log failed"}); err != nil {
-			s.log.Warn("a log that failed was not closed as it should be", "topic", p.Name(), "error", err)
-		}
-	}
-	if harm := p.harm.Swap(nil); harm != nil {
-		s.takeHarm(p, v, *harm)
+		s.logFailed(p, v)
 	}
 	doing := "open"
-	err := s.judgeLife(p, v)
+	var err error
 	switch {
-	case err != nil:
 	case v.gone:
 		doing, err = "delete", s.deleteLogs(p)
-	case v.lead:
-		err = s.lead(p, v, idle)
-	case v.follow:
-		err = s.follow(p, v)
-	case v.member: // nobody leads it
-		s.demote(p, v)
-		s.unfollow(p)
+	case v.lead || v.member:
+		err = s.serve(p, v, idle)
 	default:
 		err = s.drop(p)
 	}
@@ -68,8 +48,104 @@ func (s *Service) work(p *Shard, idle bool) {
 	}
 }
 
-// lead opens the logs if need be, and takes publishes.
-func (s *Service) lead(p *Shard, v *view, idle bool) error {
+// logFailed ends what this broker did with a log that takes no more appends.
+func (s *Service) logFailed(p *Shard, v *view) {
+	e := copystate.Failed{Durability: v.durability, Epoch: v.epoch, Reason: "it takes no more appends"}
+	if shard := p.leading.Load(); shard != nil {
+		e.Led = shard.epoch.Load()
+		e.Durability = shard.durability
+	}
+	if fault := p.fault.Load(); fault != nil {
+		e.Reason = (*fault).Error()
+	}
+	if err := s.release(p, &LeadershipLostError{Topic: p.topic.name, Why: "its log failed"}); err != nil {
+		s.log.Warn("a log that failed was not closed as it should be", "topic", p.Name(), "error", err)
+	}
+	s.apply(p, e)
+}
+
+// serve opens and judges the copy of a shard, whoever leads it, and does what follows from that and from the
+// shard's key.
+func (s *Service) serve(p *Shard, v *view, idle bool) error {
+	if s.firstLife.Load() == 0 {
+		return nil // what others count on isn't known before this process was seen registered
+	}
+	if !v.lead {
+		s.demote(p, v)
+	}
+	if err := s.mended(p); err != nil {
+		return err
+	}
+	if err := s.openLogs(p, v); err != nil {
+		return err
+	}
+	s.takeEvents(p)
+	for range maxSteps {
+		doubt := ""
+		if p.own.state.Grave() {
+			doubt = p.own.state.Reason()
+		}
+		again, err := s.step(p, v, idle, doubt)
+		if err != nil || !again {
+			s.report(p)
+			return err
+		}
+	}
+	return fmt.Errorf("its copy on broker %s is %s, and what follows from that has no end", s.config.Name, p.own.state.String())
+}
+
+// maxSteps is how often in a row what happens to a copy may bring about more: damage that is met, what is set
+// aside, what is opened again.
+const maxSteps = 8
+
+// step does what follows from the shard's key once. again says that something happened to the copy by that.
+func (s *Service) step(p *Shard, v *view, idle bool, doubt string) (again bool, err error) {
+	actions := s.apply(p, s.seen(p, v))
+	if err := p.keepState(); err != nil {
+		if p.own.state.Grave() && p.leading.Load() == nil {
+			s.unfollow(p)
+		}
+		return false, fmt.Errorf("what is known of its copy could not be kept beside it: %w", err)
+	}
+	if v.lead && !slices.Contains(actions, copystate.Lead) || !v.lead && v.leader == "" {
+		s.unfollow(p)
+	}
+	for _, a := range actions {
+		switch a {
+		case copystate.StepDown:
+			s.stepDown(p)
+		case copystate.Vouch:
+			s.say(p, v, replica.Vouch, p.leading.Load() != nil)
+		case copystate.Withdraw:
+			s.say(p, v, replica.Withdraw, false)
+		case copystate.Resign:
+			s.say(p, v, replica.Resign, false)
+		case copystate.Lead:
+			return s.lead(p, v, idle, doubt)
+		case copystate.Follow:
+			return false, s.follow(p, v)
+		case copystate.Repair:
+			return s.mend(p, v)
+		case copystate.SetAside:
+			return true, s.setAside(p, v)
+		}
+	}
+	if p.following != nil {
+		p.following.Adopt(v.shard) // nobody leads it yet; whoever will is asked
+	}
+	return false, nil
+}
+
+// stepDown ends leading or following a shard whose copy is in doubt. Nothing is confirmed any more.
+func (s *Service) stepDown(p *Shard) {
+	s.unfollow(p)
+	if shard := p.leading.Load(); shard != nil {
+		_ = s.closeLeader(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: "its copy on broker " + s.config.Name + " is damaged"}) // it closes no log
+	}
+}
+
+// lead takes publishes. harmed says that the copy turned out to be damaged by that.
+func (s *Service) lead(p *Shard, v *view, idle bool, doubt string) (harmed bool, err error) {
 	if shard := p.leading.Load(); shard != nil && shard.durability != v.durability && len(v.shard.Replicas) > 1 {
 		// Followers confirm by the durability that they were told when they asked.
 		_ = s.closeLeader(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: "its durability was changed"}) // it closes no log
@@ -77,31 +153,29 @@ func (s *Service) lead(p *Shard, v *view, idle bool) error {
 	if shard := p.leading.Load(); shard != nil {
 		if idle {
 			shard.keepSpec(v)
-			return nil
+			return false, nil
 		}
 		shard.follow(v)
 		s.announce(shard, true)
-		s.vouch(p, v)
 		s.postpone(p)
-		return nil
+		return false, nil
 	}
 	s.unfollow(p)
-	if err := s.openLogs(p, v); err != nil {
-		return err
+	if doubt != "" {
+		s.log.Error("a copy in doubt leads, since no other replica can", "topic", p.Name(), "epoch", v.epoch, "doubt", doubt)
 	}
-	if p.spent >= int64(v.epoch) && len(v.shard.Replicas) > 1 {
-		return s.spend(p, v)
-	}
-	if back, err := s.steppedBack(p, v); back || err != nil {
-		return err // until another leads, or this broker is named again all the same
-	}
-	shard, err := s.newLeader(p, v)
+	shard, err := s.newLeader(p, v, doubt)
 	if damage, ok := errors.AsType[*log.CorruptError](err); ok && s.othersCanLead(v) {
-		p.logs.damage = damageFound + damage.Error()
-		return s.suspect(p, v) // until another leads
+		s.noteDamage(p)
+		s.apply(p, copystate.Harmed{Reason: damageFound + damage.Error(), Epoch: v.epoch})
+		if err := p.keepState(); err != nil {
+			return false, err
+		}
+		s.say(p, v, replica.Withdraw, false) // until another leads
+		return false, nil
 	}
 	if err != nil {
-		return errors.Join(err, s.closeLogs(p))
+		return false, errors.Join(err, s.closeLogs(p))
 	}
 	p.trouble.Store(nil)
 	s.openMu.Lock()
@@ -116,59 +190,24 @@ func (s *Service) lead(p *Shard, v *view, idle bool) error {
 		shard.advance() // what moved before it was known where to say so
 	}
 	s.postpone(p)
-	return nil
+	return false, nil
 }
 
-// follow opens the logs if need be, and has the leader's batches brought to them.
+// follow has the leader's batches brought to the logs.
 func (s *Service) follow(p *Shard, v *view) error {
-	s.demote(p, v)
-	if p.followed != v.durability {
+	if p.followed != v.durability || p.mend != nil {
 		s.unfollow(p)
-	}
-	if err := s.mended(p); err != nil {
-		return err
 	}
 	if p.following != nil {
 		p.following.Adopt(v.shard)
-		if p.mend == nil {
-			s.vouch(p, v)
-		}
 		return nil
-	}
-	if err := s.openLogs(p, v); err != nil {
-		return err
-	}
-	if p.logs.damage != "" {
-		if err := s.suspect(p, v); err != nil {
-			return err
-		}
-		begun, sound, err := s.mend(p, v)
-		if begun || err != nil {
-			return err
-		}
-		if sound {
-			p.logs.damage = ""
-		}
-	}
-	if p.logs.damage != "" {
-		if err := s.setAside(p, v); err != nil {
-			return err
-		}
-		if err := s.openLogs(p, v); err != nil {
-			return err
-		}
-	}
-	if p.logs.partial {
-		if err := s.suspect(p, v); err != nil { // until it has caught up
-			return err
-		}
 	}
 	if !p.ids.read() {
 		if err := s.readIDs(p, v, idsBytes); err != nil {
 			return err
 		}
 	}
-	if err := p.logs.mayHoldIDs(v); err != nil {
+	if err := p.mayHoldIDs(v); err != nil {
 		return err
 	}
 	p.followed = v.durability
@@ -207,13 +246,13 @@ func (w *watcher) Reset() {
 }
 
 // mayHoldIDs notes that messages with ids may come from the leader.
-func (l *logs) mayHoldIDs(v *view) error {
-	data := l.parts[replica.Data]
+func (p *Shard) mayHoldIDs(v *view) error {
+	data := p.logs.parts[replica.Data]
 	var said kept
 	if err := json.Unmarshal(data.Meta().Spec, &said); err == nil && !said.NoIDs {
 		return nil
 	}
-	return data.SetSpec(v.keptSpec(false, l.partial), v.epoch)
+	return data.SetSpec(v.keptSpec(false, false), v.epoch) // of its copy the log says more by now
 }
 
 func (s *Service) unfollow(p *Shard) {
@@ -256,23 +295,22 @@ func (s *Service) release(p *Shard, why error) error {
 	return s.closeLogs(p)
 }
 
-// openLogs opens the logs of a shard that is led or followed here. Those that aren't there are made.
+// openLogs opens the logs of a shard of which this broker has a replica, and judges them. Those that aren't there are made.
 func (s *Service) openLogs(p *Shard, v *view) error {
 	if p.logs != nil {
 		return nil
 	}
 	ids := p.logIDs()
 	start := max(v.desired.Spec.Stream.FirstSequence, 1)
-	known := s.knows(ids[replica.Data].Name())
-	partial := p.anew || !known && (v.lead && v.epoch > 1 || s.wasCounted(v))
-	data, err := s.config.Disk.Open(ids[replica.Data], start, v.epoch, v.keptSpec(!v.follow && !known, partial))
+	known, counted := s.knows(ids[replica.Data].Name()), s.counted(v)
+	missing := copystate.Missing(!known && counted, v.epoch)
+	data, err := s.config.Disk.Open(ids[replica.Data], start, v.epoch, v.keptSpec(!v.follow && !known, missing.Grave() || p.own.state.Grave()))
 	if err != nil {
 		if !known {
 			s.unknow(p)
 		}
 		return err
 	}
-	p.anew = false
 	state, err := s.config.Disk.Open(ids[replica.State], 1, v.epoch, nil)
 	if err != nil {
 		_ = data.Close() // nothing was appended
@@ -284,21 +322,8 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 	}
 	p.fault.Store(nil)
 	p.high, p.origins = [replica.Parts]uint64{}, origins
-	p.logs = &logs{parts: [...]*log.Log{replica.Data: data, replica.State: state}, partial: saysPartial(data)}
-	var damage []string
-	if v.lead && v.epoch > 1 && !known {
-		damage = append(damage, fmt.Sprintf("the log was not there in epoch %d and begins anew; if it had messages, they are lost", v.epoch))
-		p.logs.anew = true
-	}
-	damage = append(damage, s.judgeRecovery(p, data)...)
-	damage = append(damage, s.judgeRecovery(p, state)...)
-	if n := p.logs.lacking(); n > 0 && len(damage) == 0 { // that was met when the origins were read
-		damage = append(damage, fmt.Sprintf("segments are damaged: %d", n))
-	}
-	p.logs.damage = strings.Join(damage, "; ")
-	if p.logs.damage != "" {
-		s.log.Error("a Topic's log is damaged", "topic", p.Name(), "damage", p.logs.damage)
-	}
+	p.logs = &logs{parts: [...]*log.Log{replica.Data: data, replica.State: state}}
+	s.judgeOpened(p, v, counted, missing)
 	p.opened.Store(p.logs)
 	return nil
 }
@@ -309,7 +334,8 @@ func (s *Service) closeLogs(p *Shard) error {
 	}
 	p.opened.Store(nil)
 	var errs []error
-	for _, l := range p.logs.parts {
+	for part, l := range p.logs.parts {
+		_, _, p.own.reached[part] = l.Offsets()
 		if err := l.Close(); err != nil && p.fault.Load() == nil {
 			s.log.Error("a Topic's log was not closed as it should be", "topic", p.Name(), "log", l.Name(), "error", err)
 			errs = append(errs, err)
@@ -321,62 +347,42 @@ func (s *Service) closeLogs(p *Shard) error {
 	return errors.Join(errs...)
 }
 
-// wasCounted says whether the in-sync set names this broker in a life before: then others may count on a copy that isn't there.
-func (s *Service) wasCounted(v *view) bool {
-	return slices.ContainsFunc(v.shard.InSync, func(m coordination.Replica) bool {
-		return m.Broker == s.config.Self && m.Incarnation < s.firstLife.Load()
-	})
-}
-
-// saysPartial says whether a copy began anew and did not catch up in the life before.
-func saysPartial(data *log.Log) bool {
-	var said kept
-	return !data.Recovery().Rebuilt && json.Unmarshal(data.Meta().Spec, &said) == nil && said.Partial
-}
-
-// complete has the data log say that the copy has caught up.
-func (l *logs) complete() error {
-	if !l.partial {
-		return nil
-	}
-	meta := l.parts[replica.Data].Meta()
-	var said kept
-	if err := json.Unmarshal(meta.Spec, &said); err != nil {
-		return err
-	}
-	said.Partial = false
-	spec, err := json.Marshal(said)
-	if err != nil {
-		return err
-	}
-	if err := l.parts[replica.Data].SetSpec(spec, meta.Epoch); err != nil {
-		return err
-	}
-	l.partial = false
-	return nil
-}
-
-// setAside moves a damaged copy out of the way, so that it is fetched anew from the leader. It was
-// reported before, so nobody counts on it.
+// setAside moves a damaged copy out of the way, so that it is fetched anew from the leader, and begins an empty
+// one. The set doesn't name this life, so nobody counts on it.
 func (s *Service) setAside(p *Shard, v *view) error {
-	p.logs.anew = true
-	if err := s.suspect(p, v); err != nil {
-		return err
-	}
+	s.unfollow(p)
 	if err := s.closeLogs(p); err != nil {
 		return err
 	}
-	p.anew = true
+	s.apply(p, copystate.Aside{})
+	p.own.reached = [replica.Parts]uint64{}
 	s.scrubs.copies.Add(1)
+	if err := s.moveAside(p, "a damaged copy was set aside and is fetched anew from its leader; delete it if nobody misses it"); err != nil {
+		return err
+	}
+	return s.openLogs(p, v)
+}
+
+// moveAside moves the closed logs of a shard out of the way.
+func (s *Service) moveAside(p *Shard, said string) error {
 	for _, id := range p.logIDs() {
 		to, err := s.config.Disk.SetAside(id.Name())
 		if err != nil {
 			return err
 		}
 		s.counts.setAside.Add(1)
-		s.log.Warn("a damaged copy was set aside and is fetched anew from its leader; delete it if nobody misses it", "topic", p.Name(), "log", id.Name(), "to", to)
+		s.log.Warn(said, "topic", p.Name(), "log", id.Name(), "to", to)
 	}
 	return nil
+}
+
+// forgetCopy is for a copy that isn't there any more.
+func (s *Service) forgetCopy(p *Shard) {
+	p.own.state, p.own.reached = copystate.State{}, [replica.Parts]uint64{}
+	p.own.follows.Store(0)
+	p.own.events.take()
+	s.reports.set(p.id(), nil)
+	s.unknow(p)
 }
 
 // drop lets go of a shard that this broker has no replica of any more. If that was planned, other brokers
@@ -392,17 +398,8 @@ func (s *Service) drop(p *Shard) error {
 		s.log.Info("a replica was moved to other brokers; its copy here is deleted", "topic", p.Name())
 		return s.deleteCopy(p)
 	}
-	s.forget(p)
-	for _, id := range p.logIDs() {
-		to, err := s.config.Disk.SetAside(id.Name())
-		if err != nil {
-			return err
-		}
-		s.counts.setAside.Add(1)
-		s.log.Warn("other brokers keep the replicas of a shard that this one had; its copy here was set aside; delete it if nobody misses it", "topic", p.Name(), "log", id.Name(), "to", to)
-	}
-	s.unknow(p)
-	return nil
+	defer s.forgetCopy(p)
+	return s.moveAside(p, "other brokers keep the replicas of a shard that this one had; its copy here was set aside; delete it if nobody misses it")
 }
 
 func (s *Service) deleteLogs(p *Shard) error {
@@ -417,8 +414,7 @@ func (s *Service) deleteCopy(p *Shard) error {
 	for _, id := range p.logIDs() {
 		errs = append(errs, s.config.Disk.Delete(id.Name()))
 	}
-	s.forget(p)
-	s.unknow(p)
+	s.forgetCopy(p)
 	return errors.Join(errs...)
 }
 

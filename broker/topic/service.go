@@ -70,11 +70,11 @@ type Service struct {
 	was     map[string]bool // logs that stood on the disk at the start, or were made since
 	open    map[*ShardLeader]struct{}
 	retries map[*Shard]struct{} // that are in trouble
+	unsaid  map[*Shard]struct{} // whose last word has no answer
 
 	firstLife atomic.Int64 // the first incarnation in which this process was seen registered
 
-	suspectMu sync.Mutex
-	suspects  map[replica.ID]coordination.Suspect // what was reported
+	reports reports
 }
 
 // Open looks at what stands on the disk and begins with no Topics; Follow brings them. Close ends it.
@@ -94,7 +94,8 @@ func Open(config Config) (*Service, error) {
 	}
 	s := &Service{config: config, log: config.Logger, found: found, was: map[string]bool{},
 		changed: make(chan struct{}), brokers: map[string]string{}, byName: map[string]*Topic{}, byID: map[string]*Topic{},
-		open: map[*ShardLeader]struct{}{}, retries: map[*Shard]struct{}{}, suspects: map[replica.ID]coordination.Suspect{}}
+		open: map[*ShardLeader]struct{}{}, retries: map[*Shard]struct{}{}, unsaid: map[*Shard]struct{}{}}
+	s.reports.init()
 	s.aheadBound = aheadBound{Bytes: aheadBytes, Records: aheadRecords, Time: aheadTime}
 	for _, stored := range found {
 		s.was[stored.Name] = true
@@ -107,6 +108,7 @@ func Open(config Config) (*Service, error) {
 		return false
 	})
 	s.running.Go(s.keeper)
+	s.running.Go(s.reporter)
 	s.running.Go(s.scrubber)
 	s.running.Go(s.compactor)
 	return s, nil
@@ -139,6 +141,9 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 		s.running.Go(func() { s.setAsideStrangers(state) })
 		return
 	}
+	if !reborn && (changes.Brokers || changes.Drains || changes.Reports) {
+		s.lookAtEntries()
+	}
 	for _, c := range changes.Topics {
 		for _, t := range []*coordination.Topic{c.Before, c.After} {
 			if t != nil {
@@ -150,6 +155,22 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 		for _, shard := range []*coordination.Shard{c.Before, c.After} {
 			if shard != nil {
 				s.look(shard.Topic)
+			}
+		}
+	}
+}
+
+// lookAtEntries has the copies looked at for which the in-sync set doesn't name this life, or which are in doubt: if
+// their leader is gone they are to be vouched for, or compared. mu is held.
+func (s *Service) lookAtEntries() {
+	for _, t := range s.byID {
+		for _, p := range t.shards {
+			v := p.view.Load()
+			if !v.member {
+				continue
+			}
+			if m, in := v.shard.Member(s.config.Self); in && m.Incarnation != s.incarnation || p.own.doubted.Load() {
+				s.wake(p)
 			}
 		}
 	}
@@ -180,6 +201,7 @@ func (s *Service) meet(desired *coordination.Topic) {
 		was := p.view.Load()
 		v := see(s.config.Self, desired, n, state, was, s.config.Payload)
 		p.view.Store(v)
+		s.noticeSet(p, v)
 		if v.member {
 			p.removing.Store(slices.Contains(v.shard.Removing, s.config.Self))
 		}

@@ -36,23 +36,19 @@ type Shard struct {
 	stumbled time.Time
 
 	// What follows belongs to the worker that works for the slot.
-	logs         *logs                 // open, of a shard that is led or followed here; nil: they are closed
-	origins      *forward.Origins      // of the data log while it is open; the shard's while it is led
-	ids          window                // likewise; whoever has its mu may look at it
-	following    *replica.Following    // nil: it is not followed
-	followed     log.Durability        // with which it is
-	mend         *mend                 // nil: what it follows for is to copy
-	high         [replica.Parts]uint64 // up to where its records are known to be safe on all replicas
-	judged       bool                  // what its life before this process held was judged
-	suspectSince uint64                // epoch in which this copy was first reported; 0: it never was
-	anew         bool                  // its copy was set aside: the next logs begin anew where others may count on them
-	spent        int64                 // the last epoch in which a log failed that was led; followers may have what it lacks
+	logs      *logs                 // open, of a shard that is led or followed here; nil: they are closed
+	origins   *forward.Origins      // of the data log while it is open; the shard's while it is led
+	ids       window                // likewise; whoever has its mu may look at it
+	following *replica.Following    // nil: it is not followed
+	followed  log.Durability        // with which it is
+	mend      *mend                 // nil: what it follows for is to copy
+	high      [replica.Parts]uint64 // up to where its records are known to be safe on all replicas
+	own       copyOf                // what is known of this broker's copy
 
 	copying atomic.Pointer[replica.Following] // following, for who only asks it something
 
-	opened atomic.Pointer[logs]   // logs, for who doesn't mind that they are closed under its hands
-	harm   atomic.Pointer[string] // damage that was found while its logs were open
-	fault  atomic.Pointer[error]  // why a log takes nothing more from its leader
+	opened atomic.Pointer[logs]  // logs, for who doesn't mind that they are closed under its hands
+	fault  atomic.Pointer[error] // why a log takes nothing more from its leader
 	// removing says that the replica here was last seen on its way out, by plan.
 	removing atomic.Bool
 }

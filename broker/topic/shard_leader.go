@@ -72,8 +72,9 @@ type ShardLeader struct {
 	promises  []*promise       // appends to the state log, likewise, in their order; guarded by stateMu
 }
 
-// newLeader begins to lead with the logs that are open.
-func (s *Service) newLeader(p *Shard, v *view) (*ShardLeader, error) {
+// newLeader begins to lead with the logs that are open. doubt is what was wrong with the copy until it was
+// named all the same, for people.
+func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, error) {
 	data, state := p.logs.parts[replica.Data], p.logs.parts[replica.State]
 	if v.durability != log.Memory {
 		// What a follower wrote without a sync is made safe before it is counted.
@@ -83,7 +84,7 @@ func (s *Service) newLeader(p *Shard, v *view) (*ShardLeader, error) {
 			}
 		}
 	}
-	shard := &ShardLeader{service: s, topic: p.topic, shard: p, data: data, state: state, damage: p.logs.damage, begun: v.epoch, origins: p.origins, ids: &p.ids}
+	shard := &ShardLeader{service: s, topic: p.topic, shard: p, data: data, state: state, damage: doubt, begun: v.epoch, origins: p.origins, ids: &p.ids}
 	first, end, _ := data.Offsets()
 	_, stateEnd, _ := state.Offsets()
 	shard.end = end
@@ -180,19 +181,6 @@ func (s *Service) unknow(p *Shard) {
 	delete(s.was, p.logIDs()[replica.Data].Name())
 }
 
-// judgeRecovery tells damage from the torn tail that any crash leaves.
-func (s *Service) judgeRecovery(p *Shard, l *log.Log) (damage []string) {
-	r := l.Recovery()
-	if r.Cut > 0 && len(r.Damaged) == 0 && !r.Rebuilt {
-		s.log.Info("a write that was under way when the broker died was cut", "topic", p.Name(), "log", l.Name(), "bytes", r.Cut)
-		return nil
-	}
-	if r.Suspect {
-		return []string{r.Reason}
-	}
-	return nil
-}
-
 // closeLeader ends leading. over is what those are told who wait for an answer; if it is nil the logs are closed
 // first, so that everybody has one.
 func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err error) {
@@ -263,7 +251,7 @@ func (s *ShardLeader) keepSpec(v *view) {
 
 // setSpec has the log keep what is asked for. specMu is held.
 func (s *ShardLeader) setSpec(v *view, noIDs bool) error {
-	spec, epoch := v.keptSpec(noIDs, false), s.epoch.Load() // who leads has what there is
+	spec, epoch := v.keptSpec(noIDs, false), s.epoch.Load()
 	if meta := s.data.Meta(); meta.Epoch == epoch && string(meta.Spec) == string(spec) {
 		return nil
 	}

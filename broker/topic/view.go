@@ -122,8 +122,8 @@ type kept struct {
 	// NoIDs says that no message with an id came while there was a deduplication window, so that the log
 	// needn't be read for them when it is opened. It goes before the first one is appended.
 	NoIDs bool `json:"noIDs,omitempty"`
-	// Partial says that the copy began anew where others may count on all of it, and hasn't caught up since. It is there
-	// before the first record is.
+	// Partial says that the copy began anew where others may count on all of it, as long as the log says nothing else of its
+	// copy (log.Log.Copy). It is there from the moment on in which the log is made.
 	Partial bool `json:"partial,omitempty"`
 }
 

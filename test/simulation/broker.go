@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -32,7 +33,9 @@ type broker struct {
 	joining   bool
 
 	roles    map[shardID]*role
-	damaged  map[shardID]bool                   // logs whose recovery cut what had been safe; a new life knows it as well
+	copies   map[shardID]*copied                // what this process knows of its copies
+	records  map[shardID][]byte                 // what stands on the disk of each (copystate.State.Encode)
+	damaged  map[shardID]bool                   // logs that lost what had been safe; opening them finds that
 	high     map[shardID]*[replica.Parts]uint64 // up to where records are known to be safe
 	links    map[string]*link
 	suspects []coordination.Suspect // whose logs this process can't vouch for, as etcd was told
@@ -54,7 +57,7 @@ type role struct {
 func newBroker(w *world, id, zone string) *broker {
 	b := &broker{w: w, id: id, zone: zone}
 	b.disk = newDisk(b)
-	b.damaged = map[shardID]bool{}
+	b.damaged, b.records = map[shardID]bool{}, map[shardID][]byte{}
 	b.watch = &watch{b: b}
 	return b
 }
@@ -97,7 +100,7 @@ func (b *broker) start() {
 	b.self, b.lives, b.view, b.joining = coordination.Replica{Broker: b.id}, nil, nil, false
 	b.roles, b.high, b.links = map[shardID]*role{}, map[shardID]*[replica.Parts]uint64{}, map[string]*link{}
 	b.planning, b.campaigning, b.again = false, false, false
-	b.suspects, b.reported = nil, false
+	b.suspects, b.reported, b.copies = nil, false, map[shardID]*copied{}
 	b.register()
 	b.often(time.Second, b.beat)
 	b.often(100*time.Millisecond, b.tick)
@@ -167,7 +170,8 @@ func (b *broker) register() {
 	b.joining = true
 	e := b.w.etcd
 	ask(b, true, func(*facts) int64 {
-		return e.register(coordination.Broker{ID: b.id, Zone: b.zone, Name: b.id, Since: b.since}, b.hurt())
+		return e.register(coordination.Broker{ID: b.id, Zone: b.zone, Name: b.id, Since: b.since,
+			Features: coordination.MakeFeatureSet(coordination.FeatureVouches)}, b.suspects)
 	}, func(incarnation int64, answered bool) {
 		b.joining = false
 		if !answered {
@@ -241,26 +245,21 @@ func (b *broker) learn(f *facts) {
 		return
 	}
 	b.view = f
-	b.report()
 	for _, id := range b.w.ids {
 		b.assume(id)
 	}
+	b.report()
 	b.govern()
 }
 
-// report tells etcd which logs may lack what was in them, and how far they go.
+// report tells etcd which copies are in doubt, and how far they go.
 func (b *broker) report() {
-	for _, id := range b.w.ids {
-		shard := b.view.shards[id]
-		if shard != nil && (b.named(shard) || !slices.Contains(shard.Replicas, b.id)) {
-			delete(b.damaged, id) // it has caught up, or has nothing
-		}
-	}
 	var suspects []coordination.Suspect
 	for _, id := range b.w.ids {
-		if shard := b.view.shards[id]; shard != nil && (b.doubts(shard) || b.damaged[id] && !b.w.mutation.HideDamage) {
-			log := b.disk.open(id)[replica.Data]
-			suspects = append(suspects, coordination.Suspect{Topic: id.topic, Shard: id.number, Epoch: log.epoch, End: log.end, State: b.disk.open(id)[replica.State].end})
+		if c := b.copies[id]; c != nil && !c.state.Whole() {
+			logs := b.disk.open(id)
+			suspects = append(suspects, coordination.Suspect{Topic: id.topic, Shard: id.number, Epoch: logs[replica.Data].epoch, End: logs[replica.Data].end,
+				State: logs[replica.State].end, Cut: c.state.Doubts() == copystate.Cut})
 		}
 	}
 	if b.reported && slices.Equal(suspects, b.suspects) {
@@ -276,17 +275,6 @@ func (b *broker) report() {
 		}
 		return true
 	}, func(_, answered bool) { b.reported = b.reported && (answered || n != b.reports) })
-}
-
-// hurt are the logs that the broker knows to have lost something.
-func (b *broker) hurt() (suspects []coordination.Suspect) {
-	for _, id := range b.w.ids {
-		if b.damaged[id] && !b.w.mutation.HideDamage {
-			log := b.disk.open(id)[replica.Data]
-			suspects = append(suspects, coordination.Suspect{Topic: id.topic, Shard: id.number, Epoch: log.epoch, End: log.end, State: b.disk.open(id)[replica.State].end})
-		}
-	}
-	return suspects
 }
 
 // damage takes from a dead broker's disk what it had kept safely.
@@ -307,13 +295,6 @@ func (b *broker) damage() {
 	b.w.judge.crashed(b)
 }
 
-// doubts says whether the set names an earlier life of this broker's, which may have had more than this one.
-func (b *broker) doubts(shard *coordination.Shard) bool {
-	m, in := shard.Member(b.id)
-	return in && b.durability(shardID{shard.Topic, shard.Number}) == coordination.Replicated &&
-		!slices.Contains(b.lives, m.Incarnation) && m.Incarnation < b.since
-}
-
 // assume plays the part that etcd gives the broker in a shard.
 func (b *broker) assume(id shardID) {
 	shard := b.view.shards[id]
@@ -331,23 +312,50 @@ func (b *broker) assume(id shardID) {
 			l.reset(1)
 		}
 		delete(b.high, id)
+		delete(b.copies, id)
+		delete(b.records, id)
+		delete(b.damaged, id)
 		return
 	}
-	switch {
-	case r == nil || r.epoch < shard.Epoch:
+	b.judged(id, shard)
+	if r == nil || r.epoch < shard.Epoch {
 		if r != nil {
 			r.end()
 		}
 		r = &role{epoch: shard.Epoch}
 		b.roles[id] = r
-		switch {
-		case shard.Leader == b.id && b.named(shard):
-			r.lead = lead(b, id, shard)
-		case shard.Leader != b.id && shard.Leader != "":
-			r.follow = follow(b, id, shard)
+	}
+	if r.epoch > shard.Epoch {
+		return
+	}
+	seen := b.seen(id, shard, r)
+	actions := b.happened(id, seen)
+	if r.lead != nil && !slices.Contains(actions, copystate.Lead) {
+		r.lead.end()
+		r.lead = nil
+	}
+	for _, a := range actions {
+		switch a {
+		case copystate.StepDown:
+			r.end()
+			r.lead, r.follow = nil, nil
+		case copystate.Vouch:
+			b.say(id, shard, replica.Vouch, r.lead != nil)
+		case copystate.Withdraw:
+			b.say(id, shard, replica.Withdraw, false)
+		case copystate.Resign:
+			b.say(id, shard, replica.Resign, false)
+		case copystate.Lead:
+			if r.lead == nil {
+				r.lead = lead(b, id, shard)
+			} else {
+				r.lead.adopt(shard)
+			}
+		case copystate.Follow:
+			if r.follow == nil {
+				r.follow = follow(b, id, shard)
+			}
 		}
-	case r.epoch == shard.Epoch && r.lead != nil:
-		r.lead.adopt(shard)
 	}
 }
 

@@ -92,9 +92,6 @@ func (b *broker) planned(view *facts) (writes []coordination.Shard, more bool) {
 			return coordination.Suspect{}, false
 		},
 	}
-	if w.mutation.TrustReturned {
-		given.Reported, given.Topics = nil, trusting(w.topics)
-	}
 	p := placement.Decide(given)
 	for _, write := range p.Writes {
 		w.logf("%s: plans %s: %s", b.id, write.Shard.String(), write.Reason)
@@ -117,16 +114,6 @@ func (b *broker) planned(view *facts) (writes []coordination.Shard, more bool) {
 
 // movesPause is how long a controller waits between moves for balance.
 const movesPause = time.Second
-
-// trusting are the Topics as if all of them were synced.
-func trusting(topics []*coordination.Topic) (all []*coordination.Topic) {
-	for _, t := range topics {
-		synced := *t
-		synced.Spec.Durability = coordination.Synced
-		all = append(all, &synced)
-	}
-	return all
-}
 
 // anyone elects the last of a shard's replicas that is there, in sync or not.
 func anyone(w *world, view *facts, writes []coordination.Shard) []coordination.Shard {

@@ -2,7 +2,7 @@
 // history in which a promise to a client is broken.
 //
 // Everything that happens in a world is an event of one queue, and follows from the world's seed. What
-// decides is the real thing: replica.Leader and replica.Meet. What carries its decisions out is a model of the exchange,
+// decides is the real thing: replica.Leader, replica.Meet, copystate and placement. What carries its decisions out is a model of the exchange,
 // the logs and the registration, small enough to be read; it errs on the side of trouble: requests outlive
 // who sent them, watches are late, answers are lost after the deed.
 //
@@ -11,6 +11,7 @@
 //	network.go     connections in order, ways that are cut, slow or one-way
 //	disk.go        logs of which a crash leaves what was written, or what was synced
 //	broker.go      a broker's lives; leading.go, following.go: what it is to a shard
+//	copies.go      what a broker knows of its copies, and says of them in etcd
 //	controller.go  who plans, and its writes
 //	clients.go     publishers of unique values, some of them conditional; readers
 //	faults.go      what strikes

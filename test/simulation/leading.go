@@ -94,10 +94,12 @@ func (l *leading) end() {
 	}
 }
 
-func (l *leading) alive(m coordination.Replica) bool { return l.b.view.lives(m) }
+func (l *leading) alive(m coordination.Replica) bool { return m.Incarnation != 0 && l.b.view.lives(m) }
 
 func (l *leading) adopt(shard *coordination.Shard) {
+	before := l.core.Shard()
 	l.core.Adopt(l.b.self, shard, l.b.w.mutation.minimum(l.b.w.minimum(shard)))
+	l.withdrawn(before)
 	l.core.Gone(l.alive)
 	for _, id := range l.followers() { // who comes back as a replica asks anew
 		if s := l.streams[id]; !slices.Contains(shard.Replicas, id) {
@@ -107,6 +109,17 @@ func (l *leading) adopt(shard *coordination.Shard) {
 	}
 	l.moved()
 	l.want()
+}
+
+// withdrawn ends the streams of members that withdrew since: they ask again.
+func (l *leading) withdrawn(before *coordination.Shard) {
+	for _, m := range l.core.Shard().InSync {
+		was, _ := before.Member(m.Broker)
+		if s := l.streams[m.Broker]; m.Incarnation == 0 && was.Incarnation != 0 && s != nil {
+			delete(l.streams, m.Broker)
+			s.end.send(func() { s.to.refused(s.n, 0) })
+		}
+	}
 }
 
 func (l *leading) kept(log *modelLog) {
@@ -276,7 +289,9 @@ func (l *leading) want() {
 	self, before := b.self, l.core.Shard()
 	settle := func(shard *coordination.Shard) {
 		if !l.over {
+			before := l.core.Shard()
 			l.core.Asked(shard, b.now())
+			l.withdrawn(before)
 			l.core.Gone(l.alive)
 			l.moved()
 			l.want()

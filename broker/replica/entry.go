@@ -1,0 +1,51 @@
+package replica
+
+import (
+	"context"
+	"errors"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// Word is what a broker says of its own copy in the shard's key.
+type Word uint8
+
+// The words.
+const (
+	Vouch    Word = iota + 1 // this life holds everything that was acknowledged
+	Withdraw                 // it may not; and this broker leads no more
+	Resign                   // it does, and this broker leads no more
+)
+
+func (w Word) String() string { return [...]string{"", "vouch", "withdraw", "resign"}[w] }
+
+// errNoStore says that there is nowhere to say it.
+var errNoStore = errors.New("this exchange keeps no in-sync sets")
+
+// Say changes this broker's own entry of a shard's in-sync set by compare-and-swap, and calls done with
+// what became of it: after, as it was written; or an error, a *coordination.StaleError if the shard or
+// the registration of self is no longer as it was. After any other error it may have been done, or be
+// done yet. It doesn't block. When the exchange closes, done may not be called.
+//
+// leads says that this process leads the shard's epoch, and goes on (coordination.Client.Vouch).
+func (x *Exchange) Say(w Word, self coordination.Replica, before *coordination.Shard, leads bool, done func(after *coordination.Shard, err error)) {
+	if !x.swaps.Submit(func() { done(x.say(w, self, before, leads)) }, 0) {
+		done(nil, errClosing)
+	}
+}
+
+func (x *Exchange) say(w Word, self coordination.Replica, before *coordination.Shard, leads bool) (*coordination.Shard, error) {
+	store := x.config.Store
+	if store == nil {
+		return nil, errNoStore
+	}
+	ctx, cancel := context.WithTimeout(x.ctx, swapTimeout)
+	defer cancel()
+	switch w {
+	case Vouch:
+		return store.Vouch(ctx, self, before, leads)
+	case Withdraw:
+		return store.Withdraw(ctx, self, before)
+	}
+	return store.Resign(ctx, self, before)
+}

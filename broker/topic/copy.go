@@ -1,0 +1,240 @@
+package topic
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/copystate"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/replica"
+)
+
+// copyOf is what a shard's broker knows of its own copy. Its state changes by copystate.Apply only, and
+// belongs to the worker; the rest may be used by anybody.
+type copyOf struct {
+	state copystate.State
+	// reached is up to where the logs were safe when they were last closed in this life.
+	reached [replica.Parts]uint64
+	// follows is state.Follows, for Follow to notice each State in which the set names this life.
+	follows atomic.Uint64
+	doubted atomic.Bool // there is a doubt
+	events  events
+	word    word
+}
+
+// events are what others than the worker learned of a copy, until the worker comes to it.
+type events struct {
+	mu     sync.Mutex
+	queued []copystate.Event
+}
+
+func (q *events) add(e copystate.Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queued = append(q.queued, e)
+}
+
+func (q *events) take() (all []copystate.Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all, q.queued = q.queued, nil
+	return all
+}
+
+// apply changes the state of a shard's copy. It belongs to the worker.
+func (s *Service) apply(p *Shard, e copystate.Event) []copystate.Action {
+	before := p.own.state
+	after, actions := copystate.Apply(before, e)
+	p.own.state = after
+	p.own.follows.Store(after.Follows())
+	p.own.doubted.Store(!after.Whole())
+	if before.Doubts() != after.Doubts() {
+		level := s.log.Warn
+		if after.Whole() {
+			level = s.log.Info
+		}
+		level("what is known of a copy changed", "topic", p.Name(), "copy", after.String(), "before", before.Doubts().String())
+	}
+	return actions
+}
+
+// keepState writes the state of a copy beside its data log, if it isn't what stands there.
+func (p *Shard) keepState() error {
+	if p.logs == nil {
+		return nil // it is kept when they are opened
+	}
+	data := p.logs.parts[replica.Data]
+	state := p.own.state.Encode()
+	if before := data.Copy(); bytes.Equal(before, state) || len(before) == 0 && p.own.state.Whole() && !saysPartial(data) {
+		return nil
+	}
+	return data.SetCopy(state)
+}
+
+// keptState returns the state that stands beside a data log.
+func keptState(data *log.Log) copystate.State {
+	state := data.Copy()
+	if len(state) == 0 && saysPartial(data) {
+		return copystate.Missing(true, data.Meta().Epoch)
+	}
+	return copystate.Decode(state)
+}
+
+func saysPartial(data *log.Log) bool {
+	var said kept
+	return json.Unmarshal(data.Meta().Spec, &said) == nil && said.Partial
+}
+
+// judgeOpened adds what opening the logs found to what is known of the copy.
+func (s *Service) judgeOpened(p *Shard, v *view, counted bool, missing copystate.State) {
+	before := keptState(p.logs.parts[replica.Data])
+	if missing.Grave() {
+		before = missing // says since when
+	}
+	e := copystate.Opened{Kept: before, Counted: counted, Orderly: s.endedOrderly(v), Durability: v.durability, Epoch: v.epoch}
+	var damage []string
+	for part, l := range p.logs.parts {
+		r := l.Recovery()
+		e.Lost = e.Lost || r.Rebuilt && replica.Part(part) == replica.Data
+		e.Anew = e.Anew || r.Strange
+		switch {
+		case r.Cut > 0 && len(r.Damaged) == 0 && !r.Rebuilt:
+			e.Torn = true
+			s.log.Info("a write that was under way when the broker died was cut", "topic", p.Name(), "log", l.Name(), "bytes", r.Cut)
+		case r.Suspect:
+			damage = append(damage, r.Reason)
+		}
+		_, _, durable := l.Offsets()
+		e.Short = e.Short || durable < p.own.reached[part]
+	}
+	if n := p.logs.lacking(); n > 0 && len(damage) == 0 { // that was met when the origins were read
+		damage = append(damage, fmt.Sprintf("segments are damaged: %d", n))
+	}
+	if e.Damage = strings.Join(damage, "; "); e.Damage != "" {
+		s.log.Error("a Topic's log is damaged", "topic", p.Name(), "damage", e.Damage)
+	}
+	s.apply(p, e)
+}
+
+// counted says whether others may count on what a life before this process confirmed.
+func (s *Service) counted(v *view) bool {
+	m, in := v.shard.Member(s.config.Self)
+	return in && (m.Incarnation < s.firstLife.Load() || v.leader == s.config.Self && v.epoch > 1)
+}
+
+// endedOrderly says whether everything that was written in the life that the in-sync set names is there.
+func (s *Service) endedOrderly(v *view) bool {
+	m, in := v.shard.Member(s.config.Self)
+	if !in {
+		return true
+	}
+	me, registered := s.State().Broker(s.config.Self)
+	return registered && me.Holds(m.Incarnation)
+}
+
+// seen is how the shard's key stands for this broker's copy.
+func (s *Service) seen(p *Shard, v *view) copystate.Seen {
+	state := s.State()
+	e := copystate.Seen{
+		Epoch: v.epoch, Leading: p.leading.Load() != nil, Alone: len(v.shard.Replicas) == 1, Others: s.othersCanLead(v),
+		Doubted: v.shard.Doubt.Leader == s.config.Self && uint64(v.shard.Doubt.Epoch) == v.epoch,
+	}
+	me, registered := state.Broker(s.config.Self)
+	if m, in := v.shard.Member(s.config.Self); in {
+		switch {
+		case registered && m.Incarnation == me.Incarnation:
+			e.Entry = copystate.Current
+		case registered && p.own.word.mayVouch(v.shard, me.Replica()):
+			e.Entry = copystate.Undecided
+		default:
+			e.Entry = copystate.Earlier
+		}
+	}
+	switch leader, there := state.Broker(v.leader); {
+	case v.lead:
+		e.Leader = copystate.Self
+	case v.leader != s.config.Self && there && v.shard.Vouched(leader):
+		e.Leader = copystate.Other
+	}
+	return e
+}
+
+// othersCanLead says whether another member of the in-sync set is there to lead.
+func (s *Service) othersCanLead(v *view) bool {
+	state := s.State()
+	if v.shard == nil {
+		return false
+	}
+	return slices.ContainsFunc(v.shard.InSync, func(m coordination.Replica) bool {
+		b, ok := state.Broker(m.Broker)
+		return ok && m.Broker != s.config.Self && v.shard.Vouched(b) && state.Drain(m.Broker) == "" && !state.Suspect(m.Broker, v.shard.Topic, v.shard.Number)
+	})
+}
+
+// harmed notes damage that was found in a shard's open logs.
+func (s *Service) harmed(p *Shard, damage string) {
+	p.own.events.add(copystate.Harmed{Reason: damage, Epoch: p.view.Load().epoch})
+	s.wake(p)
+}
+
+const damageFound = "damage was found in its log: "
+
+// takeEvents applies what others learned of the copy.
+func (s *Service) takeEvents(p *Shard) {
+	for _, e := range p.own.events.take() {
+		if _, damage := e.(copystate.Harmed); damage {
+			if p.logs == nil {
+				continue // opening them finds it
+			}
+			s.noteDamage(p)
+		}
+		s.apply(p, e)
+	}
+}
+
+// noteDamage has the logs say which damage was met, for the next life: opening them doesn't find all of it.
+func (s *Service) noteDamage(p *Shard) {
+	for _, part := range p.logs.parts {
+		if err := part.NoteDamage(); err != nil {
+			s.log.Warn("that a Topic's log is damaged could not be kept beside it", "topic", p.Name(), "log", part.Name(), "error", err)
+		}
+	}
+}
+
+// noticeSet has the worker hear of a view in which the set names this life while the copy catches up: the next view
+// may be of another epoch, by which nobody could tell who has put it there. mu is held.
+func (s *Service) noticeSet(p *Shard, v *view) {
+	if v.follow && v.epoch > 0 && p.own.follows.Load() == v.epoch {
+		if m, in := v.shard.Member(s.config.Self); in && m.Incarnation != 0 && m.Incarnation == s.incarnation {
+			p.own.events.add(copystate.CaughtUp{Epoch: v.epoch})
+		}
+	}
+}
+
+// Unreadable judges why records of this copy can't be read. If they are damaged and another replica can lead, that one is to, and has
+// them: this copy is in doubt, and the error is a *NotServedError. Any other error is returned as it is: what is damaged can't be had.
+func (s *ShardLeader) Unreadable(err error) error {
+	damage, ok := errors.AsType[*log.CorruptError](err)
+	if !ok || !s.service.othersCanLead(s.shard.view.Load()) {
+		return err
+	}
+	s.service.harmed(s.shard, damageFound+damage.Error())
+	return &NotServedError{Topic: s.topic.name, Reason: Troubled, Leader: s.service.config.Self,
+		Why: fmt.Sprintf("the copy on broker %s is damaged, and another one is to lead; try again", s.service.config.Name)}
+}
+
+// reach is how far a log goes. If its last segments are missing that is less than where its next record will stand.
+func reach(l *log.Log) (end uint64) {
+	start, _, _ := l.Offsets()
+	if infos := l.SegmentInfos(); len(infos) > 0 {
+		return max(start, infos[len(infos)-1].End)
+	}
+	return start
+}

@@ -1,0 +1,294 @@
+package topic
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/copystate"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+)
+
+// set replaces the in-sync set, as it was left by lives that are over.
+func (c *cluster) set(members ...coordination.Replica) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shard.InSync = members
+	c.shard.Revision += 10
+}
+
+// name has the controller name a leader under the next epoch, and leave the set as it is but for the leader's life.
+func (c *cluster) name(leader int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.sites[leader]
+	c.shard.Epoch++
+	c.shard.Revision++
+	c.shard.Leader = n.self
+	c.shard.InSync = slices.Clone(c.shard.InSync)
+	for i, m := range c.shard.InSync {
+		if m.Broker == n.self {
+			c.shard.InSync[i].Incarnation = n.life
+		}
+	}
+}
+
+// entry is what the set says of a broker, and whether it is the leader.
+func (c *cluster) entry(i int) (incarnation int64, leads bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m, in := c.shard.Member(c.sites[i].self)
+	if !in {
+		return -1, false
+	}
+	return m.Incarnation, c.shard.Leader == c.sites[i].self
+}
+
+func (c *cluster) lifeOf(i int) coordination.Replica {
+	return coordination.Replica{Broker: c.sites[i].self, Incarnation: c.sites[i].life}
+}
+
+// Of the set {A, B} A is away with a healthy copy, and B comes back without its own. A plan that is older than what B has to say of that
+// names it all the same. B withdraws and leads nothing, A vouches when it is back, and nothing is lost.
+func TestAllCopiesStay(t *testing.T) {
+	c, _ := spoilable(t, 300)
+	a, b := c.sites[0], c.sites[1]
+	c.settle("it has all", func() bool { return c.whole(b, 300) })
+	c.kill(1)
+	if err := b.fs.Rename("data/shards/id-orders-0", "data/lost"); err != nil {
+		t.Fatal(err)
+	}
+	before := []coordination.Replica{c.lifeOf(0), c.lifeOf(1)}
+	c.kill(0)
+	c.set(before...)
+	for range 2 { // and again, when it has begun a copy anew and knows that from its disk only
+		c.start(1)
+		c.settle("it doubts its copy", func() bool { return b.service.Suspects() == 1 })
+		if life, _ := c.entry(1); life == b.life {
+			t.Fatal("it vouches for a copy that isn't there")
+		}
+		c.name(1)
+		c.settle("it withdraws, and leads no more", func() bool {
+			life, leads := c.entry(1)
+			return life == 0 && !leads
+		})
+		if b.service.Topic("orders").Shard() != nil || b.service.Suspects() != 1 {
+			t.Fatal("it leads with a copy that lacks everything, or takes back what it said of it")
+		}
+		c.kill(1)
+	}
+	c.start(1)
+	c.start(0)
+	c.settle("the other one vouches", func() bool {
+		life, _ := c.entry(0)
+		return life == a.life
+	})
+	c.name(0)
+	c.settle("all are whole", func() bool { return c.whole(b, 300) })
+	a.expect(a.ask("orders.a", "new"), "orders@301")
+}
+
+// A follower finds out that its copy is to be fetched anew while its leader is cut off. The controller names it before it has heard of that.
+func TestElectedBeforeTheDoubtWasSeen(t *testing.T) {
+	c, _ := spoilable(t, 300)
+	b := c.sites[1]
+	c.settle("it has all", func() bool { return c.whole(b, 300) })
+	c.kill(1)
+	b.loseManifest()
+	c.start(1)
+	c.kill(0)
+	c.settle("it doubts its copy", func() bool { return b.service.Suspects() == 1 })
+	c.name(1)
+	c.settle("it withdraws", func() bool {
+		life, leads := c.entry(1)
+		return life == 0 && !leads
+	})
+	c.name(2)
+	c.tell()
+	c.sites[2].open("orders")
+	if got := c.sites[2].read("orders"); len(got) != 300 {
+		t.Errorf("300 messages were acknowledged; there are %d", len(got))
+	}
+	c.start(0)
+	c.settle("all are whole", func() bool { return c.whole(b, 300) })
+}
+
+// All brokers are killed. Each opens its copy, though nobody leads, and vouches for it; the former leader doesn't take its epoch up again.
+// The answers to some are lost.
+func TestWhoeverComesBackVouches(t *testing.T) {
+	c, _ := spoilable(t, 100)
+	for i := range c.sites {
+		c.kill(i)
+	}
+	for i := range c.sites {
+		c.start(i)
+	}
+	c.mu.Lock()
+	c.lose = 2
+	c.mu.Unlock()
+	for i, n := range c.sites {
+		c.settle("it vouches", func() bool {
+			life, _ := c.entry(i)
+			return life == n.life
+		})
+	}
+	c.mu.Lock()
+	leader, epoch := c.shard.Leader, c.shard.Epoch
+	c.mu.Unlock()
+	if leader != "" || epoch != 1 {
+		t.Fatalf("%q leads epoch %d", leader, epoch)
+	}
+	for _, n := range c.sites {
+		if n.service.Topic("orders").Shard() != nil || n.service.Suspects() > 0 {
+			t.Fatal("it leads, or doubts its copy")
+		}
+	}
+	c.name(2)
+	c.tell()
+	c.sites[2].open("orders")
+	c.sites[2].expect(c.sites[2].ask("orders.a", "on"), "orders@101")
+	c.settle("all are whole", func() bool { return c.whole(c.sites[0], 101) })
+}
+
+// A lease is lost and the same process registers again. What it leads goes on in its epoch; where nobody leads it vouches again.
+func TestALifeThatRegistersAgainVouchesAgain(t *testing.T) {
+	c, _ := spoilable(t, 10)
+	a := c.sites[0]
+	register := func(i int) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.sites[i].life += 100
+		c.lives[c.sites[i].self] = c.sites[i].life
+	}
+	register(0)
+	c.settle("the set names its new life", func() bool {
+		life, leads := c.entry(0)
+		return life == a.life && leads
+	})
+	a.expect(a.ask("orders.a", "on"), "orders@11")
+	if epoch := a.service.Topic("orders").Shard().Epoch(); epoch != 1 {
+		t.Errorf("it leads epoch %d", epoch)
+	}
+	c.kill(0)
+	register(1)
+	c.settle("it vouches again", func() bool {
+		life, leads := c.entry(1)
+		return life == c.sites[1].life && !leads
+	})
+}
+
+// Damage is found in a follower's copy: it leaves the set before it follows again, and is repaired. Found in a leader's copy while nobody else
+// vouches, it leads on, and steps down as soon as somebody does.
+func TestACopyInDoubtLeavesTheSet(t *testing.T) {
+	c, _ := spoilable(t, 600)
+	a, b := c.sites[0], c.sites[1]
+	c.alone(1)
+	b.flip(b.segments()[1])
+	b.scrub()
+	c.settle("it leaves the set", func() bool {
+		life, _ := c.entry(1)
+		return life <= 0
+	})
+	c.reach(1)
+	c.settle("it is repaired", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 600) })
+
+	c.kill(1)
+	c.kill(2)
+	c.tell()
+	a.flip(a.segments()[0])
+	a.scrub()
+	a.eventually("it doubts its copy", func() bool { return a.service.Suspects() == 1 })
+	for range 10 {
+		c.tell()
+	}
+	if a.service.Topic("orders").Shard() == nil {
+		t.Fatal("it doesn't lead any more, and nobody else can")
+	}
+	c.start(1)
+	c.settle("it withdraws when another vouches", func() bool {
+		life, leads := c.entry(0)
+		other, _ := c.entry(1)
+		return life == 0 && !leads && other == b.life
+	})
+	c.name(1)
+	c.tell()
+	b.open("orders")
+	c.start(2)
+	c.settle("all are whole", func() bool { return c.whole(a, 600) })
+}
+
+// A log of a Topic in memory fails under a follower that has confirmed what it had not written: its copy is in doubt.
+func TestAFollowerInMemoryWhoseLogFailsIsInDoubt(t *testing.T) {
+	c := newCluster(t, 3)
+	for _, n := range c.sites {
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.Durability = 3, coordination.Memory })
+	}
+	a, b := c.sites[0], c.sites[1]
+	var doubted atomic.Bool
+	b.report = func(_ context.Context, said []coordination.Suspect) error {
+		doubted.Store(doubted.Load() || len(said) > 0)
+		return nil
+	}
+	c.begin()
+	a.expect(a.ask("orders.a", "one"), "orders@1")
+	var failing, failed atomic.Bool
+	failing.Store(true)
+	b.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+		if op.Kind == "write" && strings.HasSuffix(op.Path, ".log") && failing.Load() {
+			failed.Store(true)
+			return syscall.EIO
+		}
+		return nil
+	})
+	a.expect(a.ask("orders.a", "two"), "orders@2")
+	b.eventually("a write fails", failed.Load)
+	n := 2
+	c.settle("it doubts its copy, until its leader has put it into the set again", func() bool {
+		if !doubted.Load() { // the next append notices
+			n++
+			a.hub.publish(message("orders.a", "", fmt.Sprint(n)))
+		}
+		return doubted.Load()
+	})
+	failing.Store(false)
+	c.settle("all are whole", func() bool { return c.whole(b, n) })
+}
+
+// What is known of a copy stands in one value, and only package copystate makes any.
+func TestOneValueSaysWhatACopyIs(t *testing.T) {
+	for i := range reflect.TypeFor[copystate.State]().NumField() {
+		if f := reflect.TypeFor[copystate.State]().Field(i); f.IsExported() {
+			t.Errorf("copystate.State.%s can be set from outside", f.Name)
+		}
+	}
+	for _, of := range []reflect.Type{reflect.TypeFor[Shard](), reflect.TypeFor[logs](), reflect.TypeFor[copyOf]()} {
+		states := 0
+		for i := range of.NumField() {
+			f := of.Field(i)
+			if f.Type == reflect.TypeFor[copystate.State]() {
+				states++
+			}
+			for _, word := range []string{"damage", "anew", "partial", "suspect", "judged", "spent", "harm"} {
+				if strings.Contains(strings.ToLower(f.Name), word) {
+					t.Errorf("%v.%s says something about a copy beside its State", of, f.Name)
+				}
+			}
+		}
+		if want := order(of == reflect.TypeFor[copyOf]()); states != want {
+			t.Errorf("%v has %d states", of, states)
+		}
+	}
+}
+
+func order(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
