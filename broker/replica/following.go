@@ -367,10 +367,11 @@ func (f *Following) carryOut(p Part, v Verdict) error {
 	start, end, _ := lg.Offsets()
 	switch v.Verb {
 	case Truncate:
-		left, _, err := lg.TruncateTo(v.At, 0)
+		left, aside, err := lg.TruncateTo(v.At, f.committed(p, v.At, end))
 		if err != nil {
 			return err
 		}
+		f.tellAside(aside, args)
 		x.counters.truncations.Add(1)
 		if p == Data && f.config.Watch != nil {
 			f.config.Watch.Truncated(left)
@@ -378,9 +379,11 @@ func (f *Following) carryOut(p Part, v Verdict) error {
 		x.log.Info("Truncated a log to what its leader has too", append(args, "from", end, "to", left)...)
 		f.parts[p].safe.Store(0)
 	case Reset:
-		if _, err := lg.ResetTo(v.At, 0); err != nil {
+		aside, err := lg.ResetTo(v.At, f.committed(p, v.At, end))
+		if err != nil {
 			return err
 		}
+		f.tellAside(aside, args)
 		x.counters.resets.Add(1)
 		if p == Data && f.config.Watch != nil {
 			f.config.Watch.Reset()
@@ -392,6 +395,24 @@ func (f *Following) carryOut(p Part, v Verdict) error {
 		return nil
 	}
 	return lg.Flush()
+}
+
+// committed returns below which offset the records are known to be safe on all members, of a log that is to drop what
+// stands from an offset on; 0: nothing of that is. A leader that lacks such records was named in doubt, or is at fault:
+// they are set aside. What stands below the offset was trimmed by the leader.
+func (f *Following) committed(p Part, from, end uint64) uint64 {
+	if known := min(f.high[p].Load(), end); known > from {
+		return known
+	}
+	return 0
+}
+
+// tellAside says that records went that were safe on all members.
+func (f *Following) tellAside(aside string, args []any) {
+	if aside != "" {
+		f.x.counters.setAside.Add(1)
+		f.x.log.Warn("The leader lacks records that were safe on all in-sync replicas; they were set aside here. Delete them if nobody misses them", append(args, "to", aside)...)
+	}
 }
 
 // maxTries is how often in a row a follower carries out what its leader says without a pause: two are usual, one to begin

@@ -12,6 +12,7 @@ type Stats struct {
 	Rounds               uint64 // of barriers, for answers that only a leader may give
 	Refused              uint64 // asks of others that were refused here
 	Truncations, Resets  uint64 // of logs here
+	SetAside             uint64 // of them, those by which records went that were safe on all members
 	Repaired             uint64 // segments here that were damaged or missing
 	InRepairBytes        uint64 // that came for them
 	OutRepairBytes       uint64 // that went to others for theirs
@@ -31,6 +32,7 @@ type counters struct {
 	inBytes, inBatches                 atomic.Uint64
 	outAcks, inAcks, outAsks, inAsks   atomic.Uint64
 	refused, truncations, resets       atomic.Uint64
+	setAside                           atomic.Uint64
 	rounds                             atomic.Uint64
 	swaps, swapsFailed                 atomic.Uint64
 	repaired                           atomic.Uint64
@@ -44,7 +46,7 @@ func (x *Exchange) Stats() Stats {
 		OutBytes: c.outBytes.Load(), OutBatches: c.outBatches.Load(), CatchUpBytes: c.catchUpBytes.Load(),
 		InBytes: c.inBytes.Load(), InBatches: c.inBatches.Load(),
 		OutAcks: c.outAcks.Load(), InAcks: c.inAcks.Load(), OutAsks: c.outAsks.Load(), InAsks: c.inAsks.Load(),
-		Rounds: c.rounds.Load(), Refused: c.refused.Load(), Truncations: c.truncations.Load(), Resets: c.resets.Load(),
+		Rounds: c.rounds.Load(), Refused: c.refused.Load(), Truncations: c.truncations.Load(), Resets: c.resets.Load(), SetAside: c.setAside.Load(),
 		Repaired: c.repaired.Load(), InRepairBytes: c.inRepairBytes.Load(), OutRepairBytes: c.outRepairBytes.Load(),
 		Swaps: c.swaps.Load(), SwapsFailed: c.swapsFailed.Load(),
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	replication "github.com/carillon-mq/carillon/broker/replica"
 )
 
 // set replaces the in-sync set, as it was left by lives that are over.
@@ -221,6 +222,32 @@ func TestACopyInDoubtLeavesTheSet(t *testing.T) {
 	b.open("orders")
 	c.start(2)
 	c.settle("all are whole", func() bool { return c.whole(a, 600) })
+}
+
+// A leader is named in doubt that lacks everything. What its followers know to be safe is set aside there, and not deleted.
+func TestWhatWasSafeIsSetAside(t *testing.T) {
+	c, _ := spoilable(t, 300)
+	b := c.sites[1]
+	c.settle("it has all, and knows it", func() bool { return c.whole(b, 300) })
+	b.eventually("it knows that it is safe", func() bool {
+		following := b.service.Topic("orders").shards[0].copying.Load()
+		return following != nil && following.High(replication.Data) == 301
+	})
+	c.kill(2)
+	if err := c.sites[2].fs.Rename("data/shards/id-orders-0", "data/lost"); err != nil {
+		t.Fatal(err)
+	}
+	c.kill(0)
+	c.start(2)
+	c.settle("it doubts its copy", func() bool { return c.sites[2].service.Suspects() == 1 })
+	c.elect(2, 2)
+	c.doubt()
+	c.settle("its follower is as it is, and has set aside what it had", func() bool {
+		return len(c.inSync()) == 2 && b.exchange.Stats().SetAside == 1
+	})
+	if aside, err := b.fs.List("data/set-aside"); err != nil || len(aside) == 0 {
+		t.Errorf("set aside: %v, %v", aside, err)
+	}
 }
 
 // A log of a Topic in memory fails under a follower that has confirmed what it had not written: its copy is in doubt.
