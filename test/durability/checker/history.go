@@ -113,18 +113,20 @@ func (h *History) consumer(name string) *consumed {
 	return c
 }
 
-// Delivered notes what a consumer got. It must have been sent after all answers that were noted before.
-func (h *History) Delivered(consumer string, seq uint64, payload []byte) {
+// Delivered notes what a consumer got, and reports whether it was noted. It must have been sent after all
+// answers that were noted before. A consumer must not acknowledge what was not noted: while the power is
+// being cut the server may still keep the acknowledgement, and would then never deliver the message again.
+func (h *History) Delivered(consumer string, seq uint64, payload []byte) (noted bool) {
 	v, err := Decode(h.Stream, payload)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.unplugged {
-		return
+		return false
 	}
 	h.seen.Delivered++
 	if err != nil {
 		h.findings.add(Garbled, "consumer %s got at %d: %v", consumer, seq, err)
-		return
+		return true
 	}
 	c := h.consumer(consumer)
 	if _, ok := c.answered[seq]; ok {
@@ -134,6 +136,7 @@ func (h *History) Delivered(consumer string, seq uint64, payload []byte) {
 		h.findings.add(Changed, "consumer %s got %s at %d, and later %s", consumer, before, seq, v)
 	}
 	c.got[seq] = v
+	return true
 }
 
 // astray notes that a consumer got something that is said to be of a stream that nobody knows.

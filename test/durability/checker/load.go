@@ -270,7 +270,9 @@ func (t *Topic) consume(ctx context.Context, js jetstream.JetStream, name string
 			t.Shards[0].astray(name, meta.Stream)
 			continue
 		}
-		h.Delivered(name, meta.Sequence.Stream, m.Data())
+		if !h.Delivered(name, meta.Sequence.Stream, m.Data()) {
+			continue // its acknowledgement could be kept, and nobody would know that it was delivered
+		}
 		got = append(got, delivery{m, h, meta.Sequence.Stream})
 	}
 	err = fetched.Error()
