@@ -78,6 +78,15 @@ func (p *Shard) keepState() error {
 	return data.SetCopy(state)
 }
 
+// keptDoubt returns an error if the copy is in doubt and its manifest may not say so. The end of this life must
+// not be taken for an orderly one then, by which the next life would vouch for the copy.
+func (p *Shard) keptDoubt() error {
+	if p.logs == nil && p.own.state.Grave() {
+		return fmt.Errorf("the copy of %s is in doubt, and its logs can't be opened to say so: %s", p.Name(), p.own.state.Reason())
+	}
+	return p.keepState()
+}
+
 // keptState returns the state that stands beside a data log.
 func keptState(data *log.Log) copystate.State {
 	state := data.Copy()

@@ -1,7 +1,6 @@
 package topic
 
 import (
-	"context"
 	"fmt"
 	"reflect"
 	"slices"
@@ -250,6 +249,17 @@ func TestWhatWasSafeIsSetAside(t *testing.T) {
 	}
 }
 
+// failSegments has segments be neither written nor, once a write has failed, opened.
+func (n *site) failSegments(failed *atomic.Bool) {
+	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+		if !strings.HasSuffix(op.Path, ".log") || op.Kind != "write" && (op.Kind != "open" || !failed.Load()) {
+			return nil
+		}
+		failed.Store(true)
+		return syscall.EIO
+	})
+}
+
 // A log of a Topic in memory fails under a follower that has confirmed what it had not written: its copy is in doubt.
 func TestAFollowerInMemoryWhoseLogFailsIsInDoubt(t *testing.T) {
 	c := newCluster(t, 3)
@@ -257,34 +267,43 @@ func TestAFollowerInMemoryWhoseLogFailsIsInDoubt(t *testing.T) {
 		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.Durability = 3, coordination.Memory })
 	}
 	a, b := c.sites[0], c.sites[1]
-	var doubted atomic.Bool
-	b.report = func(_ context.Context, said []coordination.Suspect) error {
-		doubted.Store(doubted.Load() || len(said) > 0)
-		return nil
-	}
 	c.begin()
 	a.expect(a.ask("orders.a", "one"), "orders@1")
-	var failing, failed atomic.Bool
-	failing.Store(true)
-	b.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
-		if op.Kind == "write" && strings.HasSuffix(op.Path, ".log") && failing.Load() {
-			failed.Store(true)
-			return syscall.EIO
-		}
-		return nil
-	})
+	var failed atomic.Bool
+	b.failSegments(&failed)
 	a.expect(a.ask("orders.a", "two"), "orders@2")
 	b.eventually("a write fails", failed.Load)
 	n := 2
-	c.settle("it doubts its copy, until its leader has put it into the set again", func() bool {
-		if !doubted.Load() { // the next append notices
+	c.settle("it doubts its copy, and withdraws though its logs can't be opened", func() bool {
+		life, _ := c.entry(1)
+		if life != 0 && !b.said("unsynced") { // the next append notices
 			n++
 			a.hub.publish(message("orders.a", "", fmt.Sprint(n)))
 		}
-		return doubted.Load()
+		return (life == 0 || life == -1) && b.said("unsynced")
 	})
-	failing.Store(false)
+	b.fs.(*crashfs.FS).SetHook(nil)
 	c.settle("all are whole", func() bool { return c.whole(b, n) })
+}
+
+// A broker ends in order while the logs of a copy in doubt can't be opened. Its end isn't marked as orderly: the next
+// life would vouch for a copy that lacks what this one confirmed.
+func TestAnEndWithACopyInDoubtIsNotOrderly(t *testing.T) {
+	c := newCluster(t, 3)
+	for _, n := range c.sites {
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.Durability = 3, coordination.Memory })
+	}
+	a, b := c.sites[0], c.sites[1]
+	c.begin()
+	a.expect(a.ask("orders.a", "one"), "orders@1")
+	b.failSegments(new(atomic.Bool))
+	c.settle("its log has failed and can't be opened again", func() bool {
+		a.hub.publish(message("orders.a", "", "two"))
+		return b.said("unsynced") && b.said("doing=open")
+	})
+	if err := b.service.Close(); err == nil || !strings.Contains(err.Error(), "in doubt") {
+		t.Errorf("the end is orderly: %v", err)
+	}
 }
 
 // What is known of a copy stands in one value, and only package copystate makes any.

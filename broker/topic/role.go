@@ -58,10 +58,24 @@ func (s *Service) logFailed(p *Shard, v *view) {
 	if fault := p.fault.Load(); fault != nil {
 		e.Reason = (*fault).Error()
 	}
+	s.apply(p, e)
+	if err := p.keepState(); err != nil {
+		s.log.Warn("what is known of a copy could not be kept beside it", "topic", p.Name(), "copy", p.own.state.String(), "error", err)
+	}
 	if err := s.release(p, &LeadershipLostError{Topic: p.topic.name, Why: "its log failed"}); err != nil {
 		s.log.Warn("a log that failed was not closed as it should be", "topic", p.Name(), "error", err)
 	}
-	s.apply(p, e)
+}
+
+// withdrawClosed withdraws a copy in doubt whose logs can't be opened, so that its broker is not elected meanwhile.
+func (s *Service) withdrawClosed(p *Shard, v *view) {
+	e := s.seen(p, v)
+	if !p.own.state.Grave() || e.Entry != copystate.Current && e.Entry != copystate.Undecided {
+		return
+	}
+	if slices.Contains(s.apply(p, e), copystate.Withdraw) {
+		s.say(p, v, replica.Withdraw, false)
+	}
 }
 
 // serve opens and judges the copy of a shard, whoever leads it, and does what follows from that and from the
@@ -77,6 +91,7 @@ func (s *Service) serve(p *Shard, v *view, idle bool) error {
 		return err
 	}
 	if err := s.openLogs(p, v); err != nil {
+		s.withdrawClosed(p, v)
 		return err
 	}
 	s.takeEvents(p)
@@ -427,7 +442,8 @@ func (s *Service) closeAll() error {
 	for range openers {
 		wg.Go(func() {
 			for p := range next {
-				err := s.release(p, &NotServedError{Topic: p.topic.name, Reason: ServiceIsClosing, Why: "its broker stopped before it was safe on all replicas"})
+				err := p.keptDoubt()
+				err = errors.Join(err, s.release(p, &NotServedError{Topic: p.topic.name, Reason: ServiceIsClosing, Why: "its broker stopped before it was safe on all replicas"}))
 				if err != nil {
 					mu.Lock()
 					errs = append(errs, err)
