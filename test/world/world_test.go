@@ -23,6 +23,9 @@ func TestOneWorld(t *testing.T) {
 	if asked == "" {
 		t.Skip("it is run by the other tests, in a program of its own")
 	}
+	if err := boundWorld(); err != nil {
+		t.Fatal(err)
+	}
 	var r request
 	if err := json.Unmarshal([]byte(asked), &r); err != nil {
 		t.Fatal(err)
