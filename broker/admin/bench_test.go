@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
 // BenchmarkTopicList measures one page of 10,000 Topics.
@@ -18,6 +19,6 @@ func BenchmarkTopicList(b *testing.B) {
 	}
 	s, _ := newServer(coordination.NewState(1, []coordination.Broker{{ID: "a", Incarnation: 1}}, topics, shards, nil))
 	for b.Loop() {
-		s.answer([]byte(TopicListSubject), nil, nil)
+		s.answer(&protocol.Message{Subject: []byte(TopicListSubject)}, false)
 	}
 }

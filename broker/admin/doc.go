@@ -1,7 +1,7 @@
 // Package admin answers what JetStream has no word for: who declared a Topic or a Subscription,
 // which broker leads each shard, which are in sync, and why one is not served; and which brokers there are.
-// It makes Topics with what JetStream has no word for, and drains brokers. `carillon topic`, `carillon
-// subscription` and `carillon brokers` ask it, through any broker.
+// It makes Topics with what JetStream has no word for, drains brokers, and shows and confirms their
+// clocks. `carillon topic`, `carillon subscription` and `carillon brokers` ask it, through any broker.
 //
 // A request is published with a reply subject, and answered with one JSON object:
 //
@@ -11,6 +11,8 @@
 //	$CARILLON.API.SUBSCRIPTION.INFO.<topic>.<name>    nothing                     SubscriptionInfo
 //
 //	$CARILLON.API.BROKER.LIST                         a ListRequest, or nothing   BrokerList
+//	$CARILLON.API.BROKER.CLOCK.<id>                   nothing                     ClockInfo
+//	$CARILLON.API.BROKER.CONFIRMCLOCK.<id>            a ConfirmClockRequest       ClockInfo
 //
 //	$CARILLON.API.TOPIC.CREATE.<topic>                a CreateRequest             TopicInfo
 //	$CARILLON.API.BROKER.DRAIN.<id>                   a DrainRequest, or nothing  BrokerInfo
@@ -20,8 +22,12 @@
 //	$CARILLON.API.SNAPSHOT.<topic>                    a SnapshotRequest           SnapshotAnswer
 //	$CARILLON.API.SNAPSHOT.<topic>.<shard>            a SnapshotRequest           SnapshotAnswer
 //
-// What can't be answered is an Error in the same object. Records are answered by the broker that leads the
-// shard; whoever is asked hands the request on, once. A snapshot of a whole Topic is put together by who is asked. All else is answered where it is asked.
+// What can't be answered is an Error in the same object. Each request is answered as follows:
+//
+//  1. The broker that leads the shard answers for records. Another broker forwards the request, once.
+//  2. The named broker answers for its clock. Another broker forwards the request, once.
+//  3. The broker that is asked for a snapshot of a whole Topic assembles it from the leaders' answers.
+//  4. The broker that is asked answers everything else.
 //
 // Invariants:
 //

@@ -120,7 +120,9 @@ const (
 	subscriptionList
 	subscriptionInfo
 	brokerList
-	// These write.
+	brokerClock
+	brokerConfirmClock
+	// These write to etcd.
 	topicCreate
 	brokerDrain
 	brokerUndrain
@@ -134,6 +136,7 @@ type request struct {
 	page                ListRequest
 	create              CreateRequest
 	drain               DrainRequest
+	confirm             ConfirmClockRequest
 }
 
 func (r *request) writes() bool { return r.kind >= topicCreate }
@@ -142,7 +145,7 @@ func (r *request) writes() bool { return r.kind >= topicCreate }
 func parse(subject, payload []byte) (request, *Error) {
 	r, ok := parseSubject(subject)
 	if !ok {
-		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN.<id>, BROKER.UNDRAIN.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic> or SNAPSHOT.<topic>.<shard>)",
+		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN.<id>, BROKER.UNDRAIN.<id>, BROKER.CLOCK.<id>, BROKER.CONFIRMCLOCK.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic> or SNAPSHOT.<topic>.<shard>)",
 			bytes.TrimPrefix(subject, []byte(Prefix)))
 	}
 	payload = bytes.TrimSpace(payload)
@@ -156,9 +159,11 @@ func parse(subject, payload []byte) (request, *Error) {
 		most, into, example = maxCreate, &r.create, `a new topic's (write for example {"stream":{"subjects":["orders.>"],"num_replicas":3},"minInSync":2})`
 	case brokerDrain:
 		into, example = &r.drain, `a drain's (write {"mode":"All"} or {"mode":"Leadership"})`
+	case brokerConfirmClock:
+		into, example = &r.confirm, `a confirmation's (write the time that it is, as {"time":"2026-01-31T12:00:00Z"})`
 	}
 	switch {
-	case len(payload) == 0 && r.kind == topicCreate:
+	case len(payload) == 0 && (r.kind == topicCreate || r.kind == brokerConfirmClock):
 		return request{}, refuse(BadRequest, "the request is not %s: it is empty", example)
 	case len(payload) == 0:
 	case into == nil:
@@ -169,6 +174,9 @@ func parse(subject, payload []byte) (request, *Error) {
 		if err := decode(payload, into); err != nil {
 			return request{}, refuse(BadRequest, "the request is not %s: %.200v", example, err)
 		}
+	}
+	if r.kind == brokerConfirmClock && r.confirm.Time.IsZero() {
+		return request{}, refuse(BadRequest, "the request is not %s: there is no time in it", example)
 	}
 	if r.page.Limit < 0 || r.page.Limit > MaxPage {
 		return request{}, refuse(BadRequest, "a page of %d (use 1 to %d)", r.page.Limit, MaxPage)
@@ -215,15 +223,14 @@ func parseSubject(subject []byte) (r request, ok bool) {
 		ok = len(names) == 1
 	case "BROKER.LIST":
 		return request{kind: brokerList}, len(names) == 0
-	case "BROKER.DRAIN", "BROKER.UNDRAIN":
-		if len(names) != 1 {
-			return r, false
-		}
-		if r.kind = brokerDrain; len(tokens[1]) > len("DRAIN") {
-			r.kind = brokerUndrain
-		}
-		r.broker = string(names[0])
-		return r, true
+	case "BROKER.DRAIN":
+		return ofBroker(brokerDrain, names)
+	case "BROKER.UNDRAIN":
+		return ofBroker(brokerUndrain, names)
+	case "BROKER.CLOCK":
+		return ofBroker(brokerClock, names)
+	case "BROKER.CONFIRMCLOCK":
+		return ofBroker(brokerConfirmClock, names)
 	case "TOPIC.CREATE":
 		r.kind = topicCreate
 		ok = len(names) == 1
@@ -244,4 +251,12 @@ func parseSubject(subject []byte) (r request, ok bool) {
 		r.subscription = string(names[1])
 	}
 	return r, true
+}
+
+// ofBroker is a request about one broker, by its id.
+func ofBroker(kind kind, names [][]byte) (r request, ok bool) {
+	if len(names) != 1 {
+		return request{}, false
+	}
+	return request{kind: kind, broker: string(names[0])}, true
 }

@@ -85,6 +85,13 @@ func TestWhatIsNotARequestIsRefused(t *testing.T) {
 		{"$CARILLON.API.BROKER.DRAIN.a", `{"node":"All"}`, BadRequest, "unknown field"},
 		{"$CARILLON.API.BROKER.UNDRAIN.a", `{}`, BadRequest, "takes no payload"},
 		{"$CARILLON.API.BROKER.UNDRAIN.a", "", NotReady, "not ready to change anything"},
+		{"$CARILLON.API.BROKER.CLOCK", "", BadRequest, "there is no request"},
+		{"$CARILLON.API.BROKER.CLOCK.a", "{}", BadRequest, "takes no payload"},
+		{"$CARILLON.API.BROKER.CLOCK.a", "", NotReady, "ask again"},
+		{"$CARILLON.API.BROKER.CLOCK.b", "", NotFound, `no broker with the id "b"`},
+		{"$CARILLON.API.BROKER.CONFIRMCLOCK.a", "", BadRequest, "it is empty"},
+		{"$CARILLON.API.BROKER.CONFIRMCLOCK.a", "{}", BadRequest, "there is no time in it"},
+		{"$CARILLON.API.BROKER.CONFIRMCLOCK.a", `{"time":"noon"}`, BadRequest, "write the time that it is"},
 		{"$CARILLON.API.TOPIC.INFO.orders", "", NotFound, `there is no topic "orders"`},
 		{"$CARILLON.API.SUBSCRIPTION.LIST.orders", "", NotFound, `there is no topic "orders"`},
 		{"$CARILLON.API.SUBSCRIPTION.INFO.orders.billing", "", NotFound, `there is no topic "orders"`},
@@ -151,11 +158,14 @@ func FuzzRequest(f *testing.F) {
 	f.Add("$CARILLON.API.TOPIC.CREATE.orders", `{"stream":{"subjects":["orders.>"]},"minInSync":2}`)
 	f.Add("$CARILLON.API.BROKER.DRAIN.b0", `{"mode":"Leadership"}`)
 	f.Add("$CARILLON.API.BROKER.UNDRAIN.b0", "")
+	f.Add("$CARILLON.API.BROKER.CLOCK.b0", "")
+	f.Add("$CARILLON.API.BROKER.CONFIRMCLOCK.b0", `{"time":"2026-01-31T12:00:00Z"}`)
 	f.Add("$CARILLON.API.BROKER.LIST", `{"after":"b0"}`)
 	f.Fuzz(func(t *testing.T, subject, payload string) {
 		r, refusal := parse([]byte(subject), []byte(payload))
 		if refusal == nil {
 			want := map[kind]string{brokerList: BrokerListSubject, brokerDrain: BrokerDrainSubject + r.broker, brokerUndrain: BrokerUndrainSubject + r.broker,
+				brokerClock: BrokerClockSubject + r.broker, brokerConfirmClock: BrokerConfirmClockSubject + r.broker,
 				topicCreate: TopicCreateSubject + r.topic, topicList: TopicListSubject, topicInfo: TopicInfoSubject + r.topic, subscriptionList: SubscriptionListSubject + r.topic, subscriptionInfo: SubscriptionInfoSubject + r.topic + "." + r.subscription}[r.kind]
 			if want != subject {
 				t.Errorf("%q was understood as %q", subject, want)

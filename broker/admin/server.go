@@ -46,6 +46,7 @@ type Server struct {
 	// snapshots are the shards that this broker holds for readers.
 	snapshots snapshots
 	store     Store // nil: read-only
+	clock     Clock // nil: requests about it are refused
 	writes    *tasks
 	wholes    *tasks                 // snapshots of whole Topics
 	asks      session.Requests[held] // of wholes
@@ -111,7 +112,7 @@ func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool)
 		} else if len(answers) >= maxAnswers {
 			data = encodeError(refuse(Busy, "more than %d requests came at once on one connection (wait for answers before asking more)", maxAnswers))
 		} else {
-			if data = s.answer(m.Subject, m.Data[m.Header:], m.Reply); data == nil {
+			if data = s.answer(m, forwarded); data == nil {
 				continue
 			}
 		}
@@ -129,19 +130,22 @@ func (s *Server) Wait() {}
 var _ topic.Taker = (*Server)(nil)
 
 // answer returns the answer, or nil if it comes later.
-func (s *Server) answer(subject, payload, reply []byte) []byte {
-	r, refusal := parse(subject, payload)
+func (s *Server) answer(m *protocol.Message, forwarded bool) []byte {
+	r, refusal := parse(m.Subject, m.Data[m.Header:])
 	state := s.topics.State()
 	if refusal == nil && state == nil {
 		refusal = notReady()
 	}
 	if refusal == nil && r.writes() {
-		if refusal = s.write(&r, bytes.Clone(reply)); refusal == nil {
+		if refusal = s.write(&r, bytes.Clone(m.Reply)); refusal == nil {
 			return nil
 		}
 	}
 	if refusal != nil {
 		return encodeError(refusal)
+	}
+	if r.kind == brokerClock || r.kind == brokerConfirmClock {
+		return s.answerClock(&r, m, forwarded)
 	}
 	v := s.view()
 	switch r.kind {

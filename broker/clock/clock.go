@@ -34,6 +34,7 @@ type Clock struct {
 	jumps   atomic.Uint64
 	away    atomic.Int64 // wall clock minus Time
 
+	save     chan struct{} // has Keep save at once
 	heard    chan struct{} // closed when another broker's vote counts, or none is needed
 	once     sync.Once
 	patience atomic.Int64 // until when AwaitVotes waits, on Mono; 0: not called yet
@@ -44,7 +45,7 @@ type Clock struct {
 
 // New returns a Clock with a first reading of the machine's clocks.
 func New(config Config) *Clock {
-	c := &Clock{config: config, log: config.Logger, mono: config.Mono, heard: make(chan struct{})}
+	c := &Clock{config: config, log: config.Logger, mono: config.Mono, save: make(chan struct{}, 1), heard: make(chan struct{})}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -144,7 +145,7 @@ func (c *Clock) publish(r Reading) {
 	c.verdict.Store(&v)
 	switch {
 	case v.Doubt != None && (before == nil || before.Doubt != v.Doubt):
-		c.log.Error("The time is in doubt: nothing is deleted by its age. Correct the clocks",
+		c.log.Error("The time is in doubt: nothing is deleted by its age. Correct the clocks; if they are right, confirm them: carillon brokers confirm-clock --all",
 			"reason", string(v.Doubt), "why", v.Why, "time", time.Unix(0, r.Mono+v.Off).UTC(), "clock", time.Unix(0, r.Wall).UTC())
 	case v.Doubt == None && before != nil && before.Doubt != None:
 		c.log.Info("The time is not in doubt any more", "time", time.Unix(0, r.Mono+v.Off).UTC())
@@ -165,8 +166,8 @@ func (c *Clock) Run(ctx context.Context) {
 	}
 }
 
-// Keep saves the vote every saveEvery and when ctx ends. It is separate from Run, since a hung disk
-// must not stop the readings.
+// Keep saves the vote every saveEvery, after Confirm, and when ctx ends. It is separate from Run,
+// since a hung disk must not stop the readings.
 func (c *Clock) Keep(ctx context.Context) {
 	if c.config.Store == nil {
 		return
@@ -180,6 +181,7 @@ func (c *Clock) Keep(ctx context.Context) {
 			c.Save()
 			return
 		case <-ticker.C:
+		case <-c.save:
 		}
 	}
 }
@@ -242,14 +244,5 @@ func (c *Clock) Wrote(record int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.judge.Wrote(record)
-	c.publish(c.judge.own.last)
-}
-
-// Confirm accepts the wall clock of this machine, because an administrator says that it is right.
-func (c *Clock) Confirm() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.judge.Confirm()
-	c.log.Warn("A person confirmed the wall clock of this machine", "clock", time.Unix(0, c.judge.own.last.Wall).UTC())
 	c.publish(c.judge.own.last)
 }

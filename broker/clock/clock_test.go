@@ -92,7 +92,22 @@ func TestAClockOutlivesAJump(t *testing.T) {
 		if !c.InDoubt() {
 			t.Error("the next life doesn't know")
 		}
-		c.Confirm()
+		if err := c.Confirm(time.Now()); err == nil || !strings.Contains(err.Error(), "which is 8760h") {
+			t.Errorf("a clock that is a year from what a person believes: %v", err)
+		}
+		if !c.InDoubt() {
+			t.Error("a refused confirmation took the doubt away")
+		}
+		if err := c.Confirm(time.Now().Add(year)); err != nil {
+			t.Error(err)
+		}
+		if s := c.Status(); s.State != Sure || s.Verdict.Doubt != None || s.Away != 0 || s.Wall != s.Time || s.Jumps != 0 {
+			t.Errorf("confirmed: %+v", s)
+		}
+		synctest.Wait()
+		if saved, err := File(file).Load(); err != nil || !saved.Sure || time.Unix(0, saved.Time).Sub(time.Now()) < year-time.Second {
+			t.Errorf("after the confirmation %+v is saved, %v", saved, err)
+		}
 		if off := time.Until(c.Time()); (off - year).Abs() > Bound {
 			t.Errorf("confirmed: the time is %v off", off)
 		}

@@ -31,6 +31,9 @@ const (
 	// confirmed is how long a confirmed vote is not outvoted, until all brokers have been
 	// confirmed.
 	confirmed = 10 * time.Minute
+	// ConfirmWithin is how much a clock may differ from the time that its confirmation names. An
+	// administrator's own machine may be off by seconds; retention ages are minutes and more.
+	ConfirmWithin = time.Minute
 	// MaxRound is the longest round trip by which a vote is measured. The error is half of it.
 	MaxRound = time.Second
 	// awaitVotes is how long a leader on a machine that just started waits for its followers'

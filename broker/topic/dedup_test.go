@@ -276,9 +276,9 @@ func TestAgesOfIDsFromTheLog(t *testing.T) {
 		{name: "the clock is behind: it would be younger than it is", wrong: -time.Minute},
 		{name: "the clock is behind by seconds", wrong: -10 * time.Second, after: 59 * time.Minute, known: true},
 		{name: "the clock was ahead, and is put right", wrong: 30 * time.Minute, after: 59 * time.Minute, known: true,
-			then: func(c *clock.Clock, m *testMachine) { m.set(0); c.Confirm() }},
+			then: func(c *clock.Clock, m *testMachine) { m.set(0); _ = c.Confirm(c.Status().Wall) }},
 		{name: "the clock was behind a little, and turns out to be so by more", after: 31 * time.Minute,
-			then: func(c *clock.Clock, m *testMachine) { m.set(30 * time.Minute); c.Confirm() }},
+			then: func(c *clock.Clock, m *testMachine) { m.set(30 * time.Minute); _ = c.Confirm(c.Status().Wall) }},
 		{name: "something else that was written is of the future", after: 0,
 			then: nil, wrong: -clock.Bound / 2},
 	} {

@@ -2,12 +2,17 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/admin"
+	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
@@ -58,6 +63,16 @@ func TestTheOrderOfNames(t *testing.T) {
 
 // Brokers are listed, drained and undrained through any of them, by name or by id.
 func TestBrokersFromTheCommandLine(t *testing.T) {
+	shifted := filepath.Join(t.TempDir(), "shift")
+	shift := func(by time.Duration) {
+		t.Helper()
+		err := os.WriteFile(shifted+".new", []byte(by.String()), 0o600)
+		if err = errors.Join(err, os.Rename(shifted+".new", shifted)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shift(0)
+	t.Setenv(testClock, shifted)
 	dev, urls := startCluster(t, 3, "--data", t.TempDir())
 	defer dev.end()
 	type brokersList struct{ Brokers []admin.Member }
@@ -122,6 +137,78 @@ func TestBrokersFromTheCommandLine(t *testing.T) {
 	v := read[topicView](s, "topic show three")
 	if len(v.Shards) != 1 || len(v.Shards[0].Replicas) != 3 || v.Shards[0].Want != 3 || v.Shards[0].MinInSync != 2 {
 		t.Errorf("it is %+v", v.Shards)
+	}
+	useClocks(s, shift)
+}
+
+// useClocks needs three brokers that replicate something, so that they tell each other their clocks.
+func useClocks(s shell, shift func(time.Duration)) {
+	s.Helper()
+	const year = 365 * 24 * time.Hour
+	type clocks struct{ Brokers []clockView }
+	all := func(ok func(v clockView) bool) bool {
+		views := read[clocks](s, "brokers clocks").Brokers
+		return len(views) == 3 && !slices.ContainsFunc(views, func(v clockView) bool { return v.Clock == nil || !ok(v) })
+	}
+	soon(s.T, "each broker knows another one's clock", func() bool {
+		return all(func(v clockView) bool {
+			return v.Clock.Votes >= 2 && v.Clock.Sure == v.Clock.Votes && v.Clock.Doubt == clock.None
+		})
+	})
+	shift(year)
+	soon(s.T, "all brokers doubt the time, since their clocks jumped", func() bool {
+		return all(func(v clockView) bool {
+			return v.Clock.Doubt == clock.Jumped && v.Clock.Vote == "held" && v.Clock.Jumps == 1
+		})
+	})
+	out, errs, _ := s.types("", "brokers clock")
+	if strings.Count(out, " +365d") != 3 || strings.Count(out, "ClockJumped\n") != 3 || !strings.Contains(errs, "365d ahead of this machine's") || strings.Count(errs, "confirm-clock --all") != 1 {
+		s.Errorf("it prints\n%s%s", out, errs)
+	}
+
+	// What is a year off is confirmed only by who insists; one of three is not enough.
+	s.fails(exitFailure, "(if that is this machine's, confirm with --force)", "brokers confirm-clock --all --yes")
+	if _, errs, code := s.types("n\n", "brokers confirm-clock dev-1 --force"); code != exitFailure || !strings.Contains(errs, "Take these clocks for right?") || !strings.Contains(errs, "no clock was confirmed") {
+		s.Errorf("exit code %d: %s", code, errs)
+	}
+	s.fails(exitFailure, `there is no broker "dev-7"`, "brokers confirm-clock dev-1 dev-7 --yes")
+	s.fails(exitUsage, "or --all", "brokers confirm-clock")
+	s.fails(exitUsage, "or --all", "brokers confirm-clock dev-1 --all")
+	if out, errs, code := s.types("y\n", "brokers confirm-clock dev-1 --force"); code != 0 || !strings.Contains(errs, "the clock of broker dev-1 is confirmed") || strings.Count(out, "held") != 2 || !strings.Contains(out, "sure") {
+		s.Errorf("exit code %d:\n%s%s", code, out, errs)
+	}
+	if out, errs, code := s.types("", "brokers confirm-clock --all --force --yes"); code != 0 || strings.Contains(out, "held") || strings.Contains(out, "ClockJumped") || strings.Contains(errs, "doubt") {
+		s.Errorf("exit code %d:\n%s%s", code, out, errs)
+	}
+}
+
+func TestHowClocksLook(t *testing.T) {
+	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	views := []clockView{
+		{Broker: admin.Broker{ID: "aa", Name: "main-0"}, asked: at, Clock: &admin.BrokerClock{Clock: at, Time: at, Away: -time.Millisecond, Vote: "sure", Votes: 3, Sure: 1, Doubt: clock.Jumped, Why: "two jumped"}},
+		{Broker: admin.Broker{ID: "bb", Name: "main-1"}, asked: at, Clock: &admin.BrokerClock{Clock: at.Add(-time.Hour), Time: at, Away: -time.Hour, Vote: "held", Jumps: 2, Votes: 3, Sure: 1, Doubt: clock.Jumped, Why: "two jumped"}},
+		{Broker: admin.Broker{ID: "cc", Name: "main-2"}, asked: at, Clock: &admin.BrokerClock{Clock: at.Add(1500 * time.Millisecond), Time: at, Away: 1500 * time.Millisecond, Vote: "late", Votes: 1, Doubt: clock.Implausible, Why: "it is late"}},
+		{Broker: admin.Broker{ID: "dd", Away: true}, Error: "it is away"},
+	}
+	looks(t, func(w *bytes.Buffer) error { return printClocks(w, views) }, `
+NAME     CLOCK                      AHEAD     VOTE   JUMPS   SURE   IN DOUBT
+main-0   2026-11-22T12:00:00.000Z   0s        sure   0       1/3    ClockJumped
+main-1   2026-11-22T11:00:00.000Z   -1h0m0s   held   2       1/3    ClockJumped
+main-2   2026-11-22T12:00:01.500Z   +1.5s     late   0       0/1    ClockImplausible
+dd       -                          -         -      -       -      -
+`)
+	want := []string{
+		"the clock of broker main-1 is 1h0m0s behind this machine's, which says 2026-11-22T12:00:00.000Z",
+		"broker dd: it is away",
+		"the time is in doubt, and nothing is deleted by its age: two jumped",
+		"the time is in doubt, and nothing is deleted by its age: it is late",
+		"correct the clocks that are wrong; when all are right: carillon brokers confirm-clock --all",
+	}
+	if got := clockNotes(views); !slices.Equal(got, want) {
+		t.Errorf("the notes are %q", got)
+	}
+	if got := clockNotes(views[3:]); len(got) != 1 {
+		t.Errorf("of one that is away: %q", got)
 	}
 }
 

@@ -185,7 +185,7 @@ func (b *brokers) deleteSubscription(cmd *cobra.Command, topic, name string, yes
 	case declared == nil:
 		return b.foundIn(topic, name, err)
 	}
-	if err := confirm(cmd, yes, question); err != nil {
+	if err := confirm(cmd, yes, question, "nothing was deleted"); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), b.timeout)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -109,15 +108,16 @@ func (m *manageFlags) completeNames(most int) cobra.CompletionFunc {
 	}
 }
 
-// confirm asks a person, unless they said yes beforehand.
-func confirm(cmd *cobra.Command, yes bool, question string) error {
+// confirm asks a person, unless they said yes beforehand. otherwise is what the error says if they
+// don't.
+func confirm(cmd *cobra.Command, yes bool, question, otherwise string) error {
 	if yes {
 		return nil
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
 	var answer string
 	if _, err := fmt.Fscanln(cmd.InOrStdin(), &answer); err != nil || !strings.EqualFold(answer, "y") && !strings.EqualFold(answer, "yes") {
-		return errors.New("nothing was deleted (answer y, or give --yes)")
+		return fmt.Errorf("%s (answer y, or give --yes)", otherwise)
 	}
 	return nil
 }

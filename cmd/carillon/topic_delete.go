@@ -80,7 +80,7 @@ func (b *brokers) deleteTopic(cmd *cobra.Command, name string, yes bool) error {
 	case declared == nil:
 		return b.found(name, err)
 	}
-	if err := confirm(cmd, yes, question); err != nil {
+	if err := confirm(cmd, yes, question, "nothing was deleted"); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), b.timeout)

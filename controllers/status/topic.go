@@ -60,7 +60,7 @@ func Topic(topic *v1alpha1.Topic, f plan.TopicFacts, action plan.Action, numbers
 // agePaused says that the records of a Topic are not deleted by their age, as clocks are wrong.
 func (l *list) agePaused(numbers *mirror.Numbers) {
 	l.only(numbers.AgePaused != "", v1alpha1.ConditionRetentionPaused, numbers.AgePaused,
-		"records are not deleted by their age, since the time is in doubt: "+numbers.AgePausedWhy+"; correct the clocks of the nodes")
+		"records are not deleted by their age, since the time is in doubt: "+numbers.AgePausedWhy+"; correct the clocks of the nodes, or confirm them if they are right: carillon brokers confirm-clock --all")
 }
 
 // ledBy names the leaders of shards, each with how many it leads if it leads several.
