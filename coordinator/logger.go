@@ -39,6 +39,8 @@ var busy = []string{
 	"ignored out-of-date read index response",
 	"timed out sending read state", // it is asked for again
 	"A tick missed to fire",        // after the member's id
+	// A member alone stands for election before it has applied its own first entry; it stands again.
+	"cannot campaign at term",
 }
 
 func (c slogCore) Enabled(level zapcore.Level) bool {

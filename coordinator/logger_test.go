@@ -68,6 +68,7 @@ func TestWhatALaptopIsWarnedOf(t *testing.T) {
 	etcd := zap.New(slogCore{log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})), laptop: true, closing: new(atomic.Bool)})
 	etcd.Warn("slow fdatasync")
 	etcd.Warn("8e9e05c52164694d A tick missed to fire. Node blocks too long!")
+	etcd.Warn("3931b7c5e1d3aeb1 cannot campaign at term 1 since there are still pending configuration changes to apply")
 	if said := log.String(); said != "" {
 		t.Errorf("of a busy machine:\n%s", said)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -18,16 +19,14 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // soon waits for a condition.
 func soon(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not after 30 s: %s", what)
-		}
-	}
+	testutil.EventuallyTrue(t, what, ok)
 }
 
 // startCluster runs carillon dev with several brokers, and returns the URL of each.
@@ -43,7 +42,7 @@ func startCluster(t *testing.T, brokers int, args ...string) (*child, []string) 
 
 func connect(t *testing.T, url string, options ...nats.Option) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(url, append(options, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))...)
+	nc, err := nats.Connect(url, append(options, nats.Timeout(testutil.Patience), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +118,7 @@ func TestDevRunsACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*testutil.Patience)
 	defer cancel()
 	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "orders"})
 	if err != nil {
@@ -155,7 +154,7 @@ func TestDevRunsACluster(t *testing.T) {
 	second := exec.Command(os.Args[0], "dev", "--listen", "127.0.0.1:0", "--brokers", "3", "--data", data)
 	second.Env = append(os.Environ(), asCarillon+"=1")
 	out, err := second.CombinedOutput()
-	if took := time.Since(began); err == nil || !strings.Contains(string(out), "another process is using it") || took > 10*time.Second {
+	if took := time.Since(began); err == nil || !strings.Contains(string(out), "another process is using it") || took > testutil.Patience {
 		t.Errorf("a second one with the same data: %v after %v:\n%s", err, took, out)
 	}
 	was = pids(t, data, 3)
@@ -180,16 +179,20 @@ func TestDevRunsACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info, err := js.Stream(ctx, "orders"); err != nil || info.CachedInfo().State.Msgs != 1 {
-		t.Errorf("in the next life the stream is %+v, %v", info, err)
-	}
+	testutil.Eventually(t, "the stream is there in the next life", func() error {
+		info, err := js.Stream(ctx, "orders")
+		if err == nil && info.CachedInfo().State.Msgs != 1 {
+			err = fmt.Errorf("it is %+v", info.CachedInfo())
+		}
+		return err
+	})
 	again.end()
 }
 
 func TestDevGrowsAndDoesNotShrink(t *testing.T) {
 	data := t.TempDir()
 	dev := startDev(t, "--data", data)
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*testutil.Patience)
 	defer cancel()
 	js, err := jetstream.New(connect(t, dev.url))
 	if err != nil {
@@ -214,10 +217,13 @@ func TestDevGrowsAndDoesNotShrink(t *testing.T) {
 	if js, err = jetstream.New(connect(t, urls[1], nats.Token("t0ken"))); err != nil {
 		t.Fatal(err)
 	}
-	stream, err := js.Stream(ctx, "orders")
-	if err != nil || stream.CachedInfo().State.Msgs != 1 || stream.CachedInfo().Cluster.Leader != "dev-0" {
-		t.Errorf("what the broker had when it was alone is now %+v, %v", stream, err)
-	}
+	testutil.Eventually(t, "what the broker had when it was alone is there", func() error {
+		stream, err := js.Stream(ctx, "orders")
+		if err == nil && (stream.CachedInfo().State.Msgs != 1 || stream.CachedInfo().Cluster.Leader != "dev-0") {
+			err = fmt.Errorf("it is %+v", stream.CachedInfo())
+		}
+		return err
+	})
 	js.Conn().Close()
 	cluster.end()
 

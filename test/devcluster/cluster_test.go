@@ -24,7 +24,10 @@ import (
 )
 
 // patience is how long a test waits for what has to come; one that passes never waits that long.
-const patience = 40 * time.Second
+const patience = 2 * testutil.Patience
+
+// answerTime is how long one answer may take.
+const answerTime = testutil.Patience / 2
 
 // program is carillon, built once for all tests.
 var program string
@@ -174,7 +177,7 @@ func (c *cluster) connect() jetstream.JetStream {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(5*time.Second))
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(answerTime))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -185,7 +188,7 @@ func (c *cluster) connect() jetstream.JetStream {
 func (c *cluster) whole(js jetstream.JetStream, stream string) (leader int) {
 	c.t.Helper()
 	testutil.Eventually(c.t, "all three replicas of "+stream+" are in sync", func() error {
-		ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(c.t.Context(), answerTime)
 		defer cancel()
 		is, err := js.Stream(ctx, stream)
 		if err != nil {

@@ -21,8 +21,8 @@ import (
 const (
 	// pace is how often each publisher publishes: how exactly an outage is measured.
 	pace = 5 * time.Millisecond
-	// forgotten is when the ack of a message is not waited for any more.
-	forgotten = 10 * time.Second
+	// forgotten is when the ack of a message is not waited for any more: it counts as refused then.
+	forgotten = testutil.Patience * 3 / 4
 )
 
 // publisher publishes at one broker, at an even pace whatever is acknowledged, and goes to no other one.

@@ -23,6 +23,10 @@ import (
 
 const shards = 4
 
+// writeTime is how long a writer waits for an ack. A message that was on its way to a broker that is
+// killed, over a connection to that broker, is waited for that long in vain.
+const writeTime = 10 * time.Second
+
 // kept is where a message was acknowledged to stand.
 type kept struct {
 	stream string
@@ -51,7 +55,7 @@ func (w *writer) run(ctx context.Context, js jetstream.JetStream) {
 		n := w.next
 		w.next++
 		w.mu.Unlock()
-		asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTime)
 		began := time.Now()
 		ack, err := js.Publish(asked, w.subject, []byte(fmt.Sprintf("%s %d", w.subject, n)), jetstream.WithRetryAttempts(0))
 		cancel()
@@ -139,7 +143,7 @@ func shardsChangeLeaders(t *testing.T, by syscall.Signal) {
 		began := time.Now()
 		c.signal(by, leader)
 		goOn()
-		killed = append(killed, kill{leader, began.Add(-5 * time.Second), time.Now()})
+		killed = append(killed, kill{leader, began.Add(-writeTime), time.Now()})
 	}
 	stop()
 	work.Wait()
