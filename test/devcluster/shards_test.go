@@ -23,10 +23,6 @@ import (
 
 const shards = 4
 
-// writeTime is how long a writer waits for an ack. A message that was on its way to a broker that is
-// killed, over a connection to that broker, is waited for that long in vain.
-const writeTime = 10 * time.Second
-
 // kept is where a message was acknowledged to stand.
 type kept struct {
 	stream string
@@ -37,6 +33,7 @@ type kept struct {
 type writer struct {
 	subject string
 	home    int
+	link    *link
 
 	mu     sync.Mutex
 	acked  map[int]kept
@@ -49,13 +46,40 @@ type refused struct {
 	err error
 }
 
+// link is a connection whose end cancels what is waited for: what was on its way to a broker that is
+// killed is never answered.
+type link struct {
+	mu     sync.Mutex
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// up returns a context that ends when the connection is lost next.
+func (l *link) up() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		l.ctx, l.cancel = context.WithCancel(context.Background())
+	}
+	return l.ctx
+}
+
+func (l *link) lost(*nats.Conn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx != nil {
+		l.cancel()
+		l.ctx = nil
+	}
+}
+
 func (w *writer) run(ctx context.Context, js jetstream.JetStream) {
 	for ctx.Err() == nil {
 		w.mu.Lock()
 		n := w.next
 		w.next++
 		w.mu.Unlock()
-		asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTime)
+		asked, cancel := context.WithTimeout(w.link.up(), answerTime)
 		began := time.Now()
 		ack, err := js.Publish(asked, w.subject, []byte(fmt.Sprintf("%s %d", w.subject, n)), jetstream.WithRetryAttempts(0))
 		cancel()
@@ -101,7 +125,8 @@ func shardsChangeLeaders(t *testing.T, by syscall.Signal) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	for home, url := range c.urls {
-		nc, err := checker.Connect(url, "devcluster, writer", nats.IgnoreDiscoveredServers())
+		link := &link{}
+		nc, err := checker.Connect(url, "devcluster, writer", nats.IgnoreDiscoveredServers(), nats.DisconnectErrHandler(link.lost))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +136,7 @@ func shardsChangeLeaders(t *testing.T, by syscall.Signal) {
 			t.Fatal(err)
 		}
 		for range 6 {
-			w := &writer{subject: fmt.Sprintf("orders.%d", len(writers)), home: home, acked: map[int]kept{}}
+			w := &writer{subject: fmt.Sprintf("orders.%d", len(writers)), home: home, link: link, acked: map[int]kept{}}
 			writers = append(writers, w)
 			work.Go(func() { w.run(ctx, at) })
 		}
@@ -143,7 +168,7 @@ func shardsChangeLeaders(t *testing.T, by syscall.Signal) {
 		began := time.Now()
 		c.signal(by, leader)
 		goOn()
-		killed = append(killed, kill{leader, began.Add(-writeTime), time.Now()})
+		killed = append(killed, kill{leader, began.Add(-answerTime), time.Now()})
 	}
 	stop()
 	work.Wait()
