@@ -1,7 +1,7 @@
-// Package admin answers what JetStream has no word for: who declared a Topic or a Subscription,
-// which broker leads each shard, which are in sync, and why one is not served; and which brokers there are.
-// It makes Topics with what JetStream has no word for, drains brokers, and shows and confirms their
-// clocks. `carillon topic`, `carillon subscription` and `carillon brokers` ask it, through any broker.
+// Package admin serves the API of `carillon topic`, `carillon subscription` and `carillon brokers`,
+// through every broker. It covers what JetStream cannot express: owners, leaders, in-sync replicas,
+// why a shard is not served, all settings of a Topic, brokers, drains and clocks, batches of records,
+// snapshots.
 //
 // A request is published with a reply subject, and answered with one JSON object:
 //
@@ -18,32 +18,35 @@
 //	$CARILLON.API.BROKER.DRAIN.<id>                   a DrainRequest, or nothing  BrokerInfo
 //	$CARILLON.API.BROKER.UNDRAIN.<id>                 nothing                     BrokerInfo
 //
-//	$CARILLON.API.RECORDS.<topic>.<shard>             a RecordsRequest            records, see docs/protocol.md
+//	$CARILLON.API.RECORDS.<topic>.<shard>             a RecordsRequest            records
 //	$CARILLON.API.SNAPSHOT.<topic>                    a SnapshotRequest           SnapshotAnswer
 //	$CARILLON.API.SNAPSHOT.<topic>.<shard>            a SnapshotRequest           SnapshotAnswer
 //
-// What can't be answered is an Error in the same object. Each request is answered as follows:
+// An error is an Error in the same object. Requests are answered by:
 //
-//  1. The broker that leads the shard answers for records. Another broker forwards the request, once.
-//  2. The named broker answers for its clock. Another broker forwards the request, once.
-//  3. The broker that is asked for a snapshot of a whole Topic assembles it from the leaders' answers.
-//  4. The broker that is asked answers everything else.
+//  1. Records: the shard's leader. Another broker forwards the request, once.
+//  2. Clocks: the named broker. Another broker forwards the request, once.
+//  3. Snapshots of whole Topics: the broker that gets the request, from the leaders' answers.
+//  4. Everything else: the broker that gets the request.
 //
 // Invariants:
 //
-//	A1  What only asks is answered from the State that this broker follows, and the logs of shards that it leads. It
-//	    waits for no other broker, but for a snapshot of a whole Topic, and not for etcd; the revision says of when an answer is. What writes waits for
-//	    etcd, a bounded number at a time, each within a deadline, and never on the goroutine of a connection.
-//	A2  What one read of a connection may cost is bounded: by answers, and by bytes of each.
-//	A3  A list goes on behind a name, not at a number: what is made or deleted between two pages
-//	    makes no other Topic appear twice or be left out.
-//	A4  A field of a request that is not known is refused, and so is a payload where none belongs.
-//	A5  Records are shown up to the high watermark, and densely, or with a word of each gap. What is read at once, what waits to be read and
-//	    what waits for records to come is bounded; more is refused, in words.
-//	A6  A snapshot of a whole Topic is held of all shards or of none, and of each at a moment between request and answer.
-//	    Only the shards' leaders know of it, each of its part, until a lease is over.
-//	A7  Whatever is written may be asked for again: what is there already, just so, is answered as if it had just been made.
+//	A1  Reads are answered from the State that this broker follows and from shards that it leads.
+//	    They wait neither for etcd nor, except for snapshots of whole Topics, for another broker.
+//	    The revision in the answer says at which point it holds. Writes wait for etcd: a bounded
+//	    number at a time, each with a deadline, and never on the goroutine of a connection.
+//	A2  The cost of one read of a connection is bounded, in answers and in bytes per answer.
+//	A3  A page of a list continues after a name, not at a number: what is created or deleted between
+//	    two pages makes no other object appear twice or be left out.
+//	A4  An unknown field of a request is refused, and so is a payload where none is expected.
+//	A5  Records are returned up to the high watermark, without gaps, or with each gap marked. The
+//	    number of concurrent, queued and waiting reads is bounded; further requests are refused.
+//	A6  A snapshot of a whole Topic holds all shards or none, each at a moment between request and
+//	    answer. Only the shards' leaders keep state about it, each for its shards, until a lease
+//	    ends.
+//	A7  Every write may be repeated: an equal existing object is answered as if it had just been
+//	    created.
 //
-// When the process dies in it, who asked gets no answer and asks again: nothing is kept here, and a
-// write is one transaction of etcd, which happened or did not.
+// When the process dies in it, the client gets no answer and repeats its request. The package keeps
+// no state, and a write is one transaction of etcd.
 package admin

@@ -76,7 +76,7 @@ func (p *reads) next(w *worker) (r *read) {
 		if len(w.out) == 0 {
 			p.busy--
 			p.mu.Unlock()
-			w.rest()
+			w.release()
 			return nil
 		}
 		p.mu.Unlock()
@@ -103,8 +103,8 @@ func (p *reads) close() {
 	p.running.Wait()
 }
 
-// polls holds the requests that wait for new records, by shard.
-type polls struct {
+// waitingReads holds the requests that wait for new records, by shard.
+type waitingReads struct {
 	again func(*read) // receives requests whose wait is over
 
 	mu     sync.Mutex
@@ -120,7 +120,7 @@ type polled struct {
 
 // wait keeps a request until the shard's watermark moves or its time is over. It reports false if
 // there is no room.
-func (p *polls) wait(shard *topic.ShardLeader, r *read) bool {
+func (p *waitingReads) wait(shard *topic.ShardLeader, r *read) bool {
 	p.mu.Lock()
 	if p.closed || p.count >= readsPolling {
 		p.mu.Unlock()
@@ -147,14 +147,14 @@ func (p *polls) wait(shard *topic.ShardLeader, r *read) bool {
 }
 
 // wake submits all requests for a shard again.
-func (p *polls) wake(shard *topic.ShardLeader) {
+func (p *waitingReads) wake(shard *topic.ShardLeader) {
 	for _, r := range p.take(shard) {
 		p.again(r)
 	}
 }
 
 // take removes the requests for a shard.
-func (p *polls) take(shard *topic.ShardLeader) []*read {
+func (p *waitingReads) take(shard *topic.ShardLeader) []*read {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.of[shard]
@@ -170,7 +170,7 @@ func (p *polls) take(shard *topic.ShardLeader) []*read {
 	return w.reads
 }
 
-func (p *polls) expire(shard *topic.ShardLeader, r *read) {
+func (p *waitingReads) expire(shard *topic.ShardLeader, r *read) {
 	p.mu.Lock()
 	w := p.of[shard]
 	i := -1
@@ -192,7 +192,7 @@ func (p *polls) expire(shard *topic.ShardLeader, r *read) {
 }
 
 // close removes and returns all requests.
-func (p *polls) close() (all []*read) {
+func (p *waitingReads) close() (all []*read) {
 	p.mu.Lock()
 	p.closed = true
 	shards := make([]*topic.ShardLeader, 0, len(p.of))

@@ -242,7 +242,7 @@ func (s *Server) gather(w *worker, reply, records []byte) {
 			if len(w.out) > 0 {
 				s.flush(w)
 			} else {
-				w.rest()
+				w.release()
 			}
 			w.loan = session.Borrow(front + len(records))
 			memory, begin = w.loan.Bytes(), front
@@ -264,11 +264,11 @@ func (s *Server) flush(w *worker) {
 		s.hub.SendLent(w.loan, w.out)
 		w.loan = nil
 	}
-	w.rest()
+	w.release()
 }
 
-// rest releases the worker's memory.
-func (w *worker) rest() {
+// release releases the worker's memory.
+func (w *worker) release() {
 	if w.loan != nil {
 		w.loan.Return()
 	}

@@ -42,21 +42,21 @@ type Server struct {
 	hub    Hub
 	log    *slog.Logger
 	reads  reads
-	polls  polls
+	polls  waitingReads
 	// snapshots are the shards that this broker holds for readers.
-	snapshots snapshots
-	store     Store // nil: read-only
-	clock     Clock // nil: requests about it are refused
-	writes    *tasks
-	wholes    *tasks                 // snapshots of whole Topics
-	asks      session.Requests[held] // of wholes
+	snapshots      snapshots
+	store          Store // nil: read-only
+	clock          Clock // nil: requests about it are refused
+	writes         *tasks
+	topicSnapshots *tasks                       // snapshots of whole Topics
+	holdRequests   session.Requests[holdAnswer] // of topicSnapshots
 }
 
 // New returns the Server of the broker with that id. Every broker offers Subjects to it.
 func New(self string, topics Topics, hub Hub, logger *slog.Logger) *Server {
 	s := &Server{
 		self: self, topics: topics, hub: hub, log: logger,
-		writes: newTasks(writesAtOnce, writeTimeout), wholes: newTasks(wholesAtOnce, wholeTimeout),
+		writes: newTasks(writesAtOnce, writeTimeout), topicSnapshots: newTasks(topicSnapshotsAtOnce, topicSnapshotTimeout),
 	}
 	s.reads.serve, s.reads.flush, s.polls.again = s.serve, s.flush, s.resume
 	return s
@@ -68,7 +68,7 @@ func (s *Server) Close() {
 		s.resume(r)
 	}
 	s.reads.close()
-	s.wholes.close()
+	s.topicSnapshots.close()
 	s.snapshots.close()
 	s.writes.close()
 }

@@ -96,7 +96,7 @@ func (s *Server) takeSnapshot(m *protocol.Message, forwarded bool) []byte {
 	switch {
 	case refusal != nil:
 	case !one:
-		if refusal = s.submitWhole(string(rest), request, bytes.Clone(m.Reply)); refusal == nil {
+		if refusal = s.submitTopicSnapshot(string(rest), request, bytes.Clone(m.Reply)); refusal == nil {
 			return nil
 		}
 	case request.Shards != nil:

@@ -245,7 +245,7 @@ func TestAWholeTopicOrNothing(t *testing.T) {
 	p.a.set(func() { p.a.deaf = true })
 	began := time.Now()
 	refused(`{"id":"s"}`, NotServed, 1, "did not answer")
-	if took := time.Since(began); took < wholeTimeout || p.a.held() != 0 || p.b.held() != maxSnapshots-2 {
+	if took := time.Since(began); took < topicSnapshotTimeout || p.a.held() != 0 || p.b.held() != maxSnapshots-2 {
 		t.Errorf("after %s %d and %d are held", took, p.a.held(), p.b.held())
 	}
 	p.a.set(func() { p.a.deaf = false })
@@ -302,8 +302,8 @@ func TestAFailedRequestLetsGoOfItsOwn(t *testing.T) {
 		attempt string
 		held    int
 	}{{"one", 1}, {"two", 0}} {
-		q := hold{Topic: "o", Attempt: step.attempt, Request: SnapshotRequest{ID: "s", Release: true}, Parts: []part{{Number: 0}}}
-		n.server.holdHere(&q, func([]part) {})
+		q := holdRequest{Topic: "o", Attempt: step.attempt, Request: SnapshotRequest{ID: "s", Release: true}, Parts: []shardHold{{Number: 0}}}
+		n.server.holdHere(&q, func([]shardHold) {})
 		if n.held() != step.held {
 			t.Errorf("after %s let go, %d are held", step.attempt, n.held())
 		}

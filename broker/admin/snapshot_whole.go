@@ -27,23 +27,23 @@ import (
 // Subjects of requests between brokers. They are accepted from links only: a client that publishes
 // there is ignored.
 const (
-	holdPrefix = "$CARILLON.HOLD."
-	askHold    = holdPrefix + "ASK"
-	tellHold   = holdPrefix + "ANSWER"
+	holdPrefix         = "$CARILLON.HOLD."
+	holdRequestSubject = holdPrefix + "ASK"
+	holdAnswerSubject  = holdPrefix + "ANSWER"
 )
 
 // Bounds of snapshots of whole Topics.
 const (
-	// wholesAtOnce bounds the concurrent requests for whole Topics. Each waits some milliseconds
-	// for the leaders.
-	wholesAtOnce = 64
-	// wholeTimeout is a little less than programs wait for an answer, so that they learn which
+	// topicSnapshotsAtOnce bounds the concurrent requests for whole Topics. Each waits some
+	// milliseconds for the leaders.
+	topicSnapshotsAtOnce = 64
+	// topicSnapshotTimeout is a little less than programs wait for an answer, so that they learn which
 	// shard failed.
-	wholeTimeout = 1500 * time.Millisecond
+	topicSnapshotTimeout = 1500 * time.Millisecond
 )
 
-// hold is a request to a leader to hold some of its shards, or to release them.
-type hold struct {
+// holdRequest is a request to a leader to hold some of its shards, or to release them.
+type holdRequest struct {
 	From   string `json:"from"`             // id of the requesting broker
 	Number uint64 `json:"number,omitempty"` // of the request; 0: no answer expected
 	Topic  string `json:"topic"`            // id
@@ -51,25 +51,25 @@ type hold struct {
 	// held.
 	Attempt string          `json:"attempt"`
 	Request SnapshotRequest `json:"request"`
-	Parts   []part          `json:"parts"`
+	Parts   []shardHold     `json:"parts"`
 }
 
-// part is the request and the answer for one shard.
-type part struct {
+// shardHold is the request and the answer for one shard.
+type shardHold struct {
 	Number int `json:"shard"`
 	SnapshotShard
 	Error *Error `json:"error,omitempty"`
 }
 
-// held is a leader's answer.
-type held struct {
-	Number uint64 `json:"number"`
-	Parts  []part `json:"parts"`
+// holdAnswer is a leader's answer.
+type holdAnswer struct {
+	Number uint64      `json:"number"`
+	Parts  []shardHold `json:"parts"`
 }
 
-// submitWhole starts a request for a whole Topic. The answer is sent when the leaders have
+// submitTopicSnapshot starts a request for a whole Topic. The answer is sent when the leaders have
 // answered.
-func (s *Server) submitWhole(name string, request *SnapshotRequest, reply []byte) *Error {
+func (s *Server) submitTopicSnapshot(name string, request *SnapshotRequest, reply []byte) *Error {
 	state := s.topics.State()
 	if state == nil {
 		return notReady()
@@ -87,21 +87,21 @@ func (s *Server) submitWhole(name string, request *SnapshotRequest, reply []byte
 	case request.Shards != nil && (len(request.Shards) != t.ShardCount() || slices.Contains(request.Shards, SnapshotShard{})):
 		return refuse(BadRequest, "%d shards with a high watermark, of %d that topic %s has (give all of them as they were answered, or none)", len(request.Shards), t.ShardCount(), name)
 	}
-	if !s.wholes.submit(func(ctx context.Context) {
-		s.send(protocol.Message{Subject: reply, Data: encode(s.holdWhole(ctx, t, request))})
+	if !s.topicSnapshots.submit(func(ctx context.Context) {
+		s.send(protocol.Message{Subject: reply, Data: encode(s.holdTopic(ctx, t, request))})
 	}) {
-		return refuse(Busy, "more than %d snapshots are being taken or renewed through this broker (ask again in a moment)", wholesAtOnce)
+		return refuse(Busy, "more than %d snapshots are being taken or renewed through this broker (ask again in a moment)", topicSnapshotsAtOnce)
 	}
 	return nil
 }
 
-// holdWhole makes the leaders hold or release all shards. If one fails, the answer is its error.
-func (s *Server) holdWhole(ctx context.Context, t *topic.Topic, request *SnapshotRequest) SnapshotAnswer {
-	q := hold{From: s.self, Topic: t.ID(), Attempt: rand.Text(), Request: *request}
+// holdTopic makes the leaders hold or release all shards. If one fails, the answer is its error.
+func (s *Server) holdTopic(ctx context.Context, t *topic.Topic, request *SnapshotRequest) SnapshotAnswer {
+	q := holdRequest{From: s.self, Topic: t.ID(), Attempt: rand.Text(), Request: *request}
 	q.Request.Shards = nil
-	leaders := map[string][]part{} // by broker id; empty: no leader
+	leaders := map[string][]shardHold{} // by broker id; empty: no leader
 	for n := range t.ShardCount() {
-		p := part{Number: n}
+		p := shardHold{Number: n}
 		if request.Shards != nil {
 			p.SnapshotShard = request.Shards[n]
 		}
@@ -112,7 +112,7 @@ func (s *Server) holdWhole(ctx context.Context, t *topic.Topic, request *Snapsho
 	for n := range parts {
 		if why := parts[n].Error; why != nil {
 			if !request.Release && request.Shards == nil {
-				s.undo(q, leaders)
+				s.releaseHolds(q, leaders)
 			}
 			named := *why
 			named.Text, named.Shard = fmt.Sprintf("shard %d: %s", n, why.Text), &n
@@ -130,26 +130,26 @@ func (s *Server) holdWhole(ctx context.Context, t *topic.Topic, request *Snapsho
 }
 
 // askLeaders asks each leader about its shards and returns the results by shard number.
-func (s *Server) askLeaders(ctx context.Context, t *topic.Topic, q hold, leaders map[string][]part) []part {
-	parts := make([]part, t.ShardCount())
+func (s *Server) askLeaders(ctx context.Context, t *topic.Topic, q holdRequest, leaders map[string][]shardHold) []shardHold {
+	parts := make([]shardHold, t.ShardCount())
 	for n := range parts { // until its leader answers
-		parts[n].Error = refuse(NotServed, "topic %s: its leader did not answer within %s, or is of a version before (ask again, or ask each shard)", t.Name(), wholeTimeout)
+		parts[n].Error = refuse(NotServed, "topic %s: its leader did not answer within %s, or is of a version before (ask again, or ask each shard)", t.Name(), topicSnapshotTimeout)
 	}
-	take := func(told []part) {
+	take := func(told []shardHold) {
 		for _, p := range told {
 			if p.Number >= 0 && p.Number < len(parts) {
 				parts[p.Number] = p
 			}
 		}
 	}
-	s.asks.Do(ctx, len(leaders), func(number uint64) (expected int) {
+	s.holdRequests.Do(ctx, len(leaders), func(number uint64) (expected int) {
 		q.Number = number
 		for leader, its := range leaders {
 			q.Parts = its
 			switch {
 			case leader == s.self: // after the requests to others are sent
 				expected++
-			case leader != "" && s.tellBroker(leader, askHold, q):
+			case leader != "" && s.sendToBroker(leader, holdRequestSubject, q):
 				expected++
 			default:
 				for _, p := range its {
@@ -158,57 +158,57 @@ func (s *Server) askLeaders(ctx context.Context, t *topic.Topic, q hold, leaders
 			}
 		}
 		if q.Parts = leaders[s.self]; q.Parts != nil {
-			s.holdHere(&q, func(parts []part) { s.asks.Answer(number, held{number, parts}) })
+			s.holdHere(&q, func(parts []shardHold) { s.holdRequests.Answer(number, holdAnswer{number, parts}) })
 		}
 		return expected
-	}, func(h held) { take(h.Parts) })
+	}, func(h holdAnswer) { take(h.Parts) })
 	return parts
 }
 
-// undo makes the leaders release what a failed request held, including leaders that have not
-// answered: they handle the earlier request first.
-func (s *Server) undo(q hold, leaders map[string][]part) {
+// releaseHolds makes the leaders release what a failed request held, including leaders that have
+// not answered: they handle the earlier request first.
+func (s *Server) releaseHolds(q holdRequest, leaders map[string][]shardHold) {
 	q.Request.Release = true
 	for leader, its := range leaders {
 		if q.Parts = its; leader == s.self {
-			s.holdHere(&q, func([]part) {})
+			s.holdHere(&q, func([]shardHold) {})
 		} else if leader != "" {
-			s.tellBroker(leader, askHold, q)
+			s.sendToBroker(leader, holdRequestSubject, q)
 		}
 	}
 }
 
-func (s *Server) tellBroker(broker, subject string, what any) bool {
+func (s *Server) sendToBroker(broker, subject string, what any) bool {
 	return s.hub.Forward(broker, &protocol.Message{Subject: []byte(subject), Data: encode(what)})
 }
 
 // takeHold handles requests and answers of other brokers.
 func (s *Server) takeHold(m *protocol.Message) {
 	switch string(m.Subject) {
-	case askHold:
-		var q hold
+	case holdRequestSubject:
+		var q holdRequest
 		if json.Unmarshal(m.Data, &q) != nil {
 			return
 		}
-		s.holdHere(&q, func(parts []part) {
+		s.holdHere(&q, func(parts []shardHold) {
 			if q.Number != 0 {
-				s.tellBroker(q.From, tellHold, held{q.Number, parts})
+				s.sendToBroker(q.From, holdAnswerSubject, holdAnswer{q.Number, parts})
 			}
 		})
-	case tellHold:
-		var h held
+	case holdAnswerSubject:
+		var h holdAnswer
 		if json.Unmarshal(m.Data, &h) == nil {
-			s.asks.Answer(h.Number, h)
+			s.holdRequests.Answer(h.Number, h)
 		}
 	}
 }
 
 // holdHere holds or releases shards that are led here, and calls tell with the result of each: at
 // once, or after a confirmation that this broker leads them.
-func (s *Server) holdHere(q *hold, tell func([]part)) {
+func (s *Server) holdHere(q *holdRequest, tell func([]shardHold)) {
 	t, began := s.topics.ByID(q.Topic), time.Now()
 	request, attempt := q.Request, q.Attempt
-	parts := make([]part, len(q.Parts))
+	parts := make([]shardHold, len(q.Parts))
 	var left atomic.Int32
 	left.Store(int32(len(q.Parts)) + 1)
 	done := func() {
@@ -234,7 +234,8 @@ func (s *Server) holdHere(q *hold, tell func([]part)) {
 			s.snapshots.release(snapshotKey{shard, request.ID}, "")
 		default:
 			hold := func(refusal *Error) {
-				if refusal == nil && time.Since(began) > wholeTimeout { // the requester has given up and released this
+				// The requester has given up, and released this.
+				if refusal == nil && time.Since(began) > topicSnapshotTimeout {
 					refusal = notServed(t.Name(), &topic.UnconfirmedError{Topic: t.Name(), Why: "its other replicas confirmed too late that this broker leads it"})
 				}
 				if is.Error = refusal; refusal == nil {

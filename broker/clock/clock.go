@@ -34,10 +34,10 @@ type Clock struct {
 	jumps   atomic.Uint64
 	away    atomic.Int64 // wall clock minus Time
 
-	save     chan struct{} // has Keep save at once
-	heard    chan struct{} // closed when another broker's vote counts, or none is needed
-	once     sync.Once
-	patience atomic.Int64 // until when AwaitVotes waits, on Mono; 0: not called yet
+	save          chan struct{} // has Keep save at once
+	heard         chan struct{} // closed when another broker's vote counts, or none is needed
+	once          sync.Once
+	votesDeadline atomic.Int64 // until when AwaitVotes waits, on Mono; 0: not called yet
 
 	mu    sync.Mutex
 	judge *Judge
@@ -191,8 +191,8 @@ func (c *Clock) Keep(ctx context.Context) {
 // call.
 func (c *Clock) AwaitVotes(ctx context.Context) {
 	now := c.mono()
-	c.patience.CompareAndSwap(0, now+int64(awaitVotes))
-	left := time.Duration(c.patience.Load() - now)
+	c.votesDeadline.CompareAndSwap(0, now+int64(awaitVotes))
+	left := time.Duration(c.votesDeadline.Load() - now)
 	select {
 	case <-c.heard:
 		return

@@ -31,9 +31,9 @@ type Verdict struct {
 	Steps   uint64 // how often Time stepped by more than Bound
 }
 
-// peer is the vote of another broker. Its difference from this broker's Mono is between low and
+// peerVote is the vote of another broker. Its difference from this broker's Mono is between low and
 // high.
-type peer struct {
+type peerVote struct {
 	low, high int64
 	state     State
 	begun     int64 // on this broker's Mono
@@ -43,11 +43,11 @@ type peer struct {
 // Judge computes Time from this broker's clocks and the votes of others. It has no clock of its
 // own. It is not safe for concurrent use. All times are nanoseconds.
 type Judge struct {
-	own     ownVote
-	peers   map[string]*peer
-	started int64
-	stepped int64 // when Time last stepped forward, on Mono; 0: never
-	verdict Verdict
+	own       ownVote
+	peerVotes map[string]*peerVote
+	started   int64
+	stepped   int64 // when Time last stepped forward, on Mono; 0: never
+	verdict   Verdict
 
 	votes []counted // reused
 }
@@ -70,7 +70,7 @@ type Saved struct {
 
 // NewJudge starts with the first reading, and with the saved vote, or nil.
 func NewJudge(r Reading, boot string, saved *Saved) *Judge {
-	j := &Judge{peers: map[string]*peer{}, started: r.Mono}
+	j := &Judge{peerVotes: map[string]*peerVote{}, started: r.Mono}
 	o := &j.own
 	*o = ownVote{off: r.Wall - r.Mono, last: r, begun: r.Mono, since: r.Mono}
 	switch {
@@ -111,13 +111,13 @@ func (j *Judge) Hear(broker string, v Vote, mono int64, round time.Duration) {
 	if round < 0 || round > MaxRound {
 		return
 	}
-	p := j.peers[broker]
+	p := j.peerVotes[broker]
 	if p == nil {
-		if len(j.peers) >= maxPeers {
+		if len(j.peerVotes) >= maxPeers {
 			return
 		}
-		p = &peer{low: v.Time - mono, high: v.Time - mono + int64(round)}
-		j.peers[broker] = p
+		p = &peerVote{low: v.Time - mono, high: v.Time - mono + int64(round)}
+		j.peerVotes[broker] = p
 	}
 	// The former bounds widen by how far the vote may have followed its wall clock since.
 	drift := max(mono-p.heard, 0) / slew
@@ -135,7 +135,7 @@ func (j *Judge) Hear(broker string, v Vote, mono int64, round time.Duration) {
 func (j *Judge) Wrote(record int64) {
 	o := &j.own
 	vouched := o.state == Held || o.state == Sure && o.high != 0
-	if vouched || o.last.Mono-j.started > int64(starting) {
+	if vouched || o.last.Mono-j.started > int64(stepGrace) {
 		return
 	}
 	if record > o.last.Wall+int64(Bound) && record > o.low {
@@ -147,7 +147,7 @@ func (j *Judge) Wrote(record int64) {
 // Confirm accepts this broker's wall clock, because an administrator says that it is right.
 func (j *Judge) Confirm() {
 	j.own.accept()
-	j.own.confirmed = j.own.last.Mono + int64(confirmed)
+	j.own.confirmed = j.own.last.Mono + int64(confirmTime)
 	j.stepped = 0
 	j.evaluate()
 }
@@ -167,14 +167,14 @@ func (j *Judge) count() {
 	o := &j.own
 	now := o.last.Mono
 	j.votes = append(j.votes[:0], counted{o.off, o.begun, o.state, true})
-	for _, p := range j.peers {
-		if now-p.heard <= int64(fresh) {
+	for _, p := range j.peerVotes {
+		if now-p.heard <= int64(voteTTL) {
 			j.votes = append(j.votes, counted{p.low + (p.high-p.low)/2, p.begun, p.state, false})
 		}
 	}
 	target := j.median()
 	first := j.verdict.Known == 0
-	if step := target - j.verdict.Off; !first && step > int64(Bound) && now-j.started > int64(starting) && now > o.confirmed {
+	if step := target - j.verdict.Off; !first && step > int64(Bound) && now-j.started > int64(stepGrace) && now > o.confirmed {
 		j.stepped = max(now, 1)
 	}
 	v := Verdict{Off: target, Known: len(j.votes), Steps: j.verdict.Steps}

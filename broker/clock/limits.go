@@ -23,14 +23,14 @@ const (
 	// Gap is how long a broker may have been away without a doubt about its wall clock: a reboot,
 	// an upgrade of the node, a move to another one.
 	Gap = 24 * time.Hour
-	// starting is how long after its start Time may step without a doubt, until the broker has
+	// stepGrace is how long after its start Time may step without a doubt, until the broker has
 	// heard the others.
-	starting = time.Minute
-	// fresh is how long a vote counts. It is repeated every half second.
-	fresh = 10 * time.Second
-	// confirmed is how long a confirmed vote is not outvoted, until all brokers have been
+	stepGrace = time.Minute
+	// voteTTL is how long a vote counts. It is repeated every half second.
+	voteTTL = 10 * time.Second
+	// confirmTime is how long a confirmed vote is not outvoted, until all brokers have been
 	// confirmed.
-	confirmed = 10 * time.Minute
+	confirmTime = 10 * time.Minute
 	// ConfirmWithin is how much a clock may differ from the time that its confirmation names. An
 	// administrator's own machine may be off by seconds; retention ages are minutes and more.
 	ConfirmWithin = time.Minute

@@ -62,9 +62,9 @@ type Client struct {
 	ttl    time.Duration
 	log    *slog.Logger
 	claims *claims
-	puts   *gather[put]
-	swaps  *gather[swap]
-	leased leased
+	puts   *txnQueue[topicPut]
+	swaps  *txnQueue[swap]
+	leased leasedValues
 
 	probe, silent time.Duration // of a watch; tests shorten them
 }
@@ -91,7 +91,7 @@ func Open(cfg Config) (*Client, error) {
 	}
 	return &Client{
 		Coordinators: coordinators, prefix: prefix, ttl: ttl, log: loggerOf(cfg.Logger).With("cluster", cfg.Cluster),
-		claims: newClaims(), puts: newGather[put](), swaps: newGather[swap](), probe: cmp.Or(cfg.Probe, probeWatch), silent: silentWatch,
+		claims: newClaims(), puts: newGather[topicPut](), swaps: newGather[swap](), probe: cmp.Or(cfg.Probe, probeWatch), silent: silentWatch,
 	}, nil
 }
 

@@ -134,7 +134,7 @@ func (c *Client) elect(ctx context.Context, self Replica) (term int64, err error
 	}
 	// The answer of an earlier election may have been lost. Then the key is this broker's, in this
 	// incarnation.
-	if found := answered(done, 0); found != nil {
+	if found := readResult(done, 0); found != nil {
 		if controller, err := decodeController(found); err == nil && controller.Replica == self {
 			return controller.Term, nil
 		}
@@ -288,7 +288,7 @@ func (o *Office) writeSome(ctx context.Context, writes []ShardWrite) (n int, rev
 		return 0, 0, fmt.Errorf("write %d shards: %w", len(then), err)
 	case done.Succeeded:
 		return len(then), done.Header.GetRevision(), nil
-	case answered(done, 0).GetCreateRevision() != o.term:
+	case readResult(done, 0).GetCreateRevision() != o.term:
 		return 0, 0, &DeposedError{o.term}
 	}
 	names := make([]string, 0, len(then))

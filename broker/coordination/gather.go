@@ -6,18 +6,18 @@ import (
 	"sync"
 )
 
-// gather lets concurrent calls share transactions, as a group commit does: while one transaction is
-// under way, the next calls gather in the queue. It has no goroutine: the holder of the turn
+// txnQueue lets concurrent calls share transactions, as a group commit does: while one transaction
+// is under way, the next calls gather in the queue. It has no goroutine: the holder of the turn
 // carries out queued calls, its own and others'.
-type gather[T any] struct {
+type txnQueue[T any] struct {
 	turn chan struct{} // holds one token
 
 	mu    sync.Mutex
 	queue []*T
 }
 
-func newGather[T any]() *gather[T] {
-	g := &gather[T]{turn: make(chan struct{}, 1)}
+func newGather[T any]() *txnQueue[T] {
+	g := &txnQueue[T]{turn: make(chan struct{}, 1)}
 	g.turn <- struct{}{}
 	return g
 }
@@ -25,7 +25,7 @@ func newGather[T any]() *gather[T] {
 // do queues one and returns when done is closed. While it waits it may get the turn and call
 // carryOut. It returns ctx's error if ctx ends first; then one will not be carried out later, but
 // may have been.
-func (g *gather[T]) do(ctx context.Context, one *T, done <-chan struct{}, carryOut func(context.Context)) error {
+func (g *txnQueue[T]) do(ctx context.Context, one *T, done <-chan struct{}, carryOut func(context.Context)) error {
 	g.mu.Lock()
 	g.queue = append(g.queue, one)
 	g.mu.Unlock()
@@ -49,9 +49,9 @@ func (g *gather[T]) do(ctx context.Context, one *T, done <-chan struct{}, carryO
 	}
 }
 
-// take removes the items for which judge returns want from the queue, in order, until it returns
+// dequeue removes the items for which judge returns want from the queue, in order, until it returns
 // stop.
-func (g *gather[T]) take(judge func(*T) (want, stop bool)) (taken []*T) {
+func (g *txnQueue[T]) dequeue(judge func(*T) (want, stop bool)) (taken []*T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	stopped := false
@@ -68,7 +68,7 @@ func (g *gather[T]) take(judge func(*T) (want, stop bool)) (taken []*T) {
 }
 
 // putBack puts items that are to be tried again at the front of the queue.
-func (g *gather[T]) putBack(these []*T) {
+func (g *txnQueue[T]) putBack(these []*T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.queue = slices.Insert(g.queue, 0, these...)

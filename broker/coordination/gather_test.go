@@ -27,7 +27,7 @@ func (a *asked) Done() <-chan struct{} {
 }
 
 // queued waits until the call with that context is one of n in the queue.
-func (g *gather[T]) queued(t *testing.T, call *asked, n int) {
+func (g *txnQueue[T]) queued(t *testing.T, call *asked, n int) {
 	t.Helper()
 	select {
 	case <-call.waits:
@@ -37,7 +37,7 @@ func (g *gather[T]) queued(t *testing.T, call *asked, n int) {
 	g.mustWait(t, n)
 }
 
-func (g *gather[T]) mustWait(t *testing.T, n int) {
+func (g *txnQueue[T]) mustWait(t *testing.T, n int) {
 	t.Helper()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -105,7 +105,7 @@ func TestManyTopicsShareTransactions(t *testing.T) {
 	}
 
 	// Brokers that create Topics concurrently see each other's claims.
-	other := &Client{Coordinators: c.Coordinators, prefix: c.prefix, ttl: c.ttl, log: c.log, claims: newClaims(), puts: newGather[put](), swaps: newGather[swap]()}
+	other := &Client{Coordinators: c.Coordinators, prefix: c.prefix, ttl: c.ttl, log: c.log, claims: newClaims(), puts: newGather[topicPut](), swaps: newGather[swap]()}
 	var overlaps sync.Map
 	for n := range 40 {
 		for i, by := range []*Client{c, other} {

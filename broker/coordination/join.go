@@ -82,7 +82,7 @@ func (r *registration) register(ctx context.Context) error {
 	if err := r.end(ctx); err != nil {
 		return err
 	}
-	if err := r.clear(ctx); err != nil {
+	if err := r.deleteStale(ctx); err != nil {
 		return err
 	}
 	grant, err := r.c.etcd.Grant(ctx, int64(r.c.ttl/time.Second))
@@ -115,10 +115,10 @@ func (r *registration) register(ctx context.Context) error {
 	return nil
 }
 
-// clear deletes the key of an earlier process with this identity. The key is never overwritten,
-// since it would keep its create revision, which is the incarnation. Its lease is revoked with
-// everything that the dead process attached to it.
-func (r *registration) clear(ctx context.Context) error {
+// deleteStale deletes the key of an earlier process with this identity. The key is never
+// overwritten, since it would keep its create revision, which is the incarnation. Its lease is
+// revoked with everything that the dead process attached to it.
+func (r *registration) deleteStale(ctx context.Context) error {
 	got, err := r.c.etcd.Get(ctx, r.key)
 	if err != nil {
 		return fmt.Errorf("get %s: %w", r.key, err)

@@ -11,26 +11,26 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// leased holds the values attached to the leases of this process's brokers, by id and key. A new
-// registration puts them in the same transaction, so a broker is never registered without them.
-type leased struct {
+// leasedValues holds the values attached to the leases of this process's brokers, by id and key. A
+// new registration puts them in the same transaction, so a broker is never registered without them.
+type leasedValues struct {
 	mu     sync.Mutex
 	values map[string]map[string]string
 }
 
-func (l *leased) of(id string) map[string]string {
+func (l *leasedValues) of(id string) map[string]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.values[id])
 }
 
-func (l *leased) forget(id string) {
+func (l *leasedValues) forget(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.values, id)
 }
 
-func (l *leased) keep(id, key, value string) {
+func (l *leasedValues) keep(id, key, value string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.values == nil {

@@ -251,7 +251,8 @@ func TestAFrozenConnectionCostsNeitherLeaseNorChanges(t *testing.T) {
 	b := c.join(t, broker("b"))
 	b.incarnation()
 	steady.wait("pod-a pod-b ")
-	// A lease that nobody renews, twice as long as theirs and begun after the cable froze, says when theirs would have run out.
+	// A lease that nobody renews, twice as long as theirs and begun after the cable froze, says
+	// when theirs would have run out.
 	hourglass, err := c.etcd.Grant(context.Background(), 2*int64(c.ttl/time.Second))
 	if err != nil {
 		t.Fatal(err)
@@ -302,7 +303,7 @@ func TestAQuietEtcdIsNotSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := mirror{
-		c: c, prefix: c.prefix, keys: func() []string { return nil }, settled: func(int64) {},
+		c: c, prefix: c.prefix, keys: func() []string { return nil }, complete: func(int64) {},
 		put: func(kv *mvccpb.KeyValue) {}, remove: func([]byte) {},
 	}
 	revision, err := m.read(context.Background())

@@ -22,10 +22,11 @@ type swap struct {
 	err  error
 }
 
-// SwapInSync changes who is in sync; only the shard's leader calls it, and nothing else of the shard
-// is its to change. It is refused with a *StaleError if the shard, or the leader's own registration,
-// is no longer what the leader had seen, or if a broker that joins is in another life by now.
-// Calls at the same time share transactions; whether one is refused doesn't depend on the others.
+// SwapInSync changes who is in sync; only the shard's leader calls it, and nothing else of the
+// shard is its to change. It is refused with a *StaleError if the shard, or the leader's own
+// registration, is no longer what the leader had seen, or if a broker that joins is in another life
+// by now. Calls at the same time share transactions; whether one is refused doesn't depend on the
+// others.
 func (c *Client) SwapInSync(ctx context.Context, self Replica, before *Shard, inSync []Replica) (*Shard, error) {
 	if before.Leader != self.Broker || before.Revision == 0 {
 		return nil, &InvalidError{before.String(), fmt.Sprintf("broker %s does not lead it (only its leader changes who is in sync)", self.Broker)}
@@ -41,9 +42,9 @@ func (c *Client) SwapInSync(ctx context.Context, self Replica, before *Shard, in
 }
 
 // Vouch writes the incarnation of self into its own entry of the in-sync set: this life has opened
-// its copy and vouches for it. If the shard names self its leader, that was an earlier life, and the
-// shard has no leader afterwards; unless leads says that this very process leads the shard's epoch.
-// It is refused like SwapInSync, and with an *InvalidError if self has no entry.
+// its copy and vouches for it. If the shard names self its leader, that was an earlier life, and
+// the shard has no leader afterwards; unless leads says that this very process leads the shard's
+// epoch. It is refused like SwapInSync, and with an *InvalidError if self has no entry.
 func (c *Client) Vouch(ctx context.Context, self Replica, before *Shard, leads bool) (*Shard, error) {
 	return c.swapEntry(ctx, self, before, self.Incarnation, !leads)
 }
@@ -97,10 +98,11 @@ func (c *Client) swap(ctx context.Context, s *swap) (*Shard, error) {
 	return &s.after, nil
 }
 
-// swapSome carries out the first of those that wait. Each is a transaction within one transaction, so that it is refused alone.
+// swapSome carries out the first of those that wait. Each is a transaction within one transaction,
+// so that it is refused alone.
 func (c *Client) swapSome(ctx context.Context) {
 	keys := map[string]bool{}
-	these := c.swaps.take(func(s *swap) (want, stop bool) {
+	these := c.swaps.dequeue(func(s *swap) (want, stop bool) {
 		key := c.shardKey(s.before.Topic, s.before.Number)
 		if len(keys) == MaxShardWrites || keys[key] { // one transaction can't write a key twice
 			return false, true

@@ -15,17 +15,17 @@ type State struct {
 	Controller Controller // Term 0: none
 	Brokers    []Broker   // sorted by id
 
-	topics     table[*Topic]      // by name
-	belongings table[*belongings] // by id of the Topic
+	topics     table[*Topic]     // by name
+	byTopic    table[*topicKeys] // by id of the Topic
 	shards     int
 	unreadable map[string]int64
 	drains     map[string]DrainMode // by the key behind drains/
 	reports    map[string]report    // by id of the broker
 }
 
-// belongings are the keys of a Topic's id. topic may be nil, because a shard or Subscription may
+// topicKeys are the keys of a Topic's id. topic may be nil, because a shard or Subscription may
 // outlive the Topic's key for a moment.
-type belongings struct {
+type topicKeys struct {
 	topic         *Topic
 	shards        []*Shard        // sorted by number
 	subscriptions []*Subscription // sorted by name
@@ -39,7 +39,7 @@ func (s *State) Topic(name string) *Topic {
 
 // TopicByID returns the Topic of that id, or nil.
 func (s *State) TopicByID(id string) *Topic {
-	if b, ok := s.belongings.get(id); ok {
+	if b, ok := s.byTopic.get(id); ok {
 		return b.topic
 	}
 	return nil
@@ -61,7 +61,7 @@ func (s *State) TopicCount() int { return s.topics.count }
 
 // Shards returns the shards of one Topic, sorted by number.
 func (s *State) Shards(topicID string) []*Shard {
-	if b, ok := s.belongings.get(topicID); ok {
+	if b, ok := s.byTopic.get(topicID); ok {
 		return b.shards
 	}
 	return nil
@@ -83,7 +83,7 @@ func findShard(shards []*Shard, number int) (int, bool) {
 // AllShards iterates over the shards of all Topics, in no particular order.
 func (s *State) AllShards() iter.Seq[*Shard] {
 	return func(yield func(*Shard) bool) {
-		for _, b := range s.belongings.all() {
+		for _, b := range s.byTopic.all() {
 			for _, shard := range b.shards {
 				if !yield(shard) {
 					return
@@ -98,7 +98,7 @@ func (s *State) ShardCount() int { return s.shards }
 
 // Subscriptions returns those of one Topic, sorted by name.
 func (s *State) Subscriptions(topicID string) []*Subscription {
-	if b, ok := s.belongings.get(topicID); ok {
+	if b, ok := s.byTopic.get(topicID); ok {
 		return b.subscriptions
 	}
 	return nil
@@ -157,7 +157,7 @@ func (c *Changes) any() bool {
 // It uses one read and one watch. While etcd is unreachable the last State stands.
 func (c *Client) WatchState(ctx context.Context, changed func(*State, Changes)) error {
 	f := newFollower(c, changed)
-	m := mirror{c: c, prefix: c.prefix, put: f.put, remove: f.remove, keys: f.keys, settled: f.settled}
+	m := mirror{c: c, prefix: c.prefix, put: f.put, remove: f.remove, keys: f.keys, complete: f.settled}
 	m.run(ctx)
 	return nil
 }

@@ -16,8 +16,8 @@ type follower struct {
 	known   bool // a State was built
 
 	topics     table[*Topic]
-	belongings table[*belongings]
-	fresh      map[string]bool // ids whose belongings no State refers to; changed in place
+	byTopic    table[*topicKeys]
+	fresh      map[string]bool // ids whose keys no State refers to; changed in place
 	shards     int
 	brokers    map[string]Broker
 	controller Controller
@@ -86,26 +86,26 @@ func (f *follower) put(kv *mvccpb.KeyValue) {
 	}
 }
 
-// of returns the belongings of a Topic's id, for a change.
-func (f *follower) of(id string) *belongings {
-	b, ok := f.belongings.get(id)
+// of returns the keys of a Topic's id, for a change.
+func (f *follower) of(id string) *topicKeys {
+	b, ok := f.byTopic.get(id)
 	if ok && f.fresh[id] {
 		return b
 	}
-	mine := &belongings{}
+	mine := &topicKeys{}
 	if ok {
 		*mine = *b
 		mine.shards, mine.subscriptions = slices.Clone(b.shards), slices.Clone(b.subscriptions)
 	}
-	f.belongings.set(id, mine)
+	f.byTopic.set(id, mine)
 	f.fresh[id] = true
 	return mine
 }
 
 // dropEmpty deletes the entry of an id without keys.
 func (f *follower) dropEmpty(id string) {
-	if b, ok := f.belongings.get(id); ok && b.topic == nil && len(b.shards) == 0 && len(b.subscriptions) == 0 {
-		f.belongings.remove(id)
+	if b, ok := f.byTopic.get(id); ok && b.topic == nil && len(b.shards) == 0 && len(b.subscriptions) == 0 {
+		f.byTopic.remove(id)
 		delete(f.fresh, id)
 	}
 }
@@ -153,7 +153,7 @@ func (f *follower) putShard(kv *mvccpb.KeyValue) error {
 }
 
 func (f *follower) shard(topic, number string) *Shard {
-	b, ok := f.belongings.get(topic)
+	b, ok := f.byTopic.get(topic)
 	if !ok {
 		return nil
 	}
@@ -170,7 +170,7 @@ func (f *follower) shard(topic, number string) *Shard {
 func (f *follower) putSubscription(kv *mvccpb.KeyValue) error {
 	topic, name, _ := strings.Cut(strings.TrimPrefix(string(kv.GetKey()), f.c.allSubscriptions()), "/")
 	var before *Subscription
-	if b, ok := f.belongings.get(topic); ok {
+	if b, ok := f.byTopic.get(topic); ok {
 		if i, ok := findSubscription(b.subscriptions, name); ok {
 			before = b.subscriptions[i]
 		}
@@ -260,7 +260,7 @@ func (f *follower) removeShard(topic, number string) {
 }
 
 func (f *follower) removeSubscription(topic, name string) {
-	known, ok := f.belongings.get(topic)
+	known, ok := f.byTopic.get(topic)
 	if !ok {
 		return
 	}
@@ -280,7 +280,7 @@ func (f *follower) keys() []string {
 	for name := range f.topics.all() {
 		keys = append(keys, f.c.topicKey(name))
 	}
-	for id, b := range f.belongings.all() {
+	for id, b := range f.byTopic.all() {
 		for _, s := range b.shards {
 			keys = append(keys, f.c.shardKey(id, s.Number))
 		}
@@ -309,7 +309,7 @@ func (f *follower) settled(revision int64) {
 	}
 	next := f.last
 	next.Revision, next.Controller, next.shards = revision, f.controller, f.shards
-	next.topics, next.belongings = f.topics.share(), f.belongings.share()
+	next.topics, next.byTopic = f.topics.share(), f.byTopic.share()
 	clear(f.fresh)
 	if f.changes.Brokers || !f.known {
 		next.Brokers = slices.SortedFunc(maps.Values(f.brokers), func(a, b Broker) int { return strings.Compare(a.ID, b.ID) })

@@ -11,11 +11,11 @@ import (
 func NewState(revision int64, brokers []Broker, topics []*Topic, shards []*Shard, subscriptions []*Subscription) *State {
 	s := &State{Revision: revision, Brokers: slices.Clone(brokers), shards: len(shards)}
 	slices.SortFunc(s.Brokers, func(a, b Broker) int { return strings.Compare(a.ID, b.ID) })
-	of := func(id string) *belongings {
-		b, ok := s.belongings.get(id)
+	of := func(id string) *topicKeys {
+		b, ok := s.byTopic.get(id)
 		if !ok {
-			b = &belongings{}
-			s.belongings.set(id, b)
+			b = &topicKeys{}
+			s.byTopic.set(id, b)
 		}
 		return b
 	}

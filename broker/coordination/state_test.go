@@ -64,7 +64,7 @@ func text(s *State) string {
 	for shard := range s.AllShards() {
 		lines = append(lines, fmt.Sprintf("shard %+v", *shard))
 	}
-	for _, b := range s.belongings.all() {
+	for _, b := range s.byTopic.all() {
 		for _, subscription := range b.subscriptions {
 			lines = append(lines, fmt.Sprintf("subscription %+v", *subscription))
 		}
@@ -142,7 +142,7 @@ func TestAStateHasEverything(t *testing.T) {
 	}
 	anew := c.mustCreate(t, "orders", spec("orders"), client)
 	s = seen.wait("the new topic", func(s *State) bool { return s.Topic("orders") != nil && s.Topic("orders").ID == anew.ID })
-	if s.TopicByID(orders.ID) != nil || s.Shards(orders.ID) != nil || s.ShardCount() != 0 || s.belongings.count != 1 {
+	if s.TopicByID(orders.ID) != nil || s.Shards(orders.ID) != nil || s.ShardCount() != 0 || s.byTopic.count != 1 {
 		t.Errorf("of the deleted topic is left: %s", text(s))
 	}
 	var story []string

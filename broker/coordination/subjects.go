@@ -30,11 +30,11 @@ import (
 //
 // Only the holder of the turn to put Topics uses claims.
 type claims struct {
-	yield  time.Time // until then, other brokers may write first
-	loaded bool
-	gate   int64 // mod revision of the gate; 0: none yet
-	read   int64 // revision up to which all writes of Topics are known
-	topics map[string]claim
+	yieldUntil time.Time // until then, other brokers may write first
+	loaded     bool
+	gate       int64 // mod revision of the gate; 0: none yet
+	read       int64 // revision up to which all writes of Topics are known
+	topics     map[string]claim
 	// first holds the names of Topics by the first token of a subject; "*": those whose subject
 	// begins with a wildcard.
 	first map[string]map[string]bool
@@ -72,10 +72,10 @@ func (c *Client) subjectsKey() string { return c.prefix + "subjects" }
 // errTopicMoved reports that the Topic's key is not at the revision that was compared.
 var errTopicMoved = errors.New("the topic's key has changed")
 
-// put is a Topic to be written with its claims. Concurrent puts share transactions: each must
+// topicPut is a Topic to be written with its claims. Concurrent puts share transactions: each must
 // compare the gate, so without that all brokers together would create only as many Topics per
 // second as etcd makes syncs.
-type put struct {
+type topicPut struct {
 	t        *Topic
 	value    string
 	attempts int
@@ -86,7 +86,7 @@ type put struct {
 	err      error
 }
 
-func (p *put) end(revision int64, found *mvccpb.KeyValue, err error) {
+func (p *topicPut) end(revision int64, found *mvccpb.KeyValue, err error) {
 	p.revision, p.found, p.err = revision, found, err
 	close(p.done)
 }
@@ -99,7 +99,7 @@ func (c *Client) putClaiming(ctx context.Context, t *Topic) (revision int64, fou
 	if err != nil {
 		return 0, nil, err
 	}
-	p := &put{t: t, value: value, done: make(chan struct{})}
+	p := &topicPut{t: t, value: value, done: make(chan struct{})}
 	if err := c.puts.do(ctx, p, p.done, c.putSome); err != nil {
 		return 0, nil, fmt.Errorf("put topic %s: %w", t.Name, err)
 	}
@@ -109,25 +109,25 @@ func (c *Client) putClaiming(ctx context.Context, t *Topic) (revision int64, fou
 // putSome writes the first of the waiting Topics. ctx belongs to one of them and bounds this
 // attempt only.
 func (c *Client) putSome(ctx context.Context) {
-	if !sleepUntil(ctx, c.claims.yield) {
+	if !sleepUntil(ctx, c.claims.yieldUntil) {
 		return
 	}
 	n, bytes := 0, 0
-	these := c.puts.take(func(p *put) (want, stop bool) {
+	these := c.puts.dequeue(func(p *topicPut) (want, stop bool) {
 		if n == maxPuts || n > 0 && bytes+len(p.value) > maxPutBytes {
 			return false, true
 		}
 		n, bytes = n+1, bytes+len(p.value)
 		return true, false
 	})
-	var together, later []*put
+	var together, later []*topicPut
 	for _, p := range these {
 		switch err := c.checkClaims(ctx, p.t); {
 		case err != nil && ctx.Err() != nil:
 			later = append(later, p) // the next holder of the turn checks it
 		case err != nil:
 			p.end(0, nil, err)
-		case slices.ContainsFunc(together, func(other *put) bool { return other.t.Name == p.t.Name || overlap(other.t, p.t) }):
+		case slices.ContainsFunc(together, func(other *topicPut) bool { return other.t.Name == p.t.Name || overlap(other.t, p.t) }):
 			later = append(later, p) // after the result of the other is known
 		default:
 			together = append(together, p)
@@ -146,8 +146,8 @@ func overlap(a, b *Topic) bool {
 }
 
 // putThese writes Topics in one transaction, and returns those to try again.
-func (c *Client) putThese(ctx context.Context, these []*put) (again []*put) {
-	fail := func(err error) []*put {
+func (c *Client) putThese(ctx context.Context, these []*topicPut) (again []*topicPut) {
+	fail := func(err error) []*topicPut {
 		for _, p := range these {
 			p.end(0, nil, fmt.Errorf("put topic %s: %w", p.t.Name, err))
 		}
@@ -181,20 +181,20 @@ func (c *Client) putThese(ctx context.Context, these []*put) (again []*put) {
 	if done.Succeeded {
 		c.claims.gate, c.claims.read = revision, revision
 		took := time.Since(began)
-		c.claims.yield = time.Now().Add(rand.N(claimYield*took + 1))
+		c.claims.yieldUntil = time.Now().Add(rand.N(claimYield*took + 1))
 		for _, p := range these {
 			c.claims.set(p.t.Name, claim{p.t.Spec.Subjects, p.t.Owner})
 			p.end(revision, nil, nil)
 		}
 		return nil
 	}
-	c.claims.gate, c.claims.read = answered(done, 0).GetModRevision(), revision
+	c.claims.gate, c.claims.read = readResult(done, 0).GetModRevision(), revision
 	for _, kv := range done.Responses[1].GetResponseRange().GetKvs() {
 		c.learn(kv)
 	}
 	for i, p := range these {
 		p.attempts++
-		switch found := answered(done, 2+i); {
+		switch found := readResult(done, 2+i); {
 		case found.GetModRevision() != p.t.Revision:
 			p.end(0, found, errTopicMoved)
 		case p.attempts == claimAttempts:
@@ -353,8 +353,8 @@ func (c *Client) transact(ctx context.Context, when []clientv3.Cmp, then []clien
 	return c.etcd.Txn(ctx).If(when...).Then(then...).Else(otherwise...).Commit()
 }
 
-// answered returns the key that the i-th read of a transaction found, or nil.
-func answered(done *clientv3.TxnResponse, i int) *mvccpb.KeyValue {
+// readResult returns the key that the i-th read of a transaction found, or nil.
+func readResult(done *clientv3.TxnResponse, i int) *mvccpb.KeyValue {
 	if kvs := done.Responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
 		return kvs[0]
 	}

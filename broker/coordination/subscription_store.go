@@ -41,7 +41,7 @@ func (c *Client) CreateSubscription(ctx context.Context, topic, name string, spe
 			s.Revision, s.Made = done.Header.GetRevision(), done.Header.GetRevision()
 			return s, nil
 		}
-		found := answered(done, 0)
+		found := readResult(done, 0)
 		if found == nil {
 			continue // the Topic has changed: it may be about to be deleted
 		}

@@ -192,7 +192,7 @@ func (c *Client) putTopic(ctx context.Context, t *Topic) (revision int64, found 
 		return 0, nil, fmt.Errorf("put topic %s: %w", t.Name, err)
 	}
 	if !done.Succeeded {
-		return 0, answered(done, 0), errTopicMoved
+		return 0, readResult(done, 0), errTopicMoved
 	}
 	return done.Header.GetRevision(), nil, nil
 }

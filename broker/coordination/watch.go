@@ -51,7 +51,7 @@ func (c *Client) WatchBrokers(ctx context.Context, changed func([]Broker)) error
 		remove: func(key []byte) { delete(members, c.brokerID(key)); delete(refused, c.brokerID(key)) },
 	}
 	var before map[string]Broker
-	m.settled = func(int64) {
+	m.complete = func(int64) {
 		if known && maps.Equal(before, members) {
 			return
 		}
@@ -75,10 +75,10 @@ type mirror struct {
 	c      *Client
 	prefix string
 
-	put     func(*mvccpb.KeyValue)
-	remove  func(key []byte)
-	keys    func() []string      // the keys that were put and not removed
-	settled func(revision int64) // everything up to a revision was put and removed
+	put      func(*mvccpb.KeyValue)
+	remove   func(key []byte)
+	keys     func() []string      // the keys that were put and not removed
+	complete func(revision int64) // everything up to a revision was put and removed
 }
 
 func (m *mirror) run(ctx context.Context) {
@@ -88,7 +88,7 @@ func (m *mirror) run(ctx context.Context) {
 		if err == nil {
 			pause.reset()
 			if skip {
-				m.skip(ctx)
+				m.skipEndpoint(ctx)
 			}
 			err = m.watch(ctx, revision)
 		}
@@ -102,9 +102,9 @@ func (m *mirror) run(ctx context.Context) {
 	}
 }
 
-// skip sends a request to skip an endpoint. Endpoints are used in turn, and a read plus a watch are
-// two requests: with two endpoints, the watch would always use the silent one.
-func (m *mirror) skip(ctx context.Context) {
+// skipEndpoint sends a request to skip an endpoint. Endpoints are used in turn, and a read plus a
+// watch are two requests: with two endpoints, the watch would always use the silent one.
+func (m *mirror) skipEndpoint(ctx context.Context) {
 	asking, stop := context.WithTimeout(ctx, m.c.probe)
 	defer stop()
 	// The answer does not matter.
@@ -125,7 +125,7 @@ func (m *mirror) read(ctx context.Context) (revision int64, err error) {
 			m.remove([]byte(key))
 		}
 	}
-	m.settled(revision)
+	m.complete(revision)
 	return revision, nil
 }
 
@@ -161,7 +161,7 @@ func (m *mirror) watch(ctx context.Context, after int64) error {
 				}
 			}
 			if len(events) > 0 {
-				m.settled(events[len(events)-1].Kv.GetModRevision())
+				m.complete(events[len(events)-1].Kv.GetModRevision())
 			}
 		case <-probe.C:
 			if time.Since(heard) > m.c.silent {

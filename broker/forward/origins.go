@@ -39,9 +39,9 @@ type Origin struct {
 	floor  uint64 // the source has settled all numbers below
 	Heard  int64  // when it was last heard of
 	silent int64  // Heard, when it was last found silent
-	// placed: some of its messages stand in the seen part of the log, so those before it have
+	// inLog: some of its messages stand in the seen part of the log, so those before it have
 	// numbers below Last.
-	placed  bool
+	inLog   bool
 	kept    []Span
 	Settled map[uint64]Outcome // judged and not kept, by this leader only
 }
@@ -125,7 +125,7 @@ func (o *Origin) Find(seq uint64) (offset uint64, records uint32, ok bool) {
 
 // Keep records that messages were kept.
 func (o *Origin) Keep(k Span, now int64) {
-	o.Last, o.Heard, o.placed = max(o.Last, k.End()-1), now, true
+	o.Last, o.Heard, o.inLog = max(o.Last, k.End()-1), now, true
 	if n := len(o.kept); n > 0 {
 		before := &o.kept[n-1]
 		if k.First < before.End() {
@@ -152,7 +152,7 @@ func (o *Origin) truncate(end uint64) {
 	for n := len(o.kept); n > 0; n-- {
 		switch k := &o.kept[n-1]; {
 		case k.Offset >= end || k.Records > 0 && k.Offset+uint64(k.Records) > end:
-			o.kept, o.placed = o.kept[:n-1], n > 1
+			o.kept, o.inLog = o.kept[:n-1], n > 1
 		case k.Records == 0 && k.lastOffset() >= end:
 			k.Count = uint32(end - k.Offset)
 			return
@@ -188,7 +188,7 @@ func (o *Origins) Reset(now int64) { *o = Origins{Since: now} }
 
 // Knows reports whether a message of the source with a number above Last would be known if it was
 // kept. oldest is the age limit of messages that may be sent again.
-func (o *Origins) Knows(from *Origin, oldest int64) bool { return from.placed || o.Since <= oldest }
+func (o *Origins) Knows(from *Origin, oldest int64) bool { return from.inLog || o.Since <= oldest }
 
 // Note adds what a batch of the log says.
 func (o *Origins) Note(b log.Batch, now int64) {

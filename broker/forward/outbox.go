@@ -15,14 +15,14 @@ import (
 // unanswered messages are sent again, in order, before new ones. An answered number is sent as
 // void, so a round has no gaps.
 type Outbox struct {
-	First   uint64   // number of letters[head]
-	letters []letter // those before head are removed
-	head    int
-	sent    uint64 // all below were sent in this round
-	Ever    uint64 // all below were sent in some round
-	Bytes   int    // memory held, in bytes
-	want    int    // expected size of the next messages, in bytes
-	chunk   *Chunk // where the next message is written
+	First    uint64   // number of letters[head]
+	letters  []letter // those before head are removed
+	head     int
+	sent     uint64 // all below were sent in this round
+	Ever     uint64 // all below were sent in some round
+	Bytes    int    // memory held, in bytes
+	expected int    // expected size of the next messages, in bytes
+	chunk    *Chunk // where the next message is written
 }
 
 // letter is a message in an outbox. An answered one has no chunk and is sent as void.
@@ -121,7 +121,7 @@ func (o *Outbox) Empty() bool { return len(o.letters) == o.head }
 func (o *Outbox) Went(seq uint64) bool { return seq < max(o.Ever, o.sent) }
 
 // Expect sets the size of the messages that are about to be added, so that they share few chunks.
-func (o *Outbox) Expect(size int) { o.want = size }
+func (o *Outbox) Expect(size int) { o.expected = size }
 
 // Add copies a message to the end.
 func (o *Outbox) Add(m *protocol.Message, now int64) {
@@ -138,11 +138,11 @@ func (o *Outbox) Add(m *protocol.Message, now int64) {
 func (o *Outbox) write(m *protocol.Message, now int64) letter {
 	size := LetterSize(m)
 	if o.chunk == nil || cap(o.chunk.buf)-len(o.chunk.buf) < size {
-		o.leave()
-		o.chunk = newChunk(max(size, min(o.want, runBytes)))
+		o.releaseChunk()
+		o.chunk = newChunk(max(size, min(o.expected, runBytes)))
 		o.Bytes += cap(o.chunk.buf)
 	}
-	o.want -= size
+	o.expected -= size
 	c := o.chunk
 	from := len(c.buf)
 	c.buf = AppendLetter(c.buf, m)
@@ -150,8 +150,8 @@ func (o *Outbox) write(m *protocol.Message, now int64) letter {
 	return letter{in: c, from: uint32(from), to: uint32(len(c.buf)), at: now}
 }
 
-// leave releases the current chunk if it is unused.
-func (o *Outbox) leave() {
+// releaseChunk releases the current chunk if it is unused.
+func (o *Outbox) releaseChunk() {
 	if c := o.chunk; c != nil && c.refs == 0 {
 		o.Bytes -= cap(c.buf)
 		c.free()

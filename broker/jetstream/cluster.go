@@ -42,8 +42,8 @@ func (s *Server) cluster(id string, number int) *jsapi.ClusterInfo {
 	return clusterInfo(s.config.Cluster, state, state.Shard(id, number), s.topics.BrokerName)
 }
 
-// leads returns the ClusterInfo of a stream that exists on this broker only, as its leader.
-func (s *Server) leads() *jsapi.ClusterInfo {
+// selfAsLeader returns the ClusterInfo of a stream that exists on this broker only, as its leader.
+func (s *Server) selfAsLeader() *jsapi.ClusterInfo {
 	return &jsapi.ClusterInfo{Name: s.config.Cluster, Leader: s.config.Name}
 }
 

@@ -21,7 +21,7 @@ func (c *call) wantsLatest() bool {
 func (s *Server) confirmed(c *call, shard *topic.ShardLeader, serve func()) {
 	now := shard.Confirm(func(err error) {
 		if err != nil {
-			s.refuse(c, offline(err))
+			s.refuse(c, streamOffline(err))
 			return
 		}
 		s.submit(s.reads, c, serve)

@@ -27,7 +27,7 @@ func consumerRequest(c *call, stream *jsapi.StreamConfig) (*jsapi.ConsumerReques
 	if err != nil {
 		return nil, err
 	}
-	if err := request.Address(&c.Request); err != nil {
+	if err := request.CheckSubject(&c.Request); err != nil {
 		return nil, err
 	}
 	config := &request.Config
@@ -54,7 +54,7 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
 		return
 	}
 	settle := func(ctx context.Context) {
-		made, refusal := s.settleConsumer(ctx, t, &stream, request)
+		made, refusal := s.createOrUpdateConsumer(ctx, t, &stream, request)
 		if refusal != nil {
 			s.refuse(c, refusal)
 			return
@@ -82,8 +82,8 @@ func (s *Server) limitedLock(key string) *sync.Mutex {
 	return &s.limited[maphash.String(lockSeed, key)%consumerLocks]
 }
 
-// settleConsumer creates the requested consumer, or updates the existing one.
-func (s *Server) settleConsumer(ctx context.Context, t *topic.Shard, stream *jsapi.StreamConfig, request *jsapi.ConsumerRequest) (*subscription.Subscription, *jsapi.Error) {
+// createOrUpdateConsumer creates the requested consumer, or updates the existing one.
+func (s *Server) createOrUpdateConsumer(ctx context.Context, t *topic.Shard, stream *jsapi.StreamConfig, request *jsapi.ConsumerRequest) (*subscription.Subscription, *jsapi.Error) {
 	name := request.Config.Name
 	existing, refusal := s.findConsumer(ctx, t, name)
 	switch {
@@ -127,14 +127,14 @@ func (s *Server) consumerNamesOf(t *topic.Shard) []string {
 
 // findConsumer returns the consumer of that name. It waits for one that is about to be served.
 func (s *Server) findConsumer(ctx context.Context, t *topic.Shard, name string) (found *subscription.Subscription, refusal *jsapi.Error) {
-	ctx, cancel := context.WithTimeout(ctx, s.waits.open)
+	ctx, cancel := context.WithTimeout(ctx, s.timeouts.open)
 	defer cancel()
 	subs := s.config.Subscriptions()
 	s.until(ctx, func() bool {
 		if found = subs.Find(t.Key(), name); found != nil {
 			return true
 		}
-		return s.state().Subscription(t.ID(), name) == nil || !startingUp(subs.WhyNot(t.Key(), name))
+		return s.state().Subscription(t.ID(), name) == nil || !consumerStarting(subs.WhyNot(t.Key(), name))
 	})
 	switch {
 	case found != nil:
@@ -145,8 +145,9 @@ func (s *Server) findConsumer(ctx context.Context, t *topic.Shard, name string) 
 	return nil, consumerOffline(subs.WhyNot(t.Key(), name))
 }
 
-// startingUp reports whether the reason why a consumer is not served is expected to pass soon.
-func startingUp(why error) bool {
+// consumerStarting reports whether the reason why a consumer is not served is expected to pass
+// soon.
+func consumerStarting(why error) bool {
 	var e *subscription.NotServedError
 	return why == nil || errors.As(why, &e) && (e.Reason == subscription.Opening || e.Reason == subscription.NoSuch)
 }
@@ -186,7 +187,7 @@ func (s *Server) changeConsumer(ctx context.Context, t *topic.Shard, stream *jsa
 	if same, refusal := request.CheckUpdate(&from); same || refusal != nil {
 		return existing, refusal
 	}
-	spec := keepWordless(to.SubscriptionSpec(), existing.Spec())
+	spec := keepUnmapped(to.SubscriptionSpec(), existing.Spec())
 	updated, err := s.config.Store.UpdateSubscription(ctx, t.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec})
 	if err != nil {
 		return nil, consumerRefusal(err)
@@ -194,9 +195,9 @@ func (s *Server) changeConsumer(ctx context.Context, t *topic.Shard, stream *jsa
 	return s.served(ctx, t, updated)
 }
 
-// keepWordless copies the settings that JetStream cannot express or cannot change from was into
+// keepUnmapped copies the settings that JetStream cannot express or cannot change from was into
 // spec.
-func keepWordless(spec coordination.SubscriptionSpec, was *coordination.SubscriptionSpec) coordination.SubscriptionSpec {
+func keepUnmapped(spec coordination.SubscriptionSpec, was *coordination.SubscriptionSpec) coordination.SubscriptionSpec {
 	spec.Where, spec.Push, spec.DeadLetter, spec.DeletionPolicy = was.Where, was.Push, was.DeadLetter, was.DeletionPolicy
 	spec.Start = was.Start
 	return spec
@@ -208,7 +209,7 @@ func (s *Server) served(ctx context.Context, t *topic.Shard, declared *coordinat
 	want := jsapi.ConsumerOf(declared.Name, &declared.Spec)
 	served := s.until(ctx, func() bool {
 		if is = subs.Find(t.Key(), declared.Name); is == nil {
-			return !startingUp(subs.WhyNot(t.Key(), declared.Name))
+			return !consumerStarting(subs.WhyNot(t.Key(), declared.Name))
 		}
 		has := jsapi.ConsumerOf(declared.Name, is.Spec())
 		return !is.Ephemeral() && is.Created().Equal(declared.Created) && has.Equal(&want)
@@ -268,7 +269,7 @@ func (s *Server) Inactive(t *topic.Shard, name string) {
 		return
 	}
 	s.slow.Submit(func() {
-		ctx, cancel := context.WithTimeout(s.ctx, s.waits.answer)
+		ctx, cancel := context.WithTimeout(s.ctx, s.timeouts.answer)
 		defer cancel()
 		declared := s.state().Subscription(t.ID(), name)
 		if declared == nil || isShardOfMany(t) && s.usedInAShard(ctx, t.Topic(), name, declared.Spec.Consumer.InactiveThreshold) {
@@ -330,7 +331,7 @@ func consumerConfig(sub *subscription.Subscription, replicas int) jsapi.Consumer
 
 // describeConsumer returns the info of a consumer that is served here.
 func (s *Server) describeConsumer(t *topic.Shard, sub *subscription.Subscription) *jsapi.ConsumerInfo {
-	is, cluster := sub.Info(), s.leads()
+	is, cluster := sub.Info(), s.selfAsLeader()
 	if !sub.Ephemeral() {
 		cluster = s.cluster(t.ID(), t.Number())
 	}

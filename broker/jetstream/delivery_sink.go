@@ -39,15 +39,15 @@ func (o *deliverySink) gather() *batch {
 // Deliver sends a record under its own subject to the requester. The reply subject is for its ack.
 func (o *deliverySink) Deliver(to []byte, d *subscription.Delivery, r *log.Record) {
 	b := o.gather()
-	m := protocol.Message{To: b.keep(to), Subject: b.keep(r.Subject)}
+	m := protocol.Message{To: b.copyIn(to), Subject: b.copyIn(r.Subject)}
 	ack := o.ack(d)
-	m.Reply = b.since(len(b.memory), ack.AppendSubject(b.memory))
+	m.Reply = b.appended(len(b.memory), ack.AppendSubject(b.memory))
 	if d.HeadersOnly {
 		header, payload := protocol.SplitData(r.Data, r.Header)
-		m.Data = b.since(len(b.memory), jsapi.AppendHeadersOnly(b.memory, header, len(payload)))
+		m.Data = b.appended(len(b.memory), jsapi.AppendHeadersOnly(b.memory, header, len(payload)))
 		m.Header = len(m.Data)
 	} else {
-		m.Data, m.Header = b.keep(r.Data), r.Header
+		m.Data, m.Header = b.copyIn(r.Data), r.Header
 	}
 	o.add(m)
 	o.server.delivered.Add(1)
@@ -118,7 +118,7 @@ func (o *deliverySink) Heartbeat(to []byte, lastSequence, lastOffset uint64) {
 func (o *deliverySink) status(to []byte, start int) {
 	b := o.batch
 	data := b.memory[start:len(b.memory):len(b.memory)]
-	o.add(protocol.Message{Subject: b.keep(to), Header: len(data), Data: data})
+	o.add(protocol.Message{Subject: b.copyIn(to), Header: len(data), Data: data})
 }
 
 func (o *deliverySink) add(m protocol.Message) {
@@ -162,12 +162,12 @@ func (o *deliverySink) sendBatch() {
 // Interested reports whether the inbox still has a subscriber.
 func (o *deliverySink) Interested(to []byte) bool { return o.server.config.Hub.Interested(to) }
 
-// keep copies p into the batch's memory. When the memory grows, earlier slices stay valid.
-func (b *batch) keep(p []byte) []byte { return b.since(len(b.memory), append(b.memory, p...)) }
+// copyIn copies p into the batch's memory. When the memory grows, earlier slices stay valid.
+func (b *batch) copyIn(p []byte) []byte { return b.appended(len(b.memory), append(b.memory, p...)) }
 
-// since makes grown, which is the memory with bytes appended, the batch's memory and returns what
-// was appended.
-func (b *batch) since(start int, grown []byte) []byte {
+// appended makes grown, which is the memory with bytes appended, the batch's memory and returns
+// what was appended.
+func (b *batch) appended(start int, grown []byte) []byte {
 	b.memory = grown
 	return grown[start:len(grown):len(grown)]
 }

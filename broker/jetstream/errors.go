@@ -16,8 +16,8 @@ func isNotFound(err error) bool {
 	return errors.As(err, &e)
 }
 
-// opening reports whether the reason why a stream is not served is expected to pass soon.
-func opening(why error) bool {
+// streamStarting reports whether the reason why a stream is not served is expected to pass soon.
+func streamStarting(why error) bool {
 	var e *topic.NotServedError
 	if why == nil {
 		return true // it has just been opened
@@ -25,8 +25,8 @@ func opening(why error) bool {
 	return errors.As(why, &e) && (e.Reason == topic.Opening || e.Reason == topic.CatchingUp || e.Reason == topic.Unplaced || e.Reason == topic.NotConfirmed)
 }
 
-// offline is the refusal for a stream that cannot be reached.
-func offline(why error) *jsapi.Error {
+// streamOffline is the refusal for a stream that cannot be reached.
+func streamOffline(why error) *jsapi.Error {
 	if why == nil {
 		return jsapi.ErrStreamOfflineReason.With("its leader changes; try again")
 	}
@@ -34,7 +34,7 @@ func offline(why error) *jsapi.Error {
 }
 
 // unavailable is the refusal if etcd could not be reached.
-func unavailable(err error) *jsapi.Error { return because(jsapi.ErrClusterNotAvailable, err) }
+func unavailable(err error) *jsapi.Error { return withReason(jsapi.ErrClusterNotAvailable, err) }
 
 // streamRefusal translates an error of a stream's change in etcd. general is for errors without a
 // code of their own.
@@ -51,9 +51,9 @@ func streamRefusal(err error, general *jsapi.Template) *jsapi.Error {
 	case errors.As(err, &invalid), errors.As(err, &immutable):
 		return jsapi.ErrStreamInvalidConfig.With(err)
 	case errors.As(err, &overlap):
-		return because(jsapi.ErrStreamSubjectOverlap, err)
+		return withReason(jsapi.ErrStreamSubjectOverlap, err)
 	case errors.As(err, &exists):
-		return because(jsapi.ErrStreamNameExist, err)
+		return withReason(jsapi.ErrStreamNameExist, err)
 	case errors.As(err, &notOwner), errors.As(err, &stale):
 		return general.With(err)
 	case isNotFound(err):
@@ -73,7 +73,7 @@ func consumerRefusal(err error) *jsapi.Error {
 	)
 	switch {
 	case errors.As(err, &exists):
-		return because(jsapi.ErrConsumerAlreadyExists, err)
+		return withReason(jsapi.ErrConsumerAlreadyExists, err)
 	case errors.As(err, &invalid), errors.As(err, &immutable), errors.As(err, &notOwner), errors.As(err, &stale):
 		return jsapi.ErrConsumerCreate.With(err)
 	case isNotFound(err):
@@ -82,7 +82,7 @@ func consumerRefusal(err error) *jsapi.Error {
 	return unavailable(err)
 }
 
-// because appends a reason to a fixed description. Clients match the code.
-func because(e *jsapi.Error, why error) *jsapi.Error {
+// withReason appends a reason to a fixed description. Clients match the code.
+func withReason(e *jsapi.Error, why error) *jsapi.Error {
 	return &jsapi.Error{Code: e.Code, ErrCode: e.ErrCode, Description: e.Description + ": " + jsapi.OneLine(why.Error())}
 }

@@ -2,8 +2,8 @@ package jetstream
 
 import "time"
 
-// waits are the durations of the server's waits. Tests shorten them.
-type waits struct {
+// timeouts are the durations of the server's waits. Tests shorten them.
+type timeouts struct {
 	// answer bounds a call on this broker. Clients wait five seconds, so they get the reason
 	// instead of a timeout.
 	answer time.Duration
@@ -16,14 +16,14 @@ type waits struct {
 	// ask bounds the answers of other brokers for a list. Streams of brokers that do not answer are
 	// listed as missing.
 	ask time.Duration
-	// look is the interval of checks while a call waits, beside every change of the State: opening
+	// poll is the interval of checks while a call waits, beside every change of the State: opening
 	// logs and cursors does not change the State.
-	look time.Duration
+	poll time.Duration
 }
 
-var usualWaits = waits{
+var defaultTimeouts = timeouts{
 	answer: 4500 * time.Millisecond, unknown: 2 * time.Second, open: 3 * time.Second, ask: 1500 * time.Millisecond,
-	look: 5 * time.Millisecond,
+	poll: 5 * time.Millisecond,
 }
 
 // Bounds of the server, each with the reason for its value.

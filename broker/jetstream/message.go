@@ -17,7 +17,7 @@ func read(shard *topic.ShardLeader, request *jsapi.GetRequest) (log.Record, *jsa
 	var err error
 	switch {
 	case request.StartTime != nil:
-		return r, because(jsapi.ErrBadRequest, errors.New("start_time is not supported yet (name a sequence)"))
+		return r, withReason(jsapi.ErrBadRequest, errors.New("start_time is not supported yet (name a sequence)"))
 	case request.NextFor != "":
 		r, err = shard.NextFor(request.NextFor, max(request.Sequence, 1))
 	case request.LastFor != "":
@@ -120,7 +120,7 @@ func (s *Server) directGet(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 		return
 	}
 	header, payload := protocol.SplitData(r.Data, r.Header)
-	kept := jsapi.Kept{Stream: c.Stream, Subject: r.Subject, Sequence: r.Offset, Time: r.Time, Header: header}
+	kept := jsapi.DirectMessage{Stream: c.Stream, Subject: r.Subject, Sequence: r.Offset, Time: r.Time, Header: header}
 	if request.NoHeaders {
 		kept.Header = nil
 	}

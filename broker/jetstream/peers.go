@@ -12,15 +12,15 @@ import (
 // Subjects of requests between brokers. They are accepted from links only: a client that publishes
 // there is ignored.
 const (
-	askPrefix      = "$CARILLON.ASK."
-	askSubjects    = askPrefix + ">"
-	askStreamInfo  = askPrefix + "STREAMS" // the infos of some streams
-	askBrokerUsage = askPrefix + "USAGE"   // the usage of the broker
-	askCreatedInfo = askPrefix + "CREATED" // answer the client that created a stream once it is served
-	askForCall     = askPrefix + "CALL"    // serve an API call about one stream
-	askLoan        = askPrefix + "LOAN"    // serve a share or a watch of a pull group, see pullGroup
-	tellAnswer     = askPrefix + "ANSWER"  // an answer to one of the other requests
-	tellLoan       = askPrefix + "RETURN"  // the result of a share or a watch
+	peerPrefix         = "$CARILLON.ASK."
+	peerSubjects       = peerPrefix + ">"
+	streamInfoSubject  = peerPrefix + "STREAMS" // the infos of some streams
+	usageSubject       = peerPrefix + "USAGE"   // the usage of the broker
+	createdSubject     = peerPrefix + "CREATED" // answer the client once its new stream is served
+	callSubject        = peerPrefix + "CALL"    // serve an API call about one stream
+	shareSubject       = peerPrefix + "LOAN"    // serve a share or a watch of a pullGroup
+	answerSubject      = peerPrefix + "ANSWER"  // an answer to one of the other requests
+	shareResultSubject = peerPrefix + "RETURN"  // the result of a share or a watch
 )
 
 // peerRequest is a request of one broker to another.
@@ -64,7 +64,7 @@ func (s *Server) askStreams(ctx context.Context, byLeader map[string][]string, k
 	}
 	s.askPeers(ctx, most, func(number uint64) (expected int) {
 		for leader, ids := range byLeader {
-			if s.forward(leader, askStreamInfo, nil, peerRequest{From: s.config.Self, Number: number, Streams: ids}) {
+			if s.forward(leader, streamInfoSubject, nil, peerRequest{From: s.config.Self, Number: number, Streams: ids}) {
 				expected += len(ids)
 			}
 		}
@@ -80,7 +80,7 @@ func (s *Server) askStreams(ctx context.Context, byLeader map[string][]string, k
 func (s *Server) askUsage(ctx context.Context, brokers []string, total *usage) {
 	s.askPeers(ctx, len(brokers), func(number uint64) (expected int) {
 		for _, broker := range brokers {
-			if s.forward(broker, askBrokerUsage, nil, peerRequest{From: s.config.Self, Number: number}) {
+			if s.forward(broker, usageSubject, nil, peerRequest{From: s.config.Self, Number: number}) {
 				expected++
 			}
 		}
@@ -94,14 +94,14 @@ func (s *Server) askUsage(ctx context.Context, brokers []string, total *usage) {
 
 // askPeers sends a request to other brokers and calls take for each answer that arrives in time.
 func (s *Server) askPeers(ctx context.Context, most int, send func(number uint64) (expected int), take func(peerAnswer)) {
-	ctx, cancel := context.WithTimeout(ctx, s.waits.ask)
+	ctx, cancel := context.WithTimeout(ctx, s.timeouts.ask)
 	defer cancel()
-	s.asks.Do(ctx, most, send, take)
+	s.peerRequests.Do(ctx, most, send, take)
 }
 
 // askCreated asks the leader of a new stream to answer the client.
 func (s *Server) askCreated(leader, id string, c *call) bool {
-	return s.forward(leader, askCreatedInfo, c.reply, peerRequest{
+	return s.forward(leader, createdSubject, c.reply, peerRequest{
 		From: s.config.Self, Stream: id, Name: string(c.Stream), Within: time.Until(c.deadline),
 	})
 }
@@ -109,45 +109,45 @@ func (s *Server) askCreated(leader, id string, c *call) bool {
 // takePeerMessage handles a request or an answer of another broker.
 func (s *Server) takePeerMessage(m *protocol.Message) {
 	switch string(m.Subject) {
-	case tellAnswer:
+	case answerSubject:
 		var t peerAnswer
 		if json.Unmarshal(m.Data, &t) == nil {
-			s.asks.Answer(t.Number, t)
+			s.peerRequests.Answer(t.Number, t)
 		}
-	case askStreamInfo, askBrokerUsage:
+	case streamInfoSubject, usageSubject:
 		var q peerRequest
 		if json.Unmarshal(m.Data, &q) != nil {
 			return
 		}
 		about := s.answerStreams
-		if string(m.Subject) == askBrokerUsage {
+		if string(m.Subject) == usageSubject {
 			about = s.answerUsage
 		}
 		// If the pool is full, the other broker gets no answer and goes on without.
 		s.reads.Submit(func() { about(q) }, len(m.Data))
-	case askForCall:
+	case callSubject:
 		var q peerRequest
 		if json.Unmarshal(m.Data, &q) == nil {
-			s.answerFor(q, func(t peerAnswer) { s.forward(q.From, tellAnswer, nil, t) })
+			s.answerFor(q, func(t peerAnswer) { s.forward(q.From, answerSubject, nil, t) })
 		}
-	case askLoan:
+	case shareSubject:
 		s.takeShareRequest(m)
-	case tellLoan:
+	case shareResultSubject:
 		s.groups.takeShareResult(m)
-	case askCreatedInfo:
+	case createdSubject:
 		s.takeCreated(m)
 	}
 }
 
 func (s *Server) answerStreams(q peerRequest) {
 	for _, id := range q.Streams {
-		s.forward(q.From, tellAnswer, nil, peerAnswer{Number: q.Number, Stream: id, Info: s.describeLed(id)})
+		s.forward(q.From, answerSubject, nil, peerAnswer{Number: q.Number, Stream: id, Info: s.describeLed(id)})
 	}
 }
 
 func (s *Server) answerUsage(q peerRequest) {
 	own := s.ownUsage()
-	s.forward(q.From, tellAnswer, nil, peerAnswer{Number: q.Number, Usage: &own})
+	s.forward(q.From, answerSubject, nil, peerAnswer{Number: q.Number, Usage: &own})
 }
 
 // takeCreated answers a client that created a stream through another broker, which this one serves.
@@ -158,7 +158,7 @@ func (s *Server) takeCreated(m *protocol.Message) {
 	}
 	c := &call{
 		Request: jsapi.Request{Call: jsapi.StreamCreate, Stream: []byte(q.Name)}, reply: append([]byte(nil), m.Reply...),
-		forwarded: true, deadline: time.Now().Add(min(q.Within, s.waits.answer)),
+		forwarded: true, deadline: time.Now().Add(min(q.Within, s.timeouts.answer)),
 	}
 	s.submitSlow(c, func(ctx context.Context) { s.answerCreated(ctx, c, q.Stream) })
 }

@@ -51,7 +51,7 @@ func (s *Server) pull(sub *subscription.Subscription, to, payload []byte) {
 	p, refusal := jsapi.ParsePull(payload)
 	if refusal == nil {
 		may := &sub.Spec().Consumer
-		refusal = p.Within(&jsapi.ConsumerConfig{MaxRequestBatch: may.MaxBatch, MaxRequestExpires: may.MaxExpires, MaxRequestMaxBytes: may.MaxBytes})
+		refusal = p.CheckLimits(&jsapi.ConsumerConfig{MaxRequestBatch: may.MaxBatch, MaxRequestExpires: may.MaxExpires, MaxRequestMaxBytes: may.MaxBytes})
 	}
 	if refusal != nil {
 		s.send(protocol.Message{Subject: to, Header: len(refusal), Data: refusal})

@@ -52,10 +52,10 @@ type ServerConfig struct {
 // message is never forwarded again, so two brokers that disagree about the leader refuse a call
 // instead of passing it back and forth.
 type Server struct {
-	config ServerConfig
-	topics *topic.Service
-	log    *slog.Logger
-	waits  waits
+	config   ServerConfig
+	topics   *topic.Service
+	log      *slog.Logger
+	timeouts timeouts
 
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
@@ -64,17 +64,17 @@ type Server struct {
 	reads   *work.Jobs
 	running sync.WaitGroup
 
-	asks       session.Requests[peerAnswer]
-	groups     pullGroups
-	outgoing   sync.Pool                 // of *batch
-	limited    [consumerLocks]sync.Mutex // of streams that limit their consumers, see createConsumer
-	calls      atomic.Uint64
-	errors     atomic.Uint64
-	overloaded atomic.Uint64
-	pulls      atomic.Uint64
-	acks       atomic.Uint64
-	forwards   atomic.Uint64
-	delivered  atomic.Uint64
+	peerRequests session.Requests[peerAnswer]
+	groups       pullGroups
+	outgoing     sync.Pool                 // of *batch
+	limited      [consumerLocks]sync.Mutex // of streams that limit their consumers, see createConsumer
+	calls        atomic.Uint64
+	errors       atomic.Uint64
+	overloaded   atomic.Uint64
+	pulls        atomic.Uint64
+	acks         atomic.Uint64
+	forwards     atomic.Uint64
+	delivered    atomic.Uint64
 }
 
 // Stats are counters of requests to this broker, direct or forwarded.
@@ -94,7 +94,7 @@ func NewServer(config ServerConfig) *Server {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		config: config, topics: config.Topics, log: config.Logger, waits: usualWaits,
+		config: config, topics: config.Topics, log: config.Logger, timeouts: defaultTimeouts,
 		slow:  work.NewJobs(slowAtOnce, slowWaiting, waitingBytes),
 		reads: work.NewJobs(readsAtOnce, readsWaiting, waitingBytes),
 	}
@@ -107,8 +107,8 @@ func NewServer(config ServerConfig) *Server {
 // Start registers the API's subjects. Calls arrive from now on.
 func (s *Server) Start() {
 	s.offer = s.config.Hub.Offer(s)
-	s.offer.Set([]string{jsapi.APISubjects, jsapi.AckSubjects, askSubjects})
-	s.running.Go(s.groups.watch)
+	s.offer.Set([]string{jsapi.APISubjects, jsapi.AckSubjects, peerSubjects})
+	s.running.Go(s.groups.run)
 }
 
 // Close stops taking calls, cancels the ones in progress and waits for them.
@@ -159,9 +159,9 @@ type call struct {
 	message   protocol.Message // the complete message
 	forwarded bool
 	deadline  time.Time
-	// tell receives the answer instead of reply, for another part of this package or another
+	// respond receives the answer instead of reply, for another part of this package or another
 	// broker. nil: reply gets it.
-	tell func(answer []byte)
+	respond func(answer []byte)
 }
 
 // newCall copies the message.
@@ -201,7 +201,7 @@ func (s *Server) takeCall(m *protocol.Message, forwarded bool) {
 		s.refuse(&call{Request: r, reply: m.Reply}, jsapi.ErrBadRequest)
 		return
 	}
-	c := newCall(m, forwarded, s.waits.answer)
+	c := newCall(m, forwarded, s.timeouts.answer)
 	if !s.levelServed(c.header) {
 		s.refuse(c, jsapi.ErrRequiredAPILevel)
 		return
@@ -341,7 +341,7 @@ func (s *Server) serveStream(ctx context.Context, c *call, t *topic.Shard, shard
 func (s *Server) findStream(ctx context.Context, c *call) (t *topic.Shard, shard *topic.ShardLeader, refusal *jsapi.Error) {
 	name, asked, gone := string(c.Stream), false, false
 	var whole *topic.Topic
-	waiting, cancel := context.WithTimeout(ctx, s.waits.open)
+	waiting, cancel := context.WithTimeout(ctx, s.timeouts.open)
 	defer cancel()
 	found := s.until(waiting, func() bool {
 		if t = s.topics.Shard(name); t == nil {
@@ -361,15 +361,15 @@ func (s *Server) findStream(ctx context.Context, c *call) (t *topic.Shard, shard
 			return true
 		case leader == s.config.Self:
 			shard = t.Led()
-			return shard != nil || !opening(t.WhyNot())
+			return shard != nil || !streamStarting(t.WhyNot())
 		case leader == "":
-			return !opening(t.WhyNot())
+			return !streamStarting(t.WhyNot())
 		// The sender's State may be newer or older than this broker's.
 		case c.forwarded:
 			return false
 		}
 		if !s.sendToLeader(leader, &c.message) {
-			refusal = offline(t.WhyNot())
+			refusal = streamOffline(t.WhyNot())
 		}
 		return true
 	})
@@ -380,14 +380,14 @@ func (s *Server) findStream(ctx context.Context, c *call) (t *topic.Shard, shard
 	case gone || t == nil:
 		refusal = jsapi.ErrStreamNotFound
 	case !found || t.Leader() == "" || t.Leader() == s.config.Self:
-		refusal = offline(t.WhyNot())
+		refusal = streamOffline(t.WhyNot())
 	}
 	return t, shard, refusal
 }
 
 // confirmUnknown asks etcd whether a stream exists that this broker's State lacks.
 func (s *Server) confirmUnknown(ctx context.Context, name string) (gone bool, refusal *jsapi.Error) {
-	ctx, cancel := context.WithTimeout(ctx, s.waits.unknown)
+	ctx, cancel := context.WithTimeout(ctx, s.timeouts.unknown)
 	defer cancel()
 	t, err := s.config.Store.GetTopic(ctx, name)
 	shard := 0
@@ -413,7 +413,7 @@ func (s *Server) until(ctx context.Context, ok func() bool) bool {
 			return true
 		}
 		if again == nil {
-			ticker := time.NewTicker(s.waits.look)
+			ticker := time.NewTicker(s.timeouts.poll)
 			defer ticker.Stop()
 			again = ticker.C
 		}
@@ -436,7 +436,7 @@ func (s *Server) state() *coordination.State {
 
 // answer sends an answer as JSON, if one is expected.
 func (s *Server) answer(c *call, response any) {
-	if len(c.reply) == 0 && c.tell == nil {
+	if len(c.reply) == 0 && c.respond == nil {
 		return
 	}
 	data, err := json.Marshal(response)
@@ -448,8 +448,8 @@ func (s *Server) answer(c *call, response any) {
 		s.refuse(c, jsapi.ErrStreamGeneral.With(fmt.Sprintf("the answer has %d bytes, and a message may have %d (have a consumer deliver it)", len(data), s.config.Payload)))
 		return
 	}
-	if c.tell != nil {
-		c.tell(data)
+	if c.respond != nil {
+		c.respond(data)
 		return
 	}
 	s.send(protocol.Message{Subject: c.reply, Data: data})
@@ -462,8 +462,8 @@ func (s *Server) tooLarge(size int) bool { return s.config.Payload > 0 && size >
 // status: no responders, as nats-server does for a stream that does not exist.
 func (s *Server) refuse(c *call, err *jsapi.Error) {
 	s.errors.Add(1)
-	if c.tell != nil {
-		c.tell(c.Call.Refuse(err))
+	if c.respond != nil {
+		c.respond(c.Call.Refuse(err))
 		return
 	}
 	if len(c.reply) == 0 {

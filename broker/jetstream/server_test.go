@@ -88,13 +88,13 @@ func TestAStreamWhoseBrokerIsAway(t *testing.T) {
 func TestAStreamThatIsNotPlaced(t *testing.T) {
 	w := newWorld(t, 1)
 	w.place = func(string) string { return "" }
-	w.nodes[0].waits.answer = 300 * time.Millisecond
+	w.nodes[0].timeouts.answer = 300 * time.Millisecond
 	began := time.Now()
 	expect(t, "create", w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`, jsapi.ErrStreamOfflineReason.ErrCode, "was made", "no broker")
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("the answer came after %v", took)
 	}
-	if usualWaits.answer >= 5*time.Second {
+	if defaultTimeouts.answer >= 5*time.Second {
 		t.Error("clients give up before they are answered")
 	}
 	w.place = func(string) string { return "broker-0" }
@@ -268,8 +268,8 @@ func TestListsAcrossBrokers(t *testing.T) {
 // ignored.
 func TestClientsAreNotHeardOnBrokersSubjects(t *testing.T) {
 	w := newWorld(t, 2)
-	inbox := w.nodes[0].say(askCreatedInfo, `{"from":"broker-1","stream":"x","within":1}`)
-	w.nodes[0].say(askBrokerUsage, `{"from":"broker-1"}`)
+	inbox := w.nodes[0].say(createdSubject, `{"from":"broker-1","stream":"x","within":1}`)
+	w.nodes[0].say(usageSubject, `{"from":"broker-1"}`)
 	// A later call is answered, so the earlier message was handled.
 	ask[jsapi.StreamNamesResponse](w.nodes[0], "STREAM.NAMES", "")
 	if got := w.received(inbox); len(got) != 0 {
@@ -358,7 +358,7 @@ func TestGarbage(t *testing.T) {
 	for _, subject := range []string{
 		"$JS.API.", "$JS.API..", "$JS.API.STREAM", "$JS.API.STREAM.INFO", "$JS.API.CONSUMER.MSG.NEXT.s", "$JS.API.CONSUMER.MSG.NEXT.s.c",
 		"$JS.API.CONSUMER.CREATE.s", "$JS.API.CONSUMER.CREATE.s.c.>", "$JS.API.DIRECT.GET.s.x", "$JS.ACK.", "$JS.ACK.s", "$JS.ACK.s.c.1.1.1.1.1",
-		"$JS.ACK.s.c.x.1.1.1.1", "$JS.ACK.s.c.1.99999999999999999999.1.1.1", askCreatedInfo, askStreamInfo, askBrokerUsage, tellAnswer, askPrefix + "ELSE",
+		"$JS.ACK.s.c.x.1.1.1.1", "$JS.ACK.s.c.1.99999999999999999999.1.1.1", createdSubject, streamInfoSubject, usageSubject, answerSubject, peerPrefix + "ELSE",
 	} {
 		for _, payload := range []string{"", "{", "[]", "null", `"x"`, "{}", "-NAK {", "+NXT {", "\x00\xff", `{"from":"nobody","streams":["a"],"stream":"b","number":7}`, `{"batch":-1,"expires":-1}`} {
 			for _, forwarded := range []bool{false, true} {

@@ -93,17 +93,17 @@ func (s *Server) serveSharded(ctx context.Context, c *call, of *topic.Topic) {
 // shard number. If one shard refuses or does not answer in time, it returns a refusal.
 func askShards[T any](ctx context.Context, s *Server, of *topic.Topic, subject func(stream string) string, payload []byte) ([]T, *jsapi.Error) {
 	all := of.Shards()
-	number, answered := s.asks.Begin(len(all))
-	defer s.asks.End(number)
+	number, answered := s.peerRequests.Begin(len(all))
+	defer s.peerRequests.End(number)
 	if !s.until(ctx, func() bool { return !anyWithoutLeader(all) }) {
-		return nil, offline(firstUnserved(all))
+		return nil, streamOffline(firstUnserved(all))
 	}
 	for _, p := range all {
 		q := peerRequest{From: s.config.Self, Number: number, Stream: p.Key(), Name: subject(p.Name()), Payload: payload, Within: timeLeft(ctx)}
 		if leader := p.Leader(); leader == s.config.Self {
-			s.answerFor(q, func(t peerAnswer) { s.asks.Answer(t.Number, t) })
-		} else if !s.forward(leader, askForCall, nil, q) {
-			return nil, offline(p.WhyNot())
+			s.answerFor(q, func(t peerAnswer) { s.peerRequests.Answer(t.Number, t) })
+		} else if !s.forward(leader, callSubject, nil, q) {
+			return nil, streamOffline(p.WhyNot())
 		}
 	}
 	answers, missing := make([]T, len(all)), len(all)
@@ -134,7 +134,7 @@ func askShards[T any](ctx context.Context, s *Server, of *topic.Topic, subject f
 
 func anyWithoutLeader(all []*topic.Shard) bool {
 	for _, p := range all {
-		if p.Leader() == "" && opening(p.WhyNot()) {
+		if p.Leader() == "" && streamStarting(p.WhyNot()) {
 			return true
 		}
 	}
@@ -159,15 +159,15 @@ func timeLeft(ctx context.Context) time.Duration {
 
 // answerFor serves an API call of another broker, or of this one, about a stream that is led here.
 func (s *Server) answerFor(q peerRequest, tell func(peerAnswer)) {
-	c := newCall(&protocol.Message{Subject: []byte(q.Name), Data: q.Payload}, true, min(max(q.Within, 0), s.waits.answer))
-	c.tell = func(data []byte) { tell(peerAnswer{Number: q.Number, Stream: q.Stream, Answer: data}) }
+	c := newCall(&protocol.Message{Subject: []byte(q.Name), Data: q.Payload}, true, min(max(q.Within, 0), s.timeouts.answer))
+	c.respond = func(data []byte) { tell(peerAnswer{Number: q.Number, Stream: q.Stream, Answer: data}) }
 	s.submit(s.reads, c, func() { s.serve(c) })
 }
 
 func (s *Server) shardedInfo(ctx context.Context, c *call, of *topic.Topic) {
 	request, refusal := jsapi.Decode[jsapi.StreamInfoRequest](c.payload)
 	if refusal == nil && request.SubjectsFilter != "" {
-		refusal = because(jsapi.ErrBadRequest, errors.New("subjects_filter is not supported yet (leave it out)"))
+		refusal = withReason(jsapi.ErrBadRequest, errors.New("subjects_filter is not supported yet (leave it out)"))
 	}
 	var info *jsapi.StreamInfo
 	if refusal == nil {
@@ -369,7 +369,7 @@ func (s *Server) storeShardedConsumer(ctx context.Context, of *topic.Topic, stre
 	if same, refusal := request.CheckUpdate(&from); same || refusal != nil {
 		return existing, refusal
 	}
-	spec := keepWordless(to.SubscriptionSpec(), &existing.Spec)
+	spec := keepUnmapped(to.SubscriptionSpec(), &existing.Spec)
 	updated, err := s.config.Store.UpdateSubscription(ctx, of.Name(), to.Name, coordination.SubscriptionUpdate{By: client, Spec: spec})
 	if err != nil {
 		return nil, consumerRefusal(err)
@@ -438,7 +438,7 @@ func (s *Server) sumConsumerInfo(ctx context.Context, of *topic.Topic, declared 
 			return nil, refusal
 		}
 		select { // a shard's leader does not know it yet
-		case <-time.After(s.waits.look):
+		case <-time.After(s.timeouts.poll):
 		case <-ctx.Done():
 			return nil, consumerOffline(nil)
 		}

@@ -72,7 +72,7 @@ type shardedPull struct {
 	heartbeat time.Duration
 	beat      time.Time
 	empty     map[int]bool // shards that had nothing when they were tried
-	over      subscription.End
+	end       subscription.End
 	dropped   bool // the client has no subscription any more
 }
 
@@ -124,8 +124,8 @@ type shareResult struct {
 	Bytes    int              `json:"bytes"`
 }
 
-// watch steps all groups whenever leaders may have changed, until the server closes.
-func (g *pullGroups) watch() {
+// run steps all groups whenever leaders may have changed, until the server closes.
+func (g *pullGroups) run() {
 	topics := g.server.topics
 	for {
 		changed := topics.Changed()
@@ -264,8 +264,8 @@ func (g *pullGroup) end(why subscription.End) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, w := range g.pulls {
-		if w.over == 0 {
-			w.over = why
+		if w.end == 0 {
+			w.end = why
 		}
 		if why == subscription.Stopping { // Stopping does not wait for the results of open shares
 			w.left, w.assigned, w.shares = w.left-w.assigned, 0, 0
@@ -290,7 +290,7 @@ func (g *pullGroup) work(now time.Time) {
 	g.settle(now)
 	waits := false
 	for _, w := range g.pulls {
-		waits = waits || w.over == 0 && w.left > w.assigned
+		waits = waits || w.end == 0 && w.left > w.assigned
 	}
 	next := time.Time{}
 	due := func(t time.Time) {
@@ -362,8 +362,8 @@ func (g *pullGroup) dropLost(now time.Time) {
 			w.assigned -= shard.share.share
 			w.left -= shard.share.share // whether they were delivered is unknown
 			w.shares--
-			if w.over == 0 {
-				w.over = subscription.LeaderGone
+			if w.end == 0 {
+				w.end = subscription.LeaderGone
 			}
 			g.drop(&shard.share)
 		}
@@ -386,11 +386,11 @@ func (g *pullGroup) settle(now time.Time) {
 	server := g.groups.server
 	g.sweep(func(w *shardedPull) bool {
 		switch {
-		case w.over != 0:
+		case w.end != 0:
 		case !w.expires.IsZero() && !now.Before(w.expires):
-			w.over = subscription.Expired
+			w.end = subscription.Expired
 		case w.noWait && w.shares == 0 && w.left > 0 && len(w.empty) == len(g.shards) && (w.expires.IsZero() || w.got):
-			w.over = subscription.NoMessages
+			w.end = subscription.NoMessages
 		case w.heartbeat > 0 && !now.Before(w.beat):
 			if w.dropped = w.dropped || !g.interested(w); !w.dropped {
 				header := jsapi.AppendHeartbeat(nil, 0, 0)
@@ -403,13 +403,13 @@ func (g *pullGroup) settle(now time.Time) {
 			return true
 		case w.dropped:
 			return false
-		case w.left <= 0 && w.over != subscription.LeaderGone:
+		case w.left <= 0 && w.end != subscription.LeaderGone:
 			if w.bounded && w.bytes > 0 {
 				server.endPull(w.to, subscription.BatchDone, 0, w.bytes)
 			}
 			return false
-		case w.over != 0:
-			server.endPull(w.to, w.over, max(w.left, 0), w.bytes)
+		case w.end != 0:
+			server.endPull(w.to, w.end, max(w.left, 0), w.bytes)
 			return false
 		}
 		return true
@@ -427,7 +427,7 @@ func (s *Server) endPull(to []byte, why subscription.End, messages, bytes int) {
 func (g *pullGroup) assignShares(now time.Time) {
 	for turn := range g.pulls {
 		w := g.pulls[turn]
-		if w.over != 0 || w.dropped || w.left <= w.assigned || w.bounded && w.shares > 0 {
+		if w.end != 0 || w.dropped || w.left <= w.assigned || w.bounded && w.shares > 0 {
 			continue
 		}
 		checked := false
@@ -499,7 +499,7 @@ func (g *pullGroup) send(now time.Time, at int, w *shardedPull, share int) {
 	if sent && e.leader == server.config.Self {
 		sent = server.serveShare(&l, func(r shareResult) { server.groups.finish(r) })
 	} else if sent {
-		sent = server.forward(e.leader, askLoan, nil, l)
+		sent = server.forward(e.leader, shareSubject, nil, l)
 	}
 	if !sent {
 		g.drop(&e)
@@ -530,7 +530,7 @@ func (s *Server) serveShare(l *shareRequest, tell func(shareResult)) bool {
 	if l.Watch > 0 {
 		pull.NoWait, pull.Peek, pull.Expires = false, true, min(l.Watch, watchTime)
 	}
-	sub.Lend(pull, func(o subscription.Outcome) { tell(shareResult{number, o.Why, o.Messages, o.Bytes}) })
+	sub.PullFunc(pull, func(o subscription.Outcome) { tell(shareResult{number, o.Why, o.Messages, o.Bytes}) })
 	return true
 }
 
@@ -541,7 +541,7 @@ func (s *Server) takeShareRequest(m *protocol.Message) {
 		return
 	}
 	from := l.From
-	tell := func(r shareResult) { s.forward(from, tellLoan, nil, r) }
+	tell := func(r shareResult) { s.forward(from, shareResultSubject, nil, r) }
 	if !s.serveShare(&l, tell) {
 		s.reads.Submit(func() { tell(shareResult{l.Number, subscription.LeaderGone, l.Batch, l.Bytes}) }, 0)
 	}
@@ -584,8 +584,8 @@ func (g *pullGroup) finish(of openRequest, r shareResult) {
 		}
 		for _, w := range g.pulls {
 			switch {
-			case r.Why == subscription.Deleted && w.over == 0:
-				w.over = r.Why
+			case r.Why == subscription.Deleted && w.end == 0:
+				w.end = r.Why
 			// Without this, a watch would be renewed for ever.
 			case r.Why == subscription.Expired && !g.interested(w):
 				w.dropped = true
@@ -614,8 +614,8 @@ func (g *pullGroup) finish(of openRequest, r shareResult) {
 	case r.Why == subscription.NoMessages:
 		w.empty[of.shard] = true
 	case r.Why == subscription.MaxBytes || r.Why == subscription.Deleted:
-		if w.over == 0 {
-			w.over = r.Why
+		if w.end == 0 {
+			w.end = r.Why
 		}
 	case r.Why == 0 && delivered < share:
 		w.dropped = true // the client has no subscription any more
@@ -631,7 +631,7 @@ func (g *pullGroup) finish(of openRequest, r shareResult) {
 // wanted reports whether a pull needs more messages. mu is held.
 func (g *pullGroup) wanted() bool {
 	for _, w := range g.pulls {
-		if w.over == 0 && w.left > w.assigned {
+		if w.end == 0 && w.left > w.assigned {
 			return true
 		}
 	}
@@ -658,7 +658,7 @@ func (s *Server) pullSharded(of *topic.Topic, consumer string, to, payload []byt
 	p, refusal := jsapi.ParsePull(payload)
 	may := &declared.Spec.Consumer
 	if refusal == nil {
-		refusal = p.Within(&jsapi.ConsumerConfig{MaxRequestBatch: may.MaxBatch, MaxRequestExpires: may.MaxExpires, MaxRequestMaxBytes: may.MaxBytes})
+		refusal = p.CheckLimits(&jsapi.ConsumerConfig{MaxRequestBatch: may.MaxBatch, MaxRequestExpires: may.MaxExpires, MaxRequestMaxBytes: may.MaxBytes})
 	}
 	if refusal != nil {
 		s.send(protocol.Message{Subject: to, Header: len(refusal), Data: refusal})

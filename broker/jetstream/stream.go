@@ -234,7 +234,7 @@ func (s *Server) streamInfo(c *call, t *topic.Shard, shard *topic.ShardLeader) {
 	case refusal != nil:
 		s.refuse(c, refusal)
 	case request.SubjectsFilter != "":
-		s.refuse(c, because(jsapi.ErrBadRequest, errors.New("subjects_filter is not supported yet (leave it out)")))
+		s.refuse(c, withReason(jsapi.ErrBadRequest, errors.New("subjects_filter is not supported yet (leave it out)")))
 	default: // deleted_details is always empty, since messages are not deleted one by one
 		s.answer(c, jsapi.StreamInfoResponse{Response: c.Call.Answer(), StreamInfo: s.describeStream(t, shard)})
 	}

@@ -100,7 +100,7 @@ func newWorldOn(t *testing.T, brokers int, options log.Options) *world {
 			Self: n.id, Name: "name-" + n.id, Cluster: "test", Hub: n, Topics: n.topics, Store: w,
 			Subscriptions: func() *subscription.Service { return n.subscriptions },
 		})
-		n.waits.open = 300 * time.Millisecond
+		n.timeouts.open = 300 * time.Millisecond
 		n.Start()
 		w.nodes = append(w.nodes, n)
 		t.Cleanup(func() {

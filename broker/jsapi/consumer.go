@@ -90,8 +90,9 @@ const (
 	minExpires               = time.Millisecond
 )
 
-// consumerNotYet are the settings that Carillon does not support yet, as notYet does for streams.
-var consumerNotYet = []struct {
+// unsupportedConsumer are the settings that Carillon does not support yet, as unsupportedStream
+// does for streams.
+var unsupportedConsumer = []struct {
 	setting string
 	asked   func(*ConsumerConfig) bool
 }{
@@ -108,9 +109,9 @@ var consumerNotYet = []struct {
 	{"priority_timeout", func(c *ConsumerConfig) bool { return c.PriorityTimeout != 0 }},
 }
 
-// Address checks the request against the subject that it came on, and sets the consumer's name from
-// it.
-func (r *ConsumerRequest) Address(to *Request) *Error {
+// CheckSubject checks the request against the subject that it came on, and sets the consumer's name
+// from it.
+func (r *ConsumerRequest) CheckSubject(to *Request) *Error {
 	c := &r.Config
 	name, filter := string(to.Consumer), string(to.Filter)
 	switch {
@@ -160,11 +161,11 @@ func (c *ConsumerConfig) Normalize(stream *StreamConfig) *Error {
 		{&c.ReplayPolicy, ErrConsumerReplayPolicyInvalid, []string{replayInstant, replayOriginal}},
 		{&c.PriorityPolicy, ErrConsumerInvalidPolicy.With("consumer priority policy invalid"), []string{priorityNone, "overflow", "pinned_client", "prioritized"}},
 	} {
-		if !oneOf(word.value, word.of...) {
+		if !normalizeChoice(word.value, word.of...) {
 			return word.wrong
 		}
 	}
-	for _, feature := range consumerNotYet {
+	for _, feature := range unsupportedConsumer {
 		if feature.asked(c) {
 			return ErrConsumerCreate.With(feature.setting + " is not supported yet (leave it out)")
 		}

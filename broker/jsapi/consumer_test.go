@@ -28,7 +28,7 @@ func askedConsumer(t *testing.T, config jetstream.ConsumerConfig) ConsumerConfig
 	if name == "" {
 		name = config.Durable
 	}
-	if err := request.Address(&Request{Call: ConsumerCreate, Stream: []byte("ORDERS"), Consumer: []byte(name), Filter: []byte(config.FilterSubject)}); err != nil {
+	if err := request.CheckSubject(&Request{Call: ConsumerCreate, Stream: []byte("ORDERS"), Consumer: []byte(name), Filter: []byte(config.FilterSubject)}); err != nil {
 		t.Fatalf("%s: %v", payload, err)
 	}
 	return request.Config
@@ -166,7 +166,7 @@ func TestConsumerSettingsThatAreNotThereAreNamed(t *testing.T) {
 		}
 		seen[names] = true
 	}
-	for _, feature := range consumerNotYet {
+	for _, feature := range unsupportedConsumer {
 		if !seen[feature.setting] {
 			t.Errorf("no test asks for %s", feature.setting)
 		}
@@ -279,7 +279,7 @@ func TestARequestMeansWhatItsSubjectSays(t *testing.T) {
 		{10131, here + ".a", ConsumerRequest{Stream: "S", Config: ConsumerConfig{FilterSubject: "b"}}},
 		{10137, here + ".a", ConsumerRequest{Stream: "S", Config: ConsumerConfig{FilterSubjects: []string{"a", "b"}}}},
 	} {
-		err := test.request.Address(at(test.subject))
+		err := test.request.CheckSubject(at(test.subject))
 		if code := codeOf(err); code != test.code {
 			t.Errorf("%s %+v: %v, want %d", test.subject, test.request, err, test.code)
 		}

@@ -21,8 +21,8 @@ type MessageResponse struct {
 	Message *StoredMessage `json:"message,omitempty"`
 }
 
-// Kept is a message of a stream in the answer to a direct get.
-type Kept struct {
+// DirectMessage is a message of a stream in the answer to a direct get.
+type DirectMessage struct {
 	Stream   []byte
 	Subject  []byte
 	Sequence uint64
@@ -32,7 +32,7 @@ type Kept struct {
 
 // AppendHeader appends the header block of a direct get's answer: the message's own headers and its
 // origin.
-func (k *Kept) AppendHeader(dst []byte) []byte {
+func (k *DirectMessage) AppendHeader(dst []byte) []byte {
 	dst = appendOwn(dst, k.Header)
 	dst = append(dst, "Nats-Stream: "...)
 	dst = append(dst, k.Stream...)

@@ -68,8 +68,8 @@ func badPull(why string) []byte {
 	return AppendStatus(nil, Status("400 Bad Request - "+OneLine(why)))
 }
 
-// Within checks the request against the consumer's limits. refusal is as in ParsePull.
-func (p *Pull) Within(config *ConsumerConfig) (refusal []byte) {
+// CheckLimits checks the request against the consumer's limits. refusal is as in ParsePull.
+func (p *Pull) CheckLimits(config *ConsumerConfig) (refusal []byte) {
 	switch {
 	case config.MaxRequestBatch > 0 && p.Batch > config.MaxRequestBatch:
 		return AppendStatus(nil, Status("409 Exceeded MaxRequestBatch of "+strconv.Itoa(config.MaxRequestBatch)))

@@ -52,10 +52,10 @@ func TestPullsBeyondWhatTheConsumerAllows(t *testing.T) {
 		"NATS/1.0 409 Exceeded MaxRequestExpires of 1m0s\r\n\r\n": {Batch: 1, Expires: time.Hour},
 		"NATS/1.0 409 Exceeded MaxRequestMaxBytes of 100\r\n\r\n": {Batch: 1, MaxBytes: 101},
 	} {
-		if got := string(p.Within(config)); got != want {
+		if got := string(p.CheckLimits(config)); got != want {
 			t.Errorf("%+v: %q, want %q", p, got, want)
 		}
-		if refusal := p.Within(&ConsumerConfig{}); refusal != nil {
+		if refusal := p.CheckLimits(&ConsumerConfig{}); refusal != nil {
 			t.Errorf("without limits: %q", refusal)
 		}
 	}
@@ -76,7 +76,7 @@ func TestStatuses(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	kept := Kept{[]byte("S"), []byte("a.b"), 4, time.Date(2026, 1, 2, 3, 4, 5, 60, time.UTC).UnixNano(), []byte("NATS/1.0\r\nA: b\r\n\r\n")}
+	kept := DirectMessage{[]byte("S"), []byte("a.b"), 4, time.Date(2026, 1, 2, 3, 4, 5, 60, time.UTC).UnixNano(), []byte("NATS/1.0\r\nA: b\r\n\r\n")}
 	header := protocol.Header(kept.AppendHeader(nil))
 	for key, want := range map[string]string{"A": "b", "Nats-Stream": "S", "Nats-Subject": "a.b", "Nats-Sequence": "4", "Nats-Time-Stamp": "2026-01-02T03:04:05.00000006Z"} {
 		if got, _ := header.Get(key); string(got) != want {

@@ -101,10 +101,10 @@ const (
 	defaultDuplicates = 2 * time.Minute
 )
 
-// notYet are the settings that Carillon does not support yet. Each is refused by name, since a
-// setting that is dropped silently seems to be in effect. Remove a line when the setting is
+// unsupportedStream are the settings that Carillon does not support yet. Each is refused by name,
+// since a setting that is dropped silently seems to be in effect. Remove a line when the setting is
 // supported.
-var notYet = []struct {
+var unsupportedStream = []struct {
 	setting string
 	asked   func(*StreamConfig) bool
 }{
@@ -160,11 +160,11 @@ func (c *StreamConfig) Normalize() *Error {
 		{&c.Compression, "invalid compression", []string{noCompression, s2Compression}},
 		{&c.PersistMode, "invalid persist mode", []string{defaultPersist, asyncPersist}},
 	} {
-		if !oneOf(word.value, word.of...) {
+		if !normalizeChoice(word.value, word.of...) {
 			return ErrStreamInvalidConfig.With(word.wrong)
 		}
 	}
-	for _, feature := range notYet {
+	for _, feature := range unsupportedStream {
 		if feature.asked(c) {
 			return ErrStreamInvalidConfig.With(feature.setting + " is not supported yet (leave it out)")
 		}
@@ -375,9 +375,9 @@ func assetName(kind, name string) string {
 	return ""
 }
 
-// oneOf reports whether the word is one of the given ones. It replaces an empty word by the first
-// one.
-func oneOf(word *string, of ...string) bool {
+// normalizeChoice reports whether the word is one of the given ones. It replaces an empty word by
+// the first one.
+func normalizeChoice(word *string, of ...string) bool {
 	if *word == "" {
 		*word = of[0]
 	}

@@ -103,8 +103,8 @@ func (f *frames) token(t frameType, v uint64) {
 	f.put(f.fixed[:headerSize+8])
 }
 
-// carried appends a Topics frame and reports whether it fits the limit.
-func (f *frames) carried(parts [][]byte, limit int) bool {
+// topics appends a Topics frame and reports whether it fits the limit.
+func (f *frames) topics(parts [][]byte, limit int) bool {
 	size := 0
 	for _, part := range parts {
 		size += len(part)

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// foreign reports whether the link ended for a reason other than this broker's: not replaced,
-// refused, overflowed or closed by it.
-func (l *link) foreign() bool {
+// endedExternally reports whether the link ended for a reason other than this broker's: not
+// replaced, refused, overflowed or closed by it.
+func (l *link) endedExternally() bool {
 	for _, own := range []error{errReplaced, errOverflow, errClosing} {
 		if errors.Is(l.err, own) {
 			return false
@@ -28,11 +28,11 @@ func (m *Mesh) checkDeath(n *neighbour, err error) {
 		return
 	}
 	m.mu.Lock()
-	dead := n.ended && n.link == nil && n.member && n.seen == n.incarnation && !m.closed
+	dead := n.linkLost && n.link == nil && n.member && n.linkedIncarnation == n.incarnation && !m.closed
 	member := Member{ID: n.id, Name: n.name, Route: n.address, Incarnation: n.incarnation}
 	level := slog.LevelWarn
 	if dead {
-		n.ended = false
+		n.linkLost = false
 	}
 	if n.leaving {
 		level = slog.LevelInfo
@@ -51,8 +51,8 @@ func (m *Mesh) probe(n *neighbour, until time.Time) {
 	for ended := false; time.Until(until) > redialMin; {
 		m.pauseDial(n, jitter(redialMin))
 		m.mu.Lock()
-		over := m.closed || !n.member || n.fresh || n.link != nil && n.link.alive() || ended && !n.ended
-		ended = n.ended && n.link == nil
+		over := m.closed || !n.member || n.dialNow || n.link != nil && n.link.alive() || ended && !n.linkLost
+		ended = n.linkLost && n.link == nil
 		target := Member{ID: n.id, Name: n.name, Route: n.address}
 		m.mu.Unlock()
 		if over {
@@ -79,7 +79,7 @@ func (m *Mesh) Silent() (silent []Member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, n := range m.neighbours {
-		if !n.member || m.closed || n.seen != n.incarnation {
+		if !n.member || m.closed || n.linkedIncarnation != n.incarnation {
 			continue
 		}
 		if l := n.link; n.silent && (l == nil || !l.up.Load()) || l != nil && l.up.Load() && l.silent.Load() {

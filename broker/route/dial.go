@@ -39,8 +39,8 @@ func (m *Mesh) dial(n *neighbour) {
 			m.mu.Unlock()
 			return
 		}
-		if n.fresh {
-			n.fresh = false
+		if n.dialNow {
+			n.dialNow = false
 			pause = redialMin
 			next = time.Time{}
 			if !first {
@@ -221,12 +221,12 @@ func (m *Mesh) dialFailed(n *neighbour, target Member, err error) {
 	cause := causeOf(err)
 	m.mu.Lock()
 	level := slog.LevelWarn
-	if n.told == cause || n.leaving || cause == CauseLinked || cause == CauseClosing {
+	if n.loggedCause == cause || n.leaving || cause == CauseLinked || cause == CauseClosing {
 		level = slog.LevelDebug
 	}
-	n.told = cause
+	n.loggedCause = cause
 	if n.link == nil {
-		n.trouble, n.troubled = err, time.Now()
+		n.lastErr, n.lastErrAt = err, time.Now()
 	}
 	if cause != causeUnreachable && cause != CauseLinked && cause != CauseClosing {
 		m.refusals[cause]++

@@ -257,7 +257,7 @@ func (l *link) keepAlive() {
 
 func (l *link) read(peer ClientSide, topics TopicsSide) error {
 	var d decoder
-	var progress exchange
+	var progress interestExchange
 	traffic := &l.neighbour.traffic
 	defer peer.Flush()
 	for {
@@ -315,13 +315,13 @@ func (l *link) read(peer ClientSide, topics TopicsSide) error {
 	}
 }
 
-// exchange is the progress of the exchange of interest in both directions.
-type exchange struct {
+// interestExchange is the progress of the exchange of interest in both directions.
+type interestExchange struct {
 	theirs, ours bool
 	queues       map[session.Interest]struct{} // the groups that link.groups counts
 }
 
-func (l *link) control(peer ClientSide, t frameType, body []byte, s *exchange) error {
+func (l *link) control(peer ClientSide, t frameType, body []byte, s *interestExchange) error {
 	switch t {
 	case frameInterest:
 		change, err := parseInterest(body)
@@ -364,7 +364,7 @@ func (l *link) control(peer ClientSide, t frameType, body []byte, s *exchange) e
 
 // count updates the figures for Stats. A plain pattern begins and ends once. The size of a group
 // changes many times, so the groups are remembered.
-func (l *link) count(change session.Interest, s *exchange) {
+func (l *link) count(change session.Interest, s *interestExchange) {
 	switch {
 	case change.Queue == "" && change.Count > 0:
 		l.plain.Add(1)
@@ -384,7 +384,7 @@ func (l *link) count(change session.Interest, s *exchange) {
 	}
 }
 
-func (l *link) markUp(s *exchange) {
+func (l *link) markUp(s *interestExchange) {
 	if s.theirs && s.ours && !l.up.Swap(true) {
 		l.mesh.linkUp(l)
 	}

@@ -88,7 +88,7 @@ type neighbour struct {
 	incarnation       int64
 	member            bool
 	dialling          bool
-	fresh             bool // the membership changed: dial now, without the pause
+	dialNow           bool // the membership changed: dial now, without the pause
 	leaving           bool
 	link              *link
 	generation        uint64 // number of connections so far
@@ -96,11 +96,11 @@ type neighbour struct {
 	lost              uint64 // messages dropped with links that ended
 	overflows         uint64
 	changed           time.Time // when the link last went up or down
-	trouble           error     // why there is no link; nil while it is up
-	troubled          time.Time
-	told              Cause // the cause that was logged last
-	seen              int64 // the incarnation in which it was linked last
-	ended             bool  // that link ended, not through this broker
+	lastErr           error     // why there is no link; nil while it is up
+	lastErrAt         time.Time
+	loggedCause       Cause // the cause that was logged last
+	linkedIncarnation int64 // the incarnation in which it was linked last
+	linkLost          bool  // that link ended, not through this broker
 	silent            bool  // it was silent when that link ended
 
 	wake    chan struct{}
@@ -189,15 +189,15 @@ func (m *Mesh) SetMembers(members []Member) {
 		present[member.ID] = true
 		n := m.neighbourLocked(member.ID)
 		if !n.member || n.address != member.Route || n.incarnation != member.Incarnation {
-			n.fresh = true
+			n.dialNow = true
 			if n.incarnation != member.Incarnation {
 				// A new incarnation: the broker has restarted.
-				n.leaving, n.ended, n.silent = false, false, false
+				n.leaving, n.linkLost, n.silent = false, false, false
 			}
 		}
 		n.member, n.name, n.address, n.incarnation = true, member.Name, member.Route, member.Incarnation
 		if n.link != nil && n.link.alive() && n.link.up.Load() {
-			n.seen = member.Incarnation
+			n.linkedIncarnation = member.Incarnation
 		}
 		if !n.dialling {
 			n.dialling = true
@@ -278,8 +278,8 @@ func (m *Mesh) linkUp(l *link) {
 	m.mu.Lock()
 	n := l.neighbour
 	if n.link == l {
-		n.changed, n.trouble, n.told = time.Now(), nil, ""
-		n.seen, n.ended, n.silent = n.incarnation, false, false
+		n.changed, n.lastErr, n.loggedCause = time.Now(), nil, ""
+		n.linkedIncarnation, n.linkLost, n.silent = n.incarnation, false, false
 	}
 	generation := n.generation
 	m.mu.Unlock()
@@ -308,14 +308,14 @@ func (m *Mesh) linkEnded(l *link) {
 	}
 	if n.link == l {
 		n.link = nil
-		n.ended = l.up.Load() && !m.closed && l.foreign()
-		n.silent = n.silent || n.ended && l.silent.Load()
-		n.changed, n.trouble, n.troubled = time.Now(), l.err, time.Now()
+		n.linkLost = l.up.Load() && !m.closed && l.endedExternally()
+		n.silent = n.silent || n.linkLost && l.silent.Load()
+		n.changed, n.lastErr, n.lastErrAt = time.Now(), l.err, time.Now()
 		m.forgetLocked(n)
 	}
-	told := n.told
+	told := n.loggedCause
 	if !l.up.Load() {
-		n.told = causeOf(l.err)
+		n.loggedCause = causeOf(l.err)
 	}
 	closing := m.closed
 	n.nudge()

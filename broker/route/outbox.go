@@ -72,7 +72,7 @@ func (o *outbox) carry(parts [][]byte) (v verdict) {
 		return verdict{}
 	}
 	idle := o.queued.head == nil
-	v.oversize = !o.queued.carried(parts, o.maxPayload+frameOverhead)
+	v.oversize = !o.queued.topics(parts, o.maxPayload+frameOverhead)
 	v.behind, v.overflow = o.pendingLocked() > maxPending, o.pendingLocked() > o.hard
 	if idle {
 		o.signal()

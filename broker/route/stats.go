@@ -59,8 +59,8 @@ func (m *Mesh) Stats() Stats {
 			p.RTT, p.Pending = time.Duration(l.rtt.Load()), l.Pending()
 			p.Patterns, p.Groups, p.Oversize = l.plain.Load(), l.groups.Load(), l.oversize.Load()
 		}
-		if n.trouble != nil {
-			p.LastError, p.LastErrorAt = n.trouble.Error(), n.troubled
+		if n.lastErr != nil {
+			p.LastError, p.LastErrorAt = n.lastErr.Error(), n.lastErrAt
 		}
 		s.Peers = append(s.Peers, p)
 	}

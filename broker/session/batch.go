@@ -16,22 +16,22 @@ type batch struct {
 	from   *slab  // the memory that the messages' slices alias
 	msg    Message
 
-	perLoop   [][]entry
-	bytes     []int
-	receivers int
-	own       int     // the origin's loop, which is queued last
-	spent     []*Sub  // subscriptions that have reached their maximum
-	hurried   []*Peer // peers whose links are behind
-	outpaced  *Conn   // a receiver that is close to its bound
-	forwards  []forward
+	perLoop      [][]entry
+	bytes        []int
+	receivers    int
+	own          int     // the origin's loop, which is queued last
+	exhausted    []*Sub  // subscriptions that have reached their maximum
+	slowPeers    []*Peer // peers whose links are behind
+	slowReceiver *Conn   // a receiver that is close to its bound
+	forwards     []forward
 
-	kept      []takerMessage // messages for Takers of this broker
-	taken     []Message      // scratch list of one Taker's messages
-	behind    []Taker        // Takers whose publishers must wait
-	forwarded bool           // the messages came from another broker
-	internal  bool           // the messages are this broker's own, and not for Takers
+	forTakers    []takerMessage // messages for Takers of this broker
+	takerScratch []Message      // scratch list of one Taker's messages
+	fullTakers   []Taker        // Takers whose publishers must wait
+	forwarded    bool           // the messages came from another broker
+	internal     bool           // the messages are this broker's own, and not for Takers
 
-	claim func(*Sub) bool // b.take, allocated once
+	claimFunc func(*Sub) bool // b.claimFor, allocated once
 }
 
 type cache = subject.Cache[*Sub, *Peer]
@@ -51,9 +51,9 @@ func (b *batch) reset() {
 		b.hub.caches.Put(b.cache)
 		b.cache = nil
 	}
-	clear(b.hurried)
-	clear(b.behind)
-	b.origin, b.from, b.outpaced, b.hurried, b.behind = nil, nil, nil, b.hurried[:0], b.behind[:0]
+	clear(b.slowPeers)
+	clear(b.fullTakers)
+	b.origin, b.from, b.slowReceiver, b.slowPeers, b.fullTakers = nil, nil, nil, b.slowPeers[:0], b.fullTakers[:0]
 }
 
 // forward is one peer's part of a message.
@@ -64,7 +64,7 @@ type forward struct {
 
 func (h *Hub) newBatch() *batch {
 	b := &batch{hub: h, perLoop: make([][]entry, len(h.loops)), bytes: make([]int, len(h.loops))}
-	b.claim = b.take
+	b.claimFunc = b.claimFor
 	return b
 }
 
@@ -86,7 +86,7 @@ func (b *batch) end() {
 		touched |= 1 << (b.own % 64)
 	}
 	b.hub.lock.RUnlock()
-	if len(b.kept) > 0 {
+	if len(b.forTakers) > 0 {
 		// The Takers come before the loops, since a PONG says that they have the messages.
 		b.callTakers()
 	}
@@ -100,10 +100,10 @@ func (b *batch) end() {
 		}
 	}
 	b.receivers = 0
-	if len(b.spent) > 0 {
-		b.hub.retire(b.spent)
-		clear(b.spent)
-		b.spent = b.spent[:0]
+	if len(b.exhausted) > 0 {
+		b.hub.retire(b.exhausted)
+		clear(b.exhausted)
+		b.exhausted = b.exhausted[:0]
 	}
 }
 
@@ -113,7 +113,7 @@ func (b *batch) queue(i int) {
 	if b.from != nil && b.bytes[i] > 0 {
 		b.from.retain()
 		last := &entries[len(entries)-1]
-		last.from, last.held = b.from, true
+		last.from, last.ownsSlab = b.from, true
 	}
 	b.hub.loops[i].push(entries, b.bytes[i])
 	clear(entries)
@@ -148,12 +148,12 @@ func (b *batch) addTo(i int, e entry, receivers int) {
 // findSlow notes a receiver that is close to its bound. It is called for messages with few
 // receivers only: one slow receiver of many must not slow down the others.
 func (b *batch) findSlow(e *entry) {
-	if e.sub != nil && e.sub.conn.pressed.Load() {
-		b.outpaced = e.sub.conn
+	if e.sub != nil && e.sub.conn.nearBound.Load() {
+		b.slowReceiver = e.sub.conn
 	}
 	for _, s := range e.subs {
-		if s.conn.pressed.Load() {
-			b.outpaced = s.conn
+		if s.conn.nearBound.Load() {
+			b.slowReceiver = s.conn
 		}
 	}
 }
@@ -168,17 +168,17 @@ func (b *batch) send(c *Conn, data []byte, thenClose bool) {
 	b.receivers++
 }
 
-// take claims a delivery for s. It is called for each candidate of a queue group and each counted
-// subscription, and reports false if s must not have the message.
-func (b *batch) take(s *Sub) bool {
+// claimFor claims a delivery for s. It is called for each candidate of a queue group and each
+// counted subscription, and reports false if s must not have the message.
+func (b *batch) claimFor(s *Sub) bool {
 	if s.conn == b.origin && !s.conn.echo {
 		return false
 	}
-	switch s.take() {
+	switch s.claim() {
 	case refused:
 		return false
 	case last:
-		b.spent = append(b.spent, s)
+		b.exhausted = append(b.exhausted, s)
 	}
 	return true
 }
@@ -190,7 +190,7 @@ func (b *batch) publish(m *Message) bool {
 	reached := b.plain(match, m)
 	for i := range match.Groups {
 		g := &match.Groups[i]
-		sub, peer, found := g.Pick(b.claim)
+		sub, peer, found := g.Pick(b.claimFunc)
 		switch found {
 		case subject.Local:
 			b.add(entry{kind: deliverOne, sub: sub, msg: visibleOf(m), from: b.from}, 1)
@@ -206,14 +206,14 @@ func (b *batch) publish(m *Message) bool {
 			b.forwardTo(p).reach.Plain = true
 			reached = true
 		} else if !b.internal {
-			b.kept = append(b.kept, takerMessage{p.offer.taker, *m})
+			b.forTakers = append(b.forTakers, takerMessage{p.offer.taker, *m})
 			reached = true
 		}
 	}
 	for i := range b.forwards {
 		f := &b.forwards[i]
-		if f.peer.link.Forward(m, f.reach) && !slices.Contains(b.hurried, f.peer) {
-			b.hurried = append(b.hurried, f.peer)
+		if f.peer.link.Forward(m, f.reach) && !slices.Contains(b.slowPeers, f.peer) {
+			b.slowPeers = append(b.slowPeers, f.peer)
 		}
 		f.reach.Queues = f.reach.Queues[:0]
 	}
@@ -234,7 +234,7 @@ func (b *batch) plain(match *subject.Match[*Sub, *Peer], m *Message) (reached bo
 			reached = true
 		}
 		for _, s := range leaf.Counted() {
-			if b.take(s) {
+			if b.claimFor(s) {
 				b.add(entry{kind: deliverOne, sub: s, msg: visibleOf(m), from: b.from}, 1)
 				reached = true
 			}
@@ -267,7 +267,7 @@ func (b *batch) deliver(m *Message, reach Reach) {
 	if reach.Keep {
 		for _, p := range match.Peers {
 			if p.offer != nil {
-				b.kept = append(b.kept, takerMessage{p.offer.taker, *m})
+				b.forTakers = append(b.forTakers, takerMessage{p.offer.taker, *m})
 			}
 		}
 	}
@@ -277,7 +277,7 @@ func (b *batch) deliver(m *Message, reach Reach) {
 			if g.Queue() != queue {
 				continue
 			}
-			if sub, _, found := g.Pick(b.claim); found == subject.Local {
+			if sub, _, found := g.Pick(b.claimFunc); found == subject.Local {
 				b.add(entry{kind: deliverOne, sub: sub, msg: visibleOf(m), from: b.from}, 1)
 			}
 		}
@@ -303,11 +303,11 @@ func (b *batch) noResponders(m *Message, block []byte) {
 			if s.conn != b.origin {
 				continue
 			}
-			switch s.take() {
+			switch s.claim() {
 			case refused:
 				continue
 			case last:
-				b.spent = append(b.spent, s)
+				b.exhausted = append(b.exhausted, s)
 			}
 			b.add(entry{kind: deliverOne, sub: s, msg: notice}, 1)
 			return

@@ -47,28 +47,28 @@ type Conn struct {
 	reason atomic.Pointer[Reason]
 
 	// From CONNECT. Written by the reader; headers is also read by the loop.
-	connected    atomic.Bool
-	echo         bool
-	verbose      bool
-	pedantic     bool
-	noResponders bool
-	headers      atomic.Bool
-	about        atomic.Pointer[protocol.Connect]
+	connected      atomic.Bool
+	echo           bool
+	verbose        bool
+	pedantic       bool
+	noResponders   bool
+	headers        atomic.Bool
+	connectOptions atomic.Pointer[protocol.Connect]
 
 	subs map[string]*Sub // by sid; guarded by the index lock
 
 	// Owned by the reader.
-	hurried  []*Peer // peers that the last read published to and whose links are behind
-	outpaced *Conn   // a receiver of the last read that is close to its bound
-	behind   []Taker // Takers of the last read that are behind
-	in       *slab   // input; bytes from start to end are not parsed yet
-	start    int
-	end      int
-	readSize int
-	small    int // consecutive reads that needed far less than readSize
-	readN    int
-	readErr  error
-	readFn   func(fd uintptr) bool
+	slowPeers    []*Peer // peers that the last read published to and whose links are behind
+	slowReceiver *Conn   // a receiver of the last read that is close to its bound
+	fullTakers   []Taker // Takers of the last read that are behind
+	in           *slab   // input; bytes from start to end are not parsed yet
+	start        int
+	end          int
+	readSize     int
+	small        int // consecutive reads that needed far less than readSize
+	readN        int
+	readErr      error
+	readFn       func(fd uintptr) bool
 
 	// Owned by the loop.
 	out       outbox
@@ -87,7 +87,7 @@ type Conn struct {
 
 	// Readable by any goroutine.
 	pending     atomic.Int64 // bytes in waiting or in the writer goroutine
-	pressed     atomic.Bool  // pending is close to its bound: publishers with few receivers slow down
+	nearBound   atomic.Bool  // pending is close to its bound: publishers with few receivers slow down
 	inMsgs      atomic.Uint64
 	inBytes     atomic.Uint64
 	outMsgs     atomic.Uint64
@@ -95,7 +95,7 @@ type Conn struct {
 	subCount    atomic.Int64
 	active      atomic.Int64           // UnixNano of the last read
 	pings       atomic.Int32           // PINGs without a PONG
-	ponged      atomic.Bool            // the first PONG was sent, so INFO may follow at any time
+	pongSent    atomic.Bool            // the first PONG was sent, so INFO may follow at any time
 	closeReason atomic.Pointer[Reason] // closeWithError was called with this reason
 	draining    atomic.Pointer[Reason] // drain was called with this reason
 }
@@ -226,7 +226,7 @@ func (c *Conn) park() {
 	c.finish = c.finish || c.closing
 	mine, all := c.pending.Add(n), c.hub.pending.Add(n)
 	if mine > c.hub.profile.Pending*3/4 {
-		c.pressed.Store(true)
+		c.nearBound.Store(true)
 	}
 	switch {
 	case mine > c.hub.profile.Pending:
@@ -267,7 +267,7 @@ func (c *Conn) unpark() {
 			out.consume(n)
 			c.hub.pending.Add(int64(-n))
 			if c.pending.Add(int64(-n)) < c.hub.profile.Pending/2 {
-				c.pressed.Store(false)
+				c.nearBound.Store(false)
 			}
 			if err == nil {
 				continue
@@ -289,7 +289,7 @@ func (c *Conn) forget(o *outbox) {
 	c.pending.Add(int64(-o.size))
 	c.hub.pending.Add(int64(-o.size))
 	o.reset()
-	c.pressed.Store(false)
+	c.nearBound.Store(false)
 }
 
 // closeWrite closes the sending direction. The reader still reads for a moment: the kernel resets a

@@ -24,11 +24,11 @@ func (c *slabCopier) copyIn(m *Message) *Message {
 		c.open = true
 		b.begin()
 	}
-	b.msg = Message{To: c.keep(m.To), Subject: c.keep(m.Subject), Reply: c.keep(m.Reply), Header: m.Header, Data: c.keep(m.Data)}
+	b.msg = Message{To: c.copyPart(m.To), Subject: c.copyPart(m.Subject), Reply: c.copyPart(m.Reply), Header: m.Header, Data: c.copyPart(m.Data)}
 	return &b.msg
 }
 
-func (c *slabCopier) keep(part []byte) []byte {
+func (c *slabCopier) copyPart(part []byte) []byte {
 	buf := c.batch.from.buf
 	n := copy(buf[c.used:], part)
 	kept := buf[c.used : c.used+n : c.used+n]
@@ -41,8 +41,8 @@ func (c *slabCopier) flush() {
 	if c.open {
 		c.open = false
 		c.batch.end()
-		c.batch.outpaced = nil
-		c.batch.behind = c.batch.behind[:0]
+		c.batch.slowReceiver = nil
+		c.batch.fullTakers = c.batch.fullTakers[:0]
 	}
 }
 

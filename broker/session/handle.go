@@ -86,20 +86,20 @@ func (c *Conn) waitForRoom() {
 	for _, l := range c.hub.loops {
 		l.wait()
 	}
-	for i, p := range c.hurried {
+	for i, p := range c.slowPeers {
 		p.link.Wait()
-		c.hurried[i] = nil
+		c.slowPeers[i] = nil
 	}
-	c.hurried = c.hurried[:0]
-	for i, t := range c.behind {
+	c.slowPeers = c.slowPeers[:0]
+	for i, t := range c.fullTakers {
 		t.Wait()
-		c.behind[i] = nil
+		c.fullTakers[i] = nil
 	}
-	c.behind = c.behind[:0]
-	if slow := c.outpaced; slow != nil {
-		c.outpaced = nil
+	c.fullTakers = c.fullTakers[:0]
+	if slow := c.slowReceiver; slow != nil {
+		c.slowReceiver = nil
 		for range limits.StallSteps {
-			if !slow.pressed.Load() || slow.closed.Load() {
+			if !slow.nearBound.Load() || slow.closed.Load() {
 				return
 			}
 			time.Sleep(limits.StallStep)
@@ -142,7 +142,7 @@ func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err erro
 		err = nil
 	}
 	b.end()
-	c.hurried, c.outpaced, c.behind = append(c.hurried, b.hurried...), b.outpaced, append(c.behind, b.behind...)
+	c.slowPeers, c.slowReceiver, c.fullTakers = append(c.slowPeers, b.slowPeers...), b.slowReceiver, append(c.fullTakers, b.fullTakers...)
 	b.reset()
 	c.hub.batches.Put(b)
 	if msgs > 0 {
@@ -165,9 +165,9 @@ func (c *Conn) handle(b *batch, op *protocol.Op) error {
 		c.unsubscribe(b, op)
 	case protocol.VerbPing:
 		b.send(c, linePong, false)
-		if !c.ponged.Load() {
-			c.ponged.Store(true)
-			if about := c.about.Load(); about != nil && about.Protocol >= 1 {
+		if !c.pongSent.Load() {
+			c.pongSent.Store(true)
+			if about := c.connectOptions.Load(); about != nil && about.Protocol >= 1 {
 				b.send(c, c.hub.infoLine(c, true), false)
 			}
 		}
@@ -219,7 +219,7 @@ func (c *Conn) connect(b *batch, text []byte) error {
 	c.connected.Store(true)
 	c.echo, c.verbose, c.pedantic, c.noResponders = about.Echo, about.Verbose, about.Pedantic, about.NoResponders
 	c.headers.Store(about.Headers)
-	c.about.Store(&about)
+	c.connectOptions.Store(&about)
 	return nil
 }
 

@@ -211,7 +211,7 @@ func (h *Hub) insert(s *Sub) error {
 	h.lock.Lock()
 	defer h.lock.Unlock()
 	if old := c.subs[s.sid]; old != nil {
-		if !old.spent() {
+		if !old.exhausted() {
 			return nil
 		}
 		h.end(old) // old has had its last message, and retire has not ended it yet
@@ -343,7 +343,7 @@ func (h *Hub) SetURLs(urls []string) {
 // inform sends INFO to all clients that accept it at any time.
 func (h *Hub) inform() {
 	for _, c := range h.list() {
-		if about := c.about.Load(); c.ponged.Load() && about != nil && about.Protocol >= 1 {
+		if about := c.connectOptions.Load(); c.pongSent.Load() && about != nil && about.Protocol >= 1 {
 			c.send(h.infoLine(c, false), false)
 		}
 	}

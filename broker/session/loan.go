@@ -26,5 +26,5 @@ func (h *Hub) SendLent(l *Loan, messages []Message) {
 	c.open = true
 	c.flush()
 	c.drop()
-	h.restSender(c)
+	h.releaseSender(c)
 }

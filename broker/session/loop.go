@@ -49,7 +49,7 @@ const (
 	sendRaw                          // data to conn, as it is
 	sendRawAndClose                  // like sendRaw, then close conn
 	endSub                           // deliver nothing more to sub
-	moveSub                          // ignore sub in lists from now on: it is delivered to by deliverOne
+	moveSub                          // deliver to sub by deliverOne only, not from lists
 )
 
 // entry is one item of a loop's queue. The message's slices alias from.
@@ -60,8 +60,8 @@ type entry struct {
 	subs []*Sub
 	msg  visible
 	from *slab
-	// held marks the entry that owns the reference to from, for itself and for entries before it.
-	held bool
+	// ownsSlab marks the entry that owns the reference to from, for itself and for entries before it.
+	ownsSlab bool
 }
 
 // visible is the part of a message that receivers see. It leaves out the route, since entries are
@@ -159,7 +159,7 @@ func (l *loop) drain() bool {
 	}
 	l.dirty = l.dirty[:0]
 	for i := range batch {
-		if batch[i].held {
+		if batch[i].ownsSlab {
 			batch[i].from.release()
 		}
 	}

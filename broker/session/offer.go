@@ -54,25 +54,25 @@ type takerMessage struct {
 
 // callTakers passes each Taker its messages. No lock is held, since a Taker may create a file.
 func (b *batch) callTakers() {
-	for i := range b.kept {
-		t := b.kept[i].taker
+	for i := range b.forTakers {
+		t := b.forTakers[i].taker
 		if t == nil {
 			continue // passed with an earlier message
 		}
-		for j := i; j < len(b.kept); j++ {
-			if b.kept[j].taker == t {
-				b.taken = append(b.taken, b.kept[j].msg)
-				b.kept[j].taker = nil
+		for j := i; j < len(b.forTakers); j++ {
+			if b.forTakers[j].taker == t {
+				b.takerScratch = append(b.takerScratch, b.forTakers[j].msg)
+				b.forTakers[j].taker = nil
 			}
 		}
-		if t.Take(b.taken, b.forwarded) {
-			b.behind = append(b.behind, t)
+		if t.Take(b.takerScratch, b.forwarded) {
+			b.fullTakers = append(b.fullTakers, t)
 		}
-		clear(b.taken)
-		b.taken = b.taken[:0]
+		clear(b.takerScratch)
+		b.takerScratch = b.takerScratch[:0]
 	}
-	clear(b.kept)
-	b.kept = b.kept[:0]
+	clear(b.forTakers)
+	b.forTakers = b.forTakers[:0]
 }
 
 // Send publishes this broker's own messages to all subscribers, on this and on linked brokers, but
@@ -83,13 +83,13 @@ func (h *Hub) Send(messages []Message) {
 		c.batch.publish(c.copyIn(&messages[i]))
 	}
 	c.flush()
-	h.restSender(c)
+	h.releaseSender(c)
 }
 
-// restSender returns a sender to the pool.
-func (h *Hub) restSender(c *slabCopier) {
-	clear(c.batch.hurried)
-	c.batch.hurried = c.batch.hurried[:0]
+// releaseSender returns a sender to the pool.
+func (h *Hub) releaseSender(c *slabCopier) {
+	clear(c.batch.slowPeers)
+	c.batch.slowPeers = c.batch.slowPeers[:0]
 	if b := c.batch; b.cache != nil {
 		h.caches.Put(b.cache)
 		b.cache = nil

@@ -77,7 +77,7 @@ func (h *Hub) ConnStats() []ConnStats {
 			ID: c.id, Address: c.nc.RemoteAddr().String(), Born: c.born, Active: time.Unix(0, c.active.Load()),
 			Subscriptions: c.subCount.Load(), PendingBytes: c.pending.Load(),
 		}
-		if about := c.about.Load(); about != nil {
+		if about := c.connectOptions.Load(); about != nil {
 			s.Name, s.Lang, s.Version = about.Name, about.Lang, about.Version
 		}
 		s.add(c)
@@ -87,7 +87,7 @@ func (h *Hub) ConnStats() []ConnStats {
 }
 
 func (c *Conn) name() string {
-	if about := c.about.Load(); about != nil {
+	if about := c.connectOptions.Load(); about != nil {
 		return about.Name
 	}
 	return ""

@@ -31,17 +31,17 @@ type Sub struct {
 // Listed implements subject.Subscriber.
 func (s *Sub) Listed() bool { return !s.removed && !s.counted }
 
-// share is the result of Sub.take.
-type share int
+// claimResult is the result of Sub.claim.
+type claimResult int
 
 const (
-	refused share = iota
+	refused claimResult = iota
 	granted
 	last // granted, and the subscription has reached its maximum
 )
 
-// take claims one delivery of a counted subscription or a member of a queue group.
-func (s *Sub) take() share {
+// claim claims one delivery of a counted subscription or a member of a queue group.
+func (s *Sub) claim() claimResult {
 	if s.conn.closed.Load() {
 		return refused
 	}
@@ -55,8 +55,8 @@ func (s *Sub) take() share {
 	return refused
 }
 
-// spent reports whether the subscription has reached its maximum.
-func (s *Sub) spent() bool {
+// exhausted reports whether the subscription has reached its maximum.
+func (s *Sub) exhausted() bool {
 	limit := s.max.Load()
 	return limit > 0 && s.taken.Load() >= limit
 }

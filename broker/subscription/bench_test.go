@@ -54,7 +54,7 @@ func full(t testing.TB, n int, opts log.Options) (*world, *discard) {
 		t.Fatal(err)
 	}
 	w.service = New(Config{Sink: func(*topic.Shard, string) DeliverySink { return sink }})
-	w.service.lead(&shardPlace{Source: w.shard, topicID: topicID, name: "orders"})
+	w.service.lead(&servedShard{Source: w.shard, topicID: topicID, name: "orders"})
 	t.Cleanup(w.stop)
 	w.fill(n)
 	return w, sink

@@ -137,7 +137,7 @@ func TestDurableOnesOfNoUseAreReported(t *testing.T) {
 			Sink:     func(_ *topic.Shard, name string) DeliverySink { return w.box(name) },
 			Inactive: func(_ *topic.Shard, name string) { reports.Add(1) },
 		})
-		w.service.lead(&shardPlace{Source: w.shard, topicID: topicID, name: "orders"})
+		w.service.lead(&servedShard{Source: w.shard, topicID: topicID, name: "orders"})
 		spec := earliest()
 		spec.Consumer.InactiveThreshold = time.Minute
 		w.declare("billing", 1, spec)

@@ -191,7 +191,7 @@ func (w *world) revive(witnesses map[string]*witness) error {
 	w.service = New(Config{Logger: slog.New(slog.DiscardHandler), Sink: func(_ *topic.Shard, name string) DeliverySink { return witnesses[name] }})
 	w.service.wholeAfter = 200
 	w.follow()
-	w.service.lead(&shardPlace{Source: w.shard, topicID: topicID, name: "orders"})
+	w.service.lead(&servedShard{Source: w.shard, topicID: topicID, name: "orders"})
 	synctest.Wait()
 	return nil
 }

@@ -25,11 +25,11 @@ type cursor struct {
 	repeated int // pending records that were delivered more than once
 
 	// The rest exists on the leader only.
-	most  uint32   // maximum deliveries of one record; 0: no bound
-	due   int64    // no pending delivery outside the queue has an earlier deadline
-	again []uint64 // redelivery queue, FIFO; entries may be stale
-	head  int      // index of the first entry of again
-	spent []uint64 // records that reached the maximum of deliveries
+	maxDeliver uint32   // maximum deliveries of one record; 0: no bound
+	due        int64    // no pending delivery outside the queue has an earlier deadline
+	redelivery []uint64 // redelivery queue, FIFO; entries may be stale
+	head       int      // index of the first entry of again
+	exhausted  []uint64 // records that reached the maximum of deliveries
 }
 
 type opKind uint8
@@ -87,7 +87,7 @@ func (c *cursor) apply(o op) {
 	case opForget:
 		c.forget(o.offset)
 	case opReset:
-		*c = cursor{sequence: c.sequence, offset: max(o.offset, 1) - 1, most: c.most, due: math.MaxInt64}
+		*c = cursor{sequence: c.sequence, offset: max(o.offset, 1) - 1, maxDeliver: c.maxDeliver, due: math.MaxInt64}
 	case opTruncate:
 		c.truncate(max(o.offset, 1))
 	}
@@ -176,8 +176,8 @@ func (c *cursor) truncate(end uint64) {
 	}
 	i, _ := c.pending.search(end)
 	for ; i < len(c.pending.list); i++ {
-		if d := &c.pending.list[i]; !d.gone {
-			d.gone = true
+		if d := &c.pending.list[i]; !d.removed {
+			d.removed = true
 			c.pending.live--
 			if d.count > 1 {
 				c.repeated--
@@ -217,7 +217,7 @@ func (c *cursor) expire(now int64) {
 	c.due = math.MaxInt64
 	for i := c.pending.head; i < len(c.pending.list); i++ {
 		switch d := &c.pending.list[i]; {
-		case d.gone || d.queued:
+		case d.removed || d.queued:
 		case d.deadline <= now:
 			c.enqueue(d)
 		default:
@@ -231,38 +231,38 @@ func (c *cursor) enqueue(d *delivery) {
 		return
 	}
 	d.queued = true
-	if c.most > 0 && d.count >= c.most {
-		c.spent = append(c.spent, d.offset)
+	if c.maxDeliver > 0 && d.count >= c.maxDeliver {
+		c.exhausted = append(c.exhausted, d.offset)
 		return
 	}
-	if len(c.again) == cap(c.again) && c.head > len(c.again)/2 {
-		c.again = c.again[:copy(c.again, c.again[c.head:])]
+	if len(c.redelivery) == cap(c.redelivery) && c.head > len(c.redelivery)/2 {
+		c.redelivery = c.redelivery[:copy(c.redelivery, c.redelivery[c.head:])]
 		c.head = 0
 	}
-	c.again = append(c.again, d.offset)
+	c.redelivery = append(c.redelivery, d.offset)
 }
 
 // next returns the first record of the redelivery queue, or nil.
 func (c *cursor) next() *delivery {
-	for c.head < len(c.again) {
-		if d := c.pending.find(c.again[c.head]); d != nil && d.queued {
+	for c.head < len(c.redelivery) {
+		if d := c.pending.find(c.redelivery[c.head]); d != nil && d.queued {
 			return d
 		}
 		c.head++
 	}
-	c.again, c.head = c.again[:0], 0
+	c.redelivery, c.head = c.redelivery[:0], 0
 	return nil
 }
 
-// setMost sets the maximum of deliveries.
-func (c *cursor) setMost(most uint32) {
-	c.most = most
+// setMaxDeliver sets the maximum of deliveries.
+func (c *cursor) setMaxDeliver(most uint32) {
+	c.maxDeliver = most
 	c.requeue()
 }
 
 // requeue rebuilds the redelivery queue.
 func (c *cursor) requeue() {
-	c.again, c.head, c.spent, c.due = c.again[:0], 0, c.spent[:0], 0
+	c.redelivery, c.head, c.exhausted, c.due = c.redelivery[:0], 0, c.exhausted[:0], 0
 	for i := c.pending.head; i < len(c.pending.list); i++ {
 		d := &c.pending.list[i]
 		if d.queued {
@@ -272,8 +272,8 @@ func (c *cursor) requeue() {
 	}
 }
 
-// rest frees memory that an idle Subscription does not need.
-func (c *cursor) rest() {
+// shrink frees memory that an idle Subscription does not need.
+func (c *cursor) shrink() {
 	const kept = 256
 	if c.pending.live > 0 {
 		return
@@ -281,7 +281,7 @@ func (c *cursor) rest() {
 	if cap(c.pending.list) > kept {
 		c.pending.list, c.pending.head = nil, 0
 	}
-	if cap(c.again)+cap(c.spent) > kept {
-		c.again, c.head, c.spent = nil, 0, nil
+	if cap(c.redelivery)+cap(c.exhausted) > kept {
+		c.redelivery, c.head, c.exhausted = nil, 0, nil
 	}
 }

@@ -15,7 +15,7 @@ import (
 type cursorStore struct {
 	work.State
 	service *Service
-	place   *shardPlace
+	shard   *servedShard
 	// base is when the buffer began to fill, in milliseconds since 1970. Times in the buffer are
 	// relative to it.
 	base    int64
@@ -35,15 +35,15 @@ type cursorStore struct {
 	record    [1]log.Record
 	stopWatch func()
 
-	mu      sync.Mutex
-	subs    map[string]*entry
-	buffer  []byte
-	spare   []byte
-	last    op     // not yet in buffer, so that acks in sequence merge; kind 0: none
-	lastOf  uint64 // handle
-	waiters []func(error)
-	free    []*completion
-	dirty   bool // the log lacks changes: only a full snapshot repairs that
+	mu         sync.Mutex
+	subs       map[string]*entry
+	buffer     []byte
+	spare      []byte
+	last       op     // not yet in buffer, so that acks in sequence merge; kind 0: none
+	lastHandle uint64 // handle
+	waiters    []func(error)
+	free       []*completion
+	dirty      bool // the log lacks changes: only a full snapshot repairs that
 	// The desired Subscriptions have changed desiredVersion times, of which appliedVersion are
 	// applied. names are those still to apply; all means all of them.
 	desiredVersion, appliedVersion int
@@ -60,16 +60,16 @@ type cursorStore struct {
 
 // entry is a name in a cursorStore.
 type entry struct {
-	sub    *Subscription // nil: not served
-	made   int64
-	served bool
-	asked  bool // the start position is being written
-	why    *NotServedError
+	sub          *Subscription // nil: not served
+	made         int64
+	served       bool
+	startPending bool // the start position is being written
+	why          *NotServedError
 }
 
-func newCursorStore(s *Service, p *shardPlace) *cursorStore {
+func newCursorStore(s *Service, p *servedShard) *cursorStore {
 	k := &cursorStore{
-		service: s, place: p, base: s.now() / int64(time.Millisecond),
+		service: s, shard: p, base: s.now() / int64(time.Millisecond),
 		subs: map[string]*entry{}, desiredVersion: 1, all: true, since: time.Now(),
 	}
 	return k
@@ -87,7 +87,7 @@ func (k *cursorStore) step(*worker) (more bool) {
 	}
 	if !k.opened {
 		if err := k.open(); err != nil {
-			k.service.config.Logger.Error("the cursors of a topic can't be read; trying again", "topic", k.place.name, "error", err)
+			k.service.config.Logger.Error("the cursors of a topic can't be read; trying again", "topic", k.shard.name, "error", err)
 			k.mu.Lock()
 			k.failed = err
 			k.arm(retryAfter)
@@ -99,7 +99,7 @@ func (k *cursorStore) step(*worker) (more bool) {
 		k.mu.Lock()
 		k.failed = nil
 		k.mu.Unlock()
-		k.stopWatch = k.place.Watch(k.moved)
+		k.stopWatch = k.shard.Watch(k.moved)
 	}
 	k.reconcile()
 	k.write()
@@ -154,12 +154,12 @@ func (k *cursorStore) note(handle uint64, o op) {
 		return
 	}
 	k.fill()
-	if l := &k.last; l.kind == o.kind && o.kind.counted() && k.lastOf == handle && o.offset == l.offset+l.count &&
+	if l := &k.last; l.kind == o.kind && o.kind.counted() && k.lastHandle == handle && o.offset == l.offset+l.count &&
 		o.deadline == l.deadline && l.count+o.count <= mostPending {
 		l.count += o.count
 	} else {
 		k.flushLast()
-		k.last, k.lastOf = o, handle
+		k.last, k.lastHandle = o, handle
 	}
 	if !k.armed {
 		k.arm(lazyFor)
@@ -172,7 +172,7 @@ func (k *cursorStore) note(handle uint64, o op) {
 // flushLast moves the last op into the buffer. mu is held.
 func (k *cursorStore) flushLast() {
 	if k.last.kind != 0 {
-		k.buffer = appendOp(k.buffer, k.lastOf, k.last, k.base)
+		k.buffer = appendOp(k.buffer, k.lastHandle, k.last, k.base)
 		k.last = op{}
 	}
 }
@@ -199,12 +199,12 @@ func (k *cursorStore) writeStart(s *Subscription) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e := k.subs[s.id.name]
-	if e == nil || e.sub != s || e.served || e.asked {
+	if e == nil || e.sub != s || e.served || e.startPending {
 		return
 	}
 	switch {
-	case s.seeking.failed != "":
-		e.why = k.notServed(s.id.name, Unsupported, s.seeking.failed, nil)
+	case s.search.failed != "":
+		e.why = k.notServed(s.id.name, Unsupported, s.search.failed, nil)
 		k.service.notifyWaiters()
 		return
 	case s.ephemeral:
@@ -212,7 +212,7 @@ func (k *cursorStore) writeStart(s *Subscription) {
 		k.service.notifyWaiters()
 		return
 	}
-	e.asked = true
+	e.startPending = true
 	if !k.dirty {
 		k.fill()
 		k.flushLast()
@@ -220,7 +220,7 @@ func (k *cursorStore) writeStart(s *Subscription) {
 	}
 	k.waiters = append(k.waiters, func(err error) {
 		k.mu.Lock()
-		e.asked, e.served = false, err == nil
+		e.startPending, e.served = false, err == nil
 		e.why = nil
 		if err != nil {
 			e.why = k.notServed(s.id.name, Troubled, "where it starts can't be written; trying again: "+err.Error(), err)
@@ -234,7 +234,7 @@ func (k *cursorStore) writeStart(s *Subscription) {
 }
 
 func (k *cursorStore) notServed(name string, reason NotServedReason, why string, err error) *NotServedError {
-	return &NotServedError{Topic: k.place.topicID, Name: name, Reason: reason, Why: why, Err: err}
+	return &NotServedError{Topic: k.shard.topicID, Name: name, Reason: reason, Why: why, Err: err}
 }
 
 // arm schedules a step of the store. mu is held.
@@ -276,9 +276,9 @@ func (k *cursorStore) reconcile() {
 		k.applyAll(state)
 	} else {
 		for _, name := range names {
-			if d := state.Subscription(k.place.topicID, name); d != nil {
+			if d := state.Subscription(k.shard.topicID, name); d != nil {
 				k.apply(d)
-			} else if !unreadable(state, k.place.topicID, name) && !k.isEphemeral(name) {
+			} else if !unreadable(state, k.shard.topicID, name) && !k.isEphemeral(name) {
 				k.drop(name)
 			}
 		}
@@ -312,7 +312,7 @@ func (k *cursorStore) isEphemeral(name string) bool {
 // applyAll applies all desired Subscriptions. stepping is held.
 func (k *cursorStore) applyAll(state desires) {
 	desired := map[string]bool{}
-	for _, d := range state.Subscriptions(k.place.topicID) {
+	for _, d := range state.Subscriptions(k.shard.topicID) {
 		desired[d.Name] = true
 		k.apply(d)
 	}
@@ -330,7 +330,7 @@ func (k *cursorStore) applyAll(state desires) {
 	}
 	k.mu.Unlock()
 	for _, name := range gone {
-		if !unreadable(state, k.place.topicID, name) {
+		if !unreadable(state, k.shard.topicID, name) {
 			k.drop(name)
 		}
 	}
@@ -351,14 +351,14 @@ func (k *cursorStore) retryStarts() {
 	k.mu.Lock()
 	var some []*Subscription
 	for _, e := range k.subs {
-		if e.sub != nil && !e.served && !e.asked {
+		if e.sub != nil && !e.served && !e.startPending {
 			some = append(some, e.sub)
 		}
 	}
 	k.mu.Unlock()
 	for _, s := range some {
 		s.mu.Lock()
-		if s.seeking.done && s.closed == 0 {
+		if s.search.done && s.closed == 0 {
 			k.writeStart(s)
 		}
 		s.mu.Unlock()
@@ -409,7 +409,7 @@ func (k *cursorStore) apply(d *coordination.Subscription) {
 		e.sub.inactive = int64(d.Spec.Consumer.InactiveThreshold)
 		e.served = known
 		if known {
-			k.revive(e.sub, &r)
+			k.restoreCursor(e.sub, &r)
 		} else {
 			k.handles++
 			e.sub.handle = k.handles
@@ -423,14 +423,14 @@ func (k *cursorStore) apply(d *coordination.Subscription) {
 	}
 }
 
-// revive gives a Subscription its cursor of the state log. stepping is held.
-func (k *cursorStore) revive(s *Subscription, r *recovered) {
-	_, end := k.place.Offsets()
+// restoreCursor gives a Subscription its cursor of the state log. stepping is held.
+func (k *cursorStore) restoreCursor(s *Subscription, r *recovered) {
+	_, end := k.shard.Offsets()
 	s.handle, s.cursor = r.handle, r.cursor
-	s.cursor.setMost(s.settings.most)
+	s.cursor.setMaxDeliver(s.settings.maxDeliver)
 	s.known = r.known
-	s.seeking.done = true
-	s.reader = *k.place.NewCursor(min(s.cursor.offset+1, end))
+	s.search.done = true
+	s.reader = *k.shard.NewCursor(min(s.cursor.offset+1, end))
 	s.trouble = r.trouble
 	delete(k.recovered, s.id.name)
 }
@@ -439,7 +439,7 @@ func (k *cursorStore) revive(s *Subscription, r *recovered) {
 func (k *cursorStore) park(s *Subscription) {
 	s.close(Deleted)
 	s.mu.Lock()
-	done := s.seeking.done
+	done := s.search.done
 	r := recovered{handle: s.handle, id: s.id, cursor: s.cursor, known: s.known, trouble: s.trouble}
 	s.mu.Unlock()
 	k.mu.Lock()
@@ -498,23 +498,23 @@ func (k *cursorStore) create(name string, spec *coordination.SubscriptionSpec, i
 		return nil, k.notServed(name, NoShard, "it is not served here any more ("+k.closed.String()+")", nil)
 	case k.subs[name] != nil:
 		defer k.mu.Unlock()
-		return nil, &ExistsError{Topic: k.place.topicID, Name: name}
+		return nil, &ExistsError{Topic: k.shard.topicID, Name: name}
 	case len(k.subs) >= mostEphemerals:
 		defer k.mu.Unlock()
 		return nil, k.notServed(name, Unsupported, fmt.Sprintf("the topic has %d readers, as many as may be; end some, or share them", len(k.subs)), nil)
 	}
 	k.subs[name] = &entry{sub: s}
 	k.mu.Unlock()
-	w := memories.Get().(*worker)
-	defer memories.Put(w)
-	start, end := k.place.Offsets()
+	w := spareWorkers.Get().(*worker)
+	defer spareWorkers.Put(w)
+	start, end := k.shard.Offsets()
 	s.mu.Lock()
-	for read := 0; !s.seeking.done && read < createBytes; read += stepBytes {
+	for read := 0; !s.search.done && read < createBytes; read += stepBytes {
 		if more, err := s.seek(w, start, end, stepBytes); !more || err != nil {
 			break
 		}
 	}
-	failed := s.seeking.failed
+	failed := s.search.failed
 	s.mu.Unlock()
 	if failed != "" {
 		k.removeEphemeral(s)

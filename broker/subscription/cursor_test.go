@@ -124,7 +124,7 @@ func (n *naive) same(c *cursor) string {
 	repeated := 0
 	for i := c.pending.head; i < len(c.pending.list); i++ {
 		d := c.pending.list[i]
-		if !d.gone {
+		if !d.removed {
 			d.queued = false
 			live[d.offset] = d
 			if d.count > 1 {
@@ -153,7 +153,7 @@ func (n *naive) same(c *cursor) string {
 func (c *cursor) queue() []uint64 {
 	var out []uint64
 	seen := map[uint64]bool{}
-	for _, o := range c.again[c.head:] {
+	for _, o := range c.redelivery[c.head:] {
 		if d := c.pending.find(o); d != nil && d.queued && !seen[o] {
 			out = append(out, o)
 			seen[o] = true
@@ -218,7 +218,7 @@ func TestCursorIsWhatItsOpsSay(t *testing.T) {
 			}
 		}
 		again := &cursor{}
-		for r := (reading{data: journal}); len(r.data) > 0; {
+		for r := (decoder{data: journal}); len(r.data) > 0; {
 			var it item
 			if err := r.next(&it, base); err != nil || it.handle != 7 {
 				t.Fatalf("handle %d: %v", it.handle, err)
@@ -242,17 +242,17 @@ func TestCursorIsWhatItsOpsSay(t *testing.T) {
 // maximum queues it again.
 func TestSpentRecordsAreSetApart(t *testing.T) {
 	c := &cursor{}
-	c.setMost(2)
+	c.setMaxDeliver(2)
 	c.apply(op{kind: opDeliver, offset: 1, count: 2, deadline: 10})
 	c.apply(op{kind: opDeliver, offset: 1, count: 1, deadline: 20})
 	c.expire(20)
-	if got := c.queue(); !slices.Equal(got, []uint64{2}) || !slices.Equal(c.spent, []uint64{1}) {
-		t.Fatalf("queued %v, spent %v", got, c.spent)
+	if got := c.queue(); !slices.Equal(got, []uint64{2}) || !slices.Equal(c.exhausted, []uint64{1}) {
+		t.Fatalf("queued %v, spent %v", got, c.exhausted)
 	}
-	c.setMost(0)
+	c.setMaxDeliver(0)
 	c.expire(20)
-	if got := c.queue(); !slices.Equal(got, []uint64{1, 2}) || len(c.spent) > 0 {
-		t.Fatalf("without a bound queued are %v, spent %v", got, c.spent)
+	if got := c.queue(); !slices.Equal(got, []uint64{1, 2}) || len(c.exhausted) > 0 {
+		t.Fatalf("without a bound queued are %v, spent %v", got, c.exhausted)
 	}
 }
 
@@ -278,7 +278,7 @@ func FuzzItemsAreReadOrRefused(f *testing.F) {
 	f.Add(appendOp(appendSnapshot(nil, 1, identity{"a", 1}, c, 0), 1, op{kind: opAck, offset: 2, count: 1}, 0))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := &cursor{}
-		for r := (reading{data: data}); len(r.data) > 0; {
+		for r := (decoder{data: data}); len(r.data) > 0; {
 			var it item
 			if r.next(&it, 0) != nil {
 				return

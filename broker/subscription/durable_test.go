@@ -214,7 +214,7 @@ func TestLosingTheShardEndsRequests(t *testing.T) {
 		if err := w.service.WhyNot(topicID, "billing"); !errors.As(err, &not) || not.Reason != NoShard {
 			t.Errorf("it is not served since %v", err)
 		}
-		w.service.lead(&shardPlace{Source: w.shard, topicID: topicID, name: "orders", weaker: w.promise})
+		w.service.lead(&servedShard{Source: w.shard, topicID: topicID, name: "orders", weaker: w.promise})
 		w.shard.publish("o")
 		w.find("billing").Pull(pull("a", 3))
 		w.expect("billing", "a", "1")
@@ -561,7 +561,7 @@ func TestACursorIsNeverAheadOfItsLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, end, _ := w.shard.data.Offsets()
-		w.service.lead(&shardPlace{Source: w.shard, topicID: topicID, name: "orders", weaker: w.promise})
+		w.service.lead(&servedShard{Source: w.shard, topicID: topicID, name: "orders", weaker: w.promise})
 		s = w.find("billing")
 		if i := s.Info(); i.FloorOffset != end-1 || i.DeliveredOffset != end-1 {
 			t.Errorf("the log ends at %d, and it stands at %+v", end, i)

@@ -83,7 +83,7 @@ func (c *cursor) appendTo(dst []byte, base int64) []byte {
 	offset, sequence := uint64(0), uint64(0)
 	for i := c.pending.head; i < len(c.pending.list); i++ {
 		d := &c.pending.list[i]
-		if d.gone {
+		if d.removed {
 			continue
 		}
 		dst = binary.AppendUvarint(dst, d.offset-offset)
@@ -101,13 +101,13 @@ func (c *cursor) appendTo(dst []byte, base int64) []byte {
 	return dst
 }
 
-// reading decodes values from the front of data. bad is set if one is missing or invalid.
-type reading struct {
+// decoder decodes values from the front of data. bad is set if one is missing or invalid.
+type decoder struct {
 	data []byte
 	bad  bool
 }
 
-func (r *reading) uint() uint64 {
+func (r *decoder) uint() uint64 {
 	v, n := binary.Uvarint(r.data)
 	if n <= 0 {
 		r.bad, r.data = true, nil
@@ -117,7 +117,7 @@ func (r *reading) uint() uint64 {
 	return v
 }
 
-func (r *reading) int() int64 {
+func (r *decoder) int() int64 {
 	v, n := binary.Varint(r.data)
 	if n <= 0 {
 		r.bad, r.data = true, nil
@@ -127,9 +127,9 @@ func (r *reading) int() int64 {
 	return v
 }
 
-func (r *reading) byte() byte { return r.bytes(1)[0] }
+func (r *decoder) byte() byte { return r.bytes(1)[0] }
 
-func (r *reading) bytes(n uint64) []byte {
+func (r *decoder) bytes(n uint64) []byte {
 	if n > uint64(len(r.data)) {
 		r.bad, r.data = true, nil
 		return make([]byte, min(n, 1))
@@ -152,7 +152,7 @@ type item struct {
 var errMalformed = fmt.Errorf("an entry of the state log is malformed")
 
 // next decodes the next item.
-func (r *reading) next(it *item, base int64) error {
+func (r *decoder) next(it *item, base int64) error {
 	*it = item{handle: r.uint()}
 	switch kind := r.byte(); {
 	case r.bad:
@@ -160,7 +160,7 @@ func (r *reading) next(it *item, base int64) error {
 		it.gone = true
 	case kind == itemSnapshot:
 		it.snapshot = true
-		inner := reading{data: r.bytes(r.uint())}
+		inner := decoder{data: r.bytes(r.uint())}
 		it.id.name = string(inner.bytes(inner.uint()))
 		it.id.made = inner.int()
 		if r.bad = r.bad || inner.bad; r.bad {
@@ -190,7 +190,7 @@ func (r *reading) next(it *item, base int64) error {
 
 // restore decodes a cursor encoded by appendTo.
 func (c *cursor) restore(data []byte, base int64) error {
-	r := reading{data: data}
+	r := decoder{data: data}
 	if v := r.byte(); v != cursorVersion {
 		return fmt.Errorf("a cursor of version %d; this program knows %d", v, cursorVersion)
 	}

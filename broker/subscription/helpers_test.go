@@ -256,7 +256,7 @@ func (w *world) serve() {
 		Sink: func(_ *topic.Shard, name string) DeliverySink { return w.box(name) },
 	})
 	w.follow()
-	w.service.lead(&shardPlace{Source: w.shard, topicID: topicID, name: "orders", weaker: w.promise})
+	w.service.lead(&servedShard{Source: w.shard, topicID: topicID, name: "orders", weaker: w.promise})
 }
 
 // follow passes the desired Subscriptions to the service.

@@ -40,7 +40,7 @@ func (c *completion) Committed(_, _ uint64, err error) {
 // markDirty records that the state log accepts no appends. mu is held.
 func (k *cursorStore) markDirty(err error) {
 	if k.failed == nil && k.closed == 0 {
-		k.service.config.Logger.Error("cursors can't be written; acks that ask for an answer are refused", "topic", k.place.name, "error", err)
+		k.service.config.Logger.Error("cursors can't be written; acks that ask for an answer are refused", "topic", k.shard.name, "error", err)
 	}
 	k.failed = err
 }
@@ -74,7 +74,7 @@ func (k *cursorStore) write() {
 // writeAll appends a snapshot of all cursors, and trims what precedes it once the snapshot is
 // durable. stepping is held.
 func (k *cursorStore) writeAll() {
-	state := k.place.State()
+	state := k.shard.State()
 	state.Roll() // so that what precedes the snapshot is in segments of its own
 	_, mark, _ := state.Offsets()
 	k.mu.Lock()
@@ -84,7 +84,7 @@ func (k *cursorStore) writeAll() {
 	total := 0
 	for _, s := range k.each() {
 		s.mu.Lock()
-		if s.seeking.done && s.closed == 0 && !s.ephemeral {
+		if s.search.done && s.closed == 0 && !s.ephemeral {
 			total += k.putSnapshot(s.handle, s.id, &s.cursor)
 		}
 		s.mu.Unlock()
@@ -145,12 +145,12 @@ func (k *cursorStore) put(answer bool, trim uint64) {
 	k.record[0] = log.Record{Time: k.service.recordTime(base * int64(time.Millisecond)), Data: data}
 	k.append = log.Append{Records: k.record[:], Durability: log.Memory}
 	if c != nil {
-		k.append.Done, k.append.Durability = c, k.place.promise()
+		k.append.Done, k.append.Durability = c, k.shard.ackDurability()
 		if trim > 0 {
 			k.append.Durability = log.Synced
 		}
 	}
-	if _, err := k.place.AppendState(&k.append); err != nil {
+	if _, err := k.shard.AppendState(&k.append); err != nil {
 		k.refused(err, data, c)
 		return
 	}
@@ -198,7 +198,7 @@ func (k *cursorStore) refused(err error, data []byte, c *completion) {
 	if errors.As(err, &failed) || errors.As(err, &epoch) || errors.Is(err, log.ErrClosed) {
 		k.markDirty(err)
 	} else if !behind {
-		k.service.config.Logger.Warn("cursors can't be written; trying again", "topic", k.place.name, "error", err)
+		k.service.config.Logger.Warn("cursors can't be written; trying again", "topic", k.shard.name, "error", err)
 	}
 	k.mu.Unlock()
 	for _, done := range waiters {
@@ -215,8 +215,8 @@ func (k *cursorStore) trim() {
 	if to == 0 {
 		return
 	}
-	if _, err := k.place.State().Trim(to); err != nil {
-		k.service.config.Logger.Warn("what cursors were before can't be deleted", "topic", k.place.name, "error", err)
+	if _, err := k.shard.State().Trim(to); err != nil {
+		k.service.config.Logger.Warn("what cursors were before can't be deleted", "topic", k.shard.name, "error", err)
 	}
 }
 
@@ -231,7 +231,7 @@ type recovered struct {
 
 // open reads the state log. stepping is held.
 func (k *cursorStore) open() error {
-	state := k.place.State()
+	state := k.shard.State()
 	start, _, _ := state.Offsets()
 	byHandle := map[uint64]*recovered{}
 	k.damage, k.handles = nil, 0
@@ -239,7 +239,7 @@ func (k *cursorStore) open() error {
 	for {
 		v, err := c.Read(readLargest)
 		if err != nil {
-			err = k.place.Unreadable(err)
+			err = k.shard.Unreadable(err)
 		}
 		var damaged *log.CorruptError
 		if errors.As(err, &damaged) && damaged.Next > c.Next() {
@@ -266,7 +266,7 @@ func (k *cursorStore) open() error {
 		}
 		v.Release()
 	}
-	_, end := k.place.Offsets()
+	_, end := k.shard.Offsets()
 	k.recovered = make(map[string]recovered, len(byHandle))
 	for handle, r := range byHandle {
 		if r.cursor.offset >= end || len(r.cursor.ahead) > 0 {
@@ -282,7 +282,7 @@ func (k *cursorStore) open() error {
 	if k.damage != nil {
 		k.dirty = true
 		k.service.config.Logger.Error("cursors were read from a damaged log; what was acknowledged may come again, and what has no cursor left is not served",
-			"topic", k.place.name, "error", k.damage)
+			"topic", k.shard.name, "error", k.damage)
 	}
 	return nil
 }
@@ -291,7 +291,7 @@ func (k *cursorStore) open() error {
 func (k *cursorStore) replay(byHandle map[uint64]*recovered, r *log.Record) error {
 	base := k.service.written(r.Time) / int64(time.Millisecond)
 	var it item
-	for in := (reading{data: r.Data}); len(in.data) > 0; {
+	for in := (decoder{data: r.Data}); len(in.data) > 0; {
 		if err := in.next(&it, base); err != nil {
 			return fmt.Errorf("offset %d of the state log: %w", r.Offset, err)
 		}

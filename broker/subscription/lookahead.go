@@ -31,7 +31,7 @@ func (s *Subscription) base(start uint64) uint64 {
 // filter it counts offsets, including those that compaction left without a record. mu is held.
 func (s *Subscription) lag(start, end uint64) (n uint64, exact bool) {
 	base := s.base(start)
-	exact = s.seeking.done
+	exact = s.search.done
 	if next := max(s.cursor.offset+1, start); s.cursor.until > next {
 		if s.newest == nil {
 			n, exact = s.cursor.until-next, false
@@ -63,11 +63,11 @@ func (s *Subscription) passedOver(offset, start uint64) uint64 {
 	return offset - base
 }
 
-// look counts further records and reads about the given number of bytes. It reports whether there
-// is more to count. mu is held.
-func (s *Subscription) look(w *worker, start, end uint64, bytes int) (more bool) {
+// countAhead counts further records and reads about the given number of bytes. It reports whether
+// there is more to count. mu is held.
+func (s *Subscription) countAhead(w *worker, start, end uint64, bytes int) (more bool) {
 	l := &s.ahead
-	if len(s.settings.filters) == 0 || !s.seeking.done {
+	if len(s.settings.filters) == 0 || !s.search.done {
 		return false
 	}
 	// Count anew if retention deleted counted records before their delivery. If compaction did, the
@@ -80,7 +80,7 @@ func (s *Subscription) look(w *worker, start, end uint64, bytes int) (more bool)
 		return false
 	}
 	if l.cursor == nil {
-		l.cursor = s.store.place.NewCursor(l.at)
+		l.cursor = s.store.shard.NewCursor(l.at)
 	}
 	if l.cursor.Next() != l.at {
 		l.cursor.Seek(l.at)
@@ -98,7 +98,7 @@ func (s *Subscription) look(w *worker, start, end uint64, bytes int) (more bool)
 		if v.End == v.From {
 			return false
 		}
-		n := s.count(&v, end)
+		n := s.countView(&v, end)
 		v.Release()
 		bytes -= n
 		l.spent += n
@@ -107,8 +107,8 @@ func (s *Subscription) look(w *worker, start, end uint64, bytes int) (more bool)
 	return false
 }
 
-// count counts the matching records of a view, from ahead.at to end. mu is held.
-func (s *Subscription) count(v *log.View, end uint64) (bytes int) {
+// countView counts the matching records of a view, from ahead.at to end. mu is held.
+func (s *Subscription) countView(v *log.View, end uint64) (bytes int) {
 	l := &s.ahead
 	var r log.Record
 	for b, ok := v.Next(); ok; b, ok = v.Next() {

@@ -8,7 +8,7 @@ type delivery struct {
 	deadline         int64 // milliseconds since 1970
 	count            uint32
 	queued           bool // in the redelivery queue
-	gone             bool
+	removed          bool
 }
 
 // pendings holds the pending records, sorted by offset. New ones are appended, and most are removed
@@ -29,7 +29,7 @@ func (p *pendings) first() *delivery {
 }
 
 func (p *pendings) find(offset uint64) *delivery {
-	if i, ok := p.search(offset); ok && !p.list[i].gone {
+	if i, ok := p.search(offset); ok && !p.list[i].removed {
 		return &p.list[i]
 	}
 	return nil
@@ -59,9 +59,9 @@ func (p *pendings) push(d delivery) {
 
 // remove removes a record that find returned.
 func (p *pendings) remove(d *delivery) {
-	d.gone = true
+	d.removed = true
 	p.live--
-	for p.head < len(p.list) && p.list[p.head].gone {
+	for p.head < len(p.list) && p.list[p.head].removed {
 		p.head++
 	}
 	if p.live == 0 {
@@ -75,7 +75,7 @@ func (p *pendings) remove(d *delivery) {
 func (p *pendings) compact() {
 	n := 0
 	for i := p.head; i < len(p.list); i++ {
-		if !p.list[i].gone {
+		if !p.list[i].removed {
 			p.list[n] = p.list[i]
 			n++
 		}

@@ -36,12 +36,12 @@ type ended struct {
 
 // requests is the queue of waiting requests. They are served in turn, one message each.
 type requests struct {
-	list []*request // ring buffer
-	head int
-	n    int
-	free []*request
-	over []ended // ended requests with a done
-	due  int64   // no request expires and no heartbeat is due before
+	list  []*request // ring buffer
+	head  int
+	n     int
+	free  []*request
+	ended []ended // ended requests with a done
+	due   int64   // no request expires and no heartbeat is due before
 }
 
 func (q *requests) at(i int) *request { return q.list[(q.head+i)%len(q.list)] }
@@ -100,7 +100,7 @@ func (q *requests) pop() *request {
 func (q *requests) remove() {
 	r := q.pop()
 	if r.done != nil {
-		q.over = append(q.over, ended{r.done, r.outcome()})
+		q.ended = append(q.ended, ended{r.done, r.outcome()})
 		r.done = nil
 	}
 	if len(q.free) < 4 {
@@ -127,10 +127,10 @@ func (q *requests) sweep(keep func(*request) bool) {
 	}
 }
 
-// takeOver returns and clears the ended requests.
-func (q *requests) takeOver() []ended {
-	over := q.over
-	q.over = nil
+// takeEnded returns and clears the ended requests.
+func (q *requests) takeEnded() []ended {
+	over := q.ended
+	q.ended = nil
 	return over
 }
 

@@ -42,8 +42,8 @@ type Service struct {
 	stores map[string]*cursorStore // by shard key
 	closed bool
 
-	telling sync.Mutex // guards changed; locked after all other locks
-	changed chan struct{}
+	changedMu sync.Mutex // guards changed; locked after all other locks
+	changed   chan struct{}
 
 	delivered, redelivered, acked, exhausted, lost, stateBytes atomic.Uint64
 }
@@ -92,8 +92,8 @@ func (s *Service) sink(t *topic.Shard, name string) DeliverySink { return s.conf
 
 // notifyWaiters wakes Wait.
 func (s *Service) notifyWaiters() {
-	s.telling.Lock()
-	defer s.telling.Unlock()
+	s.changedMu.Lock()
+	defer s.changedMu.Unlock()
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -158,11 +158,11 @@ func (s *Service) ShardChanged(shard *topic.ShardLeader, open bool) {
 		s.leave(t.Key(), shard)
 		return
 	}
-	s.lead(&shardPlace{Source: shard, topic: t, topicID: t.ID(), key: t.Key(), name: t.Name()})
+	s.lead(&servedShard{Source: shard, topic: t, topicID: t.ID(), key: t.Key(), name: t.Name()})
 }
 
 // lead starts serving a shard.
-func (s *Service) lead(p *shardPlace) {
+func (s *Service) lead(p *servedShard) {
 	if p.key == "" {
 		p.key = p.topicID
 	}
@@ -186,14 +186,14 @@ func (s *Service) lead(p *shardPlace) {
 func (s *Service) leave(key string, source Source) {
 	s.mu.Lock()
 	k := s.stores[key]
-	if k != nil && k.place.Source == source {
+	if k != nil && k.shard.Source == source {
 		delete(s.stores, key)
 	} else {
 		k = nil
 	}
 	s.mu.Unlock()
 	if k != nil {
-		k.close(k.place.why())
+		k.close(k.shard.endReason())
 		s.notifyWaiters()
 	}
 }
@@ -267,9 +267,9 @@ func (s *Service) WhyNot(key, name string) error {
 // Subscription is served once its start position is durable.
 func (s *Service) Wait(ctx context.Context, key, name string) (*Subscription, error) {
 	for {
-		s.telling.Lock()
+		s.changedMu.Lock()
 		changed := s.changed
-		s.telling.Unlock()
+		s.changedMu.Unlock()
 		found, not := s.find(key, name)
 		switch {
 		case not == nil:

@@ -16,7 +16,7 @@ type settings struct {
 	policy     coordination.AckPolicy
 	wait       int64   // milliseconds
 	backoff    []int64 // milliseconds
-	most       uint32  // maximum deliveries of one record; 0: no bound
+	maxDeliver uint32  // maximum deliveries of one record; 0: no bound
 	maxPending int
 	maxWaiting int
 }
@@ -25,7 +25,7 @@ func settingsOf(spec *coordination.SubscriptionSpec) settings {
 	s := settings{
 		policy:     spec.Ack.Policy,
 		wait:       milliseconds(spec.Ack.Wait),
-		most:       uint32(min(spec.Ack.MaxDeliver, math.MaxUint32)),
+		maxDeliver: uint32(min(spec.Ack.MaxDeliver, math.MaxUint32)),
 		maxPending: spec.Ack.MaxPending,
 		maxWaiting: spec.Consumer.MaxWaiting,
 	}
@@ -62,8 +62,8 @@ func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// patience returns the ack wait in milliseconds of a record's count-th delivery.
-func (s *settings) patience(count uint32) int64 {
+// ackWait returns the ack wait in milliseconds of a record's count-th delivery.
+func (s *settings) ackWait(count uint32) int64 {
 	if n := len(s.backoff); n > 0 {
 		return s.backoff[min(int(count), n)-1]
 	}

@@ -27,8 +27,8 @@ type Source interface {
 
 var _ Source = (*topic.ShardLeader)(nil)
 
-// shardPlace is the shard that a cursorStore serves.
-type shardPlace struct {
+// servedShard is the shard that a cursorStore serves.
+type servedShard struct {
 	Source
 	topic   *topic.Shard // nil in tests
 	topicID string
@@ -37,16 +37,16 @@ type shardPlace struct {
 	weaker  log.Durability // set in tests to a durability below Synced
 }
 
-// promise returns the durability of an answered ack.
-func (p *shardPlace) promise() log.Durability {
+// ackDurability returns the durability of an answered ack.
+func (p *servedShard) ackDurability() log.Durability {
 	if p.topic == nil {
 		return p.weaker
 	}
 	return durability(p.topic.Desired().Spec.Durability)
 }
 
-// why returns the End of requests when this broker leads the shard no longer.
-func (p *shardPlace) why() End {
+// endReason returns the End of requests when this broker leads the shard no longer.
+func (p *servedShard) endReason() End {
 	if p.topic != nil && p.topic.Desired().Deleting {
 		return Deleted
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// seeking is the search for the start position, or for the newest record of each subject. It reads
-// the log in bounded parts. Nothing is delivered before it is done.
-type seeking struct {
+// startSearch is the search for the start position, or for the newest record of each subject. It
+// reads the log in bounded parts. Nothing is delivered before it is done.
+type startSearch struct {
 	done   bool
 	begun  bool
 	newest bool // search only for the newest of each subject: the start position is known
@@ -29,7 +29,7 @@ type seeking struct {
 // seek continues the search for the start position. After an error it is to be called again. mu is
 // held.
 func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool, err error) {
-	k := &s.seeking
+	k := &s.search
 	if k.failed != "" {
 		return false, nil
 	}
@@ -48,14 +48,14 @@ func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool,
 		case from == coordination.FromLastBySubject:
 			k.bySubj = map[string]uint64{}
 		case from == coordination.FromTime:
-			k.at = max(start, timeSegment(s.store.place.Data().SegmentInfos(), s.spec.Start.Time, end))
+			k.at = max(start, timeSegment(s.store.shard.Data().SegmentInfos(), s.spec.Start.Time, end))
 		default: // the last record that matches
 			k.low = end
 			s.searchBelow(start)
 		}
 	}
 	if k.cursor == nil {
-		k.cursor = s.store.place.NewCursor(k.at)
+		k.cursor = s.store.shard.NewCursor(k.at)
 	}
 	cursor := k.cursor // the end of the search clears k.cursor
 	cursor.Lend(w.otherMemory)
@@ -71,11 +71,11 @@ func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool,
 			}
 			continue
 		}
-		s.failing = ""
+		s.readError = ""
 		if v.End == v.From {
 			break
 		}
-		bytes -= s.search(&v)
+		bytes -= s.searchView(&v)
 		v.Release()
 		if len(k.bySubj) > s.service.mostSubjects {
 			k.failed, k.bySubj = fmt.Sprintf("it starts with the newest record of each subject, and there are more than %d of them; start elsewhere, or filter", s.service.mostSubjects), nil
@@ -86,13 +86,13 @@ func (s *Subscription) seek(w *worker, start, end uint64, bytes int) (more bool,
 	if bytes <= 0 && k.at < k.end {
 		return true, nil
 	}
-	return s.sought(start), nil
+	return s.endSearch(start), nil
 }
 
-// sought evaluates a finished search and reports whether another part is to be searched. mu is
+// endSearch evaluates a finished search and reports whether another part is to be searched. mu is
 // held.
-func (s *Subscription) sought(start uint64) (more bool) {
-	k := &s.seeking
+func (s *Subscription) endSearch(start uint64) (more bool) {
+	k := &s.search
 	switch {
 	case k.bySubj != nil:
 		newest := make([]uint64, 0, len(k.bySubj))
@@ -102,7 +102,7 @@ func (s *Subscription) sought(start uint64) (more bool) {
 		slices.Sort(newest)
 		if k.newest {
 			s.newest = newest
-			s.seeking = seeking{done: true}
+			s.search = startSearch{done: true}
 			return false
 		}
 		s.startAt(start, k.end)
@@ -124,7 +124,7 @@ func (s *Subscription) sought(start uint64) (more bool) {
 }
 
 func (s *Subscription) endOfSearch() uint64 {
-	_, end := s.store.place.Offsets()
+	_, end := s.store.shard.Offsets()
 	return end
 }
 
@@ -145,7 +145,7 @@ func (s *Subscription) startWithoutLooking(start, end uint64) (next uint64, know
 
 // searchBelow moves the search to the part below, twice as long. mu is held.
 func (s *Subscription) searchBelow(start uint64) {
-	k := &s.seeking
+	k := &s.search
 	const first = 256
 	size := max(2*(k.end-k.low), first)
 	k.end = k.low
@@ -153,9 +153,9 @@ func (s *Subscription) searchBelow(start uint64) {
 	k.at = k.low
 }
 
-// search examines the records of a view and moves behind it. mu is held.
-func (s *Subscription) search(v *log.View) (bytes int) {
-	k := &s.seeking
+// searchView examines the records of a view and moves behind it. mu is held.
+func (s *Subscription) searchView(v *log.View) (bytes int) {
+	k := &s.search
 	from, since := s.spec.Start.From, s.spec.Start.Time.UnixNano()
 	var r log.Record
 	for b, ok := v.Next(); ok; b, ok = v.Next() {
@@ -194,10 +194,10 @@ func (s *Subscription) search(v *log.View) (bytes int) {
 
 // seekPast skips what the search cannot read. mu is held.
 func (s *Subscription) seekPast(err error) error {
-	k := &s.seeking
+	k := &s.search
 	var gone *log.RangeError
 	var damaged *log.CorruptError
-	err = s.store.place.Unreadable(err)
+	err = s.store.shard.Unreadable(err)
 	switch {
 	case errors.As(err, &gone) && gone.Start > k.at:
 		k.at = gone.Start
@@ -213,19 +213,19 @@ func (s *Subscription) seekPast(err error) error {
 // startAt ends the search. next is the first record to deliver. Below until, only the newest record
 // of each subject is delivered. mu is held.
 func (s *Subscription) startAt(next, until uint64) {
-	s.seeking = seeking{done: true}
+	s.search = startSearch{done: true}
 	s.cursor.apply(op{kind: opReset, offset: next})
 	if until > next {
 		s.cursor.until = until
 	}
-	s.reader = *s.store.place.NewCursor(next)
+	s.reader = *s.store.shard.NewCursor(next)
 	s.ahead = lookahead{}
 	s.store.writeStart(s)
 }
 
 // seekNewest searches for the newest record of each subject again. mu is held.
 func (s *Subscription) seekNewest() {
-	s.seeking = seeking{newest: true}
+	s.search = startSearch{newest: true}
 }
 
 // dropNewest removes delivered records, those below next. mu is held.

@@ -20,8 +20,8 @@ func (s *Subscription) step(w *worker) (more bool) {
 	if s.closed == 0 {
 		more, idle = s.advance(w, now)
 	}
-	told, over := s.told, s.waiting.takeOver()
-	s.told = false
+	told, over := s.unflushed, s.waiting.takeEnded()
+	s.unflushed = false
 	s.mu.Unlock()
 	if told {
 		s.sink.Flush()
@@ -40,9 +40,9 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 	if now >= s.timerAt {
 		s.timerAt = math.MaxInt64
 	}
-	start, end := s.store.place.Offsets()
+	start, end := s.store.shard.Offsets()
 	retry := int64(math.MaxInt64)
-	if !s.seeking.done {
+	if !s.search.done {
 		again, err := s.seek(w, start, end, stepBytes)
 		if again {
 			return true, false
@@ -54,7 +54,7 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 	if s.waiting.n > 0 && now >= s.waiting.due {
 		s.tick(now)
 	}
-	if s.seeking.done {
+	if s.search.done {
 		s.catchUp(now, start)
 		var err error
 		if more, err = s.deliverSome(w, now, start, end); err != nil {
@@ -65,7 +65,7 @@ func (s *Subscription) advance(w *worker, now int64) (more, idle bool) {
 		}
 	}
 	idle = s.arm(now, retry)
-	return more, idle || s.ephemeral && s.seeking.failed != ""
+	return more, idle || s.ephemeral && s.search.failed != ""
 }
 
 // tick ends expired requests and sends due heartbeats. mu is held.
@@ -81,7 +81,7 @@ func (s *Subscription) tick(now int64) {
 				return false
 			}
 			s.sink.Heartbeat(r.to, s.cursor.sequence, s.cursor.offset)
-			s.told = true
+			s.unflushed = true
 			r.beat = now + r.heartbeat
 		}
 		return true
@@ -97,14 +97,14 @@ func (s *Subscription) catchUp(now int64, start uint64) {
 		s.scanned = now
 		s.cursor.expire(ms)
 	}
-	for _, offset := range s.cursor.spent {
+	for _, offset := range s.cursor.exhausted {
 		if d := s.cursor.pending.find(offset); d != nil && d.queued {
 			s.change(op{kind: opExhausted, offset: offset})
 			s.exhausted++
 			s.service.exhausted.Add(1)
 		}
 	}
-	s.cursor.spent = s.cursor.spent[:0]
+	s.cursor.exhausted = s.cursor.exhausted[:0]
 }
 
 // nextScan returns when deadlines may be scanned again. The interval grows with the number of
@@ -120,11 +120,11 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 	if s.waiting.n == 0 {
 		return false, nil
 	}
-	if more := s.look(w, start, end, stepBytes); more && s.ahead.spent < s.service.countBytes {
+	if more := s.countAhead(w, start, end, stepBytes); more && s.ahead.spent < s.service.countBytes {
 		return true, nil // the first delivery waits for an exact count
 	}
 	w.readMemory = s.reader.Lend(w.readMemory)
-	defer s.rest(w)
+	defer s.releaseBuffers(w)
 	budget := stepBytes
 	delivered, redelivered := uint64(0), uint64(0)
 	defer func() {
@@ -148,13 +148,13 @@ func (s *Subscription) deliverSome(w *worker, now int64, start, end uint64) (mor
 			}
 		} else if s.settings.policy != coordination.AckNone && s.cursor.pending.live >= s.settings.maxPending {
 			s.blocked = true
-			s.endImpatient(true)
+			s.endNoWait(true)
 			return false, nil
 		} else {
 			rec, more, err = s.fresh(w, start, end, &budget)
 			if rec == nil {
 				if !more && err == nil {
-					s.endImpatient(false)
+					s.endNoWait(false)
 				}
 				return more, err
 			}
@@ -196,9 +196,9 @@ func (s *Subscription) first(now int64) *request {
 	return nil
 }
 
-// endImpatient ends the requests that do not wait, when nothing more is available for them. mu is
+// endNoWait ends the requests that do not wait, when nothing more is available for them. mu is
 // held.
-func (s *Subscription) endImpatient(blocked bool) {
+func (s *Subscription) endNoWait(blocked bool) {
 	impatient := false
 	for i := range s.waiting.n {
 		r := s.waiting.at(i)
@@ -223,7 +223,7 @@ func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count u
 		lag = max(lag-s.passedOver(rec.Offset, start), 1) - 1
 	}
 	w.delivery = Delivery{
-		Topic: s.store.place.name, Name: s.id.name, Delivered: uint64(count), Offset: rec.Offset,
+		Topic: s.store.shard.name, Name: s.id.name, Delivered: uint64(count), Offset: rec.Offset,
 		Sequence: s.cursor.sequence + 1, Time: rec.Time, Pending: lag, HeadersOnly: s.spec.Consumer.HeadersOnly,
 	}
 	if r.bounded {
@@ -240,16 +240,16 @@ func (s *Subscription) deliverTo(w *worker, r *request, rec *log.Record, count u
 	}
 	if count == 1 {
 		s.ahead.passed(rec.Offset, s.cursor.until)
-		s.unnoted = false
+		s.skipUnlogged = false
 		s.mean += (len(rec.Data) + len(rec.Subject) + 16 - s.mean) / 16
 	}
 	if s.settings.policy == coordination.AckNone {
 		s.change(op{kind: opPass, offset: rec.Offset, count: 1})
 	} else {
-		s.change(op{kind: opDeliver, offset: rec.Offset, count: 1, deadline: now/int64(time.Millisecond) + s.settings.patience(count)})
+		s.change(op{kind: opDeliver, offset: rec.Offset, count: 1, deadline: now/int64(time.Millisecond) + s.settings.ackWait(count)})
 	}
 	s.sink.Deliver(r.to, &w.delivery, rec)
-	s.told = true
+	s.unflushed = true
 	s.lastSeen.delivered, s.lastSeen.used = now, now
 	r.got++
 	r.left--
@@ -293,7 +293,7 @@ func (s *Subscription) fresh(w *worker, start, end uint64, budget *int) (rec *lo
 				continue
 			}
 			if err := w.records.Err(); err != nil && w.batchEnd > s.cursor.offset {
-				s.lose(w.batchEnd, err)
+				s.skipUnreadable(w.batchEnd, err)
 			}
 			if last := min(w.batchEnd, end); last > s.cursor.offset+1 {
 				s.skip(last - 1) // compaction left a gap
@@ -337,7 +337,7 @@ func (s *Subscription) fresh(w *worker, start, end uint64, budget *int) (rec *lo
 			}
 			continue
 		}
-		s.failing = ""
+		s.readError = ""
 		w.view, w.open, w.have = v, true, false
 		w.records, w.batchEnd, s.readEnd = log.RecordIter{}, 0, v.End
 		if v.End == v.From {
@@ -346,8 +346,8 @@ func (s *Subscription) fresh(w *worker, start, end uint64, budget *int) (rec *lo
 	}
 }
 
-// rest returns what a step has borrowed and saves the read position. mu is held.
-func (s *Subscription) rest(w *worker) {
+// releaseBuffers returns what a step has borrowed and saves the read position. mu is held.
+func (s *Subscription) releaseBuffers(w *worker) {
 	w.readMemory = s.reader.Lend(nil)
 	if w.open {
 		w.view.Release()
@@ -359,18 +359,18 @@ func (s *Subscription) rest(w *worker) {
 	if w.otherOpen {
 		w.otherView.Release()
 	}
-	if s.again != nil {
-		if memory := s.again.Lend(nil); memory != nil {
+	if s.redeliveryReader != nil {
+		if memory := s.redeliveryReader.Lend(nil); memory != nil {
 			w.otherMemory = memory
 		}
 	}
 	w.open, w.have, w.otherOpen = false, false, false
-	if s.unnoted {
-		s.unnoted = false
+	if s.skipUnlogged {
+		s.skipUnlogged = false
 		s.change(op{kind: opSkip, offset: s.cursor.offset})
 	}
 	if s.waiting.n == 0 {
-		s.cursor.rest()
+		s.cursor.shrink()
 	}
 }
 
@@ -386,17 +386,17 @@ func (s *Subscription) wanted(r *log.Record) bool {
 // skip skips records. The end of the step notes it for the state log. mu is held.
 func (s *Subscription) skip(to uint64) {
 	s.cursor.apply(op{kind: opSkip, offset: to})
-	s.unnoted = true
+	s.skipUnlogged = true
 }
 
-// lose skips records below next that cannot be read, and reports them. mu is held.
-func (s *Subscription) lose(next uint64, err error) {
+// skipUnreadable skips records below next that cannot be read, and reports them. mu is held.
+func (s *Subscription) skipUnreadable(next uint64, err error) {
 	n := next - 1 - s.cursor.offset
 	s.skipped += n
 	s.service.lost.Add(n)
 	s.trouble = fmt.Sprintf("%d records from offset %d on can't be read and were not delivered: %v", n, s.cursor.offset+1, err)
 	s.service.config.Logger.Error("records can't be read and are not delivered",
-		"topic", s.store.place.name, "subscription", s.id.name, "from", s.cursor.offset+1, "to", next-1, "error", err)
+		"topic", s.store.shard.name, "subscription", s.id.name, "from", s.cursor.offset+1, "to", next-1, "error", err)
 	s.skip(next - 1)
 	s.ahead.at = 0
 }
@@ -406,7 +406,7 @@ func (s *Subscription) lose(next uint64, err error) {
 func (s *Subscription) unreadable(next uint64, err error) error {
 	var gone *log.RangeError
 	var damaged *log.CorruptError
-	err = s.store.place.Unreadable(err)
+	err = s.store.shard.Unreadable(err)
 	switch {
 	case s.reader.Next() < next: // the read began earlier, in a partly delivered batch
 		s.reader.Seek(next)
@@ -416,7 +416,7 @@ func (s *Subscription) unreadable(next uint64, err error) error {
 		s.ahead.at = 0
 		return nil
 	case errors.As(err, &damaged) && damaged.Next > next:
-		s.lose(damaged.Next, err)
+		s.skipUnreadable(damaged.Next, err)
 		return nil
 	}
 	return s.fail(err)
@@ -424,10 +424,10 @@ func (s *Subscription) unreadable(next uint64, err error) error {
 
 // fail records a failed read that is to be tried again. mu is held.
 func (s *Subscription) fail(err error) error {
-	if s.failing == "" {
-		s.service.config.Logger.Error("records can't be read; trying again", "topic", s.store.place.name, "subscription", s.id.name, "error", err)
+	if s.readError == "" {
+		s.service.config.Logger.Error("records can't be read; trying again", "topic", s.store.shard.name, "subscription", s.id.name, "error", err)
 	}
-	s.failing = err.Error()
+	s.readError = err.Error()
 	return err
 }
 
@@ -439,17 +439,17 @@ func (s *Subscription) reread(w *worker, offset uint64) (*log.Record, error) {
 			w.otherView.Release()
 			w.otherOpen = false
 		}
-		if s.again == nil {
-			s.again = s.store.place.NewCursor(offset)
+		if s.redeliveryReader == nil {
+			s.redeliveryReader = s.store.shard.NewCursor(offset)
 		}
-		if s.again.Next() != offset {
-			s.again.Seek(offset)
+		if s.redeliveryReader.Next() != offset {
+			s.redeliveryReader.Seek(offset)
 		}
 		if w.otherMemory != nil {
-			s.again.Lend(w.otherMemory)
+			s.redeliveryReader.Lend(w.otherMemory)
 			w.otherMemory = nil
 		}
-		v, err := s.again.Read(readSmallest)
+		v, err := s.redeliveryReader.Read(readSmallest)
 		if err != nil {
 			return nil, s.vanished(offset, err)
 		}
@@ -481,7 +481,7 @@ func (s *Subscription) reread(w *worker, offset uint64) (*log.Record, error) {
 func (s *Subscription) vanished(offset uint64, err error) error {
 	var gone *log.RangeError
 	var damaged *log.CorruptError
-	err = s.store.place.Unreadable(err)
+	err = s.store.shard.Unreadable(err)
 	switch {
 	case errors.As(err, &gone) && gone.Start > offset:
 		s.change(op{kind: opForget, offset: gone.Start})
@@ -491,7 +491,7 @@ func (s *Subscription) vanished(offset uint64, err error) error {
 		s.service.lost.Add(1)
 		s.trouble = fmt.Sprintf("the record at offset %d can't be read and is not delivered again: %v", offset, err)
 		s.service.config.Logger.Error("a record can't be read and is not delivered again",
-			"topic", s.store.place.name, "subscription", s.id.name, "offset", offset, "error", err)
+			"topic", s.store.shard.name, "subscription", s.id.name, "offset", offset, "error", err)
 		s.change(op{kind: opTerm, offset: offset})
 		return nil
 	}
@@ -501,7 +501,7 @@ func (s *Subscription) vanished(offset uint64, err error) error {
 // waitForMore registers for new records, and reports whether some arrived already. mu is held.
 func (s *Subscription) waitForMore(end uint64) bool {
 	s.store.wait(s)
-	_, now := s.store.place.Offsets()
+	_, now := s.store.shard.Offsets()
 	return now > end
 }
 
@@ -510,7 +510,7 @@ func (s *Subscription) waitForMore(end uint64) bool {
 func (s *Subscription) arm(now, at int64) (idle bool) {
 	if s.waiting.n > 0 {
 		at = min(at, s.waiting.due)
-		if due := s.cursor.due; due < math.MaxInt64 && s.seeking.done {
+		if due := s.cursor.due; due < math.MaxInt64 && s.search.done {
 			at = min(at, max(due*int64(time.Millisecond), s.nextScan()))
 		}
 	}
@@ -542,6 +542,6 @@ func (s *Subscription) retire() {
 	if s.ephemeral {
 		s.store.removeEphemeral(s)
 	} else if inactive := s.service.config.Inactive; inactive != nil {
-		inactive(s.store.place.topic, s.id.name)
+		inactive(s.store.shard.topic, s.id.name)
 	}
 }

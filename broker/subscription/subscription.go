@@ -31,30 +31,30 @@ type Subscription struct {
 
 	waits bool // it is in the store's waiting list; guarded by the store's mu
 
-	mu       sync.Mutex
-	spec     *coordination.SubscriptionSpec
-	settings settings
-	handle   uint64
-	cursor   cursor
-	closed   End    // 0: open
-	known    uint64 // records below it may have been delivered in an earlier life
-	seeking  seeking
-	reader   log.Cursor  // of first deliveries
-	readEnd  uint64      // end of what it read last
-	unnoted  bool        // the state log lacks the last skip
-	failing  string      // why records cannot be read at present
-	again    *log.Cursor // of redeliveries
-	mean     int         // average bytes per record
-	waiting  requests
-	refused  []*request
-	blocked  bool // too many records are pending
-	told     bool // the sink has something to flush
-	timer    *time.Timer
-	timerAt  int64
-	scanned  int64 // when deadlines were scanned last
-	ahead    lookahead
-	newest   []uint64 // records to deliver below cursor.until; nil: not known yet
-	lastSeen struct {
+	mu               sync.Mutex
+	spec             *coordination.SubscriptionSpec
+	settings         settings
+	handle           uint64
+	cursor           cursor
+	closed           End    // 0: open
+	known            uint64 // records below it may have been delivered in an earlier life
+	search           startSearch
+	reader           log.Cursor  // of first deliveries
+	readEnd          uint64      // end of what it read last
+	skipUnlogged     bool        // the state log lacks the last skip
+	readError        string      // why records cannot be read at present
+	redeliveryReader *log.Cursor // of redeliveries
+	mean             int         // average bytes per record
+	waiting          requests
+	refused          []*request
+	blocked          bool // too many records are pending
+	unflushed        bool // the sink has something to flush
+	timer            *time.Timer
+	timerAt          int64
+	scanned          int64 // when deadlines were scanned last
+	ahead            lookahead
+	newest           []uint64 // records to deliver below cursor.until; nil: not known yet
+	lastSeen         struct {
 		delivered, acked, used int64
 	}
 	exhausted, skipped uint64
@@ -64,11 +64,11 @@ type Subscription struct {
 func newSubscription(k *cursorStore, id identity, spec *coordination.SubscriptionSpec) *Subscription {
 	s := &Subscription{
 		service: k.service, store: k, id: id, spec: spec, settings: settingsOf(spec),
-		mean: 256, timerAt: math.MaxInt64, sink: k.service.sink(k.place.topic, id.name),
+		mean: 256, timerAt: math.MaxInt64, sink: k.service.sink(k.shard.topic, id.name),
 	}
 	s.sizer, _ = s.sink.(Sizer)
 	s.lastSeen.used = k.service.now()
-	s.cursor.setMost(s.settings.most)
+	s.cursor.setMaxDeliver(s.settings.maxDeliver)
 	return s
 }
 
@@ -94,7 +94,7 @@ func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 	before := s.settings
 	s.spec, s.settings = spec, settingsOf(spec)
 	s.inactive = int64(spec.Consumer.InactiveThreshold)
-	s.cursor.setMost(s.settings.most)
+	s.cursor.setMaxDeliver(s.settings.maxDeliver)
 	if !before.sameFilters(&s.settings) {
 		s.ahead = lookahead{}
 		s.newest = nil
@@ -106,10 +106,10 @@ func (s *Subscription) respecify(spec *coordination.SubscriptionSpec) {
 // Pull requests messages. The DeliverySink gets them, and the End of the request.
 func (s *Subscription) Pull(p Pull) { s.pull(&p, nil) }
 
-// Lend is Pull whose result goes to done instead of the DeliverySink. done is called once, after
-// the deliveries were flushed, without a lock of this package. It must not block. The caller bounds
-// its waiting requests itself.
-func (s *Subscription) Lend(p Pull, done func(Outcome)) { s.pull(&p, done) }
+// PullFunc is Pull whose result goes to done instead of the DeliverySink. done is called once,
+// after the deliveries were flushed, without a lock of this package. It must not block. The caller
+// bounds its waiting requests itself.
+func (s *Subscription) PullFunc(p Pull, done func(Outcome)) { s.pull(&p, done) }
 
 func (s *Subscription) pull(p *Pull, done func(Outcome)) {
 	s.mu.Lock()
@@ -168,7 +168,7 @@ func (s *Subscription) Ack(offset, sequence, delivered uint64, kind AckKind, del
 // ack changes the cursor. mu is held.
 func (s *Subscription) ack(offset, delivered uint64, kind AckKind, delay time.Duration) error {
 	if s.closed != 0 {
-		return &NotServedError{Topic: s.store.place.topicID, Name: s.id.name, Reason: NoShard, Why: "it is not served here any more (" + s.closed.String() + "); acknowledge again"}
+		return &NotServedError{Topic: s.store.shard.topicID, Name: s.id.name, Reason: NoShard, Why: "it is not served here any more (" + s.closed.String() + "); acknowledge again"}
 	}
 	now := s.service.now()
 	s.lastSeen.used, s.lastSeen.acked = now, now
@@ -190,7 +190,7 @@ func (s *Subscription) ack(offset, delivered uint64, kind AckKind, delay time.Du
 	ms := now / int64(time.Millisecond)
 	switch {
 	case kind == Progress:
-		s.change(op{kind: opProgress, offset: offset, deadline: ms + s.settings.patience(d.count)})
+		s.change(op{kind: opProgress, offset: offset, deadline: ms + s.settings.ackWait(d.count)})
 	case delay > 0:
 		s.change(op{kind: opRetry, offset: offset, deadline: ms + milliseconds(delay)})
 	default:
@@ -236,19 +236,19 @@ func (s *Subscription) change(o op) {
 
 // Info returns the state of the Subscription.
 func (s *Subscription) Info() Info {
-	w := memories.Get().(*worker)
-	defer memories.Put(w)
+	w := spareWorkers.Get().(*worker)
+	defer spareWorkers.Put(w)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.service.now()
-	start, end := s.store.place.Offsets()
-	if s.closed == 0 && s.seeking.done {
+	start, end := s.store.shard.Offsets()
+	if s.closed == 0 && s.search.done {
 		s.catchUp(now, start)
 		s.dropDeserted()
-		if len(s.waiting.over) > 0 {
+		if len(s.waiting.ended) > 0 {
 			s.service.tasks.wake(s)
 		}
-		s.look(w, start, end, infoBytes)
+		s.countAhead(w, start, end, infoBytes)
 	}
 	i := Info{
 		DeliveredSequence: s.cursor.sequence, DeliveredOffset: s.cursor.offset,
@@ -256,16 +256,16 @@ func (s *Subscription) Info() Info {
 		LastDelivered: s.service.at(s.lastSeen.delivered), LastAcked: s.service.at(s.lastSeen.acked),
 		Exhausted: s.exhausted, Lost: s.skipped, Trouble: s.trouble,
 	}
-	if s.failing != "" {
-		i.Trouble = s.failing
+	if s.readError != "" {
+		i.Trouble = s.readError
 	}
 	i.FloorSequence, i.FloorOffset = s.cursor.floor()
 	i.Lag, i.LagExact = s.lag(start, end)
 	return i
 }
 
-// memories are workers lent to callers that are not worker goroutines.
-var memories = sync.Pool{New: func() any { return &worker{} }}
+// spareWorkers are workers lent to callers that are not worker goroutines.
+var spareWorkers = sync.Pool{New: func() any { return &worker{} }}
 
 // close ends all requests. When it returns, the Subscription does not use the sink and the shard
 // any more.
@@ -284,10 +284,10 @@ func (s *Subscription) close(why End) {
 		if s.timer != nil {
 			s.timer.Stop()
 		}
-		s.reader, s.again, s.ahead = log.Cursor{}, nil, lookahead{}
+		s.reader, s.redeliveryReader, s.ahead = log.Cursor{}, nil, lookahead{}
 	}
-	told, over := s.told, s.waiting.takeOver()
-	s.told = false
+	told, over := s.unflushed, s.waiting.takeEnded()
+	s.unflushed = false
 	s.mu.Unlock()
 	if told {
 		s.sink.Flush()
@@ -312,7 +312,7 @@ func (s *Subscription) end(r *request, why End) {
 		left = r.bytes
 	}
 	s.sink.End(r.to, why, r.left, left)
-	s.told = true
+	s.unflushed = true
 }
 
 // endRefused ends the requests that found no place to wait. mu is held.
@@ -324,7 +324,7 @@ func (s *Subscription) endRefused() {
 	for _, r := range s.refused {
 		s.end(r, why)
 		if r.done != nil {
-			s.waiting.over = append(s.waiting.over, ended{r.done, r.outcome()})
+			s.waiting.ended = append(s.waiting.ended, ended{r.done, r.outcome()})
 		}
 	}
 	s.refused = s.refused[:0]
