@@ -7,12 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -54,8 +52,8 @@ const (
 	answerTime = 5 * time.Second
 )
 
-// startCluster starts one, with a disk whose faults the test steers for the broker faulty.
-func startCluster(t *testing.T, w *network, program string, faulty int) *cluster {
+// startCluster starts one.
+func startCluster(t *testing.T, w *network, o worldOptions) *cluster {
 	t.Helper()
 	dir, err := os.MkdirTemp(folder.Dir, "world-")
 	testutil.Must(t, err)
@@ -76,7 +74,7 @@ func startCluster(t *testing.T, w *network, program string, faulty int) *cluster
 	t.Cleanup(c.remove)
 	for n := range clients {
 		at := filepath.Join(dir, nodeName(n))
-		volume, err := newVolume(dir, at, n == faulty)
+		volume, err := newVolume(dir, at, o.megabytes, n == o.faulty)
 		testutil.Must(t, err)
 		log, err := os.Create(at + ".log")
 		testutil.Must(t, err)
@@ -85,11 +83,11 @@ func startCluster(t *testing.T, w *network, program string, faulty int) *cluster
 		if n < brokers {
 			testutil.Must(t, p.shiftClock(c.clockFile(n), 0))
 			p.env = []string{"CARILLON_TEST_CLOCK=" + c.clockFile(n)}
-			p.args = []string{program, "broker", "--name", nodeName(n), "--cluster", "chaos/main", "--data", data,
+			p.args = []string{o.program, "broker", "--name", nodeName(n), "--cluster", "chaos/main", "--data", data,
 				"--client-advertise", address(n) + ":4222", "--route-advertise", address(n) + ":6222", "--http-advertise", address(n) + ":8222",
 				"--etcd-endpoints", strings.Join(endpoints, ","), "--tls-dir", tls, "--lame-duck", "100ms"}
 		} else {
-			p.args = []string{program, "coordinator", "--name", nodeName(n), "--data", data, "--tls-dir", tls, "--advertise-host", address(n),
+			p.args = []string{o.program, "coordinator", "--name", nodeName(n), "--data", data, "--tls-dir", tls, "--advertise-host", address(n),
 				"--initial-cluster", strings.Join(initial, ","), "--cluster-token", "chaos", "--bootstrapped-file", c.bootstrap}
 		}
 		if level := os.Getenv("CHAOS_LOG"); level != "" {
@@ -316,18 +314,24 @@ func (c *cluster) inflict(s Step) error {
 		last()
 		disk.Slow(0)
 		return nil
-	case Flip:
+	case Flip, Lost:
 		p := c.processes[s.Nodes[0]]
 		p.down.Lock() // a rolling change may reach it meanwhile
 		defer p.down.Unlock()
 		p.kill()
-		what, err := flip(p.volume.Path(), s.Nodes[0], s.Moment, c.spared)
-		c.note("flipped %s", what)
+		damage := flip
+		if s.Kind == Lost {
+			damage = lose
+		}
+		what, err := damage(p.volume.Path(), s.Nodes[0], s.Moment, c.spared)
+		c.note("%s: %s", s.Kind, what)
 		c.mu.Lock()
 		c.flipped[s.Nodes[0]] = true
 		c.mu.Unlock()
 		last()
 		return errors.Join(err, p.start())
+	case Rollback:
+		return c.rollBack(s, last)
 	case Clock:
 		var errs []error
 		for i, n := range s.Nodes {
@@ -366,42 +370,4 @@ func (c *cluster) cutPower(s Step, last func()) error {
 		errs = append(errs, c.processes[n].remount(), c.processes[n].start())
 	}
 	return errors.Join(errs...)
-}
-
-// flip turns over one bit of one file of a broker's logs, but for those of the Topics with these ids. Bits of one log flip on one
-// broker only, so that each record is whole on the others: damage of what nobody reads may stay unknown for an hour.
-func flip(dir string, node int, moment uint64, spared []string) (string, error) {
-	logs, err := filepath.Glob(filepath.Join(dir, "data", "shards", "*", "*.log"))
-	if err != nil {
-		return "", err
-	}
-	slices.Sort(logs)
-	if moment%5 == 0 {
-		logs, _ = filepath.Glob(filepath.Join(dir, "data", "shards", "*", "manifest"))
-	}
-	logs = slices.DeleteFunc(logs, func(path string) bool {
-		hash := fnv.New64a()
-		_, _ = hash.Write([]byte(filepath.Base(filepath.Dir(path))))
-		return hash.Sum64()%brokers != uint64(node) || slices.ContainsFunc(spared, func(id string) bool { return strings.Contains(path, "/"+id+"-") })
-	})
-	if len(logs) == 0 {
-		return "nothing: there are no logs", nil
-	}
-	path := logs[moment/5%uint64(len(logs))]
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
-	used := len(bytes.TrimRight(content, "\x00"))
-	if used == 0 {
-		return "nothing: " + path + " is empty", nil
-	}
-	at, bit := int(moment>>16%uint64(used)), moment>>8%8
-	content[at] ^= 1 << bit
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return "", err
-	}
-	_, err = f.WriteAt(content[at:at+1], int64(at))
-	return fmt.Sprintf("bit %d of byte %d of %d of %s", bit, at, used, path), errors.Join(err, f.Close())
 }

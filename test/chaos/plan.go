@@ -26,14 +26,25 @@ const (
 	Narrow    Kind = "narrow"    // what arrives at some nodes is held up, and dropped if it is too much
 	Slow      Kind = "slow"      // every operation on a broker's disk takes longer
 	Flip      Kind = "flip"      // a bit of a file of a broker flips while it is down
-	Clock     Kind = "clock"     // wall clocks of brokers jump, and stay where they are
+	Clock     Kind = "clock"     // wall clocks of brokers jump, one perhaps by a year, and stay where they are
 
 	// What people do to a cluster while it is at work.
 	Scale Kind = "scale" // a broker more joins; or one is drained, holds nothing any more and ends
 	Roll  Kind = "roll"  // brokers end in order and start again, one after the other, each when all replicas are in sync
 )
 
-// Kinds are all faults.
+// Damage to a broker's volume that takes whole copies, or their newest records. Both happen while
+// the broker is down.
+const (
+	Lost     Kind = "lost"     // the folder of a log is deleted
+	Rollback Kind = "rollback" // the volume is as it was some seconds before
+)
+
+// Withheld are faults that lose records today, so that only CHAOS_FAULTS has them planned: a broker
+// that comes back with less than it confirmed may be elected (docs/progress.md).
+var Withheld = []Kind{Lost, Rollback}
+
+// Kinds are all other faults.
 var Kinds = []Kind{Kill, Pause, Partition, Etcd, Power, Full, Failing, Recover, Hang, Slow, Narrow, Flip, Clock, Scale, Roll}
 
 // The nodes of a cluster by number: brokers, coordinators, and the clients together. Of the brokers all but the last are there from the
@@ -130,6 +141,9 @@ const (
 	// mostShift is how far a clock may be off: less than half of the window in which messages are deduplicated, which is
 	// counted in wall time.
 	mostShift = 40 * time.Minute
+	// leap is by how much the clock of one broker may be wrong: nothing that the brokers keep is so
+	// old.
+	leap = 365 * 24 * time.Hour
 	// longestHang is how long a disk hangs at most: twice as long as brokers wait for theirs.
 	longestHang = 2 * limits.DiskStallLimit
 	// quorumless is how long etcd may be without a quorum.
@@ -174,6 +188,9 @@ type Planner struct {
 	members []int // the brokers that are there, by the rounds so far
 	// Faulty is the broker whose disk can hang, be slow, and recover.
 	Faulty int
+	// Leaper is the broker whose clock may jump by a year. Its disk is not the faulty one, which
+	// forgets in a power cut what the broker had saved of its clock.
+	Leaper int
 	// Long lets faults last longer than a round of a few seconds.
 	Long bool
 }
@@ -181,7 +198,8 @@ type Planner struct {
 // NewPlanner plans with faults of these kinds.
 func NewPlanner(seed uint64, kinds []Kind) *Planner {
 	c := chance{rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))}
-	return &Planner{chance: c, kinds: kinds, members: from(0, founders), Faulty: c.IntN(founders)}
+	faulty := c.IntN(founders)
+	return &Planner{chance: c, kinds: kinds, members: from(0, founders), Faulty: faulty, Leaper: (faulty + 1) % founders}
 }
 
 // Next is the next round.
@@ -219,6 +237,8 @@ func together(a, b Step) bool {
 	for range 2 {
 		switch {
 		case a.Kind == Roll && (b.Kind == Power || b.Kind == Failing || b.Kind == Recover || b.Kind == Scale): // a disk is mended while nobody uses it; and who goes isn't started again
+			return false
+		case a.Kind == Rollback && (b.Kind == Flip || b.Kind == Lost || b.Kind == Rollback || b.Kind == Scale || b.Kind == Roll): // each record is whole somewhere
 			return false
 		}
 		a, b = b, a
@@ -276,13 +296,16 @@ func (p *Planner) step(kind Kind) Step {
 	case Slow:
 		s.By = c.between(5*time.Millisecond, 100*time.Millisecond)
 		s.Nodes = []int{p.Faulty}
-	case Flip:
+	case Flip, Lost, Rollback:
 		s.For = c.between(100*time.Millisecond, 3*time.Second)
 		s.Nodes = c.some(p.members, 1)
 	case Clock:
 		s.Nodes = c.some(p.members, len(p.members))
 		for range s.Nodes {
 			s.Shifts = append(s.Shifts, c.between(-mostShift, mostShift))
+		}
+		if i := slices.Index(s.Nodes, p.Leaper); i >= 0 && s.Moment%3 > 0 {
+			s.Shifts[i] = leap * time.Duration(2*(s.Moment%3)-3)
 		}
 	case Scale:
 		s.For = c.between(100*time.Millisecond, 3*time.Second)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 )
 
 func TestAPlanIsTheSameFromTheSameSeed(t *testing.T) {
@@ -25,6 +26,7 @@ func TestAPlanIsTheSameFromTheSameSeed(t *testing.T) {
 func TestFaultsOfARoundGoTogether(t *testing.T) {
 	p := NewPlanner(1, Kinds)
 	seen, shapes, with := map[Kind]int{}, map[string]int{}, map[Kind]map[Kind]int{}
+	leaps := map[time.Duration]bool{}
 	flipped, several := map[int]bool{}, false
 	scaled, damaged := map[string]int{}, map[string]int{}
 	for range 9000 {
@@ -40,6 +42,14 @@ func TestFaultsOfARoundGoTogether(t *testing.T) {
 			if s.Kind == Flip {
 				flips++
 				flipped[s.Nodes[0]] = true
+			}
+			for i, by := range s.Shifts {
+				if by.Abs() > mostShift {
+					leaps[by] = true
+					if s.Nodes[i] != p.Leaper || p.Leaper == p.Faulty {
+						t.Fatalf("%s leaps, and not only %s may: %s", nodeName(s.Nodes[i]), nodeName(p.Leaper), round)
+					}
+				}
 			}
 			if s.alone() {
 				for _, n := range s.Nodes {
@@ -110,6 +120,9 @@ func TestFaultsOfARoundGoTogether(t *testing.T) {
 		if damaged[how] < 10 {
 			t.Errorf("a bit flips while a broker %s %d times", how, damaged[how])
 		}
+	}
+	if len(leaps) != 2 || !leaps[leap] || !leaps[-leap] {
+		t.Errorf("clocks leap by %v only", leaps)
 	}
 	if len(scaled) != 4 {
 		t.Errorf("brokers come and go in these ways only: %v", scaled)

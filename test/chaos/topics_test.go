@@ -33,8 +33,10 @@ func keptOtherwise() []*kept {
 	always := func(harms) bool { return true }
 	return []*kept{
 		// A single copy may be all that is in sync, so that a flipped bit may take what nobody else has.
-		{Topic: checker.NewTopic("single", 1), how: admin.CreateRequest{MinInSync: 1}, holds: always, spared: true},
+		{Topic: checker.NewTopic("single", 1), how: admin.CreateRequest{MinInSync: 1}, holds: func(h harms) bool { return !h.rolledBack }, spared: true},
 		{Topic: checker.NewTopic("recent", 1), how: admin.CreateRequest{Stream: jsapi.StreamConfig{MaxMessages: retained}}, least: retained, holds: always},
+		// Nothing becomes so old in a world, whatever clocks say.
+		{Topic: checker.NewTopic("aged", 1), how: admin.CreateRequest{Stream: jsapi.StreamConfig{MaxAge: window}}, holds: always},
 		{Topic: checker.NewTopic("replicated", 1), how: admin.CreateRequest{Stream: jsapi.StreamConfig{PersistMode: "async"}},
 			holds: func(h harms) bool { return !h.unsynced }, spared: true},
 		{Topic: checker.NewTopic("memory", 1), how: admin.CreateRequest{Stream: jsapi.StreamConfig{Storage: "memory"}},
@@ -46,6 +48,8 @@ func keptOtherwise() []*kept {
 type harms struct {
 	unsynced bool // what was written and not synced was taken from some broker
 	ended    bool // a process ended without order, so that perhaps nobody who was in sync went on
+	// rolledBack: a broker's volume was.
+	rolledBack bool
 }
 
 // harmed notes what a step takes.
@@ -57,6 +61,10 @@ func (c *cluster) harmed(s Step) {
 		c.harms.unsynced = true
 	case Kill, Hang, Flip, Roll:
 		c.harms.ended = true
+	case Lost:
+		c.harms.ended = true
+	case Rollback:
+		c.harms.unsynced, c.harms.ended, c.harms.rolledBack = true, true, true
 	case Scale:
 		c.harms.ended = c.harms.ended || s.Killed || s.Joins
 	}

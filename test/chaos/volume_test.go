@@ -26,9 +26,9 @@ type volume interface {
 
 // newVolume makes one at a directory, with its files in another; on ext4 or, if its faults are to be
 // steered, through FUSE.
-func newVolume(files, at string, faulty bool) (volume, error) {
+func newVolume(files, at string, megabytes int64, faulty bool) (volume, error) {
 	if !faulty {
-		v, err := disk.New(files, at, volumeMegabytes)
+		v, err := disk.New(files, at, megabytes)
 		return ext4Volume{v}, err
 	}
 	f, err := faultfs.Mount(filepath.Join(files, "below"), at)

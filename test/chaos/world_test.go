@@ -30,7 +30,8 @@ type world struct {
 	others   []*kept        // of one each, without consumers
 	ids      map[string]*kept
 	loads    []*checker.Load
-	swappers *swappers
+	swappers *swappers // nil: there are none
+	readers  *snapshots
 }
 
 const (
@@ -49,10 +50,24 @@ const (
 	slow = 6 * rest
 )
 
-func begin(t *testing.T, program string, faulty int) *world {
+// worldOptions say what one world is like.
+type worldOptions struct {
+	program   string
+	faulty    int           // the broker with the disk whose faults the test steers
+	megabytes int64         // of the other disks
+	window    time.Duration // in which ids of messages are remembered
+	swaps     bool          // there are conditional publishes, which take time to judge
+}
+
+// usually is what most worlds are like.
+func usually(program string, faulty int) worldOptions {
+	return worldOptions{program: program, faulty: faulty, megabytes: volumeMegabytes, window: window, swaps: true}
+}
+
+func begin(t *testing.T, o worldOptions) *world {
 	t.Helper()
 	w := &world{
-		cluster: startCluster(t, lan, program, faulty),
+		cluster: startCluster(t, lan, o),
 		orders:  checker.NewTopic("orders", 1), clicks: checker.NewTopic("clicks", shards), accounts: checker.NewTopic("accounts", 1),
 		others: keptOtherwise(), ids: map[string]*kept{},
 	}
@@ -62,7 +77,7 @@ func begin(t *testing.T, program string, faulty int) *world {
 			if other != nil {
 				request = other.how
 			}
-			request.Stream.Subjects, request.Stream.Replicas, request.Stream.DuplicateWindow = []string{of.Name + ".>"}, replicas, window
+			request.Stream.Subjects, request.Stream.Replicas, request.Stream.DuplicateWindow = []string{of.Name + ".>"}, replicas, o.window
 			request.Shards = len(of.Shards)
 			made, err := ask[admin.TopicInfo](w.cluster, admin.TopicCreateSubject+of.Name, request)
 			if err == nil && other != nil {
@@ -100,10 +115,29 @@ func begin(t *testing.T, program string, faulty int) *world {
 		w.load(k.Topic, checker.Workload{URL: w.urls(), Sync: 1, Again: 1, Rest: rest, Options: clientOptions})
 	}
 	var err error
-	w.swappers, err = startSwappers(t.Context(), w.accounts.Shards[0], []string{w.url(0), w.url(1), w.url(2), w.urls()})
+	if o.swaps {
+		w.swappers, err = startSwappers(t.Context(), w.accounts.Shards[0], []string{w.url(0), w.url(1), w.url(2), w.urls()})
+		testutil.Must(t, err)
+		t.Cleanup(w.swappers.end)
+	} else {
+		w.load(w.accounts, checker.Workload{URL: w.urls(), Sync: 1, Again: 1, Rest: slow, Options: clientOptions})
+	}
+	w.readers, err = startSnapshots(t.Context(), w.urls(), w.snapped()...)
 	testutil.Must(t, err)
-	t.Cleanup(w.swappers.end)
+	t.Cleanup(w.readers.end)
 	return w
+}
+
+// snapped are the Topics of which snapshots are taken: one of several shards, one from which
+// records are removed meanwhile.
+func (w *world) snapped() []*checker.Topic {
+	all := []*checker.Topic{w.clicks}
+	for _, k := range w.others {
+		if k.least > 0 {
+			all = append(all, k.Topic)
+		}
+	}
+	return all
 }
 
 func (w *world) topics() []*checker.Topic {
@@ -206,10 +240,13 @@ func (w *world) String() string {
 
 // judge ends the load and returns all that is wrong.
 func (w *world) judge() (wrong []error) {
+	wrong = w.readers.judge(w, w.snapped()...)
 	for _, l := range w.loads {
 		l.Stop()
 	}
-	w.swappers.end()
+	if w.swappers != nil {
+		w.swappers.end()
+	}
 	find := func(err error) {
 		if err != nil {
 			wrong = append(wrong, err)
@@ -229,10 +266,11 @@ func (w *world) judge() (wrong []error) {
 		verdict := w.verdict(h, entries)
 		w.note("%s; %s", h, verdict)
 		find(verdict.Err())
+		wrong = append(wrong, w.readers.compare(h, entries)...)
 		if len(entries) > 0 {
 			last[h] = entries[len(entries)-1].Seq
 		}
-		if h == w.accounts.Shards[0] {
+		if h == w.accounts.Shards[0] && w.swappers != nil {
 			find(w.swappers.judge(entries))
 			w.note("%s", w.swappers)
 		}
@@ -334,7 +372,7 @@ func (w *world) historyOf(copies []Copy) *checker.History {
 func live(t *testing.T, program string, seed uint64, faulty int, next func() Round, rounds int) (wrong []error) {
 	t.Helper()
 	t.Logf("CHAOS_SEED=%d", seed)
-	w := begin(t, program, faulty)
+	w := begin(t, usually(program, faulty))
 	for range rounds {
 		round := next()
 		w.note("round: %s", round)
@@ -344,6 +382,6 @@ func live(t *testing.T, program string, seed uint64, faulty int, next func() Rou
 		}
 	}
 	wrong = append(wrong, w.judge()...)
-	t.Logf("%s; %s", w, w.swappers)
+	t.Logf("%s; %s; %s", w, w.swappers, w.readers)
 	return wrong
 }

@@ -14,6 +14,7 @@ type History struct {
 	publishers []*published
 	consumers  map[string]*consumed
 	seen       Progress
+	last       uint64 // the highest sequence that was acknowledged
 	unplugged  bool
 	findings   findings // what could be judged when it happened
 }
@@ -84,6 +85,14 @@ func (h *History) Acked(v Value, seq uint64) {
 	}
 	h.seen.Acked++
 	h.publishers[v.Publisher].acked[v.Counter] = seq
+	h.last = max(h.last, seq)
+}
+
+// LastAcked is the highest sequence that was acknowledged; 0: none was.
+func (h *History) LastAcked() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last
 }
 
 // Unordered notes that a value may have been sent on a later connection than those of its publisher before it.

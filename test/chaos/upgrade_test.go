@@ -1,0 +1,122 @@
+//go:build e2e && linux
+
+package chaos
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
+)
+
+// TestAnUpgradeLosesNothing is a world that begins with the version before (CHAOS_OLD_PROGRAM) and
+// becomes one of this version under load, as the operator does it: the coordinators one by one,
+// then the brokers, each when all replicas are in sync. Whenever one broker more is of this
+// version, brokers of both versions and coordinators are killed. At the end, the old version
+// refuses a volume that this one has used, and does it no harm.
+func TestAnUpgradeLosesNothing(t *testing.T) {
+	old := os.Getenv("CHAOS_OLD_PROGRAM")
+	if old == "" {
+		t.Fatal("CHAOS_OLD_PROGRAM names no carillon of the version before: call test/chaos/upgrade")
+	}
+	program, err := binary()
+	testutil.Must(t, err)
+	t.Logf("CHAOS_SEED=%d", seed)
+	w := begin(t, usually(old, nobody))
+	planner := NewPlanner(seed, []Kind{Kill, Etcd})
+	rounds := setting(t, "CHAOS_ROUNDS", 2, strconv.Atoi)
+	suffer := func() {
+		t.Helper()
+		for range rounds {
+			round := planner.Next()
+			w.note("round: %s", round)
+			if err := w.suffer(round); err != nil {
+				t.Fatalf("after %s: %v", round, err)
+			}
+		}
+	}
+	suffer()
+	was, err := w.memberAt(0)
+	testutil.Must(t, err)
+
+	for n := brokers; n < clients; n++ {
+		testutil.Must(t, w.processes[n].becomes(program))
+		testutil.Must(t, w.whole())
+	}
+	order := rand.New(rand.NewPCG(seed, 2)).Perm(founders)
+	for _, n := range order {
+		testutil.Must(t, w.processes[n].becomes(program))
+		testutil.Must(t, w.recovers())
+		is, err := w.memberAt(n)
+		testutil.Must(t, err)
+		if is.Version == was.Version {
+			t.Fatalf("%s is of version %s, as before", nodeName(n), is.Version)
+		}
+		w.note("%s is of version %s", nodeName(n), is.Version)
+		suffer()
+	}
+	w.processes[founders].args[0] = program // which joins in no round
+	testutil.Must(t, w.refusesOlder(order[0], old, program))
+	testutil.Must(t, w.recovers())
+	for _, err := range w.judge() {
+		t.Error(err)
+	}
+	t.Logf("%s; %s; %s", w, w.swappers, w.readers)
+}
+
+// becomes ends it in order and starts it as another version.
+func (p *process) becomes(program string) error {
+	p.down.Lock()
+	defer p.down.Unlock()
+	if err := p.stop(); err != nil {
+		return err
+	}
+	p.args[0] = program
+	return p.start()
+}
+
+// refusesOlder starts the old version on a volume that the new one has used, waits until it has
+// refused the log of each shard by its name, and goes back.
+func (w *world) refusesOlder(n int, old, program string) error {
+	p := w.processes[n]
+	logs, err := os.ReadDir(p.volume.Path() + "/data/shards")
+	if err != nil {
+		return err
+	}
+	before, err := os.ReadFile(p.logFile.Name())
+	if err != nil {
+		return err
+	}
+	if err := p.becomes(old); err != nil {
+		return err
+	}
+	err = eventually("version 018b7c1 refuses the logs of this one", func() error {
+		all, err := os.ReadFile(p.logFile.Name())
+		if err != nil {
+			return err
+		}
+		said := all[len(before):]
+		for _, log := range logs {
+			if strings.HasSuffix(log.Name(), ".state") { // opened behind the data's log, so not at all
+				continue
+			}
+			refused := false
+			for line := range bytes.Lines(said) {
+				refused = refused || bytes.Contains(line, []byte(log.Name())) && bytes.Contains(line, []byte("is newer than this broker knows"))
+			}
+			if !refused {
+				return fmt.Errorf("nothing is said of %s: %s", log.Name(), said[:min(len(said), 4000)])
+			}
+		}
+		return nil
+	})
+	if backErr := p.becomes(program); err == nil {
+		err = backErr
+	}
+	return err
+}
