@@ -84,6 +84,18 @@ test-chaos-processes: ## The same with real processes, networks and disks (Linux
 test-chaos-judge: ## Prove the judge of that: brokers without an invariant have to be found out (Linux; takes root; 4 minutes)
 	CHAOS_RUN=TestTheJudgeFindsABroken test/chaos/run
 
+.PHONY: test-upgrade
+test-upgrade: ## A rolling change from the version before (OLD=COMMIT of this clone) under load and kills, nothing lost (Linux; takes root; 3 minutes)
+	test/chaos/upgrade
+
+.PHONY: soak
+soak: ## Bound descriptors, goroutines and memory of real brokers under faults (Linux; takes root; TIME=30m)
+	TIME=$(or $(TIME),30m) CHAOS_RUN='^TestASoakStaysBounded$$' test/chaos/run
+
+.PHONY: soak-judge
+soak-judge: ## Prove the judge of the soak: brokers that leak have to be found out (Linux; takes root; 2 minutes)
+	CHAOS_RUN='^TestTheSoakFindsALeak$$' test/chaos/run
+
 .PHONY: lint
 lint: $(STATICCHECK) ## gofmt, go vet, staticcheck, shell syntax
 	hack/lint $(STATICCHECK)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -50,6 +51,24 @@ var mutations = []mutation{
 		[]Kind{Hang}, []string{"others lead while a disk hangs"}},
 }
 
+// leaking is carillon that keeps a descriptor, a goroutine and some memory of each client.
+var leaking = mutation{
+	name: "keep something of each client", file: "broker/session/hub.go",
+	old: "defer h.running.Done()\n\t\tc.serve()",
+	new: `defer h.running.Done()
+		go func() {
+			descriptor, _ := net.Listen("tcp", "127.0.0.1:0")
+			memory := make([]byte, 1<<20)
+			for i := range memory {
+				memory[i] = 1
+			}
+			<-h.quit
+			runtime.KeepAlive(memory)
+			runtime.KeepAlive(descriptor)
+		}()
+		c.serve()`,
+}
+
 // source is the file in which something else is to stand, of the module at root. It fails if there is no place for it.
 func (m mutation) source(root string) (string, error) {
 	source, err := os.ReadFile(filepath.Join(root, m.file))
@@ -64,7 +83,7 @@ func (m mutation) source(root string) (string, error) {
 
 // The proof of the judge takes minutes and root; that it can be carried out is seen at once.
 func TestEveryMutationHasItsPlace(t *testing.T) {
-	for _, m := range mutations {
+	for _, m := range append(slices.Clone(mutations), leaking) {
 		if _, err := m.source(filepath.Join("..", "..")); err != nil {
 			t.Error(err)
 		}
