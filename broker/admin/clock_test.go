@@ -35,9 +35,9 @@ func TestAClockIsConfirmed(t *testing.T) {
 	if is := before.Clock; before.Error != nil || before.Broker.Name != "main-0" || is.Doubt != clock.Implausible || is.Vote != "late" || is.Votes != 1 || is.Sure != 0 || is.Why == "" {
 		t.Fatalf("a year later: %+v, %+v, %+v", before.Error, before.Broker, is)
 	}
-	for off, want := range map[time.Duration]string{year: "8760h0m0", -year: "8760h0m0", 2 * clock.ConfirmWithin: "2m"} {
+	for _, off := range []time.Duration{year, -year, 2 * clock.ConfirmWithin} {
 		got := ask[ClockInfo](t, s, box, BrokerConfirmClockSubject+"a", now(off)).Error
-		if got == nil || got.Code != Refused || !strings.Contains(got.Text, want) {
+		if got == nil || got.Code != Refused || !strings.Contains(got.Text, "from the expected") {
 			t.Errorf("confirmed by who is %v off: %+v", off, got)
 		}
 	}

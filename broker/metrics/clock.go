@@ -3,7 +3,7 @@ package metrics
 import "github.com/carillon-mq/carillon/broker/clock"
 
 var (
-	descClockDoubt = describe("clock_in_doubt", "1 for the reason for which the time is in doubt, so that nothing is deleted by its age.", "reason")
+	descClockDoubt = describe("clock_in_doubt", "1 for the reason for which the time is in doubt, so that nothing is deleted by its age; carillon brokers clocks shows more.", "reason")
 	descClockAway  = describe("clock_away_seconds", "How far this machine's clock is ahead of the time that brokers go by; negative: behind.")
 	descClockJumps = describe("clock_jumps_total", "Times that this machine's clock jumped.")
 	descClockVotes = describe("clock_votes", "Brokers whose clocks this one knows, its own among them (known), and of these those that agree and are sure (sure).", "are")
