@@ -46,7 +46,8 @@ type BrokerClock struct {
 	Sure  int          `json:"sure"`            // of these, those that are sure and agree with Time
 }
 
-// Clock has the Server answer for this broker's clock, too. It is to be called before the first request.
+// Clock has the Server answer for this broker's clock, too. It is to be called before the first
+// request.
 func (s *Server) Clock(c Clock) *Server {
 	s.clock = c
 	return s

@@ -35,9 +35,10 @@ func (c *Clock) Status() Status {
 	}
 }
 
-// Confirm makes the vote follow the wall clock of this machine, because an administrator says that it
-// is right. It refuses with an UnexpectedClockError if the clock is further than ConfirmWithin from
-// expected, since retention deletes records by the time that follows from it. The vote is saved soon.
+// Confirm makes the vote follow the wall clock of this machine, because an administrator says that
+// it is right. It refuses with an UnexpectedClockError if the clock is further than ConfirmWithin
+// from expected, since retention deletes records by the time that follows from it. The vote is
+// saved soon.
 func (c *Clock) Confirm(expected time.Time) error {
 	c.Observe() // the clock may have jumped since the last reading
 	c.mu.Lock()

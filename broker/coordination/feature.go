@@ -27,8 +27,8 @@ const (
 	FeatureBarrier Feature = "barrier"
 	// FeatureClock is the exchange of what brokers' clocks say (packages clock and replica).
 	FeatureClock Feature = "clock"
-	// FeatureVouches is that a broker writes its own entry of an in-sync set once it has opened and judged
-	// its copy (Client.Vouch). The controller elects no life of it that isn't named there.
+	// FeatureVouches is that a broker writes its own entry of an in-sync set once it has opened and
+	// judged its copy (Client.Vouch). The controller elects no life of it that isn't named there.
 	FeatureVouches Feature = "vouches"
 )
 

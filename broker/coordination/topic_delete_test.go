@@ -82,7 +82,8 @@ func (c *Client) fill(t *testing.T, topic *Topic) {
 	}
 }
 
-// The process that deletes dies between any two requests. Nothing is left for ever, whoever goes on.
+// The process that deletes dies between any two requests. Nothing is left for ever, whoever goes
+// on.
 func TestADeletionIsFinishedBySomebody(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

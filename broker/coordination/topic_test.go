@@ -319,7 +319,8 @@ func TestTopicsThatCantBe(t *testing.T) {
 	}
 }
 
-// BenchmarkClaims is what making a Topic costs beside the transaction: a look at what all others claim.
+// BenchmarkClaims is what making a Topic costs beside the transaction: a look at what all others
+// claim.
 func BenchmarkClaims(b *testing.B) {
 	claims := newClaims()
 	for i := range 10_000 {

@@ -1,14 +1,14 @@
 // Package subscription serves the durable readers of the shards that this broker leads: their
 // cursors, their pending deliveries, and redelivery.
 //
-// A cursor is a pure state machine, changed by small ops. The ops of all Subscriptions of a shard are
-// appended in batches to one state log beside the shard's data. From time to time a snapshot of all
-// cursors is appended, and what precedes it is deleted. Followers replicate that log.
+// A cursor is a pure state machine, changed by small ops. The ops of all Subscriptions of a shard
+// are appended in batches to one state log beside the shard's data. From time to time a snapshot of
+// all cursors is appended, and what precedes it is deleted. Followers replicate that log.
 //
-// A Subscription has no goroutine, and a timer only while something of it is due. A request, an ack, a
-// new record or the timer wakes it, and a few workers step the Subscriptions that are awake, each for
-// a bounded time. A goroutine per Subscription would be simpler, but 10,000 mostly idle ones take
-// too much memory.
+// A Subscription has no goroutine, and a timer only while something of it is due. A request, an
+// ack, a new record or the timer wakes it, and a few workers step the Subscriptions that are awake,
+// each for a bounded time. A goroutine per Subscription would be simpler, but 10,000 mostly idle
+// ones take too much memory.
 //
 // Invariants:
 //
@@ -18,10 +18,10 @@
 //	S2  A record without an ack is delivered again until its maximum of deliveries, or until it is
 //	    deleted from the log. A matching record is skipped for two reasons only: damage, which is
 //	    counted and reported, and compaction, which leaves a newer record of the subject.
-//	S3  A cursor is never ahead of its log: if a log lost its end, new records under those offsets are
-//	    delivered.
-//	S4  Deliveries, and acks without a reply, reach the state log within lazyFor. So a crash repeats at
-//	    most what happened in that time. Acks of deliveries that the log lacks are kept
+//	S3  A cursor is never ahead of its log: if a log lost its end, new records under those offsets
+//	    are delivered.
+//	S4  Deliveries, and acks without a reply, reach the state log within lazyFor. So a crash repeats
+//	    at most what happened in that time. Acks of deliveries that the log lacks are kept
 //	    (cursor.ahead).
 //	S5  A Subscription is served once its start position is on the disk.
 //	S6  A Subscription that is deleted and created again shares nothing with the former one.
@@ -29,14 +29,14 @@
 //	    state log is damaged and another replica can lead, that one leads, and has all cursors.
 //	S8  A setting that brokers don't support yet is refused, never ignored.
 //
-// The lag of a filtered Subscription is counted by reading ahead of delivery, each record once, when
-// something is delivered or the lag is requested. Without a filter nothing is read.
+// The lag of a filtered Subscription is counted by reading ahead of delivery, each record once,
+// when something is delivered or the lag is requested. Without a filter nothing is read.
 //
 // When the process dies, the next opening replays the state log. Subscriptions in memory are gone;
-// their clients create them again. On a full disk deliveries go on and acks that request a reply are
-// refused; once there is room, a snapshot is written. On a failed disk such acks are refused until
-// the broker is restarted.
+// their clients create them again. On a full disk deliveries go on and acks that request a reply
+// are refused; once there is room, a snapshot is written. On a failed disk such acks are refused
+// until the broker is restarted.
 //
-// Lock order: cursorStore.stepping, Subscription.sinkMu, Subscription.mu, cursorStore.mu, the locks of
-// package work. Service.mu is never held while another lock is taken.
+// Lock order: cursorStore.stepping, Subscription.sinkMu, Subscription.mu, cursorStore.mu, the locks
+// of package work. Service.mu is never held while another lock is taken.
 package subscription
