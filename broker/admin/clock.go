@@ -7,13 +7,13 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// The subjects of requests about the clock of one broker, whose id is appended.
+// The subjects of requests about one broker's clock. The broker's id follows.
 const (
 	BrokerClockSubject        = Prefix + "BROKER.CLOCK."
 	BrokerConfirmClockSubject = Prefix + "BROKER.CONFIRMCLOCK."
 )
 
-// Clock is the clock of this broker; *clock.Clock is one.
+// Clock is this broker's clock. *clock.Clock implements it.
 type Clock interface {
 	Status() clock.Status
 	Confirm(expected time.Time) error
@@ -22,39 +22,38 @@ type Clock interface {
 // ConfirmClockRequest confirms the clock of a broker. A broker whose clock is further than
 // clock.ConfirmWithin from Time refuses.
 type ConfirmClockRequest struct {
-	Time time.Time `json:"time"` // what the time is, by whoever asks
+	Time time.Time `json:"time"` // the client's time
 }
 
-// ClockInfo is the clock of one broker, after a confirmation if that was asked for.
+// ClockInfo is the clock of one broker, after the confirmation if requested.
 type ClockInfo struct {
 	Error  *Error       `json:"error,omitempty"`
 	Broker *Broker      `json:"broker,omitempty"`
 	Clock  *BrokerClock `json:"clock,omitempty"`
 }
 
-// BrokerClock is what one broker knows of the time.
+// BrokerClock is the state of one broker's clock.
 type BrokerClock struct {
-	Clock time.Time     `json:"clock"` // its machine's
-	Time  time.Time     `json:"time"`  // what it goes by: the median of the brokers' votes
+	Clock time.Time     `json:"clock"` // the machine's
+	Time  time.Time     `json:"time"`  // the broker's: the median of the brokers' votes
 	Away  time.Duration `json:"away"`  // nanoseconds by which Clock is ahead of Time; negative: behind
-	// Vote is how far the broker's vote can be relied on: sure, held, late or early (clock.State).
+	// Vote is the state of the broker's vote: sure, held, late or early (clock.State).
 	Vote  string       `json:"vote"`
 	Jumps uint64       `json:"jumps"`           // of Clock, since the broker started
-	Doubt clock.Reason `json:"doubt,omitempty"` // why Time is in doubt, so that nothing is deleted by its age; empty: it is not
-	Why   string       `json:"why,omitempty"`   // the same for people
-	Votes int          `json:"votes"`           // brokers whose clocks it knows, its own among them
-	Sure  int          `json:"sure"`            // of these, those that are sure and agree with Time
+	Doubt clock.Reason `json:"doubt,omitempty"` // why deletion by age is paused; empty: it is not
+	Why   string       `json:"why,omitempty"`   // Doubt as a sentence
+	Votes int          `json:"votes"`           // brokers whose votes count, including its own
+	Sure  int          `json:"sure"`            // of Votes, those that are sure and agree with Time
 }
 
-// Clock has the Server answer for this broker's clock, too. It is to be called before the first
-// request.
+// Clock sets the clock of requests. Call it before the first request.
 func (s *Server) Clock(c Clock) *Server {
 	s.clock = c
 	return s
 }
 
-// answerClock answers for this broker's clock. A request for another broker's is handed to that
-// broker, once; the answer is nil then.
+// answerClock answers for this broker's clock. It forwards a request for another broker's, once,
+// and then returns nil.
 func (s *Server) answerClock(r *request, m *protocol.Message, forwarded bool) []byte {
 	v := s.view()
 	_, member := v.state.Broker(r.broker)

@@ -14,8 +14,8 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// The clock of a broker that started a year after it last wrote is in doubt, until somebody who
-// knows what the time is confirms it.
+// TestAClockIsConfirmed: the clock of a broker that starts a year after its last record is in doubt
+// until an administrator confirms it.
 func TestAClockIsConfirmed(t *testing.T) {
 	state := coordination.NewState(3, []coordination.Broker{{ID: "a", Incarnation: 1, Name: "main-0"}, {ID: "b", Incarnation: 2, Name: "main-1"}}, nil, nil, nil)
 	s, box := newServer(state)
@@ -49,7 +49,7 @@ func TestAClockIsConfirmed(t *testing.T) {
 		t.Errorf("confirmed again: %+v", got.Error)
 	}
 
-	// Other brokers answer for theirs, and what came from another broker goes no further.
+	// Other brokers answer for their clocks, and a forwarded request is not forwarded again.
 	box.got = nil
 	for _, forwarded := range []bool{false, true} {
 		s.Take([]protocol.Message{{Subject: []byte(BrokerConfirmClockSubject + "b"), Reply: []byte("r"), Data: []byte(now(0))}}, forwarded)

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Status is one broker's clock at one moment, for people.
+// Status is a snapshot of one broker's clock.
 type Status struct {
 	Wall    time.Time     // the machine's clock
-	Time    time.Time     // what the broker goes by
+	Time    time.Time     // the broker's Time
 	Away    time.Duration // Wall is ahead of Time by this; negative: behind
 	State   State         // of the broker's vote
-	Jumps   uint64        // how often Wall jumped in this life of the broker
+	Jumps   uint64        // jumps of Wall since the broker started
 	Verdict Verdict
 }
 
-// UnexpectedClockError says that a clock is not where a person who confirms it believes it to be.
+// UnexpectedClockError reports that a clock to be confirmed differs from the expected time.
 type UnexpectedClockError struct{ Clock, Expected time.Time }
 
 func (e *UnexpectedClockError) Error() string {
@@ -23,7 +23,7 @@ func (e *UnexpectedClockError) Error() string {
 		e.Clock.Format(time.RFC3339), e.Clock.Sub(e.Expected).Abs().Round(time.Millisecond), e.Expected.UTC().Format(time.RFC3339))
 }
 
-// Status reads the machine's clocks.
+// Status returns the current status. It reads the machine's clocks.
 func (c *Clock) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -28,7 +28,7 @@ func TestBrokersComeAndGo(t *testing.T) {
 		t.Fatalf("members are %+v; want incarnations %d and %d and all fields of %+v", members, second, first, want)
 	}
 
-	// A broker that leaves is gone at once, long before its lease would run out.
+	// A broker that leaves is gone at once, long before its lease would expire.
 	began := time.Now()
 	b.leave()
 	seen.wait("pod-a ")
@@ -49,7 +49,7 @@ func TestASilentBrokerRunsOut(t *testing.T) {
 	cable.set(cut)
 	seen.wait("")
 
-	// It comes back by itself, as a later incarnation.
+	// It registers again by itself, in a later incarnation.
 	cable.set(whole)
 	again := a.incarnation()
 	members := seen.wait("pod-a ")
@@ -76,7 +76,7 @@ func TestARevokedBrokerRegistersAgain(t *testing.T) {
 	if second <= first {
 		t.Fatalf("incarnation %d after %d", second, first)
 	}
-	// The same when only the key was deleted, which leaves the lease alive.
+	// The same after a deletion of the key only, which leaves the lease alive.
 	if _, err := c.etcd.Delete(context.Background(), c.brokerKey("a")); err != nil {
 		t.Fatal(err)
 	}
@@ -85,8 +85,8 @@ func TestARevokedBrokerRegistersAgain(t *testing.T) {
 	}
 }
 
-// A process is killed and started again before its lease ran out: the key of the life
-// before is in the way, and must neither delay nor outlive nor lend its revision to the new one.
+// TestANewLifeReplacesTheOldOne: a process is killed and restarted before its lease expires. The
+// old key must not delay the new registration, outlive it, or pass on its create revision.
 func TestANewLifeReplacesTheOldOne(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
@@ -116,7 +116,7 @@ func TestANewLifeReplacesTheOldOne(t *testing.T) {
 		members, _ := seen.get()
 		return len(members) == 1 && members[0].Incarnation == incarnation
 	})
-	// The old lease would have run out after 3 s; the new key must not go with it.
+	// The old lease would have expired after 3 s, and must not take the new key with it.
 	ttl, err := c.etcd.TimeToLive(context.Background(), old.ID)
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +126,8 @@ func TestANewLifeReplacesTheOldOne(t *testing.T) {
 	}
 }
 
-// Two processes run on copies of one volume: the newer one stays, the older one is told.
+// TestTwoProcessesOfOneIdentity: two processes run on copies of one volume. The newer one stays,
+// and the older one stops with an error.
 func TestTwoProcessesOfOneIdentity(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
@@ -168,9 +169,9 @@ func TestMembershipStandsWhileEtcdIsDown(t *testing.T) {
 	_, calls := seen.get()
 
 	etcd.Stop()
-	// It can't tell etcd, and must end in time all the same.
+	// It cannot reach etcd, and must stop in time.
 	b.leave()
-	log.wait(interrupted, 2) // the watch was given up, and then a reading failed
+	log.wait(interrupted, 2) // the watch was given up, then a read failed
 	if _, now := seen.get(); now != calls {
 		t.Fatalf("members became %q while etcd was down", seen.names())
 	}
@@ -192,7 +193,7 @@ func TestAJoinThatEtcdMisses(t *testing.T) {
 	c := etcd.openLogged(log.logger()) // does not wait
 	a := c.join(t, broker("a"))
 	seen := c.follow(t)
-	log.wait(interrupted, 1) // a reading failed
+	log.wait(interrupted, 1) // a read failed
 	if got := seen.names(); got != "?" {
 		t.Fatalf("members %q were reported before etcd was ever reached", got)
 	}
@@ -201,7 +202,8 @@ func TestAJoinThatEtcdMisses(t *testing.T) {
 	seen.wait("pod-a ")
 }
 
-// While the watch is cut, brokers come and go and etcd forgets the revisions in between.
+// TestACompactedWatchReadsAgain: while the watch is cut, brokers come and go, and etcd compacts the
+// revisions in between.
 func TestACompactedWatchReadsAgain(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
@@ -233,7 +235,8 @@ func TestACompactedWatchReadsAgain(t *testing.T) {
 	seen.wait("pod-d ")
 }
 
-// The coordinator at the other end vanishes without closing anything; another one answers.
+// TestAFrozenConnectionCostsNeitherLeaseNorChanges: a coordinator vanishes without closing its
+// connections, and another one answers.
 func TestAFrozenConnectionCostsNeitherLeaseNorChanges(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
@@ -251,8 +254,8 @@ func TestAFrozenConnectionCostsNeitherLeaseNorChanges(t *testing.T) {
 	b := c.join(t, broker("b"))
 	b.incarnation()
 	steady.wait("pod-a pod-b ")
-	// A lease that nobody renews, twice as long as theirs and begun after the cable froze, says
-	// when theirs would have run out.
+	// A lease without renewals, twice as long as theirs and granted after the cable froze, shows
+	// when theirs would have expired.
 	hourglass, err := c.etcd.Grant(context.Background(), 2*int64(c.ttl/time.Second))
 	if err != nil {
 		t.Fatal(err)
@@ -271,7 +274,7 @@ func TestAFrozenConnectionCostsNeitherLeaseNorChanges(t *testing.T) {
 	frail.wait("pod-a pod-b ")
 }
 
-// The same for who watches: whichever of its two ways the watch took, that one freezes.
+// TestASilentWatchIsReplaced freezes whichever of its two cables a watch uses.
 func TestASilentWatchIsReplaced(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
@@ -294,7 +297,7 @@ func TestASilentWatchIsReplaced(t *testing.T) {
 	}
 }
 
-// Where nobody writes etcd has nothing to tell, and that is not silence.
+// TestAQuietEtcdIsNotSilent: without writes etcd sends nothing, which must not count as silence.
 func TestAQuietEtcdIsNotSilent(t *testing.T) {
 	t.Parallel()
 	c := startEtcd(t).open()

@@ -32,7 +32,7 @@ func TestOneOwner(t *testing.T) {
 	if err := c.ClaimOwner(ctx, ""); err == nil {
 		t.Error("an empty identity was accepted")
 	}
-	// A value of a later version is nobody's to overrule.
+	// A value of a later version must not be overwritten.
 	if _, err := c.etcd.Put(ctx, c.ownerKey(), `{"v":2,"identity":"x"}`); err != nil {
 		t.Fatal(err)
 	}

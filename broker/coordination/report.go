@@ -8,23 +8,23 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Suspect is a replica of a shard that its broker can't vouch for: its recovery cut or refused
-// something, or it may lack what was written before it. It says how far its data log goes.
+// Suspect is a replica that its broker cannot vouch for: its recovery truncated or rejected
+// something, or it may lack earlier records. It says how far its logs go.
 type Suspect struct {
 	Topic      string // id
 	Shard      int
 	Epoch, End uint64 // last epoch, and end, of the data log
-	State      uint64 // end of the state log; 0: not said
-	// Spent says that the broker vouches for its copy, and can't lead under this epoch, or an
-	// earlier one, any more: others may have batches of it that its own logs lost when they failed.
-	// 0: it can't vouch for its copy.
+	State      uint64 // end of the state log; 0: unknown
+	// Spent, if not 0, is an epoch under which, or under an earlier one, the broker can't lead any
+	// more, though it vouches for its copy: followers may have batches of that epoch that its own
+	// log lost when it failed. 0: it cannot vouch for its copy.
 	Spent int64
-	// Lacks says that the copy is being repaired, or is to be, by fetching so many segments from
-	// the leader. 0: it is fetched whole.
+	// Lacks is the number of segments being fetched from the leader to repair the copy. 0: the
+	// whole copy is fetched.
 	Lacks int
-	// Cut says that opening the copy cut a torn tail and found nothing else amiss. The tail was
-	// never synced, so the copy lacks nothing that its broker confirmed; one without a cut goes
-	// before it.
+	// Cut reports that opening the copy cut a torn tail and found nothing else wrong. The tail was
+	// never synced, so the copy has everything that its broker confirmed. A copy without a cut is
+	// preferred.
 	Cut bool
 }
 
@@ -33,26 +33,25 @@ type report map[string][]Suspect // by id of the Topic
 
 type reportValue struct {
 	V int `json:"v"`
-	// Suspects are, by id of the Topic, the shard, epoch and end of each; the end of its state log,
-	// the epoch that is spent, how many segments are fetched, and flags. Earlier versions leave out
-	// what comes later in this list, and ignore it.
+	// Suspects are, by Topic id, for each replica: shard, epoch and end of the data log, end of the
+	// state log, spent epoch, segments being fetched, flags. Earlier versions write fewer numbers
+	// and ignore further ones.
 	Suspects map[string][][7]uint64 `json:"suspects"`
 }
 
 const (
 	reportValueVersion = 1
-	// flagCut is Suspect.Cut.
+	// flagCut encodes Suspect.Cut.
 	flagCut = 1
-	// maxReport bounds one report, within what a transaction of etcd takes: some 16,000 replicas.
+	// maxReport bounds one report in bytes, within etcd's limits: some 16,000 replicas.
 	maxReport = 1 << 20
 )
 
 func (c *Client) reportKey(id string) string { return c.prefix + "reports/" + id }
 
-// Report says which of its replicas a broker can't vouch for, all of them each time; none: it
-// vouches for all. It ends with that life of the broker, but a later life in the same process
-// begins with it. What is reported with incarnation 0 is there from the first moment of the
-// registration to come.
+// Report replaces the list of replicas that a broker cannot vouch for; an empty list vouches for
+// all. It ends with the incarnation, but a later registration of the same process keeps it. With
+// incarnation 0 it is part of the next registration.
 func (c *Client) Report(ctx context.Context, broker Replica, suspects []Suspect) error {
 	what := "the report of broker " + broker.Broker
 	if why := validBrokerID(broker.Broker); why != "" {

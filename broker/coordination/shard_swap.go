@@ -8,25 +8,24 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// swap is one change of a shard by a broker that is not the controller. Swaps that come together
-// share a transaction: when a broker with thousands of shards comes back, etcd writes hundreds of
+// swap is one change of a shard by a broker that is not the controller. Concurrent swaps share
+// transactions: when a broker with thousands of shards returns, etcd writes hundreds of
 // transactions and not tens of thousands.
 type swap struct {
 	self   Replica
 	before *Shard
 	after  Shard
 	value  string
-	joins  []Replica // compared to be registered, beside self
+	joins  []Replica // must be registered, in addition to self
 
-	done chan struct{} // closed when err, or the revision of after, is there
+	done chan struct{} // closed when the result is set
 	err  error
 }
 
-// SwapInSync changes who is in sync; only the shard's leader calls it, and nothing else of the
-// shard is its to change. It is refused with a *StaleError if the shard, or the leader's own
-// registration, is no longer what the leader had seen, or if a broker that joins is in another life
-// by now. Calls at the same time share transactions; whether one is refused doesn't depend on the
-// others.
+// SwapInSync replaces the in-sync set. Only the shard's leader calls it. It returns a *StaleError
+// if the shard or the leader's registration has changed since the leader read it, or if a broker
+// that joins has restarted since. Concurrent calls share transactions; each succeeds or fails
+// independently of the others.
 func (c *Client) SwapInSync(ctx context.Context, self Replica, before *Shard, inSync []Replica) (*Shard, error) {
 	if before.Leader != self.Broker || before.Revision == 0 {
 		return nil, &InvalidError{before.String(), fmt.Sprintf("broker %s does not lead it (only its leader changes who is in sync)", self.Broker)}
@@ -41,24 +40,23 @@ func (c *Client) SwapInSync(ctx context.Context, self Replica, before *Shard, in
 	return c.swap(ctx, s)
 }
 
-// Vouch writes the incarnation of self into its own entry of the in-sync set: this life has opened
-// its copy and vouches for it. If the shard names self its leader, that was an earlier life, and
-// the shard has no leader afterwards; unless leads says that this very process leads the shard's
-// epoch. It is refused like SwapInSync, and with an *InvalidError if self has no entry.
+// Vouch writes the incarnation of self into its entry of the in-sync set: this incarnation has
+// opened its copy and vouches for it. If the shard names self as leader, that was an earlier
+// incarnation, and the shard has no leader afterwards, unless leads says that this process leads
+// the shard's epoch. Errors are those of SwapInSync, and an *InvalidError if self has no entry.
 func (c *Client) Vouch(ctx context.Context, self Replica, before *Shard, leads bool) (*Shard, error) {
 	return c.swapEntry(ctx, self, before, self.Incarnation, !leads)
 }
 
-// Withdraw writes incarnation 0 into the own entry of self: the broker stays a member of the last
-// in-sync set, and can't be elected. If self is the shard's leader the shard has none afterwards.
-// It is refused like Vouch.
+// Withdraw writes incarnation 0 into the entry of self: the broker stays a member of the last
+// in-sync set and cannot be elected. If self is the leader, the shard has no leader afterwards.
+// Errors are those of Vouch.
 func (c *Client) Withdraw(ctx context.Context, self Replica, before *Shard) (*Shard, error) {
 	return c.swapEntry(ctx, self, before, 0, true)
 }
 
-// Resign takes self out as the shard's leader, so that the next one leads under a later epoch. The
-// entry of self stays as it is. It is refused like Vouch, and with an *InvalidError if another
-// broker leads.
+// Resign removes self as leader, so that the next leader has a later epoch. The entry of self
+// stays. Errors are those of Vouch, and an *InvalidError if another broker leads.
 func (c *Client) Resign(ctx context.Context, self Replica, before *Shard) (*Shard, error) {
 	own, _ := before.Member(self.Broker)
 	if before.Leader != self.Broker {
@@ -67,7 +65,7 @@ func (c *Client) Resign(ctx context.Context, self Replica, before *Shard) (*Shar
 	return c.swapEntry(ctx, self, before, own.Incarnation, true)
 }
 
-// swapEntry changes the own entry of self. If unled, self is the leader no more.
+// swapEntry changes the entry of self. With unled, self stops being the leader.
 func (c *Client) swapEntry(ctx context.Context, self Replica, before *Shard, incarnation int64, unled bool) (*Shard, error) {
 	at := slices.IndexFunc(before.InSync, func(m Replica) bool { return m.Broker == self.Broker })
 	if at < 0 || before.Revision == 0 {
@@ -82,7 +80,7 @@ func (c *Client) swapEntry(ctx context.Context, self Replica, before *Shard, inc
 	return c.swap(ctx, s)
 }
 
-// swap carries one out, together with others.
+// swap carries out s, together with others.
 func (c *Client) swap(ctx context.Context, s *swap) (*Shard, error) {
 	var err error
 	if s.value, err = s.after.encode(); err != nil {
@@ -98,13 +96,13 @@ func (c *Client) swap(ctx context.Context, s *swap) (*Shard, error) {
 	return &s.after, nil
 }
 
-// swapSome carries out the first of those that wait. Each is a transaction within one transaction,
-// so that it is refused alone.
+// swapSome carries out the first queued swaps. Each is a transaction nested in one transaction, so
+// that it fails alone.
 func (c *Client) swapSome(ctx context.Context) {
 	keys := map[string]bool{}
 	these := c.swaps.dequeue(func(s *swap) (want, stop bool) {
 		key := c.shardKey(s.before.Topic, s.before.Number)
-		if len(keys) == MaxShardWrites || keys[key] { // one transaction can't write a key twice
+		if len(keys) == MaxShardWrites || keys[key] { // a transaction can't write a key twice
 			return false, true
 		}
 		keys[key] = true
@@ -123,7 +121,7 @@ func (c *Client) swapSome(ctx context.Context) {
 		each = append(each, clientv3.OpTxn(when, []clientv3.Op{clientv3.OpPut(key, s.value)}, nil))
 	}
 	done, err := c.transact(ctx, nil, each)
-	if err != nil && ctx.Err() != nil { // it was another's time that ran out
+	if err != nil && ctx.Err() != nil { // another call's ctx ended
 		c.swaps.putBack(these)
 		return
 	}

@@ -37,7 +37,7 @@ func TestManySwapsShareTransactions(t *testing.T) {
 	}
 	swapAll := func(set []Replica) (after [shards]*Shard, failed [shards]error) {
 		var calls sync.WaitGroup
-		<-c.swaps.turn // until all wait
+		<-c.swaps.turn // until all are queued
 		for n, before := range found {
 			call := askedOf(ctx)
 			calls.Go(func() { after[n], failed[n] = c.SwapInSync(call, a, before, set) })
@@ -59,7 +59,7 @@ func TestManySwapsShareTransactions(t *testing.T) {
 	}
 
 	before = c.revision(t)
-	// Of two shards something else has been written since; all others are as they were seen last.
+	// Two shards have changed since; all others are as they were read.
 	stale := map[int]bool{3: true, 111: true}
 	for n := range shards {
 		if !stale[n] {
@@ -87,7 +87,7 @@ func TestManySwapsShareTransactions(t *testing.T) {
 		}
 	}
 
-	// Who gives up leaves nothing behind that would be carried out later.
+	// A call whose context ends is not carried out later.
 	given, cancel := context.WithCancelCause(ctx)
 	cancel(fmt.Errorf("no longer wanted"))
 	<-c.swaps.turn
@@ -97,8 +97,8 @@ func TestManySwapsShareTransactions(t *testing.T) {
 	c.swaps.turn <- struct{}{}
 }
 
-// A broker vouches for its copies in a later life, withdraws, and resigns: each is a
-// compare-and-swap of its own entry, and they share transactions.
+// TestABrokerChangesItsOwnEntry: a broker vouches for its copies in a later incarnation, withdraws,
+// and resigns. Each is a compare-and-swap of its own entry, and they share transactions.
 func TestABrokerChangesItsOwnEntry(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -107,9 +107,9 @@ func TestABrokerChangesItsOwnEntry(t *testing.T) {
 	b := Replica{"b", c.join(t, broker("b")).incarnation()}
 	office := c.office(t, b)
 	topic := c.mustCreate(t, "t", func() TopicSpec { s := spec("t"); s.Shards, s.Replicas = 4, 2; return s }(), client)
-	was := Replica{"a", a.Incarnation - 1} // a life before
-	// Shard 0 was led by the life before, shard 1 is led by another broker, shard 2 by this life;
-	// of shard 3 it is no member.
+	was := Replica{"a", a.Incarnation - 1} // an earlier incarnation
+	// Shard 0 was led by the earlier incarnation, shard 1 is led by another broker, shard 2 by this
+	// incarnation. The broker has no entry in shard 3.
 	var writes []ShardWrite
 	for n := range 4 {
 		s := newShard(topic.ID, n, b)
@@ -137,7 +137,7 @@ func TestABrokerChangesItsOwnEntry(t *testing.T) {
 		found[0].Revision = done.Header.GetRevision()
 	}
 
-	// All at once: a life that vouches doesn't take over the lead of the one before.
+	// Concurrently: vouching in a new incarnation does not continue the earlier one's leadership.
 	before := c.revision(t)
 	var calls sync.WaitGroup
 	var vouched, beside, resigned *Shard
@@ -172,8 +172,8 @@ func TestABrokerChangesItsOwnEntry(t *testing.T) {
 		t.Errorf("resigned: %+v", resigned)
 	}
 
-	// The process that leads vouches for another life of its own and goes on leading; it withdraws,
-	// and leads no more.
+	// The leading process vouches in another incarnation of its own and stays leader. After it
+	// withdraws, it is not the leader.
 	again, err := c.Vouch(ctx, b, beside, true)
 	if err != nil || again.Leader != "b" {
 		t.Fatalf("%+v, %v", again, err)
@@ -187,7 +187,7 @@ func TestABrokerChangesItsOwnEntry(t *testing.T) {
 		t.Fatalf("%+v, %v", found[1], err)
 	}
 
-	// What was seen is no longer so; the life is over; there is no such entry, or no such leader.
+	// Refused: a changed shard, an ended incarnation, a missing entry, another leader.
 	_, err = c.Withdraw(ctx, b, again)
 	as[*StaleError](t, err)
 	_, err = c.Vouch(ctx, was, gone, false)

@@ -18,7 +18,7 @@ func TestShardsAreSwappedNotOverwritten(t *testing.T) {
 	office := c.office(t, a)
 	topic := c.mustCreate(t, "orders", TopicSpec{Subjects: []string{"orders"}, Shards: 12}, client)
 
-	// The controller writes many at once, and never over what it has not seen.
+	// The controller writes many shards at once, and none that has changed since it was read.
 	var writes []ShardWrite
 	for n := range 12 {
 		shard := newShard(topic.ID, n, a)
@@ -39,7 +39,7 @@ func TestShardsAreSwappedNotOverwritten(t *testing.T) {
 	_, err = office.WriteShards(ctx, []ShardWrite{{*shards[1], nil}, {bad, nil}})
 	as[*InvalidError](t, err)
 
-	// The leader grows the set by one that lives; another has an older view then.
+	// The leader adds a registered broker to the set. A write based on the older set fails.
 	grown, err := c.SwapInSync(ctx, a, shards[0], []Replica{a, b})
 	if err != nil || len(grown.InSync) != 2 {
 		t.Fatalf("%+v, %v", grown, err)
@@ -51,7 +51,7 @@ func TestShardsAreSwappedNotOverwritten(t *testing.T) {
 	_, err = office.WriteShards(ctx, []ShardWrite{{promoted, nil}})
 	as[*StaleError](t, err)
 
-	// Nobody but the leader, and nobody from another life, changes or joins the set.
+	// Only the leader changes the set, and only registered incarnations join it.
 	_, err = c.SwapInSync(ctx, b, grown, []Replica{a, b})
 	as[*InvalidError](t, err)
 	_, err = c.SwapInSync(ctx, Replica{"a", a.Incarnation - 1}, grown, []Replica{a})
@@ -61,14 +61,15 @@ func TestShardsAreSwappedNotOverwritten(t *testing.T) {
 	_, err = c.SwapInSync(ctx, a, grown, []Replica{b})
 	as[*InvalidError](t, err)
 
-	// A leader that lost its lease changes the set no more, though it need not know yet.
+	// A leader that lost its lease cannot change the set, even before it knows.
 	joinedA.leave()
 	_, err = c.SwapInSync(ctx, a, grown, []Replica{a})
 	as[*StaleError](t, err)
 }
 
-// As many as one call takes, each with a Topic of its own to compare, are written within etcd's
-// limits; what exists already, and compares less, in one transaction.
+// TestTheMostShardsThatOneCallTakes: the largest call, with a Topic per shard to compare, is
+// written within etcd's limits. Existing shards need fewer comparisons and are written in one
+// transaction.
 func TestTheMostShardsThatOneCallTakes(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -101,7 +102,8 @@ func TestTheMostShardsThatOneCallTakes(t *testing.T) {
 		t.Fatalf("revisions %v, %v; want one transaction", again, err)
 	}
 
-	// What was written before an error is known: the last part is stale, and the first not.
+	// With an error, the revisions of what was written are returned: the last part is stale, the
+	// first is not.
 	stale := make([]ShardWrite, 0, MaxShardWrites)
 	for i := range MaxShardWrites {
 		name := fmt.Sprintf("u%d", i)
@@ -118,7 +120,8 @@ func TestTheMostShardsThatOneCallTakes(t *testing.T) {
 	}
 }
 
-// A leader is granted an epoch only in the life that it is in when that is written.
+// TestNobodyLeadsInALifeBefore: a leader is elected only in the incarnation that is registered at
+// the write.
 func TestNobodyLeadsInALifeBefore(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

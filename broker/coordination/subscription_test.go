@@ -38,7 +38,7 @@ func TestASubscriptionIsMadeChangedAndDeleted(t *testing.T) {
 		t.Errorf("the owner named is %v", e.Owner)
 	}
 
-	// The rules of owners are those of Topics.
+	// Ownership works as for Topics.
 	wider := want
 	wider.Subjects = nil
 	for _, by := range []Owner{client, other, again} {
@@ -79,7 +79,8 @@ func TestASubscriptionIsMadeChangedAndDeleted(t *testing.T) {
 	}
 }
 
-// A Subscription that is made while its Topic goes is refused, or goes with it.
+// TestNoSubscriptionOutlivesItsTopic: a Subscription created while its Topic is deleted is refused
+// or deleted with it.
 func TestNoSubscriptionOutlivesItsTopic(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -9,12 +9,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// mortal is the way to etcd of a process that dies at its n-th request: before it is sent, or
-// after it was done and before the answer came.
+// mortal is the etcd client of a process that dies at its n-th request: before the request is sent,
+// or after it succeeded and before the answer arrives.
 type mortal struct {
 	clientv3.KV
 	left int
-	done bool // what it dies of is done
+	done bool // it dies after the request succeeded
 }
 
 var errDied = errors.New("the process died")
@@ -50,14 +50,14 @@ func (t *mortalTxn) Commit() (done *clientv3.TxnResponse, err error) {
 	return done, err
 }
 
-// dying is a process of its own that dies at its n-th request.
+// dying returns a client that dies at its n-th request.
 func (e *etcdServer) dying(n int, done bool) *Client {
 	c := e.open()
 	c.etcd.KV = &mortal{c.etcd.KV, n, done}
 	return c
 }
 
-// fill gives a Topic more Subscriptions than one step deletes, and a shard.
+// fill gives a Topic a shard, and more Subscriptions than one step deletes.
 func (c *Client) fill(t *testing.T, topic *Topic) {
 	t.Helper()
 	ctx := context.Background()
@@ -82,8 +82,8 @@ func (c *Client) fill(t *testing.T, topic *Topic) {
 	}
 }
 
-// The process that deletes dies between any two requests. Nothing is left for ever, whoever goes
-// on.
+// TestADeletionIsFinishedBySomebody: the deleting process dies between any two requests. Whichever
+// process continues, nothing remains.
 func TestADeletionIsFinishedBySomebody(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -93,13 +93,13 @@ func TestADeletionIsFinishedBySomebody(t *testing.T) {
 		"delete": func(name string) error {
 			err := c.DeleteTopic(ctx, name, "", client)
 			if gone := (*NotFoundError)(nil); errors.As(err, &gone) {
-				return nil // it had been the last request that was not answered
+				return nil // the last request was the unanswered one
 			}
 			return err
 		},
 		"create": func(name string) error {
 			if topic, err := c.GetTopic(ctx, name); err == nil && !topic.Deleting {
-				return c.DeleteTopic(ctx, name, "", client) // it died before it marked
+				return c.DeleteTopic(ctx, name, "", client) // it died before it set the mark
 			}
 			made, err := c.CreateTopic(ctx, name, spec(name), manifest)
 			if err != nil {
@@ -156,7 +156,8 @@ func TestADeletionIsFinishedBySomebody(t *testing.T) {
 	}
 }
 
-// A Topic that is being deleted is served and given no more.
+// TestAMarkedTopicTakesNothing: a Topic that is being deleted is not served and gets no shards or
+// Subscriptions.
 func TestAMarkedTopicTakesNothing(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -181,7 +182,7 @@ func TestAMarkedTopicTakesNothing(t *testing.T) {
 	as[*StaleError](t, err)
 	_, err = office.WriteShards(ctx, []ShardWrite{{newShard(topic.ID, 0, a), marked}})
 	as[*InvalidError](t, err)
-	// Its subjects are claimed until nothing of it is left.
+	// Its subjects stay claimed until everything is deleted.
 	_, err = c.CreateTopic(ctx, "other", spec("orders"), client)
 	as[*OverlapError](t, err)
 	if err := c.SweepTopic(ctx, marked); err != nil {
@@ -193,7 +194,8 @@ func TestAMarkedTopicTakesNothing(t *testing.T) {
 	}
 }
 
-// The answer to a creation is lost: repeating it answers with what was made.
+// TestACreationMayBeRepeated: the answer to a creation is lost, and repeating it returns the
+// created Topic.
 func TestACreationMayBeRepeated(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -16,8 +16,9 @@ import (
 var (
 	client   = Owner{Kind: ClientOwner, Name: "shop"}
 	manifest = Owner{Kind: ManifestOwner, Namespace: "default", Name: "orders", UID: "uid-1"}
-	again    = Owner{Kind: ManifestOwner, Namespace: "default", Name: "orders", UID: "uid-2"} // the manifest, made again
-	other    = Owner{Kind: ManifestOwner, Namespace: "default", Name: "other", UID: "uid-3"}
+	// The manifest, recreated.
+	again = Owner{Kind: ManifestOwner, Namespace: "default", Name: "orders", UID: "uid-2"}
+	other = Owner{Kind: ManifestOwner, Namespace: "default", Name: "other", UID: "uid-3"}
 )
 
 func spec(subjects ...string) TopicSpec { return TopicSpec{Subjects: subjects, Shards: 1} }
@@ -31,7 +32,7 @@ func (c *Client) mustCreate(t *testing.T, name string, spec TopicSpec, owner Own
 	return topic
 }
 
-// as says that err is a *E, and gives it.
+// as checks that err is an E and returns it.
 func as[E error](t *testing.T, err error) E {
 	t.Helper()
 	var e E
@@ -68,7 +69,7 @@ func TestATopicIsMadeChangedAndDeleted(t *testing.T) {
 	want.Stream = StreamSettings{Description: "what was ordered", Metadata: map[string]string{"a": "b"}, AllowRollup: true}
 	made := c.mustCreate(t, "orders", want, manifest)
 
-	// What was made can be read, alone and in the list, and making it again changes nothing.
+	// A created Topic can be read, alone and in the list, and creating it again changes nothing.
 	read, err := c.GetTopic(ctx, "orders")
 	if err != nil || fmt.Sprintf("%+v", *read) != fmt.Sprintf("%+v", *made) || read.Generation != 1 {
 		t.Fatalf("read %+v, %v; want %+v", read, err, made)
@@ -81,7 +82,7 @@ func TestATopicIsMadeChangedAndDeleted(t *testing.T) {
 		t.Errorf("listed %v at %d, %v", list, revision, err)
 	}
 
-	// A change takes the generation that was seen; what is equal is not written.
+	// An update requires the expected generation. An equal spec is not written.
 	want.Retention.Age = 2 * time.Hour
 	changed, err := c.UpdateTopic(ctx, "orders", TopicUpdate{By: manifest, ID: made.ID, Generation: 1, Spec: want})
 	if err != nil || changed.Generation != 2 || changed.Spec.Retention.Age != 2*time.Hour || changed.ID != made.ID {
@@ -100,7 +101,7 @@ func TestATopicIsMadeChangedAndDeleted(t *testing.T) {
 		t.Errorf("the error is %v", e)
 	}
 
-	// A deletion takes everything along but the gate, and another Topic of that name is another one.
+	// A deletion deletes everything but the gate, and a new Topic of that name is another one.
 	if _, err := c.CreateSubscription(ctx, "orders", "billing", SubscriptionSpec{}, client); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +152,7 @@ func TestOnlyTheOwnerChangesATopic(t *testing.T) {
 		t.Errorf("the owner named is %v", e.Owner)
 	}
 
-	// The manifest goes and is made again: nobody but it takes over.
+	// The manifest is deleted and recreated: only it can adopt the Topic.
 	if _, err := c.OrphanTopic(ctx, "orders", other); err == nil {
 		t.Error("another manifest orphaned it")
 	}
@@ -171,7 +172,7 @@ func TestOnlyTheOwnerChangesATopic(t *testing.T) {
 		t.Fatalf("adopted: %+v, %v", adopted, err)
 	}
 	as[*NotOwnerError](t, c.DeleteTopic(ctx, "orders", "", client))
-	// What no manifest declares any more a client may delete, else nobody could.
+	// A client may delete what no manifest declares any more.
 	if _, err := c.OrphanTopic(ctx, "orders", again); err != nil {
 		t.Fatal(err)
 	}
@@ -193,19 +194,19 @@ func TestTwoTopicsNeverKeepOneSubject(t *testing.T) {
 		}
 	}
 	b.mustCreate(t, "eu", spec("eu"), client)
-	// A change claims as well as a creation does; a refused one changes nothing.
+	// An update claims subjects, too. A refused one changes nothing.
 	_, err := b.UpdateTopic(ctx, "eu", TopicUpdate{By: client, Spec: spec("eu", "orders.eu")})
 	as[*OverlapError](t, err)
 	if _, err := b.UpdateTopic(ctx, "eu", TopicUpdate{By: client, Spec: spec("de")}); err != nil {
 		t.Fatal(err)
 	}
-	// What one process gave up or deleted is free for another that knew of the claim.
+	// Another process that knew of a claim can use a subject that was released or deleted.
 	a.mustCreate(t, "eu2", spec("eu"), client)
 	if err := a.DeleteTopic(ctx, "orders", "", manifest); err != nil {
 		t.Fatal(err)
 	}
 	b.mustCreate(t, "orders2", spec("orders.eu"), client)
-	// What another took meanwhile is not.
+	// It cannot use one that was claimed again since.
 	if err := a.DeleteTopic(ctx, "eu2", "", client); err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +215,8 @@ func TestTwoTopicsNeverKeepOneSubject(t *testing.T) {
 	as[*OverlapError](t, err)
 }
 
-// Whoever makes them, and however many at once: of Topics that overlap exactly one is made.
+// TestOfOverlappingTopicsMadeAtOnceOneWins: of concurrently created Topics that overlap, exactly
+// one succeeds, in all processes.
 func TestOfOverlappingTopicsMadeAtOnceOneWins(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
@@ -246,7 +248,7 @@ func TestOfOverlappingTopicsMadeAtOnceOneWins(t *testing.T) {
 	}
 }
 
-// A thousand Topics at once, from two processes, share transactions.
+// TestAThousandTopicsAtOnce: a thousand concurrent creations from two processes share transactions.
 func TestAThousandTopicsAtOnce(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
@@ -319,8 +321,7 @@ func TestTopicsThatCantBe(t *testing.T) {
 	}
 }
 
-// BenchmarkClaims is what making a Topic costs beside the transaction: a look at what all others
-// claim.
+// BenchmarkClaims measures the comparison with all other claims, without the transaction.
 func BenchmarkClaims(b *testing.B) {
 	claims := newClaims()
 	for i := range 10_000 {

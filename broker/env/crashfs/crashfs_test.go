@@ -37,7 +37,7 @@ func content(f *FS, path string) string {
 	return string(data)
 }
 
-// outcomes crashes f with many dice and returns what was found at path, and how often.
+// outcomes crashes f with many seeds and returns the contents found at path, and how often.
 func outcomes(f *FS, path string) map[string]int {
 	seen := map[string]int{}
 	for seed := range uint64(200) {
@@ -180,8 +180,8 @@ func TestAFullDisk(t *testing.T) {
 	}
 }
 
-// The kernel reports a failed write-back once to each descriptor that was open then. Of later ones
-// it tells the first only.
+// TestAFailedWriteBackIsReportedOnceToEach: the kernel reports a failed write-back once to each
+// descriptor that was open then, and of later ones to the first only.
 func TestAFailedWriteBackIsReportedOnceToEach(t *testing.T) {
 	f := New()
 	write(t, f, "file", "one", true)
