@@ -27,9 +27,9 @@ func (x *subjects) note(of []byte, offset uint64) {
 	}
 }
 
-// lastOf is the offset of the last message of a subject before next; 0: there is none. A condition that
-// can't be judged, or not yet, is an error. mu is held.
-func (s *ShardLeader) lastOf(of []byte) (offset uint64, err error) {
+// lastOf returns the offset of the last message of a subject, those that in has gathered included; 0: there is
+// none. A condition that can't be judged, or not yet, is an error. mu is held.
+func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 	no := func(why string) error {
 		return &UnsupportedConditionError{Topic: s.shard.name, Condition: "expecting the last message of a subject", Why: why}
 	}
@@ -38,6 +38,9 @@ func (s *ShardLeader) lastOf(of []byte) (offset uint64, err error) {
 	}
 	if s.subjects == nil {
 		s.readSubjects()
+		for i := range in.records { // they are not in the log yet
+			s.subjects.note(in.records[i].Subject, s.end+uint64(i))
+		}
 	}
 	x := s.subjects
 	if x.failure != "" {

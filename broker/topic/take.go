@@ -297,7 +297,7 @@ func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message
 		if len(of) == 0 {
 			of = m.Subject
 		}
-		last, err := s.lastOf(of)
+		last, err := s.lastOf(in, of)
 		if err != nil {
 			in.refuse(s.shard, v, m.Reply, err)
 			return false

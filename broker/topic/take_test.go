@@ -145,13 +145,19 @@ func TestTheLastMessageOfASubjectCanBeExpected(t *testing.T) {
 	n.expect(n.hub.answer(t, "r1"), "orders@5")
 	n.expect(n.hub.answer(t, "r2"), "no: topic orders: the last message of subject orders.ap is at offset 5")
 	n.expect(n.hub.answer(t, "r3"), "orders@6")
+	// So it does if it is the first for which a leader needs to know: what came before it in the read is not in the log yet.
+	n.restart("orders")
+	n.hub.publish(message("orders.first", "r1", "x"), message("orders.first", "r2", "x", "Expect-Last-By-Subject: 0"), message("orders.first", "r3", "x", "Expect-Last-By-Subject: 7"))
+	n.expect(n.hub.answer(t, "r1"), "orders@7")
+	n.expect(n.hub.answer(t, "r2"), "no: topic orders: the last message of subject orders.first is at offset 7")
+	n.expect(n.hub.answer(t, "r3"), "orders@8")
 	n.restart("orders")
 	n.expect(n.ask("orders.us", "x", "Expect-Last-By-Subject: 0"), "no: topic orders: the last message of subject orders.us is at offset 2")
 	// What was let go of counts no more.
 	if _, err := n.service.Topic("orders").Shard().Purge(context.Background(), 3); err != nil {
 		t.Fatal(err)
 	}
-	n.expect(n.ask("orders.us", "x", "Expect-Last-By-Subject: 0"), "orders@7")
+	n.expect(n.ask("orders.us", "x", "Expect-Last-By-Subject: 0"), "orders@9")
 	// A large log is read in the background; until then nothing is judged by what is not known.
 	n.topic("large", nil)
 	n.place("large", self)
