@@ -9,31 +9,31 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
-	"github.com/carillon-mq/carillon/broker/topic"
 )
 
 // kind is what a client does.
 type kind int
 
 const (
-	plain     kind = iota // publishes
-	withIDs               // publishes with message ids, and again what it doesn't know the fate of
-	expecting             // publishes on condition of the last message of the Topic
-	swapping              // publishes on condition of the last message of a subject that others write, too
-	reusing               // publishes with few message ids, each again when its window has long passed
-	reading               // reads from front to end, and asks for the last message
+	plain       kind = iota // publishes
+	withIDs                 // publishes with message ids, and again what it doesn't know the fate of
+	expecting               // publishes on condition of the last message of the Topic
+	swapping                // publishes on condition of the last message of a subject that others write, too
+	reusing                 // publishes with few message ids, each again when its window has long passed
+	reading                 // reads from front to end, and asks for the last message of the Topic and of a subject
+	subscribing             // reads by the Topic's Subscription, and acknowledges
+	snapping                // holds a snapshot, and reads it twice
 )
 
-var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader"}
+var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader", subscribing: "sub", snapping: "snap"}
 
 // client is a connection to one broker at a time, and what is done on it, one after the other.
 type client struct {
 	w     *world
 	name  string
 	kind  kind
-	topic string
+	topic *declared
 	every time.Duration
 	rng   *rand.Rand // its goroutine's
 	calm  atomic.Bool
@@ -43,7 +43,7 @@ type client struct {
 	count int
 	last  uint64                   // the last offset, as far as it knows
 	known map[string]uint64        // the last offset of each subject, as far as it knows
-	next  uint64                   // to be read
+	next  []uint64                 // to be read of each shard
 	used  map[string]time.Duration // message ids, and when they were acknowledged last
 
 	mu     sync.Mutex
@@ -54,7 +54,7 @@ type client struct {
 // operation is a message that was published, once or again.
 type operation struct {
 	client   *client
-	topic    string
+	shard    shardID // that has to keep it
 	subject  string
 	value    string
 	id       string
@@ -72,7 +72,7 @@ type operation struct {
 
 // again is the same message, published once more.
 func (op *operation) again() *operation {
-	return &operation{client: op.client, topic: op.topic, subject: op.subject, value: op.value, id: op.id, expects: op.expects, done: make(chan struct{})}
+	return &operation{client: op.client, shard: op.shard, subject: op.subject, value: op.value, id: op.id, expects: op.expects, done: make(chan struct{})}
 }
 
 const (
@@ -93,9 +93,9 @@ const (
 	refused           // for another reason: it may or may not be kept
 )
 
-func newClient(w *world, n int, k kind, topic string, every time.Duration) *client {
+func newClient(w *world, n int, k kind, topic *declared, every time.Duration) *client {
 	c := &client{w: w, name: fmt.Sprintf("%s%d", kindNames[k], n), kind: k, topic: topic, every: every, over: make(chan struct{}),
-		rng: rand.New(rand.NewPCG(w.seed, 100+uint64(n))), known: map[string]uint64{}, used: map[string]time.Duration{}, next: 1}
+		rng: rand.New(rand.NewPCG(w.seed, 100+uint64(n))), known: map[string]uint64{}, used: map[string]time.Duration{}, next: make([]uint64, topic.shards())}
 	w.clients = append(w.clients, c)
 	w.running.Go(c.run)
 	return c
@@ -114,11 +114,16 @@ func (c *client) run() {
 				continue
 			}
 		}
-		if c.kind == reading {
+		switch c.kind {
+		case reading:
 			c.read()
-			continue
+		case subscribing:
+			c.consume()
+		case snapping:
+			c.snap()
+		default:
+			c.publish()
 		}
-		c.publish()
 	}
 }
 
@@ -131,6 +136,14 @@ func (c *client) connect() *life {
 	return nil
 }
 
+// ownSubjects is on how many subjects of its own a client publishes.
+const ownSubjects = 3
+
+// sharedSubject is one that several clients publish on: two of each shard, as far as chance has it.
+func (c *client) sharedSubject() string {
+	return fmt.Sprintf("%s.shared.%d", c.topic.name, c.rng.IntN(2*c.topic.shards()))
+}
+
 func (c *client) publish() {
 	messages := 1
 	if c.kind == plain || c.kind == withIDs {
@@ -139,8 +152,12 @@ func (c *client) publish() {
 	var ops []*operation
 	for range messages {
 		c.count++
-		op := &operation{client: c, topic: c.topic, subject: fmt.Sprintf("%s.%s", c.topic, c.name), value: fmt.Sprintf("%s#%d", c.name, c.count), expects: c.kind, done: make(chan struct{})}
+		op := &operation{client: c, subject: fmt.Sprintf("%s.%s.%d", c.topic.name, c.name, c.rng.IntN(ownSubjects)), value: fmt.Sprintf("%s#%d", c.name, c.count), expects: c.kind, done: make(chan struct{})}
 		switch c.kind {
+		case plain:
+			if c.rng.IntN(10) == 0 {
+				op.subject = c.sharedSubject()
+			}
 		case withIDs:
 			op.id = op.value
 		case reusing:
@@ -152,9 +169,10 @@ func (c *client) publish() {
 		case expecting:
 			op.expected = c.last
 		case swapping:
-			op.subject = fmt.Sprintf("%s.shared.%d", c.topic, c.rng.IntN(2))
+			op.subject = c.sharedSubject()
 			op.expected = c.known[op.subject]
 		}
+		op.shard = shardID{c.topic.name, c.topic.shardOf(op.subject)}
 		ops = append(ops, op)
 	}
 	c.send(ops)
@@ -244,7 +262,11 @@ func (c *client) answered(op *operation, text string) {
 		c.w.fail("%s was answered twice: %q, after %s at %d %s", op.value, text, outcomeNames[op.outcome], op.offset, op.reason)
 		return
 	}
-	offset, _ := strconv.ParseUint(rest, 10, 64)
+	shard, number, _ := strings.Cut(rest, " ")
+	offset, _ := strconv.ParseUint(number, 10, 64)
+	if id, ok := c.w.parseShard(shard); verb != "no" && (!ok || id != op.shard) {
+		c.w.fail("%s on %s was answered for shard %q: %q; the subject belongs to %s", op.value, op.subject, shard, text, op.shard)
+	}
 	switch verb {
 	case "ack":
 		op.outcome, op.offset = kept, offset
@@ -263,88 +285,18 @@ func (c *client) answered(op *operation, text string) {
 		fallthrough
 	default:
 		c.last = op.offset
-		c.mu.Lock()
-		c.acks++
-		c.lately = c.w.now()
-		c.mu.Unlock()
+		c.progressed()
 	}
 	c.w.judge.answered(op)
 	close(op.done)
 }
 
+// progressed notes that the client was told that something is kept, or read.
+func (c *client) progressed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.acks++
+	c.lately = c.w.now()
+}
+
 var outcomeNames = map[outcome]string{unknown: "no answer", kept: "an ack", duplicate: "a duplicate", wrongLast: "a refusal by condition", refused: "a refusal"}
-
-// leader is the shard where the client's broker, or any other, leads it and lets it be read.
-func (c *client) leader() *topic.ShardLeader {
-	for range 3 {
-		l := c.connect()
-		if l == nil {
-			continue
-		}
-		if t := l.service.Topic(c.topic); t != nil && t.Shard() != nil {
-			return t.Shard()
-		}
-	}
-	return nil
-}
-
-// read reads on from where it was, and asks which message is the last.
-func (c *client) read() {
-	w := c.w
-	s := c.leader()
-	if s == nil {
-		return
-	}
-	call := w.stamp()
-	w.io(w.delay(wireMin, wireMax), c.name+" reads")
-	confirmed := make(chan error, 1)
-	latest := s.Confirm(func(err error) { confirmed <- err }) || <-confirmed == nil // as whoever shows the latest does
-	start, end := s.Offsets()
-	if c.next < start {
-		c.next = start
-	}
-	records, err := readRecords(s.NewCursor(c.next), c.next, end)
-	if err != nil {
-		return // damaged, or closed meanwhile
-	}
-	w.judge.read(c, records)
-	if n := len(records); n > 0 {
-		c.next = records[n-1].offset + 1
-		c.mu.Lock()
-		c.lately = w.now()
-		c.mu.Unlock()
-	}
-	if latest && end > start {
-		w.judge.saw(c.topic, call, w.stamp(), end-1)
-	}
-}
-
-// record is one of a log.
-type record struct {
-	offset  uint64
-	epoch   uint64
-	time    int64
-	subject string
-	value   string
-}
-
-func readRecords(c *log.Cursor, from, end uint64) (out []record, err error) {
-	for at := from; at < end; {
-		c.Seek(at)
-		v, err := c.Read(16 << 10)
-		if err != nil {
-			return out, err
-		}
-		for b, ok := v.Next(); ok; b, ok = v.Next() {
-			it := b.Records()
-			for r := (log.Record{}); it.Next(&r); {
-				if r.Offset >= at && r.Offset < end {
-					out = append(out, record{r.Offset, b.Epoch(), r.Time, string(r.Subject), strings.TrimRight(string(r.Data[r.Header:]), ".")})
-				}
-			}
-		}
-		at = v.End
-		v.Release()
-	}
-	return out, nil
-}

@@ -119,6 +119,7 @@ func (e *etcd) rangeOf(r *etcdserverpb.RangeRequest) *etcdserverpb.RangeResponse
 // commit is one transaction under way: all its changes have one revision.
 type commit struct {
 	e      *etcd
+	by     *life // nil: a person
 	events []*mvccpb.Event
 }
 
@@ -164,6 +165,7 @@ func (c *commit) done() {
 	for _, s := range c.e.streams {
 		s.changed(c.events)
 	}
+	c.e.w.judge.committed(c)
 }
 
 func (e *etcd) holds(c *etcdserverpb.Compare) bool {
@@ -424,7 +426,7 @@ func (a *kvAccess) Range(ctx context.Context, r *etcdserverpb.RangeRequest, _ ..
 
 func (a *kvAccess) Put(ctx context.Context, r *etcdserverpb.PutRequest, _ ...grpc.CallOption) (*etcdserverpb.PutResponse, error) {
 	return ask(&a.access, ctx, "put "+string(r.GetKey()), func() (*etcdserverpb.PutResponse, error) {
-		c := &commit{e: a.e}
+		c := &commit{e: a.e, by: a.l}
 		out, err := c.put(r)
 		if err != nil {
 			return nil, err
@@ -437,7 +439,7 @@ func (a *kvAccess) Put(ctx context.Context, r *etcdserverpb.PutRequest, _ ...grp
 
 func (a *kvAccess) DeleteRange(ctx context.Context, r *etcdserverpb.DeleteRangeRequest, _ ...grpc.CallOption) (*etcdserverpb.DeleteRangeResponse, error) {
 	return ask(&a.access, ctx, "delete "+string(r.GetKey()), func() (*etcdserverpb.DeleteRangeResponse, error) {
-		c := &commit{e: a.e}
+		c := &commit{e: a.e, by: a.l}
 		out := c.removeRange(r)
 		c.done()
 		out.Header = a.e.header()
@@ -447,7 +449,7 @@ func (a *kvAccess) DeleteRange(ctx context.Context, r *etcdserverpb.DeleteRangeR
 
 func (a *kvAccess) Txn(ctx context.Context, r *etcdserverpb.TxnRequest, _ ...grpc.CallOption) (*etcdserverpb.TxnResponse, error) {
 	return ask(&a.access, ctx, "txn", func() (*etcdserverpb.TxnResponse, error) {
-		c := &commit{e: a.e}
+		c := &commit{e: a.e, by: a.l}
 		if err := a.e.known(r); err != nil {
 			return nil, err
 		}

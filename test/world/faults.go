@@ -219,9 +219,11 @@ func (w *world) maySpoil(m *machine) bool {
 	if w.spoilt == nil || w.spoilt == m {
 		return true
 	}
-	for id := range w.topics {
-		if _, why := w.inSync(id); why != "" || w.flipped {
-			return false
+	for _, d := range w.topics {
+		for n := range d.shards() {
+			if _, why := w.inSync(d, n); why != "" || w.flipped {
+				return false
+			}
 		}
 	}
 	return true
@@ -238,6 +240,7 @@ func (w *world) spoilOne(m *machine, what func(*machine)) {
 	}
 	w.after(time.Millisecond, m.id+" is spoilt", func() {
 		what(m)
+		w.judge.spoilt(m)
 		w.again(m, w.between(50*time.Millisecond, 3*time.Second))
 	})
 }

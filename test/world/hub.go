@@ -20,7 +20,8 @@ type hub struct {
 	life   *life
 	mu     sync.Mutex
 	offers []*offer
-	boxes  map[string]*box // by reply subject
+	boxes  map[string]*box  // by reply subject
+	pulls  map[string]*pull // by inbox
 }
 
 type offer struct {
@@ -35,7 +36,7 @@ type box struct {
 	op     *operation
 }
 
-func newHub(l *life) *hub { return &hub{life: l, boxes: map[string]*box{}} }
+func newHub(l *life) *hub { return &hub{life: l, boxes: map[string]*box{}, pulls: map[string]*pull{}} }
 
 func (h *hub) Offer(t topic.Taker) topic.Offer {
 	h.mu.Lock()
@@ -142,16 +143,16 @@ func (codec) Conditions(header []byte) (c topic.Conditions, refusal error) {
 	return c, nil
 }
 
-func (codec) AppendAck(dst []byte, _ string, offset uint64, _ int, duplicate bool) []byte {
+func (codec) AppendAck(dst []byte, shard string, offset uint64, _ int, duplicate bool) []byte {
 	if duplicate {
-		return fmt.Appendf(dst, "dup %d", offset)
+		return fmt.Appendf(dst, "dup %s %d", shard, offset)
 	}
-	return fmt.Appendf(dst, "ack %d", offset)
+	return fmt.Appendf(dst, "ack %s %d", shard, offset)
 }
 
-func (codec) AppendRefusal(dst []byte, _ string, err error) []byte {
+func (codec) AppendRefusal(dst []byte, shard string, err error) []byte {
 	if wrong, ok := err.(*topic.WrongLastError); ok {
-		return fmt.Appendf(dst, "last %d", wrong.Last)
+		return fmt.Appendf(dst, "last %s %d", shard, wrong.Last)
 	}
 	return fmt.Appendf(dst, "no %s", err)
 }

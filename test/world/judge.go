@@ -2,27 +2,41 @@ package world
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
 // judge knows what clients did and were told, and holds the brokers to it: while it happens as far as that is possible, and against
 // the logs at the end.
 type judge struct {
-	w  *world
-	mu sync.Mutex
-	// histories are by Topic; each has one shard.
-	histories map[string]*history
+	w         *world
+	mu        sync.Mutex
+	histories map[shardID]*history
+	// lives are the processes by the registrations that they made: the entries of in-sync sets.
+	lives map[coordination.Replica]*life
+	// ended says that the world is being stopped: what is lost from now on was to be kept.
+	ended bool
+
+	snapshots, deliveries, repeated, losses int // what happened, for tests of the tests
 }
 
-// history is what is known of one log from outside.
+// history is what is known of one shard's log from outside.
 type history struct {
-	topic string
-	loose bool // what only one disk had may be lost, as the Topic's durability allows
-	ops   []*operation
-	sure  map[uint64]string // by offset: acknowledged, or read
-	made  map[string]bool   // values that were published
-	looks []look
+	id    shardID
+	topic *declared
+	// since is when all that the shard's in-sync replicas held was lost, as the Topic's durability allows; 0: it never was. What clients
+	// were told on requests before that stamp need not be true any more.
+	since    uint64
+	ops      []*operation
+	sure     map[uint64]string        // by offset: acknowledged, read or delivered
+	made     map[string]time.Duration // values that were published, and when first
+	subjects map[string]string        // of values
+	looks    []look
+	lasts    []subjectLook
+	cursor   cursorHistory
 
 	lately time.Duration // when somebody was told last that something is kept, or was, or why not
 	ever   bool
@@ -39,13 +53,22 @@ type look struct {
 	what       string
 }
 
-func newJudge(w *world) *judge { return &judge{w: w, histories: map[string]*history{}} }
+// subjectLook is an answer about the last message of a subject; 0: there is none.
+type subjectLook struct {
+	call, back uint64
+	subject    string
+	last       uint64
+}
 
-func (j *judge) of(topic string) *history {
-	h := j.histories[topic]
+func newJudge(w *world) *judge {
+	return &judge{w: w, histories: map[shardID]*history{}, lives: map[coordination.Replica]*life{}}
+}
+
+func (j *judge) of(id shardID) *history {
+	h := j.histories[id]
 	if h == nil {
-		h = &history{topic: topic, sure: map[uint64]string{}, made: map[string]bool{}}
-		j.histories[topic] = h
+		h = &history{id: id, sure: map[uint64]string{}, made: map[string]time.Duration{}, subjects: map[string]string{}, cursor: newCursorHistory()}
+		j.histories[id] = h
 	}
 	return h
 }
@@ -54,15 +77,18 @@ func (j *judge) called(op *operation) {
 	op.call, op.at = j.w.stamp(), j.w.now()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	h := j.of(op.topic)
+	h := j.of(op.shard)
 	h.ops = append(h.ops, op)
-	h.made[op.value] = true
+	h.subjects[op.value] = op.subject
+	if _, again := h.made[op.value]; !again {
+		h.made[op.value] = op.at
+	}
 }
 
 func (j *judge) answered(op *operation) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	h := j.of(op.topic)
+	h := j.of(op.shard)
 	if op.outcome != refused {
 		j.gap(h)
 		h.lately, h.ever = j.w.now(), true
@@ -70,11 +96,11 @@ func (j *judge) answered(op *operation) {
 	switch op.outcome {
 	case kept:
 		if (op.expects == expecting) && op.offset != op.expected+1 {
-			j.w.fail("%s is kept at %d, and expected %d to be the last message of %s", op.value, op.offset, op.expected, op.topic)
+			j.w.fail("%s is kept at %d, and expected %d to be the last message of %s", op.value, op.offset, op.expected, op.shard)
 		}
-		h.learn(j.w, op.offset, op.value, "acknowledged")
+		h.learn(j.w, op.call, op.offset, op.value, "acknowledged")
 	case duplicate:
-		h.learn(j.w, op.offset, op.value, "acknowledged as a duplicate")
+		h.learn(j.w, op.call, op.offset, op.value, "acknowledged as a duplicate")
 	case wrongLast:
 		if op.offset == op.expected {
 			j.w.fail("%s was refused, since %d is the last message, which it expected", op.value, op.offset)
@@ -85,38 +111,56 @@ func (j *judge) answered(op *operation) {
 // gap judges how long nobody was told anything.
 func (j *judge) gap(h *history) {
 	if gap := j.w.now() - h.lately; j.w.patient && h.ever && gap > longestGap {
-		j.w.fail("%s: nobody was answered for %v, and nothing was wrong but one disk", h.topic, gap)
+		j.w.fail("%s: nobody was answered for %v, and nothing was wrong but one disk", h.id, gap)
 	}
 }
 
-// learn notes what stands at an offset.
-func (h *history) learn(w *world, offset uint64, value, how string) {
-	if h.loose {
+// learn notes what stands at an offset, as an answer says to a request with that stamp.
+func (h *history) learn(w *world, call, offset uint64, value, how string) {
+	if _, ok := h.made[value]; !ok {
+		w.fail("%s: %s is %s at %d, and nobody published it", h.id, value, how, offset)
+	}
+	if call <= h.since {
 		return
 	}
 	if was, ok := h.sure[offset]; ok && was != value {
-		w.fail("%s: %s is %s at %d, where %s was acknowledged or read before", h.topic, value, how, offset, was)
-	}
-	if !h.made[value] {
-		w.fail("%s: %s is %s at %d, and nobody published it", h.topic, value, how, offset)
+		w.fail("%s: %s is %s at %d, where %s was acknowledged or read before", h.id, value, how, offset, was)
 	}
 	h.sure[offset] = value
 }
 
-func (j *judge) read(c *client, records []record) {
+// read is told which records a reader got who asked for all from one offset up to another.
+func (j *judge) read(id shardID, call, from, end uint64, records []record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	h := j.of(c.topic)
-	for _, r := range records {
-		h.learn(j.w, r.offset, r.value, "read")
+	h := j.of(id)
+	for i, r := range records {
+		if i > 0 && r.offset <= records[i-1].offset {
+			j.w.fail("%s: record %d is read behind %d", id, r.offset, records[i-1].offset)
+		}
+		h.learn(j.w, call, r.offset, r.value, "read")
+	}
+	if call > h.since {
+		h.gaps(j.w, from, end, records)
 	}
 }
 
-func (j *judge) saw(topic string, call, back, last uint64) {
+func (j *judge) saw(id shardID, call, back, last uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	h := j.of(topic)
+	h := j.of(id)
 	h.looks = append(h.looks, look{call, back, last, "the last message is asked for"})
+}
+
+func (j *judge) sawLast(id shardID, l subjectLook) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	h := j.of(id)
+	h.lasts = append(h.lasts, l)
+}
+
+func (j *judge) snapshotLost(id shardID, start, high uint64, what string) {
+	j.w.fail("%s: a snapshot of %d to %d changed while it was held: %s", id, start, high, what)
 }
 
 // copied is a replica's log at the end.
@@ -124,63 +168,83 @@ type copied struct {
 	machine string
 	start   uint64
 	end     uint64
+	bytes   int64 // of its segments
 	records []record
 }
 
-// final compares the replicas of a Topic with each other, and with what clients were told.
-func (j *judge) final(topic string, copies []copied) {
-	h := j.of(topic)
+// final compares the replicas of a shard with each other, and with what clients were told.
+func (j *judge) final(id shardID, copies []copied) {
+	h := j.of(id)
 	if len(copies) == 0 {
-		j.w.fail("%s: there is no copy at the end", topic)
+		j.w.fail("%s: there is no copy at the end", id)
 		return
 	}
-	first := copies[0]
-	for _, other := range copies[1:] {
-		if err := differ(first, other); err != nil {
-			j.w.fail("%s: %w", topic, err)
+	for i, c := range copies {
+		if err := h.differ(copies[0], c); err != nil {
+			j.w.fail("%s: %w", id, err)
 			return
 		}
-	}
-	if h.loose {
-		return
-	}
-	if first.start != 1 {
-		j.w.fail("%s: the log begins at %d, and nothing is so old that it may go", topic, first.start)
-	}
-	at := map[uint64]record{}
-	where := map[string]uint64{}
-	for i, r := range first.records {
-		if i > 0 && (r.offset != first.records[i-1].offset+1 || r.epoch < first.records[i-1].epoch) {
-			j.w.fail("%s: record %d of epoch %d stands behind %d of epoch %d", topic, r.offset, r.epoch, first.records[i-1].offset, first.records[i-1].epoch)
-		}
-		if !h.made[r.value] {
-			j.w.fail("%s: %q stands at %d, and nobody published it", topic, r.value, r.offset)
-		}
-		if other, ok := where[r.value]; ok && !j.w.jumps { // while the time is in doubt, ids that were read from a log may be forgotten
-			j.w.fail("%s: %s stands at %d and at %d", topic, r.value, other, r.offset)
-		}
-		at[r.offset], where[r.value] = r, r.offset
-	}
-	for offset, value := range h.sure {
-		if offset < first.start {
-			continue
-		}
-		if r, ok := at[offset]; !ok {
-			j.w.fail("%s: %s was acknowledged or read at %d, and is lost; the log goes from %d to %d", topic, value, offset, first.start, first.end)
-		} else if r.value != value {
-			j.w.fail("%s: %s was acknowledged or read at %d, where %s is", topic, value, offset, r.value)
+		j.audit(h, c)
+		if i == 0 {
+			h.cursor.complete(j.w, h, c)
 		}
 	}
-	j.answers(h, first, where)
+	all := h.everything(copies)
+	j.answers(h, all)
+	j.registers(h, all)
 }
 
-// differ compares two copies where both retain records.
-func differ(a, b copied) error {
+// audit goes through one copy.
+func (j *judge) audit(h *history, c copied) {
+	h.limits(j.w, c)
+	there := map[uint64]record{}
+	where := map[string]uint64{}
+	for i, r := range c.records {
+		if i > 0 {
+			before := c.records[i-1]
+			if r.offset <= before.offset || r.epoch < before.epoch || r.offset != before.offset+1 && !h.topic.compacted() {
+				j.w.fail("%s: record %d of epoch %d stands behind %d of epoch %d", h.id, r.offset, r.epoch, before.offset, before.epoch)
+			}
+		}
+		if _, ok := h.made[r.value]; !ok || h.subjects[r.value] != r.subject {
+			j.w.fail("%s: %q on %s stands at %d, and nobody published it", h.id, r.value, r.subject, r.offset)
+		}
+		if other, ok := where[r.value]; ok && !j.w.jumps { // while the time is in doubt, ids that were read from a log may be forgotten
+			j.w.fail("%s: %s stands at %d and at %d", h.id, r.value, other, r.offset)
+		}
+		there[r.offset], where[r.value] = r, r.offset
+	}
+	newest := map[string]uint64{}
+	for _, r := range c.records {
+		newest[r.subject] = r.offset
+	}
+	for offset, value := range h.sure {
+		r, ok := there[offset]
+		switch {
+		case ok && r.value != value:
+			j.w.fail("%s: %s was acknowledged or read at %d, where %s is", h.id, value, offset, r.value)
+		case ok, offset < c.start && h.topic.retained():
+		case h.topic.compacted() && newest[h.subjects[value]] > offset:
+			h.old(j.w, offset, value)
+		default:
+			j.w.fail("%s: %s was acknowledged or read at %d, and is lost; the log on %s goes from %d to %d", h.id, value, offset, c.machine, c.start, c.end)
+		}
+	}
+}
+
+// differ compares two copies where both retain records. Each replica compacts for itself: then what one lacks has a newer record there.
+func (h *history) differ(a, b copied) error {
 	if a.end != b.end {
 		return fmt.Errorf("replicas differ: the copy on %s ends at %d, that on %s at %d", a.machine, a.end, b.machine, b.end)
 	}
 	from := max(a.start, b.start)
 	x, y := tail(a.records, from), tail(b.records, from)
+	if h.topic.compacted() {
+		if err := lacks(a.machine, x, b.machine, y); err != nil {
+			return err
+		}
+		return lacks(b.machine, y, a.machine, x)
+	}
 	for i := range min(len(x), len(y)) {
 		if x[i] != y[i] {
 			return fmt.Errorf("replicas differ: on %s %d is %+v, on %s %+v", a.machine, x[i].offset, x[i], b.machine, y[i])
@@ -192,6 +256,33 @@ func differ(a, b copied) error {
 	return nil
 }
 
+// lacks says which record of one copy another one has differently, or lacks without having a newer one of the subject.
+func lacks(a string, x []record, b string, y []record) error {
+	there, newest := map[uint64]record{}, map[string]uint64{}
+	for _, r := range y {
+		there[r.offset], newest[r.subject] = r, r.offset
+	}
+	for _, r := range x {
+		other, ok := there[r.offset]
+		switch {
+		case ok && other != r:
+			return fmt.Errorf("replicas differ: on %s %d is %+v, on %s %+v", a, r.offset, r, b, other)
+		case !ok && newest[r.subject] < r.offset:
+			return fmt.Errorf("replicas differ: %s has %+v, and %s has neither that nor a newer record of its subject", a, r, b)
+		}
+	}
+	return nil
+}
+
+func differing(first, second []record) string {
+	for _, r := range first {
+		if !slices.Contains(second, r) {
+			return fmt.Sprintf("%d (%s) is gone", r.offset, r.value)
+		}
+	}
+	return fmt.Sprintf("%d records became %d", len(first), len(second))
+}
+
 func tail(records []record, from uint64) []record {
 	for i, r := range records {
 		if r.offset >= from {
@@ -199,6 +290,28 @@ func tail(records []record, from uint64) []record {
 		}
 	}
 	return nil
+}
+
+// everything is the log with all that was ever in it, as far as anybody knows: what retention and compaction removed is taken from answers.
+// Offsets are dense; a record of which nobody knows has no value.
+func (h *history) everything(copies []copied) copied {
+	all := copied{machine: copies[0].machine, start: copies[0].start, end: copies[0].end}
+	all.records = make([]record, all.end-1)
+	for i := range all.records {
+		all.records[i].offset = uint64(i) + 1
+	}
+	for offset, value := range h.sure {
+		if offset < all.end {
+			all.records[offset-1].value, all.records[offset-1].subject = value, h.subjects[value]
+		}
+	}
+	for _, c := range copies {
+		all.start = max(all.start, c.start)
+		for _, r := range c.records {
+			all.records[r.offset-1] = r
+		}
+	}
+	return all
 }
 
 // mending bounds how long a world may take to be whole when nothing strikes any more.

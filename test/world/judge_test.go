@@ -32,7 +32,7 @@ func TestTheJudgeFindsAMissingRule(t *testing.T) {
 			ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer stop()
 			for seed := range uint64(worldsEnough) {
-				r, err := p.Run(ctx, request{Seed: seed + 1, Faults: m.Faults, Found: m.Found})
+				r, err := p.Run(ctx, request{Seed: seed + 1, Faults: m.Faults, Found: m.Found, Kinds: m.Kinds, Readers: m.Readers})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -22,6 +22,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/stall"
+	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -87,6 +88,7 @@ func (s savedClock) Save(saved clock.Saved) error {
 type life struct {
 	m      *machine
 	number int
+	boot   int // of the machine, in which it began
 	dead   atomic.Bool
 	gone   chan struct{} // closed when it is dead
 
@@ -105,9 +107,11 @@ type life struct {
 	clock    *clock.Clock
 	exchange *replica.Exchange
 	service  *topic.Service
-	mesh     *route.Mesh
-	hub      *hub
-	log      *slog.Logger
+	// subscriptions are served from the moment at which the service is told of the cluster.
+	subscriptions *subscription.Service
+	mesh          *route.Mesh
+	hub           *hub
+	log           *slog.Logger
 
 	member   *membership.Member
 	stall    *stall.Watch
@@ -138,7 +142,7 @@ func (m *machine) start() {
 	}
 	m.wanted = true
 	m.lives++
-	l := &life{m: m, number: m.lives, gone: make(chan struct{}), conns: map[*conn]struct{}{}, stopping: make(chan struct{}, 1)}
+	l := &life{m: m, number: m.lives, boot: m.boots, gone: make(chan struct{}), conns: map[*conn]struct{}{}, stopping: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.log = slog.New(m.w.logged.of(l))
 	l.member = membership.New(m.id, nobodyElse{}, l.log)
@@ -170,6 +174,7 @@ func (l *life) live() {
 		close(l.gone)
 	}
 	m.w.after(0, fmt.Sprintf("%s has ended", l), func() {
+		m.w.judge.exposed()
 		for _, then := range l.then {
 			then()
 		}
@@ -236,13 +241,15 @@ func (l *life) run() (err error) {
 	l.exchange = replica.NewExchange(replica.Config{Self: m.id, Clock: l.clock, Store: l.store, Logger: l.log,
 		Dial: func(ctx context.Context, broker string) (net.Conn, error) { return l.mesh.DialReplication(ctx, broker) }})
 	l.service, err = topic.Open(topic.Config{Self: m.id, Name: m.id, Disk: l.disk, Clock: l.clock, Hub: l.hub, Codec: codec{}, Payload: maxPayload, Logger: l.log,
-		Exchange: l.exchange,
+		Exchange: l.exchange, Compact: compacting,
+		Leading: func(s *topic.ShardLeader, open bool) { l.subscriptions.ShardChanged(s, open) },
 		Report: func(ctx context.Context, suspects []coordination.Suspect) error {
 			return l.store.Report(ctx, l.member.Replica(), suspects)
 		}})
 	if err != nil {
 		return err
 	}
+	l.subscriptions = subscription.New(subscription.Config{Self: m.id, Topics: l.service, Clock: l.clock, Logger: l.log, Sink: l.outlet})
 	opened()
 	l.listener = m.w.network.listen(l, m.address())
 	l.mesh, err = route.Start(route.Config{ID: m.id, Name: m.id, Cluster: clusterName, Hub: noClients{}, Listener: l.listener, MaxPayload: maxPayload, Logger: l.log,
@@ -308,6 +315,7 @@ func (l *life) follow(state *coordination.State, changes coordination.Changes) {
 	}
 	l.exchange.Observe(state)
 	l.service.Follow(state, changes)
+	l.subscriptions.Follow(state, changes)
 	l.ready.Store(true)
 }
 
@@ -340,6 +348,7 @@ func (l *life) kill() { l.die() }
 // bury ends what is left of a dead process.
 func (l *life) bury() {
 	l.ready.Store(false)
+	l.m.w.judge.exposed()
 	l.mu.Lock()
 	conns := make([]*conn, 0, len(l.conns))
 	for c := range l.conns {
@@ -367,8 +376,12 @@ type orderly struct {
 func (l *life) close(inOrder bool) (err error) {
 	l.cancel()
 	l.running.Wait()
+	if l.subscriptions != nil {
+		err = l.subscriptions.Close()
+	}
 	if l.service != nil {
-		err = l.service.Close()
+		err = errors.Join(err, l.service.Close())
+		l.m.w.compacted(l.service.Compacted())
 	}
 	if l.mesh != nil {
 		l.mesh.Close()
@@ -418,6 +431,7 @@ func (m *machine) unplug() {
 	}
 	m.plug(m.fs.Crash(m.w.rng))
 	m.boots++
+	m.w.judge.exposed()
 }
 
 // ways are a life's links as Topics know them.

@@ -8,6 +8,10 @@ type Mutation struct {
 	Faults []string
 	// Found are classes of faults that it takes.
 	Found []Class
+	// Kinds and Readers are of the Topics that it takes; nil: any.
+	Kinds, Readers []string
+	// Says is what the judge has to say of it, in part; empty: anything.
+	Says string
 }
 
 // mutations are each found in a few worlds. Whoever changes a place that one names says anew where the rule stands.

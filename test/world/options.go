@@ -13,6 +13,10 @@ type Options struct {
 	Faults []string
 	// Found has classes of faults strike, and promises be judged, that are left out otherwise.
 	Found []Class
+	// Kinds are the names of the kinds that Topics may have; nil: any.
+	Kinds []string
+	// Readers has all Topics have these: "subscription", "snapshot".
+	Readers []string
 	// For is how long faults strike; 0: the seed says.
 	For time.Duration
 }
@@ -43,10 +47,14 @@ const (
 	// FlippedBits: bits flip beside kills and power cuts.
 	// Found: one in the last round cut the whole round, one in meta.json emptied the log.
 	FlippedBits Class = "flipped bits"
+	// CursorsAhead: records are judged to be delivered whose offsets others had before, which were lost as the Topic's durability allows.
+	// Found: cursors that outlived those others are compared with where the log ends when they are read, and what is appended
+	// before that counts as delivered.
+	CursorsAhead Class = "cursors ahead"
 )
 
 // knownFaults are the classes that are left out unless Options say otherwise, since what they find is not mended yet.
-var knownFaults = []Class{LostCopies, RestoredEtcd}
+var knownFaults = []Class{LostCopies, RestoredEtcd, CursorsAhead}
 
 func (o *Options) leaveOut(c Class) bool {
 	return slices.Contains(knownFaults, c) && !slices.Contains(o.Found, c)

@@ -14,22 +14,15 @@ type moment struct {
 	asked, relied string // whose stamps these are, for people
 }
 
-// answers checks that there is such an order.
-func (j *judge) answers(h *history, log copied, where map[string]uint64) {
-	moments := make([]moment, len(log.records)+1) // by index; the last one stands for what is beyond the end
-	for i := range moments {
-		moments[i].before = math.MaxUint64
+// answers checks that there is such an order. log has all that was ever in it, as far as that is known.
+func (j *judge) answers(h *history, log copied) {
+	o := &order{j: j, h: h, log: log, moments: make([]moment, len(log.records)+1), where: map[string]uint64{}, subjects: bySubject(log)}
+	for i := range o.moments {
+		o.moments[i].before = math.MaxUint64
 	}
-	index := func(offset uint64) int { return int(offset) - int(log.start) }
-	inside := func(i int) bool { return i >= 0 && i < len(log.records) }
-	since := func(i int, stamp uint64, who string) {
-		if i >= 0 && i < len(moments) && stamp > moments[i].after {
-			moments[i].after, moments[i].asked = stamp, who
-		}
-	}
-	until := func(i int, stamp uint64, who string) {
-		if inside(i) && stamp < moments[i].before {
-			moments[i].before, moments[i].relied = stamp, who
+	for _, r := range log.records {
+		if r.value != "" {
+			o.where[r.value] = r.offset
 		}
 	}
 	first := map[string]uint64{} // when a value was published first
@@ -38,74 +31,114 @@ func (j *judge) answers(h *history, log copied, where map[string]uint64) {
 			first[op.value] = op.call
 		}
 	}
-	for i, r := range log.records {
-		since(i, first[r.value], "the publisher of "+r.value)
+	for _, r := range log.records {
+		o.since(r.offset, first[r.value], "the publisher of "+r.value)
 	}
-	subjects := bySubject(log)
 	for _, op := range h.ops {
-		offset, stands := where[op.value]
-		switch op.outcome {
-		case kept, duplicate:
-			// A message with an id stands twice if its id was forgotten while the time was in doubt.
-			if i := index(op.offset); inside(i) && log.records[i].value == op.value {
-				offset = op.offset
-			}
-			if stands {
-				until(index(offset), op.back, "the ack of "+op.value)
-			}
-			if op.outcome == kept && op.expects == swapping && stands {
-				if before := subjects.before(op.subject, offset); before != op.expected && (before >= log.start || op.expected >= log.start) {
-					j.w.fail("%s: %s is kept at %d, and expected %d to be the last of %s, which is %d", h.topic, op.value, offset, op.expected, op.subject, before)
-				}
-			}
-		case wrongLast:
-			if stands {
-				j.w.fail("%s: %s was refused, and stands at %d", h.topic, op.value, offset)
-			}
-			if j.w.options.leaveOut(StaleAnswers) {
-				continue
-			}
-			who := "the refusal of " + op.value
-			if op.expects == expecting {
-				j.look(h, log, op.offset, who)
-				until(index(op.offset), op.back, who)
-				since(index(op.offset)+1, op.call, who)
-				continue
-			}
-			if op.offset >= log.start && !subjects.has(op.subject, op.offset) {
-				j.w.fail("%s: %s was refused, since %d is the last of %s, which is none of its messages", h.topic, op.value, op.offset, op.subject)
-			}
-			until(index(op.offset), op.back, who)
-			if next := subjects.after(op.subject, op.offset); next != 0 {
-				since(index(next), op.call, who)
-			}
+		if op.call > h.since {
+			o.operation(op)
 		}
 	}
 	if !j.w.options.leaveOut(StaleAnswers) {
 		for _, l := range h.looks {
-			j.look(h, log, l.last, l.what)
-			until(index(l.last), l.back, l.what)
-			since(index(l.last)+1, l.call, l.what)
+			o.look(l.last, l.what)
+			o.until(l.last, l.back, l.what)
+			o.since(l.last+1, l.call, l.what)
 		}
 	}
 	var floor moment
-	for i := range log.records {
-		m := moments[i]
+	for i, m := range o.moments[:len(log.records)] {
 		if m.after > floor.after {
 			floor = m
 		}
 		if floor.after > m.before {
 			j.w.fail("%s: no order explains the answers: %s rests on record %d (%s), and came before (%d) %s was asked (%d), which comes no later in the log",
-				h.topic, m.relied, log.records[i].offset, log.records[i].value, m.before, floor.asked, floor.after)
+				h.id, m.relied, log.records[i].offset, log.records[i].value, m.before, floor.asked, floor.after)
 			return
 		}
 	}
 }
 
+// order is what is known of when the records of a log were appended.
+type order struct {
+	j        *judge
+	h        *history
+	log      copied
+	moments  []moment // by offset, from 1 on; the last one stands for what is beyond the end
+	where    map[string]uint64
+	subjects subjectIndex
+}
+
+// since notes that a record was appended after a stamp.
+func (o *order) since(offset, stamp uint64, who string) {
+	if offset > 0 && offset <= uint64(len(o.moments)) && stamp > o.moments[offset-1].after {
+		o.moments[offset-1].after, o.moments[offset-1].asked = stamp, who
+	}
+}
+
+// until notes that a record was appended before a stamp.
+func (o *order) until(offset, stamp uint64, who string) {
+	if offset > 0 && offset < uint64(len(o.moments)) && stamp < o.moments[offset-1].before {
+		o.moments[offset-1].before, o.moments[offset-1].relied = stamp, who
+	}
+}
+
+// value is what stands at an offset, or empty if that is not known.
+func (o *order) value(offset uint64) string {
+	if offset == 0 || offset > uint64(len(o.log.records)) {
+		return ""
+	}
+	return o.log.records[offset-1].value
+}
+
+// operation notes what the answer to a message says.
+func (o *order) operation(op *operation) {
+	w, h := o.j.w, o.h
+	offset, stands := o.where[op.value]
+	switch op.outcome {
+	case kept, duplicate:
+		// A message with an id stands twice if its id was forgotten while the time was in doubt.
+		if o.value(op.offset) == op.value {
+			offset = op.offset
+		}
+		if stands {
+			o.until(offset, op.back, "the ack of "+op.value)
+		}
+		if op.outcome == kept && op.expects == swapping && stands && (op.expected == 0 || o.value(op.expected) != "") {
+			if before := o.subjects.before(op.subject, offset); before != op.expected && (before >= o.log.start || op.expected >= o.log.start) {
+				w.fail("%s: %s is kept at %d, and expected %d to be the last of %s, which is %d", h.id, op.value, offset, op.expected, op.subject, before)
+			}
+		}
+	case wrongLast:
+		if stands {
+			w.fail("%s: %s was refused, and stands at %d", h.id, op.value, offset)
+		}
+		if w.options.leaveOut(StaleAnswers) {
+			return
+		}
+		who := "the refusal of " + op.value
+		o.until(op.offset, op.back, who)
+		if op.expects == expecting {
+			o.look(op.offset, who)
+			o.since(op.offset+1, op.call, who)
+			return
+		}
+		if o.value(op.offset) != "" && !o.subjects.has(op.subject, op.offset) {
+			w.fail("%s: %s was refused, since %d is the last of %s, which is none of its messages", h.id, op.value, op.offset, op.subject)
+		}
+		if op.offset == 0 && h.topic.retained() {
+			return // all its messages may have been removed
+		}
+		if next := o.subjects.after(op.subject, op.offset); next != 0 {
+			o.since(next, op.call, who)
+		}
+	}
+}
+
 // look checks that an answer names a record that there is.
-func (j *judge) look(h *history, log copied, last uint64, what string) {
-	if last >= log.end {
-		j.w.fail("%s: %s: %d was said to be the last message, and the log ends at %d", h.topic, what, last, log.end)
+func (o *order) look(last uint64, what string) {
+	if last >= o.log.end {
+		o.j.w.fail("%s: %s: %d was said to be the last message, and the log ends at %d", o.h.id, what, last, o.log.end)
 	}
 }
 

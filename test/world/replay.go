@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // A world's I/O is ordered by its seed. What is left to chance is the runtime's: which case of a select is taken, in which order maps are
@@ -121,25 +122,32 @@ func writeOnce(path, text string) error {
 
 // request is what a process of the program is asked for, in worldVariable.
 type request struct {
-	Seed   uint64
-	Faults []string `json:",omitempty"`
-	Found  []Class  `json:",omitempty"`
-	Trace  string   `json:",omitempty"` // a file
+	Seed    uint64
+	Faults  []string `json:",omitempty"`
+	Found   []Class  `json:",omitempty"`
+	Kinds   []string `json:",omitempty"`
+	Readers []string `json:",omitempty"`
+	Trace   string   `json:",omitempty"` // a file
 }
 
 const worldVariable = "CARILLON_WORLD"
+
+// worldTime is how long a world may take, of which most take less than a second.
+const worldTime = 3 * time.Minute
 
 // resultMark begins the line with a Result.
 const resultMark = "RESULT "
 
 // Run runs the world of a seed in a process of its own.
 func (p *Program) Run(ctx context.Context, r request) (Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, worldTime)
+	defer cancel()
 	asked, err := json.Marshal(r)
 	if err != nil {
 		return Result{}, err
 	}
 	cmd := exec.CommandContext(ctx, p.path, "-test.run=^TestOneWorld$", "-test.timeout=10m", "-test.v")
-	cmd.Env = append(os.Environ(), worldVariable+"="+string(asked), "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1,memprofilerate=0", "GOMEMLIMIT=off")
+	cmd.Env = append(os.Environ(), worldVariable+"="+string(asked), "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1,memprofilerate=0", "GOMEMLIMIT=3GiB") // which is for worlds that go wrong
 	out, err := cmd.CombinedOutput()
 	for line := range bytes.Lines(out) {
 		if rest, ok := bytes.CutPrefix(line, []byte(resultMark)); ok {

@@ -1,15 +1,13 @@
 package world
 
 import (
-	"encoding/json"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
@@ -24,7 +22,19 @@ type Result struct {
 	Virtual time.Duration `json:"virtual"`
 	Mended  time.Duration `json:"mended"` // after the last fault
 	Struck  []string      `json:"struck,omitempty"`
+	Kinds   []string      `json:"kinds,omitempty"` // of all Topics
+	Did     Did           `json:"did"`
 	Logs    string        `json:"logs,omitempty"` // what brokers had to say, if something broke
+}
+
+// Did counts what happened that not every world has.
+type Did struct {
+	Deliveries int    `json:"deliveries"` // to subscribers
+	Repeated   int    `json:"repeated"`   // of these
+	Snapshots  int    `json:"snapshots"`  // that were read twice
+	Trimmed    int    `json:"trimmed"`    // readers that saw what limits had removed
+	Compacted  uint64 `json:"compacted"`  // records that compaction removed
+	Losses     int    `json:"losses"`     // shards whose durability allowed them to lose what they had
 }
 
 // Run runs the world of a seed to its end. It must be called in a bubble of testing/synctest, of which the runtime orders what a seed
@@ -53,8 +63,8 @@ func Run(seed uint64, o Options) (r Result) {
 	healed := w.now()
 	if w.broken == nil {
 		if w.patient {
-			for _, name := range w.topics {
-				w.judge.gap(w.judge.of(name))
+			for _, id := range w.allShards() {
+				w.judge.gap(w.judge.of(id))
 			}
 		}
 		w.patient = false
@@ -72,11 +82,15 @@ func Run(seed uint64, o Options) (r Result) {
 	if w.broken == nil {
 		r.Records = w.compare()
 	}
-	for id := range w.topics {
-		if s := w.shard(id); s != nil {
-			r.Epochs += s.Epoch
+	for _, d := range w.topics {
+		r.Kinds = append(r.Kinds, strings.Join(d.kinds, "+"))
+		for n := range d.shards() {
+			if s := w.shard(d, n); s != nil {
+				r.Epochs += s.Epoch
+			}
 		}
 	}
+	r.Did = Did{Deliveries: w.judge.deliveries, Repeated: w.judge.repeated, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses}
 	if w.broken != nil {
 		r.Broken, r.Logs = w.broken.Error(), w.logged.String()
 	}
@@ -91,52 +105,14 @@ func (w *world) create() {
 	}
 	n := 1 + w.rng.IntN(3)
 	for i := range n {
-		w.topic(i, false)
+		w.declare(i, false)
 	}
 	if w.jumps {
-		w.topic(n, true)
+		w.declare(n, true)
 	}
 	for _, m := range w.machines {
 		w.again(m, w.between(0, 300*time.Millisecond))
 	}
-}
-
-// topic declares a Topic, and clients that use it.
-func (w *world) topic(i int, reused bool) {
-	name := fmt.Sprintf("t%d", i)
-	spec := coordination.TopicSpec{Subjects: []string{name + ".>"}, Shards: 1, Replicas: 3, MinInSync: 2, Durability: coordination.Synced, Deduplication: 2 * time.Minute, Retention: coordination.Retention{Age: time.Hour}}
-	if reused {
-		spec.Deduplication = shortWindow
-	}
-	id := fmt.Sprintf("%032x", i+1)
-	value, _ := json.Marshal(map[string]any{"v": 1, "id": id, "spec": spec, "generation": 1, "owner": map[string]any{"kind": "Client"}, "created": time.Now().UTC()})
-	w.etcd.write("/carillon/"+clusterName+"/topics/"+name, string(value))
-	w.topics[id] = name
-	n := 10 * i
-	if reused {
-		newClient(w, n, reusing, name, w.between(100*time.Millisecond, time.Second))
-		newClient(w, n+1, plain, name, w.between(15*time.Millisecond, 80*time.Millisecond))
-		return
-	}
-	newClient(w, n, plain, name, w.between(15*time.Millisecond, 80*time.Millisecond))
-	newClient(w, n+1, withIDs, name, w.between(15*time.Millisecond, 80*time.Millisecond))
-	newClient(w, n+2, expecting, name, w.between(30*time.Millisecond, 150*time.Millisecond))
-	newClient(w, n+3, swapping, name, w.between(30*time.Millisecond, 150*time.Millisecond))
-	newClient(w, n+4, swapping, name, w.between(30*time.Millisecond, 150*time.Millisecond))
-	newClient(w, n+5, reading, name, w.between(30*time.Millisecond, 150*time.Millisecond))
-}
-
-// shard is what etcd says of a Topic's shard.
-func (w *world) shard(id string) *coordination.Shard {
-	kv := w.etcd.get("/carillon/"+clusterName+"/shards/"+id+"/0", w.etcd.revision)
-	if kv == nil {
-		return nil
-	}
-	var s coordination.Shard
-	if err := json.Unmarshal([]byte(strings.ReplaceAll(string(kv.GetValue()), `"inSync"`, `"InSync"`)), &s); err != nil {
-		return nil
-	}
-	return &s
 }
 
 // mend waits, in a healed world, until all clients get on; then these stop, and it waits until all replicas are in sync and equal.
@@ -148,19 +124,8 @@ func (w *world) mend() {
 		w.fail("stuck: %s %v after everything is well again: %s", why, mending, w.aside(w.state))
 		return
 	}
-	for _, c := range w.clients {
-		c.calm.Store(true)
-	}
-	w.run(until, func() bool {
-		return !slices.ContainsFunc(w.clients, func(c *client) bool {
-			select {
-			case <-c.over:
-				return false
-			default:
-				return true
-			}
-		})
-	})
+	publishers := slices.DeleteFunc(slices.Clone(w.clients), func(c *client) bool { return c.kind == subscribing })
+	w.calm(publishers, until)
 	why := "nobody looked"
 	for why != "" && w.now() < until && w.broken == nil {
 		why = w.aside(w.unwhole)
@@ -169,6 +134,24 @@ func (w *world) mend() {
 	if why != "" && w.broken == nil {
 		w.fail("stuck: %s %v after everything is well again: %s", why, mending, w.aside(w.state))
 	}
+	w.calm(w.clients, until+mending)
+}
+
+// calm has clients stop, and waits until they have.
+func (w *world) calm(clients []*client, until time.Duration) {
+	for _, c := range clients {
+		c.calm.Store(true)
+	}
+	w.run(until, func() bool {
+		return !slices.ContainsFunc(clients, func(c *client) bool {
+			select {
+			case <-c.over:
+				return false
+			default:
+				return true
+			}
+		})
+	})
 }
 
 // aside has something done that may wait for I/O, as the world goes on.
@@ -194,40 +177,59 @@ func (w *world) idle(since time.Duration) string {
 		lately := c.lately
 		c.mu.Unlock()
 		if lately <= since {
-			return c.name + " of " + c.topic + " gets nowhere"
+			return c.name + " of " + c.topic.name + " gets nowhere"
 		}
 	}
 	return ""
 }
 
-// unwhole says what is missing until all shards are whole, or nothing.
+// unwhole says what is missing until all shards are whole, and have been delivered, or nothing.
 func (w *world) unwhole() string {
-	for _, id := range slices.Sorted(maps.Keys(w.topics)) {
-		leader, why := w.inSync(id)
-		name := w.topics[id]
-		if why != "" {
-			return name + " " + why
+	for _, d := range w.topics {
+		for n := range d.shards() {
+			if why := w.unwholeShard(d, n); why != "" {
+				return shardID{d.name, n}.String() + " " + why
+			}
 		}
-		if leader.service.Topic(name) == nil || leader.service.Topic(name).Shard() == nil {
-			return name + " isn't led"
+	}
+	return ""
+}
+
+func (w *world) unwholeShard(d *declared, n int) string {
+	leader, why := w.inSync(d, n)
+	if why != "" {
+		return why
+	}
+	t := leader.service.Topic(d.name)
+	if t == nil || t.ShardAt(n) == nil {
+		return "isn't led"
+	}
+	s := t.ShardAt(n)
+	start, high := s.Offsets()
+	if _, end, _ := s.Data().Offsets(); high != end || s.Epoch() != uint64(w.shard(d, n).Epoch) {
+		return "has records that are not safe"
+	}
+	if over := d.exceeded(start, high, s.Data().SegmentInfos(), time.Now()); over != "" && !w.jumps {
+		if reason, _ := s.AgePaused(); reason != clock.None {
+			return ""
 		}
-		s := leader.service.Topic(name).Shard()
-		_, high := s.Offsets()
-		_, end, _ := s.Data().Offsets()
-		if high != end || s.Epoch() != uint64(w.shard(id).Epoch) {
-			return name + " has records that are not safe"
+		return over
+	}
+	if d.subscription != "" {
+		if left := w.judge.undelivered(shardID{d.name, n}, start, high); len(left) > 0 {
+			return fmt.Sprintf("has %d records that were never delivered, from %d on", len(left), slices.Min(left))
 		}
 	}
 	return ""
 }
 
 // inSync is the leader of a shard all of whose replicas are in sync, in the lives that they are in; or says what is missing.
-func (w *world) inSync(id string) (leader *life, why string) {
-	shard := w.shard(id)
+func (w *world) inSync(d *declared, n int) (leader *life, why string) {
+	shard := w.shard(d, n)
 	switch {
 	case shard == nil || shard.Leader == "":
 		return nil, "has no leader"
-	case len(shard.Replicas) != 3 || len(shard.Adding)+len(shard.Removing) > 0:
+	case len(shard.Replicas) != d.spec.Replicas || len(shard.Adding)+len(shard.Removing) > 0:
 		return nil, "is being moved"
 	case len(shard.InSync) != len(shard.Replicas):
 		return nil, "has replicas that are not in sync"
@@ -247,14 +249,16 @@ func (w *world) inSync(id string) (leader *life, why string) {
 // state describes the shards for people.
 func (w *world) state() string {
 	var b strings.Builder
-	for _, id := range slices.Sorted(maps.Keys(w.topics)) {
-		name := w.topics[id]
-		if s := w.shard(id); s != nil {
-			fmt.Fprintf(&b, "%s: epoch %d leader %s replicas %v in sync %v adding %v removing %v; ", name, s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing)
-		}
-		for _, m := range w.machines {
-			if l := m.life; l != nil && l.service != nil && l.service.Topic(name) != nil {
-				fmt.Fprintf(&b, "%s@%d: %v %s; ", l, l.member.Incarnation(), l.service.Topic(name).WhyNot(), l.service.Topic(name).Trouble())
+	for _, d := range w.topics {
+		for n := range d.shards() {
+			if s := w.shard(d, n); s != nil {
+				fmt.Fprintf(&b, "%s/%d: epoch %d leader %s replicas %v in sync %v adding %v removing %v; ", d.name, n, s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing)
+			}
+			for _, m := range w.machines {
+				if l := m.life; l != nil && l.service != nil && l.service.Topic(d.name) != nil {
+					p := l.service.Topic(d.name).Shards()[n]
+					fmt.Fprintf(&b, "%s@%d: %v %s; ", l, l.member.Incarnation(), p.WhyNot(), p.Trouble())
+				}
 			}
 		}
 	}
@@ -263,6 +267,7 @@ func (w *world) state() string {
 
 // end stops everything, in order.
 func (w *world) end() {
+	w.judge.ended = true
 	for _, c := range w.clients {
 		c.calm.Store(true)
 	}
@@ -293,45 +298,50 @@ func (w *world) end() {
 
 // compare reads the logs of all replicas from their disks, and judges them.
 func (w *world) compare() (records int) {
-	for _, id := range slices.Sorted(maps.Keys(w.topics)) {
-		name, shard := w.topics[id], w.shard(id)
-		if shard == nil {
-			continue
-		}
-		var copies []copied
-		for _, m := range w.machines {
-			if !slices.Contains(shard.Replicas, m.id) || w.flipped && m == w.spoilt { // what is damaged there need not have been found
+	for _, d := range w.topics {
+		for n := range d.shards() {
+			shard, id := w.shard(d, n), shardID{d.name, n}
+			if shard == nil {
 				continue
 			}
-			c, err := m.read(id)
-			if err != nil {
-				w.fail("%s: the copy on %s: %w", name, m.id, err)
-				return records
+			var copies []copied
+			for _, m := range w.machines {
+				if !slices.Contains(shard.Replicas, m.id) || w.flipped && m == w.spoilt { // what is damaged there need not have been found
+					continue
+				}
+				c, err := m.read(d.id, n)
+				if err != nil {
+					w.fail("%s: the copy on %s: %w", id, m.id, err)
+					return records
+				}
+				copies = append(copies, c)
 			}
-			copies = append(copies, c)
-		}
-		w.judge.final(name, copies)
-		if len(copies) > 0 {
-			records += len(copies[0].records)
+			w.judge.final(id, copies)
+			if len(copies) > 0 {
+				records += len(copies[0].records)
+			}
 		}
 	}
 	return records
 }
 
 // read reads a copy from the machine's disk, which no process uses any more.
-func (m *machine) read(id string) (c copied, err error) {
+func (m *machine) read(id string, shard int) (c copied, err error) {
 	m.fs.SetHook(nil)
 	d, err := log.OpenDisk(m.fs, dataDir, diskOptions)
 	if err != nil {
 		return c, err
 	}
 	defer d.Close()
-	l, err := d.Open(log.Identity{Topic: id}, 1, 1, nil)
+	l, err := d.Open(log.Identity{Topic: id, Shard: shard}, 1, 1, nil)
 	if err != nil {
 		return c, err
 	}
 	c.machine = m.id
 	c.start, c.end, _ = l.Offsets()
+	for _, s := range l.SegmentInfos() {
+		c.bytes += s.Bytes
+	}
 	c.records, err = readRecords(l.NewCursor(c.start), c.start, c.end)
 	return c, err
 }

@@ -9,8 +9,11 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
+
+	"github.com/carillon-mq/carillon/broker/topic"
 )
 
 // world is everything that a seed decides: machines, the network, etcd, clients, and what happens to them.
@@ -32,8 +35,8 @@ type world struct {
 	delays  *rand.Rand // of whoever asks for I/O; guarded by mu
 	running sync.WaitGroup
 
-	struck   []string          // names of the faults, in order
-	topics   map[string]string // names by id
+	struck   []string // names of the faults, in order
+	topics   []*declared
 	machines []*machine
 	network  *network
 	jumps    bool     // clocks jump
@@ -44,6 +47,10 @@ type world struct {
 	judge    *judge
 	clients  []*client
 	logged   *logbook
+
+	trimmed    int           // how often a reader saw a log that limits had shortened
+	taken      int           // and records that compaction had taken
+	compaction atomic.Uint64 // how many records brokers removed by compaction
 }
 
 // event is a completion of I/O, or of a pause of the schedule. Its function runs on the world's goroutine and never blocks.
@@ -58,7 +65,7 @@ type event struct {
 const collectEvery = 20_000
 
 func newWorld(seed uint64, o Options) *world {
-	w := &world{seed: seed, options: o, trace: o.Trace, began: time.Now(), hash: fnv.New64a(), topics: map[string]string{},
+	w := &world{seed: seed, options: o, trace: o.Trace, began: time.Now(), hash: fnv.New64a(),
 		rng: rand.New(rand.NewPCG(seed, 1)), delays: rand.New(rand.NewPCG(seed, 2)), logged: &logbook{}, poke: make(chan struct{}, 1)}
 	w.logged.w = w
 	w.network, w.etcd, w.judge = newNetwork(w), newEtcd(w), newJudge(w)
@@ -191,6 +198,9 @@ func (w *world) fail(format string, args ...any) {
 		w.broken = fmt.Errorf(format, args...)
 	}
 }
+
+// compacted notes what a process did by compaction.
+func (w *world) compacted(did topic.Compacted) { w.compaction.Add(did.Records) }
 
 func (w *world) chance(percent int) bool { return w.rng.IntN(100) < percent }
 

@@ -30,7 +30,7 @@ func TestOneWorld(t *testing.T) {
 	if err := json.Unmarshal([]byte(asked), &r); err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Faults: r.Faults, Found: r.Found}
+	o := Options{Faults: r.Faults, Found: r.Found, Kinds: r.Kinds, Readers: r.Readers}
 	if r.Trace != "" {
 		f, err := os.Create(r.Trace)
 		if err != nil {
@@ -116,6 +116,14 @@ func seeds(t *testing.T) iter.Seq[uint64] {
 	}
 }
 
+// list is what a variable names, with commas between.
+func list(variable string) (all []string) {
+	if text := os.Getenv(variable); text != "" {
+		all = strings.Split(text, ",")
+	}
+	return all
+}
+
 // defaultSeeds take less than a minute on two cores.
 const defaultSeeds = 50
 
@@ -123,15 +131,10 @@ const defaultSeeds = 50
 func TestWorlds(t *testing.T) {
 	p := built(t)
 	var found []Class
-	for _, c := range strings.Split(os.Getenv("CARILLON_FOUND"), ",") {
-		if c != "" {
-			found = append(found, Class(c))
-		}
+	for _, c := range list("CARILLON_FOUND") {
+		found = append(found, Class(c))
 	}
-	var faults []string
-	if text := os.Getenv("CARILLON_FAULTS"); text != "" {
-		faults = strings.Split(text, ",")
-	}
+	faults, kinds := list("CARILLON_FAULTS"), list("CARILLON_KINDS")
 	next := make(chan uint64)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -140,7 +143,7 @@ func TestWorlds(t *testing.T) {
 	for range parallel() {
 		wg.Go(func() {
 			for seed := range next {
-				r := request{Seed: seed, Found: found, Faults: faults, Trace: os.Getenv("CARILLON_TRACE")}
+				r := request{Seed: seed, Found: found, Faults: faults, Kinds: kinds, Trace: os.Getenv("CARILLON_TRACE")}
 				result, err := p.Run(t.Context(), r)
 				mu.Lock()
 				switch {
@@ -149,7 +152,7 @@ func TestWorlds(t *testing.T) {
 				case result.Broken != "":
 					t.Errorf("seed %d: %s\nfaults: %v\n%s", seed, result.Broken, result.Struck, result.Logs)
 				}
-				t.Logf("seed %d: %s %d steps, %d acks, %d records, %d epochs, %v, mended in %v", seed, result.Hash, result.Steps, result.Acks, result.Records, result.Epochs, result.Virtual, result.Mended)
+				t.Logf("seed %d: %s %v %d steps, %d acks, %d records, %d epochs, %+v, %v, mended in %v", seed, result.Hash, result.Kinds, result.Steps, result.Acks, result.Records, result.Epochs, result.Did, result.Virtual, result.Mended)
 				sum.Steps += result.Steps
 				sum.Acks += result.Acks
 				sum.Virtual += result.Virtual

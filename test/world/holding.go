@@ -1,0 +1,105 @@
+package world
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// What an acknowledged message of a Topic survives:
+//
+//	Synced      whatever strikes but the loss of files
+//	Replicated  whatever doesn't take the power of all machines whose brokers stand in the in-sync set
+//	Memory      whatever doesn't end all processes that stand there
+//
+// An entry of the set is a broker in one life. It holds all that was acknowledged, until that life ends (Memory), or its machine loses
+// power (Replicated): from then on the entry is void, until the set names a later life. When all entries of a set are void, everything
+// that the shard had may be lost, and what is acknowledged after that is kept as before.
+
+// committed is told of each change in etcd.
+func (j *judge) committed(c *commit) {
+	for _, event := range c.events {
+		key, kv := string(event.GetKv().GetKey()), event.GetKv()
+		if id, ok := strings.CutPrefix(key, "/carillon/"+clusterName+"/brokers/"); ok && c.by != nil && event.GetType() == mvccpb.Event_PUT && kv.GetVersion() == 1 {
+			j.lives[coordination.Replica{Broker: id, Incarnation: kv.GetCreateRevision()}] = c.by
+		}
+		if strings.HasPrefix(key, "/carillon/"+clusterName+"/shards/") {
+			j.exposed()
+		}
+	}
+}
+
+// exposed judges which shards have no entry any more that holds what was acknowledged. It is called on the world's goroutine whenever a
+// life ends, a machine loses power, or a set changes.
+func (j *judge) exposed() {
+	if j.ended {
+		return
+	}
+	for _, d := range j.w.topics {
+		if d.spec.Durability == coordination.Synced {
+			continue
+		}
+		for n := range d.shards() {
+			if s := j.w.shard(d, n); s != nil && !slices.ContainsFunc(s.InSync, func(m coordination.Replica) bool { return !j.void(d, m) }) {
+				j.lost(shardID{d.name, n}, s)
+			}
+		}
+	}
+}
+
+// void says whether an entry of an in-sync set holds nothing any more.
+func (j *judge) void(d *declared, m coordination.Replica) bool {
+	l := j.lives[m]
+	switch {
+	case l == nil:
+		return m.Incarnation == 0 // it withdrew
+	case d.spec.Durability == coordination.Memory:
+		return l.dead.Load()
+	}
+	return l.boot != l.m.boots
+}
+
+// spoilt is told that a machine's files were changed: the shards that no other machine has in sync have lost what they had.
+func (j *judge) spoilt(m *machine) {
+	for _, d := range j.w.topics {
+		for n := range d.shards() {
+			if s := j.w.shard(d, n); s != nil && !slices.ContainsFunc(s.InSync, func(r coordination.Replica) bool { return r.Broker != m.id }) {
+				j.lost(shardID{d.name, n}, s)
+			}
+		}
+	}
+}
+
+// lost forgets what clients were told of a shard.
+func (j *judge) lost(id shardID, s *coordination.Shard) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	h := j.of(id)
+	if len(h.sure) == 0 && len(h.looks) == 0 {
+		return
+	}
+	h.since = j.w.stamp()
+	j.w.notef("%s may lose what it has: of its in-sync set %v nobody is left", id, s.InSync)
+	clear(h.sure)
+	h.looks, h.lasts = nil, nil
+	clear(h.cursor.acked)
+	j.losses++
+}
+
+// shard is what etcd says of a Topic's shard, or nil.
+func (w *world) shard(d *declared, n int) *coordination.Shard {
+	kv := w.etcd.get(fmt.Sprintf("/carillon/%s/shards/%s/%d", clusterName, d.id, n), w.etcd.revision)
+	if kv == nil {
+		return nil
+	}
+	var s coordination.Shard
+	if err := json.Unmarshal([]byte(strings.ReplaceAll(string(kv.GetValue()), `"inSync"`, `"InSync"`)), &s); err != nil {
+		return nil
+	}
+	return &s
+}

@@ -1,0 +1,209 @@
+package world
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// topicKind is one way to declare a Topic. A Topic of a world has one kind or two.
+type topicKind struct {
+	name  string
+	share int // of 100 Topics
+	set   func(w *world, spec *coordination.TopicSpec)
+}
+
+// topicKinds are the kinds. The judge goes by the spec, not by the kind: it holds each Topic to what docs/topics.md promises for its spec.
+var topicKinds = []topicKind{
+	{"plain", 34, func(*world, *coordination.TopicSpec) {}},
+	{"sharded", 11, func(w *world, spec *coordination.TopicSpec) { spec.Shards = 2 + w.rng.IntN(3) }},
+	{"replicated", 11, func(_ *world, spec *coordination.TopicSpec) { spec.Durability = coordination.Replicated }},
+	{"memory", 11, func(_ *world, spec *coordination.TopicSpec) { spec.Durability = coordination.Memory }},
+	{"compacted", 11, func(_ *world, spec *coordination.TopicSpec) {
+		spec.Compaction = coordination.LatestOnly
+		spec.Deduplication = shortWindow // what is younger than the window is not compacted
+	}},
+	{"retained", 11, func(w *world, spec *coordination.TopicSpec) {
+		switch w.rng.IntN(3) {
+		case 0:
+			spec.Retention = coordination.Retention{Messages: int64(50 + w.rng.IntN(400))}
+		case 1:
+			spec.Retention = coordination.Retention{Bytes: int64(20_000 + w.rng.IntN(100_000))}
+		default:
+			spec.Retention = coordination.Retention{Age: w.between(8*time.Second, 20*time.Second)}
+		}
+	}},
+	{"one in sync", 11, func(_ *world, spec *coordination.TopicSpec) { spec.MinInSync = 1 }},
+}
+
+// compacting makes logs of a few hundred records worth compacting. Records younger than Age stay: those of a message that a sender may
+// publish again are needed to recognize it, and brokers' clocks differ by up to twice little.
+var compacting = topic.Compacting{Every: 600 * time.Millisecond, Age: forward.OutboxTime + 4*time.Second, Share: 0.2, Least: 4 << 10}
+
+// declared is a Topic of a world as etcd has it.
+type declared struct {
+	name, id string
+	kinds    []string
+	spec     coordination.TopicSpec
+	// subscription is the name of its Subscription; empty: it has none.
+	subscription string
+}
+
+func (d *declared) shards() int { return d.spec.Shards }
+
+func (d *declared) compacted() bool { return d.spec.Compaction == coordination.LatestOnly }
+
+// retained says whether limits remove records within the time of a world.
+func (d *declared) retained() bool {
+	r := d.spec.Retention
+	return r.Messages > 0 || r.Bytes > 0 || r.Age > 0 && r.Age < time.Hour
+}
+
+// shardName is the name of a shard in answers to publishers.
+func (d *declared) shardName(n int) string {
+	if d.shards() == 1 {
+		return d.name
+	}
+	return fmt.Sprintf("%s--%d", d.name, n)
+}
+
+// shardOf is the shard that has to keep a subject: 64-bit FNV-1a modulo the number of shards, for ever.
+func (d *declared) shardOf(subject string) int {
+	h := fnv.New64a()
+	h.Write([]byte(subject))
+	return int(h.Sum64() % uint64(d.shards()))
+}
+
+// shardID is one shard of a world.
+type shardID struct {
+	topic string // name
+	shard int
+}
+
+func (id shardID) String() string { return id.topic + "/" + strconv.Itoa(id.shard) }
+
+// someKinds are the kinds of the next Topic: those that the options name, or by chance.
+func (w *world) someKinds() (kinds []topicKind) {
+	pick := func() topicKind {
+		among, all := topicKinds, 0
+		if len(w.options.Kinds) > 0 {
+			among = slices.DeleteFunc(slices.Clone(topicKinds), func(k topicKind) bool { return !slices.Contains(w.options.Kinds, k.name) })
+		}
+		for _, k := range among {
+			all += k.share
+		}
+		at := w.rng.IntN(all)
+		for _, k := range among {
+			if at -= k.share; at < 0 {
+				return k
+			}
+		}
+		return among[0]
+	}
+	kinds = append(kinds, pick())
+	if second := pick(); w.chance(25) && second.name != kinds[0].name {
+		kinds = append(kinds, second)
+	}
+	return kinds
+}
+
+// declare writes a Topic to etcd, with clients that use it. reused says that its clients use message ids again.
+func (w *world) declare(i int, reused bool) {
+	d := &declared{name: fmt.Sprintf("t%d", i), id: fmt.Sprintf("%032x", i+1)}
+	d.spec = coordination.TopicSpec{Subjects: []string{d.name + ".>"}, Shards: 1, Replicas: 3, MinInSync: 2, Durability: coordination.Synced,
+		Deduplication: 2 * time.Minute, Retention: coordination.Retention{Age: time.Hour}}
+	if reused {
+		d.spec.Deduplication = shortWindow
+	} else {
+		for _, k := range w.someKinds() {
+			k.set(w, &d.spec)
+			d.kinds = append(d.kinds, k.name)
+		}
+		if w.chance(35) || slices.Contains(w.options.Readers, "subscription") {
+			d.subscription = "s"
+		}
+	}
+	w.etcd.write("/carillon/"+clusterName+"/topics/"+d.name, encoded(map[string]any{"spec": d.spec, "id": d.id}))
+	w.topics = append(w.topics, d)
+	for n := range d.shards() {
+		w.judge.of(shardID{d.name, n}).topic = d
+	}
+	n := 10 * i
+	slow, quick := func() time.Duration { return w.between(30*time.Millisecond, 150*time.Millisecond) }, func() time.Duration { return w.between(15*time.Millisecond, 80*time.Millisecond) }
+	if reused {
+		newClient(w, n, reusing, d, w.between(100*time.Millisecond, time.Second))
+		newClient(w, n+1, plain, d, quick())
+		return
+	}
+	newClient(w, n, plain, d, quick())
+	if !d.compacted() { // its window is shorter than the time for which a client publishes a message again
+		newClient(w, n+1, withIDs, d, quick())
+	}
+	if d.shards() == 1 { // no shard knows the last message of a Topic of several
+		newClient(w, n+2, expecting, d, slow())
+	}
+	newClient(w, n+3, swapping, d, slow())
+	newClient(w, n+4, swapping, d, slow())
+	newClient(w, n+5, reading, d, slow())
+	if d.subscription != "" {
+		spec := coordination.SubscriptionSpec{Start: coordination.Start{From: coordination.FromEarliest}, Ack: coordination.Ack{Wait: ackWait}}
+		w.etcd.write("/carillon/"+clusterName+"/subscriptions/"+d.id+"/"+d.subscription, encoded(map[string]any{"spec": spec}))
+		newClient(w, n+6, subscribing, d, quick())
+	}
+	if w.chance(30) || slices.Contains(w.options.Readers, "snapshot") {
+		newClient(w, n+7, snapping, d, 5*slow())
+	}
+}
+
+// encoded is a value of etcd that a client declared.
+func encoded(value map[string]any) string {
+	value["v"], value["generation"], value["owner"], value["created"] = 1, 1, map[string]any{"kind": "Client"}, time.Now().UTC()
+	data, _ := json.Marshal(value) // it holds nothing that can't be encoded
+	return string(data)
+}
+
+// named is the Topic of a name.
+func (w *world) named(name string) *declared {
+	for _, d := range w.topics {
+		if d.name == name {
+			return d
+		}
+	}
+	return nil
+}
+
+// allShards are the shards of a world's Topics, in order.
+func (w *world) allShards() (all []shardID) {
+	for _, d := range w.topics {
+		for n := range d.shards() {
+			all = append(all, shardID{d.name, n})
+		}
+	}
+	return all
+}
+
+// parseShard is the shard of a name in an answer.
+func (w *world) parseShard(name string) (id shardID, ok bool) {
+	of, number, several := strings.Cut(name, "--")
+	d := w.named(of)
+	if d == nil || several != (d.shards() > 1) {
+		return id, false
+	}
+	id.topic = of
+	if several {
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 0 || n >= d.shards() {
+			return id, false
+		}
+		id.shard = n
+	}
+	return id, true
+}
