@@ -94,9 +94,7 @@ func (d *Disk) round() bool {
 			wanted++
 		}
 	}
-	d.mu.Lock()
-	d.room.Broadcast()
-	d.mu.Unlock()
+	d.makeRoom()
 	began := time.Now()
 	all := wanted >= d.opts.SyncAllFrom && d.syncAll(logs)
 	for _, l := range logs {
@@ -122,6 +120,13 @@ func (d *Disk) round() bool {
 	clear(logs)
 	d.spare = logs[:0]
 	return true
+}
+
+// makeRoom wakes publishers that wait for the backlog to shrink.
+func (d *Disk) makeRoom() {
+	d.mu.Lock()
+	d.room.Broadcast()
+	d.mu.Unlock()
 }
 
 // syncAll makes the whole file system safe at once, if it has a way.
@@ -204,6 +209,7 @@ func (l *Log) write() {
 	for i, next := 0, 0; i < len(f.runs); i = next {
 		r := &f.runs[i]
 		for ; sealed < len(f.sealing) && f.sealing[sealed].base < r.seg.base; sealed++ {
+			l.disk.makeRoom() // sealing syncs a whole segment; what is written already makes room
 			l.seal(f.sealing[sealed])
 		}
 		next = i + 1
@@ -212,11 +218,11 @@ func (l *Log) write() {
 			n += len(f.runs[next].data) // it stands right behind, in memory as in the file
 		}
 		l.writeRuns(f.runs[i:next], r.data[:n])
+		l.disk.backlog.Add(-int64(n))
 	}
 	for ; sealed < len(f.sealing); sealed++ {
 		l.seal(f.sealing[sealed])
 	}
-	l.disk.backlog.Add(-int64(bytes))
 	l.mu.Lock()
 	if f.err != nil && l.failed == nil && l.disk.Failed() == nil {
 		// What is in the file is not known any more, so the log has to be opened again.

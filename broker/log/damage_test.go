@@ -308,6 +308,11 @@ func TestAMarkerKnowsTheSectorsOfItsRun(t *testing.T) {
 			t.Fatalf("a marker of %d bytes for %d covers %d", marker, size, runCover(marker))
 		}
 		at := rng.Int64N(1 << 20)
+		for from := marker; from < len(run); { // batch by batch, as they are appended
+			until := from + 1 + rng.IntN(len(run)-from)
+			frame(run[:marker]).cover(at, at+int64(from), run[from:until])
+			from = until
+		}
 		m := runMarker{log: 7, at: at, synced: 3, first: 5, end: 9, length: len(run)}
 		sealMarker(run, m)
 		f, err := parseFrame(run)

@@ -371,6 +371,8 @@ func (l *Log) appended(b Batch, durability Durability, done Completion) {
 	} else if len(s.epochs) == 0 {
 		s.epochs = append(s.epochs, Epoch{Epoch: b.Epoch(), Start: b.Base()})
 	}
+	marker := r.c.buf[r.from+r.marker:]
+	frame(marker[:le.Uint32(marker)]).cover(r.pos+int64(r.marker), s.pos, b)
 	s.note(b, s.pos)
 	first := l.end
 	l.end = b.End()

@@ -50,15 +50,36 @@ func runMarkerSize(batches int) int {
 // stands: the first and the last sector may hold one byte of the run each.
 func runCover(size int) int { return ((size-runHeader)/8*sectorsAWord - 2) * sectorSize }
 
-// reserveMarker appends room for a run marker, and so much of it as readers of the chunk look at:
-// length, kind and version. sealMarker writes the rest while they may be reading these.
+// reserveMarker appends a run marker of size bytes that covers nothing yet: length, kind and version,
+// which are all that readers of the chunk look at, and an empty bitmap. cover fills in the bitmap, and
+// sealMarker the rest, while readers may hold the chunk.
 func reserveMarker(dst []byte, size int) []byte {
 	start := len(dst)
 	dst = append(dst, zeros[:size]...)
 	f := dst[start:]
 	le.PutUint32(f, uint32(size))
 	f[8], f[9] = kindMarker, runVersion
+	for words := f[runHeader:]; len(words) > 0; words = words[8:] {
+		le.PutUint64(words, 1<<sectorsAWord)
+	}
 	return dst
+}
+
+// cover adds a batch to the bitmap of its run. The marker f stands at byte at of the file, and the
+// batch at byte pos. Appending does this, because the batch is in the processor's cache then. The
+// committer runs on another core and would wait for memory at each sector.
+func (f frame) cover(at, pos int64, batch []byte) {
+	words := f[runHeader:]
+	n := int(pos/sectorSize - at/sectorSize)
+	until := sectorSize - int(pos%sectorSize)
+	for ; len(batch) > 0; n++ {
+		part := batch[:min(until, len(batch))]
+		word, bit := words[n/sectorsAWord*8:], uint64(1)<<(n%sectorsAWord)
+		if had := le.Uint64(word); had&bit == 0 && !allZero(part) {
+			le.PutUint64(word, had|bit)
+		}
+		batch, until = batch[len(part):], sectorSize
+	}
 }
 
 // runMarker is what a run marker says besides the bitmap.
@@ -70,10 +91,10 @@ type runMarker struct {
 	length     int    // of the run, from the marker on
 }
 
-// sealMarker completes the marker at the beginning of a run that is complete.
+// sealMarker completes the marker at the beginning of a run whose batches it covers already.
 func sealMarker(run []byte, m runMarker) {
 	size := int(le.Uint32(run))
-	f := run[:size]
+	f := frame(run[:size])
 	le.PutUint32(f[12:], uint32(size))
 	le.PutUint64(f[16:], m.log)
 	le.PutUint64(f[24:], uint64(m.at))
@@ -82,28 +103,18 @@ func sealMarker(run []byte, m runMarker) {
 	le.PutUint64(f[48:], m.end)
 	le.PutUint32(f[56:], uint32(len(run)))
 	le.PutUint32(f[64:], crc32.Checksum(f[8:64], castagnoli))
-	words := f[runHeader:]
-	for i := 0; i < len(words); i += 8 {
-		le.PutUint64(words[i:], 1<<sectorsAWord) // before looking: the first sectors hold the words themselves
-	}
-	sector, word := 0, uint64(1<<sectorsAWord)
-	for at := 0; at < len(run); sector++ {
-		until := min(at+sectorSize-int((m.at+int64(at))%sectorSize), len(run))
-		if !allZero(run[at:until]) {
-			word |= 1 << (sector % sectorsAWord)
-		}
-		at = until
-		if sector%sectorsAWord == sectorsAWord-1 || at == len(run) {
-			le.PutUint64(words[sector/sectorsAWord*8:], word)
-			word = 1 << sectorsAWord
-		}
-	}
+	f.cover(m.at, m.at, f)
 	le.PutUint32(f[4:], crc32.Checksum(f[8:], castagnoli))
 }
 
+// allZero says whether b, of at most sectorSize bytes, has no other bytes than zeros. It looks at the
+// first cache line by itself, as most sectors with data in them have some there.
 func allZero(b []byte) bool {
-	if len(b) >= 8 && le.Uint64(b) != 0 {
-		return false
+	if len(b) >= 64 {
+		l := b[:64]
+		if le.Uint64(l)|le.Uint64(l[8:])|le.Uint64(l[16:])|le.Uint64(l[24:])|le.Uint64(l[32:])|le.Uint64(l[40:])|le.Uint64(l[48:])|le.Uint64(l[56:]) != 0 {
+			return false
+		}
 	}
 	return bytes.Equal(b, zeros[:len(b)])
 }
