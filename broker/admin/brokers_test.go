@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // mailbox is a hub that receives answers from any goroutine.
@@ -41,7 +42,7 @@ func change[A any](t *testing.T, s *Server, subject, payload string) (answer A) 
 		if err := json.Unmarshal(data, &answer); err != nil {
 			t.Fatalf("%s was answered by %s: %v", subject, data, err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(testutil.Patience):
 		t.Fatalf("%s was not answered", subject)
 	}
 	return answer

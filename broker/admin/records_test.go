@@ -20,6 +20,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // node is a broker's Topics on a disk in memory, with a Server. It is their hub, too.
@@ -176,7 +177,7 @@ func (n *node) awaitShard(number int) {
 func (n *node) await(what string, ok func() bool) {
 	n.Helper()
 	late := false
-	timer := time.AfterFunc(10*time.Second, func() {
+	timer := time.AfterFunc(testutil.Patience, func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		late = true
@@ -187,7 +188,7 @@ func (n *node) await(what string, ok func() bool) {
 	defer n.mu.Unlock()
 	for !ok() {
 		if late {
-			n.Fatalf("not within 10 s: %s", what)
+			n.Fatalf("not within %v: %s", testutil.Patience, what)
 		}
 		n.changed.Wait()
 	}

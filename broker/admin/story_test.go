@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/internal/testutil"
 	etcdtest "github.com/carillon-mq/carillon/internal/testutil/etcd"
 )
 
@@ -30,7 +31,7 @@ type cluster struct {
 // await waits for a State for which ok returns true.
 func (c *cluster) await(what string, ok func(*coordination.State) bool) {
 	c.Helper()
-	late := time.After(20 * time.Second)
+	late := time.After(testutil.Patience)
 	for {
 		c.mu.Lock()
 		if c.changed == nil {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // candidate is a broker that a test lets run for controller.
@@ -38,7 +40,7 @@ func receive[T any](t *testing.T, what string, from <-chan T) (got T) {
 	t.Helper()
 	select {
 	case got = <-from:
-	case <-time.After(20 * time.Second):
+	case <-time.After(testutil.Patience):
 		t.Fatalf("waited in vain for: %s", what)
 	}
 	return got
@@ -80,13 +82,9 @@ func TestTheOfficePassesOnFenced(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A controller that stops resigns long before its lease expires.
-	began := time.Now()
+	// A controller that stops resigns: its broker goes on renewing the lease of its key.
 	first.stop()
 	officeB := second.elected()
-	if took := time.Since(began); took > c.ttl+500*time.Millisecond {
-		t.Errorf("it took %v", took)
-	}
 	if err := receive(t, "the end of the first campaign", first.done); err != nil {
 		t.Error(err)
 	}
@@ -146,7 +144,7 @@ func TestAVacancyIsHeardOf(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	c := etcd.open()
-	c.ttl = 10 * time.Second
+	c.ttl = 30 * time.Second
 	a := Replica{"a", c.join(t, broker("a")).incarnation()}
 	b := Replica{"b", c.join(t, broker("b")).incarnation()}
 	first := c.campaign(t, a, nil)
@@ -161,7 +159,7 @@ func TestAVacancyIsHeardOf(t *testing.T) {
 	began := time.Now()
 	vacant <- struct{}{}
 	second.elected()
-	if took := time.Since(began); took > 3*time.Second {
+	if took := time.Since(began); took > c.ttl/2 {
 		t.Errorf("it took %v", took)
 	}
 }

@@ -18,6 +18,10 @@ import (
 
 func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 
+// testTTL is how long leases last in tests: some wait for the end of one, and a busy machine may give none
+// of their goroutines the processor for a second.
+const testTTL = 3 * time.Second
+
 // etcdServer is a real etcd with clients and cables of the test.
 type etcdServer struct {
 	*etcdtest.Server
@@ -40,7 +44,7 @@ func (e *etcdServer) openLogged(log *slog.Logger, endpoint ...string) *Client {
 	if endpoint == nil {
 		endpoint = []string{e.Endpoint()}
 	}
-	c, err := Open(Config{Endpoints: endpoint, Cluster: "default/main", LeaseTTL: time.Second, Logger: log})
+	c, err := Open(Config{Endpoints: endpoint, Cluster: "default/main", LeaseTTL: testTTL, Logger: log})
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -172,7 +176,7 @@ func (n *news) tell() {
 // await waits until ok, called after each change, returns true.
 func (n *news) await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	late := time.After(20 * time.Second)
+	late := time.After(testutil.Patience)
 	for {
 		n.mu.Lock()
 		if n.next == nil {
@@ -328,7 +332,7 @@ func (j *joined) incarnation() int64 {
 		return i
 	case err := <-j.done:
 		j.t.Fatalf("Join ended with %v", err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(testutil.Patience):
 		j.t.Fatal("the broker did not register")
 	}
 	return 0
@@ -342,7 +346,7 @@ func (j *joined) leave() {
 		if err != nil {
 			j.t.Fatalf("Join ended with %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(testutil.Patience):
 		j.t.Fatal("Join did not end")
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // asked is a context that reports when Done is first called. A call that shares transactions does
@@ -31,7 +33,7 @@ func (g *txnQueue[T]) queued(t *testing.T, call *asked, n int) {
 	t.Helper()
 	select {
 	case <-call.waits:
-	case <-time.After(20 * time.Second):
+	case <-time.After(testutil.Patience):
 		t.Fatal("the call does not wait for the turn")
 	}
 	g.mustWait(t, n)

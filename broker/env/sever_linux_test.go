@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 const severing = "CARILLON_TEST_SEVER"
@@ -82,7 +83,7 @@ func TestSocketsOfALivingProcessAreSevered(t *testing.T) {
 	if said, err := lines.ReadString('\n'); err != nil || said != "severed\n" {
 		t.Fatalf("the child said %q: %v", said, err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/testca"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 func load(t *testing.T, dir string) *env.TLS {
@@ -38,7 +39,7 @@ func handshake(t *testing.T, server, client *tls.Config) (serverErr, clientErr e
 			return
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(testutil.Patience))
 		tlsConn := tls.Server(conn, server)
 		err = tlsConn.Handshake()
 		if err == nil {
@@ -46,12 +47,12 @@ func handshake(t *testing.T, server, client *tls.Config) (serverErr, clientErr e
 		}
 		done <- err
 	}()
-	conn, err := net.DialTimeout("tcp", listener.Addr().String(), 5*time.Second)
+	conn, err := net.DialTimeout("tcp", listener.Addr().String(), testutil.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(testutil.Patience))
 	tlsConn := tls.Client(conn, client)
 	clientErr = tlsConn.Handshake()
 	if clientErr == nil {

@@ -73,7 +73,7 @@ func TestReplicasThatAStreamMayHave(t *testing.T) {
 
 	w := newWorld(t, 3)
 	for _, n := range w.nodes {
-		n.timeouts.answer = 500 * time.Millisecond
+		n.timeouts.answer = 3 * time.Second
 	}
 	expect(t, "five on three brokers", w.nodes[0], "STREAM.CREATE.s", `{"name":"s","num_replicas":5}`, 10005, "no suitable peers", "3 brokers")
 	replicas := func(name string) int {
@@ -115,7 +115,7 @@ func TestReplicasThatAStreamMayHave(t *testing.T) {
 	}
 	_, err := alone.CreateTopic(t.Context(), "old", config.TopicSpec(), client)
 	testutil.Must(t, err)
-	alone.nodes[0].timeouts.answer = 500 * time.Millisecond
+	alone.nodes[0].timeouts.answer = 3 * time.Second
 	if number, text := refused(alone.nodes[0], "STREAM.CREATE.old", `{"name":"old","num_replicas":3}`); number == 10074 {
 		t.Errorf("made again as it is: %s", text)
 	}

@@ -27,7 +27,7 @@ import (
 func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 
 // patience is how long a test waits for an expected event.
-const patience = 10 * time.Second
+const patience = testutil.Patience
 
 // world is a cluster of brokers with real Topics, an etcd of a few maps, and a network of function
 // calls.
@@ -100,7 +100,7 @@ func newWorldOn(t *testing.T, brokers int, options log.Options) *world {
 			Self: n.id, Name: "name-" + n.id, Cluster: "test", Hub: n, Topics: n.topics, Store: w,
 			Subscriptions: func() *subscription.Service { return n.subscriptions },
 		})
-		n.timeouts.open = 300 * time.Millisecond
+		n.timeouts.open = 2 * time.Second
 		n.Start()
 		w.nodes = append(w.nodes, n)
 		t.Cleanup(func() {

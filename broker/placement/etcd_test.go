@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/internal/testutil"
 	etcdtest "github.com/carillon-mq/carillon/internal/testutil/etcd"
 )
 
@@ -29,7 +30,7 @@ type node struct {
 func (n *node) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	lives := make(chan int64, 1)
+	lives := make(chan int64, 16)
 	wg.Go(func() {
 		err := n.c.WatchState(ctx, func(state *coordination.State, _ coordination.Changes) {
 			n.mu.Lock()
@@ -102,7 +103,7 @@ func (n *node) Changed() <-chan struct{} {
 // wait waits until the state that n knows is as asked.
 func (n *node) wait(what string, ok func(*coordination.State) bool) *coordination.State {
 	n.t.Helper()
-	deadline := time.After(60 * time.Second)
+	deadline := time.After(2 * testutil.Patience)
 	for {
 		n.mu.Lock()
 		state, change := n.state, n.change

@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // spoil flips a bit in a sealed segment of a log and has that found. It returns how many bytes the segment has.
@@ -52,7 +53,7 @@ func (w *world) told(told <-chan error) error {
 	select {
 	case err := <-told:
 		return err
-	case <-time.After(20 * time.Second):
+	case <-time.After(testutil.Patience):
 		w.t.Fatalf("nothing was told: %s", w.nodes["b"].out.String())
 		return nil
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -254,7 +253,7 @@ func TestRequestsCrossTheClusterOnTheirFirstMessage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
 		m, err := nc.RequestWithContext(ctx, "echo", fmt.Append(nil, i))
 		cancel()
 		nc.Close()
@@ -270,7 +269,7 @@ func TestRequestsCrossTheClusterOnTheirFirstMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.knows(t, "b", 0, 0)
-	if _, err := a.connect(t).Request("echo", nil, 10*time.Second); !errors.Is(err, nats.ErrNoResponders) {
+	if _, err := a.connect(t).Request("echo", nil, testutil.Patience); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("with nobody there: %v", err)
 	}
 }
@@ -346,7 +345,7 @@ func BenchmarkAcross(b *testing.B) {
 			payload := make([]byte, 128)
 			b.ResetTimer()
 			for range b.N {
-				if _, err := client.Request("echo", payload, 10*time.Second); err != nil {
+				if _, err := client.Request("echo", payload, testutil.Patience); err != nil {
 					b.Fatal(err)
 				}
 			}

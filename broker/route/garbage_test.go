@@ -80,7 +80,7 @@ func TestGarbageHarmsNobody(t *testing.T) {
 	send := func(t *testing.T, conn net.Conn, data []byte) {
 		t.Helper()
 		defer conn.Close()
-		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(testutil.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		_, _ = conn.Write(data) // The node may close the connection before everything is written.
@@ -192,7 +192,7 @@ func TestAPeerThatNeverReadsIsCutOff(t *testing.T) {
 	}
 	testutil.EventuallyTrue(t, "attached", func() bool { return len(a.links()) == 1 })
 	ping := bytes.Repeat(append([]byte{0, 0, 0, 9, byte(framePing)}, make([]byte, 8)...), 10000)
-	if err := conn.SetWriteDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetWriteDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	most := 0

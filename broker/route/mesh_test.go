@@ -361,7 +361,7 @@ func TestAnotherVersionIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Write(helloBytes(t, func(h *hello) { h.Newest, h.Oldest = 9, 8 })); err != nil {
@@ -408,7 +408,7 @@ func TestLeavingIsAnnouncedAndQuiet(t *testing.T) {
 	waitUp(t, a, b)
 	b.hub.set("late", "", 1)
 	testutil.EventuallyTrue(t, "interest", func() bool { return a.hub.sees(b.hub) })
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
 	defer cancel()
 	if err := b.Leave(ctx); err != nil {
 		t.Fatal(err)

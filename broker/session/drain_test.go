@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // slowly is a Taker that answers when the test lets it.
@@ -38,7 +39,7 @@ func TestWhoIsSentAwayIsAnsweredFirst(t *testing.T) {
 	time.Sleep(50 * time.Millisecond) // long enough for Leave to close it
 	h.Send([]session.Message{{Subject: reply, Data: []byte("kept")}})
 	c.expect("MSG inbox 1 4", "kept")
-	c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	c.conn.SetReadDeadline(time.Now().Add(testutil.Patience))
 	if rest, err := io.ReadAll(c.in); err != nil || len(rest) > 0 {
 		t.Errorf("then %q, %v", rest, err)
 	}

@@ -72,7 +72,7 @@ func (c *wire) send(format string, args ...any) {
 
 func (c *wire) line() string {
 	c.t.Helper()
-	c.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	c.conn.SetReadDeadline(time.Now().Add(testutil.Patience))
 	line, err := c.in.ReadString('\n')
 	if err != nil {
 		c.t.Fatalf("read: %v (after %.80q)", err, line)
@@ -150,7 +150,7 @@ func TestLargePayloadsInAllSizes(t *testing.T) {
 		go fmt.Fprintf(pub.conn, "PUB a %d\r\n%s\r\n", size, body)
 		sub.expect(fmt.Sprintf("MSG a 1 %d", size))
 		got := make([]byte, size+2)
-		sub.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		sub.conn.SetReadDeadline(time.Now().Add(testutil.Patience))
 		if _, err := io.ReadFull(sub.in, got); err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func TestClientThatNeverReadsIsClosedAloneWithinItsBound(t *testing.T) {
 		pub.send("PUB a %d\r\n%s\r\n", size, body)
 		good.expect(fmt.Sprintf("MSG a 1 %d", size), body)
 	}
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(testutil.Patience)
 	for h.Stats().SlowConsumers() != 1 || h.Stats().PendingBytes != 0 {
 		if time.Now().After(deadline) {
 			t.Fatalf("stats: %+v", h.Stats())

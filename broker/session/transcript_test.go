@@ -19,6 +19,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/session"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // A transcript in testdata tells one story of clients and a server, line by line:
@@ -239,7 +240,7 @@ func unescape(s string) string {
 }
 
 // patience is how long a transcript waits for the server. A passing test never waits that long.
-const patience = 10 * time.Second
+const patience = testutil.Patience
 
 func (script *transcript) run(t *testing.T, file string, server runningServer) {
 	clients := map[string]*transcriptClient{}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // sever cuts a broker off from the others' replication.
@@ -59,7 +60,7 @@ func TestALeaderThatNobodyConfirmsPushesBack(t *testing.T) {
 	c := newCluster(t, 3)
 	a := c.sites[0]
 	c.begin()
-	a.service.aheadBound = aheadBound{Bytes: 64 << 10, Records: 1000, Time: time.Second}
+	a.service.aheadBound = aheadBound{Bytes: 64 << 10, Records: 1000, Time: 5 * time.Second}
 	a.expect(a.ask("orders.a", "one"), "orders@1")
 	c.sever(a)
 
@@ -75,7 +76,7 @@ func TestALeaderThatNobodyConfirmsPushesBack(t *testing.T) {
 	waits := a.waiting()
 	select {
 	case <-waits:
-	case <-time.After(20 * time.Second):
+	case <-time.After(testutil.Patience):
 		t.Fatal("a publisher waits for ever")
 	}
 	if since, stalled := a.service.Topic("orders").Shard().ahead.stalled(&a.service.aheadBound); !stalled {
@@ -119,7 +120,7 @@ func TestPublishersGoOnWhenFollowersConfirm(t *testing.T) {
 	c.heal(a)
 	select {
 	case <-waits:
-	case <-time.After(20 * time.Second):
+	case <-time.After(testutil.Patience):
 		t.Fatal("a publisher still waits")
 	}
 	a.expect(a.hub.answer(t, "late"), "orders@12")
@@ -134,7 +135,7 @@ func TestForwardsToALeaderThatNobodyConfirmsAreBounded(t *testing.T) {
 	a, b := c.sites[0], c.sites[1]
 	c.begin()
 	join(a, b)
-	a.service.aheadBound = aheadBound{Bytes: 64 << 10, Records: 10, Time: time.Second}
+	a.service.aheadBound = aheadBound{Bytes: 64 << 10, Records: 10, Time: 5 * time.Second}
 	a.expect(b.ask("orders.a", "one"), "orders@1")
 	c.sever(a)
 	for i := range uint64(21) {

@@ -133,7 +133,7 @@ func (h *testHub) answer(t testing.TB, reply string) string {
 func (h *testHub) await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	late := false
-	stop := time.AfterFunc(20*time.Second, func() {
+	stop := time.AfterFunc(testutil.Patience, func() {
 		h.mu.Lock()
 		late = true
 		h.mu.Unlock()
@@ -144,7 +144,7 @@ func (h *testHub) await(t testing.TB, what string, ok func() bool) {
 	defer h.mu.Unlock()
 	for !ok() {
 		if late {
-			t.Fatalf("no %s within 20 s", what)
+			t.Fatalf("no %s within %v", what, testutil.Patience)
 		}
 		h.changed.Wait()
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 	replication "github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // cluster is several brokers that share what coordination says, and one Topic, orders.
@@ -353,7 +354,7 @@ func TestUnsyncedCopiesAreReportedAfterACrash(t *testing.T) {
 			if len(got) != 1 || got[0].Topic != "id-orders" {
 				t.Errorf("broker %d reported %v", i, got)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(testutil.Patience):
 			t.Fatalf("broker %d reported nothing", i)
 		}
 	}

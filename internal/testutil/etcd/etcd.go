@@ -14,7 +14,7 @@ import (
 )
 
 // startTime bounds how long etcd may take to start on a busy machine.
-const startTime = 20 * time.Second
+const startTime = 2 * time.Minute
 
 // Server is an etcd that a test may stop and start again. It ends with the test.
 type Server struct {
