@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -22,6 +23,7 @@ type Shard struct {
 	Adding   []string  // replicas that have to catch up first
 	Removing []string  // replicas to be removed when the others are in sync
 	Doubt    Doubt     // of the last election that may have lost acknowledged records
+	Returned []Return  // members that returned, and vouched for their copies themselves
 
 	Revision int64 // of its key; what a compare-and-swap compares; 0: not written yet
 }
@@ -43,6 +45,25 @@ type Replica struct {
 	Incarnation int64  `json:"incarnation"`
 }
 
+// Return is what a member of the in-sync set said when it vouched for its copy after it had returned. An entry
+// of the set without one was written by a leader. A broker can't know that its volume was rolled back, so an election
+// prefers members that did not return, and of those that did the one that goes furthest.
+type Return struct {
+	Replica
+	Reach
+}
+
+// Reach is how far a copy goes.
+type Reach struct {
+	Epoch int64  `json:"epoch,omitempty"` // of its last record
+	End   uint64 `json:"end,omitempty"`   // the offset behind its last record
+}
+
+// Compare orders copies by how far they go: the later epoch, then the greater end.
+func (r Reach) Compare(other Reach) int {
+	return cmp.Or(cmp.Compare(r.Epoch, other.Epoch), cmp.Compare(r.End, other.End))
+}
+
 type shardValue struct {
 	V        int       `json:"v"`
 	Epoch    int64     `json:"epoch"`
@@ -52,6 +73,7 @@ type shardValue struct {
 	Adding   []string  `json:"adding,omitempty"`
 	Removing []string  `json:"removing,omitempty"`
 	Doubt    Doubt     `json:"doubt,omitzero"`
+	Returned []Return  `json:"returned,omitempty"`
 }
 
 const shardValueVersion = 1
@@ -98,6 +120,42 @@ func (s *Shard) Member(broker string) (Replica, bool) {
 	return s.InSync[i], true
 }
 
+// Return returns what the broker said when it vouched for the copy that its entry of the in-sync set names.
+func (s *Shard) Return(broker string) (Reach, bool) {
+	for _, r := range s.returns() {
+		if r.Broker == broker {
+			return r.Reach, true
+		}
+	}
+	return Reach{}, false
+}
+
+// WithEntry returns the shard with another entry of a member of its in-sync set. If unled is set, the
+// member does not lead it any more.
+func (s *Shard) WithEntry(entry Replica, unled bool) Shard {
+	after := *s
+	after.InSync = slices.Clone(s.InSync)
+	for i := range after.InSync {
+		if after.InSync[i].Broker == entry.Broker {
+			after.InSync[i] = entry
+		}
+	}
+	if unled && after.Leader == entry.Broker {
+		after.Leader = ""
+	}
+	return after
+}
+
+// returns returns what was said by the incarnations that the in-sync set names now.
+func (s *Shard) returns() (valid []Return) {
+	for _, r := range s.Returned {
+		if slices.Contains(s.InSync, r.Replica) {
+			valid = append(valid, r)
+		}
+	}
+	return valid
+}
+
 func (s *Shard) members() []string {
 	ids := make([]string, 0, len(s.InSync))
 	for _, m := range s.InSync {
@@ -119,7 +177,7 @@ func (s *Shard) encode() (string, error) {
 	if why := s.valid(); why != "" {
 		return "", &InvalidError{s.String(), why}
 	}
-	return encodeValue(s.String(), shardValue{shardValueVersion, s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing, s.Doubt})
+	return encodeValue(s.String(), shardValue{shardValueVersion, s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing, s.Doubt, s.returns()})
 }
 
 func (c *Client) decodeShard(kv *mvccpb.KeyValue) (*Shard, error) {
@@ -133,7 +191,7 @@ func (c *Client) decodeShard(kv *mvccpb.KeyValue) (*Shard, error) {
 	if err := decodeValue(s.String(), kv.GetValue(), shardValueVersion, &value, &value.V); err != nil {
 		return nil, err
 	}
-	s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing, s.Doubt = value.Epoch, value.Leader, value.Replicas, value.InSync, value.Adding, value.Removing, value.Doubt
+	s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing, s.Doubt, s.Returned = value.Epoch, value.Leader, value.Replicas, value.InSync, value.Adding, value.Removing, value.Doubt, value.Returned
 	if why := s.valid(); why != "" {
 		return nil, fmt.Errorf("decode %s: %s", s, why)
 	}

@@ -43,16 +43,21 @@ func (c *Client) SwapInSync(ctx context.Context, self Replica, before *Shard, in
 // Vouch writes the incarnation of self into its entry of the in-sync set: this incarnation has
 // opened its copy and vouches for it. If the shard names self as leader, that was an earlier
 // incarnation, and the shard has no leader afterwards, unless leads says that this process leads
-// the shard's epoch. Errors are those of SwapInSync, and an *InvalidError if self has no entry.
-func (c *Client) Vouch(ctx context.Context, self Replica, before *Shard, leads bool) (*Shard, error) {
-	return c.swapEntry(ctx, self, before, self.Incarnation, !leads)
+// the shard's epoch. reach is how far the copy goes, which elections compare. Errors are those of
+// SwapInSync, and an *InvalidError if self has no entry.
+func (c *Client) Vouch(ctx context.Context, self Replica, before *Shard, reach Reach, leads bool) (*Shard, error) {
+	after := before.WithEntry(self, !leads)
+	if !leads {
+		after.Returned = append(slices.Clone(after.Returned), Return{self, reach})
+	}
+	return c.swapEntry(ctx, self, before, after)
 }
 
 // Withdraw writes incarnation 0 into the entry of self: the broker stays a member of the last
 // in-sync set and cannot be elected. If self is the leader, the shard has no leader afterwards.
 // Errors are those of Vouch.
 func (c *Client) Withdraw(ctx context.Context, self Replica, before *Shard) (*Shard, error) {
-	return c.swapEntry(ctx, self, before, 0, true)
+	return c.swapEntry(ctx, self, before, before.WithEntry(Replica{self.Broker, 0}, true))
 }
 
 // Resign removes self as leader, so that the next leader has a later epoch. The entry of self
@@ -62,22 +67,15 @@ func (c *Client) Resign(ctx context.Context, self Replica, before *Shard) (*Shar
 	if before.Leader != self.Broker {
 		return nil, &InvalidError{before.String(), fmt.Sprintf("broker %s does not lead it", self.Broker)}
 	}
-	return c.swapEntry(ctx, self, before, own.Incarnation, true)
+	return c.swapEntry(ctx, self, before, before.WithEntry(own, true))
 }
 
-// swapEntry changes the entry of self. With unled, self stops being the leader.
-func (c *Client) swapEntry(ctx context.Context, self Replica, before *Shard, incarnation int64, unled bool) (*Shard, error) {
-	at := slices.IndexFunc(before.InSync, func(m Replica) bool { return m.Broker == self.Broker })
-	if at < 0 || before.Revision == 0 {
+// swapEntry carries out a change of the entry of self.
+func (c *Client) swapEntry(ctx context.Context, self Replica, before *Shard, after Shard) (*Shard, error) {
+	if _, in := before.Member(self.Broker); !in || before.Revision == 0 {
 		return nil, &InvalidError{before.String(), fmt.Sprintf("broker %s is not in its in-sync set (a broker changes its own entry only)", self.Broker)}
 	}
-	s := &swap{self: self, before: before, after: *before}
-	s.after.InSync = slices.Clone(before.InSync)
-	s.after.InSync[at].Incarnation = incarnation
-	if unled && s.after.Leader == self.Broker {
-		s.after.Leader = ""
-	}
-	return c.swap(ctx, s)
+	return c.swap(ctx, &swap{self: self, before: before, after: after})
 }
 
 // swap carries out s, together with others.

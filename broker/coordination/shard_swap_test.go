@@ -144,8 +144,8 @@ func TestABrokerChangesItsOwnEntry(t *testing.T) {
 	var failed [3]error
 	<-c.swaps.turn
 	for n, call := range []func(context.Context){
-		func(ctx context.Context) { vouched, failed[0] = c.Vouch(ctx, a, found[0], false) },
-		func(ctx context.Context) { beside, failed[1] = c.Vouch(ctx, a, found[1], false) },
+		func(ctx context.Context) { vouched, failed[0] = c.Vouch(ctx, a, found[0], Reach{2, 30}, false) },
+		func(ctx context.Context) { beside, failed[1] = c.Vouch(ctx, a, found[1], Reach{3, 40}, false) },
 		func(ctx context.Context) { resigned, failed[2] = c.Resign(ctx, a, found[2]) },
 	} {
 		asked := askedOf(ctx)
@@ -168,14 +168,20 @@ func TestABrokerChangesItsOwnEntry(t *testing.T) {
 	if beside.Leader != "b" || beside.InSync[0] != a {
 		t.Errorf("vouched for beside a leader: %+v", beside)
 	}
+	if reach, returned := beside.Return("a"); !returned || reach != (Reach{3, 40}) {
+		t.Errorf("it goes to %+v, %v", reach, returned)
+	}
+	if _, returned := beside.Return("b"); returned {
+		t.Error("b has returned, too")
+	}
 	if resigned.Leader != "" || resigned.InSync[0] != a {
 		t.Errorf("resigned: %+v", resigned)
 	}
 
 	// The leading process vouches in another incarnation of its own and stays leader. After it
 	// withdraws, it is not the leader.
-	again, err := c.Vouch(ctx, b, beside, true)
-	if err != nil || again.Leader != "b" {
+	again, err := c.Vouch(ctx, b, beside, Reach{}, true)
+	if _, returned := again.Return("b"); err != nil || again.Leader != "b" || returned {
 		t.Fatalf("%+v, %v", again, err)
 	}
 	gone, err := c.Withdraw(ctx, b, again)
@@ -187,12 +193,16 @@ func TestABrokerChangesItsOwnEntry(t *testing.T) {
 		t.Fatalf("%+v, %v", found[1], err)
 	}
 
+	if reach, returned := found[0].Return("a"); !returned || reach != (Reach{2, 30}) {
+		t.Errorf("it goes to %+v, %v", reach, returned)
+	}
+
 	// Refused: a changed shard, an ended incarnation, a missing entry, another leader.
 	_, err = c.Withdraw(ctx, b, again)
 	as[*StaleError](t, err)
-	_, err = c.Vouch(ctx, was, gone, false)
+	_, err = c.Vouch(ctx, was, gone, Reach{}, false)
 	as[*StaleError](t, err)
-	_, err = c.Vouch(ctx, a, found[3], false)
+	_, err = c.Vouch(ctx, a, found[3], Reach{}, false)
 	as[*InvalidError](t, err)
 	_, err = c.Resign(ctx, a, found[3])
 	as[*InvalidError](t, err)

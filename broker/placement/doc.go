@@ -18,7 +18,10 @@
 //	    it is given the replica again, its leader must not go by what it knew of it.
 //	P3  A leader is named in the life that it is in, and stands in the in-sync set with it.
 //	P4  A leader is a member of the set in the life that the set names: that life vouches for its copy
-//	    (coordination.Client.Vouch). Exceptions:
+//	    (coordination.Client.Vouch). One that a leader has put into the set is preferred to one that
+//	    returned and vouched itself, and of those the one that goes furthest: a volume may have been rolled
+//	    back.
+//	    Exceptions:
 //	    1. A copy that lost at most a torn tail, if no member that is there vouches, or may yet.
 //	    2. A broker of an earlier version vouches for nothing. It is named in a later life if it has everything by what is
 //	       known: the Topic is Synced, or the broker has handed on what it wrote.

@@ -98,7 +98,7 @@ func (p *planner) elect(it item) {
 		if s < returned {
 			continue
 		}
-		if best == "" || cmp.Or(cmp.Compare(most, s), p.prefer(it, m.Broker, best)) < 0 {
+		if best == "" || cmp.Or(cmp.Compare(most, s), trusted(it, best, m.Broker), p.prefer(it, m.Broker, best)) < 0 {
 			best, most = m.Broker, s
 		}
 	}
@@ -113,6 +113,15 @@ func (p *planner) elect(it item) {
 	default:
 		p.name(it, best, LeaderElected)
 	}
+}
+
+// trusted compares members that vouch: one that a leader has put into the set comes before one that vouched for its copy
+// itself, and of two such the one that goes further. A volume that was rolled back has less than its broker had confirmed,
+// and the broker can't know.
+func trusted(it item, a, b string) int {
+	x, returnedA := it.Return(a)
+	y, returnedB := it.Return(b)
+	return cmp.Or(order(returnedB)-order(returnedA), x.Compare(y))
 }
 
 // furthestCut is who goes furthest of those of which a torn tail was cut, if nobody who is there may yet vouch

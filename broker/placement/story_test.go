@@ -85,6 +85,50 @@ func TestCopiesThatWereCutComeLast(t *testing.T) {
 	}
 }
 
+// A volume is rolled back while its broker is away, and the broker vouches for what it finds. A member that has been there all
+// the time leads; if there is none, the one that goes furthest.
+func TestAVolumeThatWasRolledBackComesLast(t *testing.T) {
+	w := newWorld("a", "b", "c")
+	orders := w.topic("orders", 1, coordination.TopicSpec{})
+	w.settle(t)
+	back := func(id string, reach coordination.Reach) coordination.Return {
+		delete(w.brokers, id)
+		w.start(id, "")
+		return coordination.Return{Replica: coordination.Replica{Broker: id, Incarnation: w.brokers[id].Incarnation}, Reach: reach}
+	}
+	vouch := func(all ...coordination.Return) {
+		after := *w.shards[orders.ID][0]
+		after.InSync, after.Leader = slices.Clone(after.InSync), ""
+		for _, r := range all {
+			i := slices.IndexFunc(after.InSync, func(m coordination.Replica) bool { return m.Broker == r.Broker })
+			after.InSync[i] = r.Replica
+		}
+		after.Returned = all
+		w.put(after)
+	}
+	led := w.shards[orders.ID][0].Leader
+	vouch(back(led, coordination.Reach{Epoch: 1, End: 90}))
+	if write := only(t, w); write.Shard.Leader == led {
+		t.Errorf("%s leads, which has returned, and others have not", led)
+	}
+	for _, least := range []coordination.Reach{{Epoch: 2, End: 30}, {Epoch: 1, End: 90}} {
+		for _, most := range []string{"a", "b", "c"} {
+			var all []coordination.Return
+			for _, id := range []string{"a", "b", "c"} {
+				reach := least
+				if id == most {
+					reach = coordination.Reach{Epoch: 2, End: 40}
+				}
+				all = append(all, back(id, reach))
+			}
+			vouch(all...)
+			if write := only(t, w); write.Shard.Leader != most || write.Reason != LeaderElected {
+				t.Errorf("%s leads by %s; %s goes further", write.Shard.Leader, write.Reason, most)
+			}
+		}
+	}
+}
+
 // A member withdraws that leads: another one leads that vouches. If there is none, all are waited for.
 func TestAMemberWithdraws(t *testing.T) {
 	w := newWorld("a", "b", "c")

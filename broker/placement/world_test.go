@@ -282,6 +282,12 @@ func (w *world) vouchAll(some *rand.Rand) {
 					continue
 				}
 				w.entry(m.Broker, s, b.Incarnation, w.ledBy[id] != w.process[m.Broker])
+				said := coordination.Return{Replica: b.Replica()}
+				if records := w.log(m.Broker, id).records; len(records) > 0 {
+					said.Reach = coordination.Reach{Epoch: records[len(records)-1].epoch, End: uint64(len(records))}
+				}
+				after := w.shards[t.ID][i]
+				after.Returned = append(slices.Clone(after.Returned), said)
 			}
 		}
 	}

@@ -27,14 +27,15 @@ var errNoStore = errors.New("this exchange keeps no in-sync sets")
 // the registration of self is no longer as it was. After any other error it may have been done, or be
 // done yet. It doesn't block. When the exchange closes, done may not be called.
 //
-// leads says that this process leads the shard's epoch, and goes on (coordination.Client.Vouch).
-func (x *Exchange) Say(w Word, self coordination.Replica, before *coordination.Shard, leads bool, done func(after *coordination.Shard, err error)) {
-	if !x.swaps.Submit(func() { done(x.say(w, self, before, leads)) }, 0) {
+// reach and leads are those of coordination.Client.Vouch: how far the copy goes, and whether this process leads the
+// shard's epoch and goes on.
+func (x *Exchange) Say(w Word, self coordination.Replica, before *coordination.Shard, reach coordination.Reach, leads bool, done func(after *coordination.Shard, err error)) {
+	if !x.swaps.Submit(func() { done(x.say(w, self, before, reach, leads)) }, 0) {
 		done(nil, errClosing)
 	}
 }
 
-func (x *Exchange) say(w Word, self coordination.Replica, before *coordination.Shard, leads bool) (*coordination.Shard, error) {
+func (x *Exchange) say(w Word, self coordination.Replica, before *coordination.Shard, reach coordination.Reach, leads bool) (*coordination.Shard, error) {
 	store := x.config.Store
 	if store == nil {
 		return nil, errNoStore
@@ -43,7 +44,7 @@ func (x *Exchange) say(w Word, self coordination.Replica, before *coordination.S
 	defer cancel()
 	switch w {
 	case Vouch:
-		return store.Vouch(ctx, self, before, leads)
+		return store.Vouch(ctx, self, before, reach, leads)
 	case Withdraw:
 		return store.Withdraw(ctx, self, before)
 	}

@@ -37,7 +37,7 @@ type Config struct {
 // Store is where in-sync sets are kept; *coordination.Client is one.
 type Store interface {
 	SwapInSync(ctx context.Context, self coordination.Replica, before *coordination.Shard, inSync []coordination.Replica) (*coordination.Shard, error)
-	Vouch(ctx context.Context, self coordination.Replica, before *coordination.Shard, leads bool) (*coordination.Shard, error)
+	Vouch(ctx context.Context, self coordination.Replica, before *coordination.Shard, reach coordination.Reach, leads bool) (*coordination.Shard, error)
 	Withdraw(ctx context.Context, self coordination.Replica, before *coordination.Shard) (*coordination.Shard, error)
 	Resign(ctx context.Context, self coordination.Replica, before *coordination.Shard) (*coordination.Shard, error)
 	ReadShards(ctx context.Context, topicID string) ([]*coordination.Shard, int64, error)

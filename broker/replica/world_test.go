@@ -424,7 +424,7 @@ func (s *store) state() *coordination.State {
 var errDown = errors.New("etcd has no leader")
 
 // Vouch, Withdraw and Resign are those of coordination.Client.
-func (s *store) Vouch(_ context.Context, self coordination.Replica, before *coordination.Shard, leads bool) (*coordination.Shard, error) {
+func (s *store) Vouch(_ context.Context, self coordination.Replica, before *coordination.Shard, _ coordination.Reach, leads bool) (*coordination.Shard, error) {
 	return s.say(self, before, self.Incarnation, !leads)
 }
 

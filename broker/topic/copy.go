@@ -239,6 +239,19 @@ func (s *ShardLeader) Unreadable(err error) error {
 		Why: fmt.Sprintf("the copy on broker %s is damaged, and another one is to lead; try again", s.service.config.Name)}
 }
 
+// reach returns how far the copy's data log goes.
+func (p *Shard) reach() (r coordination.Reach) {
+	if p.logs == nil {
+		return r
+	}
+	data := p.logs.parts[replica.Data]
+	r.End = reach(data)
+	if epochs := data.Epochs(); len(epochs) > 0 {
+		r.Epoch = int64(epochs[len(epochs)-1].Epoch)
+	}
+	return r
+}
+
 // reach is how far a log goes. If its last segments are missing that is less than where its next record will stand.
 func reach(l *log.Log) (end uint64) {
 	start, _, _ := l.Offsets()

@@ -69,7 +69,7 @@ func (c *cluster) SwapInSync(_ context.Context, by coordination.Replica, before 
 }
 
 // Vouch, Withdraw and Resign are those of coordination.Client.
-func (c *cluster) Vouch(_ context.Context, self coordination.Replica, before *coordination.Shard, leads bool) (*coordination.Shard, error) {
+func (c *cluster) Vouch(_ context.Context, self coordination.Replica, before *coordination.Shard, _ coordination.Reach, leads bool) (*coordination.Shard, error) {
 	return c.swapEntry(self, before, self.Incarnation, !leads)
 }
 

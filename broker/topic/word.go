@@ -57,7 +57,7 @@ func (s *Service) say(p *Shard, v *view, what replica.Word, leads bool) {
 	if !registered || !p.own.word.begin(what, v.shard, me.Replica()) {
 		return
 	}
-	s.config.Exchange.Say(what, me.Replica(), v.shard, leads, func(after *coordination.Shard, err error) {
+	s.config.Exchange.Say(what, me.Replica(), v.shard, p.reach(), leads, func(after *coordination.Shard, err error) {
 		_, stale := errors.AsType[*coordination.StaleError](err)
 		p.own.word.answered(err == nil || stale)
 		switch {

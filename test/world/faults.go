@@ -113,7 +113,7 @@ var faults = []fault{
 	{"drain leadership", "", func(w *world) { w.drain(w.any(), coordination.DrainLeadership) }},
 	{"drain", "", func(w *world) { w.drain(w.any(), coordination.DrainAll) }},
 	{"a copy is lost", LostCopies, func(w *world) { w.spoil((*machine).loseCopy) }},
-	{"a volume is rolled back", LostCopies, func(w *world) {
+	{"a volume is rolled back", RolledBack, func(w *world) {
 		m := w.any()
 		m.snapshot = m.fs.Snapshot()
 		w.after(w.between(500*time.Millisecond, 6*time.Second), m.id+" is rolled back", func() {
