@@ -44,9 +44,12 @@
 // also be wrong by a year, forward or back: nothing expires by it, and no message that is published
 // again is kept twice.
 //
-// Two faults are planned only if CHAOS_FAULTS names them, since records are lost under them today
-// (docs/progress.md): the folder of a log is deleted (lost), and a volume is as it was some seconds
-// before (rollback).
+// TestAllClocksLeap is a world in which the clocks of all brokers are wrong by a year and are
+// confirmed in the end.
+//
+// Two faults are planned only if CHAOS_FAULTS names them, since a broker that comes back with less
+// than it confirmed may be elected today (docs/progress.md): the folder of a log is deleted (lost),
+// and a volume is as it was some seconds before (rollback).
 //
 // TestAnUpgradeLosesNothing (test/chaos/upgrade) is a world whose processes are of the version
 // before at first and of this one at last.

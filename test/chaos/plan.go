@@ -40,8 +40,8 @@ const (
 	Rollback Kind = "rollback" // the volume is as it was some seconds before
 )
 
-// Withheld are faults that lose records today, so that only CHAOS_FAULTS has them planned: a broker
-// that comes back with less than it confirmed may be elected (docs/progress.md).
+// Withheld are faults under which records may be lost today, so that only CHAOS_FAULTS has them
+// planned: a broker that comes back with less than it confirmed may be elected (docs/progress.md).
 var Withheld = []Kind{Lost, Rollback}
 
 // Kinds are all other faults.
