@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-const patience = 20 * time.Second
+const patience = testutil.Patience
 
 // cluster is a coordinator, and brokers in this process.
 type cluster struct {
@@ -73,7 +73,7 @@ func (c *cluster) broker(name, listen, data string) (address string, stop func()
 
 func connect(t testing.TB, address string) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect("nats://"+address, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.RetryOnFailedConnect(true))
+	nc, err := nats.Connect("nats://"+address, nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.RetryOnFailedConnect(true))
 	testutil.Must(t, err)
 	t.Cleanup(nc.Close)
 	return nc

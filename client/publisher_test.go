@@ -110,7 +110,7 @@ func TestWhatIsNotAnsweredIsUnknown(t *testing.T) {
 	nc, _ := oneBroker(t)
 	_, err := nc.Subscribe("deaf", func(*nats.Msg) {})
 	testutil.Must(t, err)
-	p, err := client.NewPublisher(nc, "deaf", client.PublisherOptions{MaxRecords: 2, Window: 2, AckWait: 10 * time.Millisecond, GiveUp: 100 * time.Millisecond})
+	p, err := client.NewPublisher(nc, "deaf", client.PublisherOptions{MaxRecords: 2, Window: 2, AckWait: 10 * time.Millisecond, GiveUp: 2 * time.Second})
 	testutil.Must(t, err)
 	told := 0
 	for i := 0; ; i++ {
@@ -127,7 +127,7 @@ func TestWhatIsNotAnsweredIsUnknown(t *testing.T) {
 		}
 	}
 	unknown, ok := errors.AsType[*client.UnknownError](err)
-	if !ok || unknown.Records != 4 || unknown.Subject != "deaf" || unknown.After < 100*time.Millisecond || !strings.Contains(err.Error(), "may or may not be kept") {
+	if !ok || unknown.Records != 4 || unknown.Subject != "deaf" || unknown.After < 2*time.Second || !strings.Contains(err.Error(), "may or may not be kept") {
 		t.Errorf("%v", err)
 	}
 	if err := p.Close(within(t)); err != error(unknown) || told < 6 || p.Err() != err {

@@ -193,7 +193,7 @@ func TestWhatCanNotBeReadOrPublishedIsSaid(t *testing.T) {
 		t.Errorf("who published was told %v", told)
 	}
 
-	p, err = client.NewPublisher(nc, "nobody.keeps.this", client.PublisherOptions{GiveUp: 300 * time.Millisecond})
+	p, err = client.NewPublisher(nc, "nobody.keeps.this", client.PublisherOptions{GiveUp: 3 * time.Second})
 	testutil.Must(t, err)
 	testutil.Must(t, p.Publish(nil))
 	if err := p.Close(within(t)); err == nil || !strings.Contains(err.Error(), "no topic keeps this subject") {

@@ -47,7 +47,7 @@ func TestBenchLog(t *testing.T) {
 	if !strings.Contains(string(table), "records of 64 B, one shard, 1 replicas, durability replicated") {
 		t.Errorf("the table is\n%s", table)
 	}
-	nc, err := nats.Connect(dev.url)
+	nc, err := nats.Connect(dev.url, nats.Timeout(testutil.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ func TestDevServesAnUnmodifiedClientAndStopsCleanly(t *testing.T) {
 	data := t.TempDir()
 	for _, life := range []string{"first", "second"} { // the same folder again
 		dev := startDev(t, "--data", data)
-		nc, err := nats.Connect(dev.url)
+		nc, err := nats.Connect(dev.url, nats.Timeout(testutil.Patience))
 		if err != nil {
 			t.Fatalf("%s life: %v", life, err)
 		}
@@ -147,7 +147,7 @@ func TestDevAsksForWhatItWasTold(t *testing.T) {
 		if _, err := nats.Connect(dev.url, nats.UserInfo("ann", "wrong")); err == nil {
 			t.Errorf("%v: a client with wrong credentials got in", tc.args)
 		}
-		nc, err := nats.Connect(dev.url, tc.good)
+		nc, err := nats.Connect(dev.url, tc.good, nats.Timeout(testutil.Patience))
 		if err != nil {
 			t.Errorf("%v: %v", tc.args, err)
 			continue

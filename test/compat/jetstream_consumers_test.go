@@ -241,7 +241,8 @@ var consumerStories = []story{
 	{"every kind of ack", func(t *testing.T, s *site) {
 		name := s.stream(t, nil)
 		fill(t, s.client(t), name+".x", 6)
-		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d", AckWait: 700 * time.Millisecond})
+		const ackWait = 4 * time.Second // far longer than the acks that follow take
+		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d", AckWait: ackWait})
 		batch, err := c.Fetch(6)
 		all := take(t, batch, err)
 		equalTexts(t, "delivered", texts(all), count(1, 6))
@@ -281,7 +282,7 @@ var consumerStories = []story{
 		m, err := c.Next(jetstream.FetchMaxWait(patience))
 		testutil.Must(t, err)
 		equal(t, "the one that was worked on for too long", string(m.Data()), "6")
-		if took := time.Since(working); took < 650*time.Millisecond {
+		if took := time.Since(working); took < ackWait-50*time.Millisecond {
 			t.Errorf("it came again after %v", took)
 		}
 		testutil.Must(t, m.DoubleAck(within(t)))

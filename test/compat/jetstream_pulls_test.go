@@ -86,7 +86,7 @@ var pullStories = []story{
 		standing(t, "it waits", c, func(is *jetstream.ConsumerInfo) bool { return is.NumWaiting == 1 })
 		gone.Conn().Close()
 		for _, url := range s.urls {
-			other, err := nats.Connect(url)
+			other, err := nats.Connect(url, nats.Timeout(patience))
 			testutil.Must(t, err)
 			testutil.EventuallyTrue(t, "its interest is gone", func() bool {
 				_, err := other.Request(inbox.Subject, nil, 10*time.Millisecond)
@@ -156,11 +156,11 @@ var pullStories = []story{
 	{"while consuming there are heartbeats", func(t *testing.T, s *site) {
 		name := s.stream(t, nil)
 		c := s.consumer(t, name, jetstream.ConsumerConfig{Durable: "d"})
-		messages, err := c.Messages(jetstream.PullExpiry(time.Second), jetstream.PullHeartbeat(500*time.Millisecond))
+		messages, err := c.Messages(jetstream.PullExpiry(4*time.Second), jetstream.PullHeartbeat(2*time.Second))
 		testutil.Must(t, err)
 		defer messages.Stop()
 		js, late := s.client(t), make(chan struct{})
-		time.AfterFunc(2500*time.Millisecond, func() {
+		time.AfterFunc(9*time.Second, func() { // after more than two pulls
 			fillQuietly(t, js, name+".x", 1)
 			close(late)
 		})

@@ -146,7 +146,7 @@ func TestATopicOfSeveralShards(t *testing.T) {
 		t.Errorf("the way out isn't said: %v", err)
 	}
 	// A reader for a while, without a name that lasts, has everything too, and goes with who reads.
-	passing, err := s.client(t).CreateConsumer(within(t), "orders", jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: time.Second})
+	passing, err := s.client(t).CreateConsumer(within(t), "orders", jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: 5 * time.Second})
 	testutil.Must(t, err)
 	last, count, done = map[string]int{}, 0, make(chan struct{})
 	passed, err := passing.Consume(take)

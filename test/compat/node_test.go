@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 
 // patience is how long a test waits for what has to come; one that passes never waits that long.
-const patience = 15 * time.Second
+const patience = testutil.Patience
 
 // node is a broker for clients, in this process.
 type node struct {
