@@ -11,7 +11,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// From an append to the watermark, over both ends of a connection, nothing is allocated.
+// Replicating a record, from the append to the watermark, allocates nothing at either end of a
+// connection.
 func TestReplicatingAllocatesNothing(t *testing.T) {
 	w := overTCP(t, func(string) env.FS { return env.OS }, "a", "b")
 	w.durability = log.Replicated
@@ -30,7 +31,7 @@ func TestReplicatingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A shard without followers costs its leader little: most Topics of most people have one replica.
+// A shard without followers costs its leader little memory, since most Topics have one replica.
 func TestALoneLeaderIsSmall(t *testing.T) {
 	w := newWorld(t, "a")
 	defer w.end()

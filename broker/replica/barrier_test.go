@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-// confirms says whether a question that is asked now is answered within a time.
+// confirms reports whether a question asked now is answered within limit.
 func (w *world) confirms(l *Leading, limit time.Duration) bool {
 	round, began := l.Question(), time.Now()
 	for l.Confirmed() < round {
@@ -25,8 +25,8 @@ func (w *world) confirms(l *Leading, limit time.Duration) bool {
 	return true
 }
 
-// A leader proves that it leads by asking its followers, without a record being appended. One follower that is not reached is
-// enough that it can't, until that one has left the set.
+// A leader proves by a barrier round that it leads, without appending a record. A follower that
+// cannot be reached prevents the proof until it has left the set.
 func TestALeaderProvesThatItLeads(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -45,14 +45,15 @@ func TestALeaderProvesThatItLeads(t *testing.T) {
 	})
 }
 
-// thawed reaches a broker again, whose answer then comes.
+// thawed makes a broker reachable again and waits for its confirmation.
 func (w *world) thawed(t *testing.T, l *Leading, broker string) {
 	round := l.Question()
 	w.wires.thaw("a", broker)
 	w.within(5*time.Second, "the question is answered", func() bool { return l.Confirmed() >= round })
 }
 
-// A leader that was deposed and can't know it proves nothing, however long it asks; the new one does.
+// A deposed leader that does not know about it can prove nothing, however long it asks. The new
+// leader can.
 func TestADeposedLeaderProvesNothing(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -64,7 +65,7 @@ func TestADeposedLeaderProvesNothing(t *testing.T) {
 		shard.Epoch, shard.Leader = 2, "b"
 		shard.InSync = []coordination.Replica{shard.InSync[1], shard.InSync[2]}
 		w.store.put(&shard)
-		w.nodes["b"].see() // a hears nothing of it, and c neither
+		w.nodes["b"].see() // neither a nor c learns of it
 		if w.confirms(former, 30*time.Second) {
 			t.Error("the former leader is confirmed, though b leads")
 		}
@@ -76,7 +77,7 @@ func TestADeposedLeaderProvesNothing(t *testing.T) {
 	})
 }
 
-// A question that came when a connection was cut is asked again on the next one.
+// A question that was sent before the connection ended is asked again on the next one.
 func TestAQuestionOutlivesItsConnection(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -91,20 +92,20 @@ func TestAQuestionOutlivesItsConnection(t *testing.T) {
 	})
 }
 
-// Many questions at once share rounds, and few frames.
+// Many concurrent questions share a few rounds and frames.
 func TestQuestionsShareRounds(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
 		a := w.nodes["a"]
 		a.publish(orders, "one")
 		l := a.leads[orders]
-		w.wires.freeze("a", "b") // so that no round ends meanwhile, however slow this machine is
+		w.wires.freeze("a", "b") // so that no round ends meanwhile, however slow the machine is
 		first := l.Question()
 		last := first
 		for range 1000 {
 			last = l.Question()
 		}
-		if last-first > maxRounds { // as many are open, and one is waited for
+		if last-first > maxRounds { // maxRounds are open, and one is waited for
 			t.Errorf("1000 questions at once make %d rounds", last-first+1)
 		}
 		w.wires.thaw("a", "b")
@@ -112,7 +113,7 @@ func TestQuestionsShareRounds(t *testing.T) {
 	})
 }
 
-// Who asks is told by Moved, as of the watermark.
+// Moved reports confirmed rounds, as it reports the watermark.
 func TestMovedTellsOfConfirmedRounds(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -134,12 +135,14 @@ func TestMovedTellsOfConfirmedRounds(t *testing.T) {
 	})
 }
 
-// unannounced is a connection to a broker of version 018b7c1, which ends a connection over which a probe comes.
+// unannounced is a connection to a broker of version 018b7c1, which closes a connection that
+// carries a probe.
 type unannounced struct{ net.Conn }
 
 func (unannounced) Announces(coordination.Feature) bool { return false }
 
-// A follower of a version that knows no probes is sent none. It is taken at its word while it is connected, and keeps copying.
+// A follower of a version without probes is sent none. It confirms by being connected, and keeps
+// copying.
 func TestAFollowerOfTheVersionBeforeIsNotProbed(t *testing.T) {
 	story(t, "", func(w *world) {
 		w.start("a", crashfs.New())
@@ -170,8 +173,8 @@ func TestAFollowerOfTheVersionBeforeIsNotProbed(t *testing.T) {
 	})
 }
 
-// BenchmarkBarrier is how long a question takes with two followers, beside a bare round trip of as many bytes: over loopback, and over
-// a network that takes half a millisecond each way.
+// BenchmarkBarrier measures the time of a question with two followers, and of a bare round trip of
+// as many bytes: over loopback, and over a network with a latency of half a millisecond each way.
 func BenchmarkBarrier(b *testing.B) {
 	for name, delay := range map[string]time.Duration{"loopback": 0, "1ms": 500 * time.Microsecond} {
 		b.Run(name, func(b *testing.B) {
@@ -212,7 +215,7 @@ func median(b *testing.B, f func()) {
 	b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "p50-ns")
 }
 
-// slow is a connection that takes a time each way.
+// slow is a connection with a latency each way.
 func slow(conn net.Conn, delay time.Duration) net.Conn {
 	here, there := net.Pipe()
 	carry := func(from, to net.Conn) {
@@ -248,7 +251,7 @@ func slow(conn net.Conn, delay time.Duration) net.Conn {
 	return here
 }
 
-// roundTrips sends as many bytes as a probe has over loopback, there and back.
+// roundTrips measures round trips of as many bytes as a probe over loopback.
 func roundTrips(b *testing.B, delay time.Duration) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

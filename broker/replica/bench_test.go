@@ -16,12 +16,13 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// overTCP makes a world in real time, in which a follows nobody and the others dial over loopback.
+// overTCP returns a world in real time, in which a follows no shard and the other brokers dial over
+// loopback.
 func overTCP(t testing.TB, disk func(id string) env.FS, brokers ...string) *world {
 	return overNetwork(t, func(conn net.Conn) net.Conn { return conn }, disk, brokers...)
 }
 
-// overNetwork is overTCP with connections that are wrapped.
+// overNetwork is overTCP with wrapped connections.
 func overNetwork(t testing.TB, wrap func(net.Conn) net.Conn, disk func(id string) env.FS, brokers ...string) *world {
 	w := &world{t: t, wires: newWires(), store: newStore(), nodes: map[string]*node{}, minInSync: len(brokers)}
 	var servers sync.WaitGroup
@@ -71,7 +72,7 @@ func overNetwork(t testing.TB, wrap func(net.Conn) net.Conn, disk func(id string
 	return w
 }
 
-// gate lets whoever waits for an offset to be safe everywhere go on.
+// gate blocks waiters until an offset is safe on all replicas.
 type gate struct {
 	mu   sync.Mutex
 	cond sync.Cond
@@ -99,7 +100,7 @@ func (g *gate) wait(end uint64) {
 	g.mu.Unlock()
 }
 
-// publisher is what a Topic is to an exchange.
+// publisher stands for a Topic.
 type publisher struct {
 	mu   sync.Mutex
 	l    *Leading
@@ -127,7 +128,7 @@ func (p *publisher) publish(a *log.Append) error {
 	return err
 }
 
-// lead has the first broker lead a shard, and the others follow.
+// lead makes the first broker the leader of a shard, and the others its followers.
 func lead(t testing.TB, w *world, brokers ...string) *publisher {
 	p := &publisher{gate: newGate()}
 	first := w.nodes[brokers[0]]
@@ -150,7 +151,8 @@ func lead(t testing.TB, w *world, brokers ...string) *publisher {
 	return p
 }
 
-// Each waiter appends one record of 256 bytes, waits until it is synced on all replicas, and again.
+// Each waiter repeatedly appends one record of 256 bytes and waits until it is synced on all
+// replicas.
 func BenchmarkSafeEverywhere(b *testing.B) {
 	for _, brokers := range [][]string{{"a"}, {"a", "b"}, {"a", "b", "c"}} {
 		for _, waiters := range []int{1, 32, 256} {
@@ -220,7 +222,8 @@ func BenchmarkCopyLargeBatches(b *testing.B) {
 	b.ReportMetric(float64(b.N)*16384/b.Elapsed().Seconds(), "records/s")
 }
 
-// As many shards as one of three brokers leads of 10,000 are asked for on one connection, by a broker that comes back.
+// A returning broker asks on one connection for as many shards as one of three brokers leads of
+// 10,000.
 func BenchmarkAskForThousands(b *testing.B) {
 	const shards = 3333
 	w := overTCP(b, func(string) env.FS { return crashfs.New() }, "a", "b")

@@ -15,7 +15,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// Three brokers, one shard, and whatever can happen to them: what was acknowledged is there in the end, at its offset, everywhere.
+// Three brokers and one shard with random faults: in the end each acknowledged record is on all
+// brokers, at its offset.
 func TestWhateverHappens(t *testing.T) {
 	for seed := range uint64(50) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
@@ -33,7 +34,7 @@ func whatever(w *world, dice *rand.Rand) {
 	}
 	w.place(orders, 1, "a b c")
 	acked := map[uint64]string{} // by offset
-	texts := map[uint64]string{} // that the present leader appended
+	texts := map[uint64]string{} // appended by the present leader
 	n := 0
 	leader := func() *node { return w.nodes[w.store.shard(orders).Leader] }
 	note := func() {
@@ -45,7 +46,8 @@ func whatever(w *world, dice *rand.Rand) {
 			}
 		}
 	}
-	// elect names another leader of the set, one that lives in the life that the set knows.
+	// elect makes another member of the set the leader, if its incarnation is the one that the set
+	// names.
 	elect := func() {
 		before := w.store.shard(orders)
 		var can []coordination.Replica
@@ -65,7 +67,8 @@ func whatever(w *world, dice *rand.Rand) {
 		texts = map[uint64]string{}
 		w.spread()
 	}
-	// The last set may have died together; what was synced is on their disks, so each is as good in its next life.
+	// All members of the last set may have died together. What was synced is on their disks, so
+	// each counts in its next incarnation.
 	readmit := func() {
 		before := w.store.shard(orders)
 		after := *before
@@ -151,7 +154,7 @@ func whatever(w *world, dice *rand.Rand) {
 	w.spread()
 	w.within(30*time.Second, "all are in sync", func() bool { return w.inSync(orders, "a b c") })
 	leader().publish(orders, "the last")
-	time.Sleep(3 * time.Second) // nothing is trimmed any more
+	time.Sleep(3 * time.Second) // until nothing is trimmed any more
 	w.within(5*time.Second, "the logs are equal", func() bool { return w.equal(orders, "a b c") })
 	l := leader().logs[orders][Data]
 	found := map[uint64]string{}

@@ -9,29 +9,31 @@ import (
 	"github.com/carillon-mq/carillon/broker/clock"
 )
 
-// clockFrame is the vote of one end's clock. It returns what the other end sent last, so that the receiver knows the round trip:
-// the vote was sent no longer before.
+// clockFrame is the vote of one end's clock. It echoes what the other end sent last, so that the
+// receiver knows the round trip, which bounds the vote's age.
 type clockFrame struct {
 	sent    int64 // the sender's Mono
-	returns bool  // the next two are there
-	echo    int64 // sent of the last frame that came
-	held    int64 // for how long the sender has had it
+	returns bool  // echo and held are set
+	echo    int64 // sent of the last received frame
+	held    int64 // how long ago that frame was received
 	vote    clock.Vote
 }
 
-// clockEnd is one end's part in exchanging votes over a connection. Each end sends its vote when the connection begins, with each
-// beat, and at once when it hears that the other end knows no round trip yet.
+// clockEnd is one end's state of exchanging votes over a connection. Each end sends its vote when
+// the connection begins, with each heartbeat, and at once when the other end knows no round trip
+// yet.
 type clockEnd struct {
 	on  bool // both ends exchange votes
 	due atomic.Bool
 
+	// The last received frame. Guarded by mu.
 	mu   sync.Mutex
-	last int64 // sent of the last frame that came
-	came int64 // when, on Mono
-	some bool  // one came
+	last int64 // its sent
+	came int64 // when it was received, on Mono
+	some bool  // there was one
 }
 
-// sayClock sends this broker's vote if it is time to, or if somebody waits for it. It is the writer's.
+// sayClock sends this broker's vote if time is set or a vote is due. Only the writer calls it.
 func (c *connection) sayClock(time bool) error {
 	e := &c.clock
 	if !e.on || !e.due.Swap(false) && !time {
@@ -48,7 +50,7 @@ func (c *connection) sayClock(time bool) error {
 	return err
 }
 
-// hearClock takes the other end's vote. It is the reader's.
+// hearClock handles the other end's vote. Only the reader calls it.
 func (c *connection) hearClock(body []byte) error {
 	f, err := parseClock(body)
 	if err != nil {
@@ -90,7 +92,7 @@ func parseClock(body []byte) (c clockFrame, err error) {
 	f := fields{rest: body}
 	c.sent, c.returns, c.echo, c.held = int64(f.u64()), f.u8() == 1, int64(f.u64()), int64(f.u64())
 	c.vote = clock.Vote{Time: int64(f.u64()), State: clock.State(f.u8()), Age: time.Duration(f.u64())}
-	f.rest = nil // what later versions append
+	f.rest = nil // fields of later versions
 	if err := f.done("clock"); err != nil {
 		return clockFrame{}, err
 	}

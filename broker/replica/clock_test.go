@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-// timed starts brokers whose wall clocks are wrong by so much.
+// timed starts brokers whose wall clocks are wrong by the given amounts.
 func (w *world) timed(wrong map[string]time.Duration) {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{}, len(wrong))
@@ -36,7 +36,7 @@ func (w *world) timed(wrong map[string]time.Duration) {
 	}
 }
 
-// off is how far the time that a broker goes by is from the true one.
+// off returns the deviation of a broker's time from the true time.
 func (w *world) off(id string) time.Duration { return time.Until(w.clocks[id].Time()) }
 
 func TestALeaderAndItsFollowersAgreeOnTheTime(t *testing.T) {
@@ -58,7 +58,7 @@ func TestALeaderAndItsFollowersAgreeOnTheTime(t *testing.T) {
 				t.Errorf("follower %s is %v off: %+v", id, w.off(id), v)
 			}
 		}
-		// Who can't be heard doesn't vote.
+		// A broker that cannot be reached does not vote.
 		w.wires.freeze("a", "c")
 		w.within(20*time.Second, "it knows two", func() bool { return w.clocks["a"].Verdict().Known == 2 })
 		w.wires.thaw("a", "c")
@@ -66,7 +66,7 @@ func TestALeaderAndItsFollowersAgreeOnTheTime(t *testing.T) {
 	})
 }
 
-// A broker of the version before is sent no clocks, and its connection goes on.
+// A broker of an earlier version is sent no clock frames, and its connection stays up.
 func TestAFollowerOfTheVersionBeforeIsSentNoClocks(t *testing.T) {
 	story(t, "", func(w *world) {
 		w.timed(map[string]time.Duration{"a": 0, "b": 0})

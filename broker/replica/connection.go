@@ -18,28 +18,29 @@ var (
 	errGone     = errors.New("the peer closed the connection")
 )
 
-// garbageError is what a peer sent that can't be.
+// garbageError reports a malformed frame of a peer.
 type garbageError struct{ error }
 
 func (e *garbageError) Unwrap() error { return e.error }
 
 func garbage(format string, args ...any) error { return &garbageError{fmt.Errorf(format, args...)} }
 
-// connection is what both ends have in common: a reader, which is whoever runs it, and a writer that
-// takes what has gathered.
+// connection is the common part of both ends: a reader, on the goroutine that runs the connection,
+// and a writer that sends what has gathered.
 type connection struct {
 	x      *Exchange
 	conn   net.Conn
-	broker string // the peer
+	broker string // id of the peer
 	out    *bufio.Writer
 	wake   chan struct{}
 	stop   chan struct{}
 	once   sync.Once
-	err    error // why it ended; valid after stop
+	err    error // why it ended; valid after stop is closed
 	clock  clockEnd
 }
 
-// announces says whether the other end of a connection understands a feature. A connection that doesn't say is one of a test.
+// announces reports whether the peer supports a feature. A test's connection without Announces
+// supports all.
 func announces(conn net.Conn, f coordination.Feature) bool {
 	peer, says := conn.(interface {
 		Announces(f coordination.Feature) bool
@@ -56,20 +57,20 @@ func (c *connection) init(x *Exchange, conn net.Conn, broker string) {
 	c.signal()
 }
 
-// fail ends the connection. Only the first reason counts. It does not wait, so that anybody may call it.
+// fail ends the connection. Only the first reason counts. It never blocks.
 func (c *connection) fail(err error) {
 	c.once.Do(func() {
 		c.err = err
 		close(c.stop)
 		conn := c.conn
 		if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
-			conn = secure.NetConn() // A farewell over TLS could block.
+			conn = secure.NetConn() // closing TLS could block on its last alert
 		}
-		_ = conn.Close() // What it says about it changes nothing.
+		_ = conn.Close() // an error changes nothing
 	})
 }
 
-// signal lets the writer look.
+// signal wakes the writer.
 func (c *connection) signal() {
 	select {
 	case c.wake <- struct{}{}:
@@ -77,7 +78,8 @@ func (c *connection) signal() {
 	}
 }
 
-// read hands out frames until the connection ends. idle is called whenever all that has come is handled.
+// read passes frames to handle until the connection ends. It calls idle whenever all received
+// frames are handled.
 func (c *connection) read(in *reader, handle func(frameType, []byte) error, idle func()) error {
 	for {
 		for {
@@ -93,7 +95,8 @@ func (c *connection) read(in *reader, handle func(frameType, []byte) error, idle
 			}
 		}
 		idle()
-		// While this side is held back by its own disk it doesn't read, and hears no silence.
+		// The deadline begins with the read: while this side is held up by its own disk, it must
+		// not count the peer as silent.
 		if err := c.conn.SetReadDeadline(time.Now().Add(silence)); err != nil {
 			return fmt.Errorf("set read deadline: %w", err)
 		}
@@ -106,7 +109,7 @@ func (c *connection) read(in *reader, handle func(frameType, []byte) error, idle
 	}
 }
 
-// deadlined gives each write its time.
+// deadlined sets a deadline for each write.
 type deadlined struct{ conn net.Conn }
 
 func (d deadlined) Write(p []byte) (written int, err error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-// What touches the logs or calls back is waited for, and does no more of it afterwards.
+// End waits for whatever uses the logs or calls back, and nothing does so afterwards.
 func TestTheEndWaits(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -54,7 +54,7 @@ func TestTheEndWaits(t *testing.T) {
 	})
 }
 
-// A leader that can't be reached is said to be so, and what was copied from the former one is copying no more.
+// A leader that cannot be reached is reported, and the follower does not count as copying any more.
 func TestALeaderThatCantBeReached(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -72,7 +72,8 @@ func TestALeaderThatCantBeReached(t *testing.T) {
 	})
 }
 
-// What is on its way to a follower is bounded: the rest waits in the log, and goes when acks come.
+// The bytes on their way to a follower are bounded by the window. The rest waits in the log until
+// acks arrive.
 func TestAWindowIsKeptAndOpens(t *testing.T) {
 	story(t, "a", func(w *world) {
 		w.options.Backlog = 64 << 20
@@ -107,7 +108,7 @@ func TestAWindowIsKeptAndOpens(t *testing.T) {
 	})
 }
 
-// The connection of before ends after the follower has come on another one: it has joined all the same.
+// The former connection ends after the follower has joined on a new one: the follower stays joined.
 func TestAConnectionThatEndsLate(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A record is acknowledged when all in the set have it, and they have it as the leader does.
+// An acknowledged record is on all members of the set, at the leader's offset.
 func TestWhatIsAcknowledgedIsEverywhere(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2

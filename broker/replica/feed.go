@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// feed keeps the connection to one leader for as long as a shard is followed from there.
+// feed keeps a connection to one leader as long as a shard is followed from there.
 type feed struct {
 	x      *Exchange
 	broker string
@@ -24,7 +24,7 @@ func newFeed(x *Exchange, broker string) *feed {
 	return &feed{x: x, broker: broker, wake: make(chan struct{}, 1), shards: make(map[*Following]struct{}), trouble: errors.New("not tried yet")}
 }
 
-// nudge lets the feed look again at once.
+// nudge makes the feed connect at once.
 func (fd *feed) nudge() {
 	select {
 	case fd.wake <- struct{}{}:
@@ -38,7 +38,7 @@ func (fd *feed) troubled() error {
 	return fd.trouble
 }
 
-// run connects, and connects again.
+// run connects, and connects again after each end.
 func (fd *feed) run() {
 	x := fd.x
 	pause := redialMin
@@ -107,21 +107,21 @@ func (fd *feed) connect() error {
 	return in.err
 }
 
-// intake is a follower's end of a connection: what is copied from one leader broker.
+// intake is the follower's end of a connection to one leader broker.
 type intake struct {
 	connection
 	feed    *feed
 	ctx     context.Context
 	cancel  context.CancelFunc
-	instant bool // the reader's: acks are due that no committer will poke for
-	whole   bool // the leader's broker is of a version that doesn't know fetches
+	instant bool // reader only: acks are due that no committer will signal
+	whole   bool // the leader is of a version without fetches
 
 	mu      sync.Mutex
-	last    uint32 // stream
+	last    uint32 // newest stream number
 	streams map[uint32]*Following
 	asks    []*Following
 	acks    []*Following
-	probes  []*Following // that a leader waits for
+	probes  []*Following // with a barrier round to confirm
 	rests   []*Following
 	leaves  []uint32
 }
@@ -155,7 +155,7 @@ func (in *intake) serve(shards []*Following) {
 	}
 }
 
-// assign gives a shard its number on this connection.
+// assign gives a shard a stream on this connection.
 func (in *intake) assign(f *Following) uint32 {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -166,7 +166,7 @@ func (in *intake) assign(f *Following) uint32 {
 	return in.last
 }
 
-// leave ends a stream, and for good if its number isn't used again.
+// leave ends a stream; forGood, if its number is not used again.
 func (in *intake) leave(stream uint32, forGood bool) {
 	in.mu.Lock()
 	if forGood {
@@ -191,7 +191,7 @@ func (in *intake) wantRest(f *Following) {
 	in.signal()
 }
 
-// wantAck doesn't wake the writer, since there may be many.
+// wantAck queues an ack without waking the writer, since there may be many.
 func (in *intake) wantAck(f *Following) {
 	in.mu.Lock()
 	in.acks = append(in.acks, f)
@@ -205,14 +205,15 @@ func (in *intake) wantConfirm(f *Following) {
 	in.signal()
 }
 
-// following is the shard of a stream; nil: it isn't followed on this connection any more.
+// following returns the shard of a stream, or nil if it is not followed on this connection any
+// more.
 func (in *intake) following(stream uint32) *Following {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.streams[stream]
 }
 
-// handle takes one frame of the leader.
+// handle handles one frame of the leader.
 func (in *intake) handle(t frameType, body []byte) error {
 	switch t {
 	case frameBeat:
@@ -248,7 +249,7 @@ func (in *intake) handle(t frameType, body []byte) error {
 			return &garbageError{err}
 		}
 		if f := in.following(v.stream); f != nil && f.judged(in, &v) && f.ackDue() != nil {
-			in.signal() // for what became safe since it asked
+			in.signal() // to ack what became durable since the ask
 		}
 	case frameRefused:
 		r, err := parseRefusal(body)
@@ -280,7 +281,7 @@ func (in *intake) handle(t frameType, body []byte) error {
 	return nil
 }
 
-// settle is called when all that has come is handled.
+// settle is called when all received frames are handled.
 func (in *intake) settle() {
 	if in.instant {
 		in.instant = false
@@ -288,7 +289,7 @@ func (in *intake) settle() {
 	}
 }
 
-// write asks, acknowledges, and says that this side lives, until the connection ends.
+// write sends asks, acks and heartbeats until the connection ends.
 func (in *intake) write() error {
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
@@ -369,12 +370,12 @@ func (in *intake) write() error {
 	}
 }
 
-// wantTrim has a shard's logs trimmed at the next sweep.
+// wantTrim queues a shard's logs for trimming at the next sweep.
 func (x *Exchange) wantTrim(f *Following) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.trims = append(x.trims, f)
 }
 
-// epochNow is the newest that is known here of the shard.
+// epochNow returns the newest epoch of the shard that is known here.
 func (f *Following) epochNow() int64 { return f.epoch.Load() }

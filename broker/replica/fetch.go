@@ -6,20 +6,21 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// fetch is a follower's question for some of a log's batches: of a segment that is damaged there, or missing. It is
-// answered once, with a turn's worth, and the leader remembers nothing of it.
+// fetch is a follower's request for some batches of a log: those of a damaged or missing segment.
+// It gets one answer, of at most one turn, and the leader keeps no state about it.
 type fetch struct {
 	question
 	part Part
 	span log.Span
-	log  Lineage // of the follower's, as far as the span is between what it knows
+	log  Lineage // of the follower's log, as far as the span's position is known
 	l    *Leading
 }
 
-// piece is the answer: batches from the beginning of the span on, or from where the leader's log begins if that is later.
+// piece is the answer: batches from the start of the span on, or from the start of the leader's log
+// if that is later.
 type piece struct {
 	stream, round uint32
-	parted        bool // the two logs are not the same up to the end of the span
+	parted        bool // the two logs differ before the end of the span
 	start         uint64
 	batches       []byte
 }
@@ -56,7 +57,7 @@ func parseFetch(body []byte) (*fetch, error) {
 	return q, q.log.valid(q.log.Start)
 }
 
-// appendPieceHeader is all of a piece but its batches, which have size bytes.
+// appendPieceHeader appends a piece without its batches, which have size bytes.
 func appendPieceHeader(dst []byte, p *piece, size int) []byte {
 	dst, at := beginFrame(dst, framePiece)
 	dst = be.AppendUint32(dst, p.stream)
@@ -81,7 +82,7 @@ func parsePiece(body []byte) (p piece, err error) {
 	return p, nil
 }
 
-// fetch takes a follower's question. The writer answers it.
+// fetch handles a follower's request. The writer answers it.
 func (o *outlet) fetch(q *fetch) error {
 	l, epoch, why, soon := o.x.asked(q.ID, q.epoch)
 	if why != "" {
@@ -102,7 +103,7 @@ func (o *outlet) fetch(q *fetch) error {
 	return nil
 }
 
-// answerFetch sends a piece, if that many bytes may be sent now. An error is one of the connection.
+// answerFetch sends a piece, if the allowance permits it now. An error ends the connection.
 func (o *outlet) answerFetch(q *fetch) error {
 	if o.allowance <= 0 {
 		o.unpaid = append(o.unpaid, q)
@@ -150,7 +151,8 @@ func (o *outlet) answerFetch(q *fetch) error {
 	return nil
 }
 
-// look judges whether a fetch can be answered, and from where on, or says why that isn't possible now.
+// look judges whether and from where a fetch can be answered. why is the reason if it can't be at
+// present.
 func (l *Leading) look(q *fetch, p *piece) (from uint64, why string) {
 	l.use.RLock()
 	defer l.use.RUnlock()

@@ -12,67 +12,69 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// step is where a Following is.
+// step is the state of a Following.
 type step uint8
 
 const (
-	idle    step = iota // there is no leader
-	waiting             // for a connection, or for its turn to ask
-	asked               // and not answered
-	working             // the logs are being made ready to ask, or to be copied
+	idle    step = iota // no leader
+	waiting             // for a connection, or for the writer to send its ask
+	asked               // sent, not answered
+	working             // a worker prepares the logs
 	copying
-	resting // it was refused, or had no room, and asks again
-	failed  // a log takes nothing more
-	mended  // it is over: the logs are whole, or can't be made so
+	resting // refused or out of space; asks again later
+	failed  // a log failed for good
+	mended  // the repair ended: the logs are complete, or cannot be completed
 )
 
-// Following is a shard that is copied from its leader.
+// Following is a shard that is copied from its leader. Its methods are safe for concurrent use.
 type Following struct {
 	x      *Exchange
 	config FollowConfig
 	epoch  atomic.Int64
-	round  atomic.Uint32 // counts up whenever what is under way is void
+	round  atomic.Uint32 // incremented whenever what is under way becomes void
 	high   [Parts]atomic.Uint64
 	parts  [Parts]arrivals
-	due    atomic.Bool // it is in Exchange.due
+	due    atomic.Bool // in Exchange.due
 
 	mu     sync.Mutex
 	free   sync.Cond // users fell to 0
-	users  int       // who touches the logs, without mu
-	held   bool      // it asks as soon as nobody does
+	users  int       // users of the logs without mu
+	held   bool      // ask again when users is 0
 	ended  bool
 	step   step
 	leader string
 	feed   *feed
-	intake *intake // the feed's connection, if this has a stream on it
+	intake *intake // the feed's connection, while this has a stream on it
 	stream uint32
-	asking bool   // it is in intake.asks
-	acking bool   // it is in intake.acks
-	probes bool   // it is in intake.probes
-	number uint64 // of the newest barrier round that its leader asked for; valid while probes
+	asking bool   // in intake.asks
+	acking bool   // in intake.acks
+	probes bool   // in intake.probes
+	number uint64 // newest barrier round that the leader asked for; valid while probes
 	todo   [Parts]Verdict
-	tries  int // verdicts in a row that weren't to copy
+	tries  int // consecutive verdicts other than Copy
 	acked  [Parts]uint64
 	why    string
-	// vain says that the last asking has brought nothing yet. Refusals that follow each other are answered ever more slowly.
+	// vain reports that the last ask has brought nothing yet. Consecutive refusals are retried ever
+	// more slowly.
 	vain  bool
 	pause time.Duration
-	again time.Duration // when a resting one asks
+	again time.Duration // when a resting Following asks
 
 	mend *mending // nil: the logs lack nothing
 
 	starts  [Parts]uint64 // of the leader's logs
 	trimmed [Parts]uint64
-	trims   bool // it is in Exchange.trims, or being trimmed
+	trims   bool // in Exchange.trims, or being trimmed
 }
 
-// arrivals is told what became of a log's appends.
+// arrivals is the completion of a log's appends.
 type arrivals struct {
 	f    *Following
 	safe Watermark
 }
 
-// Committed is called by the disk's committer, or by an append that only has to be in memory.
+// Committed implements log.Completion. The disk's committer calls it, or the append itself if
+// memory is sufficient.
 func (a *arrivals) Committed(_, end uint64, err error) {
 	f := a.f
 	if err != nil {
@@ -89,7 +91,7 @@ func (a *arrivals) Committed(_, end uint64, err error) {
 	x.dueMu.Unlock()
 }
 
-// Follow begins to copy a shard from its leader.
+// Follow starts to copy a shard from its leader.
 func (x *Exchange) Follow(c FollowConfig) *Following {
 	f := &Following{x: x, config: c, leader: c.Shard.Leader}
 	f.free.L = &f.mu
@@ -110,7 +112,7 @@ func (x *Exchange) Follow(c FollowConfig) *Following {
 	return f
 }
 
-// Adopt takes over a newer state of the shard. Under another epoch or leader it is asked for anew.
+// Adopt applies a newer state of the shard. With another epoch or leader, it asks again.
 func (f *Following) Adopt(shard *coordination.Shard) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,7 +120,7 @@ func (f *Following) Adopt(shard *coordination.Shard) {
 	if f.ended || shard.Epoch < epoch || shard.Epoch == epoch && shard.Leader == f.leader {
 		return
 	}
-	f.round.Add(1) // From here on nothing of the former leader is appended or acknowledged.
+	f.round.Add(1) // from here on, batches and acks of the former leader are void
 	f.epoch.Store(shard.Epoch)
 	f.detach()
 	f.leader, f.pause = shard.Leader, 0
@@ -128,7 +130,7 @@ func (f *Following) Adopt(shard *coordination.Shard) {
 	f.attach()
 }
 
-// attach gives it the feed of its leader. mu is held.
+// attach attaches f to the feed of its leader. mu is held.
 func (f *Following) attach() {
 	x := f.x
 	if f.leader == "" || f.leader == x.config.Self {
@@ -160,7 +162,7 @@ func (f *Following) attach() {
 	}
 }
 
-// detach takes it from its feed. mu is held.
+// detach detaches f from its feed. mu is held.
 func (f *Following) detach() {
 	if f.intake != nil {
 		f.intake.leave(f.stream, true)
@@ -185,7 +187,7 @@ func (f *Following) detach() {
 	}
 }
 
-// connect gives it a stream on a connection. mu is held.
+// connect gives f a stream on a connection. mu is held.
 func (f *Following) connect(in *intake) {
 	if f.ended || f.feed != in.feed || f.intake == in {
 		return
@@ -199,7 +201,7 @@ func (f *Following) connect(in *intake) {
 	f.request()
 }
 
-// parted says that the connection ended. mu is held.
+// parted handles the end of the connection. mu is held.
 func (f *Following) parted(in *intake) {
 	if f.intake != in {
 		return
@@ -212,7 +214,7 @@ func (f *Following) parted(in *intake) {
 	}
 }
 
-// askAnew asks for a shard whatever was answered before.
+// askAnew asks again, whatever was answered before.
 func (f *Following) askAnew() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -224,7 +226,7 @@ func (f *Following) askAnew() {
 	f.request()
 }
 
-// request has the connection's writer ask. mu is held.
+// request makes the connection's writer send an ask. mu is held.
 func (f *Following) request() {
 	if f.ended || f.step != waiting || f.intake == nil || f.asking {
 		return
@@ -233,11 +235,11 @@ func (f *Following) request() {
 	f.intake.wantAsk(f)
 }
 
-// ask appends the frame that asks, if it is time to.
+// ask appends the ask frame, if one is due.
 func (f *Following) ask(in *intake, dst []byte) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	self := f.x.me() // not before: whoever has it asked anew for a new life takes this ask for that
+	self := f.x.me() // read under mu: a change of the incarnation after this makes f ask again
 	if f.intake != in {
 		return dst
 	}
@@ -247,7 +249,7 @@ func (f *Following) ask(in *intake, dst []byte) []byte {
 		return dst
 	case self.Incarnation == 0:
 		f.why = "this broker is not registered yet"
-		return dst // Observe asks again.
+		return dst // Observe asks again
 	case f.users > 0:
 		f.held = true
 		return dst
@@ -262,7 +264,8 @@ func (f *Following) ask(in *intake, dst []byte) []byte {
 			safe = end
 		}
 		if safe < end {
-			// What it has must count. Nobody waits any more for what was appended before.
+			// Everything in the log must count as durable in the ask, and nothing else will flush
+			// it.
 			f.prepare()
 			return dst
 		}
@@ -277,14 +280,14 @@ func (f *Following) ask(in *intake, dst []byte) []byte {
 	return appendAsk(dst, &a)
 }
 
-// prepare has a worker do what is to do and flush the logs. mu is held.
+// prepare makes a worker carry out the verdict and flush the logs. mu is held.
 func (f *Following) prepare() {
 	f.step = working
 	round := f.round.Load()
 	f.x.disk.Submit(func() { f.work(round) }, 0)
 }
 
-// judged takes the leader's verdict.
+// judged handles the leader's verdict.
 func (f *Following) judged(in *intake, v *verdict) (ack bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -312,7 +315,7 @@ func (f *Following) work(round uint32) {
 	}
 	todo := f.todo
 	if f.round.Load() != round {
-		todo = [Parts]Verdict{} // It was another leader's, or of another epoch.
+		todo = [Parts]Verdict{} // the verdict was of another leader or epoch
 	}
 	f.todo = [Parts]Verdict{}
 	if f.ended {
@@ -339,7 +342,7 @@ func (f *Following) work(round uint32) {
 	}
 }
 
-// worked ends a use of the logs by a worker: what comes next is to ask, if there is a leader. mu is held.
+// worked ends a worker's use of the logs. f asks next, if there is a leader. mu is held.
 func (f *Following) worked() {
 	f.step = waiting
 	if f.leader == "" || f.leader == f.x.config.Self {
@@ -348,7 +351,8 @@ func (f *Following) worked() {
 	f.release()
 }
 
-// goOn asks again after what a worker did; or it rests first, or ends, if that went wrong. mu is held.
+// goOn continues after a worker: f asks again, rests after an error, or ends after a fatal one. mu
+// is held.
 func (f *Following) goOn(err error) {
 	switch {
 	case err == nil:
@@ -360,7 +364,7 @@ func (f *Following) goOn(err error) {
 	}
 }
 
-// carryOut makes one log ready. It is in use.
+// carryOut carries out a verdict on one log, which is in use.
 func (f *Following) carryOut(p Part, v Verdict) error {
 	lg, x := f.config.Logs[p], f.x
 	args := []any{"topic_id", f.config.Topic, "shard", f.config.ID.Shard, "part", p.String(), "epoch", f.epoch.Load()}
@@ -397,9 +401,10 @@ func (f *Following) carryOut(p Part, v Verdict) error {
 	return lg.Flush()
 }
 
-// committed returns below which offset the records are known to be safe on all members, of a log that is to drop what
-// stands from an offset on; 0: nothing of that is. A leader that lacks such records was named in doubt, or is at fault:
-// they are set aside. What stands below the offset was trimmed by the leader.
+// committed returns the offset below which the records that a log is about to drop, from an offset
+// on, are known to be safe on all members; 0: none. A leader without such records was elected in
+// doubt, or is at fault, so they are set aside. Records below the offset were trimmed by the
+// leader.
 func (f *Following) committed(p Part, from, end uint64) uint64 {
 	if known := min(f.high[p].Load(), end); known > from {
 		return known
@@ -415,11 +420,11 @@ func (f *Following) tellAside(aside string, args []any) {
 	}
 }
 
-// maxTries is how often in a row a follower carries out what its leader says without a pause: two are usual, one to begin
-// where the epochs part and one where the batch there does.
+// maxTries bounds consecutive verdicts without a pause. Two are usual: one to the divergence of
+// epochs, one to the start of the batch there.
 const maxTries = 4
 
-// fatal says whether a log that had that error takes nothing more.
+// fatal reports whether a log with that error accepts no more appends.
 func fatal(err error) bool {
 	_, is := errors.AsType[*log.FailedError](err)
 	return is || errors.Is(err, log.ErrClosed)
@@ -437,7 +442,7 @@ func (f *Following) release() {
 	}
 }
 
-// refused takes the leader's refusal, or the end of a stream.
+// refused handles the leader's refusal, or the end of a stream.
 func (f *Following) refused(in *intake, r *refusal) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -451,7 +456,7 @@ func (f *Following) refused(in *intake, r *refusal) {
 	f.rest("broker "+in.broker+": "+r.why, f.pause)
 }
 
-// rest lets it wait before it asks again, at least that long. mu is held.
+// rest waits at least the given pause before the next ask. mu is held.
 func (f *Following) rest(why string, pause time.Duration) {
 	pause = max(pause, askAgainMin)
 	f.step, f.why = resting, why
@@ -462,7 +467,7 @@ func (f *Following) rest(why string, pause time.Duration) {
 	}
 }
 
-// rested lets one ask that has waited long enough. It says whether it is to wait on.
+// rested asks if the pause is over. It reports whether f has to wait on.
 func (f *Following) rested(in *intake, now time.Duration) (on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -477,7 +482,7 @@ func (f *Following) rested(in *intake, now time.Duration) (on bool) {
 	return false
 }
 
-// called lets one ask at once that was refused in that round.
+// called asks at once if the ask of that round was refused.
 func (f *Following) called(in *intake, round uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -487,7 +492,7 @@ func (f *Following) called(in *intake, round uint32) {
 	}
 }
 
-// fail ends following because a log takes nothing more, and says so.
+// fail ends following because a log accepts no more appends, and calls Failed.
 func (f *Following) fail(err error) {
 	f.mu.Lock()
 	if f.ended || f.step == failed || f.step == mended {
@@ -496,14 +501,14 @@ func (f *Following) fail(err error) {
 	}
 	if f.step == working {
 		f.mu.Unlock()
-		return // It meets the error itself.
+		return // the worker gets the error itself
 	}
 	f.round.Add(1)
 	f.step, f.why = failed, err.Error()
 	if f.intake != nil {
 		f.intake.leave(f.stream, false)
 	}
-	f.users++ // End waits for what is told.
+	f.users++ // so that End waits for the call
 	f.mu.Unlock()
 	if f.config.Failed != nil {
 		f.config.Failed(err)
@@ -513,7 +518,7 @@ func (f *Following) fail(err error) {
 	f.release()
 }
 
-// ackDue puts it on its connection's list, which it returns.
+// ackDue queues f on its connection for an ack and returns the connection.
 func (f *Following) ackDue() *intake {
 	f.due.Store(false)
 	f.mu.Lock()
@@ -549,8 +554,8 @@ func (f *Following) ack(in *intake, dst []byte) []byte {
 	return dst
 }
 
-// probed takes a leader's question whether this broker still copies from it. If not, the leader learns of that by itself, and asks again
-// when it has another stream.
+// probed handles a leader's probe. If f does not copy under that epoch, it does not answer; the
+// leader learns of that by itself and probes the next stream.
 func (f *Following) probed(in *intake, p *probe) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -564,7 +569,7 @@ func (f *Following) probed(in *intake, p *probe) {
 	}
 }
 
-// confirm appends the confirmation of a barrier round: that this broker, now, copies under its leader's epoch.
+// confirm appends the confirmation of a barrier round: this broker copies under its leader's epoch.
 func (f *Following) confirm(in *intake, dst []byte) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -578,10 +583,10 @@ func (f *Following) confirm(in *intake, dst []byte) []byte {
 	return appendProbe(dst, frameConfirm, &probe{stream: f.stream, round: f.round.Load(), epoch: f.epoch.Load(), number: f.number})
 }
 
-// High is what the leader said last.
+// High returns the watermark that the leader sent last.
 func (f *Following) High(p Part) uint64 { return f.high[p].Load() }
 
-// State says whether the logs are being copied and, for people, what there is to say about it.
+// State reports whether the logs are being copied, and describes the state.
 func (f *Following) State() (copies bool, why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -612,7 +617,8 @@ func (f *Following) State() (copies bool, why string) {
 	return false, "asking broker " + f.leader
 }
 
-// End ends following: after it the exchange doesn't change the logs any more, though what was appended may still be on its way to the disk.
+// End ends following. Afterwards the exchange does not change the logs, though appends may still be
+// under way to the disk.
 func (f *Following) End() {
 	f.mu.Lock()
 	f.ended = true
@@ -623,7 +629,7 @@ func (f *Following) End() {
 	}
 	f.mu.Unlock()
 	if f.mend != nil {
-		f.mend.abandon() // nobody works for it any more
+		f.mend.abandon() // no worker uses it any more
 	}
 	x := f.x
 	x.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// drain reads what comes until the end.
+// drain reads until the connection ends.
 func drain(c net.Conn) {
 	buf := make([]byte, 4096)
 	for {
@@ -19,7 +19,7 @@ func drain(c net.Conn) {
 	}
 }
 
-// Whatever a follower sends that can't be ends its connection with a line in the log, and nothing else.
+// A malformed frame of a follower ends its connection with one log line, and has no other effect.
 func TestAFollowerThatTalksNonsense(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -53,7 +53,8 @@ func TestAFollowerThatTalksNonsense(t *testing.T) {
 	})
 }
 
-// A follower may ack what it never got, leave what it never had, and ask for what isn't there.
+// A follower may ack what it never received, leave a stream that it never had, and ask for unknown
+// shards.
 func TestAFollowerThatMakesThingsUp(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.minInSync = 2
@@ -88,9 +89,10 @@ func TestAFollowerThatMakesThingsUp(t *testing.T) {
 	})
 }
 
-// Whatever a leader sends that can't be ends its connection, and what isn't its leader's batch stays out of the log.
+// A malformed frame of a leader ends the connection, and a batch that does not match the stream is
+// not appended.
 func TestALeaderThatTalksNonsense(t *testing.T) {
-	// Batches as another log has them.
+	// Batches of another log.
 	var good, other, newer []byte
 	for _, epoch := range []int64{2, 1} {
 		story(t, "a", func(w *world) {
@@ -129,7 +131,8 @@ func TestALeaderThatTalksNonsense(t *testing.T) {
 				defer c.Close()
 				calls++
 				w.wires.carriers.Go(func() { drain(c) })
-				// Rounds are counted over all connections: an Adopt or a break counts, too.
+				// Rounds are counted over all connections, and an Adopt or a lost connection
+				// counts, too.
 				b := []byte{}
 				for round := range uint32(50) {
 					b = appendVerdict(b, &verdict{stream: 1, round: round, parts: [Parts]Verdict{{Copy, 1}, {Copy, 1}}})

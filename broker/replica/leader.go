@@ -7,52 +7,53 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// LagTime is how long a member may be behind before its leader wants the in-sync set without it: long enough for
-// a collection of garbage, a slow sync or a redial, short beside what publishers wait for.
+// LagTime is how long a member may lag before its leader wants the in-sync set without it: longer
+// than a garbage collection, a slow sync or a redial, and short compared with how long publishers
+// wait.
 const LagTime = 10 * time.Second
 
-// PartTime is the same for a member that has no connection: it takes a redial some tens of milliseconds.
+// PartTime is the same for a member without a connection. A redial takes some tens of milliseconds.
 const PartTime = 2 * time.Second
 
-// swapRetry is how long a leader waits before it asks again for a set that it couldn't get.
+// swapRetry is the pause before a leader asks again for a set that it could not get.
 const swapRetry = 500 * time.Millisecond
 
-// Leader is what a broker knows that leads one shard, in one epoch: who has how much, up to where that makes the
-// records safe, and which in-sync set it wants. It is pure, and its owner's lock guards it.
+// Leader is the state of a shard's leader in one epoch: who has how much, the high watermark, and
+// the in-sync set that it wants. It is pure; its owner's lock guards it.
 //
-// Times are what the owner's clock says, and only compared with each other.
+// Times are the owner's and are only compared with each other.
 type Leader struct {
 	self    coordination.Replica
 	min     int
-	shard   coordination.Shard     // as etcd has it, by the last that was heard
-	asked   []coordination.Replica // the set of a swap of which it isn't known what became of it; nil: there is none
-	flying  bool                   // and its answer is still awaited
+	shard   coordination.Shard     // as in etcd, as far as known
+	asked   []coordination.Replica // set of a swap with an unknown result; nil: none
+	flying  bool                   // the answer of that swap is awaited
 	retryAt time.Duration
 
-	begin [Parts]uint64 // where the logs ended when the epoch began
-	end   [Parts]uint64 // where they end
-	local [Parts]uint64 // up to where they are safe here
+	begin [Parts]uint64 // ends of the logs when the epoch began
+	end   [Parts]uint64 // ends of the logs
+	local [Parts]uint64 // ends of what is durable here
 	high  [Parts]uint64
 
 	followers map[string]*progress // by broker
 	barrier   barrier
 }
 
-// progress is what a leader knows of a follower.
+// progress is a leader's knowledge of one follower.
 type progress struct {
 	coordination.Replica
-	joined bool // it has asked under this epoch, in this life, and its connection stands
-	gone   bool // its broker is no member of the cluster in that life
+	joined bool // it has asked under this epoch, in this incarnation, and is connected
+	gone   bool // that incarnation is not registered any more
 	safe   [Parts]uint64
-	// behind is since when it hasn't caught up with what the logs held then, which is mark; 0: it has.
+	// behind is since when it lacks what the logs held then, which is mark; 0: it has caught up.
 	behind time.Duration
 	mark   [Parts]uint64
 
-	confirmed uint64 // the newest barrier round that it confirmed
-	mute      bool   // it can't be asked to
+	confirmed uint64 // newest barrier round that it confirmed
+	mute      bool   // it supports no rounds
 }
 
-// NewLeader begins an epoch. high is up to where the broker knew the records to be safe before, or zeros.
+// NewLeader begins an epoch. high is what the broker knew to be safe before, or zero.
 func NewLeader(self coordination.Replica, shard *coordination.Shard, minInSync int, end, high [Parts]uint64) *Leader {
 	l := &Leader{self: self, min: minInSync, shard: *shard, begin: end, end: end, followers: map[string]*progress{}}
 	for p := range high {
@@ -61,41 +62,42 @@ func NewLeader(self coordination.Replica, shard *coordination.Shard, minInSync i
 	return l
 }
 
-// Epoch is the one that is led.
+// Epoch returns the leader's epoch.
 func (l *Leader) Epoch() int64 { return l.shard.Epoch }
 
-// Shard is the shard as etcd has it, by the last that was heard.
+// Shard returns a copy of the shard as in etcd, as far as known.
 func (l *Leader) Shard() *coordination.Shard { s := l.shard; return &s }
 
-// High is up to where the part's records are safe on all members of the set.
+// High returns the offset below which a part's records are safe on all members of the set.
 func (l *Leader) High(p Part) uint64 { return l.high[p] }
 
-// Readable says whether the watermark has reached where the epoch began (R6).
+// Readable reports whether the watermark has reached where the epoch began (R6).
 func (l *Leader) Readable() bool {
 	return l.high[Data] >= l.begin[Data] && l.high[State] >= l.begin[State]
 }
 
-// Enough says whether the set has the minimum, so that anything can be acknowledged at all.
+// Enough reports whether the set has the minimum size, without which nothing is acknowledged.
 func (l *Leader) Enough() bool { return len(l.shard.InSync) >= l.min }
 
-// Grown notes that a log was appended to.
+// Grown records an append.
 func (l *Leader) Grown(p Part, end uint64) { l.end[p] = max(l.end[p], end) }
 
-// Safe notes up to where a log is as safe here as its batches ask for. It says whether the watermark moved.
+// Safe records the end of what is durable here. It reports whether the watermark moved.
 func (l *Leader) Safe(p Part, end uint64) (moved bool) {
 	l.end[p] = max(l.end[p], end)
 	l.local[p] = max(l.local[p], end)
 	return l.advance()
 }
 
-// Adopt takes over what etcd says of the shard, and what the Topic asks for. It says whether the watermark moved.
+// Adopt applies a new state of the shard and the Topic's minimum. It reports whether the watermark
+// moved.
 func (l *Leader) Adopt(self coordination.Replica, shard *coordination.Shard, minInSync int) (moved bool) {
 	l.self, l.min = self, minInSync
 	if shard.Epoch != l.shard.Epoch || shard.Revision <= l.shard.Revision {
 		return l.advance()
 	}
-	// A swap that asked for a change of the former revision was done, and this is it, or never will be. Its own
-	// answer may be still to come, and must not be taken for that of another.
+	// An unanswered swap of the former revision has either led to this one or never will succeed.
+	// Its late answer must not be taken for that of another swap.
 	l.take(shard)
 	for id := range l.followers {
 		if !slices.Contains(shard.Replicas, id) {
@@ -105,8 +107,8 @@ func (l *Leader) Adopt(self coordination.Replica, shard *coordination.Shard, min
 	return l.advance()
 }
 
-// Join notes that a follower asks under this epoch, with what is safe of its logs. It refuses one that is no
-// replica, or in an earlier life than one that asked before.
+// Join records a follower's ask under this epoch, with what is durable of its logs. It refuses a
+// broker without a replica, and an earlier incarnation than one that asked before.
 func (l *Leader) Join(from coordination.Replica, safe [Parts]uint64, now time.Duration) (ok bool) {
 	f := l.followers[from.Broker]
 	if !slices.Contains(l.shard.Replicas, from.Broker) || f != nil && f.Incarnation > from.Incarnation {
@@ -114,7 +116,7 @@ func (l *Leader) Join(from coordination.Replica, safe [Parts]uint64, now time.Du
 	}
 	fresh := &progress{Replica: from, joined: true, safe: safe}
 	if f != nil && f.Replica == from {
-		fresh.behind, fresh.mark = f.behind, f.mark // it asks again, and is as late as it was
+		fresh.behind, fresh.mark = f.behind, f.mark // it asks again, and lags as before
 		fresh.confirmed = f.confirmed
 	}
 	l.judge(fresh, now)
@@ -122,7 +124,8 @@ func (l *Leader) Join(from coordination.Replica, safe [Parts]uint64, now time.Du
 	return true
 }
 
-// Copied notes up to where a follower's log is safe there. It says whether the watermark moved.
+// Copied records the end of what is durable of a follower's log. It reports whether the watermark
+// moved.
 func (l *Leader) Copied(from coordination.Replica, p Part, end uint64, now time.Duration) (moved bool) {
 	f := l.followers[from.Broker]
 	if f == nil || f.Replica != from || !f.joined || end <= f.safe[p] {
@@ -134,7 +137,7 @@ func (l *Leader) Copied(from coordination.Replica, p Part, end uint64, now time.
 	return l.advance()
 }
 
-// judge notes whether a follower keeps up: whether it has what the logs held when it was last found behind.
+// judge updates behind: whether the follower has what the logs held when it was last found behind.
 func (l *Leader) judge(f *progress, now time.Duration) {
 	switch {
 	case f.safe[Data] >= l.end[Data] && f.safe[State] >= l.end[State]:
@@ -144,7 +147,7 @@ func (l *Leader) judge(f *progress, now time.Duration) {
 	}
 }
 
-// Part notes that a follower's connection ended.
+// Part records the end of a follower's connection.
 func (l *Leader) Part(from coordination.Replica, now time.Duration) {
 	if f := l.followers[from.Broker]; f != nil && f.Replica == from {
 		f.joined = false
@@ -152,7 +155,7 @@ func (l *Leader) Part(from coordination.Replica, now time.Duration) {
 	}
 }
 
-// Gone notes which lives are over: alive says whether a broker is a member of the cluster in that life.
+// Gone updates which followers' incarnations have ended, by the function alive.
 func (l *Leader) Gone(alive func(coordination.Replica) bool) {
 	for _, m := range l.shard.InSync {
 		if m.Broker != l.self.Broker && l.followers[m.Broker] == nil {
@@ -164,7 +167,8 @@ func (l *Leader) Gone(alive func(coordination.Replica) bool) {
 	}
 }
 
-// has is up to where a member's log is safe, as far as it is known; 0 for one that hasn't asked in that life.
+// has returns the end of what is durable of a member's log, as far as known; 0 if it has not asked
+// in that incarnation.
 func (l *Leader) has(m coordination.Replica, p Part) uint64 {
 	if m.Broker == l.self.Broker {
 		return l.local[p]
@@ -175,8 +179,8 @@ func (l *Leader) has(m coordination.Replica, p Part) uint64 {
 	return 0
 }
 
-// advance moves the watermarks to what all members have of the set, and of the one that was asked for (R3), and
-// confirms the barrier rounds that they have confirmed (R11).
+// advance moves the watermarks to what all members have, of the set and of the set of an unanswered
+// swap (R3), and confirms barrier rounds (R11).
 func (l *Leader) advance() (moved bool) {
 	moved = l.confirm()
 	if !l.Enough() {
@@ -197,9 +201,10 @@ func (l *Leader) advance() (moved bool) {
 	return moved
 }
 
-// Want returns the in-sync set that a swap of Shard's is to ask for now, or nil. The owner calls Asked with the
-// answer. A member that is gone, that withdrew, that has lost what it confirmed, or that was behind for too long, leaves
-// if enough stay; a replica that has all that is safe joins. A swap whose answer was lost is asked for again as it was.
+// Want returns the in-sync set that a swap should ask for now, or nil. The owner calls Asked with
+// the answer. A member leaves, if enough stay, when its incarnation ended, it withdrew, it lost
+// what it had confirmed, or it lagged for too long. A replica joins when it has everything that is
+// safe. A swap with a lost answer is repeated unchanged.
 func (l *Leader) Want(now time.Duration) []coordination.Replica {
 	if l.flying || now < l.retryAt {
 		return nil
@@ -218,13 +223,13 @@ func (l *Leader) wanted(now time.Duration) []coordination.Replica {
 		switch {
 		case m.Broker == l.self.Broker:
 			stay = append(stay, l.self)
-		case f != nil && f.Replica != m: // it is in another life
+		case f != nil && f.Replica != m: // it has restarted
 			if l.caughtUp(f) {
 				stay = append(stay, f.Replica)
 			} else {
 				leave = append(leave, m)
 			}
-		case m.Incarnation == 0: // it withdrew, and hasn't asked since
+		case m.Incarnation == 0: // it withdrew and has not asked since
 			leave = append(leave, m)
 		case f != nil && (f.gone || l.lacks(f) || l.late(f, now)):
 			leave = append(leave, m)
@@ -238,7 +243,7 @@ func (l *Leader) wanted(now time.Duration) []coordination.Replica {
 			stay = append(stay, f.Replica)
 		}
 	}
-	if len(stay) < l.min { // too few to acknowledge anything: nobody goes who could be elected for what he has
+	if len(stay) < l.min { // too few to acknowledge anything: keep every member that could be elected
 		stay = append(stay, leave...)
 	}
 	if same(stay, l.shard.InSync) {
@@ -247,13 +252,14 @@ func (l *Leader) wanted(now time.Duration) []coordination.Replica {
 	return stay
 }
 
-// lacks says whether a member has lost records that it had confirmed: it asked with less than what is safe on all members. That is a
-// follower whose log failed before what it confirmed in memory was written. It joins again when it has caught up.
+// lacks reports whether a member lost records that it had confirmed: its ask had less than what is
+// safe on all members. The cause is a log that failed before records confirmed in memory were
+// written. It joins again when it has caught up.
 func (l *Leader) lacks(f *progress) bool {
 	return f.joined && (f.safe[Data] < l.high[Data] || f.safe[State] < l.high[State])
 }
 
-// late says whether a member has been behind for too long.
+// late reports whether a member has lagged for too long.
 func (l *Leader) late(f *progress, now time.Duration) bool {
 	l.judge(f, now)
 	patience := LagTime
@@ -263,8 +269,8 @@ func (l *Leader) late(f *progress, now time.Duration) bool {
 	return f.behind > 0 && now-f.behind > patience
 }
 
-// caughtUp says whether a follower may join the set: it has everything that is safe, and everything that
-// the logs had when the epoch began.
+// caughtUp reports whether a follower may join the set: it has everything that is safe, and
+// everything that the logs had when the epoch began.
 func (l *Leader) caughtUp(f *progress) bool {
 	if !f.joined || f.gone {
 		return false
@@ -281,27 +287,28 @@ func same(a, b []coordination.Replica) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(m coordination.Replica) bool { return !slices.Contains(b, m) })
 }
 
-// Asked is told what etcd has after a swap: what was written, or, if it was refused, what was read
-// afterwards. nil says that this isn't known: the swap may have been done, or be done yet, so its members go on being
-// counted, until the same swap has an answer or etcd is heard to have something newer. It says whether the watermark moved.
+// Asked handles the answer to a swap: the shard that was written, or, after a refusal, that was
+// read afterwards. nil means that the result is unknown: the swap may succeed still, so its members
+// count until the same swap has an answer or etcd has a newer revision. It reports whether the
+// watermark moved.
 //
-// That a swap was refused while the shard still is as it was means that its leader, or who was to join, has
-// ended its life. No earlier try of the same swap can succeed any more then, either.
+// A refusal with an unchanged shard means that the incarnation of the leader, or of a broker that
+// was to join, has ended. Then no earlier attempt of the same swap can succeed any more, either.
 func (l *Leader) Asked(shard *coordination.Shard, now time.Duration) (moved bool) {
 	l.flying = false
 	l.retryAt = now + swapRetry
 	if shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {
 		return false
 	}
-	if shard.Revision > l.shard.Revision || l.asked == nil { // something came of it
+	if shard.Revision > l.shard.Revision || l.asked == nil { // the swap, or another write, succeeded
 		l.retryAt = now
 	}
 	l.take(shard)
 	return l.advance()
 }
 
-// take replaces the shard. A member that withdrew since has to ask again before it counts: what it
-// confirmed before is of a copy that it doesn't vouch for.
+// take replaces the shard. A member that has withdrawn since must ask again before it counts: what
+// it confirmed before is of a copy that it does not vouch for.
 func (l *Leader) take(shard *coordination.Shard) {
 	for _, id := range withdrawn(&l.shard, shard) {
 		if f := l.followers[id]; f != nil {

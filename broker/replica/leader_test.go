@@ -17,8 +17,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what happens into the transcripts in testdata, to be read as a diff")
 
-// Each transcript is a story of one leader. A block is commands, a line of ----, and what they say, with how things stand
-// at its end. Lines that begin with # tell why.
+// Each transcript drives one Leader. A block consists of commands, a line of ----, and their output
+// with the state at its end. Lines that begin with # are comments.
 func TestLeaderTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/leader_*.txt")
 	if err != nil || len(files) == 0 {
@@ -55,7 +55,7 @@ func firstDifference(was, is string) string {
 	return fmt.Sprintf("was %d lines, is %d", len(a), len(b))
 }
 
-// replay carries out a transcript's commands and returns it with what they say now.
+// replay executes a transcript's commands and returns the transcript with the present output.
 func replay(transcript string) (string, error) {
 	var (
 		out  strings.Builder
@@ -90,14 +90,14 @@ func replay(transcript string) (string, error) {
 	return out.String(), nil
 }
 
-// tale is one leader, and the etcd that its transcript plays.
+// tale is one Leader, and the etcd that its transcript simulates.
 type tale struct {
 	l      *Leader
 	now    time.Duration
 	wanted []coordination.Replica
 }
 
-// state is how things stand.
+// state formats the present state.
 func (s *tale) state() string {
 	text := fmt.Sprintf("high %d,%d of %d,%d set %s", s.l.high[Data], s.l.high[State], s.l.end[Data], s.l.end[State], setString(s.l.shard.InSync))
 	if s.l.asked != nil {
@@ -209,7 +209,7 @@ func (s *tale) do(words []string) (string, error) {
 		return fmt.Sprintf("confirm: round %d is confirmed", s.l.Confirmed()), nil
 	case "mute":
 		s.l.Mute(who)
-	case "gone": // gone b@2 c@3: those and nobody else
+	case "gone": // gone b@2 c@3: exactly these are gone
 		s.l.Gone(func(m coordination.Replica) bool {
 			return !slices.Contains(plain, fmt.Sprintf("%s@%d", m.Broker, m.Incarnation))
 		})
@@ -261,7 +261,7 @@ func (s *tale) do(words []string) (string, error) {
 	return "", nil
 }
 
-// shard is the leader's, changed as it is given.
+// shard returns the leader's shard with the given changes.
 func (s *tale) shard(given map[string]string) (*coordination.Shard, error) {
 	shard := s.l.Shard()
 	if given["set"] != "" {

@@ -11,38 +11,41 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// Leading is a shard that is led here in one epoch. Without followers it is a Leader and a few words.
+// Leading is a shard that is led here in one epoch. Without followers it is a Leader and a few
+// words. Its methods are safe for concurrent use.
 type Leading struct {
 	x      *Exchange
 	config LeadConfig
 	epoch  int64
 
 	high     [Parts]atomic.Uint64
-	start    [Parts]atomic.Uint64 // as followers are told
+	start    [Parts]atomic.Uint64 // as sent to followers
 	readable atomic.Bool
 	enough   atomic.Bool
 	ended    atomic.Bool
 
-	round     atomic.Uint64 // the newest barrier round
-	confirmed atomic.Uint64 // and the newest that is confirmed
+	round     atomic.Uint64 // newest barrier round
+	confirmed atomic.Uint64 // newest confirmed barrier round
 
-	// use is read-locked while something is called or read that config names. So End waits for it.
+	// use is read-locked while a callback or a log of config is in use, so that End can wait for
+	// it.
 	use sync.RWMutex
 
 	mu       sync.Mutex
 	leader   *Leader
-	grown    [Parts]uint64 // up to where the logs may be read: what is promised of it is known
-	promised [Parts]uint64 // up to where somebody waits
+	grown    [Parts]uint64 // readable ends of the logs: whether they are promised is known
+	promised [Parts]uint64 // ends of what a client waits for
 	first    [Parts]firstBatch
 	streams  []*stream // one for each follower that has joined
-	restless bool      // it is in Exchange.restless
+	restless bool      // in Exchange.restless
 }
 
-// firstBatch is where the batch begins that holds a log's start, which is before it if the log was trimmed within one.
+// firstBatch is the base of the batch that contains a log's start. It is before the start if the
+// log was trimmed within a batch.
 type firstBatch struct{ start, base uint64 }
 
-// Lead begins to lead a shard in the epoch that it has. What its logs hold by then is promised: it is
-// acknowledged as soon as it is safe everywhere. What of it isn't safe here yet is flushed.
+// Lead starts to lead a shard in its epoch. What its logs hold is promised: it is acknowledged as
+// soon as it is safe everywhere. What is not durable here yet is flushed.
 func (x *Exchange) Lead(c LeadConfig) *Leading {
 	l := &Leading{x: x, config: c, epoch: c.Shard.Epoch}
 	x.mu.Lock()
@@ -77,7 +80,7 @@ func (x *Exchange) Lead(c LeadConfig) *Leading {
 	return l
 }
 
-// flush makes what the logs held when the epoch began safe here: of some of it nobody had asked that.
+// flush makes durable what the logs held when the epoch began.
 func (l *Leading) flush() {
 	l.use.RLock()
 	moved := false
@@ -99,7 +102,7 @@ func (l *Leading) flush() {
 	}
 }
 
-// enrol makes a shard with followers known to them. mu is held.
+// enrol registers a shard with followers, so that their asks find it. mu is held.
 func (l *Leading) enrol(lives lives) {
 	x := l.x
 	if len(l.leader.shard.Replicas) < 2 {
@@ -124,7 +127,7 @@ func (l *Leading) enrol(lives lives) {
 	l.consider(x.config.Now())
 }
 
-// publish lets everybody see how far the watermarks are. mu is held.
+// publish publishes the watermarks for readers without mu. mu is held.
 func (l *Leading) publish() {
 	changed := false
 	for p := range Parts {
@@ -143,7 +146,8 @@ func (l *Leading) publish() {
 	}
 }
 
-// publishRounds lets everybody see which barrier rounds are confirmed, and has followers asked for a new one. mu is held.
+// publishRounds publishes the confirmed barrier rounds, and probes followers for a new round. mu is
+// held.
 func (l *Leading) publishRounds() {
 	l.confirmed.Store(l.leader.Confirmed())
 	if round := l.leader.Round(); round != l.round.Load() {
@@ -158,9 +162,9 @@ func (l *Leading) publishRounds() {
 	}
 }
 
-// Question returns a barrier round. When it is confirmed, no newer leader had begun to lead when Question was called, so
-// that what this one knows by then is the truth at that time (R11). Moved is called when a round was confirmed. It may be at
-// once: a leader whose in-sync set is itself alone asks nobody.
+// Question returns a barrier round. When it is confirmed, no newer leader had begun to lead when
+// Question was called, so what this leader knows then was the truth at that time (R11). Moved is
+// called when a round was confirmed. A leader that is the only member confirms at once.
 func (l *Leading) Question() (round uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,10 +173,11 @@ func (l *Leading) Question() (round uint64) {
 	return round
 }
 
-// Confirmed is the newest barrier round that is confirmed; all earlier ones are, too.
+// Confirmed returns the newest confirmed barrier round. All earlier ones are confirmed, too.
 func (l *Leading) Confirmed() uint64 { return l.confirmed.Load() }
 
-// confirm notes that a follower confirmed a round. It says whether that confirmed one for good.
+// confirm records that a follower confirmed a round. It reports whether a round was confirmed by
+// all members.
 func (l *Leading) confirm(s *stream, round uint64) (moved bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,8 +199,8 @@ func (l *Leading) tell() {
 	}
 }
 
-// Grown notes that a log was appended to, in the order of the appends. promised says that somebody waits until
-// that is safe; the rest is copied, too, and nobody is told when.
+// Grown records appends, in their order. promised says that a client waits for their durability;
+// others are copied, and their completion is not reported.
 func (l *Leading) Grown(p Part, end uint64, promised bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,7 +214,8 @@ func (l *Leading) Grown(p Part, end uint64, promised bool) {
 	}
 }
 
-// Safe notes up to where a log is as safe here as was promised. It says whether the watermark moved, and doesn't call Moved.
+// Safe records the end of what is durable here of what was promised. It reports whether the
+// watermark moved, and does not call Moved.
 func (l *Leading) Safe(p Part, end uint64) (moved bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,16 +225,16 @@ func (l *Leading) Safe(p Part, end uint64) (moved bool) {
 	return moved
 }
 
-// High is up to where the part's records are safe on all members of the set.
+// High returns the offset below which a part's records are safe on all members of the set.
 func (l *Leading) High(p Part) uint64 { return l.high[p].Load() }
 
-// Readable says whether the watermark has reached where the epoch began.
+// Readable reports whether the watermark has reached where the epoch began.
 func (l *Leading) Readable() bool { return l.readable.Load() }
 
-// Enough says whether the set has the minimum.
+// Enough reports whether the set has the minimum size.
 func (l *Leading) Enough() bool { return l.enough.Load() }
 
-// Adopt takes over a newer state of the shard in the same epoch. Moved is not called from within.
+// Adopt applies a newer state of the shard in the same epoch. It does not call Moved itself.
 func (l *Leading) Adopt(shard *coordination.Shard, minInSync int) {
 	l.x.mu.Lock()
 	self, lives := l.x.self, l.x.lives
@@ -259,7 +265,8 @@ func (l *Leading) adopt(self coordination.Replica, shard *coordination.Shard, mi
 	return moved
 }
 
-// refuseWithdrawn ends the streams of members that withdrew since: they ask again. mu is held.
+// refuseWithdrawn ends the streams of members that have withdrawn since. They ask again. mu is
+// held.
 func (l *Leading) refuseWithdrawn(before *coordination.Shard) {
 	for _, id := range withdrawn(before, &l.leader.shard) {
 		if i := slices.IndexFunc(l.streams, func(s *stream) bool { return s.from.Broker == id }); i >= 0 {
@@ -268,7 +275,7 @@ func (l *Leading) refuseWithdrawn(before *coordination.Shard) {
 	}
 }
 
-// observe takes over which brokers live.
+// observe applies a new set of registered incarnations.
 func (l *Leading) observe(self coordination.Replica, lives lives) {
 	l.mu.Lock()
 	moved := !l.ended.Load() && l.adopt(self, l.leader.Shard(), l.leader.min, lives)
@@ -278,23 +285,23 @@ func (l *Leading) observe(self coordination.Replica, lives lives) {
 	}
 }
 
-// InSync is the set as etcd has it, by the last that was heard.
+// InSync returns the in-sync set as in etcd, as far as known.
 func (l *Leading) InSync() []coordination.Replica {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.leader.shard.InSync)
 }
 
-// Follower is what a leader knows of one of its followers.
+// Follower is a leader's knowledge of one follower.
 type Follower struct {
 	coordination.Replica
-	Joined bool          // it has asked, and its connection stands
-	Gone   bool          // its broker is no member of the cluster in that life
-	Safe   [Parts]uint64 // up to where its logs are safe
-	Behind time.Duration // for how long it hasn't caught up; 0: it has
+	Joined bool          // it has asked, and is connected
+	Gone   bool          // its incarnation has ended
+	Safe   [Parts]uint64 // ends of what is durable of its logs
+	Behind time.Duration // for how long it has lagged; 0: it has caught up
 }
 
-// Followers are those that have asked, or are to, by broker.
+// Followers returns the followers by broker.
 func (l *Leading) Followers() []Follower {
 	now := l.x.config.Now()
 	l.mu.Lock()
@@ -321,8 +328,8 @@ func compare(a, b string) int {
 	return 0
 }
 
-// End ends leading: after it nothing is called or read of what LeadConfig names. It must not be called from Moved, nor with a
-// lock held that Moved takes.
+// End ends leading. Afterwards no callback or log of LeadConfig is used. It must not be called from
+// Moved, nor with a lock held that Moved takes.
 func (l *Leading) End() {
 	l.mu.Lock()
 	l.ended.Store(true)
@@ -336,7 +343,7 @@ func (l *Leading) End() {
 		delete(x.leads, l.config.ID)
 	}
 	x.mu.Unlock()
-	l.use.Lock() // Whoever had begun to use something has ended by now.
+	l.use.Lock() // wait for users
 	defer l.use.Unlock()
 }
 
@@ -348,7 +355,7 @@ func (l *Leading) refuse(s *stream, why string) {
 	}
 }
 
-// drop takes a stream out; it says whether it was the follower's. mu is held.
+// drop removes a stream and reports whether it was the follower's current one. mu is held.
 func (l *Leading) drop(s *stream) bool {
 	s.gone.Store(true)
 	i := slices.Index(l.streams, s)
@@ -359,7 +366,7 @@ func (l *Leading) drop(s *stream) bool {
 	return true
 }
 
-// part notes that a follower has left, or that its connection ended.
+// part handles a follower's leave or the end of its connection.
 func (l *Leading) part(s *stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -370,7 +377,8 @@ func (l *Leading) part(s *stream) {
 	}
 }
 
-// ask answers a follower: with a verdict, or why it is refused. If its logs are as they have to be, it has joined.
+// ask answers a follower's ask with a verdict, or with why it is refused. With matching logs it has
+// joined.
 func (l *Leading) ask(o *outlet, a *ask) (joined *stream, why string) {
 	l.use.RLock()
 	defer l.use.RUnlock()
@@ -409,7 +417,7 @@ func (l *Leading) ask(o *outlet, a *ask) (joined *stream, why string) {
 	}
 	for _, s := range l.streams {
 		if s.from.Broker == from.Broker {
-			l.drop(s) // It comes on a new connection.
+			l.drop(s) // it arrives on a new connection
 			break
 		}
 	}
@@ -436,7 +444,7 @@ func (l *Leading) ask(o *outlet, a *ask) (joined *stream, why string) {
 	return s, ""
 }
 
-// baseOf is where the first batch begins that a log retains. The log is in use.
+// baseOf returns the base of the first batch that a log retains. The log is in use.
 func (l *Leading) baseOf(p Part, lineage Lineage) (uint64, error) {
 	if lineage.Start == 1 || lineage.Start == lineage.End {
 		return lineage.Start, nil
@@ -458,7 +466,8 @@ func (l *Leading) baseOf(p Part, lineage Lineage) (uint64, error) {
 	return base, nil
 }
 
-// copied notes up to where a follower's log is safe. It says whether the watermark moved.
+// copied records the end of what is durable of a follower's log. It reports whether the watermark
+// moved.
 func (l *Leading) copied(s *stream, p Part, safe uint64, now time.Duration) (moved bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

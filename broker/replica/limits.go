@@ -8,73 +8,77 @@ import (
 
 // Bounds of an exchange, each with the reason for its value.
 const (
-	// Each side says every beatEvery that it lives, and gives a connection up on which it read nothing
-	// for silence: a cut is noticed well before a lease ends.
+	// Each side sends a heartbeat every beatEvery, and closes a connection without input for
+	// silence. So a cut is detected well before a lease expires.
 	beatEvery = 500 * time.Millisecond
 	silence   = 2 * time.Second
 
-	// writeTimeout is how long one write of at most writeSize may take. A peer whose disk is behind doesn't
-	// read for a while, and lives; one that is gone is noticed by its silence.
+	// writeTimeout bounds one write of at most writeSize. A peer whose disk is behind does not read
+	// for a while, and is alive; a dead one is detected by its silence.
 	writeTimeout = 30 * time.Second
 	writeSize    = 256 << 10
 
-	// A redial pauses between these, doubling, jittered; and begins afresh after a connection that
-	// lasted for steadyAfter.
+	// The pause between redials doubles from redialMin to redialMax, with jitter. It starts over
+	// after a connection that lasted for steadyAfter.
 	redialMin   = 20 * time.Millisecond
 	redialMax   = 500 * time.Millisecond
 	dialTimeout = 2 * time.Second
 	steadyAfter = time.Second
 
-	// A follower that was refused asks again between these, doubling, jittered.
+	// The pause before a refused follower asks again doubles from askAgainMin to askAgainMax, with
+	// jitter.
 	askAgainMin = 50 * time.Millisecond
 	askAgainMax = time.Second
 	askTick     = 25 * time.Millisecond
 
-	// turnBytes is how much of one log a connection carries before it is another's turn, or one batch.
+	// turnBytes is how much of one log a connection sends before the next log's turn, or one batch
+	// if larger.
 	turnBytes = 256 << 10
-	// windowBytes is about how much of one log may be on its way to a follower and not acknowledged. What is
-	// beyond waits in the log, not in memory, so that a slow follower costs its leader nothing.
+	// windowBytes is approximately how much of one log may be sent and not acknowledged. The rest
+	// waits in the log and not in memory, so a slow follower costs its leader nothing.
 	windowBytes = 8 << 20
-	// catchUpRate is how many bytes a second one connection carries of what its follower lacked when it asked: a
-	// broker that comes back is filled quickly, and what is being published still has a disk and a network.
+	// catchUpRate is how many bytes per second one connection sends of what its follower lacked at
+	// its ask: a broker that returns catches up quickly, and publishing keeps a part of the disk
+	// and the network.
 	catchUpRate = 128 << 20
-	// paceTick is how long a log waits that is to be copied and has used up that rate.
+	// paceTick is the pause of a log that has used up that rate.
 	paceTick = 5 * time.Millisecond
 
-	// highTick is how late a follower of an idle shard may learn of its watermark and start.
+	// highTick is the delay with which a follower of an idle shard learns of its watermark and
+	// start.
 	highTick = 100 * time.Millisecond
 
-	// sweepTick is how often shards are looked at whose set is to change, and sweepAll all the others: for lag,
-	// and for logs to be trimmed, which is done once in that time at most.
+	// sweepTick is the interval of checks of shards whose set may change, and sweepAll of all
+	// others: for lag, and to trim logs.
 	sweepTick = 100 * time.Millisecond
 	sweepAll  = time.Second
 
-	// swapWorkers and diskWorkers bound how many in-sync sets are swapped and how many logs are flushed,
-	// truncated, reset or trimmed at a time. The flushes of several logs share a sync, and the swaps of several
-	// shards a transaction of etcd, which takes a hundred.
+	// swapWorkers and diskWorkers bound the concurrent swaps of in-sync sets, and the concurrent
+	// flushes, truncations, resets and trims of logs. Flushes of several logs share a sync, and
+	// swaps of several shards a transaction of etcd with up to a hundred.
 	swapWorkers = 128
 	diskWorkers = 32
-	// swapTimeout bounds one swap and what is read after it.
+	// swapTimeout bounds one swap and the read after it.
 	swapTimeout = 5 * time.Second
 
-	// maxAsk bounds the frames of a follower: an ask with two lineages. maxFrame bounds those of a leader: a turn, or
-	// one batch.
+	// maxAsk bounds the frames of a follower: an ask with two lineages. maxFrame bounds those of a
+	// leader: a turn, or one batch.
 	maxAsk   = 16 << 10
 	maxFrame = limits.BatchBytes + frameHeader + dataHeader
-	// maxStreams is how many shards one connection copies, far beyond what a broker holds.
+	// maxStreams bounds the shards of one connection, far above what a broker holds.
 	maxStreams = 1 << 18
-	// maxAnswers bounds what may wait for a follower that asks and doesn't read, in bytes.
+	// maxAnswers bounds the bytes of answers to a follower that asks and does not read.
 	maxAnswers = 64 << 20
 	// maxReason bounds the text of a refusal.
 	maxReason = 512
 
-	// A reader's buffer begins with one of these sizes and grows for a large batch; it shrinks again after shrinkAfter
-	// reads that didn't need that.
+	// askBuffer and dataBuffer are the initial sizes of a reader's buffer. It grows for a large
+	// batch and shrinks after shrinkAfter reads that did not need that.
 	askBuffer   = 16 << 10
 	dataBuffer  = 256 << 10
 	shrinkAfter = 256
 
-	// complainEvery is how often the same trouble is logged.
+	// complainEvery is the interval in which one trouble is logged at most once.
 	complainEvery = 10 * time.Second
 	maxTold       = 1 << 10
 )

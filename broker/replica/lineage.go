@@ -2,33 +2,33 @@ package replica
 
 import "github.com/carillon-mq/carillon/broker/log"
 
-// Part says which of a shard's logs.
+// Part is one of a shard's logs.
 type Part uint8
 
 // The parts.
 const (
 	Data  Part = iota // records
 	State             // cursors
-	Parts             // how many there are
+	Parts             // number of parts
 )
 
 func (p Part) String() string { return [...]string{"data", "state"}[p] }
 
-// MaxLineage is how many epochs a follower tells its leader at once, the newest. A log that shares none of so many
-// with its leader is fetched anew.
+// MaxLineage is how many epochs a follower sends to its leader, the newest ones. A log that shares
+// none of them with its leader is fetched anew.
 const MaxLineage = 256
 
-// Lineage is what a log says of itself when two are compared: its range, and where the epochs begin
-// of which it retains batches, oldest first. The first may begin before Start.
+// Lineage describes a log for a comparison: its range, and where the epochs of its retained batches
+// begin, oldest first. The first may begin before Start.
 type Lineage struct {
 	Start, End uint64
 	Epochs     []log.Epoch
 }
 
-// LineageOf is that of a log as it is now.
+// LineageOf returns the lineage of a log as it is now.
 func LineageOf(l *log.Log) Lineage {
 	start, end, _ := l.Offsets()
-	epochs := l.Epochs() // after the end: one that came meanwhile begins there or later, and is left out
+	epochs := l.Epochs() // read after the end: a newer epoch begins there or later, and is left out
 	for len(epochs) > 0 && epochs[len(epochs)-1].Start >= end {
 		epochs = epochs[:len(epochs)-1]
 	}
@@ -38,7 +38,7 @@ func LineageOf(l *log.Log) Lineage {
 	return Lineage{Start: start, End: end, Epochs: epochs}
 }
 
-// endOf is where the batches of the i-th epoch end.
+// endOf returns the end of the i-th epoch's batches.
 func (l *Lineage) endOf(i int) uint64 {
 	if i+1 < len(l.Epochs) {
 		return l.Epochs[i+1].Start
@@ -46,14 +46,14 @@ func (l *Lineage) endOf(i int) uint64 {
 	return l.End
 }
 
-// Verb is what a follower is to do with its log before it copies.
+// Verb is what a follower has to do with its log before it copies.
 type Verb uint8
 
 // The verbs.
 const (
-	Copy     Verb = iota // from At, where its log ends
-	Truncate             // to At, and copy from there
-	Reset                // begin anew at At
+	Copy     Verb = iota // from At, the end of its log
+	Truncate             // to At, then copy from there
+	Reset                // the log starts over at At
 )
 
 func (v Verb) String() string { return [...]string{"copy", "truncate", "reset"}[v] }
@@ -64,11 +64,11 @@ type Verdict struct {
 	At   uint64
 }
 
-// Meet says how a follower comes to be a copy of its leader.
+// Meet returns how a follower becomes a copy of its leader.
 //
-// Batches of one epoch come from one leader, and whoever appends one has everything before it in
-// common with that leader. So two logs that have batches of the same epoch are equal up to where
-// the first of them ends it; and the greatest epoch that both have says how far (KIP-101, KIP-279).
+// All batches of an epoch are from one leader, and a replica that appends one has everything before
+// it in common with that leader. So two logs with batches of the same epoch are equal up to where
+// the first of them ends it. The greatest common epoch says how far (KIP-101, KIP-279).
 func Meet(leader, follower Lineage) Verdict {
 	shared, found := follower.End, len(follower.Epochs) == 0
 	for i := len(follower.Epochs) - 1; i >= 0 && !found; i-- {
@@ -79,8 +79,7 @@ func Meet(leader, follower Lineage) Verdict {
 		}
 	}
 	switch {
-	// What the follower has is gone from the leader, or it has nothing that the leader had: a hole
-	// must not come to be.
+	// The leader has deleted what the follower has, or they share nothing. There must be no gap.
 	case !found || shared < leader.Start || shared > leader.End:
 		return Verdict{Reset, leader.Start}
 	case shared < follower.Start || follower.Start == follower.End && follower.Start != leader.Start:

@@ -9,7 +9,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// copyLog is a log for these tests: per record the epoch of its batch, which with the offset says what it holds.
+// copyLog is a log in these tests: the epoch of each record's batch, which with the offset
+// identifies the record.
 type copyLog struct {
 	start  uint64
 	epochs []uint64 // of the records from start on
@@ -29,7 +30,7 @@ func (l *copyLog) lineage() Lineage {
 
 func (l *copyLog) clone() *copyLog { return &copyLog{l.start, slices.Clone(l.epochs)} }
 
-// carry carries out what Meet says until there is nothing to put right, and returns the verdicts.
+// carry carries out Meet's verdicts until it is Copy, and returns them.
 func (l *copyLog) carry(leader *copyLog) (verdicts []Verdict) {
 	for range 10 {
 		v := Meet(leader.lineage(), l.lineage())
@@ -46,7 +47,8 @@ func (l *copyLog) carry(leader *copyLog) (verdicts []Verdict) {
 	return verdicts
 }
 
-// made is a log from 1 on with so many records of each epoch: made(1, 3, 2, 5) has three of epoch 1 and five of epoch 2.
+// made returns a log from offset 1 with the given numbers of records of each epoch: made(1, 3, 2,
+// 5) has three of epoch 1 and five of epoch 2.
 func made(epochs ...uint64) *copyLog {
 	l := &copyLog{start: 1}
 	for i := 0; i < len(epochs); i += 2 {
@@ -73,21 +75,24 @@ func TestMeetTellsWhereLogsPart(t *testing.T) {
 		{"one that was away", made(1, 5, 2, 5), made(1, 3), []Verdict{{Copy, 4}}},
 		{"one that was away for epochs", made(1, 5, 2, 5, 7, 1), made(1, 5, 2, 1), []Verdict{{Copy, 7}}},
 		{"the former leader, with what nobody else got", made(1, 5, 2, 1), made(1, 8), []Verdict{{Truncate, 6}, {Copy, 6}}},
-		// KIP-101, first story: a follower's watermark lags behind what was acknowledged. It restarts; what it has is kept, since
-		// only epochs count, and so is what was acknowledged when it leads next.
+		// KIP-101, scenario 1: a follower whose watermark is lower than what was acknowledged
+		// restarts. It keeps its records, since only epochs count, and so they are there when it
+		// leads next.
 		{"a restart behind the watermark", made(1, 2), made(1, 2), []Verdict{{Copy, 3}}},
-		// KIP-101, second story: both lose their power. The follower comes back first with less, leads, and writes something else
-		// where the former leader has what it had not synced: logs of equal length that differ.
+		// KIP-101, scenario 2: both lose power. The follower returns first, with less, leads, and
+		// appends other records at offsets that the former leader had not synced: equal lengths,
+		// different records.
 		{"equal lengths and different records", made(1, 1, 2, 1), made(1, 2), []Verdict{{Truncate, 2}, {Copy, 2}}},
-		// KIP-279: two fast failovers. The follower led in an epoch of which the leader has never heard; the last epoch below that
-		// which the leader has is not where they part, since the follower has less of it.
+		// KIP-279: two fast failovers. The follower led in an epoch that the leader does not know.
+		// The leader's last epoch below that one is not where the logs diverge, since the follower
+		// has less of it.
 		{"an epoch that the leader doesn't know", made(1, 10, 3, 5), made(1, 7, 2, 8), []Verdict{{Truncate, 8}, {Copy, 8}}},
 		{"two such epochs", made(1, 10, 4, 5), made(1, 6, 2, 4, 3, 9), []Verdict{{Truncate, 7}, {Copy, 7}}},
 		{"epochs that interleave", made(1, 4, 3, 4, 5, 4), made(1, 4, 2, 2, 4, 9), []Verdict{{Truncate, 5}, {Copy, 5}}},
 		{"an older leader that came to lead again, with less", made(1, 4), made(1, 4, 2, 3), []Verdict{{Truncate, 5}, {Copy, 5}}},
 		{"nothing in common", made(2, 4), made(1, 3), []Verdict{{Reset, 1}, {Copy, 1}}},
 		{"a leader that lost everything, which etcd lets lead", made(), made(1, 3), []Verdict{{Reset, 1}, {Copy, 1}}},
-		// Trimming is the leader's, and followers hear of it late.
+		// The leader trims, and followers learn of it later.
 		{"a leader that has trimmed what both have", made(1, 9, 2, 9).from(12), made(1, 9, 2, 4), []Verdict{{Copy, 14}}},
 		{"a leader that has trimmed all that both have", made(1, 9, 2, 9).from(12), made(1, 9), []Verdict{{Reset, 12}, {Copy, 12}}},
 		{"and up to where the follower ends", made(1, 9, 2, 9).from(10), made(1, 9), []Verdict{{Reset, 10}, {Copy, 10}}},
@@ -104,7 +109,8 @@ func TestMeetTellsWhereLogsPart(t *testing.T) {
 	}
 }
 
-// A follower says no more than MaxLineage of its epochs, the newest. If all of these are its own, it begins anew.
+// A follower sends its newest MaxLineage epochs at most. If the leader knows none of these, the
+// follower's log is reset.
 func TestMeetHoldsWithPartOfALineage(t *testing.T) {
 	var epochs []uint64
 	for e := range uint64(2 * MaxLineage) {
@@ -121,7 +127,8 @@ func TestMeetHoldsWithPartOfALineage(t *testing.T) {
 	}
 }
 
-// shared is up to where two logs hold the same, from where both retain something; 0: nowhere.
+// shared returns up to which offset two logs are equal, from where both retain records; 0 if
+// nowhere.
 func shared(a, b *copyLog) uint64 {
 	at := max(a.start, b.start)
 	if at > a.end() || at > b.end() {
@@ -133,8 +140,9 @@ func shared(a, b *copyLog) uint64 {
 	return at
 }
 
-// Histories as they can be: whoever leads an epoch appends to what it has, others copy some of it, first having put right what
-// Meet says. Then a follower is a prefix of its leader, and has lost nothing that it shared with it.
+// Random histories: the leader of each epoch appends to its log, and others copy some of it after
+// they have carried out Meet's verdicts. Then a follower's log is a prefix of its leader's, and has
+// lost nothing that both shared.
 func TestMeetMakesPrefixesAndLosesNothingShared(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		logs := []*copyLog{made(), made(), made(), made()}
@@ -165,7 +173,7 @@ func TestMeetMakesPrefixesAndLosesNothingShared(t *testing.T) {
 						t.Fatalf("%+v begins anew, which shares up to %d with its leader %+v", before, both, leader)
 					}
 				}
-				if len(verdicts) > 3 { // cut to nothing, then begun where the leader begins
+				if len(verdicts) > 3 { // truncated to nothing, then reset to where the leader's log starts
 					t.Fatalf("%+v asked %d times of %+v: %v", before, len(verdicts), leader, verdicts)
 				}
 				if both > max(leader.start, before.start) && (follower.end() < both || follower.start != before.start) {

@@ -9,24 +9,24 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// A follower of a Topic that is kept in memory confirms before it has written. When its log fails and is opened again without what was
-// confirmed, it leaves the in-sync set at once, and joins when it has caught up.
+// A follower of a Topic in memory confirms records before it writes them. If its log fails and is
+// reopened without them, it leaves the in-sync set at once, and joins when it has caught up.
 func TestAFollowerThatLostWhatItConfirmedLeaves(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync, w.durability = 2, log.Memory
 		w.place(orders, 1, "a b c")
 		a, c := w.nodes["a"], w.nodes["c"]
 		a.publish(orders, numbered(10)...)
-		time.Sleep(time.Second) // of the story's clock: it is written
+		time.Sleep(time.Second) // on the story's clock, so that it is written
 		c.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
 			if op.Kind == "write" {
 				return syscall.EIO
 			}
 			return nil
 		})
-		a.publish(orders, numbered(5)...) // confirmed by c, which can't write it
+		a.publish(orders, numbered(5)...) // confirmed by c, which cannot write it
 		w.within(5*time.Second, "c's log has failed", func() bool {
-			a.append(orders, Data, true, "more") // by which c learns of it
+			a.append(orders, Data, true, "more") // from which c learns of its failure
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return len(c.failed) > 0
@@ -38,16 +38,16 @@ func TestAFollowerThatLostWhatItConfirmedLeaves(t *testing.T) {
 		c.mu.Unlock()
 		f.End()
 		for _, l := range c.logs[orders] {
-			_ = l.Close() // it has failed
+			_ = l.Close() // its log has failed
 		}
 		delete(c.logs, orders)
-		w.wires.freeze("a", "b") // so nothing new is acknowledged
+		w.wires.freeze("a", "b") // so that nothing new is acknowledged
 		swaps := a.x.Stats().Swaps
 		c.see()
 		if _, end, _ := c.logs[orders][Data].Offsets(); end >= 16 {
 			t.Fatalf("c lost nothing: its log ends at %d", end)
 		}
-		// It may be back as soon as it has left.
+		// It may return to the set as soon as it has left.
 		w.within(LagTime/10, "c has left", func() bool { return a.x.Stats().Swaps > swaps })
 		w.wires.thaw("a", "b")
 		w.within(5*time.Second, "c is in sync", func() bool { return w.inSync(orders, "a b c") })

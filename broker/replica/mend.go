@@ -7,21 +7,22 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// mending is what a Following does whose logs lack segments (FollowConfig.Mended): it fetches these from its leader, one
-// after the other and a turn at a time, and copies nothing. So its leader counts on it for nothing; its logs are to be opened
-// again before it follows as all others do. Whoever works for it has it: a worker of the disk's pool, or the lock.
+// mending is the repair of a Following whose logs lack segments (FollowConfig.Mended): it fetches
+// them from its leader, one at a time and one turn at a time, and copies nothing. So the leader
+// does not count it. Afterwards the logs are opened again and followed as usual. A worker of the
+// disk's pool, or mu, owns it.
 type mending struct {
-	repair  *log.Repair // nil: it isn't known what is lacking next
+	repair  *log.Repair // nil: the next missing segment is not determined yet
 	part    Part
-	epoch   int64   // whose leader sends it
-	lineage Lineage // of the log, as the leader is to judge it
+	epoch   int64   // of the leader that sends the segment
+	lineage Lineage // of the log, for the leader's judgement
 	span    log.Span
-	bytes   int // that have come of this segment
+	bytes   int // received of this segment
 }
 
 var errNoFetch = errors.New("the leader's broker is of a version that sends no single segments")
 
-// askPiece appends the frame that asks for the next piece. mu is held.
+// askPiece appends the frame that requests the next piece. mu is held.
 func (f *Following) askPiece(in *intake, dst []byte) []byte {
 	m := f.mend
 	switch {
@@ -40,7 +41,8 @@ func (f *Following) askPiece(in *intake, dst []byte) []byte {
 	return appendFetch(dst, &q)
 }
 
-// came takes a piece. It goes to the disk on a worker, so that others' batches don't wait for that.
+// came handles a piece. A worker writes it to the disk, so that batches of other shards do not wait
+// for that.
 func (f *Following) came(in *intake, p *piece) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -53,7 +55,7 @@ func (f *Following) came(in *intake, p *piece) {
 	f.x.disk.Submit(func() { f.workMending(&kept, p.round) }, 0)
 }
 
-// workMending takes a piece to the disk, if it is not void by now, and makes the next question ready.
+// workMending writes a piece to the disk, unless it is void by now, and prepares the next request.
 func (f *Following) workMending(p *piece, round uint32) {
 	f.mu.Lock()
 	if f.ended {
@@ -84,14 +86,14 @@ func (f *Following) workMending(p *piece, round uint32) {
 	}
 }
 
-// tellMended says that the logs are whole, or why they can't be made so.
+// tellMended calls Mended: the logs are complete, or an error says why they cannot be.
 func (f *Following) tellMended(err error) {
 	f.mu.Lock()
 	if f.ended || f.step != mended {
 		f.mu.Unlock()
 		return
 	}
-	f.users++ // End waits for what is told.
+	f.users++ // so that End waits for the call
 	f.mu.Unlock()
 	f.config.Mended(err)
 	f.mu.Lock()
@@ -99,8 +101,8 @@ func (f *Following) tellMended(err error) {
 	f.release()
 }
 
-// on does one step: it takes a piece, if one has come, and sees to it that there is something to ask for; unless the logs are
-// whole. They are in use.
+// on does one step: it adds a piece, if there is one, and prepares the next request, unless the
+// logs are complete. They are in use.
 func (m *mending) on(f *Following, p *piece, epoch int64) (whole bool, err error) {
 	if m.repair != nil && m.epoch != epoch {
 		m.abandon()
@@ -128,8 +130,8 @@ func (m *mending) on(f *Following, p *piece, epoch int64) (whole bool, err error
 	return false, nil
 }
 
-// around is what a log says of itself that lacks a span. If nothing follows that, epochs that began there are not known, so
-// it is judged as if it ended before.
+// around returns the lineage of a log without a span. If nothing follows the span, the epochs that
+// began in it are unknown, so the log is judged as if it ended before it.
 func (l Lineage) around(span log.Span) Lineage {
 	if span.Next < l.End {
 		return l
@@ -141,7 +143,7 @@ func (l Lineage) around(span log.Span) Lineage {
 	return l
 }
 
-// take adds a piece to the segment that is being repaired, and puts that in its place when it is complete.
+// take adds a piece to the segment being repaired, and replaces the segment when it is complete.
 func (m *mending) take(f *Following, p *piece) error {
 	lg, r := f.config.Logs[m.part], m.repair
 	if p.parted {
@@ -154,7 +156,7 @@ func (m *mending) take(f *Following, p *piece) error {
 			return errors.New("what its leader has let go of is held here")
 		}
 		if r.Begun() || p.start >= r.Span().Next {
-			m.abandon() // what is lacking now is looked for again
+			m.abandon() // the next missing segment is determined again
 			return nil
 		}
 	}

@@ -14,11 +14,12 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// spoil flips a bit in a sealed segment of a log and has that found. It returns how many bytes the segment has.
+// spoil flips a bit in a sealed segment of a log and makes the log detect it. It returns the
+// segment.
 func (n *node) spoil(id ID, p Part, segment int) log.SegmentInfo {
 	n.w.t.Helper()
 	lg := n.logs[id][p]
-	if err := lg.Flush(); err != nil { // what is to be sealed is so then
+	if err := lg.Flush(); err != nil { // so that what is to be sealed is sealed
 		n.w.t.Fatal(err)
 	}
 	info := lg.SegmentInfos()[segment]
@@ -31,7 +32,7 @@ func (n *node) spoil(id ID, p Part, segment int) log.SegmentInfo {
 	return info
 }
 
-// mend has what the logs of a follower lack fetched; what becomes of that is told.
+// mend repairs the logs of a follower. The channel receives the result.
 func (n *node) mend(id ID) <-chan error {
 	if f := n.follows[id]; f != nil {
 		f.End()
@@ -41,7 +42,7 @@ func (n *node) mend(id ID) <-chan error {
 	return told
 }
 
-// follow has a follower copy again.
+// follow makes a follower copy again.
 func (n *node) follow(id ID) {
 	n.follows[id].End()
 	delete(n.follows, id)
@@ -59,7 +60,7 @@ func (w *world) told(told <-chan error) error {
 	}
 }
 
-// wide are payloads that fill segments.
+// wide returns payloads that fill segments.
 func wide(n int) (texts []string) {
 	for i := range n {
 		texts = append(texts, fmt.Sprintf("%d %s", i, strings.Repeat("x", 500)))
@@ -67,7 +68,8 @@ func wide(n int) (texts []string) {
 	return texts
 }
 
-// One bit flipped in a log of many segments costs that segment's bytes and no more. Until it is whole the follower confirms nothing.
+// One flipped bit in a log of many segments costs the transfer of that segment only. Until it is
+// repaired the follower confirms nothing.
 func TestASegmentIsFetchedAlone(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -107,7 +109,8 @@ func TestASegmentIsFetchedAlone(t *testing.T) {
 	})
 }
 
-// The end of a log is lost, with the beginning of an epoch that nothing else here tells of. It is fetched alone.
+// The end of a log is lost, with the start of an epoch of which no other record remains. Only that
+// is fetched.
 func TestALostTailIsFetched(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -118,7 +121,7 @@ func TestALostTailIsFetched(t *testing.T) {
 		w.within(time.Second, "b has it all", func() bool { return w.equal(orders, "a b") })
 		infos := b.logs[orders][Data].SegmentInfos()
 		tail := infos[len(infos)-1]
-		w.place(orders, 3, "a") // so that b doesn't follow before it was looked at
+		w.place(orders, 3, "a") // so that b does not follow before it is checked
 		b.follows[orders].End()
 		b.stop()
 		fs := b.fs.(*crashfs.FS)
@@ -148,7 +151,8 @@ func TestALostTailIsFetched(t *testing.T) {
 	})
 }
 
-// The connection breaks at any byte, another broker leads, and the log starts later: what is lacking is fetched all the same.
+// A repair completes although the connection breaks at any byte, the leader changes and its log is
+// trimmed.
 func TestFetchingASegmentGoesOn(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.place(orders, 1, "a b c")
@@ -166,7 +170,7 @@ func TestFetchingASegmentGoesOn(t *testing.T) {
 		if err := w.told(told); err != nil {
 			t.Fatal(err)
 		}
-		// Another leader, while the first one sends nothing.
+		// The leader changes while the first one sends nothing.
 		b.spoil(orders, Data, 10)
 		w.wires.freeze("a", "b")
 		told = b.mend(orders)
@@ -181,7 +185,7 @@ func TestFetchingASegmentGoesOn(t *testing.T) {
 		}
 		b.follow(orders)
 		w.within(5*time.Second, "b is in sync", func() bool { return w.inSync(orders, "a b c") })
-		// The leader lets go of a part of what is damaged, and then of all of it.
+		// The leader trims a part of what is damaged, and then all of it.
 		b.spoil(orders, Data, 12)
 		b.follows[orders].End()
 		middle := (big.Base + big.End) / 2
@@ -210,7 +214,8 @@ func TestFetchingASegmentGoesOn(t *testing.T) {
 	})
 }
 
-// What a leader can't read itself is waited for: another one may come. What it never had, or says in another version, is told.
+// A repair waits if the leader cannot read the records itself, since another leader may come. It
+// fails if the leader never had them or is of a version without fetches.
 func TestWhatCanNotBeFetchedAlone(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.place(orders, 1, "a b c")
@@ -239,7 +244,7 @@ func TestWhatCanNotBeFetchedAlone(t *testing.T) {
 		c := w.nodes["c"]
 		w.within(5*time.Second, "b is in sync", func() bool { return c.leads[orders].High(Data) >= 2001 })
 
-		// Of a version before.
+		// A leader of an earlier version.
 		w.dial = func(ctx context.Context, from, to string) (net.Conn, error) {
 			conn, err := w.wires.dial(ctx, from, to)
 			return &former{conn}, err
@@ -252,7 +257,7 @@ func TestWhatCanNotBeFetchedAlone(t *testing.T) {
 		}
 		w.dial = nil
 
-		// What b has of its own follows what is damaged, so that may be its own, too.
+		// Records that only b has follow the damaged ones, so these may be b's only, too.
 		b = w.start("b", w.nodes["b"].kill())
 		w.place(orders, 4, "b a c")
 		for _, other := range []string{"a", "c"} {
@@ -263,7 +268,7 @@ func TestWhatCanNotBeFetchedAlone(t *testing.T) {
 		delete(b.leads, orders)
 		infos := b.logs[orders][Data].SegmentInfos()
 		b.spoil(orders, Data, len(infos)-2)
-		w.wires.reset("b") // so nothing of that arrives
+		w.wires.reset("b") // so that nothing of it arrives
 		for _, other := range []string{"a", "c"} {
 			w.wires.thaw("b", other)
 		}
@@ -279,7 +284,7 @@ func TestWhatCanNotBeFetchedAlone(t *testing.T) {
 	})
 }
 
-// former is a connection to a broker of a version before.
+// former is a connection to a broker of an earlier version.
 type former struct{ net.Conn }
 
 func (former) SendsSegments() bool { return false }

@@ -11,10 +11,10 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// outlet is a leader's end of a connection: what one follower broker copies from here.
+// outlet is the leader's end of a connection from one follower broker.
 type outlet struct {
 	connection
-	probed bool // the follower's program answers probes
+	probed bool // the follower supports probes
 
 	mu      sync.Mutex
 	ended   bool
@@ -22,47 +22,47 @@ type outlet struct {
 	dirty   []*stream
 	highs   []*stream       // whose watermark or start moved
 	probes  []*stream       // that a barrier round waits for
-	refused map[ID]question // that were perhaps asked too soon
+	refused map[ID]question // asks that may have come too early
 	fetches []*fetch
-	streams map[uint32]*stream // the reader's
+	streams map[uint32]*stream // reader only
 
-	// The reader's.
+	// Reader only.
 	now   time.Duration
 	moved []*Leading
 
-	// The writer's.
-	memory    []byte // that cursors read files into
+	// Writer only.
+	memory    []byte // lent to cursors
 	later     []*stream
-	unpaid    []*fetch // that wait for the allowance, as later does
-	allowance int      // bytes of what followers lack that may be sent now
+	unpaid    []*fetch // fetches that wait for the allowance, as later does
+	allowance int      // bytes that may be sent now of what followers lack
 	paced     time.Time
 }
 
-// stream is one shard on an outlet, joined.
+// stream is one shard that a follower has joined on a connection.
 type stream struct {
 	out       *outlet
 	id, round uint32
 	from      coordination.Replica
 	l         *Leading
 
-	gone    atomic.Bool // it ended, or another one took its place
-	dirty   atomic.Bool // it is in outlet.dirty
-	highDue atomic.Bool // it is in outlet.highs
-	probing atomic.Bool // it is in outlet.probes
-	blocked atomic.Bool // the window is full: an ack makes it dirty
+	gone    atomic.Bool // it ended or was replaced
+	dirty   atomic.Bool // in outlet.dirty
+	highDue atomic.Bool // in outlet.highs
+	probing atomic.Bool // in outlet.probes
+	blocked atomic.Bool // the window is full; an ack makes it dirty
 	acked   [Parts]atomic.Uint64
 
-	// The writer's.
+	// Writer only.
 	cursor [Parts]*log.Cursor
-	next   [Parts]uint64 // up to where it was sent
-	goal   [Parts]uint64 // up to where the log was when it was asked for
-	sent   [Parts]uint64 // up to where an ack is due
-	weight [Parts]int    // of a record, in 256ths of a byte, about
+	next   [Parts]uint64 // ends of what was sent
+	goal   [Parts]uint64 // ends of the logs at the ask
+	sent   [Parts]uint64 // end of what an ack is due for
+	weight [Parts]int    // approximate size of a record, in 256ths of a byte
 	told   marks
 }
 
-// Serve copies shards that are led here to another broker, which opened conn to follow them. It returns when conn
-// has ended, and closes it.
+// Serve sends shards that are led here to another broker, which opened conn to follow them. It
+// returns when conn has ended, and closes it.
 func (x *Exchange) Serve(conn net.Conn, broker string) {
 	o := &outlet{refused: make(map[ID]question), streams: make(map[uint32]*stream)}
 	o.init(x, conn, broker)
@@ -110,7 +110,7 @@ func (x *Exchange) ended(c *connection, peer string) {
 	x.log.Debug("Replication connection ended", peer, c.broker, "error", c.err)
 }
 
-// handle takes one frame of the follower.
+// handle handles one frame of the follower.
 func (o *outlet) handle(t frameType, body []byte) error {
 	switch t {
 	case frameBeat:
@@ -152,7 +152,7 @@ func (o *outlet) handle(t frameType, body []byte) error {
 	return nil
 }
 
-// settle is called when all that has come is handled: who leads is told once for all of it.
+// settle is called when all received frames are handled. It calls Moved once per shard.
 func (o *outlet) settle() {
 	for i, l := range o.moved {
 		l.tell()
@@ -179,14 +179,15 @@ func (o *outlet) acked(id uint32, p Part, safe uint64) {
 	}
 }
 
-// hasMoved has settle tell who leads.
+// hasMoved queues a call of Moved for settle.
 func (o *outlet) hasMoved(l *Leading) {
 	if len(o.moved) == 0 || o.moved[len(o.moved)-1] != l {
 		o.moved = append(o.moved, l)
 	}
 }
 
-// confirmed takes a follower's confirmation of a barrier round. One of an earlier asking, or of another epoch, came too late.
+// confirmed handles a follower's confirmation of a barrier round. It ignores that of an earlier ask
+// or epoch.
 func (o *outlet) confirmed(p *probe) {
 	s := o.streams[p.stream]
 	if s != nil && s.round == p.round && s.l.epoch == p.epoch && s.l.confirm(s, p.number) {
@@ -218,7 +219,7 @@ func (o *outlet) ask(a *ask) error {
 		o.streams[a.stream] = s
 	}
 	if before != nil {
-		before.l.part(before) // Of the same shard the new one has taken its place already, if it joined.
+		before.l.part(before) // a new stream of the same shard has replaced it already, if it joined
 	}
 	if why != "" {
 		o.refuse(&a.question, epoch, why, soon)
@@ -226,7 +227,7 @@ func (o *outlet) ask(a *ask) error {
 	return nil
 }
 
-// asked is the shard as it is led here, or why it isn't in that epoch, and whether it may be soon.
+// asked returns the leader for the epoch, or a refusal and whether the epoch may begin here soon.
 func (x *Exchange) asked(id ID, in int64) (l *Leading, epoch int64, why string, soon bool) {
 	l, epoch = x.leading(id)
 	switch {
@@ -238,7 +239,7 @@ func (x *Exchange) asked(id ID, in int64) (l *Leading, epoch int64, why string, 
 	return l, epoch, why, soon
 }
 
-// refuse answers a question, and remembers one that may only have come too soon.
+// refuse answers an ask, and remembers it if it may have come too early.
 func (o *outlet) refuse(q *question, epoch int64, why string, soon bool) {
 	o.x.counters.refused.Add(1)
 	o.mu.Lock()
@@ -248,11 +249,11 @@ func (o *outlet) refuse(q *question, epoch int64, why string, soon bool) {
 	o.mu.Unlock()
 	o.answer(appendRefusal(nil, &refusal{stream: q.stream, round: q.round, epoch: epoch, why: why}))
 	if l, _ := o.x.leading(q.ID); soon && l != nil {
-		o.come(q.ID, l.epoch) // It may have begun to lead it just now, and found nobody to call.
+		o.come(q.ID, l.epoch) // leading may have begun just now, before the ask was remembered
 	}
 }
 
-// come calls a follower that asked for a shard before it was led here.
+// come makes a follower ask again that asked for a shard before it was led here.
 func (o *outlet) come(id ID, epoch int64) {
 	o.mu.Lock()
 	q, ok := o.refused[id]
@@ -265,7 +266,7 @@ func (o *outlet) come(id ID, epoch int64) {
 	}
 }
 
-// answer queues frames that go before anything else.
+// answer queues frames that are sent before anything else.
 func (o *outlet) answer(frames []byte) {
 	o.mu.Lock()
 	if !o.ended {
@@ -279,7 +280,7 @@ func (o *outlet) answer(frames []byte) {
 	o.signal()
 }
 
-// mark says that there is something to send.
+// mark queues the stream for sending.
 func (s *stream) mark() {
 	if s.dirty.Load() || s.dirty.Swap(true) {
 		return
@@ -293,7 +294,8 @@ func (s *stream) mark() {
 	o.signal()
 }
 
-// markHigh says that the watermark or the start moved. If there is nothing else to send, it is told at the next tick.
+// markHigh records that the watermark or the start moved. Without other data it is sent at the next
+// tick.
 func (s *stream) markHigh() {
 	if s.highDue.Load() || s.highDue.Swap(true) {
 		return
@@ -306,7 +308,8 @@ func (s *stream) markHigh() {
 	o.mu.Unlock()
 }
 
-// markProbe asks the follower for the newest barrier round, unless it is confirmed or the follower can't be asked.
+// markProbe queues a probe of the newest barrier round, unless it is confirmed or the follower
+// supports none.
 func (s *stream) markProbe() {
 	if !s.out.probed || s.l.round.Load() == s.l.confirmed.Load() || s.probing.Swap(true) {
 		return
@@ -320,7 +323,7 @@ func (s *stream) markProbe() {
 	o.signal()
 }
 
-// probe sends the question for the newest round, which stands for all before it.
+// probe sends a probe of the newest round, which includes all earlier ones.
 func (s *stream) probe() error {
 	s.probing.Store(false)
 	if s.gone.Load() {
@@ -331,7 +334,7 @@ func (s *stream) probe() error {
 	return err
 }
 
-// write sends what there is, until the connection ends.
+// write sends what is queued until the connection ends.
 func (o *outlet) write() error {
 	ticker := time.NewTicker(highTick)
 	defer ticker.Stop()
@@ -388,7 +391,7 @@ func (o *outlet) write() error {
 			if cap(answers) > keptAnswers {
 				answers = nil
 			}
-			for i, s := range probes { // before what may take a while
+			for i, s := range probes { // before data, which may take a while
 				if err := s.probe(); err != nil {
 					return err
 				}
@@ -425,17 +428,17 @@ func (o *outlet) write() error {
 	}
 }
 
-// keptAnswers is how large a buffer of answers may have grown and still be kept.
+// keptAnswers is the largest buffer of answers that is kept for reuse, in bytes.
 const keptAnswers = 64 << 10
 
-// earn adds to what may be sent of what followers lacked, a tenth of a second's worth at most.
+// earn adds to the allowance, up to a tenth of a second's worth.
 func (o *outlet) earn() {
 	now := time.Now()
 	o.allowance = min(o.allowance+int(now.Sub(o.paced).Seconds()*catchUpRate), catchUpRate/10)
 	o.paced = now
 }
 
-// turn sends what fits one turn of each log.
+// turn sends one turn of each log.
 func (s *stream) turn() error {
 	if s.gone.Load() {
 		return nil
@@ -454,7 +457,7 @@ func (s *stream) turn() error {
 	return nil
 }
 
-// extent is up to where a log may be read, and up to where that is promised.
+// extent returns the readable end of a log, and the end of what is promised.
 func (l *Leading) extent(p Part) (grown, promised uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -468,13 +471,13 @@ func (l *Leading) marks() (m marks) {
 	return m
 }
 
-// full says whether about as much is on its way as may be.
+// full reports whether the window is full.
 func (s *stream) full(p Part) bool {
 	acked := s.acked[p].Load()
 	return s.sent[p] > acked && int(s.sent[p]-acked)*s.weight[p]>>8 >= windowBytes
 }
 
-// send sends one turn of one log, and says whether there is more. An error is one of the connection.
+// send sends one turn of one log, and reports whether there is more. An error ends the connection.
 func (s *stream) send(p Part) (more bool, err error) {
 	grown, promised := s.l.extent(p)
 	if s.next[p] >= grown {
@@ -506,7 +509,7 @@ func (s *stream) send(p Part) (more bool, err error) {
 	}
 	defer v.Release()
 	if v.End > grown || v.End > promised {
-		grown, promised = s.l.extent(p) // What was appended last was promised afterwards.
+		grown, promised = s.l.extent(p) // the last append was promised after it was counted
 	}
 	d := data{stream: s.id, part: p, marks: s.l.marks()}
 	sent := func(size int, count, end uint64) {
@@ -528,7 +531,7 @@ func (s *stream) send(p Part) (more bool, err error) {
 	}
 	ahead := v
 	if b, ok := ahead.Next(); ok && b.Base() < s.next[p] && b.End() <= grown {
-		// Compaction has made one of several, and the follower ends within it.
+		// Compaction merged several batches into this one, and the follower's log ends within it.
 		if b, err = b.From(s.next[p]); err != nil {
 			s.end(err.Error())
 			return false, nil
@@ -544,7 +547,7 @@ func (s *stream) send(p Part) (more bool, err error) {
 		v = ahead
 	}
 	for {
-		// Batches that are promised and others don't share a frame.
+		// Promised batches and others do not share a frame.
 		piece := v
 		size, count, end := 0, uint64(0), s.next[p]
 		for ahead := v; ; count++ {
@@ -594,21 +597,21 @@ func (l *Leading) read(c *log.Cursor) (log.View, error) {
 	return v, err
 }
 
-// unreadable says why a log can't be read. It is in use.
+// unreadable reports why a log cannot be read. It is in use.
 func (l *Leading) unreadable(err error) {
 	if l.config.Unreadable != nil {
 		l.config.Unreadable(err)
 	}
 }
 
-// end ends the stream: its follower is to ask again.
+// end ends the stream. Its follower asks again.
 func (s *stream) end(why string) {
 	s.l.mu.Lock()
 	defer s.l.mu.Unlock()
 	s.l.refuse(s, why)
 }
 
-// sayHigh tells the watermarks and starts, if they aren't told already.
+// sayHigh sends the watermarks and starts, unless they were sent already.
 func (s *stream) sayHigh() error {
 	m := s.l.marks()
 	if s.gone.Load() || m == s.told {

@@ -2,28 +2,28 @@ package replica
 
 import "sync/atomic"
 
-// Stats are counters of an Exchange since it began, and what there is now.
+// Stats are counters since the Exchange began, and gauges.
 type Stats struct {
 	OutBytes, OutBatches uint64 // to followers
-	CatchUpBytes         uint64 // of them, what a follower lacked when it asked
+	CatchUpBytes         uint64 // of OutBytes, what followers lacked at their asks
 	InBytes, InBatches   uint64 // from leaders
 	OutAcks, InAcks      uint64
 	OutAsks, InAsks      uint64
-	Rounds               uint64 // of barriers, for answers that only a leader may give
-	Refused              uint64 // asks of others that were refused here
-	Truncations, Resets  uint64 // of logs here
-	SetAside             uint64 // of them, those by which records went that were safe on all members
-	Repaired             uint64 // segments here that were damaged or missing
-	InRepairBytes        uint64 // that came for them
-	OutRepairBytes       uint64 // that went to others for theirs
-	Swaps                uint64 // in-sync sets that were written
-	SwapsFailed          uint64 // or couldn't be, or it isn't known whether they were
+	Rounds               uint64 // barrier rounds, for answers that only a leader may give
+	Refused              uint64 // other brokers' asks that were refused
+	Truncations, Resets  uint64 // of logs on this broker
+	SetAside             uint64 // of these, with records that were safe on all members
+	Repaired             uint64 // damaged or missing segments on this broker
+	InRepairBytes        uint64 // received for them
+	OutRepairBytes       uint64 // sent for those of other brokers
+	Swaps                uint64 // of in-sync sets that were written
+	SwapsFailed          uint64 // that failed, or whose result is unknown
 
 	Leads       int // shards with followers that are led here
-	Short       int // of these, those whose in-sync set lacks a replica
-	Streams     int // of shards that followers copy from here
+	Short       int // of Leads, with a replica that is not in sync
+	Streams     int // shards that followers copy from here
 	Follows     int // shards that are followed here
-	Copying     int // of these, those that are in step or catching up
+	Copying     int // of Follows, in step or catching up
 	Connections int // to and from other brokers
 }
 
@@ -39,7 +39,7 @@ type counters struct {
 	inRepairBytes, outRepairBytes      atomic.Uint64
 }
 
-// Stats returns the counters.
+// Stats returns the counters and gauges.
 func (x *Exchange) Stats() Stats {
 	c := &x.counters
 	s := Stats{
@@ -83,7 +83,7 @@ func (x *Exchange) Stats() Stats {
 	return s
 }
 
-// short says whether a replica is not in sync in the life that it is in.
+// short reports whether a replica is not in sync in its current incarnation.
 func (l *Leader) short() bool {
 	if len(l.shard.InSync) < len(l.shard.Replicas) {
 		return true

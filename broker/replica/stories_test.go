@@ -11,7 +11,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// A follower that dies holds acks up until it has left the set; it comes back in a new life, catches up and joins.
+// A follower that dies delays acks until it has left the set. It returns in a new incarnation,
+// catches up and joins.
 func TestAFollowerDiesAndComesBack(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -37,7 +38,7 @@ func TestAFollowerDiesAndComesBack(t *testing.T) {
 	})
 }
 
-// The set never shrinks below the minimum: publishing waits, and goes on when the member is back.
+// The set never shrinks below the minimum: publishing waits, and continues when the member is back.
 func TestPublishingWaitsForTheMinimum(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.minInSync = 2
@@ -55,7 +56,8 @@ func TestPublishingWaitsForTheMinimum(t *testing.T) {
 	})
 }
 
-// What only the former leader had is not in the log of the new one: the former truncates it away and copies.
+// Records that only the former leader has are not in the new leader's log: the former leader
+// truncates them and copies.
 func TestAFormerLeaderTruncates(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -87,7 +89,7 @@ func TestAFormerLeaderTruncates(t *testing.T) {
 	})
 }
 
-// A replica whose records the leader doesn't have any more is made anew, where the leader's log starts.
+// A replica that ends before the leader's log starts is reset to that start.
 func TestAReplicaThatIsTooOldBeginsAnew(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -113,7 +115,8 @@ func TestAReplicaThatIsTooOldBeginsAnew(t *testing.T) {
 	})
 }
 
-// A leader's log may start within a batch. Its followers begin where that batch does, and end up starting where it does.
+// A leader's log may start within a batch. Its followers first start at that batch, and are then
+// trimmed to the same offset.
 func TestALogThatStartsWithinABatchIsCopied(t *testing.T) {
 	story(t, "a", func(w *world) {
 		w.place(orders, 1, "a")
@@ -145,7 +148,8 @@ func TestALogThatStartsWithinABatchIsCopied(t *testing.T) {
 	})
 }
 
-// Who asks under another epoch than the leader's is refused, and asks again until both have heard of the same one.
+// An ask under another epoch than the leader's is refused, and repeated until both know the same
+// epoch.
 func TestAnotherEpochIsRefused(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.minInSync = 2
@@ -154,7 +158,7 @@ func TestAnotherEpochIsRefused(t *testing.T) {
 		a.publish(orders, "one")
 		newer := *w.store.shard(orders)
 		newer.Epoch = 4
-		b.follows[orders].Adopt(&newer) // a hasn't heard of it
+		b.follows[orders].Adopt(&newer) // a does not know of it
 		end := a.append(orders, Data, true, "two")
 		time.Sleep(10 * time.Second)
 		if a.leads[orders].High(Data) >= end {
@@ -171,7 +175,8 @@ func TestAnotherEpochIsRefused(t *testing.T) {
 	})
 }
 
-// A follower that can't keep up leaves the set, so that publishing goes on, and joins when it can again. It never stops copying.
+// A follower that cannot keep up leaves the set, so that publishing continues, and joins when it
+// has caught up. It copies all the time.
 func TestAFollowerThatFallsBehindLeavesAndComesBack(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -204,7 +209,7 @@ func TestAFollowerThatFallsBehindLeavesAndComesBack(t *testing.T) {
 	})
 }
 
-// The answer to a swap is lost: until the leader knows better, it counts both sets.
+// The answer to a swap is lost: the leader counts both sets until it knows the result.
 func TestASwapWhoseAnswerIsLost(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.store.mu.Lock()
@@ -226,7 +231,7 @@ func TestASwapWhoseAnswerIsLost(t *testing.T) {
 	})
 }
 
-// While it isn't known whether a member was let in, nothing is acknowledged without it.
+// While it is unknown whether a member was added to the set, nothing is acknowledged without it.
 func TestWhoMayBeInTheSetCounts(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.store.mu.Lock()
@@ -254,7 +259,7 @@ func TestWhoMayBeInTheSetCounts(t *testing.T) {
 	})
 }
 
-// While etcd is down, data flows on as it did (R7); what needs a change of the set waits.
+// While etcd is down, data flows as before (R7), and changes of the set wait.
 func TestNothingOfTheDataPathNeedsEtcd(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -265,7 +270,7 @@ func TestNothingOfTheDataPathNeedsEtcd(t *testing.T) {
 		w.store.down = true
 		w.store.mu.Unlock()
 		a.publish(orders, numbered(20)...)
-		w.wires.reset("b") // a connection that breaks is made again without etcd, too
+		w.wires.reset("b") // a connection is made again without etcd, too
 		a.publish(orders, numbered(20)...)
 		w.wires.freeze("a", "c")
 		w.wires.freeze("c", "a")
@@ -284,7 +289,7 @@ func TestNothingOfTheDataPathNeedsEtcd(t *testing.T) {
 	})
 }
 
-// A connection may break at any byte. What arrived of a frame that broke is nothing.
+// A connection may break at any byte. A partly received frame has no effect.
 func TestAConnectionBreaksInTheMiddleOfAFrame(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.minInSync = 2
@@ -308,7 +313,7 @@ func TestAConnectionBreaksInTheMiddleOfAFrame(t *testing.T) {
 	})
 }
 
-// A peer that says nothing for two seconds is given up, and found again soon after it is back.
+// A peer that is silent for two seconds is disconnected, and found again soon after it is back.
 func TestASilentPeer(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -341,7 +346,7 @@ func TestASilentPeer(t *testing.T) {
 	})
 }
 
-// A follower's disk is behind: it doesn't read on, and nothing is lost.
+// A follower whose disk is behind stops reading, and loses nothing.
 func TestAFollowerWithTooMuchToWrite(t *testing.T) {
 	story(t, "a", func(w *world) {
 		w.options.Backlog = 2 << 10
@@ -370,7 +375,7 @@ func TestAFollowerWithTooMuchToWrite(t *testing.T) {
 	})
 }
 
-// A disk that failed takes nothing more: the follower says so once, and asks no more.
+// A log that failed appends nothing more: the follower reports it once, and asks no more.
 func TestAFollowerWhoseDiskFails(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -396,7 +401,7 @@ func TestAFollowerWhoseDiskFails(t *testing.T) {
 	})
 }
 
-// A full disk refuses appends and breaks nothing: when there is room, the follower goes on.
+// A full disk refuses appends and does no other harm: when there is space, the follower continues.
 func TestAFollowerWithoutRoomGoesOnWhenThereIs(t *testing.T) {
 	story(t, "a b c", func(w *world) {
 		w.minInSync = 2
@@ -418,7 +423,7 @@ func TestAFollowerWithoutRoomGoesOnWhenThereIs(t *testing.T) {
 	})
 }
 
-// A broker whose lease ran out registers anew and goes on, as a leader and as a follower.
+// A broker whose lease expired registers again and continues, as a leader and as a follower.
 func TestABrokerThatRegistersAgain(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.minInSync = 2
@@ -440,7 +445,8 @@ func TestABrokerThatRegistersAgain(t *testing.T) {
 	})
 }
 
-// Cursors that nobody waits for are copied, and neither synced nor counted, until somebody does.
+// Cursor changes without a waiting client are copied, and neither synced nor counted until a client
+// waits.
 func TestWhatNobodyWaitsForIsCopiedLazily(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.minInSync = 2
@@ -473,7 +479,7 @@ func TestWhatNobodyWaitsForIsCopiedLazily(t *testing.T) {
 	})
 }
 
-// What a leader has deleted, its followers delete.
+// Followers delete what their leader has deleted.
 func TestFollowersStartWhereTheirLeaderDoes(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -489,7 +495,7 @@ func TestFollowersStartWhereTheirLeaderDoes(t *testing.T) {
 	})
 }
 
-// After End nothing is called and nothing changes, whatever still arrives.
+// After End no callback is called and nothing changes, whatever still arrives.
 func TestTheEndIsTheEnd(t *testing.T) {
 	story(t, "a b", func(w *world) {
 		w.place(orders, 1, "a b")
@@ -519,7 +525,7 @@ func TestTheEndIsTheEnd(t *testing.T) {
 	})
 }
 
-// A shard with one replica is safe when it is safe here.
+// For a shard with one replica, the watermark follows what is safe on the leader.
 func TestALoneLeader(t *testing.T) {
 	story(t, "a", func(w *world) {
 		w.place(orders, 1, "a")
@@ -528,11 +534,11 @@ func TestALoneLeader(t *testing.T) {
 		if s := a.x.Stats(); s.Leads != 0 {
 			t.Errorf("%+v", s)
 		}
-		w.place(orders, 1, "a") // the same, newer
+		w.place(orders, 1, "a") // the same state with a higher revision
 		if !a.leads[orders].Readable() || !a.leads[orders].Enough() {
 			t.Error("it isn't readable")
 		}
-		// It gets a follower without another epoch.
+		// It gets a follower in the same epoch.
 		b := w.start("b", crashfs.New())
 		shard := *w.store.shard(orders)
 		shard.Replicas, shard.Adding = []string{"a", "b"}, []string{"b"}

@@ -9,8 +9,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// consider asks for the set that the leader wants, and has the shard looked at again soon while something
-// about its set is open. mu is held.
+// consider starts a swap if the leader wants another set, and schedules further checks while the
+// set may change. mu is held.
 func (l *Leading) consider(now time.Duration) {
 	if l.ended.Load() || len(l.leader.shard.Replicas) < 2 {
 		return
@@ -29,8 +29,8 @@ func (l *Leading) consider(now time.Duration) {
 	x.mu.Unlock()
 }
 
-// open says whether the set may be about to change: a swap has no answer yet, a member is gone or parted, or a replica
-// that isn't in the set copies.
+// open reports whether the set may change soon: a swap is unanswered, a member's incarnation ended
+// or it is disconnected, or a replica outside of the set copies.
 func (l *Leader) open() bool {
 	if l.asked != nil {
 		return true
@@ -44,7 +44,7 @@ func (l *Leader) open() bool {
 	return !slices.Contains(l.shard.InSync, l.self)
 }
 
-// swap carries a change of the set to etcd.
+// swap swaps the in-sync set in etcd.
 func (l *Leading) swap(self coordination.Replica, before *coordination.Shard, set []coordination.Replica) {
 	x := l.x
 	ctx, cancel := context.WithTimeout(x.ctx, swapTimeout)
@@ -90,7 +90,7 @@ func brokersOf(set []coordination.Replica) (ids []string) {
 	return ids
 }
 
-// tellLater has Moved called by nobody who may hold a lock.
+// tellLater calls Moved from the sweeper, without a lock.
 func (x *Exchange) tellLater(l *Leading) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -101,7 +101,7 @@ func (x *Exchange) tellLater(l *Leading) {
 	}
 }
 
-// sweep looks after what nobody else wakes for.
+// sweep does the periodic checks that no event triggers.
 func (x *Exchange) sweep() {
 	ticker := time.NewTicker(sweepTick)
 	defer ticker.Stop()
@@ -132,7 +132,8 @@ func (x *Exchange) sweep() {
 	}
 }
 
-// tellSwaps logs how many sets were changed since it was last called, in one line: when a broker comes back there are thousands.
+// tellSwaps logs the number of changed sets since the last call, in one line: thousands change when
+// a broker returns.
 func (x *Exchange) tellSwaps(before uint64) uint64 {
 	now := x.counters.swaps.Load()
 	if now > before {
@@ -154,7 +155,7 @@ func (x *Exchange) sweepRestless(now time.Duration) {
 	}
 }
 
-// sweepLeads looks for lag, and at where the logs start.
+// sweepLeads checks for lag and for moved starts of logs.
 func (x *Exchange) sweepLeads(now time.Duration) {
 	x.mu.Lock()
 	x.sweeping = x.sweeping[:0]

@@ -7,7 +7,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// take appends what came of a log. An error is one of the connection.
+// take appends received batches of a log. An error ends the connection.
 func (f *Following) take(in *intake, d *data) error {
 	f.mu.Lock()
 	if f.intake != in || f.step != copying {
@@ -36,7 +36,7 @@ func (f *Following) take(in *intake, d *data) error {
 	if fatal(err) {
 		f.x.disk.Submit(func() { f.fail(err) }, 0)
 	}
-	// Until somebody has seen to the disk, there is no sense in asking fast.
+	// An administrator has to repair the disk first, so asking fast is useless.
 	f.round.Add(1)
 	f.rest(err.Error(), askAgainMax)
 	return nil
@@ -88,7 +88,8 @@ func (f *Following) append(in *intake, d *data, round uint32) error {
 	return nil
 }
 
-// waitRoom waits until the disk has less to do. Meanwhile the logs aren't in use, so that whoever wants to end this can.
+// waitRoom waits until the disk has less to do. Meanwhile the logs are not in use, so that End does
+// not wait.
 func (f *Following) waitRoom(ctx context.Context, lg *log.Log) error {
 	f.mu.Lock()
 	f.release()
@@ -100,7 +101,7 @@ func (f *Following) waitRoom(ctx context.Context, lg *log.Log) error {
 	return err
 }
 
-// note keeps what the leader says of its logs. mu is held.
+// note records the leader's watermarks and starts. mu is held.
 func (f *Following) note(m *marks) {
 	for p := range Parts {
 		f.high[p].Store(m.high[p])
@@ -112,7 +113,7 @@ func (f *Following) note(m *marks) {
 	}
 }
 
-// told takes marks that came by themselves.
+// told handles marks without data.
 func (f *Following) told(in *intake, m *marks) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,13 +122,13 @@ func (f *Following) told(in *intake, m *marks) {
 	}
 }
 
-// trim lets the logs start where the leader's do, or where the follower's end if it hasn't come as far.
+// trim trims the logs to where the leader's start, or to their own end if that is before.
 func (f *Following) trim() {
 	f.mu.Lock()
 	f.trims = false
 	if f.ended || f.step != copying {
 		f.mu.Unlock()
-		return // It is told again.
+		return // the leader sends the starts again
 	}
 	starts := f.starts
 	f.trims = true

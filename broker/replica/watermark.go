@@ -2,10 +2,10 @@ package replica
 
 import "sync/atomic"
 
-// Watermark is an offset of a log that many raise at once. It never goes back but by Store, for a log that was truncated.
+// Watermark is an offset that is raised concurrently. Only Store lowers it, after a truncation.
 type Watermark struct{ atomic.Uint64 }
 
-// Raise moves it to an offset, unless it is there or beyond, and returns where it is then.
+// Raise raises the watermark to an offset, if it is lower, and returns the result.
 func (w *Watermark) Raise(to uint64) uint64 {
 	for {
 		at := w.Load()

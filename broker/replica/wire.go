@@ -8,38 +8,43 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// What goes over a connection are frames: u32 length of what follows, u8 type, body. All integers are
-// big-endian; batches are as the log has them. The versions that both sides speak are settled
-// by what makes the connection (package route).
+// A connection carries frames: u32 length of the rest, u8 type, body. Integers are big-endian, and
+// batches are as in the log. The handshake of the connection (package route) settles which protocol
+// versions both sides support.
 //
-//	beat                             either side lives
-//	clock    u64 sent, u8 returns, u64 echo, u64 held, u64 time, u8 state, u64 age: either side's vote of the time
+//	beat                             heartbeat of either side
+//	clock    u64 sent, u8 returns, u64 echo, u64 held, u64 time, u8 state, u64 age: a clock's vote
 //
-// from the follower:
+// From the follower:
 //
-//	ask      u32 stream, u32 round, u32 shard, u64 epoch, u64 incarnation, u8 length and id of the Topic, and for
-//	         each part: u64 start, u64 end, u64 safe, u16 count of epochs, each u64 epoch, u64 start
+//	ask      u32 stream, u32 round, u32 shard, u64 epoch, u64 incarnation, u8 length and id of the
+//	         Topic, and for each part: u64 start, u64 end, u64 safe, u16 count of epochs,
+//	         each u64 epoch, u64 start
 //	ack      u32 stream, u8 part, u64 safe
 //	leave    u32 stream
-//	confirm  u32 stream, u32 round, u64 epoch, u64 number: the answer to a probe, if it does
-//	fetch    u32 stream, u32 round, u32 shard, u64 epoch, u8 length and id of the Topic, u8 part, u64 from, u64 up to, and of
-//	         that log: u64 start, u64 end, u16 count of epochs, each u64 epoch, u64 start
+//	confirm  u32 stream, u32 round, u64 epoch, u64 number: it still copies, as answer to a probe
+//	fetch    u32 stream, u32 round, u32 shard, u64 epoch, u8 length and id of the Topic, u8 part,
+//	         u64 from, u64 up to, and of that log: u64 start, u64 end, u16 count of epochs,
+//	         each u64 epoch, u64 start
 //
-// from the leader:
+// From the leader:
 //
 //	verdict  u32 stream, u32 round, and for each part: u8 verb, u64 at
 //	refused  u32 stream, u32 round, u64 epoch that the leader knows or 0, text
-//	come     u32 stream, u32 round: who was refused is to ask again now
-//	probe    u32 stream, u32 round, u64 epoch, u64 number of a barrier round: does the follower still copy?
+//	come     u32 stream, u32 round: a refused follower may ask again now
+//	probe    u32 stream, u32 round, u64 epoch, u64 number of a barrier round: do you still copy?
 //	data     u32 stream, u8 part, u8 promised, both watermarks, both starts, batches
 //	high     u32 stream, both watermarks, both starts
-//	piece    u32 stream, u32 round, u8 parted, u64 start, batches: the answer to a fetch, if it isn't refused
+//	piece    u32 stream, u32 round, u8 parted, u64 start, batches: the answer to a fetch
 //
-// A stream is a shard on this connection; the follower numbers them. A round is one asking of a stream. An
-// answer names it, and what follows an answer belongs to it.
+// A stream is a shard on this connection; the follower numbers them. A round is one ask of a
+// stream. Each answer names its round, and the data after a verdict belongs to that round.
 //
-// A probe, and so a confirm, is sent only to a peer that announces coordination.FeatureBarrier. Later versions may
-// append fields to both, which this one ignores. The same holds for clock, and coordination.FeatureClock.
+// Probe and confirm are sent only to a peer that announces coordination.FeatureBarrier, and clock
+// only to one that announces coordination.FeatureClock. Later versions may append fields to these
+// three; this version ignores them.
+//
+// frameType is the type byte of a frame.
 type frameType byte
 
 const (
@@ -64,14 +69,14 @@ const (
 	dataHeader  = 6 + 4*8
 )
 
-// question is what each question of a follower says first: which shard it is about, in which epoch, and how it is answered.
+// question is the head of a follower's request: the stream, the shard and the epoch.
 type question struct {
 	stream, round uint32
 	ID
 	epoch int64
 }
 
-// ask is a follower's question where its logs and those of its leader part.
+// ask is a follower's request to compare its logs with the leader's.
 type ask struct {
 	question
 	incarnation int64
@@ -79,32 +84,33 @@ type ask struct {
 	safe        [Parts]uint64
 }
 
-// verdict is the answer.
+// verdict is the positive answer to an ask.
 type verdict struct {
 	stream, round uint32
 	parts         [Parts]Verdict
 }
 
-// refusal is the other answer. It also ends a stream that was copied.
+// refusal is the negative answer. It also ends a stream that was copied.
 type refusal struct {
 	stream, round uint32
 	epoch         int64
 	why           string
 }
 
-// probe is a leader's question whether its follower still copies under its epoch, and the follower's confirmation.
+// probe is a leader's request to confirm that the follower copies under its epoch, and the
+// follower's confirmation.
 type probe struct {
 	stream, round uint32
 	epoch         int64
 	number        uint64 // of the barrier round
 }
 
-// marks are what a leader tells with each frame of a stream.
+// marks are the watermarks and starts that a leader sends with each frame of a stream.
 type marks struct {
 	high, start [Parts]uint64
 }
 
-// data is a piece of a log.
+// data is a part of a log.
 type data struct {
 	stream   uint32
 	part     Part
@@ -126,7 +132,7 @@ func endFrame(dst []byte, at int) []byte {
 
 func appendBeat(dst []byte) []byte { return append(dst, 0, 0, 0, 1, byte(frameBeat)) }
 
-// appendQuestion is all of a question but the Topic, before which some have more to say.
+// appendQuestion appends a question without the Topic, which comes last.
 func appendQuestion(dst []byte, q *question) []byte {
 	dst = be.AppendUint32(dst, q.stream)
 	dst = be.AppendUint32(dst, q.round)
@@ -220,7 +226,7 @@ func appendHigh(dst []byte, stream uint32, m *marks) []byte {
 	return endFrame(appendMarks(dst, m), at)
 }
 
-// appendDataHeader is all of a data frame but its batches, which have size bytes.
+// appendDataHeader appends a data frame without its batches, which have size bytes.
 func appendDataHeader(dst []byte, d *data, size int) []byte {
 	dst, at := beginFrame(dst, frameData)
 	dst = be.AppendUint32(dst, d.stream)
@@ -234,7 +240,7 @@ func appendDataHeader(dst []byte, d *data, size int) []byte {
 	return dst
 }
 
-// fields takes a body apart. After it was too short for something, bad is set and everything is zero.
+// fields decodes a body. After a field beyond its end, bad is set and every value is zero.
 type fields struct {
 	rest []byte
 	bad  bool
@@ -257,7 +263,7 @@ func (f *fields) u16() uint16 { return be.Uint16(f.take(2)) }
 func (f *fields) u32() uint32 { return be.Uint32(f.take(4)) }
 func (f *fields) u64() uint64 { return be.Uint64(f.take(8)) }
 
-// question takes what appendQuestion appends.
+// question decodes what appendQuestion appends.
 func (f *fields) question() (q question) {
 	q.stream, q.round = f.u32(), f.u32()
 	q.Shard, q.epoch = int(f.u32()), int64(f.u64())
@@ -286,7 +292,7 @@ func (f *fields) epochs() ([]log.Epoch, error) {
 	return epochs, nil
 }
 
-// done says whether the body had exactly what was taken.
+// done reports an error unless the body was decoded exactly.
 func (f *fields) done(what string) error {
 	if f.bad || len(f.rest) > 0 {
 		return fmt.Errorf("a frame %q of the wrong length", what)
@@ -320,7 +326,7 @@ func parseAsk(body []byte) (*ask, error) {
 	return a, nil
 }
 
-// valid says whether a log can be like that.
+// valid checks the consistency of a lineage.
 func (l *Lineage) valid(safe uint64) error {
 	if l.Start == 0 || l.End < l.Start || safe > l.End {
 		return fmt.Errorf("a log from %d to %d, safe to %d", l.Start, l.End, safe)
@@ -348,7 +354,7 @@ func parseAck(body []byte) (stream uint32, p Part, safe uint64, err error) {
 func parseProbe(body []byte) (p probe, err error) {
 	f := fields{rest: body}
 	p.stream, p.round, p.epoch, p.number = f.u32(), f.u32(), int64(f.u64()), f.u64()
-	f.rest = nil // what later versions append
+	f.rest = nil // fields of later versions
 	return p, f.done("probe")
 }
 
@@ -404,22 +410,22 @@ func parseHigh(body []byte) (stream uint32, m marks, err error) {
 	return stream, m, f.done("high")
 }
 
-// reader turns a byte stream into frames that point into its buffer.
+// reader splits a byte stream into frames. Their bodies alias its buffer.
 type reader struct {
 	source     io.Reader
-	usual      int // size of the buffer
-	limit      int // of a frame
+	usual      int // usual size of the buffer
+	limit      int // largest frame
 	buf        []byte
 	start, end int
-	roomy      int // reads in a row that would have fitted the usual buffer
+	roomy      int // consecutive reads that would have fitted the usual buffer
 }
 
 func newReader(source io.Reader, usual, limit int) *reader {
 	return &reader{source: source, usual: usual, limit: limit, buf: make([]byte, usual)}
 }
 
-// next returns the next frame that is complete in the buffer; ok is false if there is none. The
-// body is valid until fill.
+// next returns the next complete frame of the buffer, or ok false if there is none. The body is
+// valid until fill.
 func (r *reader) next() (t frameType, body []byte, ok bool, err error) {
 	have := r.buf[r.start:r.end]
 	if len(have) < frameHeader {
@@ -436,8 +442,7 @@ func (r *reader) next() (t frameType, body []byte, ok bool, err error) {
 	return frameType(have[4]), have[frameHeader : 4+n : 4+n], true, nil
 }
 
-// fill reads once. The buffer grows with the bytes that came, never with a length that was
-// merely announced.
+// fill reads once. The buffer grows with the bytes that arrived, never with an announced length.
 func (r *reader) fill() (int, error) {
 	held := copy(r.buf, r.buf[r.start:r.end])
 	r.start, r.end = 0, held
@@ -454,7 +459,7 @@ func (r *reader) fill() (int, error) {
 	n, err := r.source.Read(r.buf[r.end:])
 	r.end += n
 	if n > 0 {
-		err = nil // An error will come again, after what came with it has been used.
+		err = nil // The next read returns the error again.
 	}
 	return n, err
 }

@@ -26,7 +26,7 @@ var (
 	someData    = data{stream: 7, part: State, promised: true, marks: someMarks, batches: []byte("batches")}
 )
 
-// session is all frames, one after the other.
+// session returns one frame of each type.
 func session() []byte {
 	b := appendBeat(nil)
 	b = appendAsk(b, &someAsk)
@@ -44,7 +44,7 @@ func session() []byte {
 	return append(appendPieceHeader(b, &somePiece, len(somePiece.batches)), somePiece.batches...)
 }
 
-// parse is what all the parsers make of a body.
+// parse parses a body with the parser of its type.
 func parse(t frameType, body []byte) (any, error) {
 	switch t {
 	case frameAsk:
@@ -147,7 +147,7 @@ func TestFramesThatCantBe(t *testing.T) {
 			}
 		}
 	}
-	// Each frame cut short or with a byte too many, but where a text or batches end it.
+	// Each frame truncated or with an additional byte, unless it ends with a text or batches.
 	for rest := session(); len(rest) > 0; {
 		n := 4 + int(be.Uint32(rest))
 		ft, body := frameType(rest[4]), rest[frameHeader:n]
@@ -166,7 +166,8 @@ func TestFramesThatCantBe(t *testing.T) {
 	}
 }
 
-// A buffer grows with what came, not with what was announced, and becomes small again.
+// A reader's buffer grows with what was received, not with what the header claims, and shrinks
+// again.
 func TestABufferFollowsWhatComes(t *testing.T) {
 	claim := be.AppendUint32(nil, maxFrame)
 	r := newReader(bytes.NewReader(claim), 1<<10, maxFrame)
@@ -218,7 +219,7 @@ func FuzzFrames(f *testing.F) {
 				if again := appendAsk(nil, a); !bytes.Equal(again[frameHeader:], body) {
 					t.Errorf("%x became %x", body, again)
 				}
-				for p := range Parts { // Whatever a peer says, a verdict can be carried out.
+				for p := range Parts { // Whatever a peer sends, a verdict can be carried out.
 					v := Meet(Lineage{Start: 5, End: 9, Epochs: []log.Epoch{{Epoch: 1, Start: 2}, {Epoch: 4, Start: 7}}}, a.logs[p])
 					if v.Verb != Reset && (v.At < 5 || v.At > 9 || v.At > a.logs[p].End) {
 						t.Errorf("%+v: %+v", a.logs[p], v)

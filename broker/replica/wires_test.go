@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// wires are a network in memory, for tests on a virtual clock. Each direction between two brokers can be
-// frozen, as when packets are dropped, or break after so many bytes.
+// wires is a network in memory, for tests on a virtual clock. Each direction between two brokers
+// can be frozen, as if packets were dropped, or closed after a number of bytes.
 type wires struct {
 	mu       sync.Mutex
 	serve    map[string]func(net.Conn, string) // by listening broker
@@ -23,7 +23,7 @@ func newWires() *wires {
 	return &wires{serve: map[string]func(net.Conn, string){}, frozen: map[[2]string]chan struct{}{}, breakIn: map[[2]string]int{}, conns: map[net.Conn][2]string{}}
 }
 
-// freeze lets nothing arrive from one broker at another, until thaw.
+// freeze holds everything from one broker to another until thaw.
 func (w *wires) freeze(from, to string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -41,7 +41,7 @@ func (w *wires) thaw(from, to string) {
 	}
 }
 
-// breakAfter closes the connection when so many bytes more have gone from one broker to another.
+// breakAfter closes the connection after n more bytes from one broker to another.
 func (w *wires) breakAfter(from, to string, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +83,7 @@ func (w *wires) dial(ctx context.Context, from, to string) (net.Conn, error) {
 	return near, nil
 }
 
-// carry copies one direction. An end travels like data.
+// carry copies one direction. The end of the stream is delayed like data.
 func (w *wires) carry(fromID, toID string, from, to net.Conn) {
 	defer to.Close()
 	defer from.Close()
