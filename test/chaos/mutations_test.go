@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // mutation is carillon without one invariant: a file of its source in which something else stands in one place.
@@ -16,6 +17,7 @@ type mutation struct {
 	old, new string
 	faults   []Kind   // that are to bring it to light; none: a leader is killed whose followers stand still
 	found    []string // what the judge says then, one of these
+	round    Round    // of faults, again and again, in place of a plan with faults
 }
 
 var lost = []string{"lost at the front", "lost in the middle", "lost at the end", "and was read", "replicas differ", "no order of"}
@@ -24,31 +26,38 @@ var mutations = []mutation{
 	{"acknowledge before followers have it", "broker/replica/leader.go",
 		"for _, m := range l.shard.InSync {\n\t\t\thigh = min(high, l.has(m, p))",
 		"for _, m := range l.shard.InSync[:0] {\n\t\t\thigh = min(high, l.has(m, p))",
-		nil, lost},
+		nil, lost, nil},
 	{"sync nothing", "broker/env/fs_os.go",
 		"return diskError(\"sync\", f.path, datasync(f.f))",
 		"_ = datasync\n\treturn nil",
-		[]Kind{Power}, lost},
+		[]Kind{Power}, lost, nil},
 	{"truncate by where logs end and not by lineage", "broker/replica/lineage.go",
 		"shared, found := follower.End, len(follower.Epochs) == 0",
 		"shared, found := min(follower.End, leader.End), true",
-		nil, lost},
+		nil, lost, nil},
 	{"forget the ids of messages", "broker/topic/dedup.go",
 		"offset, ok = w.known[h]",
 		"ok = false",
-		[]Kind{Kill, Pause, Partition}, []string{"there twice"}},
+		[]Kind{Kill, Pause, Partition}, []string{"there twice"}, nil},
 	{"let a subject's shard be another one", "broker/topic/partition.go",
 		"return int(fnv(hash, subject) % uint64(spec.Shards))",
 		"return int(fnv(hash, subject) >> 8 % uint64(spec.Shards))",
-		[]Kind{Kill}, []string{"was acknowledged by stream"}},
+		[]Kind{Kill}, []string{"was acknowledged by stream"}, nil},
 	{"elect under the same epoch", "broker/placement/elect.go",
 		"after.Epoch++",
 		"after.Epoch += 0",
-		nil, lost},
+		nil, lost, nil},
+	{"expire by the clock of one machine", "broker/topic/keep.go",
+		"pause := policy.Age > 0 && c.InDoubt()",
+		"pause := false\n\tnow = c.Status().Wall.UnixNano()",
+		nil, lost, Round{
+			{Kind: Clock, Nodes: from(0, founders), Shifts: []time.Duration{leap, leap, leap}},
+			{Kind: Kill, At: time.Second, For: time.Second, Nodes: from(0, founders)},
+		}},
 	{"lead on while the disk hangs", "broker/stall/judge.go",
 		"limit > 0 && one.age >= one.limit",
 		"false",
-		[]Kind{Hang}, []string{"others lead while a disk hangs"}},
+		[]Kind{Hang}, []string{"others lead while a disk hangs"}, nil},
 }
 
 // leaking is carillon that keeps a descriptor, a goroutine and some memory of each client.
