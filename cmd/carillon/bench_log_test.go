@@ -19,7 +19,7 @@ import (
 func TestBenchLog(t *testing.T) {
 	dev := startDev(t, "--data", t.TempDir())
 	report := t.TempDir() + "/report.json"
-	line := "bench log --server " + dev.url + " --publishers 1,3 --readers 2 --batch 1,500 --records 5000000 --warmup 0s --duration 2s --durability replicated --json " + report
+	line := "bench log --server " + dev.url + " --publishers 1,3 --readers 2 --batch 1,500 --records 20000000 --warmup 0s --duration 400ms --durability replicated --json " + report
 	stdout := os.Stdout
 	read, write, err := os.Pipe()
 	if err != nil {
