@@ -63,8 +63,14 @@ type FollowConfig struct {
 	Shard      *coordination.Shard // names another broker its leader
 	Durability log.Durability
 	Logs       [Parts]*log.Log
+	// High is up to where the records are known to be safe on all members, from following before.
+	High [Parts]uint64
 	// Failed is told, once, that a log takes nothing more. It must not block, nor End this.
 	Failed func(error)
+	// Contradicted is told, once, that the leader would have records dropped that are known to be safe on all members.
+	// Then nothing is dropped and nothing copied any more. It must not block, nor End this. If it is nil such records
+	// are set aside: the copy is in doubt, so that nobody counts on it.
+	Contradicted func(why string)
 	// Mended, if there is one, says that the logs lack segments (log.Log.Lacks). Then these are fetched and nothing is copied, and it
 	// is told, once, that the logs are whole, or why they can't be made so. It must not block, nor End this.
 	Mended func(error)

@@ -102,6 +102,7 @@ func (x *Exchange) Follow(c FollowConfig) *Following {
 	}
 	for p := range f.parts {
 		f.parts[p].f = f
+		f.high[p].Store(c.High[p])
 	}
 	x.mu.Lock()
 	x.follows[c.ID] = f
@@ -295,6 +296,10 @@ func (f *Following) judged(in *intake, v *verdict) (ack bool) {
 		return false
 	}
 	f.vain = true
+	if why := f.contradiction(v); why != "" {
+		f.contradict(why)
+		return false
+	}
 	for p := range Parts {
 		if v.parts[p].Verb != Copy {
 			f.tries++
@@ -305,6 +310,43 @@ func (f *Following) judged(in *intake, v *verdict) (ack bool) {
 	}
 	f.step, f.why, f.tries = copying, "", 0
 	return true
+}
+
+// contradiction returns why a verdict is not carried out; empty: it is. mu is held.
+func (f *Following) contradiction(v *verdict) string {
+	if f.config.Contradicted == nil {
+		return ""
+	}
+	for p := range Parts {
+		if v.parts[p].Verb == Copy {
+			continue
+		}
+		_, end, _ := f.config.Logs[p].Offsets()
+		if known := f.committed(p, v.parts[p].At, end); known > 0 {
+			return fmt.Sprintf("broker %s, which leads epoch %d, lacks records of the %s log from %d to %d that were safe on all in-sync replicas",
+				f.leader, f.epoch.Load(), p, v.parts[p].At, known-1)
+		}
+	}
+	return ""
+}
+
+// contradict ends following because the leader lacks what was safe, and says so. mu is held.
+func (f *Following) contradict(why string) {
+	f.round.Add(1)
+	f.step, f.why = failed, why
+	if f.intake != nil {
+		f.intake.leave(f.stream, false)
+	}
+	f.users++ // End waits for what is told.
+	told := func() {
+		f.config.Contradicted(why)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.release()
+	}
+	if !f.x.disk.Submit(told, 0) {
+		f.release() // the exchange closes
+	}
 }
 
 // work carries out a verdict on a worker, and flushes the logs: then it asks again.
@@ -380,6 +422,7 @@ func (f *Following) carryOut(p Part, v Verdict) error {
 		if p == Data && f.config.Watch != nil {
 			f.config.Watch.Truncated(left)
 		}
+		f.forget(p, left)
 		x.log.Info("Truncated a log to what its leader has too", append(args, "from", end, "to", left)...)
 		f.parts[p].safe.Store(0)
 	case Reset:
@@ -392,6 +435,7 @@ func (f *Following) carryOut(p Part, v Verdict) error {
 		if p == Data && f.config.Watch != nil {
 			f.config.Watch.Reset()
 		}
+		f.forget(p, v.At)
 		x.log.Info("Began a log anew, as it has nothing in common with its leader's", append(args, "had_start", start, "had_end", end, "start", v.At)...)
 		f.parts[p].safe.Store(0)
 	}
@@ -410,6 +454,13 @@ func (f *Following) committed(p Part, from, end uint64) uint64 {
 		return known
 	}
 	return 0
+}
+
+// forget lowers what is known to be safe on all members to where a log ends now.
+func (f *Following) forget(p Part, end uint64) {
+	if f.high[p].Load() > end {
+		f.high[p].Store(end)
+	}
 }
 
 // tellAside says that records went that were safe on all members.

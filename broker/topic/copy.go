@@ -204,6 +204,9 @@ func (s *Service) takeEvents(p *Shard) {
 			}
 			s.noteDamage(p)
 		}
+		if _, contradicted := e.(copystate.Contradicted); contradicted {
+			s.unfollow(p) // it goes on as a copy in doubt, of which what was safe is set aside
+		}
 		s.apply(p, e)
 	}
 }

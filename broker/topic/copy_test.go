@@ -247,6 +247,9 @@ func TestWhatWasSafeIsSetAside(t *testing.T) {
 	if aside, err := b.fs.List("data/set-aside"); err != nil || len(aside) == 0 {
 		t.Errorf("set aside: %v, %v", aside, err)
 	}
+	if !b.said("copy=\"partial since epoch") || !b.said("lacks records of the data log from 1 to 300") {
+		t.Errorf("it did not doubt its copy before it dropped anything: %s", b.logged)
+	}
 }
 
 // failSegments has segments be neither written nor, once a write has failed, opened.

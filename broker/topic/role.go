@@ -227,8 +227,8 @@ func (s *Service) follow(p *Shard, v *view) error {
 	}
 	p.followed = v.durability
 	p.following = s.config.Exchange.Follow(replica.FollowConfig{
-		ID: p.id(), Shard: v.shard, Durability: v.durability, Logs: p.logs.parts, Watch: (*watcher)(p),
-		Failed: p.failed(s),
+		ID: p.id(), Shard: v.shard, Durability: v.durability, Logs: p.logs.parts, Watch: (*watcher)(p), High: p.high,
+		Failed: p.failed(s), Contradicted: p.contradicted(s, v),
 	})
 	p.copying.Store(p.following)
 	return nil
@@ -238,6 +238,17 @@ func (s *Service) follow(p *Shard, v *view) error {
 func (p *Shard) failed(s *Service) func(error) {
 	return func(err error) {
 		p.fault.Store(&err)
+		s.wake(p)
+	}
+}
+
+// contradicted takes note of a leader that lacks what was safe on all members. It is nil for a copy in doubt.
+func (p *Shard) contradicted(s *Service, v *view) func(string) {
+	if p.own.state.Grave() {
+		return nil
+	}
+	return func(why string) {
+		p.own.events.add(copystate.Contradicted{Reason: why, Epoch: v.epoch})
 		s.wake(p)
 	}
 }
