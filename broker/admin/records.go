@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
@@ -175,7 +176,7 @@ func notReady() *Error {
 
 func notServed(name string, err error) *Error {
 	refusal := refuse(NotServed, "topic %s is being opened (ask again in a second)", name)
-	var why *topic.NotServedError
+	var why *publish.NotServedError
 	if errors.As(err, &why) {
 		refusal.Text, refusal.Reason = why.Error(), string(why.Reason)
 	} else if err != nil {
@@ -302,7 +303,7 @@ func unreadable(r *read, err error) *Error {
 		return &Error{Code: OutOfRange, Text: e.Error(), Start: e.Start, High: e.High}
 	case *topic.RecordSizeError:
 		return &Error{Code: TooLarge, Text: e.Error(), Offset: e.Offset}
-	case *topic.NotServedError:
+	case *publish.NotServedError:
 		return notServed(r.topic, e)
 	case *log.CorruptError:
 		return &Error{Code: Damaged, Text: fmt.Sprintf("topic %s: %v", r.topic, e), Offset: e.From, Next: e.Next}

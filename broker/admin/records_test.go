@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
@@ -98,7 +99,7 @@ func (o *offer) Close() {}
 // codec answers publishers with one byte.
 type codec struct{}
 
-func (codec) Conditions(header []byte) (c topic.Conditions, _ error) {
+func (codec) Conditions(header []byte) (c publish.Conditions, _ error) {
 	if value, ok := protocol.Header(header).Get("Carillon-Records"); ok {
 		c.Records, _ = strconv.Atoi(string(value))
 	}
@@ -395,7 +396,7 @@ func TestTheLeaderIsAsked(t *testing.T) {
 		t.Error("it was answered here, too")
 	}
 	got := n.refusal(n.ask(RecordsSubject+"bills.0", "", true))
-	if got.Code != NotServed || got.Reason != string(topic.LedElsewhere) || !strings.Contains(got.Text, "main-1") {
+	if got.Code != NotServed || got.Reason != string(publish.LedElsewhere) || !strings.Contains(got.Text, "main-1") {
 		t.Errorf("%+v", got)
 	}
 	if n.answered("to b") {

@@ -72,7 +72,7 @@ type DrainRequest struct {
 type Error struct {
 	Code Code   `json:"code"`
 	Text string `json:"text"` // a sentence with the way out
-	// Reason is why a Topic is not served: a topic.NotServedReason.
+	// Reason is why a Topic is not served: a publish.NotServedReason.
 	Reason string `json:"reason,omitempty"`
 	// Shard is the shard that made a request for a whole Topic fail; nil: not a single one.
 	Shard *int `json:"shard,omitempty"`

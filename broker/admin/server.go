@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
@@ -176,12 +177,12 @@ func (s *Server) trouble(topicID string, shard int) error {
 	if t == nil {
 		return nil
 	}
-	var why *topic.NotServedError
+	var why *publish.NotServedError
 	if !errors.As(t.WhyNotAt(shard), &why) {
 		return nil
 	}
 	switch why.Reason {
-	case topic.Troubled, topic.Opening, topic.ServiceIsClosing:
+	case publish.Troubled, publish.Opening, publish.ServiceIsClosing:
 		return why
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -236,7 +237,7 @@ func (s *Server) holdHere(q *holdRequest, tell func([]shardHold)) {
 			hold := func(refusal *Error) {
 				// The requester has given up, and released this.
 				if refusal == nil && time.Since(began) > topicSnapshotTimeout {
-					refusal = notServed(t.Name(), &topic.UnconfirmedError{Topic: t.Name(), Why: "its other replicas confirmed too late that this broker leads it"})
+					refusal = notServed(t.Name(), &publish.UnconfirmedError{Topic: t.Name(), Why: "its other replicas confirmed too late that this broker leads it"})
 				}
 				if is.Error = refusal; refusal == nil {
 					is.SnapshotShard, is.Error = s.snapshots.hold(shard, &request, p.SnapshotShard, attempt)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/jsapi"
-	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // noResponders is the status for a request on a subject without subscribers.
@@ -18,11 +18,11 @@ func isNotFound(err error) bool {
 
 // streamStarting reports whether the reason why a stream is not served is expected to pass soon.
 func streamStarting(why error) bool {
-	var e *topic.NotServedError
+	var e *publish.NotServedError
 	if why == nil {
 		return true // it has just been opened
 	}
-	return errors.As(why, &e) && (e.Reason == topic.Opening || e.Reason == topic.CatchingUp || e.Reason == topic.Unplaced || e.Reason == topic.NotConfirmed)
+	return errors.As(why, &e) && (e.Reason == publish.Opening || e.Reason == publish.CatchingUp || e.Reason == publish.Unplaced || e.Reason == publish.NotConfirmed)
 }
 
 // streamOffline is the refusal for a stream that cannot be reached.

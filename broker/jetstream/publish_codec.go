@@ -3,21 +3,21 @@ package jetstream
 import (
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/protocol"
-	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // PublishCodec decodes the publish headers of JetStream clients and encodes the answers to them.
 type PublishCodec struct{}
 
-var _ topic.PublishCodec = PublishCodec{}
+var _ publish.Codec = PublishCodec{}
 
 // Conditions decodes the headers of a published message.
-func (PublishCodec) Conditions(header []byte) (topic.Conditions, error) {
+func (PublishCodec) Conditions(header []byte) (publish.Conditions, error) {
 	p, err := jsapi.ParsePublish(protocol.Header(header))
 	if err != nil {
-		return topic.Conditions{}, err
+		return publish.Conditions{}, err
 	}
-	return topic.Conditions{
+	return publish.Conditions{
 		ID: p.ID, ExpectedTopic: p.ExpectedStream, ExpectedLastID: p.ExpectedLastID,
 		ExpectedLast: p.ExpectedLast, ExpectsLast: p.ExpectsLast,
 		ExpectedLastBySubject: p.ExpectedLastBySubject, ExpectsLastBySubject: p.ExpectsLastBySubject, ExpectedSubject: p.ExpectedSubject,
@@ -40,21 +40,21 @@ func publishError(err error) *jsapi.Error {
 	switch e := err.(type) { // errors are never wrapped here
 	case *jsapi.Error:
 		return e
-	case *topic.RecordsError:
+	case *publish.RecordsError:
 		return jsapi.ErrRecords.With(e)
-	case *topic.NotAfterError:
+	case *publish.NotAfterError:
 		return jsapi.ErrNotAfter.With(e)
-	case *topic.TooLargeError:
+	case *publish.TooLargeError:
 		return jsapi.ErrStreamMessageExceedsMaximum
-	case *topic.WrongTopicError:
+	case *publish.WrongTopicError:
 		return jsapi.ErrStreamNotMatch
-	case *topic.WrongLastError:
+	case *publish.WrongLastError:
 		return jsapi.ErrStreamWrongLastSequence.With(e.Last)
-	case *topic.WrongLastIDError:
+	case *publish.WrongLastIDError:
 		return jsapi.ErrStreamWrongLastMsgID.With(e.ID)
-	case *topic.NotServedError:
+	case *publish.NotServedError:
 		return offlineBecause(e.Why)
-	case *topic.UnconfirmedError:
+	case *publish.UnconfirmedError:
 		return offlineBecause(e.Why)
 	}
 	return jsapi.ErrStreamStoreFailed.With(err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/log"
-	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // TestARefusalHasTheCodeThatClientsKnow: each rejection by a Topic has the error code of
@@ -20,18 +20,18 @@ func TestARefusalHasTheCodeThatClientsKnow(t *testing.T) {
 		code        int
 		description string
 	}{
-		{&topic.TooLargeError{Topic: "orders", Size: 2, Max: 1}, 10054, "message size exceeds maximum allowed"},
-		{&topic.WrongTopicError{Topic: "orders", Expected: "bills"}, 10060, "expected stream does not match"},
-		{&topic.WrongLastError{Topic: "orders", Last: 7}, 10071, "wrong last sequence: 7"},
-		{&topic.WrongLastIDError{Topic: "orders", ID: "a"}, 10070, "wrong last msg ID: a"},
-		{&topic.NotServedError{Topic: "orders", Why: "it is\r\naway"}, 10118, "stream is offline: it is  away"},
-		{&topic.StoreError{Topic: "orders", Err: fmt.Errorf("append: %w", syscall.ENOSPC)}, 10077, "topic orders: not kept: append: no space left on device"},
-		{&topic.StoreError{Topic: "orders", Err: log.ErrOverloaded}, 10077, "topic orders: not kept: the disk is behind: too much waits to be written; publish more slowly"},
-		{&topic.WindowFullError{Topic: "orders", IDs: 3, Window: 1e9}, 10077,
+		{&publish.TooLargeError{Topic: "orders", Size: 2, Max: 1}, 10054, "message size exceeds maximum allowed"},
+		{&publish.WrongTopicError{Topic: "orders", Expected: "bills"}, 10060, "expected stream does not match"},
+		{&publish.WrongLastError{Topic: "orders", Last: 7}, 10071, "wrong last sequence: 7"},
+		{&publish.WrongLastIDError{Topic: "orders", ID: "a"}, 10070, "wrong last msg ID: a"},
+		{&publish.NotServedError{Topic: "orders", Why: "it is\r\naway"}, 10118, "stream is offline: it is  away"},
+		{&publish.StoreError{Topic: "orders", Err: fmt.Errorf("append: %w", syscall.ENOSPC)}, 10077, "topic orders: not kept: append: no space left on device"},
+		{&publish.StoreError{Topic: "orders", Err: log.ErrOverloaded}, 10077, "topic orders: not kept: the disk is behind: too much waits to be written; publish more slowly"},
+		{&publish.WindowFullError{Topic: "orders", IDs: 3, Window: 1e9}, 10077,
 			"topic orders: 3 message ids within the deduplication window of 1s are all that this broker keeps; shorten spec.deduplication or publish more slowly"},
-		{&topic.UnsupportedConditionError{Topic: "orders", Condition: "that", Why: "it is so"}, 10077, "topic orders: that is not possible: it is so"},
-		{&topic.WrongLastError{Topic: "orders", Subject: "orders.eu", Last: 7}, 10071, "wrong last sequence: 7"},
-		{&topic.NotAfterError{Topic: "orders", ID: "a"}, 40002, `topic orders: no message with id "a" was kept within the deduplication window (publish that one first)`},
+		{&publish.UnsupportedConditionError{Topic: "orders", Condition: "that", Why: "it is so"}, 10077, "topic orders: that is not possible: it is so"},
+		{&publish.WrongLastError{Topic: "orders", Subject: "orders.eu", Last: 7}, 10071, "wrong last sequence: 7"},
+		{&publish.NotAfterError{Topic: "orders", ID: "a"}, 40002, `topic orders: no message with id "a" was kept within the deduplication window (publish that one first)`},
 		{jsapi.ErrMessageTTLDisabled, 10166, "per-message TTL is disabled"},
 		{errors.New("whatever else"), 10077, "whatever else"},
 	} {
@@ -96,7 +96,7 @@ func TestAMessageOfRecordsIsUnderstood(t *testing.T) {
 	if got := string(PublishCodec{}.AppendAck(nil, "orders", 7, 3, false)); got != `{"stream":"orders","seq":7,"count":3}` {
 		t.Error(got)
 	}
-	got := string(PublishCodec{}.AppendRefusal(nil, "orders", &topic.RecordsError{Topic: "orders", Why: "record 3 of 4 is wrong"}))
+	got := string(PublishCodec{}.AppendRefusal(nil, "orders", &publish.RecordsError{Topic: "orders", Why: "record 3 of 4 is wrong"}))
 	if got != `{"error":{"code":400,"err_code":40001,"description":"topic orders: record 3 of 4 is wrong"},"stream":"orders","seq":0}` {
 		t.Error(got)
 	}

@@ -2,6 +2,7 @@ package topic
 
 import (
 	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"sync"
 	"sync/atomic"
 
@@ -95,7 +96,7 @@ type acker struct {
 	at      sync.Mutex
 	spare   []*pending
 	moved   []*ShardLeader
-	out     replies
+	out     publish.Replies
 	back    forward.Answers
 	settled settled
 	head    []byte
@@ -237,7 +238,7 @@ func (a *acker) round() bool {
 			p.shard.ahead.take(p.size, p.records)
 		}
 		a.answer(p)
-		if len(a.out.messages) >= answersPerSend || i == len(queue)-1 {
+		if len(a.out.Messages) >= answersPerSend || i == len(queue)-1 {
 			a.send()
 			for ; sent <= i; sent++ {
 				queue[sent].free()
@@ -266,16 +267,16 @@ func (a *acker) answer(p *pending) {
 		switch an := &p.answers[i]; {
 		case p.err != nil:
 			err := s.lost(p.err)
-			failed, fails := err.(*StoreError)
+			failed, fails := err.(*publish.StoreError)
 			if fails && p.round > 0 {
 				failed.Unknown = false // it is a refusal: nothing was appended
 			}
-			if _, late := err.(*UnconfirmedError); !fails && !(late && !an.again) {
+			if _, late := err.(*publish.UnconfirmedError); !fails && !(late && !an.again) {
 				p.back.link.tell(forward.FrameAgain, s.topic.id, s.shard.number, p.back.source, p.back.round)
 				a.back.Reset()
 				return
 			}
-			a.service.counts.refuse(err)
+			a.service.counts.refused.Note(err)
 			a.back.Refused(an.seq, a.service.config.Codec, s.shard.name, err)
 		case an.kind == isRefusal:
 			a.back.Refused(an.seq, a.service.config.Codec, s.shard.name, an.err)
@@ -295,18 +296,18 @@ func (a *acker) answer(p *pending) {
 // lost is what a publisher is told whose message is not known to be safe.
 func (s *ShardLeader) lost(err error) error {
 	switch err.(type) {
-	case *LeadershipLostError, *NotServedError, *UnconfirmedError:
+	case *publish.LeadershipLostError, *publish.NotServedError, *publish.UnconfirmedError:
 		return err
 	}
 	of := s.shard.view.Load().shard
-	return &StoreError{Topic: s.shard.name, Err: err, Unknown: of != nil && len(of.Replicas) > 1}
+	return &publish.StoreError{Topic: s.shard.name, Err: err, Unknown: of != nil && len(of.Replicas) > 1}
 }
 
 func (a *acker) send() {
-	if len(a.out.messages) > 0 {
-		a.service.config.Hub.Send(a.out.messages)
+	if len(a.out.Messages) > 0 {
+		a.service.config.Hub.Send(a.out.Messages)
 	}
-	a.out.reset()
+	a.out.Reset()
 	a.settled.free()
 }
 

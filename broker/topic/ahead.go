@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // ahead is how much the leader of a shard has appended beyond the high watermark. It is bounded, since a
@@ -15,7 +16,7 @@ import (
 //     whether their messages ask for an answer or not. What they have published stands in their broker's outbox, which
 //     is bounded as well and mostly full before.
 //  2. When the watermark has not moved for aheadBound.Time, they are read again, and messages are refused
-//     with a *StalledError, which is true: nothing of them is kept. So a connection that publishes to other
+//     with a *publish.StalledError, which is true: nothing of them is kept. So a connection that publishes to other
 //     shards, too, is not held up for longer.
 //  3. The leader takes messages up to twice the bound; beyond it they wait in the outboxes of their senders.
 //
@@ -77,7 +78,7 @@ func (s *ShardLeader) stall() error {
 		return nil
 	}
 	if since, stalled := s.ahead.stalled(bound); stalled {
-		return &StalledError{Topic: s.shard.name, Bytes: s.ahead.bytes.Load(), Records: s.ahead.records.Load(), Since: since}
+		return &publish.StalledError{Topic: s.shard.name, Bytes: s.ahead.bytes.Load(), Records: s.ahead.records.Load(), Since: since}
 	}
 	return nil
 }

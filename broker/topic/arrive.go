@@ -6,6 +6,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // back is where answers go: to a sender on this broker or on another one.
@@ -118,7 +119,7 @@ func (s *ShardLeader) meet(in *intake, p *pending, v *view, m *protocol.Message)
 	}
 	out, ok := o.Settled[seq]
 	switch {
-	case ok && out.Duplicate, ok && falsifiable(out.Err):
+	case ok && out.Duplicate, ok && publish.Falsifiable(out.Err):
 		kind := isDuplicate
 		if !out.Duplicate {
 			kind = isRefusal
@@ -132,7 +133,7 @@ func (s *ShardLeader) meet(in *intake, p *pending, v *view, m *protocol.Message)
 			break
 		}
 		o.Last = max(o.Last, seq)
-		in.refuse(s.shard, v, nil, &ForgottenError{Topic: s.shard.name})
+		in.refuse(s.shard, v, nil, &publish.ForgottenError{Topic: s.shard.name})
 	}
 	return isKnown
 }

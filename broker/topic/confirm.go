@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -18,7 +19,7 @@ import (
 //  3. Readers that claim to show the latest call Confirm before they look.
 //  4. A question is asked after its answer was judged, or before it is looked up, in any case after the message or
 //     request came. So the answer was true at a time between that and its being given.
-//  5. Without a confirmation within confirmTime the answer is an *UnconfirmedError. Nothing of the message is kept
+//  5. Without a confirmation within confirmTime the answer is a *publish.UnconfirmedError. Nothing of the message is kept
 //     by this leader then. A message that a former leader was sent, too, may stand in that one's log: its sender sends it again.
 //  6. A new epoch of the same leader asks anew: rounds are numbered by epoch.
 
@@ -38,7 +39,7 @@ type confirm struct {
 
 // Confirm says at once, if it can, that no newer leader had begun to lead the shard when it was called; then it
 // returns true, and what is read of the shard from then on is not older than that moment. Otherwise it returns false and calls
-// done, once and on any goroutine: with nil if that is so, with an *UnconfirmedError if it could not be
+// done, once and on any goroutine: with nil if that is so, with a *publish.UnconfirmedError if it could not be
 // confirmed in time, or with why this broker leads no more. done must not block.
 func (s *ShardLeader) Confirm(done func(err error)) (now bool) {
 	c := &s.confirms
@@ -122,17 +123,8 @@ func (s *ShardLeader) endConfirms(why error) {
 }
 
 // unconfirmed is the error of an answer that nobody confirmed in time.
-func (s *ShardLeader) unconfirmed() *UnconfirmedError {
-	return &UnconfirmedError{Topic: s.shard.name, Why: fmt.Sprintf("broker %s leads it, and its other replicas have not confirmed that for %v", s.service.config.Name, confirmTime)}
-}
-
-// falsifiable says whether a refusal rests on what the last record is, or on the lack of one.
-func falsifiable(err error) bool {
-	switch err.(type) {
-	case *WrongLastError, *WrongLastIDError, *NotAfterError:
-		return true
-	}
-	return false
+func (s *ShardLeader) unconfirmed() *publish.UnconfirmedError {
+	return &publish.UnconfirmedError{Topic: s.shard.name, Why: fmt.Sprintf("broker %s leads it, and its other replicas have not confirmed that for %v", s.service.config.Name, confirmTime)}
 }
 
 // question is the pending for refusals of the messages that are being judged.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -76,7 +77,7 @@ func TestADeposedLeaderConfirmsNoReader(t *testing.T) {
 			return nil
 		}
 	}
-	if _, ok := confirm(a).(*UnconfirmedError); !ok {
+	if _, ok := confirm(a).(*publish.UnconfirmedError); !ok {
 		t.Error("the former leader is confirmed")
 	}
 	if err := confirm(b); err != nil {
@@ -95,7 +96,7 @@ func TestADeposedLeaderConfirmsNoReader(t *testing.T) {
 	c.tell()
 	select {
 	case err := <-done:
-		if _, ok := err.(*LeadershipLostError); !ok {
+		if _, ok := err.(*publish.LeadershipLostError); !ok {
 			t.Errorf("told %v", err)
 		}
 	case <-time.After(testutil.Patience):

@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -207,7 +208,7 @@ func (w *window) complete(since int64) bool {
 
 // note takes over the ids of a batch of the log from an offset on, for a window of so many nanoseconds. It says how
 // many had to be forgotten for them.
-func (w *window) note(codec PublishCodec, c *clock.Clock, b log.Batch, from uint64, span int64) (forgotten int, err error) {
+func (w *window) note(codec publish.Codec, c *clock.Clock, b log.Batch, from uint64, span int64) (forgotten int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	mono := c.Mono()
@@ -222,7 +223,7 @@ func (w *window) note(codec PublishCodec, c *clock.Clock, b log.Batch, from uint
 	w.follow(c.Off())
 	w.expire(mono - span)
 	slack := max(int64(clock.Bound), min(int64(clock.Slack), span/4))
-	err = eachID(codec, b, from, func(id []byte, offset uint64, time int64) {
+	err = publish.EachID(codec, b, from, func(id []byte, offset uint64, time int64) {
 		at := c.Written(time)
 		if at < w.since || time-w.off-mono > slack {
 			return

@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // On a full disk publishing is refused with the reason. What was refused was not kept, so the same id is
@@ -164,8 +165,8 @@ func TestAFailedDiskRefusesEverything(t *testing.T) {
 	if got := n.read("orders"); len(got) != 1 {
 		t.Errorf("read %q", got)
 	}
-	var why *NotServedError
-	if !errors.As(n.service.Topic("bills").WhyNot(), &why) || why.Reason != Troubled {
+	var why *publish.NotServedError
+	if !errors.As(n.service.Topic("bills").WhyNot(), &why) || why.Reason != publish.Troubled {
 		t.Errorf("why not: %v", n.service.Topic("bills").WhyNot())
 	}
 	if got := n.service.Stats(); got.Troubled != 2 || got.Refused["failed"] != 2 || got.Refused["not_served"] != 2 {

@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // stands says which logs are on the disk.
@@ -27,8 +28,8 @@ func (n *site) stands() (names []string) {
 	return names
 }
 
-func (n *site) reason(name string) NotServedReason {
-	var why *NotServedError
+func (n *site) reason(name string) publish.NotServedReason {
+	var why *publish.NotServedError
 	if errors.As(n.service.Topic(name).WhyNot(), &why) {
 		return why.Reason
 	}
@@ -138,7 +139,7 @@ func TestAnEarlierLifeDoesNotLead(t *testing.T) {
 	n.brokers = n.brokers[1:] // not registered yet
 	n.place("orders", self)
 	n.tell()
-	if n.reason("orders") != NotConfirmed {
+	if n.reason("orders") != publish.NotConfirmed {
 		t.Errorf("why not: %v", n.service.Topic("orders").WhyNot())
 	}
 	n.brokers = registered
@@ -186,7 +187,7 @@ func TestADeletionTakesTheLogsAlong(t *testing.T) {
 	}
 	n.mark("orders")
 	n.tell()
-	if n.reason("orders") != BeingDeleted {
+	if n.reason("orders") != publish.BeingDeleted {
 		t.Errorf("why not: %v", n.service.Topic("orders").WhyNot())
 	}
 	n.eventually("its logs are gone", func() bool { return len(n.stands()) == 4 })

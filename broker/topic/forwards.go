@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // Carrier is the way to another broker's Topics.
@@ -135,6 +137,6 @@ func (fw *forwards) close() {
 	fw.room.Broadcast()
 	fw.mu.Unlock()
 	for _, f := range active {
-		f.fail(math.MaxInt64, &LeadershipLostError{Topic: f.shard.topic.name, Why: "broker " + fw.service.config.Name + " is stopping"})
+		f.fail(math.MaxInt64, &publish.LeadershipLostError{Topic: f.shard.topic.name, Why: "broker " + fw.service.config.Name + " is stopping"})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 	replication "github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/internal/testutil"
@@ -153,7 +154,7 @@ func (h *testHub) await(t testing.TB, what string, ok func() bool) {
 // plainCodec says in words what JetStream says in JSON.
 type plainCodec struct{}
 
-func (plainCodec) Conditions(header []byte) (c Conditions, refusal error) {
+func (plainCodec) Conditions(header []byte) (c publish.Conditions, refusal error) {
 	if len(header) == 0 {
 		return c, nil
 	}

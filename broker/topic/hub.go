@@ -35,39 +35,3 @@ type Taker interface {
 	// there is no room.
 	Wait()
 }
-
-// PublishCodec decodes what publishers ask for and encodes the answers to them.
-type PublishCodec interface {
-	// Conditions reads what a message's header asks for. A refusal is for AppendRefusal.
-	Conditions(header []byte) (c Conditions, refusal error)
-	// AppendAck appends the answer to a message that is kept at offset, or had been kept there before. If the message
-	// carried records, offset is the last one's.
-	AppendAck(dst []byte, topic string, offset uint64, records int, duplicate bool) []byte
-	// AppendRefusal appends the answer to a message that is not kept. err is one of this package's, of
-	// broker/log's, or a refusal from Conditions.
-	AppendRefusal(dst []byte, topic string, err error) []byte
-}
-
-// Conditions is what a publisher asks for beyond being kept. Its slices point into the header.
-type Conditions struct {
-	ID             []byte // one message per id and deduplication window; empty: none
-	ExpectedTopic  []byte // empty: any
-	ExpectedLastID []byte // of the last message; empty: any
-	// After is the id of a message that must have been kept within the deduplication window; empty: none. A publisher with
-	// several messages under way names the one before, and what has to come again comes in its order.
-	After []byte
-	// ExpectedLast is the offset that the last message must have, if ExpectsLast; 0: none was ever kept.
-	ExpectedLast uint64
-	ExpectsLast  bool
-	// ExpectedLastBySubject is the offset that the last message of ExpectedSubject, or of the
-	// message's own subject if that is empty, must have, if ExpectsLastBySubject; 0: there is none.
-	ExpectedLastBySubject uint64
-	ExpectsLastBySubject  bool
-	ExpectedSubject       []byte
-	// Records is how many records the message carries, each behind its length; 0: it is one itself.
-	Records int
-}
-
-func (c *Conditions) any() bool {
-	return c.ExpectsLast || c.ExpectsLastBySubject || len(c.ID) > 0 || len(c.After) > 0 || len(c.ExpectedTopic) > 0 || len(c.ExpectedLastID) > 0
-}

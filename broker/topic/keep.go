@@ -10,6 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // retained is what is known of when a shard's old records are due to go.
@@ -201,7 +202,7 @@ func (s *ShardLeader) Purge(ctx context.Context, below uint64) (purged uint64, e
 	before := s.messages(start, end)
 	now, err := s.data.Trim(below)
 	if err != nil {
-		return 0, &StoreError{Topic: s.shard.name, Err: err}
+		return 0, &publish.StoreError{Topic: s.shard.name, Err: err}
 	}
 	if now = s.visible.Raise(now); now <= start {
 		return 0, nil

@@ -2,6 +2,7 @@ package topic
 
 import (
 	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"sync/atomic"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -17,7 +18,7 @@ type Link struct {
 
 	arrivals []*arrival // of one read
 	spare    []*arrival
-	answers  replies
+	answers  publish.Replies
 	done     settled
 }
 
@@ -156,10 +157,10 @@ func (l *Link) deliver() {
 // Flush follows the last Take of what one read brought.
 func (l *Link) Flush() {
 	l.deliver()
-	if len(l.answers.messages) > 0 {
-		l.service.config.Hub.Send(l.answers.messages)
+	if len(l.answers.Messages) > 0 {
+		l.service.config.Hub.Send(l.answers.Messages)
 	}
-	l.answers.reset()
+	l.answers.Reset()
 	l.done.free()
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // spoilable is a cluster of three of which the first one leads, with so many messages, and what each broker reports.
@@ -307,7 +308,7 @@ func TestDamageThatAReaderMetIsKnownInTheNextLife(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	a := c.sites[0]
 	a.flip(a.segments()[0])
-	var why *NotServedError
+	var why *publish.NotServedError
 	var err error
 	for offset := uint64(1); offset <= 600 && err == nil; offset++ {
 		_, err = a.service.Topic("orders").Shard().Get(offset)
@@ -374,8 +375,8 @@ func TestDamageThatReadersMeet(t *testing.T) {
 		t.Helper()
 		n := c.sites[leader]
 		n.flip(n.segments()[0])
-		var why *NotServedError
-		if err := read(n.service.Topic("orders").Shard()); !errors.As(err, &why) || why.Reason != Troubled {
+		var why *publish.NotServedError
+		if err := read(n.service.Topic("orders").Shard()); !errors.As(err, &why) || why.Reason != publish.Troubled {
 			t.Fatalf("a reader is told: %v", err)
 		}
 		n.eventually("it steps back", func() bool { return n.service.Suspects() == 1 })

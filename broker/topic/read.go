@@ -3,6 +3,7 @@ package topic
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,30 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/subject"
 )
+
+// NoRecordError says that a shard keeps no record like that.
+type NoRecordError struct {
+	Topic   string
+	Offset  uint64 // that was asked for; 0: a subject was
+	Subject string
+}
+
+func (e *NoRecordError) Error() string {
+	if e.Subject == "" {
+		return fmt.Sprintf("topic %s keeps no record at offset %d", e.Topic, e.Offset)
+	}
+	return fmt.Sprintf("topic %s keeps no record of subject %s from offset %d on", e.Topic, e.Subject, e.Offset)
+}
+
+// ScanError says that looking for a record would take reading more than a bound.
+type ScanError struct {
+	Topic, Subject string
+	Bytes          int64
+}
+
+func (e *ScanError) Error() string {
+	return fmt.Sprintf("topic %s: no record of subject %s in the %d bytes that one search reads; ask for one by its offset", e.Topic, e.Subject, e.Bytes)
+}
 
 // ShardInfo is what readers see of a shard.
 type ShardInfo struct {

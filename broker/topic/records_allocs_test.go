@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // 16,384 records cost as many allocations as one message does, on their way in and out. In memory: the machine's
@@ -16,19 +17,19 @@ import (
 func TestRecordsAllocateNothing(t *testing.T) {
 	_, hub, topic := benchSite(t, 1, func(s *coordination.TopicSpec) { s.Durability = coordination.Memory })
 	read := []protocol.Message{message("orders.eu", "0", prefixed(slices.Repeat([]string{strings.Repeat("x", 64)}, 16384)...), "Records: 16384")}
-	publish := func() {
+	send := func() {
 		(*taker)(topic).Take(read, false)
 		<-hub.waiting[0]
 	}
 	// A chunk of memory for each batch is the log's, and a cursor the reader's.
-	if got := testing.AllocsPerRun(20, publish); got >= 20 {
+	if got := testing.AllocsPerRun(20, send); got >= 20 {
 		t.Errorf("%.0f allocations for a message of 16,384 records", got)
 	}
 	var r RecordReader
 	memory := make([]byte, 0, 2<<20)
 	for _, full := range []bool{false, true} {
 		got := testing.AllocsPerRun(20, func() {
-			data, records, err := r.Read(topic.Shard(), RecordsQuery{Offset: 7, Records: maxRecords, Bytes: 1 << 20, Most: 2 << 20, Full: full}, memory)
+			data, records, err := r.Read(topic.Shard(), RecordsQuery{Offset: 7, Records: publish.MaxRecords, Bytes: 1 << 20, Most: 2 << 20, Full: full}, memory)
 			if err != nil || records.Count < 10_000 || len(data) == 0 {
 				t.Fatal(records, err)
 			}

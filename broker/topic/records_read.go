@@ -69,7 +69,7 @@ const readInPlace = 64 << 10
 
 // Read reads records into the memory behind dst, at its end or later, and returns them alone. There may be none. It may read the disk.
 //
-// A *OffsetError, a *RecordSizeError and a *NotServedError are this package's; a *log.CorruptError says where to go on.
+// A *OffsetError and a *RecordSizeError are this package's; a *publish.NotServedError says why the shard is not served; a *log.CorruptError says where to go on.
 func (r *RecordReader) Read(s *ShardLeader, q RecordsQuery, dst []byte) ([]byte, Records, error) {
 	start, high := s.Offsets()
 	if q.Pin != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 const most = 8 << 20
@@ -231,7 +232,7 @@ func BenchmarkReadRecords(b *testing.B) {
 	next := uint64(1)
 	b.SetBytes(int64(len(payload)))
 	for b.Loop() {
-		_, got, err := r.Read(topic.Shard(), RecordsQuery{Offset: next, Records: maxRecords, Bytes: len(payload), Most: most}, dst)
+		_, got, err := r.Read(topic.Shard(), RecordsQuery{Offset: next, Records: publish.MaxRecords, Bytes: len(payload), Most: most}, dst)
 		if err != nil || got.Count != 16384 {
 			b.Fatal(got, err)
 		}

@@ -19,7 +19,7 @@ func (t *Topic) LeaderOf(number int) string {
 	return t.shards[number].view.Load().leader
 }
 
-// WhyNotAt says why the shard is not served here: a *NotServedError. It is nil if it is.
+// WhyNotAt says why the shard is not served here: a *publish.NotServedError. It is nil if it is.
 func (t *Topic) WhyNotAt(number int) error {
 	if number < 0 || number >= len(t.shards) {
 		return nil

@@ -1,7 +1,6 @@
 package topic
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // prefixed are records as a message carries them.
@@ -56,8 +56,8 @@ func TestAMessageOfManyRecordsIsKeptAsThey(t *testing.T) {
 	if got := n.service.Stats().Appended; got != 0 {
 		t.Errorf("%d were counted in this life", got)
 	}
-	n.expect(n.ask("orders.eu", prefixed(numbered(maxRecords)...), fmt.Sprint("Records: ", maxRecords)), fmt.Sprintf("orders@%d/%d", 8+maxRecords, maxRecords))
-	if got := n.service.Stats().Appended; got != maxRecords {
+	n.expect(n.ask("orders.eu", prefixed(numbered(publish.MaxRecords)...), fmt.Sprint("Records: ", publish.MaxRecords)), fmt.Sprintf("orders@%d/%d", 8+publish.MaxRecords, publish.MaxRecords))
+	if got := n.service.Stats().Appended; got != publish.MaxRecords {
 		t.Errorf("%d were counted", got)
 	}
 }
@@ -81,7 +81,7 @@ func TestAMessageThatIsNotItsRecordsLeavesNothing(t *testing.T) {
 		{1, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "longer than what is left"},
 		{1, strings.Repeat("\xff", 10) + "\x01", "has no length"},
 		{2, prefixed("a", strings.Repeat("b", 21)), "record 2 of 2 in a message has 21 bytes; the topic takes 20 (spec.maxMessage)"},
-		{maxRecords + 1, prefixed("a"), "it may carry 65536"},
+		{publish.MaxRecords + 1, prefixed("a"), "it may carry 65536"},
 	} {
 		got := n.ask("orders.eu", c.payload, fmt.Sprint("Records: ", c.records))
 		if !strings.HasPrefix(got, "no: topic orders: ") || !strings.Contains(got, c.why) {
@@ -197,40 +197,5 @@ func TestRecordsThatCanNotBeKeptAreRefusedOnce(t *testing.T) {
 	}
 	if sum != 2 {
 		t.Errorf("%d messages are counted as refused", sum)
-	}
-}
-
-func FuzzRecords(f *testing.F) {
-	f.Add([]byte(prefixed("a", "", "ccc")), 3, 0)
-	f.Add([]byte("\x81\x00a"), 1, 0)
-	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), 1, 10)
-	f.Fuzz(func(t *testing.T, payload []byte, count, most int) {
-		if count < 1 {
-			return
-		}
-		why := checkRecords(payload, count, most)
-		// The slow way: cut by cut, and put together again.
-		rest, ok, again := payload, true, []byte(nil)
-		for i := 0; i < count && ok; i++ {
-			size, n := binary.Uvarint(rest)
-			if ok = n > 0 && size <= uint64(len(rest)-n) && (most <= 0 || size <= uint64(most)); ok {
-				again = append(binary.AppendUvarint(again, size), rest[n:n+int(size)]...)
-				rest = rest[n+int(size):]
-			}
-		}
-		ok = ok && len(rest) == 0 && bytes.Equal(again, payload) && count <= maxRecords
-		if ok != (why == "") {
-			t.Errorf("%d records of at most %d in %q: %q", count, most, payload, why)
-		}
-	})
-}
-
-func BenchmarkCheckRecords(b *testing.B) {
-	payload := []byte(prefixed(slices.Repeat([]string{strings.Repeat("x", 64)}, 16384)...))
-	b.SetBytes(int64(len(payload)))
-	for b.Loop() {
-		if why := checkRecords(payload, 16384, 0); why != "" {
-			b.Fatal(why)
-		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -62,7 +63,7 @@ func (s *Service) logFailed(p *Shard, v *view) {
 	if err := p.keepState(); err != nil {
 		s.log.Warn("what is known of a copy could not be kept beside it", "topic", p.Name(), "copy", p.own.state.String(), "error", err)
 	}
-	if err := s.release(p, &LeadershipLostError{Topic: p.topic.name, Why: "its log failed"}); err != nil {
+	if err := s.release(p, &publish.LeadershipLostError{Topic: p.topic.name, Why: "its log failed"}); err != nil {
 		s.log.Warn("a log that failed was not closed as it should be", "topic", p.Name(), "error", err)
 	}
 }
@@ -155,7 +156,7 @@ func (s *Service) step(p *Shard, v *view, idle bool, doubt string) (again bool, 
 func (s *Service) stepDown(p *Shard) {
 	s.unfollow(p)
 	if shard := p.leading.Load(); shard != nil {
-		_ = s.closeLeader(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: "its copy on broker " + s.config.Name + " is damaged"}) // it closes no log
+		_ = s.closeLeader(p, shard, &publish.LeadershipLostError{Topic: p.topic.name, Why: "its copy on broker " + s.config.Name + " is damaged"}) // it closes no log
 	}
 }
 
@@ -163,7 +164,7 @@ func (s *Service) stepDown(p *Shard) {
 func (s *Service) lead(p *Shard, v *view, idle bool, doubt string) (harmed bool, err error) {
 	if shard := p.leading.Load(); shard != nil && shard.durability != v.durability && len(v.shard.Replicas) > 1 {
 		// Followers confirm by the durability that they were told when they asked.
-		_ = s.closeLeader(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: "its durability was changed"}) // it closes no log
+		_ = s.closeLeader(p, shard, &publish.LeadershipLostError{Topic: p.topic.name, Why: "its durability was changed"}) // it closes no log
 	}
 	if shard := p.leading.Load(); shard != nil {
 		if idle {
@@ -305,7 +306,7 @@ func (s *Service) demote(p *Shard, v *view) {
 	if v.leader != "" {
 		why = fmt.Sprintf("broker %s leads it now", s.nameOf(v.leader))
 	}
-	_ = s.closeLeader(p, shard, &LeadershipLostError{Topic: p.topic.name, Why: why}) // it closes no log
+	_ = s.closeLeader(p, shard, &publish.LeadershipLostError{Topic: p.topic.name, Why: why}) // it closes no log
 }
 
 // release ends whatever this broker does for the shard and closes its logs.
@@ -417,7 +418,7 @@ func (s *Service) drop(p *Shard) error {
 	if p.logs == nil && p.leading.Load() == nil {
 		return nil
 	}
-	if err := s.release(p, &LeadershipLostError{Topic: p.topic.name, Why: "other brokers have its replicas now"}); err != nil {
+	if err := s.release(p, &publish.LeadershipLostError{Topic: p.topic.name, Why: "other brokers have its replicas now"}); err != nil {
 		return err
 	}
 	if p.removing.Load() {
@@ -429,7 +430,7 @@ func (s *Service) drop(p *Shard) error {
 }
 
 func (s *Service) deleteLogs(p *Shard) error {
-	if err := s.release(p, &NotServedError{Topic: p.topic.name, Reason: BeingDeleted, Why: "it is being deleted"}); err != nil {
+	if err := s.release(p, &publish.NotServedError{Topic: p.topic.name, Reason: publish.BeingDeleted, Why: "it is being deleted"}); err != nil {
 		return err
 	}
 	return s.deleteCopy(p)
@@ -454,7 +455,7 @@ func (s *Service) closeAll() error {
 		wg.Go(func() {
 			for p := range next {
 				err := p.keptDoubt()
-				err = errors.Join(err, s.release(p, &NotServedError{Topic: p.topic.name, Reason: ServiceIsClosing, Why: "its broker stopped before it was safe on all replicas"}))
+				err = errors.Join(err, s.release(p, &publish.NotServedError{Topic: p.topic.name, Reason: publish.ServiceIsClosing, Why: "its broker stopped before it was safe on all replicas"}))
 				if err != nil {
 					mu.Lock()
 					errs = append(errs, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // sender brings what is published on this broker to the leader of one shard, whichever broker that is,
@@ -90,7 +91,7 @@ func (f *sender) refuses(v *view) error {
 		return f.shard.refusal()
 	case f.fw.bytes.Load() > 2*outboxBytes, f.fw.messages.Load() > 2*outboxMessages, to == nil && (f.box.Bytes > outboxUnled || f.fw.full()):
 		f.fw.refused.Add(1)
-		return &OutboxFullError{Topic: f.shard.topic.name, Why: "more waits for its leader's answers than this broker keeps"}
+		return &publish.OutboxFullError{Topic: f.shard.topic.name, Why: "more waits for its leader's answers than this broker keeps"}
 	}
 	return nil
 }
@@ -207,7 +208,7 @@ func (f *sender) list() {
 func (f *sender) look(now time.Time) {
 	v := f.shard.view.Load()
 	if v.gone {
-		f.fail(math.MaxInt64, &NotServedError{Topic: f.shard.topic.name, Reason: BeingDeleted, Why: "it is being deleted"})
+		f.fail(math.MaxInt64, &publish.NotServedError{Topic: f.shard.topic.name, Reason: publish.BeingDeleted, Why: "it is being deleted"})
 	}
 	f.order.Lock()
 	f.mu.Lock()
@@ -239,7 +240,7 @@ func (f *sender) expire() {
 	f.mu.Lock()
 	before := forward.Mono() - int64(f.patience)
 	f.mu.Unlock()
-	f.fail(before, &LeadershipLostError{Topic: f.shard.topic.name, Why: text})
+	f.fail(before, &publish.LeadershipLostError{Topic: f.shard.topic.name, Why: text})
 }
 
 // fail answers the messages that came before a time: with lost if a leader may have them, and otherwise with
@@ -286,7 +287,7 @@ func (f *sender) again(round uint32, ready bool) {
 
 // answered takes a leader's answers of a round. Replies go to out, and the chunks that they stand in to done:
 // they are valid until done.free.
-func (f *sender) answered(round uint32, data []byte, out *replies, done *settled) error {
+func (f *sender) answered(round uint32, data []byte, out *publish.Replies, done *settled) error {
 	noAck := f.shard.view.Load().noAck
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -311,10 +312,10 @@ func (f *sender) answered(round uint32, data []byte, out *replies, done *settled
 			case len(m.Reply) == 0 || noAck:
 			case a.Kind == forward.ItemRefused:
 				if len(a.Refusal) > 0 {
-					out.refused(m.Reply, a.Refusal)
+					out.Encoded(m.Reply, a.Refusal)
 				}
 			default:
-				out.ack(f.fw.service.config.Codec, m.Reply, f.shard.name, a.Offset+seq-a.Seq, a.Records, a.Duplicate)
+				out.Ack(f.fw.service.config.Codec, m.Reply, f.shard.name, a.Offset+seq-a.Seq, a.Records, a.Duplicate)
 			}
 		}
 	}
@@ -370,11 +371,11 @@ func (b *loopback) Carry(parts ...[]byte) (behind bool) {
 	f := t.shards[h.Shard].sender()
 	switch h.Kind {
 	case forward.FrameAnswers:
-		var out replies
+		var out publish.Replies
 		var done settled
 		_ = f.answered(h.Round, rest, &out, &done)
-		if len(out.messages) > 0 {
-			s.config.Hub.Send(out.messages)
+		if len(out.Messages) > 0 {
+			s.config.Hub.Send(out.Messages)
 		}
 		done.free()
 	case forward.FrameAgain, forward.FrameReady:

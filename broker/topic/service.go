@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/work"
 )
@@ -22,7 +23,7 @@ type Config struct {
 	Name    string // for people
 	Disk    *log.Disk
 	Hub     Hub
-	Codec   PublishCodec
+	Codec   publish.Codec
 	Payload int          // the largest message that the broker takes, with headers
 	Clock   *clock.Clock // nil: the machine's, which nobody observes
 	Compact Compacting   // zero: as limits.go has it

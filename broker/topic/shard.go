@@ -3,6 +3,7 @@ package topic
 import (
 	"fmt"
 	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,7 +105,7 @@ func (p *Shard) Leader() string { return p.view.Load().leader }
 // Led is the shard if it is led here and can be read, or nil.
 func (p *Shard) Led() *ShardLeader { return p.readable() }
 
-// WhyNot says why the shard is not served here, or at all: a *NotServedError. It is nil if it is served here.
+// WhyNot says why the shard is not served here, or at all: a *publish.NotServedError. It is nil if it is served here.
 func (p *Shard) WhyNot() error {
 	if why := p.whyNot(); why != nil {
 		return why
@@ -126,54 +127,54 @@ func (p *Shard) readable() *ShardLeader {
 	return nil
 }
 
-func (p *Shard) whyNot() *NotServedError {
+func (p *Shard) whyNot() *publish.NotServedError {
 	v, s := p.view.Load(), p.topic.service
-	no := func(reason NotServedReason, format string, args ...any) *NotServedError {
-		return &NotServedError{Topic: p.topic.name, Reason: reason, Leader: v.leader, Why: fmt.Sprintf(format, args...)}
+	no := func(reason publish.NotServedReason, format string, args ...any) *publish.NotServedError {
+		return &publish.NotServedError{Topic: p.topic.name, Reason: reason, Leader: v.leader, Why: fmt.Sprintf(format, args...)}
 	}
 	switch {
 	case v.gone:
-		return no(BeingDeleted, "it is being deleted")
+		return no(publish.BeingDeleted, "it is being deleted")
 	case v.unsupported != "":
-		return no(Unsupported, "%s", v.unsupported)
+		return no(publish.Unsupported, "%s", v.unsupported)
 	case s.closing.Load():
-		return no(ServiceIsClosing, "broker %s is stopping; try again", s.config.Name)
+		return no(publish.ServiceIsClosing, "broker %s is stopping; try again", s.config.Name)
 	case v.lead:
 		if trouble := p.trouble.Load(); trouble != nil {
-			why := no(Troubled, "its log on broker %s: %v", s.config.Name, trouble.err)
+			why := no(publish.Troubled, "its log on broker %s: %v", s.config.Name, trouble.err)
 			why.Err = trouble.err
 			return why
 		}
 		shard := p.leading.Load()
 		if shard == nil {
-			return no(Opening, "broker %s is opening its log; try again", s.config.Name)
+			return no(publish.Opening, "broker %s is opening its log; try again", s.config.Name)
 		}
 		if err := shard.failure(); err != nil {
-			why := no(Troubled, "its log on broker %s: %v", s.config.Name, err)
+			why := no(publish.Troubled, "its log on broker %s: %v", s.config.Name, err)
 			why.Err = err
 			return why
 		}
 		if !shard.enough() {
-			return no(NotEnoughInSync, "%d of its replicas are in sync and %d are asked for, so nothing can be acknowledged; %s", len(v.shard.InSync), v.minInSync, s.missing(v.shard))
+			return no(publish.NotEnoughInSync, "%d of its replicas are in sync and %d are asked for, so nothing can be acknowledged; %s", len(v.shard.InSync), v.minInSync, s.missing(v.shard))
 		}
 		if !shard.readable.Load() {
-			return no(CatchingUp, "broker %s leads it now and waits for its other replicas; %s", s.config.Name, s.missing(v.shard))
+			return no(publish.CatchingUp, "broker %s leads it now and waits for its other replicas; %s", s.config.Name, s.missing(v.shard))
 		}
 		return nil
 	case v.leader == "":
-		return no(Unplaced, "no broker was chosen for it yet; try again")
+		return no(publish.Unplaced, "no broker was chosen for it yet; try again")
 	case v.leader == s.config.Self:
-		return no(NotConfirmed, "broker %s has its messages and waits to be named its leader again; try again", s.config.Name)
+		return no(publish.NotConfirmed, "broker %s has its messages and waits to be named its leader again; try again", s.config.Name)
 	}
 	if state := s.State(); state != nil {
 		if leader, ok := state.Broker(v.leader); ok {
-			return no(LedElsewhere, "broker %s leads it, and broker %s has no link there now; try again", leader.Name, s.config.Name)
+			return no(publish.LedElsewhere, "broker %s leads it, and broker %s has no link there now; try again", leader.Name, s.config.Name)
 		}
 	}
 	if len(v.shard.Replicas) > 1 {
-		return no(LeaderAway, "broker %s, which led it, is away, and another is being chosen; try again", s.nameOf(v.leader))
+		return no(publish.LeaderAway, "broker %s, which led it, is away, and another is being chosen; try again", s.nameOf(v.leader))
 	}
-	return no(LeaderAway, "its messages are on broker %s, which is away; it is served again when that broker is back", s.nameOf(v.leader))
+	return no(publish.LeaderAway, "its messages are on broker %s, which is away; it is served again when that broker is back", s.nameOf(v.leader))
 }
 
 // missing says which replicas of a shard are not there or not in sync, for people.

@@ -2,6 +2,7 @@ package topic
 
 import (
 	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -199,7 +200,7 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 			p.fault.CompareAndSwap(nil, shard.failed.Load())
 		}
 		err = s.closeLogs(p)
-		over = &LeadershipLostError{Topic: p.topic.name, Why: "its log was closed"}
+		over = &publish.LeadershipLostError{Topic: p.topic.name, Why: "its log was closed"}
 	}
 	shard.leading.Load().End()
 	p.high = [...]uint64{replica.Data: shard.leading.Load().High(replica.Data), replica.State: shard.leading.Load().High(replica.State)}

@@ -1,11 +1,9 @@
 package topic
 
 import (
-	"errors"
 	"sync/atomic"
-	"syscall"
 
-	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // Stats are counters and gauges of the Topics on this broker.
@@ -33,67 +31,20 @@ type Stats struct {
 	Deduplicated   uint64 // of messages that others forwarded to here: those that had been kept before
 }
 
-type refusedFor int
-
-const (
-	forNotServed refusedFor = iota
-	forSize
-	forCondition
-	forWindow
-	forRequest
-	forOverload
-	forSpace
-	forFailure
-	refusals
-)
-
-var refusedWords = [refusals]string{"not_served", "too_large", "condition", "window_full", "request", "overloaded", "no_space", "failed"}
-
 type counts struct {
 	appended, duplicates, setAside atomic.Uint64
 	ids, followedIDs               atomic.Int64 // of shards that are led here, and of all others
-	refused                        [refusals]atomic.Uint64
-}
-
-func (c *counts) refuse(err error) { c.refused[reasonOf(err)].Add(1) }
-
-func reasonOf(err error) refusedFor {
-	switch e := err.(type) { // what comes here is one of this package's, as it was made
-	case *NotServedError:
-		return forNotServed
-	case *TooLargeError:
-		return forSize
-	case *WrongTopicError, *WrongLastError, *WrongLastIDError, *NotAfterError:
-		return forCondition
-	case *WindowFullError:
-		return forWindow
-	case *OutboxFullError, *StalledError:
-		return forOverload
-	case *LeadershipLostError, *ForgottenError, *UnconfirmedError:
-		return forNotServed
-	case *StoreError:
-		switch {
-		case errors.Is(e.Err, log.ErrOverloaded):
-			return forOverload
-		case errors.Is(e.Err, syscall.ENOSPC):
-			return forSpace
-		}
-		return forFailure
-	}
-	return forRequest
+	refused                        publish.Refusals
 }
 
 // Stats are the service's counters and gauges.
 func (s *Service) Stats() Stats {
 	c := &s.counts
 	out := Stats{Appended: c.appended.Load(), Duplicates: c.duplicates.Load(), Unanswered: s.acker.unanswered.Load(), IDs: c.ids.Load(), Followed: c.followedIDs.Load(),
-		SetAside: c.setAside.Load(), Refused: make(map[string]uint64, refusals)}
+		SetAside: c.setAside.Load(), Refused: c.refused.Counts()}
 	fw := &s.forwards
 	out.Resent, out.Failed, out.OutboxFull, out.Deduplicated = fw.resent.Load(), fw.failed.Load(), fw.refused.Load(), fw.deduplicated.Load()
 	out.OutboxBytes, out.OutboxMessages = fw.bytes.Load(), fw.messages.Load()
-	for i := range c.refused {
-		out.Refused[refusedWords[i]] = c.refused[i].Load()
-	}
 	for _, shard := range s.leaders() {
 		start, end := shard.Offsets()
 		out.Open++

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // subjects knows the last record of each subject of a shard. It is made when somebody first
@@ -31,7 +32,7 @@ func (x *subjects) note(of []byte, offset uint64) {
 // none. A condition that can't be judged, or not yet, is an error. mu is held.
 func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 	no := func(why string) error {
-		return &UnsupportedConditionError{Topic: s.shard.name, Condition: "expecting the last message of a subject", Why: why}
+		return &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "expecting the last message of a subject", Why: why}
 	}
 	if strings.ContainsAny(string(of), "*>") {
 		return 0, no("the subject has wildcards")

@@ -3,6 +3,7 @@ package topic
 import (
 	"errors"
 	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"math"
 	"sync"
 
@@ -15,7 +16,7 @@ import (
 type intake struct {
 	records []log.Record
 	append  log.Append
-	out     replies
+	out     publish.Replies
 	first   bool // the next message is the first with an id, and the log has to say so before
 	alone   bool // the next message, or the last one gathered, is a batch by itself
 	gone    bool // the shard has ended
@@ -37,29 +38,6 @@ type intake struct {
 
 var intakes = sync.Pool{New: func() any { return &intake{} }}
 
-// replies are answers that go out together.
-type replies struct {
-	messages []protocol.Message
-	buf      []byte
-}
-
-func (r *replies) reset() {
-	clear(r.messages)
-	r.messages, r.buf = r.messages[:0], r.buf[:0]
-}
-
-func (r *replies) ack(codec PublishCodec, to []byte, topic string, offset uint64, records int, duplicate bool) {
-	from := len(r.buf)
-	r.buf = codec.AppendAck(r.buf, topic, offset, records, duplicate)
-	r.messages = append(r.messages, protocol.Message{Subject: to, Data: r.buf[from:len(r.buf):len(r.buf)]})
-}
-
-func (r *replies) refusal(codec PublishCodec, to []byte, topic string, err error) {
-	from := len(r.buf)
-	r.buf = codec.AppendRefusal(r.buf, topic, err)
-	r.messages = append(r.messages, protocol.Message{Subject: to, Data: r.buf[from:len(r.buf):len(r.buf)]})
-}
-
 // take accepts what one read of a connection brought.
 func (p *Shard) take(messages []protocol.Message) (behind bool) {
 	s := p.topic.service
@@ -78,7 +56,7 @@ func (s *ShardLeader) put(in *intake, v *view, messages []protocol.Message) (res
 	}
 	in.first = false
 	if err := s.markIDs(v); err != nil {
-		in.refuseAll(s.shard, v, messages, &StoreError{Topic: s.shard.name, Err: err})
+		in.refuseAll(s.shard, v, messages, &publish.StoreError{Topic: s.shard.name, Err: err})
 		return nil
 	}
 	return messages
@@ -86,10 +64,10 @@ func (s *ShardLeader) put(in *intake, v *view, messages []protocol.Message) (res
 
 // finish sends the answers that are due at once.
 func (in *intake) finish(s *Service) {
-	if len(in.out.messages) > 0 {
-		s.config.Hub.Send(in.out.messages)
+	if len(in.out.Messages) > 0 {
+		s.config.Hub.Send(in.out.Messages)
 	}
-	in.out.reset()
+	in.out.Reset()
 	if in.from != nil {
 		in.head = in.back.carry(&in.answers, in.from.shard, in.head)
 	}
@@ -103,14 +81,7 @@ func (p *Shard) refusal() error {
 		return why
 	}
 	// It has become possible between two looks.
-	return &NotServedError{Topic: p.topic.name, Reason: Opening, Leader: p.view.Load().leader, Why: "its log is being opened; try again"}
-}
-
-// refused adds an answer that the leader has encoded.
-func (r *replies) refused(to, answer []byte) {
-	from := len(r.buf)
-	r.buf = append(r.buf, answer...)
-	r.messages = append(r.messages, protocol.Message{Subject: to, Data: r.buf[from:len(r.buf):len(r.buf)]})
+	return &publish.NotServedError{Topic: p.topic.name, Reason: publish.Opening, Leader: p.view.Load().leader, Why: "its log is being opened; try again"}
 }
 
 func (in *intake) refuseAll(p *Shard, v *view, messages []protocol.Message, err error) {
@@ -124,7 +95,7 @@ func (in *intake) refuseAll(p *Shard, v *view, messages []protocol.Message, err 
 
 // refuse answers at once that a message is not kept.
 func (in *intake) refuse(p *Shard, v *view, to []byte, err error) {
-	p.topic.service.counts.refuse(err)
+	p.topic.service.counts.refused.Note(err)
 	if in.from != nil {
 		in.answers.Refused(in.seq, p.topic.service.config.Codec, p.topic.name, err)
 		if in.origin != nil {
@@ -133,7 +104,7 @@ func (in *intake) refuse(p *Shard, v *view, to []byte, err error) {
 		return
 	}
 	if len(to) > 0 && !v.noAck {
-		in.out.refusal(p.topic.service.config.Codec, to, p.topic.name, err)
+		in.out.Refusal(p.topic.service.config.Codec, to, p.topic.name, err)
 	}
 }
 
@@ -229,7 +200,7 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 
 // judge says whether a message is to be kept, and notes in p or in what is answered. mu is held.
 func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message, now, mono int64) bool {
-	var c Conditions
+	var c publish.Conditions
 	if m.Header > 0 {
 		var refusal error
 		if c, refusal = s.service.config.Codec.Conditions(m.Data[:m.Header]); refusal != nil {
@@ -241,12 +212,12 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 		return false
 	}
 	if c.Records == 0 && v.maxMessage > 0 && len(m.Data) > v.maxMessage {
-		in.refuse(s.shard, v, m.Reply, &TooLargeError{Topic: s.shard.name, Size: len(m.Data), Max: v.maxMessage})
+		in.refuse(s.shard, v, m.Reply, &publish.TooLargeError{Topic: s.shard.name, Size: len(m.Data), Max: v.maxMessage})
 		return false
 	}
 	next := s.end + uint64(len(in.records))
-	last := next + c.span()
-	if c.any() && !s.holds(in, p, v, m, &c, next, mono) {
+	last := next + c.Span()
+	if c.Any() && !s.holds(in, p, v, m, &c, next, mono) {
 		return false
 	}
 	s.lastID, s.lastKnown = append(s.lastID[:0], c.ID...), true
@@ -261,17 +232,17 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 }
 
 // holds says whether the conditions hold for the message that is to be kept at next. mu is held.
-func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message, c *Conditions, next uint64, mono int64) bool {
+func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message, c *publish.Conditions, next uint64, mono int64) bool {
 	t := s.topic
 	switch {
 	case len(c.ExpectedTopic) > 0 && string(c.ExpectedTopic) != t.name && string(c.ExpectedTopic) != s.shard.name:
-		in.refuse(s.shard, v, m.Reply, &WrongTopicError{Topic: s.shard.name, Expected: string(c.ExpectedTopic)})
+		in.refuse(s.shard, v, m.Reply, &publish.WrongTopicError{Topic: s.shard.name, Expected: string(c.ExpectedTopic)})
 		return false
 	case t.several() && !s.shard.canJudge(c):
 		in.refuse(s.shard, v, m.Reply, s.shard.cantJudge())
 		return false
 	case len(c.ID) > maxID:
-		in.refuse(s.shard, v, m.Reply, &UnsupportedConditionError{Topic: s.shard.name, Condition: "a message id of more than 1 KiB", Why: "each is kept in memory"})
+		in.refuse(s.shard, v, m.Reply, &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "a message id of more than 1 KiB", Why: "each is kept in memory"})
 		return false
 	}
 	var hash idHash
@@ -303,38 +274,38 @@ func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message
 			return false
 		}
 		if last != c.ExpectedLastBySubject {
-			s.answer(in, p, v, m.Reply, answer{offset: last, kind: isRefusal, err: &WrongLastError{Topic: s.shard.name, Subject: string(of), Last: last}})
+			s.answer(in, p, v, m.Reply, answer{offset: last, kind: isRefusal, err: &publish.WrongLastError{Topic: s.shard.name, Subject: string(of), Last: last}})
 			return false
 		}
 	}
 	if c.ExpectsLast && c.ExpectedLast != next-1 {
-		s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &WrongLastError{Topic: s.shard.name, Last: next - 1}})
+		s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &publish.WrongLastError{Topic: s.shard.name, Last: next - 1}})
 		return false
 	}
 	if len(c.ExpectedLastID) > 0 {
 		last, err := s.lastMessageID(next)
 		if err != nil {
-			in.refuse(s.shard, v, m.Reply, &StoreError{Topic: s.shard.name, Err: err})
+			in.refuse(s.shard, v, m.Reply, &publish.StoreError{Topic: s.shard.name, Err: err})
 			return false
 		}
 		if string(last) != string(c.ExpectedLastID) {
-			s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &WrongLastIDError{Topic: s.shard.name, ID: string(last)}})
+			s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &publish.WrongLastIDError{Topic: s.shard.name, ID: string(last)}})
 			return false
 		}
 	}
 	if len(c.ID) > 0 && v.window > 0 {
 		if s.ids.full() {
-			in.refuse(s.shard, v, m.Reply, &WindowFullError{Topic: s.shard.name, IDs: s.ids.n, Window: v.window})
+			in.refuse(s.shard, v, m.Reply, &publish.WindowFullError{Topic: s.shard.name, IDs: s.ids.n, Window: v.window})
 			return false
 		}
-		s.ids.add(hash, next+c.span(), mono)
+		s.ids.add(hash, next+c.Span(), mono)
 	}
 	return true
 }
 
 // condition answers that a message's condition does not hold or can't be judged. mu is held.
 func (s *ShardLeader) condition(in *intake, p *pending, v *view, to []byte, err error) {
-	if falsifiable(err) {
+	if publish.Falsifiable(err) {
 		s.answer(in, p, v, to, answer{kind: isRefusal, err: err})
 	} else {
 		in.refuse(s.shard, v, to, err)
@@ -346,7 +317,7 @@ func (s *ShardLeader) condition(in *intake, p *pending, v *view, to []byte, err 
 // that this broker leads. mu is held.
 func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answer) {
 	if a.kind == isRefusal {
-		s.service.counts.refuse(a.err)
+		s.service.counts.refused.Note(a.err)
 	}
 	a.seq = in.seq
 	in.origin.Settle(a.seq, forward.Outcome{Offset: a.offset, Duplicate: a.kind == isDuplicate, Err: a.err})
@@ -372,7 +343,7 @@ func (s *ShardLeader) lastMessageID(next uint64) ([]byte, error) {
 	s.lastID = s.lastID[:0]
 	if next > s.data.Start() {
 		_, err := scanBatches(s.data, next-1, next, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
-			return true, eachID(s.service.config.Codec, b, next, func(id []byte, offset uint64, _ int64) {
+			return true, publish.EachID(s.service.config.Codec, b, next, func(id []byte, offset uint64, _ int64) {
 				if offset == next {
 					s.lastID = append(s.lastID[:0], id...)
 				}
@@ -405,13 +376,13 @@ func (s *ShardLeader) notAppended(in *intake, v *view, p *pending, count int, er
 	if failed, ok := errors.AsType[*log.FailedError](err); ok {
 		s.fail(failed)
 	}
-	refusal := &StoreError{Topic: s.shard.name, Err: err}
+	refusal := &publish.StoreError{Topic: s.shard.name, Err: err}
 	count -= s.dropUnkept(in, p, refusal)
 	if in.questions != nil {
 		s.dropUnkept(in, in.questions, refusal)
 	}
 	for range count { // those that asked for no answer
-		s.service.counts.refuse(refusal)
+		s.service.counts.refused.Note(refusal)
 	}
 	p.end = 0
 	s.settleLater(p)
@@ -429,7 +400,7 @@ func (s *ShardLeader) dropUnkept(in *intake, p *pending, refusal error) (acks in
 		}
 		if a.kind == isKept {
 			acks++
-			s.service.counts.refuse(refusal)
+			s.service.counts.refused.Note(refusal)
 		}
 		in.answers.Refused(a.seq, s.service.config.Codec, s.shard.name, refusal)
 		in.origin.Settle(a.seq, forward.Outcome{Err: refusal})

@@ -49,7 +49,7 @@ func (t *Topic) Leader() string { return t.shards[0].Leader() }
 // Shard is the first one, if it is led here and can be read; or nil.
 func (t *Topic) Shard() *ShardLeader { return t.shards[0].readable() }
 
-// WhyNot says why the Topic's first shard is not served here, or at all: a *NotServedError. It is nil if it is served here.
+// WhyNot says why the Topic's first shard is not served here, or at all: a *publish.NotServedError. It is nil if it is served here.
 func (t *Topic) WhyNot() error { return t.shards[0].WhyNot() }
 
 // Trouble is what is wrong with the Topic's logs on this broker, for people; empty: nothing is known to be.

@@ -26,6 +26,7 @@ var rooms = []string{
 	"copystate", "coordination",
 	"placement",
 	"replica",
+	"publish",
 	"forward",
 	"topic",
 	"subscription",

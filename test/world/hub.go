@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/route"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/subject"
@@ -122,7 +123,7 @@ const (
 	headerBySubject = "Last-By-Subject"
 )
 
-func (codec) Conditions(header []byte) (c topic.Conditions, refusal error) {
+func (codec) Conditions(header []byte) (c publish.Conditions, refusal error) {
 	if len(header) == 0 {
 		return c, nil
 	}
@@ -151,7 +152,7 @@ func (codec) AppendAck(dst []byte, shard string, offset uint64, _ int, duplicate
 }
 
 func (codec) AppendRefusal(dst []byte, shard string, err error) []byte {
-	if wrong, ok := err.(*topic.WrongLastError); ok {
+	if wrong, ok := err.(*publish.WrongLastError); ok {
 		return fmt.Appendf(dst, "last %s %d", shard, wrong.Last)
 	}
 	return fmt.Appendf(dst, "no %s", err)

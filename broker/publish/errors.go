@@ -1,4 +1,4 @@
-package topic
+package publish
 
 import (
 	"fmt"
@@ -36,22 +36,24 @@ func (e *NotServedError) Error() string { return fmt.Sprintf("topic %s: %s", e.T
 
 func (e *NotServedError) Unwrap() error { return e.Err }
 
-// LeadershipLostError says that the leader of a shard ended before a message was safe on all replicas.
-// The next leader may have it or not.
+// LeadershipLostError says that the leader of a shard ended before a message was safe on all
+// replicas. The next leader may have it or not.
 type LeadershipLostError struct{ Topic, Why string }
 
 func (e *LeadershipLostError) Error() string {
 	return fmt.Sprintf("topic %s: %s, and it isn't known whether the message was kept; publish it again, with a message id if it must not be kept twice", e.Topic, e.Why)
 }
 
-// OutboxFullError is a message that could not be forwarded to the leader of its shard, as too many wait for an answer.
+// OutboxFullError is a message that could not be forwarded to the leader of its shard, as too many
+// wait for an answer.
 type OutboxFullError struct{ Topic, Why string }
 
 func (e *OutboxFullError) Error() string {
 	return fmt.Sprintf("topic %s: not forwarded: %s; publish more slowly, or try again when it is answered", e.Topic, e.Why)
 }
 
-// ForgottenError is a message that came again to a leader which doesn't know what the one before said to it.
+// ForgottenError is a message that came again to a leader which doesn't know what the one before
+// said to it.
 type ForgottenError struct{ Topic string }
 
 func (e *ForgottenError) Error() string {
@@ -116,7 +118,8 @@ func (e *UnsupportedConditionError) Error() string {
 	return fmt.Sprintf("topic %s: %s is not possible: %s", e.Topic, e.Condition, e.Why)
 }
 
-// StalledError is a message that its leader did not append, since too much waits there for the other replicas.
+// StalledError is a message that its leader did not append, since too much waits there for the
+// other replicas.
 type StalledError struct {
 	Topic          string
 	Bytes, Records int64         // that wait
@@ -128,8 +131,8 @@ func (e *StalledError) Error() string {
 		e.Topic, e.Bytes, e.Records, e.Since.Round(100*time.Millisecond), e.Topic)
 }
 
-// UnconfirmedError is an answer that its leader did not give, since it could not prove that it still leads. Of the message of a
-// publisher nothing is kept.
+// UnconfirmedError is an answer that its leader did not give, since it could not prove that it
+// still leads. Of the message of a publisher nothing is kept.
 type UnconfirmedError struct{ Topic, Why string }
 
 func (e *UnconfirmedError) Error() string {
@@ -153,26 +156,11 @@ func (e *StoreError) Error() string {
 
 func (e *StoreError) Unwrap() error { return e.Err }
 
-// NoRecordError says that a shard keeps no record like that.
-type NoRecordError struct {
-	Topic   string
-	Offset  uint64 // that was asked for; 0: a subject was
-	Subject string
-}
-
-func (e *NoRecordError) Error() string {
-	if e.Subject == "" {
-		return fmt.Sprintf("topic %s keeps no record at offset %d", e.Topic, e.Offset)
+// Falsifiable says whether a refusal rests on what the last record is, or on the lack of one.
+func Falsifiable(err error) bool {
+	switch err.(type) {
+	case *WrongLastError, *WrongLastIDError, *NotAfterError:
+		return true
 	}
-	return fmt.Sprintf("topic %s keeps no record of subject %s from offset %d on", e.Topic, e.Subject, e.Offset)
-}
-
-// ScanError says that looking for a record would take reading more than a bound.
-type ScanError struct {
-	Topic, Subject string
-	Bytes          int64
-}
-
-func (e *ScanError) Error() string {
-	return fmt.Sprintf("topic %s: no record of subject %s in the %d bytes that one search reads; ask for one by its offset", e.Topic, e.Subject, e.Bytes)
+	return false
 }

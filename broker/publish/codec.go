@@ -1,0 +1,44 @@
+package publish
+
+// Codec decodes what publishers ask for and encodes the answers to them. Its methods may be called
+// by several goroutines.
+type Codec interface {
+	// Conditions reads what a message's header asks for. A refusal is for AppendRefusal.
+	Conditions(header []byte) (c Conditions, refusal error)
+	// AppendAck appends the answer to a message that is kept at offset, or had been kept there
+	// before. If the message carried records, offset is the last one's.
+	AppendAck(dst []byte, topic string, offset uint64, records int, duplicate bool) []byte
+	// AppendRefusal appends the answer to a message that is not kept. err is one of this package's,
+	// of broker/log's, or a refusal from Conditions.
+	AppendRefusal(dst []byte, topic string, err error) []byte
+}
+
+// Conditions is what a publisher asks for beyond being kept. Its slices point into the header.
+type Conditions struct {
+	ID             []byte // one message per id and deduplication window; empty: none
+	ExpectedTopic  []byte // empty: any
+	ExpectedLastID []byte // of the last message; empty: any
+	// After is the id of a message that must have been kept within the deduplication window; empty:
+	// none. A publisher with several messages under way names the one before, and what has to come
+	// again comes in its order.
+	After []byte
+	// ExpectedLast is the offset that the last message must have, if ExpectsLast; 0: none was ever
+	// kept.
+	ExpectedLast uint64
+	ExpectsLast  bool
+	// ExpectedLastBySubject is the offset that the last message of ExpectedSubject, or of the
+	// message's own subject if that is empty, must have, if ExpectsLastBySubject; 0: there is none.
+	ExpectedLastBySubject uint64
+	ExpectsLastBySubject  bool
+	ExpectedSubject       []byte
+	// Records is how many records the message carries, each behind its length; 0: it is one itself.
+	Records int
+}
+
+// Any says whether anything is asked for that is to be judged.
+func (c *Conditions) Any() bool {
+	return c.ExpectsLast || c.ExpectsLastBySubject || len(c.ID) > 0 || len(c.After) > 0 || len(c.ExpectedTopic) > 0 || len(c.ExpectedLastID) > 0
+}
+
+// Span returns how far behind its first record the last record of the message stands.
+func (c *Conditions) Span() uint64 { return uint64(max(c.Records, 1)) - 1 }
