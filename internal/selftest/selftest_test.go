@@ -148,7 +148,7 @@ func TestAStalledBrokerFailsAtOnceAndSaysWhy(t *testing.T) {
 
 func TestABrokerThatNobodyServesIsRemovedAfterTheTimeout(t *testing.T) {
 	kube := cluster(t, func(context.Context, client.Client, *v1alpha1.Broker) {})
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("out of time"))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Second, errors.New("out of time"))
 	defer cancel()
 	out, err := run(t, ctx, kube, never(t))
 	if err == nil {
