@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // TestATakenPortIsSaidSo: the error names the port, and everything claimed before is released.
@@ -15,14 +16,7 @@ func TestATakenPortIsSaidSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := free.Addr().String()
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	client := testutil.FreeAddress(t)
 	profile, err := limits.ForProfile("small")
 	if err != nil {
 		t.Fatal(err)

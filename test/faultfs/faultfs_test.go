@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 func must(t *testing.T, err error) {
@@ -161,7 +162,7 @@ func TestAHangHoldsProcesses(t *testing.T) {
 		defer disk.mu.Unlock()
 		return disk.waiting > 0
 	}
-	for deadline := time.Now().Add(10 * time.Second); !waiting(); {
+	for deadline := time.Now().Add(testutil.Patience); !waiting(); {
 		if time.Now().After(deadline) {
 			t.Fatal("no operation came")
 		}
@@ -178,7 +179,7 @@ func TestAHangHoldsProcesses(t *testing.T) {
 	disk.Release()
 	select {
 	case <-ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(testutil.Patience):
 		t.Error("the process is not released")
 	}
 }
