@@ -1,16 +1,38 @@
 package world
 
 import (
+	"bytes"
 	"context"
 	"os"
-	"strconv"
+	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// worldsEnough is how many worlds it may take until a mutation is found.
-const worldsEnough = 400
+const (
+	// worldsEnough is how many worlds it may take until a mutation is found.
+	worldsEnough = 1000
+	// judgeTime is how long that may take.
+	judgeTime = 10 * time.Minute
+)
+
+// TestMutationsNameTheirPlaces: each rule that can be taken away stands where its mutation says. That costs no build.
+func TestMutationsNameTheirPlaces(t *testing.T) {
+	for _, m := range mutations() {
+		for _, e := range m.Edits {
+			source, err := os.ReadFile(filepath.Join(root(t), e.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := bytes.Count(source, []byte(e.old)); n != 1 {
+				t.Errorf("%s: %s says %q in %d places; say anew where the rule stands", m.Name, e.file, e.old, n)
+			}
+		}
+	}
+}
 
 // TestTheJudgeFindsAMissingRule: without a rule of the product, a few worlds with the faults that it is against break a promise. Each
 // mutation takes a build of its own, so it is run by make test-world-judge.
@@ -19,7 +41,7 @@ func TestTheJudgeFindsAMissingRule(t *testing.T) {
 	if only == "" {
 		t.Skip("it takes minutes: make test-world-judge")
 	}
-	for _, m := range mutations {
+	for _, m := range mutations() {
 		if only != "all" && !strings.Contains(m.Name, only) {
 			continue
 		}
@@ -28,20 +50,59 @@ func TestTheJudgeFindsAMissingRule(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			began := time.Now()
-			ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
-			defer stop()
-			for seed := range uint64(worldsEnough) {
-				r, err := p.Run(ctx, request{Seed: seed + 1, Faults: m.Faults, Found: m.Found, Kinds: m.Kinds, Readers: m.Readers})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if r.Broken != "" {
-					t.Logf("world %d, after %v: %s", seed+1, time.Since(began).Round(time.Millisecond), r.Broken[:min(len(r.Broken), 300)])
-					return
-				}
+			seed, broken, took := p.find(t, m)
+			if broken == "" {
+				t.Fatalf("not found in %d worlds", seed)
 			}
-			t.Errorf("not found in %s worlds", strconv.Itoa(worldsEnough))
+			if r, err := built(t).Run(t.Context(), m.request(seed)); err != nil || r.Broken != "" {
+				t.Errorf("world %d breaks a promise with the rule, too: %v %s", seed, err, r.Broken)
+			}
+			t.Logf("world %d, after %v: %s", seed, took.Round(time.Millisecond), broken[:min(len(broken), 300)])
 		})
 	}
+}
+
+// request asks for the world of a seed with what the mutation takes to be found.
+func (m *Mutation) request(seed uint64) request {
+	return request{Seed: seed, Faults: m.Faults, Found: m.Found, Kinds: m.Kinds, Readers: m.Readers}
+}
+
+// find runs worlds until one of them breaks a promise in the way that the mutation is to be found by. Without such a one it returns how
+// many worlds ran.
+func (p *Program) find(t *testing.T, m Mutation) (seed uint64, broken string, took time.Duration) {
+	began := time.Now()
+	ctx, stop := context.WithTimeout(t.Context(), judgeTime)
+	defer stop()
+	var next atomic.Uint64
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range parallel() {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				n := next.Add(1)
+				if n > worldsEnough {
+					return
+				}
+				r, err := p.Run(ctx, m.request(n))
+				if ctx.Err() != nil {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				if r.Broken != "" && strings.Contains(r.Broken, m.Says) && broken == "" {
+					seed, broken, took = n, r.Broken, time.Since(began)
+					stop()
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if broken == "" {
+		seed = next.Load()
+	}
+	return seed, broken, took
 }

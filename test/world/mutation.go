@@ -1,5 +1,7 @@
 package world
 
+import "slices"
+
 // Mutation takes a rule away from the product: in some places of its sources something else stands. It is how the judge is judged.
 type Mutation struct {
 	Name  string
@@ -15,7 +17,12 @@ type Mutation struct {
 }
 
 // mutations are each found in a few worlds. Whoever changes a place that one names says anew where the rule stands.
-var mutations = []Mutation{
+func mutations() []Mutation {
+	return slices.Concat(mutationsOfReplication, mutationsOfKinds, mutationsOfFindings)
+}
+
+// mutationsOfFindings take away rules that the product had first, and what was mended since.
+var mutationsOfFindings = []Mutation{
 	{Name: "R2: an ack needs nobody but the leader", Edits: []edit{
 		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync[:0] {\n\t\t\thigh = min("},
 		{"broker/replica/leader.go", "for _, m := range l.asked {\n\t\t\thigh = min(", "for _, m := range l.asked[:0] {\n\t\t\thigh = min("}},

@@ -155,6 +155,10 @@ func (p *Program) Run(ctx context.Context, r request) (Result, error) {
 			return result, json.Unmarshal(rest, &result)
 		}
 	}
+	if _, what, ok := bytes.Cut(out, []byte("\npanic: ")); ok && ctx.Err() == nil {
+		line, _, _ := bytes.Cut(what, []byte("\n"))
+		return Result{Broken: "panic: " + string(line), Logs: string(what[:min(len(what), 20_000)])}, nil
+	}
 	if err == nil {
 		err = errors.New("no result")
 	}

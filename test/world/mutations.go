@@ -1,0 +1,96 @@
+package world
+
+// mutationsOfReplication take away rules of the in-sync set, of elections and of truncation.
+var mutationsOfReplication = []Mutation{
+	{Name: "R1: a follower goes on under an older epoch", Edits: []edit{
+		{"broker/replica/following.go", "if f.ended || shard.Epoch < epoch ||", "if true || f.ended || shard.Epoch < epoch ||"}},
+		Faults: []string{"late watches", "cut from etcd one way", "cut off from etcd", "drain leadership", "kill one"}},
+	{Name: "R1: a leader leads on in its next life", Edits: []edit{
+		{"broker/topic/view.go", "if me, ok := state.Broker(self); ok {\n\t\tv.lead = slices.Contains(v.shard.InSync, coordination.Replica{Broker: self, Incarnation: me.Incarnation})",
+			"if _, ok := state.Broker(self); ok {\n\t\tv.lead = true"}},
+		Faults: []string{"cut power", "kill one", "late watches", "cut off from etcd", "cut in two"}},
+	{Name: "R1: a replica is taken away under the same epoch", Edits: []edit{
+		{"broker/placement/replicas.go", "c.Epoch = c.item.Epoch + 1", "c.Epoch = c.item.Epoch"}},
+		Faults: []string{"drain", "late watches", "slow way", "cut in two"}},
+	{Name: "R2: an ack needs some of the set", Edits: []edit{
+		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync[:min(len(l.shard.InSync), 2)] {\n\t\t\thigh = min("}},
+		Faults: []string{"kill one", "slow disk", "slow way", "cut in two"}},
+	{Name: "R3: who joins doesn't count before the answer is there", Edits: []edit{
+		{"broker/replica/leader.go", "for _, m := range l.asked {\n\t\t\thigh = min(", "for _, m := range l.asked[:0] {\n\t\t\thigh = min("}},
+		Faults: []string{"kill one", "etcd mumbles", "cut from etcd one way", "slow way", "slow disk", "late watches"}},
+	{Name: "R3: a lost answer means that nothing was done", Edits: []edit{
+		{"broker/replica/leader.go", "\tif shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {\n", "\tif shard == nil {\n\t\tl.asked = nil\n\t}\n\tif shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {\n"}},
+		Faults: []string{"kill one", "etcd mumbles", "cut from etcd one way", "slow way", "slow disk", "late watches"}},
+	{Name: "R3: a set of one is enough", Edits: []edit{
+		{"broker/replica/leader.go", "if len(stay) < l.min {", "if len(stay) < 1 {"},
+		{"broker/replica/leader.go", "return len(l.shard.InSync) >= l.min }", "return len(l.shard.InSync) >= 1 }"}},
+		Faults: []string{"cut in two", "bits flip", "kill"}, Found: []Class{FlippedBits}},
+	{Name: "R4: anyone can be elected", Edits: []edit{
+		{"broker/placement/elect.go", "\tfor _, m := range it.InSync {\n\t\ts := p.standing(it, m)\n\t\tif s < returned {", "\tfor _, id := range it.Replicas {\n\t\tm, s := coordination.Replica{Broker: id}, present\n\t\tif p.alive[id] == nil {"},
+		{"broker/placement/elect.go", "p.name(it, best, LeaderElected)", "p.nameAlone(it, best, LeaderElected)"}},
+		Faults: []string{"kill", "cut in two"}},
+	{Name: "R4: who may lack what it confirmed vouches for it", Edits: []edit{
+		{"broker/copystate/apply.go", "if first && e.Counted && e.Durability != log.Synced && !e.Orderly {", "if false && first && e.Counted && e.Durability != log.Synced && !e.Orderly {"}},
+		Faults: []string{"kill one", "kill", "cut power"}, Kinds: []string{"memory", "replicated"}},
+	{Name: "R5: followers truncate to the watermark", Edits: []edit{
+		{"broker/replica/following.go", "\t\ta.logs[p] = LineageOf(lg)\n", "\t\ta.logs[p] = LineageOf(lg)\n\t\tif high := f.high[p].Load(); high > 0 && high < a.logs[p].End {\n\t\t\t_, _, _ = lg.TruncateTo(high, 0)\n\t\t\ta.logs[p] = LineageOf(lg)\n\t\t}\n"}},
+		Faults: []string{"kill one", "drain leadership", "kill"}},
+	{Name: "R5: the leader names one epoch, shared or not", Edits: []edit{
+		{"broker/replica/lineage.go", "\tfor i := len(follower.Epochs) - 1; i >= 0 && !found; i-- {\n",
+			"\tfor j := len(leader.Epochs) - 1; j >= 0 && !found; j-- {\n\t\tif leader.Epochs[j].Epoch <= follower.Epochs[len(follower.Epochs)-1].Epoch {\n\t\t\tshared, found = min(follower.End, leader.endOf(j)), true\n\t\t}\n\t}\n\tfor i := len(follower.Epochs) - 1; i >= 0 && !found; i-- {\n"}},
+		Faults: []string{"kill", "cut in two", "cut power", "drain leadership"}},
+	{Name: "R6: what isn't safe is read", Edits: []edit{
+		{"broker/topic/shard_leader.go", "\tend = s.high.Load()\n\tstart = s.data.Start()\n", "\t_, end, _ = s.data.Offsets()\n\tstart = s.data.Start()\n"}},
+		Faults: []string{"cut in two", "cut off one", "kill one"}},
+	{Name: "R9: who lost what was safe doesn't say so", Edits: []edit{
+		{"broker/copystate/apply.go", "\tif e.Damage != \"\" {\n\t\ts = s.doubt(Damaged", "\tif false {\n\t\ts = s.doubt(Damaged"},
+		{"broker/copystate/apply.go", "\ts = s.doubt(Damaged, e.Reason, e.Epoch)\n\treturn s, []Action{Keep, Report}\n", "\treturn s, nil\n"}},
+		Faults: []string{"bits flip", "kill one"}, Found: []Class{FlippedBits}},
+}
+
+// mutationsOfKinds take away what Topics are promised that are not plain.
+var mutationsOfKinds = []Mutation{
+	{Name: "shards: a subject's messages go to another shard", Edits: []edit{
+		{"broker/topic/partition.go", "fnvPrime  = 1099511628211", "fnvPrime  = 1099511628213"}},
+		Kinds: []string{"sharded"}, Says: "belongs to"},
+	{Name: "Replicated: an ack needs nobody but the leader", Edits: []edit{
+		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync[:0] {\n\t\t\thigh = min("},
+		{"broker/replica/leader.go", "for _, m := range l.asked {\n\t\t\thigh = min(", "for _, m := range l.asked[:0] {\n\t\t\thigh = min("}},
+		Faults: []string{"cut power", "cut in two"}, Kinds: []string{"replicated"}},
+	{Name: "Memory: an ack needs nobody but the leader", Edits: []edit{
+		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync[:0] {\n\t\t\thigh = min("},
+		{"broker/replica/leader.go", "for _, m := range l.asked {\n\t\t\thigh = min(", "for _, m := range l.asked[:0] {\n\t\t\thigh = min("}},
+		Faults: []string{"kill one", "cut in two"}, Kinds: []string{"memory"}},
+	{Name: "minInSync 1: members that leave don't count while the swap is under way", Edits: []edit{
+		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync {\n\t\t\tif l.asked != nil {\n\t\t\t\tbreak\n\t\t\t}\n\t\t\thigh = min("}},
+		Faults: []string{"cut off from etcd", "cut in two", "cut off one", "kill one"}, Kinds: []string{"one in sync"}},
+	{Name: "compaction: the newest record of a subject goes, too", Edits: []edit{
+		{"broker/log/compact.go", "return !known || r.Offset >= newest", "return !known || r.Offset > newest"}},
+		Faults: []string{"kill one"}, Kinds: []string{"compacted"}},
+	{Name: "compaction: young records go", Edits: []edit{
+		{"broker/topic/compact.go", "\t\tBefore: s.config.Clock.Time().Add(-max(v.window, when.Age))}\n", "\t\t}\n"}},
+		Faults: []string{"kill one"}, Kinds: []string{"compacted"}, Says: "was taken by compaction"},
+	{Name: "retention: records go before they are as many or as old", Edits: []edit{
+		{"broker/log/retention.go", "known && now.Sub(newest) > policy.Age", "known && now.Sub(newest) > policy.Age/2"},
+		{"broker/log/retention.go", "bytes-s.Bytes >= policy.Bytes", "bytes-s.Bytes >= policy.Bytes/8"},
+		{"broker/log/retention.go", "end-s.End >= policy.Messages", "end-s.Base >= policy.Messages"}},
+		Faults: []string{"kill one"}, Kinds: []string{"retained"}, Says: "keep"},
+	{Name: "retention: nothing goes", Edits: []edit{
+		{"broker/log/retention.go", "\t\tplan.Start = max(plan.Start, s.End)\n", ""}},
+		Faults: []string{"kill one"}, Kinds: []string{"retained"}, Says: "than it is to keep"},
+	{Name: "S1: an ack is answered before it is kept", Edits: []edit{
+		{"broker/subscription/cursor_store.go", "\tk.waiters = append(k.waiters, done)\n", "\tgo done(nil)\n"}},
+		Faults: []string{"kill one", "kill all", "cut power"}, Readers: []string{"subscription"}, Says: "is delivered again"},
+	{Name: "S2: what was not delivered is skipped by the next leader", Edits: []edit{
+		{"broker/subscription/cursor_store.go", "\ts.handle, s.cursor = r.handle, r.cursor\n", "\ts.handle, s.cursor = r.handle, r.cursor\n\tif end > 0 {\n\t\ts.cursor.offset = max(s.cursor.offset, end-1)\n\t}\n"}},
+		Faults: []string{"kill one", "drain leadership"}, Readers: []string{"subscription"}, Says: "never delivered"},
+	{Name: "snapshots: nothing is held", Edits: []edit{
+		{"broker/log/trim.go", "\tl.holds[h] = struct{}{}\n", ""}},
+		Faults: []string{"slow way"}, Kinds: []string{"compacted", "retained"}, Readers: []string{"snapshot"}, Says: "while it was held"},
+	{Name: "T4: a condition is judged without the messages before it in its batch", Edits: []edit{
+		{"broker/topic/subjects.go", "\t\tfor i := range in.records { // they are not in the log yet\n", "\t\tfor i := range in.records[:0] {\n"}},
+		Faults: []string{"kill one", "drain leadership"}},
+	{Name: "the last message of a subject: another one is found", Edits: []edit{
+		{"broker/topic/read.go", "\t\t\tif matches(r.Subject) {\n\t\t\t\tlast = r.Offset\n", "\t\t\tif matches(r.Subject) && last == 0 {\n\t\t\t\tlast = r.Offset\n"}},
+		Faults: []string{"kill one"}, Says: "is not linearizable"},
+}
