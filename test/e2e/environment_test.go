@@ -36,7 +36,7 @@ const (
 	namespace         = "messaging" // where users keep their Brokers
 	brokers           = 3
 	poll              = 300 * time.Millisecond
-	lookTime          = 15 * time.Second
+	lookTime          = time.Minute
 )
 
 // environment is the cluster, and how to reach what runs in it from this machine.

@@ -42,7 +42,7 @@ func garbage(t *testing.T, e *environment) {
 			}
 		})
 	}
-	eventually(t, 5*time.Second, "the Broker is Ready", e.brokerIsReady)
+	eventually(t, time.Minute, "the Broker is Ready", e.brokerIsReady)
 }
 
 func broker(name, spec string) string {

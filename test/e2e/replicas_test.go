@@ -83,7 +83,7 @@ func leaderCut(t *testing.T, e *environment) {
 	d.under(t, 500)
 	d.wentOn(t)
 	e.node(t, "heal", cut)
-	eventually(t, time.Minute, cut+" is back", e.nodeIs(cut, corev1.ConditionTrue))
+	eventually(t, replaceTime, cut+" is back", e.nodeIs(cut, corev1.ConditionTrue))
 	eventually(t, replaceTime, "the Broker is Ready", e.brokerIsReady)
 	eventually(t, copyTime, "all replicas are in sync again", e.isWhole(name))
 	d.under(t, 100)

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-const answerTime = 5 * time.Second
+const answerTime = 15 * time.Second
 
 // talk has a client at every broker speak to clients at every other.
 func talk(t *testing.T, e *environment) {

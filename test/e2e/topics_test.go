@@ -23,7 +23,7 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-const readyTime = 30 * time.Second
+const readyTime = 2 * time.Minute
 
 func isReady(conditions []metav1.Condition, generation int64) error {
 	ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
@@ -144,7 +144,7 @@ func topicsServe(t *testing.T, e *environment) {
 	if _, err := e.stream(t, podName(2)).Publish(within(t), "clicks.a", nil); err != nil {
 		t.Error(err)
 	}
-	eventually(t, 90*time.Second, "the numbers are in the status", func(ctx context.Context) error {
+	eventually(t, 3*time.Minute, "the numbers are in the status", func(ctx context.Context) error {
 		o, err := e.topic(ctx, "orders")
 		if err != nil {
 			return err
@@ -189,7 +189,7 @@ func onlyBrokerCut(t *testing.T, e *environment) {
 		return nil
 	})
 	e.node(t, "heal", cut)
-	eventually(t, time.Minute, cut+" is back", e.nodeIs(cut, corev1.ConditionTrue))
+	eventually(t, replaceTime, cut+" is back", e.nodeIs(cut, corev1.ConditionTrue))
 	eventually(t, replaceTime, "the Broker is Ready", e.brokerIsReady)
 	eventually(t, readyTime, "the Topic is Ready", e.topicIsReady(name))
 	n := d.count()
@@ -273,9 +273,10 @@ func (e *environment) writes(t *testing.T) (own, brokers int64) {
 	return own, told.Revision
 }
 
-// aThousandTopics are applied at once, are Ready within a minute with few writes, and cost nothing afterwards.
+// aThousandTopics are applied at once, are Ready with few writes, and cost nothing afterwards. How long it
+// takes depends on the machine and is logged; the writes, which decide it, are bounded.
 func aThousandTopics(t *testing.T, e *environment) {
-	const many, limit, most = 1000, time.Minute, 20
+	const many, limit, most = 1000, 5 * time.Minute, 20
 	own, inBrokers := e.writes(t)
 	began := time.Now()
 	var making sync.WaitGroup
@@ -326,7 +327,7 @@ func aThousandTopics(t *testing.T, e *environment) {
 		}
 	}
 	for _, i := range []int{0, 499, 999} {
-		eventually(t, 90*time.Second, "its number is in the status, the last that is to be written", func(ctx context.Context) error {
+		eventually(t, 3*time.Minute, "its number is in the status, the last that is to be written", func(ctx context.Context) error {
 			o, err := e.topic(ctx, fmt.Sprintf("many-%d", i))
 			if err == nil && o.Status.Messages != 1 {
 				err = fmt.Errorf("it says %d messages", o.Status.Messages)
