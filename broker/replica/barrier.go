@@ -60,10 +60,10 @@ func (l *Leader) Confirm(from coordination.Replica, round uint64) (moved bool) {
 	return l.confirm()
 }
 
-// Mute records that a follower that has joined supports no rounds (rule 6).
-func (l *Leader) Mute(from coordination.Replica) {
+// WithoutRounds records that a follower that has joined supports no rounds (rule 6).
+func (l *Leader) WithoutRounds(from coordination.Replica) {
 	if f := l.followers[from.Broker]; f != nil && f.Replica == from {
-		f.mute = true
+		f.withoutRounds = true
 	}
 }
 
@@ -112,7 +112,7 @@ func (l *Leader) confirmedBy(m coordination.Replica) uint64 {
 	switch {
 	case f == nil || f.Replica != m:
 		return 0
-	case f.mute && f.joined:
+	case f.withoutRounds && f.joined:
 		return l.barrier.begun
 	}
 	return f.confirmed

@@ -248,9 +248,9 @@ func BenchmarkAskForThousands(b *testing.B) {
 	b.Logf("led, followed and joined at first within %v; %d bytes of memory for both ends of a shard", took, (after.HeapAlloc-before.HeapAlloc)/shards)
 	b.ResetTimer()
 	for b.Loop() {
-		for _, fd := range f.x.feeds {
+		for _, fd := range f.x.dialers {
 			f.x.mu.Lock()
-			in := fd.intake
+			in := fd.conn
 			f.x.mu.Unlock()
 			in.fail(errReplaced)
 		}

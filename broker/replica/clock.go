@@ -33,8 +33,8 @@ type clockEnd struct {
 	some bool  // there was one
 }
 
-// sayClock sends this broker's vote if time is set or a vote is due. Only the writer calls it.
-func (c *connection) sayClock(time bool) error {
+// sendClock sends this broker's vote if time is set or a vote is due. Only the writer calls it.
+func (c *connection) sendClock(time bool) error {
 	e := &c.clock
 	if !e.on || !e.due.Swap(false) && !time {
 		return nil
@@ -50,8 +50,8 @@ func (c *connection) sayClock(time bool) error {
 	return err
 }
 
-// hearClock handles the other end's vote. Only the reader calls it.
-func (c *connection) hearClock(body []byte) error {
+// receiveClock handles the other end's vote. Only the reader calls it.
+func (c *connection) receiveClock(body []byte) error {
 	f, err := parseClock(body)
 	if err != nil {
 		return &garbageError{err}

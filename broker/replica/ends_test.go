@@ -45,7 +45,7 @@ func TestTheEndWaits(t *testing.T) {
 		<-ended
 		l.End()
 		moved := a.moved
-		l.tell()
+		l.notifyMoved()
 		if a.moved != moved {
 			t.Error("Moved was called after the end")
 		}
@@ -120,7 +120,7 @@ func TestAConnectionThatEndsLate(t *testing.T) {
 		l.mu.Unlock()
 		w.nodes["b"].follows[orders].askAnew()
 		w.within(time.Second, "it has asked anew", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.streams) == 1 && l.streams[0] != late })
-		l.part(late)
+		l.disconnected(late)
 		if !l.Followers()[0].Joined {
 			t.Error("its follower has parted")
 		}

@@ -51,9 +51,11 @@ type LeadConfig struct {
 	Durability log.Durability
 	Logs       [Parts]*log.Log
 	High       [Parts]uint64 // up to where records were known to be safe
-	// Moved is called after a follower's progress, or a change of the set, moved a watermark. It must not block, nor End this.
+	// Moved is called after a follower's progress, or a change of the set, moved a watermark. It
+	// must not block, nor End this.
 	Moved func()
-	// Unreadable is told why a log could not be read for a follower. It may be nil, must not block, nor End this.
+	// Unreadable is told why a log could not be read for a follower. It may be nil, must not block,
+	// nor End this.
 	Unreadable func(err error)
 }
 
@@ -63,18 +65,21 @@ type FollowConfig struct {
 	Shard      *coordination.Shard // names another broker its leader
 	Durability log.Durability
 	Logs       [Parts]*log.Log
-	// High is up to where the records are known to be safe on all members, from following before.
+	// High is the end of the records known to be safe on all members, from following before.
 	High [Parts]uint64
 	// Failed is told, once, that a log takes nothing more. It must not block, nor End this.
 	Failed func(error)
-	// Contradicted is told, once, that the leader would have records dropped that are known to be safe on all members.
-	// Then nothing is dropped and nothing copied any more. It must not block, nor End this. If it is nil such records
-	// are set aside: the copy is in doubt, so that nobody counts on it.
+	// Contradicted is called once, if the leader would have records dropped that are known to be
+	// safe on all members. Then nothing is dropped and nothing is copied any more. It must not
+	// block, nor End this. If it is nil, such records are set aside: the copy is in doubt and does
+	// not count.
 	Contradicted func(why string)
-	// Mended, if there is one, says that the logs lack segments (log.Log.Lacks). Then these are fetched and nothing is copied, and it
-	// is told, once, that the logs are whole, or why they can't be made so. It must not block, nor End this.
+	// Mended, if not nil, says that the logs lack segments (log.Log.Lacks). Then these are fetched
+	// and nothing is copied. It is called once, when the logs are complete, or with the reason why
+	// they cannot be completed. It must not block, nor End this.
 	Mended func(error)
-	// Watch is told what happens to the data log; nil: nobody is. It is called by one goroutine at a time, and not after End.
+	// Watch is told what happens to the data log; nil: nobody is. It is called by one goroutine at
+	// a time, and not after End.
 	Watch Watcher
 }
 
@@ -85,16 +90,17 @@ type Watcher interface {
 	Reset()               // it is empty, and may begin anywhere
 }
 
-// Exchange brings what leaders append to their followers, and acks back.
+// Exchange sends what leaders append to their followers, and acks back.
 //
-// For each leader that shards are followed from there is one connection, a feed, which the follower
-// dials and all of those shards share. A leader's end of it is an outlet. An outlet has a list of shards of
-// which there is something to send, and one goroutine that goes round that list. So a shard has neither
-// a goroutine nor a timer, and one without traffic costs its few hundred bytes. Followers of Kafka's kind, that
-// fetch again and again, were the simpler way: it makes either an ack wait for the next
-// fetch, or ten thousand idle shards be asked for all the time.
+// Per leader broker there is one connection, which the follower dials and all its shards share. The
+// leader's end is a followerConn, the follower's a leaderConn. A followerConn has a list of shards
+// with something to send, and one goroutine that works through it. So a shard has neither a
+// goroutine nor a timer, and an idle one costs a few hundred bytes. Fetching followers, as Kafka
+// has, were simpler, but either an ack waits for the next fetch, or ten thousand idle shards are
+// fetched all the time.
 //
-// Locks, in this order: Leading.mu or Following.mu; Exchange.mu; those of outlets and intakes. None is held during I/O.
+// Locks, in this order: Leading.mu or Following.mu; Exchange.mu; those of connections. None is held
+// during I/O.
 type Exchange struct {
 	config  Config
 	log     *slog.Logger
@@ -105,18 +111,18 @@ type Exchange struct {
 	swaps   *work.Jobs
 	counters
 
-	mu       sync.Mutex
-	closed   bool
-	self     coordination.Replica // incarnation 0: not known yet
-	lives    lives
-	leads    map[ID]*Leading // with followers
-	follows  map[ID]*Following
-	outlets  map[string]*outlet // by follower
-	feeds    map[string]*feed   // by leader
-	moved    []*Leading         // whose Moved is to be called from nowhere in particular
-	restless []*Leading         // whose set is to change, or may be soon
-	trims    []*Following
-	told     map[string]time.Duration // when a trouble was logged last
+	mu            sync.Mutex
+	closed        bool
+	self          coordination.Replica // incarnation 0: not known yet
+	lives         lives
+	leads         map[ID]*Leading // with followers
+	follows       map[ID]*Following
+	followerConns map[string]*followerConn // by follower
+	dialers       map[string]*leaderDialer // by leader
+	moved         []*Leading               // whose Moved is to be called from nowhere in particular
+	restless      []*Leading               // whose set is to change, or may be soon
+	trims         []*Following
+	complained    map[string]time.Duration // when a trouble was logged last
 
 	dueMu sync.Mutex
 	due   []*Following // with something to ack
@@ -129,7 +135,8 @@ type Exchange struct {
 // lives are the incarnations of the members, by broker. It never changes.
 type lives map[string]int64
 
-// has says whether a broker is registered in that life. Incarnation 0, a member that withdrew, is no life.
+// has says whether a broker is registered in that life. Incarnation 0, a member that withdrew, is
+// no life.
 func (a lives) has(r coordination.Replica) bool {
 	return r.Incarnation != 0 && a[r.Broker] == r.Incarnation
 }
@@ -146,8 +153,8 @@ func NewExchange(c Config) *Exchange {
 	x := &Exchange{
 		config: c, log: c.Logger.With("component", "replication"), self: coordination.Replica{Broker: c.Self},
 		disk: work.NewJobs(diskWorkers, 0, 0), swaps: work.NewJobs(swapWorkers, 0, 0),
-		leads: make(map[ID]*Leading), follows: make(map[ID]*Following), outlets: make(map[string]*outlet), feeds: make(map[string]*feed),
-		told: make(map[string]time.Duration), wake: make(chan struct{}, 1),
+		leads: make(map[ID]*Leading), follows: make(map[ID]*Following), followerConns: make(map[string]*followerConn), dialers: make(map[string]*leaderDialer),
+		complained: make(map[string]time.Duration), wake: make(chan struct{}, 1),
 	}
 	x.ctx, x.cancel = context.WithCancel(context.Background())
 	x.workers.Go(x.sweep)
@@ -159,12 +166,12 @@ func (x *Exchange) Close() {
 	x.mu.Lock()
 	x.closed = true
 	var ends []*connection
-	for _, o := range x.outlets {
+	for _, o := range x.followerConns {
 		ends = append(ends, &o.connection)
 	}
-	for _, fd := range x.feeds {
-		if fd.intake != nil {
-			ends = append(ends, &fd.intake.connection)
+	for _, fd := range x.dialers {
+		if fd.conn != nil {
+			ends = append(ends, &fd.conn.connection)
 		}
 	}
 	x.mu.Unlock()
@@ -199,8 +206,8 @@ func (x *Exchange) Observe(state *coordination.State) {
 	if self != before {
 		follows = slices.Collect(maps.Values(x.follows))
 	}
-	for _, fd := range x.feeds {
-		fd.nudge() // Whom it waits for may be back.
+	for _, fd := range x.dialers {
+		fd.dialNow() // Whom it waits for may be back.
 	}
 	x.mu.Unlock()
 	for _, l := range leads {
@@ -242,7 +249,7 @@ func (x *Exchange) Committed() {
 	due := x.due
 	x.due, x.spare = x.spare[:0], nil
 	x.dueMu.Unlock()
-	var last *intake // Most are of few leaders, and an idle writer wakes once.
+	var last *leaderConn // Most are of few leaders, and an idle writer wakes once.
 	for _, f := range due {
 		if in := f.ackDue(); in != nil && in != last {
 			if last != nil {
@@ -264,13 +271,13 @@ func (x *Exchange) Committed() {
 func (x *Exchange) complain(key, text string, args ...any) {
 	now := x.config.Now()
 	x.mu.Lock()
-	last, known := x.told[key]
+	last, known := x.complained[key]
 	quiet := known && now-last < complainEvery
 	if !quiet {
-		if len(x.told) >= maxTold {
-			clear(x.told)
+		if len(x.complained) >= maxTold {
+			clear(x.complained)
 		}
-		x.told[key] = now
+		x.complained[key] = now
 	}
 	x.mu.Unlock()
 	level := slog.LevelWarn

@@ -20,7 +20,7 @@ type fetch struct {
 // if that is later.
 type piece struct {
 	stream, round uint32
-	parted        bool // the two logs differ before the end of the span
+	diverged      bool // the two logs differ before the end of the span
 	start         uint64
 	batches       []byte
 }
@@ -40,7 +40,7 @@ func appendFetch(dst []byte, q *fetch) []byte {
 func parseFetch(body []byte) (*fetch, error) {
 	f := fields{rest: body}
 	q := &fetch{question: f.question()}
-	q.Topic = string(f.take(int(f.u8())))
+	q.Topic = string(f.next(int(f.u8())))
 	q.part = Part(f.u8())
 	q.span = log.Span{From: f.u64(), Next: f.u64()}
 	q.log.Start, q.log.End = f.u64(), f.u64()
@@ -63,7 +63,7 @@ func appendPieceHeader(dst []byte, p *piece, size int) []byte {
 	dst = be.AppendUint32(dst, p.stream)
 	dst = be.AppendUint32(dst, p.round)
 	parted := byte(0)
-	if p.parted {
+	if p.diverged {
 		parted = 1
 	}
 	dst = append(dst, parted)
@@ -74,8 +74,8 @@ func appendPieceHeader(dst []byte, p *piece, size int) []byte {
 
 func parsePiece(body []byte) (p piece, err error) {
 	f := fields{rest: body}
-	p.stream, p.round, p.parted, p.start = f.u32(), f.u32(), f.u8() == 1, f.u64()
-	if f.bad || p.parted && len(f.rest) > 0 {
+	p.stream, p.round, p.diverged, p.start = f.u32(), f.u32(), f.u8() == 1, f.u64()
+	if f.bad || p.diverged && len(f.rest) > 0 {
 		return piece{}, fmt.Errorf("a frame %q of the wrong length", "piece")
 	}
 	p.batches = f.rest
@@ -83,7 +83,7 @@ func parsePiece(body []byte) (p piece, err error) {
 }
 
 // fetch handles a follower's request. The writer answers it.
-func (o *outlet) fetch(q *fetch) error {
+func (o *followerConn) fetch(q *fetch) error {
 	l, epoch, why, soon := o.x.asked(q.ID, q.epoch)
 	if why != "" {
 		o.refuse(&q.question, epoch, why, soon)
@@ -104,18 +104,18 @@ func (o *outlet) fetch(q *fetch) error {
 }
 
 // answerFetch sends a piece, if the allowance permits it now. An error ends the connection.
-func (o *outlet) answerFetch(q *fetch) error {
+func (o *followerConn) answerFetch(q *fetch) error {
 	if o.allowance <= 0 {
-		o.unpaid = append(o.unpaid, q)
+		o.postponed = append(o.postponed, q)
 		return nil
 	}
 	p := piece{stream: q.stream, round: q.round}
 	c := q.l.config.Logs[q.part].NewCursor(1)
 	o.memory = c.Lend(o.memory)
 	defer func() { o.memory = c.Lend(o.memory) }()
-	from, why := q.l.look(q, &p)
+	from, why := q.l.checkFetch(q, &p)
 	var v log.View
-	if why == "" && !p.parted && from < q.span.Next {
+	if why == "" && !p.diverged && from < q.span.Next {
 		c.Seek(from)
 		var err error
 		if v, err = q.l.read(c); err != nil {
@@ -151,9 +151,9 @@ func (o *outlet) answerFetch(q *fetch) error {
 	return nil
 }
 
-// look judges whether and from where a fetch can be answered. why is the reason if it can't be at
+// checkFetch judges whether and from where a fetch can be answered. why is the reason if it can't be at
 // present.
-func (l *Leading) look(q *fetch, p *piece) (from uint64, why string) {
+func (l *Leading) checkFetch(q *fetch, p *piece) (from uint64, why string) {
 	l.use.RLock()
 	defer l.use.RUnlock()
 	if l.ended.Load() {
@@ -167,6 +167,6 @@ func (l *Leading) look(q *fetch, p *piece) (from uint64, why string) {
 	}
 	own.Start = base
 	shared := Meet(own, q.log)
-	p.parted = shared.Verb == Reset || shared.At < min(q.span.Next, q.log.End) || own.End < q.span.Next
+	p.diverged = shared.Verb == Reset || shared.At < min(q.span.Next, q.log.End) || own.End < q.span.Next
 	return max(q.span.From, p.start), ""
 }

@@ -43,12 +43,12 @@ type Following struct {
 	ended  bool
 	step   step
 	leader string
-	feed   *feed
-	intake *intake // the feed's connection, while this has a stream on it
+	dialer *leaderDialer
+	conn   *leaderConn // the dialer's connection, while f has a stream on it
 	stream uint32
-	asking bool   // in intake.asks
-	acking bool   // in intake.acks
-	probes bool   // in intake.probes
+	asking bool   // in leaderConn.asks
+	acking bool   // in leaderConn.acks
+	probes bool   // in leaderConn.probes
 	number uint64 // newest barrier round that the leader asked for; valid while probes
 	todo   [Parts]Verdict
 	tries  int // consecutive verdicts other than Copy
@@ -60,7 +60,7 @@ type Following struct {
 	pause time.Duration
 	again time.Duration // when a resting Following asks
 
-	mend *mending // nil: the logs lack nothing
+	repair *repairing // nil: the logs lack nothing
 
 	starts  [Parts]uint64 // of the leader's logs
 	trimmed [Parts]uint64
@@ -98,7 +98,7 @@ func (x *Exchange) Follow(c FollowConfig) *Following {
 	f.epoch.Store(c.Shard.Epoch)
 	f.config.Shard = nil
 	if c.Mended != nil {
-		f.mend = &mending{}
+		f.repair = &repairing{}
 	}
 	for p := range f.parts {
 		f.parts[p].f = f
@@ -131,7 +131,7 @@ func (f *Following) Adopt(shard *coordination.Shard) {
 	f.attach()
 }
 
-// attach attaches f to the feed of its leader. mu is held.
+// attach attaches f to the dialer of its leader. mu is held.
 func (f *Following) attach() {
 	x := f.x
 	if f.leader == "" || f.leader == x.config.Self {
@@ -148,52 +148,52 @@ func (f *Following) attach() {
 		x.mu.Unlock()
 		return
 	}
-	fd := x.feeds[f.leader]
+	fd := x.dialers[f.leader]
 	if fd == nil {
-		fd = newFeed(x, f.leader)
-		x.feeds[f.leader] = fd
+		fd = newLeaderDialer(x, f.leader)
+		x.dialers[f.leader] = fd
 		x.workers.Go(fd.run)
 	}
 	fd.shards[f] = struct{}{}
-	in := fd.intake
+	in := fd.conn
 	x.mu.Unlock()
-	f.feed = fd
+	f.dialer = fd
 	if in != nil {
 		f.connect(in)
 	}
 }
 
-// detach detaches f from its feed. mu is held.
+// detach detaches f from its dialer. mu is held.
 func (f *Following) detach() {
-	if f.intake != nil {
-		f.intake.leave(f.stream, true)
-		f.intake = nil
+	if f.conn != nil {
+		f.conn.leave(f.stream, true)
+		f.conn = nil
 	}
-	fd := f.feed
+	fd := f.dialer
 	if fd == nil {
 		return
 	}
-	f.feed = nil
+	f.dialer = nil
 	x := f.x
 	x.mu.Lock()
 	delete(fd.shards, f)
-	in := fd.intake
+	in := fd.conn
 	last := len(fd.shards) == 0
 	x.mu.Unlock()
 	if last && in != nil {
 		in.fail(errIdle)
 	}
 	if last {
-		fd.nudge()
+		fd.dialNow()
 	}
 }
 
 // connect gives f a stream on a connection. mu is held.
-func (f *Following) connect(in *intake) {
-	if f.ended || f.feed != in.feed || f.intake == in {
+func (f *Following) connect(in *leaderConn) {
+	if f.ended || f.dialer != in.dialer || f.conn == in {
 		return
 	}
-	f.intake, f.asking, f.acking, f.probes = in, false, false, false
+	f.conn, f.asking, f.acking, f.probes = in, false, false, false
 	f.stream = in.assign(f)
 	switch f.step {
 	case asked, copying, resting:
@@ -202,12 +202,12 @@ func (f *Following) connect(in *intake) {
 	f.request()
 }
 
-// parted handles the end of the connection. mu is held.
-func (f *Following) parted(in *intake) {
-	if f.intake != in {
+// disconnected handles the end of the connection. mu is held.
+func (f *Following) disconnected(in *leaderConn) {
+	if f.conn != in {
 		return
 	}
-	f.intake = nil
+	f.conn = nil
 	f.round.Add(1)
 	switch f.step {
 	case asked, copying, resting:
@@ -229,19 +229,19 @@ func (f *Following) askAnew() {
 
 // request makes the connection's writer send an ask. mu is held.
 func (f *Following) request() {
-	if f.ended || f.step != waiting || f.intake == nil || f.asking {
+	if f.ended || f.step != waiting || f.conn == nil || f.asking {
 		return
 	}
 	f.asking = true
-	f.intake.wantAsk(f)
+	f.conn.wantAsk(f)
 }
 
 // ask appends the ask frame, if one is due.
-func (f *Following) ask(in *intake, dst []byte) []byte {
+func (f *Following) ask(in *leaderConn, dst []byte) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	self := f.x.me() // read under mu: a change of the incarnation after this makes f ask again
-	if f.intake != in {
+	if f.conn != in {
 		return dst
 	}
 	f.asking = false
@@ -254,7 +254,7 @@ func (f *Following) ask(in *intake, dst []byte) []byte {
 	case f.users > 0:
 		f.held = true
 		return dst
-	case f.mend != nil:
+	case f.repair != nil:
 		return f.askPiece(in, dst)
 	}
 	a := ask{question: question{stream: f.stream, ID: f.config.ID, epoch: f.epoch.Load()}, incarnation: self.Incarnation}
@@ -288,11 +288,11 @@ func (f *Following) prepare() {
 	f.x.disk.Submit(func() { f.work(round) }, 0)
 }
 
-// judged handles the leader's verdict.
-func (f *Following) judged(in *intake, v *verdict) (ack bool) {
+// receiveVerdict handles the leader's verdict.
+func (f *Following) receiveVerdict(in *leaderConn, v *verdict) (ack bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.intake != in || f.step != asked || f.round.Load() != v.round {
+	if f.conn != in || f.step != asked || f.round.Load() != v.round {
 		return false
 	}
 	f.vain = true
@@ -334,8 +334,8 @@ func (f *Following) contradiction(v *verdict) string {
 func (f *Following) contradict(why string) {
 	f.round.Add(1)
 	f.step, f.why = failed, why
-	if f.intake != nil {
-		f.intake.leave(f.stream, false)
+	if f.conn != nil {
+		f.conn.leave(f.stream, false)
 	}
 	f.users++ // End waits for what is told.
 	told := func() {
@@ -493,11 +493,11 @@ func (f *Following) release() {
 	}
 }
 
-// refused handles the leader's refusal, or the end of a stream.
-func (f *Following) refused(in *intake, r *refusal) {
+// receiveRefusal handles the leader's refusal, or the end of a stream.
+func (f *Following) receiveRefusal(in *leaderConn, r *refusal) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.intake != in || f.round.Load() != r.round || f.step != asked && f.step != copying {
+	if f.conn != in || f.round.Load() != r.round || f.step != asked && f.step != copying {
 		return
 	}
 	if f.step == copying && !f.vain {
@@ -513,16 +513,16 @@ func (f *Following) rest(why string, pause time.Duration) {
 	f.step, f.why = resting, why
 	f.again = f.x.config.Now() + pause/2 + rand.N(pause/2)
 	f.pause = min(2*pause, askAgainMax)
-	if f.intake != nil {
-		f.intake.wantRest(f)
+	if f.conn != nil {
+		f.conn.watchResting(f)
 	}
 }
 
 // rested asks if the pause is over. It reports whether f has to wait on.
-func (f *Following) rested(in *intake, now time.Duration) (on bool) {
+func (f *Following) rested(in *leaderConn, now time.Duration) (on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.intake != in || f.step != resting {
+	if f.conn != in || f.step != resting {
 		return false
 	}
 	if now < f.again {
@@ -533,11 +533,11 @@ func (f *Following) rested(in *intake, now time.Duration) (on bool) {
 	return false
 }
 
-// called asks at once if the ask of that round was refused.
-func (f *Following) called(in *intake, round uint32) {
+// receiveCome asks at once if the ask of that round was refused.
+func (f *Following) receiveCome(in *leaderConn, round uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.intake == in && f.step == resting && f.round.Load() == round {
+	if f.conn == in && f.step == resting && f.round.Load() == round {
 		f.step = waiting
 		f.request()
 	}
@@ -556,8 +556,8 @@ func (f *Following) fail(err error) {
 	}
 	f.round.Add(1)
 	f.step, f.why = failed, err.Error()
-	if f.intake != nil {
-		f.intake.leave(f.stream, false)
+	if f.conn != nil {
+		f.conn.leave(f.stream, false)
 	}
 	f.users++ // so that End waits for the call
 	f.mu.Unlock()
@@ -570,25 +570,25 @@ func (f *Following) fail(err error) {
 }
 
 // ackDue queues f on its connection for an ack and returns the connection.
-func (f *Following) ackDue() *intake {
+func (f *Following) ackDue() *leaderConn {
 	f.due.Store(false)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ended || f.step != copying || f.intake == nil {
+	if f.ended || f.step != copying || f.conn == nil {
 		return nil
 	}
 	if !f.acking {
 		f.acking = true
-		f.intake.wantAck(f)
+		f.conn.wantAck(f)
 	}
-	return f.intake
+	return f.conn
 }
 
 // ack appends the acks that are due.
-func (f *Following) ack(in *intake, dst []byte) []byte {
+func (f *Following) ack(in *leaderConn, dst []byte) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.intake != in {
+	if f.conn != in {
 		return dst
 	}
 	f.acking = false
@@ -605,12 +605,12 @@ func (f *Following) ack(in *intake, dst []byte) []byte {
 	return dst
 }
 
-// probed handles a leader's probe. If f does not copy under that epoch, it does not answer; the
+// receiveProbe handles a leader's probe. If f does not copy under that epoch, it does not answer; the
 // leader learns of that by itself and probes the next stream.
-func (f *Following) probed(in *intake, p *probe) {
+func (f *Following) receiveProbe(in *leaderConn, p *probe) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.intake != in || f.ended || f.step != copying || f.round.Load() != p.round || f.epoch.Load() != p.epoch {
+	if f.conn != in || f.ended || f.step != copying || f.round.Load() != p.round || f.epoch.Load() != p.epoch {
 		return
 	}
 	f.number = p.number
@@ -621,10 +621,10 @@ func (f *Following) probed(in *intake, p *probe) {
 }
 
 // confirm appends the confirmation of a barrier round: this broker copies under its leader's epoch.
-func (f *Following) confirm(in *intake, dst []byte) []byte {
+func (f *Following) confirm(in *leaderConn, dst []byte) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.intake != in || !f.probes {
+	if f.conn != in || !f.probes {
 		return dst
 	}
 	f.probes = false
@@ -659,8 +659,8 @@ func (f *Following) State() (copies bool, why string) {
 	case mended:
 		return false, "its logs are to be opened again"
 	}
-	if f.intake == nil && f.feed != nil {
-		return false, fmt.Sprintf("no connection to broker %s: %s", f.leader, f.feed.troubled())
+	if f.conn == nil && f.dialer != nil {
+		return false, fmt.Sprintf("no connection to broker %s: %s", f.leader, f.dialer.lastError())
 	}
 	if f.why != "" {
 		return false, f.why
@@ -679,8 +679,8 @@ func (f *Following) End() {
 		f.free.Wait()
 	}
 	f.mu.Unlock()
-	if f.mend != nil {
-		f.mend.abandon() // no worker uses it any more
+	if f.repair != nil {
+		f.repair.abandon() // no worker uses it any more
 	}
 	x := f.x
 	x.mu.Lock()

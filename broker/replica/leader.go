@@ -12,8 +12,8 @@ import (
 // wait.
 const LagTime = 10 * time.Second
 
-// PartTime is the same for a member without a connection. A redial takes some tens of milliseconds.
-const PartTime = 2 * time.Second
+// DisconnectTime is the same for a member without a connection. A redial takes some tens of milliseconds.
+const DisconnectTime = 2 * time.Second
 
 // swapRetry is the pause before a leader asks again for a set that it could not get.
 const swapRetry = 500 * time.Millisecond
@@ -23,12 +23,12 @@ const swapRetry = 500 * time.Millisecond
 //
 // Times are the owner's and are only compared with each other.
 type Leader struct {
-	self    coordination.Replica
-	min     int
-	shard   coordination.Shard     // as in etcd, as far as known
-	asked   []coordination.Replica // set of a swap with an unknown result; nil: none
-	flying  bool                   // the answer of that swap is awaited
-	retryAt time.Duration
+	self        coordination.Replica
+	min         int
+	shard       coordination.Shard     // as in etcd, as far as known
+	asked       []coordination.Replica // set of a swap with an unknown result; nil: none
+	swapPending bool                   // the answer of that swap is awaited
+	retryAt     time.Duration
 
 	begin [Parts]uint64 // ends of the logs when the epoch began
 	end   [Parts]uint64 // ends of the logs
@@ -49,8 +49,8 @@ type progress struct {
 	behind time.Duration
 	mark   [Parts]uint64
 
-	confirmed uint64 // newest barrier round that it confirmed
-	mute      bool   // it supports no rounds
+	confirmed     uint64 // newest barrier round that it confirmed
+	withoutRounds bool   // it supports no rounds
 }
 
 // NewLeader begins an epoch. high is what the broker knew to be safe before, or zero.
@@ -98,7 +98,7 @@ func (l *Leader) Adopt(self coordination.Replica, shard *coordination.Shard, min
 	}
 	// An unanswered swap of the former revision has either led to this one or never will succeed.
 	// Its late answer must not be taken for that of another swap.
-	l.take(shard)
+	l.setShard(shard)
 	for id := range l.followers {
 		if !slices.Contains(shard.Replicas, id) {
 			delete(l.followers, id)
@@ -147,8 +147,8 @@ func (l *Leader) judge(f *progress, now time.Duration) {
 	}
 }
 
-// Part records the end of a follower's connection.
-func (l *Leader) Part(from coordination.Replica, now time.Duration) {
+// Disconnected records the end of a follower's connection.
+func (l *Leader) Disconnected(from coordination.Replica, now time.Duration) {
 	if f := l.followers[from.Broker]; f != nil && f.Replica == from {
 		f.joined = false
 		l.judge(f, now)
@@ -206,13 +206,13 @@ func (l *Leader) advance() (moved bool) {
 // what it had confirmed, or it lagged for too long. A replica joins when it has everything that is
 // safe. A swap with a lost answer is repeated unchanged.
 func (l *Leader) Want(now time.Duration) []coordination.Replica {
-	if l.flying || now < l.retryAt {
+	if l.swapPending || now < l.retryAt {
 		return nil
 	}
 	if l.asked == nil {
 		l.asked = l.wanted(now)
 	}
-	l.flying = l.asked != nil
+	l.swapPending = l.asked != nil
 	return slices.Clone(l.asked)
 }
 
@@ -264,7 +264,7 @@ func (l *Leader) late(f *progress, now time.Duration) bool {
 	l.judge(f, now)
 	patience := LagTime
 	if !f.joined {
-		patience = PartTime
+		patience = DisconnectTime
 	}
 	return f.behind > 0 && now-f.behind > patience
 }
@@ -295,7 +295,7 @@ func same(a, b []coordination.Replica) bool {
 // A refusal with an unchanged shard means that the incarnation of the leader, or of a broker that
 // was to join, has ended. Then no earlier attempt of the same swap can succeed any more, either.
 func (l *Leader) Asked(shard *coordination.Shard, now time.Duration) (moved bool) {
-	l.flying = false
+	l.swapPending = false
 	l.retryAt = now + swapRetry
 	if shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {
 		return false
@@ -303,13 +303,13 @@ func (l *Leader) Asked(shard *coordination.Shard, now time.Duration) (moved bool
 	if shard.Revision > l.shard.Revision || l.asked == nil { // the swap, or another write, succeeded
 		l.retryAt = now
 	}
-	l.take(shard)
+	l.setShard(shard)
 	return l.advance()
 }
 
-// take replaces the shard. A member that has withdrawn since must ask again before it counts: what
+// setShard replaces the shard. A member that has withdrawn since must ask again before it counts: what
 // it confirmed before is of a copy that it does not vouch for.
-func (l *Leader) take(shard *coordination.Shard) {
+func (l *Leader) setShard(shard *coordination.Shard) {
 	for _, id := range withdrawn(&l.shard, shard) {
 		if f := l.followers[id]; f != nil {
 			f.joined, f.safe = false, [Parts]uint64{}

@@ -195,7 +195,7 @@ func (s *tale) do(words []string) (string, error) {
 		}
 		return said(s.l.advance())
 	case "part":
-		s.l.Part(who, s.now)
+		s.l.Disconnected(who, s.now)
 	case "question":
 		return fmt.Sprintf("question: waits for round %d", s.l.Question()), nil
 	case "confirm": // confirm b@2 3
@@ -208,7 +208,7 @@ func (s *tale) do(words []string) (string, error) {
 		}
 		return fmt.Sprintf("confirm: round %d is confirmed", s.l.Confirmed()), nil
 	case "mute":
-		s.l.Mute(who)
+		s.l.WithoutRounds(who)
 	case "gone": // gone b@2 c@3: exactly these are gone
 		s.l.Gone(func(m coordination.Replica) bool {
 			return !slices.Contains(plain, fmt.Sprintf("%s@%d", m.Broker, m.Incarnation))

@@ -73,7 +73,7 @@ func (x *Exchange) Lead(c LeadConfig) *Leading {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.publish()
-	l.enrol(lives)
+	l.register(lives)
 	if safe != l.grown {
 		x.disk.Submit(l.flush, 0)
 	}
@@ -98,12 +98,12 @@ func (l *Leading) flush() {
 	}
 	l.use.RUnlock()
 	if moved {
-		l.tell()
+		l.notifyMoved()
 	}
 }
 
-// enrol registers a shard with followers, so that their asks find it. mu is held.
-func (l *Leading) enrol(lives lives) {
+// register registers a shard with followers, so that their asks find it. mu is held.
+func (l *Leading) register(lives lives) {
 	x := l.x
 	if len(l.leader.shard.Replicas) < 2 {
 		return
@@ -113,18 +113,18 @@ func (l *Leading) enrol(lives lives) {
 	}
 	x.mu.Lock()
 	fresh := !x.closed && x.leads[l.config.ID] != l
-	var outlets []*outlet
+	var conns []*followerConn
 	if fresh {
 		x.leads[l.config.ID] = l
-		for _, o := range x.outlets {
-			outlets = append(outlets, o)
+		for _, o := range x.followerConns {
+			conns = append(conns, o)
 		}
 	}
 	x.mu.Unlock()
-	for _, o := range outlets {
+	for _, o := range conns {
 		o.come(l.config.ID, l.epoch)
 	}
-	l.consider(x.config.Now())
+	l.reconsiderSet(x.config.Now())
 }
 
 // publish publishes the watermarks for readers without mu. mu is held.
@@ -190,8 +190,8 @@ func (l *Leading) confirm(s *stream, round uint64) (moved bool) {
 	return moved
 }
 
-// tell calls Moved. No lock is held.
-func (l *Leading) tell() {
+// notifyMoved calls Moved. No lock is held.
+func (l *Leading) notifyMoved() {
 	l.use.RLock()
 	defer l.use.RUnlock()
 	if !l.ended.Load() && l.config.Moved != nil {
@@ -243,7 +243,7 @@ func (l *Leading) Adopt(shard *coordination.Shard, minInSync int) {
 	moved := !l.ended.Load() && l.adopt(self, shard, minInSync, lives)
 	l.mu.Unlock()
 	if moved {
-		l.x.tellLater(l)
+		l.x.notifyLater(l)
 	}
 }
 
@@ -261,7 +261,7 @@ func (l *Leading) adopt(self coordination.Replica, shard *coordination.Shard, mi
 		}
 	}
 	l.publish()
-	l.enrol(lives)
+	l.register(lives)
 	return moved
 }
 
@@ -281,7 +281,7 @@ func (l *Leading) observe(self coordination.Replica, lives lives) {
 	moved := !l.ended.Load() && l.adopt(self, l.leader.Shard(), l.leader.min, lives)
 	l.mu.Unlock()
 	if moved {
-		l.x.tellLater(l)
+		l.x.notifyLater(l)
 	}
 }
 
@@ -350,8 +350,8 @@ func (l *Leading) End() {
 // refuse ends a stream. mu is held.
 func (l *Leading) refuse(s *stream, why string) {
 	if l.drop(s) {
-		l.leader.Part(s.from, l.x.config.Now())
-		s.out.answer(appendRefusal(nil, &refusal{stream: s.id, round: s.round, epoch: l.epoch, why: why}))
+		l.leader.Disconnected(s.from, l.x.config.Now())
+		s.conn.answer(appendRefusal(nil, &refusal{stream: s.id, round: s.round, epoch: l.epoch, why: why}))
 	}
 }
 
@@ -366,20 +366,20 @@ func (l *Leading) drop(s *stream) bool {
 	return true
 }
 
-// part handles a follower's leave or the end of its connection.
-func (l *Leading) part(s *stream) {
+// disconnected handles a follower's leave or the end of its connection.
+func (l *Leading) disconnected(s *stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.drop(s) {
 		now := l.x.config.Now()
-		l.leader.Part(s.from, now)
-		l.consider(now)
+		l.leader.Disconnected(s.from, now)
+		l.reconsiderSet(now)
 	}
 }
 
 // ask answers a follower's ask with a verdict, or with why it is refused. With matching logs it has
 // joined.
-func (l *Leading) ask(o *outlet, a *ask) (joined *stream, why string) {
+func (l *Leading) ask(o *followerConn, a *ask) (joined *stream, why string) {
 	l.use.RLock()
 	defer l.use.RUnlock()
 	v := verdict{stream: a.stream, round: a.round}
@@ -413,7 +413,7 @@ func (l *Leading) ask(o *outlet, a *ask) (joined *stream, why string) {
 		return nil, fmt.Sprintf("broker %s is no replica in its life %d", from.Broker, from.Incarnation)
 	}
 	if !o.probed {
-		l.leader.Mute(from)
+		l.leader.WithoutRounds(from)
 	}
 	for _, s := range l.streams {
 		if s.from.Broker == from.Broker {
@@ -421,7 +421,7 @@ func (l *Leading) ask(o *outlet, a *ask) (joined *stream, why string) {
 			break
 		}
 	}
-	s := &stream{out: o, id: a.stream, round: a.round, from: from, l: l}
+	s := &stream{conn: o, id: a.stream, round: a.round, from: from, l: l}
 	for p := range Parts {
 		start := l.config.Logs[p].Start()
 		s.next[p], s.goal[p] = a.logs[p].End, l.grown[p]
@@ -432,14 +432,14 @@ func (l *Leading) ask(o *outlet, a *ask) (joined *stream, why string) {
 	l.streams = append(l.streams, s)
 	moved := l.leader.advance()
 	l.publish()
-	l.consider(now)
+	l.reconsiderSet(now)
 	o.answer(appendVerdict(nil, &v))
 	s.mark()
 	s.markHigh()
 	s.markProbe()
 	l.mu.Unlock()
 	if moved {
-		l.x.tellLater(l)
+		l.x.notifyLater(l)
 	}
 	return s, ""
 }

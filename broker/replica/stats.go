@@ -51,14 +51,14 @@ func (x *Exchange) Stats() Stats {
 		Swaps: c.swaps.Load(), SwapsFailed: c.swapsFailed.Load(),
 	}
 	x.mu.Lock()
-	s.Leads, s.Connections = len(x.leads), len(x.outlets)
+	s.Leads, s.Connections = len(x.leads), len(x.followerConns)
 	leads := make([]*Leading, 0, len(x.leads))
 	for _, l := range x.leads {
 		leads = append(leads, l)
 	}
 	var follows []*Following
-	for _, fd := range x.feeds {
-		if fd.intake != nil {
+	for _, fd := range x.dialers {
+		if fd.conn != nil {
 			s.Connections++
 		}
 		for f := range fd.shards {

@@ -329,7 +329,7 @@ func TestASilentPeer(t *testing.T) {
 		}
 		end := a.append(orders, Data, true, "two")
 		took := w.within(10*time.Second, "acknowledged without c", func() bool { return a.leads[orders].High(Data) == end })
-		if took < silence-beatEvery || took > silence+PartTime+time.Second {
+		if took < silence-beatEvery || took > silence+DisconnectTime+time.Second {
 			t.Errorf("c was given up after %v", took)
 		}
 		time.Sleep(time.Minute)

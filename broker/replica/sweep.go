@@ -9,9 +9,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// consider starts a swap if the leader wants another set, and schedules further checks while the
+// reconsiderSet starts a swap if the leader wants another set, and schedules further checks while the
 // set may change. mu is held.
-func (l *Leading) consider(now time.Duration) {
+func (l *Leading) reconsiderSet(now time.Duration) {
 	if l.ended.Load() || len(l.leader.shard.Replicas) < 2 {
 		return
 	}
@@ -19,7 +19,7 @@ func (l *Leading) consider(now time.Duration) {
 		self, before := l.leader.self, l.leader.Shard()
 		l.x.swaps.Submit(func() { l.swap(self, before, set) }, 0)
 	}
-	if l.restless || !l.leader.open() {
+	if l.restless || !l.leader.unsettled() {
 		return
 	}
 	l.restless = true
@@ -29,9 +29,9 @@ func (l *Leading) consider(now time.Duration) {
 	x.mu.Unlock()
 }
 
-// open reports whether the set may change soon: a swap is unanswered, a member's incarnation ended
+// unsettled reports whether the set may change soon: a swap is unanswered, a member's incarnation ended
 // or it is disconnected, or a replica outside of the set copies.
-func (l *Leader) open() bool {
+func (l *Leader) unsettled() bool {
 	if l.asked != nil {
 		return true
 	}
@@ -76,10 +76,10 @@ func (l *Leading) swap(self coordination.Replica, before *coordination.Shard, se
 	moved := l.leader.Asked(after, now)
 	l.refuseWithdrawn(was)
 	l.publish()
-	l.consider(now)
+	l.reconsiderSet(now)
 	l.mu.Unlock()
 	if moved {
-		l.tell()
+		l.notifyMoved()
 	}
 }
 
@@ -90,8 +90,8 @@ func brokersOf(set []coordination.Replica) (ids []string) {
 	return ids
 }
 
-// tellLater calls Moved from the sweeper, without a lock.
-func (x *Exchange) tellLater(l *Leading) {
+// notifyLater calls Moved from the sweeper, without a lock.
+func (x *Exchange) notifyLater(l *Leading) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.moved = append(x.moved, l)
@@ -119,7 +119,7 @@ func (x *Exchange) sweep() {
 				all = now
 				x.sweepLeads(now)
 				x.sweepTrims()
-				swapped = x.tellSwaps(swapped)
+				swapped = x.logSwaps(swapped)
 			}
 		}
 		x.mu.Lock()
@@ -127,14 +127,14 @@ func (x *Exchange) sweep() {
 		x.moved = nil
 		x.mu.Unlock()
 		for _, l := range moved {
-			l.tell()
+			l.notifyMoved()
 		}
 	}
 }
 
-// tellSwaps logs the number of changed sets since the last call, in one line: thousands change when
+// logSwaps logs the number of changed sets since the last call, in one line: thousands change when
 // a broker returns.
-func (x *Exchange) tellSwaps(before uint64) uint64 {
+func (x *Exchange) logSwaps(before uint64) uint64 {
 	now := x.counters.swaps.Load()
 	if now > before {
 		x.log.Info("In-sync sets changed", "shards", now-before)
@@ -150,7 +150,7 @@ func (x *Exchange) sweepRestless(now time.Duration) {
 	for _, l := range restless {
 		l.mu.Lock()
 		l.restless = false
-		l.consider(now)
+		l.reconsiderSet(now)
 		l.mu.Unlock()
 	}
 }
@@ -164,15 +164,15 @@ func (x *Exchange) sweepLeads(now time.Duration) {
 	}
 	x.mu.Unlock()
 	for _, l := range x.sweeping {
-		l.lookAtStarts()
+		l.checkStarts()
 		l.mu.Lock()
-		l.consider(now)
+		l.reconsiderSet(now)
 		l.mu.Unlock()
 	}
 	clear(x.sweeping)
 }
 
-func (l *Leading) lookAtStarts() {
+func (l *Leading) checkStarts() {
 	l.use.RLock()
 	defer l.use.RUnlock()
 	if l.ended.Load() {

@@ -35,7 +35,7 @@ import (
 //	probe    u32 stream, u32 round, u64 epoch, u64 number of a barrier round: do you still copy?
 //	data     u32 stream, u8 part, u8 promised, both watermarks, both starts, batches
 //	high     u32 stream, both watermarks, both starts
-//	piece    u32 stream, u32 round, u8 parted, u64 start, batches: the answer to a fetch
+//	piece    u32 stream, u32 round, u8 diverged, u64 start, batches: the answer to a fetch
 //
 // A stream is a shard on this connection; the follower numbers them. A round is one ask of a
 // stream. Each answer names its round, and the data after a verdict belongs to that round.
@@ -246,7 +246,7 @@ type fields struct {
 	bad  bool
 }
 
-func (f *fields) take(n int) []byte {
+func (f *fields) next(n int) []byte {
 	if f.bad || n > len(f.rest) {
 		f.bad, f.rest = true, nil
 		return zeros[:n]
@@ -258,10 +258,10 @@ func (f *fields) take(n int) []byte {
 
 var zeros [256]byte // as long as the longest field
 
-func (f *fields) u8() byte    { return f.take(1)[0] }
-func (f *fields) u16() uint16 { return be.Uint16(f.take(2)) }
-func (f *fields) u32() uint32 { return be.Uint32(f.take(4)) }
-func (f *fields) u64() uint64 { return be.Uint64(f.take(8)) }
+func (f *fields) u8() byte    { return f.next(1)[0] }
+func (f *fields) u16() uint16 { return be.Uint16(f.next(2)) }
+func (f *fields) u32() uint32 { return be.Uint32(f.next(4)) }
+func (f *fields) u64() uint64 { return be.Uint64(f.next(8)) }
 
 // question decodes what appendQuestion appends.
 func (f *fields) question() (q question) {
@@ -303,7 +303,7 @@ func (f *fields) done(what string) error {
 func parseAsk(body []byte) (*ask, error) {
 	f := fields{rest: body}
 	a := &ask{question: f.question(), incarnation: int64(f.u64())}
-	a.Topic = string(f.take(int(f.u8())))
+	a.Topic = string(f.next(int(f.u8())))
 	for p := range a.logs {
 		l := &a.logs[p]
 		l.Start, l.End, a.safe[p] = f.u64(), f.u64(), f.u64()

@@ -128,7 +128,7 @@ func TestFramesThatCantBe(t *testing.T) {
 		"a fetch of no part":     appendFetch(nil, &fetch{question: someFetch.question, part: Parts, span: someFetch.span, log: someFetch.log}),
 		"a fetch in no epoch":    appendFetch(nil, &fetch{question: question{ID: someFetch.ID}, span: someFetch.span, log: someFetch.log}),
 		"a fetch for no log":     appendFetch(nil, &fetch{question: someFetch.question, span: someFetch.span, log: Lineage{Start: 5, End: 3}}),
-		"a piece of others":      append(appendPieceHeader(nil, &piece{parted: true}, 7), "batches"...),
+		"a piece of others":      append(appendPieceHeader(nil, &piece{diverged: true}, 7), "batches"...),
 	} {
 		r := newReader(bytes.NewReader(frame), 64, maxAsk)
 		for {

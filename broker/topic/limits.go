@@ -39,8 +39,8 @@ const (
 	// lags leaves the in-sync set before (replica.LagTime and a sweep), and what waited is kept then.
 	aheadTime = replica.LagTime + 2*time.Second
 	// confirmTime is how long an answer waits for the in-sync replicas: longer than a follower that died stays in the set
-	// (replica.PartTime and a swap), and shorter, with a tick, than the 5 s for which JetStream's clients wait.
-	confirmTime = replica.PartTime + 1500*time.Millisecond
+	// (replica.DisconnectTime and a swap), and shorter, with a tick, than the 5 s for which JetStream's clients wait.
+	confirmTime = replica.DisconnectTime + 1500*time.Millisecond
 	// answersPerSend bounds the memory in which the answers of one round are built.
 	answersPerSend = 16 << 10
 	// openers is how many logs are opened and closed at once. It is waiting for the disk for the most

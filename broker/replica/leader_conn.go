@@ -8,45 +8,45 @@ import (
 	"time"
 )
 
-// feed keeps a connection to one leader as long as a shard is followed from there.
-type feed struct {
+// leaderDialer keeps a connection to one leader as long as a shard is followed from there.
+type leaderDialer struct {
 	x      *Exchange
 	broker string
 	wake   chan struct{}
 
 	// Guarded by Exchange.mu.
 	shards  map[*Following]struct{}
-	intake  *intake
-	trouble error
+	conn    *leaderConn
+	lastErr error
 }
 
-func newFeed(x *Exchange, broker string) *feed {
-	return &feed{x: x, broker: broker, wake: make(chan struct{}, 1), shards: make(map[*Following]struct{}), trouble: errors.New("not tried yet")}
+func newLeaderDialer(x *Exchange, broker string) *leaderDialer {
+	return &leaderDialer{x: x, broker: broker, wake: make(chan struct{}, 1), shards: make(map[*Following]struct{}), lastErr: errors.New("not tried yet")}
 }
 
-// nudge makes the feed connect at once.
-func (fd *feed) nudge() {
+// dialNow makes the dialer connect at once.
+func (fd *leaderDialer) dialNow() {
 	select {
 	case fd.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (fd *feed) troubled() error {
+func (fd *leaderDialer) lastError() error {
 	fd.x.mu.Lock()
 	defer fd.x.mu.Unlock()
-	return fd.trouble
+	return fd.lastErr
 }
 
 // run connects, and connects again after each end.
-func (fd *feed) run() {
+func (fd *leaderDialer) run() {
 	x := fd.x
 	pause := redialMin
 	for {
 		x.mu.Lock()
 		if x.closed || len(fd.shards) == 0 {
-			if x.feeds[fd.broker] == fd {
-				delete(x.feeds, fd.broker)
+			if x.dialers[fd.broker] == fd {
+				delete(x.dialers, fd.broker)
 			}
 			x.mu.Unlock()
 			return
@@ -58,7 +58,7 @@ func (fd *feed) run() {
 			pause = redialMin
 		}
 		x.mu.Lock()
-		fd.trouble = err
+		fd.lastErr = err
 		x.mu.Unlock()
 		timer := time.NewTimer(pause/2 + rand.N(pause/2))
 		select {
@@ -73,7 +73,7 @@ func (fd *feed) run() {
 }
 
 // connect makes one connection and serves it until it ends.
-func (fd *feed) connect() error {
+func (fd *leaderDialer) connect() error {
 	x := fd.x
 	ctx, cancel := context.WithTimeout(x.ctx, dialTimeout)
 	conn, err := x.config.Dial(ctx, fd.broker)
@@ -82,7 +82,7 @@ func (fd *feed) connect() error {
 		x.log.Debug("Could not reach a leader", "leader", fd.broker, "error", err)
 		return err
 	}
-	in := &intake{feed: fd, streams: make(map[uint32]*Following)}
+	in := &leaderConn{dialer: fd, streams: make(map[uint32]*Following)}
 	in.init(x, conn, fd.broker)
 	if peer, says := conn.(interface{ SendsSegments() bool }); says {
 		in.whole = !peer.SendsSegments()
@@ -95,7 +95,7 @@ func (fd *feed) connect() error {
 		in.fail(errIdle)
 		return errIdle
 	}
-	fd.intake = in
+	fd.conn = in
 	shards := make([]*Following, 0, len(fd.shards))
 	for f := range fd.shards {
 		shards = append(shards, f)
@@ -107,10 +107,10 @@ func (fd *feed) connect() error {
 	return in.err
 }
 
-// intake is the follower's end of a connection to one leader broker.
-type intake struct {
+// leaderConn is the follower's end of a connection to one leader broker.
+type leaderConn struct {
 	connection
-	feed    *feed
+	dialer  *leaderDialer
 	ctx     context.Context
 	cancel  context.CancelFunc
 	instant bool // reader only: acks are due that no committer will signal
@@ -122,11 +122,11 @@ type intake struct {
 	asks    []*Following
 	acks    []*Following
 	probes  []*Following // with a barrier round to confirm
-	rests   []*Following
+	resting []*Following
 	leaves  []uint32
 }
 
-func (in *intake) serve(shards []*Following) {
+func (in *leaderConn) serve(shards []*Following) {
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		in.fail(in.write())
@@ -137,12 +137,12 @@ func (in *intake) serve(shards []*Following) {
 		f.connect(in)
 		f.mu.Unlock()
 	}
-	in.fail(in.read(newReader(in.conn, dataBuffer, maxFrame), in.handle, in.settle))
+	in.fail(in.read(newReader(in.conn, dataBuffer, maxFrame), in.handle, in.allHandled))
 	in.cancel()
 	writer.Wait()
 	x := in.x
 	x.mu.Lock()
-	in.feed.intake = nil
+	in.dialer.conn = nil
 	x.mu.Unlock()
 	in.mu.Lock()
 	streams := in.streams
@@ -150,13 +150,13 @@ func (in *intake) serve(shards []*Following) {
 	in.mu.Unlock()
 	for _, f := range streams {
 		f.mu.Lock()
-		f.parted(in)
+		f.disconnected(in)
 		f.mu.Unlock()
 	}
 }
 
 // assign gives a shard a stream on this connection.
-func (in *intake) assign(f *Following) uint32 {
+func (in *leaderConn) assign(f *Following) uint32 {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.last++
@@ -167,7 +167,7 @@ func (in *intake) assign(f *Following) uint32 {
 }
 
 // leave ends a stream; forGood, if its number is not used again.
-func (in *intake) leave(stream uint32, forGood bool) {
+func (in *leaderConn) leave(stream uint32, forGood bool) {
 	in.mu.Lock()
 	if forGood {
 		delete(in.streams, stream)
@@ -177,28 +177,28 @@ func (in *intake) leave(stream uint32, forGood bool) {
 	in.signal()
 }
 
-func (in *intake) wantAsk(f *Following) {
+func (in *leaderConn) wantAsk(f *Following) {
 	in.mu.Lock()
 	in.asks = append(in.asks, f)
 	in.mu.Unlock()
 	in.signal()
 }
 
-func (in *intake) wantRest(f *Following) {
+func (in *leaderConn) watchResting(f *Following) {
 	in.mu.Lock()
-	in.rests = append(in.rests, f)
+	in.resting = append(in.resting, f)
 	in.mu.Unlock()
 	in.signal()
 }
 
 // wantAck queues an ack without waking the writer, since there may be many.
-func (in *intake) wantAck(f *Following) {
+func (in *leaderConn) wantAck(f *Following) {
 	in.mu.Lock()
 	in.acks = append(in.acks, f)
 	in.mu.Unlock()
 }
 
-func (in *intake) wantConfirm(f *Following) {
+func (in *leaderConn) wantConfirm(f *Following) {
 	in.mu.Lock()
 	in.probes = append(in.probes, f)
 	in.mu.Unlock()
@@ -207,25 +207,25 @@ func (in *intake) wantConfirm(f *Following) {
 
 // following returns the shard of a stream, or nil if it is not followed on this connection any
 // more.
-func (in *intake) following(stream uint32) *Following {
+func (in *leaderConn) following(stream uint32) *Following {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.streams[stream]
 }
 
 // handle handles one frame of the leader.
-func (in *intake) handle(t frameType, body []byte) error {
+func (in *leaderConn) handle(t frameType, body []byte) error {
 	switch t {
 	case frameBeat:
 	case frameClock:
-		return in.hearClock(body)
+		return in.receiveClock(body)
 	case frameData:
 		d, err := parseData(body)
 		if err != nil {
 			return &garbageError{err}
 		}
 		if f := in.following(d.stream); f != nil {
-			return f.take(in, &d)
+			return f.receiveData(in, &d)
 		}
 	case frameProbe:
 		p, err := parseProbe(body)
@@ -233,7 +233,7 @@ func (in *intake) handle(t frameType, body []byte) error {
 			return &garbageError{err}
 		}
 		if f := in.following(p.stream); f != nil {
-			f.probed(in, &p)
+			f.receiveProbe(in, &p)
 		}
 	case frameHigh:
 		stream, m, err := parseHigh(body)
@@ -241,14 +241,14 @@ func (in *intake) handle(t frameType, body []byte) error {
 			return &garbageError{err}
 		}
 		if f := in.following(stream); f != nil {
-			f.told(in, &m)
+			f.receiveMarks(in, &m)
 		}
 	case frameVerdict:
 		v, err := parseVerdict(body)
 		if err != nil {
 			return &garbageError{err}
 		}
-		if f := in.following(v.stream); f != nil && f.judged(in, &v) && f.ackDue() != nil {
+		if f := in.following(v.stream); f != nil && f.receiveVerdict(in, &v) && f.ackDue() != nil {
 			in.signal() // to ack what became durable since the ask
 		}
 	case frameRefused:
@@ -257,7 +257,7 @@ func (in *intake) handle(t frameType, body []byte) error {
 			return &garbageError{err}
 		}
 		if f := in.following(r.stream); f != nil {
-			f.refused(in, &r)
+			f.receiveRefusal(in, &r)
 		}
 	case framePiece:
 		p, err := parsePiece(body)
@@ -265,7 +265,7 @@ func (in *intake) handle(t frameType, body []byte) error {
 			return &garbageError{err}
 		}
 		if f := in.following(p.stream); f != nil {
-			f.came(in, &p)
+			f.receivePiece(in, &p)
 		}
 	case frameCome:
 		stream, round, err := parseCome(body)
@@ -273,7 +273,7 @@ func (in *intake) handle(t frameType, body []byte) error {
 			return &garbageError{err}
 		}
 		if f := in.following(stream); f != nil {
-			f.called(in, round)
+			f.receiveCome(in, round)
 		}
 	default:
 		return garbage("a frame of type %d", t)
@@ -281,8 +281,8 @@ func (in *intake) handle(t frameType, body []byte) error {
 	return nil
 }
 
-// settle is called when all received frames are handled.
-func (in *intake) settle() {
+// allHandled is called when all received frames are handled.
+func (in *leaderConn) allHandled() {
 	if in.instant {
 		in.instant = false
 		in.x.Committed()
@@ -290,7 +290,7 @@ func (in *intake) settle() {
 }
 
 // write sends asks, acks and heartbeats until the connection ends.
-func (in *intake) write() error {
+func (in *leaderConn) write() error {
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
 	rest := time.NewTimer(time.Hour)
@@ -310,11 +310,11 @@ func (in *intake) write() error {
 				return err
 			}
 		}
-		if err := in.sayClock(beats); err != nil {
+		if err := in.sendClock(beats); err != nil {
 			return err
 		}
 		in.mu.Lock()
-		rests, in.rests = in.rests, rests[:0]
+		rests, in.resting = in.resting, rests[:0]
 		in.mu.Unlock()
 		now := in.x.config.Now()
 		rested := rests[:0]
@@ -326,7 +326,7 @@ func (in *intake) write() error {
 		clear(rests[len(rested):])
 		if len(rested) > 0 {
 			in.mu.Lock()
-			in.rests = append(in.rests, rested...)
+			in.resting = append(in.resting, rested...)
 			in.mu.Unlock()
 			rest.Reset(askTick)
 		}

@@ -84,7 +84,7 @@ func TestASegmentIsFetchedAlone(t *testing.T) {
 		w.wires.freeze("a", "b")
 		told := b.mend(orders)
 		end := a.append(orders, Data, true, "while b is damaged")
-		time.Sleep(PartTime - time.Second)
+		time.Sleep(DisconnectTime - time.Second)
 		if a.leads[orders].High(Data) >= end {
 			t.Error("acknowledged although a member of the set doesn't have it")
 		}

@@ -7,11 +7,11 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// mending is the repair of a Following whose logs lack segments (FollowConfig.Mended): it fetches
+// repairing is the repair of a Following whose logs lack segments (FollowConfig.Mended): it fetches
 // them from its leader, one at a time and one turn at a time, and copies nothing. So the leader
 // does not count it. Afterwards the logs are opened again and followed as usual. A worker of the
 // disk's pool, or mu, owns it.
-type mending struct {
+type repairing struct {
 	repair  *log.Repair // nil: the next missing segment is not determined yet
 	part    Part
 	epoch   int64   // of the leader that sends the segment
@@ -23,16 +23,16 @@ type mending struct {
 var errNoFetch = errors.New("the leader's broker is of a version that sends no single segments")
 
 // askPiece appends the frame that requests the next piece. mu is held.
-func (f *Following) askPiece(in *intake, dst []byte) []byte {
-	m := f.mend
+func (f *Following) askPiece(in *leaderConn, dst []byte) []byte {
+	m := f.repair
 	switch {
 	case in.whole:
 		f.step = mended
-		f.x.disk.Submit(func() { f.tellMended(errNoFetch) }, 0)
+		f.x.disk.Submit(func() { f.notifyMended(errNoFetch) }, 0)
 		return dst
 	case m.repair == nil || m.epoch != f.epoch.Load():
 		f.step = working
-		f.x.disk.Submit(func() { f.workMending(nil, 0) }, 0)
+		f.x.disk.Submit(func() { f.workRepair(nil, 0) }, 0)
 		return dst
 	}
 	q := fetch{question: question{stream: f.stream, round: f.round.Add(1), ID: f.config.ID, epoch: m.epoch}, part: m.part, span: m.repair.Span(), log: m.lineage}
@@ -41,22 +41,22 @@ func (f *Following) askPiece(in *intake, dst []byte) []byte {
 	return appendFetch(dst, &q)
 }
 
-// came handles a piece. A worker writes it to the disk, so that batches of other shards do not wait
+// receivePiece handles a piece. A worker writes it to the disk, so that batches of other shards do not wait
 // for that.
-func (f *Following) came(in *intake, p *piece) {
+func (f *Following) receivePiece(in *leaderConn, p *piece) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.intake != in || f.step != asked || f.mend == nil || f.round.Load() != p.round {
+	if f.conn != in || f.step != asked || f.repair == nil || f.round.Load() != p.round {
 		return
 	}
 	f.step, f.pause = working, 0
 	kept := *p
 	kept.batches = bytes.Clone(p.batches)
-	f.x.disk.Submit(func() { f.workMending(&kept, p.round) }, 0)
+	f.x.disk.Submit(func() { f.workRepair(&kept, p.round) }, 0)
 }
 
-// workMending writes a piece to the disk, unless it is void by now, and prepares the next request.
-func (f *Following) workMending(p *piece, round uint32) {
+// workRepair writes a piece to the disk, unless it is void by now, and prepares the next request.
+func (f *Following) workRepair(p *piece, round uint32) {
 	f.mu.Lock()
 	if f.ended {
 		f.mu.Unlock()
@@ -68,7 +68,7 @@ func (f *Following) workMending(p *piece, round uint32) {
 	epoch := f.epoch.Load()
 	f.users++
 	f.mu.Unlock()
-	whole, err := f.mend.on(f, p, epoch)
+	whole, err := f.repair.advance(f, p, epoch)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.worked()
@@ -77,17 +77,17 @@ func (f *Following) workMending(p *piece, round uint32) {
 	case f.ended:
 	case whole:
 		f.step = mended
-		f.x.disk.Submit(func() { f.tellMended(nil) }, 0)
+		f.x.disk.Submit(func() { f.notifyMended(nil) }, 0)
 	case unfit != nil:
 		f.step = mended
-		f.x.disk.Submit(func() { f.tellMended(unfit) }, 0)
+		f.x.disk.Submit(func() { f.notifyMended(unfit) }, 0)
 	default:
 		f.goOn(err)
 	}
 }
 
-// tellMended calls Mended: the logs are complete, or an error says why they cannot be.
-func (f *Following) tellMended(err error) {
+// notifyMended calls Mended: the logs are complete, or an error says why they cannot be.
+func (f *Following) notifyMended(err error) {
 	f.mu.Lock()
 	if f.ended || f.step != mended {
 		f.mu.Unlock()
@@ -101,14 +101,14 @@ func (f *Following) tellMended(err error) {
 	f.release()
 }
 
-// on does one step: it adds a piece, if there is one, and prepares the next request, unless the
+// advance does one step: it adds a piece, if there is one, and prepares the next request, unless the
 // logs are complete. They are in use.
-func (m *mending) on(f *Following, p *piece, epoch int64) (whole bool, err error) {
+func (m *repairing) advance(f *Following, p *piece, epoch int64) (whole bool, err error) {
 	if m.repair != nil && m.epoch != epoch {
 		m.abandon()
 	}
 	if p != nil && m.repair != nil {
-		if err := m.take(f, p); err != nil {
+		if err := m.appendPiece(f, p); err != nil {
 			m.abandon()
 			return false, err
 		}
@@ -143,10 +143,10 @@ func (l Lineage) around(span log.Span) Lineage {
 	return l
 }
 
-// take adds a piece to the segment being repaired, and replaces the segment when it is complete.
-func (m *mending) take(f *Following, p *piece) error {
+// appendPiece adds a piece to the segment being repaired, and replaces the segment when it is complete.
+func (m *repairing) appendPiece(f *Following, p *piece) error {
 	lg, r := f.config.Logs[m.part], m.repair
-	if p.parted {
+	if p.diverged {
 		return &log.UnfitError{Log: lg.Name(), Why: "it parts from its leader's before the end of what is damaged"}
 	}
 	if p.start > r.Span().From {
@@ -192,7 +192,7 @@ func (m *mending) take(f *Following, p *piece) error {
 	return nil
 }
 
-func (m *mending) abandon() {
+func (m *repairing) abandon() {
 	if m.repair != nil {
 		m.repair.Abandon()
 		m.repair = nil

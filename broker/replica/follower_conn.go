@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// outlet is the leader's end of a connection from one follower broker.
-type outlet struct {
+// followerConn is the leader's end of a connection from one follower broker.
+type followerConn struct {
 	connection
 	probed bool // the follower supports probes
 
@@ -33,38 +33,38 @@ type outlet struct {
 	// Writer only.
 	memory    []byte // lent to cursors
 	later     []*stream
-	unpaid    []*fetch // fetches that wait for the allowance, as later does
+	postponed []*fetch // fetches that wait for the allowance, as later does
 	allowance int      // bytes that may be sent now of what followers lack
 	paced     time.Time
 }
 
 // stream is one shard that a follower has joined on a connection.
 type stream struct {
-	out       *outlet
+	conn      *followerConn
 	id, round uint32
 	from      coordination.Replica
 	l         *Leading
 
 	gone    atomic.Bool // it ended or was replaced
-	dirty   atomic.Bool // in outlet.dirty
-	highDue atomic.Bool // in outlet.highs
-	probing atomic.Bool // in outlet.probes
+	dirty   atomic.Bool // in followerConn.dirty
+	highDue atomic.Bool // in followerConn.highs
+	probing atomic.Bool // in followerConn.probes
 	blocked atomic.Bool // the window is full; an ack makes it dirty
 	acked   [Parts]atomic.Uint64
 
 	// Writer only.
-	cursor [Parts]*log.Cursor
-	next   [Parts]uint64 // ends of what was sent
-	goal   [Parts]uint64 // ends of the logs at the ask
-	sent   [Parts]uint64 // end of what an ack is due for
-	weight [Parts]int    // approximate size of a record, in 256ths of a byte
-	told   marks
+	cursor    [Parts]*log.Cursor
+	next      [Parts]uint64 // ends of what was sent
+	goal      [Parts]uint64 // ends of the logs at the ask
+	sent      [Parts]uint64 // end of what an ack is due for
+	weight    [Parts]int    // approximate size of a record, in 256ths of a byte
+	sentMarks marks
 }
 
 // Serve sends shards that are led here to another broker, which opened conn to follow them. It
 // returns when conn has ended, and closes it.
 func (x *Exchange) Serve(conn net.Conn, broker string) {
-	o := &outlet{refused: make(map[ID]question), streams: make(map[uint32]*stream)}
+	o := &followerConn{refused: make(map[ID]question), streams: make(map[uint32]*stream)}
 	o.init(x, conn, broker)
 	o.probed = announces(conn, coordination.FeatureBarrier)
 	x.mu.Lock()
@@ -73,8 +73,8 @@ func (x *Exchange) Serve(conn net.Conn, broker string) {
 		o.fail(errClosing)
 		return
 	}
-	before := x.outlets[broker]
-	x.outlets[broker] = o
+	before := x.followerConns[broker]
+	x.followerConns[broker] = o
 	x.workers.Add(1)
 	x.mu.Unlock()
 	defer x.workers.Done()
@@ -84,19 +84,19 @@ func (x *Exchange) Serve(conn net.Conn, broker string) {
 	x.log.Debug("Follower connected", "broker", broker)
 	var writer sync.WaitGroup
 	writer.Go(func() { o.fail(o.write()) })
-	o.fail(o.read(newReader(conn, askBuffer, maxAsk), o.handle, o.settle))
+	o.fail(o.read(newReader(conn, askBuffer, maxAsk), o.handle, o.allHandled))
 	writer.Wait()
 	o.mu.Lock()
 	o.ended = true
 	o.answers, o.dirty, o.highs, o.probes, o.refused, o.fetches = nil, nil, nil, nil, nil, nil
 	o.mu.Unlock()
 	x.mu.Lock()
-	if x.outlets[broker] == o {
-		delete(x.outlets, broker)
+	if x.followerConns[broker] == o {
+		delete(x.followerConns, broker)
 	}
 	x.mu.Unlock()
 	for _, s := range o.streams {
-		s.l.part(s)
+		s.l.disconnected(s)
 	}
 	x.ended(&o.connection, "follower")
 }
@@ -111,11 +111,11 @@ func (x *Exchange) ended(c *connection, peer string) {
 }
 
 // handle handles one frame of the follower.
-func (o *outlet) handle(t frameType, body []byte) error {
+func (o *followerConn) handle(t frameType, body []byte) error {
 	switch t {
 	case frameBeat:
 	case frameClock:
-		return o.hearClock(body)
+		return o.receiveClock(body)
 	case frameAck:
 		id, p, safe, err := parseAck(body)
 		if err != nil {
@@ -152,16 +152,16 @@ func (o *outlet) handle(t frameType, body []byte) error {
 	return nil
 }
 
-// settle is called when all received frames are handled. It calls Moved once per shard.
-func (o *outlet) settle() {
+// allHandled is called when all received frames are handled. It calls Moved once per shard.
+func (o *followerConn) allHandled() {
 	for i, l := range o.moved {
-		l.tell()
+		l.notifyMoved()
 		o.moved[i] = nil
 	}
 	o.moved, o.now = o.moved[:0], 0
 }
 
-func (o *outlet) acked(id uint32, p Part, safe uint64) {
+func (o *followerConn) acked(id uint32, p Part, safe uint64) {
 	s := o.streams[id]
 	if s == nil {
 		return // of a stream that was refused meanwhile
@@ -179,8 +179,8 @@ func (o *outlet) acked(id uint32, p Part, safe uint64) {
 	}
 }
 
-// hasMoved queues a call of Moved for settle.
-func (o *outlet) hasMoved(l *Leading) {
+// hasMoved queues a call of Moved for allHandled.
+func (o *followerConn) hasMoved(l *Leading) {
 	if len(o.moved) == 0 || o.moved[len(o.moved)-1] != l {
 		o.moved = append(o.moved, l)
 	}
@@ -188,21 +188,21 @@ func (o *outlet) hasMoved(l *Leading) {
 
 // confirmed handles a follower's confirmation of a barrier round. It ignores that of an earlier ask
 // or epoch.
-func (o *outlet) confirmed(p *probe) {
+func (o *followerConn) confirmed(p *probe) {
 	s := o.streams[p.stream]
 	if s != nil && s.round == p.round && s.l.epoch == p.epoch && s.l.confirm(s, p.number) {
 		o.hasMoved(s.l)
 	}
 }
 
-func (o *outlet) leave(id uint32) {
+func (o *followerConn) leave(id uint32) {
 	if s := o.streams[id]; s != nil {
 		delete(o.streams, id)
-		s.l.part(s)
+		s.l.disconnected(s)
 	}
 }
 
-func (o *outlet) ask(a *ask) error {
+func (o *followerConn) ask(a *ask) error {
 	x := o.x
 	x.counters.inAsks.Add(1)
 	before := o.streams[a.stream]
@@ -219,7 +219,7 @@ func (o *outlet) ask(a *ask) error {
 		o.streams[a.stream] = s
 	}
 	if before != nil {
-		before.l.part(before) // a new stream of the same shard has replaced it already, if it joined
+		before.l.disconnected(before) // a new stream of the same shard has replaced it already, if it joined
 	}
 	if why != "" {
 		o.refuse(&a.question, epoch, why, soon)
@@ -240,7 +240,7 @@ func (x *Exchange) asked(id ID, in int64) (l *Leading, epoch int64, why string, 
 }
 
 // refuse answers an ask, and remembers it if it may have come too early.
-func (o *outlet) refuse(q *question, epoch int64, why string, soon bool) {
+func (o *followerConn) refuse(q *question, epoch int64, why string, soon bool) {
 	o.x.counters.refused.Add(1)
 	o.mu.Lock()
 	if soon && !o.ended && len(o.refused) < maxStreams {
@@ -254,7 +254,7 @@ func (o *outlet) refuse(q *question, epoch int64, why string, soon bool) {
 }
 
 // come makes a follower ask again that asked for a shard before it was led here.
-func (o *outlet) come(id ID, epoch int64) {
+func (o *followerConn) come(id ID, epoch int64) {
 	o.mu.Lock()
 	q, ok := o.refused[id]
 	if ok = ok && q.epoch == epoch; ok {
@@ -267,7 +267,7 @@ func (o *outlet) come(id ID, epoch int64) {
 }
 
 // answer queues frames that are sent before anything else.
-func (o *outlet) answer(frames []byte) {
+func (o *followerConn) answer(frames []byte) {
 	o.mu.Lock()
 	if !o.ended {
 		o.answers = append(o.answers, frames...)
@@ -285,7 +285,7 @@ func (s *stream) mark() {
 	if s.dirty.Load() || s.dirty.Swap(true) {
 		return
 	}
-	o := s.out
+	o := s.conn
 	o.mu.Lock()
 	if !o.ended {
 		o.dirty = append(o.dirty, s)
@@ -300,7 +300,7 @@ func (s *stream) markHigh() {
 	if s.highDue.Load() || s.highDue.Swap(true) {
 		return
 	}
-	o := s.out
+	o := s.conn
 	o.mu.Lock()
 	if !o.ended {
 		o.highs = append(o.highs, s)
@@ -311,10 +311,10 @@ func (s *stream) markHigh() {
 // markProbe queues a probe of the newest barrier round, unless it is confirmed or the follower
 // supports none.
 func (s *stream) markProbe() {
-	if !s.out.probed || s.l.round.Load() == s.l.confirmed.Load() || s.probing.Swap(true) {
+	if !s.conn.probed || s.l.round.Load() == s.l.confirmed.Load() || s.probing.Swap(true) {
 		return
 	}
-	o := s.out
+	o := s.conn
 	o.mu.Lock()
 	if !o.ended {
 		o.probes = append(o.probes, s)
@@ -330,12 +330,12 @@ func (s *stream) probe() error {
 		return nil
 	}
 	p := probe{stream: s.id, round: s.round, epoch: s.l.epoch, number: s.l.round.Load()}
-	_, err := s.out.out.Write(appendProbe(s.out.out.AvailableBuffer(), frameProbe, &p))
+	_, err := s.conn.out.Write(appendProbe(s.conn.out.AvailableBuffer(), frameProbe, &p))
 	return err
 }
 
 // write sends what is queued until the connection ends.
-func (o *outlet) write() error {
+func (o *followerConn) write() error {
 	ticker := time.NewTicker(highTick)
 	defer ticker.Stop()
 	pace := time.NewTimer(time.Hour)
@@ -361,16 +361,16 @@ func (o *outlet) write() error {
 			}
 		case <-pace.C:
 		}
-		if err := o.sayClock(beats); err != nil {
+		if err := o.sendClock(beats); err != nil {
 			return err
 		}
-		if o.earn(); o.allowance > 0 {
+		if o.addAllowance(); o.allowance > 0 {
 			for _, s := range o.later {
 				s.mark()
 			}
 			clear(o.later)
 			o.later = o.later[:0]
-			fetches, o.unpaid = append(fetches, o.unpaid...), nil
+			fetches, o.postponed = append(fetches, o.postponed...), nil
 		}
 		for {
 			o.mu.Lock()
@@ -412,7 +412,7 @@ func (o *outlet) write() error {
 			fetches = nil
 			for i, s := range highs {
 				s.highDue.Store(false)
-				if err := s.sayHigh(); err != nil {
+				if err := s.sendHigh(); err != nil {
 					return err
 				}
 				highs[i] = nil
@@ -422,7 +422,7 @@ func (o *outlet) write() error {
 		if err := o.out.Flush(); err != nil {
 			return err
 		}
-		if len(o.later)+len(o.unpaid) > 0 {
+		if len(o.later)+len(o.postponed) > 0 {
 			pace.Reset(paceTick)
 		}
 	}
@@ -431,8 +431,8 @@ func (o *outlet) write() error {
 // keptAnswers is the largest buffer of answers that is kept for reuse, in bytes.
 const keptAnswers = 64 << 10
 
-// earn adds to the allowance, up to a tenth of a second's worth.
-func (o *outlet) earn() {
+// addAllowance adds to the allowance, up to a tenth of a second's worth.
+func (o *followerConn) addAllowance() {
 	now := time.Now()
 	o.allowance = min(o.allowance+int(now.Sub(o.paced).Seconds()*catchUpRate), catchUpRate/10)
 	o.paced = now
@@ -489,7 +489,7 @@ func (s *stream) send(p Part) (more bool, err error) {
 			return false, nil
 		}
 	}
-	o := s.out
+	o := s.conn
 	lacked := s.next[p] < s.goal[p]
 	if lacked && o.allowance <= 0 {
 		o.later = append(o.later, s)
@@ -521,7 +521,7 @@ func (s *stream) send(p Part) (more bool, err error) {
 			s.weight[p] = weight
 		}
 		s.weight[p] += (weight - s.weight[p]) / 8
-		s.next[p], s.told = end, d.marks
+		s.next[p], s.sentMarks = end, d.marks
 		o.x.counters.outBytes.Add(uint64(size))
 		o.x.counters.outBatches.Add(count)
 		if lacked {
@@ -611,13 +611,13 @@ func (s *stream) end(why string) {
 	s.l.refuse(s, why)
 }
 
-// sayHigh sends the watermarks and starts, unless they were sent already.
-func (s *stream) sayHigh() error {
+// sendHigh sends the watermarks and starts, unless they were sent already.
+func (s *stream) sendHigh() error {
 	m := s.l.marks()
-	if s.gone.Load() || m == s.told {
+	if s.gone.Load() || m == s.sentMarks {
 		return nil
 	}
-	s.told = m
-	_, err := s.out.out.Write(appendHigh(s.out.out.AvailableBuffer(), s.id, &m))
+	s.sentMarks = m
+	_, err := s.conn.out.Write(appendHigh(s.conn.out.AvailableBuffer(), s.id, &m))
 	return err
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// take appends received batches of a log. An error ends the connection.
-func (f *Following) take(in *intake, d *data) error {
+// receiveData appends received batches of a log. An error ends the connection.
+func (f *Following) receiveData(in *leaderConn, d *data) error {
 	f.mu.Lock()
-	if f.intake != in || f.step != copying {
+	if f.conn != in || f.step != copying {
 		f.mu.Unlock()
 		return nil
 	}
 	f.vain, f.pause = false, 0
-	f.note(&d.marks)
+	f.setMarks(&d.marks)
 	f.users++
 	round := f.round.Load()
 	f.mu.Unlock()
@@ -43,7 +43,7 @@ func (f *Following) take(in *intake, d *data) error {
 }
 
 // append appends batches. The logs are in use.
-func (f *Following) append(in *intake, d *data, round uint32) error {
+func (f *Following) append(in *leaderConn, d *data, round uint32) error {
 	lg, epoch := f.config.Logs[d.part], uint64(f.epoch.Load())
 	durability, done := log.Memory, log.Completion(nil)
 	if d.promised {
@@ -101,8 +101,8 @@ func (f *Following) waitRoom(ctx context.Context, lg *log.Log) error {
 	return err
 }
 
-// note records the leader's watermarks and starts. mu is held.
-func (f *Following) note(m *marks) {
+// setMarks records the leader's watermarks and starts. mu is held.
+func (f *Following) setMarks(m *marks) {
 	for p := range Parts {
 		f.high[p].Store(m.high[p])
 		f.starts[p] = m.start[p]
@@ -113,12 +113,12 @@ func (f *Following) note(m *marks) {
 	}
 }
 
-// told handles marks without data.
-func (f *Following) told(in *intake, m *marks) {
+// receiveMarks handles marks without data.
+func (f *Following) receiveMarks(in *leaderConn, m *marks) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.intake == in && f.step == copying {
-		f.note(m)
+	if f.conn == in && f.step == copying {
+		f.setMarks(m)
 	}
 }
 
