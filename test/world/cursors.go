@@ -33,7 +33,7 @@ func (j *judge) delivered(d delivery) {
 	if d.sent <= h.since {
 		return
 	}
-	if a, ok := h.cursor.acked[d.record.offset]; ok && a.back < d.sent && a.epoch <= d.epoch && !j.w.flipped { // what is damaged of the cursors, and can't be had just then, is forgotten
+	if a, ok := h.cursor.acked[d.record.offset]; ok && a.back < d.sent && a.epoch <= d.epoch && !j.w.flipped && !j.w.cursorsLost { // what is damaged of the cursors, and can't be had just then, is forgotten
 		j.w.fail("%s: %s at %d was acknowledged in epoch %d, which was answered, and is delivered again in epoch %d (delivery %d)",
 			d.shard, d.record.value, d.record.offset, a.epoch, d.epoch, d.count)
 	}

@@ -252,7 +252,7 @@ func (l *life) run() (err error) {
 	l.subscriptions = subscription.New(subscription.Config{Self: m.id, Topics: l.service, Clock: l.clock, Logger: l.log, Sink: l.outlet})
 	opened()
 	l.listener = m.w.network.listen(l, m.address())
-	l.mesh, err = route.Start(route.Config{ID: m.id, Name: m.id, Cluster: clusterName, Hub: noClients{}, Listener: l.listener, MaxPayload: maxPayload, Logger: l.log,
+	l.mesh, err = route.Start(route.Config{ID: m.id, Name: m.id, Cluster: clusterName, Hub: noClients{}, Listener: l.listener, MaxPayload: maxPayload, Features: coordination.Features(), Logger: l.log,
 		Dial:        func(ctx context.Context, to string) (net.Conn, error) { return m.w.network.dial(ctx, l, to) },
 		Replication: l.exchange.Serve, Topics: ways{l.service},
 		Dead: l.member.Evict, Changed: l.member.Changed})
@@ -277,7 +277,7 @@ func (l *life) serve() {
 		_ = l.store.WatchState(l.ctx, l.follow)
 	})
 	l.running.Go(func() {
-		self := coordination.Broker{ID: l.m.id, Name: l.m.id, Zone: l.m.zone, Client: l.m.id + ":4222", Route: l.m.address()}
+		self := coordination.Broker{ID: l.m.id, Name: l.m.id, Zone: l.m.zone, Client: l.m.id + ":4222", Route: l.m.address(), Features: coordination.Features()}
 		if err := l.member.Register(l.ctx, l.store, self); err != nil && l.ctx.Err() == nil {
 			l.m.w.fail("%s: %v", l, err)
 		}

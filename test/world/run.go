@@ -355,6 +355,7 @@ func (m *machine) loseCopy() {
 	}
 	name := names[m.w.rng.IntN(len(names))]
 	m.w.notef("%s loses %s", m.id, name)
+	m.w.cursorsLost = m.w.cursorsLost || strings.HasSuffix(name, ".state")
 	m.remove(filepath.Join(dir, name))
 }
 

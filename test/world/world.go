@@ -43,10 +43,12 @@ type world struct {
 	patient  bool     // nothing strikes but disks that hang, one after the other
 	spoilt   *machine // whose disk lost or changed something since all was whole; nil: none
 	flipped  bool     // and nobody may have noticed
-	etcd     *etcd
-	judge    *judge
-	clients  []*client
-	logged   *logbook
+	// cursorsLost says that a folder of cursors was lost. A broker that opens the shard without it doesn't notice.
+	cursorsLost bool
+	etcd        *etcd
+	judge       *judge
+	clients     []*client
+	logged      *logbook
 
 	trimmed    int           // how often a reader saw a log that limits had shortened
 	taken      int           // and records that compaction had taken
