@@ -395,6 +395,7 @@ func (l *Log) seal(s *segment) {
 	l.mu.Lock()
 	s.size, s.index = size, nil
 	s.written, s.synced = s.pos, s.pos
+	s.checkedNow()
 	l.mu.Unlock()
 	f.sealed = s.end
 	l.disk.handles.release(s)

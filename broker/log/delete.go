@@ -25,6 +25,7 @@ func (d *Disk) Delete(name string) error {
 	d.logs[name] = &Log{name: name, closed: true} // keeps the name while the disk goes on for others
 	d.mu.Unlock()
 	err := d.delete(name)
+	d.forgetChecks(name)
 	d.mu.Lock()
 	delete(d.logs, name)
 	d.mu.Unlock()

@@ -43,6 +43,10 @@ type Disk struct {
 
 	backlog atomic.Int64 // bytes that wait to be written
 
+	savingChecks sync.Mutex // comes before checksMu
+	checksMu     sync.Mutex
+	checks       map[string]segmentChecks // by log; of one that is open, as it was when it was opened or saved
+
 	mu      sync.Mutex
 	logs    map[string]*Log
 	dirty   []*Log
@@ -113,13 +117,18 @@ func OpenDisk(fsys env.FS, dir string, opts Options) (*Disk, error) {
 			return nil, err
 		}
 	}
+	checks, err := readChecks(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
 	journal, points := openPoints(fsys, dir)
 	for _, d := range []string{dir, filepath.Dir(dir)} {
 		if err := fsys.SyncDir(d); err != nil {
 			return nil, err
 		}
 	}
-	d := &Disk{fs: fsys, dir: dir, opts: opts, mark: mark, journal: journal, points: points, logs: map[string]*Log{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	d := &Disk{fs: fsys, dir: dir, opts: opts, mark: mark, journal: journal, points: points, checks: checks,
+		logs: map[string]*Log{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	d.rounds.base = time.Now()
 	d.handles.fs, d.handles.keep, d.handles.open = fsys, opts.OpenSegments, list.New()
 	d.room = sync.NewCond(&d.mu)
@@ -220,6 +229,9 @@ func (d *Disk) Open(id Identity, start, epoch uint64, spec []byte) (*Log, error)
 		d.mu.Unlock()
 		return nil, fmt.Errorf("log %s: open: %w", name, d.noticed(err))
 	}
+	l.mu.Lock()
+	l.recallChecks()
+	l.mu.Unlock()
 	d.mu.Lock()
 	l.opened = true
 	d.mu.Unlock()
@@ -249,6 +261,7 @@ func (d *Disk) SetAside(name string) (string, error) {
 	if err := d.fs.Rename(d.logDir(name), to); err != nil {
 		return "", err
 	}
+	d.forgetChecks(name)
 	for _, dir := range []string{setAsideDir, shardsDir} {
 		if err := d.fs.SyncDir(filepath.Join(d.dir, dir)); err != nil {
 			return to, err

@@ -21,6 +21,7 @@
 //	                                             that a truncation took; never deleted here
 //	set-aside/<name>.torn/                       torn tails that were cut: the last few, bounded
 //	clean.json                                   what an orderly end left; not while the disk is open
+//	scrubbed                                     when each sealed segment was scrubbed last; a hint
 //	sync-points.0, sync-points.1                 the journal of sync points: see pointJournal
 //	deleted/<name>/                              logs on their way out; opening removes what is left
 //

@@ -496,6 +496,7 @@ func (l *Log) Close() error {
 	l.settle()
 	durable, failed := l.durable, l.failed
 	l.dropTail()
+	l.keepChecks()
 	l.mu.Unlock()
 	if err == nil && failed == nil && durable > l.man.now.Load().Durable {
 		err = l.change(func(m *Manifest) { m.Durable = max(m.Durable, durable) })

@@ -34,6 +34,8 @@ func (d *Disk) CloseMarked(content []byte) error {
 	if closed {
 		return errors.Join(ErrClosed, d.Close())
 	}
+	// If it fails and the disk hasn't, segments are scrubbed earlier than they are due, and no more.
+	_ = d.SaveChecks()
 	if err := d.Close(); err != nil {
 		return err
 	}
@@ -64,7 +66,7 @@ func takeMark(fsys env.FS, dir string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	mark, err := readMark(fsys, path, info.Size)
+	mark, err := readSummed(fsys, path, info.Size, largestMark)
 	if err != nil {
 		return nil, err
 	}
@@ -74,8 +76,10 @@ func takeMark(fsys env.FS, dir string) ([]byte, error) {
 	return mark, fsys.SyncDir(dir)
 }
 
-func readMark(fsys env.FS, path string, size int64) ([]byte, error) {
-	if size < markSum || size > largestMark {
+// readSummed reads a file that ends with a line with the checksum of what is before. It returns nil
+// for a file that can't be believed.
+func readSummed(fsys env.FS, path string, size, largest int64) ([]byte, error) {
+	if size < markSum || size > largest {
 		return nil, nil
 	}
 	f, err := fsys.Open(path)

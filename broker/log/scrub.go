@@ -71,6 +71,7 @@ func (p *paced) ReadAt(b []byte, at int64) (int, error) {
 type ScrubOptions struct {
 	// From leaves out the segments before it: Next of the report before.
 	From uint64
+	Most int   // segments; 0: all
 	Pace *Pace // may be nil
 }
 
@@ -105,7 +106,7 @@ func (l *Log) ScrubFrom(ctx context.Context, o ScrubOptions) (ScrubReport, error
 	out.Next = max(o.From, l.start)
 	var todo []*segment
 	for _, s := range l.segments {
-		if s.closed && s.index == nil && s.end > out.Next {
+		if s.closed && s.index == nil && s.end > out.Next && (o.Most == 0 || len(todo) < o.Most) {
 			todo = append(todo, s)
 		}
 	}
@@ -122,6 +123,7 @@ func (l *Log) ScrubFrom(ctx context.Context, o ScrubOptions) (ScrubReport, error
 		if len(found) > 0 {
 			l.blame(s)
 		}
+		l.noteChecked(s)
 		out.Damaged = append(out.Damaged, found...)
 		out.Segments++
 		out.Next = s.end

@@ -49,6 +49,7 @@ type segment struct {
 	gap         bool    // the next batch stands behind damage, so reading has to begin there
 
 	// Guarded by the log's mu.
+	checked int64 // when it was read from front to end last, or written; Unix seconds; 0: unknown
 	before  holesBefore
 	written int64 // what stands before is in the file
 	synced  int64 // what stands before is safe

@@ -115,6 +115,7 @@ func (l *Log) swap(old []*segment, fresh *segment, path string, more func(m *Man
 // place gives a file the name of a segment of the next generation.
 func (l *Log) place(fresh *segment, path string) error {
 	fresh.gen = l.man.now.Load().Generation + 1
+	fresh.checkedNow()
 	fresh.path = filepath.Join(l.dir, fresh.ref().name())
 	if err := l.disk.fs.Rename(path, fresh.path); err != nil {
 		return err

@@ -264,7 +264,7 @@ func (l *Log) endAt(base uint64) error {
 	}
 	defer l.disk.handles.release(s)
 	fresh := newSegment(l.dir, s.ref())
-	fresh.end = base
+	fresh.end, fresh.checked = base, s.checked
 	index := s.index
 	if known := s.lookup.Load(); known != nil {
 		index = known.index

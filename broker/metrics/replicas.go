@@ -17,6 +17,7 @@ var (
 	descReplicaSwaps    = describe("replica_in_sync_changes_total", "Changes of in-sync sets that this broker wrote (written), or could not, or does not know of (failed).", "outcome")
 	descScrubbed        = describe("scrubbed_bytes_total", "Bytes of sealed segments that were read again to find damage.")
 	descScrubDamages    = describe("scrub_damages_total", "Damages that were found so.")
+	descUnscrubbed      = describe("scrub_oldest_seconds", "Time since the sealed segment was scrubbed, or written, that has waited longest.")
 	descSaved           = describe("compressed_bytes_saved_total", "Room on the disk that compressing sealed segments saved.")
 	descReplicaLinks    = describe("replica_connections", "Connections for replication, to and from other brokers.")
 )
@@ -43,6 +44,7 @@ func (c Collector) replicas(to sample) {
 	to.count(descReplicaSwaps, s.SwapsFailed, "failed")
 	to.count(descScrubbed, scrub.Scrubbed)
 	to.count(descScrubDamages, scrub.Damages)
+	to.gauge(descUnscrubbed, c.sources.Topics.Unscrubbed().Seconds())
 	to.count(descSaved, scrub.Saved)
 	to.gauge(descReplicaLinks, float64(s.Connections))
 }

@@ -54,6 +54,7 @@ type Topics interface {
 	Compacted() topic.Compacted
 	Suspects() int
 	ScrubStats() topic.ScrubStats
+	Unscrubbed() time.Duration
 }
 
 // Clock is the part of clock.Clock that metrics read.

@@ -23,6 +23,7 @@ func (c *Config) topicsz(w http.ResponseWriter, _ *http.Request) {
 		Trouble       string       `json:"trouble,omitempty"`
 		AgePaused     string       `json:"agePaused,omitempty"` // why deletion by age is paused
 		AgePausedWhy  string       `json:"agePausedWhy,omitempty"`
+		Unscrubbed    int64        `json:"unscrubbed"` // seconds since the segment was scrubbed that has waited longest
 		Subscriptions []subscribed `json:"subscriptions,omitempty"`
 	}
 	all := []served{}
@@ -30,7 +31,7 @@ func (c *Config) topicsz(w http.ResponseWriter, _ *http.Request) {
 		if t.Leader() != c.ID {
 			continue
 		}
-		one := served{ID: t.ID(), Name: t.Topic().Name(), Shard: t.Number(), Trouble: t.Trouble()}
+		one := served{ID: t.ID(), Name: t.Topic().Name(), Shard: t.Number(), Trouble: t.Trouble(), Unscrubbed: int64(t.Unscrubbed().Seconds())}
 		if s := t.Led(); s != nil {
 			info := s.Info()
 			reason, why := s.AgePaused()

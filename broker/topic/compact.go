@@ -83,7 +83,7 @@ func (s *Service) compact(ctx context.Context, p *Shard, v *view, pace *log.Pace
 		return
 	}
 	if err != nil {
-		s.careFailed(p, "compact", err)
+		s.upkeepFailed(p, "compact", err)
 	}
 }
 

@@ -111,6 +111,7 @@ func Open(config Config) (*Service, error) {
 	s.running.Go(s.keeper)
 	s.running.Go(s.reporter)
 	s.running.Go(s.scrubber)
+	s.running.Go(s.compressor)
 	s.running.Go(s.compactor)
 	return s, nil
 }
