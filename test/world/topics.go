@@ -67,14 +67,6 @@ func (d *declared) retained() bool {
 	return r.Messages > 0 || r.Bytes > 0 || r.Age > 0 && r.Age < time.Hour
 }
 
-// shardName is the name of a shard in answers to publishers.
-func (d *declared) shardName(n int) string {
-	if d.shards() == 1 {
-		return d.name
-	}
-	return fmt.Sprintf("%s--%d", d.name, n)
-}
-
 // shardOf is the shard that has to keep a subject: 64-bit FNV-1a modulo the number of shards, for ever.
 func (d *declared) shardOf(subject string) int {
 	h := fnv.New64a()
