@@ -255,7 +255,7 @@ func (l *Leading) adopt(self coordination.Replica, shard *coordination.Shard, mi
 	before := l.leader.Shard()
 	moved = l.leader.Adopt(self, shard, minInSync)
 	l.refuseWithdrawn(before)
-	for _, s := range l.streams {
+	for _, s := range slices.Clone(l.streams) { // refuse removes from it
 		if !slices.Contains(l.leader.shard.Replicas, s.from.Broker) {
 			l.refuse(s, "broker "+s.from.Broker+" is no replica any more")
 		}
