@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/records"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
@@ -86,7 +87,7 @@ func (p *reads) next(w *worker) (r *read) {
 
 // worker builds answers in the memory from which they are sent. Small ones are sent together.
 type worker struct {
-	topic.RecordReader
+	records.BulkReader
 	loan   *session.Loan // nil: no answers
 	used   int           // used bytes of loan
 	header []byte

@@ -10,6 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/records"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
@@ -187,7 +188,7 @@ func notServed(name string, err error) *Error {
 
 // serve answers a request, or makes it wait for new records.
 func (s *Server) serve(w *worker, r *read) {
-	need := len(r.reply) + headerRoom + r.request.Bytes + topic.ReadRoom
+	need := len(r.reply) + headerRoom + r.request.Bytes + records.ReadRoom
 	if w.loan != nil && (len(w.out) == gatheredAnswers || w.used+need > len(w.loan.Bytes())) {
 		s.flush(w)
 	}
@@ -199,7 +200,7 @@ func (s *Server) serve(w *worker, r *read) {
 		s.refuse(r.reply, refusal)
 		return
 	}
-	var pin *topic.Pin
+	var pin *records.Pin
 	if id := r.request.Snapshot; id != "" {
 		if pin = s.snapshots.of(shard, id); pin == nil {
 			s.refuse(r.reply, refuse(Expired, "topic %s: the snapshot %.64q is not held on this broker, or no more (ask for it again, with its start and high)", r.topic, id))
@@ -212,7 +213,7 @@ func (s *Server) serve(w *worker, r *read) {
 	memory := w.loan.Bytes()
 	begin := w.used + len(r.reply) + headerRoom
 	full := r.request.Form == Full
-	data, got, err := w.Read(shard, topic.RecordsQuery{
+	data, got, err := w.Read(&shard.Reader, records.Query{
 		Offset: r.request.Offset, Records: r.request.Records, Bytes: r.request.Bytes, Most: MaxRecordsBytes, Full: full, Gaps: r.request.Gaps, Pin: pin,
 	}, memory[:begin])
 	if err != nil {
@@ -277,7 +278,7 @@ func (w *worker) release() {
 	w.loan, w.used, w.out = nil, 0, w.out[:0]
 }
 
-func appendRecordsHeader(dst []byte, got *topic.Records, full bool) []byte {
+func appendRecordsHeader(dst []byte, got *records.Range, full bool) []byte {
 	line := func(key string, value uint64) {
 		dst = append(append(dst, key...), ": "...)
 		dst = append(strconv.AppendUint(dst, value, 10), "\r\n"...)
@@ -299,9 +300,9 @@ func appendRecordsHeader(dst []byte, got *topic.Records, full bool) []byte {
 // unreadable translates the error of a read.
 func unreadable(r *read, err error) *Error {
 	switch e := err.(type) {
-	case *topic.OffsetError:
+	case *records.OffsetError:
 		return &Error{Code: OutOfRange, Text: e.Error(), Start: e.Start, High: e.High}
-	case *topic.RecordSizeError:
+	case *records.SizeError:
 		return &Error{Code: TooLarge, Text: e.Error(), Offset: e.Offset}
 	case *publish.NotServedError:
 		return notServed(r.topic, e)

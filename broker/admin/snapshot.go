@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/records"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -68,7 +69,7 @@ type snapshotKey struct {
 
 // heldShard is one shard of a snapshot.
 type heldShard struct {
-	pin     *topic.Pin
+	pin     *records.Pin
 	lease   time.Duration
 	until   time.Time
 	timer   *time.Timer
@@ -211,7 +212,7 @@ func (h *snapshots) hold(shard *topic.ShardLeader, request *SnapshotRequest, was
 }
 
 // of returns the pin of a shard under an id, for a reader, and renews its lease.
-func (h *snapshots) of(shard *topic.ShardLeader, id string) *topic.Pin {
+func (h *snapshots) of(shard *topic.ShardLeader, id string) *records.Pin {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	held := h.held[snapshotKey{shard, id}]

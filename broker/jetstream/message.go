@@ -8,6 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/jsapi"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/records"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -25,7 +26,7 @@ func read(shard *topic.ShardLeader, request *jsapi.GetRequest) (log.Record, *jsa
 	default:
 		r, err = shard.Get(request.Sequence)
 	}
-	var none *topic.NoRecordError
+	var none *records.NoRecordError
 	switch {
 	case errors.As(err, &none):
 		return r, jsapi.ErrNoMessageFound

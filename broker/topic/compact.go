@@ -73,7 +73,7 @@ func (s *Service) compact(ctx context.Context, p *Shard, v *view, pace *log.Pace
 		c.nanoseconds.Add(int64(time.Since(began)))
 		c.last.Store(time.Now().UnixNano())
 		if shard := p.leading.Load(); shard != nil {
-			shard.firstKept.forget()
+			shard.ForgetFirst()
 		}
 	}
 	if damage, ok := errors.AsType[*log.CorruptError](err); ok && ctx.Err() == nil {

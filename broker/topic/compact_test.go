@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/records"
 	replication "github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -129,10 +130,10 @@ func TestAnswersWithGaps(t *testing.T) {
 			for _, most := range []int{1, 3000, 100_000} {
 				var got []string
 				answers := 0
-				var r RecordReader
+				var r records.BulkReader
 				for next := uint64(0); next <= last; answers++ {
-					q := RecordsQuery{Offset: next, Records: 1000, Bytes: most, Most: 8 << 20, Full: full, Gaps: gaps}
-					data, is, err := r.Read(shard, q, make([]byte, 0, most+ReadRoom))
+					q := records.Query{Offset: next, Records: 1000, Bytes: most, Most: 8 << 20, Full: full, Gaps: gaps}
+					data, is, err := r.Read(&shard.Reader, q, make([]byte, 0, most+records.ReadRoom))
 					if err != nil || is.Next <= next || is.Gapped && !gaps {
 						t.Fatalf("%+v: %+v, %v", q, is, err)
 					}

@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/records"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -297,7 +298,7 @@ func (s *Service) readIDs(p *Shard, v *view, budget int64) error {
 	}
 	forgotten := 0
 	for from = max(from, start); from < end; {
-		_, err := scanBatches(data, from, end, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
+		_, err := records.ScanBatches(data, from, end, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
 			if missed {
 				w.expireNow(c.Written(b.Time()) + 1)
 				missed = false

@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/records"
 	replication "github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -223,7 +224,7 @@ func idBatches(t testing.TB, batches, messages int, header string) (all []log.Ba
 	}
 	data := n.service.Topic("orders").shards[0].opened.Load().parts[replication.Data]
 	_, end, _ := data.Offsets()
-	if _, err := scanBatches(data, 1, end, math.MaxInt64, func(b log.Batch, _ uint64) (bool, error) {
+	if _, err := records.ScanBatches(data, 1, end, math.MaxInt64, func(b log.Batch, _ uint64) (bool, error) {
 		all = append(all, slices.Clone(b))
 		return true, nil
 	}); err != nil {

@@ -199,7 +199,7 @@ func (s *ShardLeader) Purge(ctx context.Context, below uint64) (purged uint64, e
 		return 0, nil
 	}
 	s.data.CountHoles(start)
-	before := s.messages(start, end)
+	before := s.Messages(start, end)
 	now, err := s.data.Trim(below)
 	if err != nil {
 		return 0, &publish.StoreError{Topic: s.shard.name, Err: err}
@@ -208,5 +208,5 @@ func (s *ShardLeader) Purge(ctx context.Context, below uint64) (purged uint64, e
 		return 0, nil
 	}
 	s.data.CountHoles(now)
-	return before - min(s.messages(now, end), before), nil
+	return before - min(s.Messages(now, end), before), nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/records"
 )
 
 // fill publishes so many messages of about 1 KB, each on a subject of its own among three.
@@ -130,7 +131,7 @@ func TestPurging(t *testing.T) {
 	purge(20, 4)
 	hold.Release()
 	purge(1000, 16)
-	if info := s.Info(); info != (ShardInfo{First: 31, Last: 30}) {
+	if info := s.Info(); info != (records.Info{First: 31, Last: 30}) {
 		t.Errorf("kept %+v", info)
 	}
 	n.restart("orders")
@@ -154,7 +155,7 @@ func TestRecordsAreFoundByOffsetAndSubject(t *testing.T) {
 	}
 	at := func(r log.Record, err error) string {
 		if err != nil {
-			_, none := errors.AsType[*NoRecordError](err)
+			_, none := errors.AsType[*records.NoRecordError](err)
 			return fmt.Sprint("none ", none)
 		}
 		return fmt.Sprint(r.Offset, " ", string(r.Subject))

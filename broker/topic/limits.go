@@ -25,8 +25,6 @@ const (
 	maxID = 1 << 10
 	// maxSubjects is of how many subjects one shard knows the last record, at about 50 bytes each.
 	maxSubjects = 1 << 20
-	// readAtOnce is how much of a log is read for them while publishers wait: some 20 ms.
-	readAtOnce = 16 << 20
 	// maxUnanswered is how many answers may wait for the disk, at about 100 bytes each, before
 	// publishers are read no further; at twice as many, what came over links is refused.
 	maxUnanswered = 256 << 10
@@ -52,10 +50,6 @@ const (
 	// messages wait, and no more often than somebody would want to read about it.
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
-	// scanBytes is how much one search for a record of a subject reads: about half a second.
-	scanBytes = 256 << 20
-	// readBytes is how much of it is read at once.
-	readBytes = 256 << 10
 	// compactEvery is how often it is looked at whether compacting a log is worth it, which costs nothing.
 	compactEvery = 30 * time.Second
 	// compactShare is how much of a log has to be new for it to be compacted: at half, what is rewritten is no more than

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/records"
 )
 
 // spoilable is a cluster of three of which the first one leads, with so many messages, and what each broker reports.
@@ -398,10 +399,10 @@ func TestDamageThatReadersMeet(t *testing.T) {
 		return err
 	})
 	stepsBack(2, 1, func(shard *ShardLeader) (err error) {
-		var r RecordReader
-		for q := (RecordsQuery{Offset: 1, Records: 600, Bytes: 1 << 10, Most: 1 << 20}); q.Offset <= 600 && err == nil; {
-			var got Records
-			_, got, err = r.Read(shard, q, nil)
+		var r records.BulkReader
+		for q := (records.Query{Offset: 1, Records: 600, Bytes: 1 << 10, Most: 1 << 20}); q.Offset <= 600 && err == nil; {
+			var got records.Range
+			_, got, err = r.Read(&shard.Reader, q, nil)
 			q.Offset = got.Next
 		}
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/records"
 )
 
 const most = 8 << 20
@@ -69,15 +70,15 @@ func TestAnswersFollowEachOther(t *testing.T) {
 			n.restart("orders") // from the files
 		}
 		shard := n.service.Topic("orders").Shard()
-		var r RecordReader
+		var r records.BulkReader
 		for next := uint64(0); next <= uint64(len(kept)); {
-			q := RecordsQuery{Offset: next, Records: 1 + rng.IntN(300), Bytes: 1 + rng.IntN(8000), Most: most}
+			q := records.Query{Offset: next, Records: 1 + rng.IntN(300), Bytes: 1 + rng.IntN(8000), Most: most}
 			memory := []byte("before")
 			if rng.IntN(3) == 0 { // the file is read right into the answer's memory
-				q.Records, q.Bytes = 1+rng.IntN(3000), readInPlace+rng.IntN(readInPlace)
-				memory = append(make([]byte, 0, len(memory)+q.Bytes+ReadRoom), memory...)
+				q.Records, q.Bytes = 1+rng.IntN(3000), 64<<10+rng.IntN(64<<10)
+				memory = append(make([]byte, 0, len(memory)+q.Bytes+records.ReadRoom), memory...)
 			}
-			data, got, err := r.Read(shard, q, memory)
+			data, got, err := r.Read(&shard.Reader, q, memory)
 			if err != nil {
 				t.Fatalf("seed %d: %+v: %v", seed, q, err)
 			}
@@ -94,7 +95,7 @@ func TestAnswersFollowEachOther(t *testing.T) {
 				next -= uint64(rng.IntN(50)) // from within
 			}
 		}
-		_, got, err := r.Read(shard, RecordsQuery{Offset: uint64(len(kept)) + 1, Records: 1, Bytes: 1, Most: most}, nil)
+		_, got, err := r.Read(&shard.Reader, records.Query{Offset: uint64(len(kept)) + 1, Records: 1, Bytes: 1, Most: most}, nil)
 		if err != nil || got.Count != 0 || got.First != got.Next || got.Next != got.High {
 			t.Errorf("at the end: %+v, %v", got, err)
 		}
@@ -110,8 +111,8 @@ func TestTheFullFormHasAll(t *testing.T) {
 	n.hub.publish(message("orders.us", "", prefixed("four", ""), "Records: 2", "Trace: 4"))
 	n.ask("orders.eu", "six")
 	shard := n.service.Topic("orders").Shard()
-	var r RecordReader
-	data, got, err := r.Read(shard, RecordsQuery{Offset: 1, Records: 100, Bytes: most, Most: most, Full: true}, nil)
+	var r records.BulkReader
+	data, got, err := r.Read(&shard.Reader, records.Query{Offset: 1, Records: 100, Bytes: most, Most: most, Full: true}, nil)
 	if err != nil || got.Count != 6 {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -139,7 +140,7 @@ func TestTheFullFormHasAll(t *testing.T) {
 		}
 	}
 	// The first of an answer has its subject.
-	data, _, err = r.Read(shard, RecordsQuery{Offset: 2, Records: 1, Bytes: 1, Most: most, Full: true}, nil)
+	data, _, err = r.Read(&shard.Reader, records.Query{Offset: 2, Records: 1, Bytes: 1, Most: most, Full: true}, nil)
 	if err != nil || string(data) != "\x0f\x00\x09orders.eu\x00two" {
 		t.Errorf("%q, %v", data, err)
 	}
@@ -151,16 +152,16 @@ func TestWhatCanNotBeReadIsSaid(t *testing.T) {
 	n.serve("orders")
 	n.ask("orders.eu", prefixed(numbered(40)...), "Records: 40")
 	shard := n.service.Topic("orders").Shard()
-	var r RecordReader
-	_, _, err := r.Read(shard, RecordsQuery{Offset: 30, Records: 1, Bytes: 100, Most: most}, nil)
-	if e, ok := errors.AsType[*OffsetError](err); !ok || e.Start != 31 || e.High != 41 || !strings.Contains(e.Error(), "begins at 31") {
+	var r records.BulkReader
+	_, _, err := r.Read(&shard.Reader, records.Query{Offset: 30, Records: 1, Bytes: 100, Most: most}, nil)
+	if e, ok := errors.AsType[*records.OffsetError](err); !ok || e.Start != 31 || e.High != 41 || !strings.Contains(e.Error(), "begins at 31") {
 		t.Errorf("below the start: %v", err)
 	}
-	_, _, err = r.Read(shard, RecordsQuery{Offset: 42, Records: 1, Bytes: 100, Most: most}, nil)
-	if e, ok := errors.AsType[*OffsetError](err); !ok || e.Start != 31 || e.High != 41 || !strings.Contains(e.Error(), "beyond") {
+	_, _, err = r.Read(&shard.Reader, records.Query{Offset: 42, Records: 1, Bytes: 100, Most: most}, nil)
+	if e, ok := errors.AsType[*records.OffsetError](err); !ok || e.Start != 31 || e.High != 41 || !strings.Contains(e.Error(), "beyond") {
 		t.Errorf("above the end: %v", err)
 	}
-	data, got, err := r.Read(shard, RecordsQuery{Records: 100, Bytes: most, Most: most}, nil)
+	data, got, err := r.Read(&shard.Reader, records.Query{Records: 100, Bytes: most, Most: most}, nil)
 	if err != nil || got.First != 31 || !slices.Equal(split(t, data), numbered(40)[30:]) {
 		t.Errorf("from the start: %+v, %v", got, err)
 	}
@@ -168,16 +169,16 @@ func TestWhatCanNotBeReadIsSaid(t *testing.T) {
 	n.ask("orders.eu", prefixed("short", long, long), "Records: 3")
 	n.ask("orders.eu", long)
 	for offset, full := range map[uint64]bool{42: false, 43: true, 44: false} {
-		_, _, err = r.Read(shard, RecordsQuery{Offset: offset, Records: 1, Bytes: 100, Most: 5000, Full: full}, nil)
-		if e, ok := errors.AsType[*RecordSizeError](err); !ok || e.Offset != offset || e.Size < 5002 || e.Most != 5000 || !strings.Contains(e.Error(), "orders") {
+		_, _, err = r.Read(&shard.Reader, records.Query{Offset: offset, Records: 1, Bytes: 100, Most: 5000, Full: full}, nil)
+		if e, ok := errors.AsType[*records.SizeError](err); !ok || e.Offset != offset || e.Size < 5002 || e.Most != 5000 || !strings.Contains(e.Error(), "orders") {
 			t.Errorf("too long: %v", err)
 		}
-		data, got, err := r.Read(shard, RecordsQuery{Offset: offset, Records: 1, Bytes: 100, Most: 6000, Full: full}, nil)
+		data, got, err := r.Read(&shard.Reader, records.Query{Offset: offset, Records: 1, Bytes: 100, Most: 6000, Full: full}, nil)
 		if err != nil || got.Count != 1 || len(split(t, data)[0]) < 5000 {
 			t.Errorf("offset %d with room: %+v, %v", offset, got, err)
 		}
 	}
-	data, got, err = r.Read(shard, RecordsQuery{Offset: 41, Records: 10, Bytes: 5000, Most: 5000}, nil)
+	data, got, err = r.Read(&shard.Reader, records.Query{Offset: 41, Records: 10, Bytes: 5000, Most: 5000}, nil)
 	if err != nil || !slices.Equal(split(t, data), []string{"short"}) || got.Next != 42 {
 		t.Errorf("before a long one: %+v, %v", got, err)
 	}
@@ -191,32 +192,16 @@ func TestRecordsUnderWayAreNotShown(t *testing.T) {
 	release := hold(n)
 	n.hub.publish(message("orders.eu", "r", prefixed(numbered(3)...), "Records: 3"))
 	shard := n.service.Topic("orders").Shard()
-	var r RecordReader
-	_, got, err := r.Read(shard, RecordsQuery{Offset: 1, Records: 100, Bytes: most, Most: most}, nil)
+	var r records.BulkReader
+	_, got, err := r.Read(&shard.Reader, records.Query{Offset: 1, Records: 100, Bytes: most, Most: most}, nil)
 	if err != nil || got.Count != 3 || got.Next != 4 || got.High != 4 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	release()
 	n.hub.answer(t, "r")
-	_, got, err = r.Read(shard, RecordsQuery{Offset: 3, Records: 100, Bytes: most, Most: most}, nil)
+	_, got, err = r.Read(&shard.Reader, records.Query{Offset: 3, Records: 100, Bytes: most, Most: most}, nil)
 	if err != nil || got.Count != 4 || got.Next != 7 {
 		t.Errorf("%+v, %v", got, err)
-	}
-}
-
-// A watermark within a batch, as a follower's may be: what is behind it is not shown, in either form.
-func TestTheWatermarkCutsABatch(t *testing.T) {
-	n := newSite(t)
-	n.serve("orders")
-	for range 4 { // several batches are beyond it
-		n.ask("orders.eu", prefixed(numbered(9)...), "Records: 9")
-	}
-	shard := n.service.Topic("orders").Shard()
-	for _, full := range []bool{false, true} {
-		g := gathering{RecordsQuery: RecordsQuery{Offset: 3, Records: 100, Bytes: most, Most: most, Full: full}, Records: Records{First: 3, Next: 3, High: 6}}
-		if err := g.gather(shard.NewCursor(3), &RecordReader{}); err != nil || g.Count != 3 || g.Next != 6 || len(split(t, g.dst)) != 3 {
-			t.Errorf("%+v, %v", g.Records, err)
-		}
 	}
 }
 
@@ -227,12 +212,12 @@ func BenchmarkReadRecords(b *testing.B) {
 		(*taker)(topic).Take([]protocol.Message{message("orders.eu", "0", payload, "Records: 16384")}, false)
 		<-hub.waiting[0]
 	}
-	var r RecordReader
+	var r records.BulkReader
 	dst := make([]byte, 0, 2<<20)
 	next := uint64(1)
 	b.SetBytes(int64(len(payload)))
 	for b.Loop() {
-		_, got, err := r.Read(topic.Shard(), RecordsQuery{Offset: next, Records: publish.MaxRecords, Bytes: len(payload), Most: most}, dst)
+		_, got, err := r.Read(&topic.Shard().Reader, records.Query{Offset: next, Records: publish.MaxRecords, Bytes: len(payload), Most: most}, dst)
 		if err != nil || got.Count != 16384 {
 			b.Fatal(got, err)
 		}
@@ -257,15 +242,15 @@ func TestWhatIsPinnedStays(t *testing.T) {
 		n.ask("orders.eu", prefixed(numbered(10)...), "Records: 10")
 	}
 	n.eventually("retention was looked at", func() bool { start, _ := shard.Offsets(); return start == 3001 })
-	var r RecordReader
-	q := RecordsQuery{Records: 100, Bytes: most, Most: most}
+	var r records.BulkReader
+	q := records.Query{Records: 100, Bytes: most, Most: most}
 	q.Pin = pin
-	data, got, err := r.Read(shard, q, nil)
+	data, got, err := r.Read(&shard.Reader, q, nil)
 	if err != nil || got.First != 1 || got.High != 11 || !slices.Equal(split(t, data), numbered(10)) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	q.Offset = 12
-	if _, _, err := r.Read(shard, q, nil); err == nil {
+	if _, _, err := r.Read(&shard.Reader, q, nil); err == nil {
 		t.Error("beyond the pin there is something")
 	}
 	again, err := shard.Pin(1, 11) // as somebody does who lost it

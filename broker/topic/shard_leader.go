@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/records"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -48,8 +49,7 @@ type ShardLeader struct {
 	watchers atomic.Pointer[[]*func()] // never changed in place; watchMu guards who replaces it
 	watchMu  sync.Mutex
 
-	firstTime, finalTime timeOf // of what readers see
-	firstKept            firstKept
+	records.Reader // of what readers see
 
 	visible replica.Watermark // the first offset that readers see; never goes back
 	kept    retained
@@ -86,6 +86,7 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 		}
 	}
 	shard := &ShardLeader{service: s, topic: p.topic, shard: p, data: data, state: state, damage: doubt, begun: v.epoch, origins: p.origins, ids: &p.ids}
+	shard.Reader.Init(shard, p.name, data)
 	first, end, _ := data.Offsets()
 	_, stateEnd, _ := state.Offsets()
 	shard.end = end

@@ -48,8 +48,8 @@ func (s *Service) Stats() Stats {
 	for _, shard := range s.leaders() {
 		start, end := shard.Offsets()
 		out.Open++
-		out.Messages += shard.messages(start, end)
-		out.Bytes += shard.bytes(start)
+		out.Messages += shard.Messages(start, end)
+		out.Bytes += shard.Bytes(start)
 		out.Ahead += shard.ahead.bytes.Load()
 	}
 	s.mu.RLock()

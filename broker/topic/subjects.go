@@ -6,6 +6,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/records"
 )
 
 // subjects knows the last record of each subject of a shard. It is made when somebody first
@@ -64,9 +65,9 @@ func (s *ShardLeader) readSubjects() {
 	x := &subjects{last: map[idHash]uint64{}, from: s.end}
 	s.subjects = x
 	start, _ := s.Offsets()
-	if s.bytes(start) <= readAtOnce {
+	if s.Bytes(start) <= records.ReadAtOnce {
 		x.complete = true
-		if _, err := s.scan(start, s.end, math.MaxInt64, func(r *log.Record) bool {
+		if _, err := s.Scan(start, s.end, math.MaxInt64, func(r *log.Record) bool {
 			x.note(r.Subject, r.Offset)
 			return true
 		}); err != nil {
@@ -76,7 +77,7 @@ func (s *ShardLeader) readSubjects() {
 	}
 	s.reading.Go(func() {
 		older := &subjects{last: map[idHash]uint64{}}
-		_, err := s.scan(start, x.from, math.MaxInt64, func(r *log.Record) bool {
+		_, err := s.Scan(start, x.from, math.MaxInt64, func(r *log.Record) bool {
 			older.note(r.Subject, r.Offset)
 			return older.failure == "" && !s.ending.Load()
 		})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/records"
 	"math"
 	"sync"
 
@@ -342,7 +343,7 @@ func (s *ShardLeader) lastMessageID(next uint64) ([]byte, error) {
 	}
 	s.lastID = s.lastID[:0]
 	if next > s.data.Start() {
-		_, err := scanBatches(s.data, next-1, next, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
+		_, err := records.ScanBatches(s.data, next-1, next, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
 			return true, publish.EachID(s.service.config.Codec, b, next, func(id []byte, offset uint64, _ int64) {
 				if offset == next {
 					s.lastID = append(s.lastID[:0], id...)

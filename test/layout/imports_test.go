@@ -27,6 +27,7 @@ var rooms = []string{
 	"placement",
 	"replica",
 	"publish",
+	"records",
 	"forward",
 	"topic",
 	"subscription",

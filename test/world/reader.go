@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/records"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -73,7 +74,7 @@ func (c *client) lastOf(id shardID, s *topic.ShardLeader, subject string) {
 		return
 	}
 	found, err := s.LastFor(subject)
-	if _, none := errors.AsType[*topic.NoRecordError](err); err != nil && !none {
+	if _, none := errors.AsType[*records.NoRecordError](err); err != nil && !none {
 		return
 	}
 	c.w.judge.sawLast(id, subjectLook{call, c.w.stamp(), subject, found.Offset})

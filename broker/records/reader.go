@@ -1,9 +1,8 @@
-package topic
+package records
 
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -13,32 +12,35 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
-// NoRecordError says that a shard keeps no record like that.
-type NoRecordError struct {
-	Topic   string
-	Offset  uint64 // that was asked for; 0: a subject was
-	Subject string
+// Source is the shard that a Reader reads.
+type Source interface {
+	// Offsets are what readers may see: from start up to, not including, end, the high watermark.
+	Offsets() (start, end uint64)
+	// Unreadable returns the error of a reader that met err in the log. If the log is damaged, the
+	// shard deals with that first.
+	Unreadable(err error) error
 }
 
-func (e *NoRecordError) Error() string {
-	if e.Subject == "" {
-		return fmt.Sprintf("topic %s keeps no record at offset %d", e.Topic, e.Offset)
-	}
-	return fmt.Sprintf("topic %s keeps no record of subject %s from offset %d on", e.Topic, e.Subject, e.Offset)
+// Reader reads the records of one shard that readers may see. Goroutines may share it.
+type Reader struct {
+	source Source
+	name   string // of the shard, for people
+	data   *log.Log
+
+	firstTime, finalTime timeOf
+	firstKept            firstKept
 }
 
-// ScanError says that looking for a record would take reading more than a bound.
-type ScanError struct {
-	Topic, Subject string
-	Bytes          int64
+// Init has the Reader read the log of a shard. It precedes all other calls.
+func (s *Reader) Init(source Source, name string, data *log.Log) {
+	s.source, s.name, s.data = source, name, data
 }
 
-func (e *ScanError) Error() string {
-	return fmt.Sprintf("topic %s: no record of subject %s in the %d bytes that one search reads; ask for one by its offset", e.Topic, e.Subject, e.Bytes)
-}
+// ForgetFirst has the first record looked for again, after compaction.
+func (s *Reader) ForgetFirst() { s.firstKept.forget() }
 
-// ShardInfo is what readers see of a shard.
-type ShardInfo struct {
+// Info is what readers see of a shard.
+type Info struct {
 	First, Last         uint64 // offsets; Last is First-1 if there is nothing
 	FirstTime, LastTime time.Time
 	Messages            uint64 // fewer than offsets, if it is compacted
@@ -46,22 +48,22 @@ type ShardInfo struct {
 }
 
 // Info describes what readers see. It may read the disk.
-func (s *ShardLeader) Info() ShardInfo {
-	start, end := s.Offsets()
+func (s *Reader) Info() Info {
+	start, end := s.source.Offsets()
 	s.data.CountHoles(start)
-	info := ShardInfo{First: start, Last: end - 1, Messages: s.messages(start, end)}
+	info := Info{First: start, Last: end - 1, Messages: s.Messages(start, end)}
 	if start == end {
 		return info
 	}
-	info.Bytes = s.bytes(start)
+	info.Bytes = s.Bytes(start)
 	info.First = s.firstKept.from(s, start, end)
 	info.FirstTime, info.LastTime = s.firstTime.at(s, info.First), s.finalTime.at(s, end-1)
 	return info
 }
 
-// messages is how many records there are from start up to, not including, end; fewer, if start is within a compacted segment in
-// which nobody has counted them yet.
-func (s *ShardLeader) messages(start, end uint64) uint64 {
+// Messages is how many records there are from start up to, not including, end; fewer, if start is
+// within a compacted segment in which nobody has counted them yet.
+func (s *Reader) Messages(start, end uint64) uint64 {
 	return end - start - min(s.data.Holes(start), end-start)
 }
 
@@ -79,7 +81,7 @@ func (o *firstKept) forget() {
 }
 
 // from is the offset of the first record from start on; start itself if it can't be read.
-func (o *firstKept) from(s *ShardLeader, start, end uint64) uint64 {
+func (o *firstKept) from(s *Reader, start, end uint64) uint64 {
 	if s.data.Holes(start) == 0 {
 		return start
 	}
@@ -89,7 +91,7 @@ func (o *firstKept) from(s *ShardLeader, start, end uint64) uint64 {
 		return o.first
 	}
 	first := start
-	if _, err := s.scan(start, end, readAtOnce, func(r *log.Record) bool {
+	if _, err := s.Scan(start, end, ReadAtOnce, func(r *log.Record) bool {
 		first = r.Offset
 		return false
 	}); err != nil {
@@ -99,8 +101,8 @@ func (o *firstKept) from(s *ShardLeader, start, end uint64) uint64 {
 	return first
 }
 
-// bytes is how much is stored from an offset on.
-func (s *ShardLeader) bytes(start uint64) (sum int64) {
+// Bytes is how much is stored from an offset on.
+func (s *Reader) Bytes(start uint64) (sum int64) {
 	for _, segment := range s.data.SegmentInfos() {
 		if segment.End > start {
 			sum += segment.Bytes
@@ -117,7 +119,7 @@ type timeOf struct {
 }
 
 // at is the time of the record at an offset, or zero if that can't be read.
-func (o *timeOf) at(s *ShardLeader, offset uint64) time.Time {
+func (o *timeOf) at(s *Reader, offset uint64) time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.offset == offset {
@@ -131,10 +133,11 @@ func (o *timeOf) at(s *ShardLeader, offset uint64) time.Time {
 	return o.time
 }
 
-// Get reads the record at an offset. A *NoRecordError says that there is none. It may read the disk.
-func (s *ShardLeader) Get(offset uint64) (log.Record, error) {
-	if start, end := s.Offsets(); offset < start || offset >= end {
-		return log.Record{}, &NoRecordError{Topic: s.shard.name, Offset: offset}
+// Get reads the record at an offset. A *NoRecordError says that there is none. It may read the
+// disk.
+func (s *Reader) Get(offset uint64) (log.Record, error) {
+	if start, end := s.source.Offsets(); offset < start || offset >= end {
+		return log.Record{}, &NoRecordError{Topic: s.name, Offset: offset}
 	}
 	c := s.data.NewCursor(offset)
 	v, err := c.Read(1)
@@ -153,15 +156,15 @@ func (s *ShardLeader) Get(offset uint64) (log.Record, error) {
 			return log.Record{}, it.Err()
 		}
 	}
-	return log.Record{}, &NoRecordError{Topic: s.shard.name, Offset: offset}
+	return log.Record{}, &NoRecordError{Topic: s.name, Offset: offset}
 }
 
 // unreadable is the error for an offset that was there a moment ago.
-func (s *ShardLeader) unreadable(offset uint64, err error) error {
+func (s *Reader) unreadable(offset uint64, err error) error {
 	if _, ok := errors.AsType[*log.RangeError](err); ok {
-		return &NoRecordError{Topic: s.shard.name, Offset: offset}
+		return &NoRecordError{Topic: s.name, Offset: offset}
 	}
-	return s.Unreadable(err)
+	return s.source.Unreadable(err)
 }
 
 // own is a copy that outlives the batch.
@@ -182,11 +185,11 @@ func matcher(pattern string) func(s []byte) bool {
 
 // NextFor reads the first record from an offset on whose subject matches a pattern. It reads a
 // bounded part of the log and says so with a *ScanError if that wasn't enough.
-func (s *ShardLeader) NextFor(pattern string, from uint64) (log.Record, error) {
-	start, end := s.Offsets()
+func (s *Reader) NextFor(pattern string, from uint64) (log.Record, error) {
+	start, end := s.source.Offsets()
 	matches := matcher(pattern)
 	var found log.Record
-	done, err := s.scan(max(from, start), end, scanBytes, func(r *log.Record) bool {
+	done, err := s.Scan(max(from, start), end, scanBytes, func(r *log.Record) bool {
 		if !matches(r.Subject) {
 			return true
 		}
@@ -199,15 +202,15 @@ func (s *ShardLeader) NextFor(pattern string, from uint64) (log.Record, error) {
 	case found.Offset > 0:
 		return found, nil
 	case !done:
-		return log.Record{}, &ScanError{Topic: s.shard.name, Subject: pattern, Bytes: scanBytes}
+		return log.Record{}, &ScanError{Topic: s.name, Subject: pattern, Bytes: scanBytes}
 	}
-	return log.Record{}, &NoRecordError{Topic: s.shard.name, Offset: from, Subject: pattern}
+	return log.Record{}, &NoRecordError{Topic: s.name, Offset: from, Subject: pattern}
 }
 
-// LastFor reads the last record whose subject matches a pattern: from the end backwards, in ever larger
-// steps, and bounded as NextFor is.
-func (s *ShardLeader) LastFor(pattern string) (log.Record, error) {
-	start, end := s.Offsets()
+// LastFor reads the last record whose subject matches a pattern: from the end backwards, in ever
+// larger steps, and bounded as NextFor is.
+func (s *Reader) LastFor(pattern string) (log.Record, error) {
+	start, end := s.source.Offsets()
 	matches := matcher(pattern)
 	budget := int64(scanBytes)
 	for to, step := end, uint64(256); to > start; step *= 2 {
@@ -224,34 +227,34 @@ func (s *ShardLeader) LastFor(pattern string) (log.Record, error) {
 			return true
 		}
 		var damage error // what is behind it may still be the last
-		done, err := s.scan(from, to, budget, see)
+		done, err := s.Scan(from, to, budget, see)
 		for at := from; err != nil; {
 			corrupt, ok := errors.AsType[*log.CorruptError](err)
 			if !ok || corrupt.Next <= at {
 				return log.Record{}, err
 			}
 			damage, at, last = err, corrupt.Next, 0
-			done, err = s.scan(at, to, budget, see)
+			done, err = s.Scan(at, to, budget, see)
 		}
 		if damage != nil && last == 0 {
 			return log.Record{}, damage
 		}
 		if budget -= read; !done || budget <= 0 && last == 0 {
-			return log.Record{}, &ScanError{Topic: s.shard.name, Subject: pattern, Bytes: scanBytes}
+			return log.Record{}, &ScanError{Topic: s.name, Subject: pattern, Bytes: scanBytes}
 		}
 		if last > 0 {
 			return s.Get(last)
 		}
 		to = from
 	}
-	return log.Record{}, &NoRecordError{Topic: s.shard.name, Offset: start, Subject: pattern}
+	return log.Record{}, &NoRecordError{Topic: s.name, Offset: start, Subject: pattern}
 }
 
-// scan calls f with the records from from up to, not including, end, until it says no. done says that the
-// budget of bytes was enough. It ends with the *log.CorruptError if there are damaged records on its
-// way: what looks for a record must not take another one for it.
-func (s *ShardLeader) scan(from, end uint64, budget int64, f func(r *log.Record) bool) (done bool, err error) {
-	done, err = scanBatches(s.data, from, end, budget, func(b log.Batch, next uint64) (more bool, err error) {
+// Scan calls f with the records from from up to, not including, end, until it says no. done says
+// that the budget of bytes was enough. It ends with the *log.CorruptError if there are damaged
+// records on its way: what looks for a record must not take another one for it.
+func (s *Reader) Scan(from, end uint64, budget int64, f func(r *log.Record) bool) (done bool, err error) {
+	done, err = ScanBatches(s.data, from, end, budget, func(b log.Batch, next uint64) (more bool, err error) {
 		it := b.Records()
 		more = true
 		for r := (log.Record{}); more && it.Next(&r); {
@@ -261,38 +264,5 @@ func (s *ShardLeader) scan(from, end uint64, budget int64, f func(r *log.Record)
 		}
 		return more, it.Err()
 	})
-	return done, s.Unreadable(err)
-}
-
-// scanBatches is scan for whole batches, of which one may begin before the next record that is wanted, and the last end behind end.
-func scanBatches(l *log.Log, from, end uint64, budget int64, f func(b log.Batch, next uint64) (more bool, err error)) (done bool, err error) {
-	c := l.NewCursor(from)
-	for next := from; next < end; {
-		if budget <= 0 {
-			return false, nil
-		}
-		c.Seek(next)
-		v, err := c.Read(readBytes)
-		if gone, ok := errors.AsType[*log.RangeError](err); ok && gone.Start > next {
-			next = gone.Start
-			continue
-		}
-		if err != nil {
-			return false, err
-		}
-		more := true
-		for b, ok := v.Next(); ok && more; b, ok = v.Next() {
-			budget -= int64(len(b))
-			if more, err = f(b, next); err != nil {
-				v.Release()
-				return false, err
-			}
-		}
-		next = v.End
-		v.Release()
-		if !more {
-			return true, nil
-		}
-	}
-	return true, nil
+	return done, s.source.Unreadable(err)
 }

@@ -1,88 +1,67 @@
-package topic
+package records
 
 import (
 	"encoding/binary"
-	"fmt"
 
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// RecordsQuery says which records of a shard are wanted.
-type RecordsQuery struct {
+// Query says which records of a shard are wanted.
+type Query struct {
 	Offset  uint64 // of the first; 0: the first that is kept
 	Records int    // how many at most
 	Bytes   int    // about how many bytes of them, lengths included; one comes if it has no more than Most
 	Most    int
 	Full    bool // with subjects, times and headers
-	Gaps    bool // offsets may be left out in between, see Records
+	Gaps    bool // offsets may be left out in between, see Range
 	Pin     *Pin // nil: what can be read now; otherwise what is pinned
 }
 
-// Records is what was read: records from First on, densely, each behind its length. Where compaction has left out some, an
-// answer ends, and the next one begins behind them; or, if it was asked for Gaps and began where some are left out, it is Gapped and
-// goes on, and before the length of each stands how many offsets are left out before it: none, of the first.
-type Records struct {
+// Range is what was read: records from First on, densely, each behind its length. Where compaction
+// has left out some, an answer ends, and the next one begins behind them; or, if it was asked for
+// Gaps and began where some are left out, it is Gapped and goes on, and before the length of each
+// stands how many offsets are left out before it: none, of the first.
+type Range struct {
 	Gapped            bool
 	First, Next, High uint64 // Next is where to go on
 	Count             int
 	Time              int64 // to which the times in the full form are added
 }
 
-// OffsetError says that a shard doesn't hold an offset, now or yet.
-type OffsetError struct {
-	Topic               string
-	Offset, Start, High uint64 // what is held begins at Start and ends before High
-}
-
-func (e *OffsetError) Error() string {
-	if e.Offset < e.Start {
-		return fmt.Sprintf("topic %s: offset %d is gone; what is kept begins at %d", e.Topic, e.Offset, e.Start)
-	}
-	return fmt.Sprintf("topic %s: offset %d is beyond the high watermark, which is %d", e.Topic, e.Offset, e.High)
-}
-
-// RecordSizeError is a record that doesn't fit an answer.
-type RecordSizeError struct {
-	Topic      string
-	Offset     uint64
-	Size, Most int
-}
-
-func (e *RecordSizeError) Error() string {
-	return fmt.Sprintf("topic %s: the record at offset %d takes %d bytes in this form, and an answer has room for %d (get it by itself, or ask for the plain form)", e.Topic, e.Offset, e.Size, e.Most)
-}
-
-// RecordReader reads many records at once. One goroutine uses it at a time.
-type RecordReader struct {
+// BulkReader reads many records at once. One goroutine uses it at a time.
+type BulkReader struct {
 	memory []byte // of files, where the answer's can't be used
 	entry  []byte // what stands before a record in the full form
 }
 
-// ReadRoom is how much more than a query's Bytes the memory for many records should have. Then a file is read
-// right into it, and records that stand in the log as they do in an answer are not copied.
+// ReadRoom is how much more than a query's Bytes the memory for many records should have. Then a
+// file is read right into it, and records that stand in the log as they do in an answer are not
+// copied.
 const ReadRoom = limits.IndexInterval + 4<<10
 
 // readInPlace is from how many bytes on that is worth it.
 const readInPlace = 64 << 10
 
-// Read reads records into the memory behind dst, at its end or later, and returns them alone. There may be none. It may read the disk.
+// Read reads records into the memory behind dst, at its end or later, and returns them alone. There
+// may be none. It may read the disk.
 //
-// A *OffsetError and a *RecordSizeError are this package's; a *publish.NotServedError says why the shard is not served; a *log.CorruptError says where to go on.
-func (r *RecordReader) Read(s *ShardLeader, q RecordsQuery, dst []byte) ([]byte, Records, error) {
-	start, high := s.Offsets()
+// A *OffsetError and a *SizeError are this package's; a *publish.NotServedError says why the shard
+// is not served; a *log.CorruptError says where to go on.
+func (r *BulkReader) Read(s *Reader, q Query, dst []byte) ([]byte, Range, error) {
+	start, high := s.source.Offsets()
 	if q.Pin != nil {
 		start, high = q.Pin.Start, q.Pin.High
 	}
 	if q.Offset == 0 {
 		q.Offset = start
 	}
-	got := Records{First: q.Offset, Next: q.Offset, High: high}
+	got := Range{First: q.Offset, Next: q.Offset, High: high}
 	if q.Offset < start || q.Offset > high {
-		return nil, got, &OffsetError{Topic: s.shard.name, Offset: q.Offset, Start: start, High: high}
+		return nil, got, &OffsetError{Topic: s.name, Offset: q.Offset, Start: start, High: high}
 	}
-	g := gathering{RecordsQuery: q, Records: got, dst: dst[len(dst):], entry: r.entry[:0]}
+	g := gathering{Query: q, Range: got, dst: dst[len(dst):], entry: r.entry[:0]}
 	err := g.gather(s.data.NewCursor(q.Offset), r)
 	r.entry = g.entry[:0]
 	if g.Count == 0 {
@@ -91,22 +70,22 @@ func (r *RecordReader) Read(s *ShardLeader, q RecordsQuery, dst []byte) ([]byte,
 	switch e := err.(type) {
 	case nil:
 	case *log.RangeError: // retention was faster
-		err = &OffsetError{Topic: s.shard.name, Offset: e.Asked, Start: e.Start, High: high}
-	case *RecordSizeError:
-		e.Topic = s.shard.name
+		err = &OffsetError{Topic: s.name, Offset: e.Asked, Start: e.Start, High: high}
+	case *SizeError:
+		e.Topic = s.name
 	default:
-		err = s.Unreadable(err)
+		err = s.source.Unreadable(err)
 	}
 	if g.Count > 0 { // what is wrong is told to who goes on there
-		return g.dst, g.Records, nil
+		return g.dst, g.Range, nil
 	}
-	return nil, g.Records, err
+	return nil, g.Range, err
 }
 
 // gathering is one Read under way.
 type gathering struct {
-	RecordsQuery
-	Records
+	Query
+	Range
 	dst     []byte // the records; the answer's memory goes on behind them
 	entry   []byte
 	subject []byte // of the record before, in the full form
@@ -114,11 +93,12 @@ type gathering struct {
 	done    bool
 }
 
-func (g *gathering) gather(c *log.Cursor, r *RecordReader) error {
-	for !g.done && g.Next < g.High && g.Count < g.RecordsQuery.Records && g.room() > 0 {
+func (g *gathering) gather(c *log.Cursor, r *BulkReader) error {
+	for !g.done && g.Next < g.High && g.Count < g.Query.Records && g.room() > 0 {
 		c.Seek(g.Next)
-		// A file is read into what follows the records. Taking records from there, in order, never overtakes what is still to be
-		// taken: in the plain form a record is no longer than it is in the log.
+		// A file is read into what follows the records. Taking records from there, in order, never
+		// overtakes what is still to be taken: in the plain form a record is no longer than it is
+		// in the log.
 		spare := g.dst[len(g.dst):cap(g.dst)]
 		if g.Full || g.room() < readInPlace || len(spare) < g.room()+ReadRoom {
 			spare = nil
@@ -137,7 +117,8 @@ func (g *gathering) gather(c *log.Cursor, r *RecordReader) error {
 	return nil
 }
 
-// view takes what one look at the log brings. What stands in spare is overwritten as far as it was taken.
+// view takes what one look at the log brings. What stands in spare is overwritten as far as it was
+// taken.
 func (g *gathering) view(c *log.Cursor, spare []byte) error {
 	v, err := c.Read(max(g.room(), 1))
 	if err != nil {
@@ -167,7 +148,8 @@ func (g *gathering) view(c *log.Cursor, spare []byte) error {
 	return err
 }
 
-// after says whether something is left out before an offset that is next, which ends an answer whose offsets are dense.
+// after says whether something is left out before an offset that is next, which ends an answer
+// whose offsets are dense.
 func (g *gathering) after(offset uint64) bool {
 	g.done = g.done || !g.Gapped && g.Count > 0 && offset > g.First+uint64(g.Count)
 	return g.done
@@ -185,7 +167,8 @@ func (g *gathering) fits(size int) bool {
 	return false
 }
 
-// cut takes over records that stand in the log as they do in an answer. Where all of a batch is wanted, nothing is looked at.
+// cut takes over records that stand in the log as they do in an answer. Where all of a batch is
+// wanted, nothing is looked at.
 func (g *gathering) cut(b log.Batch, lengths []byte) error {
 	if g.Next = max(g.Next, b.Base()); g.after(g.Next) {
 		return nil
@@ -195,7 +178,7 @@ func (g *gathering) cut(b log.Batch, lengths []byte) error {
 	if g.Count == 0 {
 		g.First = g.Next
 	}
-	if whole && len(lengths) <= g.room() && b.Count() <= g.RecordsQuery.Records-g.Count {
+	if whole && len(lengths) <= g.room() && b.Count() <= g.Query.Records-g.Count {
 		g.Count += b.Count()
 		g.add(lengths)
 		g.Next = end
@@ -208,14 +191,14 @@ func (g *gathering) cut(b log.Batch, lengths []byte) error {
 	lengths = lengths[begin:]
 	for ; g.Next < end; g.Next++ {
 		size := prefixedSize(lengths[at:])
-		if g.Count == g.RecordsQuery.Records {
+		if g.Count == g.Query.Records {
 			g.done = true
 			break
 		}
 		if at+size > g.room() && !(g.Count == 0 && size <= g.Most) {
 			g.done = true
 			if g.Count == 0 {
-				return &RecordSizeError{Offset: g.Next, Size: size, Most: g.Most}
+				return &SizeError{Offset: g.Next, Size: size, Most: g.Most}
 			}
 			break
 		}
@@ -235,7 +218,8 @@ func (g *gathering) add(lengths []byte) {
 	g.dst = append(g.dst, lengths...)
 }
 
-// prefixedSize is the size of the first record with its length. It was checked when it was appended, and its checksum since.
+// prefixedSize is the size of the first record with its length. It was checked when it was
+// appended, and its checksum since.
 func prefixedSize(lengths []byte) int {
 	if size := lengths[0]; size < 0x80 {
 		return 1 + int(size)
@@ -251,7 +235,7 @@ func (g *gathering) walk(b log.Batch) error {
 		switch {
 		case r.Offset < g.Next:
 			continue
-		case r.Offset >= g.High, g.Count == g.RecordsQuery.Records, g.after(r.Offset):
+		case r.Offset >= g.High, g.Count == g.Query.Records, g.after(r.Offset):
 			g.done = true
 			return nil
 		}
@@ -280,7 +264,7 @@ func (g *gathering) walk(b log.Batch) error {
 		}
 		if !g.fits(whole) {
 			if g.Count == 0 {
-				return &RecordSizeError{Offset: r.Offset, Size: whole, Most: g.Most}
+				return &SizeError{Offset: r.Offset, Size: whole, Most: g.Most}
 			}
 			return nil
 		}

@@ -1,0 +1,21 @@
+// Package records reads the records of a shard that is led on this broker: one by its offset, the
+// next or the last of a subject, or many at once. It needs the shard's log and, of the shard, its
+// Source only.
+//
+//	reader.go  Reader: Info, Get, NextFor, LastFor
+//	bulk.go    BulkReader: many records in one answer, copied at most once
+//	pin.go     Pin: a range of offsets that retention leaves alone
+//	scan.go    ScanBatches: a log from one offset to another
+//
+// Invariants:
+//
+//	D1  Nothing is returned at or beyond the high watermark, and nothing below the start of what
+//	    readers see (Source.Offsets).
+//	D2  A search that meets damaged records fails. It never returns a later record instead.
+//	D3  Each call reads a bounded part of the log, and says so if that was not enough.
+//	D4  Offsets of a Range are dense. Where compaction removed records, the Range ends, or names the
+//	    gaps if it was asked to.
+//
+// A Reader caches the offset of the first record and the times of the first and the last. Nothing
+// here is written, so nothing is lost with the process.
+package records

@@ -1,0 +1,113 @@
+package records
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// shard is a Source whose watermark the test sets.
+type shard struct {
+	Reader
+	start, high uint64
+}
+
+func (s *shard) Offsets() (start, high uint64) { return s.start, s.high }
+func (s *shard) Unreadable(err error) error    { return err }
+
+type done chan error
+
+func (d done) Committed(_, _ uint64, err error) { d <- err }
+
+func lines(subject string, from, n int) (out []log.Record) {
+	for i := range n {
+		out = append(out, log.Record{Time: int64(1_000_000_000 + from + i), Subject: []byte(subject), Data: fmt.Appendf(nil, "record %d", from+i)})
+	}
+	return out
+}
+
+// newShard is a shard with the given batches, all of them below its watermark.
+func newShard(t *testing.T, batches ...log.Append) *shard {
+	t.Helper()
+	disk, err := log.OpenDisk(crashfs.New(), "data", log.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = disk.Close() })
+	data, err := disk.Open(log.Identity{Topic: "orders"}, 1, 1, []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range batches {
+		d := make(done, 1)
+		batches[i].Epoch, batches[i].Done = 1, d
+		if _, err := data.Append(&batches[i]); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-d; err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, end, _ := data.Offsets()
+	s := &shard{start: 1, high: end}
+	s.Init(s, "orders", data)
+	return s
+}
+
+// A watermark within a batch, as a follower's may be: what is behind it is not returned, in any
+// form.
+func TestTheWatermarkCutsABatch(t *testing.T) {
+	var packed []byte
+	for _, r := range lines("", 0, 9) {
+		packed = append(binary.AppendUvarint(packed, uint64(len(r.Data))), r.Data...)
+	}
+	many := log.Append{Packed: log.Packed{Subject: []byte("orders.eu"), Time: 1, Count: 9, Records: packed}}
+	for name, s := range map[string]*shard{
+		"packed": newShard(t, many, many, many),
+		"single": newShard(t, log.Append{Records: lines("orders.eu", 0, 9)}, log.Append{Records: lines("orders.eu", 9, 9)}),
+	} {
+		s.high = 6
+		for _, full := range []bool{false, true} {
+			var r BulkReader
+			_, got, err := r.Read(&s.Reader, Query{Offset: 3, Records: 100, Bytes: 1 << 20, Most: 1 << 20, Full: full}, nil)
+			if err != nil || got.First != 3 || got.Count != 3 || got.Next != 6 || got.High != 6 {
+				t.Errorf("%s, full %t: %+v, %v", name, full, got, err)
+			}
+		}
+		if _, err := s.Get(6); err == nil {
+			t.Errorf("%s: the record at the watermark was returned", name)
+		}
+		if info := s.Info(); info.Last != 5 || info.Messages != 5 {
+			t.Errorf("%s: readers see %+v", name, info)
+		}
+	}
+}
+
+// Searches find the next and the last record of a subject below the watermark, and say when there
+// is none.
+func TestSearchesBySubject(t *testing.T) {
+	s := newShard(t, log.Append{Records: lines("orders.eu", 0, 3)}, log.Append{Records: lines("orders.us", 3, 3)}, log.Append{Records: lines("orders.eu", 6, 3)})
+	at := func(r log.Record, err error) string {
+		if _, none := errors.AsType[*NoRecordError](err); none {
+			return "none"
+		}
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprint(r.Offset, " ", string(r.Data))
+	}
+	s.start, s.high = 2, 9
+	got := []string{
+		at(s.NextFor("orders.eu", 1)), at(s.NextFor("orders.*", 4)), at(s.NextFor("orders.us", 7)),
+		at(s.LastFor("orders.eu")), at(s.LastFor("orders.us")), at(s.LastFor("orders.fr")), at(s.Get(1)), at(s.Get(2)),
+	}
+	want := []string{"2 record 1", "4 record 3", "none", "8 record 7", "6 record 5", "none", "none", "2 record 1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("found %q, want %q", got, want)
+	}
+}
