@@ -57,14 +57,14 @@ func TestKeepingIDsAllocatesNothing(t *testing.T) {
 	c := clock.New(clock.Config{})
 	note := func() {
 		for _, b := range batches {
-			if _, err := w.note(plainCodec{}, c, b, 1, int64(time.Hour)); err != nil {
+			if _, err := w.Note(plainCodec{}, c, b, 1, int64(time.Hour)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if counted() != 1000 {
 			t.Fatalf("%d ids are known", counted())
 		}
-		w.truncate(0)
+		w.Truncate(0)
 	}
 	note()
 	if got := testing.AllocsPerRun(100, note); got >= 1 { // for a thousand ids

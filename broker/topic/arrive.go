@@ -3,6 +3,7 @@ package topic
 import (
 	"slices"
 
+	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -147,7 +148,7 @@ func (s *ShardLeader) knownID(v *view, m *protocol.Message) (offset uint64, ok b
 	if err != nil || len(c.ID) == 0 {
 		return 0, false
 	}
-	return s.ids.find(hashID(c.ID))
+	return s.ids.Find(dedup.HashOf(c.ID))
 }
 
 // note keeps that a forwarded message was judged, for when it comes again, and for the log if it is kept: with its first record at

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -13,7 +14,7 @@ import (
 
 // Leadership goes from one broker to the other and back, with so many message ids within the deduplication window.
 func BenchmarkElection(b *testing.B) {
-	for _, ids := range []int{0, 100_000, maxIDs} {
+	for _, ids := range []int{0, 100_000, dedup.MaxIDs} {
 		b.Run(fmt.Sprintf("ids=%d", ids), func(b *testing.B) {
 			c := newCluster(b, 2)
 			for i, n := range c.sites {

@@ -2,7 +2,6 @@ package topic
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -13,33 +12,23 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/records"
 	replication "github.com/carillon-mq/carillon/broker/replica"
 )
 
-// content is what a window knows from a time on: its ids' hashes in their order, and their offsets.
-func (w *window) content(since int64) (queue []knownID, known map[idHash]uint64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.expire(since)
-	for i := range w.n {
-		queue = append(queue, w.queue[(w.head+i)%len(w.queue)])
-	}
-	return queue, maps.Clone(w.known)
-}
-
 // sameID says whether two windows know an id alike. The one that judged it knows its age a little better.
-func sameID(a, b knownID) bool {
-	return a.hash == b.hash && time.Duration(a.at-b.at).Abs() < time.Second
+func sameID(a, b dedup.Known) bool {
+	return a.ID == b.ID && a.Offset == b.Offset && time.Duration(a.At-b.At).Abs() < time.Second
 }
 
 // anew is the window as a read of the log, of no more than so many bytes, gives it.
-func (n *site) anew(p *Shard, budget int64) *window {
+func (n *site) anew(p *Shard, budget int64) *dedup.Window {
 	n.t.Helper()
 	fresh := &Shard{topic: p.topic, name: p.name, logs: p.opened.Load()}
-	fresh.ids.init(&n.service.counts.followedIDs)
+	fresh.ids.Init(&n.service.counts.followedIDs)
 	if err := n.service.readIDs(fresh, p.view.Load(), budget); err != nil {
 		n.t.Fatal(err)
 	}
@@ -130,12 +119,12 @@ func TestFollowersKeepTheDeduplicationWindow(t *testing.T) {
 					// A follower notes a batch just after its log has it.
 					n.eventually(n.self+" keeps all ids that its log has, and no others", func() bool {
 						fresh := n.anew(p, math.MaxInt64)
-						defer fresh.forget(never)
+						defer fresh.Forget(dedup.Never)
 						since := n.machine.mono() - int64(time.Minute)
-						all := p.ids.complete(since) && fresh.complete(since)
-						queue, ids := p.ids.content(since)
-						want, wantIDs := fresh.content(since)
-						return all && slices.EqualFunc(queue, want, sameID) && maps.Equal(ids, wantIDs)
+						all := p.ids.Complete(since) && fresh.Complete(since)
+						queue := p.ids.All(since)
+						want := fresh.All(since)
+						return all && slices.EqualFunc(queue, want, sameID)
 					})
 				}
 			}
@@ -159,14 +148,14 @@ func TestFollowersKeepTheDeduplicationWindow(t *testing.T) {
 // A follower that has no room for ids forgets some, and reads them from its log if it is elected.
 func TestAFollowerWithoutRoomForIDsReadsThem(t *testing.T) {
 	c, a, b, _ := three(t)
-	b.service.counts.followedIDs.Add(maxIDsTogether - 2) // as if other Topics had taken the room
+	b.service.counts.followedIDs.Add(dedup.MaxTogether - 2) // as if other Topics had taken the room
 	for i := range 5 {
 		a.expect(a.ask("orders.a", "x", fmt.Sprint("Id: ", i)), fmt.Sprintf("orders@%d", i+1))
 	}
 	p := b.service.Topic("orders").shards[0]
 	since := b.service.config.Clock.Mono() - int64(time.Minute)
-	if queue, _ := p.ids.content(since); len(queue) != 2 || p.ids.complete(since) {
-		t.Errorf("it keeps %d ids, and all: %t", len(queue), p.ids.complete(since))
+	if queue := p.ids.All(since); len(queue) != 2 || p.ids.Complete(since) {
+		t.Errorf("it keeps %d ids, and all: %t", len(queue), p.ids.Complete(since))
 	}
 	c.elect(1, 0, 1, 2)
 	c.tell()
@@ -174,7 +163,7 @@ func TestAFollowerWithoutRoomForIDsReadsThem(t *testing.T) {
 	for i := range 5 {
 		b.expect(b.ask("orders.a", "x", fmt.Sprint("Id: ", i)), fmt.Sprintf("orders@%d again", i+1))
 	}
-	if s := b.service.Stats(); s.IDs != 5 || s.Followed != maxIDsTogether-2 {
+	if s := b.service.Stats(); s.IDs != 5 || s.Followed != dedup.MaxTogether-2 {
 		t.Errorf("it counts %d ids as its own, and %d of others", s.IDs, s.Followed)
 	}
 }
@@ -191,15 +180,15 @@ func TestTheWindowOfALongLogIsReadInPart(t *testing.T) {
 	}
 	p := n.service.Topic("orders").shards[0]
 	w := n.anew(p, 10_000)
-	queue, _ := w.content(math.MinInt64)
+	queue := w.All(math.MinInt64)
 	if len(queue) < 20 || len(queue) > 200 {
 		t.Fatalf("%d ids were read", len(queue))
 	}
 	before := times[len(times)-len(queue)-1]
-	if w.complete(before) || !w.complete(before+1) {
+	if w.Complete(before) || !w.Complete(before+1) {
 		t.Error("it doesn't know which ids it knows")
 	}
-	if all, _ := n.anew(p, math.MaxInt64).content(math.MinInt64); len(all) != 300 {
+	if all := n.anew(p, math.MaxInt64).All(math.MinInt64); len(all) != 300 {
 		t.Errorf("%d ids are in the log", len(all))
 	}
 }
@@ -233,11 +222,11 @@ func idBatches(t testing.TB, batches, messages int, header string) (all []log.Ba
 	return all
 }
 
-func newWindow() (w *window, counted func() int64) {
+func newWindow() (w *dedup.Window, counted func() int64) {
 	var n atomic.Int64
-	w = &window{}
-	w.init(&n)
-	w.forget(always)
+	w = &dedup.Window{}
+	w.Init(&n)
+	w.Forget(dedup.Always)
 	return w, n.Load
 }
 
@@ -252,9 +241,9 @@ func BenchmarkFollowersWindow(b *testing.B) {
 			b.ResetTimer()
 			for i := range b.N {
 				if i%len(batches) == 0 {
-					w.truncate(0)
+					w.Truncate(0)
 				}
-				_, _ = w.note(plainCodec{}, c, batches[i%len(batches)], 1, int64(time.Hour))
+				_, _ = w.Note(plainCodec{}, c, batches[i%len(batches)], 1, int64(time.Hour))
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(64*b.N), "ns/msg")
 		})
@@ -292,17 +281,17 @@ func TestAgesOfIDsFromTheLog(t *testing.T) {
 			k.Wrote(k.Now() + int64(time.Hour))
 		}
 		w, _ := newWindow()
-		if _, err := w.note(plainCodec{}, k, batch, 1, int64(time.Hour)); err != nil {
+		if _, err := w.Note(plainCodec{}, k, batch, 1, int64(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		if c.then != nil {
 			c.then(k, m)
 		}
 		m.pass(c.after)
-		w.mu.Lock()
-		w.follow(k.Off())
-		w.mu.Unlock()
-		if left := w.expireNow(k.Mono() - int64(time.Hour)); left > 0 != c.known {
+		w.Lock()
+		w.Follow(k.Off())
+		w.Unlock()
+		if left := w.ExpireNow(k.Mono() - int64(time.Hour)); left > 0 != c.known {
 			t.Errorf("%s: known %t, want %t", c.name, left > 0, c.known)
 		}
 	}
@@ -310,11 +299,13 @@ func TestAgesOfIDsFromTheLog(t *testing.T) {
 	m := newMachine(t)
 	k := m.start()
 	w, _ := newWindow()
-	w.add(idHash{1}, 1, k.Mono())
-	if _, err := w.note(plainCodec{}, k, batch, 1, int64(time.Hour)); err != nil {
+	w.Lock()
+	w.Add(dedup.Hash{1}, 1, k.Mono())
+	w.Unlock()
+	if _, err := w.Note(plainCodec{}, k, batch, 1, int64(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if first, last := w.queue[w.head], w.queue[(w.head+1)%len(w.queue)]; w.n != 2 || first.at > last.at || last.at > k.Written(batch.Time()) {
-		t.Errorf("%d ids; the first was kept %v after the last", w.n, time.Duration(first.at-last.at))
+	if all := w.All(math.MinInt64); len(all) != 2 || all[0].At > all[1].At || all[1].At > k.Written(batch.Time()) {
+		t.Errorf("of two ids, the first no later, it knows %+v", all)
 	}
 }

@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -11,7 +12,7 @@ func (s *ShardLeader) judgeAfter(v *view, id []byte) error {
 	if v.window <= 0 {
 		return &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "publishing after a message id", Why: "the topic has no deduplication window, so ids are not remembered"}
 	}
-	if _, ok := s.ids.find(hashID(id)); !ok {
+	if _, ok := s.ids.Find(dedup.HashOf(id)); !ok {
 		return &publish.NotAfterError{Topic: s.shard.name, ID: string(id)}
 	}
 	return nil

@@ -65,7 +65,7 @@ func (s *Service) keeper() {
 		}
 		if n%expireTicks == 0 {
 			for _, p := range s.Shards() {
-				p.ids.expireNow(mono - int64(p.view.Load().window))
+				p.ids.ExpireNow(mono - int64(p.view.Load().window))
 				if shard := p.leading.Load(); shard != nil {
 					shard.forgetSources(forward.Mono() - int64(forward.OriginTime))
 				}

@@ -12,12 +12,6 @@ const (
 	// good deal less than a batch may have, since a reader takes a batch as a whole.
 	batchBytes   = 1 << 20
 	batchRecords = 4096
-	// maxIDs is how many message ids one shard remembers within its deduplication window, at about
-	// 80 bytes each: 8,700 messages with an id per second for the usual two minutes.
-	maxIDs = 1 << 20
-	// maxIDsTogether is the same over all shards that a broker leads, and again over all that it follows: 160 MB each, as a
-	// medium node can spare. A follower that has no room for an id forgets older ones, and reads them again if it is elected.
-	maxIDsTogether = 2 << 20
 	// idsBytes is how much of a log a broker reads for them that begins to follow: about half a second. If that isn't the whole
 	// window, it is read when the broker is elected before the window is over.
 	idsBytes = 256 << 20

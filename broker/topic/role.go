@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/copystate"
+	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -218,7 +219,7 @@ func (s *Service) follow(p *Shard, v *view) error {
 		p.following.Adopt(v.shard)
 		return nil
 	}
-	if !p.ids.read() {
+	if !p.ids.Read() {
 		if err := s.readIDs(p, v, idsBytes); err != nil {
 			return err
 		}
@@ -259,17 +260,17 @@ type watcher Shard
 
 func (w *watcher) Appended(b log.Batch) {
 	w.origins.Note(b, forward.Mono())
-	_, _ = w.ids.note(w.topic.service.config.Codec, w.topic.service.config.Clock, b, b.Base(), int64(w.view.Load().window)) // the batch was checked
+	_, _ = w.ids.Note(w.topic.service.config.Codec, w.topic.service.config.Clock, b, b.Base(), int64(w.view.Load().window)) // the batch was checked
 }
 
 func (w *watcher) Truncated(end uint64) {
 	w.origins.Truncate(end)
-	w.ids.truncate(end)
+	w.ids.Truncate(end)
 }
 
 func (w *watcher) Reset() {
 	w.origins.Reset(forward.Mono())
-	w.ids.forget(always)
+	w.ids.Forget(dedup.Always)
 }
 
 // mayHoldIDs notes that messages with ids may come from the leader.
@@ -369,7 +370,7 @@ func (s *Service) closeLogs(p *Shard) error {
 		}
 	}
 	p.logs = nil
-	p.ids.forget(never)
+	p.ids.Forget(dedup.Never)
 	p.fault.Store(nil)
 	return errors.Join(errs...)
 }

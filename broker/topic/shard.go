@@ -2,6 +2,7 @@ package topic
 
 import (
 	"fmt"
+	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"slices"
@@ -39,7 +40,7 @@ type Shard struct {
 	// What follows belongs to the worker that works for the slot.
 	logs      *logs                 // open, of a shard that is led or followed here; nil: they are closed
 	origins   *forward.Origins      // of the data log while it is open; the shard's while it is led
-	ids       window                // likewise; whoever has its mu may look at it
+	ids       dedup.Window          // likewise; whoever has its mu may look at it
 	following *replica.Following    // nil: it is not followed
 	followed  log.Durability        // with which it is
 	mend      *mend                 // nil: what it follows for is to copy

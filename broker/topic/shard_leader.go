@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"slices"
@@ -65,7 +66,7 @@ type ShardLeader struct {
 	lastID    []byte // of the last message, if lastKnown
 	lastKnown bool
 	marked    bool             // messages with ids may be appended: the log says that there are some
-	ids       *window          // the stream's
+	ids       *dedup.Window    // the stream's
 	origins   *forward.Origins // the stream's, while this leads
 	subjects  *subjects        // nil: nobody asked yet
 	reading   sync.WaitGroup   // who reads the log for subjects; begun while not closed
@@ -210,7 +211,7 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	shard.mu.Lock()
 	shard.origins.HandOver()
 	shard.mu.Unlock()
-	p.ids.count(&s.counts.followedIDs)
+	p.ids.Count(&s.counts.followedIDs)
 	return err
 }
 

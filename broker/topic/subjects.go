@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/records"
@@ -12,7 +13,7 @@ import (
 // subjects knows the last record of each subject of a shard. It is made when somebody first
 // publishes on condition of one: few Topics need it, and for them it is read from the log once.
 type subjects struct {
-	last     map[idHash]uint64
+	last     map[dedup.Hash]uint64
 	complete bool   // it covers all that readers see
 	from     uint64 // otherwise, what it covers
 	failure  string // why it never will, or empty
@@ -23,7 +24,7 @@ func (x *subjects) note(of []byte, offset uint64) {
 	if x.failure != "" {
 		return
 	}
-	x.last[hashID(of)] = offset
+	x.last[dedup.HashOf(of)] = offset
 	if len(x.last) > maxSubjects {
 		x.last, x.failure = nil, "it has too many subjects for brokers to remember the last message of each"
 	}
@@ -49,7 +50,7 @@ func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 		return 0, no(x.failure)
 	}
 	start, _ := s.Offsets()
-	offset, ok := x.last[hashID(of)]
+	offset, ok := x.last[dedup.HashOf(of)]
 	switch {
 	case ok && offset >= start:
 		return offset, nil
@@ -62,7 +63,7 @@ func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 // readSubjects begins to know the last records: at once if that takes a moment only, and
 // otherwise in the background, while what is appended is noted. mu is held.
 func (s *ShardLeader) readSubjects() {
-	x := &subjects{last: map[idHash]uint64{}, from: s.end}
+	x := &subjects{last: map[dedup.Hash]uint64{}, from: s.end}
 	s.subjects = x
 	start, _ := s.Offsets()
 	if s.Bytes(start) <= records.ReadAtOnce {
@@ -76,7 +77,7 @@ func (s *ShardLeader) readSubjects() {
 		return
 	}
 	s.reading.Go(func() {
-		older := &subjects{last: map[idHash]uint64{}}
+		older := &subjects{last: map[dedup.Hash]uint64{}}
 		_, err := s.Scan(start, x.from, math.MaxInt64, func(r *log.Record) bool {
 			older.note(r.Subject, r.Offset)
 			return older.failure == "" && !s.ending.Load()

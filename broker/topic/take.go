@@ -2,6 +2,7 @@ package topic
 
 import (
 	"errors"
+	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/records"
@@ -123,11 +124,11 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 	}
 	now, mono := s.now()
 	defer s.settleQuestions(in)
-	s.ids.mu.Lock()
-	defer s.ids.mu.Unlock()
-	s.ids.follow(s.service.config.Clock.Off())
-	s.ids.expire(mono - int64(v.window))
-	known, size := s.ids.n, 0
+	s.ids.Lock()
+	defer s.ids.Unlock()
+	s.ids.Follow(s.service.config.Clock.Off())
+	s.ids.Expire(mono - int64(v.window))
+	known, size := s.ids.Len(), 0
 	kept := 0 // messages
 	p := newPending(s)
 	p.back = in.back
@@ -193,7 +194,7 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 		s.ahead.take(p.size, p.records)
 		p.size, p.records = 0, 0
 	}
-	s.ids.undo(known)
+	s.ids.Undo(known)
 	s.lastKnown, s.subjects = false, nil
 	s.notAppended(in, v, p, kept, err)
 	return n
@@ -246,13 +247,13 @@ func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message
 		in.refuse(s.shard, v, m.Reply, &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "a message id of more than 1 KiB", Why: "each is kept in memory"})
 		return false
 	}
-	var hash idHash
+	var hash dedup.Hash
 	if len(c.ID) > 0 && v.window > 0 {
 		if in.first = !s.marked; in.first {
 			return false
 		}
-		hash = hashID(c.ID)
-		if offset, ok := s.ids.find(hash); ok {
+		hash = dedup.HashOf(c.ID)
+		if offset, ok := s.ids.Find(hash); ok {
 			s.service.counts.duplicates.Add(1)
 			s.answer(in, p, v, m.Reply, answer{offset: offset, kind: isDuplicate})
 			return false
@@ -295,11 +296,11 @@ func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message
 		}
 	}
 	if len(c.ID) > 0 && v.window > 0 {
-		if s.ids.full() {
-			in.refuse(s.shard, v, m.Reply, &publish.WindowFullError{Topic: s.shard.name, IDs: s.ids.n, Window: v.window})
+		if s.ids.Full() {
+			in.refuse(s.shard, v, m.Reply, &publish.WindowFullError{Topic: s.shard.name, IDs: s.ids.Len(), Window: v.window})
 			return false
 		}
-		s.ids.add(hash, next+c.Span(), mono)
+		s.ids.Add(hash, next+c.Span(), mono)
 	}
 	return true
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
@@ -357,12 +358,12 @@ func TestTheDeduplicationWindowIsBounded(t *testing.T) {
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
 	n.serve("orders")
 	n.expect(n.ask("orders.a", "x", "Id: 1"), "orders@1")
-	n.service.counts.ids.Add(maxIDsTogether) // as if other Topics had taken the room
+	n.service.counts.ids.Add(dedup.MaxTogether) // as if other Topics had taken the room
 	if got := n.ask("orders.a", "x", "Id: 2"); !strings.HasPrefix(got, "no: topic orders: 1 message ids within the deduplication window of 1h0m0s are all that this broker keeps") {
 		t.Error(got)
 	}
 	n.expect(n.ask("orders.a", "x", "Id: 1"), "orders@1 again")
 	n.expect(n.ask("orders.a", "x"), "orders@2")
-	n.service.counts.ids.Add(-maxIDsTogether)
+	n.service.counts.ids.Add(-dedup.MaxTogether)
 	n.expect(n.ask("orders.a", "x", "Id: 2"), "orders@3")
 }

@@ -217,7 +217,7 @@ func TestIDsAreReadAgainWhenTheTimeSteps(t *testing.T) {
 		t.Error(err)
 	}
 	w := &n.service.Topic("orders").shards[0].ids
-	n.eventually("it knows three ids", func() bool { return len(w.all()) == 3 })
+	n.eventually("it knows three ids", func() bool { return len(w.All(math.MinInt64)) == 3 })
 	if n.keeps("x") || n.keeps("y") || n.keeps("z") {
 		t.Error("a message was kept twice")
 	}
@@ -225,11 +225,6 @@ func TestIDsAreReadAgainWhenTheTimeSteps(t *testing.T) {
 	if !n.keeps("x") || n.keeps("z") {
 		t.Error("ids are not known as long as they are to be")
 	}
-}
-
-func (w *window) all() []knownID {
-	queue, _ := w.content(math.MinInt64)
-	return queue
 }
 
 // clockFile has the next life of a broker know that its clock is right.

@@ -21,7 +21,7 @@ func newTopic(s *Service, desired *coordination.Topic) *Topic {
 	t := &Topic{service: s, id: desired.ID, name: desired.Name, shards: make([]*Shard, max(desired.Spec.Shards, 1))}
 	for n := range t.shards {
 		t.shards[n] = &Shard{topic: t, number: n, name: ShardName(desired, n)}
-		t.shards[n].ids.init(&s.counts.followedIDs)
+		t.shards[n].ids.Init(&s.counts.followedIDs)
 	}
 	return t
 }

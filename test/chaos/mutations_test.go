@@ -35,7 +35,7 @@ var mutations = []mutation{
 		"shared, found := follower.End, len(follower.Epochs) == 0",
 		"shared, found := min(follower.End, leader.End), true",
 		nil, lost, nil},
-	{"forget the ids of messages", "broker/topic/dedup.go",
+	{"forget the ids of messages", "broker/dedup/window.go",
 		"offset, ok = w.known[h]",
 		"ok = false",
 		[]Kind{Kill, Pause, Partition}, []string{"there twice"}, nil},

@@ -28,6 +28,7 @@ var rooms = []string{
 	"replica",
 	"publish",
 	"records",
+	"dedup",
 	"forward",
 	"topic",
 	"subscription",

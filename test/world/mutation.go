@@ -44,7 +44,7 @@ var mutationsOfFindings = []Mutation{
 		{"broker/coordination/shard_swap.go", `[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", s.before.Revision), c.lives(s.self)}`, `[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), ">", 0), c.lives(s.self)}`}},
 		Faults: []string{"late watches", "kill one", "drain leadership", "cut in two"}},
 	{Name: "deduplication: ids of messages are forgotten", Edits: []edit{
-		{"broker/topic/dedup.go", "offset, ok = w.known[h]\n", "ok = false\n"}},
+		{"broker/dedup/window.go", "offset, ok = w.known[h]\n", "ok = false\n"}},
 		Faults: []string{"kill", "cut in two"}},
 	{Name: "R6: a new leader lets read before it knows what was safe", Edits: []edit{
 		{"broker/topic/shard_leader.go", "if !l.Readable() {\n\t\t\treturn\n\t\t}\n\t\ts.high.Raise(l.High(replica.Data))", "s.high.Raise(s.end)"}},

@@ -91,6 +91,6 @@ var mutationsOfKinds = []Mutation{
 		{"broker/topic/subjects.go", "\t\tfor i := range in.records { // they are not in the log yet\n", "\t\tfor i := range in.records[:0] {\n"}},
 		Faults: []string{"kill one", "drain leadership"}},
 	{Name: "the last message of a subject: another one is found", Edits: []edit{
-		{"broker/topic/read.go", "\t\t\tif matches(r.Subject) {\n\t\t\t\tlast = r.Offset\n", "\t\t\tif matches(r.Subject) && last == 0 {\n\t\t\t\tlast = r.Offset\n"}},
+		{"broker/records/reader.go", "\t\t\tif matches(r.Subject) {\n\t\t\t\tlast = r.Offset\n", "\t\t\tif matches(r.Subject) && last == 0 {\n\t\t\t\tlast = r.Offset\n"}},
 		Faults: []string{"kill one"}, Says: "is not linearizable"},
 }
