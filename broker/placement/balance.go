@@ -7,23 +7,24 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// balance moves replicas to brokers that have fewer, and leaderships to the replicas that are meant to
-// have them, a few at a time.
+// balance moves replicas to brokers with fewer of them, and leaderships to the preferred leaders, a
+// few at a time. The preferred leader of a shard is its first replica.
 func (p *planner) balance() {
 	moving := p.moveReplicas()
-	if !p.restoreLeaders(moving) && p.underWay == 0 && !p.More { // what is under way may change who should lead
+	// Changes under way may change the preferred leaders.
+	if !p.restoreLeaders(moving) && p.underWay == 0 && !p.More {
 		p.spreadLeaders()
 	}
 }
 
-// whole says whether all replicas of a shard are in sync, in the lives that they are in.
+// whole reports whether all replicas of a shard are in sync in their current incarnations.
 func (p *planner) whole(it item) bool {
 	return len(it.InSync) == len(it.Replicas) &&
 		!slices.ContainsFunc(it.InSync, func(m coordination.Replica) bool { return p.standing(it, m) != present })
 }
 
-// moveReplicas begins to move replicas from brokers that have more to those that have at least two
-// less, as long as few are under way. It returns the shards that it touched.
+// moveReplicas starts to move replicas to brokers that have at least two fewer, while fewer than
+// movesUnderWay shards are being changed. It returns the shards that it changed.
 func (p *planner) moveReplicas() (moving map[*coordination.Shard]bool) {
 	on := map[*load][]item{}
 	for p.underWay < movesUnderWay && !p.More {
@@ -76,7 +77,9 @@ func (p *planner) moveOne(byLoad []*load, on map[*load][]item, moving map[*coord
 	return false
 }
 
-// bestToMove is the shard whose replicas would be spread best by moving one. None is spread over fewer zones than before.
+// bestToMove returns the best shard to move from one broker to another: by the zones gained, then
+// by the difference in replicas of its Topic, then one that from does not lead. A move that loses a
+// zone is not considered.
 func (p *planner) bestToMove(among []item, from, to *load, moving map[*coordination.Shard]bool) (best item, found bool) {
 	var most []int
 	for _, it := range among {
@@ -95,7 +98,7 @@ func (p *planner) bestToMove(among []item, from, to *load, moving map[*coordinat
 	return best, found
 }
 
-// zoneGain is how many more zones the replicas would be in.
+// zoneGain returns by how many the zones of the replicas become more; negative: fewer.
 func (p *planner) zoneGain(it item, from, to *load) int {
 	if from.Zone == to.Zone {
 		return 0
@@ -113,7 +116,8 @@ func (p *planner) zoneGain(it item, from, to *load) int {
 	return enters - leaves
 }
 
-// restoreLeaders lets the first replica lead where all are in sync, and says whether there was any to restore.
+// restoreLeaders moves leaderships to the first replica of shards with all replicas in sync. It
+// reports whether there was such a shard with another leader.
 func (p *planner) restoreLeaders(moving map[*coordination.Shard]bool) (any bool) {
 	for _, it := range p.settled {
 		first := it.Replicas[0]
@@ -128,7 +132,8 @@ func (p *planner) restoreLeaders(moving map[*coordination.Shard]bool) (any bool)
 	return any
 }
 
-// moveForBalance moves a leadership, unless enough are moved.
+// moveForBalance moves a leadership, unless HoldMoves is set or the plan has leaderMovesPerPlan
+// moves.
 func (p *planner) moveForBalance(it item, to string, replicas []string) bool {
 	if p.facts.HoldMoves || p.Moves >= leaderMovesPerPlan {
 		p.Held = true
@@ -141,9 +146,9 @@ func (p *planner) moveForBalance(it item, to string, replicas []string) bool {
 	return true
 }
 
-// spreadLeaders makes another replica the first of some shards, and their leader, until no broker is meant
-// to lead two more than another that could. Where no shard has replicas on both, a chain of shards
-// leads from the one to the other, and each of them moves by one.
+// spreadLeaders changes the first replica of shards, and with it the leader, until no broker is the
+// preferred leader of two shards more than another that could take one. If no shard has replicas on
+// both brokers, it moves one leadership along each step of a chain of brokers.
 func (p *planner) spreadLeaders() {
 	if len(p.takers) < 2 {
 		return
@@ -178,7 +183,8 @@ func (p *planner) spreadLeaders() {
 	}
 }
 
-// leaderEdges are, from each broker to each other, the shards that the one is meant to lead and the other could.
+// leaderEdges returns, from each broker to each other one, shards that the first leads as preferred
+// leader and the second could lead.
 func (p *planner) leaderEdges() map[*load]map[*load][]item {
 	edges := map[*load]map[*load][]item{}
 	for _, l := range p.takers {
@@ -198,15 +204,15 @@ func (p *planner) leaderEdges() map[*load]map[*load][]item {
 	return edges
 }
 
-// forget takes a shard that has moved from the edges that its former leader has to others.
+// forget removes a moved shard from the edges of its former leader.
 func (p *planner) forget(edges map[*load]map[*load][]item, from *load, moved item) {
 	for _, to := range p.takers {
 		edges[from][to] = slices.DeleteFunc(edges[from][to], func(it item) bool { return it.Shard == moved.Shard })
 	}
 }
 
-// leaderPath is the shortest way from a broker that is meant to lead most to one that is meant to lead at
-// least two less; nil: there is none.
+// leaderPath returns the shortest chain to a broker that is the preferred leader of at least two
+// shards fewer. Chains are tried from the broker with the most such shards on. nil: there is none.
 func (p *planner) leaderPath(edges map[*load]map[*load][]item) []*load {
 	byLoad := slices.Clone(p.takers)
 	slices.SortStableFunc(byLoad, func(a, b *load) int { return cmp.Compare(b.preferred, a.preferred) })

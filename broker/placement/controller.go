@@ -15,18 +15,19 @@ import (
 )
 
 const (
-	// controlRetry is how long a controller waits after an error before it looks again.
+	// controlRetry is the pause after an error, or after another write came first.
 	controlRetry = time.Second
-	// movesPause is how long it waits between moves of leaderships for balance: each makes that shard's
-	// publishers wait for a moment, and clients learn of it.
+	// movesPause is the pause between moves of leaderships for balance. Each move delays the
+	// shard's publishers for a moment, and clients learn of it.
 	movesPause = time.Second
-	// restPause bounds how long it rests after a plan of nothing. It rests three times as long as the plan took, lest a
-	// cluster of many shards, of which some change all the time, keeps a core busy with plans.
+	// restPause bounds the pause after an empty plan. The pause is three times as long as the plan
+	// took, so that frequent changes in a cluster of many shards do not keep a core busy with
+	// plans.
 	restPause = 100 * time.Millisecond
 )
 
-// States is what brokers know of etcd: the newest State, nil before the first, and a channel that is
-// closed when it is no longer the newest.
+// States is a broker's view of etcd. State returns the newest State, nil before the first. Changed
+// returns a channel that is closed when there is a newer State.
 type States interface {
 	State() *coordination.State
 	Changed() <-chan struct{}
@@ -42,20 +43,21 @@ type Controller struct {
 	stats ControllerStats
 }
 
-// ControllerStats are counters of this process, and what its last plan could not do.
+// ControllerStats are counters of this process, and the number of waits in its last plan.
 type ControllerStats struct {
 	Leads  bool
 	Terms  uint64
 	Writes map[WriteReason]uint64
-	Waits  map[WaitReason]int // empty if it doesn't lead
+	Waits  map[WaitReason]int // empty unless Leads
 }
 
-// NewController returns a Controller; Run makes it work.
+// NewController returns a Controller. It does nothing before Run.
 func NewController(store *coordination.Client, states States, logger *slog.Logger) *Controller {
 	return &Controller{store: store, states: states, log: logger.With("component", "controller"), stats: ControllerStats{Writes: make(map[WriteReason]uint64)}}
 }
 
-// Run stands for election in one life of this broker, until ctx ends or that life has; then it returns nil.
+// Run stands for election in one incarnation of this broker, until ctx or the incarnation ends. It
+// returns nil if the incarnation has ended.
 func (c *Controller) Run(ctx context.Context, self coordination.Replica) error {
 	ctx, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
@@ -70,7 +72,7 @@ func (c *Controller) Run(ctx context.Context, self coordination.Replica) error {
 	return err
 }
 
-// watch tells the election when a State shows that there is no controller.
+// watch signals vacant when a State shows that there is no controller.
 func (c *Controller) watch(ctx context.Context, vacant chan<- struct{}) {
 	for {
 		changed := c.states.Changed()
@@ -88,7 +90,7 @@ func (c *Controller) watch(ctx context.Context, vacant chan<- struct{}) {
 	}
 }
 
-// lead carries plans out until ctx ends or the office is lost.
+// lead carries out plans until ctx ends or the office is lost.
 func (c *Controller) lead(ctx context.Context, office *coordination.Office) {
 	c.log.Info("Elected as the controller", "term", office.Term())
 	c.note(func(s *ControllerStats) { s.Leads = true; s.Terms++ })
@@ -97,7 +99,7 @@ func (c *Controller) lead(ctx context.Context, office *coordination.Office) {
 	for {
 		changed := c.states.Changed()
 		state := c.states.State()
-		var again time.Duration // 0: not before something has changed
+		var again time.Duration // 0: only after a change
 		if state != nil && state.Revision >= office.Term() && state.Revision >= w.wait {
 			next, err := w.step(ctx, state)
 			if deposed := (*coordination.DeposedError)(nil); errors.As(err, &deposed) || ctx.Err() != nil {
@@ -142,25 +144,25 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// office is where a controller writes; *coordination.Office is one.
+// office writes shards for a controller. *coordination.Office implements it.
 type office interface {
 	WriteShards(ctx context.Context, writes []coordination.ShardWrite) (revisions []int64, err error)
 }
 
-// tenure is what a controller knows beside the State while it is elected.
+// tenure is what an elected controller knows beyond the State.
 type tenure struct {
 	c      *Controller
 	office office
 	ahead  *ahead
 	waits  []Wait
 
-	wait  int64         // a State before that would have the same done again, in vain
+	wait  int64         // least revision of a State to plan with; an older one gives the same plan
 	moved time.Time     // when leaderships were last moved for balance
-	rest  time.Duration // before the next plan
+	rest  time.Duration // pause before the next plan
 }
 
-// step makes a plan and carries it out. It says when to do so again although the State is the same: at
-// once (-1), later, or not (0).
+// step makes a plan and carries it out. again says when to plan again if the State stays the same:
+// -1: at once; 0: not at all.
 func (w *tenure) step(ctx context.Context, state *coordination.State) (again time.Duration, err error) {
 	began := time.Now()
 	facts := w.ahead.facts(state)
@@ -177,7 +179,7 @@ func (w *tenure) step(ctx context.Context, state *coordination.State) (again tim
 	case err != nil:
 		return 0, err
 	case stale:
-		return controlRetry, nil // the State that shows what came first is on its way
+		return controlRetry, nil // the State with the other write is on its way
 	case plan.More:
 		return -1, nil
 	case len(plan.Writes) == 0:
@@ -190,7 +192,7 @@ func (w *tenure) step(ctx context.Context, state *coordination.State) (again tim
 	return 0, nil
 }
 
-// carryOut does what the plan says. stale says that another write came first, which is no error.
+// carryOut carries out a plan. stale reports that another write came first, which is not an error.
 func (w *tenure) carryOut(ctx context.Context, plan *Plan) (stale bool, err error) {
 	var failed []error
 	for _, t := range plan.Sweeps {
@@ -216,15 +218,15 @@ func (w *tenure) carryOut(ctx context.Context, plan *Plan) (stale bool, err erro
 	return stale, errors.Join(failed...)
 }
 
-// part is some writes of a plan, and what came of them.
+// part is one transaction of a plan's writes, and its result.
 type part struct {
 	writes    []Write
-	revisions []int64 // of the first of them, which are written
+	revisions []int64 // of the first writes, which succeeded
 	err       error
 }
 
-// write writes the parts of a plan, all at once: etcd writes those that come together with one sync. A plan writes each shard once, so no part
-// rests on another, and what stops one stops none of the others.
+// write writes the parts of a plan concurrently, because etcd syncs concurrent writes together. A
+// plan writes each shard once, so parts are independent, and a failed part stops no other.
 func (w *tenure) write(ctx context.Context, writes []Write) []part {
 	var parts []part
 	for some := range slices.Chunk(writes, coordination.MaxShardWrites) {
@@ -245,7 +247,7 @@ func (w *tenure) write(ctx context.Context, writes []Write) []part {
 	return parts
 }
 
-// tell counts what was written, and logs it in a line.
+// tell counts the writes and logs a summary, with a warning if acknowledged records may be lost.
 func (c *Controller) tell(done []Write) {
 	if len(done) == 0 {
 		return
@@ -283,12 +285,12 @@ func (c *Controller) tell(done []Write) {
 	}
 }
 
-// mayLose says whether something that was acknowledged may be gone.
+// mayLose reports whether a write for that reason may lose acknowledged records.
 func mayLose(reason WriteReason) bool {
 	return reason == LeastLoss || reason == Unclean || reason == LeaderReturnedUnsynced
 }
 
-// report logs what has begun to wait since the last plan.
+// report logs the waits that have begun since the last plan, and returns the present ones.
 func (c *Controller) report(before, now []Wait) []Wait {
 	type key struct {
 		topic  string
@@ -302,7 +304,8 @@ func (c *Controller) report(before, now []Wait) []Wait {
 	counts := make(map[WaitReason]int)
 	for _, w := range now {
 		counts[w.Reason]++
-		if !known[key{w.Topic.ID, w.Shard, w.Reason}] && counts[w.Reason] <= 10 { // the metric has them all
+		// The metric counts all of them.
+		if !known[key{w.Topic.ID, w.Shard, w.Reason}] && counts[w.Reason] <= 10 {
 			c.log.Warn("A shard waits", "topic", w.Topic.Name, "shard", w.Shard, "reason", string(w.Reason), "why", w.Why)
 		}
 	}
@@ -316,7 +319,7 @@ func (c *Controller) note(change func(*ControllerStats)) {
 	change(&c.stats)
 }
 
-// Stats returns a picture of the controller.
+// Stats returns a snapshot of the counters.
 func (c *Controller) Stats() ControllerStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

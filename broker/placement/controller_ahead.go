@@ -6,11 +6,11 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// ahead is what a controller has written and no State shows yet. With it the next plan need not wait
-// for the State to come round.
+// ahead holds the controller's writes that no State shows yet. With them the next plan need not
+// wait for the watch.
 type ahead struct {
-	shards   map[string]map[int]*coordination.Shard // by id of the Topic, and number
-	swept    map[string]bool                        // ids of Topics that are gone
+	shards   map[string]map[int]*coordination.Shard // by Topic id and number
+	swept    map[string]bool                        // ids of Topics whose deletion is finished
 	revision int64                                  // of the last write
 }
 
@@ -28,7 +28,8 @@ func (a *ahead) wrote(s *coordination.Shard, revision int64) {
 	a.revision = max(a.revision, revision)
 }
 
-// facts are those of the State, and what it will show beyond them. What it shows by now is forgotten.
+// facts returns the facts of the State with the later writes on top. It drops the writes that the
+// State shows.
 func (a *ahead) facts(state *coordination.State) Facts {
 	for topic, shards := range a.shards {
 		for number, s := range shards {

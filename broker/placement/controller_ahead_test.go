@@ -6,7 +6,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// What was written is planned with until a State shows it, or what came after it.
+// Plans include what was written, until a State shows that write or a later one.
 func TestPlansKnowWhatWasWritten(t *testing.T) {
 	w := newWorld("a")
 	orders, gone := w.topic("orders", 3), w.topic("gone", 1)

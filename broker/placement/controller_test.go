@@ -13,8 +13,8 @@ import (
 	etcdtest "github.com/carillon-mq/carillon/internal/testutil/etcd"
 )
 
-// seed writes so many Topics of so many shards each, all led by the first of the nodes, in sync on all,
-// and meant to be led by the preferred one.
+// seed writes the given number of Topics and shards. All shards are led by the first node and in
+// sync on all nodes, and their first replica is on the preferred node.
 func seed(t testing.TB, nodes []*node, topics, shards int, preferred string) {
 	t.Helper()
 	var ids []string
@@ -64,7 +64,8 @@ func seed(t testing.TB, nodes []*node, topics, shards int, preferred string) {
 	}
 }
 
-// failover evicts the leader of so many shards, which is not the controller, and says how long it took until others were seen to lead them.
+// failover evicts the leader of the given number of shards, which is not the controller. It returns
+// the time until the nodes saw other leaders.
 func failover(t testing.TB, shards int) (took time.Duration, revisions int64) {
 	endpoint := etcdtest.Start(t).Endpoint()
 	stands, never := make(chan struct{}), make(chan struct{})
@@ -86,7 +87,7 @@ func failover(t testing.TB, shards int) (took time.Duration, revisions int64) {
 		return true
 	})
 	took = time.Since(began)
-	// A few may have been moved for balance before.
+	// Balancing may have moved a few before.
 	const moved = 2 * leaderMovesPerPlan
 	leads, without := map[string]int{}, 0
 	for shard := range state.AllShards() {
@@ -96,8 +97,8 @@ func failover(t testing.TB, shards int) (took time.Duration, revisions int64) {
 	if without < shards-moved || leads["b"]-leads["c"] > 1 || leads["c"]-leads["b"] > 1 {
 		t.Errorf("they lead %v, and of %d sets the dead one is gone", leads, without)
 	}
-	// It counts when all of a plan is written, which others may have seen before. What etcd wrote and
-	// answered too late is not counted, on a machine that is that slow.
+	// Nodes may see an election before all writes of its plan are counted. A write that etcd
+	// answered too late, on a slow machine, is not counted.
 	const tooLate = 5 * time.Second
 	for deadline := time.Now().Add(testutil.Patience); ; time.Sleep(time.Millisecond) {
 		if writes := second.controller.Stats().Writes[LeaderElected]; int(writes) == without || int(writes) < without && took > tooLate {
@@ -109,20 +110,20 @@ func failover(t testing.TB, shards int) (took time.Duration, revisions int64) {
 	return took, state.Revision - before
 }
 
-// The leader of all shards dies: they are given others in as few transactions as there can be, without
-// waiting for each to come round.
+// The leader of all shards fails: others are elected in as few transactions as possible, without
+// waiting for each to return by the watch.
 func TestManyLeadersAreElected(t *testing.T) {
 	took, revisions := failover(t, 3000)
 	t.Logf("3,000 shards had leaders again after %v, %d transactions", took.Round(time.Millisecond), revisions)
 	if revisions > 3000/coordination.MaxShardWrites+2 {
 		t.Errorf("it took %d transactions", revisions)
 	}
-	if took > testutil.Patience/2 { // one after the other, each waiting for the next tick of its broker, they take longer
+	if took > testutil.Patience/2 { // sequential elections take longer
 		t.Errorf("it took %v", took)
 	}
 }
 
-// slowOffice writes nothing before all parts of a plan are asked for.
+// slowOffice writes nothing until all parts of a plan have been requested.
 type slowOffice struct {
 	mu       sync.Mutex
 	parts    int
@@ -153,7 +154,8 @@ func (o *slowOffice) WriteShards(ctx context.Context, writes []coordination.Shar
 	return revisions, err
 }
 
-// The transactions of a plan go at once. One that fails stops none of the others, and what is known to be written is what is.
+// The transactions of a plan are concurrent. A failed one stops no other, and the successful ones
+// are counted as written.
 func TestTheTransactionsOfAPlanGoAtOnce(t *testing.T) {
 	const size = coordination.MaxShardWrites
 	var plan Plan
@@ -198,7 +200,7 @@ func lateAt(late bool) error {
 	return nil
 }
 
-// Leaderships go back to whom they are meant for, a few in a second.
+// Leaderships return to their preferred leaders, a few per second.
 func TestLeadershipIsRestoredGently(t *testing.T) {
 	endpoint := etcdtest.Start(t).Endpoint()
 	stands, never := make(chan struct{}), make(chan struct{})

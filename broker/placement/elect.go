@@ -9,21 +9,22 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// standing is what a member of an in-sync set can do now.
+// standing is what a member of an in-sync set can do now, from the worst to the best.
 type standing int
 
 const (
-	away     standing = iota // it is not there
-	doubtful                 // it is there, and may lack something that was acknowledged
-	opening                  // it is there, and has said nothing of its copy in the life that it is in
-	cut                      // it is there, and lacks at most a torn tail that nobody could count on
-	returned                 // it is there in a later life, or its log failed in this one, with everything
-	present                  // it is there, in the very life that the set names
+	away     standing = iota // its broker is away
+	doubtful                 // it may lack acknowledged records
+	opening                  // its broker has not judged the copy in its current incarnation
+	cut                      // it lacks at most a torn tail, which was never synced
+	returned                 // it is complete, but in a later incarnation, or its log failed
+	present                  // it is complete, in the incarnation that the set names
 )
 
-// standing judges a member. A broker that vouches for its copies has everything if the set names the life that it
-// is in, and only then. Of one of an earlier version (coordination.FeatureVouches) it is concluded from
-// what the Topic promises and how its last life ended.
+// standing judges a member. The copy of a broker that vouches is complete only if the set names the
+// broker's current incarnation. For a broker of an earlier version (without
+// coordination.FeatureVouches), completeness is inferred from the Topic's durability and from the
+// end of its last incarnation.
 func (p *planner) standing(it item, m coordination.Replica) standing {
 	b := p.alive[m.Broker]
 	if b == nil {
@@ -37,7 +38,7 @@ func (p *planner) standing(it item, m coordination.Replica) standing {
 	case reported && !said.Cut:
 		return doubtful
 	case vouched && m.Broker == it.Leader && p.spent(it):
-		return returned // others have the better disk
+		return returned // a member whose log did not fail is better
 	case vouched:
 		return present
 	case b.Features.Has(coordination.FeatureVouches):
@@ -52,7 +53,7 @@ func synced(t *coordination.Topic) bool {
 	return t.Spec.Durability == "" || t.Spec.Durability == coordination.Synced
 }
 
-// reported is what a broker says of its copy because it doesn't vouch for it.
+// reported returns what a broker reports about a copy that it does not vouch for.
 func (p *planner) reported(it item, broker string) (said coordination.Suspect, ok bool) {
 	if p.facts.Reported == nil {
 		return said, false
@@ -61,13 +62,14 @@ func (p *planner) reported(it item, broker string) (said coordination.Suspect, o
 	return said, ok && said.Spent == 0
 }
 
-// suspect says that a broker reports a copy that may lack something.
+// suspect reports whether the broker reports a copy that may lack acknowledged records.
 func (p *planner) suspect(it item, broker string) bool {
 	said, ok := p.reported(it, broker)
 	return ok && !said.Cut
 }
 
-// spent says that the leader, of an earlier version, needs another epoch to lead. Others resign.
+// spent reports whether the leader, of an earlier version, needs a later epoch to lead. Brokers of
+// this version resign instead.
 func (p *planner) spent(it item) bool {
 	if p.facts.Reported == nil {
 		return false
@@ -76,8 +78,9 @@ func (p *planner) spent(it item) bool {
 	return ok && said.Spent >= it.Epoch
 }
 
-// led says whether the leader is there, in the life in which it was named, and counts it. One that is in doubt of its
-// copy says so in the shard; one of an earlier version only reports it, and leads if it is the best that there is.
+// led reports whether the leader is present in the incarnation that the set names, and counts its
+// leadership. A leader that doubts its copy withdraws in the shard. A leader of an earlier version
+// only reports the doubt, and goes on leading if its copy goes furthest.
 func (p *planner) led(it item) bool {
 	b := p.alive[it.Leader]
 	if b == nil || !it.Vouched(b.Broker) || p.spent(it) {
@@ -90,7 +93,7 @@ func (p *planner) led(it item) bool {
 	return true
 }
 
-// elect names a leader for a shard that has none.
+// elect names a leader for a shard without one, or says why the shard waits.
 func (p *planner) elect(it item) {
 	best, most := "", doubtful
 	for _, m := range it.InSync {
@@ -115,18 +118,19 @@ func (p *planner) elect(it item) {
 	}
 }
 
-// trusted compares members that vouch: one that a leader has put into the set comes before one that vouched for its copy
-// itself, and of two such the one that goes further. A volume that was rolled back has less than its broker had confirmed,
-// and the broker can't know.
+// trusted compares two members that vouch; negative: b is better. A member that a leader put into
+// the set is better than one that returned and vouched for its copy itself. Of two that returned,
+// the copy that goes further is better: a volume that was rolled back has less than its broker had
+// confirmed, and the broker cannot know.
 func trusted(it item, a, b string) int {
 	x, returnedA := it.Return(a)
 	y, returnedB := it.Return(b)
 	return cmp.Or(order(returnedB)-order(returnedA), x.Compare(y))
 }
 
-// furthestCut is who goes furthest of those of which a torn tail was cut, if nobody who is there may yet vouch
-// for its copy; empty otherwise. Those that are away needn't be waited for: a torn tail was never synced, so it isn't
-// what anybody counted on.
+// furthestCut returns the broker whose copy goes furthest among those with a torn tail cut; empty:
+// there is none, or a present member may still vouch. It does not wait for members that are away: a
+// torn tail was never synced, so its broker never confirmed it.
 func (p *planner) furthestCut(it item) string {
 	var ids []string
 	for _, m := range it.InSync {
@@ -143,13 +147,13 @@ func (p *planner) furthestCut(it item) string {
 	return p.furthest(it, ids)
 }
 
-// prefer compares two that could lead equally well.
+// prefer compares two brokers that could lead equally well; negative: a is better.
 func (p *planner) prefer(it item, a, b string) int {
 	stops := func(id string) int {
 		return order(p.facts.Drains[id] != "" || slices.Contains(it.Removing, id))
 	}
 	return cmp.Or(
-		// An elected one that has to take a new life into the set is best the one that led, and knows the most.
+		// The former leader knows the most, if a new incarnation must be put into the set.
 		order(a != it.Leader)-order(b != it.Leader),
 		stops(a)-stops(b),
 		order(a != it.Replicas[0])-order(b != it.Replicas[0]),
@@ -157,10 +161,14 @@ func (p *planner) prefer(it item, a, b string) int {
 		cmp.Compare(slices.Index(it.Replicas, a), slices.Index(it.Replicas, b)))
 }
 
-// name writes the leader. It is in the set with the life that it is in now; the others stay with the lives
-// that are known to have everything, until the leader has seen them catch up. Who is away goes, if enough stay that have
-// everything. Of a Topic that isn't Synced nobody goes: when all brokers lose their power at once the leases of some stand a
-// little longer, and who is the first to be missed may have kept what those have lost.
+// name writes a leader, in its current incarnation.
+//
+//  1. The other members keep the incarnations that are known to be complete, until the leader has
+//     seen them catch up.
+//  2. Members that are away leave the set if enough complete ones stay and the Topic is Synced.
+//  3. If the Topic is not Synced, no member leaves. When all brokers lose power at once, some
+//     leases last a little longer, and the first member to be missed may have records that the
+//     others lost.
 func (p *planner) name(it item, leader string, reason WriteReason) {
 	after := *it.Shard
 	after.Epoch++
@@ -180,7 +188,8 @@ func (p *planner) name(it item, leader string, reason WriteReason) {
 	p.named(it, after, reason)
 }
 
-// nameAlone makes a leader the whole set: what it has is what there is from now on.
+// nameAlone makes a leader the only member of the set. From then on its copy is what the shard
+// holds.
 func (p *planner) nameAlone(it item, leader string, reason WriteReason) {
 	after := *it.Shard
 	after.Epoch++
@@ -188,7 +197,8 @@ func (p *planner) nameAlone(it item, leader string, reason WriteReason) {
 	p.named(it, after, reason)
 }
 
-// named writes a shard with another leader, and whether that one may lack something.
+// named writes a shard with another leader, and records the doubt if acknowledged records may be
+// lost.
 func (p *planner) named(it item, after coordination.Shard, reason WriteReason) {
 	if mayLose(reason) {
 		after.Doubt = coordination.Doubt{Epoch: after.Epoch, Leader: after.Leader, Reason: string(reason)}
@@ -198,9 +208,9 @@ func (p *planner) named(it item, after coordination.Shard, reason WriteReason) {
 	}
 }
 
-// electInDoubt sees to a shard of which nobody who is there is known to have everything.
+// electInDoubt handles a shard without a present member that is known to be complete.
 func (p *planner) electInDoubt(it item) {
-	var gone, there, silent, open []string // silent: there, but it has not said how far its data go; open: it is still looking
+	var gone, there, silent, open []string // silent: present, no report; open: still opening
 	for _, m := range it.InSync {
 		if p.alive[m.Broker] == nil {
 			gone = append(gone, m.Broker)
@@ -214,17 +224,18 @@ func (p *planner) electInDoubt(it item) {
 		}
 	}
 	switch {
-	case len(gone) == 0 && len(there) == 1 && len(open) == 0: // there is nobody to compare it with
+	case len(gone) == 0 && len(there) == 1 && len(open) == 0: // nothing to compare it with
 		reason := LeastLoss
 		if len(silent) == 1 || !synced(it.topic) && len(it.Replicas) == 1 {
 			reason = LeaderReturnedUnsynced
 		}
 		p.nameAlone(it, there[0], reason)
 	case p.leastLoss(it) != "":
-		// The others stay in the set with the lives that they can't vouch for: if the one that is named is gone before they have
-		// copied it, or has lost more than it said, they are compared again, and nothing is lost that one of them has.
+		// The others stay in the set with incarnations that do not vouch. If the new leader fails
+		// before they have copied its log, or lost more than it reported, the copies are compared
+		// again, and no record that one of them has is lost.
 		p.name(it, p.leastLoss(it), LeastLoss)
-	case len(open) > 0: // also if it may be unclean: it is a matter of moments
+	case len(open) > 0: // even if the election may be unclean: this takes moments
 		p.wait(it, CopiesOpening, fmt.Sprintf("waits until %s has opened its copy (look at the broker's log if this lasts)", oneOf(open)))
 	case it.topic.Spec.UncleanElection && (len(gone) > 0 || len(it.InSync) == 0) && p.electUnclean(it, there):
 	case len(it.InSync) == 0:
@@ -242,12 +253,12 @@ func (p *planner) electInDoubt(it item) {
 	}
 }
 
-// leastLoss is who goes furthest, if all members of the set are there, none can vouch for its data, and each has said how
-// far they go; empty otherwise.
+// leastLoss returns the broker whose copy goes furthest, if there are at least two members, all are
+// present, none vouches, and each has reported how far its copy goes; empty otherwise.
 func (p *planner) leastLoss(it item) string {
 	var ids []string
 	for _, m := range it.InSync {
-		// One that was cut is compared with the others, which may have counted on more than they have.
+		// A cut copy is compared, too: the others may have confirmed more than they have.
 		if _, said := p.reported(it, m.Broker); !said || p.standing(it, m) > cut || p.alive[m.Broker] == nil {
 			return ""
 		}
@@ -266,8 +277,8 @@ func oneOf(ids []string) string {
 	return "one of the brokers " + strings.Join(ids, ", ")
 }
 
-// furthest is who of them has most: the latest epoch, of that the greatest end, of those the fewest segments that are damaged, and
-// then the most cursors.
+// furthest returns the broker whose copy goes furthest: by the latest epoch, the end of the data
+// log, the fewest damaged segments, and the end of the state log.
 func (p *planner) furthest(it item, ids []string) string {
 	return slices.MinFunc(ids, func(a, b string) int {
 		x, _ := p.facts.Reported(a, it.Topic, it.Number)
@@ -276,8 +287,9 @@ func (p *planner) furthest(it item, ids []string) string {
 	})
 }
 
-// electUnclean names whoever is there: best one that was in sync, then one that is not known to lack
-// anything. One that is only being added never had it all, and is no choice.
+// electUnclean names a present broker: a member of the in-sync set, or else one of the other
+// replicas, and preferably a copy without a doubt. A replica that is being added was never complete
+// and is not considered. It reports whether there was a candidate.
 func (p *planner) electUnclean(it item, inSync []string) bool {
 	among := inSync
 	if len(among) == 0 {

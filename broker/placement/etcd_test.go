@@ -14,7 +14,8 @@ import (
 	etcdtest "github.com/carillon-mq/carillon/internal/testutil/etcd"
 )
 
-// node is a broker as far as placement needs one: registered, watching, and controller when elected.
+// node is the part of a broker that placement needs: registered, watching, and the controller when
+// elected.
 type node struct {
 	t          testing.TB
 	c          *coordination.Client
@@ -66,7 +67,7 @@ func (n *node) run(ctx context.Context) {
 	}
 }
 
-// startNode runs a node until it is stopped, or the test ends.
+// startNode runs a node until it is stopped or the test ends.
 func startNode(t testing.TB, endpoint, id string, stands <-chan struct{}) (n *node, stop func()) {
 	t.Helper()
 	c, err := coordination.Open(coordination.Config{Endpoints: []string{endpoint}, Cluster: "default/main"})
@@ -87,7 +88,7 @@ func startNode(t testing.TB, endpoint, id string, stands <-chan struct{}) (n *no
 	return n, stop
 }
 
-// State and Changed make a node the States of its controller.
+// State and Changed implement States for the node's controller.
 func (n *node) State() *coordination.State {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -100,7 +101,7 @@ func (n *node) Changed() <-chan struct{} {
 	return n.change
 }
 
-// wait waits until the state that n knows is as asked.
+// wait waits until ok returns true for the state that n knows.
 func (n *node) wait(what string, ok func(*coordination.State) bool) *coordination.State {
 	n.t.Helper()
 	deadline := time.After(2 * testutil.Patience)
@@ -119,8 +120,8 @@ func (n *node) wait(what string, ok func(*coordination.State) bool) *coordinatio
 	}
 }
 
-// Three brokers, a thousand Topics made at once, and the controller stopped in the middle: all are
-// placed, evenly, with few writes, and afterwards nothing is written.
+// Three brokers get a thousand Topics at once, and the controller is stopped in the middle. All are
+// placed, evenly and with few writes, and afterwards nothing is written.
 func TestAThousandTopicsArePlaced(t *testing.T) {
 	endpoint := etcdtest.Start(t).Endpoint()
 	atOnce := make(chan struct{})
@@ -143,7 +144,7 @@ func TestAThousandTopicsArePlaced(t *testing.T) {
 			}
 		})
 	}
-	// Whoever is controller stops when a part is placed; its shards wait for it.
+	// The controller stops when a part is placed. Its own shards wait for it.
 	first := start.Controller.Broker
 	rest := nodes[map[string]string{"a": "b", "b": "c", "c": "a"}[first]]
 	rest.wait("some shards", func(s *coordination.State) bool { return s.ShardCount() > topics/10 })
@@ -174,7 +175,8 @@ func TestAThousandTopicsArePlaced(t *testing.T) {
 
 	// At rest nothing is written.
 	quiet := revisionOf(t, rest.c)
-	time.Sleep(1500 * time.Millisecond) // more than a second, the longest beat of a controller or a lease
+	// Longer than a second, the longest period of a controller or a lease.
+	time.Sleep(1500 * time.Millisecond)
 	if now := revisionOf(t, rest.c); now != quiet {
 		t.Errorf("at rest the revision went from %d to %d", quiet, now)
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// place gives a new shard to brokers. All of its replicas begin with an empty log, so all are in sync.
+// place assigns a new shard to brokers. All of its replicas start with an empty log, so all are in
+// sync.
 func (p *planner) place(where place) {
 	t := where.topic
 	want := t.Spec.ResolvedReplicas(len(p.takers))
@@ -37,7 +38,7 @@ func (p *planner) place(where place) {
 		p.give(to, t.ID)
 		chosen = append(chosen, to)
 	}
-	first := slices.MinFunc(chosen, func(a, b *load) int { // of equals the first that was chosen
+	first := slices.MinFunc(chosen, func(a, b *load) int { // of equals, the first that was chosen
 		return cmp.Or(cmp.Compare(a.preferred, b.preferred), cmp.Compare(a.leads, b.leads))
 	})
 	first.preferred++
@@ -57,7 +58,7 @@ func (p *planner) place(where place) {
 	p.write(t, s, Placed)
 }
 
-// pair counts of how many shards two brokers both have a replica.
+// pair counts the shards of which two brokers both have a replica.
 func (p *planner) pair(ids []string) {
 	for i, a := range ids {
 		for _, b := range ids[:i] {
@@ -67,7 +68,7 @@ func (p *planner) pair(ids []string) {
 }
 
 func (p *planner) inCommon(l *load, beside []*load) (n int) {
-	if p.pairs == nil { // only who places anything needs it
+	if p.pairs == nil { // only placing replicas needs it
 		p.pairs = make(map[[2]string]int)
 		for _, among := range [][]item{p.unled, p.unsettled, p.settled} {
 			for _, it := range among {
@@ -81,9 +82,14 @@ func (p *planner) inCommon(l *load, beside []*load) (n int) {
 	return n
 }
 
-// pick is the taker that another replica goes to best, beside those that are there: in the zone that has
-// fewest of them, and among those the one that has least, and least in common with them, so that many share
-// the load of one that dies. nil: there is none but those and not.
+// pick returns the best broker for another replica beside the given ones, without the brokers in
+// not; nil: there is none. The order is:
+//
+//  1. The zone with the fewest of the given brokers.
+//  2. The fewest replicas, and then the fewest replicas of the Topic.
+//  3. The fewest shards in common with the given brokers, so that many brokers share the load of
+//     one that fails.
+//  4. The zone with the fewest replicas.
 func (p *planner) pick(topicID string, beside []*load, not []string) *load {
 	in := func(zone string) (n int) {
 		for _, l := range beside {
@@ -100,7 +106,7 @@ func (p *planner) pick(topicID string, beside []*load, not []string) *load {
 		}
 		if best == nil || cmp.Or(cmp.Compare(in(l.Zone), in(best.Zone)), cmp.Compare(l.replicas, best.replicas),
 			cmp.Compare(l.of[topicID], best.of[topicID]),
-			cmp.Compare(p.inCommon(l, beside), p.inCommon(best, beside)), cmp.Compare(p.zones[l.Zone], p.zones[best.Zone])) < 0 { // of equals the first by id
+			cmp.Compare(p.inCommon(l, beside), p.inCommon(best, beside)), cmp.Compare(p.zones[l.Zone], p.zones[best.Zone])) < 0 {
 			best = l
 		}
 	}

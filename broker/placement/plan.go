@@ -9,22 +9,23 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// Facts is what a plan is made from.
+// Facts is the input of a plan.
 type Facts struct {
-	Brokers []coordination.Broker // that are members
-	// Drains is what brokers are to be relieved of, by id; they need not be members.
+	Brokers []coordination.Broker // the members
+	// Drains are the drains of brokers by id. The brokers need not be members.
 	Drains map[string]coordination.DrainMode
 	Topics []*coordination.Topic
-	Shards func(topicID string) []*coordination.Shard // that are written, sorted by number
-	// Reported is how far a replica goes that its broker can't vouch for; false: it can. nil: all can.
+	Shards func(topicID string) []*coordination.Shard // the existing ones, sorted by number
+	// Reported returns what a broker reports about its copy; false: it reports nothing. nil: no
+	// broker does.
 	Reported func(broker, topicID string, shard int) (coordination.Suspect, bool)
-	// MaxShards is how many shards of one Topic brokers can serve.
+	// MaxShards is the number of shards of one Topic that brokers can serve.
 	MaxShards int
-	// HoldMoves says that leaderships are not to be moved for the sake of balance just now.
+	// HoldMoves forbids moves of leaderships for balance in this plan.
 	HoldMoves bool
 }
 
-// FactsOf are those of a State, about these Topics, or all if none is named.
+// FactsOf returns the facts of a State about the given Topics, or about all if none is given.
 func FactsOf(state *coordination.State, topics ...*coordination.Topic) Facts {
 	facts := Facts{
 		Brokers: state.Brokers, Drains: state.Drains(), Topics: topics,
@@ -38,35 +39,36 @@ func FactsOf(state *coordination.State, topics ...*coordination.Topic) Facts {
 	return facts
 }
 
-// MaxShards is how many shards of one Topic brokers serve. One shard takes what a disk writes, so 64 are more than the brokers
-// of a cluster have disks; and whoever asks for the whole Topic asks each of them, which is to be done in a moment.
+// MaxShards is the number of shards of one Topic that brokers serve. One shard uses the write
+// bandwidth of a disk, and no cluster is expected to have more than 64 disks. A request for a whole
+// Topic asks every shard, and has to be answered in a moment.
 const MaxShards = 64
 
 const (
-	// MaxReplicas is how many replicas of a shard brokers keep.
+	// MaxReplicas is the number of replicas of a shard that brokers keep.
 	MaxReplicas = 5
-	// maxPlanWrites bounds one plan: what is written within about a tenth of a second, after which
-	// the next plan knows better.
+	// maxPlanWrites bounds a plan to the writes of about a tenth of a second. The next plan has
+	// newer facts.
 	maxPlanWrites = 10 * coordination.MaxShardWrites
 	// maxSweeps bounds the deletions of one plan, which take longer than writes.
 	maxSweeps = 10
-	// leaderMovesPerPlan is how many leaderships one plan moves for balance; each is a moment in which
-	// the publishers of that shard wait.
+	// leaderMovesPerPlan bounds the leaderships that one plan moves for balance. During each move
+	// the shard's publishers wait for a moment.
 	leaderMovesPerPlan = 10
-	// repairsUnderWay is how many shards may have replicas added or removed at a time because they have too
-	// few, too many, or one on a broker that is drained; each is a copy of the whole shard.
+	// repairsUnderWay bounds the shards whose replicas are changed at a time because there are too
+	// few, too many, or one on a drained broker. Each change copies a whole shard.
 	repairsUnderWay = 32
-	// movesUnderWay is the same for the sake of balance, with the repairs counted in.
+	// movesUnderWay is the same limit for balance. Repairs under way count, too.
 	movesUnderWay = 4
 )
 
-// Plan is what the controller does next, and why the rest is not served.
+// Plan is the controller's next writes, and the reasons why other shards wait.
 type Plan struct {
-	Writes []Write               // at most maxPlanWrites, each of another shard
-	Sweeps []*coordination.Topic // whose deletion is to be finished
+	Writes []Write               // at most maxPlanWrites, each of a different shard
+	Sweeps []*coordination.Topic // Topics whose deletion is to be finished
 	Waits  []Wait                // sorted by Topic and shard
-	More   bool                  // there was more to do than one plan holds
-	Held   bool                  // leaderships are to be moved when HoldMoves ends
+	More   bool                  // the plan is full, and there is more to do
+	Held   bool                  // moves of leaderships for balance are left to a later plan
 	Moves  int                   // writes that move a leadership for balance
 }
 
@@ -76,39 +78,43 @@ type Write struct {
 	Reason WriteReason
 }
 
-// WriteReason is from a closed list.
+// WriteReason is one of the reasons below.
 type WriteReason string
 
 // The reasons for writes.
 const (
 	// Placed: the shard is new.
 	Placed WriteReason = "Placed"
-	// LeaderElected: the shard had no leader, and a member of the in-sync set leads now that vouches for its copy.
+	// LeaderElected: the shard had no leader, and another member of the in-sync set leads now,
+	// without known loss.
 	LeaderElected WriteReason = "LeaderElected"
-	// LeaderReturned: the leader, of an earlier version, is there in another life than before, with everything that was
-	// acknowledged. Others vouch for their copies in that life, and are elected.
+	// LeaderReturned: the former leader is named again, with everything that was acknowledged. Its
+	// broker is of an earlier version, or a torn tail of its copy was cut. Other brokers vouch for
+	// their copies, and lead on or are elected.
 	LeaderReturned WriteReason = "LeaderReturned"
-	// LeaderReturnedUnsynced: the same, but the Topic asked for less than that, so something may be lost.
+	// LeaderReturnedUnsynced: the same, but the Topic's durability promises less, so acknowledged
+	// records may be lost.
 	LeaderReturnedUnsynced WriteReason = "LeaderReturnedUnsynced"
-	// LeastLoss: nobody can vouch for everything that was acknowledged; of the whole last in-sync set the one that
-	// goes furthest leads. Something may be lost.
+	// LeastLoss: no member vouches for its copy, and the copy of the last in-sync set that goes
+	// furthest leads. Acknowledged records may be lost.
 	LeastLoss WriteReason = "LeastLoss"
-	// Unclean: nobody in sync is there, and the Topic would rather lose what it must than wait.
+	// Unclean: no in-sync member can lead, and the Topic prefers a loss to waiting.
 	Unclean WriteReason = "Unclean"
-	// LeaderMoved: another member of the in-sync set leads, because the leader is drained or for balance.
+	// LeaderMoved: another in-sync member leads, because the leader is drained or to be removed, or
+	// for balance.
 	LeaderMoved WriteReason = "LeaderMoved"
-	// ReplicaAdded: another replica is to catch up, as one more or in place of another.
+	// ReplicaAdded: a replica is to catch up, as an additional one or as a replacement.
 	ReplicaAdded WriteReason = "ReplicaAdded"
-	// ReplicaJoined: one that was added has caught up, or was given up.
+	// ReplicaJoined: an added replica has caught up or was given up, or a replica to be removed
+	// stays.
 	ReplicaJoined WriteReason = "ReplicaJoined"
-	// ReplicaMoved: a replica went in whose place another is in sync.
+	// ReplicaMoved: a replica was removed after its replacement had caught up.
 	ReplicaMoved WriteReason = "ReplicaMoved"
-	// ReplicaRemoved: a replica went that was one too many.
+	// ReplicaRemoved: a surplus replica was removed.
 	ReplicaRemoved WriteReason = "ReplicaRemoved"
 )
 
-// Wait says why a Topic, or one of its shards, is not served and is not going to be by itself; or why
-// a drain does not come to its end.
+// Wait is the reason why a Topic or one of its shards is not served, or why a drain does not end.
 type Wait struct {
 	Topic  *coordination.Topic
 	Shard  int // -1: the whole Topic
@@ -116,34 +122,38 @@ type Wait struct {
 	Why    string // for people, with the way out
 }
 
-// WaitReason is from a closed list.
+// WaitReason is one of the reasons below.
 type WaitReason string
 
 // The reasons for waiting.
 const (
-	// NoBroker: there is none to put a new shard on.
+	// NoBroker: no broker can take a new shard.
 	NoBroker WaitReason = "NoBroker"
-	// NotEnoughBrokers: there are fewer to put a new shard on than must be in sync.
+	// NotEnoughBrokers: fewer brokers can take a new shard than must be in sync.
 	NotEnoughBrokers WaitReason = "NotEnoughBrokers"
-	// BrokerAway: the broker that alone holds the shard is not a member now.
+	// BrokerAway: the only broker with a replica of the shard is not a member.
 	BrokerAway WaitReason = "BrokerAway"
-	// NoLeaderCandidate: all that were in sync are away.
+	// NoLeaderCandidate: all members of the in-sync set are away, or the set is empty.
 	NoLeaderCandidate WaitReason = "NoLeaderCandidate"
-	// AllSuspect: of those that were in sync some are there, but none can vouch for its data.
+	// AllSuspect: members of the in-sync set are present, but none vouches for its copy.
 	AllSuspect WaitReason = "AllSuspect"
-	// CopiesOpening: of those that were in sync some are there, and have not judged their copies yet.
+	// CopiesOpening: members of the in-sync set are present, but have not judged their copies yet.
 	CopiesOpening WaitReason = "CopiesOpening"
-	// DrainBlocked: there is no broker to take what a drained one holds. The shard is served.
+	// DrainBlocked: no broker can take the replicas of a drained broker. The shard is served.
 	DrainBlocked WaitReason = "DrainBlocked"
 	// ShardsUnsupported: the Topic asks for more shards than brokers can serve.
 	ShardsUnsupported WaitReason = "ShardsUnsupported"
-	// ReplicasUnsupported: it asks for more replicas than they can keep.
+	// ReplicasUnsupported: the Topic asks for more replicas than brokers can keep.
 	ReplicasUnsupported WaitReason = "ReplicasUnsupported"
 )
 
-// Decide says what to do next. Shards without a leader come first, since somebody waits for
-// them; then those whose leader is to stop; then new ones, the oldest Topic's first; then replicas that
-// are missing or to go, and at last balance.
+// Decide returns the next plan. Its order is:
+//
+//  1. Leaders for shards without one, since clients wait for them.
+//  2. Other leaders for shards whose leader is to stop.
+//  3. New shards, the oldest Topic's first.
+//  4. Replicas to add or to remove.
+//  5. Balance.
 func Decide(facts Facts) Plan {
 	p := newPlanner(facts)
 	for _, t := range p.topics {
@@ -178,13 +188,13 @@ func Decide(facts Facts) Plan {
 	return p.Plan
 }
 
-// item is a shard that is there.
+// item is an existing shard.
 type item struct {
 	topic *coordination.Topic
 	*coordination.Shard
 }
 
-// place is where a shard is missing.
+// place is a missing shard.
 type place struct {
 	topic  *coordination.Topic
 	number int
@@ -195,25 +205,25 @@ type planner struct {
 	facts    Facts
 	topics   []*coordination.Topic // oldest first
 	alive    map[string]*load
-	takers   []*load // those that may be given something, by id
+	takers   []*load // brokers that may get replicas, by id
 	zones    map[string]int
 	underWay int // shards of which replicas are being added or removed
 
-	pairs map[[2]string]int // how many shards two brokers have in common; nil: not counted yet
+	pairs map[[2]string]int // shards that two brokers have in common; nil: not counted yet
 
 	missing   []place
-	unled     []item // those whose leader is not there, or can't vouch for what it has
-	unsettled []item // led, but not as they are meant to be
-	settled   []item // led, with as many replicas as they should have, wherever these are
+	unled     []item // without a leader that is present and vouches
+	unsettled []item // led, but with other replicas or another leader than wanted
+	settled   []item // led, with as many replicas as wanted
 }
 
-// load is what one broker has.
+// load is what one broker holds.
 type load struct {
 	coordination.Broker
-	replicas  int            // without those that are to go
-	of        map[string]int // of these, by id of the Topic
+	replicas  int            // without those to be removed
+	of        map[string]int // of these, by Topic id
 	leads     int            // shards that it leads now
-	preferred int            // shards of which it is the first replica
+	preferred int            // shards whose first replica it holds
 }
 
 func newPlanner(facts Facts) *planner {
@@ -240,10 +250,11 @@ func (p *planner) sweep(t *coordination.Topic) {
 	p.Sweeps = append(p.Sweeps, t)
 }
 
-// sort counts what the Topic's shards are to brokers, and puts each where it belongs.
+// sort counts the load of the Topic's shards, and adds each to missing, unled, unsettled or
+// settled.
 func (p *planner) sort(t *coordination.Topic, shards []*coordination.Shard) {
 	wait, unsupported := p.unsupported(t)
-	if unsupported { // what it has is served and cared for all the same
+	if unsupported { // its existing shards are served and repaired nevertheless
 		p.Waits = append(p.Waits, wait)
 	}
 	next := 0
@@ -304,7 +315,7 @@ func (p *planner) wait(it item, reason WaitReason, why string) {
 	p.Waits = append(p.Waits, Wait{it.topic, it.Number, reason, fmt.Sprintf("shard %d of topic %s %s", it.Number, it.topic.Name, why)})
 }
 
-// write adds a change to the plan, if there is room.
+// write adds a change to the plan. It reports whether there was room.
 func (p *planner) write(t *coordination.Topic, after coordination.Shard, reason WriteReason) bool {
 	if len(p.Writes) == maxPlanWrites {
 		p.More = true
@@ -314,7 +325,7 @@ func (p *planner) write(t *coordination.Topic, after coordination.Shard, reason 
 	return true
 }
 
-// order makes false the smaller for a sort.
+// order returns 0 for false and 1 for true, to sort by.
 func order(b bool) int {
 	if b {
 		return 1

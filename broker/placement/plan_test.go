@@ -12,16 +12,19 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// Brokers and Topics come and go, brokers are killed, cut off, damaged and drained, while leaders and followers do
-// their part. Whatever happened: nobody leads who lacks what was acknowledged, plans come to an end, and
-// everything that is asked for is then served, or waits for a reason that is so.
+// Brokers and Topics come and go, and brokers are killed, disconnected, damaged and drained, while
+// leaders and followers do their part. In every case:
+//
+//  1. No broker leads that lacks acknowledged records.
+//  2. Planning comes to an end.
+//  3. Every shard is then served, or waits for a true reason.
 func TestPlansLoseNothingAndComeToAnEnd(t *testing.T) {
-	for range 10 { // some faults need several hundred worlds to be found, and one takes a millisecond
+	for range 10 { // some faults show in one of several hundred worlds; each takes a millisecond
 		rapid.Check(t, evolve)
 	}
 }
 
-// evolve is one random world's story.
+// evolve runs one random world.
 func evolve(t *rapid.T) {
 	w := newWorld()
 	random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
@@ -50,7 +53,7 @@ func evolve(t *rapid.T) {
 		w.topic(name, rapid.SampledFrom([]int{1, 2, 5, 70}).Draw(t, "shards"), drawSpec(t))
 	}
 	w.settle(t)
-	somePlans := func(t *rapid.T) { // of which the last is carried out in part, or not at all
+	somePlans := func(t *rapid.T) { // the last of them is carried out in part, or not at all
 		for range rapid.IntRange(1, 4).Draw(t, "plans") {
 			p := Decide(w.facts())
 			w.check(t, p)
@@ -126,7 +129,7 @@ func drawSpec(t *rapid.T) (spec coordination.TopicSpec) {
 	return spec
 }
 
-// served holds a cluster in which there is nothing left to plan to what it must have by then.
+// served checks a cluster in which nothing is left to plan.
 func (w *world) served(t failer, last Plan) {
 	t.Helper()
 	waits := map[string]WaitReason{}
@@ -176,7 +179,7 @@ func valueOf(s *coordination.Shard) coordination.Shard {
 	return *s
 }
 
-// mayWait are the reasons for which a shard may wait; empty: it is served.
+// mayWait returns the reasons for which a shard may wait; empty: it must be served.
 func (w *world) mayWait(t *coordination.Topic, s *coordination.Shard, takers int) []WaitReason {
 	if s == nil {
 		want := t.Spec.ResolvedReplicas(takers)
@@ -206,7 +209,7 @@ func (w *world) mayWait(t *coordination.Topic, s *coordination.Shard, takers int
 	}
 	switch {
 	case gone == 0:
-		return nil // whoever goes furthest must lead
+		return nil // the one that goes furthest must lead
 	case len(s.Replicas) == 1:
 		return []WaitReason{BrokerAway}
 	case there == 0:
@@ -226,10 +229,10 @@ func (w *world) canLead(t *coordination.Topic, b coordination.Broker, m coordina
 	return w.earlier[m.Broker] && (synced(t) || b.Holds(m.Incarnation))
 }
 
-// wholeAndSpread is what becomes of a cluster in which everybody is there and nobody is drained.
+// wholeAndSpread checks a cluster in which all brokers are present and none is drained.
 func (w *world) wholeAndSpread(t failer) {
 	t.Helper()
-	equal, first := true, 0 // as many replicas of everything
+	equal, first := true, 0 // the same number of replicas of every shard
 	for _, topic := range w.topics {
 		unsupported := topic.Spec.Replicas > MaxReplicas || topic.Spec.Shards > 64
 		replicas := topic.Spec.ResolvedReplicas(len(w.brokers))
@@ -259,7 +262,8 @@ func (w *world) wholeAndSpread(t failer) {
 	}
 }
 
-// A thousand Topics over seven brokers in three zones: counts differ by one, in as few plans as there can be.
+// A thousand Topics over seven brokers in three zones: counts differ by at most one, after as few
+// plans as possible.
 func TestPlacementIsBalanced(t *testing.T) {
 	for _, replicas := range []int{1, 3} {
 		w := newWorld()
@@ -292,7 +296,7 @@ func TestPlacementIsBalanced(t *testing.T) {
 	}
 }
 
-// The shards of one Topic are spread even where the counts alone would put two on one broker.
+// The shards of one Topic are spread even if the counts alone would put two on one broker.
 func TestOneTopicIsSpread(t *testing.T) {
 	w := newWorld("b")
 	w.topic("odd", 1)
@@ -305,7 +309,7 @@ func TestOneTopicIsSpread(t *testing.T) {
 	}
 }
 
-// Of brokers that have the same the one whose zone has less is taken.
+// Of brokers with equal counts, the one in the zone with fewer replicas is chosen.
 func TestZonesAreSpread(t *testing.T) {
 	w := newWorld()
 	w.start("a", "y")
@@ -320,7 +324,7 @@ func TestZonesAreSpread(t *testing.T) {
 	}
 }
 
-// Many shards lose their leader at once: they are spread over those that are left.
+// Many shards lose their leader at once: their leaderships are spread over the remaining brokers.
 func TestTheLoadOfADeadLeaderIsSpread(t *testing.T) {
 	w := newWorld("a", "b", "c", "d", "e")
 	for i := range 100 {

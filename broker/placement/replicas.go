@@ -8,8 +8,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// wanted is how many replicas a shard is to have. If the Topic doesn't say, it gets more when brokers
-// come, and fewer only when brokers are drained, not when they are away.
+// wanted returns the number of replicas that a shard is to have. If the Topic does not specify it,
+// the number grows with the brokers, and falls only when brokers are drained, not when they are
+// away.
 func (p *planner) wanted(it item) int {
 	if n := it.topic.Spec.Replicas; n > 0 {
 		return min(n, MaxReplicas)
@@ -23,7 +24,8 @@ func (p *planner) wanted(it item) int {
 	return min(it.topic.Spec.ResolvedReplicas(max(keep, len(p.takers))), MaxReplicas)
 }
 
-// asMeant says whether a shard that is led has its replicas and its leader where nothing speaks against it.
+// asMeant reports whether a led shard has as many replicas as wanted, none of them being moved or
+// on a drained broker, and a leader that is not drained.
 func (p *planner) asMeant(it item) bool {
 	if len(it.Adding)+len(it.Removing) > 0 || p.facts.Drains[it.Leader] != "" || len(it.Replicas) != p.wanted(it) {
 		return false
@@ -38,7 +40,8 @@ func (p *planner) asMeant(it item) bool {
 	return true
 }
 
-// relieve gives the shard another leader if its own is drained, or is to go and the others are ready.
+// relieve moves the leadership if the leader is drained, or is to be removed and enough others are
+// ready. It reports whether it did.
 func (p *planner) relieve(it item) bool {
 	goes := slices.Contains(it.Removing, it.Leader) && p.staying(it.Shard) >= p.wanted(it)
 	if p.facts.Drains[it.Leader] == "" && !goes {
@@ -68,7 +71,7 @@ func (p *planner) moveLeader(it item, to string, replicas []string) bool {
 	return true
 }
 
-// staying is how many replicas have been in sync once and are to stay.
+// staying returns the number of replicas that have been in sync and are to stay.
 func (p *planner) staying(s *coordination.Shard) (n int) {
 	for _, id := range s.Replicas {
 		if p.stays(s, id) && !catchingUp(s, id) {
@@ -78,22 +81,22 @@ func (p *planner) staying(s *coordination.Shard) (n int) {
 	return n
 }
 
-// catchingUp says whether the broker has been given the replica and was never seen in sync.
+// catchingUp reports whether the replica was added and has not been in sync yet.
 func catchingUp(s *coordination.Shard, id string) bool {
 	_, in := s.Member(id)
 	return !in && slices.Contains(s.Adding, id)
 }
 
-// change is what becomes of a shard's replicas in one write.
+// change is the effect of one write on a shard's replicas.
 type change struct {
 	coordination.Shard
-	item item // as it was
+	item item // before the change
 	want int
 
 	moved, removed, added, joined, kept bool
 }
 
-// rearrange brings the replicas of a shard that is led a step nearer to what is wanted.
+// rearrange brings the replicas of a led shard one step closer to what is wanted.
 func (p *planner) rearrange(it item) {
 	c := &change{Shard: *it.Shard, item: it, want: p.wanted(it)}
 	c.Replicas, c.InSync = slices.Clone(c.Replicas), slices.Clone(c.InSync)
@@ -121,8 +124,12 @@ func (p *planner) rearrange(it item) {
 	}
 }
 
-// settleAdding takes from Adding who has joined the set; gives up who is drained and has nothing yet;
-// and who is away, if there is another to take its place or the one to be replaced may as well stay.
+// settleAdding ends additions:
+//
+//  1. A replica that has joined the in-sync set is not in Adding any more.
+//  2. A replica that has not joined is given up if its broker is drained.
+//  3. A replica that has not joined is given up if its broker is away, and another broker can take
+//     its place or the replica that it was to replace may stay.
 func (p *planner) settleAdding(c *change) {
 	for _, id := range slices.Clone(c.Adding) {
 		if _, in := c.Member(id); in {
@@ -138,7 +145,7 @@ func (p *planner) settleAdding(c *change) {
 	}
 }
 
-// those are the brokers that hold it and are to stay, as far as they are there.
+// those returns the present brokers whose replicas are to stay.
 func (p *planner) those(s *coordination.Shard) (loads []*load) {
 	for _, id := range s.Replicas {
 		if l := p.alive[id]; l != nil && p.stays(s, id) {
@@ -152,7 +159,7 @@ func (p *planner) stays(s *coordination.Shard, id string) bool {
 	return !slices.Contains(s.Removing, id) && p.facts.Drains[id] != coordination.DrainAll
 }
 
-// remaining is how many replicas are to stay, in sync or not.
+// remaining returns the number of replicas that are to stay, in sync or not.
 func (p *planner) remaining(s *coordination.Shard) (n int) {
 	for _, id := range s.Replicas {
 		if p.stays(s, id) {
@@ -162,7 +169,7 @@ func (p *planner) remaining(s *coordination.Shard) (n int) {
 	return n
 }
 
-// keepAfterAll lets replicas stay that were to go, if who was to come for them does not.
+// keepAfterAll cancels the removal of replicas whose replacements were given up.
 func (p *planner) keepAfterAll(c *change) {
 	for _, id := range slices.Clone(c.Removing) {
 		if p.facts.Drains[id] != coordination.DrainAll && p.remaining(&c.Shard) < c.want {
@@ -174,7 +181,7 @@ func (p *planner) keepAfterAll(c *change) {
 	}
 }
 
-// remove takes out who was to go, as far as enough others have what it has.
+// remove removes the replicas in Removing as soon as enough others are complete.
 func (p *planner) remove(c *change) {
 	for _, id := range slices.Clone(c.Removing) {
 		if p.staying(&c.Shard) >= c.want && p.mayGo(c, id) {
@@ -184,8 +191,8 @@ func (p *planner) remove(c *change) {
 	}
 }
 
-// mayGo says whether the shard can do without that replica: it doesn't lead, and without it at least as
-// many as must be in sync are there and in sync, in the very lives that the set names.
+// mayGo reports whether a replica can be removed: it does not lead, and it is not in the in-sync
+// set, or enough other members are in sync in the incarnations that the set names.
 func (p *planner) mayGo(c *change, id string) bool {
 	if id == c.Leader {
 		return false
@@ -208,8 +215,8 @@ func (p *planner) drop(c *change, id string) {
 	if l := p.alive[id]; l != nil && !slices.Contains(c.Removing, id) {
 		p.take(l, c.Topic)
 	}
-	// Its broker deletes what it has. What the leader knows of it must be void then, should it be given the replica again
-	// before the leader has heard that it was taken.
+	// The broker deletes its copy. A later epoch makes void what the leader knows of that copy, in
+	// case the broker gets the replica again before the leader has learned of the removal.
 	c.Epoch = c.item.Epoch + 1
 	c.Replicas, c.Adding, c.Removing = without(c.Replicas, id), without(c.Adding, id), without(c.Removing, id)
 	c.InSync = slices.DeleteFunc(c.InSync, func(m coordination.Replica) bool { return m.Broker == id })
@@ -221,7 +228,7 @@ func (p *planner) take(l *load, topicID string) {
 	p.zones[l.Zone]--
 }
 
-// without is a list without one, and nil if that leaves nothing.
+// without returns a list without one element; nil if nothing is left.
 func without(ids []string, id string) []string {
 	var rest []string
 	for _, other := range ids {
@@ -232,7 +239,7 @@ func without(ids []string, id string) []string {
 	return rest
 }
 
-// trim takes out replicas that are more than wanted.
+// trim removes surplus replicas.
 func (p *planner) trim(c *change) {
 	for p.remaining(&c.Shard) > c.want {
 		victim := ""
@@ -240,7 +247,8 @@ func (p *planner) trim(c *change) {
 			if !p.stays(&c.Shard, id) || !p.mayGo(c, id) {
 				continue
 			}
-			if victim == "" || slices.Compare(p.worth(c, id), p.worth(c, victim)) <= 0 { // of equals the last
+			// Of equals, the last.
+			if victim == "" || slices.Compare(p.worth(c, id), p.worth(c, victim)) <= 0 {
 				victim = id
 			}
 		}
@@ -252,8 +260,9 @@ func (p *planner) trim(c *change) {
 	}
 }
 
-// worth orders replicas by how little is lost with them: who has nothing yet, is not in sync, is away or
-// about to stop; who shares its zone with another; who has much to do.
+// worth orders replicas by the loss that their removal means, the least first: still catching up,
+// not in sync, away, not in the incarnation that the set names, drained, in a zone with another
+// replica, on a broker with more replicas.
 func (p *planner) worth(c *change, id string) []int {
 	m, in := c.Member(id)
 	l := p.alive[id]
@@ -267,7 +276,7 @@ func (p *planner) worth(c *change, id string) []int {
 	}
 }
 
-// extend adds replicas that are missing, or that are to take the place of those on drained brokers.
+// extend adds missing replicas, and replacements of replicas on drained brokers.
 func (p *planner) extend(c *change) {
 	var drained []string
 	for _, id := range c.Replicas {
@@ -280,7 +289,7 @@ func (p *planner) extend(c *change) {
 		return
 	}
 	if len(c.item.Adding)+len(c.item.Removing) == 0 && p.underWay >= repairsUnderWay {
-		return // when another has ended
+		return // continues when another change has ended
 	}
 	for ; short > 0; short-- {
 		to := p.pick(c.Topic, p.those(&c.Shard), c.Replicas)
@@ -290,7 +299,8 @@ func (p *planner) extend(c *change) {
 		p.give(to, c.Topic)
 		c.Replicas, c.Adding, c.added = append(c.Replicas, to.ID), append(c.Adding, to.ID), true
 	}
-	// One that is drained is marked when there is a replica in its place. Until then it counts as one that stays.
+	// A replica on a drained broker is marked for removal when it has a replacement. Until then it
+	// counts in the broker's load.
 	for ; len(drained) > max(short, 0); drained = drained[1:] {
 		c.Removing, c.added = append(c.Removing, drained[0]), true
 		if l := p.alive[drained[0]]; l != nil {

@@ -8,9 +8,10 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// The story of a broker that alone holds shards and goes away: they wait for it, and nobody else takes
-// them; back, it leads them in a new epoch: once it has vouched for its copy, or said that it may lack something. What
-// a broker of an earlier version has is concluded.
+// The only broker with a replica of some shards goes away. The shards wait for it, and no other
+// broker takes them. After its return it leads them in a new epoch, once it has vouched for its
+// copy or reported that it may lack records. The state of a broker of an earlier version is
+// inferred.
 func TestABrokerGoesAndComesBack(t *testing.T) {
 	for _, earlier := range []bool{false, true} {
 		w := newWorld()
@@ -53,8 +54,8 @@ func TestABrokerGoesAndComesBack(t *testing.T) {
 	}
 }
 
-// Opening cut a torn tail of every copy: the one that goes furthest leads, without a doubt, and without waiting for one that is
-// away. It waits for one that may vouch yet.
+// Opening cut a torn tail of every copy: the copy that goes furthest leads, without a doubt, and
+// without waiting for a member that is away. It waits for a member that may still vouch.
 func TestCopiesThatWereCutComeLast(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	orders := w.topic("orders", 1, coordination.TopicSpec{})
@@ -67,7 +68,8 @@ func TestCopiesThatWereCutComeLast(t *testing.T) {
 		w.report(broker, shard, coordination.Suspect{Topic: orders.ID, Epoch: 1, End: end, Cut: true})
 		w.start(broker, "")
 	}
-	w.log("b", shardID{orders.ID, 0}).records = append(w.log("b", shardID{orders.ID, 0}).records, record{1, 1}, record{1, 2}) // what was under way
+	// These are under way.
+	w.log("b", shardID{orders.ID, 0}).records = append(w.log("b", shardID{orders.ID, 0}).records, record{1, 1}, record{1, 2})
 	w.start("c", "")
 	if wait := waits(t, w); wait.Reason != CopiesOpening {
 		t.Fatalf("%+v", wait)
@@ -85,8 +87,8 @@ func TestCopiesThatWereCutComeLast(t *testing.T) {
 	}
 }
 
-// A volume is rolled back while its broker is away, and the broker vouches for what it finds. A member that has been there all
-// the time leads; if there is none, the one that goes furthest.
+// A volume is rolled back while its broker is away, and the broker vouches for what it finds. A
+// member that was present all the time leads. If there is none, the copy that goes furthest leads.
 func TestAVolumeThatWasRolledBackComesLast(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	orders := w.topic("orders", 1, coordination.TopicSpec{})
@@ -129,7 +131,8 @@ func TestAVolumeThatWasRolledBackComesLast(t *testing.T) {
 	}
 }
 
-// A member withdraws that leads: another one leads that vouches. If there is none, all are waited for.
+// A leader withdraws: another member that vouches leads. If there is none, the shard waits for all
+// of them.
 func TestAMemberWithdraws(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	orders := w.topic("orders", 1, coordination.TopicSpec{})
@@ -150,7 +153,7 @@ func TestAMemberWithdraws(t *testing.T) {
 	}
 }
 
-// only is the single write of a plan.
+// only returns the single write of a plan.
 func only(t *testing.T, w *world) Write {
 	t.Helper()
 	p := Decide(w.facts())
@@ -162,7 +165,7 @@ func only(t *testing.T, w *world) Write {
 	return p.Writes[0]
 }
 
-// waits is the single reason of a plan of nothing.
+// waits returns the single wait of a plan without writes.
 func waits(t *testing.T, w *world) Wait {
 	t.Helper()
 	p := Decide(w.facts())
@@ -174,7 +177,8 @@ func waits(t *testing.T, w *world) Wait {
 
 func inLife(w *world, id string) coordination.Replica { return w.brokers[id].Replica() }
 
-// The story of three replicas: the leader dies, the next leads; the first one returns, catches up, and leads again.
+// The leader of three replicas dies, and another one leads. The first one returns, catches up, and
+// leads again.
 func TestTheLeaderOfThreeDiesAndReturns(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	orders := w.topic("orders", 1, coordination.TopicSpec{})
@@ -188,14 +192,14 @@ func TestTheLeaderOfThreeDiesAndReturns(t *testing.T) {
 	}
 	w.workAll(true, nil)
 
-	// A second one dies: the last is too few to acknowledge, and so the set stays as it is.
+	// A second one dies. The last one alone cannot acknowledge, so the set stays as it is.
 	w.stop(others[0], killed, nil)
 	write = only(t, w)
 	if write.Shard.Leader != others[1] || len(write.Shard.InSync) != 2 || write.Shard.InSync[0].Broker != others[0] {
 		t.Fatalf("%s: %+v", write.Reason, write.Shard)
 	}
 
-	// It dies too. The one that died first lacks what came after, and must not lead.
+	// It dies, too. The broker that died first lacks later records and must not lead.
 	w.stop(others[1], killed, nil)
 	w.start(first, "")
 	if wait := waits(t, w); wait.Reason != NoLeaderCandidate {
@@ -218,15 +222,16 @@ func TestTheLeaderOfThreeDiesAndReturns(t *testing.T) {
 	}
 }
 
-// A broker that only lost its lease lost nothing. It vouches in its new life and leads on in its epoch, unless another was
-// elected first; one of an earlier version is named again before it leads.
+// A broker that only lost its lease has lost nothing. It vouches in its new incarnation and leads
+// on in its epoch, unless another one was elected first. A broker of an earlier version is named
+// again before it leads.
 func TestALeaderThatRegistersAnew(t *testing.T) {
 	for _, earlier := range []bool{false, true} {
 		w := newWorld()
 		for _, id := range []string{"a", "b", "c"} {
 			w.earlier[id] = earlier
 		}
-		// again is what becomes of a shard of which nobody has been elected.
+		// again checks a shard for which no other broker was elected.
 		again := func(orders *coordination.Topic) {
 			t.Helper()
 			before := *w.shards[orders.ID][0]
@@ -262,7 +267,8 @@ func TestALeaderThatRegistersAnew(t *testing.T) {
 	}
 }
 
-// All are killed, and none has synced: the one that goes furthest leads, when all are there to be compared.
+// All brokers are killed before they have synced: the copy that goes furthest leads when all are
+// present to be compared.
 func TestTheLeastIsLost(t *testing.T) {
 	for _, unclean := range []bool{false, true} {
 		w := newWorld("a", "b", "c")
@@ -294,7 +300,8 @@ func TestTheLeastIsLost(t *testing.T) {
 		said := w.reports["b"]
 		delete(w.reports, "b")
 		w.start("b", "")
-		if wait := waits(t, w); wait.Reason != CopiesOpening { // it is there, and has not said yet what it has
+		// It is present, and has not reported its copy yet.
+		if wait := waits(t, w); wait.Reason != CopiesOpening {
 			t.Fatalf("%+v", wait)
 		}
 		w.reports["b"] = said
@@ -309,7 +316,7 @@ func TestTheLeastIsLost(t *testing.T) {
 	}
 }
 
-// Of two that go as far, one has lost segments in between: the whole one leads.
+// Of two copies that go equally far, one has lost segments in between: the complete one leads.
 func TestAWholeCopyIsBetterThanADamagedOne(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	orders := w.topic("orders", 1, coordination.TopicSpec{Durability: coordination.Replicated})
@@ -318,7 +325,8 @@ func TestAWholeCopyIsBetterThanADamagedOne(t *testing.T) {
 		w.workAll(true, nil)
 	}
 	lacks := map[string]int{"a": 1, "b": 1, "c": 1}
-	for _, m := range w.shards[orders.ID][0].InSync { // whoever leads, or is placed first, is not better for that
+	// Being the leader, or the first replica, must not matter.
+	for _, m := range w.shards[orders.ID][0].InSync {
 		if m.Broker != w.shards[orders.ID][0].Leader {
 			lacks[m.Broker] = 0
 			break
@@ -333,8 +341,8 @@ func TestAWholeCopyIsBetterThanADamagedOne(t *testing.T) {
 	}
 }
 
-// The one that went furthest is gone again before anybody has copied what it has, and comes back with less than others
-// have: they were not forgotten, and lead instead.
+// The copy that went furthest is gone again before another broker has copied it, and returns with
+// less than others have. They are still in the set, and lead instead.
 func TestTheBestOfAllMayLoseMore(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	orders := w.topic("orders", 1, coordination.TopicSpec{Durability: coordination.Replicated})
@@ -367,8 +375,8 @@ func TestTheBestOfAllMayLoseMore(t *testing.T) {
 	}
 }
 
-// All brokers lose their power at once, but one's lease ends first. Of a Topic that isn't Synced it stays in the set: when all
-// are there again it may be the one that goes furthest.
+// All brokers lose power at once, but the lease of one ends first. If the Topic is not Synced, that
+// broker stays in the set: when all have returned, its copy may go furthest.
 func TestWhoIsMissedFirstStaysToBeCompared(t *testing.T) {
 	for durability, stay := range map[coordination.Durability]int{coordination.Synced: 2, coordination.Replicated: 3} {
 		w := newWorld("a", "b", "c")
@@ -381,7 +389,8 @@ func TestWhoIsMissedFirstStaysToBeCompared(t *testing.T) {
 	}
 }
 
-// A leader of an earlier version that reports that it can't vouch for its log is replaced, if there is anybody who can.
+// A leader of an earlier version that does not vouch for its log is replaced if another member
+// vouches.
 func TestASuspectLeaderIsReplaced(t *testing.T) {
 	w := newWorld()
 	for _, id := range []string{"a", "b", "c"} {
@@ -401,7 +410,8 @@ func TestASuspectLeaderIsReplaced(t *testing.T) {
 	}
 }
 
-// A leader whose log failed is replaced by one that is in sync. If there is none it leads on, under the next epoch.
+// A leader whose log failed is replaced by an in-sync member. If there is none, it leads on under
+// the next epoch.
 func TestALeaderWhoseEpochIsSpent(t *testing.T) {
 	for alone, reason := range map[bool]WriteReason{false: LeaderElected, true: LeaderReturned} {
 		w := newWorld("a", "b", "c")
@@ -425,7 +435,8 @@ func TestALeaderWhoseEpochIsSpent(t *testing.T) {
 	}
 }
 
-// A broker that stops leads nothing soon; one that is drained for good holds nothing at last, also if it is away.
+// A broker that stops soon leads nothing. A broker that is drained for good ends up without
+// replicas, even if it is away.
 func TestABrokerIsDrained(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		w := newWorld("a", "b", "c", "d")
@@ -459,7 +470,8 @@ func TestABrokerIsDrained(t *testing.T) {
 			}
 		}
 
-		// Another can't be drained, since nobody can take what it holds; but where a Topic leaves it to us it can.
+		// Another broker cannot be drained, since no broker can take its replicas. Topics without a
+		// fixed number of replicas do not block the drain.
 		free := w.topic("free", 1, coordination.TopicSpec{})
 		w.settle(t)
 		w.drains["b"] = coordination.DrainAll
@@ -476,7 +488,8 @@ func TestABrokerIsDrained(t *testing.T) {
 	}
 }
 
-// New brokers get their share, few at a time, and leaderships follow, fewer still.
+// New brokers get their share, a few replicas at a time, and leaderships follow, even fewer at a
+// time.
 func TestNewBrokersGetTheirShare(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	for i := range 50 {
@@ -507,7 +520,7 @@ func TestNewBrokersGetTheirShare(t *testing.T) {
 	}
 }
 
-// Two zones of which one has more brokers: its brokers share what the other one's has alone.
+// One of two zones has more brokers: they share what the single broker of the other zone has alone.
 func TestReplicasMoveWithinTheirZone(t *testing.T) {
 	w := newWorld()
 	w.start("a", "y")
@@ -526,7 +539,8 @@ func TestReplicasMoveWithinTheirZone(t *testing.T) {
 	}
 }
 
-// Replicas are asked for that there are no brokers for yet: the Topic is served, and gets them when they come.
+// A Topic asks for more replicas than there are brokers: it is served when enough brokers are
+// present for the in-sync minimum, and gets the other replicas when more brokers come.
 func TestReplicasComeAndGo(t *testing.T) {
 	w := newWorld("a")
 	three, auto := w.topic("three", 1, coordination.TopicSpec{Replicas: 3}), w.topic("auto", 1, coordination.TopicSpec{})
@@ -559,7 +573,7 @@ func TestReplicasComeAndGo(t *testing.T) {
 	if w.settle(t); len(w.shards[three.ID][0].Replicas) != 1 || w.shards[three.ID][0].Leader != leader {
 		t.Fatalf("with one: %+v", *w.shards[three.ID][0])
 	}
-	// A broker that is away keeps what it has, and nobody takes its place.
+	// A broker that is away keeps its replicas, and none is replaced.
 	w.stop("e", killed, nil)
 	w.settle(t)
 	if shard := w.shards[auto.ID][0]; len(shard.Replicas) != 3 {
@@ -567,7 +581,8 @@ func TestReplicasComeAndGo(t *testing.T) {
 	}
 }
 
-// One that is to catch up and dies is exchanged for another; if there is none, who was to go stays.
+// A broker dies while it catches up: another one takes its place. If there is none, the replica to
+// be removed stays.
 func TestAMoveThatCantEnd(t *testing.T) {
 	w := newWorld("a", "b", "c")
 	topic := w.topic("orders", 1, coordination.TopicSpec{Replicas: 3})

@@ -11,23 +11,23 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// world is a cluster in which plans are carried out, brokers come and go, and leaders and followers do
-// their part as coordination asks them to.
+// world is a cluster in which plans are carried out, brokers come and go, and leaders and followers
+// act as package coordination requires.
 type world struct {
-	brokers map[string]coordination.Broker // that are there
+	brokers map[string]coordination.Broker // present ones
 	drains  map[string]coordination.DrainMode
 	topics  map[string]*coordination.Topic // by name
 	shards  map[string][]*coordination.Shard
 	clock   int64 // of incarnations, revisions, creations and records
 
-	volumes map[string]map[shardID]*copied // what brokers hold, by id
+	volumes map[string]map[shardID]*copied // copies of each broker, by its id
 	reports map[string]map[shardID]coordination.Suspect
-	since   map[string]map[shardID]int64 // the epoch in which each was reported first
+	since   map[string]map[shardID]int64 // the epoch in which each doubt was first reported
 	acked   map[shardID][]record
-	earlier map[string]bool // brokers of a version that doesn't vouch
-	process map[string]int  // how often each was started
-	ledBy   map[shardID]int // the process that was named leader last
-	swaps   int             // how often a leader or follower changed what plans are made from
+	earlier map[string]bool // brokers of a version that does not vouch
+	process map[string]int  // number of starts of each broker
+	ledBy   map[shardID]int // the process that was last named leader
+	swaps   int             // changes by leaders and followers of what plans are made from
 }
 
 type shardID struct {
@@ -58,7 +58,7 @@ func newWorld(brokers ...string) *world {
 
 func (w *world) tick() int64 { w.clock++; return w.clock }
 
-// start is a new life that nothing was handed on to.
+// start starts a new incarnation after an end that was not orderly.
 func (w *world) start(id, zone string) { w.startSince(id, zone, 0) }
 
 func (w *world) startSince(id, zone string, since int64) {
@@ -101,14 +101,14 @@ func (w *world) reported(id, topic string, number int) (coordination.Suspect, bo
 		return coordination.Suspect{}, false
 	}
 	s, ok := w.reports[id][shardID{topic, number}]
-	if ok { // it is said anew when nobody leads, since it may have caught up in part
+	if ok { // reported anew without a leader, since it may have caught up in part
 		log := w.log(id, shardID{topic, number}).records
 		s.Epoch, s.End = uint64(lastEpoch(log)), uint64(len(log))
 	}
 	return s, ok
 }
 
-// put is a compare-and-swap of a shard.
+// put swaps a shard by its revision.
 func (w *world) put(s coordination.Shard) {
 	s.Revision = w.tick()
 	list := w.shards[s.Topic]
@@ -158,14 +158,15 @@ func (w *world) log(broker string, id shardID) *copied {
 	return w.volumes[broker][id]
 }
 
-// leads says whether the shard's leader is there and leads.
+// leads reports whether the shard's leader is present and leads.
 func (w *world) leads(s *coordination.Shard) bool {
 	b, there := w.brokers[s.Leader]
 	m, in := s.Member(s.Leader)
 	return there && in && m == b.Replica()
 }
 
-// work is what leader and followers of a shard do: follow, publish, acknowledge, and have the set changed.
+// work does the work of a shard's leader and followers: follow, publish, acknowledge, change the
+// set.
 func (w *world) work(t *coordination.Topic, s *coordination.Shard, everyone bool, random *rand.Rand) {
 	if !w.leads(s) {
 		return
@@ -176,12 +177,12 @@ func (w *world) work(t *coordination.Topic, s *coordination.Shard, everyone bool
 		switch {
 		case said.Spent > 0 && s.Epoch > said.Spent || said.Cut:
 		case w.earlier[s.Leader] && s.Epoch <= w.since[s.Leader][id]:
-			return // it serves nobody until it is told to, although it is suspect
+			return // not served before the suspect leader is named in a later epoch
 		case !w.earlier[s.Leader] && !doubted:
 			w.withdraw(s.Leader, s)
 			return
 		}
-		w.settleReport(s.Leader, id) // what it has is what there is
+		w.settleReport(s.Leader, id) // its copy is what the shard holds
 	}
 	leader := w.log(s.Leader, id)
 	leader.followed = s.Epoch
@@ -218,7 +219,7 @@ func (w *world) work(t *coordination.Topic, s *coordination.Shard, everyone bool
 			set[at] = b.Replica()
 		}
 	}
-	// Both sets count: the swap may fail yet.
+	// Both sets must have a record before it is acknowledged, since the swap may still fail.
 	acked := len(leader.records)
 	for _, m := range append(slices.Clone(s.InSync), set...) {
 		b, there := w.brokers[m.Broker]
@@ -239,20 +240,20 @@ func (w *world) work(t *coordination.Topic, s *coordination.Shard, everyone bool
 	} else if !slices.Equal(set, s.InSync) {
 		set = s.InSync
 	}
-	for _, m := range caughtUp { // it is suspect until the set names the life that it is in
+	for _, m := range caughtUp { // suspect until the set names its current incarnation
 		if slices.Contains(set, m) {
 			w.settleReport(m.Broker, id)
 		}
 	}
 }
 
-// report has a broker say that it can't vouch for its replica.
+// report makes a broker report that it does not vouch for its replica.
 func (w *world) report(broker string, s *coordination.Shard, what coordination.Suspect) {
 	id := shardID{s.Topic, s.Number}
 	w.reports[broker][id], w.since[broker][id] = what, s.Epoch
 }
 
-// entry changes a broker's own entry of a shard.
+// entry changes a broker's own entry in a shard.
 func (w *world) entry(broker string, s *coordination.Shard, incarnation int64, unled bool) {
 	after := *s
 	after.InSync = slices.Clone(s.InSync)
@@ -265,11 +266,11 @@ func (w *world) entry(broker string, s *coordination.Shard, incarnation int64, u
 	w.swaps++
 }
 
-// withdraw has a broker say in the shard that it doesn't vouch for its copy any more.
+// withdraw makes a broker withdraw its entry in a shard.
 func (w *world) withdraw(broker string, s *coordination.Shard) { w.entry(broker, s, 0, true) }
 
-// vouchAll has the brokers that are there open their copies, and vouch for those that they don't report, where no
-// other broker leads. some says that not all of them come to it.
+// vouchAll makes present brokers open their copies, and vouch for those that they do not report, in
+// shards that no other broker leads. With some, only part of them do so.
 func (w *world) vouchAll(some *rand.Rand) {
 	for _, t := range w.sorted() {
 		for i := range w.shards[t.ID] {
@@ -293,7 +294,7 @@ func (w *world) vouchAll(some *rand.Rand) {
 	}
 }
 
-// settleReport ends a replica's being suspect.
+// settleReport ends the report of a replica.
 func (w *world) settleReport(broker string, id shardID) {
 	if _, suspect := w.reports[broker][id]; suspect {
 		delete(w.reports[broker], id)
@@ -309,7 +310,7 @@ func shared(a, b []record) []record {
 	return slices.Clone(b[:n])
 }
 
-// sorted are the Topics by name.
+// sorted returns the Topics by name.
 func (w *world) sorted() []*coordination.Topic {
 	return slices.SortedFunc(maps.Values(w.topics), func(a, b *coordination.Topic) int { return strings.Compare(a.Name, b.Name) })
 }
@@ -328,13 +329,13 @@ func (w *world) workAll(everyone bool, random *rand.Rand) {
 	}
 }
 
-// end is how a life of a broker ends.
+// end is the way in which an incarnation of a broker ends.
 type end int
 
 const (
 	inOrder end = iota
 	killed      // what was not synced may be lost
-	damaged     // so may what was
+	damaged     // what was synced may be lost, too
 )
 
 func (w *world) stop(id string, how end, random *rand.Rand) (since int64) {
@@ -362,7 +363,7 @@ func (w *world) stop(id string, how end, random *rand.Rand) (since int64) {
 	return b.Incarnation
 }
 
-// evict ends the life for the cluster only; the process goes on and registers anew.
+// evict ends an incarnation for the cluster only. The process goes on and registers anew.
 func (w *world) evict(id string) {
 	b := w.brokers[id]
 	if b.Since == 0 {
@@ -372,7 +373,7 @@ func (w *world) evict(id string) {
 	w.brokers[id] = b
 }
 
-// settle carries plans out until there is nothing to do, and says how many it took.
+// settle carries out plans until nothing is left to do, and returns their number.
 func (w *world) settle(t failer) (plans int, last Plan) {
 	t.Helper()
 	todo := 50
@@ -420,7 +421,7 @@ func (w *world) counts() map[string]int {
 	return counts
 }
 
-// leaders is how many shards each broker leads.
+// leaders returns how many shards each broker leads.
 func (w *world) leaders() map[string]int {
 	leads := map[string]int{}
 	for id := range w.brokers {
@@ -439,7 +440,7 @@ type failer interface {
 	Fatalf(string, ...any)
 }
 
-// check holds a plan to what every plan must keep.
+// check checks what every plan must keep.
 
 func (w *world) check(t failer, p Plan) {
 
@@ -528,7 +529,7 @@ func (w *world) checkChange(t failer, write Write, old *coordination.Shard) {
 		if len(s.InSync) != stay {
 			t.Fatalf("P4: %+v after %s", s, write.Reason)
 		}
-		if write.Reason == LeastLoss { // of all who could have everything none has more
+		if write.Reason == LeastLoss { // of all copies that may be complete, none has more
 			for _, m := range old.InSync {
 				if _, there := w.brokers[m.Broker]; !there {
 					t.Fatalf("P4: %+v without %s, which is away", s, m.Broker)
@@ -593,7 +594,7 @@ func lastEpoch(records []record) int64 {
 	return records[len(records)-1].epoch
 }
 
-// spread is how far the greatest is from the least.
+// spread returns the difference between the greatest and the smallest count.
 func spread(counts map[string]int) int {
 	values := slices.Sorted(maps.Values(counts))
 	return values[len(values)-1] - values[0]
