@@ -6,19 +6,19 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// Event is something that happened to a copy, or that its broker heard of it.
+// Event is something that happened to a copy, or that its broker learned about it.
 type Event interface{ apply(State) (State, []Action) }
 
-// Action is what follows from an event. Its caller carries actions out in order.
+// Action is a consequence of an event. The caller carries actions out in order.
 type Action uint8
 
 // The actions.
 const (
-	// Keep: persist the State, before anything else is done.
+	// Keep: persist the State, before any other action.
 	Keep Action = iota + 1
-	// StepDown: end leading or following, so that nothing is confirmed any more.
+	// StepDown: stop leading or following, so that nothing is confirmed any more.
 	StepDown
-	// Report: tell what the State is now, for the controller to compare copies by.
+	// Report: report the State, by which the controller compares copies.
 	Report
 	// Vouch, Withdraw and Resign change the broker's own entry of the shard's key.
 	Vouch
@@ -30,7 +30,7 @@ const (
 	Follow
 	// Repair: fetch single segments from the leader.
 	Repair
-	// SetAside: move the copy out of the way; it begins anew and is fetched as a whole.
+	// SetAside: move the copy aside. It starts anew and is fetched as a whole.
 	SetAside
 )
 
@@ -38,11 +38,11 @@ func (a Action) String() string {
 	return [...]string{"nothing", "keep", "step down", "report", "vouch", "withdraw", "resign", "lead", "follow", "repair", "set aside"}[a]
 }
 
-// Apply returns the State after an event, and what follows from it.
+// Apply returns the State after an event, and the actions that follow from it.
 func Apply(s State, e Event) (State, []Action) { return e.apply(s) }
 
-// Missing returns the State that the manifest of a log begins with that isn't there. counted is that of
-// Opened.
+// Missing returns the first State of the manifest of a log that does not exist. counted is
+// Opened.Counted.
 func Missing(counted bool, epoch uint64) State {
 	if !counted {
 		return State{}
@@ -50,25 +50,27 @@ func Missing(counted bool, epoch uint64) State {
 	return State{}.doubt(Partial, fmt.Sprintf("the log was not there in epoch %d and begins anew; if it had messages, they are lost", epoch), epoch)
 }
 
-// Opened says that both logs of the copy were opened, and what that found.
+// Opened reports that both logs of the copy were opened, and what that found.
 type Opened struct {
-	// Kept is what the manifest holds, or began with; see Missing.
+	// Kept is the State in the manifest, or that of Missing.
 	Kept State
-	// Lost says that there was a log, and its manifest could not be read.
+	// Lost reports that a log existed, and that its manifest was unreadable.
 	Lost bool
-	// Counted says that others may count on what the life before this process confirmed: the set has an entry of
-	// this broker in an earlier life, or a withdrawn one; or it is the leader of an epoch beyond the first.
+	// Counted reports that other brokers may rely on what an earlier process of this broker
+	// confirmed: the set has an entry of this broker with an earlier incarnation or a withdrawn
+	// one, or the broker is the leader of an epoch after the first.
 	Counted bool
-	// Orderly says that everything that was written in the life that the set names is there.
+	// Orderly reports that everything written in the incarnation that the set names is present.
 	Orderly    bool
 	Durability log.Durability
-	// Torn says that a torn tail was cut.
+	// Torn reports that a torn tail was cut.
 	Torn bool
-	// Damage is what of the logs can't be read or is missing; empty: nothing. Anew says that repairing segments
-	// doesn't help.
+	// Damage describes what is unreadable or missing in the logs; empty: nothing. Anew reports that
+	// repairing segments does not help.
 	Damage string
 	Anew   bool
-	// Short says that the copy ends before what was durable when it was closed in this life.
+	// Short reports that the copy ends before what was durable when it was closed in this
+	// incarnation.
 	Short bool
 	Epoch uint64
 }
@@ -77,7 +79,7 @@ func (e Opened) apply(s State) (State, []Action) {
 	before := s
 	first := !s.opened
 	s.opened = true
-	for i := range doubtNames { // of an earlier life, or of this one
+	for i := range doubtNames { // of an earlier incarnation, or of this one
 		if d := Doubt(1) << i; e.Kept.doubts&^s.doubts&d != 0 {
 			s = s.doubt(d, e.Kept.reason, e.Kept.epoch)
 		}
@@ -99,7 +101,8 @@ func (e Opened) apply(s State) (State, []Action) {
 	}
 	keep := s.doubts != e.Kept.doubts || s.anew != e.Kept.anew
 	if first && e.Counted && e.Durability != log.Synced && !e.Orderly {
-		// It is found again by each life, as long as the set names the one before: nothing is written for it.
+		// It is not persisted: each incarnation finds it again, as long as the set names the
+		// earlier one.
 		s = s.doubt(Unsynced, "the broker died, and may have confirmed what it had not synced", e.Epoch)
 	}
 	var actions []Action
@@ -112,7 +115,7 @@ func (e Opened) apply(s State) (State, []Action) {
 	return s, actions
 }
 
-// Harmed says that damage was met while the logs were open.
+// Harmed reports damage that was found while the logs were open.
 type Harmed struct {
 	Reason string
 	Epoch  uint64
@@ -123,7 +126,8 @@ func (e Harmed) apply(s State) (State, []Action) {
 	return s, []Action{Keep, Report}
 }
 
-// Failed says that a log took no more appends and was closed. What was under way is lost here.
+// Failed reports that a log accepted no more appends and was closed. Appends under way are lost
+// here.
 type Failed struct {
 	Led        uint64 // the epoch that this process led with it; 0: it followed
 	Durability log.Durability
@@ -136,17 +140,17 @@ func (e Failed) apply(s State) (State, []Action) {
 	if e.Durability != log.Memory {
 		return s, nil
 	}
-	// It was confirmed before it was written.
+	// Records were confirmed before they were written.
 	s = s.doubt(Unsynced, "a log failed that had confirmed what it had not written: "+e.Reason, e.Epoch)
 	return s, []Action{Keep, Report}
 }
 
-// Repaired says that all segments that were damaged or missing have been fetched from a leader.
+// Repaired reports that all damaged or missing segments have been fetched from a leader.
 type Repaired struct{}
 
 func (Repaired) apply(s State) (State, []Action) { return s.end(Damaged), []Action{Keep, Report} }
 
-// Unrepairable says that single segments can't be fetched.
+// Unrepairable reports that single segments cannot be fetched.
 type Unrepairable struct{ Reason string }
 
 func (e Unrepairable) apply(s State) (State, []Action) {
@@ -155,7 +159,7 @@ func (e Unrepairable) apply(s State) (State, []Action) {
 	return s, []Action{Keep, Report}
 }
 
-// Aside says that the copy was set aside. It begins anew when it is opened, with this State.
+// Aside reports that the copy was set aside. It starts anew, with this State, when it is opened.
 type Aside struct{}
 
 func (Aside) apply(s State) (State, []Action) {
@@ -164,8 +168,8 @@ func (Aside) apply(s State) (State, []Action) {
 	return s, []Action{Report}
 }
 
-// Contradicted says that the leader has the copy drop records that were known to be safe on all members of
-// the set. They are set aside, and what is left lacks them.
+// Contradicted reports that the leader makes the copy drop records that were known to be safe on
+// all members of the set. They are set aside, and the rest of the copy lacks them.
 type Contradicted struct {
 	Reason string
 	Epoch  uint64
@@ -176,7 +180,8 @@ func (e Contradicted) apply(s State) (State, []Action) {
 	return s, []Action{Keep, StepDown, Report}
 }
 
-// CaughtUp says that the leader of an epoch has put the copy into the set in the life that its broker is in.
+// CaughtUp reports that the leader of an epoch has put the copy into the set in the broker's
+// current incarnation.
 type CaughtUp struct{ Epoch uint64 }
 
 func (e CaughtUp) apply(s State) (State, []Action) {
@@ -186,46 +191,46 @@ func (e CaughtUp) apply(s State) (State, []Action) {
 	return s.end(Cut | Unsynced | Partial), []Action{Keep, Report}
 }
 
-// Entry is what the in-sync set says of this broker.
+// Entry is this broker's entry in the in-sync set.
 type Entry uint8
 
 // The entries.
 const (
-	NoMember  Entry = iota // it has none
-	Earlier                // an earlier life, or a withdrawn one
-	Current                // the life in which the broker is registered
-	Undecided              // an earlier one, and a Vouch of this revision has no answer: it may be the current one by now
+	NoMember  Entry = iota // there is none
+	Earlier                // an earlier incarnation, or a withdrawn one
+	Current                // the registered incarnation of the broker
+	Undecided              // Earlier, but a Vouch of this revision has no answer: it may be Current
 )
 
 func (e Entry) String() string {
 	return [...]string{"no member", "earlier", "current", "undecided"}[e]
 }
 
-// Leader is who leads the shard, as this broker sees it.
+// Leader is the shard's leader, as this broker sees it.
 type Leader uint8
 
 // The leaders.
 const (
-	Nobody Leader = iota // there is none, or it isn't there in the life that the set names
+	Nobody Leader = iota // there is none, or it is not present in the incarnation that the set names
 	Self                 // this process is named
-	Other                // another broker, in the life that the set names
+	Other                // another broker, in the incarnation that the set names
 )
 
 func (l Leader) String() string { return [...]string{"nobody", "self", "other"}[l] }
 
-// Seen says how the shard's key stands. It comes whenever that, or the registered brokers, change, and
-// after every other event.
+// Seen reports the state of the shard's key. It follows every change of the key or of the
+// registered brokers, and every other event.
 type Seen struct {
 	Epoch  uint64
 	Entry  Entry
 	Leader Leader
-	// Doubted says that the shard names the doubt of this epoch for this broker.
+	// Doubted reports that the shard records the doubt of this epoch for this broker.
 	Doubted bool
-	// Leading says that this process leads the shard, in this epoch or until this one.
+	// Leading reports that this process leads the shard in this epoch, or led it until this epoch.
 	Leading bool
-	// Alone says that the shard has one replica.
+	// Alone reports that the shard has one replica.
 	Alone bool
-	// Others says that another member of the set vouches for its copy, and is there to lead.
+	// Others reports that another member of the set vouches for its copy, and is present to lead.
 	Others bool
 }
 
@@ -250,7 +255,7 @@ func (e Seen) apply2(s State) (State, []Action) {
 		return s, []Action{StepDown, Withdraw}
 	}
 	if s.doubts == Cut && e.Entry == Current {
-		s = s.end(Cut) // who named it knew of it, or of nothing better
+		s = s.end(Cut) // the writer of the entry knew of the cut, or of no better copy
 		next, actions := e.apply2(s)
 		return next, append([]Action{Keep, Report}, actions...)
 	}
@@ -272,13 +277,13 @@ func (e Seen) apply2(s State) (State, []Action) {
 	return s, []Action{Follow}
 }
 
-// named is Seen for a process that the shard names its leader.
+// named applies Seen to a process that the shard names as its leader.
 func (e Seen) named(s State) (State, []Action) {
 	switch {
 	case e.Leading && s.Grave() && e.Others:
 		return s, []Action{StepDown, Withdraw}
 	case e.Leading && e.Alone && e.Entry == Earlier && !s.Grave():
-		return s, []Action{Vouch, Lead} // with followers, the leader's own swap says so
+		return s, []Action{Vouch, Lead} // with followers, the leader's own swap does this
 	case e.Leading:
 		return s, []Action{Lead}
 	case e.Epoch <= s.spent && !e.Alone && s.Grave():

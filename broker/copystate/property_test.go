@@ -9,31 +9,32 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// copyWorld is one copy, its broker's lives, and the shard's key, whose other writers do what they like within
-// their rules: a leader puts the copy into the set when it has caught up, and the controller names a
-// member that stands there with its current life, or one in doubt and says so.
+// copyWorld is one copy, the incarnations of its broker, and the shard's key. Its other writers act
+// at random within their rules: a leader puts the copy into the set when it has caught up, and the
+// controller names a member in its current incarnation, or one in doubt, which it records.
 type copyWorld struct {
 	s     State
 	kept  []byte
-	found bool // there is a log
+	found bool // a log exists
 	open  bool
 
 	epoch   uint64
 	entry   Entry // Earlier or Current, or NoMember
 	leader  Leader
 	doubted bool
-	asked   bool // a Vouch of this revision of the key is on its way
+	asked   bool // a Vouch of this revision of the key is under way
 
 	lacks    string // what the crash took
-	unsynced bool   // the life that the set names confirmed what isn't there, as it wasn't synced
+	unsynced bool   // the set names an incarnation that lost confirmed, unsynced records
 
 	leads, follows bool
-	caughtUp       bool // with the leader of this epoch, as that sees it
+	caughtUp       bool // with the leader of this epoch, as the leader sees it
 	holds          bool // everything that it confirmed
-	noticed        bool // the broker knows if it doesn't
+	noticed        bool // the broker knows if it does not
 }
 
-// A copy that lacks what its broker confirmed leads only where the shard says so, or before anybody can know.
+// A copy that lacks records that its broker confirmed leads only if the shard says so, or before
+// the loss can be known.
 func TestACopyThatLacksWhatItConfirmedDoesNotLead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &copyWorld{epoch: 1, entry: Current, leader: Self, holds: true, noticed: true}
@@ -45,7 +46,8 @@ func TestACopyThatLacksWhatItConfirmedDoesNotLead(t *testing.T) {
 					w.lacks = rapid.SampledFrom([]string{"", "", "damage", "lost", "unsynced"}).Draw(t, "lacks")
 					w.holds, w.noticed = w.holds && w.lacks == "", w.noticed && w.lacks == ""
 				}
-				if w.lacks == "unsynced" && w.entry != NoMember { // each life finds it that is not the one that the set names
+				// Each incarnation finds it, except for the one that the set names.
+				if w.lacks == "unsynced" && w.entry != NoMember {
 					w.unsynced = true
 				}
 				w.open, w.leads, w.follows, w.caughtUp = false, false, false, false
@@ -55,7 +57,7 @@ func TestACopyThatLacksWhatItConfirmedDoesNotLead(t *testing.T) {
 				if w.leader == Self {
 					w.leader = Nobody
 				}
-				// A Vouch of the life before compares that life, so it comes to nothing.
+				// A Vouch of the former incarnation fails, since it compares that incarnation.
 				w.asked = false
 				if rapid.IntRange(0, 3).Draw(t, "gone") == 0 {
 					w.found, w.kept = false, nil
@@ -68,7 +70,7 @@ func TestACopyThatLacksWhatItConfirmedDoesNotLead(t *testing.T) {
 				if w.open {
 					w.holds, w.noticed = false, true
 					w.happens(t, Harmed{"damage", w.epoch})
-					w.sees(t) // as after each event
+					w.sees(t) // as after every event
 				}
 			},
 			"failed": func(t *rapid.T) {
@@ -91,7 +93,7 @@ func TestACopyThatLacksWhatItConfirmedDoesNotLead(t *testing.T) {
 					w.entry, w.asked = Current, false
 				}
 			},
-			"the leader": func(t *rapid.T) { // has the copy catch up, or takes it out
+			"the leader": func(t *rapid.T) { // makes the copy catch up, or removes it
 				if w.leader != Other {
 					return
 				}
@@ -107,10 +109,12 @@ func TestACopyThatLacksWhatItConfirmedDoesNotLead(t *testing.T) {
 				switch to := rapid.SampledFrom([]Leader{Nobody, Self, Other}).Draw(t, "leader"); {
 				case to == Self && w.entry == Current:
 					w.leader = Self
-				case to == Self && w.entry == Earlier: // in doubt, or by an earlier version that doesn't know better
-					// No version names a life without a doubt that may lack what was not synced.
+				// In doubt, or by an earlier version that cannot know.
+				case to == Self && w.entry == Earlier:
+					// No version names an incarnation without a doubt if it may lack unsynced
+					// records.
 					w.leader, w.entry, w.doubted = Self, Current, w.unsynced || rapid.Bool().Draw(t, "doubted")
-					w.holds = w.holds || w.doubted // what it has is what there is, from then on
+					w.holds = w.holds || w.doubted // from then on, the copy is what the shard holds
 				case to == Other:
 					w.leader = Other
 				default:
@@ -205,7 +209,7 @@ func (w *copyWorld) happens(t *rapid.T, e Event) {
 				t.Fatalf("S3: it begins to lead, being %v", w.s)
 			}
 			if w.doubted && !w.leads {
-				w.holds = true // what it has is what there is
+				w.holds = true // the copy is what the shard holds
 			}
 			w.leads = true
 		case Follow:

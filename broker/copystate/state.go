@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Doubt is a set of reasons for which a copy may lack what its broker confirmed. See the package's
-// comment for each.
+// Doubt is a set of reasons why a copy may lack what its broker confirmed. The package comment
+// explains each.
 type Doubt uint8
 
 // The doubts, from the mildest to the gravest.
@@ -17,7 +17,7 @@ const (
 	Damaged
 	Partial
 
-	// grave are those that keep a copy from leading and confirming.
+	// grave are the doubts that keep a copy from leading and confirming.
 	grave = Unsynced | Damaged | Partial
 )
 
@@ -39,44 +39,44 @@ func (d Doubt) names() (names []string) {
 	return names
 }
 
-// State is what a broker knows of its copy of one shard. The zero value is a copy that was not opened in
-// this life. Only Apply, Missing and Decode make other values.
+// State is what a broker knows about its copy of one shard. The zero value is a copy that was not
+// opened in this incarnation. Only Apply, Missing and Decode make other values.
 type State struct {
-	opened bool // in this life; not persisted
+	opened bool // in this incarnation; not persisted
 	doubts Doubt
-	anew   bool   // Damaged, and repairing segments doesn't help: the copy is fetched as a whole
+	anew   bool   // Damaged, and repairing segments does not help: the copy is fetched as a whole
 	reason string // of the gravest doubt, for people
-	epoch  uint64 // the shard's when the first of the doubts arose
-	// follows is the epoch in which this copy follows although it is in doubt, and the set didn't name this life
-	// when that began; 0: there is none. Not persisted.
+	epoch  uint64 // of the shard, when the first doubt arose
+	// follows is the epoch in which this copy follows in spite of a doubt, if the set did not name
+	// this incarnation when that began; 0: none. Not persisted.
 	follows uint64
-	// spent is the last epoch in which a log failed that this process led; 0: there is none. Not persisted: a
-	// process leads no epoch of the one before.
+	// spent is the last epoch that this process led in which a log failed; 0: none. Not persisted,
+	// since a process leads no epoch of an earlier process.
 	spent uint64
 }
 
-// Opened says whether the copy was opened and judged in this life.
+// Opened reports whether the copy was opened and judged in this incarnation.
 func (s State) Opened() bool { return s.opened }
 
-// Doubts returns the doubts about the copy; 0: it is whole, as far as it was opened.
+// Doubts returns the doubts about the copy; 0: it is whole, if it was opened.
 func (s State) Doubts() Doubt { return s.doubts }
 
-// Whole says whether there is no doubt.
+// Whole reports whether there is no doubt.
 func (s State) Whole() bool { return s.doubts == 0 }
 
-// Grave says whether the copy may lack what its broker confirmed: it is more than Cut.
+// Grave reports whether the copy may lack what its broker confirmed: it has a doubt other than Cut.
 func (s State) Grave() bool { return s.doubts&grave != 0 }
 
-// Anew says whether the copy is to be set aside and fetched as a whole, once it has a leader.
+// Anew reports whether the copy is to be set aside and fetched as a whole when it has a leader.
 func (s State) Anew() bool { return s.doubts&Damaged != 0 && s.anew }
 
-// Reason returns why the copy is in doubt, for people; empty: it isn't.
+// Reason returns why the copy is in doubt, for people; empty: it is not.
 func (s State) Reason() string { return s.reason }
 
-// Epoch returns the shard's epoch when the first of the doubts arose.
+// Epoch returns the shard's epoch when the first doubt arose.
 func (s State) Epoch() uint64 { return s.epoch }
 
-// Follows returns the epoch in which the copy catches up to end its doubts; 0: it doesn't.
+// Follows returns the epoch in which the copy catches up to end its doubts; 0: it does not.
 func (s State) Follows() uint64 { return s.follows }
 
 func (s State) String() string {
@@ -102,7 +102,8 @@ func (s State) String() string {
 	return text
 }
 
-// doubt adds one. The reason that is kept is that of the gravest.
+// doubt adds a doubt. The reason of a graver doubt replaces the former reason; that of a milder one
+// is appended.
 func (s State) doubt(d Doubt, reason string, epoch uint64) State {
 	if s.doubts == 0 {
 		s.epoch = epoch
@@ -117,7 +118,7 @@ func (s State) doubt(d Doubt, reason string, epoch uint64) State {
 	return s
 }
 
-// end ends doubts.
+// end removes doubts.
 func (s State) end(d Doubt) State {
 	s.doubts &^= d
 	if s.doubts&Damaged == 0 {
@@ -129,7 +130,8 @@ func (s State) end(d Doubt) State {
 	return s
 }
 
-// persisted is a State in the manifest. Fields may be added; a change of meaning takes a new number.
+// persisted is a State in the manifest. Fields may be added; a change of meaning needs a new
+// version.
 type persisted struct {
 	V      int      `json:"v"`
 	Doubts []string `json:"doubts,omitempty"` // none: it is whole
@@ -140,21 +142,21 @@ type persisted struct {
 
 const persistedVersion = 1
 
-// maxReason bounds what of a reason is kept, so that a manifest always has room for it.
+// maxReason bounds the bytes of a persisted reason, so that a manifest always has room for it.
 const maxReason = 256
 
-// Encode returns what is kept in the manifest. What is only about this life is left out.
+// Encode returns the persisted part of the State. Fields about this incarnation are not in it.
 func (s State) Encode() []byte {
 	reason := strings.ToValidUTF8(s.reason[:min(len(s.reason), maxReason)], "")
 	data, err := json.Marshal(persisted{persistedVersion, s.doubts.names(), s.anew, reason, s.epoch})
 	if err != nil {
-		panic(err) // it holds strings and numbers only
+		panic(err) // strings and numbers can always be encoded
 	}
 	return data
 }
 
-// Decode returns the State that Encode was called of; of nothing, a whole copy. What it can't read, also of a later version, is a
-// copy whose state is lost: it is Partial, since that is all that can be said of it.
+// Decode returns the State that Encode encoded; of no data, a whole copy. If the data are
+// unreadable, or of a later version, nothing else is known about the copy, so it is Partial.
 func Decode(data []byte) State {
 	if len(data) == 0 {
 		return State{}

@@ -15,12 +15,12 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what happens into the transcripts in testdata, for review")
 
-// A transcript in testdata is the story of one copy. Each line is an event; the line below it, which
-// begins with ">", is the State after it and the actions that follow.
+// A transcript in testdata is the story of one copy. Each line is an event. The line below it,
+// which begins with ">", is the State after it and the actions that follow.
 //
-//	open counted orderly synced     the copy is opened; what isn't said is not so
+//	open counted orderly synced     the copy is opened; words that are missing are false
 //	open counted torn damage=TEXT anew lost short replicated memory missing
-//	crash                           the process dies: what was kept is what is left
+//	crash                           the process dies: only the manifest is left
 //	harmed TEXT, failed TEXT led=3 memory, repaired, unrepairable TEXT, aside, contradicted TEXT
 //	seen 3 earlier nobody           the shard's key: epoch, own entry, leader
 //	seen 4 current self doubted leading alone others
