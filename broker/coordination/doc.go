@@ -25,8 +25,8 @@
 //     registered stops, with a SupersededError.
 //   - The last known membership stands while etcd is unreachable: an etcd that is down never looks
 //     like a cluster without brokers.
-//   - A watch that was compacted, cut or silent is replaced by a read at a revision and a watch from
-//     there, so no change is missed and none is seen in the wrong order.
+//   - A watch that was compacted, cut or silent is replaced by a read at a revision and a watch
+//     from there, so no change is missed and none is seen in the wrong order.
 //   - Nothing waits without a context or a bound, and Close leaves no goroutine.
 //
 // Invariants of Topics, shards and Subscriptions:
@@ -55,8 +55,8 @@
 // Creating a Topic and placing its shard write three keys. A repeated or equal change writes none.
 //
 // When the process dies in it, the lease expires (or another broker revokes it), and with it the
-// broker's registration and its controller key. An incomplete registration is a lease without a key,
-// which expires, too. The identity file is replaced by a rename, so it is there completely or not at
-// all. A Topic is created completely or not at all. A marked deletion is continued by the next
-// creation or deletion of a Topic of that name, and by the controller.
+// broker's registration and its controller key. An incomplete registration is a lease without a
+// key, which expires, too. The identity file is replaced by a rename, so it is there completely or
+// not at all. A Topic is created completely or not at all. A marked deletion is continued by the
+// next creation or deletion of a Topic of that name, and by the controller.
 package coordination

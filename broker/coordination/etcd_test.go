@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 
-// testTTL is how long leases last in tests: some wait for the end of one, and a busy machine may give none
-// of their goroutines the processor for a second.
+// testTTL is the TTL of leases in tests. Some tests wait for the end of a lease, and a busy machine
+// may stop a goroutine for a second.
 const testTTL = 3 * time.Second
 
 // etcdServer is a real etcd with clients and cables of the test.

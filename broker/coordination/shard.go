@@ -45,9 +45,10 @@ type Replica struct {
 	Incarnation int64  `json:"incarnation"`
 }
 
-// Return is what a member of the in-sync set said when it vouched for its copy after it had returned. An entry
-// of the set without one was written by a leader. A broker can't know that its volume was rolled back, so an election
-// prefers members that did not return, and of those that did the one that goes furthest.
+// Return is what a member of the in-sync set stated when it vouched for its copy after a return. An
+// entry of the set without a Return was written by a leader. A broker cannot know that its volume
+// was rolled back, so elections prefer members that did not return, and of those that did, the copy
+// that goes furthest.
 type Return struct {
 	Replica
 	Reach
@@ -120,7 +121,8 @@ func (s *Shard) Member(broker string) (Replica, bool) {
 	return s.InSync[i], true
 }
 
-// Return returns what the broker said when it vouched for the copy that its entry of the in-sync set names.
+// Return returns how far the copy went when the broker itself vouched for its entry of the in-sync
+// set; false: it did not.
 func (s *Shard) Return(broker string) (Reach, bool) {
 	for _, r := range s.returns() {
 		if r.Broker == broker {
@@ -130,8 +132,8 @@ func (s *Shard) Return(broker string) (Reach, bool) {
 	return Reach{}, false
 }
 
-// WithEntry returns the shard with another entry of a member of its in-sync set. If unled is set, the
-// member does not lead it any more.
+// WithEntry returns the shard with another entry of a member of its in-sync set. If unled is set,
+// the member does not lead it any more.
 func (s *Shard) WithEntry(entry Replica, unled bool) Shard {
 	after := *s
 	after.InSync = slices.Clone(s.InSync)

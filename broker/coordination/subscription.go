@@ -48,7 +48,7 @@ type StartFrom string
 
 // The kinds of start positions.
 const (
-	FromLatest        StartFrom = "Latest"        // what is published after the creation of the Subscription
+	FromLatest        StartFrom = "Latest"        // records published after its creation
 	FromEarliest      StartFrom = "Earliest"      // the oldest record
 	FromTime          StartFrom = "Time"          // the first record not older than Time
 	FromOffset        StartFrom = "Offset"        // Offset, in each shard
@@ -95,7 +95,7 @@ type ConsumerSettings struct {
 	FlowControl       bool              `json:"flowControl,omitempty"`
 	IdleHeartbeat     time.Duration     `json:"idleHeartbeat,omitempty"`
 	PauseUntil        time.Time         `json:"pauseUntil,omitzero"`
-	FilterList        bool              `json:"filterList,omitempty"` // shown as a list, though it is one filter
+	FilterList        bool              `json:"filterList,omitempty"` // shown as a list of one filter
 	// Ephemeral: delete it when it was unused for InactiveThreshold. It does not count as declared
 	// by a user.
 	Ephemeral bool `json:"ephemeral,omitempty"`

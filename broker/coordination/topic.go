@@ -32,15 +32,15 @@ type TopicSpec struct {
 	Subjects        []string       `json:"subjects"`
 	Shards          int            `json:"shards"`                    // immutable
 	PartitionBy     Partitioning   `json:"partitionBy,omitempty"`     // immutable; empty: BySubject
-	PartitionTokens []int          `json:"partitionTokens,omitempty"` // immutable; positions from 1, for ByTokens
-	Replicas        int            `json:"replicas,omitempty"`        // 0: depends on the number of brokers
+	PartitionTokens []int          `json:"partitionTokens,omitempty"` // immutable; ByTokens, from 1
+	Replicas        int            `json:"replicas,omitempty"`        // 0: depends on the brokers
 	MinInSync       int            `json:"minInSync,omitempty"`       // 0: a majority of the replicas
 	Durability      Durability     `json:"durability,omitempty"`      // empty: Synced
 	Retention       Retention      `json:"retention,omitzero"`
 	Compaction      Compaction     `json:"compaction,omitempty"`      // empty: none
 	Deduplication   time.Duration  `json:"deduplication,omitempty"`   // window in nanoseconds; 0: none
 	UncleanElection bool           `json:"uncleanElection,omitempty"` // false: forbidden
-	MaxMessage      int            `json:"maxMessage,omitempty"`      // bytes with headers; 0: the broker's limit
+	MaxMessage      int            `json:"maxMessage,omitempty"`      // with headers; 0: broker's max
 	DeletionPolicy  DeletionPolicy `json:"deletionPolicy,omitempty"`  // empty: Retain
 	Stream          StreamSettings `json:"stream,omitzero"`
 }
@@ -110,8 +110,8 @@ type StreamSettings struct {
 	SubjectDeleteMarkerTTL time.Duration     `json:"subjectDeleteMarkerTTL,omitempty"`
 	FirstSequence          uint64            `json:"firstSequence,omitempty"`
 	Compression            string            `json:"compression,omitempty"`        // empty: none
-	InactiveThreshold      time.Duration     `json:"inactiveThreshold,omitempty"`  // of consumers that set none
-	ConsumerMaxPending     int               `json:"consumerMaxPending,omitempty"` // of consumers that set none
+	InactiveThreshold      time.Duration     `json:"inactiveThreshold,omitempty"`  // consumer default
+	ConsumerMaxPending     int               `json:"consumerMaxPending,omitempty"` // consumer default
 }
 
 // StreamRetention is JetStream's retention policy.
