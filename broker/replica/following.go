@@ -312,7 +312,8 @@ func (f *Following) receiveVerdict(in *leaderConn, v *verdict) (ack bool) {
 	return true
 }
 
-// contradiction returns why a verdict is not carried out; empty: it is. mu is held.
+// contradiction returns why a verdict must not be carried out: it would drop records that are known
+// to be safe on all members; empty: it may be. mu is held.
 func (f *Following) contradiction(v *verdict) string {
 	if f.config.Contradicted == nil {
 		return ""
@@ -330,14 +331,15 @@ func (f *Following) contradiction(v *verdict) string {
 	return ""
 }
 
-// contradict ends following because the leader lacks what was safe, and says so. mu is held.
+// contradict ends following because the leader lacks records that are safe on all members, and
+// calls Contradicted. mu is held.
 func (f *Following) contradict(why string) {
 	f.round.Add(1)
 	f.step, f.why = failed, why
 	if f.conn != nil {
 		f.conn.leave(f.stream, false)
 	}
-	f.users++ // End waits for what is told.
+	f.users++ // End waits for the call
 	told := func() {
 		f.config.Contradicted(why)
 		f.mu.Lock()
@@ -445,10 +447,10 @@ func (f *Following) carryOut(p Part, v Verdict) error {
 	return lg.Flush()
 }
 
-// committed returns the offset below which the records that a log is about to drop, from an offset
-// on, are known to be safe on all members; 0: none. A leader without such records was elected in
-// doubt, or is at fault, so they are set aside. Records below the offset were trimmed by the
-// leader.
+// committed returns the offset below which the records from the given offset to the end of the log
+// are known to be safe on all members; 0: none is. A leader that lacks such records was elected in
+// doubt or is faulty, so they are set aside when the log drops them. Records below from were
+// trimmed by the leader, or stay.
 func (f *Following) committed(p Part, from, end uint64) uint64 {
 	if known := min(f.high[p].Load(), end); known > from {
 		return known
@@ -456,14 +458,15 @@ func (f *Following) committed(p Part, from, end uint64) uint64 {
 	return 0
 }
 
-// forget lowers what is known to be safe on all members to where a log ends now.
+// forget lowers the offset below which records are known to be safe on all members to the log's new
+// end.
 func (f *Following) forget(p Part, end uint64) {
 	if f.high[p].Load() > end {
 		f.high[p].Store(end)
 	}
 }
 
-// tellAside says that records went that were safe on all members.
+// tellAside counts and logs that records were set aside which were safe on all members.
 func (f *Following) tellAside(aside string, args []any) {
 	if aside != "" {
 		f.x.counters.setAside.Add(1)
@@ -605,8 +608,8 @@ func (f *Following) ack(in *leaderConn, dst []byte) []byte {
 	return dst
 }
 
-// receiveProbe handles a leader's probe. If f does not copy under that epoch, it does not answer; the
-// leader learns of that by itself and probes the next stream.
+// receiveProbe handles a leader's probe. If f does not copy under that epoch, it does not answer;
+// the leader learns of that by itself and probes the next stream.
 func (f *Following) receiveProbe(in *leaderConn, p *probe) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
