@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/sender"
 )
 
 // answerKind says what an answer says.
@@ -32,7 +33,7 @@ type answer struct {
 // pending are the answers that wait for one append, or for earlier ones.
 type pending struct {
 	shard      *ShardLeader
-	back       back
+	back       sender.Back
 	end        uint64 // of the records that were appended with it; 0: none were
 	size       int    // of them in bytes, and how many they are, as ahead counts them; 0: not at all
 	records    int
@@ -98,7 +99,7 @@ type acker struct {
 	moved   []*ShardLeader
 	out     publish.Replies
 	back    forward.Answers
-	settled settled
+	settled sender.Settled
 	head    []byte
 }
 
@@ -272,7 +273,7 @@ func (a *acker) answer(p *pending) {
 				failed.Unknown = false // it is a refusal: nothing was appended
 			}
 			if _, late := err.(*publish.UnconfirmedError); !fails && !(late && !an.again) {
-				p.back.link.tell(forward.FrameAgain, s.topic.id, s.shard.number, p.back.source, p.back.round)
+				p.back.Again(s.shard.at())
 				a.back.Reset()
 				return
 			}
@@ -284,13 +285,7 @@ func (a *acker) answer(p *pending) {
 			a.back.Single(an.seq, an.offset, an.records, an.kind == isDuplicate)
 		}
 	}
-	if p.back.link != a.service.forwards.self {
-		a.head = p.back.carry(&a.back, s.shard, a.head)
-		return
-	}
-	a.back.Flush()
-	_ = s.shard.sender().answered(p.back.round, a.back.Buf, &a.out, &a.settled) // this broker's own frames are well-formed
-	a.back.Reset()
+	a.head = p.back.Answer(&a.back, (*publishing)(s.shard), s.shard.at(), a.head, &a.out, &a.settled)
 }
 
 // lost is what a publisher is told whose message is not known to be safe.
@@ -308,7 +303,7 @@ func (a *acker) send() {
 		a.service.config.Hub.Send(a.out.Messages)
 	}
 	a.out.Reset()
-	a.settled.free()
+	a.settled.Free()
 }
 
 // settled adds to queue what waited and is safe now on all replicas; or everything, if it never will be.
@@ -383,9 +378,11 @@ func (t *Topic) pushesBack() bool {
 
 // waitRoom blocks while a publisher to t is to wait.
 func (s *Service) waitRoom(t *Topic) {
-	s.forwards.wait()
+	s.senders.Wait()
 	for _, p := range t.shards {
-		p.waitLink()
+		if f := p.out.Load(); f != nil {
+			f.Wait()
+		}
 	}
 	for _, p := range t.shards {
 		if shard := p.leading.Load(); shard != nil {

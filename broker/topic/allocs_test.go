@@ -43,7 +43,7 @@ func TestKeepingAndAnsweringAllocatesNothing(t *testing.T) {
 			if got >= 1 { // for ten messages
 				t.Errorf("%.2f allocations per read", got)
 			}
-			if f := topic.shards[0].out.Load(); name == "numbered" && (f == nil || f.box.Next() < 10_000) {
+			if f := topic.shards[0].out.Load(); name == "numbered" && (f == nil || f.Next() < 10_000) {
 				t.Error("messages were given no numbers")
 			}
 		})

@@ -1,41 +1,33 @@
 package topic
 
 import (
-	"slices"
-
 	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/sender"
 )
-
-// back is where answers go: to a sender on this broker or on another one.
-type back struct {
-	link   *Link
-	source uint64
-	round  uint32
-}
 
 // arrive judges messages that a sender brought to this broker as the shard's leader. If it can't judge all of
 // them, it tells the sender to send them again.
-func (p *Shard) arrive(l *Link, a *arrival) {
+func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 	s := p.topic.service
 	in := intakes.Get().(*intake)
-	in.from, in.seq = a, a.first
-	in.back = back{l, a.source, a.round}
-	messages := a.messages
+	in.from, in.seq = a, a.First
+	in.back = a.Back(l)
+	messages := a.Messages
 	took := true
 	for len(messages) > 0 && took {
 		v, shard := p.view.Load(), p.leading.Load()
 		switch {
 		case v.gone || v.unsupported != "" || v.lead && shard == nil && p.trouble.Load() != nil:
-			in.refuseAll(p, v, messages, p.refusal())
+			in.refuseAll(p, messages, p.refusal())
 			messages = nil
 		case shard == nil:
 			took = false
 			p.callLater(l, a)
-		case !v.lead || s.closing.Load() || a.epoch < shard.begun || a.epoch > shard.epoch.Load() || s.acker.unanswered.Load() > 2*maxUnanswered:
+		case !v.lead || s.closing.Load() || a.Epoch < shard.begun || a.Epoch > shard.epoch.Load() || s.acker.unanswered.Load() > 2*maxUnanswered:
 			took = false
 		default:
 			if in.why = shard.stall(); !shard.enough() {
@@ -49,18 +41,18 @@ func (p *Shard) arrive(l *Link, a *arrival) {
 		}
 	}
 	if !took {
-		l.tell(forward.FrameAgain, p.topic.id, p.number, a.source, a.round)
+		in.back.Again(p.at())
 	}
-	in.finish(s)
+	in.finish(p)
 }
 
 // callLater has a broker told when the shard is open.
-func (p *Shard) callLater(l *Link, a *arrival) {
+func (p *Shard) callLater(l *sender.Link, a *sender.Arrival) {
 	p.turned.Lock()
 	defer p.turned.Unlock()
-	b := back{l, a.source, a.round}
+	b := a.Back(l)
 	for i := range p.turned.away {
-		if p.turned.away[i].source == a.source {
+		if p.turned.away[i].Same(b) {
 			p.turned.away[i] = b
 			return
 		}
@@ -74,8 +66,8 @@ func (p *Shard) call() {
 	away := p.turned.away
 	p.turned.away = nil
 	p.turned.Unlock()
-	for _, b := range away {
-		b.link.tell(forward.FrameReady, p.topic.id, p.number, b.source, b.round)
+	for i := range away {
+		away[i].Ready(p.at())
 	}
 }
 
@@ -97,20 +89,19 @@ func (s *ShardLeader) meet(in *intake, p *pending, v *view, m *protocol.Message)
 	case seq > o.Last && len(m.Subject) == 0: // its source doesn't want to know
 		o.Last = seq
 		return isKnown
-	case seq > o.Last && (seq >= in.from.below || s.origins.Knows(o, o.Heard-2*int64(forward.OutboxTime))):
+	case seq > o.Last && (seq >= in.from.Below || s.origins.Knows(o, o.Heard-2*int64(forward.OutboxTime))):
 		if in.why == nil {
 			return isNew
 		}
 		o.Last = seq
-		in.refuse(s.shard, v, nil, in.why)
+		in.refuse(s.shard, in.why)
 		return isKnown
 	}
-	fw := &s.service.forwards
 	if len(m.Subject) == 0 {
 		return isKnown
 	}
 	if offset, records, ok := o.Find(seq); ok {
-		fw.deduplicated.Add(1)
+		s.service.counts.deduplicated.Add(1)
 		if offset >= s.high.Load() {
 			p.answers = append(p.answers, answer{offset: offset, records: records, seq: seq})
 		} else {
@@ -134,7 +125,7 @@ func (s *ShardLeader) meet(in *intake, p *pending, v *view, m *protocol.Message)
 			break
 		}
 		o.Last = max(o.Last, seq)
-		in.refuse(s.shard, v, nil, &publish.ForgottenError{Topic: s.shard.name})
+		in.refuse(s.shard, &publish.ForgottenError{Topic: s.shard.name})
 	}
 	return isKnown
 }
@@ -188,14 +179,4 @@ func (in *intake) appended(err error) {
 		}
 	}
 	in.spans = in.spans[:0]
-}
-
-// carry sends the answers in a that are due.
-func (b *back) carry(a *forward.Answers, p *Shard, head []byte) []byte {
-	if a.Flush(); len(a.Buf) > 0 {
-		head = forward.AppendFrameHead(head[:0], forward.FrameAnswers, p.topic.id, p.number, b.source, b.round)
-		b.link.out.Carry(head, a.Buf)
-	}
-	a.Reset()
-	return slices.Grow(head[:0], 64)
 }

@@ -35,14 +35,17 @@ func (s *signals) Send(messages []protocol.Message) {
 func benchSite(t testing.TB, publishers int, change func(*coordination.TopicSpec)) (*site, *signals, *Topic) {
 	n := newSite(t)
 	n.fs, n.dir, n.options = env.OS, t.TempDir(), log.Options{}
-	if err := n.start(); err != nil {
-		t.Fatal(err)
-	}
-	hub := &signals{testHub: n.hub}
+	hub := &signals{}
 	for range publishers {
 		hub.waiting = append(hub.waiting, make(chan struct{}, 4096))
 	}
-	n.service.config.Hub = hub
+	n.front = func(h *testHub) Hub {
+		hub.testHub = h
+		return hub
+	}
+	if err := n.start(); err != nil {
+		t.Fatal(err)
+	}
 	n.topic("orders", change)
 	n.place("orders", self)
 	n.tell()

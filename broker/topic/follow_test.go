@@ -313,10 +313,8 @@ func TestClosingAnswersEverybody(t *testing.T) {
 	if len(n.hub.offers) != 0 || !slices.Equal(told, []string{"orderstrue", "ordersfalse"}) {
 		t.Errorf("%d offers, told %q", len(n.hub.offers), told)
 	}
-	hub := newHub()
-	topic.service.config.Hub = hub
 	(*taker)(topic).Take([]protocol.Message{message("orders.a", "late", "x")}, false)
-	if got := hub.answer(t, "late"); got != "no: topic orders: broker main-0 is stopping; try again" {
+	if got := n.hub.answer(t, "late"); got != "no: topic orders: broker main-0 is stopping; try again" {
 		t.Errorf("answered %q", got)
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	replication "github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/sender"
 )
 
 // way is one direction of a link between two brokers of a test. What is carried arrives on a goroutine of its own.
@@ -42,7 +42,7 @@ func (w *way) Carry(parts ...[]byte) bool {
 
 func (w *way) Wait() {}
 
-func (w *way) run(t testing.TB, to *Link) {
+func (w *way) run(t testing.TB, to *sender.Link) {
 	defer close(w.done)
 	defer to.Detach()
 	for {
@@ -285,26 +285,24 @@ func TestAPublisherAtTheLeaderItselfNoticesNothing(t *testing.T) {
 }
 
 // leadsBehindAnother has the first broker lead, take what came to it while nobody led, and then go on by itself.
-func (c *cluster) leadsBehindAnother(between func(f *sender)) (f *sender) {
+func (c *cluster) leadsBehindAnother(between func()) {
 	c.t.Helper()
 	a := c.sites[0]
 	a.expect(a.ask("orders.a", "1"), "orders@1")
 	c.shard.Leader = ""
 	c.tell()
 	a.hub.publish(message("orders.a", "r", "2"))
-	f = a.service.Topic("orders").shards[0].out.Load()
-	between(f)
+	between()
 	c.elect(0, 0, 1, 2)
 	c.tell()
 	a.expect(a.hub.answer(c.t, "r"), "orders@2")
 	a.ask("orders.a", "3")
-	return f
 }
 
 // A message that came while nobody led goes before one that comes when this broker leads.
 func TestNothingOvertakesWhatCameWhileNobodyLed(t *testing.T) {
 	c, a, _, _ := three(t)
-	c.leadsBehindAnother(func(*sender) {
+	c.leadsBehindAnother(func() {
 		a.hub.publish(message("orders.a", "", "2b"))
 	})
 	if got := a.values(); !slices.Equal(got, []string{"1", "2", "2b", "3"}) {
@@ -315,7 +313,7 @@ func TestNothingOvertakesWhatCameWhileNobodyLed(t *testing.T) {
 // A leader that begins anew in its epoch, since another durability is asked for, sends what wasn't safe to itself.
 func TestALeaderThatBeginsAnewKnowsWhatItTook(t *testing.T) {
 	c, a, _, _ := three(t)
-	c.leadsBehindAnother(func(*sender) {})
+	c.leadsBehindAnother(func() {})
 	c.alone(0)
 	a.hub.publish(message("orders.a", "r4", "4"), message("orders.a", "r5", "5"))
 	a.ends(6)
@@ -369,9 +367,7 @@ func TestWhatCantBeResentIsNotKnown(t *testing.T) {
 	b.open("orders")
 	a.eventually("it is to go to the next leader", func() bool { return a.service.Stats().OutboxMessages == 1 })
 	f := a.service.Topic("orders").shards[0].out.Load()
-	f.mu.Lock()
-	f.patience = 0
-	f.mu.Unlock()
+	f.SetPatience(0)
 	if got := a.hub.answer(t, "r1"); !strings.Contains(got, "it isn't known whether the message was kept") {
 		t.Errorf("answered %q", got)
 	}
@@ -474,7 +470,7 @@ func TestALeaderThatRestartsKnowsWhatItHas(t *testing.T) {
 	a.expect(said(), "answers 11+1@0"+`no: topic orders: it isn't known any more whether the message was kept; publish it again, with a message id if it must not be kept twice`)
 	a.expect(said(), "answers 12+1@11")
 	// What was answered to an earlier life is nothing to this one.
-	if err := from.Take(forward.AppendFrameHead(nil, forward.FrameAgain, "id-orders", 0, a.service.forwards.source+1, 1)); err != nil {
+	if err := from.Take(forward.AppendFrameHead(nil, forward.FrameAgain, "id-orders", 0, a.service.senders.Source()+1, 1)); err != nil {
 		t.Error(err)
 	}
 	for _, garbage := range [][]byte{nil, {1}, {1, 200}, bytes.Repeat([]byte{9}, 64), forward.AppendFrameHead(nil, forward.FrameRun, "id-orders", 0, 7, 1)} {
@@ -489,15 +485,15 @@ func TestAFullOutboxRefuses(t *testing.T) {
 	c, a, b, _ := three(t)
 	_, back, cut := join(b, a)
 	back.set(func() { back.deaf = true })
-	fw := &b.service.forwards
-	fw.bytes.Add(outboxBytes)
+	fw := &b.service.senders
+	fw.Hold(sender.OutboxBytes)
 	if !b.hub.publish(message("orders.a", "r1", "one")) {
 		t.Error("a publisher is not asked to wait")
 	}
-	fw.bytes.Add(outboxBytes)
+	fw.Hold(sender.OutboxBytes)
 	full := "no: topic orders: not forwarded: more waits for its leader's answers than this broker keeps; publish more slowly, or try again when it is answered"
 	b.expect(b.ask("orders.a", "x"), full)
-	fw.bytes.Add(-2 * outboxBytes)
+	fw.Hold(-2 * sender.OutboxBytes)
 	a.eventually("the leader has it", func() bool { return a.service.Topic("orders").Shard().Info().Last == 1 })
 	cut()
 	c.kill(0)
@@ -508,9 +504,7 @@ func TestAFullOutboxRefuses(t *testing.T) {
 	b.expect(b.ask("orders.a", "x"), full)
 	// When it is too old, its publisher is told.
 	f := b.service.Topic("orders").shards[0].out.Load()
-	f.mu.Lock()
-	f.patience = 0
-	f.mu.Unlock()
+	f.SetPatience(0)
 	if got := b.hub.answer(t, "r1"); !strings.Contains(got, "it isn't known whether the message was kept") {
 		t.Errorf("answered %q", got)
 	}
@@ -564,31 +558,5 @@ func TestALeaderForgetsSilentSenders(t *testing.T) {
 	}
 	for i, n := range []*site{a, b, other} {
 		a.expect(n.ask("orders.a", "again"), fmt.Sprintf("orders@%d", i+4))
-	}
-}
-
-// A sender begins no round with a message that is older than its publisher waits: its process may have been stopped for so long
-// that leaders have forgotten it.
-func TestASenderSendsNothingThatIsTooOldAgain(t *testing.T) {
-	_, a, b, _ := three(t)
-	_, back, cut := join(b, a)
-	back.set(func() { back.deaf = true })
-	b.hub.publish(message("orders.a", "r1", "one"))
-	a.eventually("the leader has it", func() bool { return a.service.Topic("orders").Shard().Info().Last == 1 })
-	cut()
-	f := b.service.Topic("orders").shards[0].sender()
-	f.order.Lock()
-	f.mu.Lock()
-	round, way := f.round, newWay()
-	b.service.Attach(a.self, way)
-	f.patience = 0
-	f.pump(f.shard.view.Load(), time.Now())
-	if f.round != round {
-		t.Errorf("round %d begins after %d", f.round, round)
-	}
-	f.mu.Unlock()
-	f.order.Unlock()
-	if got := b.hub.answer(t, "r1"); !strings.Contains(got, "it isn't known whether the message was kept") {
-		t.Errorf("answered %q", got)
 	}
 }

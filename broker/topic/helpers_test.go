@@ -215,6 +215,7 @@ func message(on, reply, data string, headers ...string) protocol.Message {
 
 // site is one broker and what coordination says.
 type site struct {
+	front   func(h *testHub) Hub // before hub; nil: nothing
 	t       testing.TB
 	self    string
 	name    string
@@ -271,6 +272,10 @@ func (n *site) said(what string) bool {
 // start starts the broker in a new life.
 func (n *site) start() error {
 	n.hub = newHub()
+	var hub Hub = n.hub
+	if n.front != nil {
+		hub = n.front(n.hub)
+	}
 	n.logged = &bytes.Buffer{}
 	var service *Service
 	var ready sync.WaitGroup
@@ -292,7 +297,7 @@ func (n *site) start() error {
 	c := n.clock()
 	linked.Clock = c
 	n.exchange = replication.NewExchange(linked)
-	service, err = Open(Config{Self: n.self, Name: n.name, Disk: disk, Hub: n.hub, Codec: plainCodec{}, Payload: n.payload,
+	service, err = Open(Config{Self: n.self, Name: n.name, Disk: disk, Hub: hub, Codec: plainCodec{}, Payload: n.payload,
 		Exchange: n.exchange, Report: n.report, Compact: n.compact, Clock: c,
 		Logger: slog.New(slog.NewTextHandler(&syncWriter{mu: &n.logging, b: n.logged}, nil)), Leading: n.told})
 	ready.Done()

@@ -25,7 +25,7 @@ func (s *ShardLeader) judgeRecords(in *intake, v *view, m *protocol.Message, c *
 		return false
 	}
 	if why := publish.CheckRecords(m.Data[m.Header:], c.Records, v.maxMessage); why != "" {
-		in.refuse(s.shard, v, m.Reply, &publish.RecordsError{Topic: s.shard.name, Why: why})
+		in.refuse(s.shard, &publish.RecordsError{Topic: s.shard.name, Why: why})
 		return false
 	}
 	return true

@@ -5,6 +5,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/sender"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 	// aheadBytes is how much a leader appends to one shard beyond its high watermark before publishers wait: twice what
 	// the outbox of a broker holds, so that brokers that forward wait first, and more than 1 Gbit/s brings while a
 	// follower collects garbage. aheadRecords is the same in records, at about 250 bytes each of answers that wait.
-	aheadBytes   = 2 * outboxBytes
+	aheadBytes   = 2 * sender.OutboxBytes
 	aheadRecords = 256 << 10
 	// aheadTime is how long publishers wait for a watermark that does not move before they are refused: a member that
 	// lags leaves the in-sync set before (replica.LagTime and a sweep), and what waited is kept then.
@@ -59,18 +60,4 @@ const (
 	compactPace = 64 << 20
 	// reportTime bounds how long a broker waits for etcd when it reports a damaged copy.
 	reportTime = 5 * time.Second
-	// outboxBytes is how much may be forwarded and not answered before publishers are read no further: what brokers of one
-	// zone have under way for a quarter of a second at 1 Gbit/s. At twice as much they are refused.
-	outboxBytes = 32 << 20
-	// outboxMessages is the same in messages, at about 50 bytes each beside their own.
-	outboxMessages = 64 << 10
-	// outboxUnled is how much waits for one shard while it has no leader that can be reached, so that one such doesn't keep others waiting.
-	outboxUnled = 8 << 20
-	// againFirst and againLast bound how long an outbox rests that was told to go again.
-	againFirst = 5 * time.Millisecond
-	againLast  = 200 * time.Millisecond
-	// outboxTick is how often outboxes that are not empty are looked at.
-	outboxTick = 20 * time.Millisecond
-	// gathers is of how many shards one read of a link gathers messages into batches.
-	gathers = 16
 )

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/sender"
 )
 
 // slowly keeps logs from being opened until release is called.
@@ -116,7 +117,7 @@ func TestWaitingKeepsTheOrder(t *testing.T) {
 		defer close(opening)
 		release()
 	}()
-	for n.service.Topic("orders").Shard() == nil && sent < outboxMessages/2 {
+	for n.service.Topic("orders").Shard() == nil && sent < sender.OutboxMessages/2 {
 		publish()
 	}
 	for range 1000 {

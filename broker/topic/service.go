@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/sender"
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
@@ -56,7 +57,7 @@ type Service struct {
 	aheadBound aheadBound
 	scrubs     scrubCounts
 
-	forwards forwards
+	senders sender.Senders
 
 	state atomic.Pointer[coordination.State] // not under mu, since Take asks for it while a hub may wait for Take
 
@@ -103,7 +104,7 @@ func Open(config Config) (*Service, error) {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.acker = newAcker(s)
-	s.forwards.init(s)
+	s.newSenders()
 	s.tasks = work.NewTasks(openers, func(_ *struct{}, p *Shard, lane work.Lane) (more bool) {
 		s.work(p, lane == work.Later)
 		return false
@@ -124,7 +125,7 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 		return
 	}
 	first := s.state.Swap(state) == nil
-	defer s.forwards.poke()
+	defer s.senders.Poke()
 	close(s.changed)
 	s.changed = make(chan struct{})
 	for _, b := range state.Brokers {
@@ -384,7 +385,7 @@ func (s *Service) Close() error {
 	s.tasks.Close()
 	s.running.Wait() // nobody opens or closes anything any more
 	err := s.closeAll()
-	s.forwards.close()
+	s.senders.Close()
 	s.acker.close()
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/sender"
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
@@ -30,7 +31,7 @@ type Shard struct {
 	// trouble is why the logs can't be opened or are to be opened again; nil: nothing is wrong with them.
 	trouble atomic.Pointer[trouble]
 
-	out        atomic.Pointer[sender] // nil: nothing was forwarded yet
+	out        atomic.Pointer[sender.Sender] // nil: nothing was forwarded yet
 	turned     turned
 	work.State // in Service.tasks
 
@@ -58,7 +59,7 @@ type Shard struct {
 // turned are the brokers that forwarded messages when the shard wasn't open.
 type turned struct {
 	sync.Mutex
-	away []back
+	away []sender.Back
 }
 
 // trouble is something that a person should see to.

@@ -32,9 +32,9 @@ type Stats struct {
 }
 
 type counts struct {
-	appended, duplicates, setAside atomic.Uint64
-	ids, followedIDs               atomic.Int64 // of shards that are led here, and of all others
-	refused                        publish.Refusals
+	appended, duplicates, deduplicated, setAside atomic.Uint64
+	ids, followedIDs                             atomic.Int64 // of shards that are led here, and of all others
+	refused                                      publish.Refusals
 }
 
 // Stats are the service's counters and gauges.
@@ -42,9 +42,9 @@ func (s *Service) Stats() Stats {
 	c := &s.counts
 	out := Stats{Appended: c.appended.Load(), Duplicates: c.duplicates.Load(), Unanswered: s.acker.unanswered.Load(), IDs: c.ids.Load(), Followed: c.followedIDs.Load(),
 		SetAside: c.setAside.Load(), Refused: c.refused.Counts()}
-	fw := &s.forwards
-	out.Resent, out.Failed, out.OutboxFull, out.Deduplicated = fw.resent.Load(), fw.failed.Load(), fw.refused.Load(), fw.deduplicated.Load()
-	out.OutboxBytes, out.OutboxMessages = fw.bytes.Load(), fw.messages.Load()
+	held := s.senders.Stats()
+	out.Resent, out.Failed, out.OutboxFull, out.Deduplicated = held.Resent, held.Failed, held.Full, c.deduplicated.Load()
+	out.OutboxBytes, out.OutboxMessages = held.Bytes, held.Messages
 	for _, shard := range s.leaders() {
 		start, end := shard.Offsets()
 		out.Open++

@@ -12,21 +12,21 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/sender"
 )
 
 // intake is what one call of Take works with.
 type intake struct {
 	records []log.Record
 	append  log.Append
-	out     publish.Replies
 	first   bool // the next message is the first with an id, and the log has to say so before
 	alone   bool // the next message, or the last one gathered, is a batch by itself
 	gone    bool // the shard has ended
 
 	extensions []log.Extension
 
-	from      *arrival // nil: the messages have no numbers yet, and can only be refused
-	back      back
+	from      *sender.Arrival
+	back      sender.Back
 	seq       uint64 // of the next message
 	why       error  // why nothing is taken, or nil
 	gap       bool   // others have to come before the next message
@@ -43,7 +43,7 @@ var intakes = sync.Pool{New: func() any { return &intake{} }}
 // take accepts what one read of a connection brought.
 func (p *Shard) take(messages []protocol.Message) (behind bool) {
 	s := p.topic.service
-	behind = p.sender().publish(p.view.Load(), messages)
+	behind = p.sender().Publish(p.view.Load(), messages)
 	if shard := p.leading.Load(); shard != nil {
 		behind = behind || shard.pushesBack()
 	}
@@ -58,22 +58,16 @@ func (s *ShardLeader) put(in *intake, v *view, messages []protocol.Message) (res
 	}
 	in.first = false
 	if err := s.markIDs(v); err != nil {
-		in.refuseAll(s.shard, v, messages, &publish.StoreError{Topic: s.shard.name, Err: err})
+		in.refuseAll(s.shard, messages, &publish.StoreError{Topic: s.shard.name, Err: err})
 		return nil
 	}
 	return messages
 }
 
 // finish sends the answers that are due at once.
-func (in *intake) finish(s *Service) {
-	if len(in.out.Messages) > 0 {
-		s.config.Hub.Send(in.out.Messages)
-	}
-	in.out.Reset()
-	if in.from != nil {
-		in.head = in.back.carry(&in.answers, in.from.shard, in.head)
-	}
-	in.from, in.back, in.origin, in.why, in.gap, in.gone = nil, back{}, nil, nil, false, false
+func (in *intake) finish(p *Shard) {
+	in.head = in.back.Carry(&in.answers, p.at(), in.head)
+	in.from, in.back, in.origin, in.why, in.gap, in.gone = nil, sender.Back{}, nil, nil, false, false
 	intakes.Put(in)
 }
 
@@ -86,27 +80,19 @@ func (p *Shard) refusal() error {
 	return &publish.NotServedError{Topic: p.topic.name, Reason: publish.Opening, Leader: p.view.Load().leader, Why: "its log is being opened; try again"}
 }
 
-func (in *intake) refuseAll(p *Shard, v *view, messages []protocol.Message, err error) {
-	for i := range messages {
-		if in.from != nil || v.keeps(messages[i].Subject) {
-			in.refuse(p, v, messages[i].Reply, err)
-		}
+func (in *intake) refuseAll(p *Shard, messages []protocol.Message, err error) {
+	for range messages {
+		in.refuse(p, err)
 		in.seq++
 	}
 }
 
 // refuse answers at once that a message is not kept.
-func (in *intake) refuse(p *Shard, v *view, to []byte, err error) {
+func (in *intake) refuse(p *Shard, err error) {
 	p.topic.service.counts.refused.Note(err)
-	if in.from != nil {
-		in.answers.Refused(in.seq, p.topic.service.config.Codec, p.topic.name, err)
-		if in.origin != nil {
-			in.origin.Settle(in.seq, forward.Outcome{Err: err})
-		}
-		return
-	}
-	if len(to) > 0 && !v.noAck {
-		in.out.Refusal(p.topic.service.config.Codec, to, p.topic.name, err)
+	in.answers.Refused(in.seq, p.topic.service.config.Codec, p.topic.name, err)
+	if in.origin != nil {
+		in.origin.Settle(in.seq, forward.Outcome{Err: err})
 	}
 }
 
@@ -119,7 +105,7 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 		return 0
 	}
 	if s.failed.Load() != nil {
-		in.refuseAll(s.shard, v, messages, s.shard.refusal())
+		in.refuseAll(s.shard, messages, s.shard.refusal())
 		return len(messages)
 	}
 	now, mono := s.now()
@@ -132,7 +118,7 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 	kept := 0 // messages
 	p := newPending(s)
 	p.back = in.back
-	in.origin = s.origins.Of(in.from.source, in.from.floor)
+	in.origin = s.origins.Of(in.from.Source, in.from.Floor)
 	in.origin.Heard = forward.Mono()
 	in.alone, in.append, in.extensions = false, log.Append{}, in.extensions[:0]
 	for n < len(messages) && len(in.records) < batchRecords && !in.alone {
@@ -169,7 +155,7 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 		s.settleLater(p)
 		return n
 	}
-	in.sign(in.from.source, in.from.floor)
+	in.sign(in.from.Source, in.from.Floor)
 	in.append.Epoch, in.append.Records, in.append.Durability, in.append.Done = s.epoch.Load(), in.records, v.durability, p
 	in.append.Extensions = in.extensions
 	p.durability, p.end = v.durability, s.end+count
@@ -206,7 +192,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	if m.Header > 0 {
 		var refusal error
 		if c, refusal = s.service.config.Codec.Conditions(m.Data[:m.Header]); refusal != nil {
-			in.refuse(s.shard, v, m.Reply, refusal)
+			in.refuse(s.shard, refusal)
 			return false
 		}
 	}
@@ -214,7 +200,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 		return false
 	}
 	if c.Records == 0 && v.maxMessage > 0 && len(m.Data) > v.maxMessage {
-		in.refuse(s.shard, v, m.Reply, &publish.TooLargeError{Topic: s.shard.name, Size: len(m.Data), Max: v.maxMessage})
+		in.refuse(s.shard, &publish.TooLargeError{Topic: s.shard.name, Size: len(m.Data), Max: v.maxMessage})
 		return false
 	}
 	next := s.end + uint64(len(in.records))
@@ -238,13 +224,13 @@ func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message
 	t := s.topic
 	switch {
 	case len(c.ExpectedTopic) > 0 && string(c.ExpectedTopic) != t.name && string(c.ExpectedTopic) != s.shard.name:
-		in.refuse(s.shard, v, m.Reply, &publish.WrongTopicError{Topic: s.shard.name, Expected: string(c.ExpectedTopic)})
+		in.refuse(s.shard, &publish.WrongTopicError{Topic: s.shard.name, Expected: string(c.ExpectedTopic)})
 		return false
 	case t.several() && !s.shard.canJudge(c):
-		in.refuse(s.shard, v, m.Reply, s.shard.cantJudge())
+		in.refuse(s.shard, s.shard.cantJudge())
 		return false
 	case len(c.ID) > maxID:
-		in.refuse(s.shard, v, m.Reply, &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "a message id of more than 1 KiB", Why: "each is kept in memory"})
+		in.refuse(s.shard, &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "a message id of more than 1 KiB", Why: "each is kept in memory"})
 		return false
 	}
 	var hash dedup.Hash
@@ -272,7 +258,7 @@ func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message
 		}
 		last, err := s.lastOf(in, of)
 		if err != nil {
-			in.refuse(s.shard, v, m.Reply, err)
+			in.refuse(s.shard, err)
 			return false
 		}
 		if last != c.ExpectedLastBySubject {
@@ -287,7 +273,7 @@ func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message
 	if len(c.ExpectedLastID) > 0 {
 		last, err := s.lastMessageID(next)
 		if err != nil {
-			in.refuse(s.shard, v, m.Reply, &publish.StoreError{Topic: s.shard.name, Err: err})
+			in.refuse(s.shard, &publish.StoreError{Topic: s.shard.name, Err: err})
 			return false
 		}
 		if string(last) != string(c.ExpectedLastID) {
@@ -297,7 +283,7 @@ func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message
 	}
 	if len(c.ID) > 0 && v.window > 0 {
 		if s.ids.Full() {
-			in.refuse(s.shard, v, m.Reply, &publish.WindowFullError{Topic: s.shard.name, IDs: s.ids.Len(), Window: v.window})
+			in.refuse(s.shard, &publish.WindowFullError{Topic: s.shard.name, IDs: s.ids.Len(), Window: v.window})
 			return false
 		}
 		s.ids.Add(hash, next+c.Span(), mono)
@@ -310,7 +296,7 @@ func (s *ShardLeader) condition(in *intake, p *pending, v *view, to []byte, err 
 	if publish.Falsifiable(err) {
 		s.answer(in, p, v, to, answer{kind: isRefusal, err: err})
 	} else {
-		in.refuse(s.shard, v, to, err)
+		in.refuse(s.shard, err)
 	}
 }
 
@@ -325,7 +311,7 @@ func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answe
 	in.origin.Settle(a.seq, forward.Outcome{Offset: a.offset, Duplicate: a.kind == isDuplicate, Err: a.err})
 	switch {
 	case a.kind == isRefusal && len(v.shard.Replicas) > 1:
-		a.again = a.seq < in.from.below
+		a.again = a.seq < in.from.Below
 		q := s.question(in)
 		q.answers = append(q.answers, a)
 	case a.offset >= s.high.Load():

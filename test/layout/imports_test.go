@@ -30,6 +30,7 @@ var rooms = []string{
 	"records",
 	"dedup",
 	"forward",
+	"sender",
 	"topic",
 	"subscription",
 	"session",

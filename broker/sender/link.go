@@ -1,4 +1,4 @@
-package topic
+package sender
 
 import (
 	"github.com/carillon-mq/carillon/broker/forward"
@@ -8,38 +8,43 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// Link is another broker as Topics know it: what it forwards comes from here, and its answers. One goroutine, the reader of the
-// way to it, calls Take, Flush and Detach.
+// Link is another broker as Topics know it: what it forwards comes from here, and its answers. One
+// goroutine, the reader of the way to it, calls Take, Flush and Detach.
 type Link struct {
-	service *Service
+	senders *Senders
 	broker  string
 	out     Carrier
 	down    atomic.Bool
 
-	arrivals []*arrival // of one read
-	spare    []*arrival
+	arrivals []*Arrival // of one read
+	spare    []*Arrival
 	answers  publish.Replies
-	done     settled
+	done     Settled
 }
 
-// arrival is messages that another broker forwarded to the leader of a shard, with consecutive numbers.
-type arrival struct {
-	shard                            *Shard
-	source                           uint64
-	round                            uint32
-	epoch, first, next, floor, below uint64
-	messages                         []protocol.Message
+// Arrival is messages that another broker forwarded to the leader of a shard, with consecutive
+// numbers.
+type Arrival struct {
+	Shard  Shard
+	Source uint64
+	Round  uint32
+	Epoch  uint64 // for which they were sent
+	First  uint64 // number of the first one
+	next   uint64
+	// Floor is the oldest number that its source holds, and Below the first that it never sent
+	// before.
+	Floor, Below uint64
+	Messages     []protocol.Message
 }
 
 // Attach makes the way to a broker known. From now on messages for leaders there go that way, and
 // unanswered ones go again.
-func (s *Service) Attach(broker string, out Carrier) *Link {
-	l := &Link{service: s, broker: broker, out: out}
-	fw := &s.forwards
+func (fw *Senders) Attach(broker string, out Carrier) *Link {
+	l := &Link{senders: fw, broker: broker, out: out}
 	fw.mu.Lock()
 	fw.links[broker] = l
 	fw.mu.Unlock()
-	fw.poke()
+	fw.Poke()
 	return l
 }
 
@@ -47,7 +52,7 @@ func (s *Service) Attach(broker string, out Carrier) *Link {
 func (l *Link) Detach() {
 	l.Flush()
 	l.down.Store(true)
-	fw := &l.service.forwards
+	fw := l.senders
 	fw.mu.Lock()
 	if fw.links[l.broker] == l {
 		delete(fw.links, l.broker)
@@ -61,31 +66,26 @@ func (l *Link) Take(frame []byte) error {
 	if err != nil {
 		return err
 	}
-	s := l.service
-	s.mu.RLock()
-	t := s.byID[string(h.Topic)]
-	s.mu.RUnlock()
-	if t == nil || h.Shard >= len(t.shards) {
-		t = nil // deleted here, or not known yet
-	}
+	fw := l.senders
+	shard := fw.config.Shard(h.Topic, h.Shard) // nil: deleted here, or not known yet
 	switch h.Kind {
 	case forward.FrameRun:
 		r, err := forward.ParseRun(rest)
 		if err != nil {
 			return err
 		}
-		if t == nil {
+		if shard == nil {
 			l.tell(forward.FrameAgain, string(h.Topic), h.Shard, h.Source, h.Round)
 			return nil
 		}
-		return l.gather(t.shards[h.Shard], &h, &r)
+		return l.gather(shard, &h, &r)
 	case forward.FrameAnswers:
-		if t != nil {
-			return l.answered(t.shards[h.Shard], &h, rest)
+		if shard != nil {
+			return l.answered(shard, &h, rest)
 		}
 	case forward.FrameAgain, forward.FrameReady:
-		if t != nil && h.Source == s.forwards.source {
-			if f := t.shards[h.Shard].out.Load(); f != nil {
+		if shard != nil && h.Source == fw.source {
+			if f := shard.Used(); f != nil {
 				f.again(h.Round, h.Kind == forward.FrameReady)
 			}
 		}
@@ -100,15 +100,16 @@ func (l *Link) tell(kind forward.FrameKind, topic string, shard int, source uint
 	l.out.Carry(forward.AppendFrameHead(nil, kind, topic, shard, source, round))
 }
 
-// gather puts messages behind those that came before, so that what one read brought becomes few batches.
-func (l *Link) gather(p *Shard, h *forward.FrameHead, r *forward.Run) error {
-	var to *arrival
+// gather puts messages behind those that came before, so that what one read brought becomes few
+// batches.
+func (l *Link) gather(p Shard, h *forward.FrameHead, r *forward.Run) error {
+	var to *Arrival
 	for _, a := range l.arrivals {
-		if a.shard == p {
+		if a.Shard == p {
 			to = a
 		}
 	}
-	if to != nil && (to.source != h.Source || to.round != h.Round || to.epoch != r.Epoch || to.next != r.First) {
+	if to != nil && (to.Source != h.Source || to.Round != h.Round || to.Epoch != r.Epoch || to.next != r.First) {
 		l.deliver()
 		to = nil
 	}
@@ -119,23 +120,23 @@ func (l *Link) gather(p *Shard, h *forward.FrameHead, r *forward.Run) error {
 		if n := len(l.spare); n > 0 {
 			to, l.spare = l.spare[n-1], l.spare[:n-1]
 		} else {
-			to = &arrival{}
+			to = &Arrival{}
 		}
-		*to = arrival{shard: p, source: h.Source, round: h.Round, epoch: r.Epoch, first: r.First, next: r.First, messages: to.messages[:0]}
+		*to = Arrival{Shard: p, Source: h.Source, Round: h.Round, Epoch: r.Epoch, First: r.First, next: r.First, Messages: to.Messages[:0]}
 		l.arrivals = append(l.arrivals, to)
 	}
-	to.floor, to.below = r.Floor, r.Ever
+	to.Floor, to.Below = r.Floor, r.Ever
 	return to.read(r.Letters)
 }
 
 // read appends the messages of letters, which keep their memory.
-func (a *arrival) read(letters []byte) error {
+func (a *Arrival) read(letters []byte) error {
 	for len(letters) > 0 {
 		m, rest, ok := forward.ParseLetter(letters)
 		if !ok {
 			return forward.ErrFrame
 		}
-		a.messages = append(a.messages, m)
+		a.Messages = append(a.Messages, m)
 		a.next++
 		letters = rest
 	}
@@ -145,9 +146,9 @@ func (a *arrival) read(letters []byte) error {
 // deliver hands the messages that were gathered to the leaders.
 func (l *Link) deliver() {
 	for _, a := range l.arrivals {
-		a.shard.arrive(l, a)
-		clear(a.messages)
-		*a = arrival{messages: a.messages[:0]}
+		a.Shard.Arrive(l, a)
+		clear(a.Messages)
+		*a = Arrival{Messages: a.Messages[:0]}
 		l.spare = append(l.spare, a)
 	}
 	clear(l.arrivals)
@@ -158,17 +159,17 @@ func (l *Link) deliver() {
 func (l *Link) Flush() {
 	l.deliver()
 	if len(l.answers.Messages) > 0 {
-		l.service.config.Hub.Send(l.answers.Messages)
+		l.senders.config.Hub.Send(l.answers.Messages)
 	}
 	l.answers.Reset()
-	l.done.free()
+	l.done.Free()
 }
 
 // answered takes a leader's answers.
-func (l *Link) answered(p *Shard, h *forward.FrameHead, data []byte) error {
-	f := p.out.Load()
-	if f == nil || h.Source != l.service.forwards.source {
+func (l *Link) answered(p Shard, h *forward.FrameHead, data []byte) error {
+	f := p.Used()
+	if f == nil || h.Source != l.senders.source {
 		return nil // of an earlier life
 	}
-	return f.answered(h.Round, data, &l.answers, &l.done)
+	return f.Answered(h.Round, data, &l.answers, &l.done)
 }

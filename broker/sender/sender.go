@@ -1,0 +1,359 @@
+package sender
+
+import (
+	"container/list"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
+)
+
+// Sender brings what is published on this broker to the leader of one shard, whichever broker that
+// is, this one included. Each message gets a number and stays in the outbox until the leader has
+// answered.
+//
+// A leader on this broker is called directly, with the bytes of the outbox. That is the only
+// difference from a leader on another one: the same numbers, rounds and answers.
+type Sender struct {
+	id    ID
+	shard Shard
+	fw    *Senders
+
+	// order is held from giving messages their numbers until they are on their way, so that a
+	// leader meets them in the order of their numbers. It comes before mu. No answer takes it.
+	order sync.Mutex
+	here  Arrival // messages on their way to this broker's own leader; guarded by order
+
+	mu       sync.Mutex
+	box      forward.Outbox
+	bytes    int // of box as they are counted in fw
+	messages int
+	listed   *list.Element // in fw.active; nil: it is not there
+	to       *Link
+	epoch    uint64
+	round    uint32
+	broken   bool          // the messages of this round have to go again
+	patience time.Duration // after which the publisher of an unanswered message gets an error
+	rest     time.Time
+	pause    time.Duration
+	head     []byte
+}
+
+// New returns the sender of a shard, of which id says how it is known.
+func (fw *Senders) New(id ID, shard Shard) *Sender {
+	return &Sender{id: id, shard: shard, fw: fw, box: forward.NewOutbox(), patience: forward.OutboxTime}
+}
+
+// Publish brings messages to the leader, behind all earlier ones.
+func (f *Sender) Publish(v View, messages []protocol.Message) (behind bool) {
+	size := 0
+	for i := range messages {
+		size += forward.LetterSize(&messages[i])
+	}
+	f.order.Lock()
+	defer f.order.Unlock()
+	f.mu.Lock()
+	if why := f.refuses(v); why != nil {
+		f.mu.Unlock()
+		f.refuseAll(v, messages, why)
+		return false
+	}
+	now, at := time.Now(), forward.Mono()
+	f.box.Expect(size)
+	for i := range messages {
+		if v.Keeps(messages[i].Subject) {
+			f.box.Add(&messages[i], at)
+		}
+	}
+	behind = f.pump(v, now)
+	if f.account(); f.listed == nil && !f.box.Empty() {
+		f.list()
+	}
+	f.mu.Unlock()
+	f.deliver()
+	return behind || f.fw.full()
+}
+
+// refuseAll answers that none of the messages is kept. No lock is needed.
+func (f *Sender) refuseAll(v View, messages []protocol.Message, why error) {
+	out := replies.Get().(*publish.Replies)
+	for i := range messages {
+		if v.Keeps(messages[i].Subject) {
+			f.refuse(out, v, messages[i].Reply, why)
+		}
+	}
+	f.fw.send(out)
+}
+
+// refuse adds the answer that a message is not kept.
+func (f *Sender) refuse(out *publish.Replies, v View, to []byte, err error) {
+	f.fw.config.Refused.Note(err)
+	if len(to) > 0 && !v.NoAck() {
+		out.Refusal(f.fw.config.Codec, to, f.id.Topic, err)
+	}
+}
+
+// refuses returns why no message can be accepted now, or nil. mu is held.
+func (f *Sender) refuses(v View) error {
+	switch to := f.target(v); {
+	case v.Gone(), !v.Served(), f.fw.config.Closing(), to == nil && v.Replicas() < 2:
+		return f.shard.Refusal()
+	case f.fw.bytes.Load() > 2*OutboxBytes, f.fw.messages.Load() > 2*OutboxMessages, to == nil && (f.box.Bytes > outboxUnled || f.fw.full()):
+		f.fw.refused.Add(1)
+		return &publish.OutboxFullError{Topic: f.id.Topic, Why: "more waits for its leader's answers than this broker keeps"}
+	}
+	return nil
+}
+
+// target is the way to the leader, or nil. mu is held.
+func (f *Sender) target(v View) *Link {
+	switch {
+	case v.Gone() || v.Leader() == "":
+		return nil
+	case v.Leader() == f.fw.self.broker:
+		if v.Leads() {
+			return f.fw.self
+		}
+		return nil
+	case f.to != nil && f.to.broker == v.Leader() && !f.to.down.Load():
+		return f.to
+	}
+	return f.fw.link(v.Leader())
+}
+
+// pump sends what is due: with another leader, epoch or link all unanswered messages, then new
+// ones. Messages for a leader on this broker wait in here for deliver. order and mu are held.
+func (f *Sender) pump(v View, now time.Time) (behind bool) {
+	to := f.target(v)
+	if to == nil {
+		f.to = nil
+		return false
+	}
+	if other := to != f.to || f.epoch != v.Epoch(); other || f.broken {
+		if !other && now.Before(f.rest) {
+			return false
+		}
+		if _, at, some := f.box.Oldest(); some && at < forward.Mono()-int64(f.patience) {
+			f.to = nil
+			f.fw.Poke() // look fails it first: leaders don't remember a source for long enough to know it again
+			return false
+		}
+		if other {
+			f.pause = 0
+		}
+		f.to, f.epoch, f.broken = to, v.Epoch(), false
+		f.round++
+		f.fw.resent.Add(uint64(f.box.Begin()))
+	}
+	for {
+		first, count, letters := f.box.Run()
+		if count == 0 {
+			return behind
+		}
+		if to == f.fw.self {
+			f.gather(first, letters)
+			continue
+		}
+		f.head = forward.AppendFrameHead(f.head[:0], forward.FrameRun, f.id.TopicID, f.id.Number, f.fw.source, f.round)
+		f.head = forward.AppendRunHead(f.head, f.epoch, first, f.box.First, f.box.Ever)
+		behind = to.out.Carry(f.head, letters) || behind
+	}
+}
+
+// gather puts letters into here. They stay valid until deliver returns: only an answer, or fail,
+// which takes order, frees a letter. order and mu are held.
+func (f *Sender) gather(first uint64, letters []byte) {
+	a := &f.here
+	if len(a.Messages) == 0 {
+		*a = Arrival{Shard: f.shard, Source: f.fw.source, Round: f.round, Epoch: f.epoch, First: first, next: first,
+			Floor: f.box.First, Below: f.box.Ever, Messages: a.Messages}
+	}
+	_ = a.read(letters) // Outbox wrote them
+}
+
+// deliver hands the gathered messages to the leader on this broker. order is held.
+func (f *Sender) deliver() {
+	a := &f.here
+	if len(a.Messages) == 0 {
+		return
+	}
+	f.shard.Arrive(f.fw.self, a)
+	clear(a.Messages)
+	a.Messages = a.Messages[:0]
+}
+
+// account updates the service's totals. mu is held.
+func (f *Sender) account() {
+	fw, bytes, messages := f.fw, f.box.Bytes, int(f.box.Next()-f.box.First)
+	if bytes != f.bytes {
+		fw.bytes.Add(int64(bytes - f.bytes))
+	}
+	if messages != f.messages {
+		fw.messages.Add(int64(messages - f.messages))
+	}
+	less := bytes < f.bytes || messages < f.messages
+	f.bytes, f.messages = bytes, messages
+	if less && fw.waiting.Load() > 0 && !fw.full() {
+		fw.mu.Lock()
+		fw.room.Broadcast()
+		fw.mu.Unlock()
+	}
+}
+
+// list has the service look at the outbox in intervals. mu is held.
+func (f *Sender) list() {
+	fw := f.fw
+	fw.mu.Lock()
+	f.listed = fw.active.PushBack(f)
+	first := fw.active.Len() == 1
+	fw.mu.Unlock()
+	if first {
+		fw.Poke()
+	}
+}
+
+// look does what no publish and no answer triggers: it follows a change of leader, sends again
+// after a rest, and fails messages that are too old.
+func (f *Sender) look(now time.Time) {
+	v := f.shard.View()
+	if v.Gone() {
+		f.fail(math.MaxInt64, &publish.NotServedError{Topic: f.id.Topic, Reason: publish.BeingDeleted, Why: "it is being deleted"})
+	}
+	f.order.Lock()
+	f.mu.Lock()
+	f.pump(v, now)
+	_, at, some := f.box.Oldest()
+	old := some && at < forward.Mono()-int64(f.patience)
+	if !some && f.listed != nil {
+		f.fw.mu.Lock()
+		f.fw.active.Remove(f.listed)
+		f.fw.mu.Unlock()
+		f.listed = nil
+	}
+	f.account()
+	f.mu.Unlock()
+	f.deliver()
+	f.order.Unlock()
+	if old {
+		f.expire()
+	}
+}
+
+// expire fails the messages that no leader has answered in time.
+func (f *Sender) expire() {
+	text := "its leader doesn't answer"
+	if why := f.shard.Why(); why != "" {
+		text = why
+	}
+	f.mu.Lock()
+	before := forward.Mono() - int64(f.patience)
+	f.mu.Unlock()
+	f.fail(before, &publish.LeadershipLostError{Topic: f.id.Topic, Why: text})
+}
+
+// fail answers the messages that came before a time: with lost if a leader may have them, and
+// otherwise with the reason why none does.
+func (f *Sender) fail(before int64, lost error) {
+	out := replies.Get().(*publish.Replies)
+	v, unsent := f.shard.View(), f.shard.Refusal()
+	var done Settled
+	f.order.Lock() // no leader on this broker reads them now
+	f.mu.Lock()
+	for {
+		seq, at, ok := f.box.Oldest()
+		if !ok || at >= before {
+			break
+		}
+		err := unsent
+		if f.box.Went(seq) {
+			err = lost
+		}
+		m, c, _ := f.box.Settle(seq)
+		done.add(f, c)
+		f.fw.failed.Add(1)
+		f.refuse(out, v, m.Reply, err)
+	}
+	f.mu.Unlock()
+	f.order.Unlock()
+	f.fw.send(out) // before the replies, which stand in the chunks, are freed
+	done.Free()
+}
+
+// again begins another round after a leader did not take all messages, or when it is ready for
+// them.
+func (f *Sender) again(round uint32, ready bool) {
+	f.mu.Lock()
+	switch {
+	case ready:
+		f.rest, f.pause = time.Time{}, 0
+	case round == f.round && !f.broken:
+		f.pause = min(max(2*f.pause, againFirst), againLast)
+		f.broken, f.rest = true, time.Now().Add(f.pause)
+	}
+	f.mu.Unlock()
+	f.fw.Poke()
+}
+
+// Answered takes a leader's answers of a round. Replies go to out, and the chunks that they stand
+// in to done: they are valid until done.Free.
+func (f *Sender) Answered(round uint32, data []byte, out *publish.Replies, done *Settled) error {
+	noAck := f.shard.View().NoAck()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pause = 0
+	for len(data) > 0 {
+		a, rest, err := forward.ParseAnswer(data)
+		if err != nil {
+			return err
+		}
+		data = rest
+		if a.Kind == forward.ItemRefused && round != f.round {
+			continue // its leader may have been deposed: the message goes again
+		}
+		last := min(a.Seq+a.Count, f.box.Next())
+		for seq := max(a.Seq, f.box.First); seq < last; seq++ {
+			m, c, ok := f.box.Settle(seq)
+			if !ok {
+				continue
+			}
+			done.add(f, c)
+			switch {
+			case len(m.Reply) == 0 || noAck:
+			case a.Kind == forward.ItemRefused:
+				if len(a.Refusal) > 0 {
+					out.Encoded(m.Reply, a.Refusal)
+				}
+			default:
+				out.Ack(f.fw.config.Codec, m.Reply, f.id.Name, a.Offset+seq-a.Seq, a.Records, a.Duplicate)
+			}
+		}
+	}
+	return nil
+}
+
+// SetPatience sets after what time the publisher of an unanswered message gets an error.
+func (f *Sender) SetPatience(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.patience = d
+}
+
+// Wait blocks while the way to the shard's leader is behind.
+func (f *Sender) Wait() {
+	f.mu.Lock()
+	to := f.to
+	f.mu.Unlock()
+	if to != nil {
+		to.out.Wait()
+	}
+}
+
+// Next is the number of the next message.
+func (f *Sender) Next() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.box.Next()
+}

@@ -1,0 +1,190 @@
+package sender
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
+)
+
+// state is a View that a test makes.
+type state struct {
+	leader   string
+	epoch    uint64
+	replicas int
+	gone     bool
+}
+
+func (v *state) Gone() bool          { return v.gone }
+func (v *state) Served() bool        { return true }
+func (v *state) Leader() string      { return v.leader }
+func (v *state) Leads() bool         { return false }
+func (v *state) Epoch() uint64       { return v.epoch }
+func (v *state) Replicas() int       { return v.replicas }
+func (v *state) NoAck() bool         { return false }
+func (v *state) Keeps(s []byte) bool { return !strings.HasPrefix(string(s), "$") }
+
+// shard is a Shard that another broker leads, or nobody.
+type shard struct {
+	now    atomic.Pointer[state]
+	sender *Sender
+}
+
+func (s *shard) View() View             { return s.now.Load() }
+func (s *shard) Sender() *Sender        { return s.sender }
+func (s *shard) Used() *Sender          { return s.sender }
+func (s *shard) Why() string            { return "it is away" }
+func (s *shard) Refusal() error         { return errors.New("it is away") }
+func (s *shard) Arrive(*Link, *Arrival) {}
+func (s *shard) publish(reply string)   { s.send("orders.a", reply) }
+func (s *shard) send(subject, to string) bool {
+	return s.sender.Publish(s.View(), []protocol.Message{{Subject: []byte(subject), Reply: []byte(to), Data: []byte("x")}})
+}
+
+// plain is a Codec that answers in words.
+type plain struct{}
+
+func (plain) Conditions([]byte) (c publish.Conditions, refusal error) { return c, nil }
+func (plain) AppendAck(dst []byte, _ string, _ uint64, _ int, _ bool) []byte {
+	return append(dst, "kept"...)
+}
+func (plain) AppendRefusal(dst []byte, _ string, err error) []byte {
+	return append(dst, err.Error()...)
+}
+
+// answers are a Hub.
+type answers chan string
+
+func (a answers) Send(messages []protocol.Message) {
+	for _, m := range messages {
+		a <- string(m.Subject) + ": " + string(m.Data)
+	}
+}
+
+// frames are a Carrier.
+type frames struct {
+	mu  sync.Mutex
+	all []forward.FrameHead
+}
+
+func (c *frames) Carry(parts ...[]byte) bool {
+	h, _, err := forward.ParseFrameHead(append([]byte(nil), parts[0]...))
+	if err != nil {
+		panic(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, h)
+	return false
+}
+
+func (c *frames) Wait() {}
+
+func (c *frames) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.all)
+}
+
+func newShard(v state) (*Senders, *shard, answers) {
+	fw, s, hub := &Senders{}, &shard{}, make(answers, 100)
+	s.now.Store(&v)
+	fw.Init(Config{Self: "b", Name: "main-1", Codec: plain{}, Hub: hub, Refused: &publish.Refusals{},
+		Closing: func() bool { return false }, Shard: func([]byte, int) Shard { return s }})
+	s.sender = fw.New(ID{TopicID: "id-orders", Topic: "orders", Name: "orders"}, s)
+	return fw, s, hub
+}
+
+func expect(t *testing.T, hub answers, want string) {
+	t.Helper()
+	select {
+	case got := <-hub:
+		if got != want {
+			t.Errorf("answered %q, want %q", got, want)
+		}
+	case <-time.After(time.Minute):
+		t.Fatalf("no answer; want %q", want)
+	}
+}
+
+// A sender begins no round with a message that is older than its publisher waits: its process may
+// have been stopped for so long that leaders have forgotten it. The publisher learns that the fate
+// of the message is unknown.
+func TestASenderSendsNothingThatIsTooOldAgain(t *testing.T) {
+	fw, s, hub := newShard(state{leader: "a", epoch: 1, replicas: 3})
+	first, next := &frames{}, &frames{}
+	link := fw.Attach("a", first)
+	s.publish("r1")
+	if first.count() != 1 {
+		t.Fatalf("%d frames were sent", first.count())
+	}
+	link.Detach()
+	fw.Attach("a", next)
+	s.sender.SetPatience(0)
+	s.sender.look(time.Now())
+	if next.count() != 0 {
+		t.Errorf("%d frames were sent again", next.count())
+	}
+	expect(t, hub, "r1: topic orders: it is away, and it isn't known whether the message was kept; publish it again, with a message id if it must not be kept twice")
+	if held := fw.Stats(); held.Messages != 0 || held.Bytes != 0 || held.Failed != 1 {
+		t.Errorf("it holds %+v", held)
+	}
+}
+
+// Another link or epoch has all that is unanswered go again; the same leader on the same link has
+// not.
+func TestAnotherLinkOrEpochBeginsARound(t *testing.T) {
+	fw, s, hub := newShard(state{leader: "a", epoch: 1, replicas: 3})
+	first, next := &frames{}, &frames{}
+	link := fw.Attach("a", first)
+	s.publish("r1")
+	s.publish("r2")
+	s.sender.look(time.Now())
+	if first.count() != 2 || fw.Stats().Resent != 0 {
+		t.Errorf("%d frames, %d messages again", first.count(), fw.Stats().Resent)
+	}
+	link.Detach()
+	to := fw.Attach("a", next)
+	s.sender.look(time.Now())
+	s.now.Store(&state{leader: "a", epoch: 2, replicas: 3})
+	s.sender.look(time.Now())
+	if got := fw.Stats().Resent; got != 4 {
+		t.Errorf("%d messages went again, want 4", got)
+	}
+	// The answer of the last round reaches both publishers once.
+	last := next.all[next.count()-1]
+	var a forward.Answers
+	a.Single(1, 1, 0, false)
+	a.Single(2, 2, 0, false)
+	a.Flush()
+	frame := append(forward.AppendFrameHead(nil, forward.FrameAnswers, "id-orders", 0, last.Source, last.Round), a.Buf...)
+	for range 2 {
+		if err := to.Take(frame); err != nil {
+			t.Fatal(err)
+		}
+		to.Flush()
+	}
+	expect(t, hub, "r1: kept")
+	expect(t, hub, "r2: kept")
+	if held := fw.Stats(); held.Messages != 0 || len(hub) != 0 {
+		t.Errorf("it holds %+v, and %d more answers", held, len(hub))
+	}
+}
+
+// A message for a single replica that is away is refused at once; what the Topic does not keep is
+// not answered.
+func TestNothingWaitsForASingleReplicaThatIsAway(t *testing.T) {
+	_, s, hub := newShard(state{leader: "a", epoch: 1, replicas: 1})
+	s.send("$SYS.x", "r0")
+	s.publish("r1")
+	expect(t, hub, "r1: it is away")
+	if len(hub) != 0 {
+		t.Error("more was answered")
+	}
+}
