@@ -31,10 +31,13 @@
 //	T10 What a leader appends beyond its high watermark is bounded. Beyond the bound publishers wait, and are
 //	    refused when the watermark does not move (ahead).
 //	T11 Nothing is deleted by its age, and nothing compacted, while the time is in doubt. An id is a duplicate
-//	    only while its age is surely within the window (window, and package clock).
+//	    only while its age is surely within the window (packages dedup and clock).
 //
-// Every message comes through package sender, which has the invariants F1 to F7 of forwarding. Of these,
-// F3, F4 and the answers of F5 are kept here: arrive.go judges numbers, take.go signs batches with them.
+// What needs little of a Service is beside it: package publish has conditions and refusals, records
+// reads, dedup remembers message ids, and sender brings every message here, with the invariants F1 to
+// F7 of forwarding. Of these, F3, F4 and the refusals of F5 are kept here: arrive.go judges numbers, and
+// take.go signs batches with them. These packages know a shard by their own interfaces only
+// (publishing.go, records.Source).
 //
 // When the process dies in it: nothing is kept in memory that the logs don't hold. The ids of the
 // deduplication window, which followers keep as well, and the last message's are read again from the end of the log. Deleting a log is
