@@ -48,7 +48,7 @@ func (c *Client) SwapInSync(ctx context.Context, self Replica, before *Shard, in
 func (c *Client) Vouch(ctx context.Context, self Replica, before *Shard, reach Reach, leads bool) (*Shard, error) {
 	after := before.WithEntry(self, !leads)
 	if !leads {
-		after.Returned = append(slices.Clone(after.Returned), Return{self, reach})
+		after.Returned = append(withoutReturn(before.Returned, self), Return{self, reach})
 	}
 	return c.swapEntry(ctx, self, before, after)
 }
@@ -61,13 +61,20 @@ func (c *Client) Withdraw(ctx context.Context, self Replica, before *Shard) (*Sh
 }
 
 // Resign removes self as leader, so that the next leader has a later epoch. The entry of self
-// stays. Errors are those of Vouch, and an *InvalidError if another broker leads.
+// stays, and elections prefer every other member: the log of self failed. Errors are those of Vouch, and an *InvalidError if another broker leads.
 func (c *Client) Resign(ctx context.Context, self Replica, before *Shard) (*Shard, error) {
 	own, _ := before.Member(self.Broker)
 	if before.Leader != self.Broker {
 		return nil, &InvalidError{before.String(), fmt.Sprintf("broker %s does not lead it", self.Broker)}
 	}
-	return c.swapEntry(ctx, self, before, before.WithEntry(own, true))
+	after := before.WithEntry(own, true)
+	after.Returned = append(withoutReturn(before.Returned, own), Return{Replica: own})
+	return c.swapEntry(ctx, self, before, after)
+}
+
+// withoutReturn returns a copy of all without what a member said.
+func withoutReturn(all []Return, member Replica) []Return {
+	return slices.DeleteFunc(slices.Clone(all), func(r Return) bool { return r.Replica == member })
 }
 
 // swapEntry carries out a change of the entry of self.

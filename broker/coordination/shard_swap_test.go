@@ -174,7 +174,7 @@ func TestABrokerChangesItsOwnEntry(t *testing.T) {
 	if _, returned := beside.Return("b"); returned {
 		t.Error("b has returned, too")
 	}
-	if resigned.Leader != "" || resigned.InSync[0] != a {
+	if reach, last := resigned.Return("a"); resigned.Leader != "" || resigned.InSync[0] != a || !last || reach != (Reach{}) {
 		t.Errorf("resigned: %+v", resigned)
 	}
 

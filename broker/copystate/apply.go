@@ -119,10 +119,12 @@ func (e Opened) apply(s State) (State, []Action) {
 type Harmed struct {
 	Reason string
 	Epoch  uint64
+	Led    uint64 // the epoch that this process was to lead when it met the damage; 0: none
 }
 
 func (e Harmed) apply(s State) (State, []Action) {
 	s = s.doubt(Damaged, e.Reason, e.Epoch)
+	s.spent = max(s.spent, e.Led)
 	return s, []Action{Keep, Report}
 }
 
@@ -281,6 +283,7 @@ func (e Seen) apply2(s State) (State, []Action) {
 func (e Seen) named(s State) (State, []Action) {
 	switch {
 	case e.Leading && s.Grave() && e.Others:
+		s.spent = max(s.spent, e.Epoch) // the doubt that the shard may name for this epoch was an earlier one
 		return s, []Action{StepDown, Withdraw}
 	case e.Leading && e.Alone && e.Entry == Earlier && !s.Grave():
 		return s, []Action{Vouch, Lead} // with followers, the leader's own swap does this

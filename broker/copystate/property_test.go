@@ -69,7 +69,7 @@ func TestACopyThatLacksWhatItConfirmedDoesNotLead(t *testing.T) {
 			"harmed": func(t *rapid.T) {
 				if w.open {
 					w.holds, w.noticed = false, true
-					w.happens(t, Harmed{"damage", w.epoch})
+					w.happens(t, Harmed{Reason: "damage", Epoch: w.epoch})
 					w.sees(t) // as after every event
 				}
 			},

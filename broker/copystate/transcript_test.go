@@ -138,7 +138,7 @@ func parseEvent(t *testing.T, line string, kept []byte, epoch *uint64) Event {
 		return Opened{Kept: before, Lost: has("lost"), Counted: has("counted"), Orderly: has("orderly"), Durability: durability,
 			Torn: has("torn"), Damage: value("damage"), Anew: has("anew"), Short: has("short"), Epoch: *epoch}
 	case "harmed":
-		return Harmed{rest, *epoch}
+		return Harmed{Reason: rest, Epoch: *epoch}
 	case "failed":
 		led := uint64(0)
 		if value("led") != "" {

@@ -71,9 +71,11 @@ type FollowConfig struct {
 	Failed func(error)
 	// Contradicted is called once, if the leader would have records dropped that are known to be
 	// safe on all members. Then nothing is dropped and nothing is copied any more. It must not
-	// block, nor End this. If it is nil, such records are set aside: the copy is in doubt and does
-	// not count.
+	// block, nor End this. If it is nil, such records are set aside.
 	Contradicted func(why string)
+	// InDoubt reports whether the copy is in doubt, so that it does not count: then such records are
+	// set aside. It must not block. If it is nil, the copy is not in doubt.
+	InDoubt func() bool
 	// Mended, if not nil, says that the logs lack segments (log.Log.Lacks). Then these are fetched
 	// and nothing is copied. It is called once, when the logs are complete, or with the reason why
 	// they cannot be completed. It must not block, nor End this.

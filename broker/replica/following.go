@@ -315,7 +315,7 @@ func (f *Following) receiveVerdict(in *leaderConn, v *verdict) (ack bool) {
 // contradiction returns why a verdict must not be carried out: it would drop records that are known
 // to be safe on all members; empty: it may be. mu is held.
 func (f *Following) contradiction(v *verdict) string {
-	if f.config.Contradicted == nil {
+	if f.config.Contradicted == nil || f.config.InDoubt != nil && f.config.InDoubt() {
 		return ""
 	}
 	for p := range Parts {

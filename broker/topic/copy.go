@@ -26,6 +26,7 @@ type copyOf struct {
 	// follows is state.Follows, for Follow to notice each State in which the set names this life.
 	follows atomic.Uint64
 	doubted atomic.Bool // there is a doubt
+	grave   atomic.Bool // state.Grave()
 	events  events
 	word    word
 }
@@ -36,9 +37,17 @@ type events struct {
 	queued []copystate.Event
 }
 
+// add queues an event. The worker may be long in coming, and damage is met by each read: one event of it is enough.
 func (q *events) add(e copystate.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	_, damage := e.(copystate.Harmed)
+	if slices.ContainsFunc(q.queued, func(other copystate.Event) bool {
+		_, too := other.(copystate.Harmed)
+		return damage && too || other == e
+	}) {
+		return
+	}
 	q.queued = append(q.queued, e)
 }
 
@@ -56,6 +65,7 @@ func (s *Service) apply(p *Shard, e copystate.Event) []copystate.Action {
 	p.own.state = after
 	p.own.follows.Store(after.Follows())
 	p.own.doubted.Store(!after.Whole())
+	p.own.grave.Store(after.Grave())
 	if before.Doubts() != after.Doubts() {
 		level := s.log.Warn
 		if after.Whole() {

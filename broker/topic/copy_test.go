@@ -309,6 +309,105 @@ func TestAnEndWithACopyInDoubtIsNotOrderly(t *testing.T) {
 	}
 }
 
+// A leader that was elected in doubt finds more damage while others vouch. The doubt of its epoch was an earlier one:
+// it withdraws, and does not begin to lead that epoch again while the set that shows so has not reached it.
+func TestAnEpochInDoubtIsLedOnce(t *testing.T) {
+	c, _ := spoilable(t, 600)
+	a := c.sites[0]
+	c.elect(0, 0, 1, 2)
+	c.doubt()
+	c.tell()
+	a.open("orders")
+	c.settle("all are whole", func() bool { return c.whole(a, 600) })
+	a.flip(a.segments()[0])
+	a.scrub()
+	a.eventually("it withdraws", func() bool { life, _ := c.entry(0); return life == 0 })
+	c.settle("it doubts its copy, and does not lead", func() bool {
+		return a.service.Suspects() == 1 && a.service.Topic("orders").Shard() == nil
+	})
+	if a.said("a copy in doubt leads") {
+		t.Error("it led again")
+	}
+	c.name(1)
+	c.settle("it is repaired", func() bool { return a.exchange.Stats().Repaired == 1 && c.whole(a, 600) })
+}
+
+// A leader's log fails and can't be opened again, while others are whole. It resigns.
+func TestALeaderThatCannotOpenItsLogResigns(t *testing.T) {
+	c, _ := spoilable(t, 10)
+	a := c.sites[0]
+	var failed atomic.Bool
+	a.failSegments(&failed)
+	a.hub.publish(message("orders.a", "", "x"))
+	a.eventually("a write fails", failed.Load)
+	c.settle("it leads no more", func() bool { _, leads := c.entry(0); return !leads })
+}
+
+// The durability of a Topic changes while a write of its leader hangs, and then fails. Followers have the record, so the
+// leader does not lead this epoch again, in which it would give the offset to another record.
+func TestALogThatFailsAsItsDurabilityChangesSpendsTheEpoch(t *testing.T) {
+	c := newCluster(t, 3)
+	for _, n := range c.sites {
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.MinInSync = 3, 2 })
+	}
+	c.begin()
+	a := c.sites[0]
+	a.expect(a.ask("orders.a", "one"), "orders@1")
+	fails := make(chan struct{})
+	a.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+		if op.Kind != "write" || !strings.HasSuffix(op.Path, ".log") {
+			return nil
+		}
+		<-fails
+		return syscall.EIO
+	})
+	a.hub.publish(message("orders.a", "", "two"))
+	c.settle("the followers have it", func() bool {
+		all := c.copies()
+		return len(all[1]) == 2 && len(all[2]) == 2
+	})
+	for _, n := range c.sites {
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Durability = coordination.Replicated })
+	}
+	c.tell()
+	p := a.service.Topic("orders").shards[0]
+	a.eventually("it takes nothing any more", func() bool { return p.leading.Load() == nil })
+	close(fails)
+	a.fs.(*crashfs.FS).SetHook(nil)
+	c.settle("it resigns", func() bool { _, leads := c.entry(0); return !leads })
+	if p.leading.Load() != nil {
+		t.Error("it leads on in the epoch in which it lost a record")
+	}
+}
+
+// A copy that was lost has been fetched again and is whole. It doubts like any other when a leader lacks what was safe.
+func TestACopyThatWasFetchedAgainDoubtsAsOthersDo(t *testing.T) {
+	c, _ := spoilable(t, 300)
+	b := c.sites[1]
+	c.kill(1)
+	if err := b.fs.Rename("data/shards/id-orders-0", "data/lost"); err != nil {
+		t.Fatal(err)
+	}
+	c.start(1)
+	c.settle("it has all again", func() bool { return c.whole(b, 300) })
+	b.eventually("it knows that it is safe", func() bool {
+		following := b.service.Topic("orders").shards[0].copying.Load()
+		return following != nil && following.High(replication.Data) == 301
+	})
+	c.kill(2)
+	if err := c.sites[2].fs.Rename("data/shards/id-orders-0", "data/lost"); err != nil {
+		t.Fatal(err)
+	}
+	c.kill(0)
+	c.start(2)
+	c.settle("the other one doubts its copy", func() bool { return c.sites[2].service.Suspects() == 1 })
+	c.elect(2, 2, 1)
+	c.doubt()
+	c.settle("it has doubted, and set aside what it had", func() bool {
+		return b.exchange.Stats().SetAside == 1 && b.said("lacks records of the data log from 1 to 300")
+	})
+}
+
 // What is known of a copy stands in one value, and only package copystate makes any.
 func TestOneValueSaysWhatACopyIs(t *testing.T) {
 	for i := range reflect.TypeFor[copystate.State]().NumField() {

@@ -24,10 +24,14 @@ type logs struct {
 // work brings what this broker does for a shard in line with its view. It is called by one worker at a time.
 func (s *Service) work(p *Shard, idle bool) {
 	v := p.view.Load()
+	shard := p.leading.Load()
+	failed := shard != nil && shard.failed.Load() != nil || p.fault.Load() != nil
 	if trouble := p.trouble.Load(); trouble != nil && time.Now().Before(trouble.again) && (v.lead || v.member) {
-		return // the keeper comes back to it
+		if !failed || !s.othersCanLead(v) {
+			return // the keeper comes back to it
+		}
 	}
-	if shard := p.leading.Load(); shard != nil && shard.failed.Load() != nil || p.fault.Load() != nil {
+	if failed {
 		if s.config.Disk.Failed() != nil && (v.lead || v.member) {
 			return // until the broker is restarted; what it holds can be read
 		}
@@ -56,6 +60,8 @@ func (s *Service) logFailed(p *Shard, v *view) {
 	if shard := p.leading.Load(); shard != nil {
 		e.Led = shard.epoch.Load()
 		e.Durability = shard.durability
+	} else if p.following != nil {
+		e.Durability = p.followed
 	}
 	if fault := p.fault.Load(); fault != nil {
 		e.Reason = (*fault).Error()
@@ -69,9 +75,14 @@ func (s *Service) logFailed(p *Shard, v *view) {
 	}
 }
 
-// withdrawClosed withdraws a copy in doubt whose logs can't be opened, so that its broker is not elected meanwhile.
+// withdrawClosed withdraws a copy in doubt whose logs can't be opened, so that its broker is not elected meanwhile. If
+// the copy is whole and the broker is to lead, it resigns if another member can lead.
 func (s *Service) withdrawClosed(p *Shard, v *view) {
 	e := s.seen(p, v)
+	if !p.own.state.Grave() && e.Leader == copystate.Self && e.Entry == copystate.Current && e.Others {
+		s.say(p, v, replica.Resign, false)
+		return
+	}
 	if !p.own.state.Grave() || e.Entry != copystate.Current && e.Entry != copystate.Undecided {
 		return
 	}
@@ -122,6 +133,10 @@ func (s *Service) step(p *Shard, v *view, idle bool, doubt string) (again bool, 
 		if p.own.state.Grave() && p.leading.Load() == nil {
 			s.unfollow(p)
 		}
+		if slices.Contains(actions, copystate.Withdraw) { // a doubt that isn't kept is one all the same
+			s.stepDown(p)
+			s.say(p, v, replica.Withdraw, false)
+		}
 		return false, fmt.Errorf("what is known of its copy could not be kept beside it: %w", err)
 	}
 	if v.lead && !slices.Contains(actions, copystate.Lead) || !v.lead && v.leader == "" {
@@ -163,7 +178,9 @@ func (s *Service) stepDown(p *Shard) {
 
 // lead takes publishes. harmed says that the copy turned out to be damaged by that.
 func (s *Service) lead(p *Shard, v *view, idle bool, doubt string) (harmed bool, err error) {
+	durability := v.durability // by which this process has confirmed in this epoch, if it led it
 	if shard := p.leading.Load(); shard != nil && shard.durability != v.durability && len(v.shard.Replicas) > 1 {
+		durability = max(durability, shard.durability)
 		// Followers confirm by the durability that they were told when they asked.
 		_ = s.closeLeader(p, shard, &publish.LeadershipLostError{Topic: p.topic.name, Why: "its durability was changed"}) // it closes no log
 	}
@@ -184,12 +201,17 @@ func (s *Service) lead(p *Shard, v *view, idle bool, doubt string) (harmed bool,
 	shard, err := s.newLeader(p, v, doubt)
 	if damage, ok := errors.AsType[*log.CorruptError](err); ok && s.othersCanLead(v) {
 		s.noteDamage(p)
-		s.apply(p, copystate.Harmed{Reason: damageFound + damage.Error(), Epoch: v.epoch})
+		s.apply(p, copystate.Harmed{Reason: damageFound + damage.Error(), Epoch: v.epoch, Led: v.epoch})
 		if err := p.keepState(); err != nil {
 			return false, err
 		}
 		s.say(p, v, replica.Withdraw, false) // until another leads
 		return false, nil
+	}
+	if failure, ok := errors.AsType[*log.FailedError](err); ok {
+		// Followers may have what is lost here, so this process leads under a later epoch only.
+		s.apply(p, copystate.Failed{Led: v.epoch, Durability: durability, Reason: failure.Error(), Epoch: v.epoch})
+		err = errors.Join(err, p.keepState())
 	}
 	if err != nil {
 		return false, errors.Join(err, s.closeLogs(p))
@@ -230,7 +252,7 @@ func (s *Service) follow(p *Shard, v *view) error {
 	p.followed = v.durability
 	p.following = s.config.Exchange.Follow(replica.FollowConfig{
 		ID: p.id(), Shard: v.shard, Durability: v.durability, Logs: p.logs.parts, Watch: (*watcher)(p), High: p.high,
-		Failed: p.failed(s), Contradicted: p.contradicted(s, v),
+		Failed: p.failed(s), InDoubt: p.own.grave.Load, Contradicted: p.contradicted(s),
 	})
 	p.copying.Store(p.following)
 	return nil
@@ -244,13 +266,10 @@ func (p *Shard) failed(s *Service) func(error) {
 	}
 }
 
-// contradicted takes note of a leader that lacks what was safe on all members. It is nil for a copy in doubt.
-func (p *Shard) contradicted(s *Service, v *view) func(string) {
-	if p.own.state.Grave() {
-		return nil
-	}
+// contradicted takes note of a leader that lacks what was safe on all members.
+func (p *Shard) contradicted(s *Service) func(string) {
 	return func(why string) {
-		p.own.events.add(copystate.Contradicted{Reason: why, Epoch: v.epoch})
+		p.own.events.add(copystate.Contradicted{Reason: why, Epoch: p.view.Load().epoch})
 		s.wake(p)
 	}
 }
@@ -408,6 +427,8 @@ func (s *Service) moveAside(p *Shard, said string) error {
 func (s *Service) forgetCopy(p *Shard) {
 	p.own.state, p.own.reached = copystate.State{}, [replica.Parts]uint64{}
 	p.own.follows.Store(0)
+	p.own.doubted.Store(false)
+	p.own.grave.Store(false)
 	p.own.events.take()
 	s.reports.set(p.id(), nil)
 	s.unknow(p)
