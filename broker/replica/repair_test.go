@@ -23,7 +23,7 @@ func (n *node) spoil(id ID, p Part, segment int) log.SegmentInfo {
 		n.w.t.Fatal(err)
 	}
 	info := lg.SegmentInfos()[segment]
-	if err := n.fs.(*crashfs.FS).Flip(info.File, 3000*8); err != nil {
+	if err := n.fs.(*crashfs.FS).FlipPayload(info.File, 3000); err != nil {
 		n.w.t.Fatal(err)
 	}
 	if found, err := lg.Scrub(context.Background()); err != nil || len(found) == 0 {

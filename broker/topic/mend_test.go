@@ -92,7 +92,7 @@ func (n *site) loseManifest() {
 
 func (n *site) flip(segment string) {
 	n.t.Helper()
-	if err := n.fs.(*crashfs.FS).Flip(filepath.Join("data/shards/id-orders-0", segment), 3000*8); err != nil {
+	if err := n.fs.(*crashfs.FS).FlipPayload(filepath.Join("data/shards/id-orders-0", segment), 3000); err != nil {
 		n.t.Fatal(err)
 	}
 }

@@ -514,13 +514,36 @@ func (f *FS) Flip(path string, bit int64) error {
 	if n == nil || bit/8 >= int64(len(n.data)) {
 		return fail(Op{Kind: "flip", Path: path}, io.EOF)
 	}
+	n.flip(bit)
+	return nil
+}
+
+// FlipPayload inverts a bit of the first 16 equal bytes, other than zeros, at or behind an offset. Tests write such
+// payloads, and what a log writes around them holds no such bytes: so this is damage to a record, and not to a marker.
+func (f *FS) FlipPayload(path string, from int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := f.find(path); n != nil {
+		for at, equal := from, 0; at+1 < int64(len(n.data)); at++ {
+			if n.data[at] == 0 || n.data[at] != n.data[at+1] {
+				equal = 0
+			} else if equal++; equal == 15 {
+				n.flip(at * 8)
+				return nil
+			}
+		}
+	}
+	return fail(Op{Kind: "flip", Path: path}, io.EOF)
+}
+
+// flip inverts a bit. The file system's mu is held.
+func (n *node) flip(bit int64) {
 	n.data = slices.Clone(n.data)
 	n.data[bit/8] ^= 1 << (bit % 8)
 	if bit/8 < int64(len(n.durable)) {
 		n.durable = slices.Clone(n.durable)
 		n.durable[bit/8] ^= 1 << (bit % 8)
 	}
-	return nil
 }
 
 // Kill ends the process and returns the file system as the next process finds it: everything
