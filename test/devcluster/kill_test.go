@@ -16,12 +16,9 @@ import (
 )
 
 const (
-	// outage is how long publishers on the brokers that stay may be without acks when a leader is killed, in
-	// the middle one of several times: a busy machine holds up single ones for longer.
-	outage = time.Second
-	// silence is how long they may be without acks when a broker stands still, and at worst when a leader is
-	// killed.
-	silence = 20 * time.Second
+	// outage is how long publishers on the brokers that stay may be without acks when a leader is
+	// killed, and silence when a broker stands still.
+	outage, silence = time.Second, 5 * time.Second
 	// lag is how long a message may be on its way that was sent when a follower had come to a stand: later acks are
 	// those of a leader that goes on without it.
 	lag = 100 * time.Millisecond
@@ -136,8 +133,8 @@ func TestALeaderIsKilled(t *testing.T) {
 // bounded says that acks came again in time.
 func bounded(t *testing.T, outages []time.Duration) {
 	t.Helper()
-	if sorted := slices.Sorted(slices.Values(outages)); sorted[(len(sorted)-1)/2] > outage || sorted[len(sorted)-1] > silence {
-		t.Errorf("publishers were without acks for %v, want at most %v in the middle one, and at most %v each time", outages, outage, silence)
+	if slices.Max(outages) > outage {
+		t.Errorf("publishers were without acks for %v, want at most %v each time", outages, outage)
 	}
 }
 

@@ -163,7 +163,7 @@ func (o outcome) untouched(t *testing.T) {
 	if o.lost+o.doubled+o.backward > 0 {
 		t.Errorf("clients of the other brokers noticed: %v", o)
 	}
-	const silence = 3 * time.Second // two cores that also start a pod hold clients up for a second
+	const silence = time.Second
 	if o.longest > silence {
 		t.Errorf("clients of the other brokers heard nothing for %s", o.longest)
 	}
