@@ -38,7 +38,7 @@ func TestAClockIsConfirmed(t *testing.T) {
 	for _, off := range []time.Duration{year, -year, 2 * clock.ConfirmWithin} {
 		got := ask[ClockInfo](t, s, box, BrokerConfirmClockSubject+"a", now(off)).Error
 		if got == nil || got.Code != Refused || !strings.Contains(got.Text, "from the expected") {
-			t.Errorf("confirmed by who is %v off: %+v", off, got)
+			t.Errorf("confirmed by a client whose clock is %v off: %+v", off, got)
 		}
 	}
 	after := ask[ClockInfo](t, s, box, BrokerConfirmClockSubject+"a", now(clock.ConfirmWithin/2))

@@ -6,8 +6,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// ScanBatches is Scan for whole batches, of which one may begin before the next record that is
-// wanted, and the last end behind end.
+// ScanBatches is Scan for whole batches. The first may begin before the next record that is wanted,
+// and the last may end behind end.
 func ScanBatches(l *log.Log, from, end uint64, budget int64, f func(b log.Batch, next uint64) (more bool, err error)) (done bool, err error) {
 	c := l.NewCursor(from)
 	for next := from; next < end; {

@@ -18,8 +18,8 @@ const DisconnectTime = 2 * time.Second
 // swapRetry is the pause before a leader asks again for a set that it could not get.
 const swapRetry = 500 * time.Millisecond
 
-// Leader is the state of a shard's leader in one epoch: who has how much, the high watermark, and
-// the in-sync set that it wants. It is pure; its owner's lock guards it.
+// Leader is the state of a shard's leader in one epoch: how far each follower's copy goes, the high
+// watermark, and the in-sync set that it wants. It is pure; its owner's lock guards it.
 //
 // Times are the owner's and are only compared with each other.
 type Leader struct {

@@ -231,8 +231,8 @@ func (s *Service) noteDamage(p *Shard) {
 	}
 }
 
-// noticeSet has the worker hear of a view in which the set names this life while the copy catches up: the next view
-// may be of another epoch, by which nobody could tell who has put it there. mu is held.
+// noticeSet queues an event when a view shows that the set names this incarnation while the copy catches up. The
+// worker may see a later view only, of another epoch, which doesn't show which leader added it. mu is held.
 func (s *Service) noticeSet(p *Shard, v *view) {
 	if v.follow && v.epoch > 0 && p.own.follows.Load() == v.epoch {
 		if m, in := v.shard.Member(s.config.Self); in && m.Incarnation != 0 && m.Incarnation == s.incarnation {
