@@ -385,7 +385,7 @@ func (s *Service) Close() error {
 	s.tasks.Close()
 	s.running.Wait() // nobody opens or closes anything any more
 	err := s.closeAll()
-	s.senders.Close()
-	s.acker.close()
+	s.acker.close()   // what the logs have kept is acknowledged,
+	s.senders.Close() // and only then the rest is refused
 	return err
 }
