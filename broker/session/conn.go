@@ -43,8 +43,7 @@ type Conn struct {
 	raw  syscall.RawConn // nil if nc is not a plain socket; then a writer goroutine does all writing
 	born time.Time
 
-	closed atomic.Bool
-	reason atomic.Pointer[Reason]
+	reason atomic.Pointer[Reason] // why it was closed; nil: it is open
 
 	// From CONNECT. Written by the reader; headers is also read by the loop.
 	connected      atomic.Bool
@@ -122,11 +121,13 @@ func newConn(h *Hub, id uint64, nc net.Conn) *Conn {
 
 // close closes the connection at once. The reader then cleans up. Only the first reason counts.
 func (c *Conn) close(why Reason) {
-	if c.closed.CompareAndSwap(false, true) {
-		c.reason.Store(&why)
+	if c.reason.CompareAndSwap(nil, &why) {
 		c.nc.Close()
 	}
 }
+
+// closed reports whether the connection was closed. A closed connection has a reason.
+func (c *Conn) closed() bool { return c.reason.Load() != nil }
 
 // closeWithError sends the client an -ERR and then closes the connection.
 func (c *Conn) closeWithError(text string, why Reason) {
@@ -164,7 +165,7 @@ func (c *Conn) flush() {
 
 // write writes what the socket accepts now, and parks the rest. Only the loop calls it.
 func (c *Conn) write() {
-	if c.closed.Load() {
+	if c.closed() {
 		c.out.reset()
 		return
 	}
@@ -242,12 +243,12 @@ func (c *Conn) unpark() {
 	var out outbox
 	for {
 		c.parking.Lock()
-		if c.closed.Load() {
+		if c.closed() {
 			c.forget(&c.waiting)
 		}
 		if c.waiting.empty() {
 			finish := c.finish
-			if !c.closed.Load() {
+			if !c.closed() {
 				_ = c.nc.SetWriteDeadline(time.Time{})
 			}
 			c.parked = false

@@ -31,7 +31,7 @@ func (c *Conn) serve() {
 	if why := c.closeReason.Load(); why != nil {
 		c.close(*why)
 	}
-	if why := c.draining.Load(); why != nil && !c.closed.Load() {
+	if why := c.draining.Load(); why != nil && !c.closed() {
 		timer := time.NewTimer(partingTime)
 		defer timer.Stop()
 		select {
@@ -99,7 +99,7 @@ func (c *Conn) waitForRoom() {
 	if slow := c.slowReceiver; slow != nil {
 		c.slowReceiver = nil
 		for range limits.StallSteps {
-			if !slow.nearBound.Load() || slow.closed.Load() {
+			if !slow.nearBound.Load() || slow.closed() {
 				return
 			}
 			time.Sleep(limits.StallStep)

@@ -139,17 +139,26 @@ func (h *Hub) accept(nc net.Conn) {
 	c := newConn(h, h.ids.Add(1), nc)
 	h.mu.Lock()
 	full := len(h.conns) >= h.profile.Connections
-	stopping := h.stopping
-	if !full && !stopping {
+	switch { // Close waits for what is counted here until stopping is set
+	case h.stopping:
+		h.ended[Stopped]++
+		h.mu.Unlock()
+		nc.Close()
+		return
+	case full:
+		h.ended[Full]++
+		h.writing.Add(1)
+	default:
 		h.conns[c.id] = c
 		h.running.Add(1)
-	} else {
-		h.ended[Full]++
 	}
 	h.mu.Unlock()
 	greeting := h.infoLine(c, false)
-	if full || stopping {
-		h.rejectConn(nc, protocol.AppendErr(greeting, protocol.ErrMaxConnections.Text()))
+	if full {
+		go func() {
+			defer h.writing.Done()
+			h.rejectConn(nc, protocol.AppendErr(greeting, protocol.ErrMaxConnections.Text()))
+		}()
 		return
 	}
 	c.send(greeting, false)
@@ -166,21 +175,17 @@ const maxRejecting = 64
 // rejectConn sends a rejected client the reason and discards its input for a moment: the kernel
 // resets a socket that is closed with unread input, and the client would lose the reason.
 func (h *Hub) rejectConn(nc net.Conn, words []byte) {
+	defer nc.Close()
+	defer h.rejecting.Add(-1)
 	if h.rejecting.Add(1) > maxRejecting {
-		h.rejecting.Add(-1)
-		nc.Close()
 		return
 	}
-	h.writing.Go(func() {
-		defer h.rejecting.Add(-1)
-		defer nc.Close()
-		_ = nc.SetDeadline(time.Now().Add(lingerTime))
-		_, _ = nc.Write(words)
-		if half, ok := nc.(interface{ CloseWrite() error }); ok {
-			_ = half.CloseWrite()
-		}
-		_, _ = io.CopyN(io.Discard, nc, lingerBytes)
-	})
+	_ = nc.SetDeadline(time.Now().Add(lingerTime))
+	_, _ = nc.Write(words)
+	if half, ok := nc.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	_, _ = io.CopyN(io.Discard, nc, lingerBytes)
 }
 
 // remove cleans up after a connection whose reader has ended.
@@ -199,7 +204,7 @@ func (h *Hub) remove(c *Conn) {
 
 // slow closes a client that does not read what it is sent.
 func (h *Hub) slow(c *Conn, why Reason) {
-	if !c.closed.Load() {
+	if !c.closed() {
 		h.log.Warn("Closing a slow consumer", "client", c.id, "name", c.name(), "address", c.nc.RemoteAddr().String(), "reason", string(why), "pending", c.pending.Load())
 	}
 	c.close(why)

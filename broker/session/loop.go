@@ -185,7 +185,7 @@ func (l *loop) serve(e *entry) {
 			l.deliver(e.sub, e)
 		}
 	case sendRaw, sendRawAndClose:
-		if e.conn.closed.Load() {
+		if e.conn.closed() {
 			return
 		}
 		e.conn.out.write(e.msg.Data)
@@ -213,7 +213,7 @@ func (l *loop) encode(m *visible) {
 
 func (l *loop) deliver(s *Sub, e *entry) {
 	c := s.conn
-	if c.closed.Load() {
+	if c.closed() {
 		return
 	}
 	if e.msg.Header > 0 && !c.headers.Load() {

@@ -42,7 +42,7 @@ const (
 
 // claim claims one delivery of a counted subscription or a member of a queue group.
 func (s *Sub) claim() claimResult {
-	if s.conn.closed.Load() {
+	if s.conn.closed() {
 		return refused
 	}
 	n := s.taken.Add(1)
