@@ -182,8 +182,8 @@ func (e Contradicted) apply(s State) (State, []Action) {
 	return s, []Action{Keep, StepDown, Report}
 }
 
-// CaughtUp reports that the leader of an epoch has put the copy into the set in the broker's
-// current incarnation.
+// CaughtUp reports that, in an epoch, the set named the broker's current incarnation while another
+// broker led, and that the copy has caught up (Seen.CaughtUp).
 type CaughtUp struct{ Epoch uint64 }
 
 func (e CaughtUp) apply(s State) (State, []Action) {
@@ -234,13 +234,17 @@ type Seen struct {
 	Alone bool
 	// Others reports that another member of the set vouches for its copy, and is present to lead.
 	Others bool
+	// CaughtUp reports that this copy follows the leader of this epoch since its last doubt, and has
+	// had everything that was safe when the leader let it copy. Without that, an entry of the
+	// current incarnation proves nothing: the leader may have made its swap before the doubt.
+	CaughtUp bool
 }
 
 func (e Seen) apply(s State) (State, []Action) {
 	if !s.opened {
 		return s, nil
 	}
-	if s.doubts != 0 && e.Entry == Current && e.Leader != Self && s.follows == e.Epoch {
+	if s.doubts != 0 && e.Entry == Current && e.Leader != Self && s.follows == e.Epoch && e.CaughtUp {
 		caughtUp, actions := CaughtUp{e.Epoch}.apply(s)
 		next, more := e.apply2(caughtUp)
 		return next, append(actions, more...)

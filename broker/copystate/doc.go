@@ -33,9 +33,11 @@
 //	    member vouches for its copy. As soon as one does, it steps down and withdraws.
 //	S5  A doubt that arises within an incarnation is persisted in the manifest before any other
 //	    action. A doubt found by opening is persisted, unless it would be found again.
-//	S6  Doubts end when the leader puts the copy into the set in an epoch in which the copy followed
-//	    and was not in the set before, when all segments were repaired (Damaged only), when the set
-//	    names the current incarnation (Cut only), or by S3.
+//	S6  Doubts end when the leader has put the copy into the set in an epoch in which the copy
+//	    followed and was not in the set before, and the copy has caught up in that epoch since the
+//	    last doubt; when all segments were repaired (Damaged only); when the set names the current
+//	    incarnation (Cut only); or by S3. A swap that the leader made before a doubt may arrive after
+//	    it: it rests on what the copy confirmed then, and ends nothing.
 //	S7  A broker withdraws if its copy has a doubt other than Cut, and its current incarnation is in
 //	    the set, or may be because a Vouch has no answer. Until it has withdrawn, it neither leads
 //	    nor follows, so it confirms nothing. S3 and S4 are the exceptions.

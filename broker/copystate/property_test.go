@@ -28,7 +28,9 @@ type copyWorld struct {
 	unsynced bool   // the set names an incarnation that lost confirmed, unsynced records
 
 	leads, follows bool
-	caughtUp       bool // with the leader of this epoch, as the leader sees it
+	caughtUp       bool // with the leader of this epoch, since it follows
+	swapping       bool // the leader's swap that puts the copy into the set is under way
+	unseen         bool // the broker has not seen that swap's result
 	holds          bool // everything that it confirmed
 	noticed        bool // the broker knows if it does not
 }
@@ -50,7 +52,7 @@ func TestACopyThatLacksWhatItConfirmedDoesNotLead(t *testing.T) {
 				if w.lacks == "unsynced" && w.entry != NoMember {
 					w.unsynced = true
 				}
-				w.open, w.leads, w.follows, w.caughtUp = false, false, false, false
+				w.open, w.leads, w.follows, w.caughtUp, w.swapping = false, false, false, false, false
 				if w.entry == Current {
 					w.entry = Earlier
 				}
@@ -64,7 +66,10 @@ func TestACopyThatLacksWhatItConfirmedDoesNotLead(t *testing.T) {
 					w.holds, w.noticed = false, false
 				}
 			},
-			"open": func(t *rapid.T) { w.opens(t) },
+			"open": func(t *rapid.T) {
+				w.opens(t)
+				w.sees(t) // as after every event
+			},
 			"seen": func(t *rapid.T) { w.sees(t) },
 			"harmed": func(t *rapid.T) {
 				if w.open {
@@ -93,19 +98,24 @@ func TestACopyThatLacksWhatItConfirmedDoesNotLead(t *testing.T) {
 					w.entry, w.asked = Current, false
 				}
 			},
-			"the leader": func(t *rapid.T) { // makes the copy catch up, or removes it
-				if w.leader != Other {
-					return
+			"the leader": func(t *rapid.T) { // begins to put the copy into the set, or removes it
+				switch {
+				case w.leader != Other:
+				case rapid.Bool().Draw(t, "in") && w.follows:
+					w.caughtUp, w.holds = true, true
+					w.swapping = w.entry != Current
+				default:
+					w.entry, w.asked, w.swapping = NoMember, false, false
 				}
-				if rapid.Bool().Draw(t, "in") && w.follows {
-					w.caughtUp, w.entry, w.asked, w.holds = true, Current, false, true
-				} else {
-					w.entry, w.asked = NoMember, false
+			},
+			"the leader's swap arrives": func(*rapid.T) { // also if the leader is gone by now
+				if w.swapping {
+					w.entry, w.asked, w.swapping, w.unseen = Current, false, false, true
 				}
 			},
 			"the controller": func(t *rapid.T) {
 				w.epoch++
-				w.asked, w.doubted, w.follows, w.caughtUp = false, false, false, false
+				w.asked, w.doubted, w.follows, w.caughtUp, w.swapping = false, false, false, false, false
 				switch to := rapid.SampledFrom([]Leader{Nobody, Self, Other}).Draw(t, "leader"); {
 				case to == Self && w.entry == Current:
 					w.leader = Self
@@ -153,11 +163,13 @@ func (w *copyWorld) sees(t *rapid.T) {
 	if !w.open {
 		return
 	}
+	w.unseen = false
 	entry := w.entry
 	if entry == Earlier && w.asked {
 		entry = Undecided
 	}
-	w.happens(t, Seen{Epoch: w.epoch, Entry: entry, Leader: w.leader, Doubted: w.doubted, Leading: w.leads, Others: rapid.Bool().Draw(t, "others")})
+	w.happens(t, Seen{Epoch: w.epoch, Entry: entry, Leader: w.leader, Doubted: w.doubted, Leading: w.leads, Others: rapid.Bool().Draw(t, "others"),
+		CaughtUp: w.follows && w.caughtUp})
 }
 
 // happens applies an event and carries its actions out.
@@ -169,7 +181,7 @@ func (w *copyWorld) happens(t *rapid.T, e Event) {
 	if before.Doubts()&^w.s.Doubts() != 0 {
 		_, repaired := e.(Repaired)
 		_, aside := e.(Aside)
-		ends := repaired || aside || isSeen && (seen.Doubted && seen.Leader == Self || before.Follows() == seen.Epoch || before.Doubts() == Cut)
+		ends := repaired || aside || isSeen && (seen.Doubted && seen.Leader == Self || before.Follows() == seen.Epoch && seen.CaughtUp || before.Doubts() == Cut)
 		if !ends {
 			t.Fatalf("S6: %v ends a doubt: %v becomes %v", e, before, w.s)
 		}
@@ -188,7 +200,7 @@ func (w *copyWorld) happens(t *rapid.T, e Event) {
 				t.Fatalf("%v is kept as %s, which is %v", w.s, w.kept, again)
 			}
 		case StepDown:
-			w.leads, w.follows = false, false
+			w.leads, w.follows, w.caughtUp = false, false, false
 		case Vouch:
 			if !w.s.Whole() || w.entry == NoMember || w.leader == Other {
 				t.Fatalf("S2: it vouches, being %v, %v, beside %v", w.s, w.entry, w.leader)
@@ -198,7 +210,7 @@ func (w *copyWorld) happens(t *rapid.T, e Event) {
 			if slices.Contains(actions, Lead) || slices.Contains(actions, Follow) {
 				t.Fatalf("S7: %v", actions)
 			}
-			w.entry, w.asked = Earlier, false
+			w.entry, w.asked, w.swapping = Earlier, false, false
 			if w.leader == Self {
 				w.leader = Nobody
 			}
@@ -216,9 +228,10 @@ func (w *copyWorld) happens(t *rapid.T, e Event) {
 			w.follows = true
 		case Repair:
 			w.holds = w.s.Doubts() == Damaged || w.holds
+			w.follows, w.caughtUp = false, false
 			w.happens(t, Repaired{})
 		case SetAside:
-			w.found, w.kept, w.open, w.follows = false, nil, false, false
+			w.found, w.kept, w.open, w.follows, w.caughtUp = false, nil, false, false, false
 			w.happens(t, Aside{})
 			kept := w.s
 			w.found, w.open, w.kept = true, true, kept.Encode()
@@ -238,7 +251,7 @@ func (w *copyWorld) check(t *rapid.T) {
 	switch {
 	case w.open && w.noticed && !w.holds && !w.s.Grave() && w.entry != NoMember:
 		t.Fatalf("it lacks what it confirmed, and is %v", w.s)
-	case w.follows && w.s.Grave() && (w.entry == Current && !w.caughtUp):
+	case w.follows && w.s.Grave() && w.entry == Current && !w.unseen:
 		t.Fatalf("S7: it follows in the set, being %v", w.s)
 	case !w.open && w.leads:
 		t.Fatal("it leads and isn't open")

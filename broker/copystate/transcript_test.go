@@ -23,7 +23,7 @@ var rewrite = flag.Bool("rewrite", false, "write what happens into the transcrip
 //	crash                           the process dies: only the manifest is left
 //	harmed TEXT, failed TEXT led=3 memory, repaired, unrepairable TEXT, aside, contradicted TEXT
 //	seen 3 earlier nobody           the shard's key: epoch, own entry, leader
-//	seen 4 current self doubted leading alone others
+//	seen 4 current self doubted leading alone others caught-up
 //	caught up 3
 //	# a comment
 func TestTranscripts(t *testing.T) {
@@ -157,7 +157,8 @@ func parseEvent(t *testing.T, line string, kept []byte, epoch *uint64) Event {
 		return CaughtUp{number(words[1])}
 	case "seen":
 		*epoch = number(words[0])
-		e := Seen{Epoch: *epoch, Doubted: has("doubted"), Leading: has("leading"), Alone: has("alone"), Others: has("others")}
+		e := Seen{Epoch: *epoch, Doubted: has("doubted"), Leading: has("leading"), Alone: has("alone"), Others: has("others"),
+			CaughtUp: has("caught-up")}
 		for entry := NoMember; entry <= Undecided; entry++ {
 			if strings.Contains(rest, entry.String()) {
 				e.Entry = entry

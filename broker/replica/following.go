@@ -34,7 +34,8 @@ type Following struct {
 	round  atomic.Uint32 // incremented whenever what is under way becomes void
 	high   [Parts]atomic.Uint64
 	parts  [Parts]arrivals
-	due    atomic.Bool // in Exchange.due
+	due    atomic.Bool  // in Exchange.due
+	caught atomic.Int64 // see CaughtUp
 
 	mu     sync.Mutex
 	free   sync.Cond // users fell to 0
@@ -53,6 +54,7 @@ type Following struct {
 	todo   [Parts]Verdict
 	tries  int // consecutive verdicts other than Copy
 	acked  [Parts]uint64
+	goal   [Parts]uint64 // what the leader's verdict asks for; see CaughtUp
 	why    string
 	// vain reports that the last ask has brought nothing yet. Consecutive refusals are retried ever
 	// more slowly.
@@ -309,8 +311,33 @@ func (f *Following) receiveVerdict(in *leaderConn, v *verdict) (ack bool) {
 		}
 	}
 	f.step, f.why, f.tries = copying, "", 0
+	for p := range Parts {
+		f.goal[p] = v.parts[p].At
+	}
+	f.noteCaughtUp()
 	return true
 }
+
+// noteCaughtUp updates the result of CaughtUp. It precedes every ack, so that it is up to date
+// before the leader can ask for a set with this copy. mu is held.
+func (f *Following) noteCaughtUp() {
+	epoch := f.epoch.Load()
+	if f.step != copying || f.caught.Load() == epoch {
+		return
+	}
+	for p := range Parts {
+		if f.parts[p].safe.Load() < f.goal[p] {
+			return
+		}
+	}
+	f.caught.Store(epoch)
+}
+
+// CaughtUp returns the newest epoch in which this Following has had everything that was safe, or
+// that the leader's logs held when the epoch began, when the leader let it copy; 0: there is none.
+// The leader counts what this Following confirms from then on, and nothing that the copy confirmed
+// before. The leader of a version that does not say what was safe counts as caught up with at once.
+func (f *Following) CaughtUp() (epoch int64) { return f.caught.Load() }
 
 // contradiction returns why a verdict must not be carried out: it would drop records that are known
 // to be safe on all members; empty: it may be. mu is held.
@@ -598,6 +625,7 @@ func (f *Following) ack(in *leaderConn, dst []byte) []byte {
 	if f.ended || f.step != copying {
 		return dst
 	}
+	f.noteCaughtUp()
 	for p := range Parts {
 		if safe := f.parts[p].safe.Load(); safe > f.acked[p] {
 			f.acked[p] = safe

@@ -276,12 +276,17 @@ func (l *Leader) caughtUp(f *progress) bool {
 		return false
 	}
 	for p := range Parts {
-		if f.safe[p] < l.high[p] || f.safe[p] < l.begin[p] {
+		if f.safe[p] < l.Goal(p) {
 			return false
 		}
 	}
 	return true
 }
+
+// Goal returns the offset below which a follower that joins now must have all records: what is safe
+// on all members, and what the log held when the epoch began, since an earlier leader may have
+// acknowledged that.
+func (l *Leader) Goal(p Part) uint64 { return max(l.high[p], l.begin[p]) }
 
 func same(a, b []coordination.Replica) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(m coordination.Replica) bool { return !slices.Contains(b, m) })

@@ -431,6 +431,9 @@ func (l *Leading) ask(o *followerConn, a *ask) (joined *stream, why string) {
 	}
 	l.streams = append(l.streams, s)
 	moved := l.leader.advance()
+	for p := range Parts {
+		v.parts[p].At = l.leader.Goal(p)
+	}
 	l.publish()
 	l.reconsiderSet(now)
 	o.answer(appendVerdict(nil, &v))

@@ -51,7 +51,7 @@ type Verb uint8
 
 // The verbs.
 const (
-	Copy     Verb = iota // from At, the end of its log
+	Copy     Verb = iota // from the end of its log, which is At for Meet; see frameType for answers
 	Truncate             // to At, then copy from there
 	Reset                // the log starts over at At
 )

@@ -29,7 +29,8 @@ import (
 //
 // From the leader:
 //
-//	verdict  u32 stream, u32 round, and for each part: u8 verb, u64 at
+//	verdict  u32 stream, u32 round, and for each part: u8 verb, u64 at; if the verbs are to copy, at
+//	         is Leader.Goal. Version 018b7c1 sends the follower's own end, and ignores it.
 //	refused  u32 stream, u32 round, u64 epoch that the leader knows or 0, text
 //	come     u32 stream, u32 round: a refused follower may ask again now
 //	probe    u32 stream, u32 round, u64 epoch, u64 number of a barrier round: do you still copy?

@@ -166,6 +166,7 @@ func (s *Service) seen(p *Shard, v *view) copystate.Seen {
 		Epoch: v.epoch, Leading: p.leading.Load() != nil, Alone: len(v.shard.Replicas) == 1, Others: s.othersCanLead(v),
 		Doubted: v.shard.Doubt.Leader == s.config.Self && uint64(v.shard.Doubt.Epoch) == v.epoch,
 	}
+	e.CaughtUp = p.following != nil && uint64(p.following.CaughtUp()) == v.epoch
 	me, registered := state.Broker(s.config.Self)
 	if m, in := v.shard.Member(s.config.Self); in {
 		switch {
@@ -231,10 +232,11 @@ func (s *Service) noteDamage(p *Shard) {
 	}
 }
 
-// noticeSet queues an event when a view shows that the set names this incarnation while the copy catches up. The
-// worker may see a later view only, of another epoch, which doesn't show which leader added it. mu is held.
+// noticeSet queues an event when a view shows that the set names this incarnation, and the copy has
+// caught up. The worker may see only a later view, of another epoch, which does not show which leader
+// added the copy. mu is held.
 func (s *Service) noticeSet(p *Shard, v *view) {
-	if v.follow && v.epoch > 0 && p.own.follows.Load() == v.epoch {
+	if f := p.copying.Load(); v.follow && f != nil && uint64(f.CaughtUp()) == v.epoch && v.epoch > 0 && p.own.follows.Load() == v.epoch {
 		if m, in := v.shard.Member(s.config.Self); in && m.Incarnation != 0 && m.Incarnation == s.incarnation {
 			p.own.events.add(copystate.CaughtUp{Epoch: v.epoch})
 		}

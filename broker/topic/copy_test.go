@@ -1,10 +1,12 @@
 package topic
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -287,6 +289,70 @@ func TestAFollowerInMemoryWhoseLogFailsIsInDoubt(t *testing.T) {
 	})
 	b.fs.(*crashfs.FS).SetHook(nil)
 	c.settle("all are whole", func() bool { return c.whole(b, n) })
+}
+
+// A Topic in memory. The swap by which the leader puts a follower into the set is under way when the follower confirms a
+// record and loses it with its log. The swap arrives: the follower withdraws, and the record is not lost with the leader.
+func TestASwapMadeBeforeADoubtDoesNotEndIt(t *testing.T) {
+	c := newCluster(t, 3)
+	for _, n := range c.sites {
+		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.Durability = 3, coordination.Memory })
+	}
+	a, b := c.sites[0], c.sites[1]
+	c.begin()
+	a.expect(a.ask("orders.a", "one"), "orders@1")
+	c.kill(1)
+	c.settle("it leaves the set", func() bool { life, _ := c.entry(1); return life == -1 })
+	var swaps atomic.Int32
+	arrives := make(chan struct{})
+	release := sync.OnceFunc(func() { close(arrives) })
+	t.Cleanup(release)
+	c.mu.Lock()
+	c.hold = func(inSync []coordination.Replica) error {
+		if !slices.ContainsFunc(inSync, func(m coordination.Replica) bool { return m.Broker == b.self }) || swaps.Add(1) > 1 {
+			return errors.New("etcd does not answer")
+		}
+		<-arrives
+		return nil
+	}
+	c.mu.Unlock()
+	c.start(1)
+	c.settle("the leader is about to put it into the set", func() bool { return swaps.Load() > 0 })
+	p := b.service.Topic("orders").shards[0]
+	for _, l := range p.opened.Load().parts { // the first write that fails is that of the next record
+		if err := l.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var failed atomic.Bool
+	b.failSegments(&failed)
+	a.expect(a.ask("orders.a", "two"), "orders@2")
+	b.eventually("a write fails", failed.Load)
+	c.settle("its log can't be opened again", func() bool { // the next append notices
+		a.hub.publish(message("orders.a", "", "more"))
+		return b.said("trouble with a Topic's log")
+	})
+	c.alone(1)
+	b.fs.(*crashfs.FS).SetHook(nil)
+	c.settle("it is open again and would follow", func() bool { return p.opened.Load() != nil && p.own.follows.Load() == 1 })
+	release()
+	a.eventually("the swap arrives", func() bool { life, _ := c.entry(1); return life == b.life })
+	c.settle("it withdraws", func() bool { life, _ := c.entry(1); return life == 0 })
+	if b.service.Suspects() != 1 {
+		t.Error("it takes its copy for whole")
+	}
+	c.kill(0)
+	c.mu.Lock()
+	c.hold = nil
+	c.mu.Unlock()
+	c.reach(1)
+	c.name(2)
+	c.tell()
+	c.sites[2].open("orders")
+	if got := c.sites[2].read("orders"); len(got) < 2 || got[1] != "2 orders.a two" {
+		t.Errorf("it has %q", got)
+	}
+	c.settle("it has all again", func() bool { return b.service.Suspects() == 0 && len(c.inSync()) == 2 })
 }
 
 // A broker ends in order while the logs of a copy in doubt can't be opened. Its end isn't marked as orderly: the next

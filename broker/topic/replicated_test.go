@@ -27,6 +27,8 @@ type cluster struct {
 	cut   map[string]bool // brokers that nobody reaches
 	conns map[net.Conn]string
 	lose  int // so many answers to what brokers say of their copies
+	// hold is called before a leader's swap is done, which fails with its error; nil: nothing is.
+	hold func(inSync []coordination.Replica) error
 }
 
 func newCluster(t testing.TB, size int) *cluster {
@@ -57,6 +59,14 @@ func (c *cluster) link(n *site) replication.Config {
 
 // SwapInSync is the compare-and-swap of etcd.
 func (c *cluster) SwapInSync(_ context.Context, by coordination.Replica, before *coordination.Shard, inSync []coordination.Replica) (*coordination.Shard, error) {
+	c.mu.Lock()
+	hold := c.hold
+	c.mu.Unlock()
+	if hold != nil {
+		if err := hold(inSync); err != nil {
+			return nil, err
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if before.Revision != c.shard.Revision || c.lives[by.Broker] != by.Incarnation {
