@@ -46,11 +46,7 @@ func full(t testing.TB, n int, opts log.Options) (*world, *discard) {
 	if w.disk, err = log.OpenDisk(w.fs, t.TempDir(), opts); err != nil {
 		t.Fatal(err)
 	}
-	w.shard = &shard{t: t}
-	if w.shard.data, err = w.disk.Open(log.Identity{Topic: topicID}, 1, 1, nil); err != nil {
-		t.Fatal(err)
-	}
-	if w.shard.state, err = w.disk.Open(log.Identity{Topic: topicID, Part: "state"}, 1, 1, nil); err != nil {
+	if w.shard, err = w.open(); err != nil {
 		t.Fatal(err)
 	}
 	w.service = New(Config{Sink: func(*topic.Shard, string) DeliverySink { return sink }})
@@ -69,7 +65,7 @@ func (w *world) fill(n int) {
 	for ; n > 0; n -= len(records) {
 		records = records[:min(n, len(records))]
 		for {
-			_, err := w.shard.data.Append(&log.Append{Epoch: 1, Records: records, Durability: log.Memory})
+			_, err := w.shard.data.Append(&log.Append{Epoch: w.shard.epoch, Records: records, Durability: log.Memory})
 			if err == nil {
 				break
 			}

@@ -97,7 +97,7 @@ func TestAcksWaitForADiskThatIsBehind(t *testing.T) {
 			return nil
 		})
 		records := []log.Record{{Subject: []byte("o"), Data: make([]byte, 5000)}}
-		if _, err := w.shard.data.Append(&log.Append{Epoch: 1, Records: records}); err != nil {
+		if _, err := w.shard.data.Append(&log.Append{Epoch: w.shard.epoch, Records: records}); err != nil {
 			t.Fatal(err)
 		}
 		var answers atomic.Int32
@@ -178,7 +178,7 @@ func TestARecordThatComesMeanwhileIsSeen(t *testing.T) {
 func TestAStepIsBoundedByBytesToo(t *testing.T) {
 	story(t, func(t *testing.T, w *world) {
 		for range 8 {
-			if _, err := w.shard.data.Append(&log.Append{Epoch: 1, Records: []log.Record{{Subject: []byte("o"), Data: make([]byte, stepBytes/2)}}}); err != nil {
+			if _, err := w.shard.data.Append(&log.Append{Epoch: w.shard.epoch, Records: []log.Record{{Subject: []byte("o"), Data: make([]byte, stepBytes/2)}}}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -181,11 +181,7 @@ func (w *world) revive(witnesses map[string]*witness) error {
 	if w.disk, err = log.OpenDisk(w.fs, "data", w.opts); err != nil {
 		return err
 	}
-	w.shard = &shard{t: w.t}
-	if w.shard.data, err = w.disk.Open(log.Identity{Topic: topicID}, 1, 1, nil); err != nil {
-		return err
-	}
-	if w.shard.state, err = w.disk.Open(log.Identity{Topic: topicID, Part: "state"}, 1, 1, nil); err != nil {
+	if w.shard, err = w.open(); err != nil {
 		return err
 	}
 	w.service = New(Config{Logger: slog.New(slog.DiscardHandler), Sink: func(_ *topic.Shard, name string) DeliverySink { return witnesses[name] }})
@@ -206,7 +202,7 @@ func (w *world) keep(rng *rand.Rand, published *uint64) error {
 		}
 		records[i] = log.Record{Time: time.Now().UnixNano(), Subject: []byte(name), Data: make([]byte, rng.IntN(200))}
 	}
-	if _, err := w.shard.data.Append(&log.Append{Epoch: 1, Records: records}); err != nil {
+	if _, err := w.shard.data.Append(&log.Append{Epoch: w.shard.epoch, Records: records}); err != nil {
 		return err
 	}
 	if err := w.shard.data.Flush(); err != nil {

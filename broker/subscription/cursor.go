@@ -165,6 +165,12 @@ func (c *cursor) postpone(o op) {
 	}
 }
 
+// isBeyond reports whether the cursor says something of records at end or beyond.
+func (c *cursor) isBeyond(end uint64) bool {
+	n := len(c.ahead)
+	return c.offset >= end || n > 0 && c.ahead[n-1] >= end
+}
+
 // truncate moves the cursor back to the end of a log that lost its tail: new records will get the
 // offsets from there on.
 func (c *cursor) truncate(end uint64) {

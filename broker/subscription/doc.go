@@ -19,7 +19,7 @@
 //	    deleted from the log. A matching record is skipped for two reasons only: damage, which is
 //	    counted and reported, and compaction, which leaves a newer record of the subject.
 //	S3  A cursor is never ahead of its log: if a log lost its end, new records under those offsets
-//	    are delivered.
+//	    are delivered. A cursor that was last changed in an epoch counts no record of a later one.
 //	S4  Deliveries, and acks without a reply, reach the state log within lazyFor. So a crash repeats
 //	    at most what happened in that time. Acks of deliveries that the log lacks are kept
 //	    (cursor.ahead).

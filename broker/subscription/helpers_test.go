@@ -25,6 +25,8 @@ func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 type shard struct {
 	t           testing.TB
 	data, state *log.Log
+	epoch       uint64 // of what is appended
+	inherited   uint64 // end of data when this was made
 
 	mu       sync.Mutex
 	watchers map[int]func()
@@ -54,9 +56,10 @@ func (s *shard) Offsets() (start, end uint64) {
 func (s *shard) NewCursor(from uint64) *log.Cursor { return s.data.NewCursor(from) }
 func (s *shard) State() *log.Log                   { return s.state }
 func (s *shard) Data() *log.Log                    { return s.data }
+func (s *shard) Inherited() uint64                 { return s.inherited }
 
 func (s *shard) AppendState(a *log.Append) (first uint64, err error) {
-	a.Epoch = 1
+	a.Epoch = s.epoch
 	return s.state.Append(a)
 }
 
@@ -91,7 +94,7 @@ func (s *shard) publish(subjects ...string) {
 	for i, name := range subjects {
 		records[i] = log.Record{Time: time.Now().UnixNano(), Subject: []byte(name), Data: []byte(name)}
 	}
-	if _, err := s.data.Append(&log.Append{Epoch: 1, Records: records}); err != nil {
+	if _, err := s.data.Append(&log.Append{Epoch: s.epoch, Records: records}); err != nil {
 		s.t.Fatal(err)
 	}
 	if err := s.data.Flush(); err != nil {
@@ -207,6 +210,7 @@ type world struct {
 	fs      env.FS
 	disk    *log.Disk
 	shard   *shard
+	epoch   uint64                // of shard
 	judge   func(err error) error // of the next shard
 	service *Service
 	boxes   map[string]*mailbox
@@ -240,14 +244,33 @@ func (w *world) start() {
 	if w.disk, err = log.OpenDisk(w.fs, "data", w.opts); err != nil {
 		w.t.Fatal(err)
 	}
-	w.shard = &shard{t: w.t, judge: w.judge}
-	if w.shard.data, err = w.disk.Open(log.Identity{Topic: topicID}, 1, 1, nil); err != nil {
+	if w.shard, err = w.open(); err != nil {
 		w.t.Fatal(err)
 	}
-	if w.shard.state, err = w.disk.Open(log.Identity{Topic: topicID, Part: "state"}, 1, 1, nil); err != nil {
-		w.t.Fatal(err)
-	}
+	w.shard.judge = w.judge
 	w.serve()
+}
+
+// inherit has the next epoch begin with the logs as they are.
+func (w *world) inherit() {
+	w.epoch++
+	w.shard.epoch = w.epoch
+	_, w.shard.inherited, _ = w.shard.data.Offsets()
+}
+
+// open opens the logs of the shard, for a leader of the next epoch.
+func (w *world) open() (*shard, error) {
+	w.epoch++
+	s := &shard{t: w.t, epoch: w.epoch}
+	var err error
+	if s.data, err = w.disk.Open(log.Identity{Topic: topicID}, 1, 1, nil); err != nil {
+		return nil, err
+	}
+	if s.state, err = w.disk.Open(log.Identity{Topic: topicID, Part: "state"}, 1, 1, nil); err != nil {
+		return nil, err
+	}
+	_, s.inherited, _ = s.data.Offsets()
+	return s, nil
 }
 
 func (w *world) serve() {

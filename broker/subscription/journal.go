@@ -3,6 +3,7 @@ package subscription
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/log"
@@ -225,6 +226,7 @@ type recovered struct {
 	handle  uint64
 	id      identity
 	cursor  cursor
+	epoch   uint64 // of the leader that changed the cursor last
 	known   uint64
 	trouble string
 }
@@ -256,7 +258,7 @@ func (k *cursorStore) open() error {
 		for b, ok := v.Next(); ok; b, ok = v.Next() {
 			it := b.Records()
 			for r := (log.Record{}); it.Next(&r); {
-				if err := k.replay(byHandle, &r); err != nil {
+				if err := k.replay(byHandle, &r, b.Epoch()); err != nil {
 					k.dropDamaged(byHandle, err)
 				}
 			}
@@ -267,14 +269,14 @@ func (k *cursorStore) open() error {
 		v.Release()
 	}
 	_, end := k.shard.Offsets()
+	epochs, known := k.shard.Data().Epochs(), min(end, k.shard.Inherited())
 	k.recovered = make(map[string]recovered, len(byHandle))
 	for handle, r := range byHandle {
-		if r.cursor.offset >= end || len(r.cursor.ahead) > 0 {
-			// Records that were not durable are gone. New records will get their offsets.
-			r.cursor.apply(op{kind: opTruncate, offset: end})
+		if seen := min(end, endOfEpoch(epochs, r.epoch)); r.cursor.isBeyond(seen) {
+			r.cursor.apply(op{kind: opTruncate, offset: seen})
 			k.dirty = true
 		}
-		r.handle, r.known = handle, end
+		r.handle, r.known = handle, known
 		if other, twice := k.recovered[r.id.name]; !twice || other.handle < handle {
 			k.recovered[r.id.name] = *r
 		}
@@ -287,8 +289,27 @@ func (k *cursorStore) open() error {
 	return nil
 }
 
-// replay applies one record of the state log.
-func (k *cursorStore) replay(byHandle map[uint64]*recovered, r *log.Record) error {
+// endOfEpoch returns the offset at which the first epoch after the given one begins in the data log,
+// or the greatest number.
+//
+// The records from there on were appended later. If a cursor of that epoch goes beyond, the records
+// that it counts are gone: they were not durable, and other records have their offsets now. Every
+// replica has the epochs of both logs, so each later leader comes to the same result, also if the
+// leader that noticed it first died before it wrote a snapshot.
+//
+// Rejected: a comparison with the end of the log when the cursors are read. The new leader may have
+// appended before.
+func endOfEpoch(epochs []log.Epoch, epoch uint64) uint64 {
+	for _, e := range epochs {
+		if e.Epoch > epoch {
+			return e.Start
+		}
+	}
+	return math.MaxUint64
+}
+
+// replay applies one record of the state log, of a batch of that epoch.
+func (k *cursorStore) replay(byHandle map[uint64]*recovered, r *log.Record, epoch uint64) error {
 	base := k.service.written(r.Time) / int64(time.Millisecond)
 	var it item
 	for in := (decoder{data: r.Data}); len(in.data) > 0; {
@@ -298,11 +319,12 @@ func (k *cursorStore) replay(byHandle map[uint64]*recovered, r *log.Record) erro
 		k.handles = max(k.handles, it.handle)
 		switch known := byHandle[it.handle]; {
 		case it.snapshot:
-			byHandle[it.handle] = &recovered{id: it.id, cursor: it.cursor}
+			byHandle[it.handle] = &recovered{id: it.id, cursor: it.cursor, epoch: epoch}
 		case it.gone:
 			delete(byHandle, it.handle)
 		case known != nil:
 			known.cursor.apply(it.op)
+			known.epoch = epoch
 		}
 	}
 	return nil

@@ -21,7 +21,10 @@ type Source interface {
 	// AppendState appends to the state log under the shard's epoch. a.Done is called when the
 	// append is as durable, on all in-sync replicas, as its durability requires.
 	AppendState(a *log.Append) (first uint64, err error)
-	// Data returns the data log, for the times of its segments.
+	// Inherited returns where the data log ended when this broker began to lead. An earlier leader
+	// may have delivered what is below, and none has delivered the rest.
+	Inherited() uint64
+	// Data returns the data log, for the times of its segments and for its epochs.
 	Data() *log.Log
 }
 

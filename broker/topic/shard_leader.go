@@ -29,6 +29,7 @@ type ShardLeader struct {
 	durability log.Durability // by which followers confirm; the worker's
 	epoch      atomic.Uint64
 	begun      uint64 // the epoch in which it began to lead
+	inherited  uint64 // the end of data then
 	leading    atomic.Pointer[replica.Leading]
 	safe       [replica.Parts]replica.Watermark // up to where what was promised holds on this broker
 	// high is the high watermark as readers know it: it begins when readable is set, and never goes back.
@@ -90,7 +91,7 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 	shard.Reader.Init(shard, p.name, data)
 	first, end, _ := data.Offsets()
 	_, stateEnd, _ := state.Offsets()
-	shard.end = end
+	shard.end, shard.inherited = end, end
 	shard.visible.Store(first)
 	shard.high.Store(first)
 	for _, info := range data.SegmentInfos() {
@@ -282,6 +283,10 @@ func (s *ShardLeader) Shard() *Shard { return s.shard }
 
 // Epoch is the one under which this broker leads.
 func (s *ShardLeader) Epoch() uint64 { return s.epoch.Load() }
+
+// Inherited returns where the data log ended when this broker began to lead. What is below may have
+// been read under an earlier leader.
+func (s *ShardLeader) Inherited() uint64 { return s.inherited }
 
 // Data is the log of records. What stands at or beyond the high watermark is not to be shown.
 func (s *ShardLeader) Data() *log.Log { return s.data }

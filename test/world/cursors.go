@@ -61,17 +61,11 @@ func (j *judge) undelivered(id shardID, start, end uint64) (left []uint64) {
 	}
 	for offset, value := range h.sure {
 		gone := h.topic.compacted() && newest[h.subjects[value]] > offset
-		if offset >= start && offset < end && !gone && !j.came(h, offset, value) {
+		if offset >= start && offset < end && !gone && h.cursor.delivered[offset] != value {
 			left = append(left, offset)
 		}
 	}
 	return left
-}
-
-// came says whether a record was delivered.
-func (j *judge) came(h *history, offset uint64, value string) bool {
-	was, ok := h.cursor.delivered[offset]
-	return was == value || ok && h.since > 0 && j.w.options.leaveOut(CursorsAhead)
 }
 
 // complete judges that all records of a log were delivered. What limits remove need not have been.
@@ -87,7 +81,7 @@ func (c *cursorHistory) complete(w *world, h *history, log copied) {
 		if h.topic.compacted() && newest[r.subject] > r.offset {
 			continue // the next compaction may be faster
 		}
-		if !w.judge.came(h, r.offset, r.value) {
+		if c.delivered[r.offset] != r.value {
 			w.fail("%s: %s at %d was never delivered to the Subscription", h.id, r.value, r.offset)
 			return
 		}

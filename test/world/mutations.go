@@ -84,6 +84,9 @@ var mutationsOfKinds = []Mutation{
 	{Name: "S2: what was not delivered is skipped by the next leader", Edits: []edit{
 		{"broker/subscription/cursor_store.go", "\ts.handle, s.cursor = r.handle, r.cursor\n", "\ts.handle, s.cursor = r.handle, r.cursor\n\tif end > 0 {\n\t\ts.cursor.offset = max(s.cursor.offset, end-1)\n\t}\n"}},
 		Faults: []string{"kill one", "drain leadership"}, Readers: []string{"subscription"}, Says: "never delivered"},
+	{Name: "S3: cursors are compared with where the log ends when they are read", Edits: []edit{
+		{"broker/subscription/journal.go", "\t\tif e.Epoch > epoch {\n", "\t\tif false {\n"}},
+		Faults: []string{"kill all", "cut power of all"}, Kinds: []string{"memory", "replicated"}, Readers: []string{"subscription"}, Says: "never delivered"},
 	{Name: "snapshots: nothing is held", Edits: []edit{
 		{"broker/log/trim.go", "\tl.holds[h] = struct{}{}\n", ""}},
 		Faults: []string{"slow way"}, Kinds: []string{"compacted", "retained"}, Readers: []string{"snapshot"}, Says: "while it was held"},

@@ -51,14 +51,10 @@ const (
 	// FlippedBits: bits flip beside kills and power cuts.
 	// Found: one in the last round cut the whole round, one in meta.json emptied the log.
 	FlippedBits Class = "flipped bits"
-	// CursorsAhead: records are judged to be delivered whose offsets others had before, which were lost as the Topic's durability allows.
-	// Found: cursors that outlived those others are compared with where the log ends when they are read, and what is appended
-	// before that counts as delivered.
-	CursorsAhead Class = "cursors ahead"
 )
 
 // knownFaults are the classes that are left out unless Options say otherwise, since what they find is not mended yet.
-var knownFaults = []Class{RolledBack, RestoredEtcd, CursorsAhead}
+var knownFaults = []Class{RolledBack, RestoredEtcd}
 
 func (o *Options) leaveOut(c Class) bool {
 	return slices.Contains(knownFaults, c) && !slices.Contains(o.Found, c)
