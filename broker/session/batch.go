@@ -25,11 +25,12 @@ type batch struct {
 	slowReceiver *Conn   // a receiver that is close to its bound
 	forwards     []forward
 
-	forTakers    []takerMessage // messages for Takers of this broker
-	takerScratch []Message      // scratch list of one Taker's messages
-	fullTakers   []Taker        // Takers whose publishers must wait
-	forwarded    bool           // the messages came from another broker
-	internal     bool           // the messages are this broker's own, and not for Takers
+	forTakers    []Message // messages for Takers of this broker
+	takers       []Taker   // of each of them
+	takerScratch []Message // scratch list of one Taker's messages
+	fullTakers   []Taker   // Takers whose publishers must wait
+	forwarded    bool      // the messages came from another broker
+	internal     bool      // the messages are this broker's own, and not for Takers
 
 	claimFunc func(*Sub) bool // b.claimFor, allocated once
 }
@@ -206,7 +207,7 @@ func (b *batch) publish(m *Message) bool {
 			b.forwardTo(p).reach.Plain = true
 			reached = true
 		} else if !b.internal {
-			b.forTakers = append(b.forTakers, takerMessage{p.offer.taker, *m})
+			b.forTakers, b.takers = append(b.forTakers, *m), append(b.takers, p.offer.taker)
 			reached = true
 		}
 	}
@@ -267,7 +268,7 @@ func (b *batch) deliver(m *Message, reach Reach) {
 	if reach.Keep {
 		for _, p := range match.Peers {
 			if p.offer != nil {
-				b.forTakers = append(b.forTakers, takerMessage{p.offer.taker, *m})
+				b.forTakers, b.takers = append(b.forTakers, *m), append(b.takers, p.offer.taker)
 			}
 		}
 	}

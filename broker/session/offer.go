@@ -1,5 +1,7 @@
 package session
 
+import "slices"
+
 // Taker is a component of this broker that receives what is published on the subjects that it
 // offers, besides the subscribers: a Topic, an API. It must be safe for concurrent use.
 type Taker interface {
@@ -46,33 +48,40 @@ func (o *Offer) Set(patterns []string) {
 // Close removes all patterns. Messages that were matched before may still reach the Taker.
 func (o *Offer) Close() { o.Set(nil) }
 
-// takerMessage is a message for a Taker of this broker.
-type takerMessage struct {
-	taker Taker
-	msg   Message
-}
-
 // callTakers passes each Taker its messages. No lock is held, since a Taker may create a file.
 func (b *batch) callTakers() {
-	for i := range b.forTakers {
-		t := b.forTakers[i].taker
+	if !slices.ContainsFunc(b.takers, func(t Taker) bool { return t != b.takers[0] }) {
+		b.callTaker(b.takers[0], b.forTakers) // as it nearly always is
+	} else {
+		b.callEachTaker()
+	}
+	clear(b.forTakers)
+	clear(b.takers)
+	b.forTakers, b.takers = b.forTakers[:0], b.takers[:0]
+}
+
+// callEachTaker calls the Takers in the order of their first messages.
+func (b *batch) callEachTaker() {
+	for i, t := range b.takers {
 		if t == nil {
 			continue // passed with an earlier message
 		}
-		for j := i; j < len(b.forTakers); j++ {
-			if b.forTakers[j].taker == t {
-				b.takerScratch = append(b.takerScratch, b.forTakers[j].msg)
-				b.forTakers[j].taker = nil
+		for j := i; j < len(b.takers); j++ {
+			if b.takers[j] == t {
+				b.takerScratch = append(b.takerScratch, b.forTakers[j])
+				b.takers[j] = nil
 			}
 		}
-		if t.Take(b.takerScratch, b.forwarded) {
-			b.fullTakers = append(b.fullTakers, t)
-		}
+		b.callTaker(t, b.takerScratch)
 		clear(b.takerScratch)
 		b.takerScratch = b.takerScratch[:0]
 	}
-	clear(b.forTakers)
-	b.forTakers = b.forTakers[:0]
+}
+
+func (b *batch) callTaker(t Taker, messages []Message) {
+	if t.Take(messages, b.forwarded) {
+		b.fullTakers = append(b.fullTakers, t)
+	}
 }
 
 // Send publishes this broker's own messages to all subscribers, on this and on linked brokers, but

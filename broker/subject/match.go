@@ -22,16 +22,18 @@ type MatchedGroup[S Subscriber, P comparable] struct {
 // Queue returns the group's name.
 func (g *MatchedGroup[S, P]) Queue() string { return g.first.Queue }
 
-// Match fills m with what the subject reaches. A subject with an empty token reaches nothing.
-func (x *Index[S, P]) Match(subject []byte, m *Match[S, P]) {
+// Match fills m with what the subject reaches. A subject with an empty token reaches nothing. It
+// reports whether any other last token, if it isn't empty, reaches the same: no pattern names one.
+func (x *Index[S, P]) Match(subject []byte, m *Match[S, P]) (anyLast bool) {
 	m.Leaves, m.Groups, m.Peers = m.Leaves[:0], m.Groups[:0], m.Peers[:0]
 	if emptyToken(subject) {
-		return
+		return false
 	}
-	x.root.match(subject, m)
+	return x.root.match(subject, m)
 }
 
-func (n *node[S, P]) match(subject []byte, m *Match[S, P]) {
+func (n *node[S, P]) match(subject []byte, m *Match[S, P]) (anyLast bool) {
+	anyLast = true
 	for {
 		if n.rest != nil {
 			m.add(n.rest)
@@ -46,15 +48,15 @@ func (n *node[S, P]) match(subject []byte, m *Match[S, P]) {
 			if n.any != nil && n.any.leaf != nil {
 				m.add(n.any.leaf)
 			}
-			return
+			return anyLast && len(n.next) == 0
 		case n.any == nil && literal == nil:
-			return
+			return anyLast
 		case n.any == nil:
 			n = literal
 		case literal == nil:
 			n = n.any
 		default:
-			literal.match(rest, m)
+			anyLast = literal.match(rest, m) && anyLast
 			n = n.any
 		}
 		subject = rest
@@ -80,10 +82,18 @@ next:
 	}
 }
 
+// copy makes m the same as of, whose lists it doesn't share.
+func (m *Match[S, P]) copy(of *Match[S, P]) {
+	m.Leaves = append(m.Leaves[:0], of.Leaves...)
+	m.Groups = append(m.Groups[:0], of.Groups...)
+	m.Peers = append(m.Peers[:0], of.Peers...)
+}
+
 // Cache caches the matches of recent subjects. One goroutine uses it at a time. Once warm it
 // allocates nothing. Entries are valid while the index's generation does not change.
 type Cache[S Subscriber, P comparable] struct {
 	entries [cacheEntries]cached[S, P]
+	inbox   cached[S, P] // of a subject without its last token, which no pattern names
 }
 
 // cacheEntries is the size of a direct-mapped table: about as many subjects as a busy publisher
@@ -99,14 +109,25 @@ type cached[S Subscriber, P comparable] struct {
 var seed = maphash.MakeSeed()
 
 // Match returns what the subject reaches. The result is valid until the next call.
+//
+// Replies go to the same inbox one after another, each with a last token of its own, so the table
+// never has them: the last inbox is compared first.
 func (c *Cache[S, P]) Match(x *Index[S, P], subject []byte) *Match[S, P] {
 	gen := x.gen.Load() + 1
+	if i := &c.inbox; i.gen == gen && len(subject) > len(i.subject) &&
+		bytes.Equal(subject[:len(i.subject)], i.subject) && bytes.IndexByte(subject[len(i.subject):], '.') < 0 {
+		return &i.match
+	}
 	e := &c.entries[maphash.Bytes(seed, subject)%cacheEntries]
 	if e.gen == gen && bytes.Equal(e.subject, subject) {
 		return &e.match
 	}
 	e.gen = gen
 	e.subject = append(e.subject[:0], subject...)
-	x.Match(subject, &e.match)
+	if last := bytes.LastIndexByte(subject, '.'); x.Match(subject, &e.match) && last >= 0 {
+		c.inbox.gen = gen
+		c.inbox.subject = append(c.inbox.subject[:0], subject[:last+1]...)
+		c.inbox.match.copy(&e.match)
+	}
 	return &e.match
 }

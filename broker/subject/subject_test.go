@@ -257,6 +257,18 @@ func BenchmarkMatch(b *testing.B) {
 			cache.Match(x, subjects[1])
 		}
 	})
+	x.Insert("_INBOX.hJ3bkzvQ8R6aZ0cM.*", "", 0, false, &sub{})
+	replies := make([][]byte, 10_000)
+	for i := range replies {
+		replies[i] = fmt.Appendf(nil, "_INBOX.hJ3bkzvQ8R6aZ0cM.%d", i)
+	}
+	b.Run("inbox", func(b *testing.B) {
+		i := 0
+		for b.Loop() {
+			cache.Match(x, replies[i%len(replies)])
+			i++
+		}
+	})
 	b.Run("walked", func(b *testing.B) {
 		i := 0
 		for b.Loop() {
