@@ -110,6 +110,13 @@ func ParseLetter(data []byte) (m protocol.Message, rest []byte, ok bool) {
 	return m, data[end+int(body):], true
 }
 
+// replyOf returns the reply subject of a letter that this process encoded.
+func replyOf(data []byte) []byte {
+	from := letterHead + int(binary.BigEndian.Uint16(data[1:]))
+	to := from + int(binary.BigEndian.Uint16(data[3:]))
+	return data[from:to:to]
+}
+
 func NewOutbox() Outbox { return Outbox{First: 1, sent: 1, Ever: 1} }
 
 // Next returns the number of the next message.
@@ -123,8 +130,9 @@ func (o *Outbox) Went(seq uint64) bool { return seq < max(o.Ever, o.sent) }
 // Expect sets the size of the messages that are about to be added, so that they share few chunks.
 func (o *Outbox) Expect(size int) { o.expected = size }
 
-// Add copies a message to the end.
-func (o *Outbox) Add(m *protocol.Message, now int64) {
+// Add copies a message to the end, and returns the copy, which is valid until it is settled and its
+// chunk freed.
+func (o *Outbox) Add(m *protocol.Message, now int64) (copied protocol.Message) {
 	l := o.write(m, now)
 	if o.head > 64 && o.head > len(o.letters)/2 {
 		left := copy(o.letters, o.letters[o.head:])
@@ -132,6 +140,10 @@ func (o *Outbox) Add(m *protocol.Message, now int64) {
 		o.letters, o.head = o.letters[:left], 0
 	}
 	o.letters = append(o.letters, l)
+	subject := l.in.buf[l.from+letterHead : l.to : l.to]
+	reply := subject[len(m.Subject):]
+	data := reply[len(m.Reply):]
+	return protocol.Message{Subject: subject[:len(m.Subject):len(m.Subject)], Reply: reply[:len(m.Reply):len(m.Reply)], Header: m.Header, Data: data}
 }
 
 // write copies a message into a chunk.
@@ -198,17 +210,25 @@ func (o *Outbox) Run() (first uint64, count int, letters []byte) {
 	return first, count, c.buf[from:to]
 }
 
-// Settle removes an answered message. Its bytes are valid until Free is called with the chunk.
-func (o *Outbox) Settle(seq uint64) (m protocol.Message, c *Chunk, ok bool) {
+// Sent reports whether all messages were sent in this round.
+func (o *Outbox) Sent() bool { return max(o.sent, o.First) == o.Next() }
+
+// Send marks all messages as sent in this round. It is for messages whose copies, as Add returned
+// them, reach the leader without Run.
+func (o *Outbox) Send() { o.sent = o.Next() }
+
+// Settle removes an answered message and returns to whom its answer goes. Those bytes are valid
+// until Free is called for the message with its chunk.
+func (o *Outbox) Settle(seq uint64) (reply []byte, c *Chunk, ok bool) {
 	if seq < o.First || seq >= o.Next() {
-		return m, nil, false
+		return nil, nil, false
 	}
 	l := &o.letters[o.head+int(seq-o.First)]
 	if l.in == nil {
-		return m, nil, false
+		return nil, nil, false
 	}
 	c = l.in
-	m, _, _ = ParseLetter(c.buf[l.from:l.to])
+	reply = replyOf(c.buf[l.from:l.to])
 	l.in = nil
 	for o.head < len(o.letters) && o.letters[o.head].in == nil {
 		o.head++
@@ -220,12 +240,12 @@ func (o *Outbox) Settle(seq uint64) (m protocol.Message, c *Chunk, ok bool) {
 			o.letters = nil
 		}
 	}
-	return m, c, true
+	return reply, c, true
 }
 
-// Free releases the chunk that Settle returned.
-func (o *Outbox) Free(c *Chunk) {
-	if c.refs--; c.refs > 0 {
+// Free releases a chunk that Settle returned for so many messages.
+func (o *Outbox) Free(c *Chunk, messages int) {
+	if c.refs -= messages; c.refs > 0 {
 		return
 	}
 	if c == o.chunk {

@@ -37,7 +37,7 @@ func TestAnOutboxGoesAgain(t *testing.T) {
 	}
 	settle := func(seq uint64) {
 		if _, c, ok := o.Settle(seq); ok {
-			o.Free(c)
+			o.Free(c, 1)
 		}
 	}
 	add("a")
@@ -88,7 +88,7 @@ func TestWhatComesTogetherGoesTogether(t *testing.T) {
 		o.Add(&all[0], 0)
 		o.Run()
 		if _, c, ok := o.Settle(o.Next() - 1); ok {
-			o.Free(c)
+			o.Free(c, 1)
 		}
 	})
 	if n > 0.1 {
@@ -247,14 +247,14 @@ func (w *forwardWorld) answer(t *testing.T, sender int) {
 		if ok && offset > uint64(w.high) || w.rng.IntN(5) == 0 {
 			continue
 		}
-		m, c, mine := box.Settle(seq)
+		reply, c, mine := box.Settle(seq)
 		if !mine {
 			continue
 		}
-		if want := fmt.Sprintf("%d/%d", sender, seq); string(m.Data) != want {
-			t.Fatalf("sequence %d of sender %d is %q", seq, sender, m.Data)
+		if want := fmt.Sprintf("%d/%d", sender, seq); string(reply) != want {
+			t.Fatalf("sequence %d of sender %d is %q", seq, sender, reply)
 		}
-		switch box.Free(c); {
+		switch box.Free(c, 1); {
 		case ok:
 			w.acked[sender][seq] = offset
 		case seq%5 > 0 && !w.restarts:
@@ -285,9 +285,18 @@ func TestForwardsAgainstAModel(t *testing.T) {
 			i := w.rng.IntN(senders)
 			switch n := w.rng.IntN(20); {
 			case n < 6 && !quiet:
+				box := &w.boxes[i]
+				direct := sentRun{first: box.Next(), floor: box.First, ever: box.Ever}
+				isDirect := box.Sent()
 				for range 1 + w.rng.IntN(5) {
-					m := message("orders.a", "", fmt.Sprintf("%d/%d", i, w.boxes[i].Next()))
-					w.boxes[i].Add(&m, 0)
+					which := fmt.Sprintf("%d/%d", i, box.Next())
+					m := message("orders.a", which, which)
+					copied := box.Add(&m, 0)
+					direct.letters = AppendLetter(direct.letters, &copied)
+				}
+				if isDirect {
+					box.Send()
+					w.pending[i] = append(w.pending[i], direct)
 				}
 				w.send(i)
 			case n < 12:

@@ -63,12 +63,22 @@ func (f *Sender) Publish(v View, messages []protocol.Message) (behind bool) {
 	}
 	now, at := time.Now(), forward.Mono()
 	f.box.Expect(size)
+	goesOn := f.goesOnHere(v)
+	if goesOn {
+		f.begin(f.box.Next())
+	}
 	for i := range messages {
 		if v.Keeps(messages[i].Subject) {
-			f.box.Add(&messages[i], at)
+			if m := f.box.Add(&messages[i], at); goesOn {
+				f.here.Messages = append(f.here.Messages, m)
+			}
 		}
 	}
-	behind = f.pump(v, now)
+	if goesOn {
+		f.box.Send()
+	} else {
+		behind = f.pump(v, now)
+	}
 	if f.account(); f.listed == nil && !f.box.Empty() {
 		f.list()
 	}
@@ -163,15 +173,26 @@ func (f *Sender) pump(v View, now time.Time) (behind bool) {
 	}
 }
 
-// gather puts letters into here. They stay valid until deliver returns: only an answer, or fail,
-// which takes order, frees a letter. order and mu are held.
+// goesOnHere reports whether the leader is on this broker and was sent, in this round, all that
+// came before. What comes now follows as it is, and pump has nothing to do. mu is held.
+func (f *Sender) goesOnHere(v View) bool {
+	self := f.fw.self
+	return f.to == self && f.target(v) == self && f.epoch == v.Epoch() && !f.broken && f.box.Sent()
+}
+
+// begin prepares here for messages from this number on. They stay valid until deliver returns: only
+// an answer, or fail, which takes order, frees a letter. order and mu are held.
+func (f *Sender) begin(first uint64) {
+	f.here = Arrival{Shard: f.shard, Source: f.fw.source, Round: f.round, Epoch: f.epoch, First: first, next: first,
+		Floor: f.box.First, Below: f.box.Ever, Messages: f.here.Messages}
+}
+
+// gather puts letters that pump sends into here. order and mu are held.
 func (f *Sender) gather(first uint64, letters []byte) {
-	a := &f.here
-	if len(a.Messages) == 0 {
-		*a = Arrival{Shard: f.shard, Source: f.fw.source, Round: f.round, Epoch: f.epoch, First: first, next: first,
-			Floor: f.box.First, Below: f.box.Ever, Messages: a.Messages}
+	if len(f.here.Messages) == 0 {
+		f.begin(first)
 	}
-	_ = a.read(letters) // Outbox wrote them
+	_ = f.here.read(letters) // Outbox wrote them
 }
 
 // deliver hands the gathered messages to the leader on this broker. order is held.
@@ -271,10 +292,10 @@ func (f *Sender) fail(before int64, lost error) {
 		if f.box.Went(seq) {
 			err = lost
 		}
-		m, c, _ := f.box.Settle(seq)
+		reply, c, _ := f.box.Settle(seq)
 		done.add(f, c)
 		f.fw.failed.Add(1)
-		f.refuse(out, v, m.Reply, err)
+		f.refuse(out, v, reply, err)
 	}
 	f.mu.Unlock()
 	f.order.Unlock()
@@ -315,19 +336,19 @@ func (f *Sender) Answered(round uint32, data []byte, out *publish.Replies, done 
 		}
 		last := min(a.Seq+a.Count, f.box.Next())
 		for seq := max(a.Seq, f.box.First); seq < last; seq++ {
-			m, c, ok := f.box.Settle(seq)
+			reply, c, ok := f.box.Settle(seq)
 			if !ok {
 				continue
 			}
 			done.add(f, c)
 			switch {
-			case len(m.Reply) == 0 || noAck:
+			case len(reply) == 0 || noAck:
 			case a.Kind == forward.ItemRefused:
 				if len(a.Refusal) > 0 {
-					out.Encoded(m.Reply, a.Refusal)
+					out.Encoded(reply, a.Refusal)
 				}
 			default:
-				out.Ack(f.fw.config.Codec, m.Reply, f.id.Name, a.Offset+seq-a.Seq, a.Records, a.Duplicate)
+				out.Ack(f.fw.config.Codec, reply, f.id.Name, a.Offset+seq-a.Seq, a.Records, a.Duplicate)
 			}
 		}
 	}

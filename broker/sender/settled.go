@@ -6,12 +6,18 @@ import "github.com/carillon-mq/carillon/broker/forward"
 type Settled struct{ chunks []settledChunk }
 
 type settledChunk struct {
-	by *Sender
-	in *forward.Chunk
+	by       *Sender
+	in       *forward.Chunk
+	messages int
 }
 
+// add counts one message. Neighbours mostly share a chunk.
 func (d *Settled) add(by *Sender, in *forward.Chunk) {
-	d.chunks = append(d.chunks, settledChunk{by, in})
+	if n := len(d.chunks); n > 0 && d.chunks[n-1].in == in {
+		d.chunks[n-1].messages++
+		return
+	}
+	d.chunks = append(d.chunks, settledChunk{by, in, 1})
 }
 
 // Free returns the chunks to their outboxes. No sender's mu is held.
@@ -20,7 +26,7 @@ func (d *Settled) Free() {
 		f := d.chunks[i].by
 		f.mu.Lock()
 		for ; i < len(d.chunks) && d.chunks[i].by == f; i++ {
-			f.box.Free(d.chunks[i].in)
+			f.box.Free(d.chunks[i].in, d.chunks[i].messages)
 		}
 		f.account()
 		f.mu.Unlock()
