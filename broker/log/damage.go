@@ -31,7 +31,7 @@ type remainder struct {
 //  1. Below a sync point nothing is torn. The sync point is what a later marker, the journal or the
 //     manifest proves.
 //  2. Above it, in a file that was written run by run, bytes are torn only if a sector of their run
-//     is all zeros that held something (see runmarker.go).
+//     or of their footer is all zeros that held something (see runmarker.go and footerUntil).
 //  3. Above it, in a file of an earlier version, everything is torn.
 //  4. Everything else is damage.
 func (c *scanner) judge(err error) (over bool, _ error) {
@@ -103,10 +103,49 @@ func (c *scanner) torn(behind remainder) (bool, error) {
 	if !ok {
 		size = runHeader
 	}
-	if behind.nonzero <= pos+int64(size) {
-		return true, nil // a run has a batch behind its marker
+	until := pos + int64(size)
+	if behind.nonzero <= until {
+		return true, nil // a run has a batch behind its marker, and a footer is longer than runHeader
 	}
-	return r.hole(pos, pos+int64(size))
+	if !ok {
+		footer, err := c.footerUntil(behind)
+		if err != nil {
+			return false, err
+		}
+		until = max(until, footer)
+	}
+	return r.hole(pos, until)
+}
+
+// footerUntil returns where the footer at s.pos and its trailer end, or 0 if the frame there
+// doesn't begin as a footer of this log.
+//
+// Each sector that a footer and its trailer touch holds a nonzero byte of them:
+//
+//  1. The first byte is nonzero, since the length of a footer is no multiple of 256.
+//  2. The sectors between hold offsets of index entries or epochs.
+//  3. The last byte, of the trailer's magic, is nonzero.
+//
+// So a sector that is all zeros was not written. The trailer is asked before the length, so that a
+// flipped bit in the length of a footer that was written as a whole doesn't make it a torn one.
+func (c *scanner) footerUntil(behind remainder) (int64, error) {
+	pos := c.s.pos
+	head, err := c.r.window(pos, footerMin)
+	if err != nil || len(head) < footerMin {
+		return 0, err
+	}
+	if f := frame(head); f.kind() != kindFooter || f.log() != c.log {
+		return 0, nil
+	}
+	until := pos + int64(le.Uint32(head)) + trailerSize
+	trailer, err := c.r.window(behind.nonzero-trailerSize, trailerSize)
+	if err != nil {
+		return 0, err
+	}
+	if at, ok := parseTrailer(trailer); ok && at == pos {
+		until = behind.nonzero
+	}
+	return until, nil
 }
 
 // tornHeader says so of the beginning of a file. It holds the header and what begins the first run.

@@ -45,7 +45,8 @@
 //	    1. Below a sync point nothing is torn. A later marker, a later segment, the journal of sync
 //	       points or Manifest.Durable prove one.
 //	    2. Above it, bytes are torn only if a sector of their write is all zeros that held
-//	       something, by the bitmap in the write's marker. The space before a write is always zeros.
+//	       something, by the bitmap in the write's marker. A footer holds something in each of its
+//	       sectors. The space before a write is always zeros.
 //	    3. One flipped bit costs at most the batch that it hits: reading resumes behind it.
 //	L7  What recovery leaves is made safe before anything is appended behind it, so that recovering
 //	    twice gives the same log, and what was cut never comes back. Bytes above the last sync point
@@ -122,7 +123,6 @@
 // A kill without a power cut leaves more: what was written stands in the page cache.
 //
 // Two things are not told apart: a write of the last round that a disk lost as a whole sector
-// although
-// it was synced, and one that was under way. Both are cut and reported until the disk has been idle
-// or another round of the log has followed, which prove that the round was synced.
+// although it was synced, and one that was under way. Both are cut and reported until the disk has
+// been idle or another round of the log has followed, which prove that the round was synced.
 package log

@@ -65,7 +65,7 @@ type SegmentRef struct {
 	// End is where the segment ends, if that is not where the next one begins: what its file holds
 	// from there on is not the log's. Zero: where the next one begins, or open.
 	End uint64 `json:"end,omitempty"`
-	// File is the number by which the journal of sync points knows the file, as far as it is known.
+	// File is the number by which the journal of sync points knows the file; 0: it is not known.
 	File uint32 `json:"file,omitempty"`
 }
 
@@ -211,6 +211,7 @@ func (m *Manifest) cut(base uint64) (gone []SegmentRef) {
 		if end := m.Segments[at-1].End; end == 0 || end > base {
 			m.Segments[at-1].End = base
 		}
+		m.Segments[at-1].File = 0 // the file gets another number; the sync points of this one end here
 	}
 	for n := len(m.Epochs); n > 0 && m.Epochs[n-1].Start >= base; n-- {
 		m.Epochs = m.Epochs[:n-1]

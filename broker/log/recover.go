@@ -208,11 +208,19 @@ func (l *Log) shortenLeft(s *segment, f env.File) error {
 	return l.shorten(s, f, nil)
 }
 
-// footerAgain makes a footer safe that was read: the sync of the truncation that wrote it may have
-// failed, and then it is in the page cache only.
+// footerAgain finishes the truncation that wrote the footer of s. Its sync may have failed, or a
+// crash may have come before it:
+//
+//  1. The footer may be in the page cache only, so it is written again.
+//  2. The sector of the header may be the one from before the truncation, although the sectors of
+//     the footer are not. So the file gets another number again: the sync points of the number
+//     before prove records that the truncation took.
 func (l *Log) footerAgain(s *segment, f env.File) error {
 	if l.disk.mark != nil {
 		return nil
+	}
+	if err := renumber(f); err != nil {
+		return err
 	}
 	foot := make([]byte, s.size-s.pos)
 	if err := readFull(f, foot, s.pos); err != nil {

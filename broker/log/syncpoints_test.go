@@ -34,8 +34,8 @@ func writesTo(fsys *crashfs.FS) func() int {
 	}
 }
 
-// killed is what a process finds that is started again after a kill: all that was written, synced or
-// not. The old one may go on; nobody sees it.
+// killed is what a process finds that is started again after a kill: all that was written, synced
+// or not. The old one may go on; nobody sees it.
 func killed(fsys *crashfs.FS, d *Disk) *crashfs.FS {
 	after := fsys.Kill()
 	_ = d.Close()
@@ -103,8 +103,8 @@ func TestATailIsWrittenAgainOnce(t *testing.T) {
 	})
 }
 
-// A sector of the last round is lost after it was synced. While nothing but the round itself says so
-// it looks torn; once the disk was idle it is known to be damage, and no offset is given twice.
+// A sector of the last round is lost after it was synced. While nothing but the round itself says
+// so it looks torn; once the disk was idle it is known to be damage, and no offset is given twice.
 func TestAClosedLogHasNoTornTail(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -144,8 +144,8 @@ func wipe(t testing.TB, fsys *crashfs.FS, path string, pos int64) {
 	}
 }
 
-// A journal that is missing, damaged anywhere or of another disk, or for which there is no room, has
-// each log open with all that it holds.
+// A journal that is missing, damaged anywhere or of another disk, or for which there is no room,
+// has each log open with all that it holds.
 func TestTheJournalIsNeverNeeded(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	other := openLog(t, d, Identity{Topic: "other"})
@@ -193,8 +193,8 @@ func TestTheJournalIsNeverNeeded(t *testing.T) {
 	}
 }
 
-// The journal goes from one file to the other, again and again, and grows with the logs that there are;
-// all that it says of files that are still there is known after a kill.
+// The journal goes from one file to the other, again and again, and grows with the logs that there
+// are; all that it says of files that are still there is known after a kill.
 func TestTheJournalTakesItsFilesInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys, d, _ := setup(t, Options{})
@@ -238,6 +238,96 @@ func TestTheJournalTakesItsFilesInTurn(t *testing.T) {
 		}
 		_ = d.Close()
 	})
+}
+
+// Power is cut while a truncation is under way whose segment has a sync point behind the cut: the
+// disk has the new end of the file, and of its beginning what was there before. The sync point
+// proves nothing of the records that the truncation took, in whatever life that is asked.
+func TestATruncationEndsTheSyncPointsOfItsFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts := Options{SyncAllFrom: 1000}
+		fsys, d, l := setup(t, opts)
+		put(t, l, 10)
+		time.Sleep(2 * closingIdle) // the journal has a sync point at offset 11
+		synctest.Wait()
+		path := firstFile(t, l)
+		header := make([]byte, headerSize)
+		read, err := fsys.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := readFull(read, header, 0); err != nil {
+			t.Fatal(err)
+		}
+		cut := beforeSync(fsys, path)
+		if _, _, err := l.TruncateTo(4, 0); err != nil {
+			t.Fatal(err)
+		}
+		_ = d.Close()
+		fsys = cut()
+		write, err := fsys.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := write.WriteAt(header, 0); err != nil {
+			t.Fatal(err)
+		}
+		// In the second life a segment is begun at offset 4. The manifest lists it, and its file is
+		// lost.
+		d = openDisk(t, fsys, "data", opts)
+		l = openLog(t, d, orders)
+		if _, end, _ := l.Offsets(); end != 4 || l.Recovery().Suspect {
+			t.Fatalf("ends at %d: %+v", end, l.Recovery())
+		}
+		next := filepath.Join(l.dir, SegmentRef{Base: 4, Generation: l.Meta().Generation}.name())
+		cut = beforeSync(fsys, next)
+		put(t, l, 1)
+		_ = d.Close()
+		fsys = cut()
+		if err := fsys.Remove(next); err != nil {
+			t.Fatal(err)
+		}
+		lost := fsys.Clone()
+		d = openDisk(t, fsys, "data", opts)
+		l = openLog(t, d, orders)
+		if _, end, _ := l.Offsets(); end != 4 || l.Recovery().Suspect {
+			t.Errorf("ends at %d: %+v", end, l.Recovery())
+		}
+		mustRead(t, l, 1, 4)
+		put(t, l, 1)
+		_ = d.Close()
+		// The same, and the truncated file is lost: with the records that were left in it, and no
+		// others.
+		if err := lost.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		d = openDisk(t, lost, "data", opts)
+		l = openLog(t, d, orders)
+		if r := l.Recovery(); l.end != 4 || len(r.Damaged) != 1 || r.Damaged[0].From != 1 || r.Damaged[0].Next != 4 {
+			t.Errorf("ends at %d: %+v", l.end, r)
+		}
+		_ = d.Close()
+	})
+}
+
+// beforeSync returns what a process finds that is started after a kill right before the next sync
+// of a file.
+func beforeSync(fsys *crashfs.FS, path string) func() *crashfs.FS {
+	var mu sync.Mutex
+	var at *crashfs.FS
+	fsys.SetHook(func(op opKind) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if op.Kind == "sync" && op.Path == path && at == nil {
+			at = fsys.Clone()
+		}
+		return nil
+	})
+	return func() *crashfs.FS {
+		mu.Lock()
+		defer mu.Unlock()
+		return at
+	}
 }
 
 // A sync that fails is no sync point, also not of the other logs of the round.
