@@ -6,4 +6,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	decoder() // of all tests, so it is not made within the synctest bubble of one
+	goleak.VerifyTestMain(m)
+}
