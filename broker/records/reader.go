@@ -36,9 +36,6 @@ func (s *Reader) Init(source Source, name string, data *log.Log) {
 	s.source, s.name, s.data = source, name, data
 }
 
-// ForgetFirst has the first record looked for again, after compaction.
-func (s *Reader) ForgetFirst() { s.firstKept.forget() }
-
 // Info is what readers see of a shard.
 type Info struct {
 	First, Last         uint64 // offsets; Last is First-1 if there is nothing
@@ -47,16 +44,28 @@ type Info struct {
 	Bytes               int64  // on disk, of the files that hold them
 }
 
-// Info describes what readers see. It may read the disk.
+// Info describes what readers see. All of it is of one moment, also while compaction goes on. It may
+// read the disk.
 func (s *Reader) Info() Info {
 	start, end := s.source.Offsets()
 	s.data.CountHoles(start)
-	info := Info{First: start, Last: end - 1, Messages: s.Messages(start, end)}
+	for {
+		holes := s.data.Holes(start)
+		info := s.info(start, end, holes)
+		if s.data.Holes(start) == holes {
+			return info
+		}
+	}
+}
+
+// info is Info for offsets with so many holes from start on.
+func (s *Reader) info(start, end, holes uint64) Info {
+	info := Info{First: start, Last: end - 1, Messages: end - start - min(holes, end-start)}
 	if start == end {
 		return info
 	}
 	info.Bytes = s.Bytes(start)
-	info.First = s.firstKept.from(s, start, end)
+	info.First = s.firstKept.from(s, start, end, holes)
 	info.FirstTime, info.LastTime = s.firstTime.at(s, info.First), s.finalTime.at(s, end-1)
 	return info
 }
@@ -67,27 +76,22 @@ func (s *Reader) Messages(start, end uint64) uint64 {
 	return end - start - min(s.data.Holes(start), end-start)
 }
 
-// firstKept remembers where the first record stands that compaction has left.
+// firstKept remembers where the first record stands that compaction has left. Compaction that takes
+// a record changes holes, so the record is looked for again then.
 type firstKept struct {
-	mu           sync.Mutex
-	start, first uint64
+	mu                  sync.Mutex
+	start, holes, first uint64
 }
 
-// forget lets it be looked for again.
-func (o *firstKept) forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.start = 0
-}
-
-// from is the offset of the first record from start on; start itself if it can't be read.
-func (o *firstKept) from(s *Reader, start, end uint64) uint64 {
-	if s.data.Holes(start) == 0 {
+// from is the offset of the first record from start on; start itself if it can't be read. holes are
+// those from start on.
+func (o *firstKept) from(s *Reader, start, end, holes uint64) uint64 {
+	if holes == 0 {
 		return start
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.start == start {
+	if o.start == start && o.holes == holes {
 		return o.first
 	}
 	first := start
@@ -97,7 +101,9 @@ func (o *firstKept) from(s *Reader, start, end uint64) uint64 {
 	}); err != nil {
 		return start
 	}
-	o.start, o.first = start, first
+	if s.data.Holes(start) == holes {
+		o.start, o.holes, o.first = start, holes, first
+	}
 	return first
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
@@ -34,7 +35,12 @@ func lines(subject string, from, n int) (out []log.Record) {
 // newShard is a shard with the given batches, all of them below its watermark.
 func newShard(t *testing.T, batches ...log.Append) *shard {
 	t.Helper()
-	disk, err := log.OpenDisk(crashfs.New(), "data", log.Options{})
+	return newShardOn(t, log.Options{}, batches...)
+}
+
+func newShardOn(t *testing.T, options log.Options, batches ...log.Append) *shard {
+	t.Helper()
+	disk, err := log.OpenDisk(crashfs.New(), "data", options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,5 +115,38 @@ func TestSearchesBySubject(t *testing.T) {
 	want := []string{"2 record 1", "4 record 3", "none", "8 record 7", "6 record 5", "none", "none", "2 record 1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
+	}
+}
+
+// While a log is compacted, what readers are told of it fits together: there are no more messages
+// than offsets, and the first one is there.
+func TestInfoDuringCompaction(t *testing.T) {
+	const subjects, rounds = 5, 200
+	var batches []log.Append
+	for i := range rounds {
+		for n := range subjects {
+			batches = append(batches, log.Append{Records: lines(fmt.Sprint("orders.", n), i*subjects+n, 1)})
+		}
+	}
+	s := newShardOn(t, log.Options{SegmentSmallest: 1 << 10, SegmentLargest: 1 << 10, TailBytes: 1}, batches...)
+	s.data.Roll()
+	compacted := make(chan error, 1)
+	go func() {
+		_, err := s.data.Compact(t.Context(), log.CompactOptions{Below: s.high, Before: time.Now()})
+		compacted <- err
+	}()
+	for infos := 0; ; infos++ {
+		info := s.Info()
+		if info.First < 1 || info.Last != subjects*rounds || info.Messages > info.Last-info.First+1 || info.FirstTime.IsZero() {
+			t.Fatalf("the %dth time readers see %+v", infos, info)
+		}
+		select {
+		case err := <-compacted:
+			if info := s.Info(); err != nil || info.Messages >= subjects*rounds/2 || info.First == 1 {
+				t.Errorf("compacted, readers see %+v: %v", info, err)
+			}
+			return
+		default:
+		}
 	}
 }

@@ -72,9 +72,6 @@ func (s *Service) compact(ctx context.Context, p *Shard, v *view, pace *log.Pace
 		c.bytes.Add(uint64(max(did.Bytes, 0)))
 		c.nanoseconds.Add(int64(time.Since(began)))
 		c.last.Store(time.Now().UnixNano())
-		if shard := p.leading.Load(); shard != nil {
-			shard.ForgetFirst()
-		}
 	}
 	if damage, ok := errors.AsType[*log.CorruptError](err); ok && ctx.Err() == nil {
 		s.scrubs.damages.Add(1)
