@@ -92,7 +92,7 @@ func (s *ShardLeader) confirmed() {
 	}
 }
 
-// askAgain asks anew in a new epoch, which leading is that of. mu is held, or nobody else knows the shard.
+// askAgain asks anew in a new epoch, which leading is that of. mu is held.
 func (s *ShardLeader) askAgain(leading *replica.Leading) {
 	c := &s.confirms
 	c.mu.Lock()

@@ -108,11 +108,14 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 	}
 	shard.safe[replica.Data].Store(end)
 	shard.safe[replica.State].Store(stateEnd)
+	// Followers may be connected already: as soon as leading is set, their progress has the acker look at the shard.
+	shard.mu.Lock()
 	shard.begin(v, p.high)
+	shard.mu.Unlock()
 	return shard, nil
 }
 
-// begin leads in the epoch of the view. mu is held, or nobody else knows the shard.
+// begin leads in the epoch of the view. mu is held.
 func (s *ShardLeader) begin(v *view, high [replica.Parts]uint64) {
 	s.stateMu.Lock()
 	defer s.stateMu.Unlock()
