@@ -252,9 +252,9 @@ func TestAPublisherAtTheLeaderItselfNoticesNothing(t *testing.T) {
 			a.hub.publish(message("orders.a", "r10", "\x013\x014", "Records: 2"))
 			a.ends(11)
 			next(c)
+			c.tell() // before it is reached: a follower of its epoch would copy what it took alone
 			c.reach(0)
 			c.reach(2)
-			c.tell()
 			a.hub.publish(message("orders.a", "r11", "11")) // it doesn't overtake what came before
 			b.open("orders")
 			for reply, want := range map[string]string{
@@ -340,9 +340,9 @@ func TestWhatIsResentIsKnownToALeaderAfterTheNext(t *testing.T) {
 	a.hub.publish(message("orders.a", "r2", "2"), message("orders.a", "r3", "3"))
 	other.ends(4)
 	c.alone(2)
-	c.reach(1)
 	c.elect(1, 1, 2)
-	c.tell()
+	c.tell() // before b is reached: as a follower of a it would copy them
+	c.reach(1)
 	b.ends(4) // they were sent to it
 	cut()
 	c.kill(1)

@@ -131,6 +131,15 @@ func (h *testHub) answer(t testing.TB, reply string) string {
 	return h.answers[reply][0]
 }
 
+// sendOf says in which send a message was answered.
+func (h *testHub) sendOf(reply string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.IndexFunc(h.sends, func(sent []string) bool {
+		return slices.ContainsFunc(sent, func(line string) bool { return strings.HasPrefix(line, reply+" ") })
+	})
+}
+
 func (h *testHub) await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	late := false

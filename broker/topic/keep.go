@@ -98,9 +98,9 @@ func (s *ShardLeader) isDue(mono int64) bool {
 // goes by its age.
 func (s *ShardLeader) retain() {
 	policy := s.shard.view.Load().retention
+	s.kept.seen.Store(s.high.Load()) // before it is looked at
 	c := s.service.config.Clock
 	now, mono := c.Read()
-	s.kept.seen.Store(s.high.Load())
 	s.kept.due.Store(mono + int64(time.Hour))
 	pause := policy.Age > 0 && c.InDoubt()
 	s.pauseAge(pause)
