@@ -8,15 +8,13 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/scrub"
 )
 
 const (
 	// scrubPace is how many bytes of sealed segments are read per second to find damage: a hundredth
 	// of what a usual disk reads, and 20 GB take half an hour.
 	scrubPace = 12 << 20
-	// scrubEvery is after what time a segment is scrubbed again: until then damage may stay unnoticed
-	// while other replicas are damaged, too.
-	scrubEvery = time.Hour
 	// scrubFirst is when the scrubber begins after a start: a broker that starts has done by then what
 	// others wait for, and one that restarts every few minutes scrubs, too.
 	scrubFirst = time.Minute
@@ -32,6 +30,15 @@ const (
 	compressRest  = time.Hour
 )
 
+// shardLog is one log of a shard's copy here, and sealedSegment one of its segments at rest.
+type (
+	shardLog struct {
+		shard *Shard
+		log   *log.Log
+	}
+	sealedSegment = scrub.Segment[shardLog]
+)
+
 // ScrubStats counts upkeep of segments at rest: bytes scrubbed, damages found, bytes saved by
 // compression, and damaged copies that were set aside to be fetched again.
 type ScrubStats struct{ Scrubbed, Damages, Saved, Copies uint64 }
@@ -43,7 +50,7 @@ func (s *Service) ScrubStats() ScrubStats {
 	return ScrubStats{s.scrubs.scrubbed.Load(), s.scrubs.damages.Load(), s.scrubs.saved.Load(), s.scrubs.copies.Load()}
 }
 
-// scrubber reads the sealed segments of all open logs, in the order of planScrub, to find damage
+// scrubber reads the sealed segments of all open logs, in the order of scrub.Plan, to find damage
 // while another replica has what is damaged.
 func (s *Service) scrubber() {
 	pace := log.NewPace(scrubPace)
@@ -61,7 +68,7 @@ func (s *Service) scrubber() {
 		}
 		planned := time.Now()
 		saved, more := planned, false
-		plan := planScrub(s.sealedSegments(), planned, began)
+		plan := scrub.Plan(s.sealedSegments(), planned, began)
 		for i := range plan {
 			if s.ctx.Err() != nil {
 				return
@@ -69,7 +76,7 @@ func (s *Service) scrubber() {
 			if more = time.Since(planned) >= scrubPlan; more {
 				break
 			}
-			s.scrub(s.ctx, plan[i].shard, plan[i].log, log.ScrubOptions{From: plan[i].Base, Most: 1, Pace: pace})
+			s.scrub(s.ctx, plan[i].Of.shard, plan[i].Of.log, log.ScrubOptions{From: plan[i].Base, Most: 1, Pace: pace})
 			if time.Since(saved) >= scrubSave {
 				s.saveChecks()
 				saved = time.Now()
@@ -104,7 +111,7 @@ func (p *Shard) appendSealed(to []sealedSegment) []sealedSegment {
 	if open := p.opened.Load(); open != nil {
 		for _, l := range open.parts {
 			for _, check := range l.Checks() {
-				to = append(to, sealedSegment{check, p, l})
+				to = append(to, sealedSegment{SegmentCheck: check, Of: shardLog{p, l}})
 			}
 		}
 	}
@@ -114,12 +121,12 @@ func (p *Shard) appendSealed(to []sealedSegment) []sealedSegment {
 // Unscrubbed is for how long the sealed segment of this broker has not been scrubbed that has waited
 // longest. What was never scrubbed counts from when it was written.
 func (s *Service) Unscrubbed() time.Duration {
-	return oldestUnscrubbed(s.sealedSegments(), time.Now())
+	return scrub.Oldest(s.sealedSegments(), time.Now())
 }
 
 // Unscrubbed is the same of this broker's copy of the shard.
 func (p *Shard) Unscrubbed() time.Duration {
-	return oldestUnscrubbed(p.appendSealed(nil), time.Now())
+	return scrub.Oldest(p.appendSealed(nil), time.Now())
 }
 
 // compressor compresses the sealed segments of all open logs, in rounds.

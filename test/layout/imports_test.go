@@ -22,6 +22,7 @@ var rooms = []string{
 	"protocol",
 	"subject",
 	"log",
+	"scrub",
 	"stall",
 	"copystate", "coordination",
 	"placement",
