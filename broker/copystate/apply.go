@@ -50,6 +50,13 @@ func Missing(counted bool, epoch uint64) State {
 	return State{}.doubt(Partial, fmt.Sprintf("the log was not there in epoch %d and begins anew; if it had messages, they are lost", epoch), epoch)
 }
 
+// MissingCursors returns the State of a copy that others count on (Opened.Counted), and whose
+// records are there and log of cursors does not exist. kept is the State in the manifest. The result
+// is persisted before a log of cursors is made.
+func MissingCursors(kept State, epoch uint64) State {
+	return kept.doubt(Partial, fmt.Sprintf("the log of cursors was not there in epoch %d and begins anew; if it had cursors, they are lost", epoch), epoch)
+}
+
 // Opened reports that both logs of the copy were opened, and what that found.
 type Opened struct {
 	// Kept is the State in the manifest, or that of Missing.

@@ -11,7 +11,7 @@
 //	Cut       opening the log cut a torn tail that was never synced
 //	Unsynced  the incarnation before confirmed records that it had not synced, and ended abruptly
 //	Damaged   segments are unreadable or missing
-//	Partial   the copy is being fetched anew, or its broker lost it
+//	Partial   the copy is being fetched anew, or its broker lost it, or lost its log of cursors
 //
 // A copy may have several doubts. Cut is the mildest: such a copy lacks nothing that its broker
 // confirmed. It ranks behind copies without a cut, in case the cut was a mistake.

@@ -19,7 +19,7 @@ var rewrite = flag.Bool("rewrite", false, "write what happens into the transcrip
 // which begins with ">", is the State after it and the actions that follow.
 //
 //	open counted orderly synced     the copy is opened; words that are missing are false
-//	open counted torn damage=TEXT anew lost short replicated memory missing
+//	open counted torn damage=TEXT anew lost short replicated memory missing missing-cursors
 //	crash                           the process dies: only the manifest is left
 //	harmed TEXT, failed TEXT led=3 memory, repaired, unrepairable TEXT, aside, contradicted TEXT
 //	seen 3 earlier nobody           the shard's key: epoch, own entry, leader
@@ -134,6 +134,9 @@ func parseEvent(t *testing.T, line string, kept []byte, epoch *uint64) Event {
 			if has("aside") {
 				before = State{}.doubt(Partial, "it was set aside", *epoch)
 			}
+		}
+		if has("missing-cursors") {
+			before = MissingCursors(before, *epoch)
 		}
 		return Opened{Kept: before, Lost: has("lost"), Counted: has("counted"), Orderly: has("orderly"), Durability: durability,
 			Torn: has("torn"), Damage: value("damage"), Anew: has("anew"), Short: has("short"), Epoch: *epoch}

@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/broker/log"
 	replication "github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -94,6 +95,69 @@ func TestAllCopiesStay(t *testing.T) {
 	c.name(0)
 	c.settle("all are whole", func() bool { return c.whole(b, 300) })
 	a.expect(a.ask("orders.a", "new"), "orders@301")
+}
+
+// cursors is what a broker's copy of the log of cursors holds.
+func (n *site) cursors() (all []string) {
+	open := n.service.Topic("orders").shards[0].opened.Load()
+	if open == nil {
+		return nil
+	}
+	state := open.parts[replication.State]
+	start, _, _ := state.Offsets()
+	c := state.NewCursor(start)
+	for {
+		v, err := c.Read(64 << 10)
+		if err != nil || v.End == v.From {
+			return all
+		}
+		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			it := b.Records()
+			for r := (log.Record{}); it.Next(&r); {
+				all = append(all, string(r.Data))
+			}
+		}
+		v.Release()
+	}
+}
+
+// A broker comes back without the folder of a shard's cursors. Its records are all there, and its copy is in doubt all
+// the same, also in the life after that: it does not vouch, and leads nothing, until it has fetched the cursors.
+func TestACopyWithoutItsCursorsIsInDoubt(t *testing.T) {
+	c, _ := spoilable(t, 30)
+	a, b := c.sites[0], c.sites[1]
+	shard := a.service.Topic("orders").Shard()
+	if _, err := shard.AppendState(&log.Append{Durability: log.Synced, Records: []log.Record{{Data: []byte("acknowledged")}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := shard.State().Flush(); err != nil { // nobody waits for it
+		t.Fatal(err)
+	}
+	c.settle("it has all", func() bool { return c.whole(b, 30) && len(b.cursors()) == 1 })
+	c.kill(1)
+	if err := b.fs.Rename("data/shards/id-orders-0.state", "data/lost"); err != nil {
+		t.Fatal(err)
+	}
+	before := []coordination.Replica{c.lifeOf(0), c.lifeOf(1)}
+	c.kill(0)
+	c.kill(2)
+	c.set(before...)
+	for range 2 {
+		c.start(1)
+		c.settle("it doubts its copy", func() bool { return b.service.Suspects() == 1 })
+		if life, _ := c.entry(1); life == b.life {
+			t.Fatal("it vouches for a copy without its cursors")
+		}
+		c.name(1) // a plan that is older than what it reports
+		c.settle("it withdraws", func() bool { life, leads := c.entry(1); return life == 0 && !leads })
+		c.kill(1)
+	}
+	c.start(0)
+	c.settle("another one vouches", func() bool { life, _ := c.entry(0); return life == a.life })
+	c.name(0)
+	c.start(1)
+	c.start(2)
+	c.settle("it has fetched them", func() bool { return c.whole(b, 30) && len(b.cursors()) == 1 })
 }
 
 // A follower finds out that its copy is to be fetched anew while its leader is cut off. The controller names it before it has heard of that.

@@ -354,11 +354,11 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 	data, err := s.config.Disk.Open(ids[replica.Data], start, v.epoch, v.keptSpec(!v.follow && !known, missing.Grave() || p.own.state.Grave()))
 	if err != nil {
 		if !known {
-			s.unknow(p)
+			s.unknow(p, replica.Data)
 		}
 		return err
 	}
-	state, err := s.config.Disk.Open(ids[replica.State], 1, v.epoch, nil)
+	state, err := s.openCursors(p, v, data, known && counted)
 	if err != nil {
 		_ = data.Close() // nothing was appended
 		return err
@@ -373,6 +373,23 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 	s.judgeOpened(p, v, counted, missing)
 	p.opened.Store(p.logs)
 	return nil
+}
+
+// openCursors opens the state log of a shard, or makes it. counted says that the data log is there
+// and that others count on the copy. If the state log is missing then, the data log says that the
+// copy is in doubt before a new one is made, by which the next process could not tell.
+func (s *Service) openCursors(p *Shard, v *view, data *log.Log, counted bool) (*log.Log, error) {
+	id := p.logIDs()[replica.State]
+	if !s.stands(id.Name()) && counted {
+		if err := data.SetCopy(copystate.MissingCursors(keptState(data), v.epoch).Encode()); err != nil {
+			return nil, err
+		}
+	}
+	state, err := s.config.Disk.Open(id, 1, v.epoch, nil)
+	if err == nil {
+		s.knows(id.Name())
+	}
+	return state, err
 }
 
 func (s *Service) closeLogs(p *Shard) error {
@@ -431,7 +448,7 @@ func (s *Service) forgetCopy(p *Shard) {
 	p.own.grave.Store(false)
 	p.own.events.take()
 	s.reports.set(p.id(), nil)
-	s.unknow(p)
+	s.unknow(p, replica.Data, replica.State)
 }
 
 // drop lets go of a shard that this broker has no replica of any more. If that was planned, other brokers

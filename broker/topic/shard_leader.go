@@ -181,11 +181,20 @@ func (s *Service) knows(name string) bool {
 	return known
 }
 
-// unknow forgets that a shard's log stood on the disk.
-func (s *Service) unknow(p *Shard) {
+// stands reports whether a log stood on the disk before, or was made since.
+func (s *Service) stands(name string) bool {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
-	delete(s.was, p.logIDs()[replica.Data].Name())
+	return s.was[name]
+}
+
+// unknow forgets that logs of a shard stood on the disk.
+func (s *Service) unknow(p *Shard, parts ...replica.Part) {
+	s.openMu.Lock()
+	defer s.openMu.Unlock()
+	for _, part := range parts {
+		delete(s.was, p.logIDs()[part].Name())
+	}
 }
 
 // closeLeader ends leading. over is what those are told who wait for an answer; if it is nil the logs are closed
