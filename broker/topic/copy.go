@@ -3,7 +3,6 @@ package topic
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/log"
-	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -241,18 +239,6 @@ func (s *Service) noticeSet(p *Shard, v *view) {
 			p.own.events.add(copystate.CaughtUp{Epoch: v.epoch})
 		}
 	}
-}
-
-// Unreadable judges why records of this copy can't be read. If they are damaged and another replica can lead, that one is to, and has
-// them: this copy is in doubt, and the error is a *publish.NotServedError. Any other error is returned as it is: what is damaged can't be had.
-func (s *ShardLeader) Unreadable(err error) error {
-	damage, ok := errors.AsType[*log.CorruptError](err)
-	if !ok || !s.service.othersCanLead(s.shard.view.Load()) {
-		return err
-	}
-	s.service.harmed(s.shard, damageFound+damage.Error())
-	return &publish.NotServedError{Topic: s.topic.name, Reason: publish.Troubled, Leader: s.service.config.Self,
-		Why: fmt.Sprintf("the copy on broker %s is damaged, and another one is to lead; try again", s.service.config.Name)}
 }
 
 // reach returns how far the copy's data log goes.

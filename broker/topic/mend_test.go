@@ -446,3 +446,93 @@ func TestADamagedDeduplicationWindowIsNotLedBy(t *testing.T) {
 		c.sites[2].expect(c.sites[2].ask("orders.a", "again", fmt.Sprintf("Id: %d", id)), fmt.Sprintf("orders@%d again", id+1))
 	}
 }
+
+// Of three replicas one is there, and readers meet damage in it. They wait for the others, which have what is damaged, and
+// skip nothing; when one is back it leads, and has it. If unclean election is allowed, they don't wait.
+func TestWhatAReplicaThatIsAwayHasIsNotSkipped(t *testing.T) {
+	c, _ := spoilable(t, 600)
+	a, b := c.sites[0], c.sites[1]
+	c.settle("all are whole", func() bool { return c.whole(b, 600) })
+	c.kill(1)
+	c.kill(2)
+	c.tell()
+	a.flip(a.segments()[0])
+	shard := a.service.Topic("orders").Shard()
+	read := func() (err error) {
+		for offset := uint64(1); offset <= 600 && err == nil; offset++ {
+			_, err = shard.Get(offset)
+		}
+		return err
+	}
+	var why *publish.NotServedError
+	if err := read(); !errors.As(err, &why) || !strings.Contains(err.Error(), "one of the brokers main-1, main-2 may have") {
+		t.Fatalf("a reader is told: %v", err)
+	}
+	a.eventually("it doubts its copy", func() bool { return a.service.Suspects() == 1 })
+	if a.service.Topic("orders").Shard() != shard {
+		t.Fatal("it does not lead any more, and nobody else can")
+	}
+	allow := func(unclean bool) {
+		for _, n := range c.sites {
+			n.topic("orders", func(s *coordination.TopicSpec) { s.UncleanElection = unclean })
+		}
+		c.tell()
+	}
+	allow(true)
+	if damage, ok := errors.AsType[*log.CorruptError](read()); !ok || damage.From < 1 || damage.Next < 2 {
+		t.Errorf("a reader that may skip what is damaged is told: %v", damage)
+	}
+	allow(false)
+	c.start(1)
+	c.settle("it withdraws when another one is in sync", func() bool { life, leads := c.entry(0); return life == 0 && !leads })
+	c.name(1)
+	c.tell()
+	b.open("orders")
+	if got := b.read("orders"); len(got) != 600 {
+		t.Errorf("there are %d", len(got))
+	}
+	c.start(2)
+	c.settle("all are whole", func() bool { return c.whole(a, 600) })
+}
+
+// What no other replica can have is skipped: they don't have it either, or say that they are damaged themselves.
+func TestWhatNoReplicaHasIsSkipped(t *testing.T) {
+	c, _ := spoilable(t, 30)
+	a := c.sites[0]
+	shard := a.service.Topic("orders").Shard()
+	c.settle("all are whole", func() bool { return c.whole(a, 30) })
+	c.kill(1)
+	c.kill(2)
+	c.tell()
+	v := shard.shard.view.Load()
+	// Both had 30 records and no cursors when they were seen last.
+	for file, cases := range map[string]map[uint64]int{
+		"data/shards/id-orders-0/1.log":       {31: 2, 32: 0},
+		"data/shards/id-orders-0":             {31: 2, 32: 0},
+		"data/shards/id-orders-0.state/1.log": {1: 2, 2: 0},
+		"data/shards/id-orders-0.state":       {1: 2, 2: 0},
+	} {
+		for next, want := range cases {
+			if got := shard.mayHave(v, &log.CorruptError{File: file, From: 0, Next: next}); len(got) != want {
+				t.Errorf("%s up to %d: %q", file, next, got)
+			}
+		}
+	}
+	// In another epoch nothing is known of them, but what they report.
+	c.name(0)
+	c.tell()
+	a.eventually("it leads in another epoch", func() bool { return shard.Epoch() == 2 })
+	state := a.state
+	for report, want := range map[coordination.Suspect]int{
+		{End: 31, State: 1}:           2,
+		{End: 30, State: 1}:           1,
+		{End: 31, State: 1, Lacks: 1}: 1,
+	} {
+		report.Topic = "id-orders"
+		a.service.state.Store(state.With(nil, map[string][]coordination.Suspect{"broker-b": {report}}))
+		v := shard.shard.view.Load()
+		if got := shard.mayHave(v, &log.CorruptError{File: "data/shards/id-orders-0/1.log", From: 30, Next: 31}); len(got) != want {
+			t.Errorf("of %+v: %q", report, got)
+		}
+	}
+}
