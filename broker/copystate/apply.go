@@ -295,7 +295,7 @@ func (e Seen) named(s State) (State, []Action) {
 	switch {
 	case e.Leading && s.Grave() && e.Others:
 		s.spent = max(s.spent, e.Epoch) // the doubt that the shard may name for this epoch was an earlier one
-		return s, []Action{StepDown, Withdraw}
+		return s, []Action{Withdraw, Lead}
 	case e.Leading && e.Alone && e.Entry == Earlier && !s.Grave():
 		return s, []Action{Vouch, Lead} // with followers, the leader's own swap does this
 	case e.Leading:

@@ -30,7 +30,9 @@
 //	    records the doubt of that very epoch for that broker. The latter ends all doubts: from then
 //	    on, the copy is what the shard holds.
 //	S4  A broker that finds its copy Damaged while it leads goes on as long as no other present
-//	    member vouches for its copy. As soon as one does, it steps down and withdraws.
+//	    member vouches for its copy. As soon as one does, it withdraws. It leads on until that is
+//	    done, so that the shard is served while etcd is away: what it appends is as safe as before,
+//	    and what it cannot read it does not answer.
 //	S5  A doubt that arises within an incarnation is persisted in the manifest before any other
 //	    action. A doubt found by opening is persisted, unless it would be found again.
 //	S6  Doubts end when the leader has put the copy into the set in an epoch in which the copy

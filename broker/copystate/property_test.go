@@ -207,8 +207,11 @@ func (w *copyWorld) happens(t *rapid.T, e Event) {
 			}
 			w.asked = true
 		case Withdraw:
-			if slices.Contains(actions, Lead) || slices.Contains(actions, Follow) {
+			if slices.Contains(actions, Lead) && !w.leads || slices.Contains(actions, Follow) {
 				t.Fatalf("S7: %v", actions)
+			}
+			if rapid.Bool().Draw(t, "etcd is away") {
+				break
 			}
 			w.entry, w.asked, w.swapping = Earlier, false, false
 			if w.leader == Self {

@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/publish"
 	replication "github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -536,6 +537,51 @@ func TestACopyThatWasFetchedAgainDoubtsAsOthersDo(t *testing.T) {
 	c.settle("it has doubted, and set aside what it had", func() bool {
 		return b.exchange.Stats().SetAside == 1 && b.said("lacks records of the data log from 1 to 300")
 	})
+}
+
+// etcd is away when a leader finds its copy damaged, and others have what is damaged. It leads on, acknowledges what is
+// published, and refuses what it can't read; it withdraws when etcd is back, and stops leading at once.
+func TestADamagedLeaderServesWhileEtcdIsAway(t *testing.T) {
+	c, _ := spoilable(t, 600)
+	a, b := c.sites[0], c.sites[1]
+	c.settle("all are whole", func() bool { return c.whole(b, 600) })
+	c.tell() // all have seen the last revision of the key
+	etcd := func(away bool) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.away = away
+	}
+	etcd(true)
+	a.flip(a.segments()[0])
+	a.scrub()
+	a.eventually("it doubts its copy, and tries to withdraw", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return a.service.Suspects() == 1 && c.unsaid > 0
+	})
+	a.expect(a.ask("orders.a", "on"), "orders@601")
+	if r, err := a.service.Topic("orders").Shard().Get(601); err != nil || string(r.Data) != "on" {
+		t.Errorf("it reads %q, %v", r.Data, err)
+	}
+	var err error
+	for offset := uint64(1); offset <= 600 && err == nil; offset++ {
+		_, err = a.service.Topic("orders").Shard().Get(offset)
+	}
+	if why, ok := errors.AsType[*publish.NotServedError](err); !ok || why.Reason != publish.Troubled {
+		t.Errorf("a reader of what is damaged is told: %v", err)
+	}
+	etcd(false)
+	a.eventually("it withdraws and does not lead, though it has not seen the key's new revision", func() bool {
+		return a.service.Topic("orders").Shard() == nil
+	})
+	if life, leads := c.entry(0); life != 0 || leads {
+		t.Errorf("its entry is %d, and it leads: %v", life, leads)
+	}
+	c.name(1)
+	c.tell()
+	b.open("orders")
+	b.expect(b.ask("orders.a", "and on"), "orders@602")
+	c.settle("all are whole", func() bool { return c.whole(a, 602) })
 }
 
 // What is known of a copy stands in one value, and only package copystate makes any.

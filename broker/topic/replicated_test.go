@@ -21,12 +21,14 @@ type cluster struct {
 	t     testing.TB
 	sites []*site
 
-	mu    sync.Mutex
-	shard coordination.Shard
-	lives map[string]int64
-	cut   map[string]bool // brokers that nobody reaches
-	conns map[net.Conn]string
-	lose  int // so many answers to what brokers say of their copies
+	mu     sync.Mutex
+	shard  coordination.Shard
+	lives  map[string]int64
+	cut    map[string]bool // brokers that nobody reaches
+	conns  map[net.Conn]string
+	lose   int  // so many answers to what brokers say of their copies
+	away   bool // etcd answers nothing
+	unsaid int  // what brokers would have said of their copies meanwhile
 	// hold is called before a leader's swap is done, which fails with its error; nil: nothing is.
 	hold func(inSync []coordination.Replica) error
 }
@@ -69,6 +71,9 @@ func (c *cluster) SwapInSync(_ context.Context, by coordination.Replica, before 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.away {
+		return nil, errors.New("etcd does not answer")
+	}
 	if before.Revision != c.shard.Revision || c.lives[by.Broker] != by.Incarnation {
 		return nil, &coordination.StaleError{}
 	}
@@ -95,6 +100,10 @@ func (c *cluster) Resign(_ context.Context, self coordination.Replica, before *c
 func (c *cluster) swapEntry(self coordination.Replica, before *coordination.Shard, incarnation int64, unled bool) (*coordination.Shard, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.away {
+		c.unsaid++
+		return nil, errors.New("etcd does not answer")
+	}
 	at := slices.IndexFunc(before.InSync, func(m coordination.Replica) bool { return m.Broker == self.Broker })
 	if before.Revision != c.shard.Revision || c.lives[self.Broker] != self.Incarnation || at < 0 {
 		return nil, &coordination.StaleError{}

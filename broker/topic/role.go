@@ -97,7 +97,7 @@ func (s *Service) serve(p *Shard, v *view, idle bool) error {
 	if s.firstLife.Load() == 0 {
 		return nil // what others count on isn't known before this process was seen registered
 	}
-	if !v.lead {
+	if !v.lead || p.own.word.left(v.shard) {
 		s.demote(p, v)
 	}
 	if err := s.mended(p); err != nil {
@@ -323,7 +323,7 @@ func (s *Service) demote(p *Shard, v *view) {
 		return
 	}
 	why := "nobody was chosen to lead it yet"
-	if v.leader != "" {
+	if v.leader != "" && v.leader != s.config.Self {
 		why = fmt.Sprintf("broker %s leads it now", s.nameOf(v.leader))
 	}
 	_ = s.closeLeader(p, shard, &publish.LeadershipLostError{Topic: p.topic.name, Why: why}) // it closes no log

@@ -19,6 +19,7 @@ type word struct {
 	revision int64                // of the key that it was made from
 	flying   bool                 // there is no answer yet
 	settled  bool                 // the answer is definite: another revision follows, or another life
+	done     bool                 // it was done, so that another revision follows
 
 	vouched   int64                // the revision from which a Vouch was made last
 	vouchedAs coordination.Replica // and by whom
@@ -42,13 +43,22 @@ func (w *word) begin(said replica.Word, shard *coordination.Shard, self coordina
 		w.vouched, w.vouchedAs = shard.Revision, self
 	}
 	w.said, w.self, w.revision, w.flying, w.settled = said, self, shard.Revision, true, false
+	w.done = false
 	return true
 }
 
-func (w *word) answered(settled bool) {
+func (w *word) answered(done, settled bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.flying, w.settled = false, settled
+	w.flying, w.done, w.settled = false, done, settled
+}
+
+// left reports whether this broker has withdrawn or resigned since that revision of the key, so that
+// it does not lead any more, whatever that revision says.
+func (w *word) left(shard *coordination.Shard) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.done && w.said != replica.Vouch && shard != nil && w.revision == shard.Revision
 }
 
 // say says something of the copy in the shard's key, unless it is being said.
@@ -59,7 +69,7 @@ func (s *Service) say(p *Shard, v *view, what replica.Word, leads bool) {
 	}
 	s.config.Exchange.Say(what, me.Replica(), v.shard, p.reach(), leads, func(after *coordination.Shard, err error) {
 		_, stale := errors.AsType[*coordination.StaleError](err)
-		p.own.word.answered(err == nil || stale)
+		p.own.word.answered(err == nil, err == nil || stale)
 		switch {
 		case err == nil && what == replica.Withdraw:
 			s.log.Warn("withdrew a copy from the in-sync set", "topic", p.Name(), "epoch", after.Epoch)
