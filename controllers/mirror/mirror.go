@@ -85,6 +85,11 @@ func (m *Mirror) start(ctx context.Context, known *coordination.State) {
 func (m *Mirror) close() {
 	m.stop()
 	<-m.done
+	m.discard()
+}
+
+// discard closes the way to etcd of a mirror that follows nothing.
+func (m *Mirror) discard() {
 	if err := m.etcd.Close(); err != nil {
 		m.log.Warn("Closing the way to etcd failed", "broker", m.Broker, "error", err)
 	}

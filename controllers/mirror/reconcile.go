@@ -154,16 +154,15 @@ func (s *Set) replace(broker types.NamespacedName, uid types.UID, etcd observe.E
 			m.owners, m.names, m.numbers = former.owners, maps.Clone(former.names), former.numbers
 		}
 	}
-	m.start(s.ctx, known)
 	s.mu.Lock()
-	closed := s.closed
-	if !closed {
-		s.mirrors[broker] = &entry{m, key, due}
+	defer s.mu.Unlock()
+	if s.closed {
+		m.discard()
+		return
 	}
-	s.mu.Unlock()
-	if closed {
-		m.close()
-	}
+	// It is in the set before it follows anything: the passes that it asks for must find it.
+	s.mirrors[broker] = &entry{m, key, due}
+	m.start(s.ctx, known)
 }
 
 // take takes the Broker's mirror out of the set.
