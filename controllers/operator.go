@@ -164,6 +164,7 @@ func addControllers(manager ctrl.Manager, o Options) error {
 			Client:      manager.GetClient(),
 			Live:        manager.GetAPIReader(),
 			Writer:      writer,
+			Status:      &apply.Statuses{Writer: writer},
 			Events:      recorder,
 			OpenEtcd:    o.OpenEtcd,
 			Mirrors:     mirrors,
@@ -172,8 +173,8 @@ func addControllers(manager ctrl.Manager, o Options) error {
 			PullSecrets: o.PullSecrets,
 		},
 		"Mirror":       &mirror.Reconciler{Client: manager.GetClient(), Live: manager.GetAPIReader(), Set: mirrors, OpenEtcd: o.OpenEtcd, Now: o.Now},
-		"Topic":        &topic.Reconciler{Client: manager.GetClient(), Gone: gone, Writer: writer, Events: recorder, Mirrors: mirrors, Now: o.Now},
-		"Subscription": &subscription.Reconciler{Client: manager.GetClient(), Gone: gone, Writer: writer, Events: recorder, Mirrors: mirrors, Now: o.Now},
+		"Topic":        &topic.Reconciler{Client: manager.GetClient(), Gone: gone, Status: &apply.Statuses{Writer: writer}, Events: recorder, Mirrors: mirrors, Now: o.Now},
+		"Subscription": &subscription.Reconciler{Client: manager.GetClient(), Gone: gone, Status: &apply.Statuses{Writer: writer}, Events: recorder, Mirrors: mirrors, Now: o.Now},
 	} {
 		if err := reconciler.SetupWithManager(manager); err != nil {
 			return fmt.Errorf("setting up the controller of %ss: %w", kind, err)

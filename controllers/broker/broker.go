@@ -48,6 +48,7 @@ type Reconciler struct {
 	// Live reads past the cache.
 	Live     client.Reader
 	Writer   apply.Writer
+	Status   *apply.Statuses
 	Events   events.EventRecorder
 	OpenEtcd observe.OpenEtcd
 	Mirrors  *mirror.Set
@@ -83,11 +84,17 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 // Reconcile does one pass over one Broker.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	broker := &v1alpha1.Broker{}
-	if err := r.Client.Get(ctx, request.NamespacedName, broker); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	if err := r.Client.Get(ctx, request.NamespacedName, broker); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, err
+	} else if err != nil {
+		r.Status.Forget(request.NamespacedName)
+		return ctrl.Result{}, nil
 	}
 	if broker.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil // Kubernetes removes everything by its ownerReferences
+	}
+	if r.Status.Behind(broker) {
+		return ctrl.Result{RequeueAfter: apply.CacheLag}, nil
 	}
 	p := &pass{Reconciler: r, broker: broker}
 	passErr := p.run(ctx)
@@ -97,8 +104,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	wanted := status.Broker(broker, outcome)
 	r.tell(broker, wanted, outcome)
-	if !equality.Semantic.DeepEqual(broker.Status, wanted) {
-		if err := r.Writer.Status(ctx, broker, wanted); err != nil && passErr == nil {
+	if r.Status.InDoubt(broker) || !equality.Semantic.DeepEqual(broker.Status, wanted) {
+		if err := r.Status.Write(ctx, broker, wanted); err != nil && passErr == nil {
 			passErr = err
 		}
 	}

@@ -33,7 +33,7 @@ const (
 type Reconciler struct {
 	Client  client.Client
 	Gone    observe.Gone
-	Writer  apply.Writer
+	Status  *apply.Statuses
 	Events  events.EventRecorder
 	Mirrors *mirror.Set
 	Now     func() time.Time
@@ -65,11 +65,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	} else if err != nil {
 		r.told.Forget(request.NamespacedName)
+		r.Status.Forget(request.NamespacedName)
 		r.transientSince.Forget(request.String())
 		return r.leave(ctx, request.NamespacedName, nil)
 	}
 	if subscription.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil // somebody's finalizer holds it; that it is gone will be told
+	}
+	if r.Status.Behind(subscription) {
+		return ctrl.Result{RequeueAfter: apply.CacheLag}, nil
 	}
 	p := &pass{Reconciler: r, subscription: subscription}
 	action, err := p.run(ctx)
@@ -85,8 +89,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil // the mirror tells when more is known
 	}
 	wanted := status.Subscription(subscription, p.facts, action, p.numbers)
-	if !equality.Semantic.DeepEqual(subscription.Status, wanted) {
-		if err := r.Writer.Status(ctx, subscription, wanted); err != nil {
+	if r.Status.InDoubt(subscription) || !equality.Semantic.DeepEqual(subscription.Status, wanted) {
+		if err := r.Status.Write(ctx, subscription, wanted); err != nil {
 			return ctrl.Result{}, err
 		}
 		if was := meta.FindStatusCondition(subscription.Status.Conditions, v1alpha1.ConditionReady); (was == nil || was.Reason != string(action.Reason)) && r.told.News(subscription, string(action.Reason)) {

@@ -41,7 +41,7 @@ const (
 type Reconciler struct {
 	Client  client.Client
 	Gone    observe.Gone
-	Writer  apply.Writer
+	Status  *apply.Statuses
 	Events  events.EventRecorder
 	Mirrors *mirror.Set
 	Now     func() time.Time
@@ -75,6 +75,7 @@ func (r *Reconciler) deleted(ctx context.Context, e event.DeleteEvent, _ workque
 	name := client.ObjectKeyFromObject(e.Object)
 	r.contest(name, false)
 	r.told.Forget(name)
+	r.Status.Forget(name)
 	r.transientSince.Forget(name.String())
 	r.Mirrors.Await(name, false)
 	r.Mirrors.TellReaders(ctx, name)
@@ -91,6 +92,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	if topic.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil // somebody's finalizer holds it; that it is gone will be told
+	}
+	if r.Status.Behind(topic) {
+		return ctrl.Result{RequeueAfter: apply.CacheLag}, nil
 	}
 	p := &pass{Reconciler: r, topic: topic}
 	r.Mirrors.Await(request.NamespacedName, true)
@@ -114,8 +118,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil // the mirror tells when more is known
 	}
 	wanted := status.Topic(topic, p.facts, action, p.numbers)
-	if !equality.Semantic.DeepEqual(topic.Status, wanted) {
-		if err := r.Writer.Status(ctx, topic, wanted); err != nil {
+	if r.Status.InDoubt(topic) || !equality.Semantic.DeepEqual(topic.Status, wanted) {
+		if err := r.Status.Write(ctx, topic, wanted); err != nil {
 			return ctrl.Result{}, err
 		}
 		r.report(ctx, topic, wanted, action)
