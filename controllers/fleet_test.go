@@ -16,6 +16,10 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
+// leaseTTL is how long a broker of the fleet may be silent: longer than a busy machine stops a goroutine.
+// No test waits for the end of a lease; brokers that stop revoke theirs.
+const leaseTTL = 30 * time.Second
+
 // fleet is the brokers of the Broker main, as far as the operator sees them: registered in etcd,
 // one of them placing shards, each answering what it counts.
 type fleet struct {
@@ -62,7 +66,9 @@ func (w *world) newFleet(names ...string) (*fleet, map[string]*member) {
 // keys is a way to the keys of the Broker main, beside the operator's.
 func (w *world) keys() *coordination.Client {
 	w.t.Helper()
-	keys, err := coordination.Open(coordination.Config{Endpoints: []string{environment.ControlPlane.Etcd.URL.String()}, Cluster: w.namespace + "/main"})
+	keys, err := coordination.Open(coordination.Config{
+		Endpoints: []string{environment.ControlPlane.Etcd.URL.String()}, Cluster: w.namespace + "/main", LeaseTTL: leaseTTL,
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -91,9 +97,15 @@ func (f *fleet) startAs(name, id string) *member {
 func (m *member) run(ctx context.Context, address string) {
 	var both sync.WaitGroup
 	defer both.Wait()
-	lives := make(chan int64, 1)
+	lives, vacant := make(chan int64, 1), make(chan struct{}, 1)
 	both.Go(func() {
 		_ = m.keys.WatchState(ctx, func(state *coordination.State, _ coordination.Changes) {
+			if state.Controller.Term == 0 {
+				select {
+				case vacant <- struct{}{}:
+				default:
+				}
+			}
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			m.state = state
@@ -112,7 +124,7 @@ func (m *member) run(ctx context.Context, address string) {
 		case <-ctx.Done():
 			return
 		case life := <-lives:
-			err := m.keys.Campaign(ctx, coordination.Replica{Broker: m.id, Incarnation: life}, nil, m.place)
+			err := m.keys.Campaign(ctx, coordination.Replica{Broker: m.id, Incarnation: life}, vacant, m.place)
 			if lost := (*coordination.NotRegisteredError)(nil); err != nil && !errors.As(err, &lost) {
 				m.t.Error(err)
 			}

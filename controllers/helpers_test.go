@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/controllers"
@@ -91,17 +93,29 @@ func (w *world) expandable() {
 		w.t.Fatal(err)
 	}
 	for i := range claims.Items {
-		claim := &claims.Items[i]
-		claim.Spec.StorageClassName = &class.Name
-		claim.Spec.VolumeName = "volume-of-" + claim.Name
-		if err := k8s.Update(w.t.Context(), claim); err != nil {
-			w.t.Fatal(err)
-		}
-		claim.Status.Phase = corev1.ClaimBound
-		if err := k8s.Status().Update(w.t.Context(), claim); err != nil {
-			w.t.Fatal(err)
-		}
+		// The StatefulSet controller and the operator write them too.
+		w.change(&claims.Items[i], func(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+			claim.Spec.StorageClassName = &class.Name
+			claim.Spec.VolumeName = "volume-of-" + claim.Name
+			return k8s.Update(ctx, claim)
+		})
+		w.change(&claims.Items[i], func(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+			claim.Status.Phase = corev1.ClaimBound
+			return k8s.Status().Update(ctx, claim)
+		})
 	}
+}
+
+// change makes a change of a volume claim as it is now, again if others changed it meanwhile.
+func (w *world) change(claim *corev1.PersistentVolumeClaim, how func(context.Context, *corev1.PersistentVolumeClaim) error) {
+	w.t.Helper()
+	name := claim.Name
+	eventually(w.t, "changing volume claim "+name, func(ctx context.Context) error {
+		if err := w.get(name, claim); err != nil {
+			return err
+		}
+		return how(ctx, claim)
+	})
 }
 
 // grant gives a volume claim the room that it asks for.
@@ -119,6 +133,7 @@ func (w *world) create(spec string) {
 }
 
 func (w *world) get(name string, into client.Object) error {
+	reflect.ValueOf(into).Elem().SetZero() // decoding leaves fields as they are that the object doesn't have
 	return k8s.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, into)
 }
 
@@ -170,19 +185,47 @@ func (w *world) untilReady() {
 	w.until(v1alpha1.ConditionReady, metav1.ConditionTrue, "AllReady")
 }
 
-// quiet waits until the operator has written nothing for two seconds.
+// quiet waits until the operator, which has made a pass since it was started, has written nothing for two
+// seconds, nor while the test asked the API server 40 times, one by one: on a busy machine two seconds
+// are not long enough for what is still on its way. Nothing may be under way either, a pass or a request.
 func (w *world) quiet() {
 	w.t.Helper()
-	last, since := len(w.written()), time.Now()
+	const pause, rounds = 2 * time.Second, 40
+	last, since, round := -1, time.Now(), 0
 	eventually(w.t, "waiting for the operator to be quiet", func(context.Context) error {
-		if n := len(w.written()); n != last {
-			last, since = n, time.Now()
+		if err := k8s.Get(w.t.Context(), client.ObjectKey{Name: w.namespace}, &corev1.Namespace{}); err != nil {
+			return err
 		}
-		if time.Since(since) < 2*time.Second {
-			return fmt.Errorf("it wrote %v", w.written()[max(0, last-3):])
+		passes, active := w.passes()
+		n, under := w.counted()
+		if n != last || under > 0 || active > 0 || passes <= w.passesBefore {
+			last, since, round = n, time.Now(), 0
+		}
+		if round++; round <= rounds || time.Since(since) < pause {
+			return fmt.Errorf("it made %d passes, %d are under way, %d writes too; it wrote %v", passes-w.passesBefore, active, under, w.written()[max(0, n-3):])
 		}
 		return nil
 	})
+}
+
+// passes returns how many passes operators of this process have begun and ended, and how many are under way.
+func (w *world) passes() (ended, active int) {
+	w.t.Helper()
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			switch family.GetName() {
+			case "controller_runtime_reconcile_total":
+				ended += int(m.GetCounter().GetValue())
+			case "controller_runtime_active_workers":
+				active += int(m.GetGauge().GetValue())
+			}
+		}
+	}
+	return ended, active
 }
 
 func (w *world) pods(component string) []corev1.Pod {

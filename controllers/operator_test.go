@@ -33,9 +33,13 @@ type world struct {
 	kube      *rest.Config
 	options   controllers.Options
 	stop      func()
+	// passesBefore is how many passes former operators of this process had made.
+	passesBefore int
 
 	mu     sync.Mutex
 	writes []string // requests of the operator that were not reads, but for electing a leader
+	under  int      // how many of them are not answered yet
+	asked  int      // requests of the operator, reads too, but for electing a leader
 	now    time.Duration
 	broken func(*corev1.Pod) bool // pods that crash
 	noEtcd bool
@@ -90,7 +94,18 @@ func (l *testLog) Write(line []byte) (int, error) {
 func (w *world) startOperator() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- controllers.Run(ctx, w.kube, w.options) }()
+	w.passesBefore, _ = w.passes()
+	go func() {
+		for {
+			err := controllers.Run(ctx, w.kube, w.options)
+			if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "leader election lost") {
+				done <- err
+				return
+			}
+			// An API server that doesn't answer for ten seconds ends the operator. Kubernetes starts it again.
+			w.options.Logger.Info("The operator ended and is started again", "error", err)
+		}
+	}()
 	stopped := false
 	w.stop = func() {
 		if stopped {
@@ -153,19 +168,44 @@ type counter struct {
 }
 
 func (c counter) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := c.next.RoundTrip(request)
 	// Who becomes the leader is written into the lease, and as an event of the old kind.
 	election := strings.Contains(request.URL.Path, "/leases") || strings.HasPrefix(request.URL.Path, "/api/v1/") && strings.HasSuffix(request.URL.Path, "/events")
-	if request.Method != http.MethodGet && !election {
-		status := "failed"
-		if err == nil {
-			status = response.Status
-		}
-		c.world.mu.Lock()
-		c.world.writes = append(c.world.writes, request.Method+" "+request.URL.Path+" "+status)
+	if election {
+		return c.next.RoundTrip(request)
+	}
+	c.world.mu.Lock()
+	c.world.asked++
+	if request.Method == http.MethodGet {
 		c.world.mu.Unlock()
+		return c.next.RoundTrip(request)
+	}
+	what := request.Method + " " + request.URL.Path
+	at := len(c.world.writes)
+	c.world.writes = append(c.world.writes, what+" under way")
+	c.world.under++
+	c.world.mu.Unlock()
+	response, err := c.next.RoundTrip(request)
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	c.world.under--
+	if c.world.writes[at] = what + " failed"; err == nil {
+		c.world.writes[at] = what + " " + response.Status
 	}
 	return response, err
+}
+
+// counted returns how many writes the operator began, and how many of them are not answered yet.
+func (w *world) counted() (writes, under int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.writes), w.under
+}
+
+// requests returns how many requests the operator has made of the API server.
+func (w *world) requests() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.asked
 }
 
 func (w *world) written() []string {

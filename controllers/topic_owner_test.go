@@ -3,7 +3,6 @@ package controllers_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,9 +39,7 @@ func TestDeletionPoliciesOfTopics(t *testing.T) {
 
 	// A manifest of the same name takes up what is there; another one is told whose it is.
 	w.apply("Topic", "other", `{brokerRef: {name: main}, name: kept}`)
-	if said := message(w.untilTopic("other", "Exists").Status.Conditions); !strings.Contains(said, "belongs to the manifest "+w.namespace+"/kept, which is gone") {
-		t.Errorf("the other manifest says %q", said)
-	}
+	w.untilTopicSays("other", "Exists", "belongs to the manifest "+w.namespace+"/kept, which is gone")
 	w.apply("Topic", "kept", `{brokerRef: {name: main}, deletionPolicy: Delete, retention: {age: 1h}}`)
 	if id := w.untilTopic("kept", "Served").Status.ID; id != ids["kept"] {
 		t.Errorf("Topic kept was made anew: its id was %s and is %s", ids["kept"], id)
@@ -110,9 +107,7 @@ func TestNothingIsDeletedWithoutTheBroker(t *testing.T) {
 	w.untilSubscription("billing", "Served")
 
 	w.remove(&v1alpha1.Broker{}, "main")
-	if said := message(w.untilTopic("orders", "WaitingForBroker").Status.Conditions); !strings.Contains(said, "there is no Broker main") {
-		t.Errorf("without its Broker the Topic says %q", said)
-	}
+	w.untilTopicSays("orders", "WaitingForBroker", "there is no Broker main")
 	w.untilSubscription("billing", "WaitingForBroker")
 	w.remove(&v1alpha1.Subscription{}, "billing")
 	w.remove(&v1alpha1.Topic{}, "orders")
@@ -140,12 +135,8 @@ func TestManifestsAndClientsKeepApart(t *testing.T) {
 	}
 	w.apply("Topic", "events", `{brokerRef: {name: main}}`)
 	w.apply("Topic", "zone", `{brokerRef: {name: main}, subjects: ["events.eu.*"]}`)
-	if said := message(w.untilTopic("events", "Exists").Status.Conditions); !strings.Contains(said, "belongs to client shop") {
-		t.Errorf("the manifest says %q", said)
-	}
-	if said := message(w.untilTopic("zone", "SubjectsTaken").Status.Conditions); !strings.Contains(said, "events.eu.* overlaps with events.> of") {
-		t.Errorf("the manifest says %q", said)
-	}
+	w.untilTopicSays("events", "Exists", "belongs to client shop")
+	w.untilTopicSays("zone", "SubjectsTaken", "events.eu.* overlaps with events.> of")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
 	w.apply("Subscription", "billing", `{topicRef: {name: orders}}`)
 	topic := w.untilTopic("orders", "Served")

@@ -34,9 +34,7 @@ func TestOlderManifestKeepsTheSubject(t *testing.T) {
 	w.untilTopic("first", "Served")
 	w.nextSecond()
 	w.apply("Topic", "second", `{brokerRef: {name: main}, subjects: ["a.b", "b.>"]}`)
-	if said := message(w.untilTopic("second", "SubjectsTaken").Status.Conditions); !strings.Contains(said, "subject a.b overlaps with a.> of Topic "+w.namespace+"/first, which is older") {
-		t.Errorf("the younger says %q", said)
-	}
+	w.untilTopicSays("second", "SubjectsTaken", "subject a.b overlaps with a.> of Topic "+w.namespace+"/first, which is older")
 	w.wantEvent("SubjectsTaken", "which is older")
 	if f.topic("second") != nil {
 		t.Error("the younger is in etcd")
@@ -99,9 +97,7 @@ func TestTopicOfABrokerThatIsAwaySaysSo(t *testing.T) {
 	members["main-0"].stop()
 	w.wantEvent("BrokerAway", "main-0")
 	for range 2 {
-		if said := message(w.untilTopic("orders", "BrokerAway").Status.Conditions); !strings.Contains(said, "on broker main-0 alone, which is away") {
-			t.Errorf("the Topic says %q", said)
-		}
+		w.untilTopicSays("orders", "BrokerAway", "on broker main-0 alone, which is away")
 		w.untilSubscription("billing", "BrokerAway")
 		// An operator that has never seen that broker knows its name from the status.
 		w.restartOperator(func(*controllers.Options) {})
@@ -258,9 +254,7 @@ func TestWhatBrokersCantServeIsSaid(t *testing.T) {
 		"doubled": {`{brokerRef: {name: main}, subjects: ["x.>", "x.y"]}`, "Invalid", "overlap"},
 	} {
 		w.apply("Topic", name, c.spec)
-		if said := message(w.untilTopic(name, c.reason).Status.Conditions); !strings.Contains(said, c.says) {
-			t.Errorf("%s says %q, want it to name %q", name, said, c.says)
-		}
+		w.untilTopicSays(name, c.reason, c.says)
 		if f.topic(name) != nil {
 			t.Errorf("%s is in etcd", name)
 		}
@@ -284,9 +278,7 @@ func TestWhatBrokersCantServeIsSaid(t *testing.T) {
 	}
 	// What was served goes on as it was when more is asked for than can be.
 	w.patch(&v1alpha1.Topic{}, "orders", `{"spec": {"minInSync": 2, "compaction": "Latest"}}`)
-	if said := message(w.untilTopic("orders", "Invalid").Status.Conditions); !strings.Contains(said, "until then the Topic is served as it was before") {
-		t.Errorf("the Topic says %q", said)
-	}
+	w.untilTopicSays("orders", "Invalid", "until then the Topic is served as it was before")
 	if orders := f.topic("orders"); orders == nil || orders.Spec.Compaction == coordination.LatestOnly {
 		t.Errorf("in etcd there is %+v", orders)
 	}
@@ -335,9 +327,7 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 		t.Errorf("the same numbers cost the writes %v", after[before:])
 	}
 	f.count("orders", counted{messages: 7, trouble: "disk /data takes no appends since write: no space left on device"})
-	if said := message(w.untilTopic("orders", "DiskFull").Status.Conditions); !strings.Contains(said, "broker main-0: disk /data") {
-		t.Errorf("the Topic says %q", said)
-	}
+	w.untilTopicSays("orders", "DiskFull", "broker main-0: disk /data")
 	w.wantEvent("DiskFull", "no space left")
 	// An operator that starts does not forget it before it has asked.
 	w.restartOperator(func(*controllers.Options) {})

@@ -81,14 +81,24 @@ func (w *world) untilTopic(name, reason string) *v1alpha1.Topic {
 	return topic
 }
 
-func (w *world) untilTopicSays(name, reason, text string) {
+// untilTopicSays waits for a reason of Ready with a text in its message. Several messages have one
+// reason, so an earlier one may be there when only the reason is waited for.
+func (w *world) untilTopicSays(name, reason, text string) *v1alpha1.Topic {
 	w.t.Helper()
-	eventually(w.t, "waiting for what Topic "+name+" says", func(context.Context) error {
-		if said := message(w.untilTopic(name, reason).Status.Conditions); !strings.Contains(said, text) {
-			return fmt.Errorf("it says %q, not %q", said, text)
+	topic := &v1alpha1.Topic{}
+	eventually(w.t, fmt.Sprintf("waiting for Topic %s to be %s and to say %q", name, reason, text), func(context.Context) error {
+		if err := w.get(name, topic); err != nil {
+			return err
+		}
+		if err := says(topic.Status.Conditions, topic.Generation, topic.Status.ObservedGeneration, reason); err != nil {
+			return err
+		}
+		if said := message(topic.Status.Conditions); !strings.Contains(said, text) {
+			return fmt.Errorf("it says %q", said)
 		}
 		return nil
 	})
+	return topic
 }
 
 func (w *world) untilSubscription(name, reason string) *v1alpha1.Subscription {
@@ -133,9 +143,8 @@ func TestTopicAndSubscriptionAreServed(t *testing.T) {
 	w.untilSubscription("billing", "WaitingForBroker")
 	w.create(oneBroker)
 	w.untilReady()
-	if said := message(w.untilTopic("orders", "WaitingForBroker").Status.Conditions); !strings.Contains(said, "no broker of Broker main has joined") {
-		t.Errorf("without brokers the Topic says %q", said)
-	}
+	// It waits for the Broker first, under the same reason.
+	w.untilTopicSays("orders", "WaitingForBroker", "no broker of Broker main has joined")
 	f, _ := w.newFleet("main-0")
 	topic, subscription := w.untilTopic("orders", "Served"), w.untilSubscription("billing", "Served")
 
