@@ -70,7 +70,8 @@ func (n *node) run(ctx context.Context) {
 // startNode runs a node until it is stopped or the test ends.
 func startNode(t testing.TB, endpoint, id string, stands <-chan struct{}) (n *node, stop func()) {
 	t.Helper()
-	c, err := coordination.Open(coordination.Config{Endpoints: []string{endpoint}, Cluster: "default/main"})
+	// No test of this package has a lease run out, and on a busy machine one must not.
+	c, err := coordination.Open(coordination.Config{Endpoints: []string{endpoint}, Cluster: "default/main", LeaseTTL: 10 * testutil.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
