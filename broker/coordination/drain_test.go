@@ -73,7 +73,7 @@ func TestReportsEndWithTheBroker(t *testing.T) {
 	joinedA := c.join(t, broker("a"))
 	a := Replica{"a", joinedA.incarnation()}
 	topic := c.mustCreate(t, "orders", spec("orders"), client)
-	said := []Suspect{{topic.ID, 0, 3, 17, 5, 0, 0, true}, {topic.ID, 5, 4, 1 << 60, 0, 0, 2, false}, {topic.ID, 6, 4, 17, 1, 4, 0, false}}
+	said := []Suspect{{topic.ID, 0, 3, 17, 5, 0, 0, true, false}, {topic.ID, 5, 4, 1 << 60, 0, 0, 2, false, true}, {topic.ID, 6, 4, 17, 1, 4, 0, false, false}}
 	if err := c.Report(ctx, a, said); err != nil {
 		t.Fatal(err)
 	}
@@ -124,13 +124,13 @@ func TestReportsEndWithTheBroker(t *testing.T) {
 	// A report of a large broker's replicas fits; an invalid shard is refused.
 	many := make([]Suspect, 10_000)
 	for i := range many {
-		many[i] = Suspect{newID(), i % maxShards, uint64(i), 1 << 40, 1 << 40, 0, 3, false}
+		many[i] = Suspect{newID(), i % maxShards, uint64(i), 1 << 40, 1 << 40, 0, 3, false, false}
 	}
 	if err := c.Report(ctx, b, many); err != nil {
 		t.Errorf("the report of %d replicas: %v", len(many), err)
 	}
-	as[*InvalidError](t, c.Report(ctx, b, []Suspect{{"../x", 0, 1, 1, 1, 0, 0, false}}))
-	as[*InvalidError](t, c.Report(ctx, b, []Suspect{{topic.ID, maxShards, 1, 1, 1, 0, 0, false}}))
+	as[*InvalidError](t, c.Report(ctx, b, []Suspect{{"../x", 0, 1, 1, 1, 0, 0, false, false}}))
+	as[*InvalidError](t, c.Report(ctx, b, []Suspect{{topic.ID, maxShards, 1, 1, 1, 0, 0, false, false}}))
 }
 
 // TestAnEvictedBrokerComesBackWithWhatItHad: eviction ends a broker's term as controller at once.

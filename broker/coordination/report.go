@@ -26,6 +26,9 @@ type Suspect struct {
 	// never synced, so the copy has everything that its broker confirmed. A copy without a cut is
 	// preferred.
 	Cut bool
+	// Closed reports that the broker cannot open its copy. It counts as away until it can. How far
+	// the copy goes is what was known before; 0: nothing is known.
+	Closed bool
 }
 
 // report is what one broker has reported about its replicas.
@@ -43,6 +46,8 @@ const (
 	reportValueVersion = 1
 	// flagCut encodes Suspect.Cut.
 	flagCut = 1
+	// flagClosed encodes Suspect.Closed.
+	flagClosed = 2
 	// maxReport bounds one report in bytes, within etcd's limits: some 16,000 replicas.
 	maxReport = 1 << 20
 )
@@ -66,6 +71,9 @@ func (c *Client) Report(ctx context.Context, broker Replica, suspects []Suspect)
 		if s.Cut {
 			flags |= flagCut
 		}
+		if s.Closed {
+			flags |= flagClosed
+		}
 		value.Suspects[s.Topic] = append(value.Suspects[s.Topic], [7]uint64{uint64(s.Shard), s.Epoch, s.End, s.State, uint64(s.Spent), uint64(s.Lacks), flags})
 	}
 	data, err := encodeBounded(what, value, maxReport)
@@ -86,7 +94,7 @@ func decodeReport(kv *mvccpb.KeyValue) (report, error) {
 			if s[0] >= maxShards {
 				return nil, fmt.Errorf("decode %s: no topic has a shard %d", kv.GetKey(), s[0])
 			}
-			r[topic] = append(r[topic], Suspect{topic, int(s[0]), s[1], s[2], s[3], int64(s[4]), int(min(s[5], math.MaxInt32)), s[6]&flagCut != 0})
+			r[topic] = append(r[topic], Suspect{topic, int(s[0]), s[1], s[2], s[3], int64(s[4]), int(min(s[5], math.MaxInt32)), s[6]&flagCut != 0, s[6]&flagClosed != 0})
 		}
 	}
 	return r, nil

@@ -13,7 +13,7 @@ import (
 type standing int
 
 const (
-	away     standing = iota // its broker is away
+	away     standing = iota // its broker is away, or cannot open the copy
 	doubtful                 // it may lack acknowledged records
 	opening                  // its broker has not judged the copy in its current incarnation
 	cut                      // it lacks at most a torn tail, which was never synced
@@ -33,6 +33,8 @@ func (p *planner) standing(it item, m coordination.Replica) standing {
 	said, reported := p.reported(it, m.Broker)
 	vouched := it.Vouched(b.Broker)
 	switch {
+	case reported && said.Closed:
+		return away
 	case reported && said.Cut && !vouched:
 		return cut
 	case reported && !said.Cut:
@@ -66,6 +68,12 @@ func (p *planner) reported(it item, broker string) (said coordination.Suspect, o
 func (p *planner) suspect(it item, broker string) bool {
 	said, ok := p.reported(it, broker)
 	return ok && !said.Cut
+}
+
+// closed reports whether a present broker cannot open its copy.
+func (p *planner) closed(it item, broker string) bool {
+	said, ok := p.reported(it, broker)
+	return ok && said.Closed && p.alive[broker] != nil
 }
 
 // spent reports whether the leader, of an earlier version, needs a later epoch to lead. Brokers of
@@ -212,6 +220,10 @@ func (p *planner) named(it item, after coordination.Shard, reason WriteReason) {
 func (p *planner) electInDoubt(it item) {
 	var gone, there, silent, open []string // silent: present, no report; open: still opening
 	for _, m := range it.InSync {
+		if p.closed(it, m.Broker) {
+			gone = append(gone, m.Broker+" (which can't open its copy; look at its log)")
+			continue
+		}
 		if p.alive[m.Broker] == nil {
 			gone = append(gone, m.Broker)
 			continue
@@ -240,6 +252,8 @@ func (p *planner) electInDoubt(it item) {
 	case it.topic.Spec.UncleanElection && (len(gone) > 0 || len(it.InSync) == 0) && p.electUnclean(it, there):
 	case len(it.InSync) == 0:
 		p.wait(it, NoLeaderCandidate, "has nobody in sync (allow unclean election to let one of its replicas lead)")
+	case len(it.Replicas) == 1 && p.closed(it, it.Replicas[0]):
+		p.wait(it, BrokerAway, fmt.Sprintf("is on broker %s alone, which can't open its copy (look at the broker's log)", it.Replicas[0]))
 	case len(it.Replicas) == 1:
 		p.wait(it, BrokerAway, fmt.Sprintf("is on broker %s alone, which is away (bring that broker back with its volume)", it.Replicas[0]))
 	case len(there) == 0:
@@ -259,7 +273,7 @@ func (p *planner) leastLoss(it item) string {
 	var ids []string
 	for _, m := range it.InSync {
 		// A cut copy is compared, too: the others may have confirmed more than they have.
-		if _, said := p.reported(it, m.Broker); !said || p.standing(it, m) > cut || p.alive[m.Broker] == nil {
+		if _, said := p.reported(it, m.Broker); !said || p.standing(it, m) > cut || p.standing(it, m) == away {
 			return ""
 		}
 		ids = append(ids, m.Broker)
@@ -294,7 +308,7 @@ func (p *planner) electUnclean(it item, inSync []string) bool {
 	among := inSync
 	if len(among) == 0 {
 		for _, id := range it.Replicas {
-			if p.alive[id] != nil && !slices.Contains(it.Adding, id) {
+			if p.alive[id] != nil && !p.closed(it, id) && !slices.Contains(it.Adding, id) {
 				among = append(among, id)
 			}
 		}

@@ -3,6 +3,7 @@ package placement
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -313,6 +314,57 @@ func TestTheLeastIsLost(t *testing.T) {
 		if shard := w.shards[orders.ID][0]; len(shard.InSync) != 3 {
 			t.Errorf("at last: %+v", *shard)
 		}
+	}
+}
+
+// A present broker can't open its copy. It counts as away: the election does not wait for its word,
+// and waits for it where it waits for brokers that are away, whatever its report says.
+func TestABrokerThatCannotOpenItsCopyCountsAsAway(t *testing.T) {
+	for _, unclean := range []bool{false, true} {
+		w := newWorld("a", "b", "c")
+		orders := w.topic("orders", 1, coordination.TopicSpec{UncleanElection: unclean})
+		w.settle(t)
+		shard := *w.shards[orders.ID][0]
+		for _, id := range []string{"a", "b", "c"} {
+			delete(w.brokers, id)
+		}
+		w.start("a", "")
+		w.start("b", "")
+		if wait := waits(t, w); wait.Reason != CopiesOpening {
+			t.Fatalf("%+v", wait)
+		}
+		w.report("a", &shard, coordination.Suspect{Topic: orders.ID, Epoch: 1, End: 9, Lacks: 1})
+		w.report("b", &shard, coordination.Suspect{Topic: orders.ID, Closed: true})
+		if unclean {
+			if write := only(t, w); write.Reason != Unclean || write.Shard.Leader != "a" {
+				t.Fatalf("%s: %+v", write.Reason, write.Shard)
+			}
+			continue
+		}
+		w.start("c", "")
+		w.report("c", &shard, coordination.Suspect{Topic: orders.ID, Epoch: 1, End: 8, Lacks: 1})
+		if wait := waits(t, w); wait.Reason != AllSuspect || !strings.Contains(wait.Why, "b (which can't open its copy") {
+			t.Fatalf("%+v", wait)
+		}
+		// It vouched before, or is named in the set by its leader, and can't open its copy any more.
+		w.entry("b", w.shards[orders.ID][0], w.brokers["b"].Incarnation, true)
+		if wait := waits(t, w); wait.Reason != AllSuspect {
+			t.Fatalf("%+v", wait)
+		}
+		delete(w.reports["c"], shardID{orders.ID, 0})
+		w.vouchAll(nil)
+		if write := only(t, w); write.Reason != LeaderElected || write.Shard.Leader != "c" {
+			t.Fatalf("%s: %+v", write.Reason, write.Shard)
+		}
+	}
+	w := newWorld("a")
+	alone := w.topic("alone", 1, coordination.TopicSpec{UncleanElection: true})
+	w.settle(t)
+	delete(w.brokers, "a")
+	w.start("a", "")
+	w.report("a", w.shards[alone.ID][0], coordination.Suspect{Topic: alone.ID, Closed: true})
+	if wait := waits(t, w); wait.Reason != BrokerAway || !strings.Contains(wait.Why, "can't open its copy") {
+		t.Fatalf("%+v", wait)
 	}
 }
 

@@ -21,6 +21,8 @@ type copyOf struct {
 	state copystate.State
 	// reached is up to where the logs were safe when they were last closed in this life.
 	reached [replica.Parts]uint64
+	epoch   uint64 // of the last record then
+	closed  int    // how often in a row the logs could not be opened
 	// follows is state.Follows, for Follow to notice each State in which the set names this life.
 	follows atomic.Uint64
 	doubted atomic.Bool // there is a doubt

@@ -474,6 +474,90 @@ func TestALeaderThatCannotOpenItsLogResigns(t *testing.T) {
 	c.settle("it leads no more", func() bool { _, leads := c.entry(0); return !leads })
 }
 
+// cannotOpen has segments that are there not be opened.
+func (n *site) cannotOpen() {
+	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+		if strings.HasSuffix(op.Path, ".log") && op.Kind == "open" {
+			return syscall.EIO
+		}
+		return nil
+	})
+}
+
+// A broker that comes back can't open its copy. It says so at its second try, so that elections don't wait for it, and
+// takes that back when it can.
+func TestABrokerThatCannotOpenItsCopySaysSo(t *testing.T) {
+	c, reports := spoilable(t, 10)
+	b := c.sites[1]
+	c.settle("it has all", func() bool { return c.whole(b, 10) })
+	for i := range c.sites {
+		c.kill(i)
+	}
+	b.cannotOpen()
+	c.start(1)
+	if said := c.reported(1, reports); !said.Closed {
+		t.Errorf("reported was %+v", said)
+	}
+	b.fs.(*crashfs.FS).SetHook(nil)
+	c.settle("it vouches for its copy", func() bool {
+		life, _ := c.entry(1)
+		return life == b.life && b.service.Suspects() == 0
+	})
+}
+
+// A leader's log fails and can't be opened again, and nobody else is there. It resigns all the same, and says so: a
+// member that comes back vouches only while nobody leads.
+func TestALeaderThatCannotOpenItsLogMakesRoomForWhoComesBack(t *testing.T) {
+	c, reports := spoilable(t, 10)
+	a, b := c.sites[0], c.sites[1]
+	c.settle("all have all", func() bool { return c.whole(b, 10) })
+	c.kill(1)
+	c.kill(2)
+	c.tell()
+	var failed atomic.Bool
+	a.failSegments(&failed)
+	a.hub.publish(message("orders.a", "", "x"))
+	c.settle("it resigns", func() bool { _, leads := c.entry(0); return !leads })
+	if said := c.reported(0, reports); !said.Closed || said.End < 11 || said.Epoch != 1 {
+		t.Errorf("reported was %+v", said)
+	}
+	c.start(1)
+	c.settle("another one vouches", func() bool { life, _ := c.entry(1); return life == b.life })
+	c.name(1)
+	c.tell()
+	a.fs.(*crashfs.FS).SetHook(nil)
+	c.start(2)
+	b.open("orders")
+	c.settle("all are whole", func() bool { return len(c.inSync()) == 3 && a.service.Suspects() == 0 })
+}
+
+// A copy in doubt whose logs can't be opened is reported as such, and not only withdrawn.
+func TestACopyInDoubtThatCannotBeOpenedIsReported(t *testing.T) {
+	c, reports := spoilable(t, 600)
+	b := c.sites[1]
+	c.settle("it has all", func() bool { return c.whole(b, 600) })
+	c.alone(1)
+	b.flip(b.segments()[1])
+	b.scrub()
+	if said := c.reported(1, reports); said.Closed || said.Lacks != 1 {
+		t.Errorf("reported was %+v", said)
+	}
+	var failed atomic.Bool
+	b.failSegments(&failed)
+	failed.Store(true)
+	p := b.service.Topic("orders").shards[0]
+	fault := error(syscall.EIO)
+	p.fault.Store(&fault)
+	b.service.wake(p)
+	c.settle("it is reported that it can't be opened", func() bool {
+		all := b.service.reports.all()
+		return len(all) == 1 && all[0].Closed && all[0].End == 601
+	})
+	b.fs.(*crashfs.FS).SetHook(nil)
+	c.reach(1)
+	c.settle("it is repaired", func() bool { return c.whole(b, 600) })
+}
+
 // The durability of a Topic changes while a write of its leader hangs, and then fails. Followers have the record, so the
 // leader does not lead this epoch again, in which it would give the offset to another record.
 func TestALogThatFailsAsItsDurabilityChangesSpendsTheEpoch(t *testing.T) {

@@ -84,6 +84,13 @@ func (s *Service) report(p *Shard) {
 	s.reports.set(p.id(), &one)
 }
 
+// suspectClosed is what is reported of a copy whose logs cannot be opened: how far it went when they
+// were last closed by this process.
+func (p *Shard) suspectClosed() *coordination.Suspect {
+	own := &p.own
+	return &coordination.Suspect{Topic: p.topic.id, Shard: p.number, Epoch: own.epoch, End: own.reached[replica.Data], State: own.reached[replica.State], Closed: true}
+}
+
 // reporter writes the reports whenever they have changed, until the service closes.
 func (s *Service) reporter() {
 	for {

@@ -75,19 +75,27 @@ func (s *Service) logFailed(p *Shard, v *view) {
 	}
 }
 
-// withdrawClosed withdraws a copy in doubt whose logs can't be opened, so that its broker is not elected meanwhile. If
-// the copy is whole and the broker is to lead, it resigns if another member can lead.
+// withdrawClosed handles a copy whose logs can't be opened, so that its broker is not elected
+// meanwhile, and elections do not wait for it.
+//
+//  1. A copy in doubt is reported and withdrawn.
+//  2. Another one is reported from the second failure on: the first may be a disk that recovers.
+//  3. A leader resigns if another member can lead, or at the second failure: a member that comes
+//     back vouches only while nobody leads. A single replica stays the leader.
 func (s *Service) withdrawClosed(p *Shard, v *view) {
-	e := s.seen(p, v)
-	if !p.own.state.Grave() && e.Leader == copystate.Self && e.Entry == copystate.Current && e.Others {
+	p.own.closed++
+	e, grave := s.seen(p, v), p.own.state.Grave()
+	current := e.Entry == copystate.Current
+	if grave || p.own.closed > 1 {
+		s.reports.set(p.id(), p.suspectClosed())
+	}
+	switch {
+	case grave && (current || e.Entry == copystate.Undecided):
+		if slices.Contains(s.apply(p, e), copystate.Withdraw) {
+			s.say(p, v, replica.Withdraw, false)
+		}
+	case !grave && current && e.Leader == copystate.Self && (e.Others || p.own.closed > 1 && !e.Alone):
 		s.say(p, v, replica.Resign, false)
-		return
-	}
-	if !p.own.state.Grave() || e.Entry != copystate.Current && e.Entry != copystate.Undecided {
-		return
-	}
-	if slices.Contains(s.apply(p, e), copystate.Withdraw) {
-		s.say(p, v, replica.Withdraw, false)
 	}
 }
 
@@ -107,6 +115,7 @@ func (s *Service) serve(p *Shard, v *view, idle bool) error {
 		s.withdrawClosed(p, v)
 		return err
 	}
+	p.own.closed = 0
 	s.takeEvents(p)
 	for range maxSteps {
 		doubt := ""
@@ -397,6 +406,7 @@ func (s *Service) closeLogs(p *Shard) error {
 		return nil
 	}
 	p.opened.Store(nil)
+	p.own.epoch = uint64(p.reach().Epoch)
 	var errs []error
 	for part, l := range p.logs.parts {
 		_, _, p.own.reached[part] = l.Offsets()
@@ -442,7 +452,7 @@ func (s *Service) moveAside(p *Shard, said string) error {
 
 // forgetCopy is for a copy that isn't there any more.
 func (s *Service) forgetCopy(p *Shard) {
-	p.own.state, p.own.reached = copystate.State{}, [replica.Parts]uint64{}
+	p.own.state, p.own.reached, p.own.closed = copystate.State{}, [replica.Parts]uint64{}, 0
 	p.own.follows.Store(0)
 	p.own.doubted.Store(false)
 	p.own.grave.Store(false)

@@ -51,7 +51,7 @@ func (s *ShardLeader) noteHarm(damage *log.CorruptError) {
 //  1. A replica that is being added has never had everything.
 //  2. A replica that follows, or did in this epoch, has what it confirmed.
 //  3. A present replica that doubts its copy has what it reports, if it lacks no segments itself.
-//  4. Any other replica may have it: it is away, or is opening its copy.
+//  4. Any other replica may have it: it is away, or has not opened its copy.
 //
 // If unclean election is allowed, the Topic prefers to go on without what only absent replicas have.
 func (s *ShardLeader) mayHave(v *view, damage *log.CorruptError) (names []string) {
@@ -68,7 +68,7 @@ func (s *ShardLeader) mayHave(v *view, damage *log.CorruptError) (names []string
 		at := slices.IndexFunc(followers, func(f replica.Follower) bool { return f.Broker == id && f.Safe[replica.Data] > 0 })
 		if at >= 0 {
 			has = followers[at].Safe[part] >= damage.Next
-		} else if said, reported := state.Reported(id, v.shard.Topic, v.shard.Number); reported {
+		} else if said, reported := state.Reported(id, v.shard.Topic, v.shard.Number); reported && !said.Closed {
 			ends := [...]uint64{replica.Data: said.End, replica.State: said.State}
 			has = said.Lacks == 0 && ends[part] >= damage.Next
 		}

@@ -53,7 +53,7 @@ func shardFacts(state *coordination.State, shard *coordination.Shard, spec *coor
 		member, in := shard.Member(id)
 		said, _ := state.Reported(id, shard.Topic, shard.Number)
 		facts.Replicas = append(facts.Replicas, plan.ReplicaFacts{
-			Broker: name(id), ID: id, Away: !there,
+			Broker: name(id), ID: id, Away: !there || said.Closed,
 			Member:   in,
 			Current:  in && there && broker.Holds(member.Incarnation),
 			Suspect:  state.Suspect(id, shard.Topic, shard.Number) || in && there && !synced && !broker.Holds(member.Incarnation),
