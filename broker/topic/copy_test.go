@@ -558,6 +558,36 @@ func TestACopyInDoubtThatCannotBeOpenedIsReported(t *testing.T) {
 	c.settle("it is repaired", func() bool { return c.whole(b, 600) })
 }
 
+// The replicas of a shard are on other brokers by the time that a broker can't open its copy. The copy goes as others do:
+// it is set aside, or deleted if the move was planned, and nothing is reported of it any more.
+func TestACopyThatIsClosedGoesAsOthersDo(t *testing.T) {
+	for _, planned := range []bool{false, true} {
+		n := newSite(t)
+		n.serve("orders")
+		n.expect(n.ask("orders.a", "one"), "orders@1")
+		n.stop()
+		if err := n.start(); err != nil {
+			t.Fatal(err)
+		}
+		n.cannotOpen()
+		n.place("orders", self)
+		n.tell()
+		n.eventually("it is reported", func() bool { return n.service.Suspects() == 1 })
+		if planned {
+			leaving := *n.shards["id-orders"]
+			leaving.Removing = []string{self}
+			n.shards["id-orders"] = &leaving
+			n.tell()
+		}
+		n.place("orders", "broker-b")
+		n.tell()
+		n.eventually("it is gone", func() bool { return len(n.stands()) == 0 && n.service.Suspects() == 0 })
+		if aside := n.service.Stats().SetAside; aside != 2 && !planned || aside != 0 && planned {
+			t.Errorf("planned: %v; %d logs were set aside", planned, aside)
+		}
+	}
+}
+
 // The durability of a Topic changes while a write of its leader hangs, and then fails. Followers have the record, so the
 // leader does not lead this epoch again, in which it would give the offset to another record.
 func TestALogThatFailsAsItsDurabilityChangesSpendsTheEpoch(t *testing.T) {

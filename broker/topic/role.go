@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"sync"
 	"time"
@@ -441,6 +442,9 @@ func (s *Service) setAside(p *Shard, v *view) error {
 func (s *Service) moveAside(p *Shard, said string) error {
 	for _, id := range p.logIDs() {
 		to, err := s.config.Disk.SetAside(id.Name())
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -464,7 +468,8 @@ func (s *Service) forgetCopy(p *Shard) {
 // drop lets go of a shard that this broker has no replica of any more. If that was planned, other brokers
 // took it over and its copy goes. Otherwise it isn't ours to delete.
 func (s *Service) drop(p *Shard) error {
-	if p.logs == nil && p.leading.Load() == nil {
+	if ids := p.logIDs(); p.logs == nil && !s.stands(ids[replica.Data].Name()) && !s.stands(ids[replica.State].Name()) {
+		s.forgetCopy(p)
 		return nil
 	}
 	if err := s.release(p, &publish.LeadershipLostError{Topic: p.topic.name, Why: "other brokers have its replicas now"}); err != nil {
