@@ -31,7 +31,7 @@ type remainder struct {
 //  1. Below a sync point nothing is torn. The sync point is what a later marker, the journal or the
 //     manifest proves.
 //  2. Above it, in a file that was written run by run, bytes are torn only if a sector of their run
-//     or of their footer is all zeros that held something (see runmarker.go and footerUntil).
+//     or of their footer is all zeros that held something (see runmarker.go and tornFooter).
 //  3. Above it, in a file of an earlier version, everything is torn.
 //  4. Everything else is damage.
 func (c *scanner) judge(err error) (over bool, _ error) {
@@ -91,6 +91,9 @@ func (c *scanner) torn(behind remainder) (bool, error) {
 	if !c.runs {
 		return true, nil
 	}
+	if torn, err := c.tornFooter(behind); torn || err != nil {
+		return torn, err
+	}
 	if pos < c.run.until && c.run.bitmap != nil {
 		return c.missing()
 	}
@@ -103,49 +106,40 @@ func (c *scanner) torn(behind remainder) (bool, error) {
 	if !ok {
 		size = runHeader
 	}
-	until := pos + int64(size)
-	if behind.nonzero <= until {
-		return true, nil // a run has a batch behind its marker, and a footer is longer than runHeader
+	if behind.nonzero <= pos+int64(size) {
+		return true, nil // a run has a batch behind its marker
 	}
-	if !ok {
-		footer, err := c.footerUntil(behind)
+	return r.hole(pos, pos+int64(size))
+}
+
+// tornFooter says whether the footer of what was read so far stands at s.pos, and is torn: some of
+// its sectors are all zeros, the others are as they were written, and nothing stands behind it.
+//
+// Each sector that a footer and its trailer touch holds a nonzero byte of them: in the first one the
+// length, which is no multiple of 256, in the last one the trailer's magic, and between them offsets
+// of index entries or epochs.
+//
+// The bitmap of the run before isn't asked. Where recovery has cut a torn run in its middle, the
+// footer stands on bytes that this run covers.
+func (c *scanner) tornFooter(behind remainder) (bool, error) {
+	s, torn := c.s, false
+	for foot, at := s.appendFooter(nil, c.log), s.pos; len(foot) > 0; {
+		part := foot[:min(sectorSize-at%sectorSize, int64(len(foot)))]
+		data, err := c.r.window(at, len(part))
 		if err != nil {
 			return false, err
 		}
-		until = max(until, footer)
+		if allZero(data) {
+			torn = true
+		} else if !bytes.Equal(data, part) {
+			return false, nil
+		}
+		foot, at = foot[len(part):], at+int64(len(part))
+		if len(foot) == 0 && behind.nonzero > at {
+			return false, nil
+		}
 	}
-	return r.hole(pos, until)
-}
-
-// footerUntil returns where the footer at s.pos and its trailer end, or 0 if the frame there
-// doesn't begin as a footer of this log.
-//
-// Each sector that a footer and its trailer touch holds a nonzero byte of them:
-//
-//  1. The first byte is nonzero, since the length of a footer is no multiple of 256.
-//  2. The sectors between hold offsets of index entries or epochs.
-//  3. The last byte, of the trailer's magic, is nonzero.
-//
-// So a sector that is all zeros was not written. The trailer is asked before the length, so that a
-// flipped bit in the length of a footer that was written as a whole doesn't make it a torn one.
-func (c *scanner) footerUntil(behind remainder) (int64, error) {
-	pos := c.s.pos
-	head, err := c.r.window(pos, footerMin)
-	if err != nil || len(head) < footerMin {
-		return 0, err
-	}
-	if f := frame(head); f.kind() != kindFooter || f.log() != c.log {
-		return 0, nil
-	}
-	until := pos + int64(le.Uint32(head)) + trailerSize
-	trailer, err := c.r.window(behind.nonzero-trailerSize, trailerSize)
-	if err != nil {
-		return 0, err
-	}
-	if at, ok := parseTrailer(trailer); ok && at == pos {
-		until = behind.nonzero
-	}
-	return until, nil
+	return torn, nil
 }
 
 // tornHeader says so of the beginning of a file. It holds the header and what begins the first run.

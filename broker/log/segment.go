@@ -213,13 +213,6 @@ func (s *segment) appendFooter(dst []byte, log uint64) []byte {
 	return le.AppendUint32(dst, trailerMagic)
 }
 
-// parseTrailer returns the position of the footer that a trailer names. ok is false if the 16 bytes
-// are no trailer, or a damaged one.
-func parseTrailer(trailer []byte) (pos int64, ok bool) {
-	pos = int64(le.Uint64(trailer))
-	return pos, le.Uint32(trailer[12:]) == trailerMagic && le.Uint32(trailer[8:]) == crc32.Checksum(trailer[:8], castagnoli)
-}
-
 // shortError is a footer that can be believed, of a segment that doesn't reach the next one.
 type shortError struct {
 	path      string
@@ -244,8 +237,8 @@ func (s *segment) readFooter(f env.File, log uint64) ([]indexEntry, error) {
 	if err := readFull(f, trailer[:], size-trailerSize); err != nil {
 		return nil, err
 	}
-	pos, ok := parseTrailer(trailer[:])
-	if !ok {
+	pos := int64(le.Uint64(trailer[:]))
+	if le.Uint32(trailer[12:]) != trailerMagic || le.Uint32(trailer[8:]) != crc32.Checksum(trailer[:8], castagnoli) {
 		return nil, fmt.Errorf("%s has no footer", s.path)
 	}
 	if pos < headerSize || pos > size-footerMin-trailerSize || size-pos > largestFooter {

@@ -2,6 +2,8 @@ package log
 
 import (
 	"bytes"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
@@ -50,31 +52,113 @@ func TestATornFooterIsNeverTakenForDamage(t *testing.T) {
 			epochs = 80 // a footer of more than two sectors
 		}
 		base, path, footer, size, end := sealedOnce(t, n, epochs)
-		for from := footer; from < size; {
-			until := min(from-from%sectorSize+sectorSize, size)
-			fsys := base.Clone()
-			f, err := fsys.Open(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := f.WriteAt(zeros[:until-from], from); err != nil {
-				t.Fatal(err)
-			}
-			d := openDisk(t, fsys, "data", Options{})
-			l := openLog(t, d, orders)
-			if r := l.Recovery(); len(r.Damaged) > 0 || l.end != uint64(end) {
-				t.Fatalf("bytes %d to %d of a footer from %d to %d were not written: ends at %d: %+v", from, until, footer, size, l.end, r)
-			}
-			if _, err := readAll(l, 1); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := l.Append(&Append{Epoch: 100, Records: texts(1, 1)}); err != nil {
-				t.Fatal(err)
-			}
-			_ = d.Close()
-			from = until
+		tearFooter(t, base, path, footer, size, uint64(end))
+	}
+}
+
+// tearFooter opens the log with each sector's part of a footer missing in turn, and appends to it.
+func tearFooter(t *testing.T, base *crashfs.FS, path string, footer, size int64, end uint64) {
+	t.Helper()
+	for from := footer; from < size; {
+		until := min(from-from%sectorSize+sectorSize, size)
+		fsys := base.Clone()
+		clearBytes(t, fsys, path, from, until)
+		d := openDisk(t, fsys, "data", Options{})
+		l := openLog(t, d, orders)
+		if r := l.Recovery(); len(r.Damaged) > 0 || l.end != end {
+			t.Fatalf("bytes %d to %d of a footer from %d to %d were not written: ends at %d: %+v", from, until, footer, size, l.end, r)
+		}
+		if _, err := readAll(l, 1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Append(&Append{Epoch: 100, Records: texts(1, 1)}); err != nil {
+			t.Fatal(err)
+		}
+		_ = d.Close()
+		from = until
+	}
+}
+
+// clearBytes overwrites a range of at most a sector with zeros, as if it had not been written.
+func clearBytes(t *testing.T, fsys *crashfs.FS, path string, from, until int64) {
+	t.Helper()
+	f, err := fsys.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(zeros[:until-from], from); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A run of two batches is torn in the second one. That is cut, the segment is sealed where it stood,
+// and the footer is torn as well. The marker of the run is still there and covers its bytes: what it
+// says is no reason to take the footer for a damaged batch.
+func TestAFooterBehindATornRunMayBeTornToo(t *testing.T) {
+	for n := range sectorSize {
+		fsys, path, footer, size := sealedBehindATornRun(t, n)
+		if fsys != nil {
+			tearFooter(t, fsys, path, footer, size, 3)
 		}
 	}
+}
+
+// sealedBehindATornRun returns a disk whose log was killed right after its segment was sealed, and
+// where the footer of that stands: where recovery had cut the second batch of a run, of which the
+// last sector was missing. The first batch has n bytes more than another. It returns nil if the
+// second batch stands in one sector.
+func sealedBehindATornRun(t *testing.T, n int) (after *crashfs.FS, path string, footer, size int64) {
+	t.Helper()
+	fsys, d, l := setup(t, Options{SyncAllFrom: 1000})
+	gate, reached := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	fsys.SetHook(func(op opKind) error {
+		if op.Kind == "sync" && strings.HasSuffix(op.Path, segmentEnd) {
+			once.Do(func() { close(reached); <-gate })
+		}
+		return nil
+	})
+	a := newAck()
+	add := func(size int) {
+		if _, err := l.Append(&Append{Epoch: 1, Records: []Record{record(string(bytes.Repeat([]byte("x"), size)))}, Done: a}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(1)
+	<-reached // what is appended from here on is one run of the next round
+	add(300 + n)
+	at := d.position(l)
+	add(300)
+	end := d.position(l)
+	close(gate)
+	if err := a.wait(t, 3); err != nil {
+		t.Fatal(err)
+	}
+	path = firstFile(t, l)
+	fsys = killed(fsys, d)
+	torn := (end - 1) - (end-1)%sectorSize
+	if torn <= at {
+		return nil, "", 0, 0
+	}
+	clearBytes(t, fsys, path, torn, end)
+	d = openDisk(t, fsys, "data", Options{SyncAllFrom: 1000})
+	l = openLog(t, d, orders)
+	if r := l.Recovery(); r.Cut == 0 || l.end != 3 || d.position(l) != at {
+		t.Fatalf("ends at %d, byte %d instead of %d: %+v", l.end, d.position(l), at, r)
+	}
+	l.Roll()
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	l.settle()
+	l.mu.Unlock()
+	after = killed(fsys, d)
+	info, err := after.Stat(path)
+	if err != nil || info.Size <= at {
+		t.Fatalf("no footer behind byte %d of %d: %v", at, info.Size, err)
+	}
+	return after, path, at, info.Size
 }
 
 // A bit of a footer is flipped after it was written as a whole. That is damage: nothing is cut, and
