@@ -486,7 +486,8 @@ func (l *Log) cutSince(cuts uint64) bool {
 	return l.cuts != cuts
 }
 
-// judged is the offset below which nothing may be cut: of a record that was left out because of a newer one, that would be lost too. mu is held.
+// judged returns the offset below which nothing may be cut: compaction has left records out because
+// of newer ones before that offset. mu is held.
 func (l *Log) judged() (offset uint64) {
 	for _, s := range l.segments {
 		offset = max(offset, s.judged)

@@ -291,6 +291,40 @@ func TestACutBelowWhatCompactionWentByEmptiesTheLog(t *testing.T) {
 	}
 }
 
+// Compaction has gone on to the middle of a batch, and left out records because of newer ones in it.
+// A cut behind that, in the same batch, takes the whole batch and so the newer ones: the log is
+// emptied.
+func TestACutTakesTheBatchThatCompactionWentBy(t *testing.T) {
+	_, _, l := setup(t, Options{})
+	for n := range uint64(2) { // two batches, which stay two since they are of different epochs
+		records := texts(1+10*n, 10)
+		for i := range records {
+			records[i].Subject = fmt.Appendf(nil, "price.%d", i)
+		}
+		if _, err := l.Append(&Append{Epoch: 1 + n, Records: records}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Roll()
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	out := Compaction{}
+	for out.Clean < 16 { // five subjects at a time; a shutdown ends it here
+		c, todo := l.plan(CompactOptions{Below: math.MaxUint64, Subjects: 5}, false)
+		if err := c.run(context.Background(), todo, &out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out.Clean != 16 || out.Records != 5 {
+		t.Fatalf("%+v", out)
+	}
+	end, _, err := l.TruncateTo(18, 0)
+	if start, now, _ := l.Offsets(); err != nil || end != 11 || start != end || now != end {
+		t.Errorf("from %d to %d, truncated to %d: %v", start, now, end, err)
+	}
+}
+
 // A cut while a pass is under way voids what it knows.
 func TestACutEndsACompaction(t *testing.T) {
 	_, _, l := setup(t, Options{SegmentSmallest: 8 << 10, SegmentLargest: 8 << 10, TailBytes: 1})

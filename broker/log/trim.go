@@ -149,8 +149,8 @@ func (l *Log) TruncateTo(offset, committed uint64) (end uint64, aside string, er
 		return 0, "", err
 	}
 	l.mu.Lock()
-	l.cuts++ // from here on nothing is rewritten by what was known before
-	void := base <= l.start || offset < l.judged()
+	l.cuts++                                     // from here on nothing is rewritten by what was known before
+	void := base <= l.start || base < l.judged() // base: more goes than was asked for
 	l.mu.Unlock()
 	reason := fmt.Sprintf("truncated to %d; records below %d were committed", base, committed)
 	if void {
