@@ -49,8 +49,12 @@ func (d *Disk) run() {
 		select {
 		case <-d.wake:
 		case <-idle.C:
-			if d.Failed() == nil {
-				d.journal.close(time.Now(), d.openLogs)
+			if d.Failed() != nil {
+				continue
+			}
+			d.journal.close(time.Now(), d.openLogs)
+			if d.journal.closed.Store(true); d.journal.waits() { // noted before it was marked as closed
+				idle.Reset(closingIdle)
 			}
 			continue
 		case <-d.stop:
@@ -59,6 +63,7 @@ func (d *Disk) run() {
 		for d.round() {
 		}
 		if d.journal.waits() {
+			d.journal.closed.Store(false)
 			idle.Reset(closingIdle)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -89,6 +90,8 @@ type Log struct {
 	cutting  bool   // a truncation or a reset is under way, so nothing may be appended
 	stats    Stats
 
+	watermark atomic.Uint64 // see NoteWatermark
+
 	// What the manifest doesn't say yet.
 	generation uint64       // of new files
 	segsNew    []SegmentRef // segments with something in them
@@ -109,9 +112,9 @@ type Log struct {
 	opened    bool // guarded by the disk's mu
 	rewritten bool // opening it wrote its tail again
 
-	pointed bool // the journal is to note how far it was synced
-	wantOne bool // a waiter wants a sync
-	cover   int  // bytes of batches that the next run is expected to have
+	pointed atomic.Bool // the journal is to note how far it was synced
+	wantOne bool        // a waiter wants a sync
+	cover   int         // bytes of batches that the next run is expected to have
 	runs    []run
 	waiters []waiter
 	sealing []*segment
@@ -147,6 +150,45 @@ func (l *Log) Offsets() (start, end, durable uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.start, l.end, l.durable
+}
+
+// NoteWatermark notes that all records below an offset are committed. It must not be called during a
+// truncation or a reset.
+//
+// The journal of sync points keeps the watermark, with what it writes anyway: at the latest when the
+// disk is idle. So a log that is opened after a crash knows the watermark of a moment before. It costs
+// a write and a sync only if the watermark moves after the disk has fallen idle.
+func (l *Log) NoteWatermark(offset uint64) {
+	if l.watermark.Swap(offset) == offset || l.pointed.Load() {
+		return
+	}
+	j := l.disk.journal
+	j.note(l)
+	if j.closed.Load() {
+		l.disk.wakeUp()
+	}
+}
+
+// Watermark returns the offset below which records are known to be committed; 0: none is. It is at
+// most what was noted.
+func (l *Log) Watermark() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return min(l.watermark.Load(), l.end)
+}
+
+// recallWatermark notes the watermark that the journal knows. Of a segment that was cut it knows what is
+// left.
+func (l *Log) recallWatermark(m *Manifest) {
+	known := uint64(0)
+	for _, s := range l.segments {
+		file := s.file
+		if i := slices.IndexFunc(m.Segments, func(r SegmentRef) bool { return r.Base == s.base && r.Generation == s.gen }); i >= 0 && file == 0 {
+			file = m.Segments[i].File
+		}
+		known = max(known, min(l.disk.points.of(l.secret, s.base, file).committed, s.end))
+	}
+	l.watermark.Store(known)
 }
 
 // Epochs returns where each epoch that is still retained begins.

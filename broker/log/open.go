@@ -57,6 +57,7 @@ func (l *Log) open(start, epoch uint64, spec []byte) error {
 	if err := l.readSegments(o); err != nil {
 		return err
 	}
+	l.recallWatermark(o.m)
 	if err := l.lookAtBad(o.m); err != nil {
 		return err
 	}

@@ -76,6 +76,7 @@ func (l *Log) reset(start, committed uint64, reason string) (aside string, err e
 	l.stats.Deleted += uint64(len(gone))
 	l.segments, l.active, l.epochs, l.segsNew, l.epochsNew = nil, nil, nil, nil, nil
 	l.start, l.end, l.durable = start, start, start
+	l.watermark.Store(0)
 	l.generation = l.man.now.Load().Generation
 	l.mu.Unlock()
 	if err := l.leave(gone, kept); err != nil {

@@ -2,9 +2,11 @@ package log
 
 import (
 	"hash/crc32"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/env"
@@ -14,6 +16,8 @@ import (
 type syncPoint struct {
 	pos int64
 	end uint64 // offset of the first record behind
+	// committed is the watermark as the log's owner had noted it by then, at most end; 0: unknown.
+	committed uint64
 }
 
 // pointKey names a segment's file. A file that takes the place of another one has a number of its
@@ -40,25 +44,32 @@ func (p syncPoints) of(log, base uint64, file uint32) syncPoint {
 //     and no more often than each pointsEvery. So the journal never says more than is true, and
 //     needs no sync of its own.
 //  2. When the disk has been idle for closingIdle, what is not written yet is written, and the
-//     journal is synced: this closes all logs at once.
+//     journal is synced: this closes all logs at once. A watermark that moves later has that done
+//     again.
 //  3. Two files are used in turn. One that is full is left for the other, which begins with the
 //     sync points of all active segments. So the journal is bounded.
 //  4. A sync point stays true as long as its file: a file that is cut gets another number. So files
 //     are read whatever their order, and the furthest sync point of a file counts.
 //  5. A journal that is missing, damaged or can't be written proves nothing and harms nothing: what
 //     follows the last marker is written again when a log is opened.
+//  6. A sync point has the log's watermark, too, which costs no write more. It stays true as long as
+//     the file: of a file that was cut, what is left was committed up to there.
 //
 // A file is a sequence of groups. The first group's turn is the file's; a group of another turn is of
-// an earlier use, and ends it.
+// an earlier use, and ends it. In an entry, behind is by how much the watermark is behind the offset,
+// plus 1; 0 means that it is unknown.
 //
 //	0 u32 length       8 u64 turn
-//	4 u32 CRC-32C     16 entries: u64 log, u64 base offset, u32 file, u32 zero, i64 position, u64 offset
+//	4 u32 CRC-32C     16 entries: u64 log, u64 base offset, u32 file, u32 behind, i64 position,
+//	                              u64 offset
 type pointJournal struct {
 	fs  env.FS
 	dir string
 
 	mu    sync.Mutex
-	dirty []*Log // were synced since the journal was written; their pointed is set
+	dirty []*Log // were synced, or committed, since the journal was written; their pointed is set
+
+	closed atomic.Bool // nobody comes back to dirty unless the committer is woken
 
 	// The committer's.
 	files    [2]env.File
@@ -110,6 +121,7 @@ func openPoints(fsys env.FS, dir string) (*pointJournal, syncPoints) {
 		}
 	}
 	j.turn = max(j.turn, 1)
+	j.closed.Store(true)
 	return j, points
 }
 
@@ -168,9 +180,15 @@ func readPoints(f env.File, size int64, points syncPoints) (turn uint64, at int6
 		}
 		for e := g[pointsGroup:n]; len(e) > 0; e = e[pointsEntry:] {
 			key := pointKey{le.Uint64(e), le.Uint64(e[8:]), le.Uint32(e[16:])}
-			if p := (syncPoint{int64(le.Uint64(e[24:])), le.Uint64(e[32:])}); p.pos > points[key].pos {
-				points[key] = p
+			known, p := points[key], syncPoint{pos: int64(le.Uint64(e[24:])), end: le.Uint64(e[32:])}
+			if behind := uint64(le.Uint32(e[20:])); behind > 0 && behind <= p.end {
+				p.committed = p.end - behind + 1
 			}
+			p.committed = max(p.committed, known.committed)
+			if p.pos < known.pos {
+				p.pos, p.end = known.pos, known.end
+			}
+			points[key] = p
 		}
 	}
 	return turn, at
@@ -191,12 +209,11 @@ func renumber(f env.File) error {
 	return err
 }
 
-// note remembers that a log was synced. The log's mu is held.
+// note remembers that a log was synced, or that its watermark moved.
 func (j *pointJournal) note(l *Log) {
-	if l.pointed {
+	if l.pointed.Swap(true) {
 		return
 	}
-	l.pointed = true
 	j.mu.Lock()
 	j.dirty = append(j.dirty, l)
 	j.mu.Unlock()
@@ -206,14 +223,18 @@ func (j *pointJournal) note(l *Log) {
 func (l *Log) appendPoint(group []byte) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.pointed = false
+	l.pointed.Store(false)
 	s := l.active
 	if s == nil || s.file == 0 || s.synced == 0 {
 		return group
 	}
 	group = le.AppendUint64(group, l.secret)
 	group = le.AppendUint64(group, s.base)
-	group = le.AppendUint64(group, uint64(s.file))
+	behind := uint64(0)
+	if watermark := min(l.watermark.Load(), l.durable); watermark > 0 && l.durable-watermark < math.MaxUint32 {
+		behind = l.durable - watermark + 1
+	}
+	group = le.AppendUint64(group, uint64(s.file)|behind<<32)
 	group = le.AppendUint64(group, uint64(s.synced))
 	return le.AppendUint64(group, l.durable)
 }

@@ -330,6 +330,96 @@ func beforeSync(fsys *crashfs.FS, path string) func() *crashfs.FS {
 	}
 }
 
+// The watermark that is noted while a log is written, or soon after, is known after a kill, and after
+// a power cut once the disk was idle. It never says more than was noted, and nothing of records that
+// took the place of committed ones.
+func TestTheJournalKnowsTheWatermark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fsys, d, l := setup(t, Options{SegmentSmallest: 4 << 10, SegmentLargest: 4 << 10})
+		if w := l.Watermark(); w != 0 {
+			t.Errorf("%d, and nothing was noted", w)
+		}
+		again := func(of *crashfs.FS) uint64 {
+			t.Helper()
+			d := openDisk(t, of, "data", Options{})
+			defer d.Close()
+			return openLog(t, d, orders).Watermark()
+		}
+		put(t, l, 10)
+		l.NoteWatermark(8)
+		if w := again(fsys.Clone()); w > 8 {
+			t.Errorf("%d, and 8 was noted after the last round", w)
+		}
+		time.Sleep(pointsEvery)
+		put(t, l, 1)
+		if w := again(fsys.Clone()); w != 8 {
+			t.Errorf("%d, and 8 was noted before the last round began", w)
+		}
+		l.NoteWatermark(100) // more than there is
+		if w := l.Watermark(); w != 12 {
+			t.Errorf("%d of a log that ends at 12", w)
+		}
+		l.NoteWatermark(12)
+		time.Sleep(2 * closingIdle)
+		synctest.Wait()
+		if w := again(fsys.Clone().Crash(rand.New(rand.NewPCG(1, 1)))); w != 12 {
+			t.Errorf("%d after a power cut, and 12 was noted before the disk was idle", w)
+		}
+
+		// The watermark moves while the disk is idle.
+		put(t, l, 1)
+		time.Sleep(2 * closingIdle)
+		l.NoteWatermark(13)
+		time.Sleep(2 * closingIdle)
+		synctest.Wait()
+		if w := again(fsys.Clone().Crash(rand.New(rand.NewPCG(2, 1)))); w != 13 {
+			t.Errorf("%d after a power cut, and 13 was noted while the disk was idle", w)
+		}
+
+		// Other records take the place of those from 6 on.
+		if _, _, err := l.TruncateTo(6, 13); err != nil {
+			t.Fatal(err)
+		}
+		if w := l.Watermark(); w != 6 {
+			t.Errorf("%d of a log that was truncated to 6", w)
+		}
+		put(t, l, 10)
+		if w := l.Watermark(); w != 6 {
+			t.Errorf("%d after a truncation to 6", w)
+		}
+		for _, idle := range []time.Duration{0, pointsEvery, 2 * closingIdle} {
+			time.Sleep(idle)
+			synctest.Wait()
+			put(t, l, 1)
+			if w := again(fsys.Clone()); w > 6 {
+				t.Errorf("%d, and only records below 6 are still those that were committed", w)
+			}
+		}
+
+		// A new segment has sync points of its own. What was known before counts.
+		_, end, _ := l.Offsets()
+		l.NoteWatermark(end)
+		time.Sleep(pointsEvery)
+		put(t, l, 1)
+		for n := len(l.segments); len(l.segments) < n+2; {
+			put(t, l, 1)
+		}
+		if w := again(fsys.Clone()); w != end {
+			t.Errorf("%d, and %d was noted in an earlier segment", w, end)
+		}
+		if _, err := l.ResetTo(end, 0); err != nil {
+			t.Fatal(err)
+		}
+		put(t, l, 10)
+		time.Sleep(2 * closingIdle)
+		synctest.Wait()
+		if w := again(fsys.Clone()); w != 0 || l.Watermark() != 0 {
+			t.Errorf("%d and %d of a log that began anew", w, l.Watermark())
+		}
+		_ = d.Close()
+	})
+}
+
 // A sync that fails is no sync point, also not of the other logs of the round.
 func TestAFailedSyncIsNoSyncPoint(t *testing.T) {
 	for seed := range uint64(20) {

@@ -142,6 +142,7 @@ func (l *Log) TruncateTo(offset, committed uint64) (end uint64, aside string, er
 		return 0, "", &RangeError{Log: l.name, Asked: offset, Start: l.start, End: l.end}
 	}
 	l.cutting = true
+	l.watermark.Store(min(l.watermark.Load(), offset))
 	l.mu.Unlock()
 	defer l.endCutting()
 	base, err := l.BatchBase(offset)
@@ -218,6 +219,7 @@ func (l *Log) truncate(base, committed uint64, reason string) (end uint64, aside
 	l.active = nil
 	l.generation = l.man.now.Load().Generation
 	l.end, l.durable = base, base
+	l.watermark.Store(min(l.watermark.Load(), base))
 	for n := len(l.epochs); n > 0 && l.epochs[n-1].Start >= base; n-- {
 		l.epochs = l.epochs[:n-1]
 	}

@@ -133,6 +133,7 @@ func (l *Leading) publish() {
 	for p := range Parts {
 		if high := l.leader.High(p); high != l.high[p].Load() {
 			l.high[p].Store(high)
+			l.config.Logs[p].NoteWatermark(high)
 			changed = true
 		}
 	}

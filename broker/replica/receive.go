@@ -105,6 +105,7 @@ func (f *Following) waitRoom(ctx context.Context, lg *log.Log) error {
 func (f *Following) setMarks(m *marks) {
 	for p := range Parts {
 		f.high[p].Store(m.high[p])
+		f.config.Logs[p].NoteWatermark(m.high[p])
 		f.starts[p] = m.start[p]
 		if f.starts[p] > f.trimmed[p] && !f.trims {
 			f.trims = true

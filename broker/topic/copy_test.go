@@ -3,6 +3,7 @@ package topic
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -290,8 +291,14 @@ func TestACopyInDoubtLeavesTheSet(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(a, 600) })
 }
 
-// A leader is named in doubt that lacks everything. What its followers know to be safe is set aside there, and not deleted.
+// A leader is named in doubt that lacks everything. What its followers know to be safe is set aside there, and not deleted. They
+// know it after a restart, too.
 func TestWhatWasSafeIsSetAside(t *testing.T) {
+	t.Run("of a follower that lives", func(t *testing.T) { setAside(t, false) })
+	t.Run("of a follower that was killed", func(t *testing.T) { setAside(t, true) })
+}
+
+func setAside(t *testing.T, restarted bool) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
 	c.settle("it has all, and knows it", func() bool { return c.whole(b, 300) })
@@ -299,11 +306,18 @@ func TestWhatWasSafeIsSetAside(t *testing.T) {
 		following := b.service.Topic("orders").shards[0].copying.Load()
 		return following != nil && following.High(replication.Data) == 301
 	})
+	if restarted {
+		b.eventually("its journal knows it", func() bool { return b.journaled("id-orders", 301) })
+		c.kill(1)
+	}
 	c.kill(2)
 	if err := c.sites[2].fs.Rename("data/shards/id-orders-0", "data/lost"); err != nil {
 		t.Fatal(err)
 	}
 	c.kill(0)
+	if restarted {
+		c.start(1)
+	}
 	c.start(2)
 	c.settle("it doubts its copy", func() bool { return c.sites[2].service.Suspects() == 1 })
 	c.elect(2, 2)
@@ -317,6 +331,29 @@ func TestWhatWasSafeIsSetAside(t *testing.T) {
 	if !b.said("copy=\"partial since epoch") || !b.said("lacks records of the data log from 1 to 300") {
 		t.Errorf("it did not doubt its copy before it dropped anything: %s", b.logged)
 	}
+}
+
+// journaled says whether a process that is started after a power cut knows the watermark of a Topic's data log, whatever
+// is lost by that of what was not synced.
+func (n *site) journaled(topic string, watermark uint64) bool {
+	for seed := range uint64(16) {
+		d, err := log.OpenDisk(n.fs.(*crashfs.FS).Clone().Crash(rand.New(rand.NewPCG(seed, 1))), "data", log.Options{})
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		l, err := d.Open(log.Identity{Topic: topic}, 1, 1, nil)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		known := l.Watermark()
+		if err := d.Close(); err != nil {
+			n.t.Fatal(err)
+		}
+		if known != watermark {
+			return false
+		}
+	}
+	return true
 }
 
 // failSegments has segments be neither written nor, once a write has failed, opened.

@@ -378,7 +378,7 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 		return errors.Join(err, state.Close(), data.Close())
 	}
 	p.fault.Store(nil)
-	p.high, p.origins = [replica.Parts]uint64{}, origins
+	p.high, p.origins = [...]uint64{replica.Data: data.Watermark(), replica.State: state.Watermark()}, origins
 	p.logs = &logs{parts: [...]*log.Log{replica.Data: data, replica.State: state}}
 	s.judgeOpened(p, v, counted, missing)
 	p.opened.Store(p.logs)
