@@ -17,9 +17,9 @@ import (
 //	Replicated  whatever doesn't take the power of all machines whose brokers stand in the in-sync set
 //	Memory      whatever doesn't end all processes that stand there
 //
-// An entry of the set is a broker in one life. It holds all that was acknowledged, until that life ends (Memory), or its machine loses
-// power (Replicated): from then on the entry is void, until the set names a later life. When all entries of a set are void, everything
-// that the shard had may be lost, and what is acknowledged after that is kept as before.
+// An entry of the set is a broker in one life. It holds all that was acknowledged, until that life ends (Memory), its machine loses
+// power (Replicated), or files of its machine are changed: from then on the entry is void, until the set names a later life. When all
+// entries of a set are void, everything that the shard had may be lost, and what is acknowledged after that is kept as before.
 
 // committed is told of each change in etcd.
 func (j *judge) committed(c *commit) {
@@ -41,11 +41,8 @@ func (j *judge) exposed() {
 		return
 	}
 	for _, d := range j.w.topics {
-		if d.spec.Durability == coordination.Synced {
-			continue
-		}
 		for n := range d.shards() {
-			if s := j.w.shard(d, n); s != nil && !slices.ContainsFunc(s.InSync, func(m coordination.Replica) bool { return !j.void(d, m) }) {
+			if s := j.w.shard(d, n); s != nil && len(s.InSync) > 0 && !slices.ContainsFunc(s.InSync, func(m coordination.Replica) bool { return !j.void(d, m) }) {
 				j.lost(shardID{d.name, n}, s)
 			}
 		}
@@ -56,23 +53,27 @@ func (j *judge) exposed() {
 func (j *judge) void(d *declared, m coordination.Replica) bool {
 	l := j.lives[m]
 	switch {
+	case l == nil && d.spec.Durability == coordination.Synced:
+		return m.Incarnation == 0 && j.w.spoilt != nil && m.Broker == j.w.spoilt.id // what another one had needs no doubt
 	case l == nil:
 		return m.Incarnation == 0 // it withdrew
+	case l.spoilt:
+		return true
+	case d.spec.Durability == coordination.Synced:
+		return false
 	case d.spec.Durability == coordination.Memory:
 		return l.dead.Load()
 	}
 	return l.boot != l.m.boots
 }
 
-// spoilt is told that a machine's files were changed: the shards that no other machine has in sync have lost what they had.
+// spoilt is told that a machine's files were changed: what its broker had confirmed until now may be gone. The set may shrink to such an
+// entry later, as long as nobody has noticed that its broker died.
 func (j *judge) spoilt(m *machine) {
-	for _, d := range j.w.topics {
-		for n := range d.shards() {
-			if s := j.w.shard(d, n); s != nil && !slices.ContainsFunc(s.InSync, func(r coordination.Replica) bool { return r.Broker != m.id }) {
-				j.lost(shardID{d.name, n}, s)
-			}
-		}
+	for _, l := range j.lives {
+		l.spoilt = l.spoilt || l.m == m
 	}
+	j.exposed()
 }
 
 // lost forgets what clients were told of a shard.

@@ -93,6 +93,7 @@ type life struct {
 	gone   chan struct{} // closed when it is dead
 
 	unplugged  bool // it died with its machine
+	spoilt     bool // since then files of its machine were changed
 	operations atomic.Int64
 	dieAt      atomic.Int64 // the changing operation on its disk in which it dies
 
