@@ -104,13 +104,14 @@ type Answers struct {
 
 func (a *Answers) Reset() { *a = Answers{Buf: a.Buf[:0]} }
 
-func (a *Answers) Kept(seq, offset uint64) {
+// Kept adds so many messages of consecutive numbers that are kept at consecutive offsets.
+func (a *Answers) Kept(seq, offset, messages uint64) {
 	if a.end > a.seq && seq == a.end && offset == a.offset+a.end-a.seq {
-		a.end++
+		a.end += messages
 		return
 	}
 	a.Flush()
-	a.seq, a.end, a.offset = seq, seq+1, offset
+	a.seq, a.end, a.offset = seq, seq+messages, offset
 }
 
 func (a *Answers) Flush() {
@@ -126,7 +127,7 @@ func (a *Answers) Flush() {
 
 func (a *Answers) Single(seq, offset uint64, records uint32, duplicate bool) {
 	if records == 0 && !duplicate {
-		a.Kept(seq, offset)
+		a.Kept(seq, offset, 1)
 		return
 	}
 	a.Flush()

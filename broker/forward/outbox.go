@@ -39,6 +39,9 @@ type Chunk struct {
 	buf   []byte
 }
 
+// idleLetters is the number of letters for which an outbox without messages keeps memory: 24 KiB.
+const idleLetters = 1024
+
 const (
 	smallestChunk = 4 << 10
 	chunkClasses  = 13 // up to 16 MiB; larger ones are not reused
@@ -236,11 +239,15 @@ func (o *Outbox) Settle(seq uint64) (reply []byte, c *Chunk, ok bool) {
 	}
 	if o.Empty() {
 		o.letters, o.head = o.letters[:0], 0
-		if cap(o.letters) > 4096 {
-			o.letters = nil
-		}
 	}
 	return reply, c, true
+}
+
+// Shrink releases the memory of a busy time, if all messages are answered.
+func (o *Outbox) Shrink() {
+	if o.Empty() && cap(o.letters) > idleLetters {
+		o.letters = nil
+	}
 }
 
 // Free releases a chunk that Settle returned for so many messages.

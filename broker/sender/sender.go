@@ -249,6 +249,7 @@ func (f *Sender) look(now time.Time) {
 	_, at, some := f.box.Oldest()
 	old := some && at < forward.Mono()-int64(f.patience)
 	if !some && f.listed != nil {
+		f.box.Shrink()
 		f.fw.mu.Lock()
 		f.fw.active.Remove(f.listed)
 		f.fw.mu.Unlock()

@@ -25,6 +25,7 @@ type answer struct {
 	offset  uint64
 	kind    answerKind
 	records uint32 // that the message carried; 0: it is one itself
+	more    uint32 // messages that follow with the next numbers and are kept at the next offsets
 	seq     uint64 // its number
 	again   bool   // it was sent before, perhaps to another leader
 	err     error  // of a refusal
@@ -64,9 +65,30 @@ func (p *pending) free() {
 // rest is the last record that the answers rest on.
 func (p *pending) rest() (offset uint64) {
 	for i := range p.answers {
-		offset = max(offset, p.answers[i].offset)
+		offset = max(offset, p.answers[i].offset+uint64(p.answers[i].more))
 	}
 	return offset
+}
+
+// kept adds the answer to a message whose record is appended with p, of which base is the first.
+func (p *pending) kept(base uint64, a answer) {
+	if n := len(p.answers); n > 0 && a.records == 0 {
+		last := &p.answers[n-1]
+		if next := uint64(last.more) + 1; last.kind == isKept && last.records == 0 && last.offset >= base &&
+			last.offset+next == a.offset && last.seq+next == a.seq {
+			last.more++
+			return
+		}
+	}
+	p.answers = append(p.answers, a)
+}
+
+// messages is how many messages are answered by p.
+func (p *pending) messages() (n int64) {
+	for i := range p.answers {
+		n += 1 + int64(p.answers[i].more)
+	}
+	return n
 }
 
 // Committed is called by the disk's committer. It moves the high watermark, and leaves the rest to the acker.
@@ -234,7 +256,7 @@ func (a *acker) round() bool {
 	}
 	answered, sent := int64(0), 0
 	for i, p := range queue {
-		answered += int64(len(p.answers))
+		answered += p.messages()
 		if p.size > 0 {
 			p.shard.ahead.take(p.size, p.records)
 		}
@@ -277,10 +299,14 @@ func (a *acker) answer(p *pending) {
 				a.back.Reset()
 				return
 			}
-			a.service.counts.refused.Note(err)
-			a.back.Refused(an.seq, a.service.config.Codec, s.shard.name, err)
+			for seq := an.seq; seq <= an.seq+uint64(an.more); seq++ {
+				a.service.counts.refused.Note(err)
+				a.back.Refused(seq, a.service.config.Codec, s.shard.name, err)
+			}
 		case an.kind == isRefusal:
 			a.back.Refused(an.seq, a.service.config.Codec, s.shard.name, an.err)
+		case an.more > 0:
+			a.back.Kept(an.seq, an.offset, 1+uint64(an.more))
 		default:
 			a.back.Single(an.seq, an.offset, an.records, an.kind == isDuplicate)
 		}

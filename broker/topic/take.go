@@ -150,7 +150,7 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 			in.records = append(in.records, log.Record{Time: now, Subject: m.Subject, Header: m.Header, Data: m.Data})
 		}
 	}
-	count, answers := uint64(len(in.records)+in.append.Packed.Count), int64(len(p.answers))
+	count, answers := uint64(len(in.records)+in.append.Packed.Count), p.messages()
 	if count == 0 {
 		s.settleLater(p)
 		return n
@@ -212,7 +212,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	if s.subjects != nil {
 		s.subjects.note(m.Subject, last)
 	}
-	p.answers = append(p.answers, answer{offset: last, records: uint32(c.Records), seq: in.seq})
+	p.kept(s.end, answer{offset: last, records: uint32(c.Records), seq: in.seq})
 	if c.Records > 0 {
 		in.gatherRecords(m, &c, now)
 	}
@@ -351,7 +351,7 @@ func (s *ShardLeader) settleLater(p *pending) {
 		p.free()
 		return
 	}
-	s.service.acker.unanswered.Add(int64(len(p.answers)))
+	s.service.acker.unanswered.Add(p.messages())
 	s.waiting = append(s.waiting, p)
 	if p.rest() < s.high.Load() { // settled meanwhile, and perhaps nothing more is to be
 		s.service.acker.touch(s)
@@ -386,12 +386,14 @@ func (s *ShardLeader) dropUnkept(in *intake, p *pending, refusal error) (acks in
 			left = append(left, *a)
 			continue
 		}
-		if a.kind == isKept {
-			acks++
-			s.service.counts.refused.Note(refusal)
+		for seq := a.seq; seq <= a.seq+uint64(a.more); seq++ {
+			if a.kind == isKept {
+				acks++
+				s.service.counts.refused.Note(refusal)
+			}
+			in.answers.Refused(seq, s.service.config.Codec, s.shard.name, refusal)
+			in.origin.Settle(seq, forward.Outcome{Err: refusal})
 		}
-		in.answers.Refused(a.seq, s.service.config.Codec, s.shard.name, refusal)
-		in.origin.Settle(a.seq, forward.Outcome{Err: refusal})
 	}
 	p.answers = left
 	return acks
