@@ -7,6 +7,7 @@
 //
 //	$CARILLON.API.TOPIC.LIST                          a ListRequest, or nothing   TopicList
 //	$CARILLON.API.TOPIC.INFO.<topic>                  nothing                     TopicInfo
+//	$CARILLON.API.TOPIC.COPIES.<topic>.<broker id>    nothing                     TopicCopies
 //	$CARILLON.API.SUBSCRIPTION.LIST.<topic>           a ListRequest, or nothing   SubscriptionList
 //	$CARILLON.API.SUBSCRIPTION.INFO.<topic>.<name>    nothing                     SubscriptionInfo
 //
@@ -25,7 +26,7 @@
 // An error is an Error in the same object. Requests are answered by:
 //
 //  1. Records: the shard's leader. Another broker forwards the request, once.
-//  2. Clocks: the named broker. Another broker forwards the request, once.
+//  2. Clocks and copies: the named broker. Another broker forwards the request, once.
 //  3. Snapshots of whole Topics: the broker that gets the request, from the leaders' answers.
 //  4. Everything else: the broker that gets the request.
 //

@@ -122,6 +122,7 @@ const (
 	brokerList
 	brokerClock
 	brokerConfirmClock
+	topicCopies
 	// These write to etcd.
 	topicCreate
 	brokerDrain
@@ -145,7 +146,7 @@ func (r *request) writes() bool { return r.kind >= topicCreate }
 func parse(subject, payload []byte) (request, *Error) {
 	r, ok := parseSubject(subject)
 	if !ok {
-		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN.<id>, BROKER.UNDRAIN.<id>, BROKER.CLOCK.<id>, BROKER.CONFIRMCLOCK.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic> or SNAPSHOT.<topic>.<shard>)",
+		return request{}, refuse(BadRequest, "there is no request %.100q (use TOPIC.LIST, TOPIC.INFO.<topic>, TOPIC.COPIES.<topic>.<broker id>, SUBSCRIPTION.LIST.<topic>, SUBSCRIPTION.INFO.<topic>.<name>, TOPIC.CREATE.<topic>, BROKER.LIST, BROKER.DRAIN.<id>, BROKER.UNDRAIN.<id>, BROKER.CLOCK.<id>, BROKER.CONFIRMCLOCK.<id>, RECORDS.<topic>.<shard>, SNAPSHOT.<topic> or SNAPSHOT.<topic>.<shard>)",
 			bytes.TrimPrefix(subject, []byte(Prefix)))
 	}
 	payload = bytes.TrimSpace(payload)
@@ -221,6 +222,11 @@ func parseSubject(subject []byte) (r request, ok bool) {
 	case "TOPIC.INFO":
 		r.kind = topicInfo
 		ok = len(names) == 1
+	case "TOPIC.COPIES":
+		if len(names) != 2 {
+			return r, false
+		}
+		return request{kind: topicCopies, topic: string(names[0]), broker: string(names[1])}, true
 	case "BROKER.LIST":
 		return request{kind: brokerList}, len(names) == 0
 	case "BROKER.DRAIN":

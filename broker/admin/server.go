@@ -148,6 +148,9 @@ func (s *Server) answer(m *protocol.Message, forwarded bool) []byte {
 	if r.kind == brokerClock || r.kind == brokerConfirmClock {
 		return s.answerClock(&r, m, forwarded)
 	}
+	if r.kind == topicCopies {
+		return s.answerCopies(&r, m, forwarded)
+	}
 	v := s.view()
 	switch r.kind {
 	case topicList:

@@ -98,6 +98,9 @@ func ShardKey(topicID string, number int) string {
 	return topicID + "/" + strconv.Itoa(number)
 }
 
+// Holds reports whether this broker has a replica of the shard.
+func (p *Shard) Holds() bool { return p.view.Load().member }
+
 // Desired is what is asked for of the Topic. It belongs to all its readers.
 func (p *Shard) Desired() *coordination.Topic { return p.view.Load().desired }
 

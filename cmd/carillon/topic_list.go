@@ -180,6 +180,7 @@ func (b *brokers) showTopic(ctx context.Context, name string) (*topicView, error
 	if len(v.Shards) > 1 {
 		v.ShardNumbers = b.shardNumbers(ctx, name, len(v.Shards))
 	}
+	v.Copies = b.copies(ctx, &v)
 	if v.Served != nil && *v.Served && streamErr != nil {
 		// Whom we asked knows who leads it; only the leader knows that it can't.
 		v.statusView = viewStatus(admin.Status{Reason: admin.Trouble, Why: words(streamErr)})
@@ -274,6 +275,9 @@ func printTopic(w io.Writer, v *topicView) error {
 		if n.Last > 0 {
 			add("Newest", place(n.Last, n.LastTime))
 		}
+	}
+	if text := v.unscrubbedText(); text != "" {
+		add("Oldest scrub", text)
 	}
 	add("Subscriptions", strconv.Itoa(v.Subscriptions))
 	return printTable(w, rows)

@@ -283,3 +283,32 @@ func TestWhatAManifestDeclaresIsLeftAlone(t *testing.T) {
 		}
 	}
 }
+
+// Of all copies that brokers tell of, the one is shown that has waited longest to be scrubbed.
+func TestWhichCopyWaitsLongestToBeScrubbed(t *testing.T) {
+	v := topicView{Shards: make([]admin.Shard, 1)}
+	if got := v.unscrubbedText(); got != "" {
+		t.Errorf("nobody told, and it says %q", got)
+	}
+	told := func(name string, ages ...time.Duration) {
+		of := admin.TopicCopies{Broker: &admin.Broker{ID: "id", Name: name}}
+		for n, age := range ages {
+			of.Copies = append(of.Copies, admin.Copy{Shard: n, Unscrubbed: age})
+		}
+		v.Copies = append(v.Copies, of)
+	}
+	told("main-0", 0)
+	if got := v.unscrubbedText(); got != "" {
+		t.Errorf("nothing is sealed, and it says %q", got)
+	}
+	told("main-1", 72*time.Minute+300*time.Millisecond)
+	told("main-2", 30*time.Second)
+	if got := v.unscrubbedText(); got != "1h12m ago, on main-1" {
+		t.Errorf("it says %q", got)
+	}
+	v.Shards = make([]admin.Shard, 2)
+	told("main-3", time.Minute, 2*time.Hour)
+	if got := v.unscrubbedText(); got != "2h ago, on main-3 (shard 1)" {
+		t.Errorf("it says %q", got)
+	}
+}

@@ -43,6 +43,9 @@ func TestShardsFromTheCommandLine(t *testing.T) {
 	if len(shown.ShardNumbers) != 4 || sum != 60 || shown.Spec.Shards != 4 {
 		t.Errorf("shown as %+v", shown)
 	}
+	if len(shown.Copies) != 1 || len(shown.Copies[0].Copies) != 4 {
+		t.Errorf("its copies are %+v", shown.Copies)
+	}
 	text := s.does("topic show clicks")
 	for _, want := range []string{"4, by the tokens of subjects at 2", "Shard 3", "epoch 1; "} {
 		if !strings.Contains(text, want) {

@@ -31,6 +31,8 @@ type topicView struct {
 	// ShardNumbers are those of each shard by its number, where there are several; what isn't known is null.
 	ShardNumbers  []*topicNumbers `json:"shardNumbers,omitempty"`
 	Subscriptions int             `json:"subscriptionCount"`
+	// Copies are those of each broker that told, in the order of brokers.
+	Copies []admin.TopicCopies `json:"copies,omitempty"`
 }
 
 // statusView says whether it is served; Served is absent where nobody knows.

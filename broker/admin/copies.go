@@ -1,0 +1,56 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
+
+// TopicCopiesSubject is the subject of requests about one broker's copies of a Topic. The Topic and
+// the broker's id follow.
+const TopicCopiesSubject = Prefix + "TOPIC.COPIES."
+
+// TopicCopies are one broker's copies of a Topic's shards.
+type TopicCopies struct {
+	Error  *Error  `json:"error,omitempty"`
+	Broker *Broker `json:"broker,omitempty"`
+	Copies []Copy  `json:"copies,omitempty"` // by shard
+}
+
+// Copy is a broker's copy of a shard.
+type Copy struct {
+	Shard int `json:"shard"`
+	// Unscrubbed is for how many nanoseconds the sealed segment has not been scrubbed that has
+	// waited longest; 0: there is no sealed segment, or the copy is not open.
+	Unscrubbed time.Duration `json:"unscrubbed"`
+}
+
+// answerCopies answers for this broker's copies. It forwards a request for another broker's, once,
+// and then returns nil.
+func (s *Server) answerCopies(r *request, m *protocol.Message, forwarded bool) []byte {
+	v := s.view()
+	desired := v.state.Topic(r.topic)
+	_, member := v.state.Broker(r.broker)
+	switch {
+	case desired == nil:
+		return encodeError(noTopic(r.topic))
+	case r.broker != s.self && !member:
+		return encodeError(refuse(NotFound, "there is no broker with the id %.100q, or it is away (see: carillon brokers)", r.broker))
+	case r.broker != s.self && !forwarded && s.hub.Forward(r.broker, m):
+		return nil
+	case r.broker != s.self:
+		return encodeError(refuse(Unavailable, "broker %s can't be reached from this one (ask again in a moment)", r.broker))
+	}
+	t := s.topics.ByID(desired.ID)
+	if t == nil {
+		return encodeError(notReady())
+	}
+	broker := v.broker(r.broker)
+	answer := TopicCopies{Broker: &broker}
+	for _, shard := range t.Shards() {
+		if shard.Holds() {
+			answer.Copies = append(answer.Copies, Copy{Shard: shard.Number(), Unscrubbed: shard.Unscrubbed()})
+		}
+	}
+	return encode(answer)
+}
