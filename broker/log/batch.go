@@ -43,8 +43,8 @@ type Extension struct {
 // what the flags announce (uvarint offsets that are left out before it; uvarint length and subject;
 // uvarint length of the header; uvarint length and attributes), then header and payload.
 //
-// A sparse batch is what compaction leaves of one or more that stood side by side: it covers their offsets, and has the
-// records of some of them, or none. All others have a record for every offset.
+// A sparse batch is what compaction leaves of one or more that stood side by side: it covers their
+// offsets, and has the records of some of them, or none. All others have a record for every offset.
 type Batch []byte
 
 const (

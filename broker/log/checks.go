@@ -167,7 +167,8 @@ func readChecks(fsys env.FS, dir string) (map[string]segmentChecks, error) {
 	return checks, nil
 }
 
-// checkedNow notes that a segment was read, or written, just now. mu is held, or no reader knows s yet.
+// checkedNow notes that a segment was read, or written, just now. mu is held, or no reader knows s
+// yet.
 func (s *segment) checkedNow() { s.checked = time.Now().Unix() }
 
 // noteChecked notes that a segment was scrubbed, if it is still the log's.

@@ -167,8 +167,9 @@ func (d *Disk) syncVolume() error {
 	return d.volume.Sync()
 }
 
-// confirm syncs one file more after all of them: older kernels answer a syncfs of an ext4 that has shut
-// down with success, and a file's own sync with an error. The file is clean by then, so this costs little.
+// confirm syncs one file more after all of them: older kernels answer a syncfs of an ext4 that has
+// shut down with success, and a file's own sync with an error. The file is clean by then, so this
+// costs little.
 func (d *Disk) confirm(logs []*Log) error {
 	for _, l := range logs {
 		if f := &l.flight; f.sync && f.err == nil {
@@ -259,8 +260,9 @@ func (l *Log) write() {
 	l.complete(func(w *waiter) bool { return w.durability != Synced })
 }
 
-// list writes the segments and epochs that are new in this round to the manifest. They are safe once the round is synced, and before
-// its completions are called. What a crash leaves listed without having been written is told by Manifest.Durable.
+// list writes the segments and epochs that are new in this round to the manifest. They are safe
+// once the round is synced, and before its completions are called. What a crash leaves listed
+// without having been written is told by Manifest.Durable.
 func (l *Log) list() error {
 	f := &l.flight
 	l.man.mu.Lock()

@@ -13,21 +13,23 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// beingCompacted is a file that is to take the place of one or more segments. One that is left by a crash goes at
-// the next opening.
+// beingCompacted is a file that is to take the place of one or more segments. One that is left by a
+// crash goes at the next opening.
 const beingCompacted = segmentEnd + ".compact"
 
 // CompactOptions say what may go, and how fast. The zero value of all but Below is all, at once.
 type CompactOptions struct {
-	// Below bounds what is looked at: what stands from there on may yet be cut. A leader's or follower's high watermark.
+	// Below bounds what is looked at: what stands from there on may yet be cut. A leader's or
+	// follower's high watermark.
 	Below uint64
 	// Before leaves out segments with a record that is not older. Zero: none.
 	Before time.Time
-	// Share and Least say how much has to be new since the last time, as a share of what is looked at and in
-	// bytes, for it to be worth the while.
+	// Share and Least say how much has to be new since the last time, as a share of what is looked
+	// at and in bytes, for it to be worth the while.
 	Share float64
 	Least int64
-	// Subjects bounds how many are remembered at once; 0 is limits.CompactSubjects. With more, the segments are gone through more than once.
+	// Subjects bounds how many are remembered at once; 0 is limits.CompactSubjects. With more, the
+	// segments are gone through more than once.
 	Subjects int
 	Pace     *Pace // may be nil
 }
@@ -41,16 +43,19 @@ type Compaction struct {
 	Clean    uint64 // below, each subject has one record
 }
 
-// Compact rewrites sealed segments without the records that have a newer one of the same subject. Offsets stay what they
-// are, so sparse batches come to be; neighbours of one epoch become one, and so do small segments that stand
-// side by side. The newest record of a subject stays, always, and so does what a Hold pins.
+// Compact rewrites sealed segments without the records that have a newer one of the same subject.
+// Offsets stay what they are, so sparse batches come to be; neighbours of one epoch become one, and
+// so do small segments that stand side by side. The newest record of a subject stays, always, and
+// so does what a Hold pins.
 //
-// It works as Kafka's cleaner does: the newest offset of each subject in what is new since the last time is put into a map, by
-// a hash of 128 bits, as many as the bound allows; then all segments before the end of that are rewritten that have something in it.
-// How far that has come is remembered in the manifest, and only saves time.
+// It works as Kafka's cleaner does: the newest offset of each subject in what is new since the last
+// time is put into a map, by a hash of 128 bits, as many as the bound allows; then all segments
+// before the end of that are rewritten that have something in it. How far that has come is
+// remembered in the manifest, and only saves time.
 //
-// It works beside everything else, and one at a time with Compress; it stops with ctx, and when the log is closed. Damage ends it with a
-// *CorruptError. New files are complete, safe and read once in full before the manifest names them; so a crash leaves the one or the other.
+// It works beside everything else, and one at a time with Compress; it stops with ctx, and when the
+// log is closed. Damage ends it with a *CorruptError. New files are complete, safe and read once in
+// full before the manifest names them; so a crash leaves the one or the other.
 func (l *Log) Compact(ctx context.Context, o CompactOptions) (out Compaction, err error) {
 	ctx, end, err := l.beginUpkeep(ctx)
 	if err != nil {
@@ -98,7 +103,8 @@ type compaction struct {
 	seeds    [2]maphash.Seed
 }
 
-// subjectHash stands for a subject, under seeds that nobody knows: that two have the same is not to be expected.
+// subjectHash stands for a subject, under seeds that nobody knows: that two have the same is not to
+// be expected.
 type subjectHash [2]uint64
 
 // plan says which segments are to be looked at, oldest first; none, if it isn't worth it.
@@ -156,7 +162,8 @@ func (c *compaction) run(ctx context.Context, todo []*segment, out *Compaction) 
 	return l.change(func(m *Manifest) { m.Clean = c.end })
 }
 
-// learn puts the newest offset of each subject into the map, from where the log is clean on, as far as there is room.
+// learn puts the newest offset of each subject into the map, from where the log is clean on, as far
+// as there is room.
 func (c *compaction) learn(ctx context.Context, out *Compaction) error {
 	c.newest, c.end = map[subjectHash]uint64{}, c.limit
 	for cursor := c.log.NewCursor(c.clean); cursor.Next() < c.limit; {
@@ -233,8 +240,9 @@ func (c *compaction) next(todo []*segment, n int, size int64) bool {
 	return n < len(todo) && todo[n].base < c.end && todo[n].base == todo[n-1].end && size+todo[n].pos <= c.log.disk.opts.SegmentLargest
 }
 
-// rewrite puts one file in the place of the first segment and of those behind it that fit, without what doesn't stay, and
-// returns how many they were. A single one that has nothing else is left alone.
+// rewrite puts one file in the place of the first segment and of those behind it that fit, without
+// what doesn't stay, and returns how many they were. A single one that has nothing else is left
+// alone.
 func (c *compaction) rewrite(ctx context.Context, todo []*segment, out *Compaction) (n int, err error) {
 	l, first := c.log, todo[0]
 	if !c.next(todo, 1, first.pos) {
@@ -339,7 +347,8 @@ func (c *compaction) each(ctx context.Context, s *segment, out *Compaction, f fu
 	}
 }
 
-// write writes what stays of some segments, and returns how many they are and how many records do not stay.
+// write writes what stays of some segments, and returns how many they are and how many records do
+// not stay.
 func (c *compaction) write(ctx context.Context, todo []*segment, fresh *segment, f env.File, out *Compaction) (n int, gone uint64, err error) {
 	w := segmentWriter{log: c.log.secret, s: fresh, f: f, buf: appendHeader(nil, c.log.secret, fresh.base, 0)}
 	var t thinner
@@ -402,12 +411,12 @@ type segmentWriter struct {
 	marked  int64 // where the last marker stands
 }
 
-// markedEvery is how far apart markers stand in a segment that is written as a whole: a damaged block
-// costs no more than the batches up to the next one.
+// markedEvery is how far apart markers stand in a segment that is written as a whole: a damaged
+// block costs no more than the batches up to the next one.
 const markedEvery = 64 << 10
 
-// add writes a batch. Before some of them there is a marker, behind which reading goes on if something
-// before it is damaged.
+// add writes a batch. Before some of them there is a marker, behind which reading goes on if
+// something before it is damaged.
 func (w *segmentWriter) add(b Batch) error {
 	if len(w.buf) >= 2*scanWindow {
 		if err := w.flush(); err != nil {
@@ -457,7 +466,8 @@ func (l *Log) verifyPlain(s *segment, f env.File) error {
 	return err
 }
 
-// replace puts fresh, whose file is at path and safe, in the place of a group of segments, unless it is not as it was any more.
+// replace puts fresh, whose file is at path and safe, in the place of a group of segments, unless
+// it is not as it was any more.
 func (c *compaction) replace(group []*segment, fresh *segment, path string) error {
 	l := c.log
 	l.admin.Lock()

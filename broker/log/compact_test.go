@@ -249,7 +249,8 @@ func TestCompactionGoesRoundForManySubjects(t *testing.T) {
 	}
 }
 
-// What superseded a record is cut: then the log can't know what that record was, and is to be copied anew.
+// What superseded a record is cut: then the log can't know what that record was, and is to be
+// copied anew.
 func TestACutBelowWhatCompactionWentByEmptiesTheLog(t *testing.T) {
 	_, _, l := setup(t, small)
 	prices(t, l, 2000, 5)
@@ -291,8 +292,8 @@ func TestACutBelowWhatCompactionWentByEmptiesTheLog(t *testing.T) {
 	}
 }
 
-// Compaction has gone on to the middle of a batch, and left out records because of newer ones in it.
-// A cut behind that, in the same batch, takes the whole batch and so the newer ones: the log is
+// Compaction has gone on to the middle of a batch, and left out records because of newer ones in
+// it. A cut behind that, in the same batch, takes the whole batch and so the newer ones: the log is
 // emptied.
 func TestACutTakesTheBatchThatCompactionWentBy(t *testing.T) {
 	_, _, l := setup(t, Options{})
@@ -357,7 +358,8 @@ func TestACutEndsACompaction(t *testing.T) {
 	}
 }
 
-// A follower that ends within what is one batch now is sent the rest of it, and has the same records then.
+// A follower that ends within what is one batch now is sent the rest of it, and has the same
+// records then.
 func TestAFollowerCopiesSparseBatches(t *testing.T) {
 	fsys, d, leader := setup(t, small)
 	_ = fsys
@@ -449,8 +451,8 @@ func TestSparseBatchesAreRefusedByName(t *testing.T) {
 	}
 }
 
-// Whatever is appended, compacted, cut, trimmed and opened again: what can be read is what was appended, the
-// newest record of each subject is there, and below what is clean nothing else.
+// Whatever is appended, compacted, cut, trimmed and opened again: what can be read is what was
+// appended, the newest record of each subject is there, and below what is clean nothing else.
 func TestCompactionAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		opts := Options{SegmentSmallest: 2 << 10, SegmentLargest: int64(2<<10) << rapid.IntRange(0, 3).Draw(t, "largest"), TailBytes: 1}
@@ -572,7 +574,8 @@ func TestCompactionAgainstAModel(t *testing.T) {
 	})
 }
 
-// Wherever the log begins, it is known how many records it has: also within a segment, in another life, and while it is written anew.
+// Wherever the log begins, it is known how many records it has: also within a segment, in another
+// life, and while it is written anew.
 func TestHolesBehindATrim(t *testing.T) {
 	fsys, d, l := setup(t, Options{SegmentSmallest: 16 << 10, SegmentLargest: 16 << 10, TailBytes: 1})
 	a := newAck()

@@ -22,19 +22,22 @@ const (
 const (
 	// smallestCompressed is the block of a file system: a smaller file takes no less room.
 	smallestCompressed = 4 << 10
-	// worthSaving is what part of a segment compression has to save, at least, for reading it to cost more from then on.
+	// worthSaving is what part of a segment compression has to save, at least, for reading it to
+	// cost more from then on.
 	worthSaving = 10
-	// sampledBlocks are compressed before it is decided whether the rest of a segment promises anything.
+	// sampledBlocks are compressed before it is decided whether the rest of a segment promises
+	// anything.
 	sampledBlocks = 8
 )
 
-// Compress brings the sealed segments into a form that takes less room, at zstd's level (1 to 22; 0 is 3),
-// and returns how many bytes that saved. It passes over those that it would save less than a tenth of. To
-// readers nothing changes, and batches stay what they were, byte by byte. It works beside everything
-// else, one call at a time, and needs room on the disk for the segment that it is at; it stops with ctx, and when the log is closed.
+// Compress brings the sealed segments into a form that takes less room, at zstd's level (1 to 22; 0
+// is 3), and returns how many bytes that saved. It passes over those that it would save less than a
+// tenth of. To readers nothing changes, and batches stay what they were, byte by byte. It works
+// beside everything else, one call at a time, and needs room on the disk for the segment that it is
+// at; it stops with ctx, and when the log is closed.
 //
-// The new file is complete, safe and read once in full, with all checksums, before it takes the old one's
-// place; so a crash leaves the one or the other.
+// The new file is complete, safe and read once in full, with all checksums, before it takes the old
+// one's place; so a crash leaves the one or the other.
 func (l *Log) Compress(ctx context.Context, level int) (saved int64, err error) {
 	ctx, end, err := l.beginUpkeep(ctx)
 	if err != nil {
@@ -134,7 +137,8 @@ func (l *Log) compress(ctx context.Context, s *segment, encoder *zstd.Encoder) (
 	return 0, err
 }
 
-// errNotWorthIt is a segment that stays as it is: it wouldn't shrink, or it is damaged, which is Scrub's to tell.
+// errNotWorthIt is a segment that stays as it is: it wouldn't shrink, or it is damaged, which is
+// Scrub's to tell.
 var errNotWorthIt = errors.New("not worth it")
 
 // createAnew makes a file, in place of what a call that failed may have left.
@@ -238,7 +242,8 @@ func (l *Log) verify(s *segment, f env.File) error {
 	return nil
 }
 
-// replace puts the file at path, which holds what s does and is safe, in the place of that of s; unless s is gone.
+// replace puts the file at path, which holds what s does and is safe, in the place of that of s;
+// unless s is gone.
 func (l *Log) replace(s *segment, path string, stored int64) error {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -248,7 +253,8 @@ func (l *Log) replace(s *segment, path string, stored int64) error {
 	if !l.holdsSegment(s) {
 		return fs.ErrNotExist
 	}
-	// It was sealed, so it is safe; and should the file lose both of its ends, Durable says how far it went.
+	// It was sealed, so it is safe; and should the file lose both of its ends, Durable says how far
+	// it went.
 	return l.swap([]*segment{s}, s.again(stored), path, func(m *Manifest) { m.Durable = max(m.Durable, s.end) })
 }
 

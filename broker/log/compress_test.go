@@ -315,7 +315,8 @@ func TestATruncationWithinACompressedSegment(t *testing.T) {
 	}
 }
 
-// One bit in a compressed file costs no more than a block; header and index stand in for each other.
+// One bit in a compressed file costs no more than a block; header and index stand in for each
+// other.
 func TestAFlippedBitInACompressedSegment(t *testing.T) {
 	build := func() (*crashfs.FS, string, uint64) {
 		fsys := crashfs.New()
@@ -539,7 +540,8 @@ func TestCompressingWhatGoes(t *testing.T) {
 	}
 }
 
-// The same on the machine's own files: compressed, cut within, read by who opened the old file, begun anew, closed in order.
+// The same on the machine's own files: compressed, cut within, read by who opened the old file,
+// begun anew, closed in order.
 func TestSegmentsChangeTheirFormOnRealFiles(t *testing.T) {
 	dir := t.TempDir()
 	d := openDisk(t, env.OS, dir, small)
@@ -582,7 +584,8 @@ func TestSegmentsChangeTheirFormOnRealFiles(t *testing.T) {
 	ranged(t, openLog(t, openDisk(t, env.OS, dir, small), orders), 2000, 2010, Epoch{1, 2000})
 }
 
-// Any file in a segment's place: no panic, no more memory than the file is worth, and what can be opened can be read.
+// Any file in a segment's place: no panic, no more memory than the file is worth, and what can be
+// opened can be read.
 func FuzzCompressedFile(f *testing.F) {
 	fsys := crashfs.New()
 	d, err := OpenDisk(fsys, "data", squeezable)

@@ -14,9 +14,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// sealed is a segment's file in another form than the plain one. To whoever reads it, it is the plain file:
-// every byte is where it was, headers, markers, footer and all. So reading, recovering and
-// scrubbing know of one form, and another form (with parity, say) is one more type like this.
+// sealed is a segment's file in another form than the plain one. To whoever reads it, it is the
+// plain file: every byte is where it was, headers, markers, footer and all. So reading, recovering
+// and scrubbing know of one form, and another form (with parity, say) is one more type like this.
 type sealed interface {
 	env.File
 	// stored is how many bytes it takes on the disk.
@@ -36,7 +36,8 @@ type sealed interface {
 //	trailer: u64 position of the index, u32 CRC-32C of it, u32 magic
 //
 // Header and index each make up for the other. A block that is damaged reads as bytes that no frame
-// begins with, so it costs the batches that it holds a part of, and those behind it are found by a marker.
+// begins with, so it costs the batches that it holds a part of, and those behind it are found by a
+// marker.
 type compressed struct {
 	f      env.File
 	cache  *blockCache
@@ -64,7 +65,8 @@ const (
 	blockPlain      = 1 << 31
 	compressedMagic = 0x54535A43 // "CZST"
 
-	// compressedBlock is what a read at a random offset decompresses, 0.1 ms worth; larger ones hardly save more.
+	// compressedBlock is what a read at a random offset decompresses, 0.1 ms worth; larger ones
+	// hardly save more.
 	compressedBlock = 128 << 10
 	largestBlock    = 1 << 20
 )
@@ -84,7 +86,8 @@ func (d *description) put(dst []byte, kind byte) []byte {
 	return dst
 }
 
-// describe takes a description from a frame of that kind at the beginning of data, and says how long the frame is.
+// describe takes a description from a frame of that kind at the beginning of data, and says how
+// long the frame is.
 func describe(data []byte, kind byte) (d description, n int, err error) {
 	if len(data) < descriptionSize || data[8] != kind {
 		return d, 0, errors.New("it is not there")

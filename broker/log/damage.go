@@ -8,8 +8,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// damage is a range of a segment that is not as it was written. from and next are equal if no record
-// is lost by it: a marker, for example.
+// damage is a range of a segment that is not as it was written. from and next are equal if no
+// record is lost by it: a marker, for example.
 type damage struct {
 	pos, until int64
 	from, next uint64
@@ -115,9 +115,9 @@ func (c *scanner) torn(behind remainder) (bool, error) {
 // tornFooter says whether the footer of what was read so far stands at s.pos, and is torn: some of
 // its sectors are all zeros, the others are as they were written, and nothing stands behind it.
 //
-// Each sector that a footer and its trailer touch holds a nonzero byte of them: in the first one the
-// length, which is no multiple of 256, in the last one the trailer's magic, and between them offsets
-// of index entries or epochs.
+// Each sector that a footer and its trailer touch holds a nonzero byte of them: in the first one
+// the length, which is no multiple of 256, in the last one the trailer's magic, and between them
+// offsets of index entries or epochs.
 //
 // The bitmap of the run before isn't asked. Where recovery has cut a torn run in its middle, the
 // footer stands on bytes that this run covers.
@@ -190,9 +190,9 @@ func (r *frames) hole(from, to int64) (bool, error) {
 //  4. the next marker of this log.
 //
 // What follows has to be a frame of this log that continues its offsets and epochs. Frames are not
-// looked for byte by byte: a publisher could hide a batch of its own making in a payload. Markers carry
-// the log's secret. Each write begins with one, and in segments that were compacted or repaired they
-// stand 64 KiB apart.
+// looked for byte by byte: a publisher could hide a batch of its own making in a payload. Markers
+// carry the log's secret. Each write begins with one, and in segments that were compacted or
+// repaired they stand 64 KiB apart.
 func (c *scanner) resume(behind remainder) (pos int64, next uint64, ok bool, err error) {
 	s, r := c.s, c.r
 	lengths, err := r.lengths(s.pos)
@@ -254,8 +254,9 @@ func (c *scanner) continues(pos int64) (next uint64, ok bool, err error) {
 	return next, ok && next >= s.end && (c.last || next <= c.until), nil
 }
 
-// lengths returns how long the damaged frame at pos may be, most likely first: a length that differs
-// by one bit from the one that stands there and has the right checksum, then what stands there.
+// lengths returns how long the damaged frame at pos may be, most likely first: a length that
+// differs by one bit from the one that stands there and has the right checksum, then what stands
+// there.
 func (r *frames) lengths(pos int64) (out []int, err error) {
 	head, err := r.window(pos, frameMin)
 	if err != nil || len(head) < frameMin {

@@ -44,7 +44,8 @@ func (w written) put(t testing.TB, l *Log, rng *rand.Rand, durability Durability
 	}
 }
 
-// check reads what a log has from its start on. What it can't read is a *CorruptError, and is returned.
+// check reads what a log has from its start on. What it can't read is a *CorruptError, and is
+// returned.
 func (w written) check(t testing.TB, l *Log) (lost []CorruptError) {
 	t.Helper()
 	start, end, _ := l.Offsets()
@@ -72,8 +73,9 @@ func (w written) check(t testing.TB, l *Log) (lost []CorruptError) {
 	return lost
 }
 
-// Power is cut while writes are under way, of payloads that have sectors of zeros, in one round or in
-// several. What is torn is cut and reported as torn, never as damage; and nothing that was synced is missing.
+// Power is cut while writes are under way, of payloads that have sectors of zeros, in one round or
+// in several. What is torn is cut and reported as torn, never as damage; and nothing that was
+// synced is missing.
 func TestATornWriteIsNeverTakenForDamage(t *testing.T) {
 	cuts := 0
 	for seed := range uint64(150) {
@@ -337,8 +339,8 @@ func TestAMarkerKnowsTheSectorsOfItsRun(t *testing.T) {
 	}
 }
 
-// A file of an earlier version has markers without bitmaps. It is judged as that version did: behind
-// the last marker everything is torn. Nothing is added to it any more.
+// A file of an earlier version has markers without bitmaps. It is judged as that version did:
+// behind the last marker everything is torn. Nothing is added to it any more.
 func TestAFileOfAnEarlierVersion(t *testing.T) {
 	for name, flip := range map[string]int{"whole": -1, "in the middle": 3, "in the last batch": 9} {
 		t.Run(name, func(t *testing.T) {

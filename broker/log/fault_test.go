@@ -103,7 +103,8 @@ func TestAFailedSyncIsNotRepeated(t *testing.T) {
 }
 
 // Write-back fails between a round's writes and its sync, and another process' sync is the first to
-// hear of it. The disk has had the file system open since before, so its own sync fails nevertheless.
+// hear of it. The disk has had the file system open since before, so its own sync fails
+// nevertheless.
 func TestAFailedWriteBackIsNotMissed(t *testing.T) {
 	opts := small
 	opts.SyncAllFrom = 2

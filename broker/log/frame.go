@@ -18,10 +18,10 @@ import (
 //	footer  what segment.go says: the last thing in a sealed one
 //
 // Markers tell a torn tail from damage. Without them a bad checksum in the last segment could be
-// either: a write that was never acknowledged, which has to be cut, or an old one that rotted, which
-// must not be. A later marker that says "this was synced" decides, and so does the bitmap of what a
-// write has left. Markers carry the log's secret number and their own position, so that no payload
-// can pass for one.
+// either: a write that was never acknowledged, which has to be cut, or an old one that rotted,
+// which must not be. A later marker that says "this was synced" decides, and so does the bitmap of
+// what a write has left. Markers carry the log's secret number and their own position, so that no
+// payload can pass for one.
 type frame []byte
 
 const (

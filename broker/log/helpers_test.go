@@ -44,8 +44,8 @@ func setup(t testing.TB, opts Options) (*crashfs.FS, *Disk, *Log) {
 	return fsys, d, openLog(t, d, orders)
 }
 
-// cutPower ends the process and the power of a disk in memory, and opens its log again. What wasn't synced is kept or lost as the
-// seed and the step have it.
+// cutPower ends the process and the power of a disk in memory, and opens its log again. What wasn't
+// synced is kept or lost as the seed and the step have it.
 func cutPower(t testing.TB, fsys *crashfs.FS, d *Disk, seed uint64, step int, opts Options) (*crashfs.FS, *Disk, *Log) {
 	t.Helper()
 	after := fsys.Crash(rand.New(rand.NewPCG(seed, uint64(step))))
@@ -138,7 +138,8 @@ func fileOf(t testing.TB, l *Log, base uint64) string {
 	return ""
 }
 
-// readAll reads what is there from offset on, until the end or an error. Each offset has to have a record.
+// readAll reads what is there from offset on, until the end or an error. Each offset has to have a
+// record.
 func readAll(l *Log, offset uint64) (map[uint64]string, error) { return read(l, offset, false) }
 
 // readSparse is readAll of a log that was compacted.

@@ -2,8 +2,9 @@ package log
 
 import "slices"
 
-// Holes is how many offsets from one on have no record, because there is a newer one of its subject. It is exact if a segment
-// begins there, or CountHoles was asked, and no fewer than there are otherwise.
+// Holes is how many offsets from one on have no record, because there is a newer one of its
+// subject. It is exact if a segment begins there, or CountHoles was asked, and no fewer than there
+// are otherwise.
 func (l *Log) Holes(from uint64) (n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -18,7 +19,8 @@ func (l *Log) Holes(from uint64) (n uint64) {
 // holesBefore is what was counted: how many of a segment's holes are below an offset.
 type holesBefore struct{ offset, holes uint64 }
 
-// holesFrom is how many holes a segment has from an offset on, as far as that was counted. mu is held.
+// holesFrom is how many holes a segment has from an offset on, as far as that was counted. mu is
+// held.
 func (s *segment) holesFrom(offset uint64) uint64 {
 	holes := s.holes
 	if s.before.offset <= offset {
@@ -27,8 +29,8 @@ func (s *segment) holesFrom(offset uint64) uint64 {
 	return min(holes, s.end-max(s.base, offset))
 }
 
-// CountHoles makes Holes exact for an offset within a segment, by reading the rest of the segment, once. If that can't be read,
-// nothing changes.
+// CountHoles makes Holes exact for an offset within a segment, by reading the rest of the segment,
+// once. If that can't be read, nothing changes.
 func (l *Log) CountHoles(from uint64) {
 	l.mu.Lock()
 	i := slices.IndexFunc(l.segments, func(s *segment) bool { return s.base < from && from < s.end })

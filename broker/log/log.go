@@ -69,7 +69,8 @@ type Log struct {
 
 	upkeep upkeep
 
-	// admin is held by what changes the log's files other than by appending. It comes before man's mu and mu.
+	// admin is held by what changes the log's files other than by appending. It comes before man's
+	// mu and mu.
 	admin  sync.Mutex
 	man    manifestFile
 	secret uint64
@@ -152,12 +153,12 @@ func (l *Log) Offsets() (start, end, durable uint64) {
 	return l.start, l.end, l.durable
 }
 
-// NoteWatermark notes that all records below an offset are committed. It must not be called during a
-// truncation or a reset.
+// NoteWatermark notes that all records below an offset are committed. It must not be called during
+// a truncation or a reset.
 //
-// The journal of sync points keeps the watermark, with what it writes anyway: at the latest when the
-// disk is idle. So a log that is opened after a crash knows the watermark of a moment before. It costs
-// a write and a sync only if the watermark moves after the disk has fallen idle.
+// The journal of sync points keeps the watermark, with what it writes anyway: at the latest when
+// the disk is idle. So a log that is opened after a crash knows the watermark of a moment before.
+// It costs a write and a sync only if the watermark moves after the disk has fallen idle.
 func (l *Log) NoteWatermark(offset uint64) {
 	if l.watermark.Swap(offset) == offset || l.pointed.Load() {
 		return
@@ -177,8 +178,8 @@ func (l *Log) Watermark() uint64 {
 	return min(l.watermark.Load(), l.end)
 }
 
-// recallWatermark notes the watermark that the journal knows. Of a segment that was cut it knows what is
-// left.
+// recallWatermark notes the watermark that the journal knows. Of a segment that was cut it knows
+// what is left.
 func (l *Log) recallWatermark(m *Manifest) {
 	known := uint64(0)
 	for _, s := range l.segments {
@@ -300,7 +301,8 @@ func (l *Log) admit(size int, epoch uint64) error {
 	return fmt.Errorf("log %s: append: %w", l.name, err)
 }
 
-// reserveListing makes sure that a segment and an epoch more fit into the manifest, in the same way as roll does for their bytes. mu is held.
+// reserveListing makes sure that a segment and an epoch more fit into the manifest, in the same way
+// as roll does for their bytes. mu is held.
 func (l *Log) reserveListing() error {
 	slot := l.man.slot.Load()
 	size := max(slot, l.room)
@@ -315,7 +317,8 @@ func (l *Log) reserveListing() error {
 }
 
 // roll makes a segment with room for need bytes the active one. The room is reserved on the disk
-// before anything is accepted, so that a full disk refuses an append instead of breaking one. mu is held.
+// before anything is accepted, so that a full disk refuses an append instead of breaking one. mu is
+// held.
 func (l *Log) roll(need int64) error {
 	size := l.disk.opts.SegmentSmallest
 	// What stands beside the data is written anew and trimmed all the time, and stays small.

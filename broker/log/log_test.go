@@ -437,7 +437,8 @@ func TestFilesThatNobodySyncsAreClosedSynced(t *testing.T) {
 	}
 }
 
-// After each round the disk says whether it has something else to do: what was appended during the round.
+// After each round the disk says whether it has something else to do: what was appended during the
+// round.
 func TestARoundSaysWhetherMoreWaits(t *testing.T) {
 	rounds := make(chan bool, 10)
 	during := make(chan struct{})

@@ -12,18 +12,20 @@ import (
 )
 
 // markName is the file that says that the disk was closed in order: what its owner wrote, and a
-// line with the checksum of that. While the disk is open there is none, so there is none after a crash either.
+// line with the checksum of that. While the disk is open there is none, so there is none after a
+// crash either.
 const markName = "clean.json"
 
 // largestMark bounds what is read of it.
 const largestMark = 1 << 20
 
-// Mark is what was given to CloseMarked when the disk was last closed; nil if that was not in order.
+// Mark is what was given to CloseMarked when the disk was last closed; nil if that was not in
+// order.
 func (d *Disk) Mark() []byte { return d.mark }
 
 // CloseMarked closes as Close does and, only if all that was ever appended is safe by then, leaves
-// content for the next Mark. That is not so if a log or the disk failed since it was opened, or if a
-// log couldn't be closed. The error says why there is no mark.
+// content for the next Mark. That is not so if a log or the disk failed since it was opened, or if
+// a log couldn't be closed. The error says why there is no mark.
 func (d *Disk) CloseMarked(content []byte) error {
 	if len(content) > largestMark-markSum {
 		return errors.Join(fmt.Errorf("disk %s: a mark of %d bytes is too long", d.dir, len(content)), d.Close())
@@ -34,7 +36,8 @@ func (d *Disk) CloseMarked(content []byte) error {
 	if closed {
 		return errors.Join(ErrClosed, d.Close())
 	}
-	// If it fails and the disk hasn't, segments are scrubbed earlier than they are due, and no more.
+	// If it fails and the disk hasn't, segments are scrubbed earlier than they are due, and no
+	// more.
 	_ = d.SaveChecks()
 	if err := d.Close(); err != nil {
 		return err
@@ -55,8 +58,8 @@ func (d *Disk) CloseMarked(content []byte) error {
 // markSum is the length of what stands behind the content.
 const markSum = 10
 
-// takeMark reads the mark and removes it, safely, before anything else changes on the disk. One that
-// can't be believed is none.
+// takeMark reads the mark and removes it, safely, before anything else changes on the disk. One
+// that can't be believed is none.
 func takeMark(fsys env.FS, dir string) ([]byte, error) {
 	path := filepath.Join(dir, markName)
 	info, err := fsys.Stat(path)

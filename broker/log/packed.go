@@ -7,13 +7,15 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// Packed is many small records in one piece, as their publisher encoded them: of one subject and one
-// time, without headers and attributes. They are stored as they come, so to append them costs one look at each
-// length, one copy and one checksum, however many they are. Encoding them one by one costs several times that.
+// Packed is many small records in one piece, as their publisher encoded them: of one subject and
+// one time, without headers and attributes. They are stored as they come, so to append them costs
+// one look at each length, one copy and one checksum, however many they are. Encoding them one by
+// one costs several times that.
 type Packed struct {
 	Subject []byte
 	Time    int64
-	// Count is how many records there are, and Records are they: each a uvarint length, and its bytes.
+	// Count is how many records there are, and Records are they: each a uvarint length, and its
+	// bytes.
 	Count   int
 	Records []byte
 }

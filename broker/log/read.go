@@ -38,7 +38,8 @@ func (c *Cursor) Seek(offset uint64) {
 func (c *Cursor) Next() uint64 { return c.next }
 
 // Lend gives the cursor memory to read files into, and takes back what it had, so that many cursors
-// that are used one after the other need no more than one. Views of the cursor must have been released.
+// that are used one after the other need no more than one. Views of the cursor must have been
+// released.
 func (c *Cursor) Lend(memory []byte) []byte {
 	had := c.buf
 	c.buf = memory
@@ -48,10 +49,10 @@ func (c *Cursor) Lend(memory []byte) []byte {
 // View is what one Read found: batches, of which the first may begin before From. Its bytes are
 // valid until Release, and until the next Read of the same cursor.
 //
-// What was appended last is not copied: the bytes are those that the committer writes, and until Release
-// they keep one chunk of the log's memory (1 MiB, or one large batch) from being used again. So
-// whoever waits for a slow reader holds at most one view, and what it costs is known. What
-// comes from a file stands in the cursor's own memory, and keeps nothing.
+// What was appended last is not copied: the bytes are those that the committer writes, and until
+// Release they keep one chunk of the log's memory (1 MiB, or one large batch) from being used
+// again. So whoever waits for a slow reader holds at most one view, and what it costs is known.
+// What comes from a file stands in the cursor's own memory, and keeps nothing.
 type View struct {
 	From, End uint64
 	data      []byte
@@ -72,16 +73,17 @@ func (v *View) Next() (Batch, bool) {
 	return nil, false
 }
 
-// Position is where, in the memory that was lent to the cursor, the batch ends that Next returned last; false: it
-// stands elsewhere. Who made room there may use that batch, and what is before it, as their own.
+// Position is where, in the memory that was lent to the cursor, the batch ends that Next returned
+// last; false: it stands elsewhere. Who made room there may use that batch, and what is before it,
+// as their own.
 func (v *View) Position(c *Cursor, lent []byte) (end int, ok bool) {
 	return v.at, v.chunk == nil && cap(c.buf) > 0 && cap(lent) > 0 && &c.buf[:1][0] == &lent[:1][0]
 }
 
-// Raw returns the bytes of the batches that come next and stand back to back, about max of them and at
-// least one batch, and goes on behind them; nil at the end. It is for who passes batches on as they are:
-// between those of two writes there is a frame that is about the file and leaves it never, and all
-// others need no look at each, no copy and no memory of their own.
+// Raw returns the bytes of the batches that come next and stand back to back, about max of them and
+// at least one batch, and goes on behind them; nil at the end. It is for who passes batches on as
+// they are: between those of two writes there is a frame that is about the file and leaves it
+// never, and all others need no look at each, no copy and no memory of their own.
 func (v *View) Raw(max int) []byte {
 	for len(v.data) > 0 && frame(v.data).kind() != kindBatch {
 		v.data = v.data[le.Uint32(v.data):]
@@ -330,8 +332,8 @@ func (d *damage) at(s *segment, offset uint64) error {
 	return &CorruptError{File: s.path, Pos: d.pos, From: offset, Next: d.next, Reason: d.reason}
 }
 
-// diagnose finds out how far the damage goes that a reader ran into. If that isn't as far as the offset
-// that is wanted, it says where to begin instead.
+// diagnose finds out how far the damage goes that a reader ran into. If that isn't as far as the
+// offset that is wanted, it says where to begin instead.
 func (l *Log) diagnose(s *segment, f env.File, offset uint64, met error) (pos int64, err error) {
 	l.mu.Lock()
 	l.stats.Corrupt++
@@ -357,8 +359,8 @@ func (l *Log) diagnose(s *segment, f env.File, offset uint64, met error) (pos in
 	return seek(fresh.index, offset), nil
 }
 
-// learnDamage lets the index of an active segment have an entry behind each damage, so that reading behind one
-// doesn't begin before it. What only isn't written yet is none. mu is held.
+// learnDamage lets the index of an active segment have an entry behind each damage, so that reading
+// behind one doesn't begin before it. What only isn't written yet is none. mu is held.
 func (s *segment) learnDamage(damages []damage) {
 	for _, d := range damages {
 		i := sort.Search(len(s.index), func(i int) bool { return s.index[i].offset >= d.next })

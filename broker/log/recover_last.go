@@ -8,8 +8,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// recoverLast reads what may be the last segment, cuts a torn tail, and makes what is left safe. It says
-// whether there is anything in it.
+// recoverLast reads what may be the last segment, cuts a torn tail, and makes what is left safe. It
+// says whether there is anything in it.
 func (l *Log) recoverLast(s *segment, o *opening) (used bool, err error) {
 	f, err := l.disk.handles.acquire(s)
 	if err != nil {
@@ -29,8 +29,8 @@ func (l *Log) recoverLast(s *segment, o *opening) (used bool, err error) {
 		if found, err = c.scan(f); err != nil {
 			return false, err
 		}
-		// What follows the last sync point may be in the page cache only. It is not enough to sync it: if an
-		// earlier sync has failed, its pages are clean and are not on the disk.
+		// What follows the last sync point may be in the page cache only. It is not enough to sync
+		// it: if an earlier sync has failed, its pages are clean and are not on the disk.
 		err = rewrite(f, s, found)
 		if !errors.Is(err, errChanged) || tries == rewriteTries {
 			break
@@ -92,7 +92,8 @@ func (l *Log) recoverLast(s *segment, o *opening) (used bool, err error) {
 }
 
 // sealedSafely says whether a segment has a footer that can be believed and is safe. Otherwise the
-// footer is cut off and written again: it may be in the page cache only, and so may the file's length.
+// footer is cut off and written again: it may be in the page cache only, and so may the file's
+// length.
 func (l *Log) sealedSafely(f env.File, s *segment, floor uint64) (bool, error) {
 	if s.end >= floor && l.disk.mark == nil {
 		return false, nil
@@ -104,8 +105,8 @@ func (l *Log) sealedSafely(f env.File, s *segment, floor uint64) (bool, error) {
 	return err == nil, nil
 }
 
-// errChanged is a file that isn't read as it was a moment ago: a page that a failed sync has left clean
-// was dropped from the cache and read from the disk again.
+// errChanged is a file that isn't read as it was a moment ago: a page that a failed sync has left
+// clean was dropped from the cache and read from the disk again.
 var errChanged = errors.New("the file isn't read any more as it was a moment ago")
 
 // rewriteTries bounds how often a file that changes is read again. Each time it is shorter, or the

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
@@ -146,8 +145,8 @@ func spoil(t testing.TB, fsys *crashfs.FS, d *Disk, l *Log, n int) SegmentInfo {
 	return info
 }
 
-// One flipped bit in a log of many segments: one segment's bytes are fetched, the damaged file is set aside, and what is read is what it was,
-// here and when the log is opened again.
+// One flipped bit in a log of many segments: one segment's bytes are fetched, the damaged file is
+// set aside, and what is read is what it was, here and when the log is opened again.
 func TestOneSegmentIsRepaired(t *testing.T) {
 	for _, form := range []string{"plain", "compressed"} {
 		t.Run(form, func(t *testing.T) {
@@ -215,7 +214,8 @@ func remove(t testing.TB, fsys *crashfs.FS, d *Disk, name string, bases ...uint6
 	}
 }
 
-// Files that are not there are found when the log is opened, wherever they stood, and fetched alone. What is whole stays whole.
+// Files that are not there are found when the log is opened, wherever they stood, and fetched
+// alone. What is whole stays whole.
 func TestMissingSegmentsAreRepaired(t *testing.T) {
 	for name, which := range map[string][]int{"the first": {0}, "one": {4}, "two that stood side by side": {4, 5}, "several": {1, 4, 7}} {
 		t.Run(name, func(t *testing.T) {
@@ -261,7 +261,8 @@ func TestMissingSegmentsAreRepaired(t *testing.T) {
 	}
 }
 
-// Damage in the segment that was being written, or its loss, costs that segment: it is set aside, and what it held is fetched.
+// Damage in the segment that was being written, or its loss, costs that segment: it is set aside,
+// and what it held is fetched.
 func TestADamagedTailIsRepaired(t *testing.T) {
 	for what, flip := range map[string]int64{"in the middle": 1000, "up to the end": 3000, "all of it is lost": 0} {
 		t.Run(what, func(t *testing.T) {
@@ -326,129 +327,8 @@ func TestADamagedTailIsRepaired(t *testing.T) {
 	}
 }
 
-// Each replica compacts for itself, so the other one's batches lie across the borders, lack other records, or have more.
-func TestReplicasThatWereCompactedDifferently(t *testing.T) {
-	for seed := range uint64(30) {
-		rng := rand.New(rand.NewPCG(seed, 3))
-		fsys, _, l, other := replicas(t, 1500)
-		for i, each := range []*Log{l, other} {
-			times := rng.IntN(3)
-			if seed < 4 { // only this one
-				times = 2 - 2*i
-			}
-			for range times {
-				if _, err := each.Compact(context.Background(), CompactOptions{Below: 1 + rng.Uint64N(1500), Subjects: 3 + rng.IntN(20)}); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		infos := l.SegmentInfos()
-		n := rng.IntN(len(infos) - 1)
-		if seed < 4 { // what was compacted
-			n = 0
-		}
-		bad := infos[n]
-		if err := fsys.Flip(fileOf(t, l, bad.Base), (headerSize+markerSize+20)*8); err != nil {
-			t.Fatal(err)
-		}
-		if found, err := l.Scrub(context.Background()); err != nil || len(found) == 0 {
-			t.Fatalf("seed %d: %v, %v", seed, found, err)
-		}
-		if _, _, err := mend(t, l, other); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		check := func() {
-			t.Helper()
-			got, err := readSparse(l, 1)
-			if err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
-			}
-			for o := uint64(1); o <= 1500; o++ {
-				if text, there := got[o]; there && text != fmt.Sprintf("record %d", o) || !there && o > 1500-7 {
-					t.Fatalf("seed %d: offset %d holds %q", seed, o, text)
-				}
-			}
-		}
-		check()
-		// What the other one had left in goes with the next compaction.
-		copyTo(t, l, other)
-		l.Roll()
-		if err := l.Flush(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.Compact(context.Background(), CompactOptions{Below: 1501}); err != nil {
-			t.Fatal(err)
-		}
-		check()
-		if got, _ := readSparse(l, 1); len(got) != 8 {
-			t.Errorf("seed %d: %d records of 8 subjects are left", seed, len(got))
-		}
-	}
-}
-
-// Where compaction found nothing to leave out it has made larger batches all the same: they have all their offsets and lie across the
-// borders of another replica's segments.
-func TestTheOtherReplicaHasLargerBatches(t *testing.T) {
-	fsys, d, l := setup(t, small)
-	_, _, other := setup(t, Options{SegmentSmallest: 4 << 10, SegmentLargest: 64 << 10, TailBytes: 1})
-	for i := range 1000 {
-		r := Record{Time: int64(i), Subject: fmt.Appendf(nil, "s.%d", i), Data: fmt.Appendf(nil, "record %d", i+1)}
-		if i == 999 {
-			r.Subject = []byte("s.0")
-		}
-		if _, err := l.Append(&Append{Epoch: 1, Records: []Record{r}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	copyTo(t, l, other)
-	other.Roll()
-	for _, each := range []*Log{l, other} {
-		if err := each.Flush(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if did, err := other.Compact(context.Background(), CompactOptions{Below: 1001}); err != nil || did.Records != 1 {
-		t.Fatalf("%+v, %v", did, err)
-	}
-	spoil(t, fsys, d, l, 2)
-	if _, _, err := mend(t, l, other); err != nil {
-		t.Fatal(err)
-	}
-	got, err := readSparse(l, 1)
-	if err != nil || len(got) != 1000 && len(got) != 999 {
-		t.Fatalf("%d records, %v", len(got), err)
-	}
-	for o, text := range got {
-		if text != fmt.Sprintf("record %d", o) {
-			t.Fatalf("offset %d holds %q", o, text)
-		}
-	}
-}
-
-// A segment is repaired while the log is compacted: what came of it isn't taken for compacted.
-func TestARepairDuringACompaction(t *testing.T) {
-	fsys, d, l, other := replicas(t, 2000)
-	spoil(t, fsys, d, l, 2)
-	options := CompactOptions{Below: 2001, Subjects: 100}
-	c, todo := l.plan(options, true)
-	if _, _, err := mend(t, l, other); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.run(context.Background(), todo, &Compaction{}); err != nil && !errors.Is(err, errCut) {
-		t.Fatal(err)
-	}
-	if _, err := l.Compact(context.Background(), options); err != nil {
-		t.Fatal(err)
-	}
-	active := l.SegmentInfos()[len(l.SegmentInfos())-1]
-	got, err := readSparse(l, 1)
-	if err != nil || len(got) > 8+int(active.End-active.Base) {
-		t.Errorf("%d records of 8 subjects are left, %d of them behind: %v", len(got), active.End-active.Base, err)
-	}
-}
-
-// Damage that a read runs into, without a scrub, is known in the next life, too. A damaged batch is an
-// error to the reader. A damaged run marker costs no record, so the reader gets them all.
+// Damage that a read runs into, without a scrub, is known in the next life, too. A damaged batch is
+// an error to the reader. A damaged run marker costs no record, so the reader gets them all.
 func TestDamageThatAReaderMetIsKnownInTheNextLife(t *testing.T) {
 	for _, kind := range []frameKind{{"batch", kindBatch}, {"marker", kindMarker}} {
 		t.Run(kind.name, func(t *testing.T) {
@@ -528,7 +408,8 @@ func laterFrame(t *testing.T, fsys *crashfs.FS, path string, kind byte) int64 {
 	}
 }
 
-// The log's start moves into the damaged segment, or past it, before or while it is repaired; the other one has nothing from before.
+// The log's start moves into the damaged segment, or past it, before or while it is repaired; the
+// other one has nothing from before.
 func TestRetentionDuringARepair(t *testing.T) {
 	for _, begun := range []bool{false, true} {
 		fsys, d, l, other := replicas(t, 2000)
@@ -675,128 +556,5 @@ func TestAnotherHistoryDoesNotFit(t *testing.T) {
 	}
 	if _, err := fsys.Stat(fileOf(t, l, bad.Base)); err != nil {
 		t.Error(err)
-	}
-}
-
-// On a full disk the damaged segment stays, and it is repaired when there is room.
-func TestARepairWithoutRoom(t *testing.T) {
-	fsys, d, l, other := replicas(t, 2000)
-	want := everything(t, other)
-	spoil(t, fsys, d, l, 3)
-	fsys.SetCapacity(1)
-	if _, _, err := mend(t, l, other); !errors.Is(err, syscall.ENOSPC) {
-		t.Error(err)
-	}
-	fsys.SetCapacity(0)
-	if _, _, err := mend(t, l, other); err != nil || !slices.Equal(everything(t, l), want) {
-		t.Error(err)
-	}
-}
-
-// The power is cut at every step of setting a damaged tail aside and repairing it: until it is whole again, opening the log finds that it
-// isn't.
-func TestACrashWhileATailIsSetAside(t *testing.T) {
-	for steps, over := 0, false; !over; steps++ {
-		for seed := range uint64(4) {
-			fsys, d, l, other := replicas(t, 590)
-			fill(t, l, other, 5)
-			want := everything(t, other)
-			infos := l.SegmentInfos()
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if err := fsys.Flip(fileOf(t, l, infos[len(infos)-1].Base), 1000*8); err != nil {
-				t.Fatal(err)
-			}
-			l = openLog(t, d, orders)
-			fsys.StopAfter(steps)
-			_, err := l.SetTailAside()
-			if err == nil {
-				_, _, err = mend(t, l, other)
-			}
-			over = err == nil
-			if err != nil && !errors.Is(err, crashfs.ErrCrashed) {
-				t.Fatalf("step %d: %v", steps, err)
-			}
-			_, _, l = cutPower(t, fsys, d, seed, steps, small)
-			if r := l.Recovery(); r.Strange || r.Suspect && over || !r.Suspect && !slices.Equal(everything(t, l), want) {
-				t.Fatalf("step %d, seed %d: %+v", steps, seed, r)
-			}
-			if _, err := l.SetTailAside(); err != nil {
-				t.Fatal(err)
-			}
-			if _, _, err := mend(t, l, other); err != nil || !slices.Equal(everything(t, l), want) {
-				t.Fatalf("step %d, seed %d: %v", steps, seed, err)
-			}
-		}
-	}
-}
-
-// The power is cut at every step of a repair: then the log is as damaged as it was, which is found again, lacks what was damaged,
-// which opening it finds, or is repaired. Nothing else of it changes, and repairing it once more makes it whole.
-func TestACrashAtEachStepOfARepair(t *testing.T) {
-	damaged, lacking, whole := 0, 0, 0
-	for _, missing := range []bool{false, true} {
-		for steps, over := 0, false; !over; steps++ {
-			for seed := range uint64(4) {
-				fsys, d, l, other := replicas(t, 600)
-				want := everything(t, other)
-				bad := l.SegmentInfos()[2]
-				if missing {
-					if err := l.Close(); err != nil {
-						t.Fatal(err)
-					}
-					remove(t, fsys, d, "orders-0", bad.Base)
-					l = openLog(t, d, orders)
-				} else {
-					spoil(t, fsys, d, l, 2)
-				}
-				fsys.StopAfter(steps)
-				_, _, err := mend(t, l, other)
-				over = err == nil
-				if err != nil && !errors.Is(err, crashfs.ErrCrashed) {
-					t.Fatalf("step %d: %v", steps, err)
-				}
-				after, d, l := cutPower(t, fsys, d, seed, steps, small)
-				found, err := l.Scrub(context.Background())
-				if err != nil {
-					t.Fatal(err)
-				}
-				state := l.Lacks()
-				switch r := l.Recovery(); {
-				case slices.Equal(state, []Span{{bad.Base, bad.End}}) && len(found) > 0 && r.Suspect && !r.Strange: // without being looked for
-					damaged++
-				case slices.Equal(state, []Span{{bad.Base, bad.End}}) && r.Suspect && !r.Strange:
-					lacking++
-				case len(state) == 0 && len(found) == 0 && !r.Suspect:
-					whole++
-				default:
-					t.Fatalf("step %d, seed %d: it lacks %v of %+v: %+v, %v", steps, seed, state, bad, r, found)
-				}
-				if over && len(state) > 0 {
-					t.Fatalf("step %d, seed %d: a repair that was done is not: %v", steps, seed, state)
-				}
-				if _, _, err := mend(t, l, other); err != nil || !slices.Equal(everything(t, l), want) {
-					t.Fatalf("step %d, seed %d: %v", steps, seed, err)
-				}
-				if names, err := after.List(d.logDir("orders-0")); err != nil || slices.ContainsFunc(names, func(n string) bool { return strings.HasSuffix(n, beingRepaired) }) {
-					t.Fatalf("left: %q, %v", names, err)
-				}
-				if !missing { // wherever it is now
-					kept := 0
-					for _, dir := range []string{d.logDir("orders-0"), "data/" + setAsideDir + "/orders-0.1", "data/" + setAsideDir + "/orders-0.2"} {
-						if names, err := after.List(dir); err == nil && strings.Contains(dir, setAsideDir) && slices.Contains(names, segmentName(bad.Base)) {
-							kept++
-						}
-					}
-					if kept != 1 {
-						t.Fatalf("step %d, seed %d: the damaged file is there %d times", steps, seed, kept)
-					}
-				}
-			}
-		}
-	}
-	if damaged == 0 || lacking == 0 || whole == 0 {
-		t.Errorf("%d damaged, %d lacking, %d whole", damaged, lacking, whole)
 	}
 }

@@ -141,7 +141,8 @@ func TestAResetMayBeCutShortAnywhere(t *testing.T) {
 	}
 }
 
-// What is cut takes the epochs that began in it along, so that an older one may go on where it ended.
+// What is cut takes the epochs that began in it along, so that an older one may go on where it
+// ended.
 func TestATruncationForgetsTheEpochsItCuts(t *testing.T) {
 	fsys, d, l := setup(t, tiny)
 	putEpoch(t, l, 1, 100)
@@ -183,7 +184,8 @@ func TestATruncationForgetsTheEpochsItCuts(t *testing.T) {
 	ranged(t, openLog(t, openDisk(t, fsys, "data", tiny), orders), 1, 102, Epoch{1, 1}, Epoch{2, 101})
 }
 
-// Cutting all of a log leaves nothing of it: neither the epoch that a trim had kept nor its segment.
+// Cutting all of a log leaves nothing of it: neither the epoch that a trim had kept nor its
+// segment.
 func TestATruncationMayTakeEverything(t *testing.T) {
 	for _, start := range []uint64{1, 37, 120} {
 		fsys, d, l := setup(t, tiny)
@@ -273,7 +275,8 @@ func TestATruncationBehindDamage(t *testing.T) {
 	}
 }
 
-// Close, set aside, open: what a log with the wrong past goes through when its owner wants to keep that.
+// Close, set aside, open: what a log with the wrong past goes through when its owner wants to keep
+// that.
 func TestALogIsSetAsideAndBeginsElsewhere(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	put(t, l, 50)

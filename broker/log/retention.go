@@ -29,7 +29,8 @@ type RetentionPlan struct {
 	Roll  bool
 }
 
-// timeSlack is how far a record's time may be in the future and still be believed: clocks are never exactly equal.
+// timeSlack is how far a record's time may be in the future and still be believed: clocks are never
+// exactly equal.
 const timeSlack = 2 * time.Second
 
 // PlanRetention decides what goes: whole segments from the oldest on, as long as what is left still
@@ -71,7 +72,8 @@ func PlanRetention(segments []SegmentInfo, start uint64, now time.Time, policy R
 	return plan
 }
 
-// believed is when the records of the first of these segments were written at the latest, by rule 2 of PlanRetention.
+// believed is when the records of the first of these segments were written at the latest, by rule 2
+// of PlanRetention.
 func believed(segments []SegmentInfo, now time.Time) (last time.Time, known bool) {
 	for _, s := range segments {
 		if s.End > s.Base && s.Last.Sub(now) <= timeSlack {

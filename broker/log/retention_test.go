@@ -44,7 +44,8 @@ func TestWhatRetentionLetsGo(t *testing.T) {
 	}
 }
 
-// Some records were written by a clock that was wrong. They neither stop retention for good, nor let what is younger go.
+// Some records were written by a clock that was wrong. They neither stop retention for good, nor
+// let what is younger go.
 func TestRetentionOutlivesAWrongClock(t *testing.T) {
 	now := time.Unix(10_000_000, 0)
 	const year = 365 * 24 * time.Hour

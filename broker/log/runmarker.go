@@ -21,8 +21,8 @@ import (
 // to a word: whether the run's part of that sector holds a nonzero byte. The 64th bit of each word
 // is set, and the length is 4 modulo 8. So no part of a marker that a sector holds is all zeros.
 //
-// The space before a write is zeros, and a disk writes a sector as a whole or not at all. So a sector
-// that is all zeros although its bit is set was not written: the run is torn. Without such a
+// The space before a write is zeros, and a disk writes a sector as a whole or not at all. So a
+// sector that is all zeros although its bit is set was not written: the run is torn. Without such a
 // sector, everything was written, and what is wrong now is damage. Payloads may hold sectors of
 // zeros, which is what the bitmap is for.
 //
@@ -50,9 +50,9 @@ func runMarkerSize(batches int) int {
 // stands: the first and the last sector may hold one byte of the run each.
 func runCover(size int) int { return ((size-runHeader)/8*sectorsAWord - 2) * sectorSize }
 
-// reserveMarker appends a run marker of size bytes that covers nothing yet: length, kind and version,
-// which are all that readers of the chunk look at, and an empty bitmap. cover fills in the bitmap, and
-// sealMarker the rest, while readers may hold the chunk.
+// reserveMarker appends a run marker of size bytes that covers nothing yet: length, kind and
+// version, which are all that readers of the chunk look at, and an empty bitmap. cover fills in the
+// bitmap, and sealMarker the rest, while readers may hold the chunk.
 func reserveMarker(dst []byte, size int) []byte {
 	start := len(dst)
 	dst = append(dst, zeros[:size]...)
@@ -107,8 +107,8 @@ func sealMarker(run []byte, m runMarker) {
 	le.PutUint32(f[4:], crc32.Checksum(f[8:], castagnoli))
 }
 
-// allZero says whether b, of at most sectorSize bytes, has no other bytes than zeros. It looks at the
-// first cache line by itself, as most sectors with data in them have some there.
+// allZero says whether b, of at most sectorSize bytes, has no other bytes than zeros. It looks at
+// the first cache line by itself, as most sectors with data in them have some there.
 func allZero(b []byte) bool {
 	if len(b) >= 64 {
 		l := b[:64]
@@ -119,8 +119,9 @@ func allZero(b []byte) bool {
 	return bytes.Equal(b, zeros[:len(b)])
 }
 
-// readRunMarker reads a run marker's header, which has a checksum of its own: it is true even if the bitmap
-// behind it isn't whole. ok is false if it isn't the header of a marker at that place of that log.
+// readRunMarker reads a run marker's header, which has a checksum of its own: it is true even if
+// the bitmap behind it isn't whole. ok is false if it isn't the header of a marker at that place of
+// that log.
 func readRunMarker(data []byte, log uint64, at int64) (m runMarker, size int, ok bool) {
 	if len(data) < runHeader || data[8] != kindMarker || data[9] != runVersion || le.Uint32(data[64:]) != crc32.Checksum(data[8:64], castagnoli) {
 		return m, 0, false

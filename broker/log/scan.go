@@ -82,7 +82,8 @@ func (r *frames) next(pos int64) (frame, error) {
 // scanned is what reading a whole segment found.
 type scanned struct {
 	damages []damage
-	// cut is where a torn tail begins and how many bytes it has, counted to the last that isn't zero.
+	// cut is where a torn tail begins and how many bytes it has, counted to the last that isn't
+	// zero.
 	cut      bool
 	cutAt    int64
 	cutBytes int64
@@ -94,10 +95,10 @@ type scanned struct {
 }
 
 // scan reads the segment from front to end and fills in what it finds. With last, nothing is known
-// to stand behind it, and what can't be read may be a torn tail: see scanner.judge. floor is an offset
-// up to which the log was durable. Without last, s.end is known and everything missing is damage.
-// Reading ends at the offset ceiling, if there is one, and at s.end if that is known: what stands
-// from there on is not the log's.
+// to stand behind it, and what can't be read may be a torn tail: see scanner.judge. floor is an
+// offset up to which the log was durable. Without last, s.end is known and everything missing is
+// damage. Reading ends at the offset ceiling, if there is one, and at s.end if that is known: what
+// stands from there on is not the log's.
 func (s *segment) scan(f env.File, log uint64, last bool, floor, ceiling uint64) (*scanned, error) {
 	c := scanner{s: s, log: log, last: last, floor: floor, ceiling: ceiling}
 	return c.scan(f)

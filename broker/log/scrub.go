@@ -80,8 +80,8 @@ type ScrubReport struct {
 	Damaged  []CorruptError
 	Segments int
 	Bytes    int64 // as readers see them, whatever the form of the file
-	// Next is where to go on, also after an error; behind all that was sealed it is where the active
-	// segment begins, or the log ends.
+	// Next is where to go on, also after an error; behind all that was sealed it is where the
+	// active segment begins, or the log ends.
 	Next uint64
 }
 
@@ -92,9 +92,9 @@ func (l *Log) Scrub(ctx context.Context) ([]CorruptError, error) {
 	return report.Damaged, err
 }
 
-// ScrubFrom is Scrub in pieces and in no hurry: what a broker does all the time. It may go on beside everything
-// else, stops with ctx or when the log is closed, and reads a segment that it was stopped in again. A report that
-// comes with an error is true as far as it goes.
+// ScrubFrom is Scrub in pieces and in no hurry: what a broker does all the time. It may go on
+// beside everything else, stops with ctx or when the log is closed, and reads a segment that it was
+// stopped in again. A report that comes with an error is true as far as it goes.
 func (l *Log) ScrubFrom(ctx context.Context, o ScrubOptions) (ScrubReport, error) {
 	out := ScrubReport{Next: o.From}
 	ctx, end, err := l.beginUpkeep(ctx)
@@ -160,7 +160,8 @@ func (l *Log) scrub(ctx context.Context, s *segment, pace *Pace) (out []CorruptE
 		out = append(out, CorruptError{File: s.path, Pos: d.pos, From: d.from, Next: d.next, Reason: d.reason})
 	}
 	if len(out) > 0 {
-		// Who reads it next needn't find that out. What is whole is not kept in memory for having been looked at.
+		// Who reads it next needn't find that out. What is whole is not kept in memory for having
+		// been looked at.
 		s.lookup.Store(&lookup{index: fresh.index, pos: fresh.pos, damages: found.damages, whole: true})
 	}
 	if c, ok := f.(sealed); ok && c.check() != nil {

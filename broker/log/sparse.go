@@ -7,12 +7,14 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// extensionJudged is the type of the extension of a sparse batch that says up to which offset was looked for
-// newer records of the subjects of those that it lacks. It is the log's own; whoever appends takes small numbers.
+// extensionJudged is the type of the extension of a sparse batch that says up to which offset was
+// looked for newer records of the subjects of those that it lacks. It is the log's own; whoever
+// appends takes small numbers.
 const extensionJudged = 0xffff
 
-// judged is the offset up to which the log has to be what it was when the batch was made: a record that is not there any more
-// has a newer one of its subject below. It is 0 of a batch that lacks nothing.
+// judged is the offset up to which the log has to be what it was when the batch was made: a record
+// that is not there any more has a newer one of its subject below. It is 0 of a batch that lacks
+// nothing.
 func (b Batch) judged() uint64 {
 	if !b.Sparse() {
 		return 0
@@ -28,8 +30,9 @@ func (b Batch) judged() uint64 {
 	}
 }
 
-// From is what the batch covers from an offset on, as a batch of its own: what is sent to a follower that ends within one
-// that was made of several. Records, epoch and times are what they were.
+// From is what the batch covers from an offset on, as a batch of its own: what is sent to a
+// follower that ends within one that was made of several. Records, epoch and times are what they
+// were.
 func (b Batch) From(offset uint64) (Batch, error) {
 	if offset <= b.Base() {
 		return b, nil
@@ -44,8 +47,8 @@ func (b Batch) From(offset uint64) (Batch, error) {
 	return t.take(), nil
 }
 
-// Until is what a batch covers before an offset, as a batch of its own: what is left of one where another replica
-// has a border.
+// Until is what a batch covers before an offset, as a batch of its own: what is left of one where
+// another replica has a border.
 func (b Batch) Until(offset uint64) (Batch, error) {
 	if offset >= b.End() {
 		return b, nil

@@ -9,7 +9,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-// hangFS is a file system whose syncs of new files hang from when hang is set until release is closed.
+// hangFS is a file system whose syncs of new files hang from when hang is set until release is
+// closed.
 type hangFS struct {
 	env.FS
 	hang          atomic.Bool

@@ -37,8 +37,8 @@ func (p syncPoints) of(log, base uint64, file uint32) syncPoint {
 // pointJournal is the disk's journal of sync points. It proves what was synced after the last run
 // marker of a segment was written: of the round before a kill, and of idle logs.
 //
-// Batches are the same bytes on all replicas and can't carry sync points; a marker at the end of each
-// idle segment would cost a write and a sync for each of them.
+// Batches are the same bytes on all replicas and can't carry sync points; a marker at the end of
+// each idle segment would cost a write and a sync for each of them.
 //
 //  1. The sync points of the rounds before are written at the beginning of a round, with one write,
 //     and no more often than each pointsEvery. So the journal never says more than is true, and
@@ -55,9 +55,9 @@ func (p syncPoints) of(log, base uint64, file uint32) syncPoint {
 //  6. A sync point has the log's watermark, too, which costs no write more. It stays true as long as
 //     the file: of a file that was cut, what is left was committed up to there.
 //
-// A file is a sequence of groups. The first group's turn is the file's; a group of another turn is of
-// an earlier use, and ends it. In an entry, behind is by how much the watermark is behind the offset,
-// plus 1; 0 means that it is unknown.
+// A file is a sequence of groups. The first group's turn is the file's; a group of another turn is
+// of an earlier use, and ends it. In an entry, behind is by how much the watermark is behind the
+// offset, plus 1; 0 means that it is unknown.
 //
 //	0 u32 length       8 u64 turn
 //	4 u32 CRC-32C     16 entries: u64 log, u64 base offset, u32 file, u32 behind, i64 position,
@@ -96,12 +96,12 @@ const (
 	// writing these costs little beside what is written between two turns.
 	pointsTimes = 8
 
-	// pointsEvery bounds how often the journal is written. What a kill leaves unproven is what a log has
-	// been appended meanwhile, if its last round was then.
+	// pointsEvery bounds how often the journal is written. What a kill leaves unproven is what a
+	// log has been appended meanwhile, if its last round was then.
 	pointsEvery = 10 * time.Millisecond
 
-	// closingIdle is how long no log was written before the sync points are synced: an idle disk has
-	// one more sync each time that it falls idle, and a busy one has none.
+	// closingIdle is how long no log was written before the sync points are synced: an idle disk
+	// has one more sync each time that it falls idle, and a busy one has none.
 	closingIdle = 250 * time.Millisecond
 )
 
@@ -158,7 +158,8 @@ func lengthen(f env.File, from, to int64) error {
 	return nil
 }
 
-// readPoints adds what a journal file proves to points, and returns its turn and where its groups end.
+// readPoints adds what a journal file proves to points, and returns its turn and where its groups
+// end.
 func readPoints(f env.File, size int64, points syncPoints) (turn uint64, at int64) {
 	if size > largestPoints {
 		return 0, 0
@@ -239,8 +240,8 @@ func (l *Log) appendPoint(group []byte) []byte {
 	return le.AppendUint64(group, l.durable)
 }
 
-// write writes the sync points of all logs that were synced since the last time, and of all logs that
-// are open if the file is full.
+// write writes the sync points of all logs that were synced since the last time, and of all logs
+// that are open if the file is full.
 func (j *pointJournal) write(now time.Time, open func() []*Log) {
 	j.written = now
 	j.mu.Lock()
@@ -302,7 +303,8 @@ func (j *pointJournal) waits() bool {
 func (j *pointJournal) close(now time.Time, open func() []*Log) {
 	j.write(now, open)
 	if j.unsynced && !j.off {
-		// If it fails, what was written since proves nothing after a power cut, and is true until then.
+		// If it fails, what was written since proves nothing after a power cut, and is true until
+		// then.
 		j.off = j.files[j.current].Sync() != nil
 	}
 	j.unsynced = false

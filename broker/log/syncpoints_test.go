@@ -330,9 +330,9 @@ func beforeSync(fsys *crashfs.FS, path string) func() *crashfs.FS {
 	}
 }
 
-// The watermark that is noted while a log is written, or soon after, is known after a kill, and after
-// a power cut once the disk was idle. It never says more than was noted, and nothing of records that
-// took the place of committed ones.
+// The watermark that is noted while a log is written, or soon after, is known after a kill, and
+// after a power cut once the disk was idle. It never says more than was noted, and nothing of
+// records that took the place of committed ones.
 func TestTheJournalKnowsTheWatermark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys, d, l := setup(t, Options{SegmentSmallest: 4 << 10, SegmentLargest: 4 << 10})

@@ -150,14 +150,17 @@ func (l *Log) TruncateTo(offset, committed uint64) (end uint64, aside string, er
 		return 0, "", err
 	}
 	l.mu.Lock()
-	l.cuts++                                     // from here on nothing is rewritten by what was known before
-	void := base <= l.start || base < l.judged() // base: more goes than was asked for
+	l.cuts++ // from here on nothing is rewritten by what was known before
+	void := base <= l.start || base < l.judged()
 	l.mu.Unlock()
 	reason := fmt.Sprintf("truncated to %d; records below %d were committed", base, committed)
 	if void {
-		// Nothing is left, so nothing of what was trimmed before may be either: its epochs are not
-		// the new ones'. Or what is left may lack records that are there no more because of newer
-		// ones among those that go, so all of it is to be copied again.
+		// 1. Nothing is left. Then nothing of what was trimmed before may be left either: its
+		// epochs
+		//    are not those of the records to come.
+		// 2. Or compaction has left out records below base because of newer ones from base on.
+		// These
+		//    go now, so the whole log is to be copied again.
 		end = base
 		aside, err = l.reset(base, committed, reason)
 	} else {

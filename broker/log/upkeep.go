@@ -16,7 +16,8 @@ type upkeep struct {
 	running map[context.Context]context.CancelFunc
 }
 
-// beginUpkeep lets something work on sealed segments until end, with a context that closing the log ends as well.
+// beginUpkeep lets something work on sealed segments until end, with a context that closing the log
+// ends as well.
 func (l *Log) beginUpkeep(ctx context.Context) (_ context.Context, end func(), err error) {
 	u := &l.upkeep
 	l.mu.Lock()

@@ -36,8 +36,9 @@ func refused(t testing.TB, l *Log) {
 	}
 }
 
-// A sync fails, the process is started again and finds in the page cache what the disk doesn't have.
-// Whatever it vouches for from then on, and whatever it acknowledges behind it, survives a power cut.
+// A sync fails, the process is started again and finds in the page cache what the disk doesn't
+// have. Whatever it vouches for from then on, and whatever it acknowledges behind it, survives a
+// power cut.
 func TestNothingIsVouchedForAfterAFailedSync(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -95,8 +96,8 @@ func TestNothingIsVouchedForAfterAFailedSyncOfASealedSegment(t *testing.T) {
 	}
 }
 
-// Power is cut at each step of opening a log whose last sync had failed: what was acknowledged before
-// that sync is there, and what isn't there was never vouched for.
+// Power is cut at each step of opening a log whose last sync had failed: what was acknowledged
+// before that sync is there, and what isn't there was never vouched for.
 func TestACrashWhileATailIsWrittenAgain(t *testing.T) {
 	for steps, over := 0, false; !over; steps++ {
 		for seed := range uint64(10) {
@@ -136,8 +137,8 @@ func TestACrashWhileATailIsWrittenAgain(t *testing.T) {
 }
 
 // Syncs fail, processes are killed and started again with the page cache as it was or without its
-// clean pages, and power is cut, in any order and several times: nothing that was acknowledged, or that
-// an opened log vouched for, is missing, and nothing that is torn is taken for damage.
+// clean pages, and power is cut, in any order and several times: nothing that was acknowledged, or
+// that an opened log vouched for, is missing, and nothing that is torn is taken for damage.
 func TestNothingVouchedForIsLost(t *testing.T) {
 	for seed := range uint64(300) {
 		if err := syncStory(t, seed); err != nil {
