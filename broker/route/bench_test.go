@@ -44,8 +44,7 @@ func BenchmarkForward(b *testing.B) {
 				to := &countingHub{total: int64(b.N), done: make(chan struct{})}
 				x := startNode(b, "a", ca, func(c *Config) { c.Hub = from })
 				y := startNode(b, "b", ca, func(c *Config) { c.Hub = to })
-				introduceAll(x, y)
-				waitUp(b, x, y)
+				linkAll(b, x, y)
 				link := *from.link.Load()
 				m := session.Message{Subject: []byte("orders.eu.1"), Data: make([]byte, size)}
 				queues := []string{"workers"}

@@ -50,7 +50,7 @@ func startBroker(t testing.TB, id string, ca *authority) *broker {
 
 func (b *broker) connect(t testing.TB) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(b.url, nats.NoReconnect())
+	nc, err := nats.Connect(b.url, nats.NoReconnect(), nats.Timeout(testutil.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +101,7 @@ func TestAClusterIsOneBrokerToItsClients(t *testing.T) {
 		}
 		return all
 	}
-	introduceAll(nodes()...)
-	waitUp(t, nodes()...)
+	linkAll(t, nodes()...)
 
 	var plain, workers, others []*collector
 	subscribe := func(b *broker) {
@@ -124,7 +123,7 @@ func TestAClusterIsOneBrokerToItsClients(t *testing.T) {
 		if _, err := nc.QueueSubscribe("load.*", "others", o.take); err != nil {
 			t.Fatal(err)
 		}
-		if err := nc.Flush(); err != nil {
+		if err := nc.FlushTimeout(testutil.Patience); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -150,7 +149,7 @@ func TestAClusterIsOneBrokerToItsClients(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				if err := nc.Flush(); err != nil {
+				if err := nc.FlushTimeout(testutil.Patience); err != nil {
 					t.Error(err)
 				}
 			})
@@ -226,7 +225,7 @@ func TestAClusterIsOneBrokerToItsClients(t *testing.T) {
 
 	again := startBroker(t, "b", ca)
 	brokers = append(brokers, again)
-	introduceAll(nodes()...)
+	linkAll(t, nodes()...)
 	subscribe(again)
 	settle()
 	load("third.")
@@ -236,20 +235,19 @@ func TestAClusterIsOneBrokerToItsClients(t *testing.T) {
 func TestRequestsCrossTheClusterOnTheirFirstMessage(t *testing.T) {
 	ca := newAuthority(t)
 	a, b := startBroker(t, "a", ca), startBroker(t, "b", ca)
-	introduceAll(a.testNode, b.testNode)
-	waitUp(t, a.testNode, b.testNode)
+	linkAll(t, a.testNode, b.testNode)
 	service := b.connect(t)
 	sub, err := service.QueueSubscribe("echo", "q", func(m *nats.Msg) { _ = m.Respond(m.Data) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := service.Flush(); err != nil {
+	if err := service.FlushTimeout(testutil.Patience); err != nil {
 		t.Fatal(err)
 	}
 	a.knows(t, "b", 0, 1)
 	// A new connection each time, so that b learns of its inbox just before the request.
 	for i := range 200 {
-		nc, err := nats.Connect(a.url, nats.NoReconnect())
+		nc, err := nats.Connect(a.url, nats.NoReconnect(), nats.Timeout(testutil.Patience))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +263,7 @@ func TestRequestsCrossTheClusterOnTheirFirstMessage(t *testing.T) {
 	if err := sub.Unsubscribe(); err != nil {
 		t.Fatal(err)
 	}
-	if err := service.Flush(); err != nil {
+	if err := service.FlushTimeout(testutil.Patience); err != nil {
 		t.Fatal(err)
 	}
 	a.knows(t, "b", 0, 0)
@@ -281,8 +279,7 @@ func BenchmarkAcross(b *testing.B) {
 		b.Run(fmt.Sprintf("linked=%v", linked), func(b *testing.B) {
 			ca := newAuthority(b)
 			near, far := startBroker(b, "a", ca), startBroker(b, "b", ca)
-			introduceAll(near.testNode, far.testNode)
-			waitUp(b, near.testNode, far.testNode)
+			linkAll(b, near.testNode, far.testNode)
 			at := near
 			if linked {
 				at = far
@@ -301,7 +298,7 @@ func BenchmarkAcross(b *testing.B) {
 			if err := sub.SetPendingLimits(-1, -1); err != nil {
 				b.Fatal(err)
 			}
-			if err := subscriber.Flush(); err != nil {
+			if err := subscriber.FlushTimeout(testutil.Patience); err != nil {
 				b.Fatal(err)
 			}
 			if linked {
@@ -315,7 +312,7 @@ func BenchmarkAcross(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			if err := publisher.Flush(); err != nil {
+			if err := publisher.FlushTimeout(testutil.Patience); err != nil {
 				b.Fatal(err)
 			}
 			<-done
@@ -325,8 +322,7 @@ func BenchmarkAcross(b *testing.B) {
 		b.Run(fmt.Sprintf("linked=%v/request", linked), func(b *testing.B) {
 			ca := newAuthority(b)
 			near, far := startBroker(b, "a", ca), startBroker(b, "b", ca)
-			introduceAll(near.testNode, far.testNode)
-			waitUp(b, near.testNode, far.testNode)
+			linkAll(b, near.testNode, far.testNode)
 			at := near
 			if linked {
 				at = far
@@ -335,7 +331,7 @@ func BenchmarkAcross(b *testing.B) {
 			if _, err := service.Subscribe("echo", func(m *nats.Msg) { _ = m.Respond(m.Data) }); err != nil {
 				b.Fatal(err)
 			}
-			if err := service.Flush(); err != nil {
+			if err := service.FlushTimeout(testutil.Patience); err != nil {
 				b.Fatal(err)
 			}
 			if linked {

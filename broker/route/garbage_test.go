@@ -74,8 +74,7 @@ func TestGarbageHarmsNobody(t *testing.T) {
 	ca := newAuthority(t)
 	secured, open := startNode(t, "a", ca), startNode(t, "a", nil)
 	partner := startNode(t, "b", nil)
-	introduceAll(open, partner)
-	waitUp(t, open, partner)
+	linkAll(t, open, partner)
 
 	send := func(t *testing.T, conn net.Conn, data []byte) {
 		t.Helper()

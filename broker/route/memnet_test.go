@@ -2,10 +2,11 @@ package route
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -16,6 +17,7 @@ type memoryNet struct {
 	mu        sync.Mutex
 	listeners map[string]*memoryListener
 	healed    chan struct{} // closed: not cut
+	loses     bool          // while it is cut; see cutForGood
 	carriers  sync.WaitGroup
 }
 
@@ -31,10 +33,26 @@ func (n *memoryNet) cut() {
 	n.healed = make(chan struct{})
 }
 
+// cutForGood cuts it so that connections that carry anything meanwhile, and new ones, never carry
+// anything again. No end gets an error.
+func (n *memoryNet) cutForGood() {
+	n.cut()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.loses = true
+}
+
 func (n *memoryNet) heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.loses = false
 	close(n.healed)
+}
+
+func (n *memoryNet) losing() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.loses
 }
 
 // pass returns when a packet first sent now has got through, or done is closed. The retransmission
@@ -60,6 +78,11 @@ func (n *memoryNet) pass(first time.Duration, done <-chan struct{}) bool {
 }
 
 func (n *memoryNet) dial(ctx context.Context, address string) (net.Conn, error) {
+	if n.losing() {
+		near, far := net.Pipe()
+		n.carriers.Go(func() { _, _ = io.Copy(io.Discard, far) })
+		return near, nil
+	}
 	if !n.pass(time.Second, ctx.Done()) {
 		return nil, ctx.Err()
 	}
@@ -67,38 +90,48 @@ func (n *memoryNet) dial(ctx context.Context, address string) (net.Conn, error) 
 	listener := n.listeners[address]
 	n.mu.Unlock()
 	if listener == nil {
-		return nil, errors.New("connection refused")
+		return nil, syscall.ECONNREFUSED
 	}
 	near, a := net.Pipe()
 	b, far := net.Pipe()
-	n.carriers.Go(func() { n.carry(a, b) })
-	n.carriers.Go(func() { n.carry(b, a) })
+	var lost atomic.Bool
+	n.carriers.Go(func() { n.carry(a, b, &lost) })
+	n.carriers.Go(func() { n.carry(b, a, &lost) })
 	select {
 	case listener.backlog <- far:
 		return near, nil
 	case <-listener.closed:
 		near.Close()
-		return nil, errors.New("connection refused")
+		return nil, syscall.ECONNREFUSED
 	case <-ctx.Done():
 		near.Close()
 		return nil, ctx.Err()
 	}
 }
 
-// carry copies one direction. The end of the stream travels like data.
-func (n *memoryNet) carry(from, to net.Conn) {
-	defer to.Close()
+// carry copies one direction. The end of the stream travels like data. On a lost connection nothing
+// travels any more, not even that.
+func (n *memoryNet) carry(from, to net.Conn, lost *atomic.Bool) {
 	defer from.Close()
 	buf := make([]byte, 64<<10)
 	for {
 		k, err := from.Read(buf)
+		if n.losing() {
+			lost.Store(true)
+		}
+		if lost.Load() {
+			_, _ = io.Copy(io.Discard, from) // until its end closes it
+			return
+		}
 		n.pass(200*time.Millisecond, nil)
 		if k > 0 {
 			if _, err := to.Write(buf[:k]); err != nil {
+				to.Close()
 				return
 			}
 		}
 		if err != nil {
+			to.Close()
 			return
 		}
 	}

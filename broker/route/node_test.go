@@ -124,6 +124,30 @@ func waitUp(t testing.TB, nodes ...*testNode) {
 	}
 }
 
+// linkAll tells each of the nodes about all of them, those with the smaller ids first, and waits until
+// they are linked. So each link is dialled once: on a busy machine the broker that dials second would
+// dial too, and its connection would take the place of the first one, with what is on it.
+func linkAll(t testing.TB, nodes ...*testNode) {
+	t.Helper()
+	for _, n := range nodes {
+		var greater []Member
+		for _, other := range nodes {
+			if other.config.ID > n.config.ID {
+				greater = append(greater, other.member())
+			}
+		}
+		n.SetMembers(greater)
+	}
+	for _, n := range nodes {
+		testutil.EventuallyTrue(t, n.config.Name+" is linked with those of greater ids", func() bool {
+			up, members := n.Linked()
+			return up == members
+		})
+	}
+	introduceAll(nodes...)
+	waitUp(t, nodes...)
+}
+
 // peerOf returns n's statistics of another broker.
 func (n *testNode) peerOf(id string) PeerStats {
 	for _, p := range n.Stats().Peers {

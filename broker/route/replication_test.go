@@ -33,8 +33,7 @@ func TestAConnectionForReplication(t *testing.T) {
 				}
 			})
 			b := startNode(t, "b", ca)
-			introduceAll(a, b)
-			waitUp(t, a, b)
+			linkAll(t, a, b)
 			conn, err := b.DialReplication(t.Context(), "a")
 			if err != nil {
 				t.Fatal(err)
@@ -76,8 +75,7 @@ func TestAConnectionForReplication(t *testing.T) {
 func TestAConnectionForReplicationThatCantBe(t *testing.T) {
 	ca := newAuthority(t)
 	a, b := startNode(t, "a", ca), startNode(t, "b", ca)
-	introduceAll(a, b)
-	waitUp(t, a, b)
+	linkAll(t, a, b)
 	if _, err := b.DialReplication(t.Context(), "nobody"); err == nil || !strings.Contains(err.Error(), "no member") {
 		t.Errorf("dialled nobody: %v", err)
 	}
@@ -125,8 +123,7 @@ func TestBothEndsAnnounceTheirFeatures(t *testing.T) {
 	})
 	b := startNode(t, "b", nil, func(c *Config) { c.Features = coordination.MakeFeatureSet("barrier") })
 	c := startNode(t, "c", nil)
-	introduceAll(a, b, c)
-	waitUp(t, a, b, c)
+	linkAll(t, a, b, c)
 	says := func(conn net.Conn, f coordination.Feature) bool {
 		return conn.(interface {
 			Announces(coordination.Feature) bool

@@ -52,8 +52,7 @@ func TestMessagesAreHandedOverBeforeTopicsAreCalled(t *testing.T) {
 	var xa, xb testTopics
 	a := startNode(t, "a", nil, func(c *Config) { xa.hub = c.Hub.(*testHub); c.Topics = &xa })
 	b := startNode(t, "b", nil, func(c *Config) { xb.hub = c.Hub.(*testHub); c.Topics = &xb })
-	introduceAll(a, b)
-	waitUp(t, a, b)
+	linkAll(t, a, b)
 	letGo := b.hub.holdBack()
 	message := func(subject string) {
 		a.hub.all(&session.Message{Subject: []byte(subject), Data: make([]byte, 100)}, true, nil)
