@@ -107,7 +107,7 @@ func (c *Controller) lead(ctx context.Context, office *coordination.Office) {
 				return
 			}
 			if again = next; err != nil {
-				c.log.Warn("Could not carry out a plan; trying again", "error", err)
+				c.log.Warn(failedPlan, "error", err)
 				again = controlRetry
 			}
 			if next < 0 {
@@ -191,6 +191,9 @@ func (w *tenure) step(ctx context.Context, state *coordination.State) (again tim
 	}
 	return 0, nil
 }
+
+// failedPlan is logged with the errors of a plan's transactions.
+const failedPlan = "Could not carry out a plan; trying again"
 
 // carryOut carries out a plan. stale reports that another write came first, which is not an error.
 func (w *tenure) carryOut(ctx context.Context, plan *Plan) (stale bool, err error) {

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +24,7 @@ type node struct {
 	id         string
 	controller *Controller
 	stands     <-chan struct{} // closed when it may stand for election
+	unanswered unanswered
 
 	mu     sync.Mutex
 	state  *coordination.State
@@ -67,6 +70,29 @@ func (n *node) run(ctx context.Context) {
 	}
 }
 
+// unanswered counts the transactions of a controller that failed, of which nobody knows whether etcd
+// committed them. It reads the controller's log.
+type unanswered struct {
+	slog.Handler
+	transactions *atomic.Int64
+}
+
+func (u unanswered) Enabled(context.Context, slog.Level) bool { return true }
+
+func (u unanswered) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return unanswered{u.Handler.WithAttrs(attrs), u.transactions}
+}
+
+func (u unanswered) Handle(ctx context.Context, record slog.Record) error {
+	record.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok && record.Message == failedPlan {
+			u.transactions.Add(int64(1 + strings.Count(err.Error(), "\n"))) // joined errors are lines
+		}
+		return true
+	})
+	return u.Handler.Handle(ctx, record)
+}
+
 // startNode runs a node until it is stopped or the test ends.
 func startNode(t testing.TB, endpoint, id string, stands <-chan struct{}) (n *node, stop func()) {
 	t.Helper()
@@ -80,7 +106,8 @@ func startNode(t testing.TB, endpoint, id string, stands <-chan struct{}) (n *no
 	if testing.Verbose() {
 		logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("broker", id)
 	}
-	n.controller = NewController(c, n, logger)
+	n.unanswered = unanswered{logger.Handler(), &atomic.Int64{}}
+	n.controller = NewController(c, n, slog.New(n.unanswered))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); n.run(ctx) }()
