@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 
 var (
 	// testLimits are for runs in which everything comes: they are waited for only when a test fails.
-	testLimits = Limits{Connect: testutil.Patience, Drain: testutil.Patience / 2}
+	testLimits = Limits{Connect: testutil.Patience, Drain: 30 * time.Second}
 	// lossLimits are for runs that wait in vain for something that the server keeps from them. Whatever
 	// else is under way on a busy machine comes within them.
 	lossLimits = Limits{Connect: testutil.Patience, Drain: 5 * time.Second}

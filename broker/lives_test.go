@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/coordinator"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // TestALifeDoesNotLeadByTheEpochOfTheOneBefore: a process dies and the next one on its volume
@@ -36,7 +37,9 @@ func followALife(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer etcd.Close()
-	store, err := coordination.Open(coordination.Config{Endpoints: etcd.Endpoints(), Cluster: cluster})
+	store, err := coordination.Open(coordination.Config{
+		Endpoints: etcd.Endpoints(), Cluster: cluster, LeaseTTL: testutil.Patience, // the life before must not end by itself
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,17 +24,24 @@ import (
 // election timeouts, which our coordinators set to 1.5 s.
 const DefaultLeaseTTL = 3 * time.Second
 
-const (
+// Tests lengthen these before they begin: on a busy machine the answers take long, and they hold
+// mechanisms to replacing a silent connection before its keepalive does.
+var (
 	// requestTimeout bounds one request. It is longer than an election of etcd, so that a request
 	// during one succeeds.
 	requestTimeout = 5 * time.Second
-	// farewellTimeout bounds requests after the caller was told to stop.
-	farewellTimeout = 2 * time.Second
+	// readTimeout bounds one request of a read; the next one goes to another endpoint.
+	readTimeout = 2 * time.Second
 	// dialKeepAlive plus dialKeepAliveTimeout is how long an idle connection to a vanished
 	// coordinator lives; grpc allows no shorter keepalive. A connection with data that the other
 	// end's kernel does not confirm is closed after dialKeepAliveTimeout, and the next request uses
 	// another coordinator.
-	dialKeepAlive        = 10 * time.Second
+	dialKeepAlive = 10 * time.Second
+)
+
+const (
+	// farewellTimeout bounds requests after the caller was told to stop.
+	farewellTimeout      = 2 * time.Second
 	dialKeepAliveTimeout = time.Second
 	// The pause between failed attempts doubles from minBackoff to maxBackoff.
 	minBackoff = 100 * time.Millisecond

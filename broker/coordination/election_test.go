@@ -63,7 +63,7 @@ func TestTheOfficePassesOnFenced(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	etcd := startEtcd(t)
-	c := etcd.open()
+	c := etcd.open().withShortTTL() // within which a vacancy is seen
 	topic := c.mustCreate(t, "orders", TopicSpec{Subjects: []string{"orders"}, Shards: 8}, client)
 	brokers := []*joined{c.join(t, broker("a")), c.join(t, broker("b"))}
 	a, b := Replica{"a", brokers[0].incarnation()}, Replica{"b", brokers[1].incarnation()}
@@ -120,7 +120,7 @@ func TestAControllerThatIsCutOffStops(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	cable := etcd.cable()
-	far, near := etcd.open(cable.endpoint()), etcd.open()
+	far, near := etcd.open(cable.endpoint()).withShortTTL(), etcd.open().withShortTTL()
 	a := Replica{"a", far.join(t, broker("a")).incarnation()}
 	cutOff := far.campaign(t, a, nil)
 	cutOff.elected()
@@ -144,7 +144,7 @@ func TestAVacancyIsHeardOf(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	c := etcd.open()
-	c.ttl = 30 * time.Second
+	c.ttl = time.Hour // its next check, too
 	a := Replica{"a", c.join(t, broker("a")).incarnation()}
 	b := Replica{"b", c.join(t, broker("b")).incarnation()}
 	first := c.campaign(t, a, nil)
@@ -156,10 +156,6 @@ func TestAVacancyIsHeardOf(t *testing.T) {
 	first.stop()
 	// No other controller, except a candidate that was late enough to find the office free.
 	seen.wait("a vacancy", func(s *State) bool { return s.Controller.Replica != a })
-	began := time.Now()
 	vacant <- struct{}{}
 	second.elected()
-	if took := time.Since(began); took > c.ttl/2 {
-		t.Errorf("it took %v", took)
-	}
 }

@@ -16,11 +16,14 @@ import (
 	etcdtest "github.com/carillon-mq/carillon/internal/testutil/etcd"
 )
 
-func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
+func TestMain(m *testing.M) {
+	requestTimeout, readTimeout, dialKeepAlive = 30*time.Second, 10*time.Second, time.Hour
+	testutil.RunWithoutLeaks(m)
+}
 
-// testTTL is the TTL of leases in tests. Some tests wait for the end of a lease, and a busy machine
-// may stop a goroutine for a second.
-const testTTL = 3 * time.Second
+// testTTL is the TTL of leases in tests: longer than a busy machine keeps a broker from renewing one.
+// shortTTL is that of tests that wait for the end of a lease.
+const testTTL, shortTTL = 15 * time.Second, 6 * time.Second
 
 // etcdServer is a real etcd with clients and cables of the test.
 type etcdServer struct {
@@ -48,8 +51,21 @@ func (e *etcdServer) openLogged(log *slog.Logger, endpoint ...string) *Client {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	c.probe, c.silent = 200*time.Millisecond, time.Second
+	c.silent = testutil.Patience
 	e.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// withShortTTL returns the client with leases that end in time for a test that waits for that.
+func (c *Client) withShortTTL() *Client {
+	c.ttl = shortTTL
+	return c
+}
+
+// restless returns the client with watches that are replaced after a second without an answer. A busy
+// machine may have it replace a watch that is well.
+func (c *Client) restless() *Client {
+	c.probe, c.silent = 200*time.Millisecond, time.Second
 	return c
 }
 

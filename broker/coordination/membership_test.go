@@ -17,6 +17,7 @@ func TestBrokersComeAndGo(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	c := etcd.open()
+	c.ttl = time.Hour
 	seen := etcd.open().follow(t)
 	seen.wait("") // an empty cluster is reported as one
 
@@ -31,12 +32,8 @@ func TestBrokersComeAndGo(t *testing.T) {
 	}
 
 	// A broker that leaves is gone at once, long before its lease would expire.
-	began := time.Now()
 	b.leave()
 	seen.wait("pod-a ")
-	if took := time.Since(began); took > testTTL/2 {
-		t.Errorf("a leaving broker was seen for another %v", took)
-	}
 }
 
 func TestASilentBrokerRunsOut(t *testing.T) {
@@ -44,7 +41,7 @@ func TestASilentBrokerRunsOut(t *testing.T) {
 	etcd := startEtcd(t)
 	seen := etcd.open().follow(t)
 	cable := etcd.cable()
-	a := etcd.open(cable.endpoint()).join(t, broker("a"))
+	a := etcd.open(cable.endpoint()).withShortTTL().join(t, broker("a"))
 	first := a.incarnation()
 	seen.wait("pod-a ")
 
@@ -63,7 +60,7 @@ func TestASilentBrokerRunsOut(t *testing.T) {
 func TestARevokedBrokerRegistersAgain(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
-	c := etcd.open()
+	c := etcd.open().withShortTTL() // it looks for its key every few beats
 	a := c.join(t, broker("a"))
 	first := a.incarnation()
 
@@ -108,7 +105,7 @@ func TestANewLifeReplacesTheOldOne(t *testing.T) {
 	began := time.Now()
 	a := c.join(t, broker("a"))
 	incarnation := a.incarnation()
-	if took := time.Since(began); took > testutil.Patience/2 {
+	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("the new life waited %v for the old one's lease", took)
 	}
 	if incarnation <= put.Header.Revision {
@@ -161,9 +158,9 @@ func TestTwoProcessesOfOneIdentity(t *testing.T) {
 func TestMembershipStandsWhileEtcdIsDown(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
-	c := etcd.open()
+	c := etcd.open().withShortTTL()
 	log := &heard{t: t}
-	seen := etcd.openLogged(log.logger()).follow(t)
+	seen := etcd.openLogged(log.logger()).restless().follow(t)
 	a, b := c.join(t, broker("a")), c.join(t, broker("b"))
 	a.incarnation()
 	first := b.incarnation()
@@ -211,7 +208,7 @@ func TestACompactedWatchReadsAgain(t *testing.T) {
 	etcd := startEtcd(t)
 	c := etcd.open()
 	cable := etcd.cable()
-	seen := etcd.open(cable.endpoint()).follow(t)
+	seen := etcd.open(cable.endpoint()).restless().follow(t)
 	a, b := c.join(t, broker("a")), c.join(t, broker("b"))
 	a.incarnation()
 	b.incarnation()
@@ -242,11 +239,14 @@ func TestACompactedWatchReadsAgain(t *testing.T) {
 func TestAFrozenConnectionCostsNeitherLeaseNorChanges(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
+	const ttl = 10 * time.Second // a busy machine may keep the broker from several beats
 	cable := etcd.cable()
 	both := []string{cable.endpoint(), etcd.Endpoint()}
-	a := etcd.open(both...).join(t, broker("a"))
+	wired := etcd.open(both...)
+	wired.ttl = ttl
+	a := wired.join(t, broker("a"))
 	first := a.incarnation()
-	frail := etcd.open(cable.endpoint()).follow(t)
+	frail := etcd.open(cable.endpoint()).restless().follow(t)
 	frail.wait("pod-a ")
 
 	steady := etcd.open().follow(t)
@@ -256,9 +256,9 @@ func TestAFrozenConnectionCostsNeitherLeaseNorChanges(t *testing.T) {
 	b := c.join(t, broker("b"))
 	b.incarnation()
 	steady.wait("pod-a pod-b ")
-	// A lease without renewals, twice as long as theirs and granted after the cable froze, shows
-	// when theirs would have expired.
-	hourglass, err := c.etcd.Grant(context.Background(), 2*int64(c.ttl/time.Second))
+	// A lease without renewals, twice as long as a's and granted after the cable froze, shows
+	// when that would have expired.
+	hourglass, err := c.etcd.Grant(context.Background(), 2*int64(ttl/time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,13 +276,14 @@ func TestAFrozenConnectionCostsNeitherLeaseNorChanges(t *testing.T) {
 	frail.wait("pod-a pod-b ")
 }
 
-// TestASilentWatchIsReplaced freezes whichever of its two cables a watch uses.
+// TestASilentWatchIsReplaced freezes whichever of its two cables a watch uses. The connections' own
+// keepalive, which would close them too, comes too late for this test.
 func TestASilentWatchIsReplaced(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	c := etcd.open()
 	ways := []*cable{etcd.cable(), etcd.cable()}
-	seen := etcd.open(ways[0].endpoint(), ways[1].endpoint()).follow(t)
+	seen := etcd.open(ways[0].endpoint(), ways[1].endpoint()).restless().follow(t)
 	seen.wait("")
 	want := ""
 	for i, way := range ways {
@@ -290,11 +291,7 @@ func TestASilentWatchIsReplaced(t *testing.T) {
 		id := string(rune('a' + i))
 		c.join(t, broker(id)).incarnation()
 		want += "pod-" + id + " "
-		began := time.Now()
 		seen.wait(want)
-		if took := time.Since(began); took > dialKeepAlive/2 {
-			t.Errorf("way %d: the change was seen after %v, by the connection's keepalive", i, took)
-		}
 		way.set(whole)
 	}
 }
@@ -303,7 +300,7 @@ func TestASilentWatchIsReplaced(t *testing.T) {
 func TestAQuietEtcdIsNotSilent(t *testing.T) {
 	t.Parallel()
 	c := startEtcd(t).open()
-	c.silent = 5 * time.Second
+	c.silent = 10 * time.Second
 	if _, err := c.etcd.Put(context.Background(), c.prefix+"last", "written"); err != nil {
 		t.Fatal(err)
 	}

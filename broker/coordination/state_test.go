@@ -171,7 +171,7 @@ func TestAStateOutlivesCompactionAndRestart(t *testing.T) {
 	etcd := startEtcd(t)
 	c := etcd.open()
 	cable := etcd.cable()
-	seen := etcd.open(cable.endpoint()).watchState(t)
+	seen := etcd.open(cable.endpoint()).restless().watchState(t)
 	gone := c.mustCreate(t, "gone", spec("gone"), client)
 	stays := c.mustCreate(t, "stays", spec("stays"), client)
 	anew := c.mustCreate(t, "anew", spec("anew"), client)

@@ -19,8 +19,6 @@ const (
 	// request, the connection is closed (dialKeepAliveTimeout) before silent brokers are evicted.
 	probeWatch  = 500 * time.Millisecond
 	silentWatch = 4 * time.Second
-	// readTimeout bounds one request of a read; the next one goes to another endpoint.
-	readTimeout = 2 * time.Second
 )
 
 // WatchBrokers calls changed with all members, sorted by id, at first and after each change, until

@@ -9,12 +9,17 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 )
 
 // startTime bounds how long etcd may take to start on a busy machine.
 const startTime = 2 * time.Minute
+
+// etcd reserves space for two segments of its log of 64 MiB each when it starts, which delays many of
+// them on a busy disk.
+func init() { wal.SegmentSizeBytes = 1 << 20 }
 
 // Server is an etcd that a test may stop and start again. It ends with the test.
 type Server struct {
