@@ -62,4 +62,13 @@ var mutationsOfFindings = []Mutation{
 	{Name: "A7: a broker whose disk hangs leads on", Edits: []edit{
 		{"broker/stall/watch.go", "limit := c.Limit\n", "limit := time.Duration(0)\n"}},
 		Faults: []string{"disk hangs"}, Found: []Class{HungDisks}},
+	{Name: "A8: damage behind the last seal is taken for a torn write, and vouched for", Edits: []edit{
+		{"broker/log/damage.go", "proven := !c.last || behind.proven || s.end < c.floor || s.pos < c.point.pos\n", "proven := !c.last\n"},
+		{"broker/log/damage.go", "\t\tif torn {\n\t\t\tc.leaveEmptyRun()", "\t\tif torn || true {\n\t\t\tc.leaveEmptyRun()"},
+		{"broker/log/recover.go", "\tif l.end < m.Durable {\n", "\tif false {\n"},
+		{"broker/copystate/apply.go", "if first && e.Counted && e.Torn {", "if false && e.Torn {"}},
+		Faults: []string{"bits flip", "kill all", "kill one"}, Found: []Class{FlippedBits}},
+	{Name: "A10: a deposed leader takes snapshots, and says which record is the last", Edits: []edit{
+		{"broker/topic/confirm.go", "if l.Confirmed() >= round {", "if l.Confirmed() >= round || true {"}},
+		Faults: []string{"cut off one", "cut in two", "cut one way"}, Found: []Class{StaleAnswers}},
 }
