@@ -47,9 +47,10 @@
 // TestAllClocksLeap is a world in which the clocks of all brokers are wrong by a year and are
 // confirmed in the end.
 //
-// Two faults are planned only if CHAOS_FAULTS names them, since a broker that comes back with less
-// than it confirmed may be elected today (docs/progress.md): the folder of a log is deleted (lost),
-// and a volume is as it was some seconds before (rollback).
+// A broker also comes back with less than it confirmed: the folder of a log was deleted (lost), or
+// its volume is as it was some seconds before (rollback). No broker can tell the second from its
+// volume. Elections prefer every other member, so records are lost only if no other member is there
+// just then (docs/progress.md).
 //
 // TestAnUpgradeLosesNothing (test/chaos/upgrade) is a world whose processes are of the version
 // before at first and of this one at last.

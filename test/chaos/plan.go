@@ -40,12 +40,8 @@ const (
 	Rollback Kind = "rollback" // the volume is as it was some seconds before
 )
 
-// Withheld are faults under which records may be lost today, so that only CHAOS_FAULTS has them
-// planned: a broker that comes back with less than it confirmed may be elected (docs/progress.md).
-var Withheld = []Kind{Lost, Rollback}
-
-// Kinds are all other faults.
-var Kinds = []Kind{Kill, Pause, Partition, Etcd, Power, Full, Failing, Recover, Hang, Slow, Narrow, Flip, Clock, Scale, Roll}
+// Kinds are all faults.
+var Kinds = []Kind{Kill, Pause, Partition, Etcd, Power, Full, Failing, Recover, Hang, Slow, Narrow, Flip, Clock, Scale, Roll, Lost, Rollback}
 
 // The nodes of a cluster by number: brokers, coordinators, and the clients together. Of the brokers all but the last are there from the
 // beginning.

@@ -29,7 +29,7 @@ func TestFaultsOfARoundGoTogether(t *testing.T) {
 	leaps := map[time.Duration]bool{}
 	flipped, several := map[int]bool{}, false
 	scaled, damaged := map[string]int{}, map[string]int{}
-	for range 9000 {
+	for range 20_000 {
 		members := slices.Clone(p.members)
 		round := p.Next()
 		met := map[int]int{}
@@ -100,7 +100,7 @@ func TestFaultsOfARoundGoTogether(t *testing.T) {
 	}
 	for _, k := range Kinds {
 		if seen[k] < 200 {
-			t.Errorf("only %d faults of kind %s in 9000 rounds", seen[k], k)
+			t.Errorf("only %d faults of kind %s in 20,000 rounds", seen[k], k)
 		}
 	}
 	for _, k := range []Kind{Kill, Pause, Partition, Etcd, Full, Clock} {
@@ -112,7 +112,7 @@ func TestFaultsOfARoundGoTogether(t *testing.T) {
 		t.Errorf("bits flip on the brokers %v, on several in one round: %v", flipped, several)
 	}
 	for _, k := range Kinds {
-		if with[Flip][k] < 10 {
+		if with[Flip][k] < 10 && k != Rollback { // each record is whole somewhere
 			t.Errorf("a bit flips beside %s %d times", k, with[Flip][k])
 		}
 	}
