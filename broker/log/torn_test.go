@@ -3,7 +3,7 @@ package log
 import (
 	"bytes"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
@@ -111,10 +111,17 @@ func sealedBehindATornRun(t *testing.T, n int) (after *crashfs.FS, path string, 
 	t.Helper()
 	fsys, d, l := setup(t, Options{SyncAllFrom: 1000})
 	gate, reached := make(chan struct{}), make(chan struct{})
-	var once sync.Once
+	var syncs atomic.Int32
+	var unsynced *crashfs.FS // what a kill leaves right before the run is synced
 	fsys.SetHook(func(op opKind) error {
 		if op.Kind == "sync" && strings.HasSuffix(op.Path, segmentEnd) {
-			once.Do(func() { close(reached); <-gate })
+			switch syncs.Add(1) {
+			case 1:
+				close(reached)
+				<-gate
+			case 2:
+				unsynced = fsys.Clone()
+			}
 		}
 		return nil
 	})
@@ -135,7 +142,8 @@ func sealedBehindATornRun(t *testing.T, n int) (after *crashfs.FS, path string, 
 		t.Fatal(err)
 	}
 	path = firstFile(t, l)
-	fsys = killed(fsys, d)
+	_ = d.Close()
+	fsys = unsynced
 	torn := (end - 1) - (end-1)%sectorSize
 	if torn <= at {
 		return nil, "", 0, 0

@@ -11,11 +11,12 @@ import (
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
-// failingSync lets the next sync of that kind fail. Its pages are clean afterwards.
+// failingSync lets the next sync of that kind fail that isn't of the journal of sync points. Its
+// pages are clean afterwards.
 func failingSync(fsys *crashfs.FS, kind string) *atomic.Bool {
 	failed := &atomic.Bool{}
 	fsys.SetHook(func(op opKind) error {
-		if op.Kind == kind && failed.CompareAndSwap(false, true) {
+		if op.Kind == kind && !ofJournal(op) && failed.CompareAndSwap(false, true) {
 			return syscall.EIO
 		}
 		return nil
