@@ -520,6 +520,10 @@ func TestWhatNoReplicaHasIsSkipped(t *testing.T) {
 			}
 		}
 	}
+	a.service.state.Store(a.state.With(nil, map[string][]coordination.Suspect{"broker-b": {{Topic: "id-orders", End: 31, State: 1, Lacks: 1}}}))
+	if got := shard.mayHave(v, &log.CorruptError{File: "data/shards/id-orders-0/1.log", From: 30, Next: 31}); len(got) != 1 {
+		t.Errorf("of a replica that lacks segments: %q", got)
+	}
 	// In another epoch nothing is known of them, but what they report.
 	c.name(0)
 	c.tell()

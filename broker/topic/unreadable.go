@@ -3,6 +3,7 @@ package topic
 import (
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,9 +50,10 @@ func (s *ShardLeader) noteHarm(damage *log.CorruptError) {
 // mayHave returns the names of the other replicas that may have what is damaged here.
 //
 //  1. A replica that is being added has never had everything.
-//  2. A replica that follows, or did in this epoch, has what it confirmed.
-//  3. A present replica that doubts its copy has what it reports, if it lacks no segments itself.
-//  4. Any other replica may have it: it is away, or has not opened its copy.
+//  2. A present replica that lacks segments itself is not waited for: it may lack the same ones.
+//  3. A replica that follows, or did in this epoch, has what it confirmed.
+//  4. A present replica that doubts its copy has what it reports.
+//  5. Any other replica may have it: it is away, or has not opened its copy.
 //
 // If unclean election is allowed, the Topic prefers to go on without what only absent replicas have.
 func (s *ShardLeader) mayHave(v *view, damage *log.CorruptError) (names []string) {
@@ -64,15 +66,18 @@ func (s *ShardLeader) mayHave(v *view, damage *log.CorruptError) (names []string
 		if id == s.service.config.Self || slices.Contains(v.shard.Adding, id) {
 			continue
 		}
-		has := true
+		said, reported := state.Reported(id, v.shard.Topic, v.shard.Number)
 		at := slices.IndexFunc(followers, func(f replica.Follower) bool { return f.Broker == id && f.Safe[replica.Data] > 0 })
-		if at >= 0 {
-			has = followers[at].Safe[part] >= damage.Next
-		} else if said, reported := state.Reported(id, v.shard.Topic, v.shard.Number); reported && !said.Closed {
-			ends := [...]uint64{replica.Data: said.End, replica.State: said.State}
-			has = said.Lacks == 0 && ends[part] >= damage.Next
+		end := uint64(math.MaxUint64)
+		switch {
+		case said.Lacks > 0:
+			end = 0
+		case at >= 0:
+			end = followers[at].Safe[part]
+		case reported && !said.Closed:
+			end = [...]uint64{replica.Data: said.End, replica.State: said.State}[part]
 		}
-		if has {
+		if end >= damage.Next {
 			names = append(names, s.service.nameOf(id))
 		}
 	}
