@@ -8,6 +8,7 @@
 //	refusals.go  their counters, by reason
 //	replies.go   encoded answers that are sent together
 //	records.go   many records in one message, and the message ids of a batch
+//	partition.go the shard of a subject
 //
 // Invariants:
 //

@@ -6,6 +6,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 )
 
 // Topic is one of the cluster's, as this broker sees it.
@@ -40,7 +41,7 @@ func (t *Topic) Shards() []*Shard { return t.shards }
 
 // ShardFor is the shard that has the records of a subject.
 func (t *Topic) ShardFor(subject []byte) *Shard {
-	return t.shards[partition(subject, &t.Desired().Spec)]
+	return t.shards[publish.Partition(subject, &t.Desired().Spec)]
 }
 
 // Leader is the id of the broker that leads the first shard, or empty.
@@ -74,7 +75,7 @@ func (t *taker) Take(messages []protocol.Message, _ bool) (behind bool) {
 	d := divisions.Get().(*division)
 	d.lists = slices.Grow(d.lists[:0], len(t.shards))[:len(t.shards)]
 	for i := range messages {
-		n := partition(messages[i].Subject, spec)
+		n := publish.Partition(messages[i].Subject, spec)
 		d.lists[n] = append(d.lists[n], messages[i])
 	}
 	for n, list := range d.lists {

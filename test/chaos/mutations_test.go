@@ -39,7 +39,7 @@ var mutations = []mutation{
 		"offset, ok = w.known[h]",
 		"ok = false",
 		[]Kind{Kill, Pause, Partition}, []string{"there twice"}, nil},
-	{"let a subject's shard be another one", "broker/topic/partition.go",
+	{"let a subject's shard be another one", "broker/publish/partition.go",
 		"return int(fnv(hash, subject) % uint64(spec.Shards))",
 		"return int(fnv(hash, subject) >> 8 % uint64(spec.Shards))",
 		[]Kind{Kill}, []string{"was acknowledged by stream"}, nil},

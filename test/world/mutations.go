@@ -51,7 +51,7 @@ var mutationsOfReplication = []Mutation{
 // mutationsOfKinds take away what Topics are promised that are not plain.
 var mutationsOfKinds = []Mutation{
 	{Name: "shards: a subject's messages go to another shard", Edits: []edit{
-		{"broker/topic/partition.go", "fnvPrime  = 1099511628211", "fnvPrime  = 1099511628213"}},
+		{"broker/publish/partition.go", "fnvPrime  = 1099511628211", "fnvPrime  = 1099511628213"}},
 		Kinds: []string{"sharded"}, Says: "belongs to"},
 	{Name: "Replicated: an ack needs nobody but the leader", Edits: []edit{
 		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync[:0] {\n\t\t\thigh = min("},

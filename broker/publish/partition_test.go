@@ -1,4 +1,4 @@
-package topic
+package publish
 
 import (
 	"fmt"
@@ -14,17 +14,17 @@ func TestPartitionsNeverChange(t *testing.T) {
 	byTokens := &coordination.TopicSpec{Shards: 4, PartitionBy: coordination.ByTokens, PartitionTokens: []int{3, 1}}
 	got := ""
 	for _, subject := range []string{"orders", "orders.eu", "orders.eu.1", "orders.eu.2", "orders.us.1"} {
-		got += fmt.Sprintf("%s %d %d\n", subject, partition([]byte(subject), bySubject), partition([]byte(subject), byTokens))
+		got += fmt.Sprintf("%s %d %d\n", subject, Partition([]byte(subject), bySubject), Partition([]byte(subject), byTokens))
 	}
 	if want := "orders 0 2\norders.eu 0 2\norders.eu.1 1 3\norders.eu.2 0 2\norders.us.1 3 3\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 	known := stdfnv.New64a()
 	known.Write([]byte("orders.eu.1"))
-	if got := partition([]byte("orders.eu.1"), bySubject); uint64(got) != known.Sum64()%4 {
+	if got := Partition([]byte("orders.eu.1"), bySubject); uint64(got) != known.Sum64()%4 {
 		t.Errorf("it is not FNV-1a: %d", got)
 	}
-	if n := testing.AllocsPerRun(100, func() { partition([]byte("orders.eu.1"), byTokens) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { Partition([]byte("orders.eu.1"), byTokens) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -34,7 +34,7 @@ func TestPartitionsAreEven(t *testing.T) {
 	var counts [8]int
 	const subjects = 8000
 	for i := range subjects {
-		counts[partition(fmt.Appendf(nil, "sensors.%d.temperature", i), spec)]++
+		counts[Partition(fmt.Appendf(nil, "sensors.%d.temperature", i), spec)]++
 	}
 	for n, count := range counts {
 		if count < subjects/8*8/10 || count > subjects/8*12/10 {
@@ -51,10 +51,10 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	spec := &coordination.TopicSpec{Shards: 1 << 20, PartitionBy: coordination.ByTokens, PartitionTokens: []int{1, 2}}
-	if partition([]byte("ab.c"), spec) == partition([]byte("a.bc"), spec) {
+	if Partition([]byte("ab.c"), spec) == Partition([]byte("a.bc"), spec) {
 		t.Error("tokens run into each other")
 	}
-	if partition([]byte("a.b.c"), spec) != partition([]byte("a.b.d"), spec) {
+	if Partition([]byte("a.b.c"), spec) != Partition([]byte("a.b.d"), spec) {
 		t.Error("tokens that were not chosen count")
 	}
 }
