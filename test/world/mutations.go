@@ -8,7 +8,7 @@ var mutationsOfReplication = []Mutation{
 	{Name: "R1: a leader leads on in its next life", Edits: []edit{
 		{"broker/topic/view.go", "if me, ok := state.Broker(self); ok {\n\t\tv.lead = slices.Contains(v.shard.InSync, coordination.Replica{Broker: self, Incarnation: me.Incarnation})",
 			"if _, ok := state.Broker(self); ok {\n\t\tv.lead = true"}},
-		Faults: []string{"cut power", "kill one", "late watches", "cut off from etcd", "cut in two"}},
+		Faults: []string{"cut power", "cut power of all", "late watches", "stop in order"}},
 	{Name: "R1: a replica is taken away under the same epoch", Edits: []edit{
 		{"broker/placement/replicas.go", "c.Epoch = c.item.Epoch + 1", "c.Epoch = c.item.Epoch"}},
 		Faults: []string{"drain", "late watches", "slow way", "cut in two"}},
