@@ -9,20 +9,20 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// flight is what the committer does for one log in one round.
-type flight struct {
+// commitRound is what the committer writes and syncs of one log in one round.
+type commitRound struct {
 	runs    []run
 	waiters []waiter
 	sealing []*segment
-	end     uint64 // of what it writes
-	sync    bool
-	active  *segment // when the flight began
-	last    *segment // the file that is to be synced, with its handle acquired
-	lastPos int64
-	sealed  uint64 // end of the last segment that it sealed and synced; 0: none
+	end     uint64   // offset after the last record of the runs
+	sync    bool     // last is to be synced
+	active  *segment // the log's active segment when the round began
+	last    *segment // the file that was written last, with its handle acquired
+	lastPos int64    // where the bytes written to last end
+	sealed  uint64   // end of the last segment that the round sealed and synced; 0: none
 	err     error
 
-	// What it writes to the manifest. listing says that the manifest's mu is held.
+	// New entries of the manifest. listing reports that the manifest's mu is held.
 	segments []SegmentRef
 	epochs   []Epoch
 	room     int64
@@ -69,7 +69,7 @@ func (d *Disk) run() {
 	}
 }
 
-// wakeUp has the committer look for something to do.
+// wakeUp starts a round of the committer unless one is under way.
 func (d *Disk) wakeUp() {
 	select {
 	case d.wake <- struct{}{}:
@@ -77,7 +77,7 @@ func (d *Disk) wakeUp() {
 	}
 }
 
-// round writes and syncs what there is, and says whether there was anything.
+// round writes and syncs all dirty logs. It returns false if there was none.
 func (d *Disk) round() bool {
 	d.mu.Lock()
 	logs := d.dirty
@@ -95,7 +95,7 @@ func (d *Disk) round() bool {
 	d.listing = 0
 	for _, l := range logs {
 		l.write()
-		if l.flight.sync {
+		if l.round.sync {
 			wanted++
 		}
 	}
@@ -103,7 +103,7 @@ func (d *Disk) round() bool {
 	began := time.Now()
 	all := wanted >= d.opts.SyncAllFrom && d.syncAll(logs)
 	for _, l := range logs {
-		if l.flight.sync && !all {
+		if l.round.sync && !all {
 			l.syncFiles()
 		}
 	}
@@ -134,7 +134,8 @@ func (d *Disk) makeRoom() {
 	d.mu.Unlock()
 }
 
-// syncAll makes the whole file system safe at once, if it has a way.
+// syncAll syncs the whole file system for all logs of the round. It returns false if the system
+// doesn't support that.
 func (d *Disk) syncAll(logs []*Log) bool {
 	err := d.Failed()
 	if err == nil {
@@ -150,7 +151,7 @@ func (d *Disk) syncAll(logs []*Log) bool {
 		err = d.confirm(logs)
 	}
 	for _, l := range logs {
-		if f := &l.flight; f.sync && f.err == nil {
+		if f := &l.round; f.sync && f.err == nil {
 			f.err = err
 			if err == nil {
 				l.isSafe()
@@ -172,7 +173,7 @@ func (d *Disk) syncVolume() error {
 // costs little.
 func (d *Disk) confirm(logs []*Log) error {
 	for _, l := range logs {
-		if f := &l.flight; f.sync && f.err == nil {
+		if f := &l.round; f.sync && f.err == nil {
 			if err := f.last.handle.f.Sync(); err != nil {
 				return d.fail(err)
 			}
@@ -182,9 +183,10 @@ func (d *Disk) confirm(logs []*Log) error {
 	return nil
 }
 
-// write takes what the log has for the committer and brings it to its files.
+// write takes the runs and the complete segments that the log has queued, writes the runs and seals
+// the segments.
 func (l *Log) write() {
-	f := &l.flight
+	f := &l.round
 	l.mu.Lock()
 	f.runs, l.runs = l.runs, f.runs[:0]
 	f.waiters, l.waiters = l.waiters, f.waiters[:0]
@@ -196,7 +198,7 @@ func (l *Log) write() {
 		bytes += len(f.runs[i].data)
 	}
 	l.cover = min(max(bytes, l.cover/2), usualChunk)
-	l.queued, l.flying, l.wantOne = false, true, false
+	l.queued, l.committing, l.wantOne = false, true, false
 	// Where nothing is synced, what the manifest doesn't list is found by its name.
 	lists := (f.sync || len(f.sealing) > 0) && len(l.segsNew)+len(l.epochsNew) > 0
 	if lists {
@@ -261,10 +263,10 @@ func (l *Log) write() {
 }
 
 // list writes the segments and epochs that are new in this round to the manifest. They are safe
-// once the round is synced, and before its completions are called. What a crash leaves listed
-// without having been written is told by Manifest.Durable.
+// once the round is synced, and before its completions are called. A crash may leave segments
+// listed that were never written; Manifest.Durable tells them from lost ones.
 func (l *Log) list() error {
-	f := &l.flight
+	f := &l.round
 	l.man.mu.Lock()
 	next := l.man.now.Load().clone()
 	next.list(f.segments, f.epochs)
@@ -284,9 +286,10 @@ func (l *Log) list() error {
 // that get leaders at once all have a new epoch, and the usual bound is 65,536 descriptors.
 const mostListing = 1024
 
-// listed ends what list began. mu is not held.
+// listed commits the change of the manifest that list has written, or abandons it if the round
+// failed. mu is not held.
 func (l *Log) listed() {
-	f := &l.flight
+	f := &l.round
 	l.mu.Lock()
 	durable := l.durable
 	l.mu.Unlock()
@@ -305,26 +308,26 @@ func (l *Log) listed() {
 	f.listing = false
 }
 
-// hold makes s the file of the flight.
+// hold acquires the handle of s, and makes s the last file of the round.
 func (l *Log) hold(s *segment) error {
-	if l.flight.last == s {
+	if l.round.last == s {
 		return nil
 	}
-	if l.flight.last != nil {
-		l.disk.handles.release(l.flight.last)
-		l.flight.last = nil
+	if l.round.last != nil {
+		l.disk.handles.release(l.round.last)
+		l.round.last = nil
 	}
 	if _, err := l.disk.handles.acquire(s); err != nil {
 		return err
 	}
-	l.flight.last = s
+	l.round.last = s
 	return nil
 }
 
 // writeRuns seals the markers of runs that stand side by side in a chunk and in a file, data being
 // the bytes of them all, and writes them.
 func (l *Log) writeRuns(runs []run, data []byte) {
-	f, s, pos := &l.flight, runs[0].seg, runs[0].pos
+	f, s, pos := &l.round, runs[0].seg, runs[0].pos
 	if f.err != nil {
 		return
 	}
@@ -372,14 +375,16 @@ func (l *Log) writeZeros(s *segment, pos int64, n int) error {
 
 const (
 	largestZeroed = 64 << 10 // a batch of this size syncs slowly for its own sake
-	smallestZeros = 16 << 10 // so that a thousand Topics of a few messages don't write much; twice as much each time
+	// smallestZeros is written ahead first, and twice as much each time: so a thousand Topics of a
+	// few messages don't write much.
+	smallestZeros = 16 << 10
 )
 
 // seal writes the footer of a segment that is complete, cuts off what it didn't use, and makes it
 // safe: before anything is written to the next one, so that a segment with records proves that
 // all before it are whole.
 func (l *Log) seal(s *segment) {
-	f := &l.flight
+	f := &l.round
 	if f.err != nil {
 		return
 	}
@@ -427,17 +432,17 @@ func (d *Disk) syncSegment(s *segment) error {
 	return nil
 }
 
-// syncIdle syncs files that nobody asked to be synced and that are too many to be kept open: one
-// that is closed first may take what the kernel had to say about it along.
+// syncIdle syncs files that no waiter wants synced, but that are too many to be kept open. Closing
+// one first could lose the kernel's report of a failed write-back.
 func (d *Disk) syncIdle() {
 	for _, s := range d.handles.idleDirty() {
-		_ = d.syncSegment(s) // if it fails, the disk has failed, and all who append will hear of it
+		_ = d.syncSegment(s) // an error fails the disk, so every append reports it
 		d.handles.release(s)
 	}
 }
 
 func (l *Log) syncFiles() {
-	if f := &l.flight; f.err == nil {
+	if f := &l.round; f.err == nil {
 		f.err = l.disk.syncSegment(f.last)
 		if f.err == nil && f.listing {
 			f.err = l.disk.noticed(l.man.sync())
@@ -448,9 +453,9 @@ func (l *Log) syncFiles() {
 	}
 }
 
-// isSafe records that what the flight wrote is on the disk for good.
+// isSafe records that the runs of the round are durable.
 func (l *Log) isSafe() {
-	f := &l.flight
+	f := &l.round
 	f.last.newName = false
 	l.disk.handles.setDirty(f.last, false)
 	l.mu.Lock()
@@ -460,9 +465,9 @@ func (l *Log) isSafe() {
 	l.mu.Unlock()
 }
 
-// finish tells who waits, and ends the flight.
+// finish calls the pending completions, and ends the round.
 func (l *Log) finish() {
-	f := &l.flight
+	f := &l.round
 	if f.last != nil {
 		l.disk.handles.release(f.last)
 		f.last = nil
@@ -475,7 +480,7 @@ func (l *Log) finish() {
 		l.mu.Unlock()
 	}
 	if f.listing {
-		l.listed() // so that who hears of a first record in a segment can rely on its being missed
+		l.listed() // before completions: from then on a segment that is missing is damage (L17)
 	}
 	l.complete(func(*waiter) bool { return true })
 	clear(f.runs)
@@ -484,19 +489,19 @@ func (l *Log) finish() {
 		f.waiters = nil
 	}
 	l.mu.Lock()
-	l.flying = false
+	l.committing = false
 	if !l.queued {
 		l.idle.Broadcast()
 	}
 	l.mu.Unlock()
 }
 
-// keptWaiters is how long a list of waiters may have grown and still be kept for the next round.
+// keptWaiters is the largest capacity of a list of waiters that is reused in the next round.
 const keptWaiters = 8 << 10
 
-// complete calls the completions that are due, in order.
+// complete calls the completions for which due returns true, in the order of the appends.
 func (l *Log) complete(due func(*waiter) bool) {
-	f := &l.flight
+	f := &l.round
 	for i := range f.waiters {
 		if w := &f.waiters[i]; w.done != nil && due(w) {
 			w.done.Committed(w.first, w.end, f.err)
@@ -505,7 +510,7 @@ func (l *Log) complete(due func(*waiter) bool) {
 	}
 }
 
-// keep counts a chunk among those that readers find in memory.
+// keep adds a chunk to those that stay in memory for readers, within Options.TailBytes.
 func (d *Disk) keep(l *Log, c *chunk) {
 	if last := d.tails.Back(); last != nil {
 		if t := last.Value.(*tail); t.log == l && t.id == c.id {
@@ -522,7 +527,7 @@ func (d *Disk) keep(l *Log, c *chunk) {
 	}
 }
 
-// evict lets go of the oldest chunks until the rest fits its bound.
+// evict releases the oldest chunks until the rest fits Options.TailBytes.
 func (d *Disk) evict() {
 	for d.held > d.opts.TailBytes && d.tails.Len() > 0 {
 		t := d.tails.Front().Value.(*tail)
@@ -534,7 +539,7 @@ func (d *Disk) evict() {
 	}
 }
 
-// evict drops a chunk and those before it. It says no if some of it is not written yet.
+// evict releases a chunk and those before it. It returns false if one of them isn't written yet.
 func (l *Log) evict(id uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,28 +13,29 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// beingCompacted is a file that is to take the place of one or more segments. One that is left by a
-// crash goes at the next opening.
+// beingCompacted ends the name of a file that is to replace one or more segments. Opening the log
+// deletes such a file that a crash has left.
 const beingCompacted = segmentEnd + ".compact"
 
-// CompactOptions say what may go, and how fast. The zero value of all but Below is all, at once.
+// CompactOptions bound a compaction. With zero values for all but Below, everything below it is
+// compacted, without a pause.
 type CompactOptions struct {
-	// Below bounds what is looked at: what stands from there on may yet be cut. A leader's or
-	// follower's high watermark.
+	// Below is the high watermark: only segments that end there or before are compacted, since
+	// records from there on may yet be truncated.
 	Below uint64
-	// Before leaves out segments with a record that is not older. Zero: none.
+	// Before leaves out segments with a record of this time or later. Zero leaves out none.
 	Before time.Time
-	// Share and Least say how much has to be new since the last time, as a share of what is looked
-	// at and in bytes, for it to be worth the while.
+	// Share and Least are how much must have been appended since the last compaction: as a share of
+	// all segments in question, and in bytes. With less, nothing is done.
 	Share float64
 	Least int64
-	// Subjects bounds how many are remembered at once; 0 is limits.CompactSubjects. With more, the
-	// segments are gone through more than once.
+	// Subjects is how many subjects are kept in memory at once; 0 is limits.CompactSubjects. A log
+	// with more is read more than once.
 	Subjects int
 	Pace     *Pace // may be nil
 }
 
-// Compaction is what was done.
+// Compaction is the result of Compact.
 type Compaction struct {
 	Records  uint64 // that went
 	Bytes    int64  // that their files had more than those that took their place, both uncompressed
@@ -44,18 +45,19 @@ type Compaction struct {
 }
 
 // Compact rewrites sealed segments without the records that have a newer one of the same subject.
-// Offsets stay what they are, so sparse batches come to be; neighbours of one epoch become one, and
-// so do small segments that stand side by side. The newest record of a subject stays, always, and
-// so does what a Hold pins.
 //
-// It works as Kafka's cleaner does: the newest offset of each subject in what is new since the last
-// time is put into a map, by a hash of 128 bits, as many as the bound allows; then all segments
-// before the end of that are rewritten that have something in it. How far that has come is
-// remembered in the manifest, and only saves time.
+//  1. Offsets stay. A batch that loses records becomes a sparse batch.
+//  2. Neighbouring batches of one epoch are merged, and so are small neighbouring segments.
+//  3. The newest record of a subject stays, and so do records that a Hold pins.
 //
-// It works beside everything else, and one at a time with Compress; it stops with ctx, and when the
-// log is closed. Damage ends it with a *CorruptError. New files are complete, safe and read once in
-// full before the manifest names them; so a crash leaves the one or the other.
+// The algorithm is that of Kafka's cleaner. A map takes the newest offset of each subject, by a
+// hash of 128 bits, from the records appended since the last compaction, until it is full. Then the
+// segments up to there are rewritten that hold an older record of one of these subjects. The
+// manifest remembers the progress, which only saves time.
+//
+// Compact runs beside appends and reads, and excludes Compress. It ends with ctx, and when the log
+// is closed. Damage ends it with a *CorruptError. A new file is complete, synced and verified
+// before the manifest names it, so a crash leaves the old files or the new one.
 func (l *Log) Compact(ctx context.Context, o CompactOptions) (out Compaction, err error) {
 	ctx, end, err := l.beginUpkeep(ctx)
 	if err != nil {
@@ -86,7 +88,7 @@ func (l *Log) Compact(ctx context.Context, o CompactOptions) (out Compaction, er
 	}
 }
 
-// errCut is a log that was cut, emptied or repaired while it was compacted.
+// errCut is returned when the log was truncated, reset or repaired during a compaction.
 var errCut = errors.New("the log was cut meanwhile")
 
 // compaction is one pass over a log.
@@ -103,11 +105,11 @@ type compaction struct {
 	seeds    [2]maphash.Seed
 }
 
-// subjectHash stands for a subject, under seeds that nobody knows: that two have the same is not to
-// be expected.
+// subjectHash is a hash of a subject with secret random seeds, so collisions are not to be expected
+// and can't be provoked.
 type subjectHash [2]uint64
 
-// plan says which segments are to be looked at, oldest first; none, if it isn't worth it.
+// plan returns the segments to compact, oldest first: none if too little was appended.
 func (l *Log) plan(o CompactOptions, judge bool) (*compaction, []*segment) {
 	clean := l.man.now.Load().Clean
 	l.mu.Lock()
@@ -137,7 +139,7 @@ func (l *Log) plan(o CompactOptions, judge bool) (*compaction, []*segment) {
 	return c, todo
 }
 
-// run makes the map and rewrites what it says something about.
+// run fills the map of newest offsets, and rewrites the segments below its end.
 func (c *compaction) run(ctx context.Context, todo []*segment, out *Compaction) error {
 	if err := c.learn(ctx, out); err != nil {
 		return err
@@ -162,8 +164,8 @@ func (c *compaction) run(ctx context.Context, todo []*segment, out *Compaction) 
 	return l.change(func(m *Manifest) { m.Clean = c.end })
 }
 
-// learn puts the newest offset of each subject into the map, from where the log is clean on, as far
-// as there is room.
+// learn puts the newest offset of each subject into the map, beginning where the log is clean,
+// until the map is full.
 func (c *compaction) learn(ctx context.Context, out *Compaction) error {
 	c.newest, c.end = map[subjectHash]uint64{}, c.limit
 	for cursor := c.log.NewCursor(c.clean); cursor.Next() < c.limit; {
@@ -193,7 +195,7 @@ func (c *compaction) learn(ctx context.Context, out *Compaction) error {
 	return nil
 }
 
-// note notes the records of a view, and says whether the map is full.
+// note puts the records of a view into the map, and reports whether it is full.
 func (c *compaction) note(v *View) (full bool, err error) {
 	for b, ok := v.Next(); ok; b, ok = v.Next() {
 		it := b.Records()
@@ -226,7 +228,7 @@ func (c *compaction) hash(subject []byte) subjectHash {
 	return subjectHash{maphash.Bytes(c.seeds[0], subject), maphash.Bytes(c.seeds[1], subject)}
 }
 
-// stays says whether a record has no newer one of its subject that is known.
+// stays reports whether the map knows no newer record of the record's subject.
 func (c *compaction) stays(r *Record) bool {
 	if r.Offset < c.start {
 		return false
@@ -235,14 +237,15 @@ func (c *compaction) stays(r *Record) bool {
 	return !known || r.Offset >= newest
 }
 
-// next says whether the n-th segment can be added to what those before it leave, of so many bytes.
+// next reports whether the n-th segment can be merged with the segments before it, which leave size
+// bytes.
 func (c *compaction) next(todo []*segment, n int, size int64) bool {
 	return n < len(todo) && todo[n].base < c.end && todo[n].base == todo[n-1].end && size+todo[n].pos <= c.log.disk.opts.SegmentLargest
 }
 
-// rewrite puts one file in the place of the first segment and of those behind it that fit, without
-// what doesn't stay, and returns how many they were. A single one that has nothing else is left
-// alone.
+// rewrite replaces the first segment, and those behind it that fit, by one file without the records
+// that go. It returns how many segments these are. A single segment of which nothing goes is left
+// as it is.
 func (c *compaction) rewrite(ctx context.Context, todo []*segment, out *Compaction) (n int, err error) {
 	l, first := c.log, todo[0]
 	if !c.next(todo, 1, first.pos) {
@@ -282,10 +285,10 @@ func (c *compaction) rewrite(ctx context.Context, todo []*segment, out *Compacti
 	return n, nil
 }
 
-// errEnough ends the reading of a segment before its end.
+// errEnough ends the reading of a segment early.
 var errEnough = errors.New("enough is known")
 
-// needless says whether all records of a segment stay.
+// needless reports whether all records of a segment stay.
 func (c *compaction) needless(ctx context.Context, s *segment, out *Compaction) (bool, error) {
 	err := c.each(ctx, s, out, func(b Batch) error {
 		it := b.Records()
@@ -302,7 +305,7 @@ func (c *compaction) needless(ctx context.Context, s *segment, out *Compaction) 
 	return err == nil, err
 }
 
-// each calls f with all batches of a segment, and holds them to what they have to be.
+// each calls f with each batch of a segment, and checks that their offsets are dense.
 func (c *compaction) each(ctx context.Context, s *segment, out *Compaction, f func(b Batch) error) error {
 	file, err := c.log.disk.handles.acquire(s)
 	if err != nil {
@@ -367,7 +370,7 @@ func (c *compaction) write(ctx context.Context, todo []*segment, fresh *segment,
 			lost++
 			return false
 		}
-		if len(b) >= limits.IndexInterval/2 { // a large one is looked at first, since it may stay as it is
+		if len(b) >= limits.IndexInterval/2 { // checked first, since a large batch may stay as it is
 			for it, r := b.Records(), (Record{}); it.Next(&r); {
 				keep(&r)
 			}
@@ -489,7 +492,7 @@ func (c *compaction) replace(group []*segment, fresh *segment, path string) erro
 	return l.swap(group, fresh, path, func(m *Manifest) { m.Durable = max(m.Durable, fresh.end) }) // as in Log.replace
 }
 
-// cutSince says whether the log was cut, emptied or repaired since it had been so cuts times.
+// cutSince reports whether the log was truncated, reset or repaired after its counter was cuts.
 func (l *Log) cutSince(cuts uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

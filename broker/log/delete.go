@@ -22,7 +22,7 @@ func (d *Disk) Delete(name string) error {
 		}
 		return fmt.Errorf("log %s is open, or the disk is closed; close the log before it is deleted", name)
 	}
-	d.logs[name] = &Log{name: name, closed: true} // keeps the name while the disk goes on for others
+	d.logs[name] = &Log{name: name, closed: true} // reserves the name while d.mu is not held
 	d.mu.Unlock()
 	err := d.delete(name)
 	d.forgetChecks(name)

@@ -8,8 +8,8 @@ import (
 // ErrClosed is returned by a log or disk that was closed.
 var ErrClosed = errors.New("the log is closed")
 
-// ErrOverloaded is returned by Append when too much waits to be written; WaitRoom waits until it
-// doesn't.
+// ErrOverloaded is returned by Append when the backlog of the disk is twice Options.Backlog.
+// WaitRoom waits until the backlog has shrunk.
 var ErrOverloaded = errors.New("the disk is behind: too much waits to be written; publish more slowly")
 
 // CorruptError is data that is not as it was written. Records from From up to, not including, Next

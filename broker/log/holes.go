@@ -2,9 +2,9 @@ package log
 
 import "slices"
 
-// Holes is how many offsets from one on have no record, because there is a newer one of its
-// subject. It is exact if a segment begins there, or CountHoles was asked, and no fewer than there
-// are otherwise.
+// Holes returns how many offsets from an offset on have no record, since compaction has removed it.
+// It is exact if a segment begins at from or CountHoles was called with it, and an upper bound
+// otherwise.
 func (l *Log) Holes(from uint64) (n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -16,11 +16,11 @@ func (l *Log) Holes(from uint64) (n uint64) {
 	return n
 }
 
-// holesBefore is what was counted: how many of a segment's holes are below an offset.
+// holesBefore is how many of a segment's holes are below an offset.
 type holesBefore struct{ offset, holes uint64 }
 
-// holesFrom is how many holes a segment has from an offset on, as far as that was counted. mu is
-// held.
+// holesFrom returns how many holes a segment has from an offset on: an upper bound if that wasn't
+// counted. mu is held.
 func (s *segment) holesFrom(offset uint64) uint64 {
 	holes := s.holes
 	if s.before.offset <= offset {
@@ -29,8 +29,8 @@ func (s *segment) holesFrom(offset uint64) uint64 {
 	return min(holes, s.end-max(s.base, offset))
 }
 
-// CountHoles makes Holes exact for an offset within a segment, by reading the rest of the segment,
-// once. If that can't be read, nothing changes.
+// CountHoles makes Holes exact for an offset within a segment. It reads the rest of the segment,
+// once. On a read error nothing changes.
 func (l *Log) CountHoles(from uint64) {
 	l.mu.Lock()
 	i := slices.IndexFunc(l.segments, func(s *segment) bool { return s.base < from && from < s.end })
@@ -52,7 +52,7 @@ func (l *Log) CountHoles(from uint64) {
 	}
 }
 
-// countRecords is how many records there are from one offset up to, not including, another one.
+// countRecords returns how many records there are from an offset up to, not including, end.
 func (l *Log) countRecords(from, end uint64) (n uint64, err error) {
 	for c := l.NewCursor(from); c.Next() < end; {
 		v, err := c.Read(scanWindow)

@@ -108,10 +108,10 @@ type Log struct {
 	tail      []*chunk
 
 	// What the committer is to do.
-	queued    bool
-	flying    bool
-	opened    bool // guarded by the disk's mu
-	rewritten bool // opening it wrote its tail again
+	queued     bool
+	committing bool
+	opened     bool // guarded by the disk's mu
+	rewritten  bool // opening it wrote its tail again
 
 	pointed atomic.Bool // the journal is to note how far it was synced
 	wantOne bool        // a waiter wants a sync
@@ -120,7 +120,7 @@ type Log struct {
 	waiters []waiter
 	sealing []*segment
 
-	flight flight // the committer's own
+	round commitRound // owned by the committer
 }
 
 // run is bytes of one chunk that go to one place: a run marker and the batches that it covers.
@@ -206,7 +206,7 @@ func (l *Log) Recovery() Recovery {
 	return l.recovery
 }
 
-// writable says why nothing can be appended, or nil. mu is held.
+// writable returns the reason that appends are refused, or nil. mu is held.
 func (l *Log) writable() error {
 	if l.closed {
 		return ErrClosed
@@ -267,7 +267,8 @@ func (l *Log) AppendBatch(b Batch, durability Durability, done Completion) error
 	return nil
 }
 
-// admit refuses what can't be appended, and finds room on the disk for what can. mu is held.
+// admit refuses a batch that can't be appended, and reserves room on the disk for one that can. mu
+// is held.
 func (l *Log) admit(size int, epoch uint64) error {
 	if err := l.writable(); err != nil {
 		return err
@@ -364,7 +365,7 @@ func (l *Log) enlarge(size int64) error {
 	return nil
 }
 
-// retire hands the active segment to the committer to be sealed. mu is held.
+// retire queues the active segment for the committer to seal. mu is held.
 func (l *Log) retire() {
 	l.active.closed = true
 	l.sealing = append(l.sealing, l.active)
@@ -434,7 +435,7 @@ func (l *Log) appended(b Batch, durability Durability, done Completion) {
 	l.enqueue()
 }
 
-// enqueue puts the log on the committer's list. mu is held.
+// enqueue puts the log on the disk's list of dirty logs. mu is held.
 func (l *Log) enqueue() {
 	if l.queued {
 		return
@@ -471,14 +472,14 @@ func (l *Log) WaitRoom(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// settle waits until the committer has nothing of this log. mu is held, before and after.
+// settle waits until no round of this log is queued or under way. mu is held before and after.
 func (l *Log) settle() {
-	for l.queued || l.flying {
+	for l.queued || l.committing {
 		l.idle.Wait()
 	}
 }
 
-// Flush waits until everything that was appended before is safe.
+// Flush waits until all records that were appended before are durable.
 func (l *Log) Flush() error {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -500,7 +501,7 @@ func (l *Log) flush() error {
 	return nil
 }
 
-// unsafe is why the log's end isn't durable. mu is held.
+// unsafe returns the reason that the log's end isn't durable. mu is held.
 func (l *Log) unsafe() error {
 	if l.failed != nil {
 		return l.failed
@@ -511,7 +512,7 @@ func (l *Log) unsafe() error {
 	return fmt.Errorf("log %s: appended meanwhile", l.name)
 }
 
-// SetSpec keeps spec and epoch in the manifest, for whoever has to build coordination anew.
+// SetSpec keeps spec and epoch in the manifest, to rebuild lost coordination data from.
 func (l *Log) SetSpec(spec []byte, epoch uint64) error {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -521,10 +522,10 @@ func (l *Log) SetSpec(spec []byte, epoch uint64) error {
 	return l.change(func(m *Manifest) { m.Spec, m.Epoch = bytes.Clone(spec), epoch })
 }
 
-// Meta is what the log's manifest says. Its slices are not to be changed.
+// Meta returns the log's manifest. The caller must not change its slices.
 func (l *Log) Meta() Manifest { return *l.man.now.Load() }
 
-// Close makes everything safe and closes the log. What a reader still holds stays valid.
+// Close flushes and closes the log. Views that readers hold stay valid.
 func (l *Log) Close() error {
 	l.endUpkeep()
 	l.admin.Lock()
@@ -562,7 +563,8 @@ func (l *Log) dropHandles() {
 	}
 }
 
-// dropTail lets go of what is kept in memory. mu is held, and the committer has nothing of the log.
+// dropTail releases the chunks that are kept in memory for readers. mu is held, and no round of the
+// log is queued or under way.
 func (l *Log) dropTail() {
 	for _, c := range l.tail {
 		c.release()

@@ -211,7 +211,7 @@ func (m *Manifest) cut(base uint64) (gone []SegmentRef) {
 		if end := m.Segments[at-1].End; end == 0 || end > base {
 			m.Segments[at-1].End = base
 		}
-		m.Segments[at-1].File = 0 // the file gets another number; the sync points of this one end here
+		m.Segments[at-1].File = 0 // the file gets another number, which voids its sync points
 	}
 	for n := len(m.Epochs); n > 0 && m.Epochs[n-1].Start >= base; n-- {
 		m.Epochs = m.Epochs[:n-1]

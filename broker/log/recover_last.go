@@ -8,8 +8,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// recoverLast reads what may be the last segment, cuts a torn tail, and makes what is left safe. It
-// says whether there is anything in it.
+// recoverLast reads a segment that may be the log's last one, cuts a torn tail, and makes the rest
+// safe. used is false if the segment holds nothing.
 func (l *Log) recoverLast(s *segment, o *opening) (used bool, err error) {
 	f, err := l.disk.handles.acquire(s)
 	if err != nil {
@@ -91,9 +91,9 @@ func (l *Log) recoverLast(s *segment, o *opening) (used bool, err error) {
 	return true, nil
 }
 
-// sealedSafely says whether a segment has a footer that can be believed and is safe. Otherwise the
-// footer is cut off and written again: it may be in the page cache only, and so may the file's
-// length.
+// sealedSafely reports whether a segment has a valid footer that is known to be synced. Any other
+// footer is cut off and written again: it may be in the page cache only, and so may the length of
+// the file.
 func (l *Log) sealedSafely(f env.File, s *segment, floor uint64) (bool, error) {
 	if s.end >= floor && l.disk.mark == nil {
 		return false, nil
@@ -105,8 +105,8 @@ func (l *Log) sealedSafely(f env.File, s *segment, floor uint64) (bool, error) {
 	return err == nil, nil
 }
 
-// errChanged is a file that isn't read as it was a moment ago: a page that a failed sync has left
-// clean was dropped from the cache and read from the disk again.
+// errChanged is returned for a file that reads differently from a moment before: the kernel has
+// dropped a page that a failed sync had left clean, and has read it from the disk again.
 var errChanged = errors.New("the file isn't read any more as it was a moment ago")
 
 // rewriteTries bounds how often a file that changes is read again. Each time it is shorter, or the

@@ -11,17 +11,17 @@ import (
 const (
 	// tornDir ends the name of the directory in set-aside that keeps what was cut from a log.
 	tornDir = ".torn"
-	// tornFiles bounds how many torn tails of a log are kept: the last ones. It is for people who
-	// want to know what a power cut took, and each start after one may add a tail.
+	// tornFiles is how many torn tails of a log are kept, the newest. They show people what a power
+	// cut took. Each start after a power cut may add one.
 	tornFiles = 8
-	// tornBytes bounds how much of a torn tail is kept, from its beginning on: what one write of
-	// many small batches has.
+	// tornBytes is how much of a torn tail is kept, from its beginning on: as much as one write of
+	// many small batches.
 	tornBytes = 1 << 20
 )
 
 // keepTorn copies a torn tail that is about to be cut to set-aside/<log>.torn/<segment>.<position>,
-// and returns where to. Bytes that can't be read, and a disk without room, keep nothing: no record
-// of the log is in there that anybody was told is safe. So the copy isn't synced either.
+// and returns the path. On a read error or a full disk nothing is kept, and the copy isn't synced:
+// a torn tail has no record that was acknowledged as synced.
 func (l *Log) keepTorn(s *segment, f env.File, found *scanned) (path string) {
 	fsys := l.disk.fs
 	dir := filepath.Join(l.disk.dir, setAsideDir, l.name+tornDir)

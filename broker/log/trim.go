@@ -313,7 +313,8 @@ func (l *Log) shorten(s *segment, f env.File, index []indexEntry) error {
 		if err == nil {
 			err = f.Truncate(s.pos + int64(len(foot)))
 		}
-		if err != nil && !errors.Is(err, syscall.ENOSPC) { // without it the segment is read in full when it is opened
+		// Without a footer the segment is read in full when it is opened.
+		if err != nil && !errors.Is(err, syscall.ENOSPC) {
 			return err
 		}
 		s.size = s.pos + int64(len(foot))
