@@ -140,6 +140,31 @@ func TestADeathIsNoticedAtOnce(t *testing.T) {
 	}
 }
 
+// TestADeathWhileTheLinkIsReplacedIsNoticed: a broker dies just after a connection has taken the
+// place of its link, and before that is up.
+func TestADeathWhileTheLinkIsReplacedIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var of deaths
+		var p process
+		network := newMemoryNet()
+		a := startMemoryNode(t, "a", network, func(c *Config) { c.Dead = of.note })
+		b := startNode(t, "b", nil, func(c *Config) { c.Listener, c.Dial = network.listen("b"), network.dial }, killable(&p))
+		linkAll(t, a, b)
+		b.SetMembers(nil)
+		conn, err := network.dial(t.Context(), "a")
+		testutil.Must(t, err)
+		p.own(conn)
+		_, err = conn.Write(helloBytes(t, func(h *hello) { h.ID, h.Name = "b", "main-b" }))
+		testutil.Must(t, err)
+		testutil.EventuallyTrue(t, "it takes the link's place", func() bool { return a.peerOf("b").Generation == 2 })
+		p.die()
+		if took, ok := within(time.Minute, func() bool { return len(of.all()) == 1 }); !ok || took > dialSecondAfter {
+			t.Errorf("noticed after %v: %v", took, of.all())
+		}
+		network.end(a, b)
+	})
+}
+
 // TestOnlyWhoWasLinkedCanDie: a member that was never linked in its current incarnation is never
 // called dead.
 func TestOnlyWhoWasLinkedCanDie(t *testing.T) {

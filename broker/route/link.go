@@ -35,6 +35,7 @@ type link struct {
 	neighbour *neighbour // set by Mesh.claim
 	claimed   time.Time
 	previous  *link // the link that this one replaces; only run uses it
+	succeeds  bool  // the peer was linked before, and that link is lost or replaced by this one
 
 	in        *reader
 	out       *outbox

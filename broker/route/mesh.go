@@ -239,7 +239,9 @@ func (m *Mesh) claim(l *link) *Refusal {
 		return refuse(CauseClosing, "broker %q is shutting down", m.config.Name)
 	}
 	n := m.neighbourLocked(l.peer.ID)
+	l.succeeds = n.linkLost
 	if n.link != nil {
+		l.succeeds = l.succeeds || n.link.succeeds || n.link.up.Load()
 		if n.link.alive() && !m.replaces(l, n.link) {
 			return refuse(CauseLinked, "broker %q has a live link to broker %q already", m.config.Name, l.peer.Name)
 		}
@@ -308,7 +310,7 @@ func (m *Mesh) linkEnded(l *link) {
 	}
 	if n.link == l {
 		n.link = nil
-		n.linkLost = l.up.Load() && !m.closed && l.endedExternally()
+		n.linkLost = (l.up.Load() || l.succeeds) && !m.closed && l.endedExternally()
 		n.silent = n.silent || n.linkLost && l.silent.Load()
 		n.changed, n.lastErr, n.lastErrAt = time.Now(), l.err, time.Now()
 		m.forgetLocked(n)
