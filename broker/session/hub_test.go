@@ -55,12 +55,17 @@ func dial(t testing.TB, address, options string) *wire {
 	}
 	t.Cleanup(func() { conn.Close() })
 	c := &wire{t: t, conn: conn, in: bufio.NewReader(conn)}
+	c.greet(options)
+	return c
+}
+
+func (c *wire) greet(options string) {
+	c.t.Helper()
 	if got := c.line(); !strings.HasPrefix(got, "INFO {") {
-		t.Fatalf("greeted with %q", got)
+		c.t.Fatalf("greeted with %q", got)
 	}
 	c.send("CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true%s}\r\n", options)
 	c.sync()
-	return c
 }
 
 func (c *wire) send(format string, args ...any) {

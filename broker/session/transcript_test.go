@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -132,17 +133,13 @@ func startHub(t *testing.T, options map[string]string) runningServer {
 		}
 	})
 	return runningServer{address: address, lameDuck: func() error {
+		// Cut short as soon as the clients are told: the first one would be sent away a second later,
+		// and the transcript may be slower.
 		ctx, cancel := context.WithCancel(context.Background())
-		left := make(chan struct{})
-		go func() {
-			defer close(left)
-			// Cut short, so that the test need not wait for the clients to leave.
-			_ = h.Leave(ctx, time.Minute)
-		}()
-		t.Cleanup(func() {
-			cancel()
-			<-left
-		})
+		cancel()
+		if err := h.Leave(ctx, time.Minute); !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("it left: %w", err)
+		}
 		return nil
 	}}
 }
