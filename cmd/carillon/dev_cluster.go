@@ -23,7 +23,9 @@ func (o *devOptions) runCluster(ctx context.Context) (err error) {
 	if err := prepareDevData(ctx, o.data, o.brokers); err != nil {
 		return err
 	}
-	brokers, err := o.plan(program, local.Endpoints())
+	var ports devPorts
+	defer ports.unlock()
+	brokers, err := o.plan(&ports, program, local.Endpoints())
 	if err != nil {
 		return err
 	}
@@ -46,8 +48,7 @@ func (o *devOptions) runCluster(ctx context.Context) (err error) {
 }
 
 // plan says where each broker listens, for all its lives.
-func (o *devOptions) plan(program string, endpoints []string) (brokers []*devBroker, err error) {
-	var ports devPorts
+func (o *devOptions) plan(ports *devPorts, program string, endpoints []string) (brokers []*devBroker, err error) {
 	defer func() { err = errors.Join(err, ports.release(0)) }()
 	clients, err := ports.consecutive("listen", o.listen, o.brokers)
 	if err != nil {

@@ -17,8 +17,13 @@ const (
 
 const loopback = "127.0.0.1"
 
-// devPorts finds ports, and holds them until all are found so that no two are the same.
-type devPorts struct{ held []net.Listener }
+// devPorts finds ports, and holds them until all are found so that no two are the same. A broker that is
+// started again must find its port free, so no other `carillon dev` may choose that meanwhile: the
+// UDP port of the same number, which no broker uses, is locked until unlock is called.
+type devPorts struct {
+	held  []net.Listener
+	locks []net.PacketConn
+}
 
 // checkPorts says what is wrong with n consecutive addresses from this one on. Port 0 is n of our choice.
 func checkPorts(flag, from string, n int) (host string, first int, err error) {
@@ -46,15 +51,29 @@ func (p *devPorts) consecutive(flag, from string, n int) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--%s: %w (is another broker running here?)", flag, err)
 	}
+	// Somebody else may use the UDP ports of numbers that the user chose.
+	for i := range n {
+		_ = p.lock(first + i)
+	}
 	return all, nil
 }
 
 // free are n consecutive addresses that nobody listens on.
 func (p *devPorts) free(host string, n int) (all []string, err error) {
 	for range portTries {
-		if all, err = p.hold(host, lowestPort+rand.IntN(highestPort-lowestPort-n), n); err == nil {
+		first, held := lowestPort+rand.IntN(highestPort-lowestPort-n), len(p.held)
+		if all, err = p.hold(host, first, n); err != nil {
+			continue
+		}
+		for i := range n {
+			if err == nil {
+				err = p.lock(first + i)
+			}
+		}
+		if err == nil {
 			return all, nil
 		}
+		err = errors.Join(err, p.release(held))
 	}
 	return nil, fmt.Errorf("find %d free ports: %w", n, err)
 }
@@ -71,6 +90,23 @@ func (p *devPorts) hold(host string, first, n int) (all []string, err error) {
 		all = append(all, address)
 	}
 	return all, nil
+}
+
+// lock locks a port against other processes that choose ports. It ends with this process.
+func (p *devPorts) lock(port int) error {
+	lock, err := net.ListenPacket("udp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+	if err == nil {
+		p.locks = append(p.locks, lock)
+	}
+	return err
+}
+
+// unlock ends all locks.
+func (p *devPorts) unlock() {
+	for _, lock := range p.locks {
+		_ = lock.Close()
+	}
+	p.locks = nil
 }
 
 // release lets go of all but the first so many.
