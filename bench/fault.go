@@ -137,8 +137,8 @@ func (f Fault) strike(ctx context.Context, p Processes, name string) (heal func(
 	return func(context.Context) error { return signal(unix.SIGCONT) }, nil
 }
 
-// command runs to its end, also if ctx ends meanwhile: of a command that is killed nobody knows what it has
-// done, and healing what it has not done may fail.
+// command runs to its end, also if ctx ends meanwhile: of a command that is killed nobody knows
+// what it has done, and healing what it has not done may fail.
 func (f Fault) command(ctx context.Context, action, name string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 	defer cancel()

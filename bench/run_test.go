@@ -14,10 +14,11 @@ import (
 func TestMain(m *testing.M) { testutil.RunWithoutLeaks(m) }
 
 var (
-	// testLimits are for runs in which everything comes: they are waited for only when a test fails.
+	// testLimits are for runs in which everything comes: they are waited for only when a test
+	// fails.
 	testLimits = Limits{Connect: testutil.Patience, Drain: 30 * time.Second}
-	// lossLimits are for runs that wait in vain for something that the server keeps from them. Whatever
-	// else is under way on a busy machine comes within them.
+	// lossLimits are for runs that wait in vain for something that the server keeps from them.
+	// Whatever else is under way on a busy machine comes within them.
 	lossLimits = Limits{Connect: testutil.Patience, Drain: 5 * time.Second}
 )
 
@@ -153,8 +154,8 @@ func TestSubscriberThatIsCutOffIsReported(t *testing.T) {
 	}
 }
 
-// A server that stalls makes the messages that fall due meanwhile wait too. A closed loop
-// would send fewer of them and report one slow message; here every one has waited. The stall ends when
+// A server that stalls makes the messages that fall due meanwhile wait too. A closed loop would
+// send fewer of them and report one slow message; here every one has waited. The stall ends when
 // all have been published: publishers that waited for the server would never get there.
 func TestStallIsPaidByEveryMessageThatWasDue(t *testing.T) {
 	t.Parallel()
@@ -175,9 +176,10 @@ func TestStallIsPaidByEveryMessageThatWasDue(t *testing.T) {
 	if run.faulty() {
 		t.Fatalf("nothing was lost: %+v", run)
 	}
-	// The stall holds up publisher 0's last 90 messages, which are due 5 ms after one another and come
-	// behind the last one: of 300 deliveries about 70 waited over 100 ms, so the 95th percentile stands
-	// above it, the first of them waited for 445 ms, and the mean is at least 90 × 222 ms / 300.
+	// The stall holds up publisher 0's last 90 messages, which are due 5 ms after one another and
+	// come behind the last one: of 300 deliveries about 70 waited over 100 ms, so the 95th
+	// percentile stands above it, the first of them waited for 445 ms, and the mean is at least 90
+	// × 222 ms / 300.
 	if l := run.Latency; l.P95 < int64(100*time.Millisecond) || l.Mean < float64(60*time.Millisecond) || l.Max < int64(440*time.Millisecond) {
 		t.Errorf("the stall does not show: %+v", l)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// leaseTTL is how long a broker of the fleet may be silent: longer than a busy machine stops a goroutine.
-// No test waits for the end of a lease; brokers that stop revoke theirs.
+// leaseTTL is how long a broker of the fleet may be silent: longer than a busy machine stops a
+// goroutine. No test waits for the end of a lease; brokers that stop revoke theirs.
 const leaseTTL = 30 * time.Second
 
 // fleet is the brokers of the Broker main, as far as the operator sees them: registered in etcd,
@@ -171,8 +171,8 @@ func (m *member) missing(ctx context.Context, state *coordination.State) (writes
 	return writes
 }
 
-// shard is the next state of a Topic's shard, if there is one: with as many replicas as it asks for, all
-// in sync at once unless they are held back, and none on a broker that is drained.
+// shard is the next state of a Topic's shard, if there is one: with as many replicas as it asks
+// for, all in sync at once unless they are held back, and none on a broker that is drained.
 func (m *member) shard(state *coordination.State, topic *coordination.Topic, number, turn int) (coordination.Shard, bool) {
 	want := topic.Spec.ResolvedReplicas(len(state.Brokers))
 	next := coordination.Shard{Topic: topic.ID, Number: number}

@@ -106,7 +106,8 @@ func (w *world) expandable() {
 	}
 }
 
-// change makes a change of a volume claim as it is now, again if others changed it meanwhile.
+// change applies a change to the current version of a volume claim. It tries again if the claim was
+// changed meanwhile.
 func (w *world) change(claim *corev1.PersistentVolumeClaim, how func(context.Context, *corev1.PersistentVolumeClaim) error) {
 	w.t.Helper()
 	name := claim.Name
@@ -156,7 +157,8 @@ func (w *world) patch(into client.Object, name, patch string) {
 	}
 }
 
-// until waits for a condition of the Broker at its present generation; an empty status: for its absence.
+// until waits for a condition of the Broker at its present generation; an empty status: for its
+// absence.
 func (w *world) until(kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
 	w.t.Helper()
 	var found metav1.Condition
@@ -185,9 +187,10 @@ func (w *world) untilReady() {
 	w.until(v1alpha1.ConditionReady, metav1.ConditionTrue, "AllReady")
 }
 
-// quiet waits until the operator, which has made a pass since it was started, has written nothing for two
-// seconds, nor while the test asked the API server 40 times, one by one: on a busy machine two seconds
-// are not long enough for what is still on its way. Nothing may be under way either, a pass or a request.
+// quiet waits until the operator, which has made a pass since it was started, has written nothing
+// for two seconds, nor while the test asked the API server 40 times, one by one: on a busy machine
+// two seconds are not long enough for what is still on its way. Nothing may be under way either, a
+// pass or a request.
 func (w *world) quiet() {
 	w.t.Helper()
 	const pause, rounds = 2 * time.Second, 40
@@ -208,7 +211,8 @@ func (w *world) quiet() {
 	})
 }
 
-// passes returns how many passes operators of this process have begun and ended, and how many are under way.
+// passes returns how many passes operators of this process have begun and ended, and how many are
+// under way.
 func (w *world) passes() (ended, active int) {
 	w.t.Helper()
 	families, err := metrics.Registry.Gather()

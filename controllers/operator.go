@@ -45,7 +45,8 @@ const (
 	cacheCheckTimeout = time.Second
 	// Requests to the API server per second, and at once. A converged operator needs next to none;
 	// a thousand Topics that are applied at once need one or two status writes and an event each,
-	// and should be through in a quarter of a minute. Beyond that the API server's own fairness rules.
+	// and should be through in a quarter of a minute. Beyond that the API server's own fairness
+	// rules.
 	requestRate, requestBurst = 200, 400
 )
 

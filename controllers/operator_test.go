@@ -68,8 +68,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// testLog is a test's log for as long as the test runs: controller-runtime has a goroutine that says
-// a last word after its manager has ended.
+// testLog is a test's log for as long as the test runs: controller-runtime has a goroutine that
+// says a last word after its manager has ended.
 type testLog struct {
 	mu sync.Mutex
 	to io.Writer
@@ -102,7 +102,8 @@ func (w *world) startOperator() {
 				done <- err
 				return
 			}
-			// An API server that doesn't answer for ten seconds ends the operator. Kubernetes starts it again.
+			// An API server that doesn't answer for ten seconds ends the operator. Kubernetes
+			// starts it again.
 			w.options.Logger.Info("The operator ended and is started again", "error", err)
 		}
 	}()
@@ -259,8 +260,8 @@ func (e *etcdOfTest) Health(ctx context.Context) coordination.Health {
 	return health
 }
 
-// startAgent runs what kubelets would: pods start, become ready, or crash. A deleted pod vanishes at
-// once, since it is on no node.
+// startAgent runs what kubelets would: pods start, become ready, or crash. A deleted pod vanishes
+// at once, since it is on no node.
 func (w *world) startAgent() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -16,9 +16,9 @@ import (
 )
 
 // A thousand Topics that are applied at once are all served, with few requests and writes, and cost
-// nothing afterwards: not by themselves, and not when the operator is started again. The time depends on
-// the machine and is logged. What decides it is bounded: the operator makes at most 200 requests per
-// second, so 4 for each Topic are at most 20 s.
+// nothing afterwards: not by themselves, and not when the operator is started again. The time
+// depends on the machine and is logged. What decides it is bounded: the operator makes at most 200
+// requests per second, so 4 for each Topic are at most 20 s.
 func TestAThousandTopicsAtOnce(t *testing.T) {
 	const (
 		topics       = 1000

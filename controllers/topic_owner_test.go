@@ -55,7 +55,8 @@ func TestDeletionPoliciesOfTopics(t *testing.T) {
 	}
 }
 
-// Deletions that nobody watched are found by the owners in etcd; what only seems to be deleted is not.
+// Deletions that nobody watched are found by the owners in etcd; what only seems to be deleted is
+// not.
 func TestDeletionsWhileTheOperatorWasDown(t *testing.T) {
 	w, f, _ := newServingWorld(t, "main-0")
 	w.apply("Topic", "dropped", `{brokerRef: {name: main}, deletionPolicy: Delete}`)
@@ -160,7 +161,8 @@ func TestManifestsAndClientsKeepApart(t *testing.T) {
 	if kept := f.topic("events"); kept == nil || kept.Owner.Name != "shop" {
 		t.Errorf("the client's Topic became %+v", kept)
 	}
-	// Once the client lets go of it, who waited for the name gets it; the other is still in its way.
+	// Once the client lets go of it, who waited for the name gets it; the other is still in its
+	// way.
 	if err := f.keys.DeleteTopic(t.Context(), "events", "", clientOwner); err != nil {
 		t.Fatal(err)
 	}
@@ -168,8 +170,8 @@ func TestManifestsAndClientsKeepApart(t *testing.T) {
 	w.untilTopic("zone", "SubjectsTaken")
 }
 
-// In whatever order Broker, Topic and Subscription go, with the operator or without, all of them are
-// gone, no records are, and the same manifests applied again take up what there was.
+// In whatever order Broker, Topic and Subscription go, with the operator or without, all of them
+// are gone, no records are, and the same manifests applied again take up what there was.
 func TestEveryOrderOfDeletionsEnds(t *testing.T) {
 	w, f, _ := newServingWorld(t, "main-0")
 	manifests := map[string]struct {

@@ -26,8 +26,8 @@ import (
 	"github.com/carillon-mq/carillon/controllers/observe"
 )
 
-// Of two manifests that ask for one subject the older is served, whichever came first to etcd, unless
-// the younger holds records: those are never taken away from where they come in.
+// Of two manifests that ask for one subject the older is served, whichever came first to etcd,
+// unless the younger holds records: those are never taken away from where they come in.
 func TestOlderManifestKeepsTheSubject(t *testing.T) {
 	w, f, _ := newServingWorld(t, "main-0")
 	w.apply("Topic", "first", `{brokerRef: {name: main}, subjects: ["a.>"]}`)
@@ -74,7 +74,8 @@ func TestOlderManifestKeepsTheSubject(t *testing.T) {
 	}
 }
 
-// nextSecond waits until what is made is younger than what is there: the API server counts in seconds.
+// nextSecond waits until what is made is younger than what is there: the API server counts in
+// seconds.
 func (w *world) nextSecond() {
 	w.t.Helper()
 	begun := time.Now().Truncate(time.Second)
@@ -346,7 +347,8 @@ func TestNumbersAndTroubleReachTheStatus(t *testing.T) {
 	}
 }
 
-// A leader that may lack what was acknowledged is told of, once; by an operator that is started later, not again.
+// A leader that may lack what was acknowledged is told of, once; by an operator that is started
+// later, not again.
 func TestALeaderInDoubtIsTold(t *testing.T) {
 	w, f, members := newServingWorld(t, "main-0")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
@@ -366,7 +368,8 @@ func TestALeaderInDoubtIsTold(t *testing.T) {
 	}
 }
 
-// What the operator takes a definition's end by: it answers while it goes, and lets nothing be made.
+// What the operator takes a definition's end by: it answers while it goes, and lets nothing be
+// made.
 func TestDefinitionThatIsGoingIsNotDefined(t *testing.T) {
 	crds := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(crds); err != nil {

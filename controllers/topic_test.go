@@ -113,7 +113,8 @@ func (w *world) untilSubscription(name, reason string) *v1alpha1.Subscription {
 	return s
 }
 
-// says checks the conditions as a whole: which reason, and that Ready, Reconciling and Stalled agree.
+// says checks the conditions as a whole: which reason, and that Ready, Reconciling and Stalled
+// agree.
 func says(conditions []metav1.Condition, generation, observed int64, reason string) error {
 	ready := meta.FindStatusCondition(conditions, "Ready")
 	if observed != generation || ready == nil || ready.Reason != reason || ready.ObservedGeneration != generation {

@@ -1,7 +1,7 @@
 // Package admin serves the API of `carillon topic`, `carillon subscription` and `carillon brokers`,
 // through every broker. It covers what JetStream cannot express: owners, leaders, in-sync replicas,
-// why a shard is not served, all settings of a Topic, brokers, drains and clocks, batches of records,
-// snapshots.
+// why a shard is not served, all settings of a Topic, brokers, drains and clocks, batches of
+// records, snapshots.
 //
 // A request is published with a reply subject, and answered with one JSON object:
 //

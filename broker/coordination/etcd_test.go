@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	testutil.RunWithoutLeaks(m)
 }
 
-// testTTL is the TTL of leases in tests: longer than a busy machine keeps a broker from renewing one.
-// shortTTL is that of tests that wait for the end of a lease.
+// testTTL is the TTL of leases in tests: longer than a busy machine keeps a broker from renewing
+// one. shortTTL is that of tests that wait for the end of a lease.
 const testTTL, shortTTL = 15 * time.Second, 6 * time.Second
 
 // etcdServer is a real etcd with clients and cables of the test.
@@ -62,8 +62,8 @@ func (c *Client) withShortTTL() *Client {
 	return c
 }
 
-// restless returns the client with watches that are replaced after a second without an answer. A busy
-// machine may have it replace a watch that is well.
+// restless returns the client with watches that are replaced after a second without an answer. A
+// busy machine may have it replace a watch that is well.
 func (c *Client) restless() *Client {
 	c.probe, c.silent = 200*time.Millisecond, time.Second
 	return c

@@ -61,7 +61,8 @@ func (c *Client) Withdraw(ctx context.Context, self Replica, before *Shard) (*Sh
 }
 
 // Resign removes self as leader, so that the next leader has a later epoch. The entry of self
-// stays, and elections prefer every other member: the log of self failed. Errors are those of Vouch, and an *InvalidError if another broker leads.
+// stays, and elections prefer every other member: the log of self failed. Errors are those of
+// Vouch, and an *InvalidError if another broker leads.
 func (c *Client) Resign(ctx context.Context, self Replica, before *Shard) (*Shard, error) {
 	own, _ := before.Member(self.Broker)
 	if before.Leader != self.Broker {

@@ -51,8 +51,8 @@ func Missing(counted bool, epoch uint64) State {
 }
 
 // MissingCursors returns the State of a copy that others count on (Opened.Counted), and whose
-// records are there and log of cursors does not exist. kept is the State in the manifest. The result
-// is persisted before a log of cursors is made.
+// records are there and log of cursors does not exist. kept is the State in the manifest. The
+// result is persisted before a log of cursors is made.
 func MissingCursors(kept State, epoch uint64) State {
 	return kept.doubt(Partial, fmt.Sprintf("the log of cursors was not there in epoch %d and begins anew; if it had cursors, they are lost", epoch), epoch)
 }
@@ -241,8 +241,8 @@ type Seen struct {
 	Alone bool
 	// Others reports that another member of the set vouches for its copy, and is present to lead.
 	Others bool
-	// CaughtUp reports that this copy follows the leader of this epoch since its last doubt, and has
-	// had everything that was safe when the leader let it copy. Without that, an entry of the
+	// CaughtUp reports that this copy follows the leader of this epoch since its last doubt, and
+	// has had everything that was safe when the leader let it copy. Without that, an entry of the
 	// current incarnation proves nothing: the leader may have made its swap before the doubt.
 	CaughtUp bool
 }

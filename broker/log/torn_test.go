@@ -28,13 +28,7 @@ func sealedOnce(t *testing.T, n int, epochs uint64) (fsys *crashfs.FS, path stri
 		t.Fatal(err)
 	}
 	path, footer = firstFile(t, l), d.position(l)
-	l.Roll()
-	if err := l.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	l.mu.Lock()
-	l.settle()
-	l.mu.Unlock()
+	sealNow(t, l)
 	fsys = killed(fsys, d)
 	info, err := fsys.Stat(path)
 	if err != nil || info.Size <= footer {
@@ -104,9 +98,9 @@ func TestAFooterBehindATornRunMayBeTornToo(t *testing.T) {
 }
 
 // sealedBehindATornRun returns a disk whose log was killed right after its segment was sealed, and
-// where the footer of that stands: where recovery had cut the second batch of a run, of which the
-// last sector was missing. The first batch has n bytes more than another. It returns nil if the
-// second batch stands in one sector.
+// the position of the segment's footer. Recovery had cut the second batch of a run there, since its
+// last sector was missing. The first batch is longer by n bytes. It returns nil if the
+// second batch fits into one sector.
 func sealedBehindATornRun(t *testing.T, n int) (after *crashfs.FS, path string, footer, size int64) {
 	t.Helper()
 	fsys, d, l := setup(t, Options{SyncAllFrom: 1000})
@@ -154,13 +148,7 @@ func sealedBehindATornRun(t *testing.T, n int) (after *crashfs.FS, path string, 
 	if r := l.Recovery(); r.Cut == 0 || l.end != 3 || d.position(l) != at {
 		t.Fatalf("ends at %d, byte %d instead of %d: %+v", l.end, d.position(l), at, r)
 	}
-	l.Roll()
-	if err := l.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	l.mu.Lock()
-	l.settle()
-	l.mu.Unlock()
+	sealNow(t, l)
 	after = killed(fsys, d)
 	info, err := after.Stat(path)
 	if err != nil || info.Size <= at {
@@ -194,4 +182,16 @@ func TestADamagedFooterIsNeverTakenForTorn(t *testing.T) {
 			_ = d.Close()
 		}
 	}
+}
+
+// sealNow ends the segment of l, and waits until its footer is written.
+func sealNow(t *testing.T, l *Log) {
+	t.Helper()
+	l.Roll()
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settle()
 }

@@ -97,8 +97,9 @@ func failover(t testing.TB, shards int) (took time.Duration, revisions int64) {
 	if without < shards-moved || leads["b"]-leads["c"] > 1 || leads["c"]-leads["b"] > 1 {
 		t.Errorf("they lead %v, and of %d sets the dead one is gone", leads, without)
 	}
-	// Nodes may see an election before all writes of its plan are counted. Of a transaction that failed the
-	// controller doesn't know whether etcd committed it, as when the answer was late, and counts none of it.
+	// Nodes may see an election before all writes of its plan are counted. Of a transaction that
+	// failed the controller doesn't know whether etcd committed it, as when the answer was late,
+	// and counts none of it.
 	testutil.Eventually(t, "all elections are counted", func() error {
 		writes, failed := int(second.controller.Stats().Writes[LeaderElected]), int(second.unanswered.transactions.Load())
 		if writes > without || writes+failed*coordination.MaxShardWrites < without {

@@ -70,8 +70,8 @@ func (n *node) run(ctx context.Context) {
 	}
 }
 
-// unanswered counts the transactions of a controller that failed, of which nobody knows whether etcd
-// committed them. It reads the controller's log.
+// unanswered counts the transactions of a controller that failed, of which nobody knows whether
+// etcd committed them. It reads the controller's log.
 type unanswered struct {
 	slog.Handler
 	transactions *atomic.Int64

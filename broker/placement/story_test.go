@@ -346,7 +346,8 @@ func TestABrokerThatCannotOpenItsCopyCountsAsAway(t *testing.T) {
 		if wait := waits(t, w); wait.Reason != AllSuspect || !strings.Contains(wait.Why, "b (which can't open its copy") {
 			t.Fatalf("%+v", wait)
 		}
-		// It vouched before, or is named in the set by its leader, and can't open its copy any more.
+		// It vouched before, or is named in the set by its leader, and can't open its copy any
+		// more.
 		w.entry("b", w.shards[orders.ID][0], w.brokers["b"].Incarnation, true)
 		if wait := waits(t, w); wait.Reason != AllSuspect {
 			t.Fatalf("%+v", wait)

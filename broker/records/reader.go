@@ -44,8 +44,8 @@ type Info struct {
 	Bytes               int64  // on disk, of the files that hold them
 }
 
-// Info describes what readers see. All of it is of one moment, also while compaction goes on. It may
-// read the disk.
+// Info describes what readers see. All of it is of one moment, also while compaction goes on. It
+// may read the disk.
 func (s *Reader) Info() Info {
 	start, end := s.source.Offsets()
 	s.data.CountHoles(start)

@@ -73,8 +73,8 @@ type FollowConfig struct {
 	// safe on all members. Then nothing is dropped and nothing is copied any more. It must not
 	// block, nor End this. If it is nil, such records are set aside.
 	Contradicted func(why string)
-	// InDoubt reports whether the copy is in doubt, so that it does not count: then such records are
-	// set aside. It must not block. If it is nil, the copy is not in doubt.
+	// InDoubt reports whether the copy is in doubt, so that it does not count: then such records
+	// are set aside. It must not block. If it is nil, the copy is not in doubt.
 	InDoubt func() bool
 	// Mended, if not nil, says that the logs lack segments (log.Log.Lacks). Then these are fetched
 	// and nothing is copied. It is called once, when the logs are complete, or with the reason why

@@ -12,7 +12,8 @@ import (
 // wait.
 const LagTime = 10 * time.Second
 
-// DisconnectTime is the same for a member without a connection. A redial takes some tens of milliseconds.
+// DisconnectTime is the same for a member without a connection. A redial takes some tens of
+// milliseconds.
 const DisconnectTime = 2 * time.Second
 
 // swapRetry is the pause before a leader asks again for a set that it could not get.
@@ -312,8 +313,8 @@ func (l *Leader) Asked(shard *coordination.Shard, now time.Duration) (moved bool
 	return l.advance()
 }
 
-// setShard replaces the shard. A member that has withdrawn since must ask again before it counts: what
-// it confirmed before is of a copy that it does not vouch for.
+// setShard replaces the shard. A member that has withdrawn since must ask again before it counts:
+// what it confirmed before is of a copy that it does not vouch for.
 func (l *Leader) setShard(shard *coordination.Shard) {
 	for _, id := range withdrawn(&l.shard, shard) {
 		if f := l.followers[id]; f != nil {

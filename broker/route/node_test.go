@@ -124,9 +124,10 @@ func waitUp(t testing.TB, nodes ...*testNode) {
 	}
 }
 
-// linkAll tells each of the nodes about all of them, those with the smaller ids first, and waits until
-// they are linked. So each link is dialled once: on a busy machine the broker that dials second would
-// dial too, and its connection would take the place of the first one, with what is on it.
+// linkAll tells each of the nodes about all of them, those with the smaller ids first, and waits
+// until they are linked. So each link is dialled once: on a busy machine the broker that dials
+// second would dial too, and its connection would take the place of the first one, with what is on
+// it.
 func linkAll(t testing.TB, nodes ...*testNode) {
 	t.Helper()
 	for _, n := range nodes {

@@ -10,7 +10,8 @@ import (
 
 var noon = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 
-// ages makes segments that hold records of so many hours ago and were scrubbed so many minutes ago; -1: never.
+// ages makes segments that hold records of so many hours ago and were scrubbed so many minutes ago;
+// -1: never.
 func ages(minutes ...int) (all []Segment[int]) {
 	for i, m := range minutes {
 		s := Segment[int]{SegmentCheck: log.SegmentCheck{Base: uint64(i + 1), Last: noon.Add(time.Duration(i-len(minutes)) * time.Hour)}}

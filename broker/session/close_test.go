@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// TestABrokerStopsWhileClientsGo: clients close their connections while the hub closes them, too. The
-// hub ends each connection once, with one of both reasons.
+// TestABrokerStopsWhileClientsGo: clients close their connections while the hub closes them, too.
+// The hub ends each connection once, with one of both reasons.
 func TestABrokerStopsWhileClientsGo(t *testing.T) {
 	const rounds, clients = 20, 20
 	profile, err := limits.ForProfile(limits.DefaultProfile)

@@ -60,7 +60,8 @@ type entry struct {
 	subs []*Sub
 	msg  visible
 	from *slab
-	// ownsSlab marks the entry that owns the reference to from, for itself and for entries before it.
+	// ownsSlab marks the entry that owns the reference to from, for itself and for entries before
+	// it.
 	ownsSlab bool
 }
 

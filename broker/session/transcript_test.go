@@ -133,8 +133,8 @@ func startHub(t *testing.T, options map[string]string) runningServer {
 		}
 	})
 	return runningServer{address: address, lameDuck: func() error {
-		// Cut short as soon as the clients are told: the first one would be sent away a second later,
-		// and the transcript may be slower.
+		// Cut short as soon as the clients are told: the first one would be sent away a second
+		// later, and the transcript may be slower.
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		if err := h.Leave(ctx, time.Minute); !errors.Is(err, context.Canceled) {

@@ -289,8 +289,8 @@ func (k *cursorStore) open() error {
 	return nil
 }
 
-// endOfEpoch returns the offset at which the first epoch after the given one begins in the data log,
-// or the greatest number.
+// endOfEpoch returns the offset at which the first epoch after the given one begins in the data
+// log, or the greatest number.
 //
 // The records from there on were appended later. If a cursor of that epoch goes beyond, the records
 // that it counts are gone: they were not durable, and other records have their offsets now. Every

@@ -13,7 +13,8 @@ import (
 	replication "github.com/carillon-mq/carillon/broker/replica"
 )
 
-// compacting is a cluster with a Topic of which the newest record of each subject is kept, and brokers in a hurry.
+// compacting is a cluster with a Topic of which the newest record of each subject is kept, and
+// brokers in a hurry.
 func compacting(t *testing.T, size int) *cluster {
 	c := newCluster(t, size)
 	for _, n := range c.sites {
@@ -39,8 +40,8 @@ func newestOf(shown []string) (newest []string) {
 	return newest
 }
 
-// Each replica compacts its copy. One that comes back copies what is left, wherever it ended; and whoever leads next
-// has the newest of each subject.
+// Each replica compacts its copy. One that comes back copies what is left, wherever it ended; and
+// whoever leads next has the newest of each subject.
 func TestReplicasOfACompactedTopic(t *testing.T) {
 	c := compacting(t, 3)
 	a, b := c.sites[0], c.sites[1]
@@ -107,8 +108,9 @@ func TestReplicasOfACompactedTopic(t *testing.T) {
 	}
 }
 
-// Of a compacted shard an answer brings as many records as are asked for, with what is left out between them, in both forms; who knows
-// nothing of that gets each run by itself. Either way nothing is missing or twice.
+// Of a compacted shard an answer brings as many records as are asked for, with what is left out
+// between them, in both forms; who knows nothing of that gets each run by itself. Either way
+// nothing is missing or twice.
 func TestAnswersWithGaps(t *testing.T) {
 	c := compacting(t, 1)
 	n := c.sites[0]

@@ -27,8 +27,8 @@ func (c *cluster) depose() (a, b *site) {
 	return a, b
 }
 
-// A leader that was deposed and doesn't know it refuses nothing for what it takes for the last message. It says that it can't know,
-// and that nothing is kept. What stays true, it answers.
+// A leader that was deposed and doesn't know it refuses nothing for what it takes for the last
+// message. It says that it can't know, and that nothing is kept. What stays true, it answers.
 func TestADeposedLeaderRefusesNoCondition(t *testing.T) {
 	c := newCluster(t, 3)
 	a, b := c.depose()
@@ -135,7 +135,8 @@ func TestARefusalRestsOnWhatIsPublishedWithIt(t *testing.T) {
 	a.expect(a.hub.answer(t, "r4"), "no: topic orders: the last message is at offset 2")
 }
 
-// A message with a condition that was forwarded to a deposed leader goes to the one that there is, where the condition holds.
+// A message with a condition that was forwarded to a deposed leader goes to the one that there is,
+// where the condition holds.
 func TestAConditionForwardedToADeposedLeaderIsJudgedByTheNext(t *testing.T) {
 	c := newCluster(t, 3)
 	a, b, other := c.sites[0], c.sites[1], c.sites[2]

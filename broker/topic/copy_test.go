@@ -28,7 +28,8 @@ func (c *cluster) set(members ...coordination.Replica) {
 	c.shard.Revision += 10
 }
 
-// name has the controller name a leader under the next epoch, and leave the set as it is but for the leader's life.
+// name has the controller name a leader under the next epoch, and leave the set as it is but for
+// the leader's life.
 func (c *cluster) name(leader int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,8 +60,9 @@ func (c *cluster) lifeOf(i int) coordination.Replica {
 	return coordination.Replica{Broker: c.sites[i].self, Incarnation: c.sites[i].life}
 }
 
-// Of the set {A, B} A is away with a healthy copy, and B comes back without its own. A plan that is older than what B has to say of that
-// names it all the same. B withdraws and leads nothing, A vouches when it is back, and nothing is lost.
+// Of the set {A, B} A is away with a healthy copy, and B comes back without its own. A plan that is
+// older than what B has to say of that names it all the same. B withdraws and leads nothing, A
+// vouches when it is back, and nothing is lost.
 func TestAllCopiesStay(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	a, b := c.sites[0], c.sites[1]
@@ -123,8 +125,9 @@ func (n *site) cursors() (all []string) {
 	}
 }
 
-// A broker comes back without the folder of a shard's cursors. Its records are all there, and its copy is in doubt all
-// the same, also in the life after that: it does not vouch, and leads nothing, until it has fetched the cursors.
+// A broker comes back without the folder of a shard's cursors. Its records are all there, and its
+// copy is in doubt all the same, also in the life after that: it does not vouch, and leads nothing,
+// until it has fetched the cursors.
 func TestACopyWithoutItsCursorsIsInDoubt(t *testing.T) {
 	c, _ := spoilable(t, 30)
 	a, b := c.sites[0], c.sites[1]
@@ -162,7 +165,8 @@ func TestACopyWithoutItsCursorsIsInDoubt(t *testing.T) {
 	c.settle("it has fetched them", func() bool { return c.whole(b, 30) && len(b.cursors()) == 1 })
 }
 
-// A follower finds out that its copy is to be fetched anew while its leader is cut off. The controller names it before it has heard of that.
+// A follower finds out that its copy is to be fetched anew while its leader is cut off. The
+// controller names it before it has heard of that.
 func TestElectedBeforeTheDoubtWasSeen(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
@@ -187,8 +191,8 @@ func TestElectedBeforeTheDoubtWasSeen(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(b, 300) })
 }
 
-// All brokers are killed. Each opens its copy, though nobody leads, and vouches for it; the former leader doesn't take its epoch up again.
-// The answers to some are lost.
+// All brokers are killed. Each opens its copy, though nobody leads, and vouches for it; the former
+// leader doesn't take its epoch up again. The answers to some are lost.
 func TestWhoeverComesBackVouches(t *testing.T) {
 	c, _ := spoilable(t, 100)
 	for i := range c.sites {
@@ -224,7 +228,8 @@ func TestWhoeverComesBackVouches(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(c.sites[0], 101) })
 }
 
-// A lease is lost and the same process registers again. What it leads goes on in its epoch; where nobody leads it vouches again.
+// A lease is lost and the same process registers again. What it leads goes on in its epoch; where
+// nobody leads it vouches again.
 func TestALifeThatRegistersAgainVouchesAgain(t *testing.T) {
 	c, _ := spoilable(t, 10)
 	a := c.sites[0]
@@ -251,8 +256,9 @@ func TestALifeThatRegistersAgainVouchesAgain(t *testing.T) {
 	})
 }
 
-// Damage is found in a follower's copy: it leaves the set before it follows again, and is repaired. Found in a leader's copy while nobody else
-// vouches, it leads on, and steps down as soon as somebody does.
+// Damage is found in a follower's copy: it leaves the set before it follows again, and is repaired.
+// Found in a leader's copy while nobody else vouches, it leads on, and steps down as soon as
+// somebody does.
 func TestACopyInDoubtLeavesTheSet(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]
@@ -291,8 +297,8 @@ func TestACopyInDoubtLeavesTheSet(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(a, 600) })
 }
 
-// A leader is named in doubt that lacks everything. What its followers know to be safe is set aside there, and not deleted. They
-// know it after a restart, too.
+// A leader is named in doubt that lacks everything. What its followers know to be safe is set aside
+// there, and not deleted. They know it after a restart, too.
 func TestWhatWasSafeIsSetAside(t *testing.T) {
 	t.Run("of a follower that lives", func(t *testing.T) { setAside(t, false) })
 	t.Run("of a follower that was killed", func(t *testing.T) { setAside(t, true) })
@@ -333,8 +339,8 @@ func setAside(t *testing.T, restarted bool) {
 	}
 }
 
-// journaled says whether a process that is started after a power cut knows the watermark of a Topic's data log, whatever
-// is lost by that of what was not synced.
+// journaled says whether a process that is started after a power cut knows the watermark of a
+// Topic's data log, whatever is lost by that of what was not synced.
 func (n *site) journaled(topic string, watermark uint64) bool {
 	for seed := range uint64(16) {
 		d, err := log.OpenDisk(n.fs.(*crashfs.FS).Clone().Crash(rand.New(rand.NewPCG(seed, 1))), "data", log.Options{})
@@ -367,7 +373,8 @@ func (n *site) failSegments(failed *atomic.Bool) {
 	})
 }
 
-// A log of a Topic in memory fails under a follower that has confirmed what it had not written: its copy is in doubt.
+// A log of a Topic in memory fails under a follower that has confirmed what it had not written: its
+// copy is in doubt.
 func TestAFollowerInMemoryWhoseLogFailsIsInDoubt(t *testing.T) {
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
@@ -393,8 +400,9 @@ func TestAFollowerInMemoryWhoseLogFailsIsInDoubt(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(b, n) })
 }
 
-// A Topic in memory. The swap by which the leader puts a follower into the set is under way when the follower confirms a
-// record and loses it with its log. The swap arrives: the follower withdraws, and the record is not lost with the leader.
+// A Topic in memory. The swap by which the leader puts a follower into the set is under way when
+// the follower confirms a record and loses it with its log. The swap arrives: the follower
+// withdraws, and the record is not lost with the leader.
 func TestASwapMadeBeforeADoubtDoesNotEndIt(t *testing.T) {
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
@@ -457,8 +465,8 @@ func TestASwapMadeBeforeADoubtDoesNotEndIt(t *testing.T) {
 	c.settle("it has all again", func() bool { return b.service.Suspects() == 0 && len(c.inSync()) == 2 })
 }
 
-// A broker ends in order while the logs of a copy in doubt can't be opened. Its end isn't marked as orderly: the next
-// life would vouch for a copy that lacks what this one confirmed.
+// A broker ends in order while the logs of a copy in doubt can't be opened. Its end isn't marked as
+// orderly: the next life would vouch for a copy that lacks what this one confirmed.
 func TestAnEndWithACopyInDoubtIsNotOrderly(t *testing.T) {
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
@@ -477,8 +485,9 @@ func TestAnEndWithACopyInDoubtIsNotOrderly(t *testing.T) {
 	}
 }
 
-// A leader that was elected in doubt finds more damage while others vouch. The doubt of its epoch was an earlier one:
-// it withdraws, and does not begin to lead that epoch again while the set that shows so has not reached it.
+// A leader that was elected in doubt finds more damage while others vouch. The doubt of its epoch
+// was an earlier one: it withdraws, and does not begin to lead that epoch again while the set that
+// shows so has not reached it.
 func TestAnEpochInDoubtIsLedOnce(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	a := c.sites[0]
@@ -521,8 +530,8 @@ func (n *site) cannotOpen() {
 	})
 }
 
-// A broker that comes back can't open its copy. It says so at its second try, so that elections don't wait for it, and
-// takes that back when it can.
+// A broker that comes back can't open its copy. It says so at its second try, so that elections
+// don't wait for it, and takes that back when it can.
 func TestABrokerThatCannotOpenItsCopySaysSo(t *testing.T) {
 	c, reports := spoilable(t, 10)
 	b := c.sites[1]
@@ -542,8 +551,8 @@ func TestABrokerThatCannotOpenItsCopySaysSo(t *testing.T) {
 	})
 }
 
-// A leader's log fails and can't be opened again, and nobody else is there. It resigns all the same, and says so: a
-// member that comes back vouches only while nobody leads.
+// A leader's log fails and can't be opened again, and nobody else is there. It resigns all the
+// same, and says so: a member that comes back vouches only while nobody leads.
 func TestALeaderThatCannotOpenItsLogMakesRoomForWhoComesBack(t *testing.T) {
 	c, reports := spoilable(t, 10)
 	a, b := c.sites[0], c.sites[1]
@@ -595,8 +604,9 @@ func TestACopyInDoubtThatCannotBeOpenedIsReported(t *testing.T) {
 	c.settle("it is repaired", func() bool { return c.whole(b, 600) })
 }
 
-// The replicas of a shard are on other brokers by the time that a broker can't open its copy. The copy goes as others do:
-// it is set aside, or deleted if the move was planned, and nothing is reported of it any more.
+// The replicas of a shard are on other brokers by the time that a broker can't open its copy. The
+// copy goes as others do: it is set aside, or deleted if the move was planned, and nothing is
+// reported of it any more.
 func TestACopyThatIsClosedGoesAsOthersDo(t *testing.T) {
 	for _, planned := range []bool{false, true} {
 		n := newSite(t)
@@ -625,8 +635,9 @@ func TestACopyThatIsClosedGoesAsOthersDo(t *testing.T) {
 	}
 }
 
-// The durability of a Topic changes while a write of its leader hangs, and then fails. Followers have the record, so the
-// leader does not lead this epoch again, in which it would give the offset to another record.
+// The durability of a Topic changes while a write of its leader hangs, and then fails. Followers
+// have the record, so the leader does not lead this epoch again, in which it would give the offset
+// to another record.
 func TestALogThatFailsAsItsDurabilityChangesSpendsTheEpoch(t *testing.T) {
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
@@ -662,7 +673,8 @@ func TestALogThatFailsAsItsDurabilityChangesSpendsTheEpoch(t *testing.T) {
 	}
 }
 
-// A copy that was lost has been fetched again and is whole. It doubts like any other when a leader lacks what was safe.
+// A copy that was lost has been fetched again and is whole. It doubts like any other when a leader
+// lacks what was safe.
 func TestACopyThatWasFetchedAgainDoubtsAsOthersDo(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
@@ -690,8 +702,9 @@ func TestACopyThatWasFetchedAgainDoubtsAsOthersDo(t *testing.T) {
 	})
 }
 
-// etcd is away when a leader finds its copy damaged, and others have what is damaged. It leads on, acknowledges what is
-// published, and refuses what it can't read; it withdraws when etcd is back, and stops leading at once.
+// etcd is away when a leader finds its copy damaged, and others have what is damaged. It leads on,
+// acknowledges what is published, and refuses what it can't read; it withdraws when etcd is back,
+// and stops leading at once.
 func TestADamagedLeaderServesWhileEtcdIsAway(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]

@@ -93,7 +93,8 @@ func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
 	if all := n.service.Topics(); len(all) != 6 || all[0].Name() != "away" || n.service.ByID("id-there").Leader() != "broker-b" || n.service.Stats().Open != 1 {
 		t.Errorf("topics: %v", all)
 	}
-	// Its only replica is elsewhere all of a sudden: what is on the disk is set aside, and nothing is kept here any more.
+	// Its only replica is elsewhere all of a sudden: what is on the disk is set aside, and nothing
+	// is kept here any more.
 	shard := n.service.Topic("here").Shard()
 	n.place("here", "broker-b")
 	n.tell()
@@ -122,7 +123,8 @@ func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
 	}
 }
 
-// A shard is led only by the life that it names; but that life goes on leading while it registers anew.
+// A shard is led only by the life that it names; but that life goes on leading while it registers
+// anew.
 func TestAnEarlierLifeDoesNotLead(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
@@ -251,7 +253,8 @@ func TestLogsOfUnknownTopicsAreSetAside(t *testing.T) {
 	}
 }
 
-// A log whose Topic other brokers keep is set aside: there are copies of it, or somebody has to look what became of them.
+// A log whose Topic other brokers keep is set aside: there are copies of it, or somebody has to
+// look what became of them.
 func TestLogsOfTopicsKeptElsewhereAreSetAside(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")

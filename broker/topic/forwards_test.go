@@ -14,7 +14,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/sender"
 )
 
-// way is one direction of a link between two brokers of a test. What is carried arrives on a goroutine of its own.
+// way is one direction of a link between two brokers of a test. What is carried arrives on a
+// goroutine of its own.
 type way struct {
 	mu     sync.Mutex
 	more   *sync.Cond
@@ -103,7 +104,8 @@ func (n *site) values() (all []string) {
 	return all
 }
 
-// What was appended when the link was cut is not appended again, and its publisher is answered as if nothing had been.
+// What was appended when the link was cut is not appended again, and its publisher is answered as
+// if nothing had been.
 func TestAForwardIsAnsweredAfterItsLinkWasCut(t *testing.T) {
 	_, a, b, _ := three(t)
 	_, back, cut := join(b, a)
@@ -134,7 +136,8 @@ func TestAForwardIsAnsweredAfterItsLinkWasCut(t *testing.T) {
 	})
 }
 
-// The leader dies with messages under way, some of them on the other replicas and some not: publishers on other brokers notice nothing.
+// The leader dies with messages under way, some of them on the other replicas and some not:
+// publishers on other brokers notice nothing.
 func TestForwardsGoOnWithTheNextLeader(t *testing.T) {
 	c, a, b, other := three(t)
 	there, back, cut := join(b, a)
@@ -232,8 +235,9 @@ func (n *site) ends(at uint64) {
 	})
 }
 
-// Leadership moves while messages are under way that were published to the leader itself. Some of them stand in the next leader's log
-// and are acknowledged where they stand; the others go to it. Their publishers notice nothing.
+// Leadership moves while messages are under way that were published to the leader itself. Some of
+// them stand in the next leader's log and are acknowledged where they stand; the others go to it.
+// Their publishers notice nothing.
 func TestAPublisherAtTheLeaderItselfNoticesNothing(t *testing.T) {
 	for name, next := range map[string]func(c *cluster){
 		"at once":                  func(c *cluster) { c.elect(1, 1, 2) },
@@ -284,7 +288,8 @@ func TestAPublisherAtTheLeaderItselfNoticesNothing(t *testing.T) {
 	}
 }
 
-// leadsBehindAnother has the first broker lead, take what came to it while nobody led, and then go on by itself.
+// leadsBehindAnother has the first broker lead, take what came to it while nobody led, and then go
+// on by itself.
 func (c *cluster) leadsBehindAnother(between func()) {
 	c.t.Helper()
 	a := c.sites[0]
@@ -310,7 +315,8 @@ func TestNothingOvertakesWhatCameWhileNobodyLed(t *testing.T) {
 	}
 }
 
-// A leader that begins anew in its epoch, since another durability is asked for, sends what wasn't safe to itself.
+// A leader that begins anew in its epoch, since another durability is asked for, sends what wasn't
+// safe to itself.
 func TestALeaderThatBeginsAnewKnowsWhatItTook(t *testing.T) {
 	c, a, _, _ := three(t)
 	c.leadsBehindAnother(func() {})
@@ -329,8 +335,8 @@ func TestALeaderThatBeginsAnewKnowsWhatItTook(t *testing.T) {
 	}
 }
 
-// What the next leader lacks is sent to it, and it dies before that is safe. The one after it has it in its log, from the first leader: it is
-// not kept twice.
+// What the next leader lacks is sent to it, and it dies before that is safe. The one after it has
+// it in its log, from the first leader: it is not kept twice.
 func TestWhatIsResentIsKnownToALeaderAfterTheNext(t *testing.T) {
 	c, a, b, other := three(t)
 	_, _, cut := join(a, b)
@@ -374,7 +380,8 @@ func TestWhatCantBeResentIsNotKnown(t *testing.T) {
 	a.eventually("nothing is held", func() bool { return a.service.Stats().OutboxMessages == 0 })
 }
 
-// The leader that restarts has what was under way from its log; a message whose fate it can't know is refused, not kept twice.
+// The leader that restarts has what was under way from its log; a message whose fate it can't know
+// is refused, not kept twice.
 func TestALeaderThatRestartsKnowsWhatItHas(t *testing.T) {
 	n := newCluster(t, 1)
 	n.start(0)
@@ -455,8 +462,8 @@ func TestALeaderThatRestartsKnowsWhatItHas(t *testing.T) {
 	a.expect(said(), "again")
 	send(2, 4, 4, 8, letters(4, 8))
 	both("answers 4+3@4", "answers 7+2@7")
-	// A leader that has not seen everything that was kept takes what can't have been, since its source had less that was; and it refuses what
-	// might have been.
+	// A leader that has not seen everything that was kept takes what can't have been, since its
+	// source had less that was; and it refuses what might have been.
 	shard := a.service.Topic("orders").Shard()
 	shard.mu.Lock()
 	shard.origins.Since = forward.Mono()
@@ -511,7 +518,8 @@ func TestAFullOutboxRefuses(t *testing.T) {
 	b.eventually("nothing is held", func() bool { return b.service.Stats().OutboxBytes == 0 })
 }
 
-// A broker that ends tells those whose messages it holds, and a deleted Topic's publishers are told, too.
+// A broker that ends tells those whose messages it holds, and a deleted Topic's publishers are
+// told, too.
 func TestNobodyIsLeftWithoutAnAnswer(t *testing.T) {
 	for name, then := range map[string]func(c *cluster, b *site){
 		"stopping": func(_ *cluster, b *site) { _ = b.service.Close() },

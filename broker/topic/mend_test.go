@@ -16,7 +16,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/records"
 )
 
-// spoilable is a cluster of three of which the first one leads, with so many messages, and what each broker reports.
+// spoilable is a cluster of three of which the first one leads, with so many messages, and what
+// each broker reports.
 func spoilable(t *testing.T, messages int) (c *cluster, reports []chan []coordination.Suspect) {
 	c = newCluster(t, 3)
 	for _, n := range c.sites {
@@ -105,13 +106,15 @@ func (n *site) flip(segment string) {
 	}
 }
 
-// whole says whether all copies are the same and have so many messages, all are in sync, and this broker vouches for its copy.
+// whole says whether all copies are the same and have so many messages, all are in sync, and this
+// broker vouches for its copy.
 func (c *cluster) whole(n *site, messages int) bool {
 	all := c.copies()
 	return equal(all) && len(all[0]) == messages && n.service.Suspects() == 0 && len(c.inSync()) == len(c.sites)
 }
 
-// A segment in which damage is found at rest is fetched alone from the leader and set aside; a leader has another one lead first.
+// A segment in which damage is found at rest is fetched alone from the leader and set aside; a
+// leader has another one lead first.
 func TestADamagedSegmentIsFetchedAlone(t *testing.T) {
 	c, reports := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]
@@ -170,7 +173,8 @@ func TestAMissingSegmentIsFetchedAlone(t *testing.T) {
 	}
 }
 
-// The end of a copy is not there: it doesn't say that it goes as far as it did, so whoever has more is chosen to lead.
+// The end of a copy is not there: it doesn't say that it goes as far as it did, so whoever has more
+// is chosen to lead.
 func TestHowFarACopyGoesThatLacksItsEnd(t *testing.T) {
 	c, reports := spoilable(t, 600)
 	b := c.sites[1]
@@ -193,7 +197,8 @@ func TestHowFarACopyGoesThatLacksItsEnd(t *testing.T) {
 	c.settle("it is repaired", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 600) })
 }
 
-// The leader goes while it is asked for a segment, and so does the broker that is repaired: it begins again with who leads then.
+// The leader goes while it is asked for a segment, and so does the broker that is repaired: it
+// begins again with who leads then.
 func TestARepairOutlivesItsLeader(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	b := c.sites[1]
@@ -270,8 +275,8 @@ func (c *cluster) leadsFrom(b *site, offset int) {
 	b.expect(b.ask("orders.a", "on"), fmt.Sprintf("orders@%d", offset))
 }
 
-// A broker ends while its copy is fetched anew. In its next life the logs are well, but for what they lack: it doesn't lead with
-// them, until they have caught up.
+// A broker ends while its copy is fetched anew. In its next life the logs are well, but for what
+// they lack: it doesn't lead with them, until they have caught up.
 func TestACopyThatIsFetchedAnewIsNotLedByInTheNextLife(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
@@ -291,8 +296,9 @@ func TestACopyThatIsFetchedAnewIsNotLedByInTheNextLife(t *testing.T) {
 	c.leadsFrom(b, 301)
 }
 
-// A copy is not there any more, and its broker is to lead. It steps back, and ends before it has fetched anything: in its next life it finds the
-// empty log that it has made, and doesn't lead with that either.
+// A copy is not there any more, and its broker is to lead. It steps back, and ends before it has
+// fetched anything: in its next life it finds the empty log that it has made, and doesn't lead with
+// that either.
 func TestALogThatWasNotThereIsNotLedByInTheNextLife(t *testing.T) {
 	c, _ := spoilable(t, 300)
 	b := c.sites[1]
@@ -334,7 +340,8 @@ func TestDamageThatAReaderMetIsKnownInTheNextLife(t *testing.T) {
 	c.settle("it is repaired", func() bool { return a.exchange.Stats().Repaired == 1 && c.whole(a, 600) })
 }
 
-// What opening a log meets while it reads the end of it for something else is damage like any other: it is fetched before the broker follows.
+// What opening a log meets while it reads the end of it for something else is damage like any
+// other: it is fetched before the broker follows.
 func TestDamageThatOpeningMeets(t *testing.T) {
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
@@ -352,7 +359,8 @@ func TestDamageThatOpeningMeets(t *testing.T) {
 	c.settle("it is repaired", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 300) })
 }
 
-// The leader's first record is damaged, so it can take in no follower that comes back: another one leads.
+// The leader's first record is damaged, so it can take in no follower that comes back: another one
+// leads.
 func TestALeaderWhoseFirstRecordIsDamaged(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]
@@ -377,7 +385,8 @@ func TestALeaderWhoseFirstRecordIsDamaged(t *testing.T) {
 	b.expect(c.sites[2].ask("orders.a", "on"), "orders@601")
 }
 
-// Nobody has looked for damage, and a reader of the leader meets it: it isn't told that what the others have is gone, and one of them leads.
+// Nobody has looked for damage, and a reader of the leader meets it: it isn't told that what the
+// others have is gone, and one of them leads.
 func TestDamageThatReadersMeet(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	stepsBack := func(leader, next int, read func(shard *ShardLeader) error) {
@@ -415,8 +424,8 @@ func TestDamageThatReadersMeet(t *testing.T) {
 	})
 }
 
-// Whoever reads its log for the ids of messages, and finds it damaged, neither follows with it nor leads: others know them all, and nothing is
-// kept twice.
+// Whoever reads its log for the ids of messages, and finds it damaged, neither follows with it nor
+// leads: others know them all, and nothing is kept twice.
 func TestADamagedDeduplicationWindowIsNotLedBy(t *testing.T) {
 	c := newCluster(t, 3)
 	c.begin()
@@ -449,8 +458,9 @@ func TestADamagedDeduplicationWindowIsNotLedBy(t *testing.T) {
 	}
 }
 
-// Of three replicas one is there, and readers meet damage in it. They wait for the others, which have what is damaged, and
-// skip nothing; when one is back it leads, and has it. If unclean election is allowed, they don't wait.
+// Of three replicas one is there, and readers meet damage in it. They wait for the others, which
+// have what is damaged, and skip nothing; when one is back it leads, and has it. If unclean
+// election is allowed, they don't wait.
 func TestWhatAReplicaThatIsAwayHasIsNotSkipped(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	a, b := c.sites[0], c.sites[1]
@@ -497,7 +507,8 @@ func TestWhatAReplicaThatIsAwayHasIsNotSkipped(t *testing.T) {
 	c.settle("all are whole", func() bool { return c.whole(a, 600) })
 }
 
-// What no other replica can have is skipped: they don't have it either, or say that they are damaged themselves.
+// What no other replica can have is skipped: they don't have it either, or say that they are
+// damaged themselves.
 func TestWhatNoReplicaHasIsSkipped(t *testing.T) {
 	c, _ := spoilable(t, 30)
 	a := c.sites[0]

@@ -59,8 +59,8 @@ func TestMessagesWaitForALogThatIsBeingOpened(t *testing.T) {
 	n.eventually("nothing waits", func() bool { return n.service.Stats().OutboxMessages == 0 })
 }
 
-// Messages don't wait for ever: not for a log that can't be opened, a Topic that is deleted, or a broker
-// that stops.
+// Messages don't wait for ever: not for a log that can't be opened, a Topic that is deleted, or a
+// broker that stops.
 func TestMessagesThatWaitInVainAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		then func(n *site, release func())
@@ -96,7 +96,8 @@ func TestMessagesThatWaitInVainAreRefused(t *testing.T) {
 	}
 }
 
-// A publisher that goes on while the log becomes open finds its messages in their order, all of them.
+// A publisher that goes on while the log becomes open finds its messages in their order, all of
+// them.
 func TestWaitingKeepsTheOrder(t *testing.T) {
 	n := newSite(t)
 	n.serve()

@@ -272,8 +272,8 @@ func equal(all [][]string) bool {
 	return true
 }
 
-// What is acknowledged is on every replica; when the leader dies another one goes on where it stood; and
-// one that comes back is made equal to it, whatever it had that nobody else has.
+// What is acknowledged is on every replica; when the leader dies another one goes on where it
+// stood; and one that comes back is made equal to it, whatever it had that nobody else has.
 func TestAnotherReplicaGoesOn(t *testing.T) {
 	c := newCluster(t, 3)
 	a, b := c.sites[0], c.sites[1]
@@ -303,7 +303,8 @@ func TestAnotherReplicaGoesOn(t *testing.T) {
 	}
 }
 
-// A leader that nobody confirms acknowledges nothing. When it comes back, what only it had is gone from its log, and goes to the next leader.
+// A leader that nobody confirms acknowledges nothing. When it comes back, what only it had is gone
+// from its log, and goes to the next leader.
 func TestWhatOneReplicaHadAloneGoes(t *testing.T) {
 	c := newCluster(t, 3)
 	a, b := c.sites[0], c.sites[1]
@@ -337,8 +338,8 @@ func TestWhatOneReplicaHadAloneGoes(t *testing.T) {
 	}
 }
 
-// What a Topic that isn't synced had on a broker that died may be gone with it. Such a copy is reported, until it leads
-// alone or has caught up, in the life that the set names.
+// What a Topic that isn't synced had on a broker that died may be gone with it. Such a copy is
+// reported, until it leads alone or has caught up, in the life that the set names.
 func TestUnsyncedCopiesAreReportedAfterACrash(t *testing.T) {
 	c := newCluster(t, 2)
 	reports := make([]chan []coordination.Suspect, len(c.sites))

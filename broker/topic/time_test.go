@@ -13,7 +13,8 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// timed is a site on a machine of its own that serves orders: ids for two minutes, records for ten hours.
+// timed is a site on a machine of its own that serves orders: ids for two minutes, records for ten
+// hours.
 func timed(t *testing.T) *site {
 	n := newSite(t)
 	n.machine = newMachine(t)
@@ -34,13 +35,14 @@ func (n *site) keeps(id string) bool {
 	return !strings.HasSuffix(got, " again")
 }
 
-// looked waits until the keeper has looked at orders by the present time, and deletion by age is paused, or is not.
+// looked waits until the keeper has looked at orders by the present time, and deletion by age is
+// paused, or is not.
 func (n *site) looked(paused bool) *ShardLeader {
 	n.t.Helper()
 	s := n.service.Topic("orders").Shard()
 	n.eventually(fmt.Sprintf("it is looked at, and deletion by age is paused: %t", paused), func() bool {
-		// The keeper may be at the shard already, by the time before. So it is to come to it, and once more: then it
-		// has been through with it.
+		// The keeper may be at the shard already, by the time before. So it is to come to it, and
+		// once more: then it has been through with it.
 		for range 2 {
 			const never = math.MaxUint64
 			s.kept.seen.Store(never)
@@ -63,8 +65,9 @@ func (n *site) lastTime() time.Duration {
 	return time.Duration(r.Time - time.Now().Add(time.Duration(n.machine.passed.Load())).UnixNano())
 }
 
-// The clock is a year ahead while one message is published. Its id, and those after it, are known for as long as all others,
-// retention goes on, and the message has the time at which it was published.
+// The clock is a year ahead while one message is published. Its id, and those after it, are known
+// for as long as all others, retention goes on, and the message has the time at which it was
+// published.
 func TestOneBadClock(t *testing.T) {
 	for _, wrong := range []time.Duration{year, -year} {
 		t.Run(wrong.String(), func(t *testing.T) {
@@ -92,8 +95,8 @@ func TestOneBadClock(t *testing.T) {
 	}
 }
 
-// While a lone clock is a year ahead, nothing is deleted by its age, also in the next life of the broker and of its
-// machine. What can be known goes on: ids by the time that passed.
+// While a lone clock is a year ahead, nothing is deleted by its age, also in the next life of the
+// broker and of its machine. What can be known goes on: ids by the time that passed.
 func TestALoneClockJumps(t *testing.T) {
 	for _, wrong := range []time.Duration{year, -year} {
 		for _, c := range []struct {
@@ -155,7 +158,8 @@ func TestALoneClockJumps(t *testing.T) {
 	}
 }
 
-// A broker without a memory starts with a clock that is behind, just within the window of an id that it can't know the age of.
+// A broker without a memory starts with a clock that is behind, just within the window of an id
+// that it can't know the age of.
 func TestAClockBehindTheLogTakesNothingForADuplicate(t *testing.T) {
 	n := timed(t)
 	n.keeps("x")
@@ -203,7 +207,8 @@ func TestALogFromAClockThatWasAhead(t *testing.T) {
 	n.eventually("what is a day old goes", func() bool { return s.Data().Start() > 3 })
 }
 
-// A broker starts to lead with a clock by which the ids of its log are a year old. When the time is put right, it knows them.
+// A broker starts to lead with a clock by which the ids of its log are a year old. When the time is
+// put right, it knows them.
 func TestIDsAreReadAgainWhenTheTimeSteps(t *testing.T) {
 	n := timed(t)
 	n.keeps("x")
@@ -236,7 +241,8 @@ func clockFile(t *testing.T, n *site) {
 	n.machine.start().Save()
 }
 
-// timedCluster is three brokers, each on a machine of its own, of which the first leads orders: ids for two minutes, records for ten hours.
+// timedCluster is three brokers, each on a machine of its own, of which the first leads orders: ids
+// for two minutes, records for ten hours.
 func timedCluster(t *testing.T) *cluster {
 	c := newCluster(t, 3)
 	for _, n := range c.sites {
@@ -277,8 +283,8 @@ func (c *cluster) pass(leader int, d time.Duration) {
 	c.votes(leader, len(c.sites))
 }
 
-// The clock of one of three brokers is wrong by a year, of the leader first and then of a follower that is elected. Nothing
-// of that shows: neither in records' times, nor in ids, nor in retention.
+// The clock of one of three brokers is wrong by a year, of the leader first and then of a follower
+// that is elected. Nothing of that shows: neither in records' times, nor in ids, nor in retention.
 func TestOneOfThreeClocksIsWrong(t *testing.T) {
 	for _, wrong := range []time.Duration{year, -year} {
 		t.Run(wrong.String(), func(t *testing.T) {
@@ -315,7 +321,8 @@ func TestOneOfThreeClocksIsWrong(t *testing.T) {
 	}
 }
 
-// A broker is started on a machine whose clock is a year ahead, and is elected. Records have the time of the others.
+// A broker is started on a machine whose clock is a year ahead, and is elected. Records have the
+// time of the others.
 func TestABrokerWithAWrongClockIsElected(t *testing.T) {
 	c := timedCluster(t)
 	c.sites[0].keeps("x")
@@ -338,8 +345,8 @@ func TestABrokerWithAWrongClockIsElected(t *testing.T) {
 	}
 }
 
-// All clocks jump, one after the other. Records' times and ids go on, whoever leads, and nothing is deleted by its age
-// until the clocks are right again.
+// All clocks jump, one after the other. Records' times and ids go on, whoever leads, and nothing is
+// deleted by its age until the clocks are right again.
 func TestAllClocksJump(t *testing.T) {
 	for _, wrong := range []time.Duration{year, -year} {
 		t.Run(wrong.String(), func(t *testing.T) {

@@ -72,7 +72,8 @@ func pids(t *testing.T, data string, brokers int) (all []int) {
 	return all
 }
 
-// alive says whether there is such a process. One that has ended and is not waited for counts as gone.
+// alive says whether there is such a process. One that has ended and is not waited for counts as
+// gone.
 func alive(pid int) bool {
 	if pid == 0 || syscall.Kill(pid, 0) != nil {
 		return false

@@ -17,15 +17,17 @@ const (
 
 const loopback = "127.0.0.1"
 
-// devPorts finds ports, and holds them until all are found so that no two are the same. A broker that is
-// started again must find its port free, so no other `carillon dev` may choose that meanwhile: the
-// UDP port of the same number, which no broker uses, is locked until unlock is called.
+// devPorts finds ports, and holds them until all are found so that no two are the same. A broker
+// that is started again must find its port free, so no other `carillon dev` may choose that
+// meanwhile: the UDP port of the same number, which no broker uses, is locked until unlock is
+// called.
 type devPorts struct {
 	held  []net.Listener
 	locks []net.PacketConn
 }
 
-// checkPorts says what is wrong with n consecutive addresses from this one on. Port 0 is n of our choice.
+// checkPorts says what is wrong with n consecutive addresses from this one on. Port 0 is n of our
+// choice.
 func checkPorts(flag, from string, n int) (host string, first int, err error) {
 	host, port, err := net.SplitHostPort(from)
 	if err != nil {

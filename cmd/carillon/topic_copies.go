@@ -10,8 +10,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/admin"
 )
 
-// copies asks each broker that holds replicas of a Topic for its copies, one after the other. What a
-// broker doesn't tell is left out: it may be of a version that can't.
+// copies asks each broker that holds replicas of a Topic for its copies, one after the other. What
+// a broker doesn't tell is left out: it may be of a version that can't.
 func (b *brokers) copies(ctx context.Context, v *topicView) (all []admin.TopicCopies) {
 	var holders []admin.Broker
 	for i := range v.Shards {

@@ -10,7 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A Topic of several shards is made, filled, shown, read and deleted as one, and each shard has a line of its own.
+// A Topic of several shards is made, filled, shown, read and deleted as one, and each shard has a
+// line of its own.
 func TestShardsFromTheCommandLine(t *testing.T) {
 	dev := startDev(t, "--data", t.TempDir())
 	defer dev.stop()

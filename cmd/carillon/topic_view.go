@@ -28,7 +28,8 @@ type topicView struct {
 	statusView
 	Shards  []admin.Shard `json:"shards,omitempty"`
 	Numbers *topicNumbers `json:"numbers,omitempty"`
-	// ShardNumbers are those of each shard by its number, where there are several; what isn't known is null.
+	// ShardNumbers are those of each shard by its number, where there are several; what isn't known
+	// is null.
 	ShardNumbers  []*topicNumbers `json:"shardNumbers,omitempty"`
 	Subscriptions int             `json:"subscriptionCount"`
 	// Copies are those of each broker that told, in the order of brokers.

@@ -13,13 +13,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// CacheLag is how long a pass waits that found the cache behind. Mostly a watch brings an object within
-// milliseconds.
+// CacheLag is how long a pass waits that found the cache behind. Mostly a watch brings an object
+// within milliseconds.
 const CacheLag = 50 * time.Millisecond
 
-// Statuses writes the statuses of objects of one kind and remembers the versions that it wrote. A pass
-// must not judge a status that is older than the one written last: if what it wants equals the older
-// status it writes nothing, and the newer, wrong one stays until something else triggers a pass.
+// Statuses writes the statuses of objects of one kind and remembers the versions that it wrote. A
+// pass must not judge a status that is older than the one written last: if what it wants equals the
+// older status it writes nothing, and the newer, wrong one stays until something else triggers a
+// pass.
 type Statuses struct {
 	Writer Writer
 
@@ -72,8 +73,8 @@ func (s *Statuses) note(object client.Object, written version) {
 	s.written[client.ObjectKeyFromObject(object)] = written
 }
 
-// Behind reports whether an object from the cache is older than the status that was written last. The
-// caller looks again after CacheLag.
+// Behind reports whether an object from the cache is older than the status that was written last.
+// The caller looks again after CacheLag.
 func (s *Statuses) Behind(object client.Object) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,8 +86,8 @@ func (s *Statuses) Behind(object client.Object) bool {
 	return err == nil && resource < last.resource
 }
 
-// InDoubt reports whether the last attempt to write the object's status failed. Then the status in the
-// cache may be an older one, and the wanted one is to be written even if it equals that.
+// InDoubt reports whether the last attempt to write the object's status failed. Then the status in
+// the cache may be an older one, and the wanted one is to be written even if it equals that.
 func (s *Statuses) InDoubt(object client.Object) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-// answering is an API server that answers writes of a status with a resource version, or with an error.
+// answering is an API server that answers writes of a status with a resource version, or with an
+// error.
 type answering struct {
 	client.Client
 	scheme *runtime.Scheme
@@ -43,8 +44,8 @@ func (a *status) Apply(_ context.Context, wanted runtime.ApplyConfiguration, _ .
 	return a.err
 }
 
-// A pass is told that its object is older than the status that was written last, and that it isn't known
-// whether a status was written.
+// A pass is told that its object is older than the status that was written last, and that it isn't
+// known whether a status was written.
 func TestAStatusIsNotJudgedBeforeTheOneWrittenLast(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {

@@ -121,7 +121,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: pollActed}, nil
 }
 
-// tell writes an event when the reason changed, and for each thing that was done to a pod or volume.
+// tell writes an event when the reason changed, and for each thing that was done to a pod or
+// volume.
 func (r *Reconciler) tell(broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus, outcome status.Outcome) {
 	is := meta.FindStatusCondition(wanted.Conditions, v1alpha1.ConditionReady)
 	was := meta.FindStatusCondition(broker.Status.Conditions, v1alpha1.ConditionReady)
@@ -148,8 +149,9 @@ func (r *Reconciler) tell(broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus,
 	r.Events.Eventf(broker, target(broker, outcome.Action), kind, is.Reason, string(outcome.Action.Kind), "%s", note)
 }
 
-// target is the object that an action was done to, or nil. The recorder counts an event that is like one shortly
-// before as another one of its series and drops its text; the same action on another object is a series of its own.
+// target is the object that an action was done to, or nil. The recorder counts an event that is
+// like one shortly before as another one of its series and drops its text; the same action on
+// another object is a series of its own.
 func target(broker *v1alpha1.Broker, action plan.Action) runtime.Object {
 	kinds := map[plan.Kind]string{plan.ReplacePod: "Pod", plan.Shrink: "Pod", plan.GrowVolume: "PersistentVolumeClaim", plan.RecreateSet: "StatefulSet", plan.Drain: ""}
 	kind, ok := kinds[action.Kind]

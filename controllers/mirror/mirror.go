@@ -261,7 +261,8 @@ func (m *Mirror) tellMoved(before, state *coordination.State) {
 	}
 }
 
-// tellLeaderless tells those whose shards have no leader: what a broker can vouch for decides of it.
+// tellLeaderless tells those whose shards have no leader: what a broker can vouch for decides of
+// it.
 func (m *Mirror) tellLeaderless(state *coordination.State) {
 	for shard := range state.AllShards() {
 		if shard.Leader == "" {
@@ -282,7 +283,8 @@ func (m *Mirror) tellOwners() {
 	}
 }
 
-// TopicsOf are the Topics that a manifest of that namespace and name declared; without those that are orphaned.
+// TopicsOf are the Topics that a manifest of that namespace and name declared; without those that
+// are orphaned.
 func (m *Mirror) TopicsOf(manifest types.NamespacedName) (topics []*coordination.Topic) {
 	state := m.State()
 	m.mu.Lock()

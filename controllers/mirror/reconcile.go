@@ -137,8 +137,8 @@ func (s *Set) fits(broker types.NamespacedName, key string, now time.Time) (due 
 	return e.due, true
 }
 
-// replace gives the Broker another mirror. What the former knew stands until the new one knows more,
-// if it is of the same Broker.
+// replace gives the Broker another mirror. What the former knew stands until the new one knows
+// more, if it is of the same Broker.
 func (s *Set) replace(broker types.NamespacedName, uid types.UID, etcd observe.Etcd, key string, due time.Time) {
 	m := &Mirror{
 		Broker: broker, UID: uid, Keys: etcd, etcd: etcd, identity: observe.Identity(broker.Namespace, broker.Name, string(uid)),
@@ -149,7 +149,8 @@ func (s *Set) replace(broker types.NamespacedName, uid types.UID, etcd observe.E
 	if former != nil {
 		former.close()
 		if former.UID == uid {
-			// Whoever still reads the former one has it to themselves; its owners are not written any more.
+			// Whoever still reads the former one has it to themselves; its owners are not written
+			// any more.
 			known = former.State()
 			m.owners, m.names, m.numbers = former.owners, maps.Clone(former.names), former.numbers
 		}

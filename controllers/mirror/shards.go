@@ -87,7 +87,8 @@ func inSync(state *coordination.State, shard *coordination.Shard, id string) boo
 	return there && in && broker.Holds(member.Incarnation)
 }
 
-// wanted is how many replicas a shard should have. A Topic that does not say has those that it was given.
+// wanted is how many replicas a shard should have. A Topic that does not say has those that it was
+// given.
 func wanted(shard *coordination.Shard, spec *coordination.TopicSpec) int {
 	if spec.Replicas > 0 {
 		return spec.Replicas

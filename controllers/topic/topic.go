@@ -139,8 +139,9 @@ func (p *pass) patience(action plan.Action) time.Duration {
 	return placingPatience - p.Now().Sub(p.facts.Found.Created)
 }
 
-// passesBy is how long a Topic without a leader, or without enough replicas in sync, is given before its
-// status says so: when a broker stops or dies, that is mostly over in less than it takes to write it down.
+// passesBy is how long a Topic without a leader, or without enough replicas in sync, is given
+// before its status says so: when a broker stops or dies, that is mostly over in less than it takes
+// to write it down.
 func (p *pass) passesBy(action plan.Action) time.Duration {
 	key := client.ObjectKeyFromObject(p.topic).String()
 	if !plan.Transient(action.Reason) {

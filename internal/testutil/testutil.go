@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// Patience is how long a condition may take that tests wait for: far longer than it takes on a busy
-	// machine, and shorter than the time that a test may take.
+	// Patience is how long a condition may take that tests wait for: far longer than it takes on a
+	// busy machine, and shorter than the time that a test may take.
 	Patience = 3 * time.Minute
 	// poll is how often a condition is checked.
 	poll = 5 * time.Millisecond

@@ -1,4 +1,5 @@
-// Package chaos puts a cluster of real processes through every fault at once and holds it to what it told its clients.
+// Package chaos puts a cluster of real processes through every fault at once and holds it to what
+// it told its clients.
 //
 // Three coordinators and three brokers, each a child process in a network namespace of its own with
 // a volume of its own, have Topics of three replicas, and clients that use them all the time.
@@ -11,12 +12,14 @@
 // joins, with an empty volume or the one that it left with; one of four is drained, perhaps killed
 // meanwhile, and ends when it holds nothing any more; all are started again, one after the other.
 //
-// Bits flip on all brokers and beside everything else, with two exceptions, so that each record is whole somewhere:
+// Bits flip on all brokers and beside everything else, with two exceptions, so that each record is
+// whole somewhere:
 //
 //  1. All flips in one log are on one broker. Damage of what nobody reads may stay unknown for an hour.
 //  2. None are in Topics that promise less than a majority of synced copies (topics_test.go).
 //
-// After each round the cluster has to become whole, with replicas spread evenly over the brokers that are there, and acknowledge again.
+// After each round the cluster has to become whole, with replicas spread evenly over the brokers
+// that are there, and acknowledge again.
 //
 // What is judged, of a world that has come to rest:
 //
@@ -34,8 +37,9 @@
 //     looks for it (registers.go).
 //   - No process panicked.
 //
-// When a disk hangs for so long that its broker gives up, and nothing else is wrong, others lead within 10 s and publishing goes on with them.
-// TestADiskThatHangsHandsOverLeadership is a world with that fault alone.
+// When a disk hangs for so long that its broker gives up, and nothing else is wrong, others lead
+// within 10 s and publishing goes on with them. TestADiskThatHangsHandsOverLeadership is a world
+// with that fault alone.
 //
 // A power cut drops what was not synced (packages disk and faultfs). The nodes stand still before,
 // so that nobody hears of a sync that didn't happen. Clocks jump through broker/env's Clock. Any of
@@ -61,11 +65,13 @@
 // held against the first (usage.go). TestTheSoakFindsALeak proves it with a broker that keeps
 // something of each client.
 //
-// The judge is proven twice: by histories with faults in them, beside it, and by brokers that were built
-// without one of the invariants each (mutation_test.go), through replaced source and not through switches in it.
+// The judge is proven twice: by histories with faults in them, beside it, and by brokers that were
+// built without one of the invariants each (mutation_test.go), through replaced source and not
+// through switches in it.
 //
-// test/chaos/run runs it, as root on Linux: `make test-chaos-processes`. A run prints its seed, and each world's; the same seed
-// plans the same faults, though processes don't meet them at the same instruction. Settings:
+// test/chaos/run runs it, as root on Linux: `make test-chaos-processes`. A run prints its seed, and
+// each world's; the same seed plans the same faults, though processes don't meet them at the same
+// instruction. Settings:
 //
 //	TIME=10m              for how long worlds are begun (default 1m)
 //	CHAOS_SEED=N          the first world's seed (default: a random one); the next have the next

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// mutation is carillon without one invariant: a file of its source in which something else stands in one place.
+// mutation is carillon without one invariant: a file of its source in which something else stands
+// in one place.
 type mutation struct {
 	name     string
 	file     string
@@ -78,7 +79,8 @@ var leaking = mutation{
 		c.serve()`,
 }
 
-// source is the file in which something else is to stand, of the module at root. It fails if there is no place for it.
+// source is the file in which something else is to stand, of the module at root. It fails if there
+// is no place for it.
 func (m mutation) source(root string) (string, error) {
 	source, err := os.ReadFile(filepath.Join(root, m.file))
 	if err != nil {

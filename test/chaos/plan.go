@@ -43,8 +43,8 @@ const (
 // Kinds are all faults.
 var Kinds = []Kind{Kill, Pause, Partition, Etcd, Power, Full, Failing, Recover, Hang, Slow, Narrow, Flip, Clock, Scale, Roll, Lost, Rollback}
 
-// The nodes of a cluster by number: brokers, coordinators, and the clients together. Of the brokers all but the last are there from the
-// beginning.
+// The nodes of a cluster by number: brokers, coordinators, and the clients together. Of the brokers
+// all but the last are there from the beginning.
 const (
 	brokers      = 4
 	founders     = brokers - 1
@@ -66,7 +66,8 @@ func nodeName(n int) string {
 // Cut is one direction in which nothing arrives.
 type Cut struct{ From, To int }
 
-// Step is one fault: what happens when, counted from when its round began, to whom, and for how long.
+// Step is one fault: what happens when, counted from when its round began, to whom, and for how
+// long.
 type Step struct {
 	Kind    Kind
 	At, For time.Duration
@@ -121,8 +122,8 @@ func (s Step) String() string {
 	return b.String()
 }
 
-// Round is faults that overlap. After each the cluster is whole again before the next begins, so that faults that may
-// meet only a minority do.
+// Round is faults that overlap. After each the cluster is whole again before the next begins, so
+// that faults that may meet only a minority do.
 type Round []Step
 
 func (r Round) String() string {
@@ -134,8 +135,8 @@ func (r Round) String() string {
 }
 
 const (
-	// mostShift is how far a clock may be off: less than half of the window in which messages are deduplicated, which is
-	// counted in wall time.
+	// mostShift is how far a clock may be off: less than half of the window in which messages are
+	// deduplicated, which is counted in wall time.
 	mostShift = 40 * time.Minute
 	// leap is by how much the clock of one broker may be wrong: nothing that the brokers keep is so
 	// old.

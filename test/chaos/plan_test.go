@@ -22,7 +22,8 @@ func TestAPlanIsTheSameFromTheSameSeed(t *testing.T) {
 	}
 }
 
-// Nothing happens to one process twice at a time, nor to a broker that isn't there, and faults of each kind overlap with those of others.
+// Nothing happens to one process twice at a time, nor to a broker that isn't there, and faults of
+// each kind overlap with those of others.
 func TestFaultsOfARoundGoTogether(t *testing.T) {
 	p := NewPlanner(1, Kinds)
 	seen, shapes, with := map[Kind]int{}, map[string]int{}, map[Kind]map[Kind]int{}

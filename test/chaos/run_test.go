@@ -20,7 +20,8 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// patience is how long a test waits for what has to come; one that passes never waits that long. The proof of the judge waits for what won't come.
+// patience is how long a test waits for what has to come; one that passes never waits that long.
+// The proof of the judge waits for what won't come.
 var patience = 90 * time.Second
 
 // clientOptions have clients notice within seconds that nobody answers.

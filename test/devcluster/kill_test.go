@@ -19,12 +19,13 @@ const (
 	// outage is how long publishers on the brokers that stay may be without acks when a leader is
 	// killed, and silence when a broker stands still.
 	outage, silence = time.Second, 5 * time.Second
-	// lag is how long a message may be on its way that was sent when a follower had come to a stand: later acks are
-	// those of a leader that goes on without it.
+	// lag is how long a message may be on its way that was sent when a follower had come to a
+	// stand: later acks are those of a leader that goes on without it.
 	lag = 100 * time.Millisecond
 )
 
-// scene is a cluster with a stream of three replicas and a consumer, and clients that use them all the time.
+// scene is a cluster with a stream of three replicas and a consumer, and clients that use them all
+// the time.
 type scene struct {
 	*cluster
 	js         jetstream.JetStream
@@ -61,7 +62,8 @@ func begin(t *testing.T, stream string) *scene {
 	return s
 }
 
-// wholeAndBusy waits until a fault meets all brokers in sync and at work, and returns which one leads.
+// wholeAndBusy waits until a fault meets all brokers in sync and at work, and returns which one
+// leads.
 func (s *scene) wholeAndBusy(t *testing.T) (leader int) {
 	t.Helper()
 	leader = s.whole(s.js, s.history.Stream)
@@ -105,8 +107,8 @@ func (s *scene) judge(t *testing.T) {
 	}
 }
 
-// Publishers on the brokers that stay go on within a second, whoever leads; and each of their messages is acknowledged, also those
-// that were under way.
+// Publishers on the brokers that stay go on within a second, whoever leads; and each of their
+// messages is acknowledged, also those that were under way.
 func TestALeaderIsKilled(t *testing.T) {
 	s := begin(t, "leader")
 	var outages []time.Duration
@@ -201,7 +203,8 @@ func TestAllBrokersAreKilledAtOnce(t *testing.T) {
 	s.judge(t)
 }
 
-// A leader may acknowledge nothing that its followers don't have: they stand still, and it is killed.
+// A leader may acknowledge nothing that its followers don't have: they stand still, and it is
+// killed.
 func TestALeaderIsKilledWhoseFollowersStandStill(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "still")

@@ -16,11 +16,13 @@ import (
 const (
 	// publishTime is how long one publish waits for its ack before the next one tries.
 	publishTime = 2 * time.Second
-	// failoverTime is how long a Topic of several replicas may take to acknowledge again when its leader is gone.
+	// failoverTime is how long a Topic of several replicas may take to acknowledge again when its
+	// leader is gone.
 	failoverTime = 10 * time.Second
 )
 
-// durable publishes one message after the other on a subject until halt, waiting for each ack, and remembers those it got.
+// durable publishes one message after the other on a subject until halt, waiting for each ack, and
+// remembers those it got.
 type durable struct {
 	subject string
 

@@ -83,7 +83,8 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// topicsServe has clients of all brokers publish into a declared Topic and read by a declared Subscription.
+// topicsServe has clients of all brokers publish into a declared Topic and read by a declared
+// Subscription.
 func topicsServe(t *testing.T, e *environment) {
 	eventually(t, readyTime, "the Topic is Ready", e.topicIsReady("orders"))
 	eventually(t, readyTime, "the Subscription is Ready", func(ctx context.Context) error {
@@ -131,7 +132,8 @@ func topicsServe(t *testing.T, e *environment) {
 		}
 	}
 
-	// What a manifest declares, clients can't change. What a client makes, the operator leaves alone.
+	// What a manifest declares, clients can't change. What a client makes, the operator leaves
+	// alone.
 	js := e.stream(t, podName(1))
 	if err := js.DeleteStream(within(t), "orders"); err == nil {
 		t.Error("a client deleted what a manifest declares")
@@ -170,7 +172,8 @@ func (e *environment) leaderOf(t *testing.T, name string) string {
 	return o.Status.Leader.Name
 }
 
-// onlyBrokerCut cuts off the node of the only broker that has a Topic: the Topic says so, and publishers are told why.
+// onlyBrokerCut cuts off the node of the only broker that has a Topic: the Topic says so, and
+// publishers are told why.
 func onlyBrokerCut(t *testing.T, e *environment) {
 	name, victim, other := e.topicAwayFromTheOperator(t, "away", 1)
 	cut := e.nodeOf(t, victim)
@@ -202,8 +205,8 @@ func onlyBrokerCut(t *testing.T, e *environment) {
 	d.kept(t, e.stream(t, victim), name)
 }
 
-// topicAwayFromTheOperator makes Topics, until each broker leads one, and picks one whose leader's node can be
-// cut off without the operator, which is to tell of it.
+// topicAwayFromTheOperator makes Topics, until each broker leads one, and picks one whose leader's
+// node can be cut off without the operator, which is to tell of it.
 func (e *environment) topicAwayFromTheOperator(t *testing.T, prefix string, replicas int32) (name, leader, other string) {
 	t.Helper()
 	pods := &corev1.PodList{}
@@ -368,7 +371,8 @@ func aThousandTopics(t *testing.T, e *environment) {
 	})
 }
 
-// topicOwners delete and make again: by default no records go, and whoever declared a Topic adopts it.
+// topicOwners delete and make again: by default no records go, and whoever declared a Topic adopts
+// it.
 func topicOwners(t *testing.T, e *environment) {
 	js := e.stream(t, podName(0))
 	held := func() uint64 {
@@ -425,7 +429,8 @@ func topicOwners(t *testing.T, e *environment) {
 	}
 }
 
-// brokerMadeAgain deletes the Broker under its Topics and applies it again: the volumes stayed, and with them the records.
+// brokerMadeAgain deletes the Broker under its Topics and applies it again: the volumes stayed, and
+// with them the records.
 func brokerMadeAgain(t *testing.T, e *environment) {
 	js := e.stream(t, podName(0))
 	ack, err := js.Publish(within(t), "orders.eu.last", []byte("before"))

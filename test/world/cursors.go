@@ -15,8 +15,9 @@ func newCursorHistory() cursorHistory {
 	return cursorHistory{delivered: map[uint64]string{}, acked: map[uint64]ackedAt{}}
 }
 
-// delivered judges a delivery. A record whose ack was answered doesn't come again. A leader of an earlier epoch that was deposed and doesn't
-// know it may deliver it again, since it was never told of the ack.
+// delivered judges a delivery. A record whose ack was answered doesn't come again. A leader of an
+// earlier epoch that was deposed and doesn't know it may deliver it again, since it was never told
+// of the ack.
 func (j *judge) delivered(d delivery) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -50,7 +51,8 @@ func (j *judge) acked(d delivery, call, epoch uint64) {
 	}
 }
 
-// undelivered are the offsets, between two, of the records that clients know of and that were never delivered.
+// undelivered are the offsets, between two, of the records that clients know of and that were never
+// delivered.
 func (j *judge) undelivered(id shardID, start, end uint64) (left []uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -17,9 +17,10 @@ import (
 //	Replicated  whatever doesn't take the power of all machines whose brokers stand in the in-sync set
 //	Memory      whatever doesn't end all processes that stand there
 //
-// An entry of the set is a broker in one life. It holds all that was acknowledged, until that life ends (Memory), its machine loses
-// power (Replicated), or files of its machine are changed: from then on the entry is void, until the set names a later life. When all
-// entries of a set are void, everything that the shard had may be lost, and what is acknowledged after that is kept as before.
+// An entry of the set is a broker in one life. It holds all that was acknowledged, until that life
+// ends (Memory), its machine loses power (Replicated), or files of its machine are changed: from
+// then on the entry is void, until the set names a later life. When all entries of a set are void,
+// everything that the shard had may be lost, and what is acknowledged after that is kept as before.
 
 // committed is told of each change in etcd.
 func (j *judge) committed(c *commit) {
@@ -34,8 +35,8 @@ func (j *judge) committed(c *commit) {
 	}
 }
 
-// exposed judges which shards have no entry any more that holds what was acknowledged. It is called on the world's goroutine whenever a
-// life ends, a machine loses power, or a set changes.
+// exposed judges which shards have no entry any more that holds what was acknowledged. It is called
+// on the world's goroutine whenever a life ends, a machine loses power, or a set changes.
 func (j *judge) exposed() {
 	if j.ended {
 		return
@@ -67,8 +68,9 @@ func (j *judge) void(d *declared, m coordination.Replica) bool {
 	return l.boot != l.m.boots
 }
 
-// spoilt is told that a machine's files were changed: what its broker had confirmed until now may be gone. The set may shrink to such an
-// entry later, as long as nobody has noticed that its broker died.
+// spoilt is told that a machine's files were changed: what its broker had confirmed until now may
+// be gone. The set may shrink to such an entry later, as long as nobody has noticed that its broker
+// died.
 func (j *judge) spoilt(m *machine) {
 	for _, l := range j.lives {
 		l.spoilt = l.spoilt || l.m == m

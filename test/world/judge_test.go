@@ -15,14 +15,16 @@ import (
 const (
 	// worldsEnough is how many worlds it may take until a mutation is found.
 	worldsEnough = 1000
-	// outOfMemory is what the Go runtime says when a world exceeds its bound (boundWorld): of a broken history porcupine may have more
-	// orders to look at than fit. Another world shows the same with less.
+	// outOfMemory is what the Go runtime says when a world exceeds its bound (boundWorld): of a
+	// broken history porcupine may have more orders to look at than fit. Another world shows the
+	// same with less.
 	outOfMemory = "fatal error: out of memory"
 	// judgeTime is how long that may take.
 	judgeTime = 10 * time.Minute
 )
 
-// TestMutationsNameTheirPlaces: each rule that can be taken away stands where its mutation says. That costs no build.
+// TestMutationsNameTheirPlaces: each rule that can be taken away stands where its mutation says.
+// That costs no build.
 func TestMutationsNameTheirPlaces(t *testing.T) {
 	for _, m := range mutations() {
 		for _, e := range m.Edits {
@@ -37,8 +39,9 @@ func TestMutationsNameTheirPlaces(t *testing.T) {
 	}
 }
 
-// TestTheJudgeFindsAMissingRule: without a rule of the product, a few worlds with the faults that it is against break a promise. Each
-// mutation takes a build of its own, so it is run by make test-world-judge.
+// TestTheJudgeFindsAMissingRule: without a rule of the product, a few worlds with the faults that
+// it is against break a promise. Each mutation takes a build of its own, so it is run by make
+// test-world-judge.
 func TestTheJudgeFindsAMissingRule(t *testing.T) {
 	only := os.Getenv("CARILLON_JUDGE")
 	if only == "" {
@@ -70,8 +73,8 @@ func (m *Mutation) request(seed uint64) request {
 	return request{Seed: seed, Faults: m.Faults, Found: m.Found, Kinds: m.Kinds, Readers: m.Readers}
 }
 
-// find runs worlds until one of them breaks a promise in the way that the mutation is to be found by. Without such a one it returns how
-// many worlds ran.
+// find runs worlds until one of them breaks a promise in the way that the mutation is to be found
+// by. Without such a one it returns how many worlds ran.
 func (p *Program) find(t *testing.T, m Mutation) (seed uint64, broken string, took time.Duration) {
 	began := time.Now()
 	ctx, stop := context.WithTimeout(t.Context(), judgeTime)

@@ -74,7 +74,8 @@ func (m *machine) plug(fs *crashfs.FS) {
 
 func (m *machine) address() string { return net.JoinHostPort(m.id, routePort) }
 
-// savedClock keeps what a broker saves of its clock. It is not on the disk, so that it takes no steps of the world.
+// savedClock keeps what a broker saves of its clock. It is not on the disk, so that it takes no
+// steps of the world.
 type savedClock struct{ m *machine }
 
 func (s savedClock) Load() (*clock.Saved, error) { return s.m.saved.Load(), nil }
@@ -84,7 +85,8 @@ func (s savedClock) Save(saved clock.Saved) error {
 	return nil
 }
 
-// life is one process: a broker as broker.Run assembles it, without clients' connections, HTTP and TLS.
+// life is one process: a broker as broker.Run assembles it, without clients' connections, HTTP and
+// TLS.
 type life struct {
 	m      *machine
 	number int
@@ -289,8 +291,8 @@ func (l *life) serve() {
 	l.running.Go(func() { l.stall.Run(l.ctx, l.abandon) })
 }
 
-// abandon ends all that others see of a broker whose disk hangs, as package broker does: first its lease, then its connections. It is
-// started again.
+// abandon ends all that others see of a broker whose disk hangs, as package broker does: first its
+// lease, then its connections. It is started again.
 func (l *life) abandon(err *stall.Error) {
 	l.ready.Store(false)
 	l.log.Error("the disk hangs", "error", err)
@@ -343,7 +345,8 @@ func (l *life) die() {
 	l.m.w.after(0, fmt.Sprintf("%s is dead", l), l.bury)
 }
 
-// kill ends the process at once, as SIGKILL does: its kernel closes its connections, and its page cache stays.
+// kill ends the process at once, as SIGKILL does: its kernel closes its connections, and its page
+// cache stays.
 func (l *life) kill() { l.die() }
 
 // bury ends what is left of a dead process.
@@ -403,7 +406,8 @@ func (l *life) close(inOrder bool) (err error) {
 	return l.disk.CloseMarked(data)
 }
 
-// stop ends the process in order: leadership is handed over first. then is called on the world's goroutine when it is over.
+// stop ends the process in order: leadership is handed over first. then is called on the world's
+// goroutine when it is over.
 func (m *machine) stop(then func()) {
 	l := m.life
 	if l == nil || l.dead.Load() {

@@ -2,7 +2,8 @@ package world
 
 import "slices"
 
-// Mutation takes a rule away from the product: in some places of its sources something else stands. It is how the judge is judged.
+// Mutation takes a rule away from the product: in some places of its sources something else stands.
+// It is how the judge is judged.
 type Mutation struct {
 	Name  string
 	Edits []edit
@@ -16,7 +17,8 @@ type Mutation struct {
 	Says string
 }
 
-// mutations are each found in a few worlds. Whoever changes a place that one names says anew where the rule stands.
+// mutations are each found in a few worlds. Whoever changes a place that one names says anew where
+// the rule stands.
 func mutations() []Mutation {
 	return slices.Concat(mutationsOfReplication, mutationsOfKinds, mutationsOfFindings)
 }

@@ -9,7 +9,8 @@ import (
 // Options change what a world is judged by, and what strikes.
 type Options struct {
 	Trace io.Writer // where the transcript goes; nil: nowhere
-	// Faults are the names of those that strike; nil: all but those of the classes that are left out.
+	// Faults are the names of those that strike; nil: all but those of the classes that are left
+	// out.
 	Faults []string
 	// Found has classes of faults strike, and promises be judged, that are left out otherwise.
 	Found []Class
@@ -21,39 +22,44 @@ type Options struct {
 	For time.Duration
 }
 
-// Class is a class of faults, or of broken promises, that is known to be found in the product as it is.
+// Class is a class of faults, or of broken promises, that is known to be found in the product as it
+// is.
 type Class string
 
-// The classes. Each was found in some version of the product, by what its comment says; when that was mended it was taken out of knownFaults.
+// The classes. Each was found in some version of the product, by what its comment says; when that
+// was mended it was taken out of knownFaults.
 const (
-	// LostCopies: a shard's folder is gone when its broker starts.
-	// Found: a broker that was named leader before it could report that led without its copy, and others followed suit.
+	// LostCopies: a shard's folder is gone when its broker starts. Found: a broker that was named
+	// leader before it could report that led without its copy, and others followed suit.
 	LostCopies Class = "lost copies"
-	// RolledBack: a volume is as it was some seconds ago when its broker starts.
-	// Found: the broker can't know, and vouches. It leads if no other member of the set is there, and the others
-	// follow suit; placement prefers the others (trusted), so records are lost in about 1 of 70 worlds.
+	// RolledBack: a volume is as it was some seconds ago when its broker starts. Found: the broker
+	// can't know, and vouches. It leads if no other member of the set is there, and the others
+	// follow suit; placement prefers the others (trusted), so records are lost in about 1 of 70
+	// worlds.
 	RolledBack Class = "rolled back volumes"
 	// FailedSyncs: a sync fails, and later ones succeed with a clean page cache.
 	// Found: what it was to write was vouched for after a restart.
 	FailedSyncs Class = "failed syncs"
-	// JumpingClocks: a broker's clock jumps by a year.
-	// Found: its records kept the time, so that ids were duplicates for a year, or were none, and records went at once.
+	// JumpingClocks: a broker's clock jumps by a year. Found: its records kept the time, so that
+	// ids were duplicates for a year, or were none, and records went at once.
 	JumpingClocks Class = "jumping clocks"
-	// StaleAnswers: refusals by condition and the last message are judged across clients on both sides of a partition.
-	// Found: a leader that was deposed and didn't know it answered by what it had.
+	// StaleAnswers: refusals by condition and the last message are judged across clients on both
+	// sides of a partition. Found: a leader that was deposed and didn't know it answered by what it
+	// had.
 	StaleAnswers Class = "stale answers"
 	// RestoredEtcd: etcd is restored from a backup.
 	// Found: epochs were granted twice.
 	RestoredEtcd Class = "restored etcd"
-	// HungDisks: a disk hangs for up to 40 s; in some worlds nothing else strikes, and each Topic is to be answered for.
-	// Found: a leader whose disk hung was not replaced.
+	// HungDisks: a disk hangs for up to 40 s; in some worlds nothing else strikes, and each Topic
+	// is to be answered for. Found: a leader whose disk hung was not replaced.
 	HungDisks Class = "hung disks"
 	// FlippedBits: bits flip beside kills and power cuts.
 	// Found: one in the last round cut the whole round, one in meta.json emptied the log.
 	FlippedBits Class = "flipped bits"
 )
 
-// knownFaults are the classes that are left out unless Options say otherwise, since what they find is not mended yet.
+// knownFaults are the classes that are left out unless Options say otherwise, since what they find
+// is not mended yet.
 var knownFaults = []Class{RolledBack, RestoredEtcd}
 
 func (o *Options) leaveOut(c Class) bool {

@@ -518,8 +518,9 @@ func (f *FS) Flip(path string, bit int64) error {
 	return nil
 }
 
-// FlipPayload inverts a bit of the first 16 equal bytes, other than zeros, at or behind an offset. Tests write such
-// payloads, and what a log writes around them holds no such bytes: so this is damage to a record, and not to a marker.
+// FlipPayload inverts a bit of the first 16 equal bytes, other than zeros, at or behind an offset.
+// Tests write such payloads, and what a log writes around them holds no such bytes: so this is
+// damage to a record, and not to a marker.
 func (f *FS) FlipPayload(path string, from int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 // startTime bounds how long etcd may take to start on a busy machine.
 const startTime = 2 * time.Minute
 
-// etcd reserves space for two segments of its log of 64 MiB each when it starts, which delays many of
-// them on a busy disk.
+// etcd reserves space for two segments of its log of 64 MiB each when it starts, which delays many
+// of them on a busy disk.
 func init() { wal.SegmentSizeBytes = 1 << 20 }
 
 // Server is an etcd that a test may stop and start again. It ends with the test.
@@ -68,8 +68,8 @@ func (s *Server) Start() {
 	}
 }
 
-// Stop stops the etcd as suddenly as a crash. A graceful stop would let leases end before the eyes of
-// watchers while it refuses to renew them.
+// Stop stops the etcd as suddenly as a crash. A graceful stop would let leases end before the eyes
+// of watchers while it refuses to renew them.
 func (s *Server) Stop() {
 	if s.server == nil {
 		return
