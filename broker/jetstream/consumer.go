@@ -56,7 +56,7 @@ func (s *Server) createConsumer(ctx context.Context, c *call, t *topic.Shard) {
 	settle := func(ctx context.Context) {
 		made, refusal := s.createOrUpdateConsumer(ctx, t, &stream, request)
 		if refusal != nil {
-			s.refuse(c, refusal)
+			s.refuseConsumer(c, t, refusal)
 			return
 		}
 		s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(t, made)})
@@ -159,6 +159,27 @@ func consumerOffline(why error) *jsapi.Error {
 	return jsapi.ErrConsumerOfflineReason.With(why)
 }
 
+// refuseConsumer refuses a call about a consumer. If this broker stopped leading the stream while it
+// served the call, the call goes to the next leader instead, also if it was forwarded: each such
+// step needs an election, so it can't go round in circles.
+func (s *Server) refuseConsumer(c *call, t *topic.Shard, refusal *jsapi.Error) {
+	if refusal.ErrCode != jsapi.ErrConsumerOfflineReason.ErrCode || t.Led() != nil {
+		s.refuse(c, refusal)
+		return
+	}
+	s.submitSlow(c, func(ctx context.Context) { // as findStream, it may wait
+		waiting, cancel := context.WithTimeout(ctx, s.timeouts.open)
+		defer cancel()
+		s.until(waiting, func() bool {
+			leader := t.Leader()
+			return leader != "" && leader != s.config.Self || t.Led() != nil
+		})
+		if !s.sendToLeader(t.Leader(), &c.message) {
+			s.refuse(c, refusal)
+		}
+	})
+}
+
 func (s *Server) makeConsumer(ctx context.Context, t *topic.Shard, request *jsapi.ConsumerRequest) (*subscription.Subscription, *jsapi.Error) {
 	config := &request.Config
 	spec := config.SubscriptionSpec()
@@ -227,7 +248,7 @@ func (s *Server) consumerInfo(ctx context.Context, c *call, t *topic.Shard) {
 	}
 	sub, refusal := s.findConsumer(ctx, t, string(c.Consumer))
 	if refusal != nil {
-		s.refuse(c, refusal)
+		s.refuseConsumer(c, t, refusal)
 		return
 	}
 	s.answer(c, jsapi.ConsumerResponse{Response: c.Call.Answer(), ConsumerInfo: s.describeConsumer(t, sub)})

@@ -39,8 +39,8 @@ func TestCallsReachTheLeader(t *testing.T) {
 	}
 }
 
-// TestNothingIsHandedOnTwice: a forwarded message is not forwarded again, even if brokers disagree
-// about the leader.
+// TestNothingIsHandedOnTwice: a forwarded message is not forwarded again by a broker that does
+// not lead, even if brokers disagree about the leader.
 func TestNothingIsHandedOnTwice(t *testing.T) {
 	w := newWorld(t, 2)
 	w.place = func(string) string { return "broker-1" }
@@ -56,6 +56,35 @@ func TestNothingIsHandedOnTwice(t *testing.T) {
 	}
 	if n := w.nodes[0].Stats().Forwarded; n != 0 {
 		t.Errorf("%d were handed on", n)
+	}
+}
+
+// TestTheLeaderChangesWhileAConsumerIsCreated: the next leader answers the call, whether it reached
+// the former leader from a client or from another broker. Here that leader has no copy, and says so.
+func TestTheLeaderChangesWhileAConsumerIsCreated(t *testing.T) {
+	for asked := range 2 {
+		w := newWorld(t, 3)
+		w.place = func(string) string { return "broker-0" }
+		if made := ask[jsapi.StreamResponse](w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
+			t.Fatal(made.Error)
+		}
+		w.set(func() {
+			w.created = func() {
+				w.lead(w.topics["s"], 0, "broker-2")
+				testutil.Eventually(t, "broker-0 stops leading", func() error {
+					if w.nodes[0].topics.Shard("s").Led() != nil || w.nodes[0].subscriptions.Find(w.topics["s"].ID, "c") != nil {
+						return errors.New("it still leads")
+					}
+					return nil
+				})
+			}
+		})
+		w.nodes[2].timeouts.open = 100 * time.Millisecond
+		expect(t, "create", w.nodes[asked], "CONSUMER.DURABLE.CREATE.s.c", `{"stream_name":"s","config":{"durable_name":"c","ack_policy":"explicit"}}`,
+			jsapi.ErrStreamOfflineReason.ErrCode, "name-broker-2 is opening its log")
+		if n := w.nodes[0].Stats().Forwarded; n != 1 {
+			t.Errorf("broker-0 handed %d calls on, not 1", n)
+		}
 	}
 }
 

@@ -43,6 +43,7 @@ type world struct {
 	place    func(name string) string // id of the broker that gets it; empty: none yet
 	down     error                    // what etcd answers while it is away
 	asked    int                      // requests to etcd
+	created  func()                   // called with mu held when a Subscription was created; may be nil
 	cut      map[string]bool          // unreachable brokers
 
 	inboxMu sync.Mutex
@@ -267,6 +268,9 @@ func (w *world) CreateSubscription(ctx context.Context, of, name string, spec co
 	}
 	w.subs[t.ID+"/"+name] = is
 	w.tell(coordination.Changes{Subscriptions: []coordination.Change[coordination.Subscription]{{After: is}}})
+	if w.created != nil {
+		w.created()
+	}
 	return is, nil
 }
 

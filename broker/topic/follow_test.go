@@ -300,7 +300,12 @@ func TestADeletionIsTriedAgain(t *testing.T) {
 func TestClosingAnswersEverybody(t *testing.T) {
 	n := newSite(t)
 	var told []string
-	n.told = func(s *ShardLeader, open bool) { told = append(told, fmt.Sprint(s.Topic().Name(), open)) }
+	n.told = func(s *ShardLeader, open bool) {
+		told = append(told, fmt.Sprint(s.Topic().Name(), open))
+		if s.Shard().Led() != nil {
+			t.Error("requests find a leader that Subscriptions don't know")
+		}
+	}
 	n.serve("orders")
 	topic := n.service.Topic("orders")
 	for i := range 100 {

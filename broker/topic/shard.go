@@ -107,7 +107,8 @@ func (p *Shard) Desired() *coordination.Topic { return p.view.Load().desired }
 // Leader is the id of the broker that leads the shard, or empty.
 func (p *Shard) Leader() string { return p.view.Load().leader }
 
-// Led is the shard if it is led here and can be read, or nil.
+// Led returns the shard's leader if it is on this broker, can be read and was announced to
+// Config.Leading, or nil.
 func (p *Shard) Led() *ShardLeader { return p.readable() }
 
 // WhyNot says why the shard is not served here, or at all: a *publish.NotServedError. It is nil if it is served here.
@@ -124,9 +125,10 @@ func (p *Shard) Trouble() string { return p.troubled() }
 // Name is how people and JetStream's clients know the shard: by the Topic's name if it has but one.
 func (p *Shard) Name() string { return p.name }
 
-// readable is the shard if it is led here and its watermark has reached where its epoch began.
+// readable returns the shard's leader if it is on this broker, was announced, and its watermark has
+// reached where its epoch began.
 func (p *Shard) readable() *ShardLeader {
-	if s := p.leading.Load(); s != nil && s.readable.Load() {
+	if s := p.leading.Load(); s != nil && s.announced.Load() {
 		return s
 	}
 	return nil
@@ -162,7 +164,7 @@ func (p *Shard) whyNot() *publish.NotServedError {
 		if !shard.enough() {
 			return no(publish.NotEnoughInSync, "%d of its replicas are in sync and %d are asked for, so nothing can be acknowledged; %s", len(v.shard.InSync), v.minInSync, s.missing(v.shard))
 		}
-		if !shard.readable.Load() {
+		if !shard.announced.Load() {
 			return no(publish.CatchingUp, "broker %s leads it now and waits for its other replicas; %s", s.config.Name, s.missing(v.shard))
 		}
 		return nil

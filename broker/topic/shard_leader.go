@@ -43,7 +43,9 @@ type ShardLeader struct {
 	inRound     bool                  // the acker's, as is unsafe
 	unsafe      []*pending            // what is safe here and not yet on all replicas, in the order of its records
 	ending      atomic.Bool
-	announced   bool // the worker's
+	// announced is whether Config.Leading knows of it: others are shown the leader only then. The
+	// worker writes it.
+	announced atomic.Bool
 
 	ahead    ahead // of the data log
 	confirms confirms
@@ -228,15 +230,16 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	return err
 }
 
-// announce tells those above of a shard that can be read, and of its end.
+// announce tells Config.Leading of a leader that can be read, and of its end. A request that finds
+// the leader through Shard.Led may rely on Config.Leading having returned.
 func (s *Service) announce(shard *ShardLeader, open bool) {
-	if shard.announced == open || open && !shard.readable.Load() {
+	if shard.announced.Load() == open || open && !shard.readable.Load() {
 		return
 	}
-	shard.announced = open
 	if s.config.Leading != nil {
 		s.config.Leading(shard, open)
 	}
+	shard.announced.Store(open)
 }
 
 // follow takes over what changed in the view.
