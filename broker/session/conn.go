@@ -66,6 +66,8 @@ type Conn struct {
 	readSize     int
 	small        int // consecutive reads that needed far less than readSize
 	readN        int
+	need         int // size of the operation that is being read, in bytes; 0: unknown
+	proven       int // size of the largest operation that arrived in whole
 	readErr      error
 	readFn       func(fd uintptr) bool
 
@@ -309,7 +311,7 @@ func (c *Conn) fill() error {
 		if c.in == nil {
 			c.in, c.start, c.end = newSlab(c.readSize), 0, 0
 		}
-		n, err := c.nc.Read(c.in.buf[c.end:])
+		n, err := c.nc.Read(c.room())
 		c.end += n
 		c.readN = n
 		if n > 0 {
@@ -336,7 +338,7 @@ func (c *Conn) readSocket(fd uintptr) bool {
 		c.in, c.start, c.end = newSlab(c.readSize), 0, 0
 	}
 	for {
-		c.readN, c.readErr = syscall.Read(int(fd), c.in.buf[c.end:])
+		c.readN, c.readErr = syscall.Read(int(fd), c.room())
 		switch {
 		case errors.Is(c.readErr, syscall.EINTR):
 			continue
@@ -352,10 +354,20 @@ func (c *Conn) readSocket(fd uintptr) bool {
 	}
 }
 
+// room returns where to read the next input to. It ends with a large operation, so that the start
+// of the next one, which needs a slab of its own, is not read to be copied there.
+func (c *Conn) room() []byte {
+	if c.need > fullChunk {
+		return c.in.buf[c.end:min(c.start+c.need, len(c.in.buf))]
+	}
+	return c.in.buf[c.end:]
+}
+
 // makeRoom keeps the unparsed input and makes room for more. need is the size of the current
 // operation in bytes, 0 if unknown. The slab grows with the bytes that arrived, not with an
-// announced size.
+// announced size, beyond what this client has sent as one operation before.
 func (c *Conn) makeRoom(need int) {
+	c.need = need
 	rest := c.end - c.start
 	full := c.end == len(c.in.buf)
 	switch {
@@ -376,7 +388,7 @@ func (c *Conn) makeRoom(need int) {
 	}
 	want := max(need, rest+firstRead/4)
 	if want > fullChunk {
-		want = max(min(want, 4*rest), fullChunk)
+		want = max(min(want, max(4*rest, c.proven)), fullChunk)
 	}
 	if c.start+want <= len(c.in.buf) && len(c.in.buf)-c.end >= firstRead/4 {
 		return

@@ -121,6 +121,7 @@ func (c *Conn) parse(limit protocol.Limits, op *protocol.Op) (need int, err erro
 			break
 		}
 		c.start += n
+		c.proven = max(c.proven, n)
 		if err == nil {
 			if op.Verb == protocol.VerbPub {
 				msgs++
