@@ -21,6 +21,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/upkeep"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -145,7 +146,7 @@ func startNodeAs(t *testing.T, id, name string, state *coordination.State) *node
 	t.Cleanup(exchange.Close)
 	service, err = topic.Open(topic.Config{
 		Self: id, Name: name, Disk: disk, Hub: n, Codec: codec{}, Payload: 8 << 20, Exchange: exchange,
-		Compact: topic.Compacting{Every: 5 * time.Millisecond, Age: 1},
+		Compact: upkeep.Compacting{Every: 5 * time.Millisecond, Age: 1},
 		Leading: func(s *topic.ShardLeader, open bool) {
 			n.mu.Lock()
 			defer n.mu.Unlock()

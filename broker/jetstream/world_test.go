@@ -21,6 +21,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/upkeep"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -87,7 +88,7 @@ func newWorldOn(t *testing.T, brokers int, options log.Options) *world {
 		exchange := replica.NewExchange(replica.Config{Self: n.id})
 		t.Cleanup(exchange.Close)
 		n.topics, err = topic.Open(topic.Config{
-			Exchange: exchange, Compact: topic.Compacting{Every: 5 * time.Millisecond, Age: 1},
+			Exchange: exchange, Compact: upkeep.Compacting{Every: 5 * time.Millisecond, Age: 1},
 			Self: n.id, Name: "name-" + n.id, Disk: disk, Hub: n, Codec: PublishCodec{}, Payload: 1 << 20,
 			Leading: func(s *topic.ShardLeader, open bool) { n.subscriptions.ShardChanged(s, open) },
 		})

@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/stall"
 	"github.com/carillon-mq/carillon/broker/subscription"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/upkeep"
 )
 
 // Sources are the parts of a broker that metrics are read from. All but Routes and TLS are
@@ -51,7 +52,7 @@ type Node interface {
 // Topics is the part of topic.Service that metrics read.
 type Topics interface {
 	Stats() topic.Stats
-	Compacted() topic.Compacted
+	Compacted() upkeep.Compacted
 	Suspects() int
 	ScrubStats() topic.ScrubStats
 	Unscrubbed() time.Duration

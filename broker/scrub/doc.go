@@ -1,5 +1,5 @@
 // Package scrub decides which segments at rest are read next to find damage, while another replica
-// has what is damaged. It is pure: package topic reads them.
+// has what is damaged. It is pure: package upkeep reads them.
 //
 // Invariants:
 //

@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/records"
 	replication "github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/upkeep"
 )
 
 // compacting is a cluster with a Topic of which the newest record of each subject is kept, and
@@ -19,7 +20,7 @@ func compacting(t *testing.T, size int) *cluster {
 	c := newCluster(t, size)
 	for _, n := range c.sites {
 		n.options.TailBytes = 1
-		n.compact = Compacting{Every: 5 * time.Millisecond, Age: 1}
+		n.compact = upkeep.Compacting{Every: 5 * time.Millisecond, Age: 1}
 		n.topic("orders", func(s *coordination.TopicSpec) {
 			s.Replicas, s.Deduplication, s.Compaction = size, 0, coordination.LatestOnly
 		})
@@ -128,7 +129,7 @@ func TestAnswersWithGaps(t *testing.T) {
 	}
 	c.settle("much of it is compacted", func() bool { return n.service.Compacted().Records > last/3 })
 	c.kill(0)
-	n.compact = Compacting{Every: time.Hour} // from here on it stays as it is
+	n.compact = upkeep.Compacting{Every: time.Hour} // from here on it stays as it is
 	c.start(0)
 	c.elect(0, 0)
 	c.tell()

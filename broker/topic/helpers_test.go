@@ -22,6 +22,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 	replication "github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/upkeep"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -249,7 +250,7 @@ type site struct {
 	state    *coordination.State
 	payload  int
 	told     func(*ShardLeader, bool)
-	compact  Compacting
+	compact  upkeep.Compacting
 	machine  *testMachine // nil: the one that the test runs on
 	doubt    bool         // the controller names this broker although it may lack something, and says so
 }

@@ -55,9 +55,6 @@ const (
 	// deduplication window counts as well, if it is longer: until it is over, ids are read again from the log, and so are
 	// the origins of what was forwarded.
 	compactAge = time.Minute + forward.OriginTime
-	// compactPace is how many bytes of segments are read per second for it: a tenth of what a usual disk reads, and
-	// more than one busy shard brings.
-	compactPace = 64 << 20
 	// reportTime bounds how long a broker waits for etcd when it reports a damaged copy.
 	reportTime = 5 * time.Second
 )

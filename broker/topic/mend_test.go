@@ -69,7 +69,7 @@ func (n *site) scrub() {
 	before := n.service.ScrubStats().Damages
 	p := n.service.Topic("orders").shards[0]
 	for _, l := range p.opened.Load().parts {
-		n.service.scrub(n.t.Context(), p, l, log.ScrubOptions{})
+		n.service.upkeep.Scrub(n.t.Context(), (*upkeepShard)(p), l, log.ScrubOptions{})
 	}
 	if n.service.ScrubStats().Damages == before {
 		n.t.Fatal("nothing was found")

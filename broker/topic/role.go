@@ -431,7 +431,7 @@ func (s *Service) setAside(p *Shard, v *view) error {
 	}
 	s.apply(p, copystate.Aside{})
 	p.own.reached = [replica.Parts]uint64{}
-	s.scrubs.copies.Add(1)
+	s.counts.refetched.Add(1)
 	if err := s.moveAside(p, "a damaged copy was set aside and is fetched anew from its leader; delete it if nobody misses it"); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/sender"
+	"github.com/carillon-mq/carillon/broker/upkeep"
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
@@ -25,9 +26,9 @@ type Config struct {
 	Disk    *log.Disk
 	Hub     Hub
 	Codec   publish.Codec
-	Payload int          // the largest message that the broker takes, with headers
-	Clock   *clock.Clock // nil: the machine's, which nobody observes
-	Compact Compacting   // zero: as limits.go has it
+	Payload int               // the largest message that the broker takes, with headers
+	Clock   *clock.Clock      // nil: the machine's, which nobody observes
+	Compact upkeep.Compacting // zero: as limits.go has it
 	// Exchange brings batches to the followers of what is led here, and from the leaders of what is followed.
 	Exchange *replica.Exchange
 	// Report tells the others of which shards this broker can't vouch for its copy, and returns when they know. It may be nil.
@@ -44,18 +45,17 @@ type Service struct {
 	log    *slog.Logger
 	found  []log.Stored // what stood on the disk at the start
 
-	ctx       context.Context // ends when Close begins
-	cancel    context.CancelFunc
-	steps     uint64 // of the clock, after which ids were read last; the keeper's
-	closing   atomic.Bool
-	running   sync.WaitGroup
-	tasks     *work.Tasks[*Shard, struct{}]
-	acker     *acker
-	counts    counts
-	compacted compacted
+	ctx     context.Context // ends when Close begins
+	cancel  context.CancelFunc
+	steps   uint64 // of the clock, after which ids were read last; the keeper's
+	closing atomic.Bool
+	running sync.WaitGroup
+	tasks   *work.Tasks[*Shard, struct{}]
+	acker   *acker
+	counts  counts
 	// aheadBound is how much may stand beyond the watermark of a shard that is led here. It never changes.
 	aheadBound aheadBound
-	scrubs     scrubCounts
+	upkeep     *upkeep.Upkeep
 
 	senders sender.Senders
 
@@ -87,8 +87,8 @@ func Open(config Config) (*Service, error) {
 	if config.Clock == nil {
 		config.Clock = clock.New(clock.Config{Logger: config.Logger})
 	}
-	if config.Compact == (Compacting{}) {
-		config.Compact = Compacting{Every: compactEvery, Age: compactAge, Share: compactShare, Least: compactLeast}
+	if config.Compact == (upkeep.Compacting{}) {
+		config.Compact = upkeep.Compacting{Every: compactEvery, Age: compactAge, Share: compactShare, Least: compactLeast}
 	}
 	found, err := config.Disk.List()
 	if err != nil {
@@ -105,15 +105,14 @@ func Open(config Config) (*Service, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.acker = newAcker(s)
 	s.newSenders()
+	s.upkeep = upkeep.New(upkeep.Config{Disk: config.Disk, Clock: config.Clock, Compact: config.Compact, Shards: s.upkeepShards, Logger: s.log})
 	s.tasks = work.NewTasks(openers, func(_ *struct{}, p *Shard, lane work.Lane) (more bool) {
 		s.work(p, lane == work.Later)
 		return false
 	})
 	s.running.Go(s.keeper)
 	s.running.Go(s.reporter)
-	s.running.Go(s.scrubber)
-	s.running.Go(s.compressor)
-	s.running.Go(s.compactor)
+	s.running.Go(func() { s.upkeep.Run(s.ctx) })
 	return s, nil
 }
 

@@ -32,8 +32,9 @@ type Stats struct {
 }
 
 type counts struct {
-	appended, duplicates, deduplicated, setAside atomic.Uint64
-	ids, followedIDs                             atomic.Int64 // of shards that are led here, and of all others
+	appended, duplicates, deduplicated atomic.Uint64
+	setAside, refetched                atomic.Uint64 // logs of unknown Topics, and copies that are fetched anew
+	ids, followedIDs                   atomic.Int64 // of shards that are led here, and of all others
 	refused                                      publish.Refusals
 }
 

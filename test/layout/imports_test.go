@@ -23,6 +23,7 @@ var rooms = []string{
 	"subject",
 	"log",
 	"scrub",
+	"upkeep",
 	"stall",
 	"copystate", "coordination",
 	"placement",

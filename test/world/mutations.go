@@ -68,7 +68,7 @@ var mutationsOfKinds = []Mutation{
 		{"broker/log/compact.go", "return !known || r.Offset >= newest", "return !known || r.Offset > newest"}},
 		Faults: []string{"kill one"}, Kinds: []string{"compacted"}},
 	{Name: "compaction: young records go", Edits: []edit{
-		{"broker/topic/compact.go", "\t\tBefore: s.config.Clock.Time().Add(-max(v.window, when.Age))}\n", "\t\t}\n"}},
+		{"broker/upkeep/compact.go", "\t\tBefore: u.config.Clock.Time().Add(-max(window, when.Age))}\n", "\t\t}\n\t_ = window\n"}},
 		Faults: []string{"kill one"}, Kinds: []string{"compacted"}, Says: "was taken by compaction"},
 	{Name: "retention: records go before they are as many or as old", Edits: []edit{
 		{"broker/log/retention.go", "known && now.Sub(newest) > policy.Age", "known && now.Sub(newest) > policy.Age/2"},

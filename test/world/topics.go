@@ -11,7 +11,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/forward"
-	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/upkeep"
 )
 
 // topicKind is one way to declare a Topic. A Topic of a world has one kind or two.
@@ -46,7 +46,7 @@ var topicKinds = []topicKind{
 
 // compacting makes logs of a few hundred records worth compacting. Records younger than Age stay: those of a message that a sender may
 // publish again are needed to recognize it, and brokers' clocks differ by up to twice little.
-var compacting = topic.Compacting{Every: 600 * time.Millisecond, Age: forward.OutboxTime + 4*time.Second, Share: 0.2, Least: 4 << 10}
+var compacting = upkeep.Compacting{Every: 600 * time.Millisecond, Age: forward.OutboxTime + 4*time.Second, Share: 0.2, Least: 4 << 10}
 
 // declared is a Topic of a world as etcd has it.
 type declared struct {

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/broker/upkeep"
 )
 
 // world is everything that a seed decides: machines, the network, etcd, clients, and what happens to them.
@@ -202,7 +202,7 @@ func (w *world) fail(format string, args ...any) {
 }
 
 // compacted notes what a process did by compaction.
-func (w *world) compacted(did topic.Compacted) { w.compaction.Add(did.Records) }
+func (w *world) compacted(did upkeep.Compacted) { w.compaction.Add(did.Records) }
 
 func (w *world) chance(percent int) bool { return w.rng.IntN(100) < percent }
 
