@@ -2,8 +2,6 @@ package topic
 
 import (
 	"fmt"
-	"sync"
-	"sync/atomic"
 
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -22,20 +20,6 @@ import (
 //  5. Without a confirmation within confirmTime the answer is a *publish.UnconfirmedError. Nothing of the message is kept
 //     by this leader then. A message that a former leader was sent, too, may stand in that one's log: its sender sends it again.
 //  6. A new epoch of the same leader asks anew: rounds are numbered by epoch.
-
-// confirms are the readers that wait for the in-sync replicas to confirm that this broker leads the shard.
-type confirms struct {
-	mu      sync.Mutex
-	ended   bool
-	waiting []confirm
-	pending atomic.Int32 // of waiting, and of refusals
-}
-
-type confirm struct {
-	round uint64
-	asked int64 // on forward.Mono's clock
-	done  func(error)
-}
 
 // Confirm says at once, if it can, that no newer leader had begun to lead the shard when it was called; then it
 // returns true, and what is read of the shard from then on is not older than that moment. Otherwise it returns false and calls
@@ -125,29 +109,6 @@ func (s *ShardLeader) endConfirms(why error) {
 // unconfirmed is the error of an answer that nobody confirmed in time.
 func (s *ShardLeader) unconfirmed() *publish.UnconfirmedError {
 	return &publish.UnconfirmedError{Topic: s.shard.name, Why: fmt.Sprintf("broker %s leads it, and its other replicas have not confirmed that for %v", s.service.config.Name, confirmTime)}
-}
-
-// question is the pending for refusals of the messages that are being judged.
-func (s *ShardLeader) question(in *intake) *pending {
-	if in.questions == nil {
-		in.questions = newPending(s)
-		in.questions.back = in.back
-	}
-	return in.questions
-}
-
-// settleQuestions sees to the refusals of the messages that were judged. mu is held.
-func (s *ShardLeader) settleQuestions(in *intake) {
-	p := in.questions
-	if p == nil {
-		return
-	}
-	in.questions = nil
-	if len(p.answers) > 0 {
-		p.round, p.asked = s.leading.Load().Question(), forward.Mono()
-		s.confirms.pending.Add(1)
-	}
-	s.settleLater(p)
 }
 
 // settles says whether the answers of p can be given: its records are safe up to high, and its round is confirmed. err is

@@ -3,7 +3,6 @@ package topic
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/clock"
@@ -12,14 +11,6 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
 )
-
-// retained is what is known of when a shard's old records are due to go.
-type retained struct {
-	seen   atomic.Uint64 // the high watermark when it was looked at last
-	due    atomic.Int64  // when something is due by age, on the clock's Mono; 0: at once
-	policy log.Retention // that was applied last; the keeper's
-	paused atomic.Bool   // nothing goes by its age, as the time is in doubt
-}
 
 // keeper sees to what time brings: retention, ids that expire, logs that are to be opened again.
 func (s *Service) keeper() {
@@ -178,14 +169,6 @@ func nextByAge(segments []log.SegmentInfo, now time.Time, age time.Duration) tim
 		return tick
 	}
 	return next.Sub(now)
-}
-
-// recordTime is the time with which those of records can be compared; zero: they can't be.
-func (s *Service) recordTime() time.Time {
-	if !s.config.Clock.Verdict().Elapsed {
-		return time.Time{}
-	}
-	return s.config.Clock.Time()
 }
 
 // Purge lets go of the records below an offset, for good, and says how many that were. Records that

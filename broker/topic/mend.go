@@ -1,25 +1,9 @@
 package topic
 
 import (
-	"sync/atomic"
-
 	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
-
-// mend is a follower whose logs lack segments: these are fetched from the leader, and then the logs are opened again and
-// followed as all others are. Meanwhile it is reported, and its leader counts on it for nothing.
-type mend struct {
-	done atomic.Pointer[error] // nil: it is under way; what it points to may be nil: they are whole
-}
-
-// lacking is how many segments are to be fetched.
-func (l *logs) lacking() (n int) {
-	for _, part := range l.parts {
-		n += len(part.Lacks())
-	}
-	return n
-}
 
 // mend fetches what damaged logs lack. repaired says that they lack nothing by now.
 func (s *Service) mend(p *Shard, v *view) (repaired bool, err error) {
@@ -74,4 +58,12 @@ func (s *Service) mended(p *Shard) error {
 		return err
 	}
 	return s.closeLogs(p) // what is known of it is read again as it is opened
+}
+
+// lacking is how many segments are to be fetched.
+func (l *logs) lacking() (n int) {
+	for _, part := range l.parts {
+		n += len(part.Lacks())
+	}
+	return n
 }

@@ -4,9 +4,6 @@ import (
 	"github.com/carillon-mq/carillon/broker/sender"
 )
 
-// publishing is a Shard as its sender, and links to other brokers' senders, see it.
-type publishing Shard
-
 // newSenders prepares the senders of all shards.
 func (s *Service) newSenders() {
 	s.senders.Init(sender.Config{

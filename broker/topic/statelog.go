@@ -5,14 +5,6 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// promise is an append to the state log for which somebody waits: until it is as safe as the Topic asks for,
-// on all members of the in-sync set.
-type promise struct {
-	shard      *ShardLeader
-	done       log.Completion
-	first, end uint64
-}
-
 // AppendState appends to the state log, under the epoch that is led. With a Done, that is called when what
 // was appended is as safe on all replicas as a's durability says, or can't be any more. Without, it is
 // written as well, but nobody waits for it.

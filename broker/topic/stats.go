@@ -1,11 +1,5 @@
 package topic
 
-import (
-	"sync/atomic"
-
-	"github.com/carillon-mq/carillon/broker/publish"
-)
-
 // Stats are counters and gauges of the Topics on this broker.
 type Stats struct {
 	Topics     int // of the cluster
@@ -29,13 +23,6 @@ type Stats struct {
 	OutboxBytes    int64  // of memory for what isn't answered
 	OutboxMessages int64
 	Deduplicated   uint64 // of messages that others forwarded to here: those that had been kept before
-}
-
-type counts struct {
-	appended, duplicates, deduplicated atomic.Uint64
-	setAside, refetched                atomic.Uint64 // logs of unknown Topics, and copies that are fetched anew
-	ids, followedIDs                   atomic.Int64 // of shards that are led here, and of all others
-	refused                                      publish.Refusals
 }
 
 // Stats are the service's counters and gauges.

@@ -10,15 +10,6 @@ import (
 	"github.com/carillon-mq/carillon/broker/records"
 )
 
-// subjects knows the last record of each subject of a shard. It is made when somebody first
-// publishes on condition of one: few Topics need it, and for them it is read from the log once.
-type subjects struct {
-	last     map[dedup.Hash]uint64
-	complete bool   // it covers all that readers see
-	from     uint64 // otherwise, what it covers
-	failure  string // why it never will, or empty
-}
-
 // note remembers the last record of a subject, and forgets all if there are too many.
 func (x *subjects) note(of []byte, offset uint64) {
 	if x.failure != "" {
@@ -97,4 +88,26 @@ func (s *ShardLeader) readSubjects() {
 		}
 		x.complete = true
 	})
+}
+
+// lastMessageID is the id of the message before next. mu is held.
+func (s *ShardLeader) lastMessageID(next uint64) ([]byte, error) {
+	if s.lastKnown {
+		return s.lastID, nil
+	}
+	s.lastID = s.lastID[:0]
+	if next > s.data.Start() {
+		_, err := records.ScanBatches(s.data, next-1, next, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
+			return true, publish.EachID(s.service.config.Codec, b, next, func(id []byte, offset uint64, _ int64) {
+				if offset == next {
+					s.lastID = append(s.lastID[:0], id...)
+				}
+			})
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	s.lastKnown = true
+	return s.lastID, nil
 }

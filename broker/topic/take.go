@@ -2,53 +2,13 @@ package topic
 
 import (
 	"errors"
-	"github.com/carillon-mq/carillon/broker/dedup"
-	"github.com/carillon-mq/carillon/broker/forward"
-	"github.com/carillon-mq/carillon/broker/publish"
-	"github.com/carillon-mq/carillon/broker/records"
-	"math"
-	"sync"
 
+	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
-	"github.com/carillon-mq/carillon/broker/sender"
 )
-
-// intake is what one call of Take works with.
-type intake struct {
-	records []log.Record
-	append  log.Append
-	first   bool // the next message is the first with an id, and the log has to say so before
-	alone   bool // the next message, or the last one gathered, is a batch by itself
-	gone    bool // the shard has ended
-
-	extensions []log.Extension
-
-	from      *sender.Arrival
-	back      sender.Back
-	seq       uint64 // of the next message
-	why       error  // why nothing is taken, or nil
-	gap       bool   // others have to come before the next message
-	origin    *forward.Origin
-	spans     []forward.Span  // what is kept in the batch
-	answers   forward.Answers // that are due at once
-	questions *pending        // refusals that wait until it is confirmed that this broker leads; nil: none
-	signature []byte
-	head      []byte
-}
-
-var intakes = sync.Pool{New: func() any { return &intake{} }}
-
-// take accepts what one read of a connection brought.
-func (p *Shard) take(messages []protocol.Message) (behind bool) {
-	s := p.topic.service
-	behind = p.sender().Publish(p.view.Load(), messages)
-	if shard := p.leading.Load(); shard != nil {
-		behind = behind || shard.pushesBack()
-	}
-	return behind || s.config.Disk.Behind() || s.acker.unanswered.Load() > maxUnanswered
-}
 
 // put takes some of the messages, and returns the rest.
 func (s *ShardLeader) put(in *intake, v *view, messages []protocol.Message) (rest []protocol.Message) {
@@ -62,38 +22,6 @@ func (s *ShardLeader) put(in *intake, v *view, messages []protocol.Message) (res
 		return nil
 	}
 	return messages
-}
-
-// finish sends the answers that are due at once.
-func (in *intake) finish(p *Shard) {
-	in.head = in.back.Carry(&in.answers, p.at(), in.head)
-	in.from, in.back, in.origin, in.why, in.gap, in.gone = nil, sender.Back{}, nil, nil, false, false
-	intakes.Put(in)
-}
-
-// refusal is why nothing can be published now.
-func (p *Shard) refusal() error {
-	if why := p.whyNot(); why != nil {
-		return why
-	}
-	// It has become possible between two looks.
-	return &publish.NotServedError{Topic: p.topic.name, Reason: publish.Opening, Leader: p.view.Load().leader, Why: "its log is being opened; try again"}
-}
-
-func (in *intake) refuseAll(p *Shard, messages []protocol.Message, err error) {
-	for range messages {
-		in.refuse(p, err)
-		in.seq++
-	}
-}
-
-// refuse answers at once that a message is not kept.
-func (in *intake) refuse(p *Shard, err error) {
-	p.topic.service.counts.refused.Note(err)
-	in.answers.Refused(in.seq, p.topic.service.config.Codec, p.topic.name, err)
-	if in.origin != nil {
-		in.origin.Settle(in.seq, forward.Outcome{Err: err})
-	}
 }
 
 // take judges messages and appends those that are to be kept as one batch. It returns how many it
@@ -186,163 +114,18 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 	return n
 }
 
-// judge says whether a message is to be kept, and notes in p or in what is answered. mu is held.
-func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message, now, mono int64) bool {
-	var c publish.Conditions
-	if m.Header > 0 {
-		var refusal error
-		if c, refusal = s.service.config.Codec.Conditions(m.Data[:m.Header]); refusal != nil {
-			in.refuse(s.shard, refusal)
-			return false
-		}
+// settleQuestions sees to the refusals of the messages that were judged. mu is held.
+func (s *ShardLeader) settleQuestions(in *intake) {
+	p := in.questions
+	if p == nil {
+		return
 	}
-	if c.Records > 0 && !s.judgeRecords(in, v, m, &c) {
-		return false
+	in.questions = nil
+	if len(p.answers) > 0 {
+		p.round, p.asked = s.leading.Load().Question(), forward.Mono()
+		s.confirms.pending.Add(1)
 	}
-	if c.Records == 0 && v.maxMessage > 0 && len(m.Data) > v.maxMessage {
-		in.refuse(s.shard, &publish.TooLargeError{Topic: s.shard.name, Size: len(m.Data), Max: v.maxMessage})
-		return false
-	}
-	next := s.end + uint64(len(in.records))
-	last := next + c.Span()
-	if c.Any() && !s.holds(in, p, v, m, &c, next, mono) {
-		return false
-	}
-	s.lastID, s.lastKnown = append(s.lastID[:0], c.ID...), true
-	if s.subjects != nil {
-		s.subjects.note(m.Subject, last)
-	}
-	p.kept(s.end, answer{offset: last, records: uint32(c.Records), seq: in.seq})
-	if c.Records > 0 {
-		in.gatherRecords(m, &c, now)
-	}
-	return true
-}
-
-// holds says whether the conditions hold for the message that is to be kept at next. mu is held.
-func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message, c *publish.Conditions, next uint64, mono int64) bool {
-	t := s.topic
-	switch {
-	case len(c.ExpectedTopic) > 0 && string(c.ExpectedTopic) != t.name && string(c.ExpectedTopic) != s.shard.name:
-		in.refuse(s.shard, &publish.WrongTopicError{Topic: s.shard.name, Expected: string(c.ExpectedTopic)})
-		return false
-	case t.several() && !s.shard.canJudge(c):
-		in.refuse(s.shard, s.shard.cantJudge())
-		return false
-	case len(c.ID) > maxID:
-		in.refuse(s.shard, &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "a message id of more than 1 KiB", Why: "each is kept in memory"})
-		return false
-	}
-	var hash dedup.Hash
-	if len(c.ID) > 0 && v.window > 0 {
-		if in.first = !s.marked; in.first {
-			return false
-		}
-		hash = dedup.HashOf(c.ID)
-		if offset, ok := s.ids.Find(hash); ok {
-			s.service.counts.duplicates.Add(1)
-			s.answer(in, p, v, m.Reply, answer{offset: offset, kind: isDuplicate})
-			return false
-		}
-	}
-	if len(c.After) > 0 {
-		if refusal := s.judgeAfter(v, c.After); refusal != nil {
-			s.condition(in, p, v, m.Reply, refusal)
-			return false
-		}
-	}
-	if c.ExpectsLastBySubject {
-		of := c.ExpectedSubject
-		if len(of) == 0 {
-			of = m.Subject
-		}
-		last, err := s.lastOf(in, of)
-		if err != nil {
-			in.refuse(s.shard, err)
-			return false
-		}
-		if last != c.ExpectedLastBySubject {
-			s.answer(in, p, v, m.Reply, answer{offset: last, kind: isRefusal, err: &publish.WrongLastError{Topic: s.shard.name, Subject: string(of), Last: last}})
-			return false
-		}
-	}
-	if c.ExpectsLast && c.ExpectedLast != next-1 {
-		s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &publish.WrongLastError{Topic: s.shard.name, Last: next - 1}})
-		return false
-	}
-	if len(c.ExpectedLastID) > 0 {
-		last, err := s.lastMessageID(next)
-		if err != nil {
-			in.refuse(s.shard, &publish.StoreError{Topic: s.shard.name, Err: err})
-			return false
-		}
-		if string(last) != string(c.ExpectedLastID) {
-			s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &publish.WrongLastIDError{Topic: s.shard.name, ID: string(last)}})
-			return false
-		}
-	}
-	if len(c.ID) > 0 && v.window > 0 {
-		if s.ids.Full() {
-			in.refuse(s.shard, &publish.WindowFullError{Topic: s.shard.name, IDs: s.ids.Len(), Window: v.window})
-			return false
-		}
-		s.ids.Add(hash, next+c.Span(), mono)
-	}
-	return true
-}
-
-// condition answers that a message's condition does not hold or can't be judged. mu is held.
-func (s *ShardLeader) condition(in *intake, p *pending, v *view, to []byte, err error) {
-	if publish.Falsifiable(err) {
-		s.answer(in, p, v, to, answer{kind: isRefusal, err: err})
-	} else {
-		in.refuse(s.shard, err)
-	}
-}
-
-// answer gives an answer that rests on the record at its offset: now if that record is
-// as safe as the Topic asks for, and with it otherwise. A refusal also waits until the in-sync replicas have confirmed
-// that this broker leads. mu is held.
-func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answer) {
-	if a.kind == isRefusal {
-		s.service.counts.refused.Note(a.err)
-	}
-	a.seq = in.seq
-	in.origin.Settle(a.seq, forward.Outcome{Offset: a.offset, Duplicate: a.kind == isDuplicate, Err: a.err})
-	switch {
-	case a.kind == isRefusal && len(v.shard.Replicas) > 1:
-		a.again = a.seq < in.from.Below
-		q := s.question(in)
-		q.answers = append(q.answers, a)
-	case a.offset >= s.high.Load():
-		p.answers = append(p.answers, a)
-	case a.kind == isDuplicate:
-		in.answers.Single(a.seq, a.offset, 0, true)
-	default:
-		in.answers.Refused(a.seq, s.service.config.Codec, s.shard.name, a.err)
-	}
-}
-
-// lastMessageID is the id of the message before next. mu is held.
-func (s *ShardLeader) lastMessageID(next uint64) ([]byte, error) {
-	if s.lastKnown {
-		return s.lastID, nil
-	}
-	s.lastID = s.lastID[:0]
-	if next > s.data.Start() {
-		_, err := records.ScanBatches(s.data, next-1, next, math.MaxInt64, func(b log.Batch, next uint64) (more bool, err error) {
-			return true, publish.EachID(s.service.config.Codec, b, next, func(id []byte, offset uint64, _ int64) {
-				if offset == next {
-					s.lastID = append(s.lastID[:0], id...)
-				}
-			})
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	s.lastKnown = true
-	return s.lastID, nil
+	s.settleLater(p)
 }
 
 // settleLater sees to answers of which none belongs to a message that is kept now. mu is held.

@@ -1,21 +1,9 @@
 package topic
 
 import (
-	"slices"
-	"sync"
-
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
 )
-
-// Topic is one of the cluster's, as this broker sees it.
-type Topic struct {
-	service  *Service
-	id, name string
-	offer    Offer // used by Follow and Close only, one after the other
-	shards   []*Shard
-}
 
 // Topic's shards are as many as its spec says when it is made; that never changes.
 func newTopic(s *Service, desired *coordination.Topic) *Topic {
@@ -38,6 +26,9 @@ func (t *Topic) Desired() *coordination.Topic { return t.shards[0].Desired() }
 
 // Shards are its shards, by number.
 func (t *Topic) Shards() []*Shard { return t.shards }
+
+// several says that the Topic has more than one shard.
+func (t *Topic) several() bool { return len(t.shards) > 1 }
 
 // ShardFor is the shard that has the records of a subject.
 func (t *Topic) ShardFor(subject []byte) *Shard {
@@ -63,35 +54,41 @@ func (t *Topic) Trouble() string {
 	return ""
 }
 
-// taker is a Topic as the hub sees it.
-type taker Topic
+// ShardCount is how many shards the Topic has. They count from 0.
+func (t *Topic) ShardCount() int { return len(t.shards) }
 
-// Take accepts messages of this broker's clients. A link brings none: senders forward with numbers (Link.Take).
-func (t *taker) Take(messages []protocol.Message, _ bool) (behind bool) {
-	if len(t.shards) == 1 {
-		return t.shards[0].take(messages)
+// ShardAt is the shard of that number if it is led here and can be read, or nil.
+func (t *Topic) ShardAt(number int) *ShardLeader {
+	if number < 0 || number >= len(t.shards) {
+		return nil
 	}
-	spec := &(*Topic)(t).Desired().Spec
-	d := divisions.Get().(*division)
-	d.lists = slices.Grow(d.lists[:0], len(t.shards))[:len(t.shards)]
-	for i := range messages {
-		n := publish.Partition(messages[i].Subject, spec)
-		d.lists[n] = append(d.lists[n], messages[i])
-	}
-	for n, list := range d.lists {
-		if len(list) > 0 {
-			behind = t.shards[n].take(list) || behind
-			clear(list)
-			d.lists[n] = list[:0]
-		}
-	}
-	divisions.Put(d)
-	return behind
+	return t.shards[number].readable()
 }
 
-// division is what one read brought, by shard.
-type division struct{ lists [][]protocol.Message }
+// LeaderOf is the id of the broker that leads the shard, or empty.
+func (t *Topic) LeaderOf(number int) string {
+	if number < 0 || number >= len(t.shards) {
+		return ""
+	}
+	return t.shards[number].view.Load().leader
+}
 
-var divisions = sync.Pool{New: func() any { return &division{} }}
+// WhyNotAt says why the shard is not served here: a *publish.NotServedError. It is nil if it is.
+func (t *Topic) WhyNotAt(number int) error {
+	if number < 0 || number >= len(t.shards) {
+		return nil
+	}
+	if why := t.shards[number].whyNot(); why != nil {
+		return why
+	}
+	return nil
+}
 
-func (t *taker) Wait() { t.service.waitRoom((*Topic)(t)) }
+// refusal is why nothing can be published now.
+func (p *Shard) refusal() error {
+	if why := p.whyNot(); why != nil {
+		return why
+	}
+	// It has become possible between two looks.
+	return &publish.NotServedError{Topic: p.topic.name, Reason: publish.Opening, Leader: p.view.Load().leader, Why: "its log is being opened; try again"}
+}

@@ -1,0 +1,267 @@
+package topic
+
+import (
+	"fmt"
+
+	"github.com/carillon-mq/carillon/broker/dedup"
+	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
+)
+
+// met is what came of a forwarded message before it is judged.
+type met uint8
+
+const (
+	isNew   met = iota
+	isKnown     // it was judged before, and is answered again
+	isGap       // others have to come before
+)
+
+// meet looks whether a forwarded message was judged before. mu is held.
+func (s *ShardLeader) meet(in *intake, p *pending, v *view, m *protocol.Message) met {
+	o, seq := in.origin, in.seq
+	switch {
+	case seq > o.Last+1:
+		return isGap
+	case seq > o.Last && len(m.Subject) == 0: // its source doesn't want to know
+		o.Last = seq
+		return isKnown
+	case seq > o.Last && (seq >= in.from.Below || s.origins.Knows(o, o.Heard-2*int64(forward.OutboxTime))):
+		if in.why == nil {
+			return isNew
+		}
+		o.Last = seq
+		in.refuse(s.shard, in.why)
+		return isKnown
+	}
+	if len(m.Subject) == 0 {
+		return isKnown
+	}
+	if offset, records, ok := o.Find(seq); ok {
+		s.service.counts.deduplicated.Add(1)
+		if offset >= s.high.Load() {
+			p.answers = append(p.answers, answer{offset: offset, records: records, seq: seq})
+		} else {
+			in.answers.Single(seq, offset, records, false)
+		}
+		return isKnown
+	}
+	out, ok := o.Settled[seq]
+	switch {
+	case ok && out.Duplicate, ok && publish.Falsifiable(out.Err):
+		kind := isDuplicate
+		if !out.Duplicate {
+			kind = isRefusal
+		}
+		s.answer(in, p, v, nil, answer{offset: out.Offset, kind: kind, err: out.Err})
+	case ok:
+		in.answers.Refused(seq, s.service.config.Codec, s.shard.name, out.Err)
+	default:
+		if offset, known := s.knownID(v, m); known {
+			s.answer(in, p, v, nil, answer{offset: offset, kind: isDuplicate})
+			break
+		}
+		o.Last = max(o.Last, seq)
+		in.refuse(s.shard, &publish.ForgottenError{Topic: s.shard.name})
+	}
+	return isKnown
+}
+
+// knownID says where the message with the same id is kept. mu is held.
+func (s *ShardLeader) knownID(v *view, m *protocol.Message) (offset uint64, ok bool) {
+	if m.Header == 0 || v.window <= 0 {
+		return 0, false
+	}
+	c, err := s.service.config.Codec.Conditions(m.Data[:m.Header])
+	if err != nil || len(c.ID) == 0 {
+		return 0, false
+	}
+	return s.ids.Find(dedup.HashOf(c.ID))
+}
+
+// judge says whether a message is to be kept, and notes in p or in what is answered. mu is held.
+func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message, now, mono int64) bool {
+	var c publish.Conditions
+	if m.Header > 0 {
+		var refusal error
+		if c, refusal = s.service.config.Codec.Conditions(m.Data[:m.Header]); refusal != nil {
+			in.refuse(s.shard, refusal)
+			return false
+		}
+	}
+	if c.Records > 0 && !s.judgeRecords(in, v, m, &c) {
+		return false
+	}
+	if c.Records == 0 && v.maxMessage > 0 && len(m.Data) > v.maxMessage {
+		in.refuse(s.shard, &publish.TooLargeError{Topic: s.shard.name, Size: len(m.Data), Max: v.maxMessage})
+		return false
+	}
+	next := s.end + uint64(len(in.records))
+	last := next + c.Span()
+	if c.Any() && !s.holds(in, p, v, m, &c, next, mono) {
+		return false
+	}
+	s.lastID, s.lastKnown = append(s.lastID[:0], c.ID...), true
+	if s.subjects != nil {
+		s.subjects.note(m.Subject, last)
+	}
+	p.kept(s.end, answer{offset: last, records: uint32(c.Records), seq: in.seq})
+	if c.Records > 0 {
+		in.gatherRecords(m, &c, now)
+	}
+	return true
+}
+
+// holds says whether the conditions hold for the message that is to be kept at next. mu is held.
+func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message, c *publish.Conditions, next uint64, mono int64) bool {
+	t := s.topic
+	switch {
+	case len(c.ExpectedTopic) > 0 && string(c.ExpectedTopic) != t.name && string(c.ExpectedTopic) != s.shard.name:
+		in.refuse(s.shard, &publish.WrongTopicError{Topic: s.shard.name, Expected: string(c.ExpectedTopic)})
+		return false
+	case t.several() && !s.shard.canJudge(c):
+		in.refuse(s.shard, s.shard.cantJudge())
+		return false
+	case len(c.ID) > maxID:
+		in.refuse(s.shard, &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "a message id of more than 1 KiB", Why: "each is kept in memory"})
+		return false
+	}
+	var hash dedup.Hash
+	if len(c.ID) > 0 && v.window > 0 {
+		if in.first = !s.marked; in.first {
+			return false
+		}
+		hash = dedup.HashOf(c.ID)
+		if offset, ok := s.ids.Find(hash); ok {
+			s.service.counts.duplicates.Add(1)
+			s.answer(in, p, v, m.Reply, answer{offset: offset, kind: isDuplicate})
+			return false
+		}
+	}
+	if len(c.After) > 0 {
+		if refusal := s.judgeAfter(v, c.After); refusal != nil {
+			s.condition(in, p, v, m.Reply, refusal)
+			return false
+		}
+	}
+	if c.ExpectsLastBySubject {
+		of := c.ExpectedSubject
+		if len(of) == 0 {
+			of = m.Subject
+		}
+		last, err := s.lastOf(in, of)
+		if err != nil {
+			in.refuse(s.shard, err)
+			return false
+		}
+		if last != c.ExpectedLastBySubject {
+			s.answer(in, p, v, m.Reply, answer{offset: last, kind: isRefusal, err: &publish.WrongLastError{Topic: s.shard.name, Subject: string(of), Last: last}})
+			return false
+		}
+	}
+	if c.ExpectsLast && c.ExpectedLast != next-1 {
+		s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &publish.WrongLastError{Topic: s.shard.name, Last: next - 1}})
+		return false
+	}
+	if len(c.ExpectedLastID) > 0 {
+		last, err := s.lastMessageID(next)
+		if err != nil {
+			in.refuse(s.shard, &publish.StoreError{Topic: s.shard.name, Err: err})
+			return false
+		}
+		if string(last) != string(c.ExpectedLastID) {
+			s.answer(in, p, v, m.Reply, answer{offset: next - 1, kind: isRefusal, err: &publish.WrongLastIDError{Topic: s.shard.name, ID: string(last)}})
+			return false
+		}
+	}
+	if len(c.ID) > 0 && v.window > 0 {
+		if s.ids.Full() {
+			in.refuse(s.shard, &publish.WindowFullError{Topic: s.shard.name, IDs: s.ids.Len(), Window: v.window})
+			return false
+		}
+		s.ids.Add(hash, next+c.Span(), mono)
+	}
+	return true
+}
+
+// condition answers that a message's condition does not hold or can't be judged. mu is held.
+func (s *ShardLeader) condition(in *intake, p *pending, v *view, to []byte, err error) {
+	if publish.Falsifiable(err) {
+		s.answer(in, p, v, to, answer{kind: isRefusal, err: err})
+	} else {
+		in.refuse(s.shard, err)
+	}
+}
+
+// answer gives an answer that rests on the record at its offset: now if that record is
+// as safe as the Topic asks for, and with it otherwise. A refusal also waits until the in-sync replicas have confirmed
+// that this broker leads. mu is held.
+func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answer) {
+	if a.kind == isRefusal {
+		s.service.counts.refused.Note(a.err)
+	}
+	a.seq = in.seq
+	in.origin.Settle(a.seq, forward.Outcome{Offset: a.offset, Duplicate: a.kind == isDuplicate, Err: a.err})
+	switch {
+	case a.kind == isRefusal && len(v.shard.Replicas) > 1:
+		a.again = a.seq < in.from.Below
+		q := s.question(in)
+		q.answers = append(q.answers, a)
+	case a.offset >= s.high.Load():
+		p.answers = append(p.answers, a)
+	case a.kind == isDuplicate:
+		in.answers.Single(a.seq, a.offset, 0, true)
+	default:
+		in.answers.Refused(a.seq, s.service.config.Codec, s.shard.name, a.err)
+	}
+}
+
+// question is the pending for refusals of the messages that are being judged.
+func (s *ShardLeader) question(in *intake) *pending {
+	if in.questions == nil {
+		in.questions = newPending(s)
+		in.questions.back = in.back
+	}
+	return in.questions
+}
+
+// canJudge says whether a shard of several can judge a publisher's conditions. What was the last message of the whole Topic it doesn't
+// know, nor the last of a subject that another shard has; who names the shard's stream means the shard.
+func (p *Shard) canJudge(c *publish.Conditions) bool {
+	if (c.ExpectsLast || len(c.ExpectedLastID) > 0) && string(c.ExpectedTopic) != p.name {
+		return false
+	}
+	return !c.ExpectsLastBySubject || len(c.ExpectedSubject) == 0 || p.topic.ShardFor(c.ExpectedSubject) == p
+}
+
+func (p *Shard) cantJudge() error {
+	return &publish.UnsupportedConditionError{
+		Topic: p.topic.name, Condition: "expecting the last message of more than one shard",
+		Why: fmt.Sprintf("it has %d shards, which have no order among them (expect the last of the message's own subject, or name the shard's stream, %s, in Nats-Expected-Stream)", len(p.topic.shards), p.name),
+	}
+}
+
+// judgeAfter says why a message can't be kept behind the one with that id, or nothing. mu is held.
+func (s *ShardLeader) judgeAfter(v *view, id []byte) error {
+	if v.window <= 0 {
+		return &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "publishing after a message id", Why: "the topic has no deduplication window, so ids are not remembered"}
+	}
+	if _, ok := s.ids.Find(dedup.HashOf(id)); !ok {
+		return &publish.NotAfterError{Topic: s.shard.name, ID: string(id)}
+	}
+	return nil
+}
+
+// judgeRecords says whether a message can be taken as the records that it announces. If others were gathered
+// before it, those are to be appended first, which in.alone says. mu is held.
+func (s *ShardLeader) judgeRecords(in *intake, v *view, m *protocol.Message, c *publish.Conditions) bool {
+	if in.alone = len(in.records) > 0; in.alone {
+		return false
+	}
+	if why := publish.CheckRecords(m.Data[m.Header:], c.Records, v.maxMessage); why != "" {
+		in.refuse(s.shard, &publish.RecordsError{Topic: s.shard.name, Why: why})
+		return false
+	}
+	return true
+}

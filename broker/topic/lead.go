@@ -1,0 +1,134 @@
+package topic
+
+import (
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/replica"
+)
+
+// newLeader begins to lead with the logs that are open. doubt is what was wrong with the copy until it was
+// named all the same, for people.
+func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, error) {
+	data, state := p.logs.parts[replica.Data], p.logs.parts[replica.State]
+	if v.durability != log.Memory {
+		// What a follower wrote without a sync is made safe before it is counted.
+		for _, l := range p.logs.parts {
+			if err := l.Flush(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	shard := &ShardLeader{service: s, topic: p.topic, shard: p, data: data, state: state, damage: doubt, begun: v.epoch, origins: p.origins, ids: &p.ids}
+	shard.Reader.Init(shard, p.name, data)
+	first, end, _ := data.Offsets()
+	_, stateEnd, _ := state.Offsets()
+	shard.end, shard.inherited = end, end
+	shard.visible.Store(first)
+	shard.high.Store(first)
+	for _, info := range data.SegmentInfos() {
+		if info.End > info.Base {
+			shard.lastTime = info.Last.UnixNano()
+		}
+	}
+	s.config.Clock.Wrote(shard.lastTime)
+	if len(v.shard.Replicas) > 1 {
+		s.config.Clock.AwaitVotes(s.ctx) // by which the ages of message ids in the log are told
+	}
+	if err := shard.knowIDs(v); err != nil {
+		return nil, err
+	}
+	shard.safe[replica.Data].Store(end)
+	shard.safe[replica.State].Store(stateEnd)
+	// Followers may be connected already: as soon as leading is set, their progress has the acker look at the shard.
+	shard.mu.Lock()
+	shard.begin(v, p.high)
+	shard.mu.Unlock()
+	return shard, nil
+}
+
+// begin leads in the epoch of the view. mu is held.
+func (s *ShardLeader) begin(v *view, high [replica.Parts]uint64) {
+	s.stateMu.Lock()
+	defer s.stateMu.Unlock()
+	if before := s.leading.Load(); before != nil {
+		before.End()
+	}
+	l := s.service.config.Exchange.Lead(replica.LeadConfig{
+		ID: s.shard.id(), Shard: v.shard, MinInSync: v.minInSync, Durability: v.durability,
+		Logs: [...]*log.Log{replica.Data: s.data, replica.State: s.state}, High: high, Moved: s.advanced,
+		Unreadable: func(err error) { _ = s.Unreadable(err) },
+	})
+	s.askAgain(l) // completions go there from now on; what came before stands in safe
+	s.epoch.Store(v.epoch)
+	s.durability = v.durability
+	for part := range replica.Parts {
+		l.Safe(part, s.safe[part].Load())
+	}
+}
+
+// advanced is called when the followers' progress, or a change of the set, has moved a watermark.
+func (s *ShardLeader) advanced() {
+	if s.leading.Load() == nil {
+		return // Lead has not returned; nobody waits yet, and whoever begins to lead looks again
+	}
+	s.advance()
+	s.confirmed()
+	s.service.acker.touch(s)
+}
+
+// closeLeader ends leading. over is what those are told who wait for an answer; if it is nil the logs are closed
+// first, so that everybody has one.
+func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err error) {
+	shard.mu.Lock()
+	shard.closed = true
+	shard.mu.Unlock()
+	p.leading.CompareAndSwap(shard, nil)
+	shard.ending.Store(true)
+	shard.reading.Wait()
+	s.announce(shard, false)
+	s.openMu.Lock()
+	delete(s.open, shard)
+	s.openMu.Unlock()
+	if over == nil {
+		if shard.failed.Load() != nil {
+			p.fault.CompareAndSwap(nil, shard.failed.Load())
+		}
+		err = s.closeLogs(p)
+		over = &publish.LeadershipLostError{Topic: p.topic.name, Why: "its log was closed"}
+	}
+	shard.leading.Load().End()
+	p.high = [...]uint64{replica.Data: shard.leading.Load().High(replica.Data), replica.State: shard.leading.Load().High(replica.State)}
+	shard.endConfirms(over)
+	s.acker.end(shard, over)
+	shard.mu.Lock()
+	shard.origins.HandOver()
+	shard.mu.Unlock()
+	p.ids.Count(&s.counts.followedIDs)
+	return err
+}
+
+// announce tells Config.Leading of a leader that can be read, and of its end. A request that finds
+// the leader through Shard.Led may rely on Config.Leading having returned.
+func (s *Service) announce(shard *ShardLeader, open bool) {
+	if shard.announced.Load() == open || open && !shard.readable.Load() {
+		return
+	}
+	if s.config.Leading != nil {
+		s.config.Leading(shard, open)
+	}
+	shard.announced.Store(open)
+}
+
+// follow takes over what changed in the view.
+func (s *ShardLeader) follow(v *view) {
+	s.mu.Lock()
+	if v.epoch > s.epoch.Load() {
+		l := s.leading.Load()
+		s.begin(v, [...]uint64{replica.Data: l.High(replica.Data), replica.State: l.High(replica.State)})
+	} else {
+		s.leading.Load().Adopt(v.shard, v.minInSync)
+	}
+	s.mu.Unlock()
+	s.advanced()
+	s.kept.due.Store(0)
+}

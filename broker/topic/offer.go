@@ -1,0 +1,84 @@
+package topic
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/publish"
+)
+
+// taker is a Topic as the hub sees it.
+type taker Topic
+
+// Take accepts messages of this broker's clients. A link brings none: senders forward with numbers (Link.Take).
+func (t *taker) Take(messages []protocol.Message, _ bool) (behind bool) {
+	if len(t.shards) == 1 {
+		return t.shards[0].take(messages)
+	}
+	spec := &(*Topic)(t).Desired().Spec
+	d := divisions.Get().(*division)
+	d.lists = slices.Grow(d.lists[:0], len(t.shards))[:len(t.shards)]
+	for i := range messages {
+		n := publish.Partition(messages[i].Subject, spec)
+		d.lists[n] = append(d.lists[n], messages[i])
+	}
+	for n, list := range d.lists {
+		if len(list) > 0 {
+			behind = t.shards[n].take(list) || behind
+			clear(list)
+			d.lists[n] = list[:0]
+		}
+	}
+	divisions.Put(d)
+	return behind
+}
+
+// take accepts what one read of a connection brought.
+func (p *Shard) take(messages []protocol.Message) (behind bool) {
+	s := p.topic.service
+	behind = p.sender().Publish(p.view.Load(), messages)
+	if shard := p.leading.Load(); shard != nil {
+		behind = behind || shard.pushesBack()
+	}
+	return behind || s.config.Disk.Behind() || s.acker.unanswered.Load() > maxUnanswered
+}
+
+// division is what one read brought, by shard.
+type division struct{ lists [][]protocol.Message }
+
+var divisions = sync.Pool{New: func() any { return &division{} }}
+
+func (t *taker) Wait() { t.service.waitRoom((*Topic)(t)) }
+
+// pushesBack says whether publishers are to wait for a shard of the Topic that is led here.
+func (t *Topic) pushesBack() bool {
+	for _, p := range t.shards {
+		if shard := p.leading.Load(); shard != nil && shard.pushesBack() {
+			return true
+		}
+	}
+	return false
+}
+
+// waitRoom blocks while a publisher to t is to wait.
+func (s *Service) waitRoom(t *Topic) {
+	s.senders.Wait()
+	for _, p := range t.shards {
+		if f := p.out.Load(); f != nil {
+			f.Wait()
+		}
+	}
+	for _, p := range t.shards {
+		if shard := p.leading.Load(); shard != nil {
+			_ = shard.data.WaitRoom(s.ctx) // what is wrong with the disk is told to who publishes
+			break                          // all logs are on one disk
+		}
+	}
+	a := s.acker
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for (a.unanswered.Load() > maxUnanswered || t.pushesBack()) && !a.closing && s.ctx.Err() == nil {
+		a.room.Wait()
+	}
+}
