@@ -13,31 +13,31 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// Files that are to become segments. One that is left by a crash goes at the next opening.
+// beingCompressed and beingExpanded end the names of unfinished files. If a crash leaves one, the
+// next opening removes it.
 const (
 	beingCompressed = segmentEnd + ".zst"
 	beingExpanded   = segmentEnd + ".plain"
 )
 
 const (
-	// smallestCompressed is the block of a file system: a smaller file takes no less room.
+	// smallestCompressed is a block of the file system: a smaller file takes no less room.
 	smallestCompressed = 4 << 10
-	// worthSaving is what part of a segment compression has to save, at least, for reading it to
-	// cost more from then on.
+	// worthSaving is the least saving, as a divisor of the size: reads of a compressed segment cost
+	// more.
 	worthSaving = 10
-	// sampledBlocks are compressed before it is decided whether the rest of a segment promises
-	// anything.
+	// sampledBlocks is how many blocks are compressed before it is decided whether to go on.
 	sampledBlocks = 8
 )
 
-// Compress brings the sealed segments into a form that takes less room, at zstd's level (1 to 22; 0
-// is 3), and returns how many bytes that saved. It passes over those that it would save less than a
-// tenth of. To readers nothing changes, and batches stay what they were, byte by byte. It works
-// beside everything else, one call at a time, and needs room on the disk for the segment that it is
-// at; it stops with ctx, and when the log is closed.
+// Compress compresses the sealed segments at a level of zstd (1 to 22; 0 is 3), and returns how
+// many bytes that saved. It skips segments that would shrink by less than a tenth. For readers
+// nothing changes: batches stay the same bytes. One call runs at a time, concurrently with
+// everything else. It needs room on the disk for one segment. It stops with ctx, and when the log
+// is closed.
 //
-// The new file is complete, safe and read once in full, with all checksums, before it takes the old
-// one's place; so a crash leaves the one or the other.
+// The new file is complete, durable and verified before it replaces the old one. So a crash leaves
+// the one or the other.
 func (l *Log) Compress(ctx context.Context, level int) (saved int64, err error) {
 	ctx, end, err := l.beginUpkeep(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func (l *Log) Compress(ctx context.Context, level int) (saved int64, err error) 
 	return saved, nil
 }
 
-// compressible are the segments that may be worth it.
+// compressible returns the segments that may be worth compressing.
 func (l *Log) compressible() []*segment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,13 +81,14 @@ func (l *Log) compressible() []*segment {
 	return out
 }
 
+// holdsSegment reports whether s is still a segment of the log.
 func (l *Log) holdsSegment(s *segment) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Contains(l.segments, s)
 }
 
-// compress puts a compressed file in the place of one segment's, if that is worth it.
+// compress replaces the file of one segment by a compressed one, if that is worth it.
 func (l *Log) compress(ctx context.Context, s *segment, encoder *zstd.Encoder) (saved int64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -137,11 +138,11 @@ func (l *Log) compress(ctx context.Context, s *segment, encoder *zstd.Encoder) (
 	return 0, err
 }
 
-// errNotWorthIt is a segment that stays as it is: it wouldn't shrink, or it is damaged, which is
-// Scrub's to tell.
+// errNotWorthIt means that a segment is left as it is: it wouldn't shrink, or it is damaged, which
+// scrubbing reports.
 var errNotWorthIt = errors.New("not worth it")
 
-// createAnew makes a file, in place of what a call that failed may have left.
+// createAnew creates a file, and first removes one that a failed call has left.
 func (d *Disk) createAnew(path string) (env.File, error) {
 	if err := d.fs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -149,7 +150,7 @@ func (d *Disk) createAnew(path string) (env.File, error) {
 	return d.fs.Create(path)
 }
 
-// writeCompressed writes what in holds to out, and returns how long that got.
+// writeCompressed compresses in to out, and returns the length of out.
 func writeCompressed(ctx context.Context, in, out env.File, encoder *zstd.Encoder, d description) (int64, error) {
 	d.blocks = int((d.size + int64(d.block) - 1) / int64(d.block))
 	buf := d.put(make([]byte, 0, 2*scanWindow+2*d.block), kindCompressed)
@@ -194,7 +195,7 @@ func writeCompressed(ctx context.Context, in, out env.File, encoder *zstd.Encode
 	return written, saves(d.size, written)
 }
 
-// saves says whether so many bytes instead of so many others are worth it.
+// saves returns errNotWorthIt if length instead of plain bytes saves too little.
 func saves(plain, length int64) error {
 	if length > plain-plain/worthSaving {
 		return errNotWorthIt
@@ -202,7 +203,7 @@ func saves(plain, length int64) error {
 	return nil
 }
 
-// appendBlock encodes block n behind dst.
+// appendBlock appends block n to dst, compressed if that makes it shorter.
 func appendBlock(dst, plain []byte, n int, encoder *zstd.Encoder) []byte {
 	start := len(dst)
 	dst = append(dst, make([]byte, blockHeader)...)
@@ -219,7 +220,7 @@ func appendBlock(dst, plain []byte, n int, encoder *zstd.Encoder) []byte {
 	return dst
 }
 
-// verify reads a compressed file as a reader would, all of it.
+// verify reads all of a compressed file as readers do.
 func (l *Log) verify(s *segment, f env.File) error {
 	c, err := openCompressed(f, &blockCache{})
 	if err != nil {
@@ -242,8 +243,8 @@ func (l *Log) verify(s *segment, f env.File) error {
 	return nil
 }
 
-// replace puts the file at path, which holds what s does and is safe, in the place of that of s;
-// unless s is gone.
+// replace replaces the file of s by the one at path, which is durable and has the same content. If
+// s is gone the error is fs.ErrNotExist.
 func (l *Log) replace(s *segment, path string, stored int64) error {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -253,25 +254,26 @@ func (l *Log) replace(s *segment, path string, stored int64) error {
 	if !l.holdsSegment(s) {
 		return fs.ErrNotExist
 	}
-	// It was sealed, so it is safe; and should the file lose both of its ends, Durable says how far
-	// it went.
+	// A sealed segment is durable. Should the file lose header and index, Durable says where it
+	// ended.
 	return l.swap([]*segment{s}, s.again(stored), path, func(m *Manifest) { m.Durable = max(m.Durable, s.end) })
 }
 
+// usable returns why the log can't be written, or nil.
 func (l *Log) usable() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.writable()
 }
 
-// again is a segment like s in a file of its own, compressed if stored isn't 0.
+// again returns a segment with the content of s in another file, compressed if stored isn't 0.
 func (s *segment) again(stored int64) *segment {
 	return &segment{base: s.base, gen: s.gen, path: s.path, end: s.end, pos: s.pos, size: s.size, first: s.first, last: s.last,
 		epochs: s.epochs, holes: s.holes, before: s.before, judged: s.judged, closed: true, bad: s.bad, written: s.written, synced: s.synced, stored: stored}
 }
 
-// expand brings the segment that holds an offset and does not begin with it back into the plain
-// form, so that it can be cut there. admin is held.
+// expand decompresses the segment that has an offset within it, so that it can be cut there. admin
+// is held.
 func (l *Log) expand(offset uint64) error {
 	l.mu.Lock()
 	var s *segment
@@ -291,7 +293,7 @@ func (l *Log) expand(offset uint64) error {
 	return l.swap([]*segment{s}, s.again(0), path, nil)
 }
 
-// expanded writes a plain file beside that of s.
+// expanded writes the content of s to a plain file beside its own.
 func (l *Log) expanded(s *segment) (path string, err error) {
 	f, err := l.disk.handles.acquire(s)
 	if err != nil {

@@ -14,16 +14,15 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// sealed is a segment's file in another form than the plain one. To whoever reads it, it is the
-// plain file: every byte is where it was, headers, markers, footer and all. So reading, recovering
-// and scrubbing know of one form, and another form (with parity, say) is one more type like this.
+// sealed is a segment's file in another form than the plain one. It reads as the plain file, byte
+// by byte, with header, markers and footer. So reading, recovery and scrubbing know one form only.
 type sealed interface {
 	env.File
-	// stored is how many bytes it takes on the disk.
+	// stored returns its bytes on the disk.
 	stored() int64
-	// end is the offset after the last record, which is known for certain: it was sealed.
+	// end returns the offset after the last record.
 	end() uint64
-	// check says what of the form itself is damaged, although all can be read.
+	// check returns damage of the form itself, such as of one of two indexes.
 	check() error
 }
 
@@ -31,13 +30,14 @@ type sealed interface {
 //
 //	header: a frame, kind 5: 12 u32 blocks       16 u64 log   24 u64 base offset   32 u64 end
 //	                         40 i64 plain size   48 u32 plain size of a block      52 u32 zero
-//	blocks: u32 length of what it holds, with bit 31 if that is not compressed, u32 CRC-32C of what follows, u32 number, bytes
+//	blocks: u32 length of the content, with bit 31 if that is not compressed,
+//	        u32 CRC-32C of what follows, u32 number, content
 //	index:  a frame, kind 6, that says what the header does; 56: u32 position of each block
 //	trailer: u64 position of the index, u32 CRC-32C of it, u32 magic
 //
-// Header and index each make up for the other. A block that is damaged reads as bytes that no frame
-// begins with, so it costs the batches that it holds a part of, and those behind it are found by a
-// marker.
+// If one of header and index is damaged, the other one suffices. A damaged block reads as bytes
+// that no frame begins with. So only the batches with a part in it are lost: a marker leads to the
+// next.
 type compressed struct {
 	f      env.File
 	cache  *blockCache
@@ -47,7 +47,7 @@ type compressed struct {
 	bad    error
 }
 
-// description is what header and index both say.
+// description is the common content of header and index.
 type description struct {
 	blocks    int
 	log, base uint64
@@ -65,13 +65,13 @@ const (
 	blockPlain      = 1 << 31
 	compressedMagic = 0x54535A43 // "CZST"
 
-	// compressedBlock is what a read at a random offset decompresses, 0.1 ms worth; larger ones
+	// compressedBlock is what a read at a random offset decompresses, in 0.1 ms. Larger blocks
 	// hardly save more.
 	compressedBlock = 128 << 10
 	largestBlock    = 1 << 20
 )
 
-// put encodes it as the beginning of a frame of some kind.
+// put appends the beginning of a frame of a kind to dst.
 func (d *description) put(dst []byte, kind byte) []byte {
 	start := len(dst)
 	dst = append(dst, make([]byte, descriptionSize)...)
@@ -86,8 +86,8 @@ func (d *description) put(dst []byte, kind byte) []byte {
 	return dst
 }
 
-// describe takes a description from a frame of that kind at the beginning of data, and says how
-// long the frame is.
+// describe reads a description from a frame of a kind at the beginning of data, and returns the
+// length of the frame.
 func describe(data []byte, kind byte) (d description, n int, err error) {
 	if len(data) < descriptionSize || data[8] != kind {
 		return d, 0, errors.New("it is not there")
@@ -107,7 +107,7 @@ func describe(data []byte, kind byte) (d description, n int, err error) {
 	return d, n, nil
 }
 
-// openSegment opens a segment's file, whatever its form is.
+// openSegment opens a segment's file in any form.
 func openSegment(fsys env.FS, path string, cache *blockCache) (env.File, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -123,11 +123,11 @@ func openSegment(fsys env.FS, path string, cache *blockCache) (env.File, error) 
 	return f, nil
 }
 
-// openCompressed returns nil if the file is plain, or can't be told from a plain one.
+// openCompressed returns nil if the file is plain, or has neither header nor index.
 func openCompressed(f env.File, cache *blockCache) (*compressed, error) {
 	var head [descriptionSize]byte
 	if err := readFull(f, head[:], 0); err != nil || head[8] == kindHeader && le.Uint32(head[:]) == headerSize {
-		return nil, nil // what there is to say of it will be said when it is read
+		return nil, nil // reading it will return the error
 	}
 	length, err := f.Size()
 	if err != nil {
@@ -164,7 +164,7 @@ func openCompressed(f env.File, cache *blockCache) (*compressed, error) {
 	return c, nil
 }
 
-// readIndex reads the frame at the end of the file, and where it stands.
+// readIndex returns the frame at the end of the file, and its position.
 func readIndex(f env.File, length int64) (index []byte, pos int64, err error) {
 	var trailer [trailerSize]byte
 	if length < 2*descriptionSize+trailerSize || length > math.MaxUint32 {
@@ -200,7 +200,7 @@ func readIndex(f env.File, length int64) (index []byte, pos int64, err error) {
 	return index, pos, nil
 }
 
-// walk finds the blocks without an index. Those behind one whose length is damaged are not found.
+// walk finds the blocks without an index. It finds none behind a block with a damaged length.
 func (c *compressed) walk() {
 	c.at = make([]uint32, c.desc.blocks+1)
 	pos := int64(descriptionSize)
@@ -222,7 +222,7 @@ func (c *compressed) end() uint64 { return c.desc.upTo }
 
 func (c *compressed) check() error { return c.bad }
 
-// Size is that of the plain file.
+// Size returns the size of the plain file.
 func (c *compressed) Size() (int64, error) { return c.desc.size, nil }
 
 // ReadAt reads as from the plain file.
@@ -242,7 +242,7 @@ func (c *compressed) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// load decompresses a block into dst. Only an error of the disk is one.
+// load decompresses a block into dst. Its error is one of the disk: a damaged block reads as 0xff.
 func (c *compressed) load(n int, dst []byte) ([]byte, error) {
 	want := int(min(int64(c.desc.block), c.desc.size-int64(n)*int64(c.desc.block)))
 	if cap(dst) < want {
@@ -274,7 +274,8 @@ func (c *compressed) load(n int, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// unblock takes what a block holds, appended to dst, which has the room.
+// unblock appends the content of block n to dst, which has the room. It returns false if the block
+// is damaged.
 func unblock(raw []byte, n int, dst []byte) ([]byte, bool) {
 	length := le.Uint32(raw)
 	if int(length&^blockPlain) != len(raw)-blockHeader || le.Uint32(raw[8:]) != uint32(n) || crc32.Checksum(raw[8:], castagnoli) != le.Uint32(raw[4:]) {
@@ -287,11 +288,11 @@ func unblock(raw []byte, n int, dst []byte) ([]byte, bool) {
 	return out, err == nil
 }
 
-// stored are buffers that blocks are read into before they are decompressed.
+// stored has buffers for blocks before they are decompressed.
 var stored sync.Pool
 
-// decoder is one for all: decompressing a block at a time it keeps as much as the blocks that are
-// decompressed at once need, and no goroutine.
+// decoder returns the decoder of all files. It keeps memory for the blocks that are decompressed at
+// once, and has no goroutine.
 var decoder = sync.OnceValue(func() *zstd.Decoder {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(largestBlock))
 	if err != nil {
@@ -300,13 +301,13 @@ var decoder = sync.OnceValue(func() *zstd.Decoder {
 	return d
 })
 
-// Close lets go of the file and of its blocks in memory.
+// Close closes the file and drops its blocks from the cache.
 func (c *compressed) Close() error {
 	c.cache.drop(c)
 	return c.f.Close()
 }
 
-// A sealed segment never changes, so nothing comes here; if something does, it is refused.
+// A sealed segment never changes, so writes are refused.
 func (c *compressed) WriteAt([]byte, int64) (int, error) { return 0, c.refuse("write") }
 func (c *compressed) Preallocate(int64) error            { return c.refuse("preallocate") }
 func (c *compressed) Truncate(int64) error               { return c.refuse("truncate") }

@@ -11,21 +11,19 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// markName is the file that says that the disk was closed in order: what its owner wrote, and a
-// line with the checksum of that. While the disk is open there is none, so there is none after a
-// crash either.
+// markName is the file that an orderly end leaves: content of the disk's owner, and a line with its
+// checksum. It doesn't exist while the disk is open, so it doesn't exist after a crash.
 const markName = "clean.json"
 
-// largestMark bounds what is read of it.
+// largestMark bounds the file.
 const largestMark = 1 << 20
 
-// Mark is what was given to CloseMarked when the disk was last closed; nil if that was not in
-// order.
+// Mark returns the content that the last CloseMarked left; nil if the last end was not orderly.
 func (d *Disk) Mark() []byte { return d.mark }
 
-// CloseMarked closes as Close does and, only if all that was ever appended is safe by then, leaves
-// content for the next Mark. That is not so if a log or the disk failed since it was opened, or if
-// a log couldn't be closed. The error says why there is no mark.
+// CloseMarked closes the disk as Close does. If everything that was ever appended is durable then,
+// it leaves content for the next Mark. It leaves none if a log or the disk failed since it was
+// opened, or if a log could not be closed. The error says why there is no mark.
 func (d *Disk) CloseMarked(content []byte) error {
 	if len(content) > largestMark-markSum {
 		return errors.Join(fmt.Errorf("disk %s: a mark of %d bytes is too long", d.dir, len(content)), d.Close())
@@ -36,8 +34,7 @@ func (d *Disk) CloseMarked(content []byte) error {
 	if closed {
 		return errors.Join(ErrClosed, d.Close())
 	}
-	// If it fails and the disk hasn't, segments are scrubbed earlier than they are due, and no
-	// more.
+	// If only this fails, segments are scrubbed earlier than they are due.
 	_ = d.SaveChecks()
 	if err := d.Close(); err != nil {
 		return err
@@ -55,11 +52,11 @@ func (d *Disk) CloseMarked(content []byte) error {
 	return d.noticed(replaceFile(d.fs, d.dir, markName, data))
 }
 
-// markSum is the length of what stands behind the content.
+// markSum is the length of the checksum line behind the content.
 const markSum = 10
 
-// takeMark reads the mark and removes it, safely, before anything else changes on the disk. One
-// that can't be believed is none.
+// takeMark reads the mark and removes it durably, before anything else changes on the disk. An
+// invalid mark counts as none.
 func takeMark(fsys env.FS, dir string) ([]byte, error) {
 	path := filepath.Join(dir, markName)
 	info, err := fsys.Stat(path)
@@ -79,8 +76,8 @@ func takeMark(fsys env.FS, dir string) ([]byte, error) {
 	return mark, fsys.SyncDir(dir)
 }
 
-// readSummed reads a file that ends with a line with the checksum of what is before. It returns nil
-// for a file that can't be believed.
+// readSummed reads a file that ends with a line with its checksum. It returns nil for an invalid
+// file.
 func readSummed(fsys env.FS, path string, size, largest int64) ([]byte, error) {
 	if size < markSum || size > largest {
 		return nil, nil

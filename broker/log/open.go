@@ -13,23 +13,24 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// opening is what is known of a log while it is opened. Nobody else knows the log yet.
+// opening is the state of opening a log. No other goroutine uses the log yet.
 type opening struct {
-	m     *Manifest     // as it is to be
+	m     *Manifest     // the next manifest
 	files []SegmentRef  // segment files in the directory, sorted by base and generation
-	gone  []SegmentRef  // of files, what is deleted once the manifest is safe
-	aside []SegmentRef  // of files, what is set aside
-	cut   uint64        // a truncation under way in a log of version 1: nothing is to be left from there on; 0: none
-	write bool          // there is no manifest file that says what m said at first
+	gone  []SegmentRef  // of files, those to delete once the manifest is durable
+	aside []SegmentRef  // of files, those to set aside
+	cut   uint64        // where an unfinished truncation of a log of version 1 cuts; 0: none
+	write bool          // the manifest file is to be made
 	name  bool          // meta.json is to be written
-	made  bool          // it is a new log
-	lost  *CorruptError // why there is a manifest that can't be read
+	made  bool          // the log is new
+	lost  *CorruptError // why the manifest file can't be read
 }
 
+// there reports whether the directory has the file of a segment.
 func (o *opening) there(r SegmentRef) bool { return slices.Contains(o.files, r.file()) }
 
-// open reads the log's directory, or makes it. Every step can be cut short by a crash and is then
-// done again: what is found is judged first, then the manifest says so, and then files go.
+// open reads the log's directory, or makes it. It first judges the files, then writes the manifest,
+// then removes files. After a crash at any step all steps are done again.
 func (l *Log) open(start, epoch uint64, spec []byte) error {
 	l.man.fsys, l.man.dir, l.man.mu = l.disk.fs, l.dir, newGate()
 	o := &opening{}
@@ -76,7 +77,7 @@ func (l *Log) open(start, epoch uint64, spec []byte) error {
 			return err
 		}
 	}
-	if len(o.gone) > 0 { // one that came back after the next switch would pass for another one
+	if len(o.gone) > 0 { // after the next switch a file that came back would pass for another one
 		if err := l.disk.fs.SyncDir(l.dir); err != nil {
 			return &syncError{err}
 		}
@@ -84,7 +85,7 @@ func (l *Log) open(start, epoch uint64, spec []byte) error {
 	return l.dropBelowStart()
 }
 
-// writeOpened writes what has changed by opening the log.
+// writeOpened writes the manifest and meta.json if opening has changed them.
 func (l *Log) writeOpened(o *opening, before *Manifest) error {
 	if o.lost != nil {
 		if err := l.disk.fs.Rename(o.lost.File, o.lost.File+".damaged"); err != nil {
@@ -110,14 +111,14 @@ func (l *Log) writeOpened(o *opening, before *Manifest) error {
 	if !o.made {
 		return nil
 	}
-	// Last, so that a file system with a journal has nothing left to commit by now.
+	// Last: a file system with a journal has nothing left to commit by then.
 	if err := l.disk.fs.SyncDir(l.disk.logDir("")); err != nil {
 		return &syncError{err}
 	}
 	return nil
 }
 
-// readFiles lists the segments' files, and removes what was to become one.
+// readFiles lists the segment files, and removes unfinished ones.
 func (l *Log) readFiles(o *opening) error {
 	names, err := l.disk.fs.List(l.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -146,8 +147,8 @@ func (l *Log) readFiles(o *opening) error {
 	return nil
 }
 
-// readWhich finds out what the log is: by its manifest, by a meta.json of version 1, which is the
-// truth as long as there is one, or by its segments.
+// readWhich reads the manifest, converts a meta.json of version 1, which has precedence, or
+// rebuilds the manifest from the segments.
 func (l *Log) readWhich(o *opening, start, epoch uint64, spec []byte) error {
 	id, idErr := readIdentity(l.disk.fs, l.dir)
 	var damagedID, damaged *CorruptError
@@ -174,7 +175,7 @@ func (l *Log) readWhich(o *opening, start, epoch uint64, spec []byte) error {
 	// Nothing is written to a log before its manifest and then meta.json are safe.
 	if len(o.files) == 0 && (damaged == nil || errors.Is(idErr, fs.ErrNotExist)) && damagedID == nil {
 		o.m, o.made = newManifest(l.id, start, epoch, spec), true
-		o.name = true // by which the names of both are safe
+		o.name = true // that makes the names of both files durable
 		if id != nil {
 			o.m.Log = id.Log
 		}
@@ -194,14 +195,14 @@ func (l *Log) readWhich(o *opening, start, epoch uint64, spec []byte) error {
 	return l.rebuild(o, damaged, id, epoch, spec)
 }
 
-// newManifest is that of a log which doesn't exist yet.
+// newManifest returns the manifest of a new log.
 func newManifest(id Identity, start, epoch uint64, spec []byte) *Manifest {
 	return &Manifest{Topic: id.Topic, Shard: id.Shard, Part: id.Part, Spec: spec, Epoch: epoch, Start: start, Durable: start, Log: newSecret()}
 }
 
-// convert reads a log of a broker of version 018b7c1 or before. Until meta.json is written anew, in
-// version 2, that is the truth; so a crash has all of this done again, and any manifest there is of
-// a conversion before that was cut short.
+// convert reads a log of a broker of version 018b7c1 or earlier. Until meta.json is replaced by
+// version 2, the old one has precedence: a crash repeats the conversion, and a manifest that exists
+// is of an unfinished conversion.
 func (l *Log) convert(o *opening, old *identityFile) error {
 	o.m, o.write, o.name = old.manifest(), true, true
 	m := o.m
@@ -235,7 +236,7 @@ func (l *Log) convert(o *opening, old *identityFile) error {
 			return err
 		}
 		if end != old.MergeEnd {
-			break // it hasn't come so far
+			break // the merge was not finished
 		}
 		m.Segments = slices.DeleteFunc(m.Segments, func(r SegmentRef) bool {
 			merged := r.Base > old.Merge && r.Base < old.MergeEnd
@@ -249,8 +250,8 @@ func (l *Log) convert(o *opening, old *identityFile) error {
 	return nil
 }
 
-// footerEnd is where a segment ends by its own footer; 0: there is none that can be believed, or no
-// such file.
+// footerEnd returns the end of a segment by its own footer, or 0 if it has no valid footer or no
+// file.
 func (l *Log) footerEnd(log uint64, r SegmentRef) (uint64, error) {
 	s := newSegment(l.dir, r)
 	f, err := openSegment(l.disk.fs, s.path, &l.disk.handles.cache)
@@ -260,7 +261,7 @@ func (l *Log) footerEnd(log uint64, r SegmentRef) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	s.end = 0 // no footer says that, so each is short of it
+	s.end = 0 // no footer has that end, so each one gives a *shortError
 	_, err = s.readFooter(f, log)
 	err = errors.Join(err, f.Close())
 	if short, ok := errors.AsType[*shortError](err); ok {
@@ -272,9 +273,9 @@ func (l *Log) footerEnd(log uint64, r SegmentRef) (uint64, error) {
 	return 0, nil
 }
 
-// rebuild makes a manifest again from the segments; the damaged one is kept beside it. What it said
-// of the copy is lost, and what had been trimmed within the first segment comes back, which is why
-// the log is suspect.
+// rebuild makes a manifest from the segments. The damaged one is kept beside it. The state of the
+// copy is lost, and records that were trimmed within the first segment come back, so the log is
+// suspect.
 func (l *Log) rebuild(o *opening, damaged *CorruptError, id *identityFile, epoch uint64, spec []byte) error {
 	m := newManifest(l.id, 1, epoch, spec)
 	known := id != nil
@@ -297,7 +298,7 @@ func (l *Log) rebuild(o *opening, damaged *CorruptError, id *identityFile, epoch
 	for i, r := range o.files {
 		switch {
 		case i+1 < len(o.files) && o.files[i+1].Base == r.Base, r.Base < end:
-			o.aside = append(o.aside, r) // a later generation has what it has
+			o.aside = append(o.aside, r) // a later generation has its records
 			continue
 		}
 		var err error
@@ -317,7 +318,7 @@ func (l *Log) rebuild(o *opening, damaged *CorruptError, id *identityFile, epoch
 	return nil
 }
 
-// headerLog is which log a segment's file belongs to, as its header says; 0: it has none.
+// headerLog returns the log that a segment file belongs to by its header; 0: it has no header.
 func (l *Log) headerLog(r SegmentRef) (uint64, error) {
 	f, err := openSegment(l.disk.fs, filepath.Join(l.dir, r.name()), &l.disk.handles.cache)
 	if err != nil {
@@ -334,13 +335,14 @@ func (l *Log) headerLog(r SegmentRef) (uint64, error) {
 	return h.log(), nil
 }
 
-// adoptFiles judges the files that the manifest doesn't list.
+// adoptFiles judges the files that the manifest doesn't list as segments.
 //
-//  1. One that is to go, goes.
-//  2. One of a later generation than the manifest's is of a switch that never was: it goes.
-//  3. One that begins where the log's last segment ends is of a round that the manifest didn't come
-//     to: it is a segment.
-//  4. Any other goes if it is empty, and is else set aside and reported.
+//  1. A file that the manifest lists as gone is deleted.
+//  2. A file of a later generation than the manifest's is of a switch that never took place: it is
+//     deleted.
+//  3. A file that begins where the log's last segment ends is of a round that the manifest missed:
+//     it becomes a segment.
+//  4. Any other file is deleted if it is empty, and otherwise set aside and reported.
 func (l *Log) adoptFiles(o *opening) error {
 	m := o.m
 	known := func(r SegmentRef) bool {
@@ -352,7 +354,7 @@ func (l *Log) adoptFiles(o *opening) error {
 		case slices.Contains(m.Gone, r), r.Generation > m.Generation:
 			o.gone = append(o.gone, r)
 		case i+1 < len(o.files) && o.files[i+1].Base == r.Base && o.files[i+1].Generation <= m.Generation && !known(o.files[i+1]) && !slices.Contains(m.Gone, o.files[i+1]):
-			o.aside = append(o.aside, r) // the later one is judged
+			o.aside = append(o.aside, r) // the later generation is judged
 		default:
 			follows, err := l.follows(o, r)
 			if err != nil {
@@ -378,7 +380,7 @@ func (l *Log) adoptFiles(o *opening) error {
 	return nil
 }
 
-// follows says whether a file begins where the log ends that the manifest lists.
+// follows reports whether a file begins where the last listed segment ends.
 func (l *Log) follows(o *opening, r SegmentRef) (bool, error) {
 	n := len(o.m.Segments)
 	if n == 0 {
@@ -395,11 +397,11 @@ func (l *Log) follows(o *opening, r SegmentRef) (bool, error) {
 		return r.Base == max(o.m.Durable, last.Base), nil
 	}
 	end, err := l.footerEnd(o.m.Log, last)
-	// Without a footer it isn't sealed, and r is empty; or the footer is damaged.
+	// Without a footer the segment isn't sealed, and r is empty, or the footer is damaged.
 	return end == 0 || r.Base == end, err
 }
 
-// setFilesAside moves the files to be set aside out of the log's directory, and notes where to.
+// setFilesAside moves the files in o.aside out of the log's directory, and notes where to.
 func (l *Log) setFilesAside(o *opening) error {
 	if len(o.aside) == 0 {
 		return nil

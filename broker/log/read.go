@@ -11,13 +11,13 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// Cursor reads a log in order and remembers where it is. It costs nothing while it isn't used. One
-// goroutine uses it at a time.
+// Cursor reads a log in order. It costs nothing while it isn't used. One goroutine uses it at a
+// time.
 type Cursor struct {
 	log  *Log
 	next uint64
 
-	// Hints, valid as long as what they name is still there.
+	// Hints, valid while the chunk or segment that they name exists.
 	chunkID  uint64
 	chunkPos int
 	seg      *segment
@@ -26,19 +26,19 @@ type Cursor struct {
 	buf []byte
 }
 
-// NewCursor returns a cursor that reads from offset on.
+// NewCursor returns a cursor that begins at offset.
 func (l *Log) NewCursor(offset uint64) *Cursor { return &Cursor{log: l, next: offset} }
 
-// Seek goes to an offset.
+// Seek moves the cursor to an offset.
 func (c *Cursor) Seek(offset uint64) {
 	c.next, c.chunkID, c.seg = offset, 0, nil
 }
 
-// Next is the offset that the next Read begins at.
+// Next returns the offset at which the next Read begins.
 func (c *Cursor) Next() uint64 { return c.next }
 
-// Lend gives the cursor memory to read files into, and takes back what it had, so that many cursors
-// that are used one after the other need no more than one. Views of the cursor must have been
+// Lend gives the cursor memory to read files into and returns the memory that it had. So cursors
+// that are used one after the other can share one buffer. Views of the cursor must have been
 // released.
 func (c *Cursor) Lend(memory []byte) []byte {
 	had := c.buf
@@ -46,13 +46,12 @@ func (c *Cursor) Lend(memory []byte) []byte {
 	return had
 }
 
-// View is what one Read found: batches, of which the first may begin before From. Its bytes are
-// valid until Release, and until the next Read of the same cursor.
+// View is the batches of one Read. The first batch may begin before From. The bytes are valid until
+// Release, and until the next Read of the same cursor.
 //
-// What was appended last is not copied: the bytes are those that the committer writes, and until
-// Release they keep one chunk of the log's memory (1 MiB, or one large batch) from being used
-// again. So whoever waits for a slow reader holds at most one view, and what it costs is known.
-// What comes from a file stands in the cursor's own memory, and keeps nothing.
+// Bytes of the log's tail are not copied: they are those that the committer writes. Until Release
+// they keep one chunk of the log's memory (1 MiB, or one large batch) from being used again, so a
+// slow reader should hold at most one view. Bytes of a file are in the cursor's own memory.
 type View struct {
 	From, End uint64
 	data      []byte
@@ -73,17 +72,16 @@ func (v *View) Next() (Batch, bool) {
 	return nil, false
 }
 
-// Position is where, in the memory that was lent to the cursor, the batch ends that Next returned
-// last; false: it stands elsewhere. Who made room there may use that batch, and what is before it,
-// as their own.
+// Position returns where the batch that Next returned last ends in the memory that was lent to the
+// cursor. ok is false if the batch is elsewhere. The lender may change the memory up to there.
 func (v *View) Position(c *Cursor, lent []byte) (end int, ok bool) {
 	return v.at, v.chunk == nil && cap(c.buf) > 0 && cap(lent) > 0 && &c.buf[:1][0] == &lent[:1][0]
 }
 
-// Raw returns the bytes of the batches that come next and stand back to back, about max of them and
-// at least one batch, and goes on behind them; nil at the end. It is for who passes batches on as
-// they are: between those of two writes there is a frame that is about the file and leaves it
-// never, and all others need no look at each, no copy and no memory of their own.
+// Raw returns the bytes of the next batches that are back to back, about max bytes and at least one
+// batch, and moves behind them. At the end it returns nil. It serves callers that pass batches on
+// unchanged: they need neither parse nor copy each batch. Frames that belong to the file, such as
+// the marker between two writes, are left out.
 func (v *View) Raw(max int) []byte {
 	for len(v.data) > 0 && frame(v.data).kind() != kindBatch {
 		v.data = v.data[le.Uint32(v.data):]
@@ -104,7 +102,7 @@ func (v *View) Raw(max int) []byte {
 	return raw
 }
 
-// Release lets go of the bytes.
+// Release releases the bytes.
 func (v *View) Release() {
 	if v.chunk != nil {
 		v.chunk.release()
@@ -112,9 +110,9 @@ func (v *View) Release() {
 	v.chunk, v.data = nil, nil
 }
 
-// Read returns batches from the cursor's offset on, about max bytes of them and at least one, and
-// goes on behind them. At the end of the log there is none. A *RangeError says that the log doesn't
-// hold the offset; a *CorruptError which records are damaged, and where to go on.
+// Read returns batches from the cursor's offset on, about max bytes and at least one batch, and
+// moves behind them. At the end of the log the view is empty. A *RangeError means that the log
+// doesn't hold the offset. A *CorruptError says which records are damaged, and where to go on.
 func (c *Cursor) Read(max int) (View, error) {
 	l := c.log
 	for range 3 {
@@ -137,14 +135,14 @@ func (c *Cursor) Read(max int) (View, error) {
 		}
 		v, err := c.fromDisk(s, limit, index, max)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it went while we looked; perhaps the log begins later now
+			continue // it was removed meanwhile, and the log may begin later now
 		}
 		return v, err
 	}
 	return View{}, l.missing(c.next)
 }
 
-// fromMemory reads from what was appended last. l.mu is held, and released.
+// fromMemory reads from the log's tail. l.mu is held, and released.
 func (c *Cursor) fromMemory(max int) (View, error) {
 	l := c.log
 	i := len(l.tail) - 1
@@ -183,8 +181,8 @@ func (c *Cursor) fromMemory(max int) (View, error) {
 	return v, nil
 }
 
-// segmentOf returns the segment that holds an offset, up to where it may be read, and where to
-// begin if that is known already. mu is held.
+// segmentOf returns the segment that holds an offset, the position up to which it may be read, and
+// the position to begin at, or -1 if that is unknown. mu is held.
 func (l *Log) segmentOf(offset uint64) (s *segment, limit int64, from int64) {
 	i, found := slices.BinarySearchFunc(l.segments, offset, func(s *segment, o uint64) int {
 		switch {
@@ -208,7 +206,7 @@ func (l *Log) segmentOf(offset uint64) (s *segment, limit int64, from int64) {
 	return s, s.written, -1
 }
 
-// missing is the error for records that no segment holds although the log's range does.
+// missing returns the error for an offset within the log that no segment holds.
 func (l *Log) missing(offset uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -262,7 +260,7 @@ func (c *Cursor) fromDisk(s *segment, limit, pos int64, max int) (View, error) {
 	return v, nil
 }
 
-// parse collects batches from pos on, as far as limit.
+// parse collects batches between the positions pos and limit.
 func (c *Cursor) parse(f env.File, s *segment, pos, limit int64, max int) (View, error) {
 	v := View{From: c.next, End: c.next}
 	size := min(max, limits.BatchBytes) + limits.IndexInterval
@@ -327,13 +325,13 @@ func (c *Cursor) parse(f env.File, s *segment, pos, limit int64, max int) (View,
 	return v, nil
 }
 
-// at is the damage as a reader at offset meets it.
+// at returns the damage as an error for a reader at offset.
 func (d *damage) at(s *segment, offset uint64) error {
 	return &CorruptError{File: s.path, Pos: d.pos, From: offset, Next: d.next, Reason: d.reason}
 }
 
-// diagnose finds out how far the damage goes that a reader ran into. If that isn't as far as the
-// offset that is wanted, it says where to begin instead.
+// diagnose scans the segment to find how far damage goes that a reader met. If the damage ends
+// before offset, it returns the position to begin at instead.
 func (l *Log) diagnose(s *segment, f env.File, offset uint64, met error) (pos int64, err error) {
 	l.mu.Lock()
 	l.stats.Corrupt++
@@ -359,8 +357,8 @@ func (l *Log) diagnose(s *segment, f env.File, offset uint64, met error) (pos in
 	return seek(fresh.index, offset), nil
 }
 
-// learnDamage lets the index of an active segment have an entry behind each damage, so that reading
-// behind one doesn't begin before it. What only isn't written yet is none. mu is held.
+// learnDamage adds an entry behind each damage to the index of an active segment, so that reads
+// behind damage don't begin before it. Bytes that aren't written yet are no damage. mu is held.
 func (s *segment) learnDamage(damages []damage) {
 	for _, d := range damages {
 		i := sort.Search(len(s.index), func(i int) bool { return s.index[i].offset >= d.next })

@@ -11,16 +11,16 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// beingRepaired is a file that is to take the place of a damaged or missing segment. One that is
-// left by a crash goes at the next opening.
+// beingRepaired ends the name of an unfinished file for a damaged or missing segment. If a crash
+// leaves one, the next opening removes it.
 const beingRepaired = segmentEnd + ".repair"
 
-// Span is the offsets from From up to, not including, Next.
+// Span is the offsets From ≤ offset < Next.
 type Span struct{ From, Next uint64 }
 
-// Lacks says what has to be fetched from another replica for the log to be whole, oldest first:
-// what damaged sealed segments hold, and what no segment holds. None, although it was found
-// damaged, says that retention took what was.
+// Lacks returns the offsets that have to be fetched from another replica for the log to be whole,
+// oldest first: those of damaged sealed segments, and those that no segment holds. If a log was
+// damaged and lacks nothing, retention has deleted the damaged segments.
 func (l *Log) Lacks() (out []Span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,8 +44,7 @@ func (l *Log) Lacks() (out []Span) {
 	return out
 }
 
-// blame notes that a segment is damaged, for later lives, too. If that can't be written, this one
-// knows.
+// blame notes in the manifest that a segment is damaged. If that fails, only this process knows.
 func (l *Log) blame(s *segment) {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -54,11 +53,12 @@ func (l *Log) blame(s *segment) {
 	there := slices.Contains(l.segments, s)
 	l.mu.Unlock()
 	if there && !slices.Contains(l.man.now.Load().Bad, s.base) {
-		_ = l.change(func(m *Manifest) { m.Bad = append(m.Bad, s.base) }) // a disk that fails by it says so to whoever appends
+		// If this makes the disk fail, appends fail, too.
+		_ = l.change(func(m *Manifest) { m.Bad = append(m.Bad, s.base) })
 	}
 }
 
-// NoteDamage has later lives know of all damage that was met, also by who only read.
+// NoteDamage writes all damage that was met, also by readers, durably to the manifest.
 func (l *Log) NoteDamage() error {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -79,8 +79,8 @@ func (l *Log) NoteDamage() error {
 	return l.change(func(m *Manifest) { m.Bad = append(m.Bad, bad...) })
 }
 
-// lookAtBad reads the segments again, all of each, that were found damaged in an earlier life.
-// Nobody knows the log yet.
+// lookAtBad scrubs the segments that the manifest calls damaged. No other goroutine uses the log
+// yet.
 func (l *Log) lookAtBad(m *Manifest) error {
 	m.Bad = slices.DeleteFunc(m.Bad, func(base uint64) bool {
 		return !slices.ContainsFunc(l.segments, func(s *segment) bool { return s.base == base && s.closed && s.end > l.start })
@@ -104,8 +104,8 @@ func (l *Log) lookAtBad(m *Manifest) error {
 	return nil
 }
 
-// SetTailAside sets the active segment aside if it is damaged, and returns where to. What it held
-// is lacking from then on, and appends go on behind it in a new one.
+// SetTailAside sets the active segment aside if it is damaged, and returns where to. From then on
+// the log lacks its records, and appends go to a new segment behind it.
 func (l *Log) SetTailAside() (to string, err error) {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -131,8 +131,8 @@ func (l *Log) SetTailAside() (to string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// It stays listed, with its end: a listed segment that is missing is damage, and found again by
-	// opening the log.
+	// The manifest goes on listing it, with its end: a listed segment without a file is damage,
+	// which the next opening finds again.
 	err = l.change(func(m *Manifest) {
 		m.Durable = max(m.Durable, end)
 		if at, there := m.find(s.base); there {
@@ -153,7 +153,7 @@ func (l *Log) SetTailAside() (to string, err error) {
 	return filepath.Join(l.asidePath(a), s.ref().name()), l.disk.noticed(l.moveAside(a))
 }
 
-// makeAside makes the directory to set a segment's file aside in.
+// makeAside makes the directory for a segment's file that is set aside.
 func (l *Log) makeAside(s *segment, reason string) (*Aside, error) {
 	dir, err := l.disk.makeAside(l.name)
 	if err != nil {
@@ -162,23 +162,23 @@ func (l *Log) makeAside(s *segment, reason string) (*Aside, error) {
 	return &Aside{Dir: filepath.Base(dir), From: s.base, Next: s.end, Reason: brief(reason), Files: []SegmentRef{s.ref()}}, nil
 }
 
-// Repair writes a segment anew that is damaged or missing, from batches of another replica, beside
-// the one that is there: the log goes on as it is until Finish. One goroutine uses it at a time,
-// and ends it with Finish or Abandon.
+// Repair writes a new file for a damaged or missing segment, from batches of another replica. Until
+// Finish the log goes on as it is. One goroutine uses a Repair at a time, and ends it with Finish
+// or Abandon.
 type Repair struct {
 	log  *Log
 	span Span
-	cuts uint64 // of the log when it began
+	cuts uint64 // of the log when the repair began
 	next uint64
 	low  uint64 // where the segment before ends
 	path string
-	f    env.File // nil: no batch came yet
+	f    env.File // nil until the first batch
 	w    segmentWriter
 }
 
-// UnfitError says that what came from another replica can't take the place of what is damaged: the
-// two are not of one history, or what is known of this one's isn't enough. Such a log has to be
-// fetched anew.
+// UnfitError means that batches of another replica can't replace a damaged segment: the two logs
+// have different histories, or too little is known of this one's. The whole log has to be fetched
+// anew.
 type UnfitError struct{ Log, Why string }
 
 func (e *UnfitError) Error() string {
@@ -189,11 +189,11 @@ func (l *Log) unfit(format string, args ...any) error {
 	return &UnfitError{Log: l.name, Why: fmt.Sprintf(format, args...)}
 }
 
-// errMeanwhile is a log that is not any more as it was when its repair began. What it lacks now is
-// to be looked for again.
+// errMeanwhile means that the log has changed since its repair began, so that Lacks has to be
+// called again.
 var errMeanwhile = errors.New("the log was changed while it was repaired")
 
-// Repair begins with the first thing that the log lacks; nil: that is nothing.
+// Repair begins to repair the first span that the log lacks. It returns nil if it lacks none.
 func (l *Log) Repair() (*Repair, error) {
 	spans := l.Lacks()
 	l.mu.Lock()
@@ -210,15 +210,15 @@ func (l *Log) Repair() (*Repair, error) {
 	return r, nil
 }
 
-// Span is what is still to come.
+// Span returns the offsets that are still missing.
 func (r *Repair) Span() Span { return Span{r.next, r.span.Next} }
 
-// Begun says that a batch has come.
+// Begun reports whether a batch was added.
 func (r *Repair) Begun() bool { return r.f != nil }
 
-// Add takes the next batch, which was checked with ParseBatch. The first one may begin where the
-// log's start is or before, if that has moved. One that compaction made may lie across a border,
-// since each replica compacts for itself; it is cut there.
+// Add adds the next batch, which was checked with ParseBatch. The first batch may begin at or
+// before the log's start, if that has moved. A batch across a border of the span is cut there: each
+// replica compacts for itself.
 func (r *Repair) Add(b Batch) (err error) {
 	l := r.log
 	if base := max(b.Base(), r.low); !r.Begun() && base <= l.Start() {
@@ -249,7 +249,7 @@ func (r *Repair) Add(b Batch) (err error) {
 	return r.w.add(b)
 }
 
-// create makes the file, named after the first batch.
+// create creates the file, named after the first batch.
 func (r *Repair) create() (err error) {
 	fresh := newSegment(r.log.dir, SegmentRef{Base: r.next})
 	r.path = fresh.path + beingRepaired[len(segmentEnd):]
@@ -260,14 +260,14 @@ func (r *Repair) create() (err error) {
 	return nil
 }
 
-// Full says that it is time to Finish: there is all of it, or as much as one segment is to hold.
+// Full reports whether Finish is due: the span is complete, or the segment has its full size.
 func (r *Repair) Full() bool {
 	return r.Begun() && (r.next == r.span.Next || r.w.written+int64(len(r.w.buf)) >= r.log.disk.opts.SegmentLargest)
 }
 
-// Finish makes the new segment safe, reads all of it once, sets the damaged one aside, returning
-// where to, and puts the new one in its place. A crash leaves the damaged one, none, which is found
-// when the log is opened, or the new one.
+// Finish syncs and verifies the new segment, sets the damaged one aside, and replaces it. It
+// returns where the damaged one is. A crash leaves the damaged segment, none, which opening the log
+// finds, or the new one.
 func (r *Repair) Finish() (aside string, err error) {
 	l, fresh, f := r.log, r.w.s, r.f
 	defer r.Abandon()
@@ -284,10 +284,10 @@ func (r *Repair) Finish() (aside string, err error) {
 	return aside, l.disk.noticed(err)
 }
 
-// Abandon lets go of what has come. What it can't remove goes at the next opening.
+// Abandon removes the file. If that fails the next opening does.
 func (r *Repair) Abandon() {
 	if r.f != nil {
-		_ = r.f.Close() // it is safe, or nobody wants it
+		_ = r.f.Close() // it is durable or not needed
 		r.f = nil
 	}
 	if r.path != "" {
@@ -296,7 +296,7 @@ func (r *Repair) Abandon() {
 	}
 }
 
-// place puts the new segment, whose file is complete and safe, where it belongs.
+// place makes the new segment, whose file is complete and durable, a part of the log.
 func (r *Repair) place(fresh *segment) (aside string, err error) {
 	l := r.log
 	l.admin.Lock()
@@ -317,12 +317,12 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 	}
 	err = l.change(func(m *Manifest) {
 		m.Durable = max(m.Durable, fresh.end)
-		m.Clean = min(m.Clean, fresh.base) // the other replica may have left in what compaction left out here
+		m.Clean = min(m.Clean, fresh.base) // the other replica may not have compacted as far
 		if old != nil {
 			m.Durable = max(m.Durable, old.end)
 			m.Aside = append(m.Aside, *a)
 		}
-		m.Segments = slices.DeleteFunc(m.Segments, func(r SegmentRef) bool { // missing ones, too
+		m.Segments = slices.DeleteFunc(m.Segments, func(r SegmentRef) bool { // also missing ones
 			return old != nil && r.file() == old.ref() || r.Base >= fresh.base && r.Base < fresh.end
 		})
 		m.insert(fresh)
@@ -333,7 +333,7 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 		return "", l.unplace(fresh, err)
 	}
 	l.mu.Lock()
-	l.cuts++ // what is being compacted doesn't know what has come
+	l.cuts++ // a compaction under way doesn't know the new segment
 	l.segments = slices.DeleteFunc(l.segments, func(s *segment) bool { return s == old })
 	at, _ := slices.BinarySearchFunc(l.segments, fresh.base, func(s *segment, base uint64) int { return cmp.Compare(s.base, base) })
 	l.segments = slices.Insert(l.segments, at, fresh)
@@ -347,8 +347,8 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 	return filepath.Join(l.asidePath(a), old.ref().name()), l.moveAside(a)
 }
 
-// judge holds a segment to what stands around its place, and returns the damaged one that it takes
-// the place of, if there is one.
+// judge checks a new segment against its neighbours, and returns the damaged segment that it
+// replaces, or nil.
 func (r *Repair) judge(fresh *segment) (old *segment, err error) {
 	l := r.log
 	l.mu.Lock()
@@ -378,7 +378,8 @@ func (r *Repair) judge(fresh *segment) (old *segment, err error) {
 	if old == nil {
 		return nil, nil
 	}
-	// What could be read of the damaged one tells of its epochs, each perhaps later than it began.
+	// The readable part of the damaged segment has some of its epochs, each perhaps from a later
+	// offset.
 	for _, e := range old.epochs {
 		same := func(f Epoch) bool { return f.Epoch == e.Epoch && f.Start <= e.Start }
 		if e.Start >= fresh.base && e.Start < fresh.end && !slices.ContainsFunc(fresh.epochs, same) {

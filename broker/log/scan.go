@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// readFull reads all of p. A file that ends within is an error of its own kind.
+// readFull reads all of p. If the file ends within p the error is io.ErrUnexpectedEOF.
 func readFull(f env.File, p []byte, at int64) error {
 	n, err := f.ReadAt(p, at)
 	if n == len(p) {
@@ -41,7 +41,7 @@ func newFrames(f env.File) (*frames, error) {
 	return &frames{f: f, size: size}, nil
 }
 
-// window returns n bytes at pos, or as many as there are up to the end of the file.
+// window returns n bytes at pos, or fewer at the end of the file.
 func (r *frames) window(pos int64, n int) ([]byte, error) {
 	if n = int(min(int64(n), r.size-pos)); n <= 0 {
 		return nil, nil
@@ -79,26 +79,28 @@ func (r *frames) next(pos int64) (frame, error) {
 	return parseFrame(data)
 }
 
-// scanned is what reading a whole segment found.
+// scanned is the result of scanning a segment.
 type scanned struct {
 	damages []damage
-	// cut is where a torn tail begins and how many bytes it has, counted to the last that isn't
-	// zero.
+	// cut reports a torn tail, which begins at cutAt and has cutBytes up to its last non-zero byte.
 	cut      bool
 	cutAt    int64
 	cutBytes int64
 	reason   string
 	batches  int
 	header   bool  // the segment's own header was there
-	open     bool  // it ended where nothing was written, so that more may follow
-	proven   int64 // everything that stands before was synced
+	open     bool  // it has no footer: more may follow
+	proven   int64 // everything before this position was synced
 }
 
-// scan reads the segment from front to end and fills in what it finds. With last, nothing is known
-// to stand behind it, and what can't be read may be a torn tail: see scanner.judge. floor is an
-// offset up to which the log was durable. Without last, s.end is known and everything missing is
-// damage. Reading ends at the offset ceiling, if there is one, and at s.end if that is known: what
-// stands from there on is not the log's.
+// scan reads the segment from front to end and fills in what it finds.
+//
+//  1. With last, nothing is known to follow, and what can't be read may be a torn tail: see
+//     scanner.judge.
+//  2. Without last, s.end is known, and everything that is missing is damage.
+//  3. floor is an offset up to which the log was durable.
+//  4. The scan ends at the offset ceiling, unless that is 0, and at s.end if that is known. Later
+//     bytes don't belong to the log.
 func (s *segment) scan(f env.File, log uint64, last bool, floor, ceiling uint64) (*scanned, error) {
 	c := scanner{s: s, log: log, last: last, floor: floor, ceiling: ceiling}
 	return c.scan(f)
@@ -116,17 +118,18 @@ type scanner struct {
 	until uint64 // the segment's end, unless it is the last
 	runs  bool   // the file was written run by run: each write begins with a run marker
 	run   coveredRun
-	point syncPoint // what the journal says of the file
+	point syncPoint // of the file, from the journal
 	out   *scanned
 }
 
-// coveredRun is the run that is being read.
+// coveredRun is the run that is read now.
 type coveredRun struct {
 	runMarker
 	until  int64 // where it ends
-	bitmap frame // the marker; nil if it isn't whole or of version 1
+	bitmap frame // the marker; nil if it is torn or of version 1
 }
 
+// scan scans the segment in f.
 func (c *scanner) scan(f env.File) (*scanned, error) {
 	r, err := newFrames(f)
 	if err != nil {
@@ -173,7 +176,7 @@ func (c *scanner) scan(f env.File) (*scanned, error) {
 
 var errFooter = errors.New("the footer")
 
-// take goes over one frame, or says why it can't be the next one.
+// take processes one frame, or returns why it can't be the next one.
 func (c *scanner) take(f frame) error {
 	s := c.s
 	if s.pos == 0 && f.kind() != kindHeader {
@@ -217,15 +220,15 @@ func (c *scanner) take(f frame) error {
 	return nil
 }
 
-// leaveEmptyRun goes back to before a marker without a batch behind it: what is written there next
-// must not be judged by that marker.
+// leaveEmptyRun moves back before a marker that has no batch behind it: bytes that are written
+// there next must not be judged by that marker.
 func (c *scanner) leaveEmptyRun() {
 	if c.run.bitmap != nil && c.s.pos == c.run.at+int64(len(c.run.bitmap)) {
 		c.s.pos = c.run.at
 	}
 }
 
-// identify looks up what the journal says of the file with that number.
+// identify looks up the sync point of the file with that number.
 func (c *scanner) identify(file uint32) {
 	c.s.file, c.runs = file, file != 0
 	if c.last && c.runs {
@@ -234,7 +237,7 @@ func (c *scanner) identify(file uint32) {
 	}
 }
 
-// enter remembers the run that a marker begins.
+// enter begins the run of a marker.
 func (c *scanner) enter(f frame) {
 	m, _, ok := readRunMarker(f, c.log, c.s.pos)
 	if !ok {

@@ -7,14 +7,14 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// extensionJudged is the type of the extension of a sparse batch that says up to which offset was
-// looked for newer records of the subjects of those that it lacks. It is the log's own; whoever
-// appends takes small numbers.
+// extensionJudged is the type of the extension of a sparse batch that has the offset up to which
+// compaction looked for newer records. The type belongs to package log; appenders use small
+// numbers.
 const extensionJudged = 0xffff
 
-// judged is the offset up to which the log has to be what it was when the batch was made: a record
-// that is not there any more has a newer one of its subject below. It is 0 of a batch that lacks
-// nothing.
+// judged returns the offset up to which the log must not have changed since the batch was
+// compacted: each record that the batch lacks has a newer one of its subject below. It is 0 for a
+// batch that lacks nothing.
 func (b Batch) judged() uint64 {
 	if !b.Sparse() {
 		return 0
@@ -30,9 +30,8 @@ func (b Batch) judged() uint64 {
 	}
 }
 
-// From is what the batch covers from an offset on, as a batch of its own: what is sent to a
-// follower that ends within one that was made of several. Records, epoch and times are what they
-// were.
+// From returns the part of the batch from an offset on, as a batch. It is sent to a follower whose
+// log ends within a batch that compaction has merged. Records, epoch and times stay the same.
 func (b Batch) From(offset uint64) (Batch, error) {
 	if offset <= b.Base() {
 		return b, nil
@@ -47,8 +46,8 @@ func (b Batch) From(offset uint64) (Batch, error) {
 	return t.take(), nil
 }
 
-// Until is what a batch covers before an offset, as a batch of its own: what is left of one where
-// another replica has a border.
+// Until returns the part of the batch before an offset, as a batch. It is used where another
+// replica has a border of batches.
 func (b Batch) Until(offset uint64) (Batch, error) {
 	if offset >= b.End() {
 		return b, nil
@@ -64,7 +63,7 @@ func (b Batch) Until(offset uint64) (Batch, error) {
 	return t.take(), nil
 }
 
-// thinner makes one batch of those that stand side by side, with the records that are to stay.
+// thinner merges neighbouring batches into one, with the records that are kept.
 type thinner struct {
 	buf         []byte // the batch, from its first byte on
 	open        bool
@@ -79,12 +78,12 @@ type thinner struct {
 
 const thinnerHeader = batchHeader + extensionHeader + 8
 
-// fits says whether what stays of a batch can be added to what there is.
+// fits reports whether b can be added to the batch.
 func (t *thinner) fits(b Batch) bool {
 	return t.epoch == b.Epoch() && t.end == b.Base() && len(t.buf)+len(b) <= limits.IndexInterval && b.End()-t.base <= math.MaxUint32
 }
 
-// add adds what is to stay of the batch's records, from an offset of its own on.
+// add adds the records of b that are kept. from is the first offset of b that the batch covers.
 func (t *thinner) add(b Batch, from uint64, keep func(r *Record) bool) error {
 	if !t.open {
 		t.open = true
@@ -109,7 +108,7 @@ func (t *thinner) add(b Batch, from uint64, keep func(r *Record) bool) error {
 	return it.Err()
 }
 
-// take ends the batch, which is valid until the next one begins.
+// take returns the batch. It is valid until the next add.
 func (t *thinner) take() Batch {
 	t.open = false
 	ext := t.buf[batchHeader:]

@@ -11,17 +11,21 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// A switch changes which files are the log: a truncation, a reset, a compaction, a compression, a
-// repair. New files are complete and safe, under their own names, before the manifest names them;
-// old ones are removed, or set aside, after it names them no more. The manifest says which those
-// are until they are gone. So a crash leaves the log as it was or as it is to be.
+// A switch changes which files are the log: a truncation, a reset, a compaction, a compression or a
+// repair.
+//
+//  1. New files are complete and durable, under their own names, before the manifest lists them.
+//  2. Old files are removed, or set aside, after the manifest has dropped them. Until they are gone
+//     it lists them as such.
+//
+// So a crash leaves the log as it was before the switch or as it is after it.
 
-// change makes the next manifest safe, and takes it over. Neither mu nor the disk's is held.
+// change writes the next manifest durably, and uses it. Neither mu nor the disk's is held.
 func (l *Log) change(f func(m *Manifest)) error {
 	l.man.mu.Lock()
 	defer l.man.mu.Unlock()
-	// Under the lock: the committer holds it while it syncs, and what it was to list is not listed
-	// if that fails.
+	// Under the lock, which the committer holds while it syncs: if that sync failed, the manifest
+	// must not list its segments.
 	if err := l.disk.Failed(); err != nil {
 		return err
 	}
@@ -37,11 +41,11 @@ func (l *Log) change(f func(m *Manifest)) error {
 	return nil
 }
 
-// sweepFrom is how many files that were removed are remembered before a sync of the directory makes
-// sure that they stay so.
+// sweepFrom is how many removed files the manifest lists before a sync of the directory makes their
+// removal durable.
 const sweepFrom = 32
 
-// sweep has a manifest forget the files that are gone, and will be after a crash. man.mu is held.
+// sweep drops the files from a manifest whose removal is durable. man.mu is held.
 func (l *Log) sweep(m *Manifest) error {
 	if len(m.Gone) < sweepFrom {
 		return nil
@@ -60,8 +64,7 @@ func (l *Log) sweep(m *Manifest) error {
 	return nil
 }
 
-// remove deletes the files of segments that the manifest names no more, or counts among those that
-// go.
+// remove deletes the files of segments that the manifest has dropped or lists as gone.
 func (l *Log) remove(gone ...*segment) (err error) {
 	for _, s := range gone {
 		l.disk.handles.forget(s)
@@ -70,6 +73,7 @@ func (l *Log) remove(gone ...*segment) (err error) {
 	return err
 }
 
+// removeFile deletes the file of a segment, if it exists.
 func (l *Log) removeFile(r SegmentRef) error {
 	if err := l.disk.fs.Remove(filepath.Join(l.dir, r.name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -80,10 +84,9 @@ func (l *Log) removeFile(r SegmentRef) error {
 	return nil
 }
 
-// swap gives the file at path, which is complete and safe, the name of fresh, and lets that take
-// the place of some segments that stand side by side; all but the file's generation is as it is to
-// be. more changes the rest of the manifest; it may be nil. Whoever reads an old file goes on doing
-// so. admin is held.
+// swap replaces neighbouring segments by fresh, whose complete and durable file is at path. It sets
+// the generation and the name of the file. more changes the rest of the manifest; it may be nil.
+// Readers of an old file go on reading it. admin is held.
 func (l *Log) swap(old []*segment, fresh *segment, path string, more func(m *Manifest)) error {
 	if err := l.place(fresh, path); err != nil {
 		return err
@@ -112,7 +115,7 @@ func (l *Log) swap(old []*segment, fresh *segment, path string, more func(m *Man
 	return l.remove(old...)
 }
 
-// place gives a file the name of a segment of the next generation.
+// place renames a file to a segment of the next generation.
 func (l *Log) place(fresh *segment, path string) error {
 	fresh.gen = l.man.now.Load().Generation + 1
 	fresh.checkedNow()
@@ -126,8 +129,8 @@ func (l *Log) place(fresh *segment, path string) error {
 	return nil
 }
 
-// unplace removes a file that was placed, as the manifest couldn't be changed. It has to be gone
-// before the next switch, of which it would seem to be a part.
+// unplace removes a file that was placed, since the manifest could not be changed. The next switch
+// would seem to have made it.
 func (l *Log) unplace(fresh *segment, why error) error {
 	if l.disk.Failed() != nil {
 		return why
@@ -141,7 +144,7 @@ func (l *Log) unplace(fresh *segment, why error) error {
 	return why
 }
 
-// insert lists a segment that a switch brings.
+// insert lists a segment that a switch has made.
 func (m *Manifest) insert(s *segment) {
 	r := s.ref()
 	if r.End = s.end; !s.closed {
@@ -160,9 +163,9 @@ func (m *Manifest) insert(s *segment) {
 	m.Generation = max(m.Generation, r.Generation)
 }
 
-// keep prepares to set aside what a truncation or reset to an offset takes of the records below
-// committed: nil, if that is nothing. Files that go as a whole are in it; of the one that goes in
-// part there is a copy already. admin is held, and nothing is appended.
+// keep prepares to set aside the records below committed that a truncation or reset to from
+// deletes. It returns nil if there are none. Files that go as a whole are listed in the result. A
+// file that goes in part is copied at once. admin is held, and nothing is appended.
 func (l *Log) keep(from, committed uint64, reason string) (*Aside, error) {
 	l.mu.Lock()
 	committed, first := min(committed, l.end), max(from, l.start)
@@ -193,10 +196,10 @@ func (l *Log) keep(from, committed uint64, reason string) (*Aside, error) {
 	return &Aside{Dir: filepath.Base(dir), From: first, Next: committed, Reason: brief(reason), Files: whole}, nil
 }
 
-// brief is a reason that isn't longer than a manifest has room for.
+// brief cuts a reason to the length that a manifest has room for.
 func brief(reason string) string { return reason[:min(len(reason), largestReason)] }
 
-// copyAside copies a segment's file to a directory. What it holds below a cut is copied, too.
+// copyAside copies a segment's whole file to a directory, also what is below a cut.
 func (l *Log) copyAside(s *segment, dir string) error {
 	f, err := l.disk.handles.acquire(s)
 	if err != nil {
@@ -206,7 +209,7 @@ func (l *Log) copyAside(s *segment, dir string) error {
 	return l.disk.copyFile(f, s.pos, filepath.Join(dir, s.ref().name()))
 }
 
-// copyFile makes a file of the first bytes of another one, safe but for its name.
+// copyFile copies the first bytes of a file to a new one and syncs it and its directory.
 func (d *Disk) copyFile(in env.File, size int64, path string) error {
 	out, err := d.createAnew(path)
 	if err != nil {
@@ -232,13 +235,13 @@ func (d *Disk) copyFile(in env.File, size int64, path string) error {
 		}
 	}
 	if err != nil && d.Failed() == nil {
-		_ = d.fs.Remove(path) // what stays goes at the next opening, or stands beside what was set aside
+		_ = d.fs.Remove(path) // or the next opening does, or it stays in set-aside
 	}
 	return err
 }
 
-// moveAside moves the files of a piece to where it is set aside, and has the manifest forget that
-// they were to be. admin is held.
+// moveAside moves the files of a to their directory, and then drops them from the manifest. admin
+// is held.
 func (l *Log) moveAside(a *Aside) error {
 	if err := l.finishAside(a); err != nil {
 		return err
@@ -249,7 +252,7 @@ func (l *Log) moveAside(a *Aside) error {
 	return l.change(func(m *Manifest) { m.forgetAside(a.Dir) })
 }
 
-// finishAside moves the files of a piece that are still in the log's directory.
+// finishAside moves those files of a that are still in the log's directory.
 func (l *Log) finishAside(a *Aside) error {
 	dir := filepath.Join(l.disk.dir, setAsideDir, a.Dir)
 	moved := false
@@ -271,6 +274,7 @@ func (l *Log) finishAside(a *Aside) error {
 	return nil
 }
 
+// forgetAside notes that the files of a piece that was set aside have been moved.
 func (m *Manifest) forgetAside(dir string) {
 	for i := range m.Aside {
 		if m.Aside[i].Dir == dir {
@@ -279,7 +283,7 @@ func (m *Manifest) forgetAside(dir string) {
 	}
 }
 
-// leave is a manifest's way to have what goes deleted, but for what is set aside.
+// leave lists segments as gone, except for those that are set aside with a.
 func (m *Manifest) leave(gone []SegmentRef, a *Aside) {
 	for _, r := range gone {
 		if a == nil || !slices.Contains(a.Files, r.file()) {
@@ -291,7 +295,7 @@ func (m *Manifest) leave(gone []SegmentRef, a *Aside) {
 	}
 }
 
-// path is where a piece is set aside, or "" if there is none.
+// asidePath returns the directory of a, or "" if a is nil.
 func (l *Log) asidePath(a *Aside) string {
 	if a == nil {
 		return ""
@@ -299,7 +303,7 @@ func (l *Log) asidePath(a *Aside) string {
 	return filepath.Join(l.disk.dir, setAsideDir, a.Dir)
 }
 
-// SetCopy keeps the state of this copy in the manifest, safely. It may have at most 1 KiB.
+// SetCopy writes the state of this copy durably to the manifest. It may have at most 1 KiB.
 func (l *Log) SetCopy(state []byte) error {
 	if encoded, err := opaque(state).MarshalJSON(); err != nil || len(encoded) > largestCopy {
 		return fmt.Errorf("log %s: a copy's state may have %d bytes once it is encoded, and has %d", l.name, largestCopy, len(encoded))
@@ -312,11 +316,11 @@ func (l *Log) SetCopy(state []byte) error {
 	return l.change(func(m *Manifest) { m.Copy = bytes.Clone(state) })
 }
 
-// Copy is what SetCopy has kept; nil if nothing was, or if it was lost (see Recovery.Rebuilt).
+// Copy returns the state that SetCopy wrote; nil if there is none, or if it was lost (see
+// Recovery.Rebuilt).
 func (l *Log) Copy() []byte { return bytes.Clone(l.man.now.Load().Copy) }
 
-// stillOpen says whether the log is still this one's to change: once it is closed, its directory
-// may be another's.
+// stillOpen returns ErrClosed if the log is closed: its directory may then belong to another Log.
 func (l *Log) stillOpen() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
