@@ -8,6 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
+// newAcker starts an acker. close ends it.
 func newAcker(s *Service) *acker {
 	a := &acker{service: s, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	a.room = sync.NewCond(&a.mu)
@@ -15,8 +16,8 @@ func newAcker(s *Service) *acker {
 	return a
 }
 
-// committed sees to the answers of a round of the disk. If everybody who publishes waits for them, the
-// committer gives them itself: it has nothing else to do, and two goroutines fewer are to be woken.
+// committed answers a round of the disk. If the committer is idle, all publishers wait for this
+// round, and the committer answers it itself: that saves two wake-ups.
 func (a *acker) committed(idle bool) {
 	if !idle || !a.at.TryLock() {
 		a.poke()
@@ -26,14 +27,14 @@ func (a *acker) committed(idle bool) {
 	a.at.Unlock()
 }
 
-// end answers all that waits for a shard whose leadership on this broker has ended.
+// end fails all pending answers of a shard whose leadership on this broker has ended.
 func (a *acker) end(s *ShardLeader, over error) {
 	s.over.Store(&over)
 	s.keepPromises()
 	a.touch(s)
 }
 
-// close ends the acker when everything is answered.
+// close waits until everything is answered and ends the acker.
 func (a *acker) close() {
 	a.mu.Lock()
 	a.closing = true
@@ -47,7 +48,7 @@ func (a *acker) run() {
 	defer close(a.done)
 	for range a.wake {
 		for more := true; more; {
-			a.at.Lock() // each time: somebody may wait for it, and there may always be more
+			a.at.Lock() // for each round: committed may wait for it, and there may always be more
 			more = a.round()
 			a.at.Unlock()
 		}
@@ -131,8 +132,8 @@ func (a *acker) round() bool {
 	return true
 }
 
-// answer gives the answers of one append to its sender. If the append was lost with the leadership, the
-// next leader knows better what became of it, and the sender asks that one.
+// answer gives the answers of one append to its sender. If leadership ended, the sender sends its
+// messages to the next leader, which knows whether they were kept.
 func (a *acker) answer(p *pending) {
 	s := p.shard
 	for i := range p.answers {
@@ -163,7 +164,7 @@ func (a *acker) answer(p *pending) {
 	a.head = p.back.Answer(&a.back, (*publishing)(s.shard), s.shard.at(), a.head, &a.out, &a.settled)
 }
 
-// lost is what a publisher is told whose message is not known to be safe.
+// lost returns the error for a publisher whose message may not be durable.
 func (s *ShardLeader) lost(err error) error {
 	switch err.(type) {
 	case *publish.LeadershipLostError, *publish.NotServedError, *publish.UnconfirmedError:
@@ -173,6 +174,7 @@ func (s *ShardLeader) lost(err error) error {
 	return &publish.StoreError{Topic: s.shard.name, Err: err, Unknown: of != nil && len(of.Replicas) > 1}
 }
 
+// send gives the answers of the round to the hub.
 func (a *acker) send() {
 	if len(a.out.Messages) > 0 {
 		a.service.config.Hub.Send(a.out.Messages)
@@ -181,7 +183,8 @@ func (a *acker) send() {
 	a.settled.Free()
 }
 
-// settled adds to queue what waited and is safe now on all replicas; or everything, if it never will be.
+// settled moves pendings of s to queue: those that are durable on all in-sync replicas, or all if
+// the log failed or leadership ended.
 func (s *ShardLeader) settled(queue []*pending) []*pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()

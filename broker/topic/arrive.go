@@ -4,8 +4,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/sender"
 )
 
-// arrive judges messages that a sender brought to this broker as the shard's leader. If it can't judge all of
-// them, it tells the sender to send them again.
+// arrive judges messages that a sender brought to this broker as the shard's leader. If it can't
+// judge all of them, it asks the sender to send the rest again.
 func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 	s := p.topic.service
 	in := intakes.Get().(*intake)
@@ -25,7 +25,7 @@ func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 		case !v.lead || s.closing.Load() || a.Epoch < shard.begun || a.Epoch > shard.epoch.Load() || s.acker.unanswered.Load() > 2*maxUnanswered:
 			took = false
 		default:
-			if in.why = shard.stall(); !shard.enough() {
+			if in.why = shard.ahead.refusal(&s.aheadBound, p.name); !shard.enough() {
 				in.why = p.refusal()
 			} else if in.why == nil && shard.ahead.beyond(&s.aheadBound, 2) {
 				took = false
@@ -41,7 +41,7 @@ func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 	in.finish(p)
 }
 
-// callLater has a broker told when the shard is open.
+// callLater notes a sender that is told when the shard is open.
 func (p *Shard) callLater(l *sender.Link, a *sender.Arrival) {
 	p.turned.Lock()
 	defer p.turned.Unlock()
@@ -55,7 +55,7 @@ func (p *Shard) callLater(l *sender.Link, a *sender.Arrival) {
 	p.turned.away = append(p.turned.away, b)
 }
 
-// call tells those that were turned away that the shard is open.
+// call tells the senders of callLater that the shard is open.
 func (p *Shard) call() {
 	p.turned.Lock()
 	away := p.turned.away

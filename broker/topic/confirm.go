@@ -8,23 +8,29 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// An answer that a record of a newer leader could falsify waits until the in-sync replicas have confirmed that
-// this broker still leads (replica.Leading.Question). Rules:
+// An answer that a record of a newer leader could falsify waits for a barrier round: all in-sync
+// replicas confirm that this broker still leads (replica.Leading.Question). Rules:
 //
-//  1. A message that is refused by a condition is such an answer, whether it fails for a record that is there or
-//     for one that is missing: it goes to a pending of its own, so that acks never wait for it.
-//  2. An ack, and that a message is a duplicate of a kept one, stay true. They wait for their record alone (T1).
-//  3. Readers that claim to show the latest call Confirm before they look.
-//  4. A question is asked after its answer was judged, or before it is looked up, in any case after the message or
-//     request came. So the answer was true at a time between that and its being given.
-//  5. Without a confirmation within confirmTime the answer is a *publish.UnconfirmedError. Nothing of the message is kept
-//     by this leader then. A message that a former leader was sent, too, may stand in that one's log: its sender sends it again.
-//  6. A new epoch of the same leader asks anew: rounds are numbered by epoch.
+//  1. A refusal by a condition waits, whether a record contradicts the condition or is missing. It
+//     goes to a pending of its own, so that acks never wait for it.
+//  2. Acks and duplicates of kept messages stay true. They wait for their record alone (T1).
+//  3. Readers that claim to show the latest record call Confirm before they read.
+//  4. A round is asked for after the message or request has come. So the answer was true at some
+//     time between its arrival and the answer.
+//  5. Without confirmation within confirmTime the answer is a *publish.UnconfirmedError, and this
+//     leader keeps nothing of the message. A message that was also sent to a former leader may be
+//     in that leader's log: its sender sends it again.
+//  6. A new epoch of the same leader asks for new rounds: rounds are numbered by epoch.
 
-// Confirm says at once, if it can, that no newer leader had begun to lead the shard when it was called; then it
-// returns true, and what is read of the shard from then on is not older than that moment. Otherwise it returns false and calls
-// done, once and on any goroutine: with nil if that is so, with a *publish.UnconfirmedError if it could not be
-// confirmed in time, or with why this broker leads no more. done must not block.
+// Confirm confirms that no newer leader had begun to lead the shard when it was called. If that is
+// known already it returns true. Otherwise it returns false and calls done once, on any goroutine,
+// with one of:
+//
+//  1. nil: confirmed.
+//  2. A *publish.UnconfirmedError: not confirmed in time.
+//  3. Another error: why this broker doesn't lead any more.
+//
+// Records that are read afterwards are at least as new as the call. done must not block.
 func (s *ShardLeader) Confirm(done func(err error)) (now bool) {
 	c := &s.confirms
 	c.mu.Lock()
@@ -44,7 +50,8 @@ func (s *ShardLeader) Confirm(done func(err error)) (now bool) {
 	return false
 }
 
-// confirmed lets readers go on whose round is confirmed, and others that have waited for too long. No lock is held.
+// confirmed calls back readers whose round is confirmed or that waited for too long. No lock is
+// held.
 func (s *ShardLeader) confirmed() {
 	c := &s.confirms
 	if c.pending.Load() == 0 {
@@ -76,7 +83,7 @@ func (s *ShardLeader) confirmed() {
 	}
 }
 
-// askAgain asks anew in a new epoch, which leading is that of. mu is held.
+// askAgain asks for new rounds in the epoch of leading, which is a new one. mu is held.
 func (s *ShardLeader) askAgain(leading *replica.Leading) {
 	c := &s.confirms
 	c.mu.Lock()
@@ -92,7 +99,7 @@ func (s *ShardLeader) askAgain(leading *replica.Leading) {
 	}
 }
 
-// endConfirms fails all readers that wait, and all that come.
+// endConfirms fails all waiting readers, and all later ones.
 func (s *ShardLeader) endConfirms(why error) {
 	c := &s.confirms
 	c.mu.Lock()
@@ -106,13 +113,13 @@ func (s *ShardLeader) endConfirms(why error) {
 	}
 }
 
-// unconfirmed is the error of an answer that nobody confirmed in time.
+// unconfirmed returns the error for an answer that was not confirmed in time.
 func (s *ShardLeader) unconfirmed() *publish.UnconfirmedError {
 	return &publish.UnconfirmedError{Topic: s.shard.name, Why: fmt.Sprintf("broker %s leads it, and its other replicas have not confirmed that for %v", s.service.config.Name, confirmTime)}
 }
 
-// settles says whether the answers of p can be given: its records are safe up to high, and its round is confirmed. err is
-// why they never will be.
+// settles reports whether the answers of p can be given: high is above the records that they depend
+// on, and their round is confirmed or late. err is set if it is late.
 func (p *pending) settles(high, round uint64, now int64) (ok bool, err error) {
 	switch {
 	case p.rest() >= high:

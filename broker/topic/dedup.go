@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// readIDs fills the window of a shard whose logs are open from the end of its log; from no more than
-// so many bytes of it.
+// readIDs fills the deduplication window of a shard from the end of its open log. It reads no more
+// than budget bytes.
 func (s *Service) readIDs(p *Shard, v *view, budget int64) error {
 	w, data := &p.ids, p.logs.parts[replica.Data]
 	if saysNoIDs(data) {
@@ -28,7 +28,7 @@ func (s *Service) readIDs(p *Shard, v *view, budget int64) error {
 			case v.follow:
 				s.harmed(p, damageFound+damage.Error())
 			}
-			// Of ids that can't be read a second message is kept: better than refusing all.
+			// A retry with an id that can't be read is kept twice: better than refusing all.
 			s.log.Warn("message ids can't be read; a message that comes again with one is kept twice", "topic", p.name, "error", damage)
 			return nil
 		},
@@ -39,13 +39,13 @@ func (s *Service) readIDs(p *Shard, v *view, budget int64) error {
 	return err
 }
 
-// saysNoIDs says whether a log needn't be read for ids.
+// saysNoIDs reports whether a log is marked to have no message ids.
 func saysNoIDs(data *log.Log) bool {
 	var said kept
 	return !data.Recovery().Rebuilt && json.Unmarshal(data.Meta().Spec, &said) == nil && said.NoIDs
 }
 
-// knowIDs makes the window ready for who begins to lead. It is read only if what was kept of it isn't all.
+// knowIDs prepares the window for a new leader. The log is read only if the window is incomplete.
 func (s *ShardLeader) knowIDs(v *view) error {
 	s.ids.Count(&s.service.counts.ids)
 	if v.window <= 0 {
@@ -65,8 +65,8 @@ func (s *ShardLeader) knowIDs(v *view) error {
 	return nil
 }
 
-// readIDsAgain reads the message ids of the shards that are led here from their logs again if the time has stepped since: by the time
-// before, some may have been too old to be read. It is the keeper's.
+// readIDsAgain reads the message ids of led shards again if the time has stepped: by the time
+// before, some may have been too old to be read. It belongs to the keeper.
 func (s *Service) readIDsAgain(shards []*ShardLeader, v *clock.Verdict) {
 	if v.Steps == s.steps || !v.Elapsed {
 		return
@@ -83,6 +83,7 @@ func (s *Service) readIDsAgain(shards []*ShardLeader, v *clock.Verdict) {
 	}
 }
 
+// readIDsAgain replaces the ids of the window that were read from the log.
 func (s *ShardLeader) readIDsAgain() error {
 	v, open := s.shard.view.Load(), s.shard.opened.Load()
 	if v == nil || open == nil || v.window <= 0 {

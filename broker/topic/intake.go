@@ -10,38 +10,39 @@ import (
 	"github.com/carillon-mq/carillon/broker/sender"
 )
 
-// intake is what one call of Take works with.
+// intake is the work of one Shard.arrive: messages of one sender on their way to batches.
 type intake struct {
 	records []log.Record
 	append  log.Append
-	first   bool // the next message is the first with an id, and the log has to say so before
-	alone   bool // the next message, or the last one gathered, is a batch by itself
-	gone    bool // the shard has ended
+	first   bool // the next message is the first with an id: the log must be marked before
+	alone   bool // the next message, or the last one that was gathered, is a batch of its own
+	gone    bool // leadership has ended
 
 	extensions []log.Extension
 
 	from      *sender.Arrival
 	back      sender.Back
 	seq       uint64 // of the next message
-	why       error  // why nothing is taken, or nil
-	gap       bool   // others have to come before the next message
+	why       error  // why new messages are refused, or nil
+	gap       bool   // messages before the next one are missing
 	origin    *forward.Origin
-	spans     []forward.Span  // what is kept in the batch
-	answers   forward.Answers // that are due at once
-	questions *pending        // refusals that wait until it is confirmed that this broker leads; nil: none
+	spans     []forward.Span  // the numbers of the batch
+	answers   forward.Answers // due at once
+	questions *pending        // refusals that wait for a barrier round; nil: none
 	signature []byte
 	head      []byte
 }
 
 var intakes = sync.Pool{New: func() any { return &intake{} }}
 
-// finish sends the answers that are due at once.
+// finish sends the answers that are due at once, and frees in.
 func (in *intake) finish(p *Shard) {
 	in.head = in.back.Carry(&in.answers, p.at(), in.head)
 	in.from, in.back, in.origin, in.why, in.gap, in.gone = nil, sender.Back{}, nil, nil, false, false
 	intakes.Put(in)
 }
 
+// refuseAll refuses all messages.
 func (in *intake) refuseAll(p *Shard, messages []protocol.Message, err error) {
 	for range messages {
 		in.refuse(p, err)
@@ -49,7 +50,7 @@ func (in *intake) refuseAll(p *Shard, messages []protocol.Message, err error) {
 	}
 }
 
-// refuse answers at once that a message is not kept.
+// refuse answers at once that the next message is not kept.
 func (in *intake) refuse(p *Shard, err error) {
 	p.topic.service.counts.refused.Note(err)
 	in.answers.Refused(in.seq, p.topic.service.config.Codec, p.topic.name, err)
@@ -58,14 +59,14 @@ func (in *intake) refuse(p *Shard, err error) {
 	}
 }
 
-// note keeps that a forwarded message was judged, for when it comes again, and for the log if it is kept: with its first record at
-// offset. mu is held.
+// note notes that the next message was judged, for retries. If it is kept, its first record is at
+// offset, and its number goes to the batch. mu is held.
 func (in *intake) note(keep bool, offset uint64, records int) {
 	o, seq := in.origin, in.seq
 	o.Last = seq
 	switch n := len(in.spans); {
 	case !keep:
-		if _, said := o.Settled[seq]; !said { // it was not meant to be kept
+		if _, said := o.Settled[seq]; !said { // the Topic doesn't keep its subject
 			o.Settle(seq, forward.Outcome{})
 			in.answers.Refused(seq, nil, "", nil)
 		}
@@ -76,7 +77,7 @@ func (in *intake) note(keep bool, offset uint64, records int) {
 	}
 }
 
-// gatherRecords adds the records of a message, which becomes a batch of its own. mu is held.
+// gatherRecords adds the records that a message carries, as a batch of its own. mu is held.
 func (in *intake) gatherRecords(m *protocol.Message, c *publish.Conditions, now int64) {
 	if len(c.ID) > 0 {
 		in.extensions = append(in.extensions, log.Extension{Type: publish.MessageID, Data: c.ID})
@@ -85,13 +86,13 @@ func (in *intake) gatherRecords(m *protocol.Message, c *publish.Conditions, now 
 	in.alone = true
 }
 
-// sign has the batch say whose messages it holds.
+// sign adds the sender and the numbers of the messages to the batch, as an extension.
 func (in *intake) sign(source, floor uint64) {
 	in.signature = forward.AppendExtension(in.signature[:0], source, floor, in.spans)
 	in.extensions = append(in.extensions, log.Extension{Type: forward.ExtensionType, Data: in.signature})
 }
 
-// appended notes of the messages that were appended, or that they weren't. mu is held.
+// appended notes whether the messages of the batch were appended. mu is held.
 func (in *intake) appended(err error) {
 	for i := range in.spans {
 		k := &in.spans[i]

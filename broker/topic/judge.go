@@ -9,22 +9,23 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 )
 
-// met is what came of a forwarded message before it is judged.
+// met is the state of a message's number.
 type met uint8
 
 const (
 	isNew   met = iota
-	isKnown     // it was judged before, and is answered again
-	isGap       // others have to come before
+	isKnown     // judged before, and answered again
+	isGap       // messages with earlier numbers are missing
 )
 
-// meet looks whether a forwarded message was judged before. mu is held.
+// meet judges the number of the next message, and answers it again if it was judged before. mu is
+// held.
 func (s *ShardLeader) meet(in *intake, p *pending, v *view, m *protocol.Message) met {
 	o, seq := in.origin, in.seq
 	switch {
 	case seq > o.Last+1:
 		return isGap
-	case seq > o.Last && len(m.Subject) == 0: // its source doesn't want to know
+	case seq > o.Last && len(m.Subject) == 0: // given up by its sender
 		o.Last = seq
 		return isKnown
 	case seq > o.Last && (seq >= in.from.Below || s.origins.Knows(o, o.Heard-2*int64(forward.OutboxTime))):
@@ -68,7 +69,7 @@ func (s *ShardLeader) meet(in *intake, p *pending, v *view, m *protocol.Message)
 	return isKnown
 }
 
-// knownID says where the message with the same id is kept. mu is held.
+// knownID returns the offset of the message with the id of m. mu is held.
 func (s *ShardLeader) knownID(v *view, m *protocol.Message) (offset uint64, ok bool) {
 	if m.Header == 0 || v.window <= 0 {
 		return 0, false
@@ -80,7 +81,7 @@ func (s *ShardLeader) knownID(v *view, m *protocol.Message) (offset uint64, ok b
 	return s.ids.Find(dedup.HashOf(c.ID))
 }
 
-// judge says whether a message is to be kept, and notes in p or in what is answered. mu is held.
+// judge reports whether a message is to be kept, and adds its answer to p or to in. mu is held.
 func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message, now, mono int64) bool {
 	var c publish.Conditions
 	if m.Header > 0 {
@@ -113,7 +114,8 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	return true
 }
 
-// holds says whether the conditions hold for the message that is to be kept at next. mu is held.
+// holds reports whether the conditions hold for a message at offset next. If not, it answers the
+// message. mu is held.
 func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message, c *publish.Conditions, next uint64, mono int64) bool {
 	t := s.topic
 	switch {
@@ -185,7 +187,7 @@ func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message
 	return true
 }
 
-// condition answers that a message's condition does not hold or can't be judged. mu is held.
+// condition refuses a message whose condition fails or can't be judged. mu is held.
 func (s *ShardLeader) condition(in *intake, p *pending, v *view, to []byte, err error) {
 	if publish.Falsifiable(err) {
 		s.answer(in, p, v, to, answer{kind: isRefusal, err: err})
@@ -194,9 +196,9 @@ func (s *ShardLeader) condition(in *intake, p *pending, v *view, to []byte, err 
 	}
 }
 
-// answer gives an answer that rests on the record at its offset: now if that record is
-// as safe as the Topic asks for, and with it otherwise. A refusal also waits until the in-sync replicas have confirmed
-// that this broker leads. mu is held.
+// answer gives an answer that depends on the record at its offset: at once if that record is below
+// the high watermark, and with p otherwise. With more than one replica a refusal waits for a
+// barrier round as well. mu is held.
 func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answer) {
 	if a.kind == isRefusal {
 		s.service.counts.refused.Note(a.err)
@@ -217,7 +219,7 @@ func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answe
 	}
 }
 
-// question is the pending for refusals of the messages that are being judged.
+// question returns the pending for refusals that wait for a barrier round.
 func (s *ShardLeader) question(in *intake) *pending {
 	if in.questions == nil {
 		in.questions = newPending(s)
@@ -226,8 +228,9 @@ func (s *ShardLeader) question(in *intake) *pending {
 	return in.questions
 }
 
-// canJudge says whether a shard of several can judge a publisher's conditions. What was the last message of the whole Topic it doesn't
-// know, nor the last of a subject that another shard has; who names the shard's stream means the shard.
+// canJudge reports whether one of several shards can judge a publisher's conditions. A shard
+// doesn't know the last message of the whole Topic, nor of a subject of another shard. A publisher
+// that names the shard's stream asks for the shard's last message.
 func (p *Shard) canJudge(c *publish.Conditions) bool {
 	if (c.ExpectsLast || len(c.ExpectedLastID) > 0) && string(c.ExpectedTopic) != p.name {
 		return false
@@ -235,6 +238,7 @@ func (p *Shard) canJudge(c *publish.Conditions) bool {
 	return !c.ExpectsLastBySubject || len(c.ExpectedSubject) == 0 || p.topic.ShardFor(c.ExpectedSubject) == p
 }
 
+// cantJudge returns the refusal of a condition that one shard can't judge.
 func (p *Shard) cantJudge() error {
 	return &publish.UnsupportedConditionError{
 		Topic: p.topic.name, Condition: "expecting the last message of more than one shard",
@@ -242,7 +246,7 @@ func (p *Shard) cantJudge() error {
 	}
 }
 
-// judgeAfter says why a message can't be kept behind the one with that id, or nothing. mu is held.
+// judgeAfter returns why a message can't be kept behind the message with an id, or nil. mu is held.
 func (s *ShardLeader) judgeAfter(v *view, id []byte) error {
 	if v.window <= 0 {
 		return &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "publishing after a message id", Why: "the topic has no deduplication window, so ids are not remembered"}
@@ -253,8 +257,8 @@ func (s *ShardLeader) judgeAfter(v *view, id []byte) error {
 	return nil
 }
 
-// judgeRecords says whether a message can be taken as the records that it announces. If others were gathered
-// before it, those are to be appended first, which in.alone says. mu is held.
+// judgeRecords reports whether the records that a message carries are valid. If records of other
+// messages were gathered, in.alone is set, and they are appended first. mu is held.
 func (s *ShardLeader) judgeRecords(in *intake, v *view, m *protocol.Message, c *publish.Conditions) bool {
 	if in.alone = len(in.records) > 0; in.alone {
 		return false

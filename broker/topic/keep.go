@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 )
 
-// keeper sees to what time brings: retention, ids that expire, logs that are to be opened again.
+// keeper does what is due by time: retention, expiry of ids, retries, and late confirmations.
 func (s *Service) keeper() {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -65,10 +65,10 @@ func (s *Service) keeper() {
 	}
 }
 
-// expireTicks is after how many ticks the ids of idle shards are forgotten.
+// expireTicks is the number of ticks between two expiries of the ids of idle shards.
 const expireTicks = 64
 
-// forgetSources forgets the senders that have been silent since before a time; see forward.Origins.
+// forgetSources forgets senders that have been silent since before a time; see forward.Origins.
 func (s *ShardLeader) forgetSources(before int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,6 +77,7 @@ func (s *ShardLeader) forgetSources(before int64) {
 	}
 }
 
+// isDue reports whether retention may have something to delete.
 func (s *ShardLeader) isDue(mono int64) bool {
 	policy := s.shard.view.Load().retention
 	if due := s.kept.due.Load(); due == 0 || policy.Age > 0 && mono >= due {
@@ -85,11 +86,11 @@ func (s *ShardLeader) isDue(mono int64) bool {
 	return (policy.Bytes > 0 || policy.Messages > 0 || policy.Age > 0) && s.high.Load() != s.kept.seen.Load()
 }
 
-// retain lets go of what is older, or more, than is to be kept. It is the keeper's. While the time is in doubt, nothing
-// goes by its age.
+// retain deletes records by the retention policy. While the time is in doubt, nothing is deleted by
+// age. It belongs to the keeper.
 func (s *ShardLeader) retain() {
 	policy := s.shard.view.Load().retention
-	s.kept.seen.Store(s.high.Load()) // before it is looked at
+	s.kept.seen.Store(s.high.Load()) // first: later records are looked at next time
 	c := s.service.config.Clock
 	now, mono := c.Read()
 	s.kept.due.Store(mono + int64(time.Hour))
@@ -101,7 +102,7 @@ func (s *ShardLeader) retain() {
 	}
 	if err := s.applyRetention(time.Unix(0, now), mono, policy); err != nil && !errors.Is(err, log.ErrClosed) {
 		s.kept.due.Store(mono + int64(lastRetry))
-		s.service.log.Warn("old records of a Topic could not be let go", "topic", s.shard.name, "error", err)
+		s.service.log.Warn("old records of a Topic could not be deleted", "topic", s.shard.name, "error", err)
 	}
 }
 
@@ -118,8 +119,7 @@ func (s *ShardLeader) pauseAge(pause bool) {
 	s.service.log.Info("Records of a Topic are deleted by their age again", "topic", s.shard.name)
 }
 
-// AgePaused says why records are not deleted by their age, in a word and for people; empty: they are, or are kept whatever
-// their age.
+// AgePaused returns why deletion by age is paused, as a reason and for people; empty: it isn't.
 func (s *ShardLeader) AgePaused() (reason clock.Reason, why string) {
 	if v := s.service.config.Clock.Verdict(); s.kept.paused.Load() {
 		return v.Doubt, v.Why
@@ -127,11 +127,12 @@ func (s *ShardLeader) AgePaused() (reason clock.Reason, why string) {
 	return clock.None, ""
 }
 
+// applyRetention deletes records by policy, and notes when the next ones are due.
 func (s *ShardLeader) applyRetention(now time.Time, mono int64, policy log.Retention) error {
 	before := s.kept.policy
 	s.kept.policy = policy
 	if before.Messages > 0 && policy.Messages != before.Messages {
-		// What readers no longer saw must not come back when more is kept.
+		// Records that were hidden must stay hidden when more is kept.
 		if end := s.high.Load(); end > before.Messages {
 			if _, err := s.data.Trim(s.visible.Raise(end - before.Messages)); err != nil {
 				return err
@@ -150,7 +151,7 @@ func (s *ShardLeader) applyRetention(now time.Time, mono int64, policy log.Reten
 	return nil
 }
 
-// nextByAge is in what time something may be due: the oldest segment goes, or the active one is to be sealed.
+// nextByAge returns in what time a segment is due by age: to be deleted, or to be sealed.
 func nextByAge(segments []log.SegmentInfo, now time.Time, age time.Duration) time.Duration {
 	next := now.Add(time.Hour)
 	for _, segment := range segments {
@@ -171,8 +172,8 @@ func nextByAge(segments []log.SegmentInfo, now time.Time, age time.Duration) tim
 	return next.Sub(now)
 }
 
-// Purge lets go of the records below an offset, for good, and says how many that were. Records that
-// are not acknowledged yet stay, and so does what somebody holds.
+// Purge deletes the records below an offset and returns their number. Records that are not
+// acknowledged, or that a reader holds, stay.
 func (s *ShardLeader) Purge(ctx context.Context, below uint64) (purged uint64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err

@@ -6,12 +6,12 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// newLeader begins to lead with the logs that are open. doubt is what was wrong with the copy until it was
-// named all the same, for people.
+// newLeader begins to lead with the open logs of p. doubt says what is wrong with the copy, for
+// people; empty: nothing.
 func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, error) {
 	data, state := p.logs.parts[replica.Data], p.logs.parts[replica.State]
 	if v.durability != log.Memory {
-		// What a follower wrote without a sync is made safe before it is counted.
+		// A follower may have written without a sync. Only what is durable counts.
 		for _, l := range p.logs.parts {
 			if err := l.Flush(); err != nil {
 				return nil, err
@@ -32,21 +32,22 @@ func (s *Service) newLeader(p *Shard, v *view, doubt string) (*ShardLeader, erro
 	}
 	s.config.Clock.Wrote(shard.lastTime)
 	if len(v.shard.Replicas) > 1 {
-		s.config.Clock.AwaitVotes(s.ctx) // by which the ages of message ids in the log are told
+		s.config.Clock.AwaitVotes(s.ctx) // the ages of message ids in the log depend on them
 	}
 	if err := shard.knowIDs(v); err != nil {
 		return nil, err
 	}
 	shard.safe[replica.Data].Store(end)
 	shard.safe[replica.State].Store(stateEnd)
-	// Followers may be connected already: as soon as leading is set, their progress has the acker look at the shard.
+	// Followers may be connected already: their progress queues the shard as soon as leading is
+	// set.
 	shard.mu.Lock()
 	shard.begin(v, p.high)
 	shard.mu.Unlock()
 	return shard, nil
 }
 
-// begin leads in the epoch of the view. mu is held.
+// begin leads in the epoch of v. mu is held.
 func (s *ShardLeader) begin(v *view, high [replica.Parts]uint64) {
 	s.stateMu.Lock()
 	defer s.stateMu.Unlock()
@@ -58,7 +59,7 @@ func (s *ShardLeader) begin(v *view, high [replica.Parts]uint64) {
 		Logs: [...]*log.Log{replica.Data: s.data, replica.State: s.state}, High: high, Moved: s.advanced,
 		Unreadable: func(err error) { _ = s.Unreadable(err) },
 	})
-	s.askAgain(l) // completions go there from now on; what came before stands in safe
+	s.askAgain(l) // completions go there from now on; earlier ones are in safe
 	s.epoch.Store(v.epoch)
 	s.durability = v.durability
 	for part := range replica.Parts {
@@ -66,18 +67,18 @@ func (s *ShardLeader) begin(v *view, high [replica.Parts]uint64) {
 	}
 }
 
-// advanced is called when the followers' progress, or a change of the set, has moved a watermark.
+// advanced is called when progress of followers, or a change of the set, has moved a watermark.
 func (s *ShardLeader) advanced() {
 	if s.leading.Load() == nil {
-		return // Lead has not returned; nobody waits yet, and whoever begins to lead looks again
+		return // Lead has not returned: nothing waits yet, and Service.lead advances again
 	}
 	s.advance()
 	s.confirmed()
 	s.service.acker.touch(s)
 }
 
-// closeLeader ends leading. over is what those are told who wait for an answer; if it is nil the logs are closed
-// first, so that everybody has one.
+// closeLeader ends leading and fails pending answers with over. If over is nil it closes the logs
+// first, which completes all appends.
 func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err error) {
 	shard.mu.Lock()
 	shard.closed = true
@@ -107,8 +108,8 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	return err
 }
 
-// announce tells Config.Leading of a leader that can be read, and of its end. A request that finds
-// the leader through Shard.Led may rely on Config.Leading having returned.
+// announce tells Config.Leading of a readable leader, and of its end. A request that finds the
+// leader through Shard.Led may rely on Config.Leading having returned.
 func (s *Service) announce(shard *ShardLeader, open bool) {
 	if shard.announced.Load() == open || open && !shard.readable.Load() {
 		return
@@ -119,7 +120,7 @@ func (s *Service) announce(shard *ShardLeader, open bool) {
 	shard.announced.Store(open)
 }
 
-// follow takes over what changed in the view.
+// follow applies a changed view to the leader.
 func (s *ShardLeader) follow(v *view) {
 	s.mu.Lock()
 	if v.epoch > s.epoch.Load() {

@@ -6,7 +6,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// knows says whether a log stood on the disk before, and knows it from now on.
+// knows reports whether a log was on the disk, and notes that it is.
 func (s *Service) knows(name string) bool {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
@@ -15,14 +15,14 @@ func (s *Service) knows(name string) bool {
 	return known
 }
 
-// stands reports whether a log stood on the disk before, or was made since.
+// stands reports whether a log is on the disk.
 func (s *Service) stands(name string) bool {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
 	return s.was[name]
 }
 
-// unknow forgets that logs of a shard stood on the disk.
+// unknow notes that logs of a shard are not on the disk.
 func (s *Service) unknow(p *Shard, parts ...replica.Part) {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
@@ -31,7 +31,7 @@ func (s *Service) unknow(p *Shard, parts ...replica.Part) {
 	}
 }
 
-// recordTime is the time with which those of records can be compared; zero: they can't be.
+// recordTime returns the time to compare times of records with; zero: they can't be compared.
 func (s *Service) recordTime() time.Time {
 	if !s.config.Clock.Verdict().Elapsed {
 		return time.Time{}

@@ -5,7 +5,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// mend fetches what damaged logs lack. repaired says that they lack nothing by now.
+// mend starts to fetch the segments that the logs lack. repaired reports that they lack none.
 func (s *Service) mend(p *Shard, v *view) (repaired bool, err error) {
 	if p.mend != nil {
 		p.following.Adopt(v.shard)
@@ -23,7 +23,7 @@ func (s *Service) mend(p *Shard, v *view) (repaired bool, err error) {
 	}
 	n := p.logs.lacking()
 	if n == 0 {
-		s.apply(p, copystate.Repaired{}) // retention took what was damaged
+		s.apply(p, copystate.Repaired{}) // retention deleted what was damaged
 		return true, nil
 	}
 	s.log.Warn("the damaged segments of a copy are fetched from its leader, and set aside", "topic", p.Name(), "segments", n, "leader", s.nameOf(v.leader))
@@ -40,7 +40,7 @@ func (s *Service) mend(p *Shard, v *view) (repaired bool, err error) {
 	return false, nil
 }
 
-// mended takes over what came of fetching what the logs lacked.
+// mended ends a repair that is done. The logs are then closed, or the copy is unrepairable.
 func (s *Service) mended(p *Shard) error {
 	if p.mend == nil || p.mend.done.Load() == nil {
 		return nil
@@ -57,10 +57,10 @@ func (s *Service) mended(p *Shard) error {
 	if err := p.keepState(); err != nil {
 		return err
 	}
-	return s.closeLogs(p) // what is known of it is read again as it is opened
+	return s.closeLogs(p) // opening them judges the copy again
 }
 
-// lacking is how many segments are to be fetched.
+// lacking returns how many segments the logs lack.
 func (l *logs) lacking() (n int) {
 	for _, part := range l.parts {
 		n += len(part.Lacks())

@@ -8,10 +8,11 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 )
 
-// taker is a Topic as the hub sees it.
+// taker is a Topic as the hub sees it: a Taker.
 type taker Topic
 
-// Take accepts messages of this broker's clients. A link brings none: senders forward with numbers (Link.Take).
+// Take accepts messages of this broker's clients. Links bring numbered messages to Link.Take
+// instead.
 func (t *taker) Take(messages []protocol.Message, _ bool) (behind bool) {
 	if len(t.shards) == 1 {
 		return t.shards[0].take(messages)
@@ -34,34 +35,35 @@ func (t *taker) Take(messages []protocol.Message, _ bool) (behind bool) {
 	return behind
 }
 
-// take accepts what one read of a connection brought.
+// take gives messages of one read of a connection to the shard's sender.
 func (p *Shard) take(messages []protocol.Message) (behind bool) {
 	s := p.topic.service
 	behind = p.sender().Publish(p.view.Load(), messages)
 	if shard := p.leading.Load(); shard != nil {
-		behind = behind || shard.pushesBack()
+		behind = behind || shard.ahead.pushesBack(&s.aheadBound)
 	}
 	return behind || s.config.Disk.Behind() || s.acker.unanswered.Load() > maxUnanswered
 }
 
-// division is what one read brought, by shard.
+// division has the messages of one read by shard.
 type division struct{ lists [][]protocol.Message }
 
 var divisions = sync.Pool{New: func() any { return &division{} }}
 
+// Wait blocks while publishers to the Topic have to wait.
 func (t *taker) Wait() { t.service.waitRoom((*Topic)(t)) }
 
-// pushesBack says whether publishers are to wait for a shard of the Topic that is led here.
+// pushesBack reports whether publishers have to wait for a shard of the Topic that is led here.
 func (t *Topic) pushesBack() bool {
 	for _, p := range t.shards {
-		if shard := p.leading.Load(); shard != nil && shard.pushesBack() {
+		if shard := p.leading.Load(); shard != nil && shard.ahead.pushesBack(&t.service.aheadBound) {
 			return true
 		}
 	}
 	return false
 }
 
-// waitRoom blocks while a publisher to t is to wait.
+// waitRoom blocks while publishers to t have to wait: for outboxes, the disk, or the acker.
 func (s *Service) waitRoom(t *Topic) {
 	s.senders.Wait()
 	for _, p := range t.shards {
@@ -71,7 +73,7 @@ func (s *Service) waitRoom(t *Topic) {
 	}
 	for _, p := range t.shards {
 		if shard := p.leading.Load(); shard != nil {
-			_ = shard.data.WaitRoom(s.ctx) // what is wrong with the disk is told to who publishes
+			_ = shard.data.WaitRoom(s.ctx) // publishes fail if the disk does
 			break                          // all logs are on one disk
 		}
 	}

@@ -24,7 +24,7 @@ func (p *pending) free() {
 	pendings.Put(p)
 }
 
-// rest is the last record that the answers rest on.
+// rest returns the offset of the last record that the answers depend on.
 func (p *pending) rest() (offset uint64) {
 	for i := range p.answers {
 		offset = max(offset, p.answers[i].offset+uint64(p.answers[i].more))
@@ -32,7 +32,7 @@ func (p *pending) rest() (offset uint64) {
 	return offset
 }
 
-// kept adds the answer to a message whose record is appended with p, of which base is the first.
+// kept adds the ack of a message whose record is appended with p. base is the first offset of p.
 func (p *pending) kept(base uint64, a answer) {
 	if n := len(p.answers); n > 0 && a.records == 0 {
 		last := &p.answers[n-1]
@@ -45,7 +45,7 @@ func (p *pending) kept(base uint64, a answer) {
 	p.answers = append(p.answers, a)
 }
 
-// messages is how many messages are answered by p.
+// messages returns how many messages p answers.
 func (p *pending) messages() (n int64) {
 	for i := range p.answers {
 		n += 1 + int64(p.answers[i].more)
@@ -53,16 +53,18 @@ func (p *pending) messages() (n int64) {
 	return n
 }
 
-// Committed is called by the disk's committer. It moves the high watermark, and leaves the rest to the acker.
+// Committed moves the high watermark and queues p for the acker. It is called by the disk's
+// committer.
 func (p *pending) Committed(_, end uint64, err error) {
 	s := p.shard
 	if p.err = err; err == nil {
 		s.met(replica.Data, end)
 	}
-	// Who waits for a sync is answered together with all others that waited for it.
+	// Answers that waited for a sync go out together when the round ends: Service.Committed.
 	s.service.acker.push(p, p.durability != log.Synced || err != nil)
 }
 
+// push queues p. now wakes the acker; otherwise the end of the disk's round does.
 func (a *acker) push(p *pending, now bool) {
 	a.mu.Lock()
 	a.queue = append(a.queue, p)
@@ -72,7 +74,7 @@ func (a *acker) push(p *pending, now bool) {
 	}
 }
 
-// touch has those looked at who wait for what others do: for records before theirs, or for other replicas.
+// touch queues s: another shard's progress, or other replicas, may unblock its answers.
 func (a *acker) touch(s *ShardLeader) {
 	if s.touched.Swap(true) {
 		return
@@ -83,6 +85,7 @@ func (a *acker) touch(s *ShardLeader) {
 	a.poke()
 }
 
+// poke wakes the acker.
 func (a *acker) poke() {
 	select {
 	case a.wake <- struct{}{}:
@@ -90,7 +93,7 @@ func (a *acker) poke() {
 	}
 }
 
-// recall has waiting publishers look again: nothing else wakes them when a watermark has stood still for too long.
+// recall wakes waiting publishers: nothing else does when a watermark stands still for too long.
 func (a *acker) recall() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

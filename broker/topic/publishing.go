@@ -4,7 +4,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/sender"
 )
 
-// newSenders prepares the senders of all shards.
+// newSenders starts the senders of this broker.
 func (s *Service) newSenders() {
 	s.senders.Init(sender.Config{
 		Self: s.config.Self, Name: s.config.Name, Codec: s.config.Codec, Hub: s.config.Hub, Refused: &s.counts.refused,
@@ -13,7 +13,7 @@ func (s *Service) newSenders() {
 	s.running.Go(func() { s.senders.Run(s.ctx) })
 }
 
-// publishingTo is the shard of that number of a Topic, or nil.
+// publishingTo returns a shard of a Topic by number, or nil.
 func (s *Service) publishingTo(topicID []byte, number int) sender.Shard {
 	s.mu.RLock()
 	t := s.byID[string(topicID)]
@@ -24,13 +24,13 @@ func (s *Service) publishingTo(topicID []byte, number int) sender.Shard {
 	return (*publishing)(t.shards[number])
 }
 
-// Attach makes the way to a broker known. From now on messages for leaders there go that way, and
-// unanswered ones go again.
+// Attach adds the link to a broker. From now on messages for leaders there use it, and unanswered
+// ones are sent again.
 func (s *Service) Attach(broker string, out sender.Carrier) *sender.Link {
 	return s.senders.Attach(broker, out)
 }
 
-// at is how the shard is known to senders.
+// at returns the id of the shard for senders.
 func (p *Shard) at() sender.ID {
 	return sender.ID{TopicID: p.topic.id, Topic: p.topic.name, Name: p.name, Number: p.number}
 }
@@ -47,7 +47,7 @@ func (p *Shard) sender() *sender.Sender {
 	return f
 }
 
-// View is what the cluster's state says of the shard.
+// View returns the shard as the cluster's State has it.
 func (p *publishing) View() sender.View { return p.view.Load() }
 
 // Sender returns the shard's sender. The first call makes it.
@@ -56,7 +56,7 @@ func (p *publishing) Sender() *sender.Sender { return (*Shard)(p).sender() }
 // Used returns the shard's sender, or nil if it has none yet.
 func (p *publishing) Used() *sender.Sender { return p.out.Load() }
 
-// Why says for people why nothing can be published; empty: it can.
+// Why returns why nothing can be published, for people; empty: it can.
 func (p *publishing) Why() string {
 	if why := (*Shard)(p).whyNot(); why != nil {
 		return why.Why
@@ -64,7 +64,7 @@ func (p *publishing) Why() string {
 	return ""
 }
 
-// Refusal is why nothing can be published now.
+// Refusal returns why nothing can be published now.
 func (p *publishing) Refusal() error { return (*Shard)(p).refusal() }
 
 // Arrive judges messages as the shard's leader.

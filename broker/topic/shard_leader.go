@@ -8,10 +8,10 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// enough says whether the in-sync set has as many members as are asked for.
+// enough reports whether the in-sync set has minInSync members.
 func (s *ShardLeader) enough() bool { return s.leading.Load().Enough() }
 
-// failure is why nothing can be appended, or nil.
+// failure returns why nothing can be appended, or nil.
 func (s *ShardLeader) failure() error {
 	if err := s.failed.Load(); err != nil {
 		return *err
@@ -19,14 +19,14 @@ func (s *ShardLeader) failure() error {
 	return s.service.config.Disk.Failed()
 }
 
-// fail has the log closed and opened again, if the disk works. mu is held.
+// fail has the log closed and opened again if the disk works. mu is held.
 func (s *ShardLeader) fail(err error) {
 	if s.failed.CompareAndSwap(nil, &err) && s.service.config.Disk.Failed() == nil && !s.service.closing.Load() {
 		s.service.stumble(s.shard, "append", err)
 	}
 }
 
-// advance takes over how far the watermark has come. Whoever waits for it hears of that from the acker.
+// advance raises the high watermark of readers. The acker tells those that watch it.
 func (s *ShardLeader) advance() {
 	l := s.leading.Load()
 	if !s.readable.Load() {
@@ -35,14 +35,14 @@ func (s *ShardLeader) advance() {
 		}
 		s.high.Raise(l.High(replica.Data))
 		if !s.readable.Swap(true) && s.shard.leading.Load() == s {
-			s.service.wake(s.shard) // to be announced
+			s.service.wake(s.shard) // the worker announces it
 		}
 		return
 	}
 	s.high.Raise(l.High(replica.Data))
 }
 
-// met notes that what was promised holds here up to end, for one of the logs.
+// met notes that one of the logs is as durable here up to end as the Topic asks.
 func (s *ShardLeader) met(part replica.Part, end uint64) {
 	s.safe[part].Raise(end)
 	if s.leading.Load().Safe(part, end) {
@@ -50,7 +50,7 @@ func (s *ShardLeader) met(part replica.Part, end uint64) {
 	}
 }
 
-// keepSpec notes in the log's directory what is asked for.
+// keepSpec keeps the desired spec beside the log.
 func (s *ShardLeader) keepSpec(v *view) {
 	s.specMu.Lock()
 	defer s.specMu.Unlock()
@@ -58,11 +58,11 @@ func (s *ShardLeader) keepSpec(v *view) {
 	marked := s.marked
 	s.mu.Unlock()
 	if err := s.setSpec(v, !marked); err != nil {
-		s.service.log.Warn("what is asked for of a Topic could not be kept beside its log", "topic", s.shard.name, "error", err)
+		s.service.log.Warn("the spec of a Topic could not be kept beside its log", "topic", s.shard.name, "error", err)
 	}
 }
 
-// setSpec has the log keep what is asked for. specMu is held.
+// setSpec keeps the desired spec beside the log. specMu is held.
 func (s *ShardLeader) setSpec(v *view, noIDs bool) error {
 	spec, epoch := v.keptSpec(noIDs, false), s.epoch.Load()
 	if meta := s.data.Meta(); meta.Epoch == epoch && string(meta.Spec) == string(spec) {
@@ -71,7 +71,7 @@ func (s *ShardLeader) setSpec(v *view, noIDs bool) error {
 	return s.data.SetSpec(spec, epoch)
 }
 
-// markIDs notes, safely, that there are messages with ids from now on.
+// markIDs notes durably that the log may have message ids.
 func (s *ShardLeader) markIDs(v *view) error {
 	s.specMu.Lock()
 	defer s.specMu.Unlock()
@@ -84,26 +84,26 @@ func (s *ShardLeader) markIDs(v *view) error {
 	return nil
 }
 
-// Topic is the one that the shard belongs to.
+// Topic returns the Topic of the shard.
 func (s *ShardLeader) Topic() *Topic { return s.topic }
 
-// Shard is the shard as it is known to all brokers.
+// Shard returns the shard.
 func (s *ShardLeader) Shard() *Shard { return s.shard }
 
-// Epoch is the one under which this broker leads.
+// Epoch returns the epoch under which this broker leads.
 func (s *ShardLeader) Epoch() uint64 { return s.epoch.Load() }
 
-// Inherited returns where the data log ended when this broker began to lead. What is below may have
+// Inherited returns where the data log ended when this broker began to lead. Records below may have
 // been read under an earlier leader.
 func (s *ShardLeader) Inherited() uint64 { return s.inherited }
 
-// Data is the log of records. What stands at or beyond the high watermark is not to be shown.
+// Data returns the log of records. Records at or beyond the high watermark must not be shown.
 func (s *ShardLeader) Data() *log.Log { return s.data }
 
-// State is the log of cursors.
+// State returns the log of cursors.
 func (s *ShardLeader) State() *log.Log { return s.state }
 
-// Offsets are what readers may see: from start up to, not including, end, the high watermark.
+// Offsets returns the offsets that readers may see: start ≤ offset < end, the high watermark.
 func (s *ShardLeader) Offsets() (start, end uint64) {
 	end = s.high.Load()
 	start = s.data.Start()
@@ -113,10 +113,11 @@ func (s *ShardLeader) Offsets() (start, end uint64) {
 	return min(s.visible.Raise(start), end), end
 }
 
-// NewCursor reads from an offset on. It reads beyond the high watermark if it is let.
+// NewCursor returns a cursor of the data log. It does not stop at the high watermark.
 func (s *ShardLeader) NewCursor(from uint64) *log.Cursor { return s.data.NewCursor(from) }
 
-// Watch calls changed after the high watermark moved, and perhaps once more after stop. changed must not block.
+// Watch calls changed after the high watermark moved, until stop, and perhaps once more. changed
+// must not block.
 func (s *ShardLeader) Watch(changed func()) (stop func()) {
 	s.watchMu.Lock()
 	defer s.watchMu.Unlock()
@@ -136,6 +137,7 @@ func (s *ShardLeader) watching() []*func() {
 	return nil
 }
 
+// moved tells those that watch the high watermark.
 func (s *ShardLeader) moved() {
 	for _, changed := range s.watching() {
 		(*changed)()
@@ -144,8 +146,8 @@ func (s *ShardLeader) moved() {
 
 func ptr[T any](v T) *T { return &v }
 
-// now is the time of a record appended now, and the moment on the clock's Mono. A time is no earlier than that of
-// the record before, unless that is further in the future than clocks that agree can explain. mu is held.
+// now returns the time for a new record, and the clock's Mono. Times of records don't go back,
+// unless the last one is further in the future than agreeing clocks can explain. mu is held.
 func (s *ShardLeader) now() (now, mono int64) {
 	now, mono = s.service.config.Clock.Read()
 	if s.lastTime > now && s.lastTime-now <= int64(clock.Bound) {

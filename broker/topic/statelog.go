@@ -5,9 +5,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// AppendState appends to the state log, under the epoch that is led. With a Done, that is called when what
-// was appended is as safe on all replicas as a's durability says, or can't be any more. Without, it is
-// written as well, but nobody waits for it.
+// AppendState appends to the state log under the epoch of the leader. a.Done is called when the
+// append is as durable on all in-sync replicas as a.Durability says, or has failed. It may be nil.
 func (s *ShardLeader) AppendState(a *log.Append) (first uint64, err error) {
 	s.stateMu.Lock()
 	defer s.stateMu.Unlock()
@@ -33,14 +32,14 @@ func (s *ShardLeader) AppendState(a *log.Append) (first uint64, err error) {
 	p.first, p.end = first, first+uint64(len(a.Records))
 	s.promises = append(s.promises, p)
 	s.leading.Load().Grown(replica.State, p.end, true)
-	s.service.acker.touch(s) // it may have been met before it stood among the promises
+	s.service.acker.touch(s) // it may have become durable before it was among the promises
 	return first, nil
 }
 
-// promised is a promise as the log's committer sees it.
+// promised is a promise as the disk's committer sees it: a log.Completion.
 type promised promise
 
-// Committed is called by the disk's committer, or, for log.Memory, by Append itself.
+// Committed is called by the disk's committer, or by Append itself for log.Memory.
 func (p *promised) Committed(_, end uint64, err error) {
 	s := p.shard
 	if err != nil {
@@ -52,7 +51,8 @@ func (p *promised) Committed(_, end uint64, err error) {
 	s.service.acker.touch(s)
 }
 
-// keepPromises calls those back whose appends are safe everywhere, or all if the log failed. It is the acker's.
+// keepPromises completes appends that are durable on all in-sync replicas, or all if the log
+// failed. It belongs to the acker.
 func (s *ShardLeader) keepPromises() {
 	var err error
 	if failed := s.stateFailed.Load(); failed != nil {

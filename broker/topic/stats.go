@@ -1,31 +1,31 @@
 package topic
 
-// Stats are counters and gauges of the Topics on this broker.
+// Stats has counters and gauges of the Topics on this broker.
 type Stats struct {
 	Topics     int // of the cluster
 	Open       int // shards that this broker leads and has open
-	Troubled   int // Topics whose logs here somebody should see to
+	Troubled   int // Topics with a log here that needs attention
 	Messages   uint64
 	Bytes      int64
 	Appended   uint64 // messages
 	Duplicates uint64
 	Refused    map[string]uint64 // messages, by reason
-	Unanswered int64             // answers that wait for the disk
+	Unanswered int64             // messages that wait for their answer
 	Ahead      int64             // bytes appended beyond the watermarks of shards that are led here
-	IDs        int64             // in deduplication windows of what is led here
-	Followed   int64             // the same of what is followed
+	IDs        int64             // in deduplication windows of shards that are led here
+	Followed   int64             // likewise, of shards that are followed
 	SetAside   uint64            // logs of Topics that do not exist
 
 	// Of messages forwarded from here to other brokers:
 	Resent         uint64 // sent once more, to another leader or over another link
-	Failed         uint64 // refused here as no leader answered in time
-	OutboxFull     uint64 // publishes refused as too much waits, counted by read
-	OutboxBytes    int64  // of memory for what isn't answered
+	Failed         uint64 // refused here, as no leader answered in time
+	OutboxFull     uint64 // reads of publishes that were refused, as the outbox is full
+	OutboxBytes    int64  // memory of unanswered messages
 	OutboxMessages int64
-	Deduplicated   uint64 // of messages that others forwarded to here: those that had been kept before
+	Deduplicated   uint64 // retries forwarded to here of messages that had been kept
 }
 
-// Stats are the service's counters and gauges.
+// Stats returns the counters and gauges.
 func (s *Service) Stats() Stats {
 	c := &s.counts
 	out := Stats{Appended: c.appended.Load(), Duplicates: c.duplicates.Load(), Unanswered: s.acker.unanswered.Load(), IDs: c.ids.Load(), Followed: c.followedIDs.Load(),

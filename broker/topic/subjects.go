@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/records"
 )
 
-// note remembers the last record of a subject, and forgets all if there are too many.
+// note notes the last record of a subject. If there are too many subjects it forgets all.
 func (x *subjects) note(of []byte, offset uint64) {
 	if x.failure != "" {
 		return
@@ -21,8 +21,8 @@ func (x *subjects) note(of []byte, offset uint64) {
 	}
 }
 
-// lastOf returns the offset of the last message of a subject, those that in has gathered included; 0: there is
-// none. A condition that can't be judged, or not yet, is an error. mu is held.
+// lastOf returns the offset of the last message of a subject, including messages that in has
+// gathered, or 0. The error says why that can't be judged, or not yet. mu is held.
 func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 	no := func(why string) error {
 		return &publish.UnsupportedConditionError{Topic: s.shard.name, Condition: "expecting the last message of a subject", Why: why}
@@ -51,8 +51,8 @@ func (s *ShardLeader) lastOf(in *intake, of []byte) (offset uint64, err error) {
 	return 0, no("its log is being read for that; try again in a moment")
 }
 
-// readSubjects begins to know the last records: at once if that takes a moment only, and
-// otherwise in the background, while what is appended is noted. mu is held.
+// readSubjects reads the last records from the log: at once if it is short, otherwise in the
+// background, while new records are noted. mu is held.
 func (s *ShardLeader) readSubjects() {
 	x := &subjects{last: map[dedup.Hash]uint64{}, from: s.end}
 	s.subjects = x
@@ -90,7 +90,7 @@ func (s *ShardLeader) readSubjects() {
 	})
 }
 
-// lastMessageID is the id of the message before next. mu is held.
+// lastMessageID returns the id of the message before next. mu is held.
 func (s *ShardLeader) lastMessageID(next uint64) ([]byte, error) {
 	if s.lastKnown {
 		return s.lastID, nil

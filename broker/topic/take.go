@@ -10,7 +10,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// put takes some of the messages, and returns the rest.
+// put judges and appends some of the messages, and returns the rest. The first message with an id
+// marks the log.
 func (s *ShardLeader) put(in *intake, v *view, messages []protocol.Message) (rest []protocol.Message) {
 	messages = messages[s.take(in, v, messages):]
 	if !in.first {
@@ -24,8 +25,9 @@ func (s *ShardLeader) put(in *intake, v *view, messages []protocol.Message) (res
 	return messages
 }
 
-// take judges messages and appends those that are to be kept as one batch. It returns how many it
-// dealt with; none only if the next is the first with an id.
+// take judges messages and appends the accepted ones as one batch. It returns how many it dealt
+// with. That is 0 only if the next message is the first with an id, behind a gap, or if leadership
+// ended.
 func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +45,7 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 	s.ids.Follow(s.service.config.Clock.Off())
 	s.ids.Expire(mono - int64(v.window))
 	known, size := s.ids.Len(), 0
-	kept := 0 // messages
+	kept := 0 // number of messages
 	p := newPending(s)
 	p.back = in.back
 	in.origin = s.origins.Of(in.from.Source, in.from.Floor)
@@ -96,7 +98,7 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 	clear(in.records)
 	clear(in.extensions)
 	in.records, in.append = in.records[:0], log.Append{}
-	if err == nil { // p is the committer's now
+	if err == nil { // p belongs to the committer now
 		s.service.acker.unanswered.Add(answers)
 		s.end += count
 		s.leading.Load().Grown(replica.Data, s.end, true)
@@ -114,7 +116,7 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 	return n
 }
 
-// settleQuestions sees to the refusals of the messages that were judged. mu is held.
+// settleQuestions asks for the barrier round of the refusals in in. mu is held.
 func (s *ShardLeader) settleQuestions(in *intake) {
 	p := in.questions
 	if p == nil {
@@ -128,7 +130,7 @@ func (s *ShardLeader) settleQuestions(in *intake) {
 	s.settleLater(p)
 }
 
-// settleLater sees to answers of which none belongs to a message that is kept now. mu is held.
+// settleLater queues answers without a record of their own. mu is held.
 func (s *ShardLeader) settleLater(p *pending) {
 	if len(p.answers) == 0 {
 		p.free()
@@ -136,13 +138,13 @@ func (s *ShardLeader) settleLater(p *pending) {
 	}
 	s.service.acker.unanswered.Add(p.messages())
 	s.waiting = append(s.waiting, p)
-	if p.rest() < s.high.Load() { // settled meanwhile, and perhaps nothing more is to be
+	if p.rest() < s.high.Load() { // the watermark has passed meanwhile, and may not move again
 		s.service.acker.touch(s)
 	}
 }
 
-// notAppended refuses the messages that could not be appended, at once. Answers that rest on records before them
-// stand. mu is held.
+// notAppended refuses the messages of a batch that could not be appended. Answers that depend on
+// earlier records stand. mu is held.
 func (s *ShardLeader) notAppended(in *intake, v *view, p *pending, count int, err error) {
 	if failed, ok := errors.AsType[*log.FailedError](err); ok {
 		s.fail(failed)
@@ -152,15 +154,15 @@ func (s *ShardLeader) notAppended(in *intake, v *view, p *pending, count int, er
 	if in.questions != nil {
 		s.dropUnkept(in, in.questions, refusal)
 	}
-	for range count { // those that asked for no answer
+	for range count { // messages without a reply
 		s.service.counts.refused.Note(refusal)
 	}
 	p.end = 0
 	s.settleLater(p)
 }
 
-// dropUnkept gives a refusal instead of the answers of p that rest on messages that could not be appended, and says how many of
-// those are acks. mu is held.
+// dropUnkept refuses the messages of p whose answers depend on records that could not be appended.
+// It returns how many of those answers were acks. mu is held.
 func (s *ShardLeader) dropUnkept(in *intake, p *pending, refusal error) (acks int) {
 	left := p.answers[:0]
 	for i := range p.answers {

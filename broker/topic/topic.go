@@ -5,7 +5,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 )
 
-// Topic's shards are as many as its spec says when it is made; that never changes.
+// newTopic makes a Topic. The number of its shards never changes.
 func newTopic(s *Service, desired *coordination.Topic) *Topic {
 	t := &Topic{service: s, id: desired.ID, name: desired.Name, shards: make([]*Shard, max(desired.Spec.Shards, 1))}
 	for n := range t.shards {
@@ -15,36 +15,36 @@ func newTopic(s *Service, desired *coordination.Topic) *Topic {
 	return t
 }
 
-// Name is the Topic's name.
+// Name returns the Topic's name.
 func (t *Topic) Name() string { return t.name }
 
-// ID is the Topic's id, which is its own for ever.
+// ID returns the Topic's id, which no other Topic ever has.
 func (t *Topic) ID() string { return t.id }
 
-// Desired is what is asked for. It belongs to all its readers.
+// Desired returns the Topic as users want it. It must not be changed.
 func (t *Topic) Desired() *coordination.Topic { return t.shards[0].Desired() }
 
-// Shards are its shards, by number.
+// Shards returns its shards, by number.
 func (t *Topic) Shards() []*Shard { return t.shards }
 
-// several says that the Topic has more than one shard.
+// several reports whether the Topic has more than one shard.
 func (t *Topic) several() bool { return len(t.shards) > 1 }
 
-// ShardFor is the shard that has the records of a subject.
+// ShardFor returns the shard that has the records of a subject.
 func (t *Topic) ShardFor(subject []byte) *Shard {
 	return t.shards[publish.Partition(subject, &t.Desired().Spec)]
 }
 
-// Leader is the id of the broker that leads the first shard, or empty.
+// Leader returns the id of the broker that leads the first shard, or "".
 func (t *Topic) Leader() string { return t.shards[0].Leader() }
 
-// Shard is the first one, if it is led here and can be read; or nil.
+// Shard returns the leader of the first shard if it is on this broker and can be read, or nil.
 func (t *Topic) Shard() *ShardLeader { return t.shards[0].readable() }
 
-// WhyNot says why the Topic's first shard is not served here, or at all: a *publish.NotServedError. It is nil if it is served here.
+// WhyNot returns why the Topic's first shard is not served here: nil or a *publish.NotServedError.
 func (t *Topic) WhyNot() error { return t.shards[0].WhyNot() }
 
-// Trouble is what is wrong with the Topic's logs on this broker, for people; empty: nothing is known to be.
+// Trouble returns what is wrong with the Topic's logs on this broker, for people; empty: nothing.
 func (t *Topic) Trouble() string {
 	for _, p := range t.shards {
 		if said := p.troubled(); said != "" {
@@ -54,10 +54,10 @@ func (t *Topic) Trouble() string {
 	return ""
 }
 
-// ShardCount is how many shards the Topic has. They count from 0.
+// ShardCount returns the number of shards. They count from 0.
 func (t *Topic) ShardCount() int { return len(t.shards) }
 
-// ShardAt is the shard of that number if it is led here and can be read, or nil.
+// ShardAt returns the leader of a shard if it is on this broker and can be read, or nil.
 func (t *Topic) ShardAt(number int) *ShardLeader {
 	if number < 0 || number >= len(t.shards) {
 		return nil
@@ -65,7 +65,7 @@ func (t *Topic) ShardAt(number int) *ShardLeader {
 	return t.shards[number].readable()
 }
 
-// LeaderOf is the id of the broker that leads the shard, or empty.
+// LeaderOf returns the id of the broker that leads a shard, or "".
 func (t *Topic) LeaderOf(number int) string {
 	if number < 0 || number >= len(t.shards) {
 		return ""
@@ -73,7 +73,7 @@ func (t *Topic) LeaderOf(number int) string {
 	return t.shards[number].view.Load().leader
 }
 
-// WhyNotAt says why the shard is not served here: a *publish.NotServedError. It is nil if it is.
+// WhyNotAt returns why a shard is not served here: nil or a *publish.NotServedError.
 func (t *Topic) WhyNotAt(number int) error {
 	if number < 0 || number >= len(t.shards) {
 		return nil

@@ -13,14 +13,15 @@ import (
 	"github.com/carillon-mq/carillon/broker/sender"
 )
 
+// counts are the counters behind Stats and ScrubStats.
 type counts struct {
 	appended, duplicates, deduplicated atomic.Uint64
-	setAside, refetched                atomic.Uint64 // logs of unknown Topics, and copies that are fetched anew
+	setAside, refetched                atomic.Uint64 // logs, and damaged copies
 	ids, followedIDs                   atomic.Int64  // of shards that are led here, and of all others
 	refused                            publish.Refusals
 }
 
-// Topic is one of the cluster's, as this broker sees it.
+// Topic is a Topic of the cluster as this broker sees it.
 type Topic struct {
 	service  *Service
 	id, name string
@@ -28,62 +29,65 @@ type Topic struct {
 	shards   []*Shard
 }
 
-// mend is a follower whose logs lack segments: these are fetched from the leader, and then the logs are opened again and
-// followed as all others are. Meanwhile it is reported, and its leader counts on it for nothing.
+// mend is the repair of a follower's logs: segments that they lack are fetched from the leader, and
+// then the logs are opened again. Until then the copy is reported, and the leader does not count
+// it.
 type mend struct {
-	done atomic.Pointer[error] // nil: it is under way; what it points to may be nil: they are whole
+	done atomic.Pointer[error] // nil: under way; points to nil: the logs are whole
 }
 
-// publishing is a Shard as its sender, and links to other brokers' senders, see it.
+// publishing is a Shard as senders and links see it: a sender.Shard.
 type publishing Shard
 
-// ShardLeader is one that this broker leads, with its logs open.
+// ShardLeader is a shard that this broker leads, with its logs open.
 //
-// Whoever publishes judges and appends under mu, so that conditions are judged at the end of the
-// log. How far readers may read, the high watermark, is moved by the disk's committer and by the followers'
-// progress; neither takes a lock of ours for that.
+// Publishes are judged and appended under mu, so conditions hold at the end of the log. The disk's
+// committer and the progress of followers move the high watermark. Neither takes mu for that.
+//
+// Locks are taken in this order: specMu, mu, stateMu.
 type ShardLeader struct {
-	service    *Service
-	topic      *Topic
-	shard      *Shard
-	data       *log.Log
-	state      *log.Log
-	damage     string         // what opening the logs found, for people; empty: nothing
-	durability log.Durability // by which followers confirm; the worker's
-	epoch      atomic.Uint64
-	begun      uint64 // the epoch in which it began to lead
-	inherited  uint64 // the end of data then
+	service   *Service
+	topic     *Topic
+	shard     *Shard
+	data      *log.Log
+	state     *log.Log // of cursors
+	damage    string   // found when the logs were opened; empty: none
+	begun     uint64   // the epoch in which it began to lead
+	inherited uint64   // the end of data then
+	epoch     atomic.Uint64
+	// durability is what followers confirm by. It belongs to the worker.
+	durability log.Durability
 	leading    atomic.Pointer[replica.Leading]
-	safe       [replica.Parts]replica.Watermark // up to where what was promised holds on this broker
-	// high is the high watermark as readers know it: it begins when readable is set, and never goes back.
+	safe       [replica.Parts]replica.Watermark // ends of the logs as durable here as the Topic asks
+	// high is the high watermark that readers see. It begins when readable is set and never goes
+	// back.
 	high     replica.Watermark
 	readable atomic.Bool
-	failed   atomic.Pointer[error]
-	// stateFailed is why nothing can be appended to the state log.
-	stateFailed atomic.Pointer[error]
-	over        atomic.Pointer[error] // why nothing that waits will be known to be safe
-	touched     atomic.Bool           // the acker is to look at it
-	inRound     bool                  // the acker's, as is unsafe
-	unsafe      []*pending            // what is safe here and not yet on all replicas, in the order of its records
+	visible  replica.Watermark // the first offset that readers see; never goes back
+
+	failed      atomic.Pointer[error] // why nothing can be appended to data
+	stateFailed atomic.Pointer[error] // why nothing can be appended to state
+	over        atomic.Pointer[error] // why leadership ended; fails all pending answers
 	ending      atomic.Bool
-	// announced is whether Config.Leading knows of it: others are shown the leader only then. The
-	// worker writes it.
+	// announced reports whether Config.Leading knows the leader: requests find it only then. It is
+	// written by the worker.
 	announced atomic.Bool
 
-	ahead    ahead // of the data log
+	touched atomic.Bool // it is queued for the acker
+	inRound bool        // it is in the acker's round; the acker's
+	unsafe  []*pending  // durable here and not yet on all in-sync replicas, by offset; the acker's
+
+	ahead    ahead // of data beyond high
 	confirms confirms
 
-	watchers atomic.Pointer[[]*func()] // never changed in place; watchMu guards who replaces it
+	watchers atomic.Pointer[[]*func()] // replaced as a whole, under watchMu
 	watchMu  sync.Mutex
 
-	records.Reader // of what readers see
+	records.Reader // of the records below high
 
-	visible replica.Watermark // the first offset that readers see; never goes back
-	kept    retained
+	kept retained
 
-	specMu sync.Mutex // who writes what is kept beside the log; comes before mu
-
-	stateMu sync.Mutex // who appends to the state log; comes after mu
+	specMu sync.Mutex // guards writes of the spec that is kept beside the log
 
 	mu        sync.Mutex
 	closed    bool
@@ -91,47 +95,51 @@ type ShardLeader struct {
 	lastTime  int64
 	lastID    []byte // of the last message, if lastKnown
 	lastKnown bool
-	marked    bool             // messages with ids may be appended: the log says that there are some
-	ids       *dedup.Window    // the stream's
-	origins   *forward.Origins // the stream's, while this leads
-	subjects  *subjects        // nil: nobody asked yet
-	reading   sync.WaitGroup   // who reads the log for subjects; begun while not closed
-	waiting   []*pending       // answers that rest on records under way, and nothing else
-	promises  []*promise       // appends to the state log, likewise, in their order; guarded by stateMu
+	marked    bool             // the log says that it may have message ids
+	ids       *dedup.Window    // the shard's
+	origins   *forward.Origins // the shard's, while it is led here
+	subjects  *subjects        // nil until a condition asks for the last record of a subject
+	reading   sync.WaitGroup   // of readers of the log for subjects; begun while not closed
+	waiting   []*pending       // without records of their own; they wait for earlier records
+
+	stateMu  sync.Mutex // guards appends to state
+	promises []*promise // in the order of state; guarded by stateMu
 }
 
-// retained is what is known of when a shard's old records are due to go.
+// retained says when old records of a shard are due to be deleted.
 type retained struct {
-	seen   atomic.Uint64 // the high watermark when it was looked at last
-	due    atomic.Int64  // when something is due by age, on the clock's Mono; 0: at once
-	policy log.Retention // that was applied last; the keeper's
-	paused atomic.Bool   // nothing goes by its age, as the time is in doubt
+	seen   atomic.Uint64 // the high watermark of the last pass
+	due    atomic.Int64  // when records are due by age, on the clock's Mono; 0: at once
+	policy log.Retention // of the last pass; the keeper's
+	paused atomic.Bool   // deletion by age is paused, as the time is in doubt
 }
 
-// confirms are the readers that wait for the in-sync replicas to confirm that this broker leads the shard.
+// confirms are the readers that wait until the in-sync replicas have confirmed that this broker
+// leads the shard.
 type confirms struct {
 	mu      sync.Mutex
 	ended   bool
 	waiting []confirm
-	pending atomic.Int32 // of waiting, and of refusals
+	pending atomic.Int32 // the number of waiting, and of refusals that wait for a round
 }
 
+// confirm is one waiting reader.
 type confirm struct {
 	round uint64
 	asked int64 // on forward.Mono's clock
 	done  func(error)
 }
 
-// subjects knows the last record of each subject of a shard. It is made when somebody first
-// publishes on condition of one: few Topics need it, and for them it is read from the log once.
+// subjects has the offset of the last record of each subject of a shard. It is read from the log at
+// the first condition that asks for a subject's last record: few Topics need it.
 type subjects struct {
 	last     map[dedup.Hash]uint64
-	complete bool   // it covers all that readers see
-	from     uint64 // otherwise, what it covers
-	failure  string // why it never will, or empty
+	complete bool   // it covers all records that readers see
+	from     uint64 // otherwise it covers records from here on
+	failure  string // why it can't cover them; empty: nothing failed
 }
 
-// answerKind says what an answer says.
+// answerKind is the kind of an answer to a publisher.
 type answerKind uint8
 
 const (
@@ -140,46 +148,47 @@ const (
 	isRefusal
 )
 
-// answer is given when the record at its offset is as safe as the Topic asks for.
+// answer answers messages of one publisher when the record at its offset is as durable as the Topic
+// asks.
 type answer struct {
 	offset  uint64
 	kind    answerKind
-	records uint32 // that the message carried; 0: it is one itself
-	more    uint32 // messages that follow with the next numbers and are kept at the next offsets
-	seq     uint64 // its number
-	again   bool   // it was sent before, perhaps to another leader
+	records uint32 // carried by the message; 0: it is one record itself
+	more    uint32 // messages that follow with the next numbers and the next offsets
+	seq     uint64 // the number of the message
+	again   bool   // the message was sent before, perhaps to another leader
 	err     error  // of a refusal
 }
 
-// pending are the answers that wait for one append, or for earlier ones.
+// pending has the answers that wait for one append, or for earlier ones.
 type pending struct {
 	shard      *ShardLeader
 	back       sender.Back
-	end        uint64 // of the records that were appended with it; 0: none were
-	size       int    // of them in bytes, and how many they are, as ahead counts them; 0: not at all
-	records    int
-	round      uint64 // barrier round that the answers wait for; 0: none
-	asked      int64  // when it was asked for
+	end        uint64 // of its records in the log; 0: it has none
+	size       int    // of its records in bytes, as ahead counts them; 0: ahead doesn't
+	records    int    // likewise, their number
+	round      uint64 // the barrier round that the answers wait for; 0: none
+	asked      int64  // when the round was asked for
 	durability log.Durability
 	answers    []answer
 	err        error
 }
 
-// acker answers publishers, on a goroutine of its own so that the disk's committer goes on: all
+// acker answers publishers on a goroutine of its own, so that the disk's committer goes on. All
 // answers of a round of the disk go to the hub in one call, and so to each connection in one write.
 type acker struct {
 	service    *Service
-	unanswered atomic.Int64
+	unanswered atomic.Int64 // messages
 	wake       chan struct{}
 	done       chan struct{}
 
 	mu      sync.Mutex
 	room    *sync.Cond // unanswered shrank
 	queue   []*pending
-	touched []*ShardLeader // to be looked at, though nothing of them is in queue
+	touched []*ShardLeader // queued though they have nothing in queue; see acker.touch
 	closing bool
 
-	// Of who answers a round, who holds at.
+	// at is held while a round is answered, and guards what follows.
 	at      sync.Mutex
 	spare   []*pending
 	moved   []*ShardLeader
@@ -189,8 +198,7 @@ type acker struct {
 	head    []byte
 }
 
-// promise is an append to the state log for which somebody waits: until it is as safe as the Topic asks for,
-// on all members of the in-sync set.
+// promise is an append to the state log whose completion waits for all members of the in-sync set.
 type promise struct {
 	shard      *ShardLeader
 	done       log.Completion

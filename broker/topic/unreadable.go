@@ -13,10 +13,10 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// Unreadable judges why a log of this shard cannot be read. A *log.CorruptError is returned as it is
-// only if no other replica may have what is damaged: it is lost, and readers skip it. Otherwise the
-// copy is in doubt, and the error is a *publish.NotServedError: reading is to be tried again, until
-// another replica leads. Any other error is returned as it is.
+// Unreadable judges why a log of this shard cannot be read. A *log.CorruptError is returned as it
+// is only if no other replica may have what is damaged: it is lost, and readers skip it. Otherwise
+// the copy is in doubt, and the error is a *publish.NotServedError: reading is to be tried again,
+// until another replica leads. Any other error is returned as it is.
 func (s *ShardLeader) Unreadable(err error) error {
 	damage, ok := errors.AsType[*log.CorruptError](err)
 	if !ok {
@@ -40,7 +40,7 @@ func (s *ShardLeader) Unreadable(err error) error {
 	return err
 }
 
-// noteHarm queues damage that was met by reading, unless the copy is known to be damaged.
+// noteHarm queues damage that a reader found, unless the copy is known to be damaged.
 func (s *ShardLeader) noteHarm(damage *log.CorruptError) {
 	if !s.shard.own.grave.Load() {
 		s.service.harmed(s.shard, damageFound+damage.Error())
@@ -50,12 +50,13 @@ func (s *ShardLeader) noteHarm(damage *log.CorruptError) {
 // mayHave returns the names of the other replicas that may have what is damaged here.
 //
 //  1. A replica that is being added has never had everything.
-//  2. A present replica that lacks segments itself is not waited for: it may lack the same ones.
+//  2. A present replica that lacks segments doesn't count: it may lack the same ones.
 //  3. A replica that follows, or did in this epoch, has what it confirmed.
 //  4. A present replica that doubts its copy has what it reports.
 //  5. Any other replica may have it: it is away, or has not opened its copy.
 //
-// If unclean election is allowed, the Topic prefers to go on without what only absent replicas have.
+// If unclean election is allowed, the Topic prefers to go on without what only absent replicas
+// have.
 func (s *ShardLeader) mayHave(v *view, damage *log.CorruptError) (names []string) {
 	if v.shard == nil || v.desired.Spec.UncleanElection || damage.Next <= damage.From {
 		return nil
@@ -92,6 +93,7 @@ func (s *ShardLeader) damagedPart(damage *log.CorruptError) replica.Part {
 	return replica.Data
 }
 
+// oneOf names one of several brokers, for people.
 func oneOf(names []string) string {
 	if len(names) == 1 {
 		return "broker " + names[0]

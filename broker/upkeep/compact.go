@@ -21,7 +21,8 @@ type Compacting struct {
 	Least      int64
 }
 
-// Compacted counts what compaction did on this broker, for shards that it leads and that it follows.
+// Compacted counts what compaction did on this broker, for shards that it leads and that it
+// follows.
 type Compacted struct {
 	Runs     uint64 // in which segments were rewritten
 	Records  uint64 // that went

@@ -1,6 +1,6 @@
-// Package upkeep works on the segments at rest of a broker's open logs, in the background: it scrubs
-// them to find damage, compresses them, and compacts the data logs of Topics that keep the newest
-// record of each subject. Each replica does that for its own copy.
+// Package upkeep works on the segments at rest of a broker's open logs, in the background: it
+// scrubs them to find damage, compresses them, and compacts the data logs of Topics that keep the
+// newest record of each subject. Each replica does that for its own copy.
 //
 // Rules:
 //

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// scrubPace is how many bytes of sealed segments are read per second to find damage: a hundredth
-	// of what a usual disk reads, and 20 GB take half an hour.
+	// scrubPace is how many bytes of sealed segments are read per second to find damage: a
+	// hundredth of what a usual disk reads, and 20 GB take half an hour.
 	scrubPace = 12 << 20
-	// scrubFirst is when the scrubber begins after a start: a broker that starts has done by then what
-	// clients wait for, and a broker that restarts every few minutes scrubs, too.
+	// scrubFirst is when the scrubber begins after a start: a broker that starts has done by then
+	// what clients wait for, and a broker that restarts every few minutes scrubs, too.
 	scrubFirst = time.Minute
 	// scrubPlan is how often due segments are looked for: logs are opened, segments sealed and
 	// compacted meanwhile.
 	scrubPlan = time.Minute
-	// scrubSave is how often progress is saved while segments are scrubbed. A crash costs no more, and
-	// two syncs are little in that time.
+	// scrubSave is how often progress is saved while segments are scrubbed. A crash costs no more,
+	// and two syncs are little in that time.
 	scrubSave = 30 * time.Second
 )
 

@@ -72,7 +72,8 @@ func (u *Upkeep) Stats() Stats {
 	return Stats{u.stats.scrubbed.Load(), u.stats.damages.Load(), u.stats.saved.Load()}
 }
 
-// rounds calls do for each shard, one after the other, in rounds with a pause of rest, until ctx ends.
+// rounds calls do for each shard, one after the other, in rounds with a pause of rest, until ctx
+// ends.
 func (u *Upkeep) rounds(ctx context.Context, first, rest time.Duration, do func(context.Context, Shard)) {
 	timer := time.NewTimer(first)
 	defer timer.Stop()
