@@ -483,7 +483,12 @@ func (n *site) ask(on, data string, headers ...string) string {
 // read returns what readers see of a Topic: "offset subject payload".
 func (n *site) read(name string) []string {
 	n.t.Helper()
-	out, err := readAll(n.service.Topic(name).Shard())
+	var leader *ShardLeader // an ack may come before requests find it
+	n.eventually("requests find the leader of "+name, func() bool {
+		leader = n.service.Topic(name).Shard()
+		return leader != nil
+	})
+	out, err := readAll(leader)
 	if err != nil {
 		n.t.Fatal(err)
 	}
