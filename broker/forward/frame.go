@@ -9,7 +9,7 @@ import (
 // (u8 length of the Topic's id, id, u32 number), u64 source, u32 round, and a body. Numbers are
 // big-endian. Bodies:
 //
-//	run      u64 epoch, u64 first, u64 floor, u64 ever, then letters with the numbers first and on.
+//	run      u64 epoch, u64 first, u64 floor, u64 ever, then entries with the numbers first and on.
 //	         Every number below floor is settled. No number from ever on was sent before.
 //	answers  items of u8 kind: kept (uvarint number, count, offset),
 //	         single (uvarint number, offset, records, u8 duplicate),
@@ -45,7 +45,7 @@ type FrameHead struct {
 // Run is the body of a FrameRun.
 type Run struct {
 	Epoch, First, Floor, Ever uint64
-	Letters                   []byte
+	Entries                   []byte
 }
 
 var ErrFrame = errors.New("a frame about forwarded messages is malformed")
@@ -87,7 +87,7 @@ func ParseRun(data []byte) (r Run, err error) {
 	if r.First == 0 || r.Floor > r.First {
 		return r, ErrFrame
 	}
-	r.Letters = data[32:]
+	r.Entries = data[32:]
 	return r, nil
 }
 

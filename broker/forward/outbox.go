@@ -15,8 +15,8 @@ import (
 // unanswered messages are sent again, in order, before new ones. An answered number is sent as
 // void, so a round has no gaps.
 type Outbox struct {
-	First    uint64   // number of letters[head]
-	letters  []letter // those before head are removed
+	First    uint64  // number of entries[head]
+	entries  []entry // those before head are removed
 	head     int
 	sent     uint64 // all below were sent in this round
 	Ever     uint64 // all below were sent in some round
@@ -25,22 +25,22 @@ type Outbox struct {
 	chunk    *Chunk // where the next message is written
 }
 
-// letter is a message in an outbox. An answered one has no chunk and is sent as void.
-type letter struct {
+// entry is a message in an outbox. An answered one has no chunk and is sent as void.
+type entry struct {
 	in       *Chunk
 	from, to uint32 // position of its encoding in the chunk
 	at       int64  // when it was added
 }
 
-// Chunk is a buffer of letters. It is reused when the last of them is removed.
+// Chunk is a buffer of entries. It is reused when the last of them is removed.
 type Chunk struct {
 	refs  int
 	class int
 	buf   []byte
 }
 
-// idleLetters is the number of letters for which an outbox without messages keeps memory: 24 KiB.
-const idleLetters = 1024
+// idleEntries is the number of entries for which an outbox without messages keeps memory: 24 KiB.
+const idleEntries = 1024
 
 const (
 	smallestChunk = 4 << 10
@@ -70,20 +70,20 @@ func (c *Chunk) free() {
 	}
 }
 
-// letterHead is the size of the head of an encoded message: u8 flags, u16 length of the subject,
+// entryHead is the size of the head of an encoded message: u8 flags, u16 length of the subject,
 // u16 of the reply, u32 of the header, u32 of the data including the header. Big-endian.
 const (
-	letterHead = 1 + 2 + 2 + 4 + 4
-	letterVoid = 1 // no message: its number is settled
+	entryHead = 1 + 2 + 2 + 4 + 4
+	entryVoid = 1 // no message: its number is settled
 )
 
-var void = append([]byte{letterVoid}, make([]byte, letterHead-1)...)
+var void = append([]byte{entryVoid}, make([]byte, entryHead-1)...)
 
-func LetterSize(m *protocol.Message) int {
-	return letterHead + len(m.Subject) + len(m.Reply) + len(m.Data)
+func EntrySize(m *protocol.Message) int {
+	return entryHead + len(m.Subject) + len(m.Reply) + len(m.Data)
 }
 
-func AppendLetter(dst []byte, m *protocol.Message) []byte {
+func AppendEntry(dst []byte, m *protocol.Message) []byte {
 	dst = append(dst, 0)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(m.Subject)))
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(m.Reply)))
@@ -94,16 +94,16 @@ func AppendLetter(dst []byte, m *protocol.Message) []byte {
 	return append(dst, m.Data...)
 }
 
-// ParseLetter decodes the first of several letters. A void one has no subject.
-func ParseLetter(data []byte) (m protocol.Message, rest []byte, ok bool) {
-	if len(data) < letterHead {
+// ParseEntry decodes the first of several entries. A void one has no subject.
+func ParseEntry(data []byte) (m protocol.Message, rest []byte, ok bool) {
+	if len(data) < entryHead {
 		return m, nil, false
 	}
 	subject := int(binary.BigEndian.Uint16(data[1:]))
 	reply := int(binary.BigEndian.Uint16(data[3:]))
 	header, body := binary.BigEndian.Uint32(data[5:]), binary.BigEndian.Uint32(data[9:])
-	isVoid := data[0]&letterVoid != 0
-	data = data[letterHead:]
+	isVoid := data[0]&entryVoid != 0
+	data = data[entryHead:]
 	if header > body || isVoid != (subject == 0) || uint64(subject+reply)+uint64(body) > uint64(len(data)) {
 		return m, nil, false
 	}
@@ -113,9 +113,9 @@ func ParseLetter(data []byte) (m protocol.Message, rest []byte, ok bool) {
 	return m, data[end+int(body):], true
 }
 
-// replyOf returns the reply subject of a letter that this process encoded.
+// replyOf returns the reply subject of an entry that this process encoded.
 func replyOf(data []byte) []byte {
-	from := letterHead + int(binary.BigEndian.Uint16(data[1:]))
+	from := entryHead + int(binary.BigEndian.Uint16(data[1:]))
 	to := from + int(binary.BigEndian.Uint16(data[3:]))
 	return data[from:to:to]
 }
@@ -123,9 +123,9 @@ func replyOf(data []byte) []byte {
 func NewOutbox() Outbox { return Outbox{First: 1, sent: 1, Ever: 1} }
 
 // Next returns the number of the next message.
-func (o *Outbox) Next() uint64 { return o.First + uint64(len(o.letters)-o.head) }
+func (o *Outbox) Next() uint64 { return o.First + uint64(len(o.entries)-o.head) }
 
-func (o *Outbox) Empty() bool { return len(o.letters) == o.head }
+func (o *Outbox) Empty() bool { return len(o.entries) == o.head }
 
 // Went reports whether Run returned a message, so that a leader may have it.
 func (o *Outbox) Went(seq uint64) bool { return seq < max(o.Ever, o.sent) }
@@ -137,21 +137,21 @@ func (o *Outbox) Expect(size int) { o.expected = size }
 // chunk freed.
 func (o *Outbox) Add(m *protocol.Message, now int64) (copied protocol.Message) {
 	l := o.write(m, now)
-	if o.head > 64 && o.head > len(o.letters)/2 {
-		left := copy(o.letters, o.letters[o.head:])
-		clear(o.letters[left:])
-		o.letters, o.head = o.letters[:left], 0
+	if o.head > 64 && o.head > len(o.entries)/2 {
+		left := copy(o.entries, o.entries[o.head:])
+		clear(o.entries[left:])
+		o.entries, o.head = o.entries[:left], 0
 	}
-	o.letters = append(o.letters, l)
-	subject := l.in.buf[l.from+letterHead : l.to : l.to]
+	o.entries = append(o.entries, l)
+	subject := l.in.buf[l.from+entryHead : l.to : l.to]
 	reply := subject[len(m.Subject):]
 	data := reply[len(m.Reply):]
 	return protocol.Message{Subject: subject[:len(m.Subject):len(m.Subject)], Reply: reply[:len(m.Reply):len(m.Reply)], Header: m.Header, Data: data}
 }
 
 // write copies a message into a chunk.
-func (o *Outbox) write(m *protocol.Message, now int64) letter {
-	size := LetterSize(m)
+func (o *Outbox) write(m *protocol.Message, now int64) entry {
+	size := EntrySize(m)
 	if o.chunk == nil || cap(o.chunk.buf)-len(o.chunk.buf) < size {
 		o.releaseChunk()
 		o.chunk = newChunk(max(size, min(o.expected, runBytes)))
@@ -160,9 +160,9 @@ func (o *Outbox) write(m *protocol.Message, now int64) letter {
 	o.expected -= size
 	c := o.chunk
 	from := len(c.buf)
-	c.buf = AppendLetter(c.buf, m)
+	c.buf = AppendEntry(c.buf, m)
 	c.refs++
-	return letter{in: c, from: uint32(from), to: uint32(len(c.buf)), at: now}
+	return entry{in: c, from: uint32(from), to: uint32(len(c.buf)), at: now}
 }
 
 // releaseChunk releases the current chunk if it is unused.
@@ -177,8 +177,8 @@ func (o *Outbox) releaseChunk() {
 // Begin begins another round. It returns the number of messages that are sent again.
 func (o *Outbox) Begin() (again int) {
 	o.Ever = max(o.Ever, o.sent)
-	for i := o.head; i < len(o.letters) && o.First+uint64(i-o.head) < o.Ever; i++ {
-		if o.letters[i].in != nil {
+	for i := o.head; i < len(o.entries) && o.First+uint64(i-o.head) < o.Ever; i++ {
+		if o.entries[i].in != nil {
 			again++
 		}
 	}
@@ -187,22 +187,22 @@ func (o *Outbox) Begin() (again int) {
 }
 
 // Run returns the next messages of the round that are adjacent in memory: the number of the first,
-// their count, and their letters. count is 0 if there are none.
-func (o *Outbox) Run() (first uint64, count int, letters []byte) {
+// their count, and their entries. count is 0 if there are none.
+func (o *Outbox) Run() (first uint64, count int, entries []byte) {
 	o.sent = max(o.sent, o.First)
 	i := o.head + int(o.sent-o.First)
-	if i >= len(o.letters) {
+	if i >= len(o.entries) {
 		return 0, 0, nil
 	}
 	first = o.sent
-	l := &o.letters[i]
+	l := &o.entries[i]
 	if l.in == nil {
 		o.sent++
 		return first, 1, void
 	}
 	c, from, to := l.in, l.from, l.from
-	for ; i < len(o.letters); i++ {
-		l := &o.letters[i]
+	for ; i < len(o.entries); i++ {
+		l := &o.entries[i]
 		if l.in != c || l.from != to || count > 0 && l.to-from > runBytes {
 			break
 		}
@@ -226,27 +226,27 @@ func (o *Outbox) Settle(seq uint64) (reply []byte, c *Chunk, ok bool) {
 	if seq < o.First || seq >= o.Next() {
 		return nil, nil, false
 	}
-	l := &o.letters[o.head+int(seq-o.First)]
+	l := &o.entries[o.head+int(seq-o.First)]
 	if l.in == nil {
 		return nil, nil, false
 	}
 	c = l.in
 	reply = replyOf(c.buf[l.from:l.to])
 	l.in = nil
-	for o.head < len(o.letters) && o.letters[o.head].in == nil {
+	for o.head < len(o.entries) && o.entries[o.head].in == nil {
 		o.head++
 		o.First++
 	}
 	if o.Empty() {
-		o.letters, o.head = o.letters[:0], 0
+		o.entries, o.head = o.entries[:0], 0
 	}
 	return reply, c, true
 }
 
 // Shrink releases the memory of a busy time, if all messages are answered.
 func (o *Outbox) Shrink() {
-	if o.Empty() && cap(o.letters) > idleLetters {
-		o.letters = nil
+	if o.Empty() && cap(o.entries) > idleEntries {
+		o.entries = nil
 	}
 }
 
@@ -271,5 +271,5 @@ func (o *Outbox) Oldest() (seq uint64, at int64, ok bool) {
 	if o.Empty() {
 		return 0, 0, false
 	}
-	return o.First, o.letters[o.head].at, true // the first one always has its message
+	return o.First, o.entries[o.head].at, true // the first one always has its message
 }

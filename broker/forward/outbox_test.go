@@ -21,16 +21,16 @@ func TestAnOutboxGoesAgain(t *testing.T) {
 	}
 	send := func() {
 		for {
-			first, count, letters := o.Run()
+			first, count, entries := o.Run()
 			if count == 0 {
 				return
 			}
 			for i := range count {
-				m, rest, ok := ParseLetter(letters)
+				m, rest, ok := ParseEntry(entries)
 				if !ok {
-					t.Fatal("a letter can't be read")
+					t.Fatal("an entry can't be read")
 				}
-				letters = rest
+				entries = rest
 				said = append(said, fmt.Sprintf("%d%s", int(first)+i, m.Data))
 			}
 		}
@@ -74,14 +74,14 @@ func TestWhatComesTogetherGoesTogether(t *testing.T) {
 	var all []protocol.Message
 	for i := range 400 {
 		m := message("orders.a", "r", fmt.Sprintf("%0100d", i))
-		size += LetterSize(&m)
+		size += EntrySize(&m)
 		all = append(all, m)
 	}
 	o.Expect(size)
 	for i := range all {
 		o.Add(&all[i], 0)
 	}
-	if first, count, letters := o.Run(); first != 1 || count != 400 || len(letters) != size {
+	if first, count, entries := o.Run(); first != 1 || count != 400 || len(entries) != size {
 		t.Errorf("%d messages from %d on go together, want all 400", count, first)
 	}
 	n := testing.AllocsPerRun(1000, func() {
@@ -108,14 +108,14 @@ type forwardWorld struct {
 	restarts bool // replicas read only the end of their logs again
 	unknown  int  // messages whose fate is unknown because of that
 
-	logs   [][]entry // by replica
+	logs   [][]logEntry // by replica
 	tables []*Origins
 	leader int
 	high   int // records that are durable
 	now    int64
 }
 
-type entry struct {
+type logEntry struct {
 	payload string
 	batch   int    // records in the batch that begins here
 	signed  []byte // by sources
@@ -123,7 +123,7 @@ type entry struct {
 
 type sentRun struct {
 	first, floor, ever uint64
-	letters            []byte
+	entries            []byte
 }
 
 // unread is when a leader that read a part of its log began: it does not know what came before.
@@ -137,12 +137,12 @@ func (w *forwardWorld) judge(t *testing.T, sender int, r sentRun) (gap bool) {
 	var records []string
 	base := uint64(len(w.logs[w.leader]) + 1)
 	seq := r.first
-	for letters := r.letters; len(letters) > 0; seq++ {
-		m, rest, ok := ParseLetter(letters)
+	for entries := r.entries; len(entries) > 0; seq++ {
+		m, rest, ok := ParseEntry(entries)
 		if !ok {
-			t.Fatal("a letter can't be read")
+			t.Fatal("an entry can't be read")
 		}
-		letters = rest
+		entries = rest
 		switch {
 		case seq > from.Last+1:
 			gap = true
@@ -167,7 +167,7 @@ func (w *forwardWorld) judge(t *testing.T, sender int, r sentRun) (gap bool) {
 	}
 	if len(records) > 0 {
 		for _, payload := range records {
-			w.logs[w.leader] = append(w.logs[w.leader], entry{payload: payload})
+			w.logs[w.leader] = append(w.logs[w.leader], logEntry{payload: payload})
 		}
 		first := &w.logs[w.leader][base-1]
 		first.batch, first.signed = len(records), AppendExtension(nil, uint64(sender+1), r.floor, spans)
@@ -230,11 +230,11 @@ func (w *forwardWorld) begin(sender int) {
 
 func (w *forwardWorld) send(sender int) {
 	for {
-		first, count, letters := w.boxes[sender].Run()
+		first, count, entries := w.boxes[sender].Run()
 		if count == 0 {
 			return
 		}
-		w.pending[sender] = append(w.pending[sender], sentRun{first, w.boxes[sender].First, w.boxes[sender].Ever, bytes.Clone(letters)})
+		w.pending[sender] = append(w.pending[sender], sentRun{first, w.boxes[sender].First, w.boxes[sender].Ever, bytes.Clone(entries)})
 	}
 }
 
@@ -273,7 +273,7 @@ func (w *forwardWorld) answer(t *testing.T, sender int) {
 func TestForwardsAgainstAModel(t *testing.T) {
 	unknown := 0
 	for seed := range uint64(300) {
-		w := &forwardWorld{rng: rand.New(rand.NewPCG(seed, 1)), logs: make([][]entry, 2), tables: []*Origins{{}, {}}, restarts: seed%2 > 0}
+		w := &forwardWorld{rng: rand.New(rand.NewPCG(seed, 1)), logs: make([][]logEntry, 2), tables: []*Origins{{}, {}}, restarts: seed%2 > 0}
 		const senders = 3
 		for range senders {
 			w.boxes = append(w.boxes, NewOutbox())
@@ -292,7 +292,7 @@ func TestForwardsAgainstAModel(t *testing.T) {
 					which := fmt.Sprintf("%d/%d", i, box.Next())
 					m := message("orders.a", which, which)
 					copied := box.Add(&m, 0)
-					direct.letters = AppendLetter(direct.letters, &copied)
+					direct.entries = AppendEntry(direct.entries, &copied)
 				}
 				if isDirect {
 					box.Send()

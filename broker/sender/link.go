@@ -126,19 +126,19 @@ func (l *Link) gather(p Shard, h *forward.FrameHead, r *forward.Run) error {
 		l.arrivals = append(l.arrivals, to)
 	}
 	to.Floor, to.Below = r.Floor, r.Ever
-	return to.read(r.Letters)
+	return to.read(r.Entries)
 }
 
-// read appends the messages of letters, which keep their memory.
-func (a *Arrival) read(letters []byte) error {
-	for len(letters) > 0 {
-		m, rest, ok := forward.ParseLetter(letters)
+// read appends the messages of entries, which keep their memory.
+func (a *Arrival) read(entries []byte) error {
+	for len(entries) > 0 {
+		m, rest, ok := forward.ParseEntry(entries)
 		if !ok {
 			return forward.ErrFrame
 		}
 		a.Messages = append(a.Messages, m)
 		a.next++
-		letters = rest
+		entries = rest
 	}
 	return nil
 }

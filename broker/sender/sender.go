@@ -51,7 +51,7 @@ func (fw *Senders) New(id ID, shard Shard) *Sender {
 func (f *Sender) Publish(v View, messages []protocol.Message) (behind bool) {
 	size := 0
 	for i := range messages {
-		size += forward.LetterSize(&messages[i])
+		size += forward.EntrySize(&messages[i])
 	}
 	f.order.Lock()
 	defer f.order.Unlock()
@@ -159,17 +159,17 @@ func (f *Sender) pump(v View, now time.Time) (behind bool) {
 		f.fw.resent.Add(uint64(f.box.Begin()))
 	}
 	for {
-		first, count, letters := f.box.Run()
+		first, count, entries := f.box.Run()
 		if count == 0 {
 			return behind
 		}
 		if to == f.fw.self {
-			f.gather(first, letters)
+			f.gather(first, entries)
 			continue
 		}
 		f.head = forward.AppendFrameHead(f.head[:0], forward.FrameRun, f.id.TopicID, f.id.Number, f.fw.source, f.round)
 		f.head = forward.AppendRunHead(f.head, f.epoch, first, f.box.First, f.box.Ever)
-		behind = to.out.Carry(f.head, letters) || behind
+		behind = to.out.Carry(f.head, entries) || behind
 	}
 }
 
@@ -181,18 +181,18 @@ func (f *Sender) goesOnHere(v View) bool {
 }
 
 // begin prepares here for messages from this number on. They stay valid until deliver returns: only
-// an answer, or fail, which takes order, frees a letter. order and mu are held.
+// an answer, or fail, which takes order, frees an entry. order and mu are held.
 func (f *Sender) begin(first uint64) {
 	f.here = Arrival{Shard: f.shard, Source: f.fw.source, Round: f.round, Epoch: f.epoch, First: first, next: first,
 		Floor: f.box.First, Below: f.box.Ever, Messages: f.here.Messages}
 }
 
-// gather puts letters that pump sends into here. order and mu are held.
-func (f *Sender) gather(first uint64, letters []byte) {
+// gather puts entries that pump sends into here. order and mu are held.
+func (f *Sender) gather(first uint64, entries []byte) {
 	if len(f.here.Messages) == 0 {
 		f.begin(first)
 	}
-	_ = f.here.read(letters) // Outbox wrote them
+	_ = f.here.read(entries) // Outbox wrote them
 }
 
 // deliver hands the gathered messages to the leader on this broker. order is held.

@@ -391,17 +391,17 @@ func TestALeaderThatRestartsKnowsWhatItHas(t *testing.T) {
 	a.open("orders")
 	out := newWay()
 	from := a.service.Attach("broker-z", out)
-	letters := func(from, to int) (all []byte) {
+	entries := func(from, to int) (all []byte) {
 		for i := from; i <= to; i++ {
 			m := message("orders.a", "r", fmt.Sprint(i))
-			all = forward.AppendLetter(all, &m)
+			all = forward.AppendEntry(all, &m)
 		}
 		return all
 	}
-	send := func(epoch, first, floor, ever uint64, letters []byte) {
+	send := func(epoch, first, floor, ever uint64, entries []byte) {
 		t.Helper()
 		frame := forward.AppendRunHead(forward.AppendFrameHead(nil, forward.FrameRun, "id-orders", 0, 7, 1), epoch, first, floor, ever)
-		if err := from.Take(append(frame, letters...)); err != nil {
+		if err := from.Take(append(frame, entries...)); err != nil {
 			t.Fatal(err)
 		}
 		from.Flush()
@@ -442,13 +442,13 @@ func TestALeaderThatRestartsKnowsWhatItHas(t *testing.T) {
 			t.Errorf("answered %q", got)
 		}
 	}
-	send(1, 1, 1, 1, letters(1, 3))
+	send(1, 1, 1, 1, entries(1, 3))
 	a.expect(said(), "answers 1+3@1")
-	send(1, 5, 2, 5, letters(5, 6)) // 4 was lost
+	send(1, 5, 2, 5, entries(5, 6)) // 4 was lost
 	a.expect(said(), "again")
-	send(1, 2, 2, 5, letters(2, 6))
+	send(1, 2, 2, 5, entries(2, 6))
 	both("answers 2+2@2", "answers 4+3@4")
-	send(9, 7, 7, 7, letters(7, 7)) // of an epoch that it hasn't heard of
+	send(9, 7, 7, 7, entries(7, 7)) // of an epoch that it hasn't heard of
 	a.expect(said(), "again")
 
 	n.kill(0)
@@ -458,9 +458,9 @@ func TestALeaderThatRestartsKnowsWhatItHas(t *testing.T) {
 	a.open("orders")
 	out.frames = nil
 	from = a.service.Attach("broker-z", out)
-	send(1, 7, 7, 7, letters(7, 7)) // for the leader in its life before
+	send(1, 7, 7, 7, entries(7, 7)) // for the leader in its life before
 	a.expect(said(), "again")
-	send(2, 4, 4, 8, letters(4, 8))
+	send(2, 4, 4, 8, entries(4, 8))
 	both("answers 4+3@4", "answers 7+2@7")
 	// A leader that has not seen everything that was kept takes what can't have been, since its
 	// source had less that was; and it refuses what might have been.
@@ -468,12 +468,12 @@ func TestALeaderThatRestartsKnowsWhatItHas(t *testing.T) {
 	shard.mu.Lock()
 	shard.origins.Since = forward.Mono()
 	shard.mu.Unlock()
-	send(2, 9, 9, 11, letters(9, 10))
+	send(2, 9, 9, 11, entries(9, 10))
 	a.expect(said(), "answers 9+2@9")
 	shard.mu.Lock()
 	shard.origins.Reset(forward.Mono())
 	shard.mu.Unlock()
-	send(2, 11, 11, 12, letters(11, 12))
+	send(2, 11, 11, 12, entries(11, 12))
 	both("answers 11+1@0"+`no: topic orders: it isn't known any more whether the message was kept; publish it again, with a message id if it must not be kept twice`,
 		"answers 12+1@11")
 	// What was answered to an earlier life is nothing to this one.
