@@ -14,7 +14,7 @@ import (
 //
 //  1. Beyond the bound, connections that publish to the shard are not read until the watermark has
 //     moved. Their messages wait in their broker's outbox, which is bounded as well.
-//  2. When the watermark has not moved for aheadBound.Time, connections are read again, so that
+//  2. When the watermark has not moved for AheadBound.Time, connections are read again, so that
 //     they can publish to other shards. Messages are refused with a *publish.StalledError and not
 //     kept.
 //  3. The leader accepts messages up to twice the bound. Beyond that they wait in the outboxes.
@@ -29,9 +29,9 @@ type ahead struct {
 	moved atomic.Int64
 }
 
-// aheadBound bounds what stands beyond the watermark of one shard, and for how long publishers
+// AheadBound bounds what stands beyond the watermark of one shard, and for how long publishers
 // wait.
-type aheadBound struct {
+type AheadBound struct {
 	Bytes, Records int64
 	Time           time.Duration
 }
@@ -53,18 +53,18 @@ func (a *ahead) take(bytes, records int) {
 }
 
 // beyond reports whether more than so many times the bound stands beyond the watermark.
-func (a *ahead) beyond(bound *aheadBound, times int64) bool {
+func (a *ahead) beyond(bound *AheadBound, times int64) bool {
 	return a.bytes.Load() > times*bound.Bytes || a.records.Load() > times*bound.Records
 }
 
 // stalled returns for how long the watermark has not moved, and whether rule 2 applies.
-func (a *ahead) stalled(bound *aheadBound) (since time.Duration, ok bool) {
+func (a *ahead) stalled(bound *AheadBound) (since time.Duration, ok bool) {
 	since = time.Duration(forward.Mono() - a.moved.Load())
 	return since, since > bound.Time && a.beyond(bound, 1)
 }
 
 // pushesBack reports whether publishers have to wait (rule 1).
-func (a *ahead) pushesBack(bound *aheadBound) bool {
+func (a *ahead) pushesBack(bound *AheadBound) bool {
 	if !a.beyond(bound, 1) {
 		return false
 	}
@@ -73,7 +73,7 @@ func (a *ahead) pushesBack(bound *aheadBound) bool {
 }
 
 // refusal returns why messages are refused (rule 2), or nil. name is the shard's.
-func (a *ahead) refusal(bound *aheadBound, name string) error {
+func (a *ahead) refusal(bound *AheadBound, name string) error {
 	if !a.beyond(bound, 1) {
 		return nil
 	}

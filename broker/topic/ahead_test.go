@@ -60,7 +60,7 @@ func TestALeaderThatNobodyConfirmsPushesBack(t *testing.T) {
 	c := newCluster(t, 3)
 	a := c.sites[0]
 	c.begin()
-	a.service.aheadBound = aheadBound{Bytes: 64 << 10, Records: 1000, Time: 5 * time.Second}
+	a.service.aheadBound = AheadBound{Bytes: 64 << 10, Records: 1000, Time: 5 * time.Second}
 	a.expect(a.ask("orders.a", "one"), "orders@1")
 	c.sever(a)
 
@@ -110,7 +110,7 @@ func TestPublishersGoOnWhenFollowersConfirm(t *testing.T) {
 	c := newCluster(t, 3)
 	a := c.sites[0]
 	c.begin()
-	a.service.aheadBound = aheadBound{Bytes: 64 << 10, Records: 10, Time: time.Hour}
+	a.service.aheadBound = AheadBound{Bytes: 64 << 10, Records: 10, Time: time.Hour}
 	c.sever(a)
 	if n := a.fillUp(1000); n != 11 {
 		t.Errorf("it asks to wait after %d messages; the bound is 10", n)
@@ -135,7 +135,7 @@ func TestForwardsToALeaderThatNobodyConfirmsAreBounded(t *testing.T) {
 	a, b := c.sites[0], c.sites[1]
 	c.begin()
 	join(a, b)
-	a.service.aheadBound = aheadBound{Bytes: 64 << 10, Records: 10, Time: 5 * time.Second}
+	a.service.aheadBound = AheadBound{Bytes: 64 << 10, Records: 10, Time: 5 * time.Second}
 	a.expect(b.ask("orders.a", "one"), "orders@1")
 	c.sever(a)
 	for i := range uint64(21) {
@@ -156,7 +156,7 @@ func TestAShardWithoutFollowersHasNothingAhead(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas = 1 })
 	n.serve("orders")
-	n.service.aheadBound = aheadBound{Bytes: 1, Records: 1}
+	n.service.aheadBound = AheadBound{Bytes: 1, Records: 1}
 	for range 100 {
 		n.hub.publish(message("orders.a", "", "data"))
 	}

@@ -561,8 +561,8 @@ func TestALeaderForgetsSilentSenders(t *testing.T) {
 	for range 2 {
 		shard.forgetSources(forward.Mono())
 	}
-	if got := sources(); got != 0 {
-		t.Errorf("it still knows %d senders", got)
+	if got := sources(); got != 0 || a.service.Stats().Sources != 0 {
+		t.Errorf("it still knows %d senders, and counts %d", got, a.service.Stats().Sources)
 	}
 	for i, n := range []*site{a, b, other} {
 		a.expect(n.ask("orders.a", "again"), fmt.Sprintf("orders@%d", i+4))

@@ -74,6 +74,7 @@ func (s *ShardLeader) forgetSources(before int64) {
 	defer s.mu.Unlock()
 	if !s.closed {
 		s.origins.Expire(before)
+		s.sources.Store(int64(s.origins.Sources()))
 	}
 }
 

@@ -29,6 +29,7 @@ type Config struct {
 	Payload int               // the largest message that the broker takes, with headers
 	Clock   *clock.Clock      // nil: the machine's, which nobody observes
 	Compact upkeep.Compacting // zero: as limits.go has it
+	Ahead   AheadBound        // zero: as limits.go has it
 	// Exchange brings batches to the followers of what is led here, and from the leaders of what is followed.
 	Exchange *replica.Exchange
 	// Report tells the others of which shards this broker can't vouch for its copy, and returns when they know. It may be nil.
@@ -54,7 +55,7 @@ type Service struct {
 	acker   *acker
 	counts  counts
 	// aheadBound is how much may stand beyond the watermark of a shard that is led here. It never changes.
-	aheadBound aheadBound
+	aheadBound AheadBound
 	upkeep     *upkeep.Upkeep
 
 	senders sender.Senders
@@ -98,7 +99,9 @@ func Open(config Config) (*Service, error) {
 		changed: make(chan struct{}), brokers: map[string]string{}, byName: map[string]*Topic{}, byID: map[string]*Topic{},
 		open: map[*ShardLeader]struct{}{}, retries: map[*Shard]struct{}{}, unsaid: map[*Shard]struct{}{}}
 	s.reports.init()
-	s.aheadBound = aheadBound{Bytes: aheadBytes, Records: aheadRecords, Time: aheadTime}
+	if s.aheadBound = config.Ahead; s.aheadBound == (AheadBound{}) {
+		s.aheadBound = AheadBound{Bytes: aheadBytes, Records: aheadRecords, Time: aheadTime}
+	}
 	for _, stored := range found {
 		s.was[stored.Name] = true
 	}

@@ -98,6 +98,7 @@ type ShardLeader struct {
 	marked    bool             // the log says that it may have message ids
 	ids       *dedup.Window    // the shard's
 	origins   *forward.Origins // the shard's, while it is led here
+	sources   atomic.Int64     // how many senders origins had when silent ones were last removed
 	subjects  *subjects        // nil until a condition asks for the last record of a subject
 	reading   sync.WaitGroup   // of readers of the log for subjects; begun while not closed
 	waiting   []*pending       // without records of their own; they wait for earlier records
