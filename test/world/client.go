@@ -24,9 +24,10 @@ const (
 	reading                 // reads from front to end, and asks for the last message of the Topic and of a subject
 	subscribing             // reads by the Topic's Subscription, and acknowledges
 	snapping                // holds a snapshot, and reads it twice
+	flooding                // publishes without asking for answers
 )
 
-var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader", subscribing: "sub", snapping: "snap"}
+var kindNames = map[kind]string{plain: "plain", withIDs: "ids", expecting: "last", swapping: "swap", reusing: "reuse", reading: "reader", subscribing: "sub", snapping: "snap", flooding: "flood"}
 
 // client is a connection to one broker at a time, and what is done on it, one after the other.
 type client struct {
@@ -45,6 +46,7 @@ type client struct {
 	known map[string]uint64        // the last offset of each subject, as far as it knows
 	next  []uint64                 // to be read of each shard
 	used  map[string]time.Duration // message ids, and when they were acknowledged last
+	brims map[int]brim             // by shard
 
 	mu     sync.Mutex
 	acks   int
@@ -95,7 +97,7 @@ const (
 
 func newClient(w *world, n int, k kind, topic *declared, every time.Duration) *client {
 	c := &client{w: w, name: fmt.Sprintf("%s%d", kindNames[k], n), kind: k, topic: topic, every: every, over: make(chan struct{}),
-		rng: rand.New(rand.NewPCG(w.seed, 100+uint64(n))), known: map[string]uint64{}, used: map[string]time.Duration{}, next: make([]uint64, topic.shards())}
+		rng: rand.New(rand.NewPCG(w.seed, 100+uint64(n))), known: map[string]uint64{}, used: map[string]time.Duration{}, brims: map[int]brim{}, next: make([]uint64, topic.shards())}
 	w.clients = append(w.clients, c)
 	w.running.Go(c.run)
 	return c
@@ -121,6 +123,8 @@ func (c *client) run() {
 			c.consume()
 		case snapping:
 			c.snap()
+		case flooding:
+			c.flood()
 		default:
 			c.publish()
 		}
@@ -130,7 +134,7 @@ func (c *client) run() {
 // connect finds a broker that takes clients.
 func (c *client) connect() *life {
 	m := c.w.machines[c.rng.IntN(len(c.w.machines))]
-	if l := m.life; m.on && l != nil && !l.dead.Load() && l.ready.Load() {
+	if l := m.life; m.on && l != nil && !l.dead.Load() && l.ready.Load() && l.serves(c.topic) != nil {
 		return l
 	}
 	return nil
@@ -172,7 +176,7 @@ func (c *client) publish() {
 			op.subject = c.sharedSubject()
 			op.expected = c.known[op.subject]
 		}
-		op.shard = shardID{c.topic.name, c.topic.shardOf(op.subject)}
+		op.shard = c.topic.shard(c.topic.shardOf(op.subject))
 		ops = append(ops, op)
 	}
 	c.send(ops)
@@ -264,7 +268,7 @@ func (c *client) answered(op *operation, text string) {
 	}
 	shard, number, _ := strings.Cut(rest, " ")
 	offset, _ := strconv.ParseUint(number, 10, 64)
-	if id, ok := c.w.parseShard(shard); verb != "no" && (!ok || id != op.shard) {
+	if id, ok := c.topic.parseShard(shard); verb != "no" && (!ok || id != op.shard) {
 		c.w.fail("%s on %s was answered for shard %q: %q; the subject belongs to %s", op.value, op.subject, shard, text, op.shard)
 	}
 	switch verb {

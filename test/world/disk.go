@@ -3,6 +3,7 @@ package world
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -54,8 +55,16 @@ func (d *disk) died(kind, path string) error {
 	return &env.DiskError{Op: kind, Path: path, Err: crashfs.ErrCrashed}
 }
 
-// hook is what a machine's file system asks before each operation: it makes syncs fail.
+// hook is what a machine's file system asks before each operation: it makes syncs and writes fail.
 func (m *machine) hook(op crashfs.Op) error {
+	if op.Kind == "write" && m.failingWrites > 0 && strings.HasSuffix(op.Path, ".log") {
+		m.failingWrites--
+		if other := m.beside; other != nil {
+			m.beside = nil
+			m.w.after(m.w.delay(0, 10*time.Millisecond), other.id+" dies beside", func() { m.w.fell([]*machine{other}, false) })
+		}
+		return syscall.EIO
+	}
 	if m.failing && (op.Kind == "sync" || op.Kind == "syncall") {
 		return syscall.EIO
 	}

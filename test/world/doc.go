@@ -14,6 +14,8 @@
 //	etcd.go      etcd at the level of its services: transactions, leases, watches; late, lossy, without a quorum, restored
 //	topics.go    the kinds of Topics: shards, durability, compaction, retention, minInSync
 //	hub.go       a process' clients; client.go publishers, reader.go readers and snapshots, subscriber.go Subscriptions
+//	flood.go     publishers that want no answers; senders that fall silent
+//	deletion.go  Topics that are deleted under load, and made again
 //	faults.go    what strikes; options.go the classes that are left out, and why
 //	judge.go     what was promised, and whether it holds; order.go whether an order of events explains all answers; registers.go the
 //	             same of each subject, by porcupine; holding.go, limits.go, cursors.go the promises of durability, of retention and
@@ -35,6 +37,8 @@
 //	    young ones; what one replica lacks has a newer record there.
 //	J7  A Subscription delivers all records. What was acknowledged, with an answer, isn't delivered again by that leader or a later one.
 //	J8  A snapshot has all that was acknowledged before it, and doesn't change while it is held.
+//	J9  What a leader has taken that is not safe is bounded, and so are the senders that it remembers.
+//	J10 Nothing of a deleted Topic comes back. Its logs go, or are set aside where the broker was away.
 //
 // CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript of one written; CARILLON_FAULTS names the
 // faults that strike, CARILLON_FOUND the classes that are not to be left out, CARILLON_KINDS the kinds that

@@ -24,6 +24,8 @@ type etcd struct {
 	streams []*watchStream
 	down    bool // without a quorum
 	mumbles int  // percent of the answers that are lost after the deed
+	trap    bool // the next swap that adds a member to an in-sync set is answered by trouble (joined)
+	lose    bool // the answer under way is lost
 	backup  *etcdState
 }
 
@@ -373,6 +375,13 @@ func ask[R any](a *access, ctx context.Context, what string, carryOut func() (R,
 		}
 		var r result
 		r.answer, r.err = carryOut()
+		if e.lose { // the connection breaks, which is noticed at once
+			e.lose = false
+			w.after(n.latency(etcdName, me), fmt.Sprintf("etcd > %s %s is lost", me, what), func() {
+				done <- result{err: status.Error(codes.Unavailable, "the connection was lost")}
+			})
+			return
+		}
 		if e.mumbles > 0 && w.chance(e.mumbles) {
 			r = result{err: status.Error(codes.Unavailable, "the connection was lost")}
 		}
@@ -458,6 +467,7 @@ func (a *kvAccess) Txn(ctx context.Context, r *etcdserverpb.TxnRequest, _ ...grp
 			return nil, err
 		}
 		c.done()
+		a.e.joined(c)
 		out.Header = a.e.header()
 		return out, nil
 	})

@@ -2,6 +2,7 @@ package world
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -95,6 +96,13 @@ var faults = []fault{
 		m.failing = true
 		w.after(w.between(10*time.Millisecond, time.Second), m.id+" syncs again", func() { m.failing = false })
 	}},
+	{"a write fails", FailedWrites, func(w *world) {
+		m := w.any()
+		m.failingWrites = 1 + w.rng.IntN(3)
+		if m.beside = w.any(); m.beside == m || w.chance(30) {
+			m.beside = nil
+		}
+	}},
 	{"slow way", "", func(w *world) {
 		one := way{w.any().id, w.any().id}
 		w.network.slow[one] = w.between(2*time.Millisecond, 300*time.Millisecond)
@@ -112,7 +120,10 @@ var faults = []fault{
 	}},
 	{"drain leadership", "", func(w *world) { w.drain(w.any(), coordination.DrainLeadership) }},
 	{"drain", "", func(w *world) { w.drain(w.any(), coordination.DrainAll) }},
+	{"a Topic is deleted", "", (*world).removeTopic},
 	{"a copy is lost", LostCopies, func(w *world) { w.spoil((*machine).loseCopy) }},
+	{"the end of a log is lost", LostEnds, func(w *world) { w.spoil((*machine).loseEnd) }},
+	{"a joiner is cut off", "", func(w *world) { w.etcd.trap = true }},
 	{"a volume is rolled back", RolledBack, func(w *world) {
 		m := w.any()
 		m.snapshot = m.fs.Snapshot()
@@ -238,12 +249,50 @@ func (w *world) spoilOne(m *machine, what func(*machine)) {
 	if m.life != nil {
 		m.life.kill()
 	}
+	m.touched = true
 	w.after(time.Millisecond, m.id+" is spoilt", func() {
 		what(m)
 		w.judge.spoilt(m)
 		w.again(m, w.between(50*time.Millisecond, 3*time.Second))
 	})
 }
+
+// joined is told of a transaction that was carried out. If it adds a member to an in-sync set, and
+// the fault was chosen, its leader is not told so: it loses the answer, etcd and the new member. Then
+// it dies, and the new member may be elected. What the leader acknowledged meanwhile, the new member
+// has to have.
+func (e *etcd) joined(c *commit) {
+	if !e.trap || c.by == nil {
+		return
+	}
+	w, leader := e.w, c.by.m
+	for _, event := range c.events {
+		key := string(event.GetKv().GetKey())
+		if !strings.HasPrefix(key, "/carillon/"+clusterName+"/shards/") {
+			continue
+		}
+		before, after := decodeShard(e.get(key, e.revision-1)), decodeShard(event.GetKv())
+		if before == nil || after == nil || before.Epoch != after.Epoch || after.Leader != leader.id {
+			continue
+		}
+		for _, m := range after.InSync {
+			if _, in := before.Member(m.Broker); in || m.Broker == leader.id {
+				continue
+			}
+			e.trap, e.lose = false, true
+			d := w.between(500*time.Millisecond, leaseTime-200*time.Millisecond)
+			w.notef("%s isn't told that %s joined", leader.id, m.Broker)
+			w.cut(leader.id, etcdName, d)
+			w.cut(etcdName, leader.id, d)
+			w.cut(leader.id, m.Broker, d)
+			w.after(d, "the leader that wasn't told", func() { w.fell([]*machine{leader}, false) })
+			return
+		}
+	}
+}
+
+// leaseTime is how long a broker that is cut off from etcd stays registered, at least.
+const leaseTime = 3 * time.Second
 
 // drain asks the controller to relieve a machine, as a person does, until they change their mind.
 func (w *world) drain(m *machine, mode coordination.DrainMode) {
@@ -281,10 +330,11 @@ func (w *world) heal() {
 	clear(w.network.cuts)
 	clear(w.network.slow)
 	w.etcd.setDown(false)
-	w.etcd.mumbles = 0
+	w.etcd.mumbles, w.etcd.trap = 0, false
 	for _, m := range w.machines {
 		w.etcd.write("/carillon/"+clusterName+"/drains/"+m.id, "")
 		m.stalled, m.failing, m.slow, m.lateWatch = false, false, 0, 0
+		m.failingWrites, m.beside = 0, nil
 		m.offset.Store(0)
 		m.fs.SetCapacity(0)
 		m.on, m.wanted = true, true

@@ -44,7 +44,7 @@ func (j *judge) exposed() {
 	for _, d := range j.w.topics {
 		for n := range d.shards() {
 			if s := j.w.shard(d, n); s != nil && len(s.InSync) > 0 && !slices.ContainsFunc(s.InSync, func(m coordination.Replica) bool { return !j.void(d, m) }) {
-				j.lost(shardID{d.name, n}, s)
+				j.lost(d.shard(n), s)
 			}
 		}
 	}
@@ -96,7 +96,11 @@ func (j *judge) lost(id shardID, s *coordination.Shard) {
 
 // shard is what etcd says of a Topic's shard, or nil.
 func (w *world) shard(d *declared, n int) *coordination.Shard {
-	kv := w.etcd.get(fmt.Sprintf("/carillon/%s/shards/%s/%d", clusterName, d.id, n), w.etcd.revision)
+	return decodeShard(w.etcd.get(fmt.Sprintf("/carillon/%s/shards/%s/%d", clusterName, d.id, n), w.etcd.revision))
+}
+
+// decodeShard returns the shard of a key, or nil.
+func decodeShard(kv *mvccpb.KeyValue) *coordination.Shard {
 	if kv == nil {
 		return nil
 	}

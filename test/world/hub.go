@@ -82,11 +82,13 @@ func (h *hub) Wait()                  {}
 // Forward is for brokers of an earlier version. There are none.
 func (h *hub) Forward(string, *protocol.Message) bool { return false }
 
-// publish is one read of a client's connection.
+// publish is one read of a client's connection. Like a connection it waits before the next one while
+// too much waits.
 func (h *hub) publish(messages []protocol.Message) (taken bool) {
 	h.mu.Lock()
 	offers := slices.Clone(h.offers)
 	h.mu.Unlock()
+	var behind []topic.Taker
 	for _, o := range offers {
 		var mine []protocol.Message
 		for i := range messages {
@@ -96,8 +98,13 @@ func (h *hub) publish(messages []protocol.Message) (taken bool) {
 		}
 		if len(mine) > 0 {
 			taken = true
-			o.taker.Take(mine, false)
+			if o.taker.Take(mine, false) {
+				behind = append(behind, o.taker)
+			}
 		}
+	}
+	for _, t := range behind {
+		t.Wait()
 	}
 	return taken
 }

@@ -53,12 +53,17 @@ type machine struct {
 	life    *life
 	lives   int
 	stopped bool // for good
+	touched bool // files of it were changed or lost
 
-	stalled   bool
-	failing   bool
-	slow      time.Duration
-	lateWatch time.Duration
-	snapshot  *crashfs.FS
+	stalled bool
+	failing bool
+	// failingWrites is how many of the next writes to segments fail; beside is a machine whose
+	// process is killed when the next one does, or nil.
+	failingWrites int
+	beside        *machine
+	slow          time.Duration
+	lateWatch     time.Duration
+	snapshot      *crashfs.FS
 }
 
 func newMachine(w *world, id, zone string) *machine {
@@ -244,7 +249,7 @@ func (l *life) run() (err error) {
 	l.exchange = replica.NewExchange(replica.Config{Self: m.id, Clock: l.clock, Store: l.store, Logger: l.log,
 		Dial: func(ctx context.Context, broker string) (net.Conn, error) { return l.mesh.DialReplication(ctx, broker) }})
 	l.service, err = topic.Open(topic.Config{Self: m.id, Name: m.id, Disk: l.disk, Clock: l.clock, Hub: l.hub, Codec: codec{}, Payload: maxPayload, Logger: l.log,
-		Exchange: l.exchange, Compact: compacting,
+		Exchange: l.exchange, Compact: compacting, Ahead: ahead,
 		Leading: func(s *topic.ShardLeader, open bool) { l.subscriptions.ShardChanged(s, open) },
 		Report: func(ctx context.Context, suspects []coordination.Suspect) error {
 			return l.store.Report(ctx, l.member.Replica(), suspects)

@@ -51,6 +51,9 @@ var mutationsOfFindings = []Mutation{
 	{Name: "R6: a new leader lets read before it knows what was safe", Edits: []edit{
 		{"broker/topic/shard_leader.go", "if !l.Readable() {\n\t\t\treturn\n\t\t}\n\t\ts.high.Raise(l.High(replica.Data))", "s.high.Raise(s.end)"}},
 		Faults: []string{"kill", "cut in two", "kill one"}},
+	{Name: "A1: a copy that is gone is taken for an empty one", Edits: []edit{
+		{"broker/copystate/apply.go", "\tif !counted {\n\t\treturn State{}\n", "\tif true {\n\t\treturn State{}\n"}},
+		Faults: []string{"a copy is lost", "kill", "kill all"}, Found: []Class{LostCopies}},
 	{Name: "A2: what follows the last sync point is vouched for as it is read", Edits: []edit{
 		{"broker/log/recover_last.go", "err = rewrite(f, s, found)\n", "_ = rewrite\n"}},
 		Faults: []string{"failing syncs", "kill", "cut power", "cut power of all"}, Found: []Class{FailedSyncs}},
@@ -61,6 +64,9 @@ var mutationsOfFindings = []Mutation{
 		{"broker/topic/confirm.go", "case p.round <= round:", "case true:"},
 		{"broker/topic/confirm.go", "if l.Confirmed() >= round {", "if l.Confirmed() >= round || true {"}},
 		Faults: []string{"cut off one", "cut in two", "cut one way"}, Found: []Class{StaleAnswers}},
+	{Name: "A5: a leader that nobody confirms takes messages without end", Edits: []edit{
+		{"broker/topic/ahead.go", "return a.bytes.Load() > times*bound.Bytes || a.records.Load() > times*bound.Records", "return false"}},
+		Faults: []string{"cut off one", "cut in two"}, Readers: []string{"flood"}, Says: "is to push back"},
 	{Name: "A7: a broker whose disk hangs leads on", Edits: []edit{
 		{"broker/stall/watch.go", "limit := c.Limit\n", "limit := time.Duration(0)\n"}},
 		Faults: []string{"disk hangs"}, Found: []Class{HungDisks}},
@@ -70,6 +76,18 @@ var mutationsOfFindings = []Mutation{
 		{"broker/log/recover.go", "\tif l.end < m.Durable {\n", "\tif false {\n"},
 		{"broker/copystate/apply.go", "if first && e.Counted && e.Torn {", "if false && e.Torn {"}},
 		Faults: []string{"bits flip", "kill all", "kill one"}, Found: []Class{FlippedBits}},
+	{Name: "A9: a follower in memory whose log failed stays in the set", Edits: []edit{
+		{"broker/copystate/apply.go", "\tif e.Durability != log.Memory {\n", "\tif true {\n"},
+		{"broker/copystate/apply.go", "\tif e.Short {\n", "\tif false {\n"},
+		{"broker/replica/leader.go", "return f.joined && (f.safe[Data] < l.high[Data] || f.safe[State] < l.high[State])", "return false"}},
+		Faults: []string{"a write fails", "slow way", "kill one"}, Found: []Class{FailedWrites}, Kinds: []string{"memory"}},
+	{Name: "A9: a leader never forgets a sender", Edits: []edit{
+		{"broker/topic/keep.go", "\t\ts.origins.Expire(before)\n", ""}},
+		Faults: []string{"kill one"}, Readers: []string{"silence"}, Says: "that were silent"},
+	{Name: "A10: a log without its end is taken for a whole one", Edits: []edit{
+		{"broker/log/recover.go", "if r.End > 0 || !o.there(r) && r.Base < m.Durable {\n", "if r.End > 0 {\n"},
+		{"broker/log/recover.go", "\tif l.end < m.Durable {\n", "\tif false {\n"}},
+		Faults: []string{"the end of a log is lost", "kill", "kill all"}, Found: []Class{LostEnds}},
 	{Name: "A10: a deposed leader takes snapshots, and says which record is the last", Edits: []edit{
 		{"broker/topic/confirm.go", "if l.Confirmed() >= round {", "if l.Confirmed() >= round || true {"}},
 		Faults: []string{"cut off one", "cut in two", "cut one way"}, Found: []Class{StaleAnswers}},

@@ -20,7 +20,7 @@ var mutationsOfReplication = []Mutation{
 		Faults: []string{"kill one", "etcd mumbles", "cut from etcd one way", "slow way", "slow disk", "late watches"}},
 	{Name: "R3: a lost answer means that nothing was done", Edits: []edit{
 		{"broker/replica/leader.go", "\tif shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {\n", "\tif shard == nil {\n\t\tl.asked = nil\n\t}\n\tif shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {\n"}},
-		Faults: []string{"kill one", "etcd mumbles", "cut from etcd one way", "slow way", "slow disk", "late watches"}},
+		Faults: []string{"kill one", "a joiner is cut off"}},
 	{Name: "R3: a set of one is enough", Edits: []edit{
 		{"broker/replica/leader.go", "if len(stay) < l.min {", "if len(stay) < 1 {"},
 		{"broker/replica/leader.go", "return len(l.shard.InSync) >= l.min }", "return len(l.shard.InSync) >= 1 }"}},
@@ -90,6 +90,12 @@ var mutationsOfKinds = []Mutation{
 	{Name: "snapshots: nothing is held", Edits: []edit{
 		{"broker/log/trim.go", "\tl.holds[h] = struct{}{}\n", ""}},
 		Faults: []string{"slow way"}, Kinds: []string{"compacted", "retained"}, Readers: []string{"snapshot"}, Says: "while it was held"},
+	{Name: "deletion: logs of a deleted Topic stay", Edits: []edit{
+		{"broker/topic/role.go", "\t\tdoing, err = \"delete\", s.deleteLogs(p)\n", "\t\tdoing = \"delete\"\n"}},
+		Faults: []string{"a Topic is deleted"}, Says: "of a deleted Topic"},
+	{Name: "deletion: logs of Topics that went while the broker was away are not looked for", Edits: []edit{
+		{"broker/topic/service.go", "\t\ts.running.Go(func() { s.setAsideStrangers(state) })\n", ""}},
+		Faults: []string{"a Topic is deleted", "kill", "kill one"}, Says: "of a deleted Topic"},
 	{Name: "T4: a condition is judged without the messages before it in its batch", Edits: []edit{
 		{"broker/topic/subjects.go", "\t\tfor i := range in.records { // they are not in the log yet\n", "\t\tfor i := range in.records[:0] {\n"}},
 		Faults: []string{"kill one", "drain leadership"}},

@@ -19,7 +19,7 @@ func (c *client) leader(shard int) (*life, *topic.ShardLeader) {
 		if !m.on || l == nil || l.dead.Load() || !l.ready.Load() {
 			continue
 		}
-		if t := l.service.Topic(c.topic.name); t != nil && t.ShardAt(shard) != nil {
+		if t := l.serves(c.topic); t != nil && t.ShardAt(shard) != nil {
 			return l, t.ShardAt(shard)
 		}
 	}
@@ -36,7 +36,7 @@ func confirmed(s *topic.ShardLeader) bool {
 func (c *client) read() {
 	w := c.w
 	shard := c.rng.IntN(c.topic.shards())
-	id := shardID{c.topic.name, shard}
+	id := c.topic.shard(shard)
 	_, s := c.leader(shard)
 	if s == nil {
 		return
@@ -88,7 +88,7 @@ const swapTime = 6 * time.Second
 func (c *client) snap() {
 	w := c.w
 	shard := c.rng.IntN(c.topic.shards())
-	id := shardID{c.topic.name, shard}
+	id := c.topic.shard(shard)
 	l, s := c.leader(shard)
 	if s == nil {
 		return

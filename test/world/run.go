@@ -71,6 +71,9 @@ func Run(seed uint64, o Options) (r Result) {
 		w.heal()
 		w.mend()
 	}
+	if w.broken == nil && slices.Contains(o.Readers, "silence") {
+		w.silence()
+	}
 	r.Mended = w.now() - healed
 	if w.broken == nil {
 		w.end()
@@ -142,15 +145,18 @@ func (w *world) calm(clients []*client, until time.Duration) {
 	for _, c := range clients {
 		c.calm.Store(true)
 	}
-	w.run(until, func() bool {
-		return !slices.ContainsFunc(clients, func(c *client) bool {
-			select {
-			case <-c.over:
-				return false
-			default:
-				return true
-			}
-		})
+	w.run(until, func() bool { return over(clients) })
+}
+
+// over reports whether clients have stopped.
+func over(clients []*client) bool {
+	return !slices.ContainsFunc(clients, func(c *client) bool {
+		select {
+		case <-c.over:
+			return false
+		default:
+			return true
+		}
 	})
 }
 
@@ -172,6 +178,9 @@ func (w *world) aside(ask func() string) string {
 
 // idle names a client that got nowhere since a moment, or nothing.
 func (w *world) idle(since time.Duration) string {
+	if w.deleting != nil {
+		return w.deleting.name + ", which is to be deleted and made again, gets nowhere"
+	}
 	for _, c := range w.clients {
 		c.mu.Lock()
 		lately := c.lately
@@ -185,10 +194,13 @@ func (w *world) idle(since time.Duration) string {
 
 // unwhole says what is missing until all shards are whole, and have been delivered, or nothing.
 func (w *world) unwhole() string {
+	if why := w.left(); why != "" {
+		return why
+	}
 	for _, d := range w.topics {
 		for n := range d.shards() {
 			if why := w.unwholeShard(d, n); why != "" {
-				return shardID{d.name, n}.String() + " " + why
+				return d.shard(n).String() + " " + why
 			}
 		}
 	}
@@ -216,7 +228,7 @@ func (w *world) unwholeShard(d *declared, n int) string {
 		return over
 	}
 	if d.subscription != "" {
-		if left := w.judge.undelivered(shardID{d.name, n}, start, high); len(left) > 0 {
+		if left := w.judge.undelivered(d.shard(n), start, high); len(left) > 0 {
 			return fmt.Sprintf("has %d records that were never delivered, from %d on", len(left), slices.Min(left))
 		}
 	}
@@ -298,9 +310,10 @@ func (w *world) end() {
 
 // compare reads the logs of all replicas from their disks, and judges them.
 func (w *world) compare() (records int) {
+	w.setAside()
 	for _, d := range w.topics {
 		for n := range d.shards() {
-			shard, id := w.shard(d, n), shardID{d.name, n}
+			shard, id := w.shard(d, n), d.shard(n)
 			if shard == nil {
 				continue
 			}
@@ -357,6 +370,25 @@ func (m *machine) loseCopy() {
 	m.w.notef("%s loses %s", m.id, name)
 	m.w.cursorsLost = m.w.cursorsLost || strings.HasSuffix(name, ".state")
 	m.remove(filepath.Join(dir, name))
+}
+
+// loseEnd removes the last segment of one log.
+func (m *machine) loseEnd() {
+	dir := filepath.Join(dataDir, "shards")
+	names, err := m.fs.List(dir)
+	if err != nil || len(names) == 0 {
+		return
+	}
+	name := names[m.w.rng.IntN(len(names))]
+	files, _ := m.fs.List(filepath.Join(dir, name))
+	files = slices.DeleteFunc(files, func(file string) bool { return !strings.HasSuffix(file, ".log") })
+	if len(files) == 0 {
+		return
+	}
+	last := slices.Max(files) // their names begin with their first offsets
+	m.w.notef("%s loses %s of %s", m.id, last, name)
+	m.w.cursorsLost = m.w.cursorsLost || strings.HasSuffix(name, ".state")
+	m.remove(filepath.Join(dir, name, last))
 }
 
 func (m *machine) remove(path string) {

@@ -74,7 +74,8 @@ func (o *outlet) Deliver(to []byte, d *subscription.Delivery, r *log.Record) {
 	if o.life.dead.Load() {
 		return
 	}
-	one := delivery{shard: shardID{o.of.Topic().Name(), o.of.Number()}, sent: o.life.m.w.stamp(), sequence: d.Sequence, count: d.Delivered,
+	of := o.life.m.w.byID(o.of.Topic().ID())
+	one := delivery{shard: of.shard(o.of.Number()), sent: o.life.m.w.stamp(), sequence: d.Sequence, count: d.Delivered,
 		record: record{offset: r.Offset, time: r.Time, subject: string(r.Subject), value: strings.TrimRight(string(r.Data[r.Header:]), ".")}}
 	if s := o.of.Led(); s != nil {
 		one.epoch = s.Epoch()

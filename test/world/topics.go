@@ -51,13 +51,18 @@ var compacting = upkeep.Compacting{Every: 600 * time.Millisecond, Age: forward.O
 // declared is a Topic of a world as etcd has it.
 type declared struct {
 	name, id string
+	number   int // of the name
+	again    int // how often a Topic of that name was deleted before
 	kinds    []string
 	spec     coordination.TopicSpec
 	// subscription is the name of its Subscription; empty: it has none.
 	subscription string
+	away         []leftLog // when it was deleted
 }
 
 func (d *declared) shards() int { return d.spec.Shards }
+
+func (d *declared) shard(n int) shardID { return shardID{d.name, n, d.again} }
 
 func (d *declared) compacted() bool { return d.spec.Compaction == coordination.LatestOnly }
 
@@ -78,6 +83,7 @@ func (d *declared) shardOf(subject string) int {
 type shardID struct {
 	topic string // name
 	shard int
+	again int // how often a Topic of that name was deleted before
 }
 
 func (id shardID) String() string { return id.topic + "/" + strconv.Itoa(id.shard) }
@@ -107,9 +113,16 @@ func (w *world) someKinds() (kinds []topicKind) {
 	return kinds
 }
 
-// declare writes a Topic to etcd, with clients that use it. reused says that its clients use message ids again.
+// declare writes a Topic to etcd, with clients that use it. reused says that its clients use message
+// ids again.
 func (w *world) declare(i int, reused bool) {
-	d := &declared{name: fmt.Sprintf("t%d", i), id: fmt.Sprintf("%032x", i+1)}
+	w.make(&declared{name: fmt.Sprintf("t%d", i), number: i}, reused)
+}
+
+// make writes a Topic to etcd, with clients that use it.
+func (w *world) make(d *declared, reused bool) {
+	d.id = fmt.Sprintf("%032x", 1+d.number+16*d.again)
+	n := 10*d.number + 1000*d.again // of its first client
 	d.spec = coordination.TopicSpec{Subjects: []string{d.name + ".>"}, Shards: 1, Replicas: 3, MinInSync: 2, Durability: coordination.Synced,
 		Deduplication: 2 * time.Minute, Retention: coordination.Retention{Age: time.Hour}}
 	if reused {
@@ -126,9 +139,8 @@ func (w *world) declare(i int, reused bool) {
 	w.etcd.write("/carillon/"+clusterName+"/topics/"+d.name, encoded(map[string]any{"spec": d.spec, "id": d.id}))
 	w.topics = append(w.topics, d)
 	for n := range d.shards() {
-		w.judge.of(shardID{d.name, n}).topic = d
+		w.judge.of(d.shard(n)).topic = d
 	}
-	n := 10 * i
 	slow, quick := func() time.Duration { return w.between(30*time.Millisecond, 150*time.Millisecond) }, func() time.Duration { return w.between(15*time.Millisecond, 80*time.Millisecond) }
 	if reused {
 		newClient(w, n, reusing, d, w.between(100*time.Millisecond, time.Second))
@@ -153,6 +165,9 @@ func (w *world) declare(i int, reused bool) {
 	if w.chance(30) || slices.Contains(w.options.Readers, "snapshot") {
 		newClient(w, n+7, snapping, d, 5*slow())
 	}
+	if slices.Contains(w.options.Readers, "flood") || w.chance(5) && d.subscription == "" { // which would take long to read all of it
+		newClient(w, n+8, flooding, d, w.between(50*time.Millisecond, 100*time.Millisecond))
+	}
 }
 
 // encoded is a value of etcd that a client declared.
@@ -162,40 +177,28 @@ func encoded(value map[string]any) string {
 	return string(data)
 }
 
-// named is the Topic of a name.
-func (w *world) named(name string) *declared {
-	for _, d := range w.topics {
-		if d.name == name {
-			return d
-		}
-	}
-	return nil
-}
-
 // allShards are the shards of a world's Topics, in order.
 func (w *world) allShards() (all []shardID) {
 	for _, d := range w.topics {
 		for n := range d.shards() {
-			all = append(all, shardID{d.name, n})
+			all = append(all, d.shard(n))
 		}
 	}
 	return all
 }
 
-// parseShard is the shard of a name in an answer.
-func (w *world) parseShard(name string) (id shardID, ok bool) {
+// parseShard is the Topic's shard of a name in an answer.
+func (d *declared) parseShard(name string) (id shardID, ok bool) {
 	of, number, several := strings.Cut(name, "--")
-	d := w.named(of)
-	if d == nil || several != (d.shards() > 1) {
+	if of != d.name || several != (d.shards() > 1) {
 		return id, false
 	}
-	id.topic = of
+	n := 0
 	if several {
-		n, err := strconv.Atoi(number)
-		if err != nil || n < 0 || n >= d.shards() {
+		var err error
+		if n, err = strconv.Atoi(number); err != nil || n < 0 || n >= d.shards() {
 			return id, false
 		}
-		id.shard = n
 	}
-	return id, true
+	return d.shard(n), true
 }

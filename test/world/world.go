@@ -37,6 +37,8 @@ type world struct {
 
 	struck   []string // names of the faults, in order
 	topics   []*declared
+	deleted  []*declared
+	deleting *declared // nil: none; only one is at a time
 	machines []*machine
 	network  *network
 	jumps    bool     // clocks jump

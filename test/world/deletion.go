@@ -1,0 +1,150 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// Topics are deleted under load, and made again under the same name. What is judged:
+//
+//  1. The new Topic starts empty: it has its own clients, and holds nothing that others published.
+//  2. Soon after the last fault no broker has a log of a deleted Topic among its shards.
+//  3. Where the broker was away when the Topic was deleted, its logs are set aside, not deleted.
+//
+// A broker serves the former Topic until it hears of the deletion. So clients of the new one connect
+// to brokers that know it.
+
+// serves returns the very Topic as the process knows it, or nil.
+func (l *life) serves(d *declared) *topic.Topic {
+	if t := l.service.Topic(d.name); t != nil && t.ID() == d.id {
+		return t
+	}
+	return nil
+}
+
+// byID returns the Topic of an id, deleted or not.
+func (w *world) byID(id string) *declared {
+	for _, d := range slices.Concat(w.topics, w.deleted) {
+		if d.id == id {
+			return d
+		}
+	}
+	return nil
+}
+
+// removeTopic has a person delete a Topic. Its clients go on until it is gone.
+func (w *world) removeTopic() {
+	if w.deleting != nil || w.jumps {
+		w.note("nothing is deleted")
+		return
+	}
+	d := w.topics[w.rng.IntN(len(w.topics))]
+	w.deleting = d
+	w.notef("%s is to be deleted", d.id)
+	rng := rand.New(rand.NewPCG(w.seed, w.rng.Uint64()))
+	w.running.Go(func() { w.askToDelete(d, rng) })
+}
+
+// askToDelete asks brokers until one says that the Topic is gone.
+func (w *world) askToDelete(d *declared, rng *rand.Rand) {
+	for !w.judge.ended {
+		time.Sleep(time.Duration(rng.Int64N(int64(500 * time.Millisecond))))
+		l := w.machines[rng.IntN(len(w.machines))].life
+		if l == nil || l.dead.Load() || !l.ready.Load() {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(l.ctx, 5*time.Second)
+		err := l.store.DeleteTopic(ctx, d.name, d.id, coordination.Owner{Kind: coordination.ClientOwner})
+		cancel()
+		if _, gone := errors.AsType[*coordination.NotFoundError](err); err == nil || gone {
+			w.after(0, d.id+" is deleted", func() { w.removed(d) })
+			return
+		}
+	}
+}
+
+// removed notes where logs of a deleted Topic are left on machines without a broker, ends its
+// clients, and makes a Topic of the same name when these have ended.
+func (w *world) removed(d *declared) {
+	w.topics = slices.DeleteFunc(w.topics, func(o *declared) bool { return o == d })
+	w.deleted = append(w.deleted, d)
+	for _, m := range w.machines {
+		if m.life == nil || m.life.dead.Load() {
+			for _, name := range m.logsOf(d, "shards") {
+				d.away = append(d.away, leftLog{m, name})
+			}
+		}
+	}
+	var clients []*client
+	w.clients = slices.DeleteFunc(w.clients, func(c *client) bool {
+		if c.topic == d {
+			c.calm.Store(true)
+			clients = append(clients, c)
+		}
+		return c.topic == d
+	})
+	w.makeAgain(d, clients)
+}
+
+func (w *world) makeAgain(d *declared, former []*client) {
+	w.after(w.between(50*time.Millisecond, 3*time.Second), d.name+" is made again", func() {
+		if !over(former) {
+			w.makeAgain(d, former)
+			return
+		}
+		w.make(&declared{name: d.name, number: d.number, again: d.again + 1}, false)
+		w.deleting = nil
+	})
+}
+
+// leftLog is a log of a deleted Topic on a machine whose broker was away.
+type leftLog struct {
+	m    *machine
+	name string
+}
+
+// logsOf returns the names of what a machine's disk holds of a Topic's records, below dir. A folder
+// without segments is one that a crash or a full disk kept from becoming a log.
+func (m *machine) logsOf(d *declared, dir string) []string {
+	names, err := m.fs.List(filepath.Join(dataDir, dir))
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		files, _ := m.fs.List(filepath.Join(dataDir, dir, name))
+		return !strings.HasPrefix(name, d.id) || !slices.ContainsFunc(files, func(file string) bool { return strings.HasSuffix(file, ".log") })
+	})
+}
+
+// left names a log of a deleted Topic that is still among a broker's shards, or nothing.
+func (w *world) left() string {
+	for _, d := range w.deleted {
+		for _, m := range w.machines {
+			if names := m.logsOf(d, "shards"); len(names) > 0 {
+				return fmt.Sprintf("%s still has %s, of a deleted Topic", m.id, names[0])
+			}
+		}
+	}
+	return ""
+}
+
+// setAside judges that the logs of deleted Topics were set aside on machines whose brokers were away.
+func (w *world) setAside() {
+	for _, d := range w.deleted {
+		for _, at := range d.away {
+			aside := at.m.logsOf(d, "set-aside")
+			if !at.m.touched && !slices.ContainsFunc(aside, func(name string) bool { return strings.HasPrefix(name, at.name+".") }) {
+				w.fail("%s: %s was left when its Topic was deleted, and isn't set aside", at.m.id, at.name)
+			}
+		}
+	}
+}

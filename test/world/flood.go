@@ -1,0 +1,95 @@
+package world
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/protocol"
+	"github.com/carillon-mq/carillon/broker/topic"
+)
+
+// ahead is how much a leader of a world takes that its followers do not confirm: so little that a
+// flooding client exceeds it within a second.
+var ahead = topic.AheadBound{Bytes: 1 << 20, Records: 64, Time: 6 * time.Second}
+
+const (
+	// floodBurst is how many messages a flooding client publishes at once, of floodBytes each.
+	floodBurst = 10
+	floodBytes = 1000
+	// unsafeMost is how many records that are not safe a leader has at least when it takes no more.
+	// It takes what a sender brings at once as a whole, so it may have more.
+	unsafeMost = 2 * 64
+)
+
+// brim is a leader that has more than unsafeMost records that are not safe.
+type brim struct {
+	leader    *topic.ShardLeader
+	high, end uint64
+}
+
+// flood publishes messages that want no answer, as fast as its broker reads them, and judges what
+// that broker takes as a leader.
+func (c *client) flood() {
+	w, l := c.w, c.life
+	var messages []protocol.Message
+	for range floodBurst {
+		c.count++
+		op := &operation{client: c, subject: fmt.Sprintf("%s.%s.%d", c.topic.name, c.name, c.rng.IntN(ownSubjects)), value: fmt.Sprintf("%s#%d", c.name, c.count), expects: c.kind}
+		op.shard = c.topic.shard(c.topic.shardOf(op.subject))
+		w.judge.called(op)
+		messages = append(messages, message(op.subject, "", op.value+strings.Repeat(".", floodBytes)))
+	}
+	w.io(w.delay(wireMin, wireMax), fmt.Sprintf("%s publishes %d to %s", c.name, floodBurst, l))
+	if l.dead.Load() || !l.ready.Load() || !l.hub.publish(messages) {
+		c.life = nil
+		return
+	}
+	c.progressed()
+	if t := l.serves(c.topic); t != nil {
+		for n := range c.topic.shards() {
+			if s := t.ShardAt(n); s != nil {
+				c.takesNoMore(l, n, s)
+			}
+		}
+	}
+}
+
+// takesNoMore judges that a leader with more than unsafeMost records that are not safe takes nothing
+// until its watermark moves.
+func (c *client) takesNoMore(l *life, n int, s *topic.ShardLeader) {
+	_, high := s.Offsets()
+	_, end, _ := s.Data().Offsets()
+	was := c.brims[n]
+	if was.leader == s && was.high == high && was.end < end {
+		c.w.fail("%s: %s had %d records beyond %d that are not safe, took %d more, and is to push back", c.topic.shard(n), l, was.end-high, high, end-was.end)
+	}
+	delete(c.brims, n)
+	if end > high+unsafeMost {
+		c.brims[n] = brim{s, high, end}
+	}
+}
+
+// forgetting is within which time a leader forgets the senders that are silent: after OriginTime, at
+// the second look, of which there is one every 32 s.
+const forgetting = forward.OriginTime + 100*time.Second
+
+// silence waits, in a healed world whose clients have stopped, until leaders have forgotten all
+// senders.
+func (w *world) silence() {
+	w.run(w.now()+forgetting, nil)
+	why := w.aside(func() string {
+		for _, m := range w.machines {
+			if l := m.life; l != nil && !l.dead.Load() && l.service != nil {
+				if n := l.service.Stats().Sources; n > 0 {
+					return fmt.Sprintf("%s remembers %d senders that were silent for %v", l, n, forgetting)
+				}
+			}
+		}
+		return ""
+	})
+	if why != "" && w.broken == nil {
+		w.fail("%s", why)
+	}
+}
