@@ -36,7 +36,8 @@
 //	    Early, if it is later by more than Gap, Late. Such a vote follows its wall clock, and
 //	    becomes Sure when another Sure vote agrees with it, when the wall clock stays within those
 //	    bounds for Again, after Settle, or when a person confirms it. One that is earlier by less
-//	    than Slack begins at the saved time, and is Held.
+//	    than Slack begins at the saved time, and is Held. Of a vote that was Early or Late, the
+//	    bounds are saved, and apply to the next one: starting again makes no clock plausible.
 //	C7  Records written before are not older than Time says, within Slack (Verdict.Elapsed), if more
 //	    than half of the votes are within Slack of Time and not Early.
 //

@@ -66,6 +66,11 @@ type Saved struct {
 	Sure bool   `json:"sure"`
 	// Begun is since when the vote counts, on Mono.
 	Begun int64 `json:"begun"`
+	// Low and High bound a plausible wall clock, and Since is when the wall clock last jumped, on
+	// Mono, if the vote was Early or Late; 0: it was not.
+	Low   int64 `json:"low,omitempty"`
+	High  int64 `json:"high,omitempty"`
+	Since int64 `json:"since,omitempty"`
 }
 
 // NewJudge starts with the first reading, and with the saved vote, or nil.
@@ -75,6 +80,11 @@ func NewJudge(r Reading, boot string, saved *Saved) *Judge {
 	*o = ownVote{off: r.Wall - r.Mono, last: r, begun: r.Mono, since: r.Mono}
 	switch {
 	case saved == nil:
+	case saved.Low != 0: // its time is that of an implausible wall clock
+		o.bound(saved.Low, saved.High)
+		if same := boot != "" && saved.Boot == boot && saved.Mono <= r.Mono; same && time.Duration(o.off-saved.Time+saved.Mono).Abs() <= Bound {
+			o.begun, o.since = min(saved.Begun, r.Mono), min(saved.Since, r.Mono)
+		}
 	case boot != "" && saved.Boot == boot && saved.Mono <= r.Mono:
 		o.off, o.begun = saved.Time-saved.Mono, min(saved.Begun, r.Mono)
 		if !saved.Sure || o.away().Abs() > Bound {
@@ -90,7 +100,11 @@ func NewJudge(r Reading, boot string, saved *Saved) *Judge {
 // Save returns the vote to save.
 func (j *Judge) Save(boot string) Saved {
 	o := &j.own
-	return Saved{Boot: boot, Mono: o.last.Mono, Time: o.last.Mono + o.off, Sure: o.state == Sure, Begun: o.begun}
+	s := Saved{Boot: boot, Mono: o.last.Mono, Time: o.last.Mono + o.off, Sure: o.state == Sure, Begun: o.begun}
+	if !o.state.anchored() {
+		s.Low, s.High, s.Since = o.low, o.high, o.since
+	}
+	return s
 }
 
 // Observe records a reading of this broker's clocks. It returns by how much the wall clock jumped;

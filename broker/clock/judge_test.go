@@ -302,6 +302,46 @@ func TestAStartAfterAReboot(t *testing.T) {
 	w.elapsed("a year before, it says", false, 0)
 }
 
+// TestAnImplausibleClockIsNotBelievedAfterAnotherStart: a broker that starts again, also on a machine
+// that does, has nothing but its own doubtful vote to compare with.
+func TestAnImplausibleClockIsNotBelievedAfterAnotherStart(t *testing.T) {
+	for _, wrong := range []time.Duration{year, -year} {
+		w := newWorld(t, 1)
+		w.start(0)
+		w.pass(time.Hour)
+		w.stop(0)
+		w.reboot(0)
+		w.machines[0].wrong = wrong
+		w.start(0)
+		w.pass(time.Hour)
+		w.expect("after a reboot", wrong, Implausible, 0)
+		w.stop(0)
+		w.start(0)
+		w.pass(2 * Again)
+		w.expect("after another start", wrong, Implausible, 0)
+		w.stop(0)
+		w.start(0)
+		w.pass(Settle - time.Hour)
+		w.expect("a day after the reboot", wrong, None, 0)
+
+		w = newWorld(t, 1)
+		w.start(0)
+		w.pass(time.Hour)
+		for range 3 {
+			w.stop(0)
+			w.reboot(0)
+			w.machines[0].wrong = wrong
+			w.start(0)
+			w.pass(2 * Again)
+			w.expect("after each reboot", wrong, Implausible, 0)
+		}
+		w.stop(0)
+		w.machines[0].wrong = 0
+		w.start(0)
+		w.expect("corrected while the broker was away", 0, None, 0)
+	}
+}
+
 // TestAnAbsence: a cluster is away for a month. The last records do not show for how long, so
 // nothing is deleted for a while. If only one broker was away, the others know.
 func TestAnAbsence(t *testing.T) {
