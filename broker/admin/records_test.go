@@ -35,7 +35,6 @@ type node struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	answers map[string][]protocol.Message
-	open    map[int]bool // shards that are served
 	asked   int
 	others  map[string]*node // linked brokers; nil: requests to them are recorded only
 	deaf    bool             // requests of others are lost
@@ -131,7 +130,7 @@ func startNode(t *testing.T, change func(*coordination.TopicSpec)) *node {
 
 // startNodeAs is startNode for the broker with that id.
 func startNodeAs(t *testing.T, id, name string, state *coordination.State) *node {
-	n := &node{T: t, answers: map[string][]protocol.Message{}, open: map[int]bool{}}
+	n := &node{T: t, answers: map[string][]protocol.Message{}}
 	n.changed = sync.NewCond(&n.mu)
 	var service *topic.Service
 	var ready sync.WaitGroup
@@ -147,12 +146,6 @@ func startNodeAs(t *testing.T, id, name string, state *coordination.State) *node
 	service, err = topic.Open(topic.Config{
 		Self: id, Name: name, Disk: disk, Hub: n, Codec: codec{}, Payload: 8 << 20, Exchange: exchange,
 		Compact: upkeep.Compacting{Every: 5 * time.Millisecond, Age: 1},
-		Leading: func(s *topic.ShardLeader, open bool) {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.open[s.Shard().Number()] = open
-			n.changed.Broadcast()
-		},
 	})
 	ready.Done()
 	if err != nil {
@@ -172,7 +165,9 @@ func startNodeAs(t *testing.T, id, name string, state *coordination.State) *node
 // awaitShard waits until a shard of the Topic "orders" is served here.
 func (n *node) awaitShard(number int) {
 	n.Helper()
-	n.await(fmt.Sprintf("shard %d of orders", number), func() bool { return n.open[number] })
+	testutil.EventuallyTrue(n, fmt.Sprintf("shard %d of orders is served", number), func() bool {
+		return n.topics.Topic("orders").ShardAt(number) != nil
+	})
 }
 
 // await waits until ok, called with mu held after each change, returns true.

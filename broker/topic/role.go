@@ -231,6 +231,7 @@ func (s *Service) lead(p *Shard, v *view, idle bool, doubt string) (harmed bool,
 	s.open[shard] = struct{}{}
 	s.openMu.Unlock()
 	shard.advance()
+	s.announce(shard, true) // before it takes messages: who has an ack finds the leader
 	p.leading.Store(shard)
 	p.call()
 	if shard.readable.Load() {
