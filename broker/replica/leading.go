@@ -430,14 +430,15 @@ func (l *Leading) ask(o *followerConn, a *ask) (joined *stream, why string) {
 		s.acked[p].Store(a.safe[p])
 		s.cursor[p] = l.config.Logs[p].NewCursor(max(s.next[p], start))
 	}
-	l.streams = append(l.streams, s)
 	moved := l.leader.advance()
 	for p := range Parts {
 		v.parts[p].At = l.leader.Goal(p)
 	}
+	// The verdict precedes everything else of the stream: what comes before it, the follower drops.
+	o.answer(appendVerdict(nil, &v))
+	l.streams = append(l.streams, s)
 	l.publish()
 	l.reconsiderSet(now)
-	o.answer(appendVerdict(nil, &v))
 	s.mark()
 	s.markHigh()
 	s.markProbe()
