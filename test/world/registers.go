@@ -130,7 +130,7 @@ func linearizable(steps []registerStep, h *history, start uint64) string {
 		}
 		history = append(history, porcupine.Operation{ClientId: i, Input: s, Call: call, Return: back})
 	}
-	if why := firstWrong(steps); why != "" {
+	if why := firstWrong(steps, gone); why != "" {
 		return why
 	}
 	if !porcupine.CheckOperations(model, history) {
@@ -161,8 +161,8 @@ func narrow(steps []registerStep) {
 }
 
 // firstWrong helps people to find what porcupine has found: a step that rests on a state that was over when it began, or had not begun when
-// it was answered.
-func firstWrong(steps []registerStep) string {
+// it was answered. That there is no message may be said of those below gone.
+func firstWrong(steps []registerStep, gone uint64) string {
 	writes := slices.DeleteFunc(slices.Clone(steps), func(s registerStep) bool { return s.writes == 0 })
 	slices.SortFunc(writes, func(a, b registerStep) int { return int(a.writes) - int(b.writes) })
 	for _, s := range steps {
@@ -173,7 +173,7 @@ func firstWrong(steps []registerStep) string {
 			continue
 		}
 		for _, wr := range writes {
-			if wr.writes > last && (s.writes == 0 || wr.writes < s.writes) && wr.back < s.call {
+			if wr.writes > last && (last > 0 || wr.writes >= gone) && (s.writes == 0 || wr.writes < s.writes) && wr.back < s.call {
 				return fmt.Sprintf("%s (%d to %d) was told that %d is the last, and %s at %d was acknowledged before (%d)", s.what, s.call, s.back, last, wr.what, wr.writes, wr.back)
 			}
 			if wr.writes == last && wr.call > s.back {
