@@ -72,13 +72,13 @@ func (p *testPeer) Flush() {
 }
 
 // holdBack blocks the links that bring messages, as slow clients do, until the returned function is
-// called.
+// called, once or several times.
 func (h *testHub) holdBack() (letGo func()) {
 	gate := make(chan struct{})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.gate = gate
-	return func() { close(gate) }
+	return sync.OnceFunc(func() { close(gate) })
 }
 
 func (p *testPeer) Wait() {

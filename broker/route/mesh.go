@@ -71,6 +71,7 @@ type Mesh struct {
 	cancel     context.CancelFunc
 	workers    sync.WaitGroup
 	leaving    atomic.Bool
+	parting    time.Duration // partingTimeout, except in tests
 	handshakes chan struct{} // one token per handshake in progress
 
 	mu         sync.Mutex
@@ -157,6 +158,7 @@ func Start(config Config) (*Mesh, error) {
 		},
 		log:        config.Logger.With("component", "route"),
 		epoch:      time.Now(),
+		parting:    partingTimeout,
 		handshakes: make(chan struct{}, maxGreeting),
 		neighbours: make(map[string]*neighbour),
 		refusals:   make(map[Cause]uint64),
@@ -396,7 +398,7 @@ func (m *Mesh) Close() {
 		l.announceLeaving()
 		l.drain()
 	}
-	patience := time.NewTimer(partingTimeout)
+	patience := time.NewTimer(m.parting)
 	defer patience.Stop()
 	for _, l := range all {
 		select {

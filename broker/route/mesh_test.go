@@ -244,8 +244,11 @@ func TestBothSidesPreferTheSameConnection(t *testing.T) {
 
 func TestWhatWasQueuedArrivesThoughThePeerStillSends(t *testing.T) {
 	a, b := startNode(t, "a", nil), startNode(t, "b", nil)
+	b.parting = testutil.Patience // for how long it takes is not what is looked at
 	linkAll(t, a, b)
 	letGoA, letGoB := a.hub.holdBack(), b.hub.holdBack()
+	defer letGoB() // Close waits for the readers
+	defer letGoA()
 	m := session.Message{Subject: []byte("s"), Data: make([]byte, 8<<10)}
 	const count = 2000
 	// b does not read its half, so an early close would reset the connection.
