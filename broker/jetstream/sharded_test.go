@@ -386,6 +386,14 @@ func TestConsumersThatAreNotDurableAreBounded(t *testing.T) {
 		_, err := w.CreateSubscription(context.Background(), "orders", fmt.Sprint("one-", i), spec, client)
 		testutil.Must(t, err)
 	}
+	testutil.EventuallyTrue(t, "all are served", func() bool { // a new one waits for those before it
+		for _, p := range w.nodes[0].topics.Shards() {
+			if len(w.nodes[0].subscriptions.List(p.Key())) < shardedEphemerals {
+				return false
+			}
+		}
+		return true
+	})
 	expect(t, "one too many", w.nodes[0], "CONSUMER.CREATE.orders", `{"stream_name":"orders","config":{"ack_policy":"none"}}`, 10012, "has 1024 consumers that are not durable")
 	if made := ask[jsapi.ConsumerResponse](w.nodes[0], "CONSUMER.CREATE.orders.d", `{"stream_name":"orders","config":{"name":"d","durable_name":"d","ack_policy":"explicit"}}`); made.ConsumerInfo == nil {
 		t.Errorf("a durable one: %+v", made.Error)
