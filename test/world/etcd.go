@@ -26,6 +26,7 @@ type etcd struct {
 	mumbles int  // percent of the answers that are lost after the deed
 	trap    bool // the next swap that adds a member to an in-sync set is answered by trouble (joined)
 	lose    bool // the answer under way is lost
+	moves   bool // the next removal of a replica is followed by trouble (removed)
 	backup  *etcdState
 }
 
@@ -466,6 +467,7 @@ func (a *kvAccess) Txn(ctx context.Context, r *etcdserverpb.TxnRequest, _ ...grp
 		if err != nil {
 			return nil, err
 		}
+		a.e.removed(c)
 		c.done()
 		a.e.joined(c)
 		out.Header = a.e.header()

@@ -124,6 +124,10 @@ var faults = []fault{
 	{"a copy is lost", LostCopies, func(w *world) { w.spoil((*machine).loseCopy) }},
 	{"the end of a log is lost", LostEnds, func(w *world) { w.spoil((*machine).loseEnd) }},
 	{"a joiner is cut off", "", func(w *world) { w.etcd.trap = true }},
+	{"a replica comes back", onlyNamed, func(w *world) {
+		w.etcd.moves = true
+		w.drain(w.any(), coordination.DrainAll)
+	}},
 	{"a volume is rolled back", RolledBack, func(w *world) {
 		m := w.any()
 		m.snapshot = m.fs.Snapshot()
@@ -291,6 +295,46 @@ func (e *etcd) joined(c *commit) {
 	}
 }
 
+// removed is told of a transaction before anybody hears of it. If it takes a replica from a shard, and the
+// fault was chosen, the controller is made to give it back at once, while its leader hears late of
+// both, and nothing from the replica. Then the leader dies. What it knew of the copy is void, since
+// that was deleted in between.
+func (e *etcd) removed(c *commit) {
+	if !e.moves {
+		return
+	}
+	w := e.w
+	for _, event := range c.events {
+		key := string(event.GetKv().GetKey())
+		if !strings.HasPrefix(key, "/carillon/"+clusterName+"/shards/") {
+			continue
+		}
+		before, after := decodeShard(e.get(key, e.revision)), decodeShard(event.GetKv())
+		if before == nil || after == nil || w.machine(after.Leader) == nil {
+			continue
+		}
+		leader, last := w.machine(after.Leader), after.Replicas[len(after.Replicas)-1]
+		for _, id := range before.Replicas {
+			if _, in := before.Member(id); !in || slices.Contains(after.Replicas, id) || last == leader.id {
+				continue
+			}
+			e.moves = false
+			w.notef("%s, which leads, hears late that %s has no replica, and has one again", leader.id, id)
+			leader.lateWatch = w.between(500*time.Millisecond, time.Second)
+			w.cut(id, leader.id, 1500*time.Millisecond)
+			w.after(0, id+" is to have it again", func() {
+				w.etcd.write("/carillon/"+clusterName+"/drains/"+id, "")
+				w.drain(w.machine(last), coordination.DrainAll)
+			})
+			w.after(w.between(1100*time.Millisecond, 1500*time.Millisecond), "the leader that heard late", func() {
+				leader.lateWatch = 0
+				w.fell([]*machine{leader}, false)
+			})
+			return
+		}
+	}
+}
+
 // leaseTime is how long a broker that is cut off from etcd stays registered, at least.
 const leaseTime = 3 * time.Second
 
@@ -330,7 +374,7 @@ func (w *world) heal() {
 	clear(w.network.cuts)
 	clear(w.network.slow)
 	w.etcd.setDown(false)
-	w.etcd.mumbles, w.etcd.trap = 0, false
+	w.etcd.mumbles, w.etcd.trap, w.etcd.moves = 0, false, false
 	for _, m := range w.machines {
 		w.etcd.write("/carillon/"+clusterName+"/drains/"+m.id, "")
 		m.stalled, m.failing, m.slow, m.lateWatch = false, false, 0, 0

@@ -69,10 +69,13 @@ const (
 	LostEnds Class = "lost ends"
 )
 
+// onlyNamed is of faults that strike only where they are named: they are there for one mutation.
+const onlyNamed Class = "only where it is named"
+
 // knownFaults are the classes that are left out unless Options say otherwise, since what they find
 // is not mended yet.
 var knownFaults = []Class{RolledBack, RestoredEtcd, LostEnds}
 
 func (o *Options) leaveOut(c Class) bool {
-	return slices.Contains(knownFaults, c) && !slices.Contains(o.Found, c)
+	return c == onlyNamed || slices.Contains(knownFaults, c) && !slices.Contains(o.Found, c)
 }
