@@ -302,8 +302,8 @@ func TestAStartAfterAReboot(t *testing.T) {
 	w.elapsed("a year before, it says", false, 0)
 }
 
-// TestAnImplausibleClockIsNotBelievedAfterAnotherStart: a broker that starts again, also on a machine
-// that does, has nothing but its own doubtful vote to compare with.
+// TestAnImplausibleClockIsNotBelievedAfterAnotherStart: a broker that starts again, also on a
+// machine that does, has nothing but its own doubtful vote to compare with.
 func TestAnImplausibleClockIsNotBelievedAfterAnotherStart(t *testing.T) {
 	for _, wrong := range []time.Duration{year, -year} {
 		w := newWorld(t, 1)

@@ -20,8 +20,8 @@ import (
 //  2. Soon after the last fault no broker has a log of a deleted Topic among its shards.
 //  3. Where the broker was away when the Topic was deleted, its logs are set aside, not deleted.
 //
-// A broker serves the former Topic until it hears of the deletion. So clients of the new one connect
-// to brokers that know it.
+// A broker serves the former Topic until it hears of the deletion. So clients of the new one
+// connect to brokers that know it.
 
 // serves returns the very Topic as the process knows it, or nil.
 func (l *life) serves(d *declared) *topic.Topic {
@@ -137,7 +137,8 @@ func (w *world) left() string {
 	return ""
 }
 
-// setAside judges that the logs of deleted Topics were set aside on machines whose brokers were away.
+// setAside judges that the logs of deleted Topics were set aside on machines whose brokers were
+// away.
 func (w *world) setAside() {
 	for _, d := range w.deleted {
 		for _, at := range d.away {

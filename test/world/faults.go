@@ -262,9 +262,9 @@ func (w *world) spoilOne(m *machine, what func(*machine)) {
 }
 
 // joined is told of a transaction that was carried out. If it adds a member to an in-sync set, and
-// the fault was chosen, its leader is not told so: it loses the answer, etcd and the new member. Then
-// it dies, and the new member may be elected. What the leader acknowledged meanwhile, the new member
-// has to have.
+// the fault was chosen, its leader is not told so: it loses the answer, etcd and the new member.
+// Then it dies, and the new member may be elected. What the leader acknowledged meanwhile, the new
+// member has to have.
 func (e *etcd) joined(c *commit) {
 	if !e.trap || c.by == nil {
 		return
@@ -295,10 +295,10 @@ func (e *etcd) joined(c *commit) {
 	}
 }
 
-// removed is told of a transaction before anybody hears of it. If it takes a replica from a shard, and the
-// fault was chosen, the controller is made to give it back at once, while its leader hears late of
-// both, and nothing from the replica. Then the leader dies. What it knew of the copy is void, since
-// that was deleted in between.
+// removed is told of a transaction before anybody hears of it. If it takes a replica from a shard,
+// and the fault was chosen, the controller is made to give it back at once, while its leader hears
+// late of both, and nothing from the replica. Then the leader dies. What it knew of the copy is
+// void, since that was deleted in between.
 func (e *etcd) removed(c *commit) {
 	if !e.moves {
 		return

@@ -56,8 +56,8 @@ func (c *client) flood() {
 	}
 }
 
-// takesNoMore judges that a leader with more than unsafeMost records that are not safe takes nothing
-// until its watermark moves.
+// takesNoMore judges that a leader with more than unsafeMost records that are not safe takes
+// nothing until its watermark moves.
 func (c *client) takesNoMore(l *life, n int, s *topic.ShardLeader) {
 	_, high := s.Offsets()
 	_, end, _ := s.Data().Offsets()
@@ -71,8 +71,8 @@ func (c *client) takesNoMore(l *life, n int, s *topic.ShardLeader) {
 	}
 }
 
-// forgetting is within which time a leader forgets the senders that are silent: after OriginTime, at
-// the second look, of which there is one every 32 s.
+// forgetting is within which time a leader forgets the senders that are silent: after OriginTime,
+// at the second look, of which there is one every 32 s.
 const forgetting = forward.OriginTime + 100*time.Second
 
 // silence waits, in a healed world whose clients have stopped, until leaders have forgotten all
