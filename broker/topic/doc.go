@@ -50,6 +50,75 @@
 // These packages know a shard by interfaces of their own (publishing.go, upkeep.go,
 // records.Source).
 //
+// # Files
+//
+// Each file uses only files before it in this list, but for the exceptions below it, which
+// test/layout checks. Calls through interfaces and function values are not counted.
+//
+//	limits.go       every bound, with its reason
+//	hub.go          the clients and links of this broker, as Topics use them
+//	view.go         a shard in one State; never changes
+//	ahead.go        the bound beyond the high watermark
+//	types.go        all types that refer to each other, with their locks
+//	shard.go        names and ids of a shard
+//	work.go         the work queue of shards, and retries
+//	shard_leader.go a shard's leader: watermark, offsets, spec
+//	topic.go        a Topic; why a shard is not served here
+//
+// The way from a publish to its ack:
+//
+//	pending.go      answers that wait, and the queue of the acker
+//	confirm.go      barrier rounds
+//	statelog.go     appends to the log of cursors
+//	ack.go          the acker: answers of a round
+//	intake.go       messages on their way to a batch
+//	subjects.go     the last record of each subject
+//	judge.go        numbers, conditions and message ids
+//	take.go         one batch of the accepted messages
+//	arrive.go       messages that senders bring to the leader
+//	publishing.go   a shard as its sender sees it
+//	offer.go        a Topic as the hub sees it
+//
+// The copy of a shard on this broker, and its role:
+//
+//	copy.go         the state of the copy
+//	report.go       reports of copies in doubt
+//	word.go         what is written to the shard's key
+//	unreadable.go   damage that a reader met
+//	dedup.go        message ids, read from the log
+//	logs.go         which logs are on the disk
+//	lead.go         begins and ends leading
+//	mend.go         repairs a copy from its leader
+//	restored.go     holds copies still after etcd was restored
+//	role.go         does what the State and the copy ask for: opens, follows, releases
+//
+// The Service:
+//
+//	keep.go         what is due by time: retention, expiry
+//	stats.go        counters
+//	upkeep.go       a shard as package upkeep sees it
+//	service.go      Open, Follow, Close
+//
+// Exceptions:
+//
+//	any uses service.go         the Service, and its look-ups
+//	types.go uses shard.go      the type Shard
+//	shard.go uses shard_leader.go  why a shard is not served
+//	shard.go uses copy.go       the copy's type
+//	shard.go uses role.go       the logs' type
+//	ack.go uses publishing.go   the id of the shard for senders, as do the next two
+//	intake.go uses publishing.go
+//	arrive.go uses publishing.go
+//	copy.go uses word.go        the last word about the copy
+//	copy.go uses mend.go        segments that the logs lack
+//	copy.go uses role.go        a copy that is contradicted is not followed
+//	report.go uses mend.go      segments that the logs lack
+//	report.go uses role.go      the logs' type, as does the next
+//	dedup.go uses role.go
+//	mend.go uses role.go        a repair follows, and closes the logs, as does the next
+//	lead.go uses role.go
+//	restored.go uses role.go    ends roles
+//
 // # Copies
 //
 //  1. A broker opens its copies as soon as it has registered, whoever leads them.

@@ -1,0 +1,161 @@
+package layout
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// arrow is a use, in one file of a package, of a name that another file of it declares: a type, a
+// constant, a function, a method or a field. Calls through interfaces and function values have none.
+type arrow struct {
+	from, to, name string
+	at             token.Position
+}
+
+// arrows returns the arrows between the files of a package.
+func arrows(fset *token.FileSet, files []*ast.File, of types.Importer) (all []arrow, err error) {
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
+	p, err := (&types.Config{Importer: of}).Check("p", fset, files, info)
+	if err != nil {
+		return nil, err
+	}
+	file := func(pos token.Pos) string { return filepath.Base(fset.Position(pos).Filename) }
+	for id, object := range info.Uses {
+		if object.Pkg() == p && file(object.Pos()) != file(id.Pos()) {
+			all = append(all, arrow{file(id.Pos()), file(object.Pos()), object.Name(), fset.Position(id.Pos())})
+		}
+	}
+	return all, nil
+}
+
+// against returns the arrows that do not run from a file to one that is listed before it, except for
+// allowed ones: pairs of files.
+func against(order []string, allowed [][2]string, all []arrow) (wrong []string) {
+	for _, a := range all {
+		if slices.Contains(allowed, [2]string{a.from, a.to}) || slices.Contains(allowed, [2]string{"any", a.to}) {
+			continue
+		}
+		if slices.Index(order, a.to) > slices.Index(order, a.from) {
+			wrong = append(wrong, fmt.Sprintf("%s:%d uses %s of %s, which is listed after it", a.from, a.at.Line, a.name, a.to))
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+// exported returns an importer of the compiled dependencies of a package.
+func exported(t *testing.T, fset *token.FileSet, path string) types.Importer {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export", path).Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	files := map[string]string{}
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p struct{ ImportPath, Export string }
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		files[p.ImportPath] = p.Export
+	}
+	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(files[path]) })
+}
+
+var (
+	listedFile = regexp.MustCompile(`(?m)^//\t(\w+\.go)(?:  | [^u])`)
+	exception  = regexp.MustCompile(`(?m)^//\t(any|\w+\.go) uses (\w+\.go)`)
+)
+
+// Each file of broker/topic uses only files that doc.go lists before it, but for the exceptions there.
+func TestFilesOfTopicUseOnlyEarlierOnes(t *testing.T) {
+	const dir = "../../broker/topic/"
+	doc, err := os.ReadFile(dir + "doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	order := []string{"doc.go"}
+	for _, m := range listedFile.FindAllStringSubmatch(string(doc), -1) {
+		order = append(order, m[1])
+	}
+	var allowed [][2]string
+	for _, m := range exception.FindAllStringSubmatch(string(doc), -1) {
+		allowed = append(allowed, [2]string{m[1], m[2]})
+	}
+	names, err := filepath.Glob(dir + "*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		if !slices.Contains(order, filepath.Base(name)) {
+			t.Errorf("%s is not listed in doc.go of broker/topic", filepath.Base(name))
+		}
+		f, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	all, err := arrows(fset, files, exported(t, fset, module+"/broker/topic"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) == 0 {
+		t.Error("no arrows were found")
+	}
+	for _, why := range against(order, allowed, all) {
+		t.Error(why)
+	}
+}
+
+// Each kind of an arrow is found, and only one against the order is wrong.
+func TestTheOrderOfFilesIsChecked(t *testing.T) {
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for name, text := range map[string]string{
+		"low.go":  "package p\ntype T struct{ field int }\nfunc (t *T) low() int { return t.high() + limit + f() }\n",
+		"high.go": "package p\nconst limit = 1\nfunc f() int { return 2 }\nfunc (t *T) high() int { return t.field }\n",
+	} {
+		f, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	all, err := arrows(fset, files, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"low.go:3 uses f of high.go, which is listed after it",
+		"low.go:3 uses high of high.go, which is listed after it",
+		"low.go:3 uses limit of high.go, which is listed after it",
+	}
+	if got := against([]string{"low.go", "high.go"}, nil, all); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	want = []string{"high.go:4 uses T of low.go, which is listed after it", "high.go:4 uses field of low.go, which is listed after it"}
+	if got := against([]string{"high.go", "low.go"}, nil, all); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
