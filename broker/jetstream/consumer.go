@@ -161,9 +161,10 @@ func consumerOffline(why error) *jsapi.Error {
 
 // refuseConsumer refuses a call about a consumer. If this broker stopped leading the stream while it
 // served the call, the call goes to the next leader instead, also if it was forwarded: each such
-// step needs an election, so it can't go round in circles.
+// step needs an election, so it can't go round in circles. A call with respond is refused: its
+// message has no reply subject, so nobody would receive the next leader's answer.
 func (s *Server) refuseConsumer(c *call, t *topic.Shard, refusal *jsapi.Error) {
-	if refusal.ErrCode != jsapi.ErrConsumerOfflineReason.ErrCode || t.Led() != nil {
+	if refusal.ErrCode != jsapi.ErrConsumerOfflineReason.ErrCode || c.respond != nil || t.Led() != nil {
 		s.refuse(c, refusal)
 		return
 	}

@@ -88,6 +88,42 @@ func TestTheLeaderChangesWhileAConsumerIsCreated(t *testing.T) {
 	}
 }
 
+// TestTheLeaderChangesWhileAnotherBrokerAsks: one broker asks another about a consumer of a shard.
+// That broker leads the shard no more when it is to answer. It says so at once, since the next
+// leader's answer would reach nobody.
+func TestTheLeaderChangesWhileAnotherBrokerAsks(t *testing.T) {
+	w := newWorld(t, 2)
+	w.place = func(string) string { return "broker-0" }
+	if made := ask[jsapi.StreamResponse](w.nodes[0], "STREAM.CREATE.s", `{"name":"s"}`); made.Error != nil {
+		t.Fatal(made.Error)
+	}
+	n := w.nodes[0]
+	w.set(func() { w.lead(w.topics["s"], 0, "broker-1") })
+	shard := n.topics.Shard("s")
+	testutil.Eventually(t, "broker-0 stops leading", func() error {
+		if shard.Led() != nil || shard.Leader() != "broker-1" {
+			return errors.New("it still leads")
+		}
+		return nil
+	})
+	c := newCall(&protocol.Message{Subject: []byte(jsapi.APIPrefix + "CONSUMER.INFO.s.c")}, true, n.timeouts.answer)
+	answered := make(chan []byte, 1)
+	c.respond = func(answer []byte) { answered <- answer }
+	n.refuseConsumer(c, shard, consumerOffline(nil))
+	select {
+	case answer := <-answered:
+		var refused jsapi.Response
+		if err := json.Unmarshal(answer, &refused); err != nil || refused.Error == nil || refused.Error.ErrCode != jsapi.ErrConsumerOfflineReason.ErrCode {
+			t.Errorf("it answered %s (%v)", answer, err)
+		}
+	case <-time.After(testutil.Patience):
+		t.Error("it did not answer")
+	}
+	if n := n.Stats().Forwarded; n != 0 {
+		t.Errorf("it handed %d calls on", n)
+	}
+}
+
 // TestAStreamWhoseBrokerIsAway: the refusal names the leader that is away, and the stream can be
 // deleted.
 func TestAStreamWhoseBrokerIsAway(t *testing.T) {
