@@ -100,6 +100,34 @@ func TestCompactionStaysBelowWhatAllReplicasHave(t *testing.T) {
 	}
 }
 
+// replacedCopy is a copy that is replaced by the next one right after its offset was asked for.
+type replacedCopy struct {
+	*copied
+	next *log.Log
+}
+
+func (r *replacedCopy) Compaction() (below uint64, window time.Duration, ok bool) {
+	defer func() {
+		_ = r.data.Close()
+		r.data = r.next
+	}()
+	return r.copied.Compaction()
+}
+
+// What all in-sync replicas have of one copy says nothing about the copy that replaces it.
+func TestACopyIsReplacedBeforeItIsCompacted(t *testing.T) {
+	former, u, _, logged := newCopy(t)
+	next, _, _, _ := newCopy(t)
+	former.compact = true
+	u.compact(t.Context(), &replacedCopy{former, next.data}, nil)
+	if holes := next.data.Holes(1); holes > 0 || u.Compacted().Records > 0 {
+		t.Errorf("%d records of the next copy are gone", holes)
+	}
+	if logged.Len() > 0 {
+		t.Errorf("it logged: %s", logged)
+	}
+}
+
 // A log that is closed meanwhile is no fault: nothing is reported or logged.
 func TestAClosedLogIsNoFault(t *testing.T) {
 	c, u, _, logged := newCopy(t)
