@@ -172,6 +172,7 @@ func (b *Broker) run(ctx context.Context) error {
 
 	store, err := coordination.Open(coordination.Config{
 		Endpoints: b.config.Endpoints, TLS: b.config.TLS, Cluster: b.config.Cluster, Logger: b.log,
+		Seen: coordination.SeenFile(b.config.Data),
 	})
 	if err != nil {
 		return err
@@ -356,3 +357,11 @@ type node struct {
 }
 
 func (n node) Ready() bool { return n.b.ready.Load() }
+
+// Generation returns the generation of etcd as this broker knows it.
+func (n node) Generation() int64 {
+	if state := n.b.topics.topics.State(); state != nil {
+		return state.Generation
+	}
+	return 0
+}

@@ -63,8 +63,8 @@ func (b *Broker) startTopics(store *coordination.Client) (err error) {
 	t.topics, err = topic.Open(topic.Config{
 		Self: b.identity.ID, Name: b.config.Name, Disk: t.disk, Clock: b.clock, Hub: hub, Codec: jetstream.PublishCodec{}, Payload: b.config.Profile.Payload, Logger: b.log,
 		Exchange: t.exchange,
-		Report: func(ctx context.Context, suspects []coordination.Suspect) error {
-			return store.Report(ctx, b.member.Replica(), suspects)
+		Report: func(ctx context.Context, generation int64, suspects []coordination.Suspect) error {
+			return store.Report(ctx, b.member.Replica(), generation, suspects)
 		},
 		Leading: func(s *topic.ShardLeader, open bool) { t.subscriptions.ShardChanged(s, open) },
 	})

@@ -12,7 +12,7 @@ import (
 // Broker is the registration of a broker.
 type Broker struct {
 	ID          string // random, kept on the broker's volume; independent of the pod's ordinal
-	Incarnation int64  // create revision of its key: greater for every later registration
+	Incarnation int64  // generation and create revision of its key: greater for every later registration
 
 	Name    string // pod name, for messages
 	Client  string // host:port where NATS clients connect
@@ -57,6 +57,8 @@ type brokerValue struct {
 
 	Started  time.Time  `json:"started,omitzero"`
 	Features FeatureSet `json:"features,omitempty"`
+	// Generation is that of etcd at the registration. Earlier versions write none.
+	Generation int64 `json:"generation,omitempty"`
 }
 
 const brokerValueVersion = 1
@@ -89,7 +91,7 @@ func (b Broker) encode() ([]byte, error) {
 	if err := b.valid(); err != nil {
 		return nil, err
 	}
-	value := brokerValue{brokerValueVersion, b.Name, b.Client, b.Route, b.HTTP, b.Zone, b.Version, b.Since, b.Started, b.Features}
+	value := brokerValue{brokerValueVersion, b.Name, b.Client, b.Route, b.HTTP, b.Zone, b.Version, b.Since, b.Started, b.Features, GenerationOf(b.Incarnation)}
 	data, err := json.Marshal(value)
 	if err != nil {
 		return nil, fmt.Errorf("encode broker %s: %w", b.ID, err)
@@ -97,7 +99,7 @@ func (b Broker) encode() ([]byte, error) {
 	return data, nil
 }
 
-func decodeBroker(id string, incarnation int64, data []byte) (Broker, error) {
+func decodeBroker(id string, created int64, data []byte) (Broker, error) {
 	var value brokerValue
 	if err := json.Unmarshal(data, &value); err != nil {
 		return Broker{}, fmt.Errorf("decode broker %s: %w", id, err)
@@ -105,8 +107,11 @@ func decodeBroker(id string, incarnation int64, data []byte) (Broker, error) {
 	if value.V != brokerValueVersion {
 		return Broker{}, fmt.Errorf("decode broker %s: version %d of the value is unknown here (upgrade this program)", id, value.V)
 	}
+	if value.Generation < 0 || value.Generation > maxGeneration {
+		return Broker{}, fmt.Errorf("decode broker %s: there is no generation %d", id, value.Generation)
+	}
 	b := Broker{
-		ID: id, Incarnation: incarnation,
+		ID: id, Incarnation: incarnation(value.Generation, created),
 		Name: value.Name, Client: value.Client, Route: value.Route, HTTP: value.HTTP,
 		Zone: value.Zone, Version: value.Version, Since: value.Since, Started: value.Started, Features: value.Features,
 	}

@@ -57,6 +57,9 @@ type Config struct {
 	Logger    *slog.Logger  // nil: no log
 	// Probe is the interval of progress requests on a watch; 0: probeWatch.
 	Probe time.Duration
+	// Seen keeps what was seen of etcd, by which a broker notices that etcd was restored from a
+	// backup, and then raises the generation. nil: the client is no broker's, and raises none.
+	Seen SeenStore
 	// Remote, if not nil, replaces the Endpoints. It is for simulations.
 	Remote *Remote
 }
@@ -72,6 +75,8 @@ type Client struct {
 	puts   *txnQueue[topicPut]
 	swaps  *txnQueue[swap]
 	leased leasedValues
+	// history is of the keys that WatchState follows.
+	history *history
 
 	probe, silent time.Duration // of a watch; tests shorten them
 }
@@ -96,10 +101,12 @@ func Open(cfg Config) (*Client, error) {
 		_ = coordinators.Close()
 		return nil, fmt.Errorf("open coordination of %s: lease of %v (use whole seconds, at least one)", cfg.Cluster, ttl)
 	}
-	return &Client{
+	c := &Client{
 		Coordinators: coordinators, prefix: prefix, ttl: ttl, log: loggerOf(cfg.Logger).With("cluster", cfg.Cluster),
 		claims: newClaims(), puts: newGather[topicPut](), swaps: newGather[swap](), probe: cmp.Or(cfg.Probe, probeWatch), silent: silentWatch,
-	}, nil
+	}
+	c.history = newHistory(c, cfg.Seen)
+	return c, nil
 }
 
 func loggerOf(log *slog.Logger) *slog.Logger {

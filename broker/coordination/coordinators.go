@@ -11,6 +11,9 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/carillon-mq/carillon/broker/env"
 )
@@ -34,7 +37,7 @@ func openRemote(remote *Remote) *Coordinators {
 	etcd := clientv3.NewCtxClient(context.Background())
 	etcd.KV = clientv3.NewKVFromKVClient(remote.KV, etcd)
 	etcd.Lease = clientv3.NewLeaseFromLeaseClient(remote.Lease, etcd, time.Second)
-	etcd.Watcher = clientv3.NewWatchFromWatchClient(remote.Watch, etcd)
+	etcd.Watcher = clientv3.NewWatchFromWatchClient(oneStream{remote.Watch}, etcd)
 	return &Coordinators{etcd: etcd, remote: remote}
 }
 
@@ -46,12 +49,42 @@ func (c *Coordinators) leases() etcdserverpb.LeaseClient {
 	return etcdserverpb.NewLeaseClient(c.etcd.ActiveConnection())
 }
 
+// oneStream is a watch service whose streams end for good: clientv3 would resume an interrupted watch
+// unseen, also in an etcd that was restored from a backup meanwhile.
+type oneStream struct{ etcdserverpb.WatchClient }
+
+func (o oneStream) Watch(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[etcdserverpb.WatchRequest, etcdserverpb.WatchResponse], error) {
+	stream, err := o.WatchClient.Watch(ctx, opts...)
+	if err != nil {
+		return nil, ending(err)
+	}
+	return endingStream{stream}, nil
+}
+
+type endingStream struct {
+	grpc.BidiStreamingClient[etcdserverpb.WatchRequest, etcdserverpb.WatchResponse]
+}
+
+func (s endingStream) Recv() (*etcdserverpb.WatchResponse, error) {
+	r, err := s.BidiStreamingClient.Recv()
+	return r, ending(err)
+}
+
+// ending returns an error after which clientv3 doesn't try again.
+func ending(err error) error {
+	if code := status.Code(err); err == nil || code != codes.Unavailable && code != codes.Internal {
+		return err
+	}
+	return status.Error(codes.Aborted, status.Convert(err).Message())
+}
+
 // OpenCoordinators returns a client. It does not wait for etcd.
 func OpenCoordinators(endpoints []string, tls *env.TLS) (*Coordinators, error) {
 	etcd, err := dial(endpoints, tls)
 	if err != nil {
 		return nil, err
 	}
+	etcd.Watcher = clientv3.NewWatchFromWatchClient(oneStream{etcdserverpb.NewWatchClient(etcd.ActiveConnection())}, etcd)
 	return &Coordinators{etcd: etcd}, nil
 }
 

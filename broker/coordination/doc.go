@@ -4,8 +4,10 @@
 // All keys of one Broker resource are below /carillon/<namespace>/<name>/. Values are small JSON
 // objects with a version in "v":
 //
+//	generation            how often etcd was restored from a backup (history)
 //	owner                 the identity of the Broker resource that the keys belong to
-//	brokers/<id>          a Broker, on a lease; its create revision is the broker's incarnation
+//	brokers/<id>          a Broker, on a lease; its generation and create revision are the broker's
+//	                      incarnation
 //	controller            broker and incarnation of the controller, on the lease of that broker;
 //	                      its create revision is the controller's term
 //	topics/<name>         a Topic: id, spec, generation, owner, created, deleting
@@ -27,6 +29,8 @@
 //     like a cluster without brokers.
 //   - A watch that was compacted, cut or silent is replaced by a read at a revision and a watch
 //     from there, so no change is missed and none is seen in the wrong order.
+//   - A read or a watch of an etcd that was restored from a backup is not taken for a later state of
+//     what was seen before: the generation is raised, and everything is read again.
 //   - Nothing waits without a context or a bound, and Close leaves no goroutine.
 //
 // Invariants of Topics, shards and Subscriptions:

@@ -73,8 +73,8 @@ func TestReportsEndWithTheBroker(t *testing.T) {
 	joinedA := c.join(t, broker("a"))
 	a := Replica{"a", joinedA.incarnation()}
 	topic := c.mustCreate(t, "orders", spec("orders"), client)
-	said := []Suspect{{topic.ID, 0, 3, 17, 5, 0, 0, true, false}, {topic.ID, 5, 4, 1 << 60, 0, 0, 2, false, true}, {topic.ID, 6, 4, 17, 1, 4, 0, false, false}}
-	if err := c.Report(ctx, a, said); err != nil {
+	said := []Suspect{{Topic: topic.ID, Shard: 0, Epoch: 3, End: 17, State: 5, Spent: 0, Lacks: 0, Cut: true}, {Topic: topic.ID, Shard: 5, Epoch: 4, End: 1 << 60, State: 0, Spent: 0, Lacks: 2, Closed: true}, {Topic: topic.ID, Shard: 6, Epoch: 4, End: 17, State: 1, Spent: 4, Lacks: 0, Cut: false}}
+	if err := c.Report(ctx, a, 0, said); err != nil {
 		t.Fatal(err)
 	}
 	s := seen.wait("the report", func(s *State) bool { return s.Suspect("a", topic.ID, 5) })
@@ -94,12 +94,12 @@ func TestReportsEndWithTheBroker(t *testing.T) {
 			t.Errorf("at revision %d it was there without its report", state.Revision)
 		}
 	}
-	as[*NotRegisteredError](t, c.Report(ctx, a, nil))
-	if err := c.Report(ctx, again, nil); err != nil {
+	as[*NotRegisteredError](t, c.Report(ctx, a, 0, nil))
+	if err := c.Report(ctx, again, 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	seen.wait("nothing suspect", func(s *State) bool { return !s.Suspect("a", topic.ID, 0) && !s.Suspect("a", topic.ID, 5) })
-	if err := c.Report(ctx, again, said); err != nil {
+	if err := c.Report(ctx, again, 0, said); err != nil {
 		t.Fatal(err)
 	}
 	seen.wait("the report", func(s *State) bool { return s.Suspect("a", topic.ID, 5) })
@@ -110,7 +110,7 @@ func TestReportsEndWithTheBroker(t *testing.T) {
 	}
 
 	// A report before the registration is there from its first moment.
-	if err := c.Report(ctx, Replica{Broker: "b"}, said); err != nil {
+	if err := c.Report(ctx, Replica{Broker: "b"}, 0, said); err != nil {
 		t.Fatal(err)
 	}
 	b := Replica{"b", c.join(t, broker("b")).incarnation()}
@@ -124,13 +124,13 @@ func TestReportsEndWithTheBroker(t *testing.T) {
 	// A report of a large broker's replicas fits; an invalid shard is refused.
 	many := make([]Suspect, 10_000)
 	for i := range many {
-		many[i] = Suspect{newID(), i % maxShards, uint64(i), 1 << 40, 1 << 40, 0, 3, false, false}
+		many[i] = Suspect{Topic: newID(), Shard: i % maxShards, Epoch: uint64(i), End: 1 << 40, State: 1 << 40, Spent: 0, Lacks: 3, Cut: false}
 	}
-	if err := c.Report(ctx, b, many); err != nil {
+	if err := c.Report(ctx, b, 0, many); err != nil {
 		t.Errorf("the report of %d replicas: %v", len(many), err)
 	}
-	as[*InvalidError](t, c.Report(ctx, b, []Suspect{{"../x", 0, 1, 1, 1, 0, 0, false, false}}))
-	as[*InvalidError](t, c.Report(ctx, b, []Suspect{{topic.ID, maxShards, 1, 1, 1, 0, 0, false, false}}))
+	as[*InvalidError](t, c.Report(ctx, b, 0, []Suspect{{Topic: "../x", Shard: 0, Epoch: 1, End: 1, State: 1, Spent: 0, Lacks: 0, Cut: false}}))
+	as[*InvalidError](t, c.Report(ctx, b, 0, []Suspect{{Topic: topic.ID, Shard: maxShards, Epoch: 1, End: 1, State: 1, Spent: 0, Lacks: 0, Cut: false}}))
 }
 
 // TestAnEvictedBrokerComesBackWithWhatItHad: eviction ends a broker's term as controller at once.

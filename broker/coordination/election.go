@@ -2,6 +2,7 @@ package coordination
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -38,9 +39,13 @@ func decodeController(kv *mvccpb.KeyValue) (Controller, error) {
 // Office is the write access of the elected controller. Every write compares that the key of its
 // election still exists, so a deposed controller that does not know of its end changes nothing.
 type Office struct {
-	c    *Client
-	term int64
+	c          *Client
+	term       int64
+	generation int64
 }
+
+// Generation returns the generation of the election. Its end ends the term.
+func (o *Office) Generation() int64 { return o.generation }
 
 // Term returns the create revision of the key: greater for every later election.
 func (o *Office) Term() int64 { return o.term }
@@ -98,7 +103,7 @@ func (c *Client) Campaign(ctx context.Context, self Replica, vacant <-chan struc
 			continue
 		}
 		c.log.Info("elected controller", "broker", self.Broker, "term", term)
-		c.hold(ctx, &Office{c, term}, lead)
+		c.hold(ctx, &Office{c, term, self.Generation()}, lead)
 		c.resign(term)
 		c.log.Info("controller no more", "broker", self.Broker, "term", term)
 		if !pause.wait(ctx) { // otherwise a lead that returns at once would make this a busy loop
@@ -118,12 +123,12 @@ func (c *Client) elect(ctx context.Context, self Replica) (term int64, err error
 	if err != nil {
 		return 0, err
 	}
-	if found == nil || found.GetCreateRevision() != self.Incarnation {
+	if !registers(found, self) {
 		return 0, &NotRegisteredError{self}
 	}
 	key := c.controllerKey()
 	done, err := c.transact(ctx,
-		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0), c.lives(self)},
+		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0), c.lives(self), c.in(self.Generation())},
 		[]clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(clientv3.LeaseID(found.GetLease())))},
 		clientv3.OpGet(key))
 	if err != nil {
@@ -135,12 +140,30 @@ func (c *Client) elect(ctx context.Context, self Replica) (term int64, err error
 	// The answer of an earlier election may have been lost. Then the key is this broker's, in this
 	// incarnation.
 	if found := readResult(done, 0); found != nil {
-		if controller, err := decodeController(found); err == nil && controller.Replica == self {
+		controller, err := decodeController(found)
+		if err == nil && controller.Replica == self {
 			return controller.Term, nil
+		}
+		if err == nil && controller.Generation() < self.Generation() { // it was restored with etcd
+			return 0, c.unseat(ctx, self, found)
 		}
 	}
 	return 0, nil
 }
+
+// unseat deletes the key of a controller of an earlier generation.
+func (c *Client) unseat(ctx context.Context, self Replica, found *mvccpb.KeyValue) error {
+	key := c.controllerKey()
+	if _, err := c.transact(ctx,
+		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", found.GetModRevision()), c.lives(self), c.in(self.Generation())},
+		[]clientv3.Op{clientv3.OpDelete(key)}); err != nil {
+		return fmt.Errorf("delete the controller of an earlier generation: %w", err)
+	}
+	return errUnseated
+}
+
+// errUnseated has the election tried again.
+var errUnseated = errors.New("the controller of an earlier generation was removed")
 
 // hold runs lead while the key is seen at least once per TTL of the lease.
 func (c *Client) hold(ctx context.Context, office *Office, lead func(context.Context, *Office)) {
@@ -263,7 +286,10 @@ func (o *Office) compares(w *ShardWrite) map[string]clientv3.Cmp {
 // writeSome writes the first of them, as many as one transaction can compare.
 func (o *Office) writeSome(ctx context.Context, writes []ShardWrite) (n int, revision int64, err error) {
 	c := o.c
-	when := map[string]clientv3.Cmp{c.controllerKey(): clientv3.Compare(clientv3.CreateRevision(c.controllerKey()), "=", o.term)}
+	when := map[string]clientv3.Cmp{
+		c.controllerKey(): clientv3.Compare(clientv3.CreateRevision(c.controllerKey()), "=", o.term),
+		c.generationKey(): c.in(o.generation),
+	}
 	var then []clientv3.Op
 	for i := range writes {
 		needs, more := o.compares(&writes[i]), 0
@@ -282,13 +308,16 @@ func (o *Office) writeSome(ctx context.Context, writes []ShardWrite) (n int, rev
 		}
 		then = append(then, clientv3.OpPut(c.shardKey(writes[i].Shard.Topic, writes[i].Shard.Number), value))
 	}
-	done, err := c.transact(ctx, slices.Collect(maps.Values(when)), then, clientv3.OpGet(c.controllerKey()))
+	done, err := c.transact(ctx, slices.Collect(maps.Values(when)), then, clientv3.OpGet(c.controllerKey()), clientv3.OpGet(c.generationKey()))
 	switch {
 	case err != nil:
 		return 0, 0, fmt.Errorf("write %d shards: %w", len(then), err)
 	case done.Succeeded:
 		return len(then), done.Header.GetRevision(), nil
 	case readResult(done, 0).GetCreateRevision() != o.term:
+		return 0, 0, &DeposedError{o.term}
+	}
+	if now, err := decodeGeneration(readResult(done, 1)); err != nil || now != o.generation {
 		return 0, 0, &DeposedError{o.term}
 	}
 	names := make([]string, 0, len(then))

@@ -30,10 +30,17 @@ const (
 	// FeatureVouches is that a broker writes its own entry of an in-sync set once it has opened and
 	// judged its copy (Client.Vouch). The controller elects no life of it that isn't named there.
 	FeatureVouches Feature = "vouches"
+	// FeatureGenerations is that a broker notices a restored etcd (history), registers in the
+	// generation that etcd is in, and reports how far its copies of a restored shard go. A generation
+	// after the first is entered only if all registered brokers announce this. Earlier versions can't
+	// take part in it: they can't read the shards, and their registrations count for nothing.
+	FeatureGenerations Feature = "generations"
 )
 
 // Features returns the features that this program announces.
-func Features() FeatureSet { return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureVouches) }
+func Features() FeatureSet {
+	return MakeFeatureSet(FeatureBarrier, FeatureClock, FeatureGenerations, FeatureVouches)
+}
 
 const (
 	// maxFeatures and maxFeature bound what a broker announces: far beyond what one release adds, and

@@ -72,6 +72,7 @@ type registration struct {
 	self        Broker
 	lease       clientv3.LeaseID // 0: none is held or half-made
 	incarnation int64            // of the last registration; 0: none yet
+	generation  int64            // of etcd, at the last registration
 }
 
 // register creates the key under a new lease. It first revokes what an earlier attempt of this
@@ -82,6 +83,10 @@ func (r *registration) register(ctx context.Context) error {
 	if err := r.end(ctx); err != nil {
 		return err
 	}
+	generation, _, err := r.c.history.resolve(ctx)
+	if err != nil {
+		return err
+	}
 	if err := r.deleteStale(ctx); err != nil {
 		return err
 	}
@@ -90,7 +95,9 @@ func (r *registration) register(ctx context.Context) error {
 		return fmt.Errorf("grant a lease: %w", err)
 	}
 	r.lease = grant.ID
-	value, err := r.self.encode()
+	self := r.self
+	self.Incarnation = incarnation(generation, 0) // the value says the generation
+	value, err := self.encode()
 	if err != nil {
 		return err
 	}
@@ -99,16 +106,16 @@ func (r *registration) register(ctx context.Context) error {
 		then = append(then, clientv3.OpPut(key, value, clientv3.WithLease(r.lease)))
 	}
 	put, err := r.c.etcd.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(r.key), "=", 0)).
+		If(clientv3.Compare(clientv3.CreateRevision(r.key), "=", 0), r.c.in(generation)).
 		Then(then...).
 		Commit()
 	if err != nil {
 		return fmt.Errorf("put %s: %w", r.key, err)
 	}
 	if !put.Succeeded {
-		return fmt.Errorf("put %s: another process registered with this identity at the same time", r.key)
+		return fmt.Errorf("put %s: another process registered with this identity at the same time, or etcd entered another generation (trying again)", r.key)
 	}
-	r.incarnation = put.Header.Revision
+	r.incarnation, r.generation = incarnation(generation, put.Header.Revision), generation
 	if r.self.Since == 0 {
 		r.self.Since = r.incarnation // of the next registration
 	}
@@ -127,8 +134,13 @@ func (r *registration) deleteStale(ctx context.Context) error {
 		return nil
 	}
 	found := got.Kvs[0]
-	if r.incarnation != 0 && found.CreateRevision > r.incarnation {
-		return &SupersededError{ID: r.c.brokerID([]byte(r.key)), Newer: found.CreateRevision}
+	id := r.c.brokerID([]byte(r.key))
+	newer := incarnation(r.generation, found.CreateRevision)
+	if other, err := decodeBroker(id, found.CreateRevision, found.Value); err == nil {
+		newer = other.Incarnation
+	}
+	if r.incarnation != 0 && newer > r.incarnation {
+		return &SupersededError{ID: id, Newer: newer}
 	}
 	if found.Lease != 0 {
 		if _, err := r.c.etcd.Revoke(ctx, clientv3.LeaseID(found.Lease)); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -187,8 +199,11 @@ func (r *registration) hold(ctx context.Context) error {
 	)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
+	restored := r.c.history.after(r.generation)
 	for beat := 1; ; beat++ {
 		select {
+		case <-restored:
+			return fmt.Errorf("etcd was restored from a backup, and generation %d is over", r.generation)
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-timer.C:
@@ -200,7 +215,7 @@ func (r *registration) hold(ctx context.Context) error {
 		case err == nil:
 			last, warned, wait = time.Now(), false, interval
 			if beat%inspectEvery == 0 && r.gone(ctx) {
-				return errors.New("the key was deleted")
+				return errors.New("the key was deleted, or etcd was restored from a backup")
 			}
 		default:
 			wait = retry
@@ -234,10 +249,17 @@ func (r *registration) beat(ctx context.Context, deadline time.Duration) (alive 
 	return answer.GetTTL() > 0, nil
 }
 
-// gone reports whether etcd answers that the key is not the one that was put.
+// gone reports whether etcd answers that the key is not the one that was put, or that etcd is in
+// another generation or was restored.
 func (r *registration) gone(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, r.c.ttl/3)
 	defer cancel()
+	if generation, err := r.c.history.check(ctx); err != nil {
+		_, restored := errors.AsType[*RestoredError](err)
+		return restored
+	} else if generation != r.generation {
+		return true
+	}
 	got, err := r.c.etcd.Get(ctx, r.key)
-	return err == nil && (len(got.Kvs) == 0 || got.Kvs[0].CreateRevision != r.incarnation)
+	return err == nil && (len(got.Kvs) == 0 || got.Kvs[0].CreateRevision != revisionOf(r.incarnation))
 }

@@ -54,7 +54,7 @@ func (c *Client) putLeased(ctx context.Context, broker Replica, key, value strin
 	if err != nil {
 		return err
 	}
-	if registered == nil || registered.GetCreateRevision() != broker.Incarnation {
+	if !registers(registered, broker) {
 		return &NotRegisteredError{broker}
 	}
 	found, err := c.get(ctx, key)
@@ -65,7 +65,7 @@ func (c *Client) putLeased(ctx context.Context, broker Replica, key, value strin
 		return nil
 	}
 	done, err := c.transact(ctx,
-		[]clientv3.Cmp{c.lives(broker)},
+		[]clientv3.Cmp{c.lives(broker), c.in(broker.Generation())},
 		[]clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(clientv3.LeaseID(registered.GetLease())))})
 	if err != nil {
 		return fmt.Errorf("put %s: %w", key, err)
@@ -86,7 +86,7 @@ func (c *Client) Evict(ctx context.Context, broker Replica) error {
 	if err != nil {
 		return err
 	}
-	if found == nil || found.GetCreateRevision() != broker.Incarnation {
+	if !registers(found, broker) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

@@ -315,7 +315,7 @@ func TestAQuietEtcdIsNotSilent(t *testing.T) {
 	m.put = func(kv *mvccpb.KeyValue) { t.Errorf("what was read before came again: %s", kv.GetKey()) }
 	ctx, stop := context.WithTimeout(context.Background(), c.silent+c.silent/2)
 	defer stop()
-	if err := m.watch(ctx, revision); ctx.Err() == nil {
+	if _, err := m.watch(ctx, revision); ctx.Err() == nil {
 		t.Errorf("the watch was given up: %v", err)
 	}
 }

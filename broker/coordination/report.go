@@ -29,25 +29,49 @@ type Suspect struct {
 	// Closed reports that the broker cannot open its copy. It counts as away until it can. How far
 	// the copy goes is what was known before; 0: nothing is known.
 	Closed bool
+
+	// Of a shard of an earlier generation every copy is reported, also one that the shard does not
+	// name, and stands still from then on.
+
+	// Whole reports that nothing speaks against the copy.
+	Whole bool
+	// Opening reports that there is a copy, and that it is not known yet how far it goes.
+	Opening bool
+	// Known is the latest epoch of the shard that the broker knows.
+	Known uint64
+	// StateEpoch is the last epoch of the state log.
+	StateEpoch uint64
 }
 
+// reach returns how far the logs go, for a comparison of copies without a doubt.
+func (s Suspect) reach() [4]uint64 { return [...]uint64{s.Epoch, s.End, s.StateEpoch, s.State} }
+
+// SameReach reports whether two copies go equally far.
+func (s Suspect) SameReach(other Suspect) bool { return s.reach() == other.reach() }
+
 // report is what one broker has reported about its replicas.
-type report map[string][]Suspect // by id of the Topic
+type report struct {
+	suspects map[string][]Suspect // by id of the Topic
+	// generation: all copies of shards of earlier generations are among the suspects.
+	generation int64
+}
 
 type reportValue struct {
 	V int `json:"v"`
 	// Suspects are, by Topic id, for each replica: shard, epoch and end of the data log, end of the
 	// state log, spent epoch, segments being fetched, flags. Earlier versions write fewer numbers
-	// and ignore further ones.
-	Suspects map[string][][7]uint64 `json:"suspects"`
+	// and ignore further ones: the latest epoch known, the last epoch of the state log.
+	Suspects map[string][][]uint64 `json:"suspects"`
+	// Generation is that of report. Earlier versions write none.
+	Generation int64 `json:"generation,omitempty"`
 }
 
 const (
 	reportValueVersion = 1
-	// flagCut encodes Suspect.Cut.
-	flagCut = 1
-	// flagClosed encodes Suspect.Closed.
-	flagClosed = 2
+	// The flags of a Suspect.
+	flagCut, flagClosed, flagWhole, flagOpening = 1, 2, 4, 8
+	// numbersBefore is how many numbers the version before wrote of a replica.
+	numbersBefore = 7
 	// maxReport bounds one report in bytes, within etcd's limits: some 16,000 replicas.
 	maxReport = 1 << 20
 )
@@ -56,25 +80,29 @@ func (c *Client) reportKey(id string) string { return c.prefix + "reports/" + id
 
 // Report replaces the list of replicas that a broker cannot vouch for; an empty list vouches for
 // all. It ends with the incarnation, but a later registration of the same process keeps it. With
-// incarnation 0 it is part of the next registration.
-func (c *Client) Report(ctx context.Context, broker Replica, suspects []Suspect) error {
+// incarnation 0 it is part of the next registration. A generation says that the list has all copies
+// of shards of earlier generations.
+func (c *Client) Report(ctx context.Context, broker Replica, generation int64, suspects []Suspect) error {
 	what := "the report of broker " + broker.Broker
 	if why := validBrokerID(broker.Broker); why != "" {
 		return &InvalidError{what, why}
 	}
-	value := reportValue{reportValueVersion, map[string][][7]uint64{}}
+	value := reportValue{reportValueVersion, map[string][][]uint64{}, generation}
 	for _, s := range suspects {
 		if !validID(s.Topic) || s.Shard < 0 || s.Shard >= maxShards {
 			return &InvalidError{what, fmt.Sprintf("shard %d of topic id %q: no such shard can be", s.Shard, s.Topic)}
 		}
 		flags := uint64(0)
-		if s.Cut {
-			flags |= flagCut
+		for flag, set := range map[uint64]bool{flagCut: s.Cut, flagClosed: s.Closed, flagWhole: s.Whole, flagOpening: s.Opening} {
+			if set {
+				flags |= flag
+			}
 		}
-		if s.Closed {
-			flags |= flagClosed
+		numbers := []uint64{uint64(s.Shard), s.Epoch, s.End, s.State, uint64(s.Spent), uint64(s.Lacks), flags, s.Known, s.StateEpoch}
+		if s.Known == 0 && s.StateEpoch == 0 {
+			numbers = numbers[:numbersBefore]
 		}
-		value.Suspects[s.Topic] = append(value.Suspects[s.Topic], [7]uint64{uint64(s.Shard), s.Epoch, s.End, s.State, uint64(s.Spent), uint64(s.Lacks), flags})
+		value.Suspects[s.Topic] = append(value.Suspects[s.Topic], numbers)
 	}
 	data, err := encodeBounded(what, value, maxReport)
 	if err != nil {
@@ -83,18 +111,23 @@ func (c *Client) Report(ctx context.Context, broker Replica, suspects []Suspect)
 	return c.putLeased(ctx, broker, c.reportKey(broker.Broker), data)
 }
 
-func decodeReport(kv *mvccpb.KeyValue) (report, error) {
+func decodeReport(kv *mvccpb.KeyValue) (r report, err error) {
 	var value reportValue
 	if err := decodeValue(string(kv.GetKey()), kv.GetValue(), reportValueVersion, &value, &value.V); err != nil {
-		return nil, err
+		return r, err
 	}
-	r := make(report, len(value.Suspects))
+	r = report{make(map[string][]Suspect, len(value.Suspects)), value.Generation}
 	for topic, shards := range value.Suspects {
-		for _, s := range shards {
+		for _, said := range shards {
+			var s [numbersBefore + 2]uint64
+			copy(s[:], said)
 			if s[0] >= maxShards {
-				return nil, fmt.Errorf("decode %s: no topic has a shard %d", kv.GetKey(), s[0])
+				return r, fmt.Errorf("decode %s: no topic has a shard %d", kv.GetKey(), s[0])
 			}
-			r[topic] = append(r[topic], Suspect{topic, int(s[0]), s[1], s[2], s[3], int64(s[4]), int(min(s[5], math.MaxInt32)), s[6]&flagCut != 0, s[6]&flagClosed != 0})
+			r.suspects[topic] = append(r.suspects[topic], Suspect{
+				Topic: topic, Shard: int(s[0]), Epoch: s[1], End: s[2], State: s[3], Spent: int64(s[4]), Lacks: int(min(s[5], math.MaxInt32)),
+				Cut: s[6]&flagCut != 0, Closed: s[6]&flagClosed != 0, Whole: s[6]&flagWhole != 0, Opening: s[6]&flagOpening != 0, Known: s[7], StateEpoch: s[8],
+			})
 		}
 	}
 	return r, nil
@@ -104,12 +137,18 @@ func decodeReport(kv *mvccpb.KeyValue) (report, error) {
 // that shard.
 func (s *State) Suspect(brokerID, topicID string, shard int) bool {
 	said, ok := s.Reported(brokerID, topicID, shard)
-	return ok && said.Spent == 0
+	return ok && said.Doubted()
 }
+
+// Doubted reports whether the broker can't vouch for the copy.
+func (s Suspect) Doubted() bool { return s.Spent == 0 && !s.Whole && !s.Opening }
+
+// ReportedIn returns the generation whose restored copies a broker has reported; 0: none.
+func (s *State) ReportedIn(brokerID string) int64 { return s.reports[brokerID].generation }
 
 // Reported returns what the broker has reported about a replica; false: nothing.
 func (s *State) Reported(brokerID, topicID string, shard int) (Suspect, bool) {
-	for _, suspect := range s.reports[brokerID][topicID] {
+	for _, suspect := range s.reports[brokerID].suspects[topicID] {
 		if suspect.Shard == shard {
 			return suspect, true
 		}

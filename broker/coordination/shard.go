@@ -3,13 +3,13 @@ package coordination
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Shard is the placement of one shard of a Topic.
@@ -24,6 +24,9 @@ type Shard struct {
 	Removing []string  // replicas to be removed when the others are in sync
 	Doubt    Doubt     // of the last election that may have lost acknowledged records
 	Returned []Return  // members that returned, and vouched for their copies themselves
+	// Generation is that of etcd in which the controller wrote the shard. In a later one it has no
+	// leader, and its in-sync set is not believed.
+	Generation int64
 
 	Revision int64 // of its key; what a compare-and-swap compares; 0: not written yet
 }
@@ -75,9 +78,16 @@ type shardValue struct {
 	Removing []string  `json:"removing,omitempty"`
 	Doubt    Doubt     `json:"doubt,omitzero"`
 	Returned []Return  `json:"returned,omitempty"`
+	// Generation is of version 2.
+	Generation int64 `json:"generation,omitempty"`
 }
 
-const shardValueVersion = 1
+const (
+	shardValueVersion = 1
+	// generationShardVersion is of shards with a generation, so that programs that know none refuse
+	// them.
+	generationShardVersion = 2
+)
 
 func (c *Client) allShards() string                   { return c.prefix + "shards/" }
 func (c *Client) shardsPrefix(topic string) string    { return c.allShards() + topic + "/" }
@@ -92,6 +102,8 @@ func (s *Shard) valid() string {
 	switch {
 	case !validID(s.Topic) || s.Number < 0 || s.Number >= maxShards:
 		return "no such shard can be"
+	case s.Generation < 0 || s.Generation > maxGeneration:
+		return fmt.Sprintf("generation %d", s.Generation)
 	case s.Epoch < 1:
 		return fmt.Sprintf("epoch %d (begin with 1)", s.Epoch)
 	case len(s.Replicas) == 0 || len(s.Replicas) > 2*maxReplicas:
@@ -179,7 +191,11 @@ func (s *Shard) encode() (string, error) {
 	if why := s.valid(); why != "" {
 		return "", &InvalidError{s.String(), why}
 	}
-	return encodeValue(s.String(), shardValue{shardValueVersion, s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing, s.Doubt, s.returns()})
+	version := shardValueVersion
+	if s.Generation > 0 {
+		version = generationShardVersion
+	}
+	return encodeValue(s.String(), shardValue{version, s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing, s.Doubt, s.returns(), s.Generation})
 }
 
 func (c *Client) decodeShard(kv *mvccpb.KeyValue) (*Shard, error) {
@@ -190,9 +206,14 @@ func (c *Client) decodeShard(kv *mvccpb.KeyValue) (*Shard, error) {
 	}
 	s := &Shard{Topic: topic, Number: n, Revision: kv.GetModRevision()}
 	var value shardValue
-	if err := decodeValue(s.String(), kv.GetValue(), shardValueVersion, &value, &value.V); err != nil {
+	version := shardValueVersion
+	if json.Unmarshal(kv.GetValue(), &value) == nil && value.V == generationShardVersion {
+		version = generationShardVersion
+	}
+	if err := decodeValue(s.String(), kv.GetValue(), version, &value, &value.V); err != nil {
 		return nil, err
 	}
+	s.Generation = value.Generation
 	s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing, s.Doubt, s.Returned = value.Epoch, value.Leader, value.Replicas, value.InSync, value.Adding, value.Removing, value.Doubt, value.Returned
 	if why := s.valid(); why != "" {
 		return nil, fmt.Errorf("decode %s: %s", s, why)
@@ -225,9 +246,4 @@ func (c *Client) ReadShards(ctx context.Context, topicID string) (shards []*Shar
 func (s *Shard) Vouched(b Broker) bool {
 	m, in := s.Member(b.ID)
 	return in && m.Incarnation != 0 && m.Incarnation == b.Incarnation
-}
-
-// lives compares that the broker is registered in that incarnation.
-func (c *Client) lives(m Replica) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(c.brokerKey(m.Broker)), "=", m.Incarnation)
 }

@@ -120,7 +120,7 @@ func (c *Client) swapSome(ctx context.Context) {
 	each := make([]clientv3.Op, 0, len(these))
 	for _, s := range these {
 		key := c.shardKey(s.before.Topic, s.before.Number)
-		when := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", s.before.Revision), c.lives(s.self)}
+		when := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", s.before.Revision), c.lives(s.self), c.in(s.self.Generation())}
 		for _, m := range s.joins {
 			when = append(when, c.lives(m))
 		}

@@ -33,7 +33,7 @@ func (c *Client) ReportSilent(ctx context.Context, by, silent Replica) (evicted 
 	if err != nil {
 		return false, err
 	}
-	if accused == nil || accused.GetCreateRevision() != silent.Incarnation {
+	if !registers(accused, silent) {
 		return false, nil
 	}
 	value, err := encodeValue("a silence", silenceValue{silenceValueVersion, by.Incarnation})
@@ -41,7 +41,7 @@ func (c *Client) ReportSilent(ctx context.Context, by, silent Replica) (evicted 
 		return false, err
 	}
 	done, err := c.transact(ctx,
-		[]clientv3.Cmp{c.lives(silent), c.lives(by)},
+		[]clientv3.Cmp{c.lives(silent), c.lives(by), c.in(by.Generation())},
 		[]clientv3.Op{
 			clientv3.OpPut(c.silenceKey(silent.Broker, by.Broker), value, clientv3.WithLease(clientv3.LeaseID(accused.GetLease()))),
 			clientv3.OpGet(c.silencePrefix(silent.Broker), clientv3.WithPrefix()),
@@ -62,15 +62,15 @@ func (c *Client) ReportSilent(ctx context.Context, by, silent Replica) (evicted 
 // agreed reports whether more than half of the members have reported the broker as silent. With two
 // members neither can evict the other, since each may be the one that is cut off.
 func (c *Client) agreed(silent string, said, members []*mvccpb.KeyValue) bool {
-	lives := make(map[string]int64, len(members))
+	created := make(map[string]int64, len(members))
 	for _, m := range members {
-		lives[c.brokerID(m.GetKey())] = m.GetCreateRevision()
+		created[c.brokerID(m.GetKey())] = m.GetCreateRevision()
 	}
 	accusers := 0
 	for _, kv := range said {
 		var value silenceValue
 		by := strings.TrimPrefix(string(kv.GetKey()), c.silencePrefix(silent))
-		if decodeValue(string(kv.GetKey()), kv.GetValue(), silenceValueVersion, &value, &value.V) == nil && value.By != 0 && lives[by] == value.By {
+		if decodeValue(string(kv.GetKey()), kv.GetValue(), silenceValueVersion, &value, &value.V) == nil && value.By != 0 && created[by] == revisionOf(value.By) {
 			accusers++
 		}
 	}

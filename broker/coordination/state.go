@@ -6,14 +6,16 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // State is everything that a broker follows, at one revision. It is immutable and safe for
 // concurrent use. Its methods return shared values: never change them.
 type State struct {
 	Revision   int64
+	Generation int64      // of etcd: the time between two restores from a backup
 	Controller Controller // Term 0: none
-	Brokers    []Broker   // sorted by id
+	Brokers    []Broker   // registered in this generation, sorted by id
 
 	topics     table[*Topic]     // by name
 	byTopic    table[*topicKeys] // by id of the Topic
@@ -144,10 +146,13 @@ type Changes struct {
 	Drains        bool
 	Reports       bool
 	Unreadable    bool
+	// Restored reports that etcd was restored from a backup since the State before: what is missing
+	// now was not deleted.
+	Restored bool
 }
 
 func (c *Changes) any() bool {
-	return len(c.Topics) > 0 || len(c.Shards) > 0 || len(c.Subscriptions) > 0 || c.Brokers || c.Controller || c.Drains || c.Reports || c.Unreadable
+	return len(c.Topics) > 0 || len(c.Shards) > 0 || len(c.Subscriptions) > 0 || c.Brokers || c.Controller || c.Drains || c.Reports || c.Unreadable || c.Restored
 }
 
 // WatchState calls changed with the State and its changes, at first and after each change, until
@@ -157,7 +162,13 @@ func (c *Changes) any() bool {
 // It uses one read and one watch. While etcd is unreachable the last State stands.
 func (c *Client) WatchState(ctx context.Context, changed func(*State, Changes)) error {
 	f := newFollower(c, changed)
-	m := mirror{c: c, prefix: c.prefix, put: f.put, remove: f.remove, keys: f.keys, complete: f.settled}
+	m := mirror{c: c, prefix: c.prefix, put: f.put, remove: f.remove, keys: f.keys, complete: f.settled, history: c.history,
+		restored: func() { f.distrust, f.changes.Restored = true, true }, generation: func() int64 { return f.generation }}
+	saving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var saver sync.WaitGroup
+	saver.Go(func() { c.history.keep(saving) })
 	m.run(ctx)
+	stop()
+	saver.Wait()
 	return nil
 }

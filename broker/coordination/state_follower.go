@@ -25,6 +25,10 @@ type follower struct {
 	drains     map[string]DrainMode
 	reports    map[string]report
 	reported   map[string]int64 // revisions of the reports
+	generation int64
+	// distrust is set after a restore, until everything was read again: an equal revision is no equal
+	// value then.
+	distrust bool
 
 	last    State // unchanged parts are reused from it
 	changes Changes
@@ -53,6 +57,11 @@ func (f *follower) put(kv *mvccpb.KeyValue) {
 		if broker, err = decodeBroker(rest, kv.GetCreateRevision(), kv.GetValue()); err == nil && f.brokers[rest] != broker {
 			f.brokers[rest], f.changes.Brokers = broker, true
 		}
+	case "generation":
+		var generation int64
+		if generation, err = decodeGeneration(kv); err == nil && f.generation != generation {
+			f.generation, f.changes.Brokers, f.changes.Controller = generation, true, true
+		}
 	case "controller":
 		var controller Controller
 		if controller, err = decodeController(kv); err == nil && f.controller != controller {
@@ -64,7 +73,7 @@ func (f *follower) put(kv *mvccpb.KeyValue) {
 			f.drains[rest], f.changes.Drains = mode, true
 		}
 	case "reports":
-		if f.reported[rest] == kv.GetModRevision() {
+		if f.reported[rest] == kv.GetModRevision() && !f.distrust {
 			return
 		}
 		var said report
@@ -112,7 +121,7 @@ func (f *follower) dropEmpty(id string) {
 
 func (f *follower) putTopic(kv *mvccpb.KeyValue, name string) error {
 	before, _ := f.topics.get(name)
-	if before != nil && before.Revision == kv.GetModRevision() {
+	if before != nil && before.Revision == kv.GetModRevision() && !f.distrust {
 		return nil
 	}
 	after, err := f.c.decodeTopic(kv)
@@ -131,7 +140,7 @@ func (f *follower) putTopic(kv *mvccpb.KeyValue, name string) error {
 
 func (f *follower) putShard(kv *mvccpb.KeyValue) error {
 	if topic, number, ok := strings.Cut(strings.TrimPrefix(string(kv.GetKey()), f.c.allShards()), "/"); ok {
-		if before := f.shard(topic, number); before != nil && before.Revision == kv.GetModRevision() {
+		if before := f.shard(topic, number); before != nil && before.Revision == kv.GetModRevision() && !f.distrust {
 			return nil
 		}
 	}
@@ -175,7 +184,7 @@ func (f *follower) putSubscription(kv *mvccpb.KeyValue) error {
 			before = b.subscriptions[i]
 		}
 	}
-	if before != nil && before.Revision == kv.GetModRevision() {
+	if before != nil && before.Revision == kv.GetModRevision() && !f.distrust {
 		return nil
 	}
 	after, err := f.c.decodeSubscription(kv)
@@ -227,6 +236,10 @@ func (f *follower) remove(raw []byte) {
 			delete(f.reports, rest)
 			delete(f.reported, rest)
 			f.changes.Reports = true
+		}
+	case "generation":
+		if f.generation != 0 {
+			f.generation, f.changes.Brokers, f.changes.Controller = 0, true, true
 		}
 	case "controller":
 		if f.controller.Term != 0 {
@@ -297,6 +310,9 @@ func (f *follower) keys() []string {
 	for id := range f.reports {
 		keys = append(keys, f.c.reportKey(id))
 	}
+	if f.generation != 0 {
+		keys = append(keys, f.c.generationKey())
+	}
 	if f.controller.Term != 0 {
 		keys = append(keys, f.c.controllerKey())
 	}
@@ -308,11 +324,16 @@ func (f *follower) settled(revision int64) {
 		return
 	}
 	next := f.last
-	next.Revision, next.Controller, next.shards = revision, f.controller, f.shards
+	f.distrust = false
+	next.Revision, next.Generation, next.Controller, next.shards = revision, f.generation, f.controller, f.shards
+	if f.controller.Generation() != f.generation { // it can't write any more
+		next.Controller = Controller{}
+	}
 	next.topics, next.byTopic = f.topics.share(), f.byTopic.share()
 	clear(f.fresh)
 	if f.changes.Brokers || !f.known {
 		next.Brokers = slices.SortedFunc(maps.Values(f.brokers), func(a, b Broker) int { return strings.Compare(a.ID, b.ID) })
+		next.Brokers = slices.DeleteFunc(next.Brokers, func(b Broker) bool { return GenerationOf(b.Incarnation) != f.generation })
 	}
 	if f.changes.Unreadable {
 		next.unreadable = maps.Clone(f.unreadable)

@@ -40,6 +40,7 @@ var (
 	descReady       = describe("ready", "1 while clients are taken.")
 	descJoined      = describe("joined", "1 once this node has registered.")
 	descMembers     = describe("members", "Brokers in the membership as this node knows it.")
+	descGeneration  = describe("etcd_generation", "How often etcd was restored from a backup, as brokers noticed it.")
 	descConnections = describe("connections", "Clients connected.")
 	descAccepted    = describe("connections_total", "Clients that ever connected.")
 	descClosed      = describe("connections_closed_total", "Clients that are gone, by reason.", "reason")
@@ -92,6 +93,7 @@ func (c Collector) node(to sample) {
 	to.gauge(descReady, truth(s.Node.Ready()))
 	to.gauge(descJoined, truth(s.Node.Joined()))
 	to.gauge(descMembers, float64(len(s.Node.Members())))
+	to.gauge(descGeneration, float64(s.Node.Generation()))
 	to.gauge(descPendingMax, float64(s.ClientPendingLimit))
 	if s.TLS != nil {
 		failures, _ := s.TLS.ReloadFailures()

@@ -47,6 +47,7 @@ type Node interface {
 	Joined() bool // has registered
 	Members() []coordination.Broker
 	Stall() stall.Stall // of the disk
+	Generation() int64  // of etcd
 }
 
 // Topics is the part of topic.Service that metrics read.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,9 @@ import (
 const (
 	// controlRetry is the pause after an error, or after another write came first.
 	controlRetry = time.Second
+	// maxStride bounds by how much an election raises an epoch: one of a thousand that are granted
+	// twice is the same. 2^63 is not reached in a billion years of an election per second.
+	maxStride = 1000
 	// movesPause is the pause between moves of leaderships for balance. Each move delays the
 	// shard's publishers for a moment, and clients learn of it.
 	movesPause = time.Second
@@ -100,7 +104,7 @@ func (c *Controller) lead(ctx context.Context, office *coordination.Office) {
 		changed := c.states.Changed()
 		state := c.states.State()
 		var again time.Duration // 0: only after a change
-		if state != nil && state.Revision >= office.Term() && state.Revision >= w.wait {
+		if state != nil && state.Generation == office.Generation() && state.Revision >= office.Term() && state.Revision >= w.wait {
 			next, err := w.step(ctx, state)
 			if deposed := (*coordination.DeposedError)(nil); errors.As(err, &deposed) || ctx.Err() != nil {
 				c.log.Info("No longer the controller", "term", office.Term())
@@ -166,6 +170,7 @@ type tenure struct {
 func (w *tenure) step(ctx context.Context, state *coordination.State) (again time.Duration, err error) {
 	began := time.Now()
 	facts := w.ahead.facts(state)
+	facts.Stride = 1 + rand.Int64N(maxStride)
 	facts.HoldMoves = began.Sub(w.moved) < movesPause
 	plan := Decide(facts)
 	took := time.Since(began)

@@ -61,7 +61,7 @@ func (p *planner) reported(it item, broker string) (said coordination.Suspect, o
 		return said, false
 	}
 	said, ok = p.facts.Reported(broker, it.Topic, it.Number)
-	return said, ok && said.Spent == 0
+	return said, ok && said.Doubted()
 }
 
 // suspect reports whether the broker reports a copy that may lack acknowledged records.
@@ -91,7 +91,7 @@ func (p *planner) spent(it item) bool {
 // only reports the doubt, and goes on leading if its copy goes furthest.
 func (p *planner) led(it item) bool {
 	b := p.alive[it.Leader]
-	if b == nil || !it.Vouched(b.Broker) || p.spent(it) {
+	if b == nil || it.Generation < p.facts.Generation || !it.Vouched(b.Broker) || p.spent(it) {
 		return false
 	}
 	if !b.Features.Has(coordination.FeatureVouches) && len(it.InSync) > 1 && p.suspect(it, it.Leader) && p.leastLoss(it) != it.Leader {
@@ -103,6 +103,10 @@ func (p *planner) led(it item) bool {
 
 // elect names a leader for a shard without one, or says why the shard waits.
 func (p *planner) elect(it item) {
+	if it.Generation < p.facts.Generation {
+		p.electRestored(it)
+		return
+	}
 	best, most := "", doubtful
 	for _, m := range it.InSync {
 		s := p.standing(it, m)
@@ -169,6 +173,9 @@ func (p *planner) prefer(it item, a, b string) int {
 		cmp.Compare(slices.Index(it.Replicas, a), slices.Index(it.Replicas, b)))
 }
 
+// next returns the shard's next epoch.
+func (p *planner) next(it item) int64 { return it.Epoch + max(p.facts.Stride, 1) }
+
 // name writes a leader, in its current incarnation.
 //
 //  1. The other members keep the incarnations that are known to be complete, until the leader has
@@ -179,7 +186,7 @@ func (p *planner) prefer(it item, a, b string) int {
 //     others lost.
 func (p *planner) name(it item, leader string, reason WriteReason) {
 	after := *it.Shard
-	after.Epoch++
+	after.Epoch = p.next(it)
 	after.Leader, after.InSync = leader, slices.Clone(it.InSync)
 	there := 0
 	for i, m := range after.InSync {
@@ -200,7 +207,7 @@ func (p *planner) name(it item, leader string, reason WriteReason) {
 // holds.
 func (p *planner) nameAlone(it item, leader string, reason WriteReason) {
 	after := *it.Shard
-	after.Epoch++
+	after.Epoch = p.next(it)
 	after.Leader, after.InSync = leader, []coordination.Replica{p.alive[leader].Replica()}
 	p.named(it, after, reason)
 }

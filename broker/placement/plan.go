@@ -19,6 +19,14 @@ type Facts struct {
 	// Reported returns what a broker reports about its copy; false: it reports nothing. nil: no
 	// broker does.
 	Reported func(broker, topicID string, shard int) (coordination.Suspect, bool)
+	// Generation is that of etcd. The in-sync set of a shard of an earlier one is not believed.
+	Generation int64
+	// ReportedIn returns the generation whose restored copies a broker has reported. nil: none has.
+	ReportedIn func(broker string) int64
+	// Stride is by how much an election raises the epoch, random in each plan; 0: by 1. An etcd that was
+	// restored from a backup has epochs granted again that had leaders, until a broker notices. Two
+	// histories then have different epochs, so that logs show where they part.
+	Stride int64
 	// MaxShards is the number of shards of one Topic that brokers can serve.
 	MaxShards int
 	// HoldMoves forbids moves of leaderships for balance in this plan.
@@ -29,7 +37,7 @@ type Facts struct {
 func FactsOf(state *coordination.State, topics ...*coordination.Topic) Facts {
 	facts := Facts{
 		Brokers: state.Brokers, Drains: state.Drains(), Topics: topics,
-		Shards: state.Shards, Reported: state.Reported, MaxShards: MaxShards,
+		Shards: state.Shards, Reported: state.Reported, MaxShards: MaxShards, Generation: state.Generation, ReportedIn: state.ReportedIn,
 	}
 	if len(topics) == 0 {
 		for t := range state.Topics() {
@@ -100,6 +108,8 @@ const (
 	LeastLoss WriteReason = "LeastLoss"
 	// Unclean: no in-sync member can lead, and the Topic prefers a loss to waiting.
 	Unclean WriteReason = "Unclean"
+	// Restored: etcd was restored from a backup, and the copy that goes furthest leads.
+	Restored WriteReason = "Restored"
 	// LeaderMoved: another in-sync member leads, because the leader is drained or to be removed, or
 	// for balance.
 	LeaderMoved WriteReason = "LeaderMoved"
@@ -139,6 +149,9 @@ const (
 	AllSuspect WaitReason = "AllSuspect"
 	// CopiesOpening: members of the in-sync set are present, but have not judged their copies yet.
 	CopiesOpening WaitReason = "CopiesOpening"
+	// EtcdRestored: etcd was restored from a backup, so its in-sync set is not believed, and not all
+	// replicas are there to be compared.
+	EtcdRestored WaitReason = "EtcdRestored"
 	// DrainBlocked: no broker can take the replicas of a drained broker. The shard is served.
 	DrainBlocked WaitReason = "DrainBlocked"
 	// ShardsUnsupported: the Topic asks for more shards than brokers can serve.
@@ -321,6 +334,7 @@ func (p *planner) write(t *coordination.Topic, after coordination.Shard, reason 
 		p.More = true
 		return false
 	}
+	after.Generation = p.facts.Generation
 	p.Writes = append(p.Writes, Write{coordination.ShardWrite{Shard: after, Topic: t}, reason})
 	return true
 }

@@ -61,7 +61,7 @@ func (p *planner) relieve(it item) bool {
 
 func (p *planner) moveLeader(it item, to string, replicas []string) bool {
 	after := *it.Shard
-	after.Epoch++
+	after.Epoch = p.next(it)
 	after.Leader, after.Replicas = to, replicas
 	if !p.write(it.topic, after, LeaderMoved) {
 		return false
@@ -217,7 +217,7 @@ func (p *planner) drop(c *change, id string) {
 	}
 	// The broker deletes its copy. A later epoch makes void what the leader knows of that copy, in
 	// case the broker gets the replica again before the leader has learned of the removal.
-	c.Epoch = c.item.Epoch + 1
+	c.Epoch = p.next(c.item)
 	c.Replicas, c.Adding, c.Removing = without(c.Replicas, id), without(c.Adding, id), without(c.Removing, id)
 	c.InSync = slices.DeleteFunc(c.InSync, func(m coordination.Replica) bool { return m.Broker == id })
 }

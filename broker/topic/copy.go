@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -25,37 +24,10 @@ type copyOf struct {
 	closed  int    // how often in a row the logs could not be opened
 	// follows is state.Follows, for Follow to notice each State in which the set names this life.
 	follows atomic.Uint64
-	doubted atomic.Bool // there is a doubt
-	grave   atomic.Bool // state.Grave()
-	events  events
-	word    word
-}
-
-// events are what others than the worker learned of a copy, until the worker comes to it.
-type events struct {
-	mu     sync.Mutex
-	queued []copystate.Event
-}
-
-// add queues an event. The worker may be long in coming, and damage is met by each read: one event of it is enough.
-func (q *events) add(e copystate.Event) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	_, damage := e.(copystate.Harmed)
-	if slices.ContainsFunc(q.queued, func(other copystate.Event) bool {
-		_, too := other.(copystate.Harmed)
-		return damage && too || other == e
-	}) {
-		return
-	}
-	q.queued = append(q.queued, e)
-}
-
-func (q *events) take() (all []copystate.Event) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	all, q.queued = q.queued, nil
-	return all
+	doubted atomic.Bool     // there is a doubt
+	grave   atomic.Bool     // state.Grave()
+	events  copystate.Queue // what others than the worker learned of the copy
+	word    replica.LastWord
 }
 
 // apply changes the state of a shard's copy. It belongs to the worker.
@@ -172,7 +144,7 @@ func (s *Service) seen(p *Shard, v *view) copystate.Seen {
 		switch {
 		case registered && m.Incarnation == me.Incarnation:
 			e.Entry = copystate.Current
-		case registered && p.own.word.mayVouch(v.shard, me.Replica()):
+		case registered && p.own.word.MayVouch(v.shard, me.Replica()):
 			e.Entry = copystate.Undecided
 		default:
 			e.Entry = copystate.Earlier
@@ -201,7 +173,7 @@ func (s *Service) othersCanLead(v *view) bool {
 
 // harmed notes damage that was found in a shard's open logs.
 func (s *Service) harmed(p *Shard, damage string) {
-	p.own.events.add(copystate.Harmed{Reason: damage, Epoch: p.view.Load().epoch})
+	p.own.events.Add(copystate.Harmed{Reason: damage, Epoch: p.view.Load().epoch})
 	s.wake(p)
 }
 
@@ -209,7 +181,7 @@ const damageFound = "damage was found in its log: "
 
 // takeEvents applies what others learned of the copy.
 func (s *Service) takeEvents(p *Shard) {
-	for _, e := range p.own.events.take() {
+	for _, e := range p.own.events.Take() {
 		if _, damage := e.(copystate.Harmed); damage {
 			if p.logs == nil {
 				continue // opening them finds it
@@ -238,7 +210,7 @@ func (s *Service) noteDamage(p *Shard) {
 func (s *Service) noticeSet(p *Shard, v *view) {
 	if f := p.copying.Load(); v.follow && f != nil && uint64(f.CaughtUp()) == v.epoch && v.epoch > 0 && p.own.follows.Load() == v.epoch {
 		if m, in := v.shard.Member(s.config.Self); in && m.Incarnation != 0 && m.Incarnation == s.incarnation {
-			p.own.events.add(copystate.CaughtUp{Epoch: v.epoch})
+			p.own.events.Add(copystate.CaughtUp{Epoch: v.epoch})
 		}
 	}
 }

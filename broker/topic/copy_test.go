@@ -596,7 +596,7 @@ func TestACopyInDoubtThatCannotBeOpenedIsReported(t *testing.T) {
 	p.fault.Store(&fault)
 	b.service.wake(p)
 	c.settle("it is reported that it can't be opened", func() bool {
-		all := b.service.reports.all()
+		_, all := b.service.reports.All()
 		return len(all) == 1 && all[0].Closed && all[0].End == 601
 	})
 	b.fs.(*crashfs.FS).SetHook(nil)

@@ -240,7 +240,7 @@ type site struct {
 	logging sync.Mutex // guards logged
 
 	exchange *replication.Exchange
-	report   func(context.Context, []coordination.Suspect) error
+	report   func(context.Context, int64, []coordination.Suspect) error
 
 	revision int64
 	life     int64
@@ -249,10 +249,12 @@ type site struct {
 	shards   map[string]*coordination.Shard
 	state    *coordination.State
 	payload  int
-	told     func(*ShardLeader, bool)
-	compact  upkeep.Compacting
-	machine  *testMachine // nil: the one that the test runs on
-	doubt    bool         // the controller names this broker although it may lack something, and says so
+	// generation of etcd, which restore raises.
+	generation int64
+	told       func(*ShardLeader, bool)
+	compact    upkeep.Compacting
+	machine    *testMachine // nil: the one that the test runs on
+	doubt      bool         // the controller names this broker although it may lack something, and says so
 }
 
 func newSite(t testing.TB) *site {
@@ -405,7 +407,9 @@ func (n *site) tell() {
 	}
 	n.revision++
 	next := coordination.NewState(n.revision, n.brokers, topics, shards, nil)
+	next.Generation = n.generation
 	var c coordination.Changes
+	c.Restored = n.state != nil && n.state.Generation != n.generation
 	if n.state != nil {
 		for t := range n.state.Topics() {
 			if after := next.TopicByID(t.ID); after != t {

@@ -22,7 +22,7 @@ func spoilable(t *testing.T, messages int) (c *cluster, reports []chan []coordin
 	c = newCluster(t, 3)
 	for _, n := range c.sites {
 		said := make(chan []coordination.Suspect, 1000)
-		n.report = func(_ context.Context, suspects []coordination.Suspect) error {
+		n.report = func(_ context.Context, _ int64, suspects []coordination.Suspect) error {
 			said <- suspects
 			return nil
 		}

@@ -346,7 +346,7 @@ func TestUnsyncedCopiesAreReportedAfterACrash(t *testing.T) {
 	for i, n := range c.sites {
 		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.Durability = 2, coordination.Replicated })
 		reports[i] = make(chan []coordination.Suspect, 16)
-		n.report = func(_ context.Context, suspects []coordination.Suspect) error {
+		n.report = func(_ context.Context, _ int64, suspects []coordination.Suspect) error {
 			reports[i] <- suspects
 			return nil
 		}

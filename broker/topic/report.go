@@ -1,12 +1,7 @@
 package topic
 
 import (
-	"cmp"
 	"context"
-	"maps"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
@@ -14,57 +9,16 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// reports are the copies that this broker doubts, for the controller to compare when nobody vouches. They
-// are written as a whole, and nothing waits for that: who may lead doesn't depend on them.
-type reports struct {
-	mu   sync.Mutex
-	said map[replica.ID]coordination.Suspect
-	wake chan struct{}
-}
-
-func (r *reports) init() {
-	r.said, r.wake = map[replica.ID]coordination.Suspect{}, make(chan struct{}, 1)
-}
-
-// set notes what is to be reported of one copy; nil: nothing.
-func (r *reports) set(id replica.ID, one *coordination.Suspect) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	before, was := r.said[id]
-	switch {
-	case one == nil && !was, one != nil && was && before == *one:
-		return
-	case one == nil:
-		delete(r.said, id)
-	default:
-		r.said[id] = *one
-	}
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (r *reports) all() []coordination.Suspect {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.SortedFunc(maps.Values(r.said), func(a, b coordination.Suspect) int {
-		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Shard, b.Shard))
-	})
-}
-
 // Suspects is of how many shards this broker doesn't vouch for its copy.
 func (s *Service) Suspects() int {
-	s.reports.mu.Lock()
-	defer s.reports.mu.Unlock()
-	return len(s.reports.said)
+	return s.reports.Doubted()
 }
 
 // report notes what is to be told of a copy.
 func (s *Service) report(p *Shard) {
-	state := &p.own.state
-	if state.Whole() {
-		s.reports.set(p.id(), nil)
+	state, v := &p.own.state, p.view.Load()
+	if state.Whole() && !v.restored {
+		s.reports.Clear(p.topic.id, p.number)
 		return
 	}
 	if p.logs == nil {
@@ -81,14 +35,20 @@ func (s *Service) report(p *Shard) {
 	if epochs := data.Epochs(); len(epochs) > 0 {
 		one.Epoch = epochs[len(epochs)-1].Epoch
 	}
-	s.reports.set(p.id(), &one)
+	if v.restored {
+		one.Whole, one.Known = state.Whole(), max(p.known.Load(), data.Meta().Epoch)
+		if epochs := p.logs.parts[replica.State].Epochs(); len(epochs) > 0 {
+			one.StateEpoch = epochs[len(epochs)-1].Epoch
+		}
+	}
+	s.reports.Set(one)
 }
 
 // suspectClosed is what is reported of a copy whose logs cannot be opened: how far it went when they
 // were last closed by this process.
-func (p *Shard) suspectClosed() *coordination.Suspect {
+func (p *Shard) suspectClosed() coordination.Suspect {
 	own := &p.own
-	return &coordination.Suspect{Topic: p.topic.id, Shard: p.number, Epoch: own.epoch, End: own.reached[replica.Data], State: own.reached[replica.State], Closed: true}
+	return coordination.Suspect{Topic: p.topic.id, Shard: p.number, Epoch: own.epoch, End: own.reached[replica.Data], State: own.reached[replica.State], Closed: true}
 }
 
 // reporter writes the reports whenever they have changed, until the service closes.
@@ -97,7 +57,7 @@ func (s *Service) reporter() {
 		select {
 		case <-s.ctx.Done():
 			return
-		case <-s.reports.wake:
+		case <-s.reports.Changed():
 		}
 		for {
 			err := s.writeReports()
@@ -122,5 +82,6 @@ func (s *Service) writeReports() error {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, reportTime)
 	defer cancel()
-	return s.config.Report(ctx, s.reports.all())
+	generation, suspects := s.reports.All()
+	return s.config.Report(ctx, generation, suspects)
 }

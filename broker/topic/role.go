@@ -41,8 +41,12 @@ func (s *Service) work(p *Shard, idle bool) {
 	doing := "open"
 	var err error
 	switch {
+	case v.vanished:
+		doing, err = "set aside", s.setVanishedAside(p)
 	case v.gone:
 		doing, err = "delete", s.deleteLogs(p)
+	case v.restored:
+		err = s.standStill(p, v)
 	case v.lead || v.member:
 		err = s.serve(p, v, idle)
 	default:
@@ -88,7 +92,7 @@ func (s *Service) withdrawClosed(p *Shard, v *view) {
 	e, grave := s.seen(p, v), p.own.state.Grave()
 	current := e.Entry == copystate.Current
 	if grave || p.own.closed > 1 {
-		s.reports.set(p.id(), p.suspectClosed())
+		s.reports.Set(p.suspectClosed())
 	}
 	switch {
 	case grave && (current || e.Entry == copystate.Undecided):
@@ -106,7 +110,7 @@ func (s *Service) serve(p *Shard, v *view, idle bool) error {
 	if s.firstLife.Load() == 0 {
 		return nil // what others count on isn't known before this process was seen registered
 	}
-	if !v.lead || p.own.word.left(v.shard) {
+	if !v.lead || p.own.word.Left(v.shard) {
 		s.demote(p, v)
 	}
 	if err := s.mended(p); err != nil {
@@ -280,7 +284,7 @@ func (p *Shard) failed(s *Service) func(error) {
 // contradicted takes note of a leader that lacks what was safe on all members.
 func (p *Shard) contradicted(s *Service) func(string) {
 	return func(why string) {
-		p.own.events.add(copystate.Contradicted{Reason: why, Epoch: p.view.Load().epoch})
+		p.own.events.Add(copystate.Contradicted{Reason: why, Epoch: p.view.Load().epoch})
 		s.wake(p)
 	}
 }
@@ -461,8 +465,8 @@ func (s *Service) forgetCopy(p *Shard) {
 	p.own.follows.Store(0)
 	p.own.doubted.Store(false)
 	p.own.grave.Store(false)
-	p.own.events.take()
-	s.reports.set(p.id(), nil)
+	p.own.events.Take()
+	s.reports.Clear(p.topic.id, p.number)
 	s.unknow(p, replica.Data, replica.State)
 }
 

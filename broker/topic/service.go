@@ -33,7 +33,8 @@ type Config struct {
 	// Exchange brings batches to the followers of what is led here, and from the leaders of what is followed.
 	Exchange *replica.Exchange
 	// Report tells the others of which shards this broker can't vouch for its copy, and returns when they know. It may be nil.
-	Report func(ctx context.Context, suspects []coordination.Suspect) error
+	// It also tells, after etcd was restored from a backup, how far all copies of a restored shard go.
+	Report func(ctx context.Context, generation int64, suspects []coordination.Suspect) error
 	Logger *slog.Logger
 	// Leading is told of each shard led here, after it was opened and before it closes, by several
 	// goroutines for different shards. It may be nil.
@@ -77,7 +78,10 @@ type Service struct {
 
 	firstLife atomic.Int64 // the first incarnation in which this process was seen registered
 
-	reports reports
+	// reports are written whenever they have changed; see reporter.
+	reports *coordination.Suspects
+	// restoring: the State that is taken over is the first one after etcd was restored. Guarded by mu.
+	restoring bool
 }
 
 // Open looks at what stands on the disk and begins with no Topics; Follow brings them. Close ends it.
@@ -97,8 +101,7 @@ func Open(config Config) (*Service, error) {
 	}
 	s := &Service{config: config, log: config.Logger, found: found, was: map[string]bool{},
 		changed: make(chan struct{}), brokers: map[string]string{}, byName: map[string]*Topic{}, byID: map[string]*Topic{},
-		open: map[*ShardLeader]struct{}{}, retries: map[*Shard]struct{}{}, unsaid: map[*Shard]struct{}{}}
-	s.reports.init()
+		open: map[*ShardLeader]struct{}{}, retries: map[*Shard]struct{}{}, unsaid: map[*Shard]struct{}{}, reports: coordination.NewSuspects()}
 	if s.aheadBound = config.Ahead; s.aheadBound == (AheadBound{}) {
 		s.aheadBound = AheadBound{Bytes: aheadBytes, Records: aheadRecords, Time: aheadTime}
 	}
@@ -137,11 +140,13 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 	reborn := me.Incarnation != s.incarnation
 	s.incarnation = me.Incarnation
 	s.firstLife.CompareAndSwap(0, me.Incarnation)
+	s.restoring = changes.Restored
 	if first || reborn {
 		for t := range state.Topics() {
 			s.meet(t)
 		}
 	}
+	defer s.enter(state)
 	if first {
 		s.running.Go(func() { s.setAsideStrangers(state) })
 		return
@@ -213,7 +218,13 @@ func (s *Service) meet(desired *coordination.Topic) {
 		if n == 0 {
 			before, after = was, v
 		}
-		if v.member || v.lead || v.gone || was != nil && (was.member || was.lead) {
+		if v.restored {
+			p.removing.Store(false) // the copy may be the only one that has everything
+		}
+		if v.epoch > p.known.Load() {
+			p.known.Store(v.epoch)
+		}
+		if v.member || v.lead || v.gone || v.restored || was != nil && (was.member || was.lead || was.restored) {
 			s.wake(p)
 		}
 	}
@@ -245,6 +256,7 @@ func (s *Service) part(t *Topic) {
 	for _, p := range t.shards {
 		v := *p.view.Load()
 		v.gone, v.lead, v.follow, v.member = true, false, false, false
+		v.vanished, v.restored = s.restoring, false
 		p.view.Store(&v)
 		s.wake(p)
 	}

@@ -52,6 +52,7 @@ type Shard struct {
 
 	opened atomic.Pointer[logs]  // logs, for who doesn't mind that they are closed under its hands
 	fault  atomic.Pointer[error] // why a log takes nothing more from its leader
+	known  atomic.Uint64         // the latest epoch that a State has shown
 	// removing says that the replica here was last seen on its way out, by plan.
 	removing atomic.Bool
 }
@@ -168,6 +169,8 @@ func (p *Shard) whyNot() *publish.NotServedError {
 			return no(publish.CatchingUp, "broker %s leads it now and waits for its other replicas; %s", s.config.Name, s.missing(v.shard))
 		}
 		return nil
+	case v.restored:
+		return no(publish.Unplaced, "etcd was restored from a backup, and all copies are compared before one leads; try again")
 	case v.leader == "":
 		return no(publish.Unplaced, "no broker was chosen for it yet; try again")
 	case v.leader == s.config.Self:

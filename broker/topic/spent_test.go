@@ -16,7 +16,7 @@ import (
 func TestALeaderWhoseLogFailedNeedsAnotherEpoch(t *testing.T) {
 	c := newCluster(t, 3)
 	reported := make(chan []coordination.Suspect, 16)
-	c.sites[0].report = func(_ context.Context, said []coordination.Suspect) error {
+	c.sites[0].report = func(_ context.Context, _ int64, said []coordination.Suspect) error {
 		reported <- slices.Clone(said)
 		return nil
 	}

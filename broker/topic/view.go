@@ -24,6 +24,10 @@ type view struct {
 	follow    bool // another one does, and this one has a replica
 	member    bool // this broker has a replica, whoever leads
 	gone      bool // deleted, or being deleted
+	vanished  bool // gone, as etcd was restored from a backup that lacks it
+	// restored: the shard is of an earlier generation of etcd. Nobody leads it until the controller has
+	// compared all copies.
+	restored bool
 
 	unsupported string // why it can't be published to, or empty
 	durability  log.Durability
@@ -61,6 +65,10 @@ func see(self string, t *coordination.Topic, number int, state *coordination.Sta
 	}
 	v.leader, v.epoch, v.minInSync = v.shard.Leader, uint64(v.shard.Epoch), v.shard.MinInSync(spec)
 	v.member = slices.Contains(v.shard.Replicas, self)
+	if v.restored = v.shard.Generation < state.Generation; v.restored {
+		v.leader = ""
+		return v
+	}
 	v.follow = v.member && v.leader != "" && v.leader != self
 	if v.leader != self {
 		return v

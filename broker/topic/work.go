@@ -47,7 +47,7 @@ func (s *Service) retry(now time.Time) {
 // movedAway says whether a shard's replicas are all on other brokers.
 func (s *Service) movedAway(state *coordination.State, topicID string, number int) bool {
 	shard := state.Shard(topicID, number)
-	return shard != nil && !slices.Contains(shard.Replicas, s.config.Self)
+	return shard != nil && shard.Generation == state.Generation && !slices.Contains(shard.Replicas, s.config.Self)
 }
 
 // setAsideStrangers moves logs of Topics out of the way that there are not, and says so. Nobody was

@@ -55,7 +55,7 @@ func shardFacts(state *coordination.State, shard *coordination.Shard, spec *coor
 		facts.Replicas = append(facts.Replicas, plan.ReplicaFacts{
 			Broker: name(id), ID: id, Away: !there || said.Closed,
 			Member:   in,
-			Current:  in && there && broker.Holds(member.Incarnation),
+			Current:  inSync(state, shard, id),
 			Suspect:  state.Suspect(id, shard.Topic, shard.Number) || in && there && !synced && !broker.Holds(member.Incarnation),
 			Lacks:    said.Lacks,
 			Removing: slices.Contains(shard.Removing, id),
@@ -84,7 +84,13 @@ func leads(state *coordination.State, shard *coordination.Shard) bool {
 func inSync(state *coordination.State, shard *coordination.Shard, id string) bool {
 	broker, there := state.Broker(id)
 	member, in := shard.Member(id)
-	return there && in && broker.Holds(member.Incarnation)
+	return there && in && believed(state, shard) && broker.Holds(member.Incarnation)
+}
+
+// believed reports whether the in-sync set is of this generation. After etcd was restored from a backup
+// it is not, until the controller has compared all copies.
+func believed(state *coordination.State, shard *coordination.Shard) bool {
+	return shard.Generation == state.Generation
 }
 
 // wanted is how many replicas a shard should have. A Topic that does not say has those that it was

@@ -28,6 +28,7 @@ type etcd struct {
 	lose    bool // the answer under way is lost
 	moves   bool // the next removal of a replica is followed by trouble (removed)
 	backup  *etcdState
+	granted int64 // leases, whose ids etcd never grants again
 }
 
 // etcdState is what a backup holds.
@@ -35,7 +36,6 @@ type etcdState struct {
 	revision int64
 	keys     map[string][]version // oldest first
 	leases   map[int64]*lease
-	granted  int64
 }
 
 // version is a key as of a revision; kv nil: it was deleted.
@@ -475,9 +475,12 @@ func (a *kvAccess) Txn(ctx context.Context, r *etcdserverpb.TxnRequest, _ ...grp
 	})
 }
 
-// known checks the leases before anything is changed, since a transaction is done as a whole or not at all.
+// known checks leases and revisions before anything is changed, since a transaction is done as a whole or not at all.
 func (e *etcd) known(r *etcdserverpb.TxnRequest) error {
 	for _, op := range r.GetSuccess() {
+		if read := op.GetRequestRange(); read != nil && read.GetRevision() > e.revision {
+			return rpctypes.ErrGRPCFutureRev
+		}
 		if put := op.GetRequestPut(); put != nil && put.GetLease() != 0 && e.leases[put.GetLease()] == nil {
 			return rpctypes.ErrGRPCLeaseNotFound
 		}

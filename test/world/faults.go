@@ -374,7 +374,7 @@ func (w *world) heal() {
 	clear(w.network.cuts)
 	clear(w.network.slow)
 	w.etcd.setDown(false)
-	w.etcd.mumbles, w.etcd.trap, w.etcd.moves = 0, false, false
+	w.etcd.mumbles, w.etcd.trap, w.etcd.moves, w.etcd.backup = 0, false, false, nil
 	for _, m := range w.machines {
 		w.etcd.write("/carillon/"+clusterName+"/drains/"+m.id, "")
 		m.stalled, m.failing, m.slow, m.lateWatch = false, false, 0, 0

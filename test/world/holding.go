@@ -27,12 +27,21 @@ func (j *judge) committed(c *commit) {
 	for _, event := range c.events {
 		key, kv := string(event.GetKv().GetKey()), event.GetKv()
 		if id, ok := strings.CutPrefix(key, "/carillon/"+clusterName+"/brokers/"); ok && c.by != nil && event.GetType() == mvccpb.Event_PUT && kv.GetVersion() == 1 {
-			j.lives[coordination.Replica{Broker: id, Incarnation: kv.GetCreateRevision()}] = c.by
+			j.lives[coordination.Replica{Broker: id, Incarnation: incarnationOf(kv)}] = c.by
 		}
 		if strings.HasPrefix(key, "/carillon/"+clusterName+"/shards/") {
 			j.exposed()
 		}
 	}
+}
+
+// incarnationOf returns the incarnation of a registration: its generation and its create revision.
+func incarnationOf(kv *mvccpb.KeyValue) int64 {
+	var value struct {
+		Generation int64 `json:"generation"`
+	}
+	_ = json.Unmarshal(kv.GetValue(), &value) // a broker wrote it
+	return value.Generation<<44 | kv.GetCreateRevision()
 }
 
 // exposed judges which shards have no entry any more that holds what was acknowledged. It is called

@@ -47,6 +47,7 @@ type machine struct {
 	offset atomic.Int64 // by which its clock is off
 	boots  int
 	saved  atomic.Pointer[clock.Saved] // by the last broker on it
+	seen   atomic.Pointer[coordination.Seen]
 
 	on      bool // it has power, and its kernel answers
 	wanted  bool // a process is to run
@@ -87,6 +88,16 @@ func (s savedClock) Load() (*clock.Saved, error) { return s.m.saved.Load(), nil 
 
 func (s savedClock) Save(saved clock.Saved) error {
 	s.m.saved.Store(&saved)
+	return nil
+}
+
+// savedSeen keeps what a broker saw of etcd, as savedClock does.
+type savedSeen struct{ m *machine }
+
+func (s savedSeen) Load() (*coordination.Seen, error) { return s.m.seen.Load(), nil }
+
+func (s savedSeen) Save(seen coordination.Seen) error {
+	s.m.seen.Store(&seen)
 	return nil
 }
 
@@ -240,7 +251,7 @@ func (l *life) run() (err error) {
 		l.member.SetSince(mark.Since)
 	}
 	a := access{m.w.etcd, l}
-	l.store, err = coordination.Open(coordination.Config{Cluster: clusterName, Logger: l.log, Remote: &coordination.Remote{
+	l.store, err = coordination.Open(coordination.Config{Cluster: clusterName, Logger: l.log, Seen: savedSeen{m}, Remote: &coordination.Remote{
 		KV: &kvAccess{access: a}, Lease: &leaseAccess{access: a}, Watch: &watchAccess{access: a}}})
 	if err != nil {
 		return err
@@ -251,8 +262,8 @@ func (l *life) run() (err error) {
 	l.service, err = topic.Open(topic.Config{Self: m.id, Name: m.id, Disk: l.disk, Clock: l.clock, Hub: l.hub, Codec: codec{}, Payload: maxPayload, Logger: l.log,
 		Exchange: l.exchange, Compact: compacting, Ahead: ahead,
 		Leading: func(s *topic.ShardLeader, open bool) { l.subscriptions.ShardChanged(s, open) },
-		Report: func(ctx context.Context, suspects []coordination.Suspect) error {
-			return l.store.Report(ctx, l.member.Replica(), suspects)
+		Report: func(ctx context.Context, generation int64, suspects []coordination.Suspect) error {
+			return l.store.Report(ctx, l.member.Replica(), generation, suspects)
 		}})
 	if err != nil {
 		return err

@@ -40,10 +40,10 @@ var mutationsOfFindings = []Mutation{
 		{"broker/replica/lineage.go", "shared, found := follower.End, len(follower.Epochs) == 0", "shared, found := min(follower.End, leader.End), true"}},
 		Faults: []string{"kill", "cut in two", "cut power", "stop in order"}},
 	{Name: "P2: a leader is named under the same epoch", Edits: []edit{
-		{"broker/placement/elect.go", "after.Epoch++\n\tafter.Leader, after.InSync = leader, slices.Clone(it.InSync)", "after.Leader, after.InSync = leader, slices.Clone(it.InSync)"}},
+		{"broker/placement/elect.go", "after.Epoch = p.next(it)\n\tafter.Leader, after.InSync = leader, slices.Clone(it.InSync)", "after.Leader, after.InSync = leader, slices.Clone(it.InSync)"}},
 		Faults: []string{"kill one", "cut in two", "stop in order"}},
 	{Name: "C5: an in-sync set is written blindly", Edits: []edit{
-		{"broker/coordination/shard_swap.go", `[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", s.before.Revision), c.lives(s.self)}`, `[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), ">", 0), c.lives(s.self)}`}},
+		{"broker/coordination/shard_swap.go", `[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", s.before.Revision), c.lives(s.self), c.in(s.self.Generation())}`, `[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), ">", 0), c.lives(s.self), c.in(s.self.Generation())}`}},
 		Faults: []string{"late watches", "kill one", "drain leadership", "cut in two"}},
 	{Name: "deduplication: ids of messages are forgotten", Edits: []edit{
 		{"broker/dedup/window.go", "offset, ok = w.known[h]\n", "ok = false\n"}},
@@ -67,6 +67,13 @@ var mutationsOfFindings = []Mutation{
 	{Name: "A5: a leader that nobody confirms takes messages without end", Edits: []edit{
 		{"broker/topic/ahead.go", "return a.bytes.Load() > times*bound.Bytes || a.records.Load() > times*bound.Records", "return false"}},
 		Faults: []string{"cut off one", "cut in two"}, Readers: []string{"flood"}, Says: "is to push back"},
+	{Name: "A6: nobody notices that etcd was restored", Edits: []edit{
+		{"broker/coordination/history.go", "\t\treturn generation, seen.compare(marks, generation, done)\n", "\t\t_ = seen\n\t\treturn generation, nil\n"},
+		{"broker/coordination/history.go", "return generation, &RestoredError{fmt.Sprintf(\"it is not at", "return generation, nil\n\t\t\treturn generation, &RestoredError{fmt.Sprintf(\"it is not at"}},
+		Faults: []string{"etcd is restored", "kill one", "kill", "drain leadership", "cut off one"}, Found: []Class{RestoredEtcd}},
+	{Name: "A6: a restored shard is led before all of its replicas are compared", Edits: []edit{
+		{"broker/placement/restored.go", "case len(away) > 0 && !unclean:", "case len(away) > 1 && !unclean:"}},
+		Faults: []string{"etcd is restored", "kill one", "kill", "cut off one"}, Found: []Class{RestoredEtcd}, Kinds: []string{"one in sync"}},
 	{Name: "A7: a broker whose disk hangs leads on", Edits: []edit{
 		{"broker/stall/watch.go", "limit := c.Limit\n", "limit := time.Duration(0)\n"}},
 		Faults: []string{"disk hangs"}, Found: []Class{HungDisks}},

@@ -10,7 +10,7 @@ var mutationsOfReplication = []Mutation{
 			"if _, ok := state.Broker(self); ok {\n\t\tv.lead = true"}},
 		Faults: []string{"cut power", "cut power of all", "late watches", "stop in order"}},
 	{Name: "R1: a replica is taken away under the same epoch", Edits: []edit{
-		{"broker/placement/replicas.go", "c.Epoch = c.item.Epoch + 1", "c.Epoch = c.item.Epoch"}},
+		{"broker/placement/replicas.go", "c.Epoch = p.next(c.item)", "c.Epoch = c.item.Epoch"}},
 		Faults: []string{"a replica comes back"}},
 	{Name: "R2: an ack needs some of the set", Edits: []edit{
 		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync[:min(len(l.shard.InSync), 2)] {\n\t\t\thigh = min("}},

@@ -1,0 +1,161 @@
+package placement
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// restored is a shard of the generation before, with replicas a, b and c, and what brokers say of
+// their copies.
+type restored struct {
+	topic   *coordination.Topic
+	shard   coordination.Shard
+	brokers []string
+	said    map[string]coordination.Suspect
+	silent  string // a broker that has not reported its copies yet
+}
+
+const generation = 3
+
+func newRestored() *restored {
+	topic := &coordination.Topic{Name: "orders", ID: "orders-1", Spec: coordination.TopicSpec{Subjects: []string{"orders"}, Shards: 1, Replicas: 3, MinInSync: 2}}
+	r := &restored{topic: topic, brokers: []string{"a", "b", "c"}, said: map[string]coordination.Suspect{}}
+	r.shard = coordination.Shard{Topic: topic.ID, Epoch: 4, Leader: "a", Replicas: []string{"a", "b", "c"}, Generation: generation - 1, Revision: 9}
+	for _, id := range r.brokers {
+		r.shard.InSync = append(r.shard.InSync, coordination.Replica{Broker: id, Incarnation: 10})
+		r.say(id, coordination.Suspect{Epoch: 4, End: 10, StateEpoch: 4, State: 3, Known: 4, Whole: true})
+	}
+	return r
+}
+
+func (r *restored) say(id string, said coordination.Suspect) {
+	said.Topic = r.topic.ID
+	r.said[id] = said
+}
+
+func (r *restored) plan() Plan {
+	facts := Facts{
+		Topics: []*coordination.Topic{r.topic}, MaxShards: MaxShards, Generation: generation,
+		Shards:   func(string) []*coordination.Shard { return []*coordination.Shard{&r.shard} },
+		Reported: func(id, _ string, _ int) (coordination.Suspect, bool) { s, ok := r.said[id]; return s, ok },
+		ReportedIn: func(id string) int64 {
+			if id == r.silent {
+				return generation - 1
+			}
+			return generation
+		},
+	}
+	for i, id := range r.brokers {
+		facts.Brokers = append(facts.Brokers, coordination.Broker{ID: id, Incarnation: int64(100 + i), Features: coordination.Features()})
+	}
+	return Decide(facts)
+}
+
+func (r *restored) elected(t *testing.T) coordination.Shard {
+	t.Helper()
+	p := r.plan()
+	if len(p.Writes) != 1 || len(p.Waits) != 0 {
+		t.Fatalf("writes %+v, waits %+v", p.Writes, p.Waits)
+	}
+	s := p.Writes[0].Shard
+	if s.Generation != generation || s.Epoch <= r.shard.Epoch {
+		t.Errorf("%+v", s)
+	}
+	return s
+}
+
+func (r *restored) waits(t *testing.T, reason WaitReason) {
+	t.Helper()
+	if p := r.plan(); len(p.Writes) != 0 || len(p.Waits) != 1 || p.Waits[0].Reason != reason {
+		t.Fatalf("writes %+v, waits %+v; want it to wait with %s", p.Writes, p.Waits, reason)
+	}
+}
+
+func members(s coordination.Shard) (ids []string) {
+	for _, m := range s.InSync {
+		ids = append(ids, m.Broker)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// The set of the backup has all three, and leads to nothing: c has records of a later epoch, which it
+// and b confirmed since. All say how far they go, and c leads.
+func TestARestoredInSyncSetIsNotBelieved(t *testing.T) {
+	r := newRestored()
+	r.say("b", coordination.Suspect{Epoch: 7, End: 20, Known: 7, Whole: true})
+	r.say("c", coordination.Suspect{Epoch: 7, End: 21, Known: 900, Whole: true})
+	s := r.elected(t)
+	if s.Leader != "c" || !slices.Equal(members(s), []string{"c"}) || s.InSync[0].Incarnation != 102 || s.Epoch <= 900 || s.Doubt.Epoch != 0 {
+		t.Errorf("%+v", s)
+	}
+	// Equal copies are in sync at once. One in doubt is not.
+	r.say("b", coordination.Suspect{Epoch: 7, End: 21, Known: 7, Whole: true})
+	r.say("a", coordination.Suspect{Epoch: 7, End: 21, Known: 7})
+	if s := r.elected(t); !slices.Equal(members(s), []string{"b", "c"}) {
+		t.Errorf("%+v", s)
+	}
+	// What was acknowledged of Subscriptions counts as well.
+	r.say("a", coordination.Suspect{Epoch: 7, End: 21, StateEpoch: 7, State: 4, Known: 7, Whole: true})
+	r.say("b", coordination.Suspect{Epoch: 7, End: 21, StateEpoch: 5, State: 9, Known: 7, Whole: true})
+	if s := r.elected(t); s.Leader != "a" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Everybody is waited for, unless the Topic prefers a loss to waiting.
+func TestARestoredShardWaitsForAllReplicas(t *testing.T) {
+	r := newRestored()
+	r.silent = "b"
+	r.waits(t, CopiesOpening)
+	r.silent = ""
+	r.say("b", coordination.Suspect{Opening: true})
+	r.waits(t, CopiesOpening)
+	delete(r.said, "b")
+	r.waits(t, CopiesOpening)
+	r.brokers = []string{"a", "c"}
+	r.waits(t, EtcdRestored)
+	r.topic.Spec.UncleanElection = true
+	if s := r.elected(t); s.Leader != "a" || s.Doubt.Epoch != s.Epoch || s.Epoch < epochLeap {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Since the backup the replicas were moved to d, and the copies of the others were deleted.
+func TestARestoredShardIsFoundWhereItWasMoved(t *testing.T) {
+	r := newRestored()
+	for _, id := range r.brokers {
+		r.say(id, coordination.Suspect{End: 1, Known: 4}) // made anew
+	}
+	r.waits(t, EtcdRestored)
+	r.brokers = append(r.brokers, "d")
+	r.silent = "d"
+	r.waits(t, CopiesOpening)
+	r.silent = ""
+	r.say("d", coordination.Suspect{Epoch: 9, End: 30, Known: 9, Whole: true})
+	if s := r.elected(t); s.Leader != "d" || !slices.Equal(s.Replicas, []string{"a", "b", "c", "d"}) || !slices.Equal(members(s), []string{"d"}) || s.Doubt.Epoch != 0 {
+		t.Errorf("%+v", s)
+	}
+	// A copy that is on its way out is no better than one that stays.
+	r = newRestored()
+	r.brokers = append(r.brokers, "d")
+	r.say("d", r.said["a"])
+	if s := r.elected(t); s.Leader != "a" || !slices.Equal(members(s), []string{"a", "b", "c"}) {
+		t.Errorf("%+v", s)
+	}
+}
+
+// The only copy is in doubt. It leads, and the shard says so, as without it the broker would not.
+func TestARestoredShardWithADoubt(t *testing.T) {
+	r := newRestored()
+	for _, id := range r.brokers {
+		said := r.said[id]
+		said.Whole = false
+		r.say(id, said)
+	}
+	if s := r.elected(t); s.Doubt.Epoch != s.Epoch || s.Doubt.Leader != s.Leader {
+		t.Errorf("%+v", s)
+	}
+}

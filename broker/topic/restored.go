@@ -1,0 +1,70 @@
+package topic
+
+import (
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/broker/replica"
+)
+
+// enter begins the generation of a State, if it is another one: all copies of restored shards are to
+// be reported, also those that the restored shard does not name. mu is held.
+func (s *Service) enter(state *coordination.State) {
+	var opening []coordination.Suspect
+	var held []*Shard
+	for _, t := range s.byID {
+		for _, p := range t.shards {
+			if s.heldBack(p, p.view.Load()) {
+				opening, held = append(opening, coordination.Suspect{Topic: t.id, Shard: p.number, Opening: true}), append(held, p)
+			}
+		}
+	}
+	if s.reports.Enter(state.Generation, opening) {
+		for _, p := range held { // a worker that was quicker says it again
+			s.wake(p)
+		}
+	}
+}
+
+// heldBack reports whether this broker has, or is to have, a copy of a shard of an earlier generation.
+func (s *Service) heldBack(p *Shard, v *view) bool {
+	return v.restored && (v.member || s.stands(p.logIDs()[replica.Data].Name()))
+}
+
+// standStill ends leading and following a shard of an earlier generation, and reports how far its copy
+// goes. From then on the copy doesn't change until the controller has compared all of them.
+func (s *Service) standStill(p *Shard, v *view) error {
+	if s.firstLife.Load() == 0 || !s.heldBack(p, v) && p.logs == nil {
+		return nil
+	}
+	s.demote(p, v)
+	if err := s.mended(p); err != nil {
+		return err
+	}
+	s.unfollow(p)
+	if err := s.openLogs(p, v); err != nil {
+		if p.own.closed++; p.own.closed > 1 {
+			s.reports.Set(p.suspectClosed())
+		}
+		return err
+	}
+	p.own.closed = 0
+	s.takeEvents(p)
+	if err := p.keepState(); err != nil {
+		return err
+	}
+	s.report(p)
+	return nil
+}
+
+// setVanishedAside moves the logs of a Topic aside that etcd lacks since it was restored from a backup:
+// the Topic was not deleted.
+func (s *Service) setVanishedAside(p *Shard) error {
+	if err := s.release(p, &publish.NotServedError{Topic: p.topic.name, Reason: publish.BeingDeleted, Why: "etcd was restored from a backup that lacks it"}); err != nil {
+		return err
+	}
+	if err := s.moveAside(p, "etcd was restored from a backup that lacks this Topic; its log was set aside; delete it if nobody misses it"); err != nil {
+		return err
+	}
+	s.forgetCopy(p)
+	return nil
+}

@@ -1,0 +1,144 @@
+package topic
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// telling notes what a broker reports.
+type telling struct {
+	mu         sync.Mutex
+	generation int64
+	suspects   []coordination.Suspect
+}
+
+func (r *telling) report(_ context.Context, generation int64, suspects []coordination.Suspect) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.generation, r.suspects = generation, suspects
+	return nil
+}
+
+// said returns what was reported of a Topic in a generation; false: nothing that is final.
+func (r *telling) said(generation int64, topicID string) (coordination.Suspect, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.suspects {
+		if r.generation == generation && s.Topic == topicID && !s.Opening {
+			return s, true
+		}
+	}
+	return coordination.Suspect{}, false
+}
+
+// restore gives etcd the shards of a backup, in the next generation: this broker has registered again.
+func (n *site) restore(backup map[string]*coordination.Shard) {
+	n.generation++
+	n.life++
+	n.brokers[0].Incarnation = n.life
+	n.shards = backup
+	n.tell()
+}
+
+func backupOf(shards map[string]*coordination.Shard) map[string]*coordination.Shard {
+	backup := map[string]*coordination.Shard{}
+	for key, s := range shards {
+		copied := *s
+		backup[key] = &copied
+	}
+	return backup
+}
+
+// After a restore a broker leads nothing by the shards of the backup. It says how far its copies go,
+// and leads when it is named in the new generation. The log of a Topic that the backup lacks is set
+// aside with all that it holds, and not deleted.
+func TestARestoredEtcdIsNotBelieved(t *testing.T) {
+	n, told := newSite(t), &telling{}
+	n.report = told.report
+	n.serve("orders")
+	n.expect(n.ask("orders.a", "one"), "orders@1")
+	backup := backupOf(n.shards)
+	n.place("orders", self) // epoch 2
+	n.topic("later", nil)
+	n.place("later", self)
+	n.tell()
+	n.open("later")
+	n.eventually("it leads epoch 2", func() bool {
+		s := n.service.Topic("orders").Shard()
+		return s != nil && s.Epoch() == 2
+	})
+	n.expect(n.ask("orders.a", "two"), "orders@2")
+	n.expect(n.ask("later.a", "kept"), "later@1")
+
+	delete(n.topics, "later")
+	n.restore(backup)
+	var said coordination.Suspect
+	n.eventually("it says how far its copy goes", func() (ok bool) {
+		said, ok = told.said(1, "id-orders")
+		return ok
+	})
+	want := coordination.Suspect{Topic: "id-orders", Epoch: 2, End: 3, State: 1, Whole: true, Known: 2}
+	if said != want {
+		t.Errorf("it reports %+v, want %+v", said, want)
+	}
+	if p := n.service.Topic("orders"); p.Shard() != nil || p.WhyNot() == nil || n.service.Suspects() != 0 {
+		t.Errorf("it leads %v (%v), and doubts %d copies", p.Shard(), p.WhyNot(), n.service.Suspects())
+	}
+	n.eventually("the other one is set aside", func() bool {
+		aside, err := n.fs.List("data/set-aside")
+		return err == nil && slices.Equal(aside, []string{"id-later-0.1", "id-later-0.state.1"})
+	})
+	if !n.said("etcd was restored from a backup that lacks this Topic; its log was set aside") {
+		t.Error("nothing was said of what was set aside")
+	}
+
+	elected := *backup["id-orders"]
+	elected.Epoch, elected.Generation, elected.Revision = 1000, 1, 1000
+	elected.InSync = []coordination.Replica{{Broker: self, Incarnation: n.life}}
+	n.shards["id-orders"] = &elected
+	n.tell()
+	n.open("orders")
+	n.expect(n.ask("orders.a", "three"), "orders@3")
+	n.eventually("it takes its report back", func() bool {
+		told.mu.Lock()
+		defer told.mu.Unlock()
+		return len(told.suspects) == 0
+	})
+}
+
+// The backup is of a time before the replica was moved here. The copy is reported, and not taken for
+// one that nobody wants. Once another broker leads, it is set aside.
+func TestACopyThatARestoredShardDoesNotName(t *testing.T) {
+	for _, again := range []bool{false, true} { // the broker is restarted, too
+		n, told := newSite(t), &telling{}
+		n.report = told.report
+		n.serve("orders")
+		n.expect(n.ask("orders.a", "one"), "orders@1")
+		elsewhere := *n.shards["id-orders"]
+		elsewhere.Leader, elsewhere.Replicas, elsewhere.InSync = "broker-b", []string{"broker-b"}, []coordination.Replica{{Broker: "broker-b", Incarnation: 1}}
+		if again {
+			n.stop()
+			if err := n.start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.restore(map[string]*coordination.Shard{"id-orders": &elsewhere})
+		n.eventually("it says how far its copy goes", func() bool {
+			said, ok := told.said(1, "id-orders")
+			return ok && said.End == 2 && said.Whole
+		})
+		if got := n.stands(); !slices.Equal(got, []string{"id-orders-0", "id-orders-0.state"}) {
+			t.Errorf("there are %q", got)
+		}
+		elected := elsewhere
+		elected.Epoch, elected.Generation, elected.Revision = 1000, 1, 1000
+		n.shards["id-orders"] = &elected
+		n.tell()
+		n.eventually("it is set aside", func() bool { return n.service.Stats().SetAside == 2 && len(n.stands()) == 0 })
+		n.stop()
+	}
+}
