@@ -49,8 +49,9 @@ const (
 	// sides of a partition. Found: a leader that was deposed and didn't know it answered by what it
 	// had.
 	StaleAnswers Class = "stale answers"
-	// RestoredEtcd: etcd is restored from a backup.
-	// Found: epochs were granted twice.
+	// RestoredEtcd: etcd is restored from a backup of some seconds ago, again and again.
+	// Found: epochs were granted twice; a set of members that had lost what was acknowledged since
+	// was believed.
 	RestoredEtcd Class = "restored etcd"
 	// HungDisks: a disk hangs for up to 40 s; in some worlds nothing else strikes, and each Topic
 	// is to be answered for. Found: a leader whose disk hung was not replaced.
@@ -74,7 +75,7 @@ const onlyNamed Class = "only where it is named"
 
 // knownFaults are the classes that are left out unless Options say otherwise, since what they find
 // is not mended yet.
-var knownFaults = []Class{RolledBack, RestoredEtcd, LostEnds}
+var knownFaults = []Class{RolledBack, LostEnds}
 
 func (o *Options) leaveOut(c Class) bool {
 	return c == onlyNamed || slices.Contains(knownFaults, c) && !slices.Contains(o.Found, c)
