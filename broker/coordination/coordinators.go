@@ -49,8 +49,8 @@ func (c *Coordinators) leases() etcdserverpb.LeaseClient {
 	return etcdserverpb.NewLeaseClient(c.etcd.ActiveConnection())
 }
 
-// oneStream is a watch service whose streams end for good: clientv3 would resume an interrupted watch
-// unseen, also in an etcd that was restored from a backup meanwhile.
+// oneStream is a watch service whose streams end for good: clientv3 would resume an interrupted
+// watch unseen, also in an etcd that was restored from a backup meanwhile.
 type oneStream struct{ etcdserverpb.WatchClient }
 
 func (o oneStream) Watch(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[etcdserverpb.WatchRequest, etcdserverpb.WatchResponse], error) {

@@ -29,8 +29,8 @@
 //     like a cluster without brokers.
 //   - A watch that was compacted, cut or silent is replaced by a read at a revision and a watch
 //     from there, so no change is missed and none is seen in the wrong order.
-//   - A read or a watch of an etcd that was restored from a backup is not taken for a later state of
-//     what was seen before: the generation is raised, and everything is read again.
+//   - A read or a watch of an etcd that was restored from a backup is not taken for a later state
+//     of what was seen before: the generation is raised, and everything is read again.
 //   - Nothing waits without a context or a bound, and Close leaves no goroutine.
 //
 // Invariants of Topics, shards and Subscriptions:

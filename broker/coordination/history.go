@@ -3,13 +3,8 @@ package coordination
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,29 +14,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
-
-// Seen is what a broker saw of etcd last. If etcd does not show it any more, etcd was restored from a
-// backup.
-type Seen struct {
-	Generation int64  `json:"generation,omitempty"`
-	Revision   int64  `json:"revision"`
-	Marks      []Mark `json:"marks,omitempty"` // the newest values, the oldest first
-}
-
-// Mark is a value that etcd held, and that its history has for good: a key as of its revision.
-type Mark struct {
-	Key      string `json:"key"`
-	Revision int64  `json:"revision"`
-	Created  int64  `json:"created"` // create revision
-	Lease    int64  `json:"lease,omitempty"`
-	Sum      uint64 `json:"sum"` // of the value
-}
-
-// SeenStore keeps a Seen over restarts of a broker. Its methods are not called concurrently.
-type SeenStore interface {
-	Load() (*Seen, error) // nil: there is none
-	Save(Seen) error
-}
 
 const (
 	// marksKept is the number of values that are compared. Two histories that part may write an equal
@@ -53,18 +25,6 @@ const (
 	// generations. A restored etcd shows the brokers of the time of the backup until their leases end.
 	featureWait = 15 * time.Second
 )
-
-// revisionLeap is an advance of the revision that only etcdutl makes: --bump-revision 1000000000, as
-// etcd's manual advises, with --mark-compacted, after which no earlier value can be compared. Brokers
-// write some revisions per second.
-const revisionLeap = 100_000_000
-
-// RestoredError reports that etcd does not have what this process saw in it before.
-type RestoredError struct{ Why string }
-
-func (e *RestoredError) Error() string {
-	return "etcd was restored from a backup, or rolled back: " + e.Why
-}
 
 // history compares etcd with what was seen of it before, and raises the generation when it was
 // restored. A linearizable read decides, of the revision and of the newest values at their own
@@ -88,12 +48,6 @@ type history struct {
 
 func newHistory(c *Client, store SeenStore) *history {
 	return &history{c: c, store: store, changed: make(chan struct{}), dirty: make(chan struct{}, 1)}
-}
-
-func markOf(kv *mvccpb.KeyValue) Mark {
-	sum := fnv.New64a()
-	_, _ = sum.Write(kv.GetValue()) // never fails
-	return Mark{Key: string(kv.GetKey()), Revision: kv.GetModRevision(), Created: kv.GetCreateRevision(), Lease: kv.GetLease(), Sum: sum.Sum64()}
 }
 
 // known returns what was seen last. It reads the store when it is called first.
@@ -123,8 +77,9 @@ func (h *history) count() uint64 {
 	return h.restores
 }
 
-// saw notes a State that was read at that count of restores: its revision, its generation and its
-// newest values.
+// saw notes what was read or written at that count of restores: the revision and the generation of
+// etcd, and the newest values. A State may be late, so its generation may be an earlier one than
+// that of the registration.
 func (h *history) saw(count uint64, revision, generation int64, newest []Mark) {
 	h.known()
 	h.mu.Lock()
@@ -137,7 +92,9 @@ func (h *history) saw(count uint64, revision, generation int64, newest []Mark) {
 	marks = slices.Compact(marks)
 	h.seen.Marks = slices.Clone(marks[max(len(marks)-marksKept, 0):])
 	h.seen.Revision = max(h.seen.Revision, revision)
-	h.enter(generation)
+	if generation > h.seen.Generation {
+		h.enter(generation)
+	}
 	h.save()
 }
 
@@ -242,25 +199,6 @@ func (h *history) check(ctx context.Context) (generation int64, err error) {
 	}
 }
 
-// compare returns a *RestoredError if a read does not show what was seen.
-func (seen *Seen) compare(marks []Mark, generation int64, done *clientv3.TxnResponse) error {
-	if at := done.Header.GetRevision(); at < seen.Revision {
-		return &RestoredError{fmt.Sprintf("it is at revision %d, and was at %d", at, seen.Revision)}
-	}
-	if at := done.Header.GetRevision(); seen.Revision > 0 && at-seen.Revision > revisionLeap {
-		return &RestoredError{fmt.Sprintf("it is at revision %d, and was at %d", at, seen.Revision)}
-	}
-	if generation < seen.Generation {
-		return &RestoredError{fmt.Sprintf("it is in generation %d, and was in %d", generation, seen.Generation)}
-	}
-	for i, m := range marks {
-		if kv := readResult(done, i+1); kv == nil || markOf(kv) != m {
-			return &RestoredError{fmt.Sprintf("its history lacks the value that %s had at revision %d", m.Key, m.Revision)}
-		}
-	}
-	return nil
-}
-
 func (h *history) generation(ctx context.Context) (int64, error) {
 	kv, err := h.c.get(ctx, h.c.generationKey())
 	if err != nil {
@@ -324,8 +262,8 @@ func (h *history) raise(ctx context.Context, from, to int64) (revision int64, er
 	return done.Header.GetRevision(), nil
 }
 
-// behind returns an error if registered brokers don't know generations. If they stay, it forgets what
-// was seen, so that this broker goes on in the same generation.
+// behind returns an error if registered brokers don't know generations. If they stay, it forgets
+// what was seen, so that this broker goes on in the same generation.
 func (h *history) behind(ctx context.Context, generation int64) error {
 	var names []string
 	if _, err := h.c.pages(ctx, h.c.brokersPrefix(), func(kv *mvccpb.KeyValue) {
@@ -357,42 +295,3 @@ func (h *history) behind(ctx context.Context, generation int64) error {
 
 // Restores returns how often this process found that etcd was restored from a backup.
 func (c *Client) Restores() uint64 { return c.history.count() }
-
-// seenFile is the file of a Seen on a broker's volume.
-const seenFile = "etcd-seen.json"
-
-// SeenFile keeps a Seen in a file of the directory.
-func SeenFile(dir string) SeenStore { return seenDir(dir) }
-
-type seenDir string
-
-type seenValue struct {
-	V int `json:"v"`
-	Seen
-}
-
-const seenValueVersion = 1
-
-func (d seenDir) Load() (*Seen, error) {
-	path := filepath.Join(string(d), seenFile)
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var value seenValue
-	if err := decodeValue(path, data, seenValueVersion, &value, &value.V); err != nil {
-		return nil, err
-	}
-	return &value.Seen, nil
-}
-
-func (d seenDir) Save(seen Seen) error {
-	data, err := json.Marshal(seenValue{seenValueVersion, seen})
-	if err != nil {
-		return err
-	}
-	return writeDurably(string(d), seenFile, append(data, '\n'))
-}

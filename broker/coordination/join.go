@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -87,6 +88,7 @@ func (r *registration) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	count := r.c.history.count()
 	if err := r.deleteStale(ctx); err != nil {
 		return err
 	}
@@ -116,6 +118,11 @@ func (r *registration) register(ctx context.Context) error {
 		return fmt.Errorf("put %s: another process registered with this identity at the same time, or etcd entered another generation (trying again)", r.key)
 	}
 	r.incarnation, r.generation = incarnation(generation, put.Header.Revision), generation
+	// A restore to before this registration is noticed, also if no State shows the registration until
+	// then.
+	r.c.history.saw(count, put.Header.Revision, generation, []Mark{markOf(&mvccpb.KeyValue{
+		Key: []byte(r.key), Value: []byte(value), Lease: int64(r.lease), CreateRevision: put.Header.Revision, ModRevision: put.Header.Revision,
+	})})
 	if r.self.Since == 0 {
 		r.self.Since = r.incarnation // of the next registration
 	}

@@ -32,8 +32,8 @@ func (m *memory) Save(seen Seen) error {
 	return nil
 }
 
-// openBroker returns a broker's client, which keeps what it sees of etcd. No lease runs out while etcd is
-// stopped for a backup on a busy machine.
+// openBroker returns a broker's client, which keeps what it sees of etcd. No lease runs out while
+// etcd is stopped for a backup on a busy machine.
 func (e *etcdServer) openBroker(store SeenStore) *Client {
 	c := e.open()
 	c.ttl = 10 * testutil.Patience
@@ -147,8 +147,8 @@ func TestARestoredEtcdBeginsAGeneration(t *testing.T) {
 	}
 }
 
-// TestARestoredEtcdThatWentOnIsNoticed: all brokers are stopped while etcd is restored. Before the first
-// one is back, etcd has passed the revision that it had.
+// TestARestoredEtcdThatWentOnIsNoticed: all brokers are stopped while etcd is restored. Before the
+// first one is back, etcd has passed the revision that it had.
 func TestARestoredEtcdThatWentOnIsNoticed(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
@@ -200,8 +200,8 @@ func TestARestoredEtcdThatWentOnIsNoticed(t *testing.T) {
 	}
 }
 
-// TestOnlyARestoreBeginsAGeneration: etcd stops and starts, and loses old revisions; a broker with an
-// empty volume comes.
+// TestOnlyARestoreBeginsAGeneration: etcd stops and starts, and loses old revisions; a broker with
+// an empty volume comes.
 func TestOnlyARestoreBeginsAGeneration(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)

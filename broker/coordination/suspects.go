@@ -9,8 +9,8 @@ import (
 )
 
 // Suspects are the copies that a broker reports, for the controller to compare when nobody vouches.
-// They are written as a whole, and nothing waits for that: who may lead does not depend on them. All
-// methods may be called concurrently.
+// They are written as a whole, and nothing waits for that: who may lead does not depend on them.
+// All methods may be called concurrently.
 type Suspects struct {
 	mu   sync.Mutex
 	said map[suspectID]Suspect
@@ -61,8 +61,15 @@ func (s *Suspects) Clear(topicID string, shard int) {
 	}
 }
 
-// Enter begins a generation with these restored copies, of which it is not known yet how far they go.
-// It reports whether it is another generation.
+// Generation returns the generation of etcd that was entered last.
+func (s *Suspects) Generation() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.generation
+}
+
+// Enter begins a generation with these restored copies, of which it is not known yet how far they
+// go. It reports whether it is another generation.
 func (s *Suspects) Enter(generation int64, opening []Suspect) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +84,8 @@ func (s *Suspects) Enter(generation int64, opening []Suspect) bool {
 	return true
 }
 
-// All returns what is to be reported, sorted, and the generation whose restored copies are all in it.
+// All returns what is to be reported, sorted, and the generation whose restored copies are all in
+// it.
 func (s *Suspects) All() (generation int64, all []Suspect) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -257,7 +257,8 @@ func (m *mirror) watch(ctx context.Context, after int64) (last int64, err error)
 	}
 }
 
-// ended returns the error of a watch, as one that can be resumed if it had begun and its stream broke.
+// ended returns the error of a watch, as one that can be resumed if it had begun and its stream
+// broke.
 func ended(begun bool, err error) error {
 	if begun && (err == errClosed || status.Code(errors.Unwrap(err)) == codes.Aborted) {
 		return fmt.Errorf("%w: %w", errInterrupted, err)

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Queue holds events of a copy until its owner comes to them. The zero value is empty. Its methods may
-// be called concurrently.
+// Queue holds events of a copy until its owner comes to them. The zero value is empty. Its methods
+// may be called concurrently.
 type Queue struct {
 	mu     sync.Mutex
 	queued []Event

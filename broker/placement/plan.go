@@ -23,9 +23,9 @@ type Facts struct {
 	Generation int64
 	// ReportedIn returns the generation whose restored copies a broker has reported. nil: none has.
 	ReportedIn func(broker string) int64
-	// Stride is by how much an election raises the epoch, random in each plan; 0: by 1. An etcd that was
-	// restored from a backup has epochs granted again that had leaders, until a broker notices. Two
-	// histories then have different epochs, so that logs show where they part.
+	// Stride is by how much an election raises the epoch, random in each plan; 0: by 1. An etcd that
+	// was restored from a backup has epochs granted again that had leaders, until a broker notices.
+	// Two histories then have different epochs, so that logs show where they part.
 	Stride int64
 	// MaxShards is the number of shards of one Topic that brokers can serve.
 	MaxShards int

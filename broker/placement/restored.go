@@ -11,16 +11,16 @@ import (
 )
 
 // epochLeap is by how much the first election after a restore raises the epoch, beyond all that is
-// known. Epochs were granted since the backup that no present broker knows, by fewer than four million
-// elections.
+// known. Epochs were granted since the backup that no present broker knows, by fewer than four
+// million elections.
 const epochLeap = maxStride << 22
 
 // electRestored names a leader for a shard of an earlier generation, whose in-sync set is not
 // believed, since acknowledged records may be elsewhere by now:
 //
-//  1. It waits until every replica is present, and until every present broker has reported its copies,
-//     also those that the restored shard does not name. A Topic that allows unclean elections waits
-//     for present brokers only.
+//  1. It waits until every replica is present, and until every present broker has reported its
+//     copies, also those that the restored shard does not name. A Topic that allows unclean
+//     elections waits for present brokers only.
 //  2. The copy that goes furthest leads. It holds everything that was acknowledged: a leader was
 //     elected from those that had it, and wrote its epoch behind it.
 //  3. The set begins with the leader and the replicas that go equally far. Nobody else vouches.
@@ -63,9 +63,9 @@ func (p *planner) electRestored(it item) {
 	}
 }
 
-// furthestRestored returns the broker whose copy goes furthest: by the last epoch and the end of the
-// data log, the fewest damaged segments, and the same of the state log. Of equal ones a replica that
-// the shard names is preferred, and one without a doubt.
+// furthestRestored returns the broker whose copy goes furthest: by the last epoch and the end of
+// the data log, the fewest damaged segments, and the same of the state log. Of equal ones a replica
+// that the shard names is preferred, and one without a doubt.
 func (p *planner) furthestRestored(it item, said map[string]coordination.Suspect) string {
 	if len(said) == 0 {
 		return ""

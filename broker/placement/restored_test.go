@@ -81,8 +81,8 @@ func members(s coordination.Shard) (ids []string) {
 	return ids
 }
 
-// The set of the backup has all three, and leads to nothing: c has records of a later epoch, which it
-// and b confirmed since. All say how far they go, and c leads.
+// The set of the backup has all three, and leads to nothing: c has records of a later epoch, which
+// it and b confirmed since. All say how far they go, and c leads.
 func TestARestoredInSyncSetIsNotBelieved(t *testing.T) {
 	r := newRestored()
 	r.say("b", coordination.Suspect{Epoch: 7, End: 20, Known: 7, Whole: true})

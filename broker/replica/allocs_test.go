@@ -51,7 +51,7 @@ func TestALoneLeaderIsSmall(t *testing.T) {
 	runtime.GC()
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	if each := int(after.HeapAlloc-before.HeapAlloc) / n; each > 850 {
+	if each := int(after.HeapAlloc-before.HeapAlloc) / n; each > 800 {
 		t.Errorf("%d bytes each", each)
 	} else {
 		t.Log(each, "bytes each")

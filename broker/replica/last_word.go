@@ -6,8 +6,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// LastWord is the last Word of this broker about its copy of a shard. One is under way at a time. All
-// methods may be called concurrently.
+// LastWord is the last Word of this broker about its copy of a shard. One is under way at a time.
+// All methods may be called concurrently.
 //
 // The answer to a word may be lost, and then the word may still be done. That is over once the key
 // has another revision, since a word compares the revision that it was made from.
@@ -54,9 +54,9 @@ func (w *LastWord) Answered(done, settled bool) {
 	w.flying, w.done, w.settled = false, done, settled
 }
 
-// Left reports whether this broker has withdrawn or resigned since that revision of the key, so that
-// it does not lead any more, whatever that revision says. An etcd that was restored from a backup has
-// revisions granted again, in another generation.
+// Left reports whether this broker has withdrawn or resigned since that revision of the key, so
+// that it does not lead any more, whatever that revision says. An etcd that was restored from a
+// backup has revisions granted again, in another generation.
 func (w *LastWord) Left(shard *coordination.Shard) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

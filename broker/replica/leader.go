@@ -25,10 +25,10 @@ const swapRetry = 500 * time.Millisecond
 // Times are the owner's and are only compared with each other.
 type Leader struct {
 	self        coordination.Replica
-	min         int
+	min         int32                  // beside swapPending: a broker has tens of thousands of these
+	swapPending bool                   // the answer to the swap to asked is awaited
 	shard       coordination.Shard     // as in etcd, as far as known
 	asked       []coordination.Replica // set of a swap with an unknown result; nil: none
-	swapPending bool                   // the answer of that swap is awaited
 	retryAt     time.Duration
 
 	begin [Parts]uint64 // ends of the logs when the epoch began
@@ -56,7 +56,7 @@ type progress struct {
 
 // NewLeader begins an epoch. high is what the broker knew to be safe before, or zero.
 func NewLeader(self coordination.Replica, shard *coordination.Shard, minInSync int, end, high [Parts]uint64) *Leader {
-	l := &Leader{self: self, min: minInSync, shard: *shard, begin: end, end: end, followers: map[string]*progress{}}
+	l := &Leader{self: self, min: int32(minInSync), shard: *shard, begin: end, end: end, followers: map[string]*progress{}}
 	for p := range high {
 		l.high[p] = min(high[p], end[p])
 	}
@@ -78,7 +78,7 @@ func (l *Leader) Readable() bool {
 }
 
 // Enough reports whether the set has the minimum size, without which nothing is acknowledged.
-func (l *Leader) Enough() bool { return len(l.shard.InSync) >= l.min }
+func (l *Leader) Enough() bool { return len(l.shard.InSync) >= int(l.min) }
 
 // Grown records an append.
 func (l *Leader) Grown(p Part, end uint64) { l.end[p] = max(l.end[p], end) }
@@ -93,7 +93,7 @@ func (l *Leader) Safe(p Part, end uint64) (moved bool) {
 // Adopt applies a new state of the shard and the Topic's minimum. It reports whether the watermark
 // moved.
 func (l *Leader) Adopt(self coordination.Replica, shard *coordination.Shard, minInSync int) (moved bool) {
-	l.self, l.min = self, minInSync
+	l.self, l.min = self, int32(minInSync)
 	if shard.Epoch != l.shard.Epoch || shard.Revision <= l.shard.Revision {
 		return l.advance()
 	}
@@ -244,7 +244,7 @@ func (l *Leader) wanted(now time.Duration) []coordination.Replica {
 			stay = append(stay, f.Replica)
 		}
 	}
-	if len(stay) < l.min { // too few to acknowledge anything: keep every member that could be elected
+	if len(stay) < int(l.min) { // too few to acknowledge anything: keep every member that could be elected
 		stay = append(stay, leave...)
 	}
 	if same(stay, l.shard.InSync) {

@@ -248,7 +248,7 @@ func (s *tale) do(words []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		least := s.l.min
+		least := int(s.l.min)
 		if given["min"] != "" {
 			if least, err = strconv.Atoi(given["min"]); err != nil {
 				return "", err

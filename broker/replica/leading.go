@@ -279,7 +279,7 @@ func (l *Leading) refuseWithdrawn(before *coordination.Shard) {
 // observe applies a new set of registered incarnations.
 func (l *Leading) observe(self coordination.Replica, lives lives) {
 	l.mu.Lock()
-	moved := !l.ended.Load() && l.adopt(self, l.leader.Shard(), l.leader.min, lives)
+	moved := !l.ended.Load() && l.adopt(self, l.leader.Shard(), int(l.leader.min), lives)
 	l.mu.Unlock()
 	if moved {
 		l.x.notifyLater(l)

@@ -14,11 +14,11 @@ func (s *Service) Suspects() int {
 	return s.reports.Doubted()
 }
 
-// report notes what is to be told of a copy.
-func (s *Service) report(p *Shard) {
-	state, v := &p.own.state, p.view.Load()
+// report notes what is to be told of a copy, by a pass that began with that view.
+func (s *Service) report(p *Shard, v *view) {
+	state := &p.own.state
 	if state.Whole() && !v.restored {
-		s.reports.Clear(p.topic.id, p.number)
+		s.tell(p, v, func() { s.reports.Clear(p.topic.id, p.number) })
 		return
 	}
 	if p.logs == nil {
@@ -41,7 +41,17 @@ func (s *Service) report(p *Shard) {
 			one.StateEpoch = epochs[len(epochs)-1].Epoch
 		}
 	}
-	s.reports.Set(one)
+	s.tell(p, v, func() { s.reports.Set(one) })
+}
+
+// tell changes what is reported of a copy, unless etcd was restored since the pass began: the copy
+// may still be led or followed here, and says how far it goes in the next pass, when it stands still.
+func (s *Service) tell(p *Shard, v *view, change func()) {
+	s.mu.RLock() // Follow sets the view and enters the generation at once
+	defer s.mu.RUnlock()
+	if now := p.view.Load(); now == v || !now.restored {
+		change()
+	}
 }
 
 // suspectClosed is what is reported of a copy whose logs cannot be opened: how far it went when they

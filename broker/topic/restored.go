@@ -6,9 +6,12 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// enter begins the generation of a State, if it is another one: all copies of restored shards are to
-// be reported, also those that the restored shard does not name. mu is held.
+// enter begins the generation of a State, if it is another one: all copies of restored shards are
+// to be reported, also those that the restored shard does not name. mu is held.
 func (s *Service) enter(state *coordination.State) {
+	if s.reports.Generation() == state.Generation {
+		return
+	}
 	var opening []coordination.Suspect
 	var held []*Shard
 	for _, t := range s.byID {
@@ -25,15 +28,20 @@ func (s *Service) enter(state *coordination.State) {
 	}
 }
 
-// heldBack reports whether this broker has, or is to have, a copy of a shard of an earlier generation.
+// heldBack reports whether this broker has, or is to have, a copy of a shard of an earlier
+// generation.
 func (s *Service) heldBack(p *Shard, v *view) bool {
 	return v.restored && (v.member || s.stands(p.logIDs()[replica.Data].Name()))
 }
 
-// standStill ends leading and following a shard of an earlier generation, and reports how far its copy
-// goes. From then on the copy doesn't change until the controller has compared all of them.
+// standStill ends leading and following a shard of an earlier generation, and reports how far its
+// copy goes. From then on the copy doesn't change until the controller has compared all of them.
 func (s *Service) standStill(p *Shard, v *view) error {
-	if s.firstLife.Load() == 0 || !s.heldBack(p, v) && p.logs == nil {
+	if s.firstLife.Load() == 0 {
+		return nil
+	}
+	if !s.heldBack(p, v) && p.logs == nil {
+		s.forgetCopy(p)
 		return nil
 	}
 	s.demote(p, v)
@@ -43,7 +51,7 @@ func (s *Service) standStill(p *Shard, v *view) error {
 	s.unfollow(p)
 	if err := s.openLogs(p, v); err != nil {
 		if p.own.closed++; p.own.closed > 1 {
-			s.reports.Set(p.suspectClosed())
+			s.tell(p, v, func() { s.reports.Set(p.suspectClosed()) })
 		}
 		return err
 	}
@@ -52,12 +60,12 @@ func (s *Service) standStill(p *Shard, v *view) error {
 	if err := p.keepState(); err != nil {
 		return err
 	}
-	s.report(p)
+	s.report(p, v)
 	return nil
 }
 
-// setVanishedAside moves the logs of a Topic aside that etcd lacks since it was restored from a backup:
-// the Topic was not deleted.
+// setVanishedAside moves the logs of a Topic aside that etcd lacks since it was restored from a
+// backup: the Topic was not deleted.
 func (s *Service) setVanishedAside(p *Shard) error {
 	if err := s.release(p, &publish.NotServedError{Topic: p.topic.name, Reason: publish.BeingDeleted, Why: "etcd was restored from a backup that lacks it"}); err != nil {
 		return err

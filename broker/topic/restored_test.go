@@ -35,7 +35,8 @@ func (r *telling) said(generation int64, topicID string) (coordination.Suspect, 
 	return coordination.Suspect{}, false
 }
 
-// restore gives etcd the shards of a backup, in the next generation: this broker has registered again.
+// restore gives etcd the shards of a backup, in the next generation: this broker has registered
+// again.
 func (n *site) restore(backup map[string]*coordination.Shard) {
 	n.generation++
 	n.life++
@@ -53,9 +54,9 @@ func backupOf(shards map[string]*coordination.Shard) map[string]*coordination.Sh
 	return backup
 }
 
-// After a restore a broker leads nothing by the shards of the backup. It says how far its copies go,
-// and leads when it is named in the new generation. The log of a Topic that the backup lacks is set
-// aside with all that it holds, and not deleted.
+// After a restore a broker leads nothing by the shards of the backup. It says how far its copies
+// go, and leads when it is named in the new generation. The log of a Topic that the backup lacks is
+// set aside with all that it holds, and not deleted.
 func TestARestoredEtcdIsNotBelieved(t *testing.T) {
 	n, told := newSite(t), &telling{}
 	n.report = told.report
@@ -110,8 +111,8 @@ func TestARestoredEtcdIsNotBelieved(t *testing.T) {
 	})
 }
 
-// The backup is of a time before the replica was moved here. The copy is reported, and not taken for
-// one that nobody wants. Once another broker leads, it is set aside.
+// The backup is of a time before the replica was moved here. The copy is reported, and not taken
+// for one that nobody wants. Once another broker leads, it is set aside.
 func TestACopyThatARestoredShardDoesNotName(t *testing.T) {
 	for _, again := range []bool{false, true} { // the broker is restarted, too
 		n, told := newSite(t), &telling{}
@@ -141,4 +142,50 @@ func TestACopyThatARestoredShardDoesNotName(t *testing.T) {
 		n.eventually("it is set aside", func() bool { return n.service.Stats().SetAside == 2 && len(n.stands()) == 0 })
 		n.stop()
 	}
+}
+
+// The broker was evicted before the generation changed, so its incarnation does not change with it. It
+// stands still at once, and does not lead on until it has registered again.
+func TestAnEvictedBrokerStandsStillWhenAGenerationBegins(t *testing.T) {
+	n, told := newSite(t), &telling{}
+	n.report = told.report
+	n.serve("orders")
+	n.expect(n.ask("orders.a", "one"), "orders@1")
+	n.brokers = nil
+	n.tell()
+	if n.service.Topic("orders").Shard() == nil {
+		t.Fatal("the end of its registration alone ended its leadership")
+	}
+	n.generation++
+	n.tell()
+	n.eventually("it says how far its copy goes", func() bool {
+		said, ok := told.said(1, "id-orders")
+		return ok && said.End == 2 && said.Whole
+	})
+	if s := n.service.Topic("orders").Shard(); s != nil {
+		t.Errorf("it leads epoch %d of an earlier generation", s.Epoch())
+	}
+}
+
+// A pass that began before etcd was restored may end after that, while it still leads or follows: it
+// reports nothing, and takes back nothing. The next pass does, when the copy stands still.
+func TestAPassOfTheGenerationBeforeReportsNothing(t *testing.T) {
+	n, told := newSite(t), &telling{}
+	n.report = told.report
+	n.serve("orders")
+	n.expect(n.ask("orders.a", "one"), "orders@1")
+	backup := backupOf(n.shards)
+	p := n.service.Topic("orders").shards[0]
+	before := p.view.Load()
+	reported := false
+	n.service.tell(p, before, func() { reported = true })
+	if !reported {
+		t.Error("a pass has not reported, although etcd was not restored")
+	}
+	n.restore(backup)
+	n.service.tell(p, before, func() { t.Error("a pass of the generation before has reported") })
+	n.eventually("it says how far its copy goes", func() bool {
+		said, ok := told.said(1, "id-orders")
+		return ok && said.End == 2 && said.Whole
+	})
 }

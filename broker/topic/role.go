@@ -92,7 +92,7 @@ func (s *Service) withdrawClosed(p *Shard, v *view) {
 	e, grave := s.seen(p, v), p.own.state.Grave()
 	current := e.Entry == copystate.Current
 	if grave || p.own.closed > 1 {
-		s.reports.Set(p.suspectClosed())
+		s.tell(p, v, func() { s.reports.Set(p.suspectClosed()) })
 	}
 	switch {
 	case grave && (current || e.Entry == copystate.Undecided):
@@ -129,7 +129,7 @@ func (s *Service) serve(p *Shard, v *view, idle bool) error {
 		}
 		again, err := s.step(p, v, idle, doubt)
 		if err != nil || !again {
-			s.report(p)
+			s.report(p, v)
 			return err
 		}
 	}

@@ -129,7 +129,9 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 	if s.closing.Load() {
 		return
 	}
-	first := s.state.Swap(state) == nil
+	before := s.state.Swap(state)
+	first := before == nil
+	entered := !first && before.Generation != state.Generation
 	defer s.senders.Poke()
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -141,7 +143,7 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 	s.incarnation = me.Incarnation
 	s.firstLife.CompareAndSwap(0, me.Incarnation)
 	s.restoring = changes.Restored
-	if first || reborn {
+	if first || reborn || entered {
 		for t := range state.Topics() {
 			s.meet(t)
 		}

@@ -25,8 +25,8 @@ type view struct {
 	member    bool // this broker has a replica, whoever leads
 	gone      bool // deleted, or being deleted
 	vanished  bool // gone, as etcd was restored from a backup that lacks it
-	// restored: the shard is of an earlier generation of etcd. Nobody leads it until the controller has
-	// compared all copies.
+	// restored: the shard is of an earlier generation of etcd. Nobody leads it until the controller
+	// has compared all copies.
 	restored bool
 
 	unsupported string // why it can't be published to, or empty

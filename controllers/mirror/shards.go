@@ -87,8 +87,8 @@ func inSync(state *coordination.State, shard *coordination.Shard, id string) boo
 	return there && in && believed(state, shard) && broker.Holds(member.Incarnation)
 }
 
-// believed reports whether the in-sync set is of this generation. After etcd was restored from a backup
-// it is not, until the controller has compared all copies.
+// believed reports whether the in-sync set is of this generation. After etcd was restored from a
+// backup it is not, until the controller has compared all copies.
 func believed(state *coordination.State, shard *coordination.Shard) bool {
 	return shard.Generation == state.Generation
 }

@@ -37,7 +37,8 @@ func copyTo(t *testing.T, to, from string) {
 }
 
 // etcd is as it was before two leaders were killed and replaced, and all brokers have registered
-// since. What was acknowledged by the leaders that it doesn't know is there, and publishing goes on.
+// since. What was acknowledged by the leaders that it doesn't know is there, and publishing goes
+// on.
 func TestEtcdIsRestoredFromABackup(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "restored")

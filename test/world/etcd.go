@@ -475,7 +475,8 @@ func (a *kvAccess) Txn(ctx context.Context, r *etcdserverpb.TxnRequest, _ ...grp
 	})
 }
 
-// known checks leases and revisions before anything is changed, since a transaction is done as a whole or not at all.
+// known checks leases and revisions before anything is changed, since a transaction is done as a
+// whole or not at all.
 func (e *etcd) known(r *etcdserverpb.TxnRequest) error {
 	for _, op := range r.GetSuccess() {
 		if read := op.GetRequestRange(); read != nil && read.GetRevision() > e.revision {

@@ -22,8 +22,8 @@ var mutationsOfReplication = []Mutation{
 		{"broker/replica/leader.go", "\tif shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {\n", "\tif shard == nil {\n\t\tl.asked = nil\n\t}\n\tif shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {\n"}},
 		Faults: []string{"kill one", "a joiner is cut off"}},
 	{Name: "R3: a set of one is enough", Edits: []edit{
-		{"broker/replica/leader.go", "if len(stay) < l.min {", "if len(stay) < 1 {"},
-		{"broker/replica/leader.go", "return len(l.shard.InSync) >= l.min }", "return len(l.shard.InSync) >= 1 }"}},
+		{"broker/replica/leader.go", "if len(stay) < int(l.min) {", "if len(stay) < 1 {"},
+		{"broker/replica/leader.go", "return len(l.shard.InSync) >= int(l.min) }", "return len(l.shard.InSync) >= 1 }"}},
 		Faults: []string{"cut in two", "bits flip", "kill"}, Found: []Class{FlippedBits}},
 	{Name: "R4: anyone can be elected", Edits: []edit{
 		{"broker/placement/elect.go", "\tfor _, m := range it.InSync {\n\t\ts := p.standing(it, m)\n\t\tif s < returned {", "\tfor _, id := range it.Replicas {\n\t\tm, s := coordination.Replica{Broker: id}, present\n\t\tif p.alive[id] == nil {"},

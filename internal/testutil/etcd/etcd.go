@@ -71,8 +71,8 @@ func (s *Server) Start() {
 	}
 }
 
-// Backup keeps a copy of the data as they are now, of which Restore makes the data. The etcd is stopped
-// for a moment.
+// Backup keeps a copy of the data as they are now, of which Restore makes the data. The etcd is
+// stopped for a moment.
 func (s *Server) Backup() (backup string) {
 	s.t.Helper()
 	s.Stop()
