@@ -78,9 +78,9 @@ type registration struct {
 
 // register creates the key under a new lease. It first revokes what an earlier attempt of this
 // process left, so a key that it finds then belongs to another process.
+//
+// Each request has a deadline of its own: a slow etcd delays a registration, and does not prevent it.
 func (r *registration) register(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	if err := r.end(ctx); err != nil {
 		return err
 	}
@@ -89,39 +89,40 @@ func (r *registration) register(ctx context.Context) error {
 		return err
 	}
 	count := r.c.history.count()
-	if err := r.deleteStale(ctx); err != nil {
+	if err := r.grant(ctx); err != nil {
 		return err
 	}
-	grant, err := r.c.etcd.Grant(ctx, int64(r.c.ttl/time.Second))
-	if err != nil {
-		return fmt.Errorf("grant a lease: %w", err)
-	}
-	r.lease = grant.ID
 	self := r.self
 	self.Incarnation = incarnation(generation, 0) // the value says the generation
-	value, err := self.encode()
+	data, err := self.encode()
 	if err != nil {
 		return err
 	}
-	then := []clientv3.Op{clientv3.OpPut(r.key, string(value), clientv3.WithLease(r.lease))}
+	value := string(data)
+	then := []clientv3.Op{clientv3.OpPut(r.key, value, clientv3.WithLease(r.lease))}
 	for key, value := range r.c.leased.of(r.self.ID) {
 		then = append(then, clientv3.OpPut(key, value, clientv3.WithLease(r.lease)))
 	}
-	put, err := r.c.etcd.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(r.key), "=", 0), r.c.in(generation)).
-		Then(then...).
-		Commit()
+	when := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(r.key), "=", 0), r.c.in(generation)}
+	put, err := r.c.transact(ctx, when, then, clientv3.OpGet(r.key))
+	if err == nil && !put.Succeeded && readResult(put, 0) != nil {
+		if err := r.deleteStale(ctx, readResult(put, 0)); err != nil {
+			return err
+		}
+		put, err = r.c.transact(ctx, when, then)
+	}
 	if err != nil {
 		return fmt.Errorf("put %s: %w", r.key, err)
 	}
 	if !put.Succeeded {
 		return fmt.Errorf("put %s: another process registered with this identity at the same time, or etcd entered another generation (trying again)", r.key)
 	}
-	r.incarnation, r.generation = incarnation(generation, put.Header.Revision), generation
+	revision := put.Header.GetRevision()
+	r.incarnation, r.generation = incarnation(generation, revision), generation
 	// A restore to before this registration is noticed, also if no State shows the registration until
 	// then.
-	r.c.history.saw(count, put.Header.Revision, generation, []Mark{markOf(&mvccpb.KeyValue{
-		Key: []byte(r.key), Value: []byte(value), Lease: int64(r.lease), CreateRevision: put.Header.Revision, ModRevision: put.Header.Revision,
+	r.c.history.saw(count, revision, generation, []Mark{markOf(&mvccpb.KeyValue{
+		Key: []byte(r.key), Value: []byte(value), Lease: int64(r.lease), CreateRevision: revision, ModRevision: revision,
 	})})
 	if r.self.Since == 0 {
 		r.self.Since = r.incarnation // of the next registration
@@ -129,18 +130,22 @@ func (r *registration) register(ctx context.Context) error {
 	return nil
 }
 
+// grant begins the lease.
+func (r *registration) grant(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	grant, err := r.c.etcd.Grant(ctx, int64(r.c.ttl/time.Second))
+	if err != nil {
+		return fmt.Errorf("grant a lease: %w", err)
+	}
+	r.lease = grant.ID
+	return nil
+}
+
 // deleteStale deletes the key of an earlier process with this identity. The key is never
 // overwritten, since it would keep its create revision, which is the incarnation. Its lease is
 // revoked with everything that the dead process attached to it.
-func (r *registration) deleteStale(ctx context.Context) error {
-	got, err := r.c.etcd.Get(ctx, r.key)
-	if err != nil {
-		return fmt.Errorf("get %s: %w", r.key, err)
-	}
-	if len(got.Kvs) == 0 {
-		return nil
-	}
-	found := got.Kvs[0]
+func (r *registration) deleteStale(ctx context.Context, found *mvccpb.KeyValue) error {
 	id := r.c.brokerID([]byte(r.key))
 	newer := incarnation(r.generation, found.CreateRevision)
 	if other, err := decodeBroker(id, found.CreateRevision, found.Value); err == nil {
@@ -150,18 +155,27 @@ func (r *registration) deleteStale(ctx context.Context) error {
 		return &SupersededError{ID: id, Newer: newer}
 	}
 	if found.Lease != 0 {
-		if _, err := r.c.etcd.Revoke(ctx, clientv3.LeaseID(found.Lease)); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		if err := r.revoke(ctx, clientv3.LeaseID(found.Lease)); err != nil {
 			return fmt.Errorf("revoke the lease of the life before (%s): %w", r.key, err)
 		}
 	}
-	_, err = r.c.etcd.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(r.key), "=", found.ModRevision)).
-		Then(clientv3.OpDelete(r.key)).
-		Commit()
-	if err != nil {
+	if _, err := r.c.transact(ctx,
+		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(r.key), "=", found.ModRevision)},
+		[]clientv3.Op{clientv3.OpDelete(r.key)}); err != nil {
 		return fmt.Errorf("delete the key of the life before (%s): %w", r.key, err)
 	}
 	return nil
+}
+
+// revoke ends a lease, if it exists.
+func (r *registration) revoke(ctx context.Context, lease clientv3.LeaseID) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err := r.c.etcd.Revoke(ctx, lease)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return nil
+	}
+	return err
 }
 
 // end revokes the lease that this process holds, if any.
@@ -169,7 +183,7 @@ func (r *registration) end(ctx context.Context) error {
 	if r.lease == 0 {
 		return nil
 	}
-	if _, err := r.c.etcd.Revoke(ctx, r.lease); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	if err := r.revoke(ctx, r.lease); err != nil {
 		return fmt.Errorf("revoke the lease of the last registration: %w", err)
 	}
 	r.lease = 0
