@@ -42,8 +42,11 @@ func (w *world) byID(id string) *declared {
 }
 
 // removeTopic has a person delete a Topic. Its clients go on until it is gone.
+//
+// Nothing is deleted while a backup of etcd waits to be restored, and no backup is made while a
+// Topic is deleted: the deleted Topic would exist again, and the new one would not.
 func (w *world) removeTopic() {
-	if w.deleting != nil || w.jumps {
+	if w.deleting != nil || w.jumps || w.etcd.backup != nil {
 		w.note("nothing is deleted")
 		return
 	}

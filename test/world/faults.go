@@ -66,6 +66,10 @@ var faults = []fault{
 		w.after(w.between(time.Second, 6*time.Second), "etcd speaks up", func() { w.etcd.mumbles = 0 })
 	}},
 	{"etcd is restored", RestoredEtcd, func(w *world) {
+		if w.deleting != nil {
+			w.note("nothing is backed up")
+			return
+		}
 		w.etcd.save()
 		w.after(w.between(2*time.Second, 15*time.Second), "etcd is restored from a backup", w.etcd.restore)
 	}},
