@@ -115,6 +115,32 @@ func TestAFailedLogIsOpenedAgain(t *testing.T) {
 	}
 }
 
+// A log fails while a pass over its shard is under way, which ends without an error. The trouble
+// stands, and the log is opened again.
+func TestALogThatFailsDuringAPassIsOpenedAgain(t *testing.T) {
+	n := newSite(t)
+	n.serve("orders")
+	n.expect(n.ask("orders.a", "one"), "orders@1")
+	leader := n.service.Topic("orders").Shard()
+	var failed atomic.Bool
+	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+		if op.Kind == "write" && strings.Contains(op.Path, "id-orders-0/") && failed.CompareAndSwap(false, true) { // the spec
+			leader.mu.Lock()
+			defer leader.mu.Unlock()
+			leader.fail(errors.New("an append failed"))
+		}
+		return nil
+	})
+	n.topic("orders", func(s *coordination.TopicSpec) { s.Retention.Messages = 1000 })
+	n.tell()
+	n.eventually("another leader serves", func() bool {
+		now := n.service.Topic("orders").Shard()
+		return failed.Load() && now != nil && now != leader
+	})
+	n.open("orders")
+	n.expect(n.ask("orders.a", "two"), "orders@2")
+}
+
 // What waits for a record that was lost on its way is refused with it.
 func TestAnswersThatRestOnALostRecordAreRefused(t *testing.T) {
 	n := newSite(t)

@@ -27,7 +27,8 @@ func (s *Service) work(p *Shard, idle bool) {
 	v := p.view.Load()
 	shard := p.leading.Load()
 	failed := shard != nil && shard.failed.Load() != nil || p.fault.Load() != nil
-	if trouble := p.trouble.Load(); trouble != nil && time.Now().Before(trouble.again) && (v.lead || v.member) {
+	p.tried = p.trouble.Load()
+	if p.tried != nil && time.Now().Before(p.tried.again) && (v.lead || v.member) {
 		if !failed || !s.othersCanLead(v) {
 			return // the keeper comes back to it
 		}
@@ -55,9 +56,13 @@ func (s *Service) work(p *Shard, idle bool) {
 	if err != nil {
 		s.stumble(p, doing, err)
 	} else {
-		p.trouble.Store(nil)
+		p.untrouble()
 	}
 }
+
+// untrouble ends the trouble that was there when the pass began. A log may fail during the pass: that
+// is for the next one.
+func (p *Shard) untrouble() { p.trouble.CompareAndSwap(p.tried, nil) }
 
 // logFailed ends what this broker did with a log that takes no more appends.
 func (s *Service) logFailed(p *Shard, v *view) {
@@ -230,7 +235,7 @@ func (s *Service) lead(p *Shard, v *view, idle bool, doubt string) (harmed bool,
 	if err != nil {
 		return false, errors.Join(err, s.closeLogs(p))
 	}
-	p.trouble.Store(nil)
+	p.untrouble()
 	s.openMu.Lock()
 	s.open[shard] = struct{}{}
 	s.openMu.Unlock()

@@ -47,6 +47,7 @@ type Shard struct {
 	mend      *mend                 // nil: what it follows for is to copy
 	high      [replica.Parts]uint64 // up to where its records are known to be safe on all replicas
 	own       copyOf                // what is known of this broker's copy
+	tried     *trouble              // trouble as it was when the pass began
 
 	copying atomic.Pointer[replica.Following] // following, for who only asks it something
 
