@@ -52,7 +52,7 @@ func Run(seed uint64, o Options) (r Result) {
 	if w.jumps { // ids are used again
 		length += reuseAfter
 	}
-	if w.patient = !w.jumps && !o.leaveOut(HungDisks) && (w.chance(15) || len(o.Faults) == 1); w.patient { // one disk hangs after the other, and that is all
+	if w.patient = !w.jumps && !o.leaveOut(HungDisks) && (w.chance(15) || slices.Equal(o.Faults, []string{"disk hangs"})); w.patient { // one disk hangs after the other, and that is all
 		w.options.Faults = []string{"disk hangs"}
 		length, every = 2*time.Minute, 40*time.Second
 	}
