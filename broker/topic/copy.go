@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/copystate"
@@ -14,20 +12,12 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// copyOf is what a shard's broker knows of its own copy. Its state changes by copystate.Apply only, and
-// belongs to the worker; the rest may be used by anybody.
-type copyOf struct {
-	state copystate.State
-	// reached is up to where the logs were safe when they were last closed in this life.
-	reached [replica.Parts]uint64
-	epoch   uint64 // of the last record then
-	closed  int    // how often in a row the logs could not be opened
-	// follows is state.Follows, for Follow to notice each State in which the set names this life.
-	follows atomic.Uint64
-	doubted atomic.Bool     // there is a doubt
-	grave   atomic.Bool     // state.Grave()
-	events  copystate.Queue // what others than the worker learned of the copy
-	word    replica.LastWord
+// lacking returns how many segments the logs lack.
+func (l *logs) lacking() (n int) {
+	for _, part := range l.parts {
+		n += len(part.Lacks())
+	}
+	return n
 }
 
 // apply changes the state of a shard's copy. It belongs to the worker.
@@ -159,18 +149,6 @@ func (s *Service) seen(p *Shard, v *view) copystate.Seen {
 	return e
 }
 
-// othersCanLead says whether another member of the in-sync set is there to lead.
-func (s *Service) othersCanLead(v *view) bool {
-	state := s.State()
-	if v.shard == nil {
-		return false
-	}
-	return slices.ContainsFunc(v.shard.InSync, func(m coordination.Replica) bool {
-		b, ok := state.Broker(m.Broker)
-		return ok && m.Broker != s.config.Self && v.shard.Vouched(b) && state.Drain(m.Broker) == "" && !state.Suspect(m.Broker, v.shard.Topic, v.shard.Number)
-	})
-}
-
 // harmed notes damage that was found in a shard's open logs.
 func (s *Service) harmed(p *Shard, damage string) {
 	p.own.events.Add(copystate.Harmed{Reason: damage, Epoch: p.view.Load().epoch})
@@ -178,22 +156,6 @@ func (s *Service) harmed(p *Shard, damage string) {
 }
 
 const damageFound = "damage was found in its log: "
-
-// takeEvents applies what others learned of the copy.
-func (s *Service) takeEvents(p *Shard) {
-	for _, e := range p.own.events.Take() {
-		if _, damage := e.(copystate.Harmed); damage {
-			if p.logs == nil {
-				continue // opening them finds it
-			}
-			s.noteDamage(p)
-		}
-		if _, contradicted := e.(copystate.Contradicted); contradicted {
-			s.unfollow(p) // it goes on as a copy in doubt, of which what was safe is set aside
-		}
-		s.apply(p, e)
-	}
-}
 
 // noteDamage has the logs say which damage was met, for the next life: opening them doesn't find all of it.
 func (s *Service) noteDamage(p *Shard) {

@@ -52,8 +52,8 @@
 //
 // # Files
 //
-// Each file uses only files before it in this list, but for the exceptions below it, which
-// test/layout checks. Calls through interfaces and function values are not counted.
+// Each file uses only files before it in this list, which test/layout checks. There is no exception.
+// Calls through interfaces and callbacks are not counted.
 //
 //	limits.go       every bound, with its reason
 //	hub.go          the clients and links of this broker, as Topics use them
@@ -61,6 +61,7 @@
 //	ahead.go        the bound beyond the high watermark
 //	types.go        all types that refer to each other, with their locks
 //	shard.go        names and ids of a shard
+//	lookup.go       Topics, shards, leaders and brokers by name or id
 //	work.go         the work queue of shards, and retries
 //	shard_leader.go a shard's leader: watermark, offsets, spec
 //	topic.go        a Topic; why a shard is not served here
@@ -86,11 +87,13 @@
 //	word.go         what is written to the shard's key
 //	unreadable.go   damage that a reader met
 //	dedup.go        message ids, read from the log
-//	logs.go         which logs are on the disk
+//	logs.go         opens and closes the logs
+//	follow.go       follows another broker
 //	lead.go         begins and ends leading
 //	mend.go         repairs a copy from its leader
+//	release.go      ends a role; sets a copy aside or deletes it
 //	restored.go     holds copies still after etcd was restored
-//	role.go         does what the State and the copy ask for: opens, follows, releases
+//	role.go         does what the State and the copy ask for
 //
 // The Service:
 //
@@ -98,26 +101,6 @@
 //	stats.go        counters
 //	upkeep.go       a shard as package upkeep sees it
 //	service.go      Open, Follow, Close
-//
-// Exceptions:
-//
-//	any uses service.go         the Service, and its look-ups
-//	types.go uses shard.go      the type Shard
-//	shard.go uses shard_leader.go  why a shard is not served
-//	shard.go uses copy.go       the copy's type
-//	shard.go uses role.go       the logs' type
-//	ack.go uses publishing.go   the id of the shard for senders, as do the next two
-//	intake.go uses publishing.go
-//	arrive.go uses publishing.go
-//	copy.go uses word.go        the last word about the copy
-//	copy.go uses mend.go        segments that the logs lack
-//	copy.go uses role.go        a copy that is contradicted is not followed
-//	report.go uses mend.go      segments that the logs lack
-//	report.go uses role.go      the logs' type, as does the next
-//	dedup.go uses role.go
-//	mend.go uses role.go        a repair follows, and closes the logs, as does the next
-//	lead.go uses role.go
-//	restored.go uses role.go    ends roles
 //
 // # Copies
 //

@@ -1,6 +1,9 @@
 package topic
 
 import (
+	"errors"
+
+	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/replica"
@@ -132,4 +135,61 @@ func (s *ShardLeader) follow(v *view) {
 	s.mu.Unlock()
 	s.advanced()
 	s.kept.due.Store(0)
+}
+
+// lead takes publishes. harmed says that the copy turned out to be damaged by that.
+func (s *Service) lead(p *Shard, v *view, idle bool, doubt string) (harmed bool, err error) {
+	durability := v.durability // by which this process has confirmed in this epoch, if it led it
+	if shard := p.leading.Load(); shard != nil && shard.durability != v.durability && len(v.shard.Replicas) > 1 {
+		durability = max(durability, shard.durability)
+		// Followers confirm by the durability that they were told when they asked.
+		_ = s.closeLeader(p, shard, &publish.LeadershipLostError{Topic: p.topic.name, Why: "its durability was changed"}) // it closes no log
+	}
+	if shard := p.leading.Load(); shard != nil {
+		if idle {
+			shard.keepSpec(v)
+			return false, nil
+		}
+		shard.follow(v)
+		s.announce(shard, true)
+		s.postpone(p)
+		return false, nil
+	}
+	s.unfollow(p)
+	if doubt != "" {
+		s.log.Error("a copy in doubt leads, since no other replica can", "topic", p.Name(), "epoch", v.epoch, "doubt", doubt)
+	}
+	shard, err := s.newLeader(p, v, doubt)
+	if damage, ok := errors.AsType[*log.CorruptError](err); ok && s.othersCanLead(v) {
+		s.noteDamage(p)
+		s.apply(p, copystate.Harmed{Reason: damageFound + damage.Error(), Epoch: v.epoch, Led: v.epoch})
+		if err := p.keepState(); err != nil {
+			return false, err
+		}
+		s.say(p, v, replica.Withdraw, false) // until another leads
+		return false, nil
+	}
+	if failure, ok := errors.AsType[*log.FailedError](err); ok {
+		// Followers may have what is lost here, so this process leads under a later epoch only.
+		s.apply(p, copystate.Failed{Led: v.epoch, Durability: durability, Reason: failure.Error(), Epoch: v.epoch})
+		err = errors.Join(err, p.keepState())
+	}
+	if err != nil {
+		return false, errors.Join(err, s.closeLogs(p))
+	}
+	p.untrouble()
+	s.openMu.Lock()
+	s.open[shard] = struct{}{}
+	s.openMu.Unlock()
+	shard.advance()
+	s.announce(shard, true) // before it takes messages: who has an ack finds the leader
+	p.leading.Store(shard)
+	p.call()
+	if shard.readable.Load() {
+		s.announce(shard, true)
+	} else {
+		shard.advance() // what moved before it was known where to say so
+	}
+	s.postpone(p)
+	return false, nil
 }

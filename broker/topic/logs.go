@@ -1,8 +1,14 @@
 package topic
 
 import (
+	"errors"
+	"io/fs"
 	"time"
 
+	"github.com/carillon-mq/carillon/broker/copystate"
+	"github.com/carillon-mq/carillon/broker/dedup"
+	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
@@ -31,10 +37,96 @@ func (s *Service) unknow(p *Shard, parts ...replica.Part) {
 	}
 }
 
+// openLogs opens the logs of a shard of which this broker has a replica, and judges them. Those that aren't there are made.
+func (s *Service) openLogs(p *Shard, v *view) error {
+	if p.logs != nil {
+		return nil
+	}
+	ids := p.logIDs()
+	start := max(v.desired.Spec.Stream.FirstSequence, 1)
+	known, counted := s.knows(ids[replica.Data].Name()), s.counted(v)
+	missing := copystate.Missing(!known && counted, v.epoch)
+	data, err := s.config.Disk.Open(ids[replica.Data], start, v.epoch, v.keptSpec(!v.follow && !known, missing.Grave() || p.own.state.Grave()))
+	if err != nil {
+		if !known {
+			s.unknow(p, replica.Data)
+		}
+		return err
+	}
+	state, err := s.openCursors(p, v, data, known && counted)
+	if err != nil {
+		_ = data.Close() // nothing was appended
+		return err
+	}
+	origins, err := forward.ReadOrigins(data, s.recordTime(), forward.Mono())
+	if err != nil {
+		return errors.Join(err, state.Close(), data.Close())
+	}
+	p.fault.Store(nil)
+	p.high, p.origins = [...]uint64{replica.Data: data.Watermark(), replica.State: state.Watermark()}, origins
+	p.logs = &logs{parts: [...]*log.Log{replica.Data: data, replica.State: state}}
+	s.judgeOpened(p, v, counted, missing)
+	p.opened.Store(p.logs)
+	return nil
+}
+
+// openCursors opens the state log of a shard, or makes it. counted says that the data log is there
+// and that others count on the copy. If the state log is missing then, the data log says that the
+// copy is in doubt before a new one is made, by which the next process could not tell.
+func (s *Service) openCursors(p *Shard, v *view, data *log.Log, counted bool) (*log.Log, error) {
+	id := p.logIDs()[replica.State]
+	if !s.stands(id.Name()) && counted {
+		if err := data.SetCopy(copystate.MissingCursors(keptState(data), v.epoch).Encode()); err != nil {
+			return nil, err
+		}
+	}
+	state, err := s.config.Disk.Open(id, 1, v.epoch, nil)
+	if err == nil {
+		s.knows(id.Name())
+	}
+	return state, err
+}
+
 // recordTime returns the time to compare times of records with; zero: they can't be compared.
 func (s *Service) recordTime() time.Time {
 	if !s.config.Clock.Verdict().Elapsed {
 		return time.Time{}
 	}
 	return s.config.Clock.Time()
+}
+
+func (s *Service) closeLogs(p *Shard) error {
+	if p.logs == nil {
+		return nil
+	}
+	p.opened.Store(nil)
+	p.own.epoch = uint64(p.reach().Epoch)
+	var errs []error
+	for part, l := range p.logs.parts {
+		_, _, p.own.reached[part] = l.Offsets()
+		if err := l.Close(); err != nil && p.fault.Load() == nil {
+			s.log.Error("a Topic's log was not closed as it should be", "topic", p.Name(), "log", l.Name(), "error", err)
+			errs = append(errs, err)
+		}
+	}
+	p.logs = nil
+	p.ids.Forget(dedup.Never)
+	p.fault.Store(nil)
+	return errors.Join(errs...)
+}
+
+// moveAside moves the closed logs of a shard out of the way.
+func (s *Service) moveAside(p *Shard, said string) error {
+	for _, id := range p.logIDs() {
+		to, err := s.config.Disk.SetAside(id.Name())
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		s.counts.setAside.Add(1)
+		s.log.Warn(said, "topic", p.Name(), "log", id.Name(), "to", to)
+	}
+	return nil
 }

@@ -60,10 +60,18 @@ func (s *Service) mended(p *Shard) error {
 	return s.closeLogs(p) // opening them judges the copy again
 }
 
-// lacking returns how many segments the logs lack.
-func (l *logs) lacking() (n int) {
-	for _, part := range l.parts {
-		n += len(part.Lacks())
+// takeEvents applies what others learned of the copy.
+func (s *Service) takeEvents(p *Shard) {
+	for _, e := range p.own.events.Take() {
+		if _, damage := e.(copystate.Harmed); damage {
+			if p.logs == nil {
+				continue // opening them finds it
+			}
+			s.noteDamage(p)
+		}
+		if _, contradicted := e.(copystate.Contradicted); contradicted {
+			s.unfollow(p) // it goes on as a copy in doubt, of which what was safe is set aside
+		}
+		s.apply(p, e)
 	}
-	return n
 }

@@ -30,11 +30,6 @@ func (s *Service) Attach(broker string, out sender.Carrier) *sender.Link {
 	return s.senders.Attach(broker, out)
 }
 
-// at returns the id of the shard for senders.
-func (p *Shard) at() sender.ID {
-	return sender.ID{TopicID: p.topic.id, Topic: p.topic.name, Name: p.name, Number: p.number}
-}
-
 // sender returns the shard's sender. The first publish makes it.
 func (p *Shard) sender() *sender.Sender {
 	if f := p.out.Load(); f != nil {
@@ -69,14 +64,3 @@ func (p *publishing) Refusal() error { return (*Shard)(p).refusal() }
 
 // Arrive judges messages as the shard's leader.
 func (p *publishing) Arrive(l *sender.Link, a *sender.Arrival) { (*Shard)(p).arrive(l, a) }
-
-// The methods of sender.View.
-
-func (v *view) Gone() bool          { return v.gone }
-func (v *view) Served() bool        { return v.unsupported == "" && v.shard != nil }
-func (v *view) Leader() string      { return v.leader }
-func (v *view) Leads() bool         { return v.lead }
-func (v *view) Epoch() uint64       { return v.epoch }
-func (v *view) Replicas() int       { return len(v.shard.Replicas) }
-func (v *view) NoAck() bool         { return v.noAck }
-func (v *view) Keeps(s []byte) bool { return v.keeps(s) }

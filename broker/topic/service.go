@@ -2,87 +2,18 @@ package topic
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
-	"github.com/carillon-mq/carillon/broker/replica"
-	"github.com/carillon-mq/carillon/broker/sender"
 	"github.com/carillon-mq/carillon/broker/upkeep"
 	"github.com/carillon-mq/carillon/broker/work"
 )
-
-// Config is what a Service works with.
-type Config struct {
-	Self    string // id of this broker
-	Name    string // for people
-	Disk    *log.Disk
-	Hub     Hub
-	Codec   publish.Codec
-	Payload int               // the largest message that the broker takes, with headers
-	Clock   *clock.Clock      // nil: the machine's, which nobody observes
-	Compact upkeep.Compacting // zero: as limits.go has it
-	Ahead   AheadBound        // zero: as limits.go has it
-	// Exchange brings batches to the followers of what is led here, and from the leaders of what is followed.
-	Exchange *replica.Exchange
-	// Report tells the others of which shards this broker can't vouch for its copy, and returns when they know. It may be nil.
-	// It also tells, after etcd was restored from a backup, how far all copies of a restored shard go.
-	Report func(ctx context.Context, generation int64, suspects []coordination.Suspect) error
-	Logger *slog.Logger
-	// Leading is told of each shard led here, after it was opened and before it closes, by several
-	// goroutines for different shards. It may be nil.
-	Leading func(s *ShardLeader, open bool)
-}
-
-// Service is this broker's part in all Topics of the cluster.
-type Service struct {
-	config Config
-	log    *slog.Logger
-	found  []log.Stored // what stood on the disk at the start
-
-	ctx     context.Context // ends when Close begins
-	cancel  context.CancelFunc
-	steps   uint64 // of the clock, after which ids were read last; the keeper's
-	closing atomic.Bool
-	running sync.WaitGroup
-	tasks   *work.Tasks[*Shard, struct{}]
-	acker   *acker
-	counts  counts
-	// aheadBound is how much may stand beyond the watermark of a shard that is led here. It never changes.
-	aheadBound AheadBound
-	upkeep     *upkeep.Upkeep
-
-	senders sender.Senders
-
-	state atomic.Pointer[coordination.State] // not under mu, since Take asks for it while a hub may wait for Take
-
-	mu          sync.RWMutex
-	changed     chan struct{}
-	incarnation int64             // of this broker in state; 0: it isn't registered
-	brokers     map[string]string // names of those that ever were members, by id
-	byName      map[string]*Topic
-	byID        map[string]*Topic
-
-	openMu  sync.Mutex
-	was     map[string]bool // logs that stood on the disk at the start, or were made since
-	open    map[*ShardLeader]struct{}
-	retries map[*Shard]struct{} // that are in trouble
-	unsaid  map[*Shard]struct{} // whose last word has no answer
-
-	firstLife atomic.Int64 // the first incarnation in which this process was seen registered
-
-	// reports are written whenever they have changed; see reporter.
-	reports *coordination.Suspects
-	// restoring: the State that is taken over is the first one after etcd was restored. Guarded by mu.
-	restoring bool
-}
 
 // Open looks at what stands on the disk and begins with no Topics; Follow brings them. Close ends it.
 func Open(config Config) (*Service, error) {
@@ -264,117 +195,47 @@ func (s *Service) part(t *Topic) {
 	}
 }
 
-// BrokerName is how people know a broker, also one that is away.
-func (s *Service) BrokerName(id string) string { return s.nameOf(id) }
-
-// nameOf is how people know a broker, also one that is away; its id if it was away all the time.
-func (s *Service) nameOf(id string) string {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if name := s.brokers[id]; name != "" {
-		return name
-	}
-	return id
-}
-
-// State is the last one that Follow was given, or nil.
-func (s *Service) State() *coordination.State { return s.state.Load() }
-
-// Changed is closed at the next Follow.
-func (s *Service) Changed() <-chan struct{} {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.changed
-}
-
-// Topic is the one of that name, or nil.
-func (s *Service) Topic(name string) *Topic {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.byName[name]
-}
-
-// ByID is the one of that id, or nil.
-func (s *Service) ByID(id string) *Topic {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.byID[id]
-}
-
-// Shard is the shard of that name: a Topic of one shard, or NAME--NUMBER of one that has several. nil: there is none.
-func (s *Service) Shard(name string) *Shard {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if t := s.byName[name]; t != nil && len(t.shards) == 1 {
-		return t.shards[0]
-	}
-	of, number, found := cutLast(name, "--")
-	if t := s.byName[of]; found && t != nil && len(t.shards) > 1 {
-		if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < len(t.shards) && strconv.Itoa(n) == number {
-			return t.shards[n]
+// setAsideStrangers moves logs of Topics out of the way that there are not, and says so. Nobody was
+// seen deleting them, so it isn't ours to delete what they hold.
+func (s *Service) setAsideStrangers(first *coordination.State) {
+	for _, key := range first.Unreadable() {
+		if strings.HasPrefix(key, "topics/") || strings.Contains(key, "/topics/") {
+			s.log.Warn("logs of unknown Topics are left where they are, since not every Topic's key can be read", "key", key)
+			return
 		}
 	}
-	return nil
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
-}
-
-// Shards are all shards of the cluster's Topics.
-func (s *Service) Shards() (all []*Shard) {
-	for _, t := range s.Topics() {
-		all = append(all, t.shards...)
-	}
-	return all
-}
-
-// ShardByKey is the shard of that key, or nil.
-func (s *Service) ShardByKey(key string) *Shard {
-	id, number, _ := strings.Cut(key, "/")
-	n, _ := strconv.Atoi(number)
-	if t := s.ByID(id); t != nil && n >= 0 && n < len(t.shards) && t.shards[n].Key() == key {
-		return t.shards[n]
-	}
-	return nil
-}
-
-// Topics are all of the cluster, sorted by name.
-func (s *Service) Topics() []*Topic {
-	s.mu.RLock()
-	all := make([]*Topic, 0, len(s.byID))
-	for _, t := range s.byID {
-		all = append(all, t)
-	}
-	s.mu.RUnlock()
-	slices.SortFunc(all, func(a, b *Topic) int { return strings.Compare(a.name, b.name) })
-	return all
-}
-
-// Leads is how many shards are led here that another member of their in-sync sets could lead.
-func (s *Service) Leads() (n int) {
-	state := s.State()
-	if state == nil {
-		return 0
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for _, t := range s.byID {
-		for _, p := range t.shards {
-			v := p.view.Load()
-			if !v.lead {
+	found := s.found
+	s.found = nil
+	for _, stored := range found {
+		id := stored.Meta.Topic
+		if stored.Err != nil {
+			id = stored.Name
+			if at := strings.LastIndexByte(id, '-'); at >= 0 {
+				id = id[:at]
+			}
+		}
+		if s.ctx.Err() != nil {
+			return
+		}
+		if first.TopicByID(id) != nil || s.State().TopicByID(id) != nil {
+			if stored.Err != nil || !s.movedAway(first, id, stored.Meta.Shard) || !s.movedAway(s.State(), id, stored.Meta.Shard) {
 				continue
 			}
-			if s.othersCanLead(v) {
-				n++
-			}
 		}
+		to, err := s.config.Disk.SetAside(stored.Name)
+		if err != nil {
+			s.log.Error("a log of an unknown Topic could not be set aside", "log", stored.Name, "error", err)
+			continue
+		}
+		s.counts.setAside.Add(1)
+		s.log.Warn("a log of a Topic that does not exist, or is kept by other brokers, was set aside; delete it if nobody misses it", "log", stored.Name, "to", to, "spec", string(stored.Meta.Spec))
 	}
-	return n
+}
+
+// movedAway says whether a shard's replicas are all on other brokers.
+func (s *Service) movedAway(state *coordination.State, topicID string, number int) bool {
+	shard := state.Shard(topicID, number)
+	return shard != nil && shard.Generation == state.Generation && !slices.Contains(shard.Replicas, s.config.Self)
 }
 
 // Committed is to be called after each round of the disk's committer: the answers of the round go out.
@@ -404,4 +265,42 @@ func (s *Service) Close() error {
 	s.acker.close()   // what the logs have kept is acknowledged,
 	s.senders.Close() // and only then the rest is refused
 	return err
+}
+
+// closeAll closes what is open at the end.
+func (s *Service) closeAll() error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	next := make(chan *Shard)
+	for range openers {
+		wg.Go(func() {
+			for p := range next {
+				err := p.keptDoubt()
+				err = errors.Join(err, s.release(p, &publish.NotServedError{Topic: p.topic.name, Reason: publish.ServiceIsClosing, Why: "its broker stopped before it was safe on all replicas"}))
+				if err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	all := map[*Shard]struct{}{}
+	for _, shard := range s.leaders() { // also of Topics that were deleted
+		all[shard.shard] = struct{}{}
+	}
+	s.mu.RLock()
+	for _, t := range s.byID {
+		for _, p := range t.shards {
+			all[p] = struct{}{}
+		}
+	}
+	s.mu.RUnlock()
+	for p := range all {
+		next <- p
+	}
+	close(next)
+	wg.Wait()
+	return errors.Join(errs...)
 }

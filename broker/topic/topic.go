@@ -1,6 +1,10 @@
 package topic
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/publish"
 )
@@ -84,6 +88,82 @@ func (t *Topic) WhyNotAt(number int) error {
 	return nil
 }
 
+// Led returns the shard's leader if it is on this broker, can be read and was announced to
+// Config.Leading, or nil.
+func (p *Shard) Led() *ShardLeader { return p.readable() }
+
+// WhyNot says why the shard is not served here, or at all: a *publish.NotServedError. It is nil if it is served here.
+func (p *Shard) WhyNot() error {
+	if why := p.whyNot(); why != nil {
+		return why
+	}
+	return nil
+}
+
+// Trouble is what is wrong with the shard's logs on this broker, for people; empty: nothing is known to be.
+func (p *Shard) Trouble() string { return p.troubled() }
+
+// readable returns the shard's leader if it is on this broker, was announced, and its watermark has
+// reached where its epoch began.
+func (p *Shard) readable() *ShardLeader {
+	if s := p.leading.Load(); s != nil && s.announced.Load() {
+		return s
+	}
+	return nil
+}
+
+func (p *Shard) whyNot() *publish.NotServedError {
+	v, s := p.view.Load(), p.topic.service
+	no := func(reason publish.NotServedReason, format string, args ...any) *publish.NotServedError {
+		return &publish.NotServedError{Topic: p.topic.name, Reason: reason, Leader: v.leader, Why: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case v.gone:
+		return no(publish.BeingDeleted, "it is being deleted")
+	case v.unsupported != "":
+		return no(publish.Unsupported, "%s", v.unsupported)
+	case s.closing.Load():
+		return no(publish.ServiceIsClosing, "broker %s is stopping; try again", s.config.Name)
+	case v.lead:
+		if trouble := p.trouble.Load(); trouble != nil {
+			why := no(publish.Troubled, "its log on broker %s: %v", s.config.Name, trouble.err)
+			why.Err = trouble.err
+			return why
+		}
+		shard := p.leading.Load()
+		if shard == nil {
+			return no(publish.Opening, "broker %s is opening its log; try again", s.config.Name)
+		}
+		if err := shard.failure(); err != nil {
+			why := no(publish.Troubled, "its log on broker %s: %v", s.config.Name, err)
+			why.Err = err
+			return why
+		}
+		if !shard.enough() {
+			return no(publish.NotEnoughInSync, "%d of its replicas are in sync and %d are asked for, so nothing can be acknowledged; %s", len(v.shard.InSync), v.minInSync, s.missing(v.shard))
+		}
+		if !shard.announced.Load() {
+			return no(publish.CatchingUp, "broker %s leads it now and waits for its other replicas; %s", s.config.Name, s.missing(v.shard))
+		}
+		return nil
+	case v.restored:
+		return no(publish.Unplaced, "etcd was restored from a backup, and all copies are compared before one leads; try again")
+	case v.leader == "":
+		return no(publish.Unplaced, "no broker was chosen for it yet; try again")
+	case v.leader == s.config.Self:
+		return no(publish.NotConfirmed, "broker %s has its messages and waits to be named its leader again; try again", s.config.Name)
+	}
+	if state := s.State(); state != nil {
+		if leader, ok := state.Broker(v.leader); ok {
+			return no(publish.LedElsewhere, "broker %s leads it, and broker %s has no link there now; try again", leader.Name, s.config.Name)
+		}
+	}
+	if len(v.shard.Replicas) > 1 {
+		return no(publish.LeaderAway, "broker %s, which led it, is away, and another is being chosen; try again", s.nameOf(v.leader))
+	}
+	return no(publish.LeaderAway, "its messages are on broker %s, which is away; it is served again when that broker is back", s.nameOf(v.leader))
+}
+
 // refusal is why nothing can be published now.
 func (p *Shard) refusal() error {
 	if why := p.whyNot(); why != nil {
@@ -91,4 +171,40 @@ func (p *Shard) refusal() error {
 	}
 	// It has become possible between two looks.
 	return &publish.NotServedError{Topic: p.topic.name, Reason: publish.Opening, Leader: p.view.Load().leader, Why: "its log is being opened; try again"}
+}
+
+// missing says which replicas of a shard are not there or not in sync, for people.
+func (s *Service) missing(shard *coordination.Shard) string {
+	state := s.State()
+	var away, late []string
+	for _, id := range shard.Replicas {
+		b, ok := state.Broker(id)
+		switch {
+		case !ok:
+			away = append(away, s.nameOf(id))
+		case !slices.Contains(shard.InSync, coordination.Replica{Broker: id, Incarnation: b.Incarnation}):
+			late = append(late, s.nameOf(id))
+		}
+	}
+	switch {
+	case len(away) > 0:
+		return "away: " + strings.Join(away, ", ")
+	case len(late) > 0:
+		return "catching up: " + strings.Join(late, ", ")
+	}
+	return "try again"
+}
+
+// troubled is what is wrong with the shard's logs on this broker, for people, or empty.
+func (p *Shard) troubled() string {
+	if trouble := p.trouble.Load(); trouble != nil {
+		return trouble.err.Error()
+	}
+	if s := p.leading.Load(); s != nil {
+		if err := s.failure(); err != nil {
+			return err.Error()
+		}
+		return s.damage
+	}
+	return ""
 }

@@ -1,9 +1,15 @@
 package topic
 
 import (
+	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/carillon-mq/carillon/broker/clock"
+	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/dedup"
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/log"
@@ -11,7 +17,74 @@ import (
 	"github.com/carillon-mq/carillon/broker/records"
 	"github.com/carillon-mq/carillon/broker/replica"
 	"github.com/carillon-mq/carillon/broker/sender"
+	"github.com/carillon-mq/carillon/broker/upkeep"
+	"github.com/carillon-mq/carillon/broker/work"
 )
+
+// Config is what a Service works with.
+type Config struct {
+	Self    string // id of this broker
+	Name    string // for people
+	Disk    *log.Disk
+	Hub     Hub
+	Codec   publish.Codec
+	Payload int               // the largest message that the broker takes, with headers
+	Clock   *clock.Clock      // nil: the machine's, which nobody observes
+	Compact upkeep.Compacting // zero: as limits.go has it
+	Ahead   AheadBound        // zero: as limits.go has it
+	// Exchange brings batches to the followers of what is led here, and from the leaders of what is followed.
+	Exchange *replica.Exchange
+	// Report tells the others of which shards this broker can't vouch for its copy, and returns when they know. It may be nil.
+	// It also tells, after etcd was restored from a backup, how far all copies of a restored shard go.
+	Report func(ctx context.Context, generation int64, suspects []coordination.Suspect) error
+	Logger *slog.Logger
+	// Leading is told of each shard led here, after it was opened and before it closes, by several
+	// goroutines for different shards. It may be nil.
+	Leading func(s *ShardLeader, open bool)
+}
+
+// Service is this broker's part in all Topics of the cluster.
+type Service struct {
+	config Config
+	log    *slog.Logger
+	found  []log.Stored // what stood on the disk at the start
+
+	ctx     context.Context // ends when Close begins
+	cancel  context.CancelFunc
+	steps   uint64 // of the clock, after which ids were read last; the keeper's
+	closing atomic.Bool
+	running sync.WaitGroup
+	tasks   *work.Tasks[*Shard, struct{}]
+	acker   *acker
+	counts  counts
+	// aheadBound is how much may stand beyond the watermark of a shard that is led here. It never changes.
+	aheadBound AheadBound
+	upkeep     *upkeep.Upkeep
+
+	senders sender.Senders
+
+	state atomic.Pointer[coordination.State] // not under mu, since Take asks for it while a hub may wait for Take
+
+	mu          sync.RWMutex
+	changed     chan struct{}
+	incarnation int64             // of this broker in state; 0: it isn't registered
+	brokers     map[string]string // names of those that ever were members, by id
+	byName      map[string]*Topic
+	byID        map[string]*Topic
+
+	openMu  sync.Mutex
+	was     map[string]bool // logs that stood on the disk at the start, or were made since
+	open    map[*ShardLeader]struct{}
+	retries map[*Shard]struct{} // that are in trouble
+	unsaid  map[*Shard]struct{} // whose last word has no answer
+
+	firstLife atomic.Int64 // the first incarnation in which this process was seen registered
+
+	// reports are written whenever they have changed; see reporter.
+	reports *coordination.Suspects
+	// restoring: the State that is taken over is the first one after etcd was restored. Guarded by mu.
+	restoring bool
+}
 
 // counts are the counters behind Stats and ScrubStats.
 type counts struct {
@@ -27,6 +100,78 @@ type Topic struct {
 	id, name string
 	offer    Offer // used by Follow and Close only, one after the other
 	shards   []*Shard
+}
+
+// Shard is one shard of a Topic as this broker sees it: led here, followed here, or elsewhere. It is what
+// JetStream calls a stream: one log with offsets without gaps.
+type Shard struct {
+	topic  *Topic
+	number int
+	name   string
+
+	view    atomic.Pointer[view]
+	leading atomic.Pointer[ShardLeader] // led here, with its logs open
+	// trouble is why the logs can't be opened or are to be opened again; nil: nothing is wrong with them.
+	trouble atomic.Pointer[trouble]
+
+	out        atomic.Pointer[sender.Sender] // nil: nothing was forwarded yet
+	turned     turned
+	work.State // in Service.tasks
+
+	stumbles int // in a row; guarded by the service's openMu
+	stumbled time.Time
+
+	// What follows belongs to the worker that works for the slot.
+	logs      *logs                 // open, of a shard that is led or followed here; nil: they are closed
+	origins   *forward.Origins      // of the data log while it is open; the shard's while it is led
+	ids       dedup.Window          // likewise; whoever has its mu may look at it
+	following *replica.Following    // nil: it is not followed
+	followed  log.Durability        // with which it is
+	mend      *mend                 // nil: what it follows for is to copy
+	high      [replica.Parts]uint64 // up to where its records are known to be safe on all replicas
+	own       copyOf                // what is known of this broker's copy
+	tried     *trouble              // trouble as it was when the pass began
+
+	copying atomic.Pointer[replica.Following] // following, for who only asks it something
+
+	opened atomic.Pointer[logs]  // logs, for who doesn't mind that they are closed under its hands
+	fault  atomic.Pointer[error] // why a log takes nothing more from its leader
+	known  atomic.Uint64         // the latest epoch that a State has shown
+	// removing says that the replica here was last seen on its way out, by plan.
+	removing atomic.Bool
+}
+
+// turned are the brokers that forwarded messages when the shard wasn't open.
+type turned struct {
+	sync.Mutex
+	away []sender.Back
+}
+
+// trouble is something that a person should see to.
+type trouble struct {
+	err   error
+	again time.Time
+}
+
+// logs are those of one shard on this broker, open.
+type logs struct {
+	parts [replica.Parts]*log.Log
+}
+
+// copyOf is what a shard's broker knows of its own copy. Its state changes by copystate.Apply only, and
+// belongs to the worker; the rest may be used by anybody.
+type copyOf struct {
+	state copystate.State
+	// reached is up to where the logs were safe when they were last closed in this life.
+	reached [replica.Parts]uint64
+	epoch   uint64 // of the last record then
+	closed  int    // how often in a row the logs could not be opened
+	// follows is state.Follows, for Follow to notice each State in which the set names this life.
+	follows atomic.Uint64
+	doubted atomic.Bool     // there is a doubt
+	grave   atomic.Bool     // state.Grave()
+	events  copystate.Queue // what others than the worker learned of the copy
+	word    replica.LastWord
 }
 
 // mend is the repair of a follower's logs: segments that they lack are fetched from the leader, and

@@ -143,3 +143,14 @@ func (v *view) keptSpec(noIDs, partial bool) []byte {
 	}
 	return data
 }
+
+// The methods of sender.View.
+
+func (v *view) Gone() bool          { return v.gone }
+func (v *view) Served() bool        { return v.unsupported == "" && v.shard != nil }
+func (v *view) Leader() string      { return v.leader }
+func (v *view) Leads() bool         { return v.lead }
+func (v *view) Epoch() uint64       { return v.epoch }
+func (v *view) Replicas() int       { return len(v.shard.Replicas) }
+func (v *view) NoAck() bool         { return v.noAck }
+func (v *view) Keeps(s []byte) bool { return v.keeps(s) }

@@ -1,11 +1,8 @@
 package topic
 
 import (
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
@@ -44,45 +41,6 @@ func (s *Service) retry(now time.Time) {
 	}
 }
 
-// movedAway says whether a shard's replicas are all on other brokers.
-func (s *Service) movedAway(state *coordination.State, topicID string, number int) bool {
-	shard := state.Shard(topicID, number)
-	return shard != nil && shard.Generation == state.Generation && !slices.Contains(shard.Replicas, s.config.Self)
-}
-
-// setAsideStrangers moves logs of Topics out of the way that there are not, and says so. Nobody was
-// seen deleting them, so it isn't ours to delete what they hold.
-func (s *Service) setAsideStrangers(first *coordination.State) {
-	for _, key := range first.Unreadable() {
-		if strings.HasPrefix(key, "topics/") || strings.Contains(key, "/topics/") {
-			s.log.Warn("logs of unknown Topics are left where they are, since not every Topic's key can be read", "key", key)
-			return
-		}
-	}
-	found := s.found
-	s.found = nil
-	for _, stored := range found {
-		id := stored.Meta.Topic
-		if stored.Err != nil {
-			id = stored.Name
-			if at := strings.LastIndexByte(id, '-'); at >= 0 {
-				id = id[:at]
-			}
-		}
-		if s.ctx.Err() != nil {
-			return
-		}
-		if first.TopicByID(id) != nil || s.State().TopicByID(id) != nil {
-			if stored.Err != nil || !s.movedAway(first, id, stored.Meta.Shard) || !s.movedAway(s.State(), id, stored.Meta.Shard) {
-				continue
-			}
-		}
-		to, err := s.config.Disk.SetAside(stored.Name)
-		if err != nil {
-			s.log.Error("a log of an unknown Topic could not be set aside", "log", stored.Name, "error", err)
-			continue
-		}
-		s.counts.setAside.Add(1)
-		s.log.Warn("a log of a Topic that does not exist, or is kept by other brokers, was set aside; delete it if nobody misses it", "log", stored.Name, "to", to, "spec", string(stored.Meta.Spec))
-	}
-}
+// untrouble ends the trouble that was there when the pass began. A log may fail during the pass: that
+// is for the next one.
+func (p *Shard) untrouble() { p.trouble.CompareAndSwap(p.tried, nil) }

@@ -1,0 +1,95 @@
+package topic
+
+import (
+	"encoding/json"
+
+	"github.com/carillon-mq/carillon/broker/copystate"
+	"github.com/carillon-mq/carillon/broker/dedup"
+	"github.com/carillon-mq/carillon/broker/forward"
+	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/replica"
+)
+
+// follow has the leader's batches brought to the logs.
+func (s *Service) follow(p *Shard, v *view) error {
+	if p.followed != v.durability || p.mend != nil {
+		s.unfollow(p)
+	}
+	if p.following != nil {
+		p.following.Adopt(v.shard)
+		return nil
+	}
+	if !p.ids.Read() {
+		if err := s.readIDs(p, v, idsBytes); err != nil {
+			return err
+		}
+	}
+	if err := p.mayHoldIDs(v); err != nil {
+		return err
+	}
+	p.followed = v.durability
+	p.following = s.config.Exchange.Follow(replica.FollowConfig{
+		ID: p.id(), Shard: v.shard, Durability: v.durability, Logs: p.logs.parts, Watch: (*watcher)(p), High: p.high,
+		Failed: p.failed(s), InDoubt: p.own.grave.Load, Contradicted: p.contradicted(s),
+	})
+	p.copying.Store(p.following)
+	return nil
+}
+
+// failed takes note of why a log takes nothing more from its leader.
+func (p *Shard) failed(s *Service) func(error) {
+	return func(err error) {
+		p.fault.Store(&err)
+		s.wake(p)
+	}
+}
+
+// contradicted takes note of a leader that lacks what was safe on all members.
+func (p *Shard) contradicted(s *Service) func(string) {
+	return func(why string) {
+		p.own.events.Add(copystate.Contradicted{Reason: why, Epoch: p.view.Load().epoch})
+		s.wake(p)
+	}
+}
+
+// watcher keeps what is judged at the end of a follower's data log, as it goes.
+type watcher Shard
+
+func (w *watcher) Appended(b log.Batch) {
+	w.origins.Note(b, forward.Mono())
+	_, _ = w.ids.Note(w.topic.service.config.Codec, w.topic.service.config.Clock, b, b.Base(), int64(w.view.Load().window)) // the batch was checked
+}
+
+func (w *watcher) Truncated(end uint64) {
+	w.origins.Truncate(end)
+	w.ids.Truncate(end)
+}
+
+func (w *watcher) Reset() {
+	w.origins.Reset(forward.Mono())
+	w.ids.Forget(dedup.Always)
+}
+
+// mayHoldIDs notes that messages with ids may come from the leader.
+func (p *Shard) mayHoldIDs(v *view) error {
+	data := p.logs.parts[replica.Data]
+	var said kept
+	if err := json.Unmarshal(data.Meta().Spec, &said); err == nil && !said.NoIDs {
+		return nil
+	}
+	return data.SetSpec(v.keptSpec(false, false), v.epoch) // of its copy the log says more by now
+}
+
+func (s *Service) unfollow(p *Shard) {
+	if p.following == nil {
+		return
+	}
+	if p.logs != nil && p.mend == nil { // what was safe everywhere is so when this broker leads
+		for part := range replica.Parts {
+			p.high[part] = p.following.High(part)
+		}
+	}
+	p.copying.Store(nil)
+	p.following.End()
+	p.following, p.mend = nil, nil
+}

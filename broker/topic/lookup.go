@@ -1,0 +1,145 @@
+package topic
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/carillon-mq/carillon/broker/coordination"
+)
+
+// State is the last one that Follow was given, or nil.
+func (s *Service) State() *coordination.State { return s.state.Load() }
+
+// Changed is closed at the next Follow.
+func (s *Service) Changed() <-chan struct{} {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.changed
+}
+
+// BrokerName is how people know a broker, also one that is away.
+func (s *Service) BrokerName(id string) string { return s.nameOf(id) }
+
+// nameOf is how people know a broker, also one that is away; its id if it was away all the time.
+func (s *Service) nameOf(id string) string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if name := s.brokers[id]; name != "" {
+		return name
+	}
+	return id
+}
+
+// Topic is the one of that name, or nil.
+func (s *Service) Topic(name string) *Topic {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.byName[name]
+}
+
+// ByID is the one of that id, or nil.
+func (s *Service) ByID(id string) *Topic {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.byID[id]
+}
+
+// Shard is the shard of that name: a Topic of one shard, or NAME--NUMBER of one that has several. nil: there is none.
+func (s *Service) Shard(name string) *Shard {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if t := s.byName[name]; t != nil && len(t.shards) == 1 {
+		return t.shards[0]
+	}
+	of, number, found := cutLast(name, "--")
+	if t := s.byName[of]; found && t != nil && len(t.shards) > 1 {
+		if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < len(t.shards) && strconv.Itoa(n) == number {
+			return t.shards[n]
+		}
+	}
+	return nil
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// Shards are all shards of the cluster's Topics.
+func (s *Service) Shards() (all []*Shard) {
+	for _, t := range s.Topics() {
+		all = append(all, t.shards...)
+	}
+	return all
+}
+
+// ShardByKey is the shard of that key, or nil.
+func (s *Service) ShardByKey(key string) *Shard {
+	id, number, _ := strings.Cut(key, "/")
+	n, _ := strconv.Atoi(number)
+	if t := s.ByID(id); t != nil && n >= 0 && n < len(t.shards) && t.shards[n].Key() == key {
+		return t.shards[n]
+	}
+	return nil
+}
+
+// Topics are all of the cluster, sorted by name.
+func (s *Service) Topics() []*Topic {
+	s.mu.RLock()
+	all := make([]*Topic, 0, len(s.byID))
+	for _, t := range s.byID {
+		all = append(all, t)
+	}
+	s.mu.RUnlock()
+	slices.SortFunc(all, func(a, b *Topic) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+// leaders are those that are led here and open.
+func (s *Service) leaders() []*ShardLeader {
+	s.openMu.Lock()
+	defer s.openMu.Unlock()
+	out := make([]*ShardLeader, 0, len(s.open))
+	for shard := range s.open {
+		out = append(out, shard)
+	}
+	return out
+}
+
+// othersCanLead says whether another member of the in-sync set is there to lead.
+func (s *Service) othersCanLead(v *view) bool {
+	state := s.State()
+	if v.shard == nil {
+		return false
+	}
+	return slices.ContainsFunc(v.shard.InSync, func(m coordination.Replica) bool {
+		b, ok := state.Broker(m.Broker)
+		return ok && m.Broker != s.config.Self && v.shard.Vouched(b) && state.Drain(m.Broker) == "" && !state.Suspect(m.Broker, v.shard.Topic, v.shard.Number)
+	})
+}
+
+// Leads is how many shards are led here that another member of their in-sync sets could lead.
+func (s *Service) Leads() (n int) {
+	state := s.State()
+	if state == nil {
+		return 0
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, t := range s.byID {
+		for _, p := range t.shards {
+			v := p.view.Load()
+			if !v.lead {
+				continue
+			}
+			if s.othersCanLead(v) {
+				n++
+			}
+		}
+	}
+	return n
+}
