@@ -94,7 +94,7 @@ func (a *acker) round() bool {
 			s.mu.Lock()
 			s.fail(p.err)
 			s.mu.Unlock()
-		case len(s.unsafe) > 0 || p.end > s.leading.Load().High(replica.Data): // answers go out in order
+		case len(s.unsafe) > 0 || p.end > s.leading.Load().High(replica.Data): // in order
 			s.unsafe = append(s.unsafe, p)
 			continue
 		}

@@ -38,10 +38,10 @@ func (s *Service) apply(p *Shard, e copystate.Event) []copystate.Action {
 	return actions
 }
 
-// keepState writes the state of a copy beside its data log, if it isn't what stands there.
+// keepState writes the state of a copy to its data log's manifest, if it has changed.
 func (p *Shard) keepState() error {
 	if p.logs == nil {
-		return nil // it is kept when they are opened
+		return nil // opening the logs keeps it
 	}
 	data := p.logs.parts[replica.Data]
 	state := p.own.state.Encode()
@@ -51,8 +51,8 @@ func (p *Shard) keepState() error {
 	return data.SetCopy(state)
 }
 
-// keptDoubt returns an error if the copy is in doubt and its manifest may not say so. The end of this life must
-// not be taken for an orderly one then, by which the next life would vouch for the copy.
+// keptDoubt returns an error if the copy is in doubt and its manifest may not say so. Then this
+// process must not end in order, since the next one would vouch for the copy.
 func (p *Shard) keptDoubt() error {
 	if p.logs == nil && p.own.state.Grave() {
 		return fmt.Errorf("the copy of %s is in doubt, and its logs can't be opened to say so: %s", p.Name(), p.own.state.Reason())
@@ -60,7 +60,7 @@ func (p *Shard) keptDoubt() error {
 	return p.keepState()
 }
 
-// keptState returns the state that stands beside a data log.
+// keptState returns the state of the copy in a data log's manifest.
 func keptState(data *log.Log) copystate.State {
 	state := data.Copy()
 	if len(state) == 0 && saysPartial(data) {
@@ -69,16 +69,17 @@ func keptState(data *log.Log) copystate.State {
 	return copystate.Decode(state)
 }
 
+// saysPartial reports whether the spec beside a data log calls the copy partial; see kept.
 func saysPartial(data *log.Log) bool {
 	var said kept
 	return json.Unmarshal(data.Meta().Spec, &said) == nil && said.Partial
 }
 
-// judgeOpened adds what opening the logs found to what is known of the copy.
+// judgeOpened applies what opening the logs found to the state of the copy.
 func (s *Service) judgeOpened(p *Shard, v *view, counted bool, missing copystate.State) {
 	before := keptState(p.logs.parts[replica.Data])
 	if missing.Grave() {
-		before = missing // says since when
+		before = missing // it has the epoch
 	}
 	e := copystate.Opened{Kept: before, Counted: counted, Orderly: s.endedOrderly(v), Durability: v.durability, Epoch: v.epoch}
 	var damage []string
@@ -96,7 +97,7 @@ func (s *Service) judgeOpened(p *Shard, v *view, counted bool, missing copystate
 		_, _, durable := l.Offsets()
 		e.Short = e.Short || durable < p.own.reached[part]
 	}
-	if n := p.logs.lacking(); n > 0 && len(damage) == 0 { // that was met when the origins were read
+	if n := p.logs.lacking(); n > 0 && len(damage) == 0 { // found while origins were read
 		damage = append(damage, fmt.Sprintf("segments are damaged: %d", n))
 	}
 	if e.Damage = strings.Join(damage, "; "); e.Damage != "" {
@@ -105,13 +106,14 @@ func (s *Service) judgeOpened(p *Shard, v *view, counted bool, missing copystate
 	s.apply(p, e)
 }
 
-// counted says whether others may count on what a life before this process confirmed.
+// counted reports whether others may rely on what an earlier process of this broker confirmed.
 func (s *Service) counted(v *view) bool {
 	m, in := v.shard.Member(s.config.Self)
 	return in && (m.Incarnation < s.firstLife.Load() || v.leader == s.config.Self && v.epoch > 1)
 }
 
-// endedOrderly says whether everything that was written in the life that the in-sync set names is there.
+// endedOrderly reports whether the incarnation in the in-sync set ended in order, with all its
+// writes here.
 func (s *Service) endedOrderly(v *view) bool {
 	m, in := v.shard.Member(s.config.Self)
 	if !in {
@@ -121,7 +123,7 @@ func (s *Service) endedOrderly(v *view) bool {
 	return registered && me.Holds(m.Incarnation)
 }
 
-// seen is how the shard's key stands for this broker's copy.
+// seen returns the shard's key from the point of view of this broker's copy.
 func (s *Service) seen(p *Shard, v *view) copystate.Seen {
 	state := s.State()
 	e := copystate.Seen{
@@ -149,15 +151,17 @@ func (s *Service) seen(p *Shard, v *view) copystate.Seen {
 	return e
 }
 
-// harmed notes damage that was found in a shard's open logs.
+// harmed queues damage that was found in a shard's open logs for the worker.
 func (s *Service) harmed(p *Shard, damage string) {
 	p.own.events.Add(copystate.Harmed{Reason: damage, Epoch: p.view.Load().epoch})
 	s.wake(p)
 }
 
+// damageFound begins the reason of a doubt.
 const damageFound = "damage was found in its log: "
 
-// noteDamage has the logs say which damage was met, for the next life: opening them doesn't find all of it.
+// noteDamage writes damage that was met to the logs' manifests: opening the logs doesn't find all
+// of it.
 func (s *Service) noteDamage(p *Shard) {
 	for _, part := range p.logs.parts {
 		if err := part.NoteDamage(); err != nil {
@@ -166,8 +170,8 @@ func (s *Service) noteDamage(p *Shard) {
 	}
 }
 
-// noticeSet queues an event when a view shows that the set names this incarnation, and the copy has
-// caught up. The worker may see only a later view, of another epoch, which does not show which leader
+// noticeSet queues an event if the in-sync set of v has this incarnation and the copy has caught
+// up. The worker may see only a later view, of another epoch, which does not show which leader
 // added the copy. mu is held.
 func (s *Service) noticeSet(p *Shard, v *view) {
 	if f := p.copying.Load(); v.follow && f != nil && uint64(f.CaughtUp()) == v.epoch && v.epoch > 0 && p.own.follows.Load() == v.epoch {
@@ -190,7 +194,7 @@ func (p *Shard) reach() (r coordination.Reach) {
 	return r
 }
 
-// reach is how far a log goes. If its last segments are missing that is less than where its next record will stand.
+// reach returns how far a log goes. If its last segments are missing, its next offset is higher.
 func reach(l *log.Log) (end uint64) {
 	start, _, _ := l.Offsets()
 	if infos := l.SegmentInfos(); len(infos) > 0 {

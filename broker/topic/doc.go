@@ -52,8 +52,8 @@
 //
 // # Files
 //
-// Each file uses only files before it in this list, which test/layout checks. There is no exception.
-// Calls through interfaces and callbacks are not counted.
+// Each file uses only files before it in this list, which test/layout checks. There is no
+// exception. Calls through interfaces and callbacks are not counted.
 //
 //	limits.go       every bound, with its reason
 //	hub.go          the clients and links of this broker, as Topics use them

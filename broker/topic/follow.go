@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// follow has the leader's batches brought to the logs.
+// follow starts to copy the leader's batches to the logs.
 func (s *Service) follow(p *Shard, v *view) error {
 	if p.followed != v.durability || p.mend != nil {
 		s.unfollow(p)
@@ -36,7 +36,7 @@ func (s *Service) follow(p *Shard, v *view) error {
 	return nil
 }
 
-// failed takes note of why a log takes nothing more from its leader.
+// failed returns a callback that notes why a log can't take more batches.
 func (p *Shard) failed(s *Service) func(error) {
 	return func(err error) {
 		p.fault.Store(&err)
@@ -44,7 +44,7 @@ func (p *Shard) failed(s *Service) func(error) {
 	}
 }
 
-// contradicted takes note of a leader that lacks what was safe on all members.
+// contradicted returns a callback that notes a leader that lacks committed records of this copy.
 func (p *Shard) contradicted(s *Service) func(string) {
 	return func(why string) {
 		p.own.events.Add(copystate.Contradicted{Reason: why, Epoch: p.view.Load().epoch})
@@ -52,12 +52,13 @@ func (p *Shard) contradicted(s *Service) func(string) {
 	}
 }
 
-// watcher keeps what is judged at the end of a follower's data log, as it goes.
+// watcher keeps origins and message ids of a follower's data log up to date.
 type watcher Shard
 
 func (w *watcher) Appended(b log.Batch) {
 	w.origins.Note(b, forward.Mono())
-	_, _ = w.ids.Note(w.topic.service.config.Codec, w.topic.service.config.Clock, b, b.Base(), int64(w.view.Load().window)) // the batch was checked
+	// The batch was checked, so there is no error.
+	_, _ = w.ids.Note(w.topic.service.config.Codec, w.topic.service.config.Clock, b, b.Base(), int64(w.view.Load().window))
 }
 
 func (w *watcher) Truncated(end uint64) {
@@ -70,21 +71,23 @@ func (w *watcher) Reset() {
 	w.ids.Forget(dedup.Always)
 }
 
-// mayHoldIDs notes that messages with ids may come from the leader.
+// mayHoldIDs notes beside the data log that the leader may send messages with ids.
 func (p *Shard) mayHoldIDs(v *view) error {
 	data := p.logs.parts[replica.Data]
 	var said kept
 	if err := json.Unmarshal(data.Meta().Spec, &said); err == nil && !said.NoIDs {
 		return nil
 	}
-	return data.SetSpec(v.keptSpec(false, false), v.epoch) // of its copy the log says more by now
+	// Not partial: by now the manifest has the state of the copy.
+	return data.SetSpec(v.keptSpec(false, false), v.epoch)
 }
 
+// unfollow ends following a shard, and a repair.
 func (s *Service) unfollow(p *Shard) {
 	if p.following == nil {
 		return
 	}
-	if p.logs != nil && p.mend == nil { // what was safe everywhere is so when this broker leads
+	if p.logs != nil && p.mend == nil { // for this broker as the next leader
 		for part := range replica.Parts {
 			p.high[part] = p.following.High(part)
 		}

@@ -81,7 +81,7 @@ func (s *ShardLeader) advanced() {
 }
 
 // closeLeader ends leading and fails pending answers with over. If over is nil it closes the logs
-// first, which completes all appends.
+// first, which completes all appends, and may fail.
 func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err error) {
 	shard.mu.Lock()
 	shard.closed = true
@@ -137,13 +137,14 @@ func (s *ShardLeader) follow(v *view) {
 	s.kept.due.Store(0)
 }
 
-// lead takes publishes. harmed says that the copy turned out to be damaged by that.
+// lead begins to lead the shard, or applies a changed view. harmed reports that this found damage
+// in the copy.
 func (s *Service) lead(p *Shard, v *view, idle bool, doubt string) (harmed bool, err error) {
 	durability := v.durability // by which this process has confirmed in this epoch, if it led it
 	if shard := p.leading.Load(); shard != nil && shard.durability != v.durability && len(v.shard.Replicas) > 1 {
 		durability = max(durability, shard.durability)
-		// Followers confirm by the durability that they were told when they asked.
-		_ = s.closeLeader(p, shard, &publish.LeadershipLostError{Topic: p.topic.name, Why: "its durability was changed"}) // it closes no log
+		// Followers confirm by the durability with which they began to follow.
+		_ = s.closeLeader(p, shard, &publish.LeadershipLostError{Topic: p.topic.name, Why: "its durability was changed"})
 	}
 	if shard := p.leading.Load(); shard != nil {
 		if idle {
@@ -166,11 +167,12 @@ func (s *Service) lead(p *Shard, v *view, idle bool, doubt string) (harmed bool,
 		if err := p.keepState(); err != nil {
 			return false, err
 		}
-		s.say(p, v, replica.Withdraw, false) // until another leads
+		s.say(p, v, replica.Withdraw, false) // tried again until another broker leads
 		return false, nil
 	}
 	if failure, ok := errors.AsType[*log.FailedError](err); ok {
-		// Followers may have what is lost here, so this process leads under a later epoch only.
+		// Followers may have records that are lost here, so this process leads under a later epoch
+		// only.
 		s.apply(p, copystate.Failed{Led: v.epoch, Durability: durability, Reason: failure.Error(), Epoch: v.epoch})
 		err = errors.Join(err, p.keepState())
 	}
@@ -188,7 +190,7 @@ func (s *Service) lead(p *Shard, v *view, idle bool, doubt string) (harmed bool,
 	if shard.readable.Load() {
 		s.announce(shard, true)
 	} else {
-		shard.advance() // what moved before it was known where to say so
+		shard.advance() // the watermark may have moved before p.leading was set
 	}
 	s.postpone(p)
 	return false, nil

@@ -37,7 +37,7 @@ func (s *Service) unknow(p *Shard, parts ...replica.Part) {
 	}
 }
 
-// openLogs opens the logs of a shard of which this broker has a replica, and judges them. Those that aren't there are made.
+// openLogs opens or makes the logs of a shard with a replica on this broker, and judges them.
 func (s *Service) openLogs(p *Shard, v *view) error {
 	if p.logs != nil {
 		return nil
@@ -70,9 +70,9 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 	return nil
 }
 
-// openCursors opens the state log of a shard, or makes it. counted says that the data log is there
-// and that others count on the copy. If the state log is missing then, the data log says that the
-// copy is in doubt before a new one is made, by which the next process could not tell.
+// openCursors opens or makes the state log of a shard. counted means that the data log exists and
+// others rely on the copy. If the state log is missing then, the doubt is written to the data log's
+// manifest before a new state log is made: the next process could not know it.
 func (s *Service) openCursors(p *Shard, v *view, data *log.Log, counted bool) (*log.Log, error) {
 	id := p.logIDs()[replica.State]
 	if !s.stands(id.Name()) && counted {
@@ -95,6 +95,7 @@ func (s *Service) recordTime() time.Time {
 	return s.config.Clock.Time()
 }
 
+// closeLogs closes the logs of a shard, if they are open.
 func (s *Service) closeLogs(p *Shard) error {
 	if p.logs == nil {
 		return nil
@@ -115,7 +116,7 @@ func (s *Service) closeLogs(p *Shard) error {
 	return errors.Join(errs...)
 }
 
-// moveAside moves the closed logs of a shard out of the way.
+// moveAside sets the closed logs of a shard aside, and logs said for each.
 func (s *Service) moveAside(p *Shard, said string) error {
 	for _, id := range p.logIDs() {
 		to, err := s.config.Disk.SetAside(id.Name())

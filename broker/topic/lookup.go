@@ -8,20 +8,20 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// State is the last one that Follow was given, or nil.
+// State returns the State of the last Follow, or nil.
 func (s *Service) State() *coordination.State { return s.state.Load() }
 
-// Changed is closed at the next Follow.
+// Changed returns a channel that is closed at the next Follow.
 func (s *Service) Changed() <-chan struct{} {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.changed
 }
 
-// BrokerName is how people know a broker, also one that is away.
+// BrokerName returns the name of a broker for people; see nameOf.
 func (s *Service) BrokerName(id string) string { return s.nameOf(id) }
 
-// nameOf is how people know a broker, also one that is away; its id if it was away all the time.
+// nameOf returns the name of a present or former broker, or its id if it was never present.
 func (s *Service) nameOf(id string) string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -31,21 +31,21 @@ func (s *Service) nameOf(id string) string {
 	return id
 }
 
-// Topic is the one of that name, or nil.
+// Topic returns the Topic with a name, or nil.
 func (s *Service) Topic(name string) *Topic {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.byName[name]
 }
 
-// ByID is the one of that id, or nil.
+// ByID returns the Topic with an id, or nil.
 func (s *Service) ByID(id string) *Topic {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.byID[id]
 }
 
-// Shard is the shard of that name: a Topic of one shard, or NAME--NUMBER of one that has several. nil: there is none.
+// Shard returns the shard with a name as ShardName has it, or nil.
 func (s *Service) Shard(name string) *Shard {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -61,6 +61,7 @@ func (s *Service) Shard(name string) *Shard {
 	return nil
 }
 
+// cutLast is strings.Cut at the last sep.
 func cutLast(s, sep string) (before, after string, found bool) {
 	i := strings.LastIndex(s, sep)
 	if i < 0 {
@@ -69,7 +70,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// Shards are all shards of the cluster's Topics.
+// Shards returns all shards of the cluster's Topics.
 func (s *Service) Shards() (all []*Shard) {
 	for _, t := range s.Topics() {
 		all = append(all, t.shards...)
@@ -77,7 +78,7 @@ func (s *Service) Shards() (all []*Shard) {
 	return all
 }
 
-// ShardByKey is the shard of that key, or nil.
+// ShardByKey returns the shard with a Key, or nil.
 func (s *Service) ShardByKey(key string) *Shard {
 	id, number, _ := strings.Cut(key, "/")
 	n, _ := strconv.Atoi(number)
@@ -87,7 +88,7 @@ func (s *Service) ShardByKey(key string) *Shard {
 	return nil
 }
 
-// Topics are all of the cluster, sorted by name.
+// Topics returns all Topics of the cluster, sorted by name.
 func (s *Service) Topics() []*Topic {
 	s.mu.RLock()
 	all := make([]*Topic, 0, len(s.byID))
@@ -99,7 +100,7 @@ func (s *Service) Topics() []*Topic {
 	return all
 }
 
-// leaders are those that are led here and open.
+// leaders returns the open leaders on this broker.
 func (s *Service) leaders() []*ShardLeader {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
@@ -110,7 +111,7 @@ func (s *Service) leaders() []*ShardLeader {
 	return out
 }
 
-// othersCanLead says whether another member of the in-sync set is there to lead.
+// othersCanLead reports whether another member of the in-sync set is present and may lead.
 func (s *Service) othersCanLead(v *view) bool {
 	state := s.State()
 	if v.shard == nil {
@@ -122,7 +123,7 @@ func (s *Service) othersCanLead(v *view) bool {
 	})
 }
 
-// Leads is how many shards are led here that another member of their in-sync sets could lead.
+// Leads returns how many shards are led here that another member of their in-sync set could lead.
 func (s *Service) Leads() (n int) {
 	state := s.State()
 	if state == nil {

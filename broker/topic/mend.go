@@ -60,7 +60,7 @@ func (s *Service) mended(p *Shard) error {
 	return s.closeLogs(p) // opening them judges the copy again
 }
 
-// takeEvents applies what others learned of the copy.
+// takeEvents applies the queued events of the copy.
 func (s *Service) takeEvents(p *Shard) {
 	for _, e := range p.own.events.Take() {
 		if _, damage := e.(copystate.Harmed); damage {
@@ -70,7 +70,7 @@ func (s *Service) takeEvents(p *Shard) {
 			s.noteDamage(p)
 		}
 		if _, contradicted := e.(copystate.Contradicted); contradicted {
-			s.unfollow(p) // it goes on as a copy in doubt, of which what was safe is set aside
+			s.unfollow(p) // following again as a copy in doubt sets its committed records aside
 		}
 		s.apply(p, e)
 	}

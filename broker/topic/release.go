@@ -9,15 +9,15 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// stepDown ends leading or following a shard whose copy is in doubt. Nothing is confirmed any more.
+// stepDown ends leading or following a shard whose copy is in doubt. It confirms nothing any more.
 func (s *Service) stepDown(p *Shard) {
 	s.unfollow(p)
 	if shard := p.leading.Load(); shard != nil {
-		_ = s.closeLeader(p, shard, &publish.LeadershipLostError{Topic: p.topic.name, Why: "its copy on broker " + s.config.Name + " is damaged"}) // it closes no log
+		_ = s.closeLeader(p, shard, &publish.LeadershipLostError{Topic: p.topic.name, Why: "its copy on broker " + s.config.Name + " is damaged"})
 	}
 }
 
-// demote ends leading the shard, and keeps its logs open. Who waits for an answer is told that it isn't known.
+// demote ends leading the shard and keeps its logs open. Pending publishes go to the next leader.
 func (s *Service) demote(p *Shard, v *view) {
 	shard := p.leading.Load()
 	if shard == nil {
@@ -27,24 +27,24 @@ func (s *Service) demote(p *Shard, v *view) {
 	if v.leader != "" && v.leader != s.config.Self {
 		why = fmt.Sprintf("broker %s leads it now", s.nameOf(v.leader))
 	}
-	_ = s.closeLeader(p, shard, &publish.LeadershipLostError{Topic: p.topic.name, Why: why}) // it closes no log
+	_ = s.closeLeader(p, shard, &publish.LeadershipLostError{Topic: p.topic.name, Why: why})
 }
 
-// release ends whatever this broker does for the shard and closes its logs.
+// release ends leading or following a shard, and closes its logs.
 func (s *Service) release(p *Shard, why error) error {
 	s.unfollow(p)
 	if shard := p.leading.Load(); shard != nil {
 		if of := p.view.Load().shard; of == nil || len(of.InSync) == 1 {
-			// What was accepted is answered when the log is closed.
+			// Closing the log completes all accepted messages.
 			return s.closeLeader(p, shard, nil)
 		}
-		_ = s.closeLeader(p, shard, why) // it closes no log
+		_ = s.closeLeader(p, shard, why)
 	}
 	return s.closeLogs(p)
 }
 
-// setAside moves a damaged copy out of the way, so that it is fetched anew from the leader, and begins an empty
-// one. The set doesn't name this life, so nobody counts on it.
+// setAside sets a damaged copy aside and begins an empty one, which is fetched from the leader. The
+// in-sync set doesn't have this incarnation, so nothing relies on the copy.
 func (s *Service) setAside(p *Shard, v *view) error {
 	s.unfollow(p)
 	if err := s.closeLogs(p); err != nil {
@@ -59,7 +59,7 @@ func (s *Service) setAside(p *Shard, v *view) error {
 	return s.openLogs(p, v)
 }
 
-// forgetCopy is for a copy that isn't there any more.
+// forgetCopy resets the state of a copy whose logs are gone.
 func (s *Service) forgetCopy(p *Shard) {
 	p.own.state, p.own.reached, p.own.closed = copystate.State{}, [replica.Parts]uint64{}, 0
 	p.own.follows.Store(0)
@@ -70,8 +70,8 @@ func (s *Service) forgetCopy(p *Shard) {
 	s.unknow(p, replica.Data, replica.State)
 }
 
-// drop lets go of a shard that this broker has no replica of any more. If that was planned, other brokers
-// took it over and its copy goes. Otherwise it isn't ours to delete.
+// drop ends serving a shard that has no replica on this broker any more. If the replica was moved
+// away by plan, its copy is deleted. Otherwise it is set aside.
 func (s *Service) drop(p *Shard) error {
 	if ids := p.logIDs(); p.logs == nil && !s.stands(ids[replica.Data].Name()) && !s.stands(ids[replica.State].Name()) {
 		s.forgetCopy(p)
@@ -88,6 +88,7 @@ func (s *Service) drop(p *Shard) error {
 	return s.moveAside(p, "other brokers keep the replicas of a shard that this one had; its copy here was set aside; delete it if nobody misses it")
 }
 
+// deleteLogs ends serving a shard of a deleted Topic, and deletes its copy.
 func (s *Service) deleteLogs(p *Shard) error {
 	if err := s.release(p, &publish.NotServedError{Topic: p.topic.name, Reason: publish.BeingDeleted, Why: "it is being deleted"}); err != nil {
 		return err
@@ -95,6 +96,7 @@ func (s *Service) deleteLogs(p *Shard) error {
 	return s.deleteCopy(p)
 }
 
+// deleteCopy deletes the closed logs of a shard.
 func (s *Service) deleteCopy(p *Shard) error {
 	var errs []error
 	for _, id := range p.logIDs() {

@@ -9,12 +9,13 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// Suspects is of how many shards this broker doesn't vouch for its copy.
+// Suspects returns for how many shards this broker doesn't vouch for its copy.
 func (s *Service) Suspects() int {
 	return s.reports.Doubted()
 }
 
-// report notes what is to be told of a copy, by a pass that began with that view.
+// report notes how far a copy goes for the controller, if it is in doubt or of a restored shard. v
+// is the view with which the pass began.
 func (s *Service) report(p *Shard, v *view) {
 	state := &p.own.state
 	if state.Whole() && !v.restored {
@@ -22,7 +23,7 @@ func (s *Service) report(p *Shard, v *view) {
 		return
 	}
 	if p.logs == nil {
-		return // it says how far it goes when it is open again
+		return // reported once the logs are open again
 	}
 	data := p.logs.parts[replica.Data]
 	one := coordination.Suspect{
@@ -45,7 +46,8 @@ func (s *Service) report(p *Shard, v *view) {
 }
 
 // tell changes what is reported of a copy, unless etcd was restored since the pass began: the copy
-// may still be led or followed here, and says how far it goes in the next pass, when it stands still.
+// may still be led or followed here, and says how far it goes in the next pass, when it stands
+// still.
 func (s *Service) tell(p *Shard, v *view, change func()) {
 	s.mu.RLock() // Follow sets the view and enters the generation at once
 	defer s.mu.RUnlock()
@@ -54,14 +56,14 @@ func (s *Service) tell(p *Shard, v *view, change func()) {
 	}
 }
 
-// suspectClosed is what is reported of a copy whose logs cannot be opened: how far it went when they
-// were last closed by this process.
+// suspectClosed returns the report of a copy whose logs can't be opened: how far it went when this
+// process last closed them.
 func (p *Shard) suspectClosed() coordination.Suspect {
 	own := &p.own
 	return coordination.Suspect{Topic: p.topic.id, Shard: p.number, Epoch: own.epoch, End: own.reached[replica.Data], State: own.reached[replica.State], Closed: true}
 }
 
-// reporter writes the reports whenever they have changed, until the service closes.
+// reporter writes the reports when they have changed, until the Service closes.
 func (s *Service) reporter() {
 	for {
 		select {
@@ -86,6 +88,7 @@ func (s *Service) reporter() {
 	}
 }
 
+// writeReports writes all reports to etcd.
 func (s *Service) writeReports() error {
 	if s.config.Report == nil {
 		return nil

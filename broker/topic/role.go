@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// work brings what this broker does for a shard in line with its view. It is called by one worker at a time.
+// work makes this broker's role for a shard match its view. One worker at a time calls it.
 func (s *Service) work(p *Shard, idle bool) {
 	v := p.view.Load()
 	shard := p.leading.Load()
@@ -18,12 +18,12 @@ func (s *Service) work(p *Shard, idle bool) {
 	p.tried = p.trouble.Load()
 	if p.tried != nil && time.Now().Before(p.tried.again) && (v.lead || v.member) {
 		if !failed || !s.othersCanLead(v) {
-			return // the keeper comes back to it
+			return // the keeper retries
 		}
 	}
 	if failed {
 		if s.config.Disk.Failed() != nil && (v.lead || v.member) {
-			return // until the broker is restarted; what it holds can be read
+			return // until the broker is restarted; its records can be read
 		}
 		s.logFailed(p, v)
 	}
@@ -48,7 +48,7 @@ func (s *Service) work(p *Shard, idle bool) {
 	}
 }
 
-// logFailed ends what this broker did with a log that takes no more appends.
+// logFailed ends leading or following a shard whose log takes no more appends.
 func (s *Service) logFailed(p *Shard, v *view) {
 	e := copystate.Failed{Durability: v.durability, Epoch: v.epoch, Reason: "it takes no more appends"}
 	if shard := p.leading.Load(); shard != nil {
@@ -73,7 +73,7 @@ func (s *Service) logFailed(p *Shard, v *view) {
 // meanwhile, and elections do not wait for it.
 //
 //  1. A copy in doubt is reported and withdrawn.
-//  2. Another one is reported from the second failure on: the first may be a disk that recovers.
+//  2. Any other copy is reported from the second failure on: the disk may recover after the first.
 //  3. A leader resigns if another member can lead, or at the second failure: a member that comes
 //     back vouches only while nobody leads. A single replica stays the leader.
 func (s *Service) withdrawClosed(p *Shard, v *view) {
@@ -93,11 +93,11 @@ func (s *Service) withdrawClosed(p *Shard, v *view) {
 	}
 }
 
-// serve opens and judges the copy of a shard, whoever leads it, and does what follows from that and from the
-// shard's key.
+// serve opens and judges the copy of a shard, whoever leads it, and does what copystate decides
+// from that and from the shard's key.
 func (s *Service) serve(p *Shard, v *view, idle bool) error {
 	if s.firstLife.Load() == 0 {
-		return nil // what others count on isn't known before this process was seen registered
+		return nil // until this process was seen registered, it can't know what others rely on
 	}
 	if !v.lead || p.own.word.Left(v.shard) {
 		s.demote(p, v)
@@ -125,18 +125,19 @@ func (s *Service) serve(p *Shard, v *view, idle bool) error {
 	return fmt.Errorf("its copy on broker %s is %s, and what follows from that has no end", s.config.Name, p.own.state.String())
 }
 
-// maxSteps is how often in a row what happens to a copy may bring about more: damage that is met, what is set
-// aside, what is opened again.
+// maxSteps bounds how many steps in a row may change a copy: finding damage, setting it aside,
+// opening it again.
 const maxSteps = 8
 
-// step does what follows from the shard's key once. again says that something happened to the copy by that.
+// step does once what copystate decides from the shard's key. again reports that this changed the
+// copy.
 func (s *Service) step(p *Shard, v *view, idle bool, doubt string) (again bool, err error) {
 	actions := s.apply(p, s.seen(p, v))
 	if err := p.keepState(); err != nil {
 		if p.own.state.Grave() && p.leading.Load() == nil {
 			s.unfollow(p)
 		}
-		if slices.Contains(actions, copystate.Withdraw) { // a doubt that isn't kept is one all the same
+		if slices.Contains(actions, copystate.Withdraw) { // in doubt, even if that can't be written
 			s.stepDown(p)
 			s.say(p, v, replica.Withdraw, false)
 		}
@@ -166,7 +167,7 @@ func (s *Service) step(p *Shard, v *view, idle bool, doubt string) (again bool, 
 		}
 	}
 	if p.following != nil {
-		p.following.Adopt(v.shard) // nobody leads it yet; whoever will is asked
+		p.following.Adopt(v.shard) // no broker leads it yet
 	}
 	return false, nil
 }

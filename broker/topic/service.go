@@ -15,7 +15,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
-// Open looks at what stands on the disk and begins with no Topics; Follow brings them. Close ends it.
+// Open lists the logs on the disk and starts a Service without Topics: Follow brings them. Close
+// ends it.
 func Open(config Config) (*Service, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
@@ -53,7 +54,7 @@ func Open(config Config) (*Service, error) {
 	return s, nil
 }
 
-// Follow takes over what the cluster's State is now. Opening and closing logs follows in the background.
+// Follow applies a State of the cluster. Logs are opened and closed in the background.
 func (s *Service) Follow(state *coordination.State, changes coordination.Changes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,8 +104,8 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 	}
 }
 
-// lookAtEntries has the copies looked at for which the in-sync set doesn't name this life, or which are in doubt: if
-// their leader is gone they are to be vouched for, or compared. mu is held.
+// lookAtEntries wakes the shards whose copy is in doubt, or is in the in-sync set with an earlier
+// incarnation: if their leader is gone, this broker vouches or reports. mu is held.
 func (s *Service) lookAtEntries() {
 	for _, t := range s.byID {
 		for _, p := range t.shards {
@@ -119,7 +120,7 @@ func (s *Service) lookAtEntries() {
 	}
 }
 
-// look brings what is known of a Topic up to the State. mu is held.
+// look applies the State to one Topic. mu is held.
 func (s *Service) look(id string) {
 	if desired := s.state.Load().TopicByID(id); desired != nil {
 		s.meet(desired)
@@ -128,12 +129,12 @@ func (s *Service) look(id string) {
 	}
 }
 
-// meet takes over what is asked for of a Topic that there is. mu is held.
+// meet applies the desired spec and the shards of an existing Topic. mu is held.
 func (s *Service) meet(desired *coordination.Topic) {
 	t := s.byID[desired.ID]
 	if t == nil {
 		if other := s.byName[desired.Name]; other != nil {
-			s.part(other) // one of the same name and another id: that one was deleted
+			s.part(other) // a deleted Topic of the same name
 		}
 		t = newTopic(s, desired)
 		s.byID[t.id], s.byName[t.name] = t, t
@@ -176,7 +177,7 @@ func (s *Service) meet(desired *coordination.Topic) {
 	}
 }
 
-// part lets go of a Topic that was deleted. mu is held.
+// part removes a deleted Topic. mu is held.
 func (s *Service) part(t *Topic) {
 	if t.offer != nil {
 		t.offer.Close()
@@ -195,8 +196,8 @@ func (s *Service) part(t *Topic) {
 	}
 }
 
-// setAsideStrangers moves logs of Topics out of the way that there are not, and says so. Nobody was
-// seen deleting them, so it isn't ours to delete what they hold.
+// setAsideStrangers sets logs of unknown Topics aside. Those Topics were not seen being deleted, so
+// their logs are not deleted.
 func (s *Service) setAsideStrangers(first *coordination.State) {
 	for _, key := range first.Unreadable() {
 		if strings.HasPrefix(key, "topics/") || strings.Contains(key, "/topics/") {
@@ -232,20 +233,20 @@ func (s *Service) setAsideStrangers(first *coordination.State) {
 	}
 }
 
-// movedAway says whether a shard's replicas are all on other brokers.
+// movedAway reports whether a shard has no replica on this broker.
 func (s *Service) movedAway(state *coordination.State, topicID string, number int) bool {
 	shard := state.Shard(topicID, number)
 	return shard != nil && shard.Generation == state.Generation && !slices.Contains(shard.Replicas, s.config.Self)
 }
 
-// Committed is to be called after each round of the disk's committer: the answers of the round go out.
-// idle says that the committer has nothing else to do.
+// Committed sends the answers of a round of the disk's committer, which calls it after each round.
+// idle means that the committer has nothing else to do.
 func (s *Service) Committed(idle bool) {
 	s.acker.committed(idle)
 	s.config.Exchange.Committed()
 }
 
-// Close takes nothing any more, makes everything safe and closes the logs. The disk is its owner's to close.
+// Close refuses new messages, completes accepted ones and closes the logs, but not the disk.
 func (s *Service) Close() error {
 	if s.closing.Swap(true) {
 		return nil
@@ -260,14 +261,14 @@ func (s *Service) Close() error {
 	}
 	s.mu.Unlock()
 	s.tasks.Close()
-	s.running.Wait() // nobody opens or closes anything any more
+	s.running.Wait() // from here on nothing else opens or closes logs
 	err := s.closeAll()
-	s.acker.close()   // what the logs have kept is acknowledged,
+	s.acker.close()   // acknowledges what the logs have kept,
 	s.senders.Close() // and only then the rest is refused
 	return err
 }
 
-// closeAll closes what is open at the end.
+// closeAll closes all open logs, several at once.
 func (s *Service) closeAll() error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -10,6 +10,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/sender"
 )
 
+// id returns the id of the shard in replication.
 func (p *Shard) id() replica.ID { return replica.ID{Topic: p.topic.id, Shard: p.number} }
 
 // at returns the id of the shard for senders.
@@ -17,22 +18,22 @@ func (p *Shard) at() sender.ID {
 	return sender.ID{TopicID: p.topic.id, Topic: p.topic.name, Name: p.name, Number: p.number}
 }
 
-// Topic is the one that the shard belongs to.
+// Topic returns the Topic of the shard.
 func (p *Shard) Topic() *Topic { return p.topic }
 
-// ID is that of the Topic.
+// ID returns the id of the Topic.
 func (p *Shard) ID() string { return p.topic.id }
 
-// Number is that of the shard.
+// Number returns the number of the shard.
 func (p *Shard) Number() int { return p.number }
 
-// Key tells the shard from all others: the Topic's id and, unless it is the first, its number.
+// Key returns a key of the shard: the Topic's id and, unless it is the first shard, its number.
 func (p *Shard) Key() string { return ShardKey(p.topic.id, p.number) }
 
-// Name is how people and JetStream's clients know the shard: by the Topic's name if it has but one.
+// Name returns the name of the shard for people and JetStream's clients; see ShardName.
 func (p *Shard) Name() string { return p.name }
 
-// ShardName is the name of a Topic's shard: the Topic's if that is the only one.
+// ShardName returns the name of a Topic's shard: NAME--NUMBER, or the Topic's if it has one shard.
 func ShardName(t *coordination.Topic, number int) string {
 	if t.Spec.Shards <= 1 {
 		return t.Name
@@ -40,7 +41,7 @@ func ShardName(t *coordination.Topic, number int) string {
 	return fmt.Sprintf("%s--%d", t.Name, number)
 }
 
-// ShardKey is the Key of a Topic's shard.
+// ShardKey returns the Key of a Topic's shard.
 func ShardKey(topicID string, number int) string {
 	if number == 0 {
 		return topicID
@@ -51,13 +52,13 @@ func ShardKey(topicID string, number int) string {
 // Holds reports whether this broker has a replica of the shard.
 func (p *Shard) Holds() bool { return p.view.Load().member }
 
-// Desired is what is asked for of the Topic. It belongs to all its readers.
+// Desired returns the Topic as users want it. It must not be changed.
 func (p *Shard) Desired() *coordination.Topic { return p.view.Load().desired }
 
-// Leader is the id of the broker that leads the shard, or empty.
+// Leader returns the id of the broker that leads the shard, or "".
 func (p *Shard) Leader() string { return p.view.Load().leader }
 
-// logIDs are the logs of the shard, its data first.
+// logIDs returns the ids of the shard's logs, by part.
 func (p *Shard) logIDs() [replica.Parts]log.Identity {
 	return [...]log.Identity{
 		replica.Data:  {Topic: p.topic.id, Shard: p.number},
@@ -65,4 +66,5 @@ func (p *Shard) logIDs() [replica.Parts]log.Identity {
 	}
 }
 
+// statePart is the Part of the log of cursors.
 const statePart = "state"

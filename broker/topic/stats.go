@@ -12,7 +12,7 @@ type Stats struct {
 	Refused    map[string]uint64 // messages, by reason
 	Unanswered int64             // messages that wait for their answer
 	Ahead      int64             // bytes appended beyond the watermarks of shards that are led here
-	Sources    int64             // senders that shards led here remembered when they were last counted (expireTicks)
+	Sources    int64             // senders that led shards remember; counted every expireTicks
 	IDs        int64             // in deduplication windows of shards that are led here
 	Followed   int64             // likewise, of shards that are followed
 	SetAside   uint64            // logs of Topics that do not exist

@@ -92,7 +92,7 @@ func (t *Topic) WhyNotAt(number int) error {
 // Config.Leading, or nil.
 func (p *Shard) Led() *ShardLeader { return p.readable() }
 
-// WhyNot says why the shard is not served here, or at all: a *publish.NotServedError. It is nil if it is served here.
+// WhyNot returns why the shard is not served here: nil or a *publish.NotServedError.
 func (p *Shard) WhyNot() error {
 	if why := p.whyNot(); why != nil {
 		return why
@@ -100,11 +100,11 @@ func (p *Shard) WhyNot() error {
 	return nil
 }
 
-// Trouble is what is wrong with the shard's logs on this broker, for people; empty: nothing is known to be.
+// Trouble returns what is wrong with the shard's logs on this broker, for people; empty: nothing.
 func (p *Shard) Trouble() string { return p.troubled() }
 
-// readable returns the shard's leader if it is on this broker, was announced, and its watermark has
-// reached where its epoch began.
+// readable returns the shard's leader if it is on this broker and was announced: its watermark has
+// then reached the end of the log at its election.
 func (p *Shard) readable() *ShardLeader {
 	if s := p.leading.Load(); s != nil && s.announced.Load() {
 		return s
@@ -112,6 +112,7 @@ func (p *Shard) readable() *ShardLeader {
 	return nil
 }
 
+// whyNot returns why the shard is not served here, or nil.
 func (p *Shard) whyNot() *publish.NotServedError {
 	v, s := p.view.Load(), p.topic.service
 	no := func(reason publish.NotServedReason, format string, args ...any) *publish.NotServedError {
@@ -164,16 +165,16 @@ func (p *Shard) whyNot() *publish.NotServedError {
 	return no(publish.LeaderAway, "its messages are on broker %s, which is away; it is served again when that broker is back", s.nameOf(v.leader))
 }
 
-// refusal is why nothing can be published now.
+// refusal returns why nothing can be published now. It is never nil.
 func (p *Shard) refusal() error {
 	if why := p.whyNot(); why != nil {
 		return why
 	}
-	// It has become possible between two looks.
+	// It became possible meanwhile.
 	return &publish.NotServedError{Topic: p.topic.name, Reason: publish.Opening, Leader: p.view.Load().leader, Why: "its log is being opened; try again"}
 }
 
-// missing says which replicas of a shard are not there or not in sync, for people.
+// missing returns which replicas of a shard are absent or not in sync, for people.
 func (s *Service) missing(shard *coordination.Shard) string {
 	state := s.State()
 	var away, late []string
@@ -195,7 +196,7 @@ func (s *Service) missing(shard *coordination.Shard) string {
 	return "try again"
 }
 
-// troubled is what is wrong with the shard's logs on this broker, for people, or empty.
+// troubled returns what is wrong with the shard's logs on this broker, for people, or "".
 func (p *Shard) troubled() string {
 	if trouble := p.trouble.Load(); trouble != nil {
 		return trouble.err.Error()

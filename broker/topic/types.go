@@ -29,17 +29,17 @@ type Config struct {
 	Hub     Hub
 	Codec   publish.Codec
 	Payload int               // the largest message that the broker takes, with headers
-	Clock   *clock.Clock      // nil: the machine's, which nobody observes
+	Clock   *clock.Clock      // nil: the machine's, without votes
 	Compact upkeep.Compacting // zero: as limits.go has it
 	Ahead   AheadBound        // zero: as limits.go has it
-	// Exchange brings batches to the followers of what is led here, and from the leaders of what is followed.
+	// Exchange brings batches to followers and from leaders.
 	Exchange *replica.Exchange
-	// Report tells the others of which shards this broker can't vouch for its copy, and returns when they know. It may be nil.
-	// It also tells, after etcd was restored from a backup, how far all copies of a restored shard go.
+	// Report writes to etcd for which shards this broker can't vouch for its copy and, after etcd
+	// was restored from a backup, how far all copies of restored shards go. It may be nil.
 	Report func(ctx context.Context, generation int64, suspects []coordination.Suspect) error
 	Logger *slog.Logger
-	// Leading is told of each shard led here, after it was opened and before it closes, by several
-	// goroutines for different shards. It may be nil.
+	// Leading is called for each leader on this broker, after it was opened and before it closes.
+	// It is called concurrently for different shards. It may be nil.
 	Leading func(s *ShardLeader, open bool)
 }
 
@@ -47,42 +47,44 @@ type Config struct {
 type Service struct {
 	config Config
 	log    *slog.Logger
-	found  []log.Stored // what stood on the disk at the start
+	found  []log.Stored // on the disk at the start
 
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelFunc
-	steps   uint64 // of the clock, after which ids were read last; the keeper's
+	steps   uint64 // of the clock when ids were read last; the keeper's
 	closing atomic.Bool
 	running sync.WaitGroup
 	tasks   *work.Tasks[*Shard, struct{}]
 	acker   *acker
 	counts  counts
-	// aheadBound is how much may stand beyond the watermark of a shard that is led here. It never changes.
+	// aheadBound bounds each ShardLeader.ahead. It never changes.
 	aheadBound AheadBound
 	upkeep     *upkeep.Upkeep
 
 	senders sender.Senders
 
-	state atomic.Pointer[coordination.State] // not under mu, since Take asks for it while a hub may wait for Take
+	// state is not under mu: Take reads it, and Follow may wait in the hub for Take while it holds
+	// mu.
+	state atomic.Pointer[coordination.State]
 
 	mu          sync.RWMutex
 	changed     chan struct{}
 	incarnation int64             // of this broker in state; 0: it isn't registered
-	brokers     map[string]string // names of those that ever were members, by id
+	brokers     map[string]string // names of all present and former members, by id
 	byName      map[string]*Topic
 	byID        map[string]*Topic
 
 	openMu  sync.Mutex
-	was     map[string]bool // logs that stood on the disk at the start, or were made since
+	was     map[string]bool // logs on the disk, by name
 	open    map[*ShardLeader]struct{}
-	retries map[*Shard]struct{} // that are in trouble
-	unsaid  map[*Shard]struct{} // whose last word has no answer
+	retries map[*Shard]struct{} // with trouble
+	unsaid  map[*Shard]struct{} // whose last word was not written
 
 	firstLife atomic.Int64 // the first incarnation in which this process was seen registered
 
 	// reports are written whenever they have changed; see reporter.
 	reports *coordination.Suspects
-	// restoring: the State that is taken over is the first one after etcd was restored. Guarded by mu.
+	// restoring means that Follow applies the first State after etcd was restored. Guarded by mu.
 	restoring bool
 }
 
@@ -90,7 +92,7 @@ type Service struct {
 type counts struct {
 	appended, duplicates, deduplicated atomic.Uint64
 	setAside, refetched                atomic.Uint64 // logs, and damaged copies
-	ids, followedIDs                   atomic.Int64  // of shards that are led here, and of all others
+	ids, followedIDs                   atomic.Int64  // of led shards, and of all others
 	refused                            publish.Refusals
 }
 
@@ -102,8 +104,8 @@ type Topic struct {
 	shards   []*Shard
 }
 
-// Shard is one shard of a Topic as this broker sees it: led here, followed here, or elsewhere. It is what
-// JetStream calls a stream: one log with offsets without gaps.
+// Shard is a shard of a Topic as this broker sees it: led here, followed here, or elsewhere.
+// JetStream calls it a stream: one log with dense offsets.
 type Shard struct {
 	topic  *Topic
 	number int
@@ -111,10 +113,10 @@ type Shard struct {
 
 	view    atomic.Pointer[view]
 	leading atomic.Pointer[ShardLeader] // led here, with its logs open
-	// trouble is why the logs can't be opened or are to be opened again; nil: nothing is wrong with them.
+	// trouble is why the logs can't be opened, or are to be opened again, or nil.
 	trouble atomic.Pointer[trouble]
 
-	out        atomic.Pointer[sender.Sender] // nil: nothing was forwarded yet
+	out        atomic.Pointer[sender.Sender] // nil until the first publish
 	turned     turned
 	work.State // in Service.tasks
 
@@ -141,36 +143,35 @@ type Shard struct {
 	removing atomic.Bool
 }
 
-// turned are the brokers that forwarded messages when the shard wasn't open.
+// turned has the senders that brought messages before the shard was open.
 type turned struct {
 	sync.Mutex
 	away []sender.Back
 }
 
-// trouble is something that a person should see to.
+// trouble is a failure of a shard's logs.
 type trouble struct {
 	err   error
-	again time.Time
+	again time.Time // of the retry
 }
 
-// logs are those of one shard on this broker, open.
+// logs has the open logs of one shard.
 type logs struct {
 	parts [replica.Parts]*log.Log
 }
 
-// copyOf is what a shard's broker knows of its own copy. Its state changes by copystate.Apply only, and
-// belongs to the worker; the rest may be used by anybody.
+// copyOf is what this broker knows of its copy of a shard. The fields up to closed belong to the
+// worker.
 type copyOf struct {
-	state copystate.State
-	// reached is up to where the logs were safe when they were last closed in this life.
-	reached [replica.Parts]uint64
-	epoch   uint64 // of the last record then
-	closed  int    // how often in a row the logs could not be opened
-	// follows is state.Follows, for Follow to notice each State in which the set names this life.
-	follows atomic.Uint64
-	doubted atomic.Bool     // there is a doubt
+	state   copystate.State       // changed by Service.apply only
+	reached [replica.Parts]uint64 // durable ends when this process last closed the logs
+	epoch   uint64                // of the last record then
+	closed  int                   // failures in a row to open the logs
+
+	follows atomic.Uint64   // state.Follows(), for noticeSet
+	doubted atomic.Bool     // !state.Whole()
 	grave   atomic.Bool     // state.Grave()
-	events  copystate.Queue // what others than the worker learned of the copy
+	events  copystate.Queue // from other goroutines than the worker
 	word    replica.LastWord
 }
 
@@ -203,7 +204,7 @@ type ShardLeader struct {
 	// durability is what followers confirm by. It belongs to the worker.
 	durability log.Durability
 	leading    atomic.Pointer[replica.Leading]
-	safe       [replica.Parts]replica.Watermark // ends of the logs as durable here as the Topic asks
+	safe       [replica.Parts]replica.Watermark // up to here the logs are durable
 	// high is the high watermark that readers see. It begins when readable is set and never goes
 	// back.
 	high     replica.Watermark
@@ -220,7 +221,7 @@ type ShardLeader struct {
 
 	touched atomic.Bool // it is queued for the acker
 	inRound bool        // it is in the acker's round; the acker's
-	unsafe  []*pending  // durable here and not yet on all in-sync replicas, by offset; the acker's
+	unsafe  []*pending  // not yet on all in-sync replicas, by offset; the acker's
 
 	ahead    ahead // of data beyond high
 	confirms confirms

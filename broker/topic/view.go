@@ -13,10 +13,10 @@ import (
 	"github.com/carillon-mq/carillon/broker/subject"
 )
 
-// view is what one State says of a shard, in the form that is needed to serve it. It never changes.
+// view is a shard in one State, in the form that serving it needs. It never changes.
 type view struct {
 	desired   *coordination.Topic
-	shard     *coordination.Shard // nil: it isn't placed
+	shard     *coordination.Shard // nil: not placed yet
 	leader    string              // id of a broker; empty: none
 	epoch     uint64
 	minInSync int
@@ -40,8 +40,9 @@ type view struct {
 	wild     bool
 }
 
-// see makes a shard's view of a State. A broker that led in the view before goes on leading as long as
-// the shard says so, also while its registration is being renewed: an ack needs every member of the in-sync set.
+// see returns the view of a shard in a State. A broker that led in the view before goes on leading
+// as long as the shard names it, also while it registers anew: an ack needs every member of the
+// in-sync set anyway.
 func see(self string, t *coordination.Topic, number int, state *coordination.State, before *view, payload int) *view {
 	spec := &t.Spec
 	v := &view{
@@ -83,6 +84,7 @@ func see(self string, t *coordination.Topic, number int, state *coordination.Sta
 	return v
 }
 
+// unsupported returns why a Topic can't be served, for people, or "".
 func unsupported(t *coordination.Topic) string {
 	if t.Spec.Shards > placement.MaxShards {
 		return fmt.Sprintf("it asks for %d shards, and brokers serve Topics of at most %d (make it anew with shards: %d or fewer)", t.Spec.Shards, placement.MaxShards, placement.MaxShards)
@@ -93,6 +95,7 @@ func unsupported(t *coordination.Topic) string {
 	return ""
 }
 
+// durability returns a Topic's durability as logs have it.
 func durability(d coordination.Durability) log.Durability {
 	switch d {
 	case coordination.Replicated:
@@ -103,8 +106,8 @@ func durability(d coordination.Durability) log.Durability {
 	return log.Synced
 }
 
-// keeps says whether a message with that subject, which one of the Topic's patterns matches, is
-// kept. What is the system's or an answer to somebody is not meant by a pattern that begins with a wildcard.
+// keeps reports whether a message is kept whose subject matches one of the Topic's patterns. A
+// pattern that begins with a wildcard does not keep subjects of the system, nor inboxes.
 func (v *view) keeps(s []byte) bool {
 	if !v.wild || len(s) == 0 || s[0] != '$' && !strings.HasPrefix(string(s), "_INBOX.") {
 		return true
@@ -117,8 +120,7 @@ func (v *view) keeps(s []byte) bool {
 	return false
 }
 
-// kept is what stands in the data log's directory about its Topic, so that coordination can be
-// built anew from it.
+// kept is the Topic as kept in the data log's manifest, from which coordination can be rebuilt.
 type kept struct {
 	Version    int                    `json:"v"`
 	Name       string                 `json:"name"`
@@ -127,14 +129,15 @@ type kept struct {
 	Owner      coordination.Owner     `json:"owner"`
 	Created    time.Time              `json:"created"`
 	Spec       coordination.TopicSpec `json:"spec"`
-	// NoIDs says that no message with an id came while there was a deduplication window, so that the log
-	// needn't be read for them when it is opened. It goes before the first one is appended.
+	// NoIDs means that the log has no message ids of a deduplication window, so that it needn't be
+	// read for them. It is cleared before the first one is appended.
 	NoIDs bool `json:"noIDs,omitempty"`
-	// Partial says that the copy began anew where others may count on all of it, as long as the log says nothing else of its
-	// copy (log.Log.Copy). It is there from the moment on in which the log is made.
+	// Partial means that the copy began anew although others may rely on all of it. It is written
+	// when the log is made, and counts until the manifest has a state of the copy (log.Log.Copy).
 	Partial bool `json:"partial,omitempty"`
 }
 
+// keptSpec encodes the Topic of v as kept.
 func (v *view) keptSpec(noIDs, partial bool) []byte {
 	t := v.desired
 	data, err := json.Marshal(kept{1, t.Name, t.ID, t.Generation, t.Owner, t.Created, t.Spec, noIDs, partial})

@@ -7,7 +7,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// say says something of the copy in the shard's key, unless it is being said.
+// say writes a word about the copy to the shard's key, unless one is under way.
 func (s *Service) say(p *Shard, v *view, what replica.Word, leads bool) {
 	me, registered := s.State().Broker(s.config.Self)
 	if !registered || !p.own.word.Begin(what, v.shard, me.Replica()) {
@@ -28,11 +28,11 @@ func (s *Service) say(p *Shard, v *view, what replica.Word, leads bool) {
 			s.openMu.Unlock()
 			return
 		}
-		s.wake(p) // something else may be to be said by now
+		s.wake(p) // another word may be due
 	})
 }
 
-// sayAgain has those looked at whose last word has no answer.
+// sayAgain wakes the shards whose last word was not written.
 func (s *Service) sayAgain() {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()

@@ -6,14 +6,14 @@ import (
 	"github.com/carillon-mq/carillon/broker/work"
 )
 
-// wake has a worker look at p soon.
+// wake queues p for a worker.
 func (s *Service) wake(p *Shard) { s.tasks.Wake(p, work.Normal) }
 
-// postpone has a worker look at p while no other shard has to be looked at.
+// postpone queues p for a worker behind all shards of wake.
 func (s *Service) postpone(p *Shard) { s.tasks.Wake(p, work.Later) }
 
-// stumble notes what went wrong with a shard's logs and when to try again: soon, and less often
-// while it goes on.
+// stumble notes a failure of a shard's logs and when to retry: after firstRetry, doubling up to
+// lastRetry.
 func (s *Service) stumble(p *Shard, doing string, err error) {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
@@ -28,7 +28,7 @@ func (s *Service) stumble(p *Shard, doing string, err error) {
 	s.log.Error("trouble with a Topic's log", "topic", p.Name(), "doing", doing, "error", err, "again", wait)
 }
 
-// retry has the shards looked at whose time has come.
+// retry wakes the shards whose retry is due.
 func (s *Service) retry(now time.Time) {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
@@ -41,6 +41,6 @@ func (s *Service) retry(now time.Time) {
 	}
 }
 
-// untrouble ends the trouble that was there when the pass began. A log may fail during the pass: that
-// is for the next one.
+// untrouble ends the trouble that was there when the pass began. A log may fail during the pass:
+// that is for the next one.
 func (p *Shard) untrouble() { p.trouble.CompareAndSwap(p.tried, nil) }
