@@ -30,7 +30,7 @@ func (a *acker) committed(idle bool) {
 // end fails all pending answers of a shard whose leadership on this broker has ended.
 func (a *acker) end(s *ShardLeader, over error) {
 	s.over.Store(&over)
-	s.keepPromises()
+	s.completeStateAppends()
 	a.touch(s)
 }
 
@@ -94,21 +94,21 @@ func (a *acker) round() bool {
 			s.mu.Lock()
 			s.fail(p.err)
 			s.mu.Unlock()
-		case len(s.unsafe) > 0 || p.end > s.leading.Load().High(replica.Data): // in order
-			s.unsafe = append(s.unsafe, p)
+		case len(s.unreplicated) > 0 || p.end > s.leading.Load().High(replica.Data): // in order
+			s.unreplicated = append(s.unreplicated, p)
 			continue
 		}
 		queue = append(queue, p)
 	}
 	for _, s := range a.moved {
 		queue = s.settled(queue)
-		s.keepPromises()
+		s.completeStateAppends()
 	}
 	answered, sent := int64(0), 0
 	for i, p := range queue {
 		answered += p.messages()
 		if p.size > 0 {
-			p.shard.ahead.take(p.size, p.records)
+			p.shard.ahead.remove(p.size, p.records)
 		}
 		a.answer(p)
 		if len(a.out.Messages) >= answersPerSend || i == len(queue)-1 {
@@ -193,16 +193,16 @@ func (s *ShardLeader) settled(queue []*pending) []*pending {
 		failed = s.over.Load()
 	}
 	n := 0
-	for ; n < len(s.unsafe) && (s.unsafe[n].end <= high || failed != nil); n++ {
-		if p := s.unsafe[n]; p.end > high {
+	for ; n < len(s.unreplicated) && (s.unreplicated[n].end <= high || failed != nil); n++ {
+		if p := s.unreplicated[n]; p.end > high {
 			p.err = *failed
 		}
-		queue = append(queue, s.unsafe[n])
+		queue = append(queue, s.unreplicated[n])
 	}
 	if n > 0 {
-		left := copy(s.unsafe, s.unsafe[n:])
-		clear(s.unsafe[left:])
-		s.unsafe = s.unsafe[:left]
+		left := copy(s.unreplicated, s.unreplicated[n:])
+		clear(s.unreplicated[left:])
+		s.unreplicated = s.unreplicated[:left]
 	}
 	left, round, now := s.waiting[:0], s.leading.Load().Confirmed(), int64(0)
 	if len(s.waiting) > 0 {

@@ -45,8 +45,8 @@ func (a *ahead) add(bytes, records int) {
 	a.records.Add(int64(records))
 }
 
-// take notes that an append is durable on all in-sync replicas, or has failed.
-func (a *ahead) take(bytes, records int) {
+// remove notes that an append is durable on all in-sync replicas, or has failed.
+func (a *ahead) remove(bytes, records int) {
 	a.moved.Store(forward.Mono())
 	a.bytes.Add(-int64(bytes))
 	a.records.Add(-int64(records))

@@ -21,7 +21,7 @@ func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 			messages = nil
 		case shard == nil:
 			took = false
-			p.callLater(l, a)
+			p.awaitOpen(l, a)
 		case !v.lead || s.closing.Load() || a.Epoch < shard.begun || a.Epoch > shard.epoch.Load() || s.acker.unanswered.Load() > 2*maxUnanswered:
 			took = false
 		default:
@@ -31,7 +31,7 @@ func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 				took = false
 				continue
 			}
-			messages = shard.put(in, v, messages)
+			messages = shard.appendMessages(in, v, messages)
 			took = !in.gap && !in.gone
 		}
 	}
@@ -41,26 +41,26 @@ func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 	in.finish(p)
 }
 
-// callLater notes a sender that is told when the shard is open.
-func (p *Shard) callLater(l *sender.Link, a *sender.Arrival) {
-	p.turned.Lock()
-	defer p.turned.Unlock()
+// awaitOpen notes a sender that is told when the shard is open.
+func (p *Shard) awaitOpen(l *sender.Link, a *sender.Arrival) {
+	p.waiters.Lock()
+	defer p.waiters.Unlock()
 	b := a.Back(l)
-	for i := range p.turned.away {
-		if p.turned.away[i].Same(b) {
-			p.turned.away[i] = b
+	for i := range p.waiters.senders {
+		if p.waiters.senders[i].Same(b) {
+			p.waiters.senders[i] = b
 			return
 		}
 	}
-	p.turned.away = append(p.turned.away, b)
+	p.waiters.senders = append(p.waiters.senders, b)
 }
 
-// call tells the senders of callLater that the shard is open.
-func (p *Shard) call() {
-	p.turned.Lock()
-	away := p.turned.away
-	p.turned.away = nil
-	p.turned.Unlock()
+// announceOpen tells the senders of awaitOpen that the shard is open.
+func (p *Shard) announceOpen() {
+	p.waiters.Lock()
+	away := p.waiters.senders
+	p.waiters.senders = nil
+	p.waiters.Unlock()
 	for i := range away {
 		away[i].Ready(p.at())
 	}

@@ -151,8 +151,8 @@ func (s *Service) seen(p *Shard, v *view) copystate.Seen {
 	return e
 }
 
-// harmed queues damage that was found in a shard's open logs for the worker.
-func (s *Service) harmed(p *Shard, damage string) {
+// queueDamage queues damage that was found in a shard's open logs for the worker.
+func (s *Service) queueDamage(p *Shard, damage string) {
 	p.own.events.Add(copystate.Harmed{Reason: damage, Epoch: p.view.Load().epoch})
 	s.wake(p)
 }

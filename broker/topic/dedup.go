@@ -26,7 +26,7 @@ func (s *Service) readIDs(p *Shard, v *view, budget int64) error {
 			case v.lead && s.othersCanLead(v):
 				return damage
 			case v.follow:
-				s.harmed(p, damageFound+damage.Error())
+				s.queueDamage(p, damageFound+damage.Error())
 			}
 			// A retry with an id that can't be read is kept twice: better than refusing all.
 			s.log.Warn("message ids can't be read; a message that comes again with one is kept twice", "topic", p.name, "error", damage)

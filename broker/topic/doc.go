@@ -43,7 +43,7 @@
 //	records   reads of records
 //	dedup     the window of message ids
 //	sender    brings every message here, with the invariants F1 to F7 of forwarding. F3, F4 and
-//	          the refusals of F5 are kept here: judge.go judges numbers, take.go signs batches
+//	          the refusals of F5 are kept here: judge.go judges numbers, append.go signs batches
 //	upkeep    scrubs, compresses and compacts segments at rest
 //	copystate what this broker knows of a copy, and what follows from that
 //
@@ -75,7 +75,7 @@
 //	intake.go       messages on their way to a batch
 //	subjects.go     the last record of each subject
 //	judge.go        numbers, conditions and message ids
-//	take.go         one batch of the accepted messages
+//	append.go       one batch of the accepted messages
 //	arrive.go       messages that senders bring to the leader
 //	publishing.go   a shard as its sender sees it
 //	offer.go        a Topic as the hub sees it
@@ -90,7 +90,7 @@
 //	logs.go         opens and closes the logs
 //	follow.go       follows another broker
 //	lead.go         begins and ends leading
-//	mend.go         repairs a copy from its leader
+//	repair.go       repairs a copy from its leader
 //	release.go      ends a role; sets a copy aside or deletes it
 //	restored.go     holds copies still after etcd was restored
 //	role.go         does what the State and the copy ask for

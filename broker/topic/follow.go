@@ -12,7 +12,7 @@ import (
 
 // follow starts to copy the leader's batches to the logs.
 func (s *Service) follow(p *Shard, v *view) error {
-	if p.followed != v.durability || p.mend != nil {
+	if p.followed != v.durability || p.repair != nil {
 		s.unfollow(p)
 	}
 	if p.following != nil {
@@ -87,12 +87,12 @@ func (s *Service) unfollow(p *Shard) {
 	if p.following == nil {
 		return
 	}
-	if p.logs != nil && p.mend == nil { // for this broker as the next leader
+	if p.logs != nil && p.repair == nil { // for this broker as the next leader
 		for part := range replica.Parts {
 			p.high[part] = p.following.High(part)
 		}
 	}
 	p.copying.Store(nil)
 	p.following.End()
-	p.following, p.mend = nil, nil
+	p.following, p.repair = nil, nil
 }

@@ -28,7 +28,7 @@ type intake struct {
 	origin    *forward.Origin
 	spans     []forward.Span  // the numbers of the batch
 	answers   forward.Answers // due at once
-	questions *pending        // refusals that wait for a barrier round; nil: none
+	refusals  *pending        // refusals that wait for a barrier round; nil: none
 	signature []byte
 	head      []byte
 }

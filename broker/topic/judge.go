@@ -9,35 +9,35 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 )
 
-// met is the state of a message's number.
-type met uint8
+// numberState is the state of a message's number.
+type numberState uint8
 
 const (
-	isNew   met = iota
-	isKnown     // judged before, and answered again
-	isGap       // messages with earlier numbers are missing
+	numberNew    numberState = iota
+	numberJudged             // judged before, and answered again
+	numberGap                // messages with earlier numbers are missing
 )
 
-// meet judges the number of the next message, and answers it again if it was judged before. mu is
-// held.
-func (s *ShardLeader) meet(in *intake, p *pending, v *view, m *protocol.Message) met {
+// judgeNumber judges the number of the next message, and answers it again if it was judged before.
+// mu is held.
+func (s *ShardLeader) judgeNumber(in *intake, p *pending, v *view, m *protocol.Message) numberState {
 	o, seq := in.origin, in.seq
 	switch {
 	case seq > o.Last+1:
-		return isGap
+		return numberGap
 	case seq > o.Last && len(m.Subject) == 0: // given up by its sender
 		o.Last = seq
-		return isKnown
+		return numberJudged
 	case seq > o.Last && (seq >= in.from.Below || s.origins.Knows(o, o.Heard-2*int64(forward.OutboxTime))):
 		if in.why == nil {
-			return isNew
+			return numberNew
 		}
 		o.Last = seq
 		in.refuse(s.shard, in.why)
-		return isKnown
+		return numberJudged
 	}
 	if len(m.Subject) == 0 {
-		return isKnown
+		return numberJudged
 	}
 	if offset, records, ok := o.Find(seq); ok {
 		s.service.counts.deduplicated.Add(1)
@@ -46,7 +46,7 @@ func (s *ShardLeader) meet(in *intake, p *pending, v *view, m *protocol.Message)
 		} else {
 			in.answers.Single(seq, offset, records, false)
 		}
-		return isKnown
+		return numberJudged
 	}
 	out, ok := o.Settled[seq]
 	switch {
@@ -66,7 +66,7 @@ func (s *ShardLeader) meet(in *intake, p *pending, v *view, m *protocol.Message)
 		o.Last = max(o.Last, seq)
 		in.refuse(s.shard, &publish.ForgottenError{Topic: s.shard.name})
 	}
-	return isKnown
+	return numberJudged
 }
 
 // knownID returns the offset of the message with the id of m. mu is held.
@@ -100,7 +100,7 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	}
 	next := s.end + uint64(len(in.records))
 	last := next + c.Span()
-	if c.Any() && !s.holds(in, p, v, m, &c, next, mono) {
+	if c.Any() && !s.conditionsHold(in, p, v, m, &c, next, mono) {
 		return false
 	}
 	s.lastID, s.lastKnown = append(s.lastID[:0], c.ID...), true
@@ -114,9 +114,9 @@ func (s *ShardLeader) judge(in *intake, p *pending, v *view, m *protocol.Message
 	return true
 }
 
-// holds reports whether the conditions hold for a message at offset next. If not, it answers the
-// message. mu is held.
-func (s *ShardLeader) holds(in *intake, p *pending, v *view, m *protocol.Message, c *publish.Conditions, next uint64, mono int64) bool {
+// conditionsHold reports whether the conditions hold for a message at offset next. If not, it
+// answers the message. mu is held.
+func (s *ShardLeader) conditionsHold(in *intake, p *pending, v *view, m *protocol.Message, c *publish.Conditions, next uint64, mono int64) bool {
 	t := s.topic
 	switch {
 	case len(c.ExpectedTopic) > 0 && string(c.ExpectedTopic) != t.name && string(c.ExpectedTopic) != s.shard.name:
@@ -208,7 +208,7 @@ func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answe
 	switch {
 	case a.kind == isRefusal && len(v.shard.Replicas) > 1:
 		a.again = a.seq < in.from.Below
-		q := s.question(in)
+		q := s.pendingRefusals(in)
 		q.answers = append(q.answers, a)
 	case a.offset >= s.high.Load():
 		p.answers = append(p.answers, a)
@@ -219,13 +219,13 @@ func (s *ShardLeader) answer(in *intake, p *pending, v *view, to []byte, a answe
 	}
 }
 
-// question returns the pending for refusals that wait for a barrier round.
-func (s *ShardLeader) question(in *intake) *pending {
-	if in.questions == nil {
-		in.questions = newPending(s)
-		in.questions.back = in.back
+// pendingRefusals returns the pending for refusals that wait for a barrier round.
+func (s *ShardLeader) pendingRefusals(in *intake) *pending {
+	if in.refusals == nil {
+		in.refusals = newPending(s)
+		in.refusals.back = in.back
 	}
-	return in.questions
+	return in.refusals
 }
 
 // canJudge reports whether one of several shards can judge a publisher's conditions. A shard

@@ -26,7 +26,7 @@ func (s *Service) keeper() {
 		}
 		s.retry(now)
 		s.sayAgain()
-		s.acker.recall()
+		s.acker.wakePublishers()
 		c := s.config.Clock
 		mono, verdict := c.Mono(), c.Verdict()
 		due, open = due[:0], open[:0]
@@ -81,35 +81,35 @@ func (s *ShardLeader) forgetSources(before int64) {
 // isDue reports whether retention may have something to delete.
 func (s *ShardLeader) isDue(mono int64) bool {
 	policy := s.shard.view.Load().retention
-	if due := s.kept.due.Load(); due == 0 || policy.Age > 0 && mono >= due {
+	if due := s.retention.due.Load(); due == 0 || policy.Age > 0 && mono >= due {
 		return true
 	}
-	return (policy.Bytes > 0 || policy.Messages > 0 || policy.Age > 0) && s.high.Load() != s.kept.seen.Load()
+	return (policy.Bytes > 0 || policy.Messages > 0 || policy.Age > 0) && s.high.Load() != s.retention.seen.Load()
 }
 
 // retain deletes records by the retention policy. While the time is in doubt, nothing is deleted by
 // age. It belongs to the keeper.
 func (s *ShardLeader) retain() {
 	policy := s.shard.view.Load().retention
-	s.kept.seen.Store(s.high.Load()) // first: later records are looked at next time
+	s.retention.seen.Store(s.high.Load()) // first: later records are looked at next time
 	c := s.service.config.Clock
 	now, mono := c.Read()
-	s.kept.due.Store(mono + int64(time.Hour))
+	s.retention.due.Store(mono + int64(time.Hour))
 	pause := policy.Age > 0 && c.InDoubt()
 	s.pauseAge(pause)
 	if pause {
 		policy.Age = 0
-		s.kept.due.Store(mono + int64(tick))
+		s.retention.due.Store(mono + int64(tick))
 	}
 	if err := s.applyRetention(time.Unix(0, now), mono, policy); err != nil && !errors.Is(err, log.ErrClosed) {
-		s.kept.due.Store(mono + int64(lastRetry))
+		s.retention.due.Store(mono + int64(lastRetry))
 		s.service.log.Warn("old records of a Topic could not be deleted", "topic", s.shard.name, "error", err)
 	}
 }
 
 // pauseAge notes whether deletion by age is paused, and logs it when that begins and ends.
 func (s *ShardLeader) pauseAge(pause bool) {
-	if s.kept.paused.Swap(pause) == pause {
+	if s.retention.paused.Swap(pause) == pause {
 		return
 	}
 	if pause {
@@ -122,7 +122,7 @@ func (s *ShardLeader) pauseAge(pause bool) {
 
 // AgePaused returns why deletion by age is paused, as a reason and for people; empty: it isn't.
 func (s *ShardLeader) AgePaused() (reason clock.Reason, why string) {
-	if v := s.service.config.Clock.Verdict(); s.kept.paused.Load() {
+	if v := s.service.config.Clock.Verdict(); s.retention.paused.Load() {
 		return v.Doubt, v.Why
 	}
 	return clock.None, ""
@@ -130,8 +130,8 @@ func (s *ShardLeader) AgePaused() (reason clock.Reason, why string) {
 
 // applyRetention deletes records by policy, and notes when the next ones are due.
 func (s *ShardLeader) applyRetention(now time.Time, mono int64, policy log.Retention) error {
-	before := s.kept.policy
-	s.kept.policy = policy
+	before := s.retention.policy
+	s.retention.policy = policy
 	if before.Messages > 0 && policy.Messages != before.Messages {
 		// Records that were hidden must stay hidden when more is kept.
 		if end := s.high.Load(); end > before.Messages {
@@ -147,7 +147,7 @@ func (s *ShardLeader) applyRetention(now time.Time, mono int64, policy log.Reten
 		return err
 	}
 	if policy.Age > 0 {
-		s.kept.due.Store(mono + int64(nextByAge(s.data.SegmentInfos(), now, policy.Age)))
+		s.retention.due.Store(mono + int64(nextByAge(s.data.SegmentInfos(), now, policy.Age)))
 	}
 	return nil
 }

@@ -134,7 +134,7 @@ func (s *ShardLeader) follow(v *view) {
 	}
 	s.mu.Unlock()
 	s.advanced()
-	s.kept.due.Store(0)
+	s.retention.due.Store(0)
 }
 
 // lead begins to lead the shard, or applies a changed view. harmed reports that this found damage
@@ -186,7 +186,7 @@ func (s *Service) lead(p *Shard, v *view, idle bool, doubt string) (harmed bool,
 	shard.advance()
 	s.announce(shard, true) // before it takes messages: who has an ack finds the leader
 	p.leading.Store(shard)
-	p.call()
+	p.announceOpen()
 	if shard.readable.Load() {
 		s.announce(shard, true)
 	} else {

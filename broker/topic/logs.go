@@ -12,28 +12,28 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// knows reports whether a log was on the disk, and notes that it is.
-func (s *Service) knows(name string) bool {
+// noteOnDisk reports whether a log was on the disk, and notes that it is.
+func (s *Service) noteOnDisk(name string) bool {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
-	known := s.was[name]
-	s.was[name] = true
+	known := s.diskLogs[name]
+	s.diskLogs[name] = true
 	return known
 }
 
-// stands reports whether a log is on the disk.
-func (s *Service) stands(name string) bool {
+// onDisk reports whether a log is on the disk.
+func (s *Service) onDisk(name string) bool {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
-	return s.was[name]
+	return s.diskLogs[name]
 }
 
-// unknow notes that logs of a shard are not on the disk.
-func (s *Service) unknow(p *Shard, parts ...replica.Part) {
+// noteRemoved notes that logs of a shard are not on the disk.
+func (s *Service) noteRemoved(p *Shard, parts ...replica.Part) {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
 	for _, part := range parts {
-		delete(s.was, p.logIDs()[part].Name())
+		delete(s.diskLogs, p.logIDs()[part].Name())
 	}
 }
 
@@ -44,12 +44,12 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 	}
 	ids := p.logIDs()
 	start := max(v.desired.Spec.Stream.FirstSequence, 1)
-	known, counted := s.knows(ids[replica.Data].Name()), s.counted(v)
+	known, counted := s.noteOnDisk(ids[replica.Data].Name()), s.counted(v)
 	missing := copystate.Missing(!known && counted, v.epoch)
 	data, err := s.config.Disk.Open(ids[replica.Data], start, v.epoch, v.keptSpec(!v.follow && !known, missing.Grave() || p.own.state.Grave()))
 	if err != nil {
 		if !known {
-			s.unknow(p, replica.Data)
+			s.noteRemoved(p, replica.Data)
 		}
 		return err
 	}
@@ -75,14 +75,14 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 // manifest before a new state log is made: the next process could not know it.
 func (s *Service) openCursors(p *Shard, v *view, data *log.Log, counted bool) (*log.Log, error) {
 	id := p.logIDs()[replica.State]
-	if !s.stands(id.Name()) && counted {
+	if !s.onDisk(id.Name()) && counted {
 		if err := data.SetCopy(copystate.MissingCursors(keptState(data), v.epoch).Encode()); err != nil {
 			return nil, err
 		}
 	}
 	state, err := s.config.Disk.Open(id, 1, v.epoch, nil)
 	if err == nil {
-		s.knows(id.Name())
+		s.noteOnDisk(id.Name())
 	}
 	return state, err
 }

@@ -15,7 +15,7 @@ type taker Topic
 // instead.
 func (t *taker) Take(messages []protocol.Message, _ bool) (behind bool) {
 	if len(t.shards) == 1 {
-		return t.shards[0].take(messages)
+		return t.shards[0].publish(messages)
 	}
 	spec := &(*Topic)(t).Desired().Spec
 	d := divisions.Get().(*division)
@@ -26,7 +26,7 @@ func (t *taker) Take(messages []protocol.Message, _ bool) (behind bool) {
 	}
 	for n, list := range d.lists {
 		if len(list) > 0 {
-			behind = t.shards[n].take(list) || behind
+			behind = t.shards[n].publish(list) || behind
 			clear(list)
 			d.lists[n] = list[:0]
 		}
@@ -35,8 +35,8 @@ func (t *taker) Take(messages []protocol.Message, _ bool) (behind bool) {
 	return behind
 }
 
-// take gives messages of one read of a connection to the shard's sender.
-func (p *Shard) take(messages []protocol.Message) (behind bool) {
+// publish gives messages of one read of a connection to the shard's sender.
+func (p *Shard) publish(messages []protocol.Message) (behind bool) {
 	s := p.topic.service
 	behind = p.sender().Publish(p.view.Load(), messages)
 	if shard := p.leading.Load(); shard != nil {

@@ -58,7 +58,7 @@ func (p *pending) messages() (n int64) {
 func (p *pending) Committed(_, end uint64, err error) {
 	s := p.shard
 	if p.err = err; err == nil {
-		s.met(replica.Data, end)
+		s.persisted(replica.Data, end)
 	}
 	// Answers that waited for a sync go out together when the round ends: Service.Committed.
 	s.service.acker.push(p, p.durability != log.Synced || err != nil)
@@ -93,8 +93,9 @@ func (a *acker) poke() {
 	}
 }
 
-// recall wakes waiting publishers: nothing else does when a watermark stands still for too long.
-func (a *acker) recall() {
+// wakePublishers wakes waiting publishers: nothing else does when a watermark stands still for too
+// long.
+func (a *acker) wakePublishers() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.room.Broadcast()

@@ -67,13 +67,13 @@ func (s *Service) forgetCopy(p *Shard) {
 	p.own.grave.Store(false)
 	p.own.events.Take()
 	s.reports.Clear(p.topic.id, p.number)
-	s.unknow(p, replica.Data, replica.State)
+	s.noteRemoved(p, replica.Data, replica.State)
 }
 
 // drop ends serving a shard that has no replica on this broker any more. If the replica was moved
 // away by plan, its copy is deleted. Otherwise it is set aside.
 func (s *Service) drop(p *Shard) error {
-	if ids := p.logIDs(); p.logs == nil && !s.stands(ids[replica.Data].Name()) && !s.stands(ids[replica.State].Name()) {
+	if ids := p.logIDs(); p.logs == nil && !s.onDisk(ids[replica.Data].Name()) && !s.onDisk(ids[replica.State].Name()) {
 		s.forgetCopy(p)
 		return nil
 	}

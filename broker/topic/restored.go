@@ -31,7 +31,7 @@ func (s *Service) enter(state *coordination.State) {
 // heldBack reports whether this broker has, or is to have, a copy of a shard of an earlier
 // generation.
 func (s *Service) heldBack(p *Shard, v *view) bool {
-	return v.restored && (v.member || s.stands(p.logIDs()[replica.Data].Name()))
+	return v.restored && (v.member || s.onDisk(p.logIDs()[replica.Data].Name()))
 }
 
 // standStill ends leading and following a shard of an earlier generation, and reports how far its
@@ -45,7 +45,7 @@ func (s *Service) standStill(p *Shard, v *view) error {
 		return nil
 	}
 	s.demote(p, v)
-	if err := s.mended(p); err != nil {
+	if err := s.finishRepair(p); err != nil {
 		return err
 	}
 	s.unfollow(p)

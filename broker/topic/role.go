@@ -42,7 +42,7 @@ func (s *Service) work(p *Shard, idle bool) {
 		err = s.drop(p)
 	}
 	if err != nil {
-		s.stumble(p, doing, err)
+		s.retryLater(p, doing, err)
 	} else {
 		p.untrouble()
 	}
@@ -102,7 +102,7 @@ func (s *Service) serve(p *Shard, v *view, idle bool) error {
 	if !v.lead || p.own.word.Left(v.shard) {
 		s.demote(p, v)
 	}
-	if err := s.mended(p); err != nil {
+	if err := s.finishRepair(p); err != nil {
 		return err
 	}
 	if err := s.openLogs(p, v); err != nil {
@@ -161,7 +161,7 @@ func (s *Service) step(p *Shard, v *view, idle bool, doubt string) (again bool, 
 		case copystate.Follow:
 			return false, s.follow(p, v)
 		case copystate.Repair:
-			return s.mend(p, v)
+			return s.repair(p, v)
 		case copystate.SetAside:
 			return true, s.setAside(p, v)
 		}

@@ -31,14 +31,14 @@ func Open(config Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{config: config, log: config.Logger, found: found, was: map[string]bool{},
+	s := &Service{config: config, log: config.Logger, found: found, diskLogs: map[string]bool{},
 		changed: make(chan struct{}), brokers: map[string]string{}, byName: map[string]*Topic{}, byID: map[string]*Topic{},
 		open: map[*ShardLeader]struct{}{}, retries: map[*Shard]struct{}{}, unsaid: map[*Shard]struct{}{}, reports: coordination.NewSuspects()}
 	if s.aheadBound = config.Ahead; s.aheadBound == (AheadBound{}) {
 		s.aheadBound = AheadBound{Bytes: aheadBytes, Records: aheadRecords, Time: aheadTime}
 	}
 	for _, stored := range found {
-		s.was[stored.Name] = true
+		s.diskLogs[stored.Name] = true
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.acker = newAcker(s)
@@ -77,36 +77,36 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 	s.restoring = changes.Restored
 	if first || reborn || entered {
 		for t := range state.Topics() {
-			s.meet(t)
+			s.applyTopic(t)
 		}
 	}
 	defer s.enter(state)
 	if first {
-		s.running.Go(func() { s.setAsideStrangers(state) })
+		s.running.Go(func() { s.setUnknownAside(state) })
 		return
 	}
 	if !reborn && (changes.Brokers || changes.Drains || changes.Reports) {
-		s.lookAtEntries()
+		s.wakeUnvouched()
 	}
 	for _, c := range changes.Topics {
 		for _, t := range []*coordination.Topic{c.Before, c.After} {
 			if t != nil {
-				s.look(t.ID)
+				s.refreshTopic(t.ID)
 			}
 		}
 	}
 	for _, c := range changes.Shards {
 		for _, shard := range []*coordination.Shard{c.Before, c.After} {
 			if shard != nil {
-				s.look(shard.Topic)
+				s.refreshTopic(shard.Topic)
 			}
 		}
 	}
 }
 
-// lookAtEntries wakes the shards whose copy is in doubt, or is in the in-sync set with an earlier
+// wakeUnvouched wakes the shards whose copy is in doubt, or is in the in-sync set with an earlier
 // incarnation: if their leader is gone, this broker vouches or reports. mu is held.
-func (s *Service) lookAtEntries() {
+func (s *Service) wakeUnvouched() {
 	for _, t := range s.byID {
 		for _, p := range t.shards {
 			v := p.view.Load()
@@ -120,21 +120,21 @@ func (s *Service) lookAtEntries() {
 	}
 }
 
-// look applies the State to one Topic. mu is held.
-func (s *Service) look(id string) {
+// refreshTopic applies the State to one Topic. mu is held.
+func (s *Service) refreshTopic(id string) {
 	if desired := s.state.Load().TopicByID(id); desired != nil {
-		s.meet(desired)
+		s.applyTopic(desired)
 	} else if t := s.byID[id]; t != nil {
-		s.part(t)
+		s.removeTopic(t)
 	}
 }
 
-// meet applies the desired spec and the shards of an existing Topic. mu is held.
-func (s *Service) meet(desired *coordination.Topic) {
+// applyTopic applies the desired spec and the shards of an existing Topic. mu is held.
+func (s *Service) applyTopic(desired *coordination.Topic) {
 	t := s.byID[desired.ID]
 	if t == nil {
 		if other := s.byName[desired.Name]; other != nil {
-			s.part(other) // a deleted Topic of the same name
+			s.removeTopic(other) // a deleted Topic of the same name
 		}
 		t = newTopic(s, desired)
 		s.byID[t.id], s.byName[t.name] = t, t
@@ -143,7 +143,7 @@ func (s *Service) meet(desired *coordination.Topic) {
 	state := s.state.Load()
 	for n, p := range t.shards {
 		was := p.view.Load()
-		v := see(s.config.Self, desired, n, state, was, s.config.Payload)
+		v := newView(s.config.Self, desired, n, state, was, s.config.Payload)
 		p.view.Store(v)
 		s.noticeSet(p, v)
 		if v.member {
@@ -177,8 +177,8 @@ func (s *Service) meet(desired *coordination.Topic) {
 	}
 }
 
-// part removes a deleted Topic. mu is held.
-func (s *Service) part(t *Topic) {
+// removeTopic removes a deleted Topic. mu is held.
+func (s *Service) removeTopic(t *Topic) {
 	if t.offer != nil {
 		t.offer.Close()
 		t.offer = nil
@@ -196,9 +196,9 @@ func (s *Service) part(t *Topic) {
 	}
 }
 
-// setAsideStrangers sets logs of unknown Topics aside. Those Topics were not seen being deleted, so
+// setUnknownAside sets logs of unknown Topics aside. Those Topics were not seen being deleted, so
 // their logs are not deleted.
-func (s *Service) setAsideStrangers(first *coordination.State) {
+func (s *Service) setUnknownAside(first *coordination.State) {
 	for _, key := range first.Unreadable() {
 		if strings.HasPrefix(key, "topics/") || strings.Contains(key, "/topics/") {
 			s.log.Warn("logs of unknown Topics are left where they are, since not every Topic's key can be read", "key", key)

@@ -22,7 +22,7 @@ func (s *ShardLeader) failure() error {
 // fail has the log closed and opened again if the disk works. mu is held.
 func (s *ShardLeader) fail(err error) {
 	if s.failed.CompareAndSwap(nil, &err) && s.service.config.Disk.Failed() == nil && !s.service.closing.Load() {
-		s.service.stumble(s.shard, "append", err)
+		s.service.retryLater(s.shard, "append", err)
 	}
 }
 
@@ -42,8 +42,8 @@ func (s *ShardLeader) advance() {
 	s.high.Raise(l.High(replica.Data))
 }
 
-// met notes that one of the logs is as durable here up to end as the Topic asks.
-func (s *ShardLeader) met(part replica.Part, end uint64) {
+// persisted notes that one of the logs is as durable here up to end as the Topic asks.
+func (s *ShardLeader) persisted(part replica.Part, end uint64) {
 	s.safe[part].Raise(end)
 	if s.leading.Load().Safe(part, end) {
 		s.advance()

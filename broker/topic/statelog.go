@@ -22,38 +22,38 @@ func (s *ShardLeader) AppendState(a *log.Append) (first uint64, err error) {
 	if over := s.over.Load(); over != nil {
 		return 0, *over
 	}
-	p := &promise{shard: s, done: a.Done}
-	a.Done = (*promised)(p)
+	p := &stateAppend{shard: s, done: a.Done}
+	a.Done = (*stateCompletion)(p)
 	first, err = s.state.Append(a)
 	a.Done = p.done
 	if err != nil {
 		return 0, err
 	}
 	p.first, p.end = first, first+uint64(len(a.Records))
-	s.promises = append(s.promises, p)
+	s.stateAppends = append(s.stateAppends, p)
 	s.leading.Load().Grown(replica.State, p.end, true)
-	s.service.acker.touch(s) // it may have become durable before it was among the promises
+	s.service.acker.touch(s) // it may have become durable before it was among the stateAppends
 	return first, nil
 }
 
-// promised is a promise as the disk's committer sees it: a log.Completion.
-type promised promise
+// stateCompletion is a stateAppend as the disk's committer sees it: a log.Completion.
+type stateCompletion stateAppend
 
 // Committed is called by the disk's committer, or by Append itself for log.Memory.
-func (p *promised) Committed(_, end uint64, err error) {
+func (p *stateCompletion) Committed(_, end uint64, err error) {
 	s := p.shard
 	if err != nil {
 		s.stateFailed.CompareAndSwap(nil, &err)
 		s.service.acker.touch(s)
 		return
 	}
-	s.met(replica.State, end)
+	s.persisted(replica.State, end)
 	s.service.acker.touch(s)
 }
 
-// keepPromises completes appends that are durable on all in-sync replicas, or all if the log
-// failed. It belongs to the acker.
-func (s *ShardLeader) keepPromises() {
+// completeStateAppends completes appends that are durable on all in-sync replicas, or all if the
+// log failed. It belongs to the acker.
+func (s *ShardLeader) completeStateAppends() {
 	var err error
 	if failed := s.stateFailed.Load(); failed != nil {
 		err = *failed
@@ -66,12 +66,12 @@ func (s *ShardLeader) keepPromises() {
 	high := s.leading.Load().High(replica.State)
 	s.stateMu.Lock()
 	n := 0
-	for n < len(s.promises) && (err != nil || s.promises[n].end <= high) {
+	for n < len(s.stateAppends) && (err != nil || s.stateAppends[n].end <= high) {
 		n++
 	}
-	due := append([]*promise(nil), s.promises[:n]...)
-	s.promises = append(s.promises[:0], s.promises[n:]...)
-	clear(s.promises[len(s.promises):cap(s.promises)])
+	due := append([]*stateAppend(nil), s.stateAppends[:n]...)
+	s.stateAppends = append(s.stateAppends[:0], s.stateAppends[n:]...)
+	clear(s.stateAppends[len(s.stateAppends):cap(s.stateAppends)])
 	s.stateMu.Unlock()
 	for _, p := range due {
 		if p.end > high {

@@ -45,8 +45,8 @@ func (n *site) looked(paused bool) *ShardLeader {
 		// once more: then it has been through with it.
 		for range 2 {
 			const never = math.MaxUint64
-			s.kept.seen.Store(never)
-			n.eventually("the keeper comes to it", func() bool { return s.kept.seen.Load() != never })
+			s.retention.seen.Store(never)
+			n.eventually("the keeper comes to it", func() bool { return s.retention.seen.Load() != never })
 		}
 		reason, _ := s.AgePaused()
 		return (reason != clock.None) == paused

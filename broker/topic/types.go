@@ -74,11 +74,11 @@ type Service struct {
 	byName      map[string]*Topic
 	byID        map[string]*Topic
 
-	openMu  sync.Mutex
-	was     map[string]bool // logs on the disk, by name
-	open    map[*ShardLeader]struct{}
-	retries map[*Shard]struct{} // with trouble
-	unsaid  map[*Shard]struct{} // whose last word was not written
+	openMu   sync.Mutex
+	diskLogs map[string]bool // logs on the disk, by name
+	open     map[*ShardLeader]struct{}
+	retries  map[*Shard]struct{} // with trouble
+	unsaid   map[*Shard]struct{} // whose last word was not written
 
 	firstLife atomic.Int64 // the first incarnation in which this process was seen registered
 
@@ -117,36 +117,34 @@ type Shard struct {
 	trouble atomic.Pointer[trouble]
 
 	out        atomic.Pointer[sender.Sender] // nil until the first publish
-	turned     turned
+	waiters    waiters
 	work.State // in Service.tasks
 
-	stumbles int // in a row; guarded by the service's openMu
-	stumbled time.Time
+	failures    int       // failures in a row; guarded by the service's openMu
+	lastFailure time.Time // the last one; likewise
 
-	// What follows belongs to the worker that works for the slot.
-	logs      *logs                 // open, of a shard that is led or followed here; nil: they are closed
-	origins   *forward.Origins      // of the data log while it is open; the shard's while it is led
-	ids       dedup.Window          // likewise; whoever has its mu may look at it
-	following *replica.Following    // nil: it is not followed
-	followed  log.Durability        // with which it is
-	mend      *mend                 // nil: what it follows for is to copy
-	high      [replica.Parts]uint64 // up to where its records are known to be safe on all replicas
-	own       copyOf                // what is known of this broker's copy
-	tried     *trouble              // trouble as it was when the pass began
+	// These fields belong to the shard's worker.
+	logs      *logs                 // nil: closed
+	origins   *forward.Origins      // of the open data log; the leader's while led
+	ids       dedup.Window          // likewise; has a lock of its own
+	following *replica.Following    // nil: not followed
+	followed  log.Durability        // of following
+	repair    *repair               // nil: following copies
+	high      [replica.Parts]uint64 // the high watermarks when leading or following last ended
+	own       copyOf
+	tried     *trouble // trouble when the pass began
 
-	copying atomic.Pointer[replica.Following] // following, for who only asks it something
-
-	opened atomic.Pointer[logs]  // logs, for who doesn't mind that they are closed under its hands
-	fault  atomic.Pointer[error] // why a log takes nothing more from its leader
-	known  atomic.Uint64         // the latest epoch that a State has shown
-	// removing says that the replica here was last seen on its way out, by plan.
-	removing atomic.Bool
+	copying  atomic.Pointer[replica.Following] // following, for any goroutine
+	opened   atomic.Pointer[logs]              // logs, which may be closed concurrently
+	fault    atomic.Pointer[error]             // why a log can't take more batches of its leader
+	known    atomic.Uint64                     // the latest epoch of a State
+	removing atomic.Bool                       // the replica here is being moved away, by plan
 }
 
-// turned has the senders that brought messages before the shard was open.
-type turned struct {
+// waiters has the senders that brought messages before the shard was open.
+type waiters struct {
 	sync.Mutex
-	away []sender.Back
+	senders []sender.Back
 }
 
 // trouble is a failure of a shard's logs.
@@ -175,10 +173,10 @@ type copyOf struct {
 	word    replica.LastWord
 }
 
-// mend is the repair of a follower's logs: segments that they lack are fetched from the leader, and
-// then the logs are opened again. Until then the copy is reported, and the leader does not count
-// it.
-type mend struct {
+// repair is the repair of a follower's logs: segments that they lack are fetched from the leader,
+// and then the logs are opened again. Until then the copy is reported, and the leader does not
+// count it.
+type repair struct {
 	done atomic.Pointer[error] // nil: under way; points to nil: the logs are whole
 }
 
@@ -219,9 +217,9 @@ type ShardLeader struct {
 	// written by the worker.
 	announced atomic.Bool
 
-	touched atomic.Bool // it is queued for the acker
-	inRound bool        // it is in the acker's round; the acker's
-	unsafe  []*pending  // not yet on all in-sync replicas, by offset; the acker's
+	touched      atomic.Bool // it is queued for the acker
+	inRound      bool        // it is in the acker's round; the acker's
+	unreplicated []*pending  // not yet on all in-sync replicas, by offset; the acker's
 
 	ahead    ahead // of data beyond high
 	confirms confirms
@@ -231,7 +229,7 @@ type ShardLeader struct {
 
 	records.Reader // of the records below high
 
-	kept retained
+	retention retained
 
 	specMu sync.Mutex // guards writes of the spec that is kept beside the log
 
@@ -249,8 +247,8 @@ type ShardLeader struct {
 	reading   sync.WaitGroup   // of readers of the log for subjects; begun while not closed
 	waiting   []*pending       // without records of their own; they wait for earlier records
 
-	stateMu  sync.Mutex // guards appends to state
-	promises []*promise // in the order of state; guarded by stateMu
+	stateMu      sync.Mutex     // guards appends to state
+	stateAppends []*stateAppend // in the order of state; guarded by stateMu
 }
 
 // retained says when old records of a shard are due to be deleted.
@@ -345,8 +343,9 @@ type acker struct {
 	head    []byte
 }
 
-// promise is an append to the state log whose completion waits for all members of the in-sync set.
-type promise struct {
+// stateAppend is an append to the state log whose completion waits for all members of the in-sync
+// set.
+type stateAppend struct {
 	shard      *ShardLeader
 	done       log.Completion
 	first, end uint64

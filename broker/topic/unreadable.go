@@ -28,7 +28,7 @@ func (s *ShardLeader) Unreadable(err error) error {
 	}
 	others := s.service.othersCanLead(v)
 	if others || v.shard != nil && len(v.shard.Replicas) > 1 && damage.Next > damage.From {
-		s.noteHarm(damage)
+		s.queueReadDamage(damage)
 	}
 	if others {
 		return no("the copy on broker %s is damaged, and another one is to lead; try again", self.Name)
@@ -40,10 +40,10 @@ func (s *ShardLeader) Unreadable(err error) error {
 	return err
 }
 
-// noteHarm queues damage that a reader found, unless the copy is known to be damaged.
-func (s *ShardLeader) noteHarm(damage *log.CorruptError) {
+// queueReadDamage queues damage that a reader found, unless the copy is known to be damaged.
+func (s *ShardLeader) queueReadDamage(damage *log.CorruptError) {
 	if !s.shard.own.grave.Load() {
-		s.service.harmed(s.shard, damageFound+damage.Error())
+		s.service.queueDamage(s.shard, damageFound+damage.Error())
 	}
 }
 

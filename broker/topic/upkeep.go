@@ -75,5 +75,5 @@ func (p *upkeepShard) Compaction() (below uint64, window time.Duration, ok bool)
 
 // Damaged queues damage for the worker of the shard.
 func (p *upkeepShard) Damaged(damage *log.CorruptError) {
-	p.topic.service.harmed((*Shard)(p), damageFound+damage.Error())
+	p.topic.service.queueDamage((*Shard)(p), damageFound+damage.Error())
 }

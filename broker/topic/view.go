@@ -40,10 +40,10 @@ type view struct {
 	wild     bool
 }
 
-// see returns the view of a shard in a State. A broker that led in the view before goes on leading
-// as long as the shard names it, also while it registers anew: an ack needs every member of the
-// in-sync set anyway.
-func see(self string, t *coordination.Topic, number int, state *coordination.State, before *view, payload int) *view {
+// newView returns the view of a shard in a State. A broker that led in the view before goes on
+// leading as long as the shard names it, also while it registers anew: an ack needs every member of
+// the in-sync set anyway.
+func newView(self string, t *coordination.Topic, number int, state *coordination.State, before *view, payload int) *view {
 	spec := &t.Spec
 	v := &view{
 		desired: t, gone: t.Deleting, unsupported: unsupported(t), durability: durability(spec.Durability),

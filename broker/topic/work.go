@@ -12,17 +12,17 @@ func (s *Service) wake(p *Shard) { s.tasks.Wake(p, work.Normal) }
 // postpone queues p for a worker behind all shards of wake.
 func (s *Service) postpone(p *Shard) { s.tasks.Wake(p, work.Later) }
 
-// stumble notes a failure of a shard's logs and when to retry: after firstRetry, doubling up to
+// retryLater notes a failure of a shard's logs and when to retry: after firstRetry, doubling up to
 // lastRetry.
-func (s *Service) stumble(p *Shard, doing string, err error) {
+func (s *Service) retryLater(p *Shard, doing string, err error) {
 	s.openMu.Lock()
 	defer s.openMu.Unlock()
 	now := time.Now()
-	if now.Sub(p.stumbled) > 2*lastRetry {
-		p.stumbles = 0
+	if now.Sub(p.lastFailure) > 2*lastRetry {
+		p.failures = 0
 	}
-	p.stumbles, p.stumbled = p.stumbles+1, now
-	wait := min(firstRetry<<min(p.stumbles-1, 10), lastRetry)
+	p.failures, p.lastFailure = p.failures+1, now
+	wait := min(firstRetry<<min(p.failures-1, 10), lastRetry)
 	p.trouble.Store(&trouble{err: err, again: now.Add(wait)})
 	s.retries[p] = struct{}{}
 	s.log.Error("trouble with a Topic's log", "topic", p.Name(), "doing", doing, "error", err, "again", wait)

@@ -94,7 +94,7 @@ var mutationsOfKinds = []Mutation{
 		{"broker/topic/role.go", "\t\tdoing, err = \"delete\", s.deleteLogs(p)\n", "\t\tdoing = \"delete\"\n"}},
 		Faults: []string{"a Topic is deleted"}, Says: "of a deleted Topic"},
 	{Name: "deletion: logs of Topics that went while the broker was away are not looked for", Edits: []edit{
-		{"broker/topic/service.go", "\t\ts.running.Go(func() { s.setAsideStrangers(state) })\n", ""}},
+		{"broker/topic/service.go", "\t\ts.running.Go(func() { s.setUnknownAside(state) })\n", ""}},
 		Faults: []string{"a Topic is deleted", "kill", "kill one"}, Says: "of a deleted Topic"},
 	{Name: "T4: a condition is judged without the messages before it in its batch", Edits: []edit{
 		{"broker/topic/subjects.go", "\t\tfor i := range in.records { // they are not in the log yet\n", "\t\tfor i := range in.records[:0] {\n"}},

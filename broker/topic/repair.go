@@ -5,9 +5,9 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// mend starts to fetch the segments that the logs lack. repaired reports that they lack none.
-func (s *Service) mend(p *Shard, v *view) (repaired bool, err error) {
-	if p.mend != nil {
+// repair starts to fetch the segments that the logs lack. repaired reports that they lack none.
+func (s *Service) repair(p *Shard, v *view) (repaired bool, err error) {
+	if p.repair != nil {
 		p.following.Adopt(v.shard)
 		return false, nil
 	}
@@ -27,8 +27,8 @@ func (s *Service) mend(p *Shard, v *view) (repaired bool, err error) {
 		return true, nil
 	}
 	s.log.Warn("the damaged segments of a copy are fetched from its leader, and set aside", "topic", p.Name(), "segments", n, "leader", s.nameOf(v.leader))
-	m := &mend{}
-	p.mend, p.followed = m, v.durability
+	m := &repair{}
+	p.repair, p.followed = m, v.durability
 	p.following = s.config.Exchange.Follow(replica.FollowConfig{
 		ID: p.id(), Shard: v.shard, Durability: v.durability, Logs: p.logs.parts,
 		Mended: func(err error) {
@@ -40,12 +40,12 @@ func (s *Service) mend(p *Shard, v *view) (repaired bool, err error) {
 	return false, nil
 }
 
-// mended ends a repair that is done. The logs are then closed, or the copy is unrepairable.
-func (s *Service) mended(p *Shard) error {
-	if p.mend == nil || p.mend.done.Load() == nil {
+// finishRepair ends a repair that is done. The logs are then closed, or the copy is unrepairable.
+func (s *Service) finishRepair(p *Shard) error {
+	if p.repair == nil || p.repair.done.Load() == nil {
 		return nil
 	}
-	err := *p.mend.done.Load()
+	err := *p.repair.done.Load()
 	s.unfollow(p)
 	if err != nil {
 		s.log.Warn("damaged segments can't be fetched alone, so the whole copy is", "topic", p.Name(), "error", err)

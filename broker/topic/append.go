@@ -10,10 +10,10 @@ import (
 	"github.com/carillon-mq/carillon/broker/replica"
 )
 
-// put judges and appends some of the messages, and returns the rest. The first message with an id
-// marks the log.
-func (s *ShardLeader) put(in *intake, v *view, messages []protocol.Message) (rest []protocol.Message) {
-	messages = messages[s.take(in, v, messages):]
+// appendMessages judges and appends some of the messages, and returns the rest. The first message
+// with an id marks the log.
+func (s *ShardLeader) appendMessages(in *intake, v *view, messages []protocol.Message) (rest []protocol.Message) {
+	messages = messages[s.appendBatch(in, v, messages):]
 	if !in.first {
 		return messages
 	}
@@ -25,10 +25,10 @@ func (s *ShardLeader) put(in *intake, v *view, messages []protocol.Message) (res
 	return messages
 }
 
-// take judges messages and appends the accepted ones as one batch. It returns how many it dealt
-// with. That is 0 only if the next message is the first with an id, behind a gap, or if leadership
-// ended.
-func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n int) {
+// appendBatch judges messages and appends the accepted ones as one batch. It returns how many it
+// dealt with. That is 0 only if the next message is the first with an id, behind a gap, or if
+// leadership ended.
+func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Message) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if in.gone = s.closed; in.gone {
@@ -39,7 +39,7 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 		return len(messages)
 	}
 	now, mono := s.now()
-	defer s.settleQuestions(in)
+	defer s.settleRefusals(in)
 	s.ids.Lock()
 	defer s.ids.Unlock()
 	s.ids.Follow(s.service.config.Clock.Off())
@@ -53,11 +53,11 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 	in.alone, in.append, in.extensions = false, log.Append{}, in.extensions[:0]
 	for n < len(messages) && len(in.records) < batchRecords && !in.alone {
 		m := &messages[n]
-		met := s.meet(in, p, v, m)
-		if in.gap = met == isGap; in.gap {
+		number := s.judgeNumber(in, p, v, m)
+		if in.gap = number == numberGap; in.gap {
 			break
 		}
-		if met == isKnown {
+		if number == numberJudged {
 			n++
 			in.seq++
 			continue
@@ -107,7 +107,7 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 		return n
 	}
 	if p.size > 0 {
-		s.ahead.take(p.size, p.records)
+		s.ahead.remove(p.size, p.records)
 		p.size, p.records = 0, 0
 	}
 	s.ids.Undo(known)
@@ -116,13 +116,13 @@ func (s *ShardLeader) take(in *intake, v *view, messages []protocol.Message) (n 
 	return n
 }
 
-// settleQuestions asks for the barrier round of the refusals in in. mu is held.
-func (s *ShardLeader) settleQuestions(in *intake) {
-	p := in.questions
+// settleRefusals asks for the barrier round of the refusals in in. mu is held.
+func (s *ShardLeader) settleRefusals(in *intake) {
+	p := in.refusals
 	if p == nil {
 		return
 	}
-	in.questions = nil
+	in.refusals = nil
 	if len(p.answers) > 0 {
 		p.round, p.asked = s.leading.Load().Question(), forward.Mono()
 		s.confirms.pending.Add(1)
@@ -151,8 +151,8 @@ func (s *ShardLeader) notAppended(in *intake, v *view, p *pending, count int, er
 	}
 	refusal := &publish.StoreError{Topic: s.shard.name, Err: err}
 	count -= s.dropUnkept(in, p, refusal)
-	if in.questions != nil {
-		s.dropUnkept(in, in.questions, refusal)
+	if in.refusals != nil {
+		s.dropUnkept(in, in.refusals, refusal)
 	}
 	for range count { // messages without a reply
 		s.service.counts.refused.Note(refusal)
