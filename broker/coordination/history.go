@@ -41,6 +41,7 @@ type history struct {
 	changed  chan struct{} // closed when the generation changes
 	dirty    chan struct{} // a token: there is something to save
 	since    time.Time     // since when a restore is noticed that brokers of an earlier version hide
+	term     uint64        // of etcd's leader; another one extends all leases
 	restores uint64        // what was seen before the last one is void
 
 	resolving sync.Mutex
@@ -192,19 +193,34 @@ func (h *history) check(ctx context.Context) (generation int64, err error) {
 		case err != nil:
 			return 0, fmt.Errorf("compare etcd with what was seen of it: %w", err)
 		}
+		h.ruled(done.Header.GetRaftTerm())
 		if generation, err = decodeGeneration(readResult(done, 0)); err != nil {
 			return 0, err
+		}
+		if len(marks) == 0 && len(seen.Marks) > 0 && generation > seen.Generation {
+			return generation, &RestoredError{fmt.Sprintf("it is in generation %d, was in %d, and has compacted what this broker saw last", generation, seen.Generation)}
 		}
 		return generation, seen.compare(marks, generation, done)
 	}
 }
 
 func (h *history) generation(ctx context.Context) (int64, error) {
-	kv, err := h.c.get(ctx, h.c.generationKey())
+	done, err := h.c.transact(ctx, nil, []clientv3.Op{clientv3.OpGet(h.c.generationKey())})
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("read the generation of etcd: %w", err)
 	}
-	return decodeGeneration(kv)
+	h.ruled(done.Header.GetRaftTerm())
+	return decodeGeneration(readResult(done, 0))
+}
+
+// ruled notes the term of etcd's leader. A new leader extends all leases, also of brokers that are
+// gone, so what behind waits for begins anew.
+func (h *history) ruled(term uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if term != h.term {
+		h.term, h.since = term, time.Time{}
+	}
 }
 
 // resolve checks, and after a restore raises the generation, unless another broker has. It returns

@@ -2,8 +2,11 @@ package coordination
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
@@ -52,8 +55,10 @@ func (s Suspect) SameReach(other Suspect) bool { return s.reach() == other.reach
 // report is what one broker has reported about its replicas.
 type report struct {
 	suspects map[string][]Suspect // by id of the Topic
-	// generation: all copies of shards of earlier generations are among the suspects.
+	// generation: all copies of shards of earlier generations are among the suspects, of Topics
+	// with an id before this one; of all Topics if it is empty.
 	generation int64
+	before     string
 }
 
 type reportValue struct {
@@ -64,6 +69,8 @@ type reportValue struct {
 	Suspects map[string][][]uint64 `json:"suspects"`
 	// Generation is that of report. Earlier versions write none.
 	Generation int64 `json:"generation,omitempty"`
+	// Before is that of report. Earlier versions write none.
+	Before string `json:"before,omitempty"`
 }
 
 const (
@@ -72,7 +79,7 @@ const (
 	flagCut, flagClosed, flagWhole, flagOpening = 1, 2, 4, 8
 	// numbersBefore is how many numbers the version before wrote of a replica.
 	numbersBefore = 7
-	// maxReport bounds one report in bytes, within etcd's limits: some 16,000 replicas.
+	// maxReport bounds one report in bytes, within etcd's limits: some 10,000 replicas.
 	maxReport = 1 << 20
 )
 
@@ -82,33 +89,62 @@ func (c *Client) reportKey(id string) string { return c.prefix + "reports/" + id
 // all. It ends with the incarnation, but a later registration of the same process keeps it. With
 // incarnation 0 it is part of the next registration. A generation says that the list has all copies
 // of shards of earlier generations.
+//
+// If the list does not fit into one report, it ends with the Topics that do, in the order of their
+// ids, and says so. All brokers keep to that order. So the first shards can be elected, which leave
+// the list then, and the next ones follow.
 func (c *Client) Report(ctx context.Context, broker Replica, generation int64, suspects []Suspect) error {
 	what := "the report of broker " + broker.Broker
 	if why := validBrokerID(broker.Broker); why != "" {
 		return &InvalidError{what, why}
 	}
-	value := reportValue{reportValueVersion, map[string][][]uint64{}, generation}
 	for _, s := range suspects {
 		if !validID(s.Topic) || s.Shard < 0 || s.Shard >= maxShards {
 			return &InvalidError{what, fmt.Sprintf("shard %d of topic id %q: no such shard can be", s.Shard, s.Topic)}
 		}
-		flags := uint64(0)
-		for flag, set := range map[uint64]bool{flagCut: s.Cut, flagClosed: s.Closed, flagWhole: s.Whole, flagOpening: s.Opening} {
-			if set {
-				flags |= flag
-			}
-		}
-		numbers := []uint64{uint64(s.Shard), s.Epoch, s.End, s.State, uint64(s.Spent), uint64(s.Lacks), flags, s.Known, s.StateEpoch}
-		if s.Known == 0 && s.StateEpoch == 0 {
-			numbers = numbers[:numbersBefore]
-		}
-		value.Suspects[s.Topic] = append(value.Suspects[s.Topic], numbers)
 	}
-	data, err := encodeBounded(what, value, maxReport)
+	suspects = slices.Clone(suspects)
+	slices.SortStableFunc(suspects, func(a, b Suspect) int { return strings.Compare(a.Topic, b.Topic) })
+	data, err := encodeReport(generation, suspects)
 	if err != nil {
-		return err
+		return fmt.Errorf("encode %s: %w", what, err)
 	}
 	return c.putLeased(ctx, broker, c.reportKey(broker.Broker), data)
+}
+
+// encodeReport returns the value for as many of the suspects, sorted by Topic, as fit.
+func encodeReport(generation int64, suspects []Suspect) (string, error) {
+	value := reportValue{V: reportValueVersion, Generation: generation}
+	for n := len(suspects); ; {
+		value.Suspects = map[string][][]uint64{}
+		for i := range suspects[:n] {
+			s := &suspects[i]
+			value.Suspects[s.Topic] = append(value.Suspects[s.Topic], s.numbers())
+		}
+		data, err := json.Marshal(value)
+		if err != nil || len(data) <= maxReport {
+			return string(data), err
+		}
+		n = min(n*(maxReport*15/16)/len(data), n-1)
+		value.Before = suspects[n].Topic
+		for n > 0 && suspects[n-1].Topic == value.Before { // a Topic's shards are in it or not
+			n--
+		}
+	}
+}
+
+func (s *Suspect) numbers() []uint64 {
+	flags := uint64(0)
+	for flag, set := range map[uint64]bool{flagCut: s.Cut, flagClosed: s.Closed, flagWhole: s.Whole, flagOpening: s.Opening} {
+		if set {
+			flags |= flag
+		}
+	}
+	numbers := []uint64{uint64(s.Shard), s.Epoch, s.End, s.State, uint64(s.Spent), uint64(s.Lacks), flags, s.Known, s.StateEpoch}
+	if s.Known == 0 && s.StateEpoch == 0 {
+		numbers = numbers[:numbersBefore]
+	}
+	return numbers
 }
 
 func decodeReport(kv *mvccpb.KeyValue) (r report, err error) {
@@ -116,7 +152,7 @@ func decodeReport(kv *mvccpb.KeyValue) (r report, err error) {
 	if err := decodeValue(string(kv.GetKey()), kv.GetValue(), reportValueVersion, &value, &value.V); err != nil {
 		return r, err
 	}
-	r = report{make(map[string][]Suspect, len(value.Suspects)), value.Generation}
+	r = report{make(map[string][]Suspect, len(value.Suspects)), value.Generation, value.Before}
 	for topic, shards := range value.Suspects {
 		for _, said := range shards {
 			var s [numbersBefore + 2]uint64
@@ -143,8 +179,14 @@ func (s *State) Suspect(brokerID, topicID string, shard int) bool {
 // Doubted reports whether the broker can't vouch for the copy.
 func (s Suspect) Doubted() bool { return s.Spent == 0 && !s.Whole && !s.Opening }
 
-// ReportedIn returns the generation whose restored copies a broker has reported; 0: none.
-func (s *State) ReportedIn(brokerID string) int64 { return s.reports[brokerID].generation }
+// ReportedIn returns the generation whose restored copies of a Topic a broker has reported; 0: none.
+func (s *State) ReportedIn(brokerID, topicID string) int64 {
+	r := s.reports[brokerID]
+	if r.before != "" && topicID >= r.before {
+		return 0
+	}
+	return r.generation
+}
 
 // Reported returns what the broker has reported about a replica; false: nothing.
 func (s *State) Reported(brokerID, topicID string, shard int) (Suspect, bool) {

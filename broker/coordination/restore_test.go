@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -293,4 +294,51 @@ func readAnswer(revision int64, kvs []*mvccpb.KeyValue) *clientv3.TxnResponse {
 		responses = append(responses, &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: found}})
 	}
 	return (*clientv3.TxnResponse)(&etcdserverpb.TxnResponse{Header: &etcdserverpb.ResponseHeader{Revision: revision}, Responses: responses})
+}
+
+// TestALaterGenerationAfterCompaction: a broker was cut off from etcd while that was restored, and
+// until what it had seen last was compacted. What it holds may be missing since the restore, so it
+// takes nothing for deleted; and the generation is not raised once more.
+func TestALaterGenerationAfterCompaction(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	etcd := startEtcd(t)
+	c := etcd.open()
+	first, err := c.etcd.Put(ctx, c.prefix+"other", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := Mark{Key: c.prefix + "other", Revision: first.Header.Revision, Created: first.Header.Revision, Sum: markOf(&mvccpb.KeyValue{}).Sum}
+	h := newHistory(c, &memory{seen: &Seen{Revision: first.Header.Revision, Marks: []Mark{mark}}})
+	if _, restored, err := h.resolve(ctx); restored || err != nil {
+		t.Fatalf("before: restored is %v, error %v", restored, err)
+	}
+	put, err := c.etcd.Put(ctx, c.generationKey(), encodeGeneration(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.etcd.Compact(ctx, put.Header.Revision); err != nil {
+		t.Fatal(err)
+	}
+	generation, restored, err := h.resolve(ctx)
+	if generation != 2 || !restored || err != nil || h.count() != 1 {
+		t.Errorf("generation %d, restored is %v, error %v, %d restores", generation, restored, err, h.count())
+	}
+	if generation, restored, err = h.resolve(ctx); generation != 2 || restored || err != nil {
+		t.Errorf("again: generation %d, restored is %v, error %v", generation, restored, err)
+	}
+}
+
+// TestANewLeaderOfEtcdExtendsLeases: the registrations that a restored etcd shows are believed to be
+// of living brokers only if they outlast their leases under one leader of etcd.
+func TestANewLeaderOfEtcdExtendsLeases(t *testing.T) {
+	h := newHistory(nil, nil)
+	h.ruled(5)
+	h.since = time.Now()
+	if h.ruled(5); h.since.IsZero() {
+		t.Error("the wait begins again under the same leader")
+	}
+	if h.ruled(6); !h.since.IsZero() {
+		t.Error("the wait goes on under another leader")
+	}
 }

@@ -41,7 +41,7 @@ func (s *State) With(drains map[string]DrainMode, reports map[string][]Suspect) 
 	other := *s
 	other.drains, other.reports = maps.Clone(drains), make(map[string]report, len(reports))
 	for id, suspects := range reports {
-		other.reports[id] = report{map[string][]Suspect{}, s.Generation}
+		other.reports[id] = report{map[string][]Suspect{}, s.Generation, ""}
 		for _, suspect := range suspects {
 			of := other.reports[id].suspects
 			of[suspect.Topic] = append(of[suspect.Topic], suspect)

@@ -21,8 +21,9 @@ type Facts struct {
 	Reported func(broker, topicID string, shard int) (coordination.Suspect, bool)
 	// Generation is that of etcd. The in-sync set of a shard of an earlier one is not believed.
 	Generation int64
-	// ReportedIn returns the generation whose restored copies a broker has reported. nil: none has.
-	ReportedIn func(broker string) int64
+	// ReportedIn returns the generation whose restored copies of a Topic a broker has reported. nil:
+	// none has.
+	ReportedIn func(broker, topicID string) int64
 	// Stride is by how much an election raises the epoch, random in each plan; 0: by 1. An etcd that
 	// was restored from a backup has epochs granted again that had leaders, until a broker notices.
 	// Two histories then have different epochs, so that logs show where they part.

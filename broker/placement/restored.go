@@ -34,7 +34,7 @@ func (p *planner) electRestored(it item) {
 			one, ok = p.facts.Reported(id, it.Topic, it.Number)
 		}
 		switch {
-		case p.facts.ReportedIn == nil || p.facts.ReportedIn(id) != p.facts.Generation, ok && one.Opening, !ok && slices.Contains(it.Replicas, id):
+		case p.facts.ReportedIn == nil || p.facts.ReportedIn(id, it.Topic) != p.facts.Generation, ok && one.Opening, !ok && slices.Contains(it.Replicas, id):
 			opening = append(opening, id)
 		case ok && one.Closed:
 			away = append(away, id+" (which can't open its copy; look at its log)")

@@ -40,7 +40,7 @@ func (r *restored) plan() Plan {
 		Topics: []*coordination.Topic{r.topic}, MaxShards: MaxShards, Generation: generation,
 		Shards:   func(string) []*coordination.Shard { return []*coordination.Shard{&r.shard} },
 		Reported: func(id, _ string, _ int) (coordination.Suspect, bool) { s, ok := r.said[id]; return s, ok },
-		ReportedIn: func(id string) int64 {
+		ReportedIn: func(id, _ string) int64 {
 			if id == r.silent {
 				return generation - 1
 			}

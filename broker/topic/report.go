@@ -72,29 +72,36 @@ func (s *Service) reporter() {
 		case <-s.reports.Changed():
 		}
 		for {
-			err := s.writeReports()
-			if err == nil || s.ctx.Err() != nil {
-				break
+			copies, err := s.writeReports()
+			rest := time.Duration(copies) * reportPace
+			if err != nil {
+				if s.ctx.Err() != nil {
+					return
+				}
+				s.log.Warn("which copies this broker doubts could not be reported; trying again", "error", err)
+				rest = firstRetry
 			}
-			s.log.Warn("which copies this broker doubts could not be reported; trying again", "error", err)
-			timer := time.NewTimer(firstRetry)
+			timer := time.NewTimer(rest)
 			select {
 			case <-s.ctx.Done():
 				timer.Stop()
 				return
 			case <-timer.C:
 			}
+			if err == nil {
+				break
+			}
 		}
 	}
 }
 
-// writeReports writes all reports to etcd.
-func (s *Service) writeReports() error {
+// writeReports writes all reports to etcd, and returns how many copies they are of.
+func (s *Service) writeReports() (copies int, err error) {
 	if s.config.Report == nil {
-		return nil
+		return 0, nil
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, reportTime)
 	defer cancel()
 	generation, suspects := s.reports.All()
-	return s.config.Report(ctx, generation, suspects)
+	return len(suspects), s.config.Report(ctx, generation, suspects)
 }
