@@ -239,8 +239,10 @@ func (h *history) resolve(ctx context.Context) (generation int64, restored bool,
 	known := h.known().Generation
 	raise := generation <= known && h.store != nil
 	if raise {
-		if err := h.behind(ctx, generation); err != nil {
-			return generation, true, fmt.Errorf("%w; %w", lost, err)
+		if known == 0 { // in a later generation, brokers of earlier versions are no members (G2)
+			if err := h.behind(ctx); err != nil {
+				return generation, true, fmt.Errorf("%w; %w", lost, err)
+			}
 		}
 		revision, err := h.raise(ctx, generation, known+1)
 		if err != nil {
@@ -279,8 +281,8 @@ func (h *history) raise(ctx context.Context, from, to int64) (revision int64, er
 }
 
 // behind returns an error if registered brokers don't know generations. If they stay, it forgets
-// what was seen, so that this broker goes on in the same generation.
-func (h *history) behind(ctx context.Context, generation int64) error {
+// what was seen, so that this broker goes on in the same generation, which is 0.
+func (h *history) behind(ctx context.Context) error {
 	var names []string
 	if _, err := h.c.pages(ctx, h.c.brokersPrefix(), func(kv *mvccpb.KeyValue) {
 		b, err := decodeBroker(h.c.brokerID(kv.GetKey()), kv.GetCreateRevision(), kv.GetValue())
@@ -303,7 +305,6 @@ func (h *history) behind(ctx context.Context, generation int64) error {
 		h.c.log.Error("etcd was restored from a backup while brokers of an earlier version are there: what was acknowledged since the backup may be lost", "brokers", strings.Join(names, ", "))
 		h.seen.Revision, h.seen.Marks, h.since = 0, nil, time.Time{}
 		h.restores++
-		h.enter(generation)
 		return errors.New("going on in the same generation")
 	}
 	return fmt.Errorf("brokers of an earlier version are registered: %s (finish the update)", strings.Join(names, ", "))

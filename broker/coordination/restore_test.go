@@ -259,6 +259,26 @@ func TestAGenerationWaitsForEarlierVersions(t *testing.T) {
 	}
 }
 
+// TestALaterGenerationWaitsForNobody: etcd is restored for the second time while a broker of an
+// earlier version is registered. It is no member anyway, and the restored sets are not believed.
+func TestALaterGenerationWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	etcd := startEtcd(t)
+	c := etcd.open()
+	h := newHistory(c, &memory{seen: &Seen{Generation: 1, Revision: 1000, Marks: []Mark{{Key: "x", Revision: 1000}}}})
+	value, err := broker("old").encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.etcd.Put(ctx, c.brokerKey("old"), string(value)); err != nil {
+		t.Fatal(err)
+	}
+	if generation, restored, err := h.resolve(ctx); generation != 2 || !restored || err != nil {
+		t.Errorf("generation %d, restored is %v, error %v", generation, restored, err)
+	}
+}
+
 func TestSeenIsCompared(t *testing.T) {
 	kv := &mvccpb.KeyValue{Key: []byte("k"), Value: []byte("v"), CreateRevision: 3, ModRevision: 7, Lease: 1}
 	answer := func(revision int64, kvs ...*mvccpb.KeyValue) *clientv3.TxnResponse { return readAnswer(revision, kvs) }
