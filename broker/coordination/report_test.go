@@ -11,7 +11,9 @@ import (
 // first ones have leaders.
 func TestAReportThatDoesNotFit(t *testing.T) {
 	const copies, topics = 30_000, 10_000
-	id := func(i int) string { return "t" + string(rune('a'+i/26/26%26)) + string(rune('a'+i/26%26)) + string(rune('a'+i%26)) }
+	id := func(i int) string {
+		return "t" + string(rune('a'+i/26/26%26)) + string(rune('a'+i/26%26)) + string(rune('a'+i%26))
+	}
 	left := make([]Suspect, copies)
 	for i := range left {
 		left[i] = Suspect{Topic: id(i / (copies / topics)), Shard: i % (copies / topics), Epoch: 1 << 33, End: 1 << 40, State: 1 << 30, Whole: true, Known: 1 << 33, StateEpoch: 1 << 33}

@@ -63,16 +63,18 @@ func (p *planner) electRestored(it item) {
 	}
 }
 
-// furthestRestored returns the broker whose copy goes furthest: by the last epoch and the end of
-// the data log, the fewest damaged segments, and the same of the state log. Of equal ones a replica
-// that the shard names is preferred, and one without a doubt.
+// furthestRestored returns the broker whose copy goes furthest: by the last epoch of both logs, since
+// a leader may have acknowledged cursors only; then by the last epoch and the end of the data log,
+// the fewest damaged segments, and the same of the state log. Of equal ones a replica that the shard
+// names is preferred, and one without a doubt.
 func (p *planner) furthestRestored(it item, said map[string]coordination.Suspect) string {
 	if len(said) == 0 {
 		return ""
 	}
 	return slices.MinFunc(slices.Sorted(maps.Keys(said)), func(a, b string) int {
 		x, y := said[a], said[b]
-		return cmp.Or(cmp.Compare(y.Epoch, x.Epoch), cmp.Compare(y.End, x.End), cmp.Compare(x.Lacks, y.Lacks),
+		return cmp.Or(cmp.Compare(max(y.Epoch, y.StateEpoch), max(x.Epoch, x.StateEpoch)),
+			cmp.Compare(y.Epoch, x.Epoch), cmp.Compare(y.End, x.End), cmp.Compare(x.Lacks, y.Lacks),
 			cmp.Compare(y.StateEpoch, x.StateEpoch), cmp.Compare(y.State, x.State),
 			order(!slices.Contains(it.Replicas, a))-order(!slices.Contains(it.Replicas, b)), order(!x.Whole)-order(!y.Whole), p.prefer(it, a, b))
 	})

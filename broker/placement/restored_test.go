@@ -159,3 +159,17 @@ func TestARestoredShardWithADoubt(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// The leader of epoch 4 died with records that nobody else has. The one of epoch 6 took no record,
+// but acknowledged cursors with its follower. The former leader is back after the restore: its data
+// log goes further, and it lacks what was acknowledged in epoch 6.
+func TestARestoredShardKeepsCursorsOfTheLastEpoch(t *testing.T) {
+	r := newRestored()
+	r.say("a", coordination.Suspect{Epoch: 4, End: 15, StateEpoch: 4, State: 3, Known: 4, Whole: true})
+	for _, id := range []string{"b", "c"} {
+		r.say(id, coordination.Suspect{Epoch: 4, End: 10, StateEpoch: 6, State: 9, Known: 6, Whole: true})
+	}
+	if s := r.elected(t); s.Leader == "a" || len(s.InSync) != 2 {
+		t.Errorf("%s leads with %v: cursors that b and c confirmed in epoch 6 are lost", s.Leader, s.InSync)
+	}
+}
