@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // TestASnapshotIsConfirmed: a leader whose followers are unreachable takes no snapshot, since
@@ -21,7 +22,7 @@ func TestASnapshotIsConfirmed(t *testing.T) {
 	is.Replicas, is.InSync = []string{"a", "b"}, append(is.InSync[:1:1], coordination.Replica{Broker: "b", Incarnation: 6})
 	n.topics.Follow(coordination.NewState(2, n.topics.State().Brokers, []*coordination.Topic{n.topics.State().TopicByID("o")}, []*coordination.Shard{&is}, nil),
 		coordination.Changes{Shards: []coordination.Change[coordination.Shard]{{Before: was, After: &is}}})
-	n.await("the leader knows its follower", func() bool {
+	testutil.EventuallyTrue(t, "the leader knows its follower", func() bool {
 		done := make(chan error, 1)
 		return !n.topics.ByID("o").ShardAt(0).Confirm(func(err error) { done <- err })
 	})
