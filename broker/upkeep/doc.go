@@ -9,7 +9,7 @@
 //     that it meets it.
 //  3. At most one log is scrubbed, one compressed and one compacted at a time, each at a bounded
 //     pace, so that clients do not notice.
-//  4. Nothing is compacted while the time is in doubt: records go by their age.
+//  4. Nothing is compacted while the time is in doubt: records are removed by their age.
 //
 // When the process dies in it: a segment is its old file or its new one (package log). Progress of
 // scrubbing since the last save is lost, so some segments are scrubbed again.
