@@ -31,9 +31,10 @@ const (
 	// judged its copy (Client.Vouch). The controller elects no life of it that isn't named there.
 	FeatureVouches Feature = "vouches"
 	// FeatureGenerations is that a broker notices a restored etcd (history), registers in the
-	// generation that etcd is in, and reports how far its copies of a restored shard go. A generation
-	// after the first is entered only if all registered brokers announce this. Earlier versions can't
-	// take part in it: they can't read the shards, and their registrations count for nothing.
+	// generation that etcd is in, and reports how far its copies of a restored shard go. A
+	// generation after the first is entered only if all registered brokers announce this. Earlier
+	// versions can't take part in it: they can't read the shards, and their registrations count for
+	// nothing.
 	FeatureGenerations Feature = "generations"
 )
 
@@ -43,8 +44,8 @@ func Features() FeatureSet {
 }
 
 const (
-	// maxFeatures and maxFeature bound what a broker announces: far beyond what one release adds, and
-	// small beside the rest of a registration.
+	// maxFeatures and maxFeature bound what a broker announces: far beyond what one release adds,
+	// and small beside the rest of a registration.
 	maxFeatures = 64
 	maxFeature  = 32
 )

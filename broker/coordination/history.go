@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	// marksKept is the number of values that are compared. Two histories that part may write an equal
-	// value at an equal revision, and hardly a row of them.
+	// marksKept is the number of values that are compared. Two histories that part may write an
+	// equal value at an equal revision, and hardly a row of them.
 	marksKept = 4
 	// savePause bounds how often what was seen is saved.
 	savePause = 200 * time.Millisecond
-	// featureWait is how long a broker that noticed a restore waits until all registered brokers know
-	// generations. A restored etcd shows the brokers of the time of the backup until their leases end.
+	// featureWait is how long a broker that noticed a restore waits until all registered brokers
+	// know generations. A restored etcd shows the brokers of the time of the backup until their
+	// leases end.
 	featureWait = 15 * time.Second
 )
 

@@ -79,7 +79,8 @@ type registration struct {
 // register creates the key under a new lease. It first revokes what an earlier attempt of this
 // process left, so a key that it finds then belongs to another process.
 //
-// Each request has a deadline of its own: a slow etcd delays a registration, and does not prevent it.
+// Each request has a deadline of its own: a slow etcd delays a registration, and does not prevent
+// it.
 func (r *registration) register(ctx context.Context) error {
 	if err := r.end(ctx); err != nil {
 		return err
@@ -119,8 +120,8 @@ func (r *registration) register(ctx context.Context) error {
 	}
 	revision := put.Header.GetRevision()
 	r.incarnation, r.generation = incarnation(generation, revision), generation
-	// A restore to before this registration is noticed, also if no State shows the registration until
-	// then.
+	// A restore to before this registration is noticed, also if no State shows the registration
+	// until then.
 	r.c.history.saw(count, revision, generation, []Mark{markOf(&mvccpb.KeyValue{
 		Key: []byte(r.key), Value: []byte(value), Lease: int64(r.lease), CreateRevision: revision, ModRevision: revision,
 	})})

@@ -51,8 +51,8 @@ func (s slowEtcd) LeaseRevoke(ctx context.Context, _ *etcdserverpb.LeaseRevokeRe
 	return &etcdserverpb.LeaseRevokeResponse{}, s.wait(ctx)
 }
 
-// TestASlowEtcdDelaysARegistration: each request takes most of its time limit. A common deadline would
-// end each attempt before its last request, and no broker would ever register.
+// TestASlowEtcdDelaysARegistration: each request takes most of its time limit. A common deadline
+// would end each attempt before its last request, and no broker would ever register.
 func TestASlowEtcdDelaysARegistration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := slowEtcd{each: requestTimeout * 3 / 4}

@@ -179,7 +179,8 @@ func (s *State) Suspect(brokerID, topicID string, shard int) bool {
 // Doubted reports whether the broker can't vouch for the copy.
 func (s Suspect) Doubted() bool { return s.Spent == 0 && !s.Whole && !s.Opening }
 
-// ReportedIn returns the generation whose restored copies of a Topic a broker has reported; 0: none.
+// ReportedIn returns the generation whose restored copies of a Topic a broker has reported; 0:
+// none.
 func (s *State) ReportedIn(brokerID, topicID string) int64 {
 	r := s.reports[brokerID]
 	if r.before != "" && topicID >= r.before {

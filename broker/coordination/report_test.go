@@ -6,9 +6,9 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// TestAReportThatDoesNotFit: a broker has more copies of restored shards than one report holds. Those
-// of the first Topics are reported. Nobody takes the others for missing, and they follow when the
-// first ones have leaders.
+// TestAReportThatDoesNotFit: a broker has more copies of restored shards than one report holds.
+// Those of the first Topics are reported. Nobody takes the others for missing, and they follow when
+// the first ones have leaders.
 func TestAReportThatDoesNotFit(t *testing.T) {
 	const copies, topics = 30_000, 10_000
 	id := func(i int) string {

@@ -349,8 +349,8 @@ func TestALaterGenerationAfterCompaction(t *testing.T) {
 	}
 }
 
-// TestANewLeaderOfEtcdExtendsLeases: the registrations that a restored etcd shows are believed to be
-// of living brokers only if they outlast their leases under one leader of etcd.
+// TestANewLeaderOfEtcdExtendsLeases: the registrations that a restored etcd shows are believed to
+// be of living brokers only if they outlast their leases under one leader of etcd.
 func TestANewLeaderOfEtcdExtendsLeases(t *testing.T) {
 	h := newHistory(nil, nil)
 	h.ruled(5)

@@ -13,8 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Seen is what a broker saw of etcd last. If etcd does not show it any more, etcd was restored from a
-// backup.
+// Seen is what a broker saw of etcd last. If etcd does not show it any more, etcd was restored from
+// a backup.
 type Seen struct {
 	Generation int64  `json:"generation,omitempty"`
 	Revision   int64  `json:"revision"`
@@ -36,9 +36,9 @@ type SeenStore interface {
 	Save(Seen) error
 }
 
-// revisionLeap is an advance of the revision that only etcdutl makes: --bump-revision 1000000000, as
-// etcd's manual advises, with --mark-compacted, after which no earlier value can be compared. Brokers
-// write some revisions per second.
+// revisionLeap is an advance of the revision that only etcdutl makes: --bump-revision 1000000000,
+// as etcd's manual advises, with --mark-compacted, after which no earlier value can be compared.
+// Brokers write some revisions per second.
 const revisionLeap = 100_000_000
 
 // RestoredError reports that etcd does not have what this process saw in it before.

@@ -26,8 +26,8 @@ type follower struct {
 	reports    map[string]report
 	reported   map[string]int64 // revisions of the reports
 	generation int64
-	// distrust is set after a restore, until everything was read again: an equal revision is no equal
-	// value then.
+	// distrust is set after a restore, until everything was read again: an equal revision is no
+	// equal value then.
 	distrust bool
 
 	last    State // unchanged parts are reused from it

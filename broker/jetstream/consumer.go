@@ -159,8 +159,8 @@ func consumerOffline(why error) *jsapi.Error {
 	return jsapi.ErrConsumerOfflineReason.With(why)
 }
 
-// refuseConsumer refuses a call about a consumer. If this broker stopped leading the stream while it
-// served the call, the call goes to the next leader instead, also if it was forwarded: each such
+// refuseConsumer refuses a call about a consumer. If this broker stopped leading the stream while
+// it served the call, the call goes to the next leader instead, also if it was forwarded: each such
 // step needs an election, so it can't go round in circles. A call with respond is refused: its
 // message has no reply subject, so nobody would receive the next leader's answer.
 func (s *Server) refuseConsumer(c *call, t *topic.Shard, refusal *jsapi.Error) {

@@ -60,7 +60,8 @@ func TestNothingIsHandedOnTwice(t *testing.T) {
 }
 
 // TestTheLeaderChangesWhileAConsumerIsCreated: the next leader answers the call, whether it reached
-// the former leader from a client or from another broker. Here that leader has no copy, and says so.
+// the former leader from a client or from another broker. Here that leader has no copy, and says
+// so.
 func TestTheLeaderChangesWhileAConsumerIsCreated(t *testing.T) {
 	for asked := range 2 {
 		w := newWorld(t, 3)

@@ -21,12 +21,12 @@ type Facts struct {
 	Reported func(broker, topicID string, shard int) (coordination.Suspect, bool)
 	// Generation is that of etcd. The in-sync set of a shard of an earlier one is not believed.
 	Generation int64
-	// ReportedIn returns the generation whose restored copies of a Topic a broker has reported. nil:
-	// none has.
+	// ReportedIn returns the generation whose restored copies of a Topic a broker has reported.
+	// nil: none has.
 	ReportedIn func(broker, topicID string) int64
-	// Stride is by how much an election raises the epoch, random in each plan; 0: by 1. An etcd that
-	// was restored from a backup has epochs granted again that had leaders, until a broker notices.
-	// Two histories then have different epochs, so that logs show where they part.
+	// Stride is by how much an election raises the epoch, random in each plan; 0: by 1. An etcd
+	// that was restored from a backup has epochs granted again that had leaders, until a broker
+	// notices. Two histories then have different epochs, so that logs show where they part.
 	Stride int64
 	// MaxShards is the number of shards of one Topic that brokers can serve.
 	MaxShards int
@@ -150,8 +150,8 @@ const (
 	AllSuspect WaitReason = "AllSuspect"
 	// CopiesOpening: members of the in-sync set are present, but have not judged their copies yet.
 	CopiesOpening WaitReason = "CopiesOpening"
-	// EtcdRestored: etcd was restored from a backup, so its in-sync set is not believed, and not all
-	// replicas are there to be compared.
+	// EtcdRestored: etcd was restored from a backup, so its in-sync set is not believed, and not
+	// all replicas are there to be compared.
 	EtcdRestored WaitReason = "EtcdRestored"
 	// DrainBlocked: no broker can take the replicas of a drained broker. The shard is served.
 	DrainBlocked WaitReason = "DrainBlocked"

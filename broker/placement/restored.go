@@ -63,10 +63,10 @@ func (p *planner) electRestored(it item) {
 	}
 }
 
-// furthestRestored returns the broker whose copy goes furthest: by the last epoch of both logs, since
-// a leader may have acknowledged cursors only; then by the last epoch and the end of the data log,
-// the fewest damaged segments, and the same of the state log. Of equal ones a replica that the shard
-// names is preferred, and one without a doubt.
+// furthestRestored returns the broker whose copy goes furthest: by the last epoch of both logs,
+// since a leader may have acknowledged cursors only; then by the last epoch and the end of the data
+// log, the fewest damaged segments, and the same of the state log. Of equal ones a replica that the
+// shard names is preferred, and one without a doubt.
 func (p *planner) furthestRestored(it item, said map[string]coordination.Suspect) string {
 	if len(said) == 0 {
 		return ""

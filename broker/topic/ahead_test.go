@@ -25,7 +25,8 @@ func (c *cluster) heal(n *site) {
 	c.cut[n.self] = false
 }
 
-// fillUp publishes messages without an answer until the broker asks to wait, and says how many it took.
+// fillUp publishes messages without an answer until the broker asks to wait, and says how many it
+// took.
 func (n *site) fillUp(most int) (messages int) {
 	n.t.Helper()
 	data := strings.Repeat("x", 1<<10)
@@ -54,8 +55,8 @@ func logEnd(n *site) uint64 {
 	return end
 }
 
-// A leader that its followers can't reach takes a bounded amount. Its publishers wait then, also those that want no answer; and
-// after a while they are refused, and nothing of that is kept.
+// A leader that its followers can't reach takes a bounded amount. Its publishers wait then, also
+// those that want no answer; and after a while they are refused, and nothing of that is kept.
 func TestALeaderThatNobodyConfirmsPushesBack(t *testing.T) {
 	c := newCluster(t, 3)
 	a := c.sites[0]

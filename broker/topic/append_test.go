@@ -146,7 +146,8 @@ func TestTheLastMessageOfASubjectCanBeExpected(t *testing.T) {
 	n.expect(n.hub.answer(t, "r1"), "orders@5")
 	n.expect(n.hub.answer(t, "r2"), "no: topic orders: the last message of subject orders.ap is at offset 5")
 	n.expect(n.hub.answer(t, "r3"), "orders@6")
-	// So it does if it is the first for which a leader needs to know: what came before it in the read is not in the log yet.
+	// So it does if it is the first for which a leader needs to know: what came before it in the
+	// read is not in the log yet.
 	n.restart("orders")
 	n.hub.publish(message("orders.first", "r1", "x"), message("orders.first", "r2", "x", "Expect-Last-By-Subject: 0"), message("orders.first", "r3", "x", "Expect-Last-By-Subject: 7"))
 	n.expect(n.hub.answer(t, "r1"), "orders@7")
@@ -234,7 +235,8 @@ func TestALogWithoutIDsIsNotReadForThem(t *testing.T) {
 		t.Errorf("read %d bytes without ids and %d with", without, with)
 	}
 	n.expect(n.ask("orders.a", "again", "Id: 2"), "orders@202 again")
-	// Neither what else is kept beside the log, nor a damaged meta file makes the broker forget that there are some.
+	// Neither what else is kept beside the log, nor a damaged meta file makes the broker forget
+	// that there are some.
 	n.topic("orders", func(s *coordination.TopicSpec) { s.MaxMessage = 12345 })
 	n.tell()
 	data := n.service.Topic("orders").Shard().Data()

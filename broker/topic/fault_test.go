@@ -18,8 +18,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 )
 
-// On a full disk publishing is refused with the reason. What was refused was not kept, so the same id is
-// free; and where there is room, or there is again, it goes on.
+// On a full disk publishing is refused with the reason. What was refused was not kept, so the same
+// id is free; and where there is room, or there is again, it goes on.
 func TestAFullDiskRefusesAndRecovers(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = time.Hour })
@@ -68,8 +68,8 @@ func TestAFullDiskRefusesAndRecovers(t *testing.T) {
 	}
 }
 
-// A write that failed closes the log, since what is in the file is not known any more. The disk works, so
-// it is opened again; all others never notice.
+// A write that failed closes the log, since what is in the file is not known any more. The disk
+// works, so it is opened again; all others never notice.
 func TestAFailedLogIsOpenedAgain(t *testing.T) {
 	n := newSite(t)
 	var opened []string
@@ -171,7 +171,8 @@ func TestAnswersThatRestOnALostRecordAreRefused(t *testing.T) {
 	n.eventually("nothing waits", func() bool { return n.service.Stats().Unanswered == 0 })
 }
 
-// A sync that failed is the end for the disk: nothing is appended any more, to no Topic, and all of it says why. Reading goes on.
+// A sync that failed is the end for the disk: nothing is appended any more, to no Topic, and all of
+// it says why. Reading goes on.
 func TestAFailedDiskRefusesEverything(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders", "bills")
@@ -299,7 +300,8 @@ func TestALogThatIsMissingIsReported(t *testing.T) {
 	}
 }
 
-// Who publishes faster than the disk writes is held up, and what comes over links is refused in the end.
+// Who publishes faster than the disk writes is held up, and what comes over links is refused in the
+// end.
 func TestPublishersAreHeldUpWhileTheDiskIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newSite(t)

@@ -184,7 +184,7 @@ func (s *Service) lead(p *Shard, v *view, idle bool, doubt string) (harmed bool,
 	s.open[shard] = struct{}{}
 	s.openMu.Unlock()
 	shard.advance()
-	s.announce(shard, true) // before it takes messages: who has an ack finds the leader
+	s.announce(shard, true) // first: a publisher with an ack finds the leader
 	p.leading.Store(shard)
 	p.announceOpen()
 	if shard.readable.Load() {

@@ -58,7 +58,7 @@ const (
 	compactAge = time.Minute + forward.OriginTime
 	// reportTime bounds how long a broker waits for etcd when it reports a damaged copy.
 	reportTime = 5 * time.Second
-	// reportPace is how long a report waits for the next one, for each of its copies. etcd keeps the
-	// last 10,000 revisions, and 10,000 copies take a megabyte of it.
+	// reportPace is how long a report waits for the next one, for each of its copies. etcd keeps
+	// the last 10,000 revisions, and 10,000 copies take a megabyte of it.
 	reportPace = 400 * time.Microsecond
 )

@@ -16,8 +16,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/records"
 )
 
-// spoilable is a cluster of three of which the first one leads, with so many messages, and what
-// each broker reports.
+// spoilable returns a cluster of three brokers and their reports. The first broker leads, and that
+// many messages are kept.
 func spoilable(t *testing.T, messages int) (c *cluster, reports []chan []coordination.Suspect) {
 	c = newCluster(t, 3)
 	for _, n := range c.sites {
@@ -197,8 +197,8 @@ func TestHowFarACopyGoesThatLacksItsEnd(t *testing.T) {
 	c.settle("it is repaired", func() bool { return b.exchange.Stats().Repaired == 1 && c.whole(b, 600) })
 }
 
-// The leader goes while it is asked for a segment, and so does the broker that is repaired: it
-// begins again with who leads then.
+// The leader goes while it is asked for a segment, and so does the broker that is repaired. The
+// repair begins again with the next leader.
 func TestARepairOutlivesItsLeader(t *testing.T) {
 	c, _ := spoilable(t, 600)
 	b := c.sites[1]

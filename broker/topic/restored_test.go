@@ -144,8 +144,8 @@ func TestACopyThatARestoredShardDoesNotName(t *testing.T) {
 	}
 }
 
-// The broker was evicted before the generation changed, so its incarnation does not change with it. It
-// stands still at once, and does not lead on until it has registered again.
+// The broker was evicted before the generation changed, so its incarnation does not change with it.
+// It stands still at once, and does not lead on until it has registered again.
 func TestAnEvictedBrokerStandsStillWhenAGenerationBegins(t *testing.T) {
 	n, told := newSite(t), &telling{}
 	n.report = told.report
@@ -167,8 +167,8 @@ func TestAnEvictedBrokerStandsStillWhenAGenerationBegins(t *testing.T) {
 	}
 }
 
-// A pass that began before etcd was restored may end after that, while it still leads or follows: it
-// reports nothing, and takes back nothing. The next pass does, when the copy stands still.
+// A pass that began before etcd was restored may end after that, while it still leads or follows:
+// it reports nothing, and takes back nothing. The next pass does, when the copy stands still.
 func TestAPassOfTheGenerationBeforeReportsNothing(t *testing.T) {
 	n, told := newSite(t), &telling{}
 	n.report = told.report

@@ -241,8 +241,8 @@ func clockFile(t *testing.T, n *site) {
 	n.machine.start().Save()
 }
 
-// timedCluster is three brokers, each on a machine of its own, of which the first leads orders: ids
-// for two minutes, records for ten hours.
+// timedCluster returns three brokers, each on a machine of its own. The first leads orders, which
+// keeps ids for two minutes and records for ten hours.
 func timedCluster(t *testing.T) *cluster {
 	c := newCluster(t, 3)
 	for _, n := range c.sites {

@@ -54,8 +54,8 @@ func (u *Upkeep) compactor(ctx context.Context) {
 
 // compact compacts the data log of a shard, if that is worth it.
 func (u *Upkeep) compact(ctx context.Context, shard Shard, pace *log.Pace) {
-	// The log comes first: if the copy is replaced before the offset is read, that log is closed. The
-	// offset of one copy is never used for the log of the next.
+	// The log comes first: if the copy is replaced before the offset is read, that log is closed.
+	// The offset of one copy is never used for the log of the next.
 	open := shard.Logs()
 	below, window, ok := shard.Compaction()
 	if !ok || len(open) == 0 || u.config.Clock.InDoubt() {

@@ -33,7 +33,8 @@ func (c *copied) Compaction() (uint64, time.Duration, bool) { return c.below, 0,
 func (c *copied) Damaged(damage *log.CorruptError)          { c.damages = append(c.damages, damage.Error()) }
 func (c *copied) shards() iter.Seq[Shard]                   { return slices.Values([]Shard{c}) }
 
-// newCopy returns a shard with a log of 60 records of six subjects in several segments, and its upkeep.
+// newCopy returns a shard with a log of 60 records of six subjects in several segments, and its
+// upkeep.
 func newCopy(t *testing.T) (*copied, *Upkeep, *crashfs.FS, *bytes.Buffer) {
 	t.Helper()
 	fs := crashfs.New()
@@ -84,8 +85,8 @@ func TestDamageIsReportedToItsShard(t *testing.T) {
 	}
 }
 
-// Compaction deletes records only in shards that are compacted, and only if all in-sync replicas have
-// a newer record of the subject.
+// Compaction deletes records only in shards that are compacted, and only if all in-sync replicas
+// have a newer record of the subject.
 func TestCompactionStaysBelowWhatAllReplicasHave(t *testing.T) {
 	c, u, _, _ := newCopy(t)
 	u.compact(t.Context(), c, nil)

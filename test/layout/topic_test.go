@@ -20,7 +20,8 @@ import (
 )
 
 // arrow is a use, in one file of a package, of a name that another file of it declares: a type, a
-// constant, a function, a method or a field. Calls through interfaces and function values have none.
+// constant, a function, a method or a field. Calls through interfaces and function values have
+// none.
 type arrow struct {
 	from, to, name string
 	at             token.Position

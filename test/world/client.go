@@ -78,8 +78,9 @@ func (op *operation) again() *operation {
 }
 
 const (
-	// shortWindow is the deduplication window of the Topics of reusing clients, who use an id again after reuseAfter: longer than the
-	// window, than an outbox keeps a message, and than clocks of a world differ that are wrong by a little.
+	// shortWindow is the deduplication window of the Topics of reusing clients, who use an id again
+	// after reuseAfter: longer than the window, than an outbox keeps a message, and than clocks of
+	// a world differ that are wrong by a little.
 	shortWindow = 2 * time.Second
 	reuseAfter  = 30 * time.Second
 	reusedIDs   = 8
@@ -216,7 +217,8 @@ func (c *client) publish() {
 	}
 }
 
-// send publishes messages in one go, and waits until each is answered, or the connection is gone, or it takes too long.
+// send publishes messages in one go, and waits until each is answered, or the connection is gone,
+// or it takes too long.
 func (c *client) send(ops []*operation) {
 	w, l := c.w, c.life
 	var messages []protocol.Message

@@ -16,14 +16,15 @@ var errDead = errors.New("the process is dead")
 // stallTick is how often an operation on a disk that hangs looks whether it still does.
 const stallTick = 50 * time.Millisecond
 
-// disk is a machine's file system as one process sees it: when that is killed, nothing that it still asks for happens, and what
-// it wrote stays in the page cache.
+// disk is a machine's file system as one process sees it: when that is killed, nothing that it
+// still asks for happens, and what it wrote stays in the page cache.
 type disk struct {
 	life *life
 	fs   *crashfs.FS
 }
 
-// begin lets an operation wait as long as the disk takes, and says whether it may happen. size is in bytes.
+// begin lets an operation wait as long as the disk takes, and says whether it may happen. size is
+// in bytes.
 func (d *disk) begin(kind, path string) error {
 	l := d.life
 	m := l.m

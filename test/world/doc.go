@@ -1,11 +1,13 @@
-// Package world runs brokers in one process, in a world that a seed decides: the product's own code of Topics, replication, logs, links,
-// coordination and placement, over disks, a network, an etcd and clocks that are simulated. It looks for a history in which a promise to
-// a client is broken.
+// Package world runs brokers in one process, in a world that a seed decides: the product's own code
+// of Topics, replication, logs, links, coordination and placement, over disks, a network, an etcd
+// and clocks that are simulated. It looks for a history in which a promise to a client is broken.
 //
-// A world lives in a bubble of testing/synctest, so that time passes only when everybody waits. Each completion of I/O (a packet, a sync,
-// an answer of etcd, an event of a watch) and each fault is an event. An event happens when all goroutines have done what they can, one at a
-// time, in an order that the seed decides. What the Go runtime leaves to chance is taken from the seed as well (replay.go). So a seed
-// that fails does it again, step by step; the hash of its transcript shows that.
+// A world lives in a bubble of testing/synctest, so that time passes only when everybody waits.
+// Each completion of I/O (a packet, a sync, an answer of etcd, an event of a watch) and each fault
+// is an event. An event happens when all goroutines have done what they can, one at a time, in an
+// order that the seed decides. What the Go runtime leaves to chance is taken from the seed as well
+// (replay.go). So a seed that fails does it again, step by step; the hash of its transcript shows
+// that.
 //
 //	world.go     events, time, the transcript
 //	machine.go   a machine, and a process on it: a broker, as broker.Run assembles it
@@ -40,7 +42,7 @@
 //	J9  What a leader has taken that is not safe is bounded, and so are the senders that it remembers.
 //	J10 Nothing of a deleted Topic comes back. Its logs go, or are set aside where the broker was away.
 //
-// CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript of one written; CARILLON_FAULTS names the
-// faults that strike, CARILLON_FOUND the classes that are not to be left out, CARILLON_KINDS the kinds that
-// Topics have.
+// CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript
+// of one written; CARILLON_FAULTS names the faults that strike, CARILLON_FOUND the classes that are
+// not to be left out, CARILLON_KINDS the kinds that Topics have.
 package world

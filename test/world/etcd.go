@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// etcd is a model of an etcd cluster at the level of its services: revisions, transactions with comparisons, leases, watches. Its keys
-// are touched on the world's goroutine only.
+// etcd is a model of an etcd cluster at the level of its services: revisions, transactions with
+// comparisons, leases, watches. Its keys are touched on the world's goroutine only.
 type etcd struct {
 	w *world
 	etcdState
@@ -290,7 +290,8 @@ func (e *etcd) expire(l *lease) {
 	}
 }
 
-// setDown takes the quorum away, or brings it back: then a leader is new and gives every lease its full time.
+// setDown takes the quorum away, or brings it back: then a leader is new and gives every lease its
+// full time.
 func (e *etcd) setDown(down bool) {
 	e.down = down
 	if down {
@@ -310,7 +311,8 @@ func (e *etcd) cutStreams(percent int) {
 	}
 }
 
-// save makes a backup; restore brings it back, as etcdutl snapshot restore does: what came later has never been.
+// save makes a backup; restore brings it back, as etcdutl snapshot restore does: what came later
+// has never been.
 func (e *etcd) save() {
 	s := e.etcdState
 	s.keys, s.leases = make(map[string][]version, len(e.keys)), make(map[int64]*lease, len(e.leases))
@@ -352,8 +354,8 @@ type access struct {
 	l *life
 }
 
-// ask brings a request to etcd, has it carried out, and brings the answer back; each way may be cut, etcd may be down, and an
-// answer may be lost. A request may outlive who sent it.
+// ask brings a request to etcd, has it carried out, and brings the answer back; each way may be
+// cut, etcd may be down, and an answer may be lost. A request may outlive who sent it.
 func ask[R any](a *access, ctx context.Context, what string, carryOut func() (R, error)) (answer R, err error) {
 	type result struct {
 		answer R
@@ -553,7 +555,8 @@ func (a *watchAccess) Watch(ctx context.Context, _ ...grpc.CallOption) (grpc.Bid
 	return s, nil
 }
 
-// watchStream carries the watches of one process. Its fields belong to the world's goroutine, but for the inbox.
+// watchStream carries the watches of one process. Its fields belong to the world's goroutine, but
+// for the inbox.
 type watchStream struct {
 	grpc.ClientStream
 	access
@@ -666,7 +669,8 @@ func (s *watchStream) later() {
 	m.w.after(m.w.network.latency(etcdName, m.id)+m.lateWatch, "etcd > "+m.id+" watch", s.deliver)
 }
 
-// deliver brings the oldest of what waits, and perhaps some more, so that processes are apart by as much as it happens.
+// deliver brings the oldest of what waits, and perhaps some more, so that processes are apart by as
+// much as it happens.
 func (s *watchStream) deliver() {
 	m := s.l.m
 	s.sending = false

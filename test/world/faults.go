@@ -173,7 +173,8 @@ func (w *world) again(m *machine, d time.Duration) {
 	})
 }
 
-// fell kills machines or their processes, at once or nearly so, and starts each again after a while.
+// fell kills machines or their processes, at once or nearly so, and starts each again after a
+// while.
 func (w *world) fell(who []*machine, power bool) {
 	spread := time.Duration(0)
 	if w.chance(40) {
@@ -232,8 +233,8 @@ func (w *world) stall(m *machine, d time.Duration) {
 // spoil kills one process and does something to its disk before it starts again.
 func (w *world) spoil(what func(*machine)) { w.spoilOne(w.any(), what) }
 
-// maySpoil says whether a machine's disk may lose something: no other one's may have until all replicas are in sync again, since what two
-// of three have lost nobody can know.
+// maySpoil says whether a machine's disk may lose something: no other one's may have until all
+// replicas are in sync again, since what two of three have lost nobody can know.
 func (w *world) maySpoil(m *machine) bool {
 	if w.spoilt == nil || w.spoilt == m {
 		return true
@@ -403,7 +404,8 @@ func (w *world) lookAfter() {
 	})
 }
 
-// restartFailed kills a process whose disk takes nothing any more, and starts another, as its error advises.
+// restartFailed kills a process whose disk takes nothing any more, and starts another, as its error
+// advises.
 func (m *machine) restartFailed() {
 	l := m.life
 	if !m.wanted || l == nil || l.dead.Load() || l.disk == nil {

@@ -71,8 +71,8 @@ func (c *client) takesNoMore(l *life, n int, s *topic.ShardLeader) {
 	}
 }
 
-// forgetting is within which time a leader forgets the senders that are silent: after OriginTime,
-// at the second look, of which there is one every 32 s.
+// forgetting is the time within which a leader forgets senders that are silent. It looks every 32 s,
+// and forgets at the second look after OriginTime.
 const forgetting = forward.OriginTime + 100*time.Second
 
 // silence waits, in a healed world whose clients have stopped, until leaders have forgotten all

@@ -16,7 +16,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
-// hub is a process' clients: it hands what they publish to whoever offered to take it, and brings them their answers.
+// hub is a process' clients: it hands what they publish to whoever offered to take it, and brings
+// them their answers.
 type hub struct {
 	life   *life
 	mu     sync.Mutex
@@ -82,8 +83,8 @@ func (h *hub) Wait()                  {}
 // Forward is for brokers of an earlier version. There are none.
 func (h *hub) Forward(string, *protocol.Message) bool { return false }
 
-// publish is one read of a client's connection. Like a connection it waits before the next one while
-// too much waits.
+// publish is one read of a client's connection. Like a connection it waits before the next one
+// while too much waits.
 func (h *hub) publish(messages []protocol.Message) (taken bool) {
 	h.mu.Lock()
 	offers := slices.Clone(h.offers)
@@ -178,6 +179,7 @@ func message(on, reply, data string, headers ...string) protocol.Message {
 const (
 	// answerTime is how long a client waits for an answer; longer than an outbox keeps a message.
 	answerTime = 15 * time.Second
-	// repeats is how often a client publishes a message with an id again of which it doesn't know what became.
+	// repeats is how often a client publishes a message with an id again of which it doesn't know
+	// what became.
 	repeats = 3
 )

@@ -16,9 +16,9 @@ type Options struct {
 	Found []Class
 	// Kinds are the names of the kinds that Topics may have; nil: any.
 	Kinds []string
-	// Readers has all Topics have these: "subscription", "snapshot", "flood" (a publisher that wants
-	// no answers), "silence" (nobody publishes for long after everything else, and nobody who did is
-	// remembered).
+	// Readers has all Topics have these: "subscription", "snapshot", "flood" (a publisher that
+	// wants no answers), "silence" (nobody publishes for long after everything else, and nobody who
+	// did is remembered).
 	Readers []string
 	// For is how long faults strike; 0: the seed says.
 	For time.Duration
@@ -65,8 +65,8 @@ const (
 	FailedWrites Class = "failed writes"
 	// LostEnds: the last segment of a log is gone when its broker starts. Found: a leader that
 	// lacked its end without knowing it. Still found in about 1 of 100 worlds: a segment that is
-	// gone after its first round, of which the journal of sync points doesn't know yet, is taken for
-	// one that was never written.
+	// gone after its first round, before the journal of sync points holds it, is taken for one that
+	// was never written.
 	LostEnds Class = "lost ends"
 )
 

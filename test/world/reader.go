@@ -26,13 +26,15 @@ func (c *client) leader(shard int) (*life, *topic.ShardLeader) {
 	return nil, nil
 }
 
-// confirmed says whether the shard's leader was confirmed after it was asked, as readers of the latest record require it.
+// confirmed says whether the shard's leader was confirmed after it was asked, as readers of the
+// latest record require it.
 func confirmed(s *topic.ShardLeader) bool {
 	done := make(chan error, 1)
 	return s.Confirm(func(err error) { done <- err }) || <-done == nil
 }
 
-// read reads a shard on from where the client was, and asks which message is the last, of the shard or of a subject.
+// read reads a shard on from where the client was, and asks which message is the last, of the shard
+// or of a subject.
 func (c *client) read() {
 	w := c.w
 	shard := c.rng.IntN(c.topic.shards())
@@ -80,11 +82,12 @@ func (c *client) lastOf(id shardID, s *topic.ShardLeader, subject string) {
 	c.w.judge.sawLast(id, subjectLook{call, c.w.stamp(), subject, found.Offset})
 }
 
-// swapTime is how long a compaction may still take that was under way when a snapshot was taken: a broker whose disk takes longer ends. What
-// it removes is not in the snapshot.
+// swapTime is how long a compaction may still take that was under way when a snapshot was taken: a
+// broker whose disk takes longer ends. What it removes is not in the snapshot.
 const swapTime = 6 * time.Second
 
-// snap holds a snapshot of a shard, and reads it twice: what was there the first time is there the second time.
+// snap holds a snapshot of a shard, and reads it twice: what was there the first time is there the
+// second time.
 func (c *client) snap() {
 	w := c.w
 	shard := c.rng.IntN(c.topic.shards())

@@ -9,9 +9,10 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// A subject is a register: a message is a write of the offset at which it stands, one that expects the last message a compare-and-swap, and
-// to ask for the last message is to read it. Clients on all brokers, on both sides of a cut, use the same ones. porcupine looks for an order
-// of what they did, as it overlaps in time, in which each operation does what its client was told.
+// A subject is a register: a message is a write of the offset at which it stands, one that expects
+// the last message a compare-and-swap, and to ask for the last message is to read it. Clients on
+// all brokers, on both sides of a cut, use the same ones. porcupine looks for an order of what they
+// did, as it overlaps in time, in which each operation does what its client was told.
 
 // registerStep is one operation on a register.
 type registerStep struct {
@@ -32,7 +33,8 @@ const anything = math.MaxUint64
 // ranks is how many steps can be told apart that begin with the same stamp.
 const ranks = 1 << 16
 
-// apply is the model: the state is the offset of the subject's last message. Below gone, limits may have removed it.
+// apply is the model: the state is the offset of the subject's last message. Below gone, limits may
+// have removed it.
 func (s *registerStep) apply(state, gone uint64) (ok bool, after uint64) {
 	is := func(last uint64) bool {
 		return state == anything || state == last || last == 0 && state < gone
@@ -49,7 +51,8 @@ func (s *registerStep) apply(state, gone uint64) (ok bool, after uint64) {
 	return true, state
 }
 
-// registers checks that the conditional publishes and the reads of the last messages are linearizable, subject by subject.
+// registers checks that the conditional publishes and the reads of the last messages are
+// linearizable, subject by subject.
 func (j *judge) registers(h *history, log copied) {
 	if j.w.options.leaveOut(StaleAnswers) {
 		return
@@ -139,8 +142,9 @@ func linearizable(steps []registerStep, h *history, start uint64) string {
 	return ""
 }
 
-// narrow shortens the steps that write, whose order is known: each is over before the next one is answered, and begins after the one before
-// was asked. That excludes no order, and saves porcupine to try those that can't be.
+// narrow shortens the steps that write, whose order is known: each is over before the next one is
+// answered, and begins after the one before was asked. That excludes no order, and saves porcupine
+// to try those that can't be.
 func narrow(steps []registerStep) {
 	slices.SortFunc(steps, func(a, b registerStep) int {
 		return cmp.Or(cmp.Compare(a.writes, b.writes), cmp.Compare(a.call, b.call))
@@ -160,8 +164,9 @@ func narrow(steps []registerStep) {
 	}
 }
 
-// firstWrong helps people to find what porcupine has found: a step that rests on a state that was over when it began, or had not begun when
-// it was answered. That there is no message may be said of those below gone.
+// firstWrong helps people to find what porcupine has found: a step that rests on a state that was
+// over when it began, or had not begun when it was answered. That there is no message may be said
+// of those below gone.
 func firstWrong(steps []registerStep, gone uint64) string {
 	writes := slices.DeleteFunc(slices.Clone(steps), func(s registerStep) bool { return s.writes == 0 })
 	slices.SortFunc(writes, func(a, b registerStep) int { return int(a.writes) - int(b.writes) })

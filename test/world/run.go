@@ -37,8 +37,8 @@ type Did struct {
 	Losses     int    `json:"losses"`     // shards whose durability allowed them to lose what they had
 }
 
-// Run runs the world of a seed to its end. It must be called in a bubble of testing/synctest, of which the runtime orders what a seed
-// doesn't: see replay.go.
+// Run runs the world of a seed to its end. It must be called in a bubble of testing/synctest, of
+// which the runtime orders what a seed doesn't: see replay.go.
 func Run(seed uint64, o Options) (r Result) {
 	w := newWorld(seed, o)
 	w.jumps = !o.leaveOut(JumpingClocks) && (w.chance(20) || slices.Contains(o.Faults, "clock jumps"))
@@ -118,7 +118,8 @@ func (w *world) create() {
 	}
 }
 
-// mend waits, in a healed world, until all clients get on; then these stop, and it waits until all replicas are in sync and equal.
+// mend waits, in a healed world, until all clients get on; then these stop, and it waits until all
+// replicas are in sync and equal.
 func (w *world) mend() {
 	until := w.now() + mending
 	healed := w.now()
@@ -235,7 +236,8 @@ func (w *world) unwholeShard(d *declared, n int) string {
 	return ""
 }
 
-// inSync is the leader of a shard all of whose replicas are in sync, in the lives that they are in; or says what is missing.
+// inSync is the leader of a shard all of whose replicas are in sync, in the lives that they are in;
+// or says what is missing.
 func (w *world) inSync(d *declared, n int) (leader *life, why string) {
 	shard := w.shard(d, n)
 	switch {

@@ -28,7 +28,8 @@ type delivery struct {
 	count       uint64
 }
 
-// outlet brings a Subscription's deliveries from one process to subscribers. It is a subscription.DeliverySink.
+// outlet brings a Subscription's deliveries from one process to subscribers. It is a
+// subscription.DeliverySink.
 type outlet struct {
 	life  *life
 	of    *topic.Shard
@@ -152,8 +153,8 @@ func (c *client) consume() {
 	}
 }
 
-// acknowledge says what became of a delivery, to whoever leads the shard by then: mostly with an answer that the subscriber
-// waits for.
+// acknowledge says what became of a delivery, to whoever leads the shard by then: mostly with an
+// answer that the subscriber waits for.
 func (c *client) acknowledge(d delivery) {
 	if c.rng.IntN(20) == 0 {
 		return // it comes again

@@ -21,7 +21,8 @@ type topicKind struct {
 	set   func(w *world, spec *coordination.TopicSpec)
 }
 
-// topicKinds are the kinds. The judge goes by the spec, not by the kind: it holds each Topic to what docs/topics.md promises for its spec.
+// topicKinds are the kinds. The judge goes by the spec, not by the kind: it holds each Topic to
+// what docs/topics.md promises for its spec.
 var topicKinds = []topicKind{
 	{"plain", 34, func(*world, *coordination.TopicSpec) {}},
 	{"sharded", 11, func(w *world, spec *coordination.TopicSpec) { spec.Shards = 2 + w.rng.IntN(3) }},
@@ -44,8 +45,9 @@ var topicKinds = []topicKind{
 	{"one in sync", 11, func(_ *world, spec *coordination.TopicSpec) { spec.MinInSync = 1 }},
 }
 
-// compacting makes logs of a few hundred records worth compacting. Records younger than Age stay: those of a message that a sender may
-// publish again are needed to recognize it, and brokers' clocks differ by up to twice little.
+// compacting makes logs of a few hundred records worth compacting. Records younger than Age stay:
+// those of a message that a sender may publish again are needed to recognize it, and brokers'
+// clocks differ by up to twice little.
 var compacting = upkeep.Compacting{Every: 600 * time.Millisecond, Age: forward.OutboxTime + 4*time.Second, Share: 0.2, Least: 4 << 10}
 
 // declared is a Topic of a world as etcd has it.
@@ -72,7 +74,8 @@ func (d *declared) retained() bool {
 	return r.Messages > 0 || r.Bytes > 0 || r.Age > 0 && r.Age < time.Hour
 }
 
-// shardOf is the shard that has to keep a subject: 64-bit FNV-1a modulo the number of shards, for ever.
+// shardOf is the shard that has to keep a subject: 64-bit FNV-1a modulo the number of shards, for
+// ever.
 func (d *declared) shardOf(subject string) int {
 	h := fnv.New64a()
 	h.Write([]byte(subject))
@@ -113,8 +116,8 @@ func (w *world) someKinds() (kinds []topicKind) {
 	return kinds
 }
 
-// declare writes a Topic to etcd, with clients that use it. reused says that its clients use message
-// ids again.
+// declare writes a Topic to etcd, with clients that use it. reused says that its clients use
+// message ids again.
 func (w *world) declare(i int, reused bool) {
 	w.make(&declared{name: fmt.Sprintf("t%d", i), number: i}, reused)
 }

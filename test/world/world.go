@@ -16,7 +16,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/upkeep"
 )
 
-// world is everything that a seed decides: machines, the network, etcd, clients, and what happens to them.
+// world is everything that a seed decides: machines, the network, etcd, clients, and what happens
+// to them.
 type world struct {
 	seed    uint64
 	options Options
@@ -45,7 +46,8 @@ type world struct {
 	patient  bool     // nothing strikes but disks that hang, one after the other
 	spoilt   *machine // whose disk lost or changed something since all was whole; nil: none
 	flipped  bool     // and nobody may have noticed
-	// cursorsLost says that a folder of cursors was lost. A broker that opens the shard without it doesn't notice.
+	// cursorsLost says that a folder of cursors was lost. A broker that opens the shard without it
+	// doesn't notice.
 	cursorsLost bool
 	etcd        *etcd
 	judge       *judge
@@ -57,7 +59,8 @@ type world struct {
 	compaction atomic.Uint64 // how many records brokers removed by compaction
 }
 
-// event is a completion of I/O, or of a pause of the schedule. Its function runs on the world's goroutine and never blocks.
+// event is a completion of I/O, or of a pause of the schedule. Its function runs on the world's
+// goroutine and never blocks.
 type event struct {
 	due   time.Duration
 	order uint64
@@ -65,7 +68,8 @@ type event struct {
 	do    func()
 }
 
-// collectEvery is after how many steps garbage is collected: at the same steps in each run of a seed, and never between them.
+// collectEvery is after how many steps garbage is collected: at the same steps in each run of a
+// seed, and never between them.
 const collectEvery = 20_000
 
 func newWorld(seed uint64, o Options) *world {
@@ -78,7 +82,8 @@ func newWorld(seed uint64, o Options) *world {
 
 func (w *world) now() time.Duration { return time.Since(w.began) }
 
-// after has do called when d has passed, not before everything that happens earlier has had all its effects.
+// after has do called when d has passed, not before everything that happens earlier has had all its
+// effects.
 func (w *world) after(d time.Duration, label string, do func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +117,8 @@ func (w *world) stamp() uint64 {
 	return w.stamps
 }
 
-// next takes an event that is due, chosen by the seed, out of the list. Without one it says how long it is until the next.
+// next takes an event that is due, chosen by the seed, out of the list. Without one it says how
+// long it is until the next.
 func (w *world) next() (e *event, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +137,8 @@ func (w *world) next() (e *event, wait time.Duration) {
 		}
 		return nil, first - now
 	}
-	// The swaps above leave an order that depends on the list alone, which depends on the seed alone.
+	// The swaps above leave an order that depends on the list alone, which depends on the seed
+	// alone.
 	i := w.rng.IntN(due)
 	e = w.events[i]
 	last := len(w.events) - 1
@@ -171,7 +178,8 @@ func (w *world) run(until time.Duration, done func() bool) {
 	}
 }
 
-// sleep lets time go on until something is due, what comes up meanwhile included. wait is negative if nothing is to come yet.
+// sleep lets time go on until something is due, what comes up meanwhile included. wait is negative
+// if nothing is to come yet.
 func (w *world) sleep(wait, left time.Duration) {
 	if wait >= 0 {
 		left = min(wait, left)
