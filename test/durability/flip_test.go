@@ -5,6 +5,7 @@ package durability
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -42,16 +43,12 @@ func segments(t *testing.T, data, stream string) []string {
 	return found
 }
 
-// flip turns over one bit in the second or third quarter of the first so many bytes of a file, or, if in says so, in
-// the next place where that stands.
-func flip(t *testing.T, rng *rand.Rand, path string, used int, in string) {
+// flip turns over one bit of a file, at a random byte from one position up to another one.
+func flip(t *testing.T, rng *rand.Rand, path string, from, to int) {
 	t.Helper()
 	content, err := os.ReadFile(path)
 	testutil.Must(t, err)
-	at, bit := used/4+rng.IntN(used/2), rng.IntN(8)
-	if in != "" {
-		at += bytes.Index(content[at:], []byte(in))
-	}
+	at, bit := from+rng.IntN(to-from), rng.IntN(8)
 	content[at] ^= 1 << bit
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	testutil.Must(t, err)
@@ -60,12 +57,36 @@ func flip(t *testing.T, rng *rand.Rand, path string, used int, in string) {
 	t.Logf("flipped bit %d of byte %d of %s", bit, at, path)
 }
 
-// used is where the last message of a stream begins in a segment.
-func used(t *testing.T, path, stream string) int {
+// message returns a position in the subject of a message, in the second or third quarter of a
+// segment's messages: what stands between batches takes no message along.
+func message(t *testing.T, rng *rand.Rand, path, stream string) (from, to int) {
 	t.Helper()
 	content, err := os.ReadFile(path)
 	testutil.Must(t, err)
-	return bytes.LastIndex(content, []byte(stream+".p"))
+	subject := []byte(stream + ".p")
+	used := bytes.LastIndex(content, subject)
+	from = used/4 + rng.IntN(used/2)
+	from += bytes.Index(content[from:], subject)
+	return from, from + len(subject)
+}
+
+// frames returns where the frames of a segment of one kind begin and end: 1 are batches, 2 are the
+// markers between them.
+func frames(t *testing.T, path string, kind byte) (found [][2]int) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	testutil.Must(t, err)
+	for at := 0; at+9 < len(content); {
+		length := int(binary.LittleEndian.Uint32(content[at:]))
+		if length == 0 || at+length > len(content) {
+			break
+		}
+		if content[at+8] == kind {
+			found = append(found, [2]int{at, at + length})
+		}
+		at += length
+	}
+	return found
 }
 
 var toldLost = regexp.MustCompile(`records from (\d+) up to (\d+) can't be read`)
@@ -135,7 +156,8 @@ func TestAFlippedBitIsToldAndHarmsNothingElse(t *testing.T) {
 		publish(good, 1)
 		s.stop()
 		path := c.which(segments(t, data, bad.Stream))
-		flip(t, rng, path, used(t, path, bad.Stream), bad.Stream+".p") // in a message: what stands between batches takes none along
+		from, to := message(t, rng, path, bad.Stream)
+		flip(t, rng, path, from, to)
 		s.start()
 
 		testutil.Must(t, s.judge(js, good, "one").Err())
@@ -175,62 +197,81 @@ func TestAFlippedBitIsToldAndHarmsNothingElse(t *testing.T) {
 	}
 }
 
-// TestAFlippedBitAmongCursorsIsTold damages the log of cursors while the broker is stopped. A cursor that
-// can't be known any more is not guessed at, and messages are not touched by it.
+// TestAFlippedBitAmongCursorsIsTold damages the log of cursors while the broker is stopped. A
+// cursor that can't be known any more is not guessed at, and messages are not touched by it. Damage
+// of what stands between batches takes no cursor along.
 func TestAFlippedBitAmongCursorsIsTold(t *testing.T) {
-	rng := moments(t)
-	data := filepath.Join(runDir, "cursors")
-	s := carillon(t, data)
-	s.start()
-	_, js := s.connect(t)
-	h, consumed := checker.NewHistory("cursors"), checker.NewHistory("cursors")
-	s.create(js, h, "one")
-	load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Async: 1})
-	testutil.Must(t, err)
-	consumers, err := consumed.Start(t.Context(), checker.Workload{URL: s.url, Consumers: []string{"one"}})
-	testutil.Must(t, err)
-	s.progress(h, checker.Progress{}, 1000, 0)
-	s.progress(consumed, checker.Progress{}, 0, 500)
-	load.Stop()
-	consumers.Stop()
-	s.stop()
+	for _, c := range []struct {
+		name, stream string
+		kind         byte
+		told         bool // that cursors were read from a damaged log
+	}{
+		{"in a batch", "cursors", 1, true},
+		{"in a marker between batches", "markers", 2, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rng := moments(t)
+			data := filepath.Join(runDir, c.stream)
+			s := carillon(t, data)
+			s.start()
+			_, js := s.connect(t)
+			h, consumed := checker.NewHistory(c.stream), checker.NewHistory(c.stream)
+			s.create(js, h, "one")
+			load, err := h.Start(t.Context(), checker.Workload{URL: s.url, Sync: 4, Async: 1})
+			testutil.Must(t, err)
+			consumers, err := consumed.Start(t.Context(), checker.Workload{URL: s.url, Consumers: []string{"one"}})
+			testutil.Must(t, err)
+			s.progress(h, checker.Progress{}, 1000, 0)
+			s.progress(consumed, checker.Progress{}, 0, 500)
+			load.Stop()
+			consumers.Stop()
+			s.stop()
 
-	logs, err := filepath.Glob(filepath.Dir(segments(t, data, h.Stream)[0]) + ".state/*.log")
-	testutil.Must(t, err)
-	content, err := os.ReadFile(logs[len(logs)-1])
-	testutil.Must(t, err)
-	flip(t, rng, logs[len(logs)-1], len(bytes.TrimRight(content, "\x00")), "")
-	said, err := os.ReadFile(s.log.Name())
-	testutil.Must(t, err)
-	s.start()
-	testutil.Must(t, s.judge(js, h).Err())
+			logs, err := filepath.Glob(filepath.Dir(segments(t, data, h.Stream)[0]) + ".state/*.log")
+			testutil.Must(t, err)
+			path := logs[len(logs)-1]
+			among := frames(t, path, c.kind)
+			at := among[len(among)/4+rng.IntN(len(among)/2)]
+			flip(t, rng, path, at[0], at[1])
+			said, err := os.ReadFile(s.log.Name())
+			testutil.Must(t, err)
+			s.start()
+			testutil.Must(t, s.judge(js, h).Err())
 
-	reason := ""
-	testutil.Eventually(t, "the consumer is served, or refused for the damage", func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		_, err := js.Consumer(ctx, h.Stream, "one")
-		if api, ok := errors.AsType[*jetstream.APIError](err); ok && strings.Contains(api.Description, "damaged") {
-			reason = api.Description
-			return nil
-		}
-		return err
-	})
-	after, err := os.ReadFile(s.log.Name())
-	testutil.Must(t, err)
-	if !bytes.Contains(after[len(said):], []byte("cursors were read from a damaged log")) {
-		t.Errorf("nothing was said of damage:\n%s", after[len(said):])
+			reason := ""
+			testutil.Eventually(t, "the consumer is served, or refused for the damage", func() error {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				_, err := js.Consumer(ctx, h.Stream, "one")
+				if api, ok := errors.AsType[*jetstream.APIError](err); ok && strings.Contains(api.Description, "damaged") {
+					reason = api.Description
+					return nil
+				}
+				return err
+			})
+			after, err := os.ReadFile(s.log.Name())
+			testutil.Must(t, err)
+			if !bytes.Contains(after[len(said):], []byte("a Topic's log is damaged")) {
+				t.Errorf("nothing was said of damage:\n%s", after[len(said):])
+			}
+			if told := bytes.Contains(after[len(said):], []byte("cursors were read from a damaged log")); told != c.told {
+				t.Errorf("that cursors may be lost was said: %v, want %v:\n%s", told, c.told, after[len(said):])
+			}
+			if reason == "" {
+				testutil.Must(t, consumed.Drain(soon(t), js, "one")) // what was acknowledged may come again, as was said
+				return
+			}
+			t.Logf("refused: %s", reason)
+			if !c.told {
+				t.Errorf("a consumer is refused although its cursor is whole")
+			}
+			testutil.Must(t, js.DeleteConsumer(soon(t), h.Stream, "one")) // the way out
+			_, err = js.CreateConsumer(soon(t), h.Stream, jetstream.ConsumerConfig{Durable: "one", AckPolicy: jetstream.AckExplicitPolicy})
+			testutil.Must(t, err)
+			testutil.Must(t, h.Drain(soon(t), js, "one"))
+			testutil.Must(t, s.judge(js, h, "one").Err())
+		})
 	}
-	if reason == "" {
-		testutil.Must(t, consumed.Drain(soon(t), js, "one")) // what was acknowledged may come again, as was said
-		return
-	}
-	t.Logf("refused: %s", reason)
-	testutil.Must(t, js.DeleteConsumer(soon(t), h.Stream, "one")) // the way out
-	_, err = js.CreateConsumer(soon(t), h.Stream, jetstream.ConsumerConfig{Durable: "one", AckPolicy: jetstream.AckExplicitPolicy})
-	testutil.Must(t, err)
-	testutil.Must(t, h.Drain(soon(t), js, "one"))
-	testutil.Must(t, s.judge(js, h, "one").Err())
 }
 
 // TestAFlippedBitInWhatDescribesALogIsTold: what a log is about is written beside its segments, and is made again from them.

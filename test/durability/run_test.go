@@ -52,8 +52,8 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// binary is carillon, built once.
-var binary = sync.OnceValues(func() (string, error) {
+// built is carillon, built once.
+var built = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(runDir, "carillon")
 	build := exec.Command("go", "build", "-o", path, "../../cmd/carillon")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

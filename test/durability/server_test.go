@@ -35,7 +35,7 @@ type server struct {
 // carillon is `carillon dev` with its data in dir. It is not started yet.
 func carillon(t *testing.T, dir string) *server {
 	t.Helper()
-	program, err := binary()
+	program, err := built()
 	testutil.Must(t, err)
 	address := testutil.FreeAddress(t)
 	return newServer(t, address, func() *exec.Cmd {
