@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/grpclog"
 
 	"github.com/carillon-mq/carillon/broker/env"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // DefaultLeaseTTL is how long a silent broker remains a member. etcd's minimum is one and a half
@@ -185,14 +186,7 @@ type backoff struct{ next time.Duration }
 func (b *backoff) wait(ctx context.Context) bool {
 	b.next = min(max(2*b.next, minBackoff), maxBackoff)
 	// Between half of it and all, so that brokers that lost etcd together do not return together.
-	timer := time.NewTimer(b.next/2 + rand.N(b.next/2))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return work.Sleep(ctx, b.next/2+rand.N(b.next/2))
 }
 
 func (b *backoff) reset() { b.next = 0 }

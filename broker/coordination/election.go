@@ -11,6 +11,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Controller is the broker that places shards, as long as its key exists.
@@ -183,14 +185,7 @@ func (c *Client) hold(ctx context.Context, office *Office, lead func(context.Con
 func (c *Client) confirm(ctx context.Context, term int64) {
 	interval := c.ttl / 3
 	seen := time.Now()
-	timer := time.NewTimer(interval)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
+	for work.Sleep(ctx, interval) {
 		asked := time.Now()
 		asking, cancel := context.WithTimeout(ctx, interval)
 		got, err := c.etcd.Get(asking, c.controllerKey())
@@ -204,7 +199,6 @@ func (c *Client) confirm(ctx context.Context, term int64) {
 			c.log.Warn("etcd has not answered for longer than a lease lasts; being controller no more", "term", term, "error", err)
 			return
 		}
-		timer.Reset(interval)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/carillon-mq/carillon/broker/subject"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // claims is the index of the subjects that Topics claim.
@@ -109,7 +110,7 @@ func (c *Client) putClaiming(ctx context.Context, t *Topic) (revision int64, fou
 // putSome writes the first of the waiting Topics. ctx belongs to one of them and bounds this
 // attempt only.
 func (c *Client) putSome(ctx context.Context) {
-	if !sleepUntil(ctx, c.claims.yieldUntil) {
+	if !work.Sleep(ctx, time.Until(c.claims.yieldUntil)) {
 		return
 	}
 	n, bytes := 0, 0
@@ -359,20 +360,4 @@ func readResult(done *clientv3.TxnResponse, i int) *mvccpb.KeyValue {
 		return kvs[0]
 	}
 	return nil
-}
-
-// sleepUntil returns false if ctx ended first.
-func sleepUntil(ctx context.Context, at time.Time) bool {
-	wait := time.Until(at)
-	if wait <= 0 {
-		return true
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

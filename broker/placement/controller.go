@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 const (
@@ -128,23 +129,9 @@ func (c *Controller) lead(ctx context.Context, office *coordination.Office) {
 		case <-ctx.Done():
 			return
 		}
-		if !sleep(ctx, w.rest) {
+		if !work.Sleep(ctx, w.rest) {
 			return
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/replica"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 // Suspects returns for how many shards this broker doesn't vouch for its copy.
@@ -81,12 +82,8 @@ func (s *Service) reporter() {
 				s.log.Warn("which copies this broker doubts could not be reported; trying again", "error", err)
 				rest = firstRetry
 			}
-			timer := time.NewTimer(rest)
-			select {
-			case <-s.ctx.Done():
-				timer.Stop()
+			if !work.Sleep(s.ctx, rest) {
 				return
-			case <-timer.C:
 			}
 			if err == nil {
 				break

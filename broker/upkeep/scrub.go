@@ -7,6 +7,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/scrub"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 const (
@@ -59,22 +60,17 @@ func (u *Upkeep) scrubber(ctx context.Context) {
 	if u.config.Disk.Mark() == nil {
 		began = time.Now()
 	}
-	timer := time.NewTimer(scrubFirst)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
+	for pause := scrubFirst; work.Sleep(ctx, pause); {
+		pause = scrubPlan
 		planned := time.Now()
-		saved, more := planned, false
+		saved := planned
 		plan := scrub.Plan(sealedSegments(u.config.Shards()), planned, began)
 		for i := range plan {
 			if ctx.Err() != nil {
 				return
 			}
-			if more = time.Since(planned) >= scrubPlan; more {
+			if time.Since(planned) >= scrubPlan { // the plan is old: make another one at once
+				pause = 0
 				break
 			}
 			u.Scrub(ctx, plan[i].Of.shard, plan[i].Of.log, log.ScrubOptions{From: plan[i].Base, Most: 1, Pace: pace})
@@ -85,11 +81,6 @@ func (u *Upkeep) scrubber(ctx context.Context) {
 		}
 		if len(plan) > 0 {
 			u.saveChecks(ctx)
-		}
-		if more {
-			timer.Reset(0)
-		} else {
-			timer.Reset(scrubPlan)
 		}
 	}
 }

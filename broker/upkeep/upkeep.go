@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/work"
 )
 
 const (
@@ -75,21 +76,13 @@ func (u *Upkeep) Stats() Stats {
 // rounds calls do for each shard, one after the other, in rounds with a pause of rest, until ctx
 // ends.
 func (u *Upkeep) rounds(ctx context.Context, first, rest time.Duration, do func(context.Context, Shard)) {
-	timer := time.NewTimer(first)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
+	for pause := first; work.Sleep(ctx, pause); pause = rest {
 		for shard := range u.config.Shards() {
 			if ctx.Err() != nil {
 				return
 			}
 			do(ctx, shard)
 		}
-		timer.Reset(rest)
 	}
 }
 
