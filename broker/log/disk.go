@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,6 +90,18 @@ func (i Identity) Name() string {
 	return fmt.Sprintf("%s-%d.%s", i.Topic, i.Shard, i.Part)
 }
 
+// ParseName returns the Identity of a log's directory.
+func ParseName(name string) (id Identity, ok bool) {
+	rest, part, _ := strings.Cut(name, ".")
+	at := strings.LastIndexByte(rest, '-')
+	if at < 0 {
+		return Identity{}, false
+	}
+	number, err := strconv.Atoi(rest[at+1:])
+	id = Identity{Topic: rest[:at], Shard: number, Part: part}
+	return id, err == nil && id.Name() == name
+}
+
 // OpenDisk makes dir ready for logs and starts the committer. Close ends it.
 func OpenDisk(fsys env.FS, dir string, opts Options) (*Disk, error) {
 	orElse := func(v *int64, def int64) {
@@ -166,15 +180,30 @@ func (d *Disk) List() ([]Stored, error) {
 				continue
 			}
 		}
-		if s, there := d.stored(name); there {
+		if s, there := d.Stored(name); there {
 			out = append(out, s)
 		}
 	}
 	return out, nil
 }
 
-// stored reads what a log's directory says; false: there is no log in it.
-func (d *Disk) stored(name string) (out Stored, there bool) {
+// Names returns the names of the logs on the disk, opened or not. It reads none of them.
+func (d *Disk) Names() ([]string, error) {
+	names, err := d.fs.List(filepath.Join(d.dir, shardsDir))
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		if _, err := d.fs.Stat(filepath.Join(d.logDir(name), manifestName)); err == nil {
+			return false
+		}
+		_, there := d.Stored(name)
+		return !there
+	}), nil
+}
+
+// Stored reads what a log's directory says; false: there is no log in it.
+func (d *Disk) Stored(name string) (out Stored, there bool) {
 	out.Name = name
 	id, idErr := readIdentity(d.fs, d.logDir(name))
 	if id != nil && id.Version == metaSole {

@@ -71,8 +71,12 @@ func keptState(data *log.Log) copystate.State {
 
 // saysPartial reports whether the spec beside a data log calls the copy partial; see kept.
 func saysPartial(data *log.Log) bool {
+	spec := data.Meta().Spec
+	if !bytes.Contains(spec, []byte(`"partial"`)) {
+		return false // as nearly always; it is asked at each step of a shard
+	}
 	var said kept
-	return json.Unmarshal(data.Meta().Spec, &said) == nil && said.Partial
+	return json.Unmarshal(spec, &said) == nil && said.Partial
 }
 
 // judgeOpened applies what opening the logs found to the state of the copy.

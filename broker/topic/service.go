@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/upkeep"
 	"github.com/carillon-mq/carillon/broker/work"
@@ -27,7 +28,7 @@ func Open(config Config) (*Service, error) {
 	if config.Compact == (upkeep.Compacting{}) {
 		config.Compact = upkeep.Compacting{Every: compactEvery, Age: compactAge, Share: compactShare, Least: compactLeast}
 	}
-	found, err := config.Disk.List()
+	found, err := config.Disk.Names()
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +38,8 @@ func Open(config Config) (*Service, error) {
 	if s.aheadBound = config.Ahead; s.aheadBound == (AheadBound{}) {
 		s.aheadBound = AheadBound{Bytes: aheadBytes, Records: aheadRecords, Time: aheadTime}
 	}
-	for _, stored := range found {
-		s.diskLogs[stored.Name] = true
+	for _, name := range found {
+		s.diskLogs[name] = true
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.acker = newAcker(s)
@@ -207,35 +208,45 @@ func (s *Service) setUnknownAside(first *coordination.State) {
 	}
 	found := s.found
 	s.found = nil
-	for _, stored := range found {
-		id := stored.Meta.Topic
-		if stored.Err != nil {
-			id = stored.Name
-			if at := strings.LastIndexByte(id, '-'); at >= 0 {
-				id = id[:at]
-			}
-		}
+	for _, name := range found {
 		if s.ctx.Err() != nil {
 			return
 		}
-		if first.TopicByID(id) != nil || s.State().TopicByID(id) != nil {
-			if stored.Err != nil || !s.movedAway(first, id, stored.Meta.Shard) || !s.movedAway(s.State(), id, stored.Meta.Shard) {
+		named, ok := log.ParseName(name)
+		if ok && (s.keepsHere(first, named) || s.keepsHere(s.State(), named)) {
+			continue
+		}
+		stored, there := s.config.Disk.Stored(name)
+		if !there {
+			continue
+		}
+		is := log.Identity{Topic: stored.Meta.Topic, Shard: stored.Meta.Shard}
+		if stored.Err != nil {
+			is = named
+		}
+		if first.TopicByID(is.Topic) != nil || s.State().TopicByID(is.Topic) != nil {
+			if stored.Err != nil || !s.movedAway(first, is) || !s.movedAway(s.State(), is) {
 				continue
 			}
 		}
-		to, err := s.config.Disk.SetAside(stored.Name)
+		to, err := s.config.Disk.SetAside(name)
 		if err != nil {
-			s.log.Error("a log of an unknown Topic could not be set aside", "log", stored.Name, "error", err)
+			s.log.Error("a log of an unknown Topic could not be set aside", "log", name, "error", err)
 			continue
 		}
 		s.counts.setAside.Add(1)
-		s.log.Warn("a log of a Topic that does not exist, or is kept by other brokers, was set aside; delete it if nobody misses it", "log", stored.Name, "to", to, "spec", string(stored.Meta.Spec))
+		s.log.Warn("a log of a Topic that does not exist, or is kept by other brokers, was set aside; delete it if nobody misses it", "log", name, "to", to, "spec", string(stored.Meta.Spec))
 	}
 }
 
+// keepsHere reports whether a Topic exists and its shard was not moved away from this broker.
+func (s *Service) keepsHere(state *coordination.State, of log.Identity) bool {
+	return state.TopicByID(of.Topic) != nil && !s.movedAway(state, of)
+}
+
 // movedAway reports whether a shard has no replica on this broker.
-func (s *Service) movedAway(state *coordination.State, topicID string, number int) bool {
-	shard := state.Shard(topicID, number)
+func (s *Service) movedAway(state *coordination.State, of log.Identity) bool {
+	shard := state.Shard(of.Topic, of.Shard)
 	return shard != nil && shard.Generation == state.Generation && !slices.Contains(shard.Replicas, s.config.Self)
 }
 

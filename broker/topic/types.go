@@ -47,7 +47,7 @@ type Config struct {
 type Service struct {
 	config Config
 	log    *slog.Logger
-	found  []log.Stored // on the disk at the start
+	found  []string // names of the logs on the disk at the start
 
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelFunc
