@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/client"
 	"github.com/carillon-mq/carillon/internal/testutil"
@@ -107,7 +108,7 @@ type olderBroker struct {
 
 func (o *olderBroker) Wait() {}
 
-func (o *olderBroker) Take(messages []session.Message, _ bool) bool {
+func (o *olderBroker) Take(messages []session.Message, _ protocol.Memory, _ bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for i := range messages {

@@ -36,7 +36,7 @@ func (m *mailbox) Send(messages []protocol.Message) {
 func change[A any](t *testing.T, s *Server, subject, payload string) (answer A) {
 	t.Helper()
 	box := s.hub.(*mailbox)
-	s.Take([]protocol.Message{{Subject: []byte(subject), Reply: []byte("_INBOX.1"), Data: []byte(payload)}}, false)
+	s.Take([]protocol.Message{{Subject: []byte(subject), Reply: []byte("_INBOX.1"), Data: []byte(payload)}}, nil, false)
 	select {
 	case data := <-box.answers:
 		if err := json.Unmarshal(data, &answer); err != nil {
@@ -153,7 +153,7 @@ func TestChangesThatWait(t *testing.T) {
 	store.asked.Add(writesAtOnce)
 	undrain := protocol.Message{Subject: []byte(BrokerUndrainSubject + "a"), Reply: []byte("r")}
 	for range writesAtOnce {
-		s.Take([]protocol.Message{undrain}, false)
+		s.Take([]protocol.Message{undrain}, nil, false)
 	}
 	store.asked.Wait()
 	if got := change[onlyError](t, s, BrokerUndrainSubject+"a", "").Error; got == nil || got.Code != Busy {

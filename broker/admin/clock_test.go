@@ -52,7 +52,7 @@ func TestAClockIsConfirmed(t *testing.T) {
 	// Other brokers answer for their clocks, and a forwarded request is not forwarded again.
 	box.got = nil
 	for _, forwarded := range []bool{false, true} {
-		s.Take([]protocol.Message{{Subject: []byte(BrokerConfirmClockSubject + "b"), Reply: []byte("r"), Data: []byte(now(0))}}, forwarded)
+		s.Take([]protocol.Message{{Subject: []byte(BrokerConfirmClockSubject + "b"), Reply: []byte("r"), Data: []byte(now(0))}}, nil, forwarded)
 	}
 	if !slices.Equal(box.forwarded, []string{"b " + BrokerConfirmClockSubject + "b"}) || len(box.got) != 1 || !strings.Contains(string(box.got[0].Data), string(Unavailable)) {
 		t.Errorf("it forwarded %q and answered %d", box.forwarded, len(box.got))

@@ -74,7 +74,7 @@ func (n *node) Forward(broker string, m *protocol.Message) bool {
 		deaf := to.deaf
 		to.mu.Unlock()
 		if !deaf {
-			to.server.Take([]protocol.Message{*m}, true)
+			to.server.Take([]protocol.Message{*m}, nil, true)
 		}
 		return true
 	}
@@ -205,7 +205,7 @@ func (n *node) publishOn(subject string, records ...string) {
 	}
 	header := fmt.Sprintf("NATS/1.0\r\nCarillon-Records: %d\r\n\r\n", len(records))
 	m := protocol.Message{Subject: []byte(subject), Reply: []byte("ack"), Header: len(header), Data: append([]byte(header), data...)}
-	n.orders.Take([]protocol.Message{m}, false)
+	n.orders.Take([]protocol.Message{m}, nil, false)
 	if got := n.answer("ack"); string(got.Data) != "+" {
 		n.Fatalf("not kept: %s", got.Data)
 	}
@@ -217,7 +217,7 @@ func (n *node) ask(subject, payload string, forwarded bool) (reply string) {
 	n.asked++
 	reply = fmt.Sprint("_INBOX.", n.asked)
 	n.mu.Unlock()
-	n.server.Take([]protocol.Message{{Subject: []byte(subject), Reply: []byte(reply), Data: []byte(payload)}}, forwarded)
+	n.server.Take([]protocol.Message{{Subject: []byte(subject), Reply: []byte(reply), Data: []byte(payload)}}, nil, forwarded)
 	return reply
 }
 

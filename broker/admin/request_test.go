@@ -41,7 +41,7 @@ func newServer(state *coordination.State) (*Server, *inbox) {
 func ask[T any](t *testing.T, s *Server, box *inbox, subject, payload string) (answer T) {
 	t.Helper()
 	box.got = nil
-	s.Take([]protocol.Message{{Subject: []byte(subject), Reply: []byte("_INBOX.1"), Data: []byte(payload)}}, false)
+	s.Take([]protocol.Message{{Subject: []byte(subject), Reply: []byte("_INBOX.1"), Data: []byte(payload)}}, nil, false)
 	if len(box.got) != 1 || string(box.got[0].Subject) != "_INBOX.1" {
 		t.Fatalf("%s was answered by %d messages", subject, len(box.got))
 	}
@@ -127,7 +127,7 @@ func TestOneReadIsAnsweredSoMuch(t *testing.T) {
 		messages[i] = protocol.Message{Subject: []byte(TopicListSubject), Reply: []byte("r")}
 	}
 	messages[0].Reply = nil // without a reply subject
-	if s.Take(messages, false) {
+	if s.Take(messages, nil, false) {
 		t.Error("it is behind, and will never say when it isn't")
 	}
 	busy := 0
@@ -145,7 +145,7 @@ func TestOneReadIsAnsweredSoMuch(t *testing.T) {
 func TestHeadersAreLeftOut(t *testing.T) {
 	s, box := newServer(&coordination.State{})
 	header := "NATS/1.0\r\nA: b\r\n\r\n"
-	s.Take([]protocol.Message{{Subject: []byte(TopicListSubject), Reply: []byte("r"), Header: len(header), Data: []byte(header + `{"limit":3}`)}}, false)
+	s.Take([]protocol.Message{{Subject: []byte(TopicListSubject), Reply: []byte("r"), Header: len(header), Data: []byte(header + `{"limit":3}`)}}, nil, false)
 	if got := string(box.got[0].Data); strings.Contains(got, "error") {
 		t.Error(got)
 	}
@@ -176,7 +176,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		s, box := newServer(&coordination.State{})
 		var answer onlyError
-		s.Take([]protocol.Message{{Subject: []byte(subject), Reply: []byte("r"), Data: []byte(payload)}}, false)
+		s.Take([]protocol.Message{{Subject: []byte(subject), Reply: []byte("r"), Data: []byte(payload)}}, nil, false)
 		if len(box.got) == 0 {
 			t.Fatalf("%q %q was not answered", subject, payload)
 		}

@@ -88,7 +88,7 @@ func (s *Server) refuse(to []byte, why *Error) {
 }
 
 // Take answers requests. It ignores those without a reply subject.
-func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool) {
+func (s *Server) Take(messages []protocol.Message, _ protocol.Memory, forwarded bool) (behind bool) {
 	var answers []protocol.Message
 	for i := range messages {
 		m := &messages[i]

@@ -37,6 +37,18 @@ type Chunk struct {
 	refs  int
 	class int
 	buf   []byte
+
+	// A large message has a chunk of its own, with data that stays where the message came.
+	data   []byte
+	memory protocol.Memory // of data; nil: buf has all
+}
+
+// size returns the memory that a chunk holds, in bytes.
+func (c *Chunk) size() int {
+	if c.memory == nil {
+		return cap(c.buf)
+	}
+	return cap(c.buf) + c.memory.Size()
 }
 
 // idleEntries is the number of entries for which an outbox without messages keeps memory: 24 KiB.
@@ -64,6 +76,10 @@ func newChunk(n int) *Chunk {
 }
 
 func (c *Chunk) free() {
+	if c.memory != nil {
+		c.memory.Release()
+		c.data, c.memory = nil, nil
+	}
 	if c.class >= 0 {
 		c.buf = c.buf[:0]
 		chunks[c.class].Put(c)
@@ -84,14 +100,27 @@ func EntrySize(m *protocol.Message) int {
 }
 
 func AppendEntry(dst []byte, m *protocol.Message) []byte {
+	return append(appendEntryHead(dst, m), m.Data...)
+}
+
+// appendEntryHead appends an entry up to its data.
+func appendEntryHead(dst []byte, m *protocol.Message) []byte {
 	dst = append(dst, 0)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(m.Subject)))
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(m.Reply)))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(m.Header))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(m.Data)))
 	dst = append(dst, m.Subject...)
-	dst = append(dst, m.Reply...)
-	return append(dst, m.Data...)
+	return append(dst, m.Reply...)
+}
+
+// JoinEntry returns the message of an entry that this process encoded, whose data stands apart.
+func JoinEntry(head, data []byte) protocol.Message {
+	subject := entryHead + int(binary.BigEndian.Uint16(head[1:]))
+	return protocol.Message{
+		Subject: head[entryHead:subject:subject], Reply: replyOf(head),
+		Header: int(binary.BigEndian.Uint32(head[5:])), Data: data,
+	}
 }
 
 // ParseEntry decodes the first of several entries. A void one has no subject.
@@ -133,16 +162,31 @@ func (o *Outbox) Went(seq uint64) bool { return seq < max(o.Ever, o.sent) }
 // Expect sets the size of the messages that are about to be added, so that they share few chunks.
 func (o *Outbox) Expect(size int) { o.expected = size }
 
-// Add copies a message to the end, and returns the copy, which is valid until it is settled and its
-// chunk freed.
-func (o *Outbox) Add(m *protocol.Message, now int64) (copied protocol.Message) {
-	l := o.write(m, now)
+// Lends reports whether the data of a message stays in the memory that it came in: it fills half of
+// it, so little else is kept from being reused.
+func Lends(m *protocol.Message, memory protocol.Memory) bool {
+	return memory != nil && 2*len(m.Data) >= memory.Size()
+}
+
+// Add puts a message at the end, and returns the message that the outbox holds, which is valid until
+// it is settled and its chunk freed. The message is copied, or its data refers to memory, if that
+// lends it. memory may be nil.
+func (o *Outbox) Add(m *protocol.Message, memory protocol.Memory, now int64) (kept protocol.Message) {
+	var l entry
+	if Lends(m, memory) {
+		l = o.lend(m, memory, now)
+	} else {
+		l = o.write(m, now)
+	}
 	if o.head > 64 && o.head > len(o.entries)/2 {
 		left := copy(o.entries, o.entries[o.head:])
 		clear(o.entries[left:])
 		o.entries, o.head = o.entries[:left], 0
 	}
 	o.entries = append(o.entries, l)
+	if l.in.memory != nil {
+		return JoinEntry(l.in.buf, l.in.data)
+	}
 	subject := l.in.buf[l.from+entryHead : l.to : l.to]
 	reply := subject[len(m.Subject):]
 	data := reply[len(m.Reply):]
@@ -165,10 +209,19 @@ func (o *Outbox) write(m *protocol.Message, now int64) entry {
 	return entry{in: c, from: uint32(from), to: uint32(len(c.buf)), at: now}
 }
 
+// lend makes a chunk for a message whose data stays where it is.
+func (o *Outbox) lend(m *protocol.Message, memory protocol.Memory, now int64) entry {
+	c := newChunk(EntrySize(m) - len(m.Data))
+	memory.Retain()
+	c.buf, c.data, c.memory, c.refs = appendEntryHead(c.buf, m), m.Data, memory, 1
+	o.Bytes += c.size()
+	return entry{in: c, to: uint32(len(c.buf)), at: now}
+}
+
 // releaseChunk releases the current chunk if it is unused.
 func (o *Outbox) releaseChunk() {
 	if c := o.chunk; c != nil && c.refs == 0 {
-		o.Bytes -= cap(c.buf)
+		o.Bytes -= c.size()
 		c.free()
 	}
 	o.chunk = nil
@@ -187,18 +240,23 @@ func (o *Outbox) Begin() (again int) {
 }
 
 // Run returns the next messages of the round that are adjacent in memory: the number of the first,
-// their count, and their entries. count is 0 if there are none.
-func (o *Outbox) Run() (first uint64, count int, entries []byte) {
+// their count, and their entries. count is 0 if there are none. The data of a single large message
+// may stand apart; then it follows entries.
+func (o *Outbox) Run() (first uint64, count int, entries, data []byte) {
 	o.sent = max(o.sent, o.First)
 	i := o.head + int(o.sent-o.First)
 	if i >= len(o.entries) {
-		return 0, 0, nil
+		return 0, 0, nil, nil
 	}
 	first = o.sent
 	l := &o.entries[i]
 	if l.in == nil {
 		o.sent++
-		return first, 1, void
+		return first, 1, void, nil
+	}
+	if l.in.memory != nil {
+		o.sent++
+		return first, 1, l.in.buf, l.in.data
 	}
 	c, from, to := l.in, l.from, l.from
 	for ; i < len(o.entries); i++ {
@@ -210,7 +268,7 @@ func (o *Outbox) Run() (first uint64, count int, entries []byte) {
 		count++
 	}
 	o.sent += uint64(count)
-	return first, count, c.buf[from:to]
+	return first, count, c.buf[from:to], nil
 }
 
 // Sent reports whether all messages were sent in this round.
@@ -252,18 +310,17 @@ func (o *Outbox) Shrink() {
 
 // Free releases a chunk that Settle returned for so many messages.
 func (o *Outbox) Free(c *Chunk, messages int) {
-	if c.refs -= messages; c.refs > 0 {
-		return
+	if c.refs -= messages; c.refs == 0 && c != o.chunk {
+		o.Bytes -= c.size()
+		c.free()
 	}
-	if c == o.chunk {
-		if !o.Empty() {
-			c.buf = c.buf[:0]
-			return
+	if at := o.chunk; at != nil && at.refs == 0 {
+		if o.Empty() {
+			o.releaseChunk()
+		} else {
+			at.buf = at.buf[:0]
 		}
-		o.chunk = nil
 	}
-	o.Bytes -= cap(c.buf)
-	c.free()
 }
 
 // Oldest returns the first unanswered message and when it was added.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,11 +18,11 @@ func TestAnOutboxGoesAgain(t *testing.T) {
 	var said []string
 	add := func(data string) {
 		m := message("orders.a", "r", data)
-		o.Add(&m, 0)
+		o.Add(&m, nil, 0)
 	}
 	send := func() {
 		for {
-			first, count, entries := o.Run()
+			first, count, entries, _ := o.Run()
 			if count == 0 {
 				return
 			}
@@ -79,13 +80,13 @@ func TestWhatComesTogetherGoesTogether(t *testing.T) {
 	}
 	o.Expect(size)
 	for i := range all {
-		o.Add(&all[i], 0)
+		o.Add(&all[i], nil, 0)
 	}
-	if first, count, entries := o.Run(); first != 1 || count != 400 || len(entries) != size {
+	if first, count, entries, _ := o.Run(); first != 1 || count != 400 || len(entries) != size {
 		t.Errorf("%d messages from %d on go together, want all 400", count, first)
 	}
 	n := testing.AllocsPerRun(1000, func() {
-		o.Add(&all[0], 0)
+		o.Add(&all[0], nil, 0)
 		o.Run()
 		if _, c, ok := o.Settle(o.Next() - 1); ok {
 			o.Free(c, 1)
@@ -93,6 +94,95 @@ func TestWhatComesTogetherGoesTogether(t *testing.T) {
 	})
 	if n > 0.1 {
 		t.Errorf("%v allocations per message", n)
+	}
+}
+
+// lent is memory that counts its references.
+type lent struct{ size, refs int }
+
+func (l *lent) Retain()   { l.refs++ }
+func (l *lent) Release()  { l.refs-- }
+func (l *lent) Size() int { return l.size }
+
+// TestALargeMessageStaysWhereItCame: the outbox refers to the data of a large message until it is
+// answered, and counts the whole buffer that it keeps. Others are copied.
+func TestALargeMessageStaysWhereItCame(t *testing.T) {
+	o := NewOutbox()
+	const size = 64 << 10
+	data := strings.Repeat("x", size)
+	buffer, wide := &lent{size: 2 * size}, &lent{size: 2*size + 1}
+	large, small := message("orders.a", "r", data), message("orders.b", "s", "y")
+	large.Header = 3
+	kept := o.Add(&large, buffer, 0)
+	if &kept.Data[0] != &large.Data[0] || &kept.Subject[0] == &large.Subject[0] {
+		t.Error("the data was copied, or the subject was not")
+	}
+	o.Add(&small, buffer, 0)
+	if c := o.Add(&large, wide, 0); &c.Data[0] == &large.Data[0] {
+		t.Error("a buffer is kept for a message that fills less than half of it")
+	}
+	if c := o.Add(&large, nil, 0); &c.Data[0] == &large.Data[0] {
+		t.Error("a message without memory of its own was not copied")
+	}
+	if buffer.refs != 1 || wide.refs != 0 || o.Bytes < 2*size+2*size {
+		t.Errorf("%d and %d references, %d bytes are counted", buffer.refs, wide.refs, o.Bytes)
+	}
+	for range 2 { // a round, and another one
+		first, count, entries, apart := o.Run()
+		m := JoinEntry(entries, apart)
+		if first != 1 || count != 1 || &apart[0] != &large.Data[0] || string(m.Subject) != "orders.a" || string(m.Reply) != "r" || m.Header != 3 {
+			t.Errorf("%d messages from %d on, the first is %s %s", count, first, m.Subject, m.Reply)
+		}
+		if m, rest, ok := ParseEntry(append(slices.Clone(entries), apart...)); !ok || len(rest) > 0 || string(m.Data) != data {
+			t.Errorf("entry and data are no entry")
+		}
+		if first, _, entries, apart := o.Run(); first != 2 || apart != nil || len(entries) == 0 {
+			t.Errorf("then follow %d bytes from %d on", len(entries), first)
+		}
+		o.Begin()
+	}
+	for seq := uint64(1); seq <= 4; seq++ {
+		reply, c, ok := o.Settle(seq)
+		if want := map[bool]string{true: "s", false: "r"}[seq == 2]; !ok || string(reply) != want {
+			t.Errorf("the answer to %d goes to %q, want %q", seq, reply, want)
+		}
+		if seq == 1 && buffer.refs != 1 {
+			t.Error("the buffer was released before the reply was sent")
+		}
+		o.Free(c, 1)
+	}
+	if buffer.refs != 0 || o.Bytes != 0 {
+		t.Errorf("%d references and %d bytes are left", buffer.refs, o.Bytes)
+	}
+	n := testing.AllocsPerRun(1000, func() {
+		o.Add(&large, buffer, 0)
+		o.Run()
+		if _, c, ok := o.Settle(o.Next() - 1); ok {
+			o.Free(c, 1)
+		}
+	})
+	if n > 0.1 {
+		t.Errorf("%v allocations per large message", n)
+	}
+}
+
+// TestAnEmptyOutboxHoldsNothing: in whichever order messages are answered and their chunks freed,
+// no memory is left.
+func TestAnEmptyOutboxHoldsNothing(t *testing.T) {
+	for _, order := range [][]uint64{{1, 2, 3}, {3, 2, 1}, {1, 3, 2}, {2, 1, 3}, {2, 3, 1}} {
+		o := NewOutbox()
+		buffer := &lent{size: 1}
+		small, large := message("orders.a", "r", "y"), message("orders.a", "r", strings.Repeat("x", smallestChunk))
+		o.Add(&small, nil, 0)
+		o.Add(&large, buffer, 0)
+		o.Add(&large, nil, 0)
+		for _, seq := range order {
+			_, c, _ := o.Settle(seq)
+			o.Free(c, 1)
+		}
+		if !o.Empty() || o.Bytes != 0 || buffer.refs != 0 {
+			t.Errorf("answered in the order %v, it holds %d bytes and %d references", order, o.Bytes, buffer.refs)
+		}
 	}
 }
 
@@ -230,7 +320,7 @@ func (w *forwardWorld) begin(sender int) {
 
 func (w *forwardWorld) send(sender int) {
 	for {
-		first, count, entries := w.boxes[sender].Run()
+		first, count, entries, _ := w.boxes[sender].Run()
 		if count == 0 {
 			return
 		}
@@ -291,7 +381,7 @@ func TestForwardsAgainstAModel(t *testing.T) {
 				for range 1 + w.rng.IntN(5) {
 					which := fmt.Sprintf("%d/%d", i, box.Next())
 					m := message("orders.a", which, which)
-					copied := box.Add(&m, 0)
+					copied := box.Add(&m, nil, 0)
 					direct.entries = AppendEntry(direct.entries, &copied)
 				}
 				if isDirect {

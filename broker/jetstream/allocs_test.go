@@ -41,7 +41,7 @@ func TestAcksAllocateNothing(t *testing.T) {
 	orders(t, w, n, 1)
 	got := w.await(n.say(nextCall, ""))
 	ack := []protocol.Message{{Subject: got.Reply, Data: []byte("+ACK")}}
-	if allocs := testutil.LeastAllocs(1000, 0, func() { n.Take(ack, false) }); allocs > 0 {
+	if allocs := testutil.LeastAllocs(1000, 0, func() { n.Take(ack, nil, false) }); allocs > 0 {
 		t.Errorf("%.1f allocations for an ack", allocs)
 	}
 }

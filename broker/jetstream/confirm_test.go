@@ -42,7 +42,7 @@ func TestWhatClaimsToBeTheLatestIsConfirmed(t *testing.T) {
 	latest := func(payload string) protocol.Message {
 		header := "NATS/1.0\r\nCarillon-Read: latest\r\n\r\n"
 		inbox := n.say("", "")
-		n.Server.Take([]protocol.Message{{Subject: []byte("$JS.API.DIRECT.GET.s"), Reply: []byte(inbox), Header: len(header), Data: []byte(header + payload)}}, false)
+		n.Server.Take([]protocol.Message{{Subject: []byte("$JS.API.DIRECT.GET.s"), Reply: []byte(inbox), Header: len(header), Data: []byte(header + payload)}}, nil, false)
 		return w.await(inbox)
 	}
 	if m := latest(`{"last_by_subj":"s.a"}`); string(m.Data[m.Header:]) != "one" {

@@ -132,7 +132,7 @@ func (s *Server) Stats() Stats {
 }
 
 // Take implements topic.Taker. Readers of connections and links call it, so it never blocks.
-func (s *Server) Take(messages []protocol.Message, forwarded bool) (behind bool) {
+func (s *Server) Take(messages []protocol.Message, _ protocol.Memory, forwarded bool) (behind bool) {
 	for i := range messages {
 		m := &messages[i]
 		switch {

@@ -48,7 +48,7 @@ func TestNothingIsHandedOnTwice(t *testing.T) {
 		t.Fatal(made.Error)
 	}
 	inbox := "_INBOX.x"
-	w.nodes[0].Take([]protocol.Message{{Subject: []byte("$JS.API.STREAM.INFO.s"), Reply: []byte(inbox)}}, true)
+	w.nodes[0].Take([]protocol.Message{{Subject: []byte("$JS.API.STREAM.INFO.s"), Reply: []byte(inbox)}}, nil, true)
 	var answer jsapi.Response
 	testutil.Must(t, json.Unmarshal(w.await(inbox).Data, &answer))
 	if answer.Error == nil || answer.Error.ErrCode != jsapi.ErrStreamOfflineReason.ErrCode {
@@ -382,7 +382,7 @@ func TestRefusals(t *testing.T) {
 		expect(t, test.what, n, test.call, test.payload, test.number)
 	}
 	header := "NATS/1.0\r\nNats-Required-Api-Level: 3\r\n\r\n"
-	n.Take([]protocol.Message{{Subject: []byte("$JS.API.STREAM.NAMES"), Reply: []byte("level"), Header: len(header), Data: []byte(header)}}, false)
+	n.Take([]protocol.Message{{Subject: []byte("$JS.API.STREAM.NAMES"), Reply: []byte("level"), Header: len(header), Data: []byte(header)}}, nil, false)
 	if m := w.await("level"); !strings.Contains(string(m.Data), "10185") {
 		t.Errorf("a level that is not served: %s", m.Data)
 	}
@@ -431,9 +431,9 @@ func TestGarbage(t *testing.T) {
 			for _, forwarded := range []bool{false, true} {
 				for _, reply := range []string{"", "inbox"} {
 					m := protocol.Message{Subject: []byte(subject), Reply: []byte(reply), Data: []byte(payload)}
-					n.Take([]protocol.Message{m}, forwarded)
+					n.Take([]protocol.Message{m}, nil, forwarded)
 					m.Header = len(payload)
-					n.Take([]protocol.Message{m}, forwarded)
+					n.Take([]protocol.Message{m}, nil, forwarded)
 				}
 			}
 		}

@@ -360,7 +360,7 @@ func (n *node) publish(to, reply, payload string) {
 	}
 	n.mu.Unlock()
 	for _, t := range takers {
-		t.Take([]protocol.Message{{Subject: []byte(to), Reply: []byte(reply), Data: []byte(payload)}}, false)
+		t.Take([]protocol.Message{{Subject: []byte(to), Reply: []byte(reply), Data: []byte(payload)}}, nil, false)
 	}
 }
 
@@ -398,7 +398,7 @@ func (n *node) Forward(broker string, m *protocol.Message) bool {
 	for _, other := range n.w.nodes {
 		if other.id == broker {
 			copied := protocol.Message{Subject: clone(m.Subject), Reply: clone(m.Reply), Header: m.Header, Data: clone(m.Data)}
-			other.Take([]protocol.Message{copied}, true)
+			other.Take([]protocol.Message{copied}, nil, true)
 			return true
 		}
 	}

@@ -19,3 +19,13 @@ func (m *Message) Route() []byte {
 	}
 	return m.Subject
 }
+
+// Memory is the buffer that the slices of messages alias. A call that receives messages may keep
+// them without a copy if it retains their memory, and releases it once for each time. Nobody
+// writes to a buffer that is retained.
+type Memory interface {
+	Retain()
+	Release()
+	// Size is the size of the buffer in bytes, all of which a reference keeps from being reused.
+	Size() int
+}

@@ -3,10 +3,11 @@ package sender
 import "time"
 
 const (
-	// OutboxBytes is how much may be forwarded and not answered before publishers are read no
-	// further: what brokers of one zone have under way for a quarter of a second at 1 Gbit/s. At
-	// twice as much they are refused.
-	OutboxBytes = 32 << 20
+	// OutboxBytes is how much may be on its way to leaders and not answered before publishers are
+	// read no further: what brokers of one zone have under way for half a second at 1 Gbit/s, and
+	// what a disk takes in 50 ms. With half of it, large batches of 16 publishers took 11 % longer.
+	// At twice as much messages are refused.
+	OutboxBytes = 64 << 20
 	// OutboxMessages is the same in messages, at about 50 bytes each beside their own.
 	OutboxMessages = 64 << 10
 	// outboxUnled is how much waits for one shard while it has no leader that can be reached, so

@@ -47,11 +47,14 @@ func (fw *Senders) New(id ID, shard Shard) *Sender {
 	return &Sender{id: id, shard: shard, fw: fw, box: forward.NewOutbox(), patience: forward.OutboxTime}
 }
 
-// Publish brings messages to the leader, behind all earlier ones.
-func (f *Sender) Publish(v View, messages []protocol.Message) (behind bool) {
+// Publish brings messages to the leader, behind all earlier ones. It copies them, or retains the
+// memory that they alias; nil copies all.
+func (f *Sender) Publish(v View, messages []protocol.Message, memory protocol.Memory) (behind bool) {
 	size := 0
 	for i := range messages {
-		size += forward.EntrySize(&messages[i])
+		if !forward.Lends(&messages[i], memory) {
+			size += forward.EntrySize(&messages[i])
+		}
 	}
 	f.order.Lock()
 	defer f.order.Unlock()
@@ -69,7 +72,7 @@ func (f *Sender) Publish(v View, messages []protocol.Message) (behind bool) {
 	}
 	for i := range messages {
 		if v.Keeps(messages[i].Subject) {
-			if m := f.box.Add(&messages[i], at); goesOn {
+			if m := f.box.Add(&messages[i], memory, at); goesOn {
 				f.here.Messages = append(f.here.Messages, m)
 			}
 		}
@@ -159,17 +162,17 @@ func (f *Sender) pump(v View, now time.Time) (behind bool) {
 		f.fw.resent.Add(uint64(f.box.Begin()))
 	}
 	for {
-		first, count, entries := f.box.Run()
+		first, count, entries, data := f.box.Run()
 		if count == 0 {
 			return behind
 		}
 		if to == f.fw.self {
-			f.gather(first, entries)
+			f.gather(first, entries, data)
 			continue
 		}
 		f.head = forward.AppendFrameHead(f.head[:0], forward.FrameRun, f.id.TopicID, f.id.Number, f.fw.source, f.round)
 		f.head = forward.AppendRunHead(f.head, f.epoch, first, f.box.First, f.box.Ever)
-		behind = to.out.Carry(f.head, entries) || behind
+		behind = to.out.Carry(f.head, entries, data) || behind
 	}
 }
 
@@ -188,9 +191,14 @@ func (f *Sender) begin(first uint64) {
 }
 
 // gather puts entries that pump sends into here. order and mu are held.
-func (f *Sender) gather(first uint64, entries []byte) {
+func (f *Sender) gather(first uint64, entries, data []byte) {
 	if len(f.here.Messages) == 0 {
 		f.begin(first)
+	}
+	if data != nil {
+		f.here.Messages = append(f.here.Messages, forward.JoinEntry(entries, data))
+		f.here.next++
+		return
 	}
 	_ = f.here.read(entries) // Outbox wrote them
 }

@@ -44,7 +44,7 @@ func (s *shard) Refusal() error         { return errors.New("it is away") }
 func (s *shard) Arrive(*Link, *Arrival) {}
 func (s *shard) publish(reply string)   { s.send("orders.a", reply) }
 func (s *shard) send(subject, to string) bool {
-	return s.sender.Publish(s.View(), []protocol.Message{{Subject: []byte(subject), Reply: []byte(to), Data: []byte("x")}})
+	return s.sender.Publish(s.View(), []protocol.Message{{Subject: []byte(subject), Reply: []byte(to), Data: []byte("x")}}, nil)
 }
 
 // plain is a Codec that answers in words.

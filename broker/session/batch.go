@@ -112,7 +112,7 @@ func (b *batch) end() {
 func (b *batch) queue(i int) {
 	entries := b.perLoop[i]
 	if b.from != nil && b.bytes[i] > 0 {
-		b.from.retain()
+		b.from.Retain()
 		last := &entries[len(entries)-1]
 		last.from, last.ownsSlab = b.from, true
 	}

@@ -344,7 +344,7 @@ func (c *Conn) readSocket(fd uintptr) bool {
 			continue
 		case errors.Is(c.readErr, syscall.EAGAIN):
 			if c.start == c.end {
-				c.in.release()
+				c.in.Release()
 				c.in = nil
 			}
 			return false
@@ -382,7 +382,7 @@ func (c *Conn) makeRoom(need int) {
 		c.small = 0
 	}
 	if rest == 0 {
-		c.in.release()
+		c.in.Release()
 		c.in = nil
 		return
 	}
@@ -400,6 +400,6 @@ func (c *Conn) makeRoom(need int) {
 	}
 	s := newSlab(max(want, c.readSize))
 	copy(s.buf, c.in.buf[c.start:c.end])
-	c.in.release()
+	c.in.Release()
 	c.in, c.start, c.end = s, 0, rest
 }

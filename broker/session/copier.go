@@ -49,7 +49,7 @@ func (c *slabCopier) flush() {
 // drop releases the slab.
 func (c *slabCopier) drop() {
 	if c.batch.from != nil {
-		c.batch.from.release()
+		c.batch.from.Release()
 		c.batch.from = nil
 	}
 	c.used = 0

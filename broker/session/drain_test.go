@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/limits"
+	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
@@ -21,7 +22,7 @@ type slowly struct {
 	asked chan []byte
 }
 
-func (s *slowly) Take(messages []session.Message, _ bool) bool {
+func (s *slowly) Take(messages []session.Message, _ protocol.Memory, _ bool) bool {
 	for i := range messages {
 		s.asked <- bytes.Clone(messages[i].Reply)
 	}

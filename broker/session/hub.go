@@ -192,7 +192,7 @@ func (h *Hub) rejectConn(nc net.Conn, words []byte) {
 func (h *Hub) remove(c *Conn) {
 	h.drop(c)
 	if c.in != nil {
-		c.in.release()
+		c.in.Release()
 		c.in = nil
 	}
 	h.mu.Lock()

@@ -11,7 +11,7 @@ func Borrow(n int) *Loan { return (*Loan)(newSlab(n)) }
 func (l *Loan) Bytes() []byte { return l.buf }
 
 // Return ends a Loan without sending.
-func (l *Loan) Return() { (*slab)(l).release() }
+func (l *Loan) Return() { (*slab)(l).Release() }
 
 // SendLent is Send for messages whose slices all lie in the Loan, which it takes over.
 func (h *Hub) SendLent(l *Loan, messages []Message) {

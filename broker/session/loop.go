@@ -161,7 +161,7 @@ func (l *loop) drain() bool {
 	l.dirty = l.dirty[:0]
 	for i := range batch {
 		if batch[i].ownsSlab {
-			batch[i].from.release()
+			batch[i].from.Release()
 		}
 	}
 	clear(batch)

@@ -1,14 +1,19 @@
 package session
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/carillon-mq/carillon/broker/protocol"
+)
 
 // Taker is a component of this broker that receives what is published on the subjects that it
 // offers, besides the subscribers: a Topic, an API. It must be safe for concurrent use.
 type Taker interface {
 	// Take receives, in the publisher's order, the messages of one read of a connection or link.
-	// They are valid during the call only. forwarded reports that another broker's Taker sent them
-	// here. behind asks the publisher to call Wait; it has no effect for messages from links.
-	Take(messages []Message, forwarded bool) (behind bool)
+	// They are valid during the call, and longer if memory, which they alias, is retained. It is
+	// nil for small messages, which have to be copied. forwarded reports that another broker's Taker sent them here. behind
+	// asks the publisher to call Wait; it has no effect for messages from links.
+	Take(messages []Message, memory protocol.Memory, forwarded bool) (behind bool)
 	// Wait blocks while the Taker has no room. A connection's reader calls it, without locks.
 	Wait()
 }
@@ -79,7 +84,11 @@ func (b *batch) callEachTaker() {
 }
 
 func (b *batch) callTaker(t Taker, messages []Message) {
-	if t.Take(messages, b.forwarded) {
+	var memory protocol.Memory
+	if b.origin != nil && b.from != nil && len(b.from.buf) > fullChunk {
+		memory = b.from // of one large message; others share their slab
+	}
+	if t.Take(messages, memory, b.forwarded) {
 		b.fullTakers = append(b.fullTakers, t)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/session"
 )
 
@@ -18,7 +19,7 @@ type recordingTaker struct {
 	full  bool
 }
 
-func (k *recordingTaker) Take(messages []session.Message, forwarded bool) bool {
+func (k *recordingTaker) Take(messages []session.Message, _ protocol.Memory, forwarded bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var line []string

@@ -62,7 +62,7 @@ func (o *outbox) message(head []byte, sid string, tail, data []byte, from *slab)
 		b = append(b, sid...)
 		_ = append(b, tail...)
 		o.grow(line)
-		from.retain()
+		from.Retain()
 		o.segments = append(o.segments, segment{data, from})
 		o.size += len(data)
 		o.open = false
@@ -84,7 +84,7 @@ func (o *outbox) consume(n int) {
 	i := 0
 	for ; n > 0 && n >= len(o.segments[i].bytes); i++ {
 		n -= len(o.segments[i].bytes)
-		o.segments[i].slab.release()
+		o.segments[i].slab.Release()
 	}
 	if n > 0 {
 		o.segments[i].bytes = o.segments[i].bytes[n:]

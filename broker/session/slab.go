@@ -46,10 +46,15 @@ func newSlab(n int) *slab {
 	return s
 }
 
-func (s *slab) retain() { s.refs.Add(1) }
+// Retain implements protocol.Memory.
+func (s *slab) Retain() { s.refs.Add(1) }
 
-func (s *slab) release() {
+// Release implements protocol.Memory.
+func (s *slab) Release() {
 	if s.refs.Add(-1) == 0 && s.class >= 0 {
 		slabs[s.class].Put(s)
 	}
 }
+
+// Size implements protocol.Memory.
+func (s *slab) Size() int { return len(s.buf) }

@@ -36,7 +36,7 @@ func TestKeepingAndAnsweringAllocatesNothing(t *testing.T) {
 				read[i] = message("orders.eu", "0", "a message", "Trace: 1")
 			}
 			got := testutil.LeastAllocs(1000, 0, func() {
-				(*taker)(topic).Take(read, false)
+				(*taker)(topic).Take(read, nil, false)
 				for range read {
 					<-hub.waiting[0]
 				}

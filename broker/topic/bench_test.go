@@ -66,7 +66,7 @@ func BenchmarkPublishAndWait(b *testing.B) {
 				wg.Go(func() {
 					m := []protocol.Message{{Subject: []byte("orders.eu"), Reply: []byte(strconv.Itoa(i)), Data: make([]byte, 256)}}
 					for left.Add(-1) >= 0 {
-						(*taker)(topic).Take(m, false)
+						(*taker)(topic).Take(m, nil, false)
 						<-hub.waiting[i]
 					}
 				})
@@ -102,7 +102,7 @@ func BenchmarkPublishWindow(b *testing.B) {
 						copy(read[i].Data[len("NATS/1.0\r\nId: "):], fmt.Appendf(nil, "%016d", id))
 					}
 				}
-				(*taker)(topic).Take(read, false)
+				(*taker)(topic).Take(read, nil, false)
 				for out += len(read); out > 16*len(read); out-- {
 					<-hub.waiting[0]
 				}

@@ -363,7 +363,7 @@ func TestPublishersAreHeldUpWhileAnswersPileUp(t *testing.T) {
 			close(waited)
 		}()
 		n.service.acker.unanswered.Add(maxUnanswered)
-		topic.shards[0].publish([]protocol.Message{message("orders.a", "r2", "two")}) // stays with its sender
+		topic.shards[0].publish([]protocol.Message{message("orders.a", "r2", "two")}, nil) // stays with its sender
 		synctest.Wait()
 		select {
 		case <-waited:

@@ -315,13 +315,13 @@ func TestClosingAnswersEverybody(t *testing.T) {
 	for i := range 100 {
 		n.expect(n.hub.answer(t, fmt.Sprintf("r%d", i)), fmt.Sprintf("orders@%d", i+1))
 	}
-	if (*taker)(topic).Take(nil, false) {
+	if (*taker)(topic).Take(nil, nil, false) {
 		t.Error("behind")
 	}
 	if len(n.hub.offers) != 0 || !slices.Equal(told, []string{"orderstrue", "ordersfalse"}) {
 		t.Errorf("%d offers, told %q", len(n.hub.offers), told)
 	}
-	(*taker)(topic).Take([]protocol.Message{message("orders.a", "late", "x")}, false)
+	(*taker)(topic).Take([]protocol.Message{message("orders.a", "late", "x")}, nil, false)
 	if got := n.hub.answer(t, "late"); got != "no: topic orders: broker main-0 is stopping; try again" {
 		t.Errorf("answered %q", got)
 	}

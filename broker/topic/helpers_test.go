@@ -115,7 +115,9 @@ func (h *testHub) publish(messages ...protocol.Message) (behind bool) {
 	}
 	h.mu.Unlock()
 	for o, group := range groups {
-		behind = o.taker.Take(group, false) || behind
+		memory := testutil.LendMessages(group)
+		behind = o.taker.Take(group, memory, false) || behind
+		memory.Release()
 	}
 	return behind
 }

@@ -31,7 +31,7 @@ type Taker interface {
 	// Take takes the messages of one read of one connection or link, in the publisher's order.
 	// Their memory is valid during the call only. It waits for neither disk nor network, except for
 	// the log's next segment file. behind asks the caller to Wait before it reads on.
-	Take(messages []protocol.Message, forwarded bool) (behind bool)
+	Take(messages []protocol.Message, memory protocol.Memory, forwarded bool) (behind bool)
 	// Wait blocks while publishers have to wait. Links don't call it: their messages are refused
 	// when there is no room.
 	Wait()

@@ -13,9 +13,9 @@ type taker Topic
 
 // Take accepts messages of this broker's clients. Links bring numbered messages to Link.Take
 // instead.
-func (t *taker) Take(messages []protocol.Message, _ bool) (behind bool) {
+func (t *taker) Take(messages []protocol.Message, memory protocol.Memory, _ bool) (behind bool) {
 	if len(t.shards) == 1 {
-		return t.shards[0].publish(messages)
+		return t.shards[0].publish(messages, memory)
 	}
 	spec := &(*Topic)(t).Desired().Spec
 	d := divisions.Get().(*division)
@@ -26,7 +26,7 @@ func (t *taker) Take(messages []protocol.Message, _ bool) (behind bool) {
 	}
 	for n, list := range d.lists {
 		if len(list) > 0 {
-			behind = t.shards[n].publish(list) || behind
+			behind = t.shards[n].publish(list, memory) || behind
 			clear(list)
 			d.lists[n] = list[:0]
 		}
@@ -36,9 +36,9 @@ func (t *taker) Take(messages []protocol.Message, _ bool) (behind bool) {
 }
 
 // publish gives messages of one read of a connection to the shard's sender.
-func (p *Shard) publish(messages []protocol.Message) (behind bool) {
+func (p *Shard) publish(messages []protocol.Message, memory protocol.Memory) (behind bool) {
 	s := p.topic.service
-	behind = p.sender().Publish(p.view.Load(), messages)
+	behind = p.sender().Publish(p.view.Load(), messages, memory)
 	if shard := p.leading.Load(); shard != nil {
 		behind = behind || shard.ahead.pushesBack(&s.aheadBound)
 	}

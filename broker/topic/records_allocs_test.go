@@ -20,7 +20,7 @@ func TestRecordsAllocateNothing(t *testing.T) {
 	_, hub, topic := benchSite(t, 1, func(s *coordination.TopicSpec) { s.Durability = coordination.Memory })
 	read := []protocol.Message{message("orders.eu", "0", prefixed(slices.Repeat([]string{strings.Repeat("x", 64)}, 16384)...), "Records: 16384")}
 	send := func() {
-		(*taker)(topic).Take(read, false)
+		(*taker)(topic).Take(read, nil, false)
 		<-hub.waiting[0]
 	}
 	// A chunk of memory for each batch is the log's, and a cursor the reader's.

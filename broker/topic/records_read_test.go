@@ -209,7 +209,7 @@ func BenchmarkReadRecords(b *testing.B) {
 	_, hub, topic := benchSite(b, 1, func(s *coordination.TopicSpec) { s.Durability = coordination.Memory })
 	payload := prefixed(slices.Repeat([]string{strings.Repeat("x", 64)}, 16384)...)
 	for range 8 {
-		(*taker)(topic).Take([]protocol.Message{message("orders.eu", "0", payload, "Records: 16384")}, false)
+		(*taker)(topic).Take([]protocol.Message{message("orders.eu", "0", payload, "Records: 16384")}, nil, false)
 		<-hub.waiting[0]
 	}
 	var r records.BulkReader

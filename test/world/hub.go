@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/session"
 	"github.com/carillon-mq/carillon/broker/subject"
 	"github.com/carillon-mq/carillon/broker/topic"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // hub is a process' clients: it hands what they publish to whoever offered to take it, and brings
@@ -99,9 +100,11 @@ func (h *hub) publish(messages []protocol.Message) (taken bool) {
 		}
 		if len(mine) > 0 {
 			taken = true
-			if o.taker.Take(mine, false) {
+			memory := testutil.LendMessages(mine)
+			if o.taker.Take(mine, memory, false) {
 				behind = append(behind, o.taker)
 			}
+			memory.Release()
 		}
 	}
 	for _, t := range behind {
