@@ -144,19 +144,31 @@ func (v *Volume) Again() error {
 	return v.mount()
 }
 
+// fillTries is how often Fill takes what is free: whoever uses the volume may take some of it meanwhile.
+const fillTries = 10
+
 // Fill leaves about as much free, or nothing at all, in a file that takes all else. The function returned frees it again.
 func (v *Volume) Fill(name string, leave int64) (free func() error, err error) {
-	var stat unix.Statfs_t
-	if err := unix.Statfs(v.Dir, &stat); err != nil {
-		return nil, err
-	}
 	ballast, err := os.Create(filepath.Join(v.Dir, name))
 	if err != nil {
 		return nil, err
 	}
 	defer ballast.Close()
-	if size := int64(stat.Bavail)*stat.Bsize - max(leave, 1<<20); size > 0 {
-		if err := unix.Fallocate(int(ballast.Fd()), 0, 0, size); err != nil {
+	for tries := 1; ; tries++ {
+		var stat unix.Statfs_t
+		var taken unix.Stat_t
+		if err := errors.Join(unix.Statfs(v.Dir, &stat), unix.Fstat(int(ballast.Fd()), &taken)); err != nil {
+			return nil, err
+		}
+		size := int64(stat.Bavail)*stat.Bsize - max(leave, 1<<20)
+		if size <= 0 {
+			break
+		}
+		err := unix.Fallocate(int(ballast.Fd()), 0, taken.Blocks*512, size)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.ENOSPC) || tries == fillTries {
 			return nil, fmt.Errorf("fill %s: %w", v.Dir, err)
 		}
 	}
