@@ -15,12 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-mq/carillon/internal/testutil"
 	"github.com/carillon-mq/carillon/test/disk"
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
 // patience is how long a test waits for what has to come; one that passes never waits that long.
-const patience = 40 * time.Second
+const patience = testutil.Patience
 
 var (
 	folder *disk.Folder

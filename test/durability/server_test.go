@@ -161,6 +161,13 @@ func (s *server) judge(js jetstream.JetStream, h *checker.History, consumers ...
 	if err := h.Drain(soon(s.t), js, consumers...); err != nil {
 		s.t.Errorf("%v", err)
 	}
+	// A client that has not noticed yet that the server has ended asks in vain.
+	testutil.Eventually(s.t, "stream "+h.Stream+" is served", func() error {
+		ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := js.Stream(ctx, h.Stream)
+		return err
+	})
 	entries, err := h.Read(soon(s.t), js)
 	if err != nil {
 		s.t.Errorf("%v", err)
