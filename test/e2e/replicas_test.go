@@ -55,11 +55,12 @@ func topicBrokerKilled(t *testing.T, e *environment) {
 	d := e.startDurable(t, another(victim), "orders.us.killed")
 	d.under(t, 100)
 	before := e.deletePod(t, victim, client.GracePeriodSeconds(0))
-	eventually(t, failoverTime, "another broker leads", func(context.Context) error {
-		if leader := e.leaderOf(t, "orders"); leader == victim {
-			return errors.New(leader + " still does")
+	eventually(t, failoverTime, "another broker leads", func(ctx context.Context) error {
+		leader, err := e.leader(ctx, "orders")
+		if err == nil && leader == victim {
+			err = errors.New(leader + " still does")
 		}
-		return nil
+		return err
 	})
 	d.under(t, 100)
 	eventually(t, replaceTime, victim+" is back", e.replaced(victim, before))

@@ -162,14 +162,22 @@ func topicsServe(t *testing.T, e *environment) {
 // leaderOf is the pod that the Topic's log is on.
 func (e *environment) leaderOf(t *testing.T, name string) string {
 	t.Helper()
-	o, err := e.topic(t.Context(), name)
+	leader, err := e.leader(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Status.Leader == nil {
-		t.Fatalf("the status of %s names no leader", name)
+	return leader
+}
+
+func (e *environment) leader(ctx context.Context, name string) (string, error) {
+	o, err := e.topic(ctx, name)
+	if err != nil {
+		return "", err
 	}
-	return o.Status.Leader.Name
+	if o.Status.Leader == nil {
+		return "", fmt.Errorf("the status of %s names no leader", name)
+	}
+	return o.Status.Leader.Name, nil
 }
 
 // onlyBrokerCut cuts off the node of the only broker that has a Topic: the Topic says so, and
