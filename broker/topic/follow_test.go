@@ -102,10 +102,10 @@ func TestEachTopicIsOfferedWithItsLeader(t *testing.T) {
 	if got := n.ask("here.a", "x"); !strings.Contains(got, "broker main-1 leads it") {
 		t.Errorf("answered %q", got)
 	}
+	n.eventually("it is set aside", func() bool { return len(n.stands()) == 0 && n.service.Stats().SetAside == 2 })
 	if _, err := shard.Data().Append(&log.Append{Epoch: 9, Records: []log.Record{{Data: []byte("x")}}}); err == nil {
 		t.Error("its log is still open")
 	}
-	n.eventually("it is set aside", func() bool { return len(n.stands()) == 0 && n.service.Stats().SetAside == 2 })
 	// And back: it had messages in an earlier epoch.
 	n.doubt = true
 	n.place("here", self)
