@@ -18,6 +18,7 @@
 //	hub.go       a process' clients; client.go publishers, reader.go readers and snapshots, subscriber.go Subscriptions
 //	flood.go     publishers that want no answers; senders that fall silent
 //	deletion.go  Topics that are deleted under load, and made again
+//	decay.go     disks that decay, one after the other
 //	faults.go    what strikes; options.go the classes that are left out, and why
 //	judge.go     what was promised, and whether it holds; order.go whether an order of events explains all answers; registers.go the
 //	             same of each subject, by porcupine; holding.go, limits.go, cursors.go the promises of durability, of retention and
@@ -41,6 +42,8 @@
 //	J8  A snapshot has all that was acknowledged before it, and doesn't change while it is held.
 //	J9  What a leader has taken that is not safe is bounded, and so are the senders that it remembers.
 //	J10 Nothing of a deleted Topic comes back. Its logs go, or are set aside where the broker was away.
+//	J11 A broker that died scrubs its disk soon after its start, whether anybody reads from it or not. So damage on all replicas, some
+//	    minutes apart, loses nothing.
 //
 // CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript
 // of one written; CARILLON_FAULTS names the faults that strike, CARILLON_FOUND the classes that are

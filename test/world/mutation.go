@@ -98,4 +98,13 @@ var mutationsOfFindings = []Mutation{
 	{Name: "A10: a deposed leader takes snapshots, and says which record is the last", Edits: []edit{
 		{"broker/topic/confirm.go", "if l.Confirmed() >= round {", "if l.Confirmed() >= round || true {"}},
 		Faults: []string{"cut off one", "cut in two", "cut one way"}, Found: []Class{StaleAnswers}},
+	// Opening a compressed segment of one block reads all of it, so nothing is compressed here.
+	{Name: "A11: scrubbing begins an hour after a start", Edits: []edit{
+		{"broker/upkeep/scrub.go", "\tscrubFirst = time.Minute\n", "\tscrubFirst = time.Hour\n"},
+		{"broker/upkeep/upkeep.go", "\tcompressFirst = time.Minute\n", "\tcompressFirst = time.Hour\n"}},
+		Faults: []string{"kill one"}, Kinds: []string{"plain"}, Readers: []string{"decay"}},
+	{Name: "A11: after a crash segments are scrubbed when they are due anyway", Edits: []edit{
+		{"broker/scrub/plan.go", "unsure := !began.IsZero() && known(s).Before(began)\n", "unsure := false\n"},
+		{"broker/upkeep/upkeep.go", "\tcompressFirst = time.Minute\n", "\tcompressFirst = time.Hour\n"}},
+		Faults: []string{"kill one"}, Kinds: []string{"plain"}, Readers: []string{"decay"}},
 }

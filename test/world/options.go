@@ -18,7 +18,7 @@ type Options struct {
 	Kinds []string
 	// Readers has all Topics have these: "subscription", "snapshot", "flood" (a publisher that
 	// wants no answers), "silence" (nobody publishes for long after everything else, and nobody who
-	// did is remembered).
+	// did is remembered), "decay" (in the end each replica's disk is damaged in turn).
 	Readers []string
 	// For is how long faults strike; 0: the seed says.
 	For time.Duration

@@ -74,6 +74,9 @@ func Run(seed uint64, o Options) (r Result) {
 	if w.broken == nil && slices.Contains(o.Readers, "silence") {
 		w.silence()
 	}
+	if w.broken == nil && (slices.Contains(o.Readers, "decay") || len(o.Readers) == 0 && seed%(100/decayShare) == 0) {
+		w.decay()
+	}
 	r.Mended = w.now() - healed
 	if w.broken == nil {
 		w.end()
@@ -130,6 +133,12 @@ func (w *world) mend() {
 	}
 	publishers := slices.DeleteFunc(slices.Clone(w.clients), func(c *client) bool { return c.kind == subscribing })
 	w.calm(publishers, until)
+	w.becomeWhole(until)
+	w.calm(w.clients, until+mending)
+}
+
+// becomeWhole waits until all shards are whole.
+func (w *world) becomeWhole(until time.Duration) {
 	why := "nobody looked"
 	for why != "" && w.now() < until && w.broken == nil {
 		why = w.aside(w.unwhole)
@@ -138,7 +147,6 @@ func (w *world) mend() {
 	if why != "" && w.broken == nil {
 		w.fail("stuck: %s %v after everything is well again: %s", why, mending, w.aside(w.state))
 	}
-	w.calm(w.clients, until+mending)
 }
 
 // calm has clients stop, and waits until they have.
