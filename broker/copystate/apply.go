@@ -122,16 +122,16 @@ func (e Opened) apply(s State) (State, []Action) {
 	return s, actions
 }
 
-// Harmed reports damage that was found while the logs were open.
-type Harmed struct {
+// DamageFound reports damage that was found while the logs were open.
+type DamageFound struct {
 	Reason string
 	Epoch  uint64
-	Led    uint64 // the epoch that this process was to lead when it met the damage; 0: none
+	Led    uint64 // the epoch that this process was to lead when it found the damage; 0: none
 }
 
-func (e Harmed) apply(s State) (State, []Action) {
+func (e DamageFound) apply(s State) (State, []Action) {
 	s = s.doubt(Damaged, e.Reason, e.Epoch)
-	s.spent = max(s.spent, e.Led)
+	s.failedEpoch = max(s.failedEpoch, e.Led)
 	return s, []Action{Keep, Report}
 }
 
@@ -145,7 +145,7 @@ type Failed struct {
 }
 
 func (e Failed) apply(s State) (State, []Action) {
-	s.spent = max(s.spent, e.Led)
+	s.failedEpoch = max(s.failedEpoch, e.Led)
 	if e.Durability != log.Memory {
 		return s, nil
 	}
@@ -168,10 +168,11 @@ func (e Unrepairable) apply(s State) (State, []Action) {
 	return s, []Action{Keep, Report}
 }
 
-// Aside reports that the copy was set aside. It starts anew, with this State, when it is opened.
-type Aside struct{}
+// MovedAside reports that the copy was set aside. It starts anew, with this State, when it is
+// opened.
+type MovedAside struct{}
 
-func (Aside) apply(s State) (State, []Action) {
+func (MovedAside) apply(s State) (State, []Action) {
 	reason, epoch := s.reason, s.epoch
 	s = s.end(Cut|Damaged|Unsynced).end(Partial).doubt(Partial, reason, epoch)
 	return s, []Action{Report}
@@ -190,7 +191,7 @@ func (e Contradicted) apply(s State) (State, []Action) {
 }
 
 // CaughtUp reports that, in an epoch, the set named the broker's current incarnation while another
-// broker led, and that the copy has caught up (Seen.CaughtUp).
+// broker led, and that the copy has caught up (ShardSeen.CaughtUp).
 type CaughtUp struct{ Epoch uint64 }
 
 func (e CaughtUp) apply(s State) (State, []Action) {
@@ -227,9 +228,9 @@ const (
 
 func (l Leader) String() string { return [...]string{"nobody", "self", "other"}[l] }
 
-// Seen reports the state of the shard's key. It follows every change of the key or of the
+// ShardSeen reports the state of the shard's key. It follows every change of the key or of the
 // registered brokers, and every other event.
-type Seen struct {
+type ShardSeen struct {
 	Epoch  uint64
 	Entry  Entry
 	Leader Leader
@@ -247,20 +248,20 @@ type Seen struct {
 	CaughtUp bool
 }
 
-func (e Seen) apply(s State) (State, []Action) {
+func (e ShardSeen) apply(s State) (State, []Action) {
 	if !s.opened {
 		return s, nil
 	}
 	if s.doubts != 0 && e.Entry == Current && e.Leader != Self && s.follows == e.Epoch && e.CaughtUp {
 		caughtUp, actions := CaughtUp{e.Epoch}.apply(s)
-		next, more := e.apply2(caughtUp)
+		next, more := e.applyShard(caughtUp)
 		return next, append(actions, more...)
 	}
-	return e.apply2(s)
+	return e.applyShard(s)
 }
 
-// apply2 is apply without catching up.
-func (e Seen) apply2(s State) (State, []Action) {
+// applyShard is apply without catching up.
+func (e ShardSeen) applyShard(s State) (State, []Action) {
 	if e.Leader == Self {
 		return e.named(s)
 	}
@@ -269,7 +270,7 @@ func (e Seen) apply2(s State) (State, []Action) {
 	}
 	if s.doubts == Cut && e.Entry == Current {
 		s = s.end(Cut) // the writer of the entry knew of the cut, or of no better copy
-		next, actions := e.apply2(s)
+		next, actions := e.applyShard(s)
 		return next, append([]Action{Keep, Report}, actions...)
 	}
 	if e.Leader == Nobody {
@@ -290,19 +291,19 @@ func (e Seen) apply2(s State) (State, []Action) {
 	return s, []Action{Follow}
 }
 
-// named applies Seen to a process that the shard names as its leader.
-func (e Seen) named(s State) (State, []Action) {
+// named applies ShardSeen to a process that the shard names as its leader.
+func (e ShardSeen) named(s State) (State, []Action) {
 	switch {
 	case e.Leading && s.Grave() && e.Others:
-		s.spent = max(s.spent, e.Epoch) // the doubt that the shard may name for this epoch was an earlier one
+		s.failedEpoch = max(s.failedEpoch, e.Epoch) // the doubt that the shard may name for this epoch was an earlier one
 		return s, []Action{Withdraw, Lead}
 	case e.Leading && e.Alone && e.Entry == Earlier && !s.Grave():
 		return s, []Action{Vouch, Lead} // with followers, the leader's own swap does this
 	case e.Leading:
 		return s, []Action{Lead}
-	case e.Epoch <= s.spent && !e.Alone && s.Grave():
+	case e.Epoch <= s.failedEpoch && !e.Alone && s.Grave():
 		return s, []Action{Withdraw}
-	case e.Epoch <= s.spent && !e.Alone:
+	case e.Epoch <= s.failedEpoch && !e.Alone:
 		return s, []Action{Resign}
 	case s.doubts == 0:
 		return s, []Action{Lead}

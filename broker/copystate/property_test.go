@@ -74,7 +74,7 @@ func TestACopyThatLacksWhatItConfirmedDoesNotLead(t *testing.T) {
 			"harmed": func(t *rapid.T) {
 				if w.open {
 					w.holds, w.noticed = false, true
-					w.happens(t, Harmed{Reason: "damage", Epoch: w.epoch})
+					w.happens(t, DamageFound{Reason: "damage", Epoch: w.epoch})
 					w.sees(t) // as after every event
 				}
 			},
@@ -168,7 +168,7 @@ func (w *copyWorld) sees(t *rapid.T) {
 	if entry == Earlier && w.asked {
 		entry = Undecided
 	}
-	w.happens(t, Seen{Epoch: w.epoch, Entry: entry, Leader: w.leader, Doubted: w.doubted, Leading: w.leads, Others: rapid.Bool().Draw(t, "others"),
+	w.happens(t, ShardSeen{Epoch: w.epoch, Entry: entry, Leader: w.leader, Doubted: w.doubted, Leading: w.leads, Others: rapid.Bool().Draw(t, "others"),
 		CaughtUp: w.follows && w.caughtUp})
 }
 
@@ -177,10 +177,10 @@ func (w *copyWorld) happens(t *rapid.T, e Event) {
 	before := w.s
 	var actions []Action
 	w.s, actions = Apply(w.s, e)
-	seen, isSeen := e.(Seen)
+	seen, isSeen := e.(ShardSeen)
 	if before.Doubts()&^w.s.Doubts() != 0 {
 		_, repaired := e.(Repaired)
-		_, aside := e.(Aside)
+		_, aside := e.(MovedAside)
 		ends := repaired || aside || isSeen && (seen.Doubted && seen.Leader == Self || before.Follows() == seen.Epoch && seen.CaughtUp || before.Doubts() == Cut)
 		if !ends {
 			t.Fatalf("S6: %v ends a doubt: %v becomes %v", e, before, w.s)
@@ -235,7 +235,7 @@ func (w *copyWorld) happens(t *rapid.T, e Event) {
 			w.happens(t, Repaired{})
 		case SetAside:
 			w.found, w.kept, w.open, w.follows, w.caughtUp = false, nil, false, false, false
-			w.happens(t, Aside{})
+			w.happens(t, MovedAside{})
 			kept := w.s
 			w.found, w.open, w.kept = true, true, kept.Encode()
 			w.happens(t, Opened{Kept: kept, Counted: w.entry == Earlier, Durability: log.Synced, Orderly: true, Epoch: w.epoch})

@@ -12,14 +12,14 @@ type Queue struct {
 	queued []Event
 }
 
-// Add queues an event, unless an equal one waits. Damage is met by each read, so one event of it is
-// enough.
+// Add queues an event, unless an equal one is queued. Each read of damaged records reports the
+// damage, so one such event is enough.
 func (q *Queue) Add(e Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	_, damage := e.(Harmed)
+	_, damage := e.(DamageFound)
 	if slices.ContainsFunc(q.queued, func(other Event) bool {
-		_, too := other.(Harmed)
+		_, too := other.(DamageFound)
 		return damage && too || other == e
 	}) {
 		return

@@ -50,9 +50,9 @@ type State struct {
 	// follows is the epoch in which this copy follows in spite of a doubt, if the set did not name
 	// this incarnation when that began; 0: none. Not persisted.
 	follows uint64
-	// spent is the last epoch that this process led in which a log failed; 0: none. Not persisted,
-	// since a process leads no epoch of an earlier process.
-	spent uint64
+	// failedEpoch is the last epoch that this process led in which a log failed; 0: none. Not
+	// persisted, since a process leads no epoch of an earlier process.
+	failedEpoch uint64
 }
 
 // Opened reports whether the copy was opened and judged in this incarnation.
@@ -93,8 +93,8 @@ func (s State) String() string {
 	if s.follows > 0 {
 		text += fmt.Sprintf(", follows in %d", s.follows)
 	}
-	if s.spent > 0 {
-		text += fmt.Sprintf(", spent %d", s.spent)
+	if s.failedEpoch > 0 {
+		text += fmt.Sprintf(", failed in %d", s.failedEpoch)
 	}
 	if s.reason != "" {
 		text += " (" + s.reason + ")"

@@ -140,8 +140,8 @@ func parseEvent(t *testing.T, line string, kept []byte, epoch *uint64) Event {
 		}
 		return Opened{Kept: before, Lost: has("lost"), Counted: has("counted"), Orderly: has("orderly"), Durability: durability,
 			Torn: has("torn"), Damage: value("damage"), Anew: has("anew"), Short: has("short"), Epoch: *epoch}
-	case "harmed":
-		return Harmed{Reason: rest, Epoch: *epoch}
+	case "damaged":
+		return DamageFound{Reason: rest, Epoch: *epoch}
 	case "failed":
 		led := uint64(0)
 		if value("led") != "" {
@@ -153,14 +153,14 @@ func parseEvent(t *testing.T, line string, kept []byte, epoch *uint64) Event {
 	case "unrepairable":
 		return Unrepairable{rest}
 	case "aside":
-		return Aside{}
+		return MovedAside{}
 	case "contradicted":
 		return Contradicted{rest, *epoch}
 	case "caught":
 		return CaughtUp{number(words[1])}
 	case "seen":
 		*epoch = number(words[0])
-		e := Seen{Epoch: *epoch, Doubted: has("doubted"), Leading: has("leading"), Alone: has("alone"), Others: has("others"),
+		e := ShardSeen{Epoch: *epoch, Doubted: has("doubted"), Leading: has("leading"), Alone: has("alone"), Others: has("others"),
 			CaughtUp: has("caught-up")}
 		for entry := NoMember; entry <= Undecided; entry++ {
 			if strings.Contains(rest, entry.String()) {

@@ -7,10 +7,10 @@
 // Invariants:
 //
 //	E1  An id is known only while its age is surely within the window (Window, rules 1 to 4).
-//	E2  A Window says since when it knows all ids (Complete). What it had to forget, or could not read,
-//	    moves that moment.
-//	E3  The ids of records that the log no longer holds are forgotten: Undo on the leader, Truncate on a
-//	    follower.
+//	E2  A Window says since when it knows all ids (Complete). What it had to forget, or could not
+//	    read, moves that moment.
+//	E3  The ids of records that the log no longer holds are forgotten: Undo on the leader, Truncate
+//	    on a follower.
 //	E4  The ids of all windows together are bounded; see limits.go.
 //
 // Nothing here outlives a process. A broker that starts reads its windows from the ends of its

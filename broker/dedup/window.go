@@ -25,9 +25,10 @@ import (
 // is surely within the window:
 //
 //  1. Ages are measured on the clock's Mono, which doesn't jump, and not by records' times.
-//  2. The age of an id that this process has not judged itself, but read from a batch, is what the record's time says. It
-//     is not known if the time can't be compared with records' (clock.Verdict.Elapsed), or if the record is of the
-//     future by more than clock.Slack and a quarter of the window allow.
+//  2. The age of an id that this process has not judged itself, but read from a batch, is what the
+//     record's time says. It is not known if the time can't be compared with records'
+//     (clock.Verdict.Elapsed), or if the record is of the future by more than clock.Slack and a
+//     quarter of the window allow.
 //  3. An id is no younger than an id behind it in the log.
 //  4. When the time steps, ids that were read from batches become older or younger by that.
 type Window struct {

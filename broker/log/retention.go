@@ -39,7 +39,8 @@ const timeSlack = 2 * time.Second
 // Records' times may be wrong, since a clock was. What was written before is older, so:
 //
 //  1. A segment is no older than any segment before it says, in so far as that isn't in the future.
-//  2. A segment whose times are in the future is as old as the next one whose times are not. Without such a one it is not old.
+//  2. A segment whose times are in the future is as old as the next one whose times are not.
+//     Without such a one it is not old.
 func PlanRetention(segments []SegmentInfo, start uint64, now time.Time, policy Retention, hold uint64) RetentionPlan {
 	plan := RetentionPlan{Start: start}
 	var bytes int64

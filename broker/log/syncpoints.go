@@ -52,8 +52,8 @@ func (p syncPoints) of(log, base uint64, file uint32) syncPoint {
 //     are read whatever their order, and the furthest sync point of a file counts.
 //  5. A journal that is missing, damaged or can't be written proves nothing and harms nothing: what
 //     follows the last marker is written again when a log is opened.
-//  6. A sync point has the log's watermark, too, which costs no write more. It stays true as long as
-//     the file: of a file that was cut, what is left was committed up to there.
+//  6. A sync point has the log's watermark, too, which costs no write more. It stays true as long
+//     as the file: of a file that was cut, what is left was committed up to there.
 //
 // A file is a sequence of groups. The first group's turn is the file's; a group of another turn is
 // of an earlier use, and ends it. In an entry, behind is by how much the watermark is behind the

@@ -25,7 +25,7 @@ var (
 func (c Collector) replicas(to sample) {
 	s := c.sources.Replication.Stats()
 	to.gauge(descReplicaLed, float64(s.Leads))
-	to.gauge(descReplicaShort, float64(s.Short))
+	to.gauge(descReplicaShort, float64(s.UnderReplicated))
 	to.gauge(descReplicaFollowed, float64(s.Follows))
 	to.gauge(descReplicaCopying, float64(s.Copying))
 	to.gauge(descReplicaSuspect, float64(c.sources.Topics.Suspects()))

@@ -209,7 +209,7 @@ func (w *tenure) carryOut(ctx context.Context, plan *Plan) (stale bool, err erro
 			failed = append(failed, part.err)
 		}
 	}
-	w.c.tell(done)
+	w.c.logWrites(done)
 	return stale, errors.Join(failed...)
 }
 
@@ -242,8 +242,9 @@ func (w *tenure) write(ctx context.Context, writes []Write) []part {
 	return parts
 }
 
-// tell counts the writes and logs a summary, with a warning if acknowledged records may be lost.
-func (c *Controller) tell(done []Write) {
+// logWrites counts the writes and logs a summary, with a warning if acknowledged records may be
+// lost.
+func (c *Controller) logWrites(done []Write) {
 	if len(done) == 0 {
 		return
 	}

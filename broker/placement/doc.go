@@ -13,8 +13,8 @@
 //
 //	P1  A replica that has been in sync is not replaced because its broker is away: its data are
 //	    there. It is replaced when the broker is drained.
-//	P2  A write raises the epoch, by Facts.Stride, if it names a leader: another broker, the same one in
-//	    another incarnation or as the only member, or one that resigned because its log failed in
+//	P2  A write raises the epoch, by Facts.Stride, if it names a leader: another broker, the same one
+//	    in another incarnation or as the only member, or one that resigned because its log failed in
 //	    this epoch. No two leaders share an epoch. A write that removes a replica raises the epoch,
 //	    too: the broker deletes its copy, and if it gets the replica again, the leader must not use
 //	    what it knew of the former copy.
@@ -51,8 +51,8 @@
 //	P9  The same facts give the same plan, in any order. When plans are carried out, and leaders and
 //	    followers have done their part, nothing is left to plan. A plan that was carried out in part
 //	    is no worse a start than any other state: everything that a plan knows is in the shards.
-//	P10 A shard of an earlier generation of etcd, which was restored from a backup, has no leader, and
-//	    its set says nothing: P1, P4 and P6 do not hold for it. When all of its replicas are present,
-//	    and all brokers have reported their copies, the copy that goes furthest leads, and the set is
-//	    that one and the replicas that go equally far (electRestored).
+//	P10 A shard of an earlier generation of etcd, which was restored from a backup, has no leader,
+//	    and its set says nothing: P1, P4 and P6 do not hold for it. When all of its replicas are
+//	    present, and all brokers have reported their copies, the copy that goes furthest leads, and
+//	    the set is that one and the replicas that go equally far (electRestored).
 package placement

@@ -183,7 +183,7 @@ func Decide(facts Facts) Plan {
 	elections := len(p.Writes)
 	unsettled := p.unsettled[:0:0]
 	for _, it := range p.unsettled {
-		if !p.relieve(it) {
+		if !p.replaceLeader(it) {
 			unsettled = append(unsettled, it)
 		}
 	}
@@ -282,7 +282,7 @@ func (p *planner) sort(t *coordination.Topic, shards []*coordination.Shard) {
 		switch {
 		case !p.led(it):
 			p.unled = append(p.unled, it)
-		case p.asMeant(it):
+		case p.asWanted(it):
 			p.settled = append(p.settled, it)
 		default:
 			p.unsettled = append(p.unsettled, it)

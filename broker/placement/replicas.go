@@ -24,9 +24,9 @@ func (p *planner) wanted(it item) int {
 	return min(it.topic.Spec.ResolvedReplicas(max(keep, len(p.takers))), MaxReplicas)
 }
 
-// asMeant reports whether a led shard has as many replicas as wanted, none of them being moved or
+// asWanted reports whether a led shard has as many replicas as wanted, none of them being moved or
 // on a drained broker, and a leader that is not drained.
-func (p *planner) asMeant(it item) bool {
+func (p *planner) asWanted(it item) bool {
 	if len(it.Adding)+len(it.Removing) > 0 || p.facts.Drains[it.Leader] != "" || len(it.Replicas) != p.wanted(it) {
 		return false
 	}
@@ -40,9 +40,9 @@ func (p *planner) asMeant(it item) bool {
 	return true
 }
 
-// relieve moves the leadership if the leader is drained, or is to be removed and enough others are
-// ready. It reports whether it did.
-func (p *planner) relieve(it item) bool {
+// replaceLeader moves the leadership if the leader is drained, or is to be removed and enough
+// others are ready. It reports whether it did.
+func (p *planner) replaceLeader(it item) bool {
 	goes := slices.Contains(it.Removing, it.Leader) && p.staying(it.Shard) >= p.wanted(it)
 	if p.facts.Drains[it.Leader] == "" && !goes {
 		return false

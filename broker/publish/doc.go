@@ -12,8 +12,8 @@
 //
 // Invariants:
 //
-//	W1  A refusal is a value of a type from this package, or wraps one of broker/log's. A counter and a
-//	    code of each Codec follow from its type alone.
+//	W1  A refusal is a value of a type from this package, or wraps one of broker/log's. A counter and
+//	    a code of each Codec follow from its type alone.
 //	W2  The records of one message are kept together, or none of them is. CheckRecords accepts one
 //	    encoding of them only, so that readers need not check it again.
 //	W3  An answer that a newer leader's record could change is Falsifiable, by its type alone.

@@ -31,8 +31,9 @@ type barrier struct {
 	ends             [maxRounds]uint64 // end of the data log when a round began, by number % maxRounds
 }
 
-// Question returns the round that must be confirmed before a question asked now may be answered.
-func (l *Leader) Question() (round uint64) {
+// RequestRound returns the round that must be confirmed before a question that arrives now may be
+// answered.
+func (l *Leader) RequestRound() (round uint64) {
 	b := &l.barrier
 	if b.begun-b.confirmed == maxRounds {
 		b.wanted = true
@@ -88,7 +89,7 @@ func (l *Leader) confirm() (moved bool) {
 		for _, m := range l.shard.InSync {
 			round = min(round, l.confirmedBy(m))
 		}
-		for _, m := range l.asked {
+		for _, m := range l.unanswered {
 			round = min(round, l.confirmedBy(m))
 		}
 		if round <= b.confirmed {

@@ -15,7 +15,7 @@ import (
 
 // confirms reports whether a question asked now is answered within limit.
 func (w *world) confirms(l *Leading, limit time.Duration) bool {
-	round, began := l.Question(), time.Now()
+	round, began := l.RequestRound(), time.Now()
 	for l.Confirmed() < round {
 		if time.Since(began) > limit {
 			return false
@@ -47,7 +47,7 @@ func TestALeaderProvesThatItLeads(t *testing.T) {
 
 // thawed makes a broker reachable again and waits for its confirmation.
 func (w *world) thawed(t *testing.T, l *Leading, broker string) {
-	round := l.Question()
+	round := l.RequestRound()
 	w.wires.thaw("a", broker)
 	w.within(5*time.Second, "the question is answered", func() bool { return l.Confirmed() >= round })
 }
@@ -85,7 +85,7 @@ func TestAQuestionOutlivesItsConnection(t *testing.T) {
 		a.publish(orders, "one")
 		l := a.leads[orders]
 		w.wires.freeze("a", "b")
-		round := l.Question()
+		round := l.RequestRound()
 		w.wires.reset("b")
 		w.wires.thaw("a", "b")
 		w.within(5*time.Second, "the question is answered", func() bool { return l.Confirmed() >= round })
@@ -100,10 +100,10 @@ func TestQuestionsShareRounds(t *testing.T) {
 		a.publish(orders, "one")
 		l := a.leads[orders]
 		w.wires.freeze("a", "b") // so that no round ends meanwhile, however slow the machine is
-		first := l.Question()
+		first := l.RequestRound()
 		last := first
 		for range 1000 {
-			last = l.Question()
+			last = l.RequestRound()
 		}
 		if last-first > maxRounds { // maxRounds are open, and one is waited for
 			t.Errorf("1000 questions at once make %d rounds", last-first+1)
@@ -122,7 +122,7 @@ func TestMovedTellsOfConfirmedRounds(t *testing.T) {
 		synctest.Wait()
 		moved := make(chan uint64, 100)
 		w.moved = func(l *Leading) { moved <- l.Confirmed() }
-		round := a.leads[orders].Question()
+		round := a.leads[orders].RequestRound()
 		select {
 		case is := <-moved:
 			if is < round {
@@ -189,12 +189,12 @@ func BenchmarkBarrier(b *testing.B) {
 			w.moved = func(l *Leading) { confirmed.move(l.Confirmed()) }
 			a.publish(orders, "one")
 			l := a.leads[orders]
-			b.Run("question", func(b *testing.B) { median(b, func() { confirmed.wait(l.Question()) }) })
+			b.Run("question", func(b *testing.B) { median(b, func() { confirmed.wait(l.RequestRound()) }) })
 			b.Run("16 at once", func(b *testing.B) {
 				b.SetParallelism(16)
 				b.RunParallel(func(p *testing.PB) {
 					for p.Next() {
-						confirmed.wait(l.Question())
+						confirmed.wait(l.RequestRound())
 					}
 				})
 			})

@@ -119,7 +119,7 @@ func (p *publisher) publish(a *log.Append) error {
 	first, err := p.log.Append(a)
 	end := first + uint64(len(a.Records))
 	if err == nil {
-		p.l.Grown(Data, end, true)
+		p.l.Appended(Data, end, true)
 	}
 	p.mu.Unlock()
 	if err == nil {
@@ -206,7 +206,7 @@ func BenchmarkCopyLargeBatches(b *testing.B) {
 			b.Fatal(err)
 		}
 		end += 16384
-		p.l.Grown(Data, end, true)
+		p.l.Appended(Data, end, true)
 		if i%256 == 255 {
 			p.gate.wait(end)
 			b.StopTimer()

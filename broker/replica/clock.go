@@ -19,9 +19,9 @@ type clockFrame struct {
 	vote    clock.Vote
 }
 
-// clockEnd is one end's state of exchanging votes over a connection. Each end sends its vote when
-// the connection begins, with each heartbeat, and at once when the other end knows no round trip
-// yet.
+// clockEnd is the state of exchanging votes at one end of a connection. Each end sends its vote
+// when the connection begins, with each heartbeat, and at once when the other end knows no round
+// trip yet.
 type clockEnd struct {
 	on  bool // both ends exchange votes
 	due atomic.Bool

@@ -3,8 +3,12 @@
 //
 // A shard has two logs, its parts: Data, the records, and State, the cursors. Both have one leader,
 // one epoch and one in-sync set, which is in etcd. Two pure pieces, without I/O, goroutine or
-// clock, make the decisions: Leader advances the high watermark and wants in-sync sets; Meet finds
-// where a follower's log diverges from its leader's. Exchange connects them over the network.
+// clock, make the decisions: Leader advances the high watermark and proposes in-sync sets; Compare
+// finds where a follower's log diverges from its leader's. Exchange connects them over the network.
+//
+// Records are safe on a replica when they are as durable there as the Topic requires, and committed
+// when they are safe on all members of the in-sync set. The high watermark is the end of the
+// committed records.
 //
 // The set is changed by compare-and-swap only, and the answer to a swap may be lost. So while the
 // result of a swap is unknown, the leader counts the members of both sets.
@@ -39,9 +43,9 @@
 //	    question, every member of the set, and of the set of an unanswered swap, confirms that it
 //	    copies under the leader's epoch (barrier).
 //
-// A follower's ask says what its logs are and how much of them is durable; it flushes them before,
-// so that everything counts that it has. Only a follower that is told to copy has joined. An ack is
-// always true of the log as it is: before a log is truncated, all its appends have completed. A
+// A follower's ask describes its logs and how much of them is safe. It flushes them first, so that
+// all of their records count. A follower has joined when the leader's verdict is to copy. An ack
+// always holds for the current log: before a log is truncated, all its appends have completed. A
 // batch is promised or not: cursor changes without a waiting client are copied, and neither synced
 // nor acknowledged.
 //

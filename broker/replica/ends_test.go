@@ -19,7 +19,7 @@ func TestTheEndWaits(t *testing.T) {
 		f.users++
 		f.mu.Unlock()
 		asks := b.x.Stats().OutAsks
-		f.askAnew()
+		f.askAgain()
 		time.Sleep(time.Second)
 		if n := b.x.Stats().OutAsks; n != asks {
 			t.Error("it asked with logs that were about to change")
@@ -118,7 +118,7 @@ func TestAConnectionThatEndsLate(t *testing.T) {
 		l.mu.Lock()
 		late := l.streams[0]
 		l.mu.Unlock()
-		w.nodes["b"].follows[orders].askAnew()
+		w.nodes["b"].follows[orders].askAgain()
 		w.within(time.Second, "it has asked anew", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.streams) == 1 && l.streams[0] != late })
 		l.disconnected(late)
 		if !l.Followers()[0].Joined {

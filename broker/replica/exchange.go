@@ -27,9 +27,9 @@ type Config struct {
 	// Dial connects to another broker for replication. The connection is authenticated.
 	Dial  func(ctx context.Context, broker string) (net.Conn, error)
 	Store Store
-	// Now is the time since some moment before; it never goes back. nil: the process' own.
+	// Now is a monotonic clock, from any moment on. nil: that of the process.
 	Now func() time.Duration
-	// Clock votes with those of other brokers; nil: this one doesn't.
+	// Clock exchanges votes with the clocks of other brokers. nil: there is none.
 	Clock  *clock.Clock
 	Logger *slog.Logger
 }
@@ -54,8 +54,8 @@ type LeadConfig struct {
 	// Moved is called after a follower's progress, or a change of the set, moved a watermark. It
 	// must not block, nor End this.
 	Moved func()
-	// Unreadable is told why a log could not be read for a follower. It may be nil, must not block,
-	// nor End this.
+	// Unreadable is called with the error when a log could not be read for a follower. It may be nil,
+	// must not block, nor End this.
 	Unreadable func(err error)
 }
 
@@ -67,25 +67,25 @@ type FollowConfig struct {
 	Logs       [Parts]*log.Log
 	// High is the end of the records known to be safe on all members, from following before.
 	High [Parts]uint64
-	// Failed is told, once, that a log takes nothing more. It must not block, nor End this.
+	// Failed is called once, when a log accepts no more appends. It must not block, nor End this.
 	Failed func(error)
-	// Contradicted is called once, if the leader would have records dropped that are known to be
+	// Contradicted is called once, if the leader's verdict would drop records that are known to be
 	// safe on all members. Then nothing is dropped and nothing is copied any more. It must not
 	// block, nor End this. If it is nil, such records are set aside.
 	Contradicted func(why string)
 	// InDoubt reports whether the copy is in doubt, so that it does not count: then such records
 	// are set aside. It must not block. If it is nil, the copy is not in doubt.
 	InDoubt func() bool
-	// Mended, if not nil, says that the logs lack segments (log.Log.Lacks). Then these are fetched
-	// and nothing is copied. It is called once, when the logs are complete, or with the reason why
-	// they cannot be completed. It must not block, nor End this.
-	Mended func(error)
-	// Watch is told what happens to the data log; nil: nobody is. It is called by one goroutine at
-	// a time, and not after End.
+	// RepairEnded must be set if the logs lack segments (log.Log.Lacks), and only then. The segments
+	// are fetched, and nothing is copied. RepairEnded is called once: with nil when the logs are
+	// complete, or with the reason why they cannot be completed. It must not block, nor End this.
+	RepairEnded func(error)
+	// Watch is called with every change of the data log; nil: there is none. It is called by one
+	// goroutine at a time, and not after End.
 	Watch Watcher
 }
 
-// Watcher is told what happens to a log of a follower, in its order.
+// Watcher receives the changes of a follower's log, in order.
 type Watcher interface {
 	Appended(b log.Batch)
 	Truncated(end uint64) // it ends there now
@@ -95,11 +95,10 @@ type Watcher interface {
 // Exchange sends what leaders append to their followers, and acks back.
 //
 // Per leader broker there is one connection, which the follower dials and all its shards share. The
-// leader's end is a followerConn, the follower's a leaderConn. A followerConn has a list of shards
-// with something to send, and one goroutine that works through it. So a shard has neither a
-// goroutine nor a timer, and an idle one costs a few hundred bytes. Fetching followers, as Kafka
-// has, were simpler, but either an ack waits for the next fetch, or ten thousand idle shards are
-// fetched all the time.
+// leader's end is a followerConn, the follower's a leaderConn. A followerConn has a queue of shards
+// with something to send, and one goroutine that serves it. So a shard has neither a goroutine nor
+// a timer, and an idle one costs a few hundred bytes. Rejected: followers that fetch, as in Kafka.
+// Either an ack waits for the next fetch, or ten thousand idle shards are fetched all the time.
 //
 // Locks, in this order: Leading.mu or Following.mu; Exchange.mu; those of connections. None is held
 // during I/O.
@@ -116,15 +115,15 @@ type Exchange struct {
 	mu            sync.Mutex
 	closed        bool
 	self          coordination.Replica // incarnation 0: not known yet
-	lives         lives
+	registered    incarnations
 	leads         map[ID]*Leading // with followers
 	follows       map[ID]*Following
 	followerConns map[string]*followerConn // by follower
 	dialers       map[string]*leaderDialer // by leader
-	moved         []*Leading               // whose Moved is to be called from nowhere in particular
-	restless      []*Leading               // whose set is to change, or may be soon
+	moved         []*Leading               // with a pending call of Moved, by the sweeper
+	unsettled     []*Leading               // with a set that may change soon
 	trims         []*Following
-	complained    map[string]time.Duration // when a trouble was logged last
+	lastLogged    map[string]time.Duration // time of the last warning, by key
 
 	dueMu sync.Mutex
 	due   []*Following // with something to ack
@@ -134,16 +133,16 @@ type Exchange struct {
 	sweeping []*Leading    // its own
 }
 
-// lives are the incarnations of the members, by broker. It never changes.
-type lives map[string]int64
+// incarnations are those of the registered brokers, by id. A value never changes.
+type incarnations map[string]int64
 
-// has says whether a broker is registered in that life. Incarnation 0, a member that withdrew, is
-// no life.
-func (a lives) has(r coordination.Replica) bool {
+// alive reports whether a broker is registered in that incarnation. Incarnation 0, of a member that
+// withdrew, never is.
+func (a incarnations) alive(r coordination.Replica) bool {
 	return r.Incarnation != 0 && a[r.Broker] == r.Incarnation
 }
 
-// NewExchange begins to exchange. Close ends it.
+// NewExchange starts an Exchange. Close ends it.
 func NewExchange(c Config) *Exchange {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -156,7 +155,7 @@ func NewExchange(c Config) *Exchange {
 		config: c, log: c.Logger.With("component", "replication"), self: coordination.Replica{Broker: c.Self},
 		disk: work.NewJobs(diskWorkers, 0, 0), swaps: work.NewJobs(swapWorkers, 0, 0),
 		leads: make(map[ID]*Leading), follows: make(map[ID]*Following), followerConns: make(map[string]*followerConn), dialers: make(map[string]*leaderDialer),
-		complained: make(map[string]time.Duration), wake: make(chan struct{}, 1),
+		lastLogged: make(map[string]time.Duration), wake: make(chan struct{}, 1),
 	}
 	x.ctx, x.cancel = context.WithCancel(context.Background())
 	x.workers.Go(x.sweep)
@@ -186,52 +185,53 @@ func (x *Exchange) Close() {
 	x.workers.Wait()
 }
 
-// Observe takes over which brokers live, and in which lives, this one among them.
+// Observe applies the registered brokers and their incarnations, including this broker's.
 func (x *Exchange) Observe(state *coordination.State) {
 	x.mu.Lock()
-	if x.closed || x.lives.same(state.Brokers) {
+	if x.closed || x.registered.same(state.Brokers) {
 		x.mu.Unlock()
 		return
 	}
 	before := x.self
-	x.lives = make(lives, len(state.Brokers))
+	x.registered = make(incarnations, len(state.Brokers))
 	for _, b := range state.Brokers {
-		x.lives[b.ID] = b.Incarnation
+		x.registered[b.ID] = b.Incarnation
 	}
-	// Without a registration it goes on as who it was (R7).
-	if now := x.lives[x.config.Self]; now != 0 {
+	// Without a registration this broker keeps its last incarnation (R7).
+	if now := x.registered[x.config.Self]; now != 0 {
 		x.self.Incarnation = now
 	}
-	self, lives := x.self, x.lives
+	self, registered := x.self, x.registered
 	leads := slices.Collect(maps.Values(x.leads))
 	var follows []*Following
 	if self != before {
 		follows = slices.Collect(maps.Values(x.follows))
 	}
 	for _, fd := range x.dialers {
-		fd.dialNow() // Whom it waits for may be back.
+		fd.dialNow() // the leader may be back
 	}
 	x.mu.Unlock()
 	for _, l := range leads {
-		l.observe(self, lives)
+		l.observe(self, registered)
 	}
 	for _, f := range follows {
-		f.askAnew()
+		f.askAgain()
 	}
 }
 
-func (a lives) same(brokers []coordination.Broker) bool {
+func (a incarnations) same(brokers []coordination.Broker) bool {
 	return len(a) == len(brokers) && a != nil && !slices.ContainsFunc(brokers, func(b coordination.Broker) bool { return a[b.ID] != b.Incarnation })
 }
 
-// me is this broker as it is registered.
-func (x *Exchange) me() coordination.Replica {
+// registeredSelf returns this broker in its registered incarnation.
+func (x *Exchange) registeredSelf() coordination.Replica {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.self
 }
 
-// leading is the shard as it is led here, or nil, and the newest epoch that is known here of it.
+// leading returns this broker's leader of a shard, or nil, and the newest epoch of the shard that
+// is known here.
 func (x *Exchange) leading(id ID) (l *Leading, epoch int64) {
 	x.mu.Lock()
 	l, f := x.leads[id], x.follows[id]
@@ -245,13 +245,14 @@ func (x *Exchange) leading(id ID) (l *Leading, epoch int64) {
 	return l, epoch
 }
 
-// Committed lets acks go out that completions made due: after each round of the disk's committer.
+// Committed sends the acks that completions made due. It is called after each round of the disk's
+// committer.
 func (x *Exchange) Committed() {
 	x.dueMu.Lock()
 	due := x.due
 	x.due, x.spare = x.spare[:0], nil
 	x.dueMu.Unlock()
-	var last *leaderConn // Most are of few leaders, and an idle writer wakes once.
+	var last *leaderConn // most acks are for few leaders, and an idle writer is woken once
 	for _, f := range due {
 		if in := f.ackDue(); in != nil && in != last {
 			if last != nil {
@@ -269,17 +270,18 @@ func (x *Exchange) Committed() {
 	x.dueMu.Unlock()
 }
 
-// complain logs a trouble, the same one not again for a while.
-func (x *Exchange) complain(key, text string, args ...any) {
+// warnThrottled logs a warning. If it logged one with the same key within logEvery, it logs this
+// one at debug level.
+func (x *Exchange) warnThrottled(key, text string, args ...any) {
 	now := x.config.Now()
 	x.mu.Lock()
-	last, known := x.complained[key]
-	quiet := known && now-last < complainEvery
+	last, known := x.lastLogged[key]
+	quiet := known && now-last < logEvery
 	if !quiet {
-		if len(x.complained) >= maxTold {
-			clear(x.complained)
+		if len(x.lastLogged) >= maxLogKeys {
+			clear(x.lastLogged)
 		}
-		x.complained[key] = now
+		x.lastLogged[key] = now
 	}
 	x.mu.Unlock()
 	level := slog.LevelWarn

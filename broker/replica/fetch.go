@@ -9,7 +9,7 @@ import (
 // fetch is a follower's request for some batches of a log: those of a damaged or missing segment.
 // It gets one answer, of at most one turn, and the leader keeps no state about it.
 type fetch struct {
-	question
+	requestHead
 	part Part
 	span log.Span
 	log  Lineage // of the follower's log, as far as the span's position is known
@@ -27,7 +27,7 @@ type piece struct {
 
 func appendFetch(dst []byte, q *fetch) []byte {
 	dst, at := beginFrame(dst, frameFetch)
-	dst = appendQuestion(dst, &q.question)
+	dst = appendRequestHead(dst, &q.requestHead)
 	dst = append(dst, byte(len(q.Topic)))
 	dst = append(dst, q.Topic...)
 	dst = append(dst, byte(q.part))
@@ -39,7 +39,7 @@ func appendFetch(dst []byte, q *fetch) []byte {
 
 func parseFetch(body []byte) (*fetch, error) {
 	f := fields{rest: body}
-	q := &fetch{question: f.question()}
+	q := &fetch{requestHead: f.requestHead()}
 	q.Topic = string(f.next(int(f.u8())))
 	q.part = Part(f.u8())
 	q.span = log.Span{From: f.u64(), Next: f.u64()}
@@ -62,11 +62,11 @@ func appendPieceHeader(dst []byte, p *piece, size int) []byte {
 	dst, at := beginFrame(dst, framePiece)
 	dst = be.AppendUint32(dst, p.stream)
 	dst = be.AppendUint32(dst, p.round)
-	parted := byte(0)
+	diverged := byte(0)
 	if p.diverged {
-		parted = 1
+		diverged = 1
 	}
-	dst = append(dst, parted)
+	dst = append(dst, diverged)
 	dst = be.AppendUint64(dst, p.start)
 	be.PutUint32(dst[at:], uint32(len(dst)-at-4+size))
 	return dst
@@ -84,9 +84,9 @@ func parsePiece(body []byte) (p piece, err error) {
 
 // fetch handles a follower's request. The writer answers it.
 func (o *followerConn) fetch(q *fetch) error {
-	l, epoch, why, soon := o.x.asked(q.ID, q.epoch)
+	l, epoch, why, soon := o.x.leaderFor(q.ID, q.epoch)
 	if why != "" {
-		o.refuse(&q.question, epoch, why, soon)
+		o.refuse(&q.requestHead, epoch, why, soon)
 		return nil
 	}
 	q.l = l
@@ -106,7 +106,7 @@ func (o *followerConn) fetch(q *fetch) error {
 // answerFetch sends a piece, if the allowance permits it now. An error ends the connection.
 func (o *followerConn) answerFetch(q *fetch) error {
 	if o.allowance <= 0 {
-		o.postponed = append(o.postponed, q)
+		o.throttledFetches = append(o.throttledFetches, q)
 		return nil
 	}
 	p := piece{stream: q.stream, round: q.round}
@@ -119,7 +119,7 @@ func (o *followerConn) answerFetch(q *fetch) error {
 		c.Seek(from)
 		var err error
 		if v, err = q.l.read(c); err != nil {
-			o.x.complain(fmt.Sprintf("fetch %s %d", q.Topic, q.Shard), "Could not read what a follower has lost", "follower", o.broker,
+			o.x.warnThrottled(fmt.Sprintf("fetch %s %d", q.Topic, q.Shard), "Could not read what a follower has lost", "follower", o.broker,
 				"topic_id", q.Topic, "shard", q.Shard, "part", q.part.String(), "error", err)
 			why = err.Error()
 		}
@@ -151,8 +151,8 @@ func (o *followerConn) answerFetch(q *fetch) error {
 	return nil
 }
 
-// checkFetch judges whether and from where a fetch can be answered. why is the reason if it can't be at
-// present.
+// checkFetch judges whether and from where a fetch can be answered. why is the reason if it can't
+// be at present.
 func (l *Leading) checkFetch(q *fetch, p *piece) (from uint64, why string) {
 	l.use.RLock()
 	defer l.use.RUnlock()
@@ -166,7 +166,7 @@ func (l *Leading) checkFetch(q *fetch, p *piece) (from uint64, why string) {
 		return 0, err.Error()
 	}
 	own.Start = base
-	shared := Meet(own, q.log)
+	shared := Compare(own, q.log)
 	p.diverged = shared.Verb == Reset || shared.At < min(q.span.Next, q.log.End) || own.End < q.span.Next
 	return max(q.span.From, p.start), ""
 }

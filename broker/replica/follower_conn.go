@@ -20,9 +20,9 @@ type followerConn struct {
 	ended   bool
 	answers []byte // frames
 	dirty   []*stream
-	highs   []*stream       // whose watermark or start moved
-	probes  []*stream       // that a barrier round waits for
-	refused map[ID]question // asks that may have come too early
+	highs   []*stream          // whose watermark or start moved
+	probes  []*stream          // that a barrier round waits for
+	refused map[ID]requestHead // asks that may have come too early
 	fetches []*fetch
 	streams map[uint32]*stream // reader only
 
@@ -31,11 +31,11 @@ type followerConn struct {
 	moved []*Leading
 
 	// Writer only.
-	memory    []byte // lent to cursors
-	later     []*stream
-	postponed []*fetch // fetches that wait for the allowance, as later does
-	allowance int      // bytes that may be sent now of what followers lack
-	paced     time.Time
+	memory           []byte    // lent to cursors
+	throttled        []*stream // with bytes that wait for the allowance
+	throttledFetches []*fetch  // that wait for the allowance
+	allowance        int       // bytes that may be sent now of what followers lack
+	paced            time.Time
 }
 
 // stream is one shard that a follower has joined on a connection.
@@ -64,7 +64,7 @@ type stream struct {
 // Serve sends shards that are led here to another broker, which opened conn to follow them. It
 // returns when conn has ended, and closes it.
 func (x *Exchange) Serve(conn net.Conn, broker string) {
-	o := &followerConn{refused: make(map[ID]question), streams: make(map[uint32]*stream)}
+	o := &followerConn{refused: make(map[ID]requestHead), streams: make(map[uint32]*stream)}
 	o.init(x, conn, broker)
 	o.probed = announces(conn, coordination.FeatureBarrier)
 	x.mu.Lock()
@@ -104,7 +104,7 @@ func (x *Exchange) Serve(conn net.Conn, broker string) {
 // ended logs how a connection ended.
 func (x *Exchange) ended(c *connection, peer string) {
 	if _, bad := c.err.(*garbageError); bad {
-		x.complain("garbage from "+c.broker, "Ended a replication connection for what came over it", peer, c.broker, "error", c.err)
+		x.warnThrottled("garbage from "+c.broker, "Ended a replication connection for what came over it", peer, c.broker, "error", c.err)
 		return
 	}
 	x.log.Debug("Replication connection ended", peer, c.broker, "error", c.err)
@@ -172,15 +172,15 @@ func (o *followerConn) acked(id uint32, p Part, safe uint64) {
 	}
 	s.acked[p].Store(safe)
 	if s.l.copied(s, p, safe, o.now) {
-		o.hasMoved(s.l)
+		o.queueMoved(s.l)
 	}
 	if s.blocked.Load() && s.blocked.Swap(false) {
-		s.mark()
+		s.markDirty()
 	}
 }
 
-// hasMoved queues a call of Moved for allHandled.
-func (o *followerConn) hasMoved(l *Leading) {
+// queueMoved queues a call of Moved for allHandled.
+func (o *followerConn) queueMoved(l *Leading) {
 	if len(o.moved) == 0 || o.moved[len(o.moved)-1] != l {
 		o.moved = append(o.moved, l)
 	}
@@ -191,7 +191,7 @@ func (o *followerConn) hasMoved(l *Leading) {
 func (o *followerConn) confirmed(p *probe) {
 	s := o.streams[p.stream]
 	if s != nil && s.round == p.round && s.l.epoch == p.epoch && s.l.confirm(s, p.number) {
-		o.hasMoved(s.l)
+		o.queueMoved(s.l)
 	}
 }
 
@@ -210,7 +210,7 @@ func (o *followerConn) ask(a *ask) error {
 		return garbage("more than %d streams", maxStreams)
 	}
 	delete(o.streams, a.stream)
-	l, epoch, why, soon := x.asked(a.ID, a.epoch)
+	l, epoch, why, soon := x.leaderFor(a.ID, a.epoch)
 	var s *stream
 	if why == "" {
 		s, why = l.ask(o, a)
@@ -222,13 +222,14 @@ func (o *followerConn) ask(a *ask) error {
 		before.l.disconnected(before) // a new stream of the same shard has replaced it already, if it joined
 	}
 	if why != "" {
-		o.refuse(&a.question, epoch, why, soon)
+		o.refuse(&a.requestHead, epoch, why, soon)
 	}
 	return nil
 }
 
-// asked returns the leader for the epoch, or a refusal and whether the epoch may begin here soon.
-func (x *Exchange) asked(id ID, in int64) (l *Leading, epoch int64, why string, soon bool) {
+// leaderFor returns the leader for the epoch, or a refusal and whether the epoch may begin here
+// soon.
+func (x *Exchange) leaderFor(id ID, in int64) (l *Leading, epoch int64, why string, soon bool) {
 	l, epoch = x.leading(id)
 	switch {
 	case l == nil:
@@ -240,7 +241,7 @@ func (x *Exchange) asked(id ID, in int64) (l *Leading, epoch int64, why string, 
 }
 
 // refuse answers an ask, and remembers it if it may have come too early.
-func (o *followerConn) refuse(q *question, epoch int64, why string, soon bool) {
+func (o *followerConn) refuse(q *requestHead, epoch int64, why string, soon bool) {
 	o.x.counters.refused.Add(1)
 	o.mu.Lock()
 	if soon && !o.ended && len(o.refused) < maxStreams {
@@ -249,12 +250,12 @@ func (o *followerConn) refuse(q *question, epoch int64, why string, soon bool) {
 	o.mu.Unlock()
 	o.answer(appendRefusal(nil, &refusal{stream: q.stream, round: q.round, epoch: epoch, why: why}))
 	if l, _ := o.x.leading(q.ID); soon && l != nil {
-		o.come(q.ID, l.epoch) // leading may have begun just now, before the ask was remembered
+		o.letRetry(q.ID, l.epoch) // leading may have begun just now, before the ask was remembered
 	}
 }
 
-// come makes a follower ask again that asked for a shard before it was led here.
-func (o *followerConn) come(id ID, epoch int64) {
+// letRetry makes a follower ask again whose ask for the shard came before this broker led it.
+func (o *followerConn) letRetry(id ID, epoch int64) {
 	o.mu.Lock()
 	q, ok := o.refused[id]
 	if ok = ok && q.epoch == epoch; ok {
@@ -262,7 +263,7 @@ func (o *followerConn) come(id ID, epoch int64) {
 	}
 	o.mu.Unlock()
 	if ok {
-		o.answer(appendCome(nil, q.stream, q.round))
+		o.answer(appendRetry(nil, q.stream, q.round))
 	}
 }
 
@@ -275,13 +276,13 @@ func (o *followerConn) answer(frames []byte) {
 	much := len(o.answers) > maxAnswers
 	o.mu.Unlock()
 	if much {
-		o.fail(garbage("it asks and asks, and doesn't read the answers"))
+		o.fail(garbage("too many unread answers"))
 	}
 	o.signal()
 }
 
-// mark queues the stream for sending.
-func (s *stream) mark() {
+// markDirty queues the stream for sending.
+func (s *stream) markDirty() {
 	if s.dirty.Load() || s.dirty.Swap(true) {
 		return
 	}
@@ -365,12 +366,12 @@ func (o *followerConn) write() error {
 			return err
 		}
 		if o.addAllowance(); o.allowance > 0 {
-			for _, s := range o.later {
-				s.mark()
+			for _, s := range o.throttled {
+				s.markDirty()
 			}
-			clear(o.later)
-			o.later = o.later[:0]
-			fetches, o.postponed = append(fetches, o.postponed...), nil
+			clear(o.throttled)
+			o.throttled = o.throttled[:0]
+			fetches, o.throttledFetches = append(fetches, o.throttledFetches...), nil
 		}
 		for {
 			o.mu.Lock()
@@ -422,7 +423,7 @@ func (o *followerConn) write() error {
 		if err := o.out.Flush(); err != nil {
 			return err
 		}
-		if len(o.later)+len(o.postponed) > 0 {
+		if len(o.throttled)+len(o.throttledFetches) > 0 {
 			pace.Reset(paceTick)
 		}
 	}
@@ -452,16 +453,16 @@ func (s *stream) turn() error {
 		more = more || m
 	}
 	if more {
-		s.mark()
+		s.markDirty()
 	}
 	return nil
 }
 
 // extent returns the readable end of a log, and the end of what is promised.
-func (l *Leading) extent(p Part) (grown, promised uint64) {
+func (l *Leading) extent(p Part) (appended, promised uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.grown[p], l.promised[p]
+	return l.appended[p], l.promised[p]
 }
 
 func (l *Leading) marks() (m marks) {
@@ -479,8 +480,8 @@ func (s *stream) full(p Part) bool {
 
 // send sends one turn of one log, and reports whether there is more. An error ends the connection.
 func (s *stream) send(p Part) (more bool, err error) {
-	grown, promised := s.l.extent(p)
-	if s.next[p] >= grown {
+	appended, promised := s.l.extent(p)
+	if s.next[p] >= appended {
 		return false, nil
 	}
 	if s.full(p) {
@@ -492,7 +493,7 @@ func (s *stream) send(p Part) (more bool, err error) {
 	o := s.conn
 	lacked := s.next[p] < s.goal[p]
 	if lacked && o.allowance <= 0 {
-		o.later = append(o.later, s)
+		o.throttled = append(o.throttled, s)
 		return false, nil
 	}
 	c := s.cursor[p]
@@ -501,15 +502,15 @@ func (s *stream) send(p Part) (more bool, err error) {
 	v, readErr := s.l.read(c)
 	if readErr != nil {
 		if !s.gone.Load() {
-			o.x.complain(fmt.Sprintf("read %s %d", s.l.config.Topic, s.l.config.ID.Shard), "Could not read what a follower lacks", "follower", o.broker,
+			o.x.warnThrottled(fmt.Sprintf("read %s %d", s.l.config.Topic, s.l.config.ID.Shard), "Could not read what a follower lacks", "follower", o.broker,
 				"topic_id", s.l.config.Topic, "shard", s.l.config.ID.Shard, "part", p.String(), "error", readErr)
 		}
 		s.end(readErr.Error())
 		return false, nil
 	}
 	defer v.Release()
-	if v.End > grown || v.End > promised {
-		grown, promised = s.l.extent(p) // the last append was promised after it was counted
+	if v.End > appended || v.End > promised {
+		appended, promised = s.l.extent(p) // the last append was promised after it was counted
 	}
 	d := data{stream: s.id, part: p, marks: s.l.marks()}
 	sent := func(size int, count, end uint64) {
@@ -530,7 +531,7 @@ func (s *stream) send(p Part) (more bool, err error) {
 		}
 	}
 	ahead := v
-	if b, ok := ahead.Next(); ok && b.Base() < s.next[p] && b.End() <= grown {
+	if b, ok := ahead.Next(); ok && b.Base() < s.next[p] && b.End() <= appended {
 		// Compaction merged several batches into this one, and the follower's log ends within it.
 		if b, err = b.From(s.next[p]); err != nil {
 			s.end(err.Error())
@@ -552,7 +553,7 @@ func (s *stream) send(p Part) (more bool, err error) {
 		size, count, end := 0, uint64(0), s.next[p]
 		for ahead := v; ; count++ {
 			b, ok := ahead.Next()
-			if !ok || b.End() > grown || size > 0 && (b.End() <= promised) != d.promised {
+			if !ok || b.End() > appended || size > 0 && (b.End() <= promised) != d.promised {
 				break
 			}
 			if b.Base() != end {
@@ -580,7 +581,7 @@ func (s *stream) send(p Part) (more bool, err error) {
 	if c.Next() != s.next[p] {
 		c.Seek(s.next[p])
 	}
-	return s.next[p] < grown, nil
+	return s.next[p] < appended, nil
 }
 
 // read reads a log that is led.

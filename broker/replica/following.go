@@ -21,9 +21,9 @@ const (
 	asked               // sent, not answered
 	working             // a worker prepares the logs
 	copying
-	resting // refused or out of space; asks again later
-	failed  // a log failed for good
-	mended  // the repair ended: the logs are complete, or cannot be completed
+	backingOff  // refused or out of space; asks again later
+	failed      // a log failed for good
+	repairEnded // the repair ended: the logs are complete, or cannot be completed
 )
 
 // Following is a shard that is copied from its leader. Its methods are safe for concurrent use.
@@ -37,30 +37,30 @@ type Following struct {
 	due    atomic.Bool  // in Exchange.due
 	caught atomic.Int64 // see CaughtUp
 
-	mu     sync.Mutex
-	free   sync.Cond // users fell to 0
-	users  int       // users of the logs without mu
-	held   bool      // ask again when users is 0
-	ended  bool
-	step   step
-	leader string
-	dialer *leaderDialer
-	conn   *leaderConn // the dialer's connection, while f has a stream on it
-	stream uint32
-	asking bool   // in leaderConn.asks
-	acking bool   // in leaderConn.acks
-	probes bool   // in leaderConn.probes
-	number uint64 // newest barrier round that the leader asked for; valid while probes
-	todo   [Parts]Verdict
-	tries  int // consecutive verdicts other than Copy
-	acked  [Parts]uint64
-	goal   [Parts]uint64 // what the leader's verdict asks for; see CaughtUp
-	why    string
-	// vain reports that the last ask has brought nothing yet. Consecutive refusals are retried ever
-	// more slowly.
-	vain  bool
-	pause time.Duration
-	again time.Duration // when a resting Following asks
+	mu          sync.Mutex
+	free        sync.Cond // users fell to 0
+	users       int       // users of the logs without mu
+	askWhenFree bool      // ask again when users is 0
+	ended       bool
+	step        step
+	leader      string
+	dialer      *leaderDialer
+	conn        *leaderConn // the dialer's connection, while f has a stream on it
+	stream      uint32
+	asking      bool   // in leaderConn.asks
+	acking      bool   // in leaderConn.acks
+	probes      bool   // in leaderConn.probes
+	number      uint64 // newest barrier round that the leader asked for; valid while probes
+	todo        [Parts]Verdict
+	tries       int // consecutive verdicts other than Copy
+	acked       [Parts]uint64
+	goal        [Parts]uint64 // what the leader's verdict asks for; see CaughtUp
+	why         string
+	// noProgress reports that nothing was copied since the last ask. The pause between asks grows with
+	// consecutive refusals.
+	noProgress bool
+	pause      time.Duration
+	retryAt    time.Duration // when a Following that backs off asks again
 
 	repair *repairing // nil: the logs lack nothing
 
@@ -99,7 +99,7 @@ func (x *Exchange) Follow(c FollowConfig) *Following {
 	f.free.L = &f.mu
 	f.epoch.Store(c.Shard.Epoch)
 	f.config.Shard = nil
-	if c.Mended != nil {
+	if c.RepairEnded != nil {
 		f.repair = &repairing{}
 	}
 	for p := range f.parts {
@@ -127,7 +127,7 @@ func (f *Following) Adopt(shard *coordination.Shard) {
 	f.epoch.Store(shard.Epoch)
 	f.detach()
 	f.leader, f.pause = shard.Leader, 0
-	if f.step != working && f.step != mended {
+	if f.step != working && f.step != repairEnded {
 		f.step = waiting
 	}
 	f.attach()
@@ -137,7 +137,7 @@ func (f *Following) Adopt(shard *coordination.Shard) {
 func (f *Following) attach() {
 	x := f.x
 	if f.leader == "" || f.leader == x.config.Self {
-		if f.step != working && f.step != mended {
+		if f.step != working && f.step != repairEnded {
 			f.step = idle
 		}
 		return
@@ -198,7 +198,7 @@ func (f *Following) connect(in *leaderConn) {
 	f.conn, f.asking, f.acking, f.probes = in, false, false, false
 	f.stream = in.assign(f)
 	switch f.step {
-	case asked, copying, resting:
+	case asked, copying, backingOff:
 		f.step = waiting
 	}
 	f.request()
@@ -212,17 +212,17 @@ func (f *Following) disconnected(in *leaderConn) {
 	f.conn = nil
 	f.round.Add(1)
 	switch f.step {
-	case asked, copying, resting:
+	case asked, copying, backingOff:
 		f.step = waiting
 	}
 }
 
-// askAnew asks again, whatever was answered before.
-func (f *Following) askAnew() {
+// askAgain asks again, whatever was answered before.
+func (f *Following) askAgain() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch f.step {
-	case asked, copying, resting:
+	case asked, copying, backingOff:
 		f.round.Add(1)
 		f.step = waiting
 	}
@@ -242,7 +242,7 @@ func (f *Following) request() {
 func (f *Following) ask(in *leaderConn, dst []byte) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	self := f.x.me() // read under mu: a change of the incarnation after this makes f ask again
+	self := f.x.registeredSelf() // read under mu: a change of the incarnation after this makes f ask again
 	if f.conn != in {
 		return dst
 	}
@@ -254,12 +254,12 @@ func (f *Following) ask(in *leaderConn, dst []byte) []byte {
 		f.why = "this broker is not registered yet"
 		return dst // Observe asks again
 	case f.users > 0:
-		f.held = true
+		f.askWhenFree = true
 		return dst
 	case f.repair != nil:
 		return f.askPiece(in, dst)
 	}
-	a := ask{question: question{stream: f.stream, ID: f.config.ID, epoch: f.epoch.Load()}, incarnation: self.Incarnation}
+	a := ask{requestHead: requestHead{stream: f.stream, ID: f.config.ID, epoch: f.epoch.Load()}, incarnation: self.Incarnation}
 	for p, lg := range f.config.Logs {
 		_, end, durable := lg.Offsets()
 		safe := durable
@@ -297,7 +297,7 @@ func (f *Following) receiveVerdict(in *leaderConn, v *verdict) (ack bool) {
 	if f.conn != in || f.step != asked || f.round.Load() != v.round {
 		return false
 	}
-	f.vain = true
+	f.noProgress = true
 	if why := f.contradiction(v); why != "" {
 		f.contradict(why)
 		return false
@@ -403,18 +403,18 @@ func (f *Following) work(round uint32) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.worked()
+	f.workDone()
 	switch {
 	case f.ended:
 	case err == nil && f.tries > maxTries:
-		f.rest(fmt.Sprintf("its logs differ from its leader's after %d changes; it goes on trying", f.tries), f.pause)
+		f.backOff(fmt.Sprintf("its logs differ from its leader's after %d changes; it goes on trying", f.tries), f.pause)
 	default:
-		f.goOn(err)
+		f.resume(err)
 	}
 }
 
-// worked ends a worker's use of the logs. f asks next, if there is a leader. mu is held.
-func (f *Following) worked() {
+// workDone ends a worker's use of the logs. f asks next, if there is a leader. mu is held.
+func (f *Following) workDone() {
 	f.step = waiting
 	if f.leader == "" || f.leader == f.x.config.Self {
 		f.step = idle
@@ -422,16 +422,16 @@ func (f *Following) worked() {
 	f.release()
 }
 
-// goOn continues after a worker: f asks again, rests after an error, or ends after a fatal one. mu
-// is held.
-func (f *Following) goOn(err error) {
+// resume continues after a worker: f asks again, backs off after an error, or ends after a fatal
+// one. mu is held.
+func (f *Following) resume(err error) {
 	switch {
 	case err == nil:
 		f.request()
 	case fatal(err):
 		f.x.disk.Submit(func() { f.fail(err) }, 0)
 	default:
-		f.rest(err.Error(), askAgainMax)
+		f.backOff(err.Error(), askAgainMax)
 	}
 }
 
@@ -446,12 +446,12 @@ func (f *Following) carryOut(p Part, v Verdict) error {
 		if err != nil {
 			return err
 		}
-		f.tellAside(aside, args)
+		f.reportAside(aside, args)
 		x.counters.truncations.Add(1)
 		if p == Data && f.config.Watch != nil {
 			f.config.Watch.Truncated(left)
 		}
-		f.forget(p, left)
+		f.lowerHigh(p, left)
 		x.log.Info("Truncated a log to what its leader has too", append(args, "from", end, "to", left)...)
 		f.parts[p].safe.Store(0)
 	case Reset:
@@ -459,12 +459,12 @@ func (f *Following) carryOut(p Part, v Verdict) error {
 		if err != nil {
 			return err
 		}
-		f.tellAside(aside, args)
+		f.reportAside(aside, args)
 		x.counters.resets.Add(1)
 		if p == Data && f.config.Watch != nil {
 			f.config.Watch.Reset()
 		}
-		f.forget(p, v.At)
+		f.lowerHigh(p, v.At)
 		x.log.Info("Began a log anew, as it has nothing in common with its leader's", append(args, "had_start", start, "had_end", end, "start", v.At)...)
 		f.parts[p].safe.Store(0)
 	}
@@ -485,16 +485,15 @@ func (f *Following) committed(p Part, from, end uint64) uint64 {
 	return 0
 }
 
-// forget lowers the offset below which records are known to be safe on all members to the log's new
-// end.
-func (f *Following) forget(p Part, end uint64) {
+// lowerHigh lowers the watermark to the log's new end.
+func (f *Following) lowerHigh(p Part, end uint64) {
 	if f.high[p].Load() > end {
 		f.high[p].Store(end)
 	}
 }
 
-// tellAside counts and logs that records were set aside which were safe on all members.
-func (f *Following) tellAside(aside string, args []any) {
+// reportAside counts and logs committed records that were set aside, if there are any.
+func (f *Following) reportAside(aside string, args []any) {
 	if aside != "" {
 		f.x.counters.setAside.Add(1)
 		f.x.log.Warn("The leader lacks records that were safe on all in-sync replicas; they were set aside here. Delete them if nobody misses them", append(args, "to", aside)...)
@@ -517,8 +516,8 @@ func (f *Following) release() {
 		return
 	}
 	f.free.Broadcast()
-	if f.held {
-		f.held = false
+	if f.askWhenFree {
+		f.askWhenFree = false
 		f.request()
 	}
 }
@@ -530,32 +529,32 @@ func (f *Following) receiveRefusal(in *leaderConn, r *refusal) {
 	if f.conn != in || f.round.Load() != r.round || f.step != asked && f.step != copying {
 		return
 	}
-	if f.step == copying && !f.vain {
+	if f.step == copying && !f.noProgress {
 		f.pause = 0
 	}
-	f.vain = true
-	f.rest("broker "+in.broker+": "+r.why, f.pause)
+	f.noProgress = true
+	f.backOff("broker "+in.broker+": "+r.why, f.pause)
 }
 
-// rest waits at least the given pause before the next ask. mu is held.
-func (f *Following) rest(why string, pause time.Duration) {
+// backOff waits at least the given pause before the next ask. mu is held.
+func (f *Following) backOff(why string, pause time.Duration) {
 	pause = max(pause, askAgainMin)
-	f.step, f.why = resting, why
-	f.again = f.x.config.Now() + pause/2 + rand.N(pause/2)
+	f.step, f.why = backingOff, why
+	f.retryAt = f.x.config.Now() + pause/2 + rand.N(pause/2)
 	f.pause = min(2*pause, askAgainMax)
 	if f.conn != nil {
-		f.conn.watchResting(f)
+		f.conn.watchBackOff(f)
 	}
 }
 
-// rested asks if the pause is over. It reports whether f has to wait on.
-func (f *Following) rested(in *leaderConn, now time.Duration) (on bool) {
+// endBackOff asks again if the pause is over. It reports whether f still waits.
+func (f *Following) endBackOff(in *leaderConn, now time.Duration) (on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.conn != in || f.step != resting {
+	if f.conn != in || f.step != backingOff {
 		return false
 	}
-	if now < f.again {
+	if now < f.retryAt {
 		return true
 	}
 	f.step = waiting
@@ -563,11 +562,11 @@ func (f *Following) rested(in *leaderConn, now time.Duration) (on bool) {
 	return false
 }
 
-// receiveCome asks at once if the ask of that round was refused.
-func (f *Following) receiveCome(in *leaderConn, round uint32) {
+// receiveRetry asks at once if the ask of that round was refused.
+func (f *Following) receiveRetry(in *leaderConn, round uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.conn == in && f.step == resting && f.round.Load() == round {
+	if f.conn == in && f.step == backingOff && f.round.Load() == round {
 		f.step = waiting
 		f.request()
 	}
@@ -576,7 +575,7 @@ func (f *Following) receiveCome(in *leaderConn, round uint32) {
 // fail ends following because a log accepts no more appends, and calls Failed.
 func (f *Following) fail(err error) {
 	f.mu.Lock()
-	if f.ended || f.step == failed || f.step == mended {
+	if f.ended || f.step == failed || f.step == repairEnded {
 		f.mu.Unlock()
 		return
 	}
@@ -685,9 +684,9 @@ func (f *Following) State() (copies bool, why string) {
 		return false, "it has no leader"
 	case working:
 		return false, "its logs are being made ready"
-	case resting, failed:
+	case backingOff, failed:
 		return false, f.why
-	case mended:
+	case repairEnded:
 		return false, "its logs are to be opened again"
 	}
 	if f.conn == nil && f.dialer != nil {

@@ -28,13 +28,13 @@ type Leader struct {
 	min         int32                  // beside swapPending: a broker has tens of thousands of these
 	swapPending bool                   // the answer to the swap to asked is awaited
 	shard       coordination.Shard     // as in etcd, as far as known
-	asked       []coordination.Replica // set of a swap with an unknown result; nil: none
+	unanswered  []coordination.Replica // set of a swap with an unknown result; nil: none
 	retryAt     time.Duration
 
-	begin [Parts]uint64 // ends of the logs when the epoch began
-	end   [Parts]uint64 // ends of the logs
-	local [Parts]uint64 // ends of what is durable here
-	high  [Parts]uint64
+	epochStart [Parts]uint64 // ends of the logs when the epoch began
+	end        [Parts]uint64 // ends of the logs
+	local      [Parts]uint64 // ends of what is durable here
+	high       [Parts]uint64
 
 	followers map[string]*progress // by broker
 	barrier   barrier
@@ -56,7 +56,7 @@ type progress struct {
 
 // NewLeader begins an epoch. high is what the broker knew to be safe before, or zero.
 func NewLeader(self coordination.Replica, shard *coordination.Shard, minInSync int, end, high [Parts]uint64) *Leader {
-	l := &Leader{self: self, min: int32(minInSync), shard: *shard, begin: end, end: end, followers: map[string]*progress{}}
+	l := &Leader{self: self, min: int32(minInSync), shard: *shard, epochStart: end, end: end, followers: map[string]*progress{}}
 	for p := range high {
 		l.high[p] = min(high[p], end[p])
 	}
@@ -74,14 +74,14 @@ func (l *Leader) High(p Part) uint64 { return l.high[p] }
 
 // Readable reports whether the watermark has reached where the epoch began (R6).
 func (l *Leader) Readable() bool {
-	return l.high[Data] >= l.begin[Data] && l.high[State] >= l.begin[State]
+	return l.high[Data] >= l.epochStart[Data] && l.high[State] >= l.epochStart[State]
 }
 
 // Enough reports whether the set has the minimum size, without which nothing is acknowledged.
 func (l *Leader) Enough() bool { return len(l.shard.InSync) >= int(l.min) }
 
-// Grown records an append.
-func (l *Leader) Grown(p Part, end uint64) { l.end[p] = max(l.end[p], end) }
+// Appended records an append.
+func (l *Leader) Appended(p Part, end uint64) { l.end[p] = max(l.end[p], end) }
 
 // Safe records the end of what is durable here. It reports whether the watermark moved.
 func (l *Leader) Safe(p Part, end uint64) (moved bool) {
@@ -156,8 +156,8 @@ func (l *Leader) Disconnected(from coordination.Replica, now time.Duration) {
 	}
 }
 
-// Gone updates which followers' incarnations have ended, by the function alive.
-func (l *Leader) Gone(alive func(coordination.Replica) bool) {
+// UpdateGone updates which followers' incarnations have ended, by the function alive.
+func (l *Leader) UpdateGone(alive func(coordination.Replica) bool) {
 	for _, m := range l.shard.InSync {
 		if m.Broker != l.self.Broker && l.followers[m.Broker] == nil {
 			l.followers[m.Broker] = &progress{Replica: m, mark: l.end}
@@ -192,7 +192,7 @@ func (l *Leader) advance() (moved bool) {
 		for _, m := range l.shard.InSync {
 			high = min(high, l.has(m, p))
 		}
-		for _, m := range l.asked {
+		for _, m := range l.unanswered {
 			high = min(high, l.has(m, p))
 		}
 		if high > l.high[p] {
@@ -202,19 +202,19 @@ func (l *Leader) advance() (moved bool) {
 	return moved
 }
 
-// Want returns the in-sync set that a swap should ask for now, or nil. The owner calls Asked with
-// the answer. A member leaves, if enough stay, when its incarnation ended, it withdrew, it lost
-// what it had confirmed, or it lagged for too long. A replica joins when it has everything that is
-// safe. A swap with a lost answer is repeated unchanged.
+// Want returns the in-sync set that a swap should ask for now, or nil. The owner calls SwapAnswered
+// with the answer. A member leaves, if enough stay, when its incarnation ended, it withdrew, it
+// lost what it had confirmed, or it lagged for too long. A replica joins when it has everything
+// that is safe. A swap with a lost answer is repeated unchanged.
 func (l *Leader) Want(now time.Duration) []coordination.Replica {
 	if l.swapPending || now < l.retryAt {
 		return nil
 	}
-	if l.asked == nil {
-		l.asked = l.wanted(now)
+	if l.unanswered == nil {
+		l.unanswered = l.wanted(now)
 	}
-	l.swapPending = l.asked != nil
-	return slices.Clone(l.asked)
+	l.swapPending = l.unanswered != nil
+	return slices.Clone(l.unanswered)
 }
 
 func (l *Leader) wanted(now time.Duration) []coordination.Replica {
@@ -232,7 +232,7 @@ func (l *Leader) wanted(now time.Duration) []coordination.Replica {
 			}
 		case m.Incarnation == 0: // it withdrew and has not asked since
 			leave = append(leave, m)
-		case f != nil && (f.gone || l.lacks(f) || l.late(f, now)):
+		case f != nil && (f.gone || l.lostRecords(f) || l.lagging(f, now)):
 			leave = append(leave, m)
 		default:
 			stay = append(stay, m)
@@ -253,15 +253,15 @@ func (l *Leader) wanted(now time.Duration) []coordination.Replica {
 	return stay
 }
 
-// lacks reports whether a member lost records that it had confirmed: its ask had less than what is
-// safe on all members. The cause is a log that failed before records confirmed in memory were
-// written. It joins again when it has caught up.
-func (l *Leader) lacks(f *progress) bool {
+// lostRecords reports whether a member lost records that it had confirmed: its ask had less than
+// what is safe on all members. The cause is a log that failed before records confirmed in memory
+// were written. It joins again when it has caught up.
+func (l *Leader) lostRecords(f *progress) bool {
 	return f.joined && (f.safe[Data] < l.high[Data] || f.safe[State] < l.high[State])
 }
 
-// late reports whether a member has lagged for too long.
-func (l *Leader) late(f *progress, now time.Duration) bool {
+// lagging reports whether a member has lagged for too long.
+func (l *Leader) lagging(f *progress, now time.Duration) bool {
 	l.judge(f, now)
 	patience := LagTime
 	if !f.joined {
@@ -287,26 +287,26 @@ func (l *Leader) caughtUp(f *progress) bool {
 // Goal returns the offset below which a follower that joins now must have all records: what is safe
 // on all members, and what the log held when the epoch began, since an earlier leader may have
 // acknowledged that.
-func (l *Leader) Goal(p Part) uint64 { return max(l.high[p], l.begin[p]) }
+func (l *Leader) Goal(p Part) uint64 { return max(l.high[p], l.epochStart[p]) }
 
 func same(a, b []coordination.Replica) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(m coordination.Replica) bool { return !slices.Contains(b, m) })
 }
 
-// Asked handles the answer to a swap: the shard that was written, or, after a refusal, that was
-// read afterwards. nil means that the result is unknown: the swap may succeed still, so its members
-// count until the same swap has an answer or etcd has a newer revision. It reports whether the
-// watermark moved.
+// SwapAnswered handles the answer to a swap: the shard that was written, or, after a refusal, that
+// was read afterwards. nil means that the result is unknown: the swap may succeed still, so its
+// members count until the same swap has an answer or etcd has a newer revision. It reports whether
+// the watermark moved.
 //
 // A refusal with an unchanged shard means that the incarnation of the leader, or of a broker that
 // was to join, has ended. Then no earlier attempt of the same swap can succeed any more, either.
-func (l *Leader) Asked(shard *coordination.Shard, now time.Duration) (moved bool) {
+func (l *Leader) SwapAnswered(shard *coordination.Shard, now time.Duration) (moved bool) {
 	l.swapPending = false
 	l.retryAt = now + swapRetry
 	if shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {
 		return false
 	}
-	if shard.Revision > l.shard.Revision || l.asked == nil { // the swap, or another write, succeeded
+	if shard.Revision > l.shard.Revision || l.unanswered == nil { // the swap, or another write, succeeded
 		l.retryAt = now
 	}
 	l.setShard(shard)
@@ -321,7 +321,7 @@ func (l *Leader) setShard(shard *coordination.Shard) {
 			f.joined, f.safe = false, [Parts]uint64{}
 		}
 	}
-	l.shard, l.asked = *shard, nil
+	l.shard, l.unanswered = *shard, nil
 }
 
 // withdrawn returns the members that withdrew between two states of a shard.

@@ -85,7 +85,7 @@ func (fd *leaderDialer) connect() error {
 	in := &leaderConn{dialer: fd, streams: make(map[uint32]*Following)}
 	in.init(x, conn, fd.broker)
 	if peer, says := conn.(interface{ SendsSegments() bool }); says {
-		in.whole = !peer.SendsSegments()
+		in.noFetch = !peer.SendsSegments()
 	}
 	in.ctx, in.cancel = context.WithCancel(x.ctx)
 	defer in.cancel()
@@ -110,20 +110,21 @@ func (fd *leaderDialer) connect() error {
 // leaderConn is the follower's end of a connection to one leader broker.
 type leaderConn struct {
 	connection
-	dialer  *leaderDialer
-	ctx     context.Context
-	cancel  context.CancelFunc
-	instant bool // reader only: acks are due that no committer will signal
-	whole   bool // the leader is of a version without fetches
+	dialer *leaderDialer
+	ctx    context.Context
+	cancel context.CancelFunc
+	// acksReady reports acks that are due and that no committer will signal. Reader only.
+	acksReady bool
+	noFetch   bool // the leader is of a version without fetches
 
-	mu      sync.Mutex
-	last    uint32 // newest stream number
-	streams map[uint32]*Following
-	asks    []*Following
-	acks    []*Following
-	probes  []*Following // with a barrier round to confirm
-	resting []*Following
-	leaves  []uint32
+	mu         sync.Mutex
+	last       uint32 // newest stream number
+	streams    map[uint32]*Following
+	asks       []*Following
+	acks       []*Following
+	probes     []*Following // with a barrier round to confirm
+	backingOff []*Following
+	leaves     []uint32
 }
 
 func (in *leaderConn) serve(shards []*Following) {
@@ -184,9 +185,9 @@ func (in *leaderConn) wantAsk(f *Following) {
 	in.signal()
 }
 
-func (in *leaderConn) watchResting(f *Following) {
+func (in *leaderConn) watchBackOff(f *Following) {
 	in.mu.Lock()
-	in.resting = append(in.resting, f)
+	in.backingOff = append(in.backingOff, f)
 	in.mu.Unlock()
 	in.signal()
 }
@@ -267,13 +268,13 @@ func (in *leaderConn) handle(t frameType, body []byte) error {
 		if f := in.following(p.stream); f != nil {
 			f.receivePiece(in, &p)
 		}
-	case frameCome:
-		stream, round, err := parseCome(body)
+	case frameRetry:
+		stream, round, err := parseRetry(body)
 		if err != nil {
 			return &garbageError{err}
 		}
 		if f := in.following(stream); f != nil {
-			f.receiveCome(in, round)
+			f.receiveRetry(in, round)
 		}
 	default:
 		return garbage("a frame of type %d", t)
@@ -283,8 +284,8 @@ func (in *leaderConn) handle(t frameType, body []byte) error {
 
 // allHandled is called when all received frames are handled.
 func (in *leaderConn) allHandled() {
-	if in.instant {
-		in.instant = false
+	if in.acksReady {
+		in.acksReady = false
 		in.x.Committed()
 	}
 }
@@ -293,9 +294,9 @@ func (in *leaderConn) allHandled() {
 func (in *leaderConn) write() error {
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
-	rest := time.NewTimer(time.Hour)
-	defer rest.Stop()
-	var asks, acks, rests, probes []*Following
+	retry := time.NewTimer(time.Hour)
+	defer retry.Stop()
+	var asks, acks, backingOff, probes []*Following
 	var leaves []uint32
 	for {
 		beats := false
@@ -303,7 +304,7 @@ func (in *leaderConn) write() error {
 		case <-in.stop:
 			return in.err
 		case <-in.wake:
-		case <-rest.C:
+		case <-retry.C:
 		case <-beat.C:
 			beats = true
 			if _, err := in.out.Write(appendBeat(in.out.AvailableBuffer())); err != nil {
@@ -314,21 +315,21 @@ func (in *leaderConn) write() error {
 			return err
 		}
 		in.mu.Lock()
-		rests, in.resting = in.resting, rests[:0]
+		backingOff, in.backingOff = in.backingOff, backingOff[:0]
 		in.mu.Unlock()
 		now := in.x.config.Now()
-		rested := rests[:0]
-		for _, f := range rests {
-			if f.rested(in, now) {
-				rested = append(rested, f)
+		waiting := backingOff[:0]
+		for _, f := range backingOff {
+			if f.endBackOff(in, now) {
+				waiting = append(waiting, f)
 			}
 		}
-		clear(rests[len(rested):])
-		if len(rested) > 0 {
+		clear(backingOff[len(waiting):])
+		if len(waiting) > 0 {
 			in.mu.Lock()
-			in.resting = append(in.resting, rested...)
+			in.backingOff = append(in.backingOff, waiting...)
 			in.mu.Unlock()
-			rest.Reset(askTick)
+			retry.Reset(askTick)
 		}
 		for {
 			in.mu.Lock()

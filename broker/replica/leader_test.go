@@ -100,8 +100,8 @@ type tale struct {
 // state formats the present state.
 func (s *tale) state() string {
 	text := fmt.Sprintf("high %d,%d of %d,%d set %s", s.l.high[Data], s.l.high[State], s.l.end[Data], s.l.end[State], setString(s.l.shard.InSync))
-	if s.l.asked != nil {
-		text += " asked for " + setString(s.l.asked)
+	if s.l.unanswered != nil {
+		text += " asked for " + setString(s.l.unanswered)
 	}
 	if b := &s.l.barrier; b.begun > 0 {
 		text += fmt.Sprintf(" rounds %d of %d", b.confirmed, b.begun)
@@ -178,7 +178,7 @@ func (s *tale) do(words []string) (string, error) {
 			}
 			switch words[0] {
 			case "grown":
-				s.l.Grown(p, to)
+				s.l.Appended(p, to)
 			case "safe":
 				return said(s.l.Safe(p, to))
 			default:
@@ -197,7 +197,7 @@ func (s *tale) do(words []string) (string, error) {
 	case "part":
 		s.l.Disconnected(who, s.now)
 	case "question":
-		return fmt.Sprintf("question: waits for round %d", s.l.Question()), nil
+		return fmt.Sprintf("question: waits for round %d", s.l.RequestRound()), nil
 	case "confirm": // confirm b@2 3
 		round, err := strconv.ParseUint(plain[1], 10, 64)
 		if err != nil {
@@ -210,7 +210,7 @@ func (s *tale) do(words []string) (string, error) {
 	case "mute":
 		s.l.WithoutRounds(who)
 	case "gone": // gone b@2 c@3: exactly these are gone
-		s.l.Gone(func(m coordination.Replica) bool {
+		s.l.UpdateGone(func(m coordination.Replica) bool {
 			return !slices.Contains(plain, fmt.Sprintf("%s@%d", m.Broker, m.Incarnation))
 		})
 	case "at":
@@ -233,16 +233,16 @@ func (s *tale) do(words []string) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			return said(s.l.Asked(shard, s.now))
+			return said(s.l.SwapAnswered(shard, s.now))
 		case plain[0] == "lost":
-			return said(s.l.Asked(nil, s.now))
+			return said(s.l.SwapAnswered(nil, s.now))
 		case plain[0] == "refused":
-			return said(s.l.Asked(s.l.Shard(), s.now))
+			return said(s.l.SwapAnswered(s.l.Shard(), s.now))
 		}
 		shard := s.l.Shard()
 		shard.InSync = s.wanted
 		shard.Revision++
-		return said(s.l.Asked(shard, s.now))
+		return said(s.l.SwapAnswered(shard, s.now))
 	case "adopt": // adopt a@1 set=... rev=... min=... replicas=... epoch=...
 		shard, err := s.shard(given)
 		if err != nil {

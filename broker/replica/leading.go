@@ -3,6 +3,7 @@ package replica
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,11 +34,11 @@ type Leading struct {
 
 	mu       sync.Mutex
 	leader   *Leader
-	grown    [Parts]uint64 // readable ends of the logs: whether they are promised is known
+	appended [Parts]uint64 // readable ends of the logs: whether they are promised is known
 	promised [Parts]uint64 // ends of what a client waits for
 	first    [Parts]firstBatch
 	streams  []*stream // one for each follower that has joined
-	restless bool      // in Exchange.restless
+	toSweep  bool      // in Exchange.unsettled
 }
 
 // firstBatch is the base of the batch that contains a log's start. It is before the start if the
@@ -49,13 +50,13 @@ type firstBatch struct{ start, base uint64 }
 func (x *Exchange) Lead(c LeadConfig) *Leading {
 	l := &Leading{x: x, config: c, epoch: c.Shard.Epoch}
 	x.mu.Lock()
-	self, lives := x.self, x.lives
+	self, registered := x.self, x.registered
 	x.mu.Unlock()
 	var safe [Parts]uint64
 	for p, lg := range c.Logs {
 		start, end, durable := lg.Offsets()
 		l.start[p].Store(start)
-		l.grown[p], l.promised[p], safe[p] = end, end, durable
+		l.appended[p], l.promised[p], safe[p] = end, end, durable
 		if c.Durability == log.Memory {
 			safe[p] = end
 		}
@@ -65,7 +66,7 @@ func (x *Exchange) Lead(c LeadConfig) *Leading {
 			self = m
 		}
 	}
-	l.leader = NewLeader(self, c.Shard, c.MinInSync, l.grown, c.High)
+	l.leader = NewLeader(self, c.Shard, c.MinInSync, l.appended, c.High)
 	l.config.Shard = nil
 	for p := range Parts {
 		l.leader.Safe(p, safe[p])
@@ -73,8 +74,8 @@ func (x *Exchange) Lead(c LeadConfig) *Leading {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.publish()
-	l.register(lives)
-	if safe != l.grown {
+	l.register(registered)
+	if safe != l.appended {
 		x.disk.Submit(l.flush, 0)
 	}
 	return l
@@ -91,7 +92,7 @@ func (l *Leading) flush() {
 		}
 		_, end, _ := lg.Offsets()
 		if err := lg.Flush(); err != nil {
-			l.x.complain("flush "+lg.Name(), "Could not make safe what a log held when its epoch began", "log", lg.Name(), "error", err)
+			l.x.warnThrottled("flush "+lg.Name(), "Could not make safe what a log held when its epoch began", "log", lg.Name(), "error", err)
 			continue
 		}
 		moved = l.Safe(p, end) || moved
@@ -103,13 +104,13 @@ func (l *Leading) flush() {
 }
 
 // register registers a shard with followers, so that their asks find it. mu is held.
-func (l *Leading) register(lives lives) {
+func (l *Leading) register(registered incarnations) {
 	x := l.x
 	if len(l.leader.shard.Replicas) < 2 {
 		return
 	}
-	if lives != nil {
-		l.leader.Gone(lives.has)
+	if registered != nil {
+		l.leader.UpdateGone(registered.alive)
 	}
 	x.mu.Lock()
 	fresh := !x.closed && x.leads[l.config.ID] != l
@@ -122,7 +123,7 @@ func (l *Leading) register(lives lives) {
 	}
 	x.mu.Unlock()
 	for _, o := range conns {
-		o.come(l.config.ID, l.epoch)
+		o.letRetry(l.config.ID, l.epoch)
 	}
 	l.reconsiderSet(x.config.Now())
 }
@@ -163,13 +164,13 @@ func (l *Leading) publishRounds() {
 	}
 }
 
-// Question returns a barrier round. When it is confirmed, no newer leader had begun to lead when
-// Question was called, so what this leader knows then was the truth at that time (R11). Moved is
-// called when a round was confirmed. A leader that is the only member confirms at once.
-func (l *Leading) Question() (round uint64) {
+// RequestRound returns a barrier round. When it is confirmed, no newer leader had begun to lead
+// when RequestRound was called, so what this leader knows then was the truth at that time (R11).
+// Moved is called when a round was confirmed. A leader that is the only member confirms at once.
+func (l *Leading) RequestRound() (round uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	round = l.leader.Question()
+	round = l.leader.RequestRound()
 	l.publishRounds()
 	return round
 }
@@ -200,18 +201,18 @@ func (l *Leading) notifyMoved() {
 	}
 }
 
-// Grown records appends, in their order. promised says that a client waits for their durability;
+// Appended records appends, in their order. promised says that a client waits for their durability;
 // others are copied, and their completion is not reported.
-func (l *Leading) Grown(p Part, end uint64, promised bool) {
+func (l *Leading) Appended(p Part, end uint64, promised bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.grown[p] = max(l.grown[p], end)
+	l.appended[p] = max(l.appended[p], end)
 	if promised {
 		l.promised[p] = max(l.promised[p], end)
-		l.leader.Grown(p, end)
+		l.leader.Appended(p, end)
 	}
 	for _, s := range l.streams {
-		s.mark()
+		s.markDirty()
 	}
 }
 
@@ -238,10 +239,10 @@ func (l *Leading) Enough() bool { return l.enough.Load() }
 // Adopt applies a newer state of the shard in the same epoch. It does not call Moved itself.
 func (l *Leading) Adopt(shard *coordination.Shard, minInSync int) {
 	l.x.mu.Lock()
-	self, lives := l.x.self, l.x.lives
+	self, registered := l.x.self, l.x.registered
 	l.x.mu.Unlock()
 	l.mu.Lock()
-	moved := !l.ended.Load() && l.adopt(self, shard, minInSync, lives)
+	moved := !l.ended.Load() && l.adopt(self, shard, minInSync, registered)
 	l.mu.Unlock()
 	if moved {
 		l.x.notifyLater(l)
@@ -249,7 +250,7 @@ func (l *Leading) Adopt(shard *coordination.Shard, minInSync int) {
 }
 
 // adopt is Adopt with mu held.
-func (l *Leading) adopt(self coordination.Replica, shard *coordination.Shard, minInSync int, lives lives) (moved bool) {
+func (l *Leading) adopt(self coordination.Replica, shard *coordination.Shard, minInSync int, registered incarnations) (moved bool) {
 	if self.Incarnation == 0 {
 		self = l.leader.self
 	}
@@ -262,7 +263,7 @@ func (l *Leading) adopt(self coordination.Replica, shard *coordination.Shard, mi
 		}
 	}
 	l.publish()
-	l.register(lives)
+	l.register(registered)
 	return moved
 }
 
@@ -277,9 +278,9 @@ func (l *Leading) refuseWithdrawn(before *coordination.Shard) {
 }
 
 // observe applies a new set of registered incarnations.
-func (l *Leading) observe(self coordination.Replica, lives lives) {
+func (l *Leading) observe(self coordination.Replica, registered incarnations) {
 	l.mu.Lock()
-	moved := !l.ended.Load() && l.adopt(self, l.leader.Shard(), int(l.leader.min), lives)
+	moved := !l.ended.Load() && l.adopt(self, l.leader.Shard(), int(l.leader.min), registered)
 	l.mu.Unlock()
 	if moved {
 		l.x.notifyLater(l)
@@ -315,18 +316,8 @@ func (l *Leading) Followers() []Follower {
 		}
 		all = append(all, follower)
 	}
-	slices.SortFunc(all, func(a, b Follower) int { return compare(a.Broker, b.Broker) })
+	slices.SortFunc(all, func(a, b Follower) int { return strings.Compare(a.Broker, b.Broker) })
 	return all
-}
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // End ends leading. Afterwards no callback or log of LeadConfig is used. It must not be called from
@@ -384,7 +375,7 @@ func (l *Leading) ask(o *followerConn, a *ask) (joined *stream, why string) {
 	l.use.RLock()
 	defer l.use.RUnlock()
 	v := verdict{stream: a.stream, round: a.round}
-	meets := true
+	matches := true
 	for p := range Parts {
 		lineage := LineageOf(l.config.Logs[p])
 		if l.ended.Load() {
@@ -395,10 +386,10 @@ func (l *Leading) ask(o *followerConn, a *ask) (joined *stream, why string) {
 			return nil, err.Error()
 		}
 		lineage.Start = base
-		v.parts[p] = Meet(lineage, a.logs[p])
-		meets = meets && v.parts[p].Verb == Copy
+		v.parts[p] = Compare(lineage, a.logs[p])
+		matches = matches && v.parts[p].Verb == Copy
 	}
-	if !meets {
+	if !matches {
 		o.answer(appendVerdict(nil, &v))
 		return nil, ""
 	}
@@ -425,7 +416,7 @@ func (l *Leading) ask(o *followerConn, a *ask) (joined *stream, why string) {
 	s := &stream{conn: o, id: a.stream, round: a.round, from: from, l: l}
 	for p := range Parts {
 		start := l.config.Logs[p].Start()
-		s.next[p], s.goal[p] = a.logs[p].End, l.grown[p]
+		s.next[p], s.goal[p] = a.logs[p].End, l.appended[p]
 		s.sent[p] = a.safe[p]
 		s.acked[p].Store(a.safe[p])
 		s.cursor[p] = l.config.Logs[p].NewCursor(max(s.next[p], start))
@@ -439,7 +430,7 @@ func (l *Leading) ask(o *followerConn, a *ask) (joined *stream, why string) {
 	l.streams = append(l.streams, s)
 	l.publish()
 	l.reconsiderSet(now)
-	s.mark()
+	s.markDirty()
 	s.markHigh()
 	s.markProbe()
 	l.mu.Unlock()

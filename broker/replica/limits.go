@@ -78,7 +78,8 @@ const (
 	dataBuffer  = 256 << 10
 	shrinkAfter = 256
 
-	// complainEvery is the interval in which one trouble is logged at most once.
-	complainEvery = 10 * time.Second
-	maxTold       = 1 << 10
+	// logEvery is the interval in which one warning is logged at most once. maxLogKeys bounds the
+	// warnings of which the last time is kept.
+	logEvery   = 10 * time.Second
+	maxLogKeys = 1 << 10
 )

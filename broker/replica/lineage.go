@@ -51,7 +51,7 @@ type Verb uint8
 
 // The verbs.
 const (
-	Copy     Verb = iota // from the end of its log, which is At for Meet; see frameType for answers
+	Copy     Verb = iota // from the end of its log, which is At for Compare; see frameType for answers
 	Truncate             // to At, then copy from there
 	Reset                // the log starts over at At
 )
@@ -64,12 +64,12 @@ type Verdict struct {
 	At   uint64
 }
 
-// Meet returns how a follower becomes a copy of its leader.
+// Compare returns how a follower becomes a copy of its leader.
 //
 // All batches of an epoch are from one leader, and a replica that appends one has everything before
 // it in common with that leader. So two logs with batches of the same epoch are equal up to where
 // the first of them ends it. The greatest common epoch says how far (KIP-101, KIP-279).
-func Meet(leader, follower Lineage) Verdict {
+func Compare(leader, follower Lineage) Verdict {
 	shared, found := follower.End, len(follower.Epochs) == 0
 	for i := len(follower.Epochs) - 1; i >= 0 && !found; i-- {
 		for j := len(leader.Epochs) - 1; j >= 0 && leader.Epochs[j].Epoch >= follower.Epochs[i].Epoch; j-- {

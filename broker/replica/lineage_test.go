@@ -30,10 +30,10 @@ func (l *copyLog) lineage() Lineage {
 
 func (l *copyLog) clone() *copyLog { return &copyLog{l.start, slices.Clone(l.epochs)} }
 
-// carry carries out Meet's verdicts until it is Copy, and returns them.
+// carry carries out Compare's verdicts until it is Copy, and returns them.
 func (l *copyLog) carry(leader *copyLog) (verdicts []Verdict) {
 	for range 10 {
-		v := Meet(leader.lineage(), l.lineage())
+		v := Compare(leader.lineage(), l.lineage())
 		verdicts = append(verdicts, v)
 		switch v.Verb {
 		case Copy:
@@ -118,11 +118,11 @@ func TestMeetHoldsWithPartOfALineage(t *testing.T) {
 	}
 	leader, follower := made(epochs...), made(epochs[:3*MaxLineage]...).lineage()
 	follower.Epochs = follower.Epochs[len(follower.Epochs)-MaxLineage:]
-	if got, want := Meet(leader.lineage(), follower), (Verdict{Copy, 3*MaxLineage/2 + 1}); got != want {
+	if got, want := Compare(leader.lineage(), follower), (Verdict{Copy, 3*MaxLineage/2 + 1}); got != want {
 		t.Errorf("%v, want %v", got, want)
 	}
 	other := made(1, 5)
-	if got, want := Meet(other.lineage(), follower), (Verdict{Reset, 1}); got != want {
+	if got, want := Compare(other.lineage(), follower), (Verdict{Reset, 1}); got != want {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
@@ -141,8 +141,8 @@ func shared(a, b *copyLog) uint64 {
 }
 
 // Random histories: the leader of each epoch appends to its log, and others copy some of it after
-// they have carried out Meet's verdicts. Then a follower's log is a prefix of its leader's, and has
-// lost nothing that both shared.
+// they have carried out Compare's verdicts. Then a follower's log is a prefix of its leader's, and
+// has lost nothing that both shared.
 func TestMeetMakesPrefixesAndLosesNothingShared(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		logs := []*copyLog{made(), made(), made(), made()}

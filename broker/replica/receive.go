@@ -14,7 +14,7 @@ func (f *Following) receiveData(in *leaderConn, d *data) error {
 		f.mu.Unlock()
 		return nil
 	}
-	f.vain, f.pause = false, 0
+	f.noProgress, f.pause = false, 0
 	f.setMarks(&d.marks)
 	f.users++
 	round := f.round.Load()
@@ -38,7 +38,7 @@ func (f *Following) receiveData(in *leaderConn, d *data) error {
 	}
 	// An administrator has to repair the disk first, so asking fast is useless.
 	f.round.Add(1)
-	f.rest(err.Error(), askAgainMax)
+	f.backOff(err.Error(), askAgainMax)
 	return nil
 }
 
@@ -81,7 +81,7 @@ func (f *Following) append(in *leaderConn, d *data, round uint32) error {
 		count++
 	}
 	if durability == log.Memory && done != nil {
-		in.instant = true
+		in.acksReady = true
 	}
 	f.x.counters.inBytes.Add(uint64(len(d.batches)))
 	f.x.counters.inBatches.Add(count)
@@ -143,7 +143,7 @@ func (f *Following) trim() {
 		}
 		at, err := lg.Trim(starts[p])
 		if err != nil {
-			f.x.complain("trim "+lg.Name(), "Could not delete what the leader has deleted", "log", lg.Name(), "error", err)
+			f.x.warnThrottled("trim "+lg.Name(), "Could not delete what the leader has deleted", "log", lg.Name(), "error", err)
 		}
 		trimmed[p] = min(at, starts[p])
 	}

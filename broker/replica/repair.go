@@ -7,10 +7,10 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// repairing is the repair of a Following whose logs lack segments (FollowConfig.Mended): it fetches
-// them from its leader, one at a time and one turn at a time, and copies nothing. So the leader
-// does not count it. Afterwards the logs are opened again and followed as usual. A worker of the
-// disk's pool, or mu, owns it.
+// repairing is the repair of a Following whose logs lack segments (FollowConfig.RepairEnded): it
+// fetches them from its leader, one at a time and one turn at a time, and copies nothing. So the
+// leader does not count it. Afterwards the logs are opened again and followed as usual. A worker of
+// the disk's pool, or mu, owns it.
 type repairing struct {
 	repair  *log.Repair // nil: the next missing segment is not determined yet
 	part    Part
@@ -26,23 +26,23 @@ var errNoFetch = errors.New("the leader's broker is of a version that sends no s
 func (f *Following) askPiece(in *leaderConn, dst []byte) []byte {
 	m := f.repair
 	switch {
-	case in.whole:
-		f.step = mended
-		f.x.disk.Submit(func() { f.notifyMended(errNoFetch) }, 0)
+	case in.noFetch:
+		f.step = repairEnded
+		f.x.disk.Submit(func() { f.notifyRepairEnded(errNoFetch) }, 0)
 		return dst
 	case m.repair == nil || m.epoch != f.epoch.Load():
 		f.step = working
 		f.x.disk.Submit(func() { f.workRepair(nil, 0) }, 0)
 		return dst
 	}
-	q := fetch{question: question{stream: f.stream, round: f.round.Add(1), ID: f.config.ID, epoch: m.epoch}, part: m.part, span: m.repair.Span(), log: m.lineage}
+	q := fetch{requestHead: requestHead{stream: f.stream, round: f.round.Add(1), ID: f.config.ID, epoch: m.epoch}, part: m.part, span: m.repair.Span(), log: m.lineage}
 	f.step = asked
 	f.x.counters.outAsks.Add(1)
 	return appendFetch(dst, &q)
 }
 
-// receivePiece handles a piece. A worker writes it to the disk, so that batches of other shards do not wait
-// for that.
+// receivePiece handles a piece. A worker writes it to the disk, so that batches of other shards do
+// not wait for that.
 func (f *Following) receivePiece(in *leaderConn, p *piece) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,38 +71,38 @@ func (f *Following) workRepair(p *piece, round uint32) {
 	whole, err := f.repair.advance(f, p, epoch)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.worked()
+	f.workDone()
 	unfit, _ := errors.AsType[*log.UnfitError](err)
 	switch {
 	case f.ended:
 	case whole:
-		f.step = mended
-		f.x.disk.Submit(func() { f.notifyMended(nil) }, 0)
+		f.step = repairEnded
+		f.x.disk.Submit(func() { f.notifyRepairEnded(nil) }, 0)
 	case unfit != nil:
-		f.step = mended
-		f.x.disk.Submit(func() { f.notifyMended(unfit) }, 0)
+		f.step = repairEnded
+		f.x.disk.Submit(func() { f.notifyRepairEnded(unfit) }, 0)
 	default:
-		f.goOn(err)
+		f.resume(err)
 	}
 }
 
-// notifyMended calls Mended: the logs are complete, or an error says why they cannot be.
-func (f *Following) notifyMended(err error) {
+// notifyRepairEnded calls RepairEnded: the logs are complete, or an error says why they cannot be.
+func (f *Following) notifyRepairEnded(err error) {
 	f.mu.Lock()
-	if f.ended || f.step != mended {
+	if f.ended || f.step != repairEnded {
 		f.mu.Unlock()
 		return
 	}
 	f.users++ // so that End waits for the call
 	f.mu.Unlock()
-	f.config.Mended(err)
+	f.config.RepairEnded(err)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.release()
 }
 
-// advance does one step: it adds a piece, if there is one, and prepares the next request, unless the
-// logs are complete. They are in use.
+// advance does one step: it adds a piece, if there is one, and prepares the next request, unless
+// the logs are complete. They are in use.
 func (m *repairing) advance(f *Following, p *piece, epoch int64) (whole bool, err error) {
 	if m.repair != nil && m.epoch != epoch {
 		m.abandon()
@@ -143,7 +143,8 @@ func (l Lineage) around(span log.Span) Lineage {
 	return l
 }
 
-// appendPiece adds a piece to the segment being repaired, and replaces the segment when it is complete.
+// appendPiece adds a piece to the segment being repaired, and replaces the segment when it is
+// complete.
 func (m *repairing) appendPiece(f *Following, p *piece) error {
 	lg, r := f.config.Logs[m.part], m.repair
 	if p.diverged {

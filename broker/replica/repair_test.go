@@ -38,7 +38,7 @@ func (n *node) mend(id ID) <-chan error {
 		f.End()
 	}
 	told := make(chan error, 10)
-	n.follows[id] = n.x.Follow(FollowConfig{ID: id, Shard: n.w.store.shard(id), Durability: n.w.durability, Logs: n.open(id), Mended: func(err error) { told <- err }})
+	n.follows[id] = n.x.Follow(FollowConfig{ID: id, Shard: n.w.store.shard(id), Durability: n.w.durability, Logs: n.open(id), RepairEnded: func(err error) { told <- err }})
 	return told
 }
 

@@ -19,12 +19,12 @@ type Stats struct {
 	Swaps                uint64 // of in-sync sets that were written
 	SwapsFailed          uint64 // that failed, or whose result is unknown
 
-	Leads       int // shards with followers that are led here
-	Short       int // of Leads, with a replica that is not in sync
-	Streams     int // shards that followers copy from here
-	Follows     int // shards that are followed here
-	Copying     int // of Follows, in step or catching up
-	Connections int // to and from other brokers
+	Leads           int // shards with followers that are led here
+	UnderReplicated int // of Leads, with a replica that is not in sync
+	Streams         int // shards that followers copy from here
+	Follows         int // shards that are followed here
+	Copying         int // of Follows, in step or catching up
+	Connections     int // to and from other brokers
 }
 
 type counters struct {
@@ -69,8 +69,8 @@ func (x *Exchange) Stats() Stats {
 	for _, l := range leads {
 		l.mu.Lock()
 		s.Streams += len(l.streams)
-		if l.leader.short() {
-			s.Short++
+		if l.leader.underReplicated() {
+			s.UnderReplicated++
 		}
 		l.mu.Unlock()
 	}
@@ -83,8 +83,8 @@ func (x *Exchange) Stats() Stats {
 	return s
 }
 
-// short reports whether a replica is not in sync in its current incarnation.
-func (l *Leader) short() bool {
+// underReplicated reports whether a replica is not in sync in its current incarnation.
+func (l *Leader) underReplicated() bool {
 	if len(l.shard.InSync) < len(l.shard.Replicas) {
 		return true
 	}

@@ -131,7 +131,7 @@ func TestALogThatStartsWithinABatchIsCopied(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		a.leads[orders].Grown(Data, 31, true)
+		a.leads[orders].Appended(Data, 31, true)
 		if _, err := l.Trim(15); err != nil {
 			t.Fatal(err)
 		}

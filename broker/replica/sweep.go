@@ -9,8 +9,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// reconsiderSet starts a swap if the leader wants another set, and schedules further checks while the
-// set may change. mu is held.
+// reconsiderSet starts a swap if the leader wants another set, and schedules further checks while
+// the set may change. mu is held.
 func (l *Leading) reconsiderSet(now time.Duration) {
 	if l.ended.Load() || len(l.leader.shard.Replicas) < 2 {
 		return
@@ -19,20 +19,20 @@ func (l *Leading) reconsiderSet(now time.Duration) {
 		self, before := l.leader.self, l.leader.Shard()
 		l.x.swaps.Submit(func() { l.swap(self, before, set) }, 0)
 	}
-	if l.restless || !l.leader.unsettled() {
+	if l.toSweep || !l.leader.unsettled() {
 		return
 	}
-	l.restless = true
+	l.toSweep = true
 	x := l.x
 	x.mu.Lock()
-	x.restless = append(x.restless, l)
+	x.unsettled = append(x.unsettled, l)
 	x.mu.Unlock()
 }
 
-// unsettled reports whether the set may change soon: a swap is unanswered, a member's incarnation ended
-// or it is disconnected, or a replica outside of the set copies.
+// unsettled reports whether the set may change soon: a swap is unanswered, a member's incarnation
+// ended or it is disconnected, or a replica outside of the set copies.
 func (l *Leader) unsettled() bool {
-	if l.asked != nil {
+	if l.unanswered != nil {
 		return true
 	}
 	for id, f := range l.followers {
@@ -67,13 +67,13 @@ func (l *Leading) swap(self coordination.Replica, before *coordination.Shard, se
 	} else {
 		x.counters.swapsFailed.Add(1)
 		if err != nil && ctx.Err() != context.Canceled {
-			x.complain("swap", "Could not change an in-sync set, going on with the one there is and trying again", "topic_id", before.Topic, "shard", before.Number, "error", err)
+			x.warnThrottled("swap", "Could not change an in-sync set, keeping the current one and trying again", "topic_id", before.Topic, "shard", before.Number, "error", err)
 		}
 	}
 	now := x.config.Now()
 	l.mu.Lock()
 	was := l.leader.Shard()
-	moved := l.leader.Asked(after, now)
+	moved := l.leader.SwapAnswered(after, now)
 	l.refuseWithdrawn(was)
 	l.publish()
 	l.reconsiderSet(now)
@@ -114,7 +114,7 @@ func (x *Exchange) sweep() {
 		case <-x.wake:
 		case <-ticker.C:
 			now := x.config.Now()
-			x.sweepRestless(now)
+			x.sweepUnsettled(now)
 			if now-all >= sweepAll {
 				all = now
 				x.sweepLeads(now)
@@ -142,14 +142,14 @@ func (x *Exchange) logSwaps(before uint64) uint64 {
 	return now
 }
 
-func (x *Exchange) sweepRestless(now time.Duration) {
+func (x *Exchange) sweepUnsettled(now time.Duration) {
 	x.mu.Lock()
-	restless := x.restless
-	x.restless = nil
+	unsettled := x.unsettled
+	x.unsettled = nil
 	x.mu.Unlock()
-	for _, l := range restless {
+	for _, l := range unsettled {
 		l.mu.Lock()
-		l.restless = false
+		l.toSweep = false
 		l.reconsiderSet(now)
 		l.mu.Unlock()
 	}

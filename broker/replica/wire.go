@@ -32,7 +32,7 @@ import (
 //	verdict  u32 stream, u32 round, and for each part: u8 verb, u64 at; if the verbs are to copy, at
 //	         is Leader.Goal. Version 018b7c1 sends the follower's own end, and ignores it.
 //	refused  u32 stream, u32 round, u64 epoch that the leader knows or 0, text
-//	come     u32 stream, u32 round: a refused follower may ask again now
+//	retry    u32 stream, u32 round: a refused follower may ask again now
 //	probe    u32 stream, u32 round, u64 epoch, u64 number of a barrier round: do you still copy?
 //	data     u32 stream, u8 part, u8 promised, both watermarks, both starts, batches
 //	high     u32 stream, both watermarks, both starts
@@ -55,7 +55,7 @@ const (
 	frameLeave
 	frameVerdict
 	frameRefused
-	frameCome
+	frameRetry
 	frameData
 	frameHigh
 	frameFetch
@@ -70,8 +70,8 @@ const (
 	dataHeader  = 6 + 4*8
 )
 
-// question is the head of a follower's request: the stream, the shard and the epoch.
-type question struct {
+// requestHead is the head of a follower's request: the stream, the shard and the epoch.
+type requestHead struct {
 	stream, round uint32
 	ID
 	epoch int64
@@ -79,7 +79,7 @@ type question struct {
 
 // ask is a follower's request to compare its logs with the leader's.
 type ask struct {
-	question
+	requestHead
 	incarnation int64
 	logs        [Parts]Lineage
 	safe        [Parts]uint64
@@ -133,8 +133,8 @@ func endFrame(dst []byte, at int) []byte {
 
 func appendBeat(dst []byte) []byte { return append(dst, 0, 0, 0, 1, byte(frameBeat)) }
 
-// appendQuestion appends a question without the Topic, which comes last.
-func appendQuestion(dst []byte, q *question) []byte {
+// appendRequestHead appends a head without the Topic, which comes last.
+func appendRequestHead(dst []byte, q *requestHead) []byte {
 	dst = be.AppendUint32(dst, q.stream)
 	dst = be.AppendUint32(dst, q.round)
 	dst = be.AppendUint32(dst, uint32(q.Shard))
@@ -143,7 +143,7 @@ func appendQuestion(dst []byte, q *question) []byte {
 
 func appendAsk(dst []byte, a *ask) []byte {
 	dst, at := beginFrame(dst, frameAsk)
-	dst = appendQuestion(dst, &a.question)
+	dst = appendRequestHead(dst, &a.requestHead)
 	dst = be.AppendUint64(dst, uint64(a.incarnation))
 	dst = append(dst, byte(len(a.Topic)))
 	dst = append(dst, a.Topic...)
@@ -205,8 +205,8 @@ func appendRefusal(dst []byte, r *refusal) []byte {
 	return endFrame(append(dst, r.why[:min(len(r.why), maxReason)]...), at)
 }
 
-func appendCome(dst []byte, stream, round uint32) []byte {
-	dst, at := beginFrame(dst, frameCome)
+func appendRetry(dst []byte, stream, round uint32) []byte {
+	dst, at := beginFrame(dst, frameRetry)
 	dst = be.AppendUint32(dst, stream)
 	return endFrame(be.AppendUint32(dst, round), at)
 }
@@ -264,8 +264,8 @@ func (f *fields) u16() uint16 { return be.Uint16(f.next(2)) }
 func (f *fields) u32() uint32 { return be.Uint32(f.next(4)) }
 func (f *fields) u64() uint64 { return be.Uint64(f.next(8)) }
 
-// question decodes what appendQuestion appends.
-func (f *fields) question() (q question) {
+// requestHead decodes what appendRequestHead appends.
+func (f *fields) requestHead() (q requestHead) {
 	q.stream, q.round = f.u32(), f.u32()
 	q.Shard, q.epoch = int(f.u32()), int64(f.u64())
 	return q
@@ -303,7 +303,7 @@ func (f *fields) done(what string) error {
 
 func parseAsk(body []byte) (*ask, error) {
 	f := fields{rest: body}
-	a := &ask{question: f.question(), incarnation: int64(f.u64())}
+	a := &ask{requestHead: f.requestHead(), incarnation: int64(f.u64())}
 	a.Topic = string(f.next(int(f.u8())))
 	for p := range a.logs {
 		l := &a.logs[p]
@@ -387,10 +387,10 @@ func parseRefusal(body []byte) (r refusal, err error) {
 	return r, nil
 }
 
-func parseCome(body []byte) (stream, round uint32, err error) {
+func parseRetry(body []byte) (stream, round uint32, err error) {
 	f := fields{rest: body}
 	stream, round = f.u32(), f.u32()
-	return stream, round, f.done("come")
+	return stream, round, f.done("retry")
 }
 
 func parseData(body []byte) (d data, err error) {

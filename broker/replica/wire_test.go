@@ -14,12 +14,12 @@ import (
 )
 
 var (
-	someAsk = ask{question: question{stream: 7, round: 3, ID: ID{"t0pic", 12}, epoch: 5}, incarnation: 99, safe: [Parts]uint64{10, 1},
+	someAsk = ask{requestHead: requestHead{stream: 7, round: 3, ID: ID{"t0pic", 12}, epoch: 5}, incarnation: 99, safe: [Parts]uint64{10, 1},
 		logs: [Parts]Lineage{{Start: 3, End: 20, Epochs: []log.Epoch{{Epoch: 2, Start: 1}, {Epoch: 5, Start: 11}}}, {Start: 1, End: 1, Epochs: []log.Epoch{}}}}
 	someVerdict = verdict{stream: 7, round: 3, parts: [Parts]Verdict{{Truncate, 11}, {Copy, 1}}}
 	someRefusal = refusal{stream: 7, round: 3, epoch: 6, why: "this broker doesn't lead it"}
 	someMarks   = marks{high: [Parts]uint64{9, 1}, start: [Parts]uint64{3, 1}}
-	someFetch   = fetch{question: someAsk.question, part: State, span: log.Span{From: 4, Next: 9}, log: someAsk.logs[0]}
+	someFetch   = fetch{requestHead: someAsk.requestHead, part: State, span: log.Span{From: 4, Next: 9}, log: someAsk.logs[0]}
 	somePiece   = piece{stream: 7, round: 3, start: 2, batches: []byte("batches")}
 	someProbe   = probe{stream: 7, round: 3, epoch: 5, number: 11}
 	someClock   = clockFrame{sent: 5, returns: true, echo: 3, held: 2, vote: clock.Vote{Time: 1_700_000_000_000_000_000, State: clock.Held, Age: time.Hour}}
@@ -34,7 +34,7 @@ func session() []byte {
 	b = appendLeave(b, 7)
 	b = appendVerdict(b, &someVerdict)
 	b = appendRefusal(b, &someRefusal)
-	b = appendCome(b, 7, 3)
+	b = appendRetry(b, 7, 3)
 	b = append(appendDataHeader(b, &someData, len(someData.batches)), someData.batches...)
 	b = appendHigh(b, 7, &someMarks)
 	b = appendFetch(b, &someFetch)
@@ -58,8 +58,8 @@ func parse(t frameType, body []byte) (any, error) {
 		return parseVerdict(body)
 	case frameRefused:
 		return parseRefusal(body)
-	case frameCome:
-		stream, round, err := parseCome(body)
+	case frameRetry:
+		stream, round, err := parseRetry(body)
 		return []any{stream, round}, err
 	case frameData:
 		return parseData(body)
@@ -124,10 +124,10 @@ func TestFramesThatCantBe(t *testing.T) {
 		"an ack of another part": appendAck(nil, 7, Parts, 1),
 		"an unknown verb":        appendVerdict(nil, &verdict{parts: [Parts]Verdict{{Reset + 1, 1}}}),
 		"data of another part":   appendDataHeader(nil, &data{part: Parts}, 0),
-		"a fetch of nothing":     appendFetch(nil, &fetch{question: someFetch.question, span: log.Span{From: 4, Next: 4}, log: someFetch.log}),
-		"a fetch of no part":     appendFetch(nil, &fetch{question: someFetch.question, part: Parts, span: someFetch.span, log: someFetch.log}),
-		"a fetch in no epoch":    appendFetch(nil, &fetch{question: question{ID: someFetch.ID}, span: someFetch.span, log: someFetch.log}),
-		"a fetch for no log":     appendFetch(nil, &fetch{question: someFetch.question, span: someFetch.span, log: Lineage{Start: 5, End: 3}}),
+		"a fetch of nothing":     appendFetch(nil, &fetch{requestHead: someFetch.requestHead, span: log.Span{From: 4, Next: 4}, log: someFetch.log}),
+		"a fetch of no part":     appendFetch(nil, &fetch{requestHead: someFetch.requestHead, part: Parts, span: someFetch.span, log: someFetch.log}),
+		"a fetch in no epoch":    appendFetch(nil, &fetch{requestHead: requestHead{ID: someFetch.ID}, span: someFetch.span, log: someFetch.log}),
+		"a fetch for no log":     appendFetch(nil, &fetch{requestHead: someFetch.requestHead, span: someFetch.span, log: Lineage{Start: 5, End: 3}}),
 		"a piece of others":      append(appendPieceHeader(nil, &piece{diverged: true}, 7), "batches"...),
 	} {
 		r := newReader(bytes.NewReader(frame), 64, maxAsk)
@@ -220,7 +220,7 @@ func FuzzFrames(f *testing.F) {
 					t.Errorf("%x became %x", body, again)
 				}
 				for p := range Parts { // Whatever a peer sends, a verdict can be carried out.
-					v := Meet(Lineage{Start: 5, End: 9, Epochs: []log.Epoch{{Epoch: 1, Start: 2}, {Epoch: 4, Start: 7}}}, a.logs[p])
+					v := Compare(Lineage{Start: 5, End: 9, Epochs: []log.Epoch{{Epoch: 1, Start: 2}, {Epoch: 4, Start: 7}}}, a.logs[p])
 					if v.Verb != Reset && (v.At < 5 || v.At > 9 || v.At > a.logs[p].End) {
 						t.Errorf("%+v: %+v", a.logs[p], v)
 					}

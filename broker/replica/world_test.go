@@ -25,7 +25,8 @@ import (
 
 var orders = ID{Topic: "orders"}
 
-// world is a cluster on a virtual clock: brokers with disks in memory, wires between them, and what etcd holds. A test is the controller.
+// world is a cluster on a virtual clock: brokers with disks in memory, wires between them, and what
+// etcd holds. A test is the controller.
 type world struct {
 	t          testing.TB
 	wires      *wires
@@ -141,8 +142,8 @@ func (n *node) kill() env.FS {
 	return fs.Crash(rand.New(rand.NewPCG(1, 1)))
 }
 
-// place writes who serves a shard, as the controller does, and lets everybody know. Words are: who leads, then the other
-// replicas; one in brackets is not in sync.
+// place writes who serves a shard, as the controller does, and lets everybody know. Words are: who
+// leads, then the other replicas; one in brackets is not in sync.
 func (w *world) place(id ID, epoch int64, words string) {
 	shard := coordination.Shard{Topic: id.Topic, Number: id.Shard, Epoch: epoch}
 	for word := range strings.FieldsSeq(words) {
@@ -269,7 +270,7 @@ func (n *node) append(id ID, p Part, promised bool, texts ...string) (end uint64
 			n.w.t.Fatal(err)
 		}
 		end = first + 1
-		l.Grown(p, end, promised)
+		l.Appended(p, end, promised)
 	}
 	return end
 }
@@ -342,7 +343,8 @@ func batches(t testing.TB, l *log.Log, start uint64) (all []string) {
 	return all
 }
 
-// equal says whether all those brokers have the same batches of a shard, from where all of them retain them.
+// equal says whether all those brokers have the same batches of a shard, from where all of them
+// retain them.
 func (w *world) equal(id ID, brokers string) bool {
 	for p := range Parts {
 		start := uint64(0)

@@ -17,8 +17,8 @@ type Segment[T any] struct {
 	Of T
 }
 
-// since is from when on the segment is not known to be whole: from its last scrub, or else from when
-// it was written.
+// since is from when on the segment is not known to be whole: from its last scrub, or else from
+// when it was written.
 func (s *Segment[T]) since() time.Time {
 	if s.Since.IsZero() {
 		return s.Last
@@ -30,11 +30,11 @@ func (s *Segment[T]) since() time.Time {
 //
 //  1. A segment is due Every after its last scrub, or at once if none is known or if its time is
 //     in the future, since the clock was wrong then or is now.
-//  2. After a start that was not orderly, at began, each segment is due that was not scrubbed since.
-//     began is zero after an orderly start.
+//  2. After a start that was not orderly, at began, each segment is due that was not scrubbed
+//     since. began is zero after an orderly start.
 //  3. Those that rule 2 makes due come newest first, as what was written last is what a crash harms
-//     most. All that are due come longest waiting first. The two orders take turns, so that a broker
-//     that crashes every few minutes comes to its oldest segments as well.
+//     most. All that are due come longest waiting first. The two orders take turns, so that a
+//     broker that crashes every few minutes comes to its oldest segments as well.
 func Plan[T any](segments []Segment[T], now, began time.Time) []Segment[T] {
 	// Times of scrubs are in whole seconds.
 	began = began.Truncate(time.Second)

@@ -14,26 +14,27 @@
 // a call. Invariants of forwarding:
 //
 //	F1  Each message has the next number of its source (a process) and shard. It stays in the outbox
-//	    until it is answered, for a bounded time and within a bounded size. An answer takes it out and
-//	    reaches its publisher in one step.
+//	    until it is answered, for a bounded time and within a bounded size. An answer takes it out
+//	    and reaches its publisher in one step.
 //	F2  Another epoch, leader or link, or a request by the leader, begins a round: all unanswered
 //	    messages go again, in order, before newer ones. An answered number goes as void, so that a
 //	    round has no gaps.
 //	F3  A leader judges the numbers of a source in order, each once, and takes none behind a gap. It
 //	    rejects messages that were sent for an epoch before its own, so that leftovers of an earlier
 //	    round are harmless.
-//	F4  A batch names the numbers of its records (forward.ExtensionType), so that every broker with the
-//	    batch knows them: the leader, a follower as it appends and truncates, a broker that restarts and
-//	    reads the end of its log. A message that comes again gets the answer of the first time. If the
-//	    leader can't know whether it was kept, since it reads its log back for a bounded size only, it
-//	    refuses the message: nothing is kept twice.
-//	F5  An ack is true whenever it arrives. A refusal counts only in the round in which it was given: a
-//	    deposed leader can't refuse what its successor keeps.
-//	F6  When leadership ends, answers that are still due are not given: the sender asks the next leader.
-//	    Only if none answers within forward.OutboxTime the publisher learns that the fate of a message
-//	    is unknown; and that it was not kept, if no leader ever got it.
-//	F7  A sender begins no round with a message that is older than forward.OutboxTime; it fails that message
-//	    first. So leaders and followers forget a source that has been silent for forward.OriginTime.
+//	F4  A batch names the numbers of its records (forward.ExtensionType), so that every broker with
+//	    the batch knows them: the leader, a follower as it appends and truncates, a broker that
+//	    restarts and reads the end of its log. A message that comes again gets the answer of the
+//	    first time. If the leader can't know whether it was kept, since it reads its log back for a
+//	    bounded size only, it refuses the message: nothing is kept twice.
+//	F5  An ack is true whenever it arrives. A refusal counts only in the round in which it was given:
+//	    a deposed leader can't refuse what its successor keeps.
+//	F6  When leadership ends, answers that are still due are not given: the sender asks the next
+//	    leader. Only if none answers within forward.OutboxTime the publisher learns that the fate of
+//	    a message is unknown; and that it was not kept, if no leader ever got it.
+//	F7  A sender begins no round with a message that is older than forward.OutboxTime; it fails that
+//	    message first. So leaders and followers forget a source that has been silent for
+//	    forward.OriginTime.
 //
 // Arrows between this package and topic run one way. Senders call back through Shard, Config and
 // Hub. Locks: a Sender's order comes before its mu, its mu before that of Senders. Shard.Arrive is

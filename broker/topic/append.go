@@ -101,7 +101,7 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 	if err == nil { // p belongs to the committer now
 		s.service.acker.unanswered.Add(answers)
 		s.end += count
-		s.leading.Load().Grown(replica.Data, s.end, true)
+		s.leading.Load().Appended(replica.Data, s.end, true)
 		s.lastTime = now
 		s.service.counts.appended.Add(count)
 		return n
@@ -124,7 +124,7 @@ func (s *ShardLeader) settleRefusals(in *intake) {
 	}
 	in.refusals = nil
 	if len(p.answers) > 0 {
-		p.round, p.asked = s.leading.Load().Question(), forward.Mono()
+		p.round, p.asked = s.leading.Load().RequestRound(), forward.Mono()
 		s.confirms.pending.Add(1)
 	}
 	s.settleLater(p)

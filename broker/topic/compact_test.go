@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/upkeep"
 )
 
-// compacting returns a cluster whose brokers compact often. Its Topic keeps the newest record of each
-// subject.
+// compacting returns a cluster whose brokers compact often. Its Topic keeps the newest record of
+// each subject.
 func compacting(t *testing.T, size int) *cluster {
 	c := newCluster(t, size)
 	for _, n := range c.sites {

@@ -9,7 +9,7 @@ import (
 )
 
 // An answer that a record of a newer leader could falsify waits for a barrier round: all in-sync
-// replicas confirm that this broker still leads (replica.Leading.Question). Rules:
+// replicas confirm that this broker still leads (replica.Leading.RequestRound). Rules:
 //
 //  1. A refusal by a condition waits, whether a record contradicts the condition or is missing. It
 //     goes to a pending of its own, so that acks never wait for it.
@@ -41,7 +41,7 @@ func (s *ShardLeader) Confirm(done func(err error)) (now bool) {
 	}
 	defer c.mu.Unlock()
 	l := s.leading.Load()
-	round := l.Question()
+	round := l.RequestRound()
 	if l.Confirmed() >= round {
 		return true
 	}
@@ -90,11 +90,11 @@ func (s *ShardLeader) askAgain(leading *replica.Leading) {
 	defer c.mu.Unlock()
 	s.leading.Store(leading)
 	for i := range c.waiting {
-		c.waiting[i].round = leading.Question()
+		c.waiting[i].round = leading.RequestRound()
 	}
 	for _, p := range s.waiting {
 		if p.round > 0 {
-			p.round = leading.Question()
+			p.round = leading.RequestRound()
 		}
 	}
 }

@@ -128,9 +128,9 @@ func (s *Service) endedOrderly(v *view) bool {
 }
 
 // seen returns the shard's key from the point of view of this broker's copy.
-func (s *Service) seen(p *Shard, v *view) copystate.Seen {
+func (s *Service) seen(p *Shard, v *view) copystate.ShardSeen {
 	state := s.State()
-	e := copystate.Seen{
+	e := copystate.ShardSeen{
 		Epoch: v.epoch, Leading: p.leading.Load() != nil, Alone: len(v.shard.Replicas) == 1, Others: s.othersCanLead(v),
 		Doubted: v.shard.Doubt.Leader == s.config.Self && uint64(v.shard.Doubt.Epoch) == v.epoch,
 	}
@@ -140,7 +140,7 @@ func (s *Service) seen(p *Shard, v *view) copystate.Seen {
 		switch {
 		case registered && m.Incarnation == me.Incarnation:
 			e.Entry = copystate.Current
-		case registered && p.own.word.MayVouch(v.shard, me.Replica()):
+		case registered && p.own.entry.MayHaveVouched(v.shard, me.Replica()):
 			e.Entry = copystate.Undecided
 		default:
 			e.Entry = copystate.Earlier
@@ -157,7 +157,7 @@ func (s *Service) seen(p *Shard, v *view) copystate.Seen {
 
 // queueDamage queues damage that was found in a shard's open logs for the worker.
 func (s *Service) queueDamage(p *Shard, damage string) {
-	p.own.events.Add(copystate.Harmed{Reason: damage, Epoch: p.view.Load().epoch})
+	p.own.events.Add(copystate.DamageFound{Reason: damage, Epoch: p.view.Load().epoch})
 	s.wake(p)
 }
 

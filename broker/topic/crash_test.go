@@ -14,7 +14,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// publisher sends "NAME SEQ" to one Topic in order, with ids, and sends again what was not acknowledged.
+// publisher sends "NAME SEQ" to one Topic in order, with ids, and sends again what was not
+// acknowledged.
 type publisher struct {
 	name, topic string
 	next        int

@@ -19,7 +19,8 @@ import (
 	replication "github.com/carillon-mq/carillon/broker/replica"
 )
 
-// sameID says whether two windows know an id alike. The one that judged it knows its age a little better.
+// sameID says whether two windows know an id alike. The one that judged it knows its age a little
+// better.
 func sameID(a, b dedup.Known) bool {
 	return a.ID == b.ID && a.Offset == b.Offset && time.Duration(a.At-b.At).Abs() < time.Second
 }
@@ -35,8 +36,9 @@ func (n *site) anew(p *Shard, budget int64) *dedup.Window {
 	return &fresh.ids
 }
 
-// Whatever happens to a shard, messages, packed ones, other leaders, leaders that nobody hears, deaths, time: what each replica
-// keeps of the deduplication window is what a read of its log would give, so whoever is elected needs none.
+// Whatever happens to a shard, messages, packed ones, other leaders, leaders that nobody hears,
+// deaths, time: what each replica keeps of the deduplication window is what a read of its log would
+// give, so whoever is elected needs none.
 func TestFollowersKeepTheDeduplicationWindow(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -193,7 +195,8 @@ func TestTheWindowOfALongLogIsReadInPart(t *testing.T) {
 	}
 }
 
-// idBatches are so many batches of so many messages with these headers, in which %d becomes the number of the message.
+// idBatches are so many batches of so many messages with these headers, in which %d becomes the
+// number of the message.
 func idBatches(t testing.TB, batches, messages int, header string) (all []log.Batch) {
 	n := newSite(t)
 	n.options = log.Options{}

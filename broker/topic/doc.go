@@ -84,7 +84,7 @@
 //
 //	copy.go         the state of the copy
 //	report.go       reports of copies in doubt
-//	word.go         what is written to the shard's key
+//	entry.go        this broker's entry in the in-sync set
 //	unreadable.go   damage that a reader met
 //	dedup.go        message ids, read from the log
 //	logs.go         opens and closes the logs

@@ -25,7 +25,7 @@ func (s *Service) keeper() {
 		case now = <-ticker.C:
 		}
 		s.retry(now)
-		s.sayAgain()
+		s.retryEntries()
 		s.acker.wakePublishers()
 		c := s.config.Clock
 		mono, verdict := c.Mono(), c.Verdict()

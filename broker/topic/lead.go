@@ -163,11 +163,11 @@ func (s *Service) lead(p *Shard, v *view, idle bool, doubt string) (harmed bool,
 	shard, err := s.newLeader(p, v, doubt)
 	if damage, ok := errors.AsType[*log.CorruptError](err); ok && s.othersCanLead(v) {
 		s.noteDamage(p)
-		s.apply(p, copystate.Harmed{Reason: damageFound + damage.Error(), Epoch: v.epoch, Led: v.epoch})
+		s.apply(p, copystate.DamageFound{Reason: damageFound + damage.Error(), Epoch: v.epoch, Led: v.epoch})
 		if err := p.keepState(); err != nil {
 			return false, err
 		}
-		s.say(p, v, replica.Withdraw, false) // tried again until another broker leads
+		s.changeEntry(p, v, replica.Withdraw, false) // tried again until another broker leads
 		return false, nil
 	}
 	if failure, ok := errors.AsType[*log.FailedError](err); ok {

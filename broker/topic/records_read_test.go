@@ -57,7 +57,8 @@ func mixed(n *site, rng *rand.Rand) (kept []string) {
 	return kept
 }
 
-// However an answer is bounded and wherever it begins, one goes on where the other ended, and nothing is missing or twice.
+// However an answer is bounded and wherever it begins, one goes on where the other ended, and
+// nothing is missing or twice.
 func TestAnswersFollowEachOther(t *testing.T) {
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -227,7 +228,8 @@ func BenchmarkReadRecords(b *testing.B) {
 	}
 }
 
-// What is pinned can be read, whatever retention says, and retention has its way when it is released.
+// What is pinned can be read, whatever retention says, and retention has its way when it is
+// released.
 func TestWhatIsPinnedStays(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Retention.Messages = 10 })

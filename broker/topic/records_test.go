@@ -29,7 +29,8 @@ func numbered(n int) (records []string) {
 	return records
 }
 
-// One message, many records: they stand together, and are answered once, with the last one's offset.
+// One message, many records: they stand together, and are answered once, with the last one's
+// offset.
 func TestAMessageOfManyRecordsIsKeptAsThey(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
@@ -98,7 +99,8 @@ func TestAMessageThatIsNotItsRecordsLeavesNothing(t *testing.T) {
 	}
 }
 
-// Its id is the whole message's, in whatever way it is forgotten and read again; conditions are for its first record.
+// Its id is the whole message's, in whatever way it is forgotten and read again; conditions are for
+// its first record.
 func TestARecordsMessageIsJudgedAsOne(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = 120e9 })
@@ -129,7 +131,8 @@ func TestARecordsMessageIsJudgedAsOne(t *testing.T) {
 	n.expect(n.hub.answer(t, "r3"), "orders@19/3")
 }
 
-// A publisher with several messages under way has them kept in its order, also where one of them has to come again.
+// A publisher with several messages under way has them kept in its order, also where one of them
+// has to come again.
 func TestAMessageStaysBehindTheOneBeforeIt(t *testing.T) {
 	n := newSite(t)
 	n.topic("orders", func(s *coordination.TopicSpec) { s.Deduplication = 120e9 })

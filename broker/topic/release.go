@@ -50,7 +50,7 @@ func (s *Service) setAside(p *Shard, v *view) error {
 	if err := s.closeLogs(p); err != nil {
 		return err
 	}
-	s.apply(p, copystate.Aside{})
+	s.apply(p, copystate.MovedAside{})
 	p.own.reached = [replica.Parts]uint64{}
 	s.counts.refetched.Add(1)
 	if err := s.moveAside(p, "a damaged copy was set aside and is fetched anew from its leader; delete it if nobody misses it"); err != nil {

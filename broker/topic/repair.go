@@ -31,7 +31,7 @@ func (s *Service) repair(p *Shard, v *view) (repaired bool, err error) {
 	p.repair, p.followed = m, v.durability
 	p.following = s.config.Exchange.Follow(replica.FollowConfig{
 		ID: p.id(), Shard: v.shard, Durability: v.durability, Logs: p.logs.parts,
-		Mended: func(err error) {
+		RepairEnded: func(err error) {
 			m.done.Store(&err)
 			s.wake(p)
 		},
@@ -63,7 +63,7 @@ func (s *Service) finishRepair(p *Shard) error {
 // takeEvents applies the queued events of the copy.
 func (s *Service) takeEvents(p *Shard) {
 	for _, e := range p.own.events.Take() {
-		if _, damage := e.(copystate.Harmed); damage {
+		if _, damage := e.(copystate.DamageFound); damage {
 			if p.logs == nil {
 				continue // opening them finds it
 			}

@@ -86,10 +86,10 @@ func (s *Service) withdrawClosed(p *Shard, v *view) {
 	switch {
 	case grave && (current || e.Entry == copystate.Undecided):
 		if slices.Contains(s.apply(p, e), copystate.Withdraw) {
-			s.say(p, v, replica.Withdraw, false)
+			s.changeEntry(p, v, replica.Withdraw, false)
 		}
 	case !grave && current && e.Leader == copystate.Self && (e.Others || p.own.closed > 1 && !e.Alone):
-		s.say(p, v, replica.Resign, false)
+		s.changeEntry(p, v, replica.Resign, false)
 	}
 }
 
@@ -99,7 +99,7 @@ func (s *Service) serve(p *Shard, v *view, idle bool) error {
 	if s.firstLife.Load() == 0 {
 		return nil // until this process was seen registered, it can't know what others rely on
 	}
-	if !v.lead || p.own.word.Left(v.shard) {
+	if !v.lead || p.own.entry.SteppedDown(v.shard) {
 		s.demote(p, v)
 	}
 	if err := s.finishRepair(p); err != nil {
@@ -139,7 +139,7 @@ func (s *Service) step(p *Shard, v *view, idle bool, doubt string) (again bool, 
 		}
 		if slices.Contains(actions, copystate.Withdraw) { // in doubt, even if that can't be written
 			s.stepDown(p)
-			s.say(p, v, replica.Withdraw, false)
+			s.changeEntry(p, v, replica.Withdraw, false)
 		}
 		return false, fmt.Errorf("what is known of its copy could not be kept beside it: %w", err)
 	}
@@ -151,11 +151,11 @@ func (s *Service) step(p *Shard, v *view, idle bool, doubt string) (again bool, 
 		case copystate.StepDown:
 			s.stepDown(p)
 		case copystate.Vouch:
-			s.say(p, v, replica.Vouch, p.leading.Load() != nil)
+			s.changeEntry(p, v, replica.Vouch, p.leading.Load() != nil)
 		case copystate.Withdraw:
-			s.say(p, v, replica.Withdraw, false)
+			s.changeEntry(p, v, replica.Withdraw, false)
 		case copystate.Resign:
-			s.say(p, v, replica.Resign, false)
+			s.changeEntry(p, v, replica.Resign, false)
 		case copystate.Lead:
 			return s.lead(p, v, idle, doubt)
 		case copystate.Follow:

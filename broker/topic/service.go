@@ -34,7 +34,7 @@ func Open(config Config) (*Service, error) {
 	}
 	s := &Service{config: config, log: config.Logger, found: found, diskLogs: map[string]bool{},
 		changed: make(chan struct{}), brokers: map[string]string{}, byName: map[string]*Topic{}, byID: map[string]*Topic{},
-		open: map[*ShardLeader]struct{}{}, retries: map[*Shard]struct{}{}, unsaid: map[*Shard]struct{}{}, reports: coordination.NewSuspects()}
+		open: map[*ShardLeader]struct{}{}, retries: map[*Shard]struct{}{}, entryRetries: map[*Shard]struct{}{}, reports: coordination.NewSuspects()}
 	if s.aheadBound = config.Ahead; s.aheadBound == (AheadBound{}) {
 		s.aheadBound = AheadBound{Bytes: aheadBytes, Records: aheadRecords, Time: aheadTime}
 	}

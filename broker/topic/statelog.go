@@ -15,7 +15,7 @@ func (s *ShardLeader) AppendState(a *log.Append) (first uint64, err error) {
 	if a.Done == nil {
 		if first, err = s.state.Append(a); err == nil {
 			end = first + uint64(len(a.Records))
-			s.leading.Load().Grown(replica.State, end, false)
+			s.leading.Load().Appended(replica.State, end, false)
 		}
 		return first, err
 	}
@@ -31,7 +31,7 @@ func (s *ShardLeader) AppendState(a *log.Append) (first uint64, err error) {
 	}
 	p.first, p.end = first, first+uint64(len(a.Records))
 	s.stateAppends = append(s.stateAppends, p)
-	s.leading.Load().Grown(replica.State, p.end, true)
+	s.leading.Load().Appended(replica.State, p.end, true)
 	s.service.acker.touch(s) // it may have become durable before it was among the stateAppends
 	return first, nil
 }

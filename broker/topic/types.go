@@ -74,11 +74,11 @@ type Service struct {
 	byName      map[string]*Topic
 	byID        map[string]*Topic
 
-	openMu   sync.Mutex
-	diskLogs map[string]bool // logs on the disk, by name
-	open     map[*ShardLeader]struct{}
-	retries  map[*Shard]struct{} // with trouble
-	unsaid   map[*Shard]struct{} // whose last word was not written
+	openMu       sync.Mutex
+	diskLogs     map[string]bool // logs on the disk, by name
+	open         map[*ShardLeader]struct{}
+	retries      map[*Shard]struct{} // with trouble
+	entryRetries map[*Shard]struct{} // whose last change of the entry failed
 
 	firstLife atomic.Int64 // the first incarnation in which this process was seen registered
 
@@ -170,7 +170,7 @@ type copyOf struct {
 	doubted atomic.Bool     // !state.Whole()
 	grave   atomic.Bool     // state.Grave()
 	events  copystate.Queue // from other goroutines than the worker
-	word    replica.LastWord
+	entry   replica.OwnEntry
 }
 
 // repair is the repair of a follower's logs: segments that they lack are fetched from the leader,

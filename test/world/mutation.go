@@ -27,10 +27,10 @@ func mutations() []Mutation {
 var mutationsOfFindings = []Mutation{
 	{Name: "R2: an ack needs nobody but the leader", Edits: []edit{
 		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync[:0] {\n\t\t\thigh = min("},
-		{"broker/replica/leader.go", "for _, m := range l.asked {\n\t\t\thigh = min(", "for _, m := range l.asked[:0] {\n\t\t\thigh = min("}},
+		{"broker/replica/leader.go", "for _, m := range l.unanswered {\n\t\t\thigh = min(", "for _, m := range l.unanswered[:0] {\n\t\t\thigh = min("}},
 		Faults: []string{"kill one", "cut in two"}},
 	{Name: "R3: members that leave don't count while the swap is under way", Edits: []edit{
-		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync {\n\t\t\tif l.asked != nil {\n\t\t\t\tbreak\n\t\t\t}\n\t\t\thigh = min("}},
+		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync {\n\t\t\tif l.unanswered != nil {\n\t\t\t\tbreak\n\t\t\t}\n\t\t\thigh = min("}},
 		Faults: []string{"cut off from etcd", "cut in two", "cut off one", "kill one"}},
 	{Name: "R2: what is appended counts as synced", Edits: []edit{
 		{"broker/log/commit.go", "\tif err := s.handle.f.Sync(); err != nil {\n\t\treturn d.fail(err)\n\t}\n\tif s.newName {", "\tif s.newName {"},

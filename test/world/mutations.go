@@ -16,7 +16,7 @@ var mutationsOfReplication = []Mutation{
 		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync[:min(len(l.shard.InSync), 2)] {\n\t\t\thigh = min("}},
 		Faults: []string{"kill one", "slow disk", "slow way", "cut in two"}},
 	{Name: "R3: who joins doesn't count before the answer is there", Edits: []edit{
-		{"broker/replica/leader.go", "for _, m := range l.asked {\n\t\t\thigh = min(", "for _, m := range l.asked[:0] {\n\t\t\thigh = min("}},
+		{"broker/replica/leader.go", "for _, m := range l.unanswered {\n\t\t\thigh = min(", "for _, m := range l.unanswered[:0] {\n\t\t\thigh = min("}},
 		Faults: []string{"kill one", "a joiner is cut off"}},
 	{Name: "R3: a lost answer means that nothing was done", Edits: []edit{
 		{"broker/replica/leader.go", "\tif shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {\n", "\tif shard == nil {\n\t\tl.asked = nil\n\t}\n\tif shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {\n"}},
@@ -55,14 +55,14 @@ var mutationsOfKinds = []Mutation{
 		Kinds: []string{"sharded"}, Says: "belongs to"},
 	{Name: "Replicated: an ack needs nobody but the leader", Edits: []edit{
 		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync[:0] {\n\t\t\thigh = min("},
-		{"broker/replica/leader.go", "for _, m := range l.asked {\n\t\t\thigh = min(", "for _, m := range l.asked[:0] {\n\t\t\thigh = min("}},
+		{"broker/replica/leader.go", "for _, m := range l.unanswered {\n\t\t\thigh = min(", "for _, m := range l.unanswered[:0] {\n\t\t\thigh = min("}},
 		Faults: []string{"cut power", "cut in two"}, Kinds: []string{"replicated"}},
 	{Name: "Memory: an ack needs nobody but the leader", Edits: []edit{
 		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync[:0] {\n\t\t\thigh = min("},
-		{"broker/replica/leader.go", "for _, m := range l.asked {\n\t\t\thigh = min(", "for _, m := range l.asked[:0] {\n\t\t\thigh = min("}},
+		{"broker/replica/leader.go", "for _, m := range l.unanswered {\n\t\t\thigh = min(", "for _, m := range l.unanswered[:0] {\n\t\t\thigh = min("}},
 		Faults: []string{"kill one", "cut in two"}, Kinds: []string{"memory"}},
 	{Name: "minInSync 1: members that leave don't count while the swap is under way", Edits: []edit{
-		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync {\n\t\t\tif l.asked != nil {\n\t\t\t\tbreak\n\t\t\t}\n\t\t\thigh = min("}},
+		{"broker/replica/leader.go", "for _, m := range l.shard.InSync {\n\t\t\thigh = min(", "for _, m := range l.shard.InSync {\n\t\t\tif l.unanswered != nil {\n\t\t\t\tbreak\n\t\t\t}\n\t\t\thigh = min("}},
 		Faults: []string{"cut off from etcd", "cut in two", "cut off one", "kill one"}, Kinds: []string{"one in sync"}},
 	{Name: "compaction: the newest record of a subject goes, too", Edits: []edit{
 		{"broker/log/compact.go", "return !known || r.Offset >= newest", "return !known || r.Offset > newest"}},
