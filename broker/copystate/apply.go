@@ -35,7 +35,8 @@ const (
 )
 
 func (a Action) String() string {
-	return [...]string{"nothing", "keep", "step down", "report", "vouch", "withdraw", "resign", "lead", "follow", "repair", "set aside"}[a]
+	return [...]string{"nothing", "keep", "step down", "report", "vouch", "withdraw", "resign", "lead",
+		"follow", "repair", "set aside"}[a]
 }
 
 // Apply returns the State after an event, and the actions that follow from it.
@@ -47,14 +48,16 @@ func Missing(counted bool, epoch uint64) State {
 	if !counted {
 		return State{}
 	}
-	return State{}.doubt(Partial, fmt.Sprintf("the log was not there in epoch %d and begins anew; if it had messages, they are lost", epoch), epoch)
+	return State{}.doubt(Partial,
+		fmt.Sprintf("the log was not there in epoch %d and begins anew; if it had messages, they are lost", epoch), epoch)
 }
 
 // MissingCursors returns the State of a copy that others count on (Opened.Counted), and whose
 // records are there and log of cursors does not exist. kept is the State in the manifest. The
 // result is persisted before a log of cursors is made.
 func MissingCursors(kept State, epoch uint64) State {
-	return kept.doubt(Partial, fmt.Sprintf("the log of cursors was not there in epoch %d and begins anew; if it had cursors, they are lost", epoch), epoch)
+	return kept.doubt(Partial,
+		fmt.Sprintf("the log of cursors was not there in epoch %d and begins anew; if it had cursors, they are lost", epoch), epoch)
 }
 
 // Opened reports that both logs of the copy were opened, and what that found.
@@ -295,7 +298,8 @@ func (e ShardSeen) applyShard(s State) (State, []Action) {
 func (e ShardSeen) named(s State) (State, []Action) {
 	switch {
 	case e.Leading && s.Grave() && e.Others:
-		s.failedEpoch = max(s.failedEpoch, e.Epoch) // the doubt that the shard may name for this epoch was an earlier one
+		// The doubt that the shard may name for this epoch was an earlier one.
+		s.failedEpoch = max(s.failedEpoch, e.Epoch)
 		return s, []Action{Withdraw, Lead}
 	case e.Leading && e.Alone && e.Entry == Earlier && !s.Grave():
 		return s, []Action{Vouch, Lead} // with followers, the leader's own swap does this

@@ -20,7 +20,8 @@ func (p *planner) balance() {
 // whole reports whether all replicas of a shard are in sync in their current incarnations.
 func (p *planner) whole(it item) bool {
 	return len(it.InSync) == len(it.Replicas) &&
-		!slices.ContainsFunc(it.InSync, func(m coordination.Replica) bool { return p.standing(it, m) != present })
+		!slices.ContainsFunc(it.InSync,
+			func(m coordination.Replica) bool { return p.standing(it, m) != present })
 }
 
 // moveReplicas starts to move replicas to brokers that have at least two fewer, while fewer than
@@ -51,7 +52,8 @@ func (p *planner) moveReplicas() (moving map[*coordination.Shard]bool) {
 	return moving
 }
 
-func (p *planner) moveOne(byLoad []*load, on map[*load][]item, moving map[*coordination.Shard]bool) bool {
+func (p *planner) moveOne(byLoad []*load, on map[*load][]item,
+	moving map[*coordination.Shard]bool) bool {
 	for _, from := range byLoad {
 		for _, to := range slices.Backward(byLoad) {
 			if from.replicas < to.replicas+2 {
@@ -80,7 +82,8 @@ func (p *planner) moveOne(byLoad []*load, on map[*load][]item, moving map[*coord
 // bestToMove returns the best shard to move from one broker to another: by the zones gained, then
 // by the difference in replicas of its Topic, then one that from does not lead. A move that loses a
 // zone is not considered.
-func (p *planner) bestToMove(among []item, from, to *load, moving map[*coordination.Shard]bool) (best item, found bool) {
+func (p *planner) bestToMove(among []item, from, to *load,
+	moving map[*coordination.Shard]bool) (best item, found bool) {
 	var most []int
 	for _, it := range among {
 		if moving[it.Shard] || slices.Contains(it.Replicas, to.ID) {
@@ -154,7 +157,8 @@ func (p *planner) spreadLeaders() {
 		return
 	}
 	byPreferred := func(a, b *load) int { return cmp.Compare(a.preferred, b.preferred) }
-	if slices.MaxFunc(p.takers, byPreferred).preferred < slices.MinFunc(p.takers, byPreferred).preferred+2 {
+	most, fewest := slices.MaxFunc(p.takers, byPreferred), slices.MinFunc(p.takers, byPreferred)
+	if most.preferred < fewest.preferred+2 {
 		return
 	}
 	edges := p.leaderEdges()
@@ -196,7 +200,8 @@ func (p *planner) leaderEdges() map[*load]map[*load][]item {
 			continue
 		}
 		for _, id := range it.Replicas[1:] {
-			if to := p.alive[id]; to != nil && edges[to] != nil && len(edges[from][to]) <= leaderMovesPerPlan {
+			if to := p.alive[id]; to != nil && edges[to] != nil &&
+				len(edges[from][to]) <= leaderMovesPerPlan {
 				edges[from][to] = append(edges[from][to], it)
 			}
 		}
@@ -207,7 +212,8 @@ func (p *planner) leaderEdges() map[*load]map[*load][]item {
 // forget removes a moved shard from the edges of its former leader.
 func (p *planner) forget(edges map[*load]map[*load][]item, from *load, moved item) {
 	for _, to := range p.takers {
-		edges[from][to] = slices.DeleteFunc(edges[from][to], func(it item) bool { return it.Shard == moved.Shard })
+		edges[from][to] = slices.DeleteFunc(edges[from][to],
+			func(it item) bool { return it.Shard == moved.Shard })
 	}
 }
 
@@ -215,7 +221,8 @@ func (p *planner) forget(edges map[*load]map[*load][]item, from *load, moved ite
 // shards fewer. Chains are tried from the broker with the most such shards on. nil: there is none.
 func (p *planner) leaderPath(edges map[*load]map[*load][]item) []*load {
 	byLoad := slices.Clone(p.takers)
-	slices.SortStableFunc(byLoad, func(a, b *load) int { return cmp.Compare(b.preferred, a.preferred) })
+	slices.SortStableFunc(byLoad,
+		func(a, b *load) int { return cmp.Compare(b.preferred, a.preferred) })
 	for _, start := range byLoad {
 		came := map[*load]*load{start: nil}
 		queue := []*load{start}

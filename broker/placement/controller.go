@@ -58,7 +58,8 @@ type ControllerStats struct {
 
 // NewController returns a Controller. It does nothing before Run.
 func NewController(store *coordination.Client, states States, logger *slog.Logger) *Controller {
-	return &Controller{store: store, states: states, log: logger.With("component", "controller"), stats: ControllerStats{Writes: make(map[WriteReason]uint64)}}
+	return &Controller{store: store, states: states, log: logger.With("component", "controller"),
+		stats: ControllerStats{Writes: make(map[WriteReason]uint64)}}
 }
 
 // Run stands for election in one incarnation of this broker, until ctx or the incarnation ends. It
@@ -105,7 +106,8 @@ func (c *Controller) lead(ctx context.Context, office *coordination.Office) {
 		changed := c.states.Changed()
 		state := c.states.State()
 		var again time.Duration // 0: only after a change
-		if state != nil && state.Generation == office.Generation() && state.Revision >= office.Term() && state.Revision >= w.wait {
+		if state != nil && state.Generation == office.Generation() && state.Revision >= office.Term() &&
+			state.Revision >= w.wait {
 			next, err := w.step(ctx, state)
 			if deposed := (*coordination.DeposedError)(nil); errors.As(err, &deposed) || ctx.Err() != nil {
 				c.log.Info("No longer the controller", "term", office.Term())
@@ -154,7 +156,8 @@ type tenure struct {
 
 // step makes a plan and carries it out. again says when to plan again if the State stays the same:
 // -1: at once; 0: not at all.
-func (w *tenure) step(ctx context.Context, state *coordination.State) (again time.Duration, err error) {
+func (w *tenure) step(ctx context.Context, state *coordination.State) (
+	again time.Duration, err error) {
 	began := time.Now()
 	facts := w.ahead.facts(state)
 	facts.Stride = 1 + rand.Int64N(maxStride)
@@ -259,7 +262,8 @@ func (c *Controller) logWrites(done []Write) {
 			lost = append(lost, fmt.Sprintf("%s/%d", write.Topic.Name, write.Shard.Number))
 		}
 	}
-	attributes := []any{"shards", len(done), "first", fmt.Sprintf("%s/%d", done[0].Topic.Name, done[0].Shard.Number)}
+	attributes := []any{"shards", len(done),
+		"first", fmt.Sprintf("%s/%d", done[0].Topic.Name, done[0].Shard.Number)}
 	var atRisk int
 	c.note(func(s *ControllerStats) {
 		for _, reason := range slices.Sorted(maps.Keys(by)) {
@@ -277,7 +281,8 @@ func (c *Controller) logWrites(done []Write) {
 	})
 	c.log.Info("Changed who serves shards", attributes...)
 	if atRisk > 0 {
-		c.log.Warn("Some shards are led by a replica that may lack what was acknowledged", "shards", atRisk, "among", strings.Join(lost, " "))
+		c.log.Warn("Some shards are led by a replica that may lack what was acknowledged",
+			"shards", atRisk, "among", strings.Join(lost, " "))
 	}
 }
 
@@ -302,7 +307,8 @@ func (c *Controller) report(before, now []Wait) []Wait {
 		counts[w.Reason]++
 		// The metric counts all of them.
 		if !known[key{w.Topic.ID, w.Shard, w.Reason}] && counts[w.Reason] <= 10 {
-			c.log.Warn("A shard waits", "topic", w.Topic.Name, "shard", w.Shard, "reason", string(w.Reason), "why", w.Why)
+			c.log.Warn("A shard waits", "topic", w.Topic.Name, "shard", w.Shard,
+				"reason", string(w.Reason), "why", w.Why)
 		}
 	}
 	c.note(func(s *ControllerStats) { s.Waits = counts })

@@ -48,7 +48,8 @@ func (a *ahead) facts(state *coordination.State) Facts {
 	}
 	facts := FactsOf(state)
 	if len(a.swept) > 0 {
-		facts.Topics = slices.DeleteFunc(facts.Topics, func(t *coordination.Topic) bool { return a.swept[t.ID] })
+		facts.Topics = slices.DeleteFunc(facts.Topics,
+			func(t *coordination.Topic) bool { return a.swept[t.ID] })
 	}
 	if len(a.shards) > 0 {
 		facts.Shards = func(topicID string) []*coordination.Shard { return a.over(topicID, state.Shards(topicID)) }
@@ -63,7 +64,8 @@ func (a *ahead) over(topicID string, shown []*coordination.Shard) []*coordinatio
 	}
 	merged := slices.Clone(shown)
 	for number, s := range written {
-		i, found := slices.BinarySearchFunc(merged, number, func(s *coordination.Shard, n int) int { return s.Number - n })
+		i, found := slices.BinarySearchFunc(merged, number,
+			func(s *coordination.Shard, n int) int { return s.Number - n })
 		if found {
 			merged[i] = s
 		} else {

@@ -17,7 +17,8 @@ func (p *planner) place(where place) {
 	switch {
 	case len(p.takers) == 0:
 		p.Waits = append(p.Waits, Wait{t, where.number, NoBroker,
-			fmt.Sprintf("there is no broker to put shard %d of topic %s on (start one, or end a drain)", where.number, t.Name)})
+			fmt.Sprintf("there is no broker to put shard %d of topic %s on (start one, or end a drain)",
+				where.number, t.Name)})
 		return
 	case len(p.takers) < least:
 		p.Waits = append(p.Waits, Wait{t, where.number, NotEnoughBrokers,
@@ -104,9 +105,12 @@ func (p *planner) pick(topicID string, beside []*load, not []string) *load {
 		if slices.Contains(beside, l) || slices.Contains(not, l.ID) {
 			continue
 		}
-		if best == nil || cmp.Or(cmp.Compare(in(l.Zone), in(best.Zone)), cmp.Compare(l.replicas, best.replicas),
+		if best == nil || cmp.Or(
+			cmp.Compare(in(l.Zone), in(best.Zone)),
+			cmp.Compare(l.replicas, best.replicas),
 			cmp.Compare(l.of[topicID], best.of[topicID]),
-			cmp.Compare(p.inCommon(l, beside), p.inCommon(best, beside)), cmp.Compare(p.zones[l.Zone], p.zones[best.Zone])) < 0 {
+			cmp.Compare(p.inCommon(l, beside), p.inCommon(best, beside)),
+			cmp.Compare(p.zones[l.Zone], p.zones[best.Zone])) < 0 {
 			best = l
 		}
 	}

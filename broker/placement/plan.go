@@ -241,7 +241,8 @@ type load struct {
 }
 
 func newPlanner(facts Facts) *planner {
-	p := &planner{facts: facts, topics: slices.Clone(facts.Topics), alive: map[string]*load{}, zones: map[string]int{}}
+	p := &planner{facts: facts, topics: slices.Clone(facts.Topics), alive: map[string]*load{},
+		zones: map[string]int{}}
 	slices.SortFunc(p.topics, func(a, b *coordination.Topic) int {
 		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name))
 	})
@@ -302,7 +303,8 @@ func (p *planner) count(it item) {
 			}
 		}
 	}
-	if len(it.Removing) > 0 || slices.ContainsFunc(it.Adding, func(id string) bool { return p.alive[id] != nil }) {
+	if len(it.Removing) > 0 ||
+		slices.ContainsFunc(it.Adding, func(id string) bool { return p.alive[id] != nil }) {
 		p.underWay++
 	}
 }
@@ -316,17 +318,20 @@ func (p *planner) give(l *load, topicID string) {
 func (p *planner) unsupported(t *coordination.Topic) (Wait, bool) {
 	switch {
 	case t.Spec.Replicas > MaxReplicas || t.Spec.MinInSync > MaxReplicas:
-		return Wait{t, -1, ReplicasUnsupported, fmt.Sprintf("topic %s asks for %d replicas, %d of them in sync; brokers keep at most %d (write replicas: %d or fewer)",
-			t.Name, t.Spec.Replicas, t.Spec.MinInSync, MaxReplicas, MaxReplicas)}, true
+		return Wait{t, -1, ReplicasUnsupported,
+			fmt.Sprintf("topic %s asks for %d replicas, %d of them in sync; brokers keep at most %d (write replicas: %d or fewer)",
+				t.Name, t.Spec.Replicas, t.Spec.MinInSync, MaxReplicas, MaxReplicas)}, true
 	case t.Spec.Shards > p.facts.MaxShards:
-		return Wait{t, -1, ShardsUnsupported, fmt.Sprintf("topic %s asks for %d shards; brokers serve at most %d (make it anew with shards: %d or fewer)",
-			t.Name, t.Spec.Shards, p.facts.MaxShards, p.facts.MaxShards)}, true
+		return Wait{t, -1, ShardsUnsupported,
+			fmt.Sprintf("topic %s asks for %d shards; brokers serve at most %d (make it anew with shards: %d or fewer)",
+				t.Name, t.Spec.Shards, p.facts.MaxShards, p.facts.MaxShards)}, true
 	}
 	return Wait{}, false
 }
 
 func (p *planner) wait(it item, reason WaitReason, why string) {
-	p.Waits = append(p.Waits, Wait{it.topic, it.Number, reason, fmt.Sprintf("shard %d of topic %s %s", it.Number, it.topic.Name, why)})
+	p.Waits = append(p.Waits, Wait{it.topic, it.Number, reason,
+		fmt.Sprintf("shard %d of topic %s %s", it.Number, it.topic.Name, why)})
 }
 
 // write adds a change to the plan. It reports whether there was room.

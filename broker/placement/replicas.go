@@ -27,7 +27,8 @@ func (p *planner) wanted(it item) int {
 // asWanted reports whether a led shard has as many replicas as wanted, none of them being moved or
 // on a drained broker, and a leader that is not drained.
 func (p *planner) asWanted(it item) bool {
-	if len(it.Adding)+len(it.Removing) > 0 || p.facts.Drains[it.Leader] != "" || len(it.Replicas) != p.wanted(it) {
+	if len(it.Adding)+len(it.Removing) > 0 || p.facts.Drains[it.Leader] != "" ||
+		len(it.Replicas) != p.wanted(it) {
 		return false
 	}
 	if len(p.facts.Drains) > 0 {
@@ -49,7 +50,8 @@ func (p *planner) replaceLeader(it item) bool {
 	}
 	best := ""
 	for _, m := range it.InSync {
-		if m.Broker == it.Leader || p.facts.Drains[m.Broker] != "" || slices.Contains(it.Removing, m.Broker) || p.standing(it, m) != present {
+		if m.Broker == it.Leader || p.facts.Drains[m.Broker] != "" ||
+			slices.Contains(it.Removing, m.Broker) || p.standing(it, m) != present {
 			continue
 		}
 		if best == "" || p.prefer(it, m.Broker, best) < 0 {
@@ -119,7 +121,8 @@ func (p *planner) rearrange(it item) {
 	default:
 		return
 	}
-	if p.write(it.topic, c.Shard, reason) && len(c.Removing)+len(c.Adding) > 0 && len(it.Removing)+len(it.Adding) == 0 {
+	if p.write(it.topic, c.Shard, reason) && len(c.Removing)+len(c.Adding) > 0 &&
+		len(it.Removing)+len(it.Adding) == 0 {
 		p.underWay++
 	}
 }
@@ -137,7 +140,8 @@ func (p *planner) settleAdding(c *change) {
 			continue
 		}
 		instead := p.alive[id] == nil && (p.pick(c.Topic, p.those(&c.Shard), c.Replicas) != nil ||
-			slices.ContainsFunc(c.Removing, func(r string) bool { return p.facts.Drains[r] != coordination.DrainAll }))
+			slices.ContainsFunc(c.Removing,
+				func(r string) bool { return p.facts.Drains[r] != coordination.DrainAll }))
 		if instead || p.facts.Drains[id] == coordination.DrainAll {
 			p.drop(c, id)
 			c.joined = true
@@ -201,7 +205,8 @@ func (p *planner) mayGo(c *change, id string) bool {
 		return true
 	}
 	after := c.Shard
-	after.Replicas, after.Adding, after.Removing = without(c.Replicas, id), without(c.Adding, id), without(c.Removing, id)
+	after.Replicas = without(c.Replicas, id)
+	after.Adding, after.Removing = without(c.Adding, id), without(c.Removing, id)
 	others := 0
 	for _, m := range c.InSync {
 		if m.Broker != id && p.standing(c.item, m) == present {
@@ -218,7 +223,8 @@ func (p *planner) drop(c *change, id string) {
 	// The broker deletes its copy. A later epoch makes void what the leader knows of that copy, in
 	// case the broker gets the replica again before the leader has learned of the removal.
 	c.Epoch = p.next(c.item)
-	c.Replicas, c.Adding, c.Removing = without(c.Replicas, id), without(c.Adding, id), without(c.Removing, id)
+	c.Replicas = without(c.Replicas, id)
+	c.Adding, c.Removing = without(c.Adding, id), without(c.Removing, id)
 	c.InSync = slices.DeleteFunc(c.InSync, func(m coordination.Replica) bool { return m.Broker == id })
 }
 
@@ -269,7 +275,8 @@ func (p *planner) worth(c *change, id string) []int {
 	if l == nil {
 		return []int{order(!catchingUp(&c.Shard, id)), order(in), 0}
 	}
-	alone := !slices.ContainsFunc(p.those(&c.Shard), func(other *load) bool { return other != l && other.Zone == l.Zone })
+	alone := !slices.ContainsFunc(p.those(&c.Shard),
+		func(other *load) bool { return other != l && other.Zone == l.Zone })
 	return []int{
 		order(!catchingUp(&c.Shard, id)), order(in), 1, order(in && p.standing(c.item, m) == present),
 		order(p.facts.Drains[id] == ""), order(alone), -l.replicas,
@@ -308,6 +315,7 @@ func (p *planner) extend(c *change) {
 		}
 	}
 	if len(drained) > 0 {
-		p.wait(c.item, DrainBlocked, fmt.Sprintf("can't leave broker %s, which is drained: no other broker can take it (start one, end another drain, or ask for fewer replicas)", strings.Join(drained, ", ")))
+		p.wait(c.item, DrainBlocked,
+			fmt.Sprintf("can't leave broker %s, which is drained: no other broker can take it (start one, end another drain, or ask for fewer replicas)", strings.Join(drained, ", ")))
 	}
 }

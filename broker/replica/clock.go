@@ -97,7 +97,8 @@ func parseClock(body []byte) (c clockFrame, err error) {
 		return clockFrame{}, err
 	}
 	if c.held < 0 || c.vote.Time <= 0 || c.vote.Age < 0 || c.vote.State > clock.Early {
-		return clockFrame{}, fmt.Errorf("a clock that says %d, for %v, in state %d", c.vote.Time, c.vote.Age, c.vote.State)
+		return clockFrame{}, fmt.Errorf("a clock that says %d, for %v, in state %d",
+			c.vote.Time, c.vote.Age, c.vote.State)
 	}
 	return c, nil
 }

@@ -34,15 +34,16 @@ var errNoStore = errors.New("this exchange keeps no in-sync sets")
 //
 // reach and leads are those of coordination.Client.Vouch: how far the copy goes, and whether this
 // process leads the shard's epoch and continues to lead it.
-func (x *Exchange) ChangeEntry(change EntryChange, self coordination.Replica, before *coordination.Shard,
-	reach coordination.Reach, leads bool, done func(after *coordination.Shard, err error)) {
+func (x *Exchange) ChangeEntry(change EntryChange, self coordination.Replica,
+	before *coordination.Shard, reach coordination.Reach, leads bool,
+	done func(after *coordination.Shard, err error)) {
 	if !x.swaps.Submit(func() { done(x.changeEntry(change, self, before, reach, leads)) }, 0) {
 		done(nil, errClosing)
 	}
 }
 
-func (x *Exchange) changeEntry(change EntryChange, self coordination.Replica, before *coordination.Shard,
-	reach coordination.Reach, leads bool) (*coordination.Shard, error) {
+func (x *Exchange) changeEntry(change EntryChange, self coordination.Replica,
+	before *coordination.Shard, reach coordination.Reach, leads bool) (*coordination.Shard, error) {
 	store := x.config.Store
 	if store == nil {
 		return nil, errNoStore

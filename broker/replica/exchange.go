@@ -36,10 +36,14 @@ type Config struct {
 
 // Store is where in-sync sets are kept; *coordination.Client is one.
 type Store interface {
-	SwapInSync(ctx context.Context, self coordination.Replica, before *coordination.Shard, inSync []coordination.Replica) (*coordination.Shard, error)
-	Vouch(ctx context.Context, self coordination.Replica, before *coordination.Shard, reach coordination.Reach, leads bool) (*coordination.Shard, error)
-	Withdraw(ctx context.Context, self coordination.Replica, before *coordination.Shard) (*coordination.Shard, error)
-	Resign(ctx context.Context, self coordination.Replica, before *coordination.Shard) (*coordination.Shard, error)
+	SwapInSync(ctx context.Context, self coordination.Replica, before *coordination.Shard,
+		inSync []coordination.Replica) (*coordination.Shard, error)
+	Vouch(ctx context.Context, self coordination.Replica, before *coordination.Shard,
+		reach coordination.Reach, leads bool) (*coordination.Shard, error)
+	Withdraw(ctx context.Context, self coordination.Replica,
+		before *coordination.Shard) (*coordination.Shard, error)
+	Resign(ctx context.Context, self coordination.Replica,
+		before *coordination.Shard) (*coordination.Shard, error)
 	ReadShards(ctx context.Context, topicID string) ([]*coordination.Shard, int64, error)
 }
 
@@ -152,7 +156,8 @@ func NewExchange(c Config) *Exchange {
 		c.Now = func() time.Duration { return time.Since(began) }
 	}
 	x := &Exchange{
-		config: c, log: c.Logger.With("component", "replication"), self: coordination.Replica{Broker: c.Self},
+		config: c, log: c.Logger.With("component", "replication"),
+		self: coordination.Replica{Broker: c.Self},
 		disk: work.NewJobs(diskWorkers, 0, 0), swaps: work.NewJobs(swapWorkers, 0, 0),
 		leads: make(map[ID]*Leading), follows: make(map[ID]*Following), followerConns: make(map[string]*followerConn), dialers: make(map[string]*leaderDialer),
 		lastLogged: make(map[string]time.Duration), wake: make(chan struct{}, 1),
@@ -220,7 +225,10 @@ func (x *Exchange) Observe(state *coordination.State) {
 }
 
 func (a incarnations) same(brokers []coordination.Broker) bool {
-	return len(a) == len(brokers) && a != nil && !slices.ContainsFunc(brokers, func(b coordination.Broker) bool { return a[b.ID] != b.Incarnation })
+	return len(a) == len(brokers) && a != nil &&
+		!slices.ContainsFunc(brokers, func(b coordination.Broker) bool {
+			return a[b.ID] != b.Incarnation
+		})
 }
 
 // registeredSelf returns this broker in its registered incarnation.

@@ -51,8 +51,10 @@ func parseFetch(body []byte) (*fetch, error) {
 	if err := f.done("fetch"); err != nil {
 		return nil, err
 	}
-	if q.Topic == "" || q.epoch < 1 || q.part >= Parts || q.span.From == 0 || q.span.Next <= q.span.From {
-		return nil, fmt.Errorf("a fetch of %d to %d of part %d, shard %d of topic id %q, epoch %d", q.span.From, q.span.Next, q.part, q.Shard, q.Topic, q.epoch)
+	if q.Topic == "" || q.epoch < 1 || q.part >= Parts || q.span.From == 0 ||
+		q.span.Next <= q.span.From {
+		return nil, fmt.Errorf("a fetch of %d to %d of part %d, shard %d of topic id %q, epoch %d",
+			q.span.From, q.span.Next, q.part, q.Shard, q.Topic, q.epoch)
 	}
 	return q, q.log.valid(q.log.Start)
 }
@@ -119,13 +121,15 @@ func (o *followerConn) answerFetch(q *fetch) error {
 		c.Seek(from)
 		var err error
 		if v, err = q.l.read(c); err != nil {
-			o.x.warnThrottled(fmt.Sprintf("fetch %s %d", q.Topic, q.Shard), "Could not read what a follower has lost", "follower", o.broker,
+			o.x.warnThrottled(fmt.Sprintf("fetch %s %d", q.Topic, q.Shard),
+				"Could not read what a follower has lost", "follower", o.broker,
 				"topic_id", q.Topic, "shard", q.Shard, "part", q.part.String(), "error", err)
 			why = err.Error()
 		}
 	}
 	if why != "" {
-		_, err := o.out.Write(appendRefusal(o.out.AvailableBuffer(), &refusal{stream: q.stream, round: q.round, epoch: q.l.epoch, why: why}))
+		_, err := o.out.Write(appendRefusal(o.out.AvailableBuffer(),
+			&refusal{stream: q.stream, round: q.round, epoch: q.l.epoch, why: why}))
 		return err
 	}
 	defer v.Release()
@@ -167,6 +171,7 @@ func (l *Leading) checkFetch(q *fetch, p *piece) (from uint64, why string) {
 	}
 	own.Start = base
 	shared := Compare(own, q.log)
-	p.diverged = shared.Verb == Reset || shared.At < min(q.span.Next, q.log.End) || own.End < q.span.Next
+	p.diverged = shared.Verb == Reset || shared.At < min(q.span.Next, q.log.End) ||
+		own.End < q.span.Next
 	return max(q.span.From, p.start), ""
 }

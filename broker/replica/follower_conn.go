@@ -104,7 +104,8 @@ func (x *Exchange) Serve(conn net.Conn, broker string) {
 // ended logs how a connection ended.
 func (x *Exchange) ended(c *connection, peer string) {
 	if _, bad := c.err.(*garbageError); bad {
-		x.warnThrottled("garbage from "+c.broker, "Ended a replication connection for what came over it", peer, c.broker, "error", c.err)
+		x.warnThrottled("garbage from "+c.broker, "Ended a replication connection for what came over it",
+			peer, c.broker, "error", c.err)
 		return
 	}
 	x.log.Debug("Replication connection ended", peer, c.broker, "error", c.err)
@@ -219,7 +220,8 @@ func (o *followerConn) ask(a *ask) error {
 		o.streams[a.stream] = s
 	}
 	if before != nil {
-		before.l.disconnected(before) // a new stream of the same shard has replaced it already, if it joined
+		// A new stream of the same shard has replaced it already, if the follower joined.
+		before.l.disconnected(before)
 	}
 	if why != "" {
 		o.refuse(&a.requestHead, epoch, why, soon)
@@ -383,7 +385,8 @@ func (o *followerConn) write() error {
 				highs, o.highs = o.highs, highs[:0]
 			}
 			o.mu.Unlock()
-			if len(answers) == 0 && len(dirty) == 0 && len(highs) == 0 && len(fetches) == 0 && len(probes) == 0 {
+			if len(answers) == 0 && len(dirty) == 0 && len(highs) == 0 && len(fetches) == 0 &&
+				len(probes) == 0 {
 				break
 			}
 			if _, err := o.out.Write(answers); err != nil {
@@ -502,7 +505,8 @@ func (s *stream) send(p Part) (more bool, err error) {
 	v, readErr := s.l.read(c)
 	if readErr != nil {
 		if !s.gone.Load() {
-			o.x.warnThrottled(fmt.Sprintf("read %s %d", s.l.config.Topic, s.l.config.ID.Shard), "Could not read what a follower lacks", "follower", o.broker,
+			o.x.warnThrottled(fmt.Sprintf("read %s %d", s.l.config.Topic, s.l.config.ID.Shard),
+				"Could not read what a follower lacks", "follower", o.broker,
 				"topic_id", s.l.config.Topic, "shard", s.l.config.ID.Shard, "part", p.String(), "error", readErr)
 		}
 		s.end(readErr.Error())

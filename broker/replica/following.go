@@ -242,7 +242,8 @@ func (f *Following) request() {
 func (f *Following) ask(in *leaderConn, dst []byte) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	self := f.x.registeredSelf() // read under mu: a change of the incarnation after this makes f ask again
+	// Read under mu: a change of the incarnation after this makes f ask again
+	self := f.x.registeredSelf()
 	if f.conn != in {
 		return dst
 	}
@@ -259,7 +260,8 @@ func (f *Following) ask(in *leaderConn, dst []byte) []byte {
 	case f.repair != nil:
 		return f.askPiece(in, dst)
 	}
-	a := ask{requestHead: requestHead{stream: f.stream, ID: f.config.ID, epoch: f.epoch.Load()}, incarnation: self.Incarnation}
+	a := ask{requestHead: requestHead{stream: f.stream, ID: f.config.ID, epoch: f.epoch.Load()},
+		incarnation: self.Incarnation}
 	for p, lg := range f.config.Logs {
 		_, end, durable := lg.Offsets()
 		safe := durable
@@ -407,7 +409,8 @@ func (f *Following) work(round uint32) {
 	switch {
 	case f.ended:
 	case err == nil && f.tries > maxTries:
-		f.backOff(fmt.Sprintf("its logs differ from its leader's after %d changes; it goes on trying", f.tries), f.pause)
+		f.backOff(fmt.Sprintf("its logs differ from its leader's after %d changes; it goes on trying", f.tries),
+			f.pause)
 	default:
 		f.resume(err)
 	}
@@ -438,7 +441,8 @@ func (f *Following) resume(err error) {
 // carryOut carries out a verdict on one log, which is in use.
 func (f *Following) carryOut(p Part, v Verdict) error {
 	lg, x := f.config.Logs[p], f.x
-	args := []any{"topic_id", f.config.Topic, "shard", f.config.ID.Shard, "part", p.String(), "epoch", f.epoch.Load()}
+	args := []any{"topic_id", f.config.Topic, "shard", f.config.ID.Shard, "part", p.String(),
+		"epoch", f.epoch.Load()}
 	start, end, _ := lg.Offsets()
 	switch v.Verb {
 	case Truncate:
@@ -465,7 +469,8 @@ func (f *Following) carryOut(p Part, v Verdict) error {
 			f.config.Watch.Reset()
 		}
 		f.lowerHigh(p, v.At)
-		x.log.Info("Began a log anew, as it has nothing in common with its leader's", append(args, "had_start", start, "had_end", end, "start", v.At)...)
+		x.log.Info("Began a log anew, as it has nothing in common with its leader's",
+			append(args, "had_start", start, "had_end", end, "start", v.At)...)
 		f.parts[p].safe.Store(0)
 	}
 	if f.config.Durability == log.Memory {
@@ -640,7 +645,8 @@ func (f *Following) ack(in *leaderConn, dst []byte) []byte {
 func (f *Following) receiveProbe(in *leaderConn, p *probe) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.conn != in || f.ended || f.step != copying || f.round.Load() != p.round || f.epoch.Load() != p.epoch {
+	if f.conn != in || f.ended || f.step != copying || f.round.Load() != p.round ||
+		f.epoch.Load() != p.epoch {
 		return
 	}
 	f.number = p.number
@@ -661,7 +667,8 @@ func (f *Following) confirm(in *leaderConn, dst []byte) []byte {
 	if f.ended || f.step != copying {
 		return dst
 	}
-	return appendProbe(dst, frameConfirm, &probe{stream: f.stream, round: f.round.Load(), epoch: f.epoch.Load(), number: f.number})
+	return appendProbe(dst, frameConfirm,
+		&probe{stream: f.stream, round: f.round.Load(), epoch: f.epoch.Load(), number: f.number})
 }
 
 // High returns the watermark that the leader sent last.

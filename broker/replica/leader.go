@@ -55,8 +55,10 @@ type progress struct {
 }
 
 // NewLeader begins an epoch. high is what the broker knew to be safe before, or zero.
-func NewLeader(self coordination.Replica, shard *coordination.Shard, minInSync int, end, high [Parts]uint64) *Leader {
-	l := &Leader{self: self, min: int32(minInSync), shard: *shard, epochStart: end, end: end, followers: map[string]*progress{}}
+func NewLeader(self coordination.Replica, shard *coordination.Shard, minInSync int,
+	end, high [Parts]uint64) *Leader {
+	l := &Leader{self: self, min: int32(minInSync), shard: *shard, epochStart: end, end: end,
+		followers: map[string]*progress{}}
 	for p := range high {
 		l.high[p] = min(high[p], end[p])
 	}
@@ -92,7 +94,8 @@ func (l *Leader) Safe(p Part, end uint64) (moved bool) {
 
 // Adopt applies a new state of the shard and the Topic's minimum. It reports whether the watermark
 // moved.
-func (l *Leader) Adopt(self coordination.Replica, shard *coordination.Shard, minInSync int) (moved bool) {
+func (l *Leader) Adopt(self coordination.Replica, shard *coordination.Shard,
+	minInSync int) (moved bool) {
 	l.self, l.min = self, int32(minInSync)
 	if shard.Epoch != l.shard.Epoch || shard.Revision <= l.shard.Revision {
 		return l.advance()
@@ -112,7 +115,8 @@ func (l *Leader) Adopt(self coordination.Replica, shard *coordination.Shard, min
 // broker without a replica, and an earlier incarnation than one that asked before.
 func (l *Leader) Join(from coordination.Replica, safe [Parts]uint64, now time.Duration) (ok bool) {
 	f := l.followers[from.Broker]
-	if !slices.Contains(l.shard.Replicas, from.Broker) || f != nil && f.Incarnation > from.Incarnation {
+	if !slices.Contains(l.shard.Replicas, from.Broker) ||
+		f != nil && f.Incarnation > from.Incarnation {
 		return false
 	}
 	fresh := &progress{Replica: from, joined: true, safe: safe}
@@ -127,7 +131,8 @@ func (l *Leader) Join(from coordination.Replica, safe [Parts]uint64, now time.Du
 
 // Copied records the end of what is durable of a follower's log. It reports whether the watermark
 // moved.
-func (l *Leader) Copied(from coordination.Replica, p Part, end uint64, now time.Duration) (moved bool) {
+func (l *Leader) Copied(from coordination.Replica, p Part, end uint64,
+	now time.Duration) (moved bool) {
 	f := l.followers[from.Broker]
 	if f == nil || f.Replica != from || !f.joined || end <= f.safe[p] {
 		return false
@@ -240,11 +245,13 @@ func (l *Leader) wanted(now time.Duration) []coordination.Replica {
 	}
 	for _, id := range l.shard.Replicas {
 		in := func(m coordination.Replica) bool { return m.Broker == id }
-		if f := l.followers[id]; f != nil && !slices.ContainsFunc(stay, in) && !slices.ContainsFunc(leave, in) && l.caughtUp(f) {
+		if f := l.followers[id]; f != nil && !slices.ContainsFunc(stay, in) &&
+			!slices.ContainsFunc(leave, in) && l.caughtUp(f) {
 			stay = append(stay, f.Replica)
 		}
 	}
-	if len(stay) < int(l.min) { // too few to acknowledge anything: keep every member that could be elected
+	// Too few stay to acknowledge anything: keep every member that could be elected
+	if len(stay) < int(l.min) {
 		stay = append(stay, leave...)
 	}
 	if same(stay, l.shard.InSync) {
@@ -290,7 +297,8 @@ func (l *Leader) caughtUp(f *progress) bool {
 func (l *Leader) Goal(p Part) uint64 { return max(l.high[p], l.epochStart[p]) }
 
 func same(a, b []coordination.Replica) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(m coordination.Replica) bool { return !slices.Contains(b, m) })
+	return len(a) == len(b) &&
+		!slices.ContainsFunc(a, func(m coordination.Replica) bool { return !slices.Contains(b, m) })
 }
 
 // SwapAnswered handles the answer to a swap: the shard that was written, or, after a refusal, that
@@ -306,7 +314,8 @@ func (l *Leader) SwapAnswered(shard *coordination.Shard, now time.Duration) (mov
 	if shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {
 		return false
 	}
-	if shard.Revision > l.shard.Revision || l.unanswered == nil { // the swap, or another write, succeeded
+	// The swap, or another write, succeeded.
+	if shard.Revision > l.shard.Revision || l.unanswered == nil {
 		l.retryAt = now
 	}
 	l.setShard(shard)

@@ -21,7 +21,8 @@ type leaderDialer struct {
 }
 
 func newLeaderDialer(x *Exchange, broker string) *leaderDialer {
-	return &leaderDialer{x: x, broker: broker, wake: make(chan struct{}, 1), shards: make(map[*Following]struct{}), lastErr: errors.New("not tried yet")}
+	return &leaderDialer{x: x, broker: broker, wake: make(chan struct{}, 1),
+		shards: make(map[*Following]struct{}), lastErr: errors.New("not tried yet")}
 }
 
 // dialNow makes the dialer connect at once.

@@ -92,7 +92,8 @@ func (l *Leading) flush() {
 		}
 		_, end, _ := lg.Offsets()
 		if err := lg.Flush(); err != nil {
-			l.x.warnThrottled("flush "+lg.Name(), "Could not make safe what a log held when its epoch began", "log", lg.Name(), "error", err)
+			l.x.warnThrottled("flush "+lg.Name(), "Could not make safe what a log held when its epoch began",
+				"log", lg.Name(), "error", err)
 			continue
 		}
 		moved = l.Safe(p, end) || moved
@@ -250,7 +251,8 @@ func (l *Leading) Adopt(shard *coordination.Shard, minInSync int) {
 }
 
 // adopt is Adopt with mu held.
-func (l *Leading) adopt(self coordination.Replica, shard *coordination.Shard, minInSync int, registered incarnations) (moved bool) {
+func (l *Leading) adopt(self coordination.Replica, shard *coordination.Shard, minInSync int,
+	registered incarnations) (moved bool) {
 	if self.Incarnation == 0 {
 		self = l.leader.self
 	}
@@ -343,7 +345,8 @@ func (l *Leading) End() {
 func (l *Leading) refuse(s *stream, why string) {
 	if l.drop(s) {
 		l.leader.Disconnected(s.from, l.x.config.Now())
-		s.conn.answer(appendRefusal(nil, &refusal{stream: s.id, round: s.round, epoch: l.epoch, why: why}))
+		s.conn.answer(appendRefusal(nil,
+			&refusal{stream: s.id, round: s.round, epoch: l.epoch, why: why}))
 	}
 }
 

@@ -72,8 +72,9 @@ type Verdict struct {
 func Compare(leader, follower Lineage) Verdict {
 	shared, found := follower.End, len(follower.Epochs) == 0
 	for i := len(follower.Epochs) - 1; i >= 0 && !found; i-- {
-		for j := len(leader.Epochs) - 1; j >= 0 && leader.Epochs[j].Epoch >= follower.Epochs[i].Epoch; j-- {
-			if leader.Epochs[j].Epoch == follower.Epochs[i].Epoch {
+		epoch := follower.Epochs[i].Epoch
+		for j := len(leader.Epochs) - 1; j >= 0 && leader.Epochs[j].Epoch >= epoch; j-- {
+			if leader.Epochs[j].Epoch == epoch {
 				shared, found = min(follower.endOf(i), leader.endOf(j)), true
 			}
 		}

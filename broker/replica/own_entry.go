@@ -36,7 +36,8 @@ func (e *OwnEntry) MayHaveVouched(shard *coordination.Shard, self coordination.R
 
 // Begin begins a change, unless one is under way or this revision has had a definite answer. It
 // reports whether it did.
-func (e *OwnEntry) Begin(change EntryChange, shard *coordination.Shard, self coordination.Replica) bool {
+func (e *OwnEntry) Begin(change EntryChange, shard *coordination.Shard,
+	self coordination.Replica) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.underWay || e.definite && e.revision == shard.Revision && e.self == self {

@@ -53,10 +53,12 @@ func (f *Following) append(in *leaderConn, d *data, round uint32) error {
 	for rest := d.batches; len(rest) > 0 && f.round.Load() == round; {
 		b, err := log.ParseBatch(rest)
 		if err != nil {
-			return garbage("%s of shard %d of topic id %s: %w", d.part, f.config.ID.Shard, f.config.Topic, err)
+			return garbage("%s of shard %d of topic id %s: %w",
+				d.part, f.config.ID.Shard, f.config.Topic, err)
 		}
 		if b.Epoch() > epoch {
-			return garbage("%s of shard %d of topic id %s: a batch of epoch %d, of which epoch %d's leader can't know", d.part, f.config.ID.Shard, f.config.Topic, b.Epoch(), epoch)
+			return garbage("%s of shard %d of topic id %s: a batch of epoch %d from the leader of epoch %d",
+				d.part, f.config.ID.Shard, f.config.Topic, b.Epoch(), epoch)
 		}
 		err = lg.AppendBatch(b, durability, done)
 		if err == log.ErrOverloaded {
@@ -143,7 +145,8 @@ func (f *Following) trim() {
 		}
 		at, err := lg.Trim(starts[p])
 		if err != nil {
-			f.x.warnThrottled("trim "+lg.Name(), "Could not delete what the leader has deleted", "log", lg.Name(), "error", err)
+			f.x.warnThrottled("trim "+lg.Name(), "Could not delete what the leader has deleted",
+				"log", lg.Name(), "error", err)
 		}
 		trimmed[p] = min(at, starts[p])
 	}

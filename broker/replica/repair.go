@@ -35,7 +35,10 @@ func (f *Following) askPiece(in *leaderConn, dst []byte) []byte {
 		f.x.disk.Submit(func() { f.workRepair(nil, 0) }, 0)
 		return dst
 	}
-	q := fetch{requestHead: requestHead{stream: f.stream, round: f.round.Add(1), ID: f.config.ID, epoch: m.epoch}, part: m.part, span: m.repair.Span(), log: m.lineage}
+	q := fetch{
+		requestHead: requestHead{stream: f.stream, round: f.round.Add(1), ID: f.config.ID, epoch: m.epoch},
+		part:        m.part, span: m.repair.Span(), log: m.lineage,
+	}
 	f.step = asked
 	f.x.counters.outAsks.Add(1)
 	return appendFetch(dst, &q)
@@ -148,7 +151,8 @@ func (l Lineage) around(span log.Span) Lineage {
 func (m *repairing) appendPiece(f *Following, p *piece) error {
 	lg, r := f.config.Logs[m.part], m.repair
 	if p.diverged {
-		return &log.UnfitError{Log: lg.Name(), Why: "it parts from its leader's before the end of what is damaged"}
+		return &log.UnfitError{Log: lg.Name(),
+			Why: "it diverges from its leader's log before the end of the damage"}
 	}
 	if p.start > r.Span().From {
 		if at, err := lg.Trim(p.start); err != nil {
@@ -187,7 +191,8 @@ func (m *repairing) appendPiece(f *Following, p *piece) error {
 		return err
 	}
 	f.x.counters.repaired.Add(1)
-	f.x.log.Warn("Repaired a segment with what its leader has", "topic_id", f.config.Topic, "shard", f.config.ID.Shard, "part", m.part.String(),
+	f.x.log.Warn("Repaired a segment with what its leader has", "topic_id", f.config.Topic,
+		"shard", f.config.ID.Shard, "part", m.part.String(),
 		"epoch", m.epoch, "from", m.span.From, "up_to", r.Span().From, "bytes", m.bytes, "damaged_one_set_aside", aside)
 	m.repair = nil
 	return nil

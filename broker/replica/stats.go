@@ -89,7 +89,8 @@ func (l *Leader) underReplicated() bool {
 		return true
 	}
 	for _, m := range l.shard.InSync {
-		if f := l.followers[m.Broker]; m.Broker == l.self.Broker && m != l.self || f != nil && f.Replica != m {
+		if f := l.followers[m.Broker]; m.Broker == l.self.Broker && m != l.self ||
+			f != nil && f.Replica != m {
 			return true
 		}
 	}

@@ -36,8 +36,10 @@ func (l *Leader) unsettled() bool {
 		return true
 	}
 	for id, f := range l.followers {
-		in := slices.ContainsFunc(l.shard.InSync, func(m coordination.Replica) bool { return m.Broker == id })
-		if in && (f.gone || !f.joined) || f.joined && !f.gone && !slices.Contains(l.shard.InSync, f.Replica) {
+		in := slices.ContainsFunc(l.shard.InSync,
+			func(m coordination.Replica) bool { return m.Broker == id })
+		if in && (f.gone || !f.joined) ||
+			f.joined && !f.gone && !slices.Contains(l.shard.InSync, f.Replica) {
 			return true
 		}
 	}
@@ -45,7 +47,8 @@ func (l *Leader) unsettled() bool {
 }
 
 // swap swaps the in-sync set in etcd.
-func (l *Leading) swap(self coordination.Replica, before *coordination.Shard, set []coordination.Replica) {
+func (l *Leading) swap(self coordination.Replica, before *coordination.Shard,
+	set []coordination.Replica) {
 	x := l.x
 	ctx, cancel := context.WithTimeout(x.ctx, swapTimeout)
 	defer cancel()
@@ -56,18 +59,22 @@ func (l *Leading) swap(self coordination.Replica, before *coordination.Shard, se
 	if _, stale := errors.AsType[*coordination.StaleError](err); stale {
 		var shards []*coordination.Shard
 		if shards, _, err = x.config.Store.ReadShards(ctx, before.Topic); err == nil {
-			if i := slices.IndexFunc(shards, func(s *coordination.Shard) bool { return s.Number == before.Number }); i >= 0 {
+			numbered := func(s *coordination.Shard) bool { return s.Number == before.Number }
+			if i := slices.IndexFunc(shards, numbered); i >= 0 {
 				after = shards[i]
 			}
 		}
 	}
 	if err == nil && after != nil && slices.Equal(after.InSync, set) {
 		x.counters.swaps.Add(1)
-		x.log.Debug("In-sync set changed", "topic_id", before.Topic, "shard", before.Number, "epoch", before.Epoch, "in_sync", brokersOf(set), "before", brokersOf(before.InSync))
+		x.log.Debug("In-sync set changed", "topic_id", before.Topic, "shard", before.Number,
+			"epoch", before.Epoch, "in_sync", brokersOf(set), "before", brokersOf(before.InSync))
 	} else {
 		x.counters.swapsFailed.Add(1)
 		if err != nil && ctx.Err() != context.Canceled {
-			x.warnThrottled("swap", "Could not change an in-sync set, keeping the current one and trying again", "topic_id", before.Topic, "shard", before.Number, "error", err)
+			x.warnThrottled("swap",
+				"Could not change an in-sync set, keeping the current one and trying again",
+				"topic_id", before.Topic, "shard", before.Number, "error", err)
 		}
 	}
 	now := x.config.Now()

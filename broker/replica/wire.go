@@ -317,7 +317,8 @@ func parseAsk(body []byte) (*ask, error) {
 		return nil, err
 	}
 	if a.Topic == "" || a.epoch < 1 || a.incarnation < 1 {
-		return nil, fmt.Errorf("an ask for shard %d of topic id %q, epoch %d, incarnation %d", a.Shard, a.Topic, a.epoch, a.incarnation)
+		return nil, fmt.Errorf("an ask for shard %d of topic id %q, epoch %d, incarnation %d",
+			a.Shard, a.Topic, a.epoch, a.incarnation)
 	}
 	for p := range a.logs {
 		if err := a.logs[p].valid(a.safe[p]); err != nil {
@@ -333,7 +334,8 @@ func (l *Lineage) valid(safe uint64) error {
 		return fmt.Errorf("a log from %d to %d, safe to %d", l.Start, l.End, safe)
 	}
 	for i, e := range l.Epochs {
-		if e.Start >= l.End || i > 0 && (e.Epoch <= l.Epochs[i-1].Epoch || e.Start <= l.Epochs[i-1].Start) {
+		if e.Start >= l.End ||
+			i > 0 && (e.Epoch <= l.Epochs[i-1].Epoch || e.Start <= l.Epochs[i-1].Start) {
 			return fmt.Errorf("a log whose epoch %d begins at %d", e.Epoch, e.Start)
 		}
 	}
