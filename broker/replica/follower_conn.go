@@ -283,18 +283,23 @@ func (o *followerConn) answer(frames []byte) {
 	o.signal()
 }
 
+// enqueue adds the stream to a queue of its connection.
+func (s *stream) enqueue(queue *[]*stream) {
+	o := s.conn
+	o.mu.Lock()
+	if !o.ended {
+		*queue = append(*queue, s)
+	}
+	o.mu.Unlock()
+}
+
 // markDirty queues the stream for sending.
 func (s *stream) markDirty() {
 	if s.dirty.Load() || s.dirty.Swap(true) {
 		return
 	}
-	o := s.conn
-	o.mu.Lock()
-	if !o.ended {
-		o.dirty = append(o.dirty, s)
-	}
-	o.mu.Unlock()
-	o.signal()
+	s.enqueue(&s.conn.dirty)
+	s.conn.signal()
 }
 
 // markHigh records that the watermark or the start moved. Without other data it is sent at the next
@@ -303,12 +308,7 @@ func (s *stream) markHigh() {
 	if s.highDue.Load() || s.highDue.Swap(true) {
 		return
 	}
-	o := s.conn
-	o.mu.Lock()
-	if !o.ended {
-		o.highs = append(o.highs, s)
-	}
-	o.mu.Unlock()
+	s.enqueue(&s.conn.highs)
 }
 
 // markProbe queues a probe of the newest barrier round, unless it is confirmed or the follower
@@ -317,13 +317,8 @@ func (s *stream) markProbe() {
 	if !s.conn.probed || s.l.round.Load() == s.l.confirmed.Load() || s.probing.Swap(true) {
 		return
 	}
-	o := s.conn
-	o.mu.Lock()
-	if !o.ended {
-		o.probes = append(o.probes, s)
-	}
-	o.mu.Unlock()
-	o.signal()
+	s.enqueue(&s.conn.probes)
+	s.conn.signal()
 }
 
 // probe sends a probe of the newest round, which includes all earlier ones.

@@ -362,6 +362,21 @@ func (n *site) journaled(topic string, watermark uint64) bool {
 	return true
 }
 
+// inMemory returns a cluster of three brokers whose Topic is in memory and has one message, its
+// leader, and a follower.
+func inMemory(t *testing.T) (c *cluster, leader, follower *site) {
+	c = newCluster(t, 3)
+	for _, n := range c.sites {
+		n.topic("orders", func(s *coordination.TopicSpec) {
+			s.Replicas, s.Durability = 3, coordination.Memory
+		})
+	}
+	c.begin()
+	leader = c.sites[0]
+	leader.expect(leader.ask("orders.a", "one"), "orders@1")
+	return c, leader, c.sites[1]
+}
+
 // failSegments has segments be neither written nor, once a write has failed, opened.
 func (n *site) failSegments(failed *atomic.Bool) {
 	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
@@ -376,13 +391,7 @@ func (n *site) failSegments(failed *atomic.Bool) {
 // A log of a Topic in memory fails under a follower that has confirmed what it had not written: its
 // copy is in doubt.
 func TestAFollowerInMemoryWhoseLogFailsIsInDoubt(t *testing.T) {
-	c := newCluster(t, 3)
-	for _, n := range c.sites {
-		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.Durability = 3, coordination.Memory })
-	}
-	a, b := c.sites[0], c.sites[1]
-	c.begin()
-	a.expect(a.ask("orders.a", "one"), "orders@1")
+	c, a, b := inMemory(t)
 	var failed atomic.Bool
 	b.failSegments(&failed)
 	a.expect(a.ask("orders.a", "two"), "orders@2")
@@ -404,13 +413,7 @@ func TestAFollowerInMemoryWhoseLogFailsIsInDoubt(t *testing.T) {
 // the follower confirms a record and loses it with its log. The swap arrives: the follower
 // withdraws, and the record is not lost with the leader.
 func TestASwapMadeBeforeADoubtDoesNotEndIt(t *testing.T) {
-	c := newCluster(t, 3)
-	for _, n := range c.sites {
-		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.Durability = 3, coordination.Memory })
-	}
-	a, b := c.sites[0], c.sites[1]
-	c.begin()
-	a.expect(a.ask("orders.a", "one"), "orders@1")
+	c, a, b := inMemory(t)
 	c.kill(1)
 	c.settle("it leaves the set", func() bool { life, _ := c.entry(1); return life == -1 })
 	var swaps atomic.Int32
@@ -468,13 +471,7 @@ func TestASwapMadeBeforeADoubtDoesNotEndIt(t *testing.T) {
 // A broker ends in order while the logs of a copy in doubt can't be opened. Its end isn't marked as
 // orderly: the next life would vouch for a copy that lacks what this one confirmed.
 func TestAnEndWithACopyInDoubtIsNotOrderly(t *testing.T) {
-	c := newCluster(t, 3)
-	for _, n := range c.sites {
-		n.topic("orders", func(s *coordination.TopicSpec) { s.Replicas, s.Durability = 3, coordination.Memory })
-	}
-	a, b := c.sites[0], c.sites[1]
-	c.begin()
-	a.expect(a.ask("orders.a", "one"), "orders@1")
+	c, a, b := inMemory(t)
 	b.failSegments(new(atomic.Bool))
 	c.settle("its log has failed and can't be opened again", func() bool {
 		a.hub.publish(message("orders.a", "", "two"))
@@ -612,10 +609,7 @@ func TestACopyThatIsClosedGoesAsOthersDo(t *testing.T) {
 		n := newSite(t)
 		n.serve("orders")
 		n.expect(n.ask("orders.a", "one"), "orders@1")
-		n.stop()
-		if err := n.start(); err != nil {
-			t.Fatal(err)
-		}
+		n.startAgain()
 		n.cannotOpen()
 		n.place("orders", self)
 		n.tell()

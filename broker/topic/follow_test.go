@@ -129,10 +129,7 @@ func TestAnEarlierLifeDoesNotLead(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
 	n.expect(n.ask("orders.a", "one"), "orders@1")
-	n.stop()
-	if err := n.start(); err != nil {
-		t.Fatal(err)
-	}
+	n.startAgain()
 	n.tell() // the shard still names the life before
 	if got := n.ask("orders.a", "two"); got != "no: topic orders: broker main-0 has its messages and waits to be named its leader again; try again" {
 		t.Errorf("answered %q", got)
@@ -231,9 +228,7 @@ func TestLogsOfUnknownTopicsAreSetAside(t *testing.T) {
 	n.ask("orders.a", "one")
 	n.stop()
 	n.remove("orders") // while this broker was away
-	if err := n.start(); err != nil {
-		t.Fatal(err)
-	}
+	n.startAgain()
 	n.place("bills", self)
 	n.tell()
 	n.open("bills")
@@ -259,10 +254,7 @@ func TestLogsOfTopicsKeptElsewhereAreSetAside(t *testing.T) {
 	n := newSite(t)
 	n.serve("orders")
 	n.ask("orders.a", "one")
-	n.stop()
-	if err := n.start(); err != nil {
-		t.Fatal(err)
-	}
+	n.startAgain()
 	n.place("orders", "broker-b")
 	n.topic("bills", nil)
 	n.place("bills", self)

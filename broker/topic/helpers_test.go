@@ -348,6 +348,16 @@ func (n *site) stop() {
 	}
 }
 
+// startAgain ends the broker in order, if it runs, and begins another life of it. It serves nothing
+// before tell.
+func (n *site) startAgain() {
+	n.t.Helper()
+	n.stop()
+	if err := n.start(); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 // crash ends the broker as a power cut does.
 func (n *site) crash() {
 	fs := n.fs.(*crashfs.FS)

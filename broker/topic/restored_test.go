@@ -122,10 +122,7 @@ func TestACopyThatARestoredShardDoesNotName(t *testing.T) {
 		elsewhere := *n.shards["id-orders"]
 		elsewhere.Leader, elsewhere.Replicas, elsewhere.InSync = "broker-b", []string{"broker-b"}, []coordination.Replica{{Broker: "broker-b", Incarnation: 1}}
 		if again {
-			n.stop()
-			if err := n.start(); err != nil {
-				t.Fatal(err)
-			}
+			n.startAgain()
 		}
 		n.restore(map[string]*coordination.Shard{"id-orders": &elsewhere})
 		n.eventually("it says how far its copy goes", func() bool {
