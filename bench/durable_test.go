@@ -58,7 +58,8 @@ func TestDurableRunOnAFaultlessServer(t *testing.T) {
 
 func TestEachFaultOfAStreamIsCountedExactly(t *testing.T) {
 	t.Parallel()
-	// It strikes once, whichever publisher gets that far: on a busy machine one may send all the others' share.
+	// It strikes once, whichever publisher gets that far: on a busy machine one may send all the
+	// others' share.
 	only := func(what streamFate) func(stamp) streamFate {
 		var struck atomic.Bool
 		return func(s stamp) streamFate {

@@ -107,8 +107,8 @@ type Outage struct {
 	Wrong         int64 `json:"wrong"`     // acks that can't be
 }
 
-// A Try is one time that the leader was taken away. A gap is the longest time between two acks of
-// one publisher of which at least the second came after the fault began.
+// A Try is one fault of the leader. A gap is the longest time between two consecutive acks of one
+// publisher, the second one after the fault began.
 type Try struct {
 	Leader     string `json:"leader"`
 	NewLeader  string `json:"new_leader"` // at the end of the try

@@ -85,8 +85,8 @@ func (p *failoverPublisher) broker() string {
 	return ""
 }
 
-// awaitConnected waits until nc has a connection, or ctx ends. It is told of it in the moment in which there is one: what a
-// publisher takes to notice would be counted as the broker's.
+// awaitConnected waits until nc has a connection, or ctx ends. It is told of it in the moment in
+// which there is one: what a publisher takes to notice would be counted as the broker's.
 func awaitConnected(ctx context.Context, nc *nats.Conn) {
 	connected := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(connected)
@@ -99,7 +99,8 @@ func awaitConnected(ctx context.Context, nc *nats.Conn) {
 	}
 }
 
-// drive publishes until driven ends, and waits for the answer to its last message unless ctx ends, too.
+// drive publishes until driven ends, and waits for the answer to its last message unless ctx ends,
+// too.
 func (p *failoverPublisher) drive(ctx, driven context.Context) error {
 	r := p.run
 	subject := fmt.Sprintf("%s.%d", streamSubject(r.id), p.number)

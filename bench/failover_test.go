@@ -58,7 +58,8 @@ func TestGapsAreThoseOfTheFault(t *testing.T) {
 	}
 }
 
-// A message that was given up may come through behind later ones; one that was acknowledged may not.
+// A message that was given up may come through behind later ones; one that was acknowledged may
+// not.
 func TestMessagesThatWereGivenUpMayComeLate(t *testing.T) {
 	play := func(acknowledged bool) (Deliveries, error) {
 		a := newAckAccount("s", 1, 10, 0, 0)
@@ -217,7 +218,7 @@ func TestFailoverPlans(t *testing.T) {
 	}
 }
 
-// sampleFailover has two servers, of which the second lost something and is slower.
+// sampleFailover has two servers. The second one lost something and is slower.
 func sampleFailover(t *testing.T) *Report {
 	t.Helper()
 	f := smallFailover(FaultKill, 3)
@@ -263,8 +264,8 @@ func TestReportOfFailover(t *testing.T) {
 	}
 }
 
-// fakeOutage is two brokers, of which the leader can be cut off by a file that is there: then it
-// takes messages, and nobody hears of it.
+// fakeOutage is two brokers. A file cuts off the leader while it exists: then the leader takes
+// messages and answers none.
 type fakeOutage struct {
 	target  Target
 	streams *fakeStreams
@@ -342,8 +343,9 @@ func TestOutageIsMeasured(t *testing.T) {
 	}
 }
 
-// A publisher without a connection gives up one message for each timeout, and publishes as soon as there is one again, not
-// at the end of the timeout: a try measures the broker's gap, and nothing of the publisher's own.
+// A publisher without a connection gives up one message for each timeout, and publishes as soon as
+// there is one again, not at the end of the timeout: a try measures the broker's gap, and nothing
+// of the publisher's own.
 func TestAPublisherGoesOnWhenItIsConnected(t *testing.T) {
 	r := &failoverRun{id: 7, plan: failoverPlan{Failover{PayloadBytes: headerBytes, AckTimeout: time.Minute, Interval: time.Minute}}, latency: newRecorder(), gaps: newGapWatch(1)}
 	r.account = newAckAccount(streamName(r.id), 1, 100, 0, 0)
@@ -434,7 +436,8 @@ func TestOutageEndsHoweverTheRunEnds(t *testing.T) {
 	}
 }
 
-// A real cluster loses its leader, in each way that signals allow, and nothing that it acknowledged.
+// A real cluster loses its leader, in each way that signals allow, and nothing that it
+// acknowledged.
 func TestFailoverOfPeers(t *testing.T) {
 	t.Parallel()
 	peers := startPeerCluster(t)

@@ -242,8 +242,8 @@ func (s *fakeServer) routeHeaders(m fakeMessage, headers string) {
 	}
 }
 
-// stallOnce returns a fate that holds the server up, when it meets one message, until the channel is
-// closed.
+// stallOnce returns a fate that holds the server up, when it meets one message, until the channel
+// is closed.
 func stallOnce(publisher, sequence uint32, until <-chan struct{}) func(stamp) fate {
 	return func(s stamp) fate {
 		if s.publisher == publisher && s.sequence == sequence {

@@ -38,9 +38,11 @@ const (
 	maxLogWindow      = 65_536
 	// maxLogMessage is what an answer may bring.
 	maxLogMessage = 8<<20 - 4<<10
-	// singleWindow and batchWindow are usual: enough for a round trip, and little beside what a client may leave unread.
+	// singleWindow and batchWindow are usual: enough for a round trip, and little beside what a client
+	// may leave unread.
 	singleWindow, batchWindow = 1024, 4
-	// readWindow is the same for answers of a few records each: a broker keeps 1,024 such requests of all clients.
+	// readWindow is the same for answers of a few records each: a broker keeps 1,024 such requests of
+	// all clients.
 	readWindow = 32
 )
 
@@ -118,8 +120,8 @@ func (l Log) workload(publishers, readers, batch int) Workload {
 	}
 }
 
-// LogFigures are what a run of the log scenario found. Rates count what was acknowledged, or read and
-// checked, within the time that is measured.
+// LogFigures are what a run of the log scenario found. Rates count what was acknowledged, or read
+// and checked, within the time that is measured.
 type LogFigures struct {
 	Written     int64   `json:"written_records"`
 	WriteRate   float64 `json:"written_records_per_s"`

@@ -36,8 +36,8 @@ func dialLog(ctx context.Context, a Address, subject string) (*logConn, error) {
 
 var errDone = errors.New("done")
 
-// read hands f what comes, until stop says that it was enough or nothing comes for as long as patience. size is that of
-// the buffer, a few messages long.
+// read hands f what comes, until stop says that it was enough or nothing comes for as long as
+// patience. size is that of the buffer, a few messages long.
 func (c *logConn) read(f frames, size int, patience time.Duration, stop func() error) error {
 	buffer := make([]byte, size)
 	begin, end := 0, copy(buffer, c.rest)

@@ -7,7 +7,8 @@ import (
 	"strconv"
 )
 
-// catchUp is how many bytes an answer has when the one way through the whole log goes on behind the time that is measured.
+// catchUp is how many bytes an answer has when the one way through the whole log goes on behind the
+// time that is measured.
 const catchUp = 1 << 20
 
 // logReader is one reader: it has a few requests under way, and asks for more as they are answered.
@@ -30,7 +31,8 @@ type logReader struct {
 	failed  error
 }
 
-// read is one reader's part. It returns how many records were read within the time, and what was wrong with them.
+// read is one reader's part. It returns how many records were read within the time, and what was
+// wrong with them.
 func (r *logRun) read(ctx context.Context, number int) (counted int64, found Deliveries, err error) {
 	d := &logReader{run: r, inbox: fmt.Sprintf("_INBOX.%016x.r%d.", r.id, number), first: number == 0, next: 1, pass: newLogPass(r.id, r.size, r.plan.publishers)}
 	if d.conn, err = dialLog(ctx, r.target.address(number), d.inbox+"*"); err != nil {

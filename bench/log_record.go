@@ -37,7 +37,8 @@ func prefixed(size int) int {
 	return 2 + size // maxLogRecordBytes has two
 }
 
-// A logPass is the account of one reader's way through the whole log. Answers may come in any order.
+// A logPass is the account of one reader's way through the whole log. Answers may come in any
+// order.
 type logPass struct {
 	key           uint64
 	size          int

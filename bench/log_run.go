@@ -12,7 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// logRun carries one run of the log scenario through its phases: it makes a stream, writes, reads, and deletes it.
+// logRun carries one run of the log scenario through its phases: it makes a stream, writes, reads,
+// and deletes it.
 type logRun struct {
 	target   Target
 	workload Workload
@@ -140,7 +141,8 @@ func (r *logRun) phase(ctx context.Context, what string, clients int, u *usage, 
 	return counted.Load(), window, context.Cause(ctx)
 }
 
-// of is what was used for so many records: by this program and, if that could be read, by the server.
+// of is what was used for so many records: by this program and, if that could be read, by the
+// server.
 func (u *usage) of(records int64) (client CPU, server *CPU, rss int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -125,7 +125,7 @@ func TestReportOfTwoServers(t *testing.T) {
 	golden(t, "two.txt", tableOf(t, sampleReport(t, true), true))
 }
 
-// sampleDurable has three servers, of which the last is not up to the largest load.
+// sampleDurable has three servers. The last one does not sustain the largest load.
 func sampleDurable(t *testing.T) *Report {
 	t.Helper()
 	plans, err := Durable{Publishers: []int{1, 256}, Replicas: []int{1}, Connect: ConnectSpread, Window: 4096, PayloadBytes: 128, Warmup: time.Second, Duration: 3 * time.Second, Client: ClientLight}.Workloads()

@@ -24,8 +24,8 @@ const (
 // readBatch is how many messages are asked for at a time when a stream is read back.
 const readBatch = 4096
 
-// A request for messages that nobody got, as may happen right after a consumer was made in a cluster,
-// is noticed by the lack of heartbeats, and made again.
+// A request for messages that nobody got, as may happen right after a consumer was made in a
+// cluster, is noticed by the lack of heartbeats, and made again.
 const (
 	readExpiry    = 5 * time.Second
 	readHeartbeat = time.Second

@@ -21,8 +21,8 @@ type Record struct {
 	Header  []byte // the header block as it was published, or nil; nats.DecodeHeadersMsg reads it
 }
 
-// Batch is many records of a shard, with dense offsets, unless compaction has left out some. It is valid until the next call of
-// what returned it.
+// Batch is many records of a shard, with dense offsets, unless compaction has left out some. It is
+// valid until the next call of what returned it.
 type Batch struct {
 	First uint64 // offset of the first record
 	Count int

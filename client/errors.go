@@ -9,7 +9,8 @@ import (
 // ErrClosed is what a Publisher, Reader or Snapshot answers that was closed.
 var ErrClosed = errors.New("it was closed")
 
-// RecordTooLargeError is a record that fits no message, or an option that asks for more than one can have. Nothing was published.
+// RecordTooLargeError is a record that fits no message, or an option that asks for more than one
+// can have. Nothing was published.
 type RecordTooLargeError struct {
 	Size, Max int // bytes
 }
@@ -18,8 +19,8 @@ func (e *RecordTooLargeError) Error() string {
 	return fmt.Sprintf("a record of %d bytes: one message carries %d of them (publish it by itself, or raise MaxBytes up to the server's max_payload)", e.Size, e.Max)
 }
 
-// RefusedError is what a broker will not keep, however often it is asked. Nothing of that message was kept, and the
-// Publisher has stopped, since what comes behind must not overtake it.
+// RefusedError is what a broker will not keep, however often it is asked. Nothing of that message
+// was kept, and the Publisher has stopped, since what comes behind must not overtake it.
 type RefusedError struct {
 	Subject string
 	Records int    // in the message
@@ -32,7 +33,8 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("publish %d records on %s: refused: %s (error %d)", e.Records, e.Subject, e.Text, e.ErrCode)
 }
 
-// UnknownError is records of which it isn't known whether they were kept: no broker said so in time. The Publisher has stopped.
+// UnknownError is records of which it isn't known whether they were kept: no broker said so in
+// time. The Publisher has stopped.
 type UnknownError struct {
 	Subject string
 	Records int           // not acknowledged
@@ -63,7 +65,8 @@ func (e *NotKeptError) Error() string {
 // ReadCode says why records can't be read; it is one of docs/protocol.md's.
 type ReadCode string
 
-// The codes that a Reader returns. What may go by itself (NotServed, NotReady, Busy, Failed) it asks again, until its context ends.
+// The codes that a Reader returns. What may go by itself (NotServed, NotReady, Busy, Failed) it
+// asks again, until its context ends.
 const (
 	BadRequest ReadCode = "BadRequest" // an option is wrong
 	NotFound   ReadCode = "NotFound"   // there is no such Topic or shard

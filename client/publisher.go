@@ -12,11 +12,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Publisher gathers records into messages and publishes them on one subject. Its methods may be called at the same time;
-// the order that is kept is that of the calls.
+// Publisher gathers records into messages and publishes them on one subject. Its methods may be
+// called at the same time; the order that is kept is that of the calls.
 //
-// Each message has an id, and while one before it is not acknowledged, names that one's. So a broker keeps it once and
-// behind the other, and whatever became of some of them, all that are not acknowledged can be sent again in their order.
+// Each message has an id, and while one before it is not acknowledged, names that one's. So a
+// broker keeps it once and behind the other, and whatever became of some of them, all that are not
+// acknowledged can be sent again in their order.
 type Publisher struct {
 	nc      *nats.Conn
 	subject string
@@ -66,7 +67,8 @@ type listener struct {
 	done  func(offset uint64, err error)
 }
 
-// NewPublisher makes a Publisher for a subject that a Topic keeps. Close ends it; the connection stays the program's.
+// NewPublisher makes a Publisher for a subject that a Topic keeps. Close ends it; the connection
+// stays the program's.
 func NewPublisher(nc *nats.Conn, subject string, options PublisherOptions) (*Publisher, error) {
 	if err := options.complete(nc.MaxPayload()); err != nil {
 		return nil, fmt.Errorf("make a publisher for %s: %w", subject, err)
@@ -81,14 +83,16 @@ func NewPublisher(nc *nats.Conn, subject string, options PublisherOptions) (*Pub
 	return p, nil
 }
 
-// Publish adds a record, which it copies. It blocks while Window messages are under way and another is full. nil means that the
-// record will be published, and Flush, or PublishFunc, says what became of it. An error is the one for which the Publisher has
-// stopped, or a *[RecordTooLargeError], after which it goes on.
+// Publish adds a record, which it copies. It blocks while Window messages are under way and another
+// is full. nil means that the record will be published, and Flush, or PublishFunc, says what became
+// of it. An error is the one for which the Publisher has stopped, or a *[RecordTooLargeError],
+// after which it goes on.
 func (p *Publisher) Publish(record []byte) error { return p.PublishFunc(record, nil) }
 
-// PublishFunc is Publish, and calls done, once, with the record's offset when it is as safe as the Topic asks for, or with the error for
-// which the Publisher has stopped. done is called in the order of the records, must not block, and must not call the Publisher. It is not
-// called if PublishFunc itself returns an error.
+// PublishFunc is Publish, and calls done, once, with the record's offset when it is as safe as the
+// Topic asks for, or with the error for which the Publisher has stopped. done is called in the
+// order of the records, must not block, and must not call the Publisher. It is not called if
+// PublishFunc itself returns an error.
 func (p *Publisher) PublishFunc(record []byte, done func(offset uint64, err error)) error {
 	need := uvarintSize(len(record)) + len(record)
 	if need > p.options.MaxBytes {
@@ -132,8 +136,9 @@ func (p *Publisher) PublishFunc(record []byte, done func(offset uint64, err erro
 	return nil
 }
 
-// Flush sends what was gathered and waits until all records published before are as safe as the Topic asks. Its error is that
-// of the context, after which it may be called again, or the one for which the Publisher has stopped.
+// Flush sends what was gathered and waits until all records published before are as safe as the
+// Topic asks. Its error is that of the context, after which it may be called again, or the one for
+// which the Publisher has stopped.
 func (p *Publisher) Flush(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		p.mu.Lock()
@@ -160,7 +165,8 @@ func (p *Publisher) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Close flushes and ends the Publisher, also if flushing fails: what is not acknowledged then may or may not be kept.
+// Close flushes and ends the Publisher, also if flushing fails: what is not acknowledged then may
+// or may not be kept.
 func (p *Publisher) Close(ctx context.Context) error {
 	p.mu.Lock()
 	if p.closing {

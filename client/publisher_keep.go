@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// firstBackoff and lastBackoff bound how long after a refusal messages are sent again: soon, since a shard that changes
-	// its leader is served again within a second, and no more often than a broker in trouble can stand.
+	// firstBackoff and lastBackoff bound how long after a refusal messages are sent again: soon, since
+	// a shard that changes its leader is served again within a second, and no more often than a broker
+	// in trouble can stand.
 	firstBackoff = 10 * time.Millisecond
 	lastBackoff  = 500 * time.Millisecond
 	// notKeptWait is how long a Topic that was just made may take to be known to every broker.
@@ -35,7 +36,8 @@ func (p *Publisher) send() bool {
 	return true
 }
 
-// transmit gives a message to the connection. What goes wrong there is as if it were lost on the way. mu is held.
+// transmit gives a message to the connection. What goes wrong there is as if it were lost on the
+// way. mu is held.
 func (p *Publisher) transmit(m *message, at int) {
 	m.late = time.Now().Add(p.options.AckWait)
 	header := nats.Header{"Carillon-Records": {strconv.Itoa(m.count)}, "Nats-Msg-Id": {p.idOf(m.number)}}

@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// capricious is a topic that loses, refuses and answers as it likes, but keeps what the protocol says: ids once, and nothing
-// before what it is to be behind.
+// capricious is a topic that loses, refuses and answers as it likes, but keeps what the protocol
+// says: ids once, and nothing before what it is to be behind.
 type capricious struct {
 	rng  *rand.Rand
 	kept []string
@@ -67,7 +67,8 @@ func (c *capricious) take(nc *nats.Conn, m *nats.Msg) {
 	answer(`{"stream":"s","seq":%d,"count":%d}`, len(c.kept), n)
 }
 
-// Whatever is lost, refused or late on the way there and back: each record once, in order, and told its place.
+// Whatever is lost, refused or late on the way there and back: each record once, in order, and told
+// its place.
 func TestEachRecordOnceAndInOrder(t *testing.T) {
 	nc, _ := oneBroker(t)
 	seen := map[string]int{}
@@ -134,7 +135,8 @@ func TestWhatIsNotAnsweredIsUnknown(t *testing.T) {
 		t.Errorf("%d are told; %v", told, err)
 	}
 
-	// A server that knows nothing of records keeps a message as it is, and must not be taken for one that does.
+	// A server that knows nothing of records keeps a message as it is, and must not be taken for one
+	// that does.
 	_, err = nc.Subscribe("plain", func(m *nats.Msg) { _ = m.Respond([]byte(`{"stream":"s","seq":7}`)) })
 	testutil.Must(t, err)
 	p, err = client.NewPublisher(nc, "plain", client.PublisherOptions{})

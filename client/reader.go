@@ -17,12 +17,13 @@ import (
 // ErrNotCarillon says that nobody answers requests for records where the connection leads to.
 var ErrNotCarillon = errors.New("no broker answers requests for records: is it Carillon, and a version that knows them?")
 
-// answerTime is how much longer than it was told to wait a broker may take for an answer, before it is asked again.
+// answerTime is how much longer than it was told to wait a broker may take for an answer, before it
+// is asked again.
 const answerTime = 2 * time.Second
 
-// Reader reads one shard of a Topic in order, from an offset that it keeps itself: nothing is noted anywhere else, so a
-// program that is to go on where it was keeps Offset together with what it made of the records. It fetches ahead.
-// One goroutine uses it at a time.
+// Reader reads one shard of a Topic in order, from an offset that it keeps itself: nothing is noted
+// anywhere else, so a program that is to go on where it was keeps Offset together with what it made
+// of the records. It fetches ahead. One goroutine uses it at a time.
 type Reader struct {
 	nc      *nats.Conn
 	subject string
@@ -57,8 +58,9 @@ type fetched struct {
 	err   error
 }
 
-// NewReader reads a shard of a Topic from an offset on; 0: from the first record that is kept. A Topic has the shards 0 up to,
-// not including, its number of shards. Close ends it; the connection stays the program's.
+// NewReader reads a shard of a Topic from an offset on; 0: from the first record that is kept. A
+// Topic has the shards 0 up to, not including, its number of shards. Close ends it; the connection
+// stays the program's.
 func NewReader(nc *nats.Conn, topic string, shard int, offset uint64, options ReaderOptions) (*Reader, error) {
 	return newReader(nc, topic, shard, offset, options, nil)
 }
@@ -88,12 +90,12 @@ func newReader(nc *nats.Conn, topic string, shard int, offset uint64, options Re
 	return r, nil
 }
 
-// Offset is that of the record that comes next: where a Reader made anew goes on. It is 0 until something was read from the
-// first record that is kept.
+// Offset is that of the record that comes next: where a Reader made anew goes on. It is 0 until
+// something was read from the first record that is kept.
 func (r *Reader) Offset() uint64 { return r.offset }
 
-// Next returns the next record, and waits for it until ctx ends. Its slices are valid until the next call.
-// A *[ReadError] with [OutOfRange] or [Damaged] says where to Seek to.
+// Next returns the next record, and waits for it until ctx ends. Its slices are valid until the
+// next call. A *[ReadError] with [OutOfRange] or [Damaged] says where to Seek to.
 func (r *Reader) Next(ctx context.Context) (record Record, err error) {
 	for !r.it.next(&record) {
 		if _, err := r.fetch(ctx); err != nil {
@@ -104,8 +106,9 @@ func (r *Reader) Next(ctx context.Context) (record Record, err error) {
 	return record, nil
 }
 
-// Batch returns the records that come next, as many as one answer brought, or what Next left of them. It waits until there are some,
-// or ctx ends, and is valid until the next call. Errors are those of Next.
+// Batch returns the records that come next, as many as one answer brought, or what Next left of
+// them. It waits until there are some, or ctx ends, and is valid until the next call. Errors are
+// those of Next.
 func (r *Reader) Batch(ctx context.Context) (*Batch, error) {
 	if left := len(r.it.rest); left > 0 && !r.options.Full && !r.batch.gapped {
 		b := r.batch
@@ -209,7 +212,8 @@ func (r *Reader) fetch(ctx context.Context) (*Batch, error) {
 	}
 }
 
-// regain has a snapshot held again that isn't, as when another broker has become the leader. Otherwise it returns what went wrong.
+// regain has a snapshot held again that isn't, as when another broker has become the leader.
+// Otherwise it returns what went wrong.
 func (r *Reader) regain(ctx context.Context, because error) (again bool, err error) {
 	var e *ReadError
 	if r.snapshot == nil || !errors.As(because, &e) || e.Code != Expired {

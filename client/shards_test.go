@@ -20,8 +20,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// A Topic of four shards: batches go to the shard of their subject, a snapshot of all shards has everything that was acknowledged
-// before it was asked for, and nothing that came later.
+// A Topic of four shards: batches go to the shard of their subject, a snapshot of all shards has
+// everything that was acknowledged before it was asked for, and nothing that came later.
 func TestASnapshotOfSeveralShards(t *testing.T) {
 	nc, _ := oneBroker(t)
 	const shards, subjects, before, after = 4, 24, 50, 20
@@ -151,7 +151,8 @@ func startOlder(t *testing.T) (*olderBroker, *nats.Conn) {
 	return older, connect(t, listener.Addr().String())
 }
 
-// Who doesn't know of gaps is asked again without a word of them; who does brings many runs in one answer, as its second shard.
+// Who doesn't know of gaps is asked again without a word of them; who does brings many runs in one
+// answer, as its second shard.
 func TestReadersStepOverGaps(t *testing.T) {
 	_, nc := startOlder(t)
 	for shard, want := range []string{"4:a 5: ", "4:a 5:b 12:c "} {

@@ -15,8 +15,8 @@ import (
 
 // SnapshotOptions are how a Snapshot is held. The zero value is good.
 type SnapshotOptions struct {
-	// Lease is how long brokers hold the records when nothing is heard of this program. It is renewed until
-	// Close, three times as often. 0: 30 s. 1 s to 10 min.
+	// Lease is how long brokers hold the records when nothing is heard of this program. It is renewed
+	// until Close, three times as often. 0: 30 s. 1 s to 10 min.
 	Lease time.Duration
 }
 
@@ -26,9 +26,10 @@ type Shard struct {
 	Start, High uint64
 }
 
-// Snapshot is a Topic as it was when it was taken: of each shard, everything below the high watermark that it had then. Brokers hold it,
-// whatever retention says, until Close, or until the program is not heard of for a lease. A change of leaders does it no harm, unless what
-// was held is gone by the time the new one is asked. Its methods may be called at the same time.
+// Snapshot is a Topic as it was when it was taken: of each shard, everything below the high
+// watermark that it had then. Brokers hold it, whatever retention says, until Close, or until the
+// program is not heard of for a lease. A change of leaders does it no harm, unless what was held is
+// gone by the time the new one is asked. Its methods may be called at the same time.
 type Snapshot struct {
 	nc     *nats.Conn
 	topic  string
@@ -42,8 +43,9 @@ type Snapshot struct {
 	err error
 }
 
-// TakeSnapshot takes one of a Topic, of all its shards by one request: all are held, or none. Everything that was acknowledged before the
-// call is inside, and nothing that is published after it returned. If the broker that is asked knows of single shards only, each is asked.
+// TakeSnapshot takes one of a Topic, of all its shards by one request: all are held, or none.
+// Everything that was acknowledged before the call is inside, and nothing that is published after
+// it returned. If the broker that is asked knows of single shards only, each is asked.
 func TakeSnapshot(ctx context.Context, nc *nats.Conn, topic string, options SnapshotOptions) (*Snapshot, error) {
 	usual(&options.Lease, 30*time.Second)
 	if options.Lease < time.Second || options.Lease > 10*time.Minute {
@@ -65,8 +67,8 @@ func TakeSnapshot(ctx context.Context, nc *nats.Conn, topic string, options Snap
 // Shards are what there is to read, in the order of their numbers.
 func (s *Snapshot) Shards() []Shard { return append([]Shard(nil), s.shards...) }
 
-// Reader reads one shard of the snapshot from an offset on; 0: from its first record. After the last one, Next and Batch return io.EOF.
-// There may be many at the same time.
+// Reader reads one shard of the snapshot from an offset on; 0: from its first record. After the
+// last one, Next and Batch return io.EOF. There may be many at the same time.
 func (s *Snapshot) Reader(shard int, offset uint64, options ReaderOptions) (*Reader, error) {
 	if shard < 0 || shard >= len(s.shards) {
 		return nil, fmt.Errorf("read shard %d of a snapshot of topic %s: it has %d", shard, s.topic, len(s.shards))
@@ -84,7 +86,8 @@ func (s *Snapshot) Err() error {
 	return s.err
 }
 
-// Close lets go of what is held, as far as brokers can be told: what they aren't told they find when the lease is over.
+// Close lets go of what is held, as far as brokers can be told: what they aren't told they find
+// when the lease is over.
 func (s *Snapshot) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if errors.Is(s.err, ErrClosed) {
@@ -142,7 +145,8 @@ func ofAnOlderBroker(err error) bool {
 	return errors.As(err, &e) && e.Code == BadRequest
 }
 
-// each does something for each shard, for all at once. How many there are is asked, if it isn't known.
+// each does something for each shard, for all at once. How many there are is asked, if it isn't
+// known.
 func (s *Snapshot) each(ctx context.Context, do func(context.Context, *Shard) error) error {
 	if s.shards == nil {
 		count, err := s.count(ctx)

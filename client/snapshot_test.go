@@ -13,7 +13,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// A snapshot shows what there was, while the Topic goes on, loses what is old, and its broker comes back as another.
+// A snapshot shows what there was, while the Topic goes on, loses what is old, and its broker comes
+// back as another.
 func TestASnapshotStaysAsItWas(t *testing.T) {
 	c, data := startCluster(t), t.TempDir()
 	address, stop := c.broker("main-0", testutil.FreeAddress(t), data)

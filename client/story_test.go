@@ -15,7 +15,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// Records go in by the thousands, and come out in order, each once; to other clients they are ordinary messages.
+// Records go in by the thousands, and come out in order, each once; to other clients they are
+// ordinary messages.
 func TestRecordsGoInAndComeOut(t *testing.T) {
 	nc, js := oneBroker(t)
 	stream(t, js, "ticks", nil)

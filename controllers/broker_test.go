@@ -82,8 +82,8 @@ func TestBrokerBecomesObjectsAndThenReady(t *testing.T) {
 	}
 }
 
-// A converged Broker costs no writes: not by itself, not when looked at again, not when the operator
-// is started again.
+// A converged Broker costs no writes: not by itself, not when looked at again, not when the
+// operator is started again.
 func TestConvergedBrokerCostsNoWrites(t *testing.T) {
 	w := newWorld(t)
 	w.create(`{replicas: 1, coordination: {managed: {replicas: 1}}}`)

@@ -76,7 +76,8 @@ func (f *fleet) shards() (all []*coordination.Shard) {
 	return all
 }
 
-// A Topic has as many replicas as it asks for, and says who has them, who lacks what, and what that means.
+// A Topic has as many replicas as it asks for, and says who has them, who lacks what, and what that
+// means.
 func TestTopicTellsOfItsReplicas(t *testing.T) {
 	w, f, members := newReplicatedWorld(t, 3, "")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
@@ -151,7 +152,8 @@ func TestTopicTellsOfItsReplicas(t *testing.T) {
 	})
 }
 
-// Fewer brokers: the highest hands over what it has, goes, and its volume stays or goes as was asked for.
+// Fewer brokers: the highest hands over what it has, goes, and its volume stays or goes as was
+// asked for.
 func TestBrokersAreDrainedBeforeTheyGo(t *testing.T) {
 	for _, policy := range []string{"Retain", "Delete"} {
 		t.Run(policy, func(t *testing.T) {
@@ -173,7 +175,8 @@ func TestBrokersAreDrainedBeforeTheyGo(t *testing.T) {
 				}
 				return nil
 			})
-			// Only the operator that began the drain tells of it, and not when it is stopped before the event is written.
+			// Only the operator that began the drain tells of it, and not when it is stopped before the
+			// event is written.
 			w.wantEvent("DrainingBroker", "draining main-4, since spec.replicas asks for 3 brokers")
 			w.restartOperator(func(*controllers.Options) {})
 			w.quiet()
@@ -270,7 +273,8 @@ func TestScalingDownCanBeCalledOff(t *testing.T) {
 	f.until("the Topic to have its replicas again", func() bool { return f.topic("yields").Spec.Replicas == 3 })
 }
 
-// A ready broker is replaced only while the replicas on the others are in sync, and none is evicted meanwhile.
+// A ready broker is replaced only while the replicas on the others are in sync, and none is evicted
+// meanwhile.
 func TestARollWaitsForReplicas(t *testing.T) {
 	w, f, members := newReplicatedWorld(t, 3, "")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)
@@ -319,7 +323,8 @@ func TestARollWaitsForReplicas(t *testing.T) {
 	evictable(1)
 }
 
-// A pod that comes back with another volume is another broker; what was on the former one is copied anew.
+// A pod that comes back with another volume is another broker; what was on the former one is copied
+// anew.
 func TestReplicasOfALostVolumeAreCopiedAnew(t *testing.T) {
 	w, f, members := newReplicatedWorld(t, 3, "")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)

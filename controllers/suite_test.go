@@ -24,8 +24,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil/apiserver"
 )
 
-// patience is how long a test waits for what the operator and the API server do together. A thousand
-// objects, on two slow cores beside other tests, take more than a minute.
+// patience is how long a test waits for what the operator and the API server do together. A
+// thousand objects, on two slow cores beside other tests, take more than a minute.
 const patience = 4 * time.Minute
 
 // The Kubernetes that every test of this package uses, each in a namespace of its own: a real API

@@ -189,7 +189,8 @@ deletionPolicy: Burn
 	}
 }
 
-// What a user leaves out is filled in where it depends on nothing else, and a new object is not yet "well".
+// What a user leaves out is filled in where it depends on nothing else, and a new object is not yet
+// "well".
 func TestDefaults(t *testing.T) {
 	namespace := newNamespace(t)
 	for _, c := range []struct {

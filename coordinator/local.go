@@ -35,10 +35,9 @@ type Local struct {
 	temp   string // directory of the socket, if it is not the data directory
 }
 
-// StartLocal starts a single member in dataDir and waits until it serves, or ctx ends. The
-// socket is in dataDir, or, if that path can't be one, in a new directory of the system's for
-// temporary files. etcd's warnings go to log; those that only say that the machine is busy, at level
-// Info.
+// StartLocal starts a single member in dataDir and waits until it serves, or ctx ends. The socket
+// is in dataDir, or, if that path can't be one, in a new directory of the system's for temporary
+// files. etcd's warnings go to log; those that only say that the machine is busy, at level Info.
 func StartLocal(ctx context.Context, dataDir string, log *slog.Logger) (*Local, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

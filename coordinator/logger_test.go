@@ -14,7 +14,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// An etcd that finds everything slow is started on a laptop, at the level that dev has, and at that of one who asks.
+// An etcd that finds everything slow is started on a laptop, at the level that dev has, and at that
+// of one who asks.
 func TestABusyLaptopIsNoWarning(t *testing.T) {
 	t.Parallel()
 	slow := func(level slog.Level, laptop bool) string {

@@ -328,7 +328,7 @@ func (s *server) stop() error {
 		for _, c := range clients {
 			c.Stop()
 		}
-		// Close waits for those who wait for a leader; only a stopped server sends them away.
+		// Close waits for requests that wait for a leader; only a stopped server fails them.
 		s.etcd.Server.HardStop()
 		s.etcd.Close()
 	}()

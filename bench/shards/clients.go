@@ -21,7 +21,8 @@ func (b *bench) connect(server int) (*nats.Conn, error) {
 
 func name(topic int) string { return fmt.Sprintf("bench-%05d", topic) }
 
-// create makes the Topics, several at a time. One that was made although its answer was lost is made again, which is no error.
+// create makes the Topics, several at a time. One that was made although its answer was lost is
+// made again, which is no error.
 func (b *bench) create(ctx context.Context) error {
 	var next, done atomic.Int64
 	var workers sync.WaitGroup
@@ -95,7 +96,8 @@ func (b *bench) createOne(ctx context.Context, nc *nats.Conn, topic int) error {
 	return ctx.Err()
 }
 
-// publish waits for the ack of a message for each of many Topics, a few hundred under way at a time, some times over.
+// publish waits for the ack of a message for each of many Topics, a few hundred under way at a
+// time, some times over.
 func (b *bench) publish(ctx context.Context) error {
 	const rounds, atOnce, maxRefused = 10, 256, 512
 	var refused atomic.Int64

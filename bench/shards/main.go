@@ -1,5 +1,6 @@
-// Command shards makes many Topics of three replicas on a cluster of three brokers, and measures what they cost: time,
-// memory, files, work at rest; when a broker dies, comes back, and all start at once. bench/scripts/shards starts the cluster.
+// Command shards makes many Topics of three replicas on a cluster of three brokers, and measures
+// what they cost: time, memory, files, work at rest; when a broker dies, comes back, and all start
+// at once. bench/scripts/shards starts the cluster.
 package main
 
 import (
@@ -80,7 +81,8 @@ func (b *bench) make(ctx context.Context) error {
 	return nil
 }
 
-// whole waits until so many brokers serve all shards between them, and then until all replicas of them are in sync.
+// whole waits until so many brokers serve all shards between them, and then until all replicas of
+// them are in sync.
 func (b *bench) whole(ctx context.Context, what string, began time.Time, brokers int) error {
 	served := false
 	for limit := began.Add(b.patience); ; {
@@ -89,7 +91,8 @@ func (b *bench) whole(ctx context.Context, what string, began time.Time, brokers
 			served = true
 			b.say("%s: all served after %.1f s", what, time.Since(began).Seconds())
 		}
-		// Each shard is followed by all others, of those that are there; whose set is full is counted by its leader.
+		// Each shard is followed by all others, of those that are there; whose set is full is counted by
+		// its leader.
 		if err == nil && served && s.copying == b.total()*(brokers-1) && (brokers < 3 || s.short == 0) {
 			b.say("%s: all in sync after %.1f s", what, time.Since(began).Seconds())
 			return nil

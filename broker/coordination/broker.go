@@ -21,7 +21,7 @@ type Broker struct {
 	Zone    string // may be empty
 	Version string
 
-	// Since is the earliest incarnation of which the volume still holds every write: an orderly end
+	// Since is the earliest incarnation since which the volume holds every write: an orderly end
 	// passes it on to the next process. 0: only this one. Data that was in memory only is reported
 	// separately (Client.Report).
 	Since int64

@@ -70,11 +70,11 @@ func New(id string, clients Clients, logger *slog.Logger) *Member {
 // SetMembers, ServeClients, AwaitLinks and ReportSilent.
 func (m *Member) SetLinks(links Links) { m.links = links }
 
-// SetSince sets the earliest incarnation of which the volume still holds every write. Without it,
-// that is the first incarnation of this process.
+// SetSince sets the earliest incarnation since which the volume holds every write. By default that
+// is the first incarnation of this process.
 func (m *Member) SetSince(incarnation int64) { m.since.Store(incarnation) }
 
-// Since returns the earliest incarnation of which the volume still holds every write; 0: none.
+// Since returns the earliest incarnation since which the volume holds every write; 0: none.
 func (m *Member) Since() int64 { return m.since.Load() }
 
 // Register keeps self registered until ctx ends. An error means that retrying can't help.

@@ -5,22 +5,33 @@ import (
 	"time"
 )
 
-// NotServedReason is from a closed list.
+// NotServedReason is one of the reasons below.
 type NotServedReason string
 
 // The reasons for which a Topic is not served here.
 const (
-	Unplaced         NotServedReason = "Unplaced"         // no broker was chosen yet
-	LedElsewhere     NotServedReason = "LedElsewhere"     // by another broker that is a member
-	LeaderAway       NotServedReason = "LeaderAway"       // by one that is not
-	NotConfirmed     NotServedReason = "NotConfirmed"     // this broker led it in an earlier life, and was not named again yet
-	Opening          NotServedReason = "Opening"          // its log is being opened
-	CatchingUp       NotServedReason = "CatchingUp"       // its new leader waits until the other replicas have what it has
-	NotEnoughInSync  NotServedReason = "NotEnoughInSync"  // fewer replicas are in sync than are asked for
-	Troubled         NotServedReason = "Troubled"         // its log can't be opened, or failed
-	Unsupported      NotServedReason = "Unsupported"      // it asks for what brokers can't serve
-	BeingDeleted     NotServedReason = "BeingDeleted"     // it is going, or gone
-	ServiceIsClosing NotServedReason = "ServiceIsClosing" // this broker is stopping
+	// Unplaced: the shard has no replica yet.
+	Unplaced NotServedReason = "Unplaced"
+	// LedElsewhere: another broker leads, and is a member.
+	LedElsewhere NotServedReason = "LedElsewhere"
+	// LeaderAway: the broker that leads is not a member.
+	LeaderAway NotServedReason = "LeaderAway"
+	// NotConfirmed: the shard names an earlier incarnation of this broker as its leader.
+	NotConfirmed NotServedReason = "NotConfirmed"
+	// Opening: the log is being opened.
+	Opening NotServedReason = "Opening"
+	// CatchingUp: the new leader waits until the in-sync replicas have all its records.
+	CatchingUp NotServedReason = "CatchingUp"
+	// NotEnoughInSync: fewer replicas are in sync than the Topic requires.
+	NotEnoughInSync NotServedReason = "NotEnoughInSync"
+	// Troubled: the log can't be opened, or failed.
+	Troubled NotServedReason = "Troubled"
+	// Unsupported: the Topic asks for something that brokers can't serve.
+	Unsupported NotServedReason = "Unsupported"
+	// BeingDeleted: the Topic is being deleted, or does not exist any more.
+	BeingDeleted NotServedReason = "BeingDeleted"
+	// ServiceIsClosing: this broker is stopping.
+	ServiceIsClosing NotServedReason = "ServiceIsClosing"
 )
 
 // NotServedError says why a Topic is not served by this broker, or by any.
@@ -36,31 +47,31 @@ func (e *NotServedError) Error() string { return fmt.Sprintf("topic %s: %s", e.T
 
 func (e *NotServedError) Unwrap() error { return e.Err }
 
-// LeadershipLostError says that the leader of a shard ended before a message was safe on all
-// replicas. The next leader may have it or not.
+// LeadershipLostError reports that the leadership of a shard ended before a message was committed.
+// The next leader may have the message or not.
 type LeadershipLostError struct{ Topic, Why string }
 
 func (e *LeadershipLostError) Error() string {
 	return fmt.Sprintf("topic %s: %s, and it isn't known whether the message was kept; publish it again, with a message id if it must not be kept twice", e.Topic, e.Why)
 }
 
-// OutboxFullError is a message that could not be forwarded to the leader of its shard, as too many
-// wait for an answer.
+// OutboxFullError reports a message that was not forwarded to the leader of its shard, because too
+// many messages wait for an answer.
 type OutboxFullError struct{ Topic, Why string }
 
 func (e *OutboxFullError) Error() string {
 	return fmt.Sprintf("topic %s: not forwarded: %s; publish more slowly, or try again when it is answered", e.Topic, e.Why)
 }
 
-// ForgottenError is a message that came again to a leader which doesn't know what the one before
-// said to it.
+// ForgottenError reports a message that was sent again to a leader that can't know whether an
+// earlier leader kept it.
 type ForgottenError struct{ Topic string }
 
 func (e *ForgottenError) Error() string {
 	return fmt.Sprintf("topic %s: it isn't known any more whether the message was kept; publish it again, with a message id if it must not be kept twice", e.Topic)
 }
 
-// TooLargeError is a message that is larger than its Topic, or the broker, takes.
+// TooLargeError reports a message that is larger than its Topic, or the broker, accepts.
 type TooLargeError struct {
 	Topic     string
 	Size, Max int
@@ -70,7 +81,7 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("topic %s: a message of %d bytes; it takes %d with headers (spec.maxMessage)", e.Topic, e.Size, e.Max)
 }
 
-// WrongTopicError is a message that was meant for another Topic.
+// WrongTopicError reports a message for another Topic than that of its subject.
 type WrongTopicError struct{ Topic, Expected string }
 
 func (e *WrongTopicError) Error() string {

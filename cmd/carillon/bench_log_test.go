@@ -15,7 +15,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// Against a broker of our own: what is written is read, in batches and one by one, and nothing stays.
+// Against a broker of our own: what is written is read, in batches and one by one, and nothing
+// stays.
 func TestBenchLog(t *testing.T) {
 	dev := startDev(t, "--data", t.TempDir())
 	report := t.TempDir() + "/report.json"

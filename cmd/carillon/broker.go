@@ -13,7 +13,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// testClock is the environment variable that names a file by which a broker's wall time is shifted: for test/chaos only.
+// testClock is the environment variable that names a file by which a broker's wall time is shifted:
+// for test/chaos only.
 const testClock = "CARILLON_TEST_CLOCK"
 
 func newBrokerCommand() *cobra.Command {

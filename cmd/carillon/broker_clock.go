@@ -17,8 +17,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/clock"
 )
 
-// votesTime is how long a confirmation is given to reach all brokers, which repeat their votes twice
-// a second.
+// votesTime is how long a confirmation is given to reach all brokers, which repeat their votes
+// twice a second.
 const votesTime = 3 * time.Second
 
 // clockView is one broker with its clock, or why that is not known.
@@ -125,7 +125,8 @@ from this machine's is refused, unless --force says that this machine's is wrong
 	return cmd
 }
 
-// clocks asks these brokers for their clocks, all at once, since each may be one that doesn't answer.
+// clocks asks these brokers for their clocks, all at once, since each may be one that doesn't
+// answer.
 func (b *brokers) clocks(ctx context.Context, members []admin.Member) []clockView {
 	views := make([]clockView, len(members))
 	var asking sync.WaitGroup
@@ -147,8 +148,8 @@ func (b *brokers) clocks(ctx context.Context, members []admin.Member) []clockVie
 	return views
 }
 
-// askClock shows or confirms the clock of a view's broker, and notes the answer there. It returns the
-// view's error.
+// askClock shows or confirms the clock of a view's broker, and notes the answer there. It returns
+// the view's error.
 func (b *brokers) askClock(ctx context.Context, subject string, request any, v *clockView) error {
 	var info admin.ClockInfo
 	v.err = b.ask(ctx, subject+v.ID, request, &info)
@@ -189,7 +190,8 @@ func (b *brokers) settledClocks(ctx context.Context, members []admin.Member) []c
 // off is how far a broker's clock is ahead of this machine's.
 func (v *clockView) off() time.Duration { return v.Clock.Clock.Sub(v.asked) }
 
-// confirmClocks confirms all of these or, if one can't be, none, but for brokers that fail meanwhile.
+// confirmClocks confirms all of these or, if one can't be, none, but for brokers that fail
+// meanwhile.
 func (b *brokers) confirmClocks(cmd *cobra.Command, views []clockView, yes, force bool) error {
 	var wrong []error
 	question := "Take these clocks for right? Records are deleted by their age accordingly.\n"

@@ -141,7 +141,8 @@ func TestBrokersFromTheCommandLine(t *testing.T) {
 	useClocks(s, shift)
 }
 
-// useClocks needs three brokers that replicate something, so that they tell each other their clocks.
+// useClocks needs three brokers that replicate something, so that they tell each other their
+// clocks.
 func useClocks(s shell, shift func(time.Duration)) {
 	s.Helper()
 	const year = 365 * 24 * time.Hour

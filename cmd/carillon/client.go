@@ -26,7 +26,8 @@ func (c *clientFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.token, "token", "", "token (env CARILLON_TOKEN)")
 }
 
-// connect gives up after connectTimeout; once connected, the client goes where the cluster sends it.
+// connect gives up after connectTimeout; once connected, the client goes where the cluster sends
+// it.
 func (c *clientFlags) connect(ctx context.Context, name string, more ...nats.Option) (*nats.Conn, error) {
 	options := append([]nats.Option{nats.Name(name), nats.Timeout(connectTimeout), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond)}, more...)
 	user, password := cmp.Or(c.user, os.Getenv("CARILLON_USER")), cmp.Or(c.password, os.Getenv("CARILLON_PASSWORD"))

@@ -39,11 +39,11 @@ type devBroker struct {
 	ready atomic.Bool // it has been, in some life
 }
 
-// supervise starts the broker, and again when it dies, until ctx ends; then it has it stopped. One that
-// refuses to start in the first place is the end of all.
+// supervise starts the broker, and again when it dies, until ctx ends; then it has it stopped. One
+// that refuses to start in the first place is the end of all.
 func (b *devBroker) supervise(ctx context.Context, failed context.CancelCauseFunc) {
-	// Where the system kills a process with its parent, what counts is the thread that started it: this
-	// one lives for as long as there is a process.
+	// Where the system kills a process with its parent, what counts is the thread that started it:
+	// this one lives for as long as there is a process.
 	runtime.LockOSThread()
 	var pause time.Duration
 	for {
@@ -73,7 +73,8 @@ func (b *devBroker) supervise(ctx context.Context, failed context.CancelCauseFun
 	}
 }
 
-// nextPause is how long a broker that ran for so long is not started again, after the pause before that life.
+// nextPause is how long a broker that ran for so long is not started again, after the pause before
+// that life.
 func nextPause(last, ran time.Duration) time.Duration {
 	if ran >= devSettled {
 		return devMinPause

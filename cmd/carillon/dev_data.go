@@ -13,7 +13,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// devBrokerDir is where a broker that is alone has its data; those of a cluster have a number behind it.
+// devBrokerDir is where a broker that is alone has its data; those of a cluster have a number
+// behind it.
 const devBrokerDir = "broker"
 
 // devOrphanWait is how long the brokers of a former command may still be about to end: with it they
@@ -24,7 +25,8 @@ func devClusterDir(data string, n int) string {
 	return filepath.Join(data, devBrokerDir+"-"+strconv.Itoa(n))
 }
 
-// checkDevData refuses a number of brokers that would leave some data unserved. More than there were is fine.
+// checkDevData refuses a number of brokers that would leave some data unserved. More than there
+// were is fine.
 func checkDevData(data string, brokers int) error {
 	had := 0
 	for n := range maxDevBrokers {
@@ -38,8 +40,8 @@ func checkDevData(data string, brokers int) error {
 	return nil
 }
 
-// prepareDevData makes the folders of a cluster ready. Nobody else uses them, but maybe brokers of a
-// command that was killed, where the system does not kill those with it.
+// prepareDevData makes the folders of a cluster ready. Nobody else uses them, but maybe brokers of
+// a command that was killed, where the system does not kill those with it.
 func prepareDevData(ctx context.Context, data string, brokers int) error {
 	// A broker that was alone becomes the first of the cluster, with what it holds.
 	alone, first := filepath.Join(data, devBrokerDir), devClusterDir(data, 0)

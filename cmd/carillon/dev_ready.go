@@ -9,10 +9,11 @@ import (
 )
 
 const (
-	// devProbe is how often brokers are asked whether they are ready, and devProbeTimeout how long one answer may take.
+	// devProbe is how often brokers are asked whether they are ready, and devProbeTimeout how long one
+	// answer may take.
 	devProbe, devProbeTimeout = 20 * time.Millisecond, 2 * time.Second
-	// devWhole is how long brokers that are ready may take to hear of each other before clients are told of them all
-	// the same.
+	// devWhole is how long brokers that are ready may take to hear of each other before clients are
+	// told of them all the same.
 	devWhole = 10 * time.Second
 	// longestAnswer bounds what is read of one: far more than the few members take.
 	longestAnswer = 1 << 20
@@ -32,8 +33,8 @@ type devStatus struct {
 	} `json:"routes"`
 }
 
-// awaitCluster waits until all brokers are ready, and know each other as they are now: what was one's before may
-// otherwise seem to be away to another. It says false if ctx ended before.
+// awaitCluster waits until all brokers are ready, and know each other as they are now: what was
+// one's before may otherwise seem to be away to another. It says false if ctx ended before.
 func awaitCluster(ctx context.Context, brokers []*devBroker) bool {
 	client := &http.Client{Timeout: devProbeTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	again := time.NewTicker(devProbe)

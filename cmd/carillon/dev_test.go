@@ -64,8 +64,8 @@ func startDev(t *testing.T, args ...string) *child {
 	return c
 }
 
-// slowMachine has parts of warnings about a machine that gave the program no processor, or no disk, for
-// seconds. It is right to print them.
+// slowMachine has parts of warnings about a machine that gave the program no processor, or no disk,
+// for seconds. It is right to print them.
 var slowMachine = []string{
 	"The disk is slow or hangs", "The wall clock of this machine jumped", "Taking clients before all links are up",
 	"etcd has not answered", "following etcd was interrupted", "the registration was lost", "registering with etcd failed",

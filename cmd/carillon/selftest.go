@@ -15,7 +15,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/selftest"
 )
 
-// newSelftestCommand is what `helm test` runs. It is hidden, since it makes little sense outside of a pod.
+// newSelftestCommand is what `helm test` runs. It is hidden, since it makes little sense outside of
+// a pod.
 func newSelftestCommand() *cobra.Command {
 	var namespace string
 	var timeout time.Duration

@@ -101,7 +101,8 @@ func (b *brokers) subscriptionsOf(ctx context.Context, args []string, all bool) 
 	return views, nil
 }
 
-// listSubscriptions are those of one Topic, sorted by name; those that live only while a client reads if all are wanted.
+// listSubscriptions are those of one Topic, sorted by name; those that live only while a client
+// reads if all are wanted.
 func (b *brokers) listSubscriptions(ctx context.Context, topic *topicView, all bool) ([]subscriptionView, error) {
 	views := []subscriptionView{}
 	var (

@@ -150,8 +150,8 @@ uses them, apply a manifest of kind Topic instead.`,
 // maxTopicReplicas is how many replicas brokers keep.
 const maxTopicReplicas = 5
 
-// createTopic makes a Topic and waits until it is served. Our API has words for all of it; of another server's
-// API, JetStream's, it is asked what that has words for.
+// createTopic makes a Topic and waits until it is served. Our API has words for all of it; of
+// another server's API, JetStream's, it is asked what that has words for.
 func (b *brokers) createTopic(ctx context.Context, config jetstream.StreamConfig, request admin.CreateRequest) (*jetstream.StreamInfo, error) {
 	what := "create topic " + config.Name
 	recode(config, &request.Stream)
@@ -186,7 +186,8 @@ func (b *brokers) createTopic(ctx context.Context, config jetstream.StreamConfig
 	return nil, b.explain("topic "+config.Name+" was made, but is not served yet", err)
 }
 
-// servedEvery is how often it is asked whether a new Topic is served, which takes some milliseconds.
+// servedEvery is how often it is asked whether a new Topic is served, which takes some
+// milliseconds.
 const servedEvery = 10 * time.Millisecond
 
 // served waits until the leader of a Topic that was just made serves it.

@@ -71,7 +71,8 @@ namespace and name adopts it, or a client deletes it.`,
 	return cmd
 }
 
-// listTopics asks who is to know for what it knows, and makes do with half of it.
+// listTopics lists all Topics, by the brokers' own API and by JetStream's. One of the two is
+// enough.
 func (b *brokers) listTopics(ctx context.Context) ([]topicView, error) {
 	declared, adminErr := b.declaredTopics(ctx)
 	streams, streamErr := b.streams(ctx)
@@ -182,7 +183,7 @@ func (b *brokers) showTopic(ctx context.Context, name string) (*topicView, error
 	}
 	v.Copies = b.copies(ctx, &v)
 	if v.Served != nil && *v.Served && streamErr != nil {
-		// Whom we asked knows who leads it; only the leader knows that it can't.
+		// The broker that answered knows the leader; only the leader knows that it can't serve.
 		v.statusView = viewStatus(admin.Status{Reason: admin.Trouble, Why: words(streamErr)})
 	}
 	return &v, nil

@@ -9,7 +9,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/admin"
 )
 
-// replicaCount is "2/3": how many are in sync, of how many. Of several shards it is the one that is worst off.
+// replicaCount is "2/3": how many are in sync, of how many. Of several shards it is the one that is
+// worst off.
 func (v *topicView) replicaCount() string {
 	var worst *admin.Shard
 	for i := range v.Shards {
@@ -53,7 +54,7 @@ func distinct(names, more []string) []string {
 	return names
 }
 
-// inSyncOf are those of one shard that are in sync: who leads it, or the others.
+// inSyncOf returns the in-sync replicas of one shard: the leader, or the others.
 func inSyncOf(s *admin.Shard, leads bool) (names []string) {
 	for _, r := range s.Replicas {
 		if r.InSync && leads == (s.Leader != nil && s.Leader.ID == r.ID) {

@@ -143,7 +143,8 @@ func (b *brokers) shardStreams(ctx context.Context, stream jetstream.Stream) ([]
 	return streams, nil
 }
 
-// readShards reads several streams at once, until one fails, all have ended or as many messages are printed as were asked for.
+// readShards reads several streams at once, until one fails, all have ended or as many messages are
+// printed as were asked for.
 func (b *brokers) readShards(cmd *cobra.Command, streams []jetstream.Stream, where func(jetstream.Stream) from, filters []string, t *tailFlags) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
@@ -256,7 +257,8 @@ func (b *brokers) cutOff(ctx context.Context) (done func()) {
 	return func() { stop(); close(over) }
 }
 
-// forget spares the broker a reader that nobody needs any more. If it fails, the broker forgets it by itself.
+// forget spares the broker a reader that nobody needs any more. If it fails, the broker forgets it
+// by itself.
 func (b *brokers) forget(topic string, reader jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.Background(), min(b.timeout, time.Second))
 	defer cancel()

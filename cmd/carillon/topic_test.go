@@ -311,8 +311,8 @@ type declared struct{ state *coordination.State }
 func (d declared) State() *coordination.State { return d.state }
 func (d declared) ByID(string) *topic.Topic   { return nil }
 
-// serveState serves our API over a State, and nothing else, as a broker does of which the
-// leaders of all Topics are away.
+// serveState serves our API over a State, and nothing else, as a broker does while the leaders of
+// all Topics are away.
 func serveState(t *testing.T, state *coordination.State) shell {
 	t.Helper()
 	hub, s := serveNothing(t)
@@ -342,7 +342,8 @@ func serveNothing(t *testing.T) (*session.Hub, shell) {
 	return hub, shell{t, "nats://" + listener.Addr().String()}
 }
 
-// What a manifest declares is kubectl's to delete; what one left behind is shown; all of many are listed.
+// What a manifest declares is kubectl's to delete; what one left behind is shown; all of many are
+// listed.
 func TestWhatManifestsDeclare(t *testing.T) {
 	owner := coordination.Owner{Kind: coordination.ManifestOwner, Namespace: "shop", Name: "orders", UID: "u"}
 	orphan := owner

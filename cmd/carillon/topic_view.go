@@ -151,7 +151,7 @@ func (v *topicView) leaders() string {
 	return few(names, 2)
 }
 
-// brokerText names a broker. Of one that is away only the id may be known, of which a part will do.
+// brokerText names a broker. For an absent one without a known name it is the beginning of the id.
 func brokerText(b admin.Broker) string {
 	name := cmp.Or(b.Name, b.ID[:min(len(b.ID), 8)])
 	if b.Away || b.Name == "" {

@@ -53,15 +53,15 @@ type ChangedError struct {
 
 func (e *ChangedError) Error() string { return e.Object + " is gone, or another, since it was seen" }
 
-// Apply makes the object as wanted says, for owner. It returns what it had to write ("Service main"),
-// or nothing.
+// Apply makes the object as wanted says, for owner. It returns what it had to write ("Service
+// main"), or nothing.
 func (w Writer) Apply(ctx context.Context, owner client.Object, wanted runtime.ApplyConfiguration) (string, error) {
 	return w.ApplyTo(ctx, owner, wanted, nil)
 }
 
-// ApplyTo is Apply for what was made from an object that was seen, if it isn't nil: it makes no other,
-// and changes none that is another by now, since what was kept from that one may be wrong. Then the
-// error is a *ChangedError.
+// ApplyTo is Apply for what was made from an object that was seen, if it isn't nil: it makes no
+// other, and changes none that is another by now, since what was kept from that one may be wrong.
+// Then the error is a *ChangedError.
 func (w Writer) ApplyTo(ctx context.Context, owner client.Object, wanted runtime.ApplyConfiguration, seen client.Object) (string, error) {
 	fields, err := asMap(wanted)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 )
 
 // missing finds what of wanted is not found in live, and returns the path of the first such field;
-// empty: everything is there. What live has besides is somebody else's: a default of the API server,
-// a field of another manager.
+// empty: everything is there. What live has besides is somebody else's: a default of the API
+// server, a field of another manager.
 func missing(wanted, live map[string]any) string {
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		have, ok := live[key]

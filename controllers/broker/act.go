@@ -108,8 +108,8 @@ func (p *pass) growVolume(ctx context.Context) error {
 	return fmt.Errorf("growing volume claim %s: it was not observed", p.action.Target)
 }
 
-// shrink makes the StatefulSet of the brokers smaller by one. One that is not as it was when that was
-// judged stays as it is.
+// shrink makes the StatefulSet of the brokers smaller by one. One that is not as it was when that
+// was judged stays as it is.
 func (p *pass) shrink(ctx context.Context) error {
 	cluster := p.cluster()
 	cluster.Replicas = p.facts.Brokers.Replicas - 1

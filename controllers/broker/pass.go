@@ -267,10 +267,11 @@ func (p *pass) write(ctx context.Context) (settled bool, err error) {
 	return settled, errors.Join(errs...)
 }
 
-// madeFrom is the StatefulSet whose claim template the wanted one repeats, since it can't be changed, and
-// whose number of pods it keeps; nil: there is none. Once that set is gone its template is not to come back: the
-// next set would have to be made again at once, and the garbage collector, which has not seen it adopt its pods,
-// would take them with it. Once it was shrunk, a broker that was drained is not to come back.
+// madeFrom is the StatefulSet whose claim template the wanted one repeats, since it can't be
+// changed, and whose number of pods it keeps; nil: there is none. Once that set is gone its
+// template is not to come back: the next set would have to be made again at once, and the garbage
+// collector, which has not seen it adopt its pods, would take them with it. Once it was shrunk, a
+// broker that was drained is not to come back.
 func (p *pass) madeFrom(name string) client.Object {
 	for _, set := range []observe.Set{p.coordinators, p.brokers} {
 		if set.Object != nil && set.Object.Name == name {

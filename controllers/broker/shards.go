@@ -12,7 +12,8 @@ import (
 	"github.com/carillon-mq/carillon/controllers/mirror"
 )
 
-// observeShards reads from the mirror which brokers have replicas and which of them are to be drained.
+// observeShards reads from the mirror which brokers have replicas and which of them are to be
+// drained.
 func (p *pass) observeShards(ctx context.Context) error {
 	m := p.Mirrors.Of(client.ObjectKeyFromObject(p.broker))
 	if m == nil || m.UID != p.broker.UID {
@@ -47,8 +48,8 @@ func (p *pass) observeShards(ctx context.Context) error {
 	return nil
 }
 
-// shrinkingTopics returns the Topics whose manifests name no number of replicas. It follows the number
-// of brokers, so it is about to shrink.
+// shrinkingTopics returns the Topics whose manifests name no number of replicas. It follows the
+// number of brokers, so it is about to shrink.
 func (p *pass) shrinkingTopics(ctx context.Context) (map[types.NamespacedName]bool, error) {
 	topics := &v1alpha1.TopicList{}
 	if err := p.Client.List(ctx, topics, client.InNamespace(p.broker.Namespace),

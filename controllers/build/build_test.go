@@ -125,7 +125,8 @@ func podOfComponent(t *testing.T, c Cluster, component string) (*corev1.Pod, *co
 	return pod, template
 }
 
-// etcd reads its certificate again, but not the CAs: a new one must be trusted everywhere before it signs.
+// etcd reads its certificate again, but not the CAs: a new one must be trusted everywhere before it
+// signs.
 func TestANewCARollsTheCoordinatorsAndNotTheBrokers(t *testing.T) {
 	before := clusterOf(t, `{}`)
 	after := before

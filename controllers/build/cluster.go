@@ -43,7 +43,8 @@ type Cluster struct {
 	Restart string
 	// Replicas of the brokers, which may be more than asked for.
 	Replicas int32
-	// Retiring says that brokers are being taken away, whose volumes go with them if the Broker's own would.
+	// Retiring says that brokers are being taken away, whose volumes go with them if the Broker's own
+	// would.
 	Retiring bool
 	// Disruptable says that one broker may be evicted.
 	Disruptable bool
@@ -64,7 +65,8 @@ func (c Cluster) CoordinatorReplicas() int32 { return c.Broker.Spec.Coordination
 // Names are the names of the objects.
 func (c Cluster) Names() Names { return NamesOf(c.Broker) }
 
-// Coordinators are the objects that coordination consists of, in the order in which they are to be made.
+// Coordinators are the objects that coordination consists of, in the order in which they are to be
+// made.
 func (c Cluster) Coordinators() []runtime.ApplyConfiguration {
 	objects := []runtime.ApplyConfiguration{
 		c.serviceAccount(c.Names().Coordinators(), ComponentCoordinator),

@@ -67,7 +67,8 @@ func (n Names) BrokerAccount() string { return n.name + "-broker" }
 // BrokerTLS is the Secret with the brokers' certificate.
 func (n Names) BrokerTLS() string { return n.name + "-broker-tls" }
 
-// Coordinators is the StatefulSet of the coordinators, their PodDisruptionBudget and ServiceAccount.
+// Coordinators is the StatefulSet of the coordinators, their PodDisruptionBudget and
+// ServiceAccount.
 func (n Names) Coordinators() string { return n.name + "-coordinator" }
 
 // CoordinatorsService is the headless Service of the coordinators.

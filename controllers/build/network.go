@@ -23,7 +23,8 @@ func (c Cluster) brokersService() *corev1ac.ServiceApplyConfiguration {
 		port("client", portClient), port("route", portRoute), port("http", portBrokerHTTP))
 }
 
-// clientService is where clients connect: to brokers that are ready, and to the one port that is theirs.
+// clientService is where clients connect: to brokers that are ready, and to the one port that is
+// theirs.
 func (c Cluster) clientService() *corev1ac.ServiceApplyConfiguration {
 	n := c.Names()
 	return corev1ac.Service(n.Brokers(), n.namespace).
@@ -57,8 +58,8 @@ func port(name string, number int32) *corev1ac.ServicePortApplyConfiguration {
 		WithProtocol(corev1.ProtocolTCP)
 }
 
-// disruptionBudget lets so many pods be evicted at a time. A pod that is not ready may always go: it
-// serves nobody, and must not keep a node from being drained.
+// disruptionBudget lets so many pods be evicted at a time. A pod that is not ready may always go:
+// it serves nobody, and must not keep a node from being drained.
 func (c Cluster) disruptionBudget(name, component string, evictable int32) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
 	n := c.Names()
 	return policyv1ac.PodDisruptionBudget(name, n.namespace).

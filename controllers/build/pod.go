@@ -36,9 +36,9 @@ type member struct {
 }
 
 // statefulSet makes a set whose pods the operator replaces itself (OnDelete), which start side by
-// side (Parallel, since members need each other to become ready). When it shrinks, volumes stay; they go
-// only while the operator takes drained brokers away, and where they would go with the Broker. At any
-// other time a set that somebody else shrinks must not take them along.
+// side (Parallel, since members need each other to become ready). When it shrinks, volumes stay;
+// they go only while the operator takes drained brokers away, and where they would go with the
+// Broker. At any other time a set that somebody else shrinks must not take them along.
 func (c Cluster) statefulSet(m member) *appsv1ac.StatefulSetApplyConfiguration {
 	n := c.Names()
 	whenDeleted := appsv1.RetainPersistentVolumeClaimRetentionPolicyType
@@ -145,10 +145,10 @@ func (c Cluster) podTemplate(m member) *corev1ac.PodTemplateSpecApplyConfigurati
 	return template
 }
 
-// spread asks for pods on different nodes and zones, and apart asks again, with weight: three brokers
-// come onto three nodes where there are three. Neither insists. A pod with a local volume can only go
-// back to its own node; if that node held two pods when there was no other, insisting would leave the
-// pod pending for ever once a node was added.
+// spread asks for pods on different nodes and zones, and apart asks again, with weight: three
+// brokers come onto three nodes where there are three. Neither insists. A pod with a local volume
+// can only go back to its own node; if that node held two pods when there was no other, insisting
+// would leave the pod pending for ever once a node was added.
 func (c Cluster) spread(m member, key string) *corev1ac.TopologySpreadConstraintApplyConfiguration {
 	return corev1ac.TopologySpreadConstraint().
 		WithMaxSkew(1).

@@ -1,5 +1,6 @@
 // Package eventing records Kubernetes events of Topics and Subscriptions: when the reason of Ready
-// changes, and when something was done that no status shows. A pass that changes nothing records none.
+// changes, and when something was done that no status shows. A pass that changes nothing records
+// none.
 package eventing
 
 import (
@@ -18,8 +19,8 @@ import (
 // noteLimit: the API takes 1024 bytes.
 const noteLimit = 1000
 
-// Memory is what was told last of each object. A pass may see an object as it was before the pass before it,
-// and would tell the same turn again.
+// Memory is what was told last of each object. A pass may see an object as it was before the pass
+// before it, and would tell the same turn again.
 type Memory struct {
 	mu   sync.Mutex
 	last map[types.NamespacedName]turn

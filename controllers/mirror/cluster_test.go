@@ -180,7 +180,8 @@ func (w *town) lacks(s *coordination.Shard, want int) bool {
 	return n < want
 }
 
-// tend lets the brokers do a step for a shard: name a leader, bring a replica in sync, move one off a broker that is drained.
+// tend lets the brokers do a step for a shard: name a leader, bring a replica in sync, move one off
+// a broker that is drained.
 func (w *town) tend(s *coordination.Shard) {
 	state := w.state()
 	lives := func(id string) (coordination.Replica, bool) {
@@ -272,9 +273,9 @@ func (w *town) grow() {
 	}
 }
 
-// In whatever order brokers are asked for, taken away, lost and changed: none is drained that is wanted, none
-// goes that holds something, none is stopped while others catch up; and once the world is left alone,
-// there are as many as were asked for, unless Topics need more.
+// In whatever order brokers are asked for, taken away, lost and changed: none is drained that is
+// wanted, none goes that holds something, none is stopped while others catch up; and once the world
+// is left alone, there are as many as were asked for, unless Topics need more.
 func TestBrokersComeAndGoInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &town{drains: map[string]coordination.DrainMode{}, forgets: rapid.Bool().Draw(t, "forgets")}

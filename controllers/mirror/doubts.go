@@ -7,10 +7,12 @@ import (
 	"github.com/carillon-mq/carillon/controllers/plan"
 )
 
-// maxDoubts bounds how much is remembered of one Topic until a pass tells it; the brokers' logs and metrics have all.
+// maxDoubts bounds how much is remembered of one Topic until a pass tells it; the brokers' logs and
+// metrics have all.
 const maxDoubts = 16
 
-// doubt notes that a leader was named that may lack something. What was so before this operator looked is not news.
+// doubt notes that a leader was named that may lack something. What was so before this operator
+// looked is not news.
 func (m *Mirror) doubt(c coordination.Change[coordination.Shard]) {
 	if c.Before == nil || c.After.Doubt.Epoch <= c.Before.Doubt.Epoch {
 		return

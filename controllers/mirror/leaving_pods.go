@@ -48,7 +48,8 @@ func leavingPods(state *coordination.State, name func(id string) string, pods Po
 	return all
 }
 
-// absentBrokers returns the ids of brokers that shards list as replicas and that are not members, sorted.
+// absentBrokers returns the ids of brokers that shards list as replicas and that are not members,
+// sorted.
 func absentBrokers(state *coordination.State) (ids []string) {
 	found := map[string]bool{}
 	for shard := range state.AllShards() {
@@ -77,8 +78,8 @@ func lostBrokers(state *coordination.State, name func(id string) string, pods []
 	return ids
 }
 
-// brokersOf returns the absent brokers that a pod without a member may hold. An absent broker of unknown
-// name may belong to any such pod; if there are several, the result is unknown.
+// brokersOf returns the absent brokers that a pod without a member may hold. An absent broker of
+// unknown name may belong to any such pod; if there are several, the result is unknown.
 func brokersOf(pod string, pods []string, joined map[string][]string, strangers []string, name func(id string) string) (ids []string, unknown bool) {
 	nameless := false
 	for _, id := range strangers {
@@ -99,7 +100,8 @@ func brokersOf(pod string, pods []string, joined map[string][]string, strangers 
 	return ids, false
 }
 
-// drainsToEnd returns the drained brokers that are wanted again, or that are gone and have no replicas.
+// drainsToEnd returns the drained brokers that are wanted again, or that are gone and have no
+// replicas.
 func drainsToEnd(state *coordination.State, name func(id string) string, pods Pods, leavers []plan.LeavingPod, lost []string, blocked bool) (all []plan.DrainTarget) {
 	for id, mode := range state.Drains() {
 		if mode != coordination.DrainAll {

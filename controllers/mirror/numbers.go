@@ -19,7 +19,8 @@ const (
 	// PollInterval is how often each broker is asked for its numbers; so no status is written
 	// for numbers more often.
 	PollInterval = 30 * time.Second
-	// pollTimeout bounds one answer, and maxAnswer its size: 10,000 Topics with some Subscriptions each.
+	// pollTimeout bounds one answer, and maxAnswer its size: 10,000 Topics with some Subscriptions
+	// each.
 	firstPoll   = time.Second // after a mirror was opened: what brokers say of their disks is not known before
 	pollTimeout = 5 * time.Second
 	maxAnswer   = 64 << 20
@@ -173,7 +174,8 @@ func shardKey(topicID string, number int) string {
 	return fmt.Sprint(topicID, "/", number)
 }
 
-// Numbers are those of all shards of a Topic together, as of the last look; not ok: of one of them nobody has said.
+// Numbers are those of all shards of a Topic together, as of the last look; not ok: of one of them
+// nobody has said.
 func (m *Mirror) Numbers(topicID string) (sum Numbers, ok bool) {
 	shards := m.State().Shards(topicID)
 	m.numbers.mu.Lock()

@@ -24,8 +24,8 @@ const (
 // listTimeout bounds a listing, which the cache answers from memory.
 const listTimeout = 10 * time.Second
 
-// brokerDelay gathers changes of shards, of which one broker's death can bring thousands, into one look
-// at the Broker.
+// brokerDelay gathers changes of shards into one pass over the Broker: the death of one broker can
+// change thousands.
 const brokerDelay = time.Second
 
 // Set is the mirrors of all Brokers, and the way from what they see to the manifests.
@@ -128,9 +128,9 @@ func (s *Set) Link(name types.NamespacedName, broker *v1alpha1.Broker) (plan.Lin
 	return link, nil
 }
 
-// Holds says that a status is to stay as it is: what was found out about this generation, while the same
-// Broker was there, is the last that is known until etcd can be read again. An operator that starts
-// while etcd is away is no reason to call anything unwell that brokers go on serving.
+// Holds says that a status is to stay as it is: what was found out about this generation, while the
+// same Broker was there, is the last that is known until etcd can be read again. An operator that
+// starts while etcd is away is no reason to call anything unwell that brokers go on serving.
 func Holds(conditions []metav1.Condition, generation int64, link plan.Link, broker *v1alpha1.Broker) bool {
 	ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
 	if link.Known || broker == nil || ready == nil || ready.ObservedGeneration != generation || ready.LastTransitionTime.Before(&broker.CreationTimestamp) {

@@ -68,7 +68,8 @@ func (g Gone) BrokerThere(ctx context.Context, name types.NamespacedName, uid ty
 }
 
 // Grace is how long something must have been gone before anything is done about it: who deletes a
-// namespace, or a manifest together with its Broker, or in order to make it again, is through by then.
+// namespace, or a manifest together with its Broker, or in order to make it again, is through by
+// then.
 const Grace = 3 * time.Second
 
 // Absences remembers since when what is in etcd has been without its manifest. To lose that is to

@@ -78,7 +78,8 @@ func (s Set) Replicas() (n int32) {
 	return n
 }
 
-// TemplateSize is the size in the claim template; the size that is wanted if there is no StatefulSet.
+// TemplateSize is the size in the claim template; the size that is wanted if there is no
+// StatefulSet.
 func (s Set) TemplateSize(wanted resource.Quantity) resource.Quantity {
 	if s.Object == nil || len(s.Object.Spec.VolumeClaimTemplates) == 0 {
 		return wanted

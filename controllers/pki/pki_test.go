@@ -113,7 +113,8 @@ func TestLeafIsRenewedAtTwoThirdsAndWhenNamesChange(t *testing.T) {
 	}
 }
 
-// A CA renewal, as the parts live through it: at no time do an old and a new part refuse each other.
+// A CA renewal, as the parts live through it: at no time do an old and a new part refuse each
+// other.
 func TestCARenewalCutsNobodyOff(t *testing.T) {
 	old, data := ensure(t, nil, start)
 	now := nextChange(old)

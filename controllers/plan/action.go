@@ -19,7 +19,8 @@ const (
 	ReplacePod Kind = "ReplacePod"
 	// GrowVolume asks for more room in the volume claim Target.
 	GrowVolume Kind = "GrowVolume"
-	// RecreateSet deletes the StatefulSet Target without its pods, since its claim template can't be changed.
+	// RecreateSet deletes the StatefulSet Target without its pods, since its claim template can't be
+	// changed.
 	RecreateSet Kind = "RecreateSet"
 	// Drain has the broker with the id Target relieved of all that it holds, and EndDrain ends that.
 	Drain    Kind = "Drain"
@@ -85,8 +86,9 @@ const (
 	CertificatesSpoilt  Reason = "CertificatesSpoilt"
 )
 
-// Reasons of Topics and Subscriptions; CoordinationUnavailable is one of theirs, too. With UnderReplicated
-// they are served all the same; it and NoLeader are also reasons of a Broker's condition.
+// Reasons of Topics and Subscriptions; CoordinationUnavailable is one of theirs, too. With
+// UnderReplicated they are served all the same; it and NoLeader are also reasons of a Broker's
+// condition.
 const (
 	Served           Reason = "Served"
 	UnderReplicated  Reason = "UnderReplicated"

@@ -27,7 +27,8 @@ type Set struct {
 	Name     string
 	Exists   bool
 	Replicas int32
-	// Settled says that the StatefulSet controller has seen the latest spec, so that Outdated can be trusted.
+	// Settled says that the StatefulSet controller has seen the latest spec, so that Outdated can be
+	// trusted.
 	Settled bool
 	Age     time.Duration
 	Pods    []Pod // those that exist, by ordinal
@@ -46,7 +47,8 @@ type Pod struct {
 	Surplus  bool          // its set has fewer pods now, and it is on its way out
 	// Serving says, of a coordinator, that it answers and votes.
 	Serving bool
-	// Outdated says that it was made from another template than the next one will be; Why says in words what differs.
+	// Outdated says that it was made from another template than the next one will be; Why says in
+	// words what differs.
 	Outdated bool
 	Why      string
 	// Held says that a replacement for that waits until the user asks for it.

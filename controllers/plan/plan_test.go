@@ -183,8 +183,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// model is a Kubernetes that replaces pods and an etcd that counts its members; template is what new
-// pods are made from, and pods made from spoilt never start.
+// model is a Kubernetes that replaces pods and an etcd that counts its members; template is what
+// new pods are made from, and pods made from spoilt never start.
 type model struct {
 	sets     [2]*modelSet
 	template int
@@ -317,8 +317,8 @@ func (m *model) live(p *modelPod) {
 	}
 }
 
-// In any order of changes, crashes and recoveries the plan keeps its promises, and once the world is
-// left alone it comes to an end where nothing is left to do.
+// In any order of changes, crashes and recoveries the plan keeps its promises, and once the world
+// is left alone it comes to an end where nothing is left to do.
 func TestPlanKeepsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{spoilt: map[int]bool{}, sets: [2]*modelSet{

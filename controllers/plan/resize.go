@@ -12,9 +12,9 @@ func (f Facts) shrinking() bool {
 	return f.Brokers.Exists && f.WantBrokers < f.Brokers.Replicas && len(f.Shards.Demanding) == 0
 }
 
-// resize takes brokers away in order: all that are to go are drained at once, so that nothing moves from
-// one of them to the next, and then the highest ordinal goes, as a StatefulSet has it, and the next, each
-// once no shard lists it any more. Whoever is wanted after all is drained no longer.
+// resize takes brokers away in order: all that are to go are drained at once, so that nothing moves
+// from one of them to the next, and then the highest ordinal goes, as a StatefulSet has it, and the
+// next, each once no shard lists it any more. Whoever is wanted after all is drained no longer.
 func resize(f Facts) (Action, bool) {
 	if !f.Shards.Known || f.Etcd.Owner != OwnerOurs {
 		return Action{}, false

@@ -6,8 +6,9 @@ import (
 )
 
 // roll replaces pods that were made from an old template, one after the other: coordinators before
-// brokers, and a ready pod only while every other one of its set is ready. A ready broker goes only while
-// the replicas on the others are in sync; then each Topic of several replicas is served while it is away.
+// brokers, and a ready pod only while every other one of its set is ready. A ready broker goes only
+// while the replicas on the others are in sync; then each Topic of several replicas is served while
+// it is away.
 func roll(f Facts) (Action, bool) {
 	for _, next := range []func(Facts) (Action, bool){rollCoordinators, rollBrokers} {
 		if action, ok := next(f); ok {
@@ -68,9 +69,10 @@ func rollBrokers(f Facts) (Action, bool) {
 
 func thenReplaced(p Pod) string { return fmt.Sprintf("; then pod %s is replaced: %s", p.Name, p.Why) }
 
-// outdatedOf are the pods that are to be replaced, in the order in which they go: those that are not ready
-// before those that are, then from the highest ordinal down, as a StatefulSet would have it, and last the
-// one that should not go before it must: the broker that places shards, which would have to be elected anew.
+// outdatedOf are the pods that are to be replaced, in the order in which they go: those that are
+// not ready before those that are, then from the highest ordinal down, as a StatefulSet would have
+// it, and last the one that should not go before it must: the broker that places shards, which
+// would have to be elected anew.
 func outdatedOf(set Set, last string) []Pod {
 	var pods []Pod
 	for _, p := range set.Pods {

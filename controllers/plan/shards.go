@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// catchUpPatience is how long brokers that are all ready are given to bring their replicas in sync before
-// pods are replaced all the same. A replica that never gets there, say on a disk that failed, must not
-// stand in the way of the change that may mend it; what has been acknowledged is safe either way.
+// catchUpPatience is how long brokers that are all ready are given to bring their replicas in sync
+// before pods are replaced all the same. A replica that never gets there, say on a disk that
+// failed, must not stand in the way of the change that may mend it; what has been acknowledged is
+// safe either way.
 const catchUpPatience = 15 * time.Minute
 
 // Shards are facts about the shards of all Topics, and about who holds them.
@@ -22,10 +23,11 @@ type Shards struct {
 	UnderReplicated int // led, and with fewer replicas in sync than there should be
 	Leaderless      int
 	Example         string // the name of a Topic that one of those belongs to
-	// CatchingUp has, by pod, how many replicas are not in sync, of shards that lack some, on brokers that
-	// are there: those can be waited for. Shards of one replica don't count.
+	// CatchingUp has, by pod, how many replicas are not in sync, of shards that lack some, on brokers
+	// that are there: those can be waited for. Shards of one replica don't count.
 	CatchingUp map[string]int
-	// PodsWithoutBroker are the pods whose broker is not a member; empty unless some shard has several replicas.
+	// PodsWithoutBroker are the pods whose broker is not a member; empty unless some shard has several
+	// replicas.
 	PodsWithoutBroker []string
 	// Controller is the pod whose broker places shards; empty: none does.
 	Controller string
@@ -50,7 +52,8 @@ type LeavingPod struct {
 	Shards  int      // shards that list it
 	Alone   int      // of those, shards without another in-sync replica
 	Example string   // the name of a Topic with such a shard
-	// Settled says that it has had no replicas for long enough that no placement under way gives it one.
+	// Settled says that it has had no replicas for long enough that no placement under way gives it
+	// one.
 	Settled bool
 }
 
@@ -60,8 +63,8 @@ type DrainTarget struct {
 	Pod string // empty: it is not known by a name
 }
 
-// healing says what is to be waited for before a ready broker may go: replicas that are not in sync on
-// the brokers of other pods. Those of its own are no reason: it may be just what they wait for.
+// healing says what is to be waited for before a ready broker may go: replicas that are not in sync
+// on the brokers of other pods. Those of its own are no reason: it may be just what they wait for.
 func (f Facts) healing(except string) (why string, is bool) {
 	s := f.Shards
 	if f.steadyFor() >= catchUpPatience {
@@ -97,8 +100,8 @@ func (f Facts) steadyFor() time.Duration {
 	return least
 }
 
-// Disruptable says that Kubernetes may evict a broker. It may not while replicas catch up, since the one
-// that it takes may have one of the few that are in sync.
+// Disruptable says that Kubernetes may evict a broker. It may not while replicas catch up, since
+// the one that it takes may have one of the few that are in sync.
 func Disruptable(f Facts) bool {
 	_, healing := f.healing("")
 	return !healing

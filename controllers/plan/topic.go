@@ -9,14 +9,15 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// MaxShards is how many shards of one Topic brokers of this version serve; it is placement.MaxShards, which this package may not know.
+// MaxShards is how many shards of one Topic brokers of this version serve; it is
+// placement.MaxShards, which this package may not know.
 const MaxShards = 64
 
 // DefaultReplicas is how many a Topic has that does not say, if there are so many brokers.
 const DefaultReplicas = 3
 
-// Resolve settles what a manifest leaves open and what depends on its Broker: as many replicas as are
-// usual, or as there should be brokers if those are fewer.
+// Resolve settles what a manifest leaves open and what depends on its Broker: as many replicas as
+// are usual, or as there should be brokers if those are fewer.
 func (l Link) Resolve(spec coordination.TopicSpec) coordination.TopicSpec {
 	if spec.Replicas == 0 && l.Wanted > 0 {
 		spec.Replicas = min(DefaultReplicas, l.Wanted)
@@ -34,13 +35,15 @@ type TopicFacts struct {
 	Link   Link
 	Found  *coordination.Topic // what has that name; nil: nothing
 	Shards []ShardFacts        // of Found, by number; those that are placed
-	// Older is the oldest manifest before this one that asks for one of its subjects; nil: there is none.
+	// Older is the oldest manifest before this one that asks for one of its subjects; nil: there is
+	// none.
 	Older *Rival
 	// Records says whether Found holds any; asked for only if Older is there.
 	Records Records
 	// Refused is how the last attempt to write ended; nil: well.
 	Refused error
-	// Trouble is what the broker Troubled, which serves it or a shard of it, says is wrong; empty: nothing.
+	// Trouble is what the broker Troubled, which serves it or a shard of it, says is wrong; empty:
+	// nothing.
 	Trouble, Troubled string
 }
 
@@ -173,8 +176,8 @@ func claim(f TopicFacts) (Action, bool) {
 	if f.Older == nil {
 		return Action{}, false
 	}
-	// What is there and has records keeps its subjects: to take them away would be a surprise to
-	// whoever publishes, and the older manifest is told who is in its way.
+	// An existing Topic with records keeps its subjects: publishers would be surprised to lose them.
+	// The status of the older manifest names that Topic.
 	if f.ours() {
 		if mine, _ := f.Found.Spec.Overlaps(&f.Older.Spec); mine != "" {
 			switch {
@@ -192,7 +195,8 @@ func (f TopicFacts) taken() string {
 	return fmt.Sprintf("subject %s overlaps with %s of Topic %s/%s, which is older: write other subjects for one of the two", f.Older.Mine, f.Older.Its, f.Older.Namespace, f.Older.Name)
 }
 
-// ours says that Found was declared by this manifest, or by one of its namespace and name before it.
+// ours says that Found was declared by this manifest, or by one of its namespace and name before
+// it.
 func (f TopicFacts) ours() bool {
 	return f.Found != nil && !f.Found.Deleting && SameManifest(f.Found.Owner, f.Self)
 }

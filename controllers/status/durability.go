@@ -5,7 +5,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// risks says what a Topic of that spec was asked to put at risk, so that nobody learns of it too late.
+// risks says what a Topic of that spec was asked to put at risk, so that nobody learns of it too
+// late.
 func (l *list) risks(spec *coordination.TopicSpec, replicas int32) {
 	message := ""
 	switch {

@@ -78,8 +78,8 @@ func ledBy(shards []plan.ShardFacts) string {
 	return strings.Join(names, ",")
 }
 
-// replicasOf are the brokers that have replicas, each in sync if all that it has are, and how many replicas
-// of the shard that has fewest are in sync.
+// replicasOf are the brokers that have replicas, each in sync if all that it has are, and how many
+// replicas of the shard that has fewest are in sync.
 func replicasOf(shards []plan.ShardFacts) (brokers []v1alpha1.ReplicaStatus, inSync string) {
 	least, want := 0, 0
 	for i, s := range shards {

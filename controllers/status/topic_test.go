@@ -49,7 +49,8 @@ func TestTopicShowsWhatIsKnown(t *testing.T) {
 	if s := Topic(of, plan.TopicFacts{Self: self, Name: "orders"}, served, nil); say(s.Conditions) != "Ready=True:Served" {
 		t.Errorf("gone, it is %+v", s)
 	}
-	// Of several shards the leaders are named and counted, and the one with fewest in sync says how many are.
+	// Of several shards the leaders are named and counted, and the one with fewest in sync says how
+	// many are.
 	wide, first := facts, facts.Shards[0]
 	second, third := first, first
 	second.Leader, second.LeaderID, third.Want = "main-1", "b1", 2

@@ -58,7 +58,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile does one pass over one manifest of a Subscription, be it there or not.
+// Reconcile does one pass over a manifest of a Subscription, also over a deleted one.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	subscription := &v1alpha1.Subscription{}
 	if err := r.Client.Get(ctx, request.NamespacedName, subscription); client.IgnoreNotFound(err) != nil {

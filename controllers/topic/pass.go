@@ -195,7 +195,8 @@ func (p *pass) act(ctx context.Context, action plan.Action) (done bool) {
 	return false
 }
 
-// tellHolder has the manifest looked at that keeps a subject, in case it is younger and can give it up.
+// tellHolder has the manifest looked at that keeps a subject, in case it is younger and can give it
+// up.
 func (p *pass) tellHolder(err error) {
 	overlap := (*coordination.OverlapError)(nil)
 	if errors.As(err, &overlap) && overlap.Owner.Kind == coordination.ManifestOwner {

@@ -82,7 +82,7 @@ func (r *Reconciler) deleted(ctx context.Context, e event.DeleteEvent, _ workque
 	r.Mirrors.TellWaiting(name.Namespace)
 }
 
-// Reconcile does one pass over one manifest of a Topic, be it there or not.
+// Reconcile does one pass over a manifest of a Topic, also over a deleted one.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	topic := &v1alpha1.Topic{}
 	if err := r.Client.Get(ctx, request.NamespacedName, topic); client.IgnoreNotFound(err) != nil {

@@ -39,7 +39,8 @@ func Messages(ctx context.Context, url string, say func(format string, args ...a
 	return nil
 }
 
-// dial tries until ctx ends: the name of a Service made a moment ago may not resolve everywhere yet.
+// dial tries until ctx ends: the name of a Service made a moment ago may not resolve everywhere
+// yet.
 func dial(ctx context.Context, url string) (*nats.Conn, error) {
 	tick := time.NewTicker(redial)
 	defer tick.Stop()

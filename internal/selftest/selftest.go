@@ -78,7 +78,8 @@ func smallBroker(namespace string) *v1alpha1.Broker {
 	}
 }
 
-// waitReady returns the endpoint of the Broker once it is Ready, and says what it waits for meanwhile.
+// waitReady returns the endpoint of the Broker once it is Ready, and says what it waits for
+// meanwhile.
 func (t *Test) waitReady(ctx context.Context, made *v1alpha1.Broker) (url string, err error) {
 	last := ""
 	err = t.poll(ctx, func() (bool, error) {
@@ -212,7 +213,8 @@ func podState(pod *corev1.Pod) string {
 	return string(pod.Status.Phase)
 }
 
-// poll looks until done or an error that time does not heal; a failing API server is looked at again.
+// poll looks until done or an error that time does not heal; a failing API server is looked at
+// again.
 func (t *Test) poll(ctx context.Context, look func() (done bool, err error)) error {
 	tick := time.NewTicker(t.Poll)
 	defer tick.Stop()

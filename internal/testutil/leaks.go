@@ -9,9 +9,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// RunWithoutLeaks runs the tests of a package and ends the process. It fails if a goroutine still runs
-// Patience after the last test: goleak alone waits for less than half a second, in which a busy machine
-// may not run what has been told to end.
+// RunWithoutLeaks runs the tests of a package and ends the process. It fails if a goroutine still
+// runs Patience after the last test: goleak alone waits for less than half a second, in which a
+// busy machine may not run what has been told to end.
 func RunWithoutLeaks(m *testing.M) {
 	code := m.Run()
 	if code == 0 {

@@ -14,7 +14,8 @@ import (
 
 func writeFile(path, text string) error { return os.WriteFile(path, []byte(text), 0o600) }
 
-// TestPromisesHoldUnderEveryFault starts world after world, each from the next seed, until its time is over.
+// TestPromisesHoldUnderEveryFault starts world after world, each from the next seed, until its time
+// is over.
 func TestPromisesHoldUnderEveryFault(t *testing.T) {
 	lasts := setting(t, "CHAOS_TIME", time.Minute, time.ParseDuration)
 	rounds := setting(t, "CHAOS_ROUNDS", 6, strconv.Atoi)

@@ -24,8 +24,8 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// cluster is three coordinators and three brokers or four, each a process in a network namespace of its own with a volume of its own. That of one
-// broker is a disk whose faults the test steers.
+// cluster is three coordinators and three brokers or four, each a process in a network namespace of
+// its own with a volume of its own. That of one broker is a disk whose faults the test steers.
 type cluster struct {
 	t         *testing.T
 	dir       string
@@ -138,7 +138,8 @@ func (c *cluster) note(format string, args ...any) {
 	c.notes = append(c.notes, fmt.Sprintf("%s %7.3f ", time.Now().UTC().Format("15:04:05.000"), time.Since(c.began).Seconds())+fmt.Sprintf(format, args...))
 }
 
-// remove ends and frees everything. What a failed test leaves for people is kept where CHAOS_KEEP says.
+// remove ends and frees everything. What a failed test leaves for people is kept where CHAOS_KEEP
+// says.
 func (c *cluster) remove() {
 	for _, p := range c.processes {
 		p.kill()
@@ -194,7 +195,8 @@ func (c *cluster) connect() {
 	testutil.Must(c.t, err)
 }
 
-// whole waits until all replicas of the streams are in sync and spread evenly over the brokers that are to be there, and says what they are like else.
+// whole waits until all replicas of the streams are in sync and spread evenly over the brokers that
+// are to be there, and says what they are like else.
 func (c *cluster) whole() error { return c.wholeWithin(patience) }
 
 func (c *cluster) wholeWithin(patience time.Duration) error {
@@ -355,8 +357,8 @@ func (c *cluster) inflict(s Step) error {
 	return fmt.Errorf("nobody knows how to %q", s.Kind)
 }
 
-// cutPower takes the power away from these nodes at once: they stand still, so that whatever they take for synced is
-// told to nobody; what was not synced is gone; and they are killed.
+// cutPower takes the power away from these nodes at once: they stand still, so that whatever they
+// take for synced is told to nobody; what was not synced is gone; and they are killed.
 func (c *cluster) cutPower(s Step, last func()) error {
 	errs := []error{c.pauseAll(s.Nodes)}
 	for _, n := range s.Nodes {

@@ -15,7 +15,8 @@
 // Bits flip on all brokers and beside everything else, with two exceptions, so that each record is
 // whole somewhere:
 //
-//  1. All flips in one log are on one broker. Damage of what nobody reads may stay unknown for an hour.
+//  1. All flips in one log are on one broker. Damage of what nobody reads may stay unknown for an
+//     hour.
 //  2. None are in Topics that promise less than a majority of synced copies (topics_test.go).
 //
 // After each round the cluster has to become whole, with replicas spread evenly over the brokers
@@ -23,18 +24,22 @@
 //
 // What is judged, of a world that has come to rest:
 //
-//   - package checker: nothing acknowledged is lost, at the front, in the middle or at the end; nothing is there twice, out of order,
-//     changed or that nobody published; what a consumer had acknowledged, and was answered, doesn't come again. Each shard is judged so,
-//     and is to have what was published on its subjects, and nothing else.
-//   - The same of the log of each replica, and the replicas of all logs, those of cursors too, record by record (replicas.go). There are
-//     as many as were asked for: who has given a replica up has deleted it.
-//   - Snapshots that clients take and read all the while, each twice: what was acknowledged before is inside, each offset is there,
-//     and what was in a snapshot is there for good, in its second reading and at the end (snapshots.go).
-//   - Topics with minInSync 1, with a retention by number or by age, and of the durabilities Replicated and Memory keep what they promise; the last two
-//     only in worlds without power cuts, and Memory only in those where no process ends without order.
-//     There is no Topic with compaction: records are left alone for a minute and longer, and a world is over by then.
-//   - Conditional publishes, each a compare-and-swap of a register, have an order in which each did what was told; porcupine
-//     looks for it (registers.go).
+//   - package checker: nothing acknowledged is lost, at the front, in the middle or at the end;
+//     nothing is there twice, out of order, changed or that nobody published; what a consumer had
+//     acknowledged, and was answered, doesn't come again. Each shard is judged so, and is to have
+//     what was published on its subjects, and nothing else.
+//   - The same of the log of each replica, and the replicas of all logs, those of cursors too,
+//     record by record (replicas.go). There are as many as the Topic asks for: a broker that gives
+//     up a replica deletes it.
+//   - Snapshots that clients take and read all the while, each twice: what was acknowledged before
+//     is inside, each offset is there, and what was in a snapshot is there for good, in its second
+//     reading and at the end (snapshots.go).
+//   - Topics with minInSync 1, with a retention by number or by age, and of the durabilities
+//     Replicated and Memory keep what they promise; the last two only in worlds without power cuts,
+//     and Memory only in those where no process ends without order. There is no Topic with
+//     compaction: records are left alone for a minute and longer, and a world is over by then.
+//   - Conditional publishes, each a compare-and-swap of a register, have an order in which each did
+//     what was told; porcupine looks for it (registers.go).
 //   - No process panicked.
 //
 // When a disk hangs for so long that its broker gives up, and nothing else is wrong, others lead

@@ -27,8 +27,8 @@ const handOverTime = 10 * time.Second
 // nobody is no broker's number.
 const nobody = -1
 
-// handsOver has the disk of a broker hang. If that lasts longer than the broker waits, then while it
-// still hangs, with the process alive since it can't exit:
+// handsOver has the disk of a broker hang. If that lasts longer than the broker waits, then while
+// it still hangs, with the process alive since it can't exit:
 //
 //  1. the broker says so to its probes and in its metrics, until it gives up;
 //  2. other brokers lead every shard within handOverTime;

@@ -16,7 +16,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// changeTime is how long a change may take that other faults go on beside: etcd may be without a quorum all the while.
+// changeTime is how long a change may take that other faults go on beside: etcd may be without a
+// quorum all the while.
 func changeTime() time.Duration { return patience + quorumless }
 
 // ask has any broker answer what JetStream has no word for.
@@ -62,7 +63,8 @@ func (c *cluster) memberAt(node int) (*admin.Member, error) {
 	return m, err
 }
 
-// even says whether those who are to be there are, and hold about equally many replicas: then none is about to move.
+// even returns an error unless all expected brokers are present and hold about equally many
+// replicas. Then no replica is about to move.
 func (c *cluster) even() error {
 	list, err := ask[admin.BrokerList](c, admin.BrokerListSubject, nil)
 	if err != nil {
@@ -167,7 +169,8 @@ func (c *cluster) leave(s Step) error {
 	})
 }
 
-// settled waits until each log stands on as many brokers as it has replicas: the copies of what has moved elsewhere are gone.
+// settled waits until each log stands on as many brokers as it has replicas: the copies of what has
+// moved elsewhere are gone.
 func (c *cluster) settled() error {
 	return eventually(fmt.Sprintf("each log stands on %d brokers", replicas), func() error {
 		on := map[string][]string{}

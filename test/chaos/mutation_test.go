@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// TestTheJudgeFindsABroken broker: one without an invariant has to be found out within a few worlds, by what it loses or doubles and not by
-// not coming to rest.
+// TestTheJudgeFindsABroken broker: one without an invariant has to be found out within a few
+// worlds, by what it loses or doubles and not by not coming to rest.
 func TestTheJudgeFindsABroken(t *testing.T) {
 	defer func(before time.Duration) { patience = before }(patience)
 	patience = 20 * time.Second
@@ -45,7 +45,8 @@ func TestTheJudgeFindsABroken(t *testing.T) {
 	}
 }
 
-// planner plans with the faults that are to bring it to light. It returns the broker whose disk can hang, too.
+// planner plans with the faults that are to bring it to light. It returns the broker whose disk can
+// hang, too.
 func (m mutation) planner(seed uint64) (next func() Round, faulty int) {
 	if m.round != nil {
 		return func() Round { return m.round }, nobody

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// network is a bridge in the namespace of this process, with a namespace for each broker and coordinator. All of it is in namespaces
-// that test/chaos/run has made for the run, so nothing of it outlives the run, however that ends.
+// network is a bridge in the namespace of this process, with a namespace for each broker and
+// coordinator. All of it is in namespaces that test/chaos/run has made for the run, so nothing of
+// it outlives the run, however that ends.
 type network struct {
 	mu   sync.Mutex
 	cuts map[int][]int // who isn't heard, by who doesn't hear
@@ -85,7 +86,8 @@ func (w *network) cut(cuts []Cut) error {
 	return nil
 }
 
-// narrow holds up what arrives at these nodes, and drops what would wait for longer than by; a rate of 0 ends that.
+// narrow holds up what arrives at these nodes, and drops what would wait for longer than by; a rate
+// of 0 ends that.
 func (w *network) narrow(which []int, rate int, by time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

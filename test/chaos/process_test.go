@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// process is a broker or a coordinator through all its lives: as long as it is wanted, it is started again when it ends, as
-// a kubelet would do.
+// process is a broker or a coordinator through all its lives: as long as it is wanted, it is
+// started again when it ends, as a kubelet would do.
 type process struct {
 	node    int
 	args    []string
@@ -25,7 +25,8 @@ type process struct {
 	logFile *os.File
 	note    func(format string, args ...any)
 
-	// down is held by a fault that has the process end and start again and needs it to stay down in between.
+	// down is held by a fault that has the process end and start again and needs it to stay down in
+	// between.
 	down sync.Mutex
 
 	mu     sync.Mutex
@@ -124,7 +125,8 @@ func (p *process) unwant() (*exec.Cmd, chan struct{}) {
 	return p.cmd, p.ended
 }
 
-// pause has it stand still: no thread of it does anything any more, but for a system call that it is in.
+// pause has it stand still: no thread of it does anything any more, but for a system call that it
+// is in.
 func (p *process) pause() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,7 +165,8 @@ func (p *process) resume() {
 	p.still = false
 }
 
-// remount mounts its volume again, with what was synced. It waits until the kernel has let go of it.
+// remount mounts its volume again, with what was synced. It waits until the kernel has let go of
+// it.
 func (p *process) remount() error {
 	var err error
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {

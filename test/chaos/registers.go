@@ -7,8 +7,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Swap is one publish on a subject on the condition that the last message there has a sequence (0: there is none): a
-// compare-and-swap of a register.
+// Swap is one publish on a subject on the condition that the last message there has a sequence (0:
+// there is none): a compare-and-swap of a register.
 type Swap struct {
 	Client      int
 	Subject     string
@@ -31,10 +31,11 @@ const (
 // forever is when that is over of which nobody knows when it happened.
 const forever = time.Duration(1 << 62)
 
-// Linearizable says whether there is an order of the swaps, as they overlap, in which each did what its client was told. Those
-// without an answer count if they stand in the log.
+// Linearizable says whether there is an order of the swaps, as they overlap, in which each did what
+// its client was told. Those without an answer count if they stand in the log.
 //
-// It is checked by porcupine (Athalye, 2017; after Wing and Gong, 1993, and Lowe, 2017), subject by subject.
+// It is checked by porcupine (Athalye, 2017; after Wing and Gong, 1993, and Lowe, 2017), subject by
+// subject.
 func Linearizable(swaps []Swap, patience time.Duration) error {
 	model := porcupine.Model{
 		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
@@ -79,7 +80,8 @@ func Linearizable(swaps []Swap, patience time.Duration) error {
 	return nil
 }
 
-// firstWrong helps people to find what porcupine has found: what stands in the log, one after the other.
+// firstWrong helps people to find what porcupine has found: what stands in the log, one after the
+// other.
 func firstWrong(swaps []Swap) string {
 	last := map[string]*Swap{}
 	bySequence := map[uint64]*Swap{}

@@ -16,7 +16,8 @@ type Record struct {
 	Content       string // header and payload
 }
 
-// Copy is one replica's log: of which broker and shard, from which offset on (it may be trimmed), and what it holds.
+// Copy is one replica's log: of which broker and shard, from which offset on (it may be trimmed),
+// and what it holds.
 type Copy struct {
 	Broker     string
 	Shard      int
@@ -32,8 +33,8 @@ func (c Copy) damaged(offset uint64) bool {
 	return slices.ContainsFunc(c.Damaged, func(s Span) bool { return offset >= s.From && offset < s.Next })
 }
 
-// Judge holds what the copy has to the history of its shard, but for what the log says it can't read and
-// what the caller excuses.
+// Judge holds what the copy has to the history of its shard, but for what the log says it can't
+// read and what the caller excuses.
 func (c Copy) Judge(h *checker.History, told ...checker.Range) error {
 	var entries []checker.Entry
 	for _, r := range c.Records {
@@ -48,9 +49,9 @@ func (c Copy) Judge(h *checker.History, told ...checker.Range) error {
 	return nil
 }
 
-// CompareCopies holds the replicas of one log against each other, record by record, from the latest start to the earliest end.
-// known is an offset up to which all of them have to reach: what was read from the log. It returns what it finds, the first of each pair
-// of replicas.
+// CompareCopies holds the replicas of one log against each other, record by record, from the latest
+// start to the earliest end. known is an offset up to which all of them have to reach: what was
+// read from the log. It returns what it finds, the first of each pair of replicas.
 func CompareCopies(copies []Copy, known uint64) (findings []string) {
 	for _, c := range copies {
 		if c.End < known {

@@ -18,7 +18,8 @@ type Held struct {
 
 // JudgeHeld holds one reading of a part of a snapshot to what is promised of it:
 //
-//  1. All that was acknowledged before the snapshot was taken is inside; acked is the highest sequence of that.
+//  1. All that was acknowledged before the snapshot was taken is inside; acked is the highest
+//     sequence of that.
 //  2. It has a record at each offset, and none elsewhere.
 func JudgeHeld(h *Held, acked uint64) (wrong []string) {
 	if acked >= h.High {
@@ -36,7 +37,7 @@ func JudgeHeld(h *Held, acked uint64) (wrong []string) {
 }
 
 // JudgeAgain holds what was read to what is at the same offsets later: in another reading of the
-// same snapshot, or in the stream at its end, of which the oldest records may have been removed.
+// same snapshot, or in the stream at its end, whose oldest records may have been removed.
 // Whatever was in a snapshot was safe, so it is there for good.
 func JudgeAgain(h *Held, later map[uint64][]byte, from uint64) (wrong []string) {
 	for _, offset := range slices.Sorted(maps.Keys(h.Records)) {

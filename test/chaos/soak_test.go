@@ -216,7 +216,8 @@ func TestASoakStaysBounded(t *testing.T) {
 	}
 }
 
-// leakTime is how long a leak may stay unnoticed; one of memory has to fill more than the ends of logs may.
+// leakTime is how long a leak may stay unnoticed; one of memory has to fill more than the ends of
+// logs may.
 const leakTime = 4 * time.Minute
 
 // TestTheSoakFindsALeak proves the judge of the soak: each of the resources is found to grow.

@@ -18,7 +18,8 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// swappers are clients that publish on condition that nobody else has, on a few subjects, and note what they were told.
+// swappers are clients that publish on condition that nobody else has, on a few subjects, and note
+// what they were told.
 type swappers struct {
 	history *checker.History
 	began   time.Time

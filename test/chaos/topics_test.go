@@ -16,8 +16,8 @@ type kept struct {
 	how admin.CreateRequest
 	// least is how many messages stay at least; 0: all do.
 	least int
-	// holds says whether, after these harms, what was acknowledged is to be there. Else its replicas are
-	// to agree, and no more.
+	// holds says whether, after these harms, what was acknowledged is to be there. Else its replicas
+	// are to agree, and no more.
 	holds func(h harms) bool
 	// inMemory says that what is on the disks means nothing.
 	inMemory bool

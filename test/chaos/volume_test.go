@@ -13,8 +13,8 @@ import (
 // volume is the disk of one process.
 type volume interface {
 	Path() string
-	// CutPower ends all operations with an error; what was not synced is gone. Fail ends them, too, and
-	// keeps what was written.
+	// CutPower ends all operations with an error; what was not synced is gone. Fail ends them, too,
+	// and keeps what was written.
 	CutPower() error
 	Fail() error
 	// Again ends either of them. It fails while a process uses the volume.
@@ -24,8 +24,8 @@ type volume interface {
 	Remove() error
 }
 
-// newVolume makes one at a directory, with its files in another; on ext4 or, if its faults are to be
-// steered, through FUSE.
+// newVolume makes one at a directory, with its files in another; on ext4 or, if its faults are to
+// be steered, through FUSE.
 func newVolume(files, at string, megabytes int64, faulty bool) (volume, error) {
 	if !faulty {
 		v, err := disk.New(files, at, megabytes)

@@ -44,7 +44,8 @@ var consumers = []string{"billing", "audit"}
 // window is how long ids of messages are remembered: clocks jump less far.
 const window = 2 * time.Hour
 
-// rest is how fast publishers to one shard go, and slow those to each of several: some hundred messages a second together.
+// rest is how fast publishers to one shard go, and slow those to each of several: some hundred
+// messages a second together.
 const (
 	rest = 25 * time.Millisecond
 	slow = 6 * rest
@@ -277,7 +278,8 @@ func (w *world) judge() (wrong []error) {
 	}
 	find(w.whole())
 	find(w.settled())
-	// Nobody publishes or acknowledges any more. What stands on the disks then, stands there when all die at once.
+	// Nobody publishes or acknowledges any more. What stands on the disks then, stands there when all
+	// die at once.
 	find(w.pauseAll(w.there()))
 	for n := range brokers {
 		w.processes[n].kill()

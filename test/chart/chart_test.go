@@ -24,7 +24,8 @@ func TestLintIsClean(t *testing.T) {
 	}
 }
 
-// The files under testdata are what a reviewer reads when a template changes; -update rewrites them.
+// The files under testdata are what a reviewer reads when a template changes; -update rewrites
+// them.
 func TestRendering(t *testing.T) {
 	for name, args := range map[string][]string{
 		"default":    nil,

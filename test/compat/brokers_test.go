@@ -125,7 +125,8 @@ func settle(t testing.TB, subscriber *nats.Conn, publishers ...*nats.Conn) {
 	}
 }
 
-// Between brokers as within one: each publisher's messages in order, all of them, once; of each group one.
+// Between brokers as within one: each publisher's messages in order, all of them, once; of each
+// group one.
 func TestHammerAcrossBrokers(t *testing.T) {
 	members := startBrokers(t, 3)
 	const publishers, each = 6, 2000
@@ -191,8 +192,8 @@ func TestHammerAcrossBrokers(t *testing.T) {
 	}
 }
 
-// A client that has just connected can ask at once: its interest in the answer overtakes nothing and is
-// overtaken by nothing.
+// A client that has just connected can ask at once: its interest in the answer overtakes nothing
+// and is overtaken by nothing.
 func TestFirstRequestAcrossBrokers(t *testing.T) {
 	members := startBrokers(t, 2)
 	server := join(t, members[1])

@@ -42,9 +42,9 @@ func stamp(publisher int, seq uint64, size int) []byte {
 	return data
 }
 
-// Many publish to many, through plain subscriptions, wildcards and queue groups, while others come and
-// go all the time: every subscription that stays has each publisher's messages in order, all of them,
-// once; every group has each message once.
+// Many publish to many, through plain subscriptions, wildcards and queue groups, while others come
+// and go all the time: every subscription that stays has each publisher's messages in order, all of
+// them, once; every group has each message once.
 func TestHammer(t *testing.T) {
 	n := startNode(t, nil)
 	const publishers, each, subjects = 6, 4000, 3

@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// A broker goes and comes back: what was acknowledged is there, cursors stand where they stood, and who
-// is connected elsewhere is told why meanwhile, and goes on by itself afterwards.
+// A broker goes and comes back: what was acknowledged is there, cursors stand where they stood, and
+// who is connected elsewhere is told why meanwhile, and goes on by itself afterwards.
 func TestJetStreamOutlivesItsBroker(t *testing.T) {
 	local, _ := startCoordinator(t)
 	volume := t.TempDir()
@@ -108,8 +108,8 @@ func (s *site) ledBy(t *testing.T, js jetstream.JetStream, leader string) string
 	return ""
 }
 
-// Without etcd, messages go on being kept and delivered, also to consumers that are made in memory. What
-// needs etcd is refused before clients give up, and says why.
+// Without etcd, messages go on being kept and delivered, also to consumers that are made in memory.
+// What needs etcd is refused before clients give up, and says why.
 func TestJetStreamWithoutEtcd(t *testing.T) {
 	local, stop := startCoordinator(t)
 	s := &site{}

@@ -15,8 +15,9 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// A Topic of four shards on three brokers: 10,000 messages on 100 subjects, published at all brokers, come to clients that pull
-// at all brokers, each once and those of a subject in order; and what only one order could answer is refused as documented.
+// A Topic of four shards on three brokers: 10,000 messages on 100 subjects, published at all
+// brokers, come to clients that pull at all brokers, each once and those of a subject in order; and
+// what only one order could answer is refused as documented.
 func TestATopicOfSeveralShards(t *testing.T) {
 	const shards, subjects, each = 4, 100, 100
 	s := brokerSite(t, 3)

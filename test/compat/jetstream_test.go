@@ -17,7 +17,8 @@ import (
 )
 
 // site is where stories of JetStream are told. Its clients are connected to one broker after the
-// other, so where there are several, most of what a client asks for is led by another one than its own.
+// other, so where there are several, most of what a client asks for is led by another one than its
+// own.
 type site struct {
 	urls []string
 	next atomic.Int64
@@ -30,8 +31,9 @@ type story struct {
 	tell func(t *testing.T, s *site)
 }
 
-// TestJetStream holds the broker to nats.go's jetstream package. With CARILLON_NATS_SERVER=/path/to/nats-server
-// the same stories are told there too, which is how they were verified.
+// TestJetStream holds the broker to nats.go's jetstream package. With
+// CARILLON_NATS_SERVER=/path/to/nats-server the same stories are told there too, which is how they
+// were verified.
 func TestJetStream(t *testing.T) {
 	stories := slices.Concat(streamStories, messageStories, consumerStories, pullStories)
 	sites := []struct {
@@ -169,6 +171,6 @@ func take(t *testing.T, batch jetstream.MessageBatch, err error) []jetstream.Msg
 	return all
 }
 
-// soon bounds how long a pull waits that is not expected to get all that it asks for. What it is expected to
-// get comes within it on a busy machine.
+// soon bounds how long a pull waits that is not expected to get all that it asks for. What it is
+// expected to get comes within it on a busy machine.
 const soon = time.Second

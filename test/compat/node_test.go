@@ -107,7 +107,8 @@ func receive(t testing.TB, sub *nats.Subscription) *nats.Msg {
 	return m
 }
 
-// receivesNothing: a message that were still on its way would precede the answer to the client's PING.
+// receivesNothing: a message that were still on its way would precede the answer to the client's
+// PING.
 func receivesNothing(t testing.TB, nc *nats.Conn, sub *nats.Subscription) {
 	t.Helper()
 	flush(t, nc)

@@ -18,7 +18,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// copies are the segments of a broker's copy of the only stream, oldest first, all sealed but the last.
+// copies are the segments of a broker's copy of the only stream, oldest first, all sealed but the
+// last.
 func (c *cluster) copies(broker int) []string {
 	c.t.Helper()
 	files, err := filepath.Glob(filepath.Join(c.data, fmt.Sprintf("broker-%d", broker), "shards", "*-0", "*.log"))
@@ -31,8 +32,9 @@ func (c *cluster) copies(broker int) []string {
 
 var repaired = regexp.MustCompile(`Repaired a segment with what its leader has.* part=data .*bytes=(\d+)`)
 
-// A leader dies, and when it starts again one of its segments is not there and of another one a bit has flipped. It fetches these two from the
-// new leader, not more, sets the damaged file aside, and leads again with all that was acknowledged.
+// A leader dies, and when it starts again one of its segments is not there and of another one a bit
+// has flipped. It fetches these two from the new leader, not more, sets the damaged file aside, and
+// leads again with all that was acknowledged.
 func TestDamagedSegmentsAreRepaired(t *testing.T) {
 	c := startCluster(t)
 	js := c.connect()

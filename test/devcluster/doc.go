@@ -1,10 +1,11 @@
-// Package devcluster tests a cluster of three broker processes, `carillon dev --brokers 3`, that keep a
-// stream of three replicas under load:
+// Package devcluster tests a cluster of three broker processes, `carillon dev --brokers 3`, that
+// keep a stream of three replicas under load:
 //
-//  1. Brokers are killed. Nothing acknowledged is lost, duplicated or out of order, and publishers on the
-//     remaining brokers are acknowledged again within a second.
+//  1. Brokers are killed. Nothing acknowledged is lost, duplicated or out of order, and publishers
+//     on the remaining brokers are acknowledged again within a second.
 //  2. Files of a killed broker are damaged.
 //
-// Package checker defines what is judged. `make test` runs a short form; CARILLON_LONG=1 the long one.
-// Nothing survives a run: the system kills the cluster with the test, and the brokers with the cluster.
+// Package checker defines what is judged. `make test` runs a short form; CARILLON_LONG=1 the long
+// one. Nothing survives a run: the system kills the cluster with the test, and the brokers with the
+// cluster.
 package devcluster

@@ -25,7 +25,8 @@ const (
 	forgotten = testutil.Patience * 3 / 4
 )
 
-// publisher publishes at one broker, at an even pace whatever is acknowledged, and goes to no other one.
+// publisher publishes at one broker, at an even pace whatever is acknowledged, and goes to no other
+// one.
 type publisher struct {
 	history *checker.History
 	number  int
@@ -194,8 +195,8 @@ func (p *publisher) part(*nats.Conn, error) {
 	p.parted = now
 }
 
-// reconnects waits until it is acknowledged again by its own broker, which was ended at that moment: it may go on acknowledging
-// for a while before it ends.
+// reconnects waits until it is acknowledged again by its own broker, which was ended at that
+// moment: it may go on acknowledging for a while before it ends.
 func (p *publisher) reconnects(t *testing.T, ended time.Time) {
 	t.Helper()
 	var parted time.Time

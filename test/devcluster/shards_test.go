@@ -29,7 +29,8 @@ type kept struct {
 	seq    uint64
 }
 
-// writer publishes to one subject at one broker, each message when the one before was answered, without message ids.
+// writer publishes to one subject at one broker, each message when the one before was answered,
+// without message ids.
 type writer struct {
 	subject string
 	home    int
@@ -46,8 +47,8 @@ type refused struct {
 	err error
 }
 
-// link is a connection whose end cancels what is waited for: what was on its way to a broker that is
-// killed is never answered.
+// link is a connection whose end cancels what is waited for: what was on its way to a broker that
+// is killed is never answered.
 type link struct {
 	mu     sync.Mutex
 	ctx    context.Context
@@ -100,15 +101,17 @@ func (w *writer) count() int {
 	return len(w.acked)
 }
 
-// Leaders of the shards of a Topic are killed one after the other. Nothing that was acknowledged is lost, nothing is there
-// twice, the order of each subject holds, and publishers on the other brokers have an answer to every message: what was on its way
-// to the leader, or had just been published to it when it was to lead no more, went again, to the next one.
+// Leaders of the shards of a Topic are killed one after the other. Nothing that was acknowledged is
+// lost, nothing is there twice, the order of each subject holds, and publishers on the other
+// brokers have an answer to every message: what was on its way to the leader when its leadership
+// ended was sent again, to the next leader.
 func TestShardsLoseTheirLeaders(t *testing.T) {
 	shardsChangeLeaders(t, syscall.SIGKILL)
 }
 
-// Leaders are told to stop, as in a rolling change. Publishers that are connected to them aren't left in doubt, either: what they had just
-// published is acknowledged by the next leader before they are sent away.
+// Leaders are told to stop, as in a rolling change. Publishers that are connected to them aren't
+// left in doubt, either: what they had just published is acknowledged by the next leader before
+// they are sent away.
 func TestShardsWhoseLeadersAreStopped(t *testing.T) {
 	shardsChangeLeaders(t, syscall.SIGTERM)
 }

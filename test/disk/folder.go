@@ -12,14 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Folder is that of one run, locked for as long as its process lives, so that a later run knows what was left behind.
+// Folder is that of one run, locked for as long as its process lives, so that a later run knows
+// what was left behind.
 type Folder struct {
 	Dir  string
 	lock *os.File
 }
 
-// NewFolder makes one below parent, or where temporary files go if that is empty, with a name that begins with prefix. First it
-// removes what runs that died have left there, with all that is mounted in it.
+// NewFolder makes one below parent, or where temporary files go if that is empty, with a name that
+// begins with prefix. First it removes what runs that died have left there, with all that is
+// mounted in it.
 func NewFolder(parent, prefix string) (*Folder, error) {
 	if parent == "" {
 		parent = os.TempDir()
@@ -75,7 +77,8 @@ func sweep(parent, prefix string) error {
 	return nil
 }
 
-// remove unmounts what is mounted below dir and deletes the rest. Loop devices go with their mounts.
+// remove unmounts what is mounted below dir and deletes the rest. Loop devices go with their
+// mounts.
 func remove(dir string) error {
 	table, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {

@@ -136,7 +136,8 @@ func (v *Volume) Sync() error {
 	return unix.Syncfs(int(dir.Fd()))
 }
 
-// Again mounts the volume anew, with the journal replayed, as after a power cut. It fails while a process uses the volume.
+// Again mounts the volume anew, with the journal replayed, as after a power cut. It fails while a
+// process uses the volume.
 func (v *Volume) Again() error {
 	if err := unix.Unmount(v.Dir, 0); err != nil {
 		return fmt.Errorf("unmount %s: %w", v.Dir, err)
@@ -144,10 +145,12 @@ func (v *Volume) Again() error {
 	return v.mount()
 }
 
-// fillTries is how often Fill takes what is free: whoever uses the volume may take some of it meanwhile.
+// fillTries is how often Fill takes what is free: whoever uses the volume may take some of it
+// meanwhile.
 const fillTries = 10
 
-// Fill leaves about as much free, or nothing at all, in a file that takes all else. The function returned frees it again.
+// Fill leaves about as much free, or nothing at all, in a file that takes all else. The function
+// returned frees it again.
 func (v *Volume) Fill(name string, leave int64) (free func() error, err error) {
 	ballast, err := os.Create(filepath.Join(v.Dir, name))
 	if err != nil {

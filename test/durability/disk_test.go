@@ -19,7 +19,8 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// brokerVolume is a volume for the broker's data alone; those of etcd stand beside it on another disk.
+// brokerVolume is a volume for the broker's data alone; those of etcd stand beside it on another
+// disk.
 func brokerVolume(t *testing.T, name string, megabytes int64) (data string, v *volume) {
 	t.Helper()
 	data = filepath.Join(runDir, name)

@@ -28,10 +28,10 @@ func faultyVolume(t *testing.T, name string) (data string, disk *faultfs.FS) {
 	return data, disk
 }
 
-// TestADiskThatFailsAndRecoversLosesNothing has syncs fail for a moment. The pages that they were to
-// write are clean from then on and show what was written, though the disk doesn't have it; the disk is
-// not mounted again, and later syncs succeed. Whatever is acknowledged after a restart must be there
-// after a power cut, also what the first life had written and refused.
+// TestADiskThatFailsAndRecoversLosesNothing has syncs fail for a moment. The pages that they were
+// to write are clean from then on and show what was written, though the disk doesn't have it; the
+// disk is not mounted again, and later syncs succeed. Whatever is acknowledged after a restart must
+// be there after a power cut, also what the first life had written and refused.
 func TestADiskThatFailsAndRecoversLosesNothing(t *testing.T) {
 	data, disk := faultyVolume(t, "recovers")
 	s := carillon(t, data)
@@ -64,8 +64,8 @@ func TestADiskThatFailsAndRecoversLosesNothing(t *testing.T) {
 	}
 }
 
-// TestASlowDiskSlowsAndLosesNothing has every operation take so long that the disk is reported, and one
-// broker alone goes on: nobody could lead instead.
+// TestASlowDiskSlowsAndLosesNothing has every operation take so long that the disk is reported, and
+// one broker alone goes on: nobody could lead instead.
 func TestASlowDiskSlowsAndLosesNothing(t *testing.T) {
 	data, disk := faultyVolume(t, "slow")
 	s := carillon(t, data)

@@ -100,7 +100,8 @@ func frames(t *testing.T, path string, kind byte) (found [][2]int) {
 
 var toldLost = regexp.MustCompile(`records from (\d+) up to (\d+) can't be read`)
 
-// told is which messages the server said that it can't read, since it had written so much into its log.
+// told is which messages the server said that it can't read, since it had written so much into its
+// log.
 func (s *server) told(since int) []checker.Range {
 	s.t.Helper()
 	all, err := os.ReadFile(s.log.Name())
@@ -117,8 +118,8 @@ func (s *server) told(since int) []checker.Range {
 	return ranges
 }
 
-// TestAFlippedBitIsToldAndHarmsNothingElse damages one Topic while the broker is stopped. What can't be read
-// must be told by name, all else of it read, and the Topic beside it be as it was.
+// TestAFlippedBitIsToldAndHarmsNothingElse damages one Topic while the broker is stopped. What
+// can't be read must be told by name, all else of it read, and the Topic beside it be as it was.
 func TestAFlippedBitIsToldAndHarmsNothingElse(t *testing.T) {
 	rng := moments(t)
 	data := filepath.Join(runDir, "flipped")
@@ -292,7 +293,8 @@ func TestAFlippedBitAmongCursorsIsTold(t *testing.T) {
 	}
 }
 
-// TestAFlippedBitInWhatDescribesALogIsTold: what a log is about is written beside its segments, and is made again from them.
+// TestAFlippedBitInWhatDescribesALogIsTold: what a log is about is written beside its segments, and
+// is made again from them.
 func TestAFlippedBitInWhatDescribesALogIsTold(t *testing.T) {
 	data := filepath.Join(runDir, "described")
 	s := carillon(t, data)

@@ -11,7 +11,8 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// killAgain kills a server again and again while clients go on as if nothing was, and judges now and then.
+// killAgain kills a server again and again while clients go on as if nothing was, and judges now
+// and then.
 func killAgain(t *testing.T, lives, kills int, s *server) {
 	t.Helper()
 	rng := moments(t)

@@ -50,8 +50,8 @@ func cutPower(t *testing.T, times int, serve func(t *testing.T, dir string) *ser
 		}
 		s.progress(h, before, 300, 30)
 		time.Sleep(upTo(rng, time.Second))
-		// A sync that is under way when ext4 is shut down may say that all is well, though it isn't: what is
-		// said from now on would reach nobody.
+		// A sync that is under way when ext4 is shut down may say that all is well, though it isn't: what
+		// is said from now on would reach nobody.
 		for _, h := range all {
 			h.Unplug(true)
 		}
@@ -95,9 +95,9 @@ func TestNothingAcknowledgedIsLostInAPowerCut(t *testing.T) {
 	}
 }
 
-// TestTheCheckerFindsWhatAPowerCutLoses proves the checker with a server that is known to acknowledge
-// before it syncs. Where it syncs always, messages stay;
-// what its consumers acknowledged may come again, which is for the log to show.
+// TestTheCheckerFindsWhatAPowerCutLoses proves the checker with a server that is known to
+// acknowledge before it syncs. Where it syncs always, messages stay; what its consumers
+// acknowledged may come again, which is for the log to show.
 func TestTheCheckerFindsWhatAPowerCutLoses(t *testing.T) {
 	if os.Getenv("DURABILITY_PEER") == "" {
 		t.Log("it proves the checker, not the broker, and needs DURABILITY_PEER: the package's comment says how")

@@ -21,7 +21,8 @@ import (
 	"github.com/carillon-mq/carillon/test/durability/checker"
 )
 
-// server is a process with JetStream that can be killed and started again, at the same address and on the same data.
+// server is a process with JetStream that can be killed and started again, at the same address and
+// on the same data.
 type server struct {
 	t       *testing.T
 	url     string

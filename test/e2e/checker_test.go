@@ -26,13 +26,15 @@ import (
 const (
 	watchedTopic    = "watched"
 	watchedConsumer = "watcher"
-	// watchedRest is how long each of its publishers rests: what comes together in all stories is read back in seconds.
+	// watchedRest is how long each of its publishers rests: what comes together in all stories is read
+	// back in seconds.
 	watchedRest = 20 * time.Millisecond
 	// readTime is how long reading all of it back may take, with what its consumer has not had.
 	readTime = 3 * time.Minute
 )
 
-// watched is a Topic that is published to and read while other stories are told, and what its clients were told.
+// watched is a Topic that is published to and read while other stories are told, and what its
+// clients were told.
 type watched struct {
 	history *checker.History
 	load    *checker.Load
@@ -133,7 +135,8 @@ func watchEnds(t *testing.T, e *environment) {
 	}
 }
 
-// judgeVolumes reads what stands of a Topic of one shard on the volumes of all brokers. It returns why that can't be read.
+// judgeVolumes reads what stands of a Topic of one shard on the volumes of all brokers. It returns
+// why that can't be read.
 func (e *environment) judgeVolumes(ctx context.Context, t *testing.T, id string, h *checker.History, entries []checker.Entry) error {
 	t.Helper()
 	copies := map[string][]chaos.Copy{}

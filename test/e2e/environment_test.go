@@ -111,7 +111,8 @@ func eventually(t *testing.T, limit time.Duration, what string, check func(conte
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
 	for {
-		// Each look has a deadline of its own, so that the last answer is about the cluster and not about time.
+		// Each look has a deadline of its own, so that the last answer is about the cluster and not about
+		// time.
 		ctx, cancel := context.WithTimeout(t.Context(), lookTime)
 		err := check(ctx)
 		cancel()

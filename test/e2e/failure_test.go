@@ -20,7 +20,8 @@ const (
 	reconnectTime = time.Minute
 )
 
-// wanderer is a client at a broker that is about to go: it has to end up at another, and hear again.
+// wanderer is a client at a broker that is about to go: it has to end up at another, and hear
+// again.
 func (e *environment) wanderer(t *testing.T, pod string) (conn *nats.Conn, hears func(publisher *nats.Conn) func(context.Context) error) {
 	t.Helper()
 	conn = e.connect(t, pod)
@@ -45,7 +46,8 @@ func (e *environment) wanderer(t *testing.T, pod string) (conn *nats.Conn, hears
 	}
 }
 
-// heardAgain fails unless a client that connects to the broker now hears the others, each message once.
+// heardAgain fails unless a client that connects to the broker now hears the others, each message
+// once.
 func (e *environment) heardAgain(t *testing.T, pod, from string) {
 	t.Helper()
 	f := e.startTraffic(t, from, pod)

@@ -18,7 +18,8 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 )
 
-// chart installs the chart with this image, or upgrades to it, and waits until its operator is ready.
+// chart installs the chart with this image, or upgrades to it, and waits until its operator is
+// ready.
 func (e *environment) chart(t *testing.T, image string) {
 	t.Helper()
 	repository, tag, ok := strings.Cut(image, ":")

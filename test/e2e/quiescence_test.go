@@ -89,7 +89,8 @@ func quiescence(t *testing.T, e *environment) {
 	t.Errorf("the operator takes %.1f m CPU at rest, more than %.0f", cpu*1000, mostCPU*1000)
 }
 
-// versions of every object in the namespaces of the operator and its users, leases and events apart.
+// versions of every object in the namespaces of the operator and its users, leases and events
+// apart.
 func (e *environment) versions(ctx context.Context) (map[string]string, error) {
 	api, err := discovery.NewDiscoveryClientForConfig(e.config)
 	if err != nil {

@@ -16,8 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// removal deletes in the worst order: first the operator with its namespace, then the
-// definitions, then the namespace with the brokers. Nobody is left to remove a finalizer, so none may wait for one.
+// removal deletes in the worst order: first the operator with its namespace, then the definitions,
+// then the namespace with the brokers. Nobody is left to remove a finalizer, so none may wait for
+// one.
 func removal(t *testing.T, e *environment) {
 	remove := func(limit time.Duration, kind schema.GroupVersionKind, name string) {
 		t.Helper()

@@ -47,8 +47,8 @@ func another(than ...string) string {
 	return ""
 }
 
-// topicBrokerKilled kills the broker that leads a Topic under load: another one leads within seconds, and
-// everything that was acknowledged is there, also on the one that was killed.
+// topicBrokerKilled kills the broker that leads a Topic under load: another one leads within
+// seconds, and everything that was acknowledged is there, also on the one that was killed.
 func topicBrokerKilled(t *testing.T, e *environment) {
 	eventually(t, copyTime, "all replicas are in sync", e.isWhole("orders"))
 	victim := e.leaderOf(t, "orders")
@@ -92,7 +92,8 @@ func leaderCut(t *testing.T, e *environment) {
 	d.kept(t, e.stream(t, victim), name)
 }
 
-// volumeLost takes a broker's volume away. It comes back as another broker, and others have what it had.
+// volumeLost takes a broker's volume away. It comes back as another broker, and others have what it
+// had.
 func volumeLost(t *testing.T, e *environment) {
 	const victim = "main-2"
 	d := e.startDurable(t, another(victim), "orders.us.volume")
@@ -144,8 +145,8 @@ func (e *environment) scaled(t *testing.T, n int32) {
 	})
 }
 
-// scaleDownAndUp takes a broker away under load: it hands over what it has before it goes, also what nobody
-// else has. Then it comes back.
+// scaleDownAndUp takes a broker away under load: it hands over what it has before it goes, also
+// what nobody else has. Then it comes back.
 func scaleDownAndUp(t *testing.T, e *environment) {
 	const victim = "main-2"
 	d := e.startDurable(t, podName(0), "orders.us.scale")

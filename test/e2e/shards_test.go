@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// shardsLoseALeader kills a broker that leads shards of a Topic which many subjects go to. Then the Topic's Subscription
-// reads all that was acknowledged, each subject in order.
+// shardsLoseALeader kills a broker that leads shards of a Topic which many subjects go to. Then the
+// Topic's Subscription reads all that was acknowledged, each subject in order.
 func shardsLoseALeader(t *testing.T, e *environment) {
 	const name, shards, subjects = "readings", 4, 8
 	sample := []string{"-n", namespace, "-f", "config/samples/topic-shards.yaml"}

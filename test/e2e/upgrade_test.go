@@ -91,7 +91,8 @@ func upgrade(t *testing.T, e *environment) {
 	}
 }
 
-// versionOf asks the broker which version of Carillon it is; INFO names the NATS version that it speaks.
+// versionOf asks the broker which version of Carillon it is; INFO names the NATS version that it
+// speaks.
 func (e *environment) versionOf(t *testing.T, pod string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), lookTime)

@@ -74,7 +74,8 @@ func (f *FS) Unmount() error {
 	return f.pages.close()
 }
 
-// FailSyncs has syncs fail with an I/O error, and lose what they were to make safe, or succeed again.
+// FailSyncs has syncs fail with an I/O error, and lose what they were to make safe, or succeed
+// again.
 func (f *FS) FailSyncs(fail bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,7 +96,8 @@ func (f *FS) Hang() {
 	f.hangs = true
 }
 
-// Release ends Hang: operations that wait go on, also those of processes that were killed meanwhile.
+// Release ends Hang: operations that wait go on, also those of processes that were killed
+// meanwhile.
 func (f *FS) Release() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,8 +127,8 @@ func (f *FS) Sync() error {
 	return nil
 }
 
-// CutPower ends all operations with an error, and drops what was not made safe. The processes that use
-// the file system are to be killed before PowerOn.
+// CutPower ends all operations with an error, and drops what was not made safe. The processes that
+// use the file system are to be killed before PowerOn.
 func (f *FS) CutPower() error {
 	f.mu.Lock()
 	f.off = true

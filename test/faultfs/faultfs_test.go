@@ -68,8 +68,8 @@ func holds(t *testing.T, what, path string, want []byte) {
 	}
 }
 
-// After a failed sync readers see what was written, the next sync succeeds, and a power cut shows that
-// neither wrote it: only what was written again is there.
+// After a failed sync readers see what was written, the next sync succeeds, and a power cut shows
+// that neither wrote it: only what was written again is there.
 func TestAFailedSyncLosesWhatItWasToMakeSafe(t *testing.T) {
 	disk, dir := mount(t)
 	path := filepath.Join(dir, "log")

@@ -13,8 +13,8 @@ import (
 // pageSize is what a disk writes or loses as a whole.
 const pageSize = 4096
 
-// pages holds what is on the disk of all that readers see otherwise. Operations on data exclude each
-// other, so that a power cut is between two of them.
+// pages holds what is on the disk of all that readers see otherwise. Operations on data exclude
+// each other, so that a power cut is between two of them.
 type pages struct {
 	mu    sync.Mutex
 	off   bool

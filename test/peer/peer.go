@@ -1,4 +1,5 @@
-// Package peer runs nats-server, for tests that hold us to what it does. Nothing of it outlives the test.
+// Package peer runs nats-server, for tests that hold us to what it does. Nothing of it outlives the
+// test.
 package peer
 
 import (
@@ -21,7 +22,8 @@ type Server struct {
 	cmd     *exec.Cmd
 }
 
-// Start runs the nats-server at path, with more arguments, until the test ends, and returns when it is ready.
+// Start runs the nats-server at path, with more arguments, until the test ends, and returns when it
+// is ready.
 func Start(t testing.TB, path string, args ...string) *Server {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

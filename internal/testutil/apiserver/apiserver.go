@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// startTime and stopTime bound how long the API server or etcd may take to start or to end: far longer
-// than either takes on a busy machine of two slow cores.
+// startTime and stopTime bound how long the API server or etcd may take to start or to end: far
+// longer than either takes on a busy machine of two slow cores.
 const startTime, stopTime = 3 * time.Minute, time.Minute
 
 // Assets returns the directory of the programs, which `make test` builds.
@@ -28,7 +28,8 @@ func Assets() (string, error) {
 	return assets, nil
 }
 
-// Start starts env on ports that no other test has. The caller calls stop when it needs env no longer.
+// Start starts env on ports that no other test has. The caller calls stop when it needs env no
+// longer.
 func Start(env *envtest.Environment) (config *rest.Config, stop func() error, err error) {
 	if _, err := Assets(); err != nil {
 		return nil, nil, err

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// History is what publishers and consumers of one stream did and were told. It is safe for concurrent use.
+// History is what publishers and consumers of one stream did and were told. It is safe for
+// concurrent use.
 type History struct {
 	Stream  string
 	subject func(publisher int) string
@@ -51,8 +52,8 @@ func (h *History) Progress() Progress {
 	return h.seen
 }
 
-// Unplug says that the power is off, or on again. What a server says while it is off reaches nobody,
-// so it is not noted; what is sent may be there all the same.
+// Unplug says that the power is off, or on again. What a server says while it is off reaches
+// nobody, so it is not noted; what is sent may be there all the same.
 func (h *History) Unplug(off bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,7 +96,8 @@ func (h *History) LastAcked() uint64 {
 	return h.last
 }
 
-// Unordered notes that a value may have been sent on a later connection than those of its publisher before it.
+// Unordered notes that a value may have been sent on a later connection than those of its publisher
+// before it.
 func (h *History) Unordered(v Value) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,9 +124,10 @@ func (h *History) consumer(name string) *consumed {
 	return c
 }
 
-// Delivered notes what a consumer got, and reports whether it was noted. It must have been sent after all
-// answers that were noted before. A consumer must not acknowledge what was not noted: while the power is
-// being cut the server may still keep the acknowledgement, and would then never deliver the message again.
+// Delivered notes what a consumer got, and reports whether it was noted. It must have been sent
+// after all answers that were noted before. A consumer must not acknowledge what was not noted:
+// while the power is being cut the server may still keep the acknowledgement, and would then never
+// deliver the message again.
 func (h *History) Delivered(consumer string, seq uint64, payload []byte) (noted bool) {
 	v, err := Decode(h.Stream, payload)
 	h.mu.Lock()

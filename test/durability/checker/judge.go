@@ -89,9 +89,9 @@ func (v *Verdict) Err() error {
 	return errors.New(b.String())
 }
 
-// Judge holds all that was read from the stream, from front to back, to the history. Sequences in told
-// are those of which the server said itself that it can't give them back. Consumers are expected to
-// have been drained.
+// Judge holds all that was read from the stream, from front to back, to the history. Sequences in
+// told are those that the server itself reported as lost. Consumers are expected to have been
+// drained.
 func (h *History) Judge(stream []Entry, told ...Range) *Verdict {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -46,7 +46,8 @@ func TestTheJudgeFindsNothingWhereNothingIsWrong(t *testing.T) {
 	}
 }
 
-// A value of which nobody knows on which connection it went may stand anywhere, and those around it may not.
+// A value of which nobody knows on which connection it went may stand anywhere, and those around it
+// may not.
 func TestTheJudgeKnowsWhatHasNoOrder(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		s := tell(6)

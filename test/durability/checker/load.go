@@ -19,7 +19,8 @@ type Workload struct {
 	Again     int      // publishers to each shard that send each message, with its id, until it is acknowledged
 	Async     int      // publishers to each shard with a window of messages in flight
 	Consumers []string // durable consumers of the whole Topic, each read by one client
-	// Rest is how long a publisher waits after each message, one with a window after a few. 0: it goes as fast as it can.
+	// Rest is how long a publisher waits after each message, one with a window after a few. 0: it goes
+	// as fast as it can.
 	Rest time.Duration
 	// Options are the connections'.
 	Options []nats.Option
@@ -30,8 +31,8 @@ type Workload struct {
 const (
 	// answerTime is how long a client waits for one answer; after that its outcome is not known.
 	answerTime = time.Second
-	// window is how many messages an asynchronous publisher has in flight. It rests between bursts, so that a
-	// round of minutes fits into memory and can be read again within seconds.
+	// window is how many messages an asynchronous publisher has in flight. It rests between bursts, so
+	// that a round of minutes fits into memory and can be read again within seconds.
 	window = 256
 	burst  = 64
 	rest   = 10 * time.Millisecond
@@ -76,7 +77,8 @@ func (h *History) Start(ctx context.Context, w Workload) (*Load, error) {
 	return h.topic().Start(ctx, w)
 }
 
-// Start sets a workload going. Publishers of a kind share a connection, so that what one read of it brings is for several shards.
+// Start sets a workload going. Publishers of a kind share a connection, so that what one read of it
+// brings is for several shards.
 func (t *Topic) Start(ctx context.Context, w Workload) (*Load, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &Load{cancel: cancel}
@@ -158,8 +160,9 @@ func (h *History) told(v Value, ack *jetstream.PubAck, err error, final func(err
 	}
 }
 
-// A publisher that doesn't repeat itself is another one after its connection was lost: what is still on its way on the
-// one before may arrive behind what is sent on the next, and order is promised within one.
+// A publisher that doesn't repeat itself is another one after its connection was lost: what is
+// still on its way on the one before may arrive behind what is sent on the next, and order is
+// promised within one.
 func (h *History) publishSync(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, p int, again bool, w *Workload) {
 	var v Value
 	err := error(nil)

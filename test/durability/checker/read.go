@@ -14,7 +14,8 @@ func (h *History) Drain(ctx context.Context, js jetstream.JetStream, consumers .
 }
 
 // Drain lets the consumers get all that they have not acknowledged, and returns when the server
-// says that there is nothing left for any of them. From then on all that is there has to have been delivered to them.
+// says that there is nothing left for any of them. From then on all that is there has to have been
+// delivered to them.
 func (t *Topic) Drain(ctx context.Context, js jetstream.JetStream, consumers ...string) error {
 	for _, name := range consumers {
 		for _, h := range t.Shards {
@@ -50,7 +51,8 @@ func (t *Topic) Drain(ctx context.Context, js jetstream.JetStream, consumers ...
 	return nil
 }
 
-// Read reads the stream from front to back, and does not stop before the sequence that the stream says is its last.
+// Read reads the stream from front to back, and does not stop before the sequence that the stream
+// says is its last.
 func (h *History) Read(ctx context.Context, js jetstream.JetStream) ([]Entry, error) {
 	stream, err := js.Stream(ctx, h.Stream)
 	if err != nil {

@@ -5,15 +5,15 @@ import (
 	"hash/fnv"
 )
 
-// Topic is what happened on one: a history of each shard, since each has sequences and an order of its own. A publisher belongs to
-// one of them: all that it sends has the same subject.
+// Topic is what happened on one: a history of each shard, since each has sequences and an order of
+// its own. A publisher belongs to one of them: all that it sends has the same subject.
 type Topic struct {
 	Name   string
 	Shards []*History
 }
 
-// NewTopic is one with so many shards, on which nothing has happened. The subjects of the Topic are to be those below its name, and
-// the whole subject is to decide the shard.
+// NewTopic is one with so many shards, on which nothing has happened. The subjects of the Topic are
+// to be those below its name, and the whole subject is to decide the shard.
 func NewTopic(name string, shards int) *Topic {
 	t := &Topic{Name: name}
 	if shards == 1 {
@@ -41,7 +41,8 @@ func (t *Topic) shard(stream string) *History {
 	return nil
 }
 
-// subjectIn is a publisher's subject that belongs to a shard: which one that is must never change, so it is worked out here anew.
+// subjectIn is a publisher's subject that belongs to a shard: which one that is must never change,
+// so it is worked out here anew.
 func subjectIn(topic string, publisher, shard, shards int) string {
 	for i := 0; ; i++ {
 		subject := fmt.Sprintf("%s.p%d.%d", topic, publisher, i)

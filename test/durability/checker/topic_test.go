@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Where a subject belongs is for ever, so these never change; and every publisher has one of its own.
+// Where a subject belongs is for ever, so these never change; and every publisher has one of its
+// own.
 func TestSubjectsOfShards(t *testing.T) {
 	topic := NewTopic("orders", 4)
 	got, seen := "", map[string]bool{}

@@ -17,8 +17,8 @@ func (v Value) String() string { return fmt.Sprintf("p%d/%d", v.Publisher, v.Cou
 // disks and logs write at once.
 var sizes = [...]int{0, 16, 60, 100, 100, 180, 250, 400, 700, 1000, 16, 60, 100, 180, 5000, 40000}
 
-// Encode is the payload that carries the value on a stream. All of it follows from the value, so that
-// a single wrong byte shows.
+// Encode is the payload that carries the value on a stream. All of it follows from the value, so
+// that a single wrong byte shows.
 func Encode(stream string, v Value) []byte {
 	x := uint64(v.Publisher)*0x9e3779b97f4a7c15 ^ v.Counter*0xbf58476d1ce4e5b9
 	size := sizes[(x>>32)%uint64(len(sizes))]
