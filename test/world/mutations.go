@@ -44,7 +44,7 @@ var mutationsOfReplication = []Mutation{
 		Faults: []string{"cut in two", "cut off one", "kill one"}},
 	{Name: "R9: who lost what was safe doesn't say so", Edits: []edit{
 		{"broker/copystate/apply.go", "\tif e.Damage != \"\" {\n\t\ts = s.doubt(Damaged", "\tif false {\n\t\ts = s.doubt(Damaged"},
-		{"broker/copystate/apply.go", "\ts = s.doubt(Damaged, e.Reason, e.Epoch)\n\ts.spent", "\ts.spent"}},
+		{"broker/copystate/apply.go", "\ts = s.doubt(Damaged, e.Reason, e.Epoch)\n\ts.failedEpoch", "\ts.failedEpoch"}},
 		Faults: []string{"bits flip", "kill one"}, Found: []Class{FlippedBits}},
 }
 
