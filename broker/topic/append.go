@@ -12,7 +12,8 @@ import (
 
 // appendMessages judges and appends some of the messages, and returns the rest. The first message
 // with an id marks the log.
-func (s *ShardLeader) appendMessages(in *intake, v *view, messages []protocol.Message) (rest []protocol.Message) {
+func (s *ShardLeader) appendMessages(in *intake, v *view,
+	messages []protocol.Message) (rest []protocol.Message) {
 	messages = messages[s.appendBatch(in, v, messages):]
 	if !in.first {
 		return messages
@@ -77,7 +78,8 @@ func (s *ShardLeader) appendBatch(in *intake, v *view, messages []protocol.Messa
 			size += len(m.Data) + len(m.Subject)
 		}
 		if keep && !in.alone {
-			in.records = append(in.records, log.Record{Time: now, Subject: m.Subject, Header: m.Header, Data: m.Data})
+			in.records = append(in.records,
+				log.Record{Time: now, Subject: m.Subject, Header: m.Header, Data: m.Data})
 		}
 	}
 	count, answers := uint64(len(in.records)+in.append.Packed.Count), p.messages()

@@ -115,7 +115,9 @@ func (s *ShardLeader) endConfirms(why error) {
 
 // unconfirmed returns the error for an answer that was not confirmed in time.
 func (s *ShardLeader) unconfirmed() *publish.UnconfirmedError {
-	return &publish.UnconfirmedError{Topic: s.shard.name, Why: fmt.Sprintf("broker %s leads it, and its other replicas have not confirmed that for %v", s.service.config.Name, confirmTime)}
+	return &publish.UnconfirmedError{Topic: s.shard.name,
+		Why: fmt.Sprintf("broker %s leads it, and its other replicas have not confirmed that for %v",
+			s.service.config.Name, confirmTime)}
 }
 
 // settles reports whether the answers of p can be given: high is above the records that they depend

@@ -84,7 +84,8 @@ func (s *ShardLeader) isDue(mono int64) bool {
 	if due := s.retention.due.Load(); due == 0 || policy.Age > 0 && mono >= due {
 		return true
 	}
-	return (policy.Bytes > 0 || policy.Messages > 0 || policy.Age > 0) && s.high.Load() != s.retention.seen.Load()
+	return (policy.Bytes > 0 || policy.Messages > 0 || policy.Age > 0) &&
+		s.high.Load() != s.retention.seen.Load()
 }
 
 // retain deletes records by the retention policy. While the time is in doubt, nothing is deleted by
@@ -101,9 +102,11 @@ func (s *ShardLeader) retain() {
 		policy.Age = 0
 		s.retention.due.Store(mono + int64(tick))
 	}
-	if err := s.applyRetention(time.Unix(0, now), mono, policy); err != nil && !errors.Is(err, log.ErrClosed) {
+	err := s.applyRetention(time.Unix(0, now), mono, policy)
+	if err != nil && !errors.Is(err, log.ErrClosed) {
 		s.retention.due.Store(mono + int64(lastRetry))
-		s.service.log.Warn("old records of a Topic could not be deleted", "topic", s.shard.name, "error", err)
+		s.service.log.Warn("old records of a Topic could not be deleted", "topic", s.shard.name,
+			"error", err)
 	}
 }
 

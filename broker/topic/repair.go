@@ -18,7 +18,8 @@ func (s *Service) repair(p *Shard, v *view) (repaired bool, err error) {
 			return false, err
 		}
 		if to != "" {
-			s.log.Warn("the damaged end of a log was set aside", "topic", p.Name(), "log", part.Name(), "to", to)
+			s.log.Warn("the damaged end of a log was set aside", "topic", p.Name(), "log", part.Name(),
+				"to", to)
 		}
 	}
 	n := p.logs.lacking()
@@ -26,7 +27,8 @@ func (s *Service) repair(p *Shard, v *view) (repaired bool, err error) {
 		s.apply(p, copystate.Repaired{}) // retention deleted what was damaged
 		return true, nil
 	}
-	s.log.Warn("the damaged segments of a copy are fetched from its leader, and set aside", "topic", p.Name(), "segments", n, "leader", s.nameOf(v.leader))
+	s.log.Warn("the damaged segments of a copy are fetched from its leader, and set aside",
+		"topic", p.Name(), "segments", n, "leader", s.nameOf(v.leader))
 	m := &repair{}
 	p.repair, p.followed = m, v.durability
 	p.following = s.config.Exchange.Follow(replica.FollowConfig{
@@ -48,8 +50,10 @@ func (s *Service) finishRepair(p *Shard) error {
 	err := *p.repair.done.Load()
 	s.unfollow(p)
 	if err != nil {
-		s.log.Warn("damaged segments can't be fetched alone, so the whole copy is", "topic", p.Name(), "error", err)
-		s.apply(p, copystate.Unrepairable{Reason: "damaged segments can't be fetched alone: " + err.Error()})
+		s.log.Warn("damaged segments can't be fetched alone, so the whole copy is", "topic", p.Name(),
+			"error", err)
+		s.apply(p,
+			copystate.Unrepairable{Reason: "damaged segments can't be fetched alone: " + err.Error()})
 		return p.keepState()
 	}
 	s.log.Info("a damaged copy is whole again", "topic", p.Name())

@@ -61,7 +61,8 @@ func (s *Service) tell(p *Shard, v *view, change func()) {
 // process last closed them.
 func (p *Shard) suspectClosed() coordination.Suspect {
 	own := &p.own
-	return coordination.Suspect{Topic: p.topic.id, Shard: p.number, Epoch: own.epoch, End: own.reached[replica.Data], State: own.reached[replica.State], Closed: true}
+	return coordination.Suspect{Topic: p.topic.id, Shard: p.number, Epoch: own.epoch,
+		End: own.reached[replica.Data], State: own.reached[replica.State], Closed: true}
 }
 
 // reporter writes the reports when they have changed, until the Service closes.

@@ -39,7 +39,8 @@ type compacted struct {
 // Compacted returns the counters of compaction.
 func (u *Upkeep) Compacted() Compacted {
 	c := &u.compacted
-	out := Compacted{Runs: c.runs.Load(), Records: c.records.Load(), Bytes: c.bytes.Load(), Duration: time.Duration(c.nanoseconds.Load())}
+	out := Compacted{Runs: c.runs.Load(), Records: c.records.Load(), Bytes: c.bytes.Load(),
+		Duration: time.Duration(c.nanoseconds.Load())}
 	if last := c.last.Load(); last > 0 {
 		out.Last = time.Unix(0, last)
 	}

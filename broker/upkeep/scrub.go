@@ -73,7 +73,8 @@ func (u *Upkeep) scrubber(ctx context.Context) {
 				pause = 0
 				break
 			}
-			u.Scrub(ctx, plan[i].Of.shard, plan[i].Of.log, log.ScrubOptions{From: plan[i].Base, Most: 1, Pace: pace})
+			u.Scrub(ctx, plan[i].Of.shard, plan[i].Of.log,
+				log.ScrubOptions{From: plan[i].Base, Most: 1, Pace: pace})
 			if time.Since(saved) >= scrubSave {
 				u.saveChecks(ctx)
 				saved = time.Now()

@@ -75,7 +75,8 @@ func (u *Upkeep) Stats() Stats {
 
 // rounds calls do for each shard, one after the other, in rounds with a pause of rest, until ctx
 // ends.
-func (u *Upkeep) rounds(ctx context.Context, first, rest time.Duration, do func(context.Context, Shard)) {
+func (u *Upkeep) rounds(ctx context.Context, first, rest time.Duration,
+	do func(context.Context, Shard)) {
 	for pause := first; work.Sleep(ctx, pause); pause = rest {
 		for shard := range u.config.Shards() {
 			if ctx.Err() != nil {
@@ -103,13 +104,15 @@ func (u *Upkeep) compress(ctx context.Context, shard Shard) {
 // failed logs an error, unless the log was closed or the upkeep ends.
 func (u *Upkeep) failed(ctx context.Context, shard Shard, doing string, err error) {
 	if ctx.Err() == nil && !errors.Is(err, log.ErrClosed) {
-		u.log.Warn("The upkeep of a Topic's sealed segments failed; the next round tries again", "topic", shard.Name(), "doing", doing, "error", err)
+		u.log.Warn("The upkeep of a Topic's sealed segments failed; the next round tries again",
+			"topic", shard.Name(), "doing", doing, "error", err)
 	}
 }
 
 // damaged counts, logs and reports damages that were found in one log of a shard.
 func (u *Upkeep) damaged(shard Shard, l *log.Log, damages int, first *log.CorruptError) {
 	u.stats.damages.Add(uint64(damages))
-	u.log.Error("a Topic's log is damaged", "topic", shard.Name(), "log", l.Name(), "damages", damages, "first", first.Error())
+	u.log.Error("a Topic's log is damaged", "topic", shard.Name(), "log", l.Name(), "damages", damages,
+		"first", first.Error())
 	shard.Damaged(first)
 }
