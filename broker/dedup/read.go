@@ -17,8 +17,8 @@ type Reading struct {
 	Clock  *clock.Clock
 	Window time.Duration // of the Topic
 	Budget int64         // how many bytes of the log are read at most
-	// Damaged is told of records that can't be read. Its error ends the reading; nil goes on behind
-	// them.
+	// Damaged is called with each range of records that can't be read. If it returns an error, the
+	// reading ends; otherwise it continues after them.
 	Damaged func(damage *log.CorruptError) error
 }
 

@@ -215,7 +215,7 @@ func (w *Window) Truncate(end uint64) {
 	w.Undo(n)
 }
 
-// ExpireNow is Expire for a caller who doesn't hold mu. It returns how many are left.
+// ExpireNow is Expire for a caller that doesn't hold mu. It returns how many are left.
 func (w *Window) ExpireNow(before int64) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

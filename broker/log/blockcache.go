@@ -2,8 +2,8 @@ package log
 
 import "sync"
 
-// blockCache keeps the blocks that were decompressed last, so that who reads a compressed segment
-// in order decompresses each block once, however little it takes at a time.
+// blockCache keeps the blocks that were decompressed last, so that reading a compressed segment in
+// order decompresses each block once, however small the reads are.
 type blockCache struct {
 	mu     sync.Mutex
 	blocks []*cachedBlock

@@ -7,7 +7,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/env"
 )
 
-// handle is a segment's open file, shared by whoever uses it. All fields are guarded by handles.mu.
+// handle is a segment's open file, shared by its users. All fields are guarded by handles.mu.
 type handle struct {
 	f     env.File
 	users int

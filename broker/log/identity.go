@@ -48,8 +48,8 @@ const (
 	metaSole = 1
 )
 
-// The file is one line of JSON and one with its checksum: a person can read it, and mend it by
-// leaving the second line out.
+// encodeIdentity returns the file: one line of JSON and one with its checksum. A person can read
+// it, and edit it if the second line is removed.
 func encodeIdentity(m *identityFile) ([]byte, error) {
 	line, err := json.Marshal(m)
 	if err != nil {

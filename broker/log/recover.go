@@ -18,12 +18,11 @@ type Recovery struct {
 	// kept.
 	Kept    string
 	Suspect bool
-	// Rebuilt says that the manifest was lost, and made again from the segments: the state of the
-	// copy is not known, what was trimmed within the first segment may be back, and Spec is what
+	// Rebuilt reports that the manifest was lost and rebuilt from the segments: the state of the copy
+	// is unknown, records that were trimmed within the first segment may be back, and Spec is what
 	// was given to Open.
 	Rebuilt bool
-	// Strange says that there is more amiss than segments that are damaged or missing (see
-	// Log.Lacks).
+	// Strange reports faults beyond damaged or missing segments (see Log.Lacks).
 	Strange bool
 	Reason  string
 	// Damaged are the ranges that are known to be unreadable here.

@@ -76,7 +76,7 @@ func (r *BulkReader) Read(s *Reader, q Query, dst []byte) ([]byte, Range, error)
 	default:
 		err = s.source.Unreadable(err)
 	}
-	if g.Count > 0 { // what is wrong is told to who goes on there
+	if g.Count > 0 { // the next read, from there, returns the error
 		return g.dst, g.Range, nil
 	}
 	return nil, g.Range, err

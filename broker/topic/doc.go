@@ -108,8 +108,8 @@
 //  2. What it knows of a copy is a copystate.State, kept in the data log's manifest before anything
 //     follows from it. Only copystate decides whether to vouch, withdraw, resign, lead, follow,
 //     repair or set aside.
-//  3. What the broker writes to the shard's key goes through replica.Exchange.Say, one write at a
-//     time. A write whose answer was lost is done again.
+//  3. The broker changes its entry in the shard's key through replica.Exchange.ChangeEntry, one
+//     change at a time. A change without an answer is repeated.
 //  4. Copies in doubt are also reported (coordination.Suspect), for the controller to compare when
 //     no member vouches. Nothing waits for that.
 //
