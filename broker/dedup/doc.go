@@ -1,5 +1,5 @@
-// Package dedup has the deduplication window of a shard: which message ids were kept so recently
-// that a second message with one of them is a duplicate.
+// Package dedup has the deduplication window of a shard: the ids of recent messages. A second
+// message with one of them is a duplicate.
 //
 //	window.go  Window: ids by hash, their offsets and ages, and the rules by which ages are known
 //	read.go    ReadLog: a window from the end of a log
@@ -7,8 +7,8 @@
 // Invariants:
 //
 //	E1  An id is known only while its age is surely within the window (Window, rules 1 to 4).
-//	E2  A Window says since when it knows all ids (Complete). What it had to forget, or could not
-//	    read, moves that moment.
+//	E2  A Window reports since when it knows all ids (Complete). An id that it had to forget or
+//	    could not read moves that moment.
 //	E3  The ids of records that the log no longer holds are forgotten: Undo on the leader, Truncate
 //	    on a follower.
 //	E4  The ids of all windows together are bounded; see limits.go.

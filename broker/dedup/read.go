@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/records"
 )
 
-// Reading says how a log is read for message ids.
+// Reading is how a log is read for message ids.
 type Reading struct {
 	Codec  publish.Codec
 	Clock  *clock.Clock
@@ -22,8 +22,8 @@ type Reading struct {
 	Damaged func(damage *log.CorruptError) error
 }
 
-// ReadLog fills the window from the end of a log, in place of what it knew. It returns how many ids
-// it had no room for.
+// ReadLog replaces the content of the window by the ids at the end of a log. It returns the number
+// of ids for which there was no room.
 func (w *Window) ReadLog(data *log.Log, r Reading) (forgotten int, err error) {
 	c := r.Clock
 	now, mono := c.Read()

@@ -11,43 +11,44 @@ import (
 	"github.com/carillon-mq/carillon/broker/publish"
 )
 
-// Window remembers the ids of a shard's messages for as long as a second one is a duplicate, by
-// 128 bits of hash under secret seeds: two ids that are taken for one are not to be expected in
-// the life of a cluster, and a table without pointers costs the garbage collector nothing.
+// Window holds the ids of a shard's messages for as long as a second message with one of them is a
+// duplicate. An id is held as 128 bits of hash under secret seeds. Collisions are not to be
+// expected in the life of a cluster, and a table without pointers costs the garbage collector
+// nothing.
 //
-// The leader of the shard fills it as messages are judged, a follower from the batches that it
-// appends and truncates. So whichever broker is elected has it. To read it from the log at the
-// election was the simpler way: with a million ids that takes more than a second, in which nobody
-// can publish.
+// The leader fills the window as it judges messages, and a follower from the batches that it
+// appends and truncates. So every broker that can be elected has it. Rejected: reading it from the
+// log at the election. With a million ids that takes more than a second, in which nobody can
+// publish.
 //
-// A duplicate is acknowledged and not kept. If the window was over by then, a message is lost; if a
-// message is kept twice within the window, it is kept twice. So an id is known only while its age
-// is surely within the window:
+// A duplicate is acknowledged and not stored. If the window had ended, that loses a message; a
+// message that is wrongly taken for new is only stored twice. So an id counts as known only while
+// its age is surely within the window:
 //
 //  1. Ages are measured on the clock's Mono, which doesn't jump, and not by records' times.
-//  2. The age of an id that this process has not judged itself, but read from a batch, is what the
-//     record's time says. It is not known if the time can't be compared with records'
-//     (clock.Verdict.Elapsed), or if the record is of the future by more than clock.Slack and a
-//     quarter of the window allow.
-//  3. An id is no younger than an id behind it in the log.
-//  4. When the time steps, ids that were read from batches become older or younger by that.
+//  2. The age of an id that was read from a batch, and not judged by this process, is computed from
+//     the record's time. It is unknown if the time can't be compared with records' times
+//     (clock.Verdict.Elapsed), or if the record's time is in the future by more than clock.Slack or
+//     a quarter of the window.
+//  3. An id is at least as old as the ids after it in the log.
+//  4. When the time steps, the ages of ids that were read from batches change by that step.
 type Window struct {
-	mu      sync.Mutex // guards all of it, and comes after the Shard's
+	mu      sync.Mutex // guards all fields; taken after the Shard's
 	counted *atomic.Int64
 	known   map[Hash]uint64 // offsets
 	queue   []knownID       // a ring, oldest first
 	head, n int
-	since   int64 // the ids of all records in the log from this moment on are known
+	since   int64 // all ids of records in the log since this moment are known
 	off     int64 // of the clock's time from Mono, by which the ages of ids were computed
-	logged  int   // how many of the oldest have an age by their record's time
+	logged  int   // number of the oldest ids whose age is from their record's time
 }
 
-// Hash stands for a message id.
+// Hash is the hash of a message id.
 type Hash [2]uint64
 
 type knownID struct {
 	hash Hash
-	at   int64 // when it was kept, on the clock's Mono
+	at   int64 // when it was stored, on the clock's Mono
 }
 
 var idSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
@@ -57,32 +58,32 @@ func HashOf(id []byte) Hash {
 	return Hash{maphash.Bytes(idSeeds[0], id), maphash.Bytes(idSeeds[1], id)}
 }
 
-// Moments for Forget: since when all ids are known.
+// Arguments of Forget: since when all ids are known.
 const (
-	Never  = math.MaxInt64 // since when nothing is known
-	Always = math.MinInt64 // since when all is
+	Never  = math.MaxInt64 // no id is known
+	Always = math.MinInt64 // all ids are known
 )
 
-// Init has the ids be counted, of a shard that isn't open.
+// Init sets the counter of all ids. The window is that of a shard that isn't open.
 func (w *Window) Init(in *atomic.Int64) { w.counted, w.since = in, Never }
 
-// Lock guards what the methods do that ask for the lock to be held.
+// Lock takes the lock that some methods require.
 func (w *Window) Lock() { w.mu.Lock() }
 
-// Unlock ends what Lock began.
+// Unlock releases the lock.
 func (w *Window) Unlock() { w.mu.Unlock() }
 
-// Len is how many ids are known. The lock is held.
+// Len returns the number of known ids. The lock is held.
 func (w *Window) Len() int { return w.n }
 
-// Known is an id that a Window knows.
+// Known is one id of a Window.
 type Known struct {
 	ID     Hash
-	At     int64 // when it was kept, on the clock's Mono
+	At     int64 // when it was stored, on the clock's Mono
 	Offset uint64
 }
 
-// All returns the ids that were kept at a moment or later, the oldest first.
+// All returns the ids that were stored since a moment, the oldest first.
 func (w *Window) All(since int64) (all []Known) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,10 +101,10 @@ func (w *Window) Find(h Hash) (offset uint64, ok bool) {
 	return offset, ok
 }
 
-// Full says whether there is no room for another id. The lock is held.
+// Full reports whether there is no room for another id. The lock is held.
 func (w *Window) Full() bool { return w.n >= MaxIDs || w.counted.Load() >= MaxTogether }
 
-// Add remembers an id that is not known and was kept at a moment. The lock is held.
+// Add adds an unknown id that was stored at a moment. The lock is held.
 func (w *Window) Add(h Hash, offset uint64, at int64) {
 	if w.known == nil {
 		w.known = map[Hash]uint64{}
@@ -131,7 +132,7 @@ func (w *Window) Undo(n int) {
 	w.logged = min(w.logged, w.n)
 }
 
-// Follow takes over how far the clock's time is from Mono. The lock is held.
+// Follow applies the present difference of the clock's time from Mono. The lock is held.
 func (w *Window) Follow(off int64) {
 	step := off - w.off
 	if step == 0 {
@@ -145,11 +146,11 @@ func (w *Window) Follow(off int64) {
 		w.queue[(w.head+i)%len(w.queue)].at -= step
 	}
 	if w.since != Never && w.since != Always {
-		w.since -= step // what was too old to be read isn't, if the time went back
+		w.since -= step // if the time went back, ids that were too old to be read are not
 	}
 }
 
-// Expire forgets the ids of messages that were kept before a moment. The lock is held.
+// Expire forgets the ids of messages that were stored before a moment. The lock is held.
 func (w *Window) Expire(before int64) {
 	for w.n > 0 && w.queue[w.head].at < before {
 		w.drop()
@@ -171,8 +172,8 @@ func (w *Window) drop() {
 	w.counted.Add(-1)
 }
 
-// ForgetBefore lets go of all. What the log holds from a moment on is told again, by a time that is
-// so far from Mono.
+// ForgetBefore forgets all ids. Those of records since a moment are noted again afterwards. off is
+// the difference of the clock's time from Mono.
 func (w *Window) ForgetBefore(since, off int64) {
 	w.Forget(Never)
 	w.mu.Lock()
@@ -180,7 +181,7 @@ func (w *Window) ForgetBefore(since, off int64) {
 	w.since, w.off = since, off
 }
 
-// Forget lets go of all, and notes since when all is known: Always or Never.
+// Forget forgets all ids, and sets since when all are known: Always or Never.
 func (w *Window) Forget(since int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,7 +190,7 @@ func (w *Window) Forget(since int64) {
 	w.since = since
 }
 
-// Count has the ids be counted elsewhere, and forgets the oldest if there is no room for all.
+// Count moves the ids to another counter, and forgets the oldest if there is no room for all.
 func (w *Window) Count(in *atomic.Int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -223,22 +224,22 @@ func (w *Window) ExpireNow(before int64) int {
 	return w.n
 }
 
-// Read says whether the log was read since it was opened.
+// Read reports whether the log was read since it was opened.
 func (w *Window) Read() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.since != Never
 }
 
-// Complete says whether all ids are known of records from a moment on.
+// Complete reports whether all ids of records since a moment are known.
 func (w *Window) Complete(since int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.since <= since
 }
 
-// Note takes over the ids of a batch of the log from an offset on, for a window of so many
-// nanoseconds. It says how many had to be forgotten for them.
+// Note adds the ids of a batch from an offset on. span is the length of the window in nanoseconds.
+// It returns the number of ids that were forgotten to make room.
 func (w *Window) Note(codec publish.Codec, c *clock.Clock, b log.Batch, from uint64, span int64) (forgotten int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -281,8 +282,8 @@ func (w *Window) Note(codec publish.Codec, c *clock.Clock, b log.Batch, from uin
 	return forgotten, err
 }
 
-// older has no id be younger than one that was kept at a moment and stands behind it. The lock is
-// held.
+// older makes all ids at least as old as an id that follows them in the log and was stored at a
+// moment. The lock is held.
 func (w *Window) older(at int64) {
 	for i := w.n - 1; i >= 0; i-- {
 		id := &w.queue[(w.head+i)%len(w.queue)]
@@ -293,9 +294,9 @@ func (w *Window) older(at int64) {
 	}
 }
 
-// ReplaceLogged takes over the ids that another window read from the same log in place of those
-// that this one read. Those that were judged here stay, with their ages. The lock is held; nobody
-// else knows the other one.
+// ReplaceLogged replaces the ids that this window read from the log by those that another window
+// read from it. Ids that were judged here stay, with their ages. The lock is held; only the caller
+// uses the other window.
 func (w *Window) ReplaceLogged(from *Window) {
 	judged := make([]knownID, 0, w.n-w.logged)
 	offsets := make([]uint64, 0, w.n-w.logged)

@@ -5,8 +5,8 @@ import (
 	"hash/crc32"
 )
 
-// A run marker is the frame that begins each write to an active segment. It says what the write was
-// to leave on the disk, so that a write which a power cut tore is told from bytes that rotted:
+// A run marker is the frame that begins each write to an active segment. It describes the write, so
+// that a write that was torn by a power cut can be told from damaged bytes:
 //
 //	 0 u32 length             32 i64 position up to which the file was synced
 //	 4 u32 CRC-32C            40 u64 offset of the run's first record
@@ -23,7 +23,7 @@ import (
 //
 // The space before a write is zeros, and a disk writes a sector as a whole or not at all. So a
 // sector that is all zeros although its bit is set was not written: the run is torn. Without such a
-// sector, everything was written, and what is wrong now is damage. Payloads may hold sectors of
+// sector, everything was written, and any error is damage. Payloads may hold sectors of
 // zeros, which is what the bitmap is for.
 //
 // Version 1, of files written by earlier versions, ends at byte 48 and begins a write only if the

@@ -34,8 +34,8 @@
 //	    watermark has reached the end that its logs had when its epoch began.
 //	R7  No step of the data path needs etcd. A leader that etcd does not name any more needs every
 //	    member of its set for an ack, and a member that knows a newer epoch gives none.
-//	R9  A follower whose logs cannot be vouched for is told so by its caller. What does not match
-//	    its leader's log is fetched again, and nothing is appended behind a gap.
+//	R9  The caller reports whether a follower's copy is in doubt (FollowConfig.InDoubt). Records
+//	    that differ from the leader's log are fetched again, and nothing is appended after a gap.
 //	R10 A follower whose logs lack segments has not joined and confirms nothing until it has fetched
 //	    them. A leader sends them if, by their epochs, the two logs are equal up to the segment's
 //	    end; it keeps no state about that.

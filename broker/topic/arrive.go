@@ -41,7 +41,7 @@ func (p *Shard) arrive(l *sender.Link, a *sender.Arrival) {
 	in.finish(p)
 }
 
-// awaitOpen notes a sender that is told when the shard is open.
+// awaitOpen adds a sender to those that announceOpen notifies.
 func (p *Shard) awaitOpen(l *sender.Link, a *sender.Arrival) {
 	p.waiters.Lock()
 	defer p.waiters.Unlock()
@@ -55,7 +55,7 @@ func (p *Shard) awaitOpen(l *sender.Link, a *sender.Arrival) {
 	p.waiters.senders = append(p.waiters.senders, b)
 }
 
-// announceOpen tells the senders of awaitOpen that the shard is open.
+// announceOpen notifies the senders of awaitOpen that the shard is open.
 func (p *Shard) announceOpen() {
 	p.waiters.Lock()
 	away := p.waiters.senders
