@@ -52,7 +52,7 @@ func (e *UnknownError) Error() string {
 
 func (e *UnknownError) Unwrap() error { return e.Err }
 
-// NotKeptError says that no Topic that knows of batches of records keeps a subject.
+// NotKeptError reports that no Topic that knows of batches of records keeps a subject.
 type NotKeptError struct {
 	Subject string
 	Why     string
@@ -77,7 +77,7 @@ const (
 	Expired    ReadCode = "Expired"    // a snapshot was not renewed in time
 )
 
-// ReadError says why records can't be read.
+// ReadError reports why records can't be read.
 type ReadError struct {
 	Code   ReadCode `json:"code"`
 	Text   string   `json:"text"`   // the broker's, with the way out
@@ -91,7 +91,7 @@ type ReadError struct {
 
 func (e *ReadError) Error() string { return fmt.Sprintf("%s (%s)", e.Text, e.Code) }
 
-// passes says whether asking again helps.
+// passes reports whether asking again helps.
 func (e *ReadError) passes() bool {
 	switch e.Code {
 	case "NotServed", "NotReady", "Busy", "Failed":

@@ -139,7 +139,7 @@ func (s *Snapshot) holdAll(ctx context.Context) error {
 	return err
 }
 
-// ofAnOlderBroker says whether one refused that knows requests for single shards only.
+// ofAnOlderBroker reports whether one refused that knows requests for single shards only.
 func ofAnOlderBroker(err error) bool {
 	var e *ReadError
 	return errors.As(err, &e) && e.Code == BadRequest

@@ -81,8 +81,8 @@ func (c slogCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// leaseGone says whether a request failed for a lease that is over. Whoever sees that a broker is
-// dead ends its lease, two at once perhaps, and it may run out before; each learns of it by the
+// leaseGone reports whether a request failed for a lease that is over. Whoever sees that a broker
+// is dead ends its lease, two at once perhaps, and it may run out before; each learns of it by the
 // answer.
 func leaseGone(field zapcore.Field) bool {
 	err, _ := field.Interface.(error)

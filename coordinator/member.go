@@ -126,7 +126,7 @@ func (m *member) life(ctx context.Context) error {
 	return err
 }
 
-// removed says whether a cluster that works lists no member of this id. It asks more than
+// removed reports whether a cluster that works lists no member of this id. It asks more than
 // once: this member may have learned of it before those that it asks.
 func (m *member) removed(ctx context.Context, id uint64) bool {
 	for range removedAsks {

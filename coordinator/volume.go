@@ -37,7 +37,7 @@ func openVolume(ctx context.Context, dir string) (*volume, error) {
 
 func (v *volume) Close() error { return v.lock.Close() }
 
-// hasMember says whether a member ever took part in a cluster from here. One that was
+// hasMember reports whether a member ever took part in a cluster from here. One that was
 // killed between making its log and writing to it for the first time did not, and could
 // never begin again: it knows no members, itself included.
 func (v *volume) hasMember() (bool, error) {

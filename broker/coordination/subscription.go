@@ -65,7 +65,7 @@ type Ack struct {
 	Backoff    []time.Duration `json:"backoff,omitempty"`    // in nanoseconds
 }
 
-// AckPolicy says which records an ack covers.
+// AckPolicy is which records an ack covers.
 type AckPolicy string
 
 // The ack policies.

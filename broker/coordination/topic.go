@@ -45,7 +45,7 @@ type TopicSpec struct {
 	Stream          StreamSettings `json:"stream,omitzero"`
 }
 
-// Partitioning says how the shard of a record is chosen.
+// Partitioning is how the shard of a record is chosen.
 type Partitioning string
 
 // The partitionings.
@@ -54,7 +54,7 @@ const (
 	ByTokens  Partitioning = "Tokens"
 )
 
-// Durability says what must have happened to a record on every in-sync replica before it is
+// Durability is what must have happened to a record on every in-sync replica before it is
 // acknowledged.
 type Durability string
 
@@ -65,7 +65,7 @@ const (
 	Memory     Durability = "Memory"     // in memory, and never written to disk
 )
 
-// Compaction says whether older messages of a subject are removed.
+// Compaction reports whether older messages of a subject are removed.
 type Compaction string
 
 // The compactions.
@@ -74,7 +74,7 @@ const (
 	LatestOnly   Compaction = "Latest"
 )
 
-// DeletionPolicy says what happens to a declared object when its manifest is deleted.
+// DeletionPolicy is what happens to a declared object when its manifest is deleted.
 type DeletionPolicy string
 
 // The deletion policies.
@@ -84,7 +84,7 @@ const (
 	Delete        DeletionPolicy = "Delete"
 )
 
-// Retention says when old records are deleted: when any limit is exceeded. 0: no limit.
+// Retention is the limits beyond which old records are deleted. 0: no limit.
 type Retention struct {
 	Age      time.Duration `json:"age,omitempty"`      // in nanoseconds
 	Bytes    int64         `json:"bytes,omitempty"`    // of each shard

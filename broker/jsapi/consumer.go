@@ -57,7 +57,7 @@ type ConsumerRequest struct {
 	Pedantic bool           `json:"pedantic,omitempty"`
 }
 
-// ConsumerAction says whether the consumer must exist, must not exist, or may.
+// ConsumerAction reports whether the consumer must exist, must not exist, or may.
 type ConsumerAction string
 
 // The actions.

@@ -85,7 +85,7 @@ func (b Batch) Count() int {
 	return int(le.Uint32(b[12:]))
 }
 
-// Sparse says whether there are offsets in the batch without a record.
+// Sparse reports whether there are offsets in the batch without a record.
 func (b Batch) Sparse() bool { return b.Flags()&flagSparse != 0 }
 
 // End is the offset after the last one that the batch covers.

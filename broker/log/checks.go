@@ -27,7 +27,7 @@ const checksName = "scrubbed"
 // largestChecks bounds what is read of it: a million segments, which are 64 TB if they are full.
 const largestChecks = 64 << 20
 
-// SegmentCheck says when a sealed segment was scrubbed.
+// SegmentCheck is the time of a sealed segment's last scrub.
 type SegmentCheck struct {
 	Base  uint64
 	Bytes int64     // as readers see them

@@ -82,7 +82,8 @@ func (c *scanner) judge(err error) (over bool, _ error) {
 	return true, nil
 }
 
-// torn says whether what stands at s.pos, above every sync point, is of a write that was under way.
+// torn reports whether what stands at s.pos, above every sync point, is of a write that was under
+// way.
 func (c *scanner) torn(behind remainder) (bool, error) {
 	pos, r := c.s.pos, c.r
 	if pos == 0 {
@@ -112,8 +113,8 @@ func (c *scanner) torn(behind remainder) (bool, error) {
 	return r.hole(pos, pos+int64(size))
 }
 
-// tornFooter says whether the footer of what was read so far stands at s.pos, and is torn: some of
-// its sectors are all zeros, the others are as they were written, and nothing stands behind it.
+// tornFooter reports whether the footer of what was read so far stands at s.pos, and is torn: some
+// of its sectors are all zeros, the others are as they were written, and nothing stands behind it.
 //
 // Each sector that a footer and its trailer touch holds a nonzero byte of them: in the first one
 // the length, which is no multiple of 256, in the last one the trailer's magic, and between them
@@ -152,7 +153,7 @@ func (c *scanner) tornHeader() (bool, error) {
 	return le.Uint32(data[12:]) == 0 && data[headerSize+9] != runVersion, nil
 }
 
-// missing says whether a sector of the run that held something is all zeros.
+// missing reports whether a sector of the run that held something is all zeros.
 func (c *scanner) missing() (bool, error) {
 	n := 0
 	for at := c.run.at; at < c.run.until; n++ {
@@ -168,7 +169,7 @@ func (c *scanner) missing() (bool, error) {
 	return false, nil
 }
 
-// hole says whether any sector's part of a range is all zeros.
+// hole reports whether any sector's part of a range is all zeros.
 func (r *frames) hole(from, to int64) (bool, error) {
 	for from < to {
 		until := min(from-from%sectorSize+sectorSize, to)
@@ -226,7 +227,7 @@ func (c *scanner) resume(behind remainder) (pos int64, next uint64, ok bool, err
 	return 0, 0, false, nil
 }
 
-// continues says whether reading can go on at a place, and the offset that is due there.
+// continues reports whether reading can go on at a place, and the offset that is due there.
 func (c *scanner) continues(pos int64) (next uint64, ok bool, err error) {
 	s := c.s
 	if pos <= s.pos || pos > c.r.size {

@@ -82,5 +82,5 @@ func (d *Disk) removeAll(dir string) error {
 	return d.fs.Remove(dir)
 }
 
-// Behind says that more waits to be written than publishers should add to; see WaitRoom.
+// Behind reports that publishers should wait, because too much waits to be written; see WaitRoom.
 func (d *Disk) Behind() bool { return d.backlog.Load() > d.opts.Backlog }

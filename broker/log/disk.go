@@ -75,7 +75,7 @@ const (
 	deletedDir  = "deleted"
 )
 
-// Identity says which log one is.
+// Identity identifies a log.
 type Identity struct {
 	Topic string // immutable id
 	Shard int

@@ -6,7 +6,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/limits"
 )
 
-// Retention says what may go. A zero field bounds nothing.
+// Retention is the bounds beyond which old records are deleted. A zero field bounds nothing.
 type Retention struct {
 	Age      time.Duration
 	Bytes    int64

@@ -107,8 +107,8 @@ func sealMarker(run []byte, m runMarker) {
 	le.PutUint32(f[4:], crc32.Checksum(f[8:], castagnoli))
 }
 
-// allZero says whether b, of at most sectorSize bytes, has no other bytes than zeros. It looks at
-// the first cache line by itself, as most sectors with data in them have some there.
+// allZero reports whether b, of at most sectorSize bytes, has no other bytes than zeros. It looks
+// at the first cache line by itself, as most sectors with data in them have some there.
 func allZero(b []byte) bool {
 	if len(b) >= 64 {
 		l := b[:64]
@@ -132,7 +132,7 @@ func readRunMarker(data []byte, log uint64, at int64) (m runMarker, size int, ok
 	return m, size, m.log == log && m.at == at && size > runHeader && size <= runHeader+8*largestWords && m.length > size
 }
 
-// written says whether the bitmap has the run's n-th sector hold a nonzero byte.
+// written reports whether the bitmap has the run's n-th sector hold a nonzero byte.
 func (f frame) written(n int) bool {
 	words := f[runHeader:]
 	if n/sectorsAWord*8 >= len(words) {

@@ -62,7 +62,7 @@ type segment struct {
 	handle handle
 }
 
-// indexEntry says where the batch with a record's offset begins.
+// indexEntry is the position of the batch with a record's offset.
 type indexEntry struct {
 	offset uint64
 	pos    int64

@@ -292,7 +292,7 @@ func (j *pointJournal) take(first int64) error {
 	return err
 }
 
-// waits says whether there is something that isn't synced yet.
+// waits reports whether there is something that isn't synced yet.
 func (j *pointJournal) waits() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -35,7 +35,7 @@ type Conditions struct {
 	Records int
 }
 
-// Any says whether anything is asked for that is to be judged.
+// Any reports whether anything is asked for that is to be judged.
 func (c *Conditions) Any() bool {
 	return c.ExpectsLast || c.ExpectsLastBySubject || len(c.ID) > 0 || len(c.After) > 0 || len(c.ExpectedTopic) > 0 || len(c.ExpectedLastID) > 0
 }

@@ -34,7 +34,7 @@ const (
 	ServiceIsClosing NotServedReason = "ServiceIsClosing"
 )
 
-// NotServedError says why a Topic is not served by this broker, or by any.
+// NotServedError reports why a Topic is not served by this broker, or by any.
 type NotServedError struct {
 	Topic  string
 	Reason NotServedReason
@@ -167,7 +167,7 @@ func (e *StoreError) Error() string {
 
 func (e *StoreError) Unwrap() error { return e.Err }
 
-// Falsifiable says whether a refusal rests on what the last record is, or on the lack of one.
+// Falsifiable reports whether a refusal rests on what the last record is, or on the lack of one.
 func Falsifiable(err error) bool {
 	switch err.(type) {
 	case *WrongLastError, *WrongLastIDError, *NotAfterError:

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// Query says which records of a shard are wanted.
+// Query selects records of a shard.
 type Query struct {
 	Offset  uint64 // of the first; 0: the first that is kept
 	Records int    // how many at most
@@ -148,7 +148,7 @@ func (g *gathering) view(c *log.Cursor, spare []byte) error {
 	return err
 }
 
-// after says whether something is left out before an offset that is next, which ends an answer
+// after reports whether something is left out before an offset that is next, which ends an answer
 // whose offsets are dense.
 func (g *gathering) after(offset uint64) bool {
 	g.done = g.done || !g.Gapped && g.Count > 0 && offset > g.First+uint64(g.Count)
@@ -158,7 +158,7 @@ func (g *gathering) after(offset uint64) bool {
 // room is how many bytes are still wanted.
 func (g *gathering) room() int { return g.Bytes - len(g.dst) }
 
-// fits says whether a record of that size, its length included, can be added.
+// fits reports whether a record of that size, its length included, can be added.
 func (g *gathering) fits(size int) bool {
 	if size <= g.room() || g.Count == 0 && size <= g.Most {
 		return true

@@ -2,7 +2,7 @@ package records
 
 import "fmt"
 
-// NoRecordError says that a shard keeps no record like that.
+// NoRecordError reports that a shard has no such record.
 type NoRecordError struct {
 	Topic   string
 	Offset  uint64 // that was asked for; 0: a subject was
@@ -16,7 +16,7 @@ func (e *NoRecordError) Error() string {
 	return fmt.Sprintf("topic %s keeps no record of subject %s from offset %d on", e.Topic, e.Subject, e.Offset)
 }
 
-// ScanError says that looking for a record would take reading more than a bound.
+// ScanError reports that looking for a record would take reading more than a bound.
 type ScanError struct {
 	Topic, Subject string
 	Bytes          int64
@@ -26,7 +26,7 @@ func (e *ScanError) Error() string {
 	return fmt.Sprintf("topic %s: no record of subject %s in the %d bytes that one search reads; ask for one by its offset", e.Topic, e.Subject, e.Bytes)
 }
 
-// OffsetError says that a shard doesn't hold an offset, now or yet.
+// OffsetError reports that a shard doesn't hold an offset, now or yet.
 type OffsetError struct {
 	Topic               string
 	Offset, Start, High uint64 // what is held begins at Start and ends before High

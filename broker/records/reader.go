@@ -180,7 +180,7 @@ func own(r *log.Record) log.Record {
 	return c
 }
 
-// matcher says which subjects a pattern stands for; most patterns are subjects.
+// matcher matches subjects by a pattern; most patterns are subjects.
 func matcher(pattern string) func(s []byte) bool {
 	p := []byte(pattern)
 	if strings.ContainsAny(pattern, "*>") {

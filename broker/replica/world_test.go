@@ -316,7 +316,7 @@ func (w *world) within(limit time.Duration, what string, condition func() bool) 
 	return time.Since(began)
 }
 
-// inSync says whether the set is exactly these brokers, each in the life it has now.
+// inSync reports whether the set is exactly these brokers, each in the life it has now.
 func (w *world) inSync(id ID, brokers string) bool {
 	shard := w.store.shard(id)
 	var want []coordination.Replica
@@ -343,7 +343,7 @@ func batches(t testing.TB, l *log.Log, start uint64) (all []string) {
 	return all
 }
 
-// equal says whether all those brokers have the same batches of a shard, from where all of them
+// equal reports whether all those brokers have the same batches of a shard, from where all of them
 // retain them.
 func (w *world) equal(id ID, brokers string) bool {
 	for p := range Parts {

@@ -17,7 +17,7 @@ type Back struct {
 // Back returns where the answers to a's messages go.
 func (a *Arrival) Back(l *Link) Back { return Back{l, a.Source, a.Round} }
 
-// Same says whether the answers go to the same process.
+// Same reports whether the answers go to the same process.
 func (b *Back) Same(other Back) bool { return b.source == other.source }
 
 // Again has the sender send all messages of its round again.

@@ -7,7 +7,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/protocol"
 )
 
-// Auth says who may connect: any client (the zero value), one user, or the bearer of a token.
+// Auth decides which clients may connect: any client (the zero value), one user, or the bearer of a
+// token.
 type Auth struct {
 	User, Password string
 	Token          string

@@ -19,7 +19,7 @@ type Link interface {
 	Announce(change Interest)
 }
 
-// Reach says which receivers a message has on another broker.
+// Reach is the receivers of a message on another broker.
 type Reach struct {
 	Plain  bool     // all matching subscriptions without a queue group
 	Keep   bool     // the Takers that offer its subject

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nonblockingIO says that sockets can be written on this system without waiting.
+// nonblockingIO reports that sockets can be written on this system without waiting.
 const nonblockingIO = true
 
 // writeSegments writes as much of the first 16 segments as the socket accepts.

@@ -4,7 +4,7 @@ package session
 
 import "syscall"
 
-// nonblockingIO says that sockets can be written on this system without waiting.
+// nonblockingIO reports that sockets can be written on this system without waiting.
 const nonblockingIO = true
 
 // writeSegments writes as much of the first segment as the socket accepts.

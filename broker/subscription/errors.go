@@ -15,7 +15,7 @@ const (
 	Closing     NotServedReason = "Closing"     // this broker is stopping
 )
 
-// NotServedError says why a Subscription is not served by this broker.
+// NotServedError reports why a Subscription is not served by this broker.
 type NotServedError struct {
 	Topic  string // its id
 	Name   string
@@ -28,7 +28,7 @@ func (e *NotServedError) Error() string { return fmt.Sprintf("subscription %s: %
 
 func (e *NotServedError) Unwrap() error { return e.Err }
 
-// ExistsError says that there is a Subscription of that name.
+// ExistsError reports that there is a Subscription of that name.
 type ExistsError struct {
 	Topic string // its id
 	Name  string

@@ -339,7 +339,7 @@ func setAside(t *testing.T, restarted bool) {
 	}
 }
 
-// journaled says whether a process that is started after a power cut knows the watermark of a
+// journaled reports whether a process that is started after a power cut knows the watermark of a
 // Topic's data log, whatever is lost by that of what was not synced.
 func (n *site) journaled(topic string, watermark uint64) bool {
 	for seed := range uint64(16) {

@@ -19,8 +19,8 @@ import (
 	replication "github.com/carillon-mq/carillon/broker/replica"
 )
 
-// sameID says whether two windows know an id alike. The one that judged it knows its age a little
-// better.
+// sameID reports whether two windows know an id alike. The one that judged it knows its age a
+// little better.
 func sameID(a, b dedup.Known) bool {
 	return a.ID == b.ID && a.Offset == b.Offset && time.Duration(a.At-b.At).Abs() < time.Second
 }

@@ -276,7 +276,7 @@ func (s *syncWriter) Write(p []byte) (int, error) {
 	return s.b.Write(p)
 }
 
-// said says whether the broker logged that.
+// said reports whether the broker logged that.
 func (n *site) said(what string) bool {
 	n.logging.Lock()
 	defer n.logging.Unlock()

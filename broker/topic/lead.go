@@ -111,7 +111,7 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	return err
 }
 
-// announce tells Config.Leading of a readable leader, and of its end. A request that finds the
+// announce notifies Config.Leading of a readable leader, and of its end. A request that finds the
 // leader through Shard.Led may rely on Config.Leading having returned.
 func (s *Service) announce(shard *ShardLeader, open bool) {
 	if shard.announced.Load() == open || open && !shard.readable.Load() {

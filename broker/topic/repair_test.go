@@ -106,8 +106,8 @@ func (n *site) flip(segment string) {
 	}
 }
 
-// whole says whether all copies are the same and have so many messages, all are in sync, and this
-// broker vouches for its copy.
+// whole reports whether all copies are the same and have so many messages, all are in sync, and
+// this broker vouches for its copy.
 func (c *cluster) whole(n *site, messages int) bool {
 	all := c.copies()
 	return equal(all) && len(all[0]) == messages && n.service.Suspects() == 0 && len(c.inSync()) == len(c.sites)

@@ -137,7 +137,7 @@ func (s *ShardLeader) watching() []*func() {
 	return nil
 }
 
-// moved tells those that watch the high watermark.
+// moved notifies the watchers of the high watermark.
 func (s *ShardLeader) moved() {
 	for _, changed := range s.watching() {
 		(*changed)()

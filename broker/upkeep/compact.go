@@ -13,7 +13,7 @@ import (
 // usual disk reads, and more than one busy shard receives.
 const compactPace = 64 << 20
 
-// Compacting says when a log is compacted: how often that is considered, how old records are at
+// Compacting is when a log is compacted: how often that is considered, how old records are at
 // least when they go, and how much has to be new, as a share of the log and in bytes.
 type Compacting struct {
 	Every, Age time.Duration

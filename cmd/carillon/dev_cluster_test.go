@@ -72,7 +72,7 @@ func pids(t *testing.T, data string, brokers int) (all []int) {
 	return all
 }
 
-// alive says whether there is such a process. One that has ended and is not waited for counts as
+// alive reports whether there is such a process. One that has ended and is not waited for counts as
 // gone.
 func alive(pid int) bool {
 	if pid == 0 || syscall.Kill(pid, 0) != nil {

@@ -67,7 +67,8 @@ func awaitCluster(ctx context.Context, brokers []*devBroker) bool {
 	}
 }
 
-// whole says whether each of these knows every other one in its present life, and has a link to it.
+// whole reports whether each of these knows every other one in its present life, and has a link to
+// it.
 func whole(all []devStatus) bool {
 	for _, a := range all {
 		for _, b := range all {

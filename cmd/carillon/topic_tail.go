@@ -232,7 +232,7 @@ func (b *brokers) readOn(cmd *cobra.Command, stream jetstream.Stream, where *fro
 	}
 }
 
-// full says whether as many are printed as were asked for.
+// full reports whether as many are printed as were asked for.
 func (t *tailFlags) full() bool {
 	t.printing.Lock()
 	defer t.printing.Unlock()
@@ -327,7 +327,7 @@ const askAgain = time.Second
 // offline are the codes by which it is told that a stream or consumer has no leader.
 var offline = []jetstream.ErrorCode{10118, 10119, 10194, 10195}
 
-// passing says whether an error ends by itself, when the Topic has a leader again.
+// passing reports whether an error ends by itself, when the Topic has a leader again.
 func passing(err error) bool {
 	for _, one := range []error{
 		jetstream.ErrNoHeartbeat, jetstream.ErrConsumerLeadershipChanged, jetstream.ErrServerShutdown, jetstream.ErrOrderedConsumerReset,
@@ -341,7 +341,7 @@ func passing(err error) bool {
 	return errors.As(err, &api) && (api.Code == 503 || slices.Contains(offline, api.ErrorCode))
 }
 
-// pause says whether ctx went on all the while.
+// pause reports whether ctx went on all the while.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

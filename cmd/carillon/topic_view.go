@@ -36,7 +36,7 @@ type topicView struct {
 	Copies []admin.TopicCopies `json:"copies,omitempty"`
 }
 
-// statusView says whether it is served; Served is absent where nobody knows.
+// statusView reports whether it is served; Served is absent where nobody knows.
 type statusView struct {
 	Served *bool        `json:"served,omitempty"`
 	Reason admin.Reason `json:"reason,omitempty"`

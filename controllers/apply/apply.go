@@ -29,7 +29,7 @@ type Writer struct {
 	FieldOwner string
 }
 
-// TakenError says that an object of the wanted name belongs to somebody else.
+// TakenError reports that an object of the wanted name belongs to somebody else.
 type TakenError struct {
 	Object string // "Service main"
 }
@@ -38,7 +38,7 @@ func (e *TakenError) Error() string {
 	return e.Object + " exists and does not belong to this Broker"
 }
 
-// LeftoverError says that an object of the wanted name belongs to an owner that was deleted, and
+// LeftoverError reports that an object of the wanted name belongs to an owner that was deleted, and
 // that the garbage collector has yet to remove it.
 type LeftoverError struct {
 	Object string
@@ -46,7 +46,8 @@ type LeftoverError struct {
 
 func (e *LeftoverError) Error() string { return e.Object + " of a former Broker is still there" }
 
-// ChangedError says that an object is not, or not as it was, when the wanted one was made from it.
+// ChangedError reports that an object is not, or not as it was, when the wanted one was made from
+// it.
 type ChangedError struct {
 	Object string
 }

@@ -31,7 +31,7 @@ type turn struct {
 	reason string
 }
 
-// News says whether the reason is another than the last one of that object, and remembers it.
+// News reports whether the reason is another than the last one of that object, and remembers it.
 func (m *Memory) News(object client.Object, reason string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

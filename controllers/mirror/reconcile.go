@@ -126,7 +126,7 @@ func (r *Reconciler) open(ctx context.Context, broker *v1alpha1.Broker) (due tim
 	return due, nil
 }
 
-// fits says whether the Broker's mirror is as it would be opened now, and until when it is good.
+// fits reports whether the Broker's mirror is as it would be opened now, and until when it is good.
 func (s *Set) fits(broker types.NamespacedName, key string, now time.Time) (due time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ type Gone struct {
 	REST rest.Interface
 }
 
-// Manifest says whether there is no object of that uid any more. object is of the kind, and is
+// Manifest reports whether there is no object of that uid any more. object is of the kind, and is
 // filled with what has the name now, if there is something.
 func (g Gone) Manifest(ctx context.Context, name types.NamespacedName, uid types.UID, object client.Object) (gone bool, err error) {
 	err = g.Live.Get(ctx, name, object)
@@ -38,7 +38,7 @@ func (g Gone) Manifest(ctx context.Context, name types.NamespacedName, uid types
 	return object.GetUID() != uid, nil
 }
 
-// Defined says whether the definition of a kind is there and staying. One that is being deleted,
+// Defined reports whether the definition of a kind is there and staying. One that is being deleted,
 // and everything that it defines with it, still answers, but lets nothing be created any more.
 func (g Gone) Defined(ctx context.Context, version schema.GroupVersion, resource string) (bool, error) {
 	list := &metav1.APIResourceList{}
@@ -54,7 +54,7 @@ func (g Gone) Defined(ctx context.Context, version schema.GroupVersion, resource
 	}), nil
 }
 
-// BrokerThere says whether the Broker of that uid is there and staying.
+// BrokerThere reports whether the Broker of that uid is there and staying.
 func (g Gone) BrokerThere(ctx context.Context, name types.NamespacedName, uid types.UID) (bool, error) {
 	broker := &v1alpha1.Broker{}
 	err := g.Live.Get(ctx, name, broker)

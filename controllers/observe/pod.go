@@ -27,7 +27,7 @@ func readySince(pod *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// isStarted says whether every container runs and its startup probe has succeeded.
+// isStarted reports whether every container runs and its startup probe has succeeded.
 func isStarted(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.ContainerStatuses {
 		if c.Started == nil || !*c.Started || c.State.Running == nil {

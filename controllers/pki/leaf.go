@@ -57,8 +57,8 @@ func (a *Authority) EnsureLeaf(leaf Leaf, data map[string][]byte, now time.Time,
 	return map[string][]byte{keyBundle: bundle, keyCert: encodeCert(issued.cert), keyKey: encodeKey(issued.key)}, nil
 }
 
-// good says whether cert is what leaf asks for, signed by the CA that signs now, with enough life
-// left.
+// good reports whether cert is what leaf asks for, signed by the CA that signs now, with enough
+// life left.
 func (a *Authority) good(leaf Leaf, cert *x509.Certificate, now time.Time) bool {
 	return !due(cert, now) &&
 		!now.Before(cert.NotBefore) &&

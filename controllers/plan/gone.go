@@ -17,7 +17,7 @@ type GoneFacts struct {
 	Defined bool
 	// BrokerThere: so is the Broker.
 	BrokerThere bool
-	// Records says whether a Topic holds any; asked for only for DeleteIfEmpty.
+	// Records reports whether a Topic holds any; asked for only for DeleteIfEmpty.
 	Records Records
 }
 

@@ -38,7 +38,7 @@ type TopicFacts struct {
 	// Older is the oldest manifest before this one that asks for one of its subjects; nil: there is
 	// none.
 	Older *Rival
-	// Records says whether Found holds any; asked for only if Older is there.
+	// Records reports whether Found holds any; asked for only if Older is there.
 	Records Records
 	// Refused is how the last attempt to write ended; nil: well.
 	Refused error
@@ -65,7 +65,7 @@ type Rival struct {
 	Spec            coordination.TopicSpec
 }
 
-// Records says whether a Topic holds any.
+// Records reports whether a Topic holds any.
 type Records int
 
 const (
@@ -168,7 +168,7 @@ func refusal(err error) (Action, bool) {
 	return Action{Kind: Wait, Reason: CoordinationUnavailable, Message: "writing into etcd failed, and is tried again: " + Cause(err)}, true
 }
 
-// claim says whether name and subjects can be this manifest's.
+// claim reports whether name and subjects can be this manifest's.
 func claim(f TopicFacts) (Action, bool) {
 	if f.Found != nil && !f.Found.Deleting && !f.ours() {
 		return Action{Kind: Stall, Reason: Exists, Message: fmt.Sprintf("topic %s exists already, and belongs to %s: set another spec.name in a new manifest, or have it deleted there", f.Name, f.Found.Owner)}, true
