@@ -278,7 +278,7 @@ func TestWhatCanNotBeFetchedAlone(t *testing.T) {
 		told = b.mend(orders)
 		w.spread()
 		unfit, is := errors.AsType[*log.UnfitError](w.told(told))
-		if !is || !strings.Contains(unfit.Why, "parts from its leader's") {
+		if !is || !strings.Contains(unfit.Why, "diverges from its leader's") {
 			t.Errorf("told %v", unfit)
 		}
 	})
