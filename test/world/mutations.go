@@ -19,7 +19,7 @@ var mutationsOfReplication = []Mutation{
 		{"broker/replica/leader.go", "for _, m := range l.unanswered {\n\t\t\thigh = min(", "for _, m := range l.unanswered[:0] {\n\t\t\thigh = min("}},
 		Faults: []string{"kill one", "a joiner is cut off"}},
 	{Name: "R3: a lost answer means that nothing was done", Edits: []edit{
-		{"broker/replica/leader.go", "\tif shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {\n", "\tif shard == nil {\n\t\tl.asked = nil\n\t}\n\tif shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {\n"}},
+		{"broker/replica/leader.go", "\tif shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {\n", "\tif shard == nil {\n\t\tl.unanswered = nil\n\t}\n\tif shard == nil || shard.Epoch != l.shard.Epoch || shard.Revision < l.shard.Revision {\n"}},
 		Faults: []string{"kill one", "a joiner is cut off"}},
 	{Name: "R3: a set of one is enough", Edits: []edit{
 		{"broker/replica/leader.go", "if len(stay) < int(l.min) {", "if len(stay) < 1 {"},
