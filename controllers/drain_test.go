@@ -76,8 +76,8 @@ func (f *fleet) shards() (all []*coordination.Shard) {
 	return all
 }
 
-// A Topic has as many replicas as it asks for, and says who has them, who lacks what, and what that
-// means.
+// A Topic has the replicas that it asks for. Its status names their brokers, the missing replicas,
+// and what that means.
 func TestTopicTellsOfItsReplicas(t *testing.T) {
 	w, f, members := newReplicatedWorld(t, 3, "")
 	w.apply("Topic", "orders", `{brokerRef: {name: main}}`)

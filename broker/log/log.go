@@ -25,8 +25,8 @@ const (
 	Memory
 )
 
-// Completion receives the result of an append, once. The committer calls it, or Append itself if the
-// promise is Memory, in the order of the appends. It must not block.
+// Completion receives the result of an append, once. The committer calls it, or Append itself if
+// the promise is Memory, in the order of the appends. It must not block.
 type Completion interface {
 	Committed(first, end uint64, err error)
 }

@@ -207,10 +207,10 @@ func (l *Leader) advance() (moved bool) {
 	return moved
 }
 
-// Want returns the in-sync set that a swap should ask for now, or nil. The owner calls SwapAnswered
-// with the answer. A member leaves, if enough stay, when its incarnation ended, it withdrew, it
-// lost what it had confirmed, or it lagged for too long. A replica joins when it has everything
-// that is safe. A swap with a lost answer is repeated unchanged.
+// Want returns the in-sync set that the next swap should ask for; nil: no swap is due. The owner
+// calls SwapAnswered with the answer. A member leaves, if enough stay, when its incarnation ended,
+// it withdrew, it lost what it had confirmed, or it lagged for too long. A replica joins when it
+// has everything that is safe. A swap with a lost answer is repeated unchanged.
 func (l *Leader) Want(now time.Duration) []coordination.Replica {
 	if l.swapPending || now < l.retryAt {
 		return nil

@@ -79,7 +79,7 @@ const (
 	shrinkAfter = 256
 
 	// logEvery is the interval in which one warning is logged at most once. maxLogKeys bounds the
-	// warnings of which the last time is kept.
+	// number of warnings whose last time is kept.
 	logEvery   = 10 * time.Second
 	maxLogKeys = 1 << 10
 )

@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-// A broker goes and comes back: what was acknowledged is there, cursors stand where they stood, and
-// who is connected elsewhere is told why meanwhile, and goes on by itself afterwards.
+// A broker stops and returns: every acknowledged message is there, and cursors are where they were.
+// Meanwhile, clients of other brokers get an error with the reason; afterwards they continue.
 func TestJetStreamOutlivesItsBroker(t *testing.T) {
 	local, _ := startCoordinator(t)
 	volume := t.TempDir()
