@@ -1,8 +1,8 @@
-// Package sender brings what is published on this broker to the leaders of shards, on whichever
-// brokers they are, and what other brokers forward to the leaders here. It has the locks, links and
-// timers of forwarding; package forward has its pure part. What it needs of a shard is Shard.
+// Package sender forwards published messages to the leaders of shards, on this broker or another
+// one, and passes on what other brokers forward to the leaders here. It has the locks, links and
+// timers of forwarding; package forward has the pure part. Shard is what it needs of a shard.
 //
-//	senders.go   Senders: all of this broker, their bounds, and the goroutine that looks at them
+//	senders.go   Senders: all of this broker, their bounds, and the goroutine that checks them
 //	sender.go    Sender: numbers, outbox and rounds of one shard
 //	link.go      Link: frames from and to another broker
 //	loopback.go  the Link to the leaders on this broker
@@ -14,32 +14,31 @@
 // a call. Invariants of forwarding:
 //
 //	F1  Each message has the next number of its source (a process) and shard. It stays in the outbox
-//	    until it is answered, for a bounded time and within a bounded size. An answer takes it out
+//	    until it is answered, for a bounded time and within a bounded size. An answer removes it
 //	    and reaches its publisher in one step.
 //	F2  Another epoch, leader or link, or a request by the leader, begins a round: all unanswered
-//	    messages go again, in order, before newer ones. An answered number goes as void, so that a
-//	    round has no gaps.
-//	F3  A leader judges the numbers of a source in order, each once, and takes none behind a gap. It
-//	    rejects messages that were sent for an epoch before its own, so that leftovers of an earlier
-//	    round are harmless.
-//	F4  A batch names the numbers of its records (forward.ExtensionType), so that every broker with
-//	    the batch knows them: the leader, a follower as it appends and truncates, a broker that
-//	    restarts and reads the end of its log. A message that comes again gets the answer of the
-//	    first time. If the leader can't know whether it was kept, since it reads its log back for a
-//	    bounded size only, it refuses the message: nothing is kept twice.
-//	F5  An ack is true whenever it arrives. A refusal counts only in the round in which it was given:
-//	    a deposed leader can't refuse what its successor keeps.
-//	F6  When leadership ends, answers that are still due are not given: the sender asks the next
-//	    leader. Only if none answers within forward.OutboxTime the publisher learns that the fate of
-//	    a message is unknown; and that it was not kept, if no leader ever got it.
+//	    messages are sent again, in order, before newer ones. An answered number is sent as void, so
+//	    that a round has no gaps.
+//	F3  A leader judges the numbers of a source in order, each once, and accepts none after a
+//	    gap. It rejects messages that were sent for an earlier epoch than its own, so that leftovers
+//	    of an earlier round are harmless.
+//	F4  A batch names the numbers of its records (forward.ExtensionType). So every broker with the
+//	    batch knows them: the leader, a follower as it appends and truncates, and a broker that
+//	    restarts and reads the end of its log. A message that is sent again gets the answer of the
+//	    first time. A leader reads back a bounded part of its log. If it can't know whether a message
+//	    was kept, it refuses the message: nothing is kept twice.
+//	F5  An ack is true whenever it arrives. A refusal counts only in its own round: a deposed leader
+//	    can't refuse what its successor keeps.
+//	F6  When leadership ends, pending answers are not given: the sender sends to the next leader. If
+//	    none answers within forward.OutboxTime, the publisher learns that the fate of the message is
+//	    unknown, or that it was not kept if no leader ever received it.
 //	F7  A sender begins no round with a message that is older than forward.OutboxTime; it fails that
 //	    message first. So leaders and followers forget a source that has been silent for
 //	    forward.OriginTime.
 //
-// Arrows between this package and topic run one way. Senders call back through Shard, Config and
-// Hub. Locks: a Sender's order comes before its mu, its mu before that of Senders. Shard.Arrive is
-// called with order held, and the other calls may be made with mu held: they must not call a
-// Sender.
+// Package topic calls this package, which calls back through Shard, Config and Hub only. Locks: a
+// Sender's order comes before its mu, its mu before that of Senders. Shard.Arrive is called with
+// order held. The other calls may be made with mu held: they must not call a Sender.
 //
 // When the process dies, its outboxes and its publishers' connections end with it. Another process
 // is another source.
