@@ -255,12 +255,14 @@ type site struct {
 	generation int64
 	told       func(*ShardLeader, bool)
 	compact    upkeep.Compacting
-	machine    *testMachine // nil: the one that the test runs on
-	doubt      bool         // the controller names this broker although it may lack something, and says so
+	upkeep     time.Duration // when scrubbing and compression begin
+	machine    *testMachine  // nil: the one that the test runs on
+	doubt      bool          // the controller names this broker although it may lack something, and says so
 }
 
 func newSite(t testing.TB) *site {
-	n := &site{t: t, self: self, name: "main-0", fs: crashfs.New(), dir: "data", options: small, life: 1, topics: map[string]*coordination.Topic{}, shards: map[string]*coordination.Shard{}, payload: 1 << 20}
+	n := &site{t: t, self: self, name: "main-0", fs: crashfs.New(), dir: "data", options: small, life: 1, topics: map[string]*coordination.Topic{}, shards: map[string]*coordination.Shard{}, payload: 1 << 20,
+		upkeep: time.Hour} // most tests know in which files records stand, and scrub by themselves
 	t.Cleanup(func() { n.stop() })
 	return n
 }
@@ -313,7 +315,8 @@ func (n *site) start() error {
 	n.exchange = replication.NewExchange(linked)
 	service, err = Open(Config{Self: n.self, Name: n.name, Disk: disk, Hub: hub, Codec: plainCodec{}, Payload: n.payload,
 		Exchange: n.exchange, Report: n.report, Compact: n.compact, Clock: c,
-		Logger: slog.New(slog.NewTextHandler(&syncWriter{mu: &n.logging, b: n.logged}, nil)), Leading: n.told})
+		UpkeepAfter: n.upkeep,
+		Logger:      slog.New(slog.NewTextHandler(&syncWriter{mu: &n.logging, b: n.logged}, nil)), Leading: n.told})
 	ready.Done()
 	if err != nil {
 		_ = disk.Close()

@@ -16,6 +16,7 @@ import (
 func TestScrubbingAfterACrashAndAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newSite(t)
+		n.upkeep = 0
 		n.serve("orders")
 		random := rand.New(rand.NewPCG(1, 1))
 		for i := range 30 {

@@ -44,7 +44,7 @@ func Open(config Config) (*Service, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.acker = newAcker(s)
 	s.newSenders()
-	s.upkeep = upkeep.New(upkeep.Config{Disk: config.Disk, Clock: config.Clock, Compact: config.Compact, Shards: s.upkeepShards, Logger: s.log})
+	s.upkeep = upkeep.New(upkeep.Config{Disk: config.Disk, Clock: config.Clock, Compact: config.Compact, After: config.UpkeepAfter, Shards: s.upkeepShards, Logger: s.log})
 	s.tasks = work.NewTasks(openers, func(_ *struct{}, p *Shard, lane work.Lane) (more bool) {
 		s.work(p, lane == work.Later)
 		return false

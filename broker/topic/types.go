@@ -32,6 +32,8 @@ type Config struct {
 	Clock   *clock.Clock      // nil: the machine's, without votes
 	Compact upkeep.Compacting // zero: as limits.go has it
 	Ahead   AheadBound        // zero: as limits.go has it
+	// UpkeepAfter is when scrubbing and compression of segments begin. 0: as package upkeep has it.
+	UpkeepAfter time.Duration
 	// Exchange brings batches to followers and from leaders.
 	Exchange *replica.Exchange
 	// Report writes to etcd for which shards this broker can't vouch for its copy and, after etcd

@@ -14,9 +14,6 @@ const (
 	// scrubPace is how many bytes of sealed segments are read per second to find damage: a
 	// hundredth of what a usual disk reads, and 20 GB take half an hour.
 	scrubPace = 12 << 20
-	// scrubFirst is when the scrubber begins after a start: a broker that starts has done by then
-	// what clients wait for, and a broker that restarts every few minutes scrubs, too.
-	scrubFirst = time.Minute
 	// scrubPlan is how often due segments are looked for: logs are opened, segments sealed and
 	// compacted meanwhile.
 	scrubPlan = time.Minute
@@ -60,7 +57,7 @@ func (u *Upkeep) scrubber(ctx context.Context) {
 	if u.config.Disk.Mark() == nil {
 		began = time.Now()
 	}
-	for pause := scrubFirst; work.Sleep(ctx, pause); {
+	for pause := u.config.After; work.Sleep(ctx, pause); {
 		pause = scrubPlan
 		planned := time.Now()
 		saved := planned

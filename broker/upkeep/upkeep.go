@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// compressFirst is when the first round of compression begins: a broker that starts has done by
-	// then what clients wait for. compressRest is the pause between two rounds.
-	compressFirst = time.Minute
-	compressRest  = time.Hour
+	// startAfter is when scrubbing and compression begin after a start: a broker that starts has
+	// done by then what clients wait for, and a broker that restarts every few minutes scrubs, too.
+	startAfter = time.Minute
+	// compressRest is the pause between two rounds of compression.
+	compressRest = time.Hour
 )
 
 // Shard is this broker's copy of a shard. Its methods may be called by any goroutine.
@@ -39,6 +40,7 @@ type Config struct {
 	Disk    *log.Disk
 	Clock   *clock.Clock
 	Compact Compacting
+	After   time.Duration          // when scrubbing and compression begin; 0: after a minute
 	Shards  func() iter.Seq[Shard] // of the cluster, sorted
 	Logger  *slog.Logger
 }
@@ -57,13 +59,18 @@ type Stats struct{ Scrubbed, Damages, Saved uint64 }
 type scrubCounts struct{ scrubbed, damages, saved atomic.Uint64 }
 
 // New returns the upkeep of the logs of config.Disk. Run starts it.
-func New(config Config) *Upkeep { return &Upkeep{config: config, log: config.Logger} }
+func New(config Config) *Upkeep {
+	if config.After == 0 {
+		config.After = startAfter
+	}
+	return &Upkeep{config: config, log: config.Logger}
+}
 
 // Run scrubs, compresses and compacts until ctx ends.
 func (u *Upkeep) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { u.scrubber(ctx) })
-	running.Go(func() { u.rounds(ctx, compressFirst, compressRest, u.compress) })
+	running.Go(func() { u.rounds(ctx, u.config.After, compressRest, u.compress) })
 	running.Go(func() { u.compactor(ctx) })
 	running.Wait()
 }
