@@ -326,7 +326,7 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 			return old != nil && r.file() == old.ref() || r.Base >= fresh.base && r.Base < fresh.end
 		})
 		m.insert(fresh)
-		m.Epochs = mergeEpochs(m.Epochs, fresh.epochs)
+		m.Epochs = replaceEpochs(m.Epochs, fresh)
 		m.Bad = slices.DeleteFunc(m.Bad, func(base uint64) bool { return base == fresh.base || old != nil && base == old.base })
 	})
 	if err != nil {
@@ -337,7 +337,7 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 	l.segments = slices.DeleteFunc(l.segments, func(s *segment) bool { return s == old })
 	at, _ := slices.BinarySearchFunc(l.segments, fresh.base, func(s *segment, base uint64) int { return cmp.Compare(s.base, base) })
 	l.segments = slices.Insert(l.segments, at, fresh)
-	l.epochs = mergeEpochs(l.epochs, fresh.epochs)
+	l.epochs = replaceEpochs(l.epochs, fresh)
 	l.generation = max(l.generation, fresh.gen)
 	l.mu.Unlock()
 	if old == nil {
@@ -345,6 +345,20 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 	}
 	l.disk.handles.forget(old)
 	return filepath.Join(l.asidePath(a), old.ref().name()), l.moveAside(a)
+}
+
+// replaceEpochs returns where the epochs of a log begin once a segment has replaced what was damaged.
+// If the log ended with that, the other replica may have other records there. Then these are stale:
+//
+//  1. an epoch that began within the segment and is not in it;
+//  2. an older epoch than the segment's last one that began behind it, in what is still to be
+//     replaced.
+func replaceEpochs(known []Epoch, fresh *segment) []Epoch {
+	last := fresh.epochs[len(fresh.epochs)-1].Epoch
+	kept := slices.DeleteFunc(slices.Clone(known), func(e Epoch) bool {
+		return e.Start >= fresh.base && (e.Start < fresh.end || e.Epoch < last)
+	})
+	return mergeEpochs(kept, fresh.epochs)
 }
 
 // judge checks a new segment against its neighbours, and returns the damaged segment that it
