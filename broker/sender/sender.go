@@ -26,6 +26,9 @@ type Sender struct {
 	// leader meets them in the order of their numbers. It comes before mu. No answer takes it.
 	order sync.Mutex
 	here  Arrival // messages on their way to this broker's own leader; guarded by order
+	// resent reports that messages in here were sent before, so that a late answer may settle them
+	// while the leader reads them. Both locks are held to write it, and either to read it.
+	resent bool
 
 	mu       sync.Mutex
 	box      forward.Outbox
@@ -40,6 +43,7 @@ type Sender struct {
 	rest     time.Time
 	pause    time.Duration
 	head     []byte
+	late     []settledChunk // freed while resent is set; deliver frees them
 }
 
 // New returns the sender of a shard, of which id says how it is known.
@@ -183,8 +187,13 @@ func (f *Sender) goesOnHere(v View) bool {
 	return f.to == self && f.target(v) == self && f.epoch == v.Epoch() && !f.broken && f.box.Sent()
 }
 
-// begin prepares here for messages from this number on. They stay valid until deliver returns: only
-// an answer, or fail, which takes order, frees an entry. order and mu are held.
+// begin prepares here for messages from this number on. They stay valid until deliver returns:
+//
+//  1. Nobody answers a message that was never sent before the leader has read it.
+//  2. What a late answer settles of messages that were sent before is freed by deliver (resent).
+//  3. fail takes order.
+//
+// order and mu are held.
 func (f *Sender) begin(first uint64) {
 	f.here = Arrival{Shard: f.shard, Source: f.fw.source, Round: f.round, Epoch: f.epoch, First: first, next: first,
 		Floor: f.box.First, Below: f.box.Ever, Messages: f.here.Messages}
@@ -192,6 +201,7 @@ func (f *Sender) begin(first uint64) {
 
 // gather puts entries that pump sends into here. order and mu are held.
 func (f *Sender) gather(first uint64, entries, data []byte) {
+	f.resent = true
 	if len(f.here.Messages) == 0 {
 		f.begin(first)
 	}
@@ -206,12 +216,36 @@ func (f *Sender) gather(first uint64, entries, data []byte) {
 // deliver hands the gathered messages to the leader on this broker. order is held.
 func (f *Sender) deliver() {
 	a := &f.here
-	if len(a.Messages) == 0 {
+	if len(a.Messages) > 0 {
+		f.shard.Arrive(f.fw.self, a)
+		clear(a.Messages)
+		a.Messages = a.Messages[:0]
+	}
+	if f.resent {
+		f.freeLate()
+	}
+}
+
+// free returns a chunk to the outbox, or has deliver do it if the leader may be reading it. mu is
+// held.
+func (f *Sender) free(c *forward.Chunk, messages int) {
+	if f.resent {
+		f.late = append(f.late, settledChunk{f, c, messages})
 		return
 	}
-	f.shard.Arrive(f.fw.self, a)
-	clear(a.Messages)
-	a.Messages = a.Messages[:0]
+	f.box.Free(c, messages)
+}
+
+// freeLate frees what was settled while the leader read it. order is held.
+func (f *Sender) freeLate() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.resent = false
+	for _, l := range f.late {
+		f.box.Free(l.in, l.messages)
+	}
+	f.late = nil
+	f.account()
 }
 
 // account updates the service's totals. mu is held.

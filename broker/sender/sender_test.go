@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/forward"
 	"github.com/carillon-mq/carillon/broker/protocol"
 	"github.com/carillon-mq/carillon/broker/publish"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // state is a View that a test makes.
@@ -24,25 +25,30 @@ type state struct {
 func (v *state) Gone() bool          { return v.gone }
 func (v *state) Served() bool        { return true }
 func (v *state) Leader() string      { return v.leader }
-func (v *state) Leads() bool         { return false }
+func (v *state) Leads() bool         { return v.leader == "b" }
 func (v *state) Epoch() uint64       { return v.epoch }
 func (v *state) Replicas() int       { return v.replicas }
 func (v *state) NoAck() bool         { return false }
 func (v *state) Keeps(s []byte) bool { return !strings.HasPrefix(string(s), "$") }
 
-// shard is a Shard that another broker leads, or nobody.
+// shard is a Shard that another broker leads, or nobody, or this one if arrive is set.
 type shard struct {
 	now    atomic.Pointer[state]
 	sender *Sender
+	arrive func(*Arrival)
 }
 
-func (s *shard) View() View             { return s.now.Load() }
-func (s *shard) Sender() *Sender        { return s.sender }
-func (s *shard) Used() *Sender          { return s.sender }
-func (s *shard) Why() string            { return "it is away" }
-func (s *shard) Refusal() error         { return errors.New("it is away") }
-func (s *shard) Arrive(*Link, *Arrival) {}
-func (s *shard) publish(reply string)   { s.send("orders.a", reply) }
+func (s *shard) View() View           { return s.now.Load() }
+func (s *shard) Sender() *Sender      { return s.sender }
+func (s *shard) Used() *Sender        { return s.sender }
+func (s *shard) Why() string          { return "it is away" }
+func (s *shard) Refusal() error       { return errors.New("it is away") }
+func (s *shard) publish(reply string) { s.send("orders.a", reply) }
+func (s *shard) Arrive(_ *Link, a *Arrival) {
+	if s.arrive != nil {
+		s.arrive(a)
+	}
+}
 func (s *shard) send(subject, to string) bool {
 	return s.sender.Publish(s.View(), []protocol.Message{{Subject: []byte(subject), Reply: []byte(to), Data: []byte("x")}}, nil)
 }
@@ -174,6 +180,61 @@ func TestAnotherLinkOrEpochBeginsARound(t *testing.T) {
 	expect(t, hub, "r2: kept")
 	if held := fw.Stats(); held.Messages != 0 || len(hub) != 0 {
 		t.Errorf("it holds %+v, and %d more answers", held, len(hub))
+	}
+}
+
+// An answer of a former leader may come while the leader on this broker reads the message that is
+// answered. The publisher gets the answer at once; the memory stays until the leader has read it.
+func TestALateAnswerFreesNothingThatTheLeaderReads(t *testing.T) {
+	for _, large := range []bool{false, true} {
+		fw, s, hub := newShard(state{leader: "a", epoch: 1, replicas: 3})
+		way := &frames{}
+		link := fw.Attach("a", way)
+		var memory *testutil.LentMessages
+		for _, reply := range []string{"r1", "r2"} {
+			m := []protocol.Message{{Subject: []byte("orders.a"), Reply: []byte(reply), Data: []byte("the text")}}
+			if large {
+				memory = testutil.LendMessages(m)
+				s.sender.Publish(s.View(), m, memory)
+				memory.Release()
+			} else {
+				s.sender.Publish(s.View(), m, nil)
+			}
+		}
+		sent, held := way.all[0], fw.Stats().Bytes
+		var a forward.Answers
+		a.Single(1, 1, 0, false)
+		a.Single(2, 2, 0, false)
+		a.Flush()
+		s.arrive = func(arrival *Arrival) {
+			if err := link.Take(append(forward.AppendFrameHead(nil, forward.FrameAnswers, "id-orders", 0, sent.Source, sent.Round), a.Buf...)); err != nil {
+				t.Error(err)
+			}
+			link.Flush()
+			expect(t, hub, "r1: kept")
+			expect(t, hub, "r2: kept")
+			if !large { // another shard of this broker takes what is free
+				other := fw.New(ID{TopicID: "id-other", Topic: "other", Name: "other"}, s)
+				m := protocol.Message{Subject: []byte("orders.b"), Reply: []byte("r9"), Data: []byte("not it")}
+				other.Publish(&state{replicas: 3}, []protocol.Message{m, m}, nil)
+			}
+			if len(arrival.Messages) != 2 {
+				t.Fatalf("%d messages came", len(arrival.Messages))
+			}
+			for _, m := range arrival.Messages {
+				if string(m.Subject) != "orders.a" || string(m.Data) != "the text" {
+					t.Errorf("large %v: the leader reads %s %s", large, m.Subject, m.Data)
+				}
+			}
+			if now := fw.Stats().Bytes; now < held {
+				t.Errorf("%d bytes are counted while they are read, %d before", now, held)
+			}
+		}
+		s.now.Store(&state{leader: "b", epoch: 2, replicas: 3})
+		s.sender.look(time.Now())
+		if s.sender.box.Bytes != 0 || s.sender.bytes != 0 {
+			t.Errorf("large %v: %d bytes are left, %d are counted", large, s.sender.box.Bytes, s.sender.bytes)
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ func (d *Settled) Free() {
 		f := d.chunks[i].by
 		f.mu.Lock()
 		for ; i < len(d.chunks) && d.chunks[i].by == f; i++ {
-			f.box.Free(d.chunks[i].in, d.chunks[i].messages)
+			f.free(d.chunks[i].in, d.chunks[i].messages)
 		}
 		f.account()
 		f.mu.Unlock()
