@@ -329,6 +329,17 @@ func (p *planner) unsupported(t *coordination.Topic) (Wait, bool) {
 	return Wait{}, false
 }
 
+// Unsupported returns why a Topic can't be served, for people, or "".
+func Unsupported(t *coordination.Topic) string {
+	if t.Spec.Shards > MaxShards {
+		return fmt.Sprintf("it asks for %d shards, and brokers serve Topics of at most %d (make it anew with shards: %d or fewer)", t.Spec.Shards, MaxShards, MaxShards)
+	}
+	if t.Spec.Replicas > MaxReplicas || t.Spec.MinInSync > MaxReplicas {
+		return fmt.Sprintf("it asks for %d replicas, %d of them in sync, and brokers keep %d at most", t.Spec.Replicas, t.Spec.MinInSync, MaxReplicas)
+	}
+	return ""
+}
+
 func (p *planner) wait(it item, reason WaitReason, why string) {
 	p.Waits = append(p.Waits, Wait{it.topic, it.Number, reason,
 		fmt.Sprintf("shard %d of topic %s %s", it.Number, it.topic.Name, why)})

@@ -52,22 +52,14 @@ func (s *Service) Shard(name string) *Shard {
 	if t := s.byName[name]; t != nil && len(t.shards) == 1 {
 		return t.shards[0]
 	}
-	of, number, found := cutLast(name, "--")
-	if t := s.byName[of]; found && t != nil && len(t.shards) > 1 {
+	at := max(strings.LastIndex(name, "--"), 0)
+	of, number := name[:at], strings.TrimPrefix(name[at:], "--")
+	if t := s.byName[of]; t != nil && len(t.shards) > 1 {
 		if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < len(t.shards) && strconv.Itoa(n) == number {
 			return t.shards[n]
 		}
 	}
 	return nil
-}
-
-// cutLast is strings.Cut at the last sep.
-func cutLast(s, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
 }
 
 // Shards returns all shards of the cluster's Topics.

@@ -2,7 +2,6 @@ package topic
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -46,7 +45,7 @@ type view struct {
 func newView(self string, t *coordination.Topic, number int, state *coordination.State, before *view, payload int) *view {
 	spec := &t.Spec
 	v := &view{
-		desired: t, gone: t.Deleting, unsupported: unsupported(t), durability: durability(spec.Durability),
+		desired: t, gone: t.Deleting, unsupported: placement.Unsupported(t), durability: durability(spec.Durability),
 		window: spec.Deduplication, maxMessage: payload, noAck: spec.Stream.NoAck,
 		retention: log.Retention{Age: spec.Retention.Age, Bytes: spec.Retention.Bytes, Messages: uint64(max(spec.Retention.Messages, 0))},
 	}
@@ -82,17 +81,6 @@ func newView(self string, t *coordination.Topic, number int, state *coordination
 		v.lead = slices.Contains(v.shard.InSync, coordination.Replica{Broker: self, Incarnation: me.Incarnation})
 	}
 	return v
-}
-
-// unsupported returns why a Topic can't be served, for people, or "".
-func unsupported(t *coordination.Topic) string {
-	if t.Spec.Shards > placement.MaxShards {
-		return fmt.Sprintf("it asks for %d shards, and brokers serve Topics of at most %d (make it anew with shards: %d or fewer)", t.Spec.Shards, placement.MaxShards, placement.MaxShards)
-	}
-	if t.Spec.Replicas > placement.MaxReplicas || t.Spec.MinInSync > placement.MaxReplicas {
-		return fmt.Sprintf("it asks for %d replicas, %d of them in sync, and brokers keep %d at most", t.Spec.Replicas, t.Spec.MinInSync, placement.MaxReplicas)
-	}
-	return ""
 }
 
 // durability returns a Topic's durability as logs have it.
