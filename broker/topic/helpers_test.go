@@ -285,6 +285,13 @@ func (n *site) said(what string) bool {
 	return strings.Contains(n.logged.String(), what)
 }
 
+// count says how often the broker has logged that.
+func (n *site) count(what string) int {
+	n.logging.Lock()
+	defer n.logging.Unlock()
+	return strings.Count(n.logged.String(), what)
+}
+
 // start starts the broker in a new life.
 func (n *site) start() error {
 	n.hub = newHub()

@@ -45,7 +45,8 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 	ids := p.logIDs()
 	start := max(v.desired.Spec.Stream.FirstSequence, 1)
 	known, counted := s.noteOnDisk(ids[replica.Data].Name()), s.counted(v)
-	missing := copystate.Missing(!known && counted, v.epoch)
+	// After a restore, a copy that is made anew may lack all that was deleted since the backup.
+	missing := copystate.Missing(!known && (counted || v.restored), v.epoch)
 	data, err := s.config.Disk.Open(ids[replica.Data], start, v.epoch, v.keptSpec(!v.follow && !known, missing.Grave() || p.own.state.Grave()))
 	if err != nil {
 		if !known {

@@ -3,6 +3,7 @@ package topic
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -86,6 +87,17 @@ func (s *Service) drop(p *Shard) error {
 	}
 	defer s.forgetCopy(p)
 	return s.moveAside(p, "other brokers keep the replicas of a shard that this one had; its copy here was set aside; delete it if nobody misses it")
+}
+
+// clear notes that a shard of a removed Topic has no logs here any more. v is the view with which
+// the pass began: the Topic may be back.
+func (s *Service) clear(p *Shard, v *view) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.cleared = p.view.Load() == v
+	if t := p.topic; !slices.ContainsFunc(t.shards, func(p *Shard) bool { return !p.cleared }) && s.removed[t.id] == t {
+		delete(s.removed, t.id)
+	}
 }
 
 // deleteLogs ends serving a shard of a deleted Topic, and deletes its copy.

@@ -2,11 +2,15 @@ package topic
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/env/crashfs"
 )
 
 // telling notes what a broker reports.
@@ -184,5 +188,85 @@ func TestAPassOfTheGenerationBeforeReportsNothing(t *testing.T) {
 	n.eventually("it says how far its copy goes", func() bool {
 		said, ok := told.said(1, "id-orders")
 		return ok && said.End == 2 && said.Whole
+	})
+}
+
+// The log of a deleted Topic can't be deleted yet when a restored etcd has the Topic again. It is
+// not deleted any more: the broker says how far it goes, though with a doubt, as a deletion was
+// tried, and leads it when it is named.
+func TestATopicIsBackBeforeItsLogIsDeleted(t *testing.T) {
+	n, told := newSite(t), &telling{}
+	n.report = told.report
+	n.serve("orders")
+	n.expect(n.ask("orders.a", "one"), "orders@1")
+	topic, backup := n.topics["orders"], backupOf(n.shards)
+	fs := n.fs.(*crashfs.FS)
+	fs.SetHook(func(op crashfs.Op) error {
+		if op.Kind == "rename" && strings.HasPrefix(op.Path, "data/shards/") {
+			return errors.New("not now")
+		}
+		return nil
+	})
+	delete(n.topics, "orders")
+	n.shards = map[string]*coordination.Shard{}
+	n.tell()
+	deletions := func() int { return n.count("doing=delete") }
+	n.eventually("a deletion has failed", func() bool { return deletions() > 0 })
+
+	n.topics["orders"] = topic
+	n.restore(backup)
+	said := func() (coordination.Suspect, bool) { return told.said(1, "id-orders") }
+	n.eventually("it says how far its copy goes", func() bool {
+		one, ok := said()
+		return ok && one.End == 2 && one.Epoch == 1 && !one.Whole
+	})
+	fs.SetHook(nil)
+	tried := deletions()
+	n.service.retry(time.Now().Add(2 * lastRetry))
+	n.eventually("what is to be tried again was tried", func() bool {
+		n.service.openMu.Lock()
+		defer n.service.openMu.Unlock()
+		return len(n.service.retries) == 0 || deletions() > tried
+	})
+	if one, ok := said(); !ok {
+		t.Errorf("it has taken its report back; without it nobody is elected")
+	} else if one.End != 2 {
+		t.Errorf("it reports %+v", one)
+	}
+	elected := *backup["id-orders"]
+	elected.Epoch, elected.Generation, elected.Revision = 1000, 1, 1000
+	elected.InSync = []coordination.Replica{{Broker: self, Incarnation: n.life}}
+	elected.Doubt = coordination.Doubt{Epoch: 1000, Leader: self, Reason: "LeastLoss"}
+	n.shards["id-orders"] = &elected
+	n.tell()
+	n.open("orders")
+	n.expect(n.ask("orders.a", "two"), "orders@2")
+	if more := deletions() - tried; more > 0 {
+		t.Errorf("its log was to be deleted %d times more", more)
+	}
+}
+
+// The Topic was deleted with its log after the backup. The broker has not been restarted since. The
+// copy that it makes anew is no evidence that the shard is empty: another broker, which is away,
+// may have all records.
+func TestACopyThatIsMadeAnewAfterARestoreIsNotWhole(t *testing.T) {
+	n, told := newSite(t), &telling{}
+	n.report = told.report
+	n.serve("orders")
+	n.expect(n.ask("orders.a", "one"), "orders@1")
+	topic, backup := n.topics["orders"], backupOf(n.shards)
+	delete(n.topics, "orders")
+	n.shards = map[string]*coordination.Shard{}
+	n.tell()
+	n.eventually("the log is deleted, and the Topic forgotten", func() bool {
+		n.service.mu.RLock()
+		defer n.service.mu.RUnlock()
+		return len(n.stands()) == 0 && len(n.service.removed) == 0
+	})
+	n.topics["orders"] = topic
+	n.restore(backup)
+	n.eventually("it says how far its copy goes", func() bool {
+		one, ok := told.said(1, "id-orders")
+		return ok && one.Epoch == 0 && !one.Whole
 	})
 }

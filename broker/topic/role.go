@@ -43,8 +43,11 @@ func (s *Service) work(p *Shard, idle bool) {
 	}
 	if err != nil {
 		s.retryLater(p, doing, err)
-	} else {
-		p.untrouble()
+		return
+	}
+	p.untrouble()
+	if v.gone {
+		s.clear(p, v)
 	}
 }
 

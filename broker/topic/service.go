@@ -33,7 +33,7 @@ func Open(config Config) (*Service, error) {
 		return nil, err
 	}
 	s := &Service{config: config, log: config.Logger, found: found, diskLogs: map[string]bool{},
-		changed: make(chan struct{}), brokers: map[string]string{}, byName: map[string]*Topic{}, byID: map[string]*Topic{},
+		changed: make(chan struct{}), brokers: map[string]string{}, byName: map[string]*Topic{}, byID: map[string]*Topic{}, removed: map[string]*Topic{},
 		open: map[*ShardLeader]struct{}{}, retries: map[*Shard]struct{}{}, entryRetries: map[*Shard]struct{}{}, reports: coordination.NewSuspects()}
 	if s.aheadBound = config.Ahead; s.aheadBound == (AheadBound{}) {
 		s.aheadBound = AheadBound{Bytes: aheadBytes, Records: aheadRecords, Time: aheadTime}
@@ -137,7 +137,11 @@ func (s *Service) applyTopic(desired *coordination.Topic) {
 		if other := s.byName[desired.Name]; other != nil {
 			s.removeTopic(other) // a deleted Topic of the same name
 		}
-		t = newTopic(s, desired)
+		// A restored etcd may have a removed Topic again. Its shards keep their one worker.
+		if t = s.removed[desired.ID]; t == nil {
+			t = newTopic(s, desired)
+		}
+		delete(s.removed, t.id)
 		s.byID[t.id], s.byName[t.name] = t, t
 	}
 	var before, after *view
@@ -178,7 +182,7 @@ func (s *Service) applyTopic(desired *coordination.Topic) {
 	}
 }
 
-// removeTopic removes a deleted Topic. mu is held.
+// removeTopic removes a deleted Topic. Workers remove its logs. mu is held.
 func (s *Service) removeTopic(t *Topic) {
 	if t.offer != nil {
 		t.offer.Close()
@@ -188,7 +192,9 @@ func (s *Service) removeTopic(t *Topic) {
 	if s.byName[t.name] == t {
 		delete(s.byName, t.name)
 	}
+	s.removed[t.id] = t
 	for _, p := range t.shards {
+		p.cleared = false
 		v := *p.view.Load()
 		v.gone, v.lead, v.follow, v.member = true, false, false, false
 		v.vanished, v.restored = s.restoring, false

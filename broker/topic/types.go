@@ -75,6 +75,7 @@ type Service struct {
 	brokers     map[string]string // names of all present and former members, by id
 	byName      map[string]*Topic
 	byID        map[string]*Topic
+	removed     map[string]*Topic // gone from etcd, by id, until their logs here are gone, too
 
 	openMu       sync.Mutex
 	diskLogs     map[string]bool // logs on the disk, by name
@@ -114,6 +115,7 @@ type Shard struct {
 	name   string
 
 	view    atomic.Pointer[view]
+	cleared bool                        // its logs are gone, in Service.removed; guarded by Service.mu
 	leading atomic.Pointer[ShardLeader] // led here, with its logs open
 	// trouble is why the logs can't be opened, or are to be opened again, or nil.
 	trouble atomic.Pointer[trouble]

@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
+	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/topic"
 )
 
@@ -19,6 +21,9 @@ import (
 //  1. The new Topic starts empty: it has its own clients, and holds nothing that others published.
 //  2. Soon after the last fault no broker has a log of a deleted Topic among its shards.
 //  3. Where the broker was away when the Topic was deleted, its logs are set aside, not deleted.
+//  4. An etcd that is restored from an earlier backup has the Topic again. It is led by a broker that
+//     still has its log, or waits with the reason EtcdRestored. A person deletes it again, before a
+//     Topic of its name is made.
 //
 // A broker serves the former Topic until it hears of the deletion. So clients of the new one
 // connect to brokers that know it.
@@ -43,10 +48,10 @@ func (w *world) byID(id string) *declared {
 
 // removeTopic has a person delete a Topic. Its clients go on until it is gone.
 //
-// Nothing is deleted while a backup of etcd waits to be restored, and no backup is made while a
-// Topic is deleted: the deleted Topic would exist again, and the new one would not.
+// No backup of etcd is made while a Topic is deleted, and no Topic is made again while a backup
+// waits to be restored: the new one would not exist then.
 func (w *world) removeTopic() {
-	if w.deleting != nil || w.jumps || w.etcd.backup != nil {
+	if w.deleting != nil || w.jumps {
 		w.note("nothing is deleted")
 		return
 	}
@@ -54,11 +59,11 @@ func (w *world) removeTopic() {
 	w.deleting = d
 	w.notef("%s is to be deleted", d.id)
 	rng := rand.New(rand.NewPCG(w.seed, w.rng.Uint64()))
-	w.running.Go(func() { w.askToDelete(d, rng) })
+	w.running.Go(func() { w.askToDelete(d, rng, w.removed) })
 }
 
 // askToDelete asks brokers until one says that the Topic is gone.
-func (w *world) askToDelete(d *declared, rng *rand.Rand) {
+func (w *world) askToDelete(d *declared, rng *rand.Rand, then func(*declared)) {
 	for !w.judge.ended {
 		time.Sleep(time.Duration(rng.Int64N(int64(500 * time.Millisecond))))
 		l := w.machines[rng.IntN(len(w.machines))].life
@@ -69,7 +74,7 @@ func (w *world) askToDelete(d *declared, rng *rand.Rand) {
 		err := l.store.DeleteTopic(ctx, d.name, d.id, coordination.Owner{Kind: coordination.ClientOwner})
 		cancel()
 		if _, gone := errors.AsType[*coordination.NotFoundError](err); err == nil || gone {
-			w.after(0, d.id+" is deleted", func() { w.removed(d) })
+			w.after(0, d.id+" is deleted", func() { then(d) })
 			return
 		}
 	}
@@ -80,13 +85,7 @@ func (w *world) askToDelete(d *declared, rng *rand.Rand) {
 func (w *world) removed(d *declared) {
 	w.topics = slices.DeleteFunc(w.topics, func(o *declared) bool { return o == d })
 	w.deleted = append(w.deleted, d)
-	for _, m := range w.machines {
-		if m.life == nil || m.life.dead.Load() {
-			for _, name := range m.logsOf(d, "shards") {
-				d.away = append(d.away, leftLog{m, name})
-			}
-		}
-	}
+	w.noteLeft(d)
 	var clients []*client
 	w.clients = slices.DeleteFunc(w.clients, func(c *client) bool {
 		if c.topic == d {
@@ -95,18 +94,89 @@ func (w *world) removed(d *declared) {
 		}
 		return c.topic == d
 	})
+	w.cameBack() // etcd may have been restored before this was heard
 	w.makeAgain(d, clients)
+}
+
+// noteLeft notes where logs of a deleted Topic are left on machines without a broker.
+func (w *world) noteLeft(d *declared) {
+	d.away = nil
+	for _, m := range w.machines {
+		if m.life == nil || m.life.dead.Load() {
+			for _, name := range m.logsOf(d, "shards") {
+				d.away = append(d.away, leftLog{m, name})
+			}
+		}
+	}
 }
 
 func (w *world) makeAgain(d *declared, former []*client) {
 	w.after(w.between(50*time.Millisecond, 3*time.Second), d.name+" is made again", func() {
-		if !over(former) {
+		if !over(former) || d.back || w.etcd.backup != nil {
 			w.makeAgain(d, former)
 			return
 		}
 		w.make(&declared{name: d.name, number: d.number, again: d.again + 1}, false)
 		w.deleting = nil
 	})
+}
+
+// cameBack has a person delete a Topic again that a restored etcd has again: at once, or when the
+// brokers have found out what there is of it.
+func (w *world) cameBack() {
+	d := w.deleting
+	if d == nil || d.back || !slices.Contains(w.deleted, d) {
+		return
+	}
+	topic := struct{ ID string }{}
+	kv := w.etcd.get("/carillon/"+clusterName+"/topics/"+d.name, w.etcd.revision)
+	if kv == nil || json.Unmarshal(kv.GetValue(), &topic) != nil || topic.ID != d.id {
+		return
+	}
+	d.back = true
+	w.notef("%s is back", d.id)
+	w.deleteAgain(d, w.chance(30))
+}
+
+func (w *world) deleteAgain(d *declared, atOnce bool) {
+	w.after(w.between(50*time.Millisecond, 500*time.Millisecond), d.id+" is looked at", func() {
+		if !atOnce && !w.compared(d) {
+			w.deleteAgain(d, false)
+			return
+		}
+		w.notef("%s is to be deleted again", d.id)
+		rng := rand.New(rand.NewPCG(w.seed, w.rng.Uint64()))
+		w.running.Go(func() {
+			w.askToDelete(d, rng, func(d *declared) {
+				w.noteLeft(d)
+				d.back = false
+			})
+		})
+	})
+}
+
+// compared reports whether a Topic that is back is led, or waits since no broker has its records.
+func (w *world) compared(d *declared) bool {
+	for _, m := range w.machines {
+		l := m.life
+		if l == nil || l.dead.Load() || !l.ready.Load() {
+			continue
+		}
+		t := l.serves(d)
+		led := t != nil
+		for n := range d.shards() {
+			led = led && t.ShardAt(n) != nil
+		}
+		if led {
+			return true
+		}
+		if c := l.controller.Load(); c != nil {
+			if s := c.Stats(); s.Leads && s.Waits[placement.CopiesOpening] == 0 && s.Waits[placement.EtcdRestored] > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // leftLog is a log of a deleted Topic on a machine whose broker was away.

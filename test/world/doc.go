@@ -41,7 +41,8 @@
 //	J7  A Subscription delivers all records. What was acknowledged, with an answer, isn't delivered again by that leader or a later one.
 //	J8  A snapshot has all that was acknowledged before it, and doesn't change while it is held.
 //	J9  What a leader has taken that is not safe is bounded, and so are the senders that it remembers.
-//	J10 Nothing of a deleted Topic comes back. Its logs go, or are set aside where the broker was away.
+//	J10 Nothing of a deleted Topic comes back, unless etcd is restored from an earlier backup. Its logs go, or are set aside where the
+//	    broker was away. Of a Topic that is back all copies are compared soon, and it can be deleted again.
 //	J11 A broker that died scrubs its disk soon after its start, whether anybody reads from it or not. So damage on all replicas, some
 //	    minutes apart, loses nothing.
 //

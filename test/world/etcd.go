@@ -335,6 +335,7 @@ func (e *etcd) restore() {
 	for _, id := range slices.Sorted(maps.Keys(e.leases)) {
 		e.renew(e.leases[id])
 	}
+	e.w.cameBack()
 }
 
 // write puts a key, as a person does; an empty value deletes it.

@@ -132,12 +132,14 @@ type life struct {
 	hub           *hub
 	log           *slog.Logger
 
-	member   *membership.Member
-	stall    *stall.Watch
-	running  sync.WaitGroup
-	ready    atomic.Bool   // clients may connect
-	stopping chan struct{} // a token: it is to end in order
-	then     []func()      // called when it has ended; the world's
+	member *membership.Member
+	stall  *stall.Watch
+	// controller is the one of the process.
+	controller atomic.Pointer[placement.Controller]
+	running    sync.WaitGroup
+	ready      atomic.Bool   // clients may connect
+	stopping   chan struct{} // a token: it is to end in order
+	then       []func()      // called when it has ended; the world's
 }
 
 func (l *life) String() string { return fmt.Sprintf("%s.%d", l.m.id, l.number) }
@@ -340,6 +342,7 @@ func (l *life) follow(state *coordination.State, changes coordination.Changes) {
 
 func (l *life) control() {
 	controller := placement.NewController(l.store, l.service, l.log)
+	l.controller.Store(controller)
 	for {
 		select {
 		case <-l.ctx.Done():

@@ -60,6 +60,7 @@ type declared struct {
 	// subscription is the name of its Subscription; empty: it has none.
 	subscription string
 	away         []leftLog // when it was deleted
+	back         bool      // it was deleted, and a restored etcd has it again
 }
 
 func (d *declared) shards() int { return d.spec.Shards }
