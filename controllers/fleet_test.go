@@ -31,6 +31,8 @@ type fleet struct {
 	asked  int
 	behind map[string]bool // ids of brokers whose replicas don't get in sync
 	doubt  string          // why leaders named from now on may lack something; empty: they do not
+	// comparing says that shards wait that were written before etcd was restored from a backup.
+	comparing bool
 }
 
 // counted is what brokers say of a Topic; the zero value: nothing is in it.
@@ -180,7 +182,11 @@ func (m *member) shard(state *coordination.State, topic *coordination.Topic, num
 	if found != nil {
 		next = *found
 		next.Replicas, next.InSync = slices.Clone(found.Replicas), nil
+		if found.Generation < state.Generation && m.waits() {
+			return next, false
+		}
 	}
+	next.Generation = state.Generation
 	staying := func(id string) bool { return state.Drain(id) != coordination.DrainAll }
 	for i := range state.Brokers {
 		b := state.Brokers[(turn+state.ShardCount()+i)%len(state.Brokers)]
@@ -217,7 +223,7 @@ func (m *member) shard(state *coordination.State, topic *coordination.Topic, num
 	if member, in := next.Member(next.Leader); in && found != nil {
 		leader = member
 	}
-	if found != nil && found.Leader == leader.Broker && slices.Equal(found.InSync, next.InSync) && slices.Equal(found.Replicas, next.Replicas) {
+	if found != nil && found.Generation == next.Generation && found.Leader == leader.Broker && slices.Equal(found.InSync, next.InSync) && slices.Equal(found.Replicas, next.Replicas) {
 		return next, false
 	}
 	next.Leader = leader.Broker
@@ -228,6 +234,19 @@ func (m *member) shard(state *coordination.State, topic *coordination.Topic, num
 		next.Doubt = coordination.Doubt{Epoch: next.Epoch, Leader: next.Leader, Reason: m.fleet.doubt}
 	}
 	return next, true
+}
+
+// compare has shards wait, or not, that were written before etcd was restored from a backup.
+func (f *fleet) compare(waits bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.comparing = waits
+}
+
+func (f *fleet) waits() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.comparing
 }
 
 // ServeHTTP answers /topics.

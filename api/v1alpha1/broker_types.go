@@ -226,7 +226,8 @@ type BrokerStatus struct {
 	// +optional
 	Restart string `json:"restart,omitempty"`
 
-	// Conditions are Ready; Reconciling, Stalled, UnderReplicated, RestartPending and Open while they hold.
+	// Conditions are Ready; Reconciling, Stalled, UnderReplicated, EtcdRestored, RestartPending and Open while
+	// they hold.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -257,6 +258,15 @@ type CoordinationStatus struct {
 	// ReadyReplicas is the number of members that are ready.
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas"`
+
+	// EtcdGeneration is how often etcd was restored from a backup, as brokers noticed it. It is absent while
+	// that is unknown.
+	// +optional
+	EtcdGeneration *int64 `json:"etcdGeneration,omitempty"`
+
+	// RestoredAt is when the operator saw that brokers had noticed the last restore. It is absent if it saw none.
+	// +optional
+	RestoredAt *metav1.Time `json:"restoredAt,omitempty"`
 }
 
 // Broker is a cluster of brokers that speaks the NATS protocol, with the etcd that coordinates it.

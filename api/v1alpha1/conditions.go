@@ -13,6 +13,9 @@ const (
 	ConditionRestartPending = "RestartPending"
 	// ConditionUnderReplicated is True of a Broker while shards lack a replica that is in sync, or a leader.
 	ConditionUnderReplicated = "UnderReplicated"
+	// ConditionEtcdRestored is True of a Broker after etcd was restored from a backup, until all copies of
+	// shards were compared and each shard has a leader again.
+	ConditionEtcdRestored = "EtcdRestored"
 	// ConditionRetentionPaused is True of a Topic whose records are not deleted by their age, as the time is in doubt.
 	ConditionRetentionPaused = "RetentionPaused"
 	// ConditionDurabilityReduced is True of a Topic whose records may be acknowledged before they are on disk.

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,6 +24,7 @@ import (
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/controllers/apply"
 	"github.com/carillon-mq/carillon/controllers/build"
+	"github.com/carillon-mq/carillon/controllers/eventing"
 	"github.com/carillon-mq/carillon/controllers/mirror"
 	"github.com/carillon-mq/carillon/controllers/observe"
 	"github.com/carillon-mq/carillon/controllers/plan"
@@ -58,6 +60,7 @@ type Reconciler struct {
 	PullSecrets []string
 
 	emptySince observe.Absences // of drained brokers: since when they have no replicas
+	restores   eventing.Memory  // of which generations of etcd an event was written
 }
 
 // SetupWithManager makes the manager run it.
@@ -88,6 +91,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	} else if err != nil {
 		r.Status.Forget(request.NamespacedName)
+		r.restores.Forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	if broker.DeletionTimestamp != nil {
@@ -126,6 +130,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 func (r *Reconciler) tell(broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus, outcome status.Outcome) {
 	is := meta.FindStatusCondition(wanted.Conditions, v1alpha1.ConditionReady)
 	was := meta.FindStatusCondition(broker.Status.Conditions, v1alpha1.ConditionReady)
+	r.tellOfRestore(broker, wanted, outcome)
 	reasonChanged := was == nil || was.Reason != is.Reason
 	done := false
 	switch outcome.Action.Kind {
@@ -147,6 +152,18 @@ func (r *Reconciler) tell(broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus,
 		note = note[:noteLimit]
 	}
 	r.Events.Eventf(broker, target(broker, outcome.Action), kind, is.Reason, string(outcome.Action.Kind), "%s", note)
+}
+
+// tellOfRestore writes an event when etcd was restored from a backup, and one when all shards have
+// leaders again.
+func (r *Reconciler) tellOfRestore(broker *v1alpha1.Broker, wanted v1alpha1.BrokerStatus, outcome status.Outcome) {
+	shards := outcome.Facts.Shards
+	if status.Restored(broker, outcome) && r.restores.News(broker, strconv.FormatInt(shards.Generation, 10)) {
+		eventing.Warn(r.Events, broker, plan.Action{Kind: plan.Wait, Reason: plan.EtcdRestored, Message: plan.Restore(shards)})
+	}
+	if meta.IsStatusConditionTrue(broker.Status.Conditions, v1alpha1.ConditionEtcdRestored) && !meta.IsStatusConditionTrue(wanted.Conditions, v1alpha1.ConditionEtcdRestored) {
+		eventing.Done(r.Events, broker, plan.Action{Kind: plan.None, Reason: plan.CopiesCompared, Message: "all copies were compared since etcd was restored from a backup, and each shard was given a leader"})
+	}
 }
 
 // target is the object that an action was done to, or nil. The recorder counts an event that is

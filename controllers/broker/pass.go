@@ -92,7 +92,7 @@ func (p *pass) proceed(ctx context.Context) error {
 func (p *pass) outcome() status.Outcome {
 	return status.Outcome{
 		Facts: p.facts, Action: p.action, Stall: p.stall,
-		Image: p.image, Profile: p.profile, Restart: p.restart, Waiting: p.waiting,
+		Image: p.image, Profile: p.profile, Restart: p.restart, Waiting: p.waiting, Now: p.Now(),
 	}
 }
 

@@ -414,3 +414,19 @@ func TestClusterCountsShards(t *testing.T) {
 		}
 	}
 }
+
+// After etcd was restored from a backup, shards that were written before it wait until their copies
+// are compared. Those of a Topic that is being deleted don't count.
+func TestClusterCountsShardsThatWaitSinceARestore(t *testing.T) {
+	topics := []*coordination.Topic{{ID: "1", Name: "orders"}, {ID: "2", Name: "billing"}, {ID: "3", Name: "audit"}, {ID: "4", Name: "a-last", Deleting: true}}
+	var shards []*coordination.Shard
+	for i, generation := range []int64{1, 1, 2, 1} {
+		shards = append(shards, &coordination.Shard{Topic: topics[i].ID, Replicas: []string{"a"}, Generation: generation})
+	}
+	state := coordination.NewState(1, nil, topics, shards, nil)
+	state.Generation = 2
+	f := clusterFacts(state, func(string) string { return "" }, Pods{Set: "main", Now: 1, Want: 1})
+	if f.Generation != 2 || f.Uncompared != 2 || f.UncomparedExample != "billing" {
+		t.Errorf("generation %d, %d shards wait, such as one of %s; want 2, 2, billing", f.Generation, f.Uncompared, f.UncomparedExample)
+	}
+}

@@ -45,7 +45,7 @@ func shardFacts(state *coordination.State, shard *coordination.Shard, spec *coor
 	}
 	facts := plan.ShardFacts{
 		Leader: name(id), LeaderID: id, Led: leads(state, shard),
-		Want: wanted(shard, spec), Min: shard.MinInSync(spec), Unclean: spec.UncleanElection,
+		Want: wanted(shard, spec), Min: shard.MinInSync(spec), Unclean: spec.UncleanElection, Uncompared: !believed(state, shard),
 	}
 	synced := spec.Durability == "" || spec.Durability == coordination.Synced
 	for _, id := range shard.Replicas {
@@ -141,7 +141,7 @@ func (m *Mirror) Cluster(pods Pods) (facts plan.Shards, ok bool) {
 }
 
 func clusterFacts(state *coordination.State, name func(id string) string, pods Pods) plan.Shards {
-	facts := plan.Shards{Known: true, Total: state.ShardCount(), CatchingUp: map[string]int{}}
+	facts := plan.Shards{Known: true, Total: state.ShardCount(), CatchingUp: map[string]int{}, Generation: state.Generation}
 	if broker, there := state.Broker(state.Controller.Broker); there {
 		facts.Controller = broker.Name
 	}
@@ -154,6 +154,12 @@ func clusterFacts(state *coordination.State, name func(id string) string, pods P
 		want := wanted(shard, &topic.Spec)
 		several = several || want > 1
 		judge(&facts, state, shard, topic.Name, want)
+		if !believed(state, shard) && !topic.Deleting {
+			facts.Uncompared++
+			if facts.UncomparedExample == "" || topic.Name < facts.UncomparedExample {
+				facts.UncomparedExample = topic.Name
+			}
+		}
 	}
 	for topic := range state.Topics() {
 		if pods.Want < pods.Now && !topic.Deleting && pods.Demands(topic) {

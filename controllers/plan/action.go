@@ -124,6 +124,17 @@ const (
 	RecordsMayBeLost Reason = "RecordsMayBeLost"
 )
 
+// Reasons of a Broker whose etcd was restored from a backup.
+const (
+	// EtcdRestored: brokers noticed a restore. It is the reason of an event.
+	EtcdRestored Reason = "EtcdRestored"
+	// ComparingCopies: shards have no leader until all of their copies are compared. It is the reason of the
+	// condition EtcdRestored, and of a Topic with such a shard.
+	ComparingCopies Reason = "ComparingCopies"
+	// CopiesCompared: all shards have leaders again. It is the reason of an event.
+	CopiesCompared Reason = "CopiesCompared"
+)
+
 // Action is the one next thing to do.
 type Action struct {
 	Kind   Kind

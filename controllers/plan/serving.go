@@ -19,6 +19,8 @@ type ShardFacts struct {
 	Min      int  // how many must be in sync for a record to be acknowledged
 	Replicas []ReplicaFacts
 	Unclean  bool // one that lacks acknowledged records may lead if none has them
+	// Uncompared says that its copies were not compared since etcd was restored from a backup.
+	Uncompared bool
 }
 
 // ReplicaFacts are one broker's part in a shard.
@@ -78,6 +80,8 @@ func placed(link Link, shards []ShardFacts, spec *coordination.TopicSpec) (Actio
 	for _, s := range shards {
 		switch {
 		case s.Led:
+		case s.Uncompared:
+			return s.uncompared(), true
 		case s.single():
 			return Action{Kind: Wait, Reason: Placing, Target: s.Leader, Message: fmt.Sprintf("broker %s, which has the records, is back and is about to lead again", s.Leader)}, true
 		default:
@@ -92,6 +96,16 @@ func placed(link Link, shards []ShardFacts, spec *coordination.TopicSpec) (Actio
 		}
 	}
 	return Action{}, false
+}
+
+// uncompared says what a shard waits for since etcd was restored from a backup.
+func (s ShardFacts) uncompared() Action {
+	message := "nobody leads, since etcd was restored from a backup, until the brokers have compared their copies; " +
+		"if this lasts, no broker that is there has records of it, as it was deleted or its replicas were moved after the backup: delete it, or bring their brokers back with their volumes"
+	if away := s.names(func(r ReplicaFacts) bool { return r.Away }); len(away) > 0 {
+		message = fmt.Sprintf("nobody leads, since etcd was restored from a backup, until %s can be compared with the other copies: bring it back with its volume", strings.Join(away, ", "))
+	}
+	return Action{Kind: Wait, Reason: ComparingCopies, Target: s.Leader, Message: message}
 }
 
 // leaderless says what is to happen before a shard of several replicas is led again.
@@ -178,5 +192,5 @@ func leaders(shards []ShardFacts) (names []string) {
 
 // Transient reports whether a Topic is usually in that state for a moment only, not worth an event.
 func Transient(reason Reason) bool {
-	return reason == NoLeader || reason == NotEnoughInSync || reason == Suspect
+	return reason == NoLeader || reason == NotEnoughInSync || reason == Suspect || reason == ComparingCopies
 }

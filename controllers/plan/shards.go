@@ -23,6 +23,12 @@ type Shards struct {
 	UnderReplicated int // led, and with fewer replicas in sync than there should be
 	Leaderless      int
 	Example         string // the name of a Topic that one of those belongs to
+	// Generation is how often etcd was restored from a backup. Uncompared are the shards whose copies
+	// were not compared since the last restore: they have no leader. UncomparedExample is the name of
+	// a Topic with one.
+	Generation        int64
+	Uncompared        int
+	UncomparedExample string
 	// CatchingUp has, by pod, how many replicas are not in sync, of shards that lack some, on brokers
 	// that are there: those can be waited for. Shards of one replica don't count.
 	CatchingUp map[string]int
@@ -120,6 +126,21 @@ func Shortage(s Shards) (reason Reason, message string) {
 		return NoLeader, message
 	}
 	return UnderReplicated, message
+}
+
+// Comparison says in words which shards wait since etcd was restored from a backup; empty: none does.
+func Comparison(s Shards) string {
+	if s.Uncompared == 0 {
+		return ""
+	}
+	return fmt.Sprintf("etcd was restored from a backup (generation %d): %d of %s can't be published to until the brokers have compared their copies (such as one of topic %s); "+
+		"if this lasts, bring all brokers back with their volumes, and look at what the controller broker logs", s.Generation, s.Uncompared, count(s.Total, "shard"), s.UncomparedExample)
+}
+
+// Restore says in words that brokers noticed a restore of etcd, and what that means.
+func Restore(s Shards) string {
+	return fmt.Sprintf("etcd was restored from a backup, and is in generation %d now: the brokers compare their copies of all shards, and the one that goes furthest leads; "+
+		"Topics that were made since the backup are gone, and their logs are in DATA/set-aside on the brokers' volumes", s.Generation)
 }
 
 func count(n int, what string) string {

@@ -2,6 +2,9 @@ package status
 
 import (
 	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/carillon-mq/carillon/api/v1alpha1"
 	"github.com/carillon-mq/carillon/controllers/build"
@@ -20,6 +23,8 @@ type Outcome struct {
 	Restart string
 	// Waiting says in words what is asked for and not in force; empty: nothing.
 	Waiting string
+	// Now is the time of the pass.
+	Now time.Time
 }
 
 // Broker is the status of broker after a pass.
@@ -55,7 +60,17 @@ func Broker(broker *v1alpha1.Broker, o Outcome) v1alpha1.BrokerStatus {
 
 	// What is not known now stands as it was said last.
 	status.Shards = broker.Status.Shards
+	status.Coordination.EtcdGeneration, status.Coordination.RestoredAt = broker.Status.Coordination.EtcdGeneration, broker.Status.Coordination.RestoredAt
 	if s := f.Shards; s.Known {
+		if Restored(broker, o) {
+			status.Coordination.RestoredAt = &metav1.Time{Time: o.Now.Truncate(time.Second)}
+		}
+		if known := status.Coordination.EtcdGeneration; known == nil || *known < s.Generation {
+			generation := s.Generation
+			status.Coordination.EtcdGeneration = &generation
+		}
+		waiting := plan.Comparison(s)
+		conditions.only(waiting != "", v1alpha1.ConditionEtcdRestored, string(plan.ComparingCopies), waiting)
 		status.Shards = v1alpha1.ShardsStatus{Total: int32(s.Total), UnderReplicated: int32(s.UnderReplicated), Leaderless: int32(s.Leaderless)}
 		reason, message := plan.Shortage(s)
 		conditions.only(reason != "", v1alpha1.ConditionUnderReplicated, string(reason), message)
@@ -67,6 +82,13 @@ func Broker(broker *v1alpha1.Broker, o Outcome) v1alpha1.BrokerStatus {
 		fmt.Sprintf("whoever reaches %s may publish and subscribe; name a Secret in spec.auth.secretRef to change that", names.Endpoint()))
 	status.Conditions = conditions.conditions
 	return status
+}
+
+// Restored reports whether etcd was restored from a backup since the last status. Of an etcd whose
+// generation no status has, nothing is known.
+func Restored(broker *v1alpha1.Broker, o Outcome) bool {
+	before := broker.Status.Coordination.EtcdGeneration
+	return o.Facts.Shards.Known && before != nil && *before < o.Facts.Shards.Generation
 }
 
 // pending says what waits for the user, since spec.update is OnRequest.

@@ -22,7 +22,7 @@ func brokerOf() *v1alpha1.Broker {
 // say is the conditions in short: "Ready=False:RollingPod".
 func say(conditions []metav1.Condition) string {
 	var words []string
-	for _, kind := range []string{"Ready", "Reconciling", "Stalled", "UnderReplicated", "RestartPending", "RetentionPaused", "DurabilityReduced", "UncleanElection", "Open"} {
+	for _, kind := range []string{"Ready", "Reconciling", "Stalled", "UnderReplicated", "EtcdRestored", "RestartPending", "RetentionPaused", "DurabilityReduced", "UncleanElection", "Open"} {
 		if c := meta.FindStatusCondition(conditions, kind); c != nil {
 			words = append(words, kind+"="+string(c.Status)+":"+c.Reason)
 		}
@@ -77,4 +77,46 @@ func TestConditionsThatNoLongerHoldGo(t *testing.T) {
 	if got := say(Broker(broker, Outcome{Action: plan.Action{Kind: plan.None, Reason: plan.AllReady}}).Conditions); got != "Ready=True:AllReady" {
 		t.Errorf("%s, want Ready alone", got)
 	}
+}
+
+// The condition is there while copies are compared. When and how often etcd was restored stays in
+// the status.
+func TestARestoredEtcdIsSaidUntilAllCopiesAreCompared(t *testing.T) {
+	broker, now := brokerOf(), time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC)
+	broker.Spec.Auth = &v1alpha1.AuthSpec{}
+	pass := func(shards plan.Shards) (restored bool) {
+		now = now.Add(time.Minute)
+		o := Outcome{Action: plan.Action{Kind: plan.None, Reason: plan.AllReady}, Facts: plan.Facts{Shards: shards}, Now: now}
+		restored = Restored(broker, o)
+		broker.Status = Broker(broker, o)
+		return restored
+	}
+	expect := func(what string, restored, want bool, conditions string, generation int64, at time.Time) {
+		t.Helper()
+		c := broker.Status.Coordination
+		if words := say(broker.Status.Conditions); restored != want || words != conditions {
+			t.Errorf("%s: restored %t, %s; want %t, %s", what, restored, words, want, conditions)
+		}
+		if c.EtcdGeneration == nil || *c.EtcdGeneration != generation {
+			t.Errorf("%s: generation %v, want %d", what, c.EtcdGeneration, generation)
+		}
+		if at.IsZero() != (c.RestoredAt == nil) || c.RestoredAt != nil && !c.RestoredAt.Time.Equal(at) {
+			t.Errorf("%s: restored at %v, want %v", what, c.RestoredAt, at)
+		}
+	}
+	if pass(plan.Shards{}); broker.Status.Coordination.EtcdGeneration != nil {
+		t.Error("etcd was not read, and its generation is said")
+	}
+	expect("a Broker whose etcd was restored before there was a status", pass(plan.Shards{Known: true, Total: 2, Generation: 1}), false, "Ready=True:AllReady", 1, time.Time{})
+	comparing := plan.Shards{Known: true, Total: 2, Generation: 2, Uncompared: 1, UncomparedExample: "orders"}
+	restored := pass(comparing)
+	at := now.Truncate(time.Second)
+	expect("etcd is restored", restored, true, "Ready=True:AllReady EtcdRestored=True:ComparingCopies", 2, at)
+	expect("the same again", pass(comparing), false, "Ready=True:AllReady EtcdRestored=True:ComparingCopies", 2, at)
+	if c := meta.FindStatusCondition(broker.Status.Conditions, "EtcdRestored"); c == nil || !strings.Contains(c.Message, "1 of 2 shards") || !strings.Contains(c.Message, "orders") {
+		t.Errorf("it says %+v", c)
+	}
+	expect("etcd is away", pass(plan.Shards{}), false, "Ready=True:AllReady EtcdRestored=True:ComparingCopies", 2, at)
+	expect("all is compared", pass(plan.Shards{Known: true, Total: 2, Generation: 2}), false, "Ready=True:AllReady", 2, at)
+	expect("etcd shows the backup before the generation is raised", pass(plan.Shards{Known: true, Total: 2}), false, "Ready=True:AllReady", 2, at)
 }

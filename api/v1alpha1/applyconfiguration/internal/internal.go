@@ -163,12 +163,18 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.carillon-mq.carillon.api.v1alpha1.CoordinationStatus
   map:
     fields:
+    - name: etcdGeneration
+      type:
+        scalar: numeric
     - name: readyReplicas
       type:
         scalar: numeric
     - name: replicas
       type:
         scalar: numeric
+    - name: restoredAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
 - name: com.github.carillon-mq.carillon.api.v1alpha1.CoordinationStorageSpec
   map:
     fields:

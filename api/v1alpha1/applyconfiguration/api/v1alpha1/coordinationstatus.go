@@ -2,6 +2,10 @@
 
 package v1alpha1
 
+import (
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
 // CoordinationStatusApplyConfiguration represents a declarative configuration of the CoordinationStatus type for use
 // with apply.
 //
@@ -11,6 +15,11 @@ type CoordinationStatusApplyConfiguration struct {
 	Replicas *int32 `json:"replicas,omitempty"`
 	// ReadyReplicas is the number of members that are ready.
 	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
+	// EtcdGeneration is how often etcd was restored from a backup, as brokers noticed it. It is absent while
+	// that is unknown.
+	EtcdGeneration *int64 `json:"etcdGeneration,omitempty"`
+	// RestoredAt is when the operator saw that brokers had noticed the last restore. It is absent if it saw none.
+	RestoredAt *v1.Time `json:"restoredAt,omitempty"`
 }
 
 // CoordinationStatusApplyConfiguration constructs a declarative configuration of the CoordinationStatus type for use with
@@ -32,5 +41,21 @@ func (b *CoordinationStatusApplyConfiguration) WithReplicas(value int32) *Coordi
 // If called multiple times, the ReadyReplicas field is set to the value of the last call.
 func (b *CoordinationStatusApplyConfiguration) WithReadyReplicas(value int32) *CoordinationStatusApplyConfiguration {
 	b.ReadyReplicas = &value
+	return b
+}
+
+// WithEtcdGeneration sets the EtcdGeneration field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the EtcdGeneration field is set to the value of the last call.
+func (b *CoordinationStatusApplyConfiguration) WithEtcdGeneration(value int64) *CoordinationStatusApplyConfiguration {
+	b.EtcdGeneration = &value
+	return b
+}
+
+// WithRestoredAt sets the RestoredAt field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RestoredAt field is set to the value of the last call.
+func (b *CoordinationStatusApplyConfiguration) WithRestoredAt(value v1.Time) *CoordinationStatusApplyConfiguration {
+	b.RestoredAt = &value
 	return b
 }
