@@ -61,7 +61,7 @@ func (c slogCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zap
 
 func (c slogCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	says := func(part string) bool { return strings.Contains(entry.Message, part) }
-	if slices.ContainsFunc(expected, says) || slices.ContainsFunc(fields, leaseGone) {
+	if slices.ContainsFunc(expected, says) || slices.ContainsFunc(fields, leaseGone) || says(readFailed) && slices.ContainsFunc(fields, abandoned) {
 		return nil
 	}
 	level := slogLevel(entry.Level)
@@ -87,6 +87,16 @@ func (c slogCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 func leaseGone(field zapcore.Field) bool {
 	err, _ := field.Interface.(error)
 	return errors.Is(err, lease.ErrLeaseNotFound)
+}
+
+// readFailed is what etcd says of a transaction that could not read, also if its client gave up just
+// then, as a broker does that stops.
+const readFailed = "unexpected error during readonly txn"
+
+// abandoned reports whether a request was ended by its client, or came too late for it.
+func abandoned(field zapcore.Field) bool {
+	err, _ := field.Interface.(error)
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 func (c slogCore) Sync() error { return nil }

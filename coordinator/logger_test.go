@@ -2,6 +2,9 @@ package coordinator
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -70,16 +73,19 @@ func TestWhatALaptopIsWarnedOf(t *testing.T) {
 	etcd.Warn("slow fdatasync")
 	etcd.Warn("8e9e05c52164694d A tick missed to fire. Node blocks too long!")
 	etcd.Warn("3931b7c5e1d3aeb1 cannot campaign at term 1 since there are still pending configuration changes to apply")
+	given := fmt.Errorf("applyTxn: failed Range: %w", fmt.Errorf("rangeKeys: context cancelled: %w", context.Canceled))
+	etcd.Error("unexpected error during readonly txn", zap.Error(given))
 	if said := log.String(); said != "" {
-		t.Errorf("of a busy machine:\n%s", said)
+		t.Errorf("of a busy machine, or a request that was given up:\n%s", said)
 	}
+	etcd.Error("unexpected error during readonly txn", zap.Error(errors.New("the file is corrupt")))
 	etcd.Error("slow fdatasync") // whatever it comes to mean
 	etcd.Warn("message exceeded backend quota; raising alarm")
 	etcd.Warn("timed out waiting for read index response (local node might have slow network)")
 	etcd.With(zap.String("path", "0.snap")).Warn("snap file is corrupt")
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-	for i, want := range []string{`level=ERROR msg="slow fdatasync"`, "exceeded backend quota", "timed out waiting", "path=0.snap"} {
-		if len(lines) != 4 || !strings.Contains(lines[i], want) || !strings.Contains(lines[i], "from=etcd") {
+	for i, want := range []string{"the file is corrupt", `level=ERROR msg="slow fdatasync"`, "exceeded backend quota", "timed out waiting", "path=0.snap"} {
+		if len(lines) != 5 || !strings.Contains(lines[i], want) || !strings.Contains(lines[i], "from=etcd") {
 			t.Fatalf("it was told:\n%s\nwithout %q", log.String(), want)
 		}
 	}
