@@ -100,11 +100,10 @@ var mutationsOfFindings = []Mutation{
 		Faults: []string{"cut off one", "cut in two", "cut one way"}, Found: []Class{StaleAnswers}},
 	// Opening a compressed segment of one block reads all of it, so nothing is compressed here.
 	{Name: "A11: scrubbing begins an hour after a start", Edits: []edit{
-		{"broker/upkeep/scrub.go", "\tscrubFirst = time.Minute\n", "\tscrubFirst = time.Hour\n"},
-		{"broker/upkeep/upkeep.go", "\tcompressFirst = time.Minute\n", "\tcompressFirst = time.Hour\n"}},
+		{"broker/upkeep/upkeep.go", "\tstartAfter = time.Minute\n", "\tstartAfter = time.Hour\n"}},
 		Faults: []string{"kill one"}, Kinds: []string{"plain"}, Readers: []string{"decay"}},
 	{Name: "A11: after a crash segments are scrubbed when they are due anyway", Edits: []edit{
 		{"broker/scrub/plan.go", "unsure := !began.IsZero() && known(s).Before(began)\n", "unsure := false\n"},
-		{"broker/upkeep/upkeep.go", "\tcompressFirst = time.Minute\n", "\tcompressFirst = time.Hour\n"}},
+		{"broker/upkeep/upkeep.go", "u.rounds(ctx, u.config.After, compressRest, u.compress)", "u.rounds(ctx, compressRest, compressRest, u.compress)"}},
 		Faults: []string{"kill one"}, Kinds: []string{"plain"}, Readers: []string{"decay"}},
 }
