@@ -36,8 +36,8 @@ const (
 	LostCopies Class = "lost copies"
 	// RolledBack: a volume is as it was some seconds ago when its broker starts. Found: the broker
 	// can't know, and vouches. It leads if no other member of the set is there, and the others
-	// follow suit; placement prefers the others (trusted), so records are lost in about 1 of 70
-	// worlds.
+	// follow suit; placement prefers the others (trusted), so something is lost in about 1 of 50
+	// worlds. docs/architecture.md says what is promised.
 	RolledBack Class = "rolled back volumes"
 	// FailedSyncs: a sync fails, and later ones succeed with a clean page cache.
 	// Found: what it was to write was vouched for after a restart.
