@@ -5,5 +5,5 @@
 //	origins.go  the forwarded messages that a shard's log contains: numbers and offsets by sender
 //	frame.go    the encoding of frames between sender and leader
 //
-// Package sender has the other part: locks, links and timers, and the invariants F1 to F7 of both.
+// Package sender has the other part: locks, links and timers, and the invariants F1 to F8 of both.
 package forward

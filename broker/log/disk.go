@@ -90,16 +90,17 @@ func (i Identity) Name() string {
 	return fmt.Sprintf("%s-%d.%s", i.Topic, i.Shard, i.Part)
 }
 
-// ParseName returns the Identity of a log's directory.
+// ParseName returns the Identity of a log's directory. ok is false for a name that no log has.
+// Topic is then what stands before the last hyphen, or the whole name.
 func ParseName(name string) (id Identity, ok bool) {
-	rest, part, _ := strings.Cut(name, ".")
-	at := strings.LastIndexByte(rest, '-')
+	at := strings.LastIndexByte(name, '-')
 	if at < 0 {
-		return Identity{}, false
+		return Identity{Topic: name}, false
 	}
-	number, err := strconv.Atoi(rest[at+1:])
-	id = Identity{Topic: rest[:at], Shard: number, Part: part}
-	return id, err == nil && id.Name() == name
+	shard, part, _ := strings.Cut(name[at+1:], ".")
+	number, err := strconv.Atoi(shard)
+	id = Identity{Topic: name[:at], Shard: number, Part: part}
+	return id, err == nil && id.Topic != "" && id.Name() == name
 }
 
 // OpenDisk makes dir ready for logs and starts the committer. Close ends it.

@@ -335,6 +335,49 @@ func TestRawIsBatchesBackToBack(t *testing.T) {
 	}
 }
 
+// TestNamesOfLogs: a log's name says which one it is. Names that no log has still say the Topic,
+// for what can't be read.
+func TestNamesOfLogs(t *testing.T) {
+	for _, id := range []Identity{orders, {Topic: "orders", Shard: 12, Part: "state"}, {Topic: "a-b", Shard: 3}, {Topic: "a.b-1.c", Shard: 0, Part: "state"}} {
+		if got, ok := ParseName(id.Name()); !ok || got != id {
+			t.Errorf("%s is %+v, %v", id.Name(), got, ok)
+		}
+	}
+	for name, topic := range map[string]string{"": "", "orders": "orders", "-1": "", "orders-": "orders", "orders-x": "orders", "orders-01": "orders", "orders-1.": "orders"} {
+		if got, ok := ParseName(name); ok || got.Topic != topic {
+			t.Errorf("%q is %+v, %v", name, got, ok)
+		}
+	}
+}
+
+// TestNamesAreThoseOfTheList: what a creation left that a crash cut short is no log; what can't be
+// read may be one.
+func TestNamesAreThoseOfTheList(t *testing.T) {
+	fsys, d, l := setup(t, small)
+	put(t, l, 3)
+	for _, dir := range []string{"empty-0", "damaged-0", "segment-0"} {
+		testutil.Must(t, fsys.MkdirAll("data/shards/"+dir))
+	}
+	for _, file := range []string{"damaged-0/" + manifestName, "segment-0/" + segmentName(1)} {
+		f, err := fsys.Create("data/shards/" + file)
+		testutil.Must(t, err)
+		testutil.Must(t, f.Close())
+	}
+	names, err := d.Names()
+	testutil.Must(t, err)
+	list, err := d.List()
+	testutil.Must(t, err)
+	var listed []string
+	for _, s := range list {
+		listed = append(listed, s.Name)
+	}
+	slices.Sort(names)
+	slices.Sort(listed)
+	if want := []string{"damaged-0", "orders-0", "segment-0"}; !slices.Equal(names, want) || !slices.Equal(listed, want) {
+		t.Errorf("the logs are %q, and %q are listed", names, listed)
+	}
+}
+
 func TestLogsAreListedAndSetAside(t *testing.T) {
 	fsys, d, l := setup(t, small)
 	put(t, l, 3)

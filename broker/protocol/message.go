@@ -1,7 +1,7 @@
 package protocol
 
 // Message is one message on its way through a broker. Its slices are valid only during the call
-// that passes it: a callee that keeps them copies them.
+// that passes it: a callee that keeps them copies them, or retains their Memory.
 type Message struct {
 	// To is the subject that routes the message; empty means Subject. They differ for a record of a
 	// Topic that is sent to an inbox and shows the subject that it was published on.

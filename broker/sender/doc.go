@@ -35,6 +35,8 @@
 //	F7  A sender begins no round with a message that is older than forward.OutboxTime; it fails that
 //	    message first. So leaders and followers forget a source that has been silent for
 //	    forward.OriginTime.
+//	F8  The leader on this broker reads messages in the outbox. Their memory is not reused before
+//	    it has read them, although a late answer of a former leader (F5) may take them out meanwhile.
 //
 // Package topic calls this package, which calls back through Shard, Config and Hub only. Locks: a
 // Sender's order comes before its mu, its mu before that of Senders. Shard.Arrive is called with

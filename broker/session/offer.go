@@ -10,9 +10,10 @@ import (
 // offers, besides the subscribers: a Topic, an API. It must be safe for concurrent use.
 type Taker interface {
 	// Take receives, in the publisher's order, the messages of one read of a connection or link.
-	// They are valid during the call, and longer if memory, which they alias, is retained. It is
-	// nil for small messages, which have to be copied. forwarded reports that another broker's Taker sent them here. behind
-	// asks the publisher to call Wait; it has no effect for messages from links.
+	// They are valid during the call, and longer if memory, which they alias, is retained. memory is
+	// nil for small messages and for messages from links: a Taker copies what it keeps of those.
+	// forwarded reports that another broker's Taker sent them here. behind asks the publisher to
+	// call Wait; it has no effect for messages from links.
 	Take(messages []Message, memory protocol.Memory, forwarded bool) (behind bool)
 	// Wait blocks while the Taker has no room. A connection's reader calls it, without locks.
 	Wait()

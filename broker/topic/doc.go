@@ -42,7 +42,7 @@
 //	publish   conditions and refusals
 //	records   reads of records
 //	dedup     the window of message ids
-//	sender    brings every message here, with the invariants F1 to F7 of forwarding. F3, F4 and
+//	sender    brings every message here, with the invariants F1 to F8 of forwarding. F3, F4 and
 //	          the refusals of F5 are kept here: judge.go judges numbers, append.go signs batches
 //	upkeep    scrubs, compresses and compacts segments at rest
 //	copystate what this broker knows of a copy, and what follows from that

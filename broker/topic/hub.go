@@ -29,8 +29,9 @@ type Offer interface {
 // Taker takes messages that are published on the subjects of its Offer.
 type Taker interface {
 	// Take takes the messages of one read of one connection or link, in the publisher's order.
-	// Their memory is valid during the call only. It waits for neither disk nor network, except for
-	// the log's next segment file. behind asks the caller to Wait before it reads on.
+	// They are valid during the call, and longer if memory, which they alias, is retained; memory
+	// may be nil. Take waits for neither disk nor network, except for the log's next segment file.
+	// behind asks the caller to Wait before it reads on.
 	Take(messages []protocol.Message, memory protocol.Memory, forwarded bool) (behind bool)
 	// Wait blocks while publishers have to wait. Links don't call it: their messages are refused
 	// when there is no room.
