@@ -79,7 +79,8 @@ func (d *natsDriver) subscribe(ctx context.Context, t Target, prefix string, lis
 			if err != nil {
 				return fmt.Errorf("subscribe to %s: %w", prefix+subject, err)
 			}
-			// The client must not drop what the server delivered; the schedule bounds how much that is.
+			// The client must not drop what the server delivered; the schedule bounds how much that
+			// is.
 			if err := s.SetPendingLimits(-1, -1); err != nil {
 				return fmt.Errorf("lift the pending limits of %s: %w", prefix+subject, err)
 			}

@@ -38,11 +38,11 @@ const (
 	maxLogWindow      = 65_536
 	// maxLogMessage is what an answer may bring.
 	maxLogMessage = 8<<20 - 4<<10
-	// singleWindow and batchWindow are usual: enough for a round trip, and little beside what a client
-	// may leave unread.
+	// singleWindow and batchWindow are usual: enough for a round trip, and little beside what a
+	// client may leave unread.
 	singleWindow, batchWindow = 1024, 4
-	// readWindow is the same for answers of a few records each: a broker keeps 1,024 such requests of
-	// all clients.
+	// readWindow is the same for answers of a few records each: a broker keeps 1,024 such requests
+	// of all clients.
 	readWindow = 32
 )
 

@@ -14,7 +14,8 @@ import (
 var ErrNoStreams = errors.New("does not speak JetStream")
 
 const (
-	// settling is how long a cluster whose servers just started may take until it answers for streams.
+	// settling is how long a cluster whose servers just started may take until it answers for
+	// streams.
 	settling = 30 * time.Second
 	// askTimeout bounds one question; a server that is not ready leaves some unanswered.
 	askTimeout = 2 * time.Second

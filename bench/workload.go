@@ -95,7 +95,8 @@ func (f Forward) Workloads() ([]Workload, error) {
 		s := newTicking(groups*f.PublishersPerGroup, f.Rate, f.Warmup, f.Duration, f.Seed)
 		w := Workload{Scenario: "forward", Size: groups, Client: f.Client, schedule: s}
 		for g := range groups {
-			// Each publisher is a stream with a subject of its own; the group is a wildcard over them.
+			// Each publisher is a stream with a subject of its own; the group is a wildcard over
+			// them.
 			l := listener{subjects: []string{fmt.Sprintf("group.%d.*", g)}}
 			for p := range f.PublishersPerGroup {
 				l.sources = append(l.sources, len(w.topics))

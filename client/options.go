@@ -21,22 +21,22 @@ const (
 // PublisherOptions are how a Publisher gathers records and how long it tries. The zero value is
 // good.
 type PublisherOptions struct {
-	// MaxRecords and MaxBytes are where a message is full: so many records, or so many bytes of them
-	// with their lengths. 0: 16,384 and 2 MiB. At most 65,536, and what the server's max_payload
-	// leaves.
+	// MaxRecords and MaxBytes are where a message is full: so many records, or so many bytes of
+	// them with their lengths. 0: 16,384 and 2 MiB. At most 65,536, and what the server's
+	// max_payload leaves.
 	MaxRecords, MaxBytes int
 	// Linger is how long a record waits for others. 0: 2 ms. While Window messages are under way it
 	// may wait longer.
 	Linger time.Duration
-	// Window is how many messages are under way at once. 0: 4. Publish blocks while there are more. At
-	// most 64.
+	// Window is how many messages are under way at once. 0: 4. Publish blocks while there are more.
+	// At most 64.
 	Window int
-	// AckWait is how long an acknowledgement is waited for before the message is sent again, with its
-	// id. 0: 2 s.
+	// AckWait is how long an acknowledgement is waited for before the message is sent again, with
+	// its id. 0: 2 s.
 	AckWait time.Duration
-	// GiveUp is how long that is repeated before the Publisher stops with a [*UnknownError]. It must
-	// be shorter than the Topic's deduplication window, which is two minutes if nobody said otherwise.
-	// 0: 1 minute.
+	// GiveUp is how long that is repeated before the Publisher stops with a [*UnknownError]. It
+	// must be shorter than the Topic's deduplication window, which is two minutes if nobody said
+	// otherwise. 0: 1 minute.
 	GiveUp time.Duration
 }
 
@@ -63,14 +63,14 @@ func (o *PublisherOptions) complete(payload int64) error {
 
 // ReaderOptions are how a Reader fetches. The zero value is good.
 type ReaderOptions struct {
-	// MaxRecords and MaxBytes bound one answer. 0: 65,536 and 1 MiB. At most 65,536 and 8 MiB less 4
-	// KiB.
+	// MaxRecords and MaxBytes bound one answer. 0: 65,536 and 1 MiB. At most 65,536 and 8 MiB less
+	// 4 KiB.
 	MaxRecords, MaxBytes int
 	// Ahead is how many answers are fetched before they are asked for. 0: 2. At most 16.
 	Ahead int
-	// Wait is how long a broker keeps a request for records that are not there yet, before it is asked
-	// again. 0: 1 s. At most 30 s. It is also how late a Reader notices that a broker has gone without
-	// a word.
+	// Wait is how long a broker keeps a request for records that are not there yet, before it is
+	// asked again. 0: 1 s. At most 30 s. It is also how late a Reader notices that a broker has
+	// gone without a word.
 	Wait time.Duration
 	// Full has the answers bring each record's subject, time and header, too.
 	Full bool

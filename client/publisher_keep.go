@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// firstBackoff and lastBackoff bound how long after a refusal messages are sent again: soon, since
-	// a shard that changes its leader is served again within a second, and no more often than a broker
-	// in trouble can stand.
+	// firstBackoff and lastBackoff bound how long after a refusal messages are sent again: soon,
+	// since a shard that changes its leader is served again within a second, and no more often than
+	// a broker in trouble can stand.
 	firstBackoff = 10 * time.Millisecond
 	lastBackoff  = 500 * time.Millisecond
 	// notKeptWait is how long a Topic that was just made may take to be known to every broker.

@@ -135,8 +135,8 @@ func TestWhatIsNotAnsweredIsUnknown(t *testing.T) {
 		t.Errorf("%d are told; %v", told, err)
 	}
 
-	// A server that knows nothing of records keeps a message as it is, and must not be taken for one
-	// that does.
+	// A server that knows nothing of records keeps a message as it is, and must not be taken for
+	// one that does.
 	_, err = nc.Subscribe("plain", func(m *nats.Msg) { _ = m.Respond([]byte(`{"stream":"s","seq":7}`)) })
 	testutil.Must(t, err)
 	p, err = client.NewPublisher(nc, "plain", client.PublisherOptions{})

@@ -15,8 +15,8 @@ import (
 
 // SnapshotOptions are how a Snapshot is held. The zero value is good.
 type SnapshotOptions struct {
-	// Lease is how long brokers hold the records when nothing is heard of this program. It is renewed
-	// until Close, three times as often. 0: 30 s. 1 s to 10 min.
+	// Lease is how long brokers hold the records when nothing is heard of this program. It is
+	// renewed until Close, three times as often. 0: 30 s. 1 s to 10 min.
 	Lease time.Duration
 }
 

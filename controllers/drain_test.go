@@ -175,8 +175,8 @@ func TestBrokersAreDrainedBeforeTheyGo(t *testing.T) {
 				}
 				return nil
 			})
-			// Only the operator that began the drain tells of it, and not when it is stopped before the
-			// event is written.
+			// Only the operator that began the drain tells of it, and not when it is stopped before
+			// the event is written.
 			w.wantEvent("DrainingBroker", "draining main-4, since spec.replicas asks for 3 brokers")
 			w.restartOperator(func(*controllers.Options) {})
 			w.quiet()

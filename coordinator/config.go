@@ -17,10 +17,10 @@ import (
 
 // The bounds of one member, and why they are what they are.
 const (
-	// A leader is missed after electionMillis to twice that; leases of brokers can't be shorter than
-	// one and a half times that. Ten heartbeats to an election let a busy 2-core node skip a few.
-	// Longer than this, and a broker that is lost together with the leader of etcd could not be
-	// replaced within 5 s.
+	// A leader is missed after electionMillis to twice that; leases of brokers can't be shorter
+	// than one and a half times that. Ten heartbeats to an election let a busy 2-core node skip a
+	// few. Longer than this, and a broker that is lost together with the leader of etcd could not
+	// be replaced within 5 s.
 	heartbeatMillis = 150
 	electionMillis  = 1500
 

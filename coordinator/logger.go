@@ -39,7 +39,8 @@ var busy = []string{
 	"ignored out-of-date read index response",
 	"timed out sending read state", // it is asked for again
 	"A tick missed to fire",        // after the member's id
-	// A member alone stands for election before it has applied its own first entry; it stands again.
+	// A member alone stands for election before it has applied its own first entry; it stands
+	// again.
 	"cannot campaign at term",
 }
 
@@ -89,8 +90,8 @@ func leaseGone(field zapcore.Field) bool {
 	return errors.Is(err, lease.ErrLeaseNotFound)
 }
 
-// readFailed is what etcd says of a transaction that could not read, also if its client gave up just
-// then, as a broker does that stops.
+// readFailed is what etcd says of a transaction that could not read, also if its client gave up
+// just then, as a broker does that stops.
 const readFailed = "unexpected error during readonly txn"
 
 // abandoned reports whether a request was ended by its client, or came too late for it.

@@ -91,8 +91,8 @@ func (b *bench) whole(ctx context.Context, what string, began time.Time, brokers
 			served = true
 			b.say("%s: all served after %.1f s", what, time.Since(began).Seconds())
 		}
-		// Each shard is followed by all others, of those that are there; whose set is full is counted by
-		// its leader.
+		// Each shard is followed by all others, of those that are there; whose set is full is
+		// counted by its leader.
 		if err == nil && served && s.copying == b.total()*(brokers-1) && (brokers < 3 || s.short == 0) {
 			b.say("%s: all in sync after %.1f s", what, time.Since(began).Seconds())
 			return nil

@@ -38,8 +38,8 @@ const (
 	// topicSnapshotsAtOnce bounds the concurrent requests for whole Topics. Each waits some
 	// milliseconds for the leaders.
 	topicSnapshotsAtOnce = 64
-	// topicSnapshotTimeout is a little less than programs wait for an answer, so that they learn which
-	// shard failed.
+	// topicSnapshotTimeout is a little less than programs wait for an answer, so that they learn
+	// which shard failed.
 	topicSnapshotTimeout = 1500 * time.Millisecond
 )
 

@@ -168,9 +168,9 @@ func Lends(m *protocol.Message, memory protocol.Memory) bool {
 	return memory != nil && 2*len(m.Data) >= memory.Size()
 }
 
-// Add puts a message at the end, and returns the message that the outbox holds, which is valid until
-// it is settled and its chunk freed. The message is copied, or its data refers to memory, if that
-// lends it. memory may be nil.
+// Add puts a message at the end, and returns the message that the outbox holds, which is valid
+// until it is settled and its chunk freed. The message is copied, or its data refers to memory, if
+// that lends it. memory may be nil.
 func (o *Outbox) Add(m *protocol.Message, memory protocol.Memory, now int64) (kept protocol.Message) {
 	var l entry
 	if Lends(m, memory) {

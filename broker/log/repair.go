@@ -347,8 +347,9 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 	return filepath.Join(l.asidePath(a), old.ref().name()), l.moveAside(a)
 }
 
-// replaceEpochs returns where the epochs of a log begin once a segment has replaced what was damaged.
-// If the log ended with that, the other replica may have other records there. Then these are stale:
+// replaceEpochs returns where the epochs of a log begin once a segment has replaced what was
+// damaged. If the log ended with that, the other replica may have other records there. Then these
+// are stale:
 //
 //  1. an epoch that began within the segment and is not in it;
 //  2. an older epoch than the segment's last one that began behind it, in what is still to be

@@ -202,8 +202,8 @@ func TestAThousandTopicsArePlaced(t *testing.T) {
 		t.Errorf("the brokers that stayed have %v", of)
 	}
 
-	// At rest nothing is written. Each of these Topics makes the controller plan for all Topics, and
-	// takes two transactions: its own, and that of its shard.
+	// At rest nothing is written. Each of these Topics makes the controller plan for all Topics,
+	// and takes two transactions: its own, and that of its shard.
 	quiet := revisionOf(t, rest.c)
 	const passes = 5
 	for i := 1; i <= passes; i++ {

@@ -58,8 +58,8 @@ type LeadConfig struct {
 	// Moved is called after a follower's progress, or a change of the set, moved a watermark. It
 	// must not block, nor End this.
 	Moved func()
-	// Unreadable is called with the error when a log could not be read for a follower. It may be nil,
-	// must not block, nor End this.
+	// Unreadable is called with the error when a log could not be read for a follower. It may be
+	// nil, must not block, nor End this.
 	Unreadable func(err error)
 }
 
@@ -80,9 +80,10 @@ type FollowConfig struct {
 	// InDoubt reports whether the copy is in doubt, so that it does not count: then such records
 	// are set aside. It must not block. If it is nil, the copy is not in doubt.
 	InDoubt func() bool
-	// RepairEnded must be set if the logs lack segments (log.Log.Lacks), and only then. The segments
-	// are fetched, and nothing is copied. RepairEnded is called once: with nil when the logs are
-	// complete, or with the reason why they cannot be completed. It must not block, nor End this.
+	// RepairEnded must be set if the logs lack segments (log.Log.Lacks), and only then. The
+	// segments are fetched, and nothing is copied. RepairEnded is called once: with nil when the
+	// logs are complete, or with the reason why they cannot be completed. It must not block, nor
+	// End this.
 	RepairEnded func(error)
 	// Watch is called with every change of the data log; nil: there is none. It is called by one
 	// goroutine at a time, and not after End.

@@ -56,8 +56,8 @@ type Following struct {
 	acked       [Parts]uint64
 	goal        [Parts]uint64 // what the leader's verdict asks for; see CaughtUp
 	why         string
-	// noProgress reports that nothing was copied since the last ask. The pause between asks grows with
-	// consecutive refusals.
+	// noProgress reports that nothing was copied since the last ask. The pause between asks grows
+	// with consecutive refusals.
 	noProgress bool
 	pause      time.Duration
 	retryAt    time.Duration // when a Following that backs off asks again

@@ -10,8 +10,8 @@ import (
 // offers, besides the subscribers: a Topic, an API. It must be safe for concurrent use.
 type Taker interface {
 	// Take receives, in the publisher's order, the messages of one read of a connection or link.
-	// They are valid during the call, and longer if memory, which they alias, is retained. memory is
-	// nil for small messages and for messages from links: a Taker copies what it keeps of those.
+	// They are valid during the call, and longer if memory, which they alias, is retained. memory
+	// is nil for small messages and for messages from links: a Taker copies what it keeps of those.
 	// forwarded reports that another broker's Taker sent them here. behind asks the publisher to
 	// call Wait; it has no effect for messages from links.
 	Take(messages []Message, memory protocol.Memory, forwarded bool) (behind bool)

@@ -44,8 +44,8 @@ type cursorStore struct {
 	waiters    []func(error)
 	free       []*completion
 	dirty      bool // the log lacks changes: only a full snapshot repairs that
-	// desiredVersion counts the changes of the desired Subscriptions, and appliedVersion the applied
-	// ones. names are those still to apply; all means all of them.
+	// desiredVersion counts the changes of the desired Subscriptions, and appliedVersion the
+	// applied ones. names are those still to apply; all means all of them.
 	desiredVersion, appliedVersion int
 	names                          []string
 	all                            bool

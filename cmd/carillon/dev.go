@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// devCluster is the Broker that what is kept below --data belongs to, however many brokers there
-	// are.
+	// devCluster is the Broker that what is kept below --data belongs to, however many brokers
+	// there are.
 	devCluster = "local/dev"
 	// devLameDuck is how long clients are asked to leave: whoever stops it waits for that.
 	devLameDuck = time.Second

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// devGrace is how long a broker has to end after SIGTERM: more than it takes to hand over what it
-	// leads, to have clients leave, and to close its logs. Then it is killed.
+	// devGrace is how long a broker has to end after SIGTERM: more than it takes to hand over what
+	// it leads, to have clients leave, and to close its logs. Then it is killed.
 	devGrace = 15 * time.Second
 	// A broker that died is started again after a pause that doubles between these two; it is the
 	// short one again after a life of devSettled.

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// devProbe is how often brokers are asked whether they are ready, and devProbeTimeout how long one
-	// answer may take.
+	// devProbe is how often brokers are asked whether they are ready, and devProbeTimeout how long
+	// one answer may take.
 	devProbe, devProbeTimeout = 20 * time.Millisecond, 2 * time.Second
 	// devWhole is how long brokers that are ready may take to hear of each other before clients are
 	// told of them all the same.

@@ -113,7 +113,8 @@ func (b *brokers) consume(cmd *cobra.Command, consumer jetstream.Consumer, t *ta
 		if info.Config.AckPolicy == jetstream.AckNonePolicy {
 			continue
 		}
-		// Not the command's context: what was printed is acknowledged, even if Ctrl-C came in between.
+		// Not the command's context: what was printed is acknowledged, even if Ctrl-C came in
+		// between.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), b.timeout)
 		err = m.DoubleAck(ctx)
 		cancel()

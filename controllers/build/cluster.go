@@ -43,8 +43,8 @@ type Cluster struct {
 	Restart string
 	// Replicas of the brokers, which may be more than asked for.
 	Replicas int32
-	// Retiring says that brokers are being taken away, whose volumes go with them if the Broker's own
-	// would.
+	// Retiring says that brokers are being taken away, whose volumes go with them if the Broker's
+	// own would.
 	Retiring bool
 	// Disruptable says that one broker may be evicted.
 	Disruptable bool

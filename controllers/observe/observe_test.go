@@ -104,7 +104,8 @@ func TestFactsOfASet(t *testing.T) {
 	if facts := set.Facts("main", gi(2)[corev1.ResourceStorage], false, now); facts.Settled || facts.Pods[1].Outdated {
 		t.Errorf("an unsettled set has the facts %+v", facts)
 	}
-	// Between deleting the set around its pods and making it again, the pods say how many there are.
+	// Between deleting the set around its pods and making it again, the pods say how many there
+	// are.
 	if n := (Set{Pods: set.Pods}).Replicas(); n != 3 {
 		t.Errorf("3 pods without their set count as %d", n)
 	}

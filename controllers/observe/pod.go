@@ -58,7 +58,8 @@ func trouble(pod *corev1.Pod) string {
 		}
 		switch {
 		case c.State.Waiting != nil && c.State.Waiting.Reason != "ContainerCreating" && c.State.Waiting.Reason != "PodInitializing":
-			// How often and how soon it is tried again changes all the time, and tells nobody anything.
+			// How often and how soon it is tried again changes all the time, and tells nobody
+			// anything.
 			if last != "" {
 				return c.State.Waiting.Reason + last
 			}

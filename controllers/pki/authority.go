@@ -20,8 +20,8 @@ import (
 const (
 	// authorityLife: long, since every renewal of a CA is a change that all parts must follow.
 	authorityLife = 10 * 365 * 24 * time.Hour
-	// overlap is how long a new CA is trusted before it signs. Coordinators must restart to trust it:
-	// a month is enough for a person whose Broker waits to be told when to restart.
+	// overlap is how long a new CA is trusted before it signs. Coordinators must restart to trust
+	// it: a month is enough for a person whose Broker waits to be told when to restart.
 	overlap = 30 * 24 * time.Hour
 	// backdate covers clocks that are behind ours.
 	backdate = 5 * time.Minute

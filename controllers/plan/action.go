@@ -15,14 +15,16 @@ const (
 	MarkBootstrapped Kind = "MarkBootstrapped"
 	// ClaimOwner writes this Broker's identity into etcd.
 	ClaimOwner Kind = "ClaimOwner"
-	// ReplacePod deletes the pod Target, which its StatefulSet then makes from the present template.
+	// ReplacePod deletes the pod Target, which its StatefulSet then makes from the present
+	// template.
 	ReplacePod Kind = "ReplacePod"
 	// GrowVolume asks for more room in the volume claim Target.
 	GrowVolume Kind = "GrowVolume"
-	// RecreateSet deletes the StatefulSet Target without its pods, since its claim template can't be
-	// changed.
+	// RecreateSet deletes the StatefulSet Target without its pods, since its claim template can't
+	// be changed.
 	RecreateSet Kind = "RecreateSet"
-	// Drain has the broker with the id Target relieved of all that it holds, and EndDrain ends that.
+	// Drain has the broker with the id Target relieved of all that it holds, and EndDrain ends
+	// that.
 	Drain    Kind = "Drain"
 	EndDrain Kind = "EndDrain"
 	// Shrink makes the StatefulSet of the brokers smaller by one pod, which is Target.
@@ -128,8 +130,8 @@ const (
 const (
 	// EtcdRestored: brokers noticed a restore. It is the reason of an event.
 	EtcdRestored Reason = "EtcdRestored"
-	// ComparingCopies: shards have no leader until all of their copies are compared. It is the reason of the
-	// condition EtcdRestored, and of a Topic with such a shard.
+	// ComparingCopies: shards have no leader until all of their copies are compared. It is the
+	// reason of the condition EtcdRestored, and of a Topic with such a shard.
 	ComparingCopies Reason = "ComparingCopies"
 	// CopiesCompared: all shards have leaders again. It is the reason of an event.
 	CopiesCompared Reason = "CopiesCompared"

@@ -27,8 +27,8 @@ type Set struct {
 	Name     string
 	Exists   bool
 	Replicas int32
-	// Settled says that the StatefulSet controller has seen the latest spec, so that Outdated can be
-	// trusted.
+	// Settled says that the StatefulSet controller has seen the latest spec, so that Outdated can
+	// be trusted.
 	Settled bool
 	Age     time.Duration
 	Pods    []Pod // those that exist, by ordinal

@@ -13,7 +13,8 @@ type GoneFacts struct {
 	Policy   coordination.DeletionPolicy
 	// ManifestGone: the API server, asked past every cache, has no manifest of that uid.
 	ManifestGone bool
-	// Defined: the definition of its kind is there, and not on its way out with all that it defines.
+	// Defined: the definition of its kind is there, and not on its way out with all that it
+	// defines.
 	Defined bool
 	// BrokerThere: so is the Broker.
 	BrokerThere bool

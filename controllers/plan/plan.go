@@ -107,7 +107,8 @@ func grow(f Facts) (Action, bool) {
 				return Action{Kind: GrowVolume, Target: v.Name, Reason: GrowingVolume, Message: fmt.Sprintf("asking for more room in volume claim %s", v.Name)}, true
 			}
 		}
-		// While pods are missing and fewer are wanted, how many there were would not be known in between.
+		// While pods are missing and fewer are wanted, how many there were would not be known in
+		// between.
 		if set.Exists && set.SmallTemplate && (set.Name != f.Brokers.Name || set.missing() == 0 || !f.shrinking()) {
 			return Action{Kind: RecreateSet, Target: set.Name, Reason: RecreatingSet,
 				Message: fmt.Sprintf("making StatefulSet %s again around its running pods, since the size in its claim template can't be changed", set.Name)}, true

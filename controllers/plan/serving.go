@@ -10,8 +10,8 @@ import (
 
 // ShardFacts say who serves a shard.
 type ShardFacts struct {
-	// Leader is the name of the broker that leads it, or that did last; its id where the name is not
-	// known.
+	// Leader is the name of the broker that leads it, or that did last; its id where the name is
+	// not known.
 	Leader   string
 	LeaderID string
 	Led      bool // it leads in the life that it is in

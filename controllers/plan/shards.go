@@ -23,17 +23,17 @@ type Shards struct {
 	UnderReplicated int // led, and with fewer replicas in sync than there should be
 	Leaderless      int
 	Example         string // the name of a Topic that one of those belongs to
-	// Generation is how often etcd was restored from a backup. Uncompared are the shards whose copies
-	// were not compared since the last restore: they have no leader. UncomparedExample is the name of
-	// a Topic with one.
+	// Generation is how often etcd was restored from a backup. Uncompared are the shards whose
+	// copies were not compared since the last restore: they have no leader. UncomparedExample is
+	// the name of a Topic with one.
 	Generation        int64
 	Uncompared        int
 	UncomparedExample string
-	// CatchingUp has, by pod, how many replicas are not in sync, of shards that lack some, on brokers
-	// that are there: those can be waited for. Shards of one replica don't count.
+	// CatchingUp has, by pod, how many replicas are not in sync, of shards that lack some, on
+	// brokers that are there: those can be waited for. Shards of one replica don't count.
 	CatchingUp map[string]int
-	// PodsWithoutBroker are the pods whose broker is not a member; empty unless some shard has several
-	// replicas.
+	// PodsWithoutBroker are the pods whose broker is not a member; empty unless some shard has
+	// several replicas.
 	PodsWithoutBroker []string
 	// Controller is the pod whose broker places shards; empty: none does.
 	Controller string
@@ -41,8 +41,8 @@ type Shards struct {
 	Demanding []string
 	// LeavingPods are the pods that a scale-down removes, the highest ordinal first.
 	LeavingPods []LeavingPod
-	// LostBrokers are brokers that shards list and that can't come back, because their pods have other
-	// volumes; only those that are not drained yet.
+	// LostBrokers are brokers that shards list and that can't come back, because their pods have
+	// other volumes; only those that are not drained yet.
 	LostBrokers []DrainTarget
 	// DrainsToEnd are the brokers that are drained and need not be any more.
 	DrainsToEnd []DrainTarget
@@ -128,7 +128,8 @@ func Shortage(s Shards) (reason Reason, message string) {
 	return UnderReplicated, message
 }
 
-// Comparison says in words which shards wait since etcd was restored from a backup; empty: none does.
+// Comparison says in words which shards wait since etcd was restored from a backup; empty: none
+// does.
 func Comparison(s Shards) string {
 	if s.Uncompared == 0 {
 		return ""

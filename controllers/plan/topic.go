@@ -176,8 +176,8 @@ func claim(f TopicFacts) (Action, bool) {
 	if f.Older == nil {
 		return Action{}, false
 	}
-	// An existing Topic with records keeps its subjects: publishers would be surprised to lose them.
-	// The status of the older manifest names that Topic.
+	// An existing Topic with records keeps its subjects: publishers would be surprised to lose
+	// them. The status of the older manifest names that Topic.
 	if f.ours() {
 		if mine, _ := f.Found.Spec.Overlaps(&f.Older.Spec); mine != "" {
 			switch {

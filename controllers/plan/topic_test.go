@@ -346,8 +346,9 @@ func TestTopicsConvergeInWhateverOrderTheyCome(t *testing.T) {
 			if action.Reason != SubjectsTaken {
 				t.Fatalf("P9: %s ends with %s %s", m.Name, action.Kind, action.Reason)
 			}
-			// Somebody has a right to what it asks for: an older manifest, one with records, what no
-			// manifest here declares, or one whose own change was refused and that goes on with what it had.
+			// Somebody has a right to what it asks for: an older manifest, one with records, what
+			// no manifest here declares, or one whose own change was refused and that goes on with
+			// what it had.
 			excused := slices.ContainsFunc(all, func(other *declared) bool {
 				mine, _ := m.Spec.Overlaps(&other.Spec)
 				return other.age < m.age && mine != "" && other.Servable()
