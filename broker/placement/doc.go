@@ -54,5 +54,6 @@
 //	P10 A shard of an earlier generation of etcd, which was restored from a backup, has no leader,
 //	    and its set says nothing: P1, P4 and P6 do not hold for it. When all of its replicas are
 //	    present, and all brokers have reported their copies, the copy that goes furthest leads, and
-//	    the set is that one and the replicas that go equally far (electRestored).
+//	    the set is that one and the replicas that go equally far (electRestored). A shard without a
+//	    key may be younger than the backup: its copies are compared in the same way (placeRestored).
 package placement

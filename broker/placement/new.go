@@ -11,6 +11,9 @@ import (
 // place assigns a new shard to brokers. All of its replicas start with an empty log, so all are in
 // sync.
 func (p *planner) place(where place) {
+	if p.facts.Generation > 0 && p.placeRestored(where) {
+		return
+	}
 	t := where.topic
 	want := t.Spec.ResolvedReplicas(len(p.takers))
 	least := t.Spec.ResolvedMinInSync(want)

@@ -63,6 +63,38 @@ func (p *planner) electRestored(it item) {
 	}
 }
 
+// placeRestored handles a shard that etcd lacks, since it may be younger than the backup that etcd
+// was restored from. It returns false if the shard is new:
+//
+//  1. It waits until every present broker has reported its copies.
+//  2. If some have a copy, these are the replicas, and the one that goes furthest leads.
+//  3. If none has one, the shard is placed anew. Copies of brokers that are away are not known.
+func (p *planner) placeRestored(where place) bool {
+	s := &coordination.Shard{Topic: where.topic.ID, Number: where.number}
+	it := item{where.topic, s}
+	var silent []string
+	for _, id := range slices.Sorted(maps.Keys(p.alive)) {
+		if p.facts.ReportedIn == nil || p.facts.ReportedIn(id, s.Topic) != p.facts.Generation {
+			silent = append(silent, id)
+			continue
+		}
+		if p.facts.Reported != nil {
+			if _, ok := p.facts.Reported(id, s.Topic, s.Number); ok {
+				s.Replicas = append(s.Replicas, id)
+			}
+		}
+	}
+	switch {
+	case len(silent) > 0:
+		p.wait(it, CopiesOpening, fmt.Sprintf("waits, since etcd was restored from a backup, until %s has said which copies it has (look at the broker's log if this lasts)", oneOf(silent)))
+	case len(s.Replicas) > 0:
+		p.electRestored(it)
+	default:
+		return false
+	}
+	return true
+}
+
 // furthestRestored returns the broker whose copy goes furthest: by the last epoch of both logs,
 // since a leader may have acknowledged cursors only; then by the last epoch and the end of the data
 // log, the fewest damaged segments, and the same of the state log. Of equal ones a replica that the

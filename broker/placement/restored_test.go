@@ -38,7 +38,12 @@ func (r *restored) say(id string, said coordination.Suspect) {
 func (r *restored) plan() Plan {
 	facts := Facts{
 		Topics: []*coordination.Topic{r.topic}, MaxShards: MaxShards, Generation: generation,
-		Shards:   func(string) []*coordination.Shard { return []*coordination.Shard{&r.shard} },
+		Shards: func(string) []*coordination.Shard {
+			if r.shard.Topic == "" {
+				return nil
+			}
+			return []*coordination.Shard{&r.shard}
+		},
 		Reported: func(id, _ string, _ int) (coordination.Suspect, bool) { s, ok := r.said[id]; return s, ok },
 		ReportedIn: func(id, _ string) int64 {
 			if id == r.silent {
@@ -79,6 +84,30 @@ func members(s coordination.Shard) (ids []string) {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// The backup is older than the shard, so etcd lacks its key. The copies that brokers have are
+// compared before one leads. A shard of which nobody has a copy is placed anew.
+func TestAShardThatIsYoungerThanTheBackup(t *testing.T) {
+	r := newRestored()
+	r.shard = coordination.Shard{}
+	delete(r.said, "a")
+	r.say("c", coordination.Suspect{Epoch: 5, End: 12, StateEpoch: 4, State: 3, Known: 5, Whole: true})
+	r.silent = "a"
+	r.waits(t, CopiesOpening)
+	r.silent = ""
+	s := r.elected(t)
+	if s.Topic != r.topic.ID || s.Leader != "c" || !slices.Equal(members(s), []string{"c"}) || !slices.Equal(s.Replicas, []string{"b", "c"}) || s.Epoch < 5+epochLeap || s.Revision != 0 {
+		t.Errorf("it becomes %+v, and c goes furthest", s)
+	}
+	r.say("b", coordination.Suspect{Opening: true})
+	r.waits(t, CopiesOpening)
+	r.say("b", coordination.Suspect{Closed: true})
+	r.waits(t, EtcdRestored)
+	clear(r.said)
+	if s := r.elected(t); s.Epoch != 1 || len(s.InSync) != 3 {
+		t.Errorf("nobody has a copy, and it becomes %+v", s)
+	}
 }
 
 // The set of the backup has all three, and leads to nothing: c has records of a later epoch, which

@@ -34,6 +34,14 @@ func (s *Service) heldBack(p *Shard, v *view) bool {
 	return v.restored && (v.member || s.onDisk(p.logIDs()[replica.Data].Name()))
 }
 
+// holdUnplaced treats a shard without a key as one of an earlier generation if there is a log of it
+// here: the backup that etcd was restored from is older than the shard. mu is held.
+func (s *Service) holdUnplaced(p *Shard, v *view, state *coordination.State) {
+	if v.shard == nil && !v.gone && state.Generation > 0 && s.onDisk(p.logIDs()[replica.Data].Name()) {
+		v.shard, v.restored = &coordination.Shard{Topic: p.topic.id, Number: p.number}, true
+	}
+}
+
 // standStill ends leading and following a shard of an earlier generation, and reports how far its
 // copy goes. From then on the copy doesn't change until the controller has compared all of them.
 func (s *Service) standStill(p *Shard, v *view) error {

@@ -145,6 +145,37 @@ func TestACopyThatARestoredShardDoesNotName(t *testing.T) {
 	}
 }
 
+// The backup that etcd was restored from has the Topic, and is older than its shard. The copy stays
+// where it is and is reported, also if the broker is restarted meanwhile, and the broker leads it
+// when the controller says so.
+func TestACopyOfAShardThatIsYoungerThanTheBackup(t *testing.T) {
+	for _, again := range []bool{false, true} { // the broker is restarted, too
+		n, told := newSite(t), &telling{}
+		n.report = told.report
+		n.serve("orders")
+		n.expect(n.ask("orders.a", "one"), "orders@1")
+		placed := *n.shards["id-orders"]
+		if again {
+			n.startAgain()
+		}
+		n.restore(nil)
+		n.eventually("it says how far its copy goes", func() bool {
+			said, ok := told.said(1, "id-orders")
+			return ok && said.End == 2 && said.Whole
+		})
+		if got := n.stands(); !slices.Equal(got, []string{"id-orders-0", "id-orders-0.state"}) {
+			t.Errorf("there are %q", got)
+		}
+		elected, me := placed, n.service.State().Brokers[0].Replica()
+		elected.Epoch, elected.Generation, elected.Revision, elected.InSync = 1000, 1, 1000, []coordination.Replica{me}
+		n.shards = map[string]*coordination.Shard{"id-orders": &elected}
+		n.tell()
+		n.open("orders")
+		n.expect(n.ask("orders.a", "two"), "orders@2")
+		n.stop()
+	}
+}
+
 // The broker was evicted before the generation changed, so its incarnation does not change with it.
 // It stands still at once, and does not lead on until it has registered again.
 func TestAnEvictedBrokerStandsStillWhenAGenerationBegins(t *testing.T) {

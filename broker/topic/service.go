@@ -149,6 +149,7 @@ func (s *Service) applyTopic(desired *coordination.Topic) {
 	for n, p := range t.shards {
 		was := p.view.Load()
 		v := newView(s.config.Self, desired, n, state, was, s.config.Payload)
+		s.holdUnplaced(p, v, state)
 		p.view.Store(v)
 		s.noticeSet(p, v)
 		if v.member {
@@ -160,9 +161,7 @@ func (s *Service) applyTopic(desired *coordination.Topic) {
 		if v.restored {
 			p.removing.Store(false) // the copy may be the only one that has everything
 		}
-		if v.epoch > p.known.Load() {
-			p.known.Store(v.epoch)
-		}
+		p.known.Store(max(v.epoch, p.known.Load()))
 		if v.member || v.lead || v.gone || v.restored || was != nil && (was.member || was.lead || was.restored) {
 			s.wake(p)
 		}
