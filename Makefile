@@ -129,7 +129,7 @@ bench-shards: build ## As root on Linux: what 10,000 shards on three brokers cos
 	bench/scripts/shards $(ARGS)
 
 .PHONY: bench-log
-bench-log: build ## Small records through one shard, beside Kafka and in turn with it (6 minutes; ARGS=--install gets Java)
+bench-log: build ## Small records through one shard, beside Kafka and in turn with it (3 minutes; ARGS=--install gets Java)
 	bench/scripts/log $(ARGS)
 
 .PHONY: bench-kafka
