@@ -26,6 +26,6 @@ func (m *Message) Route() []byte {
 type Memory interface {
 	Retain()
 	Release()
-	// Size is the size of the buffer in bytes, all of which a reference keeps from being reused.
+	// Size returns the size of the whole buffer in bytes. A reference keeps all of it in use.
 	Size() int
 }
