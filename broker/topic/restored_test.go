@@ -58,6 +58,18 @@ func backupOf(shards map[string]*coordination.Shard) map[string]*coordination.Sh
 	return backup
 }
 
+// standsStill waits until the broker reports its copy of one record, which is where it was.
+func (n *site) standsStill(told *telling) {
+	n.t.Helper()
+	n.eventually("it says how far its copy goes", func() bool {
+		said, ok := told.said(1, "id-orders")
+		return ok && said.End == 2 && said.Whole
+	})
+	if got := n.stands(); !slices.Equal(got, []string{"id-orders-0", "id-orders-0.state"}) {
+		n.t.Errorf("there are %q", got)
+	}
+}
+
 // After a restore a broker leads nothing by the shards of the backup. It says how far its copies
 // go, and leads when it is named in the new generation. The log of a Topic that the backup lacks is
 // set aside with all that it holds, and not deleted.
@@ -129,13 +141,7 @@ func TestACopyThatARestoredShardDoesNotName(t *testing.T) {
 			n.startAgain()
 		}
 		n.restore(map[string]*coordination.Shard{"id-orders": &elsewhere})
-		n.eventually("it says how far its copy goes", func() bool {
-			said, ok := told.said(1, "id-orders")
-			return ok && said.End == 2 && said.Whole
-		})
-		if got := n.stands(); !slices.Equal(got, []string{"id-orders-0", "id-orders-0.state"}) {
-			t.Errorf("there are %q", got)
-		}
+		n.standsStill(told)
 		elected := elsewhere
 		elected.Epoch, elected.Generation, elected.Revision = 1000, 1, 1000
 		n.shards["id-orders"] = &elected
@@ -159,13 +165,7 @@ func TestACopyOfAShardThatIsYoungerThanTheBackup(t *testing.T) {
 			n.startAgain()
 		}
 		n.restore(nil)
-		n.eventually("it says how far its copy goes", func() bool {
-			said, ok := told.said(1, "id-orders")
-			return ok && said.End == 2 && said.Whole
-		})
-		if got := n.stands(); !slices.Equal(got, []string{"id-orders-0", "id-orders-0.state"}) {
-			t.Errorf("there are %q", got)
-		}
+		n.standsStill(told)
 		elected, me := placed, n.service.State().Brokers[0].Replica()
 		elected.Epoch, elected.Generation, elected.Revision, elected.InSync = 1000, 1, 1000, []coordination.Replica{me}
 		n.shards = map[string]*coordination.Shard{"id-orders": &elected}
