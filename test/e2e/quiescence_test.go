@@ -21,10 +21,7 @@ import (
 )
 
 const (
-	quietTime = 30 * time.Second
-	// quietLooks is how often CPU is measured at most, and the least counts: a collection of garbage, and
-	// whatever else takes the processor's caches, only add to it.
-	quietLooks  = 3
+	quietTime   = 30 * time.Second
 	mostMemory  = 100 << 20
 	mostCPU     = 0.005 // cores
 	leasePeriod = 2 * time.Second
@@ -50,43 +47,36 @@ func quiescence(t *testing.T, e *environment) {
 		}
 		return difference(first, before)
 	})
-	cpu := 0.0
-	for look := range quietLooks {
-		start := e.operatorCost(t)
-		began := time.Now()
-		select {
-		case <-time.After(quietTime):
-		case <-t.Context().Done():
-		}
-		after, err := e.versions(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		end := e.operatorCost(t)
-		elapsed := time.Since(began).Seconds()
-
-		if err := difference(before, after); err != nil {
-			t.Errorf("in %.0f s of rest something was written: %v", elapsed, err)
-		}
-		if most := elapsed/leasePeriod.Seconds() + 2; end.leases-start.leases > most {
-			t.Errorf("the operator wrote %.0f times by PUT in %.0f s, its lease explains at most %.0f", end.leases-start.leases, elapsed, most)
-		}
-		if n := end.writes - start.writes; n > 0 {
-			t.Errorf("the operator sent %.0f POST, PATCH or DELETE requests in %.0f s of rest", n, elapsed)
-		}
-		if end.memory > mostMemory {
-			t.Errorf("the operator takes %.0f MiB, more than %d", end.memory/(1<<20), mostMemory>>20)
-		}
-		if used := (end.cpu - start.cpu) / elapsed; look == 0 || used < cpu {
-			cpu = used
-		}
-		t.Logf("%d objects at rest; the operator: %.1f MiB, %.2f m CPU", len(after), end.memory/(1<<20), cpu*1000)
-		if cpu <= mostCPU {
-			return
-		}
-		before = after
+	start := e.operatorCost(t)
+	began := time.Now()
+	select {
+	case <-time.After(quietTime):
+	case <-t.Context().Done():
 	}
-	t.Errorf("the operator takes %.1f m CPU at rest, more than %.0f", cpu*1000, mostCPU*1000)
+	after, err := e.versions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := e.operatorCost(t)
+	elapsed := time.Since(began).Seconds()
+
+	if err := difference(before, after); err != nil {
+		t.Errorf("in %s of rest something was written: %v", quietTime, err)
+	}
+	if most := elapsed/leasePeriod.Seconds() + 2; end.leases-start.leases > most {
+		t.Errorf("the operator wrote %.0f times by PUT in %.0f s, its lease explains at most %.0f", end.leases-start.leases, elapsed, most)
+	}
+	if n := end.writes - start.writes; n > 0 {
+		t.Errorf("the operator sent %.0f POST, PATCH or DELETE requests in %.0f s of rest", n, elapsed)
+	}
+	cpu := (end.cpu - start.cpu) / elapsed
+	t.Logf("%d objects at rest; the operator: %.1f MiB, %.2f m CPU", len(after), end.memory/(1<<20), cpu*1000)
+	if end.memory > mostMemory {
+		t.Errorf("the operator takes %.0f MiB, more than %d", end.memory/(1<<20), mostMemory>>20)
+	}
+	if cpu > mostCPU {
+		t.Errorf("the operator takes %.1f m CPU at rest, more than %.0f", cpu*1000, mostCPU*1000)
+	}
 }
 
 // versions of every object in the namespaces of the operator and its users, leases and events
