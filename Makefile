@@ -52,9 +52,11 @@ test-assets: ## Build the API server and etcd that the controller tests run (slo
 	hack/cluster/cluster build-assets
 
 .PHONY: test-e2e
-# One world of test/chaos, always with the same faults: new ones are for who has the time to look into what they find.
-# In this one a disk hangs and its leadership is handed over, another time it fails and recovers; brokers are killed, a bit flips, the folder of a log is
-# deleted, the power fails, links are narrow, disks are full, a broker joins and another one goes, and all are started again.
+# One world of test/chaos, always with the same faults: new ones are for people with the time
+# to look into what they find. In this one a disk hangs and its leadership is handed over, another time it
+# fails and recovers; brokers are killed, a bit flips, the folder of a log is deleted, the power
+# fails, links are narrow, disks are full, a broker joins and another one goes, and all are started
+# again.
 test-e2e: export CHAOS_SEED ?= 2785108
 test-e2e: TIME ?= 10s
 test-e2e: test-durability test-chaos-processes $(HELM) ## Run the end-to-end tests: on real disks, and on a local cluster (takes root)

@@ -13,7 +13,8 @@ type Acks struct {
 	Refused    int64 `json:"refused"`      // answered with an error
 	Duplicated int64 `json:"duplicated"`   // answered again
 	OutOfOrder int64 `json:"out_of_order"` // answered after a later message of its publisher
-	Wrong      int64 `json:"wrong"`        // for another stream, at a sequence that can't be, or for nothing that was sent
+	// Wrong acks name another stream, an impossible sequence, or nothing that was sent.
+	Wrong int64 `json:"wrong"`
 }
 
 func (a Acks) faulty() bool {

@@ -167,9 +167,11 @@ func (g *greeting) onInfo(text []byte) {
 		}
 	}
 }
-func (g *greeting) onPong()                  { g.ponged = true }
-func (g *greeting) onPing()                  {}
-func (g *greeting) onMessage(_, _, _ []byte) {} // nothing is published before every subscriber is there
+func (g *greeting) onPong() { g.ponged = true }
+func (g *greeting) onPing() {}
+
+// Nothing is published before every subscriber is there.
+func (g *greeting) onMessage(_, _, _ []byte) {}
 func (g *greeting) onError(text []byte)      { g.err = fmt.Errorf("server says %q", text) }
 func (g *greeting) done(wantPong bool) bool {
 	return g.err != nil || g.informed && (g.ponged || !wantPong)

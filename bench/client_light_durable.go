@@ -218,8 +218,10 @@ func (c *lightAckConn) onMessage(subject, _, payload []byte) {
 		c.free = append(c.free, publisher)
 	}
 }
-func (c *lightAckConn) onInfo([]byte)       {}
-func (c *lightAckConn) onPing()             { _ = c.write(pong) } // a broken connection shows at the next read
+func (c *lightAckConn) onInfo([]byte) {}
+
+// A broken connection shows at the next read.
+func (c *lightAckConn) onPing()             { _ = c.write(pong) }
 func (c *lightAckConn) onPong()             {}
 func (c *lightAckConn) onError(text []byte) { c.refused = string(text) }
 

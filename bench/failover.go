@@ -18,7 +18,8 @@ type Failover struct {
 	Steady       time.Duration // of undisturbed publishing before each fault
 	AckTimeout   time.Duration // after which a publisher goes on with its next message
 	Interval     time.Duration // between two messages of a publisher, at least
-	Within       time.Duration // what the first server's gap may be on the other brokers; 0 is anything
+	// Within is the longest gap that the first server may have on the other brokers; 0: any.
+	Within time.Duration
 }
 
 const scenarioFailover = "failover"
@@ -98,8 +99,9 @@ func (p failoverPlan) suits(t Target) error {
 
 // Outage is how a run of the failover scenario went.
 type Outage struct {
-	Tries         []Try `json:"tries"`
-	LongestSteady int64 `json:"longest_gap_undisturbed_ns"` // between two acks of a publisher while nothing was wrong
+	Tries []Try `json:"tries"`
+	// LongestSteady is between two acks of a publisher while nothing was wrong.
+	LongestSteady int64 `json:"longest_gap_undisturbed_ns"`
 	Published     int64 `json:"published"`
 	Acked         int64 `json:"acked"`
 	TimedOut      int64 `json:"timed_out"` // no ack within the timeout, or no connection

@@ -19,7 +19,9 @@ const (
 	FaultKill  = "kill"  // SIGKILL; somebody else starts it again
 	FaultPause = "pause" // SIGSTOP, and later SIGCONT
 	FaultCut   = "cut"   // from the network, by a command
-	FaultOther = "other" // than of the broker that leads: what a command does elsewhere, to etcd for example
+	// FaultOther is a fault elsewhere than at the leader's broker, caused by a command: of etcd,
+	// for example.
+	FaultOther = "other"
 )
 
 // A Fault is what happens to the broker that leads.

@@ -34,29 +34,31 @@ const (
 
 // A Run is one Workload against one Target, once. Times are in nanoseconds.
 type Run struct {
-	Repeat     int         `json:"repeat"`
-	Started    time.Time   `json:"started"`
-	Partial    bool        `json:"partial"` // it was cut short; what is here was measured
-	Latency    Latency     `json:"latency"`
-	Late       Latency     `json:"publisher_late"` // how long after its due time each message was handed to the client
-	Deliveries Deliveries  `json:"deliveries"`
-	Planned    int         `json:"planned_messages"`
-	Published  int         `json:"published_messages"`
-	Dropped    int         `json:"dropped_subscribers"` // cut off by the server
-	ConnectNS  int64       `json:"connect_and_subscribe_ns"`
-	SettleNS   int64       `json:"settle_ns"` // until every subscriber had heard each of its publishers
-	Rate       float64     `json:"achieved_messages_per_s"`
-	Delivered  float64     `json:"achieved_deliveries_per_s"`
-	Acks       *Acks       `json:"acks,omitempty"`
-	Placement  *Placement  `json:"placement,omitempty"`
-	AckRate    float64     `json:"acks_per_s,omitempty"`
-	Outage     *Outage     `json:"outage,omitempty"`
-	Log        *LogFigures `json:"log,omitempty"`
-	ClientCPU  CPU         `json:"client_cpu"`
-	ServerCPU  *CPU        `json:"server_cpu,omitempty"`
-	ServerRSS  int64       `json:"server_rss_bytes,omitempty"`
-	Error      string      `json:"error,omitempty"`
-	HDR        string      `json:"latency_hdr_v2,omitempty"`
+	Repeat  int       `json:"repeat"`
+	Started time.Time `json:"started"`
+	Partial bool      `json:"partial"` // it was cut short; what is here was measured
+	Latency Latency   `json:"latency"`
+	// Late is how long after its due time each message was handed to the client.
+	Late       Latency    `json:"publisher_late"`
+	Deliveries Deliveries `json:"deliveries"`
+	Planned    int        `json:"planned_messages"`
+	Published  int        `json:"published_messages"`
+	Dropped    int        `json:"dropped_subscribers"` // cut off by the server
+	ConnectNS  int64      `json:"connect_and_subscribe_ns"`
+	// SettleNS is the time until every subscriber had received from each of its publishers.
+	SettleNS  int64       `json:"settle_ns"`
+	Rate      float64     `json:"achieved_messages_per_s"`
+	Delivered float64     `json:"achieved_deliveries_per_s"`
+	Acks      *Acks       `json:"acks,omitempty"`
+	Placement *Placement  `json:"placement,omitempty"`
+	AckRate   float64     `json:"acks_per_s,omitempty"`
+	Outage    *Outage     `json:"outage,omitempty"`
+	Log       *LogFigures `json:"log,omitempty"`
+	ClientCPU CPU         `json:"client_cpu"`
+	ServerCPU *CPU        `json:"server_cpu,omitempty"`
+	ServerRSS int64       `json:"server_rss_bytes,omitempty"`
+	Error     string      `json:"error,omitempty"`
+	HDR       string      `json:"latency_hdr_v2,omitempty"`
 }
 
 // CPU is what a process used between the end of the warm-up and the last delivery.

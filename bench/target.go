@@ -17,7 +17,8 @@ import (
 type Target struct {
 	Name      string // in the report
 	Addresses []Address
-	PIDs      []int     // the server's processes on this machine, if they are known: their CPU and memory are read
+	// PIDs are the server's processes on this machine, if known: their CPU and memory are read.
+	PIDs      []int
 	Processes Processes // of each broker, for what takes brokers away
 }
 

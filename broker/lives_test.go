@@ -38,7 +38,8 @@ func followALife(t *testing.T) {
 	}
 	defer etcd.Close()
 	store, err := coordination.Open(coordination.Config{
-		Endpoints: etcd.Endpoints(), Cluster: cluster, LeaseTTL: testutil.Patience, // the life before must not end by itself
+		// The life before must not end by itself.
+		Endpoints: etcd.Endpoints(), Cluster: cluster, LeaseTTL: testutil.Patience,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,8 @@ func TestRecordsOutliveTheirLeader(t *testing.T) {
 	js, err := jetstream.New(connect(t, addresses["main-0"]))
 	testutil.Must(t, err)
 	var info *jetstream.StreamInfo
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) { // the brokers are to know each other
+	// The brokers have to know each other.
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		stream, err := js.CreateStream(within(t), jetstream.StreamConfig{Name: "ticks", Subjects: []string{"ticks"}, Replicas: 3})
 		if err == nil {
 			info, err = stream.Info(within(t))

@@ -70,11 +70,14 @@ type ReadCode string
 const (
 	BadRequest ReadCode = "BadRequest" // an option is wrong
 	NotFound   ReadCode = "NotFound"   // there is no such Topic or shard
-	OutOfRange ReadCode = "OutOfRange" // the offset is below Start, or above High: Seek to one between them
-	TooLarge   ReadCode = "TooLarge"   // the record at Offset fits no message in the full form: read it in the plain one
-	Damaged    ReadCode = "Damaged"    // the disk has something else in the place of some records: Seek to Next goes on behind them
-	Malformed  ReadCode = "Malformed"  // the answer is not what docs/protocol.md says
-	Expired    ReadCode = "Expired"    // a snapshot was not renewed in time
+	// OutOfRange: the offset is below Start or above High. Seek to one between them.
+	OutOfRange ReadCode = "OutOfRange"
+	// TooLarge: the record at Offset fits no message in the full form. Read it in the plain one.
+	TooLarge ReadCode = "TooLarge"
+	// Damaged: some records on the disk are damaged. Seek to Next continues after them.
+	Damaged   ReadCode = "Damaged"
+	Malformed ReadCode = "Malformed" // the answer is not what docs/protocol.md says
+	Expired   ReadCode = "Expired"   // a snapshot was not renewed in time
 )
 
 // ReadError reports why records can't be read.
@@ -86,7 +89,8 @@ type ReadError struct {
 	Start  uint64   `json:"start"` // the first offset that is kept
 	High   uint64   `json:"high"`  // the high watermark
 	Next   uint64   `json:"next"`  // where to go on
-	Shard  *int     `json:"shard"` // the one on whose account there is no Snapshot; nil: it is not for a single one
+	// Shard is the shard because of which there is no Snapshot; nil: it is not due to one shard.
+	Shard *int `json:"shard"`
 }
 
 func (e *ReadError) Error() string { return fmt.Sprintf("%s (%s)", e.Text, e.Code) }

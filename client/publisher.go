@@ -32,7 +32,9 @@ type Publisher struct {
 	changed *sync.Cond // something was acknowledged, or the publisher has stopped
 	last    uint64     // number of the last message
 	filling *message   // or nil
-	under   []*message // under way, oldest first; one that is acknowledged stands there until those before it are
+	// under has the messages under way, oldest first. An acknowledged one stays until those before
+	// it are.
+	under   []*message
 	spare   [][]byte
 	err     error // why it has stopped
 	closing bool
@@ -41,7 +43,8 @@ type Publisher struct {
 	telling bool
 	told    uint64 // number of the last message of which that is done
 
-	again    time.Time // when all that is under way is sent again; zero: nothing was refused or is late
+	// again is when all messages under way are sent again; zero: none was refused or is late.
+	again    time.Time
 	backoff  time.Duration
 	attempt  uint64
 	lastWord error // the last answer that was not an acknowledgement

@@ -40,10 +40,11 @@ type Reader struct {
 
 	come chan struct{} // something came
 
-	mu      sync.Mutex
-	ready   []fetched
-	next    uint64 // where the next request begins
-	gaps    bool   // answers may leave out offsets in between; a broker of a version before refuses that
+	mu    sync.Mutex
+	ready []fetched
+	next  uint64 // where the next request begins
+	// gaps: answers may leave out offsets in between. Brokers of earlier versions refuse that.
+	gaps    bool
 	number  uint64 // of the request that is under way
 	asking  bool
 	timer   *time.Timer // asks again

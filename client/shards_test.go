@@ -119,7 +119,8 @@ func (o *olderBroker) Take(messages []session.Message, _ protocol.Memory, _ bool
 		switch {
 		case subject == "RECORDS.ticks.0" && !strings.Contains(string(messages[i].Data), `"gaps"`):
 			header, answer = "NATS/1.0\r\nCarillon-Records: 2\r\nCarillon-Offset: 4\r\nCarillon-Next: 9\r\nCarillon-High: 12\r\n\r\n", "\x01a\x00"
-		case subject == "RECORDS.ticks.1" && strings.Contains(string(messages[i].Data), `"offset":6,`): // what is left of the other
+		case subject == "RECORDS.ticks.1" && strings.Contains(string(messages[i].Data), `"offset":6,`):
+			// What is left of the other one.
 			header, answer = "NATS/1.0\r\nCarillon-Records: 1\r\nCarillon-Offset: 12\r\nCarillon-Next: 13\r\nCarillon-High: 13\r\nCarillon-Gaps: 1\r\n\r\n", "\x00\x01c"
 		case subject == "RECORDS.ticks.1" && strings.Contains(string(messages[i].Data), `"gaps":true`):
 			header, answer = "NATS/1.0\r\nCarillon-Records: 3\r\nCarillon-Offset: 4\r\nCarillon-Next: 13\r\nCarillon-High: 13\r\nCarillon-Gaps: 1\r\n\r\n", "\x00\x01a\x00\x01b\x06\x01c"

@@ -216,7 +216,8 @@ func (s *Snapshot) renew(ctx context.Context) {
 		err := s.holdAll(limited)
 		cancel()
 		var gone *ReadError
-		if errors.As(err, &gone) && !gone.passes() { // what else goes wrong may pass before the lease is over
+		if errors.As(err, &gone) && !gone.passes() {
+			// Any other error may pass before the lease is over.
 			s.fail(gone)
 		}
 	}

@@ -134,7 +134,8 @@ func (w *world) create(spec string) {
 }
 
 func (w *world) get(name string, into client.Object) error {
-	reflect.ValueOf(into).Elem().SetZero() // decoding leaves fields as they are that the object doesn't have
+	// Decoding leaves fields alone that the object doesn't have.
+	reflect.ValueOf(into).Elem().SetZero()
 	return k8s.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, into)
 }
 

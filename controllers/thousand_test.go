@@ -21,8 +21,10 @@ import (
 // requests per second, so 4 for each Topic are at most 20 s.
 func TestAThousandTopicsAtOnce(t *testing.T) {
 	const (
-		topics       = 1000
-		statusesEach = 2 // that a broker is being chosen, if that takes over a second, and that it is served
+		topics = 1000
+		// statusesEach: that a broker is being chosen, if that takes over a second, and that it is
+		// served.
+		statusesEach = 2
 		requestsEach = 4 // those, an event, and one to spare
 		writesEach   = 7 // the manifest, those, the Topic's key, that of its shard, and one to spare
 	)

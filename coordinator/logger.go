@@ -25,8 +25,9 @@ var expected = []string{
 	"Running http and grpc server on single port",
 	"serving client traffic insecurely",            // on a unix socket of the user's own
 	"simple token is not cryptographically signed", // tokens are not used; certificates are
-	"Failed to detect schema version",              // a new volume has none until the next look, seconds later
-	"failed to update storage version",             // the same
+	// A new volume has none until the next look, seconds later.
+	"Failed to detect schema version",
+	"failed to update storage version", // the same
 }
 
 // busy are warnings that something took long, and was done. Who runs a cluster looks at its disks

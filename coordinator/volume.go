@@ -15,8 +15,9 @@ import (
 
 // The names in a data directory.
 const (
-	etcdDir  = "etcd"           // etcd's own
-	asideDir = "etcd.set-aside" // what etcd had written when it turned out to be unusable; the last one only
+	etcdDir = "etcd" // etcd's own
+	// asideDir has what etcd had written when that turned out to be unusable; the last one only.
+	asideDir = "etcd.set-aside"
 )
 
 // volume is a data directory that this process alone uses.

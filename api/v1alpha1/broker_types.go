@@ -7,7 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Profile is the commodity node that a broker is to fit on, beside the system's pods and a coordinator.
+// Profile is the commodity node that a broker is to fit on, beside the system's pods and a
+// coordinator.
 // +kubebuilder:validation:Enum=small;medium;large;xlarge
 type Profile string
 
@@ -29,7 +30,8 @@ type UpdatePolicy string
 const (
 	// UpdateAutomatic replaces pods one at a time as soon as a change asks for it.
 	UpdateAutomatic UpdatePolicy = "Automatic"
-	// UpdateOnRequest leaves pods as they are, and the change as RestartPending, until AnnotationRestart asks.
+	// UpdateOnRequest leaves pods as they are, and the change as RestartPending, until
+	// AnnotationRestart asks.
 	UpdateOnRequest UpdatePolicy = "OnRequest"
 )
 
@@ -46,16 +48,17 @@ const (
 
 // BrokerSpec is the cluster of brokers that is asked for.
 type BrokerSpec struct {
-	// Replicas is the number of brokers. When there are to be fewer, those with the highest numbers first hand over what they
-	// hold; that is Stalled with ScaleDownBlocked while a Topic asks for more replicas than there would be brokers.
+	// Replicas is the number of brokers. When there are to be fewer, those with the highest numbers
+	// first hand over what they hold; that is Stalled with ScaleDownBlocked while a Topic asks for
+	// more replicas than there would be brokers.
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=32
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// Profile is the node that a broker is to fit on: small (1 vCPU, 2 GiB), medium (2, 4), large (4, 8), xlarge (8, 16).
-	// It decides CPU, memory and the broker's limits.
+	// Profile is the node that a broker is to fit on: small (1 vCPU, 2 GiB), medium (2, 4), large
+	// (4, 8), xlarge (8, 16). It decides CPU, memory and the broker's limits.
 	// +kubebuilder:default=medium
 	// +optional
 	Profile Profile `json:"profile,omitempty"`
@@ -70,7 +73,8 @@ type BrokerSpec struct {
 	// +optional
 	Coordination CoordinationSpec `json:"coordination,omitzero"`
 
-	// Auth is what clients must present. Without it everyone who reaches the brokers may use them, and the condition Open says so.
+	// Auth is what clients must present. Without it everyone who reaches the brokers may use them,
+	// and the condition Open says so.
 	// +optional
 	Auth *AuthSpec `json:"auth,omitempty"`
 
@@ -78,13 +82,15 @@ type BrokerSpec struct {
 	// +optional
 	Placement *PlacementSpec `json:"placement,omitempty"`
 
-	// Update says whether new images, profiles and the like replace pods at once (Automatic), or wait as
-	// RestartPending until the annotation carillon.dev/restart is set to a new value (OnRequest).
+	// Update says whether new images, profiles and the like replace pods at once (Automatic), or
+	// wait as RestartPending until the annotation carillon.dev/restart is set to a new value
+	// (OnRequest).
 	// +kubebuilder:default=Automatic
 	// +optional
 	Update UpdatePolicy `json:"update,omitempty"`
 
-	// DeletionPolicy says whether the volumes outlive the Broker, and a broker that is not wanted any more.
+	// DeletionPolicy says whether the volumes outlive the Broker, and a broker that is not wanted
+	// any more.
 	// +kubebuilder:default=Retain
 	// +optional
 	DeletionPolicy VolumePolicy `json:"deletionPolicy,omitempty"`
@@ -153,7 +159,8 @@ type AuthSpec struct {
 	SecretRef SecretReference `json:"secretRef"`
 }
 
-// PlacementSpec is the part of a pod template that is the user's to choose, for brokers and coordinators alike.
+// PlacementSpec is the part of a pod template that is the user's to choose, for brokers and
+// coordinators alike.
 type PlacementSpec struct {
 	// NodeSelector keeps the pods to nodes with these labels.
 	// +kubebuilder:validation:MaxProperties=32
@@ -226,8 +233,8 @@ type BrokerStatus struct {
 	// +optional
 	Restart string `json:"restart,omitempty"`
 
-	// Conditions are Ready; Reconciling, Stalled, UnderReplicated, EtcdRestored, RestartPending and Open while
-	// they hold.
+	// Conditions are Ready; Reconciling, Stalled, UnderReplicated, EtcdRestored, RestartPending and
+	// Open while they hold.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -259,12 +266,13 @@ type CoordinationStatus struct {
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas"`
 
-	// EtcdGeneration is how often etcd was restored from a backup, as brokers noticed it. It is absent while
-	// that is unknown.
+	// EtcdGeneration is how often etcd was restored from a backup, as brokers noticed it. It is
+	// absent while that is unknown.
 	// +optional
 	EtcdGeneration *int64 `json:"etcdGeneration,omitempty"`
 
-	// RestoredAt is when the operator saw that brokers had noticed the last restore. It is absent if it saw none.
+	// RestoredAt is when the operator saw that brokers had noticed the last restore. It is absent
+	// if it saw none.
 	// +optional
 	RestoredAt *metav1.Time `json:"restoredAt,omitempty"`
 }

@@ -3,7 +3,8 @@ package v1alpha1
 // The types of conditions. A condition that says nothing is absent: Reconciling, Stalled,
 // and all the others are there only while they are True.
 const (
-	// ConditionReady is True when the object does what its spec asks for; else its message says why not.
+	// ConditionReady is True when the object does what its spec asks for; else its message says why
+	// not.
 	ConditionReady = "Ready"
 	// ConditionReconciling is True while the operator is at work towards the spec.
 	ConditionReconciling = "Reconciling"
@@ -11,21 +12,26 @@ const (
 	ConditionStalled = "Stalled"
 	// ConditionRestartPending is True when pods wait for AnnotationRestart before they are replaced.
 	ConditionRestartPending = "RestartPending"
-	// ConditionUnderReplicated is True of a Broker while shards lack a replica that is in sync, or a leader.
+	// ConditionUnderReplicated is True of a Broker while shards lack a replica that is in sync, or
+	// a leader.
 	ConditionUnderReplicated = "UnderReplicated"
-	// ConditionEtcdRestored is True of a Broker after etcd was restored from a backup, until all copies of
-	// shards were compared and each shard has a leader again.
+	// ConditionEtcdRestored is True of a Broker after etcd was restored from a backup, until all
+	// copies of shards were compared and each shard has a leader again.
 	ConditionEtcdRestored = "EtcdRestored"
-	// ConditionRetentionPaused is True of a Topic whose records are not deleted by their age, as the time is in doubt.
+	// ConditionRetentionPaused is True of a Topic whose records are not deleted by their age, as
+	// the time is in doubt.
 	ConditionRetentionPaused = "RetentionPaused"
-	// ConditionDurabilityReduced is True of a Topic whose records may be acknowledged before they are on disk.
+	// ConditionDurabilityReduced is True of a Topic whose records may be acknowledged before they
+	// are on disk.
 	ConditionDurabilityReduced = "DurabilityReduced"
-	// ConditionUncleanElection is True of a Topic whose acknowledged records may be given up to keep it available.
+	// ConditionUncleanElection is True of a Topic whose acknowledged records may be given up to
+	// keep it available.
 	ConditionUncleanElection = "UncleanElection"
 	// ConditionOpen is True when anyone who reaches the brokers may publish and subscribe.
 	ConditionOpen = "Open"
 )
 
 // AnnotationRestart on a Broker with spec.update OnRequest lets the changes go ahead that wait as
-// RestartPending; a new value asks for a restart of every pod. Its value is free; the time is usual.
+// RestartPending; a new value asks for a restart of every pod. Its value is free; the time is
+// usual.
 const AnnotationRestart = Group + "/restart"

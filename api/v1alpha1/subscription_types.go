@@ -19,12 +19,14 @@ const (
 	StartOffset StartFrom = "Offset"
 )
 
-// SubscriptionPolicy says what becomes of the cursor when the manifest of its Subscription is deleted.
+// SubscriptionPolicy says what becomes of the cursor when the manifest of its Subscription is
+// deleted.
 // +kubebuilder:validation:Enum=Retain;Delete
 type SubscriptionPolicy string
 
 const (
-	// SubscriptionRetained goes on serving the Subscription; a manifest of the same namespace and name adopts it.
+	// SubscriptionRetained goes on serving the Subscription; a manifest of the same namespace and
+	// name adopts it.
 	SubscriptionRetained SubscriptionPolicy = "Retain"
 	// SubscriptionDeleted deletes the Subscription with its cursor.
 	SubscriptionDeleted SubscriptionPolicy = "Delete"
@@ -53,7 +55,8 @@ type SubscriptionSpec struct {
 	// +optional
 	Ack AckSpec `json:"ack,omitzero"`
 
-	// Delivery is how records are brought to a receiver. Without it clients pull, by the Subscription's name.
+	// Delivery is how records are brought to a receiver. Without it clients pull, by the
+	// Subscription's name.
 	// +optional
 	Delivery *DeliverySpec `json:"delivery,omitempty"`
 
@@ -125,7 +128,8 @@ type AckSpec struct {
 	// +optional
 	MaxPending int32 `json:"maxPending,omitempty"`
 
-	// Backoff before the second attempt, the third, and so on; the last entry holds for all that follow.
+	// Backoff before the second attempt, the third, and so on; the last entry holds for all that
+	// follow.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:rule="self.all(d, duration(d) >= duration('0s') && duration(d) <= duration('24h'))",message="each entry of ack.backoff must be at most 24h; write for example [1s, 5s, 30s]"
@@ -166,7 +170,8 @@ type SubscriptionStatus struct {
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Topic is the name by which clients know the Topic that is read; its Subscription has this object's name.
+	// Topic is the name by which clients know the Topic that is read; its Subscription has this
+	// object's name.
 	// +optional
 	Topic string `json:"topic,omitempty"`
 

@@ -76,7 +76,8 @@ type Subject string
 // +kubebuilder:validation:XValidation:rule="self.partitionBy == oldSelf.partitionBy && has(self.partitionTokens) == has(oldSelf.partitionTokens) && (!has(self.partitionTokens) || self.partitionTokens == oldSelf.partitionTokens)",message="partitionBy and partitionTokens can't change: records would lose their order; write the former values, or make a new Topic"
 // +kubebuilder:validation:XValidation:rule="!has(self.minInSync) || !has(self.replicas) || self.minInSync <= self.replicas",message="minInSync can't be more than replicas: nothing could ever be acknowledged; write a majority, for example replicas: 3 with minInSync: 2"
 type TopicSpec struct {
-	// Name by which clients know the Topic; metadata.name if it is absent. It is a JetStream stream name.
+	// Name by which clients know the Topic; metadata.name if it is absent. It is a JetStream stream
+	// name.
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_-]{1,128}$')",message="spec.name is made of at most 128 letters, digits, hyphens and underscores, since it is a JetStream stream name; write for example orders"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('--[0-9]+$')",message="spec.name can't end in two hyphens and a number, which is how the shards of a Topic are named; write for example orders-1"
 	// +kubebuilder:validation:MaxLength=253
@@ -103,7 +104,8 @@ type TopicSpec struct {
 	// +optional
 	Shards int32 `json:"shards,omitempty"`
 
-	// PartitionBy says what decides the shard of a record: its whole subject, or the partitionTokens of it.
+	// PartitionBy says what decides the shard of a record: its whole subject, or the
+	// partitionTokens of it.
 	// +kubebuilder:default=Subject
 	// +optional
 	PartitionBy Partitioning `json:"partitionBy,omitempty"`
@@ -117,20 +119,23 @@ type TopicSpec struct {
 	// +optional
 	PartitionTokens []int32 `json:"partitionTokens,omitempty"`
 
-	// Replicas of each shard, each on another broker; 3 if it is absent, or spec.replicas of the Broker if that is less.
+	// Replicas of each shard, each on another broker; 3 if it is absent, or spec.replicas of the
+	// Broker if that is less.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=5
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// MinInSync is the number of replicas that must be in sync for a record to be acknowledged; a majority if it is absent.
+	// MinInSync is the number of replicas that must be in sync for a record to be acknowledged; a
+	// majority if it is absent.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=5
 	// +optional
 	MinInSync *int32 `json:"minInSync,omitempty"`
 
-	// Durability says what has happened to a record on every in-sync replica before it is acknowledged:
-	// it is on disk (Synced), with the operating system (Replicated), or in memory (Memory).
+	// Durability says what has happened to a record on every in-sync replica before it is
+	// acknowledged: it is on disk (Synced), with the operating system (Replicated), or in memory
+	// (Memory).
 	// +kubebuilder:default=Synced
 	// +optional
 	Durability Durability `json:"durability,omitempty"`
@@ -193,7 +198,8 @@ type TopicStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready; Reconciling, Stalled, RetentionPaused, DurabilityReduced and UncleanElection while they hold.
+	// Conditions are Ready; Reconciling, Stalled, RetentionPaused, DurabilityReduced and
+	// UncleanElection while they hold.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -224,12 +230,13 @@ type TopicStatus struct {
 	// +optional
 	InSync string `json:"inSync,omitempty"`
 
-	// Leader is the broker that takes the Topic's records, with several shards those of the first; the one that did last
-	// if none does now.
+	// Leader is the broker that takes the Topic's records, with several shards those of the first;
+	// the one that did last if none does now.
 	// +optional
 	Leader *LeaderStatus `json:"leader,omitempty"`
 
-	// LedBy are the names of the brokers that lead its shards, each with how many if it leads several: main-0(2),main-1.
+	// LedBy are the names of the brokers that lead its shards, each with how many if it leads
+	// several: main-0(2),main-1.
 	// +optional
 	LedBy string `json:"ledBy,omitempty"`
 

@@ -103,7 +103,8 @@ type Owner struct {
 	Namespace string                 `json:"namespace,omitempty"`
 	Name      string                 `json:"name,omitempty"`
 	UID       string                 `json:"uid,omitempty"`
-	Orphaned  *time.Time             `json:"orphaned,omitempty"` // when the manifest was found to be deleted
+	// Orphaned is when the manifest was found to be deleted.
+	Orphaned *time.Time `json:"orphaned,omitempty"`
 }
 
 // Coordination returns the owner as coordination.Owner.

@@ -61,7 +61,8 @@ func (c *cluster) ByID(string) *topic.Topic { return nil }
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	store, err := coordination.Open(coordination.Config{
-		Endpoints: []string{etcdtest.Start(t).Endpoint()}, Cluster: "default/main", LeaseTTL: testutil.Patience, // no test waits for the end of a lease
+		// No test waits for the end of a lease.
+		Endpoints: []string{etcdtest.Start(t).Endpoint()}, Cluster: "default/main", LeaseTTL: testutil.Patience,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,10 @@ import (
 
 // Broker is the registration of a broker.
 type Broker struct {
-	ID          string // random, kept on the broker's volume; independent of the pod's ordinal
-	Incarnation int64  // generation and create revision of its key: greater for every later registration
+	ID string // random, kept on the broker's volume; independent of the pod's ordinal
+	// Incarnation is the generation and the create revision of its key: greater for every later
+	// registration.
+	Incarnation int64
 
 	Name    string // pod name, for messages
 	Client  string // host:port where NATS clients connect

@@ -44,8 +44,9 @@ type world struct {
 	place    func(name string) string // id of the broker that gets it; empty: none yet
 	down     error                    // what etcd answers while it is away
 	asked    int                      // requests to etcd
-	created  func()                   // called with mu held when a Subscription was created; may be nil
-	cut      map[string]bool          // unreachable brokers
+	// created is called with mu held when a Subscription was created; it may be nil.
+	created func()
+	cut     map[string]bool // unreachable brokers
 
 	inboxMu sync.Mutex
 	arrived chan struct{} // closed and replaced when messages reached an inbox

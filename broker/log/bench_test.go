@@ -344,7 +344,8 @@ func BenchmarkOpenAfterKill(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		dir := b.TempDir()
-		d := openDisk(b, env.OS, dir, Options{}) // not closed before it is opened again, which is what a kill is
+		// It is not closed before it is opened again, as after a kill.
+		d := openDisk(b, env.OS, dir, Options{})
 		done := make(signal256, 10*logs)
 		for i := range logs {
 			l := openLog(b, d, Identity{Topic: "orders", Shard: i})

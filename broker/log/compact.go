@@ -388,7 +388,8 @@ func (c *compaction) write(ctx context.Context, todo []*segment, fresh *segment,
 			return err
 		}
 		t.judged = max(t.judged, c.end)
-		if len(t.buf) > limits.BatchBytes { // it was as large as may be, and what stays has to say more of itself
+		// The group was as large as a batch may be, and a sparse batch needs a few bytes more.
+		if len(t.buf) > limits.BatchBytes {
 			t.open, lost = false, 0
 			return w.add(b)
 		}
@@ -489,7 +490,8 @@ func (c *compaction) replace(group []*segment, fresh *segment, path string) erro
 	case !there:
 		return fs.ErrNotExist
 	}
-	return l.swap(group, fresh, path, func(m *Manifest) { m.Durable = max(m.Durable, fresh.end) }) // as in Log.replace
+	// As in Log.replace.
+	return l.swap(group, fresh, path, func(m *Manifest) { m.Durable = max(m.Durable, fresh.end) })
 }
 
 // cutSince reports whether the log was truncated, reset or repaired after its counter was cuts.

@@ -47,7 +47,8 @@ type Disk struct {
 
 	savingChecks sync.Mutex // comes before checksMu
 	checksMu     sync.Mutex
-	checks       map[string]segmentChecks // by log; of one that is open, as it was when it was opened or saved
+	// checks are by log; those of an open log are as of when it was opened or saved.
+	checks map[string]segmentChecks
 
 	mu      sync.Mutex
 	logs    map[string]*Log

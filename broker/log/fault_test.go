@@ -264,7 +264,8 @@ func TestAFlippedBitIsNoticed(t *testing.T) {
 			t.Fatalf("seed %d, %s: one bit and the log does not open: %v", seed, path, err)
 		}
 		rec := l.Recovery()
-		described := strings.HasSuffix(path, "/"+manifestName) || strings.HasSuffix(path, "/"+metaName) // twice, so it costs nothing
+		// Both are stored twice, so it costs nothing.
+		described := strings.HasSuffix(path, "/"+manifestName) || strings.HasSuffix(path, "/"+metaName)
 		noticed := rec.Suspect || described
 		_, after, _ := l.Offsets()
 		if after < end && (closeFirst || rec.Cut == 0) {

@@ -12,7 +12,7 @@ import (
 // batches leave this broker; the other kinds are about the file that they stand in.
 //
 //	header  16 u64 log  24 u64 base offset: the first thing in every segment
-//	        12 u32 number of the file, which no other file of this log has; 0 in files of earlier versions
+//	        12 u32 number of the file, unique in this log; 0 in files of earlier versions
 //	marker  16 u64 log  24 u64 own position  32 u64 position up to which the file was synced
 //	        40 u64 offset of the next record: before the first batch of a write; see runmarker.go
 //	footer  what segment.go says: the last thing in a sealed one

@@ -12,8 +12,9 @@ type handle struct {
 	f     env.File
 	users int
 	place *list.Element // in handles.open
-	dirty bool          // written and not synced: closing it could lose what the kernel would say about it
-	gone  bool          // the file was removed
+	// dirty means written and not synced: closing the file could lose an error of write-back.
+	dirty bool
+	gone  bool // the file was removed
 }
 
 // handles keeps the segment files that were used last open: keep of them, or as many as are in use

@@ -97,9 +97,11 @@ type Log struct {
 	generation uint64       // of new files
 	segsNew    []SegmentRef // segments with something in them
 	epochsNew  []Epoch
-	listing    int          // segments and epochs that the committer is writing to the manifest
-	room       int64        // what the slots of the manifest can grow to in a file that was made for it; 0: there is none
-	removed    []SegmentRef // files whose removal may not be safe yet
+	listing    int // segments and epochs that the committer is writing to the manifest
+	// room is the size to which the slots can grow in a manifest file that was prepared; 0: there
+	// is none.
+	room    int64
+	removed []SegmentRef // files whose removal may not be safe yet
 
 	// What was appended last, in memory.
 	chunk     *chunk // the one being filled, the last of tail

@@ -89,7 +89,9 @@ type Aside struct {
 const (
 	largestCopy = 1 << 10 // encoded
 	mostAside   = 4       // of at most about 150 bytes each; what opening has to finish stays besides
-	mostBad     = 20      // of 21 bytes each; the oldest, since what is newer is found again by reading
+	// mostBad segments have 21 bytes each. The oldest ones are kept: newer ones are found again by
+	// reading.
+	mostBad = 20
 	// largestReason bounds why something was set aside.
 	largestReason = 80
 )
@@ -252,7 +254,9 @@ func (m *Manifest) check() error {
 
 // A slot is a line of text, a line of JSON, and zeros:
 //
-//	carillon manifest <version> <sequence> <length of the JSON> <CRC-32C of version to length, and the JSON>
+//	carillon manifest <version> <sequence> <length of the JSON> <CRC-32C>
+//
+// The checksum covers the JSON and the line from the version to the length.
 const (
 	slotMagic       = "carillon manifest "
 	manifestVersion = 1

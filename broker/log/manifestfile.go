@@ -93,7 +93,8 @@ func structure(m *Manifest, data []byte) int64 {
 	if len(m.Copy) == 0 && len(m.Aside) == 0 && len(m.Bad) == 0 && m.AsideBefore == 0 {
 		return int64(len(data))
 	}
-	state, _ := json.Marshal(&Manifest{Copy: m.Copy, Aside: m.Aside, Bad: m.Bad, AsideBefore: m.AsideBefore}) // it was encoded in data
+	// It was encoded in data, so there is no error.
+	state, _ := json.Marshal(&Manifest{Copy: m.Copy, Aside: m.Aside, Bad: m.Bad, AsideBefore: m.AsideBefore})
 	none, _ := json.Marshal(&Manifest{})
 	return int64(len(data) - len(state) + len(none))
 }

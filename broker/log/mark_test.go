@@ -27,7 +27,8 @@ func TestAMarkIsLeftOnceAndTakenOnce(t *testing.T) {
 	if err := d.CloseMarked([]byte("again")); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
-	fsys = fsys.Crash(rand.New(rand.NewPCG(1, 1))) // what an orderly end leaves needs no sync by others
+	// An orderly end syncs everything that it leaves.
+	fsys = fsys.Crash(rand.New(rand.NewPCG(1, 1)))
 	d = openDisk(t, fsys, "data", small)
 	if !bytes.Equal(d.Mark(), content) {
 		t.Errorf("the mark is %q", d.Mark())

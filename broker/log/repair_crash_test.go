@@ -98,7 +98,8 @@ func TestACrashAtEachStepOfARepair(t *testing.T) {
 				}
 				state := l.Lacks()
 				switch r := l.Recovery(); {
-				case slices.Equal(state, []Span{{bad.Base, bad.End}}) && len(found) > 0 && r.Suspect && !r.Strange: // without being looked for
+				case slices.Equal(state, []Span{{bad.Base, bad.End}}) && len(found) > 0 && r.Suspect && !r.Strange:
+					// It was found without being looked for.
 					damaged++
 				case slices.Equal(state, []Span{{bad.Base, bad.End}}) && r.Suspect && !r.Strange:
 					lacking++

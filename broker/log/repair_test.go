@@ -275,7 +275,8 @@ func TestADamagedTailIsRepaired(t *testing.T) {
 				}
 				return tail.End - tail.Base
 			}
-			for n := written(); n < 40 || n > 60; n = written() { // when a segment ends is up to the committer's rounds
+			// When a segment ends depends on the committer's rounds.
+			for n := written(); n < 40 || n > 60; n = written() {
 				fill(t, l, other, 1)
 			}
 			if infos := l.SegmentInfos(); flip == 3000 {

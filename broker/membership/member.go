@@ -48,7 +48,8 @@ type Member struct {
 	registered  chan struct{}             // closed at the first registration
 	latest      chan int64                // the newest incarnation
 	dead        chan coordination.Replica // to evict
-	changed     chan struct{}             // holds a token after a change of the links or the registration
+	// changed holds a token after a change of the links or the registration.
+	changed chan struct{}
 
 	mu      sync.Mutex
 	members []coordination.Broker

@@ -12,18 +12,19 @@ func (c *Config) topicsz(w http.ResponseWriter, _ *http.Request) {
 		Redelivered int    `json:"redelivered"`
 	}
 	type served struct {
-		ID            string       `json:"id"`
-		Name          string       `json:"name"`
-		Shard         int          `json:"shard"`
-		Epoch         uint64       `json:"epoch"`
-		First         uint64       `json:"first"`
-		Last          uint64       `json:"last"`
-		Messages      uint64       `json:"messages"`
-		Bytes         int64        `json:"bytes"`
-		Trouble       string       `json:"trouble,omitempty"`
-		AgePaused     string       `json:"agePaused,omitempty"` // why deletion by age is paused
-		AgePausedWhy  string       `json:"agePausedWhy,omitempty"`
-		Unscrubbed    int64        `json:"unscrubbed"` // seconds since the segment was scrubbed that has waited longest
+		ID           string `json:"id"`
+		Name         string `json:"name"`
+		Shard        int    `json:"shard"`
+		Epoch        uint64 `json:"epoch"`
+		First        uint64 `json:"first"`
+		Last         uint64 `json:"last"`
+		Messages     uint64 `json:"messages"`
+		Bytes        int64  `json:"bytes"`
+		Trouble      string `json:"trouble,omitempty"`
+		AgePaused    string `json:"agePaused,omitempty"` // why deletion by age is paused
+		AgePausedWhy string `json:"agePausedWhy,omitempty"`
+		// Unscrubbed is the longest time since a segment was scrubbed, in seconds.
+		Unscrubbed    int64        `json:"unscrubbed"`
 		Subscriptions []subscribed `json:"subscriptions,omitempty"`
 	}
 	all := []served{}

@@ -12,11 +12,13 @@ import (
 type Query struct {
 	Offset  uint64 // of the first; 0: the first that is kept
 	Records int    // how many at most
-	Bytes   int    // about how many bytes of them, lengths included; one comes if it has no more than Most
-	Most    int
-	Full    bool // with subjects, times and headers
-	Gaps    bool // offsets may be left out in between, see Range
-	Pin     *Pin // nil: what can be read now; otherwise what is pinned
+	// Bytes is about how many bytes of records are read, lengths included; at least one record, if
+	// it fits into Most.
+	Bytes int
+	Most  int
+	Full  bool // with subjects, times and headers
+	Gaps  bool // offsets may be left out in between, see Range
+	Pin   *Pin // nil: what can be read now; otherwise what is pinned
 }
 
 // Range is what was read: records from First on, densely, each behind its length. Where compaction
@@ -132,7 +134,9 @@ func (g *gathering) view(c *log.Cursor, spare []byte) error {
 		_, lengths, packed := b.Packed()
 		if g.Count == 0 {
 			g.Gapped = g.Gaps && b.Sparse()
-		} else if packed && g.Gapped { // they can stay as they are, in an answer of their own; with what is left out they would be longer
+		} else if packed && g.Gapped {
+			// They can stay as they are, in an answer of their own: without the others they would be
+			// longer.
 			g.done = true
 			break
 		}

@@ -37,7 +37,8 @@ type world struct {
 	options    log.Options
 	clocks     map[string]*clock.Clock
 	dial       func(ctx context.Context, from, to string) (net.Conn, error) // nil: over wires
-	moved      func(l *Leading)                                             // what Moved calls; may be nil
+	// moved is what Moved calls; it may be nil.
+	moved func(l *Leading)
 }
 
 // story runs a test in a world with these brokers.

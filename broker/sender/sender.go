@@ -155,7 +155,8 @@ func (f *Sender) pump(v View, now time.Time) (behind bool) {
 		}
 		if _, at, some := f.box.Oldest(); some && at < forward.Mono()-int64(f.patience) {
 			f.to = nil
-			f.fw.Poke() // look fails it first: leaders don't remember a source for long enough to know it again
+			// look fails it first: leaders may have forgotten this source by now.
+			f.fw.Poke()
 			return false
 		}
 		if other {

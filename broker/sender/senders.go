@@ -103,10 +103,11 @@ type Senders struct {
 
 	resent, failed, refused atomic.Uint64
 
-	mu     sync.Mutex
-	room   *sync.Cond
-	links  map[string]*Link // by broker
-	active list.List        // of *Sender whose outbox is not empty, in the order in which they began to hold messages
+	mu    sync.Mutex
+	room  *sync.Cond
+	links map[string]*Link // by broker
+	// active has each *Sender with messages in its outbox, in the order in which these came.
+	active list.List
 	closed bool
 }
 

@@ -95,7 +95,8 @@ const (
 
 // Info is the state of a Subscription.
 type Info struct {
-	DeliveredSequence, DeliveredOffset uint64 // of the last delivery; the offset includes skipped records
+	// Of the last delivery; the offset includes skipped records.
+	DeliveredSequence, DeliveredOffset uint64
 	FloorSequence, FloorOffset         uint64 // nothing up to here is pending
 	Pending                            int    // delivered and not acknowledged
 	Redelivered                        int    // of Pending, delivered more than once
@@ -103,7 +104,9 @@ type Info struct {
 	Lag                                uint64 // records yet to deliver
 	LagExact                           bool   // else Lag is an upper bound
 	LastDelivered, LastAcked           time.Time
-	Exhausted                          uint64 // dropped after the maximum of deliveries, since this broker leads
-	Lost                               uint64 // skipped because they cannot be read, since this broker leads
-	Trouble                            string // empty: none
+	// Exhausted counts messages dropped after the maximum of deliveries, since this broker leads.
+	Exhausted uint64
+	// Lost counts messages skipped because they cannot be read, since this broker leads.
+	Lost    uint64
+	Trouble string // empty: none
 }

@@ -7,9 +7,10 @@ type NotServedReason string
 
 // The reasons why a Subscription is not served here.
 const (
-	NoShard     NotServedReason = "NoShard"     // its Topic's shard is not led here
-	NoSuch      NotServedReason = "NoSuch"      // unknown to this broker
-	Opening     NotServedReason = "Opening"     // its cursor is being read, or its start position written
+	NoShard NotServedReason = "NoShard" // its Topic's shard is not led here
+	NoSuch  NotServedReason = "NoSuch"  // unknown to this broker
+	// Opening: its cursor is being read, or its start position is being written.
+	Opening     NotServedReason = "Opening"
 	Unsupported NotServedReason = "Unsupported" // its spec needs something that is not supported yet
 	Troubled    NotServedReason = "Troubled"    // its cursor is unknown
 	Closing     NotServedReason = "Closing"     // this broker is stopping

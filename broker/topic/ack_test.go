@@ -7,7 +7,8 @@ func TestAShardIsLetGoOfByABrokerThatIsNeverIdle(t *testing.T) {
 	c, _ := spoilable(t, 1)
 	a := c.sites[0]
 	shard := a.service.Topic("orders").Shard()
-	defer shard.Watch(func() { a.service.acker.touch(shard) })() // so there is another round after each
+	// There is another round after each.
+	defer shard.Watch(func() { a.service.acker.touch(shard) })()
 	a.service.acker.touch(shard)
 	c.elect(1, 0, 1, 2)
 	c.tell()

@@ -246,7 +246,8 @@ func TestALogWithoutIDsIsNotReadForThem(t *testing.T) {
 	n.stop()
 	n.loseManifest()
 	n.doubt = true
-	made := false // the file is made again, and then the broker ends before it says anything else in it
+	// The file is made again, and then the broker ends before it writes anything else to it.
+	made := false
 	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
 		switch {
 		case op.Kind == "create" && strings.HasSuffix(op.Path, "id-orders-0/manifest.new"):

@@ -147,7 +147,8 @@ func TestAConditionForwardedToADeposedLeaderIsJudgedByTheNext(t *testing.T) {
 	c.sever(a)
 	c.elect(1, 1, 2)
 	c.mu.Lock()
-	c.lives[a.self], c.lives[other.self] = 0, 0 // neither hears of it yet; other follows a, as far as it knows
+	// Neither has seen it yet; other follows a, as far as it knows.
+	c.lives[a.self], c.lives[other.self] = 0, 0
 	c.mu.Unlock()
 	c.tell()
 	other.hub.publish(message("orders.a", "r", "three", "Expect-Last: 2"))
@@ -162,7 +163,8 @@ func TestAConditionForwardedToADeposedLeaderIsJudgedByTheNext(t *testing.T) {
 	if got != "orders@3" && got != "no: topic orders: the last message is at offset 1" {
 		t.Errorf("answered %q", got)
 	}
-	if got != "orders@3" { // it came to the next leader before the second message did, and was judged there
+	if got != "orders@3" {
+		// It came to the next leader before the second message did, and was judged there.
 		other.expect(other.ask("orders.a", "three", "Expect-Last: 2"), "orders@3")
 	}
 }

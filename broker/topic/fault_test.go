@@ -124,7 +124,8 @@ func TestALogThatFailsDuringAPassIsOpenedAgain(t *testing.T) {
 	leader := n.service.Topic("orders").Shard()
 	var failed atomic.Bool
 	n.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
-		if op.Kind == "write" && strings.Contains(op.Path, "id-orders-0/") && failed.CompareAndSwap(false, true) { // the spec
+		if op.Kind == "write" && strings.Contains(op.Path, "id-orders-0/") && failed.CompareAndSwap(false, true) {
+			// The write of the spec.
 			leader.mu.Lock()
 			defer leader.mu.Unlock()
 			leader.fail(errors.New("an append failed"))
@@ -363,7 +364,8 @@ func TestPublishersAreHeldUpWhileAnswersPileUp(t *testing.T) {
 			close(waited)
 		}()
 		n.service.acker.unanswered.Add(maxUnanswered)
-		topic.shards[0].publish([]protocol.Message{message("orders.a", "r2", "two")}, nil) // stays with its sender
+		// It stays with its sender.
+		topic.shards[0].publish([]protocol.Message{message("orders.a", "r2", "two")}, nil)
 		synctest.Wait()
 		select {
 		case <-waited:

@@ -257,7 +257,8 @@ type site struct {
 	compact    upkeep.Compacting
 	upkeep     time.Duration // when scrubbing and compression begin
 	machine    *testMachine  // nil: the one that the test runs on
-	doubt      bool          // the controller names this broker although it may lack something, and says so
+	// doubt: the controller names this broker although its copy is in doubt, and records that.
+	doubt bool
 }
 
 func newSite(t testing.TB) *site {

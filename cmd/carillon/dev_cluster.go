@@ -19,7 +19,8 @@ func (o *devOptions) runCluster(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, local.Close()) }() // after the brokers, which leave the membership
+	// After the brokers, which leave the membership.
+	defer func() { err = errors.Join(err, local.Close()) }()
 	if err := prepareDevData(ctx, o.data, o.brokers); err != nil {
 		return err
 	}

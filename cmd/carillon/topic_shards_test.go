@@ -18,7 +18,8 @@ func TestShardsFromTheCommandLine(t *testing.T) {
 	s := shell{t, dev.url}
 	s.fails(2, "choose 1 to 64", "topic create clicks --shards 65")
 	s.prints("topic clicks keeps clicks, clicks.> in 4 shards\n", "topic create clicks --shards 4 --partition-tokens 2")
-	s.prints("topic clicks keeps clicks, clicks.> in 4 shards\n", "topic create clicks --shards 4 --partition-tokens 2") // it is there, just so
+	// It exists, with just these settings.
+	s.prints("topic clicks keeps clicks, clicks.> in 4 shards\n", "topic create clicks --shards 4 --partition-tokens 2")
 	for _, other := range []string{"--shards 3 --partition-tokens 2", "--shards 4", "--shards 4 --partition-tokens 1"} {
 		s.fails(1, "with other settings", "topic create clicks "+other)
 	}

@@ -202,7 +202,8 @@ func (b *brokers) readOn(cmd *cobra.Command, stream jetstream.Stream, where *fro
 	ctx, cancel := context.WithTimeout(cmd.Context(), b.timeout)
 	reader, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
 		FilterSubjects: filters, DeliverPolicy: where.policy, OptStartSeq: where.sequence, OptStartTime: where.time,
-		InactiveThreshold: readerIdle, MaxResetAttempts: 1, // what is tried again and again hears no Ctrl-C
+		// Endless attempts would ignore Ctrl-C.
+		InactiveThreshold: readerIdle, MaxResetAttempts: 1,
 	})
 	cancel()
 	if err != nil {

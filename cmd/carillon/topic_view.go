@@ -190,8 +190,9 @@ type subscriptionView struct {
 	Generation int64                         `json:"generation,omitempty"`
 	Created    time.Time                     `json:"created,omitzero"`
 	Owner      *admin.Owner                  `json:"owner,omitempty"`
-	Spec       coordination.SubscriptionSpec `json:"spec"`                // durations are nanoseconds
-	Temporary  bool                          `json:"temporary,omitempty"` // it lives in its leader's memory, while a client reads by it
+	Spec       coordination.SubscriptionSpec `json:"spec"` // durations are nanoseconds
+	// Temporary: it is in its leader's memory, while a client reads through it.
+	Temporary bool `json:"temporary,omitempty"`
 	statusView
 	Numbers *subscriptionNumbers `json:"numbers,omitempty"`
 }

@@ -59,7 +59,8 @@ func (s *Statuses) Write(ctx context.Context, object client.Object, status any) 
 		s.note(object, version{uid: object.GetUID(), doubt: true})
 		return fmt.Errorf("writing the status of %s %s: %w", gvk.Kind, object.GetName(), err)
 	}
-	resource, _ := strconv.ParseUint(wanted.GetResourceVersion(), 10, 64) // 0, one that can't be compared, is older than any
+	// A version that can't be compared is 0, older than any.
+	resource, _ := strconv.ParseUint(wanted.GetResourceVersion(), 10, 64)
 	s.note(object, version{uid: object.GetUID(), resource: resource})
 	return nil
 }

@@ -92,10 +92,11 @@ func (c Cluster) podTemplate(m member) *corev1ac.PodTemplateSpecApplyConfigurati
 		WithPorts(m.ports...).
 		WithResources(m.share.resources()).
 		WithSecurityContext(corev1ac.SecurityContext().
-														WithAllowPrivilegeEscalation(false).
-														WithReadOnlyRootFilesystem(true).
-														WithCapabilities(corev1ac.Capabilities().WithDrop("ALL"))).
-		WithStartupProbe(probe("/healthz/startup").WithPeriodSeconds(2).WithFailureThreshold(900)). // 30 min: recovering a full disk
+			WithAllowPrivilegeEscalation(false).
+			WithReadOnlyRootFilesystem(true).
+			WithCapabilities(corev1ac.Capabilities().WithDrop("ALL"))).
+		// 30 min: recovering a full disk.
+		WithStartupProbe(probe("/healthz/startup").WithPeriodSeconds(2).WithFailureThreshold(900)).
 		WithReadinessProbe(probe("/healthz/ready").WithPeriodSeconds(2).WithFailureThreshold(2)).
 		WithLivenessProbe(probe("/healthz/live").WithPeriodSeconds(10).WithFailureThreshold(6)).
 		WithVolumeMounts(

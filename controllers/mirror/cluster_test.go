@@ -342,7 +342,8 @@ func TestBrokersComeAndGoInOrder(t *testing.T) {
 		kept := 0
 		for id := range w.drains {
 			n := podOfID(id)
-			waits := int32(n) >= w.want && int32(n) < w.now && id == w.idOf(n) // behind one that is to go before it
+			// Behind one that is to go before it.
+			waits := int32(n) >= w.want && int32(n) < w.now && id == w.idOf(n)
 			if !waits && !slices.ContainsFunc(w.shards, func(s *coordination.Shard) bool { return slices.Contains(s.Replicas, id) }) {
 				t.Fatalf("P5: it ends with %s drained, which holds nothing", id)
 			}

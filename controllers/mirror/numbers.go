@@ -21,7 +21,8 @@ const (
 	PollInterval = 30 * time.Second
 	// pollTimeout bounds one answer, and maxAnswer its size: 10,000 Topics with some Subscriptions
 	// each.
-	firstPoll   = time.Second // after a mirror was opened: what brokers say of their disks is not known before
+	// firstPoll is after a mirror was opened: what brokers say of their disks is not known before.
+	firstPoll   = time.Second
 	pollTimeout = 5 * time.Second
 	maxAnswer   = 64 << 20
 	// sweepPolls is how many looks at the numbers come between two at the owners in etcd, by which
@@ -31,14 +32,16 @@ const (
 
 // Numbers are what a broker counts of a Topic that it leads.
 type Numbers struct {
-	Epoch         int64
-	Messages      int64
-	Bytes         int64
-	Trouble       string
-	Troubled      string // id of the broker that said so, of the first shard in trouble
-	AgePaused     string // the reason for which records of a shard aren't deleted by their age; empty: they are
-	AgePausedWhy  string
-	Uncounted     bool // its log was never open since the broker was first asked: only Trouble says something
+	Epoch    int64
+	Messages int64
+	Bytes    int64
+	Trouble  string
+	Troubled string // id of the broker that said so, of the first shard in trouble
+	// AgePaused is why records of a shard aren't deleted by age; empty: they are.
+	AgePaused    string
+	AgePausedWhy string
+	// Uncounted: its log was not open since the broker was first asked. Only Trouble is known.
+	Uncounted     bool
 	Subscriptions map[string]SubscriptionNumbers
 }
 

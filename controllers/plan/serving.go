@@ -30,8 +30,10 @@ type ReplicaFacts struct {
 	Member     bool // it is in the in-sync set, in whatever life
 	Current    bool // and in the one that it is in, or has all that it had then
 	Suspect    bool // it can't vouch for what it has
-	Lacks      int  // damaged segments that it fetches from the leader; 0 of one that is suspect: it fetches all
-	Removing   bool // it goes when the others are in sync
+	// Lacks is the number of damaged segments that it fetches from the leader; 0 of a suspect one:
+	// it fetches all.
+	Lacks    int
+	Removing bool // it goes when the others are in sync
 }
 
 // InSync says that it is there and has everything that was acknowledged.

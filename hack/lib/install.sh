@@ -1,7 +1,8 @@
 # How the demo and the end-to-end tests install the chart and run the benchmark Job.
 # shellcheck shell=bash
 
-# image_values IMAGE: the chart's flags for it; a digest follows @, a tag the last colon of the last part
+# image_values IMAGE: the chart's flags for it; a digest follows @, a tag the last colon of the last
+# part
 image_values() {
   local image=$1 repository
   repository=${image%@*}
@@ -15,7 +16,8 @@ image_values() {
   fi
 }
 
-# install_chart NAMESPACE IMAGE [FLAGS...]: install, or upgrade what is there, and wait until the operator is ready
+# install_chart NAMESPACE IMAGE [FLAGS...]: install, or upgrade what is there, and wait until the
+# operator is ready
 install_chart() {
   local namespace=$1 image=$2 values; shift 2
   mapfile -t values < <(image_values "$image")
@@ -23,7 +25,8 @@ install_chart() {
     "${values[@]}" --wait --timeout 3m "$@"
 }
 
-# run_benchmark NAMESPACE IMAGE: the sample Job with this image, again if it ran before; prints its log
+# run_benchmark NAMESPACE IMAGE: the sample Job with this image, again if it ran before; prints its
+# log
 run_benchmark() {
   local namespace=$1 image=$2 job=benchmark deadline=$((SECONDS + 420)) state
   job=$(kubectl create --dry-run=client -f config/samples/benchmark-job.yaml -o 'jsonpath={.metadata.name}')

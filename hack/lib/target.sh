@@ -1,5 +1,5 @@
-# Which cluster to use: the local one, or with CLUSTER=current whatever the kubeconfig's
-# current context names. Sets KUBECONFIG where needed, and IMAGE. Sourced by demo, image and test/e2e/run.
+# Which cluster to use: the local one, or with CLUSTER=current whatever the kubeconfig's current
+# context names. Sets KUBECONFIG where needed, and IMAGE. Sourced by demo, image and test/e2e/run.
 # shellcheck shell=bash
 
 on_local_cluster() { [ "${CLUSTER:-local}" = local ]; }

@@ -23,7 +23,8 @@
 //	DURABILITY_SEED=N        the moments of the faults (default: a random one)
 //	DURABILITY_ROUNDS=N      N times as many rounds (default 1)
 //	DURABILITY_DIR=DIR       where the volumes' images go (default: the folder for temporary files)
-//	DURABILITY_PEER=FILE     a nats-server, to check the checker: at its default it acknowledges before it syncs, so a
-//	                         power cut must be found to lose what it acknowledged, and with
-//	                         sync_interval: always it must be found to keep it. `make peers` builds one.
+//	DURABILITY_PEER=FILE     a nats-server, to check the checker: at its default it acknowledges
+//	                         before it syncs, so a power cut must be found to lose what it
+//	                         acknowledged, and with sync_interval: always it must be found to
+//	                         keep it. `make peers` builds one.
 package durability

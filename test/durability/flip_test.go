@@ -73,8 +73,8 @@ func message(t *testing.T, rng *rand.Rand, path, stream string) (from, to int) {
 	return from, from + len(subject)
 }
 
-// Kinds of frames of a segment: batches, and the markers between them. fewBatches are enough for one
-// in the middle to have others before and behind it.
+// Kinds of frames of a segment: batches, and the markers between them. fewBatches are enough for
+// one in the middle to have others before and behind it.
 const (
 	batchFrame, markerFrame = 1, 2
 	fewBatches              = 8

@@ -61,7 +61,8 @@ func shardsLoseALeader(t *testing.T, e *environment) {
 }
 
 // readInOrder has a Subscription bring all that was acknowledged, each subject in order. Leadership
-// moves back to the broker that was killed meanwhile, which ends pulls and may bring messages again.
+// moves back to the broker that was killed meanwhile, which ends pulls and may bring messages
+// again.
 func (e *environment) readInOrder(t *testing.T, pod, topic, subscription string, all []*durable) {
 	t.Helper()
 	missing, last := map[string]bool{}, map[string]int{}

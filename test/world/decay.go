@@ -61,9 +61,9 @@ func (w *world) replicas(d *declared, n int) []string {
 	return s.Replicas
 }
 
-// decay flips bits in the middle half of the oldest segment of a Topic's first shard, if that segment
-// is sealed: about one in each batch, so that all replicas lose some of the same records. The footer,
-// which opening the log reads, stays.
+// decay flips bits in the middle half of the oldest segment of a Topic's first shard, if that
+// segment is sealed: about one in each batch, so that all replicas lose some of the same records.
+// The footer, which opening the log reads, stays.
 func (m *machine) decay(d *declared) {
 	dir := filepath.Join(dataDir, "shards", d.id+"-0")
 	files, _ := m.fs.List(dir)

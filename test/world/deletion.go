@@ -21,9 +21,9 @@ import (
 //  1. The new Topic starts empty: it has its own clients, and holds nothing that others published.
 //  2. Soon after the last fault no broker has a log of a deleted Topic among its shards.
 //  3. Where the broker was away when the Topic was deleted, its logs are set aside, not deleted.
-//  4. An etcd that is restored from an earlier backup has the Topic again. It is led by a broker that
-//     still has its log, or waits with the reason EtcdRestored. A person deletes it again, before a
-//     Topic of its name is made.
+//  4. An etcd that is restored from an earlier backup has the Topic again. It is led by a broker
+//     that still has its log, or waits with the reason EtcdRestored. A person deletes it again,
+//     before a Topic of its name is made.
 //
 // A broker serves the former Topic until it hears of the deletion. So clients of the new one
 // connect to brokers that know it.

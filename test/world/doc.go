@@ -11,40 +11,57 @@
 //
 //	world.go     events, time, the transcript
 //	machine.go   a machine, and a process on it: a broker, as broker.Run assembles it
-//	disk.go      a machine's disk as a process sees it: crashfs, which takes time, stalls, dies between two operations
-//	network.go   connections whose directions are cut, or slow; a kernel that refuses, resets or is silent
-//	etcd.go      etcd at the level of its services: transactions, leases, watches; late, lossy, without a quorum, restored
+//	disk.go      a machine's disk as a process sees it: crashfs, which takes time, stalls, and dies
+//	             between two operations
+//	network.go   connections whose directions are cut or slow; a kernel that refuses, resets or is
+//	             silent
+//	etcd.go      etcd at the level of its services: transactions, leases, watches; late, lossy,
+//	             without a quorum, restored
 //	topics.go    the kinds of Topics: shards, durability, compaction, retention, minInSync
-//	hub.go       a process' clients; client.go publishers, reader.go readers and snapshots, subscriber.go Subscriptions
+//	hub.go       a process' clients
+//	client.go    publishers
+//	reader.go    readers and snapshots
+//	subscriber.go Subscriptions
 //	flood.go     publishers that want no answers; senders that fall silent
 //	deletion.go  Topics that are deleted under load, and made again
 //	decay.go     disks that decay, one after the other
-//	faults.go    what strikes; options.go the classes that are left out, and why
-//	judge.go     what was promised, and whether it holds; order.go whether an order of events explains all answers; registers.go the
-//	             same of each subject, by porcupine; holding.go, limits.go, cursors.go the promises of durability, of retention and
-//	             compaction, of Subscriptions
+//	faults.go    what strikes
+//	options.go   the classes of faults that are left out, and why
+//	judge.go     what was promised, and whether it holds
+//	order.go     whether an order of events explains all answers
+//	registers.go the same of each subject, by porcupine
+//	holding.go, limits.go, cursors.go   the promises of durability, of retention and compaction, of
+//	             Subscriptions
 //	run.go       a world from its beginning to its end
-//	replay.go    the program in which worlds run; mutation.go rules of the product that can be taken away
+//	replay.go    the program in which worlds run
+//	mutation.go, mutations.go   rules of the product that can be taken away
 //
 // What is judged, for each Topic by what its spec promises (docs/topics.md):
 //
-//	J1  What was acknowledged, or read, is there at the end, where it was, on all replicas; all replicas have the same records. A Topic
-//	    that is Replicated may lose it when all in-sync replicas' machines lost power, one in Memory when all their processes ended;
-//	    what is acknowledged after that is kept again.
-//	J2  A message is answered once, and stands in the log once; with a message id, also if it was published several times.
-//	J3  Acks, duplicates, refusals by condition and last messages have an order that explains them, across all clients, and so have
-//	    the operations on each subject as a register.
-//	J4  Soon after the last fault all clients get on, all shards are whole, and an orderly end leaves logs that can be read.
+//	J1  What was acknowledged, or read, is there at the end, where it was, on all replicas; all
+//	    replicas have the same records. A Topic that is Replicated may lose it when all in-sync
+//	    replicas' machines lost power, one in Memory when all their processes ended; what is
+//	    acknowledged after that is kept again.
+//	J2  A message is answered once, and stands in the log once; with a message id, also if it was
+//	    published several times.
+//	J3  Acks, duplicates, refusals by condition and last messages have an order that explains them,
+//	    across all clients, and so have the operations on each subject as a register.
+//	J4  Soon after the last fault all clients get on, all shards are whole, and an orderly end
+//	    leaves logs that can be read.
 //	J5  A subject's messages are in one shard, which all answers name.
-//	J6  Limits remove nothing before one is exceeded, and what exceeds one soon. Compaction leaves the newest record of each subject, and
-//	    young ones; what one replica lacks has a newer record there.
-//	J7  A Subscription delivers all records. What was acknowledged, with an answer, isn't delivered again by that leader or a later one.
+//	J6  Limits remove nothing before one is exceeded, and what exceeds one soon. Compaction leaves
+//	    the newest record of each subject, and young ones; what one replica lacks has a newer
+//	    record there.
+//	J7  A Subscription delivers all records. What was acknowledged, with an answer, isn't delivered
+//	    again by that leader or a later one.
 //	J8  A snapshot has all that was acknowledged before it, and doesn't change while it is held.
-//	J9  What a leader has taken that is not safe is bounded, and so are the senders that it remembers.
-//	J10 Nothing of a deleted Topic comes back, unless etcd is restored from an earlier backup. Its logs go, or are set aside where the
-//	    broker was away. Of a Topic that is back all copies are compared soon, and it can be deleted again.
-//	J11 A broker that died scrubs its disk soon after its start, whether anybody reads from it or not. So damage on all replicas, some
-//	    minutes apart, loses nothing.
+//	J9  What a leader has taken that is not safe is bounded, and so are the senders that it
+//	    remembers.
+//	J10 Nothing of a deleted Topic comes back, unless etcd is restored from an earlier backup. Its
+//	    logs go, or are set aside where the broker was away. Of a Topic that is back all copies are
+//	    compared soon, and it can be deleted again.
+//	J11 A broker that died scrubs its disk soon after its start, whether anybody reads from it or
+//	    not. So damage on all replicas, some minutes apart, loses nothing.
 //
 // CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript
 // of one written; CARILLON_FAULTS names the faults that strike, CARILLON_FOUND the classes that are

@@ -71,8 +71,8 @@ func (c *client) takesNoMore(l *life, n int, s *topic.ShardLeader) {
 	}
 }
 
-// forgetting is the time within which a leader forgets senders that are silent. It looks every 32 s,
-// and forgets at the second look after OriginTime.
+// forgetting is the time within which a leader forgets senders that are silent. It looks every 32
+// s, and forgets at the second look after OriginTime.
 const forgetting = forward.OriginTime + 100*time.Second
 
 // silence waits, in a healed world whose clients have stopped, until leaders have forgotten all

@@ -14,7 +14,7 @@ import (
 // What an acknowledged message of a Topic survives:
 //
 //	Synced      whatever strikes but the loss of files
-//	Replicated  whatever doesn't take the power of all machines whose brokers stand in the in-sync set
+//	Replicated  whatever doesn't take the power of all machines of brokers in the in-sync set
 //	Memory      whatever doesn't end all processes that stand there
 //
 // An entry of the set is a broker in one life. It holds all that was acknowledged, until that life

@@ -9,8 +9,8 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// judge knows what clients did and were told, and holds the brokers to it: while it happens as far as that is possible, and against
-// the logs at the end.
+// judge knows what clients did and were told, and holds the brokers to it: while it happens as far
+// as that is possible, and against the logs at the end.
 type judge struct {
 	w         *world
 	mu        sync.Mutex
@@ -27,8 +27,9 @@ type judge struct {
 type history struct {
 	id    shardID
 	topic *declared
-	// since is when all that the shard's in-sync replicas held was lost, as the Topic's durability allows; 0: it never was. What clients
-	// were told on requests before that stamp need not be true any more.
+	// since is when all that the shard's in-sync replicas held was lost, as the Topic's durability
+	// allows; 0: it never was. What clients were told on requests before that stamp need not be
+	// true any more.
 	since    uint64
 	ops      []*operation
 	sure     map[uint64]string        // by offset: acknowledged, read or delivered
@@ -42,11 +43,13 @@ type history struct {
 	ever   bool
 }
 
-// longestGap is how long a Topic may go without an answer in a world in which nothing strikes but one hanging disk after the other: the
-// ten seconds in which another broker leads, and what clients take to ask it.
+// longestGap is how long a Topic may go without an answer in a world in which nothing strikes but
+// one hanging disk after the other: the ten seconds in which another broker leads, and what clients
+// take to ask it.
 const longestGap = 15 * time.Second
 
-// look is an answer about the end of a log: at some time between the question and the answer, last was the last offset.
+// look is an answer about the end of a log: at some time between the question and the answer, last
+// was the last offset.
 type look struct {
 	call, back uint64
 	last       uint64
@@ -232,7 +235,8 @@ func (j *judge) audit(h *history, c copied) {
 	}
 }
 
-// differ compares two copies where both retain records. Each replica compacts for itself: then what one lacks has a newer record there.
+// differ compares two copies where both retain records. Each replica compacts for itself: then what
+// one lacks has a newer record there.
 func (h *history) differ(a, b copied) error {
 	if a.end != b.end {
 		return fmt.Errorf("replicas differ: the copy on %s ends at %d, that on %s at %d", a.machine, a.end, b.machine, b.end)
@@ -256,7 +260,8 @@ func (h *history) differ(a, b copied) error {
 	return nil
 }
 
-// lacks says which record of one copy another one has differently, or lacks without having a newer one of the subject.
+// lacks says which record of one copy another one has differently, or lacks without having a newer
+// one of the subject.
 func lacks(a string, x []record, b string, y []record) error {
 	there, newest := map[uint64]record{}, map[string]uint64{}
 	for _, r := range y {
@@ -292,8 +297,9 @@ func tail(records []record, from uint64) []record {
 	return nil
 }
 
-// everything is the log with all that was ever in it, as far as anybody knows: what retention and compaction removed is taken from answers.
-// Offsets are dense; a record of which nobody knows has no value.
+// everything is the log with all that was ever in it, as far as anybody knows: what retention and
+// compaction removed is taken from answers. Offsets are dense; a record of which nobody knows has
+// no value.
 func (h *history) everything(copies []copied) copied {
 	all := copied{machine: copies[0].machine, start: copies[0].start, end: copies[0].end}
 	all.records = make([]record, all.end-1)

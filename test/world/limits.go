@@ -7,15 +7,17 @@ import (
 	"github.com/carillon-mq/carillon/broker/log"
 )
 
-// clockSlack is by how much the age of a record may seem more than it is: the times that two brokers go by differ by less.
+// clockSlack is by how much the age of a record may seem more than it is: the times that two
+// brokers go by differ by less.
 const clockSlack = 2 * time.Second
 
-// compressed is when brokers begin to compress segments. From then on, and with compaction, a log has fewer bytes than when it was
-// shortened. Besides, replicas write the same records in different rounds, and each round has some bytes of its own: so bytes are judged
-// roughly.
+// compressed is when brokers begin to compress segments. From then on, and with compaction, a log
+// has fewer bytes than when it was shortened. Besides, replicas write the same records in different
+// rounds, and each round has some bytes of its own: so bytes are judged roughly.
 const compressed = time.Minute
 
-// begins is told what a reader may see of a shard, and by which segments its leader keeps it. Nothing goes before a limit is exceeded.
+// begins is told what a reader may see of a shard, and by which segments its leader keeps it.
+// Nothing goes before a limit is exceeded.
 func (j *judge) begins(id shardID, start uint64, segments []log.SegmentInfo) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -77,7 +79,8 @@ func (d *declared) exceeded(start, end uint64, segments []log.SegmentInfo, now t
 	return ""
 }
 
-// gaps judges which records a reader did not get that it asked for: only compaction leaves gaps, and it takes no young records.
+// gaps judges which records a reader did not get that it asked for: only compaction leaves gaps,
+// and it takes no young records.
 func (h *history) gaps(w *world, from, end uint64, records []record) {
 	next := from
 	for _, r := range append(records, record{offset: end}) {

@@ -23,7 +23,8 @@ const (
 // way is one direction between two machines, or a machine and etcd.
 type way struct{ from, to string }
 
-// network carries connections. A direction may be cut: nothing arrives and nobody is told, until it heals. It may be slow.
+// network carries connections. A direction may be cut: nothing arrives and nobody is told, until it
+// heals. It may be slow.
 type network struct {
 	w         *world
 	cuts      map[way]int

@@ -2,11 +2,13 @@ package world
 
 import "math"
 
-// A log is appended to and nothing else, and at the end its order is known. So whether its clients' answers have an order that explains
-// them needs no search, as it would for a register: for each record there is a moment at which it was appended, later than that of the
-// record before. Whoever published it asked before that moment, and was answered after it. Who was told that it was the last message
-// was answered after it, too, and asked before the next record's moment. Such moments exist exactly if, for each record, nothing that
-// comes before it or with it was asked later than the first answer that rests on it or on a later one.
+// A log is appended to and nothing else, and at the end its order is known. So whether its clients'
+// answers have an order that explains them needs no search, as it would for a register: for each
+// record there is a moment at which it was appended, later than that of the record before. Whoever
+// published it asked before that moment, and was answered after it. Who was told that it was the
+// last message was answered after it, too, and asked before the next record's moment. Such moments
+// exist exactly if, for each record, nothing that comes before it or with it was asked later than
+// the first answer that rests on it or on a later one.
 
 // moment is when a record can have been appended, in stamps.
 type moment struct {
@@ -14,7 +16,8 @@ type moment struct {
 	asked, relied string // whose stamps these are, for people
 }
 
-// answers checks that there is such an order. log has all that was ever in it, as far as that is known.
+// answers checks that there is such an order. log has all that was ever in it, as far as that is
+// known.
 func (j *judge) answers(h *history, log copied) {
 	o := &order{j: j, h: h, log: log, moments: make([]moment, len(log.records)+1), where: map[string]uint64{}, subjects: bySubject(log)}
 	for i := range o.moments {

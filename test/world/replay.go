@@ -19,13 +19,14 @@ import (
 	"time"
 )
 
-// A world's I/O is ordered by its seed. What is left to chance is the runtime's: which case of a select is taken, in which order maps are
-// walked over, when a goroutine is preempted. So worlds run in a program whose runtime takes that from the seed, too: it is built with
-// go's -overlay, from the sources of the toolchain's own runtime in which these places say something else. It has one thread for
-// goroutines, each process runs one world, and garbage is collected between steps.
+// A world's I/O is ordered by its seed. What is left to chance is the runtime's: which case of a
+// select is taken, in which order maps are walked over, when a goroutine is preempted. So worlds
+// run in a program whose runtime takes that from the seed, too: it is built with go's -overlay,
+// from the sources of the toolchain's own runtime in which these places say something else. It has
+// one thread for goroutines, each process runs one world, and garbage is collected between steps.
 //
-// The same runtime lets a bubble's time go on while goroutines wait for a mutex: here, whoever holds it is in the bubble, too, and waits
-// for a disk.
+// The same runtime lets a bubble's time go on while goroutines wait for a mutex: here, whoever
+// holds it is in the bubble, too, and waits for a disk.
 
 // edit replaces text in one place of a source file. It is an error if it isn't there.
 type edit struct{ file, old, new string }
@@ -50,7 +51,8 @@ var runtimeEdits = []edit{
 // Program is a build that runs worlds.
 type Program struct{ path string }
 
-// Build makes the program of worlds, of the sources as they are but for some mutations. root is the repository's folder.
+// Build makes the program of worlds, of the sources as they are but for some mutations. root is the
+// repository's folder.
 func Build(ctx context.Context, root string, mutations ...Mutation) (*Program, error) {
 	goroot, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {

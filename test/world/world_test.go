@@ -82,8 +82,9 @@ func built(t *testing.T) *Program {
 	return p
 }
 
-// seeds are those that a test runs: CARILLON_SEED is one, CARILLON_SEEDS=a-b are those, and CARILLON_CHAOS=10m are all from a random one on
-// until the time is over. Without any of these it is the first fifty.
+// seeds are those that a test runs: CARILLON_SEED is one, CARILLON_SEEDS=a-b are those, and
+// CARILLON_CHAOS=10m are all from a random one on until the time is over. Without any of these it
+// is the first fifty.
 func seeds(t *testing.T) iter.Seq[uint64] {
 	t.Helper()
 	number := func(text string) uint64 {
@@ -127,7 +128,8 @@ func list(variable string) (all []string) {
 // defaultSeeds take less than a minute on two cores.
 const defaultSeeds = 50
 
-// TestWorlds runs worlds of the product as it is, with every fault but those of the classes that are known to be found.
+// TestWorlds runs worlds of the product as it is, with every fault but those of the classes that
+// are known to be found.
 func TestWorlds(t *testing.T) {
 	p := built(t)
 	var found []Class

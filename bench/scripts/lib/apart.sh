@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# A cluster whose processes are machines of their own to each other: three coordinators and three brokers,
-# each in a network namespace on one bridge, for the scripts that source this after servers.sh. Needs Linux
-# and root. The bridge, too, is in a namespace, so nothing of this machine's network is touched; who is to
-# talk to the cluster runs `inside` it.
+# A cluster whose processes are machines of their own to each other: three coordinators and three
+# brokers, each in a network namespace on one bridge, for the scripts that source this after
+# servers.sh. Needs Linux and root. The bridge, too, is in a namespace, so nothing of this machine's
+# network is touched; who is to talk to the cluster runs `inside` it.
 : "${APART:=cbf}" # begins the namespaces' names; another run beside this one needs another
 apart_net=10.249.0
 
@@ -28,8 +28,8 @@ apart_remove() {
 
 inside() { nsenter --net="/run/netns/$APART-lan" "$@"; }
 
-# machine NAME NUMBER: a namespace with an address. Who is where is known for good, as in a routed network: that a
-# machine is gone is not told by the neighbours' table, but by silence only.
+# machine NAME NUMBER: a namespace with an address. Who is where is known for good, as in a routed
+# network: that a machine is gone is not told by the neighbours' table, but by silence only.
 machine() {
   local name=$1 n=$2 other
   ip netns add "$APART-$name"
@@ -57,8 +57,9 @@ certificates() {
     openssl x509 -req -CA "$tls/ca.crt" -CAkey "$tls/ca.key" -CAcreateserial -days 2 -extfile <(echo "subjectAltName=$names") -out "$tls/tls.crt" 2>/dev/null
 }
 
-# apart_carillon NAME [FLAG...]: three coordinators (c0 to c2) and three brokers (b0 to b2), whose flags follow. Each is
-# started again when it dies, with its pid in NAME/coordinator-N/pid and NAME/broker-N/pid.
+# apart_carillon NAME [FLAG...]: three coordinators (c0 to c2) and three brokers (b0 to b2), whose
+# flags follow. Each is started again when it dies, with its pid in NAME/coordinator-N/pid and
+# NAME/broker-N/pid.
 apart_carillon() {
   local name=$1 n initial='' endpoints=''; shift
   mkdir "$dir/$name"
@@ -86,7 +87,8 @@ apart_carillon() {
 }
 apart_url() { echo "nats://$apart_net.20:4222,nats://$apart_net.21:4222,nats://$apart_net.22:4222"; }
 
-# apart_peers NAME [SETTING]: three nats-servers as a cluster (p0 to p2), each in a namespace of its own
+# apart_peers NAME [SETTING]: three nats-servers as a cluster (p0 to p2), each in a namespace of its
+# own
 apart_peers() {
   local name=$1 n; mkdir "$dir/$name"
   for n in 0 1 2; do
@@ -111,7 +113,8 @@ END
 }
 apart_peers_url() { echo "nats://$apart_net.30:4222,nats://$apart_net.31:4222,nats://$apart_net.32:4222"; }
 
-# unplug MACHINE and plug MACHINE: what it sends goes nowhere, without a word, and nothing reaches it
+# unplug MACHINE and plug MACHINE: what it sends goes nowhere, without a word, and nothing reaches
+# it
 unplug() { ip -n "$APART-lan" link set "$1" nomaster; }
 plug() { ip -n "$APART-lan" link set "$1" master lan; }
 

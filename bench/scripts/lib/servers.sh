@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Servers to measure, for the scripts that source this: carillon and nats-server, alone or as a cluster
-# of three, all in one folder that goes with them. Needs top and NATS_SERVER.
+# Servers to measure, for the scripts that source this: carillon and nats-server, alone or as a
+# cluster of three, all in one folder that goes with them. Needs top and NATS_SERVER.
 carillon=${CARILLON:-$top/bin/carillon}
 : "${NATS_SERVER:?give the path of nats-server, or use the make target}"
 me=bench-$(basename "$0")
@@ -29,7 +29,8 @@ finish() {
   rm -rf "$dir"
 }
 
-# ready NAME COMMAND...: wait for what was started last; prints what the command says once that is something
+# ready NAME COMMAND...: wait for what was started last; prints what the command says once that is
+# something
 ready() {
   local name=$1 pid=${pids[-1]} said; shift
   for _ in $(seq 300); do
@@ -96,8 +97,8 @@ END
 }
 peers_url() { echo "nats://127.0.0.1:$1,nats://127.0.0.1:$(($1 + 1)),nats://127.0.0.1:$(($1 + 2))"; }
 
-# again PIDFILE COMMAND...: run it, with its pid in the file, again and again until the script ends; not while
-# there is a file "hold" beside that one
+# again PIDFILE COMMAND...: run it, with its pid in the file, again and again until the script ends;
+# not while there is a file "hold" beside that one
 again() {
   local file=$1; shift
   trap - EXIT

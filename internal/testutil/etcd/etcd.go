@@ -95,7 +95,8 @@ func (s *Server) Restore(backup string) {
 	if err := os.CopyFS(s.data(), os.DirFS(backup)); err != nil {
 		s.t.Fatal(err)
 	}
-	for _, dir := range []string{".", "member", "member/snap", "member/wal"} { // etcd refuses data that others can read
+	// etcd refuses data that others can read.
+	for _, dir := range []string{".", "member", "member/snap", "member/wal"} {
 		if err := os.Chmod(filepath.Join(s.data(), dir), 0o700); err != nil {
 			s.t.Fatal(err)
 		}

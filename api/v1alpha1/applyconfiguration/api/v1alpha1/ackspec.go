@@ -17,7 +17,8 @@ type AckSpecApplyConfiguration struct {
 	MaxDeliver *int32 `json:"maxDeliver,omitempty"`
 	// MaxPending is the number of records that may be on their way at once.
 	MaxPending *int32 `json:"maxPending,omitempty"`
-	// Backoff before the second attempt, the third, and so on; the last entry holds for all that follow.
+	// Backoff before the second attempt, the third, and so on; the last entry holds for all that
+	// follow.
 	Backoff []apiv1alpha1.Duration `json:"backoff,omitempty"`
 }
 

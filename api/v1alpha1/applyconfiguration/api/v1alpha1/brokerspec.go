@@ -11,24 +11,28 @@ import (
 //
 // BrokerSpec is the cluster of brokers that is asked for.
 type BrokerSpecApplyConfiguration struct {
-	// Replicas is the number of brokers. When there are to be fewer, those with the highest numbers first hand over what they
-	// hold; that is Stalled with ScaleDownBlocked while a Topic asks for more replicas than there would be brokers.
+	// Replicas is the number of brokers. When there are to be fewer, those with the highest numbers
+	// first hand over what they hold; that is Stalled with ScaleDownBlocked while a Topic asks for
+	// more replicas than there would be brokers.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Profile is the node that a broker is to fit on: small (1 vCPU, 2 GiB), medium (2, 4), large (4, 8), xlarge (8, 16).
-	// It decides CPU, memory and the broker's limits.
+	// Profile is the node that a broker is to fit on: small (1 vCPU, 2 GiB), medium (2, 4), large
+	// (4, 8), xlarge (8, 16). It decides CPU, memory and the broker's limits.
 	Profile *apiv1alpha1.Profile `json:"profile,omitempty"`
 	// Storage is the volume of each broker.
 	Storage *StorageSpecApplyConfiguration `json:"storage,omitempty"`
 	// Coordination is where the cluster keeps what its members must agree on.
 	Coordination *CoordinationSpecApplyConfiguration `json:"coordination,omitempty"`
-	// Auth is what clients must present. Without it everyone who reaches the brokers may use them, and the condition Open says so.
+	// Auth is what clients must present. Without it everyone who reaches the brokers may use them,
+	// and the condition Open says so.
 	Auth *AuthSpecApplyConfiguration `json:"auth,omitempty"`
 	// Placement is where the pods may run, and what is written on them.
 	Placement *PlacementSpecApplyConfiguration `json:"placement,omitempty"`
-	// Update says whether new images, profiles and the like replace pods at once (Automatic), or wait as
-	// RestartPending until the annotation carillon.dev/restart is set to a new value (OnRequest).
+	// Update says whether new images, profiles and the like replace pods at once (Automatic), or
+	// wait as RestartPending until the annotation carillon.dev/restart is set to a new value
+	// (OnRequest).
 	Update *apiv1alpha1.UpdatePolicy `json:"update,omitempty"`
-	// DeletionPolicy says whether the volumes outlive the Broker, and a broker that is not wanted any more.
+	// DeletionPolicy says whether the volumes outlive the Broker, and a broker that is not wanted
+	// any more.
 	DeletionPolicy *apiv1alpha1.VolumePolicy `json:"deletionPolicy,omitempty"`
 }
 

@@ -32,8 +32,8 @@ type BrokerStatusApplyConfiguration struct {
 	Image *string `json:"image,omitempty"`
 	// Restart is the last value of the annotation carillon.dev/restart that was taken up.
 	Restart *string `json:"restart,omitempty"`
-	// Conditions are Ready; Reconciling, Stalled, UnderReplicated, EtcdRestored, RestartPending and Open while
-	// they hold.
+	// Conditions are Ready; Reconciling, Stalled, UnderReplicated, EtcdRestored, RestartPending and
+	// Open while they hold.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

@@ -15,10 +15,11 @@ type CoordinationStatusApplyConfiguration struct {
 	Replicas *int32 `json:"replicas,omitempty"`
 	// ReadyReplicas is the number of members that are ready.
 	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
-	// EtcdGeneration is how often etcd was restored from a backup, as brokers noticed it. It is absent while
-	// that is unknown.
+	// EtcdGeneration is how often etcd was restored from a backup, as brokers noticed it. It is
+	// absent while that is unknown.
 	EtcdGeneration *int64 `json:"etcdGeneration,omitempty"`
-	// RestoredAt is when the operator saw that brokers had noticed the last restore. It is absent if it saw none.
+	// RestoredAt is when the operator saw that brokers had noticed the last restore. It is absent
+	// if it saw none.
 	RestoredAt *v1.Time `json:"restoredAt,omitempty"`
 }
 

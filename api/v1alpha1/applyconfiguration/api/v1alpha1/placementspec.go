@@ -9,7 +9,8 @@ import (
 // PlacementSpecApplyConfiguration represents a declarative configuration of the PlacementSpec type for use
 // with apply.
 //
-// PlacementSpec is the part of a pod template that is the user's to choose, for brokers and coordinators alike.
+// PlacementSpec is the part of a pod template that is the user's to choose, for brokers and
+// coordinators alike.
 type PlacementSpecApplyConfiguration struct {
 	// NodeSelector keeps the pods to nodes with these labels.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`

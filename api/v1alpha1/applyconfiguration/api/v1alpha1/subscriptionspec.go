@@ -19,7 +19,8 @@ type SubscriptionSpecApplyConfiguration struct {
 	Filter *FilterSpecApplyConfiguration `json:"filter,omitempty"`
 	// Ack says how long, how often and how many records may be on their way.
 	Ack *AckSpecApplyConfiguration `json:"ack,omitempty"`
-	// Delivery is how records are brought to a receiver. Without it clients pull, by the Subscription's name.
+	// Delivery is how records are brought to a receiver. Without it clients pull, by the
+	// Subscription's name.
 	Delivery *DeliverySpecApplyConfiguration `json:"delivery,omitempty"`
 	// DeadLetter is where records go that nobody acknowledged.
 	DeadLetter *DeadLetterSpecApplyConfiguration `json:"deadLetter,omitempty"`

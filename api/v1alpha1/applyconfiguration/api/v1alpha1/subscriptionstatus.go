@@ -15,7 +15,8 @@ type SubscriptionStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// Conditions are Ready; Reconciling and Stalled while they hold.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// Topic is the name by which clients know the Topic that is read; its Subscription has this object's name.
+	// Topic is the name by which clients know the Topic that is read; its Subscription has this
+	// object's name.
 	Topic *string `json:"topic,omitempty"`
 	// Lag is the number of messages yet to be delivered, as of some half a minute ago at most.
 	Lag *int64 `json:"lag,omitempty"`

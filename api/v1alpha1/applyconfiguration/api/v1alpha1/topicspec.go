@@ -11,7 +11,8 @@ import (
 //
 // TopicSpec is the log of subjects that is asked for.
 type TopicSpecApplyConfiguration struct {
-	// Name by which clients know the Topic; metadata.name if it is absent. It is a JetStream stream name.
+	// Name by which clients know the Topic; metadata.name if it is absent. It is a JetStream stream
+	// name.
 	Name *string `json:"name,omitempty"`
 	// BrokerRef names the Broker that serves the Topic.
 	BrokerRef *BrokerReferenceApplyConfiguration `json:"brokerRef,omitempty"`
@@ -19,16 +20,20 @@ type TopicSpecApplyConfiguration struct {
 	Subjects []apiv1alpha1.Subject `json:"subjects,omitempty"`
 	// Shards is the number of logs that the subjects are divided over.
 	Shards *int32 `json:"shards,omitempty"`
-	// PartitionBy says what decides the shard of a record: its whole subject, or the partitionTokens of it.
+	// PartitionBy says what decides the shard of a record: its whole subject, or the
+	// partitionTokens of it.
 	PartitionBy *apiv1alpha1.Partitioning `json:"partitionBy,omitempty"`
 	// PartitionTokens are positions in the subject, counted from 1.
 	PartitionTokens []int32 `json:"partitionTokens,omitempty"`
-	// Replicas of each shard, each on another broker; 3 if it is absent, or spec.replicas of the Broker if that is less.
+	// Replicas of each shard, each on another broker; 3 if it is absent, or spec.replicas of the
+	// Broker if that is less.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// MinInSync is the number of replicas that must be in sync for a record to be acknowledged; a majority if it is absent.
+	// MinInSync is the number of replicas that must be in sync for a record to be acknowledged; a
+	// majority if it is absent.
 	MinInSync *int32 `json:"minInSync,omitempty"`
-	// Durability says what has happened to a record on every in-sync replica before it is acknowledged:
-	// it is on disk (Synced), with the operating system (Replicated), or in memory (Memory).
+	// Durability says what has happened to a record on every in-sync replica before it is
+	// acknowledged: it is on disk (Synced), with the operating system (Replicated), or in memory
+	// (Memory).
 	Durability *apiv1alpha1.Durability `json:"durability,omitempty"`
 	// Retention says when old records go. Without it they stay.
 	Retention *RetentionSpecApplyConfiguration `json:"retention,omitempty"`

@@ -13,7 +13,8 @@ import (
 type TopicStatusApplyConfiguration struct {
 	// ObservedGeneration is the generation of the spec that this status answers.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Conditions are Ready; Reconciling, Stalled, RetentionPaused, DurabilityReduced and UncleanElection while they hold.
+	// Conditions are Ready; Reconciling, Stalled, RetentionPaused, DurabilityReduced and
+	// UncleanElection while they hold.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// Name by which clients know the Topic.
 	Name *string `json:"name,omitempty"`
@@ -27,10 +28,11 @@ type TopicStatusApplyConfiguration struct {
 	MinInSync *int32 `json:"minInSync,omitempty"`
 	// InSync says how many replicas have everything that was acknowledged, of how many: 3/3.
 	InSync *string `json:"inSync,omitempty"`
-	// Leader is the broker that takes the Topic's records, with several shards those of the first; the one that did last
-	// if none does now.
+	// Leader is the broker that takes the Topic's records, with several shards those of the first;
+	// the one that did last if none does now.
 	Leader *LeaderStatusApplyConfiguration `json:"leader,omitempty"`
-	// LedBy are the names of the brokers that lead its shards, each with how many if it leads several: main-0(2),main-1.
+	// LedBy are the names of the brokers that lead its shards, each with how many if it leads
+	// several: main-0(2),main-1.
 	LedBy *string `json:"ledBy,omitempty"`
 	// Brokers that the Topic's records are on.
 	Brokers []ReplicaStatusApplyConfiguration `json:"brokers,omitempty"`
