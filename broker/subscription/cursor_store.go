@@ -49,7 +49,7 @@ type cursorStore struct {
 	desiredVersion, appliedVersion int
 	names                          []string
 	all                            bool
-	startFailed                    bool // some start position could not be written
+	startAgain                     time.Time // when to write start positions again whose write failed; zero: none
 	failed                         error
 	trimTo                         uint64
 	timer                          *time.Timer
@@ -104,6 +104,11 @@ func (k *cursorStore) step(*worker) (more bool) {
 	k.reconcile()
 	k.write()
 	k.trim()
+	k.mu.Lock()
+	if !k.startAgain.IsZero() && !k.armed {
+		k.arm(time.Until(k.startAgain))
+	}
+	k.mu.Unlock()
 	return false
 }
 
@@ -224,7 +229,9 @@ func (k *cursorStore) writeStart(s *Subscription) {
 		e.why = nil
 		if err != nil {
 			e.why = k.notServed(s.id.name, Troubled, "where it starts can't be written; trying again: "+err.Error(), err)
-			k.startFailed = true
+			if k.startAgain.IsZero() {
+				k.startAgain = time.Now().Add(retryAfter)
+			}
 			k.arm(retryAfter)
 		}
 		k.mu.Unlock()
@@ -254,12 +261,15 @@ func (k *cursorStore) arm(after time.Duration) {
 func (k *cursorStore) reconcile() {
 	k.mu.Lock()
 	k.wakeWaiting()
-	told, names, all, unsaid := k.desiredVersion, k.names, k.all, k.startFailed
-	k.startFailed = false
+	told, names, all := k.desiredVersion, k.names, k.all
+	again := !k.startAgain.IsZero() && !time.Now().Before(k.startAgain)
+	if again {
+		k.startAgain = time.Time{}
+	}
 	fresh := told != k.appliedVersion
 	k.names, k.all = nil, false
 	k.mu.Unlock()
-	if unsaid {
+	if again {
 		k.retryStarts()
 	}
 	if !fresh {

@@ -369,6 +369,41 @@ func TestAFullDiskRefusesAcksAndLosesNone(t *testing.T) {
 	})
 }
 
+// The start of a Subscription can't be written while the disk is full. That is tried again about
+// once a second, and not all the time: the broker of a full disk has other work.
+func TestAFullDiskDelaysAStart(t *testing.T) {
+	story(t, func(t *testing.T, w *world) {
+		w.shard.publish("o", "o", "o")
+		var full atomic.Bool
+		var tried atomic.Int32
+		full.Store(true)
+		w.fs.(*crashfs.FS).SetHook(func(op crashfs.Op) error {
+			if !full.Load() || op.Kind != "preallocate" {
+				return nil
+			}
+			if tried.Add(1) > 100 {
+				full.Store(false) // or time would stand still
+			}
+			return syscall.ENOSPC
+		})
+		w.shard.state.Roll()
+		w.declare("billing", 1, earliest())
+		time.Sleep(10*time.Second + time.Millisecond)
+		if n := tried.Load(); n < 10 || n > 40 {
+			t.Errorf("tried %d times in 10 seconds", n)
+		}
+		soon, stop := context.WithTimeout(t.Context(), time.Millisecond)
+		if _, err := w.service.Wait(soon, topicID, "billing"); err == nil {
+			t.Error("it is served, and where it started is not kept")
+		}
+		stop()
+		full.Store(false)
+		time.Sleep(2 * time.Second)
+		w.find("billing").Pull(pull("a", 3))
+		w.expect("billing", "a", "1", "2", "3")
+	})
+}
+
 func TestAFailedDiskRefusesAcks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
