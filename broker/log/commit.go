@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/env"
@@ -22,7 +23,8 @@ type commitRound struct {
 	sealed  uint64   // end of the last segment that the round sealed and synced; 0: none
 	err     error
 
-	// New entries of the manifest. listing reports that the manifest's mu is held.
+	// New entries of the manifest. listing reports that the manifest's mu is held. Segments are
+	// written to the manifest when they are durable, see list.
 	segments []SegmentRef
 	epochs   []Epoch
 	room     int64
@@ -153,12 +155,47 @@ func (d *Disk) syncAll(logs []*Log) bool {
 	for _, l := range logs {
 		if f := &l.round; f.sync && f.err == nil {
 			f.err = err
-			if err == nil {
-				l.isSafe()
-			}
+		}
+	}
+	d.syncLists(logs)
+	for _, l := range logs {
+		if f := &l.round; f.sync && f.err == nil {
+			l.isSafe()
 		}
 	}
 	return true
+}
+
+// syncLists lists the new segments of a round in which the whole file system was synced, and syncs
+// the manifests: file by file, or the whole file system again if they are many.
+func (d *Disk) syncLists(logs []*Log) {
+	var listing []*Log
+	for _, l := range logs {
+		if f := &l.round; f.sync && f.err == nil && len(f.segments) > 0 {
+			if l.list(f.end); f.err == nil {
+				listing = append(listing, l)
+			}
+		}
+	}
+	single := listing
+	if len(listing) >= d.opts.SyncAllFrom {
+		single = listing[:1] // its own sync confirms that of the file system
+		if err := d.syncVolume(); err != nil {
+			err = d.fail(err)
+			for _, l := range listing {
+				l.round.err = err
+			}
+			return
+		}
+	}
+	for _, l := range single {
+		l.round.err = d.noticed(l.man.sync())
+	}
+	if len(single) < len(listing) {
+		for _, l := range listing {
+			l.round.err = d.Failed()
+		}
+	}
 }
 
 func (d *Disk) syncVolume() error {
@@ -192,6 +229,7 @@ func (l *Log) write() {
 	f.waiters, l.waiters = l.waiters, f.waiters[:0]
 	f.sealing, l.sealing = l.sealing, f.sealing[:0]
 	f.end, f.sync, f.active, f.last, f.sealed, f.err = l.end, l.wantOne, l.active, nil, 0, l.failed
+	f.segments, f.epochs = nil, nil
 	bytes := 0
 	for i := range f.runs {
 		f.runs[i].synced = f.runs[i].seg.synced
@@ -211,7 +249,10 @@ func (l *Log) write() {
 		f.err = l.disk.Failed()
 	}
 	if lists && f.err == nil {
-		f.err = l.list()
+		l.man.mu.Lock()
+		if f.listing = true; len(f.segments) == 0 {
+			l.list(0) // epochs alone share the sync of the records
+		}
 	}
 	sealed := 0
 	for i, next := 0, 0; i < len(f.runs); i = next {
@@ -232,11 +273,7 @@ func (l *Log) write() {
 		l.seal(f.sealing[sealed])
 	}
 	l.mu.Lock()
-	if f.err != nil && l.failed == nil && l.disk.Failed() == nil {
-		// What is in the file is not known any more, so the log has to be opened again.
-		l.failed = &FailedError{What: "log " + l.name, Err: f.err}
-		f.err = l.failed
-	}
+	l.noteFailure()
 	if f.err == nil {
 		for i := range f.runs {
 			r := &f.runs[i]
@@ -250,7 +287,7 @@ func (l *Log) write() {
 	f.sync = f.sync && f.err == nil && f.last != nil
 	l.mu.Unlock()
 	if f.listing && f.err == nil && !f.sync {
-		f.err = l.disk.noticed(l.man.sync())
+		l.listSealed()
 	}
 	for i := range f.runs {
 		l.disk.keep(l, f.runs[i].c)
@@ -262,24 +299,57 @@ func (l *Log) write() {
 	l.complete(func(w *waiter) bool { return w.durability != Synced })
 }
 
-// list writes the segments and epochs that are new in this round to the manifest. They are safe
-// once the round is synced, and before its completions are called. A crash may leave segments
-// listed that were never written; Manifest.Durable tells them from lost ones.
-func (l *Log) list() error {
+// noteFailure fails the log if its round has failed and the disk has not: what the files hold is not
+// known any more, so the log has to be opened again. mu is held.
+func (l *Log) noteFailure() {
 	f := &l.round
-	l.man.mu.Lock()
+	if f.err != nil && l.failed == nil && l.disk.Failed() == nil {
+		l.failed = &FailedError{What: "log " + l.name, Err: f.err}
+		f.err = l.failed
+	}
+}
+
+// list writes the segments and epochs that are new in this round to the manifest. What stands below
+// safe is synced, with the names of its files; 0 says nothing. They are listed durably once the
+// manifest is synced, before the completions of the round are called.
+//
+// Segments are written to the manifest after the sync of their first records, not before: the disk
+// may write a manifest at any time. So a listed segment always had records, and one that is missing
+// was lost. The manifest says that these records were durable.
+func (l *Log) list(safe uint64) {
+	f := &l.round
 	next := l.man.now.Load().clone()
 	next.list(f.segments, f.epochs)
+	next.Durable = max(next.Durable, safe)
 	next.tidy()
 	if err := l.man.write(next, f.room); err != nil {
-		l.man.mu.Unlock()
-		return l.disk.noticed(err)
+		f.err = l.disk.noticed(err)
+		l.mu.Lock()
+		l.noteFailure()
+		l.mu.Unlock()
+		return
 	}
-	f.listing = true
 	if l.disk.listing++; l.disk.listing > mostListing {
 		l.man.park()
 	}
-	return nil
+}
+
+// listSealed lists the segments that a round without a sync of its last file has sealed. The others
+// are not durable yet, and are listed by a later round.
+func (l *Log) listSealed() {
+	f := &l.round
+	if n := slices.IndexFunc(f.segments, func(r SegmentRef) bool { return r.Base >= f.sealed }); n >= 0 {
+		l.mu.Lock()
+		l.segsNew = slices.Concat(f.segments[n:], l.segsNew)
+		l.mu.Unlock()
+		f.segments = f.segments[:n]
+	}
+	if l.man.next == nil {
+		l.list(f.sealed)
+	}
+	if f.err == nil {
+		f.err = l.disk.noticed(l.man.sync())
+	}
 }
 
 // mostListing bounds how many manifests a round keeps open beside its segments: with 10,000 shards
@@ -293,7 +363,7 @@ func (l *Log) listed() {
 	l.mu.Lock()
 	durable := l.durable
 	l.mu.Unlock()
-	if f.err == nil {
+	if f.err == nil && l.man.next != nil {
 		l.man.commit(durable)
 	} else {
 		l.man.abandon()
@@ -444,6 +514,9 @@ func (d *Disk) syncIdle() {
 func (l *Log) syncFiles() {
 	if f := &l.round; f.err == nil {
 		f.err = l.disk.syncSegment(f.last)
+		if f.err == nil && len(f.segments) > 0 {
+			l.list(f.end)
+		}
 		if f.err == nil && f.listing {
 			f.err = l.disk.noticed(l.man.sync())
 		}

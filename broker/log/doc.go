@@ -76,11 +76,11 @@
 //	    the time when the damage is found until they are repaired.
 //	L16 A change of the manifest is synced when it returns, and costs one sync. One slot of its file
 //	    is always intact, so after a crash the manifest is that from before or after the change.
-//	L17 A segment or an epoch is in the manifest before the first append to it is acknowledged as
-//	    synced. So a listed segment that is missing is damage, and its epochs are known. Exception:
-//	    it begins at Manifest.Durable or later, and no sync point of it is known. Then a crash has
-//	    interrupted the round that began it. Records of a segment count as durable only once it is
-//	    listed, so no change of the manifest relies on a segment that a failed round never listed.
+//	L17 A segment is listed in the manifest when its first records are synced, and before they are
+//	    acknowledged as synced. So is an epoch, which may be listed earlier.
+//	    1. A listed segment that is missing is damage. Manifest.Durable is behind its first records.
+//	    2. Records of a segment count as durable only once it is listed, so no change of the
+//	       manifest relies on a segment that a failed round never listed.
 //	L18 A change of the copy's state, a record of damage and a trim need no space on the disk.
 //	L19 A truncation or a reset never deletes records that the caller knows to be committed: it sets
 //	    them aside, or does nothing.
@@ -100,8 +100,8 @@
 //     empty (L5), so this one is read from front to end and appended to.
 //   - a change of the manifest: one slot is torn, and the other one has the manifest before. A
 //     larger file that was to replace it is removed by the next opening.
-//   - a round that begins a segment: if the manifest lists the segment, and its file is missing or
-//     empty, it is removed from the list. If there is a file that is not listed, it is adopted.
+//   - a round that begins a segment: if the manifest lists the segment, its file has the records of
+//     that round. If it doesn't, the file is adopted, or removed if it is empty.
 //   - a trim: the start has moved or not. If it has, the next opening deletes the files below.
 //   - a truncation or a reset: the log is as before or as after it. Committed records are in the
 //     log, or set aside, or both. The file of a cut segment may be longer than the manifest says;

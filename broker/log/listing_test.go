@@ -2,6 +2,7 @@ package log
 
 import (
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"syscall"
 	"testing"
@@ -107,4 +108,72 @@ func TestAChangeBehindAFailedSyncIsRefused(t *testing.T) {
 		}
 		_ = d.Close()
 	})
+}
+
+// A segment's first round is acknowledged, the power is cut before anything else is synced, and the
+// segment's file is lost. The log knows that it lacks these records: they are not taken for ones
+// that were never written.
+func TestASegmentThatIsLostAfterItsFirstRoundIsMissed(t *testing.T) {
+	for _, syncAllFrom := range []int{1, 1000} {
+		for _, before := range []int{0, 5} {
+			for seed := range uint64(20) {
+				opts := small
+				opts.SyncAllFrom = syncAllFrom
+				fsys, d, l := setup(t, opts)
+				put(t, l, before)
+				l.Roll()
+				put(t, l, 1)
+				infos := l.SegmentInfos()
+				lost := infos[len(infos)-1]
+				if lost.Base != uint64(before+1) {
+					t.Fatalf("the last segment begins at %d", lost.Base)
+				}
+				after := fsys.Crash(rand.New(rand.NewPCG(seed, 0)))
+				_ = d.Close()
+				if err := after.Remove(lost.File); err != nil {
+					t.Fatal(err)
+				}
+				l = openLog(t, openDisk(t, after, "data", opts), orders)
+				_, end, _ := l.Offsets()
+				if r := l.Recovery(); end != lost.End || len(r.Damaged) != 1 || r.Damaged[0].From != lost.Base || r.Damaged[0].Next != lost.End {
+					t.Fatalf("sync all from %d, seed %d: it ends at %d, and %d was acknowledged: %+v", syncAllFrom, seed, end, lost.Base, r)
+				}
+			}
+		}
+	}
+}
+
+// A crash comes between the sync of a segment's first records and its listing. The next life adopts
+// the file, and vouches for the records. From then on the file is missed, too.
+func TestASegmentThatWasAdoptedIsMissed(t *testing.T) {
+	fsys, d, l := setup(t, small)
+	fsys.SetHook(func(op opKind) error {
+		if op.Kind == "write" && strings.HasSuffix(op.Path, manifestName) {
+			return syscall.EIO
+		}
+		return nil
+	})
+	a := newAck()
+	if _, err := l.Append(&Append{Epoch: 1, Records: texts(1, 5), Done: a}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.wait(t, 1); !errors.Is(err, syscall.EIO) {
+		t.Fatal("acknowledged:", err)
+	}
+	fsys.SetHook(nil)
+	after := fsys.Kill()
+	_ = d.Close()
+	d = openDisk(t, after, "data", small)
+	l = openLog(t, d, orders)
+	mustRead(t, l, 1, 6)
+	file := fileOf(t, l, 1)
+	after = after.Crash(rand.New(rand.NewPCG(1, 0)))
+	_ = d.Close()
+	if err := after.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	l = openLog(t, openDisk(t, after, "data", small), orders)
+	if r := l.Recovery(); len(r.Damaged) != 1 || r.Damaged[0].From != 1 || r.Damaged[0].Next != 6 {
+		t.Fatalf("%+v", r)
+	}
 }

@@ -126,6 +126,9 @@ func (l *Log) readSegments(o *opening) error {
 	l.epochs = slices.DeleteFunc(slices.Clone(l.epochs), func(e Epoch) bool { return e.Start >= l.end })
 	m.Epochs = slices.Clone(l.epochs)
 	l.durable = l.end
+	if n := len(m.Segments); n > 0 && m.Segments[n-1].Base >= m.Durable {
+		m.Durable = l.end // of a segment whose round the manifest missed
+	}
 	return nil
 }
 

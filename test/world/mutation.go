@@ -95,6 +95,9 @@ var mutationsOfFindings = []Mutation{
 		{"broker/log/recover.go", "if r.End > 0 || !o.there(r) && r.Base < m.Durable {\n", "if r.End > 0 {\n"},
 		{"broker/log/recover.go", "\tif l.end < m.Durable {\n", "\tif false {\n"}},
 		Faults: []string{"the end of a log is lost", "kill", "kill all"}, Found: []Class{LostEnds}},
+	{Name: "A10: the manifest doesn't say that the first records of a segment are safe", Edits: []edit{
+		{"broker/log/commit.go", "\tnext.Durable = max(next.Durable, safe)\n", "\t_ = safe\n"}},
+		Faults: []string{"the end of a log is lost", "cut power", "cut power of all"}, Found: []Class{LostEnds}},
 	{Name: "A10: a deposed leader takes snapshots, and says which record is the last", Edits: []edit{
 		{"broker/topic/confirm.go", "if l.Confirmed() >= round {", "if l.Confirmed() >= round || true {"}},
 		Faults: []string{"cut off one", "cut in two", "cut one way"}, Found: []Class{StaleAnswers}},

@@ -64,9 +64,8 @@ const (
 	// it then could not write, stayed in the set with a shorter log.
 	FailedWrites Class = "failed writes"
 	// LostEnds: the last segment of a log is gone when its broker starts. Found: a leader that
-	// lacked its end without knowing it. Still found in about 1 of 100 worlds: a segment that is
-	// gone after its first round, before the journal of sync points holds it, is taken for one that
-	// was never written.
+	// lacked its end without knowing it; and a segment that was gone after its first round was
+	// taken for one that was never written.
 	LostEnds Class = "lost ends"
 )
 
@@ -75,7 +74,7 @@ const onlyNamed Class = "only where it is named"
 
 // knownFaults are the classes that are left out unless Options say otherwise, since what they find
 // is not mended yet.
-var knownFaults = []Class{RolledBack, LostEnds}
+var knownFaults = []Class{RolledBack}
 
 func (o *Options) leaveOut(c Class) bool {
 	return c == onlyNamed || slices.Contains(knownFaults, c) && !slices.Contains(o.Found, c)
