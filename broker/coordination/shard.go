@@ -16,7 +16,8 @@ import (
 type Shard struct {
 	Topic    string // id of the Topic
 	Number   int
-	Epoch    int64     // from 1; each has one leader
+	Epoch    int64     // each has one leader
+	First    int64     // the epoch in which the shard was placed, with empty logs; 0: 1
 	Leader   string    // id of a broker in the in-sync set; empty: none
 	Replicas []string  // ids of all replicas, including those being added or removed
 	InSync   []Replica // the replicas that have everything that was acknowledged
@@ -71,6 +72,7 @@ func (r Reach) Compare(other Reach) int {
 type shardValue struct {
 	V        int       `json:"v"`
 	Epoch    int64     `json:"epoch"`
+	First    int64     `json:"first,omitempty"`
 	Leader   string    `json:"leader,omitempty"`
 	Replicas []string  `json:"replicas"`
 	InSync   []Replica `json:"inSync"`
@@ -106,6 +108,8 @@ func (s *Shard) valid() string {
 		return fmt.Sprintf("generation %d", s.Generation)
 	case s.Epoch < 1:
 		return fmt.Sprintf("epoch %d (begin with 1)", s.Epoch)
+	case s.First < 0 || s.First > s.Epoch:
+		return fmt.Sprintf("epoch %d of a shard that began in epoch %d", s.Epoch, s.First)
 	case len(s.Replicas) == 0 || len(s.Replicas) > 2*maxReplicas:
 		return fmt.Sprintf("%d replicas (use 1 to %d)", len(s.Replicas), 2*maxReplicas)
 	case !in(s.Adding) || !in(s.Removing) || !in(s.members()):
@@ -117,6 +121,9 @@ func (s *Shard) valid() string {
 	}
 	return ""
 }
+
+// New reports whether the shard is in its first epoch: no broker led it before.
+func (s *Shard) New() bool { return s.Epoch == max(s.First, 1) }
 
 // MinInSync returns how many replicas must be in sync for a record to be acknowledged. While
 // replicas are added or replaced, the number stays.
@@ -195,7 +202,7 @@ func (s *Shard) encode() (string, error) {
 	if s.Generation > 0 {
 		version = generationShardVersion
 	}
-	return encodeValue(s.String(), shardValue{version, s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing, s.Doubt, s.returns(), s.Generation})
+	return encodeValue(s.String(), shardValue{version, s.Epoch, s.First, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing, s.Doubt, s.returns(), s.Generation})
 }
 
 func (c *Client) decodeShard(kv *mvccpb.KeyValue) (*Shard, error) {
@@ -213,7 +220,7 @@ func (c *Client) decodeShard(kv *mvccpb.KeyValue) (*Shard, error) {
 	if err := decodeValue(s.String(), kv.GetValue(), version, &value, &value.V); err != nil {
 		return nil, err
 	}
-	s.Generation = value.Generation
+	s.Generation, s.First = value.Generation, value.First
 	s.Epoch, s.Leader, s.Replicas, s.InSync, s.Adding, s.Removing, s.Doubt, s.Returned = value.Epoch, value.Leader, value.Replicas, value.InSync, value.Adding, value.Removing, value.Doubt, value.Returned
 	if why := s.valid(); why != "" {
 		return nil, fmt.Errorf("decode %s: %s", s, why)

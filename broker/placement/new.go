@@ -9,7 +9,8 @@ import (
 )
 
 // place assigns a new shard to brokers. All of its replicas start with an empty log, so all are in
-// sync.
+// sync. After a restore of etcd its first epoch is one that no former life of the shard had
+// (begins).
 func (p *planner) place(where place) {
 	if p.facts.Generation > 0 && p.placeRestored(where) {
 		return
@@ -33,6 +34,10 @@ func (p *planner) place(where place) {
 		return
 	}
 	s := coordination.Shard{Topic: t.ID, Number: where.number, Epoch: 1}
+	if p.facts.Generation > 0 {
+		s.Epoch = p.begins()
+		s.First = s.Epoch
+	}
 	var chosen []*load
 	for len(chosen) < want {
 		to := p.pick(t.ID, chosen, nil)

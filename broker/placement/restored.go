@@ -12,8 +12,13 @@ import (
 
 // epochLeap is by how much the first election after a restore raises the epoch, beyond all that is
 // known. Epochs were granted since the backup that no present broker knows, by fewer than four
-// million elections.
+// million elections. So a shard's epochs of generation G are below (G+1) * epochLeap.
 const epochLeap = maxStride << 22
+
+// begins returns an epoch that no leader of a shard had in an earlier generation of etcd, whether
+// anything is known of it or not. A copy of then may come back: it must not have an epoch in common
+// with a later history (replica.Compare).
+func (p *planner) begins() int64 { return p.facts.Generation*epochLeap + max(p.facts.Stride, 1) }
 
 // electRestored names a leader for a shard of an earlier generation, whose in-sync set is not
 // believed, since acknowledged records may be elsewhere by now:
@@ -115,7 +120,7 @@ func (p *planner) furthestRestored(it item, said map[string]coordination.Suspect
 // nameRestored writes the leader. unclean says that replicas were away.
 func (p *planner) nameRestored(it item, leader string, said map[string]coordination.Suspect, known uint64, unclean bool) {
 	after := *it.Shard
-	after.Epoch = int64(known) + epochLeap
+	after.Epoch = max(int64(known)+epochLeap, p.begins())
 	after.Leader, after.InSync, after.Returned = leader, []coordination.Replica{p.alive[leader].Replica()}, nil
 	if !slices.Contains(it.Replicas, leader) {
 		after.Replicas = append(slices.Clone(it.Replicas), leader)

@@ -15,13 +15,15 @@ type restored struct {
 	brokers []string
 	said    map[string]coordination.Suspect
 	silent  string // a broker that has not reported its copies yet
+
+	generation, stride int64
 }
 
 const generation = 3
 
 func newRestored() *restored {
 	topic := &coordination.Topic{Name: "orders", ID: "orders-1", Spec: coordination.TopicSpec{Subjects: []string{"orders"}, Shards: 1, Replicas: 3, MinInSync: 2}}
-	r := &restored{topic: topic, brokers: []string{"a", "b", "c"}, said: map[string]coordination.Suspect{}}
+	r := &restored{topic: topic, brokers: []string{"a", "b", "c"}, said: map[string]coordination.Suspect{}, generation: generation}
 	r.shard = coordination.Shard{Topic: topic.ID, Epoch: 4, Leader: "a", Replicas: []string{"a", "b", "c"}, Generation: generation - 1, Revision: 9}
 	for _, id := range r.brokers {
 		r.shard.InSync = append(r.shard.InSync, coordination.Replica{Broker: id, Incarnation: 10})
@@ -37,7 +39,7 @@ func (r *restored) say(id string, said coordination.Suspect) {
 
 func (r *restored) plan() Plan {
 	facts := Facts{
-		Topics: []*coordination.Topic{r.topic}, MaxShards: MaxShards, Generation: generation,
+		Topics: []*coordination.Topic{r.topic}, MaxShards: MaxShards, Generation: r.generation, Stride: r.stride,
 		Shards: func(string) []*coordination.Shard {
 			if r.shard.Topic == "" {
 				return nil
@@ -47,9 +49,9 @@ func (r *restored) plan() Plan {
 		Reported: func(id, _ string, _ int) (coordination.Suspect, bool) { s, ok := r.said[id]; return s, ok },
 		ReportedIn: func(id, _ string) int64 {
 			if id == r.silent {
-				return generation - 1
+				return r.generation - 1
 			}
-			return generation
+			return r.generation
 		},
 	}
 	for i, id := range r.brokers {
@@ -65,7 +67,7 @@ func (r *restored) elected(t *testing.T) coordination.Shard {
 		t.Fatalf("writes %+v, waits %+v", p.Writes, p.Waits)
 	}
 	s := p.Writes[0].Shard
-	if s.Generation != generation || s.Epoch <= r.shard.Epoch {
+	if s.Generation != r.generation || s.Epoch <= r.shard.Epoch {
 		t.Errorf("%+v", s)
 	}
 	return s
@@ -105,8 +107,38 @@ func TestAShardThatIsYoungerThanTheBackup(t *testing.T) {
 	r.say("b", coordination.Suspect{Closed: true})
 	r.waits(t, EtcdRestored)
 	clear(r.said)
-	if s := r.elected(t); s.Epoch != 1 || len(s.InSync) != 3 {
+	if s := r.elected(t); s.Epoch <= generation*epochLeap || !s.New() || len(s.InSync) != 3 {
 		t.Errorf("nobody has a copy, and it becomes %+v", s)
+	}
+}
+
+// A restored etcd knows less with each backup that is older than the last. No two leaders of a shard
+// get one epoch, whatever is known of the other one: not if the shard is placed anew, nor if another
+// copy leads because the Topic allows unclean elections.
+func TestEpochsOfTwoGenerationsDiffer(t *testing.T) {
+	epochs := map[int64]int64{1: 0} // the generation in which it was granted
+	for g := int64(1); g <= generation; g++ {
+		for _, stride := range []int64{1, maxStride} {
+			r := newRestored()
+			r.generation, r.stride, r.shard.Generation = g, stride, 0
+			elected := r.elected(t)
+			r.brokers, r.topic.Spec.UncleanElection = []string{"b"}, true
+			r.say("b", coordination.Suspect{})
+			unclean := r.elected(t)
+			r = newRestored()
+			r.generation, r.stride, r.shard = g, stride, coordination.Shard{}
+			clear(r.said)
+			placed := r.elected(t)
+			if !placed.New() || elected.New() || unclean.New() {
+				t.Errorf("generation %d: new are %+v, and not %+v and %+v", g, placed, elected, unclean)
+			}
+			for _, s := range []coordination.Shard{elected, unclean, placed} {
+				if before, granted := epochs[s.Epoch]; granted && before != g {
+					t.Errorf("epoch %d is granted in generations %d and %d", s.Epoch, before, g)
+				}
+				epochs[s.Epoch] = g
+			}
+		}
 	}
 }
 

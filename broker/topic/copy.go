@@ -113,7 +113,7 @@ func (s *Service) judgeOpened(p *Shard, v *view, counted bool, missing copystate
 // counted reports whether others may rely on what an earlier process of this broker confirmed.
 func (s *Service) counted(v *view) bool {
 	m, in := v.shard.Member(s.config.Self)
-	return in && (m.Incarnation < s.firstLife.Load() || v.leader == s.config.Self && v.epoch > 1)
+	return in && (m.Incarnation < s.firstLife.Load() || v.leader == s.config.Self && !v.shard.New())
 }
 
 // endedOrderly reports whether the incarnation in the in-sync set ended in order, with all its

@@ -176,6 +176,30 @@ func TestACopyOfAShardThatIsYoungerThanTheBackup(t *testing.T) {
 	}
 }
 
+// A shard that is placed after a restore begins with a late epoch. It is new: its leader makes a log,
+// vouches for it and leads. In a later epoch a log that isn't there is one that was lost.
+func TestAShardThatIsPlacedAfterARestore(t *testing.T) {
+	const first = 1 << 32
+	for _, epoch := range []int64{first, first + 1} {
+		n := newSite(t)
+		n.generation = 1
+		n.startAgain()
+		n.topic("orders", nil)
+		n.place("orders", self)
+		s := n.shards["id-orders"]
+		s.Generation, s.First, s.Epoch = 1, first, epoch
+		n.tell()
+		if epoch > first {
+			n.eventually("its copy is in doubt", func() bool { return n.service.Suspects() == 1 })
+			n.stop()
+			continue
+		}
+		n.open("orders")
+		n.expect(n.ask("orders.a", "one"), "orders@1")
+		n.stop()
+	}
+}
+
 // The broker was evicted before the generation changed, so its incarnation does not change with it.
 // It stands still at once, and does not lead on until it has registered again.
 func TestAnEvictedBrokerStandsStillWhenAGenerationBegins(t *testing.T) {

@@ -31,6 +31,7 @@ func (j *judge) committed(c *commit) {
 		}
 		if strings.HasPrefix(key, "/carillon/"+clusterName+"/shards/") {
 			j.exposed()
+			j.replaced(key, decodeShard(kv))
 		}
 	}
 }
@@ -53,7 +54,7 @@ func (j *judge) exposed() {
 	for _, d := range j.w.topics {
 		for n := range d.shards() {
 			if s := j.w.shard(d, n); s != nil && len(s.InSync) > 0 && !slices.ContainsFunc(s.InSync, func(m coordination.Replica) bool { return !j.void(d, m) }) {
-				j.lost(d.shard(n), s)
+				j.lost(d.shard(n), s, "of its in-sync set nobody is left")
 			}
 		}
 	}
@@ -88,7 +89,7 @@ func (j *judge) spoilt(m *machine) {
 }
 
 // lost forgets what clients were told of a shard.
-func (j *judge) lost(id shardID, s *coordination.Shard) {
+func (j *judge) lost(id shardID, s *coordination.Shard, why string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	h := j.of(id)
@@ -96,7 +97,7 @@ func (j *judge) lost(id shardID, s *coordination.Shard) {
 		return
 	}
 	h.since = j.w.stamp()
-	j.w.notef("%s may lose what it has: of its in-sync set %v nobody is left", id, s.InSync)
+	j.w.notef("%s may lose what it has: %s; in sync: %v", id, why, s.InSync)
 	clear(h.sure)
 	h.looks, h.lasts = nil, nil
 	clear(h.cursor.acked)

@@ -17,6 +17,8 @@ type judge struct {
 	histories map[shardID]*history
 	// lives are the processes by the registrations that they made: the entries of in-sync sets.
 	lives map[coordination.Replica]*life
+	// forgotten is a Topic whose shard etcd has forgotten, and all of whose copies were away; nil: none.
+	forgotten *declared
 	// ended says that the world is being stopped: what is lost from now on was to be kept.
 	ended bool
 

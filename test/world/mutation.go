@@ -74,6 +74,9 @@ var mutationsOfFindings = []Mutation{
 	{Name: "A6: a restored shard is led before all of its replicas are compared", Edits: []edit{
 		{"broker/placement/restored.go", "case len(away) > 0 && !unclean:", "case len(away) > 1 && !unclean:"}},
 		Faults: []string{"etcd is restored", "kill one", "kill", "cut off one"}, Found: []Class{RestoredEtcd}, Kinds: []string{"one in sync"}},
+	{Name: "A6: a shard that a restored etcd lacks begins with epoch 1 again", Edits: []edit{
+		{"broker/placement/new.go", "	if p.facts.Generation > 0 {\n		s.Epoch", "	if false {\n		s.Epoch"}},
+		Faults: []string{"etcd forgets a shard whose brokers are away"}, Found: []Class{RestoredEtcd}, Kinds: []string{"plain"}, Says: "differ"},
 	{Name: "A7: a broker whose disk hangs leads on", Edits: []edit{
 		{"broker/stall/watch.go", "limit := c.Limit\n", "limit := time.Duration(0)\n"}},
 		Faults: []string{"disk hangs"}, Found: []Class{HungDisks}},

@@ -46,6 +46,7 @@ type world struct {
 	patient  bool     // nothing strikes but disks that hang, one after the other
 	spoilt   *machine // whose disk lost or changed something since all was whole; nil: none
 	flipped  bool     // and nobody may have noticed
+	forgot   bool     // etcd has forgotten a shard
 	// cursorsLost says that a folder of cursors was lost. A broker that opens the shard without it
 	// doesn't notice.
 	cursorsLost bool
