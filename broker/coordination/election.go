@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -220,35 +217,47 @@ type ShardWrite struct {
 	Topic *Topic // of the shard; a new shard is not written if the Topic has changed since
 }
 
-const (
-	// MaxShardWrites bounds the changes of one call.
-	MaxShardWrites = 100
-	// maxCompares is etcd's bound of comparisons in one transaction.
-	maxCompares = 128
-)
+// MaxShardWrites bounds the changes of one call, by the operations that etcd takes in one
+// transaction (128).
+const MaxShardWrites = 100
 
-// WriteShards writes changes in order, in as few transactions as etcd allows, and returns the
-// revisions of the written ones, also with an error. A *StaleError reports that the first one not
-// written, its Topic, or the incarnation of its leader has changed since the controller read it. A
-// *DeposedError reports that this broker is not controller any more.
+// WriteShards writes changes in one transaction, and returns the revision of each. A revision of 0
+// says that the shard, its Topic, or the incarnation of its leader has changed since the controller
+// read it, and that this change was not made: brokers change their entries all the time, and delay
+// no other shard. With an error no revision is known. A *DeposedError reports that this broker is
+// not controller any more.
 func (o *Office) WriteShards(ctx context.Context, writes []ShardWrite) (revisions []int64, err error) {
 	if len(writes) == 0 || len(writes) > MaxShardWrites {
 		return nil, &InvalidError{"writing shards", fmt.Sprintf("%d at once (use 1 to %d)", len(writes), MaxShardWrites)}
 	}
+	c := o.c
+	each := make([]clientv3.Op, 0, len(writes))
 	for i := range writes {
+		s := &writes[i].Shard
 		if why := writes[i].valid(); why != "" {
-			return nil, &InvalidError{writes[i].Shard.String(), why}
+			return nil, &InvalidError{s.String(), why}
 		}
-	}
-	for len(writes) > 0 {
-		n, revision, err := o.writeSome(ctx, writes)
+		value, err := s.encode()
 		if err != nil {
-			return revisions, err
+			return nil, err
 		}
-		for range n {
-			revisions = append(revisions, revision)
+		put := clientv3.OpPut(c.shardKey(s.Topic, s.Number), value)
+		each = append(each, clientv3.OpTxn(o.compares(&writes[i]), []clientv3.Op{put}, nil))
+	}
+	when := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(c.controllerKey()), "=", o.term), c.in(o.generation)}
+	done, err := c.transact(ctx, when, each)
+	if err != nil {
+		return nil, fmt.Errorf("write %d shards: %w", len(each), err)
+	}
+	if !done.Succeeded {
+		return nil, &DeposedError{o.term}
+	}
+	for i := range each {
+		var revision int64
+		if done.Responses[i].GetResponseTxn().GetSucceeded() {
+			revision = done.Header.GetRevision()
 		}
-		writes = writes[n:]
+		revisions = append(revisions, revision)
 	}
 	return revisions, nil
 }
@@ -261,62 +270,15 @@ func (w *ShardWrite) valid() string {
 }
 
 // compares returns the conditions of a write.
-func (o *Office) compares(w *ShardWrite) map[string]clientv3.Cmp {
+func (o *Office) compares(w *ShardWrite) []clientv3.Cmp {
 	c, s := o.c, &w.Shard
 	key := c.shardKey(s.Topic, s.Number)
-	when := map[string]clientv3.Cmp{key: clientv3.Compare(clientv3.ModRevision(key), "=", s.Revision)}
+	when := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", s.Revision)}
 	if s.Revision == 0 { // a deletion of the Topic deletes an existing shard's key
-		key := c.topicKey(w.Topic.Name)
-		when[key] = clientv3.Compare(clientv3.ModRevision(key), "=", w.Topic.Revision)
+		when = append(when, clientv3.Compare(clientv3.ModRevision(c.topicKey(w.Topic.Name)), "=", w.Topic.Revision))
 	}
-	for _, m := range s.InSync {
-		if m.Broker == s.Leader {
-			when[c.brokerKey(m.Broker)] = c.lives(m)
-		}
+	if leader, in := s.Member(s.Leader); in {
+		when = append(when, c.lives(leader))
 	}
 	return when
-}
-
-// writeSome writes the first of them, as many as one transaction can compare.
-func (o *Office) writeSome(ctx context.Context, writes []ShardWrite) (n int, revision int64, err error) {
-	c := o.c
-	when := map[string]clientv3.Cmp{
-		c.controllerKey(): clientv3.Compare(clientv3.CreateRevision(c.controllerKey()), "=", o.term),
-		c.generationKey(): c.in(o.generation),
-	}
-	var then []clientv3.Op
-	for i := range writes {
-		needs, more := o.compares(&writes[i]), 0
-		for key := range needs {
-			if _, ok := when[key]; !ok {
-				more++
-			}
-		}
-		if len(when)+more > maxCompares {
-			break
-		}
-		maps.Copy(when, needs)
-		value, err := writes[i].Shard.encode()
-		if err != nil {
-			return 0, 0, err
-		}
-		then = append(then, clientv3.OpPut(c.shardKey(writes[i].Shard.Topic, writes[i].Shard.Number), value))
-	}
-	done, err := c.transact(ctx, slices.Collect(maps.Values(when)), then, clientv3.OpGet(c.controllerKey()), clientv3.OpGet(c.generationKey()))
-	switch {
-	case err != nil:
-		return 0, 0, fmt.Errorf("write %d shards: %w", len(then), err)
-	case done.Succeeded:
-		return len(then), done.Header.GetRevision(), nil
-	case readResult(done, 0).GetCreateRevision() != o.term:
-		return 0, 0, &DeposedError{o.term}
-	}
-	if now, err := decodeGeneration(readResult(done, 1)); err != nil || now != o.generation {
-		return 0, 0, &DeposedError{o.term}
-	}
-	names := make([]string, 0, len(then))
-	for i := range then {
-		names = append(names, writes[i].Shard.String())
-	}
-	return 0, 0, &StaleError{"one of " + strings.Join(names, ", ") + ", or its topic or leader,"}
 }

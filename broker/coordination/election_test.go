@@ -2,6 +2,7 @@ package coordination
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,6 +58,16 @@ func (c *Client) office(t *testing.T, self Replica) *Office {
 	return c.campaign(t, self, nil).elected()
 }
 
+// writes writes shards, and reports whether all were written.
+func (o *Office) writes(t *testing.T, shards ...ShardWrite) bool {
+	t.Helper()
+	revisions, err := o.WriteShards(context.Background(), shards)
+	if err != nil || len(revisions) != len(shards) {
+		t.Fatalf("%d revisions for %d shards, %v", len(revisions), len(shards), err)
+	}
+	return !slices.Contains(revisions, 0)
+}
+
 // TestTheOfficePassesOnFenced: the term passes to another broker in every possible way, and the
 // former controller cannot write.
 func TestTheOfficePassesOnFenced(t *testing.T) {
@@ -71,7 +82,10 @@ func TestTheOfficePassesOnFenced(t *testing.T) {
 	write := func(office *Office) error {
 		shard := newShard(topic.ID, number, a)
 		number++
-		_, err := office.WriteShards(ctx, []ShardWrite{{shard, topic}})
+		revisions, err := office.WriteShards(ctx, []ShardWrite{{shard, topic}})
+		if err == nil && revisions[0] == 0 {
+			t.Errorf("shard %d was not written", shard.Number)
+		}
 		return err
 	}
 

@@ -85,8 +85,8 @@ func TestARestoredEtcdBeginsAGeneration(t *testing.T) {
 	joinedB.incarnation()
 	orders := a.mustCreate(t, "orders", TopicSpec{Subjects: []string{"orders"}, Shards: 1}, client)
 	office := a.office(t, self)
-	if _, err := office.WriteShards(ctx, []ShardWrite{{newShard(orders.ID, 0, self), orders}}); err != nil {
-		t.Fatal(err)
+	if !office.writes(t, ShardWrite{newShard(orders.ID, 0, self), orders}) {
+		t.Fatal("the shard has changed meanwhile")
 	}
 	backup := etcd.Backup()
 
@@ -97,8 +97,8 @@ func TestARestoredEtcdBeginsAGeneration(t *testing.T) {
 	}
 	elected := *shards[0]
 	elected.Epoch++
-	if _, err := office.WriteShards(ctx, []ShardWrite{{elected, orders}}); err != nil {
-		t.Fatal(err)
+	if !office.writes(t, ShardWrite{elected, orders}) {
+		t.Fatal("the shard has changed meanwhile")
 	}
 	for _, s := range []*states{seenA, seenB, operator} {
 		s.await("the later Topic", func(s *State) bool { return s.Topic(later.Name) != nil && s.Shard(orders.ID, 0).Epoch == 2 })
@@ -130,8 +130,8 @@ func TestARestoredEtcdBeginsAGeneration(t *testing.T) {
 	}
 	again := *restored
 	again.Epoch, again.Generation, again.InSync = 10, 1, []Replica{now}
-	if _, err := office.WriteShards(ctx, []ShardWrite{{again, orders}}); err != nil {
-		t.Fatal(err)
+	if !office.writes(t, ShardWrite{again, orders}) {
+		t.Fatal("the shard has changed meanwhile")
 	}
 	seenB.await("the shard in the next generation", func(s *State) bool {
 		shard := s.Shard(orders.ID, 0)

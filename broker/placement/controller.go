@@ -190,7 +190,8 @@ func (w *tenure) step(ctx context.Context, state *coordination.State) (
 // failedPlan is logged with the errors of a plan's transactions.
 const failedPlan = "Could not carry out a plan; trying again"
 
-// carryOut carries out a plan. stale reports that another write came first, which is not an error.
+// carryOut carries out a plan. stale reports that some shards were changed by others first, which is
+// not an error.
 func (w *tenure) carryOut(ctx context.Context, plan *Plan) (stale bool, err error) {
 	var failed []error
 	for _, t := range plan.Sweeps {
@@ -203,12 +204,14 @@ func (w *tenure) carryOut(ctx context.Context, plan *Plan) (stale bool, err erro
 	done := make([]Write, 0, len(plan.Writes))
 	for _, part := range w.write(ctx, plan.Writes) {
 		for i, revision := range part.revisions {
+			if revision == 0 {
+				stale = true
+				continue
+			}
 			w.ahead.wrote(&part.writes[i].Shard, revision)
+			done = append(done, part.writes[i])
 		}
-		done = append(done, part.writes[:len(part.revisions)]...)
-		if late := (*coordination.StaleError)(nil); errors.As(part.err, &late) {
-			stale = true
-		} else if part.err != nil {
+		if part.err != nil {
 			failed = append(failed, part.err)
 		}
 	}
@@ -219,7 +222,7 @@ func (w *tenure) carryOut(ctx context.Context, plan *Plan) (stale bool, err erro
 // part is one transaction of a plan's writes, and its result.
 type part struct {
 	writes    []Write
-	revisions []int64 // of the first writes, which succeeded
+	revisions []int64 // of the writes; 0: another write came first
 	err       error
 }
 
