@@ -48,6 +48,23 @@ func FactsOf(state *coordination.State, topics ...*coordination.Topic) Facts {
 	return facts
 }
 
+// PreferredFirst returns all Topics of a State in the order in which a broker opens its copies: first
+// those of which it is the preferred leader of a shard. After a restart of all brokers, each opens
+// other shards first: a shard has a leader as soon as one broker has opened it, and the brokers
+// seldom write its key at the same time.
+func PreferredFirst(state *coordination.State, broker string) []*coordination.Topic {
+	var first, rest []*coordination.Topic
+	for t := range state.Topics() {
+		leads := func(s *coordination.Shard) bool { return s.Replicas[0] == broker }
+		if slices.ContainsFunc(state.Shards(t.ID), leads) {
+			first = append(first, t)
+		} else {
+			rest = append(rest, t)
+		}
+	}
+	return append(first, rest...)
+}
+
 // MaxShards is the number of shards of one Topic that brokers serve. One shard uses the write
 // bandwidth of a disk, and no cluster is expected to have more than 64 disks. A request for a whole
 // Topic asks every shard, and has to be answered in a moment.

@@ -342,6 +342,36 @@ func TestTheLoadOfADeadLeaderIsSpread(t *testing.T) {
 	}
 }
 
+// TestEachBrokerOpensOtherShardsFirst: after a restart of three brokers every shard is among the
+// first third of one of them, and each opens all.
+func TestEachBrokerOpensOtherShardsFirst(t *testing.T) {
+	w := newWorld("a", "b", "c")
+	for n := range 30 {
+		w.topic(fmt.Sprintf("t%d", n), 1).Spec.Replicas = 3
+	}
+	w.settle(t)
+	var topics []*coordination.Topic
+	var shards []*coordination.Shard
+	for _, topic := range w.topics {
+		topics = append(topics, topic)
+		shards = append(shards, w.shards[topic.ID]...)
+	}
+	state := coordination.NewState(1, w.facts().Brokers, topics, shards, nil)
+	first := map[string]string{} // by Topic
+	for _, broker := range []string{"a", "b", "c"} {
+		order := PreferredFirst(state, broker)
+		if len(order) != 30 {
+			t.Errorf("broker %s opens %d Topics", broker, len(order))
+		}
+		for _, topic := range order[:10] {
+			if other := first[topic.Name]; other != "" {
+				t.Errorf("%s is opened first by %s and %s", topic.Name, other, broker)
+			}
+			first[topic.Name] = broker
+		}
+	}
+}
+
 func BenchmarkPlan(b *testing.B) {
 	for _, replicas := range []int{1, 3} {
 		b.Run(fmt.Sprintf("%d replicas", replicas), func(b *testing.B) {

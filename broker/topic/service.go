@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/clock"
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/log"
+	"github.com/carillon-mq/carillon/broker/placement"
 	"github.com/carillon-mq/carillon/broker/publish"
 	"github.com/carillon-mq/carillon/broker/upkeep"
 	"github.com/carillon-mq/carillon/broker/work"
@@ -77,7 +78,7 @@ func (s *Service) Follow(state *coordination.State, changes coordination.Changes
 	s.firstLife.CompareAndSwap(0, me.Incarnation)
 	s.restoring = changes.Restored
 	if first || reborn || entered {
-		for t := range state.Topics() {
+		for _, t := range placement.PreferredFirst(state, s.config.Self) {
 			s.applyTopic(t)
 		}
 	}
