@@ -3,7 +3,6 @@ package coordination
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -213,11 +212,7 @@ func (c *Client) decodeShard(kv *mvccpb.KeyValue) (*Shard, error) {
 	}
 	s := &Shard{Topic: topic, Number: n, Revision: kv.GetModRevision()}
 	var value shardValue
-	version := shardValueVersion
-	if json.Unmarshal(kv.GetValue(), &value) == nil && value.V == generationShardVersion {
-		version = generationShardVersion
-	}
-	if err := decodeValue(s.String(), kv.GetValue(), version, &value, &value.V); err != nil {
+	if err := decodeValue(s.String(), kv.GetValue(), generationShardVersion, &value, &value.V); err != nil {
 		return nil, err
 	}
 	s.Generation, s.First = value.Generation, value.First

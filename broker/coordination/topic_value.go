@@ -64,20 +64,20 @@ func encodeBounded(what string, value any, most int) (string, error) {
 	return string(data), nil
 }
 
-// decodeValue decodes a value and refuses one of a later version. got points to its decoded
-// version.
-func decodeValue(what string, data []byte, version int, value any, got *int) error {
+// decodeValue decodes a value and refuses one of a later version than newest. got points to its
+// decoded version, from 1.
+func decodeValue(what string, data []byte, newest int, value any, got *int) error {
 	err := json.Unmarshal(data, value)
 	if err != nil { // a later version may have other types; then report the version
 		var versioned struct {
 			V int `json:"v"`
 		}
-		if json.Unmarshal(data, &versioned) != nil || versioned.V == version {
+		if json.Unmarshal(data, &versioned) != nil || versioned.V <= newest {
 			return fmt.Errorf("decode %s: %w", what, err)
 		}
 		*got = versioned.V
 	}
-	if *got != version {
+	if *got < 1 || *got > newest {
 		return fmt.Errorf("decode %s: version %d of the value is unknown here (upgrade this program)", what, *got)
 	}
 	return nil

@@ -148,9 +148,13 @@ func readManifest(fsys env.FS, dir string) (m *Manifest, at slotAt, err error) {
 		return nil, at, err
 	}
 	at.size = info.Size / 2
+	same := bytes.Equal(data[:at.size], data[at.size:2*at.size])
 	var reason error
 	var other *Manifest
 	for slot := range 2 {
+		if same && m != nil {
+			break
+		}
 		found, sequence, err := decodeSlot(data[int64(slot)*at.size : int64(slot+1)*at.size])
 		switch {
 		case errors.Is(err, errNewer):
@@ -167,7 +171,7 @@ func readManifest(fsys env.FS, dir string) (m *Manifest, at slotAt, err error) {
 		return nil, at, &CorruptError{File: path, Reason: reason.Error()}
 	}
 	at.structure = structure(m, bytes.TrimRight(data[int64(at.slot)*at.size:int64(at.slot+1)*at.size], "\x00"))
-	at.torn = other == nil || !bytes.Equal(data[:at.size], data[at.size:2*at.size]) && !sameBut(other, m)
+	at.torn = !same && (other == nil || !sameBut(other, m))
 	return m, at, nil
 }
 
