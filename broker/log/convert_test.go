@@ -124,7 +124,7 @@ func TestAConversionMayBeCutShortAnywhere(t *testing.T) {
 				if seed%2 == 0 { // 018b7c1 goes on with it, and trims it
 					start = 30
 					id.Start = start
-					if err := writeIdentity(after, dir, id); err != nil {
+					if err := errors.Join(writeIdentity(after, dir, id), after.SyncDir(dir)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -171,7 +171,7 @@ func TestAConversionFinishesWhatWasUnderWay(t *testing.T) {
 					t.Fatal(err)
 				}
 				story.begun(id)
-				if err := writeIdentity(fsys, dir, id); err != nil {
+				if err := errors.Join(writeIdentity(fsys, dir, id), fsys.SyncDir(dir)); err != nil {
 					t.Fatal(err)
 				}
 				d := openDisk(t, fsys, "data", small)

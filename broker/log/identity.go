@@ -88,18 +88,29 @@ func (m *identityFile) manifest() *Manifest {
 	return out
 }
 
-// writeIdentity puts m in place of what was there, in one step that survives a crash once it
-// returns.
+// writeIdentity puts m in place of what was there, in one step. The step survives a crash once the
+// directory is synced.
 func writeIdentity(fsys env.FS, dir string, m *identityFile) error {
 	data, err := encodeIdentity(m)
 	if err != nil {
 		return err
 	}
-	return replaceFile(fsys, dir, metaName, data)
+	return placeFile(fsys, dir, metaName, data)
 }
 
 // replaceFile gives a file new content, in one step that survives a crash once it returns.
 func replaceFile(fsys env.FS, dir, name string, data []byte) error {
+	if err := placeFile(fsys, dir, name, data); err != nil {
+		return err
+	}
+	if err := fsys.SyncDir(dir); err != nil {
+		return &syncError{err}
+	}
+	return nil
+}
+
+// placeFile is replaceFile without the sync of the directory.
+func placeFile(fsys env.FS, dir, name string, data []byte) error {
 	path := filepath.Join(dir, name)
 	aside := path + ".new"
 	if err := fsys.Remove(aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -118,13 +129,7 @@ func replaceFile(fsys env.FS, dir, name string, data []byte) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := fsys.Rename(aside, path); err != nil {
-		return err
-	}
-	if err := fsys.SyncDir(dir); err != nil {
-		return &syncError{err}
-	}
-	return nil
+	return fsys.Rename(aside, path)
 }
 
 // syncError is a sync that failed, after which the disk can't be trusted any more.

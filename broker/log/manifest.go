@@ -24,6 +24,9 @@ type Manifest struct {
 	Part  string `json:"part,omitempty"`
 	// Log is a secret number by which frames of this log are told from payloads.
 	Log uint64 `json:"log"`
+	// Named says that meta.json of version 2 was safe, or written together with this manifest. Opening
+	// the log then doesn't read meta.json.
+	Named bool `json:"named,omitempty"`
 	// Spec is whatever the Topic's owner wants to find again.
 	Spec opaque `json:"spec,omitempty"`
 	// Copy is the state of this copy, as the package that judges copies encodes it.

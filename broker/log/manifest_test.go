@@ -140,6 +140,51 @@ func TestACreationMayBeCutShortAnywhere(t *testing.T) {
 	}
 }
 
+// TestMetaJSONIsReadOnceOnly: a log is opened from its manifest alone once meta.json is safe. A log
+// of a broker that did not note that is opened with both, and notes it with its next change. A
+// meta.json that is missing is written again.
+func TestMetaJSONIsReadOnceOnly(t *testing.T) {
+	fsys, d, l := setup(t, small)
+	putEpoch(t, l, 1, 300)
+	const meta = "data/shards/orders-0/" + metaName
+	named := func(l *Log) bool { return l.man.now.Load().Named }
+	if !named(l) {
+		t.Error("a new log doesn't note that it has a meta.json")
+	}
+	reopen := func() *Log {
+		t.Helper()
+		_ = d.Close()
+		d = openDisk(t, fsys, "data", small)
+		l := openLog(t, d, orders)
+		ranged(t, l, 1, 301, Epoch{1, 1})
+		return l
+	}
+	if err := fsys.Flip(meta, 80); err != nil {
+		t.Fatal(err)
+	}
+	if r := reopen().Recovery(); r.Reason != "" || r.Suspect {
+		t.Errorf("meta.json was read: %+v", r)
+	}
+	if err := fsys.Remove(meta); err != nil {
+		t.Fatal(err)
+	}
+	l = reopen()
+	if id, err := readIdentity(fsys, filepath.Dir(meta)); err != nil || id.Log != l.secret {
+		t.Errorf("meta.json says %+v, %v", id, err)
+	}
+
+	l.man.named = false
+	if err := l.SetSpec([]byte("of a broker that notes nothing"), 1); err != nil || named(l) {
+		t.Fatal(named(l), err)
+	}
+	if l = reopen(); named(l) {
+		t.Error("opening changed the manifest")
+	}
+	if err := l.SetSpec([]byte("the next change"), 1); err != nil || !named(l) {
+		t.Error(named(l), err)
+	}
+}
+
 // The power is cut at every step of changes that let the manifest grow out of its slots: it says
 // what it said before one of them or after, no less than was acknowledged, and is never lost.
 func TestAChangeMayBeCutShortAnywhere(t *testing.T) {

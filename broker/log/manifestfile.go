@@ -44,6 +44,7 @@ type manifestFile struct {
 	sequence uint64
 	safe     int   // the slot that is known to be safe
 	unsure   bool  // what safe holds may not be synced: it was read, or written before this life
+	named    bool  // meta.json is safe, or will be with this file: see Manifest.Named
 	length   int64 // of what was committed last, without its state
 
 	// The change under way.
@@ -101,14 +102,9 @@ func structure(m *Manifest, data []byte) int64 {
 
 func (f *manifestFile) path() string { return filepath.Join(f.dir, manifestName) }
 
-// read fills in what the file in the log's directory says: fs.ErrNotExist if there is none and a
-// *CorruptError if neither slot can be believed.
-func (f *manifestFile) read() error {
-	m, at, err := readManifest(f.fsys, f.dir)
-	if err != nil {
-		return err
-	}
-	f.size, f.sequence, f.safe, f.unsure = at.size, at.sequence, at.slot, true
+// adopt takes over what readManifest returned.
+func (f *manifestFile) adopt(m *Manifest, at slotAt) error {
+	f.size, f.sequence, f.safe, f.unsure, f.named = at.size, at.sequence, at.slot, true, m.Named
 	f.take(m, at.structure)
 	if !at.torn {
 		return nil
@@ -129,7 +125,8 @@ type slotAt struct {
 	structure int64
 }
 
-// readManifest reads the manifest in a log's directory.
+// readManifest reads the manifest in a log's directory: fs.ErrNotExist if there is none and a
+// *CorruptError if neither slot can be believed.
 func readManifest(fsys env.FS, dir string) (m *Manifest, at slotAt, err error) {
 	path := filepath.Join(dir, manifestName)
 	info, err := fsys.Stat(path)
@@ -208,6 +205,7 @@ func (f *manifestFile) replace(next *Manifest) error {
 // write begins a change: it writes the slot that isn't needed. room is the size of the slots that
 // an append has reserved, or 0. On an error nothing has changed. mu is held.
 func (f *manifestFile) write(next *Manifest, room int64) error {
+	next.Named = f.named
 	data, err := encodeSlot(next, f.sequence+1)
 	if err != nil {
 		return err
@@ -385,9 +383,10 @@ func writeSlots(file env.File, data []byte, size int64) error {
 // crash left goes at the next opening.
 func manifestRoom(size int64) string { return fmt.Sprintf("%s.%d.room", manifestName, size) }
 
-// create makes the first file, or one in the place of one that isn't to be believed.
-// named says that its name is to be safe, too, once it returns.
-func (f *manifestFile) create(m *Manifest, named bool) error {
+// create makes the first file, or replaces one that cannot be believed. Its name is safe once it
+// returns, as are those of all files that were placed in the directory before.
+func (f *manifestFile) create(m *Manifest) error {
+	m.Named = f.named
 	data, err := encodeSlot(m, 0)
 	if err != nil {
 		return err
@@ -397,10 +396,8 @@ func (f *manifestFile) create(m *Manifest, named bool) error {
 	if err := f.put(m, manifestNew, slotFor(structure(m, data))); err != nil {
 		return err
 	}
-	if named {
-		if err := f.fsys.SyncDir(f.dir); err != nil {
-			return &syncError{err}
-		}
+	if err := f.fsys.SyncDir(f.dir); err != nil {
+		return &syncError{err}
 	}
 	f.commit(0)
 	return nil

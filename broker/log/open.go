@@ -21,6 +21,7 @@ type opening struct {
 	aside []SegmentRef  // of files, those to set aside
 	cut   uint64        // where an unfinished truncation of a log of version 1 cuts; 0: none
 	write bool          // the manifest file is to be made
+	named bool          // the directory has meta.json
 	name  bool          // meta.json is to be written
 	made  bool          // the log is new
 	lost  *CorruptError // why the manifest file can't be read
@@ -92,9 +93,12 @@ func (l *Log) writeOpened(o *opening, before *Manifest) error {
 			return err
 		}
 	}
+	if o.made {
+		return l.writeNew(o)
+	}
 	switch {
 	case o.write:
-		if err := l.man.create(o.m, !o.made); err != nil {
+		if err := l.man.create(o.m); err != nil {
 			return err
 		}
 	case !reflect.DeepEqual(before, o.m):
@@ -102,14 +106,26 @@ func (l *Log) writeOpened(o *opening, before *Manifest) error {
 			return err
 		}
 	}
-	if !o.name {
-		return nil
+	if o.name {
+		if err := writeIdentity(l.disk.fs, l.dir, o.m.identity()); err != nil {
+			return err
+		}
+		if err := l.disk.fs.SyncDir(l.dir); err != nil {
+			return &syncError{err}
+		}
 	}
+	l.man.named = true
+	return nil
+}
+
+// writeNew writes the two files of a new log. One sync of the directory makes both names durable.
+func (l *Log) writeNew(o *opening) error {
 	if err := writeIdentity(l.disk.fs, l.dir, o.m.identity()); err != nil {
 		return err
 	}
-	if !o.made {
-		return nil
+	l.man.named = true
+	if err := l.man.create(o.m); err != nil {
+		return err
 	}
 	// Last: a file system with a journal has nothing left to commit by then.
 	if err := l.disk.fs.SyncDir(l.disk.logDir("")); err != nil {
@@ -132,6 +148,8 @@ func (l *Log) readFiles(o *opening) error {
 		switch {
 		case ok:
 			o.files = append(o.files, r)
+		case name == metaName:
+			o.named = true
 		case strings.Contains(name, segmentEnd+"."), name == manifestNew, strings.HasPrefix(name, manifestName) && strings.HasSuffix(name, ".room"):
 			if err := l.disk.fs.Remove(filepath.Join(l.dir, name)); err != nil {
 				return err
@@ -150,6 +168,10 @@ func (l *Log) readFiles(o *opening) error {
 // readWhich reads the manifest, converts a meta.json of version 1, which has precedence, or
 // rebuilds the manifest from the segments.
 func (l *Log) readWhich(o *opening, start, epoch uint64, spec []byte) error {
+	found, at, err := readManifest(l.disk.fs, l.dir)
+	if err == nil && found.Named && o.named {
+		return l.believe(o, found, at)
+	}
 	id, idErr := readIdentity(l.disk.fs, l.dir)
 	var damagedID, damaged *CorruptError
 	if idErr != nil && !errors.Is(idErr, fs.ErrNotExist) && !errors.As(idErr, &damagedID) {
@@ -159,10 +181,11 @@ func (l *Log) readWhich(o *opening, start, epoch uint64, spec []byte) error {
 		return l.convert(o, id)
 	}
 	o.name = id == nil
-	err := l.man.read()
 	switch {
 	case err == nil:
-		o.m = l.man.now.Load().clone()
+		if err := l.believe(o, found, at); err != nil {
+			return err
+		}
 		if damagedID != nil {
 			l.recovery.Reason = damagedID.Error() + "; it was made again from the manifest"
 		}
@@ -193,6 +216,15 @@ func (l *Log) readWhich(o *opening, start, epoch uint64, spec []byte) error {
 		o.lost = damaged
 	}
 	return l.rebuild(o, damaged, id, epoch, spec)
+}
+
+// believe takes the manifest that was read for the truth.
+func (l *Log) believe(o *opening, found *Manifest, at slotAt) error {
+	if err := l.man.adopt(found, at); err != nil {
+		return l.disk.noticed(err)
+	}
+	o.m = l.man.now.Load().clone()
+	return nil
 }
 
 // newManifest returns the manifest of a new log.
