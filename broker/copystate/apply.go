@@ -88,7 +88,7 @@ type Opened struct {
 func (e Opened) apply(s State) (State, []Action) {
 	before := s
 	first := !s.opened
-	s.opened = true
+	s.opened, s.failures = true, 0
 	for i := range doubtNames { // of an earlier incarnation, or of this one
 		if d := Doubt(1) << i; e.Kept.doubts&^s.doubts&d != 0 {
 			s = s.doubt(d, e.Kept.reason, e.Kept.epoch)
@@ -156,6 +156,47 @@ func (e Failed) apply(s State) (State, []Action) {
 	s = s.doubt(Unsynced, "a log failed that had confirmed what it had not written: "+e.Reason, e.Epoch)
 	return s, []Action{Keep, Report}
 }
+
+// CannotOpen reports that an attempt to open the logs of the copy has failed. They are closed then,
+// and the broker neither leads nor follows.
+type CannotOpen struct {
+	// Shard is the shard's key, as of ShardSeen.
+	Shard ShardSeen
+	// Restored reports that the shard is of an earlier generation of etcd: its in-sync set is not
+	// believed, so no entry is changed.
+	Restored bool
+}
+
+func (e CannotOpen) apply(s State) (State, []Action) {
+	s.failures++
+	again, seen := s.failures > 1, e.Shard
+	if e.Restored {
+		if again {
+			return s, []Action{Report}
+		}
+		return s, nil
+	}
+	var actions []Action
+	if s.Grave() || again { // the disk may recover after the first failure
+		actions = append(actions, Report)
+	}
+	// The copy is what the shard holds (S3), unless another one can lead.
+	elected := seen.Leader == Self && (!s.Grave() || seen.Doubted)
+	givesUp := seen.Others || again && !seen.Alone
+	switch {
+	case seen.Entry != Current && seen.Entry != Undecided:
+	case s.Grave() && (!elected || givesUp):
+		actions = append(actions, Withdraw)
+	case elected && givesUp && seen.Entry == Current:
+		actions = append(actions, Resign)
+	}
+	return s, actions
+}
+
+// Gone reports that the logs of the copy were deleted, or set aside for good.
+type Gone struct{}
+
+func (Gone) apply(State) (State, []Action) { return State{}, nil }
 
 // Repaired reports that all damaged or missing segments have been fetched from a leader.
 type Repaired struct{}

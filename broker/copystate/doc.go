@@ -45,6 +45,11 @@
 //	    nor follows, so it confirms nothing. S3 and S4 are the exceptions.
 //	S8  A leader whose log failed has lost the appends under way, and followers may have them. It
 //	    leads again only under a later epoch, unless the shard has one replica.
+//	S9  A copy that can't be opened is reported: a copy in doubt at once, any other one at the second
+//	    failure in a row, since the disk may recover. A copy in doubt also withdraws. A leader that
+//	    can't open its copy resigns as soon as another member vouches, and otherwise at the second
+//	    failure: a member that returns vouches only while nobody leads. A single replica stays the
+//	    leader.
 //
 // After a crash, the next incarnation starts with the State in the manifest, and opening adds what
 // it finds. A crash between an event and its Keep loses the record of the damage, not the damage.

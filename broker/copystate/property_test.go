@@ -70,6 +70,12 @@ func TestACopyThatLacksWhatItConfirmedDoesNotLead(t *testing.T) {
 				w.opens(t)
 				w.sees(t) // as after every event
 			},
+			"cannot open": func(t *rapid.T) {
+				if !w.open {
+					seen := w.shard(t)
+					w.happens(t, CannotOpen{Shard: seen, Restored: rapid.IntRange(0, 9).Draw(t, "restored") == 0})
+				}
+			},
 			"seen": func(t *rapid.T) { w.sees(t) },
 			"harmed": func(t *rapid.T) {
 				if w.open {
@@ -164,12 +170,17 @@ func (w *copyWorld) sees(t *rapid.T) {
 		return
 	}
 	w.unseen = false
+	w.happens(t, w.shard(t))
+}
+
+// shard returns the shard's key as the broker sees it.
+func (w *copyWorld) shard(t *rapid.T) ShardSeen {
 	entry := w.entry
 	if entry == Earlier && w.asked {
 		entry = Undecided
 	}
-	w.happens(t, ShardSeen{Epoch: w.epoch, Entry: entry, Leader: w.leader, Doubted: w.doubted, Leading: w.leads, Others: rapid.Bool().Draw(t, "others"),
-		CaughtUp: w.follows && w.caughtUp})
+	return ShardSeen{Epoch: w.epoch, Entry: entry, Leader: w.leader, Doubted: w.doubted, Leading: w.leads,
+		Others: rapid.Bool().Draw(t, "others"), CaughtUp: w.follows && w.caughtUp}
 }
 
 // happens applies an event and carries its actions out.
@@ -188,6 +199,16 @@ func (w *copyWorld) happens(t *rapid.T, e Event) {
 	}
 	if w.s.Doubts()&^before.Doubts()&^Unsynced != 0 && isSeen {
 		t.Fatalf("%+v brings doubt: %v", e, w.s)
+	}
+	if closed, is := e.(CannotOpen); is {
+		named := closed.Shard.Leader == Self && closed.Shard.Doubted
+		inSet := closed.Shard.Entry == Current || closed.Shard.Entry == Undecided
+		switch {
+		case slices.Contains(actions, Keep) || slices.Contains(actions, Lead) || slices.Contains(actions, Follow):
+			t.Fatalf("S9: %v without its logs", actions)
+		case before.Grave() && inSet && !named && !closed.Restored && !slices.Contains(actions, Withdraw):
+			t.Fatalf("S9: %v stays in the set, and can't be opened", before)
+		}
 	}
 	for i, a := range actions {
 		switch a {

@@ -53,6 +53,8 @@ type State struct {
 	// failedEpoch is the last epoch that this process led in which a log failed; 0: none. Not
 	// persisted, since a process leads no epoch of an earlier process.
 	failedEpoch uint64
+	// failures counts failed attempts in a row to open the logs. Not persisted.
+	failures int
 }
 
 // Opened reports whether the copy was opened and judged in this incarnation.
@@ -95,6 +97,9 @@ func (s State) String() string {
 	}
 	if s.failedEpoch > 0 {
 		text += fmt.Sprintf(", failed in %d", s.failedEpoch)
+	}
+	if s.failures > 0 {
+		text += fmt.Sprintf(", can't be opened (failures: %d)", s.failures)
 	}
 	if s.reason != "" {
 		text += " (" + s.reason + ")"

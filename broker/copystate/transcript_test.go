@@ -24,6 +24,9 @@ var rewrite = flag.Bool("rewrite", false, "write what happens into the transcrip
 //	harmed TEXT, failed TEXT led=3 memory, repaired, unrepairable TEXT, aside, contradicted TEXT
 //	seen 3 earlier nobody           the shard's key: epoch, own entry, leader
 //	seen 4 current self doubted leading alone others caught-up
+//	cannot open 4 current self      an attempt to open the logs fails; further words are those of seen
+//	cannot open restored            the same of a shard of an earlier generation of etcd
+//	gone                            the logs were deleted, or set aside for good
 //	caught up 3
 //	# a comment
 func TestTranscripts(t *testing.T) {
@@ -156,6 +159,13 @@ func parseEvent(t *testing.T, line string, kept []byte, epoch *uint64) Event {
 		return MovedAside{}
 	case "contradicted":
 		return Contradicted{rest, *epoch}
+	case "gone":
+		return Gone{}
+	case "cannot":
+		if has("restored") {
+			return CannotOpen{Restored: true}
+		}
+		return CannotOpen{Shard: parseEvent(t, "seen "+strings.Join(words[1:], " "), kept, epoch).(ShardSeen)}
 	case "caught":
 		return CaughtUp{number(words[1])}
 	case "seen":

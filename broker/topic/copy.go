@@ -28,7 +28,7 @@ func (s *Service) apply(p *Shard, e copystate.Event) []copystate.Action {
 	p.own.follows.Store(after.Follows())
 	p.own.doubted.Store(!after.Whole())
 	p.own.grave.Store(after.Grave())
-	if before.Doubts() != after.Doubts() {
+	if before.Doubts() != after.Doubts() && after.Opened() {
 		level := s.log.Warn
 		if after.Whole() {
 			level = s.log.Info

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -13,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/carillon-mq/carillon/broker/coordination"
-	"github.com/carillon-mq/carillon/broker/copystate"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
 	"github.com/carillon-mq/carillon/broker/log"
 	"github.com/carillon-mq/carillon/broker/publish"
@@ -740,37 +738,4 @@ func TestADamagedLeaderServesWhileEtcdIsAway(t *testing.T) {
 	b.open("orders")
 	b.expect(b.ask("orders.a", "and on"), "orders@602")
 	c.settle("all are whole", func() bool { return c.whole(a, 602) })
-}
-
-// What is known of a copy stands in one value, and only package copystate makes any.
-func TestOneValueSaysWhatACopyIs(t *testing.T) {
-	for i := range reflect.TypeFor[copystate.State]().NumField() {
-		if f := reflect.TypeFor[copystate.State]().Field(i); f.IsExported() {
-			t.Errorf("copystate.State.%s can be set from outside", f.Name)
-		}
-	}
-	for _, of := range []reflect.Type{reflect.TypeFor[Shard](), reflect.TypeFor[logs](), reflect.TypeFor[copyOf]()} {
-		states := 0
-		for i := range of.NumField() {
-			f := of.Field(i)
-			if f.Type == reflect.TypeFor[copystate.State]() {
-				states++
-			}
-			for _, word := range []string{"damage", "anew", "partial", "suspect", "judged", "spent", "harm"} {
-				if strings.Contains(strings.ToLower(f.Name), word) {
-					t.Errorf("%v.%s says something about a copy beside its State", of, f.Name)
-				}
-			}
-		}
-		if want := order(of == reflect.TypeFor[copyOf]()); states != want {
-			t.Errorf("%v has %d states", of, states)
-		}
-	}
-}
-
-func order(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -164,11 +164,7 @@ func (s *Service) lead(p *Shard, v *view, idle bool, doubt string) (harmed bool,
 	if damage, ok := errors.AsType[*log.CorruptError](err); ok && s.othersCanLead(v) {
 		s.noteDamage(p)
 		s.apply(p, copystate.DamageFound{Reason: damageFound + damage.Error(), Epoch: v.epoch, Led: v.epoch})
-		if err := p.keepState(); err != nil {
-			return false, err
-		}
-		s.changeEntry(p, v, replica.Withdraw, false) // tried again until another broker leads
-		return false, nil
+		return true, nil
 	}
 	if failure, ok := errors.AsType[*log.FailedError](err); ok {
 		// Followers may have records that are lost here, so this process leads under a later epoch

@@ -71,6 +71,24 @@ func (s *Service) openLogs(p *Shard, v *view) error {
 	return nil
 }
 
+// cannotOpen does what copystate decides after a failure to open the logs of a copy.
+func (s *Service) cannotOpen(p *Shard, v *view) {
+	e := copystate.CannotOpen{Restored: v.restored}
+	if !v.restored {
+		e.Shard = s.seen(p, v)
+	}
+	for _, a := range s.apply(p, e) {
+		switch a {
+		case copystate.Report:
+			s.tell(p, v, func() { s.reports.Set(p.suspectClosed()) })
+		case copystate.Withdraw:
+			s.changeEntry(p, v, replica.Withdraw, false)
+		case copystate.Resign:
+			s.changeEntry(p, v, replica.Resign, false)
+		}
+	}
+}
+
 // openCursors opens or makes the state log of a shard. counted means that the data log exists and
 // others rely on the copy. If the state log is missing then, the doubt is written to the data log's
 // manifest before a new state log is made: the next process could not know it.

@@ -62,10 +62,8 @@ func (s *Service) setAside(p *Shard, v *view) error {
 
 // forgetCopy resets the state of a copy whose logs are gone.
 func (s *Service) forgetCopy(p *Shard) {
-	p.own.state, p.own.reached, p.own.closed = copystate.State{}, [replica.Parts]uint64{}, 0
-	p.own.follows.Store(0)
-	p.own.doubted.Store(false)
-	p.own.grave.Store(false)
+	s.apply(p, copystate.Gone{})
+	p.own.reached = [replica.Parts]uint64{}
 	p.own.events.Take()
 	s.reports.Clear(p.topic.id, p.number)
 	s.noteRemoved(p, replica.Data, replica.State)

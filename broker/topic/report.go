@@ -18,7 +18,7 @@ func (s *Service) Suspects() int {
 // report notes how far a copy goes for the controller, if it is in doubt or of a restored shard. v
 // is the view with which the pass began.
 func (s *Service) report(p *Shard, v *view) {
-	state := &p.own.state
+	state := p.own.state
 	if state.Whole() && !v.restored {
 		s.tell(p, v, func() { s.reports.Clear(p.topic.id, p.number) })
 		return
@@ -60,9 +60,8 @@ func (s *Service) tell(p *Shard, v *view, change func()) {
 // suspectClosed returns the report of a copy whose logs can't be opened: how far it went when this
 // process last closed them.
 func (p *Shard) suspectClosed() coordination.Suspect {
-	own := &p.own
-	return coordination.Suspect{Topic: p.topic.id, Shard: p.number, Epoch: own.epoch,
-		End: own.reached[replica.Data], State: own.reached[replica.State], Closed: true}
+	return coordination.Suspect{Topic: p.topic.id, Shard: p.number, Epoch: p.own.epoch,
+		End: p.own.reached[replica.Data], State: p.own.reached[replica.State], Closed: true}
 }
 
 // reporter writes the reports when they have changed, until the Service closes.

@@ -58,12 +58,9 @@ func (s *Service) standStill(p *Shard, v *view) error {
 	}
 	s.unfollow(p)
 	if err := s.openLogs(p, v); err != nil {
-		if p.own.closed++; p.own.closed > 1 {
-			s.tell(p, v, func() { s.reports.Set(p.suspectClosed()) })
-		}
+		s.cannotOpen(p, v)
 		return err
 	}
-	p.own.closed = 0
 	s.takeEvents(p)
 	if err := p.keepState(); err != nil {
 		return err

@@ -72,30 +72,6 @@ func (s *Service) logFailed(p *Shard, v *view) {
 	}
 }
 
-// withdrawClosed handles a copy whose logs can't be opened, so that its broker is not elected
-// meanwhile, and elections do not wait for it.
-//
-//  1. A copy in doubt is reported and withdrawn.
-//  2. Any other copy is reported from the second failure on: the disk may recover after the first.
-//  3. A leader resigns if another member can lead, or at the second failure: a member that comes
-//     back vouches only while nobody leads. A single replica stays the leader.
-func (s *Service) withdrawClosed(p *Shard, v *view) {
-	p.own.closed++
-	e, grave := s.seen(p, v), p.own.state.Grave()
-	current := e.Entry == copystate.Current
-	if grave || p.own.closed > 1 {
-		s.tell(p, v, func() { s.reports.Set(p.suspectClosed()) })
-	}
-	switch {
-	case grave && (current || e.Entry == copystate.Undecided):
-		if slices.Contains(s.apply(p, e), copystate.Withdraw) {
-			s.changeEntry(p, v, replica.Withdraw, false)
-		}
-	case !grave && current && e.Leader == copystate.Self && (e.Others || p.own.closed > 1 && !e.Alone):
-		s.changeEntry(p, v, replica.Resign, false)
-	}
-}
-
 // serve opens and judges the copy of a shard, whoever leads it, and does what copystate decides
 // from that and from the shard's key.
 func (s *Service) serve(p *Shard, v *view, idle bool) error {
@@ -109,10 +85,9 @@ func (s *Service) serve(p *Shard, v *view, idle bool) error {
 		return err
 	}
 	if err := s.openLogs(p, v); err != nil {
-		s.withdrawClosed(p, v)
+		s.cannotOpen(p, v)
 		return err
 	}
-	p.own.closed = 0
 	s.takeEvents(p)
 	for range maxSteps {
 		doubt := ""

@@ -162,13 +162,12 @@ type logs struct {
 	parts [replica.Parts]*log.Log
 }
 
-// copyOf is what this broker knows of its copy of a shard. The fields up to closed belong to the
+// copyOf is what this broker knows of its copy of a shard. The fields up to epoch belong to the
 // worker.
 type copyOf struct {
 	state   copystate.State       // changed by Service.apply only
 	reached [replica.Parts]uint64 // durable ends when this process last closed the logs
 	epoch   uint64                // of the last record then
-	closed  int                   // failures in a row to open the logs
 
 	follows atomic.Uint64   // state.Follows(), for noticeSet
 	doubted atomic.Bool     // !state.Whole()
