@@ -41,7 +41,8 @@ func (k *blockCache) read(c *compressed, n int, p []byte, from int) (int, error)
 	return copy(p, b.data[from:]), nil
 }
 
-// take finds the block, or a place for it. While all places are in use it is one that isn't kept.
+// take returns the cached block, or a free place for it. While all places are in use, it returns a
+// place outside of the cache.
 func (k *blockCache) take(c *compressed, n int) *cachedBlock {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -258,7 +258,7 @@ func (l *Log) write() {
 	for i, next := 0, 0; i < len(f.runs); i = next {
 		r := &f.runs[i]
 		for ; sealed < len(f.sealing) && f.sealing[sealed].base < r.seg.base; sealed++ {
-			l.disk.makeRoom() // sealing syncs a whole segment; what is written already makes room
+			l.disk.makeRoom() // sealing syncs a whole segment, and written appends make room already
 			l.seal(f.sealing[sealed])
 		}
 		next = i + 1

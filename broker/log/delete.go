@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// Delete removes a log that is not open, for good: what is done with the logs of a Topic that
-// somebody deleted. First it is moved, in one step, to where OpenDisk finishes what a crash cut
-// short; so it is there whole or it is gone. One that is not there is gone already.
+// Delete removes a log that is not open, for good, as when its Topic was deleted. It first renames
+// the log's directory into deletedDir, which OpenDisk empties. So after a crash the whole log is
+// there, or nothing of it. Deleting a missing log succeeds.
 func (d *Disk) Delete(name string) error {
 	if filepath.Base(name) != name {
 		return fmt.Errorf("%q can't name a log", name)

@@ -237,8 +237,8 @@ func isSegment(name string) bool {
 
 func (d *Disk) logDir(name string) string { return filepath.Join(d.dir, shardsDir, name) }
 
-// Open opens a log, or makes it. A new one begins at start (0 is 1) and under epoch; for one that
-// exists these two mean nothing.
+// Open opens a log, or makes it. A new log begins at start (0 is 1) and under epoch, which are
+// ignored for an existing one.
 func (d *Disk) Open(id Identity, start, epoch uint64, spec []byte) (*Log, error) {
 	name := id.Name()
 	if id.Topic == "" || filepath.Base(name) != name {
@@ -350,8 +350,8 @@ func (d *Disk) Failed() error {
 	return d.failed
 }
 
-// fail ends all appending to the disk: a sync that failed can't be repeated, since the kernel may
-// have dropped what it was to write.
+// fail ends all appending to the disk: a failed sync can't be repeated, because the kernel may have
+// dropped the dirty pages.
 func (d *Disk) fail(err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -51,9 +51,9 @@ type Manifest struct {
 	// Gone are files that a switch or a trim took out of the log. Opening the log deletes what is
 	// left of them.
 	Gone []SegmentRef `json:"gone,omitempty"`
-	// Bad are the segments that were found damaged and not repaired yet, by their first offsets.
-	// Damage that opening the log wouldn't find is so known in the next life, too. One that isn't
-	// there or is well is no harm.
+	// Bad are the first offsets of segments that were found damaged and are not repaired yet: the
+	// next process knows damage that opening the log does not find. An entry of a segment that was
+	// removed or repaired meanwhile is harmless.
 	Bad []uint64 `json:"bad,omitempty"`
 	// Aside are the pieces that were set aside last, oldest first.
 	Aside []Aside `json:"aside,omitempty"`
@@ -99,8 +99,8 @@ const (
 	largestReason = 80
 )
 
-// opaque is bytes that the log keeps for others. In the manifest it is JSON, if that is what it is,
-// so that a person can read it.
+// opaque is bytes that the log keeps for its caller. If they are JSON, the manifest has them as
+// JSON, so that a person can read them.
 type opaque []byte
 
 // MarshalJSON implements json.Marshaler.
@@ -152,8 +152,7 @@ func (m *Manifest) end(n int) (uint64, bool) {
 	return 0, false
 }
 
-// tidy takes out what the rest of the manifest makes needless: segments and epochs below the start,
-// and what is beyond the bounds.
+// tidy removes segments and epochs below the start, and entries beyond the bounds.
 func (m *Manifest) tidy() {
 	for len(m.Segments) > 0 {
 		if end, known := m.end(0); !known || end > m.Start {
@@ -193,7 +192,7 @@ func (m *Manifest) list(segments []SegmentRef, epochs []Epoch) {
 		switch {
 		case !there:
 			m.Segments = slices.Insert(m.Segments, at, r)
-		case m.Segments[at].file() != r.file(): // of one that held nothing when it was left behind
+		case m.Segments[at].file() != r.file(): // of an empty file that was left behind
 			m.drop(m.Segments[at])
 			m.Segments[at] = r
 		}

@@ -31,7 +31,7 @@ type manifestFile struct {
 	fsys env.FS
 	dir  string
 
-	// now is what was committed last. Whoever loads it must not change it.
+	// now is the manifest that was committed last. It must not be changed.
 	now atomic.Pointer[Manifest]
 	// free is how many more segments and epochs fit, and slot how large a slot is.
 	free, slot atomic.Int64
@@ -54,8 +54,8 @@ type manifestFile struct {
 	data       []byte   // nil: next is safe already
 }
 
-// gate is a lock for what may take long. Whoever waits for it waits for a channel, so that tests in
-// a bubble of package synctest can have time pass meanwhile.
+// gate is a lock that may be held for long. Waiting for it is waiting for a channel, so time passes
+// meanwhile in tests in a bubble of package synctest.
 type gate chan struct{}
 
 func newGate() gate { return make(gate, 1) }
@@ -65,15 +65,16 @@ func (g gate) Unlock() { <-g }
 
 const (
 	manifestName = "manifest"
-	// manifestNew is a larger manifest file that is being written. One that a crash left goes at
-	// the next opening.
+	// manifestNew is a larger manifest file that is being written. After a crash the next opening
+	// removes it.
 	manifestNew = manifestName + ".new"
 	// smallestSlot is the block of a file system, so that the slots share none.
 	smallestSlot = 4 << 10
-	// largestManifest bounds what is read: as much as a log of 100 TB in segments of 64 MiB needs.
+	// largestManifest bounds the size of a manifest that is read: a log of 100 TB in segments of 64
+	// MiB needs as much.
 	largestManifest = 256 << 20
-	// stateRoom is how much of a slot is kept for the state: Copy, Aside and Bad. A change of state
-	// so needs no room on the disk.
+	// stateRoom is the part of a slot that is reserved for the state (Copy, Aside and Bad), so that
+	// a change of state needs no room on the disk.
 	stateRoom = 2 << 10
 	// listingSize is how long a segment or an epoch in a manifest is, at most.
 	listingSize = 96
@@ -181,7 +182,7 @@ func sameBut(a, b *Manifest) bool {
 	return err == nil && otherErr == nil && string(x) == string(y)
 }
 
-// take makes m what is committed; n is how long it is without its state.
+// take makes m the committed manifest; n is its size without its state.
 func (f *manifestFile) take(m *Manifest, n int64) {
 	f.now.Store(m)
 	f.length = n
@@ -266,8 +267,8 @@ func (f *manifestFile) sync() error {
 	return nil
 }
 
-// park closes the file of a change until it is synced or committed. A sync that fails meanwhile is
-// told to whoever opens the file next. mu is held.
+// park closes the file of a change until it is synced or committed. The kernel reports an error of
+// write-back in between to the next descriptor of the file. mu is held.
 func (f *manifestFile) park() {
 	if f.file != nil {
 		_ = f.file.Close()
@@ -313,7 +314,7 @@ func (f *manifestFile) commit(durable uint64) {
 // abandon ends a change. mu is held.
 func (f *manifestFile) abandon() {
 	if f.file != nil {
-		_ = f.file.Close() // what it was to say of the bytes, its Sync has said
+		_ = f.file.Close() // an error of its bytes was returned by Sync
 	}
 	f.next, f.file, f.data = nil, nil, nil
 }
@@ -379,8 +380,8 @@ func writeSlots(file env.File, data []byte, size int64) error {
 	return err
 }
 
-// manifestRoom names the file whose room an append has reserved for slots of some size. One that a
-// crash left goes at the next opening.
+// manifestRoom names the file whose room an append has reserved for slots of some size. After a
+// crash the next opening removes it.
 func manifestRoom(size int64) string { return fmt.Sprintf("%s.%d.room", manifestName, size) }
 
 // create makes the first file, or replaces one that cannot be believed. Its name is safe once it

@@ -31,7 +31,7 @@ func (e *PackedError) Error() string {
 	return fmt.Sprintf("%d packed records: at record %d: %s; each is a uvarint length and as many bytes, and nothing stands between or behind them", e.Count, e.Record, e.Reason)
 }
 
-// checkPacked reports whether count records fill exactly what is there.
+// checkPacked reports whether records has count records and nothing else.
 func checkPacked(records []byte, count int) error {
 	if count < 1 {
 		return &PackedError{Count: count, Reason: "there is none"}

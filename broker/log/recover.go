@@ -237,8 +237,8 @@ func (l *Log) footerAgain(s *segment, f env.File) error {
 	return nil
 }
 
-// endsBefore reports whether a segment is whole, and what is missing stood behind it; and lets it
-// end where it does.
+// endsBefore reports whether a segment is whole up to where its footer says that it ends, and is
+// only shorter than expected. If so, it sets the segment's end.
 func (l *Log) endsBefore(s *segment, f env.File, found *lookup) bool {
 	short, is := errors.AsType[*shortError](found.footer)
 	if !is || short.end >= s.end || len(found.damages) != 1 || found.damages[0].from != short.end {

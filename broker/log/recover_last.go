@@ -69,8 +69,8 @@ func (l *Log) recoverLast(s *segment, o *opening) (used bool, err error) {
 	if s.file == 0 {
 		s.size = s.pos // it was written by an earlier version, whose files are not written run by run
 	}
-	// Nothing may be built on what was read before it is safe. And what was cut must not come back
-	// behind what is written in its place.
+	// Bytes that were read have to be safe before anything is appended. Cut bytes must not return
+	// behind the bytes that replace them.
 	if found.cut || unsealed || found.proven < s.pos {
 		if err := f.Sync(); err != nil {
 			return false, &syncError{err}

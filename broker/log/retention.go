@@ -59,7 +59,7 @@ func PlanRetention(segments []SegmentInfo, start uint64, now time.Time, policy R
 		large := policy.Bytes > 0 && bytes-s.Bytes >= policy.Bytes
 		many := policy.Messages > 0 && end-s.End >= policy.Messages
 		if s.Active {
-			// What is behind a time in the future needs a segment of its own to be as old as it is.
+			// Records after one with a time in the future need another segment, whose age is theirs.
 			due := now.Sub(s.First) > policy.Age/limits.SegmentsPerAge || s.Last.Sub(now) > timeSlack
 			plan.Roll = policy.Age > 0 && s.End > s.Base && due
 			large, many = false, false

@@ -160,8 +160,8 @@ func (l *Log) scrub(ctx context.Context, s *segment, pace *Pace) (out []CorruptE
 		out = append(out, CorruptError{File: s.path, Pos: d.pos, From: d.from, Next: d.next, Reason: d.reason})
 	}
 	if len(out) > 0 {
-		// Who reads it next needn't find that out. What is whole is not kept in memory for having
-		// been looked at.
+		// The next reader knows the damage then. The index of a whole segment is not kept in memory
+		// because of a scrub.
 		s.lookup.Store(&lookup{index: fresh.index, pos: fresh.pos, damages: found.damages, whole: true})
 	}
 	if c, ok := f.(sealed); ok && c.check() != nil {

@@ -25,13 +25,12 @@ import (
 //
 // (and in version 2, of a segment with sparse batches: u64 offsets without a record, u64 judged;
 // see Batch.judged) and a trailer that says where the footer is: u64 position, u32 CRC-32C of it,
-// u32 magic. A footer only saves time: what it says is made again from the batches when it is
-// damaged.
+// u32 magic. A footer only saves time: a damaged one is rebuilt from the batches.
 type segment struct {
 	base uint64
 	gen  uint64 // generation of the file
 	path string
-	file uint32 // its number, as the header says; 0 of one that wasn't written run by run
+	file uint32 // its number in the header; 0: it was not written run by run
 
 	// Guarded by the log's mu while the segment is active, unchanging afterwards.
 	end         uint64 // offset after the last record
@@ -43,7 +42,7 @@ type segment struct {
 	holes       uint64  // offsets without a record
 	judged      uint64  // greatest of its batches
 	closed      bool    // takes no more batches
-	stored      int64   // bytes on the disk of one that is compressed; 0 of a plain one
+	stored      int64   // bytes on the disk, if it is compressed; 0: it is plain
 	stubborn    bool    // not to be compressed
 	bad         bool    // it was found damaged; guarded by the log's mu
 	gap         bool    // the next batch stands behind damage, so reading has to begin there
@@ -51,13 +50,13 @@ type segment struct {
 	// Guarded by the log's mu.
 	checked int64 // when it was read from front to end last, or written; Unix seconds; 0: unknown
 	before  holesBefore
-	written int64 // what stands before is in the file
-	synced  int64 // what stands before is safe
+	written int64 // everything before is in the file
+	synced  int64 // everything before is safe
 
 	newName bool  // the directory has to be synced; the committer's
-	zeroed  int64 // what stands before was written, if only with zeros; the committer's
+	zeroed  int64 // everything before was written, if only with zeros; the committer's
 
-	lookup atomic.Pointer[lookup] // of one that is closed; loaded when it is read
+	lookup atomic.Pointer[lookup] // of a closed segment; loaded when it is read
 
 	handle handle
 }

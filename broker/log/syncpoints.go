@@ -277,7 +277,7 @@ func (j *pointJournal) write(now time.Time, open func() []*Log) {
 	j.unsynced = true
 }
 
-// take makes the other file the current one, and as long as it takes for what it is to begin with.
+// take switches to the other file, and makes it pointsTimes as long as its first entries, at least.
 func (j *pointJournal) take(first int64) error {
 	j.current, j.at = 1-j.current, 0
 	j.turn++

@@ -16,7 +16,7 @@ type Hold struct {
 	offset uint64
 }
 
-// Hold keeps the log's start from passing offset, or what is retained now if that begins later.
+// Hold keeps the log's start from passing offset, or the present start if that is later.
 func (l *Log) Hold(offset uint64) *Hold {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -283,8 +283,7 @@ func (l *Log) endAt(base uint64) error {
 }
 
 // shorten cuts what a segment's file, a plain one, holds from where the segment ends on, and seals
-// it. It is done again by the next opening if a crash cuts it short. mu is held, or nobody knows
-// the log yet.
+// it. After a crash the next opening repeats it. mu is held, or the log is not shared yet.
 func (l *Log) shorten(s *segment, f env.File, index []indexEntry) error {
 	until := s.end
 	pos, err := l.positionOf(until, s, f, index)
