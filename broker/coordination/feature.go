@@ -13,11 +13,13 @@ import (
 // A broker announces its features in its registration and in the hello of each connection. Rules:
 //
 //  1. A frame is sent only on a connection whose other end announced its feature.
-//  2. A value in etcd, or a format that another broker may read, is written only while
-//     State.AllAnnounce says so.
-//  3. A feature is announced for as long as its frames, fields or formats may be in use. A broker
-//     that is away when rule 2 is judged may come back without the feature, so a reader refuses
-//     what it does not know by name.
+//  2. A field in etcd that earlier versions ignore without harm is written at once. Any other field
+//     is written only if all registered brokers announce the feature (FeatureGenerations).
+//  3. A feature is announced for as long as its frames or fields may be in use. A broker that is
+//     away when rule 2 is judged may come back without the feature, so a reader refuses what it
+//     does not know by name.
+//  4. Formats on a broker's disk need no feature: no other broker reads them. Earlier versions
+//     refuse them by name.
 type Feature string
 
 // The features of this program.
@@ -95,15 +97,4 @@ func (s *FeatureSet) UnmarshalJSON(data []byte) error {
 	}
 	*s = MakeFeatureSet(features...)
 	return nil
-}
-
-// AllAnnounce reports whether every registered broker announces a feature. It reports false if no
-// broker is registered.
-func (s *State) AllAnnounce(f Feature) bool {
-	for i := range s.Brokers {
-		if !s.Brokers[i].Features.Has(f) {
-			return false
-		}
-	}
-	return len(s.Brokers) > 0
 }

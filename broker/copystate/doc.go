@@ -51,7 +51,7 @@
 //	    failure: a member that returns vouches only while nobody leads. A single replica stays the
 //	    leader.
 //
-// After a crash, the next incarnation starts with the State in the manifest, and opening adds what
-// it finds. A crash between an event and its Keep loses the record of the damage, not the damage.
-// The next incarnation finds it again, and is not named in the set before it has looked.
+// When the process dies, the next incarnation starts with the State in the manifest, and opening
+// adds what it finds. A crash between an event and its Keep loses the record of the damage, not the
+// damage. The next incarnation finds it again, and is not named in the set before it has looked.
 package copystate

@@ -24,7 +24,7 @@ var rewrite = flag.Bool("rewrite", false, "write what happens into the transcrip
 //	harmed TEXT, failed TEXT led=3 memory, repaired, unrepairable TEXT, aside, contradicted TEXT
 //	seen 3 earlier nobody           the shard's key: epoch, own entry, leader
 //	seen 4 current self doubted leading alone others caught-up
-//	cannot open 4 current self      an attempt to open the logs fails; further words are those of seen
+//	cannot open 4 current self      an attempt to open the logs fails; more words are those of seen
 //	cannot open restored            the same of a shard of an earlier generation of etcd
 //	gone                            the logs were deleted, or set aside for good
 //	caught up 3

@@ -5,5 +5,7 @@
 //	origins.go  the forwarded messages that a shard's log contains: numbers and offsets by sender
 //	frame.go    the encoding of frames between sender and leader
 //
+// Nothing here outlives a process, except the numbers that batches of the log name (ExtensionType).
+//
 // Package sender has the other part: locks, links and timers, and the invariants F1 to F8 of both.
 package forward

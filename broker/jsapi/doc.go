@@ -3,7 +3,8 @@ Package jsapi encodes and decodes the JetStream API: subjects and answers of its
 consumer configurations and the Topics and Subscriptions that they map to, ack subjects and
 payloads, pull requests and statuses, publish headers and PubAcks.
 
-The package is pure: no I/O, no clock, no goroutine, no state. Package jetstream serves the API.
+The package is pure: no I/O, no clock, no goroutine, and no state that could be lost with a process.
+Package jetstream serves the API.
 
 A stream is one shard of a Topic. Stream sequences are the shard's offsets: dense, starting at 1.
 A durable consumer is a Subscription.

@@ -1,5 +1,3 @@
-// Package limits names every bound of a broker in one place, each with its reason. Profiles scale
-// the few that depend on the size of the node.
 package limits
 
 import (

@@ -56,4 +56,7 @@
 //	    present, and all brokers have reported their copies, the copy that goes furthest leads, and
 //	    the set is that one and the replicas that go equally far (electRestored). A shard without a
 //	    key may be younger than the backup: its copies are compared in the same way (placeRestored).
+//
+// When the controller's process dies, some transactions of its plan are written. The next
+// controller plans from the shards as they are (P9).
 package placement

@@ -12,5 +12,5 @@
 //	X3  The generation changes whenever the leaves, groups or peers that some subject reaches may
 //	    have changed, and not when only the members of one of them have. Matches are cached by it.
 //
-// The index is in memory. After a crash it is rebuilt from what clients and links announce.
+// The index is in memory. The next process rebuilds it from what clients and links announce.
 package subject

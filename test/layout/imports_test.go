@@ -5,45 +5,37 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
 const module = "github.com/carillon-mq/carillon"
 
-// rooms are the packages below broker/ from the ground up: each may import those before it.
-var rooms = []string{
-	"env",
-	"clock",
-	"limits",
-	"work",
-	"protocol",
-	"subject",
-	"log",
-	"scrub",
-	"upkeep",
-	"stall",
-	"copystate", "coordination",
-	"placement",
-	"replica",
-	"publish",
-	"records",
-	"dedup",
-	"forward",
-	"sender",
-	"topic",
-	"subscription",
-	"session",
-	"route",
-	"jsapi",
-	"jetstream",
-	"admin",
-	"membership",
-	"metrics",
-	"monitoring",
-}
+// rooms are the packages below broker/ in the order of docs/architecture.md, section Packages: each
+// may import those before it.
+var rooms = sync.OnceValue(func() (names []string) {
+	page, err := os.ReadFile("../../docs/architecture.md")
+	if err != nil {
+		return nil
+	}
+	_, text, _ := strings.Cut(string(page), "\n## Packages\n")
+	_, text, _ = strings.Cut(text, "\nbroker/ ")
+	for _, line := range strings.Split(text, "\n")[1:] {
+		listed := regexp.MustCompile(`^  ((?:[a-z]+/ ?)+) `).FindStringSubmatch(line)
+		if listed == nil {
+			break
+		}
+		for _, name := range strings.Fields(listed[1]) {
+			names = append(names, strings.TrimSuffix(name, "/"))
+		}
+	}
+	return names
+})
 
 type pkg struct {
 	ImportPath string
@@ -76,7 +68,7 @@ func trouble(from, to string) string {
 			return -1
 		}
 		name, _, _ = strings.Cut(name, "/")
-		return slices.Index(rooms, name)
+		return slices.Index(rooms(), name)
 	}
 	within := func(path, top string) bool { return path == top || strings.HasPrefix(path, top+"/") }
 	top, _, _ := strings.Cut(from, "/")
@@ -107,6 +99,25 @@ func trouble(from, to string) string {
 }
 
 func TestImportsRunAsDrawn(t *testing.T) {
+	var there []string
+	entries, err := os.ReadDir("../../broker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			there = append(there, e.Name())
+		}
+	}
+	for _, name := range there {
+		doc, err := os.ReadFile("../../broker/" + name + "/doc.go")
+		if err != nil || !strings.Contains(string(doc), "process") {
+			t.Errorf("broker/%s has no doc.go that says what the end of a process means there: %v", name, err)
+		}
+	}
+	if listed := slices.Sorted(slices.Values(rooms())); !slices.Equal(listed, there) {
+		t.Errorf("docs/architecture.md lists the packages\n%v\nand broker has\n%v", listed, there)
+	}
 	seen := 0
 	for _, p := range packages(t) {
 		from := strings.TrimPrefix(p.ImportPath, module+"/")
