@@ -56,6 +56,7 @@ type client struct {
 // operation is a message that was published, once or again.
 type operation struct {
 	client   *client
+	life     *life   // that it was published to
 	shard    shardID // that has to keep it
 	subject  string
 	value    string
@@ -223,6 +224,7 @@ func (c *client) send(ops []*operation) {
 	w, l := c.w, c.life
 	var messages []protocol.Message
 	for _, op := range ops {
+		op.life = l
 		w.judge.called(op)
 		reply := fmt.Sprintf("_R.%d", op.call)
 		var headers []string

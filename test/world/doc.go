@@ -62,6 +62,7 @@
 //	    compared soon, and it can be deleted again.
 //	J11 A broker that died scrubs its disk soon after its start, whether anybody reads from it or
 //	    not. So damage on all replicas, some minutes apart, loses nothing.
+//	J12 Messages of one connection stand in the order in which it published them.
 //
 // CARILLON_SEED=n runs one seed, CARILLON_SEEDS=a-b a range; CARILLON_TRACE=file has the transcript
 // of one written; CARILLON_FAULTS names the faults that strike, CARILLON_FOUND the classes that are

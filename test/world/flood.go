@@ -36,7 +36,7 @@ func (c *client) flood() {
 	var messages []protocol.Message
 	for range floodBurst {
 		c.count++
-		op := &operation{client: c, subject: fmt.Sprintf("%s.%s.%d", c.topic.name, c.name, c.rng.IntN(ownSubjects)), value: fmt.Sprintf("%s#%d", c.name, c.count), expects: c.kind}
+		op := &operation{client: c, subject: fmt.Sprintf("%s.%s.%d", c.topic.name, c.name, c.rng.IntN(ownSubjects)), value: fmt.Sprintf("%s#%d", c.name, c.count), expects: c.kind, life: l}
 		op.shard = c.topic.shard(c.topic.shardOf(op.subject))
 		w.judge.called(op)
 		messages = append(messages, message(op.subject, "", op.value+strings.Repeat(".", floodBytes)))

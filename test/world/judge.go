@@ -195,8 +195,41 @@ func (j *judge) final(id shardID, copies []copied) {
 		}
 	}
 	all := h.everything(copies)
+	j.sequence(h, all)
 	j.answers(h, all)
 	j.registers(h, all)
+}
+
+// connection is what a client has published to one process.
+type connection struct {
+	client *client
+	life   *life
+}
+
+// sequence checks that messages of a connection stand in the order in which it published them. A
+// message that was published again may stand where its second one came.
+func (j *judge) sequence(h *history, log copied) {
+	published := map[string]*operation{}
+	for _, op := range h.ops {
+		if _, again := published[op.value]; again {
+			published[op.value] = nil
+		} else {
+			published[op.value] = op
+		}
+	}
+	last := map[connection]*operation{}
+	for _, r := range log.records {
+		op := published[r.value]
+		if op == nil {
+			continue
+		}
+		from := connection{op.client, op.life}
+		if before := last[from]; before != nil && before.call > op.call {
+			j.w.fail("%s: %s stands at %d behind %s, which its connection published later", h.id, op.value, r.offset, before.value)
+			return
+		}
+		last[from] = op
+	}
 }
 
 // audit goes through one copy.

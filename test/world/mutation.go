@@ -20,7 +20,7 @@ type Mutation struct {
 // mutations are each found in a few worlds. Whoever changes a place that one names says anew where
 // the rule stands.
 func mutations() []Mutation {
-	return slices.Concat(mutationsOfReplication, mutationsOfKinds, mutationsOfFindings)
+	return slices.Concat(mutationsOfReplication, mutationsOfForwarding, mutationsOfKinds, mutationsOfFindings)
 }
 
 // mutationsOfFindings take away rules that the product had first, and what was mended since.

@@ -46,6 +46,32 @@ var mutationsOfReplication = []Mutation{
 		{"broker/copystate/apply.go", "\tif e.Damage != \"\" {\n\t\ts = s.doubt(Damaged", "\tif false {\n\t\ts = s.doubt(Damaged"},
 		{"broker/copystate/apply.go", "\ts = s.doubt(Damaged, e.Reason, e.Epoch)\n\ts.failedEpoch", "\ts.failedEpoch"}},
 		Faults: []string{"bits flip", "kill one"}, Found: []Class{FlippedBits}},
+	{Name: "R10: a copy that lacks segments follows before it has fetched them", Edits: []edit{
+		{"broker/copystate/apply.go", "\tcase s.doubts&Damaged != 0:\n\t\treturn s, []Action{Repair}\n", "\tcase s.doubts&Damaged != 0:\n\t\treturn s, []Action{Follow}\n"}},
+		Faults: []string{"bits flip", "kill one"}, Found: []Class{FlippedBits}},
+}
+
+// mutationsOfForwarding take away rules of the way from a publisher to the leader (package sender).
+var mutationsOfForwarding = []Mutation{
+	{Name: "F3: a leader takes messages behind a gap, and what was missing later", Edits: []edit{
+		{"broker/topic/judge.go", "\tcase seq > o.Last+1:\n", "\tcase false:\n"},
+		{"broker/topic/judge.go", "\t\to.Last = max(o.Last, seq)\n\t\tin.refuse(s.shard, &publish.ForgottenError{Topic: s.shard.name})\n",
+			"\t\treturn numberNew\n"}},
+		Faults: []string{"kill one", "drain leadership"}, Readers: []string{"flood"}, Says: "which its connection published later"},
+	{Name: "F4: followers don't keep the numbers of messages", Edits: []edit{
+		{"broker/topic/follow.go", "\tw.origins.Note(b, forward.Mono())\n", "\t_ = forward.Mono\n"}},
+		Faults: []string{"kill one", "drain leadership", "cut in two"}, Says: "stands at"},
+	{Name: "F4: batches don't name the numbers of their messages", Edits: []edit{
+		{"broker/topic/append.go", "\tin.sign(in.from.Source, in.from.Floor)\n", ""}},
+		Faults: []string{"kill one", "drain leadership", "cut in two"}, Says: "stands at"},
+	{Name: "F4: a leader keeps messages of which it can't know whether they were kept", Edits: []edit{
+		{"broker/topic/judge.go", "case seq > o.Last && (seq >= in.from.Below || s.origins.Knows(", "case seq > o.Last && (true || s.origins.Knows("},
+		{"broker/topic/judge.go", "\t\to.Last = max(o.Last, seq)\n\t\tin.refuse(s.shard, &publish.ForgottenError{Topic: s.shard.name})\n",
+			"\t\treturn numberNew\n"}},
+		Faults: []string{"kill one", "drain leadership", "cut in two", "kill"}, Says: "stands at"},
+	{Name: "F6: answers that wait when leadership ends are given", Edits: []edit{
+		{"broker/topic/ack.go", "if p := s.unreplicated[n]; p.end > high {", "if p := s.unreplicated[n]; false && p.end > high {"}},
+		Faults: []string{"kill one", "drain leadership", "cut in two", "cut off one"}},
 }
 
 // mutationsOfKinds take away what Topics are promised that are not plain.
