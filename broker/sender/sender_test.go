@@ -183,6 +183,44 @@ func TestAnotherLinkOrEpochBeginsARound(t *testing.T) {
 	}
 }
 
+// A former leader may be deposed: what it refuses may be kept by its successor, so its refusal is
+// dropped. What it acknowledges is kept. A refusal of the present round counts.
+func TestARefusalCountsInItsOwnRoundOnly(t *testing.T) {
+	fw, s, hub := newShard(state{leader: "a", epoch: 1, replicas: 3})
+	sent := &frames{}
+	link := fw.Attach("a", sent)
+	s.publish("r1")
+	s.publish("r2")
+	former := sent.all[sent.count()-1].Round
+	s.now.Store(&state{leader: "a", epoch: 2, replicas: 3})
+	s.sender.look(time.Now())
+	present := sent.all[sent.count()-1].Round
+	if former == present {
+		t.Fatalf("another epoch began no round after %d", former)
+	}
+	answer := func(round uint32, fill func(a *forward.Answers)) {
+		var a forward.Answers
+		fill(&a)
+		a.Flush()
+		frame := append(forward.AppendFrameHead(nil, forward.FrameAnswers, "id-orders", 0, sent.all[0].Source, round), a.Buf...)
+		if err := link.Take(frame); err != nil {
+			t.Fatal(err)
+		}
+		link.Flush()
+	}
+	refused := func(a *forward.Answers) { a.Refused(2, plain{}, "orders", errors.New("refused")) }
+	answer(former, func(a *forward.Answers) {
+		refused(a)
+		a.Single(1, 7, 0, false)
+	})
+	expect(t, hub, "r1: kept")
+	if held := fw.Stats(); held.Messages != 1 || len(hub) != 0 {
+		t.Errorf("it holds %+v, and %d more answers", held, len(hub))
+	}
+	answer(present, refused)
+	expect(t, hub, "r2: refused")
+}
+
 // An answer of a former leader may come while the leader on this broker reads the message that is
 // answered. The publisher gets the answer at once; the memory stays until the leader has read it.
 func TestALateAnswerFreesNothingThatTheLeaderReads(t *testing.T) {
