@@ -5,6 +5,7 @@
 // objects with a version in "v":
 //
 //	generation            how often etcd was restored from a backup (history)
+//	settling              the generation that began lately, on a lease of its own (G5)
 //	owner                 the identity of the Broker resource that the keys belong to
 //	brokers/<id>          a Broker, on a lease; its generation and create revision are the broker's
 //	                      incarnation

@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"context"
 	"fmt"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -16,6 +17,11 @@ import (
 //	G2  A registration of an earlier generation is none. Its broker registers again.
 //	G3  Each transaction that compares a registration compares the generation, too.
 //	G4  A shard of an earlier generation has no leader, and its in-sync set is not believed.
+//	G5  A generation settles for as long as a lease lasts. The key settling is on a lease of its
+//	    own: it is written with the generation, and again before a registration of an earlier
+//	    generation is removed. So a broker that is alive is registered in this generation, or
+//	    still in an earlier one, or the generation settles, unless it takes longer than a lease
+//	    to reach etcd. Then it counts as away, as at any other time.
 const revisionBits = 44
 
 // incarnation returns the incarnation of a registration with that create revision.
@@ -41,6 +47,7 @@ const generationValueVersion = 1
 const maxGeneration = 1<<(63-revisionBits) - 1
 
 func (c *Client) generationKey() string { return c.prefix + "generation" }
+func (c *Client) settlingKey() string   { return c.prefix + "settling" }
 
 // encodeGeneration returns the value of the key. It depends on the number only, since transactions
 // compare it.
@@ -61,6 +68,26 @@ func decodeGeneration(kv *mvccpb.KeyValue) (int64, error) {
 		return 0, fmt.Errorf("decode %s: %d is no generation (write 1 to %d)", kv.GetKey(), value.Generation, int64(maxGeneration))
 	}
 	return value.Generation, nil
+}
+
+// settle has a generation settle for as long as a lease lasts, from now on.
+func (c *Client) settle(ctx context.Context, generation int64) error {
+	lease, err := c.grant(ctx)
+	if err != nil {
+		return err
+	}
+	done, err := c.transact(ctx, []clientv3.Cmp{c.in(generation)}, []clientv3.Op{c.settling(generation, lease)})
+	if err != nil {
+		return fmt.Errorf("put %s: %w", c.settlingKey(), err)
+	}
+	if !done.Succeeded {
+		return fmt.Errorf("put %s: etcd is not in generation %d any more (look again)", c.settlingKey(), generation)
+	}
+	return nil
+}
+
+func (c *Client) settling(generation int64, lease clientv3.LeaseID) clientv3.Op {
+	return clientv3.OpPut(c.settlingKey(), encodeGeneration(generation), clientv3.WithLease(lease))
 }
 
 // in compares that etcd is in a generation.

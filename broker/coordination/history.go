@@ -271,7 +271,12 @@ func (h *history) raise(ctx context.Context, from, to int64) (revision int64, er
 	if to > maxGeneration {
 		return 0, fmt.Errorf("raise the generation of etcd: %d is the last one (make a new Broker)", int64(maxGeneration))
 	}
-	done, err := h.c.transact(ctx, []clientv3.Cmp{h.c.in(from)}, []clientv3.Op{clientv3.OpPut(h.c.generationKey(), encodeGeneration(to))})
+	lease, err := h.c.grant(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("raise the generation of etcd to %d: %w", to, err)
+	}
+	done, err := h.c.transact(ctx, []clientv3.Cmp{h.c.in(from)},
+		[]clientv3.Op{clientv3.OpPut(h.c.generationKey(), encodeGeneration(to)), h.c.settling(to, lease)})
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("raise the generation of etcd to %d: %w", to, err)

@@ -76,21 +76,26 @@ type registration struct {
 	generation  int64            // of etcd, at the last registration
 }
 
-// register creates the key under a new lease. It first revokes what an earlier attempt of this
+// register creates the key under a new lease. Before that it revokes what an earlier attempt of this
 // process left, so a key that it finds then belongs to another process.
 //
 // Each request has a deadline of its own: a slow etcd delays a registration, and does not prevent
 // it.
 func (r *registration) register(ctx context.Context) error {
-	if err := r.end(ctx); err != nil {
-		return err
-	}
 	generation, _, err := r.c.history.resolve(ctx)
 	if err != nil {
 		return err
 	}
+	if r.lease != 0 && r.generation < generation {
+		if err := r.c.settle(ctx, generation); err != nil {
+			return err
+		}
+	}
+	if err := r.end(ctx); err != nil {
+		return err
+	}
 	count := r.c.history.count()
-	if err := r.grant(ctx); err != nil {
+	if r.lease, err = r.c.grant(ctx); err != nil {
 		return err
 	}
 	self := r.self
@@ -107,7 +112,7 @@ func (r *registration) register(ctx context.Context) error {
 	when := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(r.key), "=", 0), r.c.in(generation)}
 	put, err := r.c.transact(ctx, when, then, clientv3.OpGet(r.key))
 	if err == nil && !put.Succeeded && readResult(put, 0) != nil {
-		if err := r.deleteStale(ctx, readResult(put, 0)); err != nil {
+		if err := r.deleteStale(ctx, readResult(put, 0), generation); err != nil {
 			return err
 		}
 		put, err = r.c.transact(ctx, when, then)
@@ -131,22 +136,21 @@ func (r *registration) register(ctx context.Context) error {
 	return nil
 }
 
-// grant begins the lease.
-func (r *registration) grant(ctx context.Context) error {
+// grant begins a lease.
+func (c *Client) grant(ctx context.Context) (clientv3.LeaseID, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	grant, err := r.c.etcd.Grant(ctx, int64(r.c.ttl/time.Second))
+	grant, err := c.etcd.Grant(ctx, int64(c.ttl/time.Second))
 	if err != nil {
-		return fmt.Errorf("grant a lease: %w", err)
+		return 0, fmt.Errorf("grant a lease: %w", err)
 	}
-	r.lease = grant.ID
-	return nil
+	return grant.ID, nil
 }
 
 // deleteStale deletes the key of an earlier process with this identity. The key is never
 // overwritten, since it would keep its create revision, which is the incarnation. Its lease is
 // revoked with everything that the dead process attached to it.
-func (r *registration) deleteStale(ctx context.Context, found *mvccpb.KeyValue) error {
+func (r *registration) deleteStale(ctx context.Context, found *mvccpb.KeyValue, generation int64) error {
 	id := r.c.brokerID([]byte(r.key))
 	newer := incarnation(r.generation, found.CreateRevision)
 	if other, err := decodeBroker(id, found.CreateRevision, found.Value); err == nil {
@@ -154,6 +158,11 @@ func (r *registration) deleteStale(ctx context.Context, found *mvccpb.KeyValue) 
 	}
 	if r.incarnation != 0 && newer > r.incarnation {
 		return &SupersededError{ID: id, Newer: newer}
+	}
+	if GenerationOf(newer) < generation {
+		if err := r.c.settle(ctx, generation); err != nil {
+			return err
+		}
 	}
 	if found.Lease != 0 {
 		if err := r.revoke(ctx, clientv3.LeaseID(found.Lease)); err != nil {

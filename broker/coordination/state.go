@@ -16,6 +16,8 @@ type State struct {
 	Generation int64      // of etcd: the time between two restores from a backup
 	Controller Controller // Term 0: none
 	Brokers    []Broker   // registered in this generation, sorted by id
+	Former     []Broker   // still registered in an earlier generation, sorted by id
+	Settling   bool       // brokers may be alive and not registered at all (G5)
 
 	topics     table[*Topic]     // by name
 	byTopic    table[*topicKeys] // by id of the Topic

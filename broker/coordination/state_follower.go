@@ -26,6 +26,7 @@ type follower struct {
 	reports    map[string]report
 	reported   map[string]int64 // revisions of the reports
 	generation int64
+	settling   int64 // the generation that settles; 0: none
 	// distrust is set after a restore, until everything was read again: an equal revision is no
 	// equal value then.
 	distrust bool
@@ -61,6 +62,11 @@ func (f *follower) put(kv *mvccpb.KeyValue) {
 		var generation int64
 		if generation, err = decodeGeneration(kv); err == nil && f.generation != generation {
 			f.generation, f.changes.Brokers, f.changes.Controller = generation, true, true
+		}
+	case "settling":
+		var settling int64
+		if settling, err = decodeGeneration(kv); err == nil && f.settling != settling {
+			f.settling, f.changes.Brokers = settling, true
 		}
 	case "controller":
 		var controller Controller
@@ -241,6 +247,10 @@ func (f *follower) remove(raw []byte) {
 		if f.generation != 0 {
 			f.generation, f.changes.Brokers, f.changes.Controller = 0, true, true
 		}
+	case "settling":
+		if f.settling != 0 {
+			f.settling, f.changes.Brokers = 0, true
+		}
 	case "controller":
 		if f.controller.Term != 0 {
 			f.controller, f.changes.Controller = Controller{}, true
@@ -313,6 +323,9 @@ func (f *follower) keys() []string {
 	if f.generation != 0 {
 		keys = append(keys, f.c.generationKey())
 	}
+	if f.settling != 0 {
+		keys = append(keys, f.c.settlingKey())
+	}
 	if f.controller.Term != 0 {
 		keys = append(keys, f.c.controllerKey())
 	}
@@ -333,7 +346,10 @@ func (f *follower) settled(revision int64) {
 	clear(f.fresh)
 	if f.changes.Brokers || !f.known {
 		next.Brokers = slices.SortedFunc(maps.Values(f.brokers), func(a, b Broker) int { return strings.Compare(a.ID, b.ID) })
-		next.Brokers = slices.DeleteFunc(next.Brokers, func(b Broker) bool { return GenerationOf(b.Incarnation) != f.generation })
+		former := func(b Broker) bool { return GenerationOf(b.Incarnation) != f.generation }
+		next.Former = slices.DeleteFunc(slices.Clone(next.Brokers), func(b Broker) bool { return !former(b) })
+		next.Brokers = slices.DeleteFunc(next.Brokers, former)
+		next.Settling = f.settling == f.generation && f.generation > 0
 	}
 	if f.changes.Unreadable {
 		next.unreadable = maps.Clone(f.unreadable)

@@ -12,6 +12,11 @@ import (
 // Facts is the input of a plan.
 type Facts struct {
 	Brokers []coordination.Broker // the members
+	// Former are the brokers that are still registered in an earlier generation of etcd.
+	Former []coordination.Broker
+	// Settling reports that brokers may be alive that are not registered at all, since the
+	// generation began lately.
+	Settling bool
 	// Drains are the drains of brokers by id. The brokers need not be members.
 	Drains map[string]coordination.DrainMode
 	Topics []*coordination.Topic
@@ -37,7 +42,7 @@ type Facts struct {
 // FactsOf returns the facts of a State about the given Topics, or about all if none is given.
 func FactsOf(state *coordination.State, topics ...*coordination.Topic) Facts {
 	facts := Facts{
-		Brokers: state.Brokers, Drains: state.Drains(), Topics: topics,
+		Brokers: state.Brokers, Former: state.Former, Settling: state.Settling, Drains: state.Drains(), Topics: topics,
 		Shards: state.Shards, Reported: state.Reported, MaxShards: MaxShards, Generation: state.Generation, ReportedIn: state.ReportedIn,
 	}
 	if len(topics) == 0 {

@@ -24,8 +24,9 @@ func (p *planner) begins() int64 { return p.facts.Generation*epochLeap + max(p.f
 // believed, since acknowledged records may be elsewhere by now:
 //
 //  1. It waits until every replica is present, and until every present broker has reported its
-//     copies, also those that the restored shard does not name. A Topic that allows unclean
-//     elections waits for present brokers only.
+//     copies, also those that the restored shard does not name. Brokers that are still registered
+//     in an earlier generation, or had no time to register, are waited for (unregistered). A Topic
+//     that allows unclean elections waits for all of these, and not for other replicas.
 //  2. The copy that goes furthest leads. It holds everything that was acknowledged: a leader was
 //     elected from those that had it, and wrote its epoch behind it.
 //  3. The set begins with the leader and the replicas that go equally far. Nobody else vouches.
@@ -55,6 +56,7 @@ func (p *planner) electRestored(it item) {
 	}
 	best := p.furthestRestored(it, said)
 	switch unclean := it.topic.Spec.UncleanElection; {
+	case p.unregistered(it):
 	case len(opening) > 0:
 		p.wait(it, CopiesOpening, fmt.Sprintf("waits, after etcd was restored from a backup, until %s has said how far its copy goes (look at the broker's log if this lasts)", oneOf(opening)))
 	case len(away) > 0 && !unclean:
@@ -71,7 +73,8 @@ func (p *planner) electRestored(it item) {
 // placeRestored handles a shard that etcd lacks, since it may be younger than the backup that etcd
 // was restored from. It returns false if the shard is new:
 //
-//  1. It waits until every present broker has reported its copies.
+//  1. It waits until every present broker has reported its copies, and for brokers that may be
+//     alive (unregistered).
 //  2. If some have a copy, these are the replicas, and the one that goes furthest leads.
 //  3. If none has one, the shard is placed anew. Copies of brokers that are away are not known.
 func (p *planner) placeRestored(where place) bool {
@@ -90,10 +93,31 @@ func (p *planner) placeRestored(where place) bool {
 		}
 	}
 	switch {
+	case p.unregistered(it):
 	case len(silent) > 0:
 		p.wait(it, CopiesOpening, fmt.Sprintf("waits, since etcd was restored from a backup, until %s has said which copies it has (look at the broker's log if this lasts)", oneOf(silent)))
 	case len(s.Replicas) > 0:
 		p.electRestored(it)
+	default:
+		return false
+	}
+	return true
+}
+
+// unregistered has a shard wait for brokers that may be alive, and have a copy, but are not
+// registered in this generation yet: those that still are in an earlier one, until their leases
+// end; and others, for as long as the generation settles. It reports whether there may be any.
+func (p *planner) unregistered(it item) bool {
+	var ids []string
+	for _, b := range p.facts.Former {
+		ids = append(ids, b.ID)
+	}
+	slices.Sort(ids)
+	switch {
+	case len(ids) > 0:
+		p.wait(it, CopiesOpening, fmt.Sprintf("waits, since etcd was restored from a backup, until %s has registered again, or its lease ends", oneOf(ids)))
+	case p.facts.Settling:
+		p.wait(it, CopiesOpening, "waits, since etcd was restored from a backup, until all brokers have had the time to register again, which takes seconds")
 	default:
 		return false
 	}

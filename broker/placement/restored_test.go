@@ -17,6 +17,8 @@ type restored struct {
 	silent  string // a broker that has not reported its copies yet
 
 	generation, stride int64
+	former             []string // brokers that are still registered in an earlier generation
+	settling           bool
 }
 
 const generation = 3
@@ -57,6 +59,10 @@ func (r *restored) plan() Plan {
 	for i, id := range r.brokers {
 		facts.Brokers = append(facts.Brokers, coordination.Broker{ID: id, Incarnation: int64(100 + i), Features: coordination.Features()})
 	}
+	for _, id := range r.former {
+		facts.Former = append(facts.Former, coordination.Broker{ID: id, Incarnation: 7})
+	}
+	facts.Settling = r.settling
 	return Decide(facts)
 }
 
@@ -181,6 +187,37 @@ func TestARestoredShardWaitsForAllReplicas(t *testing.T) {
 	r.topic.Spec.UncleanElection = true
 	if s := r.elected(t); s.Leader != "a" || s.Doubt.Epoch != s.Epoch || s.Epoch < epochLeap {
 		t.Errorf("%+v", s)
+	}
+}
+
+// Broker d has the copy that goes furthest, and the restored etcd does not say so. It is alive, but
+// registered in the former generation still, or in none. It is not overlooked.
+func TestARestoredShardWaitsForBrokersThatMayBeAlive(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		alter func(r *restored)
+	}{
+		{"as the backup has it", func(*restored) {}},
+		{"younger than the backup", func(r *restored) { r.shard = coordination.Shard{} }},
+		{"not yet on any broker that is there", func(r *restored) { r.shard = coordination.Shard{}; clear(r.said) }},
+		{"with unclean elections", func(r *restored) { r.topic.Spec.UncleanElection = true }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRestored()
+			c.alter(r)
+			r.former, r.settling = []string{"d"}, true
+			r.waits(t, CopiesOpening)
+			r.settling = false
+			r.waits(t, CopiesOpening)
+			r.former, r.settling = nil, true
+			r.waits(t, CopiesOpening)
+			r.settling = false
+			r.brokers = append(r.brokers, "d")
+			r.say("d", coordination.Suspect{Epoch: 5, End: 30, Known: 5, Whole: true})
+			if s := r.elected(t); s.Leader != "d" {
+				t.Errorf("%+v", s)
+			}
+		})
 	}
 }
 

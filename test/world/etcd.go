@@ -326,6 +326,26 @@ func (e *etcd) save() {
 	e.backup = &s
 }
 
+// saveAt makes a backup of the time of a former revision. Leases of then that have ended since are
+// not in it: nobody would renew them.
+func (e *etcd) saveAt(revision int64) {
+	e.save()
+	e.backup.revision = revision
+	clear(e.backup.leases)
+	for key, versions := range e.backup.keys {
+		versions = slices.DeleteFunc(versions, func(v version) bool { return v.revision > revision })
+		e.backup.keys[key] = versions
+		if len(versions) == 0 {
+			delete(e.backup.keys, key)
+		} else if kv := versions[len(versions)-1].kv; kv != nil && e.leases[kv.GetLease()] != nil {
+			copied := *e.leases[kv.GetLease()]
+			e.backup.leases[copied.id] = &copied
+		} else if kv != nil && kv.GetLease() != 0 {
+			delete(e.backup.keys, key)
+		}
+	}
+}
+
 func (e *etcd) restore() {
 	if e.backup == nil {
 		return

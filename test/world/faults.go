@@ -74,6 +74,7 @@ var faults = []fault{
 		w.after(w.between(2*time.Second, 15*time.Second), "etcd is restored from a backup", w.etcd.restore)
 	}},
 	{"etcd forgets a shard whose brokers are away", onlyNamed, (*world).forgetAway},
+	{"etcd forgets a shard whose brokers are late", onlyNamed, (*world).forgetLate},
 	{"late watches", "", func(w *world) {
 		for _, m := range w.some() {
 			m.lateWatch = w.between(50*time.Millisecond, 3*time.Second)

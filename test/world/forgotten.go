@@ -9,27 +9,28 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 )
 
-// Faults in which etcd is restored from a backup that lacks the shards of a Topic, as one does that
-// was made between the Topic and its shards. Each is directed at one rule of such a restore, so that
-// few worlds are needed to see whether it holds. They strike where they are named, alone and once.
+// Faults in which etcd is restored from a backup of a world's only Topic that was made before its
+// shard was placed. Each is directed at one rule of such a restore, so that few worlds are
+// needed to see whether it holds. They strike where they are named, alone and once.
 
-// forget makes a backup without the shards of a Topic.
-func (w *world) forget(d *declared) {
-	w.etcd.save()
-	for key := range w.etcd.backup.keys {
-		if strings.HasPrefix(key, "/carillon/"+clusterName+"/shards/"+d.id+"/") {
-			delete(w.etcd.backup.keys, key)
-		}
+// forget makes a backup of the time just before the first controller was elected, which then placed
+// the shard. So nobody holds the office when the backup is restored. What etcd had then is known,
+// since nothing is compacted. It reports false if the shard is not whole, or not the only one.
+func (w *world) forget(d *declared) bool {
+	if _, why := w.inSync(d, 0); why != "" || w.forgot || len(w.topics) > 1 || d.shards() > 1 {
+		return false
 	}
+	w.forgot = true
+	w.etcd.saveAt(w.etcd.keys["/carillon/"+clusterName+"/controller"][0].revision - 1)
+	return true
 }
 
-// holders returns the machines that have replicas of a Topic's first shard, if all of them are in
-// sync, and the other machines.
+// holders returns the machines that have replicas of a Topic's first shard, and the other machines.
 func (w *world) holders(d *declared) (those, others []*machine) {
-	if _, why := w.inSync(d, 0); why != "" {
+	shard := w.shard(d, 0)
+	if shard == nil {
 		return nil, nil
 	}
-	shard := w.shard(d, 0)
 	for _, m := range w.machines {
 		if slices.Contains(shard.Replicas, m.id) {
 			those = append(those, m)
@@ -46,12 +47,10 @@ func (w *world) holders(d *declared) (those, others []*machine) {
 func (w *world) forgetAway() {
 	d := w.topics[0]
 	those, others := w.holders(d)
-	if w.forgot || d.shards() > 1 || len(others) < d.spec.MinInSync {
+	if len(others) < d.spec.MinInSync || !w.forget(d) {
 		w.note("nothing is forgotten")
 		return
 	}
-	w.forgot = true
-	w.forget(d)
 	w.judge.forgotten = d
 	for _, m := range those {
 		m.on = false
@@ -61,6 +60,33 @@ func (w *world) forgetAway() {
 		w.again(m, w.between(10*time.Second, 14*time.Second))
 	}
 	w.after(w.between(0, time.Second), "etcd is restored without "+d.name, w.etcd.restore)
+}
+
+// forgetLate has etcd forget a shard while one of its brokers, which was cut off from the others,
+// lacks what those have confirmed since. After the restore that one reaches etcd at once, and the others within
+// the time of a lease. Nobody leads before they have said what they have. Some had registered after
+// the backup was made, so that the restored etcd doesn't know of them.
+func (w *world) forgetLate() {
+	d := w.topics[0]
+	those, _ := w.holders(d)
+	if len(those) < 3 || !w.forget(d) {
+		w.note("nothing is forgotten")
+		return
+	}
+	late, behind := those[1:], those[0]
+	apart := w.between(5*time.Second, 9*time.Second)
+	for _, m := range w.machines {
+		w.cut(behind.id, m.id, apart)
+		w.cut(m.id, behind.id, apart)
+	}
+	w.after(apart, "etcd is restored without "+d.name, func() {
+		w.etcd.restore()
+		for _, m := range late {
+			until := w.between(0, leaseTime*2/3)
+			w.cut(m.id, etcdName, until)
+			w.cut(etcdName, m.id, until)
+		}
+	})
 }
 
 // replaced is told of a shard's key. If the shard is a new one in place of one that etcd forgot,

@@ -77,6 +77,12 @@ var mutationsOfFindings = []Mutation{
 	{Name: "A6: a shard that a restored etcd lacks begins with epoch 1 again", Edits: []edit{
 		{"broker/placement/new.go", "	if p.facts.Generation > 0 {\n		s.Epoch", "	if false {\n		s.Epoch"}},
 		Faults: []string{"etcd forgets a shard whose brokers are away"}, Found: []Class{RestoredEtcd}, Kinds: []string{"plain"}, Says: "differ"},
+	{Name: "A6: a restored shard is led before brokers that are alive have registered again", Edits: []edit{
+		{"broker/placement/restored.go", "func (p *planner) unregistered(it item) bool {\n", "func (p *planner) unregistered(it item) bool {\n	if true {\n		return false\n	}\n"}},
+		Faults: []string{"etcd forgets a shard whose brokers are late"}, Found: []Class{RestoredEtcd}, Kinds: []string{"plain"}, Says: "acknowledged or read"},
+	{Name: "A6: a generation does not settle", Edits: []edit{
+		{"broker/coordination/state_follower.go", "next.Settling = f.settling == f.generation && f.generation > 0\n", "next.Settling = false\n"}},
+		Faults: []string{"etcd forgets a shard whose brokers are late"}, Found: []Class{RestoredEtcd}, Kinds: []string{"plain"}, Says: "acknowledged or read"},
 	{Name: "A7: a broker whose disk hangs leads on", Edits: []edit{
 		{"broker/stall/watch.go", "limit := c.Limit\n", "limit := time.Duration(0)\n"}},
 		Faults: []string{"disk hangs"}, Found: []Class{HungDisks}},
