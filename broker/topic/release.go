@@ -70,8 +70,8 @@ func (s *Service) forgetCopy(p *Shard) {
 }
 
 // drop ends serving a shard that has no replica on this broker any more. If the replica was moved
-// away by plan, its copy is deleted. Otherwise it is set aside.
-func (s *Service) drop(p *Shard) error {
+// away by plan, in this generation of etcd, its copy is deleted. Otherwise it is set aside.
+func (s *Service) drop(p *Shard, v *view) error {
 	if ids := p.logIDs(); p.logs == nil && !s.onDisk(ids[replica.Data].Name()) && !s.onDisk(ids[replica.State].Name()) {
 		s.forgetCopy(p)
 		return nil
@@ -79,7 +79,7 @@ func (s *Service) drop(p *Shard) error {
 	if err := s.release(p, &publish.LeadershipLostError{Topic: p.topic.name, Why: "other brokers have its replicas now"}); err != nil {
 		return err
 	}
-	if p.removing.Load() {
+	if v.shard != nil && p.removing.Load() == 1+v.shard.Generation {
 		s.log.Info("a replica was moved to other brokers; its copy here is deleted", "topic", p.Name())
 		return s.deleteCopy(p)
 	}

@@ -176,6 +176,36 @@ func TestACopyOfAShardThatIsYoungerThanTheBackup(t *testing.T) {
 	}
 }
 
+// A replica is being moved away when etcd is restored. The broker sees no State of the time in which
+// the copies were compared. The next one that it sees names other replicas: not by that plan, so the
+// copy is set aside. In the same generation it is the plan that was carried out.
+func TestAMoveEndsWithItsGeneration(t *testing.T) {
+	for _, restored := range []bool{false, true} {
+		n := newSite(t)
+		n.serve("orders")
+		n.expect(n.ask("orders.a", "one"), "orders@1")
+		moving := *n.shards["id-orders"]
+		moving.Epoch, moving.Leader, moving.Removing, moving.Replicas = 2, "", []string{self}, []string{"broker-b", self}
+		moving.InSync = []coordination.Replica{{Broker: "broker-b", Incarnation: 1}}
+		n.shards["id-orders"] = &moving
+		n.tell()
+		elsewhere := moving
+		elsewhere.Epoch, elsewhere.Removing, elsewhere.Replicas = 1000, nil, []string{"broker-b"}
+		setAside := uint64(0)
+		if restored {
+			elsewhere.Generation, setAside = 1, 2
+			n.generation++
+		}
+		n.shards["id-orders"] = &elsewhere
+		n.tell()
+		n.eventually("the copy is gone", func() bool { return len(n.stands()) == 0 })
+		if got := n.service.Stats().SetAside; got != setAside {
+			t.Errorf("restored is %v, and %d logs were set aside, want %d", restored, got, setAside)
+		}
+		n.stop()
+	}
+}
+
 // A shard that is placed after a restore begins with a late epoch. It is new: its leader makes a log,
 // vouches for it and leads. In a later epoch a log that isn't there is one that was lost.
 func TestAShardThatIsPlacedAfterARestore(t *testing.T) {

@@ -39,7 +39,7 @@ func (s *Service) work(p *Shard, idle bool) {
 	case v.lead || v.member:
 		err = s.serve(p, v, idle)
 	default:
-		err = s.drop(p)
+		err = s.drop(p, v)
 	}
 	if err != nil {
 		s.retryLater(p, doing, err)

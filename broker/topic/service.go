@@ -153,14 +153,13 @@ func (s *Service) applyTopic(desired *coordination.Topic) {
 		s.holdUnplaced(p, v, state)
 		p.view.Store(v)
 		s.noticeSet(p, v)
-		if v.member {
-			p.removing.Store(slices.Contains(v.shard.Removing, s.config.Self))
+		if v.member && slices.Contains(v.shard.Removing, s.config.Self) {
+			p.removing.Store(1 + v.shard.Generation)
+		} else if v.member {
+			p.removing.Store(0)
 		}
 		if n == 0 {
 			before, after = was, v
-		}
-		if v.restored {
-			p.removing.Store(false) // the copy may be the only one that has everything
 		}
 		p.known.Store(max(v.epoch, p.known.Load()))
 		if v.member || v.lead || v.gone || v.restored || was != nil && (was.member || was.lead || was.restored) {

@@ -142,7 +142,7 @@ type Shard struct {
 	opened   atomic.Pointer[logs]              // logs, which may be closed concurrently
 	fault    atomic.Pointer[error]             // why a log can't take more batches of its leader
 	known    atomic.Uint64                     // the latest epoch of a State
-	removing atomic.Bool                       // the replica here is being moved away, by plan
+	removing atomic.Int64                      // 1 + the generation in which a plan moves the replica away; 0: none
 }
 
 // waiters has the senders that brought messages before the shard was open.
