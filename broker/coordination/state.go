@@ -14,6 +14,7 @@ import (
 type State struct {
 	Revision   int64
 	Generation int64      // of etcd: the time between two restores from a backup
+	Raised     int64      // revision at which this generation began; 0: none did
 	Controller Controller // Term 0: none
 	Brokers    []Broker   // registered in this generation, sorted by id
 	Former     []Broker   // still registered in an earlier generation, sorted by id

@@ -26,6 +26,7 @@ type follower struct {
 	reports    map[string]report
 	reported   map[string]int64 // revisions of the reports
 	generation int64
+	raised     int64 // revision of the generation's key
 	settling   int64 // the generation that settles; 0: none
 	// distrust is set after a restore, until everything was read again: an equal revision is no
 	// equal value then.
@@ -60,8 +61,8 @@ func (f *follower) put(kv *mvccpb.KeyValue) {
 		}
 	case "generation":
 		var generation int64
-		if generation, err = decodeGeneration(kv); err == nil && f.generation != generation {
-			f.generation, f.changes.Brokers, f.changes.Controller = generation, true, true
+		if generation, err = decodeGeneration(kv); err == nil && (f.generation != generation || f.raised != kv.GetModRevision()) {
+			f.generation, f.raised, f.changes.Brokers, f.changes.Controller = generation, kv.GetModRevision(), true, true
 		}
 	case "settling":
 		var settling int64
@@ -245,7 +246,7 @@ func (f *follower) remove(raw []byte) {
 		}
 	case "generation":
 		if f.generation != 0 {
-			f.generation, f.changes.Brokers, f.changes.Controller = 0, true, true
+			f.generation, f.raised, f.changes.Brokers, f.changes.Controller = 0, 0, true, true
 		}
 	case "settling":
 		if f.settling != 0 {
@@ -338,7 +339,7 @@ func (f *follower) settled(revision int64) {
 	}
 	next := f.last
 	f.distrust = false
-	next.Revision, next.Generation, next.Controller, next.shards = revision, f.generation, f.controller, f.shards
+	next.Revision, next.Generation, next.Raised, next.Controller, next.shards = revision, f.generation, f.raised, f.controller, f.shards
 	if f.controller.Generation() != f.generation { // it can't write any more
 		next.Controller = Controller{}
 	}

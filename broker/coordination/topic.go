@@ -24,6 +24,7 @@ type Topic struct {
 	Deleting bool
 
 	Revision int64 // of its key, when it was read; what a compare-and-swap compares
+	Made     int64 // create revision of its key
 }
 
 // TopicSpec is the desired state. Comments give the meaning of zero values, so that values written

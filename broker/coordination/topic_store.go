@@ -30,7 +30,7 @@ func (c *Client) CreateTopic(ctx context.Context, name string, spec TopicSpec, o
 		t.Revision = 0
 		revision, found, err := c.putClaiming(ctx, t)
 		if err == nil {
-			t.Revision = revision
+			t.Revision, t.Made = revision, revision
 			return t, nil
 		}
 		if !errors.Is(err, errTopicMoved) {

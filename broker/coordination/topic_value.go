@@ -35,7 +35,7 @@ func (t *Topic) encode() (string, error) {
 }
 
 func (c *Client) decodeTopic(kv *mvccpb.KeyValue) (*Topic, error) {
-	t := &Topic{Name: strings.TrimPrefix(string(kv.GetKey()), c.topicsPrefix()), Revision: kv.GetModRevision()}
+	t := &Topic{Name: strings.TrimPrefix(string(kv.GetKey()), c.topicsPrefix()), Revision: kv.GetModRevision(), Made: kv.GetCreateRevision()}
 	var value topicValue
 	if err := decodeValue("topic "+t.Name, kv.GetValue(), topicValueVersion, &value, &value.V); err != nil {
 		return nil, err

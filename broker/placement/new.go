@@ -10,9 +10,9 @@ import (
 
 // place assigns a new shard to brokers. All of its replicas start with an empty log, so all are in
 // sync. After a restore of etcd its first epoch is one that no former life of the shard had
-// (begins).
+// (begins). Copies may exist only if the Topic is older than the generation.
 func (p *planner) place(where place) {
-	if p.facts.Generation > 0 && p.placeRestored(where) {
+	if p.facts.Generation > 0 && where.topic.Made <= p.facts.Raised && p.placeRestored(where) {
 		return
 	}
 	t := where.topic

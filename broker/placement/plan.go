@@ -26,6 +26,9 @@ type Facts struct {
 	Reported func(broker, topicID string, shard int) (coordination.Suspect, bool)
 	// Generation is that of etcd. The in-sync set of a shard of an earlier one is not believed.
 	Generation int64
+	// Raised is the revision of etcd at which the generation began. Topics that were made later are
+	// new.
+	Raised int64
 	// ReportedIn returns the generation whose restored copies of a Topic a broker has reported.
 	// nil: none has.
 	ReportedIn func(broker, topicID string) int64
@@ -43,7 +46,7 @@ type Facts struct {
 func FactsOf(state *coordination.State, topics ...*coordination.Topic) Facts {
 	facts := Facts{
 		Brokers: state.Brokers, Former: state.Former, Settling: state.Settling, Drains: state.Drains(), Topics: topics,
-		Shards: state.Shards, Reported: state.Reported, MaxShards: MaxShards, Generation: state.Generation, ReportedIn: state.ReportedIn,
+		Shards: state.Shards, Reported: state.Reported, MaxShards: MaxShards, Generation: state.Generation, Raised: state.Raised, ReportedIn: state.ReportedIn,
 	}
 	if len(topics) == 0 {
 		for t := range state.Topics() {

@@ -19,6 +19,7 @@ type restored struct {
 	generation, stride int64
 	former             []string // brokers that are still registered in an earlier generation
 	settling           bool
+	raised             int64
 }
 
 const generation = 3
@@ -62,7 +63,7 @@ func (r *restored) plan() Plan {
 	for _, id := range r.former {
 		facts.Former = append(facts.Former, coordination.Broker{ID: id, Incarnation: 7})
 	}
-	facts.Settling = r.settling
+	facts.Settling, facts.Raised = r.settling, r.raised
 	return Decide(facts)
 }
 
@@ -115,6 +116,20 @@ func TestAShardThatIsYoungerThanTheBackup(t *testing.T) {
 	clear(r.said)
 	if s := r.elected(t); s.Epoch <= generation*epochLeap || !s.New() || len(s.InSync) != 3 {
 		t.Errorf("nobody has a copy, and it becomes %+v", s)
+	}
+}
+
+// A Topic that was made after the generation began has no copies. It waits for nobody.
+func TestATopicThatIsYoungerThanTheGeneration(t *testing.T) {
+	r := newRestored()
+	r.shard, r.raised = coordination.Shard{}, 40
+	r.silent, r.settling, r.former = "a", true, []string{"d"}
+	clear(r.said)
+	r.topic.Made = 40
+	r.waits(t, CopiesOpening)
+	r.topic.Made = 41
+	if s := r.elected(t); !s.New() || s.Epoch <= generation*epochLeap || len(s.InSync) != 3 {
+		t.Errorf("%+v", s)
 	}
 }
 
