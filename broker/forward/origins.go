@@ -40,7 +40,7 @@ type Origin struct {
 	Heard  int64  // when it was last heard of
 	silent int64  // Heard, when it was last found silent
 	// inLog: some of its messages stand in the seen part of the log, so those before it have
-	// numbers below Last.
+	// numbers below Last, and nothing behind them was missed.
 	inLog   bool
 	kept    []Span
 	Settled map[uint64]Outcome // judged and not kept, by this leader only
@@ -312,6 +312,7 @@ func ReadOrigins(l *log.Log, wall time.Time, now int64) (*Origins, error) {
 		v, err := c.Read(readAtOnce)
 		if damage, ok := errors.AsType[*log.CorruptError](err); ok && damage.Next > at {
 			missed = true
+			o.missMore()
 			c.Seek(damage.Next)
 			continue
 		}
@@ -332,6 +333,14 @@ func ReadOrigins(l *log.Log, wall time.Time, now int64) (*Origins, error) {
 		o.Since = now
 	}
 	return o, nil
+}
+
+// missMore notes that a part of the log can't be read: it may have higher numbers of all sources
+// than those that were seen before it.
+func (o *Origins) missMore() {
+	for _, from := range o.by {
+		from.inLog = false
+	}
 }
 
 // born is the zero of Mono.
