@@ -132,13 +132,13 @@ func (o *followerConn) handle(t frameType, body []byte) error {
 	case frameAsk:
 		a, err := parseAsk(body)
 		if err != nil {
-			return &garbageError{err}
+			return o.malformed(body, err)
 		}
 		return o.ask(a)
 	case frameFetch:
 		q, err := parseFetch(body)
 		if err != nil {
-			return &garbageError{err}
+			return o.malformed(body, err)
 		}
 		return o.fetch(q)
 	case frameLeave:
@@ -226,6 +226,22 @@ func (o *followerConn) ask(a *ask) error {
 	if why != "" {
 		o.refuse(&a.requestHead, epoch, why, soon)
 	}
+	return nil
+}
+
+// malformed refuses an ask or a fetch that can't be decoded, and ends its stream. The streams of
+// other shards go on. If the frame is too short to name its stream, the connection ends. maxAnswers
+// bounds the refusals that the follower does not read.
+func (o *followerConn) malformed(body []byte, err error) error {
+	f := fields{rest: body}
+	id, round := f.u32(), f.u32()
+	if f.bad {
+		return &garbageError{err}
+	}
+	o.leave(id)
+	o.x.counters.refused.Add(1)
+	o.x.warnThrottled("malformed "+o.broker, "Refused a malformed request of a follower", "follower", o.broker, "error", err)
+	o.answer(appendRefusal(nil, &refusal{stream: id, round: round, why: "the request is malformed: " + err.Error()}))
 	return nil
 }
 

@@ -2,8 +2,10 @@ package replica
 
 import (
 	"bytes"
+	"maps"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,6 +88,114 @@ func TestAFollowerThatMakesThingsUp(t *testing.T) {
 		}
 		near.Close()
 		a.publish(orders, "two")
+	})
+}
+
+// heard is what a leader sends on a connection: the refusals, and how many data frames by stream.
+type heard struct {
+	mu       sync.Mutex
+	refusals []refusal
+	data     map[uint32]int
+	ended    bool
+}
+
+func (h *heard) read(c net.Conn) {
+	r := newReader(c, dataBuffer, maxFrame)
+	for {
+		if _, err := r.fill(); err != nil {
+			break
+		}
+		for {
+			t, body, ok, err := r.next()
+			if !ok || err != nil {
+				break
+			}
+			h.mu.Lock()
+			switch t {
+			case frameRefused:
+				if said, err := parseRefusal(body); err == nil {
+					h.refusals = append(h.refusals, said)
+				}
+			case frameData:
+				if d, err := parseData(body); err == nil {
+					h.data[d.stream]++
+				}
+			}
+			h.mu.Unlock()
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = true
+}
+
+// take returns what came since the last call.
+func (h *heard) take() (refusals []refusal, data map[uint32]int, ended bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	refusals, data = h.refusals, h.data
+	h.refusals, h.data = nil, map[uint32]int{}
+	return refusals, data, h.ended
+}
+
+// A malformed ask or fetch ends its stream, with a reason. The other streams of the connection go
+// on, and the stream works again after a well-formed ask.
+func TestAMalformedAskEndsItsStreamOnly(t *testing.T) {
+	story(t, "a b", func(w *world) {
+		w.store.register("x")
+		payments := ID{Topic: "payments"}
+		w.place(orders, 1, "a (x)")
+		w.place(payments, 1, "a (x)")
+		a := w.nodes["a"]
+		near, far := net.Pipe()
+		w.wires.carriers.Go(func() { a.x.Serve(far, "x") })
+		h := &heard{data: map[uint32]int{}}
+		w.wires.carriers.Go(func() { h.read(near) })
+		write := func(b []byte) {
+			t.Helper()
+			if _, err := near.Write(b); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		asks := func(id ID, stream, round uint32) *ask {
+			empty := Lineage{Start: 1, End: 1}
+			return &ask{requestHead: requestHead{stream: stream, round: round, ID: id, epoch: 1}, incarnation: w.store.lives()["x"],
+				logs: [Parts]Lineage{empty, empty}, safe: [Parts]uint64{1, 1}}
+		}
+		write(appendAsk(nil, asks(orders, 1, 1)))
+		write(appendAsk(nil, asks(payments, 2, 1)))
+		both := func(what string, want map[uint32]int, refused ...uint32) {
+			t.Helper()
+			a.append(orders, Data, true, what)
+			a.append(payments, Data, true, what)
+			synctest.Wait()
+			refusals, data, ended := h.take()
+			if ended || !maps.Equal(data, want) || len(refusals) != len(refused)/2 {
+				t.Fatalf("%s: data came on %v, want %v; refused %+v; the connection has ended: %v", what, data, want, refusals, ended)
+			}
+			for i, said := range refusals {
+				if said.stream != refused[2*i] || said.round != refused[2*i+1] || !strings.Contains(said.why, "malformed") {
+					t.Errorf("%s: %+v", what, said)
+				}
+			}
+		}
+		both("before", map[uint32]int{1: 1, 2: 1})
+		bad := asks(payments, 2, 7)
+		bad.logs[Data].Start = 0
+		write(appendAsk(nil, bad))
+		both("after a malformed ask", map[uint32]int{1: 1}, 2, 7)
+		cut := appendAsk(nil, asks(payments, 3, 8))
+		write(endFrame(cut[:len(cut)-3], 0))
+		write(appendFetch(nil, &fetch{requestHead: requestHead{stream: 4, round: 9, ID: payments, epoch: 1}, log: Lineage{Start: 1, End: 1}}))
+		both("after requests for streams that there are not", map[uint32]int{1: 1}, 3, 8, 4, 9)
+		write(appendAsk(nil, asks(payments, 2, 10)))
+		h.take()
+		both("after a well-formed ask", map[uint32]int{1: 1, 2: 1})
+		if lines := strings.Count(a.out.String(), "Refused a malformed request of a follower"); lines == 0 {
+			t.Error("no line in the log")
+		}
+		near.Close()
 	})
 }
 
