@@ -180,10 +180,10 @@ func (l *Log) Watermark() uint64 {
 	return min(l.watermark.Load(), l.end)
 }
 
-// recallWatermark notes the watermark that the journal knows. Of a segment that was cut it knows
-// what is left.
+// recallWatermark notes the watermark that the journal knows, or the manifest from the last
+// truncation.
 func (l *Log) recallWatermark(m *Manifest) {
-	known := uint64(0)
+	known := min(m.Committed, l.end)
 	for _, s := range l.segments {
 		file := s.file
 		if i := slices.IndexFunc(m.Segments, func(r SegmentRef) bool { return r.Base == s.base && r.Generation == s.gen }); i >= 0 && file == 0 {

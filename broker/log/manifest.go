@@ -38,6 +38,9 @@ type Manifest struct {
 	// Durable is an offset up to which the log was safe when this was written: records below it
 	// that are not found are missing, not unwritten.
 	Durable uint64 `json:"durable"`
+	// Committed is an offset below which all records were known to be committed when the log was
+	// truncated last; 0: it was not. The journal of sync points forgets a file that is cut.
+	Committed uint64 `json:"committed,omitempty"`
 	// Clean is where compaction goes on: below, each subject has one record. Less than is true
 	// costs time.
 	Clean uint64 `json:"clean,omitempty"`
@@ -220,7 +223,7 @@ func (m *Manifest) cut(base uint64) (gone []SegmentRef) {
 	for n := len(m.Epochs); n > 0 && m.Epochs[n-1].Start >= base; n-- {
 		m.Epochs = m.Epochs[:n-1]
 	}
-	m.Durable, m.Clean = max(m.Start, base), min(m.Clean, base)
+	m.Durable, m.Clean, m.Committed = max(m.Start, base), min(m.Clean, base), min(m.Committed, base)
 	m.Generation++
 	return gone
 }

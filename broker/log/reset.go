@@ -63,7 +63,7 @@ func (l *Log) reset(start, committed uint64, reason string) (aside string, err e
 		}
 		m.leave(files, kept)
 		m.Segments, m.Epochs, m.Bad = nil, nil, nil
-		m.Start, m.Durable, m.Clean = start, start, 0
+		m.Start, m.Durable, m.Clean, m.Committed = start, start, 0, 0
 		m.Generation++
 	})
 	if err != nil {

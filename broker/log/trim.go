@@ -207,7 +207,10 @@ func (l *Log) truncate(base, committed uint64, reason string) (end uint64, aside
 	if err != nil {
 		return 0, "", err
 	}
-	err = l.change(func(m *Manifest) { m.leave(m.cut(base), kept) })
+	err = l.change(func(m *Manifest) {
+		m.leave(m.cut(base), kept)
+		m.Committed = max(m.Committed, min(l.watermark.Load(), base))
+	})
 	if err != nil {
 		return 0, "", err
 	}
