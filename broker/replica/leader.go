@@ -92,6 +92,14 @@ func (l *Leader) Safe(p Part, end uint64) (moved bool) {
 	return l.advance()
 }
 
+// Continue takes over what this broker's leader before it, in the same epoch, knew of the in-sync
+// set: a newer state of the shard, and a swap without an answer, which may succeed still (R3).
+func (l *Leader) Continue(shard *coordination.Shard, unanswered []coordination.Replica) {
+	if shard.Epoch == l.shard.Epoch && shard.Revision >= l.shard.Revision {
+		l.shard, l.unanswered = *shard, unanswered
+	}
+}
+
 // Adopt applies a new state of the shard and the Topic's minimum. It reports whether the watermark
 // moved.
 func (l *Leader) Adopt(self coordination.Replica, shard *coordination.Shard,

@@ -45,9 +45,14 @@ type Leading struct {
 // log was trimmed within a batch.
 type firstBatch struct{ start, base uint64 }
 
-// Lead starts to lead a shard in its epoch. What its logs hold is promised: it is acknowledged as
-// soon as it is safe everywhere. What is not durable here yet is flushed.
-func (x *Exchange) Lead(c LeadConfig) *Leading {
+// Lead is LeadOn for a shard that this broker has not led before.
+func (x *Exchange) Lead(c LeadConfig) *Leading { return x.LeadOn(c, nil) }
+
+// LeadOn starts to lead a shard in its epoch. What its logs hold is promised: it is acknowledged as
+// soon as it is safe everywhere. What is not durable here yet is flushed. before is what the last
+// Leading of the shard on this broker has left; it may be nil. If that was of the same epoch, its
+// swap of the in-sync set may be under way still.
+func (x *Exchange) LeadOn(c LeadConfig, before *Rest) *Leading {
 	l := &Leading{x: x, config: c, epoch: c.Shard.Epoch}
 	x.mu.Lock()
 	self, registered := x.self, x.registered
@@ -68,6 +73,9 @@ func (x *Exchange) Lead(c LeadConfig) *Leading {
 	}
 	l.leader = NewLeader(self, c.Shard, c.MinInSync, l.appended, c.High)
 	l.config.Shard = nil
+	if before != nil {
+		l.leader.Continue(&before.shard, before.unanswered)
+	}
 	for p := range Parts {
 		l.leader.Safe(p, safe[p])
 	}
@@ -339,6 +347,20 @@ func (l *Leading) End() {
 	x.mu.Unlock()
 	l.use.Lock() // wait for users
 	defer l.use.Unlock()
+}
+
+// Rest is what a Leading that has ended leaves to the next one of its shard and epoch on this
+// broker: what it knew of the in-sync set.
+type Rest struct {
+	shard      coordination.Shard
+	unanswered []coordination.Replica
+}
+
+// Rest is called after End.
+func (l *Leading) Rest() *Rest {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &Rest{l.leader.shard, slices.Clone(l.leader.unanswered)}
 }
 
 // refuse ends a stream. mu is held.

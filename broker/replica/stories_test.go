@@ -259,6 +259,48 @@ func TestWhoMayBeInTheSetCounts(t *testing.T) {
 	})
 }
 
+// A leader begins anew in its epoch, as when the durability of its Topic is changed, and its view of
+// etcd is old. What the leader before knew of the set counts: a member that was added, and one that
+// may have been added by a swap without an answer.
+func TestALeaderThatBeginsAnewKnowsTheSet(t *testing.T) {
+	for _, lose := range []int{0, 1} {
+		story(t, "a b c", func(w *world) {
+			set := func(down bool, lose int) {
+				w.store.mu.Lock()
+				defer w.store.mu.Unlock()
+				w.store.down, w.store.lose = down, lose
+			}
+			set(true, 0)
+			w.place(orders, 1, "a b (c)")
+			a := w.nodes["a"]
+			old, view := a.leads[orders], w.store.shard(orders)
+			set(false, lose)
+			w.within(3*time.Second, "c is let in", func() bool {
+				w.store.mu.Lock()
+				defer w.store.mu.Unlock()
+				w.store.down = len(w.store.shards[orders].InSync) == 3
+				return w.store.down
+			})
+			w.wires.freeze("a", "c")
+			old.End()
+			l := a.x.LeadOn(LeadConfig{ID: orders, Shard: view, MinInSync: 1, Durability: w.durability, Logs: a.open(orders)}, old.Rest())
+			a.mu.Lock()
+			a.leads[orders] = l
+			a.mu.Unlock()
+			end := a.append(orders, Data, true, "one")
+			time.Sleep(time.Minute)
+			if l.High(Data) >= end {
+				t.Error("acknowledged without c, which etcd has in the set")
+			}
+			set(false, 0)
+			w.within(5*time.Second, "it knows that etcd has c in the set", func() bool { return len(l.InSync()) == 3 })
+			w.spread()
+			w.within(15*time.Second, "acknowledged without c, which has left", func() bool { return l.High(Data) == end && w.inSync(orders, "a b") })
+			w.wires.thaw("a", "c")
+		})
+	}
+}
+
 // While etcd is down, data flows as before (R7), and changes of the set wait.
 func TestNothingOfTheDataPathNeedsEtcd(t *testing.T) {
 	story(t, "a b c", func(w *world) {

@@ -88,9 +88,7 @@ func (s *Service) unfollow(p *Shard) {
 		return
 	}
 	if p.logs != nil && p.repair == nil { // for this broker as the next leader
-		for part := range replica.Parts {
-			p.high[part] = p.following.High(part)
-		}
+		p.high = [...]uint64{replica.Data: p.following.High(replica.Data), replica.State: p.following.High(replica.State)}
 	}
 	p.copying.Store(nil)
 	p.following.End()

@@ -57,11 +57,11 @@ func (s *ShardLeader) begin(v *view, high [replica.Parts]uint64) {
 	if before := s.leading.Load(); before != nil {
 		before.End()
 	}
-	l := s.service.config.Exchange.Lead(replica.LeadConfig{
+	l := s.service.config.Exchange.LeadOn(replica.LeadConfig{
 		ID: s.shard.id(), Shard: v.shard, MinInSync: v.minInSync, Durability: v.durability,
 		Logs: [...]*log.Log{replica.Data: s.data, replica.State: s.state}, High: high, Moved: s.advanced,
 		Unreadable: func(err error) { _ = s.Unreadable(err) },
-	})
+	}, s.shard.rest)
 	s.askAgain(l) // completions go there from now on; earlier ones are in safe
 	s.epoch.Store(v.epoch)
 	s.durability = v.durability
@@ -102,6 +102,7 @@ func (s *Service) closeLeader(p *Shard, shard *ShardLeader, over error) (err err
 	}
 	shard.leading.Load().End()
 	p.high = [...]uint64{replica.Data: shard.leading.Load().High(replica.Data), replica.State: shard.leading.Load().High(replica.State)}
+	p.rest = shard.leading.Load().Rest()
 	shard.endConfirms(over)
 	s.acker.end(shard, over)
 	shard.mu.Lock()

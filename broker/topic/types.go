@@ -135,6 +135,7 @@ type Shard struct {
 	followed  log.Durability        // of following
 	repair    *repair               // nil: following copies
 	high      [replica.Parts]uint64 // the high watermarks when leading or following last ended
+	rest      *replica.Rest         // of the last Leading
 	own       copyOf
 	tried     *trouble // trouble when the pass began
 

@@ -39,7 +39,7 @@ var copyFields = map[string]string{
 	"logs":   "parts",
 	"repair": "done",
 	"Shard": "topic number name view cleared leading trouble out waiters State failures lastFailure logs origins ids following " +
-		"followed repair high own tried copying opened fault known removing",
+		"followed repair high rest own tried copying opened fault known removing",
 }
 
 // access is what a rule restricts.
