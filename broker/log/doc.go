@@ -75,6 +75,7 @@
 //	L15 A damaged or missing segment is replaced by batches of another replica: the same offsets, or
 //	    those from the log's start on, in the same epochs. The manifest names damaged segments from
 //	    the time when the damage is found until they are repaired.
+//	    Batches without records replace it if the caller knows that no replica has them.
 //	L16 A change of the manifest is synced when it returns, and costs one sync. One slot of its file
 //	    is always intact, so after a crash the manifest is that from before or after the change.
 //	L17 A segment is listed in the manifest when its first records are synced, and before they are

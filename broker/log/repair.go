@@ -171,6 +171,7 @@ type Repair struct {
 	cuts uint64 // of the log when the repair began
 	next uint64
 	low  uint64 // where the segment before ends
+	why  string // the reason for which the damaged segment is set aside
 	path string
 	f    env.File // nil until the first batch
 	w    segmentWriter
@@ -201,7 +202,7 @@ func (l *Log) Repair() (*Repair, error) {
 	if err := l.writable(); err != nil || len(spans) == 0 {
 		return nil, err
 	}
-	r := &Repair{log: l, span: spans[0], cuts: l.cuts, next: spans[0].From}
+	r := &Repair{log: l, span: spans[0], cuts: l.cuts, next: spans[0].From, why: "damaged, and repaired from another replica"}
 	for _, s := range l.segments {
 		if s.end <= r.next {
 			r.low = s.end
@@ -311,7 +312,7 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 	r.path = ""
 	var a *Aside
 	if old != nil {
-		if a, err = l.makeAside(old, "damaged, and repaired from another replica"); err != nil {
+		if a, err = l.makeAside(old, r.why); err != nil {
 			return "", l.unplace(fresh, err)
 		}
 	}

@@ -520,6 +520,7 @@ func (s *stream) send(p Part) (more bool, err error) {
 				"Could not read what a follower lacks", "follower", o.broker,
 				"topic_id", s.l.config.Topic, "shard", s.l.config.ID.Shard, "part", p.String(), "error", readErr)
 		}
+		s.l.stuck(s, p, readErr)
 		s.end(readErr.Error())
 		return false, nil
 	}

@@ -192,6 +192,7 @@ func TestAMalformedAskEndsItsStreamOnly(t *testing.T) {
 		write(appendAsk(nil, asks(payments, 2, 10)))
 		h.take()
 		both("after a well-formed ask", map[uint32]int{1: 1, 2: 1})
+		synctest.Wait() // until nobody logs
 		if lines := strings.Count(a.out.String(), "Refused a malformed request of a follower"); lines == 0 {
 			t.Error("no line in the log")
 		}

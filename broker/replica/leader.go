@@ -50,6 +50,10 @@ type progress struct {
 	behind time.Duration
 	mark   [Parts]uint64
 
+	// stuck is where its data log ended when its stream was ended since what follows is damaged here;
+	// 0: that did not happen, or it has asked again.
+	stuck uint64
+
 	confirmed     uint64 // newest barrier round that it confirmed
 	withoutRounds bool   // it supports no rounds
 }
@@ -179,6 +183,32 @@ func (l *Leader) UpdateGone(alive func(coordination.Replica) bool) {
 	for _, f := range l.followers {
 		f.gone = !alive(f.Replica)
 	}
+}
+
+// Stuck records that a follower's data log ends at an offset, and that it can't copy what follows,
+// since that is damaged here. Its stream ends now.
+func (l *Leader) Stuck(from coordination.Replica, at uint64) {
+	if f := l.followers[from.Broker]; f != nil && f.Replica == from {
+		f.stuck = at
+	}
+}
+
+// NobodyBeyond returns the offset from which on no other replica has any record, if all other
+// replicas followed in this epoch and are stuck. Otherwise it returns 0: one of them is away, is
+// repairing its copy, or copies, and may have what is damaged here. Nobody but this leader could
+// have sent them more.
+func (l *Leader) NobodyBeyond() (offset uint64) {
+	for _, id := range l.shard.Replicas {
+		if id == l.self.Broker {
+			continue
+		}
+		f := l.followers[id]
+		if f == nil || f.gone || f.stuck == 0 {
+			return 0
+		}
+		offset = max(offset, f.stuck)
+	}
+	return offset
 }
 
 // has returns the end of what is durable of a member's log, as far as known; 0 if it has not asked
@@ -335,7 +365,7 @@ func (l *Leader) SwapAnswered(shard *coordination.Shard, now time.Duration) (mov
 func (l *Leader) setShard(shard *coordination.Shard) {
 	for _, id := range withdrawn(&l.shard, shard) {
 		if f := l.followers[id]; f != nil {
-			f.joined, f.safe = false, [Parts]uint64{}
+			f.joined, f.safe, f.stuck = false, [Parts]uint64{}, 0
 		}
 	}
 	l.shard, l.unanswered = *shard, nil

@@ -207,6 +207,17 @@ func (s *tale) do(words []string) (string, error) {
 			return "", nil
 		}
 		return fmt.Sprintf("confirm: round %d is confirmed", s.l.Confirmed()), nil
+	case "stuck": // stuck b@2 5
+		at, err := strconv.ParseUint(plain[1], 10, 64)
+		if err != nil {
+			return "", err
+		}
+		s.l.Stuck(who, at)
+	case "beyond":
+		if at := s.l.NobodyBeyond(); at > 0 {
+			return fmt.Sprintf("beyond: nobody has anything from %d on", at), nil
+		}
+		return "beyond: somebody may", nil
 	case "mute":
 		s.l.WithoutRounds(who)
 	case "gone": // gone b@2 c@3: exactly these are gone

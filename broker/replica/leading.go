@@ -24,6 +24,7 @@ type Leading struct {
 	readable atomic.Bool
 	enough   atomic.Bool
 	ended    atomic.Bool
+	givingUp atomic.Bool // giveUp is under way
 
 	round     atomic.Uint64 // newest barrier round
 	confirmed atomic.Uint64 // newest confirmed barrier round
@@ -356,7 +357,7 @@ type Rest struct {
 	unanswered []coordination.Replica
 }
 
-// Rest is called after End.
+// Rest returns what l leaves. It is called after End.
 func (l *Leading) Rest() *Rest {
 	l.mu.Lock()
 	defer l.mu.Unlock()

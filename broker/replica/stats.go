@@ -16,6 +16,7 @@ type Stats struct {
 	Repaired             uint64 // damaged or missing segments on this broker
 	InRepairBytes        uint64 // received for them
 	OutRepairBytes       uint64 // sent for those of other brokers
+	GivenUp              uint64 // damaged records that no replica had
 	Swaps                uint64 // of in-sync sets that were written
 	SwapsFailed          uint64 // that failed, or whose result is unknown
 
@@ -35,7 +36,7 @@ type counters struct {
 	setAside                           atomic.Uint64
 	rounds                             atomic.Uint64
 	swaps, swapsFailed                 atomic.Uint64
-	repaired                           atomic.Uint64
+	repaired, givenUp                  atomic.Uint64
 	inRepairBytes, outRepairBytes      atomic.Uint64
 }
 
@@ -47,7 +48,7 @@ func (x *Exchange) Stats() Stats {
 		InBytes: c.inBytes.Load(), InBatches: c.inBatches.Load(),
 		OutAcks: c.outAcks.Load(), InAcks: c.inAcks.Load(), OutAsks: c.outAsks.Load(), InAsks: c.inAsks.Load(),
 		Rounds: c.rounds.Load(), Refused: c.refused.Load(), Truncations: c.truncations.Load(), Resets: c.resets.Load(), SetAside: c.setAside.Load(),
-		Repaired: c.repaired.Load(), InRepairBytes: c.inRepairBytes.Load(), OutRepairBytes: c.outRepairBytes.Load(),
+		Repaired: c.repaired.Load(), GivenUp: c.givenUp.Load(), InRepairBytes: c.inRepairBytes.Load(), OutRepairBytes: c.outRepairBytes.Load(),
 		Swaps: c.swaps.Load(), SwapsFailed: c.swapsFailed.Load(),
 	}
 	x.mu.Lock()

@@ -22,7 +22,7 @@ type judge struct {
 	// ended says that the world is being stopped: what is lost from now on was to be kept.
 	ended bool
 
-	snapshots, deliveries, repeated, losses int // what happened, for tests of the tests
+	snapshots, deliveries, repeated, losses, given int // what happened, for tests of the tests
 }
 
 // history is what is known of one shard's log from outside.
@@ -39,6 +39,7 @@ type history struct {
 	subjects map[string]string        // of values
 	looks    []look
 	lasts    []subjectLook
+	gone     map[uint64]bool // offsets that a leader said are damaged, and on no replica
 	cursor   cursorHistory
 
 	lately time.Duration // when somebody was told last that something is kept, or was, or why not
@@ -72,7 +73,7 @@ func newJudge(w *world) *judge {
 func (j *judge) of(id shardID) *history {
 	h := j.histories[id]
 	if h == nil {
-		h = &history{id: id, sure: map[uint64]string{}, made: map[string]time.Duration{}, subjects: map[string]string{}, cursor: newCursorHistory()}
+		h = &history{id: id, sure: map[uint64]string{}, gone: map[uint64]bool{}, made: map[string]time.Duration{}, subjects: map[string]string{}, cursor: newCursorHistory()}
 		j.histories[id] = h
 	}
 	return h
@@ -240,7 +241,7 @@ func (j *judge) audit(h *history, c copied) {
 	for i, r := range c.records {
 		if i > 0 {
 			before := c.records[i-1]
-			if r.offset <= before.offset || r.epoch < before.epoch || r.offset != before.offset+1 && !h.topic.compacted() {
+			if r.offset <= before.offset || r.epoch < before.epoch || !h.mayLack(before.offset+1, r.offset) {
 				j.w.fail("%s: record %d of epoch %d stands behind %d of epoch %d", h.id, r.offset, r.epoch, before.offset, before.epoch)
 			}
 		}
@@ -268,6 +269,29 @@ func (j *judge) audit(h *history, c copied) {
 			j.w.fail("%s: %s was acknowledged or read at %d, and is lost; the log on %s goes from %d to %d", h.id, value, offset, c.machine, c.start, c.end)
 		}
 	}
+}
+
+// mayLack reports whether no record may stand from an offset up to another one: compaction took
+// those, or they were given up. What was acknowledged is judged elsewhere.
+func (h *history) mayLack(from, next uint64) bool {
+	for ; from < next && !h.topic.compacted(); from++ {
+		if !h.gone[from] {
+			return false
+		}
+	}
+	return true
+}
+
+// gaveUp is told of the log line by which a leader says that records are damaged, and on no replica.
+func (j *judge) gaveUp(topicID string, shard int, from, next uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, d := range j.w.topics {
+		for at := from; at < next && d.id == topicID; at++ {
+			j.of(d.shard(shard)).gone[at] = true
+		}
+	}
+	j.given += int(next - from)
 }
 
 // differ compares two copies where both retain records. Each replica compacts for itself: then what

@@ -79,15 +79,15 @@ func (d *declared) exceeded(start, end uint64, segments []log.SegmentInfo, now t
 	return ""
 }
 
-// gaps judges which records a reader did not get that it asked for: only compaction leaves gaps,
-// and it takes no young records.
+// gaps judges which records a reader did not get that it asked for: only compaction leaves gaps, and
+// it takes no young records; and so does a leader that gives up what is on no replica.
 func (h *history) gaps(w *world, from, end uint64, records []record) {
 	next := from
 	for _, r := range append(records, record{offset: end}) {
 		for ; next < r.offset; next++ {
 			if value, ok := h.sure[next]; ok {
 				h.old(w, next, value)
-			} else if !h.topic.compacted() {
+			} else if !h.mayLack(next, next+1) {
 				w.fail("%s: a reader of %d to %d did not get %d", h.id, from, end, next)
 			}
 		}

@@ -40,6 +40,9 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 		fmt.Fprintf(&line, " %s=%v", a.Key, a.Value)
 		return true
 	})
+	if strings.HasPrefix(r.Message, "Giving up records that are damaged here") {
+		h.gaveUp(&r)
+	}
 	h.b.mu.Lock()
 	h.b.lines = append(h.b.lines, line.String())
 	if len(h.b.lines) > loggedLines {
@@ -50,6 +53,27 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 		fmt.Fprintln(h.b.w.trace, line.String())
 	}
 	return nil
+}
+
+// gaveUp tells the judge which records a leader gives up.
+func (h *logHandler) gaveUp(r *slog.Record) {
+	var topic string
+	var shard int
+	var from, next uint64
+	r.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case "topic_id":
+			topic = a.Value.String()
+		case "shard":
+			shard = int(a.Value.Int64())
+		case "from":
+			from = a.Value.Uint64()
+		case "up_to":
+			next = a.Value.Uint64()
+		}
+		return true
+	})
+	h.b.w.judge.gaveUp(topic, shard, from, next)
 }
 
 func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {

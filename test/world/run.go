@@ -34,6 +34,7 @@ type Did struct {
 	Snapshots  int    `json:"snapshots"`  // that were read twice
 	Trimmed    int    `json:"trimmed"`    // readers that saw what limits had removed
 	Compacted  uint64 `json:"compacted"`  // records that compaction removed
+	GivenUp    int    `json:"givenUp"`    // records that were damaged on a leader, and on no replica
 	Losses     int    `json:"losses"`     // shards whose durability allowed them to lose what they had
 }
 
@@ -96,7 +97,7 @@ func Run(seed uint64, o Options) (r Result) {
 			}
 		}
 	}
-	r.Did = Did{Deliveries: w.judge.deliveries, Repeated: w.judge.repeated, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses}
+	r.Did = Did{Deliveries: w.judge.deliveries, Repeated: w.judge.repeated, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given}
 	if w.broken != nil {
 		r.Broken, r.Logs = w.broken.Error(), w.logged.String()
 	}

@@ -1,0 +1,125 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// GiveUp begins to replace the damaged records of one segment by batches without records, which span
+// the same offsets in the same epochs. Other replicas can then copy what is behind them. from is a
+// damaged offset, and tells the segment: the one that has it, or the missing one.
+//
+// gone are the offsets to give up. Finish of the result replaces the segment, and sets the damaged
+// one aside; Abandon changes nothing. The result is nil if nothing of the segment is damaged.
+//
+// The caller knows that no replica has any record from an offset from on. If records before from
+// are damaged in the same segment, GiveUp fails: another replica may have them.
+func (l *Log) GiveUp(from uint64) (r *Repair, gone []Span, err error) {
+	l.mu.Lock()
+	active := l.active != nil && l.active.base <= from && from < l.active.end
+	l.mu.Unlock()
+	if active {
+		l.Roll()
+		if err := l.Flush(); err != nil {
+			return nil, nil, err
+		}
+	}
+	r, last, err := l.giveUp(from)
+	if err != nil {
+		return nil, nil, err
+	}
+	if gone, err = r.fill(from, last); err != nil || len(gone) == 0 {
+		r.Abandon()
+		return nil, nil, err
+	}
+	return r, gone, nil
+}
+
+// fill adds what can be read of the segment, and batches without records for the rest.
+func (r *Repair) fill(from uint64, last int64) (gone []Span, err error) {
+	for c := r.log.NewCursor(r.next); c.Next() < r.span.Next; {
+		at := c.Next()
+		v, err := c.Read(scanWindow)
+		if damage, ok := errors.AsType[*CorruptError](err); ok && damage.Next > at {
+			lost := Span{at, min(damage.Next, r.span.Next)}
+			if lost.From < from {
+				return nil, fmt.Errorf("log %s: offsets %d to %d are damaged, too, and another replica may have them", r.log.name, lost.From, lost.Next-1)
+			}
+			if err := r.addNothing(lost, last); err != nil {
+				return nil, err
+			}
+			gone = append(gone, lost)
+			c.Seek(lost.Next)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for b, ok := v.Next(); ok && b.Base() < r.span.Next && err == nil; b, ok = v.Next() {
+			err = r.Add(b)
+		}
+		v.Release()
+		if err != nil {
+			return nil, err
+		}
+	}
+	return gone, nil
+}
+
+// giveUp begins to replace the segment that has an offset, or the gap between two segments. last is
+// the time of the last record before it.
+func (l *Log) giveUp(from uint64) (r *Repair, last int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.writable(); err != nil {
+		return nil, 0, err
+	}
+	if from < l.start || from >= l.end {
+		return nil, 0, &RangeError{Log: l.name, Asked: from, Start: l.start, End: l.end}
+	}
+	r = &Repair{log: l, span: Span{l.start, l.end}, cuts: l.cuts, why: "damaged on all replicas"}
+	for _, s := range l.segments {
+		if s.base > from {
+			r.span.Next = s.base
+			break
+		}
+		if s.end > from {
+			if s == l.active {
+				return nil, 0, errMeanwhile
+			}
+			r.span = Span{max(s.base, l.start), s.end}
+			last, s.bad = max(last, s.first), true
+			break
+		}
+		r.low, last = s.end, s.last
+		r.span.From = max(s.end, l.start)
+	}
+	r.next = r.span.From
+	return r, last, nil
+}
+
+// addNothing adds batches without records in the place of damaged ones. last is the time of the
+// last record before the segment.
+func (r *Repair) addNothing(lost Span, last int64) error {
+	epochs := r.log.Epochs()
+	for at := lost.From; at < lost.Next; {
+		t := thinner{buf: make([]byte, thinnerHeader), base: at, next: at, end: min(lost.Next, at+math.MaxUint32), first: last}
+		for i, e := range epochs {
+			switch {
+			case e.Start <= at || i == 0:
+				t.epoch = e.Epoch
+			case e.Start < t.end:
+				t.end = e.Start
+			}
+		}
+		if r.Begun() {
+			t.first = r.w.s.last
+		}
+		t.last, at = t.first, t.end
+		if err := r.Add(t.take()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

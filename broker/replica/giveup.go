@@ -1,0 +1,72 @@
+package replica
+
+import (
+	"errors"
+
+	"github.com/carillon-mq/carillon/broker/log"
+)
+
+// A leader that was elected in doubt may have damaged records that no other replica has. Followers
+// can't copy past them, so the in-sync set can't grow. The leader gives them up: batches without
+// records take their place, and are copied.
+//
+//  1. It gives up only what no replica has (Leader.NobodyBeyond). What a replica may have that is
+//     away is not given up, not even if the Topic allows unclean elections: that replica can bring
+//     it back.
+//  2. It gives up records, not cursors. A leader with a damaged log of cursors writes all cursors
+//     again, and trims what is damaged.
+
+// stuck notes that a follower can't copy what follows, since a log can't be read there. The stream
+// is current.
+func (l *Leading) stuck(s *stream, p Part, err error) {
+	damage, is := errors.AsType[*log.CorruptError](err)
+	if !is || p != Data || damage.Next <= s.next[p] {
+		return
+	}
+	l.mu.Lock()
+	give := false
+	if !s.gone.Load() {
+		l.leader.Stuck(s.from, s.next[p])
+		give = l.leader.NobodyBeyond() > 0
+	}
+	l.mu.Unlock()
+	if give {
+		l.x.disk.Submit(l.giveUp, 0)
+	}
+}
+
+// giveUp gives up damaged records that no replica has, in one segment.
+func (l *Leading) giveUp() {
+	if l.givingUp.Swap(true) {
+		return
+	}
+	defer l.givingUp.Store(false)
+	l.use.RLock()
+	defer l.use.RUnlock()
+	l.mu.Lock()
+	from := l.leader.NobodyBeyond()
+	l.mu.Unlock()
+	if l.ended.Load() || from == 0 {
+		return
+	}
+	lg := l.config.Logs[Data]
+	r, gone, err := lg.GiveUp(from)
+	if r != nil {
+		for _, lost := range gone {
+			l.x.log.Error(givingUp, "topic_id", l.config.Topic, "shard", l.config.ID.Shard,
+				"epoch", l.epoch, "from", lost.From, "up_to", lost.Next)
+		}
+		_, err = r.Finish()
+	}
+	if err != nil {
+		l.x.warnThrottled("give up "+lg.Name(), "Could not give up records that are damaged here and that no replica has",
+			"log", lg.Name(), "from", from, "error", err)
+		return
+	}
+	for _, lost := range gone {
+		l.x.counters.givenUp.Add(lost.Next - lost.From)
+	}
+}
+
+// givingUp is logged before the change, so that a process that dies has said it.
+const givingUp = "Giving up records that are damaged here and that no replica has; the damaged segment is set aside"
