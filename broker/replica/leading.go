@@ -16,7 +16,7 @@ import (
 // words. Its methods are safe for concurrent use.
 type Leading struct {
 	x      *Exchange
-	config LeadConfig
+	config ledShard
 	epoch  int64
 
 	high     [Parts]atomic.Uint64
@@ -42,6 +42,14 @@ type Leading struct {
 	toSweep  bool      // in Exchange.unsettled
 }
 
+// ledShard is what a Leading keeps of its LeadConfig: a broker has tens of thousands of them.
+type ledShard struct {
+	ID
+	Logs       [Parts]*log.Log
+	Moved      func()
+	Unreadable func(err error)
+}
+
 // firstBatch is the base of the batch that contains a log's start. It is before the start if the
 // log was trimmed within a batch.
 type firstBatch struct{ start, base uint64 }
@@ -54,7 +62,7 @@ func (x *Exchange) Lead(c LeadConfig) *Leading { return x.LeadOn(c, nil) }
 // Leading of the shard on this broker has left; it may be nil. If that was of the same epoch, its
 // swap of the in-sync set may be under way still.
 func (x *Exchange) LeadOn(c LeadConfig, before *Rest) *Leading {
-	l := &Leading{x: x, config: c, epoch: c.Shard.Epoch}
+	l := &Leading{x: x, config: ledShard{c.ID, c.Logs, c.Moved, c.Unreadable}, epoch: c.Shard.Epoch}
 	x.mu.Lock()
 	self, registered := x.self, x.registered
 	x.mu.Unlock()
@@ -73,7 +81,6 @@ func (x *Exchange) LeadOn(c LeadConfig, before *Rest) *Leading {
 		}
 	}
 	l.leader = NewLeader(self, c.Shard, c.MinInSync, l.appended, c.High)
-	l.config.Shard = nil
 	if before != nil {
 		l.leader.Continue(&before.shard, before.unanswered)
 	}
