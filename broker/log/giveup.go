@@ -2,19 +2,18 @@ package log
 
 import (
 	"errors"
-	"fmt"
 	"math"
 )
 
 // GiveUp begins to replace the damaged records of one segment by batches without records, which span
 // the same offsets in the same epochs. Other replicas can then copy what is behind them. from is a
-// damaged offset, and tells the segment: the one that has it, or the missing one.
+// damaged offset, and tells the segment: the one that has it, or the missing one. The caller knows
+// that no replica has any record from there on.
 //
 // gone are the offsets to give up. Finish of the result replaces the segment, and sets the damaged
-// one aside; Abandon changes nothing. The result is nil if nothing of the segment is damaged.
-//
-// The caller knows that no replica has any record from an offset from on. If records before from
-// are damaged in the same segment, GiveUp fails: another replica may have them.
+// one aside. If records before from are damaged in it, too, which another replica may have, the new
+// segment begins at from, and what is before stays as it is. Abandon changes nothing. The result is
+// nil if nothing of the segment is damaged from there on.
 func (l *Log) GiveUp(from uint64) (r *Repair, gone []Span, err error) {
 	l.mu.Lock()
 	active := l.active != nil && l.active.base <= from && from < l.active.end
@@ -25,16 +24,24 @@ func (l *Log) GiveUp(from uint64) (r *Repair, gone []Span, err error) {
 			return nil, nil, err
 		}
 	}
-	r, last, err := l.giveUp(from)
-	if err != nil {
-		return nil, nil, err
-	}
-	if gone, err = r.fill(from, last); err != nil || len(gone) == 0 {
+	for _, whole := range []bool{true, false} {
+		var last int64
+		if r, last, err = l.giveUp(from, whole); err != nil {
+			return nil, nil, err
+		}
+		if gone, err = r.fill(from, last); err == nil && len(gone) > 0 {
+			return r, gone, nil
+		}
 		r.Abandon()
-		return nil, nil, err
+		if err != errElsewhere {
+			break
+		}
 	}
-	return r, gone, nil
+	return nil, nil, err
 }
+
+// errElsewhere means that records are damaged that another replica may have.
+var errElsewhere = errors.New("other records of the segment are damaged, too")
 
 // fill adds what can be read of the segment, and batches without records for the rest.
 func (r *Repair) fill(from uint64, last int64) (gone []Span, err error) {
@@ -44,8 +51,9 @@ func (r *Repair) fill(from uint64, last int64) (gone []Span, err error) {
 		if damage, ok := errors.AsType[*CorruptError](err); ok && damage.Next > at {
 			lost := Span{at, min(damage.Next, r.span.Next)}
 			if lost.From < from {
-				return nil, fmt.Errorf("log %s: offsets %d to %d are damaged, too, and another replica may have them", r.log.name, lost.From, lost.Next-1)
+				return nil, errElsewhere
 			}
+			r.log.noteBad(lost.From)
 			if err := r.addNothing(lost, last); err != nil {
 				return nil, err
 			}
@@ -67,9 +75,18 @@ func (r *Repair) fill(from uint64, last int64) (gone []Span, err error) {
 	return gone, nil
 }
 
-// giveUp begins to replace the segment that has an offset, or the gap between two segments. last is
-// the time of the last record before it.
-func (l *Log) giveUp(from uint64) (r *Repair, last int64, err error) {
+// noteBad notes that the segment with an offset is damaged, if there is one.
+func (l *Log) noteBad(offset uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s, _, _ := l.segmentOf(offset); s != nil {
+		s.bad = true
+	}
+}
+
+// giveUp begins to replace the segment that has an offset, or the gap between two segments: whole,
+// or from the offset on. last is the time of the last record before it.
+func (l *Log) giveUp(from uint64, whole bool) (r *Repair, last int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.writable(); err != nil {
@@ -89,11 +106,17 @@ func (l *Log) giveUp(from uint64) (r *Repair, last int64, err error) {
 				return nil, 0, errMeanwhile
 			}
 			r.span = Span{max(s.base, l.start), s.end}
-			last, s.bad = max(last, s.first), true
+			if !whole {
+				r.of = s
+			}
+			last = max(last, s.first)
 			break
 		}
 		r.low, last = s.end, s.last
 		r.span.From = max(s.end, l.start)
+	}
+	if !whole {
+		r.span.From, r.low = from, from
 	}
 	r.next = r.span.From
 	return r, last, nil

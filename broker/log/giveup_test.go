@@ -201,21 +201,86 @@ func TestDamagedRecordsAreGivenUp(t *testing.T) {
 	}
 }
 
-// What another replica may have is not given up: neither a record before the offset from which on
-// none has any, nor a segment that can be read.
+// Of two damaged batches of a segment another replica has the first one. Only the second one is
+// given up, the first one stays damaged, and is repaired when that replica leads.
 func TestRecordsThatAreElsewhereAreNotGivenUp(t *testing.T) {
+	for _, form := range []string{"plain", "compressed", "missing"} {
+		t.Run(form, func(t *testing.T) {
+			fsys, d, l, other := replicas(t, 1990)
+			bad := l.SegmentInfos()[3]
+			if form == "compressed" {
+				if saved, err := l.Compress(context.Background(), 1); err != nil || saved == 0 {
+					t.Fatal(saved, err)
+				}
+				spoil(t, fsys, d, l, 3)
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			switch form {
+			case "plain":
+				spoilBatch(t, fsys, l, bad.Base, 3000)
+				spoilBatch(t, fsys, l, bad.Base, 1000)
+			case "missing":
+				remove(t, fsys, d, "orders-0", bad.Base)
+			}
+			l = openLog(t, d, orders)
+			lost, epochs := damagesOf(t, l), l.Epochs()
+			from := lost[len(lost)-1].From
+			if form != "plain" { // the other replica has some of what is damaged here in one piece
+				from = lost[0].From + 1
+			}
+			gone, aside, err := giveUpIn(l, from)
+			if err != nil || aside != "" || len(gone) != 1 || gone[0].From != from {
+				t.Fatalf("given up: %v of %v, %q, %v", gone, lost, aside, err)
+			}
+			left := []Span{{lost[0].From, min(lost[0].Next, from)}}
+			lacks := Span{bad.Base, from}
+			for range 2 {
+				if got := damagesOf(t, l); !slices.Equal(got, left) {
+					t.Fatalf("%v is damaged, and %v is to be", got, left)
+				}
+				if got := l.Lacks(); !slices.Equal(got, []Span{lacks}) {
+					t.Errorf("it lacks %v, and not %v", got, lacks)
+				}
+				if got := l.Epochs(); !slices.Equal(got, epochs) {
+					t.Errorf("its epochs are %v, and were %v", got, epochs)
+				}
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if l = openLog(t, d, orders); !l.Recovery().Suspect || l.Recovery().Strange {
+					t.Errorf("%+v", l.Recovery())
+				}
+			}
+			if _, _, err := mend(t, l, other); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				hasAllBut(t, l, gone, epochs)
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if l = openLog(t, d, orders); l.Recovery().Suspect || len(l.Lacks()) > 0 {
+					t.Errorf("%+v; it lacks %v", l.Recovery(), l.Lacks())
+				}
+			}
+		})
+	}
+}
+
+// Nothing is given up of a segment that can be read, nor behind the log's end.
+func TestWhatCanBeReadIsNotGivenUp(t *testing.T) {
 	fsys, _, l := atRest(t, 1990)
 	bad := l.SegmentInfos()[3]
 	spoilBatch(t, fsys, l, bad.Base, 1000)
-	lost := damagesOf(t, l)
-	epochs := l.Epochs()
-	if gone, _, err := giveUpIn(l, lost[0].From+1); err == nil || len(gone) > 0 {
-		t.Errorf("given up: %v, %v", gone, err)
+	if gone, aside, err := giveUpIn(l, bad.End); err != nil || len(gone) > 0 || aside != "" {
+		t.Errorf("given up: %v, %q, %v", gone, aside, err)
 	}
-	if got := l.Lacks(); !slices.Equal(got, []Span{{bad.Base, bad.End}}) || !slices.Equal(damagesOf(t, l), lost) {
+	if got := l.Lacks(); len(got) > 0 { // nobody has read the damaged one
 		t.Errorf("it lacks %v", got)
 	}
-	if gone, aside, err := giveUpIn(l, bad.End); err != nil || len(gone) > 0 || aside != "" {
+	if gone, aside, err := giveUpIn(l, bad.End-1); len(gone) > 0 || aside != "" {
 		t.Errorf("given up: %v, %q, %v", gone, aside, err)
 	}
 	if _, _, err := giveUpIn(l, 1<<40); err == nil {
@@ -224,40 +289,60 @@ func TestRecordsThatAreElsewhereAreNotGivenUp(t *testing.T) {
 	if names, err := fsys.List("data/" + setAsideDir); err != nil || len(names) > 0 {
 		t.Errorf("set aside: %q, %v", names, err)
 	}
-	if got := l.Epochs(); !slices.Equal(got, epochs) {
-		t.Errorf("its epochs are %v", got)
-	}
 }
 
 // The power is cut at each step of giving records up: then they are damaged, or given up, and all
-// others are there.
+// others are as they were.
 func TestACrashWhileRecordsAreGivenUp(t *testing.T) {
-	for steps, over := 0, false; !over; steps++ {
-		for seed := range uint64(4) {
-			fsys, d, l := atRest(t, 600)
-			epochs := l.Epochs()
-			spoilBatch(t, fsys, l, l.SegmentInfos()[2].Base, 1000)
-			lost := damagesOf(t, l)
-			if err := l.NoteDamage(); err != nil {
-				t.Fatal(err)
-			}
-			fsys.StopAfter(steps)
-			_, _, err := giveUpIn(l, lost[0].From)
-			over = err == nil
-			if err != nil && !errors.Is(err, crashfs.ErrCrashed) {
-				t.Fatalf("step %d: %v", steps, err)
-			}
-			_, _, l = cutPower(t, fsys, d, seed, steps, small)
-			if found := damagesOf(t, l); len(found) > 0 {
-				if over || !slices.Equal(found, lost) && len(l.Lacks()) == 0 {
+	for _, elsewhere := range []bool{false, true} { // whether another replica has one of the batches
+		for steps, over := 0, false; !over; steps++ {
+			for seed := range uint64(4) {
+				fsys, d, l, other := replicas(t, 600)
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+				l = openLog(t, d, orders)
+				epochs, base := l.Epochs(), l.SegmentInfos()[2].Base
+				if elsewhere {
+					spoilBatch(t, fsys, l, base, 3000)
+				}
+				spoilBatch(t, fsys, l, base, 1000)
+				lost := damagesOf(t, l)
+				given := lost[len(lost)-1]
+				if err := l.NoteDamage(); err != nil {
+					t.Fatal(err)
+				}
+				fsys.StopAfter(steps)
+				_, _, err := giveUpIn(l, given.From)
+				over = err == nil
+				if err != nil && !errors.Is(err, crashfs.ErrCrashed) {
+					t.Fatalf("step %d: %v", steps, err)
+				}
+				_, _, l = cutPower(t, fsys, d, seed, steps, small)
+				found := damagesOf(t, l)
+				if slices.Contains(found, given) {
+					if over {
+						t.Fatalf("step %d, seed %d: %v is damaged, and was given up", steps, seed, given)
+					}
+					if _, _, err := giveUpIn(l, given.From); err != nil {
+						t.Fatalf("step %d, seed %d: %v", steps, seed, err)
+					}
+				} else if !slices.Equal(found, lost[:len(lost)-1]) && len(l.Lacks()) == 0 {
 					t.Fatalf("step %d, seed %d: %v is damaged, and %v was", steps, seed, found, lost)
 				}
-				if _, _, err := giveUpIn(l, found[0].From); err != nil {
+				if _, _, err := mend(t, l, other); elsewhere && err != nil {
 					t.Fatalf("step %d, seed %d: %v", steps, seed, err)
 				}
-				lost = found
+				if len(damagesOf(t, l)) > 0 {
+					t.Fatalf("step %d, seed %d: %v is damaged", steps, seed, damagesOf(t, l))
+				}
+				if _, err := readSparse(l, 1); err != nil {
+					t.Fatal(err)
+				}
+				if got, _ := readSparse(l, 1); elsewhere || got[given.From] == "" {
+					hasAllBut(t, l, []Span{given}, epochs)
+				}
 			}
-			hasAllBut(t, l, lost, epochs)
 		}
 	}
 }

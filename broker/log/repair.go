@@ -172,6 +172,9 @@ type Repair struct {
 	next uint64
 	low  uint64 // where the segment before ends
 	why  string // the reason for which the damaged segment is set aside
+	// of is the segment of which the records from the beginning of the span on are replaced; nil: a
+	// whole segment is, or a missing one.
+	of   *segment
 	path string
 	f    env.File // nil until the first batch
 	w    segmentWriter
@@ -329,6 +332,9 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 		m.insert(fresh)
 		m.Epochs = replaceEpochs(m.Epochs, fresh)
 		m.Bad = slices.DeleteFunc(m.Bad, func(base uint64) bool { return base == fresh.base || old != nil && base == old.base })
+		if r.of != nil {
+			m.shorten(r.of.base, fresh.base)
+		}
 	})
 	if err != nil {
 		return "", l.unplace(fresh, err)
@@ -336,16 +342,34 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 	l.mu.Lock()
 	l.cuts++ // a compaction under way doesn't know the new segment
 	l.segments = slices.DeleteFunc(l.segments, func(s *segment) bool { return s == old })
+	if at := slices.Index(l.segments, r.of); at >= 0 { // of its file, what is behind is not the log's any more
+		short := newSegment(l.dir, r.of.ref())
+		short.end, short.closed, short.bad, short.checked = fresh.base, true, true, r.of.checked
+		l.segments[at] = short
+	}
 	at, _ := slices.BinarySearchFunc(l.segments, fresh.base, func(s *segment, base uint64) int { return cmp.Compare(s.base, base) })
 	l.segments = slices.Insert(l.segments, at, fresh)
 	l.epochs = replaceEpochs(l.epochs, fresh)
 	l.generation = max(l.generation, fresh.gen)
 	l.mu.Unlock()
+	if r.of != nil {
+		l.disk.handles.forget(r.of)
+	}
 	if old == nil {
 		return "", nil
 	}
 	l.disk.handles.forget(old)
 	return filepath.Join(l.asidePath(a), old.ref().name()), l.moveAside(a)
+}
+
+// shorten lets a damaged segment end before where its file does.
+func (m *Manifest) shorten(base, end uint64) {
+	if at, there := m.find(base); there {
+		m.Segments[at].End = end
+	}
+	if !slices.Contains(m.Bad, base) {
+		m.Bad = append(m.Bad, base)
+	}
 }
 
 // replaceEpochs returns where the epochs of a log begin once a segment has replaced what was
@@ -375,8 +399,12 @@ func (r *Repair) judge(fresh *segment) (old *segment, err error) {
 	if l.cuts != r.cuts || fresh.end <= l.start {
 		return nil, errMeanwhile
 	}
+	if r.of != nil && !slices.Contains(l.segments, r.of) {
+		return nil, errMeanwhile
+	}
 	for _, s := range l.segments {
 		switch n := len(s.epochs); {
+		case s == r.of:
 		case s.end <= fresh.base:
 			if n > 0 && !s.bad && s.epochs[n-1].Epoch > fresh.epochs[0].Epoch {
 				return nil, l.unfit("epoch %d comes after %d", fresh.epochs[0].Epoch, s.epochs[n-1].Epoch)
