@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-mq/carillon/broker/coordination"
 	"github.com/carillon-mq/carillon/broker/env"
 	"github.com/carillon-mq/carillon/broker/env/crashfs"
+	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
 // confirms reports whether a question asked now is answered within limit.
@@ -180,7 +181,7 @@ func BenchmarkBarrier(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			wrap := func(conn net.Conn) net.Conn { return conn }
 			if delay > 0 {
-				wrap = func(conn net.Conn) net.Conn { return slow(conn, delay) }
+				wrap = func(conn net.Conn) net.Conn { return testutil.Slow(conn, delay) }
 			}
 			w := overNetwork(b, wrap, func(string) env.FS { return crashfs.New() }, "a", "b", "c")
 			w.place(orders, 1, "a b c")
@@ -215,42 +216,6 @@ func median(b *testing.B, f func()) {
 	b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "p50-ns")
 }
 
-// slow is a connection with a latency each way.
-func slow(conn net.Conn, delay time.Duration) net.Conn {
-	here, there := net.Pipe()
-	carry := func(from, to net.Conn) {
-		type piece struct {
-			data []byte
-			due  time.Time
-		}
-		pieces := make(chan piece, 1024)
-		go func() {
-			defer close(pieces)
-			for {
-				buf := make([]byte, 16<<10)
-				n, err := from.Read(buf)
-				if err != nil {
-					return
-				}
-				pieces <- piece{buf[:n], time.Now().Add(delay)}
-			}
-		}()
-		for p := range pieces {
-			time.Sleep(time.Until(p.due))
-			if _, err := to.Write(p.data); err != nil {
-				break
-			}
-		}
-		from.Close()
-		to.Close()
-		for range pieces { // until its reader has ended
-		}
-	}
-	go carry(conn, there)
-	go carry(there, conn)
-	return here
-}
-
 // roundTrips measures round trips of as many bytes as a probe over loopback.
 func roundTrips(b *testing.B, delay time.Duration) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -271,7 +236,7 @@ func roundTrips(b *testing.B, delay time.Duration) {
 		b.Fatal(err)
 	}
 	if delay > 0 {
-		conn = slow(conn, delay)
+		conn = testutil.Slow(conn, delay)
 	}
 	defer conn.Close()
 	frame := appendProbe(nil, frameProbe, &probe{})

@@ -1,8 +1,12 @@
 package topic
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/carillon-mq/carillon/broker/protocol"
@@ -166,5 +170,44 @@ func TestAConditionForwardedToADeposedLeaderIsJudgedByTheNext(t *testing.T) {
 	if got != "orders@3" {
 		// It came to the next leader before the second message did, and was judged there.
 		other.expect(other.ask("orders.a", "three", "Expect-Last: 2"), "orders@3")
+	}
+}
+
+// A refusal by condition takes one round trip to the other replicas, also while records are copied:
+// docs/protocol.md. The publisher is at the leader's broker, and time is virtual.
+func TestARefusalTakesOneRoundTrip(t *testing.T) {
+	const way, most = 5 * time.Millisecond, 1.2
+	for _, busy := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			t.Cleanup(func() { time.Sleep(2 * way) }) // the last frames arrive before the bubble ends
+			c := newCluster(t, 3)
+			c.way = way
+			c.begin()
+			a := c.sites[0]
+			a.expect(a.ask("orders.a", "one"), "orders@1")
+			rng := rand.New(rand.NewPCG(1, 2))
+			var took []time.Duration
+			for n := range 101 {
+				time.Sleep(time.Duration(rng.Int64N(int64(4 * way))))
+				if busy {
+					for range 5 {
+						a.hub.publish(message("orders.a", "", "more"))
+						time.Sleep(time.Duration(rng.Int64N(int64(way))))
+					}
+				}
+				reply, began := fmt.Sprintf("refused-%d", n), time.Now()
+				a.hub.publish(message("orders.b", reply, "two", "Expect-Last-By-Subject: 7"))
+				if got := a.hub.answer(t, reply); !strings.HasPrefix(got, "no: ") {
+					t.Fatalf("answered %q", got)
+				}
+				took = append(took, time.Since(began))
+			}
+			slices.Sort(took)
+			trips := float64(took[len(took)/2]) / float64(2*way)
+			t.Logf("busy: %v; p50 %.2f round trips, at most %.2f", busy, trips, float64(took[len(took)-1])/float64(2*way))
+			if trips < 1 || trips > most {
+				t.Errorf("busy: %v; a refusal takes %.2f round trips, want 1 to %.1f", busy, trips, most)
+			}
+		})
 	}
 }

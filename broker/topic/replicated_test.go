@@ -25,6 +25,7 @@ type cluster struct {
 	shard  coordination.Shard
 	lives  map[string]int64
 	cut    map[string]bool // brokers that nobody reaches
+	way    time.Duration   // from one broker to another
 	conns  map[net.Conn]string
 	lose   int  // so many answers to what brokers say of their copies
 	away   bool // etcd answers nothing
@@ -55,6 +56,9 @@ func (c *cluster) link(n *site) replication.Config {
 		here, there := net.Pipe()
 		c.conns[here], c.conns[there] = n.self, broker
 		go c.sites[i].exchange.Serve(there, n.self)
+		if c.way > 0 {
+			return testutil.Slow(here, c.way), nil
+		}
 		return here, nil
 	}}
 }
