@@ -30,6 +30,20 @@ func (b Batch) judged() uint64 {
 	}
 }
 
+// Lost reports whether the batch stands in the place of damaged records that no replica had (see
+// Log.GiveUp). It has no records. Compaction never leaves such a batch: it says what it judged.
+func (b Batch) Lost() bool {
+	if !b.Sparse() || b.Count() > 0 {
+		return false
+	}
+	for it := b.Extensions(); ; {
+		e, ok := it.Next()
+		if !ok || e.Type == extensionJudged {
+			return ok && len(e.Data) == 8 && le.Uint64(e.Data) == 0
+		}
+	}
+}
+
 // From returns the part of the batch from an offset on, as a batch. It is sent to a follower whose
 // log ends within a batch that compaction has merged. Records, epoch and times stay the same.
 func (b Batch) From(offset uint64) (Batch, error) {
@@ -104,7 +118,9 @@ func (t *thinner) add(b Batch, from uint64, keep func(r *Record) bool) error {
 		t.next = r.Offset + 1
 		t.count++
 	}
-	t.end, t.last, t.judged = b.End(), max(t.last, b.LastTime()), max(t.judged, b.judged())
+	if t.end, t.last = b.End(), max(t.last, b.LastTime()); !b.Lost() {
+		t.judged = max(t.judged, b.judged())
+	}
 	return it.Err()
 }
 

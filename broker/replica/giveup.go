@@ -13,30 +13,30 @@ import (
 //  1. It gives up only what no replica has (Leader.NobodyBeyond). What a replica may have that is
 //     away is not given up, not even if the Topic allows unclean elections: that replica can bring
 //     it back.
-//  2. It gives up records, not cursors. A leader with a damaged log of cursors writes all cursors
-//     again, and trims what is damaged.
+//  2. Of a damaged log of cursors it knows what it gave up (log.Batch.Lost), as does each later
+//     leader: cursors may have been there.
 
 // stuck notes that a follower can't copy what follows, since a log can't be read there. The stream
 // is current.
 func (l *Leading) stuck(s *stream, p Part, err error) {
 	damage, is := errors.AsType[*log.CorruptError](err)
-	if !is || p != Data || damage.Next <= s.next[p] {
+	if !is || damage.Next <= s.next[p] {
 		return
 	}
 	l.mu.Lock()
 	give := false
 	if !s.gone.Load() {
-		l.leader.Stuck(s.from, s.next[p])
-		give = l.leader.NobodyBeyond() > 0
+		l.leader.Stuck(s.from, s.next)
+		give = l.leader.NobodyBeyond(p) > 0
 	}
 	l.mu.Unlock()
 	if give {
-		l.x.disk.Submit(l.giveUp, 0)
+		l.x.disk.Submit(func() { l.giveUp(p) }, 0)
 	}
 }
 
-// giveUp gives up damaged records that no replica has, in one segment.
-func (l *Leading) giveUp() {
+// giveUp gives up damaged records of a log that no replica has, in one segment.
+func (l *Leading) giveUp(p Part) {
 	if l.givingUp.Swap(true) {
 		return
 	}
@@ -44,17 +44,20 @@ func (l *Leading) giveUp() {
 	l.use.RLock()
 	defer l.use.RUnlock()
 	l.mu.Lock()
-	from := l.leader.NobodyBeyond()
+	from := l.leader.NobodyBeyond(p)
 	l.mu.Unlock()
 	if l.ended.Load() || from == 0 {
 		return
 	}
-	lg := l.config.Logs[Data]
+	lg := l.config.Logs[p]
+	if start, end, _ := lg.Offsets(); from < start || from >= end {
+		return // another replica has what is damaged here
+	}
 	r, gone, err := lg.GiveUp(from)
 	if r != nil {
 		for _, lost := range gone {
 			l.x.log.Error(givingUp, "topic_id", l.config.Topic, "shard", l.config.ID.Shard,
-				"epoch", l.epoch, "from", lost.From, "up_to", lost.Next)
+				"part", p.String(), "epoch", l.epoch, "from", lost.From, "up_to", lost.Next)
 		}
 		_, err = r.Finish()
 	}
@@ -64,7 +67,9 @@ func (l *Leading) giveUp() {
 		return
 	}
 	for _, lost := range gone {
-		l.x.counters.givenUp.Add(lost.Next - lost.From)
+		if p == Data {
+			l.x.counters.givenUp.Add(lost.Next - lost.From)
+		}
 	}
 }
 

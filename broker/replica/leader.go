@@ -50,9 +50,9 @@ type progress struct {
 	behind time.Duration
 	mark   [Parts]uint64
 
-	// stuck is where its data log ended when its stream was ended since what follows is damaged here;
-	// 0: that did not happen, or it has asked again.
-	stuck uint64
+	// stuck is where its logs ended when its stream was ended since what follows is damaged here; 0:
+	// that did not happen, or it has asked again.
+	stuck [Parts]uint64
 
 	confirmed     uint64 // newest barrier round that it confirmed
 	withoutRounds bool   // it supports no rounds
@@ -185,28 +185,28 @@ func (l *Leader) UpdateGone(alive func(coordination.Replica) bool) {
 	}
 }
 
-// Stuck records that a follower's data log ends at an offset, and that it can't copy what follows,
+// Stuck records where a follower's logs end, and that it can't copy what follows in one of them,
 // since that is damaged here. Its stream ends now.
-func (l *Leader) Stuck(from coordination.Replica, at uint64) {
+func (l *Leader) Stuck(from coordination.Replica, ends [Parts]uint64) {
 	if f := l.followers[from.Broker]; f != nil && f.Replica == from {
-		f.stuck = at
+		f.stuck = ends
 	}
 }
 
-// NobodyBeyond returns the offset from which on no other replica has any record, if all other
+// NobodyBeyond returns the offset from which on no other replica has any record of a log, if all other
 // replicas followed in this epoch and are stuck. Otherwise it returns 0: one of them is away, is
 // repairing its copy, or copies, and may have what is damaged here. Nobody but this leader could
 // have sent them more.
-func (l *Leader) NobodyBeyond() (offset uint64) {
+func (l *Leader) NobodyBeyond(p Part) (offset uint64) {
 	for _, id := range l.shard.Replicas {
 		if id == l.self.Broker {
 			continue
 		}
 		f := l.followers[id]
-		if f == nil || f.gone || f.stuck == 0 {
+		if f == nil || f.gone || f.stuck[p] == 0 {
 			return 0
 		}
-		offset = max(offset, f.stuck)
+		offset = max(offset, f.stuck[p])
 	}
 	return offset
 }
@@ -365,7 +365,7 @@ func (l *Leader) SwapAnswered(shard *coordination.Shard, now time.Duration) (mov
 func (l *Leader) setShard(shard *coordination.Shard) {
 	for _, id := range withdrawn(&l.shard, shard) {
 		if f := l.followers[id]; f != nil {
-			f.joined, f.safe, f.stuck = false, [Parts]uint64{}, 0
+			f.joined, f.safe, f.stuck = false, [Parts]uint64{}, [Parts]uint64{}
 		}
 	}
 	l.shard, l.unanswered = *shard, nil

@@ -207,15 +207,15 @@ func (s *tale) do(words []string) (string, error) {
 			return "", nil
 		}
 		return fmt.Sprintf("confirm: round %d is confirmed", s.l.Confirmed()), nil
-	case "stuck": // stuck b@2 5
-		at, err := strconv.ParseUint(plain[1], 10, 64)
+	case "stuck": // stuck b@2 5,1
+		ends, err := offsets(plain[1])
 		if err != nil {
 			return "", err
 		}
-		s.l.Stuck(who, at)
+		s.l.Stuck(who, ends)
 	case "beyond":
-		if at := s.l.NobodyBeyond(); at > 0 {
-			return fmt.Sprintf("beyond: nobody has anything from %d on", at), nil
+		if data, state := s.l.NobodyBeyond(Data), s.l.NobodyBeyond(State); data > 0 && state > 0 {
+			return fmt.Sprintf("beyond: nobody has anything from %d,%d on", data, state), nil
 		}
 		return "beyond: somebody may", nil
 	case "mute":

@@ -458,41 +458,72 @@ func (w *world) damage(part, text string) {
 	}
 }
 
+// giveUp gives up what is damaged of a log of the broker, which is stopped.
+func (w *world) giveUp(part string) {
+	w.t.Helper()
+	d, err := log.OpenDisk(w.fs, "data", log.Options{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	l, err := d.Open(log.Identity{Topic: topicID, Part: part}, 1, 1, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r, gone, err := l.GiveUp(l.Recovery().Damaged[0].From)
+	if err != nil || len(gone) == 0 {
+		w.t.Fatal(gone, err)
+	}
+	if _, err := r.Finish(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 func TestADamagedStateLogIsReportedAndHonest(t *testing.T) {
-	story(t, func(t *testing.T, w *world) {
-		w.shard.publish("o", "o", "o", "o")
-		w.declare("first", 1, earliest())
-		w.find("first")
-		w.declare("lost", 2, earliest())
-		s := w.find("lost")
-		s.Pull(pull("a", 1))
-		w.expect("lost", "a", "1")
-		if err := w.ackNow(s, 1, Done); err != nil {
-			t.Fatal(err)
+	story(t, func(t *testing.T, w *world) { damagedStateLog(t, w, false) })
+}
+
+// What was damaged on all replicas, and given up, can be read, and is as honestly reported.
+func TestAStateLogWhoseDamageWasGivenUpIsReportedAndHonest(t *testing.T) {
+	story(t, func(t *testing.T, w *world) { damagedStateLog(t, w, true) })
+}
+
+func damagedStateLog(t *testing.T, w *world, givenUp bool) {
+	w.shard.publish("o", "o", "o", "o")
+	w.declare("first", 1, earliest())
+	w.find("first")
+	w.declare("lost", 2, earliest())
+	s := w.find("lost")
+	s.Pull(pull("a", 1))
+	w.expect("lost", "a", "1")
+	if err := w.ackNow(s, 1, Done); err != nil {
+		t.Fatal(err)
+	}
+	w.declare("last", 3, earliest())
+	w.find("last")
+	w.stop()
+	w.damage("state", "lost")
+	if givenUp {
+		w.giveUp("state")
+	}
+	time.Sleep(time.Second)
+	w.start()
+	if info := w.find("first").Info(); info.Trouble == "" || info.FloorOffset != 0 {
+		t.Errorf("the first one stands at %+v", info)
+	}
+	if info := w.find("last").Info(); info.Trouble != "" {
+		t.Errorf("what was written behind the damage is in trouble: %s", info.Trouble)
+	}
+	for range 2 {
+		var not *NotServedError
+		if _, err := w.service.Wait(t.Context(), topicID, "lost"); !errors.As(err, &not) || not.Reason != Troubled {
+			t.Errorf("one without a cursor is served, or not since: %v", err)
 		}
-		w.declare("last", 3, earliest())
-		w.find("last")
-		w.stop()
-		w.damage("state", "lost")
-		time.Sleep(time.Second)
-		w.start()
-		if info := w.find("first").Info(); info.Trouble == "" || info.FloorOffset != 0 {
-			t.Errorf("the first one stands at %+v", info)
-		}
-		if info := w.find("last").Info(); info.Trouble != "" {
-			t.Errorf("what was written behind the damage is in trouble: %s", info.Trouble)
-		}
-		for range 2 {
-			var not *NotServedError
-			if _, err := w.service.Wait(t.Context(), topicID, "lost"); !errors.As(err, &not) || not.Reason != Troubled {
-				t.Errorf("one without a cursor is served, or not since: %v", err)
-			}
-			w.restart() // the damaged part is deleted; its effects remain
-		}
-		w.declare("lost", 4, earliest())
-		w.find("lost").Pull(pull("a", 9))
-		w.expect("lost", "a", "1", "2", "3", "4")
-	})
+		w.restart() // the damaged part is deleted; its effects remain
+	}
+	w.declare("lost", 4, earliest())
+	w.find("lost").Pull(pull("a", 9))
+	w.expect("lost", "a", "1", "2", "3", "4")
 }
 
 // TestCursorsThatAnotherReplicaHas: if the cursors of this copy are damaged and another replica has

@@ -256,6 +256,9 @@ func (k *cursorStore) open() error {
 			break
 		}
 		for b, ok := v.Next(); ok; b, ok = v.Next() {
+			if b.Lost() {
+				k.dropDamaged(byHandle, fmt.Errorf("offsets %d to %d of the state log were damaged, and on no replica", b.Base(), b.End()-1))
+			}
 			it := b.Records()
 			for r := (log.Record{}); it.Next(&r); {
 				if err := k.replay(byHandle, &r, b.Epoch()); err != nil {

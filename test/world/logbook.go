@@ -60,8 +60,11 @@ func (h *logHandler) gaveUp(r *slog.Record) {
 	var topic string
 	var shard int
 	var from, next uint64
+	part := ""
 	r.Attrs(func(a slog.Attr) bool {
 		switch a.Key {
+		case "part":
+			part = a.Value.String()
 		case "topic_id":
 			topic = a.Value.String()
 		case "shard":
@@ -73,7 +76,9 @@ func (h *logHandler) gaveUp(r *slog.Record) {
 		}
 		return true
 	})
-	h.b.w.judge.gaveUp(topic, shard, from, next)
+	if part == "data" {
+		h.b.w.judge.gaveUp(topic, shard, from, next)
+	}
 }
 
 func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
