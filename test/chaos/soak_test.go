@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/carillon-mq/carillon/broker/limits"
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
@@ -140,7 +142,7 @@ func (s *soak) sample() error {
 }
 
 // usageOf reads what a broker uses. The files of its logs don't count: without a retention they
-// become more.
+// become more, up to limits.OpenSegments. Those that were removed do.
 func (s *soak) usageOf(n int) (Usage, error) {
 	client := http.Client{Timeout: answerTime, Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := client.Get("http://" + address(n) + ":8222/metrics")
@@ -153,11 +155,17 @@ func (s *soak) usageOf(n int) (Usage, error) {
 		return u, err
 	}
 	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.processes[n].pid()))
+	segments := 0
 	for _, descriptor := range open {
-		if file, _ := os.Readlink(descriptor); strings.Contains(file, "/data/shards/") {
-			u.Descriptors--
+		file, _ := os.Readlink(descriptor)
+		if strings.Contains(file, "/data/shards/") && !strings.HasSuffix(file, " (deleted)") {
+			segments++
 		}
 	}
+	if segments > limits.OpenSegments {
+		err = errors.Join(err, fmt.Errorf("it holds %d files of logs open, of at most %d", segments, limits.OpenSegments))
+	}
+	u.Descriptors -= float64(segments)
 	return u, err
 }
 
