@@ -77,7 +77,7 @@ func TestMessagesThatWaitInVainAreRefused(t *testing.T) {
 				return nil
 			})
 			release()
-		}, "no: topic orders: its log on broker main-0: log id-orders-0: open: create data/shards/id-orders-0/manifest.new: not now"},
+		}, "no: topic orders: its log on broker main-0: log id-orders-0: open: create data/shards/id-orders-0/meta.json.new: not now"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
