@@ -157,17 +157,18 @@ func (w *world) deleteAgain(d *declared, atOnce bool) {
 
 // compared reports whether a Topic that is back is led, or waits since no broker has its records.
 func (w *world) compared(d *declared) bool {
+	led := map[int]bool{} // its shards may have several leaders
 	for _, m := range w.machines {
 		l := m.life
 		if l == nil || l.dead.Load() || !l.ready.Load() {
 			continue
 		}
-		t := l.serves(d)
-		led := t != nil
 		for n := range d.shards() {
-			led = led && t.ShardAt(n) != nil
+			if t := l.serves(d); t != nil && t.ShardAt(n) != nil {
+				led[n] = true
+			}
 		}
-		if led {
+		if len(led) == d.shards() {
 			return true
 		}
 		if c := l.controller.Load(); c != nil {
