@@ -17,19 +17,12 @@ import (
 	"github.com/carillon-mq/carillon/internal/testutil"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func mount(t *testing.T) (*FS, string) {
 	t.Helper()
 	dir := t.TempDir()
 	at := filepath.Join(dir, "disk")
 	f, err := Mount(filepath.Join(dir, "below"), at)
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		if err := f.Unmount(); err != nil {
 			t.Error(err)
@@ -44,8 +37,8 @@ func page(c byte, pages int) []byte { return bytes.Repeat([]byte{c}, pages*pageS
 func create(t *testing.T, path string, size int64) env.File {
 	t.Helper()
 	f, err := env.OS.Create(path)
-	must(t, err)
-	must(t, f.Preallocate(size))
+	testutil.Must(t, err)
+	testutil.Must(t, f.Preallocate(size))
 	t.Cleanup(func() { _ = f.Close() })
 	return f
 }
@@ -53,13 +46,13 @@ func create(t *testing.T, path string, size int64) env.File {
 func write(t *testing.T, f env.File, data []byte, at int) {
 	t.Helper()
 	_, err := f.WriteAt(data, int64(at*pageSize))
-	must(t, err)
+	testutil.Must(t, err)
 }
 
 func holds(t *testing.T, what, path string, want []byte) {
 	t.Helper()
 	got, err := os.ReadFile(path)
-	must(t, err)
+	testutil.Must(t, err)
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s: it has %d bytes, want %d", what, len(got), len(want))
 		for n := 0; n*pageSize < min(len(got), len(want)); n++ {
@@ -75,7 +68,7 @@ func TestAFailedSyncLosesWhatItWasToMakeSafe(t *testing.T) {
 	path := filepath.Join(dir, "log")
 	f := create(t, path, 4*pageSize)
 	write(t, f, page('a', 3), 0)
-	must(t, f.Sync())
+	testutil.Must(t, f.Sync())
 	write(t, f, page('b', 2), 0)
 	disk.FailSyncs(true)
 	if err := f.Sync(); !errors.Is(err, syscall.EIO) {
@@ -83,15 +76,15 @@ func TestAFailedSyncLosesWhatItWasToMakeSafe(t *testing.T) {
 	}
 	disk.FailSyncs(false)
 	write(t, f, page('c', 1), 1)
-	must(t, f.Sync())
+	testutil.Must(t, f.Sync())
 	write(t, f, page('d', 1), 3)
 	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 	holds(t, "before the power cut", path, join(page('b', 1), page('c', 1), page('a', 1), page('d', 1)))
-	must(t, disk.CutPower())
+	testutil.Must(t, disk.CutPower())
 	if _, err := f.WriteAt([]byte("late"), 0); !errors.Is(err, syscall.EIO) {
 		t.Errorf("a write without power: %v", err)
 	}
-	must(t, f.Close())
+	testutil.Must(t, f.Close())
 	disk.PowerOn()
 	holds(t, "after it", path, join(page('a', 1), page('c', 1), page('a', 1), page(0, 1)))
 	if n := disk.FailedSyncs(); n != 1 {
@@ -102,22 +95,22 @@ func TestAFailedSyncLosesWhatItWasToMakeSafe(t *testing.T) {
 // Names and lengths are safe at once; what was cut off does not come back.
 func TestNamesAndLengthsOutliveAPowerCut(t *testing.T) {
 	disk, dir := mount(t)
-	must(t, env.OS.MkdirAll(filepath.Join(dir, "a", "b")))
+	testutil.Must(t, env.OS.MkdirAll(filepath.Join(dir, "a", "b")))
 	path, to := filepath.Join(dir, "a", "file"), filepath.Join(dir, "a", "b", "moved")
 	f := create(t, path, 2*pageSize)
 	write(t, f, page('a', 2), 0)
-	must(t, f.Sync())
+	testutil.Must(t, f.Sync())
 	write(t, f, page('b', 2), 0)
-	must(t, f.Truncate(pageSize+10))
-	must(t, env.OS.Rename(path, to))
-	must(t, f.Close())
-	must(t, disk.CutPower())
+	testutil.Must(t, f.Truncate(pageSize+10))
+	testutil.Must(t, env.OS.Rename(path, to))
+	testutil.Must(t, f.Close())
+	testutil.Must(t, disk.CutPower())
 	disk.PowerOn()
 	holds(t, "the file under its new name", to, page('a', 2)[:pageSize+10])
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the former name: %v", err)
 	}
-	must(t, env.OS.Remove(to))
+	testutil.Must(t, env.OS.Remove(to))
 	if names, err := env.OS.List(filepath.Dir(to)); err != nil || len(names) != 0 {
 		t.Error(names, err)
 	}
@@ -141,7 +134,7 @@ func TestAFullDisk(t *testing.T) {
 		t.Errorf("%d bytes are free: %v", free, err)
 	}
 	disk.Fill(false)
-	must(t, f.Preallocate(2*pageSize))
+	testutil.Must(t, f.Preallocate(2*pageSize))
 }
 
 // A process that is in an operation on a disk that hangs can't be killed before it is released.
@@ -149,14 +142,14 @@ func TestAHangHoldsProcesses(t *testing.T) {
 	disk, dir := mount(t)
 	began := time.Now()
 	disk.Slow(50 * time.Millisecond)
-	must(t, os.WriteFile(filepath.Join(dir, "slow"), nil, 0o600))
+	testutil.Must(t, os.WriteFile(filepath.Join(dir, "slow"), nil, 0o600))
 	if took := time.Since(began); took < 50*time.Millisecond {
 		t.Errorf("on a slow disk a file was made within %v", took)
 	}
 	disk.Slow(0)
 	disk.Hang()
 	cmd := exec.Command("dd", "if=/dev/zero", "of="+filepath.Join(dir, "file"), "count=1")
-	must(t, cmd.Start())
+	testutil.Must(t, cmd.Start())
 	waiting := func() bool {
 		disk.mu.Lock()
 		defer disk.mu.Unlock()
@@ -167,7 +160,7 @@ func TestAHangHoldsProcesses(t *testing.T) {
 			t.Fatal("no operation came")
 		}
 	}
-	must(t, cmd.Process.Kill())
+	testutil.Must(t, cmd.Process.Kill())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	select {
