@@ -76,8 +76,8 @@ type registration struct {
 	generation  int64            // of etcd, at the last registration
 }
 
-// register creates the key under a new lease. Before that it revokes what an earlier attempt of this
-// process left, so a key that it finds then belongs to another process.
+// register creates the key under a new lease. Before that it revokes what an earlier attempt of
+// this process left, so a key that it finds then belongs to another process.
 //
 // Each request has a deadline of its own: a slow etcd delays a registration, and does not prevent
 // it.

@@ -8,9 +8,9 @@ import (
 )
 
 // TestAGenerationSettles: etcd is restored while two brokers are there, and a third one is gone
-// whose lease has not ended. Until the third one's lease ends it is shown as a former one. No broker
-// that is alive is overlooked: before one leaves its former registration, the generation settles
-// anew.
+// whose lease has not ended. Until the third one's lease ends it is shown as a former one. No
+// broker that is alive is overlooked: before one leaves its former registration, the generation
+// settles anew.
 func TestAGenerationSettles(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -299,8 +299,8 @@ func (l *Log) write() {
 	l.complete(func(w *waiter) bool { return w.durability != Synced })
 }
 
-// noteFailure fails the log if its round has failed and the disk has not: what the files hold is not
-// known any more, so the log has to be opened again. mu is held.
+// noteFailure fails the log if its round has failed and the disk has not: what the files hold is
+// not known any more, so the log has to be opened again. mu is held.
 func (l *Log) noteFailure() {
 	f := &l.round
 	if f.err != nil && l.failed == nil && l.disk.Failed() == nil {

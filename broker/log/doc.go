@@ -14,7 +14,7 @@
 //	shards/<topic id>-<n>[.part]/manifest        which files the log is, its epochs, its start, the
 //	                                             state of the copy: see Manifest and manifestFile
 //	shards/<topic id>-<n>[.part]/meta.json       which log it is, and its secret; written once,
-//	                                             and read while the manifest does not know it to be safe
+//	                                             and read until the manifest says that it is safe
 //	shards/<topic id>-<n>[.part]/<offset>.log    segments, named after their first record, and
 //	shards/<topic id>-<n>[.part]/<offset>.<generation>.log  after the switch that brought the file
 //	                                             (plain, or in blocks of zstd: see compressed.go)

@@ -5,10 +5,10 @@ import (
 	"math"
 )
 
-// GiveUp begins to replace the damaged records of one segment by batches without records, which span
-// the same offsets in the same epochs. Other replicas can then copy what is behind them. from is a
-// damaged offset, and tells the segment: the one that has it, or the missing one. The caller knows
-// that no replica has any record from there on.
+// GiveUp begins to replace the damaged records of one segment by batches without records, which
+// span the same offsets in the same epochs. Other replicas can then copy what is behind them. from
+// is a damaged offset, and tells the segment: the one that has it, or the missing one. The caller
+// knows that no replica has any record from there on.
 //
 // gone are the offsets to give up. Finish of the result replaces the segment, and sets the damaged
 // one aside. If records before from are damaged in it, too, which another replica may have, the new

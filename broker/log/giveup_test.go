@@ -28,8 +28,8 @@ func damagesOf(t testing.TB, l *Log) (out []Span) {
 	return out
 }
 
-// spoilBatch flips a bit of a batch of a plain segment, the first one at or behind a position. Where
-// batches stand depends on the committer's rounds.
+// spoilBatch flips a bit of a batch of a plain segment, the first one at or behind a position.
+// Where batches stand depends on the committer's rounds.
 func spoilBatch(t testing.TB, fsys *crashfs.FS, l *Log, base uint64, behind int64) {
 	t.Helper()
 	path := fileOf(t, l, base)

@@ -342,7 +342,8 @@ func (r *Repair) place(fresh *segment) (aside string, err error) {
 	l.mu.Lock()
 	l.cuts++ // a compaction under way doesn't know the new segment
 	l.segments = slices.DeleteFunc(l.segments, func(s *segment) bool { return s == old })
-	if at := slices.Index(l.segments, r.of); at >= 0 { // of its file, what is behind is not the log's any more
+	// The rest of its file is not the log's any more.
+	if at := slices.Index(l.segments, r.of); at >= 0 {
 		short := newSegment(l.dir, r.of.ref())
 		short.end, short.closed, short.bad, short.checked = fresh.base, true, true, r.of.checked
 		l.segments[at] = short

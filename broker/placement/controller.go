@@ -190,8 +190,8 @@ func (w *tenure) step(ctx context.Context, state *coordination.State) (
 // failedPlan is logged with the errors of a plan's transactions.
 const failedPlan = "Could not carry out a plan; trying again"
 
-// carryOut carries out a plan. stale reports that some shards were changed by others first, which is
-// not an error.
+// carryOut carries out a plan. stale reports that some shards were changed by others first, which
+// is not an error.
 func (w *tenure) carryOut(ctx context.Context, plan *Plan) (stale bool, err error) {
 	var failed []error
 	for _, t := range plan.Sweeps {

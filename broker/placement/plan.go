@@ -56,10 +56,10 @@ func FactsOf(state *coordination.State, topics ...*coordination.Topic) Facts {
 	return facts
 }
 
-// PreferredFirst returns all Topics of a State in the order in which a broker opens its copies: first
-// those of which it is the preferred leader of a shard. After a restart of all brokers, each opens
-// other shards first: a shard has a leader as soon as one broker has opened it, and the brokers
-// seldom write its key at the same time.
+// PreferredFirst returns all Topics of a State in the order in which a broker opens its copies:
+// first those of which it is the preferred leader of a shard. After a restart of all brokers, each
+// opens other shards first: a shard has a leader as soon as one broker has opened it, and the
+// brokers seldom write its key at the same time.
 func PreferredFirst(state *coordination.State, broker string) []*coordination.Topic {
 	var first, rest []*coordination.Topic
 	for t := range state.Topics() {

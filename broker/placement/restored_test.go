@@ -133,9 +133,9 @@ func TestATopicThatIsYoungerThanTheGeneration(t *testing.T) {
 	}
 }
 
-// A restored etcd knows less with each backup that is older than the last. No two leaders of a shard
-// get one epoch, whatever is known of the other one: not if the shard is placed anew, nor if another
-// copy leads because the Topic allows unclean elections.
+// A restored etcd knows less with each backup that is older than the last. No two leaders of a
+// shard get one epoch, whatever is known of the other one: not if the shard is placed anew, nor if
+// another copy leads because the Topic allows unclean elections.
 func TestEpochsOfTwoGenerationsDiffer(t *testing.T) {
 	epochs := map[int64]int64{1: 0} // the generation in which it was granted
 	for g := int64(1); g <= generation; g++ {

@@ -193,9 +193,9 @@ func (l *Leader) Stuck(from coordination.Replica, ends [Parts]uint64) {
 	}
 }
 
-// NobodyBeyond returns the offset from which on no other replica has any record of a log, if all other
-// replicas followed in this epoch and are stuck. Otherwise it returns 0: one of them is away, is
-// repairing its copy, or copies, and may have what is damaged here. Nobody but this leader could
+// NobodyBeyond returns the offset from which on no other replica has any record of a log, if all
+// other replicas followed in this epoch and are stuck. Otherwise it returns 0: one of them is away,
+// is repairing its copy, or copies, and may have what is damaged here. Nobody but this leader could
 // have sent them more.
 func (l *Leader) NobodyBeyond(p Part) (offset uint64) {
 	for _, id := range l.shard.Replicas {

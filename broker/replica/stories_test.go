@@ -259,9 +259,9 @@ func TestWhoMayBeInTheSetCounts(t *testing.T) {
 	})
 }
 
-// A leader begins anew in its epoch, as when the durability of its Topic is changed, and its view of
-// etcd is old. What the leader before knew of the set counts: a member that was added, and one that
-// may have been added by a swap without an answer.
+// A leader begins anew in its epoch, as when the durability of its Topic is changed, and its view
+// of etcd is old. What the leader before knew of the set counts: a member that was added, and one
+// that may have been added by a swap without an answer.
 func TestALeaderThatBeginsAnewKnowsTheSet(t *testing.T) {
 	for _, lose := range []int{0, 1} {
 		story(t, "a b c", func(w *world) {

@@ -39,8 +39,8 @@ import (
 //	piece    u32 stream, u32 round, u8 diverged, u64 start, batches: the answer to a fetch
 //
 // A stream is a shard on this connection; the follower numbers them. A round is one ask of a
-// stream. Each answer names its round, and the data after a verdict belongs to that round. An ask or
-// a fetch that is malformed behind its round is refused; any other malformed frame ends the
+// stream. Each answer names its round, and the data after a verdict belongs to that round. An ask
+// or a fetch that is malformed behind its round is refused; any other malformed frame ends the
 // connection.
 //
 // Probe and confirm are sent only to a peer that announces coordination.FeatureBarrier, and clock

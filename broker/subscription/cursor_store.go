@@ -49,13 +49,14 @@ type cursorStore struct {
 	desiredVersion, appliedVersion int
 	names                          []string
 	all                            bool
-	startAgain                     time.Time // when to write start positions again whose write failed; zero: none
-	failed                         error
-	trimTo                         uint64
-	timer                          *time.Timer
-	armed                          bool
-	closed                         End
-	waiting                        []*Subscription // those that wait for new records
+	// startAgain is when to write start positions again whose write failed; zero: none.
+	startAgain time.Time
+	failed     error
+	trimTo     uint64
+	timer      *time.Timer
+	armed      bool
+	closed     End
+	waiting    []*Subscription // those that wait for new records
 }
 
 // entry is a name in a cursorStore.

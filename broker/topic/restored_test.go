@@ -176,9 +176,9 @@ func TestACopyOfAShardThatIsYoungerThanTheBackup(t *testing.T) {
 	}
 }
 
-// A replica is being moved away when etcd is restored. The broker sees no State of the time in which
-// the copies were compared. The next one that it sees names other replicas: not by that plan, so the
-// copy is set aside. In the same generation it is the plan that was carried out.
+// A replica is being moved away when etcd is restored. The broker sees no State of the time in
+// which the copies were compared. The next one that it sees names other replicas: not by that plan,
+// so the copy is set aside. In the same generation it is the plan that was carried out.
 func TestAMoveEndsWithItsGeneration(t *testing.T) {
 	for _, restored := range []bool{false, true} {
 		n := newSite(t)
@@ -206,8 +206,8 @@ func TestAMoveEndsWithItsGeneration(t *testing.T) {
 	}
 }
 
-// A shard that is placed after a restore begins with a late epoch. It is new: its leader makes a log,
-// vouches for it and leads. In a later epoch a log that isn't there is one that was lost.
+// A shard that is placed after a restore begins with a late epoch. It is new: its leader makes a
+// log, vouches for it and leads. In a later epoch a log that isn't there is one that was lost.
 func TestAShardThatIsPlacedAfterARestore(t *testing.T) {
 	const first = 1 << 32
 	for _, epoch := range []int64{first, first + 1} {

@@ -139,11 +139,12 @@ type Shard struct {
 	own       copyOf
 	tried     *trouble // trouble when the pass began
 
-	copying  atomic.Pointer[replica.Following] // following, for any goroutine
-	opened   atomic.Pointer[logs]              // logs, which may be closed concurrently
-	fault    atomic.Pointer[error]             // why a log can't take more batches of its leader
-	known    atomic.Uint64                     // the latest epoch of a State
-	removing atomic.Int64                      // 1 + the generation in which a plan moves the replica away; 0: none
+	copying atomic.Pointer[replica.Following] // following, for any goroutine
+	opened  atomic.Pointer[logs]              // logs, which may be closed concurrently
+	fault   atomic.Pointer[error]             // why a log can't take more batches of its leader
+	known   atomic.Uint64                     // the latest epoch of a State
+	// removing is 1 + the generation in which a plan moves the replica away; 0: none.
+	removing atomic.Int64
 }
 
 // waiters has the senders that brought messages before the shard was open.

@@ -63,9 +63,9 @@ func (w *world) forgetAway() {
 }
 
 // forgetLate has etcd forget a shard while one of its brokers, which was cut off from the others,
-// lacks what those have confirmed since. After the restore that one reaches etcd at once, and the others within
-// the time of a lease. Nobody leads before they have said what they have. Some had registered after
-// the backup was made, so that the restored etcd doesn't know of them.
+// lacks what those have confirmed since. After the restore that one reaches etcd at once, and the
+// others within the time of a lease. Nobody leads before they have said what they have. Some had
+// registered after the backup was made, so that the restored etcd doesn't know of them.
 func (w *world) forgetLate() {
 	d := w.topics[0]
 	those, _ := w.holders(d)

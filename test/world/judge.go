@@ -17,7 +17,8 @@ type judge struct {
 	histories map[shardID]*history
 	// lives are the processes by the registrations that they made: the entries of in-sync sets.
 	lives map[coordination.Replica]*life
-	// forgotten is a Topic whose shard etcd has forgotten, and all of whose copies were away; nil: none.
+	// forgotten is a Topic whose shard etcd has forgotten, and all of whose copies were away; nil:
+	// none.
 	forgotten *declared
 	// ended says that the world is being stopped: what is lost from now on was to be kept.
 	ended bool
@@ -282,7 +283,8 @@ func (h *history) mayLack(from, next uint64) bool {
 	return true
 }
 
-// gaveUp is told of the log line by which a leader says that records are damaged, and on no replica.
+// gaveUp is told of the log line by which a leader says that records are damaged, and on no
+// replica.
 func (j *judge) gaveUp(topicID string, shard int, from, next uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

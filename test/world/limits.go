@@ -79,8 +79,8 @@ func (d *declared) exceeded(start, end uint64, segments []log.SegmentInfo, now t
 	return ""
 }
 
-// gaps judges which records a reader did not get that it asked for: only compaction leaves gaps, and
-// it takes no young records; and so does a leader that gives up what is on no replica.
+// gaps judges which records a reader did not get that it asked for: only compaction leaves gaps,
+// and it takes no young records; and so does a leader that gives up what is on no replica.
 func (h *history) gaps(w *world, from, end uint64, records []record) {
 	next := from
 	for _, r := range append(records, record{offset: end}) {
