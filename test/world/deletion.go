@@ -24,6 +24,9 @@ import (
 //  4. An etcd that is restored from an earlier backup has the Topic again. It is led by a broker
 //     that still has its log, or waits with the reason EtcdRestored. A person deletes it again,
 //     before a Topic of its name is made.
+//  5. After a restore of etcd, an empty Topic all of whose logs were lost can't be told from one
+//     whose replicas were moved since the backup. It waits with the reason EtcdRestored, until a
+//     person deletes it.
 //
 // A broker serves the former Topic until it hears of the deletion. So clients of the new one
 // connect to brokers that know it.

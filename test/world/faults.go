@@ -75,6 +75,7 @@ var faults = []fault{
 	}},
 	{"etcd forgets a shard whose brokers are away", onlyNamed, (*world).forgetAway},
 	{"etcd forgets a shard whose brokers are late", onlyNamed, (*world).forgetLate},
+	{"an empty Topic loses its logs beside a restore of etcd", onlyNamed, (*world).loseEmpty},
 	{"late watches", "", func(w *world) {
 		for _, m := range w.some() {
 			m.lateWatch = w.between(50*time.Millisecond, 3*time.Second)

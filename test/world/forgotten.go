@@ -1,7 +1,10 @@
 package world
 
 import (
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -87,6 +90,106 @@ func (w *world) forgetLate() {
 			w.cut(etcdName, m.id, until)
 		}
 	})
+}
+
+// loseEmpty makes a Topic that nobody uses. When it is whole, etcd is backed up, all brokers are
+// killed, and its logs are lost on all machines. Then etcd is restored.
+func (w *world) loseEmpty() {
+	if w.forgot || w.deleting != nil || w.jumps {
+		w.note("no Topic loses its logs")
+		return
+	}
+	w.forgot = true
+	n := len(w.topics)
+	d := &declared{name: fmt.Sprintf("t%d", n), number: n}
+	w.makeUnused(d)
+	w.loseWhole(d)
+}
+
+func (w *world) loseWhole(d *declared) {
+	w.after(time.Second, d.name+" is looked at", func() {
+		if _, why := w.inSync(d, 0); why != "" {
+			w.loseWhole(d)
+			return
+		}
+		w.etcd.save()
+		w.etcd.write("/carillon/"+clusterName+"/later", "than the backup")
+		w.after(time.Second, d.name+" loses its logs", func() { // brokers have seen what is later
+			for _, m := range w.machines {
+				if m.life != nil {
+					m.life.kill()
+				}
+				w.again(m, w.between(50*time.Millisecond, 3*time.Second))
+			}
+			for _, m := range w.machines {
+				m.touched = true
+				dir := filepath.Join(dataDir, "shards")
+				names, _ := m.fs.List(dir)
+				for _, name := range names {
+					if strings.HasPrefix(name, d.id) {
+						m.remove(filepath.Join(dir, name))
+					}
+				}
+			}
+			w.etcd.restore()
+		})
+	})
+}
+
+// emptyAfter is how long after the last fault a person deletes an empty Topic that waits for its
+// logs. By then all brokers have registered and reported.
+const emptyAfter = 20 * time.Second
+
+// giveUpEmpty has a person delete a Topic that waits for its logs, if nothing was ever acknowledged
+// in it.
+func (w *world) giveUpEmpty(healed time.Duration) {
+	if w.deleting != nil || w.now() < healed+emptyAfter {
+		return
+	}
+	for _, d := range w.topics {
+		if w.waitsEmpty(d) {
+			w.emptied++
+			w.deleting = d
+			w.notef("%s is empty, and is given up", d.id)
+			rng := rand.New(rand.NewPCG(w.seed, w.rng.Uint64()))
+			w.running.Go(func() { w.askToDelete(d, rng, w.removed) })
+			return
+		}
+	}
+}
+
+// empty reports whether there is a Topic that waits for its logs.
+func (w *world) empty() bool { return slices.ContainsFunc(w.topics, w.waitsEmpty) }
+
+// waitsEmpty reports whether a Topic waits since etcd was restored, and nobody was ever told that it
+// has a record.
+func (w *world) waitsEmpty(d *declared) bool {
+	waits := false
+	for n := range d.shards() {
+		if w.judge.knows(d.shard(n)) {
+			return false
+		}
+		s := w.shard(d, n)
+		waits = waits || s != nil && s.Generation < w.generation()
+	}
+	return waits && w.compared(d)
+}
+
+// knows reports whether anybody was told that a shard has a record.
+func (j *judge) knows(id shardID) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	h := j.of(id)
+	return h.ever || len(h.sure) > 0
+}
+
+// generation is that of etcd.
+func (w *world) generation() int64 {
+	var value struct{ Generation int64 }
+	if kv := w.etcd.get("/carillon/"+clusterName+"/generation", w.etcd.revision); kv != nil {
+		_ = json.Unmarshal(kv.GetValue(), &value) // a broker wrote it
+	}
+	return value.Generation
 }
 
 // replaced is told of a shard's key. If the shard is a new one in place of one that etcd forgot,

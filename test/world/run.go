@@ -36,6 +36,7 @@ type Did struct {
 	Compacted  uint64 `json:"compacted"`  // records that compaction removed
 	GivenUp    int    `json:"givenUp"`    // records that were damaged on a leader, and on no replica
 	Losses     int    `json:"losses"`     // shards whose durability allowed them to lose what they had
+	Emptied    int    `json:"emptied"`    // empty Topics that waited for their logs, until somebody deleted them
 }
 
 // Run runs the world of a seed to its end. It must be called in a bubble of testing/synctest, of
@@ -97,7 +98,7 @@ func Run(seed uint64, o Options) (r Result) {
 			}
 		}
 	}
-	r.Did = Did{Deliveries: w.judge.deliveries, Repeated: w.judge.repeated, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given}
+	r.Did = Did{Deliveries: w.judge.deliveries, Repeated: w.judge.repeated, Snapshots: w.judge.snapshots, Trimmed: w.trimmed, Compacted: w.compaction.Load(), Losses: w.judge.losses, GivenUp: w.judge.given, Emptied: w.emptied}
 	if w.broken != nil {
 		r.Broken, r.Logs = w.broken.Error(), w.logged.String()
 	}
@@ -127,7 +128,10 @@ func (w *world) create() {
 func (w *world) mend() {
 	until := w.now() + mending
 	healed := w.now()
-	w.run(until, func() bool { return w.idle(healed) == "" })
+	w.run(until, func() bool {
+		w.giveUpEmpty(healed)
+		return w.idle(healed) == "" && !w.empty()
+	})
 	if why := w.idle(healed); why != "" && w.broken == nil {
 		w.fail("stuck: %s %v after everything is well again: %s", why, mending, w.aside(w.state))
 		return

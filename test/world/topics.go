@@ -123,6 +123,21 @@ func (w *world) declare(i int, reused bool) {
 	w.make(&declared{name: fmt.Sprintf("t%d", i), number: i}, reused)
 }
 
+// makeUnused writes a Topic to etcd that nobody uses.
+func (w *world) makeUnused(d *declared) {
+	d.id = fmt.Sprintf("%032x", 1+d.number+16*d.again)
+	d.spec = coordination.TopicSpec{Subjects: []string{d.name + ".>"}, Shards: 1, Replicas: 3, MinInSync: 2, Durability: coordination.Synced}
+	w.writeTopic(d)
+}
+
+func (w *world) writeTopic(d *declared) {
+	w.etcd.write("/carillon/"+clusterName+"/topics/"+d.name, encoded(map[string]any{"spec": d.spec, "id": d.id}))
+	w.topics = append(w.topics, d)
+	for n := range d.shards() {
+		w.judge.of(d.shard(n)).topic = d
+	}
+}
+
 // make writes a Topic to etcd, with clients that use it.
 func (w *world) make(d *declared, reused bool) {
 	d.id = fmt.Sprintf("%032x", 1+d.number+16*d.again)
@@ -140,11 +155,7 @@ func (w *world) make(d *declared, reused bool) {
 			d.subscription = "s"
 		}
 	}
-	w.etcd.write("/carillon/"+clusterName+"/topics/"+d.name, encoded(map[string]any{"spec": d.spec, "id": d.id}))
-	w.topics = append(w.topics, d)
-	for n := range d.shards() {
-		w.judge.of(d.shard(n)).topic = d
-	}
+	w.writeTopic(d)
 	slow, quick := func() time.Duration { return w.between(30*time.Millisecond, 150*time.Millisecond) }, func() time.Duration { return w.between(15*time.Millisecond, 80*time.Millisecond) }
 	if reused {
 		newClient(w, n, reusing, d, w.between(100*time.Millisecond, time.Second))

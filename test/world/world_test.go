@@ -172,6 +172,19 @@ func TestWorlds(t *testing.T) {
 	t.Logf("%d worlds: %v of their time, %d steps, %d acks, in %v", worlds, sum.Virtual, sum.Steps, sum.Acks, time.Since(began))
 }
 
+// TestAnEmptyTopicThatWaitsIsDeleted: an empty Topic has lost all of its logs, and etcd is restored.
+// It waits, as docs/architecture.md says, until a person deletes it. Then all is well.
+func TestAnEmptyTopicThatWaitsIsDeleted(t *testing.T) {
+	p := built(t)
+	r, err := p.Run(t.Context(), request{Seed: 1, Faults: []string{"an empty Topic loses its logs beside a restore of etcd"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Broken != "" || r.Did.Emptied != 1 {
+		t.Errorf("%d Topics were deleted, and it is broken: %q", r.Did.Emptied, r.Broken)
+	}
+}
+
 // TestASeedReplays: whatever happens in a world, and in which order, follows from its seed.
 func TestASeedReplays(t *testing.T) {
 	p := built(t)
