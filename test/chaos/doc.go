@@ -36,7 +36,7 @@
 //     reading and at the end (snapshots.go).
 //   - Topics with minInSync 1, with a retention by number or by age, and of the durabilities
 //     Replicated and Memory keep what they promise; the last two only in worlds without power cuts,
-//     and Memory only in those where no process ends without order. There is no Topic with
+//     and Memory only in those where no process ends without order. Only the soak has a Topic with
 //     compaction: records are left alone for a minute and longer, and a world is over by then.
 //   - Conditional publishes, each a compare-and-swap of a register, have an order in which each did
 //     what was told; porcupine looks for it (registers.go).

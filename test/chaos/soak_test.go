@@ -45,6 +45,7 @@ type soak struct {
 	*world
 	planner *Planner
 	samples map[life][]Usage
+	latest  *latest
 }
 
 // life is one life of a process.
@@ -58,6 +59,10 @@ func startSoak(t *testing.T, program string) *soak {
 		planner: planner, samples: map[life][]Usage{},
 		world: begin(t, worldOptions{program: program, faulty: planner.Faulty, megabytes: soakMegabytes, window: soakWindow}),
 	}
+	var err error
+	s.latest, err = s.startLatest()
+	testutil.Must(t, err)
+	t.Cleanup(s.latest.end)
 	churning, stop := context.WithCancel(t.Context())
 	var churn sync.WaitGroup
 	for n := range founders {
@@ -218,6 +223,11 @@ func TestASoakStaysBounded(t *testing.T) {
 	s := startSoak(t, program)
 	for _, what := range s.soakFor(lasts) {
 		t.Error(what)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := s.latest.judge(ctx, s.world); err != nil {
+		t.Error(err)
 	}
 	for _, err := range s.judge() {
 		t.Error(err)
