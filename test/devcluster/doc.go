@@ -4,6 +4,7 @@
 //  1. Brokers are killed. Nothing acknowledged is lost, duplicated or out of order, and publishers
 //     on the remaining brokers are acknowledged again within a second.
 //  2. Files of a killed broker are damaged.
+//  3. etcd is restored from a backup, while the cluster is stopped, and while its brokers run on.
 //
 // Package checker defines what is judged. `make test` runs a short form; CARILLON_LONG=1 the long
 // one. Nothing survives a run: the system kills the cluster with the test, and the brokers with the
